@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* align.h - rounding to powers of two. */
+#ifndef UCM_ALIGN_H
+#define UCM_ALIGN_H
+
+#include <stdint.h>
+
+static inline uint64_t ucm_round_up(uint64_t value, uint64_t power_of_two)
+{
+	return (value + power_of_two - 1) & ~(power_of_two - 1);
+}
+
+#endif

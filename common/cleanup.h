@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cleanup.h - scratch descriptors and buffers that end with their scope. */
+#ifndef UCM_CLEANUP_H
+#define UCM_CLEANUP_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static inline void ucm_cleanup_fd(int *fd)
+{
+	int saved = errno;
+
+	if (*fd >= 0)
+		close(*fd);
+	errno = saved;
+}
+
+static inline void ucm_cleanup_free(void *pointer)
+{
+	free(*(void **)pointer);
+}
+
+static inline void ucm_cleanup_dir(DIR **dir)
+{
+	int saved = errno;
+
+	if (*dir)
+		closedir(*dir);
+	errno = saved;
+}
+
+#define _cleanup_fd_ __attribute__((cleanup(ucm_cleanup_fd)))
+#define _cleanup_free_ __attribute__((cleanup(ucm_cleanup_free)))
+#define _cleanup_dir_ __attribute__((cleanup(ucm_cleanup_dir)))
+
+#endif

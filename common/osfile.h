@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * osfile.h - every file system call that the store makes, returning -errno.
+ *
+ * One seam for three things: EINTR, paths that cannot leave a backing
+ * directory, and faults put in by tests. Nothing here logs.
+ */
+#ifndef UCM_OSFILE_H
+#define UCM_OSFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+
+/*
+ * Tests make calls fail by setting this: it gets the name of the call ("open",
+ * "link", ...) and its path (NULL if it has none) and returns 0 or the -errno
+ * that the call shall return instead of being made. NULL outside of tests.
+ */
+extern int (*ucm_os_fault)(const char *call, const char *path);
+
+/*
+ * Open a path below dirfd: no symbolic link on the way, no way out by "..",
+ * no waiting for a FIFO's other end. Returns a descriptor (close-on-exec).
+ */
+int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode);
+
+/* The same, and the file must be a regular one: -ENXIO if it is not. */
+int ucm_os_open_regular(int dirfd, const char *path, int flags,
+			struct stat *stat_out);
+
+int ucm_os_stat(int dirfd, const char *path, struct stat *out); /* no follow */
+int ucm_os_fstat(int fd, struct stat *out);
+int ucm_os_mkdir(int dirfd, const char *path, mode_t mode);
+int ucm_os_rmdir(int dirfd, const char *path);
+int ucm_os_unlink(int dirfd, const char *path);
+int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to);
+int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
+		  const char *to);
+int ucm_os_utimens(int fd, const struct timespec times[2]);
+int ucm_os_fchmod(int fd, mode_t mode);
+int ucm_os_fchown(int fd, uid_t uid, gid_t gid);
+int ucm_os_truncate(int fd, off_t size);
+int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
+int ucm_os_statvfs(int fd, struct statvfs *out);
+
+int ucm_os_fdatasync(int fd);
+int ucm_os_fsync(int fd);
+int ucm_os_syncfs(int fd);
+
+/* Read until len bytes or the end of the file: the number of bytes, or
+ * -errno. */
+ssize_t ucm_os_read_at(int fd, void *buffer, size_t len, off_t offset);
+
+/* Write all of it: 0 or -errno. */
+int ucm_os_write_at(int fd, const void *buffer, size_t len, off_t offset);
+
+/* Make a small file whole or not at all (temporary, fsync, rename). */
+int ucm_os_replace_file(int dirfd, const char *path, const void *bytes,
+			size_t len);
+
+/* Read a small file as a string; -EFBIG if it does not fit with its NUL. */
+int ucm_os_read_file(int dirfd, const char *path, char *text, size_t size);
+
+#endif
