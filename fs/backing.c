@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backing.c - one backing directory; its layout is in backing.h.
+ *
+ * A commit is link(2) from .ucmfs/tmp to the block's name and unlink(2) of the
+ * temporary one. link fails if the name exists, which decides between two
+ * writers on every file system; renameat2(RENAME_NOREPLACE) and O_TMPFILE do
+ * not work on NFS, GlusterFS, sshfs or MooseFS.
+ */
+#include <config.h>
+
+#include "fs/backing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/name.h"
+
+#define FORMAT_VERSION 1
+#define UUID_TEXT 32
+
+void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
+			    char path[UCM_BACKING_PATH_MAX])
+{
+	char name[UCM_BLOCK_PATH_LEN + 1];
+
+	ucm_path_format(id, name);
+	snprintf(path, UCM_BACKING_PATH_MAX, "%s/%s", folder, name);
+}
+
+/* "blocks" or "spaces/NAME" and an id as one flat name. */
+static void flat_name(const char *folder, const struct ucm_id *id, char *out,
+		      size_t size)
+{
+	const char *slash = strchr(folder, '/');
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(id, hex);
+	snprintf(out, size, "%s@%s", slash ? slash + 1 : "", hex);
+}
+
+static int make_dir(int dirfd, const char *path)
+{
+	int err = ucm_os_mkdir(dirfd, path, 0755);
+
+	return err == -EEXIST ? 0 : err;
+}
+
+static int open_dir(int dirfd, const char *path)
+{
+	return ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static bool is_remote(int fd)
+{
+	static const unsigned long magics[] = {
+		NFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, CIFS_SUPER_MAGIC,
+		CEPH_SUPER_MAGIC, FUSE_SUPER_MAGIC, AFS_SUPER_MAGIC,
+		V9FS_MAGIC, CODA_SUPER_MAGIC,
+	};
+	struct statfs st;
+
+	if (fstatfs(fd, &st))
+		return false;
+	for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++) {
+		if ((unsigned long)st.f_type == magics[i])
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Two daemons must not write one directory. The lock is an open-file one: it
+ * survives the fork into the background and dies with the daemon. Not on a
+ * network file system, where a lock may wait out a server's grace period.
+ */
+static int take_lock(struct ucm_backing *backing,
+		     struct ucm_complaint *complaint)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	int err;
+
+	if (backing->remote)
+		return 0;
+	backing->lockfd = ucm_os_open(backing->ctlfd, "lock",
+				      O_RDWR | O_CREAT, 0644);
+	if (backing->lockfd < 0) {
+		err = backing->lockfd;
+		ucm_complain(complaint, "%s: .ucmfs/lock: %s", backing->path,
+			     strerror(-err));
+		return err;
+	}
+	if (fcntl(backing->lockfd, F_OFD_SETLK, &lock) < 0) {
+		err = -errno;
+		ucm_complain(complaint, "%s: in use by another ucmfs",
+			     backing->path);
+		return err;
+	}
+	return 0;
+}
+
+static int new_identity(struct ucm_backing *backing)
+{
+	char text[80], hex[UUID_TEXT + 1];
+	int len;
+
+	if (getrandom(backing->uuid, sizeof(backing->uuid), 0) !=
+	    sizeof(backing->uuid))
+		return -EIO;
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", backing->uuid[i]);
+	len = snprintf(text, sizeof(text), "ucmfs %d\nuuid %s\n",
+		       FORMAT_VERSION, hex);
+	return ucm_os_replace_file(backing->ctlfd, "id", text, (size_t)len);
+}
+
+static int parse_identity(struct ucm_backing *backing, const char *text)
+{
+	char hex[UUID_TEXT + 1];
+	struct ucm_id uuid; /* the same 32 hex digits as an id's */
+	int version;
+
+	if (sscanf(text, "ucmfs %d uuid %32s", &version, hex) != 2 ||
+	    version != FORMAT_VERSION || strlen(hex) != UUID_TEXT ||
+	    ucm_id_parse(hex, &uuid))
+		return -EINVAL;
+	memcpy(backing->uuid, uuid.bytes, sizeof(backing->uuid));
+	return 0;
+}
+
+static int read_identity(struct ucm_backing *backing,
+			 struct ucm_complaint *complaint)
+{
+	char text[128];
+	int err = ucm_os_read_file(backing->ctlfd, "id", text, sizeof(text));
+
+	if (err == -ENOENT && !backing->readonly)
+		err = new_identity(backing);
+	else if (!err)
+		err = parse_identity(backing, text);
+	if (err)
+		ucm_complain(complaint,
+			     "%s: .ucmfs/id is not of a version that this "
+			     "ucmfs can use: %s",
+			     backing->path, strerror(-err));
+	return err;
+}
+
+static int make_layout(struct ucm_backing *backing)
+{
+	static const char *const below_root[] = { "blocks", "spaces" };
+	static const char *const below_ctl[] = { "tmp", "quarantine",
+						 "pinned" };
+	int err = 0;
+
+	for (size_t i = 0; i < 2 && !err; i++)
+		err = make_dir(backing->dirfd, below_root[i]);
+	for (size_t i = 0; i < 3 && !err; i++)
+		err = make_dir(backing->ctlfd, below_ctl[i]);
+	if (err)
+		return err;
+	backing->tmpfd = open_dir(backing->ctlfd, "tmp");
+	return backing->tmpfd < 0 ? backing->tmpfd : 0;
+}
+
+static int open_root(struct ucm_backing *backing, const char *path,
+		     struct ucm_complaint *complaint)
+{
+	struct stat st;
+	int err;
+
+	backing->path = realpath(path, NULL);
+	if (!backing->path) {
+		err = -errno;
+		ucm_complain(complaint, "%s: %s", path, strerror(-err));
+		return err;
+	}
+	backing->dirfd = open(backing->path,
+			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (backing->dirfd < 0 || fstat(backing->dirfd, &st)) {
+		err = -errno;
+		ucm_complain(complaint, "%s: %s", path, strerror(-err));
+		return err;
+	}
+	backing->dev = st.st_dev;
+	backing->ino = st.st_ino;
+	backing->remote = is_remote(backing->dirfd);
+	if ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
+		ucm_warning("%s: anyone may write to this directory",
+			    backing->path);
+	return 0;
+}
+
+static int open_control(struct ucm_backing *backing,
+			struct ucm_complaint *complaint)
+{
+	int err = 0;
+
+	if (!backing->readonly)
+		err = make_dir(backing->dirfd, ".ucmfs");
+	if (!err) {
+		backing->ctlfd = open_dir(backing->dirfd, ".ucmfs");
+		if (backing->ctlfd < 0)
+			err = backing->ctlfd;
+	}
+	if (err)
+		ucm_complain(complaint, "%s: %s: %s", backing->path,
+			     backing->readonly ? ".ucmfs" : "not writable",
+			     strerror(-err));
+	return err;
+}
+
+static int open_writable(struct ucm_backing *backing,
+			 struct ucm_complaint *complaint)
+{
+	int err = take_lock(backing, complaint);
+
+	if (err)
+		return err;
+	err = make_layout(backing);
+	if (err)
+		ucm_complain(complaint, "%s: not writable: %s", backing->path,
+			     strerror(-err));
+	return err;
+}
+
+int ucm_backing_open(struct ucm_backing *backing, const char *path,
+		     bool readonly, struct ucm_complaint *complaint)
+{
+	int err;
+
+	*backing = (struct ucm_backing){
+		.dirfd = -1,
+		.ctlfd = -1,
+		.tmpfd = -1,
+		.lockfd = -1,
+		.readonly = readonly,
+	};
+	err = open_root(backing, path, complaint);
+	if (!err)
+		err = open_control(backing, complaint);
+	if (!err && !readonly)
+		err = open_writable(backing, complaint);
+	if (!err)
+		err = read_identity(backing, complaint);
+	if (!err) {
+		err = ucm_recovery_read(&backing->recovery, backing->ctlfd,
+					backing->path);
+		if (err)
+			ucm_complain(complaint, "%s: .ucmfs/state: %s",
+				     backing->path, strerror(-err));
+	}
+	if (err)
+		ucm_backing_close(backing, false);
+	return err;
+}
+
+/* What a stopped daemon left. On a network file system another daemon may
+ * still be writing: only what is old goes. */
+static void clear_temps(struct ucm_backing *backing)
+{
+	int fd = open_dir(backing->ctlfd, "tmp");
+	_cleanup_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	time_t now = time(NULL);
+	struct dirent *entry;
+	unsigned removed = 0;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((entry = readdir(dir))) {
+		struct stat st;
+
+		if (entry->d_name[0] == '.')
+			continue;
+		if (backing->remote &&
+		    (ucm_os_stat(backing->tmpfd, entry->d_name, &st) ||
+		     now - st.st_mtime < 3600))
+			continue;
+		if (!ucm_os_unlink(backing->tmpfd, entry->d_name))
+			removed++;
+	}
+	if (removed)
+		ucm_info("%s: removed %u unfinished files", backing->path,
+			 removed);
+}
+
+int ucm_backing_begin(struct ucm_backing *backing)
+{
+	int err;
+
+	if (backing->readonly)
+		return 0;
+	if (backing->recovery.unclean)
+		ucm_warning("%s: not closed cleanly%s; blocks newer than the "
+			    "last checkpoint are checked before use",
+			    backing->path,
+			    backing->recovery.other_boot
+				    ? " before the machine restarted"
+				    : "");
+	clear_temps(backing);
+	if (getrandom(&backing->instance, sizeof(backing->instance), 0) < 0)
+		backing->instance = (uint32_t)getpid();
+	err = ucm_recovery_begin(&backing->recovery, backing->ctlfd);
+	if (err)
+		ucm_error("%s: .ucmfs/state: %s", backing->path,
+			  strerror(-err));
+	return err;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+void ucm_backing_close(struct ucm_backing *backing, bool clean)
+{
+	if (clean && !backing->readonly) {
+		int err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
+
+		if (err)
+			ucm_error("%s: closing: %s", backing->path,
+				  strerror(-err));
+	}
+	close_fd(&backing->lockfd);
+	close_fd(&backing->tmpfd);
+	close_fd(&backing->ctlfd);
+	close_fd(&backing->dirfd);
+	free(backing->path);
+	backing->path = NULL;
+}
+
+int ucm_backing_temp(struct ucm_backing *backing,
+		     char name_out[UCM_TEMP_NAME_MAX])
+{
+	uint64_t serial = atomic_fetch_add(&backing->temps, 1);
+
+	snprintf(name_out, UCM_TEMP_NAME_MAX, "%08x-%llu", backing->instance,
+		 (unsigned long long)serial);
+	return ucm_os_open(backing->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL,
+			   0644);
+}
+
+int ucm_backing_temp_open(struct ucm_backing *backing, const char *name)
+{
+	return ucm_os_open(backing->tmpfd, name, O_RDWR, 0);
+}
+
+void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name)
+{
+	int err = ucm_os_unlink(backing->tmpfd, name);
+
+	if (err && err != -ENOENT)
+		ucm_error("%s/.ucmfs/tmp/%s: %s", backing->path, name,
+			  strerror(-err));
+}
+
+/* The bucket, and the space's folder if this directory has not got it. */
+static int make_bucket(struct ucm_backing *backing, const char *folder,
+		       const struct ucm_id *id, bool sync)
+{
+	char path[UCM_BACKING_PATH_MAX], bucket[3];
+	_cleanup_fd_ int fd = -1;
+	int err;
+
+	ucm_bucket_format(ucm_bucket(id), bucket);
+	snprintf(path, sizeof(path), "%s/%s", folder, bucket);
+	err = make_dir(backing->dirfd, path);
+	if (err == -ENOENT) {
+		err = make_dir(backing->dirfd, folder);
+		if (!err)
+			err = make_dir(backing->dirfd, path);
+	}
+	if (err || !sync)
+		return err;
+	fd = open_dir(backing->dirfd, folder);
+	return fd < 0 ? fd : ucm_os_fsync(fd);
+}
+
+static int sync_bucket(struct ucm_backing *backing, const char *folder,
+		       const struct ucm_id *id)
+{
+	char path[UCM_BACKING_PATH_MAX], bucket[3];
+	_cleanup_fd_ int fd = -1;
+
+	ucm_bucket_format(ucm_bucket(id), bucket);
+	snprintf(path, sizeof(path), "%s/%s", folder, bucket);
+	fd = open_dir(backing->dirfd, path);
+	return fd < 0 ? fd : ucm_os_fsync(fd);
+}
+
+int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
+		       const char *folder, const struct ucm_id *id, bool sync)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	int err;
+
+	ucm_backing_block_path(folder, id, path);
+	err = ucm_os_link(backing->tmpfd, temp, backing->dirfd, path);
+	if (err == -ENOENT) {
+		err = make_bucket(backing, folder, id, sync);
+		if (!err)
+			err = ucm_os_link(backing->tmpfd, temp, backing->dirfd,
+					  path);
+	}
+	if (err)
+		return err;
+	ucm_backing_temp_drop(backing, temp);
+	return sync ? sync_bucket(backing, folder, id) : 0;
+}
+
+int ucm_backing_open_block(struct ucm_backing *backing, const char *folder,
+			   const struct ucm_id *id, int flags,
+			   struct stat *stat_out)
+{
+	char path[UCM_BACKING_PATH_MAX];
+
+	ucm_backing_block_path(folder, id, path);
+	return ucm_os_open_regular(backing->dirfd, path, flags, stat_out);
+}
+
+int ucm_backing_remove(struct ucm_backing *backing, const char *folder,
+		       const struct ucm_id *id)
+{
+	char path[UCM_BACKING_PATH_MAX];
+
+	ucm_backing_block_path(folder, id, path);
+	return ucm_os_unlink(backing->dirfd, path);
+}
+
+int ucm_backing_quarantine(struct ucm_backing *backing, const char *folder,
+			   const struct ucm_id *id)
+{
+	char path[UCM_BACKING_PATH_MAX], flat[UCM_BACKING_PATH_MAX];
+	char to[UCM_BACKING_PATH_MAX + 64];
+	struct timespec now;
+
+	if (backing->readonly)
+		return -EROFS;
+	clock_gettime(CLOCK_REALTIME, &now);
+	ucm_backing_block_path(folder, id, path);
+	flat_name(folder, id, flat, sizeof(flat));
+	snprintf(to, sizeof(to), ".ucmfs/quarantine/%s.%lld%09ld", flat,
+		 (long long)now.tv_sec, now.tv_nsec);
+	return ucm_os_rename(backing->dirfd, path, backing->dirfd, to);
+}
+
+static void pin_path(const char *folder, const struct ucm_id *id, char *path,
+		     size_t size)
+{
+	char flat[UCM_BACKING_PATH_MAX];
+
+	flat_name(folder, id, flat, sizeof(flat));
+	snprintf(path, size, "pinned/%s", flat);
+}
+
+int ucm_backing_pin(struct ucm_backing *backing, const char *folder,
+		    const struct ucm_id *id, bool pinned)
+{
+	char path[UCM_BACKING_PATH_MAX + 16];
+	_cleanup_fd_ int fd = -1;
+	int err;
+
+	if (backing->readonly)
+		return -EROFS;
+	pin_path(folder, id, path, sizeof(path));
+	if (!pinned) {
+		err = ucm_os_unlink(backing->ctlfd, path);
+		return err == -ENOENT ? 0 : err;
+	}
+	fd = ucm_os_open(backing->ctlfd, path, O_WRONLY | O_CREAT, 0644);
+	return fd < 0 ? fd : 0;
+}
+
+static void read_pin(const char *name,
+		     void (*fn)(void *arg, const char *space,
+				const struct ucm_id *id),
+		     void *arg)
+{
+	const char *at = strrchr(name, '@');
+	char space[UCM_BACKING_PATH_MAX];
+	struct ucm_id id;
+
+	if (!at || strlen(at + 1) != UCM_ID_HEX || ucm_id_parse(at + 1, &id))
+		return;
+	snprintf(space, sizeof(space), "%.*s", (int)(at - name), name);
+	fn(arg, space, &id);
+}
+
+void ucm_backing_each_pin(struct ucm_backing *backing,
+			  void (*fn)(void *arg, const char *space,
+				     const struct ucm_id *id),
+			  void *arg)
+{
+	int fd = open_dir(backing->ctlfd, "pinned");
+	_cleanup_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while ((entry = readdir(dir)))
+		read_pin(entry->d_name, fn, arg);
+}

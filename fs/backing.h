@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backing.h - one backing directory.
+ *
+ * It has an identity, makes temporary files, links them into place, opens,
+ * removes and quarantines blocks. It does not know that other directories
+ * exist: choosing between them is tier.h's and tierset.h's work.
+ *
+ *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
+ *   .ucmfs/id             UUID and format version
+ *   .ucmfs/state          see recovery.h
+ *   .ucmfs/lock           held while a daemon uses the directory
+ *   .ucmfs/tmp/           files being written
+ *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
+ *   .ucmfs/pinned/        one empty file for each pinned block
+ *
+ * "folder" below is a space's place in the directory: "blocks" or
+ * "spaces/NAME". All calls may be made from any thread, but open and close.
+ */
+#ifndef UCM_BACKING_H
+#define UCM_BACKING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <ucm/block.h>
+
+#include "fs/config.h"
+#include "fs/recovery.h"
+
+#define UCM_TEMP_NAME_MAX 40
+
+struct ucm_backing {
+	char *path; /* absolute */
+	int dirfd;
+	int ctlfd; /* .ucmfs */
+	int tmpfd; /* .ucmfs/tmp */
+	int lockfd;
+	uint8_t uuid[16];
+	dev_t dev;
+	ino_t ino;
+	bool readonly;
+	bool remote; /* a network file system */
+	struct ucm_recovery recovery;
+	uint32_t instance;       /* random: whose temporary files */
+	_Atomic uint64_t temps;  /* for their names */
+	_Atomic int64_t retry_s; /* no new files before this time: it failed */
+};
+
+/*
+ * Open a directory: it must exist, be writable (unless readonly) and not in
+ * use by another daemon. Makes what it lacks of .ucmfs. Errors come with a
+ * complaint that names the path.
+ */
+int ucm_backing_open(struct ucm_backing *backing, const char *path,
+		     bool readonly, struct ucm_complaint *complaint);
+
+/* Before the first write: the state file; leftovers in tmp are removed. */
+int ucm_backing_begin(struct ucm_backing *backing);
+
+/* clean: everything in it is known to be good. */
+void ucm_backing_close(struct ucm_backing *backing, bool clean);
+
+/* A new temporary file, open for reading and writing. */
+int ucm_backing_temp(struct ucm_backing *backing,
+		     char name_out[UCM_TEMP_NAME_MAX]);
+int ucm_backing_temp_open(struct ucm_backing *backing, const char *name);
+void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name);
+
+/*
+ * Link a temporary file to a block's name and drop its temporary name.
+ * -EEXIST if a file has that name already. sync: see UCM_DURABILITY_FULL.
+ */
+int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
+		       const char *folder, const struct ucm_id *id, bool sync);
+
+/* Open a block; -ENOENT, or -ENXIO if it is no regular file. */
+int ucm_backing_open_block(struct ucm_backing *backing, const char *folder,
+			   const struct ucm_id *id, int flags,
+			   struct stat *stat_out);
+
+int ucm_backing_remove(struct ucm_backing *backing, const char *folder,
+		       const struct ucm_id *id);
+
+/* Move a block's file aside. */
+int ucm_backing_quarantine(struct ucm_backing *backing, const char *folder,
+			   const struct ucm_id *id);
+
+/* The marks of pinned blocks; they outlive the mount. */
+int ucm_backing_pin(struct ucm_backing *backing, const char *folder,
+		    const struct ucm_id *id, bool pinned);
+/* Calls fn for each mark; space is the space's name, "" for blocks/. */
+void ucm_backing_each_pin(struct ucm_backing *backing,
+			  void (*fn)(void *arg, const char *space,
+				     const struct ucm_id *id),
+			  void *arg);
+
+/* A block's path below the directory. */
+#define UCM_BACKING_PATH_MAX 320
+void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
+			    char path[UCM_BACKING_PATH_MAX]);
+
+#endif

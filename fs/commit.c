@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit.c - from a temporary file to a block.
+ *
+ * The order of a commit: look at the file (header, size, extension), ask the
+ * space for its geometry, make it durable as configured, link it, index it.
+ * Whatever fails before the link leaves a temporary file; the link is the one
+ * moment at which the block comes to be; after it, nothing can fail but our
+ * own memory, and then the next probe or scan finds the block.
+ *
+ * Two writers of one block: link(2) lets one win, in one directory; the index
+ * decides between directories. The loser's file goes, and its writer is told
+ * that all is well, because the name says what the bytes are.
+ */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "common/osfile.h"
+#include "fs/verify.h"
+
+static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
+		     const struct ucm_key *key, uint64_t bytes,
+		     struct ucm_temp *temp, int *result)
+{
+	struct ucm_backing *backing;
+	int fd, err;
+
+	/* as often as there are directories: each failure rules one out */
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		err = ucm_tier_choose(tier, set->config->placement, &key->id,
+				      bytes, &backing);
+		if (err) {
+			*result = *result == -EROFS ? err : *result;
+			return false;
+		}
+		fd = ucm_backing_temp(backing, temp->name);
+		if (fd >= 0) {
+			temp->backing = backing;
+			temp->tier = tier;
+			temp->dir = (uint8_t)(tier->first +
+					      (unsigned)(backing - tier->dirs));
+			*result = fd;
+			return true;
+		}
+		ucm_count(&set->stats.io_errors);
+		ucm_backing_failed(backing, "create", fd);
+		*result = fd;
+		if (!atomic_load(&backing->retry_s))
+			return false;
+	}
+	return false;
+}
+
+int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
+		       struct ucm_temp *out)
+{
+	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	struct ucm_temp temp = { 0 };
+	uint64_t bytes;
+	int result = -EROFS;
+
+	if (!space)
+		return -ENOENT;
+	bytes = ucm_space_block_bytes(space);
+	for (unsigned i = 0; i < set->num_tiers; i++) {
+		if (!try_tier(set, &set->tiers[i], key, bytes, &temp, &result))
+			continue;
+		temp.promised = bytes;
+		atomic_fetch_add(&temp.tier->writing, bytes);
+		*out = temp;
+		return result;
+	}
+	return result;
+}
+
+int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp)
+{
+	(void)set;
+	return ucm_backing_temp_open(temp->backing, temp->name);
+}
+
+void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
+{
+	atomic_fetch_sub(&temp->tier->writing, temp->promised);
+	temp->promised = 0;
+	if (temp->committed)
+		return;
+	ucm_backing_temp_drop(temp->backing, temp->name);
+	ucm_count(&set->stats.dropped);
+}
+
+static int refuse(struct ucm_tierset *set, const struct ucm_key *key,
+		  const char *why)
+{
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(&key->id, hex);
+	ucm_warning("block %s: not committed: %s", hex, why);
+	ucm_count(&set->stats.commit_refused);
+	return -EINVAL;
+}
+
+static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
+		       const struct ucm_key *key, const char *call, int err)
+{
+	char what[80], hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(&key->id, hex);
+	snprintf(what, sizeof(what), "commit %s: %s", hex, call);
+	ucm_backing_failed(temp->backing, what, err);
+	ucm_count(&set->stats.commit_failed);
+	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
+}
+
+/* A bare header does not announce a size: only the space's geometry, or the
+ * end of all writing, says that the file is whole. */
+static enum ucm_fault judge_bare(struct ucm_space *space,
+				 const struct ucm_block *block, uint64_t size,
+				 enum ucm_commit_when when)
+{
+	uint64_t want;
+
+	if (!ucm_space_has_geometry(space))
+		return when == UCM_COMMIT_NOW ? UCM_FAULT_NONE
+					      : UCM_FAULT_SHORT;
+	pthread_mutex_lock(&space->lock);
+	want = block->data_offset + ucm_block_payload_bytes(&space->geometry);
+	pthread_mutex_unlock(&space->lock);
+	return size < want ? UCM_FAULT_SHORT : UCM_FAULT_NONE;
+}
+
+/* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
+static int judge(struct ucm_tierset *set, const struct ucm_temp *temp, int fd,
+		 struct ucm_space *space, const struct ucm_key *key,
+		 enum ucm_commit_when when, struct ucm_block *block)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct stat st;
+	int err = ucm_os_fstat(fd, &st);
+
+	if (!err)
+		err = ucm_verify_commit(fd, (uint64_t)st.st_size, &key->id,
+					block, &fault);
+	if (err)
+		return tier_failed(set, temp, key, "read", err);
+	if (!fault && block->form == UCM_FORM_BARE)
+		fault = judge_bare(space, block, (uint64_t)st.st_size, when);
+	if (fault == UCM_FAULT_SHORT)
+		return -EAGAIN;
+	return fault ? refuse(set, key, ucm_fault_text(fault)) : 0;
+}
+
+/* A file has our name and is not in the index: a block that the scan has not
+ * seen, or something that must make room. True if it is a block. */
+static bool is_block_after_all(struct ucm_tierset *set,
+			       const struct ucm_temp *temp,
+			       struct ucm_space *space,
+			       const struct ucm_key *key)
+{
+	if (ucm_tierset_examine(set, space, &key->id, temp->dir) > 0)
+		return true;
+	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
+		return false;
+	ucm_count(&set->stats.quarantined);
+	return false;
+}
+
+static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
+		      struct ucm_space *space, const struct ucm_key *key)
+{
+	bool sync = set->config->durability == UCM_DURABILITY_FULL;
+	int err = ucm_backing_commit(temp->backing, temp->name, space->folder,
+				     &key->id, sync);
+
+	if (err != -EEXIST)
+		return err;
+	if (ucm_index_find(set->index, key, NULL, NULL) ||
+	    is_block_after_all(set, temp, space, key))
+		return -EEXIST;
+	return ucm_backing_commit(temp->backing, temp->name, space->folder,
+				  &key->id, sync);
+}
+
+/* Into the index, unless another directory's writer was faster. */
+static void index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+			struct ucm_space *space, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	int err = ucm_os_fstat(fd, &temp->stamp);
+
+	if (err) /* the next lookup will probe for it */
+		return;
+	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
+	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
+	if (!err) {
+		ucm_count(&set->stats.commits);
+		return;
+	}
+	temp->ref = 0;
+	if (err != -EEXIST)
+		return;
+	if (ucm_index_find(set->index, key, &entry, NULL) &&
+	    entry.dir != temp->dir)
+		ucm_backing_remove(temp->backing, space->folder, &key->id);
+	ucm_count(&set->stats.commit_duplicates);
+}
+
+static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		      struct ucm_space *space, const struct ucm_key *key)
+{
+	int err = 0;
+
+	if (set->config->durability != UCM_DURABILITY_NONE) {
+		err = ucm_os_fdatasync(fd);
+		if (err) /* never tried again: a second one would lie */
+			return tier_failed(set, temp, key, "fdatasync", err);
+	}
+	err = link_block(set, temp, space, key);
+	if (err == -EEXIST) {
+		ucm_backing_temp_drop(temp->backing, temp->name);
+		ucm_count(&set->stats.commit_duplicates);
+		return 0;
+	}
+	if (err)
+		return tier_failed(set, temp, key, "link", err);
+	index_block(set, temp, fd, space, key);
+	return 0;
+}
+
+int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		       const struct ucm_key *key, enum ucm_commit_when when)
+{
+	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	struct ucm_complaint why;
+	struct ucm_block block;
+	int err;
+
+	if (!space)
+		return -ENOENT;
+	err = judge(set, temp, fd, space, key, when, &block);
+	if (err)
+		return err;
+	if (ucm_space_admit(space, &block, &why))
+		return refuse(set, key, why.text);
+
+	if (ucm_index_find(set->index, key, NULL, NULL)) {
+		ucm_backing_temp_drop(temp->backing, temp->name);
+		ucm_count(&set->stats.commit_duplicates);
+	} else {
+		err = make_block(set, temp, fd, space, key);
+	}
+	if (!err) {
+		temp->committed = true;
+		temp->key = *key;
+	}
+	ucm_space_settled(space);
+	return err;
+}
+
+static bool same_stamp(const struct stat *a, const struct stat *b)
+{
+	return a->st_size == b->st_size &&
+	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
+	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
+}
+
+static void edit_stat(struct ucm_entry *entry, void *arg)
+{
+	const struct stat *st = arg;
+
+	entry->size = (uint64_t)st->st_size;
+	entry->blocks = (uint32_t)st->st_blocks;
+	entry->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
+			  st->st_mtim.tv_nsec;
+}
+
+void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
+			 int fd, bool always)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	uint32_t plane = 0;
+	char detail[40] = "";
+	struct stat st;
+
+	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
+		return;
+	if (!always && same_stamp(&st, &temp->stamp))
+		return;
+	if (ucm_verify_whole(fd, (uint64_t)st.st_size, &temp->key.id, &block,
+			     &fault, &plane))
+		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
+	if (!fault)
+		fault = ucm_space_fits(set->names.spaces[temp->key.space],
+				       &block);
+	if (!fault) {
+		ucm_index_edit(set->index, temp->ref, edit_stat, &st);
+		return;
+	}
+	snprintf(detail, sizeof(detail), ", written to after its commit");
+	ucm_tierset_condemn(set, temp->ref, fault, detail);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * index.h - which blocks there are, and in which directory each lies.
+ *
+ * In memory only; filled by the scan, by commits and by probes. It knows
+ * nothing of files. All calls may be made from any thread; entries are copied
+ * out, so that nothing points into the table.
+ */
+#ifndef UCM_INDEX_H
+#define UCM_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ucm/block.h>
+
+struct ucm_index;
+
+/* A block's name: its hash, in its space. */
+struct ucm_key {
+	struct ucm_id id;
+	uint16_t space;
+};
+
+/*
+ * A reference to an entry: 24 bits generation, 8 bits shard, 28 bits slot;
+ * below 2^60 and never 0. It stays valid until the entry is removed and is
+ * never valid for a later entry in the same slot (the generation counts
+ * removals; it wraps after 16 million of them in one slot).
+ */
+typedef uint64_t ucm_ref;
+
+#define UCM_ENTRY_DOUBT 0x1u     /* must pass all checksums before use */
+#define UCM_ENTRY_PINNED 0x2u
+#define UCM_ENTRY_DUPLICATE 0x4u /* lies in another directory as well */
+
+struct ucm_entry {
+	struct ucm_id id;
+	uint64_t size;     /* bytes */
+	int64_t mtime_ns;  /* commit time, or what utimensat(2) said later */
+	uint32_t blocks;   /* 512-byte units on disk */
+	uint32_t atime_s;  /* last use, seconds since the epoch */
+	uint32_t uses;     /* opens since the mount */
+	uint32_t generation;
+	uint32_t next;     /* the index's own */
+	uint16_t space;
+	uint8_t dir;       /* the directory's number in the tier set */
+	uint8_t flags;     /* UCM_ENTRY_* */
+};
+_Static_assert(sizeof(struct ucm_entry) == 56, "memory per block");
+
+int ucm_index_new(struct ucm_index **out);
+void ucm_index_free(struct ucm_index *index);
+
+/* Add an entry (generation and next are ignored). 0 and its reference, or
+ * -EEXIST and the reference of the one that is there, or -ENOMEM. */
+int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
+		  ucm_ref *ref_out);
+
+/* By name or by reference: true and a copy. Either output may be NULL. */
+bool ucm_index_find(struct ucm_index *index, const struct ucm_key *key,
+		    struct ucm_entry *out, ucm_ref *ref_out);
+bool ucm_index_get(struct ucm_index *index, ucm_ref ref,
+		   struct ucm_entry *out);
+
+/* Change an entry in place, under its lock: edit() must be short and must not
+ * touch id, space, generation or next. False if the reference is stale. */
+bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
+		    void (*edit)(struct ucm_entry *entry, void *arg),
+		    void *arg);
+
+/* Take an entry out: true and its last state, or false if it was gone. */
+bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
+		      struct ucm_entry *out);
+
+/*
+ * The entries of one bucket of one space, in no order. *cursor is 0 to begin
+ * with; false at the end. Entries added or removed meanwhile may or may not
+ * be seen; all others are seen exactly once.
+ */
+bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
+		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out);
+
+/* Bytes of memory that the index takes. */
+uint64_t ucm_index_memory(struct ucm_index *index);
+
+#endif

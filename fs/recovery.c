@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recovery.c - the state file of a directory: "clean", "checkpoint", "boot".
+ *
+ * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but
+ * never ctime. The boot id tells a crash of the daemon, after which the page
+ * cache still holds every byte, from one of the machine; blocks without
+ * checksums are trusted after the first and not after the second.
+ */
+#include <config.h>
+
+#include "fs/recovery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+#define STATE "state"
+#define CLOCK "clock"
+
+/* Clocks tick coarsely and may be stepped back a little. */
+#define SLACK_NS (2 * INT64_C(1000000000))
+
+static int64_t ctime_ns(const struct stat *st)
+{
+	return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
+}
+
+static void read_boot_id(char *id, size_t size)
+{
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	if (!file || !fgets(id, (int)size, file))
+		snprintf(id, size, "unknown");
+	id[strcspn(id, "\n")] = '\0';
+	if (file)
+		fclose(file);
+}
+
+/* Now, by the clock of the file system. */
+static int file_system_time(int ctldir, int64_t *out)
+{
+	_cleanup_fd_ int fd = ucm_os_open(ctldir, CLOCK, O_WRONLY | O_CREAT, 0644);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_utimens(fd, NULL);
+	if (!err)
+		err = ucm_os_fstat(fd, &st);
+	if (!err)
+		*out = ctime_ns(&st);
+	return err;
+}
+
+static int write_state(const struct ucm_recovery *recovery, int ctldir,
+		       bool clean)
+{
+	char text[160];
+	int len = snprintf(text, sizeof(text),
+			   "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n", clean,
+			   recovery->checkpoint_ns, recovery->boot);
+
+	return ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
+}
+
+int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
+		      const char *path)
+{
+	char text[256], boot[40] = "";
+	int64_t checkpoint;
+	int clean, err;
+
+	*recovery = (struct ucm_recovery){ 0 };
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	err = ucm_os_read_file(ctldir, STATE, text, sizeof(text));
+	if (err == -ENOENT)
+		return 0;
+	if (!err && sscanf(text, "clean=%d checkpoint=%" SCNd64 " boot=%39s",
+			   &clean, &checkpoint, boot) != 3)
+		err = -EINVAL;
+	if (err) {
+		ucm_error("%s: .ucmfs/state cannot be read: %s", path,
+			  strerror(-err));
+		return err;
+	}
+	recovery->checkpoint_ns = checkpoint;
+	if (clean)
+		return 0;
+	recovery->unclean = true;
+	recovery->other_boot = strcmp(boot, recovery->boot) != 0;
+	recovery->safe_until_ns = checkpoint - SLACK_NS;
+	/* until all doubts are settled the file keeps telling of that crash */
+	memcpy(recovery->boot, boot, sizeof(recovery->boot));
+	return 0;
+}
+
+int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
+{
+	int err = 0;
+
+	if (!recovery->unclean)
+		err = file_system_time(ctldir, &recovery->checkpoint_ns);
+	return err ? err : write_state(recovery, ctldir, false);
+}
+
+int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
+{
+	int64_t before;
+	int err = file_system_time(ctldir, &before);
+
+	if (!err)
+		err = ucm_os_syncfs(ctldir);
+	if (err)
+		return err;
+	recovery->checkpoint_ns = before;
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	return write_state(recovery, ctldir, false);
+}
+
+int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
+{
+	int err = ucm_os_syncfs(ctldir);
+
+	return err ? err : write_state(recovery, ctldir, true);
+}
+
+bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
+			 const struct stat *st)
+{
+	return recovery->unclean && ctime_ns(st) > recovery->safe_until_ns;
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scan.c - what lies in the directories, and what of it can be trusted.
+ *
+ * At the start every bucket of every space of every directory is a task; a few
+ * threads take tasks in order, while the mount serves already. A bucket that is
+ * listed before its turn is scanned by whoever lists it; scanning twice does no
+ * harm. A file enters the index only after its header and size have been read
+ * and are right. When all tasks are done, what is in doubt after an unclean
+ * stop is checked by the same threads.
+ */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "fs/verify.h"
+#include "hashing/name.h"
+
+static int open_file(struct ucm_tierset *set, struct ucm_space *space,
+		     const struct ucm_id *id, unsigned dir, struct stat *st)
+{
+	int fd = ucm_backing_open_block(set->dirs[dir], space->folder, id,
+					O_RDONLY, st);
+
+	if (fd == -ENXIO || fd == -ELOOP) {
+		ucm_count(&set->stats.strays);
+		return -ENOENT;
+	}
+	if (fd < 0 && fd != -ENOENT) {
+		char hex[UCM_ID_HEX + 1];
+
+		ucm_id_format(id, hex);
+		ucm_error("%s: block %s: %s", set->dirs[dir]->path, hex,
+			  strerror(-fd));
+		ucm_count(&set->stats.io_errors);
+	}
+	return fd;
+}
+
+static void set_aside(struct ucm_tierset *set, struct ucm_space *space,
+		      const struct ucm_id *id, unsigned dir,
+		      enum ucm_fault fault, const char *detail)
+{
+	char hex[UCM_ID_HEX + 1];
+	int err = ucm_backing_quarantine(set->dirs[dir], space->folder, id);
+
+	ucm_id_format(id, hex);
+	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path, hex,
+		    ucm_fault_text(fault), detail,
+		    err ? strerror(-err) : "quarantined");
+	if (!err)
+		ucm_count(&set->stats.quarantined);
+}
+
+/* Torn files go; what is no block at all is somebody else's and stays. */
+static void reject(struct ucm_tierset *set, struct ucm_space *space,
+		   const struct ucm_id *id, unsigned dir, const struct stat *st,
+		   enum ucm_fault fault)
+{
+	char hex[UCM_ID_HEX + 1];
+	bool torn = fault == UCM_FAULT_SHORT || fault == UCM_FAULT_SIZE ||
+		    ucm_recovery_doubts(&set->dirs[dir]->recovery, st);
+
+	if (torn && fault != UCM_FAULT_GEOMETRY && fault != UCM_FAULT_SPACE) {
+		set_aside(set, space, id, dir, fault, "");
+		return;
+	}
+	ucm_id_format(id, hex);
+	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path, hex,
+		    ucm_fault_text(fault));
+	ucm_count(fault == UCM_FAULT_GEOMETRY || fault == UCM_FAULT_SPACE
+			  ? &set->stats.misfits
+			  : &set->stats.strays);
+}
+
+static void edit_duplicate(struct ucm_entry *entry, void *arg)
+{
+	(void)arg;
+	entry->flags |= UCM_ENTRY_DUPLICATE;
+}
+
+/* The entry that is there already is this very file, or a copy elsewhere. */
+static void note_copy(struct ucm_tierset *set, ucm_ref ref, unsigned dir)
+{
+	struct ucm_entry entry;
+
+	if (ucm_index_get(set->index, ref, &entry) && entry.dir != dir)
+		ucm_index_edit(set->index, ref, edit_duplicate, NULL);
+}
+
+static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
+		      const struct ucm_id *id, unsigned dir,
+		      const struct stat *st)
+{
+	struct ucm_key key = { .id = *id, .space = space->number };
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	ucm_tierset_entry(&key, dir, st, &entry);
+	if (ucm_recovery_doubts(&set->dirs[dir]->recovery, st))
+		entry.flags |= UCM_ENTRY_DOUBT;
+	err = ucm_tierset_index_add(set, space, &entry, &ref);
+	if (err == -EEXIST)
+		note_copy(set, ref, dir);
+	return err == -ENOMEM ? err : 1;
+}
+
+int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	int err;
+
+	fd = open_file(set, space, id, dir, &st);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	err = ucm_verify_header(fd, (uint64_t)st.st_size, id, &block, &fault);
+	if (err) {
+		ucm_error("%s: read: %s", set->dirs[dir]->path, strerror(-err));
+		ucm_count(&set->stats.io_errors);
+		return err;
+	}
+	if (!fault)
+		fault = ucm_space_fits(space, &block);
+	if (fault) {
+		reject(set, space, id, dir, &st, fault);
+		return 0;
+	}
+	return admit_file(set, space, id, dir, &st);
+}
+
+static void scan_name(struct ucm_tierset *set, struct ucm_space *space,
+		      unsigned dir, unsigned bucket, const char *name)
+{
+	struct ucm_entry entry;
+	struct ucm_key key = { .space = space->number };
+
+	if (!strcmp(name, ".") || !strcmp(name, ".."))
+		return;
+	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket) {
+		ucm_count(&set->stats.strays);
+		return;
+	}
+	if (ucm_index_find(set->index, &key, &entry, NULL) && entry.dir == dir)
+		return;
+	ucm_tierset_examine(set, space, &key.id, dir);
+}
+
+static DIR *open_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			unsigned dir, unsigned bucket, int *err)
+{
+	char path[UCM_BACKING_PATH_MAX], name[3];
+	DIR *list;
+	int fd;
+
+	ucm_bucket_format(bucket, name);
+	snprintf(path, sizeof(path), "%s/%s", space->folder, name);
+	fd = ucm_os_open(set->dirs[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
+			 0);
+	if (fd < 0) {
+		*err = fd;
+		return NULL;
+	}
+	list = fdopendir(fd);
+	if (!list) {
+		close(fd);
+		*err = -ENOMEM;
+	}
+	return list;
+}
+
+void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			     unsigned dir, unsigned bucket)
+{
+	struct dirent *entry;
+	int err = 0;
+	_cleanup_dir_ DIR *list = open_bucket(set, space, dir, bucket, &err);
+
+	if (!list && err != -ENOENT) {
+		/* not scanned: its names will be probed for, one by one */
+		ucm_error("%s/%s/%02x: %s", set->dirs[dir]->path,
+			  space->folder, bucket, strerror(-err));
+		ucm_count(&set->stats.io_errors);
+		return;
+	}
+	while (list && (entry = readdir(list)))
+		scan_name(set, space, dir, bucket, entry->d_name);
+	ucm_space_set_scanned(space, dir, bucket);
+}
+
+/* What a space's blocks look like must be known before the first commit. */
+void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space)
+{
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
+		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+			if (space->has_geometry)
+				return;
+			ucm_tierset_scan_bucket(set, space, dir, bucket);
+		}
+	}
+}
+
+/* Tells whether it was this call that settled it. */
+static void edit_settled(struct ucm_entry *entry, void *arg)
+{
+	*(bool *)arg = entry->flags & UCM_ENTRY_DOUBT;
+	entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
+}
+
+int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_entry entry;
+	struct ucm_space *space;
+	struct ucm_block block;
+	uint32_t plane = 0;
+	char detail[40] = "";
+	_cleanup_fd_ int fd = -1;
+	bool settled = false;
+	struct stat st;
+	int err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	if (!(entry.flags & UCM_ENTRY_DOUBT))
+		return 0;
+	space = set->names.spaces[entry.space];
+	fd = open_file(set, space, &entry.id, entry.dir, &st);
+	if (fd < 0)
+		return fd;
+	err = ucm_verify_whole(fd, (uint64_t)st.st_size, &entry.id, &block,
+			       &fault, &plane);
+	if (err)
+		return err;
+	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
+	    set->dirs[entry.dir]->recovery.other_boot)
+		fault = UCM_FAULT_UNVOUCHED;
+	if (fault) {
+		if (fault == UCM_FAULT_PLANE)
+			snprintf(detail, sizeof(detail), " (layer %u %s)",
+				 plane / 2, plane % 2 ? "V" : "K");
+		ucm_tierset_condemn(set, ref, fault, detail);
+		return -ENOENT;
+	}
+	if (ucm_index_edit(set->index, ref, edit_settled, &settled) && settled) {
+		atomic_fetch_sub(&set->doubts, 1);
+		ucm_count(&set->stats.doubts_settled);
+	}
+	return 0;
+}
+
+void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
+			 enum ucm_fault fault, const char *detail)
+{
+	struct ucm_space *space;
+	struct ucm_entry entry;
+	struct ucm_key key;
+
+	if (!ucm_tierset_index_remove(set, ref, &entry))
+		return; /* another thread was faster */
+	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	space = set->names.spaces[entry.space];
+	set_aside(set, space, &entry.id, entry.dir, fault, detail);
+	if (entry.flags & UCM_ENTRY_DUPLICATE) {
+		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+			if (dir != entry.dir)
+				ucm_tierset_examine(set, space, &entry.id, dir);
+		}
+	}
+	if (set->on_loss)
+		set->on_loss(set->on_loss_arg, &key);
+}
+
+static void run_task(struct ucm_tierset *set, uint64_t number)
+{
+	unsigned bucket = (unsigned)(number % UCM_BUCKETS);
+	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
+	unsigned dir = (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
+	struct ucm_space *of = ucm_namespace_get(&set->names, space);
+
+	if (of && !ucm_space_is_scanned(of, dir, bucket))
+		ucm_tierset_scan_bucket(set, of, dir, bucket);
+}
+
+/* A directory that could not be read keeps its names unknown: then the index
+ * never counts as whole, and what it lacks is probed for. */
+static bool all_scanned(struct ucm_tierset *set)
+{
+	for (unsigned i = 0; i < set->scan_spaces; i++) {
+		struct ucm_space *space = ucm_namespace_get(&set->names, i);
+
+		for (unsigned word = 0; space && word < 4 * set->num_dirs;
+		     word++) {
+			if (~atomic_load(&space->scanned[word]))
+				return false;
+		}
+	}
+	return true;
+}
+
+static void edit_pinned(struct ucm_entry *entry, void *arg)
+{
+	(void)arg;
+	entry->flags |= UCM_ENTRY_PINNED;
+}
+
+static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
+{
+	struct ucm_tierset *set = arg;
+	struct ucm_space *space = *name ? ucm_namespace_find(&set->names, name)
+					: set->names.spaces[0];
+	struct ucm_key key = { .id = *id };
+	ucm_ref ref;
+
+	if (!space)
+		return;
+	key.space = space->number;
+	if (ucm_index_find(set->index, &key, NULL, &ref))
+		ucm_index_edit(set->index, ref, edit_pinned, NULL);
+}
+
+static void scan_ended(struct ucm_tierset *set)
+{
+	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+		ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
+	atomic_store(&set->scanned, all_scanned(set));
+	ucm_info("%llu blocks found%s",
+		 (unsigned long long)atomic_load(&set->blocks),
+		 atomic_load(&set->scanned)
+			 ? ""
+			 : "; some directories could not be read");
+}
+
+/* Check all that is in doubt, one bucket of one space after another. */
+static void settle_all(struct ucm_tierset *set)
+{
+	for (unsigned i = 0; i < UCM_BUCKETS * set->scan_spaces; i++) {
+		struct ucm_entry entry;
+		uint32_t cursor = 0;
+		ucm_ref ref;
+
+		while (ucm_index_next(set->index,
+				      (uint16_t)(i / UCM_BUCKETS),
+				      i % UCM_BUCKETS, &cursor, &entry, &ref)) {
+			if (atomic_load(&set->stopping))
+				return;
+			if (entry.flags & UCM_ENTRY_DOUBT)
+				ucm_tierset_settle(set, ref);
+		}
+	}
+}
+
+static void *scan_main(void *arg)
+{
+	struct ucm_tierset *set = arg;
+	uint64_t done;
+
+	for (;;) {
+		uint64_t task = atomic_fetch_add(&set->next_task, 1);
+
+		if (task >= set->num_tasks || atomic_load(&set->stopping))
+			return NULL;
+		run_task(set, task);
+		done = atomic_fetch_add(&set->tasks_done, 1) + 1;
+		if (done == set->num_tasks) {
+			scan_ended(set);
+			if (atomic_load(&set->doubts))
+				settle_all(set);
+		}
+	}
+}
+
+int ucm_scan_start(struct ucm_tierset *set)
+{
+	set->num_tasks = (uint64_t)set->num_dirs * set->scan_spaces *
+			 UCM_BUCKETS;
+	for (unsigned i = 0; i < set->config->scan_threads; i++) {
+		int err = pthread_create(&set->scan_threads[i], NULL,
+					 scan_main, set);
+
+		if (err)
+			return set->num_scan_threads ? 0 : -err;
+		set->num_scan_threads++;
+	}
+	return 0;
+}
+
+void ucm_scan_stop(struct ucm_tierset *set)
+{
+	for (unsigned i = 0; i < set->num_scan_threads; i++)
+		pthread_join(set->scan_threads[i], NULL);
+	set->num_scan_threads = 0;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spaces.c - spaces on disk: folders in every directory, and space.json.
+ *
+ * A new space's folder is made in the first directory that takes it; the
+ * others get theirs with the first block there. Owner and mode are kept on
+ * every folder that exists.
+ */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/name.h"
+
+static int open_folder(const struct ucm_backing *backing,
+		       const struct ucm_space *space)
+{
+	return ucm_os_open(backing->dirfd, space->folder,
+			   O_RDONLY | O_DIRECTORY, 0);
+}
+
+/* On one folder; the mode last, as chown may clear bits of it. */
+static int apply_owner(const struct ucm_backing *backing,
+		       const struct ucm_space *space)
+{
+	_cleanup_fd_ int fd = open_folder(backing, space);
+	int err;
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	err = ucm_os_fchown(fd, space->uid, space->gid);
+	if (err == -EPERM)
+		err = 0; /* not root: it is ours anyway */
+	return err ? err
+		   : ucm_os_fchmod(fd, space->is_private ? 0700 : 0755);
+}
+
+static int apply_owner_everywhere(struct ucm_tierset *set,
+				  const struct ucm_space *space)
+{
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		int err;
+
+		if (set->dirs[dir]->readonly)
+			continue;
+		err = apply_owner(set->dirs[dir], space);
+		if (err) {
+			ucm_error("%s/%s: %s", set->dirs[dir]->path,
+				  space->folder, strerror(-err));
+			return err;
+		}
+	}
+	return 0;
+}
+
+static int make_folder(struct ucm_tierset *set, const struct ucm_space *space)
+{
+	int err = -EROFS;
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (set->dirs[dir]->readonly)
+			continue;
+		err = ucm_os_mkdir(set->dirs[dir]->dirfd, space->folder, 0755);
+		if (!err || err == -EEXIST)
+			return 0;
+		ucm_backing_failed(set->dirs[dir], space->folder, err);
+	}
+	return err;
+}
+
+int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
+		      uid_t uid, gid_t gid, struct ucm_space **out)
+{
+	struct ucm_space *space;
+	int err = ucm_namespace_add(&set->names, name, &space);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&space->lock);
+	space->uid = uid;
+	space->gid = gid;
+	space->is_private = !(mode & 077);
+	pthread_mutex_unlock(&space->lock);
+	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
+		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
+	err = make_folder(set, space);
+	if (!err)
+		err = apply_owner_everywhere(set, space);
+	if (err) {
+		ucm_namespace_remove(&set->names, space);
+		return err;
+	}
+	*out = space;
+	return 0;
+}
+
+static bool has_blocks(struct ucm_tierset *set, struct ucm_space *space)
+{
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
+		ucm_tierset_fill_bucket(set, space, bucket);
+	return atomic_load(&space->blocks) > 0;
+}
+
+/* Its buckets, if they are empty, and itself. */
+static int remove_folder(struct ucm_backing *backing,
+			 const struct ucm_space *space)
+{
+	_cleanup_fd_ int fd = open_folder(backing, space);
+	int err = 0;
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
+		char name[3];
+
+		ucm_bucket_format(bucket, name);
+		err = ucm_os_rmdir(fd, name);
+		if (err == -ENOENT)
+			err = 0;
+	}
+	if (!err) {
+		err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
+		if (err == -ENOENT)
+			err = 0;
+	}
+	return err ? err : ucm_os_rmdir(backing->dirfd, space->folder);
+}
+
+int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
+{
+	bool pending;
+
+	if (has_blocks(set, space))
+		return -ENOTEMPTY;
+	pthread_mutex_lock(&space->lock);
+	pending = space->pending > 0;
+	pthread_mutex_unlock(&space->lock);
+	if (pending)
+		return -EBUSY;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		int err;
+
+		if (set->dirs[dir]->readonly)
+			continue;
+		err = remove_folder(set->dirs[dir], space);
+		if (err) {
+			ucm_error("%s/%s: rmdir: %s", set->dirs[dir]->path,
+				  space->folder, strerror(-err));
+			return err;
+		}
+	}
+	ucm_namespace_remove(&set->names, space);
+	return 0;
+}
+
+int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
+		      bool is_private)
+{
+	pthread_mutex_lock(&space->lock);
+	space->is_private = is_private;
+	pthread_mutex_unlock(&space->lock);
+	return apply_owner_everywhere(set, space);
+}
+
+int ucm_tierset_chown(struct ucm_tierset *set, struct ucm_space *space,
+		      uid_t uid, gid_t gid)
+{
+	pthread_mutex_lock(&space->lock);
+	if (uid != (uid_t)-1)
+		space->uid = uid;
+	if (gid != (gid_t)-1)
+		space->gid = gid;
+	pthread_mutex_unlock(&space->lock);
+	return apply_owner_everywhere(set, space);
+}
+
+static void manifest_path(const struct ucm_space *space, char *path,
+			  size_t size)
+{
+	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
+}
+
+int ucm_tierset_read_manifest(struct ucm_tierset *set, struct ucm_space *space,
+			      char *text, size_t size)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	int err = -ENOENT;
+
+	manifest_path(space, path, sizeof(path));
+	for (unsigned dir = 0; dir < set->num_dirs && err == -ENOENT; dir++)
+		err = ucm_os_read_file(set->dirs[dir]->dirfd, path, text, size);
+	return err;
+}
+
+int ucm_tierset_write_manifest(struct ucm_tierset *set,
+			       struct ucm_space *space, const char *text,
+			       size_t len)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	struct ucm_complaint complaint;
+	struct ucm_manifest manifest;
+	int err = ucm_manifest_parse(text, len, &manifest, &complaint);
+
+	if (!err)
+		err = ucm_space_set_manifest(space, &manifest, &complaint);
+	if (err) {
+		ucm_warning("%s: not accepted: %s", space->folder,
+			    complaint.text);
+		return err;
+	}
+	manifest_path(space, path, sizeof(path));
+	err = make_folder(set, space);
+	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+		struct stat st;
+
+		/* where the folder is, the first directory's being the one */
+		if (set->dirs[dir]->readonly ||
+		    ucm_os_stat(set->dirs[dir]->dirfd, space->folder, &st))
+			continue;
+		err = ucm_os_replace_file(set->dirs[dir]->dirfd, path, text,
+					  len);
+		break;
+	}
+	if (err)
+		ucm_error("%s: %s", path, strerror(-err));
+	return err;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tier.h - the directories of one tier, and the room in them.
+ *
+ * Knows nothing of other tiers (tierset.h) nor of single blocks.
+ */
+#ifndef UCM_TIER_H
+#define UCM_TIER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+
+#include "fs/backing.h"
+
+struct ucm_tier {
+	char name[UCM_TIER_NAME_MAX + 1];
+	struct ucm_backing *dirs;
+	unsigned num_dirs;
+	unsigned first; /* number of dirs[0] in the tier set */
+	uint64_t limit; /* as configured; 0: none */
+	bool limit_percent;
+	bool readonly;
+	uint8_t (*uuids)[16];     /* of dirs, for placement */
+	_Atomic uint64_t used;    /* bytes of its blocks, in st_blocks */
+	_Atomic uint64_t writing; /* bytes promised to files being written */
+	_Atomic uint64_t turns;   /* for round_robin */
+};
+
+/* Opens all directories. Errors come with a complaint. */
+int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
+		  unsigned first, struct ucm_complaint *complaint);
+void ucm_tier_close(struct ucm_tier *tier, bool clean);
+
+/*
+ * A directory with room for a new block of that size (0: not known, any room
+ * will do), in the order of the policy; -ENOSPC if there is none, -EROFS for a
+ * read-only tier. Directories that failed lately are passed over.
+ */
+int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
+		    const struct ucm_id *id, uint64_t bytes,
+		    struct ucm_backing **out);
+
+/* The tier's limit in bytes, UINT64_MAX if it has none. */
+uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);
+
+/* Size and free space in bytes, within the limit. */
+void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
+		    uint64_t *free_out);
+
+/* A call on this directory failed with err: after some errors it gets no new
+ * blocks for a while. */
+void ucm_backing_failed(struct ucm_backing *backing, const char *what,
+			int err);
+
+#endif

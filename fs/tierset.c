@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierset.c - open the tiers, find and read blocks, remove them.
+ *
+ * The index is the truth for what it has. What it has not is absent, unless
+ * the scan has not come to that bucket yet: then every directory that may have
+ * the name is asked, fast tiers first.
+ */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/name.h"
+
+static int check_twice(const struct ucm_tierset *set,
+		       struct ucm_complaint *complaint)
+{
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		for (unsigned j = 0; j < set->num_dirs; j++) {
+			const char *a = set->dirs[i]->path;
+			const char *b = set->dirs[j]->path;
+			size_t len = strlen(a);
+
+			if (i < j && set->dirs[i]->dev == set->dirs[j]->dev &&
+			    set->dirs[i]->ino == set->dirs[j]->ino) {
+				ucm_complain(complaint,
+					     "%s: given twice", a);
+				return -EINVAL;
+			}
+			if (i != j && !strncmp(a, b, len) && b[len] == '/') {
+				ucm_complain(complaint,
+					     "%s lies inside %s", b, a);
+				return -EINVAL;
+			}
+		}
+	}
+	return 0;
+}
+
+static int open_tiers(struct ucm_tierset *set, struct ucm_complaint *complaint)
+{
+	int err = 0;
+
+	set->tiers = calloc(set->config->num_tiers, sizeof(*set->tiers));
+	if (!set->tiers)
+		return -ENOMEM;
+	for (unsigned i = 0; i < set->config->num_tiers && !err; i++) {
+		struct ucm_tier *tier = &set->tiers[i];
+
+		err = ucm_tier_open(tier, &set->config->tiers[i],
+				    set->num_dirs, complaint);
+		if (err)
+			break;
+		set->num_tiers++;
+		for (unsigned j = 0; j < tier->num_dirs; j++) {
+			set->tier_of[set->num_dirs] = tier;
+			set->dirs[set->num_dirs++] = &tier->dirs[j];
+		}
+		err = check_twice(set, complaint);
+	}
+	return err;
+}
+
+/* Owner and mode of a space are those of its folder. */
+static void take_owner(struct ucm_space *space, const struct stat *st)
+{
+	space->uid = st->st_uid;
+	space->gid = st->st_gid;
+	space->is_private = !(st->st_mode & 077);
+}
+
+static void load_manifest(struct ucm_tierset *set, struct ucm_space *space)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	struct ucm_complaint complaint;
+	struct ucm_manifest manifest;
+	int err;
+
+	if (!text)
+		return;
+	err = ucm_tierset_read_manifest(set, space, text, UCM_MANIFEST_MAX);
+	if (err == -ENOENT)
+		return;
+	ucm_complain(&complaint, "%s", strerror(-err));
+	if (!err)
+		err = ucm_manifest_parse(text, strlen(text), &manifest,
+					 &complaint);
+	if (!err)
+		err = ucm_space_set_manifest(space, &manifest, &complaint);
+	if (err)
+		ucm_error("%s: %s", space->folder, complaint.text);
+}
+
+static void add_found_space(struct ucm_tierset *set, int dirfd,
+			    const char *name)
+{
+	struct ucm_space *space;
+	struct stat st;
+
+	if (name[0] == '.' || ucm_os_stat(dirfd, name, &st) ||
+	    !S_ISDIR(st.st_mode))
+		return;
+	if (!ucm_namespace_add(&set->names, name, &space))
+		take_owner(space, &st);
+}
+
+static int list_spaces(struct ucm_tierset *set, unsigned dir)
+{
+	int fd = ucm_os_open(set->dirs[dir]->dirfd, "spaces",
+			     O_RDONLY | O_DIRECTORY, 0);
+	_cleanup_dir_ DIR *list = NULL;
+	struct dirent *entry;
+
+	if (fd == -ENOENT)
+		return 0;
+	if (fd < 0)
+		return fd;
+	list = fdopendir(fd);
+	if (!list) {
+		close(fd);
+		return -ENOMEM;
+	}
+	while ((entry = readdir(list)))
+		add_found_space(set, fd, entry->d_name);
+	return 0;
+}
+
+static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
+{
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		int err = list_spaces(set, dir);
+
+		if (err) {
+			ucm_complain(complaint, "%s/spaces: %s",
+				     set->dirs[dir]->path, strerror(-err));
+			return err;
+		}
+	}
+	set->names.spaces[0]->uid = geteuid();
+	set->names.spaces[0]->gid = getegid();
+	for (unsigned i = 0; i < set->names.num; i++) {
+		load_manifest(set, set->names.spaces[i]);
+		ucm_scan_find_geometry(set, set->names.spaces[i]);
+	}
+	set->scan_spaces = set->names.num;
+	return 0;
+}
+
+int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
+		     struct ucm_complaint *complaint)
+{
+	struct ucm_tierset *set = calloc(1, sizeof(*set));
+	int err;
+
+	ucm_complain(complaint, "out of memory");
+	if (!set)
+		return -ENOMEM;
+	set->config = config;
+	pthread_mutex_init(&set->upkeep_lock, NULL);
+	pthread_cond_init(&set->upkeep_wake, NULL);
+	err = ucm_config_check(config, complaint);
+	if (!err)
+		err = open_tiers(set, complaint);
+	if (!err)
+		err = ucm_index_new(&set->index);
+	if (!err)
+		err = ucm_namespace_init(&set->names, set->num_dirs);
+	if (!err)
+		err = find_spaces(set, complaint);
+	if (err) {
+		/* nothing was begun, so nothing may be called clean */
+		atomic_store(&set->doubts, 1);
+		ucm_tierset_close(set);
+		return err;
+	}
+	*out = set;
+	return 0;
+}
+
+int ucm_tierset_start(struct ucm_tierset *set)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < set->num_dirs && !err; i++)
+		err = ucm_backing_begin(set->dirs[i]);
+	if (!err)
+		err = ucm_scan_start(set);
+	if (!err)
+		err = ucm_upkeep_start(set);
+	return err;
+}
+
+void ucm_tierset_close(struct ucm_tierset *set)
+{
+	bool clean;
+
+	if (!set)
+		return;
+	atomic_store(&set->stopping, true);
+	ucm_scan_stop(set);
+	ucm_upkeep_stop(set);
+	for (unsigned i = 0; i < set->num_tiers; i++) {
+		bool unclean = false;
+
+		/* a directory whose doubts were not all settled stays unclean */
+		for (unsigned j = 0; j < set->tiers[i].num_dirs; j++)
+			unclean |= set->tiers[i].dirs[j].recovery.unclean;
+		clean = !unclean ||
+			(atomic_load(&set->scanned) && !atomic_load(&set->doubts));
+		if (!set->upkeep_running)
+			clean = false;
+		ucm_tier_close(&set->tiers[i], clean);
+	}
+	free(set->tiers);
+	ucm_index_free(set->index);
+	if (set->names.spaces)
+		ucm_namespace_fini(&set->names);
+	pthread_mutex_destroy(&set->upkeep_lock);
+	pthread_cond_destroy(&set->upkeep_wake);
+	free(set);
+}
+
+void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
+		       const struct stat *st, struct ucm_entry *out)
+{
+	*out = (struct ucm_entry){
+		.id = key->id,
+		.space = key->space,
+		.dir = (uint8_t)dir,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint32_t)st->st_blocks,
+		.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
+			    st->st_mtim.tv_nsec,
+		.atime_s = (uint32_t)st->st_atim.tv_sec,
+	};
+}
+
+int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
+			  const struct ucm_entry *entry, ucm_ref *ref_out)
+{
+	int err = ucm_index_add(set->index, entry, ref_out);
+
+	if (err)
+		return err;
+	atomic_fetch_add(&space->blocks, 1);
+	atomic_fetch_add(&set->blocks, 1);
+	atomic_fetch_add(&set->tier_of[entry->dir]->used,
+			 (uint64_t)entry->blocks * 512);
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		atomic_fetch_add(&set->doubts, 1);
+	return 0;
+}
+
+bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
+			      struct ucm_entry *out)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_index_remove(set->index, ref, &entry))
+		return false;
+	atomic_fetch_sub(&set->names.spaces[entry.space]->blocks, 1);
+	atomic_fetch_sub(&set->blocks, 1);
+	atomic_fetch_sub(&set->tier_of[entry.dir]->used,
+			 (uint64_t)entry.blocks * 512);
+	if (entry.flags & UCM_ENTRY_DOUBT)
+		atomic_fetch_sub(&set->doubts, 1);
+	if (out)
+		*out = entry;
+	return true;
+}
+
+/* Ask the directories that the scan has not come to. 0: it is in the index
+ * now. A directory that cannot say makes the answer -EIO, not "absent". */
+static int probe(struct ucm_tierset *set, struct ucm_space *space,
+		 const struct ucm_id *id, bool all)
+{
+	int result = -ENOENT;
+	bool asked = false;
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		int found;
+
+		if (!all && ucm_space_is_scanned(space, dir, ucm_bucket(id)))
+			continue;
+		asked = true;
+		found = ucm_tierset_examine(set, space, id, dir);
+		if (found > 0) {
+			result = 0;
+			break;
+		}
+		if (found < 0)
+			result = -EIO;
+	}
+	if (asked)
+		ucm_count(&set->stats.probes);
+	return result;
+}
+
+static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
+			 struct ucm_entry *out, ucm_ref *ref)
+{
+	struct ucm_space *space;
+	int err;
+
+	if (ucm_index_find(set->index, key, out, ref))
+		return 0;
+	if (atomic_load_explicit(&set->scanned, memory_order_acquire))
+		return -ENOENT;
+	space = ucm_namespace_get(&set->names, key->space);
+	if (!space)
+		return -ENOENT;
+	err = probe(set, space, &key->id, false);
+	if (err && !ucm_index_find(set->index, key, out, ref))
+		return err;
+	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
+}
+
+int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
+		     struct ucm_entry *out, ucm_ref *ref_out)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	ucm_count(&set->stats.lookups);
+	err = find_or_probe(set, key, &entry, &ref);
+	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
+		err = ucm_tierset_settle(set, ref);
+		if (!err && !ucm_index_get(set->index, ref, &entry))
+			err = -ENOENT;
+	}
+	ucm_count(err ? &set->stats.misses : &set->stats.hits);
+	if (err)
+		return err;
+	*out = entry;
+	*ref_out = ref;
+	return 0;
+}
+
+static void edit_use(struct ucm_entry *entry, void *arg)
+{
+	(void)arg;
+	entry->atime_s = (uint32_t)time(NULL);
+	entry->uses++;
+}
+
+/* The file is not there, or not a file: perhaps another directory has it. */
+static void lose(struct ucm_tierset *set, ucm_ref ref, int err)
+{
+	char hex[UCM_ID_HEX + 1];
+	struct ucm_entry entry;
+	struct ucm_key key;
+
+	if (!ucm_tierset_index_remove(set, ref, &entry))
+		return;
+	ucm_count(&set->stats.vanished);
+	ucm_id_format(&entry.id, hex);
+	ucm_warning("block %s: gone from %s: %s", hex,
+		    set->dirs[entry.dir]->path, strerror(-err));
+	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	probe(set, set->names.spaces[entry.space], &entry.id, true);
+	if (set->on_loss)
+		set->on_loss(set->on_loss_arg, &key);
+}
+
+int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
+			   struct ucm_entry *out)
+{
+	struct ucm_entry entry;
+	struct stat st;
+	int fd, err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	if (entry.flags & UCM_ENTRY_DOUBT) {
+		err = ucm_tierset_settle(set, ref);
+		if (err)
+			return err;
+	}
+	fd = ucm_backing_open_block(set->dirs[entry.dir],
+				    set->names.spaces[entry.space]->folder,
+				    &entry.id, O_RDONLY, &st);
+	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
+		lose(set, ref, fd);
+		return -ENOENT;
+	}
+	if (fd < 0) {
+		ucm_count(&set->stats.io_errors);
+		ucm_error("%s: open: %s", set->dirs[entry.dir]->path,
+			  strerror(-fd));
+		return fd;
+	}
+	if ((uint64_t)st.st_size != entry.size) {
+		close(fd);
+		ucm_tierset_condemn(set, ref,
+				    (uint64_t)st.st_size < entry.size
+					    ? UCM_FAULT_SHORT
+					    : UCM_FAULT_SIZE,
+				    "");
+		return -ENOENT;
+	}
+	ucm_index_edit(set->index, ref, edit_use, NULL);
+	ucm_count(&set->stats.opens);
+	*out = entry;
+	return fd;
+}
+
+void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			     unsigned bucket)
+{
+	if (atomic_load(&set->scanned))
+		return;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (!ucm_space_is_scanned(space, dir, bucket))
+			ucm_tierset_scan_bucket(set, space, dir, bucket);
+	}
+}
+
+/* Where else a copy may lie: everywhere, if a second one was seen. */
+static bool may_lie_in(struct ucm_tierset *set, const struct ucm_entry *entry,
+		       unsigned dir)
+{
+	struct ucm_space *space = set->names.spaces[entry->space];
+
+	return dir == entry->dir || entry->flags & UCM_ENTRY_DUPLICATE ||
+	       !ucm_space_is_scanned(space, dir, ucm_bucket(&entry->id));
+}
+
+int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	if (!space)
+		return -ENOENT;
+	err = find_or_probe(set, key, &entry, &ref);
+	if (err)
+		return err;
+	/* slow tiers first: what fails leaves the fast copy and the entry */
+	for (unsigned i = set->num_dirs; i-- > 0;) {
+		if (!may_lie_in(set, &entry, i))
+			continue;
+		err = set->dirs[i]->readonly
+			      ? (i == entry.dir ? -EROFS : 0)
+			      : ucm_backing_remove(set->dirs[i], space->folder,
+						   &key->id);
+		if (err && err != -ENOENT) {
+			ucm_error("%s: unlink: %s", set->dirs[i]->path,
+				  strerror(-err));
+			return err;
+		}
+	}
+	if (entry.flags & UCM_ENTRY_PINNED)
+		ucm_backing_pin(set->dirs[entry.dir], space->folder, &key->id,
+				false);
+	if (!ucm_tierset_index_remove(set, ref, NULL))
+		return -ENOENT;
+	ucm_count(&set->stats.removed);
+	return 0;
+}
+
+static void edit_times(struct ucm_entry *entry, void *arg)
+{
+	const struct stat *st = arg;
+
+	entry->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
+			  st->st_mtim.tv_nsec;
+	entry->atime_s = (uint32_t)st->st_atim.tv_sec;
+}
+
+int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
+			  const struct timespec times[2])
+{
+	struct ucm_entry entry;
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	int err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	fd = ucm_backing_open_block(set->dirs[entry.dir],
+				    set->names.spaces[entry.space]->folder,
+				    &entry.id, O_RDONLY, &st);
+	if (fd < 0)
+		return fd;
+	err = ucm_os_utimens(fd, times);
+	if (!err)
+		err = ucm_os_fstat(fd, &st);
+	if (!err)
+		ucm_index_edit(set->index, ref, edit_times, &st);
+	return err;
+}
+
+static void edit_pinned(struct ucm_entry *entry, void *arg)
+{
+	if (*(const bool *)arg)
+		entry->flags |= UCM_ENTRY_PINNED;
+	else
+		entry->flags &= (uint8_t)~UCM_ENTRY_PINNED;
+}
+
+int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
+{
+	struct ucm_entry entry;
+	int err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	err = ucm_backing_pin(set->dirs[entry.dir],
+			      set->names.spaces[entry.space]->folder,
+			      &entry.id, pinned);
+	if (err) {
+		ucm_error("%s: .ucmfs/pinned: %s", set->dirs[entry.dir]->path,
+			  strerror(-err));
+		return err;
+	}
+	ucm_index_edit(set->index, ref, edit_pinned, &pinned);
+	return 0;
+}
+
+int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
+		     char *path, size_t size)
+{
+	char block[UCM_BACKING_PATH_MAX];
+	int len;
+
+	ucm_backing_block_path(set->names.spaces[entry->space]->folder,
+			       &entry->id, block);
+	len = snprintf(path, size, "%s/%s", set->dirs[entry->dir]->path, block);
+	return (size_t)len < size ? 0 : -ERANGE;
+}
+
+/* Tiers on one file system share its space, limits or not. */
+static bool shares_device(const struct ucm_tierset *set, unsigned number)
+{
+	for (unsigned i = 0; i < number; i++) {
+		if (set->tiers[i].dirs[0].dev == set->tiers[number].dirs[0].dev)
+			return true;
+	}
+	return false;
+}
+
+void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out)
+{
+	uint64_t total = 0, available = 0;
+
+	for (unsigned i = 0; i < set->num_tiers; i++) {
+		uint64_t tier_total, tier_free;
+
+		ucm_tier_space(&set->tiers[i], &tier_total, &tier_free);
+		if (shares_device(set, i) && !set->tiers[i].limit)
+			continue;
+		total += tier_total;
+		if (!set->tiers[i].readonly)
+			available += tier_free;
+	}
+	*out = (struct statvfs){
+		.f_bsize = UCM_BLOCK_PAGE,
+		.f_frsize = UCM_BLOCK_PAGE,
+		.f_blocks = total / UCM_BLOCK_PAGE,
+		.f_bfree = available / UCM_BLOCK_PAGE,
+		.f_bavail = available / UCM_BLOCK_PAGE,
+		.f_files = atomic_load(&set->blocks),
+		.f_namemax = 255,
+	};
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tierset.h - the store: all tiers under one set of names.
+ *
+ * Finds a block in whichever tier has it, writes new ones to the first tier
+ * with room, and keeps the index. It knows nothing of FUSE. Calls return 0 (or
+ * a descriptor) or -errno and may be made from any thread, but open, start,
+ * stop and close, which are the owner's.
+ *
+ * Split by task: tierset.c (open, find, read, remove), commit.c (new blocks),
+ * scan.c (filling the index; doubts after a crash), upkeep.c (threads).
+ */
+#ifndef UCM_TIERSET_H
+#define UCM_TIERSET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "fs/config.h"
+#include "fs/index.h"
+#include "fs/namespace.h"
+#include "fs/stats.h"
+#include "fs/tier.h"
+
+struct ucm_tierset {
+	struct ucm_config *config; /* the caller's; outlives the store */
+	struct ucm_tier *tiers;
+	unsigned num_tiers;
+	struct ucm_backing *dirs[UCM_MAX_DIRS]; /* of all tiers, in order */
+	struct ucm_tier *tier_of[UCM_MAX_DIRS];
+	unsigned num_dirs;
+	struct ucm_index *index;
+	struct ucm_namespace names;
+	struct ucm_stats stats;
+	_Atomic uint64_t blocks; /* in the index */
+	_Atomic uint64_t doubts; /* entries that are in doubt */
+	_Atomic bool scanned;    /* the whole index is filled */
+
+	/* Told when a block goes that nobody has unlinked through this store:
+	 * damaged, torn or vanished. Set before start; called from any thread,
+	 * with no lock held. */
+	void (*on_loss)(void *arg, const struct ucm_key *key);
+	void *on_loss_arg;
+
+	/* scan.c and upkeep.c */
+	_Atomic uint64_t next_task;
+	_Atomic uint64_t tasks_done;
+	uint64_t num_tasks;
+	unsigned scan_spaces; /* spaces that were there at the start */
+	_Atomic bool stopping;
+	pthread_mutex_t upkeep_lock;
+	pthread_cond_t upkeep_wake;
+	pthread_t upkeep_thread;
+	pthread_t scan_threads[64];
+	unsigned num_scan_threads;
+	bool upkeep_running;
+	uint64_t commits_at_checkpoint;
+};
+
+/*
+ * Open all tiers and learn which spaces there are. Writes nothing but what a
+ * new directory lacks. Errors come with a complaint that names the directory.
+ */
+int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
+		     struct ucm_complaint *complaint);
+
+/* Mark the directories as in use; start the scan and the checkpoints. */
+int ucm_tierset_start(struct ucm_tierset *set);
+
+/* End the threads, and leave everything clean if everything is known to be. */
+void ucm_tierset_close(struct ucm_tierset *set);
+
+/* ---- finding and reading ---- */
+
+/* -ENOENT; -EIO if no tier could say. A block in doubt is checked first. */
+int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
+		     struct ucm_entry *out, ucm_ref *ref_out);
+
+/* Open a block for reading and count the use. -ENOENT if it is gone. */
+int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
+			   struct ucm_entry *out);
+
+/* See to it that the index has all of a bucket, for a listing. */
+void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			     unsigned bucket);
+
+/* Unlink a block from every tier. -ENOENT, -EROFS, ... */
+int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key);
+
+/* Set atime and mtime as utimensat(2) does. */
+int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
+			  const struct timespec times[2]);
+
+int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned);
+
+/* The path of a block's file, for people. */
+int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
+		     char *path, size_t size);
+
+void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out);
+
+/* ---- new blocks (commit.c) ---- */
+
+/* A file being written. */
+struct ucm_temp {
+	struct ucm_backing *backing;
+	struct ucm_tier *tier;
+	uint8_t dir;
+	char name[UCM_TEMP_NAME_MAX];
+	uint64_t promised; /* bytes of room set aside */
+	bool committed;    /* name is gone; a block, or dropped as a duplicate */
+	struct ucm_key key; /* once committed */
+	ucm_ref ref;        /* 0: a duplicate */
+	struct stat stamp;  /* at the commit */
+};
+
+enum ucm_commit_when {
+	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed: perhaps not the last */
+	UCM_COMMIT_NOW,      /* fsync, rename, last close */
+};
+
+/* Make a temporary file where a block of this name shall lie. The caller gets
+ * a descriptor open for reading and writing, and ends the file with
+ * ucm_tierset_drop(). -ENOSPC, -EROFS, ... if no tier takes it. */
+int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
+		       struct ucm_temp *out);
+
+/* Open a temporary file once more. */
+int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
+
+/*
+ * Check a temporary file and make it the block of that name; fd is open on it.
+ * 0: there is now a whole block of that name, this file's or an earlier one.
+ * -EAGAIN: incomplete, go on writing. -EINVAL: wrong, logged with the rule.
+ * Others: the tier failed; logged. Not from two threads for one file.
+ */
+int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		       const struct ucm_key *key, enum ucm_commit_when when);
+
+/* The last descriptor of a committed file goes: has it been written to since?
+ * always: check its bytes in any case. A wrong file is quarantined. */
+void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
+			 int fd, bool always);
+
+/* Forget a temporary file; its name goes if it was not committed. */
+void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp);
+
+/* ---- spaces ---- */
+
+int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
+		      uid_t uid, gid_t gid, struct ucm_space **out);
+int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space);
+int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
+		      bool is_private);
+int ucm_tierset_chown(struct ucm_tierset *set, struct ucm_space *space,
+		      uid_t uid, gid_t gid);
+
+/* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL). */
+int ucm_tierset_read_manifest(struct ucm_tierset *set,
+			      struct ucm_space *space, char *text, size_t size);
+int ucm_tierset_write_manifest(struct ucm_tierset *set,
+			       struct ucm_space *space, const char *text,
+			       size_t len);
+
+/* ---- shared by the store's own files ---- */
+
+/* Add what a directory holds; flags as in the index. Counts space and room. */
+int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
+			  const struct ucm_entry *entry, ucm_ref *ref_out);
+bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
+			      struct ucm_entry *out);
+
+/* What fstat says of a block's file, as an entry. */
+void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
+		       const struct stat *st, struct ucm_entry *out);
+
+/* Look at one name in one directory and index it if it is a block.
+ * 1: it is; 0: it is not; -errno: the directory failed. */
+int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir);
+
+/* Index one bucket of one directory. */
+void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			     unsigned dir, unsigned bucket);
+
+/* Compare the checksums of a block in doubt. 0: it is good; -ENOENT: it was
+ * not, and is gone. */
+int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref);
+
+/* A block is torn or damaged: out of the index, moved aside, told. */
+void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
+			 enum ucm_fault fault, const char *detail);
+
+/* The scan threads, and their end. */
+int ucm_scan_start(struct ucm_tierset *set);
+void ucm_scan_stop(struct ucm_tierset *set);
+void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
+
+int ucm_upkeep_start(struct ucm_tierset *set);
+void ucm_upkeep_stop(struct ucm_tierset *set);
+
+#endif
