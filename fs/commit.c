@@ -85,10 +85,16 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp)
 	return ucm_backing_temp_open(temp->backing, temp->name);
 }
 
-void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
+/* The room is taken now, or not needed. */
+static void end_promise(struct ucm_temp *temp)
 {
 	atomic_fetch_sub(&temp->tier->writing, temp->promised);
 	temp->promised = 0;
+}
+
+void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
+{
+	end_promise(temp);
 	if (temp->committed)
 		return;
 	ucm_backing_temp_drop(temp->backing, temp->name);
@@ -258,6 +264,7 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (!err) {
 		temp->committed = true;
 		temp->key = *key;
+		end_promise(temp);
 	}
 	ucm_space_settled(space);
 	return err;

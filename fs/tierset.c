@@ -21,6 +21,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/verify.h"
 #include "hashing/name.h"
 
 static int check_twice(const struct ucm_tierset *set,
@@ -355,6 +356,33 @@ static void edit_use(struct ucm_entry *entry, void *arg)
 	entry->uses++;
 }
 
+void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref)
+{
+	ucm_index_edit(set->index, ref, edit_use, NULL);
+	ucm_count(&set->stats.opens);
+}
+
+int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
+		       struct ucm_block *out)
+{
+	enum ucm_fault fault;
+	struct ucm_entry entry;
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	int err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	fd = ucm_backing_open_block(set->dirs[entry.dir],
+				    set->names.spaces[entry.space]->folder,
+				    &entry.id, O_RDONLY, &st);
+	if (fd < 0)
+		return fd;
+	err = ucm_verify_header(fd, (uint64_t)st.st_size, &entry.id, out,
+				&fault);
+	return err ? err : fault ? -EIO : 0;
+}
+
 /* The file is not there, or not a file: perhaps another directory has it. */
 static void lose(struct ucm_tierset *set, ucm_ref ref, int err)
 {
@@ -410,8 +438,7 @@ int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 				    "");
 		return -ENOENT;
 	}
-	ucm_index_edit(set->index, ref, edit_use, NULL);
-	ucm_count(&set->stats.opens);
+	ucm_tierset_use(set, ref);
 	*out = entry;
 	return fd;
 }

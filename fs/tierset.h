@@ -84,6 +84,13 @@ int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
 int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 			   struct ucm_entry *out);
 
+/* Count a further open of a block that is open already. */
+void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref);
+
+/* Read a block's header. */
+int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
+		       struct ucm_block *out);
+
 /* See to it that the index has all of a bucket, for a listing. */
 void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned bucket);

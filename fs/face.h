@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * face.h - one mount: what the FUSE operations share.
+ *
+ * The face translates between FUSE's node ids and handles and the store's keys
+ * and references. All that it knows of files on disk it asks tierset.h.
+ *
+ * Split by task: node.c (node ids, attributes), file.c (open inodes and files
+ * being written), ops_name.c, ops_file.c, ops_attr.c (the operations),
+ * control.c (.ucmfs/), notify.c (what the kernel must forget), session.c
+ * (mounting and the loop).
+ */
+#ifndef UCM_FACE_H
+#define UCM_FACE_H
+
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
+#include <fuse_lowlevel.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/options.h"
+#include "fs/tierset.h"
+
+struct ucm_file;
+
+struct ucm_files {
+	pthread_mutex_t lock;
+	struct ucm_file **by_node;
+	struct ucm_file **by_name; /* staging */
+	uint64_t serial;
+};
+
+struct ucm_notifier {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	struct ucm_key *keys;
+	size_t num, room;
+	bool running, stopping;
+};
+
+struct ucm_face {
+	struct ucm_options *options;
+	struct ucm_tierset *set;
+	struct fuse_session *session;
+	struct ucm_files files;
+	struct ucm_notifier notifier;
+	struct timespec started;
+	_Atomic bool passthrough; /* in use */
+	bool uring;               /* in use */
+	const char *passthrough_why; /* why not, else NULL */
+	const char *uring_why;
+};
+
+/* The face that a request belongs to. */
+static inline struct ucm_face *ucm_face_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* ---- node ids (node.c) ---- */
+
+/*
+ * A node id says what it stands for; nothing is allocated for a name that the
+ * kernel looks up, and nothing need be forgotten. Bits 60-62 are the type:
+ */
+enum ucm_node {
+	UCM_NODE_FIXED,    /* number below: root, spaces/, .ucmfs/ and its files */
+	UCM_NODE_SPACE,    /* space number: blocks/ (0), spaces/NAME */
+	UCM_NODE_BUCKET,   /* space number << 8 | bucket */
+	UCM_NODE_BLOCK,    /* ucm_ref, stale when the block is gone */
+	UCM_NODE_FILE,     /* serial number of a file being written */
+	UCM_NODE_MANIFEST, /* space number: its space.json */
+};
+
+enum ucm_fixed {
+	UCM_FIXED_ROOT = FUSE_ROOT_ID,
+	UCM_FIXED_SPACES = 2,
+	UCM_FIXED_CONTROL = 3, /* .ucmfs */
+	UCM_FIXED_FILES = 16,  /* first of the control files */
+};
+
+static inline fuse_ino_t ucm_node_make(enum ucm_node type, uint64_t value)
+{
+	return (uint64_t)type << 60 | value;
+}
+
+static inline enum ucm_node ucm_node_type(fuse_ino_t ino)
+{
+	return (enum ucm_node)(ino >> 60 & 7);
+}
+
+static inline uint64_t ucm_node_value(fuse_ino_t ino)
+{
+	return ino & ((UINT64_C(1) << 60) - 1);
+}
+
+/* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
+struct ucm_space *ucm_node_space(struct ucm_face *face, fuse_ino_t ino);
+
+void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
+		    struct stat *out);
+void ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+		       struct stat *out);
+/* Of a file being written: size and times from st, the rest its space's. */
+void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
+		   const struct stat *st, struct stat *out);
+
+/* Attributes of any node: 0 or -errno. */
+int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+
+/* Entry for a block: cached for entry_timeout. */
+void ucm_entry_block(struct ucm_face *face, const struct ucm_entry *entry,
+		     ucm_ref ref, struct fuse_entry_param *out);
+
+/* A name that may be private staging: starts with '.' or ends in ".tmp". */
+bool ucm_name_is_staging(const char *name);
+
+/* ---- open inodes and files being written (file.c) ---- */
+
+enum ucm_file_kind {
+	UCM_FILE_BLOCK,    /* a committed block, open for reading */
+	UCM_FILE_WRITER,   /* created under a block's name */
+	UCM_FILE_STAGING,  /* has a name of its own until renamed */
+	UCM_FILE_MANIFEST, /* space.json in memory */
+};
+
+/*
+ * One for each inode that is open: all its opens share a descriptor and, with
+ * passthrough, a backing id, as the kernel asks. A staging file stays while it
+ * has a name. Reference counted: one for each open, one for a staging name,
+ * and one for whoever has just looked it up.
+ */
+struct ucm_file {
+	struct ucm_file *next_node, *next_name;
+	fuse_ino_t node;
+	unsigned refs;  /* under files.lock */
+	unsigned opens; /* under lock, as all below */
+	pthread_mutex_t lock;
+	enum ucm_file_kind kind;
+	int fd; /* -1 while a staging file is closed */
+	int backing_id; /* 0: none */
+	uint16_t space;
+	uint8_t bucket;
+	struct ucm_key key;   /* WRITER: the block to be */
+	struct ucm_temp temp; /* WRITER, STAGING */
+	char *name;           /* STAGING, under files.lock */
+	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
+	bool failed;          /* fsync failed: never a block */
+	time_t touched;       /* last open, close or rename (monotonic) */
+};
+
+int ucm_files_init(struct ucm_files *files);
+void ucm_files_fini(struct ucm_face *face);
+
+/* A file with one reference, in the table under its node id. For a node that
+ * is given (BLOCK) it may be one that is there already; else (0) it is new and
+ * gets a serial number. NULL: no memory. */
+struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
+			      fuse_ino_t node);
+/* One more reference, or NULL. */
+struct ucm_file *ucm_file_get(struct ucm_face *face, fuse_ino_t node);
+struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
+				  unsigned bucket, const char *name);
+void ucm_file_put(struct ucm_face *face, struct ucm_file *file);
+
+/* Give a staging file a (new) name, or take it away (NULL). The table's own
+ * reference comes and goes with it. A file that had the name loses it. */
+int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
+		      uint16_t space, unsigned bucket, const char *name);
+
+/* Serial numbers of the staging files in a bucket (UINT_MAX: of all buckets),
+ * ascending; an array to free. */
+size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
+		      uint64_t **out);
+
+/* Drop staging that nobody has touched for staging_age. */
+void ucm_files_expire(struct ucm_face *face);
+
+/* ---- the operations ---- */
+
+void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi);
+void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			struct fuse_file_info *fi);
+void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode);
+void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   fuse_ino_t newparent, const char *newname,
+		   unsigned int flags);
+void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, dev_t dev);
+void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
+		    const char *name);
+void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
+		 const char *newname);
+
+void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   mode_t mode, struct fuse_file_info *fi);
+void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		 struct fuse_file_info *fi);
+void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
+		      off_t off, struct fuse_file_info *fi);
+void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		  struct fuse_file_info *fi);
+void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
+		      off_t length, struct fuse_file_info *fi);
+
+void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		    int to_set, struct fuse_file_info *fi);
+void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino);
+void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     size_t size);
+void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     const char *value, size_t size, int flags);
+void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* space.json behind a MANIFEST file; see ops_file.c. */
+int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
+		      int *fd_out);
+int ucm_manifest_store(struct ucm_face *face, struct ucm_space *space, int fd);
+
+/* ---- .ucmfs (control.c) ---- */
+
+/* Node of a control file by name, 0 if there is none; and its name. */
+fuse_ino_t ucm_control_find(const char *name);
+const char *ucm_control_name(unsigned number); /* NULL behind the last */
+/* The text of a control file as it is now; to free. */
+char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out);
+
+/* ---- what the kernel must forget (notify.c) ---- */
+
+int ucm_notify_start(struct ucm_face *face);
+void ucm_notify_stop(struct ucm_face *face);
+/* A block is gone that the kernel may remember. Any thread. */
+void ucm_notify_loss(void *face, const struct ucm_key *key);
+
+/* ---- mounting (session.c) ---- */
+
+/* Mount, serve until told to stop, unmount. 0 or -errno (logged). */
+int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c - ucmfs, the daemon.
+ *
+ * Exit status: 0, 1 (could not mount or serve), 2 (wrong arguments, settings
+ * or directories: one line that names the thing, nothing mounted).
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "common/log.h"
+#include "fs/face.h"
+
+static void show_version(void)
+{
+	printf("ucmfs %s, libfuse %s\n", PACKAGE_VERSION, fuse_pkgversion());
+}
+
+static int complain(const struct ucm_complaint *complaint)
+{
+	fprintf(stderr, "ucmfs: %s\n", complaint->text);
+	return 2;
+}
+
+/* A tier below the mount point would vanish under the mount, and the daemon
+ * would wait for itself. */
+static int check_mountpoint(const char *mountpoint,
+			    const struct ucm_tierset *set,
+			    struct ucm_complaint *complaint)
+{
+	char *path = realpath(mountpoint, NULL);
+	size_t len;
+
+	if (!path) {
+		if (errno == ENOTCONN)
+			return 0; /* a dead mount, soon to be detached */
+		ucm_complain(complaint, "%s: %m", mountpoint);
+		return -EINVAL;
+	}
+	len = strlen(path);
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		const char *dir = set->dirs[i]->path;
+
+		if (!strncmp(dir, path, len) &&
+		    (dir[len] == '/' || dir[len] == '\0')) {
+			ucm_complain(complaint,
+				     "%s lies inside the mount point %s", dir,
+				     path);
+			free(path);
+			return -EINVAL;
+		}
+	}
+	free(path);
+	return 0;
+}
+
+static int run(struct ucm_options *options)
+{
+	struct ucm_complaint complaint;
+	struct ucm_tierset *set;
+	int err;
+
+	if (ucm_tierset_open(&options->config, &set, &complaint))
+		return complain(&complaint);
+	if (check_mountpoint(options->mountpoint, set, &complaint)) {
+		ucm_tierset_close(set);
+		return complain(&complaint);
+	}
+	err = ucm_face_run(options, set);
+	ucm_tierset_close(set);
+	return err ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct ucm_complaint complaint = { "out of memory" };
+	struct ucm_options options;
+	int status = 0;
+
+	openlog("ucmfs", LOG_PID, LOG_DAEMON);
+	ucm_options_init(&options);
+	if (ucm_options_parse(&options, argc, argv, &complaint))
+		status = complain(&complaint);
+	else if (options.show_help)
+		ucm_options_help(stdout);
+	else if (options.show_version)
+		show_version();
+	else
+		status = run(&options);
+	ucm_options_fini(&options);
+	return status;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * notify.c - makes the kernel forget blocks that went by themselves.
+ *
+ * A notification takes locks in the kernel that the request at hand may hold,
+ * so it is sent from a thread of its own. The same thread drops old staging.
+ */
+#include <config.h>
+
+#include "fs/face.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/log.h"
+#include "hashing/name.h"
+
+#define EXPIRE_EVERY_S 30
+
+void ucm_notify_loss(void *arg, const struct ucm_key *key)
+{
+	struct ucm_notifier *notifier = &((struct ucm_face *)arg)->notifier;
+
+	pthread_mutex_lock(&notifier->lock);
+	if (notifier->num == notifier->room) {
+		size_t room = notifier->room ? 2 * notifier->room : 64;
+		struct ucm_key *keys =
+			realloc(notifier->keys, room * sizeof(*keys));
+
+		if (keys) {
+			notifier->keys = keys;
+			notifier->room = room;
+		}
+	}
+	/* without memory the kernel remembers a name that opens as ENOENT */
+	if (notifier->num < notifier->room)
+		notifier->keys[notifier->num++] = *key;
+	pthread_cond_signal(&notifier->wake);
+	pthread_mutex_unlock(&notifier->lock);
+}
+
+static void forget(struct ucm_face *face, const struct ucm_key *key)
+{
+	char name[UCM_BLOCK_NAME_LEN + 1];
+	fuse_ino_t bucket = ucm_node_make(
+		UCM_NODE_BUCKET, (uint64_t)key->space << 8 | ucm_bucket(&key->id));
+
+	ucm_name_format(&key->id, name);
+	fuse_lowlevel_notify_inval_entry(face->session, bucket, name,
+					 UCM_BLOCK_NAME_LEN);
+}
+
+static void *notify_main(void *arg)
+{
+	struct ucm_face *face = arg;
+	struct ucm_notifier *notifier = &face->notifier;
+
+	pthread_mutex_lock(&notifier->lock);
+	while (!notifier->stopping) {
+		struct timespec until;
+		struct ucm_key key;
+
+		if (notifier->num) {
+			key = notifier->keys[--notifier->num];
+			pthread_mutex_unlock(&notifier->lock);
+			forget(face, &key);
+			pthread_mutex_lock(&notifier->lock);
+			continue;
+		}
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += face->set->config->staging_age_s <
+						EXPIRE_EVERY_S
+					? 1
+					: EXPIRE_EVERY_S;
+		if (pthread_cond_timedwait(&notifier->wake, &notifier->lock,
+					   &until) == ETIMEDOUT) {
+			pthread_mutex_unlock(&notifier->lock);
+			ucm_files_expire(face);
+			pthread_mutex_lock(&notifier->lock);
+		}
+	}
+	pthread_mutex_unlock(&notifier->lock);
+	return NULL;
+}
+
+int ucm_notify_start(struct ucm_face *face)
+{
+	struct ucm_notifier *notifier = &face->notifier;
+	int err;
+
+	pthread_mutex_init(&notifier->lock, NULL);
+	pthread_cond_init(&notifier->wake, NULL);
+	err = pthread_create(&notifier->thread, NULL, notify_main, face);
+	notifier->running = !err;
+	return -err;
+}
+
+void ucm_notify_stop(struct ucm_face *face)
+{
+	struct ucm_notifier *notifier = &face->notifier;
+
+	if (!notifier->running)
+		return;
+	pthread_mutex_lock(&notifier->lock);
+	notifier->stopping = true;
+	pthread_cond_signal(&notifier->wake);
+	pthread_mutex_unlock(&notifier->lock);
+	pthread_join(notifier->thread, NULL);
+	free(notifier->keys);
+	notifier->keys = NULL;
+	notifier->num = notifier->room = 0;
+}

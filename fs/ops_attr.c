@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_attr.c - attributes, extended attributes, and space.
+ *
+ * A committed block's bytes, mode and owner cannot be changed; a call that
+ * changes nothing succeeds, because cp -p, install, rsync and tar make such.
+ */
+#include <config.h>
+
+#include "fs/face.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+
+void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	double timeout = face->options->entry_timeout_s;
+	struct stat st;
+	int err = ucm_node_attr(face, ino, &st);
+
+	(void)fi;
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	if (ucm_node_type(ino) == UCM_NODE_FILE ||
+	    ucm_node_type(ino) == UCM_NODE_MANIFEST || st.st_nlink == 0 ||
+	    (ino >= UCM_FIXED_FILES && ucm_node_type(ino) == UCM_NODE_FIXED))
+		timeout = 0;
+	fuse_reply_attr(req, &st, timeout);
+}
+
+/* What utimensat(2) takes, from what FUSE says. */
+static void times_of(const struct stat *attr, int to_set,
+		     struct timespec times[2])
+{
+	times[0].tv_nsec = times[1].tv_nsec = UTIME_OMIT;
+	if (to_set & FUSE_SET_ATTR_ATIME_NOW)
+		times[0].tv_nsec = UTIME_NOW;
+	else if (to_set & FUSE_SET_ATTR_ATIME)
+		times[0] = attr->st_atim;
+	if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+		times[1].tv_nsec = UTIME_NOW;
+	else if (to_set & FUSE_SET_ATTR_MTIME)
+		times[1] = attr->st_mtim;
+}
+
+#define SET_TIMES                                                              \
+	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | \
+	 FUSE_SET_ATTR_MTIME_NOW)
+
+/* Would mode and owner stay what they are? */
+static bool changes_nothing(const struct stat *now, const struct stat *attr,
+			    int to_set)
+{
+	if (to_set & FUSE_SET_ATTR_MODE &&
+	    (attr->st_mode & 07777) != (now->st_mode & 07777))
+		return false;
+	if (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid)
+		return false;
+	return !(to_set & FUSE_SET_ATTR_GID) || attr->st_gid == now->st_gid;
+}
+
+static int set_block(struct ucm_face *face, fuse_ino_t ino,
+		     const struct stat *attr, int to_set)
+{
+	struct timespec times[2];
+	struct stat now;
+	int err = ucm_node_attr(face, ino, &now);
+
+	if (err)
+		return err;
+	if (to_set & FUSE_SET_ATTR_SIZE || !changes_nothing(&now, attr, to_set))
+		return -EPERM;
+	if (!(to_set & SET_TIMES))
+		return 0;
+	times_of(attr, to_set, times);
+	return ucm_tierset_set_times(face->set, ucm_node_value(ino), times);
+}
+
+static int set_size(struct ucm_file *file, int fd, off_t size)
+{
+	if (file->kind == UCM_FILE_MANIFEST && size > UCM_MANIFEST_MAX)
+		return -EFBIG;
+	return file->temp.committed ? -EPERM : ucm_os_truncate(fd, size);
+}
+
+static int set_open_file(struct ucm_file *file, int fd,
+			 const struct stat *attr, int to_set)
+{
+	struct timespec times[2];
+	int err = 0;
+
+	if (to_set & FUSE_SET_ATTR_SIZE)
+		err = set_size(file, fd, attr->st_size);
+	times_of(attr, to_set, times);
+	if (!err && to_set & SET_TIMES && !file->temp.committed)
+		err = ucm_os_utimens(fd, times);
+	return err;
+}
+
+/* Of a file being written: size and times. Modes and owners are its space's;
+ * programs that set them before they rename are humoured. */
+static int set_file(struct ucm_face *face, fuse_ino_t ino,
+		    const struct stat *attr, int to_set)
+{
+	struct ucm_file *file = ucm_file_get(face, ino);
+	int fd, err;
+
+	if (!file)
+		return -ENOENT;
+	pthread_mutex_lock(&file->lock);
+	fd = file->fd >= 0 ? file->fd
+			   : ucm_tierset_reopen(face->set, &file->temp);
+	err = fd < 0 ? fd : set_open_file(file, fd, attr, to_set);
+	if (fd >= 0 && fd != file->fd)
+		close(fd);
+	pthread_mutex_unlock(&file->lock);
+	ucm_file_put(face, file);
+	return err;
+}
+
+static int set_space(struct ucm_face *face, fuse_ino_t ino,
+		     const struct stat *attr, int to_set)
+{
+	struct ucm_space *space = ucm_node_space(face, ino);
+	int err = 0;
+
+	if (!space)
+		return -ENOENT;
+	if (space->number == 0) /* its owner is an option of the mount */
+		return -EPERM;
+	if (to_set & FUSE_SET_ATTR_MODE)
+		err = ucm_tierset_chmod(face->set, space,
+					!(attr->st_mode & 077));
+	if (!err && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+		err = ucm_tierset_chown(
+			face->set, space,
+			to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
+			to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1);
+	return err;
+}
+
+/* Times of a directory are not kept; tar and rsync set them all the same. */
+static int set_dir(struct ucm_face *face, fuse_ino_t ino,
+		   const struct stat *attr, int to_set)
+{
+	struct stat now;
+	int err = ucm_node_attr(face, ino, &now);
+
+	if (err || changes_nothing(&now, attr, to_set))
+		return err;
+	return ucm_node_type(ino) == UCM_NODE_SPACE
+		       ? set_space(face, ino, attr, to_set)
+		       : -EPERM;
+}
+
+static int set_attr(struct ucm_face *face, fuse_ino_t ino,
+		    const struct stat *attr, int to_set)
+{
+	switch (ucm_node_type(ino)) {
+	case UCM_NODE_BLOCK: return set_block(face, ino, attr, to_set);
+	case UCM_NODE_FILE: return set_file(face, ino, attr, to_set);
+	case UCM_NODE_MANIFEST:
+		/* open(O_TRUNC) truncates by itself */
+		return to_set & FUSE_SET_ATTR_SIZE ? -EPERM : 0;
+	default: return set_dir(face, ino, attr, to_set);
+	}
+}
+
+void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		    int to_set, struct fuse_file_info *fi)
+{
+	int err = set_attr(ucm_face_of(req), ino, attr, to_set);
+
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		ucm_op_getattr(req, ino, fi);
+}
+
+void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct statvfs st;
+
+	(void)ino;
+	ucm_tierset_statvfs(ucm_face_of(req)->set, &st);
+	fuse_reply_statfs(req, &st);
+}
+
+/* ---- extended attributes of blocks ---- */
+
+#define PREFIX "user.ucmfs."
+#define VALUE_MAX 4400 /* a path, and more than any other value */
+
+typedef int (*xattr_get)(struct ucm_face *face, ucm_ref ref,
+			 const struct ucm_entry *entry, char *value);
+
+static int get_tier(struct ucm_face *face, ucm_ref ref,
+		    const struct ucm_entry *entry, char *value)
+{
+	(void)ref;
+	return snprintf(value, VALUE_MAX, "%s",
+			face->set->tier_of[entry->dir]->name);
+}
+
+static int get_path(struct ucm_face *face, ucm_ref ref,
+		    const struct ucm_entry *entry, char *value)
+{
+	int err = ucm_tierset_path(face->set, entry, value, VALUE_MAX);
+
+	(void)ref;
+	return err ? err : (int)strlen(value);
+}
+
+static int get_crc(struct ucm_face *face, ucm_ref ref,
+		   const struct ucm_entry *entry, char *value)
+{
+	struct ucm_block block;
+	int err = ucm_tierset_header(face->set, ref, &block);
+
+	(void)entry;
+	if (err)
+		return err;
+	if (!(block.flags & UCM_BLOCK_HAS_CRC))
+		return -ENODATA;
+	return snprintf(value, VALUE_MAX, "%08x", block.payload_crc);
+}
+
+static int get_parent(struct ucm_face *face, ucm_ref ref,
+		      const struct ucm_entry *entry, char *value)
+{
+	struct ucm_block block;
+	int err = ucm_tierset_header(face->set, ref, &block);
+
+	(void)entry;
+	if (err)
+		return err;
+	if (!(block.flags & UCM_BLOCK_HAS_PARENT))
+		return -ENODATA;
+	ucm_id_format(&block.parent, value);
+	return UCM_ID_HEX;
+}
+
+static int get_uses(struct ucm_face *face, ucm_ref ref,
+		    const struct ucm_entry *entry, char *value)
+{
+	(void)face, (void)ref;
+	return snprintf(value, VALUE_MAX, "%" PRIu32, entry->uses);
+}
+
+static int get_pinned(struct ucm_face *face, ucm_ref ref,
+		      const struct ucm_entry *entry, char *value)
+{
+	(void)face, (void)ref;
+	return snprintf(value, VALUE_MAX, "%d",
+			!!(entry->flags & UCM_ENTRY_PINNED));
+}
+
+static const struct {
+	const char *name;
+	xattr_get get;
+	bool root_only;
+} xattrs[] = {
+	{ PREFIX "tier", get_tier, false },
+	{ PREFIX "path", get_path, true },
+	{ PREFIX "crc32c", get_crc, false },
+	{ PREFIX "parent", get_parent, false },
+	{ PREFIX "uses", get_uses, false },
+	{ PREFIX "pinned", get_pinned, false },
+};
+#define NUM_XATTRS (sizeof(xattrs) / sizeof(xattrs[0]))
+
+static bool may_see(fuse_req_t req, size_t number)
+{
+	return !xattrs[number].root_only || fuse_req_ctx(req)->uid == 0;
+}
+
+static int find_xattr(const char *name)
+{
+	for (size_t i = 0; i < NUM_XATTRS; i++) {
+		if (!strcmp(name, xattrs[i].name))
+			return (int)i;
+	}
+	return -1;
+}
+
+/* Length of the value, or -errno. */
+static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     char *value)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_entry entry;
+	int number = find_xattr(name);
+
+	if (!strncmp(name, "system.", 7))
+		return -EOPNOTSUPP;
+	if (number < 0 || ucm_node_type(ino) != UCM_NODE_BLOCK)
+		return -ENODATA;
+	if (!may_see(req, (size_t)number))
+		return -EPERM;
+	if (!ucm_index_get(face->set->index, ucm_node_value(ino), &entry))
+		return -ENOENT;
+	return xattrs[number].get(face, ucm_node_value(ino), &entry, value);
+}
+
+/* size 0 asks how much room is needed. */
+static void reply_value(fuse_req_t req, const char *value, int len, size_t size)
+{
+	if (len < 0)
+		fuse_reply_err(req, -len);
+	else if (size == 0)
+		fuse_reply_xattr(req, (size_t)len);
+	else if ((size_t)len > size)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, value, (size_t)len);
+}
+
+void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     size_t size)
+{
+	char value[VALUE_MAX];
+	int len = get_value(req, ino, name, value);
+
+	reply_value(req, value, len, size);
+}
+
+void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	char list[VALUE_MAX], value[VALUE_MAX];
+	int len = 0;
+
+	for (size_t i = 0; i < NUM_XATTRS; i++) {
+		size_t name_len = strlen(xattrs[i].name) + 1;
+
+		if (!may_see(req, i) ||
+		    get_value(req, ino, xattrs[i].name, value) < 0)
+			continue;
+		memcpy(list + len, xattrs[i].name, name_len);
+		len += (int)name_len;
+	}
+	reply_value(req, list, len, size);
+}
+
+static int set_pinned(struct ucm_face *face, fuse_ino_t ino, const char *value,
+		      size_t size)
+{
+	if (size != 1 || (*value != '0' && *value != '1'))
+		return -EINVAL;
+	return ucm_tierset_pin(face->set, ucm_node_value(ino), *value == '1');
+}
+
+static int set_xattr(struct ucm_face *face, fuse_ino_t ino, const char *name,
+		     const char *value, size_t size)
+{
+	if (ucm_node_type(ino) != UCM_NODE_BLOCK || find_xattr(name) < 0)
+		return -EOPNOTSUPP;
+	if (strcmp(name, PREFIX "pinned"))
+		return -EPERM;
+	return set_pinned(face, ino, value, size);
+}
+
+void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     const char *value, size_t size, int flags)
+{
+	(void)flags;
+	fuse_reply_err(req,
+		       -set_xattr(ucm_face_of(req), ino, name, value, size));
+}
+
+void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	fuse_reply_err(req, -set_xattr(ucm_face_of(req), ino, name, "0", 1));
+}

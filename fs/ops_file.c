@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_file.c - operations on open files.
+ *
+ * With passthrough the kernel reads and writes the backing file itself and
+ * read and write below are never called. What remains is when a file becomes a
+ * block: at a FLUSH that finds it whole, at fsync, at rename, or at the last
+ * RELEASE. A FLUSH alone says nothing: shells send one before the first byte,
+ * and fork sends one in mid-stream.
+ */
+#include <config.h>
+
+#include "fs/face.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/digest.h"
+#include "hashing/name.h"
+
+static struct ucm_file *file_of(const struct fuse_file_info *fi)
+{
+	return (struct ucm_file *)(uintptr_t)fi->fh;
+}
+
+static bool wants_write(const struct fuse_file_info *fi)
+{
+	return (fi->flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* ---- passthrough ---- */
+
+static void give_up_passthrough(struct ucm_face *face)
+{
+	if (atomic_exchange(&face->passthrough, false)) {
+		face->passthrough_why = "the kernel refused a backing file";
+		ucm_warning("passthrough off: the kernel refused a backing "
+			    "file (it needs CAP_SYS_ADMIN and a file system "
+			    "that is not itself stacked too deep)");
+	}
+}
+
+/* First open of an inode: register its descriptor. Under file->lock. */
+static void attach(fuse_req_t req, struct ucm_file *file)
+{
+	struct ucm_face *face = ucm_face_of(req);
+
+	file->backing_id = 0;
+	if (file->kind == UCM_FILE_MANIFEST ||
+	    !atomic_load(&face->passthrough))
+		return;
+	file->backing_id = fuse_passthrough_open(req, file->fd);
+	if (file->backing_id <= 0) {
+		file->backing_id = 0;
+		give_up_passthrough(face);
+	}
+}
+
+/* Last close: the kernel has no open left on it. Under file->lock. */
+static void detach(fuse_req_t req, struct ucm_file *file)
+{
+	if (file->backing_id)
+		fuse_passthrough_close(req, file->backing_id);
+	file->backing_id = 0;
+	close(file->fd);
+	file->fd = -1;
+}
+
+/* One more open of a file that has its descriptor. Under file->lock. */
+static void count_open(struct ucm_file *file, struct fuse_file_info *fi)
+{
+	file->opens++;
+	if ((fi->flags & O_ACCMODE) == O_RDWR)
+		file->shared_write = true;
+	fi->fh = (uintptr_t)file;
+	fi->backing_id = file->backing_id;
+	fi->noflush = !wants_write(fi);
+	/* a block's pages never change; those of a file being written do */
+	fi->keep_cache = !file->backing_id && file->kind == UCM_FILE_BLOCK;
+	fi->direct_io = file->kind == UCM_FILE_MANIFEST;
+}
+
+/* ---- the end of a file being written ---- */
+
+static int commit_writer(struct ucm_face *face, struct ucm_file *file,
+			 enum ucm_commit_when when)
+{
+	int err;
+
+	if (file->temp.committed)
+		return 0;
+	if (file->failed)
+		return -EIO;
+	err = ucm_tierset_commit(face->set, &file->temp, file->fd, &file->key,
+				 when);
+	return err == -EAGAIN ? 0 : err;
+}
+
+/* The last close of a file under a block's name; nobody hears an error now. */
+static void finish_writer(struct ucm_face *face, struct ucm_file *file)
+{
+	if (!file->temp.committed)
+		commit_writer(face, file, UCM_COMMIT_NOW);
+	else
+		ucm_tierset_recheck(face->set, &file->temp, file->fd,
+				    file->shared_write);
+}
+
+static void last_close(fuse_req_t req, struct ucm_file *file)
+{
+	struct ucm_face *face = ucm_face_of(req);
+
+	if (file->kind == UCM_FILE_WRITER)
+		finish_writer(face, file);
+	detach(req, file);
+
+}
+
+static void close_file(fuse_req_t req, struct ucm_file *file)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pthread_mutex_lock(&file->lock);
+	if (--file->opens == 0)
+		last_close(req, file);
+	file->touched = now.tv_sec;
+	pthread_mutex_unlock(&file->lock);
+	ucm_file_put(face, file);
+}
+
+/* ---- create ---- */
+
+/* Where a staging file's block will belong, guessed from its name: the hash
+ * in "<hash>.tmp" or ".<hash>.bin.XXXXXX", else any fixed place. */
+static void guess_id(const char *name, struct ucm_id *id)
+{
+	if (strlen(name) >= UCM_ID_HEX && !ucm_id_parse(name, id))
+		return;
+	if (strlen(name) > UCM_ID_HEX && !ucm_id_parse(name + 1, id))
+		return;
+	if (ucm_md5(name, strlen(name), id->bytes))
+		memset(id, 0, sizeof(*id));
+}
+
+/* What a new name in a bucket is going to be; -EINVAL: nothing. */
+static int plan_file(fuse_ino_t parent, const char *name,
+		     enum ucm_file_kind *kind, struct ucm_key *key)
+{
+	key->space = (uint16_t)(ucm_node_value(parent) >> 8);
+	if (!ucm_name_parse(name, &key->id)) {
+		*kind = UCM_FILE_WRITER;
+		return ucm_bucket(&key->id) == (parent & 0xff) ? 0 : -EINVAL;
+	}
+	if (strlen(name) > 255)
+		return -ENAMETOOLONG;
+	if (!ucm_name_is_staging(name))
+		return -EINVAL;
+	*kind = UCM_FILE_STAGING;
+	guess_id(name, &key->id);
+	return 0;
+}
+
+static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
+		    struct ucm_file **out)
+{
+	enum ucm_file_kind kind;
+	struct ucm_temp temp;
+	struct ucm_file *file;
+	struct ucm_key key;
+	int fd, err = plan_file(parent, name, &kind, &key);
+
+	if (err)
+		return err;
+	if (kind == UCM_FILE_WRITER &&
+	    ucm_index_find(face->set->index, &key, NULL, NULL))
+		return -EPERM; /* committed since the kernel looked */
+	fd = ucm_tierset_create(face->set, &key, &temp);
+	if (fd < 0)
+		return fd;
+	file = ucm_file_open(face, kind, 0);
+	if (!file) {
+		close(fd);
+		ucm_tierset_drop(face->set, &temp);
+		return -ENOMEM;
+	}
+	file->fd = fd;
+	file->temp = temp;
+	file->key = key;
+	file->space = key.space;
+	file->bucket = (uint8_t)parent;
+	if (kind == UCM_FILE_STAGING &&
+	    ucm_file_set_name(face, file, key.space, parent & 0xff, name)) {
+		ucm_file_put(face, file);
+		return -ENOMEM;
+	}
+	*out = file;
+	return 0;
+}
+
+static void reply_create(fuse_req_t req, struct ucm_file *file,
+			 struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry = { .ino = file->node, .generation = 1 };
+	struct stat st;
+	int err = ucm_os_fstat(file->fd, &st);
+
+	if (!err)
+		ucm_attr_file(ucm_face_of(req), file, &st, &entry.attr);
+	if (err) {
+		close_file(req, file);
+		fuse_reply_err(req, -err);
+	} else if (fuse_reply_create(req, &entry, fi) == -ENOENT) {
+		/* interrupted: the kernel has no such open. req is gone, and
+		 * with it the way to close the backing id; its descriptor and
+		 * the file go at the end of the mount. */
+		ucm_debug("create interrupted");
+	}
+}
+
+static void create_in_bucket(fuse_req_t req, fuse_ino_t parent,
+			     const char *name, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file;
+	int err;
+
+	if (!ucm_node_space(face, parent)) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	err = new_file(face, parent, name, &file);
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	pthread_mutex_lock(&file->lock);
+	attach(req, file);
+	count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	reply_create(req, file, fi);
+}
+
+/* ---- space.json: a memory file, checked and stored when it is closed ---- */
+
+int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
+		      int *fd_out)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	int fd, err;
+
+	if (!text)
+		return -ENOMEM;
+	fd = memfd_create(UCM_MANIFEST_NAME, MFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = ucm_tierset_read_manifest(face->set, space, text,
+					UCM_MANIFEST_MAX);
+	if (!err)
+		err = ucm_os_write_at(fd, text, strlen(text), 0);
+	if (err && err != -ENOENT) {
+		close(fd);
+		return err;
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+/* An empty one is one that is not written yet. */
+int ucm_manifest_store(struct ucm_face *face, struct ucm_space *space, int fd)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	ssize_t len;
+
+	if (!text)
+		return -ENOMEM;
+	len = ucm_os_read_at(fd, text, UCM_MANIFEST_MAX, 0);
+	if (len <= 0)
+		return (int)len;
+	return ucm_tierset_write_manifest(face->set, space, text, (size_t)len);
+}
+
+/* Each open has a memory file of its own: what is read is of one moment. */
+static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
+			 struct fuse_file_info *fi, struct ucm_file **out)
+{
+	struct ucm_space *space = ucm_node_space(face, ino);
+	struct ucm_file *file;
+	int fd, err;
+
+	if (!space)
+		return -ENOENT;
+	err = ucm_manifest_load(face, space, &fd);
+	if (!err && fi->flags & O_TRUNC)
+		err = ucm_os_truncate(fd, 0);
+	if (err)
+		return err;
+	file = ucm_file_open(face, UCM_FILE_MANIFEST, 0);
+	if (!file) {
+		close(fd);
+		return -ENOMEM;
+	}
+	file->fd = fd;
+	file->space = space->number;
+	count_open(file, fi);
+	*out = file;
+	return 0;
+}
+
+static void create_manifest(fuse_req_t req, fuse_ino_t parent,
+			    struct fuse_file_info *fi)
+{
+	struct ucm_file *file;
+	int err = open_manifest(ucm_face_of(req), parent, fi, &file);
+
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		reply_create(req, file, fi);
+}
+
+static int flush_manifest(struct ucm_face *face, struct ucm_file *file,
+			  const struct fuse_file_info *fi)
+{
+	struct ucm_space *space =
+		ucm_namespace_get(&face->set->names, file->space);
+
+	if (!wants_write(fi))
+		return 0;
+	return space ? ucm_manifest_store(face, space, file->fd) : -ENOENT;
+}
+
+void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   mode_t mode, struct fuse_file_info *fi)
+{
+	(void)mode; /* modes are the space's */
+	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
+		create_in_bucket(req, parent, name, fi);
+	else if (ucm_node_type(parent) == UCM_NODE_SPACE &&
+		 !strcmp(name, UCM_MANIFEST_NAME))
+		create_manifest(req, parent, fi);
+	else
+		fuse_reply_err(req, strlen(name) > 255 ? ENAMETOOLONG : EPERM);
+}
+
+/* ---- open ---- */
+
+/* Under file->lock. */
+static int first_open_block(fuse_req_t req, struct ucm_file *file)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_entry entry;
+	int fd = ucm_tierset_open_block(face->set, ucm_node_value(file->node),
+					&entry);
+
+	if (fd < 0)
+		return fd;
+	file->fd = fd;
+	file->space = entry.space;
+	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	attach(req, file);
+	return 0;
+}
+
+static int open_block(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file;
+	int err = 0;
+
+	if (wants_write(fi) || fi->flags & O_TRUNC)
+		return -EPERM; /* a block is what its name says */
+	file = ucm_file_open(face, UCM_FILE_BLOCK, ino);
+	if (!file)
+		return -ENOMEM;
+	pthread_mutex_lock(&file->lock);
+	if (file->opens)
+		ucm_tierset_use(face->set, ucm_node_value(ino));
+	else
+		err = first_open_block(req, file);
+	if (!err)
+		count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_file_put(face, file);
+	return err;
+}
+
+/* Under file->lock. */
+static int open_file_locked(fuse_req_t req, struct ucm_file *file,
+			    struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	int fd;
+
+	if (file->temp.committed && (wants_write(fi) || fi->flags & O_TRUNC))
+		return -EPERM;
+	if (!file->opens) {
+		if (file->temp.committed)
+			return -ENOENT;
+		fd = ucm_tierset_reopen(face->set, &file->temp);
+		if (fd < 0)
+			return fd;
+		file->fd = fd;
+		attach(req, file);
+	}
+	if (fi->flags & O_TRUNC) {
+		int err = ucm_os_truncate(file->fd, 0);
+
+		if (err) {
+			if (!file->opens)
+				detach(req, file);
+			return err;
+		}
+	}
+	count_open(file, fi);
+	return 0;
+}
+
+/* Staging once more, or a writer's own file by way of /proc/self/fd. */
+static int open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file = ucm_file_get(face, ino);
+	int err;
+
+	if (!file)
+		return -ENOENT;
+	pthread_mutex_lock(&file->lock);
+	err = open_file_locked(req, file, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_file_put(face, file);
+	return err;
+}
+
+/* A control file's text lives as long as the open. */
+static int open_control(struct ucm_face *face, fuse_ino_t ino,
+			struct fuse_file_info *fi)
+{
+	struct ucm_file *file;
+	size_t len;
+	char *text;
+	int fd, err;
+
+	if (wants_write(fi) || fi->flags & O_TRUNC)
+		return -EPERM;
+	text = ucm_control_text(face, ino, &len);
+	if (!text)
+		return -ENOENT;
+	fd = memfd_create("ucmfs", MFD_CLOEXEC);
+	err = fd < 0 ? -errno : ucm_os_write_at(fd, text, len, 0);
+	free(text);
+	file = err ? NULL : ucm_file_open(face, UCM_FILE_MANIFEST, 0);
+	if (!file) {
+		if (fd >= 0)
+			close(fd);
+		return err ? err : -ENOMEM;
+	}
+	file->fd = fd;
+	count_open(file, fi);
+	return 0;
+}
+
+static int open_any(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file;
+
+	switch (ucm_node_type(ino)) {
+	case UCM_NODE_BLOCK: return open_block(req, ino, fi);
+	case UCM_NODE_FILE: return open_file(req, ino, fi);
+	case UCM_NODE_MANIFEST: return open_manifest(face, ino, fi, &file);
+	case UCM_NODE_FIXED: return open_control(face, ino, fi);
+	default: return -EISDIR;
+	}
+}
+
+void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	int err = open_any(req, ino, fi);
+
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_open(req, fi);
+}
+
+/* ---- reading and writing, where the kernel does not do it itself ---- */
+
+void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		 struct fuse_file_info *fi)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(size);
+
+	(void)ino;
+	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
+			   FUSE_BUF_FD_RETRY;
+	out.buf[0].fd = file_of(fi)->fd;
+	out.buf[0].pos = off;
+	fuse_reply_data(req, &out, FUSE_BUF_SPLICE_MOVE);
+}
+
+static int may_write(const struct ucm_file *file, off_t off, size_t len)
+{
+	if (file->kind == UCM_FILE_BLOCK)
+		return -EBADF;
+	if (file->temp.committed)
+		return -EPERM;
+	if (file->kind == UCM_FILE_MANIFEST &&
+	    (uint64_t)off + len > UCM_MANIFEST_MAX)
+		return -EFBIG;
+	return 0;
+}
+
+void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
+		      off_t off, struct fuse_file_info *fi)
+{
+	struct ucm_file *file = file_of(fi);
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+	ssize_t done;
+	int err = may_write(file, off, fuse_buf_size(in));
+
+	(void)ino;
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
+			   FUSE_BUF_FD_RETRY;
+	out.buf[0].fd = file->fd;
+	out.buf[0].pos = off;
+	done = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
+	if (done < 0)
+		fuse_reply_err(req, (int)-done);
+	else
+		fuse_reply_write(req, (size_t)done);
+}
+
+void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
+		      off_t length, struct fuse_file_info *fi)
+{
+	struct ucm_file *file = file_of(fi);
+	int err = may_write(file, offset, 0);
+
+	(void)ino;
+	if (!err && file->kind == UCM_FILE_MANIFEST)
+		err = -EOPNOTSUPP;
+	if (!err)
+		err = ucm_os_fallocate(file->fd, mode, offset, length);
+	fuse_reply_err(req, -err);
+}
+
+/* ---- flush, fsync, release ---- */
+
+void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file = file_of(fi);
+	int err = 0;
+
+	(void)ino;
+	pthread_mutex_lock(&file->lock);
+	if (file->kind == UCM_FILE_WRITER)
+		err = commit_writer(face, file, UCM_COMMIT_IF_WHOLE);
+	else if (file->kind == UCM_FILE_MANIFEST)
+		err = flush_manifest(face, file, fi);
+	pthread_mutex_unlock(&file->lock);
+	fuse_reply_err(req, -err);
+}
+
+/* Pages that could not be written count as written afterwards: what failed
+ * once is dropped and never asked again. */
+static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
+{
+	int err;
+
+	if (file->kind == UCM_FILE_MANIFEST)
+		return 0;
+	if (file->failed)
+		return -EIO;
+	err = datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
+	if (!err)
+		return 0;
+	ucm_error("fsync: %s: the file will not become a block",
+		  strerror(-err));
+	file->failed = file->kind != UCM_FILE_BLOCK;
+	if (file->temp.committed && file->temp.ref)
+		ucm_tierset_condemn(face->set, file->temp.ref,
+				    UCM_FAULT_UNVOUCHED, " (fsync failed)");
+	return err;
+}
+
+void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		  struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file = file_of(fi);
+	int err;
+
+	(void)ino;
+	pthread_mutex_lock(&file->lock);
+	err = sync_file(face, file, datasync);
+	if (!err && file->kind == UCM_FILE_WRITER)
+		err = commit_writer(face, file, UCM_COMMIT_NOW);
+	pthread_mutex_unlock(&file->lock);
+	fuse_reply_err(req, -err);
+}
+
+void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	close_file(req, file_of(fi));
+	fuse_reply_err(req, 0);
+}

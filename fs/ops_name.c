@@ -1,0 +1,616 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ops_name.c - operations on names: look up, list, make, remove, rename.
+ */
+#include <config.h>
+
+#include "fs/face.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "hashing/name.h"
+
+#define NAME_LIMIT 255
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+static struct ucm_key key_in(fuse_ino_t bucket, const struct ucm_id *id)
+{
+	return (struct ucm_key){
+		.id = *id,
+		.space = (uint16_t)(ucm_node_value(bucket) >> 8),
+	};
+}
+
+static struct ucm_file *staging_in(struct ucm_face *face, fuse_ino_t bucket,
+				   const char *name)
+{
+	return ucm_file_by_name(face, (uint16_t)(ucm_node_value(bucket) >> 8),
+				bucket & 0xff, name);
+}
+
+/* 0 and the id, if name is a block's name in this bucket. */
+static int block_name(fuse_ino_t bucket, const char *name, struct ucm_id *id)
+{
+	if (ucm_name_parse(name, id) || ucm_bucket(id) != (bucket & 0xff))
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- lookup ---- */
+
+static int reply_plain(struct ucm_face *face, fuse_ino_t ino, double timeout,
+		       struct fuse_entry_param *out)
+{
+	*out = (struct fuse_entry_param){
+		.ino = ino,
+		.generation = 1,
+		.attr_timeout = timeout,
+		.entry_timeout = timeout,
+	};
+	return ucm_node_attr(face, ino, &out->attr);
+}
+
+static int lookup_in_root(struct ucm_face *face, const char *name,
+			  struct fuse_entry_param *out)
+{
+	double timeout = face->options->entry_timeout_s;
+
+	if (!strcmp(name, "blocks"))
+		return reply_plain(face, ucm_node_make(UCM_NODE_SPACE, 0),
+				   timeout, out);
+	if (!strcmp(name, "spaces"))
+		return reply_plain(face, UCM_FIXED_SPACES, timeout, out);
+	if (!strcmp(name, ".ucmfs"))
+		return reply_plain(face, UCM_FIXED_CONTROL, timeout, out);
+	return -ENOENT;
+}
+
+static int lookup_space(struct ucm_face *face, const char *name,
+			struct fuse_entry_param *out)
+{
+	struct ucm_space *space =
+		*name ? ucm_namespace_find(&face->set->names, name) : NULL;
+
+	if (!space)
+		return -ENOENT;
+	return reply_plain(face, ucm_node_make(UCM_NODE_SPACE, space->number),
+			   face->options->entry_timeout_s, out);
+}
+
+static int lookup_in_space(struct ucm_face *face, fuse_ino_t parent,
+			   const char *name, struct fuse_entry_param *out)
+{
+	struct ucm_space *space = ucm_node_space(face, parent);
+	_cleanup_free_ char *text = NULL;
+	int bucket = ucm_bucket_parse(name);
+
+	if (!space)
+		return -ENOENT;
+	if (bucket >= 0)
+		return reply_plain(face,
+				   ucm_node_make(UCM_NODE_BUCKET,
+						 (uint64_t)space->number << 8 |
+							 (unsigned)bucket),
+				   face->options->entry_timeout_s, out);
+	if (strcmp(name, UCM_MANIFEST_NAME))
+		return -ENOENT;
+	text = malloc(UCM_MANIFEST_MAX);
+	if (!text)
+		return -ENOMEM;
+	if (ucm_tierset_read_manifest(face->set, space, text, UCM_MANIFEST_MAX))
+		return -ENOENT;
+	return reply_plain(face,
+			   ucm_node_make(UCM_NODE_MANIFEST, space->number), 0,
+			   out);
+}
+
+static int lookup_in_bucket(struct ucm_face *face, fuse_ino_t parent,
+			    const char *name, struct fuse_entry_param *out)
+{
+	struct ucm_entry entry;
+	struct ucm_file *file;
+	struct ucm_key key;
+	struct ucm_id id;
+	ucm_ref ref;
+	int err;
+
+	if (!block_name(parent, name, &id)) {
+		key = key_in(parent, &id);
+		err = ucm_tierset_find(face->set, &key, &entry, &ref);
+		if (!err)
+			ucm_entry_block(face, &entry, ref, out);
+		return err;
+	}
+	if (!ucm_name_is_staging(name))
+		return -ENOENT;
+	file = staging_in(face, parent, name);
+	if (!file)
+		return -ENOENT;
+	err = reply_plain(face, file->node, 0, out);
+	ucm_file_put(face, file);
+	return err;
+}
+
+static int lookup(struct ucm_face *face, fuse_ino_t parent, const char *name,
+		  struct fuse_entry_param *out)
+{
+	fuse_ino_t ino;
+
+	if (strlen(name) > NAME_LIMIT)
+		return -ENAMETOOLONG;
+	switch (ucm_node_type(parent)) {
+	case UCM_NODE_SPACE:
+		return lookup_in_space(face, parent, name, out);
+	case UCM_NODE_BUCKET:
+		return lookup_in_bucket(face, parent, name, out);
+	case UCM_NODE_FIXED:
+		break;
+	default:
+		return -ENOTDIR;
+	}
+	switch (parent) {
+	case UCM_FIXED_ROOT:
+		return lookup_in_root(face, name, out);
+	case UCM_FIXED_SPACES:
+		return lookup_space(face, name, out);
+	case UCM_FIXED_CONTROL:
+		ino = ucm_control_find(name);
+		return ino ? reply_plain(face, ino, 0, out) : -ENOENT;
+	default:
+		return -ENOTDIR;
+	}
+}
+
+void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fuse_entry_param entry;
+	int err = lookup(ucm_face_of(req), parent, name, &entry);
+
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_entry(req, &entry);
+}
+
+/* ---- listing ---- */
+
+/* A listing in the making. An entry's offset is where to go on behind it. */
+struct listing {
+	fuse_req_t req;
+	struct ucm_face *face;
+	char *buffer;
+	size_t size, used;
+	bool plus;
+};
+
+/* False: no room left. A name without attributes (plus) is looked up later. */
+static bool list_name(struct listing *list, const char *name, fuse_ino_t ino,
+		      const struct fuse_entry_param *entry, off_t next)
+{
+	char *at = list->buffer + list->used;
+	size_t room = list->size - list->used, need;
+	struct fuse_entry_param bare = { 0 };
+	struct stat st = { 0 };
+
+	if (entry)
+		bare = *entry;
+	else if (ino)
+		ucm_attr_dir(list->face, ino, &bare.attr);
+	st = bare.attr;
+	if (list->plus)
+		need = fuse_add_direntry_plus(list->req, at, room, name, &bare,
+					      next);
+	else
+		need = fuse_add_direntry(list->req, at, room, name, &st, next);
+	if (need > room)
+		return false;
+	list->used += need;
+	return true;
+}
+
+static bool list_dots(struct listing *list, fuse_ino_t ino, off_t *off)
+{
+	static const char *const dots[] = { ".", ".." };
+
+	for (; *off < 2; ++*off) {
+		if (!list_name(list, dots[*off], ino, NULL, *off + 1))
+			return false;
+	}
+	return true;
+}
+
+static void list_root(struct listing *list, off_t off)
+{
+	if (off == 2 && list_name(list, "blocks",
+				  ucm_node_make(UCM_NODE_SPACE, 0), NULL, 3))
+		off++;
+	if (off == 3)
+		list_name(list, "spaces", UCM_FIXED_SPACES, NULL, 4);
+}
+
+static void list_spaces(struct listing *list, off_t off)
+{
+	struct ucm_namespace *names = &list->face->set->names;
+	unsigned num = names->num;
+
+	/* number 0 is the default space, which is not in here */
+	for (unsigned i = (unsigned)off - 1; i < num; i++) {
+		struct ucm_space *space = ucm_namespace_get(names, i);
+
+		if (space && !list_name(list, space->name,
+					ucm_node_make(UCM_NODE_SPACE, i), NULL,
+					(off_t)i + 2))
+			return;
+	}
+}
+
+static void list_buckets(struct listing *list, fuse_ino_t ino, off_t off)
+{
+	uint64_t space = ucm_node_value(ino);
+	struct fuse_entry_param manifest;
+
+	for (unsigned i = (unsigned)off - 2; i < UCM_BUCKETS; i++) {
+		char name[3];
+
+		ucm_bucket_format(i, name);
+		if (!list_name(list, name,
+			       ucm_node_make(UCM_NODE_BUCKET, space << 8 | i),
+			       NULL, (off_t)i + 3))
+			return;
+		off = (off_t)i + 3;
+	}
+	if (off == UCM_BUCKETS + 2 &&
+	    !lookup_in_space(list->face, ino, UCM_MANIFEST_NAME, &manifest)) {
+		list_name(list, UCM_MANIFEST_NAME, 0,
+			  &manifest, UCM_BUCKETS + 3);
+	}
+}
+
+#define STAGING_FROM ((off_t)1 << 40) /* serial numbers follow */
+
+static void list_staging(struct listing *list, fuse_ino_t bucket, off_t off)
+{
+	_cleanup_free_ uint64_t *serials = NULL;
+	size_t num = ucm_files_list(list->face,
+				    (uint16_t)(ucm_node_value(bucket) >> 8),
+				    bucket & 0xff, &serials);
+
+	for (size_t i = 0; i < num; i++) {
+		off_t next = STAGING_FROM + (off_t)serials[i];
+		struct fuse_entry_param entry = { 0 };
+		struct ucm_file *file;
+		char name[NAME_LIMIT + 1] = "";
+
+		if (next <= off)
+			continue;
+		file = ucm_file_get(list->face,
+				    ucm_node_make(UCM_NODE_FILE, serials[i]));
+		if (!file)
+			continue;
+		pthread_mutex_lock(&list->face->files.lock);
+		if (file->name)
+			snprintf(name, sizeof(name), "%s", file->name);
+		pthread_mutex_unlock(&list->face->files.lock);
+		entry.attr = (struct stat){ .st_ino = file->node,
+					    .st_mode = S_IFREG | 0644 };
+		ucm_file_put(list->face, file);
+		if (*name && !list_name(list, name, 0, &entry, next))
+			return;
+	}
+}
+
+static bool list_block(struct listing *list, const struct ucm_entry *entry,
+		       ucm_ref ref, off_t next)
+{
+	char name[UCM_BLOCK_NAME_LEN + 1];
+	struct fuse_entry_param param;
+
+	ucm_name_format(&entry->id, name);
+	ucm_entry_block(list->face, entry, ref, &param);
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		param.ino = 0; /* its lookup will check it */
+	return list_name(list, name, 0, &param, next);
+}
+
+static void list_bucket(struct listing *list, fuse_ino_t ino, off_t off)
+{
+	uint16_t space = (uint16_t)(ucm_node_value(ino) >> 8);
+	struct ucm_entry entry;
+	uint32_t cursor;
+	ucm_ref ref;
+
+	if (off < STAGING_FROM) {
+		cursor = (uint32_t)(off - 2);
+		while (ucm_index_next(list->face->set->index, space,
+				      ino & 0xff, &cursor, &entry, &ref)) {
+			if (!list_block(list, &entry, ref, (off_t)cursor + 2))
+				return;
+		}
+		off = STAGING_FROM;
+	}
+	list_staging(list, ino, off);
+}
+
+static void list_control(struct listing *list, off_t off)
+{
+	const char *name;
+
+	while ((name = ucm_control_name((unsigned)off - 2))) {
+		struct fuse_entry_param entry;
+
+		if (reply_plain(list->face, ucm_control_find(name), 0, &entry))
+			return;
+		if (!list_name(list, name, 0, &entry, off + 1))
+			return;
+		off++;
+	}
+}
+
+static void list_dir(struct listing *list, fuse_ino_t ino, off_t off)
+{
+	if (!list_dots(list, ino, &off))
+		return;
+	switch (ucm_node_type(ino)) {
+	case UCM_NODE_SPACE: list_buckets(list, ino, off); break;
+	case UCM_NODE_BUCKET: list_bucket(list, ino, off); break;
+	default:
+		if (ino == UCM_FIXED_ROOT)
+			list_root(list, off);
+		else if (ino == UCM_FIXED_SPACES)
+			list_spaces(list, off);
+		else if (ino == UCM_FIXED_CONTROL)
+			list_control(list, off);
+		break;
+	}
+}
+
+static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size,
+			  off_t off, bool plus)
+{
+	struct listing list = {
+		.req = req,
+		.face = ucm_face_of(req),
+		.buffer = malloc(size),
+		.size = size,
+		.plus = plus,
+	};
+
+	if (!list.buffer) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	list_dir(&list, ino, off);
+	fuse_reply_buf(req, list.buffer, list.used);
+	free(list.buffer);
+}
+
+void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	enum ucm_node type = ucm_node_type(ino);
+	struct ucm_space *space = NULL;
+
+	if (type == UCM_NODE_BUCKET || type == UCM_NODE_SPACE) {
+		space = ucm_node_space(face, ino);
+		if (!space) {
+			fuse_reply_err(req, ENOENT);
+			return;
+		}
+	}
+	if (type == UCM_NODE_BUCKET)
+		ucm_tierset_fill_bucket(face->set, space, ino & 0xff);
+	fuse_reply_open(req, fi);
+}
+
+void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	(void)fi;
+	reply_listing(req, ino, size, off, false);
+}
+
+void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			struct fuse_file_info *fi)
+{
+	(void)fi;
+	reply_listing(req, ino, size, off, true);
+}
+
+/* ---- making and removing ---- */
+
+void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct fuse_entry_param entry;
+	struct ucm_space *space;
+	int err;
+
+	if (parent != UCM_FIXED_SPACES) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	err = ucm_tierset_mkdir(face->set, name, mode & ~ctx->umask, ctx->uid,
+				ctx->gid, &space);
+	if (!err)
+		err = lookup_space(face, name, &entry);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_entry(req, &entry);
+}
+
+void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	_cleanup_free_ uint64_t *serials = NULL;
+	struct ucm_space *space;
+
+	if (parent != UCM_FIXED_SPACES) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	space = *name ? ucm_namespace_find(&face->set->names, name) : NULL;
+	if (!space)
+		fuse_reply_err(req, ENOENT);
+	else if (ucm_files_list(face, space->number, UINT32_MAX, &serials))
+		fuse_reply_err(req, ENOTEMPTY);
+	else
+		fuse_reply_err(req, -ucm_tierset_rmdir(face->set, space));
+}
+
+static int unlink_in_bucket(struct ucm_face *face, fuse_ino_t parent,
+			    const char *name)
+{
+	struct ucm_file *file;
+	struct ucm_key key;
+	struct ucm_id id;
+
+	if (!block_name(parent, name, &id)) {
+		key = key_in(parent, &id);
+		return ucm_tierset_remove(face->set, &key);
+	}
+	file = staging_in(face, parent, name);
+	if (!file)
+		return -ENOENT;
+	ucm_file_set_name(face, file, 0, 0, NULL);
+	ucm_file_put(face, file);
+	return 0;
+}
+
+void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	int err = -EPERM;
+
+	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
+		err = unlink_in_bucket(ucm_face_of(req), parent, name);
+	fuse_reply_err(req, -err);
+}
+
+/* ---- rename: staging becomes a block, or other staging ---- */
+
+static int commit_file(struct ucm_face *face, struct ucm_file *file,
+		       const struct ucm_key *key)
+{
+	int fd, err;
+
+	pthread_mutex_lock(&file->lock);
+	fd = file->fd >= 0 ? file->fd
+			   : ucm_tierset_reopen(face->set, &file->temp);
+	if (fd < 0)
+		err = fd;
+	else if (file->failed)
+		err = -EIO;
+	else
+		err = ucm_tierset_commit(face->set, &file->temp, fd, key,
+					 UCM_COMMIT_NOW);
+	if (fd >= 0 && fd != file->fd)
+		close(fd);
+	if (!err) { /* a writer like any other now, until its last close */
+		file->kind = UCM_FILE_WRITER;
+		file->key = *key;
+	}
+	pthread_mutex_unlock(&file->lock);
+	return err == -EAGAIN ? -EINVAL : err; /* cut short is not a block */
+}
+
+static int rename_to_block(struct ucm_face *face, struct ucm_file *file,
+			   fuse_ino_t parent, const struct ucm_id *id,
+			   unsigned flags)
+{
+	struct ucm_key key = key_in(parent, id);
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	if (flags & RENAME_NOREPLACE &&
+	    !ucm_tierset_find(face->set, &key, &entry, &ref))
+		return -EEXIST;
+	err = commit_file(face, file, &key);
+	if (!err)
+		ucm_file_set_name(face, file, 0, 0, NULL);
+	return err;
+}
+
+static int rename_to_staging(struct ucm_face *face, struct ucm_file *file,
+			     fuse_ino_t parent, const char *name,
+			     unsigned flags)
+{
+	struct ucm_file *there = staging_in(face, parent, name);
+
+	if (there) {
+		ucm_file_put(face, there);
+		if (flags & RENAME_NOREPLACE)
+			return -EEXIST;
+	}
+	return ucm_file_set_name(face, file,
+				 (uint16_t)(ucm_node_value(parent) >> 8),
+				 parent & 0xff, name);
+}
+
+static int rename_file(struct ucm_face *face, fuse_ino_t parent,
+		       const char *name, fuse_ino_t newparent,
+		       const char *newname, unsigned flags)
+{
+	struct ucm_file *file;
+	struct ucm_id id;
+	int err;
+
+	if (ucm_node_type(parent) != UCM_NODE_BUCKET ||
+	    ucm_node_type(newparent) != UCM_NODE_BUCKET)
+		return -EPERM;
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return -EINVAL;
+	if (!block_name(parent, name, &id))
+		return -EPERM; /* a block's name is what it is */
+	file = staging_in(face, parent, name);
+	if (!file)
+		return -ENOENT;
+	if (!block_name(newparent, newname, &id))
+		err = rename_to_block(face, file, newparent, &id, flags);
+	else if (ucm_name_is_staging(newname))
+		err = rename_to_staging(face, file, newparent, newname, flags);
+	else
+		err = -EINVAL;
+	ucm_file_put(face, file);
+	return err;
+}
+
+void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   fuse_ino_t newparent, const char *newname,
+		   unsigned int flags)
+{
+	fuse_reply_err(req, -rename_file(ucm_face_of(req), parent, name,
+					 newparent, newname, flags));
+}
+
+/* ---- refused: a tree of blocks has regular files and nothing else ---- */
+
+void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, dev_t dev)
+{
+	(void)parent, (void)name, (void)mode, (void)dev;
+	fuse_reply_err(req, EPERM);
+}
+
+void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
+		    const char *name)
+{
+	(void)link, (void)parent, (void)name;
+	fuse_reply_err(req, EPERM);
+}
+
+void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
+		 const char *newname)
+{
+	(void)ino, (void)newparent, (void)newname;
+	fuse_reply_err(req, EPERM);
+}

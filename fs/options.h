@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options.h - the command line: SOURCE, MOUNTPOINT, flags and -o options.
+ *
+ * One table has every option. It feeds the parser, the configuration file,
+ * --help, and the test that compares the man page with it.
+ */
+#ifndef UCM_OPTIONS_H
+#define UCM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "fs/config.h"
+
+enum ucm_switch {
+	UCM_AUTO, /* where it can be had */
+	UCM_ON,   /* and say so if it cannot */
+	UCM_OFF,
+};
+
+struct ucm_options {
+	const char *source;
+	const char *mountpoint;
+	bool foreground;
+	bool debug;
+	bool show_help;
+	bool show_version;
+	struct ucm_config config; /* of the store */
+	enum ucm_switch passthrough;
+	enum ucm_switch io_uring;
+	unsigned threads;
+	unsigned entry_timeout_s;
+	int ready_fd; /* -1: none */
+	bool has_uid, has_gid;
+	unsigned uid, gid;
+	bool has_log; /* else stderr in the foreground, syslog behind it */
+	bool log_syslog;
+	enum ucm_log_level log_level;
+	bool allow_other;
+	char *pass; /* for libfuse and the kernel, ",a,b=c" */
+};
+
+void ucm_options_init(struct ucm_options *options);
+void ucm_options_fini(struct ucm_options *options);
+
+/* 0, or -EINVAL with a complaint. Keeps pointers into argv. */
+int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
+		      struct ucm_complaint *complaint);
+
+void ucm_options_help(FILE *out);
+
+/* The settings in force, as a configuration file. */
+void ucm_options_print(const struct ucm_options *options, FILE *out);
+
+#endif
