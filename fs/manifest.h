@@ -7,7 +7,8 @@
  *       "k_bytes": 32768, "v_bytes": 32768,
  *       "num_kv_heads": 8, "head_dim": 128, "order": "NHD" } }
  *
- * geometry is required, and in it all but num_kv_heads, head_dim and order.
+ * geometry is required, and in it all but v_bytes, num_kv_heads, head_dim (0
+ * where they are missing) and order (NHD).
  * Other keys may stand beside it; they are part of the identity.
  *
  * space_id is the SHA-256 of the canonical form: keys sorted by their bytes,

@@ -152,18 +152,27 @@ void ucm_namespace_remove(struct ucm_namespace *names, struct ucm_space *space)
 }
 
 /* A bare block does not tell heads and order: a fuller one completes it. */
-static void learn_geometry(struct ucm_space *space,
-			   const struct ucm_geometry *geometry)
+static void learn(struct ucm_space *space, const struct ucm_block *block)
 {
 	if (!space->has_geometry || !space->geometry.num_kv_heads)
-		space->geometry = *geometry;
+		space->geometry = block->geometry;
 	space->has_geometry = true;
+	if (block->flags & UCM_BLOCK_HAS_SPACE && !space->has_identity) {
+		memcpy(space->space_id, block->space_id,
+		       sizeof(space->space_id));
+		space->has_identity = true;
+	}
+}
+
+static bool is_empty(const struct ucm_space *space)
+{
+	return !space->pending && !atomic_load(&space->blocks);
 }
 
 static enum ucm_fault fits_locked(struct ucm_space *space,
 				  const struct ucm_block *block)
 {
-	if (space->has_manifest && (block->flags & UCM_BLOCK_HAS_SPACE) &&
+	if (space->has_identity && (block->flags & UCM_BLOCK_HAS_SPACE) &&
 	    memcmp(block->space_id, space->space_id, sizeof(space->space_id)))
 		return UCM_FAULT_SPACE;
 	if (space->has_geometry &&
@@ -190,12 +199,11 @@ enum ucm_fault ucm_space_admit(struct ucm_space *space,
 	enum ucm_fault fault;
 
 	pthread_mutex_lock(&space->lock);
-	if (!space->has_manifest && !space->pending &&
-	    !atomic_load(&space->blocks))
-		space->has_geometry = false; /* empty again: a new start */
+	if (!space->has_manifest && is_empty(space)) /* again: a new start */
+		space->has_geometry = space->has_identity = false;
 	fault = fits_locked(space, block);
 	if (!fault) {
-		learn_geometry(space, &block->geometry);
+		learn(space, block);
 		space->pending++;
 	} else if (fault == UCM_FAULT_GEOMETRY) {
 		name_both(&space->geometry, &block->geometry, why);
@@ -221,28 +229,46 @@ enum ucm_fault ucm_space_fits(struct ucm_space *space,
 	pthread_mutex_lock(&space->lock);
 	fault = fits_locked(space, block);
 	if (!fault)
-		learn_geometry(space, &block->geometry);
+		learn(space, block);
 	pthread_mutex_unlock(&space->lock);
 	return fault;
+}
+
+/* The blocks that are there must go on to fit. */
+static int check_manifest(const struct ucm_space *space,
+			  const struct ucm_manifest *manifest,
+			  struct ucm_complaint *complaint)
+{
+	if (is_empty(space))
+		return 0;
+	if (space->has_geometry &&
+	    !ucm_geometry_equal(&space->geometry, &manifest->geometry)) {
+		name_both(&manifest->geometry, &space->geometry, complaint);
+		return -EINVAL;
+	}
+	if (space->has_identity && memcmp(space->space_id, manifest->space_id,
+					  sizeof(space->space_id))) {
+		ucm_complain(complaint, "the space has blocks of another "
+					"space_id; remove them first");
+		return -EINVAL;
+	}
+	return 0;
 }
 
 int ucm_space_set_manifest(struct ucm_space *space,
 			   const struct ucm_manifest *manifest,
 			   struct ucm_complaint *complaint)
 {
-	int err = 0;
+	int err;
 
 	pthread_mutex_lock(&space->lock);
-	if (space->has_geometry &&
-	    (space->pending || atomic_load(&space->blocks)) &&
-	    !ucm_geometry_equal(&space->geometry, &manifest->geometry)) {
-		name_both(&manifest->geometry, &space->geometry, complaint);
-		err = -EINVAL;
-	} else {
+	err = check_manifest(space, manifest, complaint);
+	if (!err) {
 		space->geometry = manifest->geometry;
 		memcpy(space->space_id, manifest->space_id,
 		       sizeof(space->space_id));
-		space->has_geometry = space->has_manifest = true;
+		space->has_geometry = space->has_identity =
+			space->has_manifest = true;
 	}
 	pthread_mutex_unlock(&space->lock);
 	return err;
@@ -266,9 +292,7 @@ bool ucm_space_has_geometry(struct ucm_space *space)
 	bool has;
 
 	pthread_mutex_lock(&space->lock);
-	has = space->has_geometry &&
-	      (space->has_manifest || space->pending ||
-	       atomic_load(&space->blocks));
+	has = space->has_geometry && (space->has_manifest || !is_empty(space));
 	pthread_mutex_unlock(&space->lock);
 	return has;
 }

@@ -36,6 +36,7 @@ struct ucm_space {
 	gid_t gid;
 	bool is_private; /* 0700, its blocks 0600 */
 	bool has_geometry;
+	bool has_identity; /* space_id, from space.json or the first block */
 	bool has_manifest;
 	unsigned pending; /* commits admitted but not yet in the index */
 	struct ucm_geometry geometry;
@@ -83,7 +84,7 @@ void ucm_space_settled(struct ucm_space *space);
 enum ucm_fault ucm_space_fits(struct ucm_space *space,
 			      const struct ucm_block *block);
 
-/* -EINVAL (geometry of blocks that are there differs) with a complaint. */
+/* -EINVAL with a complaint if blocks that are there would not fit. */
 int ucm_space_set_manifest(struct ucm_space *space,
 			   const struct ucm_manifest *manifest,
 			   struct ucm_complaint *complaint);

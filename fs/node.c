@@ -241,7 +241,7 @@ static int attr_of_control(struct ucm_face *face, fuse_ino_t ino,
 		return -ENOENT;
 	free(text);
 	ucm_attr_dir(face, ino, out);
-	out->st_mode = S_IFREG | 0444;
+	out->st_mode = S_IFREG | 0440; /* they tell paths and tenants' names */
 	out->st_nlink = 1;
 	out->st_size = (off_t)len;
 	return 0;

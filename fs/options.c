@@ -39,7 +39,7 @@ struct option_row {
 static const struct option_row rows[] = {
 	{ "config", "FILE", FILE_, 0, 0, "read settings from a YAML file; options given here win" },
 	{ "durability", "WHEN", STORE, 0, 0, "none (default), data or full: what a commit syncs" },
-	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs with durability=none [30]; 0: never" },
+	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs after commits [30]; 0: never" },
 	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin or random: directory in a tier" },
 	{ "limit", "TIER:SIZE", STORE, 0, 0, "most that a tier's blocks may take: 500G, 80%; once per tier" },
 	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
@@ -61,6 +61,7 @@ static const struct option_row rows[] = {
 	{ "noexec", NULL, PASS, 0, 0, "no programs are run from the mount" },
 	{ "exec", NULL, IGNORE, 0, 0, NULL },
 	{ "noatime", NULL, PASS, 0, 0, "do not update access times" },
+	{ "nodiratime", NULL, PASS, 0, 0, "do not update directories' access times" },
 	{ "sync", NULL, PASS, 0, 0, "as for mount(8)" },
 	{ "dirsync", NULL, PASS, 0, 0, "as for mount(8)" },
 	{ "rw", NULL, IGNORE, 0, 0, NULL },

@@ -274,6 +274,9 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	space = set->names.spaces[entry.space];
 	set_aside(set, space, &entry.id, entry.dir, fault, detail);
+	if (entry.flags & UCM_ENTRY_PINNED)
+		ucm_backing_pin(set->dirs[entry.dir], space->folder, &entry.id,
+				false);
 	if (entry.flags & UCM_ENTRY_DUPLICATE) {
 		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 			if (dir != entry.dir)

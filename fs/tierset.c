@@ -464,6 +464,23 @@ static bool may_lie_in(struct ucm_tierset *set, const struct ucm_entry *entry,
 	       !ucm_space_is_scanned(space, dir, ucm_bucket(&entry->id));
 }
 
+/* A copy on a read-only tier would come back with the next mount. */
+static bool lies_on_readonly(struct ucm_tierset *set, struct ucm_space *space,
+			     const struct ucm_entry *entry)
+{
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		char path[UCM_BACKING_PATH_MAX];
+		struct stat st;
+
+		if (!set->dirs[i]->readonly || !may_lie_in(set, entry, i))
+			continue;
+		ucm_backing_block_path(space->folder, &entry->id, path);
+		if (!ucm_os_stat(set->dirs[i]->dirfd, path, &st))
+			return true;
+	}
+	return false;
+}
+
 int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
@@ -476,14 +493,14 @@ int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
 	err = find_or_probe(set, key, &entry, &ref);
 	if (err)
 		return err;
+	if (lies_on_readonly(set, space, &entry))
+		return -EROFS;
 	/* slow tiers first: what fails leaves the fast copy and the entry */
 	for (unsigned i = set->num_dirs; i-- > 0;) {
-		if (!may_lie_in(set, &entry, i))
+		if (set->dirs[i]->readonly || !may_lie_in(set, &entry, i))
 			continue;
-		err = set->dirs[i]->readonly
-			      ? (i == entry.dir ? -EROFS : 0)
-			      : ucm_backing_remove(set->dirs[i], space->folder,
-						   &key->id);
+		err = ucm_backing_remove(set->dirs[i], space->folder,
+					 &key->id);
 		if (err && err != -ENOENT) {
 			ucm_error("%s: unlink: %s", set->dirs[i]->path,
 				  strerror(-err));

@@ -3,9 +3,9 @@
  * upkeep.c - the thread that renews the checkpoints.
  *
  * A checkpoint says that everything older than it is on disk. So there is none
- * before the scan is over and nothing is in doubt, none if nothing was
- * committed since the last, and none with durability=full, where every commit
- * is on disk by itself.
+ * before the scan is over and nothing is in doubt, and none if nothing was
+ * committed since the last. With durability=data or full every block is on
+ * disk by itself, but the checkpoint spares the next start from checking them.
  */
 #include <config.h>
 

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# build.sh - what quickstart and selftest share; sourced by them.
+#
+# Sets $top (the source tree). Everything is built below the tree in build-*
+# folders, which git ignores; nothing is installed but what install-deps says.
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+jobs=$(nproc 2>/dev/null || echo 2)
+
+say() {
+	printf '%s\n' "$*"
+}
+
+die() {
+	printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+	exit 1
+}
+
+# run_logged LOG WHAT COMMAND...: one line while it lasts, the end of the log
+# if it fails.
+run_logged() {
+	log_=$1
+	what_=$2
+	shift 2
+	printf '%s ... ' "$what_"
+	start_=$(date +%s)
+	if "$@" >"$log_" 2>&1; then
+		printf 'done (%s s)\n' "$(($(date +%s) - start_))"
+		return 0
+	fi
+	printf 'FAILED\n'
+	tail -n 30 "$log_"
+	return 1
+}
+
+# build DIR [CONFIGURE OPTIONS]: configure (once) and make in $top/DIR.
+build() {
+	dir_=$top/$1
+	shift
+	mkdir -p "$dir_"
+	if [ ! -x "$top/configure" ] ||
+	   [ "$top/configure.ac" -nt "$top/configure" ]; then
+		run_logged "$dir_/autoreconf.log" "autoreconf" \
+			autoreconf -fi "$top" || return 1
+	fi
+	if [ ! -f "$dir_/Makefile" ] || [ "$top/configure" -nt "$dir_/Makefile" ]; then
+		(cd "$dir_" && run_logged configure.log "configure $*" \
+			"$top/configure" "$@") || return 1
+	fi
+	run_logged "$dir_/make.log" "make in $(basename "$dir_")" \
+		make -C "$dir_" -j"$jobs"
+}
