@@ -1,51 +1,331 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* osfile.c - file system calls, returning -errno; see osfile.h. */
+/*
+ * osfile.c - file system calls, returning -errno.
+ *
+ * Each call comes in two parts: do_x() makes it; ucm_os_x() has it made by a
+ * guard's worker if the descriptor is under guard (osguard.h), else makes it
+ * at once. A guarded call works on copies of everything, because its caller
+ * may be gone when it returns.
+ */
 #include <config.h>
 
 #include "common/osfile.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/osguard.h"
 
 int (*ucm_os_fault)(const char *call, const char *path);
 
-/* The injected error, if a test asks for one. */
-static int fault(const char *call, const char *path)
-{
-	return __builtin_expect(!!ucm_os_fault, 0) ? ucm_os_fault(call, path)
-						   : 0;
-}
+#define PATH_ROOM 512
 
-static int result(int rc)
-{
-	return rc < 0 ? -errno : 0;
-}
+enum what {
+	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
+	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
+	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
+	DO_LIST,
+};
 
-int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode)
+/* All that any of the calls needs, and where its outputs go. */
+struct args {
+	enum what what;
+	int fd, fd2;
+	const char *path, *path2;
+	int flags;
+	mode_t mode;
+	uid_t uid;
+	gid_t gid;
+	off_t offset, length;
+	struct timespec times[2];
+	bool has_times;
+	void *buffer; /* read, and write */
+	bool once;    /* a short write is an error */
+	struct stat *stat_out;
+	struct statvfs *statvfs_out;
+	char **names_out;
+};
+
+static const char *const call_names[] = {
+	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
+	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
+	"fdatasync", "fsync", "syncfs", "read", "write", "list",
+};
+
+static long do_open(const struct args *a)
 {
 	struct open_how how = {
-		.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK),
-		.mode = flags & O_CREAT ? mode : 0,
+		.flags = (uint64_t)(a->flags | O_CLOEXEC | O_NOFOLLOW |
+				    O_NONBLOCK),
+		.mode = a->flags & O_CREAT ? a->mode : 0,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
 			   RESOLVE_NO_MAGICLINKS,
 	};
 	long fd;
-	int err = fault("open", path);
 
-	if (err)
-		return err;
 	/* -EAGAIN: a rename or mount raced with the check of the path */
 	do {
-		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+		fd = syscall(SYS_openat2, a->fd, a->path, &how, sizeof(how));
 	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
-	return fd < 0 ? -errno : (int)fd;
+	return fd < 0 ? -errno : fd;
+}
+
+static long do_read(const struct args *a)
+{
+	size_t done = 0, len = (size_t)a->length;
+
+	while (done < len) {
+		ssize_t got = pread(a->fd, (char *)a->buffer + done, len - done,
+				    a->offset + (off_t)done);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -errno;
+		if (got == 0)
+			break;
+		done += (size_t)got;
+	}
+	return (long)done;
+}
+
+static long do_write(const struct args *a)
+{
+	size_t done = 0, len = (size_t)a->length;
+
+	while (done < len) {
+		ssize_t put = pwrite(a->fd, (const char *)a->buffer + done,
+				     len - done, a->offset + (off_t)done);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0)
+			return -errno;
+		done += (size_t)put;
+		if (a->once && done < len)
+			return -ENOSPC;
+	}
+	return 0;
+}
+
+static long gather_names(DIR *dir, char **names_out)
+{
+	struct dirent *entry;
+	char *names = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&names, &len);
+
+	if (!out)
+		return -ENOMEM;
+	while (errno = 0, (entry = readdir(dir))) {
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+			fwrite(entry->d_name, strlen(entry->d_name) + 1, 1,
+			       out);
+	}
+	if (errno) {
+		int err = -errno;
+
+		fclose(out);
+		free(names);
+		return err;
+	}
+	fputc('\0', out);
+	if (fclose(out)) {
+		free(names);
+		return -ENOMEM;
+	}
+	*names_out = names;
+	return 0;
+}
+
+static long do_list(const struct args *a)
+{
+	struct args open_dir = { .what = DO_OPEN,
+				 .fd = a->fd,
+				 .path = a->path,
+				 .flags = O_RDONLY | O_DIRECTORY };
+	_cleanup_dir_ DIR *dir = NULL;
+	long fd = do_open(&open_dir);
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir((int)fd);
+	if (!dir) {
+		close((int)fd);
+		return -ENOMEM;
+	}
+	return gather_names(dir, a->names_out);
+}
+
+static long result(int rc)
+{
+	return rc < 0 ? -errno : 0;
+}
+
+static long perform(const struct args *a)
+{
+	switch (a->what) {
+	case DO_OPEN: return do_open(a);
+	case DO_STAT:
+		return result(fstatat(a->fd, a->path, a->stat_out,
+				      AT_SYMLINK_NOFOLLOW));
+	case DO_FSTAT: return result(fstat(a->fd, a->stat_out));
+	case DO_MKDIR: return result(mkdirat(a->fd, a->path, a->mode));
+	case DO_RMDIR: return result(unlinkat(a->fd, a->path, AT_REMOVEDIR));
+	case DO_UNLINK: return result(unlinkat(a->fd, a->path, 0));
+	case DO_LINK:
+		return result(linkat(a->fd, a->path, a->fd2, a->path2, 0));
+	case DO_RENAME:
+		return result(renameat(a->fd, a->path, a->fd2, a->path2));
+	case DO_UTIMENS:
+		return result(futimens(a->fd, a->has_times ? a->times : NULL));
+	case DO_FCHMOD: return result(fchmod(a->fd, a->mode));
+	case DO_FCHOWN: return result(fchown(a->fd, a->uid, a->gid));
+	case DO_TRUNCATE: return result(ftruncate(a->fd, a->length));
+	case DO_FALLOCATE:
+		return result(fallocate(a->fd, a->flags, a->offset, a->length));
+	case DO_STATVFS: return result(fstatvfs(a->fd, a->statvfs_out));
+	case DO_FDATASYNC: return result(fdatasync(a->fd));
+	case DO_FSYNC: return result(fsync(a->fd));
+	case DO_SYNCFS: return result(syncfs(a->fd));
+	case DO_READ: return do_read(a);
+	case DO_WRITE: return do_write(a);
+	case DO_LIST: return do_list(a);
+	}
+	return -ENOSYS;
+}
+
+/* The injected error, if a test asks for one; else the call. */
+static long attempt(const struct args *a)
+{
+	int err = 0;
+
+	if (__builtin_expect(!!ucm_os_fault, 0))
+		err = ucm_os_fault(call_names[a->what],
+				   a->path2 ? a->path2 : a->path);
+	return err ? err : perform(a);
+}
+
+/* A call for a guard's worker: the arguments, and room for what they mean. */
+struct guarded {
+	struct ucm_call call;
+	struct args args;
+	char path[PATH_ROOM], path2[PATH_ROOM];
+	struct stat st;
+	struct statvfs vfs;
+	char *names;
+	char buffer[]; /* of a read or write */
+};
+
+static void run_guarded(struct ucm_call *call)
+{
+	call->result = attempt(&((struct guarded *)call)->args);
+}
+
+static void discard_guarded(struct ucm_call *call)
+{
+	struct guarded *g = (struct guarded *)call;
+
+	if (g->args.what == DO_OPEN && call->result >= 0)
+		close((int)call->result);
+	free(g->names);
+}
+
+static bool copy_path(const char *from, char *to, const char **out)
+{
+	if (!from)
+		return true;
+	*out = to;
+	return (size_t)snprintf(to, PATH_ROOM, "%s", from) < PATH_ROOM;
+}
+
+static struct guarded *copy_args(const struct args *a)
+{
+	size_t room = a->buffer ? (size_t)a->length : 0;
+	struct guarded *g = calloc(1, sizeof(*g) + room);
+
+	if (!g)
+		return NULL;
+	g->args = *a;
+	g->args.stat_out = &g->st;
+	g->args.statvfs_out = &g->vfs;
+	g->args.names_out = &g->names;
+	g->args.once = true; /* the number may be another file's by then */
+	if (!copy_path(a->path, g->path, &g->args.path) ||
+	    !copy_path(a->path2, g->path2, &g->args.path2)) {
+		free(g);
+		return NULL;
+	}
+	if (a->buffer) {
+		g->args.buffer = g->buffer;
+		if (a->what == DO_WRITE)
+			memcpy(g->buffer, a->buffer, room);
+	}
+	g->call.run = run_guarded;
+	g->call.discard = discard_guarded;
+	return g;
+}
+
+static void copy_outputs(const struct args *a, const struct guarded *g)
+{
+	if (a->stat_out)
+		*a->stat_out = g->st;
+	if (a->statvfs_out)
+		*a->statvfs_out = g->vfs;
+	if (a->names_out)
+		*a->names_out = g->names;
+	if (a->what == DO_READ && g->call.result > 0)
+		memcpy(a->buffer, g->buffer, (size_t)g->call.result);
+}
+
+static long call_guarded(struct ucm_guard *guard, const struct args *a)
+{
+	struct guarded *g = copy_args(a);
+	long rc = -ETIMEDOUT;
+
+	if (!g)
+		return -ENOMEM;
+	if (ucm_guard_call(guard, &g->call)) {
+		rc = g->call.result;
+		copy_outputs(a, g);
+	}
+	ucm_guard_put(&g->call);
+	return rc;
+}
+
+/* A sync may take its time, and who asks for it has chosen to wait. */
+static bool may_take_long(const struct args *a)
+{
+	return a->what == DO_FSYNC || a->what == DO_FDATASYNC ||
+	       a->what == DO_SYNCFS;
+}
+
+static long call(const struct args *a)
+{
+	struct ucm_guard *guard = may_take_long(a) ? NULL : ucm_guard_of(a->fd);
+
+	return guard ? call_guarded(guard, a) : attempt(a);
+}
+
+#define CALL(...) ((int)call(&(struct args){ __VA_ARGS__ }))
+
+int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode)
+{
+	int fd = CALL(.what = DO_OPEN, .fd = dirfd, .path = path,
+		      .flags = flags, .mode = mode);
+
+	if (fd >= 0)
+		ucm_guard_inherit(fd, dirfd);
+	return fd;
 }
 
 int ucm_os_open_regular(int dirfd, const char *path, int flags,
@@ -68,157 +348,117 @@ int ucm_os_open_regular(int dirfd, const char *path, int flags,
 
 int ucm_os_stat(int dirfd, const char *path, struct stat *out)
 {
-	int err = fault("stat", path);
-
-	return err ? err : result(fstatat(dirfd, path, out, AT_SYMLINK_NOFOLLOW));
+	return CALL(.what = DO_STAT, .fd = dirfd, .path = path,
+		    .stat_out = out);
 }
 
 int ucm_os_fstat(int fd, struct stat *out)
 {
-	int err = fault("fstat", NULL);
-
-	return err ? err : result(fstat(fd, out));
+	return CALL(.what = DO_FSTAT, .fd = fd, .stat_out = out);
 }
 
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode)
 {
-	int err = fault("mkdir", path);
-
-	return err ? err : result(mkdirat(dirfd, path, mode));
+	return CALL(.what = DO_MKDIR, .fd = dirfd, .path = path, .mode = mode);
 }
 
 int ucm_os_rmdir(int dirfd, const char *path)
 {
-	int err = fault("rmdir", path);
-
-	return err ? err : result(unlinkat(dirfd, path, AT_REMOVEDIR));
+	return CALL(.what = DO_RMDIR, .fd = dirfd, .path = path);
 }
 
 int ucm_os_unlink(int dirfd, const char *path)
 {
-	int err = fault("unlink", path);
-
-	return err ? err : result(unlinkat(dirfd, path, 0));
+	return CALL(.what = DO_UNLINK, .fd = dirfd, .path = path);
 }
 
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to)
 {
-	int err = fault("link", to);
-
-	return err ? err : result(linkat(from_dirfd, from, to_dirfd, to, 0));
+	return CALL(.what = DO_LINK, .fd = from_dirfd, .path = from,
+		    .fd2 = to_dirfd, .path2 = to);
 }
 
 int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
 		  const char *to)
 {
-	int err = fault("rename", to);
+	return CALL(.what = DO_RENAME, .fd = from_dirfd, .path = from,
+		    .fd2 = to_dirfd, .path2 = to);
+}
 
-	return err ? err : result(renameat(from_dirfd, from, to_dirfd, to));
+int ucm_os_list(int dirfd, const char *path, char **names_out)
+{
+	return CALL(.what = DO_LIST, .fd = dirfd, .path = path,
+		    .names_out = names_out);
 }
 
 int ucm_os_utimens(int fd, const struct timespec times[2])
 {
-	int err = fault("utimens", NULL);
+	struct args a = { .what = DO_UTIMENS, .fd = fd };
 
-	return err ? err : result(futimens(fd, times));
+	if (times) {
+		a.has_times = true;
+		a.times[0] = times[0];
+		a.times[1] = times[1];
+	}
+	return (int)call(&a);
 }
 
 int ucm_os_fchmod(int fd, mode_t mode)
 {
-	int err = fault("fchmod", NULL);
-
-	return err ? err : result(fchmod(fd, mode));
+	return CALL(.what = DO_FCHMOD, .fd = fd, .mode = mode);
 }
 
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid)
 {
-	int err = fault("fchown", NULL);
-
-	return err ? err : result(fchown(fd, uid, gid));
+	return CALL(.what = DO_FCHOWN, .fd = fd, .uid = uid, .gid = gid);
 }
 
 int ucm_os_truncate(int fd, off_t size)
 {
-	int err = fault("truncate", NULL);
-
-	return err ? err : result(ftruncate(fd, size));
+	return CALL(.what = DO_TRUNCATE, .fd = fd, .length = size);
 }
 
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length)
 {
-	int err = fault("fallocate", NULL);
-
-	return err ? err : result(fallocate(fd, mode, offset, length));
+	return CALL(.what = DO_FALLOCATE, .fd = fd, .flags = mode,
+		    .offset = offset, .length = length);
 }
 
 int ucm_os_statvfs(int fd, struct statvfs *out)
 {
-	int err = fault("statvfs", NULL);
-
-	return err ? err : result(fstatvfs(fd, out));
+	return CALL(.what = DO_STATVFS, .fd = fd, .statvfs_out = out);
 }
 
 int ucm_os_fdatasync(int fd)
 {
-	int err = fault("fdatasync", NULL);
-
-	return err ? err : result(fdatasync(fd));
+	return CALL(.what = DO_FDATASYNC, .fd = fd);
 }
 
 int ucm_os_fsync(int fd)
 {
-	int err = fault("fsync", NULL);
-
-	return err ? err : result(fsync(fd));
+	return CALL(.what = DO_FSYNC, .fd = fd);
 }
 
 int ucm_os_syncfs(int fd)
 {
-	int err = fault("syncfs", NULL);
-
-	return err ? err : result(syncfs(fd));
+	return CALL(.what = DO_SYNCFS, .fd = fd);
 }
 
 ssize_t ucm_os_read_at(int fd, void *buffer, size_t len, off_t offset)
 {
-	size_t done = 0;
-	int err = fault("read", NULL);
-
-	if (err)
-		return err;
-	while (done < len) {
-		ssize_t got = pread(fd, (char *)buffer + done, len - done,
-				    offset + (off_t)done);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (got == 0)
-			break;
-		done += (size_t)got;
-	}
-	return (ssize_t)done;
+	return (ssize_t)call(&(struct args){ .what = DO_READ,
+					     .fd = fd,
+					     .buffer = buffer,
+					     .length = (off_t)len,
+					     .offset = offset });
 }
 
 int ucm_os_write_at(int fd, const void *buffer, size_t len, off_t offset)
 {
-	size_t done = 0;
-	int err = fault("write", NULL);
-
-	if (err)
-		return err;
-	while (done < len) {
-		ssize_t put = pwrite(fd, (const char *)buffer + done,
-				     len - done, offset + (off_t)done);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0)
-			return -errno;
-		done += (size_t)put;
-	}
-	return 0;
+	/* only read from; the one field serves both ways */
+	return CALL(.what = DO_WRITE, .fd = fd,
+		    .buffer = (void *)(uintptr_t)buffer,
+		    .length = (off_t)len, .offset = offset);
 }
 
 int ucm_os_replace_file(int dirfd, const char *path, const void *bytes,

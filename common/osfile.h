@@ -2,8 +2,9 @@
 /*
  * osfile.h - every file system call that the store makes, returning -errno.
  *
- * One seam for three things: EINTR, paths that cannot leave a backing
- * directory, and faults put in by tests. Nothing here logs.
+ * One seam for four things: EINTR, paths that cannot leave a backing
+ * directory, deadlines (osguard.h; not for the syncs), and faults put in by
+ * tests. Nothing here logs.
  */
 #ifndef UCM_OSFILE_H
 #define UCM_OSFILE_H
@@ -33,6 +34,10 @@ int ucm_os_open_regular(int dirfd, const char *path, int flags,
 
 int ucm_os_stat(int dirfd, const char *path, struct stat *out); /* no follow */
 int ucm_os_fstat(int fd, struct stat *out);
+/* The names in a directory, without "." and "..", each with its NUL, an empty
+ * one at the end; to free. */
+int ucm_os_list(int dirfd, const char *path, char **names_out);
+
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode);
 int ucm_os_rmdir(int dirfd, const char *path);
 int ucm_os_unlink(int dirfd, const char *path);

@@ -85,6 +85,7 @@ int ucm_parse_limit(const char *text, uint64_t *out, bool *percent)
 {
 	const char *end;
 	uint64_t value;
+	int err;
 
 	if (!parse_digits(text, &end, &value) && !strcmp(end, "%")) {
 		if (value == 0 || value > 100)
@@ -93,8 +94,10 @@ int ucm_parse_limit(const char *text, uint64_t *out, bool *percent)
 		*out = value;
 		return 0;
 	}
-	*percent = false;
-	return ucm_parse_bytes(text, out);
+	err = ucm_parse_bytes(text, out);
+	if (!err)
+		*percent = false;
+	return err;
 }
 
 int ucm_parse_bool(const char *text, bool *out)

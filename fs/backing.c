@@ -11,7 +11,6 @@
 
 #include "fs/backing.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -26,10 +25,12 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "common/osguard.h"
 #include "hashing/name.h"
 
 #define FORMAT_VERSION 1
 #define UUID_TEXT 32
+#define NETWORK_DEADLINE_S 30
 
 void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
 			    char path[UCM_BACKING_PATH_MAX])
@@ -236,8 +237,27 @@ static int open_writable(struct ucm_backing *backing,
 	return err;
 }
 
+/* What is opened below the directory inherits its guard. */
+static int guard_root(struct ucm_backing *backing, unsigned deadline_s,
+		      struct ucm_complaint *complaint)
+{
+	int err;
+
+	if (deadline_s == UCM_DEADLINE_AUTO)
+		deadline_s = backing->remote ? NETWORK_DEADLINE_S : 0;
+	if (!deadline_s)
+		return 0;
+	err = ucm_guard_open(backing->dirfd, backing->path, deadline_s * 1000,
+			     &backing->guard);
+	if (err)
+		ucm_complain(complaint, "%s: %s", backing->path,
+			     strerror(-err));
+	return err;
+}
+
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
-		     bool readonly, struct ucm_complaint *complaint)
+		     bool readonly, unsigned deadline_s,
+		     struct ucm_complaint *complaint)
 {
 	int err;
 
@@ -249,6 +269,8 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		.readonly = readonly,
 	};
 	err = open_root(backing, path, complaint);
+	if (!err)
+		err = guard_root(backing, deadline_s, complaint);
 	if (!err)
 		err = open_control(backing, complaint);
 	if (!err && !readonly)
@@ -269,29 +291,25 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 
 /* What a stopped daemon left. On a network file system another daemon may
  * still be writing: only what is old goes. */
+static bool is_leftover(struct ucm_backing *backing, const char *name)
+{
+	struct stat st;
+
+	return !backing->remote ||
+	       (!ucm_os_stat(backing->tmpfd, name, &st) &&
+		time(NULL) - st.st_mtime >= 3600);
+}
+
 static void clear_temps(struct ucm_backing *backing)
 {
-	int fd = open_dir(backing->ctlfd, "tmp");
-	_cleanup_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	time_t now = time(NULL);
-	struct dirent *entry;
+	_cleanup_free_ char *names = NULL;
 	unsigned removed = 0;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (ucm_os_list(backing->ctlfd, "tmp", &names))
 		return;
-	}
-	while ((entry = readdir(dir))) {
-		struct stat st;
-
-		if (entry->d_name[0] == '.')
-			continue;
-		if (backing->remote &&
-		    (ucm_os_stat(backing->tmpfd, entry->d_name, &st) ||
-		     now - st.st_mtime < 3600))
-			continue;
-		if (!ucm_os_unlink(backing->tmpfd, entry->d_name))
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		if (is_leftover(backing, name) &&
+		    !ucm_os_unlink(backing->tmpfd, name))
 			removed++;
 	}
 	if (removed)
@@ -338,6 +356,8 @@ void ucm_backing_close(struct ucm_backing *backing, bool clean)
 			ucm_error("%s: closing: %s", backing->path,
 				  strerror(-err));
 	}
+	ucm_guard_close(backing->guard);
+	backing->guard = NULL;
 	close_fd(&backing->lockfd);
 	close_fd(&backing->tmpfd);
 	close_fd(&backing->ctlfd);
@@ -508,15 +528,10 @@ void ucm_backing_each_pin(struct ucm_backing *backing,
 				     const struct ucm_id *id),
 			  void *arg)
 {
-	int fd = open_dir(backing->ctlfd, "pinned");
-	_cleanup_dir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
+	_cleanup_free_ char *names = NULL;
 
-	if (!dir) {
-		if (fd >= 0)
-			close(fd);
+	if (ucm_os_list(backing->ctlfd, "pinned", &names))
 		return;
-	}
-	while ((entry = readdir(dir)))
-		read_pin(entry->d_name, fn, arg);
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		read_pin(name, fn, arg);
 }

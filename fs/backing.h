@@ -31,6 +31,8 @@
 #include "fs/config.h"
 #include "fs/recovery.h"
 
+struct ucm_guard;
+
 #define UCM_TEMP_NAME_MAX 40
 
 struct ucm_backing {
@@ -44,6 +46,7 @@ struct ucm_backing {
 	ino_t ino;
 	bool readonly;
 	bool remote; /* a network file system */
+	struct ucm_guard *guard; /* NULL: calls may take for ever */
 	struct ucm_recovery recovery;
 	uint32_t instance;       /* random: whose temporary files */
 	_Atomic uint64_t temps;  /* for their names */
@@ -52,11 +55,12 @@ struct ucm_backing {
 
 /*
  * Open a directory: it must exist, be writable (unless readonly) and not in
- * use by another daemon. Makes what it lacks of .ucmfs. Errors come with a
- * complaint that names the path.
+ * use by another daemon. Makes what it lacks of .ucmfs. deadline_s: see
+ * struct ucm_config. Errors come with a complaint that names the path.
  */
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
-		     bool readonly, struct ucm_complaint *complaint);
+		     bool readonly, unsigned deadline_s,
+		     struct ucm_complaint *complaint);
 
 /* Before the first write: the state file; leftovers in tmp are removed. */
 int ucm_backing_begin(struct ucm_backing *backing);

@@ -33,6 +33,7 @@ void ucm_config_init(struct ucm_config *config)
 		.checkpoint_s = 30,
 		.scan_threads = 4,
 		.staging_age_s = 3600,
+		.deadline_s = UCM_DEADLINE_AUTO,
 	};
 }
 
@@ -271,6 +272,9 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "staging_age"))
 		return set_number(key, value, 1, 31536000,
 				  &config->staging_age_s, complaint);
+	if (!strcmp(key, "deadline"))
+		return set_number(key, value, 0, 3600, &config->deadline_s,
+				  complaint);
 	return -ENOENT;
 }
 
@@ -349,6 +353,8 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "checkpoint: %u\n", config->checkpoint_s);
 	fprintf(out, "scan_threads: %u\n", config->scan_threads);
 	fprintf(out, "staging_age: %u\n", config->staging_age_s);
+	if (config->deadline_s != UCM_DEADLINE_AUTO)
+		fprintf(out, "deadline: %u\n", config->deadline_s);
 }
 
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,

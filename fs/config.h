@@ -16,6 +16,7 @@
 
 #define UCM_MAX_DIRS 255 /* of all tiers together: an index entry has a byte */
 #define UCM_TIER_NAME_MAX 32
+#define UCM_DEADLINE_AUTO UINT32_MAX
 
 enum ucm_durability {
 	UCM_DURABILITY_NONE, /* syncfs now and then; doubt after a crash */
@@ -40,6 +41,9 @@ struct ucm_config {
 	unsigned checkpoint_s; /* between two syncfs; 0: never */
 	unsigned scan_threads;
 	unsigned staging_age_s; /* staging untouched for so long is removed */
+	/* A directory that has not answered a call for so long is taken as gone;
+	 * 0: wait for ever; UCM_DEADLINE_AUTO: 30 s on network file systems. */
+	unsigned deadline_s;
 };
 
 /* What went wrong with the user's input, in one line. */
@@ -62,7 +66,7 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, limit (TIER:SIZE), readonly (TIER). -ENOENT if there is no such
+ * staging_age, deadline, limit (TIER:SIZE), readonly (TIER). -ENOENT if there is no such
  * setting, -EINVAL with a complaint for a bad value.
  */
 int ucm_config_set(struct ucm_config *config, const char *key,

@@ -364,7 +364,7 @@ uint32_t ucm_block_plane_crc(const struct ucm_block *block, const void *bytes,
 
 /* Plane checksums into the table, the whole payload's as the result. */
 static uint32_t encode_planes(const struct ucm_geometry *g, const void *payload,
-			      uint32_t *table)
+			      char *table)
 {
 	const char *at = payload;
 	uint32_t whole = ucm_crc32c(0, payload, ucm_block_payload_bytes(g));
@@ -372,11 +372,14 @@ static uint32_t encode_planes(const struct ucm_geometry *g, const void *payload,
 	if (!table)
 		return whole;
 	for (uint32_t layer = 0; layer < g->num_layers; layer++) {
-		table[2 * layer] = ucm_crc32c(0, at, g->k_bytes);
+		uint32_t crcs[2]; /* of no bytes it is 0 */
+
+		crcs[0] = ucm_crc32c(0, at, g->k_bytes);
 		at += g->k_bytes;
-		table[2 * layer + 1] =
-			g->v_bytes ? ucm_crc32c(0, at, g->v_bytes) : 0;
+		crcs[1] = ucm_crc32c(0, at, g->v_bytes);
 		at += g->v_bytes;
+		memcpy(table, crcs, sizeof(crcs));
+		table += sizeof(crcs);
 	}
 	return whole;
 }
@@ -411,7 +414,7 @@ int ucm_block_encode(const struct ucm_block *block, const void *payload,
 		.head_dim = g->head_dim,
 		.flags = block->flags & FLAG_BITS & ~UCM_BLOCK_HAS_CRC,
 	};
-	uint32_t *table = NULL;
+	char *table = NULL;
 
 	if (check_geometry(g) || block->form == UCM_FORM_BARE ||
 	    (block->form == UCM_FORM_PACKED &&
@@ -424,7 +427,7 @@ int ucm_block_encode(const struct ucm_block *block, const void *payload,
 	memcpy(disk.block_hash, block->id.bytes, UCM_ID_BYTES);
 	disk.flags |= g->order << ORDER_SHIFT;
 	if (block->form == UCM_FORM_PAGED)
-		table = (uint32_t *)(void *)((char *)bytes + UCM_BLOCK_EXT_BYTES);
+		table = (char *)bytes + UCM_BLOCK_EXT_BYTES;
 	if (payload) {
 		disk.flags |= UCM_BLOCK_HAS_CRC;
 		disk.payload_crc = encode_planes(g, payload, table);

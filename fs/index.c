@@ -227,10 +227,11 @@ static int add_locked(struct shard *shard, const struct ucm_entry *entry,
 	*slot_out = slot;
 	if (slot != NONE)
 		return -EEXIST;
-	if (take_slot(shard, &slot))
-		return -ENOMEM;
+	/* before there is a slot that belongs to no chain yet */
 	if (shard->count >= shard->num_heads)
 		grow_heads(shard);
+	if (take_slot(shard, &slot))
+		return -ENOMEM;
 
 	new = entry_at(shard, slot);
 	generation = new->generation;

@@ -4,6 +4,7 @@
 
 #include "fs/manifest.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,19 @@ static bool has_real(json_t *value)
 	return false;
 }
 
+/* jansson writes \u001F where Python writes \u001f. */
+static void lower_escapes(char *text)
+{
+	for (; *text; text++) {
+		if (*text != '\\')
+			continue;
+		if (*++text != 'u')
+			continue; /* two characters: \\ and \" as well */
+		for (int i = 1; i <= 4; i++)
+			text[i] = (char)tolower((unsigned char)text[i]);
+	}
+}
+
 static int identify(const json_t *root, uint8_t out[32])
 {
 	char *text = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT);
@@ -151,6 +165,7 @@ static int identify(const json_t *root, uint8_t out[32])
 
 	if (!text)
 		return -ENOMEM;
+	lower_escapes(text);
 	err = ucm_sha256(text, strlen(text), out);
 	free(text);
 	return err;

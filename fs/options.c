@@ -45,6 +45,7 @@ static const struct option_row rows[] = {
 	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
 	{ "scan_threads", "N", STORE, 0, 0, "threads that fill the index at the start [4]" },
 	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
+	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
 	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "auto (default), on or off: FUSE requests over io_uring" },
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },

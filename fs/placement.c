@@ -81,5 +81,5 @@ void ucm_placement_order(enum ucm_policy policy, const uint8_t (*uuids)[16],
 		return;
 	}
 	for (unsigned i = 0; i < num; i++)
-		order[i] = (uint8_t)((turn + i) % num);
+		order[i] = (uint8_t)((turn % num + i) % num);
 }

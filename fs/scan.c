@@ -13,11 +13,9 @@
 
 #include "fs/tierset.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
@@ -148,8 +146,6 @@ static void scan_name(struct ucm_tierset *set, struct ucm_space *space,
 	struct ucm_entry entry;
 	struct ucm_key key = { .space = space->number };
 
-	if (!strcmp(name, ".") || !strcmp(name, ".."))
-		return;
 	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket) {
 		ucm_count(&set->stats.strays);
 		return;
@@ -159,45 +155,25 @@ static void scan_name(struct ucm_tierset *set, struct ucm_space *space,
 	ucm_tierset_examine(set, space, &key.id, dir);
 }
 
-static DIR *open_bucket(struct ucm_tierset *set, struct ucm_space *space,
-			unsigned dir, unsigned bucket, int *err)
-{
-	char path[UCM_BACKING_PATH_MAX], name[3];
-	DIR *list;
-	int fd;
-
-	ucm_bucket_format(bucket, name);
-	snprintf(path, sizeof(path), "%s/%s", space->folder, name);
-	fd = ucm_os_open(set->dirs[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
-			 0);
-	if (fd < 0) {
-		*err = fd;
-		return NULL;
-	}
-	list = fdopendir(fd);
-	if (!list) {
-		close(fd);
-		*err = -ENOMEM;
-	}
-	return list;
-}
-
 void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket)
 {
-	struct dirent *entry;
-	int err = 0;
-	_cleanup_dir_ DIR *list = open_bucket(set, space, dir, bucket, &err);
+	char path[UCM_BACKING_PATH_MAX], bucket_name[3];
+	_cleanup_free_ char *names = NULL;
+	int err;
 
-	if (!list && err != -ENOENT) {
+	ucm_bucket_format(bucket, bucket_name);
+	snprintf(path, sizeof(path), "%s/%s", space->folder, bucket_name);
+	err = ucm_os_list(set->dirs[dir]->dirfd, path, &names);
+	if (err && err != -ENOENT) {
 		/* not scanned: its names will be probed for, one by one */
-		ucm_error("%s/%s/%02x: %s", set->dirs[dir]->path,
-			  space->folder, bucket, strerror(-err));
+		ucm_error("%s/%s: %s", set->dirs[dir]->path, path,
+			  strerror(-err));
 		ucm_count(&set->stats.io_errors);
 		return;
 	}
-	while (list && (entry = readdir(list)))
-		scan_name(set, space, dir, bucket, entry->d_name);
+	for (const char *name = names; name && *name; name += strlen(name) + 1)
+		scan_name(set, space, dir, bucket, name);
 	ucm_space_set_scanned(space, dir, bucket);
 }
 

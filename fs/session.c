@@ -99,8 +99,10 @@ static void choose_passthrough(struct ucm_face *face,
 	face->passthrough_why = want_passthrough(face, conn);
 	atomic_store(&face->passthrough, !face->passthrough_why);
 	if (face->passthrough_why) {
-		ucm_info("passthrough off: %s; data goes through the daemon",
-			 face->passthrough_why);
+		ucm_log(face->options->passthrough == UCM_ON ? UCM_LOG_WARNING
+							     : UCM_LOG_INFO,
+			"passthrough off: %s; data goes through the daemon",
+			face->passthrough_why);
 		return;
 	}
 	/* a tier may be a FUSE mount itself */

@@ -25,7 +25,8 @@ static int64_t now_s(void)
 }
 
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
-		  unsigned first, struct ucm_complaint *complaint)
+		  unsigned first, unsigned deadline_s,
+		  struct ucm_complaint *complaint)
 {
 	int err = 0;
 
@@ -42,7 +43,7 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		err = -ENOMEM;
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
 		err = ucm_backing_open(&tier->dirs[i], config->dirs[i],
-				       config->readonly, complaint);
+				       config->readonly, deadline_s, complaint);
 		if (err)
 			break;
 		memcpy(tier->uuids[i], tier->dirs[i].uuid, 16);

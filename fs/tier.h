@@ -30,7 +30,8 @@ struct ucm_tier {
 
 /* Opens all directories. Errors come with a complaint. */
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
-		  unsigned first, struct ucm_complaint *complaint);
+		  unsigned first, unsigned deadline_s,
+		  struct ucm_complaint *complaint);
 void ucm_tier_close(struct ucm_tier *tier, bool clean);
 
 /*

@@ -10,7 +10,6 @@
 
 #include "fs/tierset.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -60,7 +59,8 @@ static int open_tiers(struct ucm_tierset *set, struct ucm_complaint *complaint)
 		struct ucm_tier *tier = &set->tiers[i];
 
 		err = ucm_tier_open(tier, &set->config->tiers[i],
-				    set->num_dirs, complaint);
+				    set->num_dirs, set->config->deadline_s,
+				    complaint);
 		if (err)
 			break;
 		set->num_tiers++;
@@ -106,11 +106,14 @@ static void load_manifest(struct ucm_tierset *set, struct ucm_space *space)
 static void add_found_space(struct ucm_tierset *set, int dirfd,
 			    const char *name)
 {
+	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_space *space;
 	struct stat st;
 
-	if (name[0] == '.' || ucm_os_stat(dirfd, name, &st) ||
-	    !S_ISDIR(st.st_mode))
+	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
+		return;
+	snprintf(path, sizeof(path), "spaces/%s", name);
+	if (ucm_os_stat(dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return;
 	if (!ucm_namespace_add(&set->names, name, &space))
 		take_owner(space, &st);
@@ -118,22 +121,14 @@ static void add_found_space(struct ucm_tierset *set, int dirfd,
 
 static int list_spaces(struct ucm_tierset *set, unsigned dir)
 {
-	int fd = ucm_os_open(set->dirs[dir]->dirfd, "spaces",
-			     O_RDONLY | O_DIRECTORY, 0);
-	_cleanup_dir_ DIR *list = NULL;
-	struct dirent *entry;
+	int dirfd = set->dirs[dir]->dirfd;
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(dirfd, "spaces", &names);
 
-	if (fd == -ENOENT)
-		return 0;
-	if (fd < 0)
-		return fd;
-	list = fdopendir(fd);
-	if (!list) {
-		close(fd);
-		return -ENOMEM;
-	}
-	while ((entry = readdir(list)))
-		add_found_space(set, fd, entry->d_name);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		add_found_space(set, dirfd, name);
 	return 0;
 }
 
