@@ -177,6 +177,17 @@ static bool is_block_after_all(struct ucm_tierset *set,
 	return false;
 }
 
+/* There already, and good: one that is in doubt is checked first. */
+static bool is_there(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	return ucm_index_find(set->index, key, &entry, &ref) &&
+	       (!(entry.flags & UCM_ENTRY_DOUBT) ||
+		!ucm_tierset_settle(set, ref));
+}
+
 static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
@@ -186,7 +197,7 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 
 	if (err != -EEXIST)
 		return err;
-	if (ucm_index_find(set->index, key, NULL, NULL) ||
+	if (is_there(set, key) ||
 	    is_block_after_all(set, temp, space, key))
 		return -EEXIST;
 	return ucm_backing_commit(temp->backing, temp->name, space->folder,
@@ -255,7 +266,7 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (ucm_space_admit(space, &block, &why))
 		return refuse(set, key, why.text);
 
-	if (ucm_index_find(set->index, key, NULL, NULL)) {
+	if (is_there(set, key)) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&set->stats.commit_duplicates);
 	} else {

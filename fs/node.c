@@ -219,8 +219,10 @@ static int attr_of_block(struct ucm_face *face, fuse_ino_t ino,
 	}
 	file = ucm_file_get(face, ino);
 	if (!file)
-		return -ENOENT;
-	err = ucm_os_fstat(file->fd, &st);
+		return -ESTALE; /* look the name up again */
+	pthread_mutex_lock(&file->lock);
+	err = file->fd < 0 ? -ESTALE : ucm_os_fstat(file->fd, &st);
+	pthread_mutex_unlock(&file->lock);
 	if (!err) {
 		ucm_attr_file(face, file, &st, out);
 		out->st_ino = block_ino(face->set->names.spaces[file->space],

@@ -373,11 +373,15 @@ static int first_open_block(fuse_req_t req, struct ucm_file *file)
 static int open_block(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_entry entry;
 	struct ucm_file *file;
 	int err = 0;
 
-	if (wants_write(fi) || fi->flags & O_TRUNC)
-		return -EPERM; /* a block is what its name says */
+	if (wants_write(fi) || fi->flags & O_TRUNC) /* it is what its name says */
+		return ucm_index_get(face->set->index, ucm_node_value(ino),
+				     &entry)
+			       ? -EPERM
+			       : -ESTALE;
 	file = ucm_file_open(face, UCM_FILE_BLOCK, ino);
 	if (!file)
 		return -ENOMEM;
@@ -391,7 +395,9 @@ static int open_block(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	pthread_mutex_unlock(&file->lock);
 	if (err)
 		ucm_file_put(face, file);
-	return err;
+	/* ESTALE makes the kernel look the name up again: it may be another
+	 * block's by now, or lie in another tier */
+	return err == -ENOENT ? -ESTALE : err;
 }
 
 /* Under file->lock. */

@@ -509,6 +509,8 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 		err = fd;
 	else if (file->failed)
 		err = -EIO;
+	else if (file->temp.committed)
+		err = -ENOENT; /* another rename was faster */
 	else
 		err = ucm_tierset_commit(face->set, &file->temp, fd, key,
 					 UCM_COMMIT_NOW);
@@ -517,6 +519,7 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	if (!err) { /* a writer like any other now, until its last close */
 		file->kind = UCM_FILE_WRITER;
 		file->key = *key;
+		file->space = key->space;
 	}
 	pthread_mutex_unlock(&file->lock);
 	return err == -EAGAIN ? -EINVAL : err; /* cut short is not a block */

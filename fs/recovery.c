@@ -70,7 +70,9 @@ static int write_state(const struct ucm_recovery *recovery, int ctldir,
 			   "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n", clean,
 			   recovery->checkpoint_ns, recovery->boot);
 
-	return ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
+	int err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
+
+	return err ? err : ucm_os_fsync(ctldir);
 }
 
 int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,

@@ -155,7 +155,7 @@ static void scan_name(struct ucm_tierset *set, struct ucm_space *space,
 	ucm_tierset_examine(set, space, &key.id, dir);
 }
 
-void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
+int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket)
 {
 	char path[UCM_BACKING_PATH_MAX], bucket_name[3];
@@ -166,15 +166,19 @@ void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	snprintf(path, sizeof(path), "%s/%s", space->folder, bucket_name);
 	err = ucm_os_list(set->dirs[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
-		/* not scanned: its names will be probed for, one by one */
-		ucm_error("%s/%s: %s", set->dirs[dir]->path, path,
-			  strerror(-err));
+		if (!atomic_exchange(&set->dirs[dir]->unreadable, true))
+			ucm_error("%s/%s: %s; its blocks are looked for one "
+				  "by one",
+				  set->dirs[dir]->path, path, strerror(-err));
 		ucm_count(&set->stats.io_errors);
-		return;
+		return err;
 	}
+	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
+		ucm_info("%s: can be read again", set->dirs[dir]->path);
 	for (const char *name = names; name && *name; name += strlen(name) + 1)
 		scan_name(set, space, dir, bucket, name);
 	ucm_space_set_scanned(space, dir, bucket);
+	return 0;
 }
 
 /* What a space's blocks look like must be known before the first commit. */
@@ -263,7 +267,7 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 		set->on_loss(set->on_loss_arg, &key);
 }
 
-static void run_task(struct ucm_tierset *set, uint64_t number)
+static int run_task(struct ucm_tierset *set, uint64_t number)
 {
 	unsigned bucket = (unsigned)(number % UCM_BUCKETS);
 	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
@@ -271,7 +275,8 @@ static void run_task(struct ucm_tierset *set, uint64_t number)
 	struct ucm_space *of = ucm_namespace_get(&set->names, space);
 
 	if (of && !ucm_space_is_scanned(of, dir, bucket))
-		ucm_tierset_scan_bucket(set, of, dir, bucket);
+		return ucm_tierset_scan_bucket(set, of, dir, bucket);
+	return 0;
 }
 
 /* A directory that could not be read keeps its names unknown: then the index
@@ -316,11 +321,24 @@ static void scan_ended(struct ucm_tierset *set)
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
 		ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
 	atomic_store(&set->scanned, all_scanned(set));
-	ucm_info("%llu blocks found%s",
-		 (unsigned long long)atomic_load(&set->blocks),
-		 atomic_load(&set->scanned)
-			 ? ""
-			 : "; some directories could not be read");
+	if (atomic_load(&set->scanned))
+		ucm_info("%llu blocks found",
+			 (unsigned long long)atomic_load(&set->blocks));
+}
+
+void ucm_scan_retry(struct ucm_tierset *set)
+{
+	if (atomic_load(&set->scanned) ||
+	    atomic_load(&set->tasks_done) < set->num_tasks)
+		return;
+	for (uint64_t task = 0; task < set->num_tasks; task++) {
+		if (atomic_load(&set->stopping))
+			return;
+		/* one that fails again is not asked 256 times */
+		if (run_task(set, task))
+			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
+	}
+	scan_ended(set);
 }
 
 /* Check all that is in doubt, one bucket of one space after another. */

@@ -277,26 +277,20 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 }
 
 /* Ask the directories that the scan has not come to. 0: it is in the index
- * now. A directory that cannot say makes the answer -EIO, not "absent". */
+ * now. A directory that cannot say counts as one that has not got it: to a
+ * cache a miss is never wrong, and new blocks must find their way past it. */
 static int probe(struct ucm_tierset *set, struct ucm_space *space,
 		 const struct ucm_id *id, bool all)
 {
 	int result = -ENOENT;
 	bool asked = false;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		int found;
-
+	for (unsigned dir = 0; dir < set->num_dirs && result; dir++) {
 		if (!all && ucm_space_is_scanned(space, dir, ucm_bucket(id)))
 			continue;
 		asked = true;
-		found = ucm_tierset_examine(set, space, id, dir);
-		if (found > 0) {
+		if (ucm_tierset_examine(set, space, id, dir) > 0)
 			result = 0;
-			break;
-		}
-		if (found < 0)
-			result = -EIO;
 	}
 	if (asked)
 		ucm_count(&set->stats.probes);
@@ -307,7 +301,6 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	struct ucm_space *space;
-	int err;
 
 	if (ucm_index_find(set->index, key, out, ref))
 		return 0;
@@ -316,9 +309,7 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	space = ucm_namespace_get(&set->names, key->space);
 	if (!space)
 		return -ENOENT;
-	err = probe(set, space, &key->id, false);
-	if (err && !ucm_index_find(set->index, key, out, ref))
-		return err;
+	probe(set, space, &key->id, false);
 	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
 }
 

@@ -76,7 +76,8 @@ void ucm_tierset_close(struct ucm_tierset *set);
 
 /* ---- finding and reading ---- */
 
-/* -ENOENT; -EIO if no tier could say. A block in doubt is checked first. */
+/* -ENOENT, also if a directory could not say. A block in doubt is checked
+ * first: -EIO and the like if it cannot be read. */
 int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
 		     struct ucm_entry *out, ucm_ref *ref_out);
 
@@ -190,8 +191,9 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir);
 
-/* Index one bucket of one directory. */
-void ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
+/* Index one bucket of one directory. -errno if it could not be read (logged
+ * the first time); then its names go on to be probed for. */
+int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket);
 
 /* Compare the checksums of a block in doubt. 0: it is good; -ENOENT: it was
@@ -204,6 +206,8 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 
 /* The scan threads, and their end. */
 int ucm_scan_start(struct ucm_tierset *set);
+/* Once the scan has ended: try again what could not be read. */
+void ucm_scan_retry(struct ucm_tierset *set);
 void ucm_scan_stop(struct ucm_tierset *set);
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * upkeep.c - the thread that renews the checkpoints.
+ * upkeep.c - the thread that renews the checkpoints, and tries again to read
+ * directories that could not be read.
  *
  * A checkpoint says that everything older than it is on disk. So there is none
  * before the scan is over and nothing is in doubt, and none if nothing was
@@ -73,6 +74,7 @@ static void *upkeep_main(void *arg)
 		if (atomic_load(&set->stopping))
 			break;
 		pthread_mutex_unlock(&set->upkeep_lock);
+		ucm_scan_retry(set);
 		checkpoint(set);
 		clock_gettime(CLOCK_REALTIME, &until);
 		pthread_mutex_lock(&set->upkeep_lock);
