@@ -61,12 +61,11 @@ static const char *const call_names[] = {
 	"fdatasync", "fsync", "syncfs", "read", "write", "list",
 };
 
-static long do_open(const struct args *a)
+static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 {
 	struct open_how how = {
-		.flags = (uint64_t)(a->flags | O_CLOEXEC | O_NOFOLLOW |
-				    O_NONBLOCK),
-		.mode = a->flags & O_CREAT ? a->mode : 0,
+		.flags = (uint64_t)(flags | O_CLOEXEC | O_NOFOLLOW),
+		.mode = flags & O_CREAT ? mode : 0,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
 			   RESOLVE_NO_MAGICLINKS,
 	};
@@ -74,9 +73,98 @@ static long do_open(const struct args *a)
 
 	/* -EAGAIN: a rename or mount raced with the check of the path */
 	do {
-		fd = syscall(SYS_openat2, a->fd, a->path, &how, sizeof(how));
+		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
 	} while (fd < 0 && (errno == EINTR || errno == EAGAIN));
 	return fd < 0 ? -errno : fd;
+}
+
+static long do_open(const struct args *a)
+{
+	return open_beneath(a->fd, a->path, a->flags | O_NONBLOCK, a->mode);
+}
+
+/*
+ * The calls other than openat2 would follow a link in the middle of a path: so
+ * they get the last folder's descriptor, opened as above, and a plain name.
+ */
+struct place {
+	int dirfd;
+	const char *name;
+	int opened; /* to close, or -1 */
+};
+
+static long place_open(int dirfd, const char *path, struct place *out)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_ROOM];
+	long fd;
+
+	*out = (struct place){ .dirfd = dirfd, .name = path, .opened = -1 };
+	if (!slash)
+		return 0;
+	if ((size_t)(slash - path) >= sizeof(folder))
+		return -ENAMETOOLONG;
+	memcpy(folder, path, (size_t)(slash - path));
+	folder[slash - path] = '\0';
+	fd = open_beneath(dirfd, folder, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0)
+		return fd;
+	*out = (struct place){ .dirfd = (int)fd,
+			       .name = slash + 1,
+			       .opened = (int)fd };
+	return 0;
+}
+
+static void place_close(struct place *place)
+{
+	ucm_cleanup_fd(&place->opened);
+}
+
+static long result(int rc)
+{
+	return rc < 0 ? -errno : 0;
+}
+
+static long by_name(const struct args *a, const struct place *at)
+{
+	switch (a->what) {
+	case DO_STAT:
+		return result(fstatat(at->dirfd, at->name, a->stat_out,
+				      AT_SYMLINK_NOFOLLOW));
+	case DO_MKDIR: return result(mkdirat(at->dirfd, at->name, a->mode));
+	case DO_RMDIR:
+		return result(unlinkat(at->dirfd, at->name, AT_REMOVEDIR));
+	default: return result(unlinkat(at->dirfd, at->name, 0));
+	}
+}
+
+static long do_one_name(const struct args *a)
+{
+	struct place at;
+	long rc = place_open(a->fd, a->path, &at);
+
+	if (rc)
+		return rc;
+	rc = by_name(a, &at);
+	place_close(&at);
+	return rc;
+}
+
+static long do_two_names(const struct args *a)
+{
+	struct place from, to = { .opened = -1 };
+	long rc = place_open(a->fd, a->path, &from);
+
+	if (rc)
+		return rc;
+	rc = place_open(a->fd2, a->path2, &to);
+	if (!rc && a->what == DO_LINK)
+		rc = result(linkat(from.dirfd, from.name, to.dirfd, to.name, 0));
+	else if (!rc)
+		rc = result(renameat(from.dirfd, from.name, to.dirfd, to.name));
+	place_close(&from);
+	place_close(&to);
+	return rc;
 }
 
 static long do_read(const struct args *a)
@@ -166,26 +254,14 @@ static long do_list(const struct args *a)
 	return gather_names(dir, a->names_out);
 }
 
-static long result(int rc)
-{
-	return rc < 0 ? -errno : 0;
-}
-
 static long perform(const struct args *a)
 {
 	switch (a->what) {
 	case DO_OPEN: return do_open(a);
-	case DO_STAT:
-		return result(fstatat(a->fd, a->path, a->stat_out,
-				      AT_SYMLINK_NOFOLLOW));
 	case DO_FSTAT: return result(fstat(a->fd, a->stat_out));
-	case DO_MKDIR: return result(mkdirat(a->fd, a->path, a->mode));
-	case DO_RMDIR: return result(unlinkat(a->fd, a->path, AT_REMOVEDIR));
-	case DO_UNLINK: return result(unlinkat(a->fd, a->path, 0));
-	case DO_LINK:
-		return result(linkat(a->fd, a->path, a->fd2, a->path2, 0));
-	case DO_RENAME:
-		return result(renameat(a->fd, a->path, a->fd2, a->path2));
+	case DO_STAT: case DO_MKDIR: case DO_RMDIR: case DO_UNLINK:
+		return do_one_name(a);
+	case DO_LINK: case DO_RENAME: return do_two_names(a);
 	case DO_UTIMENS:
 		return result(futimens(a->fd, a->has_times ? a->times : NULL));
 	case DO_FCHMOD: return result(fchmod(a->fd, a->mode));

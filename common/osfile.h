@@ -23,8 +23,11 @@
 extern int (*ucm_os_fault)(const char *call, const char *path);
 
 /*
- * Open a path below dirfd: no symbolic link on the way, no way out by "..",
- * no waiting for a FIFO's other end. Returns a descriptor (close-on-exec).
+ * All paths are below a dirfd and have less than 512 bytes: no symbolic link is
+ * followed on the way, and there is no way out by "..".
+ *
+ * Open a path, without waiting for a FIFO's other end. Returns a descriptor
+ * (close-on-exec).
  */
 int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode);
 

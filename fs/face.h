@@ -106,7 +106,8 @@ void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
 		    struct stat *out);
 void ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
 		       struct stat *out);
-/* Of a file being written: size and times from st, the rest its space's. */
+/* Of a file being written, under its lock: size and times from st, the rest
+ * its space's. */
 void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
 		   const struct stat *st, struct stat *out);
 
@@ -144,9 +145,9 @@ struct ucm_file {
 	enum ucm_file_kind kind;
 	int fd; /* -1 while a staging file is closed */
 	int backing_id; /* 0: none */
-	uint16_t space;
+	uint16_t space;       /* where its name is, under files.lock */
 	uint8_t bucket;
-	struct ucm_key key;   /* WRITER: the block to be */
+	struct ucm_key key;   /* the block, or the block to be */
 	struct ucm_temp temp; /* WRITER, STAGING */
 	char *name;           /* STAGING, under files.lock */
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */

@@ -159,7 +159,7 @@ void ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
 void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
 		   const struct stat *st, struct stat *out)
 {
-	struct ucm_space *space = face->set->names.spaces[file->space];
+	struct ucm_space *space = face->set->names.spaces[file->key.space];
 
 	*out = *st;
 	out->st_ino = file->node;
@@ -185,9 +185,9 @@ static int stat_file(struct ucm_face *face, struct ucm_file *file,
 		if (fd >= 0)
 			close(fd);
 	}
-	pthread_mutex_unlock(&file->lock);
 	if (!err)
 		ucm_attr_file(face, file, &st, out);
+	pthread_mutex_unlock(&file->lock);
 	return err;
 }
 
@@ -225,7 +225,7 @@ static int attr_of_block(struct ucm_face *face, fuse_ino_t ino,
 	pthread_mutex_unlock(&file->lock);
 	if (!err) {
 		ucm_attr_file(face, file, &st, out);
-		out->st_ino = block_ino(face->set->names.spaces[file->space],
+		out->st_ino = block_ino(face->set->names.spaces[file->key.space],
 					&file->key.id);
 		out->st_nlink = 0;
 	}

@@ -211,10 +211,13 @@ static void reply_create(fuse_req_t req, struct ucm_file *file,
 {
 	struct fuse_entry_param entry = { .ino = file->node, .generation = 1 };
 	struct stat st;
-	int err = ucm_os_fstat(file->fd, &st);
+	int err;
 
+	pthread_mutex_lock(&file->lock);
+	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
 		ucm_attr_file(ucm_face_of(req), file, &st, &entry.attr);
+	pthread_mutex_unlock(&file->lock);
 	if (err) {
 		close_file(req, file);
 		fuse_reply_err(req, -err);
@@ -309,7 +312,7 @@ static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
 		return -ENOMEM;
 	}
 	file->fd = fd;
-	file->space = space->number;
+	file->key.space = space->number;
 	count_open(file, fi);
 	*out = file;
 	return 0;
@@ -331,7 +334,7 @@ static int flush_manifest(struct ucm_face *face, struct ucm_file *file,
 			  const struct fuse_file_info *fi)
 {
 	struct ucm_space *space =
-		ucm_namespace_get(&face->set->names, file->space);
+		ucm_namespace_get(&face->set->names, file->key.space);
 
 	if (!wants_write(fi))
 		return 0;
@@ -364,7 +367,6 @@ static int first_open_block(fuse_req_t req, struct ucm_file *file)
 	if (fd < 0)
 		return fd;
 	file->fd = fd;
-	file->space = entry.space;
 	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	attach(req, file);
 	return 0;

@@ -519,7 +519,6 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	if (!err) { /* a writer like any other now, until its last close */
 		file->kind = UCM_FILE_WRITER;
 		file->key = *key;
-		file->space = key->space;
 	}
 	pthread_mutex_unlock(&file->lock);
 	return err == -EAGAIN ? -EINVAL : err; /* cut short is not a block */
