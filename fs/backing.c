@@ -391,7 +391,7 @@ void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name)
 			  strerror(-err));
 }
 
-/* The bucket, and the space's folder if this directory has not got it. */
+/* Not the space's folder: who may enter that is not ours to say. */
 static int make_bucket(struct ucm_backing *backing, const char *folder,
 		       const struct ucm_id *id, bool sync)
 {
@@ -402,11 +402,6 @@ static int make_bucket(struct ucm_backing *backing, const char *folder,
 	ucm_bucket_format(ucm_bucket(id), bucket);
 	snprintf(path, sizeof(path), "%s/%s", folder, bucket);
 	err = make_dir(backing->dirfd, path);
-	if (err == -ENOENT) {
-		err = make_dir(backing->dirfd, folder);
-		if (!err)
-			err = make_dir(backing->dirfd, path);
-	}
 	if (err || !sync)
 		return err;
 	fd = open_dir(backing->dirfd, folder);
@@ -442,7 +437,11 @@ int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 	if (err)
 		return err;
 	ucm_backing_temp_drop(backing, temp);
-	return sync ? sync_bucket(backing, folder, id) : 0;
+	err = sync ? sync_bucket(backing, folder, id) : 0;
+	/* else the next commit would take it for one that is safe on disk */
+	if (err)
+		ucm_backing_remove(backing, folder, id);
+	return err;
 }
 
 int ucm_backing_open_block(struct ucm_backing *backing, const char *folder,

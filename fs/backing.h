@@ -77,7 +77,8 @@ void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name);
 
 /*
  * Link a temporary file to a block's name and drop its temporary name.
- * -EEXIST if a file has that name already. sync: see UCM_DURABILITY_FULL.
+ * -EEXIST if a file has that name already; -ENOENT if the space's folder is
+ * missing. sync: see UCM_DURABILITY_FULL.
  */
 int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 		       const char *folder, const struct ucm_id *id, bool sync);

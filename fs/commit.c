@@ -142,21 +142,21 @@ static enum ucm_fault judge_bare(struct ucm_space *space,
 }
 
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
-static int judge(struct ucm_tierset *set, const struct ucm_temp *temp, int fd,
+static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
 		 enum ucm_commit_when when, struct ucm_block *block)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
-	struct stat st;
-	int err = ucm_os_fstat(fd, &st);
+	struct stat *st = &temp->stamp;
+	int err = ucm_os_fstat(fd, st);
 
 	if (!err)
-		err = ucm_verify_commit(fd, (uint64_t)st.st_size, &key->id,
+		err = ucm_verify_commit(fd, (uint64_t)st->st_size, &key->id,
 					block, &fault);
 	if (err)
 		return tier_failed(set, temp, key, "read", err);
 	if (!fault && block->form == UCM_FORM_BARE)
-		fault = judge_bare(space, block, (uint64_t)st.st_size, when);
+		fault = judge_bare(space, block, (uint64_t)st->st_size, when);
 	if (fault == UCM_FAULT_SHORT)
 		return -EAGAIN;
 	return fault ? refuse(set, key, ucm_fault_text(fault)) : 0;
@@ -177,15 +177,14 @@ static bool is_block_after_all(struct ucm_tierset *set,
 	return false;
 }
 
-/* There already, and good: one that is in doubt is checked first. */
+/* There already, and good: one that is in doubt is checked first, and one
+ * whose file has vanished is none. */
 static bool is_there(struct ucm_tierset *set, const struct ucm_key *key)
 {
-	struct ucm_entry entry;
 	ucm_ref ref;
 
-	return ucm_index_find(set->index, key, &entry, &ref) &&
-	       (!(entry.flags & UCM_ENTRY_DOUBT) ||
-		!ucm_tierset_settle(set, ref));
+	return ucm_index_find(set->index, key, NULL, &ref) &&
+	       !ucm_tierset_check(set, ref);
 }
 
 static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
@@ -195,37 +194,47 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 	int err = ucm_backing_commit(temp->backing, temp->name, space->folder,
 				     &key->id, sync);
 
+	if (err == -ENOENT) { /* the space's first block in this directory */
+		err = ucm_tierset_make_folder(set, temp->backing, space);
+		if (!err)
+			err = ucm_backing_commit(temp->backing, temp->name,
+						 space->folder, &key->id, sync);
+	}
 	if (err != -EEXIST)
 		return err;
 	if (is_there(set, key) ||
-	    is_block_after_all(set, temp, space, key))
+	    (is_block_after_all(set, temp, space, key) && is_there(set, key)))
 		return -EEXIST;
 	return ucm_backing_commit(temp->backing, temp->name, space->folder,
 				  &key->id, sync);
 }
 
-/* Into the index, unless another directory's writer was faster. */
-static void index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
-			struct ucm_space *space, const struct ucm_key *key)
+/* Into the index, unless another directory's writer was faster. Without a
+ * stamp the one from before the link stays: it differs, so that the file will
+ * be checked at its release. */
+static int index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		       struct ucm_space *space, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
-	int err = ucm_os_fstat(fd, &temp->stamp);
+	int err;
 
-	if (err) /* the next lookup will probe for it */
-		return;
+	ucm_os_fstat(fd, &temp->stamp);
 	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
 	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
+	/* a scan came between link and index: the entry is our file's */
+	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &entry) &&
+	    entry.dir == temp->dir)
+		err = 0;
 	if (!err) {
 		ucm_count(&set->stats.commits);
-		return;
+		return 0;
 	}
 	temp->ref = 0;
+	ucm_backing_remove(temp->backing, space->folder, &key->id);
 	if (err != -EEXIST)
-		return;
-	if (ucm_index_find(set->index, key, &entry, NULL) &&
-	    entry.dir != temp->dir)
-		ucm_backing_remove(temp->backing, space->folder, &key->id);
+		return err;
 	ucm_count(&set->stats.commit_duplicates);
+	return 0;
 }
 
 static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
@@ -235,8 +244,10 @@ static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 	if (set->config->durability != UCM_DURABILITY_NONE) {
 		err = ucm_os_fdatasync(fd);
-		if (err) /* never tried again: a second one would lie */
+		if (err) { /* never tried again: a second one would lie */
+			temp->lost = true;
 			return tier_failed(set, temp, key, "fdatasync", err);
+		}
 	}
 	err = link_block(set, temp, space, key);
 	if (err == -EEXIST) {
@@ -246,8 +257,7 @@ static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	}
 	if (err)
 		return tier_failed(set, temp, key, "link", err);
-	index_block(set, temp, fd, space, key);
-	return 0;
+	return index_block(set, temp, fd, space, key);
 }
 
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
@@ -260,6 +270,8 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 	if (!space)
 		return -ENOENT;
+	if (temp->lost)
+		return -EIO;
 	err = judge(set, temp, fd, space, key, when, &block);
 	if (err)
 		return err;
@@ -288,14 +300,22 @@ static bool same_stamp(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
 }
 
+struct restat {
+	struct stat st;
+	struct ucm_tierset *set;
+};
+
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
-	const struct stat *st = arg;
+	const struct restat *new = arg;
+	uint64_t more = (uint64_t)new->st.st_blocks - entry->blocks;
 
-	entry->size = (uint64_t)st->st_size;
-	entry->blocks = (uint32_t)st->st_blocks;
-	entry->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
-			  st->st_mtim.tv_nsec;
+	/* the tier gets back what it gave, whenever the block goes */
+	atomic_fetch_add(&new->set->tier_of[entry->dir]->used, more * 512);
+	entry->size = (uint64_t)new->st.st_size;
+	entry->blocks = (uint32_t)new->st.st_blocks;
+	entry->mtime_ns = (int64_t)new->st.st_mtim.tv_sec * 1000000000 +
+			  new->st.st_mtim.tv_nsec;
 }
 
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
@@ -305,20 +325,20 @@ void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 	struct ucm_block block;
 	uint32_t plane = 0;
 	char detail[40] = "";
-	struct stat st;
+	struct restat new = { .set = set };
 
-	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
+	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &new.st))
 		return;
-	if (!always && same_stamp(&st, &temp->stamp))
+	if (!always && same_stamp(&new.st, &temp->stamp))
 		return;
-	if (ucm_verify_whole(fd, (uint64_t)st.st_size, &temp->key.id, &block,
-			     &fault, &plane))
+	if (ucm_verify_whole(fd, (uint64_t)new.st.st_size, &temp->key.id,
+			     &block, &fault, &plane))
 		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	if (!fault)
 		fault = ucm_space_fits(set->names.spaces[temp->key.space],
 				       &block);
 	if (!fault) {
-		ucm_index_edit(set->index, temp->ref, edit_stat, &st);
+		ucm_index_edit(set->index, temp->ref, edit_stat, &new);
 		return;
 	}
 	snprintf(detail, sizeof(detail), ", written to after its commit");

@@ -201,10 +201,12 @@ enum ucm_fault ucm_space_admit(struct ucm_space *space,
 	pthread_mutex_lock(&space->lock);
 	if (!space->has_manifest && is_empty(space)) /* again: a new start */
 		space->has_geometry = space->has_identity = false;
-	fault = fits_locked(space, block);
+	fault = space->closing ? UCM_FAULT_SPACE : fits_locked(space, block);
 	if (!fault) {
 		learn(space, block);
 		space->pending++;
+	} else if (space->closing) {
+		ucm_complain(why, "the space is being removed");
 	} else if (fault == UCM_FAULT_GEOMETRY) {
 		name_both(&space->geometry, &block->geometry, why);
 	} else {
@@ -272,6 +274,13 @@ int ucm_space_set_manifest(struct ucm_space *space,
 	}
 	pthread_mutex_unlock(&space->lock);
 	return err;
+}
+
+void ucm_space_drop_manifest(struct ucm_space *space)
+{
+	pthread_mutex_lock(&space->lock);
+	space->has_manifest = space->has_identity = false;
+	pthread_mutex_unlock(&space->lock);
 }
 
 uint64_t ucm_space_block_bytes(struct ucm_space *space)

@@ -38,6 +38,7 @@ struct ucm_space {
 	bool has_geometry;
 	bool has_identity; /* space_id, from space.json or the first block */
 	bool has_manifest;
+	bool closing; /* its folders are being removed: no new blocks */
 	unsigned pending; /* commits admitted but not yet in the index */
 	struct ucm_geometry geometry;
 	uint8_t space_id[32];
@@ -88,6 +89,9 @@ enum ucm_fault ucm_space_fits(struct ucm_space *space,
 int ucm_space_set_manifest(struct ucm_space *space,
 			   const struct ucm_manifest *manifest,
 			   struct ucm_complaint *complaint);
+
+/* It was not to be: the blocks that are there decide again. */
+void ucm_space_drop_manifest(struct ucm_space *space);
 
 /* Size of the space's block files in the paged form; 0 if not known yet. */
 uint64_t ucm_space_block_bytes(struct ucm_space *space);

@@ -115,13 +115,23 @@ int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
 	return err ? err : write_state(recovery, ctldir, false);
 }
 
+/* A failed syncfs is never tried again: the next one would succeed, although
+ * the pages that could not be written are gone. */
+static int sync_all(struct ucm_recovery *recovery, int ctldir)
+{
+	int err = recovery->lost ? -EIO : ucm_os_syncfs(ctldir);
+
+	recovery->lost = err != 0;
+	return err;
+}
+
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 {
 	int64_t before;
 	int err = file_system_time(ctldir, &before);
 
 	if (!err)
-		err = ucm_os_syncfs(ctldir);
+		err = sync_all(recovery, ctldir);
 	if (err)
 		return err;
 	recovery->checkpoint_ns = before;
@@ -131,7 +141,7 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 
 int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
 {
-	int err = ucm_os_syncfs(ctldir);
+	int err = sync_all(recovery, ctldir);
 
 	return err ? err : write_state(recovery, ctldir, true);
 }

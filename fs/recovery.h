@@ -14,15 +14,17 @@
 #ifndef UCM_RECOVERY_H
 #define UCM_RECOVERY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
 struct ucm_recovery {
 	/* Filled when the directory is opened: */
-	bool unclean;         /* the last user did not close it */
+	_Atomic bool unclean; /* the last user did not close it */
 	bool other_boot;      /* and the machine has been restarted since */
 	int64_t safe_until_ns; /* ctimes up to here are not in doubt */
+	bool lost; /* a syncfs failed: what it lost, the next will not tell */
 	/* What the state file says now: */
 	char boot[40];
 	int64_t checkpoint_ns;
@@ -37,7 +39,8 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 /* Say on disk that the directory is in use. Before the first write. */
 int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir);
 
-/* syncfs, and a new checkpoint. Only when nothing is in doubt any more. */
+/* syncfs, and a new checkpoint. Only when nothing is in doubt any more. After
+ * one that failed there is no other, and no clean end: -EIO. */
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir);
 
 /* syncfs, and say that all is well. Not while anything is in doubt. */

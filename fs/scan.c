@@ -219,6 +219,8 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		return 0;
 	space = set->names.spaces[entry.space];
 	fd = open_file(set, space, &entry.id, entry.dir, &st);
+	if (fd == -ENOENT)
+		ucm_tierset_lose(set, ref, fd);
 	if (fd < 0)
 		return fd;
 	err = ucm_verify_whole(fd, (uint64_t)st.st_size, &entry.id, &block,

@@ -61,15 +61,42 @@ static int apply_owner_everywhere(struct ucm_tierset *set,
 	return 0;
 }
 
-static int make_folder(struct ucm_tierset *set, const struct ucm_space *space)
+static int sync_parent(const struct ucm_backing *backing,
+		       const struct ucm_space *space)
+{
+	_cleanup_fd_ int fd =
+		ucm_os_open(backing->dirfd, *space->name ? "spaces" : ".",
+			    O_RDONLY | O_DIRECTORY, 0);
+
+	return fd < 0 ? fd : ucm_os_fsync(fd);
+}
+
+int ucm_tierset_make_folder(struct ucm_tierset *set,
+			    struct ucm_backing *backing,
+			    const struct ucm_space *space)
+{
+	/* nobody's until it has its owner */
+	int err = ucm_os_mkdir(backing->dirfd, space->folder, 0700);
+
+	if (err)
+		return err == -EEXIST ? 0 : err;
+	err = apply_owner(backing, space);
+	if (!err && set->config->durability == UCM_DURABILITY_FULL)
+		err = sync_parent(backing, space);
+	return err;
+}
+
+/* In the first directory that takes it. */
+static int make_first_folder(struct ucm_tierset *set,
+			     const struct ucm_space *space)
 {
 	int err = -EROFS;
 
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (set->dirs[dir]->readonly)
 			continue;
-		err = ucm_os_mkdir(set->dirs[dir]->dirfd, space->folder, 0755);
-		if (!err || err == -EEXIST)
+		err = ucm_tierset_make_folder(set, set->dirs[dir], space);
+		if (!err)
 			return 0;
 		ucm_backing_failed(set->dirs[dir], space->folder, err);
 	}
@@ -91,7 +118,7 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 	pthread_mutex_unlock(&space->lock);
 	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
-	err = make_folder(set, space);
+	err = make_first_folder(set, space);
 	if (!err)
 		err = apply_owner_everywhere(set, space);
 	if (err) {
@@ -109,11 +136,13 @@ static bool has_blocks(struct ucm_tierset *set, struct ucm_space *space)
 	return atomic_load(&space->blocks) > 0;
 }
 
-/* Its buckets, if they are empty, and itself. */
-static int remove_folder(struct ucm_backing *backing,
-			 const struct ucm_space *space)
+/* Away with its buckets. -ENOTEMPTY if there is more in them or beside them
+ * than we have put there; then all else is as it was. */
+static int empty_folder(const struct ucm_backing *backing,
+			const struct ucm_space *space)
 {
 	_cleanup_fd_ int fd = open_folder(backing, space);
+	_cleanup_free_ char *names = NULL;
 	int err = 0;
 
 	if (fd < 0)
@@ -126,39 +155,84 @@ static int remove_folder(struct ucm_backing *backing,
 		if (err == -ENOENT)
 			err = 0;
 	}
-	if (!err) {
-		err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
-		if (err == -ENOENT)
-			err = 0;
+	if (!err)
+		err = ucm_os_list(backing->dirfd, space->folder, &names);
+	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
+		if (strcmp(name, UCM_MANIFEST_NAME))
+			err = -ENOTEMPTY;
 	}
-	return err ? err : ucm_os_rmdir(backing->dirfd, space->folder);
+	return err;
 }
 
-int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
+static int remove_folder(const struct ucm_backing *backing,
+			 const struct ucm_space *space)
 {
-	bool pending;
+	_cleanup_fd_ int fd = open_folder(backing, space);
+	int err;
 
-	if (has_blocks(set, space))
-		return -ENOTEMPTY;
-	pthread_mutex_lock(&space->lock);
-	pending = space->pending > 0;
-	pthread_mutex_unlock(&space->lock);
-	if (pending)
-		return -EBUSY;
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
+	if (err && err != -ENOENT)
+		return err;
+	return ucm_os_rmdir(backing->dirfd, space->folder);
+}
+
+static int in_every_directory(struct ucm_tierset *set,
+			      const struct ucm_space *space,
+			      int (*fn)(const struct ucm_backing *backing,
+					const struct ucm_space *space))
+{
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		int err;
 
 		if (set->dirs[dir]->readonly)
 			continue;
-		err = remove_folder(set->dirs[dir], space);
+		err = fn(set->dirs[dir], space);
 		if (err) {
 			ucm_error("%s/%s: rmdir: %s", set->dirs[dir]->path,
 				  space->folder, strerror(-err));
 			return err;
 		}
 	}
-	ucm_namespace_remove(&set->names, space);
 	return 0;
+}
+
+/* From now on no commit is admitted: -EBUSY if one is under way. */
+static int begin_removal(struct ucm_space *space)
+{
+	bool busy;
+
+	pthread_mutex_lock(&space->lock);
+	busy = space->pending > 0 || space->closing;
+	space->closing |= !busy;
+	pthread_mutex_unlock(&space->lock);
+	return busy ? -EBUSY : 0;
+}
+
+static void end_removal(struct ucm_space *space)
+{
+	pthread_mutex_lock(&space->lock);
+	space->closing = false;
+	pthread_mutex_unlock(&space->lock);
+}
+
+int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
+{
+	int err = begin_removal(space);
+
+	if (err)
+		return err;
+	err = has_blocks(set, space) ? -ENOTEMPTY : 0;
+	/* all that can be in the way first: space.json goes last */
+	if (!err)
+		err = in_every_directory(set, space, empty_folder);
+	if (!err)
+		err = in_every_directory(set, space, remove_folder);
+	if (!err)
+		ucm_namespace_remove(&set->names, space);
+	end_removal(space);
+	return err;
 }
 
 int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
@@ -217,7 +291,7 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 		return err;
 	}
 	manifest_path(space, path, sizeof(path));
-	err = make_folder(set, space);
+	err = make_first_folder(set, space);
 	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
 		struct stat st;
 
@@ -229,7 +303,10 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 					  len);
 		break;
 	}
-	if (err)
+	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
+		ucm_space_drop_manifest(space);
+		ucm_tierset_load_manifest(set, space); /* the old one, if any */
+	}
 	return err;
 }

@@ -23,8 +23,8 @@
 #include "fs/verify.h"
 #include "hashing/name.h"
 
-static int check_twice(const struct ucm_tierset *set,
-		       struct ucm_complaint *complaint)
+static int check_nesting(const struct ucm_tierset *set,
+			 struct ucm_complaint *complaint)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
 		for (unsigned j = 0; j < set->num_dirs; j++) {
@@ -32,17 +32,38 @@ static int check_twice(const struct ucm_tierset *set,
 			const char *b = set->dirs[j]->path;
 			size_t len = strlen(a);
 
-			if (i < j && set->dirs[i]->dev == set->dirs[j]->dev &&
-			    set->dirs[i]->ino == set->dirs[j]->ino) {
-				ucm_complain(complaint,
-					     "%s: given twice", a);
-				return -EINVAL;
-			}
 			if (i != j && !strncmp(a, b, len) && b[len] == '/') {
 				ucm_complain(complaint,
 					     "%s lies inside %s", b, a);
 				return -EINVAL;
 			}
+		}
+	}
+	return 0;
+}
+
+/* Before anything is locked, so that it is not "in use by another ucmfs". */
+static int check_given_twice(const struct ucm_config *config,
+			     struct ucm_complaint *complaint)
+{
+	struct stat seen[UCM_MAX_DIRS];
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		for (unsigned j = 0; j < config->tiers[i].num_dirs; j++) {
+			const char *path = config->tiers[i].dirs[j];
+
+			if (stat(path, &seen[num]))
+				continue; /* opening it will say why */
+			for (unsigned k = 0; k < num; k++) {
+				if (seen[k].st_dev != seen[num].st_dev ||
+				    seen[k].st_ino != seen[num].st_ino)
+					continue;
+				ucm_complain(complaint, "%s: given twice",
+					     path);
+				return -EINVAL;
+			}
+			num++;
 		}
 	}
 	return 0;
@@ -68,7 +89,7 @@ static int open_tiers(struct ucm_tierset *set, struct ucm_complaint *complaint)
 			set->tier_of[set->num_dirs] = tier;
 			set->dirs[set->num_dirs++] = &tier->dirs[j];
 		}
-		err = check_twice(set, complaint);
+		err = check_nesting(set, complaint);
 	}
 	return err;
 }
@@ -81,7 +102,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 	space->is_private = !(st->st_mode & 077);
 }
 
-static void load_manifest(struct ucm_tierset *set, struct ucm_space *space)
+void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	struct ucm_complaint complaint;
@@ -146,7 +167,7 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	set->names.spaces[0]->uid = geteuid();
 	set->names.spaces[0]->gid = getegid();
 	for (unsigned i = 0; i < set->names.num; i++) {
-		load_manifest(set, set->names.spaces[i]);
+		ucm_tierset_load_manifest(set, set->names.spaces[i]);
 		ucm_scan_find_geometry(set, set->names.spaces[i]);
 	}
 	set->scan_spaces = set->names.num;
@@ -166,6 +187,8 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	pthread_mutex_init(&set->upkeep_lock, NULL);
 	pthread_cond_init(&set->upkeep_wake, NULL);
 	err = ucm_config_check(config, complaint);
+	if (!err)
+		err = check_given_twice(config, complaint);
 	if (!err)
 		err = open_tiers(set, complaint);
 	if (!err)
@@ -276,25 +299,22 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 	return true;
 }
 
-/* Ask the directories that the scan has not come to. 0: it is in the index
- * now. A directory that cannot say counts as one that has not got it: to a
+/* Ask the directories that the scan has not come to. A directory that cannot say counts as one that has not got it: to a
  * cache a miss is never wrong, and new blocks must find their way past it. */
-static int probe(struct ucm_tierset *set, struct ucm_space *space,
-		 const struct ucm_id *id, bool all)
+static void probe(struct ucm_tierset *set, struct ucm_space *space,
+		  const struct ucm_id *id)
 {
-	int result = -ENOENT;
 	bool asked = false;
 
-	for (unsigned dir = 0; dir < set->num_dirs && result; dir++) {
-		if (!all && ucm_space_is_scanned(space, dir, ucm_bucket(id)))
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
 			continue;
 		asked = true;
 		if (ucm_tierset_examine(set, space, id, dir) > 0)
-			result = 0;
+			break;
 	}
 	if (asked)
 		ucm_count(&set->stats.probes);
-	return result;
 }
 
 static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
@@ -309,7 +329,7 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	space = ucm_namespace_get(&set->names, key->space);
 	if (!space)
 		return -ENOENT;
-	probe(set, space, &key->id, false);
+	probe(set, space, &key->id);
 	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
 }
 
@@ -369,8 +389,7 @@ int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 	return err ? err : fault ? -EIO : 0;
 }
 
-/* The file is not there, or not a file: perhaps another directory has it. */
-static void lose(struct ucm_tierset *set, ucm_ref ref, int err)
+void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 {
 	char hex[UCM_ID_HEX + 1];
 	struct ucm_entry entry;
@@ -383,13 +402,16 @@ static void lose(struct ucm_tierset *set, ucm_ref ref, int err)
 	ucm_warning("block %s: gone from %s: %s", hex,
 		    set->dirs[entry.dir]->path, strerror(-err));
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	probe(set, set->names.spaces[entry.space], &entry.id, true);
+	/* all copies, not only the first, so that a removal finds them */
+	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+		ucm_tierset_examine(set, set->names.spaces[entry.space],
+				    &entry.id, dir);
 	if (set->on_loss)
 		set->on_loss(set->on_loss_arg, &key);
 }
 
-int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
-			   struct ucm_entry *out)
+static int open_checked(struct ucm_tierset *set, ucm_ref ref,
+			struct ucm_entry *out)
 {
 	struct ucm_entry entry;
 	struct stat st;
@@ -406,7 +428,7 @@ int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 				    set->names.spaces[entry.space]->folder,
 				    &entry.id, O_RDONLY, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
-		lose(set, ref, fd);
+		ucm_tierset_lose(set, ref, fd);
 		return -ENOENT;
 	}
 	if (fd < 0) {
@@ -424,9 +446,29 @@ int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 				    "");
 		return -ENOENT;
 	}
-	ucm_tierset_use(set, ref);
 	*out = entry;
 	return fd;
+}
+
+int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
+			   struct ucm_entry *out)
+{
+	int fd = open_checked(set, ref, out);
+
+	if (fd >= 0)
+		ucm_tierset_use(set, ref);
+	return fd;
+}
+
+int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref)
+{
+	struct ucm_entry entry;
+	int fd = open_checked(set, ref, &entry);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
 }
 
 void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,

@@ -121,9 +121,10 @@ struct ucm_temp {
 	char name[UCM_TEMP_NAME_MAX];
 	uint64_t promised; /* bytes of room set aside */
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
+	bool lost;         /* fdatasync failed: never to be committed */
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
-	struct stat stamp;  /* at the commit */
+	struct stat stamp;  /* at the commit, or when it was tried last */
 };
 
 enum ucm_commit_when {
@@ -176,6 +177,16 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 
 /* ---- shared by the store's own files ---- */
 
+/* What space.json says, if there is one; logs what is wrong with it. */
+void ucm_tierset_load_manifest(struct ucm_tierset *set,
+			       struct ucm_space *space);
+
+/* Make a space's folder in a directory that has not got it, with the space's
+ * owner and mode. */
+int ucm_tierset_make_folder(struct ucm_tierset *set,
+			    struct ucm_backing *backing,
+			    const struct ucm_space *space);
+
 /* Add what a directory holds; flags as in the index. Counts space and room. */
 int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
 			  const struct ucm_entry *entry, ucm_ref *ref_out);
@@ -195,6 +206,14 @@ int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
  * the first time); then its names go on to be probed for. */
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket);
+
+/* Is the file of an entry there and good, as far as open_block looks? 0;
+ * -ENOENT: it was not, and the entry is gone; -errno. Counts as no use. */
+int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref);
+
+/* The file is not there, or is no file: the entry goes, unless another
+ * directory has a copy, which takes its place. err: for the log. */
+void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err);
 
 /* Compare the checksums of a block in doubt. 0: it is good; -ENOENT: it was
  * not, and is gone. */

@@ -26,7 +26,8 @@ static bool all_known(struct ucm_tierset *set)
 static bool any_unclean(const struct ucm_tierset *set)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (!set->dirs[i]->readonly && set->dirs[i]->recovery.unclean)
+		if (!set->dirs[i]->readonly && !set->dirs[i]->recovery.lost &&
+		    set->dirs[i]->recovery.unclean)
 			return true;
 	}
 	return false;
@@ -35,6 +36,7 @@ static bool any_unclean(const struct ucm_tierset *set)
 static void checkpoint(struct ucm_tierset *set)
 {
 	uint64_t commits = atomic_load(&set->stats.commits);
+	bool failed = false;
 
 	if (!all_known(set) ||
 	    (commits == set->commits_at_checkpoint && !any_unclean(set)))
@@ -43,16 +45,19 @@ static void checkpoint(struct ucm_tierset *set)
 		struct ucm_backing *backing = set->dirs[i];
 		int err;
 
-		if (backing->readonly)
+		if (backing->readonly || backing->recovery.lost)
 			continue;
 		err = ucm_recovery_checkpoint(&backing->recovery,
 					      backing->ctlfd);
-		if (err) {
+		if (err) { /* its old one goes on to hold */
 			ucm_backing_failed(backing, "checkpoint", err);
-			return; /* the old ones go on to hold */
+			failed = true;
+			continue;
 		}
 		backing->recovery.unclean = false;
 	}
+	if (failed)
+		return;
 	set->commits_at_checkpoint = commits;
 	ucm_count(&set->stats.checkpoints);
 }
