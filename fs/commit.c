@@ -300,6 +300,13 @@ static bool same_stamp(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
 }
 
+bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd)
+{
+	struct stat st;
+
+	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
+}
+
 struct restat {
 	struct stat st;
 	struct ucm_tierset *set;

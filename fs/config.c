@@ -335,7 +335,9 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	for (unsigned i = 0; i < config->num_tiers; i++) {
 		const struct ucm_tier_config *tier = &config->tiers[i];
 
-		fprintf(out, "  - name: %s\n    directories:\n", tier->name);
+		fprintf(out, "  - name: ");
+		print_quoted(out, tier->name); /* "-" is one as well */
+		fprintf(out, "\n    directories:\n");
 		for (unsigned j = 0; j < tier->num_dirs; j++) {
 			fprintf(out, "      - ");
 			print_quoted(out, tier->dirs[j]);

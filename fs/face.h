@@ -150,7 +150,9 @@ struct ucm_file {
 	struct ucm_key key;   /* the block, or the block to be */
 	struct ucm_temp temp; /* WRITER, STAGING */
 	char *name;           /* STAGING, under files.lock */
+	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell */
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
+	bool refused;         /* by the last FLUSH, as wrong */
 	bool failed;          /* fsync failed: never a block */
 	time_t touched;       /* last open, close or rename (monotonic) */
 };

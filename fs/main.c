@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <syslog.h>
 
 #include "common/log.h"
@@ -34,12 +35,18 @@ static int check_mountpoint(const char *mountpoint,
 			    struct ucm_complaint *complaint)
 {
 	char *path = realpath(mountpoint, NULL);
+	struct stat st;
 	size_t len;
 
 	if (!path) {
-		if (errno == ENOTCONN)
+		if (errno == ENOTCONN || errno == ECONNABORTED)
 			return 0; /* a dead mount, soon to be detached */
 		ucm_complain(complaint, "%s: %m", mountpoint);
+		return -EINVAL;
+	}
+	if (!stat(path, &st) && !S_ISDIR(st.st_mode)) {
+		ucm_complain(complaint, "%s: %s", path, strerror(ENOTDIR));
+		free(path);
 		return -EINVAL;
 	}
 	len = strlen(path);

@@ -106,6 +106,8 @@ static int commit_writer(struct ucm_face *face, struct ucm_file *file,
 /* The last close of a file under a block's name; nobody hears an error now. */
 static void finish_writer(struct ucm_face *face, struct ucm_file *file)
 {
+	if (file->refused && ucm_tierset_unchanged(&file->temp, file->fd))
+		return; /* close(2) has told, and so has the log */
 	if (!file->temp.committed)
 		commit_writer(face, file, UCM_COMMIT_NOW);
 	else
@@ -170,7 +172,7 @@ static int plan_file(fuse_ino_t parent, const char *name,
 }
 
 static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
-		    struct ucm_file **out)
+		    int flags, struct ucm_file **out)
 {
 	enum ucm_file_kind kind;
 	struct ucm_temp temp;
@@ -182,7 +184,8 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 		return err;
 	if (kind == UCM_FILE_WRITER &&
 	    ucm_index_find(face->set->index, &key, NULL, NULL))
-		return -EPERM; /* committed since the kernel looked */
+		/* committed since the kernel looked */
+		return flags & O_EXCL ? -EEXIST : -EPERM;
 	fd = ucm_tierset_create(face->set, &key, &temp);
 	if (fd < 0)
 		return fd;
@@ -240,7 +243,7 @@ static void create_in_bucket(fuse_req_t req, fuse_ino_t parent,
 		fuse_reply_err(req, ENOENT);
 		return;
 	}
-	err = new_file(face, parent, name, &file);
+	err = new_file(face, parent, name, fi->flags, &file);
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
@@ -313,6 +316,7 @@ static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
 	}
 	file->fd = fd;
 	file->key.space = space->number;
+	file->writes = wants_write(fi);
 	count_open(file, fi);
 	*out = file;
 	return 0;
@@ -330,13 +334,12 @@ static void create_manifest(fuse_req_t req, fuse_ino_t parent,
 		reply_create(req, file, fi);
 }
 
-static int flush_manifest(struct ucm_face *face, struct ucm_file *file,
-			  const struct fuse_file_info *fi)
+static int flush_manifest(struct ucm_face *face, struct ucm_file *file)
 {
 	struct ucm_space *space =
 		ucm_namespace_get(&face->set->names, file->key.space);
 
-	if (!wants_write(fi))
+	if (!file->writes)
 		return 0;
 	return space ? ucm_manifest_store(face, space, file->fd) : -ENOENT;
 }
@@ -580,7 +583,8 @@ void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (file->kind == UCM_FILE_WRITER)
 		err = commit_writer(face, file, UCM_COMMIT_IF_WHOLE);
 	else if (file->kind == UCM_FILE_MANIFEST)
-		err = flush_manifest(face, file, fi);
+		err = flush_manifest(face, file);
+	file->refused = err == -EINVAL;
 	pthread_mutex_unlock(&file->lock);
 	fuse_reply_err(req, -err);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 #include "hashing/name.h"
 
 #define NAME_LIMIT 255
@@ -500,6 +501,7 @@ void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 static int commit_file(struct ucm_face *face, struct ucm_file *file,
 		       const struct ucm_key *key)
 {
+	char hex[UCM_ID_HEX + 1];
 	int fd, err;
 
 	pthread_mutex_lock(&file->lock);
@@ -521,7 +523,13 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 		file->key = *key;
 	}
 	pthread_mutex_unlock(&file->lock);
-	return err == -EAGAIN ? -EINVAL : err; /* cut short is not a block */
+	if (err != -EAGAIN)
+		return err;
+	ucm_id_format(&key->id, hex);
+	ucm_warning("block %s: not committed: %s", hex,
+		    ucm_fault_text(UCM_FAULT_SHORT));
+	ucm_count(&face->set->stats.commit_refused);
+	return -EINVAL; /* cut short is not a block */
 }
 
 static int rename_to_block(struct ucm_face *face, struct ucm_file *file,

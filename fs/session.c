@@ -18,6 +18,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -268,10 +269,12 @@ static void run_fusermount(const char *mountpoint)
 /* A daemon that was killed leaves a mount that answers ENOTCONN. */
 static void detach_dead_mount(const char *mountpoint)
 {
-	struct stat st;
+	struct statvfs st;
 
 	for (int tries = 0; tries < 16; tries++) {
-		if (!stat(mountpoint, &st) || errno != ENOTCONN)
+		/* stat(2) may be answered from the kernel's memory */
+		if (!statvfs(mountpoint, &st) ||
+		    (errno != ENOTCONN && errno != ECONNABORTED))
 			return;
 		ucm_info("%s: detaching a mount whose daemon is gone",
 			 mountpoint);

@@ -150,6 +150,9 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		       const struct ucm_key *key, enum ucm_commit_when when);
 
+/* Has it not been written to since its commit was last tried? */
+bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd);
+
 /* The last descriptor of a committed file goes: has it been written to since?
  * always: check its bytes in any case. A wrong file is quarantined. */
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
