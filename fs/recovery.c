@@ -69,10 +69,12 @@ static int write_state(const struct ucm_recovery *recovery, int ctldir,
 	int len = snprintf(text, sizeof(text),
 			   "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n", clean,
 			   recovery->checkpoint_ns, recovery->boot);
-
 	int err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
 
-	return err ? err : ucm_os_fsync(ctldir);
+	if (err)
+		return err;
+	err = ucm_os_fsync(ctldir);
+	return err == -EINVAL ? 0 : err; /* some cannot sync a folder */
 }
 
 int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,

@@ -178,6 +178,7 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint)
 {
 	struct ucm_tierset *set = calloc(1, sizeof(*set));
+	pthread_condattr_t steady;
 	int err;
 
 	ucm_complain(complaint, "out of memory");
@@ -185,7 +186,10 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		return -ENOMEM;
 	set->config = config;
 	pthread_mutex_init(&set->upkeep_lock, NULL);
-	pthread_cond_init(&set->upkeep_wake, NULL);
+	pthread_condattr_init(&steady);
+	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+	pthread_cond_init(&set->upkeep_wake, &steady);
+	pthread_condattr_destroy(&steady);
 	err = ucm_config_check(config, complaint);
 	if (!err)
 		err = check_given_twice(config, complaint);

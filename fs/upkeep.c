@@ -67,7 +67,7 @@ static void *upkeep_main(void *arg)
 	struct ucm_tierset *set = arg;
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	pthread_mutex_lock(&set->upkeep_lock);
 	while (!atomic_load(&set->stopping)) {
 		until.tv_sec += set->config->checkpoint_s;
@@ -81,7 +81,7 @@ static void *upkeep_main(void *arg)
 		pthread_mutex_unlock(&set->upkeep_lock);
 		ucm_scan_retry(set);
 		checkpoint(set);
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		pthread_mutex_lock(&set->upkeep_lock);
 	}
 	pthread_mutex_unlock(&set->upkeep_lock);
