@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""seeds.py DIR - writes the seed corpora DIR/format and DIR/config.
+
+Independent of the C code on purpose: what the fuzzers start from are the bytes
+of the documents, not those of our own encoder. Checksums are left to the
+fuzzer, which makes them right itself (two bits of the file's size).
+"""
+import os
+import struct
+import sys
+
+SEAL = 3 << 62
+
+
+def header(layers, offset, k, v, heads, dim, dtype, flags):
+    return (b"UCMB" + struct.pack("<I", 1) + bytes(range(16)) +
+            struct.pack("<IIIIIIHHIII", layers, 4, dtype, offset, k, v, heads,
+                        dim, flags, 0, 0))
+
+
+def paged(layers, k, v, heads=0, dim=0, dtype=0, flags=0x200):
+    offset = -(-(128 + 8 * layers) // 4096) * 4096
+    head = header(layers, offset, k, v, heads, dim, dtype, flags)
+    size = offset + -(-layers * (k + v) // 4096) * 4096
+    return struct.pack("<Q", size | SEAL) + head + bytes(offset - 64)
+
+
+def packed(layers, k, v, heads=0, dim=0, dtype=0, flags=0x200):
+    head = header(layers, 64, k, v, heads, dim, dtype, flags)
+    return struct.pack("<Q", (64 + layers * (k + v)) | SEAL) + head
+
+
+def bare(layers, plane):
+    head = header(layers, 0, 0, 0, 0, 0, 1, 0)
+    return struct.pack("<Q", 64 + 2 * layers * plane) + head
+
+
+FORMAT = {
+    "paged": paged(2, 128, 128, 2, 8, 1, 0),
+    "paged-crc": paged(2, 128, 128, 2, 8, 1, 1),
+    "paged-mla": paged(3, 1152, 0, flags=0x207),
+    "paged-497-layers": paged(497, 4, 4),
+    "packed": packed(2, 128, 128, 2, 8, 1, 0x100),
+    "bare": bare(2, 100),
+    "id": bytes(8) + b"3f9a101112131415161718191a1b1ce1",
+}
+
+GEOMETRY = (b'"geometry":{"num_layers":2,"block_size":4,"dtype":"float16",'
+            b'"k_bytes":128,"v_bytes":128,"num_kv_heads":2,"head_dim":8,'
+            b'"order":"HND"}')
+
+CONFIG = {
+    "source": b"\0nvme=/a,/b'c:/n\ndurability=full\nplacement=random\n"
+              b"limit=nvme:80%\nlimit=tier1:5G\nreadonly=tier1\n"
+              b"checkpoint=5\nscan_threads=7\nstaging_age=9\ndeadline=3\n",
+    "yaml": b"\1tiers:\n  - name: nvme\n    directories: [/a, '/b c']\n"
+            b"    limit: 80%\n  - directories:\n      - /n\n"
+            b"    readonly: yes\ndurability: data\nlimit: nvme:1G\n",
+    "yaml-anchor": b"\1tiers:\n  - &t {name: a, directories: [/a]}\n  - *t\n",
+    "manifest": b'\2{"model":"x/\\u00e9\\u001f\\\\u","hash":"sha256",' +
+                GEOMETRY + b"}",
+    "manifest-nested": b'\2{"a":[1,{"b":[]}],' + GEOMETRY + b"}",
+    "number": b"\003500G",
+    "percent": b"\00380%",
+    "name": b"\0033f9a101112131415161718191a1b1ce1.bin",
+}
+
+
+def main():
+    for folder, seeds in (("format", FORMAT), ("config", CONFIG)):
+        path = os.path.join(sys.argv[1], folder)
+        os.makedirs(path, exist_ok=True)
+        for name, data in seeds.items():
+            with open(os.path.join(path, name), "wb") as out:
+                out.write(data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_backing.c - one backing directory: identity, lock, files in and out. */
+#include <config.h>
+
+#include "fs/backing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_backing backing;
+static struct ucm_complaint complaint;
+static struct fx_file file;
+
+static int open_it(const char *path, bool readonly)
+{
+	return ucm_backing_open(&backing, path, readonly, 0, &complaint);
+}
+
+static void must_open(void)
+{
+	fx_mkdirs(fx_path("$/a"));
+	ck_assert_msg(!open_it(fx_path("$/a"), false), "%s", complaint.text);
+}
+
+/* A temporary file with a block's bytes in it. */
+static void put_temp(char name[UCM_TEMP_NAME_MAX])
+{
+	int fd = ucm_backing_temp(&backing, name);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, file.bytes, file.len), (ssize_t)file.len);
+	close(fd);
+}
+
+static int commit(const char *folder, bool sync)
+{
+	char name[UCM_TEMP_NAME_MAX];
+	int err;
+
+	put_temp(name);
+	err = ucm_backing_commit(&backing, name, folder, &file.key.id, sync);
+	if (err)
+		ucm_backing_temp_drop(&backing, name);
+	return err;
+}
+
+START_TEST(a_new_directory_gets_its_layout)
+{
+	static const char *const made[] = {
+		"blocks", "spaces", ".ucmfs/id", ".ucmfs/tmp",
+		".ucmfs/quarantine", ".ucmfs/pinned",
+	};
+
+	must_open();
+	for (size_t i = 0; i < NUM_ROWS(made); i++)
+		ck_assert_msg(fx_exists(fx_path("$/a/%s", made[i])), "%s",
+			      made[i]);
+	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+START_TEST(a_directory_keeps_its_identity)
+{
+	uint8_t uuid[16];
+
+	must_open();
+	memcpy(uuid, backing.uuid, 16);
+	ucm_backing_close(&backing, false);
+	must_open();
+	ck_assert_mem_eq(backing.uuid, uuid, 16);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+static const char *const wrong_ids[] = {
+	"",
+	"ucmfs 2\nuuid 00112233445566778899aabbccddeeff\n",
+	"ucmfs 1\nuuid 00112233445566778899aabbccddeef\n",
+	"ucmfs 1\nuuid 00112233445566778899AABBCCDDEEFF\n",
+	"ucmfs x\n",
+	"garbage",
+};
+
+START_TEST(an_identity_of_another_kind_is_refused)
+{
+	fx_put(fx_path("$/a/.ucmfs/id"), wrong_ids[_i], strlen(wrong_ids[_i]));
+	ck_assert_int_lt(open_it(fx_path("$/a"), false), 0);
+	ck_assert_ptr_nonnull(strstr(complaint.text, ".ucmfs/id"));
+	ck_assert_ptr_null(backing.path);
+}
+END_TEST
+
+START_TEST(what_is_no_directory_is_named)
+{
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_eq(open_it(fx_path("$/none"), false), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "/none: No such file"));
+	ck_assert_int_eq(open_it(fx_path("$/file"), false), -ENOTDIR);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "/file: "));
+}
+END_TEST
+
+START_TEST(a_directory_that_takes_no_files_is_named)
+{
+	static const char *const calls[] = { "mkdir", "open", "write",
+					     "rename", "read" };
+
+	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
+		fx_mkdirs(fx_path("$/d%zu", i));
+		fx_fail(calls[i], 1, -EROFS, false);
+		ck_assert_int_eq(open_it(fx_path("$/d%zu", i), false),
+				 !strcmp(calls[i], "read") ? 0 : -EROFS);
+		if (strcmp(calls[i], "read"))
+			ck_assert_ptr_nonnull(strstr(complaint.text,
+						     fx_path("$/d%zu", i)));
+		fx_fail(NULL, 0, 0, false);
+		ucm_backing_close(&backing, false);
+	}
+}
+END_TEST
+
+START_TEST(a_readonly_directory_is_not_written_to)
+{
+	char name[UCM_TEMP_NAME_MAX];
+
+	fx_mkdirs(fx_path("$/b"));
+	ck_assert_int_lt(open_it(fx_path("$/b"), true), 0); /* none of ours */
+	ck_assert_uint_eq(fx_count(fx_path("$/b")), 0);
+	must_open();
+	ucm_backing_close(&backing, false);
+	fx_fail("write", 1, -EROFS, false);
+	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
+	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+	ck_assert_int_lt(ucm_backing_temp(&backing, name), 0);
+	ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+						&file.key.id), -EROFS);
+	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &file.key.id,
+					 true), -EROFS);
+	ucm_backing_close(&backing, true);
+	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
+	ck_assert_uint_eq(fx_calls(), 0);
+}
+END_TEST
+
+static void open_in_use(void *arg)
+{
+	(void)arg;
+	ck_assert_int_lt(open_it(fx_path("$/a"), false), 0);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "in use by another"));
+	/* reading beside a writer is allowed */
+	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
+	ucm_backing_close(&backing, false);
+}
+
+START_TEST(a_directory_in_use_is_refused_to_another_process)
+{
+	struct ucm_backing mine;
+
+	must_open();
+	mine = backing;
+	fx_in_child(open_in_use, NULL);
+	ucm_backing_close(&mine, false);
+	must_open();
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+/* The lock is the open file's: the child that goes into the background has
+ * it, whatever its parent does. */
+static void close_in_child(void *arg)
+{
+	(void)arg;
+	ucm_backing_close(&backing, false);
+}
+
+START_TEST(the_lock_outlives_a_forks_other_half)
+{
+	struct ucm_backing mine;
+
+	must_open();
+	mine = backing;
+	fx_in_child(close_in_child, NULL);
+	fx_in_child(open_in_use, NULL);
+	ucm_backing_close(&mine, false);
+}
+END_TEST
+
+START_TEST(a_commit_makes_its_bucket_and_no_folder)
+{
+	char name[UCM_TEMP_NAME_MAX];
+
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(commit("blocks", false), 0);
+	ck_assert(fx_exists(fx_path("$/a/blocks/%s", fx_name(&file))));
+	ck_assert_int_eq(commit("spaces/new", false), -ENOENT);
+	fx_mkdirs(fx_path("$/a/spaces/new"));
+	ck_assert_int_eq(commit("spaces/new", false), 0);
+	ck_assert(fx_exists(fx_path("$/a/spaces/new/%s", fx_name(&file))));
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_int_eq(commit("blocks", false), -EEXIST);
+	put_temp(name);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 1);
+	ucm_backing_temp_drop(&backing, name);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+START_TEST(a_synced_commit_syncs_the_folders_it_changed)
+{
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	fx_fail("fsync", 99, -EIO, true);
+	ck_assert_int_eq(commit("blocks", true), 0);
+	ck_assert_uint_eq(fx_calls(), 2); /* a new bucket's folder, and it */
+	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+			 0);
+	fx_fail("fsync", 99, -EIO, true);
+	ck_assert_int_eq(commit("blocks", true), 0);
+	ck_assert_uint_eq(fx_calls(), 1);
+	fx_fail("fsync", 99, -EIO, true);
+	fx_block(&file, 2, FX_PAGED);
+	ck_assert_int_eq(commit("blocks", false), 0);
+	ck_assert_uint_eq(fx_calls(), 0);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+/* What may not be on disk must not be found by a second try as if it were. */
+START_TEST(a_commit_that_cannot_be_synced_leaves_no_block)
+{
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	for (unsigned nth = 1; nth <= 2; nth++) {
+		fx_fail("fsync", nth, -EIO, true);
+		ck_assert_int_eq(commit("blocks", true), -EIO);
+		ck_assert(!fx_exists(fx_path("$/a/blocks/%s",
+					     fx_name(&file))));
+		rmdir(fx_path("$/a/blocks/%.2s", fx_name(&file)));
+	}
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(commit("blocks", true), 0);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+START_TEST(blocks_are_opened_and_removed)
+{
+	struct stat st;
+	int fd;
+
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(ucm_backing_open_block(&backing, "blocks",
+						&file.key.id, O_RDONLY, &st),
+			 -ENOENT);
+	ck_assert_int_eq(commit("blocks", false), 0);
+	fd = ucm_backing_open_block(&backing, "blocks", &file.key.id, O_RDONLY,
+				    &st);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(st.st_size, (off_t)file.len);
+	close(fd);
+	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+			 0);
+	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+			 -ENOENT);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+START_TEST(quarantine_keeps_every_file)
+{
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	for (int i = 0; i < 3; i++) {
+		ck_assert_int_eq(commit("blocks", false), 0);
+		ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+							&file.key.id), 0);
+	}
+	fx_mkdirs(fx_path("$/a/spaces/x"));
+	ck_assert_int_eq(commit("spaces/x", false), 0);
+	ck_assert_int_eq(ucm_backing_quarantine(&backing, "spaces/x",
+						&file.key.id), 0);
+	ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+						&file.key.id), -ENOENT);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")), 4);
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+static char pins[512];
+
+static void note_pin(void *arg, const char *space, const struct ucm_id *id)
+{
+	size_t len = strlen(pins);
+
+	(void)arg;
+	snprintf(pins + len, sizeof(pins) - len, "%s:%02x%02x ", space,
+		 id->bytes[0], id->bytes[1]);
+}
+
+START_TEST(pins_are_kept_by_space_and_id)
+{
+	struct ucm_id id = { { 0xab, 0xcd } };
+
+	must_open();
+	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, true), 0);
+	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, true), 0);
+	fx_put(fx_path("$/a/.ucmfs/pinned/junk"), "", 0);
+	ucm_backing_each_pin(&backing, note_pin, NULL);
+	ck_assert_str_eq(pins, ":abcd ");
+	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, false), 0);
+	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, false), 0);
+	ck_assert_int_eq(ucm_backing_pin(&backing, "spaces/a@b", &id, true), 0);
+	pins[0] = '\0';
+	ucm_backing_each_pin(&backing, note_pin, NULL);
+	ck_assert_str_eq(pins, "a@b:abcd ");
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+START_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
+{
+	char name[UCM_TEMP_NAME_MAX];
+
+	must_open();
+	fx_block(&file, 1, FX_PAGED);
+	put_temp(name);
+	put_temp(name);
+	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert(fx_logged("removed 2 unfinished files"));
+	ucm_backing_close(&backing, true);
+}
+END_TEST
+
+START_TEST(temporary_names_are_never_used_twice)
+{
+	char first[UCM_TEMP_NAME_MAX], second[UCM_TEMP_NAME_MAX];
+	int fd;
+
+	must_open();
+	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+	close(ucm_backing_temp(&backing, first));
+	close(ucm_backing_temp(&backing, second));
+	ck_assert_str_ne(first, second);
+	fd = ucm_backing_temp_open(&backing, first);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ucm_backing_temp_drop(&backing, first);
+	ck_assert_int_eq(ucm_backing_temp_open(&backing, first), -ENOENT);
+	ucm_backing_temp_drop(&backing, first); /* harmless */
+	ck_assert(!fx_logged(first));
+	ucm_backing_close(&backing, true);
+}
+END_TEST
+
+START_TEST(a_directory_open_to_all_is_warned_of)
+{
+	fx_mkdirs(fx_path("$/a"));
+	ck_assert_int_eq(chmod(fx_path("$/a"), 0777), 0);
+	must_open();
+	ck_assert(fx_logged("anyone may write"));
+	ucm_backing_close(&backing, false);
+	fx_clear_log();
+	ck_assert_int_eq(chmod(fx_path("$/a"), 01777), 0);
+	must_open();
+	ck_assert(!fx_logged("anyone may write"));
+	ucm_backing_close(&backing, false);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("backing");
+	TCase *tests = tcase_create("backing");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, a_new_directory_gets_its_layout);
+	tcase_add_test(tests, a_directory_keeps_its_identity);
+	tcase_add_loop_test(tests, an_identity_of_another_kind_is_refused, 0,
+			    NUM_ROWS(wrong_ids));
+	tcase_add_test(tests, what_is_no_directory_is_named);
+	tcase_add_test(tests, a_directory_that_takes_no_files_is_named);
+	tcase_add_test(tests, a_readonly_directory_is_not_written_to);
+	tcase_add_test(tests, a_directory_in_use_is_refused_to_another_process);
+	tcase_add_test(tests, the_lock_outlives_a_forks_other_half);
+	tcase_add_test(tests, a_commit_makes_its_bucket_and_no_folder);
+	tcase_add_test(tests, a_synced_commit_syncs_the_folders_it_changed);
+	tcase_add_test(tests, a_commit_that_cannot_be_synced_leaves_no_block);
+	tcase_add_test(tests, blocks_are_opened_and_removed);
+	tcase_add_test(tests, quarantine_keeps_every_file);
+	tcase_add_test(tests, pins_are_kept_by_space_and_id);
+	tcase_add_test(tests, leftovers_of_a_stopped_daemon_go_at_the_start);
+	tcase_add_test(tests, temporary_names_are_never_used_twice);
+	tcase_add_test(tests, a_directory_open_to_all_is_warned_of);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

@@ -1,0 +1,934 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_commit.c - from a temporary file to a block: what is refused, what
+ * fails, who wins, and that in none of it half a block becomes visible.
+ */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+#include "tests/unit/store_fixture.h"
+
+#define TMP "$/a/.ucmfs/tmp"
+#define QUARANTINE "$/a/.ucmfs/quarantine"
+
+static struct fx_file file, second;
+static struct ucm_temp temp;
+
+/* A temporary file with the first len bytes of a block. */
+static int begin(const struct fx_file *from, size_t len)
+{
+	int fd = ucm_tierset_create(fx_set, &from->key, &temp);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, from->bytes, len, 0), (ssize_t)len);
+	return fd;
+}
+
+static int commit(int fd, const struct fx_file *as, enum ucm_commit_when when)
+{
+	return ucm_tierset_commit(fx_set, &temp, fd, &as->key, when);
+}
+
+static void end(int fd)
+{
+	close(fd);
+	ucm_tierset_drop(fx_set, &temp);
+	ck_assert_uint_eq(atomic_load(&temp.tier->writing), 0);
+}
+
+START_TEST(blocks_of_every_form_are_committed)
+{
+	for (int kind = FX_PAGED; kind <= FX_BARE; kind++) {
+		fx_close();
+		ucm_config_fini(&fx_config);
+		ucm_config_init(&fx_config);
+		fx_store(fx_path("$/d%d", kind));
+		fx_block(&file, 1, (enum fx_kind)kind);
+		fx_misses(&file);
+		ck_assert_int_eq(fx_commit(&file), 0);
+		fx_serves(&file);
+		ck_assert(fx_exists(fx_path("$/d%d/blocks/%s", kind,
+					    fx_name(&file))));
+		ck_assert_uint_eq(fx_count(fx_path("$/d%d/.ucmfs/tmp", kind)),
+				  0);
+		ck_assert_uint_eq(fx_set->stats.commits, 1);
+		ck_assert_uint_eq(fx_set->stats.dropped, 0);
+	}
+}
+END_TEST
+
+START_TEST(a_name_is_not_there_before_the_commit)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")), 0);
+	end(fd);
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_set->stats.dropped, 1);
+}
+END_TEST
+
+START_TEST(an_incomplete_file_may_be_gone_on_with)
+{
+	static const size_t lengths[] = { 0, 1, 63, 64, 4095, 4096, 8191 };
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, 0);
+	for (size_t i = 0; i < NUM_ROWS(lengths); i++) {
+		size_t len = lengths[i];
+
+		ck_assert_int_eq(pwrite(fd, file.bytes, len, 0), (ssize_t)len);
+		ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE),
+				 -EAGAIN);
+		ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
+		fx_misses(&file);
+	}
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
+	end(fd);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->stats.commit_refused, 0);
+}
+END_TEST
+
+static const struct {
+	const char *what;
+	size_t at;
+	uint8_t value;
+	const char *says;
+} wrongs[] = {
+	{ "magic", 0, 'X', "magic" },
+	{ "version", 4, 2, "version" },
+	{ "header", 40, 0xee, "header checksum" },
+	{ "extension", 200, 1, "extension" },
+	{ "name", 0, 0, "not the file's name" },
+	{ "longer", 8192, 0, "longer" },
+};
+
+START_TEST(a_wrong_file_is_refused_by_rule_and_kept)
+{
+	uint8_t byte;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	second = file;
+	fd = begin(&file, file.len);
+	if (!strcmp(wrongs[_i].what, "name"))
+		second.key.id.bytes[15] ^= 1;
+	else
+		ck_assert_int_eq(pwrite(fd, &wrongs[_i].value, 1,
+					(off_t)wrongs[_i].at), 1);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(commit(fd, &second, (enum ucm_commit_when)i),
+				 -EINVAL);
+		ck_assert(fx_logged(wrongs[_i].says));
+		fx_misses(&second);
+	}
+	ck_assert_uint_eq(fx_set->stats.commit_refused, 2);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 1);
+	/* and it can be mended */
+	byte = file.bytes[wrongs[_i].at];
+	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)wrongs[_i].at), 1);
+	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+/* ---- bare blocks: only geometry or the end of writing tell the size ---- */
+
+START_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_BARE);
+	fd = begin(&file, 64 + 256); /* divides, and is not all of it */
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_block(&file, 2, FX_BARE);
+	fd = begin(&file, 64 + 256);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
+	end(fd);
+	fx_serves(&file);
+	/* too large for the geometry */
+	fx_block(&file, 3, FX_BARE);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(ftruncate(fd, 64 + 1024), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	end(fd);
+}
+END_TEST
+
+/* ---- one name, several writers ---- */
+
+START_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
+{
+	struct stat before, after;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)),
+			      &before), 0);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &after),
+			 0);
+	ck_assert_uint_eq(before.st_ino, after.st_ino);
+	ck_assert_uint_eq(fx_set->stats.commits, 1);
+	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+}
+END_TEST
+
+START_TEST(two_writers_at_once_both_succeed)
+{
+	struct ucm_temp first;
+	int fd, other;
+
+	fx_configure("$/a,$/b");
+	fx_option("placement", "round_robin"); /* one directory each */
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	other = begin(&file, file.len);
+	first = temp;
+	fd = begin(&file, file.len);
+	ck_assert_uint_ne(first.dir, temp.dir);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(ucm_tierset_commit(fx_set, &first, other, &file.key,
+					    UCM_COMMIT_NOW), 0);
+	ucm_tierset_drop(fx_set, &first);
+	close(other);
+	end(fd);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")) +
+			  fx_count(fx_path("$/b/blocks")), 1);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/tmp")), 0);
+}
+END_TEST
+
+/* The other writer comes in between our look at the index and our link. */
+static struct ucm_temp rival_temp;
+static int rival_fd, rival_err = 1;
+
+static int commit_rival_at_link(const char *call, const char *path)
+{
+	(void)path;
+	if (!strcmp(call, "link") && rival_err == 1) {
+		rival_err = 0; /* its own link must not come here */
+		rival_err = ucm_tierset_commit(fx_set, &rival_temp, rival_fd,
+					       &file.key, UCM_COMMIT_NOW);
+	}
+	return 0;
+}
+
+static void race(const char *source)
+{
+	int fd;
+
+	fx_configure(source);
+	fx_option("placement", "round_robin");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	rival_fd = begin(&file, file.len);
+	rival_temp = temp;
+	fd = begin(&file, file.len);
+	ucm_os_fault = commit_rival_at_link;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(rival_err, 0);
+	ucm_tierset_drop(fx_set, &rival_temp);
+	close(rival_fd);
+	end(fd);
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+	ck_assert_uint_eq(fx_set->stats.commits, 1);
+	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
+}
+
+START_TEST(a_rival_who_links_first_in_the_same_directory_wins)
+{
+	race("$/a");
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+}
+END_TEST
+
+START_TEST(a_rival_who_links_first_in_another_directory_wins)
+{
+	unsigned files = 0;
+
+	race("$/a,$/b");
+	files += fx_exists(fx_path("$/a/blocks/%s", fx_name(&file)));
+	files += fx_exists(fx_path("$/b/blocks/%s", fx_name(&file)));
+	ck_assert_uint_eq(files, 1);
+}
+END_TEST
+
+/* A scan that comes upon our link before we have indexed it. */
+static int scan_after_link(const char *call, const char *path)
+{
+	static bool linked;
+
+	(void)path;
+	if (!strcmp(call, "link")) {
+		linked = true;
+	} else if (linked && !strcmp(call, "fstat") && rival_err == 1) {
+		rival_err = 0;
+		rival_err = ucm_tierset_examine(fx_set,
+						fx_set->names.spaces[0],
+						&file.key.id, 0);
+	}
+	return 0;
+}
+
+START_TEST(a_commit_that_a_scan_was_first_to_see_is_still_ours)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	ucm_os_fault = scan_after_link;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(rival_err, 1); /* a block */
+	ck_assert_uint_ne(temp.ref, 0); /* so that late writes are noticed */
+	ck_assert_uint_eq(fx_set->stats.commits, 1);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+/* ---- geometry and identity ---- */
+
+START_TEST(a_block_of_another_geometry_is_refused_naming_both)
+{
+	struct ucm_geometry g = fx_geometry;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	g.num_layers = 3;
+	fx_block_of(&second, 2, FX_PAGED, &g);
+	fd = begin(&second, second.len);
+	ck_assert_int_eq(commit(fd, &second, UCM_COMMIT_NOW), -EINVAL);
+	ck_assert(fx_logged("the space has 2 layers"));
+	ck_assert(fx_logged("the block has 3 layers"));
+	end(fd);
+	fx_misses(&second);
+}
+END_TEST
+
+START_TEST(a_space_that_is_empty_again_takes_another_geometry)
+{
+	struct ucm_geometry g = fx_geometry;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	g.num_layers = 3;
+	fx_block_of(&second, 2, FX_PAGED, &g);
+	ck_assert_int_eq(fx_commit(&second), -EINVAL);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(fx_commit(&second), 0);
+	fx_serves(&second);
+	ck_assert_int_eq(fx_commit(&file), -EINVAL);
+}
+END_TEST
+
+START_TEST(a_geometry_outlives_the_store)
+{
+	struct ucm_geometry g = fx_geometry;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_close();
+	fx_open(); /* before any scan thread */
+	g.num_layers = 3;
+	fx_block_of(&second, 2, FX_PAGED, &g);
+	ck_assert_int_eq(fx_commit(&second), -EINVAL);
+}
+END_TEST
+
+/* ---- what lies there already ---- */
+
+START_TEST(a_good_file_behind_the_index_is_the_block)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/a", "blocks", &file);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+}
+END_TEST
+
+static void plant_obstacle(int which)
+{
+	const char *path = fx_path("$/a/blocks/%s", fx_name(&file));
+
+	fx_mkdirs(fx_path("$/a/blocks/%.2s", fx_name(&file)));
+	switch (which) {
+	case 0: fx_put(path, file.bytes, 5000); break; /* torn */
+	case 1: fx_put(path, "", 0); break;
+	case 2: fx_put(path, second.bytes, second.len); break;
+	case 3: fx_put(path, "a file of somebody else's, of some length, which "
+			     "is no block at all", 68); break;
+	case 4: ck_assert_int_eq(symlink("/etc/passwd", path), 0); break;
+	case 5: ck_assert_int_eq(mkfifo(path, 0644), 0); break;
+	case 6: ck_assert_int_eq(mkdir(path, 0755), 0); break;
+	}
+}
+
+START_TEST(whatever_else_has_the_name_makes_room)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_block(&second, 2, FX_PAGED);
+	plant_obstacle(_i);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+}
+END_TEST
+
+/* The index has it, the disk has not: success must not mean "neither". */
+START_TEST(a_block_that_vanished_can_be_committed_again)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+}
+END_TEST
+
+/* ---- tiers that are full or fail ---- */
+
+START_TEST(a_full_tier_passes_blocks_to_the_next)
+{
+	struct ucm_entry entry;
+	unsigned dirs[4];
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:20000");
+	fx_open();
+	fx_start();
+	for (unsigned i = 0; i < 4; i++) {
+		fx_block(&file, i, FX_PAGED);
+		ck_assert_int_eq(fx_commit(&file), 0);
+		ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry,
+						  &ref), 0);
+		dirs[i] = entry.dir;
+	}
+	ck_assert_uint_eq(dirs[0], 0);
+	ck_assert_uint_eq(dirs[1], 0);
+	ck_assert_uint_eq(dirs[2], 1);
+	ck_assert_uint_eq(dirs[3], 1);
+	/* room again */
+	fx_block(&file, 0, FX_PAGED);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.dir, 0);
+}
+END_TEST
+
+/* Files that are being written count as if they were there. */
+START_TEST(room_is_promised_once)
+{
+	struct ucm_temp temps[3];
+	int fds[3];
+
+	fx_configure("fast=$/a");
+	fx_option("limit", "fast:20000");
+	fx_open();
+	fx_start();
+	fx_block(&file, 0, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_block(&file, 1, FX_PAGED);
+	fds[0] = ucm_tierset_create(fx_set, &file.key, &temps[0]);
+	ck_assert_int_ge(fds[0], 0);
+	ck_assert_int_eq(ucm_tierset_create(fx_set, &file.key, &temps[1]),
+			 -ENOSPC);
+	ucm_tierset_drop(fx_set, &temps[0]);
+	close(fds[0]);
+	fds[2] = ucm_tierset_create(fx_set, &file.key, &temps[2]);
+	ck_assert_int_ge(fds[2], 0);
+	ucm_tierset_drop(fx_set, &temps[2]);
+	close(fds[2]);
+}
+END_TEST
+
+START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
+{
+	static const int errors[] = { -ENOSPC, -EIO, -EROFS, -EDQUOT };
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	fx_fail("open", 1, errors[_i], true);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_fail(NULL, 0, 0, false);
+	fx_block(&second, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&second), 0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ucm_tierset_find(fx_set, i ? &second.key
+							    : &file.key,
+						  &entry, &ref), 0);
+		ck_assert_uint_eq(entry.dir, 1);
+	}
+	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
+}
+END_TEST
+
+START_TEST(without_room_anywhere_it_is_enospc)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:1");
+	fx_option("limit", "slow:1");
+	fx_open();
+	fx_start();
+	fx_set->tiers[0].used = fx_set->tiers[1].used = 2;
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), -ENOSPC);
+	fx_set->tiers[0].used = fx_set->tiers[1].used = 0;
+}
+END_TEST
+
+START_TEST(a_readonly_tier_takes_nothing)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_store("$/r"); /* so that it is a directory of ours */
+	fx_close();
+	fx_configure("r=$/r:w=$/a");
+	fx_option("readonly", "r");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.dir, 1);
+	fx_close();
+
+	fx_configure("r=$/r");
+	fx_option("readonly", "r");
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(fx_commit(&file), -EROFS);
+}
+END_TEST
+
+START_TEST(enospc_of_the_link_is_told_as_such)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	fx_fail("link", 1, -ENOSPC, true);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -ENOSPC);
+	fx_misses(&file);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+/* ---- durability ---- */
+
+START_TEST(durability_decides_what_is_synced)
+{
+	static const struct {
+		const char *durability;
+		unsigned fdatasync, fsync;
+	} rows[] = {
+		{ "none", 0, 0 }, { "data", 1, 0 }, { "full", 1, 2 },
+	};
+
+	fx_configure("$/a");
+	fx_open();
+	fx_start();
+	for (unsigned i = 0; i < NUM_ROWS(rows); i++) {
+		fx_option("durability", rows[i].durability);
+		fx_block(&file, 2 * i, FX_PAGED);
+		fx_fail("fdatasync", 99, -EIO, true);
+		ck_assert_int_eq(fx_commit(&file), 0);
+		ck_assert_uint_eq(fx_calls(), rows[i].fdatasync);
+		fx_block(&file, 2 * i + 1, FX_PAGED);
+		fx_fail("fsync", 99, -EIO, true);
+		ck_assert_int_eq(fx_commit(&file), 0);
+		ck_assert_uint_eq(fx_calls(), rows[i].fsync);
+	}
+}
+END_TEST
+
+/* The kernel tells of a lost write once; a second fdatasync would say that all
+ * is well. */
+START_TEST(a_file_whose_fdatasync_failed_is_never_committed)
+{
+	int fd;
+
+	fx_configure("$/a");
+	fx_option("durability", "data");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	fx_fail("fdatasync", 1, -EIO, true);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EIO);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EIO);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EIO);
+	ck_assert_uint_eq(fx_calls(), 1);
+	fx_misses(&file);
+	end(fd);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")), 0);
+	atomic_store(&fx_set->dirs[0]->retry_s, 0);
+	ck_assert_int_eq(fx_commit(&file), 0); /* written anew */
+	fx_serves(&file);
+}
+END_TEST
+
+/* ---- every call fails once ---- */
+
+static unsigned stuck; /* temporary names that could not be removed */
+
+static void check_after_fault(int err, unsigned nth, const char *failed)
+{
+	const char *path = fx_path("$/a/blocks/%s", fx_name(&file));
+
+	fx_all_whole("$/a");
+	if (!err) {
+		fx_serves(&file);
+	} else {
+		ck_assert_msg(fx_find(&file) == -ENOENT, "%u: %s", nth, failed);
+		ck_assert_msg(!fx_exists(path), "%u: %s", nth, failed);
+	}
+	stuck += !strcmp(failed, "unlink");
+	ck_assert_msg(fx_count(fx_path(TMP)) <= stuck, "%u: %s", nth, failed);
+}
+
+static void sweep(const char *durability)
+{
+	unsigned nth, failures = 0;
+
+	fx_configure("$/a");
+	fx_option("durability", durability);
+	fx_open();
+	fx_start();
+	fx_block(&file, 0, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	for (nth = 1;; nth++) {
+		const char *failed;
+		int err;
+
+		fx_block(&file, nth, FX_PAGED);
+		fx_fail(NULL, nth, -EIO, true);
+		err = fx_commit(&file);
+		failed = fx_failed_call();
+		fx_fail(NULL, 0, 0, false);
+		if (!failed) {
+			ck_assert_int_eq(err, 0);
+			break;
+		}
+		failures += err != 0;
+		check_after_fault(err, nth, failed);
+		/* and then it succeeds */
+		atomic_store(&fx_set->dirs[0]->retry_s, 0);
+		ck_assert_msg(!fx_commit(&file), "after %s", failed);
+		fx_serves(&file);
+	}
+	ck_assert_uint_ge(failures, 5); /* statvfs, open, fstat, read, link */
+	fx_serves(&file);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), nth + 1);
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
+}
+
+START_TEST(no_call_that_fails_leaves_half_a_block)
+{
+	static const char *const durabilities[] = { "none", "data", "full" };
+
+	sweep(durabilities[_i]);
+}
+END_TEST
+
+/* From some call on the disk is gone. */
+START_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
+{
+	unsigned nth;
+
+	fx_configure("$/a");
+	fx_option("durability", "full");
+	fx_open();
+	fx_start();
+	for (nth = 1;; nth++) {
+		const char *failed;
+		int err;
+
+		fx_block(&file, nth, FX_PAGED);
+		fx_fail(NULL, nth, -EIO, false);
+		err = fx_commit(&file);
+		failed = fx_failed_call();
+		fx_fail(NULL, 0, 0, false);
+		fx_all_whole("$/a");
+		if (!err)
+			fx_serves(&file);
+		else
+			fx_misses(&file);
+		if (!failed)
+			break;
+		atomic_store(&fx_set->dirs[0]->retry_s, 0);
+		ck_assert_msg(!fx_commit(&file), "after %s", failed);
+		fx_serves(&file);
+	}
+	ck_assert_uint_gt(nth, 8);
+}
+END_TEST
+
+/* ---- after the commit ---- */
+
+static bool stamp_differs(void *arg)
+{
+	int fd = *(int *)arg;
+	struct stat st;
+	char c;
+
+	/* clocks tick coarsely: touch it until it shows */
+	ck_assert_int_eq(pread(fd, &c, 1, 4100), 1);
+	ck_assert_int_eq(pwrite(fd, &c, 1, 4100), 1);
+	fstat(fd, &st);
+	return memcmp(&st.st_mtim, &temp.stamp.st_mtim, sizeof(st.st_mtim));
+}
+
+static int commit_and_hold(void)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	return fd;
+}
+
+START_TEST(a_late_write_that_damages_is_found_and_set_aside)
+{
+	int fd = commit_and_hold();
+
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	fx_wait(stamp_differs, &fd);
+	ck_assert_int_eq(fx_find(&file), 0);
+	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	end(fd);
+	fx_misses(&file);
+	ck_assert(fx_logged("written to after its commit"));
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert_uint_eq(fx_losses, 1);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_late_truncate_is_found_and_set_aside)
+{
+	int fd = commit_and_hold();
+
+	ck_assert_int_eq(ftruncate(fd, 100), 0);
+	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	end(fd);
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(a_late_write_of_the_same_bytes_does_no_harm)
+{
+	int fd = commit_and_hold();
+
+	fx_wait(stamp_differs, &fd);
+	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	end(fd);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_losses, 0);
+}
+END_TEST
+
+/* A store through a mapping need not show in any time stamp. */
+START_TEST(a_file_that_was_mapped_is_checked_in_any_case)
+{
+	int fd = commit_and_hold();
+
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fstat(fd, &temp.stamp), 0); /* looks untouched */
+	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	ck_assert_int_eq(fx_find(&file), 0);
+	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	end(fd);
+	fx_misses(&file);
+}
+END_TEST
+
+/* A hole that is filled after the commit takes room that was not counted. */
+START_TEST(room_is_given_back_as_it_was_taken)
+{
+	struct ucm_geometry large = { 1, 4, 0, 16384, 0, 0, 0, 2 };
+	int fd;
+
+	fx_store("$/a");
+	fx_block_of(&file, 1, FX_PAGED_RAW, &large);
+	memset(file.bytes + 4096, 0, 16384);
+	fd = begin(&file, 4096);
+	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(fsync(fd), 0);
+	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	end(fd);
+	ck_assert_uint_ge(fx_set->tiers[0].used, 16384);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+}
+END_TEST
+
+START_TEST(rechecking_what_was_not_committed_does_nothing)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, 100);
+	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	end(fd);
+	ck_assert_uint_eq(fx_losses, 0);
+}
+END_TEST
+
+START_TEST(a_temporary_file_can_be_opened_again)
+{
+	int fd, again;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, 4096);
+	close(fd);
+	again = ucm_tierset_reopen(fx_set, &temp);
+	ck_assert_int_ge(again, 0);
+	ck_assert_int_eq(pwrite(again, file.bytes + 4096, 4096, 4096), 4096);
+	ck_assert_int_eq(commit(again, &file, UCM_COMMIT_NOW), 0);
+	end(again);
+	fx_serves(&file);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("commit");
+	TCase *tests = tcase_create("commit");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, blocks_of_every_form_are_committed);
+	tcase_add_test(tests, a_name_is_not_there_before_the_commit);
+	tcase_add_test(tests, an_incomplete_file_may_be_gone_on_with);
+	tcase_add_loop_test(tests, a_wrong_file_is_refused_by_rule_and_kept, 0,
+			    NUM_ROWS(wrongs));
+	tcase_add_test(tests,
+		       a_bare_block_of_unknown_size_is_whole_at_the_end);
+	tcase_add_test(tests, a_bare_block_of_known_size_is_whole_by_its_size);
+	tcase_add_test(tests,
+		       a_second_commit_of_a_block_succeeds_and_leaves_the_first);
+	tcase_add_test(tests, two_writers_at_once_both_succeed);
+	tcase_add_test(tests,
+		       a_rival_who_links_first_in_the_same_directory_wins);
+	tcase_add_test(tests,
+		       a_rival_who_links_first_in_another_directory_wins);
+	tcase_add_test(tests,
+		       a_commit_that_a_scan_was_first_to_see_is_still_ours);
+	tcase_add_test(tests,
+		       a_block_of_another_geometry_is_refused_naming_both);
+	tcase_add_test(tests,
+		       a_space_that_is_empty_again_takes_another_geometry);
+	tcase_add_test(tests, a_geometry_outlives_the_store);
+	tcase_add_test(tests, a_good_file_behind_the_index_is_the_block);
+	tcase_add_loop_test(tests, whatever_else_has_the_name_makes_room, 0, 7);
+	tcase_add_test(tests, a_block_that_vanished_can_be_committed_again);
+	tcase_add_test(tests, a_full_tier_passes_blocks_to_the_next);
+	tcase_add_test(tests, room_is_promised_once);
+	tcase_add_loop_test(tests,
+			    a_directory_that_fails_is_passed_over_for_a_while,
+			    0, 4);
+	tcase_add_test(tests, without_room_anywhere_it_is_enospc);
+	tcase_add_test(tests, a_readonly_tier_takes_nothing);
+	tcase_add_test(tests, enospc_of_the_link_is_told_as_such);
+	tcase_add_test(tests, durability_decides_what_is_synced);
+	tcase_add_test(tests, a_file_whose_fdatasync_failed_is_never_committed);
+	tcase_add_loop_test(tests, no_call_that_fails_leaves_half_a_block, 0,
+			    3);
+	tcase_add_test(tests,
+		       a_disk_that_dies_in_mid_commit_leaves_no_half_block);
+	tcase_add_test(tests,
+		       a_late_write_that_damages_is_found_and_set_aside);
+	tcase_add_test(tests, a_late_truncate_is_found_and_set_aside);
+	tcase_add_test(tests, a_late_write_of_the_same_bytes_does_no_harm);
+	tcase_add_test(tests, a_file_that_was_mapped_is_checked_in_any_case);
+	tcase_add_test(tests, room_is_given_back_as_it_was_taken);
+	tcase_add_test(tests, rechecking_what_was_not_committed_does_nothing);
+	tcase_add_test(tests, a_temporary_file_can_be_opened_again);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_config.c - SOURCE, single settings, and the YAML file. */
+#include <config.h>
+
+#include "fs/config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_complaint complaint;
+
+START_TEST(a_source_is_tiers_of_directories)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   "/a/kv,/b/kv:/mnt/nfs/kv",
+					   &complaint), 0);
+	ck_assert_uint_eq(fx_config.num_tiers, 2);
+	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
+	ck_assert_uint_eq(fx_config.tiers[0].num_dirs, 2);
+	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a/kv");
+	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b/kv");
+	ck_assert_str_eq(fx_config.tiers[1].name, "tier1");
+	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "/mnt/nfs/kv");
+	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), 0);
+}
+END_TEST
+
+START_TEST(a_tier_may_have_a_name)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   "nvme=/a,/b=c:n.f-s_2=relative",
+					   &complaint), 0);
+	ck_assert_str_eq(fx_config.tiers[0].name, "nvme");
+	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a");
+	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b=c");
+	ck_assert_str_eq(fx_config.tiers[1].name, "n.f-s_2");
+	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "relative");
+}
+END_TEST
+
+/* '=' behind a '/' belongs to the path. */
+START_TEST(a_path_may_have_an_equals_sign)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/a=b", &complaint), 0);
+	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
+	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a=b");
+}
+END_TEST
+
+static const struct {
+	const char *source, *says;
+} wrong_sources[] = {
+	{ "", "empty directory" },
+	{ ":", "empty directory" },
+	{ "/a:", "empty directory" },
+	{ "/a,", "empty directory" },
+	{ ",/a", "empty directory" },
+	{ "/a::/b", "empty directory" },
+	{ "nvme=", "empty directory" },
+	{ "=/a", "tier name ''" },
+	{ "a b=/a", "tier name 'a b'" },
+	{ "\xff=/a", "tier name" },
+	{ "a234567890123456789012345678901234=/a", "1 to 32" },
+};
+
+START_TEST(a_wrong_source_is_named)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   wrong_sources[_i].source,
+					   &complaint), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(complaint.text, wrong_sources[_i].says));
+}
+END_TEST
+
+START_TEST(source_none_leaves_the_tiers_of_a_file)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config, "x=/a", &complaint), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "none", &complaint), 0);
+	ck_assert_str_eq(fx_config.tiers[0].name, "x");
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/b:/c", &complaint), 0);
+	ck_assert_uint_eq(fx_config.num_tiers, 2);
+	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
+}
+END_TEST
+
+START_TEST(tiers_must_be_there_and_differ_in_name)
+{
+	struct ucm_tier_config *tier;
+	char source[2048] = "/x";
+
+	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "a=/a:a=/b", &complaint),
+			 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "'a'"));
+	for (int i = 0; i < 255; i++)
+		strcat(source, ",/x");
+	ck_assert_int_eq(ucm_config_source(&fx_config, source, &complaint), 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "256 directories"));
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/a", &complaint), 0);
+	ck_assert_int_eq(ucm_config_add_tier(&fx_config, &tier), 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "no directory"));
+}
+END_TEST
+
+static const struct {
+	const char *key, *value;
+	int err;
+	const char *says; /* part of the complaint */
+} settings[] = {
+	{ "durability", "none", 0, NULL },
+	{ "durability", "data", 0, NULL },
+	{ "durability", "full", 0, NULL },
+	{ "durability", "Full", -EINVAL, "'Full'" },
+	{ "durability", "", -EINVAL, "durability" },
+	{ "placement", "round_robin", 0, NULL },
+	{ "placement", "best", -EINVAL, "'best'" },
+	{ "checkpoint", "0", 0, NULL },
+	{ "checkpoint", "86400", 0, NULL },
+	{ "checkpoint", "86401", -EINVAL, "86400" },
+	{ "checkpoint", "-1", -EINVAL, "checkpoint" },
+	{ "scan_threads", "0", -EINVAL, "1 to 64" },
+	{ "scan_threads", "64", 0, NULL },
+	{ "scan_threads", "65", -EINVAL, "1 to 64" },
+	{ "staging_age", "0", -EINVAL, "staging_age" },
+	{ "staging_age", "60", 0, NULL },
+	{ "limit", "nvme:500G", 0, NULL },
+	{ "limit", "nfs:80%", 0, NULL },
+	{ "limit", "80%", -EINVAL, "TIER:SIZE" },
+	{ "limit", "tape:1G", -EINVAL, "'tape'" },
+	{ "limit", "nvm:1G", -EINVAL, "'nvm'" },
+	{ "limit", "nvme:0", -EINVAL, "'nvme'" },
+	{ "limit", "nvme:", -EINVAL, "'nvme'" },
+	{ "limit", "nvme:1.5G", -EINVAL, "1.5G" },
+	{ "readonly", "nfs", 0, NULL },
+	{ "readonly", "tape", -EINVAL, "'tape'" },
+	{ "nonsense", "1", -ENOENT, NULL },
+};
+
+START_TEST(a_setting_is_taken_or_named)
+{
+	int err;
+
+	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
+					   &complaint), 0);
+	err = ucm_config_set(&fx_config, settings[_i].key, settings[_i].value,
+			     &complaint);
+	ck_assert_msg(err == settings[_i].err, "%s=%s: %d", settings[_i].key,
+		      settings[_i].value, err);
+	if (settings[_i].says)
+		ck_assert_ptr_nonnull(strstr(complaint.text,
+					     settings[_i].says));
+}
+END_TEST
+
+START_TEST(settings_change_what_they_are_called)
+{
+	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
+					   &complaint), 0);
+	ck_assert_uint_eq(fx_config.checkpoint_s, 30);
+	ck_assert_uint_eq(fx_config.staging_age_s, 3600);
+	fx_option("durability", "full");
+	fx_option("placement", "random");
+	fx_option("checkpoint", "7");
+	fx_option("scan_threads", "3");
+	fx_option("staging_age", "9");
+	fx_option("limit", "nvme:64K");
+	fx_option("limit", "nfs:80%");
+	fx_option("readonly", "nfs");
+	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_FULL);
+	ck_assert_int_eq(fx_config.placement, UCM_POLICY_RANDOM);
+	ck_assert_uint_eq(fx_config.checkpoint_s, 7);
+	ck_assert_uint_eq(fx_config.scan_threads, 3);
+	ck_assert_uint_eq(fx_config.staging_age_s, 9);
+	ck_assert_uint_eq(fx_config.tiers[0].limit, 65536);
+	ck_assert(!fx_config.tiers[0].limit_percent);
+	ck_assert(!fx_config.tiers[0].readonly);
+	ck_assert_uint_eq(fx_config.tiers[1].limit, 80);
+	ck_assert(fx_config.tiers[1].limit_percent);
+	ck_assert(fx_config.tiers[1].readonly);
+}
+END_TEST
+
+/* ---- YAML ---- */
+
+static int set_here(void *arg, const char *key, const char *value,
+		    struct ucm_complaint *why)
+{
+	return ucm_config_set(arg, key, value, why);
+}
+
+static int read_yaml(const char *text)
+{
+	fx_put(fx_path("$/c.yaml"), text, strlen(text));
+	return ucm_config_read(&fx_config, fx_path("$/c.yaml"), set_here,
+			       &fx_config, &complaint);
+}
+
+START_TEST(a_file_says_what_options_say)
+{
+	ck_assert_int_eq(read_yaml("durability: data\n"
+				   "limit: nvme:1G\n"
+				   "tiers:\n"
+				   "  - name: nvme\n"
+				   "    directories: [/a, '/b c']\n"
+				   "  - directories:\n"
+				   "      - /n\n"
+				   "    limit: 80%\n"
+				   "    readonly: yes\n"
+				   "checkpoint: 5 # seconds\n"), 0);
+	ck_assert_uint_eq(fx_config.num_tiers, 2);
+	ck_assert_str_eq(fx_config.tiers[0].name, "nvme");
+	ck_assert_uint_eq(fx_config.tiers[0].limit, 1 << 30);
+	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b c");
+	ck_assert_str_eq(fx_config.tiers[1].name, "tier1");
+	ck_assert_uint_eq(fx_config.tiers[1].limit, 80);
+	ck_assert(fx_config.tiers[1].limit_percent);
+	ck_assert(fx_config.tiers[1].readonly);
+	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_DATA);
+	ck_assert_uint_eq(fx_config.checkpoint_s, 5);
+}
+END_TEST
+
+START_TEST(an_empty_file_says_nothing)
+{
+	ck_assert_int_eq(read_yaml(""), 0);
+	ck_assert_int_eq(read_yaml("# nothing\n"), 0);
+	ck_assert_uint_eq(fx_config.num_tiers, 0);
+}
+END_TEST
+
+static const struct {
+	const char *text, *says; /* file and line first */
+} wrong_files[] = {
+	{ "durability: none\ncheckpoint: x\n", "c.yaml:2: checkpoint 'x'" },
+	{ "a: 1\n", "c.yaml:1: unknown key 'a'" },
+	{ "- a\n", "c.yaml:1: not a map" },
+	{ "word\n", "c.yaml:1: not a map" },
+	{ "tiers: 7\n", "c.yaml:1: tiers is not a list" },
+	{ "tiers:\n  - 7\n", "c.yaml:2: a tier is not a map" },
+	{ "tiers:\n  - name: x\n    colour: red\n", "c.yaml:3: unknown key" },
+	{ "tiers:\n  - name: 'a b'\n", "c.yaml:2: tier name" },
+	{ "tiers:\n  - directories: /a\n", "c.yaml:2: directories is not" },
+	{ "tiers:\n  - directories: [[/a]]\n", "c.yaml:2: a directory is" },
+	{ "tiers:\n  - directories: ['']\n", "c.yaml:2: tier 'tier0'" },
+	{ "tiers:\n  - limit: [1]\n", "c.yaml:2: not a single value" },
+	{ "tiers:\n  - limit: lots\n", "c.yaml:2: limit 'lots'" },
+	{ "tiers:\n  - readonly: maybe\n", "c.yaml:2: readonly 'maybe'" },
+	{ "tiers:\n  - [a]: b\n", "c.yaml:2: a key is not a word" },
+	{ "[a]: b\n", "c.yaml:1: a key is not a word" },
+	{ "durability: [data]\n", "c.yaml:1: not a single value" },
+	{ "\n\na: [\n", "c.yaml:4" },
+	{ "a: b: c\n", "c.yaml:1" },
+	{ "\x01\n", "c.yaml:1" },
+	{ "a: *nobody\n", "c.yaml:1" },
+};
+
+START_TEST(a_wrong_file_is_named_with_its_line)
+{
+	ck_assert_int_eq(read_yaml(wrong_files[_i].text), -EINVAL);
+	ck_assert_msg(strstr(complaint.text, wrong_files[_i].says) != NULL,
+		      "%s", complaint.text);
+}
+END_TEST
+
+START_TEST(an_absent_file_is_named)
+{
+	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$/none"),
+					 set_here, &fx_config, &complaint),
+			 -ENOENT);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "/none: No such file"));
+	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$"), set_here,
+					 &fx_config, &complaint), -EINVAL);
+}
+END_TEST
+
+START_TEST(what_is_printed_can_be_read_back)
+{
+	char first[2048] = "", second[2048] = "";
+	FILE *out = fmemopen(first, sizeof(first), "w");
+
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   "n=/a'b,/c: d #e:/-f\"", &complaint),
+			 0);
+	ck_assert_uint_eq(fx_config.num_tiers, 3);
+	fx_option("limit", "n:12345");
+	fx_option("limit", "tier1:80%");
+	fx_option("readonly", "tier2");
+	fx_option("durability", "full");
+	fx_option("placement", "random");
+	ucm_config_print(&fx_config, out);
+	fclose(out);
+
+	ucm_config_fini(&fx_config);
+	ucm_config_init(&fx_config);
+	ck_assert_msg(!read_yaml(first), "%s", complaint.text);
+	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a'b");
+	out = fmemopen(second, sizeof(second), "w");
+	ucm_config_print(&fx_config, out);
+	fclose(out);
+	ck_assert_str_eq(second, first);
+}
+END_TEST
+
+/* Found by the fuzzer: "name: -" is a list to YAML. */
+START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
+{
+	char text[2048] = "";
+	FILE *out = fmemopen(text, sizeof(text), "w");
+
+	ck_assert_int_eq(ucm_config_source(&fx_config, "-=/a:.=/b:1=/c",
+					   &complaint), 0);
+	ucm_config_print(&fx_config, out);
+	fclose(out);
+	ucm_config_fini(&fx_config);
+	ucm_config_init(&fx_config);
+	ck_assert_msg(!read_yaml(text), "%s", complaint.text);
+	ck_assert_str_eq(fx_config.tiers[0].name, "-");
+	ck_assert_str_eq(fx_config.tiers[2].name, "1");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("config");
+	TCase *tests = tcase_create("config");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, a_source_is_tiers_of_directories);
+	tcase_add_test(tests, a_tier_may_have_a_name);
+	tcase_add_test(tests, a_path_may_have_an_equals_sign);
+	tcase_add_loop_test(tests, a_wrong_source_is_named, 0,
+			    NUM_ROWS(wrong_sources));
+	tcase_add_test(tests, source_none_leaves_the_tiers_of_a_file);
+	tcase_add_test(tests, tiers_must_be_there_and_differ_in_name);
+	tcase_add_loop_test(tests, a_setting_is_taken_or_named, 0,
+			    NUM_ROWS(settings));
+	tcase_add_test(tests, settings_change_what_they_are_called);
+	tcase_add_test(tests, a_file_says_what_options_say);
+	tcase_add_test(tests, an_empty_file_says_nothing);
+	tcase_add_loop_test(tests, a_wrong_file_is_named_with_its_line, 0,
+			    NUM_ROWS(wrong_files));
+	tcase_add_test(tests, an_absent_file_is_named);
+	tcase_add_test(tests, what_is_printed_can_be_read_back);
+	tcase_add_test(tests,
+		       odd_tier_names_are_printed_so_that_they_can_be_read);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

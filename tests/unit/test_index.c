@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_index.c - entries, references, listing, growth and many threads. */
+#include <config.h>
+
+#include "fs/index.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "tests/unit/unit.h"
+
+#define MANY 100000u
+
+static struct ucm_index *ix;
+
+static void setup(void)
+{
+	ck_assert_int_eq(ucm_index_new(&ix), 0);
+}
+
+static void teardown(void)
+{
+	ucm_index_free(ix);
+}
+
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+static struct ucm_entry entry_of(unsigned number, uint16_t space)
+{
+	uint64_t words[2] = { mix(number), mix(number + 1000003) };
+	struct ucm_entry entry = { .size = 4096 + number, .space = space,
+				   .dir = 3, .blocks = 8 };
+
+	memcpy(entry.id.bytes, words, sizeof(words));
+	return entry;
+}
+
+static struct ucm_key key_of(const struct ucm_entry *entry)
+{
+	return (struct ucm_key){ .id = entry->id, .space = entry->space };
+}
+
+START_TEST(what_was_added_is_found_by_name_and_by_reference)
+{
+	struct ucm_entry entry = entry_of(1, 0), out = { 0 };
+	struct ucm_key key = key_of(&entry);
+	ucm_ref ref = 0, found = 0;
+
+	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_uint_ne(ref, 0);
+	ck_assert_uint_lt(ref, UINT64_C(1) << 60);
+	ck_assert(ucm_index_find(ix, &key, &out, &found));
+	ck_assert_uint_eq(found, ref);
+	ck_assert_uint_eq(out.size, entry.size);
+	ck_assert_uint_eq(out.dir, 3);
+	ck_assert(ucm_index_get(ix, ref, &out));
+	ck_assert_mem_eq(&out.id, &entry.id, sizeof(out.id));
+}
+END_TEST
+
+START_TEST(a_second_add_tells_of_the_first)
+{
+	struct ucm_entry entry = entry_of(1, 0), out;
+	ucm_ref ref, second = 0;
+
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	entry.dir = 9;
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &second), -EEXIST);
+	ck_assert_uint_eq(second, ref);
+	ck_assert(ucm_index_get(ix, ref, &out));
+	ck_assert_uint_eq(out.dir, 3);
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), -EEXIST);
+}
+END_TEST
+
+START_TEST(one_id_in_two_spaces_is_two_blocks)
+{
+	struct ucm_entry a = entry_of(1, 0), b = entry_of(1, 1), out;
+	struct ucm_key key = key_of(&b);
+	ucm_ref ref_a, ref_b;
+
+	ck_assert_int_eq(ucm_index_add(ix, &a, &ref_a), 0);
+	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
+	ck_assert_int_eq(ucm_index_add(ix, &b, &ref_b), 0);
+	ck_assert_uint_ne(ref_a, ref_b);
+	ck_assert(ucm_index_remove(ix, ref_a, &out));
+	ck_assert_uint_eq(out.space, 0);
+	ck_assert(ucm_index_find(ix, &key, NULL, NULL));
+}
+END_TEST
+
+START_TEST(a_reference_dies_with_its_entry_and_stays_dead)
+{
+	struct ucm_entry entry = entry_of(1, 0), out;
+	ucm_ref old[50], ref;
+
+	for (unsigned i = 0; i < NUM_ROWS(old); i++) {
+		ck_assert_int_eq(ucm_index_add(ix, &entry, &old[i]), 0);
+		for (unsigned j = 0; j < i; j++) {
+			/* the slot is the same, the reference is not */
+			ck_assert_uint_ne(old[j], old[i]);
+			ck_assert(!ucm_index_get(ix, old[j], &out));
+			ck_assert(!ucm_index_remove(ix, old[j], NULL));
+		}
+		ck_assert(ucm_index_get(ix, old[i], &out));
+		ck_assert(ucm_index_remove(ix, old[i], NULL));
+		ck_assert(!ucm_index_get(ix, old[i], &out));
+		ck_assert(!ucm_index_remove(ix, old[i], NULL));
+	}
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert_uint_eq(ref & ((1u << 28) - 1),
+			  old[0] & ((1u << 28) - 1)); /* reused indeed */
+}
+END_TEST
+
+START_TEST(references_that_never_were_are_refused)
+{
+	static const ucm_ref wild[] = { 0, 1, UINT64_MAX, UINT64_C(1) << 36,
+					UINT64_C(0xfffffffffffff) };
+	struct ucm_entry out;
+
+	for (size_t i = 0; i < NUM_ROWS(wild); i++) {
+		ck_assert(!ucm_index_get(ix, wild[i], &out));
+		ck_assert(!ucm_index_remove(ix, wild[i], NULL));
+		ck_assert(!ucm_index_edit(ix, wild[i], NULL, NULL));
+	}
+}
+END_TEST
+
+static void set_uses(struct ucm_entry *entry, void *arg)
+{
+	entry->uses = *(uint32_t *)arg;
+}
+
+START_TEST(edits_are_seen)
+{
+	struct ucm_entry entry = entry_of(1, 0), out;
+	uint32_t uses = 77;
+	ucm_ref ref;
+
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert(ucm_index_edit(ix, ref, set_uses, &uses));
+	ck_assert(ucm_index_get(ix, ref, &out));
+	ck_assert_uint_eq(out.uses, 77);
+	ck_assert(ucm_index_remove(ix, ref, NULL));
+	ck_assert(!ucm_index_edit(ix, ref, set_uses, &uses));
+}
+END_TEST
+
+static unsigned count_bucket(uint16_t space, unsigned bucket)
+{
+	struct ucm_entry entry;
+	uint32_t cursor = 0;
+	unsigned num = 0;
+	ucm_ref ref;
+
+	while (ucm_index_next(ix, space, bucket, &cursor, &entry, &ref)) {
+		struct ucm_entry out;
+
+		ck_assert_uint_eq(entry.space, space);
+		ck_assert_uint_eq(entry.id.bytes[0], bucket);
+		ck_assert(ucm_index_get(ix, ref, &out));
+		ck_assert_mem_eq(&out.id, &entry.id, sizeof(out.id));
+		num++;
+	}
+	return num;
+}
+
+START_TEST(a_listing_has_each_entry_of_its_bucket_once)
+{
+	unsigned want[256] = { 0 }, total = 0;
+
+	for (unsigned i = 0; i < 5000; i++) {
+		struct ucm_entry entry = entry_of(i, i % 3 == 0);
+
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		want[entry.id.bytes[0]] += i % 3 != 0;
+	}
+	for (unsigned bucket = 0; bucket < 256; bucket++) {
+		ck_assert_uint_eq(count_bucket(0, bucket), want[bucket]);
+		total += count_bucket(1, bucket);
+	}
+	ck_assert_uint_eq(total, 1667);
+	ck_assert_uint_eq(count_bucket(2, 0), 0);
+}
+END_TEST
+
+/* "rm *" lists and removes at once. */
+START_TEST(a_listing_goes_on_over_removed_entries)
+{
+	struct ucm_entry entry;
+	unsigned removed = 0;
+	ucm_ref ref;
+
+	for (unsigned i = 0; i < 5000; i++) {
+		entry = entry_of(i, 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	}
+	for (unsigned bucket = 0; bucket < 256; bucket++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_next(ix, 0, bucket, &cursor, &entry, &ref))
+			removed += ucm_index_remove(ix, ref, NULL);
+	}
+	ck_assert_uint_eq(removed, 5000);
+	for (unsigned bucket = 0; bucket < 256; bucket++)
+		ck_assert_uint_eq(count_bucket(0, bucket), 0);
+}
+END_TEST
+
+START_TEST(a_hundred_thousand_blocks_take_80_bytes_each_at_most)
+{
+	struct ucm_entry out;
+
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	}
+	ck_assert_uint_le(ucm_index_memory(ix), 80 * (uint64_t)MANY);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+		struct ucm_key key = key_of(&entry);
+
+		ck_assert(ucm_index_find(ix, &key, &out, NULL));
+		ck_assert_uint_eq(out.size, 4096 + i);
+	}
+}
+END_TEST
+
+START_TEST(memory_is_used_again)
+{
+	uint64_t before;
+	ucm_ref ref;
+
+	for (int round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < 20000; i++) {
+			struct ucm_entry entry = entry_of(i, 0);
+
+			ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+		}
+		if (round == 0)
+			before = ucm_index_memory(ix);
+		ck_assert_uint_eq(ucm_index_memory(ix), before);
+		for (unsigned i = 0; i < 20000; i++) {
+			struct ucm_entry entry = entry_of(i, 0);
+			struct ucm_key key = key_of(&entry);
+
+			ck_assert(ucm_index_find(ix, &key, NULL, &ref));
+			ck_assert(ucm_index_remove(ix, ref, NULL));
+		}
+	}
+}
+END_TEST
+
+/* Counted names, as a test bench makes them: all in one bucket, all alike. */
+START_TEST(names_that_are_no_hashes_are_found_too)
+{
+	for (unsigned i = 0; i < 20000; i++) {
+		struct ucm_entry entry = { .space = 0 };
+
+		memcpy(entry.id.bytes + 12, &i, sizeof(i));
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	}
+	ck_assert_uint_eq(count_bucket(0, 0), 20000);
+}
+END_TEST
+
+#define THREADS 4
+#define ROUNDS 20000
+#define NAMES 512 /* shared by all threads */
+
+static _Atomic uint64_t adds, removes;
+
+static void *hammer(void *arg)
+{
+	uint64_t seed = (uint64_t)(uintptr_t)arg;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct ucm_entry entry, out;
+		struct ucm_key key;
+		uint32_t uses = i, cursor = 0;
+		ucm_ref ref;
+
+		seed = mix(seed);
+		entry = entry_of((unsigned)(seed % NAMES), 0);
+		key = key_of(&entry);
+		switch (seed >> 32 & 3) {
+		case 0:
+			adds += ucm_index_add(ix, &entry, NULL) == 0;
+			break;
+		case 1:
+			if (ucm_index_find(ix, &key, &out, &ref))
+				removes += ucm_index_remove(ix, ref, NULL);
+			break;
+		case 2:
+			if (ucm_index_find(ix, &key, &out, &ref)) {
+				if (out.size != entry.size)
+					return "wrong entry found";
+				if (ucm_index_edit(ix, ref, set_uses, &uses) &&
+				    ucm_index_get(ix, ref, &out) &&
+				    memcmp(&out.id, &entry.id, sizeof(out.id)))
+					return "reference led elsewhere";
+			}
+			break;
+		default:
+			while (ucm_index_next(ix, 0, entry.id.bytes[0],
+					      &cursor, &out, NULL)) {
+				if (out.id.bytes[0] != entry.id.bytes[0])
+					return "entry of another bucket";
+			}
+			break;
+		}
+	}
+	return NULL;
+}
+
+START_TEST(threads_agree_on_who_added_and_who_removed)
+{
+	pthread_t threads[THREADS];
+	uint64_t left = 0;
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, hammer,
+						(void *)(i + 1)), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *wrong;
+
+		pthread_join(threads[i], &wrong);
+		ck_assert_msg(!wrong, "%s", (char *)wrong);
+	}
+	for (unsigned bucket = 0; bucket < 256; bucket++)
+		left += count_bucket(0, bucket);
+	ck_assert_uint_eq(adds - removes, left);
+	ck_assert_uint_gt(removes, 1000);
+}
+END_TEST
+
+START_TEST(freeing_no_index_is_harmless)
+{
+	ucm_index_free(NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("index");
+	TCase *tests = tcase_create("index");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, what_was_added_is_found_by_name_and_by_reference);
+	tcase_add_test(tests, a_second_add_tells_of_the_first);
+	tcase_add_test(tests, one_id_in_two_spaces_is_two_blocks);
+	tcase_add_test(tests, a_reference_dies_with_its_entry_and_stays_dead);
+	tcase_add_test(tests, references_that_never_were_are_refused);
+	tcase_add_test(tests, edits_are_seen);
+	tcase_add_test(tests, a_listing_has_each_entry_of_its_bucket_once);
+	tcase_add_test(tests, a_listing_goes_on_over_removed_entries);
+	tcase_add_test(tests,
+		       a_hundred_thousand_blocks_take_80_bytes_each_at_most);
+	tcase_add_test(tests, memory_is_used_again);
+	tcase_add_test(tests, names_that_are_no_hashes_are_found_too);
+	tcase_add_test(tests, threads_agree_on_who_added_and_who_removed);
+	tcase_add_test(tests, freeing_no_index_is_harmless);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

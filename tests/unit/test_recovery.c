@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_recovery.c - the state file, and what a store does after a crash. A
+ * crash is a child that commits and leaves by _exit: its directories stay
+ * marked as in use. What a power cut would have done to the files is done by
+ * hand afterwards.
+ */
+#include <config.h>
+
+#include "fs/recovery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/store_fixture.h"
+
+/* ---- the state file alone ---- */
+
+static struct ucm_recovery recovery;
+static int ctl;
+
+static int read_state(void)
+{
+	close(ctl);
+	ctl = open(fx_path("$"), O_RDONLY | O_DIRECTORY);
+	ck_assert_int_ge(ctl, 0);
+	return ucm_recovery_read(&recovery, ctl, "x");
+}
+
+static void put_state(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+static void put_state(const char *format, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	fx_put(fx_path("$/state"), text, strlen(text));
+}
+
+static struct stat changed_at(int64_t ns)
+{
+	return (struct stat){ .st_ctim = { .tv_sec = ns / 1000000000,
+					   .tv_nsec = ns % 1000000000 } };
+}
+
+START_TEST(a_directory_without_a_state_is_clean)
+{
+	struct stat st = changed_at(INT64_C(4000000000000000000));
+
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.unclean);
+	ck_assert(!ucm_recovery_doubts(&recovery, &st));
+}
+END_TEST
+
+START_TEST(in_use_is_unclean_until_the_end)
+{
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.unclean);
+	ck_assert(!recovery.other_boot);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_end(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.unclean);
+}
+END_TEST
+
+START_TEST(files_changed_after_the_checkpoint_are_in_doubt)
+{
+	const int64_t second = 1000000000, checkpoint = 1000 * second;
+	static const struct {
+		int64_t seconds;
+		bool doubt;
+	} rows[] = {
+		{ -1000, false }, { -3, false }, { -2, false },
+		{ -1, true }, { 0, true }, { 1, true }, { 1000, true },
+	};
+
+	put_state("clean=0\ncheckpoint=%" PRId64 "\nboot=b\n", checkpoint);
+	ck_assert_int_eq(read_state(), 0);
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		struct stat st =
+			changed_at(checkpoint + rows[i].seconds * second);
+
+		ck_assert_int_eq(ucm_recovery_doubts(&recovery, &st),
+				 rows[i].doubt);
+	}
+}
+END_TEST
+
+START_TEST(another_boot_is_told_until_doubts_are_settled)
+{
+	put_state("clean=0\ncheckpoint=5\nboot=another\n");
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.other_boot);
+	/* a second crash before that must not forget the first */
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.unclean);
+	ck_assert(recovery.other_boot);
+	ck_assert_int_eq(recovery.checkpoint_ns, 5);
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.other_boot);
+	ck_assert_int_gt(recovery.checkpoint_ns, 5);
+}
+END_TEST
+
+static const char *const wrong_states[] = {
+	"", "clean=1", "clean=x\ncheckpoint=1\nboot=b\n", "\xff\xff\xff\xff",
+	"clean=1\ncheckpoint=1\nboot=\n",
+};
+
+START_TEST(a_state_that_says_nothing_is_an_error)
+{
+	put_state("%s", wrong_states[_i]);
+	ck_assert_int_eq(read_state(), -EINVAL);
+	ck_assert(fx_logged("state cannot be read"));
+}
+END_TEST
+
+START_TEST(a_state_that_is_too_long_is_an_error)
+{
+	char text[4096];
+
+	memset(text, 'x', sizeof(text));
+	fx_put(fx_path("$/state"), text, sizeof(text));
+	ck_assert_int_eq(read_state(), -EFBIG);
+}
+END_TEST
+
+/* The kernel tells of lost writes once: the syncfs after a failed one says
+ * that all is well, and it is not. */
+START_TEST(after_a_failed_syncfs_nothing_is_called_safe)
+{
+	int64_t before;
+
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	before = recovery.checkpoint_ns;
+	fx_fail("syncfs", 1, -EIO, true);
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), -EIO);
+	ck_assert_int_lt(ucm_recovery_checkpoint(&recovery, ctl), 0);
+	ck_assert_int_lt(ucm_recovery_end(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.unclean);
+	ck_assert_int_eq(recovery.checkpoint_ns, before);
+}
+END_TEST
+
+START_TEST(a_state_that_cannot_be_written_is_told)
+{
+	static const char *const calls[] = { "open", "utimens", "write",
+					     "fsync", "rename" };
+
+	ck_assert_int_eq(read_state(), 0);
+	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
+		fx_fail(calls[i], 1, -EIO, true);
+		ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), -EIO);
+	}
+	fx_fail("fsync", 2, -EIO, true); /* of the folder */
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), -EIO);
+	fx_fail("fsync", 2, -EINVAL, true);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+}
+END_TEST
+
+/* ---- a store after a crash ---- */
+
+#define STATE "$/a/.ucmfs/state"
+#define QUARANTINE "$/a/.ucmfs/quarantine"
+
+static struct fx_file files[4];
+static struct fx_file *const good = &files[0], *const torn = &files[1];
+static struct fx_file *const raw = &files[2], *const packed = &files[3];
+
+static void commit_and_die(void *arg)
+{
+	(void)arg;
+	fx_store("$/a");
+	for (size_t i = 0; i < NUM_ROWS(files); i++)
+		ck_assert_int_eq(fx_commit(&files[i]), 0);
+	fx_set = NULL; /* nobody closes it */
+}
+
+static void crash(void)
+{
+	fx_block(good, 1, FX_PAGED);
+	fx_block(torn, 2, FX_PAGED);
+	fx_block(raw, 3, FX_PAGED_RAW);
+	fx_block(packed, 4, FX_PACKED_RAW);
+	packed->block.geometry = fx_geometry;
+	fx_in_child(commit_and_die, NULL);
+	fx_configure("$/a");
+}
+
+static void tear(const struct fx_file *file)
+{
+	char zeros[256] = { 0 };
+	int fd = open(fx_path("$/a/blocks/%s", fx_name(file)), O_WRONLY);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, zeros, sizeof(zeros), 4096), 256);
+	close(fd);
+}
+
+static void edit_state(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+static void edit_state(const char *format, ...)
+{
+	char text[256];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	fx_put(fx_path(STATE), text, strlen(text));
+}
+
+static bool state_says(const char *text)
+{
+	char state[256];
+
+	fx_read(fx_path(STATE), state, sizeof(state));
+	return strstr(state, text) != NULL;
+}
+
+static void my_boot(char boot[64])
+{
+	fx_read("/proc/sys/kernel/random/boot_id", boot, 64);
+	boot[strcspn(boot, "\n")] = '\0';
+}
+
+START_TEST(after_a_clean_close_nothing_is_in_doubt)
+{
+	fx_block(good, 1, FX_PAGED);
+	fx_store("$/a");
+	ck_assert_int_eq(fx_commit(good), 0);
+	ck_assert(state_says("clean=0"));
+	fx_close();
+	ck_assert(state_says("clean=1"));
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
+	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
+	fx_serves(good);
+}
+END_TEST
+
+START_TEST(after_a_crash_torn_blocks_go_and_good_ones_stay)
+{
+	crash();
+	tear(torn);
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(good);
+	fx_serves(raw); /* same boot: the page cache has it */
+	fx_serves(packed);
+	fx_misses(torn);
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 3);
+	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert(fx_logged("plane checksum differs (layer 0 K)"));
+	ck_assert_uint_eq(fx_losses, 1);
+	fx_close();
+	ck_assert(state_says("clean=1"));
+}
+END_TEST
+
+START_TEST(a_block_in_doubt_is_checked_before_it_is_served)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	crash();
+	tear(torn);
+	fx_open(); /* no thread has looked at anything */
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &good->key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.flags & UCM_ENTRY_DOUBT, 0);
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
+	fx_misses(torn);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(blocks_older_than_the_checkpoint_are_not_read_again)
+{
+	char boot[64];
+
+	crash();
+	my_boot(boot);
+	edit_state("clean=0\ncheckpoint=%" PRId64 "\nboot=%s\n",
+		   ((int64_t)time(NULL) + 100) * 1000000000, boot);
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
+	fx_serves(good);
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
+}
+END_TEST
+
+START_TEST(after_another_boot_only_checksums_vouch)
+{
+	crash();
+	edit_state("clean=0\ncheckpoint=0\nboot=another\n");
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(good);
+	fx_serves(torn); /* it has not been torn here */
+	fx_misses(raw);
+	fx_misses(packed);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 2);
+	ck_assert(fx_logged("no checksum"));
+}
+END_TEST
+
+START_TEST(a_page_of_zeros_where_a_header_was_is_set_aside)
+{
+	char zeros[8192] = { 0 };
+
+	crash();
+	fx_put(fx_path("$/a/blocks/%s", fx_name(torn)), zeros, sizeof(zeros));
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	fx_misses(torn);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(doubts_that_could_not_be_settled_stay)
+{
+	char before[256], after[256];
+
+	crash();
+	fx_read(fx_path(STATE), before, sizeof(before));
+	/* the scan opens it, whoever wants to check it cannot */
+	fx_fail_on("open", strrchr(fx_name(good), '/'), 2, -EIO, false);
+	fx_open();
+	fx_start();
+	fx_close();
+	fx_fail(NULL, 0, 0, false);
+	fx_read(fx_path(STATE), after, sizeof(after));
+	ck_assert_str_eq(after, before);
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(good);
+	fx_close();
+	ck_assert(state_says("clean=1"));
+}
+END_TEST
+
+START_TEST(a_store_that_was_only_opened_changes_no_state)
+{
+	char before[256], after[256];
+
+	crash();
+	fx_read(fx_path(STATE), before, sizeof(before));
+	fx_open();
+	fx_close();
+	fx_read(fx_path(STATE), after, sizeof(after));
+	ck_assert_str_eq(after, before);
+}
+END_TEST
+
+/* The file of a block in doubt is removed by hand. */
+START_TEST(a_doubt_about_a_vanished_file_is_settled)
+{
+	crash();
+	fx_open(); /* indexes what it needs to know the geometry */
+	for (size_t i = 0; i < NUM_ROWS(files); i++)
+		fx_find(&files[i]);
+	fx_close();
+
+	fx_open();
+	for (size_t i = 0; i < NUM_ROWS(files); i++)
+		ck_assert_int_eq(ucm_tierset_examine(
+			fx_set, fx_set->names.spaces[0], &files[i].key.id, 0),
+			1);
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 4);
+	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
+	fx_misses(good);
+	ck_assert_uint_eq(fx_set->stats.vanished, 1);
+	fx_start_only();
+	fx_wait_settled();
+	fx_close();
+	ck_assert(state_says("clean=1"));
+}
+END_TEST
+
+/* A new copy must not be dropped in favour of one that may be torn. */
+START_TEST(a_commit_replaces_a_torn_block_in_doubt)
+{
+	crash();
+	tear(torn);
+	fx_open();
+	ck_assert_int_eq(ucm_tierset_examine(fx_set, fx_set->names.spaces[0],
+					     &torn->key.id, 0), 1);
+	ck_assert_int_eq(fx_commit(torn), 0);
+	fx_serves(torn);
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(torn);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(a_commit_replaces_a_torn_block_that_is_not_indexed_yet)
+{
+	crash();
+	tear(torn);
+	fx_open();
+	ck_assert_int_eq(fx_commit(torn), 0);
+	fx_serves(torn);
+	fx_start_only();
+	fx_wait_settled();
+	fx_serves(torn);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("recovery");
+	TCase *tests = tcase_create("recovery");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, a_directory_without_a_state_is_clean);
+	tcase_add_test(tests, in_use_is_unclean_until_the_end);
+	tcase_add_test(tests, files_changed_after_the_checkpoint_are_in_doubt);
+	tcase_add_test(tests, another_boot_is_told_until_doubts_are_settled);
+	tcase_add_loop_test(tests, a_state_that_says_nothing_is_an_error, 0,
+			    NUM_ROWS(wrong_states));
+	tcase_add_test(tests, a_state_that_is_too_long_is_an_error);
+	tcase_add_test(tests, after_a_failed_syncfs_nothing_is_called_safe);
+	tcase_add_test(tests, a_state_that_cannot_be_written_is_told);
+	tcase_add_test(tests, after_a_clean_close_nothing_is_in_doubt);
+	tcase_add_test(tests, after_a_crash_torn_blocks_go_and_good_ones_stay);
+	tcase_add_test(tests, a_block_in_doubt_is_checked_before_it_is_served);
+	tcase_add_test(tests,
+		       blocks_older_than_the_checkpoint_are_not_read_again);
+	tcase_add_test(tests, after_another_boot_only_checksums_vouch);
+	tcase_add_test(tests, a_page_of_zeros_where_a_header_was_is_set_aside);
+	tcase_add_test(tests, doubts_that_could_not_be_settled_stay);
+	tcase_add_test(tests, a_store_that_was_only_opened_changes_no_state);
+	tcase_add_test(tests, a_doubt_about_a_vanished_file_is_settled);
+	tcase_add_test(tests, a_commit_replaces_a_torn_block_in_doubt);
+	tcase_add_test(tests,
+		       a_commit_replaces_a_torn_block_that_is_not_indexed_yet);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

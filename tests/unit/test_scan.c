@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_scan.c - what lies in the directories, and what of it is served. */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/store_fixture.h"
+
+#define QUARANTINE "$/a/.ucmfs/quarantine"
+
+static struct fx_file good, file;
+
+/* A block whose bucket is in [from, to): the scan goes in that order. */
+static void block_in(struct fx_file *out, unsigned from, unsigned to,
+		     const struct ucm_geometry *geometry)
+{
+	for (unsigned n = 0;; n++) {
+		fx_block_of(out, n, FX_PAGED, geometry);
+		if (out->key.id.bytes[0] >= from && out->key.id.bytes[0] < to)
+			return;
+	}
+}
+
+/* A good block early, so that the geometry is known, and room for a bad one. */
+static const char *prepare(void)
+{
+	fx_configure("$/a");
+	block_in(&good, 0, 64, &fx_geometry);
+	fx_plant("$/a", "blocks", &good);
+	block_in(&file, 128, 256, &fx_geometry);
+	fx_mkdirs(fx_path("$/a/blocks/%.2s", fx_name(&file)));
+	return fx_path("$/a/blocks/%s", fx_name(&file));
+}
+
+static void scan(void)
+{
+	fx_open();
+	fx_start();
+	fx_serves(&good);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+}
+
+START_TEST(blocks_of_every_kind_are_found)
+{
+	struct fx_file files[5];
+
+	fx_configure("$/a:$/b,$/c");
+	for (unsigned i = 0; i < 5; i++) {
+		static const char *const dirs[] = { "$/a", "$/b", "$/c" };
+
+		fx_block(&files[i], i, (enum fx_kind)i);
+		fx_plant(dirs[i % 3], "blocks", &files[i]);
+	}
+	fx_open();
+	fx_start();
+	for (unsigned i = 0; i < 5; i++)
+		fx_serves(&files[i]);
+	ck_assert(fx_logged("5 blocks found"));
+	ck_assert_uint_eq(fx_set->stats.strays, 0);
+}
+END_TEST
+
+static const struct {
+	const char *what;
+	size_t len;
+} torn[] = {
+	{ "empty", 0 }, { "short", 10 }, { "header only", 64 },
+	{ "page", 4096 }, { "torn", 8191 }, { "long", 8193 },
+};
+
+START_TEST(torn_files_are_set_aside_and_counted)
+{
+	const char *path = prepare();
+
+	fx_put(path, file.bytes, torn[_i].len);
+	scan();
+	fx_misses(&file);
+	ck_assert(!fx_exists(path));
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
+	ck_assert_uint_eq(fx_set->stats.strays, 0);
+}
+END_TEST
+
+START_TEST(what_is_no_block_is_left_alone_and_counted)
+{
+	static const char *const names[] = {
+		"README", ".hidden", "x.bin",
+		"3F9A101112131415161718191A1B1CE1.bin",
+	};
+	unsigned before;
+
+	prepare();
+	for (size_t i = 0; i < NUM_ROWS(names); i++)
+		fx_put(fx_path("$/a/blocks/3f/%s", names[i]), good.bytes,
+		       good.len);
+	/* a good block, in another bucket than its own */
+	fx_put(fx_path("$/a/blocks/3f/%s", strchr(fx_name(&file), '/') + 1),
+	       file.bytes, file.len);
+	before = fx_count(fx_path("$/a/blocks/3f"));
+	scan();
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_set->stats.strays, 5);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks/3f")), before);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
+}
+END_TEST
+
+START_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone)
+{
+	const char *path = prepare();
+
+	switch (_i) {
+	case 0: ck_assert_int_eq(symlink("/etc/passwd", path), 0); break;
+	case 1: ck_assert_int_eq(mkfifo(path, 0644), 0); break;
+	case 2: ck_assert_int_eq(mkdir(path, 0755), 0); break;
+	case 3: ck_assert_int_eq(symlink(fx_path("$/a/blocks/%s",
+						 fx_name(&good)), path), 0);
+		break;
+	}
+	scan();
+	fx_misses(&file);
+	ck_assert(fx_exists(path));
+	ck_assert_uint_eq(fx_set->stats.strays, 1);
+}
+END_TEST
+
+START_TEST(a_block_under_another_name_is_left_alone)
+{
+	const char *path = prepare();
+
+	fx_put(path, good.bytes, good.len);
+	scan();
+	fx_misses(&file);
+	ck_assert(fx_exists(path));
+	ck_assert_uint_eq(fx_set->stats.strays, 1);
+	ck_assert(fx_logged("not the file's name"));
+}
+END_TEST
+
+START_TEST(a_foreign_file_of_a_blocks_size_is_left_alone)
+{
+	const char *path = prepare();
+
+	memset(file.bytes, 'x', file.len);
+	fx_put(path, file.bytes, file.len);
+	scan();
+	fx_misses(&file);
+	ck_assert(fx_exists(path));
+	ck_assert_uint_eq(fx_set->stats.strays, 1);
+}
+END_TEST
+
+START_TEST(a_block_of_another_geometry_is_left_alone)
+{
+	struct ucm_geometry g = fx_geometry;
+	const char *path;
+
+	prepare();
+	g.num_layers = 3;
+	block_in(&file, 128, 256, &g);
+	fx_plant("$/a", "blocks", &file);
+	path = fx_path("$/a/blocks/%s", fx_name(&file));
+	scan();
+	fx_misses(&file);
+	ck_assert(fx_exists(path));
+	ck_assert_uint_eq(fx_set->stats.misfits, 1);
+	ck_assert_uint_eq(fx_set->stats.quarantined, 0);
+}
+END_TEST
+
+START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
+{
+	fx_configure("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/elsewhere", "blocks", &file);
+	fx_mkdirs(fx_path("$/a/blocks"));
+	ck_assert_int_eq(symlink(fx_path("$/elsewhere/blocks/%.2s",
+					 fx_name(&file)),
+				 fx_path("$/a/blocks/%.2s", fx_name(&file))),
+			 0);
+	fx_open();
+	fx_start_only();
+	fx_misses(&file);
+	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+}
+END_TEST
+
+START_TEST(names_are_probed_for_before_the_scan)
+{
+	prepare();
+	fx_plant("$/a", "blocks", &file);
+	fx_open(); /* knows the geometry, from good's bucket */
+	ck_assert_uint_eq(fx_set->stats.probes, 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->stats.probes, 1);
+	fx_serves(&file); /* from the index now */
+	ck_assert_uint_eq(fx_set->stats.probes, 1);
+	file.key.id.bytes[15] ^= 1;
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_set->stats.probes, 2);
+	fx_start();
+	fx_misses(&file); /* the index is the truth now */
+	ck_assert_uint_eq(fx_set->stats.probes, 2);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
+}
+END_TEST
+
+START_TEST(a_listing_before_the_scan_scans_its_bucket)
+{
+	struct ucm_entry entry;
+	uint32_t cursor = 0;
+	unsigned bucket;
+
+	prepare();
+	fx_plant("$/a", "blocks", &file);
+	fx_open();
+	bucket = file.key.id.bytes[0];
+	ck_assert(!ucm_index_next(fx_set->index, 0, bucket, &cursor, &entry,
+				  NULL));
+	ucm_tierset_fill_bucket(fx_set, fx_set->names.spaces[0], bucket);
+	cursor = 0;
+	ck_assert(ucm_index_next(fx_set->index, 0, bucket, &cursor, &entry,
+				 NULL));
+	ck_assert_mem_eq(&entry.id, &file.key.id, sizeof(entry.id));
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
+}
+END_TEST
+
+START_TEST(a_bucket_that_could_not_be_read_is_probed)
+{
+	prepare();
+	fx_plant("$/a", "blocks", &file);
+	fx_open();
+	fx_fail_on("list", fx_path("blocks/%.2s", fx_name(&file)), 1, -EIO,
+		   false);
+	fx_start_only();
+	fx_serves(&good);
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->scanned), 0);
+}
+END_TEST
+
+/* A read error says nothing about the bytes: nothing is moved aside. */
+START_TEST(a_block_that_cannot_be_read_stays_where_it_is)
+{
+	const char *path = prepare();
+
+	fx_plant("$/a", "blocks", &file);
+	fx_open();
+	fx_fail("read", 1, -EIO, false);
+	fx_misses(&file);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert(fx_exists(path));
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_copy_in_another_tier_is_noted)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/a", "blocks", &file);
+	fx_plant("$/b", "blocks", &file);
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_ne(entry.flags & UCM_ENTRY_DUPLICATE, 0);
+}
+END_TEST
+
+START_TEST(spaces_on_any_directory_are_found_and_scanned)
+{
+	struct ucm_space *space;
+
+	fx_configure("$/a:$/b");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/b", "spaces/llama", &file);
+	fx_mkdirs(fx_path("$/a/spaces/empty"));
+	fx_mkdirs(fx_path("$/a/spaces/.hidden"));
+	fx_put(fx_path("$/a/spaces/file"), "", 0);
+	fx_open();
+	fx_start();
+	ck_assert_ptr_nonnull(ucm_namespace_find(&fx_set->names, "empty"));
+	ck_assert_ptr_null(ucm_namespace_find(&fx_set->names, ".hidden"));
+	ck_assert_ptr_null(ucm_namespace_find(&fx_set->names, "file"));
+	space = ucm_namespace_find(&fx_set->names, "llama");
+	ck_assert_ptr_nonnull(space);
+	fx_misses(&file); /* not in the default space */
+	file.key.space = space->number;
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&space->blocks), 1);
+}
+END_TEST
+
+START_TEST(many_blocks_in_many_threads_are_all_found_once)
+{
+	fx_configure("$/a,$/b");
+	fx_option("scan_threads", "8");
+	for (unsigned i = 0; i < 500; i++) {
+		fx_block(&file, i, FX_PACKED);
+		fx_plant(i % 2 ? "$/a" : "$/b", "blocks", &file);
+	}
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 500);
+	for (unsigned i = 0; i < 500; i++) {
+		fx_block(&file, i, FX_PACKED);
+		must(fx_find(&file) == 0);
+	}
+}
+END_TEST
+
+START_TEST(a_scan_can_be_stopped_in_the_middle)
+{
+	fx_configure("$/a");
+	for (unsigned i = 0; i < 300; i++) {
+		fx_block(&file, i, FX_PACKED);
+		fx_plant("$/a", "blocks", &file);
+	}
+	for (unsigned round = 0; round < 10; round++) {
+		fx_open();
+		fx_start_only();
+		fx_close();
+	}
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 300);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("scan");
+	TCase *tests = tcase_create("scan");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, blocks_of_every_kind_are_found);
+	tcase_add_loop_test(tests, torn_files_are_set_aside_and_counted, 0,
+			    NUM_ROWS(torn));
+	tcase_add_test(tests, what_is_no_block_is_left_alone_and_counted);
+	tcase_add_loop_test(
+		tests, things_under_a_blocks_name_that_are_no_files_are_left_alone,
+		0, 4);
+	tcase_add_test(tests, a_block_under_another_name_is_left_alone);
+	tcase_add_test(tests, a_foreign_file_of_a_blocks_size_is_left_alone);
+	tcase_add_test(tests, a_block_of_another_geometry_is_left_alone);
+	tcase_add_test(tests,
+		       a_bucket_that_is_no_directory_or_a_link_is_not_entered);
+	tcase_add_test(tests, names_are_probed_for_before_the_scan);
+	tcase_add_test(tests, a_listing_before_the_scan_scans_its_bucket);
+	tcase_add_test(tests, a_bucket_that_could_not_be_read_is_probed);
+	tcase_add_test(tests, a_block_that_cannot_be_read_stays_where_it_is);
+	tcase_add_test(tests, a_copy_in_another_tier_is_noted);
+	tcase_add_test(tests, spaces_on_any_directory_are_found_and_scanned);
+	tcase_add_test(tests, many_blocks_in_many_threads_are_all_found_once);
+	tcase_add_test(tests, a_scan_can_be_stopped_in_the_middle);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_spaces.c - spaces on disk: folders, owners, space.json. */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+#include "fs/manifest.h"
+#include "tests/unit/store_fixture.h"
+
+#define MANIFEST(layers)                                                      \
+	"{\"model\":\"m\",\"geometry\":{\"num_layers\":" layers               \
+	",\"block_size\":4,\"dtype\":\"float16\",\"k_bytes\":128,"            \
+	"\"v_bytes\":128,\"num_kv_heads\":2,\"head_dim\":8}}"
+
+static struct fx_file file;
+static struct ucm_space *space;
+
+static int make(const char *name, mode_t mode)
+{
+	return ucm_tierset_mkdir(fx_set, name, mode, geteuid(), getegid(),
+				 &space);
+}
+
+static void with_space(const char *source)
+{
+	fx_store(source);
+	ck_assert_int_eq(make("llama", 0755), 0);
+	fx_block(&file, 1, FX_PAGED);
+	file.key.space = space->number;
+}
+
+static int write_manifest(const char *text)
+{
+	return ucm_tierset_write_manifest(fx_set, space, text, strlen(text));
+}
+
+START_TEST(a_space_is_made_used_emptied_and_removed)
+{
+	with_space("$/a,$/b");
+	ck_assert(fx_exists(fx_path("$/a/spaces/llama")));
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -ENOTEMPTY);
+	fx_serves(&file);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
+	ck_assert(!fx_exists(fx_path("$/b/spaces/llama")));
+	fx_misses(&file);
+	ck_assert_int_eq(fx_commit(&file), -ENOENT);
+	ck_assert_int_eq(make("llama", 0755), 0);
+}
+END_TEST
+
+START_TEST(a_space_comes_back_with_its_blocks)
+{
+	with_space("$/a,$/b");
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	space = ucm_namespace_find(&fx_set->names, "llama");
+	ck_assert_ptr_nonnull(space);
+	file.key.space = space->number;
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(one_name_in_two_spaces_is_two_blocks)
+{
+	struct fx_file same;
+
+	with_space("$/a");
+	fx_block(&same, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_misses(&same);
+	ck_assert_int_eq(fx_commit(&same), 0);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	fx_serves(&same);
+}
+END_TEST
+
+START_TEST(wrong_spaces_are_refused)
+{
+	fx_store("$/a");
+	ck_assert_int_eq(make("", 0755), -EINVAL);
+	ck_assert_int_eq(make("..", 0755), -EINVAL);
+	ck_assert_int_eq(make("a/b", 0755), -EINVAL);
+	ck_assert_int_eq(make("a", 0755), 0);
+	ck_assert_int_eq(make("a", 0755), -EEXIST);
+	fx_fail("mkdir", 1, -EIO, true);
+	ck_assert_int_eq(make("b", 0755), -EIO);
+	ck_assert_ptr_null(ucm_namespace_find(&fx_set->names, "b"));
+	ck_assert_int_eq(make("b", 0755), 0);
+}
+END_TEST
+
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	ck_assert_int_eq(stat(path, &st), 0);
+	return st.st_mode & 0777;
+}
+
+START_TEST(a_private_space_stays_private)
+{
+	fx_store("$/a");
+	ck_assert_int_eq(make("secret", 0700), 0);
+	ck_assert(space->is_private);
+	ck_assert_uint_eq(mode_of(fx_path("$/a/spaces/secret")), 0700);
+	fx_close();
+	fx_open();
+	fx_start();
+	space = ucm_namespace_find(&fx_set->names, "secret");
+	ck_assert(space->is_private);
+	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, false), 0);
+	ck_assert_uint_eq(mode_of(fx_path("$/a/spaces/secret")), 0755);
+	ck_assert_int_eq(ucm_tierset_chown(fx_set, space, (uid_t)-1,
+					   (gid_t)-1), 0);
+	ck_assert_uint_eq(space->uid, geteuid());
+	fx_fail("fchmod", 1, -EIO, true);
+	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, true), -EIO);
+}
+END_TEST
+
+/* Folders of a private space in other directories are made with its first
+ * block there. */
+START_TEST(a_private_space_is_private_in_every_directory)
+{
+	fx_configure("$/a,$/b");
+	fx_option("placement", "round_robin");
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(make("secret", 0700), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		fx_block(&file, i, FX_PAGED);
+		file.key.space = space->number;
+		ck_assert_int_eq(fx_commit(&file), 0);
+	}
+	ck_assert_uint_eq(mode_of(fx_path("$/a/spaces/secret")), 0700);
+	ck_assert_uint_eq(mode_of(fx_path("$/b/spaces/secret")), 0700);
+}
+END_TEST
+
+START_TEST(a_foreign_file_keeps_a_space_and_all_that_is_in_it)
+{
+	static const char *const foreign[] = {
+		"$/b/spaces/llama/00/notes", "$/b/spaces/llama/notes",
+		"$/a/spaces/llama/notes",
+	};
+	char text[1024];
+
+	with_space("$/a,$/b");
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
+	fx_put(fx_path("%s", foreign[_i]), "keep me", 7);
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -ENOTEMPTY);
+	ck_assert(fx_exists(fx_path("%s", foreign[_i])));
+	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
+						   sizeof(text)), 0);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_manifest_is_kept_and_enforced)
+{
+	struct ucm_geometry g = fx_geometry;
+	struct fx_file wrong;
+	char text[1024];
+
+	with_space("$/a,$/b");
+	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
+						   sizeof(text)), -ENOENT);
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
+	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
+						   sizeof(text)), 0);
+	ck_assert_str_eq(text, MANIFEST("2"));
+	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text, 10),
+			 -EFBIG);
+	g.num_layers = 3;
+	for (int round = 0; round < 2; round++) {
+		fx_block_of(&wrong, 2, FX_PAGED, &g);
+		wrong.key.space = space->number;
+		ck_assert_int_eq(fx_commit(&wrong), -EINVAL);
+		/* and after a restart, without any block */
+		fx_close();
+		fx_open();
+		fx_start();
+		space = ucm_namespace_find(&fx_set->names, "llama");
+	}
+	file.key.space = space->number;
+	ck_assert_int_eq(fx_commit(&file), 0);
+}
+END_TEST
+
+START_TEST(a_block_names_its_space_rightly_or_not_at_all)
+{
+	struct ucm_manifest manifest;
+	struct ucm_complaint complaint;
+
+	with_space("$/a");
+	ck_assert_int_eq(ucm_manifest_parse(MANIFEST("2"),
+					    strlen(MANIFEST("2")), &manifest,
+					    &complaint), 0);
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
+	file.block.flags = UCM_BLOCK_HAS_SPACE;
+	memset(file.block.space_id, 7, 32);
+	fx_encode(&file, true);
+	ck_assert_int_eq(fx_commit(&file), -EINVAL);
+	ck_assert(fx_logged("space_id"));
+	memcpy(file.block.space_id, manifest.space_id, 32);
+	fx_encode(&file, true);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	fx_close();
+	fx_open();
+	fx_start();
+	file.key.space = ucm_namespace_find(&fx_set->names, "llama")->number;
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_wrong_manifest_changes_nothing)
+{
+	char text[1024];
+
+	with_space("$/a");
+	ck_assert_int_eq(write_manifest("{"), -EINVAL);
+	ck_assert(fx_logged("not accepted"));
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(write_manifest(MANIFEST("3")), -EINVAL);
+	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
+						   sizeof(text)), -ENOENT);
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
+}
+END_TEST
+
+START_TEST(a_manifest_that_cannot_be_written_is_not_in_force)
+{
+	struct ucm_geometry g = fx_geometry;
+
+	with_space("$/a");
+	fx_fail("rename", 1, -ENOSPC, true);
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), -ENOSPC);
+	g.num_layers = 3;
+	fx_block_of(&file, 2, FX_PAGED, &g);
+	file.key.space = space->number;
+	ck_assert_int_eq(fx_commit(&file), 0);
+}
+END_TEST
+
+START_TEST(a_manifest_that_is_spoilt_is_told_and_ignored)
+{
+	fx_configure("$/a");
+	fx_put(fx_path("$/a/spaces/llama/space.json"), "{]", 2);
+	fx_open();
+	fx_start();
+	ck_assert(fx_logged("spaces/llama: space.json:1"));
+	space = ucm_namespace_find(&fx_set->names, "llama");
+	fx_block(&file, 1, FX_PAGED);
+	file.key.space = space->number;
+	ck_assert_int_eq(fx_commit(&file), 0);
+}
+END_TEST
+
+START_TEST(the_default_space_may_have_a_manifest)
+{
+	fx_store("$/a");
+	space = fx_set->names.spaces[0];
+	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
+	ck_assert(fx_exists(fx_path("$/a/blocks/space.json")));
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->stats.strays, 0);
+}
+END_TEST
+
+START_TEST(a_space_with_a_commit_under_way_is_busy)
+{
+	struct ucm_complaint why;
+
+	with_space("$/a");
+	ck_assert_int_eq(ucm_space_admit(space, &file.block, &why), 0);
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -EBUSY);
+	ucm_space_settled(space);
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+}
+END_TEST
+
+/* A block that comes in the middle of a removal must not lie in a folder that
+ * nobody knows any more. */
+static int rival_err = 1;
+
+static int commit_at_rmdir(const char *call, const char *path)
+{
+	(void)path;
+	if (!strcmp(call, "rmdir") && rival_err == 1) {
+		rival_err = 0;
+		rival_err = fx_commit(&file);
+	}
+	return 0;
+}
+
+START_TEST(a_space_that_is_being_removed_takes_no_block)
+{
+	with_space("$/a");
+	ucm_os_fault = commit_at_rmdir;
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(rival_err, -EINVAL);
+	ck_assert(fx_logged("being removed"));
+	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+}
+END_TEST
+
+START_TEST(a_removal_that_failed_leaves_the_space_in_use)
+{
+	static const char *const calls[] = { "open", "list", "unlink",
+					     "rmdir" };
+
+	with_space("$/a");
+	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
+		fx_fail(calls[i], 1, -EIO, true);
+		ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -EIO);
+		fx_fail(NULL, 0, 0, false);
+		ck_assert_int_eq(fx_commit(&file), 0);
+		fx_serves(&file);
+		ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	}
+	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("spaces");
+	TCase *tests = tcase_create("spaces");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, a_space_is_made_used_emptied_and_removed);
+	tcase_add_test(tests, a_space_comes_back_with_its_blocks);
+	tcase_add_test(tests, one_name_in_two_spaces_is_two_blocks);
+	tcase_add_test(tests, wrong_spaces_are_refused);
+	tcase_add_test(tests, a_private_space_stays_private);
+	tcase_add_test(tests, a_private_space_is_private_in_every_directory);
+	tcase_add_loop_test(tests,
+			    a_foreign_file_keeps_a_space_and_all_that_is_in_it,
+			    0, 3);
+	tcase_add_test(tests, a_manifest_is_kept_and_enforced);
+	tcase_add_test(tests, a_block_names_its_space_rightly_or_not_at_all);
+	tcase_add_test(tests, a_wrong_manifest_changes_nothing);
+	tcase_add_test(tests, a_manifest_that_cannot_be_written_is_not_in_force);
+	tcase_add_test(tests, a_manifest_that_is_spoilt_is_told_and_ignored);
+	tcase_add_test(tests, the_default_space_may_have_a_manifest);
+	tcase_add_test(tests, a_space_with_a_commit_under_way_is_busy);
+	tcase_add_test(tests, a_space_that_is_being_removed_takes_no_block);
+	tcase_add_test(tests, a_removal_that_failed_leaves_the_space_in_use);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tierset.c - finding, reading and removing blocks in several tiers. */
+#include <config.h>
+
+#include "fs/tierset.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/store_fixture.h"
+
+static struct fx_file file, other;
+static struct ucm_entry entry;
+static ucm_ref ref;
+
+static void find(const struct fx_file *wanted)
+{
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &wanted->key, &entry, &ref),
+			 0);
+}
+
+/* ---- opening ---- */
+
+static const struct {
+	const char *source, *says;
+} wrong_sources[] = {
+	{ "$/a,$/a", "given twice" },
+	{ "$/a:$/b/../a", "given twice" },
+	{ "$/a:$/a/in", "lies inside" },
+	{ "$/a/in,$/a", "lies inside" },
+	{ "$/none", "No such file" },
+	{ "$/a:$/file", "Not a directory" },
+};
+
+START_TEST(wrong_directories_are_named_and_none_is_kept)
+{
+	struct ucm_complaint complaint = { "" };
+	struct ucm_tierset *set = NULL;
+
+	fx_mkdirs(fx_path("$/a/in"));
+	fx_mkdirs(fx_path("$/b"));
+	fx_put(fx_path("$/file"), "", 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   fx_path("%s",
+						   wrong_sources[_i].source),
+					   &complaint), 0);
+	ck_assert_int_lt(ucm_tierset_open(&fx_config, &set, &complaint), 0);
+	ck_assert_msg(strstr(complaint.text, wrong_sources[_i].says) != NULL,
+		      "%s", complaint.text);
+	ck_assert_ptr_null(set);
+	fx_store("$/a"); /* nothing is locked */
+}
+END_TEST
+
+/* "/a" and "/ab" begin alike and are two. */
+START_TEST(directories_with_a_common_beginning_are_two)
+{
+	fx_store("$/a,$/ab");
+	ck_assert_uint_eq(fx_set->num_dirs, 2);
+}
+END_TEST
+
+static void open_again(void *arg)
+{
+	struct ucm_complaint complaint = { "" };
+	struct ucm_tierset *set;
+
+	(void)arg;
+	ck_assert_int_lt(ucm_tierset_open(&fx_config, &set, &complaint), 0);
+	ck_assert_ptr_nonnull(strstr(complaint.text, "in use by another"));
+}
+
+START_TEST(a_second_daemon_is_refused)
+{
+	fx_configure("$/a");
+	fx_open();
+	fx_in_child(open_again, NULL);
+}
+END_TEST
+
+START_TEST(closing_nothing_is_harmless)
+{
+	ucm_tierset_close(NULL);
+}
+END_TEST
+
+/* ---- finding and reading ---- */
+
+START_TEST(lookups_are_counted)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_misses(&file);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->stats.lookups, 2);
+	ck_assert_uint_eq(fx_set->stats.misses, 1);
+	ck_assert_uint_eq(fx_set->stats.hits, 1);
+	ck_assert_uint_eq(fx_set->stats.opens, 1);
+	ck_assert_uint_eq(fx_set->stats.probes, 0);
+	find(&file);
+	ck_assert_uint_eq(entry.uses, 1);
+	ck_assert_uint_gt(entry.atime_s, 0);
+}
+END_TEST
+
+START_TEST(an_entry_says_what_stat_says)
+{
+	struct stat st;
+	char path[512];
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_int_eq(ucm_tierset_path(fx_set, &entry, path, sizeof(path)),
+			 0);
+	ck_assert_str_eq(path, fx_path("$/a/blocks/%s", fx_name(&file)));
+	ck_assert_int_eq(ucm_tierset_path(fx_set, &entry, path, 10), -ERANGE);
+	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
+			 0);
+	ck_assert_uint_eq(entry.size, (uint64_t)st.st_size);
+	ck_assert_uint_eq(entry.blocks, (uint32_t)st.st_blocks);
+	ck_assert_int_eq(entry.mtime_ns / 1000000000, st.st_mtim.tv_sec);
+	ck_assert_uint_eq(fx_set->tiers[0].used, (uint64_t)st.st_blocks * 512);
+}
+END_TEST
+
+START_TEST(a_vanished_file_is_a_miss)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
+	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	fx_misses(&file);
+	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_uint_eq(fx_set->stats.vanished, 1);
+	ck_assert_uint_eq(fx_losses, 1);
+	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+}
+END_TEST
+
+START_TEST(a_file_that_changed_its_size_is_set_aside)
+{
+	static const off_t sizes[] = { 0, 100, 9000 };
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	for (unsigned i = 0; i < NUM_ROWS(sizes); i++) {
+		ck_assert_int_eq(fx_commit(&file), 0);
+		find(&file);
+		ck_assert_int_eq(truncate(fx_path("$/a/blocks/%s",
+						  fx_name(&file)), sizes[i]),
+				 0);
+		ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry),
+				 -ENOENT);
+		fx_misses(&file);
+		ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")),
+				  i + 1);
+	}
+}
+END_TEST
+
+START_TEST(an_open_block_stays_readable_when_it_goes)
+{
+	uint8_t bytes[8192];
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	fd = ucm_tierset_open_block(fx_set, ref, &entry);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(pread(fd, bytes, sizeof(bytes), 0), 8192);
+	ck_assert_mem_eq(bytes, file.bytes, 8192);
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_tier_that_fails_to_open_loses_nothing)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	fx_fail("open", 1, -EIO, true);
+	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -EIO);
+	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(the_header_of_a_block_can_be_asked_for)
+{
+	struct ucm_block block;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	file.block.flags = UCM_BLOCK_HAS_PARENT;
+	file.block.parent.bytes[3] = 7;
+	fx_encode(&file, true);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_int_eq(ucm_tierset_header(fx_set, ref, &block), 0);
+	ck_assert_uint_eq(block.parent.bytes[3], 7);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_tierset_header(fx_set, ref, &block), -ENOENT);
+}
+END_TEST
+
+/* ---- copies ---- */
+
+static void plant_copies(void)
+{
+	fx_configure("fast=$/a:slow=$/b:tape=$/c");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/a", "blocks", &file);
+	fx_plant("$/b", "blocks", &file);
+	fx_plant("$/c", "blocks", &file);
+}
+
+START_TEST(the_loss_of_one_copy_leads_to_the_next)
+{
+	static const char *const dirs[] = { "$/a", "$/b", "$/c" };
+
+	plant_copies();
+	fx_open();
+	fx_start();
+	for (unsigned left = 3; left > 0; left--) {
+		unsigned dir;
+
+		fx_serves(&file);
+		find(&file);
+		dir = entry.dir;
+		ck_assert_int_eq(unlink(fx_path("%s/blocks/%s", dirs[dir],
+						fx_name(&file))), 0);
+		ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry),
+				 -ENOENT);
+	}
+	fx_misses(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
+}
+END_TEST
+
+START_TEST(damage_to_one_copy_leads_to_the_next)
+{
+	static const char *const dirs[] = { "$/a", "$/b", "$/c" };
+
+	plant_copies();
+	fx_open();
+	fx_start();
+	find(&file);
+	ck_assert_int_eq(truncate(fx_path("%s/blocks/%s", dirs[entry.dir],
+					  fx_name(&file)), 5), 0);
+	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	fx_serves(&file);
+}
+END_TEST
+
+static unsigned copies_left(void)
+{
+	return fx_exists(fx_path("$/a/blocks/%s", fx_name(&file))) +
+	       fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))) +
+	       fx_exists(fx_path("$/c/blocks/%s", fx_name(&file)));
+}
+
+START_TEST(a_removed_block_is_gone_from_every_tier)
+{
+	plant_copies();
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(copies_left(), 0);
+	fx_misses(&file);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -ENOENT);
+	ck_assert_uint_eq(fx_set->stats.removed, 1);
+}
+END_TEST
+
+START_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
+{
+	plant_copies();
+	fx_open();
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(copies_left(), 0);
+	fx_start();
+	fx_misses(&file);
+}
+END_TEST
+
+/* One copy vanishes; the other two must still both be found for removal. */
+START_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
+{
+	plant_copies();
+	fx_open();
+	fx_start();
+	find(&file);
+	ck_assert_int_eq(unlink(fx_path("%s/blocks/%s",
+					entry.dir == 0 ? "$/a" :
+					entry.dir == 1 ? "$/b" : "$/c",
+					fx_name(&file))), 0);
+	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(copies_left(), 0);
+}
+END_TEST
+
+START_TEST(a_remove_that_fails_leaves_the_block)
+{
+	plant_copies();
+	fx_open();
+	fx_start();
+	fx_fail("unlink", 1, -EIO, true);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -EIO);
+	fx_serves(&file);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(copies_left(), 0);
+}
+END_TEST
+
+START_TEST(a_block_on_a_readonly_tier_cannot_be_removed)
+{
+	fx_store("$/a:$/r");
+	fx_close();
+	fx_configure("w=$/a:r=$/r");
+	fx_option("readonly", "r");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/r", "blocks", &file);
+	fx_block(&other, 2, FX_PAGED);
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -EROFS);
+	fx_serves(&file);
+	ck_assert_int_eq(fx_commit(&other), 0);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+}
+END_TEST
+
+/* ---- attributes ---- */
+
+START_TEST(times_are_set_on_the_file_and_in_the_index)
+{
+	struct timespec times[2] = { { .tv_sec = 1000 },
+				     { .tv_sec = 2000, .tv_nsec = 5000 } };
+	struct stat st;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), 0);
+	find(&file);
+	ck_assert_uint_eq(entry.atime_s, 1000);
+	ck_assert_int_eq(entry.mtime_ns, 2000000005000);
+	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
+			 0);
+	ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
+	times[0].tv_nsec = UTIME_OMIT;
+	times[1].tv_nsec = UTIME_NOW;
+	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), 0);
+	find(&file);
+	ck_assert_uint_eq(entry.atime_s, 1000);
+	ck_assert_int_gt(entry.mtime_ns, 2000000005000);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), -ENOENT);
+}
+END_TEST
+
+START_TEST(pins_survive_the_store)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_block(&other, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(fx_commit(&other), 0);
+	find(&file);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	find(&file);
+	ck_assert_uint_ne(entry.flags & UCM_ENTRY_PINNED, 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	find(&file);
+	ck_assert_uint_ne(entry.flags & UCM_ENTRY_PINNED, 0);
+	find(&other);
+	ck_assert_uint_eq(entry.flags & UCM_ENTRY_PINNED, 0);
+	find(&file);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, false), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	find(&file);
+	ck_assert_uint_eq(entry.flags & UCM_ENTRY_PINNED, 0);
+}
+END_TEST
+
+START_TEST(a_pin_goes_with_its_block)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	fx_fail("open", 1, -EIO, true);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), -EIO);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 1);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 0);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), -ENOENT);
+}
+END_TEST
+
+START_TEST(statvfs_stays_within_the_limit)
+{
+	struct statvfs all, limited;
+
+	fx_store("t=$/a");
+	ucm_tierset_statvfs(fx_set, &all);
+	ck_assert_uint_gt(all.f_blocks, 0);
+	fx_close();
+	fx_option("limit", "t:1M");
+	fx_open();
+	fx_start();
+	ucm_tierset_statvfs(fx_set, &limited);
+	ck_assert_uint_eq(limited.f_blocks, 256);
+	ck_assert_uint_eq(limited.f_bavail, 256);
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ucm_tierset_statvfs(fx_set, &limited);
+	ck_assert_uint_eq(limited.f_bavail, 254);
+	ck_assert_uint_eq(limited.f_files, 1);
+}
+END_TEST
+
+/* ---- many threads, few names ---- */
+
+#define THREADS 4
+#define NAMES 8
+#define ROUNDS 400
+
+static struct fx_file shared[NAMES];
+
+static const char *one_round(unsigned choice, const struct fx_file *of)
+{
+	struct ucm_entry found;
+	ucm_ref at;
+	int err, fd;
+
+	if (choice == 0) {
+		struct ucm_temp temp;
+
+		fd = ucm_tierset_create(fx_set, &of->key, &temp);
+		if (fd < 0)
+			return "create failed";
+		if (pwrite(fd, of->bytes, of->len, 0) != (ssize_t)of->len)
+			return "short write";
+		err = ucm_tierset_commit(fx_set, &temp, fd, &of->key,
+					 UCM_COMMIT_NOW);
+		ucm_tierset_recheck(fx_set, &temp, fd, false);
+		close(fd);
+		ucm_tierset_drop(fx_set, &temp);
+		return err ? "commit failed" : NULL;
+	}
+	if (choice == 1) {
+		err = ucm_tierset_remove(fx_set, &of->key);
+		return err && err != -ENOENT ? "remove failed" : NULL;
+	}
+	err = ucm_tierset_find(fx_set, &of->key, &found, &at);
+	if (err)
+		return err == -ENOENT ? NULL : "find failed";
+	fd = ucm_tierset_open_block(fx_set, at, &found);
+	if (fd >= 0) {
+		uint8_t bytes[1024];
+		bool same = pread(fd, bytes, sizeof(bytes), 0) ==
+				    (ssize_t)of->len &&
+			    !memcmp(bytes, of->bytes, of->len);
+
+		close(fd);
+		return same ? NULL : "other bytes";
+	}
+	return fd == -ENOENT ? NULL : "open failed";
+}
+
+static void *work(void *arg)
+{
+	uint64_t seed = (uint64_t)(uintptr_t)arg * 0x9e3779b97f4a7c15u;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		const char *wrong;
+
+		seed = seed * 6364136223846793005u + 1442695040888963407u;
+		wrong = one_round(seed >> 60 & 3, &shared[seed >> 40 & 7]);
+		if (wrong)
+			return (void *)wrong;
+	}
+	return NULL;
+}
+
+START_TEST(threads_never_see_other_bytes_or_half_a_block)
+{
+	pthread_t threads[THREADS];
+	uint64_t used = 0;
+
+	fx_configure("fast=$/a,$/b:slow=$/c");
+	fx_option("placement", "round_robin");
+	for (unsigned i = 0; i < NAMES; i++)
+		fx_block(&shared[i], i, FX_PACKED);
+	fx_open();
+	fx_start_only(); /* scanning goes on beside it */
+	for (uintptr_t i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, work,
+						(void *)(i + 1)), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *wrong;
+
+		pthread_join(threads[i], &wrong);
+		ck_assert_msg(!wrong, "%s", (char *)wrong);
+	}
+	fx_wait_scanned();
+	fx_all_whole("$/a");
+	fx_all_whole("$/b");
+	fx_all_whole("$/c");
+	for (unsigned i = 0; i < NAMES; i++) {
+		int err = ucm_tierset_remove(fx_set, &shared[i].key);
+
+		ck_assert(!err || err == -ENOENT);
+	}
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
+	ck_assert_uint_eq(fx_set->names.spaces[0]->pending, 0);
+	for (unsigned i = 0; i < fx_set->num_tiers; i++)
+		used += fx_set->tiers[i].used + fx_set->tiers[i].writing;
+	ck_assert_uint_eq(used, 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")) +
+			  fx_count(fx_path("$/b/.ucmfs/quarantine")) +
+			  fx_count(fx_path("$/c/.ucmfs/quarantine")), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("tierset");
+	TCase *tests = tcase_create("tierset");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_loop_test(tests, wrong_directories_are_named_and_none_is_kept,
+			    0, NUM_ROWS(wrong_sources));
+	tcase_add_test(tests, directories_with_a_common_beginning_are_two);
+	tcase_add_test(tests, a_second_daemon_is_refused);
+	tcase_add_test(tests, closing_nothing_is_harmless);
+	tcase_add_test(tests, lookups_are_counted);
+	tcase_add_test(tests, an_entry_says_what_stat_says);
+	tcase_add_test(tests, a_vanished_file_is_a_miss);
+	tcase_add_test(tests, a_file_that_changed_its_size_is_set_aside);
+	tcase_add_test(tests, an_open_block_stays_readable_when_it_goes);
+	tcase_add_test(tests, a_tier_that_fails_to_open_loses_nothing);
+	tcase_add_test(tests, the_header_of_a_block_can_be_asked_for);
+	tcase_add_test(tests, the_loss_of_one_copy_leads_to_the_next);
+	tcase_add_test(tests, damage_to_one_copy_leads_to_the_next);
+	tcase_add_test(tests, a_removed_block_is_gone_from_every_tier);
+	tcase_add_test(tests,
+		       a_block_removed_before_the_scan_is_gone_from_every_tier);
+	tcase_add_test(tests,
+		       a_removed_block_does_not_come_back_from_a_third_copy);
+	tcase_add_test(tests, a_remove_that_fails_leaves_the_block);
+	tcase_add_test(tests, a_block_on_a_readonly_tier_cannot_be_removed);
+	tcase_add_test(tests, times_are_set_on_the_file_and_in_the_index);
+	tcase_add_test(tests, pins_survive_the_store);
+	tcase_add_test(tests, a_pin_goes_with_its_block);
+	tcase_add_test(tests, statvfs_stays_within_the_limit);
+	tcase_add_test(tests, threads_never_see_other_bytes_or_half_a_block);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
