@@ -210,7 +210,10 @@ static int open_control(struct ucm_backing *backing,
 	int err = 0;
 
 	if (!backing->readonly)
-		err = make_dir(backing->dirfd, ".ucmfs");
+		/* files of private spaces are written in there */
+		err = ucm_os_mkdir(backing->dirfd, ".ucmfs", 0700);
+	if (err == -EEXIST)
+		err = 0;
 	if (!err) {
 		backing->ctlfd = open_dir(backing->dirfd, ".ucmfs");
 		if (backing->ctlfd < 0)
@@ -280,6 +283,10 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 	if (!err) {
 		err = ucm_recovery_read(&backing->recovery, backing->ctlfd,
 					backing->path);
+		/* there, the mark may be another machine's, which is at work:
+		 * what has no checksum is not condemned for it */
+		if (backing->remote)
+			backing->recovery.other_boot = false;
 		if (err)
 			ucm_complain(complaint, "%s: .ucmfs/state: %s",
 				     backing->path, strerror(-err));

@@ -209,6 +209,47 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 				  &key->id, sync);
 }
 
+struct restat {
+	struct stat st;
+	struct ucm_tierset *set;
+	unsigned dir;
+};
+
+/* The tier gets back what it gave, whenever the block goes. */
+static void edit_stat(struct ucm_entry *entry, void *arg)
+{
+	const struct restat *new = arg;
+	struct ucm_tierset *set = new->set;
+
+	atomic_fetch_sub(&set->tier_of[entry->dir]->used,
+			 (uint64_t)entry->blocks * 512);
+	atomic_fetch_add(&set->tier_of[new->dir]->used,
+			 (uint64_t)new->st.st_blocks * 512);
+	if (entry->dir != new->dir)
+		entry->flags |= UCM_ENTRY_DUPLICATE;
+	entry->dir = (uint8_t)new->dir;
+	entry->size = (uint64_t)new->st.st_size;
+	entry->blocks = (uint32_t)new->st.st_blocks;
+	entry->mtime_ns = (int64_t)new->st.st_mtim.tv_sec * 1000000000 +
+			  new->st.st_mtim.tv_nsec;
+}
+
+/* The entry is that file's now. */
+static void move_entry(struct ucm_tierset *set, ucm_ref ref, unsigned dir,
+		       const struct stat *st)
+{
+	struct restat new = { .st = *st, .set = set, .dir = dir };
+
+	ucm_index_edit(set->index, ref, edit_stat, &new);
+}
+
+static bool is_unreadable(struct ucm_tierset *set, ucm_ref ref)
+{
+	int err = ucm_tierset_check(set, ref);
+
+	return err && err != -ENOENT;
+}
+
 /* Into the index, unless another directory's writer was faster. Without a
  * stamp the one from before the link stays: it differs, so that the file will
  * be checked at its release. */
@@ -225,6 +266,11 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &entry) &&
 	    entry.dir == temp->dir)
 		err = 0;
+	/* another directory's is there that cannot be read: ours is better */
+	if (err == -EEXIST && is_unreadable(set, temp->ref)) {
+		move_entry(set, temp->ref, temp->dir, &temp->stamp);
+		err = 0;
+	}
 	if (!err) {
 		ucm_count(&set->stats.commits);
 		return 0;
@@ -307,24 +353,6 @@ bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd)
 	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
 }
 
-struct restat {
-	struct stat st;
-	struct ucm_tierset *set;
-};
-
-static void edit_stat(struct ucm_entry *entry, void *arg)
-{
-	const struct restat *new = arg;
-	uint64_t more = (uint64_t)new->st.st_blocks - entry->blocks;
-
-	/* the tier gets back what it gave, whenever the block goes */
-	atomic_fetch_add(&new->set->tier_of[entry->dir]->used, more * 512);
-	entry->size = (uint64_t)new->st.st_size;
-	entry->blocks = (uint32_t)new->st.st_blocks;
-	entry->mtime_ns = (int64_t)new->st.st_mtim.tv_sec * 1000000000 +
-			  new->st.st_mtim.tv_nsec;
-}
-
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 			 int fd, bool always)
 {
@@ -332,20 +360,20 @@ void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 	struct ucm_block block;
 	uint32_t plane = 0;
 	char detail[40] = "";
-	struct restat new = { .set = set };
+	struct stat st;
 
-	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &new.st))
+	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
 		return;
-	if (!always && same_stamp(&new.st, &temp->stamp))
+	if (!always && same_stamp(&st, &temp->stamp))
 		return;
-	if (ucm_verify_whole(fd, (uint64_t)new.st.st_size, &temp->key.id,
+	if (ucm_verify_whole(fd, (uint64_t)st.st_size, &temp->key.id,
 			     &block, &fault, &plane))
 		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	if (!fault)
 		fault = ucm_space_fits(set->names.spaces[temp->key.space],
 				       &block);
 	if (!fault) {
-		ucm_index_edit(set->index, temp->ref, edit_stat, &new);
+		move_entry(set, temp->ref, temp->dir, &st);
 		return;
 	}
 	snprintf(detail, sizeof(detail), ", written to after its commit");

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
@@ -113,19 +114,16 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	return err == -ENOMEM ? err : 1;
 }
 
-int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
-			const struct ucm_id *id, unsigned dir)
+/* An open file: into the index with it, or not; see ucm_tierset_examine(). */
+static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir, int fd,
+			const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
-	_cleanup_fd_ int fd = -1;
-	struct stat st;
-	int err;
+	int err = ucm_verify_header(fd, (uint64_t)st->st_size, id, &block,
+				    &fault);
 
-	fd = open_file(set, space, id, dir, &st);
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	err = ucm_verify_header(fd, (uint64_t)st.st_size, id, &block, &fault);
 	if (err) {
 		ucm_error("%s: read: %s", set->dirs[dir]->path, strerror(-err));
 		ucm_count(&set->stats.io_errors);
@@ -134,25 +132,85 @@ int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 	if (!fault)
 		fault = ucm_space_fits(space, &block);
 	if (fault) {
-		reject(set, space, id, dir, &st, fault);
+		reject(set, space, id, dir, st, fault);
 		return 0;
 	}
-	return admit_file(set, space, id, dir, &st);
+	return admit_file(set, space, id, dir, st);
 }
 
-static void scan_name(struct ucm_tierset *set, struct ucm_space *space,
-		      unsigned dir, unsigned bucket, const char *name)
+int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir)
 {
-	struct ucm_entry entry;
-	struct ucm_key key = { .space = space->number };
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
 
-	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket) {
-		ucm_count(&set->stats.strays);
-		return;
+	fd = open_file(set, space, id, dir, &st);
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	return examine_file(set, space, id, dir, fd, &st);
+}
+
+/* Files of one bucket that are open: the disk is asked for the headers of all
+ * of them before the first is waited for. */
+#define BATCH 32
+
+struct batch {
+	struct ucm_tierset *set;
+	struct ucm_space *space;
+	unsigned dir, num;
+	struct {
+		struct ucm_id id;
+		struct stat st;
+		int fd;
+	} files[BATCH];
+};
+
+static void batch_run(struct batch *batch)
+{
+	for (unsigned i = 0; i < batch->num; i++) {
+		examine_file(batch->set, batch->space, &batch->files[i].id,
+			     batch->dir, batch->files[i].fd,
+			     &batch->files[i].st);
+		close(batch->files[i].fd);
 	}
-	if (ucm_index_find(set->index, &key, &entry, NULL) && entry.dir == dir)
+	batch->num = 0;
+}
+
+static void batch_add(struct batch *batch, const struct ucm_id *id)
+{
+	struct stat *st = &batch->files[batch->num].st;
+	int fd = open_file(batch->set, batch->space, id, batch->dir, st);
+
+	if (fd < 0)
 		return;
-	ucm_tierset_examine(set, space, &key.id, dir);
+	posix_fadvise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
+	batch->files[batch->num].id = *id;
+	batch->files[batch->num++].fd = fd;
+	if (batch->num == BATCH)
+		batch_run(batch);
+}
+
+static void scan_name(struct batch *batch, unsigned bucket, const char *name)
+{
+	struct ucm_key key = { .space = batch->space->number };
+	struct ucm_tierset *set = batch->set;
+	struct ucm_entry entry;
+
+	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
+		ucm_count(&set->stats.strays);
+	else if (!ucm_index_find(set->index, &key, &entry, NULL) ||
+		 entry.dir != batch->dir)
+		batch_add(batch, &key.id);
+}
+
+static void scan_names(struct ucm_tierset *set, struct ucm_space *space,
+		       unsigned dir, unsigned bucket, const char *names)
+{
+	struct batch batch = { .set = set, .space = space, .dir = dir };
+
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		scan_name(&batch, bucket, name);
+	batch_run(&batch);
 }
 
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
@@ -175,8 +233,8 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	}
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
 		ucm_info("%s: can be read again", set->dirs[dir]->path);
-	for (const char *name = names; name && *name; name += strlen(name) + 1)
-		scan_name(set, space, dir, bucket, name);
+	if (names)
+		scan_names(set, space, dir, bucket, names);
 	ucm_space_set_scanned(space, dir, bucket);
 	return 0;
 }

@@ -619,11 +619,12 @@ int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
 	return (size_t)len < size ? 0 : -ERANGE;
 }
 
-/* Tiers on one file system share its space, limits or not. */
+/* Tiers without a limit on one file system share its space. */
 static bool shares_device(const struct ucm_tierset *set, unsigned number)
 {
 	for (unsigned i = 0; i < number; i++) {
-		if (set->tiers[i].dirs[0].dev == set->tiers[number].dirs[0].dev)
+		if (!set->tiers[i].limit &&
+		    set->tiers[i].dirs[0].dev == set->tiers[number].dirs[0].dev)
 			return true;
 	}
 	return false;

@@ -62,8 +62,9 @@ struct ucm_tierset {
 };
 
 /*
- * Open all tiers and learn which spaces there are. Writes nothing but what a
- * new directory lacks. Errors come with a complaint that names the directory.
+ * Open all tiers and learn which spaces there are, and what their blocks look
+ * like. Writes nothing but what a new directory lacks, unless the first files
+ * that it looks at are torn: those it moves aside. Errors come with a complaint that names the directory.
  */
 int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint);

@@ -110,8 +110,13 @@ int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
 		      struct ucm_block *out, enum ucm_fault *fault)
 {
 	struct head head;
-	int err = head_read(fd, &head);
+	int err;
 
+	/* one page, of a file whose rest was perhaps written with O_DIRECT; the
+	 * descriptor is the one that readers will share, so set it back */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	err = head_read(fd, &head);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
 	if (err)
 		return err;
 	*fault = check_head(&head, size, name, out);

@@ -448,6 +448,37 @@ START_TEST(a_block_that_vanished_can_be_committed_again)
 }
 END_TEST
 
+static int unreadable_blocks(const char *call, const char *path)
+{
+	return !strcmp(call, "open") && path && strstr(path, ".bin") ? -EIO : 0;
+}
+
+START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:1");
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_set->tiers[0].limit = 0; /* from now on there is room */
+
+	ucm_os_fault = unreadable_blocks;
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.dir, 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->tiers[1].used), 0);
+	/* and both go when it is removed */
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))));
+}
+END_TEST
+
 /* ---- tiers that are full or fail ---- */
 
 START_TEST(a_full_tier_passes_blocks_to_the_next)
@@ -907,6 +938,9 @@ int main(void)
 	tcase_add_test(tests, a_good_file_behind_the_index_is_the_block);
 	tcase_add_loop_test(tests, whatever_else_has_the_name_makes_room, 0, 7);
 	tcase_add_test(tests, a_block_that_vanished_can_be_committed_again);
+	tcase_add_test(
+		tests,
+		a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one);
 	tcase_add_test(tests, a_full_tier_passes_blocks_to_the_next);
 	tcase_add_test(tests, room_is_promised_once);
 	tcase_add_loop_test(tests,
