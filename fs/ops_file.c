@@ -212,7 +212,12 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 static void reply_create(fuse_req_t req, struct ucm_file *file,
 			 struct fuse_file_info *fi)
 {
-	struct fuse_entry_param entry = { .ino = file->node, .generation = 1 };
+	/* The name is asked for anew each time. The attributes are the inode's
+	 * alone, and the kernel drops them itself when it writes: remembering
+	 * them spares a GETATTR for the permission check of this very open. */
+	struct fuse_entry_param entry = { .ino = file->node,
+					  .generation = 1,
+					  .attr_timeout = 1.0 };
 	struct stat st;
 	int err;
 

@@ -1,0 +1,291 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# mount.sh - what the mount costs, compared with the directory behind it.
+#
+# For tmpfs and for a disk: make a tier, start the daemon on it, let
+# mount_bench measure, take all of it away again. One table on standard output
+# (or its lines, with --tsv), progress on standard error. See
+# doc/benchmarking.md.
+
+set -u
+LC_ALL=C
+export LC_ALL
+umask 022
+
+: "${top_builddir:=$PWD}"
+ucmfs=$top_builddir/ucmfs
+mkblocks=$top_builddir/mkblocks
+bench=$top_builddir/bench/mount_bench
+param=/sys/module/fuse/parameters/enable_uring
+
+rounds=15
+count=64
+blocks=100000
+sizes='2 4'
+sections='direct buffered write latency list start'
+places='tmpfs disk'
+tmpfs_dir=/dev/shm
+disk_dir=/var/tmp
+min_ms=200
+tsv=
+
+work=
+pid=
+table=
+uring_was=
+
+usage() {
+	cat <<END
+usage: bench/mount.sh [options], as root, in the build directory
+
+  --section LIST  of: $sections
+  --place LIST    of: $places
+  --rounds N      that count ($rounds)
+  --size LIST     MiB of a block, 1 to 1024 ($sizes)
+  --count N       blocks of each size ($count)
+  --blocks N      small ones, for latency, list and start ($blocks)
+  --min-ms N      least time of a side's round of a rate ($min_ms)
+  --tmpfs DIR, --disk DIR
+                  where the tiers are made ($tmpfs_dir, $disk_dir)
+  --tsv           lines for machines
+END
+}
+
+die() {
+	echo "mount.sh: $*" >&2
+	exit 1
+}
+
+progress() {
+	echo "mount.sh: $*" >&2
+}
+
+list() {
+	echo "$1" | tr ',' ' '
+}
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--help) usage; exit 0 ;;
+	--tsv) tsv=1; shift; continue ;;
+	esac
+	[ $# -gt 1 ] || die "$1: unknown, or no value; see --help"
+	case $1 in
+	--section) sections=$(list "$2") ;;
+	--place) places=$(list "$2") ;;
+	--rounds) rounds=$2 ;;
+	--size) sizes=$(list "$2") ;;
+	--count) count=$2 ;;
+	--blocks) blocks=$2 ;;
+	--min-ms) min_ms=$2 ;;
+	--tmpfs) tmpfs_dir=$2 ;;
+	--disk) disk_dir=$2 ;;
+	*) die "$1: unknown; see --help" ;;
+	esac
+	shift 2
+done
+
+# wants SECTION...: is one of them asked for?
+wants() {
+	for want; do
+		case " $sections " in
+		*" $want "*) return 0 ;;
+		esac
+	done
+	return 1
+}
+
+# ---- the daemon ----
+
+# start_daemon io_uring|dev-fuse
+start_daemon() {
+	case $1 in
+	io_uring) options=io_uring=on ;;
+	*) options=io_uring=off ;;
+	esac
+	rm -f "$work/ready"
+	mkfifo "$work/ready" || die 'mkfifo failed'
+	"$ucmfs" "$work/tier" "$work/mnt" -f \
+		-o "ready-fd=9,log_level=warning,$options" \
+		9>"$work/ready" >"$work/log" 2>&1 &
+	pid=$!
+	said=
+	read -r said <"$work/ready"
+	[ "$said" = READY=1 ] || die "the daemon did not start:
+$(cat "$work/log")"
+	left=3000
+	until grep -q '"complete": true' "$work/mnt/.ucmfs/stats.json"; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || die 'the index does not get complete'
+		sleep 0.05
+	done
+	grep -q '"passthrough": true' "$work/mnt/.ucmfs/stats.json" ||
+		progress 'warning: passthrough is off'
+}
+
+stop_daemon() {
+	[ -n "$pid" ] || return 0
+	kill "$pid"
+	wait "$pid" || die "the daemon ended badly: $(cat "$work/log")"
+	pid=
+	[ ! -s "$work/log" ] || sed 's/^/mount.sh: log: /' "$work/log" >&2
+}
+
+# ---- directories ----
+
+make_work() {
+	case $1 in
+	tmpfs) where=$tmpfs_dir ;;
+	*) where=$disk_dir ;;
+	esac
+	work=$(mktemp -d "$where/ucmfs-bench.XXXXXX") || die 'mktemp failed'
+	mkdir "$work/tier" "$work/plain" "$work/mnt" "$work/empty"
+	place=$(stat -f -c %T "$work")
+	[ "$place" != ext2/ext3 ] || place=$(awk -v dev="$(stat -c %d "$work")" '
+		{ split($3, d, ":"); if (d[1] * 256 + d[2] == dev) {
+			for (i = 7; $i != "-"; i++);
+			print $(i + 1); exit } }' /proc/self/mountinfo)
+}
+
+remove_work() {
+	[ -n "$work" ] || return 0
+	if grep -q " $work/mnt " /proc/self/mountinfo; then
+		umount "$work/mnt" 2>/dev/null || umount -l "$work/mnt"
+	fi
+	rm -rf --one-file-system "$work"
+	work=
+}
+
+at_exit() {
+	status=$?
+	trap '' EXIT HUP INT TERM
+	if [ -n "$pid" ]; then
+		kill "$pid" 2>/dev/null
+		wait "$pid" 2>/dev/null
+	fi
+	remove_work
+	end_table
+	[ -z "$uring_was" ] || echo "$uring_was" >$param
+	exit $status
+}
+
+# ---- the table ----
+
+# Standard output goes through the formatter. Not by a pipe: this shell is the
+# one that knows what must be undone.
+start_table() {
+	table=$(mktemp -d "$tmpfs_dir/ucmfs-bench.XXXXXX") || die 'mktemp failed'
+	mkfifo "$table/lines" || die 'mkfifo failed'
+	"$bench" --format <"$table/lines" &
+	table_pid=$!
+	exec >"$table/lines"
+}
+
+end_table() {
+	[ -n "$table" ] || return 0
+	exec >&2
+	wait "$table_pid"
+	rm -rf "$table"
+}
+
+# ---- what is measured ----
+
+measure() {
+	"$bench" --tsv --rounds "$rounds" --min-ms "$min_ms" "$@"
+}
+
+# measure_data MIB
+measure_data() {
+	set -- "$1" --quiet --count "$count" --tokens $(($1 * 8))
+	mib=$1
+	shift
+	make_work "$current"
+	progress "$place: whole blocks of $mib MiB"
+	start_daemon io_uring
+	"$mkblocks" "$@" "$work/mnt/blocks" || die 'mkblocks failed'
+	sync -f "$work/tier"
+	for section in direct buffered write; do
+		wants $section || continue
+		measure --label "$place, $mib MiB" --section $section \
+			--count "$count" --plain "$work/plain" \
+			"$work/tier" "$work/mnt" || die "$section failed"
+	done
+	for side in "$work/mnt/blocks" "$work/tier/blocks"; do
+		"$mkblocks" "$@" --verify "$side" || die 'verify failed'
+	done
+	stop_daemon
+	remove_work
+}
+
+measure_names() {
+	make_work "$current"
+	progress "$place: $blocks names"
+	mkdir "$work/tier/blocks"
+	"$mkblocks" --quiet --layers 1 --heads 1 --dim 16 --count "$blocks" \
+		"$work/tier/blocks" || die 'mkblocks failed'
+	sync -f "$work/tier"
+	for transport in io_uring /dev/fuse; do
+		wants latency list || continue
+		start_daemon $transport
+		for section in latency list; do
+			wants $section || continue
+			measure --label "$place, $transport" \
+				--section $section --count "$blocks" \
+				"$work/tier" "$work/mnt" ||
+				die "$section failed"
+		done
+		stop_daemon
+	done
+	if wants start; then
+		measure --label "$place, $blocks blocks" --section start \
+			--daemon "$ucmfs" --options io_uring=on \
+			--count "$blocks" --empty "$work/empty" \
+			"$work/tier" "$work/mnt" || die 'start failed'
+	fi
+	remove_work
+}
+
+facts() {
+	echo "# $("$ucmfs" --version | head -n 1), $(date -u +%Y-%m-%d)"
+	echo "# kernel $(uname -r), $(uname -m)"
+	echo "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo |
+		head -n 1), $(nproc) cores, $(awk '/^MemTotal/ {
+			printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo)"
+	for dir in "$tmpfs_dir" "$disk_dir"; do
+		echo "# $dir: $(df --output=fstype,source "$dir" | tail -n 1)"
+	done
+	echo "# rounds $rounds, at least $min_ms ms each; $count blocks of a size"
+}
+
+measure_all() {
+	for current in $places; do
+		if wants direct buffered write; then
+			for size in $sizes; do
+				measure_data "$size"
+			done
+		fi
+		if wants latency list start; then
+			measure_names
+		fi
+	done
+}
+
+# ---- once for all ----
+
+[ "$(id -u)" = 0 ] || die 'passthrough and dropping caches need root'
+for program in "$ucmfs" "$mkblocks" "$bench"; do
+	[ -x "$program" ] || die "$program is not built"
+done
+trap at_exit EXIT
+trap 'exit 1' HUP INT TERM
+if [ -w $param ]; then
+	uring_was=$(cat $param)
+	echo Y >$param
+else
+	progress 'no FUSE over io_uring in this kernel'
+fi
+
+[ -n "$tsv" ] || start_table
+facts
+measure_all
