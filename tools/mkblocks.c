@@ -54,7 +54,7 @@ struct maker {
 	char *text;             /* NULL: tokens are made from the seed */
 	uint64_t number;        /* of the block in hand */
 	uint64_t done;
-	uint64_t io_ns;         /* in open to close alone, not in making bytes */
+	uint64_t io_ns;         /* from open to close, not making bytes */
 	uint64_t told_ns;
 };
 
@@ -510,8 +510,8 @@ static int read_file(const struct maker *maker, int fd, const char *path)
 	while (at < maker->size) {
 		uint64_t left = room - at;
 		ssize_t got = read(fd, maker->back + at,
-				   left < maker->opt->chunk ? left
-							    : maker->opt->chunk);
+				   left < maker->opt->chunk
+					   ? left : maker->opt->chunk);
 
 		if (got < 0)
 			return complain(path, "read");

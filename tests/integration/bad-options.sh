@@ -1,0 +1,115 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Whatever is wrong with the command line: one line that names it, exit status 2,
+# nothing mounted.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+make_workdir
+
+# bad 'text that must be in the line' argument...
+bad() {
+	bad_text=$1
+	shift
+	timeout 10 "$ucmfs" -f "$@" >"$work/out" 2>"$work/err"
+	bad_status=$?
+	bad_lines=$(wc -l <"$work/err")
+	if [ $bad_status = 2 ] && [ "$bad_lines" = 1 ] && [ ! -s "$work/out" ] &&
+		grep -qF -- "$bad_text" "$work/err" && ! is_mounted; then
+		pass "$(cat "$work/err")"
+		return
+	fi
+	fail "ucmfs -f $*"
+	echo "  | status $bad_status, $bad_lines lines; must name '$bad_text':"
+	sed 's/^/  | /' "$work/out" "$work/err"
+	! is_mounted || umount -l "$mnt"
+}
+
+t=$work/tier
+mkdir "$t/sub" "$mnt/tier" "$work/t2" "$work/t3"
+: >"$work/file"
+ln -s "$t" "$work/link"
+
+bad "$work/none: No such file" "$work/none" "$mnt"
+bad "$work/file: Not a directory" "$work/file" "$mnt"
+bad "$t: given twice" "$t:$t" "$mnt"
+bad "$t: given twice" "$t,$t" "$mnt"
+bad "$work/link: given twice" "$t:$work/link" "$mnt"
+bad "$t/sub lies inside $t" "$t:$t/sub" "$mnt"
+bad "$t/sub lies inside $t" "$t/sub,$t" "$mnt"
+bad "$mnt/tier" "$mnt/tier" "$mnt"
+bad "$mnt" "$mnt" "$mnt"
+bad 'empty directory' "$t::$work/t2" "$mnt"
+bad 'tier name' "a b=$t" "$mnt"
+bad "two tiers are called 'a'" "a=$t:a=$work/t2" "$mnt"
+bad "$work/nowhere" "$t" "$work/nowhere"
+bad "$work/file" "$t" "$work/file"
+bad 'SOURCE' "$t"
+bad 'too many' "$t" "$mnt" more
+bad '-z' -z "$t" "$mnt"
+bad "'frobnicate'" "$t" "$mnt" -o frobnicate
+bad "'frobnicate'" "$t" "$mnt" -o ro,frobnicate=1
+bad 'allow_other' "$t" "$mnt" -o allow_other=1
+bad 'durability' "$t" "$mnt" -o durability
+bad "durability 'sometimes'" "$t" "$mnt" -o durability=sometimes
+bad "placement 'here'" "$t" "$mnt" -o placement=here
+bad "checkpoint 'soon'" "$t" "$mnt" -o checkpoint=soon
+bad "checkpoint '-1'" "$t" "$mnt" -o checkpoint=-1
+bad "scan_threads '0'" "$t" "$mnt" -o scan_threads=0
+bad "staging_age ''" "$t" "$mnt" -o staging_age=
+bad "threads '1.5'" "$t" "$mnt" -o threads=1.5
+bad "threads '99999999999999999999'" "$t" "$mnt" -o threads=99999999999999999999
+bad "entry_timeout '1s'" "$t" "$mnt" -o entry_timeout=1s
+bad "uid 'root'" "$t" "$mnt" -o uid=root
+bad "passthrough 'maybe'" "$t" "$mnt" -o passthrough=maybe
+bad "io_uring '1'" "$t" "$mnt" -o io_uring=1
+bad "log 'file'" "$t" "$mnt" -o log=file
+bad "log_level 'loud'" "$t" "$mnt" -o log_level=loud
+bad "limit '1G'" "$t" "$mnt" -o limit=1G
+bad "'nosuch'" "$t" "$mnt" -o limit=nosuch:1G
+bad "'nosuch'" "$t" "$mnt" -o readonly=nosuch
+bad "limit 'much'" "$t" "$mnt" -o limit=tier0:much
+bad "limit '101%'" "$t" "$mnt" -o limit=tier0:101%
+
+bad "$work/none.yaml: No such file" none "$mnt" -o config="$work/none.yaml"
+yaml() {
+	printf '%b' "$1" >"$work/c.yaml"
+}
+yaml "tiers:\n  - name: a\n    directories: [$t]\ncolour: red\n"
+bad "c.yaml:4: unknown key 'colour'" none "$mnt" -o config="$work/c.yaml"
+yaml "tiers:\n  - name: a\n    shape: round\n"
+bad "c.yaml:3: unknown key 'shape'" none "$mnt" -o config="$work/c.yaml"
+yaml "tiers:\n  - name: a\n    directories: $t\n"
+bad 'c.yaml:3: directories is not a list' none "$mnt" -o config="$work/c.yaml"
+yaml "tiers: [\n"
+bad 'c.yaml' none "$mnt" -o config="$work/c.yaml"
+yaml "threads: many\n"
+bad "c.yaml:1: threads 'many'" "$t" "$mnt" -o config="$work/c.yaml"
+yaml ''
+bad 'no tier' none "$mnt" -o config="$work/c.yaml"
+
+if command -v setpriv >/dev/null && copy_ucmfs "$work/ucmfs" &&
+	as_nobody test -x "$work/ucmfs" -a -r "$t"; then
+	ucmfs_was=$ucmfs
+	printf '#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups %s "$@"\n' \
+		"$work/ucmfs" >"$work/as-nobody"
+	chmod 755 "$work/as-nobody"
+	ucmfs=$work/as-nobody
+	bad "$work/t3: not writable: Permission denied" "$work/t3" "$mnt"
+	bad "$t: not writable: Permission denied" "$t" "$mnt"
+	ucmfs=$ucmfs_was
+else
+	echo 'not tried: a directory that is not writable (needs setpriv)'
+fi
+
+# one that is in use
+need do_mount "$work/t2"
+first_mnt=$mnt
+mkdir "$work/mnt2"
+mnt=$work/mnt2
+bad "$work/t2: in use" "$work/t2" "$mnt"
+mnt=$first_mnt
+do_umount
+same 'and none of this has left a block' 0 "$(find "$t" -name '*.bin' | wc -l)"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# FUSE over io_uring: the mount promises the same. The module's parameter is set
+# for the time of the test.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/core.sh"
+require_root
+require_fuse
+parameter=/sys/module/fuse/parameters/enable_uring
+[ -w $parameter ] || skip 'this kernel has no FUSE over io_uring'
+was=$(cat $parameter)
+on_exit() {
+	echo "$was" >$parameter
+}
+echo Y 2>/dev/null >$parameter || skip "$parameter cannot be set"
+make_workdir
+
+need do_mount -o io_uring=on "$work/tier"
+grep -q '"io_uring": true' "$mnt/.ucmfs/stats.json" ||
+	skip "$(grep -o 'io_uring off.*' "$log")"
+core_promises
+do_umount
+mkdir "$work/tier2"
+need do_mount -o io_uring=on,passthrough=off "$work/tier2"
+core_promises "$work/tier2"
+do_umount TERM

@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# How many requests the kernel sends: with passthrough no byte of data comes by,
+# and writing does not ask for an attribute each time.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+make_workdir
+
+shape='--quiet --layers 4 --heads 2 --dim 64 --count 4 --chunk 4096'
+writes=36 # 4 files of 9 pages
+
+requests() {
+	grep -c "opcode: $1 " "$log"
+}
+
+# at_most LIMIT NAME
+at_most() {
+	seen=$(requests "$2")
+	check "$seen $2, at most $1" test "$seen" -le "$1"
+}
+
+# traffic OPTIONS
+traffic() {
+	rm -rf "$work/tier"
+	mkdir "$work/tier"
+	need do_mount -o "$1" "$work/tier"
+	# shellcheck disable=SC2086
+	need "$mkblocks" $shape "$mnt/blocks"
+	# shellcheck disable=SC2086
+	need "$mkblocks" $shape --verify "$mnt/blocks"
+	do_umount
+}
+
+mount_flags=-d
+traffic passthrough=off
+same 'without passthrough every write(2) comes by' $writes "$(requests WRITE)"
+check 'and reads do' test "$(requests READ)" -ge 4
+same 'each file is created once' 4 "$(requests CREATE)"
+at_most 4 GETXATTR
+at_most 4 FLUSH
+
+traffic passthrough=auto
+if grep -q 'passthrough off' "$log"; then
+	echo 'not tried: passthrough'
+else
+	same 'with passthrough no write does' 0 "$(requests WRITE)"
+	same 'nor a read' 0 "$(requests READ)"
+	same 'each file is created once' 4 "$(requests CREATE)"
+	same 'and opened once' 4 "$(requests OPEN)"
+	same 'and flushed when it was written' 4 "$(requests FLUSH)"
+	same 'and released twice' 8 "$(requests RELEASE)"
+	at_most 4 GETXATTR
+	at_most 20 LOOKUP
+	at_most 12 GETATTR
+fi

@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A tier with a limit takes no more than that; a read-only one takes nothing,
+# and its blocks cannot be removed.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd getfattr
+make_workdir
+
+used() {
+	du -sk "$1/blocks" | cut -f 1
+}
+
+mkdir "$work/fast" "$work/slow"
+need do_mount -o limit=fast:256K "fast=$work/fast:slow=$work/slow"
+check 'more blocks than the limit of the first tier' \
+	mk --count 100 "$mnt/blocks"
+check 'all are whole' verify --count 100 "$mnt/blocks"
+in_fast=$(blocks_in "$work/fast/blocks")
+check 'the limit is kept' test "$in_fast" -le 32
+check 'and made use of' test "$in_fast" -ge 28
+same 'the rest is in the next' $((100 - in_fast)) \
+	"$(blocks_in "$work/slow/blocks")"
+do_umount
+
+was=$(find "$work/slow" -type f -printf '%P %s %T@\n' | sort)
+need do_mount -o readonly=slow "slow=$work/slow:fast=$work/fast"
+check 'blocks of a read-only tier are read' verify --count 100 "$mnt/blocks"
+check 'new ones go elsewhere' mk --start 100 "$mnt/blocks"
+last=$(small_paths 100 | tail -n 1)
+new=$(small_paths 101 | tail -n 1)
+same 'into the tier that is not read-only' fast \
+	"$(xattr tier "$mnt/blocks/$new")"
+same 'the last lies in the read-only one' slow \
+	"$(xattr tier "$mnt/blocks/$last")"
+refused 'Read-only file system' 'which gives none away' \
+	rm -f "$mnt/blocks/$last"
+check 'it is still there' test -f "$mnt/blocks/$last"
+check 'others can be removed' rm "$mnt/blocks/$new"
+do_umount
+same 'nothing in the read-only tier has changed' "$was" \
+	"$(find "$work/slow" -type f -printf '%P %s %T@\n' | sort)"
+
+need do_mount -o readonly=slow "slow=$work/slow"
+refused 'Read-only file system' 'with no other tier nothing can be made' \
+	mk --start 200 "$mnt/blocks"
+do_umount

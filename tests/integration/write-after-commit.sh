@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A second descriptor that writes after the commit cannot leave a wrong block:
+# what it has done is found when it is closed.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3
+make_workdir
+
+# write_again BYTES OFFSET: commit by closing a dup(2), then write once more
+write_again() {
+	python3 -c '
+import os, sys
+data = open(os.environ["SRC"], "rb").read()
+at = int(sys.argv[2])
+fd = os.open(os.environ["DST"], os.O_CREAT | os.O_WRONLY, 0o644)
+os.write(fd, data)
+os.close(os.dup(fd))
+assert open(os.environ["DST"], "rb").read() == data, "not committed"
+os.pwrite(fd, data[at:at + 1] if sys.argv[1] == "same" else b"XX", at)
+os.close(fd)' "$1" "$2"
+}
+
+in_quarantine() {
+	find "$work/tier/.ucmfs/quarantine" -type f | wc -l
+}
+
+quarantined_is() {
+	[ "$(in_quarantine)" = "$1" ]
+}
+
+mkdir "$work/src"
+need mk "$work/src"
+need do_mount "$work/tier"
+count=0
+# in the payload, in the header, in the extension, behind the end
+for at in 5000 3 80 8192; do
+	count=$((count + 1))
+	path=$(small_paths $count | tail -n 1)
+	export SRC="$work/src/$path" DST="$mnt/blocks/$path"
+	check "other bytes at $at after the commit" write_again other $at
+	check 'put it into quarantine' wait_until quarantined_is $count
+	absent "$DST"
+	check 'and it can be written again' cp "$SRC" "$DST"
+	check 'as a whole block' cmp "$SRC" "$DST"
+done
+logged 'written to after its commit'
+
+path=$(small_paths 16 | tail -n 1)
+export SRC="$work/src/$path" DST="$mnt/blocks/$path"
+check 'the same byte after the commit' write_again same 5000
+check 'changes nothing' cmp "$SRC" "$DST"
+do_umount
+same 'nothing else went into quarantine' 4 "$(in_quarantine)"
+need do_mount "$work/tier"
+check 'nor after a remount' cmp "$SRC" "$DST"
+do_umount

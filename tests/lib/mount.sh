@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# mount.sh - a mount to test; sourced by the integration tests, POSIX sh.
+#
+# A test arranges with plain commands and `need`, acts, and compares with
+# `check`, `same` and `refused`. Whatever it started or mounted is ended when
+# the shell exits, however that comes about. Exit status: 0, 1, or 77 (cannot
+# run here, and why).
+#
+#   $work       a directory of the test's own      $mnt    the mount point
+#   $log        what the daemon of $mnt has said   $small  options for mkblocks
+
+set -u
+LC_ALL=C
+export LC_ALL
+umask 022
+
+: "${top_srcdir:=$(cd "$(dirname "$0")/../.." && pwd)}"
+: "${top_builddir:=$PWD}"
+ucmfs=$top_builddir/ucmfs
+mkblocks=$top_builddir/mkblocks
+
+# 2 layers, 512 bytes a plane: a file of two pages
+small='--quiet --layers 2 --heads 1 --dim 16 --tokens 16'
+small_size=8192
+
+work=
+watchdog=
+mnt=
+log=
+failed=0
+pids=
+
+# ---- telling ----
+
+skip() {
+	echo "SKIP: $*"
+	exit 77
+}
+
+die() {
+	echo "FAIL: $*"
+	exit 1
+}
+
+fail() {
+	echo "FAIL: $*"
+	failed=1
+}
+
+pass() {
+	echo "ok: $*"
+}
+
+# check 'what must hold' command...
+check() {
+	check_what=$1
+	shift
+	"$@" >"$work/check.out" 2>&1
+	check_status=$?
+	if [ $check_status = 0 ]; then
+		pass "$check_what"
+		return 0
+	fi
+	fail "$check_what ($*: status $check_status)"
+	sed 's/^/  | /' "$work/check.out"
+	return 1
+}
+
+# A step without which the rest says nothing.
+need() {
+	"$@" || die "$*: status $?"
+}
+
+# same 'what is compared' expected seen
+same() {
+	if [ "$2" = "$3" ]; then
+		pass "$1"
+		return 0
+	fi
+	fail "$1"
+	printf '  | must be: %s\n  | is:      %s\n' "$2" "$3"
+	return 1
+}
+
+# refused 'Error text' 'what must fail so' command...
+refused() {
+	refused_text=$1
+	refused_what=$2
+	shift 2
+	if "$@" >"$work/check.out" 2>&1; then
+		fail "$refused_what ($*: succeeded)"
+		return 1
+	fi
+	if grep -qF -- "$refused_text" "$work/check.out"; then
+		pass "$refused_what"
+		return 0
+	fi
+	fail "$refused_what: no '$refused_text' in what it said ($*)"
+	sed 's/^/  | /' "$work/check.out"
+	return 1
+}
+
+# absent path: ENOENT, and nothing else, is what stat(2) says of it
+absent() {
+	refused 'No such file or directory' "absent: ${1#"$work"/}" stat "$1"
+}
+
+# The same as a question.
+is_absent() {
+	stat "$1" 2>&1 >/dev/null | grep -q 'No such file or directory'
+}
+
+# logged 'text': the daemon has said so
+logged() {
+	check "the log says: $1" grep -qiF -- "$1" "$log"
+}
+
+# Poll a command: every 10 ms, for 10 s.
+wait_until() {
+	wait_left=1000
+	until "$@" >/dev/null 2>&1; do
+		wait_left=$((wait_left - 1))
+		[ $wait_left -gt 0 ] || return 1
+		sleep 0.01
+	done
+}
+
+# ---- what a test asks for ----
+
+require_root() {
+	[ "$(id -u)" = 0 ] || skip 'needs root'
+}
+
+require_fuse() {
+	[ -x "$ucmfs" ] || skip "$ucmfs is not built"
+	[ -x "$mkblocks" ] || skip "$mkblocks is not built"
+	[ -c /dev/fuse ] || skip 'no /dev/fuse'
+	(: <>/dev/fuse) 2>/dev/null || skip '/dev/fuse cannot be opened'
+}
+
+require_cmd() {
+	for cmd; do
+		command -v "$cmd" >/dev/null 2>&1 || skip "needs $cmd"
+	done
+}
+
+# A private mount namespace, for tests that change what is mounted where: run
+# the test again inside one.
+require_namespace() {
+	require_root
+	require_cmd unshare
+	[ -z "${UCMFS_TEST_INSIDE-}" ] || return 0
+	unshare -m true 2>/dev/null || skip 'needs unshare -m'
+	UCMFS_TEST_INSIDE=1 top_srcdir=$top_srcdir top_builddir=$top_builddir
+	export UCMFS_TEST_INSIDE top_srcdir top_builddir
+	trap - EXIT
+	exec unshare -m --propagation private "${SHELL:-/bin/sh}" "$0" "$@"
+}
+
+# The daemon as a plain executable file, also where it is a libtool wrapper;
+# for users that cannot search the build directory.
+copy_ucmfs() {
+	copy_from=$ucmfs
+	[ ! -x "$top_builddir/.libs/ucmfs" ] ||
+		copy_from=$top_builddir/.libs/ucmfs
+	cp "$copy_from" "$1" && chmod 755 "$1"
+}
+
+make_workdir() {
+	work=$(mktemp -d "${UCMFS_TEST_DIR:-${TMPDIR:-/tmp}}/ucmfs.XXXXXX") ||
+		die 'mktemp failed'
+	work=$(cd "$work" && pwd -P)
+	chmod 755 "$work"
+	mkdir "$work/mnt" "$work/run" "$work/tier"
+	mnt=$work/mnt
+	log=$work/log.mnt
+	start_watchdog
+}
+
+# A daemon that hangs makes its clients wait for ever; without it they fail.
+start_watchdog() {
+	(
+		trap - EXIT
+		sleep "${UCMFS_TEST_TIMEOUT:-300}" &
+		sleeper=$!
+		trap 'kill $sleeper; exit' TERM
+		wait $sleeper
+		echo 'FAIL: this takes too long: the daemons are killed'
+		for pid in $(cat "$work"/run/*.pid); do
+			! grep -q ucmfs "/proc/$pid/comm" || kill -9 "$pid"
+		done
+	) &
+	watchdog=$!
+}
+
+# ---- processes ----
+
+# Remember a background process, so that it ends with the test.
+keep_pid() {
+	pids="$pids $1"
+}
+
+forget_pid() {
+	forget_left=
+	for pid in $pids; do
+		[ "$pid" = "$1" ] || forget_left="$forget_left $pid"
+	done
+	pids=$forget_left
+}
+
+# Ended, though perhaps not waited for yet.
+is_gone() {
+	[ ! -d "/proc/$1" ] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status"
+}
+
+# reap PID: its exit status, in $reaped; kills it if it does not end
+reap() {
+	wait_until is_gone "$1" || wait_until is_gone "$1" || {
+		fail "process $1 does not end; killed"
+		kill -9 "$1"
+	}
+	wait "$1" 2>/dev/null
+	reaped=$?
+	forget_pid "$1"
+}
+
+# ---- mounts ----
+
+is_mounted() {
+	grep -q " ${1:-$mnt} " /proc/self/mountinfo
+}
+
+# do_mount [-o options] SOURCE: the daemon serves $mnt when this returns.
+# $ucmfs_wrapper: a command that executes the daemon; $mount_flags: more flags.
+do_mount() {
+	mount_opts=
+	[ "$1" != -o ] || {
+		mount_opts=,$2
+		shift 2
+	}
+	mount_key=$(basename "$mnt")
+	log=$work/log.$mount_key
+	[ ! -f "$log" ] || cat "$log" >>"$work/log.before"
+	mount_ready=$work/run/$mount_key.ready
+	rm -f "$mount_ready"
+	mkfifo "$mount_ready" || return 1
+	# the last open end of the FIFO is the daemon's: read ends when it does
+	# shellcheck disable=SC2086 # a wrapper may have arguments
+	${ucmfs_wrapper-} "$ucmfs" -f ${mount_flags-} "$1" "$mnt" -o "ready-fd=9$mount_opts" \
+		9>"$mount_ready" >"$log" 2>&1 &
+	mount_pid=$!
+	keep_pid $mount_pid
+	echo $mount_pid >"$work/run/$mount_key.pid"
+	mount_said=
+	read -r mount_said <"$mount_ready"
+	rm -f "$mount_ready"
+	[ "$mount_said" = READY=1 ] && return 0
+	reap $mount_pid
+	mount_status=$reaped
+	echo "ucmfs -o ready-fd=9$mount_opts $1 did not start: status $reaped"
+	sed 's/^/  | /' "$log"
+	return 1
+}
+
+daemon_pid() {
+	cat "$work/run/$(basename "$mnt").pid"
+}
+
+no_sanitizer_report() {
+	if grep -E 'AddressSanitizer|LeakSanitizer|runtime error' "$log"; then
+		return 1
+	fi
+}
+
+# do_umount [TERM|INT|HUP]: by umount(8), or by a signal to the daemon; the
+# daemon's exit status must be 0.
+do_umount() {
+	umount_pid=$(daemon_pid)
+	if [ $# -gt 0 ]; then
+		kill "-$1" "$umount_pid"
+	else
+		umount "$mnt" || {
+			fail "umount $mnt"
+			return 1
+		}
+	fi
+	reap "$umount_pid"
+	same 'the daemon ended well' 0 "$reaped"
+	check 'no report of a sanitizer' no_sanitizer_report
+	! is_mounted || fail "$mnt is still mounted"
+}
+
+# The daemon dies; what it leaves is a dead mount.
+crash_daemon() {
+	crash_pid=$(daemon_pid)
+	kill -9 "$crash_pid"
+	reap "$crash_pid"
+}
+
+kill_daemon() {
+	crash_daemon
+	umount -l "$mnt"
+}
+
+# ---- looking at things ----
+
+# blocks_in DIR: how many block names it lists, in all buckets
+blocks_in() {
+	find "$1" -name '*.bin' | wc -l
+}
+
+# Names below a directory's .ucmfs/tmp: all that is unfinished.
+has_no_temps() {
+	for dir; do
+		[ -z "$(ls -A "$dir/.ucmfs/tmp")" ] || return 1
+	done
+}
+
+# RELEASE comes after close(2) has returned, hence the polling.
+no_debris() {
+	check 'nothing is left in .ucmfs/tmp' wait_until has_no_temps "$@"
+}
+
+# The counter called $1 in stats.json.
+stat_of() {
+	grep -o "\"$1\": *[0-9]*" "$mnt/.ucmfs/stats.json" | head -n 1 |
+		grep -o '[0-9]*$'
+}
+
+stat_is() {
+	[ "$(stat_of "$1")" = "$2" ]
+}
+
+# xattr NAME FILE: its value
+xattr() {
+	getfattr --absolute-names --only-values -n "user.ucmfs.$1" "$2"
+}
+
+# The names of the first N small blocks, "3f/3f….bin" each.
+# shellcheck disable=SC2086 # $small is a list
+small_paths() {
+	"$mkblocks" $small --list --count "$@"
+}
+
+# mk [options] DIR: small blocks; 16 if not said otherwise
+# shellcheck disable=SC2086
+mk() {
+	"$mkblocks" $small --count 16 "$@"
+}
+
+verify() {
+	mk --verify "$@"
+}
+
+# byte FILE OFFSET: turn one bit of it over
+flip() {
+	flip_was=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')
+	# shellcheck disable=SC2059 # the format is the byte
+	printf "\\$(printf %03o $((flip_was ^ 1)))" |
+		dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+
+# rename(2) as it is; mv(1) has words of its own for EINVAL
+rename_file() {
+	python3 -c 'import os, sys; os.rename(sys.argv[1], sys.argv[2])' \
+		"$1" "$2"
+}
+
+# as_nobody command...: without any privilege
+as_nobody() {
+	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+
+# ---- the end ----
+
+unmount_all() {
+	awk -v below="$work/" 'index($5, below) == 1 { print $5 }' \
+		/proc/self/mountinfo | sort -r |
+		while read -r where; do
+			umount "$where" 2>/dev/null || umount -l "$where"
+		done
+}
+
+clean_up() {
+	[ -n "$work" ] || return
+	kill -TERM "$watchdog" 2>/dev/null
+	wait "$watchdog" 2>/dev/null
+	for pid in $pids; do # daemons end well here, and the rest dies
+		kill -9 "$pid" 2>/dev/null
+		wait "$pid" 2>/dev/null
+	done
+	unmount_all
+	rm -rf --one-file-system "$work"
+}
+
+at_exit() {
+	status=$?
+	trap '' EXIT HUP INT TERM
+	[ $status != 0 ] || status=$failed
+	if [ $status != 0 ] && [ $status != 77 ] && [ -s "$log" ]; then
+		echo "-- the daemon's log, at most the last 60 lines:"
+		tail -n 60 "$log"
+	fi
+	type on_exit >/dev/null 2>&1 && on_exit
+	clean_up
+	exit $status
+}
+trap at_exit EXIT
+trap 'exit 1' HUP INT TERM
