@@ -40,7 +40,7 @@ build() {
 	dir_=$top/$1
 	shift
 	mkdir -p "$dir_"
-	if [ ! -x "$top/configure" ] ||
+	if [ ! -x "$top/configure" ] || [ ! -f "$top/build-aux/install-sh" ] ||
 	   [ "$top/configure.ac" -nt "$top/configure" ]; then
 		run_logged "$dir_/autoreconf.log" "autoreconf" \
 			autoreconf -fi "$top" || return 1
