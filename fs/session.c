@@ -248,8 +248,8 @@ static int build_args(struct ucm_face *face, struct fuse_args *args)
 	return err;
 }
 
-static void log_of_libfuse(enum fuse_log_level level, const char *format,
-			   va_list args)
+__attribute__((format(printf, 2, 0))) static void
+log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 {
 	char line[512];
 	size_t len;
