@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -401,6 +402,16 @@ int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode)
 
 	if (fd >= 0)
 		ucm_guard_inherit(fd, dirfd);
+	return fd;
+}
+
+int ucm_os_memory_file(const char *name)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	ucm_guard_inherit(fd, -1);
 	return fd;
 }
 

@@ -47,16 +47,44 @@ static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 /* By descriptor; untouched pages of it cost nothing. */
 static struct ucm_guard *_Atomic guards[MAX_FDS];
 
-/* Deadlines must not move with the wall clock. */
-static void pool_init(void)
+static void init_ended(void)
 {
 	pthread_condattr_t attr;
 
+	/* deadlines must not move with the wall clock */
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&pool.ended, &attr);
 	pthread_condattr_destroy(&attr);
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&pool.lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&pool.lock);
+}
+
+/* Threads do not survive a fork: a daemon that goes to the background starts
+ * with none. What a stuck one of them had is lost. */
+static void after_fork_in_child(void)
+{
+	pthread_mutex_init(&pool.lock, NULL);
+	pthread_cond_init(&pool.work, NULL);
+	init_ended();
+	pool.first = NULL;
 	pool.last = &pool.first;
+	pool.workers = pool.idle = 0;
+}
+
+static void pool_init(void)
+{
+	init_ended();
+	pool.last = &pool.first;
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 static int64_t now_ms(void)

@@ -356,7 +356,7 @@ static void close_fd(int *fd)
 
 void ucm_backing_close(struct ucm_backing *backing, bool clean)
 {
-	if (clean && !backing->readonly) {
+	if (clean && !backing->readonly && !backing->abandoned) {
 		int err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
 
 		if (err)

@@ -51,6 +51,7 @@ struct ucm_backing {
 	uint32_t instance;       /* random: whose temporary files */
 	_Atomic uint64_t temps;  /* for their names */
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
+	bool abandoned; /* written to when we are gone: never left clean */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 };
 

@@ -92,6 +92,12 @@ static void end_promise(struct ucm_temp *temp)
 	temp->promised = 0;
 }
 
+void ucm_tierset_abandon(const struct ucm_temp *temp)
+{
+	if (temp->committed && temp->ref)
+		temp->backing->abandoned = true;
+}
+
 void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 {
 	end_promise(temp);
@@ -324,12 +330,14 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (ucm_space_admit(space, &block, &why))
 		return refuse(set, key, why.text);
 
+	ucm_tierset_lock_name(set, &key->id);
 	if (is_there(set, key)) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&set->stats.commit_duplicates);
 	} else {
 		err = make_block(set, temp, fd, space, key);
 	}
+	ucm_tierset_unlock_name(set, &key->id);
 	if (!err) {
 		temp->committed = true;
 		temp->key = *key;

@@ -37,11 +37,27 @@ static void put_number(json_t *object, const char *key, uint64_t value)
 	json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
+/* Names are bytes, JSON is UTF-8: in others, what is not ASCII becomes '?'. */
+static json_t *text_json(const char *text)
+{
+	json_t *json = json_string(text);
+	char *copy = json ? NULL : strdup(text);
+
+	for (char *c = copy; c && *c; c++) {
+		if (*c & 0x80)
+			*c = '?';
+	}
+	if (copy)
+		json = json_string(copy);
+	free(copy);
+	return json;
+}
+
 static json_t *directory_json(const struct ucm_backing *backing)
 {
 	json_t *json = json_object();
 
-	json_object_set_new(json, "path", json_string(backing->path));
+	json_object_set_new(json, "path", text_json(backing->path));
 	json_object_set_new(json, "network", json_boolean(backing->remote));
 	return json;
 }
@@ -79,7 +95,7 @@ static json_t *space_json(struct ucm_space *space)
 	char geometry[160];
 
 	json_object_set_new(json, "name",
-			    json_string(*space->name ? space->name : "blocks"));
+			    text_json(*space->name ? space->name : "blocks"));
 	put_number(json, "blocks", atomic_load(&space->blocks));
 	if (ucm_space_has_geometry(space)) {
 		pthread_mutex_lock(&space->lock);

@@ -39,6 +39,9 @@ struct ucm_notifier {
 	pthread_t thread;
 	struct ucm_key *keys;
 	size_t num, room;
+	/* spaces whose attributes must be forgotten, a bit each */
+	uint64_t spaces[(UCM_MAX_SPACES + 63) / 64];
+	unsigned num_spaces;
 	bool running, stopping;
 };
 
@@ -50,6 +53,8 @@ struct ucm_face {
 	struct ucm_notifier notifier;
 	struct timespec started;
 	_Atomic bool passthrough; /* in use */
+	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
+	_Atomic unsigned num_refused;
 	bool uring;               /* in use */
 	const char *passthrough_why; /* why not, else NULL */
 	const char *uring_why;
@@ -157,6 +162,12 @@ struct ucm_file {
 	time_t touched;       /* last open, close or rename (monotonic) */
 };
 
+/* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
+static inline bool ucm_file_has_temp(const struct ucm_file *file)
+{
+	return file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING;
+}
+
 int ucm_files_init(struct ucm_files *files);
 void ucm_files_fini(struct ucm_face *face);
 
@@ -250,6 +261,8 @@ int ucm_notify_start(struct ucm_face *face);
 void ucm_notify_stop(struct ucm_face *face);
 /* A block is gone that the kernel may remember. Any thread. */
 void ucm_notify_loss(void *face, const struct ucm_key *key);
+/* A space has another owner or mode, and so has all that is in it. */
+void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space);
 
 /* ---- mounting (session.c) ---- */
 

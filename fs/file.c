@@ -72,6 +72,8 @@ void ucm_files_fini(struct ucm_face *face)
 			struct ucm_file *file = files->by_node[i];
 
 			files->by_node[i] = file->next_node;
+			if (file->opens && ucm_file_has_temp(file))
+				ucm_tierset_abandon(&file->temp);
 			free_file(face, file);
 		}
 	}

@@ -28,15 +28,22 @@ static int complain(const struct ucm_complaint *complaint)
 	return 2;
 }
 
+static bool lies_in(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) &&
+	       (path[len] == '/' || path[len] == '\0');
+}
+
 /* A tier below the mount point would vanish under the mount, and the daemon
- * would wait for itself. */
+ * would wait for itself; so it would with a mount over a tier's folder. */
 static int check_mountpoint(const char *mountpoint,
 			    const struct ucm_tierset *set,
 			    struct ucm_complaint *complaint)
 {
 	char *path = realpath(mountpoint, NULL);
 	struct stat st;
-	size_t len;
 
 	if (!path) {
 		if (errno == ENOTCONN || errno == ECONNABORTED)
@@ -49,15 +56,16 @@ static int check_mountpoint(const char *mountpoint,
 		free(path);
 		return -EINVAL;
 	}
-	len = strlen(path);
 	for (unsigned i = 0; i < set->num_dirs; i++) {
 		const char *dir = set->dirs[i]->path;
 
-		if (!strncmp(dir, path, len) &&
-		    (dir[len] == '/' || dir[len] == '\0')) {
+		if (lies_in(dir, path) || lies_in(path, dir)) {
 			ucm_complain(complaint,
-				     "%s lies inside the mount point %s", dir,
-				     path);
+				     lies_in(dir, path)
+					     ? "%s lies inside the mount "
+					       "point %s"
+					     : "%s contains the mount point %s",
+				     dir, path);
 			free(path);
 			return -EINVAL;
 		}

@@ -180,7 +180,9 @@ static int stat_file(struct ucm_face *face, struct ucm_file *file,
 	if (file->fd >= 0) {
 		err = ucm_os_fstat(file->fd, &st);
 	} else {
-		fd = ucm_tierset_reopen(face->set, &file->temp);
+		fd = ucm_file_has_temp(file)
+			     ? ucm_tierset_reopen(face->set, &file->temp)
+			     : -ENOENT;
 		err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
 		if (fd >= 0)
 			close(fd);
@@ -243,7 +245,7 @@ static int attr_of_control(struct ucm_face *face, fuse_ino_t ino,
 		return -ENOENT;
 	free(text);
 	ucm_attr_dir(face, ino, out);
-	out->st_mode = S_IFREG | 0440; /* they tell paths and tenants' names */
+	out->st_mode = S_IFREG | 0400; /* they tell paths and tenants' names */
 	out->st_nlink = 1;
 	out->st_size = (off_t)len;
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notify.c - makes the kernel forget blocks that went by themselves.
+ * notify.c - makes the kernel forget blocks that went by themselves, and
+ * attributes that changed with their space's.
  *
  * A notification takes locks in the kernel that the request at hand may hold,
  * so it is sent from a thread of its own. The same thread drops old staging.
@@ -40,6 +41,57 @@ void ucm_notify_loss(void *arg, const struct ucm_key *key)
 	pthread_mutex_unlock(&notifier->lock);
 }
 
+void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space)
+{
+	struct ucm_notifier *notifier = &face->notifier;
+	uint64_t *word = &notifier->spaces[space->number / 64];
+	uint64_t bit = UINT64_C(1) << space->number % 64;
+
+	pthread_mutex_lock(&notifier->lock);
+	notifier->num_spaces += !(*word & bit);
+	*word |= bit;
+	pthread_cond_signal(&notifier->wake);
+	pthread_mutex_unlock(&notifier->lock);
+}
+
+/* The next space to tell of, under the lock. */
+static unsigned take_space(struct ucm_notifier *notifier)
+{
+	unsigned word = 0, bit;
+
+	while (!notifier->spaces[word])
+		word++;
+	bit = (unsigned)__builtin_ctzll(notifier->spaces[word]);
+	notifier->spaces[word] &= ~(UINT64_C(1) << bit);
+	notifier->num_spaces--;
+	return 64 * word + bit;
+}
+
+static void forget_attr(struct ucm_face *face, fuse_ino_t ino)
+{
+	fuse_lowlevel_notify_inval_inode(face->session, ino, -1, 0);
+}
+
+/* Who may do what is decided by the kernel, by the attributes it remembers:
+ * buckets first, as they are the way to the blocks. */
+static void forget_owner(struct ucm_face *face, unsigned space)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
+		forget_attr(face,
+			    ucm_node_make(UCM_NODE_BUCKET,
+					  (uint64_t)space << 8 | bucket));
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_next(face->set->index, (uint16_t)space, bucket,
+				      &cursor, &entry, &ref))
+			forget_attr(face, ucm_node_make(UCM_NODE_BLOCK, ref));
+	}
+}
+
 static void forget(struct ucm_face *face, const struct ucm_key *key)
 {
 	char name[UCM_BLOCK_NAME_LEN + 1];
@@ -60,7 +112,15 @@ static void *notify_main(void *arg)
 	while (!notifier->stopping) {
 		struct timespec until;
 		struct ucm_key key;
+		unsigned space;
 
+		if (notifier->num_spaces) {
+			space = take_space(notifier);
+			pthread_mutex_unlock(&notifier->lock);
+			forget_owner(face, space);
+			pthread_mutex_lock(&notifier->lock);
+			continue;
+		}
 		if (notifier->num) {
 			key = notifier->keys[--notifier->num];
 			pthread_mutex_unlock(&notifier->lock);
@@ -107,6 +167,7 @@ void ucm_notify_stop(struct ucm_face *face)
 	pthread_cond_signal(&notifier->wake);
 	pthread_mutex_unlock(&notifier->lock);
 	pthread_join(notifier->thread, NULL);
+	notifier->running = false;
 	free(notifier->keys);
 	notifier->keys = NULL;
 	notifier->num = notifier->room = 0;

@@ -117,7 +117,9 @@ static int set_file(struct ucm_face *face, fuse_ino_t ino,
 		return -ENOENT;
 	pthread_mutex_lock(&file->lock);
 	fd = file->fd >= 0 ? file->fd
-			   : ucm_tierset_reopen(face->set, &file->temp);
+	     : ucm_file_has_temp(file)
+		     ? ucm_tierset_reopen(face->set, &file->temp)
+		     : -ENOENT;
 	err = fd < 0 ? fd : set_open_file(file, fd, attr, to_set);
 	if (fd >= 0 && fd != file->fd)
 		close(fd);
@@ -144,6 +146,7 @@ static int set_space(struct ucm_face *face, fuse_ino_t ino,
 			face->set, space,
 			to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
 			to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1);
+	ucm_notify_owner(face, space);
 	return err;
 }
 

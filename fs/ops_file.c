@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -37,29 +36,35 @@ static bool wants_write(const struct fuse_file_info *fi)
 
 /* ---- passthrough ---- */
 
-static void give_up_passthrough(struct ucm_face *face)
+/* One directory's file system may be stacked too deep; others go on. */
+static void give_up_passthrough(struct ucm_face *face, unsigned dir)
 {
-	if (atomic_exchange(&face->passthrough, false)) {
-		face->passthrough_why = "the kernel refused a backing file";
-		ucm_warning("passthrough off: the kernel refused a backing "
-			    "file (it needs CAP_SYS_ADMIN and a file system "
-			    "that is not itself stacked too deep)");
-	}
+	if (atomic_exchange(&face->refused[dir], true))
+		return;
+	ucm_warning("%s: passthrough off: the kernel refused a backing file "
+		    "(it needs CAP_SYS_ADMIN and a file system that is not "
+		    "itself stacked too deep)",
+		    face->set->dirs[dir]->path);
+	if (atomic_fetch_add(&face->num_refused, 1) + 1 < face->set->num_dirs)
+		return;
+	face->passthrough_why = "the kernel refused a backing file";
+	atomic_store(&face->passthrough, false);
 }
 
-/* First open of an inode: register its descriptor. Under file->lock. */
-static void attach(fuse_req_t req, struct ucm_file *file)
+/* First open of an inode: register its descriptor, which is open on a file
+ * in that directory. Under file->lock. */
+static void attach(fuse_req_t req, struct ucm_file *file, unsigned dir)
 {
 	struct ucm_face *face = ucm_face_of(req);
 
 	file->backing_id = 0;
-	if (file->kind == UCM_FILE_MANIFEST ||
-	    !atomic_load(&face->passthrough))
+	if (!atomic_load(&face->passthrough) ||
+	    atomic_load(&face->refused[dir]))
 		return;
 	file->backing_id = fuse_passthrough_open(req, file->fd);
 	if (file->backing_id <= 0) {
 		file->backing_id = 0;
-		give_up_passthrough(face);
+		give_up_passthrough(face, dir);
 	}
 }
 
@@ -254,7 +259,7 @@ static void create_in_bucket(fuse_req_t req, fuse_ino_t parent,
 		return;
 	}
 	pthread_mutex_lock(&file->lock);
-	attach(req, file);
+	attach(req, file, file->temp.dir);
 	count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	reply_create(req, file, fi);
@@ -270,9 +275,9 @@ int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
 
 	if (!text)
 		return -ENOMEM;
-	fd = memfd_create(UCM_MANIFEST_NAME, MFD_CLOEXEC);
+	fd = ucm_os_memory_file(UCM_MANIFEST_NAME);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	err = ucm_tierset_read_manifest(face->set, space, text,
 					UCM_MANIFEST_MAX);
 	if (!err)
@@ -376,7 +381,7 @@ static int first_open_block(fuse_req_t req, struct ucm_file *file)
 		return fd;
 	file->fd = fd;
 	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	attach(req, file);
+	attach(req, file, entry.dir);
 	return 0;
 }
 
@@ -420,13 +425,13 @@ static int open_file_locked(fuse_req_t req, struct ucm_file *file,
 	if (file->temp.committed && (wants_write(fi) || fi->flags & O_TRUNC))
 		return -EPERM;
 	if (!file->opens) {
-		if (file->temp.committed)
+		if (file->temp.committed || !ucm_file_has_temp(file))
 			return -ENOENT;
 		fd = ucm_tierset_reopen(face->set, &file->temp);
 		if (fd < 0)
 			return fd;
 		file->fd = fd;
-		attach(req, file);
+		attach(req, file, file->temp.dir);
 	}
 	if (fi->flags & O_TRUNC) {
 		int err = ucm_os_truncate(file->fd, 0);
@@ -472,8 +477,8 @@ static int open_control(struct ucm_face *face, fuse_ino_t ino,
 	text = ucm_control_text(face, ino, &len);
 	if (!text)
 		return -ENOENT;
-	fd = memfd_create("ucmfs", MFD_CLOEXEC);
-	err = fd < 0 ? -errno : ucm_os_write_at(fd, text, len, 0);
+	fd = ucm_os_memory_file("ucmfs");
+	err = fd < 0 ? fd : ucm_os_write_at(fd, text, len, 0);
 	free(text);
 	file = err ? NULL : ucm_file_open(face, UCM_FILE_MANIFEST, 0);
 	if (!file) {

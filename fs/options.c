@@ -436,6 +436,18 @@ void ucm_options_help(FILE *out)
 	fprintf(out, "\n");
 }
 
+static bool is_passed(const struct ucm_options *options, const char *name)
+{
+	size_t len = strlen(name);
+	const char *at = options->pass;
+
+	/* ",a,b" */
+	while (at && (strncmp(at + 1, name, len) ||
+		      (at[1 + len] && at[1 + len] != ',')))
+		at = strchr(at + 1, ',');
+	return at;
+}
+
 void ucm_options_print(const struct ucm_options *options, FILE *out)
 {
 	ucm_config_print(&options->config, out);
@@ -449,7 +461,8 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		else if (row->kind == NUMBER && row->offset != AT(ready_fd))
 			fprintf(out, "%s: %u\n", row->name,
 				*(const unsigned *)field);
-		else if (row->kind == FLAG && *(const bool *)field)
+		else if ((row->kind == FLAG && *(const bool *)field) ||
+			 (row->kind == PASS && is_passed(options, row->name)))
 			fprintf(out, "%s: true\n", row->name);
 	}
 	if (options->has_uid)

@@ -158,6 +158,7 @@ struct batch {
 	struct ucm_tierset *set;
 	struct ucm_space *space;
 	unsigned dir, num;
+	int err; /* one of them could not be looked at */
 	struct {
 		struct ucm_id id;
 		struct stat st;
@@ -165,12 +166,29 @@ struct batch {
 	} files[BATCH];
 };
 
+/* Want of descriptors or memory, or a server that does not answer: it says
+ * nothing of the file, which must be looked at once more. */
+static void note_failure(struct batch *batch, int err)
+{
+	switch (err) {
+	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
+	case -ENOTCONN: case -EINTR:
+		batch->err = err;
+		break;
+	default:
+		break;
+	}
+}
+
 static void batch_run(struct batch *batch)
 {
 	for (unsigned i = 0; i < batch->num; i++) {
-		examine_file(batch->set, batch->space, &batch->files[i].id,
-			     batch->dir, batch->files[i].fd,
-			     &batch->files[i].st);
+		int err = examine_file(batch->set, batch->space,
+				       &batch->files[i].id, batch->dir,
+				       batch->files[i].fd,
+				       &batch->files[i].st);
+
+		note_failure(batch, err);
 		close(batch->files[i].fd);
 	}
 	batch->num = 0;
@@ -181,6 +199,7 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 	struct stat *st = &batch->files[batch->num].st;
 	int fd = open_file(batch->set, batch->space, id, batch->dir, st);
 
+	note_failure(batch, fd);
 	if (fd < 0)
 		return;
 	posix_fadvise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
@@ -203,7 +222,7 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 		batch_add(batch, &key.id);
 }
 
-static void scan_names(struct ucm_tierset *set, struct ucm_space *space,
+static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
 		       unsigned dir, unsigned bucket, const char *names)
 {
 	struct batch batch = { .set = set, .space = space, .dir = dir };
@@ -211,6 +230,7 @@ static void scan_names(struct ucm_tierset *set, struct ucm_space *space,
 	for (const char *name = names; *name; name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
+	return batch.err;
 }
 
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
@@ -234,9 +254,12 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
 		ucm_info("%s: can be read again", set->dirs[dir]->path);
 	if (names)
-		scan_names(set, space, dir, bucket, names);
-	ucm_space_set_scanned(space, dir, bucket);
-	return 0;
+		err = scan_names(set, space, dir, bucket, names);
+	else
+		err = 0;
+	if (!err)
+		ucm_space_set_scanned(space, dir, bucket);
+	return err;
 }
 
 /* What a space's blocks look like must be known before the first commit. */
@@ -309,8 +332,13 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 	struct ucm_entry entry;
 	struct ucm_key key;
 
-	if (!ucm_tierset_index_remove(set, ref, &entry))
+	if (!ucm_index_get(set->index, ref, &entry))
+		return;
+	ucm_tierset_lock_name(set, &entry.id);
+	if (!ucm_tierset_index_remove(set, ref, &entry)) {
+		ucm_tierset_unlock_name(set, &entry.id);
 		return; /* another thread was faster */
+	}
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	space = set->names.spaces[entry.space];
 	set_aside(set, space, &entry.id, entry.dir, fault, detail);
@@ -323,6 +351,7 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 				ucm_tierset_examine(set, space, &entry.id, dir);
 		}
 	}
+	ucm_tierset_unlock_name(set, &entry.id);
 	if (set->on_loss)
 		set->on_loss(set->on_loss_arg, &key);
 }

@@ -2,8 +2,8 @@
 /*
  * session.c - from a store to a served mount, and back.
  *
- * Order: mount, go to the background (threads do not survive a fork), mark the
- * directories as in use and start the scan, serve. A dead mount on the mount
+ * Order: mount, mark the directories as in use, go to the background, start the
+ * scan (threads do not survive a fork), serve. A dead mount on the mount
  * point, left by a daemon that was killed, is detached first.
  */
 #include <config.h>
@@ -337,13 +337,18 @@ static int loop(struct ucm_face *face)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	err = fuse_session_loop_mt(face->session, config);
 	fuse_loop_cfg_destroy(config);
+	if (err < 0)
+		ucm_error("serving ended: %s", strerror(-err));
 	return err < 0 ? err : 0; /* a signal's number is a normal end */
 }
 
 static int serve(struct ucm_face *face)
 {
-	int err = go_to_background(face->options);
+	/* what may fail comes while somebody waits for our exit status */
+	int err = ucm_tierset_begin(face->set);
 
+	if (!err)
+		err = go_to_background(face->options);
 	if (err)
 		return err;
 	choose_log(face->options);
@@ -360,15 +365,26 @@ static int serve(struct ucm_face *face)
 static int mount_and_serve(struct ucm_face *face)
 {
 	const char *mountpoint = face->options->mountpoint;
+	_cleanup_free_ char *path = NULL;
 	int err;
 
 	detach_dead_mount(mountpoint);
+	/* the background's working directory is another */
+	path = realpath(mountpoint, NULL);
+	if (path)
+		mountpoint = path;
 	if (fuse_set_signal_handlers(face->session))
 		return -EINVAL;
 	err = fuse_session_mount(face->session, mountpoint);
 	if (!err) {
 		err = serve(face);
 		fuse_session_unmount(face->session);
+		/* The notifier may wait for a lock in the kernel that a caller
+		 * of ours holds: only now, with the connection gone, will it
+		 * end; and it uses the session, and losses use us. */
+		ucm_tierset_quiet(face->set);
+		face->set->on_loss = NULL;
+		ucm_notify_stop(face);
 	} else {
 		err = -EIO; /* libfuse has said why */
 	}
@@ -406,8 +422,6 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set)
 	if (face.session)
 		fuse_session_destroy(face.session);
 	fuse_opt_free_args(&args);
-	set->on_loss = NULL;
-	ucm_notify_stop(&face);
 	ucm_files_fini(&face);
 	return err;
 }

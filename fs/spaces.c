@@ -278,6 +278,7 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 			       struct ucm_space *space, const char *text,
 			       size_t len)
 {
+	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
@@ -291,6 +292,7 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 		return err;
 	}
 	manifest_path(space, path, sizeof(path));
+	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(set, space);
 	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
 		struct stat st;
@@ -303,6 +305,7 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 					  len);
 		break;
 	}
+	pthread_mutex_unlock(&writing);
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
 		ucm_space_drop_manifest(space);

@@ -174,6 +174,33 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	return 0;
 }
 
+static pthread_mutex_t *name_lock(struct ucm_tierset *set,
+				  const struct ucm_id *id)
+{
+	return &set->name_locks[id->bytes[1]];
+}
+
+void ucm_tierset_lock_name(struct ucm_tierset *set, const struct ucm_id *id)
+{
+	pthread_mutex_lock(name_lock(set, id));
+}
+
+void ucm_tierset_unlock_name(struct ucm_tierset *set, const struct ucm_id *id)
+{
+	pthread_mutex_unlock(name_lock(set, id));
+}
+
+static void init_name_locks(struct ucm_tierset *set)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	for (unsigned i = 0; i < 256; i++)
+		pthread_mutex_init(&set->name_locks[i], &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
 int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint)
 {
@@ -185,6 +212,7 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	if (!set)
 		return -ENOMEM;
 	set->config = config;
+	init_name_locks(set);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
 	pthread_condattr_init(&steady);
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
@@ -211,17 +239,31 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	return 0;
 }
 
-int ucm_tierset_start(struct ucm_tierset *set)
+int ucm_tierset_begin(struct ucm_tierset *set)
 {
 	int err = 0;
 
 	for (unsigned i = 0; i < set->num_dirs && !err; i++)
 		err = ucm_backing_begin(set->dirs[i]);
+	set->begun = !err;
+	return err;
+}
+
+int ucm_tierset_start(struct ucm_tierset *set)
+{
+	int err = set->begun ? 0 : ucm_tierset_begin(set);
+
 	if (!err)
 		err = ucm_scan_start(set);
 	if (!err)
 		err = ucm_upkeep_start(set);
 	return err;
+}
+
+void ucm_tierset_quiet(struct ucm_tierset *set)
+{
+	atomic_store(&set->stopping, true);
+	ucm_scan_stop(set);
 }
 
 void ucm_tierset_close(struct ucm_tierset *set)
@@ -230,8 +272,7 @@ void ucm_tierset_close(struct ucm_tierset *set)
 
 	if (!set)
 		return;
-	atomic_store(&set->stopping, true);
-	ucm_scan_stop(set);
+	ucm_tierset_quiet(set);
 	ucm_upkeep_stop(set);
 	for (unsigned i = 0; i < set->num_tiers; i++) {
 		bool unclean = false;
@@ -251,6 +292,8 @@ void ucm_tierset_close(struct ucm_tierset *set)
 		ucm_namespace_fini(&set->names);
 	pthread_mutex_destroy(&set->upkeep_lock);
 	pthread_cond_destroy(&set->upkeep_wake);
+	for (unsigned i = 0; i < 256; i++)
+		pthread_mutex_destroy(&set->name_locks[i]);
 	free(set);
 }
 
@@ -513,7 +556,7 @@ static bool lies_on_readonly(struct ucm_tierset *set, struct ucm_space *space,
 	return false;
 }
 
-int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
+static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	struct ucm_entry entry;
@@ -546,6 +589,16 @@ int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
 		return -ENOENT;
 	ucm_count(&set->stats.removed);
 	return 0;
+}
+
+int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	int err;
+
+	ucm_tierset_lock_name(set, &key->id);
+	err = remove_locked(set, key);
+	ucm_tierset_unlock_name(set, &key->id);
+	return err;
 }
 
 static void edit_times(struct ucm_entry *entry, void *arg)

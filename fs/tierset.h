@@ -39,6 +39,10 @@ struct ucm_tierset {
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt */
 	_Atomic bool scanned;    /* the whole index is filled */
+	/* Held by whoever changes both a name's file and its entry, so that
+	 * nobody finds them apart; picked by the hash. Recursive: a commit may
+	 * condemn what it finds there. */
+	pthread_mutex_t name_locks[256];
 
 	/* Told when a block goes that nobody has unlinked through this store:
 	 * damaged, torn or vanished. Set before start; called from any thread,
@@ -58,6 +62,7 @@ struct ucm_tierset {
 	pthread_t scan_threads[64];
 	unsigned num_scan_threads;
 	bool upkeep_running;
+	bool begun;
 	uint64_t commits_at_checkpoint;
 };
 
@@ -69,8 +74,14 @@ struct ucm_tierset {
 int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint);
 
-/* Mark the directories as in use; start the scan and the checkpoints. */
+/* Mark the directories as in use. */
+int ucm_tierset_begin(struct ucm_tierset *set);
+
+/* The same, if that has not been done; start the scan and the checkpoints. */
 int ucm_tierset_start(struct ucm_tierset *set);
+
+/* End the threads that may tell of losses. Close follows. */
+void ucm_tierset_quiet(struct ucm_tierset *set);
 
 /* End the threads, and leave everything clean if everything is known to be. */
 void ucm_tierset_close(struct ucm_tierset *set);
@@ -159,6 +170,11 @@ bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd);
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 			 int fd, bool always);
 
+/* A descriptor of a committed file outlives the store, which will not see what
+ * is written through it: its directory is not left clean, so that the next
+ * mount checks what has changed. */
+void ucm_tierset_abandon(const struct ucm_temp *temp);
+
 /* Forget a temporary file; its name goes if it was not committed. */
 void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp);
 
@@ -190,6 +206,10 @@ void ucm_tierset_load_manifest(struct ucm_tierset *set,
 int ucm_tierset_make_folder(struct ucm_tierset *set,
 			    struct ucm_backing *backing,
 			    const struct ucm_space *space);
+
+void ucm_tierset_lock_name(struct ucm_tierset *set, const struct ucm_id *id);
+void ucm_tierset_unlock_name(struct ucm_tierset *set,
+			     const struct ucm_id *id);
 
 /* Add what a directory holds; flags as in the index. Counts space and room. */
 int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,

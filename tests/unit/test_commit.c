@@ -8,6 +8,8 @@
 #include "fs/tierset.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -301,6 +303,51 @@ START_TEST(a_rival_who_links_first_in_another_directory_wins)
 	files += fx_exists(fx_path("$/a/blocks/%s", fx_name(&file)));
 	files += fx_exists(fx_path("$/b/blocks/%s", fx_name(&file)));
 	ck_assert_uint_eq(files, 1);
+}
+END_TEST
+
+/* A writer who comes while a damaged block of that name is being set aside:
+ * what is set aside must not be the new one. */
+static pthread_t late_thread;
+
+static void *late_writer(void *arg)
+{
+	(void)arg;
+	rival_err = ucm_tierset_commit(fx_set, &rival_temp, rival_fd, &file.key,
+				       UCM_COMMIT_NOW);
+	return NULL;
+}
+
+static int commit_at_quarantine(const char *call, const char *path)
+{
+	static _Atomic bool begun;
+
+	(void)path;
+	if (!strcmp(call, "rename") && !atomic_exchange(&begun, true)) {
+		pthread_create(&late_thread, NULL, late_writer, NULL);
+		usleep(200000);
+	}
+	return 0;
+}
+
+START_TEST(a_commit_during_a_quarantine_is_not_quarantined)
+{
+	ucm_ref ref;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
+	rival_fd = begin(&file, file.len);
+	rival_temp = temp;
+	ucm_os_fault = commit_at_quarantine;
+	ucm_tierset_condemn(fx_set, ref, UCM_FAULT_PLANE, "");
+	pthread_join(late_thread, NULL);
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(rival_err, 0);
+	ucm_tierset_drop(fx_set, &rival_temp);
+	close(rival_fd);
+	fx_serves(&file);
 }
 END_TEST
 
@@ -930,6 +977,8 @@ int main(void)
 		       a_rival_who_links_first_in_another_directory_wins);
 	tcase_add_test(tests,
 		       a_commit_that_a_scan_was_first_to_see_is_still_ours);
+	tcase_add_test(tests,
+		       a_commit_during_a_quarantine_is_not_quarantined);
 	tcase_add_test(tests,
 		       a_block_of_another_geometry_is_refused_naming_both);
 	tcase_add_test(tests,

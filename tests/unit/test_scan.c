@@ -65,6 +65,32 @@ START_TEST(blocks_of_every_kind_are_found)
 }
 END_TEST
 
+/* What a want of descriptors, or a slow server, kept from being looked at is
+ * not absent. */
+START_TEST(a_file_that_could_not_be_looked_at_is_probed_for)
+{
+	static const struct { const char *call; int err; } faults[] = {
+		{ "open", -EMFILE }, { "open", -ETIMEDOUT },
+	};
+
+	fx_configure("$/a");
+	fx_option("scan_threads", "1");
+	block_in(&good, 0, 64, &fx_geometry);
+	fx_plant("$/a", "blocks", &good);
+	block_in(&file, 128, 256, &fx_geometry);
+	fx_plant("$/a", "blocks", &file);
+	fx_open();
+	fx_fail_on(faults[_i].call, fx_name(&file), 1, faults[_i].err, true);
+	fx_start_only();
+	while (atomic_load(&fx_set->tasks_done) < fx_set->num_tasks)
+		usleep(1000);
+	ck_assert_ptr_nonnull(fx_failed_call());
+	fx_fail(NULL, 0, 0, false);
+	fx_serves(&good);
+	fx_serves(&file);
+}
+END_TEST
+
 static const struct {
 	const char *what;
 	size_t len;
@@ -346,6 +372,9 @@ int main(void)
 
 	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
 	tcase_add_test(tests, blocks_of_every_kind_are_found);
+	tcase_add_loop_test(tests,
+			    a_file_that_could_not_be_looked_at_is_probed_for,
+			    0, 2);
 	tcase_add_loop_test(tests, torn_files_are_set_aside_and_counted, 0,
 			    NUM_ROWS(torn));
 	tcase_add_test(tests, what_is_no_block_is_left_alone_and_counted);
