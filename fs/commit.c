@@ -147,6 +147,35 @@ static enum ucm_fault judge_bare(struct ucm_space *space,
 	return size < want ? UCM_FAULT_SHORT : UCM_FAULT_NONE;
 }
 
+/*
+ * A file may have its size before it has its bytes: made by ftruncate or
+ * fallocate, or full of holes because it was written out of order. Then only
+ * the checksums tell whether it is whole. Without them it is taken for whole
+ * when its writer says so: not at any close, but at the last.
+ */
+static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
+		       enum ucm_commit_when when, struct ucm_block *block,
+		       enum ucm_fault *fault)
+{
+	const struct stat *st = &temp->stamp;
+	uint32_t plane;
+	int err;
+
+	if (!temp->presized && (uint64_t)st->st_blocks * 512 >=
+				       (uint64_t)st->st_size)
+		return 0;
+	if (!(block->flags & UCM_BLOCK_HAS_CRC)) {
+		if (when == UCM_COMMIT_IF_WHOLE)
+			*fault = UCM_FAULT_SHORT;
+		return 0;
+	}
+	err = ucm_verify_whole(fd, (uint64_t)st->st_size, &key->id, block,
+			       fault, &plane);
+	if (!err && *fault && when == UCM_COMMIT_IF_WHOLE)
+		*fault = UCM_FAULT_SHORT; /* it may be on its way */
+	return err;
+}
+
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
 static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
@@ -159,6 +188,8 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (!err)
 		err = ucm_verify_commit(fd, (uint64_t)st->st_size, &key->id,
 					block, &fault);
+	if (!err && !fault)
+		err = judge_bytes(temp, fd, key, when, block, &fault);
 	if (err)
 		return tier_failed(set, temp, key, "read", err);
 	if (!fault && block->form == UCM_FORM_BARE)

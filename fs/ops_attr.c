@@ -88,7 +88,10 @@ static int set_size(struct ucm_file *file, int fd, off_t size)
 {
 	if (file->kind == UCM_FILE_MANIFEST && size > UCM_MANIFEST_MAX)
 		return -EFBIG;
-	return file->temp.committed ? -EPERM : ucm_os_truncate(fd, size);
+	if (file->temp.committed)
+		return -EPERM;
+	file->temp.presized |= size > 0;
+	return ucm_os_truncate(fd, size);
 }
 
 static int set_open_file(struct ucm_file *file, int fd,
@@ -140,7 +143,7 @@ static int set_space(struct ucm_face *face, fuse_ino_t ino,
 		return -EPERM;
 	if (to_set & FUSE_SET_ATTR_MODE)
 		err = ucm_tierset_chmod(face->set, space,
-					!(attr->st_mode & 077));
+					!(attr->st_mode & 07));
 	if (!err && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		err = ucm_tierset_chown(
 			face->set, space,

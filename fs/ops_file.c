@@ -575,8 +575,12 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	(void)ino;
 	if (!err && file->kind == UCM_FILE_MANIFEST)
 		err = -EOPNOTSUPP;
-	if (!err)
+	pthread_mutex_lock(&file->lock);
+	if (!err) {
+		file->temp.presized = true;
 		err = ucm_os_fallocate(file->fd, mode, offset, length);
+	}
+	pthread_mutex_unlock(&file->lock);
 	fuse_reply_err(req, -err);
 }
 

@@ -114,7 +114,7 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 	pthread_mutex_lock(&space->lock);
 	space->uid = uid;
 	space->gid = gid;
-	space->is_private = !(mode & 077);
+	space->is_private = !(mode & 07);
 	pthread_mutex_unlock(&space->lock);
 	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
@@ -158,7 +158,8 @@ static int empty_folder(const struct ucm_backing *backing,
 	if (!err)
 		err = ucm_os_list(backing->dirfd, space->folder, &names);
 	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
-		if (strcmp(name, UCM_MANIFEST_NAME))
+		if (strcmp(name, UCM_MANIFEST_NAME) &&
+		    strcmp(name, UCM_MANIFEST_NAME ".new"))
 			err = -ENOTEMPTY;
 	}
 	return err;
@@ -173,6 +174,8 @@ static int remove_folder(const struct ucm_backing *backing,
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
 	err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
+	if (!err || err == -ENOENT) /* and what a crash may have left of one */
+		err = ucm_os_unlink(fd, UCM_MANIFEST_NAME ".new");
 	if (err && err != -ENOENT)
 		return err;
 	return ucm_os_rmdir(backing->dirfd, space->folder);

@@ -703,7 +703,11 @@ void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out)
 		.f_blocks = total / UCM_BLOCK_PAGE,
 		.f_bfree = available / UCM_BLOCK_PAGE,
 		.f_bavail = available / UCM_BLOCK_PAGE,
-		.f_files = atomic_load(&set->blocks),
+		/* as many small blocks as there is room for */
+		.f_files = atomic_load(&set->blocks) +
+			   available / UCM_BLOCK_PAGE,
+		.f_ffree = available / UCM_BLOCK_PAGE,
+		.f_favail = available / UCM_BLOCK_PAGE,
 		.f_namemax = 255,
 	};
 }

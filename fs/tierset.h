@@ -134,6 +134,7 @@ struct ucm_temp {
 	uint64_t promised; /* bytes of room set aside */
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* fdatasync failed: never to be committed */
+	bool presized;     /* its size was set: it says nothing of its bytes */
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */

@@ -23,7 +23,7 @@ same 'so does ls' 20000 "$(cat "$work/listed")"
 is_complete() { grep -q '"complete": true' "$mnt/.ucmfs/stats.json"; }
 check 'the scan comes to its end' wait_until is_complete
 same 'the index has them all' 20000 "$(stat_of blocks)"
-same 'df counts them' 20000 "$(df --output=itotal "$mnt" | tail -n 1 | tr -d ' ')"
+same 'df counts them' 20000 "$(df --output=iused "$mnt" | tail -n 1 | tr -d ' ')"
 # shellcheck disable=SC2086
 check 'they can be read' "$mkblocks" $shape --count 500 --verify "$mnt/blocks"
 do_umount

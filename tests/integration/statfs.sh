@@ -24,7 +24,7 @@ need mk --count 100 "$mnt/blocks"
 after=$(df_of avail)
 check '100 blocks take their room' test $((free - after)) -ge 819200
 check 'and not much more' test $((free - after)) -le 3000000
-same 'they are counted' 100 "$(df_of itotal)"
+same 'they are counted' 100 "$(df_of iused)"
 do_umount
 
 need do_mount -o limit=b:1M,limit=a:50% "a=$work/a:b=$work/b"

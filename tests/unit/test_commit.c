@@ -123,6 +123,51 @@ static const struct {
 	{ "longer", 8192, 0, "longer" },
 };
 
+/* The size is there before the bytes: header first, the payload later. */
+START_TEST(a_file_of_full_size_is_not_whole_without_its_bytes)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, 0);
+	if (_i == 0) { /* holes */
+		ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	} else { /* room, but zeroes in it */
+		ck_assert_int_eq(posix_fallocate(fd, 0, (off_t)file.len), 0);
+		temp.presized = true; /* as the face sets it */
+	}
+	ck_assert_int_eq(pwrite(fd, file.bytes, 4096, 0), 4096);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	fx_misses(&file);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	fx_misses(&file);
+	ck_assert_int_eq(pwrite(fd, file.bytes + 4096, file.len - 4096, 4096),
+			 (ssize_t)(file.len - 4096));
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED_RAW);
+	fd = begin(&file, 0);
+	temp.presized = true;
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	fx_misses(&file);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
 START_TEST(a_wrong_file_is_refused_by_rule_and_kept)
 {
 	uint8_t byte;
@@ -963,6 +1008,11 @@ int main(void)
 	tcase_add_test(tests, blocks_of_every_form_are_committed);
 	tcase_add_test(tests, a_name_is_not_there_before_the_commit);
 	tcase_add_test(tests, an_incomplete_file_may_be_gone_on_with);
+	tcase_add_loop_test(
+		tests, a_file_of_full_size_is_not_whole_without_its_bytes, 0,
+		2);
+	tcase_add_test(tests,
+		       without_checksums_a_sized_file_is_whole_at_the_end);
 	tcase_add_loop_test(tests, a_wrong_file_is_refused_by_rule_and_kept, 0,
 			    NUM_ROWS(wrongs));
 	tcase_add_test(tests,
