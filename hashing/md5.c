@@ -22,11 +22,8 @@ const uint32_t ucm_md5_init[4] = {
 void ucm_md5_one(uint32_t state[4], const void *bytes, size_t chunks)
 {
 	const uint8_t *data[1] = { bytes };
-	uint32_t column[4][1];
 
-	memcpy(column, state, sizeof(column));
-	compress(column, data, chunks);
-	memcpy(state, column, sizeof(column));
+	compress((uint32_t (*)[1])state, data, chunks);
 }
 
 size_t ucm_md5_pad(uint8_t *room, size_t partial, uint64_t total)
@@ -35,7 +32,7 @@ size_t ucm_md5_pad(uint8_t *room, size_t partial, uint64_t total)
 	size_t end = chunks * UCM_MD5_CHUNK;
 	uint64_t bits = total * 8;
 
-	memset(room + partial, 0, end - partial);
+	memset(room + partial, 0, UCM_MD5_PADDING); /* a fixed size is fast */
 	room[partial] = 0x80;
 	memcpy(room + end - sizeof(bits), &bits, sizeof(bits));
 	return chunks;

@@ -6,6 +6,7 @@
  * block's message is two or three compressions long: what OpenSSL adds to each
  * message is a good part of it, and it has no way to do several at once, which
  * is what hides the latency of a digest that cannot be computed in parallel.
+ * Nor does it serve MD5 where FIPS mode is on; names are not secrets.
  */
 #ifndef UCM_MD5_H
 #define UCM_MD5_H

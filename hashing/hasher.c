@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hasher.c - checking the meta, and what follows from it once for all. */
+#include <config.h>
+
+#include "hashing/sha.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool empty(const char *text)
+{
+	return !text || !*text;
+}
+
+static bool too_long(const char *text)
+{
+	return text && strnlen(text, UCM_HASH_TEXT_MAX + 1) > UCM_HASH_TEXT_MAX;
+}
+
+/* ---- checks ---- */
+
+static int check_items(const struct ucm_hash_extras *extras,
+		       struct ucm_hash_error *why)
+{
+	uint64_t end = 0;
+
+	for (size_t i = 0; i < extras->num_items; i++) {
+		const struct ucm_hash_item *item = &extras->items[i];
+
+		if (item->position < end || item->length == 0 ||
+		    item->length > INT64_MAX || item->position > INT64_MAX)
+			return ucm_wrong(why, "items", i, -EINVAL);
+		end = item->position + item->length;
+	}
+	return 0;
+}
+
+int ucm_extras_check(const struct ucm_scheme_info *info,
+		     const struct ucm_hash_extras *extras,
+		     struct ucm_hash_error *why)
+{
+	bool can = info->extras;
+
+	if (too_long(extras->salt) || (!can && !empty(extras->salt)))
+		return ucm_wrong(why, "salt", 0, -EINVAL);
+	if (too_long(extras->lora) || (!can && !empty(extras->lora)))
+		return ucm_wrong(why, "lora", 0, -EINVAL);
+	if (extras->lora_digest && empty(extras->lora))
+		return ucm_wrong(why, "lora_digest", 0, -EINVAL);
+	if (extras->num_items && (!can || !extras->items))
+		return ucm_wrong(why, "items", 0, -EINVAL);
+	return check_items(extras, why);
+}
+
+/* A model may contain ':', as a path may: the three fields behind it cannot,
+ * so the text is taken apart from its end in one way only. */
+static int check_texts(const struct ucm_scheme_info *info,
+		       const struct ucm_hash_meta *meta,
+		       struct ucm_hash_error *why)
+{
+	if (too_long(meta->model) || (info->meta && !meta->model))
+		return ucm_wrong(why, "model", 0, -EINVAL);
+	if (too_long(meta->dtype) || (info->meta && !meta->dtype) ||
+	    (info->plain && strchr(meta->dtype, ':')))
+		return ucm_wrong(why, "dtype", 0, -EINVAL);
+	return 0;
+}
+
+static int check_meta(const struct ucm_hash_meta *meta,
+		      struct ucm_hash_error *why)
+{
+	const struct ucm_scheme_info *info = ucm_scheme_info(meta->scheme);
+	int err;
+
+	if (!info)
+		return ucm_wrong(why, "scheme", 0, -EINVAL);
+	if (meta->block_size == 0 || meta->block_size > UCM_HASH_BLOCK_SIZE_MAX)
+		return ucm_wrong(why, "block_size", 0, -EINVAL);
+	if (meta->world_size == 0)
+		return ucm_wrong(why, "world_size", 0, -EINVAL);
+	if (meta->rank >= meta->world_size)
+		return ucm_wrong(why, "rank", 0, -EINVAL);
+	err = check_texts(info, meta, why);
+	if (err)
+		return err;
+	if (meta->scheme == UCM_SCHEME_EXTERNAL && !meta->space_id)
+		return ucm_wrong(why, "space_id", 0, -EINVAL);
+	return ucm_extras_check(info, &meta->extras, why);
+}
+
+/* ---- copies ---- */
+
+static size_t text_bytes(const char *text)
+{
+	return text ? strlen(text) + 1 : 0;
+}
+
+static const char *keep_text(char **to, const char *text)
+{
+	char *kept = *to;
+
+	if (!text)
+		return NULL;
+	*to = stpcpy(kept, text) + 1;
+	return kept;
+}
+
+static const uint8_t *keep_digest(uint8_t *to, const uint8_t *digest)
+{
+	return digest ? memcpy(to, digest, UCM_HASH_DIGEST_BYTES) : NULL;
+}
+
+static int keep_items(struct ucm_hasher *hasher)
+{
+	struct ucm_hash_extras *extras = &hasher->meta.extras;
+
+	if (!extras->num_items) {
+		extras->items = NULL;
+		return 0;
+	}
+	hasher->items = calloc(extras->num_items, sizeof(*extras->items));
+	if (!hasher->items)
+		return -ENOMEM;
+	memcpy(hasher->items, extras->items,
+	       extras->num_items * sizeof(*extras->items));
+	extras->items = hasher->items;
+	return 0;
+}
+
+static struct ucm_hasher *keep(const struct ucm_hash_meta *meta)
+{
+	const struct ucm_hash_extras *extras = &meta->extras;
+	struct ucm_hasher *hasher;
+	char *to;
+
+	hasher = calloc(1, sizeof(*hasher) + text_bytes(meta->model) +
+				   text_bytes(meta->dtype) +
+				   text_bytes(extras->salt) +
+				   text_bytes(extras->lora));
+	if (!hasher)
+		return NULL;
+	to = hasher->texts;
+	hasher->meta = *meta;
+	hasher->meta.model = keep_text(&to, meta->model);
+	hasher->meta.dtype = keep_text(&to, meta->dtype);
+	hasher->meta.extras.salt = keep_text(&to, extras->salt);
+	hasher->meta.extras.lora = keep_text(&to, extras->lora);
+	hasher->meta.space_id = keep_digest(hasher->digests[0], meta->space_id);
+	hasher->meta.extras.lora_digest =
+		keep_digest(hasher->digests[1], extras->lora_digest);
+	if (keep_items(hasher)) {
+		free(hasher);
+		return NULL;
+	}
+	return hasher;
+}
+
+/* ---- seeds ---- */
+
+static void add_text(struct ucm_lead *lead, const char *text)
+{
+	ucm_lead_add(lead, text, strlen(text));
+}
+
+/* "model:world_size:dtype:" */
+static void add_meta(const struct ucm_hasher *hasher, struct ucm_lead *lead)
+{
+	add_text(lead, hasher->meta.model);
+	add_text(lead, ":");
+	ucm_lead_add_decimal(lead, hasher->meta.world_size);
+	add_text(lead, ":");
+	add_text(lead, hasher->meta.dtype);
+	add_text(lead, ":");
+}
+
+static struct ucm_id lead_digest(const struct ucm_lead *lead)
+{
+	uint8_t room[UCM_MD5_CHUNK + UCM_MD5_PADDING];
+	uint32_t state[4];
+	struct ucm_id id;
+
+	memcpy(state, lead->state, sizeof(state));
+	memcpy(room, lead->rest, sizeof(lead->rest));
+	ucm_md5_one(state, room,
+		    ucm_md5_pad(room, ucm_lead_rest(lead), lead->bytes));
+	ucm_md5_digest(state, id.bytes);
+	return id;
+}
+
+static void seed_ucm(struct ucm_hasher *hasher)
+{
+	/* what pickle makes of the text "UCM_HASH_SEED" */
+	static const char pickled[] = "\x80\x05\x95\x11\0\0\0\0\0\0\0"
+				      "\x8c\x0dUCM_HASH_SEED\x94.";
+	struct ucm_lead lead;
+
+	ucm_lead_init(&hasher->ranked);
+	add_meta(hasher, &hasher->ranked);
+	hasher->lead = hasher->ranked;
+	ucm_lead_add_decimal(&hasher->lead, 0);
+	lead = hasher->lead;
+	ucm_lead_add(&lead, pickled, sizeof(pickled) - 1);
+	hasher->seed = lead_digest(&lead);
+}
+
+static void seed_chain(struct ucm_hasher *hasher)
+{
+	struct ucm_lead lead;
+
+	ucm_lead_init(&lead);
+	add_text(&lead, "UCMHASHSEED");
+	add_meta(hasher, &lead);
+	ucm_lead_add_decimal(&lead, hasher->rank);
+	hasher->seed = lead_digest(&lead);
+}
+
+static void seed_sha256(struct ucm_hasher *hasher)
+{
+	struct ucm_sha256 sha;
+
+	ucm_sha256_begin(&sha);
+	ucm_sha_root(&hasher->meta, &hasher->meta.extras, ucm_sha_add, &sha);
+	hasher->seed = ucm_sha_end(&sha);
+}
+
+static void make_seed(struct ucm_hasher *hasher)
+{
+	switch (hasher->meta.scheme) {
+	case UCM_SCHEME_UCM:
+		seed_ucm(hasher);
+		break;
+	case UCM_SCHEME_CHAIN:
+		seed_chain(hasher);
+		break;
+	case UCM_SCHEME_SHA256:
+		seed_sha256(hasher);
+		break;
+	default: /* the others' first block has no parent */
+		break;
+	}
+}
+
+int ucm_hasher_open(const struct ucm_hash_meta *meta, struct ucm_hasher **out,
+		    struct ucm_hash_error *why)
+{
+	struct ucm_hasher *hasher;
+	int err = check_meta(meta, why);
+
+	if (err)
+		return err;
+	hasher = keep(meta);
+	if (!hasher)
+		return ucm_wrong(why, "memory", 0, -ENOMEM);
+	hasher->info = ucm_scheme_info(meta->scheme);
+	hasher->rank = meta->mla ? 0 : meta->rank;
+	hasher->lanes = ucm_md5_lanes_best();
+	snprintf(hasher->decimal, sizeof(hasher->decimal), "%u",
+		 meta->block_size);
+	make_seed(hasher);
+	*out = hasher;
+	return 0;
+}
+
+void ucm_hasher_close(struct ucm_hasher *hasher)
+{
+	if (!hasher)
+		return;
+	free(hasher->items);
+	free(hasher);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sha.h - the messages of the schemes over SHA-256, as ucm_hash(3) has them.
+ *
+ * Each begins with "UCMH", a version and a kind, so that no message of one
+ * kind is one of another; whatever varies in length has its length before it.
+ */
+#ifndef UCM_SHA_H
+#define UCM_SHA_H
+
+#include "hashing/hasher.h"
+
+/* Where the bytes of a message go, piece by piece; name says what they are. */
+typedef void (*ucm_sha_sink)(void *arg, const char *name, const void *bytes,
+			     size_t len);
+
+/* A block of num tokens, the first of them number position of the request. */
+struct ucm_sha_block {
+	struct ucm_id parent;
+	const int64_t *tokens;
+	size_t num;
+	uint64_t position;
+	const struct ucm_hash_extras *extras; /* for the items */
+};
+
+void ucm_sha_root(const struct ucm_hash_meta *meta,
+		  const struct ucm_hash_extras *extras, ucm_sha_sink sink,
+		  void *arg);
+void ucm_sha_block(const struct ucm_sha_block *block, ucm_sha_sink sink,
+		   void *arg);
+void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sha_sink sink,
+		  void *arg);
+void ucm_sha_external(const uint8_t *space_id, uint32_t group,
+		      const void *hash, size_t hash_bytes, ucm_sha_sink sink,
+		      void *arg);
+
+/* The sink that hashes; arg is a struct ucm_sha256. */
+void ucm_sha_add(void *arg, const char *name, const void *bytes, size_t len);
+
+/* Its first 16 bytes. */
+struct ucm_id ucm_sha_end(struct ucm_sha256 *sha);
+
+/* A request with these extras; the ids of rank 0. state as in hash.h. */
+void ucm_sha_request(const struct ucm_hasher *hasher,
+		     const struct ucm_hash_request *request,
+		     const struct ucm_hash_extras *extras,
+		     struct ucm_hash_state *state);
+
+#endif
