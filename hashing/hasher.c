@@ -191,9 +191,6 @@ static struct ucm_id lead_digest(const struct ucm_lead *lead)
 
 static void seed_ucm(struct ucm_hasher *hasher)
 {
-	/* what pickle makes of the text "UCM_HASH_SEED" */
-	static const char pickled[] = "\x80\x05\x95\x11\0\0\0\0\0\0\0"
-				      "\x8c\x0dUCM_HASH_SEED\x94.";
 	struct ucm_lead lead;
 
 	ucm_lead_init(&hasher->ranked);
@@ -201,7 +198,7 @@ static void seed_ucm(struct ucm_hasher *hasher)
 	hasher->lead = hasher->ranked;
 	ucm_lead_add_decimal(&hasher->lead, 0);
 	lead = hasher->lead;
-	ucm_lead_add(&lead, pickled, sizeof(pickled) - 1);
+	ucm_lead_add(&lead, UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
 	hasher->seed = lead_digest(&lead);
 }
 
@@ -210,7 +207,7 @@ static void seed_chain(struct ucm_hasher *hasher)
 	struct ucm_lead lead;
 
 	ucm_lead_init(&lead);
-	add_text(&lead, "UCMHASHSEED");
+	add_text(&lead, UCM_SEED_CHAIN);
 	add_meta(hasher, &lead);
 	ucm_lead_add_decimal(&lead, hasher->rank);
 	hasher->seed = lead_digest(&lead);

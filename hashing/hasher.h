@@ -33,6 +33,14 @@ static inline size_t ucm_lead_rest(const struct ucm_lead *lead)
 	return lead->bytes % UCM_MD5_CHUNK;
 }
 
+/* What the seeds of ucm and chain are made of, beside the meta: the first is
+ * what pickle makes of the text "UCM_HASH_SEED". */
+#define UCM_SEED_PICKLE \
+	"\x80\x05\x95\x11\0\0\0\0\0\0\0" \
+	"\x8c\x0dUCM_HASH_SEED\x94."
+#define UCM_SEED_PICKLE_BYTES (sizeof(UCM_SEED_PICKLE) - 1)
+#define UCM_SEED_CHAIN "UCMHASHSEED"
+
 #define UCM_HEAD_MAX 95 /* bytes before the tokens; 128 may be touched */
 #define UCM_TAIL_MAX 8
 
@@ -83,6 +91,10 @@ struct ucm_hasher {
 	uint8_t digests[2][UCM_HASH_DIGEST_BYTES]; /* space, LoRA */
 	char texts[]; /* model, dtype, salt, lora, each with its NUL */
 };
+
+/* Where the bytes of a message go, piece by piece; name says what they are. */
+typedef void (*ucm_sink)(void *arg, const char *name, const void *bytes,
+			 size_t len);
 
 /* Tell what is wrong, if anybody wants to know; returns err. */
 static inline int ucm_wrong(struct ucm_hash_error *why, const char *field,

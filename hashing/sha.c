@@ -17,35 +17,35 @@ enum kind {
 
 #define TOKENS_AT_ONCE 256
 
-static void put_begin(enum kind kind, ucm_sha_sink sink, void *arg)
+static void put_begin(enum kind kind, ucm_sink sink, void *arg)
 {
 	uint8_t bytes[8] = { 'U', 'C', 'M', 'H', FORMAT_VERSION, (uint8_t)kind };
 
 	sink(arg, "begin", bytes, sizeof(bytes));
 }
 
-static void put_number(const char *name, uint32_t number, ucm_sha_sink sink,
+static void put_number(const char *name, uint32_t number, ucm_sink sink,
 		       void *arg)
 {
 	sink(arg, name, &number, sizeof(number));
 }
 
 static void put_bytes(const char *name, const void *bytes, size_t len,
-		      ucm_sha_sink sink, void *arg)
+		      ucm_sink sink, void *arg)
 {
 	put_number("length", (uint32_t)len, sink, arg);
 	if (len)
 		sink(arg, name, bytes, len);
 }
 
-static void put_text(const char *name, const char *text, ucm_sha_sink sink,
+static void put_text(const char *name, const char *text, ucm_sink sink,
 		     void *arg)
 {
 	put_bytes(name, text, text ? strlen(text) : 0, sink, arg);
 }
 
 void ucm_sha_root(const struct ucm_hash_meta *meta,
-		  const struct ucm_hash_extras *extras, ucm_sha_sink sink,
+		  const struct ucm_hash_extras *extras, ucm_sink sink,
 		  void *arg)
 {
 	put_begin(KIND_ROOT, sink, arg);
@@ -58,7 +58,7 @@ void ucm_sha_root(const struct ucm_hash_meta *meta,
 		  extras->lora_digest ? UCM_HASH_DIGEST_BYTES : 0, sink, arg);
 }
 
-static void put_tokens(const struct ucm_sha_block *block, ucm_sha_sink sink,
+static void put_tokens(const struct ucm_sha_block *block, ucm_sink sink,
 		       void *arg)
 {
 	uint32_t words[TOKENS_AT_ONCE];
@@ -106,7 +106,7 @@ static uint32_t items_in(const struct ucm_sha_block *block,
 	return num;
 }
 
-static void put_items(const struct ucm_sha_block *block, ucm_sha_sink sink,
+static void put_items(const struct ucm_sha_block *block, ucm_sink sink,
 		      void *arg)
 {
 	const struct ucm_hash_item *item = NULL;
@@ -124,7 +124,7 @@ static void put_items(const struct ucm_sha_block *block, ucm_sha_sink sink,
 	}
 }
 
-void ucm_sha_block(const struct ucm_sha_block *block, ucm_sha_sink sink,
+void ucm_sha_block(const struct ucm_sha_block *block, ucm_sink sink,
 		   void *arg)
 {
 	put_begin(KIND_BLOCK, sink, arg);
@@ -134,7 +134,7 @@ void ucm_sha_block(const struct ucm_sha_block *block, ucm_sha_sink sink,
 	put_items(block, sink, arg);
 }
 
-void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sha_sink sink,
+void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sink sink,
 		  void *arg)
 {
 	put_begin(KIND_RANK, sink, arg);
@@ -143,7 +143,7 @@ void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sha_sink sink,
 }
 
 void ucm_sha_external(const uint8_t *space_id, uint32_t group,
-		      const void *hash, size_t hash_bytes, ucm_sha_sink sink,
+		      const void *hash, size_t hash_bytes, ucm_sink sink,
 		      void *arg)
 {
 	put_begin(KIND_EXTERNAL, sink, arg);

@@ -10,10 +10,6 @@
 
 #include "hashing/hasher.h"
 
-/* Where the bytes of a message go, piece by piece; name says what they are. */
-typedef void (*ucm_sha_sink)(void *arg, const char *name, const void *bytes,
-			     size_t len);
-
 /* A block of num tokens, the first of them number position of the request. */
 struct ucm_sha_block {
 	struct ucm_id parent;
@@ -24,14 +20,14 @@ struct ucm_sha_block {
 };
 
 void ucm_sha_root(const struct ucm_hash_meta *meta,
-		  const struct ucm_hash_extras *extras, ucm_sha_sink sink,
+		  const struct ucm_hash_extras *extras, ucm_sink sink,
 		  void *arg);
-void ucm_sha_block(const struct ucm_sha_block *block, ucm_sha_sink sink,
+void ucm_sha_block(const struct ucm_sha_block *block, ucm_sink sink,
 		   void *arg);
-void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sha_sink sink,
+void ucm_sha_rank(uint32_t rank, const struct ucm_id *id0, ucm_sink sink,
 		  void *arg);
 void ucm_sha_external(const uint8_t *space_id, uint32_t group,
-		      const void *hash, size_t hash_bytes, ucm_sha_sink sink,
+		      const void *hash, size_t hash_bytes, ucm_sink sink,
 		      void *arg);
 
 /* The sink that hashes; arg is a struct ucm_sha256. */
