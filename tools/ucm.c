@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm.c - ucm(1): picks the subcommand. */
+#include <config.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/ucm_tool.h"
+
+static const struct command {
+	const char *name, *does;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "hash", "print the ids of the blocks of a request", ucm_hash_main },
+};
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+static int help(void)
+{
+	puts("usage: ucm COMMAND [options] ...\n"
+	     "       ucm COMMAND --help\n"
+	     "       ucm --version\n");
+	for (size_t i = 0; i < LENGTH(commands); i++)
+		printf("  %-10s %s\n", commands[i].name, commands[i].does);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		fputs("ucm: no command; try --help\n", stderr);
+		return UCM_EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--help"))
+		return help();
+	if (!strcmp(argv[1], "--version")) {
+		puts("ucm " PACKAGE_VERSION);
+		return 0;
+	}
+	for (size_t i = 0; i < LENGTH(commands); i++) {
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "ucm: no command '%s'; try --help\n", argv[1]);
+	return UCM_EXIT_USAGE;
+}
