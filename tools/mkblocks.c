@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 #include <ucm/block.h>
+#include <ucm/hash.h>
 
 #include "common/align.h"
 #include "common/parse.h"
-#include "hashing/digest.h"
 #include "hashing/name.h"
 
 #define ME "mkblocks"
@@ -52,7 +52,10 @@ struct maker {
 	char *file;             /* size bytes: what the file must be */
 	char *back;             /* the same room, for reading it back */
 	char *text;             /* NULL: tokens are made from the seed */
-	uint64_t number;        /* of the block in hand */
+	struct ucm_hasher *hasher;
+	struct ucm_hash_state chain; /* behind the block in hand */
+	int64_t *tokens;        /* of the block in hand */
+	uint64_t number;        /* its number */
 	uint64_t done;
 	uint64_t io_ns;         /* from open to close, not making bytes */
 	uint64_t told_ns;
@@ -128,8 +131,8 @@ static const char usage_text[] =
 	"  --no-crc             without checksums\n"
 	"  --seed N             token ids are made from N (0)\n"
 	"  --text FILE          token ids are the bytes of FILE\n"
-	"  --model TEXT         what the chain starts from, instead of\n"
-	"                       " MODEL ":1:DTYPE:0\n"
+	"  --model TEXT         whose blocks they are: another chain\n"
+	"                       (" MODEL ")\n"
 	"  --method create|rename\n"
 	"                       write at the name itself, or NAME.tmp and rename\n"
 	"  --direct             O_DIRECT\n"
@@ -339,7 +342,7 @@ static uint64_t splitmix64(uint64_t *state)
 	return x ^ x >> 31;
 }
 
-static void fill_tokens(const struct maker *maker, int32_t *tokens)
+static void fill_tokens(const struct maker *maker, int64_t *tokens)
 {
 	uint64_t num = maker->opt->tokens;
 	uint64_t state = maker->opt->seed << 32 ^ maker->number * num;
@@ -349,38 +352,44 @@ static void fill_tokens(const struct maker *maker, int32_t *tokens)
 			tokens[i] = (unsigned char)
 				maker->text[maker->number * num + i];
 		else
-			tokens[i] = (int32_t)(splitmix64(&state) % VOCABULARY);
+			tokens[i] = (int64_t)(splitmix64(&state) % VOCABULARY);
 	}
 }
 
-/* MD5("UCMHASHSEED" and "model:world_size:dtype:rank") */
-static int first_parent(const struct options *opt, struct ucm_id *out)
+/* Names are those of the scheme "chain", at rank 0 of 1. */
+static int open_chain(struct maker *maker)
 {
-	char text[512];
-
-	if (opt->model)
-		snprintf(text, sizeof(text), "UCMHASHSEED%s", opt->model);
-	else
-		snprintf(text, sizeof(text), "UCMHASHSEED" MODEL ":1:%s:0",
-			 ucm_dtype_name(opt->dtype));
-	return ucm_md5(text, strlen(text), out->bytes);
-}
-
-/* The next block's id: MD5(parent and tokens as 32-bit little-endian). */
-static int next_block(struct maker *maker)
-{
-	size_t len = UCM_ID_BYTES + 4 * maker->opt->tokens;
-	char *bytes = malloc(len);
+	const struct options *opt = maker->opt;
+	const struct ucm_hash_meta meta = {
+		.scheme = UCM_SCHEME_CHAIN,
+		.block_size = (uint32_t)opt->tokens,
+		.world_size = 1,
+		.model = opt->model ? opt->model : MODEL,
+		.dtype = ucm_dtype_name(opt->dtype),
+	};
 	int err;
 
-	if (!bytes)
-		return -ENOMEM;
-	maker->block.parent = maker->block.id;
-	memcpy(bytes, maker->block.parent.bytes, UCM_ID_BYTES);
-	fill_tokens(maker, (int32_t *)(void *)(bytes + UCM_ID_BYTES));
-	err = ucm_md5(bytes, len, maker->block.id.bytes);
-	free(bytes);
+	maker->tokens = calloc(opt->tokens, sizeof(*maker->tokens));
+	err = maker->tokens ? ucm_hasher_open(&meta, &maker->hasher, NULL)
+			    : -ENOMEM;
+	if (!err)
+		err = ucm_hash_start(maker->hasher, NULL, &maker->chain, NULL);
 	return err;
+}
+
+static int next_block(struct maker *maker)
+{
+	struct ucm_hash_request request = {
+		.tokens = maker->tokens,
+		.num_tokens = maker->opt->tokens,
+		.ids = &maker->block.id,
+		.room = 1,
+		.state = &maker->chain,
+	};
+
+	maker->block.parent = maker->chain.parent;
+	fill_tokens(maker, maker->tokens);
+	return ucm_hash_request(maker->hasher, &request, NULL);
 }
 
 static void fill_payload(const struct ucm_id *id, char *out, uint64_t len)
@@ -618,7 +627,7 @@ static void print_summary(const struct maker *maker)
 static int run(struct maker *maker)
 {
 	const struct options *opt = maker->opt;
-	int err = first_parent(opt, &maker->block.id);
+	int err = open_chain(maker);
 
 	for (; !err && maker->number < opt->start + opt->count;
 	     maker->number++) {
@@ -635,7 +644,7 @@ static int run(struct maker *maker)
 		tell_progress(maker);
 	}
 	if (err)
-		fprintf(stderr, ME ": MD5: %s\n", strerror(-err));
+		fprintf(stderr, ME ": chain: %s\n", strerror(-err));
 	return err;
 }
 
@@ -687,5 +696,7 @@ int main(int argc, char **argv)
 	free(maker.file);
 	free(maker.back);
 	free(maker.text);
+	free(maker.tokens);
+	ucm_hasher_close(maker.hasher);
 	return err ? 1 : 0;
 }
