@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""seeds.py DIR - writes the seed corpora DIR/format and DIR/config.
+"""seeds.py DIR - writes the seed corpora DIR/format, DIR/config and DIR/tokens.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -66,9 +66,19 @@ CONFIG = {
     "name": b"\0033f9a101112131415161718191a1b1ce1.bin",
 }
 
+# scheme, input format, block size, portion; then the input
+TOKENS = {
+    "text": bytes([0, 0, 16, 3]) + b"[1, 2, 70000]\n4 -5,6\t007",
+    "text-long": bytes([4, 0, 4, 64]) + b"128255 255 256 65535 65536 " * 20,
+    "int32": bytes([1, 1, 3, 5]) + struct.pack("<7i", *range(0, 70000, 10001)),
+    "int64": bytes([2, 2, 200, 7]) + struct.pack("<300q", *range(300)),
+    "hexchain": bytes([3, 0, 2, 1]) + b"1 2 3 4 5",
+}
+
 
 def main():
-    for folder, seeds in (("format", FORMAT), ("config", CONFIG)):
+    for folder, seeds in (("format", FORMAT), ("config", CONFIG),
+                          ("tokens", TOKENS)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():

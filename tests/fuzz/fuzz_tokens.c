@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_tokens.c - any input of ucm hash: the reader says no, or gives the same
+ * numbers whatever the portions are; and these have ids, or are refused, alike
+ * alone, in two parts and in a batch.
+ *
+ * The first 4 bytes choose scheme, format, block size and portion.
+ */
+#include <config.h>
+
+#include <ucm/hash.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ucm_tokens.h"
+
+#define REQUIRE(condition)                                                    \
+	do {                                                                  \
+		if (!(condition)) {                                           \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,    \
+				#condition);                                  \
+			abort();                                              \
+		}                                                             \
+	} while (0)
+
+static int read_all(struct ucm_tokens *tokens, const uint8_t *bytes, size_t len,
+		    size_t portion)
+{
+	int err = 0;
+
+	for (size_t at = 0; at < len && !err; at += portion)
+		err = ucm_tokens_feed(tokens, bytes + at,
+				      len - at < portion ? len - at : portion);
+	return err ? err : ucm_tokens_end(tokens);
+}
+
+static struct ucm_hasher *open_hasher(unsigned scheme, unsigned block_size)
+{
+	const struct ucm_hash_meta meta = {
+		.scheme = scheme % UCM_SCHEME_EXTERNAL,
+		.block_size = block_size ? block_size : 1000,
+		.world_size = 2,
+		.model = "m",
+		.dtype = "d",
+		.rank = scheme / UCM_SCHEME_EXTERNAL % 2,
+	};
+	struct ucm_hasher *hasher = NULL;
+
+	REQUIRE(!ucm_hasher_open(&meta, &hasher, NULL));
+	return hasher;
+}
+
+/* The first cut tokens' whole blocks, then what follows them. */
+static void in_parts(const struct ucm_hasher *hasher,
+		     struct ucm_hash_request request, size_t cut,
+		     struct ucm_id *ids)
+{
+	struct ucm_hash_state state;
+	size_t num = request.num_tokens, done;
+
+	REQUIRE(!ucm_hash_start(hasher, NULL, &state, NULL));
+	request.state = &state;
+	request.ids = ids;
+	request.num_tokens = cut;
+	request.flags = 0;
+	REQUIRE(!ucm_hash_request(hasher, &request, NULL));
+	done = ucm_hash_count(hasher, cut, 0);
+	request.tokens += state.tokens;
+	request.num_tokens = num - state.tokens;
+	request.ids += done;
+	request.room -= done;
+	request.flags = UCM_HASH_PARTIAL;
+	REQUIRE(!ucm_hash_request(hasher, &request, NULL));
+}
+
+static void hash(const struct ucm_hasher *hasher, const struct ucm_tokens *tokens)
+{
+	size_t room = ucm_hash_count(hasher, tokens->num, UCM_HASH_PARTIAL);
+	struct ucm_id *ids = calloc(3 * room + 1, sizeof(*ids));
+	struct ucm_hash_request requests[2];
+	struct ucm_hash_error why;
+
+	REQUIRE(ids);
+	for (int i = 0; i < 2; i++) {
+		requests[i] = (struct ucm_hash_request){
+			.tokens = tokens->ids,
+			.num_tokens = tokens->num,
+			.flags = UCM_HASH_PARTIAL,
+			.ids = ids + (size_t)i * room,
+			.room = room,
+		};
+	}
+	if (ucm_hash_batch(hasher, requests, 2, &why)) {
+		REQUIRE(!strcmp(why.field, "tokens") && why.index < tokens->num);
+		REQUIRE(tokens->ids[why.index] < 0 ||
+			tokens->ids[why.index] > INT32_MAX);
+	} else {
+		in_parts(hasher, requests[0], tokens->num / 2, ids + 2 * room);
+		REQUIRE(!memcmp(ids, ids + room, room * sizeof(*ids)));
+		REQUIRE(!memcmp(ids, ids + 2 * room, room * sizeof(*ids)));
+	}
+	free(ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ucm_tokens tokens = { 0 }, same;
+	struct ucm_hasher *hasher;
+	int err;
+
+	if (size < 4)
+		return 0;
+	tokens.format = data[1] % 3;
+	same = tokens;
+	err = read_all(&tokens, data + 4, size - 4, size);
+	REQUIRE(read_all(&same, data + 4, size - 4, data[3] + 1u) == err);
+	REQUIRE(same.num == tokens.num && same.offset == tokens.offset);
+	if (tokens.num)
+		REQUIRE(!memcmp(same.ids, tokens.ids,
+				tokens.num * sizeof(*tokens.ids)));
+	if (!err && tokens.num) {
+		hasher = open_hasher(data[0], data[2]);
+		hash(hasher, &tokens);
+		ucm_hasher_close(hasher);
+	}
+	ucm_tokens_fini(&tokens);
+	ucm_tokens_fini(&same);
+	return 0;
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_md5.c - our MD5 is OpenSSL's, alone and in lanes. */
+#include <config.h>
+
+#include "hashing/md5.h"
+
+#include "hashing/digest.h"
+#include "hashing/hasher.h"
+#include "tests/unit/hash_fixture.h"
+
+#define MAX_LEN 300
+#define NUM_MESSAGES 1000000
+#define ROOM (MAX_LEN + UCM_MD5_PADDING + UCM_MD5_CHUNK)
+
+static void fill(uint64_t *state, uint8_t *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i += 8) {
+		uint64_t word = next_random(state);
+
+		memcpy(bytes + i, &word, len - i < 8 ? len - i : 8);
+	}
+}
+
+/* Pad a message where it is; its chunks. */
+static size_t finish(uint8_t *bytes, size_t len)
+{
+	size_t whole = len / UCM_MD5_CHUNK * UCM_MD5_CHUNK;
+
+	return whole / UCM_MD5_CHUNK +
+	       ucm_md5_pad(bytes + whole, len - whole, len);
+}
+
+START_TEST(every_length_is_padded_as_openssl_does)
+{
+	uint8_t bytes[ROOM], want[16], got[16];
+	uint64_t random = 1;
+
+	for (size_t len = 0; len <= MAX_LEN; len++) {
+		uint32_t state[4];
+
+		fill(&random, bytes, len);
+		must(ucm_md5(bytes, len, want) == 0);
+		memcpy(state, ucm_md5_init, sizeof(state));
+		ucm_md5_one(state, bytes, finish(bytes, len));
+		ucm_md5_digest(state, got);
+		must(!memcmp(got, want, sizeof(got)));
+	}
+}
+END_TEST
+
+static const char *const ways[] = { "avx2", "avx512" };
+
+/* Sixteen random messages of one length. */
+static void compare_lanes(ucm_md5_lanes compress, uint64_t *random)
+{
+	static uint8_t bytes[UCM_MD5_LANES][ROOM];
+	uint8_t want[UCM_MD5_LANES][16], got[16];
+	uint32_t state[4][UCM_MD5_LANES], column[4];
+	const uint8_t *data[UCM_MD5_LANES];
+	size_t len = next_random(random) % MAX_LEN, chunks = 0;
+
+	for (int lane = 0; lane < UCM_MD5_LANES; lane++) {
+		fill(random, bytes[lane], len);
+		must(ucm_md5(bytes[lane], len, want[lane]) == 0);
+		chunks = finish(bytes[lane], len);
+		data[lane] = bytes[lane];
+		for (int i = 0; i < 4; i++)
+			state[i][lane] = ucm_md5_init[i];
+	}
+	compress(state, data, chunks);
+	for (int lane = 0; lane < UCM_MD5_LANES; lane++) {
+		for (int i = 0; i < 4; i++)
+			column[i] = state[i][lane];
+		ucm_md5_digest(column, got);
+		must(!memcmp(got, want[lane], sizeof(got)));
+	}
+}
+
+START_TEST(a_million_messages_in_lanes_are_openssl_s)
+{
+	ucm_md5_lanes compress = ucm_md5_lanes_named(ways[_i]);
+	uint64_t random = 2;
+
+	if (!compress) /* this CPU has no such instructions */
+		return;
+	for (int i = 0; i < NUM_MESSAGES; i += UCM_MD5_LANES)
+		compare_lanes(compress, &random);
+}
+END_TEST
+
+START_TEST(a_lane_does_not_care_where_its_message_lies)
+{
+	static uint8_t bytes[UCM_MD5_LANES * 65 + 128];
+	ucm_md5_lanes compress = ucm_md5_lanes_best();
+	uint32_t state[4][UCM_MD5_LANES] = { { 0 } };
+	const uint8_t *data[UCM_MD5_LANES];
+	uint64_t random = 3;
+
+	fill(&random, bytes, sizeof(bytes));
+	for (int lane = 0; lane < UCM_MD5_LANES; lane++)
+		data[lane] = bytes + 65 * lane; /* every misalignment */
+	if (!compress)
+		return;
+	compress(state, data, 1);
+	for (int lane = 0; lane < UCM_MD5_LANES; lane++) {
+		uint32_t alone[4] = { 0 };
+
+		ucm_md5_one(alone, data[lane], 1);
+		for (int i = 0; i < 4; i++)
+			must(state[i][lane] == alone[i]);
+	}
+}
+END_TEST
+
+START_TEST(an_unknown_way_is_none)
+{
+	ck_assert(!ucm_md5_lanes_named("mmx"));
+}
+END_TEST
+
+START_TEST(a_lead_in_pieces_is_the_lead_at_once)
+{
+	struct ucm_lead once, pieces;
+	uint8_t bytes[200];
+	uint64_t random = 4;
+
+	fill(&random, bytes, sizeof(bytes));
+	for (size_t len = 0; len <= sizeof(bytes); len++) {
+		ucm_lead_init(&once);
+		ucm_lead_init(&pieces);
+		ucm_lead_add(&once, bytes, len);
+		for (size_t i = 0; i < len; i++)
+			ucm_lead_add(&pieces, bytes + i, 1);
+		must(once.bytes == len && ucm_lead_rest(&once) == len % 64);
+		must(!memcmp(once.state, pieces.state, sizeof(once.state)));
+		must(!memcmp(once.rest, pieces.rest, len % 64));
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("md5");
+	TCase *tests = tcase_create("md5");
+
+	tcase_add_test(tests, every_length_is_padded_as_openssl_does);
+	tcase_add_loop_test(tests, a_million_messages_in_lanes_are_openssl_s, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, a_lane_does_not_care_where_its_message_lies);
+	tcase_add_test(tests, an_unknown_way_is_none);
+	tcase_add_test(tests, a_lead_in_pieces_is_the_lead_at_once);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tokens.c - token ids from text and from binary integers. */
+#include <config.h>
+
+#include "tools/ucm_tokens.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "tests/unit/unit.h"
+
+/* Fed in portions of every size. */
+static int read_all(struct ucm_tokens *tokens, enum ucm_token_format format,
+		    const void *bytes, size_t len, size_t portion)
+{
+	int err = 0;
+
+	*tokens = (struct ucm_tokens){ .format = format };
+	for (size_t at = 0; at < len && !err; at += portion)
+		err = ucm_tokens_feed(tokens, (const char *)bytes + at,
+				      len - at < portion ? len - at : portion);
+	return err ? err : ucm_tokens_end(tokens);
+}
+
+static const struct {
+	const char *text;
+	size_t num;
+	int64_t ids[4];
+} texts[] = {
+	{ "", 0, { 0 } },
+	{ " \n\t,,[ ]\r\n", 0, { 0 } },
+	{ "0", 1, { 0 } },
+	{ "1 2\n3\n", 3, { 1, 2, 3 } },
+	{ "[1, 2, 128255]", 3, { 1, 2, 128255 } },
+	{ "007", 1, { 7 } },
+	{ "-5,5", 2, { -5, 5 } },
+	{ "9223372036854775807", 1, { INT64_MAX } },
+	{ "-9223372036854775807", 1, { -INT64_MAX } },
+};
+
+START_TEST(numbers_are_read_in_portions_of_any_size)
+{
+	for (size_t portion = 1; portion < 25; portion++) {
+		struct ucm_tokens tokens;
+
+		ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_TEXT,
+					  texts[_i].text,
+					  strlen(texts[_i].text), portion), 0);
+		ck_assert_uint_eq(tokens.num, texts[_i].num);
+		for (size_t i = 0; i < tokens.num; i++)
+			ck_assert_int_eq(tokens.ids[i], texts[_i].ids[i]);
+		ucm_tokens_fini(&tokens);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *text;
+	int err;
+	uint64_t offset;
+} wrong[] = {
+	{ "1 x", -EINVAL, 2 },
+	{ "1.5", -EINVAL, 1 },
+	{ "0x10", -EINVAL, 1 },
+	{ "1 - 2", -EINVAL, 3 },
+	{ "--1", -EINVAL, 1 },
+	{ "12-3", -EINVAL, 2 },
+	{ "+1", -EINVAL, 0 },
+	{ "1;2", -EINVAL, 1 },
+	{ "-", -EINVAL, 1 },
+	{ "\xff", -EINVAL, 0 },
+	{ "9223372036854775808", -ERANGE, 18 },
+	{ "99999999999999999999999", -ERANGE, 18 },
+};
+
+START_TEST(other_text_is_refused_where_it_is_wrong)
+{
+	struct ucm_tokens tokens;
+
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_TEXT, wrong[_i].text,
+				  strlen(wrong[_i].text), 3), wrong[_i].err);
+	ck_assert_uint_eq(tokens.offset, wrong[_i].offset);
+	ucm_tokens_fini(&tokens);
+}
+END_TEST
+
+START_TEST(binary_integers_are_little_endian_and_whole)
+{
+	static const uint8_t bytes[] = { 1, 2, 3, 0, 0, 0, 0, 0x80,
+					 0xff, 0xff, 0xff, 0xff };
+	struct ucm_tokens tokens;
+
+	for (size_t portion = 1; portion < 13; portion++) {
+		ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT32, bytes, 12,
+					  portion), 0);
+		ck_assert_uint_eq(tokens.num, 3);
+		ck_assert_int_eq(tokens.ids[0], 0x30201);
+		ck_assert_int_eq(tokens.ids[1], INT32_MIN);
+		ck_assert_int_eq(tokens.ids[2], -1);
+		ucm_tokens_fini(&tokens);
+	}
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 8, 5), 0);
+	ck_assert_int_eq(tokens.ids[0], INT64_MIN + 0x30201);
+	ucm_tokens_fini(&tokens);
+	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 12, 5),
+			 -EINVAL);
+	ucm_tokens_fini(&tokens);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("tokens");
+	TCase *tests = tcase_create("tokens");
+
+	tcase_add_loop_test(tests, numbers_are_read_in_portions_of_any_size, 0,
+			    NUM_ROWS(texts));
+	tcase_add_loop_test(tests, other_text_is_refused_where_it_is_wrong, 0,
+			    NUM_ROWS(wrong));
+	tcase_add_test(tests, binary_integers_are_little_endian_and_whole);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
