@@ -415,6 +415,22 @@ void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref)
 	ucm_count(&set->stats.opens);
 }
 
+static int open_entry(struct ucm_tierset *set, const struct ucm_entry *entry,
+		      struct stat *st)
+{
+	return ucm_backing_open_block(set->dirs[entry->dir],
+				      set->names.spaces[entry->space]->folder,
+				      &entry->id, O_RDONLY, st);
+}
+
+static int open_ref(struct ucm_tierset *set, ucm_ref ref,
+		    struct ucm_entry *entry_out, struct stat *st)
+{
+	return ucm_index_get(set->index, ref, entry_out)
+		       ? open_entry(set, entry_out, st)
+		       : -ENOENT;
+}
+
 int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 		       struct ucm_block *out)
 {
@@ -424,11 +440,7 @@ int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 	struct stat st;
 	int err;
 
-	if (!ucm_index_get(set->index, ref, &entry))
-		return -ENOENT;
-	fd = ucm_backing_open_block(set->dirs[entry.dir],
-				    set->names.spaces[entry.space]->folder,
-				    &entry.id, O_RDONLY, &st);
+	fd = open_ref(set, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	err = ucm_verify_header(fd, (uint64_t)st.st_size, &entry.id, out,
@@ -471,9 +483,7 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 		if (err)
 			return err;
 	}
-	fd = ucm_backing_open_block(set->dirs[entry.dir],
-				    set->names.spaces[entry.space]->folder,
-				    &entry.id, O_RDONLY, &st);
+	fd = open_entry(set, &entry, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
 		ucm_tierset_lose(set, ref, fd);
 		return -ENOENT;
@@ -618,11 +628,7 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 	struct stat st;
 	int err;
 
-	if (!ucm_index_get(set->index, ref, &entry))
-		return -ENOENT;
-	fd = ucm_backing_open_block(set->dirs[entry.dir],
-				    set->names.spaces[entry.space]->folder,
-				    &entry.id, O_RDONLY, &st);
+	fd = open_ref(set, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	err = ucm_os_utimens(fd, times);
