@@ -19,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 
 #define MAX_WORKERS 64
@@ -47,17 +48,6 @@ static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 /* By descriptor; untouched pages of it cost nothing. */
 static struct ucm_guard *_Atomic guards[MAX_FDS];
 
-static void init_ended(void)
-{
-	pthread_condattr_t attr;
-
-	/* deadlines must not move with the wall clock */
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&pool.ended, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 static void before_fork(void)
 {
 	pthread_mutex_lock(&pool.lock);
@@ -74,7 +64,7 @@ static void after_fork_in_child(void)
 {
 	pthread_mutex_init(&pool.lock, NULL);
 	pthread_cond_init(&pool.work, NULL);
-	init_ended();
+	ucm_cond_init_monotonic(&pool.ended);
 	pool.first = NULL;
 	pool.last = &pool.first;
 	pool.workers = pool.idle = 0;
@@ -82,17 +72,9 @@ static void after_fork_in_child(void)
 
 static void pool_init(void)
 {
-	init_ended();
+	ucm_cond_init_monotonic(&pool.ended);
 	pool.last = &pool.first;
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
@@ -244,7 +226,7 @@ static void dequeue(struct ucm_call *call)
 
 static bool wait_for(struct ucm_guard *guard, struct ucm_call *call)
 {
-	int64_t until_ms = now_ms() + guard->deadline_ms;
+	int64_t until_ms = ucm_monotonic_ms() + guard->deadline_ms;
 	struct timespec until = {
 		.tv_sec = until_ms / 1000,
 		.tv_nsec = until_ms % 1000 * 1000000,
@@ -274,7 +256,7 @@ static bool wait_for(struct ucm_guard *guard, struct ucm_call *call)
 static bool may_try(struct ucm_guard *guard)
 {
 	int64_t until = atomic_load(&guard->tripped_until_ms);
-	int64_t now = now_ms();
+	int64_t now = ucm_monotonic_ms();
 
 	if (!until)
 		return true;
@@ -297,7 +279,7 @@ bool ucm_guard_call(struct ucm_guard *guard, struct ucm_call *call)
 	done = wait_for(guard, call);
 	if (!done) {
 		if (!atomic_exchange(&guard->tripped_until_ms,
-				     now_ms() + RETRY_MS))
+				     ucm_monotonic_ms() + RETRY_MS))
 			ucm_error("%s: no answer in %u ms: taken as gone until "
 				  "it answers",
 				  guard->name, guard->deadline_ms);

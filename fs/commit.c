@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/verify.h"
@@ -267,8 +268,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->dir = (uint8_t)new->dir;
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)new->st.st_blocks;
-	entry->mtime_ns = (int64_t)new->st.st_mtim.tv_sec * 1000000000 +
-			  new->st.st_mtim.tv_nsec;
+	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
 }
 
 /* The entry is that file's now. */

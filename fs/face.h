@@ -159,7 +159,7 @@ struct ucm_file {
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
 	bool refused;         /* by the last FLUSH, as wrong */
 	bool failed;          /* fsync failed: never a block */
-	time_t touched;       /* last open, close or rename (monotonic) */
+	int64_t touched_ms;   /* last open, close or rename (monotonic) */
 };
 
 /* Does it lie in .ucmfs/tmp, so that it can be opened once more? */

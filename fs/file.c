@@ -13,20 +13,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 
 #define HEADS 4096u
-
-static time_t monotonic_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
-}
 
 static struct ucm_file **node_head(struct ucm_files *files, fuse_ino_t node)
 {
@@ -94,7 +86,7 @@ struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
 	file->kind = kind;
 	file->fd = -1;
 	file->refs = 1;
-	file->touched = monotonic_s();
+	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_init(&file->lock, NULL);
 	pthread_mutex_lock(&files->lock);
 	file->node = node ? node
@@ -228,7 +220,7 @@ int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
 		*head = file;
 		file->refs++;
 	}
-	file->touched = monotonic_s();
+	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&files->lock);
 	if (last)
 		free_file(face, old);
@@ -277,7 +269,7 @@ out:
 }
 
 /* One that is neither open nor young; NULL when there is none left. */
-static struct ucm_file *take_expired(struct ucm_face *face, time_t before)
+static struct ucm_file *take_expired(struct ucm_face *face, int64_t before)
 {
 	struct ucm_files *files = &face->files;
 	struct ucm_file *found = NULL;
@@ -286,7 +278,7 @@ static struct ucm_file *take_expired(struct ucm_face *face, time_t before)
 	for (unsigned i = 0; i < HEADS && !found; i++) {
 		struct ucm_file *file = files->by_name[i];
 
-		while (file && (file->refs > 1 || file->touched > before))
+		while (file && (file->refs > 1 || file->touched_ms > before))
 			file = file->next_name;
 		found = file;
 	}
@@ -302,8 +294,8 @@ static struct ucm_file *take_expired(struct ucm_face *face, time_t before)
 
 void ucm_files_expire(struct ucm_face *face)
 {
-	time_t before = monotonic_s() -
-			(time_t)face->set->config->staging_age_s;
+	int64_t before = ucm_monotonic_ms() -
+			 face->set->config->staging_age_s * INT64_C(1000);
 	struct ucm_file *file;
 
 	while ((file = take_expired(face, before)))

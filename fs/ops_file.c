@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "hashing/digest.h"
@@ -133,13 +134,11 @@ static void last_close(fuse_req_t req, struct ucm_file *file)
 static void close_file(fuse_req_t req, struct ucm_file *file)
 {
 	struct ucm_face *face = ucm_face_of(req);
-	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&file->lock);
 	if (--file->opens == 0)
 		last_close(req, file);
-	file->touched = now.tv_sec;
+	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
 	ucm_file_put(face, file);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 
@@ -28,11 +29,6 @@
 
 /* Clocks tick coarsely and may be stepped back a little. */
 #define SLACK_NS (2 * INT64_C(1000000000))
-
-static int64_t ctime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
-}
 
 static void read_boot_id(char *id, size_t size)
 {
@@ -58,7 +54,7 @@ static int file_system_time(int ctldir, int64_t *out)
 	if (!err)
 		err = ucm_os_fstat(fd, &st);
 	if (!err)
-		*out = ctime_ns(&st);
+		*out = ucm_time_ns(&st.st_ctim);
 	return err;
 }
 
@@ -151,5 +147,6 @@ int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
 			 const struct stat *st)
 {
-	return recovery->unclean && ctime_ns(st) > recovery->safe_until_ns;
+	return recovery->unclean &&
+	       ucm_time_ns(&st->st_ctim) > recovery->safe_until_ns;
 }

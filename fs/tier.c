@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 
@@ -18,10 +18,7 @@
 
 static int64_t now_s(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec;
+	return ucm_monotonic_ms() / 1000;
 }
 
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,

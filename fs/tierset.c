@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/verify.h"
@@ -205,7 +206,6 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint)
 {
 	struct ucm_tierset *set = calloc(1, sizeof(*set));
-	pthread_condattr_t steady;
 	int err;
 
 	ucm_complain(complaint, "out of memory");
@@ -214,10 +214,7 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	set->config = config;
 	init_name_locks(set);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
-	pthread_condattr_init(&steady);
-	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-	pthread_cond_init(&set->upkeep_wake, &steady);
-	pthread_condattr_destroy(&steady);
+	ucm_cond_init_monotonic(&set->upkeep_wake);
 	err = ucm_config_check(config, complaint);
 	if (!err)
 		err = check_given_twice(config, complaint);
@@ -306,8 +303,7 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 		.dir = (uint8_t)dir,
 		.size = (uint64_t)st->st_size,
 		.blocks = (uint32_t)st->st_blocks,
-		.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
-			    st->st_mtim.tv_nsec,
+		.mtime_ns = ucm_time_ns(&st->st_mtim),
 		.atime_s = (uint32_t)st->st_atim.tv_sec,
 	};
 }
@@ -346,8 +342,9 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 	return true;
 }
 
-/* Ask the directories that the scan has not come to. A directory that cannot say counts as one that has not got it: to a
- * cache a miss is never wrong, and new blocks must find their way past it. */
+/* Ask the directories that the scan has not come to. A directory that cannot
+ * say counts as one that has not got it: to a cache a miss is never wrong, and
+ * new blocks must find their way past it. */
 static void probe(struct ucm_tierset *set, struct ucm_space *space,
 		  const struct ucm_id *id)
 {
@@ -615,8 +612,7 @@ static void edit_times(struct ucm_entry *entry, void *arg)
 {
 	const struct stat *st = arg;
 
-	entry->mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 +
-			  st->st_mtim.tv_nsec;
+	entry->mtime_ns = ucm_time_ns(&st->st_mtim);
 	entry->atime_s = (uint32_t)st->st_atim.tv_sec;
 }
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clock.h - times as numbers, and waits that the wall clock cannot move. */
+#ifndef UCM_CLOCK_H
+#define UCM_CLOCK_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t ucm_time_ns(const struct timespec *time)
+{
+	return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+/* Since some moment in the past. */
+static inline int64_t ucm_monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return ucm_time_ns(&now) / 1000000;
+}
+
+/* A condition whose pthread_cond_timedwait() counts in CLOCK_MONOTONIC. */
+static inline void ucm_cond_init_monotonic(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+#endif
