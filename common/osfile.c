@@ -238,12 +238,8 @@ static long gather_names(DIR *dir, char **names_out)
 
 static long do_list(const struct args *a)
 {
-	struct args open_dir = { .what = DO_OPEN,
-				 .fd = a->fd,
-				 .path = a->path,
-				 .flags = O_RDONLY | O_DIRECTORY };
 	_cleanup_dir_ DIR *dir = NULL;
-	long fd = do_open(&open_dir);
+	long fd = open_beneath(a->fd, a->path, O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd < 0)
 		return fd;
@@ -526,6 +522,14 @@ int ucm_os_fsync(int fd)
 	return CALL(.what = DO_FSYNC, .fd = fd);
 }
 
+int ucm_os_sync_dir(int dirfd, const char *path)
+{
+	_cleanup_fd_ int fd = ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY,
+					  0);
+
+	return fd < 0 ? fd : ucm_os_fsync(fd);
+}
+
 int ucm_os_syncfs(int fd)
 {
 	return CALL(.what = DO_SYNCFS, .fd = fd);
@@ -566,7 +570,7 @@ int ucm_os_replace_file(int dirfd, const char *path, const void *bytes,
 	if (!err)
 		err = ucm_os_rename(dirfd, temp, dirfd, path);
 	if (err)
-		unlinkat(dirfd, temp, 0);
+		ucm_os_unlink(dirfd, temp);
 	return err;
 }
 

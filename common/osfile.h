@@ -60,6 +60,7 @@ int ucm_os_statvfs(int fd, struct statvfs *out);
 int ucm_os_fdatasync(int fd);
 int ucm_os_fsync(int fd);
 int ucm_os_syncfs(int fd);
+int ucm_os_sync_dir(int dirfd, const char *path); /* fsync of a directory */
 
 /* Read until len bytes or the end of the file: the number of bytes, or
  * -errno. */

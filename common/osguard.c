@@ -29,7 +29,6 @@
 struct ucm_guard {
 	char *name;
 	unsigned deadline_ms;
-	int dirfd;
 	_Atomic int64_t tripped_until_ms; /* 0: it is not */
 };
 
@@ -94,7 +93,6 @@ int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
 		return -ENOMEM;
 	}
 	guard->deadline_ms = deadline_ms;
-	guard->dirfd = dirfd;
 	atomic_store(&guards[dirfd], guard);
 	*out = guard;
 	return 0;
@@ -111,11 +109,6 @@ void ucm_guard_close(struct ucm_guard *guard)
 	}
 	free(guard->name);
 	free(guard);
-}
-
-bool ucm_guard_is_tripped(const struct ucm_guard *guard)
-{
-	return guard && atomic_load(&guard->tripped_until_ms);
 }
 
 struct ucm_guard *ucm_guard_of(int fd)
@@ -169,23 +162,17 @@ static void *work(void *arg)
 		bool late;
 
 		pthread_mutex_lock(&pool.lock);
-		call = take_call();
-		late = call->abandoned; /* while it stood in the queue */
+		call = take_call(); /* who gives up takes it off the queue */
 		pthread_mutex_unlock(&pool.lock);
-		if (!late)
-			call->run(call);
+		call->run(call);
 
 		pthread_mutex_lock(&pool.lock);
-		if (!late) {
-			call->done = true;
-			late = call->abandoned;
-			pthread_cond_broadcast(&pool.ended);
-			pthread_mutex_unlock(&pool.lock);
-			if (late && call->discard)
-				call->discard(call);
-		} else {
-			pthread_mutex_unlock(&pool.lock);
-		}
+		call->done = true;
+		late = call->abandoned;
+		pthread_cond_broadcast(&pool.ended);
+		pthread_mutex_unlock(&pool.lock);
+		if (late)
+			call->discard(call);
 		ucm_guard_put(call);
 	}
 	return NULL;
@@ -270,7 +257,6 @@ bool ucm_guard_call(struct ucm_guard *guard, struct ucm_call *call)
 {
 	bool done;
 
-	call->guard = guard;
 	call->refs = 2;
 	if (!may_try(guard)) {
 		call->refs = 1;

@@ -25,19 +25,15 @@ int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
  * what they need for themselves. NULL is harmless. */
 void ucm_guard_close(struct ucm_guard *guard);
 
-/* Has it timed out lately? */
-bool ucm_guard_is_tripped(const struct ucm_guard *guard);
-
 /* ---- for osfile.c ---- */
 
-/* One call: run() is made by a worker and sets result; discard(), if there is
- * one, undoes a result that came too late (closes a descriptor). The struct
+/* One call: run() is made by a worker and sets result; discard()
+ * undoes a result that came too late (closes a descriptor). The struct
  * that it is embedded in is allocated with malloc, and free() ends it. */
 struct ucm_call {
 	void (*run)(struct ucm_call *call);
 	void (*discard)(struct ucm_call *call);
 	long result;
-	struct ucm_guard *guard;
 	struct ucm_call *next;
 	int refs;  /* caller and worker */
 	bool done, abandoned;
