@@ -41,6 +41,15 @@ void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
 	snprintf(path, UCM_BACKING_PATH_MAX, "%s/%s", folder, name);
 }
 
+void ucm_backing_bucket_path(const char *folder, unsigned bucket,
+			     char path[UCM_BACKING_PATH_MAX])
+{
+	char name[3];
+
+	ucm_bucket_format(bucket, name);
+	snprintf(path, UCM_BACKING_PATH_MAX, "%s/%s", folder, name);
+}
+
 /* "blocks" or "spaces/NAME" and an id as one flat name. */
 static void flat_name(const char *folder, const struct ucm_id *id, char *out,
 		      size_t size)
@@ -400,43 +409,26 @@ void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name)
 
 /* Not the space's folder: who may enter that is not ours to say. */
 static int make_bucket(struct ucm_backing *backing, const char *folder,
-		       const struct ucm_id *id, bool sync)
+		       const char *bucket, bool sync)
 {
-	char path[UCM_BACKING_PATH_MAX], bucket[3];
-	_cleanup_fd_ int fd = -1;
-	int err;
+	int err = make_dir(backing->dirfd, bucket);
 
-	ucm_bucket_format(ucm_bucket(id), bucket);
-	snprintf(path, sizeof(path), "%s/%s", folder, bucket);
-	err = make_dir(backing->dirfd, path);
-	if (err || !sync)
-		return err;
-	fd = open_dir(backing->dirfd, folder);
-	return fd < 0 ? fd : ucm_os_fsync(fd);
-}
-
-static int sync_bucket(struct ucm_backing *backing, const char *folder,
-		       const struct ucm_id *id)
-{
-	char path[UCM_BACKING_PATH_MAX], bucket[3];
-	_cleanup_fd_ int fd = -1;
-
-	ucm_bucket_format(ucm_bucket(id), bucket);
-	snprintf(path, sizeof(path), "%s/%s", folder, bucket);
-	fd = open_dir(backing->dirfd, path);
-	return fd < 0 ? fd : ucm_os_fsync(fd);
+	if (!err && sync)
+		err = ucm_os_sync_dir(backing->dirfd, folder);
+	return err;
 }
 
 int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 		       const char *folder, const struct ucm_id *id, bool sync)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_BACKING_PATH_MAX], bucket[UCM_BACKING_PATH_MAX];
 	int err;
 
 	ucm_backing_block_path(folder, id, path);
+	ucm_backing_bucket_path(folder, ucm_bucket(id), bucket);
 	err = ucm_os_link(backing->tmpfd, temp, backing->dirfd, path);
 	if (err == -ENOENT) {
-		err = make_bucket(backing, folder, id, sync);
+		err = make_bucket(backing, folder, bucket, sync);
 		if (!err)
 			err = ucm_os_link(backing->tmpfd, temp, backing->dirfd,
 					  path);
@@ -444,7 +436,7 @@ int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 	if (err)
 		return err;
 	ucm_backing_temp_drop(backing, temp);
-	err = sync ? sync_bucket(backing, folder, id) : 0;
+	err = sync ? ucm_os_sync_dir(backing->dirfd, bucket) : 0;
 	/* else the next commit would take it for one that is safe on disk */
 	if (err)
 		ucm_backing_remove(backing, folder, id);

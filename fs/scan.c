@@ -236,12 +236,11 @@ static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket)
 {
-	char path[UCM_BACKING_PATH_MAX], bucket_name[3];
+	char path[UCM_BACKING_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
 	int err;
 
-	ucm_bucket_format(bucket, bucket_name);
-	snprintf(path, sizeof(path), "%s/%s", space->folder, bucket_name);
+	ucm_backing_bucket_path(space->folder, bucket, path);
 	err = ucm_os_list(set->dirs[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
 		if (!atomic_exchange(&set->dirs[dir]->unreadable, true))
@@ -253,10 +252,7 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	}
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
 		ucm_info("%s: can be read again", set->dirs[dir]->path);
-	if (names)
-		err = scan_names(set, space, dir, bucket, names);
-	else
-		err = 0;
+	err = names ? scan_names(set, space, dir, bucket, names) : 0;
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);
 	return err;

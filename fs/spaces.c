@@ -43,32 +43,32 @@ static int apply_owner(const struct ucm_backing *backing,
 		   : ucm_os_fchmod(fd, space->is_private ? 0700 : 0755);
 }
 
-static int apply_owner_everywhere(struct ucm_tierset *set,
-				  const struct ucm_space *space)
+/* fn on each directory that may be written to; ends with the first error,
+ * which is logged as that of doing what. */
+static int in_every_directory(struct ucm_tierset *set,
+			      const struct ucm_space *space, const char *what,
+			      int (*fn)(const struct ucm_backing *backing,
+					const struct ucm_space *space))
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		int err;
 
 		if (set->dirs[dir]->readonly)
 			continue;
-		err = apply_owner(set->dirs[dir], space);
+		err = fn(set->dirs[dir], space);
 		if (err) {
-			ucm_error("%s/%s: %s", set->dirs[dir]->path,
-				  space->folder, strerror(-err));
+			ucm_error("%s/%s: %s: %s", set->dirs[dir]->path,
+				  space->folder, what, strerror(-err));
 			return err;
 		}
 	}
 	return 0;
 }
 
-static int sync_parent(const struct ucm_backing *backing,
-		       const struct ucm_space *space)
+static int apply_owner_everywhere(struct ucm_tierset *set,
+				  const struct ucm_space *space)
 {
-	_cleanup_fd_ int fd =
-		ucm_os_open(backing->dirfd, *space->name ? "spaces" : ".",
-			    O_RDONLY | O_DIRECTORY, 0);
-
-	return fd < 0 ? fd : ucm_os_fsync(fd);
+	return in_every_directory(set, space, "owner and mode", apply_owner);
 }
 
 int ucm_tierset_make_folder(struct ucm_tierset *set,
@@ -82,7 +82,8 @@ int ucm_tierset_make_folder(struct ucm_tierset *set,
 		return err == -EEXIST ? 0 : err;
 	err = apply_owner(backing, space);
 	if (!err && set->config->durability == UCM_DURABILITY_FULL)
-		err = sync_parent(backing, space);
+		err = ucm_os_sync_dir(backing->dirfd,
+				      *space->name ? "spaces" : ".");
 	return err;
 }
 
@@ -181,26 +182,6 @@ static int remove_folder(const struct ucm_backing *backing,
 	return ucm_os_rmdir(backing->dirfd, space->folder);
 }
 
-static int in_every_directory(struct ucm_tierset *set,
-			      const struct ucm_space *space,
-			      int (*fn)(const struct ucm_backing *backing,
-					const struct ucm_space *space))
-{
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		int err;
-
-		if (set->dirs[dir]->readonly)
-			continue;
-		err = fn(set->dirs[dir], space);
-		if (err) {
-			ucm_error("%s/%s: rmdir: %s", set->dirs[dir]->path,
-				  space->folder, strerror(-err));
-			return err;
-		}
-	}
-	return 0;
-}
-
 /* From now on no commit is admitted: -EBUSY if one is under way. */
 static int begin_removal(struct ucm_space *space)
 {
@@ -229,9 +210,9 @@ int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
 	err = has_blocks(set, space) ? -ENOTEMPTY : 0;
 	/* all that can be in the way first: space.json goes last */
 	if (!err)
-		err = in_every_directory(set, space, empty_folder);
+		err = in_every_directory(set, space, "rmdir", empty_folder);
 	if (!err)
-		err = in_every_directory(set, space, remove_folder);
+		err = in_every_directory(set, space, "rmdir", remove_folder);
 	if (!err)
 		ucm_namespace_remove(&set->names, space);
 	end_removal(space);
