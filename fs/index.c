@@ -304,6 +304,25 @@ bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 	return slot != NONE;
 }
 
+bool ucm_index_flag(struct ucm_index *index, ucm_ref ref, uint8_t flag, bool on)
+{
+	struct shard *shard = shard_of_ref(index, ref);
+	bool changed = false;
+	uint32_t slot;
+
+	pthread_mutex_lock(&shard->lock);
+	slot = slot_of_ref(shard, ref);
+	if (slot != NONE) {
+		struct ucm_entry *entry = entry_at(shard, slot);
+
+		changed = !(entry->flags & flag) == on;
+		entry->flags = (uint8_t)(on ? entry->flags | flag
+					    : entry->flags & ~flag);
+	}
+	pthread_mutex_unlock(&shard->lock);
+	return changed;
+}
+
 static void unchain(struct shard *shard, uint32_t slot)
 {
 	struct ucm_entry *entry = entry_at(shard, slot);

@@ -69,6 +69,10 @@ bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 		    void (*edit)(struct ucm_entry *entry, void *arg),
 		    void *arg);
 
+/* Set or clear a flag; true if that changed the entry. */
+bool ucm_index_flag(struct ucm_index *index, ucm_ref ref, uint8_t flag,
+		    bool on);
+
 /* Take an entry out: true and its last state, or false if it was gone. */
 bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 		      struct ucm_entry *out);

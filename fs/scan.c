@@ -81,19 +81,13 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 			  : &set->stats.strays);
 }
 
-static void edit_duplicate(struct ucm_entry *entry, void *arg)
-{
-	(void)arg;
-	entry->flags |= UCM_ENTRY_DUPLICATE;
-}
-
 /* The entry that is there already is this very file, or a copy elsewhere. */
 static void note_copy(struct ucm_tierset *set, ucm_ref ref, unsigned dir)
 {
 	struct ucm_entry entry;
 
 	if (ucm_index_get(set->index, ref, &entry) && entry.dir != dir)
-		ucm_index_edit(set->index, ref, edit_duplicate, NULL);
+		ucm_index_flag(set->index, ref, UCM_ENTRY_DUPLICATE, true);
 }
 
 static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
@@ -270,13 +264,6 @@ void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space)
 	}
 }
 
-/* Tells whether it was this call that settled it. */
-static void edit_settled(struct ucm_entry *entry, void *arg)
-{
-	*(bool *)arg = entry->flags & UCM_ENTRY_DOUBT;
-	entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
-}
-
 int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -286,7 +273,6 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 	uint32_t plane = 0;
 	char detail[40] = "";
 	_cleanup_fd_ int fd = -1;
-	bool settled = false;
 	struct stat st;
 	int err;
 
@@ -314,7 +300,8 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		ucm_tierset_condemn(set, ref, fault, detail);
 		return -ENOENT;
 	}
-	if (ucm_index_edit(set->index, ref, edit_settled, &settled) && settled) {
+	/* unless another thread has settled it meanwhile */
+	if (ucm_index_flag(set->index, ref, UCM_ENTRY_DOUBT, false)) {
 		atomic_fetch_sub(&set->doubts, 1);
 		ucm_count(&set->stats.doubts_settled);
 	}
@@ -380,12 +367,6 @@ static bool all_scanned(struct ucm_tierset *set)
 	return true;
 }
 
-static void edit_pinned(struct ucm_entry *entry, void *arg)
-{
-	(void)arg;
-	entry->flags |= UCM_ENTRY_PINNED;
-}
-
 static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 {
 	struct ucm_tierset *set = arg;
@@ -398,7 +379,7 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 		return;
 	key.space = space->number;
 	if (ucm_index_find(set->index, &key, NULL, &ref))
-		ucm_index_edit(set->index, ref, edit_pinned, NULL);
+		ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, true);
 }
 
 static void scan_ended(struct ucm_tierset *set)

@@ -635,14 +635,6 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 	return err;
 }
 
-static void edit_pinned(struct ucm_entry *entry, void *arg)
-{
-	if (*(const bool *)arg)
-		entry->flags |= UCM_ENTRY_PINNED;
-	else
-		entry->flags &= (uint8_t)~UCM_ENTRY_PINNED;
-}
-
 int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
@@ -658,7 +650,7 @@ int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 			  strerror(-err));
 		return err;
 	}
-	ucm_index_edit(set->index, ref, edit_pinned, &pinned);
+	ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, pinned);
 	return 0;
 }
 
