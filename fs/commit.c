@@ -108,8 +108,8 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 	ucm_count(&set->stats.dropped);
 }
 
-static int refuse(struct ucm_tierset *set, const struct ucm_key *key,
-		  const char *why)
+int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
+		       const char *why)
 {
 	char hex[UCM_ID_HEX + 1];
 
@@ -197,7 +197,7 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		fault = judge_bare(space, block, (uint64_t)st->st_size, when);
 	if (fault == UCM_FAULT_SHORT)
 		return -EAGAIN;
-	return fault ? refuse(set, key, ucm_fault_text(fault)) : 0;
+	return fault ? ucm_tierset_refuse(set, key, ucm_fault_text(fault)) : 0;
 }
 
 /* A file has our name and is not in the index: a block that the scan has not
@@ -359,7 +359,7 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	if (err)
 		return err;
 	if (ucm_space_admit(space, &block, &why))
-		return refuse(set, key, why.text);
+		return ucm_tierset_refuse(set, key, why.text);
 
 	ucm_tierset_lock_name(set, &key->id);
 	if (is_there(set, key)) {

@@ -103,14 +103,31 @@ static inline uint64_t ucm_node_value(fuse_ino_t ino)
 	return ino & ((UINT64_C(1) << 60) - 1);
 }
 
+static inline fuse_ino_t ucm_node_bucket(uint16_t space, unsigned bucket)
+{
+	return ucm_node_make(UCM_NODE_BUCKET, (uint64_t)space << 8 | bucket);
+}
+
+/* Of a BUCKET node: the numbers of its space and of itself. */
+static inline uint16_t ucm_bucket_space(fuse_ino_t ino)
+{
+	return (uint16_t)(ucm_node_value(ino) >> 8);
+}
+
+static inline unsigned ucm_bucket_number(fuse_ino_t ino)
+{
+	return ino & 0xff;
+}
+
 /* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
 struct ucm_space *ucm_node_space(struct ucm_face *face, fuse_ino_t ino);
 
 void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
 void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
 		    struct stat *out);
-void ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
-		       struct stat *out);
+/* -ENOENT: the space has none that can be read. */
+int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+		      struct stat *out);
 /* Of a file being written, under its lock: size and times from st, the rest
  * its space's. */
 void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
@@ -122,6 +139,8 @@ int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
 /* Entry for a block: cached for entry_timeout. */
 void ucm_entry_block(struct ucm_face *face, const struct ucm_entry *entry,
 		     ucm_ref ref, struct fuse_entry_param *out);
+
+#define UCM_NAME_MAX 255 /* bytes of a name */
 
 /* A name that may be private staging: starts with '.' or ends in ".tmp". */
 bool ucm_name_is_staging(const char *name);
@@ -182,6 +201,11 @@ struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
 				  unsigned bucket, const char *name);
 void ucm_file_put(struct ucm_face *face, struct ucm_file *file);
 
+/* A descriptor of a file being written for the time of one operation, also if
+ * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
+int ucm_file_borrow_fd(struct ucm_face *face, struct ucm_file *file);
+void ucm_file_return_fd(const struct ucm_file *file, int fd);
+
 /* Give a staging file a (new) name, or take it away (NULL). The table's own
  * reference comes and goes with it. A file that had the name loses it. */
 int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
@@ -241,11 +265,6 @@ void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags);
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
-
-/* space.json behind a MANIFEST file; see ops_file.c. */
-int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
-		      int *fd_out);
-int ucm_manifest_store(struct ucm_face *face, struct ucm_space *space, int fd);
 
 /* ---- .ucmfs (control.c) ---- */
 

@@ -179,6 +179,21 @@ static bool drop_ref(struct ucm_files *files, struct ucm_file *file)
 	return true;
 }
 
+int ucm_file_borrow_fd(struct ucm_face *face, struct ucm_file *file)
+{
+	if (file->fd >= 0)
+		return file->fd;
+	return ucm_file_has_temp(file)
+		       ? ucm_tierset_reopen(face->set, &file->temp)
+		       : -ENOENT;
+}
+
+void ucm_file_return_fd(const struct ucm_file *file, int fd)
+{
+	if (fd >= 0 && fd != file->fd)
+		close(fd);
+}
+
 void ucm_file_put(struct ucm_face *face, struct ucm_file *file)
 {
 	bool last;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/cleanup.h"
 #include "common/osfile.h"
 
 #define DIR_MODE (S_IFDIR | 0755)
@@ -104,7 +105,7 @@ void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 	case UCM_NODE_BUCKET:
 		space = ucm_node_space(face, ino);
 		out->st_ino = hashed_ino(mix((space ? space_hash(space) : 0) +
-					     (ino & 0xff) + 1));
+					     ucm_bucket_number(ino) + 1));
 		break;
 	default:
 		out->st_ino = ino;
@@ -136,24 +137,26 @@ void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
 	set_owner(out, space);
 }
 
-void ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
-		       struct stat *out)
+int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+		      struct stat *out)
 {
-	char *text = malloc(UCM_MANIFEST_MAX);
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 
+	if (!text)
+		return -ENOMEM;
+	if (ucm_tierset_read_manifest(face->set, space, text, UCM_MANIFEST_MAX))
+		return -ENOENT;
 	*out = (struct stat){
 		.st_ino = hashed_ino(mix(space_hash(space) + 1000)),
 		.st_mode = S_IFREG | 0644,
 		.st_nlink = 1,
+		.st_size = (off_t)strlen(text),
 		.st_blksize = UCM_BLOCK_PAGE,
 	};
+	out->st_blocks = (out->st_size + 511) / 512;
 	set_times(out, &face->started);
 	set_owner(out, space);
-	if (text && !ucm_tierset_read_manifest(face->set, space, text,
-					       UCM_MANIFEST_MAX))
-		out->st_size = (off_t)strlen(text);
-	out->st_blocks = (out->st_size + 511) / 512;
-	free(text);
+	return 0;
 }
 
 void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
@@ -177,16 +180,9 @@ static int stat_file(struct ucm_face *face, struct ucm_file *file,
 	int fd, err;
 
 	pthread_mutex_lock(&file->lock);
-	if (file->fd >= 0) {
-		err = ucm_os_fstat(file->fd, &st);
-	} else {
-		fd = ucm_file_has_temp(file)
-			     ? ucm_tierset_reopen(face->set, &file->temp)
-			     : -ENOENT;
-		err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
-		if (fd >= 0)
-			close(fd);
-	}
+	fd = ucm_file_borrow_fd(face, file);
+	err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
+	ucm_file_return_fd(file, fd);
 	if (!err)
 		ucm_attr_file(face, file, &st, out);
 	pthread_mutex_unlock(&file->lock);
@@ -273,10 +269,7 @@ int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 		return 0;
 	case UCM_NODE_MANIFEST:
 		space = ucm_node_space(face, ino);
-		if (!space)
-			return -ENOENT;
-		ucm_attr_manifest(face, space, out);
-		return 0;
+		return space ? ucm_attr_manifest(face, space, out) : -ENOENT;
 	default:
 		return -ENOENT;
 	}
@@ -298,7 +291,7 @@ bool ucm_name_is_staging(const char *name)
 {
 	size_t len = strlen(name);
 
-	if (len > 255 || !strcmp(name, ".") || !strcmp(name, ".."))
+	if (len > UCM_NAME_MAX || !strcmp(name, ".") || !strcmp(name, ".."))
 		return false;
 	return name[0] == '.' || (len > 4 && !strcmp(name + len - 4, ".tmp"));
 }

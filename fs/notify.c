@@ -80,9 +80,7 @@ static void forget_owner(struct ucm_face *face, unsigned space)
 	ucm_ref ref;
 
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-		forget_attr(face,
-			    ucm_node_make(UCM_NODE_BUCKET,
-					  (uint64_t)space << 8 | bucket));
+		forget_attr(face, ucm_node_bucket((uint16_t)space, bucket));
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		uint32_t cursor = 0;
 
@@ -95,8 +93,7 @@ static void forget_owner(struct ucm_face *face, unsigned space)
 static void forget(struct ucm_face *face, const struct ucm_key *key)
 {
 	char name[UCM_BLOCK_NAME_LEN + 1];
-	fuse_ino_t bucket = ucm_node_make(
-		UCM_NODE_BUCKET, (uint64_t)key->space << 8 | ucm_bucket(&key->id));
+	fuse_ino_t bucket = ucm_node_bucket(key->space, ucm_bucket(&key->id));
 
 	ucm_name_format(&key->id, name);
 	fuse_lowlevel_notify_inval_entry(face->session, bucket, name,

@@ -119,13 +119,9 @@ static int set_file(struct ucm_face *face, fuse_ino_t ino,
 	if (!file)
 		return -ENOENT;
 	pthread_mutex_lock(&file->lock);
-	fd = file->fd >= 0 ? file->fd
-	     : ucm_file_has_temp(file)
-		     ? ucm_tierset_reopen(face->set, &file->temp)
-		     : -ENOENT;
+	fd = ucm_file_borrow_fd(face, file);
 	err = fd < 0 ? fd : set_open_file(file, fd, attr, to_set);
-	if (fd >= 0 && fd != file->fd)
-		close(fd);
+	ucm_file_return_fd(file, fd);
 	pthread_mutex_unlock(&file->lock);
 	ucm_file_put(face, file);
 	return err;

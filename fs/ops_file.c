@@ -128,7 +128,6 @@ static void last_close(fuse_req_t req, struct ucm_file *file)
 	if (file->kind == UCM_FILE_WRITER)
 		finish_writer(face, file);
 	detach(req, file);
-
 }
 
 static void close_file(fuse_req_t req, struct ucm_file *file)
@@ -161,12 +160,12 @@ static void guess_id(const char *name, struct ucm_id *id)
 static int plan_file(fuse_ino_t parent, const char *name,
 		     enum ucm_file_kind *kind, struct ucm_key *key)
 {
-	key->space = (uint16_t)(ucm_node_value(parent) >> 8);
+	key->space = ucm_bucket_space(parent);
 	if (!ucm_name_parse(name, &key->id)) {
 		*kind = UCM_FILE_WRITER;
-		return ucm_bucket(&key->id) == (parent & 0xff) ? 0 : -EINVAL;
+		return ucm_bucket(&key->id) == ucm_bucket_number(parent) ? 0 : -EINVAL;
 	}
-	if (strlen(name) > 255)
+	if (strlen(name) > UCM_NAME_MAX)
 		return -ENAMETOOLONG;
 	if (!ucm_name_is_staging(name))
 		return -EINVAL;
@@ -202,10 +201,8 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 	file->fd = fd;
 	file->temp = temp;
 	file->key = key;
-	file->space = key.space;
-	file->bucket = (uint8_t)parent;
 	if (kind == UCM_FILE_STAGING &&
-	    ucm_file_set_name(face, file, key.space, parent & 0xff, name)) {
+	    ucm_file_set_name(face, file, key.space, ucm_bucket_number(parent), name)) {
 		ucm_file_put(face, file);
 		return -ENOMEM;
 	}
@@ -266,8 +263,8 @@ static void create_in_bucket(fuse_req_t req, fuse_ino_t parent,
 
 /* ---- space.json: a memory file, checked and stored when it is closed ---- */
 
-int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
-		      int *fd_out)
+static int load_manifest(struct ucm_face *face, struct ucm_space *space,
+			 int *fd_out)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	int fd, err;
@@ -290,7 +287,8 @@ int ucm_manifest_load(struct ucm_face *face, struct ucm_space *space,
 }
 
 /* An empty one is one that is not written yet. */
-int ucm_manifest_store(struct ucm_face *face, struct ucm_space *space, int fd)
+static int store_manifest(struct ucm_face *face, struct ucm_space *space,
+			  int fd)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	ssize_t len;
@@ -313,7 +311,7 @@ static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
 
 	if (!space)
 		return -ENOENT;
-	err = ucm_manifest_load(face, space, &fd);
+	err = load_manifest(face, space, &fd);
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(fd, 0);
 	if (err)
@@ -350,7 +348,7 @@ static int flush_manifest(struct ucm_face *face, struct ucm_file *file)
 
 	if (!file->writes)
 		return 0;
-	return space ? ucm_manifest_store(face, space, file->fd) : -ENOENT;
+	return space ? store_manifest(face, space, file->fd) : -ENOENT;
 }
 
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
@@ -363,7 +361,7 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		 !strcmp(name, UCM_MANIFEST_NAME))
 		create_manifest(req, parent, fi);
 	else
-		fuse_reply_err(req, strlen(name) > 255 ? ENAMETOOLONG : EPERM);
+		fuse_reply_err(req, strlen(name) > UCM_NAME_MAX ? ENAMETOOLONG : EPERM);
 }
 
 /* ---- open ---- */

@@ -13,10 +13,8 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/log.h"
 #include "hashing/name.h"
 
-#define NAME_LIMIT 255
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
 #endif
@@ -25,21 +23,21 @@ static struct ucm_key key_in(fuse_ino_t bucket, const struct ucm_id *id)
 {
 	return (struct ucm_key){
 		.id = *id,
-		.space = (uint16_t)(ucm_node_value(bucket) >> 8),
+		.space = ucm_bucket_space(bucket),
 	};
 }
 
 static struct ucm_file *staging_in(struct ucm_face *face, fuse_ino_t bucket,
 				   const char *name)
 {
-	return ucm_file_by_name(face, (uint16_t)(ucm_node_value(bucket) >> 8),
-				bucket & 0xff, name);
+	return ucm_file_by_name(face, ucm_bucket_space(bucket),
+				ucm_bucket_number(bucket), name);
 }
 
 /* 0 and the id, if name is a block's name in this bucket. */
 static int block_name(fuse_ino_t bucket, const char *name, struct ucm_id *id)
 {
-	if (ucm_name_parse(name, id) || ucm_bucket(id) != (bucket & 0xff))
+	if (ucm_name_parse(name, id) || ucm_bucket(id) != ucm_bucket_number(bucket))
 		return -EINVAL;
 	return 0;
 }
@@ -89,23 +87,16 @@ static int lookup_in_space(struct ucm_face *face, fuse_ino_t parent,
 			   const char *name, struct fuse_entry_param *out)
 {
 	struct ucm_space *space = ucm_node_space(face, parent);
-	_cleanup_free_ char *text = NULL;
 	int bucket = ucm_bucket_parse(name);
 
 	if (!space)
 		return -ENOENT;
 	if (bucket >= 0)
 		return reply_plain(face,
-				   ucm_node_make(UCM_NODE_BUCKET,
-						 (uint64_t)space->number << 8 |
-							 (unsigned)bucket),
+				   ucm_node_bucket(space->number,
+						   (unsigned)bucket),
 				   face->options->entry_timeout_s, out);
 	if (strcmp(name, UCM_MANIFEST_NAME))
-		return -ENOENT;
-	text = malloc(UCM_MANIFEST_MAX);
-	if (!text)
-		return -ENOMEM;
-	if (ucm_tierset_read_manifest(face->set, space, text, UCM_MANIFEST_MAX))
 		return -ENOENT;
 	return reply_plain(face,
 			   ucm_node_make(UCM_NODE_MANIFEST, space->number), 0,
@@ -144,7 +135,7 @@ static int lookup(struct ucm_face *face, fuse_ino_t parent, const char *name,
 {
 	fuse_ino_t ino;
 
-	if (strlen(name) > NAME_LIMIT)
+	if (strlen(name) > UCM_NAME_MAX)
 		return -ENAMETOOLONG;
 	switch (ucm_node_type(parent)) {
 	case UCM_NODE_SPACE:
@@ -254,16 +245,15 @@ static void list_spaces(struct listing *list, off_t off)
 
 static void list_buckets(struct listing *list, fuse_ino_t ino, off_t off)
 {
-	uint64_t space = ucm_node_value(ino);
+	uint16_t space = (uint16_t)ucm_node_value(ino);
 	struct fuse_entry_param manifest;
 
 	for (unsigned i = (unsigned)off - 2; i < UCM_BUCKETS; i++) {
 		char name[3];
 
 		ucm_bucket_format(i, name);
-		if (!list_name(list, name,
-			       ucm_node_make(UCM_NODE_BUCKET, space << 8 | i),
-			       NULL, (off_t)i + 3))
+		if (!list_name(list, name, ucm_node_bucket(space, i), NULL,
+			       (off_t)i + 3))
 			return;
 		off = (off_t)i + 3;
 	}
@@ -280,14 +270,14 @@ static void list_staging(struct listing *list, fuse_ino_t bucket, off_t off)
 {
 	_cleanup_free_ uint64_t *serials = NULL;
 	size_t num = ucm_files_list(list->face,
-				    (uint16_t)(ucm_node_value(bucket) >> 8),
-				    bucket & 0xff, &serials);
+				    ucm_bucket_space(bucket),
+				    ucm_bucket_number(bucket), &serials);
 
 	for (size_t i = 0; i < num; i++) {
 		off_t next = STAGING_FROM + (off_t)serials[i];
 		struct fuse_entry_param entry = { 0 };
 		struct ucm_file *file;
-		char name[NAME_LIMIT + 1] = "";
+		char name[UCM_NAME_MAX + 1] = "";
 
 		if (next <= off)
 			continue;
@@ -322,7 +312,7 @@ static bool list_block(struct listing *list, const struct ucm_entry *entry,
 
 static void list_bucket(struct listing *list, fuse_ino_t ino, off_t off)
 {
-	uint16_t space = (uint16_t)(ucm_node_value(ino) >> 8);
+	uint16_t space = ucm_bucket_space(ino);
 	struct ucm_entry entry;
 	uint32_t cursor;
 	ucm_ref ref;
@@ -330,7 +320,7 @@ static void list_bucket(struct listing *list, fuse_ino_t ino, off_t off)
 	if (off < STAGING_FROM) {
 		cursor = (uint32_t)(off - 2);
 		while (ucm_index_next(list->face->set->index, space,
-				      ino & 0xff, &cursor, &entry, &ref)) {
+				      ucm_bucket_number(ino), &cursor, &entry, &ref)) {
 			if (!list_block(list, &entry, ref, (off_t)cursor + 2))
 				return;
 		}
@@ -406,7 +396,7 @@ void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		}
 	}
 	if (type == UCM_NODE_BUCKET)
-		ucm_tierset_fill_bucket(face->set, space, ino & 0xff);
+		ucm_tierset_fill_bucket(face->set, space, ucm_bucket_number(ino));
 	fuse_reply_open(req, fi);
 }
 
@@ -501,12 +491,10 @@ void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 static int commit_file(struct ucm_face *face, struct ucm_file *file,
 		       const struct ucm_key *key)
 {
-	char hex[UCM_ID_HEX + 1];
 	int fd, err;
 
 	pthread_mutex_lock(&file->lock);
-	fd = file->fd >= 0 ? file->fd
-			   : ucm_tierset_reopen(face->set, &file->temp);
+	fd = ucm_file_borrow_fd(face, file);
 	if (fd < 0)
 		err = fd;
 	else if (file->failed)
@@ -516,8 +504,7 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	else
 		err = ucm_tierset_commit(face->set, &file->temp, fd, key,
 					 UCM_COMMIT_NOW);
-	if (fd >= 0 && fd != file->fd)
-		close(fd);
+	ucm_file_return_fd(file, fd);
 	if (!err) { /* a writer like any other now, until its last close */
 		file->kind = UCM_FILE_WRITER;
 		file->key = *key;
@@ -525,11 +512,8 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	pthread_mutex_unlock(&file->lock);
 	if (err != -EAGAIN)
 		return err;
-	ucm_id_format(&key->id, hex);
-	ucm_warning("block %s: not committed: %s", hex,
-		    ucm_fault_text(UCM_FAULT_SHORT));
-	ucm_count(&face->set->stats.commit_refused);
-	return -EINVAL; /* cut short is not a block */
+	return ucm_tierset_refuse(face->set, key,
+				  ucm_fault_text(UCM_FAULT_SHORT));
 }
 
 static int rename_to_block(struct ucm_face *face, struct ucm_file *file,
@@ -562,8 +546,8 @@ static int rename_to_staging(struct ucm_face *face, struct ucm_file *file,
 			return -EEXIST;
 	}
 	return ucm_file_set_name(face, file,
-				 (uint16_t)(ucm_node_value(parent) >> 8),
-				 parent & 0xff, name);
+				 ucm_bucket_space(parent),
+				 ucm_bucket_number(parent), name);
 }
 
 static int rename_file(struct ucm_face *face, fuse_ino_t parent,

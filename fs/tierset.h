@@ -163,6 +163,10 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		       const struct ucm_key *key, enum ucm_commit_when when);
 
+/* Log and count that a file is not committed, and why: -EINVAL. */
+int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
+		       const char *why);
+
 /* Has it not been written to since its commit was last tried? */
 bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd);
 
