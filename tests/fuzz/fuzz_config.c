@@ -18,15 +18,7 @@
 #include "fs/config.h"
 #include "fs/manifest.h"
 #include "hashing/name.h"
-
-#define REQUIRE(condition)                                                    \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,    \
-				#condition);                                  \
-			abort();                                              \
-		}                                                             \
-	} while (0)
+#include "tests/fuzz/require.h"
 
 static struct ucm_complaint complaint;
 

@@ -16,14 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUIRE(condition)                                                    \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,    \
-				#condition);                                  \
-			abort();                                              \
-		}                                                             \
-	} while (0)
+#include "tests/fuzz/require.h"
 
 #define SEAL_HEADER 1u
 #define SEAL_EXTENSION 2u

@@ -15,15 +15,7 @@
 #include <string.h>
 
 #include "tools/ucm_tokens.h"
-
-#define REQUIRE(condition)                                                    \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__,    \
-				#condition);                                  \
-			abort();                                              \
-		}                                                             \
-	} while (0)
+#include "tests/fuzz/require.h"
 
 static int read_all(struct ucm_tokens *tokens, const uint8_t *bytes, size_t len,
 		    size_t portion)
