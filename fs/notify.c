@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "common/log.h"
+#include "common/clock.h"
 #include "hashing/name.h"
 
 #define EXPIRE_EVERY_S 30
@@ -125,7 +125,7 @@ static void *notify_main(void *arg)
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
-		clock_gettime(CLOCK_REALTIME, &until);
+		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec += face->set->config->staging_age_s <
 						EXPIRE_EVERY_S
 					? 1
@@ -147,7 +147,7 @@ int ucm_notify_start(struct ucm_face *face)
 	int err;
 
 	pthread_mutex_init(&notifier->lock, NULL);
-	pthread_cond_init(&notifier->wake, NULL);
+	ucm_cond_init_monotonic(&notifier->wake);
 	err = pthread_create(&notifier->thread, NULL, notify_main, face);
 	notifier->running = !err;
 	return -err;
