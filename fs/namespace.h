@@ -54,6 +54,12 @@ struct ucm_namespace {
 int ucm_namespace_init(struct ucm_namespace *names, unsigned num_dirs);
 void ucm_namespace_fini(struct ucm_namespace *names);
 
+/* Nothing for others: then nothing for anybody but the owner. */
+static inline bool ucm_space_mode_is_private(mode_t mode)
+{
+	return !(mode & 07);
+}
+
 /* 1 to 128 bytes, no '/', no control character, no '.' first. */
 bool ucm_space_name_valid(const char *name);
 

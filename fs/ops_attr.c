@@ -139,7 +139,8 @@ static int set_space(struct ucm_face *face, fuse_ino_t ino,
 		return -EPERM;
 	if (to_set & FUSE_SET_ATTR_MODE)
 		err = ucm_tierset_chmod(face->set, space,
-					!(attr->st_mode & 07));
+					ucm_space_mode_is_private(
+						attr->st_mode));
 	if (!err && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		err = ucm_tierset_chown(
 			face->set, space,

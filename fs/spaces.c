@@ -115,7 +115,7 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 	pthread_mutex_lock(&space->lock);
 	space->uid = uid;
 	space->gid = gid;
-	space->is_private = !(mode & 07);
+	space->is_private = ucm_space_mode_is_private(mode);
 	pthread_mutex_unlock(&space->lock);
 	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */

@@ -100,7 +100,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 {
 	space->uid = st->st_uid;
 	space->gid = st->st_gid;
-	space->is_private = !(st->st_mode & 077);
+	space->is_private = ucm_space_mode_is_private(st->st_mode);
 }
 
 void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
