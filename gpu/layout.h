@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout.h - what the loader knows of a layout beyond load.h.
+ *
+ * Pure. The regions of a sealed layout lie in the order of the payload and
+ * tile it without a gap, so that the regions of a range of layers are a range
+ * of the table.
+ */
+#ifndef UCM_LAYOUT_H
+#define UCM_LAYOUT_H
+
+#include <ucm/load.h>
+
+struct ucm_layout {
+	struct ucm_geometry geometry;
+	uint64_t num_pages;
+	struct ucm_region *regions;
+	size_t num_regions;
+	size_t room;
+	/* Sealed: regions[layer_first[l]] is the first one of layer l;
+	 * num_layers + 1 entries. */
+	uint32_t *layer_first;
+	uint64_t runs; /* of a block, after merging what is contiguous */
+};
+
+int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out);
+
+/* Bytes of a layer in the payload: K and V. */
+static inline uint64_t ucm_layout_layer_bytes(const struct ucm_layout *layout)
+{
+	return (uint64_t)layout->geometry.k_bytes + layout->geometry.v_bytes;
+}
+
+/* A tensor's regions, see ucm_layout_add_tensor() (regions.c). */
+int ucm_regions_of_tensor(struct ucm_layout *layout,
+			  const struct ucm_tensor *tensor, char *why,
+			  size_t why_len);
+
+/* Do runs of these two regions share a byte, in any two pages below num_pages
+ * (or, if a == b, in any two different places)? (overlap.c) */
+bool ucm_regions_overlap(const struct ucm_region *a,
+			 const struct ucm_region *b, uint64_t num_pages);
+
+#endif

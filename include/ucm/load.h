@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.h - moves blocks between their files and an engine's paged KV tensors.
+ *
+ * A loader reads block files (through a mount of ucmfs, or from the tiers'
+ * directories), verifies them and scatters them into pages; saving goes the
+ * other way. Everything is asynchronous: a submit returns a task, which is
+ * polled or waited for and tells each block's outcome by itself.
+ *
+ *	layout = which bytes of a page are which bytes of a block's payload
+ *	group  = a layout and the space of its blocks, known to a loader
+ *	task   = blocks and pages of one group that are moved together
+ *
+ * Nothing is ever told to be loaded whose bytes were not read, checked as asked
+ * for, and copied. ucm_load(3) describes the library with an example.
+ *
+ * Calls return 0 or -errno. Where a call takes why and why_len, a failure puts
+ * one line there that names the cause; why may be NULL.
+ */
+#ifndef UCM_LOAD_H
+#define UCM_LOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucm/block.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- layouts: pure, no file and no device is touched ---- */
+
+#define UCM_PLANE_K 0
+#define UCM_PLANE_V 1
+#define UCM_PLANE_BOTH 2 /* the whole layer, K and then V */
+
+/*
+ * A piece of a layer and where it lies in every page. The page p of a region
+ * has n1 * n0 runs; run (i1, i0) is
+ *
+ *	base + p * page_stride + i1 * s1 + i0 * s0,  run_bytes bytes
+ *
+ * and holds the payload's bytes from offset + (i1 * n0 + i0) * run_bytes on.
+ * Strides are in bytes and may be negative.
+ */
+struct ucm_region {
+	uint64_t base;       /* address of page 0: host's or device's */
+	int64_t page_stride; /* from a page to the next one */
+	uint64_t run_bytes;  /* bytes in a row, above 0 */
+	uint32_t n0, n1;     /* repetitions, inner and outer; at least 1 */
+	int64_t s0, s1;      /* from one repetition to the next */
+	uint64_t offset;     /* in the payload of the block */
+	uint32_t layer;
+};
+
+#define UCM_TENSOR_MAX_DIMS 8
+
+/*
+ * A tensor of an engine, by a letter for each dimension:
+ *
+ *	B  pages (blocks of the engine's kernels, see pages_per_block)
+ *	L  layers
+ *	P  planes: 2, K and then V
+ *	N  tokens of a page
+ *	H  heads
+ *	D  elements of a head, or the latent of MLA
+ *	C  as D, with K's elements first and V's behind them: 2 x head_dim
+ *
+ * "BNHD" and "PBNHD", "BPNHD", "BHNC", "BND" (MLA), "BLNHC" and so on. Strides
+ * tell where the bytes lie; the order of the letters does not matter.
+ */
+struct ucm_tensor {
+	const char *name; /* for messages */
+	uint64_t data;    /* address of element 0 */
+	const char *dims; /* a letter for each dimension */
+	const int64_t *shape;
+	const int64_t *strides;   /* in elements */
+	uint32_t item_bytes;      /* of an element */
+	uint32_t layer;           /* of the tensor, or of its first one (L) */
+	uint32_t plane;           /* UCM_PLANE_* that it holds, if there is
+				   * neither P nor C; BOTH where v_bytes is 0 */
+	uint32_t pages_per_block; /* B counts blocks of the kernels, of which so
+				   * many in a row make a page; 0 and 1: one */
+};
+
+struct ucm_layout;
+
+/*
+ * A layout is made of a geometry and the number of pages, filled with tensors
+ * or regions, and sealed. The order of bytes in a plane is the geometry's:
+ * NHD, HND, or, where it is opaque, the order in memory.
+ */
+int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
+		   struct ucm_layout **out, char *why, size_t why_len);
+void ucm_layout_free(struct ucm_layout *layout); /* NULL is harmless */
+
+/* -EINVAL: a region outside the payload, or of more than one layer. */
+int ucm_layout_add_region(struct ucm_layout *layout,
+			  const struct ucm_region *region, char *why,
+			  size_t why_len);
+
+/* Derive the tensor's regions by collapsing the dimensions that are contiguous.
+ * -EINVAL: its shape does not fit the geometry or the number of pages, or more
+ * than two repetitions would be left; why names tensor, shape and strides. */
+int ucm_layout_add_tensor(struct ucm_layout *layout,
+			  const struct ucm_tensor *tensor, char *why,
+			  size_t why_len);
+
+/* Check that the regions hold each byte of the payload exactly once, and that
+ * no two runs of any pages overlap in memory. -EINVAL if not. */
+int ucm_layout_seal(struct ucm_layout *layout, char *why, size_t why_len);
+
+/* Of a sealed layout, in the order of the payload. */
+size_t ucm_layout_num_regions(const struct ucm_layout *layout);
+const struct ucm_region *ucm_layout_regions(const struct ucm_layout *layout);
+/* How many pieces in a row a block is in memory, at best. */
+uint64_t ucm_layout_runs(const struct ucm_layout *layout);
+
+/* ---- the loader ---- */
+
+enum ucm_copy_kind {
+	UCM_COPY_HOST = 0, /* pages are memory of this process */
+	UCM_COPY_CUDA = 1, /* pages are memory of a CUDA device */
+};
+
+enum ucm_io_kind {
+	UCM_IO_AUTO = 0,    /* io_uring, or threads where it is refused */
+	UCM_IO_URING = 1,   /* io_uring, or the open fails */
+	UCM_IO_THREADS = 2, /* pread and pwrite by a pool of threads */
+};
+
+/* Zero is a default everywhere; set size to sizeof(struct). */
+struct ucm_loader_options {
+	size_t size;
+	/* Where the blocks are: one of the two. */
+	const char *mount; /* a mount point of ucmfs */
+	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
+	enum ucm_copy_kind copy;
+	enum ucm_io_kind io;
+	unsigned threads;           /* that read, verify and copy */
+	uint64_t staging_bytes;     /* memory between file and page [256 MiB] */
+	uint64_t window_bytes;      /* reads in flight; 0: found by trying */
+	uint64_t save_budget_bytes; /* saves that wait; more are dropped
+				     * [1 GiB] */
+	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
+	unsigned open_files;        /* that are kept open [256] */
+	/* CUDA */
+	int device;
+	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
+	unsigned ctas; /* thread blocks of a kernel [8] */
+};
+
+struct ucm_loader;
+
+int ucm_loader_open(const struct ucm_loader_options *options,
+		    struct ucm_loader **out, char *why, size_t why_len);
+
+/* Its tasks must have been freed. NULL is harmless. */
+void ucm_loader_close(struct ucm_loader *loader);
+
+/*
+ * Tell a loader of a layout (which it copies) and of the space of its blocks
+ * (NULL: the default one, MOUNT/blocks). Groups live as long as the loader.
+ */
+int ucm_loader_add_group(struct ucm_loader *loader,
+			 const struct ucm_layout *layout, const char *space,
+			 unsigned *group_out, char *why, size_t why_len);
+
+/* Which of num blocks exist: found[i] is 1 or 0. -errno, with nothing found, if
+ * that could not be learned. Blocks the caller. */
+int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, uint8_t *found);
+
+enum ucm_verify {
+	UCM_VERIFY_FULL = 0, /* header, and each plane's checksum */
+	UCM_VERIFY_HEADER,   /* header, its name, geometry and size */
+	UCM_VERIFY_NONE,     /* as HEADER where the header is read in any case,
+			      * else the file's size alone */
+};
+
+enum ucm_load_order {
+	UCM_LOAD_BLOCKS = 0, /* block after block, each as a whole */
+	UCM_LOAD_LAYERS,     /* the first layers of all blocks first */
+};
+
+struct ucm_task;
+
+struct ucm_move {
+	struct ucm_id id;
+	uint32_t page;
+};
+
+/* Zero is a default everywhere but in blocks; set size to sizeof(struct). */
+struct ucm_request {
+	size_t size;
+	unsigned group;
+	uint32_t first_layer;
+	uint32_t num_layers; /* 0: all from first_layer on */
+	const struct ucm_move *blocks; /* copied */
+	size_t num_blocks;
+	/* Instead of pages: for each block as many addresses as the layer range
+	 * has regions, in their order; they take the place of
+	 * base + page * page_stride. Copied. */
+	const uint64_t *addresses;
+	enum ucm_verify verify;       /* loads */
+	enum ucm_load_order order;    /* loads */
+	uint32_t group_layers;        /* LOAD_LAYERS: layers to a read; 0: chosen */
+	const struct ucm_id *parents; /* saves: of each block, or NULL */
+	uint32_t deadline_ms;         /* from submit; 0: none */
+	/* Told once, when the task is done: */
+	int eventfd;                  /* 1 is added to it; 0: none */
+	void (*on_done)(void *arg, struct ucm_task *task);
+	void *arg; /* on_done runs in the loader's threads and must not wait */
+};
+
+/*
+ * Load blocks into pages. Pages must not be used by others until the task is
+ * done (or the layer is, see ucm_task_wait_layer). Loads go before saves, and
+ * among themselves in the order of their submission. -EINVAL with nothing
+ * started: unknown group, layer or page; -ENOMEM.
+ */
+int ucm_load_submit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len);
+
+/*
+ * Save pages as blocks. Pages must keep their content until the task is done,
+ * or ucm_task_wait_copied() says that it has been taken. A block that exists is
+ * skipped; one that would exceed the budget of waiting saves is dropped
+ * (-ENOBUFS). With a range of layers a block is committed once all its layers
+ * have been saved by tasks of this loader; see ucm_save_abandon().
+ */
+int ucm_save_submit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len);
+
+/* Forget what was saved of blocks that are not whole yet; num 0: of all. */
+void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num);
+
+/* How a block fared. */
+struct ucm_outcome {
+	/*
+	 * 0: loaded, or saved. -EINPROGRESS until then; -ENOENT: absent;
+	 * -EBADMSG: no block, torn or damaged: see fault and plane; -ECANCELED;
+	 * -ETIMEDOUT; -ENOBUFS: save dropped; -ENOSPC, -EIO and others: what
+	 * the file system said.
+	 */
+	int err;
+	uint16_t fault;   /* enum ucm_fault */
+	uint8_t skipped;  /* save: the block was there */
+	uint32_t plane;   /* with UCM_FAULT_PLANE: 2 * layer, + 1 for V */
+};
+
+/* "plane 5 (layer 2 V): checksum differs" and the like. */
+void ucm_outcome_text(const struct ucm_outcome *outcome, char *text,
+		      size_t len);
+
+/* Calls on a task: from any thread. */
+bool ucm_task_done(const struct ucm_task *task);
+
+/*
+ * Wait; timeout_ms < 0 is for ever. 0: done, every block well; -EIO: done, and
+ * some block failed; -ETIMEDOUT: not done yet, the task goes on.
+ */
+int ucm_task_wait(struct ucm_task *task, int timeout_ms);
+
+/* The same for a layer of a load: its bytes are in the pages of all blocks
+ * that have not failed. -EINVAL: not a layer of the task. */
+int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms);
+
+/* The same for a save: all pages have been read, or will not be. */
+int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms);
+
+/* What is not done yet ends with -ECANCELED, soon; wait for it. Pages are not
+ * written to any more once the task is done. */
+void ucm_task_cancel(struct ucm_task *task);
+
+/* One for each block, in the order of the request. Final once the task is
+ * done; before that only those whose err is not -EINPROGRESS. */
+const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task);
+size_t ucm_task_num_failed(const struct ucm_task *task);
+
+/* Cancels and waits, if it is not done. NULL is harmless. Not in on_done. */
+void ucm_task_free(struct ucm_task *task);
+
+/* Counters since the loader was opened. */
+struct ucm_loader_stats {
+	uint64_t loads;        /* blocks loaded */
+	uint64_t load_bytes;   /* into pages */
+	uint64_t load_absent;  /* blocks that were not there */
+	uint64_t load_damaged; /* -EBADMSG */
+	uint64_t load_failed;  /* for other causes */
+	uint64_t saves;        /* blocks committed */
+	uint64_t save_bytes;   /* from pages */
+	uint64_t save_skipped; /* they existed */
+	uint64_t save_dropped; /* over the budget */
+	uint64_t save_failed;
+	uint64_t reads;        /* requests to the file system */
+	uint64_t short_reads;  /* resubmitted */
+	uint64_t opens;        /* files opened */
+	uint64_t open_hits;    /* files found open */
+	uint64_t mapped_bytes; /* of load_bytes: straight from memory */
+	uint64_t window_bytes; /* reads in flight allowed at present */
+};
+
+void ucm_loader_get_stats(struct ucm_loader *loader,
+			  struct ucm_loader_stats *out);
+
+/* "host, io_uring, 2 threads, 256 MiB staging (huge pages), ..." */
+void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
