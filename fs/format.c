@@ -13,6 +13,7 @@
 #include <ucm/block.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -362,15 +363,57 @@ uint32_t ucm_block_plane_crc(const struct ucm_block *block, const void *bytes,
 	return crc;
 }
 
-/* Plane checksums into the table, the whole payload's as the result. */
-static uint32_t encode_planes(const struct ucm_geometry *g, const void *payload,
-			      char *table)
+/*
+ * The checksum of bytes in a row from those of its parts: a CRC is the rest of
+ * a division of polynomials over GF(2), and bytes behind others multiply these
+ * by x^8 each. Bits are reflected: the highest one is x^0.
+ */
+#define CRC32C_POLYNOMIAL 0x82f63b78u
+
+static uint32_t crc_multiply(uint32_t a, uint32_t b)
+{
+	uint32_t product = 0;
+
+	for (uint32_t bit = UINT32_C(1) << 31; bit; bit >>= 1) {
+		if (a & bit)
+			product ^= b;
+		b = b & 1 ? b >> 1 ^ CRC32C_POLYNOMIAL : b >> 1;
+	}
+	return product;
+}
+
+/* x^(8 * bytes) */
+static uint32_t crc_power(uint64_t bytes)
+{
+	uint32_t power = UINT32_C(1) << 31, square = UINT32_C(1) << 23;
+
+	for (; bytes; bytes >>= 1) {
+		if (bytes & 1)
+			power = crc_multiply(square, power);
+		square = crc_multiply(square, square);
+	}
+	return power;
+}
+
+/* The payload's checksum, from the plane table. */
+static uint32_t payload_crc(const struct ucm_geometry *g, const char *table)
+{
+	const uint32_t powers[] = { crc_power(g->k_bytes),
+				    crc_power(g->v_bytes) };
+	uint32_t crc = 0, plane;
+
+	for (uint64_t i = 0; i < 2 * (uint64_t)g->num_layers; i++) {
+		memcpy(&plane, table + 4 * i, sizeof(plane));
+		crc = crc_multiply(powers[i & 1], crc) ^ plane;
+	}
+	return crc;
+}
+
+static void encode_table(const struct ucm_geometry *g, const void *payload,
+			 char *table)
 {
 	const char *at = payload;
-	uint32_t whole = ucm_crc32c(0, payload, ucm_block_payload_bytes(g));
 
-	if (!table)
-		return whole;
 	for (uint32_t layer = 0; layer < g->num_layers; layer++) {
 		uint32_t crcs[2]; /* of no bytes it is 0 */
 
@@ -381,7 +424,6 @@ static uint32_t encode_planes(const struct ucm_geometry *g, const void *payload,
 		memcpy(table, crcs, sizeof(crcs));
 		table += sizeof(crcs);
 	}
-	return whole;
 }
 
 static void encode_extension(const struct ucm_block *block, void *bytes)
@@ -398,8 +440,19 @@ static void encode_extension(const struct ucm_block *block, void *bytes)
 	memcpy(at, &ext, sizeof(ext));
 }
 
-int ucm_block_encode(const struct ucm_block *block, const void *payload,
-		     void *bytes, size_t len)
+/* All but the checksums of the payload. */
+static bool may_encode(const struct ucm_block *block, size_t len)
+{
+	return !check_geometry(&block->geometry) &&
+	       block->form != UCM_FORM_BARE &&
+	       (block->form != UCM_FORM_PACKED ||
+		block->data_offset == UCM_BLOCK_HEADER_BYTES) &&
+	       !check_offset(block) && len >= block->data_offset;
+}
+
+/* The rest; the plane table is in its place, or zero. */
+static void encode(const struct ucm_block *block, const uint32_t *crc,
+		   void *bytes)
 {
 	const struct ucm_geometry *g = &block->geometry;
 	struct disk_header disk = {
@@ -414,29 +467,53 @@ int ucm_block_encode(const struct ucm_block *block, const void *payload,
 		.head_dim = g->head_dim,
 		.flags = block->flags & FLAG_BITS & ~UCM_BLOCK_HAS_CRC,
 	};
-	char *table = NULL;
 
-	if (check_geometry(g) || block->form == UCM_FORM_BARE ||
-	    (block->form == UCM_FORM_PACKED &&
-	     block->data_offset != UCM_BLOCK_HEADER_BYTES) ||
-	    check_offset(block) || len < block->data_offset)
-		return -EINVAL;
-
-	memset(bytes, 0, block->data_offset);
 	memcpy(disk.magic, MAGIC, sizeof(disk.magic));
 	memcpy(disk.block_hash, block->id.bytes, UCM_ID_BYTES);
 	disk.flags |= g->order << ORDER_SHIFT;
-	if (block->form == UCM_FORM_PAGED)
-		table = (char *)bytes + UCM_BLOCK_EXT_BYTES;
-	if (payload) {
+	if (crc) {
 		disk.flags |= UCM_BLOCK_HAS_CRC;
-		disk.payload_crc = encode_planes(g, payload, table);
+		disk.payload_crc = *crc;
 	}
 	disk.header_crc =
 		ucm_crc32c(0, &disk, offsetof(struct disk_header, header_crc));
 	memcpy(bytes, &disk, sizeof(disk));
 	if (block->form == UCM_FORM_PAGED)
 		encode_extension(block, bytes);
+}
+
+int ucm_block_encode(const struct ucm_block *block, const void *payload,
+		     void *bytes, size_t len)
+{
+	const struct ucm_geometry *g = &block->geometry;
+	char *table = (char *)bytes + UCM_BLOCK_EXT_BYTES;
+	uint32_t crc;
+
+	if (!may_encode(block, len))
+		return -EINVAL;
+	memset(bytes, 0, block->data_offset);
+	if (payload && block->form == UCM_FORM_PAGED) {
+		encode_table(g, payload, table);
+		crc = payload_crc(g, table);
+	} else if (payload) {
+		crc = ucm_crc32c(0, payload, ucm_block_payload_bytes(g));
+	}
+	encode(block, payload ? &crc : NULL, bytes);
+	return 0;
+}
+
+int ucm_block_encode_planes(const struct ucm_block *block,
+			    const uint32_t *planes, void *bytes, size_t len)
+{
+	char *table = (char *)bytes + UCM_BLOCK_EXT_BYTES;
+	uint32_t crc;
+
+	if (block->form != UCM_FORM_PAGED || !may_encode(block, len))
+		return -EINVAL;
+	memset(bytes, 0, block->data_offset);
+	memcpy(table, planes, 8 * (size_t)block->geometry.num_layers);
+	crc = payload_crc(&block->geometry, table);
+	encode(block, &crc, bytes);
 	return 0;
 }
 

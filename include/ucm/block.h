@@ -169,6 +169,12 @@ uint32_t ucm_block_data_offset(uint32_t num_layers);
 int ucm_block_encode(const struct ucm_block *block, const void *payload,
 		     void *bytes, size_t len);
 
+/* The same, of a paged file, from the planes' checksums (layer 0 K, layer 0 V,
+ * ...; 0 for an empty plane), for those who have not got the payload in one
+ * piece. */
+int ucm_block_encode_planes(const struct ucm_block *block,
+			    const uint32_t *planes, void *bytes, size_t len);
+
 /* CRC32C (Castagnoli), as the format uses it; crc is 0 to begin with, or the
  * result for the bytes before. */
 uint32_t ucm_crc32c(uint32_t crc, const void *bytes, size_t len);

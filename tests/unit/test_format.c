@@ -270,6 +270,37 @@ START_TEST(plane_table_has_the_checksum_of_each_plane)
 }
 END_TEST
 
+START_TEST(planes_checksums_do_for_the_payload)
+{
+	static const uint32_t v_bytes[] = { 0, 1, 4095, 70000 };
+	struct ucm_block block = golden_block();
+	static uint8_t payload[3 * (65536 + 70000)], want[4096], got[4096];
+	uint32_t planes[6];
+
+	fill(payload, sizeof(payload));
+	block.geometry.num_layers = 3;
+	block.geometry.k_bytes = 65536;
+	for (unsigned i = 0; i < 4; i++) {
+		block.geometry.v_bytes = v_bytes[i];
+		ck_assert_int_eq(ucm_block_encode(&block, payload, want,
+						  sizeof(want)), 0);
+		memcpy(planes, want + 128, sizeof(planes));
+		ck_assert_int_eq(ucm_block_encode_planes(&block, planes, got,
+							 sizeof(got)), 0);
+		ck_assert_mem_eq(got, want, sizeof(want));
+		ck_assert(!ucm_block_parse(want, 4096, 0, &block));
+		ck_assert_uint_eq(block.payload_crc,
+				  ucm_crc32c(0, payload,
+					     ucm_block_payload_bytes(
+						     &block.geometry)));
+	}
+	block.form = UCM_FORM_PACKED;
+	block.data_offset = 64;
+	ck_assert_int_eq(ucm_block_encode_planes(&block, planes, got,
+						 sizeof(got)), -EINVAL);
+}
+END_TEST
+
 START_TEST(empty_planes_have_checksum_zero)
 {
 	uint8_t bytes[4096], payload[30];
@@ -722,6 +753,7 @@ int main(void)
 	tcase_add_loop_test(tests, parse_finds_what_encode_wrote, 0,
 			    NUM_ROWS(trips));
 	tcase_add_test(tests, plane_table_has_the_checksum_of_each_plane);
+	tcase_add_test(tests, planes_checksums_do_for_the_payload);
 	tcase_add_test(tests, empty_planes_have_checksum_zero);
 	tcase_add_loop_test(tests, parse_names_the_wrong_field, 0,
 			    NUM_ROWS(wrong_fields));
