@@ -14,15 +14,21 @@
 #include "gpu/why.h"
 
 #define MAX_PAGES (UINT64_C(1) << 32)
+/* As in a block's header; sizes of a payload fit 64 bits. */
+#define MAX_LAYERS (UINT32_C(1) << 20)
 
 int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
 		   struct ucm_layout **out, char *why, size_t why_len)
 {
 	struct ucm_layout *layout;
 
-	if (!geometry->num_layers || !geometry->k_bytes)
+	if (!geometry->num_layers || geometry->num_layers > MAX_LAYERS ||
+	    !geometry->k_bytes || geometry->order > UCM_ORDER_OPAQUE)
 		return ucm_why(why, why_len, -EINVAL,
-			       "a geometry without layers or without bytes");
+			       "no geometry of a block: %" PRIu32
+			       " layers, K %" PRIu32 " bytes, order %" PRIu32,
+			       geometry->num_layers, geometry->k_bytes,
+			       geometry->order);
 	if (!num_pages || num_pages > MAX_PAGES)
 		return ucm_why(why, why_len, -EINVAL,
 			       "%" PRIu64 " pages: between 1 and 2^32",
@@ -50,6 +56,7 @@ static const char *fault_of(const struct ucm_layout *layout,
 			    const struct ucm_region *region)
 {
 	uint64_t layer_bytes = ucm_layout_layer_bytes(layout), bytes, start;
+	uint64_t first, last;
 
 	if (!region->run_bytes || !region->n0 || !region->n1)
 		return "a region without bytes";
@@ -63,6 +70,8 @@ static const char *fault_of(const struct ucm_layout *layout,
 	if (region->offset < start ||
 	    region->offset - start > layer_bytes - bytes)
 		return "bytes outside its layer";
+	if (ucm_region_bounds(region, layout->num_pages, &first, &last))
+		return "addresses exceed 64 bits";
 	return NULL;
 }
 
@@ -153,21 +162,19 @@ static int check_overlap(const struct ucm_layout *layout, char *why,
 			 size_t why_len)
 {
 	const struct ucm_region *r = layout->regions;
+	size_t pair[2];
+	int found = ucm_regions_any_overlap(r, layout->num_regions,
+					    layout->num_pages, pair);
 
-	for (size_t i = 0; i < layout->num_regions; i++) {
-		for (size_t j = 0; j <= i; j++) {
-			if (!ucm_regions_overlap(&r[i], &r[j],
-						 layout->num_pages))
-				continue;
-			return ucm_why(why, why_len, -EINVAL,
-				       "pages overlap in memory: layer %" PRIu32
-				       " at 0x%" PRIx64 " and layer %" PRIu32
-				       " at 0x%" PRIx64,
-				       r[j].layer, r[j].base, r[i].layer,
-				       r[i].base);
-		}
-	}
-	return 0;
+	if (found < 0)
+		return ucm_why(why, why_len, found, "out of memory");
+	if (!found)
+		return 0;
+	return ucm_why(why, why_len, -EINVAL,
+		       "pages overlap in memory: layer %" PRIu32
+		       " at 0x%" PRIx64 " and layer %" PRIu32 " at 0x%" PRIx64,
+		       r[pair[0]].layer, r[pair[0]].base, r[pair[1]].layer,
+		       r[pair[1]].base);
 }
 
 /* Regions that follow each other in the payload and in every page. */
@@ -199,8 +206,9 @@ int ucm_layout_seal(struct ucm_layout *layout, char *why, size_t why_len)
 
 	if (layout->layer_first)
 		return ucm_why(why, why_len, -EINVAL, "the layout is sealed");
-	qsort(layout->regions, layout->num_regions, sizeof(*layout->regions),
-	      by_offset);
+	if (layout->num_regions) /* qsort wants memory even for none */
+		qsort(layout->regions, layout->num_regions,
+		      sizeof(*layout->regions), by_offset);
 	err = check_cover(layout, why, why_len);
 	if (!err)
 		err = check_overlap(layout, why, why_len);
@@ -221,9 +229,12 @@ int ucm_layout_seal(struct ucm_layout *layout, char *why, size_t why_len)
 
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out)
 {
-	struct ucm_layout *copy = malloc(sizeof(*copy));
-	size_t layers = layout->geometry.num_layers + 1;
+	size_t layers = (size_t)layout->geometry.num_layers + 1;
+	struct ucm_layout *copy;
 
+	if (!layout->layer_first)
+		return -EINVAL;
+	copy = malloc(sizeof(*copy));
 	if (!copy)
 		return -ENOMEM;
 	*copy = *layout;

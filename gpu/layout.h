@@ -23,6 +23,7 @@ struct ucm_layout {
 	uint64_t runs; /* of a block, after merging what is contiguous */
 };
 
+/* -EINVAL: not sealed; -ENOMEM. */
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out);
 
 /* Bytes of a layer in the payload: K and V. */
@@ -37,8 +38,19 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 			  size_t why_len);
 
 /* Do runs of these two regions share a byte, in any two pages below num_pages
- * (or, if a == b, in any two different places)? (overlap.c) */
+ * (or, if a == b, in any two different places)? True as well where that is too
+ * intricate to tell, see overlap.c. */
 bool ucm_regions_overlap(const struct ucm_region *a,
 			 const struct ucm_region *b, uint64_t num_pages);
+
+/* Do any of these? 1: pair_out tells which two (or twice the same); 0: none;
+ * -ENOMEM. */
+int ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
+			    uint64_t num_pages, size_t pair_out[2]);
+
+/* The addresses of the first and the last byte in all pages. -EOVERFLOW: they
+ * are not all between 0 and 2^64 - 1. */
+int ucm_region_bounds(const struct ucm_region *region, uint64_t num_pages,
+		      uint64_t *first_out, uint64_t *last_out);
 
 #endif
