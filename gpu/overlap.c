@@ -269,12 +269,11 @@ static int by_first(const void *left, const void *right)
 /* How many pairs of arcs have to be looked at, or enough to be worse. */
 static uint64_t count_meetings(const struct arcs *arcs, uint64_t enough)
 {
+	const struct arc *a, *b, *end = arcs->arcs + arcs->num;
 	uint64_t meetings = 0;
 
-	for (size_t i = 0; i < arcs->num && meetings < enough; i++) {
-		for (size_t j = i + 1; j < arcs->num &&
-				       arcs->arcs[j].first <= arcs->arcs[i].last;
-		     j++)
+	for (a = arcs->arcs; a < end && meetings < enough; a++) {
+		for (b = a + 1; b < end && b->first <= a->last; b++)
 			meetings++;
 	}
 	return meetings;

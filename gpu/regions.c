@@ -236,7 +236,7 @@ static int check_extents(const struct view *view)
 	return 0;
 }
 
-/* Of one plane; where there is no V plane, of the whole layer. 0: too many. */
+/* Of one plane; where there is no V plane, of the whole layer. */
 static uint64_t plane_bytes(const struct view *view)
 {
 	static const uint8_t inside[] = { P, N, H, D, C };
@@ -247,7 +247,7 @@ static uint64_t plane_bytes(const struct view *view)
 		fits = !__builtin_mul_overflow(
 			bytes, view->dims[inside[i]].num, &bytes);
 	if (!fits)
-		return 0;
+		return UINT64_MAX;
 	return splits(view) ? bytes / 2 : bytes;
 }
 

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_layout.c - regions make a layout, or are refused with the cause. */
+#include <config.h>
+
+#include "gpu/layout.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "tests/unit/unit.h"
+
+#define PAGES 10
+#define K 64
+#define V 32
+#define LAYER (K + V)
+
+static const struct ucm_geometry geometry = {
+	.num_layers = 3,
+	.block_size = 4,
+	.k_bytes = K,
+	.v_bytes = V,
+	.order = UCM_ORDER_OPAQUE,
+};
+
+/* A plane as one run of each page; layers 64 KiB apart, V at 4096 in each. */
+static struct ucm_region plane_of(uint32_t layer, bool v)
+{
+	return (struct ucm_region){
+		.base = 65536 * (layer + UINT64_C(1)) + (v ? 4096 : 0),
+		.page_stride = v ? V : K,
+		.run_bytes = v ? V : K,
+		.n0 = 1,
+		.n1 = 1,
+		.offset = layer * LAYER + (v ? K : 0),
+		.layer = layer,
+	};
+}
+
+static struct ucm_layout *new_layout(void)
+{
+	struct ucm_layout *layout;
+
+	ck_assert_int_eq(ucm_layout_new(&geometry, PAGES, &layout, NULL, 0), 0);
+	return layout;
+}
+
+static void add(struct ucm_layout *layout, struct ucm_region region)
+{
+	char why[256] = "";
+
+	ck_assert_msg(!ucm_layout_add_region(layout, &region, why, sizeof(why)),
+		      "%s", why);
+}
+
+static void add_layers(struct ucm_layout *layout, uint32_t from, uint32_t to)
+{
+	for (; from < to; from++) {
+		add(layout, plane_of(from, true));
+		add(layout, plane_of(from, false));
+	}
+}
+
+static void seal_says(struct ucm_layout *layout, const char *want)
+{
+	char why[256] = "";
+
+	ck_assert_int_eq(ucm_layout_seal(layout, why, sizeof(why)),
+			 *want ? -EINVAL : 0);
+	ck_assert_str_eq(why, want);
+}
+
+START_TEST(a_sealed_layout_is_in_the_order_of_the_payload)
+{
+	struct ucm_layout *layout = new_layout();
+	const struct ucm_region *regions;
+
+	add_layers(layout, 2, 3);
+	add_layers(layout, 0, 2);
+	seal_says(layout, "");
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 6);
+	regions = ucm_layout_regions(layout);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct ucm_region want = plane_of(i / 2, i % 2);
+
+		ck_assert_mem_eq(&regions[i], &want, sizeof(want));
+	}
+	for (uint32_t layer = 0; layer <= 3; layer++)
+		ck_assert_uint_eq(layout->layer_first[layer], 2 * layer);
+	ck_assert_uint_eq(ucm_layout_runs(layout), 6);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(more_regions_than_the_first_table_holds)
+{
+	struct ucm_layout *layout = new_layout();
+
+	for (uint32_t i = 0; i < 3 * LAYER; i++)
+		add(layout, (struct ucm_region){
+				.base = 4096 * (i + UINT64_C(1)),
+				.page_stride = 1,
+				.run_bytes = 1,
+				.n0 = 1,
+				.n1 = 1,
+				.offset = 3 * LAYER - 1 - i,
+				.layer = (3 * LAYER - 1 - i) / LAYER,
+			});
+	seal_says(layout, "");
+	ck_assert_uint_eq(layout->layer_first[1], LAYER);
+	ck_assert_uint_eq(ucm_layout_runs(layout), 3 * LAYER);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(what_follows_in_file_and_memory_is_one_run)
+{
+	struct ucm_layout *layout = new_layout();
+
+	/* layers in a row, K and V in a row, but the last V elsewhere */
+	for (uint32_t i = 0; i < 6; i++) {
+		struct ucm_region region = plane_of(i / 2, i % 2);
+
+		region.page_stride = 4096;
+		region.base = 1 << 20 | (i == 5 ? 3000 : region.offset);
+		add(layout, region);
+	}
+	seal_says(layout, "");
+	ck_assert_uint_eq(ucm_layout_runs(layout), 2);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(repetitions_are_runs)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_region region = plane_of(0, false);
+
+	region.run_bytes = K / 8;
+	region.n0 = 4;
+	region.s0 = 2 * K;
+	region.n1 = 2;
+	region.s1 = K / 4;
+	region.page_stride = 8 * K;
+	region.base = 1 << 20;
+	add(layout, region);
+	add(layout, plane_of(0, true));
+	add_layers(layout, 1, 3);
+	seal_says(layout, "");
+	ck_assert_uint_eq(ucm_layout_runs(layout), 8 + 5);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(a_gap_in_the_payload_is_refused)
+{
+	struct ucm_layout *layout = new_layout();
+
+	seal_says(layout, "bytes 0 to 288 of the payload have no place");
+	add_layers(layout, 0, 1);
+	add(layout, plane_of(1, true));
+	seal_says(layout, "layer 1: bytes 96 to 160 of the payload have no "
+			  "place");
+	add(layout, plane_of(1, false));
+	seal_says(layout, "bytes 192 to 288 of the payload have no place");
+	add_layers(layout, 2, 3); /* a refusal is not the end */
+	seal_says(layout, "");
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(bytes_with_two_places_are_refused)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_region again = plane_of(1, true);
+
+	add_layers(layout, 0, 3);
+	again.base += 1 << 24;
+	again.offset++;
+	again.run_bytes--;
+	add(layout, again);
+	seal_says(layout, "layer 1: bytes 161 to 192 of the payload have two "
+			  "places");
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(pages_that_overlap_in_memory_are_refused)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_region region = plane_of(2, true);
+
+	add_layers(layout, 0, 2);
+	add(layout, plane_of(2, false));
+	region.base = plane_of(1, false).base + PAGES * K - 1;
+	add(layout, region);
+	seal_says(layout, "pages overlap in memory: layer 1 at 0x20000 and "
+			  "layer 2 at 0x2027f");
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(a_region_that_overlaps_itself_is_refused)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_region region = plane_of(2, true);
+
+	add_layers(layout, 0, 2);
+	add(layout, plane_of(2, false));
+	region.page_stride = V - 1;
+	add(layout, region);
+	seal_says(layout, "pages overlap in memory: layer 2 at 0x31000 and "
+			  "layer 2 at 0x31000");
+	ucm_layout_free(layout);
+}
+END_TEST
+
+/* Layer 1's V: 32 bytes from 160 on. */
+static const struct {
+	struct ucm_region region;
+	const char *why;
+} outside[] = {
+	{ { 4096, 64, 0, 1, 1, 0, 0, 160, 1 },
+	  "region of layer 1, offset 160, 1 x 1 x 0 bytes: a region without "
+	  "bytes" },
+	{ { 4096, 64, 32, 0, 1, 0, 0, 160, 1 }, "a region without bytes" },
+	{ { 4096, 64, 32, 1, 0, 0, 0, 160, 1 }, "a region without bytes" },
+	{ { 4096, 64, 32, 1, 1, 0, 0, 160, 3 },
+	  "a layer that the geometry has not got" },
+	{ { 4096, 64, 32, 1, 1, 0, 0, 160, UINT32_MAX },
+	  "a layer that the geometry has not got" },
+	{ { 4096, 64, 33, 1, 1, 0, 0, 160, 1 }, "bytes outside its layer" },
+	{ { 4096, 64, 11, 3, 1, 64, 0, 160, 1 }, "bytes outside its layer" },
+	{ { 4096, 64, 32, 1, 1, 0, 0, 95, 1 }, "bytes outside its layer" },
+	{ { 4096, 64, 32, 1, 1, 0, 0, UINT64_MAX, 1 },
+	  "bytes outside its layer" },
+	{ { 4096, 64, LAYER + 1, 1, 1, 0, 0, 96, 1 },
+	  "more bytes than a layer" },
+	{ { 4096, 64, UINT64_MAX, UINT32_MAX, UINT32_MAX, 0, 0, 96, 1 },
+	  "more bytes than a layer" },
+	{ { 4096, 64, UINT64_C(1) << 32, UINT32_C(1) << 31, 2, 0, 0, 96, 1 },
+	  "more bytes than a layer" },
+	{ { 4096, -4096, 32, 1, 1, 0, 0, 160, 1 }, "addresses exceed 64 bits" },
+	{ { -UINT64_C(319), 32, 32, 1, 1, 0, 0, 160, 1 },
+	  "addresses exceed 64 bits" },
+	{ { 4096, 64, 16, 2, 1, INT64_MIN, 0, 160, 1 },
+	  "addresses exceed 64 bits" },
+};
+
+START_TEST(a_region_outside_is_refused)
+{
+	struct ucm_layout *layout = new_layout();
+	char why[256] = "";
+
+	ck_assert_int_eq(ucm_layout_add_region(layout, &outside[_i].region, why,
+					       sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, outside[_i].why), "%s", why);
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 0);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(the_last_address_may_be_used)
+{
+	struct ucm_layout *layout = new_layout();
+
+	add(layout, (struct ucm_region){ -UINT64_C(320), 32, 32, 1, 1, 0, 0,
+					 160, 1 });
+	ucm_layout_free(layout);
+}
+END_TEST
+
+static const struct {
+	struct ucm_geometry geometry;
+	uint64_t pages;
+	const char *why;
+} not_new[] = {
+	{ { .k_bytes = 1 }, 1, "no geometry of a block: 0 layers" },
+	{ { .num_layers = (1 << 20) + 1, .k_bytes = 1 }, 1, "1048577 layers" },
+	{ { .num_layers = UINT32_MAX, .k_bytes = 1 }, 1, "no geometry" },
+	{ { .num_layers = 1, .v_bytes = 1 }, 1, "K 0 bytes" },
+	{ { .num_layers = 1, .k_bytes = 1, .order = 3 }, 1, "order 3" },
+	{ { .num_layers = 1, .k_bytes = 1 }, 0, "0 pages: between 1 and 2^32" },
+	{ { .num_layers = 1, .k_bytes = 1 }, (UINT64_C(1) << 32) + 1,
+	  "4294967297 pages" },
+};
+
+START_TEST(no_layout_without_layers_bytes_and_pages)
+{
+	struct ucm_layout *layout = NULL;
+	char why[256] = "";
+
+	ck_assert_int_eq(ucm_layout_new(&not_new[_i].geometry,
+					not_new[_i].pages, &layout, why,
+					sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, not_new[_i].why), "%s", why);
+	ck_assert_ptr_null(layout);
+}
+END_TEST
+
+START_TEST(a_sealed_layout_stays_as_it_is)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_region region = plane_of(0, false);
+	const int64_t shape[] = { PAGES, 4, K / 4 };
+	const int64_t strides[] = { K, K / 4, 1 };
+	struct ucm_tensor tensor = {
+		.data = 4096,
+		.dims = "BND",
+		.shape = shape,
+		.strides = strides,
+		.item_bytes = 1,
+	};
+	char why[512] = "";
+
+	add_layers(layout, 0, 3);
+	seal_says(layout, "");
+	seal_says(layout, "the layout is sealed");
+	ck_assert_int_eq(ucm_layout_add_region(layout, &region, why,
+					       sizeof(why)), -EINVAL);
+	ck_assert_str_eq(why, "the layout is sealed");
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, &tensor, why,
+					       sizeof(why)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "the layout is sealed"));
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 6);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+/* The second of a tensor's layers is outside: the first goes as well. */
+START_TEST(a_tensor_is_added_whole_or_not_at_all)
+{
+	struct ucm_layout *layout = new_layout();
+	const int64_t shape[] = { 2, PAGES, 4, 16 };
+	const int64_t strides[] = { -8192, 64, 16, 1 };
+	struct ucm_tensor tensor = {
+		.data = 4096,
+		.dims = "LBND",
+		.shape = shape,
+		.strides = strides,
+		.item_bytes = 1,
+	};
+
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, &tensor, NULL, 0),
+			 -EINVAL);
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 0);
+	tensor.data = 16384;
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, &tensor, NULL, 0), 0);
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 2);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+START_TEST(a_copy_lives_by_itself)
+{
+	struct ucm_layout *layout = new_layout(), *copy = NULL;
+
+	ck_assert_int_eq(ucm_layout_copy(layout, &copy), -EINVAL);
+	ck_assert_ptr_null(copy);
+	add_layers(layout, 0, 3);
+	seal_says(layout, "");
+	ck_assert_int_eq(ucm_layout_copy(layout, &copy), 0);
+	ucm_layout_free(layout);
+	ck_assert_uint_eq(ucm_layout_num_regions(copy), 6);
+	ck_assert_uint_eq(ucm_layout_regions(copy)[5].offset, 2 * LAYER + K);
+	ck_assert_uint_eq(copy->layer_first[3], 6);
+	ck_assert_uint_eq(ucm_layout_runs(copy), 6);
+	ck_assert_int_eq(ucm_geometry_equal(&copy->geometry, &geometry), 1);
+	ck_assert_uint_eq(copy->num_pages, PAGES);
+	seal_says(copy, "the layout is sealed");
+	ucm_layout_free(copy);
+	ucm_layout_free(NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("layout");
+	TCase *tests = tcase_create("layout");
+
+	tcase_add_test(tests, a_sealed_layout_is_in_the_order_of_the_payload);
+	tcase_add_test(tests, more_regions_than_the_first_table_holds);
+	tcase_add_test(tests, what_follows_in_file_and_memory_is_one_run);
+	tcase_add_test(tests, repetitions_are_runs);
+	tcase_add_test(tests, a_gap_in_the_payload_is_refused);
+	tcase_add_test(tests, bytes_with_two_places_are_refused);
+	tcase_add_test(tests, pages_that_overlap_in_memory_are_refused);
+	tcase_add_test(tests, a_region_that_overlaps_itself_is_refused);
+	tcase_add_loop_test(tests, a_region_outside_is_refused, 0,
+			    NUM_ROWS(outside));
+	tcase_add_test(tests, the_last_address_may_be_used);
+	tcase_add_loop_test(tests, no_layout_without_layers_bytes_and_pages, 0,
+			    NUM_ROWS(not_new));
+	tcase_add_test(tests, a_sealed_layout_stays_as_it_is);
+	tcase_add_test(tests, a_tensor_is_added_whole_or_not_at_all);
+	tcase_add_test(tests, a_copy_lives_by_itself);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

@@ -1,0 +1,798 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_regions.c - regions of tensors, against each element by itself.
+ *
+ * The reference knows nothing of runs: it takes the elements of a page one
+ * after the other in the order that the file is defined to have, and computes
+ * the address of each from its indices.
+ */
+#include <config.h>
+
+#include "gpu/layout.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/unit/random.h"
+
+#define DATA UINT64_C(0x7f5500000001)
+#define V_DATA UINT64_C(0x7f6600000003) /* of tensors with V alone */
+#define LAYER_GAP (INT64_C(1) << 24) /* between tensors of a layer each */
+
+static const char letters[] = "BLPNHDC";
+enum { B, L, P, N, H, D, C, NUM_LETTERS };
+
+/* A tensor by the order of its dimensions in memory, outermost first. */
+struct form {
+	const char *what;
+	const char *dims;   /* its logical order */
+	const char *memory; /* the same letters */
+	uint32_t order;
+	bool has_v;
+	uint32_t kernel_blocks; /* to a page */
+	char padded;            /* a dimension that is followed by a gap */
+	uint32_t item;
+	size_t runs; /* of a layer; 0: not told */
+};
+
+struct shape {
+	struct ucm_geometry geometry;
+	struct form form;
+	int64_t num[NUM_LETTERS];    /* 1 if absent */
+	int64_t stride[NUM_LETTERS]; /* in bytes; 0 if absent, but for L */
+	int64_t shape[UCM_TENSOR_MAX_DIMS], strides[UCM_TENSOR_MAX_DIMS];
+	uint64_t pages;
+};
+
+static bool has(const struct shape *s, int letter)
+{
+	return strchr(s->form.dims, letters[letter]);
+}
+
+static bool splits(const struct shape *s)
+{
+	return s->form.has_v && (has(s, P) || has(s, C));
+}
+
+static void lay_out(struct shape *s, int64_t gap)
+{
+	int64_t next = 1;
+
+	for (size_t i = strlen(s->form.memory); i-- > 0;) {
+		int k = (int)(strchr(letters, s->form.memory[i]) - letters);
+
+		s->stride[k] = next * s->form.item;
+		next *= s->num[k];
+		if (s->form.memory[i] == s->form.padded)
+			next += gap;
+	}
+	for (size_t i = 0; s->form.dims[i]; i++) {
+		int k = (int)(strchr(letters, s->form.dims[i]) - letters);
+
+		s->shape[i] = s->num[k];
+		s->strides[i] = s->stride[k] / s->form.item;
+	}
+}
+
+static uint32_t bytes_of(const struct shape *s)
+{
+	int64_t bytes = s->form.item * s->form.kernel_blocks;
+
+	for (int k = P; k < NUM_LETTERS; k++)
+		bytes *= s->num[k];
+	return (uint32_t)(splits(s) ? bytes / 2 : bytes);
+}
+
+static struct shape shape_of(const struct form *form,
+			     const int64_t sizes[NUM_LETTERS], uint64_t pages,
+			     int64_t gap)
+{
+	struct shape s = { .form = *form, .pages = pages };
+
+	s.stride[L] = LAYER_GAP;
+	for (int k = 0; k < NUM_LETTERS; k++)
+		s.num[k] = has(&s, k) ? sizes[k] : 1;
+	lay_out(&s, gap);
+	s.geometry = (struct ucm_geometry){
+		.num_layers = (uint32_t)sizes[L],
+		.block_size = (uint32_t)(s.num[N] * form->kernel_blocks),
+		.k_bytes = bytes_of(&s),
+		.v_bytes = form->has_v ? bytes_of(&s) : 0,
+		.num_kv_heads = (uint16_t)s.num[H],
+		.head_dim = (uint16_t)(has(&s, C) ? s.num[C] / 2 : s.num[D]),
+		.order = form->order,
+	};
+	return s;
+}
+
+/* ---- the reference ---- */
+
+struct places {
+	uint64_t *at;
+	size_t num;
+};
+
+/* The bytes of one element of plane v (no V plane: index p of P). */
+static void put_element(const struct shape *s, struct places *places,
+			int64_t layer, int64_t block, int64_t p, int64_t n,
+			int64_t h, int64_t x, bool v)
+{
+	int64_t d = 0, c = 0;
+	uint64_t at = DATA;
+
+	if (has(s, C))
+		c = splits(s) && v ? x + s->num[C] / 2 : x;
+	else
+		d = x;
+	if (s->form.has_v && !splits(s) && v)
+		at = V_DATA;
+	if (splits(s) && has(s, P))
+		p = v;
+	at += (uint64_t)(block * s->stride[B] + layer * s->stride[L] +
+			 p * s->stride[P] + n * s->stride[N] +
+			 h * s->stride[H] + d * s->stride[D] +
+			 c * s->stride[C]);
+	for (uint32_t k = 0; k < s->form.item; k++)
+		places->at[places->num++] = at + k;
+}
+
+static int by_value(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+
+	return (*a > *b) - (*a < *b);
+}
+
+static void put_cells(const struct shape *s, struct places *places,
+		      int64_t layer, int64_t block, int64_t n, int64_t h,
+		      bool v)
+{
+	int64_t contents = has(s, C) ? s->num[C] : s->num[D];
+
+	if (splits(s) && has(s, C))
+		contents /= 2;
+	for (int64_t p = 0; p < (splits(s) ? 1 : s->num[P]); p++) {
+		for (int64_t x = 0; x < contents; x++)
+			put_element(s, places, layer, block, p, n, h, x, v);
+	}
+}
+
+static void put_plane(const struct shape *s, struct places *places,
+		      int64_t layer, uint64_t page, bool v)
+{
+	int64_t r = s->form.kernel_blocks, tokens = r * s->num[N];
+	uint64_t *start = places->at + places->num;
+	bool hnd = s->form.order == UCM_ORDER_HND;
+
+	for (int64_t i = 0; i < s->num[H] * tokens; i++) {
+		int64_t h = hnd ? i / tokens : i % s->num[H];
+		int64_t n = hnd ? i % tokens : i / s->num[H];
+
+		put_cells(s, places, layer, (int64_t)page * r + n / s->num[N],
+			  n % s->num[N], h, v);
+	}
+	if (s->form.order == UCM_ORDER_OPAQUE)
+		qsort(start, (size_t)(places->at + places->num - start),
+		      sizeof(*start), by_value);
+}
+
+/* Where the bytes of a page's block are, one by one. */
+static struct places expected(const struct shape *s, uint64_t page)
+{
+	struct places places = {
+		.at = calloc(s->geometry.num_layers,
+			     ((size_t)s->geometry.k_bytes +
+			      s->geometry.v_bytes) * sizeof(uint64_t)),
+	};
+
+	for (uint32_t l = 0; l < s->geometry.num_layers; l++) {
+		put_plane(s, &places, l, page, false);
+		if (s->form.has_v)
+			put_plane(s, &places, l, page, true);
+	}
+	return places;
+}
+
+/* ---- the regions ---- */
+
+static bool page_is(const struct shape *s, const struct ucm_layout *layout,
+		    uint64_t page)
+{
+	struct places want = expected(s, page);
+	const struct ucm_region *r = ucm_layout_regions(layout);
+	size_t end = ucm_layout_num_regions(layout), at = 0;
+	bool same = true;
+
+	for (const struct ucm_region *last = r + end; r < last; r++) {
+		same &= r->offset == at;
+		for (uint64_t i = 0; i < (uint64_t)r->n1 * r->n0; i++) {
+			uint64_t run = r->base +
+				       page * (uint64_t)r->page_stride +
+				       i / r->n0 * (uint64_t)r->s1 +
+				       i % r->n0 * (uint64_t)r->s0;
+
+			for (uint64_t k = 0; k < r->run_bytes; k++)
+				same &= at < want.num &&
+					want.at[at++] == run + k;
+		}
+	}
+	same &= at == want.num;
+	free(want.at);
+	return same;
+}
+
+/* One layer's part of the tensor, or with UINT32_MAX all of it. */
+static int add(struct ucm_layout *layout, const struct shape *s, uint32_t layer,
+	       uint32_t plane, char *why)
+{
+	int64_t shape[UCM_TENSOR_MAX_DIMS], strides[UCM_TENSOR_MAX_DIMS];
+	char dims[UCM_TENSOR_MAX_DIMS + 1] = "";
+	bool whole = layer == UINT32_MAX;
+	struct ucm_tensor tensor = {
+		.name = "layers.0.attn",
+		.data = plane == UCM_PLANE_V ? V_DATA : DATA,
+		.dims = dims,
+		.shape = shape,
+		.strides = strides,
+		.item_bytes = s->form.item,
+		.layer = whole ? 0 : layer,
+		.plane = plane,
+		.pages_per_block = s->form.kernel_blocks,
+	};
+
+	for (size_t i = 0, at = 0; s->form.dims[i]; i++) {
+		if (!whole && s->form.dims[i] == 'L')
+			continue;
+		dims[at] = s->form.dims[i];
+		shape[at] = s->shape[i];
+		strides[at++] = s->strides[i];
+	}
+	if (!whole)
+		tensor.data += layer * (uint64_t)s->stride[L];
+	return ucm_layout_add_tensor(layout, &tensor, why, 512);
+}
+
+static int add_layer(struct ucm_layout *layout, const struct shape *s,
+		     uint32_t layer, char *why)
+{
+	uint32_t plane = s->form.has_v ? UCM_PLANE_K : UCM_PLANE_BOTH;
+	int err = add(layout, s, layer, plane, why);
+
+	if (!err && s->form.has_v && !splits(s))
+		err = add(layout, s, layer, UCM_PLANE_V, why);
+	return err;
+}
+
+/* The tensor as a whole, or as views of each of its layers. */
+static int add_all(struct ucm_layout *layout, const struct shape *s,
+		   bool by_layer, char *why)
+{
+	int err = 0;
+
+	if (has(s, L) && !by_layer)
+		return add_layer(layout, s, UINT32_MAX, why);
+	for (uint32_t l = 0; l < s->geometry.num_layers && !err; l++)
+		err = add_layer(layout, s, l, why);
+	return err;
+}
+
+static struct ucm_layout *new_layout(const struct shape *s)
+{
+	struct ucm_layout *layout;
+	char why[256] = "";
+
+	ck_assert_msg(!ucm_layout_new(&s->geometry, s->pages, &layout, why,
+				      sizeof(why)), "%s", why);
+	return layout;
+}
+
+static void check_form(const struct form *form, bool by_layer)
+{
+	/* B: a block more than the pages need, as engines have it */
+	const int64_t sizes[] = { 3 * form->kernel_blocks + 1, 3, 2, 4, 2, 3,
+				  6 };
+	struct shape s = shape_of(form, sizes, 3, 5);
+	struct ucm_layout *layout = new_layout(&s);
+	char why[512] = "";
+
+	ck_assert_msg(!add_all(layout, &s, by_layer, why), "%s: %s",
+		      form->what, why);
+	ck_assert_msg(!ucm_layout_seal(layout, why, sizeof(why)), "%s: %s",
+		      form->what, why);
+	for (uint64_t page = 0; page < s.pages; page++)
+		ck_assert_msg(page_is(&s, layout, page), "%s: page %d",
+			      form->what, (int)page);
+	ck_assert_msg(ucm_layout_runs(layout) == form->runs,
+		      "%s: %d runs", form->what, (int)ucm_layout_runs(layout));
+	ucm_layout_free(layout);
+}
+
+/*
+ * Three pages of three layers; four tokens, two heads, three elements each;
+ * runs: pieces of all three layers in a page.
+ */
+static const struct form forms[] = {
+	/* FlashAttention until 2026-05: K and V in halves of the tensor */
+	{ "P first", "PBNHD", "PBNHD", UCM_ORDER_NHD, true, 1, 0, 2, 6 },
+	{ "P first, heads outside", "PBNHD", "PBHND", UCM_ORDER_HND, true, 1, 0,
+	  2, 6 },
+	{ "P first, file by tokens, memory by heads", "PBNHD", "PBHND",
+	  UCM_ORDER_NHD, true, 1, 0, 2, 48 },
+	/* FlashInfer, Triton; all since 2026-05 */
+	{ "blocks first", "BPNHD", "BPNHD", UCM_ORDER_NHD, true, 1, 0, 2, 3 },
+	{ "blocks first, heads outside", "BPNHD", "BPHND", UCM_ORDER_HND, true,
+	  1, 0, 2, 3 },
+	{ "blocks first, padded pages", "BPNHD", "BPNHD", UCM_ORDER_NHD, true,
+	  1, 'P', 2, 3 },
+	{ "blocks first, padded planes", "BPNHD", "BPNHD", UCM_ORDER_NHD, true,
+	  1, 'N', 2, 6 },
+	/* tensors for K and for V */
+	{ "K and V apart", "BNHD", "BNHD", UCM_ORDER_NHD, true, 1, 0, 2, 6 },
+	{ "K and V apart, by heads", "BNHD", "BHND", UCM_ORDER_HND, true, 1, 0,
+	  2, 6 },
+	{ "K and V apart, one byte each", "BHND", "BNHD", UCM_ORDER_NHD, true,
+	  1, 0, 1, 6 },
+	/* since 2026-07: K and V packed in a cell */
+	{ "packed by tokens", "BHNC", "BNHC", UCM_ORDER_NHD, true, 1, 0, 2,
+	  48 },
+	{ "packed by heads", "BHNC", "BHNC", UCM_ORDER_HND, true, 1, 0, 2, 48 },
+	{ "packed by heads, file by tokens", "BHNC", "BHNC", UCM_ORDER_NHD,
+	  true, 1, 0, 2, 48 },
+	{ "packed, opaque", "BHNC", "BNHC", UCM_ORDER_OPAQUE, true, 1, 0, 2,
+	  48 },
+	{ "packed, one plane", "BHNC", "BNHC", UCM_ORDER_NHD, false, 1, 0, 2,
+	  3 },
+	{ "packed, one plane, by heads", "BHNC", "BHNC", UCM_ORDER_HND, false,
+	  1, 0, 2, 3 },
+	{ "packed, one plane, padded pages", "BHNC", "BHNC", UCM_ORDER_HND,
+	  false, 1, 'H', 2, 3 },
+	{ "packed with scales inline", "BHNC", "BHNC", UCM_ORDER_OPAQUE, false,
+	  1, 0, 1, 3 },
+	/* MLA and its kin */
+	{ "MLA", "BND", "BND", UCM_ORDER_NHD, false, 1, 0, 2, 3 },
+	{ "MLA, four dimensions", "BHND", "BHND", UCM_ORDER_HND, false, 1, 0, 2,
+	  3 },
+	{ "MLA, padded pages", "BND", "BND", UCM_ORDER_NHD, false, 1, 'N', 2,
+	  3 },
+	{ "MLA, padded tokens", "BND", "BND", UCM_ORDER_OPAQUE, false, 1, 'D',
+	  2, 12 },
+	{ "656 bytes a token", "BN", "BN", UCM_ORDER_OPAQUE, false, 1, 0, 656,
+	  3 },
+	{ "pages of bytes", "BD", "BD", UCM_ORDER_OPAQUE, false, 1, 'D', 1, 3 },
+	{ "P in one plane", "BPNHD", "PBNHD", UCM_ORDER_OPAQUE, false, 1, 0, 2,
+	  6 },
+	/* one allocation for all layers */
+	{ "layers, packed by tokens", "LBHNC", "BLNHC", UCM_ORDER_NHD, true, 1,
+	  0, 2, 48 },
+	{ "layers, planes in halves", "LPBNHD", "BLPNHD", UCM_ORDER_NHD, true,
+	  1, 0, 2, 1 },
+	{ "LBHNC", "LBHNC", "LBHNC", UCM_ORDER_HND, true, 1, 0, 2, 48 },
+	{ "LBNHC", "LBHNC", "LBNHC", UCM_ORDER_NHD, true, 1, 0, 2, 48 },
+	{ "LHBNC", "LBHNC", "LHBNC", UCM_ORDER_HND, true, 1, 0, 2, 48 },
+	{ "BLHNC", "LBHNC", "BLHNC", UCM_ORDER_HND, true, 1, 0, 2, 48 },
+	{ "BLNHC", "LBHNC", "BLNHC", UCM_ORDER_NHD, true, 1, 0, 2, 48 },
+	{ "BHLNC", "LBHNC", "BHLNC", UCM_ORDER_HND, true, 1, 0, 2, 48 },
+	{ "LBHNC, one plane", "LBHNC", "LBHNC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 3 },
+	{ "LBNHC, one plane", "LBHNC", "LBNHC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 3 },
+	{ "LHBNC, one plane", "LBHNC", "LHBNC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 6 },
+	{ "BLHNC, one plane", "LBHNC", "BLHNC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 1 },
+	{ "BLNHC, one plane", "LBHNC", "BLNHC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 1 },
+	{ "BHLNC, one plane", "LBHNC", "BHLNC", UCM_ORDER_OPAQUE, false, 1, 0,
+	  2, 6 },
+	{ "LHBNC, padded heads", "LBHNC", "LHBNC", UCM_ORDER_HND, true, 1, 'B',
+	  2, 48 },
+	{ "BLHNC, padded blocks", "LBHNC", "BLHNC", UCM_ORDER_HND, true, 1, 'L',
+	  2, 48 },
+	/* blocks of the kernels smaller than pages */
+	{ "three blocks", "BPNHD", "BPNHD", UCM_ORDER_NHD, true, 3, 0, 2, 18 },
+	{ "three blocks, P first", "PBNHD", "PBNHD", UCM_ORDER_NHD, true, 3, 0,
+	  2, 6 },
+	{ "three blocks, P first, by heads", "PBNHD", "PBHND", UCM_ORDER_HND,
+	  true, 3, 0, 2, 36 },
+	{ "three blocks, packed by tokens", "BHNC", "BNHC", UCM_ORDER_NHD, true,
+	  3, 0, 2, 144 },
+	{ "three blocks, packed, padded", "BHNC", "BNHC", UCM_ORDER_NHD, true,
+	  3, 'H', 2, 144 },
+	{ "three blocks, one plane, by heads", "BHNC", "BHNC", UCM_ORDER_HND,
+	  false, 3, 0, 2, 18 },
+	{ "three blocks, packed, opaque", "BHNC", "BHNC", UCM_ORDER_OPAQUE,
+	  true, 3, 0, 2, 144 },
+	{ "three blocks, MLA", "BND", "BND", UCM_ORDER_NHD, false, 3, 0, 2, 3 },
+	{ "three blocks of 656 bytes a token, padded", "BN", "BN",
+	  UCM_ORDER_OPAQUE, false, 3, 'N', 656, 9 },
+	{ "three blocks, LHBNC, opaque", "LBHNC", "LHBNC", UCM_ORDER_OPAQUE,
+	  true, 3, 0, 2, 144 },
+};
+
+START_TEST(every_form_of_the_engines)
+{
+	check_form(&forms[_i], false);
+	check_form(&forms[_i], true);
+}
+END_TEST
+
+/* ---- random tensors ---- */
+
+/*
+ * Could these bytes be a run with two repetitions? A run is as long as the
+ * bytes go on; then the repetitions as far as their distance stays the same.
+ */
+static bool is_regular(const uint64_t *at, size_t num)
+{
+	size_t run = 1, n0 = 1, inner;
+
+	while (run < num && at[run] == at[0] + run)
+		run++;
+	if (num % run)
+		return false;
+	while (n0 < num / run &&
+	       at[n0 * run] == at[0] + n0 * (at[run] - at[0]))
+		n0++;
+	inner = n0 * run;
+	for (size_t i = 0; i < num; i++) {
+		uint64_t s0 = n0 > 1 ? at[run] - at[0] : 0;
+		uint64_t s1 = inner < num ? at[inner] - at[0] : 0;
+
+		if (at[i] != at[0] + i / inner * s1 + i % inner / run * s0 +
+				     i % run)
+			return false;
+	}
+	return true;
+}
+
+static bool is_expressible(const struct shape *s)
+{
+	struct places all = expected(s, 0);
+	bool regular = is_regular(all.at, s->geometry.k_bytes);
+
+	if (s->form.has_v)
+		regular &= is_regular(all.at + s->geometry.k_bytes,
+				      s->geometry.v_bytes);
+	free(all.at);
+	return regular;
+}
+
+static const char *const random_dims[] = {
+	"BNHD", "BNHC", "PBNHD", "BPNHD", "BND", "LBNHC", "LBPNHD", "LBNHD",
+	"LBND", "BNC", "BN", "PBND",
+};
+
+static void shuffle(uint64_t *random, char *text)
+{
+	for (size_t i = strlen(text) - 1; i; i--) {
+		size_t other = random_next(random) % (i + 1);
+		char was = text[i];
+
+		text[i] = text[other];
+		text[other] = was;
+	}
+}
+
+static struct shape random_shape(uint64_t *random, char *dims, char *memory)
+{
+	struct form form = {
+		.dims = dims,
+		.memory = memory,
+		.order = (uint32_t)random_between(random, 0, 2),
+		.kernel_blocks = (uint32_t)random_between(random, 1, 3),
+		.item = 1u << random_between(random, 0, 2),
+	};
+	uint64_t pages = (uint64_t)random_between(random, 1, 3);
+	int64_t sizes[NUM_LETTERS] = { 0, 1, 2, 1, 1, 1, 2 };
+
+	strcpy(dims, random_dims[random_next(random) % NUM_ROWS(random_dims)]);
+	shuffle(random, dims);
+	strcpy(memory, dims);
+	shuffle(random, memory);
+	form.padded = dims[random_next(random) % strlen(dims)];
+	form.has_v = random_next(random) % 2 ||
+		     (strchr(dims, 'P') && form.order != UCM_ORDER_OPAQUE);
+	sizes[B] = (int64_t)pages * form.kernel_blocks +
+		   random_between(random, 0, 2);
+	sizes[L] = random_between(random, 1, 3);
+	sizes[N] = random_between(random, 1, 4);
+	sizes[H] = random_between(random, 1, 3);
+	sizes[D] = random_between(random, 1, 4);
+	sizes[C] = 2 * random_between(random, 1, 3);
+	return shape_of(&form, sizes, pages, random_between(random, 0, 5));
+}
+
+static void try_random(unsigned number, unsigned outcomes[2])
+{
+	uint64_t random = random_case(number);
+	char dims[UCM_TENSOR_MAX_DIMS + 1], memory[UCM_TENSOR_MAX_DIMS + 1];
+	struct shape s = random_shape(&random, dims, memory);
+	struct ucm_layout *layout = new_layout(&s);
+	char why[512] = "";
+	int err = add_all(layout, &s, random_next(&random) % 2, why);
+
+	must_in_case(!err == is_expressible(&s), number,
+		     err ? why : memory);
+	outcomes[!err]++;
+	if (err) {
+		must_in_case(strstr(why, "repetitions"), number, why);
+		goto done;
+	}
+	must_in_case(!ucm_layout_seal(layout, why, sizeof(why)), number, why);
+	for (uint64_t page = 0; page < s.pages; page++)
+		must_in_case(page_is(&s, layout, page), number, memory);
+done:
+	ucm_layout_free(layout);
+}
+
+START_TEST(random_tensors_are_right_or_cannot_be_expressed)
+{
+	unsigned outcomes[2] = { 0 };
+
+	for (unsigned i = 0; i < 20000; i++)
+		try_random(i, outcomes);
+	ck_assert_uint_gt(outcomes[0], 200);
+	ck_assert_uint_gt(outcomes[1], 10000);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+/* Four pages, two layers, eight tokens, two heads, four elements of 16 bits. */
+static const struct ucm_geometry plain = {
+	.num_layers = 2,
+	.block_size = 8,
+	.dtype = UCM_DTYPE_FLOAT16,
+	.k_bytes = 128,
+	.v_bytes = 128,
+	.num_kv_heads = 2,
+	.head_dim = 4,
+	.order = UCM_ORDER_NHD,
+};
+
+struct refusal {
+	const char *dims;
+	int64_t shape[9], strides[9];
+	const char *want;
+	uint32_t kernel_blocks, item, layer, plane;
+	uint32_t order;
+	bool no_v, untold; /* the geometry: without V; without heads, dim */
+};
+
+#define BIG (INT64_C(1) << 62)
+
+static const struct refusal refusals[] = {
+	{ NULL, { 4 }, { 1 },
+	  .want = "dims none: dims must be 1 to 8 letters" },
+	{ "", { 4 }, { 1 }, .want = "dims must be" },
+	{ "BNHDBNHDB", { 4 }, { 1 }, .want = "dims must be" },
+	{ "BNHX", { 4, 8, 2, 4 }, { 64, 8, 4, 1 }, .want = "called X" },
+	{ "BNHDN", { 4, 8, 2, 4, 1 }, { 64, 8, 4, 1, 1 },
+	  .want = "two dimensions N" },
+	{ "NHD", { 8, 2, 4 }, { 8, 4, 1 }, .want = "no dimension B" },
+	{ "BHD", { 4, 2, 4 }, { 8, 4, 1 }, .want = "no dimension N" },
+	{ "BND", { 4, 8, 8 }, { 64, 8, 1 }, .want = "no dimension H" },
+	{ "BNHDC", { 4, 8, 2, 4, 1 }, { 64, 8, 4, 1, 1 },
+	  .want = "both D and C" },
+	{ "BPNHC", { 4, 2, 8, 2, 8 }, { 256, 128, 16, 8, 1 },
+	  .want = "both P and C" },
+	{ "BPNHD", { 4, 2, 8, 2, 4 }, { 128, 64, 8, 4, 1 },
+	  .want = "opaque order", .no_v = true },
+	{ "BPNHD", { 4, 3, 8, 2, 4 }, { 192, 64, 8, 4, 1 },
+	  .want = "P must be 2" },
+	{ "BNHC", { 4, 8, 2, 7 }, { 112, 14, 7, 1 }, .want = "C is odd" },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "neither K nor V", .plane = UCM_PLANE_BOTH },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "neither K nor V", .plane = 3 },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "no V plane", .plane = UCM_PLANE_V, .no_v = true },
+	/* sizes */
+	{ "BNHD", { 3, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "4 pages of 1 blocks are more than B" },
+	{ "BNHD", { 7, 4, 2, 4 }, { 32, 8, 4, 1 },
+	  .want = "4 pages of 2 blocks are more than B", .kernel_blocks = 2 },
+	{ "BNHD", { 4, 16, 2, 4 }, { 128, 8, 4, 1 },
+	  .want = "N x 1 is not the geometry's 8 tokens" },
+	{ "BNHD", { 8, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "N x 2 is not the geometry's 8 tokens", .kernel_blocks = 2 },
+	{ "BNHD", { 4, 8, 4, 2 }, { 64, 8, 2, 1 }, .want = "H is not" },
+	{ "BNHD", { 4, 8, 2, 8 }, { 128, 16, 8, 1 }, .want = "D is not" },
+	{ "BNHC", { 4, 8, 2, 4 }, { 64, 8, 4, 1 }, .want = "C is not twice" },
+	{ "BNHC", { 4, 8, 2, 6 }, { 96, 12, 6, 1 },
+	  .want = "C is not twice", .no_v = true },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "elements of 4 bytes, the geometry's have 2", .item = 4 },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "elements without bytes", .item = UINT32_MAX },
+	{ "BD", { 4, 4 }, { 4, 1 },
+	  .want = "8 bytes to a plane, the geometry has K 128 and V 128",
+	  .order = UCM_ORDER_OPAQUE },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "layers 2 to 2, the geometry has 2", .layer = 2 },
+	{ "LBNHD", { 2, 4, 8, 2, 4 }, { 256, 64, 8, 4, 1 },
+	  .want = "layers 1 to 2, the geometry has 2", .layer = 1 },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "the geometry has 2", .layer = UINT32_MAX },
+	/* numbers that no tensor has */
+	{ "BNHD", { 4, 8, 0, 4 }, { 64, 8, 4, 1 },
+	  .want = "dimension H is empty" },
+	{ "BNHD", { -4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "dimension B is empty" },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 4, 0, 1 },
+	  .want = "dimension H is expanded (stride 0)" },
+	{ "BNHD", { 4, 8, 2, 4 }, { 0, 8, 4, 1 },
+	  .want = "dimension B is expanded (stride 0)" },
+	{ "BNHD", { 4, 8, 2, 4 }, { BIG, 8, 4, 1 },
+	  .want = "dimension B exceeds 64 bits" },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, BIG / 8, 4, 1 },
+	  .want = "dimension N exceeds 64 bits" },
+	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, INT64_MIN / 2, 1 },
+	  .want = "dimension H exceeds 64 bits" },
+	{ "BNHD", { 4, 8, BIG, 4 }, { 64, 8, 1, 1 },
+	  .want = "dimension H exceeds 64 bits" },
+	{ "BNHD", { 4, 8, 2, 4 }, { -1024, 8, 4, 1 },
+	  .want = "addresses exceed 64 bits" },
+	{ "LBNHD", { 2, 4, 8, 2, 4 }, { -BIG / 2, 64, 8, 4, 1 },
+	  .want = "addresses exceed 64 bits" },
+	{ "BD", { 4, BIG / 4 }, { 1, 1 },
+	  .want = "2305843009213693952 bytes to a plane",
+	  .order = UCM_ORDER_OPAQUE, .untold = true },
+	{ "BHD", { 4, BIG / 4, 64 }, { 1, 1, 1 },
+	  .want = "18446744073709551615 bytes to a plane",
+	  .order = UCM_ORDER_OPAQUE, .untold = true },
+	/* more than two repetitions */
+	{ "BNHD", { 4, 8, 2, 4 }, { 999, 100, 40, 3 },
+	  .want = "tensor layers.0.attn: shape [4, 8, 2, 4] strides "
+		  "[999, 100, 40, 3] dims BNHD: 3 repetitions of 2 bytes" },
+};
+
+static struct ucm_tensor tensor_of(const struct refusal *row)
+{
+	return (struct ucm_tensor){
+		.name = "layers.0.attn",
+		.data = 4096,
+		.dims = row->dims,
+		.shape = row->shape,
+		.strides = row->strides,
+		.item_bytes = row->item == UINT32_MAX ? 0
+			      : row->item	      ? row->item
+						      : 2,
+		.layer = row->layer,
+		.plane = row->plane,
+		.pages_per_block = row->kernel_blocks,
+	};
+}
+
+static void check_refusal(const struct ucm_geometry *geometry,
+			  const struct ucm_tensor *tensor, const char *want)
+{
+	struct ucm_layout *layout;
+	char why[512] = "", cut[8] = "1234567";
+
+	ck_assert_int_eq(ucm_layout_new(geometry, 4, &layout, why,
+					sizeof(why)), 0);
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, tensor, why,
+					       sizeof(why)), -EINVAL);
+	ck_assert_msg(strstr(why, want), "%s (want %s)", why, want);
+	ck_assert_ptr_eq(strstr(why, "tensor layers.0.attn: shape "), why);
+	ck_assert_uint_eq(ucm_layout_num_regions(layout), 0);
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, tensor, NULL, 0),
+			 -EINVAL);
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, tensor, cut,
+					       sizeof(cut)), -EINVAL);
+	ck_assert_str_eq(cut, "tensor ");
+	ucm_layout_free(layout);
+}
+
+START_TEST(refused_with_its_name_shape_and_cause)
+{
+	const struct refusal *row = &refusals[_i];
+	struct ucm_tensor tensor = tensor_of(row);
+	struct ucm_geometry geometry = plain;
+
+	geometry.order = row->order;
+	if (row->no_v)
+		geometry.v_bytes = 0;
+	if (row->untold)
+		geometry.num_kv_heads = geometry.head_dim = 0;
+	check_refusal(&geometry, &tensor, row->want);
+}
+END_TEST
+
+START_TEST(pointers_that_are_null_are_refused)
+{
+	struct ucm_tensor good = tensor_of(&refusals[NUM_ROWS(refusals) - 1]);
+	struct ucm_tensor bad = good;
+
+	bad.shape = NULL;
+	check_refusal(&plain, &bad, "shape none strides [999");
+	bad = good;
+	bad.strides = NULL;
+	check_refusal(&plain, &bad, "strides none");
+	bad = good;
+	bad.data = 0;
+	check_refusal(&plain, &bad, "no data");
+}
+END_TEST
+
+/* Strides of dimensions of one element mean nothing, and engines put anything
+ * there. */
+START_TEST(strides_of_single_elements_are_ignored)
+{
+	const int64_t shape[] = { 1, 1, 8, 1, 16 };
+	const int64_t strides[] = { 0, INT64_MAX, 16, INT64_MIN, 1 };
+	struct ucm_tensor tensor = {
+		.data = 4096,
+		.dims = "BLNHD",
+		.shape = shape,
+		.strides = strides,
+		.item_bytes = 1,
+		.plane = UCM_PLANE_BOTH,
+	};
+	struct ucm_geometry geometry = {
+		.num_layers = 1,
+		.block_size = 8,
+		.k_bytes = 128,
+	};
+	struct ucm_layout *layout;
+
+	ck_assert_int_eq(ucm_layout_new(&geometry, 1, &layout, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, &tensor, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_seal(layout, NULL, 0), 0);
+	ck_assert_uint_eq(ucm_layout_regions(layout)->run_bytes, 128);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+/* Backwards in memory: the file has tokens in their order, or, if opaque, the
+ * memory's. */
+START_TEST(negative_strides_are_followed)
+{
+	const int64_t shape[] = { 2, 4, 8 }, strides[] = { 32, -8, 1 };
+	struct ucm_tensor tensor = {
+		.data = 4096 + 24,
+		.dims = "BND",
+		.shape = shape,
+		.strides = strides,
+		.item_bytes = 1,
+	};
+	struct ucm_geometry geometry = {
+		.num_layers = 1,
+		.block_size = 4,
+		.k_bytes = 32,
+		.order = _i ? UCM_ORDER_OPAQUE : UCM_ORDER_NHD,
+	};
+	const struct ucm_region *region;
+	struct ucm_layout *layout;
+
+	ck_assert_int_eq(ucm_layout_new(&geometry, 2, &layout, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_add_tensor(layout, &tensor, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_seal(layout, NULL, 0), 0);
+	region = ucm_layout_regions(layout);
+	ck_assert_uint_eq(region->base, _i ? 4096 : 4096 + 24);
+	ck_assert_uint_eq(region->run_bytes, _i ? 32 : 8);
+	ck_assert_uint_eq(region->n0, _i ? 1 : 4);
+	ck_assert_int_eq(region->s0, _i ? 0 : -8);
+	ucm_layout_free(layout);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("regions");
+	TCase *tests = tcase_create("regions");
+
+	tcase_set_timeout(tests, 120);
+	tcase_add_loop_test(tests, every_form_of_the_engines, 0,
+			    NUM_ROWS(forms));
+	tcase_add_test(tests, random_tensors_are_right_or_cannot_be_expressed);
+	tcase_add_loop_test(tests, refused_with_its_name_shape_and_cause, 0,
+			    NUM_ROWS(refusals));
+	tcase_add_test(tests, pointers_that_are_null_are_refused);
+	tcase_add_test(tests, strides_of_single_elements_are_ignored);
+	tcase_add_loop_test(tests, negative_strides_are_followed, 0, 2);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
