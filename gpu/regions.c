@@ -18,6 +18,8 @@
 
 #include "gpu/why.h"
 
+#define MAX_PARTS 256 /* regions of one plane */
+
 /* Sums of addresses and strides, before they are known to fit. */
 __extension__ typedef __int128 wide;
 
@@ -349,39 +351,57 @@ static struct plane plane_of(const struct view *view, bool v)
 	return plane;
 }
 
+static int add_region(const struct view *view, struct ucm_layout *layout,
+		      const struct plane *plane, wide base,
+		      struct ucm_region region)
+{
+	struct dim one = { .num = 1 };
+	struct dim inner = plane->num > 0 ? plane->axes[plane->num - 1] : one;
+	struct dim outer = plane->num > 1 ? plane->axes[plane->num - 2] : one;
+	char cause[128];
+	int err;
+
+	if (base < 0 || base > UINT64_MAX)
+		return refuse(view, "addresses exceed 64 bits");
+	region.base = (uint64_t)base;
+	region.page_stride = view->dims[B].stride * view->kernel_blocks;
+	region.run_bytes = plane->run_bytes;
+	region.n0 = (uint32_t)inner.num;
+	region.s0 = inner.stride;
+	region.n1 = (uint32_t)outer.num;
+	region.s1 = outer.stride;
+	err = ucm_layout_add_region(layout, &region, cause, sizeof(cause));
+	return err == -EINVAL ? refuse(view, "%s", cause) : err;
+}
+
+/* A region has two repetitions; of three, the outermost one becomes as many
+ * regions. Blocks of kernels need that where the heads lie outside of them. */
 static int add_plane(const struct view *view, struct ucm_layout *layout,
 		     uint32_t layer, bool v)
 {
-	const struct ucm_geometry *g = view->geometry;
 	struct plane plane = plane_of(view, v);
-	struct dim one = { .num = 1 };
-	struct dim inner = plane.num > 0 ? plane.axes[plane.num - 1] : one;
-	struct dim outer = plane.num > 1 ? plane.axes[plane.num - 2] : one;
-	wide base = plane.base + (wide)view->dims[L].stride * layer;
-	char cause[128];
+	struct dim parts = { .num = 1 };
 	struct ucm_region region = {
-		.base = (uint64_t)base,
-		.page_stride = view->dims[B].stride * view->kernel_blocks,
-		.run_bytes = plane.run_bytes,
-		.n0 = (uint32_t)inner.num,
-		.s0 = inner.stride,
-		.n1 = (uint32_t)outer.num,
-		.s1 = outer.stride,
 		.layer = view->tensor->layer + layer,
 	};
-	int err;
+	uint64_t bytes = v ? view->geometry->v_bytes : view->geometry->k_bytes;
+	int err = 0;
 
-	if (plane.num > 2)
+	if (plane.num == 3)
+		parts = plane.axes[0];
+	if (plane.num > 3 || parts.num > MAX_PARTS)
 		return refuse(view, "%u repetitions of %" PRIu64
-				    " bytes in a row, not 2 at most",
+				    " bytes in a row are too many",
 			      plane.num, plane.run_bytes);
-	if (base < 0 || base > UINT64_MAX)
-		return refuse(view, "addresses exceed 64 bits");
+	plane.base += (wide)view->dims[L].stride * layer;
 	region.offset = region.layer * ucm_layout_layer_bytes(layout) +
-			(v ? g->k_bytes : 0);
-	err = ucm_layout_add_region(layout, &region, cause, sizeof(cause));
-	if (err == -EINVAL)
-		return refuse(view, "%s", cause);
+			(v ? view->geometry->k_bytes : 0);
+	for (uint64_t i = 0; i < parts.num && !err; i++) {
+		err = add_region(view, layout, &plane,
+				 plane.base + (wide)parts.stride * (wide)i,
+				 region);
+		region.offset += bytes / parts.num;
+	}
 	return err;
 }
 

@@ -69,18 +69,27 @@ struct ucm_region {
  *	C  as D, with K's elements first and V's behind them: 2 x head_dim
  *
  * "BNHD" and "PBNHD", "BPNHD", "BHNC", "BND" (MLA), "BLNHC" and so on. Strides
- * tell where the bytes lie; the order of the letters does not matter.
+ * tell where the bytes lie; the order of the letters does not matter. B must be
+ * there; D or C, and the others, where the tensor has them. N and H may be
+ * missing, if the geometry's order is opaque (H also if there is one head): a
+ * page of bytes is "BD", with elements of one byte.
+ *
+ * Where the geometry tells dtype, num_kv_heads or head_dim, item_bytes, H, D
+ * and C must agree. Where v_bytes is 0 the whole tensor is one plane: C may be
+ * head_dim as well, and P needs an opaque order.
  */
 struct ucm_tensor {
 	const char *name; /* for messages */
-	uint64_t data;    /* address of element 0 */
+	uint64_t data;    /* address of element 0; never 0 */
 	const char *dims; /* a letter for each dimension */
 	const int64_t *shape;
-	const int64_t *strides;   /* in elements */
+	const int64_t *strides;   /* in elements; may be negative, not 0; any
+				   * where shape is 1 */
 	uint32_t item_bytes;      /* of an element */
 	uint32_t layer;           /* of the tensor, or of its first one (L) */
 	uint32_t plane;           /* UCM_PLANE_* that it holds, if there is
-				   * neither P nor C; BOTH where v_bytes is 0 */
+				   * neither P nor C; K or BOTH where v_bytes
+				   * is 0 */
 	uint32_t pages_per_block; /* B counts blocks of the kernels, of which so
 				   * many in a row make a page; 0 and 1: one */
 };
@@ -90,20 +99,27 @@ struct ucm_layout;
 /*
  * A layout is made of a geometry and the number of pages, filled with tensors
  * or regions, and sealed. The order of bytes in a plane is the geometry's:
- * NHD, HND, or, where it is opaque, the order in memory.
+ * NHD, HND, or, where it is opaque, the order in memory (the dimension with the
+ * largest stride outermost, addresses rising). One geometry holds for all
+ * layers: layers of other sizes (an indexer's beside MLA's) make a layout and
+ * a group of their own.
  */
 int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
 		   struct ucm_layout **out, char *why, size_t why_len);
 void ucm_layout_free(struct ucm_layout *layout); /* NULL is harmless */
 
-/* -EINVAL: a region outside the payload, or of more than one layer. */
+/* -EINVAL: a region outside the payload, or of more than one layer, or with
+ * addresses that are not between 0 and 2^64 - 1. */
 int ucm_layout_add_region(struct ucm_layout *layout,
 			  const struct ucm_region *region, char *why,
 			  size_t why_len);
 
 /* Derive the tensor's regions by collapsing the dimensions that are contiguous.
- * -EINVAL: its shape does not fit the geometry or the number of pages, or more
- * than two repetitions would be left; why names tensor, shape and strides. */
+ * Where three repetitions are left, a plane becomes a region for each step of
+ * the outermost. -EINVAL, and nothing is added: its shape does not fit the
+ * geometry or the number of pages, more than three repetitions would be left,
+ * or a plane would become more than 256 regions; why names tensor, shape and
+ * strides. */
 int ucm_layout_add_tensor(struct ucm_layout *layout,
 			  const struct ucm_tensor *tensor, char *why,
 			  size_t why_len);
@@ -206,7 +222,8 @@ struct ucm_request {
 	const uint64_t *addresses;
 	enum ucm_verify verify;       /* loads */
 	enum ucm_load_order order;    /* loads */
-	uint32_t group_layers;        /* LOAD_LAYERS: layers to a read; 0: chosen */
+	uint32_t group_layers;        /* LOAD_LAYERS: layers to a read; 0:
+				       * chosen */
 	const struct ucm_id *parents; /* saves: of each block, or NULL */
 	uint32_t deadline_ms;         /* from submit; 0: none */
 	/* Told once, when the task is done: */

@@ -403,6 +403,14 @@ static const struct form forms[] = {
 	  false, 3, 0, 2, 18 },
 	{ "three blocks, packed, opaque", "BHNC", "BHNC", UCM_ORDER_OPAQUE,
 	  true, 3, 0, 2, 144 },
+	{ "three blocks, packed by heads", "BHNC", "BHNC", UCM_ORDER_HND, true,
+	  3, 0, 2, 144 },
+	{ "three blocks, packed by heads, file by tokens", "BHNC", "BHNC",
+	  UCM_ORDER_NHD, true, 3, 0, 2, 144 },
+	{ "three blocks, LHBNC", "LBHNC", "LHBNC", UCM_ORDER_HND, true, 3, 0, 2,
+	  144 },
+	{ "three blocks, BHLNC", "LBHNC", "BHLNC", UCM_ORDER_HND, true, 3, 0, 2,
+	  144 },
 	{ "three blocks, MLA", "BND", "BND", UCM_ORDER_NHD, false, 3, 0, 2, 3 },
 	{ "three blocks of 656 bytes a token, padded", "BN", "BN",
 	  UCM_ORDER_OPAQUE, false, 3, 'N', 656, 9 },
@@ -420,30 +428,34 @@ END_TEST
 /* ---- random tensors ---- */
 
 /*
- * Could these bytes be a run with two repetitions? A run is as long as the
- * bytes go on; then the repetitions as far as their distance stays the same.
+ * Could these bytes be a run with three repetitions? A run is as long as the
+ * bytes go on; then each repetition as far as the distance stays the same.
  */
 static bool is_regular(const uint64_t *at, size_t num)
 {
-	size_t run = 1, n0 = 1, inner;
+	uint64_t stride[4] = { 1 };
+	size_t size[5] = { 1 }; /* bytes inside of each repetition */
 
-	while (run < num && at[run] == at[0] + run)
-		run++;
-	if (num % run)
-		return false;
-	while (n0 < num / run &&
-	       at[n0 * run] == at[0] + n0 * (at[run] - at[0]))
-		n0++;
-	inner = n0 * run;
+	for (int k = 0; k < 4; k++) {
+		size[k + 1] = size[k];
+		if (size[k] == num)
+			continue;
+		if (k)
+			stride[k] = at[size[k]] - at[0];
+		while (size[k + 1] < num &&
+		       at[size[k + 1]] ==
+			       at[0] + size[k + 1] / size[k] * stride[k])
+			size[k + 1] += size[k];
+	}
 	for (size_t i = 0; i < num; i++) {
-		uint64_t s0 = n0 > 1 ? at[run] - at[0] : 0;
-		uint64_t s1 = inner < num ? at[inner] - at[0] : 0;
+		uint64_t want = at[0];
 
-		if (at[i] != at[0] + i / inner * s1 + i % inner / run * s0 +
-				     i % run)
+		for (int k = 0; k < 4; k++)
+			want += i % size[k + 1] / size[k] * stride[k];
+		if (at[i] != want)
 			return false;
 	}
-	return true;
+	return size[4] == num;
 }
 
 static bool is_expressible(const struct shape *s)
@@ -516,7 +528,7 @@ static void try_random(unsigned number, unsigned outcomes[2])
 		     err ? why : memory);
 	outcomes[!err]++;
 	if (err) {
-		must_in_case(strstr(why, "repetitions"), number, why);
+		must_in_case(strstr(why, "4 repetitions"), number, why);
 		goto done;
 	}
 	must_in_case(!ucm_layout_seal(layout, why, sizeof(why)), number, why);
@@ -532,7 +544,9 @@ START_TEST(random_tensors_are_right_or_cannot_be_expressed)
 
 	for (unsigned i = 0; i < 20000; i++)
 		try_random(i, outcomes);
-	ck_assert_uint_gt(outcomes[0], 200);
+	printf("# seed %" PRIu64 ": %u right, %u refused\n", random_seed(),
+	       outcomes[1], outcomes[0]);
+	ck_assert_uint_gt(outcomes[0], 50);
 	ck_assert_uint_gt(outcomes[1], 10000);
 }
 END_TEST
@@ -558,6 +572,7 @@ struct refusal {
 	uint32_t kernel_blocks, item, layer, plane;
 	uint32_t order;
 	bool no_v, untold; /* the geometry: without V; without heads, dim */
+	uint32_t tokens;   /* other than eight, of four elements */
 };
 
 #define BIG (INT64_C(1) << 62)
@@ -642,10 +657,12 @@ static const struct refusal refusals[] = {
 	{ "BHD", { 4, BIG / 4, 64 }, { 1, 1, 1 },
 	  .want = "18446744073709551615 bytes to a plane",
 	  .order = UCM_ORDER_OPAQUE, .untold = true },
-	/* more than two repetitions */
-	{ "BNHD", { 4, 8, 2, 4 }, { 999, 100, 40, 3 },
-	  .want = "tensor layers.0.attn: shape [4, 8, 2, 4] strides "
-		  "[999, 100, 40, 3] dims BNHD: 3 repetitions of 2 bytes" },
+	/* more than three repetitions, or too many of the third */
+	{ "BNHD", { 8, 4, 2, 4 }, { 999, 100, 40, 3 }, .kernel_blocks = 2,
+	  .want = "tensor layers.0.attn: shape [8, 4, 2, 4] strides "
+		  "[999, 100, 40, 3] dims BNHD: 4 repetitions of 2 bytes" },
+	{ "BNHD", { 4, 257, 2, 2 }, { 9999, 32, 8, 2 }, .untold = true,
+	  .tokens = 257, .want = "3 repetitions of 2 bytes in a row" },
 };
 
 static struct ucm_tensor tensor_of(const struct refusal *row)
@@ -695,6 +712,10 @@ START_TEST(refused_with_its_name_shape_and_cause)
 	geometry.order = row->order;
 	if (row->no_v)
 		geometry.v_bytes = 0;
+	if (row->tokens) {
+		geometry.block_size = row->tokens;
+		geometry.k_bytes = geometry.v_bytes = 8 * row->tokens;
+	}
 	if (row->untold)
 		geometry.num_kv_heads = geometry.head_dim = 0;
 	check_refusal(&geometry, &tensor, row->want);
