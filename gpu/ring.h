@@ -3,6 +3,8 @@
  * ring.h - file I/O that is queued, and reported when it is done.
  *
  * One ring belongs to one thread, which makes all calls but ucm_ring_wake().
+ * That is the one that polls: another one may open the ring and register
+ * memory before, and close it when nothing is queued any more.
  * Two kinds: io_uring (ring_uring.c), and a pool of threads that make the plain
  * calls (ring_pool.c) where io_uring is refused. A ring knows nothing of
  * blocks: whoever queues an operation owns its buffer and its struct, and both
@@ -37,42 +39,58 @@ struct ucm_io {
 	void *buffer;
 	size_t len;
 	off_t offset;
-	/* Read and write: where the file system wants multiples (O_DIRECT), or
-	 * 1. A read that came back short goes on from the last multiple. */
+	/* Read and write: what the file system wants multiples of (O_DIRECT;
+	 * a power of two), or 1. Parts after a short one begin at such. */
 	uint32_t align;
+	/* Read: bytes that are wanted of a len that was rounded up. With them
+	 * there is no need to prove the end of the file. 0: len. */
+	size_t enough;
 	/*
-	 * Outcome. Open: a descriptor. Read: bytes, fewer than len only at the
-	 * end of the file: a short read has been resubmitted until then. Write:
-	 * len. Close: 0. Or -errno.
+	 * Outcome. Open: a descriptor. Read: bytes, fewer than enough only at
+	 * the end of the file: a short read has been resubmitted until a read
+	 * at its end brought nothing. Write: len. Close: 0.
+	 * Or -errno: -EIO where the file system brings nothing forward, again
+	 * and again; -EINTR and -EAGAIN likewise, if that is what it says.
 	 */
 	ssize_t result;
-	unsigned resubmits; /* for statistics: parts beyond the first */
+	unsigned resubmits; /* for statistics: calls beyond the first */
 	struct ucm_io *next; /* the ring's */
 	size_t done;         /* the ring's */
+	unsigned idle;       /* the ring's: calls in a row without progress */
 };
 
 /*
  * Tests set this: it is asked about each result before it is believed, and
  * returns it or another one (-errno, or fewer bytes; bytes that it withholds
- * are read again as after any short read). NULL outside of tests.
+ * are read again as after any short read). The threads of a pool ask it, too,
+ * several at a time. NULL outside of tests.
  */
 extern ssize_t (*ucm_ring_fault)(const struct ucm_io *io, ssize_t result);
 
 struct ucm_ring;
 
 /*
- * kind: see load.h; AUTO falls back and says so once in the log. depth: how many
- * operations may be queued at a time, at least.
+ * kind: see load.h; AUTO falls back and says so once in the log. depth: how
+ * many operations may be queued at a time, until they are handed back.
  * threads: of the pool.
  */
 int ucm_ring_open(enum ucm_io_kind kind, unsigned depth, unsigned threads,
 		  struct ucm_ring **out);
 
-/* Operations that are under way are waited for (they own their buffers). */
+/*
+ * Operations that are queued are cancelled, or waited for where they are under
+ * way and cannot be (they own their buffers). None is handed back; files that
+ * they opened are closed, and so are those they were to close. NULL is
+ * harmless.
+ */
 void ucm_ring_close(struct ucm_ring *ring);
 
-/* Memory that buffers will lie in: pinned for the ring's time where that is to
- * be had. Not being able to is no error. */
+/*
+ * Memory that buffers will lie in: pinned for the ring's time where that is to
+ * be had, in pieces of 1 GiB (a buffer that lies in two gains nothing). Not
+ * being able to is no error; ucm_ring_text() says why. Unmap it after the ring
+ * is closed.
+ */
 void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len);
 
 /* Queue; started by the next ucm_ring_poll(), or before. -EBUSY: depth. */
@@ -81,15 +99,17 @@ int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io);
 /*
  * Start what is queued, and take what is done: a list (by next) of finished
  * operations, or NULL. Waits for the first one, for a wake, or for timeout_ns
- * (< 0: for ever; 0: not at all).
+ * (< 0: for ever; 0: not at all). What is left of short reads has been started
+ * when it returns.
  */
 struct ucm_io *ucm_ring_poll(struct ucm_ring *ring, int64_t timeout_ns);
 
-/* From any thread: have the present or next ucm_ring_poll() return at once. */
+/* From any thread, until the ring is closed: have the present or next
+ * ucm_ring_poll() return at once. Makes no system call unless one waits. */
 void ucm_ring_wake(struct ucm_ring *ring);
 
-/* "io_uring, registered buffers" or "threads (io_uring: Operation not
- * permitted)" */
+/* "io_uring, registered buffers", "io_uring, buffers not registered: Cannot
+ * allocate memory" or "threads (io_uring: Operation not permitted)" */
 const char *ucm_ring_text(const struct ucm_ring *ring);
 
 #endif
