@@ -19,7 +19,6 @@
 
 #include "gpu/ring_ops.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -29,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -53,6 +53,17 @@ struct uring {
 static struct uring *of(struct ucm_ring *base)
 {
 	return (struct uring *)base;
+}
+
+/* Errors that pass leave everything where it is, for the next round. Others
+ * are mistakes: a second thread, say. */
+static void check(int rc)
+{
+	if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN &&
+	    rc != -EBUSY) {
+		ucm_error("io_uring: %s", strerrordesc_np(-rc));
+		abort();
+	}
 }
 
 /* ---- starting ---- */
@@ -118,18 +129,26 @@ static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 	io_uring_sqe_set_data(sqe, io);
 }
 
+/* The kernel's ring is this thread's from now on. (liburing 2.3 declares a
+ * function for it, but forgot to export it.) */
+static void enable(struct uring *ring)
+{
+	long rc = 0;
+
+	if (ring->ring.flags & IORING_SETUP_R_DISABLED)
+		rc = syscall(SYS_io_uring_register, ring->ring.ring_fd,
+			     IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+	check(rc < 0 ? -errno : 0);
+	ring->enabled = true;
+}
+
 /* What does not fit is started after the next completion. */
 static void start(struct uring *ring)
 {
 	struct io_uring_sqe *sqe;
 
-	if (!ring->enabled) {
-		int rc = ring->ring.flags & IORING_SETUP_R_DISABLED ?
-				 io_uring_enable_rings(&ring->ring) : 0;
-
-		assert(!rc);
-		ring->enabled = true;
-	}
+	if (!ring->enabled)
+		enable(ring);
 	if (!ring->armed && (sqe = io_uring_get_sqe(&ring->ring))) {
 		io_uring_prep_poll_add(sqe, ring->wake_fd, POLLIN);
 		io_uring_sqe_set_data(sqe, &ring->wake_fd);
@@ -180,17 +199,6 @@ static void reap(struct uring *ring, struct ucm_io_list *done)
 			completed(ring, data, cqe->res, done);
 	}
 	io_uring_cq_advance(&ring->ring, num);
-}
-
-/* Errors that pass leave everything where it is, for the next round. Others
- * are mistakes: a second thread, say. */
-static void check(int rc)
-{
-	if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN &&
-	    rc != -EBUSY) {
-		ucm_error("io_uring: %s", strerrordesc_np(-rc));
-		abort();
-	}
 }
 
 static void enter(struct uring *ring, int64_t timeout_ns)

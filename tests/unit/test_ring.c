@@ -1,0 +1,840 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_ring.c - queued file I/O: every promise of ring.h, for both kinds.
+ *
+ * Loop tests: the loop's number is an index of kinds[]. The files lie in the
+ * working directory, because direct I/O wants a real file system.
+ */
+#include <config.h>
+
+#include "gpu/ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/unit/store_fixture.h"
+
+#define UNIT 4096
+#define FILE_LEN (3 * UNIT + 1234)
+#define ROOM ((size_t)(8 * UNIT))
+
+static const enum ucm_io_kind kinds[] = { UCM_IO_URING, UCM_IO_THREADS };
+static int root;
+static char *room; /* ROOM bytes, aligned */
+
+static void setup(void)
+{
+	fx_setup();
+	root = open(fx_path("$"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(root, 0);
+	ck_assert_int_eq(posix_memalign((void **)&room, UNIT, ROOM), 0);
+}
+
+static void teardown(void)
+{
+	ucm_ring_fault = NULL;
+	free(room);
+	close(root);
+	fx_teardown();
+}
+
+/* NULL where this machine has no io_uring to test. */
+static struct ucm_ring *open_ring(int kind, unsigned depth)
+{
+	struct ucm_ring *ring = NULL;
+	int err = ucm_ring_open(kinds[kind], depth, 3, &ring);
+
+	if (err && kinds[kind] == UCM_IO_URING)
+		fprintf(stderr, "# not tested: io_uring: %s\n", strerror(-err));
+	else
+		ck_assert_int_eq(err, 0);
+	return ring;
+}
+
+static char byte_at(size_t offset)
+{
+	return (char)((offset * 2654435761u) >> 13);
+}
+
+static void put_file(const char *name, size_t len)
+{
+	char *bytes = malloc(len + 1);
+
+	for (size_t i = 0; i < len; i++)
+		bytes[i] = byte_at(i);
+	fx_put(fx_path("$/%s", name), bytes, len);
+	free(bytes);
+}
+
+static void check_bytes(const char *bytes, off_t offset, ssize_t len)
+{
+	for (ssize_t i = 0; i < len; i++)
+		must(bytes[i] == byte_at((size_t)(offset + i)));
+}
+
+/* Queue, and wait for it. */
+static ssize_t carry_out(struct ucm_ring *ring, struct ucm_io *io)
+{
+	struct ucm_io *done;
+
+	ck_assert_int_eq(ucm_ring_queue(ring, io), 0);
+	done = ucm_ring_poll(ring, -1);
+	ck_assert_ptr_eq(done, io);
+	ck_assert_ptr_null(done->next);
+	return io->result;
+}
+
+static ssize_t ring_open(struct ucm_ring *ring, const char *path, int flags)
+{
+	struct ucm_io io = { .op = UCM_IO_OPEN, .fd = root, .path = path,
+			     .flags = flags, .mode = 0640 };
+
+	return carry_out(ring, &io);
+}
+
+static ssize_t ring_close(struct ucm_ring *ring, ssize_t fd)
+{
+	struct ucm_io io = { .op = UCM_IO_CLOSE, .fd = (int)fd };
+
+	return carry_out(ring, &io);
+}
+
+static ssize_t open_direct(struct ucm_ring *ring, const char *path, int flags)
+{
+	ssize_t fd = ring_open(ring, path, flags | O_DIRECT);
+
+	if (fd != -EINVAL)
+		return fd;
+	fprintf(stderr, "# no direct I/O on this file system: not tested\n");
+	return ring_open(ring, path, flags);
+}
+
+static struct ucm_io read_of(ssize_t fd, size_t len, off_t offset,
+			     uint32_t align)
+{
+	return (struct ucm_io){ .op = UCM_IO_READ, .fd = (int)fd,
+				.buffer = room, .len = len, .offset = offset,
+				.align = align };
+}
+
+static unsigned open_files(void)
+{
+	return fx_count("/proc/self/fd");
+}
+
+/* ---- files ---- */
+
+START_TEST(reads_bring_what_the_file_has)
+{
+	static const struct {
+		uint32_t align;
+		off_t offset;
+		size_t len;
+		ssize_t want;
+	} rows[] = {
+		{ 1, 0, 0, 0 },
+		{ 1, 0, 1, 1 },
+		{ 1, 4095, 2, 2 },
+		{ 1, 7, 4099, 4099 },
+		{ 1, FILE_LEN - 1, 1, 1 },
+		{ 1, FILE_LEN - 1, 2, 1 },
+		{ 1, FILE_LEN, 100, 0 },
+		{ 1, FILE_LEN + 5000, 100, 0 },
+		{ 1, 0, FILE_LEN, FILE_LEN },
+		{ 1, 0, ROOM, FILE_LEN },
+		{ UNIT, 0, UNIT, UNIT },
+		{ UNIT, UNIT, 2 * UNIT, 2 * UNIT },
+		{ UNIT, 3 * UNIT, UNIT, 1234 },
+		{ UNIT, 0, ROOM, FILE_LEN },
+		{ UNIT, 4 * UNIT, UNIT, 0 },
+		{ UNIT, 6 * UNIT, UNIT, 0 },
+	};
+	struct ucm_ring *ring = open_ring(_i, 4);
+	ssize_t plain, direct;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	plain = ring_open(ring, "file", O_RDONLY);
+	direct = open_direct(ring, "file", O_RDONLY);
+	ck_assert_int_ge(plain, 0);
+	ck_assert_int_ge(direct, 0);
+	ck_assert_int_ne(fcntl((int)plain, F_GETFD) & FD_CLOEXEC, 0);
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		struct ucm_io io = read_of(rows[i].align > 1 ? direct : plain,
+					   rows[i].len, rows[i].offset,
+					   rows[i].align);
+
+		memset(room, 0x55, ROOM);
+		ck_assert_int_eq(carry_out(ring, &io), rows[i].want);
+		check_bytes(room, rows[i].offset, rows[i].want);
+	}
+	ck_assert_int_eq(ring_close(ring, plain), 0);
+	ck_assert_int_eq(ring_close(ring, direct), 0);
+	ck_assert_int_eq(ring_close(ring, direct), -EBADF);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* Who knows how much there is need not have the end proven. */
+START_TEST(a_read_ends_when_it_has_enough)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	struct ucm_io io;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	fd = open_direct(ring, "file", O_RDONLY);
+	io = read_of(fd, ROOM, 0, UNIT);
+	ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+	ck_assert_uint_eq(io.resubmits, 1);
+	io.enough = FILE_LEN;
+	ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+	ck_assert_uint_eq(io.resubmits, 0);
+	io.enough = FILE_LEN + 1;
+	ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+	ck_assert_uint_eq(io.resubmits, 1);
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+START_TEST(opens_stay_below_and_wait_for_nothing)
+{
+	static const struct {
+		const char *path;
+		int flags;
+		int err; /* 0: opens */
+	} rows[] = {
+		{ "in/file", O_RDONLY, 0 },
+		{ "in/../in/file", O_RDONLY, 0 },
+		{ "absent", O_RDONLY, -ENOENT },
+		{ "in/file/x", O_RDONLY, -ENOTDIR },
+		{ "link", O_RDONLY, -ELOOP },
+		{ "dirlink/file", O_RDONLY, -ELOOP },
+		{ "../outside", O_RDONLY, -EXDEV },
+		{ "/etc/passwd", O_RDONLY, -EXDEV },
+		{ "fifo", O_RDONLY, 0 },
+		{ "fifo", O_WRONLY, -ENXIO },
+		{ "new", O_WRONLY | O_CREAT | O_EXCL, 0 },
+		{ "new", O_WRONLY | O_CREAT | O_EXCL, -EEXIST },
+	};
+	struct ucm_ring *ring = open_ring(_i, 1);
+	struct stat st;
+
+	if (!ring)
+		return;
+	fx_put(fx_path("$/in/file"), "x", 1);
+	ck_assert_int_eq(symlinkat("in/file", root, "link"), 0);
+	ck_assert_int_eq(symlinkat("in", root, "dirlink"), 0);
+	ck_assert_int_eq(mkfifoat(root, "fifo", 0644), 0);
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		ssize_t fd = ring_open(ring, rows[i].path, rows[i].flags);
+
+		ck_assert_msg(rows[i].err ? fd == rows[i].err : fd >= 0,
+			      "%s: %zd", rows[i].path, fd);
+		if (fd >= 0)
+			ck_assert_int_eq(ring_close(ring, fd), 0);
+	}
+	ck_assert_int_eq(fstatat(root, "new", &st, 0), 0);
+	ck_assert_int_eq(st.st_mode & 0137, 0);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+START_TEST(writes_are_whole)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	struct ucm_io io;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	fd = open_direct(ring, "file", O_RDWR | O_CREAT);
+	ck_assert_int_ge(fd, 0);
+	for (size_t i = 0; i < 4 * UNIT; i++)
+		room[i] = byte_at(i);
+	io = read_of(fd, 4 * UNIT, 0, UNIT);
+	io.op = UCM_IO_WRITE;
+	ck_assert_int_eq(carry_out(ring, &io), 4 * UNIT);
+	memset(room, 0, ROOM);
+	io = read_of(fd, ROOM, 0, UNIT);
+	ck_assert_int_eq(carry_out(ring, &io), 4 * UNIT);
+	check_bytes(room, 0, 4 * UNIT);
+	ck_assert_int_eq(ring_close(ring, fd), 0);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* Each operation comes back once, with its own bytes, whatever the order. */
+START_TEST(more_than_the_depth_is_refused_until_some_are_back)
+{
+	enum { DEPTH = 5, READS = 500, LEN = 16 };
+	struct ucm_ring *ring = open_ring(_i, DEPTH);
+	struct ucm_io ios[READS], *io;
+	unsigned queued = 0, back = 0, refused = 0;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	fd = ring_open(ring, "file", O_RDONLY);
+	for (unsigned i = 0; i < READS; i++) {
+		ios[i] = read_of(fd, LEN, i * 23, 1);
+		ios[i].buffer = room + (size_t)i * LEN;
+	}
+	while (back < READS) {
+		int err = queued < READS ?
+				  ucm_ring_queue(ring, &ios[queued]) : -EBUSY;
+
+		if (!err) {
+			queued++;
+			must(queued - back <= DEPTH);
+			continue;
+		}
+		must(err == -EBUSY);
+		must(queued == READS || queued - back == DEPTH);
+		refused++;
+		for (io = ucm_ring_poll(ring, -1); io; io = io->next) {
+			must(io->result == LEN);
+			io->result = -1; /* not twice */
+			check_bytes(io->buffer, io->offset, LEN);
+			back++;
+		}
+	}
+	ck_assert_uint_gt(refused, 1);
+	ck_assert_ptr_null(ucm_ring_poll(ring, 0));
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* ---- faults ---- */
+
+static struct {
+	enum ucm_io_op op;
+	atomic_uint times; /* that are left */
+	ssize_t most;      /* bytes; < 0: this error */
+	off_t past;        /* only results that end behind it */
+} fault;
+
+static ssize_t inject(const struct ucm_io *io, ssize_t result)
+{
+	off_t end = io->offset + (off_t)io->done + result;
+
+	if (io->op != fault.op || result < 0 || !atomic_load(&fault.times) ||
+	    (fault.past && end <= fault.past))
+		return result;
+	atomic_fetch_sub(&fault.times, 1);
+	return fault.most < result ? fault.most : result;
+}
+
+static void arrange_fault(enum ucm_io_op op, unsigned times, ssize_t most,
+			  off_t past)
+{
+	fault.op = op;
+	fault.most = most;
+	fault.past = past;
+	atomic_store(&fault.times, times);
+	ucm_ring_fault = inject;
+}
+
+#define FOR_EVER UINT32_MAX
+
+START_TEST(short_reads_of_every_length_go_on)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	ssize_t plain, direct;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	plain = ring_open(ring, "file", O_RDONLY);
+	direct = open_direct(ring, "file", O_RDONLY);
+	for (ssize_t most = 1; most < FILE_LEN; most += most < 70 ? 1 : 511) {
+		struct ucm_io io = read_of(plain, ROOM, 0, 1);
+
+		memset(room, 0x55, ROOM);
+		arrange_fault(UCM_IO_READ, 2, most, 0);
+		ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+		ck_assert_uint_ge(io.resubmits, 2);
+		check_bytes(room, 0, FILE_LEN);
+
+		memset(room, 0x55, ROOM);
+		io = read_of(direct, ROOM, 0, UNIT);
+		arrange_fault(UCM_IO_READ, 2, most, 0);
+		ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+		ck_assert_uint_ge(io.resubmits, 2);
+		check_bytes(room, 0, FILE_LEN);
+	}
+	ucm_ring_fault = NULL;
+	ring_close(ring, plain);
+	ring_close(ring, direct);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* One byte a call brings a plain read to its end; where a unit has to come
+ * whole it never does, and that is an error, not the end of the file. */
+START_TEST(short_reads_for_ever_end)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	ssize_t plain, direct;
+	struct ucm_io io;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	plain = ring_open(ring, "file", O_RDONLY);
+	direct = open_direct(ring, "file", O_RDONLY);
+	arrange_fault(UCM_IO_READ, FOR_EVER, 1, 0);
+	io = read_of(plain, 300, 0, 1);
+	ck_assert_int_eq(carry_out(ring, &io), 300);
+	ck_assert_uint_eq(io.resubmits, 299);
+	check_bytes(room, 0, 300);
+	for (off_t offset = 0; offset < FILE_LEN; offset += UNIT) {
+		io = read_of(direct, ROOM - UNIT, offset, UNIT);
+		ck_assert_int_eq(carry_out(ring, &io), -EIO);
+		ck_assert_uint_gt(io.resubmits, 10);
+		ck_assert_uint_lt(io.resubmits, 1000);
+	}
+	ucm_ring_fault = NULL;
+	ring_close(ring, plain);
+	ring_close(ring, direct);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+START_TEST(short_writes_go_on_or_fail)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	fd = open_direct(ring, "file", O_RDWR | O_CREAT);
+	ck_assert_int_ge(fd, 0);
+	for (ssize_t most = 0; most < 2 * UNIT; most += most < 40 ? 1 : 499) {
+		struct ucm_io io = read_of(fd, 2 * UNIT, 0, UNIT);
+
+		for (size_t i = 0; i < 2 * UNIT; i++)
+			room[i] = byte_at(i);
+		io.op = UCM_IO_WRITE;
+		arrange_fault(UCM_IO_WRITE, 2, most, 0);
+		ck_assert_int_eq(carry_out(ring, &io), most ? 2 * UNIT : -EIO);
+		if (!most)
+			continue;
+		memset(room, 0x55, ROOM);
+		io = read_of(fd, 2 * UNIT, 0, UNIT);
+		ck_assert_int_eq(carry_out(ring, &io), 2 * UNIT);
+		check_bytes(room, 0, 2 * UNIT);
+		ck_assert_int_eq(ftruncate((int)fd, 0), 0);
+		if (most < UNIT) {
+			io.op = UCM_IO_WRITE;
+			arrange_fault(UCM_IO_WRITE, FOR_EVER, most, 0);
+			ck_assert_int_eq(carry_out(ring, &io), -EIO);
+		}
+	}
+	ucm_ring_fault = NULL;
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+START_TEST(errors_are_tried_again_where_that_helps)
+{
+	static const struct {
+		unsigned times;
+		ssize_t err;
+		off_t past;
+		ssize_t want;
+		unsigned resubmits;
+	} rows[] = {
+		{ 3, -EINTR, 0, FILE_LEN, 4 },
+		{ 3, -EAGAIN, 0, FILE_LEN, 4 },
+		{ 3, -EAGAIN, 2 * UNIT, FILE_LEN, 4 },
+		{ FOR_EVER, -EINTR, 0, -EINTR, 100 },
+		{ FOR_EVER, -EAGAIN, 0, -EAGAIN, 100 },
+		{ 1, -EIO, 0, -EIO, 0 },
+		{ FOR_EVER, -EIO, 2 * UNIT, -EIO, 0 },
+		{ 1, -EINVAL, 0, -EINVAL, 0 },
+	};
+	struct ucm_ring *ring = open_ring(_i, 1);
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	fd = ring_open(ring, "file", O_RDONLY);
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		struct ucm_io io = read_of(fd, ROOM, 0, 1);
+
+		arrange_fault(UCM_IO_READ, rows[i].times, rows[i].err,
+			      rows[i].past);
+		ck_assert_int_eq(carry_out(ring, &io), rows[i].want);
+		ck_assert_uint_eq(io.resubmits, rows[i].resubmits);
+		if (io.result > 0)
+			check_bytes(room, 0, io.result);
+	}
+	ucm_ring_fault = NULL;
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* A second close could be that of somebody else's file. */
+START_TEST(faults_of_open_and_close_keep_count_of_descriptors)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	unsigned before;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	fx_put(fx_path("$/file"), "x", 1);
+	before = open_files();
+	arrange_fault(UCM_IO_OPEN, 1, -EMFILE, 0);
+	ck_assert_int_eq(ring_open(ring, "file", O_RDONLY), -EMFILE);
+	ck_assert_uint_eq(open_files(), before);
+	arrange_fault(UCM_IO_OPEN, 2, -EAGAIN, 0);
+	fd = ring_open(ring, "file", O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(open_files(), before + 1);
+	arrange_fault(UCM_IO_CLOSE, 1, -EINTR, 0);
+	ck_assert_int_eq(ring_close(ring, fd), -EINTR);
+	ck_assert_uint_eq(open_files(), before);
+	ucm_ring_fault = NULL;
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* ---- waiting ---- */
+
+#define WAKES 100000
+
+struct waker {
+	struct ucm_ring *ring;
+	atomic_uint seen;
+};
+
+/* The next wake only when the last one has been seen, so a lost one hangs. */
+static void *wake_often(void *arg)
+{
+	struct waker *waker = arg;
+
+	for (unsigned i = 0; i < WAKES; i++) {
+		ucm_ring_wake(waker->ring);
+		while (atomic_load(&waker->seen) <= i)
+			sched_yield();
+	}
+	return NULL;
+}
+
+START_TEST(no_wake_is_lost)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	struct waker waker = { .ring = ring };
+	pthread_t thread;
+
+	if (!ring)
+		return;
+	ck_assert_int_eq(pthread_create(&thread, NULL, wake_often, &waker), 0);
+	for (unsigned i = 0; i < WAKES; i++) {
+		must(!ucm_ring_poll(ring, -1));
+		atomic_fetch_add(&waker.seen, 1);
+	}
+	pthread_join(thread, NULL);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+static void *wake_at_random(void *arg)
+{
+	struct waker *waker = arg;
+
+	while (!atomic_load(&waker->seen))
+		ucm_ring_wake(waker->ring);
+	return NULL;
+}
+
+/* Wakes do not cost operations their results. */
+START_TEST(work_goes_on_while_woken)
+{
+	struct ucm_ring *ring = open_ring(_i, 8);
+	struct waker waker = { .ring = ring };
+	struct ucm_io ios[8], *io;
+	pthread_t thread;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	fd = ring_open(ring, "file", O_RDONLY);
+	ck_assert_int_eq(pthread_create(&thread, NULL, wake_at_random, &waker),
+			 0);
+	for (unsigned round = 0; round < 500; round++) {
+		for (unsigned i = 0; i < 8; i++) {
+			ios[i] = read_of(fd, 100, i * 100, 1);
+			ios[i].buffer = room + (size_t)i * 100;
+			must(!ucm_ring_queue(ring, &ios[i]));
+		}
+		for (unsigned back = 0; back < 8;)
+			for (io = ucm_ring_poll(ring, -1); io; io = io->next) {
+				must(io->result == 100);
+				check_bytes(io->buffer, io->offset, 100);
+				back++;
+			}
+	}
+	atomic_store(&waker.seen, 1);
+	pthread_join(thread, NULL);
+	ucm_ring_poll(ring, 0); /* a wake that is left */
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return ucm_time_ns(&now);
+}
+
+START_TEST(polls_end_in_time)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	int64_t start = now_ns();
+
+	if (!ring)
+		return;
+	ck_assert_ptr_null(ucm_ring_poll(ring, 0));
+	ck_assert_ptr_null(ucm_ring_poll(ring, 30 * 1000000));
+	ck_assert_int_ge(now_ns() - start, 30 * 1000000);
+	ucm_ring_wake(ring); /* before it sleeps */
+	ck_assert_ptr_null(ucm_ring_poll(ring, -1));
+	start = now_ns();
+	ck_assert_ptr_null(ucm_ring_poll(ring, 30 * 1000000));
+	ck_assert_int_ge(now_ns() - start, 30 * 1000000);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+static void *use_ring(void *arg)
+{
+	ssize_t fd = ring_open(arg, "file", O_RDONLY);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ring_close(arg, fd), 0);
+	return NULL;
+}
+
+START_TEST(who_opens_a_ring_need_not_use_it)
+{
+	struct ucm_ring *ring = open_ring(_i, 1);
+	pthread_t thread;
+
+	if (!ring)
+		return;
+	fx_put(fx_path("$/file"), "x", 1);
+	ucm_ring_register(ring, room, ROOM);
+	ck_assert_int_eq(pthread_create(&thread, NULL, use_ring, ring), 0);
+	pthread_join(thread, NULL);
+	ucm_ring_close(ring);
+}
+END_TEST
+
+/* ---- the end ---- */
+
+static void *feed(void *arg)
+{
+	if (write(*(int *)arg, "12345678", 8) != 8)
+		abort();
+	return NULL;
+}
+
+/* io_uring takes back a read of an empty pipe; a pool's thread waits for it. */
+START_TEST(close_ends_what_is_under_way)
+{
+	struct ucm_ring *ring = open_ring(_i, 3);
+	struct ucm_io open_io = { .op = UCM_IO_OPEN, .fd = root, .path = "file",
+				  .flags = O_RDONLY };
+	struct ucm_io close_io = { .op = UCM_IO_CLOSE };
+	struct ucm_io read_io;
+	unsigned before;
+	pthread_t thread;
+	int ends[2];
+
+	if (!ring)
+		return;
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_eq(pipe(ends), 0);
+	read_io = read_of(ends[0], 8, -1, 1);
+	ck_assert_int_eq(ucm_ring_queue(ring, &read_io), 0);
+	ck_assert_ptr_null(ucm_ring_poll(ring, 0));
+	before = open_files();
+	close_io.fd = dup(root);
+	ck_assert_int_eq(ucm_ring_queue(ring, &open_io), 0);
+	ck_assert_int_eq(ucm_ring_queue(ring, &close_io), 0);
+	if (kinds[_i] == UCM_IO_THREADS)
+		ck_assert_int_eq(pthread_create(&thread, NULL, feed, &ends[1]),
+				 0);
+	ucm_ring_close(ring);
+	if (kinds[_i] == UCM_IO_THREADS)
+		pthread_join(thread, NULL);
+	/* io_uring's own two are gone */
+	ck_assert_uint_eq(open_files(),
+			  kinds[_i] == UCM_IO_URING ? before - 2 : before);
+	ck_assert_int_eq(fcntl(close_io.fd, F_GETFD), -1);
+	close(ends[0]);
+	close(ends[1]);
+}
+END_TEST
+
+/* ---- kinds ---- */
+
+START_TEST(memory_that_is_registered_is_used)
+{
+	struct ucm_ring *ring = open_ring(0, 1);
+	void *none = mmap(NULL, UNIT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+			  -1, 0);
+	struct ucm_io io;
+	ssize_t fd;
+
+	if (!ring)
+		return;
+	put_file("file", FILE_LEN);
+	ck_assert_str_eq(ucm_ring_text(ring), "io_uring");
+	ucm_ring_register(ring, none, UNIT);
+	ck_assert_str_eq(ucm_ring_text(ring),
+			 "io_uring, buffers not registered: Bad address");
+	ucm_ring_register(ring, room + UNIT, 4 * UNIT);
+	ck_assert_str_eq(ucm_ring_text(ring), "io_uring, registered buffers");
+	fd = open_direct(ring, "file", O_RDONLY);
+	for (size_t at = 0; at < ROOM; at += UNIT) { /* inside, across, outside */
+		io = read_of(fd, 2 * UNIT, 0, UNIT);
+		io.buffer = room + at;
+		io.len = at + 2 * UNIT > ROOM ? UNIT : 2 * UNIT;
+		memset(room, 0x55, ROOM);
+		ck_assert_int_eq(carry_out(ring, &io), (ssize_t)io.len);
+		check_bytes(io.buffer, 0, io.result);
+	}
+	ring_close(ring, fd);
+	ucm_ring_close(ring);
+	munmap(none, UNIT);
+}
+END_TEST
+
+static void refuse_io_uring(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = NUM_ROWS(code), .filter = code };
+
+	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program),
+			 0);
+}
+
+static void use_without_io_uring(void *arg)
+{
+	struct ucm_ring *ring = NULL;
+	ssize_t fd;
+
+	(void)arg;
+	refuse_io_uring();
+	must(ucm_ring_open(UCM_IO_URING, 1, 1, &ring) < 0);
+	must(!ring);
+	fx_clear_log();
+	must(!ucm_ring_open(UCM_IO_AUTO, 1, 1, &ring));
+	must(strstr(ucm_ring_text(ring), "threads (io_uring: "));
+	must(fx_logged("going on with threads"));
+#ifdef HAVE_URING
+	must(strstr(ucm_ring_text(ring), "Operation not permitted"));
+#endif
+	fx_put(fx_path("$/file"), "x", 1);
+	fd = ring_open(ring, "file", O_RDONLY);
+	must(fd >= 0);
+	must(!ring_close(ring, fd));
+	ucm_ring_close(ring);
+	fx_clear_log();
+	must(!ucm_ring_open(UCM_IO_AUTO, 1, 1, &ring));
+	must(!fx_logged("threads")); /* once is enough */
+	ucm_ring_close(ring);
+}
+
+START_TEST(without_io_uring_there_are_threads)
+{
+	fx_in_child(use_without_io_uring, NULL);
+}
+END_TEST
+
+START_TEST(threads_are_had_for_the_asking)
+{
+	struct ucm_ring *ring;
+
+	ck_assert_int_eq(ucm_ring_open(UCM_IO_THREADS, 1, 0, &ring), 0);
+	ck_assert_str_eq(ucm_ring_text(ring), "threads");
+	ucm_ring_register(ring, room, ROOM);
+	ck_assert_str_eq(ucm_ring_text(ring), "threads");
+	ucm_ring_close(ring);
+	ucm_ring_close(NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("ring");
+	TCase *both = tcase_create("both kinds");
+	TCase *one = tcase_create("one kind");
+	char here[4096];
+
+	tcase_add_checked_fixture(both, setup, teardown);
+	tcase_add_checked_fixture(one, setup, teardown);
+#define BOTH(test) tcase_add_loop_test(both, test, 0, (int)NUM_ROWS(kinds))
+	BOTH(reads_bring_what_the_file_has);
+	BOTH(a_read_ends_when_it_has_enough);
+	BOTH(opens_stay_below_and_wait_for_nothing);
+	BOTH(writes_are_whole);
+	BOTH(more_than_the_depth_is_refused_until_some_are_back);
+	BOTH(short_reads_of_every_length_go_on);
+	BOTH(short_reads_for_ever_end);
+	BOTH(short_writes_go_on_or_fail);
+	BOTH(errors_are_tried_again_where_that_helps);
+	BOTH(faults_of_open_and_close_keep_count_of_descriptors);
+	BOTH(no_wake_is_lost);
+	BOTH(work_goes_on_while_woken);
+	BOTH(polls_end_in_time);
+	BOTH(who_opens_a_ring_need_not_use_it);
+	BOTH(close_ends_what_is_under_way);
+	tcase_add_test(one, memory_that_is_registered_is_used);
+	tcase_add_test(one, without_io_uring_there_are_threads);
+	tcase_add_test(one, threads_are_had_for_the_asking);
+	suite_add_tcase(suite, both);
+	suite_add_tcase(suite, one);
+	if (!getcwd(here, sizeof(here)) || setenv("TMPDIR", here, 1))
+		return EXIT_FAILURE;
+	return fx_run(suite);
+}
