@@ -13,12 +13,17 @@ static inline int64_t ucm_time_ns(const struct timespec *time)
 }
 
 /* Since some moment in the past. */
-static inline int64_t ucm_monotonic_ms(void)
+static inline int64_t ucm_monotonic_ns(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return ucm_time_ns(&now) / 1000000;
+	return ucm_time_ns(&now);
+}
+
+static inline int64_t ucm_monotonic_ms(void)
+{
+	return ucm_monotonic_ns() / 1000000;
 }
 
 /* A condition whose pthread_cond_timedwait() counts in CLOCK_MONOTONIC. */

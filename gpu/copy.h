@@ -24,6 +24,8 @@ struct ucm_copy_job {
 	uint32_t page;
 	const uint64_t *addresses; /* of first_layer's first region on, or NULL:
 				    * see struct ucm_request */
+	/* The caller's, who hears of it at poll. */
+	void (*copied)(struct ucm_copy_job *job);
 	int err; /* once done: 0 or -errno, logged */
 	struct ucm_copy_job *next;
 };

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files.c - the files that an engine has open.
+ *
+ * An open costs as much as reading some hundred kilobytes, and a request in
+ * layers comes to each file many times: files stay open for a while, the least
+ * recently used are closed. With a file its header is kept, once it has been
+ * read and found right; a block never changes under its name.
+ *
+ * Opening goes through the places where the block may lie. Where an open may
+ * hang (a mount, a file server) it goes through the ring; fstat(2) behind it is
+ * answered from what the open has fetched. A file that is OPENING or whose head
+ * is coming has waiters: they are told by ucm_load_go().
+ */
+#include <config.h>
+
+#include "gpu/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/align.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+#define HEAD_MOST ((uint64_t)16 << 20) /* a header longer than this is none */
+
+static void open_next(struct ucm_file *file);
+
+bool ucm_is_lost(int err)
+{
+	return err == -ENOTCONN || err == -ECONNABORTED || err == -ENODEV ||
+	       err == -ESTALE;
+}
+
+/* ---- the table ---- */
+
+static struct ucm_file **bucket_of(struct ucm_engine *engine,
+				   const struct ucm_group *group,
+				   const struct ucm_id *id)
+{
+	uint32_t hash;
+
+	memcpy(&hash, id->bytes + 4, sizeof(hash));
+	return &engine->files.buckets[(hash + group->number) %
+				      UCM_FILE_BUCKETS];
+}
+
+static struct ucm_file *find(struct ucm_engine *engine,
+			     const struct ucm_group *group,
+			     const struct ucm_id *id)
+{
+	struct ucm_file *file = *bucket_of(engine, group, id);
+
+	while (file && (file->group != group ||
+			memcmp(&file->id, id, sizeof(*id)) != 0))
+		file = file->hash_next;
+	return file;
+}
+
+static void unhash(struct ucm_file *file)
+{
+	struct ucm_file **at = bucket_of(file->engine, file->group, &file->id);
+
+	while (*at != file)
+		at = &(*at)->hash_next;
+	*at = file->hash_next;
+	file->engine->files.num--;
+}
+
+static void leave_idle(struct ucm_file *file)
+{
+	struct ucm_files *files = &file->engine->files;
+
+	*(file->newer ? &file->newer->older : &files->newest) = file->older;
+	*(file->older ? &file->older->newer : &files->oldest) = file->newer;
+	file->newer = file->older = NULL;
+}
+
+static void become_idle(struct ucm_file *file)
+{
+	struct ucm_files *files = &file->engine->files;
+
+	file->older = files->newest;
+	file->newer = NULL;
+	*(files->newest ? &files->newest->newer : &files->oldest) = file;
+	files->newest = file;
+}
+
+/* ---- the end of a file ---- */
+
+static void on_closed(struct ucm_engine *engine, struct ucm_op *op)
+{
+	(void)engine;
+	free(op); /* the file */
+}
+
+static void end_file(struct ucm_file *file)
+{
+	if (file->map)
+		munmap((void *)(uintptr_t)file->map, file->size);
+	ucm_head_fini(&file->head);
+	if (file->fd < 0) {
+		free(file);
+		return;
+	}
+	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
+	file->op.done = on_closed;
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_file_forget(struct ucm_file *file)
+{
+	if (file->stale)
+		return;
+	file->stale = true;
+	unhash(file);
+}
+
+static void trim(struct ucm_engine *engine, unsigned most)
+{
+	struct ucm_files *files = &engine->files;
+
+	while (files->num > most && files->oldest) {
+		struct ucm_file *file = files->oldest;
+
+		leave_idle(file);
+		unhash(file);
+		end_file(file);
+	}
+}
+
+void ucm_file_put(struct ucm_file *file)
+{
+	if (--file->refs)
+		return;
+	if (file->state == UCM_FILE_FAILED)
+		ucm_file_forget(file);
+	if (file->stale) {
+		end_file(file);
+		return;
+	}
+	become_idle(file);
+	trim(file->engine, file->engine->files.most);
+}
+
+void ucm_files_close(struct ucm_engine *engine)
+{
+	trim(engine, 0);
+}
+
+/* ---- changes ---- */
+
+void ucm_file_tell(struct ucm_file *file)
+{
+	struct ucm_piece *piece = file->waiters;
+
+	file->refs++; /* they may let go of it */
+	file->waiters = NULL;
+	while (piece) {
+		struct ucm_piece *next = piece->next;
+
+		ucm_load_go(piece);
+		piece = next;
+	}
+	ucm_file_put(file);
+}
+
+void ucm_file_fail(struct ucm_file *file, int err, uint16_t fault)
+{
+	file->state = UCM_FILE_FAILED;
+	file->err = err;
+	file->fault = fault;
+	ucm_file_forget(file);
+}
+
+/* ---- opening ---- */
+
+static void take_descriptor(struct ucm_file *file, int fd)
+{
+	struct stat st;
+	int err = ucm_os_fstat(fd, &st);
+
+	file->fd = fd;
+	if (!err && !S_ISREG(st.st_mode))
+		err = -ENOENT; /* whatever has the name, it is no block */
+	if (err) {
+		ucm_file_fail(file, err, 0);
+		return;
+	}
+	file->size = (uint64_t)st.st_size;
+	file->align = ucm_dir_align(file->place.dir, fd);
+	file->state = UCM_FILE_OPEN;
+}
+
+/* An open has failed: what is to be tried next? */
+static void note_failure(struct ucm_file *file, int err)
+{
+	struct ucm_shared *shared = file->engine->shared;
+
+	if (err == -EINVAL && file->direct) {
+		atomic_store(&file->place.dir->no_direct, true);
+		return; /* the same place once more */
+	}
+	if (ucm_is_lost(err) && !file->revived &&
+	    shared->source_ops->lost(shared->source)) {
+		file->revived = true; /* once is enough */
+		return;
+	}
+	file->attempt++;
+	if (err == -ENOENT || err == -ELOOP || err == -ENXIO ||
+	    err == -ENOTDIR)
+		return;
+	/* the block may lie in the directory that could not say */
+	if (!file->err)
+		file->err = err;
+}
+
+static void on_opened(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_file *file = (struct ucm_file *)op;
+	int result = (int)op->io.result;
+
+	(void)engine;
+	if (result >= 0) {
+		take_descriptor(file, result);
+	} else {
+		note_failure(file, result);
+		open_next(file);
+		if (file->state == UCM_FILE_OPENING)
+			return;
+	}
+	ucm_file_tell(file);
+	ucm_file_put(file); /* the operation's */
+}
+
+static int open_flags(struct ucm_file *file)
+{
+	file->direct = !file->place.dir->memory &&
+		       !atomic_load(&file->place.dir->no_direct);
+	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
+}
+
+/* Try places until one is being opened, has been, or there are no more. */
+static void open_next(struct ucm_file *file)
+{
+	struct ucm_engine *engine = file->engine;
+	struct ucm_shared *shared = engine->shared;
+	int fd, flags;
+
+	for (;;) {
+		if (shared->source_ops->place(shared->source,
+					      file->group->space, &file->id,
+					      file->attempt, &file->place)) {
+			ucm_file_fail(file, file->err ? file->err : -ENOENT, 0);
+			return;
+		}
+		flags = open_flags(file);
+		ucm_add(&shared->stats.opens, 1);
+		if (!file->place.dir->quick)
+			break;
+		fd = ucm_os_open(file->place.dir->fd, file->place.path, flags,
+				 0);
+		if (fd >= 0) {
+			take_descriptor(file, fd);
+			return;
+		}
+		note_failure(file, fd);
+	}
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_OPEN,
+		.fd = file->place.dir->fd,
+		.path = file->place.path,
+		.flags = flags,
+	};
+	file->op.done = on_opened;
+	ucm_engine_queue(engine, &file->op);
+}
+
+struct ucm_file *ucm_file_get(struct ucm_engine *engine,
+			      const struct ucm_group *group,
+			      const struct ucm_id *id)
+{
+	struct ucm_file *file = find(engine, group, id), **bucket;
+
+	if (file) {
+		if (!file->refs++)
+			leave_idle(file);
+		ucm_add(&engine->shared->stats.open_hits, 1);
+		return file;
+	}
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return NULL;
+	file->engine = engine;
+	file->group = group;
+	file->id = *id;
+	file->fd = -1;
+	file->refs = 2; /* the caller's, and the opening's */
+	bucket = bucket_of(engine, group, id);
+	file->hash_next = *bucket;
+	*bucket = file;
+	engine->files.num++;
+	open_next(file);
+	if (file->state != UCM_FILE_OPENING)
+		ucm_file_put(file);
+	return file;
+}
+
+/* ---- the head ---- */
+
+void ucm_file_take_head(struct ucm_file *file, const void *bytes, size_t len)
+{
+	enum ucm_fault fault;
+	int err;
+
+	fault = ucm_head_make(bytes, len, file->size, &file->id,
+			      &file->group->layout->geometry, &file->head,
+			      &err);
+	if (fault || err)
+		ucm_file_fail(file, fault ? -EBADMSG : err, (uint16_t)fault);
+	else
+		file->head_known = true;
+}
+
+static void read_head(struct ucm_file *file, uint64_t len);
+
+/* A header that is longer than what was read: how long it says it is. */
+static uint64_t longer_head(const struct ucm_file *file, const void *bytes,
+			    uint64_t len)
+{
+	struct ucm_block block;
+
+	if (ucm_block_parse(bytes, len, file->size, &block) ||
+	    block.form != UCM_FORM_PAGED || block.data_offset <= len ||
+	    block.data_offset > file->size || block.data_offset > HEAD_MOST)
+		return 0;
+	return block.data_offset;
+}
+
+static void on_head(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_file *file = (struct ucm_file *)op;
+	ssize_t result = op->io.result;
+	uint64_t more = 0;
+
+	(void)engine;
+	file->head_coming = false;
+	if (result < 0) {
+		ucm_file_fail(file, (int)result, 0);
+	} else {
+		more = longer_head(file, file->head_buffer, (uint64_t)result);
+		if (!more)
+			ucm_file_take_head(file, file->head_buffer,
+					   (size_t)result);
+	}
+	free(file->head_buffer);
+	if (more)
+		read_head(file, more);
+	if (!file->head_coming)
+		ucm_file_tell(file);
+	ucm_file_put(file); /* the operation's */
+}
+
+/* Not through staging, which may be full of pieces that wait for this. */
+static void read_head(struct ucm_file *file, uint64_t len)
+{
+	len = ucm_round_up(len, file->align);
+	file->head_buffer = aligned_alloc(file->align, len);
+	if (!file->head_buffer) {
+		ucm_file_fail(file, -ENOMEM, 0);
+		return;
+	}
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_READ,
+		.fd = file->fd,
+		.buffer = file->head_buffer,
+		.len = len,
+		.align = file->direct ? file->align : 1,
+	};
+	file->op.done = on_head;
+	file->head_coming = true;
+	file->refs++;
+	ucm_add(&file->engine->shared->stats.reads, 1);
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_file_read_head(struct ucm_file *file)
+{
+	read_head(file, ucm_head_bytes(&file->group->layout->geometry));
+}
+
+bool ucm_file_map(struct ucm_file *file)
+{
+	struct stat st;
+	void *map;
+
+	/* touching a page behind the end would kill the process: a file in
+	 * memory that somebody has cut off is noticed here */
+	if (ucm_os_fstat(file->fd, &st) || (uint64_t)st.st_size != file->size ||
+	    !file->size)
+		return false;
+	if (file->map)
+		return true;
+	map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, file->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	file->map = map;
+	return true;
+}
+
+bool ucm_file_vouch(struct ucm_file *file)
+{
+	const struct ucm_block *block = &file->head.block;
+	uint64_t end = block->data_offset +
+		       ucm_block_payload_bytes(&block->geometry);
+	uint64_t at = 0, step = (uint64_t)1 << 20;
+	uint32_t crc = 0;
+	uint8_t *buffer;
+
+	if (file->vouched || file->head.planes ||
+	    !(block->flags & UCM_BLOCK_HAS_CRC))
+		return true;
+	buffer = aligned_alloc(UCM_STAGING_ALIGN, step);
+	while (buffer && at < end) {
+		ssize_t got = ucm_os_read_at(file->fd, buffer, step, (off_t)at);
+		uint64_t skip = at ? 0 : block->data_offset;
+
+		if (got <= (ssize_t)skip)
+			break;
+		if (at + (uint64_t)got > end)
+			got = (ssize_t)(end - at);
+		crc = ucm_crc32c(crc, buffer + skip, (size_t)got - skip);
+		at += (uint64_t)got;
+	}
+	free(buffer);
+	file->vouched = at == end && crc == block->payload_crc;
+	return file->vouched;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source_mount.c - blocks by their paths below a mount of ucmfs.
+ *
+ * A mount may go and come back (its daemon was restarted): then the descriptor
+ * of its root is dead and is replaced, under the same number, so that nobody
+ * who uses it meanwhile is left with a stale one.
+ */
+#include <config.h>
+
+#include "gpu/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "gpu/why.h"
+#include "hashing/name.h"
+
+#define RETRY_MS 200
+
+struct ucm_source {
+	char *path;
+	struct ucm_dir dir;
+	pthread_mutex_t lock; /* guards the rest */
+	int64_t tried_ms;
+	bool told;
+};
+
+/* A mount of ucmfs, and not the empty directory below a dead one. */
+static int open_root(const char *path, int *fd_out)
+{
+	struct statfs fs;
+	struct stat st;
+	int fd, err = 0;
+
+	fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstatfs(fd, &fs))
+		err = -errno;
+	else if (fs.f_type != FUSE_SUPER_MAGIC ||
+		 fstatat(fd, ".ucmfs/stats.json", &st, AT_SYMLINK_NOFOLLOW))
+		err = -ENOTCONN;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+static int mount_open(const char *text, struct ucm_source **out, char *why,
+		      size_t why_len)
+{
+	struct ucm_source *source;
+	int fd, err;
+
+	err = open_root(text, &fd);
+	if (err)
+		return ucm_why(why, why_len, err, "%s: %s", text,
+			       err == -ENOTCONN ? "no mount of ucmfs"
+						: strerror(-err));
+	source = calloc(1, sizeof(*source));
+	if (source)
+		source->path = realpath(text, NULL);
+	if (!source || !source->path) {
+		free(source);
+		close(fd);
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	}
+	ucm_dir_init(&source->dir, fd);
+	pthread_mutex_init(&source->lock, NULL);
+	*out = source;
+	return 0;
+}
+
+static void mount_close(struct ucm_source *source)
+{
+	close(source->dir.fd);
+	pthread_mutex_destroy(&source->lock);
+	free(source->path);
+	free(source);
+}
+
+static int mount_check_space(struct ucm_source *source, const char *space)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+	struct stat st;
+
+	ucm_source_folder(space, folder);
+	return fstatat(source->dir.fd, folder, &st, AT_SYMLINK_NOFOLLOW)
+		       ? -errno
+		       : 0;
+}
+
+static int mount_place(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, unsigned attempt,
+		       struct ucm_place *out)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+
+	if (attempt)
+		return -ENOENT;
+	ucm_source_folder(space, folder);
+	ucm_backing_block_path(folder, id, out->path);
+	out->dir = &source->dir;
+	return 0;
+}
+
+/* Does the descriptor answer? Somebody else may have replaced it. */
+static bool is_alive(const struct ucm_source *source)
+{
+	struct stat st;
+
+	return !fstatat(source->dir.fd, ".ucmfs/stats.json", &st,
+			AT_SYMLINK_NOFOLLOW);
+}
+
+static bool mount_lost(struct ucm_source *source)
+{
+	int64_t now = ucm_monotonic_ms();
+	bool back;
+	int fd;
+
+	pthread_mutex_lock(&source->lock);
+	back = is_alive(source);
+	if (!back && !source->told)
+		ucm_warning("%s: the mount has gone", source->path);
+	source->told |= !back;
+	if (!back && now - source->tried_ms >= RETRY_MS) {
+		source->tried_ms = now;
+		if (!open_root(source->path, &fd)) {
+			back = dup3(fd, source->dir.fd, O_CLOEXEC) >= 0;
+			close(fd);
+		}
+	}
+	if (back && source->told) {
+		ucm_info("%s: the mount is back", source->path);
+		source->told = false;
+	}
+	pthread_mutex_unlock(&source->lock);
+	return back;
+}
+
+const struct ucm_source_ops ucm_source_mount = {
+	.name = "mount",
+	.open = mount_open,
+	.close = mount_close,
+	.check_space = mount_check_space,
+	.place = mount_place,
+	.lost = mount_lost,
+};

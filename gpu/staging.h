@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staging.h - the memory between files and pages.
+ *
+ * One arena, cut into slots of the length that is asked for. Belongs to one
+ * thread. A slot's state says who may touch its bytes:
+ *
+ *	FREE -> IO (the kernel) -> HELD (the thread) -> COPY (the back end) -> FREE
+ *	FREE -> COPY -> HELD -> IO -> FREE, when saving
+ *
+ * and HELD may go to FREE or back to IO. Under ASAN a slot in IO is poisoned, so
+ * that an early touch is reported.
+ */
+#ifndef UCM_STAGING_H
+#define UCM_STAGING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UCM_STAGING_ALIGN 4096u
+
+enum ucm_slot_state { UCM_SLOT_FREE, UCM_SLOT_HELD, UCM_SLOT_IO, UCM_SLOT_COPY };
+
+struct ucm_slot {
+	uint8_t *memory;
+	size_t len;
+	enum ucm_slot_state state;
+};
+
+struct ucm_staging;
+
+/* len is rounded up. Huge pages are used where they can be had. */
+int ucm_staging_open(size_t len, struct ucm_staging **out);
+void ucm_staging_close(struct ucm_staging *staging); /* all slots free */
+
+uint8_t *ucm_staging_memory(const struct ucm_staging *staging);
+size_t ucm_staging_len(const struct ucm_staging *staging);
+bool ucm_staging_is_huge(const struct ucm_staging *staging);
+
+/* A slot of at least len bytes, aligned to 4096, HELD. -EAGAIN: no room now;
+ * -EFBIG: never. Its bytes are what was there before. */
+int ucm_staging_get(struct ucm_staging *staging, size_t len,
+		    struct ucm_slot *out);
+void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot);
+
+/* Hand a slot on; asserts that it was `from`. */
+void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
+		   enum ucm_slot_state to);
+
+#endif

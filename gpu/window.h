@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * window.h - how many bytes of reads may be in flight.
+ *
+ * A device gives its full rate once enough is asked of it at a time; more only
+ * takes memory and time. Unless the number is given, it is found as TCP finds
+ * it: start small, double while that makes it faster, then stay. Pure.
+ */
+#ifndef UCM_WINDOW_H
+#define UCM_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ucm_window {
+	uint64_t limit; /* bytes allowed at present */
+	uint64_t most;
+	bool settled;
+	uint64_t in_flight;
+	/* The trial that is under way. */
+	bool full;         /* the limit was reached in it */
+	uint64_t done;     /* bytes */
+	int64_t started_ns;
+	double best_rate;
+};
+
+/* fixed: bytes, or 0 to find them out; most: never above. */
+void ucm_window_init(struct ucm_window *window, uint64_t fixed, uint64_t most);
+
+/* May a read of len bytes start? One always may when there is none. Counts it
+ * if so. */
+bool ucm_window_take(struct ucm_window *window, uint64_t len, int64_t now_ns);
+
+void ucm_window_give(struct ucm_window *window, uint64_t len, int64_t now_ns);
+
+#endif
