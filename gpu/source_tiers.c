@@ -212,6 +212,8 @@ static int tiers_create(struct ucm_source *source, const char *space,
 			const struct ucm_id *id, struct ucm_draft **out)
 {
 	struct ucm_draft *draft;
+	struct ucm_entry entry;
+	ucm_ref ref;
 	int err = open_store(source), fd;
 
 	if (err)
@@ -220,7 +222,7 @@ static int tiers_create(struct ucm_source *source, const char *space,
 	if (!draft)
 		return -ENOMEM;
 	err = key_of(source, space, id, &draft->key);
-	if (!err && !ucm_tierset_find(source->store, &draft->key, NULL, NULL))
+	if (!err && !ucm_tierset_find(source->store, &draft->key, &entry, &ref))
 		err = -EEXIST;
 	fd = err ? err
 		 : ucm_tierset_create(source->store, &draft->key, &draft->temp);
@@ -241,8 +243,12 @@ static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 			int fd)
 {
-	int err = ucm_tierset_commit(source->store, &draft->temp, fd,
-				     &draft->key, UCM_COMMIT_NOW);
+	int err;
+
+	/* the store reads the header into whatever memory it likes */
+	fcntl(fd, F_SETFL, O_RDWR);
+	err = ucm_tierset_commit(source->store, &draft->temp, fd, &draft->key,
+				 UCM_COMMIT_NOW);
 
 	tiers_drop(source, draft);
 	return err;

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_loader.c - blocks to pages and back, through the public interface.
+ */
+#include <config.h>
+
+#include "tests/unit/load_fixture.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define NUM 32
+
+static struct lf_cache cache;
+
+static void setup(void)
+{
+	fx_setup();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, NUM);
+}
+
+static void teardown(void)
+{
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+static void plant(unsigned num)
+{
+	for (unsigned i = 0; i < num; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+}
+
+/* Every way to do I/O, and to read. */
+static const struct {
+	enum ucm_io_kind io;
+	unsigned threads;
+	enum ucm_verify verify;
+	enum ucm_load_order order;
+} ways[] = {
+	{ UCM_IO_AUTO, 1, UCM_VERIFY_FULL, UCM_LOAD_BLOCKS },
+	{ UCM_IO_AUTO, 2, UCM_VERIFY_HEADER, UCM_LOAD_BLOCKS },
+	{ UCM_IO_AUTO, 3, UCM_VERIFY_NONE, UCM_LOAD_LAYERS },
+	{ UCM_IO_AUTO, 1, UCM_VERIFY_FULL, UCM_LOAD_LAYERS },
+	{ UCM_IO_THREADS, 1, UCM_VERIFY_FULL, UCM_LOAD_BLOCKS },
+	{ UCM_IO_THREADS, 2, UCM_VERIFY_NONE, UCM_LOAD_LAYERS },
+};
+
+START_TEST(load_fills_the_pages)
+{
+	struct ucm_loader_options options = { .io = ways[_i].io,
+					      .threads = ways[_i].threads };
+	struct ucm_request request = { .verify = ways[_i].verify,
+				       .order = ways[_i].order,
+				       .group_layers = 1 };
+	struct ucm_loader *loader;
+	struct ucm_loader_stats stats;
+
+	plant(NUM - 1);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned round = 0; round < 2; round++) {
+		lf_cache_clear(&cache);
+		ck_assert_int_eq(lf_load(loader, 0, NUM - 1, &request, NULL),
+				 0);
+		for (unsigned i = 0; i < NUM - 1; i++)
+			ck_assert(lf_page_is(&cache, i, 0, 4, i));
+		ck_assert(lf_page_untouched(&cache, NUM - 1, 0, 4));
+	}
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.loads, 2 * (NUM - 1));
+	ck_assert_uint_eq(stats.load_bytes, 2 * (NUM - 1) * 16384);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(load_of_some_layers_leaves_the_others)
+{
+	struct ucm_request request = { .first_layer = 1, .num_layers = 2,
+				       .verify = ways[_i].verify };
+	struct ucm_loader_options options = { .io = ways[_i].io };
+	struct ucm_loader *loader;
+
+	plant(3);
+	loader = lf_loader("$/tier", &cache, &options);
+	ck_assert_int_eq(lf_load(loader, 0, 3, &request, NULL), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert(lf_page_untouched(&cache, i, 0, 1));
+		ck_assert(lf_page_is(&cache, i, 1, 3, i));
+		ck_assert(lf_page_untouched(&cache, i, 3, 4));
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(absent_blocks_are_told_one_by_one)
+{
+	struct ucm_outcome outcomes[4];
+	struct ucm_loader *loader;
+	struct ucm_loader_stats stats;
+
+	plant(2);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[0].err, 0);
+	ck_assert_int_eq(outcomes[1].err, 0);
+	ck_assert_int_eq(outcomes[2].err, -ENOENT);
+	ck_assert_int_eq(outcomes[3].err, -ENOENT);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	ck_assert(lf_page_untouched(&cache, 2, 0, 4));
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.load_absent, 2);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_damaged_plane_is_named)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&lf_geometry, 1, FX_PAGED, &len);
+	bytes[4096 + 2 * 4096 + 2048 + 77] ^= 0x10; /* layer 2 V */
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[0].err, 0);
+	ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+	ck_assert_int_eq(outcomes[1].fault, UCM_FAULT_PLANE);
+	ck_assert_uint_eq(outcomes[1].plane, 5);
+	ck_assert_int_eq(outcomes[2].err, 0);
+	ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
+	ck_assert(lf_page_is(&cache, 2, 0, 4, 2));
+	ck_assert(fx_logged("layer 2 V"));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(save_makes_blocks)
+{
+	struct ucm_loader_options options = { .io = ways[_i].io,
+					      .threads = ways[_i].threads };
+	struct ucm_outcome outcomes[NUM];
+	struct ucm_loader *loader;
+
+	plant(1);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_fill_page(&cache, i, i);
+	loader = lf_loader("$/tier", &cache, &options);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), 0);
+	ck_assert_uint_eq(outcomes[0].skipped, 1);
+	for (unsigned i = 1; i < NUM; i++) {
+		ck_assert_uint_eq(outcomes[i].skipped, 0);
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+	}
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(layers_saved_one_by_one_make_a_block)
+{
+	struct ucm_loader *loader;
+
+	for (unsigned i = 0; i < 3; i++)
+		lf_fill_page(&cache, i, i);
+	loader = lf_loader("$/tier", &cache, NULL);
+	for (uint32_t layer = 4; layer--;) {
+		struct ucm_request request = { .first_layer = layer,
+					       .num_layers = 1 };
+
+		ck_assert(!fx_exists(lf_path("$/tier", 0)));
+		ck_assert_int_eq(lf_save(loader, 0, 3, &request, NULL), 0);
+	}
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(an_eventfd_tells_the_end)
+{
+	struct ucm_request request = { .eventfd = eventfd(0, EFD_CLOEXEC) };
+	struct pollfd fd = { .fd = request.eventfd, .events = POLLIN };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(NUM);
+	loader = lf_loader("$/tier", &cache, NULL);
+	task = lf_submit(loader, false, 0, NUM, &request);
+	ck_assert_int_eq(poll(&fd, 1, 10000), 1);
+	ck_assert(ucm_task_done(task));
+	ck_assert_int_eq(ucm_task_wait(task, 0), 0);
+	ucm_task_free(task);
+	task = lf_submit(loader, false, 0, 0, NULL);
+	ck_assert(ucm_task_done(task));
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+	close(request.eventfd);
+}
+END_TEST
+
+START_TEST(lookup_tells_which_are_there)
+{
+	struct ucm_id ids[4];
+	uint8_t found[4];
+	struct ucm_loader *loader;
+
+	plant(3);
+	for (unsigned i = 0; i < 4; i++)
+		ids[i] = lf_id(i + 1);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(ucm_loader_lookup(loader, 0, ids, 4, found), 0);
+	ck_assert(found[0] && found[1] && !found[2] && !found[3]);
+	ck_assert_int_eq(ucm_loader_lookup(loader, 1, ids, 4, found), -EINVAL);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("loader");
+	TCase *tests = tcase_create("loader");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, load_fills_the_pages, 0, NUM_ROWS(ways));
+	tcase_add_loop_test(tests, load_of_some_layers_leaves_the_others, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, absent_blocks_are_told_one_by_one);
+	tcase_add_test(tests, a_damaged_plane_is_named);
+	tcase_add_loop_test(tests, save_makes_blocks, 0, NUM_ROWS(ways));
+	tcase_add_test(tests, layers_saved_one_by_one_make_a_block);
+	tcase_add_test(tests, an_eventfd_tells_the_end);
+	tcase_add_test(tests, lookup_tells_which_are_there);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
