@@ -268,23 +268,25 @@ log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 
 /* ---- the mount point ---- */
 
-static void run_fusermount(const char *mountpoint)
+/* The way for who is not root; fusermount3 itself says why it fails. */
+static bool run_fusermount(const char *mountpoint)
 {
 	pid_t pid = fork();
+	int status;
 
 	if (pid == 0) {
-		execlp("fusermount3", "fusermount3", "-u", "-z", "-q", "--",
+		execlp("fusermount3", "fusermount3", "-u", "-z", "--",
 		       mountpoint, (char *)NULL);
 		_exit(127);
 	}
-	if (pid > 0)
-		waitpid(pid, NULL, 0);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
 /* A daemon that was killed leaves a mount that answers ENOTCONN. */
 static void detach_dead_mount(const char *mountpoint)
 {
 	struct statvfs st;
+	int err;
 
 	for (int tries = 0; tries < 16; tries++) {
 		/* stat(2) may be answered from the kernel's memory */
@@ -293,8 +295,13 @@ static void detach_dead_mount(const char *mountpoint)
 			return;
 		ucm_info("%s: detaching a mount whose daemon is gone",
 			 mountpoint);
-		if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW))
-			run_fusermount(mountpoint);
+		if (!umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW))
+			continue;
+		err = errno;
+		if (run_fusermount(mountpoint))
+			continue;
+		ucm_warning("%s: it stays: %s", mountpoint, strerror(err));
+		return;
 	}
 }
 

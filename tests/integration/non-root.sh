@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A user without privileges mounts with fusermount3: no passthrough, and the log
-# says why; the mount is his alone.
+# says why; the mount is his alone. A dead mount of his own he replaces, not one
+# of root's.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_fuse
@@ -45,4 +46,14 @@ crash_daemon
 check 'he mounts over a dead mount' do_mount "$work/tier"
 check 'and reads' as_nobody cmp "$work/src/$path" "$f"
 do_umount TERM
+
+mkdir "$work/other"
+as_user=$ucmfs_wrapper ucmfs_wrapper=
+need do_mount -o allow_other "$work/other"
+crash_daemon
+ucmfs_wrapper=$as_user
+refused 'it stays: Operation not permitted' "not over root's dead mount" \
+	do_mount "$work/tier"
+same 'he tries it once' 1 "$(grep -c 'detaching a mount' "$log")"
+need umount -l "$mnt"
 same 'nothing is left' 0 "$(grep -c " $mnt " /proc/self/mountinfo)"
