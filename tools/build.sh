@@ -6,6 +6,9 @@
 # Sets $top (the source tree). Everything is built below the tree in build-*
 # folders, which git ignores; nothing is installed but what install-deps says.
 
+# Nothing here asks, and libtool fails where standard input is closed.
+exec </dev/null
+
 top=$(cd "$(dirname "$0")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 2)
 
