@@ -7,11 +7,12 @@
  * ISSUER binds the kernel's ring to the thread that enables it; that is done
  * by the first poll, so whoever opens the ring need not be who uses it.
  *
- * What may hang must not do so in the thread that submits: an open is always
- * given to a worker of the kernel (IOSQE_ASYNC), because one whose path is in
- * the cache would be sent to a file server, and waited for, on the spot. For a
- * close the kernel does that by itself wherever a file system has something to
- * say about it (flush).
+ * What may hang must not do so in the thread that submits. FUSE sends some
+ * requests to its server and waits for them on the spot whatever io_uring asks
+ * of it: an open whose path is in the cache, a write, a read through the page
+ * cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
+ * direct read is not (FUSE does not wait for that one), nor a close: the kernel
+ * does that by itself wherever a file system has a say in it (flush).
  *
  * To be woken, it polls an eventfd whenever it sleeps.
  */
@@ -114,6 +115,8 @@ static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
 			 (unsigned)ucm_io_len(io), (uint64_t)ucm_io_offset(io));
 	if (index >= 0)
 		sqe->buf_index = (uint16_t)index;
+	if (io->op == UCM_IO_WRITE || io->align == 1)
+		sqe->flags |= IOSQE_ASYNC;
 }
 
 static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
