@@ -45,6 +45,10 @@ struct ucm_io {
 	/* Read: bytes that are wanted of a len that was rounded up. With them
 	 * there is no need to prove the end of the file. 0: len. */
 	size_t enough;
+	/* Read: of a file on FUSE that no direct read has come back from since
+	 * it was mounted. Unless this is set, the first one may have who polls
+	 * wait for the file server. It costs a little time. */
+	bool may_hang;
 	/*
 	 * Outcome. Open: a descriptor. Read: bytes, fewer than enough only at
 	 * the end of the file: a short read has been resubmitted until a read

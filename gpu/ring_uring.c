@@ -11,8 +11,11 @@
  * requests to its server and waits for them on the spot whatever io_uring asks
  * of it: an open whose path is in the cache, a write, a read through the page
  * cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
- * direct read is not (FUSE does not wait for that one), nor a close: the kernel
- * does that by itself wherever a file system has a say in it (flush).
+ * direct read is one only where may_hang says so, because workers cost time and
+ * are few: io_uring asks a file that is not ready at once whether it can be
+ * polled, which FUSE asks its server, once in a mount's life. A close needs
+ * nothing: the kernel gives it to a worker wherever a file system has a say in
+ * it (flush).
  *
  * To be woken, it polls an eventfd whenever it sleeps.
  */
@@ -115,7 +118,7 @@ static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
 			 (unsigned)ucm_io_len(io), (uint64_t)ucm_io_offset(io));
 	if (index >= 0)
 		sqe->buf_index = (uint16_t)index;
-	if (io->op == UCM_IO_WRITE || io->align == 1)
+	if (io->op == UCM_IO_WRITE || io->align == 1 || io->may_hang)
 		sqe->flags |= IOSQE_ASYNC;
 }
 
