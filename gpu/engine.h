@@ -132,6 +132,14 @@ bool ucm_file_map(struct ucm_file *file);
  * Reads it by itself, at once. */
 bool ucm_file_vouch(struct ucm_file *file);
 
+/* May a read of it keep the ring waiting? (ring.h) */
+static inline bool ucm_file_may_hang(const struct ucm_file *file)
+{
+	return !file->place.dir->quick &&
+	       !atomic_load_explicit(&file->place.dir->answered,
+				     memory_order_relaxed);
+}
+
 /* Close the idle ones, and forget the others. */
 void ucm_files_close(struct ucm_engine *engine);
 

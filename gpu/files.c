@@ -382,6 +382,7 @@ static void read_head(struct ucm_file *file, uint64_t len)
 		.buffer = file->head_buffer,
 		.len = len,
 		.align = file->direct ? file->align : 1,
+		.may_hang = ucm_file_may_hang(file),
 	};
 	file->op.done = on_head;
 	file->head_coming = true;

@@ -244,6 +244,8 @@ static void on_read(struct ucm_engine *engine, struct ucm_op *op)
 
 	ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	leave_window(piece);
+	if (op->io.result > 0 && ucm_file_may_hang(file))
+		atomic_store(&file->place.dir->answered, true);
 	ucm_add(&engine->shared->stats.short_reads, op->io.resubmits);
 	piece->arrived = true;
 	if (piece->with_head) {
@@ -269,6 +271,8 @@ static void queue_read(struct ucm_piece *piece)
 		.len = piece->plan.len,
 		.offset = (off_t)piece->plan.offset,
 		.align = file->direct ? file->align : 1,
+		.enough = piece->plan.want,
+		.may_hang = ucm_file_may_hang(file),
 	};
 	piece->op.done = on_read;
 	ucm_add(&piece->engine->shared->stats.reads, 1);

@@ -33,6 +33,7 @@ void ucm_dir_init(struct ucm_dir *dir, int fd)
 	dir->memory = !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
 	atomic_init(&dir->no_direct, false);
 	atomic_init(&dir->align, 0);
+	atomic_init(&dir->answered, false);
 }
 
 uint32_t ucm_dir_align(struct ucm_dir *dir, int fd)

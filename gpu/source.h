@@ -24,6 +24,7 @@ struct ucm_dir {
 	bool memory;             /* tmpfs: its pages can be mapped */
 	bool quick;              /* an open never waits for anybody else */
 	_Atomic bool no_direct;  /* it refused O_DIRECT */
+	_Atomic bool answered;   /* a read came back: see may_hang in ring.h */
 	_Atomic uint32_t align;  /* of O_DIRECT; 0: not known yet */
 };
 

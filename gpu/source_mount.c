@@ -140,6 +140,7 @@ static bool mount_lost(struct ucm_source *source)
 	if (!back && now - source->tried_ms >= RETRY_MS) {
 		source->tried_ms = now;
 		if (!open_root(source->path, &fd)) {
+			atomic_store(&source->dir.answered, false);
 			back = dup3(fd, source->dir.fd, O_CLOEXEC) >= 0;
 			close(fd);
 		}
