@@ -21,14 +21,16 @@ may_include() {
 may_include common 'common'
 may_include hashing 'hashing\|common'
 may_include fs 'fs\|hashing\|common'
+may_include gpu 'gpu\|fs\|hashing\|common'
 grep -q '^#include "' "$top_srcdir"/fs/*.c || {
 	echo "FAIL: found no sources in $top_srcdir/fs"
 	exit 1
 }
 # one door to each library
-for door in 'openssl/:hashing/digest.c' 'isa-l:fs/format.c' 'yaml\.h:fs/config_yaml.c'; do
+for door in 'openssl/:hashing/digest.c' 'isa-l:fs/format.c' 'yaml\.h:fs/config_yaml.c' \
+	'cuda\.h:gpu/cuda_api.h'; do
 	found=$(cd "$top_srcdir" && grep -l "#include <${door%%:*}" common/*.[ch] \
-		hashing/*.[ch] fs/*.[ch] | grep -vx "${door#*:}")
+		hashing/*.[ch] fs/*.[ch] gpu/*.[ch] | grep -vx "${door#*:}")
 	if [ -n "$found" ]; then
 		echo "FAIL: ${door%%:*} is included by $found, not by ${door#*:} alone"
 		failed=1

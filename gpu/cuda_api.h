@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_api.h - the CUDA driver, found at run time.
+ *
+ * The library is linked with nothing of CUDA: where there is no driver it works
+ * for the host's memory. The calls are asked of the driver one by one, in the
+ * version whose arguments we know. Any thread may use them.
+ */
+#ifndef UCM_CUDA_API_H
+#define UCM_CUDA_API_H
+
+#include <stddef.h>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+/* Name without cu, and the version that is asked for. */
+#define UCM_CUDA_CALLS(X)                                                     \
+	X(Init, 2000)                                                         \
+	X(GetErrorName, 6000)                                                 \
+	X(GetErrorString, 6000)                                               \
+	X(DeviceGetCount, 2000)                                               \
+	X(DeviceGet, 2000)                                                    \
+	X(DeviceGetName, 2000)                                                \
+	X(DevicePrimaryCtxRetain, 7000)                                       \
+	X(DevicePrimaryCtxRelease, 11000)                                     \
+	X(CtxPushCurrent, 4000)                                               \
+	X(CtxPopCurrent, 4000)                                                \
+	X(ModuleLoadData, 2000)                                               \
+	X(ModuleUnload, 2000)                                                 \
+	X(ModuleGetFunction, 2000)                                            \
+	X(MemAlloc, 3020)                                                     \
+	X(MemFree, 3020)                                                      \
+	X(MemHostAlloc, 2020)                                                 \
+	X(MemFreeHost, 2000)                                                  \
+	X(MemHostRegister, 6050)                                              \
+	X(MemHostUnregister, 4000)                                            \
+	X(MemHostGetDevicePointer, 3020)                                      \
+	X(MemcpyAsync, 4000)                                                  \
+	X(StreamCreate, 2000)                                                 \
+	X(StreamDestroy, 4000)                                                \
+	X(StreamSynchronize, 2000)                                            \
+	X(EventCreate, 2000)                                                  \
+	X(EventDestroy, 4000)                                                 \
+	X(EventRecord, 2000)                                                  \
+	X(EventQuery, 2000)                                                   \
+	X(EventSynchronize, 2000)                                             \
+	X(EventElapsedTime, 2000)                                             \
+	X(LaunchKernel, 4000)
+
+struct ucm_cuda {
+#define UCM_CUDA_FIELD(name, version) PFN_cu##name##_v##version name;
+	UCM_CUDA_CALLS(UCM_CUDA_FIELD)
+#undef UCM_CUDA_FIELD
+	/* From driver 12.8 on, else NULL. */
+	PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsync;
+};
+
+/* The file that is opened; tests set another one. */
+extern const char *ucm_cuda_library;
+
+/* Open the driver, once for the process, which keeps it. -ENODEV: there is no
+ * driver, it is too old, or it has no device. */
+int ucm_cuda_get(const struct ucm_cuda **out, char *why, size_t why_len);
+
+/* The result as -errno; what is not known is -EIO. */
+int ucm_cuda_errno(CUresult result);
+
+/* "CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure" */
+void ucm_cuda_text(const struct ucm_cuda *cuda, CUresult result, char *text,
+		   size_t len);
+
+/* Both, and in the log: "CUDA: cuMemAlloc: ...". */
+int ucm_cuda_failed(const struct ucm_cuda *cuda, CUresult result,
+		    const char *what);
+
+#endif

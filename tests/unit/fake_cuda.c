@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_cuda.c - a driver for tests, see fake_cuda.h. */
+#include <config.h>
+
+#include "tests/unit/fake_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/cuda_api.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_RANGES 256
+#define MAX_OPS (1 << 16)
+#define CALL(name, version, ...) static CUresult name##_##version(__VA_ARGS__)
+
+extern EXPORT struct fake_cuda fake_cuda;
+struct fake_cuda fake_cuda = {
+	.version = 13000,
+	.num_devices = 1,
+	.us_per_piece = 1,
+};
+
+/* Memory that the device can reach, by its address without the mark. */
+static struct {
+	uint64_t start, len;
+	bool registered;
+} ranges[MAX_RANGES];
+
+static void mistake(const char *what, uint64_t address)
+{
+	fake_cuda.mistakes++;
+	fprintf(stderr, "fake CUDA: %s: 0x%llx\n", what,
+		(unsigned long long)address);
+}
+
+/* The device's view of memory: anything else would be a fault. */
+static void *reach(uint64_t address, uint64_t len)
+{
+	uint64_t plain = address & ~FAKE_MARK;
+
+	for (int i = 0; i < MAX_RANGES && (address & FAKE_MARK); i++) {
+		uint64_t at = plain - ranges[i].start;
+
+		if (ranges[i].start && at <= ranges[i].len &&
+		    ranges[i].len - at >= len)
+			return (void *)(uintptr_t)plain;
+	}
+	mistake("no memory of the device", address);
+	abort();
+}
+
+#define UCM_AT(type, address) ((type *)reach(address, sizeof(type)))
+#include "gpu/scatter.h"
+
+UCM_INLINE struct ucm_vector ucm_scatter_load(uint64_t from)
+{
+	struct ucm_vector vector;
+
+	if (from % sizeof(vector))
+		mistake("load is not aligned", from);
+	memcpy(&vector, reach(from, sizeof(vector)), sizeof(vector));
+	return vector;
+}
+
+UCM_INLINE void ucm_scatter_store(uint64_t to, struct ucm_vector vector)
+{
+	if (to % sizeof(vector))
+		mistake("store is not aligned", to);
+	memcpy(reach(to, sizeof(vector)), &vector, sizeof(vector));
+}
+
+UCM_INLINE void ucm_scatter_piece(uint64_t to, uint64_t from, uint32_t width)
+{
+	if ((to | from) % width)
+		mistake("piece is not aligned", to | from);
+	memcpy(reach(to, width), reach(from, width), width);
+}
+
+/* ---- faults ---- */
+
+static CUresult faulty(const char *name)
+{
+	if (!fake_cuda.fail || strcmp(fake_cuda.fail, name) != 0)
+		return CUDA_SUCCESS;
+	if (fake_cuda.fail_after) {
+		fake_cuda.fail_after--;
+		return CUDA_SUCCESS;
+	}
+	return (CUresult)fake_cuda.fail_with;
+}
+
+/* First line of every call; inside: it wants a context. */
+#define ENTER(name, inside)                                                   \
+	do {                                                                  \
+		CUresult fault = faulty(name);                                \
+                                                                              \
+		if (fault != CUDA_SUCCESS)                                    \
+			return fault;                                         \
+		if ((inside) && fake_cuda.pushed < 1)                        \
+			return CUDA_ERROR_INVALID_CONTEXT;                    \
+	} while (0)
+
+/* ---- memory ---- */
+
+static CUresult add_range(void *start, uint64_t len, bool registered)
+{
+	for (int i = 0; i < MAX_RANGES; i++) {
+		if (ranges[i].start)
+			continue;
+		ranges[i].start = (uintptr_t)start;
+		ranges[i].len = len;
+		ranges[i].registered = registered;
+		fake_cuda.live++;
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static int find_range(uint64_t start)
+{
+	for (int i = 0; i < MAX_RANGES; i++) {
+		if (start && ranges[i].start == start)
+			return i;
+	}
+	return -1;
+}
+
+static CUresult drop_range(uint64_t start)
+{
+	int i = find_range(start);
+
+	if (i < 0) {
+		mistake("free of what is not there", start);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (fake_cuda.queued)
+		mistake("free while copies are under way", start);
+	ranges[i].start = 0;
+	fake_cuda.live--;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuMemAlloc, 3020, CUdeviceptr *out, size_t len)
+{
+	void *memory;
+
+	ENTER("cuMemAlloc", true);
+	memory = aligned_alloc(256, (len + 255) & ~(size_t)255);
+	memset(memory, 0xdd, len);
+	*out = (uintptr_t)memory | FAKE_MARK;
+	return add_range(memory, len, false);
+}
+
+CALL(cuMemFree, 3020, CUdeviceptr address)
+{
+	CUresult result;
+
+	ENTER("cuMemFree", true);
+	result = drop_range(address & ~FAKE_MARK);
+	if (result == CUDA_SUCCESS)
+		free((void *)(uintptr_t)(address & ~FAKE_MARK));
+	return result;
+}
+
+CALL(cuMemHostAlloc, 2020, void **out, size_t len, unsigned flags)
+{
+	ENTER("cuMemHostAlloc", true);
+	(void)flags;
+	*out = aligned_alloc(4096, len);
+	return add_range(*out, len, false);
+}
+
+CALL(cuMemFreeHost, 2000, void *memory)
+{
+	CUresult result;
+
+	ENTER("cuMemFreeHost", true);
+	result = drop_range((uintptr_t)memory);
+	if (result == CUDA_SUCCESS)
+		free(memory);
+	return result;
+}
+
+CALL(cuMemHostRegister, 6050, void *memory, size_t len, unsigned flags)
+{
+	ENTER("cuMemHostRegister", true);
+	if (!(flags & CU_MEMHOSTREGISTER_DEVICEMAP))
+		mistake("memory is not mapped", (uintptr_t)memory);
+	if (find_range((uintptr_t)memory) >= 0)
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return add_range(memory, len, true);
+}
+
+CALL(cuMemHostUnregister, 4000, void *memory)
+{
+	ENTER("cuMemHostUnregister", true);
+	return drop_range((uintptr_t)memory);
+}
+
+CALL(cuMemHostGetDevicePointer, 3020, CUdeviceptr *out, void *memory,
+     unsigned flags)
+{
+	ENTER("cuMemHostGetDevicePointer", true);
+	if (find_range((uintptr_t)memory) < 0 || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = (uintptr_t)memory | FAKE_MARK;
+	return CUDA_SUCCESS;
+}
+
+/* ---- what is queued: one line for all streams ---- */
+
+struct event {
+	double at_us;
+	uint64_t number; /* of its record among all operations; 0: none */
+};
+
+static struct op {
+	enum { COPY, LAUNCH, RECORD } kind;
+	uint64_t to, from, len;
+	struct ucm_scatter_args args;
+	uint32_t threads;
+	bool gather;
+	struct event *event;
+} ops[MAX_OPS];
+static uint64_t next_op = 1, next_done = 1;
+static double now_us;
+
+static struct op *queue(CUstream stream)
+{
+	if (next_op - next_done == MAX_OPS) {
+		mistake("too much is queued", next_op);
+		abort();
+	}
+	if (stream == (CUstream)FAKE_STREAM)
+		fake_cuda.foreign++;
+	fake_cuda.queued++;
+	return &ops[next_op++ % MAX_OPS];
+}
+
+static void run_launch(const struct op *op)
+{
+	for (uint32_t thread = 0; thread < op->threads; thread++)
+		ucm_scatter_thread(&op->args, thread, op->threads, op->gather);
+	now_us += 5 + (double)op->args.num_items * UCM_ITEM_UNITS *
+			      UCM_UNIT_BYTES / 50e3;
+}
+
+static void run_op(const struct op *op)
+{
+	switch (op->kind) {
+	case COPY:
+		memcpy(op->to & FAKE_MARK ? reach(op->to, op->len)
+					  : (void *)(uintptr_t)op->to,
+		       op->from & FAKE_MARK ? reach(op->from, op->len)
+					    : (void *)(uintptr_t)op->from,
+		       op->len);
+		now_us += fake_cuda.us_per_piece + (double)op->len / 55e3;
+		break;
+	case LAUNCH:
+		run_launch(op);
+		break;
+	case RECORD:
+		op->event->at_us = now_us;
+	}
+}
+
+static void run_until(uint64_t end)
+{
+	while (next_done < end) {
+		run_op(&ops[next_done % MAX_OPS]);
+		next_done++;
+		fake_cuda.queued--;
+	}
+}
+
+CALL(cuMemcpyAsync, 4000, CUdeviceptr to, CUdeviceptr from, size_t len,
+     CUstream stream)
+{
+	ENTER("cuMemcpyAsync", true);
+	*queue(stream) = (struct op){ .kind = COPY, .to = to, .from = from,
+				      .len = len };
+	fake_cuda.copies++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuMemcpyBatchAsync, 12080, CUdeviceptr *to, CUdeviceptr *from, size_t *len,
+     size_t num, CUmemcpyAttributes *attributes, size_t *indices,
+     size_t num_attributes, size_t *failed, CUstream stream)
+{
+	ENTER("cuMemcpyBatchAsync", true);
+	if (stream == CU_STREAM_LEGACY || !num || num_attributes != 1 ||
+	    indices[0] ||
+	    attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
+		*failed = SIZE_MAX;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	for (size_t i = 0; i < num; i++)
+		*queue(stream) = (struct op){ .kind = COPY, .to = to[i],
+					      .from = from[i], .len = len[i] };
+	fake_cuda.batches++;
+	return CUDA_SUCCESS;
+}
+
+static int kernels[2];
+
+CALL(cuLaunchKernel, 4000, CUfunction kernel, unsigned x, unsigned y,
+     unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
+     void **params, void **extra)
+{
+	struct op op = { .kind = LAUNCH, .threads = x * bx };
+
+	ENTER("cuLaunchKernel", true);
+	if (y != 1 || z != 1 || by != 1 || bz != 1 || shared || extra ||
+	    bx > 1024 || !x)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&op.args, params[0], sizeof(op.args));
+	op.gather = (int *)kernel == &kernels[1];
+	*queue(stream) = op;
+	fake_cuda.launches++;
+	fake_cuda.ctas = x;
+	return CUDA_SUCCESS;
+}
+
+/* ---- streams and events ---- */
+
+CALL(cuStreamCreate, 2000, CUstream *out, unsigned flags)
+{
+	static int stream;
+
+	ENTER("cuStreamCreate", true);
+	if (!(flags & CU_STREAM_NON_BLOCKING))
+		mistake("the stream waits for the default one", flags);
+	*out = (CUstream)(void *)&stream;
+	fake_cuda.live++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuStreamDestroy, 4000, CUstream stream)
+{
+	ENTER("cuStreamDestroy", true);
+	(void)stream;
+	fake_cuda.live--;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuStreamSynchronize, 2000, CUstream stream)
+{
+	ENTER("cuStreamSynchronize", true);
+	(void)stream;
+	run_until(next_op);
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventCreate, 2000, CUevent *out, unsigned flags)
+{
+	struct event *event;
+
+	ENTER("cuEventCreate", true);
+	(void)flags;
+	event = calloc(1, sizeof(*event));
+	*out = (CUevent)(void *)event;
+	fake_cuda.live++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventDestroy, 4000, CUevent event)
+{
+	ENTER("cuEventDestroy", true);
+	free(event);
+	fake_cuda.live--;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventRecord, 2000, CUevent handle, CUstream stream)
+{
+	struct event *event = (void *)handle;
+
+	ENTER("cuEventRecord", true);
+	event->number = next_op;
+	*queue(stream) = (struct op){ .kind = RECORD, .event = event };
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventQuery, 2000, CUevent handle)
+{
+	struct event *event = (void *)handle;
+
+	ENTER("cuEventQuery", true);
+	if (event->number >= next_done && fake_cuda.hold) {
+		if (!fake_cuda.release)
+			return CUDA_ERROR_NOT_READY;
+		fake_cuda.release--;
+	}
+	run_until(event->number + 1);
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventSynchronize, 2000, CUevent handle)
+{
+	struct event *event = (void *)handle;
+
+	ENTER("cuEventSynchronize", true);
+	run_until(event->number + 1);
+	return CUDA_SUCCESS;
+}
+
+CALL(cuEventElapsedTime, 2000, float *ms, CUevent start, CUevent end)
+{
+	ENTER("cuEventElapsedTime", true);
+	*ms = (float)((((struct event *)(void *)end)->at_us -
+		       ((struct event *)(void *)start)->at_us) /
+		      1000);
+	return CUDA_SUCCESS;
+}
+
+/* ---- devices, contexts, modules ---- */
+
+static int context;
+
+CALL(cuInit, 2000, unsigned flags)
+{
+	ENTER("cuInit", false);
+	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CALL(cuDeviceGetCount, 2000, int *out)
+{
+	ENTER("cuDeviceGetCount", false);
+	*out = fake_cuda.num_devices;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuDeviceGet, 2000, CUdevice *out, int number)
+{
+	ENTER("cuDeviceGet", false);
+	if (number < 0 || number >= fake_cuda.num_devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*out = number;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuDeviceGetName, 2000, char *name, int len, CUdevice device)
+{
+	snprintf(name, (size_t)len, "fake device %d", device);
+	return CUDA_SUCCESS;
+}
+
+CALL(cuDevicePrimaryCtxRetain, 7000, CUcontext *out, CUdevice device)
+{
+	ENTER("cuDevicePrimaryCtxRetain", false);
+	(void)device;
+	*out = (CUcontext)(void *)&context;
+	fake_cuda.live++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuDevicePrimaryCtxRelease, 11000, CUdevice device)
+{
+	(void)device;
+	fake_cuda.live--;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuCtxPushCurrent, 4000, CUcontext which)
+{
+	ENTER("cuCtxPushCurrent", false);
+	if ((void *)which != &context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	fake_cuda.pushed++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuCtxPopCurrent, 4000, CUcontext *out)
+{
+	ENTER("cuCtxPopCurrent", true);
+	*out = (CUcontext)(void *)&context;
+	fake_cuda.pushed--;
+	return CUDA_SUCCESS;
+}
+
+/* The image must be what fatbinary writes: its magic number. */
+CALL(cuModuleLoadData, 2000, CUmodule *out, const void *image)
+{
+	static int module;
+
+	ENTER("cuModuleLoadData", true);
+	if (memcmp(image, "\x50\xed\x55\xba", 4) != 0)
+		return CUDA_ERROR_INVALID_IMAGE;
+	*out = (CUmodule)(void *)&module;
+	fake_cuda.live++;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuModuleUnload, 2000, CUmodule module)
+{
+	ENTER("cuModuleUnload", true);
+	(void)module;
+	fake_cuda.live--;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuModuleGetFunction, 2000, CUfunction *out, CUmodule module,
+     const char *name)
+{
+	ENTER("cuModuleGetFunction", true);
+	(void)module;
+	if (strcmp(name, "ucm_scatter") != 0 && strcmp(name, "ucm_gather") != 0)
+		return CUDA_ERROR_NOT_FOUND;
+	*out = (CUfunction)(void *)&kernels[!strcmp(name, "ucm_gather")];
+	return CUDA_SUCCESS;
+}
+
+CALL(cuGetErrorName, 6000, CUresult error, const char **out)
+{
+	*out = error == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+						 : "CUDA_ERROR_OTHER";
+	return CUDA_SUCCESS;
+}
+
+CALL(cuGetErrorString, 6000, CUresult error, const char **out)
+{
+	*out = error == CUDA_ERROR_LAUNCH_FAILED ? "unspecified launch failure"
+						 : "some other error";
+	return CUDA_SUCCESS;
+}
+
+/* ---- finding all that ---- */
+
+/* The type is that of cudaTypedefs.h, or this does not compile. */
+#define ROW(name, version)                                                    \
+	{ "cu" #name, version,                                                \
+	  1 ? cu##name##_##version : (PFN_cu##name##_v##version)NULL },
+static const struct {
+	const char *name;
+	int version;
+	void *address;
+} calls[] = { UCM_CUDA_CALLS(ROW) ROW(MemcpyBatchAsync, 12080) };
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **out, int version,
+				    cuuint64_t flags,
+				    CUdriverProcAddressQueryResult *status);
+
+CUresult cuGetProcAddress_v2(const char *name, void **out, int version,
+			     cuuint64_t flags,
+			     CUdriverProcAddressQueryResult *status)
+{
+	(void)flags;
+	*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		if (strcmp(calls[i].name, name) != 0 ||
+		    calls[i].version > fake_cuda.version ||
+		    (fake_cuda.missing && !strcmp(name, fake_cuda.missing)))
+			continue;
+		if (calls[i].version != version)
+			mistake("another version is asked for",
+				(uint64_t)version);
+		*out = calls[i].address;
+		*status = CU_GET_PROC_ADDRESS_SUCCESS;
+	}
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_cuda_api.c - the host's side of the CUDA back end, on a driver made for
+ * tests (fake_cuda.c): what is called, in which order, with which memory, and
+ * what comes of failures. It says nothing of a real driver: tests/gpu.
+ */
+#include <config.h>
+
+#include "gpu/cuda_api.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "gpu/copy_cuda.h"
+
+#include "tests/unit/cuda_fixture.h"
+#include "tests/unit/fake_cuda.h"
+
+static struct fake_cuda *fake;
+static struct cuda_fixture fixture;
+static unsigned num_logged;
+static char logged[1024];
+
+static void keep_line(enum ucm_log_level level, const char *line)
+{
+	if (level > UCM_LOG_WARNING)
+		return;
+	num_logged++;
+	strncpy(logged, line, sizeof(logged) - 1);
+}
+
+/* Beside this program, in the build directory. */
+static void use_fake(void)
+{
+	void *library;
+
+	ucm_cuda_library = FAKE_CUDA;
+	library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(library != NULL, "%s", dlerror());
+	fake = dlsym(library, "fake_cuda");
+	ck_assert_ptr_nonnull(fake);
+	ucm_log_set(keep_line, UCM_LOG_INFO);
+}
+
+#define KERNELS "1T"
+#define ENGINE "0"
+
+static void open_with(const char *run_bytes, void *stream)
+{
+	struct ucm_copy_options options = { .stream = stream };
+
+	use_fake();
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes, 1);
+	cuda_fixture_open(&fixture, &options);
+}
+
+static void close_clean(void)
+{
+	fake->fail = NULL;
+	cuda_fixture_close(&fixture);
+	ck_assert_uint_eq(fake->live, 0);
+	ck_assert_int_eq(fake->pushed, 0);
+	ck_assert_uint_eq(fake->mistakes, 0);
+}
+
+/* ---- finding the driver ---- */
+
+static void fails_to_open(const char *part)
+{
+	struct ucm_copy_options options = { 0 };
+	struct ucm_copy *copy = NULL;
+	char why[256] = "";
+
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
+			 -ENODEV);
+	ck_assert_msg(strstr(why, part) != NULL, "%s", why);
+	ck_assert_ptr_null(copy);
+}
+
+START_TEST(without_a_driver_it_says_so)
+{
+	ucm_cuda_library = "/nonexistent/libcuda.so.1";
+	fails_to_open("no CUDA driver: /nonexistent/libcuda.so.1");
+}
+END_TEST
+
+START_TEST(a_driver_that_does_not_fit_is_named)
+{
+	ucm_cuda_library = "libm.so.6"; /* a library, and no such call */
+	fails_to_open("libm.so.6 is older than CUDA 12");
+	use_fake();
+	fake->missing = "cuMemHostRegister";
+	fails_to_open("has no cuMemHostRegister");
+}
+END_TEST
+
+START_TEST(without_a_device_it_says_so)
+{
+	use_fake();
+	fake->num_devices = 0;
+	fails_to_open("there is no CUDA device");
+	fake->fail = "cuInit";
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	fails_to_open("cuInit: CUDA_ERROR_LAUNCH_FAILED (719): unspecified");
+	fake->fail = NULL;
+	fake->num_devices = 1; /* it is tried again, not remembered */
+	setenv("UCM_CUDA_RUN_BYTES", KERNELS, 1);
+	cuda_fixture_open(&fixture, &(struct ucm_copy_options){ 0 });
+	close_clean();
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there)
+{
+	struct ucm_copy_options options = { .device = 3 };
+	struct ucm_copy *copy;
+	char why[256];
+
+	use_fake();
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
+			 -ENODEV);
+	ck_assert_ptr_nonnull(strstr(why, "CUDA device 3: cuDeviceGet: "));
+	ck_assert_uint_eq(fake->live, 0);
+}
+END_TEST
+
+/* ---- copying ---- */
+
+static void rounds(int num)
+{
+	while (num--) {
+		if (!fixture.num_groups || below(2))
+			cuda_fixture_group(&fixture);
+		cuda_fixture_round(&fixture, below(2));
+		ck_assert_int_eq(fake->pushed, 0);
+	}
+}
+
+START_TEST(kernels_copy_what_load_h_says)
+{
+	open_with(KERNELS, NULL);
+	rounds(40);
+	ck_assert_uint_eq(fake->batches, 0);
+	ck_assert_uint_eq(fake->ctas, 8);
+	ck_assert_uint_eq(fake->foreign, 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(the_copy_engine_does_the_same)
+{
+	open_with(ENGINE, NULL);
+	rounds(40);
+	ck_assert_uint_eq(fake->launches, 0);
+	ck_assert_uint_ge(fake->batches, 40);
+	close_clean();
+}
+END_TEST
+
+START_TEST(an_older_driver_copies_piece_by_piece)
+{
+	use_fake();
+	fake->version = 12040;
+	open_with(ENGINE, NULL);
+	rounds(20);
+	ck_assert_uint_eq(fake->batches, 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(the_legacy_stream_gets_no_batched_call)
+{
+	open_with(ENGINE, CU_STREAM_LEGACY);
+	rounds(20);
+	ck_assert_uint_eq(fake->batches, 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(copies_are_ordered_in_the_callers_stream)
+{
+	open_with(KERNELS, (void *)FAKE_STREAM);
+	cuda_fixture_group(&fixture);
+	cuda_fixture_round(&fixture, false);
+	/* descriptors, launch, event */
+	ck_assert_uint_eq(fake->foreign, 3);
+	close_clean();
+}
+END_TEST
+
+START_TEST(ctas_are_as_asked_for)
+{
+	struct ucm_copy_options options = { .ctas = 3 };
+
+	use_fake();
+	setenv("UCM_CUDA_RUN_BYTES", KERNELS, 1);
+	cuda_fixture_open(&fixture, &options);
+	rounds(3);
+	ck_assert_uint_eq(fake->ctas, 3);
+	close_clean();
+}
+END_TEST
+
+/* ---- many at a time ---- */
+
+#define MANY 400
+
+static struct ucm_copy_job *many_jobs(const struct ucm_layout *layout,
+				      unsigned num, const uint64_t *addresses)
+{
+	struct ucm_copy_job *jobs = calloc(num, sizeof(*jobs));
+
+	for (unsigned i = 0; i < num; i++)
+		jobs[i] = (struct ucm_copy_job){
+			.end_layer = layout->geometry.num_layers,
+			.staging = fixture.staging,
+			.addresses = addresses,
+		};
+	return jobs;
+}
+
+START_TEST(what_has_no_room_waits_and_each_job_comes_back_once)
+{
+	const struct ucm_layout *layout;
+	struct ucm_copy_job *jobs;
+	uint64_t addresses[MAX_REGIONS];
+
+	open_with(_i ? ENGINE : KERNELS, NULL);
+	layout = cuda_fixture_group(&fixture);
+	for (size_t i = 0; i < layout->num_regions; i++)
+		addresses[i] = layout->regions[i].base;
+	jobs = many_jobs(layout, MANY, addresses);
+	fake->hold = true;
+	for (unsigned i = 0; i < MANY / 2; i++) /* batches of one */
+		(i % 3 ? ucm_copy_cuda.scatter
+		       : ucm_copy_cuda.gather)(fixture.copy, &jobs[i]);
+	ck_assert_uint_eq(fixture.copy->num_batches, UCM_BATCHES);
+	ck_assert_ptr_null(ucm_copy_cuda.poll(fixture.copy));
+	for (unsigned i = MANY / 2; i + 1 < MANY; i++)
+		jobs[i].next = &jobs[i + 1];
+	ucm_copy_cuda.scatter(fixture.copy, &jobs[MANY / 2]);
+	fake->hold = false;
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, MANY), 0);
+	close_clean();
+	free(jobs);
+}
+END_TEST
+
+/* Pages of 16 bytes, in four regions: more descriptors than the ring holds. */
+#define TINY 40000
+
+static void add_tiny_group(void)
+{
+	static uint32_t first[2];
+	static struct ucm_region regions[4];
+	static struct ucm_layout layout = {
+		.geometry = { .num_layers = 1, .k_bytes = 16 },
+		.num_pages = TINY,
+		.regions = regions,
+		.num_regions = 4,
+	};
+
+	for (unsigned i = 0; i < 4; i++)
+		regions[i] = (struct ucm_region){
+			.base = fixture.pages + 4 * (3 - i),
+			.page_stride = 16,
+			.run_bytes = 4,
+			.n0 = 1,
+			.n1 = 1,
+		};
+	seal(&layout, first);
+	must(!ucm_copy_cuda.add_group(fixture.copy, 0, &layout));
+}
+
+static struct ucm_copy_job *tiny_jobs(uint64_t addresses[][4])
+{
+	struct ucm_copy_job *jobs = calloc(TINY, sizeof(*jobs));
+
+	for (uint32_t i = 0; i < TINY; i++) {
+		for (uint32_t k = 0; k < 4; k++)
+			addresses[i][k] = fixture.pages + 16 * i + 4 * (3 - k);
+		jobs[i] = (struct ucm_copy_job){
+			.end_layer = 1,
+			.page = i,
+			.staging = fixture.staging + 16 * i,
+			.addresses = i % 3 ? addresses[i] : NULL,
+		};
+	}
+	return jobs;
+}
+
+/* Lists of many lengths, of which some end, so that the ring is full and its
+ * ends are anywhere. */
+static void send_all(struct ucm_copy_job *jobs, bool gather)
+{
+	unsigned in_flight = 0;
+
+	fake->hold = true;
+	for (unsigned sent = 0, num; sent < TINY; sent += num) {
+		num = 1 + below(2000);
+		num = num < TINY - sent ? num : TINY - sent;
+		for (unsigned i = 0; i < num; i++)
+			jobs[sent + i].next =
+				i + 1 < num ? &jobs[sent + i + 1] : NULL;
+		(gather ? ucm_copy_cuda.gather
+			: ucm_copy_cuda.scatter)(fixture.copy, &jobs[sent]);
+		if (fixture.copy->waiting[gather].first)
+			fake->release = 1 + below(3);
+		in_flight += num;
+		for (struct ucm_copy_job *job =
+			     ucm_copy_cuda.poll(fixture.copy);
+		     job; job = job->next)
+			in_flight--;
+	}
+	fake->hold = false;
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, in_flight), 0);
+}
+
+START_TEST(descriptors_lie_in_a_ring)
+{
+	uint64_t(*addresses)[4] = calloc(TINY, sizeof(*addresses));
+	uint32_t *staging;
+	struct ucm_copy_job *jobs;
+
+	open_with(KERNELS, NULL);
+	add_tiny_group();
+	jobs = tiny_jobs(addresses);
+	staging = (uint32_t *)(void *)fixture.staging;
+	for (uint32_t i = 0; i < 4 * TINY; i++)
+		staging[i] = i;
+	send_all(jobs, false);
+	cuda_fixture_download(&fixture, fixture.got);
+	for (uint32_t i = 0; i < 4 * TINY; i++)
+		must(((uint32_t *)(void *)fixture.got)[i] == (i ^ 3));
+	memset(fixture.staging, 0, STAGING_BYTES);
+	send_all(jobs, true);
+	for (uint32_t i = 0; i < 4 * TINY; i++)
+		must(staging[i] == i);
+	close_clean();
+	free(jobs);
+	free(addresses);
+}
+END_TEST
+
+START_TEST(close_waits_for_what_is_under_way)
+{
+	struct ucm_copy_job job = { .end_layer = 1 };
+
+	open_with(KERNELS, NULL);
+	cuda_fixture_group(&fixture);
+	job.staging = fixture.staging;
+	fake->hold = true;
+	ucm_copy_cuda.scatter(fixture.copy, &job);
+	ck_assert_uint_gt(fake->queued, 0);
+	close_clean(); /* memory that is in use is not freed: a mistake */
+}
+END_TEST
+
+/* ---- failures ---- */
+
+static void one_job_fails(const char *call, unsigned after, const char *line)
+{
+	struct ucm_copy_job a = { .end_layer = 1, .staging = fixture.staging };
+	struct ucm_copy_job b = a;
+
+	num_logged = 0;
+	fake->fail = call;
+	fake->fail_after = after;
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	ucm_copy_cuda.scatter(fixture.copy, &a);
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), -EIO);
+	ck_assert_uint_eq(fake->queued, 0); /* pages are left alone */
+	ck_assert_str_eq(logged, line);
+	ucm_copy_cuda.scatter(fixture.copy, &b);
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), -EIO);
+	ck_assert_uint_eq(num_logged, 1); /* once */
+	fake->fail = NULL;
+	ucm_copy_cuda.scatter(fixture.copy, &a);
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), 0);
+}
+
+#define FAILURE "CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure"
+
+START_TEST(a_call_that_fails_fails_its_jobs_only)
+{
+	static const struct {
+		const char *run_bytes, *call, *line;
+	} rows[] = {
+		{ KERNELS, "cuMemcpyAsync",
+		  "CUDA: cuMemcpyAsync of descriptors: " FAILURE },
+		{ KERNELS, "cuLaunchKernel",
+		  "CUDA: cuLaunchKernel of the scatter: " FAILURE },
+		{ KERNELS, "cuEventRecord", "CUDA: cuEventRecord: " FAILURE },
+		{ KERNELS, "cuEventQuery", "CUDA: copies: " FAILURE },
+		{ ENGINE, "cuMemcpyBatchAsync",
+		  "CUDA: cuMemcpyBatchAsync: " FAILURE },
+		{ ENGINE, "cuEventQuery", "CUDA: copies: " FAILURE },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		open_with(rows[i].run_bytes, NULL);
+		cuda_fixture_group(&fixture);
+		one_job_fails(rows[i].call, 0, rows[i].line);
+		close_clean();
+	}
+}
+END_TEST
+
+START_TEST(a_lost_context_fails_everything_that_waits)
+{
+	const struct ucm_layout *layout;
+	struct ucm_copy_job *jobs;
+
+	open_with(KERNELS, NULL);
+	layout = cuda_fixture_group(&fixture);
+	jobs = many_jobs(layout, 200, NULL);
+	fake->hold = true;
+	for (unsigned i = 0; i < 200; i++)
+		ucm_copy_cuda.scatter(fixture.copy, &jobs[i]);
+	num_logged = 0;
+	fake->fail = "cuCtxPushCurrent";
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, 200), -EIO);
+	ck_assert_uint_eq(num_logged, 1);
+	fake->fail = NULL;
+	fake->hold = false;
+	fixture.cuda->CtxPushCurrent(fixture.context);
+	fixture.cuda->StreamSynchronize(NULL);
+	fixture.cuda->CtxPopCurrent(&fixture.context);
+	close_clean();
+	free(jobs);
+}
+END_TEST
+
+/* Whichever call fails while it is opened, nothing is left behind. */
+START_TEST(an_open_that_fails_leaves_nothing)
+{
+	static const char *const names[] = {
+		"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
+		"cuStreamCreate",	    "cuEventCreate",
+		"cuModuleLoadData",	    "cuModuleGetFunction",
+		"cuMemHostAlloc",	    "cuMemAlloc",
+	};
+	struct ucm_copy_options options = { 0 };
+	struct ucm_copy *copy;
+	char why[256];
+
+	use_fake();
+	setenv("UCM_CUDA_RUN_BYTES", KERNELS, 1);
+	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t i = 0; i < NUM_ROWS(names); i++) {
+		fake->fail = names[i];
+		fake->fail_after = 0;
+		why[0] = '\0';
+		ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why,
+						    sizeof(why)),
+				 -ENOMEM);
+		ck_assert_ptr_nonnull(strstr(why, "CUDA device 0: "));
+		ck_assert_uint_eq(fake->live, 0);
+		ck_assert_int_eq(fake->pushed, 0);
+	}
+	setenv("UCM_CUDA_RUN_BYTES", "much", 1);
+	fake->fail = NULL;
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
+			 -EINVAL);
+	ck_assert_uint_eq(fake->live, 0);
+}
+END_TEST
+
+START_TEST(what_the_device_could_not_refuse_is_refused_here)
+{
+	const struct ucm_layout *layout;
+	struct ucm_copy_job good = { .end_layer = 1 }, bad;
+
+	open_with(KERNELS, NULL);
+	layout = cuda_fixture_group(&fixture);
+	good.staging = fixture.staging;
+	for (int i = 0; i < 6; i++) {
+		bad = good;
+		switch (i) {
+		case 0:
+			bad.group = 1;
+			break;
+		case 1:
+			bad.page = (uint32_t)layout->num_pages;
+			break;
+		case 2:
+			bad.end_layer = layout->geometry.num_layers + 1;
+			break;
+		case 3:
+			bad.end_layer = 0;
+			break;
+		case 4: /* beyond registered memory by a byte */
+			bad.staging = fixture.staging + STAGING_BYTES -
+				      ucm_layout_layer_bytes(layout) + 1;
+			break;
+		default:
+			bad.staging = (uint8_t *)logged;
+		}
+		ucm_copy_cuda.gather(fixture.copy, &bad);
+		ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), -EINVAL);
+	}
+	ck_assert_uint_eq(fake->launches, 0);
+	good.staging = fixture.staging + STAGING_BYTES -
+		       ucm_layout_layer_bytes(layout);
+	ucm_copy_cuda.gather(fixture.copy, &good);
+	ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(staging_that_is_pinned_already_is_taken_and_left)
+{
+	struct ucm_copy_options options = { 0 };
+	struct ucm_copy *second;
+	char why[256];
+
+	open_with(KERNELS, NULL);
+	must(!ucm_copy_cuda.open(&options, &second, why, sizeof(why)));
+	ck_assert_int_eq(ucm_copy_cuda.register_staging(
+				 second, fixture.staging, STAGING_BYTES),
+			 0);
+	ucm_copy_cuda.close(second);
+	cuda_fixture_group(&fixture);
+	cuda_fixture_round(&fixture, true);
+	fake->fail = "cuMemHostRegister";
+	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+	ck_assert_int_eq(ucm_copy_cuda.register_staging(fixture.copy, logged,
+							sizeof(logged)),
+			 -ENOMEM);
+	close_clean();
+}
+END_TEST
+
+/* ---- kernel or copy engine ---- */
+
+START_TEST(the_run_length_is_found_by_measuring_once)
+{
+	static const struct {
+		double us_per_piece;
+		uint64_t want;
+	} rows[] = {
+		{ 100, UINT64_MAX }, { 1, 1 << 20 }, { 0.5, 256 << 10 },
+		{ 0.1, 64 << 10 },   { 0, 16 << 10 },
+	};
+	struct ucm_copy_options options = { 0 };
+	struct ucm_copy *copy;
+	unsigned launches;
+	char why[256];
+
+	use_fake();
+	for (unsigned i = 0; i < NUM_ROWS(rows); i++) {
+		fake->us_per_piece = rows[i].us_per_piece;
+		options.ctas = i + 1; /* is measured by itself */
+		for (int again = 0; again < 2; again++) {
+			launches = fake->launches;
+			must(!ucm_copy_cuda.open(&options, &copy, why,
+						 sizeof(why)));
+			ck_assert_uint_eq(copy->engine_from[0], rows[i].want);
+			ck_assert_uint_eq(copy->engine_from[1], rows[i].want);
+			ck_assert_int_eq(fake->launches == launches, again);
+			ucm_copy_cuda.close(copy);
+		}
+	}
+	ck_assert_uint_eq(fake->live, 0);
+	ck_assert_uint_eq(fake->mistakes, 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_measured_has_a_default)
+{
+	static const char *const names[] = { "cuEventElapsedTime",
+					     "cuLaunchKernel",
+					     "cuEventSynchronize",
+					     "cuMemcpyBatchAsync" };
+	struct ucm_copy_options options = { 0 };
+	struct ucm_copy *copy;
+	char why[256];
+
+	use_fake();
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	for (unsigned i = 0; i < NUM_ROWS(names); i++) {
+		fake->fail = names[i];
+		fake->fail_after = 2;
+		options.ctas = i + 1;
+		must(!ucm_copy_cuda.open(&options, &copy, why, sizeof(why)));
+		ck_assert_uint_eq(copy->engine_from[0], 512 << 10);
+		ck_assert_uint_eq(copy->engine_from[1], 512 << 10);
+		ucm_copy_cuda.close(copy);
+		ck_assert_uint_eq(fake->live, 0);
+	}
+	ck_assert_uint_eq(fake->mistakes, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cuda_api");
+	TCase *tests = tcase_create("cuda_api");
+
+	tcase_add_test(tests, without_a_driver_it_says_so);
+	tcase_add_test(tests, a_driver_that_does_not_fit_is_named);
+	tcase_add_test(tests, without_a_device_it_says_so);
+	tcase_add_test(tests, a_device_that_is_not_there);
+	tcase_add_test(tests, kernels_copy_what_load_h_says);
+	tcase_add_test(tests, the_copy_engine_does_the_same);
+	tcase_add_test(tests, an_older_driver_copies_piece_by_piece);
+	tcase_add_test(tests, the_legacy_stream_gets_no_batched_call);
+	tcase_add_test(tests, copies_are_ordered_in_the_callers_stream);
+	tcase_add_test(tests, ctas_are_as_asked_for);
+	tcase_add_loop_test(
+		tests, what_has_no_room_waits_and_each_job_comes_back_once, 0,
+		2);
+	tcase_add_test(tests, descriptors_lie_in_a_ring);
+	tcase_add_test(tests, close_waits_for_what_is_under_way);
+	tcase_add_test(tests, a_call_that_fails_fails_its_jobs_only);
+	tcase_add_test(tests, a_lost_context_fails_everything_that_waits);
+	tcase_add_test(tests, an_open_that_fails_leaves_nothing);
+	tcase_add_test(tests, what_the_device_could_not_refuse_is_refused_here);
+	tcase_add_test(tests, staging_that_is_pinned_already_is_taken_and_left);
+	tcase_add_test(tests, the_run_length_is_found_by_measuring_once);
+	tcase_add_test(tests, what_cannot_be_measured_has_a_default);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
