@@ -324,6 +324,7 @@ static void one_round(struct ucm_engine *engine)
 	sweep(engine, &engine->loads);
 	sweep(engine, &engine->saves);
 	start_work(engine);
+	start_copies(engine); /* of saves: what follows may wait */
 	poll_ring(engine, how_long(engine));
 	if (engine->copies)
 		poll_copies(engine);

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_cuda.c - the loader and the CUDA back end together, from files to
+ * pages and back, on the driver made for tests (fake_cuda.c).
+ */
+#include <config.h>
+
+#include "tests/unit/load_fixture.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+
+#include "gpu/cuda_api.h"
+#include "gpu/layout.h"
+
+#include "tests/unit/fake_cuda.h"
+
+#define NUM 24
+
+static struct fake_cuda *fake;
+static struct lf_cache cache;
+static const struct ucm_cuda *cuda;
+static CUcontext context;
+
+/* One thread, as the driver for tests has no locks. */
+static const struct ucm_loader_options on_device = { .copy = UCM_COPY_CUDA,
+						     .threads = 1 };
+
+/* The cache's memory becomes the device's: its addresses get the mark. */
+static void setup(void)
+{
+	char why[256];
+	void *library;
+
+	fx_setup();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, NUM);
+	for (size_t i = 0; i < cache.layout->num_regions; i++)
+		cache.layout->regions[i].base += FAKE_MARK;
+	ucm_cuda_library = FAKE_CUDA;
+	library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(library != NULL, "%s", dlerror());
+	fake = dlsym(library, "fake_cuda");
+	must(!ucm_cuda_get(&cuda, why, sizeof(why)));
+	must(!cuda->DevicePrimaryCtxRetain(&context, 0));
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->MemHostRegister(cache.memory, cache.len,
+				    CU_MEMHOSTREGISTER_DEVICEMAP));
+	must(!cuda->CtxPopCurrent(&context));
+}
+
+static void teardown(void)
+{
+	fake->fail = NULL;
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->MemHostUnregister(cache.memory));
+	must(!cuda->CtxPopCurrent(&context));
+	must(!cuda->DevicePrimaryCtxRelease(0));
+	ck_assert_uint_eq(fake->live, 0);
+	ck_assert_uint_eq(fake->mistakes, 0);
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+static const char *const run_bytes[] = { "1T", "0" }; /* kernel, engine */
+
+START_TEST(blocks_come_back_as_they_were_saved)
+{
+	struct ucm_request some = { .first_layer = 1, .num_layers = 2 };
+	struct ucm_loader *loader;
+
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes[_i], 1);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	lf_cache_clear(&cache);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_fill_page(&cache, i, i);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, NUM - 1, NULL, NULL), 0);
+	for (unsigned i = 0; i < NUM - 1; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ck_assert(lf_page_untouched(&cache, NUM - 1, 0, 4));
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 3, 5, &some, NULL), 0);
+	for (unsigned i = 0; i < 5; i++) {
+		ck_assert(lf_page_untouched(&cache, i, 0, 1));
+		ck_assert(lf_page_is(&cache, i, 1, 3, i + 3));
+		ck_assert(lf_page_untouched(&cache, i, 3, 4));
+	}
+	ck_assert_int_eq(fake->launches > 0, _i == 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_device_that_fails_fails_the_blocks)
+{
+	struct ucm_outcome outcomes[4];
+	struct ucm_loader *loader;
+
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes[_i], 1);
+	for (unsigned i = 0; i < 4; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	fake->fail = "cuEventQuery";
+	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+	fake->fail = _i ? "cuMemcpyBatchAsync" : "cuLaunchKernel";
+	ck_assert_int_eq(lf_save(loader, 8, 4, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+		ck_assert(!fx_exists(lf_path("$/tier", 8 + i)));
+	}
+	fake->fail = NULL;
+	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, NULL), 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_loader_without_a_device_says_why)
+{
+	struct ucm_loader_options options = on_device;
+	struct ucm_loader *loader;
+	char why[256] = "";
+
+	options.size = sizeof(options);
+	options.tiers = fx_path("$/tier");
+	options.device = 7;
+	ck_assert_int_eq(ucm_loader_open(&options, &loader, why, sizeof(why)),
+			 -ENODEV);
+	ck_assert_msg(strstr(why, "CUDA device 7: cuDeviceGet") != NULL, "%s",
+		      why);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("load_cuda");
+	TCase *tests = tcase_create("load_cuda");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_loop_test(tests, blocks_come_back_as_they_were_saved, 0, 2);
+	tcase_add_loop_test(tests, a_device_that_fails_fails_the_blocks, 0, 2);
+	tcase_add_test(tests, a_loader_without_a_device_says_why);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
