@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_copy_cuda.c - the CUDA back end on a device: the compiled kernels and
+ * the copy engine give what load.h says, byte by byte.
+ *
+ * UNTESTED: on a device, as there was none; on the driver of tests/unit it
+ * passes. It does not fork: a child cannot use the driver of its parent.
+ */
+#include <config.h>
+
+#include <stdio.h>
+
+#include "tests/unit/cuda_fixture.h"
+
+#define KERNELS "1T"
+#define ENGINE "0"
+
+static struct cuda_fixture fixture;
+
+static void rounds(const char *run_bytes, void *stream, unsigned ctas, int num)
+{
+	struct ucm_copy_options options = { .stream = stream, .ctas = ctas };
+
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes, 1);
+	cuda_fixture_open(&fixture, &options);
+	while (num--) {
+		if (!fixture.num_groups || !below(3))
+			cuda_fixture_group(&fixture);
+		cuda_fixture_round(&fixture, below(2));
+	}
+	cuda_fixture_close(&fixture);
+}
+
+START_TEST(kernels_copy_what_load_h_says)
+{
+	rounds(KERNELS, NULL, 0, 100);
+	rounds(KERNELS, NULL, 1, 20);
+	rounds(KERNELS, NULL, 32, 20);
+}
+END_TEST
+
+START_TEST(the_copy_engine_does_the_same)
+{
+	rounds(ENGINE, NULL, 0, 100);
+}
+END_TEST
+
+START_TEST(in_the_default_stream_as_well)
+{
+	rounds(KERNELS, CU_STREAM_LEGACY, 0, 20);
+	rounds(ENGINE, CU_STREAM_LEGACY, 0, 20);
+}
+END_TEST
+
+START_TEST(the_run_length_can_be_measured)
+{
+	unsetenv("UCM_CUDA_RUN_BYTES");
+	cuda_fixture_open(&fixture, &(struct ucm_copy_options){ 0 });
+	cuda_fixture_group(&fixture);
+	cuda_fixture_round(&fixture, false);
+	cuda_fixture_close(&fixture);
+}
+END_TEST
+
+static int run(void)
+{
+	Suite *suite = suite_create("copy_cuda");
+	TCase *tests = tcase_create("copy_cuda");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_test(tests, kernels_copy_what_load_h_says);
+	tcase_add_test(tests, the_copy_engine_does_the_same);
+	tcase_add_test(tests, in_the_default_stream_as_well);
+	tcase_add_test(tests, the_run_length_can_be_measured);
+	suite_add_tcase(suite, tests);
+	runner = srunner_create(suite);
+	srunner_set_fork_status(runner, CK_NOFORK);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	const struct ucm_cuda *cuda;
+	char why[256];
+
+	if (ucm_cuda_get(&cuda, why, sizeof(why))) {
+		printf("1..0 # SKIP %s\n", why);
+		return EXIT_SUCCESS;
+	}
+	return run();
+}
