@@ -200,21 +200,26 @@ void ucm_task_decide(struct ucm_task *task, uint32_t block,
 	__atomic_store_n(&mine->err, outcome->err, __ATOMIC_RELEASE);
 }
 
-/* The caller may free the task as soon as it sees that it is done: we hold a
- * reference of our own. */
+/*
+ * The caller may free the task as soon as it sees that it is done: we hold a
+ * reference of our own. And it may close the eventfd: so that is written to
+ * under the lock, through which everybody passes who sees that it is done.
+ */
 static void finish(struct ucm_task *task)
 {
 	uint64_t one = 1;
+	ssize_t told = 0;
 
 	if (task->on_done)
 		task->on_done(task->arg, task);
 	pthread_mutex_lock(&task->lock);
 	atomic_store(&task->done, true);
+	/* an eventfd only refuses when its counter is full: it is readable */
+	if (task->eventfd > 0)
+		told = write(task->eventfd, &one, sizeof(one));
+	(void)told;
 	pthread_cond_broadcast(&task->cond);
 	pthread_mutex_unlock(&task->lock);
-	/* an eventfd only refuses when its counter is full: it is readable */
-	if (task->eventfd > 0 && write(task->eventfd, &one, sizeof(one)) < 0)
-		return;
 }
 
 void ucm_task_ready(struct ucm_task *task)
@@ -247,7 +252,19 @@ void ucm_task_copied(struct ucm_task *task)
 
 bool ucm_task_done(const struct ucm_task *task)
 {
-	return atomic_load(&task->done);
+	pthread_mutex_t *lock = (pthread_mutex_t *)&task->lock;
+
+	if (!atomic_load(&task->done))
+		return false;
+	pthread_mutex_lock(lock); /* see finish() */
+	pthread_mutex_unlock(lock);
+	return true;
+}
+
+static bool is_reached(const struct ucm_task *task,
+		       const _Atomic uint64_t *counter)
+{
+	return atomic_load(&task->done) || (counter && !atomic_load(counter));
 }
 
 /* Wait until *counter is 0, or the task is done. */
@@ -266,14 +283,15 @@ static int wait_for(struct ucm_task *task, const _Atomic uint64_t *counter,
 	}
 	atomic_fetch_add(&task->waiters, 1);
 	pthread_mutex_lock(&task->lock);
-	while (!err && !atomic_load(&task->done) &&
-	       (!counter || atomic_load(counter))) {
+	while (!err && !is_reached(task, counter)) {
 		if (timeout_ms < 0)
 			pthread_cond_wait(&task->cond, &task->lock);
 		else
 			err = pthread_cond_timedwait(&task->cond, &task->lock,
 						     &until);
 	}
+	if (is_reached(task, counter))
+		err = 0;
 	pthread_mutex_unlock(&task->lock);
 	atomic_fetch_sub(&task->waiters, 1);
 	if (err)
@@ -330,9 +348,6 @@ void ucm_task_free(struct ucm_task *task)
 		ucm_task_cancel(task);
 		wait_for(task, NULL, -1);
 	}
-	/* whoever finishes it may still hold the lock */
-	pthread_mutex_lock(&task->lock);
-	pthread_mutex_unlock(&task->lock);
 	ucm_task_put(task);
 }
 
