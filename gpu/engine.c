@@ -344,13 +344,15 @@ static void one_round(struct ucm_engine *engine)
 /* What came too late for its task, and files that are being closed. */
 static void drain(struct ucm_engine *engine)
 {
-	ucm_save_drop_all(engine, NULL);
-	ucm_files_close(engine);
-	while (engine->ops || engine->ready.first || engine->copies ||
-	       engine->starved.first) {
-		one_round(engine);
+	for (;;) {
+		sweep(engine, &engine->loads);
+		sweep(engine, &engine->saves);
 		ucm_save_drop_all(engine, NULL);
 		ucm_files_close(engine);
+		if (!engine->ops && !engine->ready.first && !engine->copies &&
+		    !engine->starved.first)
+			break;
+		one_round(engine);
 	}
 }
 

@@ -200,12 +200,15 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 	bytes = layers * task->group->layer_bytes;
 	if (!ucm_window_take(&engine->window, bytes, ucm_monotonic_ns()))
 		return false;
+	part->cursor++;
 	piece = new_piece(engine, part, block, cut);
 	if (!piece) {
 		ucm_window_give(&engine->window, bytes, ucm_monotonic_ns());
-		return false; /* memory may be had later */
+		ucm_task_decide(task, block,
+				&(struct ucm_outcome){ .err = -ENOMEM });
+		settle(engine, part, block, cut);
+		return true;
 	}
-	part->cursor++;
 	piece->counted = bytes;
 	piece->file =
 		ucm_file_get(engine, task->group, &task->blocks[block].id);
@@ -498,6 +501,7 @@ static bool try_anew(struct ucm_piece *piece, int err)
 	if (!file)
 		return false;
 	ucm_staging_put(engine->staging, &piece->slot);
+	ucm_engine_feed(engine);
 	ucm_file_put(piece->file);
 	piece->file = file;
 	piece->anew = true;
@@ -563,6 +567,8 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		ucm_task_decide(task, piece->block, &outcome);
 		if (piece->slot.memory && piece->slot.state == UCM_SLOT_COPY)
 			continue;
+		/* I/O that hangs shall not keep others from starting */
+		leave_window(piece);
 		leave_part(piece);
 	}
 	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {
