@@ -330,14 +330,14 @@ void ucm_file_take_head(struct ucm_file *file, const void *bytes, size_t len)
 
 static void read_head(struct ucm_file *file, uint64_t len);
 
-/* A header that is longer than what was read: how long it says it is. */
-static uint64_t longer_head(const struct ucm_file *file, const void *bytes,
-			    uint64_t len)
+/* A header that is longer than what was asked for: how long it says it is. */
+static uint64_t longer_head(const struct ucm_file *file, const struct ucm_io *io)
 {
 	struct ucm_block block;
 
-	if (ucm_block_parse(bytes, len, file->size, &block) ||
-	    block.form != UCM_FORM_PAGED || block.data_offset <= len ||
+	if (ucm_block_parse(io->buffer, (size_t)io->result, file->size,
+			    &block) ||
+	    block.form != UCM_FORM_PAGED || block.data_offset <= io->len ||
 	    block.data_offset > file->size || block.data_offset > HEAD_MOST)
 		return 0;
 	return block.data_offset;
@@ -354,7 +354,7 @@ static void on_head(struct ucm_engine *engine, struct ucm_op *op)
 	if (result < 0) {
 		ucm_file_fail(file, (int)result, 0);
 	} else {
-		more = longer_head(file, file->head_buffer, (uint64_t)result);
+		more = longer_head(file, &op->io);
 		if (!more)
 			ucm_file_take_head(file, file->head_buffer,
 					   (size_t)result);
