@@ -70,7 +70,7 @@ enum ucm_file_state {
 struct ucm_piece;
 
 struct ucm_file {
-	struct ucm_op op; /* open, reading the head, close */
+	struct ucm_op op; /* open, reading the head, vouching, close */
 	struct ucm_engine *engine;
 	const struct ucm_group *group;
 	struct ucm_id id;
@@ -88,7 +88,10 @@ struct ucm_file {
 	const uint8_t *map; /* memory files, once they are mapped */
 	bool head_known, head_coming, vouched;
 	struct ucm_head head;
-	uint8_t *head_buffer;        /* while it is read */
+	uint8_t *buffer;             /* while the head is read, or it is
+				      * vouched for */
+	uint64_t vouch_at;           /* so far, in the file */
+	uint32_t vouch_crc;
 	unsigned refs;
 	struct ucm_piece *waiters;   /* for a change of state, or the head */
 	struct ucm_file *hash_next;
@@ -128,9 +131,11 @@ void ucm_file_tell(struct ucm_file *file);
 /* Map a memory file; false if it cannot be, or is not what it was. */
 bool ucm_file_map(struct ucm_file *file);
 
-/* Compare the checksum of the whole payload, for forms without a plane table.
- * Reads it by itself, at once. */
-bool ucm_file_vouch(struct ucm_file *file);
+/* For forms without a plane table: is the checksum of the whole payload still
+ * to be compared? And have that done, for a part of it alone says nothing:
+ * changes the file when it is. */
+bool ucm_file_needs_vouch(const struct ucm_file *file);
+void ucm_file_vouch(struct ucm_file *file);
 
 /* May a read of it keep the ring waiting? (ring.h) */
 static inline bool ucm_file_may_hang(const struct ucm_file *file)

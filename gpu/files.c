@@ -29,6 +29,7 @@
 #include "common/osfile.h"
 
 #define HEAD_MOST ((uint64_t)16 << 20) /* a header longer than this is none */
+#define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
 
 static void open_next(struct ucm_file *file);
 
@@ -356,10 +357,11 @@ static void on_head(struct ucm_engine *engine, struct ucm_op *op)
 	} else {
 		more = longer_head(file, &op->io);
 		if (!more)
-			ucm_file_take_head(file, file->head_buffer,
+			ucm_file_take_head(file, file->buffer,
 					   (size_t)result);
 	}
-	free(file->head_buffer);
+	free(file->buffer);
+	file->buffer = NULL;
 	if (more)
 		read_head(file, more);
 	if (!file->head_coming)
@@ -371,15 +373,15 @@ static void on_head(struct ucm_engine *engine, struct ucm_op *op)
 static void read_head(struct ucm_file *file, uint64_t len)
 {
 	len = ucm_round_up(len, file->align);
-	file->head_buffer = aligned_alloc(file->align, len);
-	if (!file->head_buffer) {
+	file->buffer = aligned_alloc(file->align, len);
+	if (!file->buffer) {
 		ucm_file_fail(file, -ENOMEM, 0);
 		return;
 	}
 	file->op.io = (struct ucm_io){
 		.op = UCM_IO_READ,
 		.fd = file->fd,
-		.buffer = file->head_buffer,
+		.buffer = file->buffer,
 		.len = len,
 		.align = file->direct ? file->align : 1,
 		.may_hang = ucm_file_may_hang(file),
@@ -415,31 +417,91 @@ bool ucm_file_map(struct ucm_file *file)
 	return true;
 }
 
-bool ucm_file_vouch(struct ucm_file *file)
+/* ---- forms without a plane table ---- */
+
+static uint64_t payload_end(const struct ucm_file *file)
 {
-	const struct ucm_block *block = &file->head.block;
-	uint64_t end = block->data_offset +
-		       ucm_block_payload_bytes(&block->geometry);
-	uint64_t at = 0, step = (uint64_t)1 << 20;
-	uint32_t crc = 0;
-	uint8_t *buffer;
+	return file->head.block.data_offset +
+	       ucm_block_payload_bytes(&file->head.block.geometry);
+}
 
-	if (file->vouched || file->head.planes ||
-	    !(block->flags & UCM_BLOCK_HAS_CRC))
-		return true;
-	buffer = aligned_alloc(UCM_STAGING_ALIGN, step);
-	while (buffer && at < end) {
-		ssize_t got = ucm_os_read_at(file->fd, buffer, step, (off_t)at);
-		uint64_t skip = at ? 0 : block->data_offset;
+bool ucm_file_needs_vouch(const struct ucm_file *file)
+{
+	return !file->vouched && !file->head.planes &&
+	       (file->head.block.flags & UCM_BLOCK_HAS_CRC);
+}
 
-		if (got <= (ssize_t)skip)
-			break;
-		if (at + (uint64_t)got > end)
-			got = (ssize_t)(end - at);
-		crc = ucm_crc32c(crc, buffer + skip, (size_t)got - skip);
-		at += (uint64_t)got;
+static void read_to_vouch(struct ucm_file *file);
+
+static void count_in(struct ucm_file *file, uint64_t got)
+{
+	uint64_t skip = file->vouch_at ? 0 : file->head.block.data_offset;
+	uint64_t end = payload_end(file);
+
+	if (got > end - file->vouch_at)
+		got = end - file->vouch_at;
+	if (got <= skip) {
+		ucm_file_fail(file, -EBADMSG, UCM_FAULT_SHORT);
+		return;
 	}
-	free(buffer);
-	file->vouched = at == end && crc == block->payload_crc;
-	return file->vouched;
+	file->vouch_crc = ucm_crc32c(file->vouch_crc, file->buffer + skip,
+				     got - skip);
+	file->vouch_at += got;
+	if (file->vouch_at < end)
+		return;
+	file->vouched = file->vouch_crc == file->head.block.payload_crc;
+	if (!file->vouched)
+		ucm_file_fail(file, -EBADMSG, UCM_FAULT_PAYLOAD);
+}
+
+static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_file *file = (struct ucm_file *)op;
+	ssize_t result = op->io.result;
+
+	(void)engine;
+	if (result < 0)
+		ucm_file_fail(file, (int)result, 0);
+	else
+		count_in(file, (uint64_t)result);
+	if (file->state == UCM_FILE_OPEN && !file->vouched) {
+		read_to_vouch(file);
+		return;
+	}
+	free(file->buffer);
+	file->buffer = NULL;
+	ucm_file_tell(file);
+	ucm_file_put(file); /* the operation's */
+}
+
+static void read_to_vouch(struct ucm_file *file)
+{
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_READ,
+		.fd = file->fd,
+		.buffer = file->buffer,
+		.len = VOUCH_STEP,
+		.offset = (off_t)file->vouch_at,
+		.align = file->direct ? file->align : 1,
+		.may_hang = ucm_file_may_hang(file),
+	};
+	file->op.done = on_vouch;
+	ucm_add(&file->engine->shared->stats.reads, 1);
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_file_vouch(struct ucm_file *file)
+{
+	if (file->buffer)
+		return; /* it is coming */
+	file->buffer = aligned_alloc(file->align, VOUCH_STEP);
+	if (!file->buffer) {
+		ucm_file_fail(file, -ENOMEM, 0);
+		ucm_file_tell(file);
+		return;
+	}
+	file->vouch_at = 0;
+	file->vouch_crc = 0;
+	file->refs++;
+	read_to_vouch(file);
 }

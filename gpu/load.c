@@ -238,6 +238,8 @@ static void call_for_head(struct ucm_file *file)
 {
 	if (!file->head_coming)
 		ucm_file_read_head(file);
+	if (file->state == UCM_FILE_FAILED) /* no memory */
+		ucm_file_tell(file);
 }
 
 static void on_read(struct ucm_engine *engine, struct ucm_op *op)
@@ -441,14 +443,39 @@ static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 	engine->to_scatter = &piece->job;
 }
 
+/* All of a payload that has one checksum: is it right? */
+static bool payload_is_right(const struct ucm_piece *piece,
+			     const uint8_t *bytes)
+{
+	return ucm_crc32c(0, bytes, piece->task->group->payload_bytes) ==
+	       piece->file->head.block.payload_crc;
+}
+
+static bool is_whole(const struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+
+	return task->cuts[piece->cut] == 0 &&
+	       task->cuts[piece->cut + 1] ==
+		       task->group->layout->geometry.num_layers;
+}
+
 /* Bytes are there, and so is what has to be known of the file. */
 static void use_bytes(struct ucm_piece *piece, const uint8_t *bytes)
 {
 	struct ucm_file *file = piece->file;
 
-	if (piece->task->verify == UCM_VERIFY_FULL && !ucm_file_vouch(file)) {
-		fail(piece, -EBADMSG, UCM_FAULT_PAYLOAD);
-		return;
+	if (piece->task->verify == UCM_VERIFY_FULL &&
+	    ucm_file_needs_vouch(file)) {
+		if (!is_whole(piece)) {
+			wait_for_file(piece);
+			ucm_file_vouch(file);
+			return;
+		}
+		if (!payload_is_right(piece, bytes)) {
+			fail(piece, -EBADMSG, UCM_FAULT_PAYLOAD);
+			return;
+		}
 	}
 	if (piece->engine->pages_are_host)
 		copy_to_host(piece, bytes);
