@@ -19,10 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "fs/tierset.h"
 #include "gpu/why.h"
 #include "hashing/name.h"
+
+#define RETRY_MS 1000
 
 struct tier {
 	unsigned first, num; /* of the directories */
@@ -37,7 +40,8 @@ struct ucm_source {
 	struct tier *tiers;
 	pthread_mutex_t lock; /* guards the rest */
 	struct ucm_tierset *store; /* NULL until the first block is written */
-	int store_err;
+	int store_err;             /* why it could not be opened, */
+	int64_t tried_ms;          /* and when */
 };
 
 struct ucm_draft {
@@ -171,23 +175,40 @@ static bool tiers_lost(struct ucm_source *source)
 	return false;
 }
 
-/* The store, opened for writing when it is needed first. */
-static int open_store(struct ucm_source *source)
+static int try_store(struct ucm_source *source)
 {
 	struct ucm_complaint complaint;
-	int err;
+	struct ucm_tierset *store;
+	int err = ucm_tierset_open(&source->config, &store, &complaint);
+
+	if (err) {
+		ucm_error("%s", complaint.text);
+		return err;
+	}
+	err = ucm_tierset_start(store);
+	if (err)
+		ucm_tierset_close(store);
+	else
+		source->store = store;
+	return err;
+}
+
+/* The store, opened for writing when it is needed first. Whoever holds its
+ * locks may leave: it is tried again, now and then. */
+static int open_store(struct ucm_source *source)
+{
+	int64_t now = ucm_monotonic_ms();
+	int err = 0;
 
 	pthread_mutex_lock(&source->lock);
-	if (!source->store && !source->store_err) {
-		err = ucm_tierset_open(&source->config, &source->store,
-				       &complaint);
-		if (err)
-			ucm_error("%s", complaint.text);
-		else
-			err = ucm_tierset_start(source->store);
-		source->store_err = err;
+	if (!source->store) {
+		if (!source->store_err ||
+		    now - source->tried_ms >= RETRY_MS) {
+			source->store_err = try_store(source);
+			source->tried_ms = now;
+		}
+		err = source->store_err;
 	}
-	err = source->store_err;
 	pthread_mutex_unlock(&source->lock);
 	return err;
 }
