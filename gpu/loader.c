@@ -106,6 +106,8 @@ static int set_up(struct ucm_loader *loader,
 	shared->window_bytes = options->window_bytes / threads;
 	shared->read_bytes =
 		(uint32_t)or_default(options->read_bytes, DEFAULT_READ);
+	if (shared->read_bytes > shared->staging_bytes / 4)
+		shared->read_bytes = (uint32_t)(shared->staging_bytes / 4);
 	shared->open_files =
 		(unsigned)or_default(options->open_files, DEFAULT_FILES) /
 			threads + 1;
@@ -431,6 +433,19 @@ static void post(struct ucm_loader *loader, struct ucm_task *task)
 	ucm_task_put(task);
 }
 
+/* What is read or written at a time must fit the staging memory. */
+static void fit_staging(const struct ucm_loader *loader,
+			const struct ucm_group *group,
+			struct ucm_request *request)
+{
+	uint64_t most = loader->shared.staging_bytes / 4 / group->layer_bytes;
+
+	if (!most)
+		most = 1;
+	if (request->group_layers > most)
+		request->group_layers = (uint32_t)most;
+}
+
 static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 		  bool is_save, struct ucm_task **out, char *why,
 		  size_t why_len)
@@ -447,6 +462,7 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	err = check_request(loader, &own, why, why_len);
 	if (err)
 		return err;
+	fit_staging(loader, group_of(loader, own.group), &own);
 	err = ucm_task_new(&own, group_of(loader, own.group), is_save,
 			   loader->num_engines, loader->shared.read_bytes, 1,
 			   &task);
