@@ -50,8 +50,9 @@ struct ucm_saving {
 	bool direct;
 	bool busy;         /* a step is under way */
 	bool hungry;       /* waits for staging memory */
-	bool headed;       /* the header is written */
+	bool headed;       /* the header is written, or may be */
 	bool copied;       /* the pages of the present turn were taken */
+	bool abandoned;    /* while it was busy */
 	uint32_t *crcs;    /* of the planes */
 	uint8_t *have;     /* layers that are written */
 	uint32_t missing;  /* layers */
@@ -66,6 +67,9 @@ struct ucm_saving {
 	struct ucm_saving *next;
 };
 
+static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
+			uint64_t offset,
+			void (*done)(struct ucm_engine *, struct ucm_op *));
 static void next_chunk(struct ucm_saving *saving);
 static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		  uint32_t block);
@@ -186,9 +190,24 @@ static void leave(struct ucm_saving *saving)
 	}
 }
 
-/* The file goes; nothing of it will be seen. */
+static void close_dropped(struct ucm_saving *saving)
+{
+	saving->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd };
+	saving->op.done = on_dropped;
+	ucm_engine_queue(saving->engine, &saving->op);
+}
+
+static void on_spoiled(struct ucm_engine *engine, struct ucm_op *op)
+{
+	(void)engine;
+	close_dropped((struct ucm_saving *)op);
+}
+
+/* The file goes; nothing of it will be seen. Where closing it would commit it,
+ * its header goes first. */
 static void drop(struct ucm_saving *saving)
 {
+	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
 	struct ucm_shared *shared = saving->engine->shared;
 
 	give_slot(saving);
@@ -196,13 +215,12 @@ static void drop(struct ucm_saving *saving)
 		shared->source_ops->drop(shared->source, saving->draft);
 	saving->draft = NULL;
 	leave(saving);
-	if (saving->fd < 0) {
+	if (saving->fd < 0)
 		free_saving(saving);
-		return;
-	}
-	saving->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd };
-	saving->op.done = on_dropped;
-	ucm_engine_queue(saving->engine, &saving->op);
+	else if (saving->headed && !shared->source_ops->create)
+		queue_write(saving, nothing, sizeof(nothing), 0, on_spoiled);
+	else
+		close_dropped(saving);
 }
 
 static void fail(struct ucm_saving *saving, int err, const char *what)
@@ -342,12 +360,28 @@ static void write_head(struct ucm_saving *saving)
 		commit(saving);
 		return;
 	}
+	saving->headed = true;
 	saving->head = aligned_alloc(PAGE, len);
 	err = saving->head ? encode_head(saving, saving->head) : -ENOMEM;
 	if (err)
 		fail(saving, err, "header");
 	else
 		queue_write(saving, saving->head, len, 0, on_head_written);
+}
+
+/* Some layers are there; whoever waits with others is next. */
+static void end_part(struct ucm_saving *saving)
+{
+	struct turn *turn = saving->turns;
+
+	end_well(saving, false);
+	if (saving->abandoned) {
+		drop(saving);
+	} else if (turn) {
+		saving->turns = turn->next;
+		begin(saving, turn->part, turn->block);
+		free(turn);
+	}
 }
 
 static void on_written(struct ucm_engine *engine, struct ucm_op *op)
@@ -372,14 +406,7 @@ static void on_written(struct ucm_engine *engine, struct ucm_op *op)
 	else if (!saving->missing)
 		write_head(saving);
 	else
-		end_well(saving, false);
-	if (!saving->busy && saving->turns) {
-		struct turn *turn = saving->turns;
-
-		saving->turns = turn->next;
-		begin(saving, turn->part, turn->block);
-		free(turn);
-	}
+		end_part(saving);
 }
 
 /* ---- gather ---- */
@@ -506,15 +533,19 @@ static void gather(struct ucm_saving *saving)
 	}
 }
 
-/* How many layers to a write: as many as a read, whole pages if possible. */
+/* How many layers to a write: as many as a read, whole pages if that is not too
+ * much for the staging memory. */
 static uint32_t chunk_end(const struct ucm_saving *saving, uint32_t first)
 {
 	const struct ucm_group *group = saving->group;
 	uint64_t most = saving->engine->shared->read_bytes / group->layer_bytes;
 	uint64_t each = ucm_plan_multiple(group->layer_bytes, (uint32_t)PAGE);
+	uint64_t room = ucm_staging_len(saving->engine->staging) / 4;
 
 	if (most > each)
 		each = most - most % each;
+	else if (each * group->layer_bytes > room)
+		each = most ? most : 1;
 	return saving->end_layer - first <= each ? saving->end_layer
 						 : first + (uint32_t)each;
 }
@@ -776,13 +807,22 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		       false);
 }
 
+/* One that is busy goes when its turn ends without making it whole. */
+static void abandon(struct ucm_saving *saving)
+{
+	if (saving->busy)
+		saving->abandoned = true;
+	else
+		drop(saving);
+}
+
 void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
 		   const struct ucm_id *id)
 {
 	struct ucm_saving *saving = find(engine, group, id);
 
-	if (saving && !saving->busy)
-		drop(saving);
+	if (saving)
+		abandon(saving);
 }
 
 void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
@@ -791,7 +831,7 @@ void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
 
 	for (; saving; saving = next) {
 		next = saving->next;
-		if (!saving->busy && (!group || saving->group == group))
-			drop(saving);
+		if (!group || saving->group == group)
+			abandon(saving);
 	}
 }
