@@ -27,6 +27,7 @@
 #define DEPTH 512
 #define POOL_THREADS 16
 #define COPY_POLL_NS 20000
+#define STARTS 256 /* in a round */
 
 void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece)
 {
@@ -202,21 +203,32 @@ static bool has_more(const struct ucm_part *part)
 	return part->cursor < num_pieces(part);
 }
 
-/* Start as much as there is room for. Saves wait for loads to be started. */
+/* Start as much as there is room for; false: there is none left, or not the
+ * time. */
+static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
+			bool (*start)(struct ucm_engine *, struct ucm_part *),
+			unsigned *left)
+{
+	for (; part; part = part->next) {
+		while (has_more(part)) {
+			engine->eager = !*left;
+			if (!*left || !start(engine, part))
+				return false;
+			--*left;
+		}
+	}
+	return true;
+}
+
+/* Saves wait for loads to be started. Blocks that fail at once take no room:
+ * after many of them deadlines are looked after before the next ones. */
 static void start_work(struct ucm_engine *engine)
 {
-	for (struct ucm_part *part = engine->loads; part; part = part->next) {
-		while (has_more(part)) {
-			if (!ucm_load_start(engine, part))
-				return;
-		}
-	}
-	for (struct ucm_part *part = engine->saves; part; part = part->next) {
-		while (has_more(part)) {
-			if (!ucm_save_start(engine, part))
-				return;
-		}
-	}
+	unsigned left = STARTS;
+
+	engine->eager = false;
+	if (start_parts(engine, engine->loads, ucm_load_start, &left))
+		start_parts(engine, engine->saves, ucm_save_start, &left);
 }
 
 /* ---- the inbox ---- */
@@ -307,7 +319,7 @@ static int64_t how_long(const struct ucm_engine *engine)
 	struct ucm_part *const lists[] = { engine->loads, engine->saves };
 	int64_t wait;
 
-	if (engine->ready.first || engine->fed)
+	if (engine->ready.first || engine->fed || engine->eager)
 		return 0;
 	wait = engine->loads || engine->saves
 		       ? until_deadline(lists, ucm_monotonic_ns())

@@ -233,7 +233,8 @@ struct ucm_engine {
 	struct ucm_piece *spare;
 	unsigned savings_busy; /* a step of them is under way */
 	uint64_t saving_bytes; /* staging that saves hold */
-	bool fed; /* staging memory was given back */
+	bool fed;   /* staging memory was given back */
+	bool eager; /* there was more to start */
 	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
 
 	pthread_mutex_t lock; /* guards the inbox */
