@@ -183,7 +183,7 @@ static int try_store(struct ucm_source *source)
 
 	if (err) {
 		ucm_error("%s", complaint.text);
-		return err;
+		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
 	err = ucm_tierset_start(store);
 	if (err)
