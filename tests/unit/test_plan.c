@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_plan.c - which bytes of a file are read for which layers.
+ */
+#include <config.h>
+
+#include "gpu/plan.h"
+
+#include "tests/unit/unit.h"
+
+#define MAX_CUTS 4096
+
+static const struct {
+	uint64_t layer_bytes;
+	uint32_t align, multiple;
+} multiples[] = {
+	{ 4096, 4096, 1 },	  { 8192, 4096, 1 }, { 65536, 4096, 1 },
+	{ 2048, 4096, 2 },	  { 6144, 4096, 2 }, { 18432, 4096, 2 },
+	{ 1, 4096, 4096 },	  { 3, 4096, 4096 }, { 10496, 4096, 16 },
+	{ 4097, 4096, 4096 },	  { 4096, 65536, 16 },
+	{ UINT64_C(1) << 40, 4096, 1 },
+};
+
+START_TEST(a_multiple_is_the_least_one)
+{
+	uint64_t bytes = multiples[_i].layer_bytes;
+	uint32_t align = multiples[_i].align, n = 1;
+
+	while (n * bytes % align)
+		n++;
+	ck_assert_uint_eq(n, multiples[_i].multiple);
+	ck_assert_uint_eq(ucm_plan_multiple(bytes, align), n);
+}
+END_TEST
+
+static const struct {
+	uint64_t layer_bytes;
+	uint32_t first, end;
+	uint64_t read_bytes;
+	uint32_t group_layers, multiple;
+	uint32_t num, cuts[9];
+} cut_rows[] = {
+	/* all in one */
+	{ 4096, 0, 4, 1 << 20, 0, 1, 1, { 0, 4 } },
+	{ 4096, 3, 4, 1 << 20, 0, 1, 1, { 3, 4 } },
+	{ 4096, 0, 4, 16384, 0, 1, 1, { 0, 4 } },
+	/* evenly: not 3 + 1, but 2 + 2 */
+	{ 4096, 0, 4, 3 * 4096, 0, 1, 2, { 0, 2, 4 } },
+	{ 4096, 1, 8, 3 * 4096, 0, 1, 3, { 1, 4, 7, 8 } },
+	/* never less than a layer */
+	{ 4096, 0, 3, 1, 0, 1, 3, { 0, 1, 2, 3 } },
+	{ 4096, 5, 7, 4095, 0, 1, 2, { 5, 6, 7 } },
+	/* as many as the caller says, whatever a read holds */
+	{ 4096, 0, 5, 1, 2, 1, 3, { 0, 2, 4, 5 } },
+	{ 4096, 0, 5, 1 << 20, 1, 1, 5, { 0, 1, 2, 3, 4, 5 } },
+	{ 4096, 2, 5, 1 << 20, 100, 1, 1, { 2, 5 } },
+	{ 4096, 2, 5, 1 << 20, UINT32_MAX, 1, 1, { 2, 5 } },
+	/* multiples */
+	{ 2048, 0, 8, 3 * 2048, 0, 2, 4, { 0, 2, 4, 6, 8 } },
+	{ 2048, 0, 7, 5 * 2048, 0, 2, 2, { 0, 4, 7 } },
+	{ 2048, 0, 7, 1, 0, 2, 4, { 0, 2, 4, 6, 7 } },
+	{ 2048, 0, 7, 1, 3, 2, 2, { 0, 4, 7 } },
+};
+
+START_TEST(cuts_are_as_the_table_says)
+{
+	uint32_t cuts[9];
+	uint32_t num = ucm_plan_cuts(
+		cut_rows[_i].layer_bytes, cut_rows[_i].first, cut_rows[_i].end,
+		cut_rows[_i].read_bytes, cut_rows[_i].group_layers,
+		cut_rows[_i].multiple, NULL);
+
+	ck_assert_uint_eq(num, cut_rows[_i].num);
+	ucm_plan_cuts(cut_rows[_i].layer_bytes, cut_rows[_i].first,
+		      cut_rows[_i].end, cut_rows[_i].read_bytes,
+		      cut_rows[_i].group_layers, cut_rows[_i].multiple, cuts);
+	for (uint32_t i = 0; i <= num; i++)
+		ck_assert_uint_eq(cuts[i], cut_rows[_i].cuts[i]);
+}
+END_TEST
+
+/* Whatever is asked: cuts cover the layers in order, none holds more than a
+ * read unless it is the least that may be, and their number is the least. */
+START_TEST(cuts_cover_all_layers)
+{
+	static uint32_t cuts[MAX_CUTS + 1];
+
+	for (uint32_t layers = 1; layers < 70; layers++) {
+		for (uint32_t most = 1; most < 72; most++) {
+			uint64_t read_bytes = most * 4096 + most % 3;
+			uint32_t num = ucm_plan_cuts(4096, 7, 7 + layers,
+						     read_bytes, 0, 1, cuts);
+
+			must(num == (layers + most - 1) / most);
+			must(cuts[0] == 7 && cuts[num] == 7 + layers);
+			for (uint32_t i = 0; i < num; i++)
+				must(cuts[i] < cuts[i + 1] &&
+				     cuts[i + 1] - cuts[i] <= most);
+		}
+	}
+}
+END_TEST
+
+static const struct {
+	uint64_t layer_bytes, data_offset;
+	uint32_t first, end;
+	bool head;
+	uint32_t align;
+	struct ucm_plan plan;
+} reads[] = {
+	/* pages all over */
+	{ 4096, 4096, 0, 4, false, 4096, { 4096, 16384, 16384, 0 } },
+	{ 4096, 4096, 0, 4, true, 4096, { 0, 20480, 20480, 4096 } },
+	{ 4096, 4096, 1, 3, false, 4096, { 8192, 8192, 8192, 0 } },
+	/* layers that begin and end inside of pages */
+	{ 1000, 4096, 0, 4, false, 4096, { 4096, 4096, 4000, 0 } },
+	{ 1000, 4096, 4, 5, false, 4096, { 4096, 8192, 5000, 4000 } },
+	{ 1000, 4096, 5, 6, false, 4096, { 8192, 4096, 1904, 904 } },
+	{ 1000, 4096, 0, 1, true, 4096, { 0, 8192, 5096, 4096 } },
+	/* packed: the payload is behind 64 bytes */
+	{ 1000, 64, 0, 4, false, 4096, { 0, 4096, 4064, 64 } },
+	{ 1000, 64, 5, 6, false, 4096, { 4096, 4096, 1968, 968 } },
+	/* no multiples asked for */
+	{ 1000, 64, 1, 2, false, 1, { 1064, 1000, 1000, 0 } },
+	{ 1000, 64, 0, 2, true, 1, { 0, 2064, 2064, 64 } },
+	/* beyond 4 GiB */
+	{ UINT64_C(3) << 30, 4096, 2, 3, false, 4096,
+	  { (UINT64_C(6) << 30) + 4096, UINT64_C(3) << 30, UINT64_C(3) << 30,
+	    0 } },
+};
+
+START_TEST(reads_are_as_the_table_says)
+{
+	struct ucm_plan plan;
+
+	ucm_plan_read(reads[_i].layer_bytes, reads[_i].data_offset,
+		      reads[_i].first, reads[_i].end, reads[_i].head,
+		      reads[_i].align, &plan);
+	ck_assert_uint_eq(plan.offset, reads[_i].plan.offset);
+	ck_assert_uint_eq(plan.len, reads[_i].plan.len);
+	ck_assert_uint_eq(plan.want, reads[_i].plan.want);
+	ck_assert_uint_eq(plan.skip, reads[_i].plan.skip);
+}
+END_TEST
+
+START_TEST(reads_hold_their_layers)
+{
+	struct ucm_plan p;
+
+	for (uint64_t bytes = 1; bytes < 20000; bytes += 611) {
+		for (uint32_t first = 0; first < 5; first++) {
+			uint64_t start = 64 + first * bytes;
+			uint64_t stop = start + 2 * bytes;
+
+			ucm_plan_read(bytes, 64, first, first + 2, false, 4096,
+				      &p);
+			must(p.offset % 4096 == 0 && p.len % 4096 == 0);
+			must(p.offset + p.skip == start);
+			must(p.offset + p.want == stop && p.want <= p.len);
+			must(p.len - p.want < 4096 && p.skip < 4096);
+		}
+	}
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("plan");
+	TCase *tests = tcase_create("plan");
+
+	tcase_add_loop_test(tests, a_multiple_is_the_least_one, 0,
+			    NUM_ROWS(multiples));
+	tcase_add_loop_test(tests, cuts_are_as_the_table_says, 0,
+			    NUM_ROWS(cut_rows));
+	tcase_add_test(tests, cuts_cover_all_layers);
+	tcase_add_loop_test(tests, reads_are_as_the_table_says, 0,
+			    NUM_ROWS(reads));
+	tcase_add_test(tests, reads_hold_their_layers);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_source.c - where block files lie: in the tiers. (That of mounts is
+ * tested by tests/integration/load-*.sh.)
+ */
+#include <config.h>
+
+#include "gpu/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/load_fixture.h"
+
+static const struct ucm_source_ops *const ops = &ucm_source_tiers;
+
+static struct ucm_source *open_tiers(const char *text)
+{
+	struct ucm_source *source;
+	char why[256] = "";
+
+	ck_assert_msg(!ops->open(fx_path("%s", text), &source, why,
+				 sizeof(why)),
+		      "%s", why);
+	return source;
+}
+
+START_TEST(folders_have_names)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+
+	ucm_source_folder("", folder);
+	ck_assert_str_eq(folder, "blocks");
+	ucm_source_folder("llama", folder);
+	ck_assert_str_eq(folder, "spaces/llama");
+}
+END_TEST
+
+START_TEST(a_directory_tells_what_it_is)
+{
+	int fd = open("/dev/shm", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct ucm_dir dir = { 0 };
+	uint32_t align;
+
+	ck_assert_int_ge(fd, 0);
+	ucm_dir_init(&dir, fd);
+	ck_assert(dir.memory && !dir.no_direct);
+	close(fd);
+	fd = open(fx_path("$"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ucm_dir_init(&dir, fd);
+	align = ucm_dir_align(&dir, fd);
+	ck_assert_uint_ge(align, 4096);
+	ck_assert_uint_eq(align & (align - 1), 0);
+	close(fd);
+	ck_assert_uint_eq(ucm_dir_align(&dir, -1), align); /* remembered */
+}
+END_TEST
+
+/* Each attempt is at another directory, and none is left out: the first tier's
+ * first, and of a tier the one where the block was put. */
+START_TEST(every_directory_is_a_place)
+{
+	struct ucm_source *source;
+	struct ucm_place place;
+	unsigned firsts[2] = { 0 };
+
+	lf_tier("a=$/a,$/b:c=$/c");
+	source = open_tiers("a=$/a,$/b:c=$/c");
+	for (unsigned n = 0; n < 100; n++) {
+		struct ucm_id id = lf_id(n);
+		struct ucm_dir *seen[3];
+
+		for (unsigned i = 0; i < 3; i++) {
+			ck_assert_int_eq(ops->place(source, "", &id, i, &place),
+					 0);
+			seen[i] = place.dir;
+			ck_assert_str_eq(fx_path("$/x/%s", place.path),
+					 lf_path("$/x", n));
+		}
+		must(seen[0] != seen[1] && seen[1] != seen[2] &&
+		     seen[0] != seen[2]);
+		firsts[seen[0] > seen[1]]++;
+		ck_assert_int_eq(ops->place(source, "", &id, 3, &place),
+				 -ENOENT);
+		ck_assert_int_eq(ops->place(source, "", &id, 4, &place),
+				 -ENOENT);
+	}
+	ck_assert(firsts[0] > 20 && firsts[1] > 20); /* both are used */
+	ck_assert_int_eq(ops->place(source, "s", &(struct ucm_id){ 0 }, 0,
+				    &place),
+			 0);
+	ck_assert(!strncmp(place.path, "spaces/s/00/", 12));
+	ck_assert(!ops->lost(source));
+	ops->close(source);
+}
+END_TEST
+
+static const char *const bad[] = {
+	"", "$/nowhere", "a=", "$/a,", "$/file", "a=$/a:a=$/b",
+};
+
+START_TEST(bad_tiers_are_refused_with_the_cause)
+{
+	struct ucm_source *source = NULL;
+	char why[256] = "";
+
+	lf_tier("a=$/a:b=$/b");
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, why,
+				   sizeof(why)),
+			 0);
+	ck_assert_ptr_null(source);
+	ck_assert_str_ne(why, "");
+	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, NULL, 0),
+			 0);
+}
+END_TEST
+
+START_TEST(what_is_no_mount_is_refused)
+{
+	struct ucm_source *source = NULL;
+	char why[256] = "";
+
+	ck_assert_int_eq(ucm_source_mount.open(fx_path("$"), &source, why,
+					       sizeof(why)),
+			 -ENOTCONN);
+	ck_assert_ptr_nonnull(strstr(why, "no mount of ucmfs"));
+	ck_assert_int_eq(ucm_source_mount.open(fx_path("$/nowhere"), &source,
+					       why, sizeof(why)),
+			 -ENOENT);
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_eq(ucm_source_mount.open(fx_path("$/file"), &source, why,
+					       sizeof(why)),
+			 -ENOTDIR);
+	ck_assert_ptr_null(source);
+}
+END_TEST
+
+START_TEST(spaces_are_there_or_not)
+{
+	struct ucm_source *source;
+
+	lf_tier("$/a");
+	fx_mkdirs(fx_path("$/a/spaces/llama"));
+	source = open_tiers("$/a");
+	ck_assert_int_eq(ops->check_space(source, ""), 0);
+	ck_assert_int_eq(ops->check_space(source, "llama"), 0);
+	ck_assert_int_eq(ops->check_space(source, "qwen"), -ENOENT);
+	ops->close(source);
+}
+END_TEST
+
+static int draft_of(struct ucm_source *source, unsigned n,
+		    struct ucm_draft **draft)
+{
+	struct ucm_id id = lf_id(n);
+
+	return ops->create(source, "", &id, draft);
+}
+
+static void write_block(int fd, unsigned n, size_t less)
+{
+	size_t len;
+	uint8_t *bytes = lf_file(&lf_geometry, n, FX_PAGED, &len);
+
+	ck_assert_int_eq(pwrite(fd, bytes, len - less, 0), len - less);
+	free(bytes);
+}
+
+START_TEST(drafts_become_blocks_or_nothing)
+{
+	struct ucm_source *source;
+	struct ucm_draft *draft;
+	int fd;
+
+	lf_tier("$/a");
+	source = open_tiers("$/a");
+	/* dropped */
+	fd = draft_of(source, 1, &draft);
+	ck_assert_int_ge(fd, 0);
+	write_block(fd, 1, 0);
+	ops->drop(source, draft);
+	close(fd);
+	ck_assert(!fx_exists(lf_path("$/a", 1)));
+	/* not whole */
+	fd = draft_of(source, 1, &draft);
+	write_block(fd, 1, 1);
+	ck_assert_int_eq(ops->commit(source, draft, fd), -EAGAIN);
+	close(fd);
+	ck_assert(!fx_exists(lf_path("$/a", 1)));
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	/* whole */
+	fd = draft_of(source, 1, &draft);
+	write_block(fd, 1, 0);
+	ck_assert_int_eq(ops->commit(source, draft, fd), 0);
+	close(fd);
+	ck_assert(lf_saved("$/a", &lf_geometry, 1));
+	/* once */
+	ck_assert_int_eq(draft_of(source, 1, &draft), -EEXIST);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ops->close(source);
+}
+END_TEST
+
+static bool can_create(void *arg)
+{
+	struct ucm_draft *draft;
+	int fd = draft_of(arg, 2, &draft);
+
+	if (fd < 0)
+		return false;
+	ops->drop(arg, draft);
+	close(fd);
+	return true;
+}
+
+/* Who has the tiers open for writing keeps others from it, for as long. */
+START_TEST(tiers_in_use_are_tried_again)
+{
+	struct ucm_source *first, *second;
+	struct ucm_draft *draft;
+
+	lf_tier("$/a");
+	first = open_tiers("$/a");
+	second = open_tiers("$/a");
+	ck_assert(can_create(first));
+	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
+	ck_assert_int_eq(draft_of(second, 1, &draft), -EBUSY);
+	ops->close(first);
+	fx_wait(can_create, second);
+	ops->close(second);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("source");
+	TCase *tests = tcase_create("source");
+
+	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
+	tcase_add_test(tests, folders_have_names);
+	tcase_add_test(tests, a_directory_tells_what_it_is);
+	tcase_add_test(tests, every_directory_is_a_place);
+	tcase_add_loop_test(tests, bad_tiers_are_refused_with_the_cause, 0,
+			    NUM_ROWS(bad));
+	tcase_add_test(tests, what_is_no_mount_is_refused);
+	tcase_add_test(tests, spaces_are_there_or_not);
+	tcase_add_test(tests, drafts_become_blocks_or_nothing);
+	tcase_add_test(tests, tiers_in_use_are_tried_again);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}

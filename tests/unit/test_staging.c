@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_staging.c - the memory between files and pages.
+ */
+#include <config.h>
+
+#include "gpu/staging.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "tests/unit/random.h"
+
+#define LEN ((size_t)4 << 20)
+#define UNIT ((size_t)65536)
+#define MAX_SLOTS 64
+
+static struct ucm_staging *staging;
+
+static void setup(void)
+{
+	ck_assert_int_eq(ucm_staging_open(LEN, &staging), 0);
+}
+
+static void teardown(void)
+{
+	ucm_staging_close(staging);
+}
+
+static struct ucm_slot get(size_t len)
+{
+	struct ucm_slot slot;
+
+	ck_assert_int_eq(ucm_staging_get(staging, len, &slot), 0);
+	return slot;
+}
+
+START_TEST(the_length_is_rounded_up)
+{
+	struct ucm_staging *odd;
+
+	ck_assert_int_eq(ucm_staging_open(1, &odd), 0);
+	ck_assert_uint_eq(ucm_staging_len(odd), (size_t)2 << 20);
+	ck_assert_uint_eq((uintptr_t)ucm_staging_memory(odd) % (2 << 20), 0);
+	memset(ucm_staging_memory(odd), 1, ucm_staging_len(odd));
+	ucm_staging_close(odd);
+	ucm_staging_close(NULL);
+}
+END_TEST
+
+START_TEST(slots_lie_apart_and_aligned)
+{
+	struct ucm_slot slots[LEN / UNIT];
+	struct ucm_slot none = { .memory = NULL };
+
+	for (size_t i = 0; i < NUM_ROWS(slots); i++) {
+		slots[i] = get(i % 2 ? UNIT : 1);
+		ck_assert_int_eq(slots[i].state, UCM_SLOT_HELD);
+		ck_assert_uint_eq((uintptr_t)slots[i].memory %
+					  UCM_STAGING_ALIGN,
+				  0);
+		memset(slots[i].memory, (int)i, slots[i].len);
+	}
+	ck_assert_int_eq(ucm_staging_get(staging, 1, &none), -EAGAIN);
+	ck_assert_ptr_null(none.memory);
+	for (size_t i = 0; i < NUM_ROWS(slots); i++) {
+		for (size_t j = 0; j < slots[i].len; j++)
+			must(slots[i].memory[j] == (uint8_t)i);
+		ucm_staging_put(staging, &slots[i]);
+		ck_assert_int_eq(slots[i].state, UCM_SLOT_FREE);
+		ck_assert_ptr_null(slots[i].memory);
+	}
+}
+END_TEST
+
+START_TEST(what_can_never_be_is_refused_for_good)
+{
+	struct ucm_slot slot, all;
+
+	ck_assert_int_eq(ucm_staging_get(staging, 0, &slot), -EFBIG);
+	ck_assert_int_eq(ucm_staging_get(staging, LEN + 1, &slot), -EFBIG);
+	ck_assert_int_eq(ucm_staging_get(staging, SIZE_MAX / 2, &slot), -EFBIG);
+	all = get(LEN);
+	ck_assert_int_eq(ucm_staging_get(staging, LEN, &slot), -EAGAIN);
+	ucm_staging_put(staging, &all);
+	all = get(LEN);
+	ucm_staging_put(staging, &all);
+}
+END_TEST
+
+/* A hole in front of where the last search ended is found. */
+START_TEST(the_search_comes_round)
+{
+	struct ucm_slot first = get(LEN / 4), rest = get(LEN / 4 * 3), again;
+
+	ucm_staging_put(staging, &first);
+	again = get(LEN / 4);
+	ck_assert_ptr_eq(again.memory, ucm_staging_memory(staging));
+	ucm_staging_put(staging, &again);
+	first = get(UNIT);
+	ck_assert_int_eq(ucm_staging_get(staging, LEN / 4, &again), -EAGAIN);
+	ucm_staging_put(staging, &first);
+	ucm_staging_put(staging, &rest);
+}
+END_TEST
+
+/* At random, and each slot keeps its bytes for as long as it is held. */
+START_TEST(no_two_slots_share_a_byte)
+{
+	struct ucm_slot slots[MAX_SLOTS];
+	uint64_t state = random_case(0);
+	size_t num = 0, held = 0;
+
+	for (unsigned round = 0; round < 20000; round++) {
+		size_t len = (size_t)random_between(&state, 1, 5 * UNIT);
+
+		if (num < MAX_SLOTS && random_next(&state) % 2 &&
+		    !ucm_staging_get(staging, len, &slots[num])) {
+			slots[num].memory[0] = (uint8_t)round;
+			slots[num].memory[len - 1] = (uint8_t)round;
+			held += slots[num++].len;
+		} else if (num) {
+			size_t i = random_next(&state) % num;
+			struct ucm_slot *slot = &slots[i];
+
+			must(slot->memory[0] == slot->memory[slot->len - 1] ||
+			     slot->len == 1);
+			held -= slot->len;
+			ucm_staging_put(staging, slot);
+			slots[i] = slots[--num];
+		}
+		must(held <= LEN);
+	}
+	while (num)
+		ucm_staging_put(staging, &slots[--num]);
+	slots[0] = get(LEN); /* nothing was lost */
+	ucm_staging_put(staging, &slots[0]);
+}
+END_TEST
+
+START_TEST(a_slot_goes_from_hand_to_hand)
+{
+	struct ucm_slot slot = get(UNIT);
+
+	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	ucm_slot_move(&slot, UCM_SLOT_IO, UCM_SLOT_HELD);
+	slot.memory[UNIT - 1] = 1;
+	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	ucm_slot_move(&slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
+	ucm_staging_put(staging, &slot);
+}
+END_TEST
+
+#ifndef NDEBUG
+START_TEST(a_slot_is_not_taken_from_who_has_it)
+{
+	struct ucm_slot slot = get(UNIT);
+
+	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	ucm_staging_put(staging, &slot); /* aborts */
+}
+END_TEST
+
+START_TEST(a_slot_is_not_moved_from_where_it_is_not)
+{
+	struct ucm_slot slot = get(UNIT);
+
+	ucm_slot_move(&slot, UCM_SLOT_COPY, UCM_SLOT_HELD); /* aborts */
+}
+END_TEST
+#endif
+
+int main(void)
+{
+	Suite *suite = suite_create("staging");
+	TCase *tests = tcase_create("staging");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, the_length_is_rounded_up);
+	tcase_add_test(tests, slots_lie_apart_and_aligned);
+	tcase_add_test(tests, what_can_never_be_is_refused_for_good);
+	tcase_add_test(tests, the_search_comes_round);
+	tcase_add_test(tests, no_two_slots_share_a_byte);
+	tcase_add_test(tests, a_slot_goes_from_hand_to_hand);
+#ifndef NDEBUG
+	tcase_add_test_raise_signal(tests, a_slot_is_not_taken_from_who_has_it,
+				    SIGABRT);
+	tcase_add_test_raise_signal(
+		tests, a_slot_is_not_moved_from_where_it_is_not, SIGABRT);
+#endif
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_window.c - how many bytes of reads may be in flight.
+ *
+ * A device is played: it serves so many bytes a second, and needs so many in
+ * flight for it. Time is a number here.
+ */
+#include <config.h>
+
+#include "gpu/window.h"
+
+#include "tests/unit/unit.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+START_TEST(a_given_limit_stays)
+{
+	struct ucm_window window;
+
+	ucm_window_init(&window, 4 * MIB, 100 * MIB);
+	ck_assert_uint_eq(window.limit, 4 * MIB);
+	for (unsigned i = 0; i < 1000; i++) {
+		for (unsigned j = 0; j < 4; j++)
+			must(ucm_window_take(&window, MIB, i));
+		must(!ucm_window_take(&window, MIB, i));
+		for (unsigned j = 0; j < 4; j++)
+			ucm_window_give(&window, MIB, i + 1);
+	}
+	ck_assert_uint_eq(window.limit, 4 * MIB);
+	ck_assert_uint_eq(window.in_flight, 0);
+	ucm_window_init(&window, 4 * MIB, 2 * MIB);
+	ck_assert_uint_eq(window.limit, 2 * MIB); /* never above */
+}
+END_TEST
+
+START_TEST(one_may_always_be)
+{
+	struct ucm_window window;
+
+	ucm_window_init(&window, MIB, 2 * MIB);
+	ck_assert(ucm_window_take(&window, 50 * MIB, 0));
+	ck_assert(!ucm_window_take(&window, 1, 0));
+	ucm_window_give(&window, 50 * MIB, 1);
+	ck_assert(ucm_window_take(&window, 1, 2));
+	ck_assert(ucm_window_take(&window, MIB - 1, 2));
+	ck_assert(!ucm_window_take(&window, 1, 2));
+}
+END_TEST
+
+/* Reads of 1 MiB, as many as allowed, against a device whose rate grows with
+ * what is in flight up to `enough`. */
+static uint64_t found(uint64_t most, uint64_t enough, uint64_t total)
+{
+	struct ucm_window window;
+	int64_t now = 0;
+
+	ucm_window_init(&window, 0, most);
+	for (uint64_t at = 0; at < total; at += MIB) {
+		uint64_t depth;
+
+		while (ucm_window_take(&window, MIB, now))
+			;
+		depth = window.in_flight < enough ? window.in_flight : enough;
+		now += (int64_t)(MIB * 1000 / depth) * 1000;
+		ucm_window_give(&window, MIB, now);
+		must(window.limit <= most && window.in_flight <= most);
+	}
+	return window.limit;
+}
+
+static const struct {
+	uint64_t most, enough, least, limit;
+} devices[] = {
+	{ 128, 8, 8, 16 },     /* MiB: fast enough from the start */
+	{ 128, 32, 32, 64 },   /* doubled until it helps no more */
+	{ 128, 1000, 128, 128 }, /* never enough */
+	{ 4, 1000, 4, 4 },     /* less than the start */
+	{ 20, 1000, 20, 20 },  /* no power of two */
+};
+
+START_TEST(the_limit_is_found)
+{
+	uint64_t limit = found(devices[_i].most * MIB, devices[_i].enough * MIB,
+			       10000 * MIB);
+
+	ck_assert_uint_ge(limit, devices[_i].least * MIB);
+	ck_assert_uint_le(limit, devices[_i].limit * MIB);
+}
+END_TEST
+
+/* A trial that the caller has too little work for says nothing. */
+START_TEST(a_window_that_is_not_used_does_not_grow)
+{
+	struct ucm_window window;
+
+	ucm_window_init(&window, 0, 100 * MIB);
+	for (int64_t i = 0; i < 1000; i++) {
+		must(ucm_window_take(&window, MIB, i));
+		ucm_window_give(&window, MIB, i);
+	}
+	ck_assert_uint_eq(window.limit, 8 * MIB);
+	ck_assert(!window.settled);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("window");
+	TCase *tests = tcase_create("window");
+
+	tcase_add_test(tests, a_given_limit_stays);
+	tcase_add_test(tests, one_may_always_be);
+	tcase_add_loop_test(tests, the_limit_is_found, 0, NUM_ROWS(devices));
+	tcase_add_test(tests, a_window_that_is_not_used_does_not_grow);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
