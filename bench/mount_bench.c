@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/parse.h"
@@ -44,18 +43,7 @@ static const char usage_text[] =
 	"  --label TEXT     first column\n"
 	"  --tsv            for machines\n";
 
-#define COLUMNS 11 /* label section work unit backing mount ratio q1 q3
-		    * target verdict */
-
 /* ---- helpers ---- */
-
-uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 int complain(const char *object, const char *call)
 {
@@ -83,24 +71,6 @@ int drop_caches(const char *which)
 	if (fd >= 0)
 		close(fd);
 	return err;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-double quantile(double *values, size_t num, double which)
-{
-	double at = which * (double)(num - 1);
-	size_t low = (size_t)at;
-
-	qsort(values, num, sizeof(*values), compare_doubles);
-	if (low + 1 >= num)
-		return values[num - 1];
-	return values[low] + (at - (double)low) * (values[low + 1] - values[low]);
 }
 
 /* ---- names ---- */
@@ -183,69 +153,8 @@ static const char *const units[] = {
 	[UNIT_MB_S] = "MB/s", [UNIT_US] = "us", [UNIT_MS] = "ms",
 };
 
-static const char *verdict_of(bool has_target, bool passed)
-{
-	return !has_target ? "-" : passed ? "PASS" : "MISS";
-}
-
-/* One line of a table; the columns are separated by tabs. */
-static void print_aligned(char *line)
-{
-	static const int widths[COLUMNS] = { -22, 0, -43, -5, 9, 9, 7, 7, 7,
-					     11, 6 };
-
-	line[strcspn(line, "\n")] = '\0';
-	if (line[0] == '#') {
-		printf("%s\n", line);
-		return;
-	}
-	for (unsigned i = 0; i < COLUMNS && line; i++) {
-		char *column = strsep(&line, "\t");
-
-		if (widths[i])
-			printf("%*s%s", widths[i], column,
-			       i + 1 < COLUMNS ? " " : "\n");
-	}
-	fflush(stdout);
-}
-
-static void print_line(const struct bench *bench, const char *line)
-{
-	char copy[512];
-
-	if (bench->tsv) {
-		printf("%s\n", line);
-		fflush(stdout);
-		return;
-	}
-	snprintf(copy, sizeof(copy), "%s", line);
-	print_aligned(copy);
-}
-
 static const char head_line[] =
 	"where\tsection\twork\tunit\tdirectory\tmount\tratio\tq1\tq3\ttarget\t";
-
-static int format_table(void)
-{
-	char line[512], head[sizeof(head_line)];
-	bool has_head = false;
-
-	while (fgets(line, sizeof(line), stdin)) {
-		if (line[0] != '#' && !has_head) {
-			memcpy(head, head_line, sizeof(head));
-			print_aligned(head);
-			has_head = true;
-		}
-		print_aligned(line);
-	}
-	return 0;
-}
-
-static void text_of(double value, char text[16])
-{
-	snprintf(text, 16, value < 10 ? "%.2f" : value < 100 ? "%.1f" : "%.0f",
-		 value);
-}
 
 void print_reading(struct bench *bench, struct reading *reading)
 {
@@ -260,7 +169,7 @@ void print_reading(struct bench *bench, struct reading *reading)
 		 value, target,
 		 verdict_of(reading->max_value > 0,
 			    median <= reading->max_value));
-	print_line(bench, line);
+	print_line(bench->tsv, line);
 }
 
 static void print_work(const struct bench *bench, const struct work *work,
@@ -287,7 +196,7 @@ static void print_work(const struct bench *bench, const struct work *work,
 		 verdict_of(by_ratio || by_value,
 			    by_ratio ? ratio >= work->min_ratio
 				     : median <= work->max_value));
-	print_line(bench, line);
+	print_line(bench->tsv, line);
 }
 
 /* ---- rounds ---- */
@@ -569,7 +478,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc == 2 && !strcmp(argv[1], "--format"))
-		return format_table();
+		return format_table(head_line);
 	if (parse_arguments(&bench, argv)) {
 		fputs(usage_text, stderr);
 		return 2;

@@ -19,6 +19,7 @@
 
 #include <ucm/block.h>
 
+#include "bench/table.h"
 #include "hashing/name.h"
 
 #define ME "mount_bench"
@@ -98,11 +99,9 @@ int measure_starts(struct bench *bench);
 
 /* ---- helpers (mount_bench.c) ---- */
 
-uint64_t now_ns(void);
 int complain(const char *object, const char *call); /* tells; -errno */
 uint64_t next_random(struct bench *bench);
 int drop_caches(const char *which);
-double quantile(double *values, size_t num, double which); /* sorts */
 /* The names below a directory of buckets, at most count of them. */
 int list_names(struct bench *bench, int dirfd);
 void print_reading(struct bench *bench, struct reading *reading);
