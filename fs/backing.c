@@ -113,7 +113,7 @@ static int take_lock(struct ucm_backing *backing,
 		return err;
 	}
 	if (fcntl(backing->lockfd, F_OFD_SETLK, &lock) < 0) {
-		err = -errno;
+		err = errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
 		ucm_complain(complaint, "%s: in use by another ucmfs",
 			     backing->path);
 		return err;
