@@ -38,8 +38,10 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	for (size_t i = 0; i < LENGTH(commands); i++) {
-		if (!strcmp(argv[1], commands[i].name))
-			return commands[i].run(argc - 1, argv + 1);
+		if (strcmp(argv[1], commands[i].name) != 0)
+			continue;
+		ucm_tool_command = commands[i].name;
+		return commands[i].run(argc - 1, argv + 1);
 	}
 	fprintf(stderr, "ucm: no command '%s'; try --help\n", argv[1]);
 	return UCM_EXIT_USAGE;

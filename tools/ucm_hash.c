@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "hashing/name.h"
-#include "tools/ucm_tool.h"
 
 struct job {
 	const struct ucm_hash_options *opt;
@@ -36,11 +35,11 @@ static struct ucm_hasher *open_hasher(const struct job *job, uint32_t rank)
 	if (!ucm_hasher_open(&meta, &hasher, &why))
 		return hasher;
 	if (!strcmp(why.field, "model") && !meta.model)
-		ucm_hash_complain("the scheme needs --meta; try --help");
+		ucm_tool_complain("the scheme needs --meta; try --help");
 	else if (!strcmp(why.field, "space_id"))
-		ucm_hash_complain("the scheme needs --space; try --help");
+		ucm_tool_complain("the scheme needs --space; try --help");
 	else
-		ucm_hash_complain("the scheme does not take this %s; try --help",
+		ucm_tool_complain("the scheme does not take this %s; try --help",
 				  why.field);
 	return NULL;
 }
@@ -53,7 +52,7 @@ static int begin(const struct job *job, const struct ucm_hasher *hasher,
 	if (!opt->resume)
 		return ucm_hash_start(hasher, NULL, state, NULL);
 	if (ucm_hash_resume(hasher, &opt->parent, opt->parent_tokens, state))
-		return ucm_hash_complain("the scheme does not go on from this "
+		return ucm_tool_complain("the scheme does not go on from this "
 					 "parent; try --help");
 	return 0;
 }
@@ -82,7 +81,7 @@ static int hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
 
 	if (!err)
 		return 0;
-	return ucm_hash_complain("%s: token %zu is %lld, out of range",
+	return ucm_tool_complain("%s: token %zu is %lld, out of range",
 				 ucm_hash_input_name(job->opt), why.index,
 				 (long long)job->input.tokens.ids[why.index]);
 }
@@ -153,18 +152,18 @@ static int check_options(struct job *job)
 	int err;
 
 	if (external && (opt->explain || opt->resume || opt->format))
-		return ucm_hash_complain("external takes no --explain, "
+		return ucm_tool_complain("external takes no --explain, "
 					 "--parent or --format; try --help");
 	if (opt->explain && (opt->all_ranks || opt->paths))
-		return ucm_hash_complain("--explain takes no --ranks or "
+		return ucm_tool_complain("--explain takes no --ranks or "
 					 "--paths; try --help");
 	if (opt->all_ranks && (opt->meta.scheme == UCM_SCHEME_PREFIX ||
 			       opt->meta.scheme == UCM_SCHEME_HEXCHAIN))
-		return ucm_hash_complain("the scheme knows no ranks; try --help");
+		return ucm_tool_complain("the scheme knows no ranks; try --help");
 	if (opt->all_ranks && last == UINT32_MAX)
 		last = opt->meta.world_size - 1;
 	if (last >= opt->meta.world_size)
-		return ucm_hash_complain("--ranks: there are %u; try --help",
+		return ucm_tool_complain("--ranks: there are %u; try --help",
 					 opt->meta.world_size);
 	job->first_rank = opt->all_ranks ? opt->first_rank : opt->meta.rank;
 	job->num_ranks = opt->all_ranks ? last - opt->first_rank + 1 : 1;
@@ -220,7 +219,7 @@ static int run(struct job *job)
 	job->ids = calloc((job->num_blocks + 1) * ((size_t)job->num_ranks + 1),
 			  sizeof(*job->ids));
 	if (!job->ids)
-		return ucm_hash_complain("no memory");
+		return ucm_tool_complain("no memory");
 	for (uint32_t r = 0; !err && r < job->num_ranks; r++)
 		err = hash_rank(job, job->first_rank + r,
 				job->ids + r * job->num_blocks);
@@ -229,7 +228,7 @@ static int run(struct job *job)
 	else if (!err)
 		print_ids(job);
 	if (!err && (fflush(stdout) || ferror(stdout)))
-		err = ucm_hash_complain("standard output: %s", strerror(errno));
+		err = ucm_tool_complain("standard output: %s", strerror(errno));
 	return err;
 }
 

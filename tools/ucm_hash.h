@@ -8,6 +8,7 @@
 #include <ucm/hash.h>
 
 #include "tools/ucm_tokens.h"
+#include "tools/ucm_tool.h"
 
 #define UCM_HASH_MAX_ITEMS 1024
 
@@ -49,10 +50,6 @@ int ucm_hash_read(const struct ucm_hash_options *opt,
 		  struct ucm_hash_input *input);
 void ucm_hash_input_fini(struct ucm_hash_input *input);
 const char *ucm_hash_input_name(const struct ucm_hash_options *opt);
-
-/* One line on standard error; returns -EINVAL. */
-int ucm_hash_complain(const char *format, ...)
-	__attribute__((format(printf, 1, 2)));
 
 /* Print every block of a request, and the bytes behind its id. state: before
  * its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */

@@ -21,9 +21,9 @@ static int tell_bad_input(const struct ucm_hash_options *opt,
 	const char *name = ucm_hash_input_name(opt);
 
 	if (err == -ENOMEM)
-		ucm_hash_complain("%s: no memory", name);
+		ucm_tool_complain("%s: no memory", name);
 	else
-		ucm_hash_complain("%s: byte %llu: not a token id", name,
+		ucm_tool_complain("%s: byte %llu: not a token id", name,
 				  (unsigned long long)input->tokens.offset);
 	return err;
 }
@@ -89,7 +89,7 @@ static int read_hashes(const struct ucm_hash_options *opt,
 		int err = add_hash(input, word, len);
 
 		if (err == -EINVAL)
-			ucm_hash_complain("%s: hash %zu: not 32 or 64 hex "
+			ucm_tool_complain("%s: hash %zu: not 32 or 64 hex "
 					  "digits, all as the first",
 					  ucm_hash_input_name(opt),
 					  input->num_hashes);
@@ -107,7 +107,7 @@ int ucm_hash_read(const struct ucm_hash_options *opt,
 	int err;
 
 	if (!file)
-		return ucm_hash_complain("%s: %s", opt->input,
+		return ucm_tool_complain("%s: %s", opt->input,
 					 strerror(errno));
 	errno = 0;
 	if (opt->meta.scheme == UCM_SCHEME_EXTERNAL)
@@ -115,7 +115,7 @@ int ucm_hash_read(const struct ucm_hash_options *opt,
 	else
 		err = read_tokens(opt, input, file);
 	if (!err && ferror(file))
-		err = ucm_hash_complain("%s: %s", ucm_hash_input_name(opt),
+		err = ucm_tool_complain("%s: %s", ucm_hash_input_name(opt),
 					strerror(errno));
 	if (!standard)
 		fclose(file);

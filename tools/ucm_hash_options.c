@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,18 +83,6 @@ static const struct option long_options[] = {
 void ucm_hash_help(void)
 {
 	fputs(help_text, stdout);
-}
-
-int ucm_hash_complain(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fputs("ucm hash: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	return -EINVAL;
 }
 
 /* ---- values ---- */
@@ -292,7 +279,7 @@ static int set_option(struct ucm_hash_options *opt, int key, int index)
 		return 0;
 	given = strdupa(optarg);
 	err = set_value(opt, key, optarg);
-	return err ? ucm_hash_complain("--%s '%s'; try --help",
+	return err ? ucm_tool_complain("--%s '%s'; try --help",
 				       long_options[index].name, given)
 		   : 0;
 }
@@ -310,10 +297,10 @@ int ucm_hash_parse(struct ucm_hash_options *opt, int argc, char **argv)
 	while ((key = getopt_long(argc, argv, ":", long_options, &index)) !=
 	       -1) {
 		if (key == ':')
-			return ucm_hash_complain("%s: no value; try --help",
+			return ucm_tool_complain("%s: no value; try --help",
 						 argv[optind - 1]);
 		if (key == '?')
-			return ucm_hash_complain("unknown option %s; try --help",
+			return ucm_tool_complain("unknown option %s; try --help",
 						 argv[optind - 1]);
 		if (set_option(opt, key, index))
 			return -EINVAL;
@@ -321,7 +308,7 @@ int ucm_hash_parse(struct ucm_hash_options *opt, int argc, char **argv)
 	if (optind < argc)
 		opt->input = argv[optind++];
 	if (optind < argc)
-		return ucm_hash_complain("more than one FILE: %s",
+		return ucm_tool_complain("more than one FILE: %s",
 					 argv[optind]);
 	return 0;
 }

@@ -11,6 +11,13 @@
 #define UCM_EXIT_FAILED 1
 #define UCM_EXIT_USAGE 2
 
+/* The subcommand that runs, for messages; set by main. */
+extern const char *ucm_tool_command;
+
+/* One line on standard error; returns -EINVAL. */
+int ucm_tool_complain(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
+
 /* argv[0] is the subcommand's name. */
 int ucm_hash_main(int argc, char **argv);
 
