@@ -19,6 +19,9 @@ int ucm_tool_complain(const char *format, ...)
 	__attribute__((format(printf, 1, 2)));
 
 /* argv[0] is the subcommand's name. */
+int ucm_get_main(int argc, char **argv);
 int ucm_hash_main(int argc, char **argv);
+int ucm_put_main(int argc, char **argv);
+int ucm_verify_main(int argc, char **argv);
 
 #endif

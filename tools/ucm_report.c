@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_report.c - what ucm put, get and verify say. */
+#include <config.h>
+
+#include "tools/ucm_report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tools/ucm_tool.h"
+
+#define SECOND ((int64_t)1000000000)
+
+int ucm_report_init(struct ucm_report *report, bool json, FILE *to)
+{
+	*report = (struct ucm_report){
+		.to = json ? NULL : to,
+		.terminal = isatty(STDERR_FILENO),
+		.started_ns = ucm_monotonic_ns(),
+	};
+	if (!json)
+		return 0;
+	report->failures = json_array();
+	if (report->failures)
+		return 0;
+	ucm_tool_complain("%s", strerror(ENOMEM));
+	return -ENOMEM;
+}
+
+void ucm_report_fini(struct ucm_report *report)
+{
+	json_decref(report->failures);
+}
+
+static void clear_line(struct ucm_report *report)
+{
+	if (report->shown)
+		fputs("\r\033[K", stderr);
+	report->shown = false;
+}
+
+/* ---- blocks ---- */
+
+static const char *count_block(struct ucm_report *report, int err)
+{
+	switch (err) {
+	case -ENOENT:
+		report->absent++;
+		return "absent";
+	case -EBADMSG:
+		report->damaged++;
+		return "damaged";
+	default:
+		report->failed++;
+		return "failed";
+	}
+}
+
+static json_t *describe_block(const char *hex, const char *path,
+			      const char *kind, const char *text,
+			      const struct ucm_outcome *outcome)
+{
+	json_t *block =
+		json_pack("{ss ss}", "outcome", kind, "text", text);
+
+	if (block && hex)
+		json_object_set_new(block, "id", json_string(hex));
+	/* it need not be UTF-8; then it is left out */
+	if (block && path)
+		json_object_set_new(block, "path", json_string(path));
+	if (block && outcome->fault == UCM_FAULT_PLANE) {
+		json_object_set_new(block, "plane",
+				    json_integer(outcome->plane));
+		json_object_set_new(block, "layer",
+				    json_integer(outcome->plane / 2));
+		json_object_set_new(block, "part",
+				    json_string(outcome->plane % 2 ? "V"
+								   : "K"));
+	}
+	return block;
+}
+
+void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
+		      const char *path, const struct ucm_outcome *outcome)
+{
+	const char *kind = count_block(report, outcome->err);
+	char hex[UCM_ID_HEX + 1], text[128];
+
+	if (id)
+		ucm_id_format(id, hex);
+	ucm_outcome_text(outcome, text, sizeof(text));
+	if (!report->to) {
+		json_array_append_new(report->failures,
+				      describe_block(id ? hex : NULL, path,
+						     kind, text, outcome));
+		return;
+	}
+	clear_line(report);
+	if (report->to == stderr)
+		fprintf(stderr, "ucm %s: ", ucm_tool_command);
+	fprintf(report->to, "%s: %s\n", path ? path : hex, text);
+}
+
+/* ---- progress ---- */
+
+static double per_second(uint64_t bytes, int64_t ns)
+{
+	return (double)bytes * 1e3 / (double)(ns + 1); /* MB/s */
+}
+
+/* Short work has nothing to show, and nobody reads more than a few lines a
+ * second. */
+void ucm_report_progress(struct ucm_report *report, uint64_t done,
+			 uint64_t total, uint64_t bytes)
+{
+	int64_t now = ucm_monotonic_ns();
+
+	if (!report->terminal || now - report->started_ns < SECOND ||
+	    now - report->told_ns < SECOND / 5)
+		return;
+	report->told_ns = now;
+	clear_line(report);
+	report->shown = true;
+	if (total)
+		fprintf(stderr, "%" PRIu64 " of %" PRIu64 " blocks, %.0f MB/s",
+			done, total,
+			per_second(bytes, now - report->started_ns));
+	else
+		fprintf(stderr, "%" PRIu64 " blocks, %.0f MB/s", done,
+			per_second(bytes, now - report->started_ns));
+	fflush(stderr);
+}
+
+/* ---- the summary ---- */
+
+static void print_text(const struct ucm_report *report,
+		       const struct ucm_count *counts, uint64_t blocks,
+		       uint64_t bytes, double seconds)
+{
+	const struct ucm_count ours[] = { { "absent", report->absent },
+					  { "damaged", report->damaged },
+					  { "failed", report->failed } };
+	const char *between = ": ";
+
+	printf("%" PRIu64 " block%s", blocks, blocks == 1 ? "" : "s");
+	for (; counts->name; counts++) {
+		if (!counts->number)
+			continue;
+		printf("%s%" PRIu64 " %s", between, counts->number,
+		       counts->name);
+		between = ", ";
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		if (!ours[i].number)
+			continue;
+		printf("%s%" PRIu64 " %s", between, ours[i].number,
+		       ours[i].name);
+		between = ", ";
+	}
+	printf("; %" PRIu64 " bytes in %.3f s\n", bytes, seconds);
+}
+
+static int print_json(const struct ucm_report *report,
+		      const struct ucm_count *counts, uint64_t blocks,
+		      uint64_t bytes, double seconds)
+{
+	json_t *root = json_pack(
+		"{ss sI sI sI sI sI sf}", "command", ucm_tool_command, "blocks",
+		(json_int_t)blocks, "bytes", (json_int_t)bytes, "absent",
+		(json_int_t)report->absent, "damaged",
+		(json_int_t)report->damaged, "failed",
+		(json_int_t)report->failed, "seconds", seconds);
+	int err = root ? 0 : -ENOMEM;
+
+	for (; !err && counts->name; counts++)
+		err = json_object_set_new(
+			root, counts->name,
+			json_integer((json_int_t)counts->number));
+	/* one that could not be described must not be passed over */
+	if (!err && json_array_size(report->failures) !=
+			    report->absent + report->damaged + report->failed)
+		err = -ENOMEM;
+	if (!err)
+		err = json_object_set(root, "failures", report->failures);
+	if (!err)
+		err = json_dumpf(root, stdout, JSON_INDENT(2));
+	if (!err)
+		putchar('\n');
+	json_decref(root);
+	if (err)
+		ucm_tool_complain("no memory for the JSON object");
+	return err;
+}
+
+int ucm_report_end(struct ucm_report *report, const struct ucm_count *counts,
+		   uint64_t blocks, uint64_t bytes)
+{
+	int64_t ns = ucm_monotonic_ns() - report->started_ns;
+	double seconds = (double)ns / (double)SECOND;
+	int err = 0;
+
+	clear_line(report);
+	if (report->to)
+		print_text(report, counts, blocks, bytes, seconds);
+	else
+		err = print_json(report, counts, blocks, bytes, seconds);
+	if (!err && (fflush(stdout) || ferror(stdout)))
+		err = ucm_tool_complain("standard output: %s",
+					strerror(errno));
+	return err;
+}

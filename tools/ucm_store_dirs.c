@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_store_dirs.c - the directories that a store's blocks lie below. */
+#include <config.h>
+
+#include "tools/ucm_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/osfile.h"
+#include "fs/namespace.h"
+#include "hashing/name.h"
+#include "tools/ucm_tool.h"
+
+static int add_dir(struct ucm_store_dirs *dirs, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return ucm_tool_complain("%s: %s", path, strerror(errno));
+	dirs->fds[dirs->num] = fd;
+	dirs->paths[dirs->num] = strdup(path);
+	return dirs->paths[dirs->num++]
+		       ? 0
+		       : ucm_tool_complain("%s", strerror(ENOMEM));
+}
+
+static int make_room(struct ucm_store_dirs *dirs, unsigned num)
+{
+	dirs->paths = calloc(num, sizeof(*dirs->paths));
+	dirs->fds = calloc(num, sizeof(*dirs->fds));
+	return dirs->paths && dirs->fds
+		       ? 0
+		       : ucm_tool_complain("%s", strerror(ENOMEM));
+}
+
+/* The empty directory below a mount that has gone must not look like a store
+ * without blocks. */
+static int open_mount(const char *path, struct ucm_store_dirs *dirs)
+{
+	struct stat st;
+	int err = make_room(dirs, 1) ?: add_dir(dirs, path);
+
+	if (!err && fstatat(dirs->fds[0], ".ucmfs/stats.json", &st,
+			    AT_SYMLINK_NOFOLLOW))
+		err = ucm_tool_complain("%s: no mount of ucmfs", path);
+	return err;
+}
+
+static int open_tiers(const char *source, struct ucm_store_dirs *dirs)
+{
+	struct ucm_complaint complaint;
+	struct ucm_config config;
+	unsigned num = 0;
+	int err;
+
+	ucm_config_init(&config);
+	err = ucm_config_source(&config, source, &complaint) ?:
+		      ucm_config_check(&config, &complaint);
+	if (err)
+		ucm_tool_complain("%s", complaint.text);
+	for (unsigned i = 0; i < config.num_tiers; i++)
+		num += config.tiers[i].num_dirs;
+	if (!err)
+		err = make_room(dirs, num);
+	for (unsigned i = 0; !err && i < config.num_tiers; i++) {
+		for (unsigned j = 0; !err && j < config.tiers[i].num_dirs; j++)
+			err = add_dir(dirs, config.tiers[i].dirs[j]);
+	}
+	ucm_config_fini(&config);
+	return err;
+}
+
+/* A name that is misspelt must not look like a space without blocks. */
+static int check_space(const struct ucm_store_dirs *dirs, const char *space)
+{
+	struct stat st;
+
+	for (unsigned i = 0; i < dirs->num; i++) {
+		if (!ucm_os_stat(dirs->fds[i], dirs->folder, &st))
+			return 0;
+	}
+	return *space ? ucm_tool_complain("space '%s': %s", space,
+					  strerror(ENOENT))
+		      : 0;
+}
+
+int ucm_store_dirs_open(const struct ucm_store_options *opt,
+			struct ucm_store_dirs *out)
+{
+	int err;
+
+	*out = (struct ucm_store_dirs){ .num = 0 };
+	if (*opt->space && !ucm_space_name_valid(opt->space))
+		return ucm_tool_complain("space '%s': no name", opt->space);
+	snprintf(out->folder, sizeof(out->folder), "%s%s",
+		 *opt->space ? "spaces/" : "blocks", opt->space);
+	err = opt->mount ? open_mount(opt->mount, out)
+			 : open_tiers(opt->tiers, out);
+	if (!err)
+		err = check_space(out, opt->space);
+	if (err)
+		ucm_store_dirs_close(out);
+	return err;
+}
+
+void ucm_store_dirs_close(struct ucm_store_dirs *dirs)
+{
+	for (unsigned i = 0; i < dirs->num; i++) {
+		close(dirs->fds[i]);
+		free(dirs->paths[i]);
+	}
+	free(dirs->paths);
+	free(dirs->fds);
+	*dirs = (struct ucm_store_dirs){ .num = 0 };
+}
+
+int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
+		   unsigned bucket,
+		   int (*fn)(void *arg, unsigned dir, const struct ucm_id *id),
+		   void *arg)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	_cleanup_free_ char *names = NULL;
+	struct ucm_id id;
+	int err;
+
+	ucm_backing_bucket_path(dirs->folder, bucket, path);
+	err = ucm_os_list(dirs->fds[dir], path, &names);
+	if (err == -ENOENT)
+		return 0; /* buckets are made when they are needed */
+	if (err < 0)
+		return err;
+	err = 0;
+	for (const char *name = names; *name && !err; name += strlen(name) + 1) {
+		if (!ucm_name_parse(name, &id) && ucm_bucket(&id) == bucket)
+			err = fn(arg, dir, &id);
+	}
+	return err;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_verify.c - ucm verify: is a block what it says it is? See ucm(1).
+ *
+ * Threads take one item after the other: a file, an id to be looked for in all
+ * directories, or (--all) a bucket of a directory. The reading and comparing is
+ * fs/verify's; nothing is loaded anywhere.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "fs/verify.h"
+#include "hashing/name.h"
+#include "tools/ucm_ids.h"
+#include "tools/ucm_report.h"
+#include "tools/ucm_store.h"
+#include "tools/ucm_tool.h"
+
+#define DEFAULT_THREADS 4
+#define POLL_US 100000
+
+struct job {
+	const struct ucm_store_options *opt;
+	struct ucm_store_dirs dirs;
+	struct ucm_ids ids;
+	void (*check_item)(struct job *job, size_t item);
+	size_t num_items;
+	_Atomic size_t next, ended;
+	_Atomic uint64_t blocks, bytes, intact, unchecked;
+	pthread_mutex_t lock; /* guards the report */
+	struct ucm_report report;
+	_Atomic bool incomplete; /* not every block was looked for */
+};
+
+/* ---- one block ---- */
+
+static void tell(struct job *job, const struct ucm_id *id, const char *path,
+		 const struct ucm_outcome *outcome)
+{
+	pthread_mutex_lock(&job->lock);
+	ucm_report_block(&job->report, id, path, outcome);
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* id NULL: no block, then; it is found out which rule it breaks. */
+static void check_file(struct job *job, int fd, const struct stat *st,
+		       const struct ucm_id *id, const char *path)
+{
+	static const struct ucm_id any;
+	uint64_t size = (uint64_t)st->st_size;
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_outcome outcome = { 0 };
+	struct ucm_block block;
+
+	outcome.err = ucm_verify_whole(fd, size, id ? id : &any, &block, &fault,
+				       &outcome.plane);
+	if (!outcome.err && fault) {
+		outcome.err = -EBADMSG;
+		outcome.fault = (uint16_t)fault;
+	}
+	atomic_fetch_add(&job->blocks, 1);
+	if (outcome.err) {
+		tell(job, id, path, &outcome);
+		return;
+	}
+	atomic_fetch_add(&job->bytes, size);
+	atomic_fetch_add(&job->intact, 1);
+	if (!(block.flags & UCM_BLOCK_HAS_CRC))
+		atomic_fetch_add(&job->unchecked, 1);
+}
+
+/* A block below a directory. false: it is not there. */
+static bool check_place(struct job *job, unsigned dir, const struct ucm_id *id)
+{
+	const struct ucm_store_dirs *dirs = &job->dirs;
+	struct ucm_outcome outcome = { 0 };
+	char below[UCM_BACKING_PATH_MAX];
+	_cleanup_free_ char *path = NULL;
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+
+	ucm_backing_block_path(dirs->folder, id, below);
+	if (asprintf(&path, "%s/%s", dirs->paths[dir], below) < 0)
+		path = NULL;
+	fd = ucm_os_open_regular(dirs->fds[dir], below, O_RDONLY, &st);
+	if (fd == -ENOENT)
+		return false;
+	if (fd >= 0) {
+		check_file(job, fd, &st, id, path);
+		return true;
+	}
+	outcome.err = fd;
+	atomic_fetch_add(&job->blocks, 1);
+	tell(job, id, path, &outcome);
+	return true;
+}
+
+/* ---- items ---- */
+
+static void check_id(struct job *job, size_t item)
+{
+	static const struct ucm_outcome absent = { .err = -ENOENT };
+	const struct ucm_id *id = &job->ids.ids[item];
+	bool found = false;
+
+	for (unsigned i = 0; i < job->dirs.num; i++)
+		found |= check_place(job, i, id);
+	if (found)
+		return;
+	atomic_fetch_add(&job->blocks, 1);
+	tell(job, id, NULL, &absent);
+}
+
+/* A block that goes meanwhile is no fault of the store. */
+static int check_name(void *arg, unsigned dir, const struct ucm_id *id)
+{
+	check_place(arg, dir, id);
+	return 0;
+}
+
+static void check_bucket(struct job *job, size_t item)
+{
+	unsigned dir = (unsigned)(item / UCM_BUCKETS);
+	unsigned bucket = (unsigned)(item % UCM_BUCKETS);
+	int err = ucm_store_each(&job->dirs, dir, bucket, check_name, job);
+
+	if (!err)
+		return;
+	atomic_store(&job->incomplete, true);
+	pthread_mutex_lock(&job->lock);
+	ucm_tool_complain("%s/%s/%02x: %s", job->dirs.paths[dir],
+			  job->dirs.folder, bucket, strerror(-err));
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* A copy may have any name; then the header's is believed. false: there is
+ * none. */
+static bool name_file(const char *path, int fd, const struct stat *st,
+		      struct ucm_id *out)
+{
+	char bytes[UCM_BLOCK_HEADER_BYTES];
+	struct ucm_block block;
+	ssize_t got;
+
+	if (!ucm_ids_parse(path, out))
+		return true;
+	got = ucm_os_read_at(fd, bytes, sizeof(bytes), 0);
+	if (got < 0 || ucm_block_parse(bytes, (size_t)got,
+				       (uint64_t)st->st_size, &block))
+		return false;
+	*out = block.id;
+	return true;
+}
+
+static void check_argument(struct job *job, size_t item)
+{
+	const char *path = job->opt->args[item];
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct ucm_outcome outcome = { 0 };
+	struct ucm_id id;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st))
+		outcome.err = -errno;
+	else if (!S_ISREG(st.st_mode))
+		outcome.err = S_ISDIR(st.st_mode) ? -EISDIR : -ENXIO;
+	if (!outcome.err) {
+		check_file(job, fd, &st,
+			   name_file(path, fd, &st, &id) ? &id : NULL, path);
+		return;
+	}
+	atomic_fetch_add(&job->blocks, 1);
+	tell(job, ucm_ids_parse(path, &id) ? NULL : &id, path, &outcome);
+}
+
+/* ---- all of them ---- */
+
+static void *work(void *arg)
+{
+	struct job *job = arg;
+	size_t item;
+
+	while ((item = atomic_fetch_add(&job->next, 1)) < job->num_items) {
+		job->check_item(job, item);
+		atomic_fetch_add(&job->ended, 1);
+	}
+	return NULL;
+}
+
+static void show_progress(struct job *job)
+{
+	uint64_t total = job->opt->all ? 0 : job->num_items;
+
+	while (atomic_load(&job->ended) < job->num_items) {
+		usleep(POLL_US);
+		pthread_mutex_lock(&job->lock);
+		ucm_report_progress(&job->report, atomic_load(&job->blocks),
+				    total, atomic_load(&job->bytes));
+		pthread_mutex_unlock(&job->lock);
+	}
+}
+
+static int run(struct job *job)
+{
+	unsigned most = job->opt->threads ? job->opt->threads
+					  : DEFAULT_THREADS, num = 0;
+	pthread_t *threads = calloc(most, sizeof(*threads));
+	int err = threads ? 0 : ENOMEM;
+
+	while (!err && num < most && num < job->num_items) {
+		err = pthread_create(&threads[num], NULL, work, job);
+		num += !err;
+	}
+	if (num && job->report.terminal)
+		show_progress(job);
+	for (unsigned i = 0; i < num; i++)
+		pthread_join(threads[i], NULL);
+	free(threads);
+	if (!num && err) /* fewer than wanted do as well */
+		return ucm_tool_complain("%s", strerror(err));
+	return 0;
+}
+
+/* ---- the command ---- */
+
+static int prepare(struct job *job)
+{
+	const struct ucm_store_options *opt = job->opt;
+	int err;
+
+	if (!opt->mount && !opt->tiers) {
+		job->check_item = check_argument;
+		job->num_items = (size_t)opt->num_args;
+		return 0;
+	}
+	err = ucm_store_dirs_open(opt, &job->dirs);
+	if (!err && opt->all) {
+		job->check_item = check_bucket;
+		job->num_items = (size_t)job->dirs.num * UCM_BUCKETS;
+	} else if (!err) {
+		err = ucm_ids_read(opt->num_args ? opt->args[0] : "-",
+				   &job->ids);
+		job->check_item = check_id;
+		job->num_items = job->ids.num;
+	}
+	return err;
+}
+
+static int verify(struct job *job)
+{
+	int err = ucm_report_init(&job->report, job->opt->json, stdout);
+
+	if (!err)
+		err = prepare(job);
+	if (!err)
+		err = run(job);
+	if (!err)
+		err = ucm_report_end(&job->report,
+				     (struct ucm_count[]){
+					     { "intact", job->intact },
+					     { "unchecked", job->unchecked },
+					     { NULL, 0 } },
+				     job->blocks, job->bytes);
+	if (!err && (job->incomplete || job->blocks != job->intact))
+		err = -EIO;
+	return err;
+}
+
+int ucm_verify_main(int argc, char **argv)
+{
+	struct ucm_store_options opt;
+	struct job job = { .opt = &opt, .lock = PTHREAD_MUTEX_INITIALIZER };
+	int err;
+
+	if (ucm_store_parse(&opt, UCM_VERIFY, argc, argv))
+		return UCM_EXIT_USAGE;
+	if (opt.help) {
+		ucm_store_help(UCM_VERIFY);
+		return 0;
+	}
+	err = verify(&job);
+	ucm_store_dirs_close(&job.dirs);
+	ucm_ids_fini(&job.ids);
+	ucm_report_fini(&job.report);
+	return err ? UCM_EXIT_FAILED : 0;
+}
