@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 #include "common/osguard.h"
 
 int (*ucm_os_fault)(const char *call, const char *path);
@@ -277,15 +278,27 @@ static long perform(const struct args *a)
 	return -ENOSYS;
 }
 
+static void debug_call(const struct args *a, long rc)
+{
+	ucm_debug(CALL, rc < 0 ? 1 : 2, "%s of %d %s%s%s: %s",
+		  call_names[a->what], a->fd, a->path ? a->path : "",
+		  a->path2 ? " as " : "", a->path2 ? a->path2 : "",
+		  rc < 0 ? strerror((int)-rc) : "done");
+}
+
 /* The injected error, if a test asks for one; else the call. */
 static long attempt(const struct args *a)
 {
-	int err = 0;
+	long rc = 0;
 
 	if (__builtin_expect(!!ucm_os_fault, 0))
-		err = ucm_os_fault(call_names[a->what],
-				   a->path2 ? a->path2 : a->path);
-	return err ? err : perform(a);
+		rc = ucm_os_fault(call_names[a->what],
+				  a->path2 ? a->path2 : a->path);
+	if (!rc)
+		rc = perform(a);
+	if (ucm_log_debugs(UCM_AREA_CALL, 1))
+		debug_call(a, rc);
+	return rc;
 }
 
 /* A call for a guard's worker: the arguments, and room for what they mean. */

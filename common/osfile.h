@@ -4,7 +4,7 @@
  *
  * One seam for four things: EINTR, paths that cannot leave a backing
  * directory, deadlines (osguard.h; not for the syncs), and faults put in by
- * tests. Nothing here logs.
+ * tests. Nothing here logs, but for debugging.
  */
 #ifndef UCM_OSFILE_H
 #define UCM_OSFILE_H

@@ -24,6 +24,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/verify.h"
+#include "hashing/name.h"
 
 static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
 		     const struct ucm_key *key, uint64_t bytes,
@@ -42,6 +43,9 @@ static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
 		}
 		fd = ucm_backing_temp(backing, temp->name);
 		if (fd >= 0) {
+			ucm_debug(TIER, 1, "block %s: new file %s in %s",
+				  ucm_hex(&key->id).text, temp->name,
+				  backing->path);
 			temp->backing = backing;
 			temp->tier = tier;
 			temp->dir = (uint8_t)(tier->first +
@@ -111,10 +115,7 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
 		       const char *why)
 {
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(&key->id, hex);
-	ucm_warning("block %s: not committed: %s", hex, why);
+	ucm_warning("block %s: not committed: %s", ucm_hex(&key->id).text, why);
 	ucm_count(&set->stats.commit_refused);
 	return -EINVAL;
 }
@@ -122,10 +123,10 @@ int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
 static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
 		       const struct ucm_key *key, const char *call, int err)
 {
-	char what[80], hex[UCM_ID_HEX + 1];
+	char what[80];
 
-	ucm_id_format(&key->id, hex);
-	snprintf(what, sizeof(what), "commit %s: %s", hex, call);
+	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
+		 call);
 	ucm_backing_failed(temp->backing, what, err);
 	ucm_count(&set->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
@@ -195,8 +196,11 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		return tier_failed(set, temp, key, "read", err);
 	if (!fault && block->form == UCM_FORM_BARE)
 		fault = judge_bare(space, block, (uint64_t)st->st_size, when);
-	if (fault == UCM_FAULT_SHORT)
+	if (fault == UCM_FAULT_SHORT) {
+		ucm_debug(COMMIT, 2, "block %s: incomplete: %lld bytes",
+			  ucm_hex(&key->id).text, (long long)st->st_size);
 		return -EAGAIN;
+	}
 	return fault ? ucm_tierset_refuse(set, key, ucm_fault_text(fault)) : 0;
 }
 
@@ -370,6 +374,11 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	}
 	ucm_tierset_unlock_name(set, &key->id);
 	if (!err) {
+		ucm_debug(COMMIT, 1, "block %s: %s %s, %lld bytes",
+			  ucm_hex(&key->id).text,
+			  temp->ref ? "committed in" : "there already; from",
+			  temp->backing->path,
+			  (long long)temp->stamp.st_size);
 		temp->committed = true;
 		temp->key = *key;
 		end_promise(temp);

@@ -318,7 +318,7 @@ int ucm_config_check(const struct ucm_config *config,
 	return check_dir_limit(config, complaint);
 }
 
-static void print_quoted(FILE *out, const char *text)
+void ucm_config_print_quoted(const char *text, FILE *out)
 {
 	fputc('\'', out);
 	for (; *text; text++) {
@@ -336,11 +336,11 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		const struct ucm_tier_config *tier = &config->tiers[i];
 
 		fprintf(out, "  - name: ");
-		print_quoted(out, tier->name); /* "-" is one as well */
+		ucm_config_print_quoted(tier->name, out); /* "-" is one as well */
 		fprintf(out, "\n    directories:\n");
 		for (unsigned j = 0; j < tier->num_dirs; j++) {
 			fprintf(out, "      - ");
-			print_quoted(out, tier->dirs[j]);
+			ucm_config_print_quoted(tier->dirs[j], out);
 			fputc('\n', out);
 		}
 		if (tier->limit)

@@ -93,6 +93,9 @@ int ucm_config_read(struct ucm_config *config, const char *path,
 /* The settings as YAML that ucm_config_read() takes. */
 void ucm_config_print(const struct ucm_config *config, FILE *out);
 
+/* A value of any bytes but control characters, as YAML takes it. */
+void ucm_config_print_quoted(const char *text, FILE *out);
+
 /* At least one tier, names and paths unique; -EINVAL with a complaint. */
 int ucm_config_check(const struct ucm_config *config,
 		     struct ucm_complaint *complaint);

@@ -78,8 +78,13 @@ static int run(struct ucm_options *options)
 {
 	struct ucm_complaint complaint;
 	struct ucm_tierset *set;
-	int err;
+	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
+	if (err) {
+		ucm_complain(&complaint, "log %s: %s", options->log_file,
+			     strerror(-err));
+		return complain(&complaint);
+	}
 	if (ucm_tierset_open(&options->config, &set, &complaint))
 		return complain(&complaint);
 	if (check_mountpoint(options->mountpoint, set, &complaint)) {

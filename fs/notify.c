@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "hashing/name.h"
 
 #define EXPIRE_EVERY_S 30
@@ -79,6 +80,7 @@ static void forget_owner(struct ucm_face *face, unsigned space)
 	struct ucm_entry entry;
 	ucm_ref ref;
 
+	ucm_debug(NOTIFY, 1, "forget the owner of space %u", space);
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
 		forget_attr(face, ucm_node_bucket((uint16_t)space, bucket));
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
@@ -96,6 +98,7 @@ static void forget(struct ucm_face *face, const struct ucm_key *key)
 	fuse_ino_t bucket = ucm_node_bucket(key->space, ucm_bucket(&key->id));
 
 	ucm_name_format(&key->id, name);
+	ucm_debug(NOTIFY, 1, "forget %s of space %u", name, key->space);
 	fuse_lowlevel_notify_inval_entry(face->session, bucket, name,
 					 UCM_BLOCK_NAME_LEN);
 }
@@ -134,6 +137,7 @@ static void *notify_main(void *arg)
 					   &until) == ETIMEDOUT) {
 			pthread_mutex_unlock(&notifier->lock);
 			ucm_files_expire(face);
+			ucm_log_tell_left_out(false);
 			pthread_mutex_lock(&notifier->lock);
 		}
 	}

@@ -234,7 +234,7 @@ static void reply_create(fuse_req_t req, struct ucm_file *file,
 		/* interrupted: the kernel has no such open. req is gone, and
 		 * with it the way to close the backing id; its descriptor and
 		 * the file go at the end of the mount. */
-		ucm_debug("create interrupted");
+		ucm_debug(OP, 1, "create interrupted");
 	}
 }
 
@@ -613,8 +613,8 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 	err = datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
 	if (!err)
 		return 0;
-	ucm_error("fsync: %s: the file will not become a block",
-		  strerror(-err));
+	ucm_error("block %s: fsync: %s: the file will not become a block",
+		  ucm_hex(&file->key.id).text, strerror(-err));
 	file->failed = file->kind != UCM_FILE_BLOCK;
 	if (file->temp.committed && file->temp.ref)
 		ucm_tierset_condemn(face->set, file->temp.ref,

@@ -19,6 +19,7 @@ enum kind {
 	OWNER,  /* a number that may be left out */
 	LOG,
 	LEVEL,
+	AREAS,  /* what is debugged */
 	FLAG,   /* no value; also handed to libfuse */
 	FILE_,  /* the configuration file */
 	PASS,   /* for libfuse or the kernel */
@@ -53,8 +54,9 @@ static const struct option_row rows[] = {
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
 	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
 	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
-	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f) or syslog (default without)" },
+	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
 	{ "log_level", "LEVEL", LEVEL, 0, 0, "error, warning, info (default) or debug" },
+	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm debug" },
 	{ "allow_other", NULL, FLAG, AT(allow_other), 0, "let other users use the mount" },
 	{ "allow_root", NULL, PASS, 0, 0, "let root use a user's mount" },
 	{ "auto_unmount", NULL, PASS, 0, 0, "have fusermount3 unmount when ucmfs dies" },
@@ -88,7 +90,6 @@ static const struct option_row rows[] = {
 #define NUM_ROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const char *const switches[] = { "auto", "on", "off" };
-static const char *const levels[] = { "error", "warning", "info", "debug" };
 
 void ucm_options_init(struct ucm_options *options)
 {
@@ -105,6 +106,7 @@ void ucm_options_fini(struct ucm_options *options)
 {
 	ucm_config_fini(&options->config);
 	free(options->pass);
+	free(options->log_file);
 }
 
 static const struct option_row *find_row(const char *name)
@@ -164,19 +166,31 @@ static int set_number(const struct option_row *row, const char *value,
 static int set_log(struct ucm_options *options, const char *value,
 		   struct ucm_complaint *complaint)
 {
-	if (strcmp(value, "stderr") && strcmp(value, "syslog")) {
-		ucm_complain(complaint, "log '%s': stderr or syslog", value);
+	char *file = NULL;
+
+	if (!strcmp(value, "stderr")) {
+		options->log = UCM_LOG_TO_STDERR;
+	} else if (!strcmp(value, "syslog")) {
+		options->log = UCM_LOG_TO_SYSLOG;
+	} else if (value[0] == '/') { /* the background has another folder */
+		file = strdup(value);
+		if (!file)
+			return -ENOMEM;
+		options->log = UCM_LOG_TO_FILE;
+	} else {
+		ucm_complain(complaint, "log '%s': stderr, syslog or /PATH",
+			     value);
 		return -EINVAL;
 	}
-	options->has_log = true;
-	options->log_syslog = !strcmp(value, "syslog");
+	free(options->log_file);
+	options->log_file = file;
 	return 0;
 }
 
 static int set_level(struct ucm_options *options, const char *value,
 		     struct ucm_complaint *complaint)
 {
-	int i = find_word(levels, 4, value);
+	int i = find_word(ucm_log_level_names, UCM_LOG_LEVELS, value);
 
 	if (i < 0) {
 		ucm_complain(complaint,
@@ -186,6 +200,16 @@ static int set_level(struct ucm_options *options, const char *value,
 	}
 	options->log_level = (enum ucm_log_level)i;
 	return 0;
+}
+
+static int set_areas(const char *value, struct ucm_complaint *complaint)
+{
+	char why[256];
+	int err = ucm_log_areas_set(value, why, sizeof(why));
+
+	if (err)
+		ucm_complain(complaint, "debug: %s", why);
+	return err;
 }
 
 static int pass_on(struct ucm_options *options, const char *name)
@@ -221,6 +245,8 @@ static int apply(struct ucm_options *options, const struct option_row *row,
 		return set_log(options, value, complaint);
 	case LEVEL:
 		return set_level(options, value, complaint);
+	case AREAS:
+		return set_areas(value, complaint);
 	case FLAG:
 		*(bool *)field = true;
 		return pass_on(options, row->name);
@@ -469,5 +495,11 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		fprintf(out, "uid: %u\n", options->uid);
 	if (options->has_gid)
 		fprintf(out, "gid: %u\n", options->gid);
-	fprintf(out, "log_level: %s\n", levels[options->log_level]);
+	if (options->log_file) {
+		fprintf(out, "log: ");
+		ucm_config_print_quoted(options->log_file, out);
+		fputc('\n', out);
+	}
+	fprintf(out, "log_level: %s\n",
+		ucm_log_level_names[options->log_level]);
 }

@@ -20,6 +20,13 @@ enum ucm_switch {
 	UCM_OFF,
 };
 
+enum ucm_log_to {
+	UCM_LOG_TO_DEFAULT, /* stderr in the foreground, syslog behind it */
+	UCM_LOG_TO_STDERR,
+	UCM_LOG_TO_SYSLOG,
+	UCM_LOG_TO_FILE,
+};
+
 struct ucm_options {
 	const char *source;
 	const char *mountpoint;
@@ -35,8 +42,8 @@ struct ucm_options {
 	int ready_fd; /* -1: none */
 	bool has_uid, has_gid;
 	unsigned uid, gid;
-	bool has_log; /* else stderr in the foreground, syslog behind it */
-	bool log_syslog;
+	enum ucm_log_to log;
+	char *log_file; /* absolute, if it goes there */
 	enum ucm_log_level log_level;
 	bool allow_other;
 	char *pass; /* for libfuse and the kernel, ",a,b=c" */

@@ -35,11 +35,8 @@ static int open_file(struct ucm_tierset *set, struct ucm_space *space,
 		return -ENOENT;
 	}
 	if (fd < 0 && fd != -ENOENT) {
-		char hex[UCM_ID_HEX + 1];
-
-		ucm_id_format(id, hex);
-		ucm_error("%s: block %s: %s", set->dirs[dir]->path, hex,
-			  strerror(-fd));
+		ucm_error("%s: block %s: %s", set->dirs[dir]->path,
+			  ucm_hex(id).text, strerror(-fd));
 		ucm_count(&set->stats.io_errors);
 	}
 	return fd;
@@ -49,12 +46,10 @@ static void set_aside(struct ucm_tierset *set, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir,
 		      enum ucm_fault fault, const char *detail)
 {
-	char hex[UCM_ID_HEX + 1];
 	int err = ucm_backing_quarantine(set->dirs[dir], space->folder, id);
 
-	ucm_id_format(id, hex);
-	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path, hex,
-		    ucm_fault_text(fault), detail,
+	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path,
+		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
 	if (!err)
 		ucm_count(&set->stats.quarantined);
@@ -65,7 +60,6 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 		   const struct ucm_id *id, unsigned dir, const struct stat *st,
 		   enum ucm_fault fault)
 {
-	char hex[UCM_ID_HEX + 1];
 	bool torn = fault == UCM_FAULT_SHORT || fault == UCM_FAULT_SIZE ||
 		    ucm_recovery_doubts(&set->dirs[dir]->recovery, st);
 
@@ -73,9 +67,8 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 		set_aside(set, space, id, dir, fault, "");
 		return;
 	}
-	ucm_id_format(id, hex);
-	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path, hex,
-		    ucm_fault_text(fault));
+	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path,
+		    ucm_hex(id).text, ucm_fault_text(fault));
 	ucm_count(fault == UCM_FAULT_GEOMETRY || fault == UCM_FAULT_SPACE
 			  ? &set->stats.misfits
 			  : &set->stats.strays);
@@ -119,12 +112,15 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 				    &fault);
 
 	if (err) {
-		ucm_error("%s: read: %s", set->dirs[dir]->path, strerror(-err));
+		ucm_error("%s: block %s: read: %s", set->dirs[dir]->path,
+			  ucm_hex(id).text, strerror(-err));
 		ucm_count(&set->stats.io_errors);
 		return err;
 	}
 	if (!fault)
 		fault = ucm_space_fits(space, &block);
+	ucm_debug(SCAN, 2, "%s: block %s: %s", set->dirs[dir]->path,
+		  ucm_hex(id).text, ucm_fault_text(fault));
 	if (fault) {
 		reject(set, space, id, dir, st, fault);
 		return 0;
@@ -247,6 +243,8 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
 		ucm_info("%s: can be read again", set->dirs[dir]->path);
 	err = names ? scan_names(set, space, dir, bucket, names) : 0;
+	ucm_debug(SCAN, 1, "%s/%s: %s", set->dirs[dir]->path, path,
+		  err ? strerror(-err) : names ? "read" : "not there");
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);
 	return err;

@@ -259,11 +259,14 @@ log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 	line[len] = '\0';
 	if (len == 0)
 		return;
-	ucm_log(level <= FUSE_LOG_ERR	    ? UCM_LOG_ERROR
-		: level <= FUSE_LOG_WARNING ? UCM_LOG_WARNING
-		: level <= FUSE_LOG_INFO    ? UCM_LOG_DEBUG
-					    : UCM_LOG_INFO, /* with -d only */
-		"%s", line);
+	if (level <= FUSE_LOG_ERR)
+		ucm_error("%s", line);
+	else if (level <= FUSE_LOG_WARNING)
+		ucm_warning("%s", line);
+	else if (level <= FUSE_LOG_INFO)
+		ucm_debug(FUSE, 1, "%s", line);
+	else /* with -d only */
+		ucm_log(UCM_LOG_INFO, "%s", line);
 }
 
 /* ---- the mount point ---- */
@@ -326,11 +329,19 @@ static int go_to_background(const struct ucm_options *options)
 
 static void choose_log(const struct ucm_options *options)
 {
-	bool syslog = options->has_log ? options->log_syslog
-				       : !options->foreground;
+	ucm_log_sink sink = options->foreground ? ucm_log_stderr
+						: ucm_log_syslog;
+	enum ucm_log_level level = options->log_level;
 
-	ucm_log_set(syslog ? ucm_log_syslog : ucm_log_stderr,
-		    options->debug ? UCM_LOG_DEBUG : options->log_level);
+	switch (options->log) {
+	case UCM_LOG_TO_DEFAULT: break;
+	case UCM_LOG_TO_STDERR: sink = ucm_log_stderr; break;
+	case UCM_LOG_TO_SYSLOG: sink = ucm_log_syslog; break;
+	case UCM_LOG_TO_FILE: sink = ucm_log_file; break;
+	}
+	if (options->debug && level < UCM_LOG_INFO)
+		level = UCM_LOG_INFO; /* what -d is to show */
+	ucm_log_set(sink, level);
 }
 
 static int loop(struct ucm_face *face)
@@ -430,5 +441,6 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set)
 		fuse_session_destroy(face.session);
 	fuse_opt_free_args(&args);
 	ucm_files_fini(&face);
+	ucm_log_tell_left_out(true);
 	return err;
 }

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "hashing/name.h"
 
 /* A directory that failed is tried again after this. */
 #define RETRY_S 10
@@ -107,8 +108,11 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 	if (tier->readonly)
 		return -EROFS;
 	if (atomic_load(&tier->used) + atomic_load(&tier->writing) + bytes >
-	    ucm_tier_limit_bytes(tier))
+	    ucm_tier_limit_bytes(tier)) {
+		ucm_debug(TIER, 2, "block %s: not in tier %s: its limit",
+			  ucm_hex(id).text, tier->name);
 		return -ENOSPC;
+	}
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
 			    tier->num_dirs, id, turn_of(tier, policy), order);
 	now = now_s();
@@ -116,8 +120,14 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		struct ucm_backing *backing = &tier->dirs[order[i]];
 
 		if (atomic_load(&backing->retry_s) > now ||
-		    !has_room(backing, bytes))
+		    !has_room(backing, bytes)) {
+			ucm_debug(TIER, 2, "block %s: not in %s: %s",
+				  ucm_hex(id).text, backing->path,
+				  atomic_load(&backing->retry_s) > now
+					  ? "it failed lately"
+					  : "no room");
 			continue;
+		}
 		*out = backing;
 		return 0;
 	}

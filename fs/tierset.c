@@ -447,15 +447,13 @@ int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 
 void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 {
-	char hex[UCM_ID_HEX + 1];
 	struct ucm_entry entry;
 	struct ucm_key key;
 
 	if (!ucm_tierset_index_remove(set, ref, &entry))
 		return;
 	ucm_count(&set->stats.vanished);
-	ucm_id_format(&entry.id, hex);
-	ucm_warning("block %s: gone from %s: %s", hex,
+	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
 		    set->dirs[entry.dir]->path, strerror(-err));
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	/* all copies, not only the first, so that a removal finds them */
@@ -487,8 +485,8 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 	}
 	if (fd < 0) {
 		ucm_count(&set->stats.io_errors);
-		ucm_error("%s: open: %s", set->dirs[entry.dir]->path,
-			  strerror(-fd));
+		ucm_error("%s: block %s: open: %s", set->dirs[entry.dir]->path,
+			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
 	}
 	if ((uint64_t)st.st_size != entry.size) {
@@ -584,7 +582,8 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 		err = ucm_backing_remove(set->dirs[i], space->folder,
 					 &key->id);
 		if (err && err != -ENOENT) {
-			ucm_error("%s: unlink: %s", set->dirs[i]->path,
+			ucm_error("%s: block %s: unlink: %s",
+				  set->dirs[i]->path, ucm_hex(&key->id).text,
 				  strerror(-err));
 			return err;
 		}
@@ -594,6 +593,7 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 				false);
 	if (!ucm_tierset_index_remove(set, ref, NULL))
 		return -ENOENT;
+	ucm_debug(TIER, 1, "block %s: removed", ucm_hex(&key->id).text);
 	ucm_count(&set->stats.removed);
 	return 0;
 }
@@ -646,7 +646,8 @@ int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 			      set->names.spaces[entry.space]->folder,
 			      &entry.id, pinned);
 	if (err) {
-		ucm_error("%s: .ucmfs/pinned: %s", set->dirs[entry.dir]->path,
+		ucm_error("%s: block %s: .ucmfs/pinned: %s",
+			  set->dirs[entry.dir]->path, ucm_hex(&entry.id).text,
 			  strerror(-err));
 		return err;
 	}

@@ -144,7 +144,8 @@ static CUresult try_size(struct ucm_copy *copy, const struct scratch *scratch,
 		if (result == CUDA_SUCCESS)
 			result = time_it(copy, scratch, gather, true, &engine);
 		faster[gather] = engine <= kernel * (float)SLACK;
-		ucm_debug("CUDA: %s, runs of %" PRIu64 " bytes: kernel %.3f ms,"
+		ucm_log(UCM_LOG_DEBUG,
+			"CUDA: %s, runs of %" PRIu64 " bytes: kernel %.3f ms,"
 			  " copy engine %.3f ms",
 			  gather ? "gather" : "scatter", run, (double)kernel,
 			  (double)engine);

@@ -34,4 +34,18 @@ void ucm_bucket_format(unsigned bucket, char name[3]);
 void ucm_path_format(const struct ucm_id *id,
 		     char path[UCM_BLOCK_PATH_LEN + 1]);
 
+/* An id for a line of the log: ucm_hex(&id).text, good until the end of the
+ * full expression. */
+struct ucm_hex {
+	char text[UCM_ID_HEX + 1];
+};
+
+static inline struct ucm_hex ucm_hex(const struct ucm_id *id)
+{
+	struct ucm_hex hex;
+
+	ucm_id_format(id, hex.text);
+	return hex;
+}
+
 #endif

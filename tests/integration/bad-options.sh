@@ -66,6 +66,9 @@ bad "uid 'root'" "$t" "$mnt" -o uid=root
 bad "passthrough 'maybe'" "$t" "$mnt" -o passthrough=maybe
 bad "io_uring '1'" "$t" "$mnt" -o io_uring=1
 bad "log 'file'" "$t" "$mnt" -o log=file
+bad "log $work/none/log: No such file" "$t" "$mnt" -o "log=$work/none/log"
+bad "no area 'fs.tear'" "$t" "$mnt" -o debug=fs.tier=1:fs.tear=1
+bad "fs.tier: depth '7'" "$t" "$mnt" -o debug=fs.tier=7
 bad "log_level 'loud'" "$t" "$mnt" -o log_level=loud
 bad "limit '1G'" "$t" "$mnt" -o limit=1G
 bad "'nosuch'" "$t" "$mnt" -o limit=nosuch:1G

@@ -165,7 +165,7 @@ void fx_setup(void)
 	snprintf(test_dir, sizeof(test_dir), "%s/t-XXXXXX", program_dir);
 	ck_assert_ptr_nonnull(mkdtemp(test_dir));
 	fx_clear_log();
-	ucm_log_set(keep_log, UCM_LOG_DEBUG);
+	ucm_log_set(keep_log, UCM_LOG_INFO);
 	fx_fail(NULL, 0, 0, false);
 	ucm_os_fault = maybe_fail;
 	fx_losses = 0;

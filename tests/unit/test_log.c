@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "tests/unit/unit.h"
 
@@ -36,7 +38,6 @@ START_TEST(lines_above_the_level_are_dropped)
 {
 	ucm_log_set(keep, UCM_LOG_WARNING);
 	ucm_info("no");
-	ucm_debug("no");
 	ck_assert_int_eq(num_lines, 0);
 	ucm_error("yes");
 	ucm_warning("yes");
@@ -63,6 +64,176 @@ START_TEST(a_long_line_is_cut_not_overrun)
 	ucm_log_set(keep, UCM_LOG_INFO);
 	ucm_info("%s", name);
 	ck_assert_uint_eq(strlen(last_line), 1023);
+}
+END_TEST
+
+/* Each call is one place. */
+static void flood(unsigned lines)
+{
+	for (unsigned i = 0; i < lines; i++)
+		ucm_warning("flood %u", i);
+}
+
+START_TEST(a_place_that_floods_is_cut_off_and_what_is_left_out_is_told)
+{
+	ucm_log_set(keep, UCM_LOG_INFO);
+	flood(UCM_LOG_BURST + 7);
+	ck_assert_int_eq(num_lines, UCM_LOG_BURST);
+	ck_assert_uint_eq(ucm_log_count_left_out(), 7);
+	ucm_warning("another place");
+	ck_assert_str_eq(last_line, "another place");
+	num_lines = 0;
+	ucm_log_tell_left_out(false); /* its time is not over */
+	ck_assert_int_eq(num_lines, 0);
+	ucm_log_tell_left_out(true);
+	ck_assert_int_eq(num_lines, 1);
+	ck_assert_str_eq(last_line, "left out 7 lines like \"flood %u\"");
+	ucm_log_tell_left_out(true);
+	ck_assert_int_eq(num_lines, 1);
+}
+END_TEST
+
+START_TEST(a_place_may_log_again_when_its_time_is_over)
+{
+	static struct ucm_log_site site;
+
+	ucm_log_set(keep, UCM_LOG_INFO);
+	for (unsigned i = 0; i < UCM_LOG_BURST + 3; i++)
+		ucm_log_limited(&site, UCM_LOG_ERROR, "again %u", i);
+	num_lines = 0;
+	site.since_ms -= UCM_LOG_WINDOW_MS;
+	errno = ENOSPC;
+	ucm_log_limited(&site, UCM_LOG_ERROR, "again: %m");
+	ck_assert_int_eq(num_lines, 2);
+	ck_assert_str_eq(last_line, "again: No space left on device");
+	ucm_log_tell_left_out(true);
+	ck_assert_int_eq(num_lines, 2);
+}
+END_TEST
+
+START_TEST(lines_are_counted_by_level)
+{
+	ucm_log_set(keep, UCM_LOG_WARNING);
+	ucm_error("one");
+	ucm_warning("two");
+	ucm_log(UCM_LOG_WARNING, "three");
+	ucm_info("not logged");
+	ck_assert_uint_eq(ucm_log_count(UCM_LOG_ERROR), 1);
+	ck_assert_uint_eq(ucm_log_count(UCM_LOG_WARNING), 2);
+	ck_assert_uint_eq(ucm_log_count(UCM_LOG_INFO), 0);
+}
+END_TEST
+
+START_TEST(the_file_is_appended_to_with_time_level_and_process)
+{
+	char path[] = "/tmp/ucm-test-log.XXXXXX", want[64], text[256] = "";
+	int fd = mkstemp(path);
+	struct tm tm;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(write(fd, "before\n", 7), 7);
+	ck_assert_int_eq(ucm_log_open(path), 0);
+	unlink(path);
+	ucm_log_set(ucm_log_file, UCM_LOG_INFO);
+	ucm_warning("tier %s", "a");
+	ck_assert_int_gt(pread(fd, text, sizeof(text) - 1, 7), 0);
+	ck_assert(strptime(text, "%Y-%m-%dT%H:%M:%S", &tm));
+	snprintf(want, sizeof(want), "Z ucmfs[%ld]: warning: tier a\n",
+		 (long)getpid());
+	ck_assert_str_eq(strchr(text, 'Z'), want);
+	close(fd);
+	ck_assert_int_eq(ucm_log_open("/nonexistent/log"), -ENOENT);
+}
+END_TEST
+
+/* ---- areas ---- */
+
+START_TEST(debugging_lines_come_as_deep_as_their_area_is_set)
+{
+	char why[128];
+	int evaluated = 0;
+
+	ucm_log_set(keep, UCM_LOG_ERROR);
+	ucm_debug(TIER, 1, "%d", ++evaluated);
+	ck_assert_int_eq(num_lines, 0);
+	ck_assert_int_eq(evaluated, 0);
+	ck_assert_int_eq(ucm_log_areas_set("fs.tier=1", why, sizeof(why)), 0);
+	ucm_debug(TIER, 1, "%d", ++evaluated);
+	ck_assert_str_eq(last_line, "fs.tier: 1");
+	ck_assert_int_eq(last_level, UCM_LOG_DEBUG);
+	ucm_debug(TIER, 2, "%d", ++evaluated);
+	ucm_debug(COMMIT, 1, "%d", ++evaluated);
+	ck_assert_int_eq(num_lines, 1);
+	ck_assert_int_eq(ucm_log_areas_set("fs.tier=0", why, sizeof(why)), 0);
+	ucm_debug(TIER, 1, "%d", ++evaluated);
+	ck_assert_int_eq(num_lines, 1);
+	ck_assert_int_eq(evaluated, 1);
+}
+END_TEST
+
+START_TEST(the_level_debug_is_depth_one_of_every_area)
+{
+	char why[128];
+
+	ucm_log_areas_set("fs.tier=2", why, sizeof(why));
+	ucm_log_set(keep, UCM_LOG_DEBUG);
+	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], 2);
+	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], 1);
+}
+END_TEST
+
+/* What is set, and what the areas fs.op, fs.tier and os.call are then; or
+ * what is wrong. */
+static const struct {
+	const char *text, *why;
+	int op, tier, call;
+} settings[] = {
+	{ "fs.tier=2", NULL, 0, 2, 0 },
+	{ "fs.tier=2,os.call=1", NULL, 0, 2, 1 },
+	{ " fs.tier=2 : os.call=1\n", NULL, 0, 2, 1 },
+	{ "fs=1", NULL, 1, 1, 0 },
+	{ "all=2 fs.tier=0", NULL, 2, 0, 2 },
+	{ "", "AREA=DEPTH is needed", 0, 0, 0 },
+	{ " ,:", "AREA=DEPTH is needed", 0, 0, 0 },
+	{ "fs.tier", "'fs.tier': AREA=DEPTH is needed", 0, 0, 0 },
+	{ "fs.tier=1,fs.tear=1", "no area 'fs.tear'", 0, 0, 0 },
+	{ "f=1", "no area 'f'", 0, 0, 0 },
+	{ "=1", "no area ''", 0, 0, 0 },
+	{ "fs.tier.x=1", "no area 'fs.tier.x'", 0, 0, 0 },
+	{ "fs.tier=3", "fs.tier: depth '3': 0 to 2", 0, 0, 0 },
+	{ "fs.tier=-1", "fs.tier: depth '-1': 0 to 2", 0, 0, 0 },
+	{ "fs.tier=", "fs.tier: depth '': 0 to 2", 0, 0, 0 },
+	{ "fs.tier=1=2", "fs.tier: depth '1=2': 0 to 2", 0, 0, 0 },
+	{ "fs.tier=1 fs.op=x", "fs.op: depth 'x': 0 to 2", 0, 0, 0 },
+};
+
+START_TEST(areas_are_set_by_text_all_or_none)
+{
+	char why[128] = "";
+	int err = ucm_log_areas_set(settings[_i].text, why, sizeof(why));
+
+	ck_assert_int_eq(err, settings[_i].why ? -EINVAL : 0);
+	ck_assert_str_eq(why, settings[_i].why ? settings[_i].why : "");
+	ck_assert_int_eq(ucm_log_depths[UCM_AREA_OP], settings[_i].op);
+	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], settings[_i].tier);
+	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], settings[_i].call);
+}
+END_TEST
+
+START_TEST(areas_are_listed_as_they_are_set)
+{
+	char why[128], *text, *again;
+
+	ck_assert_int_eq(ucm_log_areas_set("fs.scan=2", why, sizeof(why)), 0);
+	text = ucm_log_areas_text();
+	ck_assert_ptr_nonnull(strstr(text, "fs.scan=2\n"));
+	ck_assert_ptr_nonnull(strstr(text, "os.call=0\n"));
+	ck_assert_int_eq(ucm_log_areas_set("all=1", why, sizeof(why)), 0);
+	ck_assert_int_eq(ucm_log_areas_set(text, why, sizeof(why)), 0);
+	again = ucm_log_areas_text();
+	ck_assert_str_eq(again, text);
+	free(text);
+	free(again);
 }
 END_TEST
 
@@ -100,6 +271,15 @@ int main(void)
 	tcase_add_test(tests, lines_above_the_level_are_dropped);
 	tcase_add_test(tests, errno_is_told_by_percent_m_and_kept);
 	tcase_add_test(tests, a_long_line_is_cut_not_overrun);
+	tcase_add_test(tests, a_place_that_floods_is_cut_off_and_what_is_left_out_is_told);
+	tcase_add_test(tests, a_place_may_log_again_when_its_time_is_over);
+	tcase_add_test(tests, lines_are_counted_by_level);
+	tcase_add_test(tests, the_file_is_appended_to_with_time_level_and_process);
+	tcase_add_test(tests, debugging_lines_come_as_deep_as_their_area_is_set);
+	tcase_add_test(tests, the_level_debug_is_depth_one_of_every_area);
+	tcase_add_loop_test(tests, areas_are_set_by_text_all_or_none, 0,
+			    NUM_ROWS(settings));
+	tcase_add_test(tests, areas_are_listed_as_they_are_set);
 	tcase_add_test(tests, standard_error_gets_the_program_and_the_level);
 	suite_add_tcase(suite, tests);
 	return unit_run(suite);
