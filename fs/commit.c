@@ -31,6 +31,7 @@ static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
 		     struct ucm_temp *temp, int *result)
 {
 	struct ucm_backing *backing;
+	unsigned dir;
 	int fd, err;
 
 	/* as often as there are directories: each failure rules one out */
@@ -41,6 +42,7 @@ static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
 			*result = *result == -EROFS ? err : *result;
 			return false;
 		}
+		dir = tier->first + (unsigned)(backing - tier->dirs);
 		fd = ucm_backing_temp(backing, temp->name);
 		if (fd >= 0) {
 			ucm_debug(TIER, 1, "block %s: new file %s in %s",
@@ -48,12 +50,11 @@ static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
 				  backing->path);
 			temp->backing = backing;
 			temp->tier = tier;
-			temp->dir = (uint8_t)(tier->first +
-					      (unsigned)(backing - tier->dirs));
+			temp->dir = (uint8_t)dir;
 			*result = fd;
 			return true;
 		}
-		ucm_count(&set->stats.io_errors);
+		ucm_tierset_count_error(set, dir, fd);
 		ucm_backing_failed(backing, "create", fd);
 		*result = fd;
 		if (!atomic_load(&backing->retry_s))
@@ -113,10 +114,12 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 }
 
 int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
-		       const char *why)
+		       enum ucm_fault fault, const char *detail)
 {
-	ucm_warning("block %s: not committed: %s", ucm_hex(&key->id).text, why);
+	ucm_warning("block %s: not committed: %s", ucm_hex(&key->id).text,
+		    detail ? detail : ucm_fault_text(fault));
 	ucm_count(&set->stats.commit_refused);
+	ucm_count(&set->stats.refused_for[fault]);
 	return -EINVAL;
 }
 
@@ -128,6 +131,7 @@ static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
 	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
 		 call);
 	ucm_backing_failed(temp->backing, what, err);
+	ucm_tierset_count_error(set, temp->dir, err);
 	ucm_count(&set->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
@@ -201,7 +205,7 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 			  ucm_hex(&key->id).text, (long long)st->st_size);
 		return -EAGAIN;
 	}
-	return fault ? ucm_tierset_refuse(set, key, ucm_fault_text(fault)) : 0;
+	return fault ? ucm_tierset_refuse(set, key, fault, NULL) : 0;
 }
 
 /* A file has our name and is not in the index: a block that the scan has not
@@ -215,7 +219,11 @@ static bool is_block_after_all(struct ucm_tierset *set,
 		return true;
 	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
 		return false;
+	ucm_warning("%s: block %s: its name was that of another file: "
+		    "quarantined",
+		    temp->backing->path, ucm_hex(&key->id).text);
 	ucm_count(&set->stats.quarantined);
+	ucm_count(&set->stats.quarantined_for[UCM_FAULT_NONE]);
 	return false;
 }
 
@@ -291,6 +299,15 @@ static bool is_unreadable(struct ucm_tierset *set, ucm_ref ref)
 	return err && err != -ENOENT;
 }
 
+static void count_commit(struct ucm_tierset *set, const struct ucm_temp *temp)
+{
+	struct ucm_tier_stats *stats = &set->tier_of[temp->dir]->stats;
+
+	ucm_count(&set->stats.commits);
+	ucm_count(&stats->commits);
+	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);
+}
+
 /* Into the index, unless another directory's writer was faster. Without a
  * stamp the one from before the link stays: it differs, so that the file will
  * be checked at its release. */
@@ -313,7 +330,7 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		err = 0;
 	}
 	if (!err) {
-		ucm_count(&set->stats.commits);
+		count_commit(set, temp);
 		return 0;
 	}
 	temp->ref = 0;
@@ -353,6 +370,7 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	struct ucm_complaint why;
 	struct ucm_block block;
+	enum ucm_fault fault;
 	int err;
 
 	if (!space)
@@ -362,8 +380,9 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	err = judge(set, temp, fd, space, key, when, &block);
 	if (err)
 		return err;
-	if (ucm_space_admit(space, &block, &why))
-		return ucm_tierset_refuse(set, key, why.text);
+	fault = ucm_space_admit(space, &block, &why);
+	if (fault)
+		return ucm_tierset_refuse(set, key, fault, why.text);
 
 	ucm_tierset_lock_name(set, &key->id);
 	if (is_there(set, key)) {

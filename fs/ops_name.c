@@ -512,8 +512,7 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	pthread_mutex_unlock(&file->lock);
 	if (err != -EAGAIN)
 		return err;
-	return ucm_tierset_refuse(face->set, key,
-				  ucm_fault_text(UCM_FAULT_SHORT));
+	return ucm_tierset_refuse(face->set, key, UCM_FAULT_SHORT, NULL);
 }
 
 static int rename_to_block(struct ucm_face *face, struct ucm_file *file,

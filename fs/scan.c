@@ -37,7 +37,7 @@ static int open_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (fd < 0 && fd != -ENOENT) {
 		ucm_error("%s: block %s: %s", set->dirs[dir]->path,
 			  ucm_hex(id).text, strerror(-fd));
-		ucm_count(&set->stats.io_errors);
+		ucm_tierset_count_error(set, dir, fd);
 	}
 	return fd;
 }
@@ -51,8 +51,12 @@ static void set_aside(struct ucm_tierset *set, struct ucm_space *space,
 	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
-	if (!err)
-		ucm_count(&set->stats.quarantined);
+	if (err) {
+		ucm_tierset_count_error(set, dir, err);
+		return;
+	}
+	ucm_count(&set->stats.quarantined);
+	ucm_count(&set->stats.quarantined_for[fault]);
 }
 
 /* Torn files go; what is no block at all is somebody else's and stays. */
@@ -114,7 +118,7 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (err) {
 		ucm_error("%s: block %s: read: %s", set->dirs[dir]->path,
 			  ucm_hex(id).text, strerror(-err));
-		ucm_count(&set->stats.io_errors);
+		ucm_tierset_count_error(set, dir, err);
 		return err;
 	}
 	if (!fault)
@@ -237,7 +241,7 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			ucm_error("%s/%s: %s; its blocks are looked for one "
 				  "by one",
 				  set->dirs[dir]->path, path, strerror(-err));
-		ucm_count(&set->stats.io_errors);
+		ucm_tierset_count_error(set, dir, err);
 		return err;
 	}
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
@@ -286,8 +290,12 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		return fd;
 	err = ucm_verify_whole(fd, (uint64_t)st.st_size, &entry.id, &block,
 			       &fault, &plane);
-	if (err)
+	if (err) {
+		ucm_error("%s: block %s: read: %s", set->dirs[entry.dir]->path,
+			  ucm_hex(&entry.id).text, strerror(-err));
+		ucm_tierset_count_error(set, entry.dir, err);
 		return err;
+	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
 	    set->dirs[entry.dir]->recovery.other_boot)
 		fault = UCM_FAULT_UNVOUCHED;

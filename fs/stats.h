@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats.h - counters of the store; each is added to from any thread. */
+/*
+ * stats.h - counters of the store; each is added to from any thread.
+ *
+ * They stand in .ucmfs/stats.json and .ucmfs/metrics; what is added to these
+ * tables appears in both.
+ */
 #ifndef UCM_STATS_H
 #define UCM_STATS_H
 
 #include <stdatomic.h>
 #include <stdint.h>
+
+#include <ucm/block.h>
 
 /* name, what it counts */
 #define UCM_STATS(X)                                                          \
@@ -27,15 +34,53 @@
 	X(checkpoints, "syncfs checkpoints")                                  \
 	X(io_errors, "failed calls on backing directories")
 
-struct ucm_stats {
+/* The same of each tier. Bytes are the sizes of whole blocks: who reads them
+ * reads past the daemon. */
+#define UCM_TIER_STATS(X)                                                     \
+	X(opens, "blocks opened for reading")                                 \
+	X(opened_bytes, "sizes of blocks opened for reading")                 \
+	X(commits, "blocks committed")                                        \
+	X(committed_bytes, "sizes of blocks committed")                       \
+	X(removed, "blocks unlinked")                                         \
+	X(removed_bytes, "sizes of blocks unlinked")
+
+#define UCM_ERRNOS 134 /* Linux's own, and 0 for all others */
+
 #define UCM_STATS_FIELD(name, help) _Atomic uint64_t name;
-	UCM_STATS(UCM_STATS_FIELD)
-#undef UCM_STATS_FIELD
+
+struct ucm_tier_stats {
+	UCM_TIER_STATS(UCM_STATS_FIELD)
+	_Atomic uint64_t errors[UCM_ERRNOS]; /* failed calls, by errno */
 };
+
+struct ucm_stats {
+	UCM_STATS(UCM_STATS_FIELD)
+	/* by cause; they add up to commit_refused and quarantined */
+	_Atomic uint64_t refused_for[UCM_FAULT_COUNT];
+	_Atomic uint64_t quarantined_for[UCM_FAULT_COUNT];
+};
+
+#undef UCM_STATS_FIELD
 
 static inline void ucm_count(_Atomic uint64_t *counter)
 {
 	atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+static inline void ucm_count_more(_Atomic uint64_t *counter, uint64_t more)
+{
+	atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static inline uint64_t ucm_counted(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* In a table of UCM_ERRNOS; err is -errno. */
+static inline void ucm_count_errno(_Atomic uint64_t *counters, int err)
+{
+	ucm_count(&counters[-err > 0 && -err < UCM_ERRNOS ? -err : 0]);
 }
 
 #endif

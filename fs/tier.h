@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include "fs/backing.h"
+#include "fs/stats.h"
 
 struct ucm_tier {
 	char name[UCM_TIER_NAME_MAX + 1];
@@ -26,6 +27,7 @@ struct ucm_tier {
 	_Atomic uint64_t used;    /* bytes of its blocks, in st_blocks */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic uint64_t turns;   /* for round_robin */
+	struct ucm_tier_stats stats;
 };
 
 /* Opens all directories. Errors come with a complaint. */

@@ -175,6 +175,12 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	return 0;
 }
 
+void ucm_tierset_count_error(struct ucm_tierset *set, unsigned dir, int err)
+{
+	ucm_count(&set->stats.io_errors);
+	ucm_count_errno(set->tier_of[dir]->stats.errors, err);
+}
+
 static pthread_mutex_t *name_lock(struct ucm_tierset *set,
 				  const struct ucm_id *id)
 {
@@ -401,14 +407,18 @@ int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
 
 static void edit_use(struct ucm_entry *entry, void *arg)
 {
-	(void)arg;
+	struct ucm_tierset *set = arg;
+	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
+
 	entry->atime_s = (uint32_t)time(NULL);
 	entry->uses++;
+	ucm_count(&stats->opens);
+	ucm_count_more(&stats->opened_bytes, entry->size);
 }
 
 void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref)
 {
-	ucm_index_edit(set->index, ref, edit_use, NULL);
+	ucm_index_edit(set->index, ref, edit_use, set);
 	ucm_count(&set->stats.opens);
 }
 
@@ -484,7 +494,7 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 		return -ENOENT;
 	}
 	if (fd < 0) {
-		ucm_count(&set->stats.io_errors);
+		ucm_tierset_count_error(set, entry.dir, fd);
 		ucm_error("%s: block %s: open: %s", set->dirs[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
@@ -561,6 +571,17 @@ static bool lies_on_readonly(struct ucm_tierset *set, struct ucm_space *space,
 	return false;
 }
 
+static void count_removal(struct ucm_tierset *set,
+			  const struct ucm_entry *entry)
+{
+	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
+
+	ucm_debug(TIER, 1, "block %s: removed", ucm_hex(&entry->id).text);
+	ucm_count(&set->stats.removed);
+	ucm_count(&stats->removed);
+	ucm_count_more(&stats->removed_bytes, entry->size);
+}
+
 static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
@@ -582,6 +603,7 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 		err = ucm_backing_remove(set->dirs[i], space->folder,
 					 &key->id);
 		if (err && err != -ENOENT) {
+			ucm_tierset_count_error(set, i, err);
 			ucm_error("%s: block %s: unlink: %s",
 				  set->dirs[i]->path, ucm_hex(&key->id).text,
 				  strerror(-err));
@@ -591,10 +613,9 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_backing_pin(set->dirs[entry.dir], space->folder, &key->id,
 				false);
-	if (!ucm_tierset_index_remove(set, ref, NULL))
+	if (!ucm_tierset_index_remove(set, ref, &entry))
 		return -ENOENT;
-	ucm_debug(TIER, 1, "block %s: removed", ucm_hex(&key->id).text);
-	ucm_count(&set->stats.removed);
+	count_removal(set, &entry);
 	return 0;
 }
 
@@ -646,6 +667,7 @@ int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 			      set->names.spaces[entry.space]->folder,
 			      &entry.id, pinned);
 	if (err) {
+		ucm_tierset_count_error(set, entry.dir, err);
 		ucm_error("%s: block %s: .ucmfs/pinned: %s",
 			  set->dirs[entry.dir]->path, ucm_hex(&entry.id).text,
 			  strerror(-err));

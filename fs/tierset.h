@@ -163,9 +163,10 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		       const struct ucm_key *key, enum ucm_commit_when when);
 
-/* Log and count that a file is not committed, and why: -EINVAL. */
+/* Log and count that a file is not committed, and why: -EINVAL. detail: more
+ * than the fault says, or NULL. */
 int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
-		       const char *why);
+		       enum ucm_fault fault, const char *detail);
 
 /* Has it not been written to since its commit was last tried? */
 bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd);
@@ -211,6 +212,9 @@ void ucm_tierset_load_manifest(struct ucm_tierset *set,
 int ucm_tierset_make_folder(struct ucm_tierset *set,
 			    struct ucm_backing *backing,
 			    const struct ucm_space *space);
+
+/* Count a failed call on a directory; err is -errno. */
+void ucm_tierset_count_error(struct ucm_tierset *set, unsigned dir, int err);
 
 void ucm_tierset_lock_name(struct ucm_tierset *set, const struct ucm_id *id);
 void ucm_tierset_unlock_name(struct ucm_tierset *set,

@@ -651,6 +651,57 @@ START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
 		ck_assert_uint_eq(entry.dir, 1);
 	}
 	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
+	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[-errors[_i]], 1);
+	ck_assert_uint_eq(fx_set->tiers[1].stats.errors[-errors[_i]], 0);
+}
+END_TEST
+
+START_TEST(commits_opens_and_removals_are_counted_by_tier)
+{
+	struct ucm_tier_stats *fast, *slow;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:10000");
+	fx_open();
+	fx_start();
+	fast = &fx_set->tiers[0].stats;
+	slow = &fx_set->tiers[1].stats;
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_block(&second, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&second), 0);
+	ck_assert_int_eq(fx_commit(&second), 0); /* a duplicate is none */
+	ck_assert_uint_eq(fast->commits, 1);
+	ck_assert_uint_eq(fast->committed_bytes, file.len);
+	ck_assert_uint_eq(slow->commits, 1);
+	fx_serves(&file);
+	fx_serves(&file);
+	ck_assert_uint_eq(fast->opens, 2);
+	ck_assert_uint_eq(fast->opened_bytes, 2 * file.len);
+	ck_assert_uint_eq(slow->opens, 0);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &second.key), 0);
+	ck_assert_uint_eq(slow->removed, 1);
+	ck_assert_uint_eq(slow->removed_bytes, second.len);
+	ck_assert_uint_eq(fast->removed, 0);
+}
+END_TEST
+
+START_TEST(refused_files_are_counted_by_cause)
+{
+	struct ucm_geometry g = fx_geometry;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	g.num_layers = 3;
+	fx_block_of(&file, 2, FX_PAGED, &g);
+	ck_assert_int_eq(fx_commit(&file), -EINVAL);
+	fx_block(&file, 3, FX_PAGED);
+	file.bytes[0] ^= 1;
+	ck_assert_int_eq(fx_commit(&file), -EINVAL);
+	ck_assert_uint_eq(fx_set->stats.refused_for[UCM_FAULT_GEOMETRY], 1);
+	ck_assert_uint_eq(fx_set->stats.refused_for[UCM_FAULT_MAGIC], 1);
+	ck_assert_uint_eq(fx_set->stats.commit_refused, 2);
 }
 END_TEST
 
@@ -1045,6 +1096,8 @@ int main(void)
 	tcase_add_loop_test(tests,
 			    a_directory_that_fails_is_passed_over_for_a_while,
 			    0, 4);
+	tcase_add_test(tests, commits_opens_and_removals_are_counted_by_tier);
+	tcase_add_test(tests, refused_files_are_counted_by_cause);
 	tcase_add_test(tests, without_room_anywhere_it_is_enospc);
 	tcase_add_test(tests, a_readonly_tier_takes_nothing);
 	tcase_add_test(tests, enospc_of_the_link_is_told_as_such);

@@ -109,6 +109,10 @@ START_TEST(torn_files_are_set_aside_and_counted)
 	ck_assert(!fx_exists(path));
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
+	ck_assert_uint_eq(fx_set->stats.quarantined_for[
+				  torn[_i].len > file.len ? UCM_FAULT_SIZE
+							  : UCM_FAULT_SHORT],
+			  1);
 	ck_assert_uint_eq(fx_set->stats.strays, 0);
 }
 END_TEST

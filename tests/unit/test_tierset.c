@@ -194,6 +194,7 @@ START_TEST(a_tier_that_fails_to_open_loses_nothing)
 	fx_fail("open", 1, -EIO, true);
 	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -EIO);
 	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
+	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[EIO], 1);
 	fx_serves(&file);
 }
 END_TEST
