@@ -8,7 +8,7 @@ set -u
 command -v nm >/dev/null || { echo "SKIP: no nm"; exit 77; }
 failed=0
 
-for lib in libucmcommon libucmhashing libucmformat libucmstore; do
+for lib in libucmcommon libucmhashing libucmformat libucmtrace libucmstore; do
 	archive=$top_builddir/.libs/$lib.a
 	[ -f "$archive" ] || { echo "SKIP: $archive has not been built"; exit 77; }
 	found=$(nm -A "$archive" | grep ' fuse_')
