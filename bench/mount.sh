@@ -28,6 +28,7 @@ places='tmpfs disk'
 tmpfs_dir=/dev/shm
 disk_dir=/var/tmp
 min_ms=200
+more_options=
 tsv=
 
 work=
@@ -48,6 +49,7 @@ usage: bench/mount.sh [options], as root, in the build directory
   --min-ms N      least time of a side's round of a rate ($min_ms)
   --tmpfs DIR, --disk DIR
                   where the tiers are made ($tmpfs_dir, $disk_dir)
+  --options LIST  more mount options for the daemon, as -o takes them
   --tsv           lines for machines
 END
 }
@@ -81,6 +83,7 @@ while [ $# -gt 0 ]; do
 	--min-ms) min_ms=$2 ;;
 	--tmpfs) tmpfs_dir=$2 ;;
 	--disk) disk_dir=$2 ;;
+	--options) more_options=,$2 ;;
 	*) die "$1: unknown; see --help" ;;
 	esac
 	shift 2
@@ -107,7 +110,7 @@ start_daemon() {
 	rm -f "$work/ready"
 	mkfifo "$work/ready" || die 'mkfifo failed'
 	"$ucmfs" "$work/tier" "$work/mnt" -f \
-		-o "ready-fd=9,log_level=warning,$options" \
+		-o "ready-fd=9,log_level=warning,$options$more_options" \
 		9>"$work/ready" >"$work/log" 2>&1 &
 	pid=$!
 	said=
@@ -239,7 +242,8 @@ measure_names() {
 	done
 	if wants start; then
 		measure --label "$place, $blocks blocks" --section start \
-			--daemon "$ucmfs" --options io_uring=on \
+			--daemon "$ucmfs" \
+			--options "io_uring=on$more_options" \
 			--count "$blocks" --empty "$work/empty" \
 			"$work/tier" "$work/mnt" || die 'start failed'
 	fi

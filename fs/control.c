@@ -1,36 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - the files under .ucmfs/: stats.json and config.yaml.
+ * control.c - the files under .ucmfs/.
  *
- * Each is made anew when it is opened, so that a reader sees one moment.
+ * Each is made anew when it is opened, so that a reader sees one moment. What
+ * is written to one is taken by each write(2) for itself.
  */
 #include <config.h>
 
 #include "fs/face.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <jansson.h>
 
-static const char *const names[] = { "stats.json", "config.yaml" };
-#define NUM_NAMES (sizeof(names) / sizeof(names[0]))
-
-fuse_ino_t ucm_control_find(const char *name)
-{
-	for (unsigned i = 0; i < NUM_NAMES; i++) {
-		if (!strcmp(name, names[i]))
-			return UCM_FIXED_FILES + i;
-	}
-	return 0;
-}
-
-const char *ucm_control_name(unsigned number)
-{
-	return number < NUM_NAMES ? names[number] : NULL;
-}
+#include "common/log.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
@@ -62,6 +50,16 @@ static json_t *directory_json(const struct ucm_backing *backing)
 	return json;
 }
 
+static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
+{
+	json_t *json = json_object();
+
+#define PUT(name, help) put_number(json, #name, ucm_counted(&stats->name));
+	UCM_TIER_STATS(PUT)
+#undef PUT
+	return json;
+}
+
 static json_t *tier_json(const struct ucm_tier *tier)
 {
 	json_t *json = json_object(), *dirs = json_array();
@@ -77,6 +75,7 @@ static json_t *tier_json(const struct ucm_tier *tier)
 	for (unsigned i = 0; i < tier->num_dirs; i++)
 		json_array_append_new(dirs, directory_json(&tier->dirs[i]));
 	json_object_set_new(json, "directories", dirs);
+	json_object_set_new(json, "counters", tier_counters_json(&tier->stats));
 	return json;
 }
 
@@ -124,9 +123,39 @@ static json_t *counters_json(const struct ucm_stats *stats)
 {
 	json_t *json = json_object();
 
-#define PUT(name, help) put_number(json, #name, atomic_load(&stats->name));
+#define PUT(name, help) put_number(json, #name, ucm_counted(&stats->name));
 	UCM_STATS(PUT)
 #undef PUT
+	return json;
+}
+
+/* Those that there are. */
+static json_t *causes_json(const _Atomic uint64_t *counters)
+{
+	json_t *json = json_object();
+
+	for (unsigned i = 0; i < UCM_FAULT_COUNT; i++) {
+		uint64_t num = ucm_counted(&counters[i]);
+
+		if (num)
+			put_number(json, ucm_cause_names[i], num);
+	}
+	return json;
+}
+
+static json_t *operations_json(const struct ucm_opstats *ops)
+{
+	json_t *json = json_object();
+
+	for (unsigned op = 0; op < UCM_OP_COUNT; op++) {
+		json_t *one = json_object();
+		struct ucm_op_times times;
+
+		ucm_opstats_times(ops, op, &times);
+		put_number(one, "count", times.count);
+		put_number(one, "total_ns", times.sum_ns);
+		json_object_set_new(json, ucm_op_names[op], one);
+	}
 	return json;
 }
 
@@ -171,6 +200,11 @@ static char *stats_text(struct ucm_face *face, size_t *len)
 	json_object_set_new(json, "transport", transport_json(face));
 	json_object_set_new(json, "index", index_json(face->set));
 	json_object_set_new(json, "counters", counters_json(&face->set->stats));
+	json_object_set_new(json, "commit_refused_for",
+			    causes_json(face->set->stats.refused_for));
+	json_object_set_new(json, "quarantined_for",
+			    causes_json(face->set->stats.quarantined_for));
+	json_object_set_new(json, "operations", operations_json(face->ops));
 	json_object_set_new(json, "tiers", tiers_json(face->set));
 	json_object_set_new(json, "spaces", spaces_json(face->set));
 	dump = json_dumps(json, JSON_INDENT(2));
@@ -202,11 +236,96 @@ static char *config_text(struct ucm_face *face, size_t *len)
 	return text;
 }
 
+/* ---- debug: what is debugged, and how deep ---- */
+
+static char *debug_text(struct ucm_face *face, size_t *len)
+{
+	char *text = ucm_log_areas_text();
+
+	(void)face;
+	if (text)
+		*len = strlen(text);
+	return text;
+}
+
+static int write_debug(struct ucm_face *face, const char *text)
+{
+	char why[256];
+	int err = ucm_log_areas_set(text, why, sizeof(why));
+
+	(void)face;
+	if (err)
+		ucm_warning(".ucmfs/debug: %s", why);
+	return err;
+}
+
+/* ---- the files ---- */
+
+static const struct {
+	const char *name;
+	mode_t mode;
+	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
+	char *(*text)(struct ucm_face *face, size_t *len_out);
+	int (*write)(struct ucm_face *face, const char *text);
+} files[] = {
+	/* these two tell paths and tenants' names */
+	{ "stats.json", 0400, false, stats_text, NULL },
+	{ "config.yaml", 0400, false, config_text, NULL },
+	{ "metrics", 0444, false, ucm_metrics_text, NULL },
+	{ "debug", 0600, true, debug_text, write_debug },
+};
+#define NUM_FILES (sizeof(files) / sizeof(files[0]))
+
+fuse_ino_t ucm_control_find(const char *name)
+{
+	for (unsigned i = 0; i < NUM_FILES; i++) {
+		if (!strcmp(name, files[i].name))
+			return UCM_FIXED_FILES + i;
+	}
+	return 0;
+}
+
+const char *ucm_control_name(unsigned number)
+{
+	return number < NUM_FILES ? files[number].name : NULL;
+}
+
 char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out)
 {
-	switch (ino - UCM_FIXED_FILES) {
-	case 0: return stats_text(face, len_out);
-	case 1: return config_text(face, len_out);
-	default: return NULL;
+	return ino - UCM_FIXED_FILES < NUM_FILES
+		       ? files[ino - UCM_FIXED_FILES].text(face, len_out)
+		       : NULL;
+}
+
+int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
+{
+	unsigned number = (unsigned)(ino - UCM_FIXED_FILES);
+	size_t len;
+	char *text = ucm_control_text(face, ino, &len);
+
+	if (!text)
+		return -ENOENT;
+	free(text);
+	ucm_attr_dir(face, ino, out);
+	out->st_mode = S_IFREG | files[number].mode;
+	if (files[number].daemons) {
+		out->st_uid = geteuid();
+		out->st_gid = getegid();
 	}
+	out->st_nlink = 1;
+	out->st_size = (off_t)len;
+	clock_gettime(CLOCK_REALTIME, &out->st_mtim);
+	out->st_atim = out->st_ctim = out->st_mtim;
+	return 0;
+}
+
+bool ucm_control_is_writable(fuse_ino_t ino)
+{
+	return ino - UCM_FIXED_FILES < NUM_FILES &&
+	       files[ino - UCM_FIXED_FILES].write;
+}
+
+int ucm_control_write(struct ucm_face *face, unsigned number, const char *text)
+{
+	return files[number].write(face, text);
 }

@@ -7,8 +7,8 @@
  *
  * Split by task: node.c (node ids, attributes), file.c (open inodes and files
  * being written), ops_name.c, ops_file.c, ops_attr.c (the operations),
- * control.c (.ucmfs/), notify.c (what the kernel must forget), session.c
- * (mounting and the loop).
+ * event.c (what is counted and traced of them), control.c (.ucmfs/), notify.c
+ * (what the kernel must forget), session.c (mounting and the loop).
  */
 #ifndef UCM_FACE_H
 #define UCM_FACE_H
@@ -21,9 +21,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/clock.h"
 #include "fs/options.h"
+#include "fs/opstats.h"
 #include "fs/tierset.h"
+#include "fs/trace.h"
 
+struct ucm_event;
 struct ucm_file;
 
 struct ucm_files {
@@ -48,9 +52,12 @@ struct ucm_notifier {
 struct ucm_face {
 	struct ucm_options *options;
 	struct ucm_tierset *set;
+	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_files files;
 	struct ucm_notifier notifier;
+	struct ucm_opstats *ops;
+	struct ucm_trace *trace; /* NULL: none */
 	struct timespec started;
 	_Atomic bool passthrough; /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
@@ -152,6 +159,7 @@ enum ucm_file_kind {
 	UCM_FILE_WRITER,   /* created under a block's name */
 	UCM_FILE_STAGING,  /* has a name of its own until renamed */
 	UCM_FILE_MANIFEST, /* space.json in memory */
+	UCM_FILE_CONTROL,  /* a file of .ucmfs in memory */
 };
 
 /*
@@ -169,6 +177,9 @@ struct ucm_file {
 	enum ucm_file_kind kind;
 	int fd; /* -1 while a staging file is closed */
 	int backing_id; /* 0: none */
+	uint8_t dir;          /* where its bytes are, if on a tier */
+	uint8_t control;      /* CONTROL: its number */
+	uint64_t size;        /* when it was opened, or committed; else 0 */
 	uint16_t space;       /* where its name is, under files.lock */
 	uint8_t bucket;
 	struct ucm_key key;   /* the block, or the block to be */
@@ -185,6 +196,13 @@ struct ucm_file {
 static inline bool ucm_file_has_temp(const struct ucm_file *file)
 {
 	return file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING;
+}
+
+/* Are its bytes on none of the tiers? */
+static inline bool ucm_file_in_memory(const struct ucm_file *file)
+{
+	return file->kind == UCM_FILE_MANIFEST ||
+	       file->kind == UCM_FILE_CONTROL;
 }
 
 int ucm_files_init(struct ucm_files *files);
@@ -216,8 +234,70 @@ int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
 size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
 		      uint64_t **out);
 
+/* Commit a file being written, of which fd is a descriptor: counted and
+ * traced as a part of that request, unless it is incomplete. Under file->lock.
+ * What ucm_tierset_commit() returns. */
+int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
+		    int fd, const struct ucm_key *key,
+		    enum ucm_commit_when when);
+
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_files_expire(struct ucm_face *face);
+
+/* ---- what is counted and traced (event.c) ---- */
+
+/* One request, or a commit within one; on the stack of the thread that serves
+ * it. What concerns a block is traced. */
+struct ucm_event {
+	struct ucm_face *face;
+	int64_t began_ns; /* monotonic */
+	enum ucm_op op;
+	uint32_t pid, uid; /* who asks */
+	bool has_block;
+	uint8_t dir;    /* where it lies, or UCM_TRACE_NONE */
+	struct ucm_key key;
+	uint64_t bytes; /* its size, or bytes moved */
+};
+
+static inline struct ucm_event ucm_event_begin(fuse_req_t req, enum ucm_op op)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct ucm_event){
+		.face = ucm_face_of(req),
+		.began_ns = ucm_monotonic_ns(),
+		.op = op,
+		.pid = (uint32_t)ctx->pid,
+		.uid = ctx->uid,
+		.dir = UCM_TRACE_NONE,
+	};
+}
+
+/* What is part of a request, and has a time of its own. */
+static inline struct ucm_event ucm_event_within(const struct ucm_event *event,
+						enum ucm_op op)
+{
+	return (struct ucm_event){
+		.face = event->face,
+		.began_ns = ucm_monotonic_ns(),
+		.op = op,
+		.pid = event->pid,
+		.uid = event->uid,
+		.dir = UCM_TRACE_NONE,
+	};
+}
+
+/* The block that it concerns: by name; and where it lies; or by reference,
+ * which is looked up only for a trace. */
+void ucm_event_block(struct ucm_event *event, const struct ucm_key *key);
+void ucm_event_entry(struct ucm_event *event, const struct ucm_entry *entry);
+void ucm_event_ref(struct ucm_event *event, ucm_ref ref);
+
+/* It has ended; err is 0 or -errno. Before the reply: who asked must find it
+ * counted. */
+void ucm_event_end(const struct ucm_event *event, int err);
+/* The same, and the reply of a request that says no more than that. */
+void ucm_event_reply(fuse_req_t req, const struct ucm_event *event, int err);
 
 /* ---- the operations ---- */
 
@@ -273,6 +353,15 @@ fuse_ino_t ucm_control_find(const char *name);
 const char *ucm_control_name(unsigned number); /* NULL behind the last */
 /* The text of a control file as it is now; to free. */
 char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out);
+int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+/* Can it be written to? The kernel has compared its mode. */
+bool ucm_control_is_writable(fuse_ino_t ino);
+/* One write(2) to it: 0, or -errno (logged). */
+#define UCM_CONTROL_WRITE_MAX 4096u /* bytes */
+int ucm_control_write(struct ucm_face *face, unsigned number, const char *text);
+
+/* Prometheus' text (metrics.c); to free. */
+char *ucm_metrics_text(struct ucm_face *face, size_t *len_out);
 
 /* ---- what the kernel must forget (notify.c) ---- */
 
@@ -285,7 +374,9 @@ void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space);
 
 /* ---- mounting (session.c) ---- */
 
-/* Mount, serve until told to stop, unmount. 0 or -errno (logged). */
-int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set);
+/* Mount, serve until told to stop, unmount. trace: NULL, or the caller's. 0 or
+ * -errno (logged). */
+int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
+		 struct ucm_trace *trace);
 
 #endif

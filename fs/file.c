@@ -205,6 +205,25 @@ void ucm_file_put(struct ucm_face *face, struct ucm_file *file)
 		free_file(face, file);
 }
 
+int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
+		    int fd, const struct ucm_key *key,
+		    enum ucm_commit_when when)
+{
+	struct ucm_event event = ucm_event_within(within, UCM_OP_COMMIT);
+	int err = ucm_tierset_commit(within->face->set, &file->temp, fd, key,
+				     when);
+
+	if (err == -EAGAIN)
+		return err;
+	ucm_event_block(&event, key);
+	event.dir = file->dir;
+	event.bytes = (uint64_t)file->temp.stamp.st_size;
+	ucm_event_end(&event, err);
+	if (!err)
+		file->size = event.bytes;
+	return err;
+}
+
 int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
 		      uint16_t space, unsigned bucket, const char *name)
 {

@@ -74,10 +74,42 @@ static int check_mountpoint(const char *mountpoint,
 	return 0;
 }
 
+/* NULL without an error: none is asked for. */
+static int open_trace(const struct ucm_options *options,
+		      const struct ucm_tierset *set, struct ucm_trace **out,
+		      struct ucm_complaint *complaint)
+{
+	const char *tiers[UCM_MAX_DIRS];
+	struct ucm_trace_names names = {
+		.ops = ucm_op_names,
+		.num_ops = UCM_OP_COUNT,
+		.tiers = tiers,
+		.num_tiers = set->num_tiers,
+	};
+	char *mount;
+	int err;
+
+	*out = NULL;
+	if (!options->trace)
+		return 0;
+	for (unsigned i = 0; i < set->num_tiers; i++)
+		tiers[i] = set->tiers[i].name;
+	mount = realpath(options->mountpoint, NULL);
+	names.mount = mount ? mount : options->mountpoint;
+	err = ucm_trace_open(options->trace, options->trace_size, &names, out);
+	free(mount);
+	if (err)
+		ucm_complain(complaint, "trace %s: %s", options->trace,
+			     err == -EEXIST ? "is there, and is no trace"
+					    : strerror(-err));
+	return err;
+}
+
 static int run(struct ucm_options *options)
 {
 	struct ucm_complaint complaint;
 	struct ucm_tierset *set;
+	struct ucm_trace *trace;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
 	if (err) {
@@ -87,11 +119,13 @@ static int run(struct ucm_options *options)
 	}
 	if (ucm_tierset_open(&options->config, &set, &complaint))
 		return complain(&complaint);
-	if (check_mountpoint(options->mountpoint, set, &complaint)) {
+	if (check_mountpoint(options->mountpoint, set, &complaint) ||
+	    open_trace(options, set, &trace, &complaint)) {
 		ucm_tierset_close(set);
 		return complain(&complaint);
 	}
-	err = ucm_face_run(options, set);
+	err = ucm_face_run(options, set, trace);
+	ucm_trace_close(trace);
 	ucm_tierset_close(set);
 	return err ? 1 : 0;
 }

@@ -231,22 +231,6 @@ static int attr_of_block(struct ucm_face *face, fuse_ino_t ino,
 	return err;
 }
 
-static int attr_of_control(struct ucm_face *face, fuse_ino_t ino,
-			   struct stat *out)
-{
-	size_t len;
-	char *text = ucm_control_text(face, ino, &len);
-
-	if (!text)
-		return -ENOENT;
-	free(text);
-	ucm_attr_dir(face, ino, out);
-	out->st_mode = S_IFREG | 0400; /* they tell paths and tenants' names */
-	out->st_nlink = 1;
-	out->st_size = (off_t)len;
-	return 0;
-}
-
 int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 {
 	struct ucm_space *space;
@@ -258,7 +242,7 @@ int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 		return attr_of_file(face, ino, out);
 	case UCM_NODE_FIXED:
 		if (ino >= UCM_FIXED_FILES)
-			return attr_of_control(face, ino, out);
+			return ucm_control_attr(face, ino, out);
 		ucm_attr_dir(face, ino, out);
 		return 0;
 	case UCM_NODE_SPACE:

@@ -17,14 +17,16 @@
 
 #include "common/osfile.h"
 
-void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* Ends the event. */
+static void reply_attr(fuse_req_t req, const struct ucm_event *event,
+		       fuse_ino_t ino)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_face *face = event->face;
 	double timeout = face->options->entry_timeout_s;
 	struct stat st;
 	int err = ucm_node_attr(face, ino, &st);
 
-	(void)fi;
+	ucm_event_end(event, err);
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
@@ -34,6 +36,14 @@ void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	    (ino >= UCM_FIXED_FILES && ucm_node_type(ino) == UCM_NODE_FIXED))
 		timeout = 0;
 	fuse_reply_attr(req, &st, timeout);
+}
+
+void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_GETATTR);
+
+	(void)fi;
+	reply_attr(req, &event, ino);
 }
 
 /* What utimensat(2) takes, from what FUSE says. */
@@ -180,20 +190,26 @@ static int set_attr(struct ucm_face *face, fuse_ino_t ino,
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi)
 {
-	int err = set_attr(ucm_face_of(req), ino, attr, to_set);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_SETATTR);
+	int err = set_attr(event.face, ino, attr, to_set);
 
+	(void)fi;
+	if (ucm_node_type(ino) == UCM_NODE_BLOCK)
+		ucm_event_ref(&event, ucm_node_value(ino));
 	if (err)
-		fuse_reply_err(req, -err);
+		ucm_event_reply(req, &event, err);
 	else
-		ucm_op_getattr(req, ino, fi);
+		reply_attr(req, &event, ino);
 }
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_STATFS);
 	struct statvfs st;
 
 	(void)ino;
-	ucm_tierset_statvfs(ucm_face_of(req)->set, &st);
+	ucm_tierset_statvfs(event.face->set, &st);
+	ucm_event_end(&event, 0);
 	fuse_reply_statfs(req, &st);
 }
 
@@ -313,15 +329,17 @@ static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 	return xattrs[number].get(face, ucm_node_value(ino), &entry, value);
 }
 
-/* size 0 asks how much room is needed. */
-static void reply_value(fuse_req_t req, const char *value, int len, size_t size)
+/* size 0 asks how much room is needed. Ends the event. */
+static void reply_value(fuse_req_t req, const struct ucm_event *event,
+			const char *value, int len, size_t size)
 {
-	if (len < 0)
-		fuse_reply_err(req, -len);
+	int err = len < 0 ? len : size && (size_t)len > size ? -ERANGE : 0;
+
+	ucm_event_end(event, err);
+	if (err)
+		fuse_reply_err(req, -err);
 	else if (size == 0)
 		fuse_reply_xattr(req, (size_t)len);
-	else if ((size_t)len > size)
-		fuse_reply_err(req, ERANGE);
 	else
 		fuse_reply_buf(req, value, (size_t)len);
 }
@@ -329,14 +347,16 @@ static void reply_value(fuse_req_t req, const char *value, int len, size_t size)
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_GETXATTR);
 	char value[VALUE_MAX];
 	int len = get_value(req, ino, name, value);
 
-	reply_value(req, value, len, size);
+	reply_value(req, &event, value, len, size);
 }
 
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_LISTXATTR);
 	char list[VALUE_MAX], value[VALUE_MAX];
 	int len = 0;
 
@@ -349,7 +369,7 @@ void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		memcpy(list + len, xattrs[i].name, name_len);
 		len += (int)name_len;
 	}
-	reply_value(req, list, len, size);
+	reply_value(req, &event, list, len, size);
 }
 
 static int set_pinned(struct ucm_face *face, fuse_ino_t ino, const char *value,
@@ -370,15 +390,25 @@ static int set_xattr(struct ucm_face *face, fuse_ino_t ino, const char *name,
 	return set_pinned(face, ino, value, size);
 }
 
+static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+			const char *value, size_t size)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_SETXATTR);
+	int err = set_xattr(event.face, ino, name, value, size);
+
+	if (ucm_node_type(ino) == UCM_NODE_BLOCK)
+		ucm_event_ref(&event, ucm_node_value(ino));
+	ucm_event_reply(req, &event, err);
+}
+
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags)
 {
 	(void)flags;
-	fuse_reply_err(req,
-		       -set_xattr(ucm_face_of(req), ino, name, value, size));
+	do_setxattr(req, ino, name, value, size);
 }
 
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	fuse_reply_err(req, -set_xattr(ucm_face_of(req), ino, name, "0", 1));
+	do_setxattr(req, ino, name, "0", 1);
 }

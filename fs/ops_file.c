@@ -30,6 +30,16 @@ static struct ucm_file *file_of(const struct fuse_file_info *fi)
 	return (struct ucm_file *)(uintptr_t)fi->fh;
 }
 
+/* What it is about, where that is a block or one in the making. */
+static void note_file(struct ucm_event *event, const struct ucm_file *file)
+{
+	if (file->kind != UCM_FILE_BLOCK && file->kind != UCM_FILE_WRITER)
+		return;
+	ucm_event_block(event, &file->key);
+	event->dir = file->dir;
+	event->bytes = file->size;
+}
+
 static bool wants_write(const struct fuse_file_info *fi)
 {
 	return (fi->flags & O_ACCMODE) != O_RDONLY;
@@ -52,20 +62,19 @@ static void give_up_passthrough(struct ucm_face *face, unsigned dir)
 	atomic_store(&face->passthrough, false);
 }
 
-/* First open of an inode: register its descriptor, which is open on a file
- * in that directory. Under file->lock. */
-static void attach(fuse_req_t req, struct ucm_file *file, unsigned dir)
+/* First open of an inode: register its descriptor. Under file->lock. */
+static void attach(fuse_req_t req, struct ucm_file *file)
 {
 	struct ucm_face *face = ucm_face_of(req);
 
 	file->backing_id = 0;
 	if (!atomic_load(&face->passthrough) ||
-	    atomic_load(&face->refused[dir]))
+	    atomic_load(&face->refused[file->dir]))
 		return;
 	file->backing_id = fuse_passthrough_open(req, file->fd);
 	if (file->backing_id <= 0) {
 		file->backing_id = 0;
-		give_up_passthrough(face, dir);
+		give_up_passthrough(face, file->dir);
 	}
 }
 
@@ -90,12 +99,12 @@ static void count_open(struct ucm_file *file, struct fuse_file_info *fi)
 	fi->noflush = !wants_write(fi);
 	/* a block's pages never change; those of a file being written do */
 	fi->keep_cache = !file->backing_id && file->kind == UCM_FILE_BLOCK;
-	fi->direct_io = file->kind == UCM_FILE_MANIFEST;
+	fi->direct_io = ucm_file_in_memory(file);
 }
 
 /* ---- the end of a file being written ---- */
 
-static int commit_writer(struct ucm_face *face, struct ucm_file *file,
+static int commit_writer(const struct ucm_event *within, struct ucm_file *file,
 			 enum ucm_commit_when when)
 {
 	int err;
@@ -104,42 +113,35 @@ static int commit_writer(struct ucm_face *face, struct ucm_file *file,
 		return 0;
 	if (file->failed)
 		return -EIO;
-	err = ucm_tierset_commit(face->set, &file->temp, file->fd, &file->key,
-				 when);
+	err = ucm_file_commit(within, file, file->fd, &file->key, when);
 	return err == -EAGAIN ? 0 : err;
 }
 
 /* The last close of a file under a block's name; nobody hears an error now. */
-static void finish_writer(struct ucm_face *face, struct ucm_file *file)
+static void finish_writer(const struct ucm_event *within,
+			  struct ucm_file *file)
 {
 	if (file->refused && ucm_tierset_unchanged(&file->temp, file->fd))
 		return; /* close(2) has told, and so has the log */
 	if (!file->temp.committed)
-		commit_writer(face, file, UCM_COMMIT_NOW);
+		commit_writer(within, file, UCM_COMMIT_NOW);
 	else
-		ucm_tierset_recheck(face->set, &file->temp, file->fd,
+		ucm_tierset_recheck(within->face->set, &file->temp, file->fd,
 				    file->shared_write);
 }
 
-static void last_close(fuse_req_t req, struct ucm_file *file)
+static void close_file(fuse_req_t req, const struct ucm_event *within,
+		       struct ucm_file *file)
 {
-	struct ucm_face *face = ucm_face_of(req);
-
-	if (file->kind == UCM_FILE_WRITER)
-		finish_writer(face, file);
-	detach(req, file);
-}
-
-static void close_file(fuse_req_t req, struct ucm_file *file)
-{
-	struct ucm_face *face = ucm_face_of(req);
-
 	pthread_mutex_lock(&file->lock);
-	if (--file->opens == 0)
-		last_close(req, file);
+	if (--file->opens == 0) {
+		if (file->kind == UCM_FILE_WRITER)
+			finish_writer(within, file);
+		detach(req, file);
+	}
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
-	ucm_file_put(face, file);
+	ucm_file_put(within->face, file);
 }
 
 /* ---- create ---- */
@@ -200,6 +202,7 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 	}
 	file->fd = fd;
 	file->temp = temp;
+	file->dir = temp.dir;
 	file->key = key;
 	if (kind == UCM_FILE_STAGING &&
 	    ucm_file_set_name(face, file, key.space, ucm_bucket_number(parent), name)) {
@@ -210,8 +213,8 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 	return 0;
 }
 
-static void reply_create(fuse_req_t req, struct ucm_file *file,
-			 struct fuse_file_info *fi)
+static void reply_create(fuse_req_t req, struct ucm_event *event,
+			 struct ucm_file *file, struct fuse_file_info *fi)
 {
 	/* The name is asked for anew each time. The attributes are the inode's
 	 * alone, and the kernel drops them itself when it writes: remembering
@@ -225,10 +228,12 @@ static void reply_create(fuse_req_t req, struct ucm_file *file,
 	pthread_mutex_lock(&file->lock);
 	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
-		ucm_attr_file(ucm_face_of(req), file, &st, &entry.attr);
+		ucm_attr_file(event->face, file, &st, &entry.attr);
 	pthread_mutex_unlock(&file->lock);
+	note_file(event, file);
+	ucm_event_end(event, err);
 	if (err) {
-		close_file(req, file);
+		close_file(req, event, file);
 		fuse_reply_err(req, -err);
 	} else if (fuse_reply_create(req, &entry, fi) == -ENOENT) {
 		/* interrupted: the kernel has no such open. req is gone, and
@@ -238,27 +243,25 @@ static void reply_create(fuse_req_t req, struct ucm_file *file,
 	}
 }
 
-static void create_in_bucket(fuse_req_t req, fuse_ino_t parent,
-			     const char *name, struct fuse_file_info *fi)
+static int create_in_bucket(fuse_req_t req, fuse_ino_t parent,
+			    const char *name, struct fuse_file_info *fi,
+			    struct ucm_file **out)
 {
 	struct ucm_face *face = ucm_face_of(req);
 	struct ucm_file *file;
 	int err;
 
-	if (!ucm_node_space(face, parent)) {
-		fuse_reply_err(req, ENOENT);
-		return;
-	}
+	if (!ucm_node_space(face, parent))
+		return -ENOENT;
 	err = new_file(face, parent, name, fi->flags, &file);
-	if (err) {
-		fuse_reply_err(req, -err);
-		return;
-	}
+	if (err)
+		return err;
 	pthread_mutex_lock(&file->lock);
-	attach(req, file, file->temp.dir);
+	attach(req, file);
 	count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
-	reply_create(req, file, fi);
+	*out = file;
+	return 0;
 }
 
 /* ---- space.json: a memory file, checked and stored when it is closed ---- */
@@ -329,18 +332,6 @@ static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
 	return 0;
 }
 
-static void create_manifest(fuse_req_t req, fuse_ino_t parent,
-			    struct fuse_file_info *fi)
-{
-	struct ucm_file *file;
-	int err = open_manifest(ucm_face_of(req), parent, fi, &file);
-
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		reply_create(req, file, fi);
-}
-
 static int flush_manifest(struct ucm_face *face, struct ucm_file *file)
 {
 	struct ucm_space *space =
@@ -354,14 +345,22 @@ static int flush_manifest(struct ucm_face *face, struct ucm_file *file)
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_CREATE);
+	struct ucm_file *file;
+	int err;
+
 	(void)mode; /* modes are the space's */
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
-		create_in_bucket(req, parent, name, fi);
+		err = create_in_bucket(req, parent, name, fi, &file);
 	else if (ucm_node_type(parent) == UCM_NODE_SPACE &&
 		 !strcmp(name, UCM_MANIFEST_NAME))
-		create_manifest(req, parent, fi);
+		err = open_manifest(event.face, parent, fi, &file);
 	else
-		fuse_reply_err(req, strlen(name) > UCM_NAME_MAX ? ENAMETOOLONG : EPERM);
+		err = strlen(name) > UCM_NAME_MAX ? -ENAMETOOLONG : -EPERM;
+	if (err)
+		ucm_event_reply(req, &event, err);
+	else
+		reply_create(req, &event, file, fi);
 }
 
 /* ---- open ---- */
@@ -378,22 +377,33 @@ static int first_open_block(fuse_req_t req, struct ucm_file *file)
 		return fd;
 	file->fd = fd;
 	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	attach(req, file, entry.dir);
+	file->dir = entry.dir;
+	file->size = entry.size;
+	attach(req, file);
 	return 0;
 }
 
-static int open_block(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* It is what its name says. */
+static int refuse_to_write(struct ucm_event *event, fuse_ino_t ino)
 {
-	struct ucm_face *face = ucm_face_of(req);
 	struct ucm_entry entry;
+
+	if (!ucm_index_get(event->face->set->index, ucm_node_value(ino),
+			   &entry))
+		return -ESTALE;
+	ucm_event_entry(event, &entry);
+	return -EPERM;
+}
+
+static int open_block(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
+		      struct fuse_file_info *fi)
+{
+	struct ucm_face *face = event->face;
 	struct ucm_file *file;
 	int err = 0;
 
-	if (wants_write(fi) || fi->flags & O_TRUNC) /* it is what its name says */
-		return ucm_index_get(face->set->index, ucm_node_value(ino),
-				     &entry)
-			       ? -EPERM
-			       : -ESTALE;
+	if (wants_write(fi) || fi->flags & O_TRUNC)
+		return refuse_to_write(event, ino);
 	file = ucm_file_open(face, UCM_FILE_BLOCK, ino);
 	if (!file)
 		return -ENOMEM;
@@ -402,8 +412,10 @@ static int open_block(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		ucm_tierset_use(face->set, ucm_node_value(ino));
 	else
 		err = first_open_block(req, file);
-	if (!err)
+	if (!err) {
 		count_open(file, fi);
+		note_file(event, file);
+	}
 	pthread_mutex_unlock(&file->lock);
 	if (err)
 		ucm_file_put(face, file);
@@ -428,7 +440,7 @@ static int open_file_locked(fuse_req_t req, struct ucm_file *file,
 		if (fd < 0)
 			return fd;
 		file->fd = fd;
-		attach(req, file, file->temp.dir);
+		attach(req, file);
 	}
 	if (fi->flags & O_TRUNC) {
 		int err = ucm_os_truncate(file->fd, 0);
@@ -469,7 +481,8 @@ static int open_control(struct ucm_face *face, fuse_ino_t ino,
 	char *text;
 	int fd, err;
 
-	if (wants_write(fi) || fi->flags & O_TRUNC)
+	if ((wants_write(fi) || fi->flags & O_TRUNC) &&
+	    !ucm_control_is_writable(ino))
 		return -EPERM;
 	text = ucm_control_text(face, ino, &len);
 	if (!text)
@@ -477,24 +490,26 @@ static int open_control(struct ucm_face *face, fuse_ino_t ino,
 	fd = ucm_os_memory_file("ucmfs");
 	err = fd < 0 ? fd : ucm_os_write_at(fd, text, len, 0);
 	free(text);
-	file = err ? NULL : ucm_file_open(face, UCM_FILE_MANIFEST, 0);
+	file = err ? NULL : ucm_file_open(face, UCM_FILE_CONTROL, 0);
 	if (!file) {
 		if (fd >= 0)
 			close(fd);
 		return err ? err : -ENOMEM;
 	}
 	file->fd = fd;
+	file->control = (uint8_t)(ino - UCM_FIXED_FILES);
 	count_open(file, fi);
 	return 0;
 }
 
-static int open_any(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static int open_any(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
+		    struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_face *face = event->face;
 	struct ucm_file *file;
 
 	switch (ucm_node_type(ino)) {
-	case UCM_NODE_BLOCK: return open_block(req, ino, fi);
+	case UCM_NODE_BLOCK: return open_block(req, event, ino, fi);
 	case UCM_NODE_FILE: return open_file(req, ino, fi);
 	case UCM_NODE_MANIFEST: return open_manifest(face, ino, fi, &file);
 	case UCM_NODE_FIXED: return open_control(face, ino, fi);
@@ -504,8 +519,10 @@ static int open_any(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	int err = open_any(req, ino, fi);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_OPEN);
+	int err = open_any(req, &event, ino, fi);
 
+	ucm_event_end(&event, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -514,17 +531,50 @@ void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* ---- reading and writing, where the kernel does not do it itself ---- */
 
+/* Bytes that the daemon moved, where they lie on a tier. */
+static void count_moved(struct ucm_event *event, const struct ucm_file *file,
+			uint64_t bytes)
+{
+	struct ucm_tier_stats *stats;
+
+	if (ucm_file_in_memory(file))
+		return;
+	stats = &event->face->set->tier_of[file->dir]->stats;
+	ucm_count_more(event->op == UCM_OP_READ ? &stats->read_bytes
+						: &stats->written_bytes,
+		       bytes);
+	note_file(event, file);
+	event->bytes = bytes;
+}
+
+/* How much of it there is, of a block; the kernel asks for whole pages. */
+static uint64_t part_there(const struct ucm_file *file, size_t size, off_t off)
+{
+	uint64_t from = (uint64_t)off;
+
+	if (file->kind != UCM_FILE_BLOCK)
+		return size;
+	if (from >= file->size)
+		return 0;
+	return file->size - from < size ? file->size - from : size;
+}
+
 void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		 struct fuse_file_info *fi)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_READ);
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(size);
+	struct ucm_file *file = file_of(fi);
 
 	(void)ino;
+	count_moved(&event, file, part_there(file, size, off));
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
 			   FUSE_BUF_FD_RETRY;
-	out.buf[0].fd = file_of(fi)->fd;
+	out.buf[0].fd = file->fd;
 	out.buf[0].pos = off;
+	/* it reads and replies in one, and tells nobody if the file fails */
 	fuse_reply_data(req, &out, FUSE_BUF_SPLICE_MOVE);
+	ucm_event_end(&event, 0);
 }
 
 static int may_write(const struct ucm_file *file, off_t off, size_t len)
@@ -539,38 +589,69 @@ static int may_write(const struct ucm_file *file, off_t off, size_t len)
 	return 0;
 }
 
-void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
-		      off_t off, struct fuse_file_info *fi)
+/* What is written is one command or more; where to does not matter. */
+static ssize_t write_control(struct ucm_face *face, const struct ucm_file *file,
+			     struct fuse_bufvec *in)
 {
-	struct ucm_file *file = file_of(fi);
+	char text[UCM_CONTROL_WRITE_MAX + 1];
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
-	ssize_t done;
+	ssize_t len;
+	int err;
+
+	if (fuse_buf_size(in) > UCM_CONTROL_WRITE_MAX)
+		return -EFBIG;
+	out.buf[0].mem = text;
+	len = fuse_buf_copy(&out, in, 0);
+	if (len < 0)
+		return len;
+	text[len] = '\0';
+	err = ucm_control_write(face, file->control, text);
+	return err ? err : len;
+}
+
+static ssize_t write_file(const struct ucm_file *file, struct fuse_bufvec *in,
+			  off_t off)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
 	int err = may_write(file, off, fuse_buf_size(in));
 
-	(void)ino;
-	if (err) {
-		fuse_reply_err(req, -err);
-		return;
-	}
+	if (err)
+		return err;
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
 			   FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = file->fd;
 	out.buf[0].pos = off;
-	done = fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
-	if (done < 0)
-		fuse_reply_err(req, (int)-done);
-	else
-		fuse_reply_write(req, (size_t)done);
+	return fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
+}
+
+void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
+		      off_t off, struct fuse_file_info *fi)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_WRITE);
+	struct ucm_file *file = file_of(fi);
+	ssize_t done = file->kind == UCM_FILE_CONTROL
+			       ? write_control(event.face, file, in)
+			       : write_file(file, in, off);
+
+	(void)ino;
+	if (done < 0) {
+		ucm_event_reply(req, &event, (int)done);
+		return;
+	}
+	count_moved(&event, file, (uint64_t)done);
+	ucm_event_end(&event, 0);
+	fuse_reply_write(req, (size_t)done);
 }
 
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_FALLOCATE);
 	struct ucm_file *file = file_of(fi);
 	int err = may_write(file, offset, 0);
 
 	(void)ino;
-	if (!err && file->kind == UCM_FILE_MANIFEST)
+	if (!err && ucm_file_in_memory(file))
 		err = -EOPNOTSUPP;
 	pthread_mutex_lock(&file->lock);
 	if (!err) {
@@ -578,26 +659,26 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		err = ucm_os_fallocate(file->fd, mode, offset, length);
 	}
 	pthread_mutex_unlock(&file->lock);
-	fuse_reply_err(req, -err);
+	ucm_event_reply(req, &event, err);
 }
 
 /* ---- flush, fsync, release ---- */
 
 void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_FLUSH);
 	struct ucm_file *file = file_of(fi);
 	int err = 0;
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
 	if (file->kind == UCM_FILE_WRITER)
-		err = commit_writer(face, file, UCM_COMMIT_IF_WHOLE);
+		err = commit_writer(&event, file, UCM_COMMIT_IF_WHOLE);
 	else if (file->kind == UCM_FILE_MANIFEST)
-		err = flush_manifest(face, file);
+		err = flush_manifest(event.face, file);
 	file->refused = err == -EINVAL;
 	pthread_mutex_unlock(&file->lock);
-	fuse_reply_err(req, -err);
+	ucm_event_reply(req, &event, err);
 }
 
 /* Pages that could not be written count as written afterwards: what failed
@@ -606,7 +687,7 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 {
 	int err;
 
-	if (file->kind == UCM_FILE_MANIFEST)
+	if (ucm_file_in_memory(file))
 		return 0;
 	if (file->failed)
 		return -EIO;
@@ -615,6 +696,7 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 		return 0;
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
+	ucm_tierset_count_error(face->set, file->dir, err);
 	file->failed = file->kind != UCM_FILE_BLOCK;
 	if (file->temp.committed && file->temp.ref)
 		ucm_tierset_condemn(face->set, file->temp.ref,
@@ -625,22 +707,25 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_FSYNC);
 	struct ucm_file *file = file_of(fi);
 	int err;
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
-	err = sync_file(face, file, datasync);
+	err = sync_file(event.face, file, datasync);
 	if (!err && file->kind == UCM_FILE_WRITER)
-		err = commit_writer(face, file, UCM_COMMIT_NOW);
+		err = commit_writer(&event, file, UCM_COMMIT_NOW);
 	pthread_mutex_unlock(&file->lock);
-	fuse_reply_err(req, -err);
+	ucm_event_reply(req, &event, err);
 }
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_RELEASE);
+
 	(void)ino;
-	close_file(req, file_of(fi));
-	fuse_reply_err(req, 0);
+	note_file(&event, file_of(fi));
+	close_file(req, &event, file_of(fi));
+	ucm_event_reply(req, &event, 0);
 }

@@ -103,9 +103,10 @@ static int lookup_in_space(struct ucm_face *face, fuse_ino_t parent,
 			   out);
 }
 
-static int lookup_in_bucket(struct ucm_face *face, fuse_ino_t parent,
+static int lookup_in_bucket(struct ucm_event *event, fuse_ino_t parent,
 			    const char *name, struct fuse_entry_param *out)
 {
+	struct ucm_face *face = event->face;
 	struct ucm_entry entry;
 	struct ucm_file *file;
 	struct ucm_key key;
@@ -115,10 +116,13 @@ static int lookup_in_bucket(struct ucm_face *face, fuse_ino_t parent,
 
 	if (!block_name(parent, name, &id)) {
 		key = key_in(parent, &id);
+		ucm_event_block(event, &key);
 		err = ucm_tierset_find(face->set, &key, &entry, &ref);
-		if (!err)
-			ucm_entry_block(face, &entry, ref, out);
-		return err;
+		if (err)
+			return err;
+		ucm_event_entry(event, &entry);
+		ucm_entry_block(face, &entry, ref, out);
+		return 0;
 	}
 	if (!ucm_name_is_staging(name))
 		return -ENOENT;
@@ -130,9 +134,10 @@ static int lookup_in_bucket(struct ucm_face *face, fuse_ino_t parent,
 	return err;
 }
 
-static int lookup(struct ucm_face *face, fuse_ino_t parent, const char *name,
-		  struct fuse_entry_param *out)
+static int lookup(struct ucm_event *event, fuse_ino_t parent,
+		  const char *name, struct fuse_entry_param *out)
 {
+	struct ucm_face *face = event->face;
 	fuse_ino_t ino;
 
 	if (strlen(name) > UCM_NAME_MAX)
@@ -141,7 +146,7 @@ static int lookup(struct ucm_face *face, fuse_ino_t parent, const char *name,
 	case UCM_NODE_SPACE:
 		return lookup_in_space(face, parent, name, out);
 	case UCM_NODE_BUCKET:
-		return lookup_in_bucket(face, parent, name, out);
+		return lookup_in_bucket(event, parent, name, out);
 	case UCM_NODE_FIXED:
 		break;
 	default:
@@ -162,9 +167,11 @@ static int lookup(struct ucm_face *face, fuse_ino_t parent, const char *name,
 
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_LOOKUP);
 	struct fuse_entry_param entry;
-	int err = lookup(ucm_face_of(req), parent, name, &entry);
+	int err = lookup(&event, parent, name, &entry);
 
+	ucm_event_end(&event, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -365,38 +372,42 @@ static void list_dir(struct listing *list, fuse_ino_t ino, off_t off)
 static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size,
 			  off_t off, bool plus)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_READDIR);
 	struct listing list = {
 		.req = req,
-		.face = ucm_face_of(req),
+		.face = event.face,
 		.buffer = malloc(size),
 		.size = size,
 		.plus = plus,
 	};
 
 	if (!list.buffer) {
-		fuse_reply_err(req, ENOMEM);
+		ucm_event_reply(req, &event, -ENOMEM);
 		return;
 	}
 	list_dir(&list, ino, off);
+	ucm_event_end(&event, 0);
 	fuse_reply_buf(req, list.buffer, list.used);
 	free(list.buffer);
 }
 
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_OPENDIR);
 	enum ucm_node type = ucm_node_type(ino);
 	struct ucm_space *space = NULL;
 
 	if (type == UCM_NODE_BUCKET || type == UCM_NODE_SPACE) {
-		space = ucm_node_space(face, ino);
+		space = ucm_node_space(event.face, ino);
 		if (!space) {
-			fuse_reply_err(req, ENOENT);
+			ucm_event_reply(req, &event, -ENOENT);
 			return;
 		}
 	}
 	if (type == UCM_NODE_BUCKET)
-		ucm_tierset_fill_bucket(face->set, space, ucm_bucket_number(ino));
+		ucm_tierset_fill_bucket(event.face->set, space,
+					ucm_bucket_number(ino));
+	ucm_event_end(&event, 0);
 	fuse_reply_open(req, fi);
 }
 
@@ -419,55 +430,70 @@ void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_MKDIR);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct fuse_entry_param entry;
 	struct ucm_space *space;
-	int err;
+	int err = -EPERM;
 
-	if (parent != UCM_FIXED_SPACES) {
-		fuse_reply_err(req, EPERM);
-		return;
-	}
-	err = ucm_tierset_mkdir(face->set, name, mode & ~ctx->umask, ctx->uid,
-				ctx->gid, &space);
+	if (parent == UCM_FIXED_SPACES)
+		err = ucm_tierset_mkdir(event.face->set, name,
+					mode & ~ctx->umask, ctx->uid, ctx->gid,
+					&space);
 	if (!err)
-		err = lookup_space(face, name, &entry);
+		err = lookup_space(event.face, name, &entry);
+	ucm_event_end(&event, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
 		fuse_reply_entry(req, &entry);
 }
 
-void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+static int remove_space(struct ucm_face *face, const char *name)
 {
-	struct ucm_face *face = ucm_face_of(req);
 	_cleanup_free_ uint64_t *serials = NULL;
-	struct ucm_space *space;
+	struct ucm_space *space =
+		*name ? ucm_namespace_find(&face->set->names, name) : NULL;
 
-	if (parent != UCM_FIXED_SPACES) {
-		fuse_reply_err(req, EPERM);
-		return;
-	}
-	space = *name ? ucm_namespace_find(&face->set->names, name) : NULL;
 	if (!space)
-		fuse_reply_err(req, ENOENT);
-	else if (ucm_files_list(face, space->number, UINT32_MAX, &serials))
-		fuse_reply_err(req, ENOTEMPTY);
-	else
-		fuse_reply_err(req, -ucm_tierset_rmdir(face->set, space));
+		return -ENOENT;
+	if (ucm_files_list(face, space->number, UINT32_MAX, &serials))
+		return -ENOTEMPTY;
+	return ucm_tierset_rmdir(face->set, space);
 }
 
-static int unlink_in_bucket(struct ucm_face *face, fuse_ino_t parent,
+void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_RMDIR);
+	int err = -EPERM;
+
+	if (parent == UCM_FIXED_SPACES)
+		err = remove_space(event.face, name);
+	ucm_event_reply(req, &event, err);
+}
+
+static int unlink_block(struct ucm_event *event, const struct ucm_key *key)
+{
+	struct ucm_face *face = event->face;
+	struct ucm_entry entry;
+
+	ucm_event_block(event, key);
+	if (face->trace && ucm_index_find(face->set->index, key, &entry, NULL))
+		ucm_event_entry(event, &entry);
+	return ucm_tierset_remove(face->set, key);
+}
+
+static int unlink_in_bucket(struct ucm_event *event, fuse_ino_t parent,
 			    const char *name)
 {
+	struct ucm_face *face = event->face;
 	struct ucm_file *file;
 	struct ucm_key key;
 	struct ucm_id id;
 
 	if (!block_name(parent, name, &id)) {
 		key = key_in(parent, &id);
-		return ucm_tierset_remove(face->set, &key);
+		return unlink_block(event, &key);
 	}
 	file = staging_in(face, parent, name);
 	if (!file)
@@ -479,18 +505,20 @@ static int unlink_in_bucket(struct ucm_face *face, fuse_ino_t parent,
 
 void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_UNLINK);
 	int err = -EPERM;
 
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
-		err = unlink_in_bucket(ucm_face_of(req), parent, name);
-	fuse_reply_err(req, -err);
+		err = unlink_in_bucket(&event, parent, name);
+	ucm_event_reply(req, &event, err);
 }
 
 /* ---- rename: staging becomes a block, or other staging ---- */
 
-static int commit_file(struct ucm_face *face, struct ucm_file *file,
+static int commit_file(const struct ucm_event *within, struct ucm_file *file,
 		       const struct ucm_key *key)
 {
+	struct ucm_face *face = within->face;
 	int fd, err;
 
 	pthread_mutex_lock(&file->lock);
@@ -502,8 +530,7 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	else if (file->temp.committed)
 		err = -ENOENT; /* another rename was faster */
 	else
-		err = ucm_tierset_commit(face->set, &file->temp, fd, key,
-					 UCM_COMMIT_NOW);
+		err = ucm_file_commit(within, file, fd, key, UCM_COMMIT_NOW);
 	ucm_file_return_fd(file, fd);
 	if (!err) { /* a writer like any other now, until its last close */
 		file->kind = UCM_FILE_WRITER;
@@ -515,10 +542,11 @@ static int commit_file(struct ucm_face *face, struct ucm_file *file,
 	return ucm_tierset_refuse(face->set, key, UCM_FAULT_SHORT, NULL);
 }
 
-static int rename_to_block(struct ucm_face *face, struct ucm_file *file,
-			   fuse_ino_t parent, const struct ucm_id *id,
-			   unsigned flags)
+static int rename_to_block(const struct ucm_event *within,
+			   struct ucm_file *file, fuse_ino_t parent,
+			   const struct ucm_id *id, unsigned flags)
 {
+	struct ucm_face *face = within->face;
 	struct ucm_key key = key_in(parent, id);
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -527,7 +555,7 @@ static int rename_to_block(struct ucm_face *face, struct ucm_file *file,
 	if (flags & RENAME_NOREPLACE &&
 	    !ucm_tierset_find(face->set, &key, &entry, &ref))
 		return -EEXIST;
-	err = commit_file(face, file, &key);
+	err = commit_file(within, file, &key);
 	if (!err)
 		ucm_file_set_name(face, file, 0, 0, NULL);
 	return err;
@@ -549,10 +577,11 @@ static int rename_to_staging(struct ucm_face *face, struct ucm_file *file,
 				 ucm_bucket_number(parent), name);
 }
 
-static int rename_file(struct ucm_face *face, fuse_ino_t parent,
+static int rename_file(const struct ucm_event *event, fuse_ino_t parent,
 		       const char *name, fuse_ino_t newparent,
 		       const char *newname, unsigned flags)
 {
+	struct ucm_face *face = event->face;
 	struct ucm_file *file;
 	struct ucm_id id;
 	int err;
@@ -568,7 +597,7 @@ static int rename_file(struct ucm_face *face, fuse_ino_t parent,
 	if (!file)
 		return -ENOENT;
 	if (!block_name(newparent, newname, &id))
-		err = rename_to_block(face, file, newparent, &id, flags);
+		err = rename_to_block(event, file, newparent, &id, flags);
 	else if (ucm_name_is_staging(newname))
 		err = rename_to_staging(face, file, newparent, newname, flags);
 	else
@@ -581,8 +610,10 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   fuse_ino_t newparent, const char *newname,
 		   unsigned int flags)
 {
-	fuse_reply_err(req, -rename_file(ucm_face_of(req), parent, name,
-					 newparent, newname, flags));
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_RENAME);
+
+	ucm_event_reply(req, &event, rename_file(&event, parent, name,
+						 newparent, newname, flags));
 }
 
 /* ---- refused: a tree of blocks has regular files and nothing else ---- */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/parse.h"
+#include "fs/trace.h"
 
 enum kind {
 	STORE,  /* ucm_config_set() knows it */
@@ -20,6 +21,8 @@ enum kind {
 	LOG,
 	LEVEL,
 	AREAS,  /* what is debugged */
+	TEXT,   /* a string of our own */
+	BYTES,
 	FLAG,   /* no value; also handed to libfuse */
 	FILE_,  /* the configuration file */
 	PASS,   /* for libfuse or the kernel */
@@ -57,6 +60,8 @@ static const struct option_row rows[] = {
 	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
 	{ "log_level", "LEVEL", LEVEL, 0, 0, "error, warning, info (default) or debug" },
 	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm debug" },
+	{ "trace", "FILE", TEXT, AT(trace), 0, "record who uses which block in FILE; see ucm-trace(5)" },
+	{ "trace_size", "SIZE", BYTES, AT(trace_size), 0, "of the trace's ring [64M]" },
 	{ "allow_other", NULL, FLAG, AT(allow_other), 0, "let other users use the mount" },
 	{ "allow_root", NULL, PASS, 0, 0, "let root use a user's mount" },
 	{ "auto_unmount", NULL, PASS, 0, 0, "have fusermount3 unmount when ucmfs dies" },
@@ -98,6 +103,7 @@ void ucm_options_init(struct ucm_options *options)
 		.entry_timeout_s = 3600,
 		.ready_fd = -1,
 		.log_level = UCM_LOG_INFO,
+		.trace_size = 64 << 20,
 	};
 	ucm_config_init(&options->config);
 }
@@ -107,6 +113,7 @@ void ucm_options_fini(struct ucm_options *options)
 	ucm_config_fini(&options->config);
 	free(options->pass);
 	free(options->log_file);
+	free(options->trace);
 }
 
 static const struct option_row *find_row(const char *name)
@@ -212,6 +219,32 @@ static int set_areas(const char *value, struct ucm_complaint *complaint)
 	return err;
 }
 
+static int set_text(const char *value, char **out)
+{
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*out);
+	*out = copy;
+	return 0;
+}
+
+static int set_bytes(const struct option_row *row, const char *value,
+		     uint64_t *out, struct ucm_complaint *complaint)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes < UCM_TRACE_SIZE_MIN ||
+	    bytes > UCM_TRACE_SIZE_MAX) {
+		ucm_complain(complaint, "%s '%s': from 64K to 1T", row->name,
+			     value);
+		return -EINVAL;
+	}
+	*out = bytes;
+	return 0;
+}
+
 static int pass_on(struct ucm_options *options, const char *name)
 {
 	char *pass;
@@ -247,6 +280,10 @@ static int apply(struct ucm_options *options, const struct option_row *row,
 		return set_level(options, value, complaint);
 	case AREAS:
 		return set_areas(value, complaint);
+	case TEXT:
+		return set_text(value, field);
+	case BYTES:
+		return set_bytes(row, value, field, complaint);
 	case FLAG:
 		*(bool *)field = true;
 		return pass_on(options, row->name);
@@ -474,6 +511,13 @@ static bool is_passed(const struct ucm_options *options, const char *name)
 	return at;
 }
 
+static void print_text(const char *name, const char *value, FILE *out)
+{
+	fprintf(out, "%s: ", name);
+	ucm_config_print_quoted(value, out);
+	fputc('\n', out);
+}
+
 void ucm_options_print(const struct ucm_options *options, FILE *out)
 {
 	ucm_config_print(&options->config, out);
@@ -487,6 +531,11 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		else if (row->kind == NUMBER && row->offset != AT(ready_fd))
 			fprintf(out, "%s: %u\n", row->name,
 				*(const unsigned *)field);
+		else if (row->kind == BYTES)
+			fprintf(out, "%s: %llu\n", row->name,
+				(unsigned long long)*(const uint64_t *)field);
+		else if (row->kind == TEXT && *(char *const *)field)
+			print_text(row->name, *(char *const *)field, out);
 		else if ((row->kind == FLAG && *(const bool *)field) ||
 			 (row->kind == PASS && is_passed(options, row->name)))
 			fprintf(out, "%s: true\n", row->name);
@@ -495,11 +544,8 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		fprintf(out, "uid: %u\n", options->uid);
 	if (options->has_gid)
 		fprintf(out, "gid: %u\n", options->gid);
-	if (options->log_file) {
-		fprintf(out, "log: ");
-		ucm_config_print_quoted(options->log_file, out);
-		fputc('\n', out);
-	}
+	if (options->log_file)
+		print_text("log", options->log_file, out);
 	fprintf(out, "log_level: %s\n",
 		ucm_log_level_names[options->log_level]);
 }

@@ -45,6 +45,8 @@ struct ucm_options {
 	enum ucm_log_to log;
 	char *log_file; /* absolute, if it goes there */
 	enum ucm_log_level log_level;
+	char *trace; /* file, NULL: none */
+	uint64_t trace_size;
 	bool allow_other;
 	char *pass; /* for libfuse and the kernel, ",a,b=c" */
 };

@@ -390,7 +390,7 @@ static int mount_and_serve(struct ucm_face *face)
 	/* the background's working directory is another */
 	path = realpath(mountpoint, NULL);
 	if (path)
-		mountpoint = path;
+		face->mountpoint = mountpoint = path;
 	if (fuse_set_signal_handlers(face->session))
 		return -EINVAL;
 	err = fuse_session_mount(face->session, mountpoint);
@@ -407,6 +407,7 @@ static int mount_and_serve(struct ucm_face *face)
 		err = -EIO; /* libfuse has said why */
 	}
 	fuse_remove_signal_handlers(face->session);
+	face->mountpoint = face->options->mountpoint;
 	return err;
 }
 
@@ -420,12 +421,21 @@ static void set_owner(struct ucm_face *face)
 		space->gid = face->options->gid;
 }
 
-int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set)
+int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
+		 struct ucm_trace *trace)
 {
-	struct ucm_face face = { .options = options, .set = set };
+	struct ucm_face face = {
+		.options = options,
+		.set = set,
+		.mountpoint = options->mountpoint,
+		.trace = trace,
+		.ops = ucm_opstats_new(),
+	};
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = ucm_files_init(&face.files);
 
+	if (!face.ops)
+		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &face.started);
 	fuse_set_log_func(log_of_libfuse);
 	raise_file_limit();
@@ -441,6 +451,7 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set)
 		fuse_session_destroy(face.session);
 	fuse_opt_free_args(&args);
 	ucm_files_fini(&face);
+	ucm_opstats_free(face.ops);
 	ucm_log_tell_left_out(true);
 	return err;
 }

@@ -42,7 +42,9 @@
 	X(commits, "blocks committed")                                        \
 	X(committed_bytes, "sizes of blocks committed")                       \
 	X(removed, "blocks unlinked")                                         \
-	X(removed_bytes, "sizes of blocks unlinked")
+	X(removed_bytes, "sizes of blocks unlinked")                          \
+	X(read_bytes, "bytes read through the daemon, without passthrough")   \
+	X(written_bytes, "bytes written through it")
 
 #define UCM_ERRNOS 134 /* Linux's own, and 0 for all others */
 
@@ -61,6 +63,9 @@ struct ucm_stats {
 };
 
 #undef UCM_STATS_FIELD
+
+/* A fault in a word; "in_the_way" (NONE): a file had a block's name. */
+extern const char *const ucm_cause_names[UCM_FAULT_COUNT];
 
 static inline void ucm_count(_Atomic uint64_t *counter)
 {

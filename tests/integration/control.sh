@@ -17,6 +17,8 @@ need mk "$mnt/blocks"
 same 'the root lists two directories' 'blocks
 spaces' "$(ls -A "$mnt")"
 same '.ucmfs lists its files' 'config.yaml
+debug
+metrics
 stats.json' "$(ls -A "$mnt/.ucmfs")"
 check 'stats.json is JSON' python3 -m json.tool "$mnt/.ucmfs/stats.json"
 same 'it counts commits' 16 "$(stat_of commits)"

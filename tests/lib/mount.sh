@@ -20,6 +20,7 @@ umask 022
 : "${top_builddir:=$PWD}"
 ucmfs=$top_builddir/ucmfs
 mkblocks=$top_builddir/mkblocks
+ucm=$top_builddir/ucm
 
 # 2 layers, 512 bytes a plane: a file of two pages
 small='--quiet --layers 2 --heads 1 --dim 16 --tokens 16'
@@ -333,6 +334,24 @@ stat_is() {
 	[ "$(stat_of "$1")" = "$2" ]
 }
 
+# metric NAME [LABEL="VALUE"...]: the values of all samples that have these
+metric() {
+	grep -a "^$1{" "$mnt/.ucmfs/metrics" >"$work/metric"
+	shift
+	for metric_label; do
+		grep -aF -- "$metric_label" "$work/metric" >"$work/metric.left"
+		mv "$work/metric.left" "$work/metric"
+	done
+	sed 's/.*} //' "$work/metric"
+}
+
+# metric_is VALUE NAME [LABEL="VALUE"...]
+metric_is() {
+	metric_want=$1
+	shift
+	same "metric $*" "$metric_want" "$(metric "$@")"
+}
+
 # xattr NAME FILE: its value
 xattr() {
 	getfattr --absolute-names --only-values -n "user.ucmfs.$1" "$2"
@@ -379,6 +398,10 @@ unmount_all() {
 	awk -v below="$work/" 'index($5, below) == 1 { print $5 }' \
 		/proc/self/mountinfo | sort -r |
 		while read -r where; do
+			# \040 and the like
+			where=$(printf "%b." "$(printf "%s" "$where" |
+				sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')")
+			where=${where%.}
 			umount "$where" 2>/dev/null || umount -l "$where"
 		done
 }
