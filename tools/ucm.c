@@ -11,9 +11,12 @@ static const struct command {
 	const char *name, *does;
 	int (*run)(int argc, char **argv);
 } commands[] = {
+	{ "debug", "switch the debugging of a mount", ucm_debug_main },
+	{ "exporter", "serve a mount's metrics over HTTP", ucm_exporter_main },
 	{ "get", "blocks of a store to a file of pages", ucm_get_main },
 	{ "hash", "print the ids of the blocks of a request", ucm_hash_main },
 	{ "put", "pages of a file to blocks of a store", ucm_put_main },
+	{ "trace", "decode an access trace", ucm_trace_main },
 	{ "verify", "check blocks, and say what is damaged", ucm_verify_main },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_tool.c - messages of the subcommands of ucm(1). */
+/* ucm_tool.c - what the subcommands have in common; see ucm_tool.h. */
 #include <config.h>
 
 #include "tools/ucm_tool.h"
@@ -7,17 +7,84 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 const char *ucm_tool_command = "";
+
+static void tell(const char *format, va_list args)
+{
+	fprintf(stderr, "ucm %s: ", ucm_tool_command);
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+}
 
 int ucm_tool_complain(const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	fprintf(stderr, "ucm %s: ", ucm_tool_command);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
+	tell(format, args);
 	va_end(args);
 	return -EINVAL;
+}
+
+int ucm_tool_fail(int status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	tell(format, args);
+	va_end(args);
+	return status;
+}
+
+int ucm_tool_flush(void)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return 0;
+	return ucm_tool_fail(UCM_EXIT_FAILED, "standard output: %s",
+			     strerror(errno));
+}
+
+int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out)
+{
+	size_t room = 65536, len = 0;
+	char *text = malloc(room);
+	ssize_t got = -1;
+
+	errno = ENOMEM;
+	while (text && (got = read(fd, text + len, room - len - 1)) != 0) {
+		char *more;
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			break;
+		len += (size_t)got;
+		if (len > max) {
+			errno = EFBIG;
+			got = -1;
+			break;
+		}
+		if (room - len > 1)
+			continue;
+		more = realloc(text, room *= 2);
+		if (!more) {
+			got = -1;
+			break;
+		}
+		text = more;
+	}
+	if (!text || got < 0) {
+		int err = -errno;
+
+		free(text);
+		return err;
+	}
+	text[len] = '\0';
+	*out = text;
+	*len_out = len;
+	return 0;
 }

@@ -8,6 +8,8 @@
 #ifndef UCM_TOOLS_TOOL_H
 #define UCM_TOOLS_TOOL_H
 
+#include <stddef.h>
+
 #define UCM_EXIT_FAILED 1
 #define UCM_EXIT_USAGE 2
 
@@ -18,10 +20,38 @@ extern const char *ucm_tool_command;
 int ucm_tool_complain(const char *format, ...)
 	__attribute__((format(printf, 1, 2)));
 
-/* argv[0] is the subcommand's name. */
+/* The same; returns status. */
+int ucm_tool_fail(int status, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Standard output has taken everything? 0, or UCM_EXIT_FAILED (told). */
+int ucm_tool_flush(void);
+
+/* ---- mounts (ucm_mount.c) ---- */
+
+/* Does an argument name a mount? It has a slash in it, or is "." or "..". */
+int ucm_mount_is_named(const char *arg);
+
+/* The mount that is meant: arg, or if that is NULL, the only one that there
+ * is. To free; NULL: none or several (told). */
+char *ucm_mount_find(const char *arg);
+
+/* Open MOUNT/.ucmfs/NAME: a descriptor, or -errno (told). */
+int ucm_mount_open(const char *mount, const char *name,
+		   int flags);
+
+/* All of a file, up to max bytes, with a NUL behind it; to free. 0 or -errno
+ * (-EFBIG if there is more). */
+int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
+
+/* ---- the subcommands; argv[0] is the name ---- */
+
+int ucm_debug_main(int argc, char **argv);
+int ucm_exporter_main(int argc, char **argv);
 int ucm_get_main(int argc, char **argv);
 int ucm_hash_main(int argc, char **argv);
 int ucm_put_main(int argc, char **argv);
+int ucm_trace_main(int argc, char **argv);
 int ucm_verify_main(int argc, char **argv);
 
 #endif

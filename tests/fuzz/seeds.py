@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""seeds.py DIR - writes the seed corpora DIR/format, DIR/config and DIR/tokens.
+"""seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens and
+DIR/trace.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -76,9 +77,37 @@ TOKENS = {
 }
 
 
+def trace_header(slots, ops=("lookup", "open"), tiers=("fast",), mount="/kv"):
+    names = b"".join(n.encode() + b"\0" for n in (*ops, *tiers, mount))
+    head = (b"UCMTRACE" +
+            struct.pack("<IIIIQQIII", 1, 4096, 64, len(ops), slots, 1 << 60,
+                        len(tiers), 144, len(names)) + bytes(76) +
+            struct.pack("<QII", slots, 0, 0) + names)
+    return b"\3" + head + bytes(4096 - len(head))
+
+
+def trace_record(seq, op=0, tier=0):
+    return struct.pack("<QQ16sQIIHHBBBBII", seq, 10**18 + seq, bytes(range(16)),
+                       8192, 1234, 42, 1, seq % 3, op, tier, 0, 0, 1000, 0)
+
+
+# which checksums to make right, then the file
+TRACE = {
+    "empty": trace_header(4) + bytes(4 * 64),
+    "part": trace_header(8) + b"".join(
+        trace_record(i, i % 2) for i in (1, 2, 3)) + bytes(5 * 64),
+    "round": trace_header(4) + b"".join(
+        trace_record(i) for i in (5, 6, 3, 4)),
+    "gaps": trace_header(4) + trace_record(9, 7, 255) + bytes(64) +
+            trace_record(3, 200, 9) + trace_record(8),
+    "cut": trace_header(1 << 63) + trace_record(1) + trace_record(2)[:40],
+    "names": trace_header(2, ("a\x1b[2J", ""), ("", "t\u00e9"), "\n"),
+}
+
+
 def main():
     for folder, seeds in (("format", FORMAT), ("config", CONFIG),
-                          ("tokens", TOKENS)):
+                          ("tokens", TOKENS), ("trace", TRACE)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():

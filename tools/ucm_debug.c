@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_debug.c - ucm debug: what a daemon logs for debugging.
+ *
+ * What is asked for is looked at by the same code as in the daemon before it is
+ * sent, which can name the part that is wrong.
+ */
+#include <config.h>
+
+#include "tools/ucm_tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+
+#define TEXT_MAX 65536
+
+static const char help_text[] =
+	"usage: ucm debug [--json] [MOUNT] [AREA=DEPTH ...]\n"
+	"\n"
+	"Switch the debugging of a mount's daemon; without AREA, list the areas\n"
+	"and their depths. MOUNT (with a slash in it) can be left out if there is\n"
+	"one only. DEPTH is 0 (off), 1 or 2. AREA is one of these, what stands\n"
+	"before its dot, or all:\n"
+	"\n";
+
+static const char *const areas[][3] = {
+#define ROW(id, name, one, two) { name, one, two },
+	UCM_LOG_AREAS(ROW)
+#undef ROW
+};
+
+static int help(void)
+{
+	fputs(help_text, stdout);
+	for (size_t i = 0; i < UCM_AREA_COUNT; i++) {
+		printf("  %-10s 1: %s\n", areas[i][0], areas[i][1]);
+		if (*areas[i][2])
+			printf("  %-10s 2: and %s\n", "", areas[i][2]);
+	}
+	puts("\n  --json     list as a JSON object\n  --help");
+	return 0;
+}
+
+/* The settings as one line. */
+static char *join(char **words)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!out)
+		return NULL;
+	for (; *words; words++)
+		fprintf(out, "%s ", *words);
+	return fclose(out) ? NULL : text;
+}
+
+static int set(const char *mount, char **settings)
+{
+	_cleanup_free_ char *text = join(settings);
+	_cleanup_fd_ int fd = -1;
+	ssize_t put;
+
+	if (!text)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	fd = ucm_mount_open(mount, "debug", O_WRONLY);
+	if (fd < 0)
+		return UCM_EXIT_FAILED;
+	put = write(fd, text, strlen(text));
+	if (put == (ssize_t)strlen(text))
+		return 0;
+	return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s", mount,
+			     put < 0 ? strerror(errno) : "not all taken");
+}
+
+/* "name=depth", a line each, as a JSON object. */
+static int print_json(char *text)
+{
+	json_t *object = json_object();
+	char *save = NULL;
+
+	for (char *line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		char *value = strchr(line, '=');
+
+		if (!value)
+			continue;
+		*value++ = '\0';
+		json_object_set_new(object, line, json_integer(atoi(value)));
+	}
+	json_dumpf(object, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(object);
+	return ucm_tool_flush();
+}
+
+static int list(const char *mount, bool json)
+{
+	_cleanup_fd_ int fd = ucm_mount_open(mount, "debug", O_RDONLY);
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int err;
+
+	if (fd < 0)
+		return UCM_EXIT_FAILED;
+	err = ucm_tool_read(fd, TEXT_MAX, &text, &len);
+	if (err)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s",
+				     mount, strerror(-err));
+	if (json)
+		return print_json(text);
+	fputs(text, stdout);
+	return ucm_tool_flush();
+}
+
+/* Wrong settings are found before anything is opened. */
+static int check(char **settings)
+{
+	_cleanup_free_ char *text = join(settings);
+	char why[256];
+
+	if (!text)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	if (ucm_log_areas_set(text, why, sizeof(why)))
+		return ucm_tool_fail(UCM_EXIT_USAGE, "%s; try --help", why);
+	return 0;
+}
+
+int ucm_debug_main(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	_cleanup_free_ char *mount = NULL;
+	const char *named = NULL;
+	bool json = false;
+	int flag, status;
+
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (flag) {
+		case 'j': json = true; break;
+		case 'h': return help();
+		default:
+			return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': unknown; try --help",
+					     argv[optind - 1]);
+		}
+	}
+	argv += optind;
+	if (*argv && ucm_mount_is_named(*argv))
+		named = *argv++;
+	status = *argv ? check(argv) : 0;
+	if (status)
+		return status;
+	mount = ucm_mount_find(named);
+	if (!mount)
+		return UCM_EXIT_FAILED;
+	return *argv ? set(mount, argv) : list(mount, json);
+}

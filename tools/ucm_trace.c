@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_trace.c - ucm trace: decodes an access trace, also one that is being
+ * written.
+ *
+ * The file is read, not mapped: somebody may cut it meanwhile.
+ */
+#include <config.h>
+
+#include "tools/ucm_tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "tools/ucm_trace_print.h"
+
+static const char help_text[] =
+	"usage: ucm trace [--json] FILE\n"
+	"\n"
+	"Print what is in an access trace (ucmfs -o trace=FILE), oldest first; the\n"
+	"daemon may be running or gone.\n"
+	"\n"
+	"  --json   a JSON object a line\n"
+	"  --help\n";
+
+static const char *state_of(const struct ucm_trace_view *view)
+{
+	return view->ended ? "the mount has ended"
+			   : "the mount is there, or did not end well";
+}
+
+static int print_all(const struct ucm_trace_view *view, bool json)
+{
+	struct ucm_trace_cursor cursor = { 0 };
+	struct ucm_trace_record record;
+	uint64_t num = 0, lost = 0;
+	int err = 0;
+
+	if (!json)
+		ucm_trace_print_head(stdout);
+	for (; !err && ucm_trace_next(view, &cursor, &record, &lost); num++) {
+		if (json)
+			err = ucm_trace_print_json(view, &record, stdout);
+		else
+			ucm_trace_print_text(view, &record, stdout);
+	}
+	if (err)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "%s", strerror(-err));
+	if (!json)
+		printf("# %" PRIu64 " records of %" PRIu64 "; %s\n", num,
+		       view->written, state_of(view));
+	if (lost)
+		ucm_tool_fail(0, "%" PRIu64 " records in between are lost",
+			      lost);
+	return ucm_tool_flush();
+}
+
+static int decode(const char *path, bool json)
+{
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_free_ char *bytes = NULL;
+	struct ucm_trace_view view;
+	const char *why;
+	size_t len;
+	int err;
+
+	err = fd < 0 ? -errno : ucm_tool_read(fd, SIZE_MAX / 4, &bytes, &len);
+	if (err)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path,
+				     strerror(-err));
+	if (ucm_trace_parse(bytes, len, &view, &why))
+		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path, why);
+	return print_all(&view, json);
+}
+
+int ucm_trace_main(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{ "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
+	};
+	bool json = false;
+	int flag;
+
+	opterr = 0;
+	while ((flag = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+		switch (flag) {
+		case 'j': json = true; break;
+		case 'h':
+			fputs(help_text, stdout);
+			return 0;
+		default:
+			return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': unknown; try --help",
+					     argv[optind - 1]);
+		}
+	}
+	if (argc - optind != 1)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "one FILE is needed; try --help");
+	return decode(argv[optind], json);
+}
