@@ -1,0 +1,71 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The installed library: the example of README.md is built with what pkg-config
+# says, and loads blocks; the one of ucm_load(3) compiles.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+cc=${CC:-cc}
+require_cmd pkg-config make "$cc"
+[ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
+! nm -D "$top_builddir/.libs/libucm.so" | grep -q '__[at]san' ||
+	skip 'the library is built with a sanitizer'
+make_workdir
+
+install_library() {
+	# make check has variables of its own for who it calls
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$top_builddir" \
+		DESTDIR="$work/dest" install-libLTLIBRARIES \
+		install-dist_ucmincludeHEADERS \
+		install-nodist_ucmincludeHEADERS install-pkgconfigDATA
+}
+
+# compile OUTPUT option...: C on standard input, as strict as we are ourselves
+compile() {
+	compile_out=$1
+	shift
+	# shellcheck disable=SC2046 # options
+	"$cc" -std=gnu17 -Wall -Wextra -Werror -x c -o "$compile_out" - \
+		-x none "$@" $(pkg-config --cflags ucm)
+}
+
+check 'install' install_library
+pc=$(find "$work/dest" -name ucm.pc)
+libdir=$(dirname "$(dirname "$pc")")
+PKG_CONFIG_PATH=${pc%/*}${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+PKG_CONFIG_SYSROOT_DIR=$work/dest
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+check 'pkg-config knows what a static library needs' \
+	pkg-config --static --libs ucm
+
+sed -n '/^```c$/,/^```$/p' "$top_srcdir/README.md" | grep -v '^```' \
+	>"$work/load.c"
+# what the man page has between .EX and .EE and begins with #include
+awk '/^\.EE$/ { on = 0 } on; begun { on = /^#include/; if (on) print }
+	{ begun = /^\.EX$/ }' "$top_srcdir/man/ucm_load.3" |
+	sed 's/\\-/-/g; s/\\e/\\/g; s/\\&//g' >"$work/man.c"
+for file in load.c man.c; do
+	check "$file was found" grep -q 'ucm_load_submit' "$work/$file"
+done
+# shellcheck disable=SC2046
+check 'the example of README.md' compile "$work/load" \
+	$(pkg-config --libs ucm) <"$work/load.c"
+check 'the example of ucm_load(3)' compile "$work/man.o" -c <"$work/man.c"
+
+mkdir "$work/store"
+need do_mount "$work/store"
+need "$mkblocks" --quiet --count 3 "$mnt/blocks"
+ids=$("$mkblocks" --count 3 --list | sed 's,.*/,,; s/\.bin$//')
+# shellcheck disable=SC2086
+LD_LIBRARY_PATH=$libdir "$work/load" "$mnt" $ids >"$work/out" 2>&1
+same 'it loads: status' 0 $?
+same 'it loads' "$(printf '%s ok\n' $ids)" "$(cat "$work/out")"
+absent_id=00000000000000000000000000000001
+LD_LIBRARY_PATH=$libdir "$work/load" "$mnt" $absent_id >"$work/out" 2>&1
+same 'an absent block: status' 1 $?
+same 'an absent block' "$absent_id absent" "$(cat "$work/out")"
+do_umount
+refused 'no mount of ucmfs' 'no mount' \
+	env LD_LIBRARY_PATH="$libdir" "$work/load" "$mnt" $absent_id
