@@ -49,10 +49,10 @@ struct ucm_io *ucm_io_take(struct ucm_io_list *list); /* or NULL */
 /* A part that is made at once; a multiple of any align. */
 #define UCM_IO_PART ((size_t)1 << 30)
 
-/* The part of a read or write that comes next. */
+/* The part of a read or write that comes next; NULL of the others. */
 static inline void *ucm_io_address(const struct ucm_io *io)
 {
-	return (char *)io->buffer + io->done;
+	return io->buffer ? (char *)io->buffer + io->done : NULL;
 }
 
 static inline size_t ucm_io_len(const struct ucm_io *io)
