@@ -13,6 +13,7 @@
 
 const char *ucm_tool_command = "";
 
+__attribute__((format(printf, 1, 0)))
 static void tell(const char *format, va_list args)
 {
 	fprintf(stderr, "ucm %s: ", ucm_tool_command);
