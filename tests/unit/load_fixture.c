@@ -7,9 +7,12 @@
 #include "tests/unit/load_fixture.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "hashing/name.h"
 
@@ -241,6 +244,151 @@ void lf_tier(const char *dir)
 {
 	fx_store(dir);
 	fx_close();
+}
+
+/* ---- I/O that is held up, or goes wrong ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool holding;
+	enum ucm_io_op held_op;
+	unsigned held_skip, held;
+	enum ucm_io_op fail_op;
+	unsigned fail_nth; /* 0: none */
+	int fail_err;
+	bool fail_once;
+	ino_t at_file; /* 0: all */
+	off_t at;
+	int at_err; /* 0: none */
+	enum ucm_io_op short_op;
+	size_t short_most;
+	unsigned short_times;
+} faults = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	     .changed = PTHREAD_COND_INITIALIZER };
+
+static void pass_gate(const struct ucm_io *io)
+{
+	if (!faults.holding || io->op != faults.held_op)
+		return;
+	if (faults.held_skip) {
+		faults.held_skip--;
+		return;
+	}
+	faults.held++;
+	pthread_cond_broadcast(&faults.changed);
+	while (faults.holding)
+		pthread_cond_wait(&faults.changed, &faults.lock);
+	faults.held--;
+}
+
+static bool is_nth(const struct ucm_io *io)
+{
+	if (!faults.fail_nth || io->op != faults.fail_op)
+		return false;
+	if (faults.fail_nth > 1) {
+		faults.fail_nth--;
+		return false;
+	}
+	if (faults.fail_once)
+		faults.fail_nth = 0;
+	return true;
+}
+
+static bool reaches(const struct ucm_io *io)
+{
+	struct stat st;
+
+	return faults.at_err && io->op == UCM_IO_READ &&
+	       io->offset <= faults.at &&
+	       io->offset + (off_t)io->len > faults.at &&
+	       (!faults.at_file ||
+		(!fstat(io->fd, &st) && st.st_ino == faults.at_file));
+}
+
+static ssize_t fault(const struct ucm_io *io, ssize_t result)
+{
+	pthread_mutex_lock(&faults.lock);
+	pass_gate(io);
+	if (is_nth(io)) {
+		result = faults.fail_err;
+	} else if (reaches(io)) {
+		result = faults.at_err;
+	} else if (faults.short_times && io->op == faults.short_op &&
+		   result > (ssize_t)faults.short_most) {
+		faults.short_times--;
+		result = (ssize_t)faults.short_most;
+	}
+	pthread_mutex_unlock(&faults.lock);
+	return result;
+}
+
+void lf_faults(void)
+{
+	ucm_ring_fault = fault;
+}
+
+void lf_hold(enum ucm_io_op op, unsigned skip)
+{
+	pthread_mutex_lock(&faults.lock);
+	faults.holding = true;
+	faults.held_op = op;
+	faults.held_skip = skip;
+	pthread_mutex_unlock(&faults.lock);
+}
+
+void lf_wait_held(unsigned num)
+{
+	struct timespec until;
+	int late = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 10;
+	pthread_mutex_lock(&faults.lock);
+	while (!late && faults.held < num)
+		late = pthread_cond_timedwait(&faults.changed, &faults.lock,
+					      &until);
+	pthread_mutex_unlock(&faults.lock);
+	ck_assert_msg(!late, "fewer than %u operations are held", num);
+}
+
+void lf_release(void)
+{
+	pthread_mutex_lock(&faults.lock);
+	faults.holding = false;
+	pthread_cond_broadcast(&faults.changed);
+	pthread_mutex_unlock(&faults.lock);
+}
+
+void lf_fail(enum ucm_io_op op, unsigned nth, int err, bool only_once)
+{
+	pthread_mutex_lock(&faults.lock);
+	faults.fail_op = op;
+	faults.fail_nth = nth;
+	faults.fail_err = err;
+	faults.fail_once = only_once;
+	pthread_mutex_unlock(&faults.lock);
+}
+
+void lf_fail_at(const char *path, off_t at, int err)
+{
+	struct stat st = { .st_ino = 0 };
+
+	ck_assert(!path || !stat(path, &st));
+	pthread_mutex_lock(&faults.lock);
+	faults.at_file = st.st_ino;
+	faults.at = at;
+	faults.at_err = err;
+	pthread_mutex_unlock(&faults.lock);
+}
+
+void lf_shorten(enum ucm_io_op op, size_t most, unsigned times)
+{
+	pthread_mutex_lock(&faults.lock);
+	faults.short_op = op;
+	faults.short_most = most;
+	faults.short_times = times;
+	pthread_mutex_unlock(&faults.lock);
 }
 
 /* ---- the loader ---- */

@@ -11,6 +11,7 @@
 
 #include <ucm/load.h>
 
+#include "gpu/ring.h"
 #include "tests/unit/store_fixture.h"
 
 struct lf_cache {
@@ -71,6 +72,30 @@ int lf_load(struct ucm_loader *loader, unsigned first, unsigned num,
 	    const struct ucm_request *options, struct ucm_outcome *outcomes);
 int lf_save(struct ucm_loader *loader, unsigned first, unsigned num,
 	    const struct ucm_request *options, struct ucm_outcome *outcomes);
+
+/* ---- I/O that is held up, or goes wrong ---- */
+
+/*
+ * From the call on, before a loader is opened; each ends with the test. What is
+ * held waits in the pool's threads (UCM_IO_THREADS; with io_uring it would hold
+ * up the loader itself).
+ */
+void lf_faults(void);
+
+/* Operations of this kind wait at their ends, but for the first `skip`. */
+void lf_hold(enum ucm_io_op op, unsigned skip);
+void lf_wait_held(unsigned num); /* until so many do; for ten seconds */
+void lf_release(void);
+
+/* The nth operation of this kind from now on, and all after it (unless
+ * only_once), end with err. */
+void lf_fail(enum ucm_io_op op, unsigned nth, int err, bool only_once);
+
+/* Reads of this file (NULL: of all) that reach byte `at` end with err. */
+void lf_fail_at(const char *path, off_t at, int err);
+
+/* No call brings more than so many bytes, the next `times` times. */
+void lf_shorten(enum ucm_io_op op, size_t most, unsigned times);
 
 /* The same without waiting. */
 struct ucm_task *lf_submit(struct ucm_loader *loader, bool is_save,

@@ -1,0 +1,785 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_failures.c - blocks that are not as they should be, and files that
+ * cannot be read.
+ *
+ * Three blocks are asked for; something is wrong with the one in the middle.
+ * Each test looks at its outcome, and at the pages of the others.
+ */
+#include <config.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/load_fixture.h"
+
+#define NUM 32
+#define HEAD 4096
+#define LAYER 4096
+
+static struct lf_cache cache;
+static char shm[32], tier[64]; /* a directory in memory, and one below */
+
+static void setup(void)
+{
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, NUM);
+}
+
+static void teardown(void)
+{
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+static int remove_one(const char *path, const struct stat *st, int type,
+		      struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	return ftw->level ? remove(path) : 0;
+}
+
+static void empty_memory(void)
+{
+	nftw(shm, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void teardown_memory(void)
+{
+	empty_memory();
+	teardown();
+}
+
+static void plant(unsigned num)
+{
+	for (unsigned i = 0; i < num; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+}
+
+/* Every way to read. */
+static const struct way {
+	enum ucm_io_kind io;
+	unsigned threads;
+	enum ucm_load_order order;
+	uint32_t group_layers;
+	uint32_t read_bytes;
+} ways[] = {
+	{ UCM_IO_AUTO, 1, UCM_LOAD_BLOCKS, 0, 0 },
+	{ UCM_IO_AUTO, 2, UCM_LOAD_LAYERS, 1, 0 },
+	{ UCM_IO_AUTO, 1, UCM_LOAD_BLOCKS, 0, 2 * LAYER },
+	{ UCM_IO_THREADS, 1, UCM_LOAD_BLOCKS, 0, 0 },
+	{ UCM_IO_THREADS, 2, UCM_LOAD_LAYERS, 3, 0 },
+};
+
+/* Blocks 0 to 2, of which 1 must end so; then what must hold for the others.
+ * Twice: the second time files are found open. */
+static void load_as(const struct way *way, const char *dir,
+		    enum ucm_verify verify, const struct ucm_outcome *want)
+{
+	struct ucm_loader_options options = { .io = way->io,
+					      .threads = way->threads,
+					      .read_bytes = way->read_bytes };
+	struct ucm_request request = { .order = way->order,
+				       .group_layers = way->group_layers,
+				       .verify = verify };
+	struct ucm_loader *loader = lf_loader(dir, &cache, &options);
+	struct ucm_outcome outcomes[3];
+
+	for (unsigned round = 0; round < 2; round++) {
+		lf_cache_clear(&cache);
+		ck_assert_int_eq(lf_load(loader, 0, 3, &request, outcomes),
+				 want->err ? -EIO : 0);
+		ck_assert_int_eq(outcomes[0].err, 0);
+		ck_assert_int_eq(outcomes[1].err, want->err);
+		ck_assert_uint_eq(outcomes[1].fault, want->fault);
+		ck_assert_uint_eq(outcomes[1].plane, want->plane);
+		ck_assert_int_eq(outcomes[2].err, 0);
+		ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
+		ck_assert(lf_page_is(&cache, 2, 0, 4, 2));
+		ck_assert(lf_page_untouched(&cache, 3, 0, 4));
+	}
+	ucm_loader_close(loader);
+}
+
+static void load_as_all(const char *dir, enum ucm_verify verify,
+			const struct ucm_outcome *want)
+{
+	for (unsigned i = 0; i < NUM_ROWS(ways); i++)
+		load_as(&ways[i], dir, verify, want);
+}
+
+/* ---- what is in the place of a block ---- */
+
+/* Bytes of block 1 are turned over, or its length changed. */
+static const struct {
+	const char *what;
+	size_t at; /* 0: none */
+	ssize_t more;
+	enum ucm_fault fault;
+	uint32_t plane;
+	/* Is it noticed when no checksum is asked for, and when nothing is? */
+	bool header, none;
+} damages[] = {
+	{ "a byte short", 0, -1, UCM_FAULT_SHORT, 0, true, true },
+	{ "a page short", 0, -4096, UCM_FAULT_SHORT, 0, true, true },
+	{ "half a header", 0, -20430, UCM_FAULT_SHORT, 0, true, true },
+	{ "the header alone", 0, -16384, UCM_FAULT_SHORT, 0, true, true },
+	{ "empty", 0, -20480, UCM_FAULT_SHORT, 0, true, true },
+	{ "a byte long", 0, 1, UCM_FAULT_SIZE, 0, true, true },
+	{ "a page long", 0, 4096, UCM_FAULT_SIZE, 0, true, true },
+	{ "magic", 1, 0, UCM_FAULT_MAGIC, 0, true, false },
+	{ "header CRC", 60, 0, UCM_FAULT_HEADER_CRC, 0, true, false },
+	{ "a field", 20, 0, UCM_FAULT_HEADER_CRC, 0, true, false },
+	{ "extension", 100, 0, UCM_FAULT_EXTENSION, 0, true, false },
+	{ "plane table", 130, 0, UCM_FAULT_EXTENSION, 0, true, false },
+	{ "layer 0 K", HEAD, 0, UCM_FAULT_PLANE, 0, false, false },
+	{ "layer 0 V", HEAD + 2048, 0, UCM_FAULT_PLANE, 1, false, false },
+	{ "layer 1 K", HEAD + LAYER + 2047, 0, UCM_FAULT_PLANE, 2, false,
+	  false },
+	{ "layer 1 V", HEAD + 2 * LAYER - 1, 0, UCM_FAULT_PLANE, 3, false,
+	  false },
+	{ "layer 3 K", HEAD + 3 * LAYER, 0, UCM_FAULT_PLANE, 6, false, false },
+	{ "layer 3 V", HEAD + 4 * LAYER - 1, 0, UCM_FAULT_PLANE, 7, false,
+	  false },
+};
+
+static void damage(const char *dir, unsigned row)
+{
+	uint8_t *bytes;
+	size_t len;
+
+	bytes = lf_file(&lf_geometry, 1, FX_PAGED, &len);
+	bytes = realloc(bytes, len + 4096);
+	memset(bytes + len, 0, 4096);
+	if (damages[row].at)
+		bytes[damages[row].at] ^= 0x08;
+	fx_put(lf_path(dir, 1), bytes,
+	       (size_t)((ssize_t)len + damages[row].more));
+	free(bytes);
+}
+
+static void load_damaged(const char *dir, unsigned row)
+{
+	const struct ucm_outcome well = { .err = 0 };
+	const struct ucm_outcome bad = {
+		.err = -EBADMSG,
+		.fault = (uint16_t)damages[row].fault,
+		.plane = damages[row].plane,
+	};
+
+	for (unsigned i = 0; i < 3; i++)
+		lf_plant(dir, &lf_geometry, i);
+	damage(dir, row);
+	load_as_all(dir, UCM_VERIFY_FULL, &bad);
+	load_as_all(dir, UCM_VERIFY_HEADER,
+		    damages[row].header ? &bad : &well);
+	load_as_all(dir, UCM_VERIFY_NONE, damages[row].none ? &bad : &well);
+}
+
+START_TEST(damage_is_noticed)
+{
+	load_damaged("$/tier", (unsigned)_i);
+}
+END_TEST
+
+START_TEST(damage_in_memory_is_noticed)
+{
+
+	lf_tier(tier);
+	load_damaged(tier, (unsigned)_i);
+}
+END_TEST
+
+START_TEST(another_block_under_the_name_is_noticed)
+{
+	const struct ucm_outcome bad = { .err = -EBADMSG,
+					 .fault = UCM_FAULT_NAME };
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&lf_geometry, 9, FX_PAGED, &len);
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+	load_as_all("$/tier", UCM_VERIFY_FULL, &bad);
+	load_as_all("$/tier", UCM_VERIFY_HEADER, &bad);
+}
+END_TEST
+
+START_TEST(another_geometry_is_noticed)
+{
+	const struct ucm_outcome bad = { .err = -EBADMSG,
+					 .fault = UCM_FAULT_GEOMETRY };
+	struct ucm_geometry others[2] = { lf_geometry, lf_geometry };
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	others[0].dtype = UCM_DTYPE_BFLOAT16; /* of the same size */
+	others[1].num_layers = 3;
+	for (unsigned i = 0; i < 2; i++) {
+		bytes = lf_file(&others[i], 1, FX_PAGED, &len);
+		fx_put(lf_path("$/tier", 1), bytes, len);
+		free(bytes);
+		load_as_all("$/tier", UCM_VERIFY_FULL, &bad);
+		load_as_all("$/tier", UCM_VERIFY_HEADER, &bad);
+	}
+	load_as_all("$/tier", UCM_VERIFY_NONE, &bad); /* by its size */
+}
+END_TEST
+
+static void put_nothing(const char *path)
+{
+	(void)path;
+}
+
+static void put_folder(const char *path)
+{
+	ck_assert_int_eq(mkdir(path, 0755), 0);
+}
+
+static void put_fifo(const char *path)
+{
+	ck_assert_int_eq(mkfifo(path, 0644), 0);
+}
+
+static void put_link(const char *path)
+{
+	lf_plant("$/elsewhere", &lf_geometry, 1);
+	ck_assert_int_eq(symlink(lf_path("$/elsewhere", 1), path), 0);
+}
+
+static void (*const puts_other[])(const char *) = { put_nothing, put_folder,
+						    put_fifo, put_link };
+
+START_TEST(what_is_no_file_is_absent)
+{
+	const struct ucm_outcome absent = { .err = -ENOENT };
+
+	plant(3);
+	ck_assert_int_eq(unlink(lf_path("$/tier", 1)), 0);
+	puts_other[_i](lf_path("$/tier", 1));
+	load_as_all("$/tier", UCM_VERIFY_FULL, &absent);
+	load_as_all("$/tier", UCM_VERIFY_NONE, &absent);
+}
+END_TEST
+
+/* ---- forms that others write ---- */
+
+static const enum fx_kind foreign[] = { FX_PACKED, FX_PACKED_RAW, FX_PAGED_RAW,
+					FX_BARE };
+
+static void put_foreign(enum fx_kind kind)
+{
+	struct ucm_geometry geometry = lf_geometry;
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&geometry, 1, kind, &len);
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+}
+
+START_TEST(foreign_forms_are_loaded)
+{
+	const struct ucm_outcome well = { .err = 0 };
+
+	put_foreign(foreign[_i]);
+	load_as_all("$/tier", UCM_VERIFY_FULL, &well);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	load_as_all("$/tier", UCM_VERIFY_HEADER, &well);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	load_as_all("$/tier", UCM_VERIFY_NONE, &well);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+}
+END_TEST
+
+START_TEST(a_packed_payload_is_checked)
+{
+	const struct ucm_outcome bad = { .err = -EBADMSG,
+					 .fault = UCM_FAULT_PAYLOAD };
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&lf_geometry, 1, FX_PACKED, &len);
+	bytes[len - 1] ^= 1;
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+	load_as_all("$/tier", UCM_VERIFY_FULL, &bad);
+	load_as_all("$/tier", UCM_VERIFY_HEADER,
+		    &(struct ucm_outcome){ .err = 0 });
+}
+END_TEST
+
+/* The checksum of all tells nothing of a part: what is not asked for is read
+ * for it, and must be right as well. */
+START_TEST(a_part_of_a_packed_payload_is_checked)
+{
+	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&lf_geometry, 1, FX_PACKED, &len);
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, &request, outcomes), 0);
+	ck_assert(lf_page_is(&cache, 1, 1, 2, 1));
+	ucm_loader_close(loader);
+	bytes[len - 1] ^= 1;
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, &request, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+	ck_assert_int_eq(outcomes[1].fault, UCM_FAULT_PAYLOAD);
+	/* and an error is told as one */
+	lf_fail_at(lf_path("$/tier", 1), 15000, -EIO);
+	ck_assert_int_eq(lf_load(loader, 0, 3, &request, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[1].err, -EIO);
+	ck_assert_int_eq(outcomes[2].err, 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+static void put_with_offset(uint32_t data_offset, size_t less)
+{
+	size_t payload = 4 * LAYER, len = data_offset + payload;
+	uint8_t *bytes = calloc(1, len);
+	struct ucm_block block = {
+		.id = lf_id(1),
+		.geometry = lf_geometry,
+		.form = UCM_FORM_PAGED,
+		.data_offset = data_offset,
+	};
+
+	for (size_t i = 0; i < payload; i++)
+		bytes[data_offset + i] = lf_byte(1, i);
+	ck_assert_int_eq(ucm_block_encode(&block, bytes + data_offset, bytes,
+					  len),
+			 0);
+	fx_put(lf_path("$/tier", 1), bytes, len - less);
+	free(bytes);
+}
+
+static const uint32_t offsets[] = { 8192, 12288, 1 << 20 };
+
+START_TEST(longer_headers_are_read)
+{
+	plant(3);
+	put_with_offset(offsets[_i], 0);
+	load_as_all("$/tier", UCM_VERIFY_FULL,
+		    &(struct ucm_outcome){ .err = 0 });
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+}
+END_TEST
+
+/* Cut off inside of it, before it is opened and after. */
+START_TEST(longer_headers_may_be_torn)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(3);
+	put_with_offset(1 << 20, 4 * LAYER + 4096);
+	load_as_all("$/tier", UCM_VERIFY_FULL,
+		    &(struct ucm_outcome){ .err = -EBADMSG,
+					   .fault = UCM_FAULT_SHORT });
+	put_with_offset(1 << 20, 0);
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_READ, 0);
+	task = lf_submit(loader, false, 1, 1, NULL);
+	lf_wait_held(1);
+	ck_assert_int_eq(truncate(lf_path("$/tier", 1), 8192), 0);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_outcomes(task)->err, -EBADMSG);
+	ck_assert_int_eq(ucm_task_outcomes(task)->fault, UCM_FAULT_SHORT);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- errors while reading ---- */
+
+static const struct {
+	off_t at;
+	int err;
+} errors[] = {
+	{ 0, -EIO },	      { 100, -EIO },	{ HEAD - 1, -EIO },
+	{ HEAD, -EIO },	      { HEAD + 1, -EIO },
+	{ HEAD + LAYER, -EIO }, { 20479, -EIO },
+	{ 12345, -ENODATA },  { 12345, -EACCES }, { 12345, -ENOTCONN },
+};
+
+START_TEST(an_error_at_a_byte_fails_its_block)
+{
+	plant(3);
+	lf_fail_at(lf_path("$/tier", 1), errors[_i].at, errors[_i].err);
+	load_as_all("$/tier", UCM_VERIFY_FULL,
+		    &(struct ucm_outcome){ .err = errors[_i].err });
+}
+END_TEST
+
+/* The one that was read for a damaged page is not believed for ever. */
+START_TEST(after_an_error_the_file_is_opened_anew)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	plant(3);
+	loader = lf_loader("$/tier", &cache, NULL);
+	lf_fail_at(lf_path("$/tier", 1), 5000, -EIO);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[1].err, -EIO);
+	lf_fail_at(NULL, 0, 0);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), 0);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* One of the calls brings less, at every size; the rest comes after it. */
+START_TEST(short_reads_of_every_size)
+{
+	struct ucm_loader_options options = { .io = ways[_i].io };
+	struct ucm_request request = { .order = ways[_i].order,
+				       .group_layers = ways[_i].group_layers };
+	struct ucm_loader *loader;
+	struct ucm_loader_stats stats;
+
+	plant(1);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (size_t most = 1; most < 20480; most += 61) {
+		lf_cache_clear(&cache);
+		lf_shorten(UCM_IO_READ, most, 1);
+		must(!lf_load(loader, 0, 1, &request, NULL));
+		must(lf_page_is(&cache, 0, 0, 4, 0));
+	}
+	/* and many in a row, that bring pages */
+	for (size_t most = 4096; most < 20480; most += 4096) {
+		lf_cache_clear(&cache);
+		lf_shorten(UCM_IO_READ, most, 1000);
+		must(!lf_load(loader, 0, 1, &request, NULL));
+		must(lf_page_is(&cache, 0, 0, 4, 0));
+	}
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_ge(stats.short_reads, 20);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* Nothing, or never a whole unit of direct I/O: it ends all the same. */
+START_TEST(short_reads_for_ever)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	plant(3);
+	loader = lf_loader("$/tier", &cache, NULL);
+	lf_fail(UCM_IO_READ, 1, -EAGAIN, false);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(outcomes[i].err, -EAGAIN);
+	lf_fail(UCM_IO_READ, 0, 0, false);
+	lf_shorten(UCM_IO_READ, 100, UINT32_MAX);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+	ck_assert(lf_page_untouched(&cache, 0, 0, 4));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* The end comes before it is due: the file was cut off after its opening. */
+START_TEST(an_early_end_is_torn)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	plant(3);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+	for (off_t len = 0; len < 20480; len += 1024) {
+		ck_assert_int_eq(truncate(lf_path("$/tier", 1), len), 0);
+		ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+		ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+		ck_assert_int_eq(outcomes[0].err, 0);
+		plant(3);
+		ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(an_open_may_fail)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	plant(3);
+	loader = lf_loader("$/tier", &cache, NULL);
+	fx_fail("open", 1, -EMFILE, false);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(outcomes[i].err, -EMFILE);
+	fx_fail("fstat", 1, -EIO, false);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(without_direct_io)
+{
+	struct ucm_loader_options options = { .io = ways[_i].io,
+					      .threads = 1 };
+	struct ucm_loader *loader;
+
+	plant(NUM - 1);
+	loader = lf_loader("$/tier", &cache, &options);
+	fx_fail("open", 1, -EINVAL, true); /* as of O_DIRECT */
+	ck_assert_int_eq(lf_load(loader, 0, NUM - 1, NULL, NULL), 0);
+	ck_assert_uint_ge(fx_calls(), NUM);
+	for (unsigned i = 0; i < NUM - 1; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* Of two directories one cannot say: its error is the block's only if the other
+ * one has not got it. */
+START_TEST(one_directory_cannot_say)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	lf_tier("a=$/a:b=$/b");
+	lf_plant("$/b", &lf_geometry, 0);
+	loader = lf_loader("a=$/a:b=$/b", &cache, NULL);
+	fx_fail("open", 1, -EIO, true);
+	ck_assert_int_eq(lf_load(loader, 0, 1, NULL, outcomes), 0);
+	fx_fail("open", 1, -EIO, true);
+	ck_assert_int_eq(lf_load(loader, 1, 1, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[0].err, -EIO);
+	ck_assert_int_eq(lf_load(loader, 1, 1, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[0].err, -ENOENT);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- open files ---- */
+
+static unsigned open_blocks(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned num = 0;
+
+	while ((entry = readdir(dir))) {
+		char path[512];
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, path,
+					 sizeof(path) - 1);
+
+		path[len > 0 ? len : 0] = '\0';
+		num += strstr(path, "/blocks/") != NULL;
+	}
+	closedir(dir);
+	return num;
+}
+
+static bool are_few(void *arg)
+{
+	return open_blocks() <= *(unsigned *)arg;
+}
+
+START_TEST(few_files_stay_open)
+{
+	struct ucm_loader_options options = { .open_files = 5, .threads = 1 };
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+	unsigned most = 6; /* and one for each thread */
+
+	plant(NUM);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned round = 1; round <= 3; round++) {
+		lf_cache_clear(&cache);
+		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+		for (unsigned i = 0; i < NUM; i++)
+			ck_assert(lf_page_is(&cache, i, 0, 4, i));
+		fx_wait(are_few, &most);
+		ck_assert_uint_ge(open_blocks(), 5);
+	}
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_ge(stats.opens, 3 * (NUM - 6));
+	ucm_loader_close(loader);
+	ck_assert_uint_eq(open_blocks(), 0);
+}
+END_TEST
+
+START_TEST(an_open_file_is_found_again)
+{
+	struct ucm_loader_options options = { .open_files = NUM,
+					      .threads = 1 };
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+
+	plant(NUM);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned round = 0; round < 3; round++)
+		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.opens, NUM);
+	ck_assert_uint_eq(stats.open_hits, 2 * NUM);
+	ucm_loader_close(loader);
+	ck_assert_uint_eq(open_blocks(), 0);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(blocks_in_memory_are_copied_from_there)
+{
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+
+	lf_tier(tier);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_plant(tier, &lf_geometry, i);
+	loader = lf_loader(tier, &cache, NULL);
+	lf_fail(UCM_IO_READ, 1, -EIO, false); /* nothing is read */
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.mapped_bytes, NUM * 4 * LAYER);
+	ck_assert_uint_eq(stats.reads, 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* Touching what is not there any more would kill the process. */
+START_TEST(a_file_in_memory_that_is_cut_off_is_noticed)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+
+	lf_tier(tier);
+	for (unsigned i = 0; i < 3; i++)
+		lf_plant(tier, &lf_geometry, i);
+	loader = lf_loader(tier, &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		static const off_t lens[] = { 20479, 4096, 0 };
+
+		ck_assert_int_eq(truncate(lf_path(tier, 1), lens[i]), 0);
+		ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+		ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+		ck_assert_int_eq(outcomes[1].fault, UCM_FAULT_SHORT);
+		ck_assert_int_eq(outcomes[2].err, 0);
+	}
+	lf_plant(tier, &lf_geometry, 1);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(memory_holds_foreign_forms)
+{
+	const struct ucm_outcome well = { .err = 0 };
+	uint8_t *bytes;
+	size_t len;
+
+	lf_tier(tier);
+	for (unsigned i = 0; i < 3; i++)
+		lf_plant(tier, &lf_geometry, i);
+	bytes = lf_file(&lf_geometry, 1, foreign[_i], &len);
+	fx_put(lf_path(tier, 1), bytes, len);
+	free(bytes);
+	load_as_all(tier, UCM_VERIFY_FULL, &well);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	load_as_all(tier, UCM_VERIFY_NONE, &well);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+}
+END_TEST
+
+static void add_reading(TCase *tests)
+{
+	tcase_add_loop_test(tests, damage_is_noticed, 0, NUM_ROWS(damages));
+	tcase_add_test(tests, another_block_under_the_name_is_noticed);
+	tcase_add_test(tests, another_geometry_is_noticed);
+	tcase_add_loop_test(tests, what_is_no_file_is_absent, 0,
+			    NUM_ROWS(puts_other));
+	tcase_add_loop_test(tests, foreign_forms_are_loaded, 0,
+			    NUM_ROWS(foreign));
+	tcase_add_test(tests, a_packed_payload_is_checked);
+	tcase_add_test(tests, a_part_of_a_packed_payload_is_checked);
+	tcase_add_loop_test(tests, longer_headers_are_read, 0,
+			    NUM_ROWS(offsets));
+	tcase_add_test(tests, longer_headers_may_be_torn);
+	tcase_add_loop_test(tests, an_error_at_a_byte_fails_its_block, 0,
+			    NUM_ROWS(errors));
+	tcase_add_test(tests, after_an_error_the_file_is_opened_anew);
+	tcase_add_loop_test(tests, short_reads_of_every_size, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, short_reads_for_ever);
+	tcase_add_test(tests, an_early_end_is_torn);
+	tcase_add_test(tests, an_open_may_fail);
+	tcase_add_loop_test(tests, without_direct_io, 0, NUM_ROWS(ways));
+	tcase_add_test(tests, one_directory_cannot_say);
+	tcase_add_test(tests, few_files_stay_open);
+	tcase_add_test(tests, an_open_file_is_found_again);
+}
+
+static void add_memory(TCase *tests)
+{
+	tcase_add_loop_test(tests, damage_in_memory_is_noticed, 0,
+			    NUM_ROWS(damages));
+	tcase_add_test(tests, blocks_in_memory_are_copied_from_there);
+	tcase_add_test(tests, a_file_in_memory_that_is_cut_off_is_noticed);
+	tcase_add_loop_test(tests, memory_holds_foreign_forms, 0,
+			    NUM_ROWS(foreign));
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("load_failures");
+	TCase *tests = tcase_create("load_failures");
+	TCase *memory = tcase_create("memory");
+	int status;
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	add_reading(tests);
+	suite_add_tcase(suite, tests);
+	strcpy(shm, "/dev/shm/ucm_test.XXXXXX");
+	if (mkdtemp(shm)) {
+		/* unchecked: also after a test that crashed */
+		snprintf(tier, sizeof(tier), "%s/tier", shm);
+		tcase_add_unchecked_fixture(memory, NULL, empty_memory);
+		tcase_add_checked_fixture(memory, setup, teardown_memory);
+		add_memory(memory);
+	} else {
+		perror("# not tested: a tier in memory: /dev/shm");
+	}
+	suite_add_tcase(suite, memory);
+	status = fx_run(suite);
+	rmdir(shm);
+	return status;
+}
