@@ -203,6 +203,15 @@ static void on_spoiled(struct ucm_engine *engine, struct ucm_op *op)
 	close_dropped((struct ucm_saving *)op);
 }
 
+static void drop_draft(struct ucm_saving *saving)
+{
+	struct ucm_shared *shared = saving->engine->shared;
+
+	if (saving->draft)
+		shared->source_ops->drop(shared->source, saving->draft);
+	saving->draft = NULL;
+}
+
 /* The file goes; nothing of it will be seen. Where closing it would commit it,
  * its header goes first. */
 static void drop(struct ucm_saving *saving)
@@ -211,9 +220,7 @@ static void drop(struct ucm_saving *saving)
 	struct ucm_shared *shared = saving->engine->shared;
 
 	give_slot(saving);
-	if (saving->draft)
-		shared->source_ops->drop(shared->source, saving->draft);
-	saving->draft = NULL;
+	drop_draft(saving);
 	leave(saving);
 	if (saving->fd < 0)
 		free_saving(saving);
@@ -236,6 +243,7 @@ static void fail(struct ucm_saving *saving, int err, const char *what)
 	if (ucm_is_lost(err))
 		saving->engine->shared->source_ops->lost(
 			saving->engine->shared->source);
+	drop_draft(saving); /* before anybody hears of it */
 	end_turn(saving, &outcome);
 	drop(saving);
 }
