@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_save_failures.c - saves that fail, are dropped, meet each other or never
+ * come to their end: nothing half is left, and the next one works.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/load_fixture.h"
+
+#define NUM 8
+#define LAYER 4096
+#define BLOCK (4 * LAYER)
+
+static struct lf_cache cache;
+
+static void setup(void)
+{
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, NUM);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_fill_page(&cache, i, i);
+}
+
+static void teardown(void)
+{
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+/* A block in one write, or layer by layer with its header last. */
+static const struct ucm_loader_options ways[] = {
+	{ .io = UCM_IO_AUTO, .threads = 1 },
+	{ .io = UCM_IO_THREADS, .threads = 1 },
+	{ .io = UCM_IO_AUTO, .threads = 1, .read_bytes = LAYER },
+	{ .io = UCM_IO_THREADS, .threads = 2, .read_bytes = LAYER },
+};
+
+static void check_nothing(unsigned from, unsigned end)
+{
+	for (unsigned i = from; i < end; i++)
+		ck_assert(!fx_exists(lf_path("$/tier", i)));
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+}
+
+static void check_saved(unsigned from, unsigned end)
+{
+	for (unsigned i = from; i < end; i++)
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+}
+
+/* ---- the file system refuses ---- */
+
+static const struct {
+	const char *call; /* of the store; NULL: a write of the ring */
+	unsigned nth;     /* counted for the first block saved */
+	int err;
+} refusals[] = {
+	{ "open", 0, -ENOSPC },	     { "open", 0, -EDQUOT },
+	{ "open", 0, -EIO },	     { NULL, 1, -ENOSPC },
+	{ NULL, 1, -EDQUOT },	     { NULL, 1, -EIO },
+	{ NULL, 2, -ENOSPC },	     { NULL, 3, -EIO },
+	{ NULL, 4, -ENOSPC },	     { NULL, 5, -EIO }, /* the header */
+	{ "link", 0, -ENOSPC },	     { "link", 0, -EDQUOT },
+	{ "link", 0, -EIO },	     { "fdatasync", 0, -EIO },
+	{ "fdatasync", 0, -ENOSPC }, { "fdatasync", 0, -EDQUOT },
+	{ "read", 0, -EIO }, /* of the header, for the commit */
+};
+
+static bool writes_that_often(const struct ucm_loader_options *way, int row)
+{
+	return refusals[row].call || refusals[row].nth == 1 || way->read_bytes;
+}
+
+START_TEST(a_save_that_is_refused_leaves_nothing)
+{
+	for (unsigned i = 0; i < NUM_ROWS(ways); i++) {
+		struct ucm_loader *loader;
+		struct ucm_outcome outcomes[NUM];
+		struct ucm_loader_stats stats;
+		int result, err = refusals[_i].err;
+
+		if (!writes_that_often(&ways[i], _i))
+			continue;
+		loader = lf_loader("$/tier", &cache, &ways[i]);
+		/* the store is open from now on */
+		ck_assert_int_eq(lf_save(loader, 7, 1, NULL, NULL), 0);
+		if (refusals[_i].call)
+			fx_fail_on(refusals[_i].call,
+				   refusals[_i].call[0] == 'o' ? "tmp" : NULL,
+				   1, err, false);
+		else
+			lf_fail(UCM_IO_WRITE, refusals[_i].nth, err, false);
+		result = lf_save(loader, 0, NUM - 1, NULL, outcomes);
+		if (fx_calls() || !refusals[_i].call) {
+			ck_assert_int_eq(result, -EIO);
+			for (unsigned j = 0; j < NUM - 1; j++)
+				ck_assert_int_eq(outcomes[j].err, err);
+			check_nothing(0, NUM - 1);
+			ucm_loader_get_stats(loader, &stats);
+			ck_assert_uint_eq(stats.save_failed, NUM - 1);
+			ck_assert_uint_eq(stats.saves, 1);
+		} else {
+			/* this store makes no such call */
+			ck_assert_int_eq(result, 0);
+		}
+		fx_fail(NULL, 0, 0, false);
+		lf_fail(UCM_IO_WRITE, 0, 0, false);
+		lf_cache_clear(&cache);
+		for (unsigned j = 0; j < NUM; j++)
+			lf_fill_page(&cache, j, j);
+		ck_assert_int_eq(lf_save(loader, 0, NUM - 1, NULL, NULL), 0);
+		check_saved(0, NUM - 1);
+		ucm_loader_close(loader);
+		for (unsigned j = 0; j < NUM; j++)
+			unlink(lf_path("$/tier", j));
+	}
+}
+END_TEST
+
+START_TEST(one_that_fails_is_alone)
+{
+	struct ucm_outcome outcomes[NUM];
+	struct ucm_loader *loader;
+	unsigned failed = 0;
+
+	loader = lf_loader("$/tier", &cache, &ways[_i]);
+	lf_fail(UCM_IO_WRITE, 3, -ENOSPC, true);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++) {
+		if (!outcomes[i].err) {
+			check_saved(i, i + 1);
+			continue;
+		}
+		ck_assert_int_eq(outcomes[i].err, -ENOSPC);
+		ck_assert(!fx_exists(lf_path("$/tier", i)));
+		failed++;
+	}
+	ck_assert_uint_eq(failed, 1);
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(short_writes_go_on)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+
+	lf_shorten(UCM_IO_WRITE, 4096, 1000);
+	ck_assert_int_eq(lf_save(loader, 0, NUM / 2, NULL, NULL), 0);
+	lf_shorten(UCM_IO_WRITE, 1000, 20);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
+	check_saved(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(short_writes_for_ever_end)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_outcome outcomes[NUM];
+
+	lf_shorten(UCM_IO_WRITE, 100, UINT32_MAX);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+	check_nothing(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(tiers_that_a_daemon_has_are_told)
+{
+	struct ucm_outcome outcomes[NUM];
+	struct ucm_loader *loader;
+
+	fx_store("$/tier"); /* the daemon's part */
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(outcomes[i].err, -EBUSY);
+	ck_assert(fx_logged("in use by another ucmfs"));
+	fx_close();
+	check_nothing(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- the budget ---- */
+
+START_TEST(saves_over_the_budget_are_dropped)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1,
+					      .save_budget_bytes =
+						      3 * BLOCK + 1 };
+	const struct ucm_outcome *outcomes;
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+	struct ucm_task *first, *second;
+
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_WRITE, 0);
+	first = lf_submit(loader, true, 0, 5, NULL);
+	second = lf_submit(loader, true, 5, 2, NULL);
+	lf_wait_held(3);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(first, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_wait(second, 20000), -EIO);
+	outcomes = ucm_task_outcomes(first);
+	for (unsigned i = 0; i < 5; i++)
+		ck_assert_int_eq(outcomes[i].err, i < 3 ? 0 : -ENOBUFS);
+	ck_assert_uint_eq(ucm_task_num_failed(first), 2);
+	ck_assert_uint_eq(ucm_task_num_failed(second), 2);
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.save_dropped, 4);
+	ck_assert_uint_eq(stats.saves, 3);
+	ck_assert_uint_eq(stats.save_failed, 0);
+	ucm_task_free(first);
+	ucm_task_free(second);
+	check_saved(0, 3);
+	check_nothing(3, NUM);
+	/* what is done makes room, also what failed */
+	lf_fail(UCM_IO_WRITE, 1, -EIO, false);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(lf_save(loader, 3, 3, NULL, NULL), -EIO);
+	lf_fail(UCM_IO_WRITE, 0, 0, false);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_fill_page(&cache, i, i + 3);
+	ck_assert_int_eq(lf_save(loader, 3, 3, NULL, NULL), 0);
+	check_saved(3, 6);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_block_beyond_the_budget_is_dropped)
+{
+	struct ucm_loader_options options = { .save_budget_bytes = BLOCK - 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_request layer = { .num_layers = 1 };
+	struct ucm_outcome outcome;
+
+	ck_assert_int_eq(lf_save(loader, 0, 1, NULL, &outcome), -EIO);
+	ck_assert_int_eq(outcome.err, -ENOBUFS);
+	ck_assert_int_eq(lf_save(loader, 0, 1, &layer, &outcome), 0);
+	ucm_loader_close(loader);
+	check_nothing(0, 1);
+}
+END_TEST
+
+/* ---- the same block ---- */
+
+START_TEST(a_block_saved_twice_is_there_once)
+{
+	struct ucm_move moves[3] = { { .id = lf_id(0) }, { .id = lf_id(0) },
+				     { .id = lf_id(0) } };
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = moves, .num_blocks = 3 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	const struct ucm_outcome *outcomes;
+	struct ucm_task *tasks[5];
+	unsigned skipped = 0;
+
+	for (unsigned i = 0; i < NUM_ROWS(tasks); i++)
+		ck_assert_int_eq(ucm_save_submit(loader, &request, &tasks[i],
+						 NULL, 0),
+				 0);
+	for (unsigned i = 0; i < NUM_ROWS(tasks); i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		outcomes = ucm_task_outcomes(tasks[i]);
+		for (unsigned j = 0; j < 3; j++)
+			skipped += outcomes[j].skipped;
+		ucm_task_free(tasks[i]);
+	}
+	ck_assert_uint_eq(skipped, 3 * NUM_ROWS(tasks) - 1);
+	check_saved(0, 1);
+	check_nothing(1, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* The first of two fails: the second one is not taken down with it. */
+START_TEST(a_second_save_goes_on_where_the_first_failed)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_task *first, *second;
+
+	lf_hold(UCM_IO_WRITE, 0);
+	lf_fail(UCM_IO_WRITE, 1, -EIO, true);
+	first = lf_submit(loader, true, 0, 1, NULL);
+	lf_wait_held(1);
+	second = lf_submit(loader, true, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait(second, 1), -ETIMEDOUT);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(first, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_wait(second, 20000), 0);
+	ck_assert_uint_eq(ucm_task_outcomes(second)->skipped, 0);
+	check_saved(0, 1);
+	ucm_task_free(first);
+	ucm_task_free(second);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- layers ---- */
+
+static struct ucm_task *save_layers(struct ucm_loader *loader, uint32_t first,
+				    uint32_t num)
+{
+	struct ucm_request request = { .first_layer = first,
+				       .num_layers = num };
+
+	return lf_submit(loader, true, 0, NUM, &request);
+}
+
+static const uint8_t orders[][4] = {
+	{ 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 }, { 1, 3, 0, 2 },
+};
+
+START_TEST(layers_come_in_any_order)
+{
+	for (unsigned i = 0; i < NUM_ROWS(ways); i++) {
+		struct ucm_loader *loader =
+			lf_loader("$/tier", &cache, &ways[i]);
+		struct ucm_task *tasks[4];
+
+		for (unsigned j = 0; j < 4; j++)
+			tasks[j] = save_layers(loader, orders[_i][j], 1);
+		for (unsigned j = 0; j < 4; j++) {
+			ck_assert_int_eq(ucm_task_wait(tasks[j], 20000), 0);
+			ucm_task_free(tasks[j]);
+		}
+		check_saved(0, NUM);
+		ucm_loader_close(loader);
+		for (unsigned j = 0; j < NUM; j++)
+			unlink(lf_path("$/tier", j));
+	}
+}
+END_TEST
+
+/* What is saved once more is written once more; 3 + 2 layers make 4. */
+START_TEST(layers_may_overlap)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_task *tasks[3];
+
+	tasks[0] = save_layers(loader, 0, 3);
+	tasks[1] = save_layers(loader, 0, 2);
+	tasks[2] = save_layers(loader, 2, 2);
+	for (unsigned j = 0; j < 3; j++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[j], 20000), 0);
+		ucm_task_free(tasks[j]);
+	}
+	check_saved(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+static void save_and_wait(struct ucm_loader *loader, uint32_t first,
+			  uint32_t num, int result)
+{
+	struct ucm_task *task = save_layers(loader, first, num);
+
+	ck_assert_int_eq(ucm_task_wait(task, 20000), result);
+	ucm_task_free(task);
+}
+
+START_TEST(a_layer_that_fails_takes_the_block_along)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+
+	save_and_wait(loader, 0, 2, 0);
+	lf_fail(UCM_IO_WRITE, 1, -ENOSPC, false);
+	save_and_wait(loader, 2, 1, -EIO);
+	lf_fail(UCM_IO_WRITE, 0, 0, false);
+	save_and_wait(loader, 3, 1, 0);
+	/* layers 0 to 2 have gone: they are needed anew */
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(!fx_exists(lf_path("$/tier", i)));
+	save_and_wait(loader, 0, 3, 0);
+	check_saved(0, NUM);
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+static bool has_no_temps(void *arg)
+{
+	(void)arg;
+	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+}
+
+START_TEST(what_is_abandoned_goes)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_id id = lf_id(2);
+
+	save_and_wait(loader, 0, 3, 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), NUM);
+	ucm_save_abandon(loader, 0, &id, 1);
+	ucm_save_abandon(loader, 7, &id, 1); /* no such group: nothing */
+	save_and_wait(loader, 3, 1, 0);
+	check_saved(0, 2);
+	ck_assert(!fx_exists(lf_path("$/tier", 2)));
+	check_saved(3, NUM);
+	ucm_save_abandon(loader, 0, NULL, 0);
+	fx_wait(has_no_temps, NULL);
+	save_and_wait(loader, 0, 4, 0);
+	check_saved(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(what_is_abandoned_while_it_is_saved_goes_too)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_task *task;
+
+	save_and_wait(loader, 0, 2, 0);
+	lf_hold(UCM_IO_WRITE, 0);
+	task = save_layers(loader, 2, 1);
+	lf_wait_held(NUM);
+	ucm_save_abandon(loader, 0, NULL, 0);
+	/* a task that comes behind it is none of its business */
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	fx_wait(has_no_temps, NULL);
+	save_and_wait(loader, 3, 1, 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(!fx_exists(lf_path("$/tier", i)));
+	ucm_loader_close(loader);
+	check_nothing(0, NUM);
+}
+END_TEST
+
+START_TEST(a_loader_closes_with_blocks_that_are_not_whole)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+
+	save_and_wait(loader, 1, 3, 0);
+	ucm_loader_close(loader);
+	check_nothing(0, NUM);
+	loader = lf_loader("$/tier", &cache, &ways[_i]);
+	save_and_wait(loader, 0, 1, 0);
+	ucm_loader_close(loader);
+	check_nothing(0, NUM);
+}
+END_TEST
+
+/* ---- cancel and deadline ---- */
+
+START_TEST(a_save_is_cancelled_while_it_is_written)
+{
+	struct ucm_loader_options options = ways[_i];
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	options.io = UCM_IO_THREADS;
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_WRITE, options.read_bytes ? NUM : 0);
+	task = lf_submit(loader, true, 0, NUM, NULL);
+	lf_wait_held(1);
+	ucm_task_cancel(task);
+	/* its pages are free, although the write hangs */
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_wait_copied(task, 0), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(ucm_task_outcomes(task)[i].err, -ECANCELED);
+	ucm_task_free(task);
+	lf_cache_clear(&cache);
+	lf_release();
+	fx_wait(has_no_temps, NULL);
+	check_nothing(0, NUM);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_save_has_a_deadline)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS };
+	struct ucm_request request = { .deadline_ms = 20 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_outcome outcomes[NUM];
+
+	lf_hold(UCM_IO_WRITE, 0);
+	ck_assert_int_eq(lf_save(loader, 0, NUM, &request, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(outcomes[i].err, -ETIMEDOUT);
+	lf_release();
+	ucm_loader_close(loader);
+	check_nothing(0, NUM);
+}
+END_TEST
+
+/* Pages are the caller's again before the block is written. */
+START_TEST(copied_comes_before_written)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_task *task;
+
+	lf_hold(UCM_IO_WRITE, 0);
+	task = lf_submit(loader, true, 0, NUM, NULL);
+	ck_assert_int_eq(ucm_task_wait_copied(task, 20000), 0);
+	ck_assert_int_eq(ucm_task_wait(task, 0), -ETIMEDOUT);
+	lf_cache_clear(&cache);
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	check_saved(0, NUM);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+static void add_failures(TCase *tests)
+{
+	tcase_add_loop_test(tests, a_save_that_is_refused_leaves_nothing, 0,
+			    NUM_ROWS(refusals));
+	tcase_add_loop_test(tests, one_that_fails_is_alone, 0, NUM_ROWS(ways));
+	tcase_add_loop_test(tests, short_writes_go_on, 0, NUM_ROWS(ways));
+	tcase_add_loop_test(tests, short_writes_for_ever_end, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, tiers_that_a_daemon_has_are_told);
+	tcase_add_test(tests, saves_over_the_budget_are_dropped);
+	tcase_add_test(tests, a_block_beyond_the_budget_is_dropped);
+	tcase_add_loop_test(tests, a_block_saved_twice_is_there_once, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, a_second_save_goes_on_where_the_first_failed);
+	tcase_add_loop_test(tests, a_save_is_cancelled_while_it_is_written, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, a_save_has_a_deadline);
+	tcase_add_test(tests, copied_comes_before_written);
+}
+
+static void add_layers(TCase *tests)
+{
+	tcase_add_loop_test(tests, layers_come_in_any_order, 0,
+			    NUM_ROWS(orders));
+	tcase_add_loop_test(tests, layers_may_overlap, 0, NUM_ROWS(ways));
+	tcase_add_loop_test(tests, a_layer_that_fails_takes_the_block_along, 0,
+			    NUM_ROWS(ways));
+	tcase_add_loop_test(tests, what_is_abandoned_goes, 0, NUM_ROWS(ways));
+	tcase_add_test(tests, what_is_abandoned_while_it_is_saved_goes_too);
+	tcase_add_loop_test(tests,
+			    a_loader_closes_with_blocks_that_are_not_whole, 0,
+			    NUM_ROWS(ways));
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("save_failures");
+	TCase *tests = tcase_create("save_failures");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	add_failures(tests);
+	add_layers(tests);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
