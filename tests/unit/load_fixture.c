@@ -253,6 +253,7 @@ static struct {
 	pthread_cond_t changed;
 	bool holding;
 	enum ucm_io_op held_op;
+	off_t held_from;
 	unsigned held_skip, held;
 	enum ucm_io_op fail_op;
 	unsigned fail_nth; /* 0: none */
@@ -269,7 +270,8 @@ static struct {
 
 static void pass_gate(const struct ucm_io *io)
 {
-	if (!faults.holding || io->op != faults.held_op)
+	if (!faults.holding || io->op != faults.held_op ||
+	    io->offset < faults.held_from)
 		return;
 	if (faults.held_skip) {
 		faults.held_skip--;
@@ -328,13 +330,24 @@ void lf_faults(void)
 	ucm_ring_fault = fault;
 }
 
-void lf_hold(enum ucm_io_op op, unsigned skip)
+static void hold(enum ucm_io_op op, unsigned skip, off_t from)
 {
 	pthread_mutex_lock(&faults.lock);
 	faults.holding = true;
 	faults.held_op = op;
 	faults.held_skip = skip;
+	faults.held_from = from;
 	pthread_mutex_unlock(&faults.lock);
+}
+
+void lf_hold(enum ucm_io_op op, unsigned skip)
+{
+	hold(op, skip, 0);
+}
+
+void lf_hold_reads(off_t from)
+{
+	hold(UCM_IO_READ, 0, from);
 }
 
 void lf_wait_held(unsigned num)

@@ -84,6 +84,8 @@ void lf_faults(void);
 
 /* Operations of this kind wait at their ends, but for the first `skip`. */
 void lf_hold(enum ucm_io_op op, unsigned skip);
+/* Reads that begin at this byte of a file, or behind it. */
+void lf_hold_reads(off_t from);
 void lf_wait_held(unsigned num); /* until so many do; for ten seconds */
 void lf_release(void);
 

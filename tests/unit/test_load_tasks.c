@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_tasks.c - tasks of a loader: requests of every shape, waiting,
+ * deadlines and cancelling, I/O that hangs, and many threads at a time.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/unit/load_fixture.h"
+#include "tests/unit/random.h"
+
+#define NUM 32
+#define LAYER 4096
+
+static struct lf_cache cache;
+
+static void setup(void)
+{
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &lf_geometry, NUM);
+}
+
+static void teardown(void)
+{
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+static void plant(unsigned num)
+{
+	for (unsigned i = 0; i < num; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+}
+
+static struct ucm_loader *threaded(void)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1 };
+
+	return lf_loader("$/tier", &cache, &options);
+}
+
+static bool all_untouched(void)
+{
+	for (uint32_t page = 0; page < NUM; page++)
+		if (!lf_page_untouched(&cache, page, 0, 4))
+			return false;
+	return true;
+}
+
+/* ---- requests ---- */
+
+static const struct ucm_request wrong[] = {
+	{ .size = 8, .num_blocks = 0 },
+	{ .group = 1 },
+	{ .first_layer = 4 },
+	{ .first_layer = 3, .num_layers = 2 },
+	{ .num_layers = 5 },
+	{ .first_layer = 1, .num_layers = UINT32_MAX },
+	{ .num_blocks = 1 },
+	{ .verify = 3 },
+	{ .order = 2 },
+};
+
+START_TEST(wrong_requests_are_refused)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	struct ucm_request request = wrong[_i];
+	struct ucm_task *task = NULL;
+	char why[256] = "";
+
+	request.size = request.size ? request.size : sizeof(request);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, why,
+					 sizeof(why)),
+			 -EINVAL);
+	ck_assert_str_ne(why, "");
+	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL, 0),
+			 -EINVAL);
+	ck_assert_ptr_null(task);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(a_page_that_is_none_is_refused)
+{
+	struct ucm_move moves[2] = { { .id = lf_id(0), .page = 0 },
+				     { .id = lf_id(1), .page = NUM } };
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = moves, .num_blocks = 2 };
+	struct ucm_loader *loader;
+	struct ucm_task *task = NULL;
+	char why[256] = "";
+
+	plant(2);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, why,
+					 sizeof(why)),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "page 32 of 32"));
+	ck_assert_ptr_null(task);
+	ck_assert(all_untouched()); /* nothing was started */
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(no_blocks_are_loaded_at_once)
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	struct ucm_task *task;
+
+	for (unsigned save = 0; save < 2; save++) {
+		task = lf_submit(loader, save, 0, 0, NULL);
+		ck_assert(ucm_task_done(task));
+		ck_assert_int_eq(ucm_task_wait(task, -1), 0);
+		ck_assert_uint_eq(ucm_task_num_failed(task), 0);
+		ucm_task_free(task);
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(thousands_of_absent_blocks)
+{
+	enum { MANY = 8192 };
+	static struct ucm_move moves[MANY];
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = moves, .num_blocks = MANY,
+				       .order = (enum ucm_load_order)_i };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	const struct ucm_outcome *outcomes;
+	struct ucm_loader_stats stats;
+	struct ucm_task *task;
+
+	for (unsigned i = 0; i < MANY; i++)
+		moves[i].id = lf_id(i);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_task_wait(task, 30000), -EIO);
+	outcomes = ucm_task_outcomes(task);
+	for (unsigned i = 0; i < MANY; i++)
+		must(outcomes[i].err == -ENOENT);
+	ck_assert_uint_eq(ucm_task_num_failed(task), MANY);
+	ucm_task_free(task);
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.load_absent, MANY);
+	/* closed at once: nothing of it is left behind */
+	ucm_loader_close(loader);
+	ck_assert(all_untouched());
+}
+END_TEST
+
+/* The same block to four pages, by two tasks. */
+START_TEST(a_block_may_be_wanted_twice)
+{
+	struct ucm_move moves[4];
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = moves, .num_blocks = 2,
+				       .order = (enum ucm_load_order)_i,
+				       .group_layers = 1 };
+	struct ucm_loader_options options = { .threads = 2 };
+	struct ucm_loader *loader;
+	struct ucm_task *tasks[2];
+
+	plant(2);
+	for (unsigned i = 0; i < 4; i++)
+		moves[i] = (struct ucm_move){ .id = lf_id(1), .page = i };
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned i = 0; i < 2; i++) {
+		request.blocks = moves + 2 * i;
+		ck_assert_int_eq(ucm_load_submit(loader, &request, &tasks[i],
+						 NULL, 0),
+				 0);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		ucm_task_free(tasks[i]);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, 1));
+	ck_assert(lf_page_untouched(&cache, 4, 0, 4));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+static void fill_addresses(uint64_t *addresses, unsigned page)
+{
+	/* K and V of layers 1 and 2 */
+	for (unsigned i = 0; i < 4; i++)
+		addresses[i] = (uintptr_t)cache.memory +
+			       (1 + i / 2) * cache.layer_bytes +
+			       ((i & 1) * (uint64_t)NUM + page) * 2048;
+}
+
+/* Pages are not asked for then, and may be nonsense. */
+START_TEST(addresses_take_the_place_of_pages)
+{
+	uint64_t addresses[3 * 4];
+	struct ucm_move moves[3];
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = moves, .num_blocks = 3,
+				       .first_layer = 1, .num_layers = 2,
+				       .addresses = addresses,
+				       .order = (enum ucm_load_order)_i,
+				       .group_layers = 1 };
+	struct ucm_loader_options options = { .threads = 2 };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(3);
+	for (unsigned i = 0; i < 3; i++) {
+		moves[i] = (struct ucm_move){ .id = lf_id(i),
+					      .page = UINT32_MAX };
+		fill_addresses(addresses + 4 * i, 20 + i);
+	}
+	loader = lf_loader("$/tier", &cache, &options);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL, 0), 0);
+	memset(addresses, 0, sizeof(addresses)); /* they were copied */
+	memset(moves, 0, sizeof(moves));
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert(lf_page_untouched(&cache, 20 + i, 0, 1));
+		ck_assert(lf_page_is(&cache, 20 + i, 1, 3, i));
+		ck_assert(lf_page_untouched(&cache, 20 + i, 3, 4));
+		ck_assert(lf_page_untouched(&cache, i, 0, 4));
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+START_TEST(addresses_are_saved_from)
+{
+	uint64_t addresses[4];
+	struct ucm_move move = { .id = lf_id(5) };
+	struct ucm_request request = { .size = sizeof(request),
+				       .blocks = &move, .num_blocks = 1,
+				       .first_layer = 1, .num_layers = 2,
+				       .addresses = addresses };
+	struct ucm_request rest = { .num_layers = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
+	struct ucm_task *task;
+
+	lf_fill_page(&cache, 0, 5);
+	lf_fill_page(&cache, 17, 5);
+	fill_addresses(addresses, 17);
+	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	ck_assert_int_eq(lf_save(loader, 5, 1, &rest, NULL), 0);
+	rest.first_layer = 3;
+	ck_assert_int_eq(lf_save(loader, 5, 1, &rest, NULL), 0);
+	ck_assert(lf_saved("$/tier", &lf_geometry, 5));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* Reads and writes are cut to what the staging memory holds. */
+START_TEST(blocks_that_are_larger_than_the_staging_memory)
+{
+	struct ucm_geometry large = lf_geometry_of(24, 16, 8, 1024);
+	struct ucm_loader_options options = { .threads = 1,
+					      .staging_bytes = 1,
+					      .read_bytes = UINT32_MAX };
+	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
+				       .group_layers = 24 };
+	struct ucm_loader *loader;
+	struct lf_cache other;
+
+	lf_cache_open(&other, &large, 3); /* 12 MiB a block */
+	for (unsigned i = 0; i < 3; i++)
+		lf_fill_page(&other, i, i);
+	loader = lf_loader("$/tier", &other, &options);
+	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		lf_cache_clear(&other);
+		ck_assert_int_eq(lf_load(loader, 0, 3, i ? &request : NULL,
+					 NULL),
+				 0);
+		for (unsigned j = 0; j < 3; j++)
+			ck_assert(lf_page_is(&other, j, 0, 24, j));
+	}
+	ucm_loader_close(loader);
+	lf_cache_close(&other);
+}
+END_TEST
+
+/* ---- waiting ---- */
+
+START_TEST(waits_end_in_time)
+{
+	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
+				       .group_layers = 1 };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(3);
+	loader = threaded();
+	lf_hold_reads(8192); /* layer 0 passes, with the header */
+	task = lf_submit(loader, false, 0, 3, &request);
+	ck_assert_int_eq(ucm_task_wait_layer(task, 0, 20000), 0);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 1, i));
+	ck_assert_int_eq(ucm_task_wait_layer(task, 1, 0), -ETIMEDOUT);
+	ck_assert_int_eq(ucm_task_wait_layer(task, 3, 5), -ETIMEDOUT);
+	ck_assert_int_eq(ucm_task_wait(task, 5), -ETIMEDOUT);
+	ck_assert_int_eq(ucm_task_wait_copied(task, 5), -EINVAL);
+	ck_assert(!ucm_task_done(task));
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait_layer(task, 3, -1), 0);
+	ck_assert_int_eq(ucm_task_wait(task, -1), 0);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* A failed block does not keep the layers of others from being complete. */
+START_TEST(layers_are_complete_but_for_failed_blocks)
+{
+	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
+				       .group_layers = 1 };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(2);
+	loader = lf_loader("$/tier", &cache, NULL);
+	task = lf_submit(loader, false, 0, 3, &request);
+	for (uint32_t layer = 0; layer < 4; layer++) {
+		ck_assert_int_eq(ucm_task_wait_layer(task, layer, 20000), -EIO);
+		for (unsigned i = 0; i < 2; i++)
+			ck_assert(lf_page_is(&cache, i, layer, layer + 1, i));
+	}
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	ck_assert_uint_eq(ucm_task_num_failed(task), 1);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+}
+END_TEST
+
+struct told {
+	_Atomic unsigned times;
+	_Atomic size_t failed;
+};
+
+static void on_done(void *arg, struct ucm_task *task)
+{
+	struct told *told = arg;
+
+	told->failed = ucm_task_num_failed(task);
+	told->times++;
+}
+
+START_TEST(a_callback_has_returned_when_a_wait_ends)
+{
+	struct told told = { 0 };
+	struct ucm_request request = { .on_done = on_done, .arg = &told };
+	struct ucm_loader *loader;
+
+	plant(2);
+	loader = lf_loader("$/tier", &cache, NULL);
+	for (unsigned i = 1; i <= 50; i++) {
+		ck_assert_int_eq(lf_load(loader, 0, 3, &request, NULL), -EIO);
+		ck_assert_uint_eq(told.times, i);
+		ck_assert_uint_eq(told.failed, 1);
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- I/O that hangs ---- */
+
+static const struct {
+	enum ucm_load_order order;
+	enum ucm_verify verify;
+	unsigned skip;
+} hangs[] = {
+	{ UCM_LOAD_BLOCKS, UCM_VERIFY_FULL, 0 },
+	{ UCM_LOAD_BLOCKS, UCM_VERIFY_FULL, 3 },
+	{ UCM_LOAD_LAYERS, UCM_VERIFY_FULL, 0 },
+	{ UCM_LOAD_LAYERS, UCM_VERIFY_NONE, 5 },
+};
+
+/* The task ends in time; what comes late must not be seen in its pages. */
+START_TEST(a_deadline_is_kept)
+{
+	struct ucm_request request = { .order = hangs[_i].order,
+				       .verify = hangs[_i].verify,
+				       .group_layers = 1,
+				       .deadline_ms = 30 };
+	const struct ucm_outcome *outcomes;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	unsigned failed = 0;
+	int64_t start, took;
+
+	plant(6);
+	loader = threaded();
+	lf_hold(UCM_IO_READ, hangs[_i].skip);
+	start = ucm_monotonic_ns();
+	task = lf_submit(loader, false, 0, 6, &request);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	took = ucm_monotonic_ns() - start;
+	ck_assert_int_ge(took, 30 * 1000000);
+	ck_assert_int_lt(took, INT64_C(5000) * 1000000);
+	outcomes = ucm_task_outcomes(task);
+	for (unsigned i = 0; i < 6; i++) {
+		if (!outcomes[i].err)
+			continue;
+		ck_assert_int_eq(outcomes[i].err, -ETIMEDOUT);
+		failed++;
+	}
+	ck_assert_uint_eq(ucm_task_num_failed(task), failed);
+	ck_assert_uint_ge(failed, 3);
+	ucm_task_free(task);
+	lf_cache_clear(&cache);
+	lf_release();
+	/* what is asked for now comes after what was late */
+	ck_assert_int_eq(lf_load(loader, 5, 1, NULL, NULL), 0);
+	ck_assert(lf_page_is(&cache, 0, 0, 4, 5));
+	ucm_loader_close(loader);
+	for (uint32_t page = 1; page < NUM; page++)
+		ck_assert(lf_page_untouched(&cache, page, 0, 4));
+}
+END_TEST
+
+/* Closed while late I/O is still under way: it waits for that. */
+static void *release_later(void *arg)
+{
+	struct timespec moment = { .tv_nsec = 20000000 };
+
+	(void)arg;
+	nanosleep(&moment, NULL);
+	lf_release();
+	return NULL;
+}
+
+START_TEST(close_waits_for_late_reads)
+{
+	struct ucm_request request = { .deadline_ms = 1 };
+	struct ucm_loader *loader;
+	pthread_t thread;
+
+	plant(6);
+	loader = threaded();
+	lf_hold(UCM_IO_READ, 0);
+	ck_assert_int_eq(lf_load(loader, 0, 6, &request, NULL), -EIO);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
+	ucm_loader_close(loader);
+	pthread_join(thread, NULL);
+	ck_assert(all_untouched());
+}
+END_TEST
+
+/* Reads of a file that hang do not keep others from being loaded. */
+START_TEST(others_go_on_while_some_hang)
+{
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1,
+					      .window_bytes = 2 * 4 * LAYER };
+	struct ucm_request request = { .deadline_ms = 5 };
+	struct ucm_loader *loader;
+
+	plant(8);
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_hold(UCM_IO_READ, 0);
+	ck_assert_int_eq(lf_load(loader, 0, 2, &request, NULL), -EIO);
+	lf_cache_clear(&cache);
+	/* these hang in the window's place; nothing else is held from now */
+	lf_hold(UCM_IO_CLOSE, 1000);
+	ck_assert_int_eq(lf_load(loader, 4, 4, NULL, NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, 4 + i));
+	lf_release();
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- cancelling ---- */
+
+START_TEST(a_load_is_cancelled_while_it_is_read)
+{
+	struct ucm_request request = { .order = hangs[_i].order,
+				       .verify = hangs[_i].verify,
+				       .group_layers = 1 };
+	const struct ucm_outcome *outcomes;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(6);
+	loader = threaded();
+	lf_hold(UCM_IO_READ, hangs[_i].skip);
+	task = lf_submit(loader, false, 0, 6, &request);
+	lf_wait_held(1);
+	ucm_task_cancel(task);
+	ucm_task_cancel(task); /* harmless */
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	outcomes = ucm_task_outcomes(task);
+	for (unsigned i = 0; i < 6; i++)
+		ck_assert(outcomes[i].err == -ECANCELED || !outcomes[i].err);
+	ucm_task_cancel(task);
+	ucm_task_free(task);
+	lf_cache_clear(&cache);
+	lf_release();
+	ucm_loader_close(loader);
+	ck_assert(all_untouched());
+}
+END_TEST
+
+START_TEST(free_cancels)
+{
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	plant(6);
+	loader = threaded();
+	lf_hold(UCM_IO_READ, 0);
+	task = lf_submit(loader, false, 0, 6, NULL);
+	lf_wait_held(1);
+	ucm_task_free(task);
+	lf_release();
+	ucm_loader_close(loader);
+	ck_assert(all_untouched());
+}
+END_TEST
+
+/* At whatever moment it comes. */
+START_TEST(a_cancel_at_any_moment)
+{
+	struct ucm_loader_options options = { .threads = 2,
+					      .io = _i ? UCM_IO_THREADS
+						       : UCM_IO_AUTO };
+	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
+				       .group_layers = 1 };
+	uint64_t state = random_case(0);
+	struct ucm_loader *loader;
+
+	plant(NUM - 1);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned round = 0; round < 300; round++) {
+		const struct ucm_outcome *outcomes;
+		struct ucm_task *task;
+		unsigned spins = random_next(&state) % 100000;
+
+		lf_cache_clear(&cache);
+		task = lf_submit(loader, round % 7 == 6, 0, NUM, &request);
+		for (volatile unsigned i = 0; i < spins; i++)
+			;
+		ucm_task_cancel(task);
+		must(ucm_task_wait(task, 20000) != -ETIMEDOUT);
+		outcomes = ucm_task_outcomes(task);
+		for (unsigned i = 0; i < NUM && round % 7 != 6; i++) {
+			if (outcomes[i].err)
+				must(outcomes[i].err == -ECANCELED ||
+				     (i == NUM - 1 &&
+				      outcomes[i].err == -ENOENT));
+			else
+				must(lf_page_is(&cache, i, 0, 4, i));
+		}
+		ucm_task_free(task);
+		unlink(lf_path("$/tier", NUM - 1));
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* ---- many threads ---- */
+
+#define WORKERS 6
+
+struct worker {
+	pthread_t thread;
+	struct ucm_loader *loader;
+	struct lf_cache cache; /* of its own pages */
+	unsigned number, group, rounds;
+	bool failed;
+};
+
+static void one_task(struct worker *worker, uint64_t *state)
+{
+	struct ucm_move moves[NUM];
+	unsigned numbers[NUM];
+	struct told told = { 0 };
+	struct ucm_request request = {
+		.size = sizeof(request),
+		.group = worker->group,
+		.blocks = moves,
+		.num_blocks = (size_t)random_between(state, 0, NUM),
+		.order = (enum ucm_load_order)(random_next(state) % 2),
+		.verify = (enum ucm_verify)(random_next(state) % 3),
+		.group_layers = (uint32_t)(random_next(state) % 3),
+		.deadline_ms = random_next(state) % 8 ? 0 : 1,
+		.on_done = on_done,
+		.arg = &told,
+	};
+	bool is_save = random_next(state) % 4 == 0;
+	unsigned end = (unsigned)random_next(state) % 4;
+	const struct ucm_outcome *outcomes;
+	struct ucm_task *task;
+
+	for (unsigned i = 0; i < request.num_blocks; i++) {
+		numbers[i] = (unsigned)random_next(state) % NUM +
+			     (is_save ? 1000 * (worker->number + 1) : 0);
+		moves[i].id = lf_id(numbers[i]);
+		moves[i].page = i;
+	}
+	if ((is_save ? ucm_save_submit : ucm_load_submit)(
+		    worker->loader, &request, &task, NULL, 0)) {
+		worker->failed = true;
+		return;
+	}
+	if (end == 0)
+		ucm_task_cancel(task);
+	if (end != 1 && ucm_task_wait(task, 30000) == -ETIMEDOUT)
+		worker->failed = true;
+	outcomes = ucm_task_outcomes(task);
+	for (unsigned i = 0; i < request.num_blocks && end == 2; i++) {
+		if (outcomes[i].err == -EINPROGRESS)
+			worker->failed = true;
+		if (!is_save && !outcomes[i].err &&
+		    !lf_page_is(&worker->cache, i, 0, 4, numbers[i]))
+			worker->failed = true;
+	}
+	ucm_task_free(task);
+	if (told.times != 1)
+		worker->failed = true;
+}
+
+static void *run_worker(void *arg)
+{
+	struct worker *worker = arg;
+	uint64_t state = random_case(worker->number);
+
+	for (unsigned i = 0; i < worker->rounds; i++) {
+		one_task(worker, &state);
+		if (i % 16 == 0)
+			ucm_save_abandon(worker->loader, worker->group, NULL,
+					 0);
+	}
+	return NULL;
+}
+
+START_TEST(many_threads_at_once)
+{
+	struct ucm_loader_options options = { .threads = 3,
+					      .open_files = 8,
+					      .save_budget_bytes = 40 * 16384,
+					      .io = _i ? UCM_IO_THREADS
+						       : UCM_IO_AUTO };
+	struct worker workers[WORKERS] = { 0 };
+	struct ucm_loader *loader;
+	struct ucm_loader_stats stats;
+	char why[256];
+
+	plant(NUM / 2);
+	loader = lf_loader("$/tier", &cache, &options);
+	for (unsigned i = 0; i < WORKERS; i++) {
+		struct worker *worker = &workers[i];
+
+		worker->loader = loader;
+		worker->number = i;
+		worker->rounds = 60;
+		lf_cache_open(&worker->cache, &lf_geometry, NUM);
+		ck_assert_int_eq(ucm_loader_add_group(loader,
+						      worker->cache.layout,
+						      NULL, &worker->group, why,
+						      sizeof(why)),
+				 0);
+		ck_assert_int_eq(pthread_create(&worker->thread, NULL,
+						run_worker, worker),
+				 0);
+	}
+	for (unsigned i = 0; i < WORKERS; i++) {
+		pthread_join(workers[i].thread, NULL);
+		ck_assert(!workers[i].failed);
+	}
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_gt(stats.loads, 0);
+	ck_assert_uint_gt(stats.saves, 0);
+	/* the budget is all there again */
+	lf_fill_page(&cache, 0, 9999);
+	ck_assert_int_eq(lf_save(loader, 9999, 1, NULL, NULL), 0);
+	ucm_loader_close(loader);
+	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
+	for (unsigned i = 0; i < WORKERS; i++)
+		lf_cache_close(&workers[i].cache);
+}
+END_TEST
+
+static void add_requests(TCase *tests)
+{
+	tcase_add_loop_test(tests, wrong_requests_are_refused, 0,
+			    NUM_ROWS(wrong));
+	tcase_add_test(tests, a_page_that_is_none_is_refused);
+	tcase_add_test(tests, no_blocks_are_loaded_at_once);
+	tcase_add_loop_test(tests, thousands_of_absent_blocks, 0, 2);
+	tcase_add_loop_test(tests, a_block_may_be_wanted_twice, 0, 2);
+	tcase_add_loop_test(tests, addresses_take_the_place_of_pages, 0, 2);
+	tcase_add_test(tests, addresses_are_saved_from);
+	tcase_add_test(tests, blocks_that_are_larger_than_the_staging_memory);
+}
+
+static void add_waiting(TCase *tests)
+{
+	tcase_add_test(tests, waits_end_in_time);
+	tcase_add_test(tests, layers_are_complete_but_for_failed_blocks);
+	tcase_add_test(tests, a_callback_has_returned_when_a_wait_ends);
+	tcase_add_loop_test(tests, a_deadline_is_kept, 0, NUM_ROWS(hangs));
+	tcase_add_test(tests, close_waits_for_late_reads);
+	tcase_add_test(tests, others_go_on_while_some_hang);
+	tcase_add_loop_test(tests, a_load_is_cancelled_while_it_is_read, 0,
+			    NUM_ROWS(hangs));
+	tcase_add_test(tests, free_cancels);
+	tcase_add_loop_test(tests, a_cancel_at_any_moment, 0, 2);
+	tcase_add_loop_test(tests, many_threads_at_once, 0, 2);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("load_tasks");
+	TCase *tests = tcase_create("load_tasks");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	add_requests(tests);
+	add_waiting(tests);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
