@@ -328,9 +328,11 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 
 /* ---- submit ---- */
 
+enum kind { LOAD, SAVE, COMMIT };
+
 static int check_request(struct ucm_loader *loader,
-			 const struct ucm_request *request, char *why,
-			 size_t why_len)
+			 const struct ucm_request *request, enum kind kind,
+			 char *why, size_t why_len)
 {
 	const struct ucm_group *group = group_of(loader, request->group);
 	uint32_t layers;
@@ -355,8 +357,9 @@ static int check_request(struct ucm_loader *loader,
 		return ucm_why(why, why_len, -EINVAL,
 			       "verify %d, order %d: unknown",
 			       (int)request->verify, (int)request->order);
-	for (size_t i = 0; !request->addresses && i < request->num_blocks;
-	     i++) {
+	if (request->addresses || kind == COMMIT)
+		return 0;
+	for (size_t i = 0; i < request->num_blocks; i++) {
 		if (request->blocks[i].page >= group->layout->num_pages)
 			return ucm_why(why, why_len, -EINVAL,
 				       "block %zu: page %" PRIu32
@@ -447,7 +450,7 @@ static void fit_staging(const struct ucm_loader *loader,
 }
 
 static int submit(struct ucm_loader *loader, const struct ucm_request *request,
-		  bool is_save, struct ucm_task **out, char *why,
+		  enum kind kind, struct ucm_task **out, char *why,
 		  size_t why_len)
 {
 	struct ucm_request own = { 0 };
@@ -459,11 +462,15 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 			       "size of the request is not set");
 	memcpy(&own, request,
 	       request->size < sizeof(own) ? request->size : sizeof(own));
-	err = check_request(loader, &own, why, why_len);
+	if (kind == COMMIT) {
+		own.first_layer = own.num_layers = 0;
+		own.addresses = NULL;
+	}
+	err = check_request(loader, &own, kind, why, why_len);
 	if (err)
 		return err;
 	fit_staging(loader, group_of(loader, own.group), &own);
-	err = ucm_task_new(&own, group_of(loader, own.group), is_save,
+	err = ucm_task_new(&own, group_of(loader, own.group), kind != LOAD,
 			   loader->num_engines, loader->shared.read_bytes, 1,
 			   &task);
 	if (!err) {
@@ -473,7 +480,8 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	}
 	if (err)
 		return ucm_why(why, why_len, err, "out of memory");
-	if (is_save)
+	task->is_commit = kind == COMMIT;
+	if (kind == SAVE)
 		admit_saves(&loader->shared, task);
 	*out = task; /* before on_done can run */
 	post(loader, task);
@@ -484,14 +492,21 @@ int ucm_load_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
 		    char *why, size_t why_len)
 {
-	return submit(loader, request, false, out, why, why_len);
+	return submit(loader, request, LOAD, out, why, why_len);
 }
 
 int ucm_save_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
 		    char *why, size_t why_len)
 {
-	return submit(loader, request, true, out, why, why_len);
+	return submit(loader, request, SAVE, out, why, why_len);
+}
+
+int ucm_save_commit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len)
+{
+	return submit(loader, request, COMMIT, out, why, why_len);
 }
 
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,

@@ -9,7 +9,8 @@
  * Of others the header goes last, so that the file is no block before it is
  * whole: whatever fails or dies on the way leaves nothing that could be taken
  * for one. A range of layers may be saved by itself; then the file stays open
- * and waits for the others.
+ * and waits for the others. A block that is held waits likewise, without its
+ * header, for the turn that commits it.
  *
  * A saving belongs to the block's id: two tasks that save one block have one
  * after the other. The one under way belongs to its part; when the part has
@@ -51,6 +52,7 @@ struct ucm_saving {
 	bool busy;         /* a step is under way */
 	bool hungry;       /* waits for staging memory */
 	bool headed;       /* the header is written, or may be */
+	bool held;         /* only a turn of ucm_save_commit() commits it */
 	bool copied;       /* the pages of the present turn were taken */
 	bool abandoned;    /* while it was busy */
 	uint32_t *crcs;    /* of the planes */
@@ -85,12 +87,12 @@ static void count_block(struct ucm_shared *shared,
 		ucm_add(&shared->stats.save_skipped, 1);
 	else if (outcome->err)
 		ucm_add(&shared->stats.save_failed, 1);
-	else
-		ucm_add(&shared->stats.saves, 1);
 }
 
 static uint64_t turn_bytes(const struct ucm_task *task)
 {
+	if (task->is_commit)
+		return 0;
 	return (task->end_layer - task->first_layer) *
 	       task->group->layer_bytes;
 }
@@ -276,12 +278,12 @@ static void on_committed(struct ucm_engine *engine, struct ucm_op *op)
 	struct ucm_saving *saving = (struct ucm_saving *)op;
 	int result = (int)op->io.result;
 
-	(void)engine;
 	saving->fd = -1; /* closed, whatever close(2) says */
 	if (result < 0) {
 		fail(saving, result, "commit");
 		return;
 	}
+	ucm_add(&engine->shared->stats.saves, 1);
 	end_well(saving, false);
 	drop(saving);
 }
@@ -377,19 +379,26 @@ static void write_head(struct ucm_saving *saving)
 		queue_write(saving, saving->head, len, 0, on_head_written);
 }
 
-/* Some layers are there; whoever waits with others is next. */
-static void end_part(struct ucm_saving *saving)
+/* Its file is open: if a turn drops it, it stays until that is closed. */
+static void next_turns(struct ucm_saving *saving)
 {
-	struct turn *turn = saving->turns;
+	while (!saving->busy && saving->turns) {
+		struct turn *turn = saving->turns;
 
-	end_well(saving, false);
-	if (saving->abandoned) {
-		drop(saving);
-	} else if (turn) {
 		saving->turns = turn->next;
 		begin(saving, turn->part, turn->block);
 		free(turn);
 	}
+}
+
+/* Some layers are there; whoever waits with others is next. */
+static void end_part(struct ucm_saving *saving)
+{
+	end_well(saving, false);
+	if (saving->abandoned)
+		drop(saving);
+	else
+		next_turns(saving);
 }
 
 static void on_written(struct ucm_engine *engine, struct ucm_op *op)
@@ -411,7 +420,7 @@ static void on_written(struct ucm_engine *engine, struct ucm_op *op)
 	give_slot(saving);
 	if (saving->end < saving->end_layer)
 		next_chunk(saving);
-	else if (!saving->missing)
+	else if (!saving->missing && !saving->held)
 		write_head(saving);
 	else
 		end_part(saving);
@@ -422,7 +431,7 @@ static void on_written(struct ucm_engine *engine, struct ucm_op *op)
 /* The whole block in one write, header first. */
 static bool is_single(const struct ucm_saving *saving)
 {
-	return saving->first == 0 &&
+	return !saving->held && saving->first == 0 &&
 	       saving->end == saving->group->layout->geometry.num_layers;
 }
 
@@ -699,6 +708,14 @@ static void wait_for_turn(struct ucm_saving *saving, struct ucm_part *part,
 	*at = turn;
 }
 
+static void commit_held(struct ucm_saving *saving)
+{
+	if (saving->missing)
+		end_turn(saving, &(struct ucm_outcome){ .err = -EAGAIN });
+	else
+		write_head(saving);
+}
+
 /* A block's turn; saving, if there is an open one that is free. */
 static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		  uint32_t block)
@@ -710,6 +727,11 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		saving = find(engine, task->group, &task->blocks[block].id);
 	if (saving && saving->busy) {
 		wait_for_turn(saving, part, block);
+		return;
+	}
+	if (!saving && task->is_commit) {
+		settle(engine, part, block,
+		       &(struct ucm_outcome){ .err = -ENOENT }, false);
 		return;
 	}
 	if (!saving)
@@ -729,7 +751,10 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 	saving->block = block;
 	saving->end = task->first_layer;
 	saving->end_layer = task->end_layer;
-	if (saving->fd < 0)
+	saving->held |= task->hold;
+	if (task->is_commit)
+		commit_held(saving);
+	else if (saving->fd < 0)
 		create(saving);
 	else
 		next_chunk(saving);

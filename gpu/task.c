@@ -141,6 +141,7 @@ int ucm_task_new(const struct ucm_request *request,
 				  : group->layout->geometry.num_layers;
 	task->verify = request->verify;
 	task->order = request->order;
+	task->hold = request->hold;
 	if (request->deadline_ms)
 		task->deadline_ns = ucm_monotonic_ns() +
 				    (int64_t)request->deadline_ms * 1000000;

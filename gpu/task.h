@@ -59,6 +59,8 @@ struct ucm_part {
 struct ucm_task {
 	_Atomic unsigned refs;
 	bool is_save;
+	bool is_commit; /* a save without pages, see ucm_save_commit() */
+	bool hold;
 	const struct ucm_group *group;
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;

@@ -230,6 +230,9 @@ struct ucm_request {
 	int eventfd;                  /* 1 is added to it; 0: none */
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg; /* on_done runs in the loader's threads and must not wait */
+	/* Saves: 1: do not commit the blocks when they are whole, but keep them
+	 * for ucm_save_commit(). */
+	uint8_t hold;
 };
 
 /*
@@ -253,7 +256,20 @@ int ucm_save_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
 		    char *why, size_t why_len);
 
-/* Forget what was saved of blocks that are not whole yet; num 0: of all. */
+/*
+ * Commit blocks that were saved with hold. Of the request the group, the ids,
+ * parents, the deadline and how the end is told are used. Outcomes: 0; -EAGAIN:
+ * not all layers are saved, the rest may follow; -ENOENT: nothing is kept of
+ * the block, because nothing was saved or because that has failed. Saves that
+ * were submitted before are waited for.
+ */
+int ucm_save_commit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len);
+
+/* Forget what was saved of blocks that are not committed yet; num 0: of all.
+ * Of one that a task saves at the moment it goes when that ends, unless it is
+ * whole then. */
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num);
 

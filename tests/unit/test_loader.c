@@ -7,7 +7,9 @@
 #include "tests/unit/load_fixture.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -188,6 +190,85 @@ START_TEST(layers_saved_one_by_one_make_a_block)
 }
 END_TEST
 
+static int commit(struct ucm_loader *loader, unsigned n)
+{
+	const struct ucm_move move = { .id = lf_id(n) };
+	const struct ucm_request request = {
+		.size = sizeof(request),
+		.blocks = &move,
+		.num_blocks = 1,
+	};
+	struct ucm_task *task;
+	int err;
+
+	ck_assert_int_eq(ucm_save_commit(loader, &request, &task, NULL, 0), 0);
+	ucm_task_wait(task, 20000);
+	err = ucm_task_outcomes(task)->err;
+	ucm_task_free(task);
+	return err;
+}
+
+/* Files under way, and whether one of them could be taken for a block. */
+static unsigned count_drafts(const char *dir, bool *any_block)
+{
+	glob_t found = { 0 };
+	char magic[4];
+	unsigned num;
+
+	*any_block = false;
+	glob(fx_path("%s/.ucmfs/tmp/*", dir), 0, NULL, &found);
+	num = (unsigned)found.gl_pathc;
+	for (unsigned i = 0; i < num; i++) {
+		FILE *file = fopen(found.gl_pathv[i], "r");
+
+		ck_assert_ptr_nonnull(file);
+		ck_assert_uint_eq(fread(magic, 1, 4, file), 4);
+		*any_block |= magic[0] || magic[1] || magic[2] || magic[3];
+		fclose(file);
+	}
+	globfree(&found);
+	return num;
+}
+
+START_TEST(held_blocks_wait_for_their_commit)
+{
+	struct ucm_request whole = { .hold = 1 };
+	struct ucm_request first = { .num_layers = 1, .hold = 1 };
+	struct ucm_request rest = { .first_layer = 1 };
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+	bool any_block;
+
+	for (unsigned i = 0; i < 3; i++)
+		lf_fill_page(&cache, i, i);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(commit(loader, 0), -ENOENT);
+	ck_assert_int_eq(lf_save(loader, 0, 2, &whole, NULL), 0);
+	ck_assert_uint_eq(count_drafts("$/tier", &any_block), 2);
+	ck_assert(!any_block);
+	ck_assert(!fx_exists(lf_path("$/tier", 0)));
+	ck_assert_int_eq(commit(loader, 0), 0);
+	ck_assert(lf_saved("$/tier", &lf_geometry, 0));
+	ck_assert_int_eq(commit(loader, 0), -ENOENT);
+	ck_assert(!fx_exists(lf_path("$/tier", 1)));
+
+	lf_cache_clear(&cache);
+	lf_fill_page(&cache, 0, 2);
+	ck_assert_int_eq(lf_save(loader, 2, 1, &first, NULL), 0);
+	ck_assert_int_eq(commit(loader, 2), -EAGAIN);
+	/* once held, it stays so */
+	ck_assert_int_eq(lf_save(loader, 2, 1, &rest, NULL), 0);
+	ck_assert(!fx_exists(lf_path("$/tier", 2)));
+	ck_assert_int_eq(commit(loader, 2), 0);
+	ck_assert(lf_saved("$/tier", &lf_geometry, 2));
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.saves, 2);
+	ck_assert_uint_eq(stats.save_bytes, 3 * 16384);
+	ucm_loader_close(loader);
+	ck_assert(!fx_exists(lf_path("$/tier", 1)));
+}
+END_TEST
+
 START_TEST(an_eventfd_tells_the_end)
 {
 	struct ucm_request request = { .eventfd = eventfd(0, EFD_CLOEXEC) };
@@ -240,6 +321,7 @@ int main(void)
 	tcase_add_test(tests, a_damaged_plane_is_named);
 	tcase_add_loop_test(tests, save_makes_blocks, 0, NUM_ROWS(ways));
 	tcase_add_test(tests, layers_saved_one_by_one_make_a_block);
+	tcase_add_test(tests, held_blocks_wait_for_their_commit);
 	tcase_add_test(tests, an_eventfd_tells_the_end);
 	tcase_add_test(tests, lookup_tells_which_are_there);
 	suite_add_tcase(suite, tests);
