@@ -30,7 +30,8 @@ static struct ucm_file *file_of(const struct fuse_file_info *fi)
 	return (struct ucm_file *)(uintptr_t)fi->fh;
 }
 
-/* What it is about, where that is a block or one in the making. */
+/* What it is about, where that is a block or one in the making. Under
+ * file->lock: a rename makes a block of what was staging. */
 static void note_file(struct ucm_event *event, const struct ucm_file *file)
 {
 	if (file->kind != UCM_FILE_BLOCK && file->kind != UCM_FILE_WRITER)
@@ -130,18 +131,19 @@ static void finish_writer(const struct ucm_event *within,
 				    file->shared_write);
 }
 
-static void close_file(fuse_req_t req, const struct ucm_event *within,
+static void close_file(fuse_req_t req, struct ucm_event *event,
 		       struct ucm_file *file)
 {
 	pthread_mutex_lock(&file->lock);
 	if (--file->opens == 0) {
 		if (file->kind == UCM_FILE_WRITER)
-			finish_writer(within, file);
+			finish_writer(event, file);
 		detach(req, file);
 	}
+	note_file(event, file);
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
-	ucm_file_put(within->face, file);
+	ucm_file_put(event->face, file);
 }
 
 /* ---- create ---- */
@@ -229,8 +231,8 @@ static void reply_create(fuse_req_t req, struct ucm_event *event,
 	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
 		ucm_attr_file(event->face, file, &st, &entry.attr);
-	pthread_mutex_unlock(&file->lock);
 	note_file(event, file);
+	pthread_mutex_unlock(&file->lock);
 	ucm_event_end(event, err);
 	if (err) {
 		close_file(req, event, file);
@@ -532,7 +534,7 @@ void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* ---- reading and writing, where the kernel does not do it itself ---- */
 
 /* Bytes that the daemon moved, where they lie on a tier. */
-static void count_moved(struct ucm_event *event, const struct ucm_file *file,
+static void count_moved(struct ucm_event *event, struct ucm_file *file,
 			uint64_t bytes)
 {
 	struct ucm_tier_stats *stats;
@@ -543,7 +545,9 @@ static void count_moved(struct ucm_event *event, const struct ucm_file *file,
 	ucm_count_more(event->op == UCM_OP_READ ? &stats->read_bytes
 						: &stats->written_bytes,
 		       bytes);
+	pthread_mutex_lock(&file->lock);
 	note_file(event, file);
+	pthread_mutex_unlock(&file->lock);
 	event->bytes = bytes;
 }
 
@@ -725,7 +729,6 @@ void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct ucm_event event = ucm_event_begin(req, UCM_OP_RELEASE);
 
 	(void)ino;
-	note_file(&event, file_of(fi));
 	close_file(req, &event, file_of(fi));
 	ucm_event_reply(req, &event, 0);
 }
