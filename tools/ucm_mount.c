@@ -18,17 +18,21 @@ int ucm_mount_is_named(const char *arg)
 	return strchr(arg, '/') || !strcmp(arg, ".") || !strcmp(arg, "..");
 }
 
-/* The mount points, each once, as many as there is room for. */
+#define LINE_MAX_LEN 65536 /* SOURCE names many directories */
+
+/* The mount points, as many as there is room for. */
 static unsigned list_mounts(char **mounts, unsigned room)
 {
 	FILE *table = setmntent("/proc/self/mounts", "re");
-	struct mntent *entry;
+	static char line[LINE_MAX_LEN];
+	struct mntent entry;
 	unsigned num = 0;
 
-	while (table && num < room && (entry = getmntent(table))) {
-		if (strcmp(entry->mnt_type, "fuse.ucmfs"))
+	while (table && num < room &&
+	       getmntent_r(table, &entry, line, sizeof(line))) {
+		if (strcmp(entry.mnt_type, "fuse.ucmfs"))
 			continue;
-		mounts[num] = strdup(entry->mnt_dir);
+		mounts[num] = strdup(entry.mnt_dir);
 		num += mounts[num] != NULL;
 	}
 	if (table)
