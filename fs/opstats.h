@@ -48,7 +48,7 @@ enum ucm_op {
 extern const char *const ucm_op_names[UCM_OP_COUNT];
 
 /* Bucket i holds what took less than ucm_op_bound_ns(i) and not less than the
- * bound before: 2^10 ns, 2^11 ns, ... 2^33 ns (8.6 s); the last one the rest. */
+ * bound before: 2^10 ns, 2^11 ns, ... 2^33 ns (8.6 s); the last the rest. */
 #define UCM_OP_BOUNDS 24
 #define UCM_OP_BUCKETS (UCM_OP_BOUNDS + 1)
 

@@ -70,6 +70,9 @@ bad "log $work/none/log: No such file" "$t" "$mnt" -o "log=$work/none/log"
 bad "no area 'fs.tear'" "$t" "$mnt" -o debug=fs.tier=1:fs.tear=1
 bad "fs.tier: depth '7'" "$t" "$mnt" -o debug=fs.tier=7
 bad "log_level 'loud'" "$t" "$mnt" -o log_level=loud
+bad "trace_size '1K'" "$t" "$mnt" -o trace_size=1K
+bad "trace $work/none/trace: No such file" "$t" "$mnt" -o "trace=$work/none/trace"
+bad "trace $work/t2: is there, and is no trace" "$t" "$mnt" -o "trace=$work/t2"
 bad "limit '1G'" "$t" "$mnt" -o limit=1G
 bad "'nosuch'" "$t" "$mnt" -o limit=nosuch:1G
 bad "'nosuch'" "$t" "$mnt" -o readonly=nosuch

@@ -74,7 +74,7 @@ static void flood(unsigned lines)
 		ucm_warning("flood %u", i);
 }
 
-START_TEST(a_place_that_floods_is_cut_off_and_what_is_left_out_is_told)
+START_TEST(a_place_that_floods_is_cut_off_and_that_is_told)
 {
 	ucm_log_set(keep, UCM_LOG_INFO);
 	flood(UCM_LOG_BURST + 7);
@@ -271,7 +271,7 @@ int main(void)
 	tcase_add_test(tests, lines_above_the_level_are_dropped);
 	tcase_add_test(tests, errno_is_told_by_percent_m_and_kept);
 	tcase_add_test(tests, a_long_line_is_cut_not_overrun);
-	tcase_add_test(tests, a_place_that_floods_is_cut_off_and_what_is_left_out_is_told);
+	tcase_add_test(tests, a_place_that_floods_is_cut_off_and_that_is_told);
 	tcase_add_test(tests, a_place_may_log_again_when_its_time_is_over);
 	tcase_add_test(tests, lines_are_counted_by_level);
 	tcase_add_test(tests, the_file_is_appended_to_with_time_level_and_process);
