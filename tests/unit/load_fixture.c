@@ -253,7 +253,7 @@ static struct {
 	pthread_cond_t changed;
 	bool holding;
 	enum ucm_io_op held_op;
-	off_t held_from;
+	off_t held_from, held_end;
 	unsigned held_skip, held;
 	enum ucm_io_op fail_op;
 	unsigned fail_nth; /* 0: none */
@@ -271,7 +271,7 @@ static struct {
 static void pass_gate(const struct ucm_io *io)
 {
 	if (!faults.holding || io->op != faults.held_op ||
-	    io->offset < faults.held_from)
+	    io->offset < faults.held_from || io->offset >= faults.held_end)
 		return;
 	if (faults.held_skip) {
 		faults.held_skip--;
@@ -330,24 +330,25 @@ void lf_faults(void)
 	ucm_ring_fault = fault;
 }
 
-static void hold(enum ucm_io_op op, unsigned skip, off_t from)
+static void hold(enum ucm_io_op op, unsigned skip, off_t from, off_t end)
 {
 	pthread_mutex_lock(&faults.lock);
 	faults.holding = true;
 	faults.held_op = op;
 	faults.held_skip = skip;
 	faults.held_from = from;
+	faults.held_end = end;
 	pthread_mutex_unlock(&faults.lock);
 }
 
 void lf_hold(enum ucm_io_op op, unsigned skip)
 {
-	hold(op, skip, 0);
+	hold(op, skip, 0, INT64_MAX);
 }
 
-void lf_hold_reads(off_t from)
+void lf_hold_at(enum ucm_io_op op, off_t from, off_t end)
 {
-	hold(UCM_IO_READ, 0, from);
+	hold(op, 0, from, end);
 }
 
 void lf_wait_held(unsigned num)

@@ -84,8 +84,8 @@ void lf_faults(void);
 
 /* Operations of this kind wait at their ends, but for the first `skip`. */
 void lf_hold(enum ucm_io_op op, unsigned skip);
-/* Reads that begin at this byte of a file, or behind it. */
-void lf_hold_reads(off_t from);
+/* Those that begin at a byte of [from, end) of a file. */
+void lf_hold_at(enum ucm_io_op op, off_t from, off_t end);
 void lf_wait_held(unsigned num); /* until so many do; for ten seconds */
 void lf_release(void);
 

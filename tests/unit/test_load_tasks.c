@@ -302,7 +302,7 @@ START_TEST(waits_end_in_time)
 
 	plant(3);
 	loader = threaded();
-	lf_hold_reads(8192); /* layer 0 passes, with the header */
+	lf_hold_at(UCM_IO_READ, 8192, INT64_MAX); /* layer 0 passes, with the header */
 	task = lf_submit(loader, false, 0, 3, &request);
 	ck_assert_int_eq(ucm_task_wait_layer(task, 0, 20000), 0);
 	for (unsigned i = 0; i < 3; i++)

@@ -1,0 +1,863 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_engine.c - one thread of the loader, stopped in every state there is.
+ *
+ * The source is a plain directory that is opened through the ring and written
+ * in place, as a mount is, and the pages are those of a device that takes its
+ * time: the copy back end holds its jobs for as long as the test wants. So a
+ * task can be cancelled, or run out of time, at each step of its way.
+ */
+#include <config.h>
+
+#include "gpu/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hashing/name.h"
+#include "tests/unit/load_fixture.h"
+
+#define NUM 40      /* blocks */
+#define SLOTS 32    /* of the staging memory */
+#define LAYER 4096
+
+/* ---- a directory ---- */
+
+struct ucm_source {
+	struct ucm_dir dir;
+	_Atomic unsigned losses; /* times that it was asked */
+	_Atomic bool comes_back;
+};
+
+static struct ucm_source source;
+
+static int place(struct ucm_source *of, const char *space,
+		 const struct ucm_id *id, unsigned attempt,
+		 struct ucm_place *out)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+
+	if (attempt)
+		return -ENOENT;
+	ucm_source_folder(space, folder);
+	ucm_backing_block_path(folder, id, out->path);
+	out->dir = &of->dir;
+	return 0;
+}
+
+static bool lost(struct ucm_source *of)
+{
+	atomic_fetch_add(&of->losses, 1);
+	return atomic_load(&of->comes_back);
+}
+
+static const struct ucm_source_ops directory = {
+	.name = "directory", .place = place, .lost = lost,
+};
+
+/* ---- a device ---- */
+
+struct ucm_copy {
+	const struct ucm_layout *layout;
+	struct ucm_copy_job *scatters, *gathers;
+};
+
+static _Atomic bool device_holds;
+static _Atomic int device_err;
+static _Atomic unsigned device_jobs; /* that it ever got */
+
+static int device_open(const struct ucm_copy_options *options,
+		       struct ucm_copy **out, char *why, size_t why_len)
+{
+	(void)options;
+	(void)why;
+	(void)why_len;
+	*out = calloc(1, sizeof(**out));
+	return *out ? 0 : -ENOMEM;
+}
+
+static void device_close(struct ucm_copy *copy)
+{
+	ck_assert(!copy->scatters && !copy->gathers);
+	free(copy);
+}
+
+static int device_add_group(struct ucm_copy *copy, unsigned group,
+			    const struct ucm_layout *layout)
+{
+	(void)group;
+	copy->layout = layout;
+	return 0;
+}
+
+static int device_register(struct ucm_copy *copy, void *memory, size_t len)
+{
+	(void)copy;
+	(void)memory;
+	(void)len;
+	return 0;
+}
+
+static void take(struct ucm_copy_job **list, struct ucm_copy_job *jobs)
+{
+	while (*list)
+		list = &(*list)->next;
+	*list = jobs;
+	for (; jobs; jobs = jobs->next)
+		atomic_fetch_add(&device_jobs, 1);
+}
+
+static void device_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	take(&copy->scatters, jobs);
+}
+
+static void device_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	take(&copy->gathers, jobs);
+}
+
+static struct ucm_copy_job *device_poll(struct ucm_copy *copy)
+{
+	struct ucm_copy_job *done = NULL, **end = &done, *job;
+
+	if (atomic_load(&device_holds))
+		return NULL;
+	*end = copy->scatters;
+	for (job = copy->scatters; job; job = job->next) {
+		job->err = atomic_load(&device_err);
+		if (!job->err)
+			ucm_host_scatter(copy->layout, job);
+		end = &job->next;
+	}
+	*end = copy->gathers;
+	for (job = copy->gathers; job; job = job->next) {
+		job->err = atomic_load(&device_err);
+		if (!job->err)
+			ucm_host_gather(copy->layout, job);
+	}
+	copy->scatters = copy->gathers = NULL;
+	return done;
+}
+
+static const struct ucm_copy_ops device = {
+	.name = "device",
+	.open = device_open,
+	.close = device_close,
+	.add_group = device_add_group,
+	.register_staging = device_register,
+	.scatter = device_scatter,
+	.gather = device_gather,
+	.poll = device_poll,
+};
+
+static bool device_has(void *arg)
+{
+	return atomic_load(&device_jobs) >= *(unsigned *)arg;
+}
+
+static void wait_device(unsigned jobs)
+{
+	fx_wait(device_has, &jobs);
+}
+
+/* ---- the engine ---- */
+
+static struct lf_cache cache;
+static struct ucm_group group;
+static struct ucm_shared shared;
+static struct ucm_engine engine, *engines[1] = { &engine };
+
+static void start(uint32_t read_bytes)
+{
+	char why[256] = "";
+
+	memset(&engine, 0, sizeof(engine));
+	shared = (struct ucm_shared){
+		.source_ops = &directory,
+		.source = &source,
+		.copy_ops = &device,
+		.io = UCM_IO_THREADS,
+		.staging_bytes = SLOTS * 65536,
+		.read_bytes = read_bytes,
+		.open_files = 8,
+		.save_budget = UINT64_MAX,
+	};
+	ck_assert_msg(!ucm_engine_start(&engine, &shared, 0, why, sizeof(why)),
+		      "%s", why);
+	ck_assert_int_eq(ucm_engine_add_group(&engine, &group), 0);
+}
+
+static void make_buckets(void)
+{
+	for (unsigned i = 0; i < NUM; i++) {
+		char folder[512];
+
+		snprintf(folder, sizeof(folder), "%s", lf_path("$/dir", i));
+		*strrchr(folder, '/') = '\0';
+		fx_mkdirs(folder);
+	}
+}
+
+static void setup(void)
+{
+	int fd;
+
+	fx_setup();
+	lf_faults();
+	make_buckets();
+	fd = open(fx_path("$/dir"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(fd, 0);
+	ucm_dir_init(&source.dir, fd);
+	lf_cache_open(&cache, &lf_geometry, NUM);
+	group = (struct ucm_group){ .layout = cache.layout,
+				    .layer_bytes = LAYER,
+				    .payload_bytes = 4 * LAYER,
+				    .data_offset = 4096,
+				    .file_size = 4096 + 4 * LAYER };
+}
+
+static void teardown(void)
+{
+	close(source.dir.fd);
+	lf_cache_close(&cache);
+	fx_teardown();
+}
+
+static void plant(unsigned num)
+{
+	for (unsigned i = 0; i < num; i++)
+		lf_plant("$/dir", &lf_geometry, i);
+}
+
+static void fill(unsigned num)
+{
+	for (unsigned i = 0; i < num; i++)
+		lf_fill_page(&cache, i, i);
+}
+
+static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
+			       const struct ucm_request *options)
+{
+	struct ucm_move moves[NUM] = { 0 };
+	struct ucm_request request = { 0 };
+	struct ucm_task *task;
+	struct ucm_part *part;
+
+	if (options)
+		request = *options;
+	request.blocks = moves;
+	request.num_blocks = num;
+	for (unsigned i = 0; i < num; i++)
+		moves[i] = (struct ucm_move){ .id = lf_id(first + i),
+					      .page = i };
+	ck_assert_int_eq(ucm_task_new(&request, &group, is_save, 1,
+				      shared.read_bytes, 1, &task),
+			 0);
+	task->engines = engines;
+	part = &task->parts[0];
+	part->task = task;
+	part->blocks = calloc(num, sizeof(*part->blocks));
+	part->num_blocks = num;
+	for (unsigned i = 0; i < num; i++)
+		part->blocks[i] = i;
+	if (is_save)
+		atomic_fetch_add(&shared.save_waiting,
+				 num * (task->end_layer - task->first_layer) *
+					 (uint64_t)LAYER);
+	ucm_task_get(task);
+	ucm_engine_post(&engine, part);
+	return task;
+}
+
+/* Both ways in which a task is given up. */
+static const struct {
+	bool late;
+	int err;
+} ends[] = { { false, -ECANCELED }, { true, -ETIMEDOUT } };
+
+static struct ucm_request request_of(int row)
+{
+	return (struct ucm_request){ .deadline_ms = ends[row].late ? 40 : 0 };
+}
+
+static void give_up(struct ucm_task *task, int row)
+{
+	if (!ends[row].late)
+		ucm_task_cancel(task);
+}
+
+/* All of its blocks ended so, but for those before `from`. */
+static void ended(struct ucm_task *task, unsigned from, int err)
+{
+	ck_assert_int_eq(ucm_task_wait(task, 20000), err ? -EIO : 0);
+	for (unsigned i = from; i < task->num_blocks; i++)
+		ck_assert_int_eq(ucm_task_outcomes(task)[i].err, err);
+	ucm_task_free(task);
+}
+
+static void stop(void)
+{
+	ucm_engine_stop(&engine);
+	ck_assert_uint_eq(atomic_load(&shared.save_waiting), 0);
+}
+
+static void stop_untouched(void)
+{
+	stop();
+	for (uint32_t page = 0; page < NUM; page++)
+		must(lf_page_untouched(&cache, page, 0, 4));
+}
+
+/* ---- the way of a load ---- */
+
+START_TEST(loads_and_saves_pass)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		start(i ? LAYER : 1 << 20);
+		fill(NUM);
+		ended(submit(true, 0, NUM, NULL), 0, 0);
+		for (unsigned j = 0; j < NUM; j++)
+			ck_assert(lf_saved("$/dir", &lf_geometry, j));
+		lf_cache_clear(&cache);
+		ended(submit(false, 0, NUM, NULL), 0, 0);
+		for (unsigned j = 0; j < NUM; j++)
+			ck_assert(lf_page_is(&cache, j, 0, 4, j));
+		stop();
+		for (unsigned j = 0; j < NUM; j++)
+			unlink(lf_path("$/dir", j));
+	}
+}
+END_TEST
+
+START_TEST(a_load_is_given_up_while_it_opens)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	plant(4);
+	start(1 << 20);
+	lf_hold(UCM_IO_OPEN, 0);
+	task = submit(false, 0, 4, &request);
+	lf_wait_held(4);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop_untouched();
+}
+END_TEST
+
+START_TEST(a_load_is_given_up_while_it_is_read)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	plant(4);
+	start(LAYER);
+	lf_hold(UCM_IO_READ, 0);
+	task = submit(false, 0, 4, &request);
+	lf_wait_held(4 * 4);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop_untouched();
+}
+END_TEST
+
+/* Its own bytes are there, the header is not. */
+START_TEST(a_load_is_given_up_while_it_waits_for_the_head)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	plant(4);
+	start(1 << 20);
+	request.first_layer = 1;
+	lf_hold_at(UCM_IO_READ, 0, 1);
+	task = submit(false, 0, 4, &request);
+	lf_wait_held(4);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop_untouched();
+}
+END_TEST
+
+/* The same where nothing is read before the header is known. */
+START_TEST(a_load_is_given_up_before_its_form_is_known)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+	uint8_t *bytes;
+	size_t len;
+
+	for (unsigned i = 0; i < 4; i++) {
+		bytes = lf_file(&lf_geometry, i, FX_PACKED, &len);
+		fx_put(lf_path("$/dir", i), bytes, len);
+		free(bytes);
+	}
+	start(1 << 20);
+	lf_hold(UCM_IO_READ, 0);
+	task = submit(false, 0, 4, &request);
+	lf_wait_held(4);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop_untouched();
+}
+END_TEST
+
+/* Or while its payload is read to be vouched for: one read holds up all. */
+START_TEST(a_load_is_given_up_while_it_is_vouched_for)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+	uint8_t *bytes;
+	size_t len;
+
+	bytes = lf_file(&lf_geometry, 0, FX_PACKED, &len);
+	fx_put(lf_path("$/dir", 0), bytes, len);
+	free(bytes);
+	start(LAYER);
+	request.first_layer = 2;
+	request.num_layers = 1;
+	lf_hold(UCM_IO_READ, 2); /* the header's, its own */
+	task = submit(false, 0, 1, &request);
+	lf_wait_held(1);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop_untouched();
+}
+END_TEST
+
+/* What the device has begun is waited for; the rest starves meanwhile, and ends
+ * at once. */
+START_TEST(a_load_is_given_up_while_it_is_copied)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	plant(NUM);
+	start(1 << 20);
+	atomic_store(&device_holds, true);
+	task = submit(false, 0, NUM, &request);
+	wait_device(SLOTS);
+	give_up(task, _i);
+	ck_assert_int_eq(ucm_task_wait(task, ends[_i].late ? 100 : 20),
+			 -ETIMEDOUT);
+	atomic_store(&device_holds, false);
+	ended(task, 0, ends[_i].err);
+	ck_assert_uint_eq(atomic_load(&device_jobs), SLOTS);
+	/* and the next one finds room */
+	ended(submit(false, 0, NUM, NULL), 0, 0);
+	stop();
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+}
+END_TEST
+
+START_TEST(starved_loads_go_on)
+{
+	struct ucm_task *tasks[2];
+
+	plant(NUM);
+	start(1 << 20);
+	atomic_store(&device_holds, true);
+	tasks[0] = submit(false, 0, NUM, NULL);
+	tasks[1] = submit(false, 0, NUM, NULL);
+	wait_device(SLOTS);
+	atomic_store(&device_holds, false);
+	ended(tasks[0], 0, 0);
+	ended(tasks[1], 0, 0);
+	stop();
+}
+END_TEST
+
+/* Bytes have come, nobody has looked at them: they are not copied any more. */
+START_TEST(a_load_is_given_up_when_it_has_arrived)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+	unsigned jobs;
+
+	plant(16);
+	start(1 << 20);
+	for (unsigned round = 0; round < 20; round++) {
+		lf_hold(UCM_IO_READ, 0);
+		task = submit(false, 0, 16, &request);
+		lf_wait_held(ends[_i].late ? 1 : 16);
+		lf_release();
+		give_up(task, _i);
+		ck_assert_int_ne(ucm_task_wait(task, 20000), -ETIMEDOUT);
+		ucm_task_free(task);
+		jobs = atomic_load(&device_jobs);
+		ended(submit(false, 100, 1, NULL), 0, -ENOENT);
+		ck_assert_uint_eq(atomic_load(&device_jobs), jobs);
+		if (ends[_i].late)
+			break;
+	}
+	stop();
+}
+END_TEST
+
+START_TEST(a_device_may_fail)
+{
+	plant(4);
+	start(1 << 20);
+	atomic_store(&device_err, -EIO);
+	ended(submit(false, 0, 4, NULL), 0, -EIO);
+	fill(8);
+	ended(submit(true, 4, 4, NULL), 0, -EIO);
+	atomic_store(&device_err, 0);
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	for (unsigned i = 4; i < 8; i++)
+		ck_assert(!lf_saved("$/dir", &lf_geometry, i));
+	stop();
+}
+END_TEST
+
+START_TEST(damage_does_not_reach_the_device)
+{
+	uint8_t *bytes;
+	size_t len;
+
+	bytes = lf_file(&lf_geometry, 0, FX_PAGED, &len);
+	bytes[4096 + 2 * LAYER] ^= 1;
+	fx_put(lf_path("$/dir", 0), bytes, len);
+	free(bytes);
+	start(1 << 20);
+	ended(submit(false, 0, 1, NULL), 0, -EBADMSG);
+	ck_assert_uint_eq(atomic_load(&device_jobs), 0);
+	stop_untouched();
+}
+END_TEST
+
+/* ---- a mount that goes ---- */
+
+static const int gone[] = { -ENOTCONN, -ECONNABORTED, -ENODEV, -ESTALE };
+
+START_TEST(what_went_and_came_back_is_opened_anew)
+{
+	plant(4);
+	start(1 << 20);
+	atomic_store(&source.comes_back, true);
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	lf_cache_clear(&cache);
+	lf_fail(UCM_IO_READ, 1, gone[_i], true); /* the file is open */
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	ck_assert_uint_eq(atomic_load(&source.losses), 1);
+	lf_fail(UCM_IO_OPEN, 1, gone[_i], true);
+	ended(submit(false, 4, 1, NULL), 0, -ENOENT);
+	ck_assert_uint_eq(atomic_load(&source.losses), 2);
+	for (unsigned i = 1; i < 4; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	stop();
+}
+END_TEST
+
+START_TEST(what_went_for_good_fails)
+{
+	plant(NUM);
+	start(1 << 20);
+	/* the mount answers, but its files do not */
+	atomic_store(&source.comes_back, _i % 2);
+	ended(submit(false, 0, 4, NULL), 0, 0);
+	lf_fail(UCM_IO_READ, 1, gone[_i], false);
+	ended(submit(false, 0, NUM, NULL), 0, gone[_i]);
+	lf_fail(UCM_IO_OPEN, 1, gone[_i], false);
+	ended(submit(false, 0, NUM, NULL), 0, gone[_i]);
+	lf_fail(UCM_IO_OPEN, 0, 0, false);
+	ended(submit(false, 0, NUM, NULL), 0, 0);
+	stop();
+}
+END_TEST
+
+/* Those that gave their memory back to be opened anew fail without it: whoever
+ * waits for memory must hear of it all the same. */
+START_TEST(starved_loads_hear_of_memory_given_back)
+{
+	struct ucm_task *copying, *task;
+	struct ucm_request layer = { .num_layers = 1 };
+
+	plant(NUM);
+	start(1 << 20);
+	atomic_store(&source.comes_back, true);
+	ended(submit(false, 0, 8, &layer), 0, 0); /* open, idle */
+	atomic_store(&device_holds, true);
+	copying = submit(false, 8, SLOTS - 4, NULL);
+	wait_device(8 + SLOTS - 4);
+	lf_hold(UCM_IO_READ, 0);
+	lf_fail(UCM_IO_READ, 1, -ENOTCONN, false);
+	task = submit(false, 0, 8, NULL); /* 4 of them starve */
+	lf_wait_held(4);
+	fx_fail("open", 1, -EIO, false);
+	lf_release();
+	ended(task, 0, -EIO);
+	fx_fail("open", 0, 0, false);
+	atomic_store(&device_holds, false);
+	ended(copying, 0, 0);
+	stop();
+}
+END_TEST
+
+/* ---- the way of a save ---- */
+
+static bool is_block(unsigned n)
+{
+	return lf_saved("$/dir", &lf_geometry, n);
+}
+
+static void stop_unsaved(unsigned num)
+{
+	stop();
+	for (unsigned i = 0; i < num; i++)
+		ck_assert(!is_block(i));
+}
+
+static const struct {
+	enum ucm_io_op op;
+	off_t from;
+	uint32_t read_bytes;
+} steps[] = {
+	{ UCM_IO_OPEN, 0, 1 << 20 },	  /* creating */
+	{ UCM_IO_WRITE, 0, 1 << 20 },	  /* writing all at once */
+	{ UCM_IO_WRITE, 3 * LAYER, LAYER }, /* a part of it */
+	{ UCM_IO_WRITE, 0, LAYER },	  /* the header, last */
+};
+
+static void give_up_save(unsigned step, int row)
+{
+	struct ucm_request request = request_of(row);
+	struct ucm_task *task;
+
+	fill(4);
+	start(steps[step].read_bytes);
+	lf_hold_at(steps[step].op, steps[step].from, steps[step].from + 1);
+	task = submit(true, 0, 4, &request);
+	lf_wait_held(4);
+	give_up(task, row);
+	ended(task, 0, ends[row].err);
+	lf_cache_clear(&cache); /* the pages are the caller's again */
+	lf_release();
+	stop_unsaved(4);
+}
+
+START_TEST(a_save_is_cancelled_at_each_step)
+{
+	give_up_save((unsigned)_i, 0);
+}
+END_TEST
+
+START_TEST(a_save_is_late_at_each_step)
+{
+	give_up_save((unsigned)_i, 1);
+}
+END_TEST
+
+/* The last step cannot be taken back: the block is whole, or not there. */
+START_TEST(a_save_is_given_up_while_it_is_committed)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	fill(4);
+	start(1 << 20);
+	lf_hold(UCM_IO_CLOSE, 0);
+	task = submit(true, 0, 4, &request);
+	lf_wait_held(4);
+	give_up(task, _i);
+	ended(task, 0, ends[_i].err);
+	lf_release();
+	stop();
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(is_block(i));
+}
+END_TEST
+
+/* Pages that the device reads are waited for; who has no memory yet ends at
+ * once. */
+START_TEST(a_save_is_given_up_while_it_is_gathered)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *task;
+
+	fill(NUM);
+	start(1 << 20);
+	atomic_store(&device_holds, true);
+	task = submit(true, 0, NUM, &request);
+	wait_device(SLOTS);
+	give_up(task, _i);
+	ck_assert_int_eq(ucm_task_wait_copied(task, ends[_i].late ? 100 : 20),
+			 -ETIMEDOUT);
+	atomic_store(&device_holds, false);
+	ended(task, 0, ends[_i].err);
+	lf_cache_clear(&cache);
+	ck_assert_uint_eq(atomic_load(&device_jobs), SLOTS);
+	stop_unsaved(NUM);
+}
+END_TEST
+
+START_TEST(hungry_saves_go_on)
+{
+	struct ucm_task *task;
+
+	fill(NUM);
+	start(1 << 20);
+	atomic_store(&device_holds, true);
+	task = submit(true, 0, NUM, NULL);
+	wait_device(SLOTS);
+	atomic_store(&device_holds, false);
+	ended(task, 0, 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(is_block(i));
+	stop();
+}
+END_TEST
+
+START_TEST(a_save_is_given_up_while_it_waits_for_its_turn)
+{
+	struct ucm_request request = request_of(_i);
+	struct ucm_task *first, *second, *third;
+
+	fill(4);
+	start(1 << 20);
+	lf_hold(UCM_IO_WRITE, 0);
+	first = submit(true, 0, 4, NULL);
+	lf_wait_held(4);
+	second = submit(true, 0, 4, &request);
+	third = submit(true, 0, 4, NULL);
+	give_up(second, _i);
+	ended(second, 0, ends[_i].err);
+	ck_assert(!ucm_task_done(first));
+	lf_release();
+	ended(first, 0, 0);
+	ended(third, 0, 0);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(is_block(i));
+	stop();
+}
+END_TEST
+
+/* Where closing commits, what failed in its middle must not look whole. */
+START_TEST(a_failed_write_leaves_no_header)
+{
+	uint8_t head[64], zero[64] = { 0 };
+	struct ucm_outcome outcome;
+	struct ucm_task *task;
+	FILE *file;
+
+	fill(1);
+	start(1 << 20);
+	lf_fail(UCM_IO_WRITE, 1, -EIO, true); /* it was written, though */
+	task = submit(true, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	outcome = *ucm_task_outcomes(task);
+	ck_assert_int_eq(outcome.err, -EIO);
+	ucm_task_free(task);
+	stop();
+	file = fopen(lf_path("$/dir", 0), "r");
+	ck_assert_ptr_nonnull(file);
+	ck_assert_uint_eq(fread(head, 1, 64, file), 64);
+	fclose(file);
+	ck_assert_mem_eq(head, zero, 64);
+}
+END_TEST
+
+/* ---- refusals ---- */
+
+static const struct {
+	enum ucm_io_op op;
+	unsigned nth;
+	int err, outcome;
+} refused[] = {
+	{ UCM_IO_OPEN, 1, -ENOSPC, -ENOSPC },
+	{ UCM_IO_OPEN, 1, -EDQUOT, -EDQUOT },
+	{ UCM_IO_OPEN, 1, -EEXIST, 0 },
+	{ UCM_IO_WRITE, 1, -ENOSPC, -ENOSPC },
+	{ UCM_IO_WRITE, 1, -EIO, -EIO },
+	{ UCM_IO_CLOSE, 1, -ENOSPC, -ENOSPC },
+	{ UCM_IO_CLOSE, 1, -EDQUOT, -EDQUOT },
+	{ UCM_IO_CLOSE, 1, -ENOTCONN, -ENOTCONN },
+};
+
+START_TEST(a_save_is_refused)
+{
+	struct ucm_task *task;
+
+	fill(1);
+	start(1 << 20);
+	lf_fail(refused[_i].op, refused[_i].nth, refused[_i].err, true);
+	task = submit(true, 0, 1, NULL);
+	ck_assert_int_eq(ucm_task_wait(task, 20000),
+			 refused[_i].outcome ? -EIO : 0);
+	ck_assert_int_eq(ucm_task_outcomes(task)->err, refused[_i].outcome);
+	ck_assert_int_eq(ucm_task_outcomes(task)->skipped,
+			 refused[_i].err == -EEXIST);
+	ucm_task_free(task);
+	ck_assert_uint_eq(atomic_load(&source.losses),
+			  refused[_i].err == -ENOTCONN);
+	unlink(lf_path("$/dir", 0));
+	ended(submit(true, 0, 1, NULL), 0, 0);
+	ck_assert(is_block(0));
+	stop();
+}
+END_TEST
+
+static void add_loads(TCase *tests)
+{
+	tcase_add_test(tests, loads_and_saves_pass);
+	tcase_add_loop_test(tests, a_load_is_given_up_while_it_opens, 0, 2);
+	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_read, 0, 2);
+	tcase_add_loop_test(tests,
+			    a_load_is_given_up_while_it_waits_for_the_head, 0,
+			    2);
+	tcase_add_loop_test(tests, a_load_is_given_up_before_its_form_is_known,
+			    0, 2);
+	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_vouched_for,
+			    0, 2);
+	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_copied, 0, 2);
+	tcase_add_loop_test(tests, a_load_is_given_up_when_it_has_arrived, 0,
+			    2);
+	tcase_add_test(tests, starved_loads_go_on);
+	tcase_add_test(tests, a_device_may_fail);
+	tcase_add_test(tests, damage_does_not_reach_the_device);
+	tcase_add_loop_test(tests, what_went_and_came_back_is_opened_anew, 0,
+			    NUM_ROWS(gone));
+	tcase_add_loop_test(tests, what_went_for_good_fails, 0, NUM_ROWS(gone));
+	tcase_add_test(tests, starved_loads_hear_of_memory_given_back);
+}
+
+static void add_saves(TCase *tests)
+{
+	tcase_add_loop_test(tests, a_save_is_cancelled_at_each_step, 0,
+			    NUM_ROWS(steps));
+	tcase_add_loop_test(tests, a_save_is_late_at_each_step, 0,
+			    NUM_ROWS(steps));
+	tcase_add_loop_test(tests, a_save_is_given_up_while_it_is_committed, 0,
+			    2);
+	tcase_add_loop_test(tests, a_save_is_given_up_while_it_is_gathered, 0,
+			    2);
+	tcase_add_test(tests, hungry_saves_go_on);
+	tcase_add_loop_test(tests,
+			    a_save_is_given_up_while_it_waits_for_its_turn, 0,
+			    2);
+	tcase_add_test(tests, a_failed_write_leaves_no_header);
+	tcase_add_loop_test(tests, a_save_is_refused, 0, NUM_ROWS(refused));
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("engine");
+	TCase *tests = tcase_create("engine");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	add_loads(tests);
+	add_saves(tests);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
