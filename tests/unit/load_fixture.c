@@ -7,12 +7,14 @@
 #include "tests/unit/load_fixture.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "hashing/name.h"
 
@@ -246,6 +248,43 @@ void lf_tier(const char *dir)
 	fx_close();
 }
 
+/* ---- memory ---- */
+
+char lf_memory[32];
+
+static int remove_one(const char *path, const struct stat *st, int type,
+		      struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	return ftw->level ? remove(path) : 0;
+}
+
+void lf_empty_memory(void)
+{
+	if (*lf_memory)
+		nftw(lf_memory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+bool lf_open_memory(void)
+{
+	strcpy(lf_memory, "/dev/shm/ucm_test.XXXXXX");
+	if (mkdtemp(lf_memory))
+		return true;
+	perror("# not tested: tiers in memory: /dev/shm");
+	*lf_memory = '\0';
+	return false;
+}
+
+int lf_run(Suite *suite)
+{
+	int status = fx_run(suite);
+
+	lf_empty_memory();
+	rmdir(lf_memory);
+	return status;
+}
+
 /* ---- I/O that is held up, or goes wrong ---- */
 
 static struct {
@@ -407,6 +446,16 @@ void lf_shorten(enum ucm_io_op op, size_t most, unsigned times)
 
 /* ---- the loader ---- */
 
+enum ucm_io_kind lf_io(enum ucm_io_kind io)
+{
+#ifdef __SANITIZE_THREAD__
+	(void)io;
+	return UCM_IO_THREADS;
+#else
+	return io;
+#endif
+}
+
 struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 			     const struct ucm_loader_options *options)
 {
@@ -418,6 +467,7 @@ struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 	if (options)
 		own = *options;
 	own.size = sizeof(own);
+	own.io = lf_io(own.io);
 	if (!own.mount)
 		own.tiers = fx_path("%s", tiers);
 	if (!own.staging_bytes)

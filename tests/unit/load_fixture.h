@@ -62,7 +62,9 @@ bool lf_saved(const char *dir, const struct ucm_geometry *geometry, unsigned n);
 void lf_tier(const char *dir);
 
 /* A loader over the tiers, with what is set in options; the cache is its
- * group 0. */
+ * group 0. Under TSAN never with io_uring: TSAN does not hear of what the kernel
+ * closes, and takes numbers that come back for one descriptor. */
+enum ucm_io_kind lf_io(enum ucm_io_kind io);
 struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 			     const struct ucm_loader_options *options);
 
@@ -72,6 +74,16 @@ int lf_load(struct ucm_loader *loader, unsigned first, unsigned num,
 	    const struct ucm_request *options, struct ucm_outcome *outcomes);
 int lf_save(struct ucm_loader *loader, unsigned first, unsigned num,
 	    const struct ucm_request *options, struct ucm_outcome *outcomes);
+
+/* ---- memory ---- */
+
+/* A directory in memory for all tests of a program; false, and told, where
+ * there is none. lf_run() is fx_run(), and removes it at the end, also after a
+ * test that crashed. */
+bool lf_open_memory(void);
+int lf_run(Suite *suite);
+extern char lf_memory[32];
+void lf_empty_memory(void);
 
 /* ---- I/O that is held up, or goes wrong ---- */
 

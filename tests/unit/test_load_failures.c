@@ -11,7 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,7 +23,7 @@
 #define LAYER 4096
 
 static struct lf_cache cache;
-static char shm[32], tier[64]; /* a directory in memory, and one below */
+static char tier[64]; /* in memory */
 
 static void setup(void)
 {
@@ -40,22 +39,15 @@ static void teardown(void)
 	fx_teardown();
 }
 
-static int remove_one(const char *path, const struct stat *st, int type,
-		      struct FTW *ftw)
+static void setup_memory(void)
 {
-	(void)st;
-	(void)type;
-	return ftw->level ? remove(path) : 0;
-}
-
-static void empty_memory(void)
-{
-	nftw(shm, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	setup();
+	snprintf(tier, sizeof(tier), "%s/tier", lf_memory);
 }
 
 static void teardown_memory(void)
 {
-	empty_memory();
+	lf_empty_memory();
 	teardown();
 }
 
@@ -763,23 +755,13 @@ int main(void)
 	Suite *suite = suite_create("load_failures");
 	TCase *tests = tcase_create("load_failures");
 	TCase *memory = tcase_create("memory");
-	int status;
 
 	tcase_add_checked_fixture(tests, setup, teardown);
 	add_reading(tests);
 	suite_add_tcase(suite, tests);
-	strcpy(shm, "/dev/shm/ucm_test.XXXXXX");
-	if (mkdtemp(shm)) {
-		/* unchecked: also after a test that crashed */
-		snprintf(tier, sizeof(tier), "%s/tier", shm);
-		tcase_add_unchecked_fixture(memory, NULL, empty_memory);
-		tcase_add_checked_fixture(memory, setup, teardown_memory);
+	tcase_add_checked_fixture(memory, setup_memory, teardown_memory);
+	if (lf_open_memory())
 		add_memory(memory);
-	} else {
-		perror("# not tested: a tier in memory: /dev/shm");
-	}
 	suite_add_tcase(suite, memory);
-	status = fx_run(suite);
-	rmdir(shm);
-	return status;
+	return lf_run(suite);
 }
