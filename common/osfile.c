@@ -416,7 +416,7 @@ int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode)
 
 int ucm_os_memory_file(const char *name)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC);
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;

@@ -31,7 +31,7 @@ extern int (*ucm_os_fault)(const char *call, const char *path);
  */
 int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode);
 
-/* A file in memory, under nobody's guard. */
+/* A file in memory, under nobody's guard. It can be sealed (fcntl(2)). */
 int ucm_os_memory_file(const char *name);
 
 /* The same, and the file must be a regular one: -ENXIO if it is not. */

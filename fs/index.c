@@ -2,114 +2,44 @@
 /*
  * index.c - 256 shards, one for each first byte of an id.
  *
- * A shard is one bucket of the tree (of all spaces), so that listing a bucket
- * walks one shard and two buckets never share a lock. In it: entries in chunks
- * that never move, hence slots that can be cursors and references, and a table
- * of chain heads that doubles when chains grow longer than one on average.
+ * Listing a bucket walks one shard, and two buckets never share a lock. What is
+ * in a shard is shard.h's.
  *
- * Memory: 56 bytes an entry, 4 to 8 for the head, and on average half a chunk
- * (14 entries) of slack a shard.
+ * Memory: 32 + 24 bytes an entry, 4 to 8 for heads, at most an eighth of that
+ * idle in the last chunks.
  */
 #include <config.h>
 
 #include "fs/index.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define SHARDS 256
-#define CHUNK_ENTRIES 32u
-#define FIRST_HEADS 16u
-#define MAX_SLOTS (1u << 28)
-#define GENERATION_MASK 0xffffffu
-#define NONE UINT32_MAX
-#define FREE_SPACE UINT16_MAX /* marks a free slot; no space has this number */
+#include "fs/live.h"
+#include "fs/shard.h"
 
-struct shard {
-	pthread_mutex_t lock;
-	struct ucm_entry **chunks;
-	uint32_t *heads;
-	uint32_t num_heads; /* a power of two */
-	uint32_t num_slots; /* ever used */
-	uint32_t free_slot; /* chain of free ones, or NONE */
-	uint32_t count;
-};
+#define SLOT_MASK ((1u << 28) - 1)
 
 struct ucm_index {
-	struct shard shards[SHARDS];
+	struct ucm_live live;
+	_Atomic uint64_t hidden_spaces[65536 / 64];
+	struct ucm_shard shards[UCM_LIVE_SHARDS];
 };
-
-static struct ucm_entry *entry_at(const struct shard *shard, uint32_t slot)
-{
-	return &shard->chunks[slot / CHUNK_ENTRIES][slot % CHUNK_ENTRIES];
-}
-
-static ucm_ref make_ref(const struct ucm_index *index,
-			const struct shard *shard, uint32_t slot)
-{
-	uint64_t number = (uint64_t)(shard - index->shards);
-	uint64_t generation = entry_at(shard, slot)->generation;
-
-	return generation << 36 | number << 28 | slot;
-}
-
-/* Ids are hashes already; the space and a multiplication cover names that
- * were counted rather than hashed. */
-static uint32_t *head_of(const struct shard *shard, const struct ucm_id *id,
-			 uint16_t space)
-{
-	uint64_t low, high;
-
-	memcpy(&low, id->bytes, sizeof(low));
-	memcpy(&high, id->bytes + 8, sizeof(high));
-	low = (low ^ (high << 29 | high >> 35) ^ space) * 0x9e3779b97f4a7c15u;
-	low ^= low >> 32;
-	return &shard->heads[low & (shard->num_heads - 1)];
-}
-
-static struct shard *shard_of(struct ucm_index *index, const struct ucm_id *id)
-{
-	return &index->shards[id->bytes[0]];
-}
-
-static int shard_init(struct shard *shard)
-{
-	shard->heads = malloc(FIRST_HEADS * sizeof(*shard->heads));
-	if (!shard->heads)
-		return -ENOMEM;
-	memset(shard->heads, 0xff, FIRST_HEADS * sizeof(*shard->heads));
-	shard->num_heads = FIRST_HEADS;
-	shard->free_slot = NONE;
-	pthread_mutex_init(&shard->lock, NULL);
-	return 0;
-}
-
-static void shard_fini(struct shard *shard)
-{
-	uint32_t chunks = (shard->num_slots + CHUNK_ENTRIES - 1) / CHUNK_ENTRIES;
-
-	for (uint32_t i = 0; i < chunks; i++)
-		free(shard->chunks[i]);
-	free(shard->chunks);
-	free(shard->heads);
-	if (shard->num_heads)
-		pthread_mutex_destroy(&shard->lock);
-}
 
 int ucm_index_new(struct ucm_index **out)
 {
 	struct ucm_index *index = calloc(1, sizeof(*index));
+	int err;
 
 	if (!index)
 		return -ENOMEM;
-	for (int i = 0; i < SHARDS; i++) {
-		if (shard_init(&index->shards[i])) {
-			ucm_index_free(index);
-			return -ENOMEM;
-		}
+	err = ucm_live_init(&index->live);
+	if (err) {
+		free(index);
+		return err;
 	}
+	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++)
+		ucm_shard_init(&index->shards[i], &index->live, i);
 	*out = index;
 	return 0;
 }
@@ -118,288 +48,223 @@ void ucm_index_free(struct ucm_index *index)
 {
 	if (!index)
 		return;
-	for (int i = 0; i < SHARDS; i++)
-		shard_fini(&index->shards[i]);
+	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++)
+		ucm_shard_fini(&index->shards[i]);
+	ucm_live_fini(&index->live);
 	free(index);
 }
 
-static uint32_t find_slot(const struct shard *shard, const struct ucm_id *id,
-			  uint16_t space)
+/* Of an entry that is there; under the shard's lock. */
+static ucm_ref make_ref(const struct ucm_index *index, struct ucm_shard *shard,
+			uint32_t slot)
 {
-	uint32_t slot = *head_of(shard, id, space);
+	uint64_t number = (uint64_t)(shard - index->shards);
+	uint64_t generation = ucm_shard_generation(shard, slot);
 
-	while (slot != NONE) {
-		const struct ucm_entry *entry = entry_at(shard, slot);
-
-		if (entry->space == space &&
-		    !memcmp(&entry->id, id, sizeof(*id)))
-			return slot;
-		slot = entry->next;
-	}
-	return NONE;
+	return generation << 36 | number << 28 | slot;
 }
 
-/* The slot a reference means, or NONE if the entry is gone. */
-static uint32_t slot_of_ref(const struct shard *shard, ucm_ref ref)
+/* The shard of an id, or of a reference, with its lock. */
+static struct ucm_shard *lock_shard(struct ucm_index *index, unsigned number)
 {
-	uint32_t slot = (uint32_t)ref & (MAX_SLOTS - 1);
+	struct ucm_shard *shard = &index->shards[number];
 
-	if (slot >= shard->num_slots)
-		return NONE;
-	if (entry_at(shard, slot)->space == FREE_SPACE ||
-	    entry_at(shard, slot)->generation != ref >> 36)
-		return NONE;
+	pthread_mutex_lock(&shard->lock);
+	return shard;
+}
+
+static void unlock_shard(struct ucm_shard *shard)
+{
+	pthread_mutex_unlock(&shard->lock);
+}
+
+static struct ucm_shard *lock_shard_of(struct ucm_index *index, ucm_ref ref)
+{
+	return lock_shard(index, ref >> 28 & (UCM_LIVE_SHARDS - 1));
+}
+
+/* The slot a reference means, or UCM_NO_SLOT if the entry is gone. */
+static uint32_t slot_of(struct ucm_shard *shard, ucm_ref ref)
+{
+	uint32_t slot = (uint32_t)ref & SLOT_MASK;
+
+	if (ref >> 60 || !ucm_shard_has(shard, slot, (uint32_t)(ref >> 36)))
+		return UCM_NO_SLOT;
 	return slot;
 }
 
-static struct shard *shard_of_ref(struct ucm_index *index, ucm_ref ref)
+static int add_locked(struct ucm_index *index, struct ucm_shard *shard,
+		      const struct ucm_entry *entry, uint32_t *slot)
 {
-	return &index->shards[ref >> 28 & (SHARDS - 1)];
-}
-
-/* Longer chains are slower, not wrong: without memory the table stays. */
-static void grow_heads(struct shard *shard)
-{
-	uint32_t num = shard->num_heads * 2;
-	uint32_t *heads = malloc(num * sizeof(*heads));
-
-	if (!heads)
-		return;
-	memset(heads, 0xff, num * sizeof(*heads));
-	free(shard->heads);
-	shard->heads = heads;
-	shard->num_heads = num;
-	for (uint32_t slot = 0; slot < shard->num_slots; slot++) {
-		struct ucm_entry *entry = entry_at(shard, slot);
-		uint32_t *head;
-
-		if (entry->space == FREE_SPACE)
-			continue;
-		head = head_of(shard, &entry->id, entry->space);
-		entry->next = *head;
-		*head = slot;
-	}
-}
-
-static int new_chunk(struct shard *shard)
-{
-	uint32_t number = shard->num_slots / CHUNK_ENTRIES;
-	struct ucm_entry **chunks;
-
-	if (shard->num_slots >= MAX_SLOTS)
-		return -ENOMEM;
-	if ((number & (number - 1)) == 0) { /* the array is full: double it */
-		chunks = realloc(shard->chunks,
-				 (number ? 2 * number : 1) * sizeof(*chunks));
-		if (!chunks)
-			return -ENOMEM;
-		shard->chunks = chunks;
-	}
-	shard->chunks[number] =
-		calloc(CHUNK_ENTRIES, sizeof(*shard->chunks[number]));
-	return shard->chunks[number] ? 0 : -ENOMEM;
-}
-
-static int take_slot(struct shard *shard, uint32_t *out)
-{
-	uint32_t slot = shard->free_slot;
-
-	if (slot != NONE) {
-		shard->free_slot = entry_at(shard, slot)->next;
-		*out = slot;
-		return 0;
-	}
-	if (shard->num_slots % CHUNK_ENTRIES == 0 && new_chunk(shard))
-		return -ENOMEM;
-	slot = shard->num_slots++;
-	entry_at(shard, slot)->generation = 1; /* so that no reference is 0 */
-	*out = slot;
-	return 0;
-}
-
-static int add_locked(struct shard *shard, const struct ucm_entry *entry,
-		      uint32_t *slot_out)
-{
-	struct ucm_entry *new;
-	uint32_t *head;
-	uint32_t generation, slot = find_slot(shard, &entry->id, entry->space);
-
-	*slot_out = slot;
-	if (slot != NONE)
+	*slot = ucm_shard_find(shard, &entry->id, entry->space);
+	if (*slot != UCM_NO_SLOT)
 		return -EEXIST;
-	/* before there is a slot that belongs to no chain yet */
-	if (shard->count >= shard->num_heads)
-		grow_heads(shard);
-	if (take_slot(shard, &slot))
-		return -ENOMEM;
-
-	new = entry_at(shard, slot);
-	generation = new->generation;
-	*new = *entry;
-	new->generation = generation;
-	head = head_of(shard, &entry->id, entry->space);
-	new->next = *head;
-	*head = slot;
-	shard->count++;
-	*slot_out = slot;
-	return 0;
+	if (entry->size > UCM_LIVE_MAX_SIZE)
+		return -EFBIG;
+	return ucm_shard_add(shard, entry,
+			     !ucm_index_is_published(index, entry->space),
+			     slot);
 }
 
 int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
 		  ucm_ref *ref_out)
 {
-	struct shard *shard = shard_of(index, &entry->id);
+	struct ucm_shard *shard = lock_shard(index, entry->id.bytes[0]);
 	uint32_t slot;
-	int err;
+	int err = add_locked(index, shard, entry, &slot);
 
-	pthread_mutex_lock(&shard->lock);
-	err = add_locked(shard, entry, &slot);
-	if (err != -ENOMEM && ref_out)
+	if ((!err || err == -EEXIST) && ref_out)
 		*ref_out = make_ref(index, shard, slot);
-	pthread_mutex_unlock(&shard->lock);
+	unlock_shard(shard);
 	return err;
 }
 
 bool ucm_index_find(struct ucm_index *index, const struct ucm_key *key,
 		    struct ucm_entry *out, ucm_ref *ref_out)
 {
-	struct shard *shard = shard_of(index, &key->id);
-	uint32_t slot;
+	struct ucm_shard *shard = lock_shard(index, key->id.bytes[0]);
+	uint32_t slot = ucm_shard_find(shard, &key->id, key->space);
 
-	pthread_mutex_lock(&shard->lock);
-	slot = find_slot(shard, &key->id, key->space);
-	if (slot != NONE && out)
-		*out = *entry_at(shard, slot);
-	if (slot != NONE && ref_out)
+	if (slot != UCM_NO_SLOT && out)
+		ucm_shard_load(shard, slot, out);
+	if (slot != UCM_NO_SLOT && ref_out)
 		*ref_out = make_ref(index, shard, slot);
-	pthread_mutex_unlock(&shard->lock);
-	return slot != NONE;
+	unlock_shard(shard);
+	return slot != UCM_NO_SLOT;
 }
 
 bool ucm_index_get(struct ucm_index *index, ucm_ref ref, struct ucm_entry *out)
 {
-	struct shard *shard = shard_of_ref(index, ref);
-	uint32_t slot;
+	struct ucm_shard *shard = lock_shard_of(index, ref);
+	uint32_t slot = slot_of(shard, ref);
 
-	pthread_mutex_lock(&shard->lock);
-	slot = slot_of_ref(shard, ref);
-	if (slot != NONE)
-		*out = *entry_at(shard, slot);
-	pthread_mutex_unlock(&shard->lock);
-	return slot != NONE;
+	if (slot != UCM_NO_SLOT)
+		ucm_shard_load(shard, slot, out);
+	unlock_shard(shard);
+	return slot != UCM_NO_SLOT;
+}
+
+static bool edit_slot(struct ucm_shard *shard, uint32_t slot,
+		      void (*edit)(struct ucm_entry *entry, void *arg),
+		      void *arg)
+{
+	struct ucm_entry entry;
+
+	ucm_shard_load(shard, slot, &entry);
+	edit(&entry, arg);
+	if (entry.size > UCM_LIVE_MAX_SIZE)
+		return false;
+	ucm_shard_store(shard, slot, &entry);
+	return true;
 }
 
 bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 		    void (*edit)(struct ucm_entry *entry, void *arg),
 		    void *arg)
 {
-	struct shard *shard = shard_of_ref(index, ref);
-	uint32_t slot;
+	struct ucm_shard *shard = lock_shard_of(index, ref);
+	uint32_t slot = slot_of(shard, ref);
+	bool done = slot != UCM_NO_SLOT && edit_slot(shard, slot, edit, arg);
 
-	pthread_mutex_lock(&shard->lock);
-	slot = slot_of_ref(shard, ref);
-	if (slot != NONE)
-		edit(entry_at(shard, slot), arg);
-	pthread_mutex_unlock(&shard->lock);
-	return slot != NONE;
+	unlock_shard(shard);
+	return done;
+}
+
+struct flag_edit {
+	uint8_t flag;
+	bool on, changed;
+};
+
+static void edit_flag(struct ucm_entry *entry, void *arg)
+{
+	struct flag_edit *edit = arg;
+
+	edit->changed = !(entry->flags & edit->flag) == edit->on;
+	entry->flags = (uint8_t)(edit->on ? entry->flags | edit->flag
+					  : entry->flags & ~edit->flag);
 }
 
 bool ucm_index_flag(struct ucm_index *index, ucm_ref ref, uint8_t flag, bool on)
 {
-	struct shard *shard = shard_of_ref(index, ref);
-	bool changed = false;
-	uint32_t slot;
+	struct flag_edit edit = { .flag = flag, .on = on };
 
-	pthread_mutex_lock(&shard->lock);
-	slot = slot_of_ref(shard, ref);
-	if (slot != NONE) {
-		struct ucm_entry *entry = entry_at(shard, slot);
-
-		changed = !(entry->flags & flag) == on;
-		entry->flags = (uint8_t)(on ? entry->flags | flag
-					    : entry->flags & ~flag);
-	}
-	pthread_mutex_unlock(&shard->lock);
-	return changed;
-}
-
-static void unchain(struct shard *shard, uint32_t slot)
-{
-	struct ucm_entry *entry = entry_at(shard, slot);
-	uint32_t *link = head_of(shard, &entry->id, entry->space);
-
-	while (*link != slot)
-		link = &entry_at(shard, *link)->next;
-	*link = entry->next;
-}
-
-static void free_slot(struct shard *shard, uint32_t slot)
-{
-	struct ucm_entry *entry = entry_at(shard, slot);
-
-	entry->space = FREE_SPACE;
-	entry->generation = (entry->generation + 1) & GENERATION_MASK;
-	if (!entry->generation)
-		entry->generation = 1;
-	entry->next = shard->free_slot;
-	shard->free_slot = slot;
-	shard->count--;
+	ucm_index_edit(index, ref, edit_flag, &edit);
+	return edit.changed;
 }
 
 bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 		      struct ucm_entry *out)
 {
-	struct shard *shard = shard_of_ref(index, ref);
-	uint32_t slot;
+	struct ucm_shard *shard = lock_shard_of(index, ref);
+	uint32_t slot = slot_of(shard, ref);
 
-	pthread_mutex_lock(&shard->lock);
-	slot = slot_of_ref(shard, ref);
-	if (slot != NONE) {
+	if (slot != UCM_NO_SLOT) {
 		if (out)
-			*out = *entry_at(shard, slot);
-		unchain(shard, slot);
-		free_slot(shard, slot);
+			ucm_shard_load(shard, slot, out);
+		ucm_shard_remove(shard, slot);
 	}
-	pthread_mutex_unlock(&shard->lock);
-	return slot != NONE;
+	unlock_shard(shard);
+	return slot != UCM_NO_SLOT;
 }
 
 bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
 {
-	struct shard *shard = &index->shards[bucket];
-	bool found = false;
+	struct ucm_shard *shard = lock_shard(index, bucket);
+	uint32_t slot = ucm_shard_next(shard, space, cursor);
 
-	pthread_mutex_lock(&shard->lock);
-	while (!found && *cursor < shard->num_slots) {
-		const struct ucm_entry *entry = entry_at(shard, *cursor);
-
-		found = entry->space == space;
-		if (found) {
-			*out = *entry;
-			if (ref_out)
-				*ref_out = make_ref(index, shard, *cursor);
-		}
-		++*cursor;
+	if (slot != UCM_NO_SLOT) {
+		ucm_shard_load(shard, slot, out);
+		if (ref_out)
+			*ref_out = make_ref(index, shard, slot);
 	}
-	pthread_mutex_unlock(&shard->lock);
-	return found;
+	unlock_shard(shard);
+	return slot != UCM_NO_SLOT;
 }
 
 uint64_t ucm_index_memory(struct ucm_index *index)
 {
-	uint64_t bytes = sizeof(*index);
+	uint64_t bytes = sizeof(*index) + ucm_live_size(&index->live);
 
-	for (int i = 0; i < SHARDS; i++) {
-		struct shard *shard = &index->shards[i];
-		uint64_t chunks;
+	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++) {
+		struct ucm_shard *shard = lock_shard(index, i);
 
-		pthread_mutex_lock(&shard->lock);
-		chunks = (shard->num_slots + CHUNK_ENTRIES - 1) / CHUNK_ENTRIES;
-		bytes += chunks * (CHUNK_ENTRIES * sizeof(struct ucm_entry) +
-				   sizeof(void *));
-		bytes += shard->num_heads * sizeof(*shard->heads);
-		pthread_mutex_unlock(&shard->lock);
+		bytes += ucm_shard_memory(shard);
+		unlock_shard(shard);
 	}
 	return bytes;
+}
+
+/* ---- for others to map ---- */
+
+struct ucm_live *ucm_index_live(struct ucm_index *index)
+{
+	return &index->live;
+}
+
+bool ucm_index_is_published(const struct ucm_index *index, uint16_t space)
+{
+	return !(atomic_load(&index->hidden_spaces[space / 64]) >>
+			 space % 64 & 1);
+}
+
+int ucm_index_hide(struct ucm_index *index, uint16_t space)
+{
+	int err = 0;
+
+	if (!ucm_index_is_published(index, space))
+		return 0;
+	/* who adds under a shard's lock that we have had knows of it */
+	atomic_fetch_or(&index->hidden_spaces[space / 64],
+			UINT64_C(1) << space % 64);
+	/* before the first entry goes, so that a reader who misses one will
+	 * find that it has to ask again */
+	ucm_live_names_changed(&index->live);
+	for (unsigned i = 0; i < UCM_LIVE_SHARDS && !err; i++) {
+		struct ucm_shard *shard = lock_shard(index, i);
+
+		err = ucm_shard_hide(shard, space);
+		unlock_shard(shard);
+	}
+	return err;
 }

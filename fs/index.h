@@ -5,9 +5,14 @@
  * In memory only; filled by the scan, by commits and by probes. It knows
  * nothing of files. All calls may be made from any thread; entries are copied
  * out, so that nothing points into the table.
+ *
+ * Other processes can map it (live_layout.h): what names a block and says where
+ * it lies is kept in shared memory from the start, so that there is one table
+ * and no copy of it. What is added can be seen at once, what is removed cannot
+ * be seen any more when the call returns.
  */
-#ifndef UCM_INDEX_H
-#define UCM_INDEX_H
+#ifndef UCM_FS_INDEX_H
+#define UCM_FS_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +20,7 @@
 #include <ucm/block.h>
 
 struct ucm_index;
+struct ucm_live;
 
 /* A block's name: its hash, in its space. */
 struct ucm_key {
@@ -33,6 +39,7 @@ typedef uint64_t ucm_ref;
 #define UCM_ENTRY_DOUBT 0x1u     /* must pass all checksums before use */
 #define UCM_ENTRY_PINNED 0x2u
 #define UCM_ENTRY_DUPLICATE 0x4u /* lies in another directory as well */
+#define UCM_ENTRY_LEAVING 0x8u   /* its file is being removed */
 
 struct ucm_entry {
 	struct ucm_id id;
@@ -42,18 +49,17 @@ struct ucm_entry {
 	uint32_t atime_s;  /* last use, seconds since the epoch */
 	uint32_t uses;     /* opens since the mount */
 	uint32_t generation;
-	uint32_t next;     /* the index's own */
 	uint16_t space;
 	uint8_t dir;       /* the directory's number in the tier set */
 	uint8_t flags;     /* UCM_ENTRY_* */
 };
-_Static_assert(sizeof(struct ucm_entry) == 56, "memory per block");
 
 int ucm_index_new(struct ucm_index **out);
 void ucm_index_free(struct ucm_index *index);
 
-/* Add an entry (generation and next are ignored). 0 and its reference, or
- * -EEXIST and the reference of the one that is there, or -ENOMEM. */
+/* Add an entry (generation is ignored). 0 and its reference, or -EEXIST and the
+ * reference of the one that is there, or -ENOMEM, or -EFBIG (a size of 1 TiB or
+ * more). */
 int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
 		  ucm_ref *ref_out);
 
@@ -64,7 +70,8 @@ bool ucm_index_get(struct ucm_index *index, ucm_ref ref,
 		   struct ucm_entry *out);
 
 /* Change an entry in place, under its lock: edit() must be short and must not
- * touch id, space, generation or next. False if the reference is stale. */
+ * touch id, space or generation. False if the reference is stale, or if the
+ * new size is too big: then nothing is changed. */
 bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 		    void (*edit)(struct ucm_entry *entry, void *arg),
 		    void *arg);
@@ -87,5 +94,18 @@ bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 
 /* Bytes of memory that the index takes. */
 uint64_t ucm_index_memory(struct ucm_index *index);
+
+/* ---- for others to map ---- */
+
+/* The memory; the index's own, as long as it lives. */
+struct ucm_live *ucm_index_live(struct ucm_index *index);
+
+/*
+ * Take a space out of what others can see: entries that are there, and those
+ * to come. There is no way back before the next index. -ENOMEM: some are still
+ * seen, and is_published says false all the same.
+ */
+int ucm_index_hide(struct ucm_index *index, uint16_t space);
+bool ucm_index_is_published(const struct ucm_index *index, uint16_t space);
 
 #endif

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "common/osfile.h"
+#include "fs/live.h"
 #include "tests/unit/unit.h"
 
 #define MANY 100000u
@@ -275,6 +277,192 @@ START_TEST(names_that_are_no_hashes_are_found_too)
 }
 END_TEST
 
+static int no_memory(const char *call, const char *path)
+{
+	(void)path;
+	return strcmp(call, "fallocate") ? 0 : -ENOSPC;
+}
+
+START_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
+{
+	unsigned num = 0, later = 0;
+
+	ucm_os_fault = no_memory;
+	for (unsigned i = 0; i < 20000; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+		int err = ucm_index_add(ix, &entry, NULL);
+
+		must(err == 0 || err == -ENOMEM);
+		num += err == 0;
+	}
+	ck_assert_uint_lt(num, 20000);
+	ucm_os_fault = NULL;
+	for (unsigned i = 0; i < 20000; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+
+		later += ucm_index_add(ix, &entry, NULL) == 0;
+	}
+	ck_assert_uint_eq(num + later, 20000);
+	for (unsigned i = 0; i < 20000; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+		struct ucm_key key = key_of(&entry);
+
+		must(ucm_index_find(ix, &key, &entry, NULL));
+		must(entry.size == 4096 + i);
+	}
+}
+END_TEST
+
+static void set_size(struct ucm_entry *entry, void *arg)
+{
+	entry->size = *(uint64_t *)arg;
+}
+
+START_TEST(a_size_that_does_not_fit_is_refused)
+{
+	struct ucm_entry entry = entry_of(1, 0), out;
+	uint64_t most = (UINT64_C(1) << 40) - 1, more = most + 1;
+	ucm_ref ref;
+
+	entry.size = more;
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), -EFBIG);
+	entry.size = most;
+	ck_assert_int_eq(ucm_index_add(ix, &entry, &ref), 0);
+	ck_assert(!ucm_index_edit(ix, ref, set_size, &more));
+	ck_assert(ucm_index_get(ix, ref, &out));
+	ck_assert_uint_eq(out.size, most);
+	ck_assert_uint_eq(out.space, 0);
+	ck_assert_uint_eq(out.dir, 3);
+}
+END_TEST
+
+/* ---- hidden spaces ---- */
+
+/* Does the memory that others map have these 16 bytes anywhere? */
+static bool is_seen(const struct ucm_entry *entry)
+{
+	struct ucm_live *live = ucm_index_live(ix);
+
+	return memmem(live->base, ucm_live_size(live), entry->id.bytes,
+		      sizeof(entry->id)) != NULL;
+}
+
+START_TEST(a_hidden_space_is_kept_out_of_shared_memory)
+{
+	struct ucm_entry mine = entry_of(1, 7), others = entry_of(2, 8), out;
+	struct ucm_key key = key_of(&mine);
+	ucm_ref ref, found;
+
+	ck_assert(ucm_index_is_published(ix, 7));
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	ck_assert(!ucm_index_is_published(ix, 7));
+	ck_assert(ucm_index_is_published(ix, 8));
+	ck_assert_int_eq(ucm_index_add(ix, &mine, &ref), 0);
+	ck_assert_int_eq(ucm_index_add(ix, &mine, &found), -EEXIST);
+	ck_assert_uint_eq(found, ref);
+	ck_assert_int_eq(ucm_index_add(ix, &others, NULL), 0);
+	ck_assert(!is_seen(&mine));
+	ck_assert(is_seen(&others));
+	ck_assert(ucm_index_find(ix, &key, &out, &found));
+	ck_assert_uint_eq(found, ref);
+	ck_assert_uint_lt(ref, UINT64_C(1) << 60);
+	ck_assert_uint_eq(out.size, mine.size);
+	ck_assert_uint_eq(count_bucket(7, mine.id.bytes[0]), 1);
+	ck_assert(ucm_index_remove(ix, ref, NULL));
+	ck_assert(!ucm_index_get(ix, ref, &out));
+}
+END_TEST
+
+/* References are node ids, and held by writers. */
+START_TEST(references_outlive_the_hiding_of_their_space)
+{
+	enum { NUM = 3000 };
+	static ucm_ref refs[NUM];
+	uint32_t uses = 5;
+
+	for (unsigned i = 0; i < NUM; i++) {
+		struct ucm_entry entry = entry_of(i, i % 2 ? 7 : 8);
+
+		ck_assert_int_eq(ucm_index_add(ix, &entry, &refs[i]), 0);
+	}
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	for (unsigned i = 0; i < NUM; i++) {
+		struct ucm_entry entry = entry_of(i, i % 2 ? 7 : 8), out;
+		struct ucm_key key = key_of(&entry);
+		ucm_ref ref;
+
+		must(ucm_index_get(ix, refs[i], &out));
+		must(out.size == entry.size && out.space == entry.space);
+		must(!memcmp(&out.id, &entry.id, sizeof(out.id)));
+		must(ucm_index_find(ix, &key, NULL, &ref) && ref == refs[i]);
+		must(ucm_index_edit(ix, refs[i], set_uses, &uses));
+		must(ucm_index_flag(ix, refs[i], UCM_ENTRY_PINNED, true));
+		must(i > 100 || is_seen(&entry) == (i % 2 == 0));
+	}
+	for (unsigned i = 0; i < NUM; i++)
+		must(ucm_index_remove(ix, refs[i], NULL));
+}
+END_TEST
+
+START_TEST(a_slot_is_used_again_after_its_exile)
+{
+	struct ucm_entry mine = entry_of(1, 7), other = entry_of(1, 8), out;
+	ucm_ref old, new;
+
+	ck_assert_int_eq(ucm_index_add(ix, &mine, &old), 0);
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	ck_assert(!is_seen(&mine));
+	ck_assert(ucm_index_remove(ix, old, NULL));
+	ck_assert_int_eq(ucm_index_add(ix, &other, &new), 0);
+	ck_assert_uint_eq(new & ((1u << 28) - 1), old & ((1u << 28) - 1));
+	ck_assert_uint_ne(new, old);
+	ck_assert(!ucm_index_get(ix, old, &out));
+	ck_assert(is_seen(&other));
+}
+END_TEST
+
+/* Who sees how often a shard changes learns first bytes of hidden ids. */
+START_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
+{
+	struct ucm_live *live = ucm_index_live(ix);
+	uint64_t size = ucm_live_size(live);
+	char *before = malloc(size);
+
+	ck_assert_ptr_nonnull(before);
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	memcpy(before, live->base, size);
+	for (unsigned i = 0; i < 5000; i++) {
+		struct ucm_entry entry = entry_of(i, 7);
+		ucm_ref ref;
+
+		must(!ucm_index_add(ix, &entry, &ref));
+		must(ucm_index_flag(ix, ref, UCM_ENTRY_PINNED, true));
+		must(i % 3 || ucm_index_remove(ix, ref, NULL));
+	}
+	ck_assert_uint_eq(ucm_live_size(live), size);
+	ck_assert(!memcmp(before, live->base, size));
+	free(before);
+}
+END_TEST
+
+START_TEST(a_listing_has_hidden_entries_too)
+{
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < 3000; i++) {
+		struct ucm_entry entry = entry_of(i, 7);
+
+		if (i == 1500)
+			ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+		ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	}
+	for (unsigned bucket = 0; bucket < 256; bucket++)
+		num += count_bucket(7, bucket);
+	ck_assert_uint_eq(num, 3000);
+}
+END_TEST
+
 #define THREADS 4
 #define ROUNDS 20000
 #define NAMES 512 /* shared by all threads */
@@ -369,6 +557,15 @@ int main(void)
 		       a_hundred_thousand_blocks_take_80_bytes_each_at_most);
 	tcase_add_test(tests, memory_is_used_again);
 	tcase_add_test(tests, names_that_are_no_hashes_are_found_too);
+	tcase_add_test(tests,
+		       without_memory_it_takes_no_more_and_keeps_what_it_has);
+	tcase_add_test(tests, a_size_that_does_not_fit_is_refused);
+	tcase_add_test(tests, a_hidden_space_is_kept_out_of_shared_memory);
+	tcase_add_test(tests, references_outlive_the_hiding_of_their_space);
+	tcase_add_test(tests, a_slot_is_used_again_after_its_exile);
+	tcase_add_test(tests,
+		       nothing_that_can_be_seen_moves_with_a_hidden_space);
+	tcase_add_test(tests, a_listing_has_hidden_entries_too);
 	tcase_add_test(tests, threads_agree_on_who_added_and_who_removed);
 	tcase_add_test(tests, freeing_no_index_is_harmless);
 	suite_add_tcase(suite, tests);
