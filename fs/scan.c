@@ -21,6 +21,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/live.h"
 #include "fs/verify.h"
 #include "hashing/name.h"
 
@@ -102,7 +103,7 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	err = ucm_tierset_index_add(set, space, &entry, &ref);
 	if (err == -EEXIST)
 		note_copy(set, ref, dir);
-	return err == -ENOMEM ? err : 1;
+	return err && err != -EEXIST ? err : 1;
 }
 
 /* An open file: into the index with it, or not; see ucm_tierset_examine(). */
@@ -393,9 +394,11 @@ static void scan_ended(struct ucm_tierset *set)
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
 		ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
 	atomic_store(&set->scanned, all_scanned(set));
-	if (atomic_load(&set->scanned))
-		ucm_info("%llu blocks found",
-			 (unsigned long long)atomic_load(&set->blocks));
+	if (!atomic_load(&set->scanned))
+		return;
+	ucm_live_set_complete(ucm_index_live(set->index));
+	ucm_info("%llu blocks found",
+		 (unsigned long long)atomic_load(&set->blocks));
 }
 
 void ucm_scan_retry(struct ucm_tierset *set)

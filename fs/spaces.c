@@ -18,6 +18,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/live.h"
 #include "hashing/name.h"
 
 static int open_folder(const struct ucm_backing *backing,
@@ -117,6 +118,8 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 	space->gid = gid;
 	space->is_private = ucm_space_mode_is_private(mode);
 	pthread_mutex_unlock(&space->lock);
+	if (ucm_space_mode_is_private(mode)) /* no blocks yet: cannot fail */
+		ucm_index_hide(set->index, space->number);
 	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
 	err = make_first_folder(set, space);
@@ -126,6 +129,7 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 		ucm_namespace_remove(&set->names, space);
 		return err;
 	}
+	ucm_live_names_changed(ucm_index_live(set->index));
 	*out = space;
 	return 0;
 }
@@ -213,8 +217,10 @@ int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
 		err = in_every_directory(set, space, "rmdir", empty_folder);
 	if (!err)
 		err = in_every_directory(set, space, "rmdir", remove_folder);
-	if (!err)
+	if (!err) {
 		ucm_namespace_remove(&set->names, space);
+		ucm_live_names_changed(ucm_index_live(set->index));
+	}
 	end_removal(space);
 	return err;
 }
@@ -222,6 +228,10 @@ int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
 int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
 		      bool is_private)
 {
+	int err = is_private ? ucm_index_hide(set->index, space->number) : 0;
+
+	if (err)
+		return err;
 	pthread_mutex_lock(&space->lock);
 	space->is_private = is_private;
 	pthread_mutex_unlock(&space->lock);

@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/live.h"
 #include "fs/verify.h"
 #include "hashing/name.h"
 
@@ -137,8 +138,11 @@ static void add_found_space(struct ucm_tierset *set, int dirfd,
 	snprintf(path, sizeof(path), "spaces/%s", name);
 	if (ucm_os_stat(dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return;
-	if (!ucm_namespace_add(&set->names, name, &space))
-		take_owner(space, &st);
+	if (ucm_namespace_add(&set->names, name, &space))
+		return;
+	take_owner(space, &st);
+	if (space->is_private) /* it has no blocks yet, so that cannot fail */
+		ucm_index_hide(set->index, space->number);
 }
 
 static int list_spaces(struct ucm_tierset *set, unsigned dir)
@@ -152,6 +156,18 @@ static int list_spaces(struct ucm_tierset *set, unsigned dir)
 	for (const char *name = names; *name; name += strlen(name) + 1)
 		add_found_space(set, dirfd, name);
 	return 0;
+}
+
+static void name_tiers(struct ucm_tierset *set)
+{
+	struct ucm_live *live = ucm_index_live(set->index);
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		const struct ucm_tier *tier = set->tier_of[dir];
+
+		ucm_live_name_tier(live, dir, (unsigned)(tier - set->tiers),
+				   tier->name);
+	}
 }
 
 static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
@@ -230,6 +246,8 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		err = ucm_index_new(&set->index);
 	if (!err)
 		err = ucm_namespace_init(&set->names, set->num_dirs);
+	if (!err)
+		name_tiers(set);
 	if (!err)
 		err = find_spaces(set, complaint);
 	if (err) {
@@ -319,6 +337,9 @@ int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
 {
 	int err = ucm_index_add(set->index, entry, ref_out);
 
+	if (err == -EFBIG)
+		ucm_warning("block %s: too large for the index",
+			    ucm_hex(&entry->id).text);
 	if (err)
 		return err;
 	atomic_fetch_add(&space->blocks, 1);
@@ -582,6 +603,28 @@ static void count_removal(struct ucm_tierset *set,
 	ucm_count_more(&stats->removed_bytes, entry->size);
 }
 
+/* Slow tiers first: what fails leaves the fast copy and the entry. */
+static int remove_files(struct ucm_tierset *set, const struct ucm_space *space,
+			const struct ucm_entry *entry)
+{
+	for (unsigned i = set->num_dirs; i-- > 0;) {
+		int err;
+
+		if (set->dirs[i]->readonly || !may_lie_in(set, entry, i))
+			continue;
+		err = ucm_backing_remove(set->dirs[i], space->folder,
+					 &entry->id);
+		if (err && err != -ENOENT) {
+			ucm_tierset_count_error(set, i, err);
+			ucm_error("%s: block %s: unlink: %s",
+				  set->dirs[i]->path, ucm_hex(&entry->id).text,
+				  strerror(-err));
+			return err;
+		}
+	}
+	return 0;
+}
+
 static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
@@ -596,19 +639,13 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 		return err;
 	if (lies_on_readonly(set, space, &entry))
 		return -EROFS;
-	/* slow tiers first: what fails leaves the fast copy and the entry */
-	for (unsigned i = set->num_dirs; i-- > 0;) {
-		if (set->dirs[i]->readonly || !may_lie_in(set, &entry, i))
-			continue;
-		err = ucm_backing_remove(set->dirs[i], space->folder,
-					 &key->id);
-		if (err && err != -ENOENT) {
-			ucm_tierset_count_error(set, i, err);
-			ucm_error("%s: block %s: unlink: %s",
-				  set->dirs[i]->path, ucm_hex(&key->id).text,
-				  strerror(-err));
-			return err;
-		}
+	/* before the file: who maps the index is never told of a block that
+	 * is gone; behind it the entry goes, so that we find it as long */
+	ucm_index_flag(set->index, ref, UCM_ENTRY_LEAVING, true);
+	err = remove_files(set, space, &entry);
+	if (err) {
+		ucm_index_flag(set->index, ref, UCM_ENTRY_LEAVING, false);
+		return err;
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_backing_pin(set->dirs[entry.dir], space->folder, &key->id,
