@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reader.c - what a mapped index tells, also if it is none. */
+#include <config.h>
+
+#include <ucm/index.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "tests/unit/reader_fixture.h"
+
+static struct ucm_index *ix;
+static struct ucm_index_reader *reader;
+
+static void setup(void)
+{
+	ix = rf_index();
+	reader = rf_reader(ix);
+}
+
+static void teardown(void)
+{
+	ucm_index_close(reader);
+	ucm_index_free(ix);
+}
+
+/* ---- answers ---- */
+
+START_TEST(what_is_added_is_there_at_once_and_gone_when_removed)
+{
+	ucm_ref ref;
+
+	ck_assert_int_eq(rf_ask(reader, 1), 'n');
+	ref = rf_add(ix, 1);
+	ck_assert_int_eq(rf_ask(reader, 1), 'y');
+	ck_assert_int_eq(rf_ask(reader, 2), 'n');
+	ck_assert(ucm_index_remove(ix, ref, NULL));
+	ck_assert_int_eq(rf_ask(reader, 1), 'n');
+}
+END_TEST
+
+START_TEST(an_entry_is_told_as_it_is)
+{
+	struct ucm_index_entry entry, later;
+	struct ucm_id id = rf_id(7);
+	ucm_ref ref = rf_add(ix, 7);
+
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &entry), 0);
+	ck_assert_uint_eq(entry.size, rf_size(7, 0));
+	ck_assert_uint_eq(entry.generation, ref);
+	ck_assert_uint_eq(entry.flags, 0);
+	ck_assert_int_eq(entry.tier, (int)(rf_size(7, 0) % RF_DIRS));
+	ck_assert_str_eq(entry.tier_name, "nfs");
+	ck_assert(ucm_index_flag(ix, ref, UCM_ENTRY_PINNED, true));
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &later), 0);
+	ck_assert_uint_eq(later.flags, UCM_INDEX_PINNED);
+	ck_assert_uint_eq(later.generation, entry.generation);
+	ck_assert(ucm_index_remove(ix, ref, NULL));
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &later), -ENOENT);
+	rf_add(ix, 7);
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &later), 0);
+	ck_assert_uint_ne(later.generation, entry.generation);
+}
+END_TEST
+
+START_TEST(what_is_in_doubt_or_leaving_is_unknown)
+{
+	static const uint8_t flags[] = { UCM_ENTRY_DOUBT, UCM_ENTRY_LEAVING };
+	struct ucm_index_entry entry;
+	struct ucm_id id = rf_id(1);
+	ucm_ref ref = rf_add(ix, 1);
+	int unknown = 7;
+	size_t count;
+
+	ck_assert(ucm_index_flag(ix, ref, flags[_i], true));
+	ck_assert_int_eq(rf_ask(reader, 1), '?');
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &entry), -EAGAIN);
+	ck_assert_int_eq(ucm_index_prefix(reader, &id, 1, &count, &unknown), 0);
+	ck_assert_uint_eq(count, 0);
+	ck_assert_int_eq(unknown, 1);
+	ck_assert(ucm_index_flag(ix, ref, flags[_i], false));
+	ck_assert_int_eq(rf_ask(reader, 1), 'y');
+}
+END_TEST
+
+START_TEST(while_the_scan_runs_absent_means_unknown)
+{
+	struct ucm_index *young;
+	struct ucm_index_reader *early;
+	struct ucm_index_entry entry;
+	struct ucm_index_info info;
+	struct ucm_id id = rf_id(2);
+
+	ck_assert_int_eq(ucm_index_new(&young), 0);
+	ucm_live_unserve(ucm_index_live(ix)); /* one for each thread */
+	ck_assert_int_eq(ucm_live_serve(ucm_index_live(young)), 0);
+	early = rf_reader(young);
+	rf_add(young, 1);
+	ck_assert_int_eq(rf_ask(early, 1), 'y');
+	ck_assert_int_eq(rf_ask(early, 2), '?');
+	ck_assert_int_eq(ucm_index_entry(early, &id, &entry), -EAGAIN);
+	ck_assert_int_eq(ucm_index_info(early, &info), 0);
+	ck_assert_int_eq(info.complete, 0);
+	ucm_live_set_complete(ucm_index_live(young));
+	ck_assert_int_eq(rf_ask(early, 2), 'n');
+	ck_assert_int_eq(ucm_index_entry(early, &id, &entry), -ENOENT);
+	ucm_index_close(early);
+	ucm_index_free(young);
+}
+END_TEST
+
+START_TEST(a_prefix_ends_at_the_first_that_is_absent)
+{
+	static const unsigned holes[] = { 0, 1, 63, 64, 65, 255, 256, 257,
+					  511, 512, 999, 1000 };
+	struct ucm_id ids[1000];
+	unsigned hole = holes[_i];
+	size_t count;
+	int unknown;
+
+	for (unsigned i = 0; i < 1000; i++) {
+		ids[i] = rf_id(i);
+		if (i != hole)
+			rf_add(ix, i);
+	}
+	ck_assert_int_eq(ucm_index_prefix(reader, ids, 1000, &count, &unknown),
+			 0);
+	ck_assert_uint_eq(count, hole);
+	ck_assert_int_eq(unknown, 0);
+	ck_assert_int_eq(ucm_index_prefix(reader, ids, 0, &count, NULL), 0);
+	ck_assert_uint_eq(count, 0);
+}
+END_TEST
+
+START_TEST(a_bitmap_has_a_bit_for_each_id)
+{
+	enum { NUM = 1003 };
+	struct ucm_id ids[NUM];
+	uint64_t present[UCM_INDEX_WORDS(NUM) + 1];
+	uint64_t unknown[UCM_INDEX_WORDS(NUM) + 1];
+
+	memset(present, 0xaa, sizeof(present));
+	memset(unknown, 0xaa, sizeof(unknown));
+	for (unsigned i = 0; i < NUM; i++) {
+		ids[i] = rf_id(i);
+		if (i % 3 == 0)
+			rf_add(ix, i);
+		if (i % 9 == 0)
+			ucm_index_flag(ix, rf_ref(ix, i), UCM_ENTRY_DOUBT,
+				       true);
+	}
+	ck_assert_int_eq(ucm_index_lookup(reader, ids, NUM, present, unknown),
+			 0);
+	for (unsigned i = 0; i < NUM; i++) {
+		must((present[i / 64] >> i % 64 & 1) ==
+		     (i % 3 == 0 && i % 9 != 0));
+		must((unknown[i / 64] >> i % 64 & 1) == (i % 9 == 0));
+	}
+	/* and not one more */
+	ck_assert_uint_eq(present[NUM / 64] >> NUM % 64, 0);
+	ck_assert_uint_eq(present[UCM_INDEX_WORDS(NUM)], 0xaaaaaaaaaaaaaaaa);
+	ck_assert_int_eq(ucm_index_lookup(reader, ids, NUM, present, NULL), 0);
+	ck_assert_uint_eq(present[0] & 0xff, 0x48);
+}
+END_TEST
+
+START_TEST(one_id_in_two_spaces_is_two_blocks)
+{
+	struct ucm_entry entry = rf_entry(1, 0);
+
+	entry.space = 5;
+	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), 0);
+	ck_assert_int_eq(rf_ask(reader, 1), 'n');
+	reader->space = 5;
+	ck_assert_int_eq(rf_ask(reader, 1), 'y');
+}
+END_TEST
+
+/* The file grows, and what it has is mapped as far as it is needed. */
+START_TEST(a_growing_index_is_followed)
+{
+	enum { NUM = 120000 };
+	uint64_t before = reader->map.len;
+	struct ucm_index_info info;
+
+	for (unsigned i = 0; i < NUM; i++) {
+		rf_add(ix, i);
+		must(i % 97 || rf_ask(reader, i) == 'y');
+	}
+	for (unsigned i = 0; i < NUM; i++)
+		must(rf_ask(reader, i) == 'y' && rf_ask(reader, i + NUM) == 'n');
+	ck_assert_uint_gt(reader->map.len, before);
+	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
+	ck_assert_uint_eq(info.blocks, NUM);
+	ck_assert_str_eq(info.backend, "map");
+	ck_assert_ptr_null(info.why);
+}
+END_TEST
+
+START_TEST(counted_names_are_found)
+{
+	for (unsigned i = 0; i < 5000; i++) {
+		struct ucm_entry entry = { .size = 4096 };
+		uint64_t present;
+
+		memcpy(entry.id.bytes + 12, &i, sizeof(i));
+		must(!ucm_index_add(ix, &entry, NULL));
+		must(!ucm_index_lookup(reader, &entry.id, 1, &present, NULL));
+		must(present == 1);
+	}
+}
+END_TEST
+
+START_TEST(what_is_hidden_is_not_found)
+{
+	struct ucm_id id = rf_id(1);
+	uint64_t present = 7;
+
+	rf_add(ix, 1);
+	ck_assert_int_eq(ucm_index_hide(ix, 0), 0);
+	/* it has no mount to ask what the space's number is now */
+	ck_assert_int_ne(ucm_index_lookup(reader, &id, 1, &present, NULL), 0);
+	ck_assert_uint_eq(present, 0);
+	reader->names = ucm_reader_map_names(&reader->map);
+	reader->resolved = true;
+	ck_assert_int_eq(rf_ask(reader, 1), 'n');
+}
+END_TEST
+
+/* ---- the daemon's end ---- */
+
+START_TEST(an_index_that_nobody_keeps_is_gone)
+{
+	struct ucm_index_entry entry = { .size = 77 };
+	struct ucm_id id = rf_id(1);
+	uint64_t present = 7, unknown = 7;
+	struct ucm_index_info info;
+	int flag = 77;
+	size_t count = 77;
+
+	rf_add(ix, 1);
+	ck_assert_int_eq(rf_ask(reader, 1), 'y');
+	ucm_live_unserve(ucm_index_live(ix));
+	ck_assert_int_eq(ucm_index_lookup(reader, &id, 1, &present, &unknown),
+			 -ENOTCONN);
+	ck_assert_uint_eq(present | unknown, 0);
+	ck_assert_int_eq(ucm_index_prefix(reader, &id, 1, &count, &flag),
+			 -ENOTCONN);
+	ck_assert_uint_eq(count, 77);
+	ck_assert_int_eq(flag, 77);
+	ck_assert_int_eq(ucm_index_entry(reader, &id, &entry), -ENOTCONN);
+	ck_assert_uint_eq(entry.size, 77);
+	ck_assert_int_eq(ucm_index_info(reader, &info), -ENOTCONN);
+}
+END_TEST
+
+/* A writer that never ends what it began; so does one that is stopped. */
+START_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
+{
+	struct ucm_live *live = ucm_index_live(ix);
+	uint64_t present, unknown;
+	struct ucm_id ids[64];
+
+	for (unsigned i = 0; i < 64; i++) {
+		ids[i] = rf_id(i);
+		rf_add(ix, i);
+	}
+	for (unsigned i = 0; i < 32; i++)
+		ucm_live_shard(live, ids[i].bytes[0])->seq |= 1;
+	ck_assert_int_eq(ucm_index_lookup(reader, ids, 64, &present, &unknown),
+			 0);
+	for (unsigned i = 0; i < 64; i++) {
+		bool odd = ucm_live_shard(live, ids[i].bytes[0])->seq & 1;
+
+		must((unknown >> i & 1) == odd);
+		must((present >> i & 1) == !odd);
+	}
+}
+END_TEST
+
+/* ---- files that are no index, or a damaged one ---- */
+
+static int copy_of_index(uint64_t size)
+{
+	int fd = memfd_create("test", 0);
+
+	ck_assert_int_ge(fd, 0);
+	must(pwrite(fd, ucm_index_live(ix)->base, size, 0) == (ssize_t)size);
+	return fd;
+}
+
+START_TEST(what_is_no_index_is_refused)
+{
+	static const struct { unsigned at; uint32_t value; } wrong[] = {
+		{ 0, 0 }, { 8, 2 }, { 8, 0 }, { 12, 0 }, { 12, 12289 },
+		{ 16, 64 }, { 20, 24 }, { 24, 256 }, { 24, UINT32_MAX },
+	};
+	struct ucm_reader_map map;
+	int fd = copy_of_index(ucm_live_size(ucm_index_live(ix)));
+
+	must(pwrite(fd, &wrong[_i].value, 4, wrong[_i].at) == 4);
+	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
+	close(fd);
+}
+END_TEST
+
+START_TEST(a_file_that_is_too_short_is_refused)
+{
+	static const uint64_t sizes[] = {
+		0, 1, 8, 4096, UCM_LIVE_HEADER_BYTES, UCM_LIVE_FIXED_BYTES - 1,
+	};
+	struct ucm_reader_map map;
+	int fd = copy_of_index(sizes[_i]);
+
+	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
+	close(fd);
+	fd = open("/", O_RDONLY);
+	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
+	close(fd);
+}
+END_TEST
+
+/* As if it had been cut: chunks that the header tells of are not there. */
+START_TEST(what_lies_behind_the_end_is_unknown)
+{
+	struct ucm_index_reader *cut;
+	unsigned unknown = 0;
+
+	for (unsigned i = 0; i < 30000; i++)
+		rf_add(ix, i);
+	cut = rf_reader_of(copy_of_index((UCM_LIVE_FIXED_BYTES + 4096) &
+					 ~4095u));
+	ck_assert_ptr_nonnull(cut);
+	for (unsigned i = 0; i < 30000; i += 7)
+		unknown += rf_ask(cut, i) == '?';
+	ck_assert_uint_gt(unknown, 4000);
+	ucm_index_close(cut);
+}
+END_TEST
+
+/* Numbers that hurt where a place, a count or a link is expected. */
+static uint32_t bad_number(uint64_t *seed)
+{
+	static const uint32_t bad[] = { 0, 1, 31, 32, 33, 255, 0x7fffffff,
+					0x80000000, UINT32_MAX, 1u << 24,
+					(1u << 24) - 256, 4097 };
+
+	*seed = rf_mix(*seed);
+	switch (*seed >> 60 & 3) {
+	case 0: return (uint32_t)(*seed >> 8);
+	case 1: return (uint32_t)(*seed >> 8 & 0xffff);
+	default: return bad[(*seed >> 8) % NUM_ROWS(bad)];
+	}
+}
+
+/* Where it hurts most: shards of the ids that are asked for. */
+static void spoil(char *base, uint64_t size, uint64_t *seed)
+{
+	unsigned num = 1 + (unsigned)(rf_mix(*seed) % 60);
+
+	for (unsigned i = 0; i < num; i++) {
+		uint32_t number = bad_number(seed);
+		uint64_t at;
+
+		*seed = rf_mix(*seed);
+		if (*seed & 1)
+			at = UCM_LIVE_HEADER_BYTES +
+			     *seed / 2 % (UCM_LIVE_SHARDS * 1088);
+		else
+			at = 64 + *seed / 2 % (size - 128);
+		memcpy(base + (at & ~3ull), &number, sizeof(number));
+	}
+}
+
+static void ask_everything(struct ucm_index_reader *of)
+{
+	static struct ucm_id ids[3000];
+	uint64_t present[UCM_INDEX_WORDS(3000)], unknown[NUM_ROWS(present)];
+	struct ucm_index_entry entry;
+	struct ucm_index_info info;
+	size_t count;
+	int flag;
+
+	for (unsigned i = 0; i < NUM_ROWS(ids); i++)
+		ids[i] = rf_id(i);
+	/* only that they end, and read nothing that is not there */
+	ucm_index_lookup(of, ids, NUM_ROWS(ids), present, unknown);
+	ucm_index_prefix(of, ids, NUM_ROWS(ids), &count, &flag);
+	ucm_index_info(of, &info);
+	for (unsigned i = 0; i < 20; i++) {
+		if (ucm_index_entry(of, &ids[i * 100], &entry))
+			continue;
+		must(memchr(entry.tier_name, '\0', sizeof(entry.tier_name)));
+	}
+}
+
+START_TEST(a_damaged_index_harms_nobody)
+{
+	uint64_t size, seed = 12345 + (uint64_t)_i;
+	char *whole;
+	int fd;
+
+	for (unsigned i = 0; i < 2000; i++)
+		rf_add(ix, i);
+	size = ucm_live_size(ucm_index_live(ix));
+	whole = ucm_index_live(ix)->base;
+	fd = copy_of_index(size);
+	for (unsigned round = 0; round < 150; round++) {
+		struct ucm_index_reader *of;
+		char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
+				  MAP_SHARED, fd, 0);
+
+		ck_assert_ptr_ne(base, MAP_FAILED);
+		memcpy(base, whole, size);
+		spoil(base, size, &seed);
+		munmap(base, size);
+		of = rf_reader_of(dup(fd));
+		if (of) {
+			ask_everything(of);
+			ucm_index_close(of);
+		}
+	}
+	close(fd);
+}
+END_TEST
+
+/* A ring of records: each leads to another, none is the one. */
+START_TEST(a_chain_without_an_end_is_left)
+{
+	struct ucm_live *live = ucm_index_live(ix);
+	struct ucm_live_shard *shard;
+	struct ucm_live_record *first;
+	_Atomic uint32_t *heads;
+	struct ucm_id id = rf_id(1);
+
+	rf_add(ix, 1);
+	shard = ucm_live_shard(live, id.bytes[0]);
+	first = ucm_live_at(live, shard->records[0]);
+	heads = ucm_live_at(live, shard->heads[0]);
+	first->next = 1; /* itself */
+	first->id[1] ^= 1;
+	for (unsigned i = 0; i < 32; i++)
+		heads[i] = 1;
+	ck_assert_int_eq(rf_ask(reader, 1), '?');
+	first->id[1] ^= 1;
+	ck_assert_int_eq(rf_ask(reader, 1), 'y');
+	first->next = 0;
+}
+END_TEST
+
+/* ---- opening ---- */
+
+START_TEST(names_that_are_no_spaces_are_refused)
+{
+	static const char *const names[] = { ".", "..", ".hidden", "a/b", "/" };
+	struct ucm_index_reader *none = NULL;
+	char name[200];
+
+	for (unsigned i = 0; i < NUM_ROWS(names); i++)
+		ck_assert_int_eq(ucm_index_open("/tmp", names[i], &none),
+				 -EINVAL);
+	memset(name, 'x', sizeof(name));
+	name[129] = '\0';
+	ck_assert_int_eq(ucm_index_open("/tmp", name, &none), -EINVAL);
+	ck_assert_ptr_null(none);
+}
+END_TEST
+
+START_TEST(what_is_no_mount_is_not_there)
+{
+	struct ucm_index_reader *none = NULL;
+
+	ck_assert_int_eq(ucm_index_open("/nowhere", NULL, &none), -ENOENT);
+	ck_assert_int_eq(ucm_index_open("/proc", NULL, &none), -ENOENT);
+	ck_assert_int_eq(ucm_index_open("/proc", "x", &none), -ENOENT);
+	ck_assert_ptr_null(none);
+	ucm_index_close(NULL);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("reader");
+	TCase *tests = tcase_create("reader");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests,
+		       what_is_added_is_there_at_once_and_gone_when_removed);
+	tcase_add_test(tests, an_entry_is_told_as_it_is);
+	tcase_add_loop_test(tests, what_is_in_doubt_or_leaving_is_unknown,
+			    0, 2);
+	tcase_add_test(tests, while_the_scan_runs_absent_means_unknown);
+	tcase_add_loop_test(tests, a_prefix_ends_at_the_first_that_is_absent,
+			    0, 12);
+	tcase_add_test(tests, a_bitmap_has_a_bit_for_each_id);
+	tcase_add_test(tests, one_id_in_two_spaces_is_two_blocks);
+	tcase_add_test(tests, a_growing_index_is_followed);
+	tcase_add_test(tests, counted_names_are_found);
+	tcase_add_test(tests, what_is_hidden_is_not_found);
+	tcase_add_test(tests, an_index_that_nobody_keeps_is_gone);
+	tcase_add_test(tests,
+		       a_shard_that_is_being_changed_is_waited_for_not_for_ever);
+	tcase_add_loop_test(tests, what_is_no_index_is_refused, 0, 9);
+	tcase_add_loop_test(tests, a_file_that_is_too_short_is_refused, 0, 6);
+	tcase_add_test(tests, what_lies_behind_the_end_is_unknown);
+	tcase_add_loop_test(tests, a_damaged_index_harms_nobody, 0, 4);
+	tcase_add_test(tests, a_chain_without_an_end_is_left);
+	tcase_add_test(tests, names_that_are_no_spaces_are_refused);
+	tcase_add_test(tests, what_is_no_mount_is_not_there);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}
