@@ -3,7 +3,8 @@
  * control.c - the files under .ucmfs/.
  *
  * Each is made anew when it is opened, so that a reader sees one moment. What
- * is written to one is taken by each write(2) for itself.
+ * is written to one is taken by each write(2) for itself. The index is the
+ * opposite: whoever maps it sees every change at once.
  */
 #include <config.h>
 
@@ -19,6 +20,7 @@
 #include <jansson.h>
 
 #include "common/log.h"
+#include "fs/live.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
@@ -265,7 +267,7 @@ static const struct {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	char *(*text)(struct ucm_face *face, size_t *len_out);
+	char *(*text)(struct ucm_face *face, size_t *len_out); /* NULL: index */
 	int (*write)(struct ucm_face *face, const char *text);
 } files[] = {
 	/* these two tell paths and tenants' names */
@@ -273,6 +275,7 @@ static const struct {
 	{ "config.yaml", 0400, false, config_text, NULL },
 	{ "metrics", 0444, false, ucm_metrics_text, NULL },
 	{ "debug", 0600, true, debug_text, write_debug },
+	{ "index", 0444, false, NULL, NULL },
 };
 #define NUM_FILES (sizeof(files) / sizeof(files[0]))
 
@@ -290,22 +293,40 @@ const char *ucm_control_name(unsigned number)
 	return number < NUM_FILES ? files[number].name : NULL;
 }
 
+bool ucm_control_is_index(fuse_ino_t ino)
+{
+	return ino - UCM_FIXED_FILES < NUM_FILES &&
+	       !files[ino - UCM_FIXED_FILES].text;
+}
+
 char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out)
 {
-	return ino - UCM_FIXED_FILES < NUM_FILES
+	return ino - UCM_FIXED_FILES < NUM_FILES && !ucm_control_is_index(ino)
 		       ? files[ino - UCM_FIXED_FILES].text(face, len_out)
 		       : NULL;
+}
+
+static int get_size(struct ucm_face *face, fuse_ino_t ino, size_t *out)
+{
+	char *text;
+
+	if (ucm_control_is_index(ino)) {
+		*out = ucm_live_size(ucm_index_live(face->set->index));
+		return 0;
+	}
+	text = ucm_control_text(face, ino, out);
+	free(text);
+	return text ? 0 : -ENOENT;
 }
 
 int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 {
 	unsigned number = (unsigned)(ino - UCM_FIXED_FILES);
 	size_t len;
-	char *text = ucm_control_text(face, ino, &len);
+	int err = get_size(face, ino, &len);
 
-	if (!text)
-		return -ENOENT;
-	free(text);
+	if (err)
+		return err;
 	ucm_attr_dir(face, ino, out);
 	out->st_mode = S_IFREG | files[number].mode;
 	if (files[number].daemons) {

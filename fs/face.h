@@ -62,6 +62,7 @@ struct ucm_face {
 	_Atomic bool passthrough; /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
 	_Atomic unsigned num_refused;
+	_Atomic bool index_refused; /* it cannot be mapped; logged */
 	bool uring;               /* in use */
 	const char *passthrough_why; /* why not, else NULL */
 	const char *uring_why;
@@ -160,6 +161,7 @@ enum ucm_file_kind {
 	UCM_FILE_STAGING,  /* has a name of its own until renamed */
 	UCM_FILE_MANIFEST, /* space.json in memory */
 	UCM_FILE_CONTROL,  /* a file of .ucmfs in memory */
+	UCM_FILE_INDEX,    /* the index's memory, for others to map */
 };
 
 /*
@@ -202,7 +204,7 @@ static inline bool ucm_file_has_temp(const struct ucm_file *file)
 static inline bool ucm_file_in_memory(const struct ucm_file *file)
 {
 	return file->kind == UCM_FILE_MANIFEST ||
-	       file->kind == UCM_FILE_CONTROL;
+	       file->kind == UCM_FILE_CONTROL || file->kind == UCM_FILE_INDEX;
 }
 
 int ucm_files_init(struct ucm_files *files);
@@ -351,6 +353,8 @@ void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 /* Node of a control file by name, 0 if there is none; and its name. */
 fuse_ino_t ucm_control_find(const char *name);
 const char *ucm_control_name(unsigned number); /* NULL behind the last */
+/* Is it the one that has no text, but the index's memory? */
+bool ucm_control_is_index(fuse_ino_t ino);
 /* The text of a control file as it is now; to free. */
 char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out);
 int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);

@@ -310,6 +310,17 @@ static int find_xattr(const char *name)
 	return -1;
 }
 
+/* Its number in .ucmfs/index, if it can be seen there. For the readers of the
+ * index: not listed, and of no use to others. */
+static int get_space_number(struct ucm_face *face, fuse_ino_t ino, char *value)
+{
+	const struct ucm_space *space = ucm_node_space(face, ino);
+
+	if (!space || !ucm_index_is_published(face->set->index, space->number))
+		return -ENODATA;
+	return snprintf(value, VALUE_MAX, "%u", space->number);
+}
+
 /* Length of the value, or -errno. */
 static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     char *value)
@@ -320,6 +331,9 @@ static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 
 	if (!strncmp(name, "system.", 7))
 		return -EOPNOTSUPP;
+	if (ucm_node_type(ino) == UCM_NODE_SPACE &&
+	    !strcmp(name, PREFIX "index"))
+		return get_space_number(face, ino, value);
 	if (number < 0 || ucm_node_type(ino) != UCM_NODE_BLOCK)
 		return -ENODATA;
 	if (!may_see(req, (size_t)number))

@@ -22,6 +22,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/live.h"
 #include "hashing/digest.h"
 #include "hashing/name.h"
 
@@ -100,7 +101,8 @@ static void count_open(struct ucm_file *file, struct fuse_file_info *fi)
 	fi->noflush = !wants_write(fi);
 	/* a block's pages never change; those of a file being written do */
 	fi->keep_cache = !file->backing_id && file->kind == UCM_FILE_BLOCK;
-	fi->direct_io = ucm_file_in_memory(file);
+	/* that would go before passthrough */
+	fi->direct_io = ucm_file_in_memory(file) && !file->backing_id;
 }
 
 /* ---- the end of a file being written ---- */
@@ -504,6 +506,56 @@ static int open_control(struct ucm_face *face, fuse_ino_t ino,
 	return 0;
 }
 
+/* ---- the index: nothing but passthrough makes a shared mapping live ---- */
+
+/* Under file->lock. */
+static int first_open_index(fuse_req_t req, struct ucm_file *file)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	int fd = fcntl(ucm_index_live(face->set->index)->fd,
+		       F_DUPFD_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	file->backing_id = fuse_passthrough_open(req, fd);
+	if (file->backing_id <= 0) {
+		if (!atomic_exchange(&face->index_refused, true))
+			ucm_warning("index: the kernel refused it as a "
+				    "backing file; clients ask for each block");
+		file->backing_id = 0;
+		close(fd);
+		return -EOPNOTSUPP;
+	}
+	file->fd = fd;
+	return 0;
+}
+
+static int open_index(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_file *file;
+	int err = 0;
+
+	if (wants_write(fi) || fi->flags & O_TRUNC)
+		return -EPERM;
+	if (!atomic_load(&face->passthrough) ||
+	    atomic_load(&face->index_refused) ||
+	    ucm_index_live(face->set->index)->fd < 0)
+		return -EOPNOTSUPP;
+	file = ucm_file_open(face, UCM_FILE_INDEX, ino);
+	if (!file)
+		return -ENOMEM;
+	pthread_mutex_lock(&file->lock);
+	if (!file->opens)
+		err = first_open_index(req, file);
+	if (!err)
+		count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_file_put(face, file);
+	return err;
+}
+
 static int open_any(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
 		    struct fuse_file_info *fi)
 {
@@ -514,7 +566,9 @@ static int open_any(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
 	case UCM_NODE_BLOCK: return open_block(req, event, ino, fi);
 	case UCM_NODE_FILE: return open_file(req, ino, fi);
 	case UCM_NODE_MANIFEST: return open_manifest(face, ino, fi, &file);
-	case UCM_NODE_FIXED: return open_control(face, ino, fi);
+	case UCM_NODE_FIXED:
+		return ucm_control_is_index(ino) ? open_index(req, ino, fi)
+						 : open_control(face, ino, fi);
 	default: return -EISDIR;
 	}
 }
@@ -583,7 +637,7 @@ void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 static int may_write(const struct ucm_file *file, off_t off, size_t len)
 {
-	if (file->kind == UCM_FILE_BLOCK)
+	if (file->kind == UCM_FILE_BLOCK || file->kind == UCM_FILE_INDEX)
 		return -EBADF;
 	if (file->temp.committed)
 		return -EPERM;

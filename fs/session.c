@@ -26,6 +26,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "fs/live.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -360,6 +361,18 @@ static int loop(struct ucm_face *face)
 	return err < 0 ? err : 0; /* a signal's number is a normal end */
 }
 
+/* By this thread, which lives as long as the loop. */
+static void serve_index(struct ucm_face *face)
+{
+	int err = ucm_live_serve(ucm_index_live(face->set->index));
+
+	if (!err)
+		return;
+	ucm_warning("index: set_robust_list: %s; clients ask for each block",
+		    strerror(-err));
+	atomic_store(&face->index_refused, true);
+}
+
 static int serve(struct ucm_face *face)
 {
 	/* what may fail comes while somebody waits for our exit status */
@@ -372,11 +385,13 @@ static int serve(struct ucm_face *face)
 	choose_log(face->options);
 	face->set->on_loss = ucm_notify_loss;
 	face->set->on_loss_arg = face;
+	serve_index(face);
 	err = ucm_notify_start(face);
 	if (!err)
 		err = ucm_tierset_start(face->set);
 	if (!err)
 		err = loop(face);
+	ucm_live_unserve(ucm_index_live(face->set->index));
 	return err;
 }
 

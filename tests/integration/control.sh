@@ -18,6 +18,7 @@ same 'the root lists two directories' 'blocks
 spaces' "$(ls -A "$mnt")"
 same '.ucmfs lists its files' 'config.yaml
 debug
+index
 metrics
 stats.json' "$(ls -A "$mnt/.ucmfs")"
 check 'stats.json is JSON' python3 -m json.tool "$mnt/.ucmfs/stats.json"

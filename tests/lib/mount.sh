@@ -21,6 +21,7 @@ umask 022
 ucmfs=$top_builddir/ucmfs
 mkblocks=$top_builddir/mkblocks
 ucm=$top_builddir/ucm
+index_ask=$top_builddir/tests/lib/index_ask
 
 # 2 layers, 512 bytes a plane: a file of two pages
 small='--quiet --layers 2 --heads 1 --dim 16 --tokens 16'
@@ -371,6 +372,21 @@ mk() {
 
 verify() {
 	mk --verify "$@"
+}
+
+index_ask() {
+	"$index_ask" "$@"
+}
+
+# The scan has ended: what is not in the index is absent.
+index_is_complete() {
+	grep -q '"complete": true' "$mnt/.ucmfs/stats.json"
+}
+
+# Where the index cannot be mapped.
+require_mapping() {
+	grep -q '"passthrough": true' "$mnt/.ucmfs/stats.json" ||
+		skip "$(grep -o 'passthrough off.*' "$log")"
 }
 
 # byte FILE OFFSET: turn one bit of it over
