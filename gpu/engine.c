@@ -314,19 +314,23 @@ static int64_t until_deadline(struct ucm_part *const lists[2], int64_t now_ns)
 	return first > now_ns ? first - now_ns : 0;
 }
 
-static int64_t how_long(const struct ucm_engine *engine)
+/* -1 is for ever. */
+static int64_t sooner(int64_t a, int64_t b)
+{
+	return b < 0 || (a >= 0 && a < b) ? a : b;
+}
+
+static int64_t how_long(struct ucm_engine *engine)
 {
 	struct ucm_part *const lists[] = { engine->loads, engine->saves };
-	int64_t wait;
+	int64_t wait = ucm_files_expire(engine);
 
 	if (engine->ready.first || engine->fed || engine->eager)
 		return 0;
-	wait = engine->loads || engine->saves
-		       ? until_deadline(lists, ucm_monotonic_ns())
-		       : -1;
-	if (engine->copies && (wait < 0 || wait > COPY_POLL_NS))
-		wait = COPY_POLL_NS;
-	return wait;
+	if (engine->loads || engine->saves)
+		wait = sooner(wait,
+			      until_deadline(lists, ucm_monotonic_ns()));
+	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
 }
 
 static void one_round(struct ucm_engine *engine)

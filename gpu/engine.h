@@ -37,6 +37,7 @@ struct ucm_shared {
 	uint64_t window_bytes;  /* of each engine; 0: found by trying */
 	uint32_t read_bytes;
 	unsigned open_files; /* of each engine */
+	int64_t idle_ns;     /* so long files stay open that nobody uses */
 	uint64_t save_budget;
 	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
 	/* Counters of struct ucm_loader_stats, in its order. */
@@ -96,6 +97,7 @@ struct ucm_file {
 	struct ucm_piece *waiters;   /* for a change of state, or the head */
 	struct ucm_file *hash_next;
 	struct ucm_file *newer, *older; /* of the idle ones */
+	int64_t idle_since_ns;
 };
 
 #define UCM_FILE_BUCKETS 1024
@@ -144,6 +146,10 @@ static inline bool ucm_file_may_hang(const struct ucm_file *file)
 	       !atomic_load_explicit(&file->place.dir->answered,
 				     memory_order_relaxed);
 }
+
+/* Close those that have been idle for too long. Until the next one will have
+ * been, in ns; -1: none is idle. */
+int64_t ucm_files_expire(struct ucm_engine *engine);
 
 /* Close the idle ones, and forget the others. */
 void ucm_files_close(struct ucm_engine *engine);

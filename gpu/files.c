@@ -4,8 +4,10 @@
  *
  * An open costs as much as reading some hundred kilobytes, and a request in
  * layers comes to each file many times: files stay open for a while, the least
- * recently used are closed. With a file its header is kept, once it has been
- * read and found right; a block never changes under its name.
+ * recently used are closed, and all that nobody has asked for in a few seconds:
+ * a block that is removed gives no room back while it is open. With a file its
+ * header is kept, once it has been read and found right; a block never changes
+ * under its name.
  *
  * Opening goes through the places where the block may lie. Where an open may
  * hang (a mount, a file server) it goes through the ring; fstat(2) behind it is
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "common/align.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 
@@ -87,6 +90,7 @@ static void become_idle(struct ucm_file *file)
 {
 	struct ucm_files *files = &file->engine->files;
 
+	file->idle_since_ns = ucm_monotonic_ns();
 	file->older = files->newest;
 	file->newer = NULL;
 	*(files->newest ? &files->newest->newer : &files->oldest) = file;
@@ -123,17 +127,34 @@ void ucm_file_forget(struct ucm_file *file)
 	unhash(file);
 }
 
+static void end_oldest(struct ucm_files *files)
+{
+	struct ucm_file *file = files->oldest;
+
+	leave_idle(file);
+	unhash(file);
+	end_file(file);
+}
+
 static void trim(struct ucm_engine *engine, unsigned most)
 {
 	struct ucm_files *files = &engine->files;
 
-	while (files->num > most && files->oldest) {
-		struct ucm_file *file = files->oldest;
+	while (files->num > most && files->oldest)
+		end_oldest(files);
+}
 
-		leave_idle(file);
-		unhash(file);
-		end_file(file);
-	}
+int64_t ucm_files_expire(struct ucm_engine *engine)
+{
+	struct ucm_files *files = &engine->files;
+	int64_t now, most = engine->shared->idle_ns;
+
+	if (!files->oldest)
+		return -1;
+	now = ucm_monotonic_ns();
+	while (files->oldest && now - files->oldest->idle_since_ns >= most)
+		end_oldest(files);
+	return files->oldest ? files->oldest->idle_since_ns + most - now : -1;
 }
 
 void ucm_file_put(struct ucm_file *file)

@@ -28,6 +28,7 @@
 #define DEFAULT_SAVES ((uint64_t)1 << 30)
 #define DEFAULT_READ ((uint32_t)4 << 20)
 #define DEFAULT_FILES 256u
+#define IDLE_NS (INT64_C(10) * 1000000000)
 #define LEAST_STAGING ((uint64_t)4 << 20)
 
 struct ucm_loader {
@@ -111,6 +112,7 @@ static int set_up(struct ucm_loader *loader,
 	shared->open_files =
 		(unsigned)or_default(options->open_files, DEFAULT_FILES) /
 			threads + 1;
+	shared->idle_ns = IDLE_NS;
 	shared->save_budget =
 		or_default(options->save_budget_bytes, DEFAULT_SAVES);
 	loader->engines = calloc(threads, sizeof(*loader->engines));

@@ -242,6 +242,8 @@ static void fail(struct ucm_saving *saving, int err, const char *what)
 		ucm_warning("block %s: not saved: %s: %s", hex, what,
 			    strerror(-err));
 	}
+	if (err == -ENOSPC || err == -EDQUOT) /* removed ones may be open */
+		ucm_files_close(saving->engine);
 	if (ucm_is_lost(err))
 		saving->engine->shared->source_ops->lost(
 			saving->engine->shared->source);

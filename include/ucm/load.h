@@ -161,7 +161,7 @@ struct ucm_loader_options {
 	uint64_t save_budget_bytes; /* saves that wait; more are dropped
 				     * [1 GiB] */
 	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
-	unsigned open_files;        /* that are kept open [256] */
+	unsigned open_files;        /* kept open, for 10 s at most [256] */
 	/* CUDA */
 	int device;
 	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
@@ -173,7 +173,10 @@ struct ucm_loader;
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, char *why, size_t why_len);
 
-/* Its tasks must have been freed. NULL is harmless. */
+/* Its tasks must have been freed. Waits for I/O that is still under way for
+ * tasks that ended before it (cancelled, or past their deadlines): where a file
+ * server hangs for ever, so does this. Blocks that are not whole are dropped.
+ * NULL is harmless. */
 void ucm_loader_close(struct ucm_loader *loader);
 
 /*
@@ -226,7 +229,7 @@ struct ucm_request {
 				       * chosen */
 	const struct ucm_id *parents; /* saves: of each block, or NULL */
 	uint32_t deadline_ms;         /* from submit; 0: none */
-	/* Told once, when the task is done: */
+	/* Told once, when the task is done (a wait ends behind on_done): */
 	int eventfd;                  /* 1 is added to it; 0: none */
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg; /* on_done runs in the loader's threads and must not wait */

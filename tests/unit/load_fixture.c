@@ -6,6 +6,7 @@
 
 #include "tests/unit/load_fixture.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <pthread.h>
@@ -240,6 +241,25 @@ bool lf_saved(const char *dir, const struct ucm_geometry *geometry, unsigned n)
 	free(want);
 	free(got);
 	return same;
+}
+
+unsigned lf_open_files(const char *part)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	unsigned num = 0;
+
+	ck_assert_ptr_nonnull(dir);
+	while ((entry = readdir(dir))) {
+		char path[512];
+		ssize_t len = readlinkat(dirfd(dir), entry->d_name, path,
+					 sizeof(path) - 1);
+
+		path[len > 0 ? len : 0] = '\0';
+		num += strstr(path, part) != NULL;
+	}
+	closedir(dir);
+	return num;
 }
 
 void lf_tier(const char *dir)

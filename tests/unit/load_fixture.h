@@ -58,6 +58,9 @@ void lf_plant(const char *dir, const struct ucm_geometry *geometry, unsigned n);
 /* Is the file of block n there, with all the bytes it should have? */
 bool lf_saved(const char *dir, const struct ucm_geometry *geometry, unsigned n);
 
+/* How many open files of this process have this in their paths. */
+unsigned lf_open_files(const char *part);
+
 /* Make a backing directory usable without a daemon. */
 void lf_tier(const char *dir);
 

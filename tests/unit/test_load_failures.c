@@ -8,7 +8,6 @@
  */
 #include <config.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -579,27 +578,9 @@ END_TEST
 
 /* ---- open files ---- */
 
-static unsigned open_blocks(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	struct dirent *entry;
-	unsigned num = 0;
-
-	while ((entry = readdir(dir))) {
-		char path[512];
-		ssize_t len = readlinkat(dirfd(dir), entry->d_name, path,
-					 sizeof(path) - 1);
-
-		path[len > 0 ? len : 0] = '\0';
-		num += strstr(path, "/blocks/") != NULL;
-	}
-	closedir(dir);
-	return num;
-}
-
 static bool are_few(void *arg)
 {
-	return open_blocks() <= *(unsigned *)arg;
+	return lf_open_files("/blocks/") <= *(unsigned *)arg;
 }
 
 START_TEST(few_files_stay_open)
@@ -617,12 +598,12 @@ START_TEST(few_files_stay_open)
 		for (unsigned i = 0; i < NUM; i++)
 			ck_assert(lf_page_is(&cache, i, 0, 4, i));
 		fx_wait(are_few, &most);
-		ck_assert_uint_ge(open_blocks(), 5);
+		ck_assert_uint_ge(lf_open_files("/blocks/"), 5);
 	}
 	ucm_loader_get_stats(loader, &stats);
 	ck_assert_uint_ge(stats.opens, 3 * (NUM - 6));
 	ucm_loader_close(loader);
-	ck_assert_uint_eq(open_blocks(), 0);
+	ck_assert_uint_eq(lf_open_files("/blocks/"), 0);
 }
 END_TEST
 
@@ -641,7 +622,7 @@ START_TEST(an_open_file_is_found_again)
 	ck_assert_uint_eq(stats.opens, NUM);
 	ck_assert_uint_eq(stats.open_hits, 2 * NUM);
 	ucm_loader_close(loader);
-	ck_assert_uint_eq(open_blocks(), 0);
+	ck_assert_uint_eq(lf_open_files("/blocks/"), 0);
 }
 END_TEST
 
