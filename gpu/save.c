@@ -24,6 +24,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -214,19 +215,31 @@ static void drop_draft(struct ucm_saving *saving)
 	saving->draft = NULL;
 }
 
+/* Would closing it commit it? What the kernel knows of the size will do, and
+ * nobody has to be asked who might not answer. */
+static bool may_be_whole(const struct ucm_saving *saving)
+{
+	struct statx stx;
+
+	if (!saving->headed || saving->engine->shared->source_ops->create)
+		return false;
+	return statx(saving->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		     STATX_SIZE, &stx) ||
+	       stx.stx_size >= saving->group->file_size;
+}
+
 /* The file goes; nothing of it will be seen. Where closing it would commit it,
  * its header goes first. */
 static void drop(struct ucm_saving *saving)
 {
 	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
-	struct ucm_shared *shared = saving->engine->shared;
 
 	give_slot(saving);
 	drop_draft(saving);
 	leave(saving);
 	if (saving->fd < 0)
 		free_saving(saving);
-	else if (saving->headed && !shared->source_ops->create)
+	else if (may_be_whole(saving))
 		queue_write(saving, nothing, sizeof(nothing), 0, on_spoiled);
 	else
 		close_dropped(saving);
