@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The loader through a mount: what it saves it loads again, in the default space
+# and in others, and from the tiers behind the mount as well.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/load.sh"
+require_root
+require_fuse
+require_client
+make_workdir
+
+mkdir "$work/fast" "$work/slow"
+tiers="fast=$work/fast:slow=$work/slow"
+need do_mount "$tiers"
+need mkdir "$mnt/spaces/llama"
+
+for how in '--io auto' '--io threads' '--layers 40 --plane 65536'; do
+	for space in '' llama; do
+		# shellcheck disable=SC2086 # options
+		start_client $how ${space:+--space $space} mount "$mnt"
+		what="$how, space '$space'"
+		ask load 0 20
+		answers "$what: nothing is there" 0 0 0 20 0
+		ask save 0 20
+		answers "$what: saved" 20 0 0 0 0
+		ask save 0 22
+		answers "$what: what is there is skipped" 2 20 0 0 0
+		ask load 0 24
+		answers "$what: loaded" 22 0 0 2 0
+		ask path 3
+		path=$mnt/${space:+spaces/}${space:-blocks}/${answer#= }
+		check "$what: it is a block" test -f "$path"
+		# layer by layer, as engines save
+		ask layers 30 10 1 1
+		answers "$what: a layer" 10 0 0 0 0
+		ask path 30
+		absent "$mnt/${space:+spaces/}${space:-blocks}/${answer#= }"
+		end_client
+		no_debris "$work/fast" "$work/slow"
+		rm -rf "${path%/*/*}"/??/*
+	done
+done
+
+start_client mount "$mnt"
+ask save 0 20
+ask layers 20 10 1 1
+ask layers 20 10 0 1
+answers 'the last layer makes a block' 10 0 0 0 0
+ask load 0 30
+answers 'which is loaded' 30 0 0 0 0
+end_client
+
+# beside the daemon, without asking it
+start_client tiers "$tiers"
+ask load 0 31
+answers 'from the tiers' 30 0 0 1 0
+ask save 40 2
+answers 'which are not written to while a daemon has them' 0 0 0 0 2
+client_said 'Device or resource busy'
+end_client
+do_umount
+
+start_client tiers "$tiers"
+ask save 30 10
+answers 'without a daemon they are' 10 0 0 0 0
+end_client
+need do_mount "$tiers"
+start_client mount "$mnt"
+ask load 0 40
+answers 'and the next daemon has them all' 40 0 0 0 0
+end_client
+do_umount

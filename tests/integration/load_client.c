@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load_client.c - an engine, as far as the loader sees one, for tests.
+ *
+ *	load_client [--layers N] [--plane BYTES] [--space NAME] [--threads N]
+ *		[--io auto|uring|threads] mount|tiers SOURCE
+ *
+ * It has pages in memory and does what it reads from standard input, a line
+ * each:
+ *
+ *	load FIRST NUM [DEADLINE_MS]   blocks by their numbers, into pages
+ *	save FIRST NUM [DEADLINE_MS]
+ *	layers FIRST NUM LAYER NUM     saves some layers of blocks
+ *	start load|save FIRST NUM      the same without waiting for it
+ *	wait                           until what was started is done
+ *	path NUMBER                    of a block, below its space
+ *	quit                           (a daemon may have our input open as well)
+ *
+ * Blocks have known bytes: after a load each page must hold them, or, if the
+ * block was absent, what it held before. A line "block NUMBER ID: cause" is
+ * told of each that failed, and one of all at the end:
+ *
+ *	= ok 3 skipped 0 wrong 0 absent 1 failed 0
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucm/load.h>
+
+#define UNTOUCHED 0xa5
+
+static struct ucm_geometry geometry = {
+	.num_layers = 2,
+	.block_size = 16,
+	.order = UCM_ORDER_OPAQUE,
+};
+static uint32_t num_pages = 512;
+static uint8_t *pages; /* [layer][plane][page] */
+static struct ucm_loader *loader;
+static unsigned group;
+
+struct job {
+	bool is_save;
+	unsigned first, num;
+	struct ucm_task *task;
+};
+
+static void die(const char *what, const char *why)
+{
+	fprintf(stderr, "load_client: %s: %s\n", what, why);
+	exit(EXIT_FAILURE);
+}
+
+/* ---- blocks ---- */
+
+static struct ucm_id id_of(unsigned n)
+{
+	struct ucm_id id = { .bytes = { 0 } };
+	uint64_t x = (n + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+	for (unsigned i = 0; i < UCM_ID_BYTES; i++) {
+		x = (x ^ x >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+		id.bytes[i] = (uint8_t)(x >> 56);
+	}
+	return id;
+}
+
+static uint8_t byte_of(unsigned n, uint32_t plane, uint64_t i)
+{
+	uint64_t x = ((uint64_t)n << 40) + ((uint64_t)plane << 24) + (i >> 3);
+
+	x = (x + 1) * UINT64_C(0xd6e8feb86659fd93);
+	x ^= x >> 32;
+	return (uint8_t)(x >> (8 * (i & 7)));
+}
+
+static uint8_t *plane_of(uint32_t page, uint32_t plane)
+{
+	return pages + ((size_t)plane * num_pages + page) * geometry.k_bytes;
+}
+
+static void fill_page(uint32_t page, unsigned n)
+{
+	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
+		for (uint64_t i = 0; i < geometry.k_bytes; i++)
+			plane_of(page, plane)[i] = byte_of(n, plane, i);
+	}
+}
+
+static bool page_is(uint32_t page, unsigned n)
+{
+	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
+		for (uint64_t i = 0; i < geometry.k_bytes; i++)
+			if (plane_of(page, plane)[i] != byte_of(n, plane, i))
+				return false;
+	}
+	return true;
+}
+
+static bool is_untouched(uint32_t page)
+{
+	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
+		for (uint64_t i = 0; i < geometry.k_bytes; i++)
+			if (plane_of(page, plane)[i] != UNTOUCHED)
+				return false;
+	}
+	return true;
+}
+
+static size_t pages_len(void)
+{
+	return 2 * (size_t)geometry.num_layers * num_pages * geometry.k_bytes;
+}
+
+/* ---- tasks ---- */
+
+static struct job start(bool is_save, unsigned first, unsigned num,
+			const struct ucm_request *options)
+{
+	struct ucm_move *moves = calloc(num + 1, sizeof(*moves));
+	struct job job = { .is_save = is_save, .first = first, .num = num };
+	struct ucm_request request = *options;
+	char why[256] = "";
+
+	if (!moves || num > num_pages)
+		die("start", "too many blocks");
+	memset(pages, UNTOUCHED, pages_len());
+	for (unsigned i = 0; i < num; i++) {
+		moves[i] = (struct ucm_move){ .id = id_of(first + i),
+					      .page = i };
+		if (is_save)
+			fill_page(i, first + i);
+	}
+	request.size = sizeof(request);
+	request.group = group;
+	request.blocks = moves;
+	request.num_blocks = num;
+	if ((is_save ? ucm_save_submit : ucm_load_submit)(
+		    loader, &request, &job.task, why, sizeof(why)))
+		die("submit", why);
+	free(moves);
+	return job;
+}
+
+static void tell_failure(unsigned n, const struct ucm_outcome *outcome)
+{
+	struct ucm_id id = id_of(n);
+	char hex[UCM_ID_HEX + 1], text[128];
+
+	ucm_id_format(&id, hex);
+	ucm_outcome_text(outcome, text, sizeof(text));
+	printf("block %u %s: %s\n", n, hex, text);
+}
+
+static void finish(struct job *job)
+{
+	unsigned ok = 0, skipped = 0, wrong = 0, absent = 0, failed = 0;
+	const struct ucm_outcome *outcomes;
+
+	ucm_task_wait(job->task, -1);
+	outcomes = ucm_task_outcomes(job->task);
+	for (unsigned i = 0; i < job->num; i++) {
+		const struct ucm_outcome *outcome = &outcomes[i];
+
+		if (!outcome->err && outcome->skipped)
+			skipped++;
+		else if (!outcome->err && (job->is_save ||
+					   page_is(i, job->first + i)))
+			ok++;
+		else if (!outcome->err)
+			wrong++;
+		else if (outcome->err != -ENOENT)
+			failed++;
+		else if (is_untouched(i))
+			absent++;
+		else
+			wrong++;
+		if (outcome->err)
+			tell_failure(job->first + i, outcome);
+	}
+	ucm_task_free(job->task);
+	job->task = NULL;
+	printf("= ok %u skipped %u wrong %u absent %u failed %u\n", ok, skipped,
+	       wrong, absent, failed);
+}
+
+/* ---- commands ---- */
+
+static void tell_path(unsigned n)
+{
+	struct ucm_id id = id_of(n);
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(&id, hex);
+	printf("= %.2s/%s.bin\n", hex, hex);
+}
+
+static void run_line(const char *line, struct job *job)
+{
+	struct ucm_request request = { .size = 0 };
+	unsigned first, num, layer = 0, layers = 0;
+	char what[16], more[16] = "";
+
+	if (sscanf(line, "start %15s %u %u", more, &first, &num) == 3) {
+		*job = start(!strcmp(more, "save"), first, num, &request);
+		puts("= started");
+	} else if (!strncmp(line, "wait", 4) && job->task) {
+		finish(job);
+	} else if (sscanf(line, "path %u", &first) == 1) {
+		tell_path(first);
+	} else if (sscanf(line, "layers %u %u %u %u", &first, &num, &layer,
+			  &layers) == 4) {
+		request.first_layer = layer;
+		request.num_layers = layers;
+		*job = start(true, first, num, &request);
+		finish(job);
+	} else if (sscanf(line, "%15s %u %u %u", what, &first, &num,
+			  &request.deadline_ms) >= 3 &&
+		   (!strcmp(what, "load") || !strcmp(what, "save"))) {
+		*job = start(!strcmp(what, "save"), first, num, &request);
+		finish(job);
+	} else {
+		die("no command", line);
+	}
+}
+
+/* ---- setting up ---- */
+
+static struct ucm_layout *make_layout(void)
+{
+	struct ucm_layout *layout;
+	char why[256] = "";
+
+	if (ucm_layout_new(&geometry, num_pages, &layout, why, sizeof(why)))
+		die("layout", why);
+	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
+		struct ucm_region region = {
+			.base = (uintptr_t)plane_of(0, plane),
+			.page_stride = geometry.k_bytes,
+			.run_bytes = geometry.k_bytes,
+			.n0 = 1,
+			.n1 = 1,
+			.offset = (uint64_t)plane * geometry.k_bytes,
+			.layer = plane / 2,
+		};
+
+		if (ucm_layout_add_region(layout, &region, why, sizeof(why)))
+			die("region", why);
+	}
+	if (ucm_layout_seal(layout, why, sizeof(why)))
+		die("layout", why);
+	return layout;
+}
+
+static void open_loader(const struct ucm_loader_options *options,
+			const char *space)
+{
+	struct ucm_layout *layout = make_layout();
+	char why[256] = "";
+
+	if (ucm_loader_open(options, &loader, why, sizeof(why)))
+		die("open", why);
+	if (ucm_loader_add_group(loader, layout, space, &group, why,
+				 sizeof(why)))
+		die("group", why);
+	ucm_layout_free(layout);
+}
+
+static const struct option long_options[] = {
+	{ "layers", required_argument, NULL, 'l' },
+	{ "plane", required_argument, NULL, 'p' },
+	{ "space", required_argument, NULL, 's' },
+	{ "threads", required_argument, NULL, 't' },
+	{ "io", required_argument, NULL, 'i' },
+	{ 0 },
+};
+
+static const char *parse(int argc, char **argv,
+			 struct ucm_loader_options *options)
+{
+	const char *space = NULL;
+	int c;
+
+	geometry.k_bytes = geometry.v_bytes = 2048;
+	while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+		switch (c) {
+		case 'l':
+			geometry.num_layers =
+				(uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 'p':
+			geometry.k_bytes = geometry.v_bytes =
+				(uint32_t)strtoul(optarg, NULL, 0);
+			break;
+		case 's': space = optarg; break;
+		case 't':
+			options->threads = (unsigned)strtoul(optarg, NULL, 0);
+			break;
+		case 'i':
+			options->io = *optarg == 'u'   ? UCM_IO_URING
+				      : *optarg == 't' ? UCM_IO_THREADS
+						       : UCM_IO_AUTO;
+			break;
+		default: exit(EXIT_FAILURE);
+		}
+	}
+	if (argc - optind != 2)
+		die("usage", "load_client [options] mount|tiers SOURCE");
+	if (!strcmp(argv[optind], "mount"))
+		options->mount = argv[optind + 1];
+	else
+		options->tiers = argv[optind + 1];
+	return space;
+}
+
+int main(int argc, char **argv)
+{
+	struct ucm_loader_options options = { .size = sizeof(options) };
+	const char *space = parse(argc, argv, &options);
+	struct job job = { .task = NULL };
+	char line[256];
+
+	pages = malloc(pages_len());
+	if (!pages)
+		die("pages", "out of memory");
+	open_loader(&options, space);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	puts("= ready");
+	while (fgets(line, sizeof(line), stdin) && strcmp(line, "quit\n"))
+		run_line(line, &job);
+	ucm_task_free(job.task);
+	ucm_loader_close(loader);
+	free(pages);
+	return EXIT_SUCCESS;
+}
