@@ -108,12 +108,14 @@ static void feed(struct ucm_engine *engine)
 	engine->fed = false;
 	engine->starved.first = NULL;
 	engine->starved.end = &engine->starved.first;
+	/* in their order: the first that is left with nothing stops the rest */
+	while (starved.first && !engine->starved.first) {
+		piece = pop(&starved);
+		ucm_load_go(piece);
+	}
 	if (starved.first) {
-		*starved.end = NULL;
-		while ((piece = starved.first)) {
-			starved.first = piece->next;
-			ucm_load_go(piece);
-		}
+		*engine->starved.end = starved.first;
+		engine->starved.end = starved.end;
 	}
 	ucm_save_feed(engine);
 }

@@ -190,6 +190,8 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 	struct ucm_piece *piece;
 	uint64_t bytes;
 
+	if (engine->starved.first)
+		return false; /* more would only wait as well */
 	at_cursor(part, &block, &cut);
 	if (ucm_task_block_decided(task, block)) {
 		part->cursor++;

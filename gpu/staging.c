@@ -40,7 +40,7 @@ struct ucm_staging {
 	uint8_t *memory;
 	size_t len;
 	bool huge;
-	size_t num_units;
+	size_t num_units, num_free;
 	size_t turn; /* where to search next */
 	uint8_t taken[]; /* a byte for each unit */
 };
@@ -76,7 +76,7 @@ int ucm_staging_open(size_t len, struct ucm_staging **out)
 	if (!staging)
 		return -ENOMEM;
 	staging->len = len;
-	staging->num_units = len / UNIT;
+	staging->num_units = staging->num_free = len / UNIT;
 	staging->memory = map_arena(len, &staging->huge);
 	if (!staging->memory) {
 		ucm_error("staging: %zu bytes: %m", len);
@@ -132,12 +132,15 @@ int ucm_staging_get(struct ucm_staging *staging, size_t len,
 
 	if (!len || num > staging->num_units)
 		return -EFBIG;
+	if (num > staging->num_free)
+		return -EAGAIN;
 	at = search(staging, staging->turn, num);
 	if (at == staging->num_units && staging->turn)
 		at = search(staging, 0, num);
 	if (at == staging->num_units)
 		return -EAGAIN;
 	memset(staging->taken + at, 1, num);
+	staging->num_free -= num;
 	staging->turn = at + num == staging->num_units ? 0 : at + num;
 	out->memory = staging->memory + at * UNIT;
 	out->len = len;
@@ -148,9 +151,11 @@ int ucm_staging_get(struct ucm_staging *staging, size_t len,
 void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot)
 {
 	size_t at = (size_t)(slot->memory - staging->memory) / UNIT;
+	size_t num = (slot->len + UNIT - 1) / UNIT;
 
 	assert(slot->state == UCM_SLOT_HELD);
-	memset(staging->taken + at, 0, (slot->len + UNIT - 1) / UNIT);
+	memset(staging->taken + at, 0, num);
+	staging->num_free += num;
 	slot->state = UCM_SLOT_FREE;
 	slot->memory = NULL;
 }
