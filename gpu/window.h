@@ -12,16 +12,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum ucm_trial {
+	UCM_TRIAL_NARROW, /* of a limit */
+	UCM_TRIAL_WIDE,   /* of the double */
+	UCM_TRIAL_AGAIN,  /* of the first one, for comparison */
+};
+
 struct ucm_window {
 	uint64_t limit; /* bytes allowed at present */
 	uint64_t most;
 	bool settled;
 	uint64_t in_flight;
 	/* The trial that is under way. */
-	bool full;         /* the limit was reached in it */
-	uint64_t done;     /* bytes */
+	enum ucm_trial trial;
+	bool full;     /* the limit was reached in it */
+	uint64_t skip; /* bytes that do not count yet */
+	uint64_t done; /* bytes */
 	int64_t started_ns;
-	double best_rate;
+	uint64_t narrow, wide; /* limits that are compared */
+	double narrow_rate, wide_rate;
 };
 
 /* fixed: bytes, or 0 to find them out; most: never above. */

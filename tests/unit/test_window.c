@@ -88,6 +88,25 @@ START_TEST(the_limit_is_found)
 }
 END_TEST
 
+/* A device that gets faster by itself, or reads that get longer: it is not the
+ * wider window that helps. */
+START_TEST(what_gets_faster_anyway_is_not_taken_for_it)
+{
+	struct ucm_window window;
+	int64_t now = 0;
+
+	ucm_window_init(&window, 0, 128 * MIB);
+	for (unsigned i = 0; i < 10000 && !window.settled; i++) {
+		while (ucm_window_take(&window, MIB, now))
+			;
+		now += 1000000000 / (i + 100);
+		ucm_window_give(&window, MIB, now);
+	}
+	ck_assert(window.settled);
+	ck_assert_uint_eq(window.limit, 8 * MIB);
+}
+END_TEST
+
 /* A trial that the caller has too little work for says nothing. */
 START_TEST(a_window_that_is_not_used_does_not_grow)
 {
@@ -111,6 +130,7 @@ int main(void)
 	tcase_add_test(tests, a_given_limit_stays);
 	tcase_add_test(tests, one_may_always_be);
 	tcase_add_loop_test(tests, the_limit_is_found, 0, NUM_ROWS(devices));
+	tcase_add_test(tests, what_gets_faster_anyway_is_not_taken_for_it);
 	tcase_add_test(tests, a_window_that_is_not_used_does_not_grow);
 	suite_add_tcase(suite, tests);
 	return unit_run(suite);
