@@ -196,6 +196,8 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 			continue;
 		}
 		*at = part->next;
+		if (task->order == UCM_LOAD_LAYERS)
+			ucm_files_want(engine, -(int64_t)part->num_blocks);
 		ucm_task_put(task);
 	}
 }
@@ -290,6 +292,8 @@ static bool take_mail(struct ucm_engine *engine)
 	while (part) {
 		struct ucm_part *next = part->next;
 
+		if (part->task->order == UCM_LOAD_LAYERS)
+			ucm_files_want(engine, part->num_blocks);
 		append(part->task->is_save ? &engine->saves : &engine->loads,
 		       part);
 		part = next;

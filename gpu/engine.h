@@ -38,6 +38,7 @@ struct ucm_shared {
 	uint32_t read_bytes;
 	unsigned open_files; /* of each engine */
 	int64_t idle_ns;     /* so long files stay open that nobody uses */
+	unsigned most_files; /* likewise, when a request wants more */
 	uint64_t save_budget;
 	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
 	/* Counters of struct ucm_loader_stats, in its order. */
@@ -106,6 +107,7 @@ struct ucm_files {
 	struct ucm_file *buckets[UCM_FILE_BUCKETS];
 	struct ucm_file *newest, *oldest; /* idle */
 	unsigned num, most;
+	uint64_t wanted; /* by requests in the order of layers */
 };
 
 /* The file of a block, perhaps still opening; the caller has a reference.
@@ -150,6 +152,9 @@ static inline bool ucm_file_may_hang(const struct ucm_file *file)
 /* Close those that have been idle for too long. Until the next one will have
  * been, in ns; -1: none is idle. */
 int64_t ucm_files_expire(struct ucm_engine *engine);
+/* A request comes to so many files once for each read of their layers; less
+ * when it is done. They are kept open, as far as descriptors go. */
+void ucm_files_want(struct ucm_engine *engine, int64_t num);
 
 /* Close the idle ones, and forget the others. */
 void ucm_files_close(struct ucm_engine *engine);

@@ -157,6 +157,23 @@ int64_t ucm_files_expire(struct ucm_engine *engine)
 	return files->oldest ? files->oldest->idle_since_ns + most - now : -1;
 }
 
+static unsigned idle_room(const struct ucm_engine *engine)
+{
+	const struct ucm_files *files = &engine->files;
+	uint64_t most = files->wanted;
+
+	if (most > engine->shared->most_files)
+		most = engine->shared->most_files;
+	return most > files->most ? (unsigned)most : files->most;
+}
+
+void ucm_files_want(struct ucm_engine *engine, int64_t num)
+{
+	engine->files.wanted += (uint64_t)num;
+	if (num < 0)
+		trim(engine, idle_room(engine));
+}
+
 void ucm_file_put(struct ucm_file *file)
 {
 	if (--file->refs)
@@ -168,7 +185,7 @@ void ucm_file_put(struct ucm_file *file)
 		return;
 	}
 	become_idle(file);
-	trim(file->engine, file->engine->files.most);
+	trim(file->engine, idle_room(file->engine));
 }
 
 void ucm_files_close(struct ucm_engine *engine)

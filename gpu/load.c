@@ -29,6 +29,10 @@
 #include "common/clock.h"
 #include "common/log.h"
 
+/* In the order of layers no more is read at a time by a thread (unless the
+ * caller says how much): a device may take reads of later layers first. */
+#define LAYERS_WINDOW ((uint64_t)8 << 20)
+
 /* ---- the life of a piece ---- */
 
 static struct ucm_piece *new_piece(struct ucm_engine *engine,
@@ -183,6 +187,20 @@ static void at_cursor(const struct ucm_part *part, uint32_t *block,
 	}
 }
 
+/* May so many bytes more be read? */
+static bool have_room(struct ucm_engine *engine, const struct ucm_task *task,
+		      uint64_t bytes)
+{
+	const struct ucm_window *window = &engine->window;
+
+	if (engine->starved.first)
+		return false; /* more would only wait as well */
+	if (task->order == UCM_LOAD_LAYERS && !engine->shared->window_bytes &&
+	    window->in_flight && window->in_flight + bytes > LAYERS_WINDOW)
+		return false;
+	return ucm_window_take(&engine->window, bytes, ucm_monotonic_ns());
+}
+
 bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 {
 	struct ucm_task *task = part->task;
@@ -190,8 +208,6 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 	struct ucm_piece *piece;
 	uint64_t bytes;
 
-	if (engine->starved.first)
-		return false; /* more would only wait as well */
 	at_cursor(part, &block, &cut);
 	if (ucm_task_block_decided(task, block)) {
 		part->cursor++;
@@ -200,7 +216,7 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 	}
 	layers = task->cuts[cut + 1] - task->cuts[cut];
 	bytes = layers * task->group->layer_bytes;
-	if (!ucm_window_take(&engine->window, bytes, ucm_monotonic_ns()))
+	if (!have_room(engine, task, bytes))
 		return false;
 	part->cursor++;
 	piece = new_piece(engine, part, block, cut);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@
 #define DEFAULT_READ ((uint32_t)4 << 20)
 #define DEFAULT_FILES 256u
 #define IDLE_NS (INT64_C(10) * 1000000000)
+#define MOST_FILES 8192u
 #define LEAST_STAGING ((uint64_t)4 << 20)
 
 struct ucm_loader {
@@ -52,6 +54,16 @@ static unsigned default_threads(void)
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
 	return cores < 2 ? 1 : cores < 8 ? 2 : 4;
+}
+
+/* The program needs some, too. */
+static unsigned half_of_descriptors(void)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 2 * MOST_FILES)
+		return MOST_FILES;
+	return (unsigned)limit.rlim_cur / 2;
 }
 
 static int choose_copy(struct ucm_shared *shared,
@@ -113,6 +125,7 @@ static int set_up(struct ucm_loader *loader,
 		(unsigned)or_default(options->open_files, DEFAULT_FILES) /
 			threads + 1;
 	shared->idle_ns = IDLE_NS;
+	shared->most_files = half_of_descriptors() / threads;
 	shared->save_budget =
 		or_default(options->save_budget_bytes, DEFAULT_SAVES);
 	loader->engines = calloc(threads, sizeof(*loader->engines));

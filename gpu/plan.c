@@ -8,6 +8,8 @@
 
 #include "common/align.h"
 
+#define FIRST_SHARE 16
+
 uint32_t ucm_plan_multiple(uint64_t layer_bytes, uint32_t align)
 {
 	uint64_t odd = layer_bytes & -layer_bytes; /* its power of two */
@@ -46,6 +48,32 @@ uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 		if (cuts)
 			cuts[num] = (uint32_t)layer;
 		num++;
+	}
+	if (cuts)
+		cuts[num] = end;
+	return num;
+}
+
+uint32_t ucm_plan_growing(uint64_t layer_bytes, uint32_t first, uint32_t end,
+			  uint64_t read_bytes, uint32_t multiple,
+			  uint32_t *cuts)
+{
+	uint64_t most = read_bytes / layer_bytes;
+	uint64_t each = ucm_round_up_to((end - first) / FIRST_SHARE, multiple);
+	uint64_t layer = first;
+	uint32_t num = 0;
+
+	most -= most % multiple;
+	if (most < multiple)
+		most = multiple;
+	if (!each)
+		each = multiple;
+	while (layer < end) {
+		if (cuts)
+			cuts[num] = (uint32_t)layer;
+		num++;
+		layer += each < most ? each : most;
+		each = layer - first; /* as much again */
 	}
 	if (cuts)
 		cuts[num] = end;

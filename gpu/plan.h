@@ -20,6 +20,15 @@ uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 		       uint64_t read_bytes, uint32_t group_layers,
 		       uint32_t multiple, uint32_t *cuts);
 
+/*
+ * Likewise, for who wants the first layers early: the first read has a
+ * sixteenth of the layers, the next ones as many as all before them, up to
+ * read_bytes.
+ */
+uint32_t ucm_plan_growing(uint64_t layer_bytes, uint32_t first, uint32_t end,
+			  uint64_t read_bytes, uint32_t multiple,
+			  uint32_t *cuts);
+
 /* The least number of layers whose bytes are a multiple of align (a power of
  * two). */
 uint32_t ucm_plan_multiple(uint64_t layer_bytes, uint32_t align);

@@ -23,8 +23,8 @@
 #include "gpu/engine.h"
 #include "gpu/plan.h"
 
-/* Of the first layers' reads, in the order of layers, unless the caller says how
- * many layers. */
+/* The longest read in the order of layers, unless the caller says how many
+ * layers. */
 #define LAYERS_READ ((uint64_t)512 << 10)
 
 static void task_free(struct ucm_task *task)
@@ -94,27 +94,40 @@ static int copy_extras(struct ucm_task *task, const struct ucm_request *request)
 	return err;
 }
 
-static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
-		      uint64_t read_bytes, uint32_t multiple)
+/* See ucm_plan_cuts(). */
+static uint32_t plan_cuts(const struct ucm_task *task, uint64_t read_bytes,
+			  uint32_t group_layers, uint32_t multiple,
+			  uint32_t *cuts)
 {
 	uint64_t layer_bytes = task->group->layer_bytes;
-	uint32_t group_layers = 0, num;
 
 	/* a save is one piece: its writes are cut by save.c */
 	if (task->is_save)
 		group_layers = task->end_layer - task->first_layer;
-	else if (task->order == UCM_LOAD_LAYERS)
-		group_layers = request->group_layers;
-	if (task->order == UCM_LOAD_LAYERS && read_bytes > LAYERS_READ)
-		read_bytes = LAYERS_READ;
-	num = ucm_plan_cuts(layer_bytes, task->first_layer, task->end_layer,
-			    read_bytes, group_layers, multiple, NULL);
+	else if (task->order == UCM_LOAD_BLOCKS)
+		group_layers = 0;
+	else if (!group_layers)
+		return ucm_plan_growing(layer_bytes, task->first_layer,
+					task->end_layer,
+					read_bytes < LAYERS_READ ? read_bytes
+								 : LAYERS_READ,
+					multiple, cuts);
+	return ucm_plan_cuts(layer_bytes, task->first_layer, task->end_layer,
+			     read_bytes, group_layers, multiple, cuts);
+}
+
+static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
+		      uint64_t read_bytes, uint32_t multiple)
+{
+	uint32_t num = plan_cuts(task, read_bytes, request->group_layers,
+				 multiple, NULL);
+
 	task->cuts = calloc(num + 1, sizeof(*task->cuts));
 	task->cut_unsettled = calloc(num, sizeof(*task->cut_unsettled));
 	if (!task->cuts || !task->cut_unsettled)
 		return -ENOMEM;
-	ucm_plan_cuts(layer_bytes, task->first_layer, task->end_layer,
-		      read_bytes, group_layers, multiple, task->cuts);
+	plan_cuts(task, read_bytes, request->group_layers, multiple,
+		  task->cuts);
 	task->num_cuts = num;
 	for (uint32_t i = 0; i < num; i++)
 		atomic_init(&task->cut_unsettled[i], request->num_blocks);

@@ -102,6 +102,47 @@ START_TEST(cuts_cover_all_layers)
 END_TEST
 
 static const struct {
+	uint64_t layer_bytes;
+	uint32_t first, end;
+	uint64_t read_bytes;
+	uint32_t multiple;
+	uint32_t cuts[12]; /* up to the end */
+} growing_rows[] = {
+	/* a sixteenth, as much again, and so on up to read_bytes */
+	{ 65536, 0, 32, 524288, 1, { 0, 2, 4, 8, 16, 24, 32 } },
+	{ 16384, 0, 32, 524288, 1, { 0, 2, 4, 8, 16, 32 } },
+	{ 147456, 0, 61, 1300000, 1, { 0, 3, 6, 12, 20, 28, 36, 44, 52, 60,
+				       61 } },
+	/* some layers of many; few */
+	{ 65536, 7, 39, 524288, 1, { 7, 9, 11, 15, 23, 31, 39 } },
+	{ 65536, 0, 4, 524288, 1, { 0, 1, 2, 4 } },
+	{ 65536, 3, 4, 524288, 1, { 3, 4 } },
+	/* never less than a multiple, or a layer */
+	{ 1024, 0, 32, 4096, 4, { 0, 4, 8, 12, 16, 20, 24, 28, 32 } },
+	{ 65536, 0, 4, 1, 1, { 0, 1, 2, 3, 4 } },
+};
+
+START_TEST(growing_cuts_are_as_the_table_says)
+{
+	uint32_t cuts[12] = { 0 }, num;
+
+	num = ucm_plan_growing(growing_rows[_i].layer_bytes,
+			       growing_rows[_i].first, growing_rows[_i].end,
+			       growing_rows[_i].read_bytes,
+			       growing_rows[_i].multiple, NULL);
+	ck_assert_uint_lt(num, NUM_ROWS(cuts));
+	ck_assert_uint_eq(
+		ucm_plan_growing(growing_rows[_i].layer_bytes,
+				 growing_rows[_i].first, growing_rows[_i].end,
+				 growing_rows[_i].read_bytes,
+				 growing_rows[_i].multiple, cuts),
+		num);
+	ck_assert_uint_eq(cuts[num], growing_rows[_i].end);
+	ck_assert_mem_eq(cuts, growing_rows[_i].cuts, sizeof(cuts));
+}
+END_TEST
+
+static const struct {
 	uint64_t layer_bytes, data_offset;
 	uint32_t first, end;
 	bool head;
@@ -173,6 +214,8 @@ int main(void)
 	tcase_add_loop_test(tests, cuts_are_as_the_table_says, 0,
 			    NUM_ROWS(cut_rows));
 	tcase_add_test(tests, cuts_cover_all_layers);
+	tcase_add_loop_test(tests, growing_cuts_are_as_the_table_says, 0,
+			    NUM_ROWS(growing_rows));
 	tcase_add_loop_test(tests, reads_are_as_the_table_says, 0,
 			    NUM_ROWS(reads));
 	tcase_add_test(tests, reads_hold_their_layers);
