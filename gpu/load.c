@@ -22,6 +22,7 @@
 
 #include "gpu/engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,71 @@ static void at_cursor(const struct ucm_part *part, uint32_t *block,
 	}
 }
 
+/* The next block, in the part's order, whose first piece is to be started. */
+static uint32_t next_block(const struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+	uint64_t next = part->cursor;
+
+	if (task->order == UCM_LOAD_BLOCKS)
+		next = (next + task->num_cuts - 1) / task->num_cuts;
+	return next < part->num_blocks ? (uint32_t)next : part->num_blocks;
+}
+
+/* While reads are under way: an open through a mount takes as long as reading
+ * some hundred kilobytes, in which the window would not be full. */
+static void open_ahead(struct ucm_engine *engine, struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+	uint32_t next = next_block(part);
+
+	if (part->ahead_end < next)
+		part->ahead_first = part->ahead_end = next;
+	while (part->ahead_end < part->num_blocks &&
+	       part->ahead_end - next < UCM_AHEAD) {
+		uint32_t block = part->blocks[part->ahead_end];
+
+		part->ahead[part->ahead_end++ % UCM_AHEAD] = ucm_file_get(
+			engine, task->group, &task->blocks[block].id);
+	}
+}
+
+/* The file that was opened for the piece at the cursor, with its reference;
+ * NULL if there is none, or it is not the block's first piece. */
+static struct ucm_file *take_ahead(struct ucm_part *part)
+{
+	uint32_t block, cut;
+
+	at_cursor(part, &block, &cut);
+	if (cut || part->ahead_first == part->ahead_end)
+		return NULL;
+	assert(block == part->blocks[part->ahead_first]);
+	return part->ahead[part->ahead_first++ % UCM_AHEAD];
+}
+
+static void drop_ahead(struct ucm_part *part)
+{
+	while (part->ahead_first < part->ahead_end) {
+		struct ucm_file *file =
+			part->ahead[part->ahead_first++ % UCM_AHEAD];
+
+		if (file)
+			ucm_file_put(file);
+	}
+}
+
+/* A piece of a block that has been decided. */
+static void skip_piece(struct ucm_engine *engine, struct ucm_part *part,
+		       uint32_t block, uint32_t cut)
+{
+	struct ucm_file *file = take_ahead(part);
+
+	part->cursor++;
+	if (file)
+		ucm_file_put(file);
+	settle(engine, part, block, cut);
+}
+
 /* May so many bytes more be read? */
 static bool have_room(struct ucm_engine *engine, const struct ucm_task *task,
 		      uint64_t bytes)
@@ -210,26 +276,29 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 
 	at_cursor(part, &block, &cut);
 	if (ucm_task_block_decided(task, block)) {
-		part->cursor++;
-		settle(engine, part, block, cut);
+		skip_piece(engine, part, block, cut);
 		return true;
 	}
 	layers = task->cuts[cut + 1] - task->cuts[cut];
 	bytes = layers * task->group->layer_bytes;
-	if (!have_room(engine, task, bytes))
+	if (!have_room(engine, task, bytes)) {
+		open_ahead(engine, part);
 		return false;
-	part->cursor++;
+	}
 	piece = new_piece(engine, part, block, cut);
 	if (!piece) {
 		ucm_window_give(&engine->window, bytes, ucm_monotonic_ns());
 		ucm_task_decide(task, block,
 				&(struct ucm_outcome){ .err = -ENOMEM });
-		settle(engine, part, block, cut);
+		skip_piece(engine, part, block, cut);
 		return true;
 	}
 	piece->counted = bytes;
-	piece->file =
-		ucm_file_get(engine, task->group, &task->blocks[block].id);
+	piece->file = take_ahead(part);
+	part->cursor++;
+	if (!piece->file)
+		piece->file = ucm_file_get(engine, task->group,
+					   &task->blocks[block].id);
 	if (!piece->file)
 		fail(piece, -ENOMEM, 0);
 	else
@@ -616,6 +685,7 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		leave_window(piece);
 		leave_part(piece);
 	}
+	drop_ahead(part);
 	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {
 		uint32_t block, cut;
 

@@ -79,6 +79,40 @@ START_TEST(load_fills_the_pages)
 }
 END_TEST
 
+/* A window for one read at a time, and reads of one layer: files are opened
+ * long before they are read, those that are absent or damaged too. */
+START_TEST(files_opened_ahead_are_not_mixed_up)
+{
+	struct ucm_loader_options options = {
+		.io = ways[_i].io, .threads = ways[_i].threads,
+		.window_bytes = 1, .read_bytes = 4096, .open_files = 1,
+	};
+	struct ucm_request request = { .order = ways[_i].order,
+				       .group_layers = 1 };
+	struct ucm_outcome outcomes[NUM];
+	struct ucm_loader *loader;
+
+	for (unsigned i = 0; i < NUM; i++) {
+		if (i % 3)
+			lf_plant("$/tier", &lf_geometry, i);
+		if (i % 3 && i % 5 == 1)
+			fx_put(lf_path("$/tier", i), "short", 5);
+	}
+	loader = lf_loader("$/tier", &cache, &options);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, &request, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++) {
+		int want = !(i % 3) ? -ENOENT : i % 5 == 1 ? -EBADMSG : 0;
+
+		ck_assert_int_eq(outcomes[i].err, want);
+		if (want)
+			ck_assert(lf_page_untouched(&cache, i, 0, 4));
+		else
+			ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
 START_TEST(load_of_some_layers_leaves_the_others)
 {
 	struct ucm_request request = { .first_layer = 1, .num_layers = 2,
@@ -315,6 +349,8 @@ int main(void)
 
 	tcase_add_checked_fixture(tests, setup, teardown);
 	tcase_add_loop_test(tests, load_fills_the_pages, 0, NUM_ROWS(ways));
+	tcase_add_loop_test(tests, files_opened_ahead_are_not_mixed_up, 0,
+			    NUM_ROWS(ways));
 	tcase_add_loop_test(tests, load_of_some_layers_leaves_the_others, 0,
 			    NUM_ROWS(ways));
 	tcase_add_test(tests, absent_blocks_are_told_one_by_one);
