@@ -237,6 +237,8 @@ static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 	struct ucm_io_list done = { 0 };
 	struct uring *ring = of(base);
 
+	if (!timeout_ns && !ring->flying && !ring->pending.first)
+		return NULL; /* the kernel has nothing to say */
 	for (;;) {
 		start(ring);
 		enter(ring, timeout_ns);
