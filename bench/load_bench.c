@@ -166,7 +166,8 @@ static void print_share(const struct bench *bench, const char *work,
 		  verdict_of(most > 0, median <= most));
 }
 
-/* Seconds of CPU for each GB; at most 1.5 times fio's and the copy's own. */
+/* Seconds of CPU for each GB; with copy: at most 1.5 times fio's and the copy's
+ * own. Here the ratio is the more, the worse. */
 static void print_cpu(const struct bench *bench, const struct side *fio,
 		      const struct side *copy, const struct side *side)
 {
@@ -176,12 +177,15 @@ static void print_cpu(const struct bench *bench, const struct side *fio,
 	double own = copy ? median_of(bench, copy, CPU) / gb : 0;
 	double most = 1.5 * there + own;
 	char work[96], texts[2][16], target[24];
+	double ratios[MAX_ROUNDS];
 
+	for (unsigned i = 0; i < bench->rounds; i++)
+		ratios[i] = side->figures[i].cpu / fio->figures[i].cpu;
 	snprintf(work, sizeof(work), "%s / %s, CPU", side->name, fio->name);
 	snprintf(texts[0], sizeof(texts[0]), "%.3f", there);
 	snprintf(texts[1], sizeof(texts[1]), "%.3f", here);
 	snprintf(target, sizeof(target), "<= %.3f", most);
-	print_row(bench, work, "s/GB", texts[0], texts[1], NULL,
+	print_row(bench, work, "s/GB", texts[0], texts[1], ratios,
 		  copy ? target : "-", verdict_of(copy, here <= most));
 }
 
@@ -284,6 +288,8 @@ static int measure_memory(struct bench *bench)
 	}
 	for (unsigned i = 6; i < 12; i++)
 		print_rate(bench, &sides[1], &sides[i], 0);
+	for (unsigned i = 2; i < 12; i++)
+		print_cpu(bench, &sides[i < 6 ? 0 : 1], NULL, &sides[i]);
 	return 0;
 }
 

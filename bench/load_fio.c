@@ -140,7 +140,6 @@ static int measure(struct bench *bench, const struct side *side, bool is_write,
 	put(args, &num, "--name=bench");
 	put(args, &num, "--ioengine=io_uring");
 	put(args, &num, "--direct=1");
-	put(args, &num, "--thread");
 	put(args, &num, "--output-format=json");
 	put(args, &num, "--output=%s", result);
 	put(args, &num, "--directory=%s",
