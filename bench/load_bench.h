@@ -75,13 +75,16 @@ struct bench {
 	const uint8_t **maps; /* of the files, or NULL */
 	unsigned round;
 	uint64_t random;
+	double fio_cpu; /* that fio takes for itself */
 };
 
 /* ---- load_pages.c ---- */
 
 int complain(const char *object, const char *call); /* tells; -errno */
 uint64_t next_random(struct bench *bench);
-double cpu_seconds(void);
+struct rusage;
+double seconds_of(const struct rusage *usage); /* of CPU */
+double cpu_seconds(void);                      /* all our threads' */
 
 /* Read the list and each file's header; make pages for them. */
 int pages_open(struct bench *bench);

@@ -40,13 +40,19 @@ uint64_t next_random(struct bench *bench)
 	return x ^ x >> 31;
 }
 
+double seconds_of(const struct rusage *usage)
+{
+	return (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) +
+	       (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) /
+		       1e6;
+}
+
 double cpu_seconds(void)
 {
 	struct rusage usage;
 
 	getrusage(RUSAGE_SELF, &usage);
-	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	return seconds_of(&usage);
 }
 
 /* ---- planes ---- */
