@@ -433,6 +433,7 @@ static void admit_saves(struct ucm_shared *shared, struct ucm_task *task)
 		if (before + bytes <= shared->save_budget)
 			continue;
 		atomic_fetch_sub(&shared->save_waiting, bytes);
+		task->blocks[i].dropped = true;
 		ucm_task_decide(task, (uint32_t)i, &dropped);
 		ucm_add(&shared->stats.save_dropped, 1);
 	}

@@ -108,7 +108,7 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 	if (!copied)
 		ucm_task_copied(task);
 	ucm_task_decide(task, block, outcome);
-	if (task->outcomes[block].err != -ENOBUFS) {
+	if (!task->blocks[block].dropped) {
 		atomic_fetch_sub(&engine->shared->save_waiting,
 				 turn_bytes(task));
 		count_block(engine->shared, task, block);

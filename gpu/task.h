@@ -42,6 +42,7 @@ struct ucm_task_block {
 	struct ucm_id id;
 	uint32_t page;
 	uint32_t unsettled; /* pieces */
+	bool dropped;       /* a save that did not fit the budget */
 };
 
 struct ucm_piece;

@@ -256,6 +256,29 @@ START_TEST(a_block_beyond_the_budget_is_dropped)
 }
 END_TEST
 
+/* A file system may say so, too: that block was not dropped, it has failed, and
+ * makes room. */
+START_TEST(no_buffers_is_a_failure_like_others)
+{
+	struct ucm_loader_options options = { .save_budget_bytes = 3 * BLOCK };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader_stats stats;
+
+	lf_fail(UCM_IO_WRITE, 1, -ENOBUFS, false);
+	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(outcomes[i].err, -ENOBUFS);
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.save_failed, 3);
+	ck_assert_uint_eq(stats.save_dropped, 0);
+	lf_fail(UCM_IO_WRITE, 0, 0, false);
+	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, NULL), 0);
+	check_saved(0, 3);
+	ucm_loader_close(loader);
+}
+END_TEST
+
 /* ---- the same block ---- */
 
 START_TEST(a_block_saved_twice_is_there_once)
@@ -537,6 +560,7 @@ static void add_failures(TCase *tests)
 	tcase_add_test(tests, tiers_that_a_daemon_has_are_told);
 	tcase_add_test(tests, saves_over_the_budget_are_dropped);
 	tcase_add_test(tests, a_block_beyond_the_budget_is_dropped);
+	tcase_add_test(tests, no_buffers_is_a_failure_like_others);
 	tcase_add_loop_test(tests, a_block_saved_twice_is_there_once, 0,
 			    NUM_ROWS(ways));
 	tcase_add_test(tests, a_second_save_goes_on_where_the_first_failed);
