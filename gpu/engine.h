@@ -176,7 +176,7 @@ struct ucm_piece {
 	struct ucm_plan plan;
 	uint64_t counted; /* in the window */
 	bool with_head;
-	bool arrived; /* its bytes are there */
+	bool arrived; /* its bytes were read, and are there */
 	bool anew;    /* tried once more, see try_anew() */
 	struct ucm_piece *next; /* waiting for a file, for room, or ready */
 	struct ucm_piece *part_next, **part_prev;

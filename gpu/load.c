@@ -440,10 +440,13 @@ void ucm_load_go(struct ucm_piece *piece)
 static void succeed(struct ucm_piece *piece)
 {
 	const struct ucm_task *task = piece->task;
+	struct ucm_shared *shared = piece->engine->shared;
+	uint64_t bytes = (task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
+			 task->group->layer_bytes;
 
-	ucm_add(&piece->engine->shared->stats.load_bytes,
-		(task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
-			task->group->layer_bytes);
+	ucm_add(&shared->stats.load_bytes, bytes);
+	if (!piece->arrived)
+		ucm_add(&shared->stats.mapped_bytes, bytes);
 	leave_part(piece);
 	end_piece(piece);
 }
@@ -589,10 +592,6 @@ static void finish_mapped(struct ucm_piece *piece)
 	offset = file->head_known ? file->head.block.data_offset
 				  : group->data_offset;
 	offset += piece->task->cuts[piece->cut] * group->layer_bytes;
-	ucm_add(&piece->engine->shared->stats.mapped_bytes,
-		(piece->task->cuts[piece->cut + 1] -
-		 piece->task->cuts[piece->cut]) *
-			group->layer_bytes);
 	use_bytes(piece, file->map + offset);
 }
 

@@ -693,6 +693,34 @@ START_TEST(memory_holds_foreign_forms)
 }
 END_TEST
 
+/* What is checked in a second turn is copied once, what fails is not at all. */
+START_TEST(what_comes_from_memory_is_counted_once)
+{
+	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
+
+	lf_tier(tier);
+	lf_plant(tier, &lf_geometry, 0);
+	lf_plant(tier, &lf_geometry, 1);
+	bytes = lf_file(&lf_geometry, 0, FX_PACKED, &len);
+	fx_put(lf_path(tier, 0), bytes, len);
+	free(bytes);
+	bytes = lf_file(&lf_geometry, 1, FX_PAGED, &len);
+	bytes[HEAD + LAYER] ^= 1;
+	fx_put(lf_path(tier, 1), bytes, len);
+	free(bytes);
+	loader = lf_loader(tier, &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 2, &request, NULL), -EIO);
+	ucm_loader_get_stats(loader, &stats);
+	ck_assert_uint_eq(stats.load_bytes, LAYER);
+	ck_assert_uint_eq(stats.mapped_bytes, LAYER);
+	ucm_loader_close(loader);
+}
+END_TEST
+
 static void add_reading(TCase *tests)
 {
 	tcase_add_loop_test(tests, damage_is_noticed, 0, NUM_ROWS(damages));
@@ -727,6 +755,7 @@ static void add_memory(TCase *tests)
 			    NUM_ROWS(damages));
 	tcase_add_test(tests, blocks_in_memory_are_copied_from_there);
 	tcase_add_test(tests, a_file_in_memory_that_is_cut_off_is_noticed);
+	tcase_add_test(tests, what_comes_from_memory_is_counted_once);
 	tcase_add_loop_test(tests, memory_holds_foreign_forms, 0,
 			    NUM_ROWS(foreign));
 }
