@@ -88,12 +88,13 @@ struct ucm_file {
 	uint32_t align; /* of reads */
 	uint64_t size;
 	const uint8_t *map; /* memory files, once they are mapped */
-	bool head_known, head_coming, vouched;
+	bool head_known, head_coming;
 	struct ucm_head head;
 	uint8_t *buffer;             /* while the head is read, or it is
 				      * vouched for */
 	uint64_t vouch_at;           /* so far, in the file */
-	uint32_t vouch_crc;
+	uint32_t vouch_crc;          /* of the payload that far */
+	uint32_t *vouch_planes;      /* and of its planes */
 	unsigned refs;
 	struct ucm_piece *waiters;   /* for a change of state, or the head */
 	struct ucm_file *hash_next;
@@ -136,8 +137,9 @@ void ucm_file_tell(struct ucm_file *file);
 bool ucm_file_map(struct ucm_file *file);
 
 /* For forms without a plane table: is the checksum of the whole payload still
- * to be compared? And have that done, for a part of it alone says nothing:
- * changes the file when it is. */
+ * to be compared? And have that done, for a part of it alone says nothing. If
+ * it is right the head has a plane table from then on, so that the bytes that
+ * are copied, from another read, are checked as well. Changes the file. */
 bool ucm_file_needs_vouch(const struct ucm_file *file);
 void ucm_file_vouch(struct ucm_file *file);
 

@@ -465,7 +465,7 @@ static uint64_t payload_end(const struct ucm_file *file)
 
 bool ucm_file_needs_vouch(const struct ucm_file *file)
 {
-	return !file->vouched && !file->head.planes &&
+	return !file->head.planes &&
 	       (file->head.block.flags & UCM_BLOCK_HAS_CRC);
 }
 
@@ -484,12 +484,26 @@ static void count_in(struct ucm_file *file, uint64_t got)
 	}
 	file->vouch_crc = ucm_crc32c(file->vouch_crc, file->buffer + skip,
 				     got - skip);
+	ucm_head_add(&file->head,
+		     file->vouch_at + skip - file->head.block.data_offset,
+		     file->buffer + skip, got - skip, file->vouch_planes);
 	file->vouch_at += got;
 	if (file->vouch_at < end)
 		return;
-	file->vouched = file->vouch_crc == file->head.block.payload_crc;
-	if (!file->vouched)
+	if (file->vouch_crc != file->head.block.payload_crc) {
 		ucm_file_fail(file, -EBADMSG, UCM_FAULT_PAYLOAD);
+		return;
+	}
+	file->head.planes = file->vouch_planes;
+	file->vouch_planes = NULL;
+}
+
+static void end_vouching(struct ucm_file *file)
+{
+	free(file->vouch_planes);
+	free(file->buffer);
+	file->vouch_planes = NULL;
+	file->buffer = NULL;
 }
 
 static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
@@ -502,12 +516,11 @@ static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
 		ucm_file_fail(file, (int)result, 0);
 	else
 		count_in(file, (uint64_t)result);
-	if (file->state == UCM_FILE_OPEN && !file->vouched) {
+	if (file->state == UCM_FILE_OPEN && ucm_file_needs_vouch(file)) {
 		read_to_vouch(file);
 		return;
 	}
-	free(file->buffer);
-	file->buffer = NULL;
+	end_vouching(file);
 	ucm_file_tell(file);
 	ucm_file_put(file); /* the operation's */
 }
@@ -533,7 +546,10 @@ void ucm_file_vouch(struct ucm_file *file)
 	if (file->buffer)
 		return; /* it is coming */
 	file->buffer = aligned_alloc(file->align, VOUCH_STEP);
-	if (!file->buffer) {
+	file->vouch_planes = calloc(file->head.block.geometry.num_layers,
+				    2 * sizeof(*file->vouch_planes));
+	if (!file->buffer || !file->vouch_planes) {
+		end_vouching(file);
 		ucm_file_fail(file, -ENOMEM, 0);
 		ucm_file_tell(file);
 		return;

@@ -91,3 +91,24 @@ bool ucm_head_check(const struct ucm_head *head, uint32_t first_layer,
 	}
 	return true;
 }
+
+void ucm_head_add(const struct ucm_head *head, uint64_t at,
+		  const uint8_t *bytes, size_t len, uint32_t *planes)
+{
+	const uint64_t k_bytes = head->block.geometry.k_bytes;
+	const uint64_t layer_bytes = k_bytes + head->block.geometry.v_bytes;
+
+	while (len) {
+		uint64_t inside = at % layer_bytes;
+		bool v = inside >= k_bytes;
+		uint64_t part = (v ? layer_bytes : k_bytes) - inside;
+		uint32_t *plane = &planes[2 * (at / layer_bytes) + v];
+
+		if (part > len)
+			part = len;
+		*plane = ucm_crc32c(*plane, bytes, part);
+		bytes += part;
+		at += part;
+		len -= part;
+	}
+}

@@ -16,7 +16,7 @@
 
 struct ucm_head {
 	struct ucm_block block;
-	uint32_t *planes; /* checksums, two for each layer; NULL: no table */
+	uint32_t *planes; /* checksums, two for each layer; NULL: not known */
 };
 
 /* How many bytes of a file must be read to make its head. */
@@ -40,5 +40,10 @@ void ucm_head_fini(struct ucm_head *head);
 bool ucm_head_check(const struct ucm_head *head, uint32_t first_layer,
 		    uint32_t end_layer, const uint8_t *bytes,
 		    uint32_t *plane_out);
+
+/* Add the payload's bytes from `at` on to the checksums of the planes that they
+ * lie in: two for each layer, 0 before the first byte. All come in order. */
+void ucm_head_add(const struct ucm_head *head, uint64_t at,
+		  const uint8_t *bytes, size_t len, uint32_t *planes);
 
 #endif

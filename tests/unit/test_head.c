@@ -92,6 +92,32 @@ START_TEST(each_plane_is_told_from_the_others)
 }
 END_TEST
 
+/* In steps of any size: the same as the table of a file that has one. */
+START_TEST(checksums_of_planes_are_added_up)
+{
+	static const struct ucm_geometry mla = { .num_layers = 3,
+						 .block_size = 1,
+						 .k_bytes = 100,
+						 .order = UCM_ORDER_OPAQUE };
+	const struct ucm_geometry *g = _i % 2 ? &mla : &lf_geometry;
+	static const size_t steps[] = { 1, 7, 100, 2048, 3000, 1 << 20 };
+	uint64_t end = ucm_block_payload_bytes(g);
+	size_t step = steps[_i / 2];
+	struct ucm_block block;
+	uint32_t planes[8] = { 0 };
+
+	bytes = lf_file(g, 7, FX_PAGED, &len);
+	ck_assert_int_eq(ucm_block_parse(bytes, len, len, &block), 0);
+	for (uint64_t at = 0; at < end; at += step)
+		ucm_head_add(&(struct ucm_head){ .block = block }, at,
+			     bytes + HEAD + at,
+			     end - at < step ? end - at : step, planes);
+	for (uint32_t i = 0; i < 2 * g->num_layers; i++)
+		ck_assert_uint_eq(planes[i],
+				  ucm_block_plane_crc(&block, bytes, i));
+}
+END_TEST
+
 /* What is done to a good file, and what must be said of it. */
 static const struct {
 	size_t at;       /* this byte is turned over; 0: none */
@@ -189,6 +215,7 @@ int main(void)
 	tcase_add_loop_test(tests, heads_of_all_forms_are_made, 0,
 			    NUM_ROWS(kinds));
 	tcase_add_test(tests, each_plane_is_told_from_the_others);
+	tcase_add_loop_test(tests, checksums_of_planes_are_added_up, 0, 12);
 	tcase_add_loop_test(tests, wrong_ones_are_refused, 0,
 			    NUM_ROWS(wrongs));
 	tcase_add_test(tests, another_name_or_geometry_is_refused);

@@ -313,6 +313,39 @@ START_TEST(a_packed_payload_is_checked)
 }
 END_TEST
 
+/* What was compared is not what came first: each read is held against it. (As
+ * a device would, it writes to memory that is the kernel's at the moment.) */
+__attribute__((no_sanitize_address)) static ssize_t
+spoil_pieces(const struct ucm_io *io, ssize_t result)
+{
+	if (io->op == UCM_IO_READ && io->enough && result > 100)
+		((uint8_t *)io->buffer)[100] ^= 1;
+	return result;
+}
+
+START_TEST(what_is_copied_of_a_packed_payload_was_checked)
+{
+	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
+	struct ucm_outcome outcome;
+	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
+
+	plant(1);
+	bytes = lf_file(&lf_geometry, 0, FX_PACKED, &len);
+	fx_put(lf_path("$/tier", 0), bytes, len);
+	free(bytes);
+	ucm_ring_fault = spoil_pieces;
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 1, &request, &outcome), -EIO);
+	ck_assert_int_eq(outcome.err, -EBADMSG);
+	ck_assert_int_eq(outcome.fault, UCM_FAULT_PLANE);
+	ck_assert_uint_eq(outcome.plane, 2);
+	ck_assert(lf_page_untouched(&cache, 0, 0, 4));
+	ucm_loader_close(loader);
+}
+END_TEST
+
 /* The checksum of all tells nothing of a part: what is not asked for is read
  * for it, and must be right as well. */
 START_TEST(a_part_of_a_packed_payload_is_checked)
@@ -732,6 +765,7 @@ static void add_reading(TCase *tests)
 			    NUM_ROWS(foreign));
 	tcase_add_test(tests, a_packed_payload_is_checked);
 	tcase_add_test(tests, a_part_of_a_packed_payload_is_checked);
+	tcase_add_test(tests, what_is_copied_of_a_packed_payload_was_checked);
 	tcase_add_loop_test(tests, longer_headers_are_read, 0,
 			    NUM_ROWS(offsets));
 	tcase_add_test(tests, longer_headers_may_be_torn);
