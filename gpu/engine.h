@@ -107,7 +107,9 @@ struct ucm_file {
 struct ucm_files {
 	struct ucm_file *buckets[UCM_FILE_BUCKETS];
 	struct ucm_file *newest, *oldest; /* idle */
-	unsigned num, most;
+	unsigned num;    /* that can be found, idle or not */
+	unsigned used;   /* not idle */
+	unsigned most;   /* of either */
 	uint64_t wanted; /* by requests in the order of layers */
 };
 
@@ -158,7 +160,7 @@ int64_t ucm_files_expire(struct ucm_engine *engine);
  * when it is done. They are kept open, as far as descriptors go. */
 void ucm_files_want(struct ucm_engine *engine, int64_t num);
 
-/* Close the idle ones, and forget the others. */
+/* Close the idle ones. */
 void ucm_files_close(struct ucm_engine *engine);
 
 /* Errors that say that the mount or server behind a file has gone. */

@@ -178,6 +178,7 @@ void ucm_file_put(struct ucm_file *file)
 {
 	if (--file->refs)
 		return;
+	file->engine->files.used--;
 	if (file->state == UCM_FILE_FAILED)
 		ucm_file_forget(file);
 	if (file->stale) {
@@ -328,8 +329,10 @@ struct ucm_file *ucm_file_get(struct ucm_engine *engine,
 	struct ucm_file *file = find(engine, group, id), **bucket;
 
 	if (file) {
-		if (!file->refs++)
+		if (!file->refs++) {
 			leave_idle(file);
+			engine->files.used++;
+		}
 		ucm_add(&engine->shared->stats.open_hits, 1);
 		return file;
 	}
@@ -345,6 +348,8 @@ struct ucm_file *ucm_file_get(struct ucm_engine *engine,
 	file->hash_next = *bucket;
 	*bucket = file;
 	engine->files.num++;
+	engine->files.used++;
+	trim(engine, idle_room(engine));
 	open_next(file);
 	if (file->state != UCM_FILE_OPENING)
 		ucm_file_put(file);

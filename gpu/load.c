@@ -209,7 +209,8 @@ static void open_ahead(struct ucm_engine *engine, struct ucm_part *part)
 	if (part->ahead_end < next)
 		part->ahead_first = part->ahead_end = next;
 	while (part->ahead_end < part->num_blocks &&
-	       part->ahead_end - next < UCM_AHEAD) {
+	       part->ahead_end - next < UCM_AHEAD &&
+	       engine->files.used < engine->files.most) {
 		uint32_t block = part->blocks[part->ahead_end];
 
 		part->ahead[part->ahead_end++ % UCM_AHEAD] = ucm_file_get(
@@ -261,6 +262,9 @@ static bool have_room(struct ucm_engine *engine, const struct ucm_task *task,
 
 	if (engine->starved.first)
 		return false; /* more would only wait as well */
+	/* small blocks would need all descriptors that the process may have */
+	if (window->in_flight && engine->files.used >= engine->files.most)
+		return false;
 	if (task->order == UCM_LOAD_LAYERS && !engine->shared->window_bytes &&
 	    window->in_flight && window->in_flight + bytes > LAYERS_WINDOW)
 		return false;

@@ -161,7 +161,8 @@ struct ucm_loader_options {
 	uint64_t save_budget_bytes; /* saves that wait; more are dropped
 				     * [1 GiB] */
 	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
-	unsigned open_files;        /* kept open, for 10 s at most [256] */
+	unsigned open_files;        /* of loads, at a time; the last ones are
+				     * kept open, for 10 s at most [256] */
 	/* CUDA */
 	int device;
 	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
@@ -173,10 +174,17 @@ struct ucm_loader;
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, char *why, size_t why_len);
 
+<<<<<<< HEAD
 /* Its tasks must have been freed. Waits for I/O that is still under way for
  * tasks that ended before it (cancelled, or past their deadlines): where a file
  * server hangs for ever, so does this. Blocks that are not whole are dropped.
  * NULL is harmless. */
+=======
+/* Its tasks must have been freed, and no other call be under way. Waits for I/O
+ * that is still under way for tasks that ended before it (cancelled, or past
+ * their deadlines): where a file server hangs for ever, so does this. Blocks
+ * that are not whole are dropped. NULL is harmless. */
+>>>>>>> 3babb3a (fixup! load: a load uses no more descriptors than it may)
 void ucm_loader_close(struct ucm_loader *loader);
 
 /*

@@ -12,12 +12,14 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/load_fixture.h"
 
 #define NUM 32
+#define MANY 500
 #define HEAD 4096
 #define LAYER 4096
 
@@ -659,6 +661,33 @@ START_TEST(an_open_file_is_found_again)
 }
 END_TEST
 
+/* More blocks than the process may have files: the loader waits for its own. */
+START_TEST(few_descriptors_are_enough)
+{
+	struct ucm_loader_options options = { .io = _i ? UCM_IO_THREADS
+						       : UCM_IO_AUTO,
+					      .open_files = 32 };
+	struct rlimit limit = { 0 }, before;
+	struct ucm_loader *loader;
+	struct lf_cache many;
+
+	lf_cache_open(&many, &lf_geometry, MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+	loader = lf_loader("$/tier", &many, &options);
+	getrlimit(RLIMIT_NOFILE, &before);
+	limit = before;
+	limit.rlim_cur = 128;
+	ck_assert(!setrlimit(RLIMIT_NOFILE, &limit));
+	ck_assert_int_eq(lf_load(loader, 0, MANY, NULL, NULL), 0);
+	ck_assert(!setrlimit(RLIMIT_NOFILE, &before));
+	for (unsigned i = 0; i < MANY; i++)
+		ck_assert(lf_page_is(&many, i, 0, 4, i));
+	ucm_loader_close(loader);
+	lf_cache_close(&many);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(blocks_in_memory_are_copied_from_there)
@@ -781,6 +810,7 @@ static void add_reading(TCase *tests)
 	tcase_add_test(tests, one_directory_cannot_say);
 	tcase_add_test(tests, few_files_stay_open);
 	tcase_add_test(tests, an_open_file_is_found_again);
+	tcase_add_loop_test(tests, few_descriptors_are_enough, 0, 2);
 }
 
 static void add_memory(TCase *tests)
