@@ -174,17 +174,10 @@ struct ucm_loader;
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, char *why, size_t why_len);
 
-<<<<<<< HEAD
-/* Its tasks must have been freed. Waits for I/O that is still under way for
- * tasks that ended before it (cancelled, or past their deadlines): where a file
- * server hangs for ever, so does this. Blocks that are not whole are dropped.
- * NULL is harmless. */
-=======
 /* Its tasks must have been freed, and no other call be under way. Waits for I/O
  * that is still under way for tasks that ended before it (cancelled, or past
  * their deadlines): where a file server hangs for ever, so does this. Blocks
  * that are not whole are dropped. NULL is harmless. */
->>>>>>> 3babb3a (fixup! load: a load uses no more descriptors than it may)
 void ucm_loader_close(struct ucm_loader *loader);
 
 /*
@@ -201,7 +194,8 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
 enum ucm_verify {
-	UCM_VERIFY_FULL = 0, /* header, and each plane's checksum */
+	UCM_VERIFY_FULL = 0, /* header, and each plane's checksum, if the block
+			      * was written with checksums */
 	UCM_VERIFY_HEADER,   /* header, its name, geometry and size */
 	UCM_VERIFY_NONE,     /* as HEADER where the header is read in any case,
 			      * else the file's size alone */
@@ -235,12 +229,17 @@ struct ucm_request {
 	enum ucm_load_order order;    /* loads */
 	uint32_t group_layers;        /* LOAD_LAYERS: layers to a read; 0:
 				       * chosen */
-	const struct ucm_id *parents; /* saves: of each block, or NULL */
+	const struct ucm_id *parents; /* saves: of each block, or NULL; what
+				       * counts is the request that makes the
+				       * block whole */
 	uint32_t deadline_ms;         /* from submit; 0: none */
 	/* Told once, when the task is done (a wait ends behind on_done): */
 	int eventfd;                  /* 1 is added to it; 0: none */
+	/* Runs in the loader's threads (without blocks: in the submit itself),
+	 * and must not wait. Outcomes are final; ucm_task_done() and the waits
+	 * say so only when it has returned. */
 	void (*on_done)(void *arg, struct ucm_task *task);
-	void *arg; /* on_done runs in the loader's threads and must not wait */
+	void *arg;
 	/* Saves: 1: do not commit the blocks when they are whole, but keep them
 	 * for ucm_save_commit(). */
 	uint8_t hold;
@@ -298,7 +297,7 @@ struct ucm_outcome {
 	uint32_t plane;   /* with UCM_FAULT_PLANE: 2 * layer, + 1 for V */
 };
 
-/* "plane 5 (layer 2 V): checksum differs" and the like. */
+/* "layer 2 V: plane checksum differs" and the like. */
 void ucm_outcome_text(const struct ucm_outcome *outcome, char *text,
 		      size_t len);
 
@@ -323,7 +322,8 @@ int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms);
 void ucm_task_cancel(struct ucm_task *task);
 
 /* One for each block, in the order of the request. Final once the task is
- * done; before that only those whose err is not -EINPROGRESS. */
+ * done; before that only those whose err is not -EINPROGRESS. Then read err
+ * first and atomically: __atomic_load_n(&outcome->err, __ATOMIC_ACQUIRE). */
 const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task);
 size_t ucm_task_num_failed(const struct ucm_task *task);
 
