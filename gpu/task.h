@@ -73,7 +73,7 @@ struct ucm_task {
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;
 	enum ucm_load_order order;
-	int64_t deadline_ns; /* 0: none */
+	_Atomic int64_t deadline_ns; /* 0: none */
 
 	size_t num_blocks;
 	struct ucm_task_block *blocks;
