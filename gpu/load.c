@@ -687,6 +687,7 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		/* I/O that hangs shall not keep others from starting */
 		leave_window(piece);
 		leave_part(piece);
+		ucm_engine_feed(engine); /* a starved one ends at once */
 	}
 	drop_ahead(part);
 	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {

@@ -386,6 +386,44 @@ static const struct {
 	{ UCM_LOAD_LAYERS, UCM_VERIFY_NONE, 5 },
 };
 
+/* Slots that I/O hangs on fill the staging memory, but for a rest: what waited
+ * for more than that and is given up is not in the way of less. */
+START_TEST(what_is_given_up_keeps_nobody_waiting)
+{
+	const struct ucm_geometry g = lf_geometry_of(4, 16, 32, 128);
+	const uint64_t layer = (uint64_t)g.k_bytes + g.v_bytes;
+	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
+					      .threads = 1,
+					      .staging_bytes = 16 * layer };
+	struct ucm_request most = { .first_layer = 1,
+				    .verify = UCM_VERIFY_NONE };
+	struct ucm_request one = { .num_layers = 1,
+				   .verify = UCM_VERIFY_NONE };
+	struct ucm_task *tasks[3];
+	struct ucm_loader *loader;
+	struct lf_cache large;
+
+	lf_cache_open(&large, &g, 2);
+	for (unsigned i = 0; i < 6; i++)
+		lf_plant("$/tier", &g, i);
+	loader = lf_loader("$/tier", &large, &options);
+	lf_hold_at(UCM_IO_READ, 4096 + (off_t)layer, (off_t)(16 * layer));
+	for (unsigned i = 0; i < 3; i++) { /* the window has room for two */
+		tasks[i] = lf_submit(loader, false, 2 * i, 2, &most);
+		lf_wait_held(i < 2 ? 2 * i + 2 : 5);
+		ucm_task_cancel(tasks[i]);
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), -EIO);
+	}
+	ck_assert_int_eq(lf_load(loader, 0, 1, &one, NULL), 0);
+	ck_assert(lf_page_is(&large, 0, 0, 1, 0));
+	lf_release();
+	for (unsigned i = 0; i < 3; i++)
+		ucm_task_free(tasks[i]);
+	ucm_loader_close(loader);
+	lf_cache_close(&large);
+}
+END_TEST
+
 /* The task ends in time; what comes late must not be seen in its pages. */
 START_TEST(a_deadline_is_kept)
 {
@@ -699,6 +737,7 @@ static void add_requests(TCase *tests)
 			    NUM_ROWS(wrong));
 	tcase_add_test(tests, a_page_that_is_none_is_refused);
 	tcase_add_test(tests, no_blocks_are_loaded_at_once);
+	tcase_add_test(tests, what_is_given_up_keeps_nobody_waiting);
 	tcase_add_loop_test(tests, thousands_of_absent_blocks, 0, 2);
 	tcase_add_loop_test(tests, a_block_may_be_wanted_twice, 0, 2);
 	tcase_add_loop_test(tests, addresses_take_the_place_of_pages, 0, 2);
