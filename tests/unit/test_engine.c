@@ -171,6 +171,7 @@ static struct lf_cache cache;
 static struct ucm_group group;
 static struct ucm_shared shared;
 static struct ucm_engine engine, *engines[1] = { &engine };
+static int64_t idle_ns = INT64_MAX / 2;
 
 static void start(uint32_t read_bytes)
 {
@@ -185,7 +186,7 @@ static void start(uint32_t read_bytes)
 		.staging_bytes = SLOTS * 65536,
 		.read_bytes = read_bytes,
 		.open_files = 64,
-		.idle_ns = INT64_MAX / 2,
+		.idle_ns = idle_ns,
 		.save_budget = UINT64_MAX,
 	};
 	ck_assert_msg(!ucm_engine_start(&engine, &shared, 0, why, sizeof(why)),
@@ -607,8 +608,8 @@ static bool is_idle(void *arg)
 START_TEST(files_do_not_stay_open)
 {
 	plant(4);
+	idle_ns = 20 * 1000000;
 	start(1 << 20);
-	shared.idle_ns = 20 * 1000000;
 	ended(submit(false, 0, 4, NULL), 0, 0);
 	ck_assert_uint_gt(lf_open_files("/blocks/"), 0);
 	fx_wait(is_idle, NULL);
