@@ -361,14 +361,17 @@ static int measure_save(struct bench *bench)
 		  .is_save = true },
 		{ .name = "save, mount", .run = run_save, .depth = depth,
 		  .is_save = true, .mount = true },
+		/* not of the tiers: two that write exclude each other */
+		{ .name = "save, mount, own depth", .run = run_save,
+		  .is_save = true, .mount = true },
 	};
-	int err = measure(bench, sides, 5);
+	int err = measure(bench, sides, 6);
 
 	if (err)
 		return err;
-	for (unsigned i = 3; i < 5; i++)
+	for (unsigned i = 3; i < 6; i++)
 		print_rates(bench, sides, &sides[i], 0.95);
-	for (unsigned i = 3; i < 5; i++)
+	for (unsigned i = 3; i < 6; i++)
 		print_cpu(bench, &sides[0], &sides[2], &sides[i]);
 	return 0;
 }

@@ -73,7 +73,7 @@ struct bench {
 	uint64_t shift; /* page of file 0 at present */
 	uint8_t *staging; /* where copy_run() copies from */
 	const uint8_t **maps; /* of the files, or NULL */
-	unsigned round;
+	unsigned round, buried;
 	uint64_t random;
 	double fio_cpu; /* that fio takes for itself */
 };
@@ -85,6 +85,11 @@ uint64_t next_random(struct bench *bench);
 struct rusage;
 double seconds_of(const struct rusage *usage); /* of CPU */
 double cpu_seconds(void);                      /* all our threads' */
+
+/* A file that is to be unlinked gives back its room, but keeps its inode (as a
+ * file of the plain directory): ext4 does not use one again that was free for
+ * less than some seconds, and looks long for others. */
+int bury(struct bench *bench, const char *path);
 
 /* Read the list and each file's header; make pages for them. */
 int pages_open(struct bench *bench);

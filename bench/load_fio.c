@@ -137,12 +137,20 @@ put(char *args[MAX_ARGS + 1], unsigned *num, const char *format, ...)
 	(*num)++;
 }
 
-static void remove_written(const struct bench *bench, size_t i)
+static int remove_written(struct bench *bench, size_t num)
 {
 	char path[512];
 
-	snprintf(path, sizeof(path), "%s/bench.0.%zu", bench->plain, i);
-	unlink(path);
+	for (size_t i = 0; i < num; i++) {
+		int err;
+
+		snprintf(path, sizeof(path), "%s/bench.0.%zu", bench->plain, i);
+		err = bury(bench, path);
+		if (err)
+			return err;
+		unlink(path);
+	}
+	return 0;
 }
 
 static int run_job(struct bench *bench, const struct side *side, bool is_write,
@@ -184,10 +192,10 @@ static int run_job(struct bench *bench, const struct side *side, bool is_write,
 		err = take_result(result, is_write ? "write" : "read",
 				  (double)(num_files * bench->file_size),
 				  out);
-	if (is_write)
+	if (!err && is_write) {
 		out->cpu = cpu;
-	for (size_t i = 0; is_write && i < num_files; i++)
-		remove_written(bench, i);
+		err = remove_written(bench, num_files);
+	}
 	unlink(result);
 	for (unsigned i = 0; i < num; i++)
 		free(args[i]);

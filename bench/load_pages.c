@@ -55,6 +55,16 @@ double cpu_seconds(void)
 	return seconds_of(&usage);
 }
 
+int bury(struct bench *bench, const char *path)
+{
+	char grave[512];
+
+	snprintf(grave, sizeof(grave), "%s/%u", bench->plain, bench->buried++);
+	if (link(path, grave))
+		return complain(path, "link");
+	return truncate(grave, 0) ? complain(grave, "truncate") : 0;
+}
+
 /* ---- planes ---- */
 
 static uint32_t num_planes(const struct bench *bench)

@@ -155,18 +155,22 @@ static void invent(struct bench *bench, struct ucm_id *id)
 	memcpy(id->bytes, words, sizeof(words));
 }
 
-static int remove_saved(const char *dir, const struct ucm_move *moves,
+static int remove_saved(struct bench *bench, const char *dir,
+			const char *backing, const struct ucm_move *moves,
 			size_t num)
 {
 	char name[UCM_BLOCK_PATH_LEN + 1], path[512];
+	int err = 0;
 
-	for (size_t i = 0; i < num; i++) {
+	for (size_t i = 0; i < num && !err; i++) {
 		ucm_path_format(&moves[i].id, name);
+		snprintf(path, sizeof(path), "%s/blocks/%s", backing, name);
+		err = bury(bench, path);
 		snprintf(path, sizeof(path), "%s/blocks/%s", dir, name);
-		if (unlink(path))
-			return complain(path, "unlink");
+		if (!err && unlink(path))
+			err = complain(path, "unlink");
 	}
-	return 0;
+	return err;
 }
 
 int run_save(struct bench *bench, struct side *side, struct figure *out)
@@ -189,7 +193,9 @@ int run_save(struct bench *bench, struct side *side, struct figure *out)
 		err = check_saved(bench, dir, &moves[i].id, moves[i].page);
 	}
 	if (!err)
-		err = remove_saved(dir, moves, num);
+		err = remove_saved(bench, dir,
+				   side->mount ? bench->tiers : dir, moves,
+				   num);
 	free(moves);
 	return err;
 }
