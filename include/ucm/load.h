@@ -163,6 +163,9 @@ struct ucm_loader_options {
 	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
 	unsigned open_files;        /* of loads, at a time; the last ones are
 				     * kept open, for 10 s at most [256] */
+	unsigned open_files;        /* that are kept open [256]; more while a
+				     * request in the order of layers wants
+				     * them */
 	/* CUDA */
 	int device;
 	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
