@@ -31,7 +31,6 @@
 #include "common/log.h"
 #include "common/osfile.h"
 
-#define HEAD_MOST ((uint64_t)16 << 20) /* a header longer than this is none */
 #define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
 
 static void open_next(struct ucm_file *file);
@@ -382,7 +381,7 @@ static uint64_t longer_head(const struct ucm_file *file, const struct ucm_io *io
 	if (ucm_block_parse(io->buffer, (size_t)io->result, file->size,
 			    &block) ||
 	    block.form != UCM_FORM_PAGED || block.data_offset <= io->len ||
-	    block.data_offset > file->size || block.data_offset > HEAD_MOST)
+	    block.data_offset > file->size || block.data_offset > UCM_HEAD_MOST)
 		return 0;
 	return block.data_offset;
 }

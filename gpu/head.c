@@ -41,6 +41,8 @@ enum ucm_fault ucm_head_make(const void *bytes, size_t len, uint64_t file_size,
 
 	*err_out = 0;
 	fault = ucm_block_parse(bytes, len, file_size, &head.block);
+	if (!fault && head.block.data_offset > UCM_HEAD_MOST)
+		fault = UCM_FAULT_FIELD;
 	if (!fault)
 		fault = judge(&head.block, file_size, id, geometry);
 	if (!fault && head.block.form == UCM_FORM_PAGED &&

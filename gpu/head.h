@@ -14,6 +14,9 @@
 
 #include <ucm/block.h>
 
+/* A header that is longer than this is none. */
+#define UCM_HEAD_MOST ((uint64_t)16 << 20)
+
 struct ucm_head {
 	struct ucm_block block;
 	uint32_t *planes; /* checksums, two for each layer; NULL: not known */

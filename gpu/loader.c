@@ -224,10 +224,13 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	if (*space && !ucm_space_name_valid(space))
 		return ucm_why(why, why_len, -EINVAL, "space '%s': no name",
 			       space);
-	if (ucm_layout_layer_bytes(layout) > most)
+	if (ucm_layout_layer_bytes(layout) +
+		    ucm_block_data_offset(g->num_layers) > most)
 		return ucm_why(why, why_len, -EFBIG,
-			       "a layer of %" PRIu64 " bytes: the staging "
-			       "memory of a thread holds %" PRIu64,
+			       "a header of %" PRIu32 " and a layer of %" PRIu64
+			       " bytes: the staging memory of a thread holds "
+			       "%" PRIu64,
+			       ucm_block_data_offset(g->num_layers),
 			       ucm_layout_layer_bytes(layout), most);
 	group = calloc(1, sizeof(*group));
 	if (!group || ucm_layout_copy(layout, &group->layout)) {
@@ -497,6 +500,8 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	if (err)
 		return ucm_why(why, why_len, err, "out of memory");
 	task->is_commit = kind == COMMIT;
+	if (kind == SAVE && loader->shared.source_ops->prepare)
+		loader->shared.source_ops->prepare(loader->shared.source);
 	if (kind == SAVE)
 		admit_saves(&loader->shared, task);
 	*out = task; /* before on_done can run */
@@ -530,6 +535,8 @@ void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 {
 	const struct ucm_group *of = group_of(loader, group);
 
+	if (ids && !num)
+		return;
 	for (unsigned i = 0; of && i < loader->num_engines; i++) {
 		struct ucm_abandon *abandon = calloc(1, sizeof(*abandon));
 
@@ -550,13 +557,14 @@ void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 /* ---- what is going on ---- */
 
 void ucm_loader_get_stats(struct ucm_loader *loader,
-			  struct ucm_loader_stats *out)
+			  struct ucm_loader_stats *out, size_t size)
 {
 	struct ucm_shared *shared = &loader->shared;
+	struct ucm_loader_stats all;
 
 #define GET(name) \
 	.name = atomic_load_explicit(&shared->stats.name, memory_order_relaxed)
-	*out = (struct ucm_loader_stats){
+	all = (struct ucm_loader_stats){
 		GET(loads),	   GET(load_bytes),   GET(load_absent),
 		GET(load_damaged), GET(load_failed),  GET(saves),
 		GET(save_bytes),   GET(save_skipped), GET(save_dropped),
@@ -565,8 +573,10 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)
-		out->window_bytes +=
+		all.window_bytes +=
 			atomic_load(&loader->engines[i]->window_limit);
+	memset(out, 0, size);
+	memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
 }
 
 void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len)

@@ -57,6 +57,10 @@ struct ucm_source_ops {
 	 * true: it is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
 
+	/* Get ready for new blocks; may take a while. Errors are create's to
+	 * tell. NULL: nothing to do. */
+	void (*prepare)(struct ucm_source *source);
+
 	/*
 	 * A new block: a descriptor to write to; commit or drop ends the draft,
 	 * the caller closes the descriptor behind it. -EEXIST: it is there.

@@ -213,6 +213,12 @@ static int open_store(struct ucm_source *source)
 	return err;
 }
 
+/* In the thread of whoever saves, not in an engine's, whose loads would wait. */
+static void tiers_prepare(struct ucm_source *source)
+{
+	open_store(source);
+}
+
 static int key_of(struct ucm_source *source, const char *space,
 		  const struct ucm_id *id, struct ucm_key *out)
 {
@@ -282,6 +288,7 @@ const struct ucm_source_ops ucm_source_tiers = {
 	.check_space = tiers_check_space,
 	.place = tiers_place,
 	.lost = tiers_lost,
+	.prepare = tiers_prepare,
 	.create = tiers_create,
 	.commit = tiers_commit,
 	.drop = tiers_drop,

@@ -52,6 +52,12 @@ static uint8_t *map_arena(size_t len, bool *huge_out)
 	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			       flags | MAP_HUGETLB, -1, 0), *start;
 
+	/* had now, or not at all: a pool that has none left later would fail
+	 * reads with EFAULT, and kill whoever touches the memory */
+	if (memory != MAP_FAILED && madvise(memory, len, MADV_POPULATE_WRITE)) {
+		munmap(memory, len);
+		memory = MAP_FAILED;
+	}
 	*huge_out = memory != MAP_FAILED;
 	if (*huge_out)
 		return memory;

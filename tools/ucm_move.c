@@ -180,7 +180,7 @@ static void wait_for_task(struct ucm_move_job *job)
 	struct ucm_loader_stats stats;
 
 	while (ucm_task_wait(job->task, POLL_MS) == -ETIMEDOUT) {
-		ucm_loader_get_stats(job->loader, &stats);
+		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
 		ucm_report_progress(&job->report,
 				    stats.loads + stats.load_absent +
 					    stats.load_damaged +

@@ -35,7 +35,7 @@ static int report(struct ucm_move_job *job)
 	struct ucm_loader_stats stats = { 0 };
 
 	if (job->loader)
-		ucm_loader_get_stats(job->loader, &stats);
+		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
 	return ucm_report_end(&job->report,
 			      (struct ucm_count[]){
 				      { "saved", stats.saves },

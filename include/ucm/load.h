@@ -162,10 +162,9 @@ struct ucm_loader_options {
 				     * [1 GiB] */
 	uint32_t read_bytes;        /* reads are split at this [4 MiB] */
 	unsigned open_files;        /* of loads, at a time; the last ones are
-				     * kept open, for 10 s at most [256] */
-	unsigned open_files;        /* that are kept open [256]; more while a
-				     * request in the order of layers wants
-				     * them */
+				     * kept open, for 10 s at most [256]; more
+				     * while a request in the order of layers
+				     * comes back to them */
 	/* CUDA */
 	int device;
 	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
@@ -280,7 +279,7 @@ int ucm_save_commit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
 		    char *why, size_t why_len);
 
-/* Forget what was saved of blocks that are not committed yet; num 0: of all.
+/* Forget what was saved of blocks that are not committed yet; ids NULL: of all.
  * Of one that a task saves at the moment it goes when that ends, unless it is
  * whole then. */
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
@@ -353,8 +352,9 @@ struct ucm_loader_stats {
 	uint64_t window_bytes; /* reads in flight allowed at present */
 };
 
+/* size: of *out; later versions know more at its end. */
 void ucm_loader_get_stats(struct ucm_loader *loader,
-			  struct ucm_loader_stats *out);
+			  struct ucm_loader_stats *out, size_t size);
 
 /* "host, io_uring, 2 threads, 256 MiB staging (huge pages), ..." */
 void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len);

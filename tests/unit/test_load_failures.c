@@ -503,7 +503,7 @@ START_TEST(short_reads_of_every_size)
 		must(!lf_load(loader, 0, 1, &request, NULL));
 		must(lf_page_is(&cache, 0, 0, 4, 0));
 	}
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_ge(stats.short_reads, 20);
 	ucm_loader_close(loader);
 }
@@ -635,7 +635,7 @@ START_TEST(few_files_stay_open)
 		fx_wait(are_few, &most);
 		ck_assert_uint_ge(lf_open_files("/blocks/"), 5);
 	}
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_ge(stats.opens, 3 * (NUM - 6));
 	ucm_loader_close(loader);
 	ck_assert_uint_eq(lf_open_files("/blocks/"), 0);
@@ -653,7 +653,7 @@ START_TEST(an_open_file_is_found_again)
 	loader = lf_loader("$/tier", &cache, &options);
 	for (unsigned round = 0; round < 3; round++)
 		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.opens, NUM);
 	ck_assert_uint_eq(stats.open_hits, 2 * NUM);
 	ucm_loader_close(loader);
@@ -703,7 +703,7 @@ START_TEST(blocks_in_memory_are_copied_from_there)
 	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.mapped_bytes, NUM * 4 * LAYER);
 	ck_assert_uint_eq(stats.reads, 0);
 	ucm_loader_close(loader);
@@ -776,7 +776,7 @@ START_TEST(what_comes_from_memory_is_counted_once)
 	free(bytes);
 	loader = lf_loader(tier, &cache, NULL);
 	ck_assert_int_eq(lf_load(loader, 0, 2, &request, NULL), -EIO);
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.load_bytes, LAYER);
 	ck_assert_uint_eq(stats.mapped_bytes, LAYER);
 	ucm_loader_close(loader);

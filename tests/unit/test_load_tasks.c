@@ -148,7 +148,7 @@ START_TEST(thousands_of_absent_blocks)
 		must(outcomes[i].err == -ENOENT);
 	ck_assert_uint_eq(ucm_task_num_failed(task), MANY);
 	ucm_task_free(task);
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.load_absent, MANY);
 	/* closed at once: nothing of it is left behind */
 	ucm_loader_close(loader);
@@ -718,7 +718,7 @@ START_TEST(many_threads_at_once)
 		pthread_join(workers[i].thread, NULL);
 		ck_assert(!workers[i].failed);
 	}
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_gt(stats.loads, 0);
 	ck_assert_uint_gt(stats.saves, 0);
 	/* the budget is all there again */

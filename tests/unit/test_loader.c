@@ -72,7 +72,7 @@ START_TEST(load_fills_the_pages)
 			ck_assert(lf_page_is(&cache, i, 0, 4, i));
 		ck_assert(lf_page_untouched(&cache, NUM - 1, 0, 4));
 	}
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.loads, 2 * (NUM - 1));
 	ck_assert_uint_eq(stats.load_bytes, 2 * (NUM - 1) * 16384);
 	ucm_loader_close(loader);
@@ -147,7 +147,7 @@ START_TEST(absent_blocks_are_told_one_by_one)
 	ck_assert_int_eq(outcomes[3].err, -ENOENT);
 	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
 	ck_assert(lf_page_untouched(&cache, 2, 0, 4));
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.load_absent, 2);
 	ucm_loader_close(loader);
 }
@@ -295,7 +295,7 @@ START_TEST(held_blocks_wait_for_their_commit)
 	ck_assert(!fx_exists(lf_path("$/tier", 2)));
 	ck_assert_int_eq(commit(loader, 2), 0);
 	ck_assert(lf_saved("$/tier", &lf_geometry, 2));
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.saves, 2);
 	ck_assert_uint_eq(stats.save_bytes, 3 * 16384);
 	ucm_loader_close(loader);

@@ -105,7 +105,7 @@ START_TEST(a_save_that_is_refused_leaves_nothing)
 			for (unsigned j = 0; j < NUM - 1; j++)
 				ck_assert_int_eq(outcomes[j].err, err);
 			check_nothing(0, NUM - 1);
-			ucm_loader_get_stats(loader, &stats);
+			ucm_loader_get_stats(loader, &stats, sizeof(stats));
 			ck_assert_uint_eq(stats.save_failed, NUM - 1);
 			ck_assert_uint_eq(stats.saves, 1);
 		} else {
@@ -220,7 +220,7 @@ START_TEST(saves_over_the_budget_are_dropped)
 		ck_assert_int_eq(outcomes[i].err, i < 3 ? 0 : -ENOBUFS);
 	ck_assert_uint_eq(ucm_task_num_failed(first), 2);
 	ck_assert_uint_eq(ucm_task_num_failed(second), 2);
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.save_dropped, 4);
 	ck_assert_uint_eq(stats.saves, 3);
 	ck_assert_uint_eq(stats.save_failed, 0);
@@ -269,7 +269,7 @@ START_TEST(no_buffers_is_a_failure_like_others)
 	ck_assert_int_eq(lf_save(loader, 0, 3, NULL, outcomes), -EIO);
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_int_eq(outcomes[i].err, -ENOBUFS);
-	ucm_loader_get_stats(loader, &stats);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
 	ck_assert_uint_eq(stats.save_failed, 3);
 	ck_assert_uint_eq(stats.save_dropped, 0);
 	lf_fail(UCM_IO_WRITE, 0, 0, false);
