@@ -194,6 +194,18 @@ static void start(uint32_t read_bytes)
 	ck_assert_int_eq(ucm_engine_add_group(&engine, &group), 0);
 }
 
+/* Of four layers. */
+static void use_cache(void)
+{
+	uint64_t layer = ucm_layout_layer_bytes(cache.layout);
+
+	group = (struct ucm_group){ .layout = cache.layout,
+				    .layer_bytes = layer,
+				    .payload_bytes = 4 * layer,
+				    .data_offset = 4096,
+				    .file_size = 4096 + 4 * layer };
+}
+
 static void make_buckets(void)
 {
 	for (unsigned i = 0; i < NUM; i++) {
@@ -216,11 +228,7 @@ static void setup(void)
 	ck_assert_int_ge(fd, 0);
 	ucm_dir_init(&source.dir, fd);
 	lf_cache_open(&cache, &lf_geometry, NUM);
-	group = (struct ucm_group){ .layout = cache.layout,
-				    .layer_bytes = LAYER,
-				    .payload_bytes = 4 * LAYER,
-				    .data_offset = 4096,
-				    .file_size = 4096 + 4 * LAYER };
+	use_cache();
 }
 
 static void teardown(void)
@@ -468,6 +476,37 @@ START_TEST(starved_loads_go_on)
 	atomic_store(&device_holds, false);
 	ended(tasks[0], 0, 0);
 	ended(tasks[1], 0, 0);
+	stop();
+}
+END_TEST
+
+/* Reads that hang have most of the memory, and one that found too little waits:
+ * once it has been given up it must not keep small ones from the rest. */
+START_TEST(what_starved_and_was_given_up_is_in_nobodys_way)
+{
+	const struct ucm_geometry large = lf_geometry_of(4, 16, 8, 160);
+	struct ucm_request layer = { .first_layer = 1, .num_layers = 1,
+				     .verify = UCM_VERIFY_NONE };
+	struct ucm_task *task;
+
+	lf_cache_close(&cache);
+	lf_cache_open(&cache, &large, NUM); /* 80 KiB a layer */
+	use_cache();
+	for (unsigned i = 0; i < 8; i++)
+		lf_plant("$/dir", &large, i);
+	start(1 << 20);
+	lf_hold_at(UCM_IO_READ, 0, 1);
+	task = submit(false, 0, 3, NULL);
+	lf_wait_held(3); /* the window, and six units each */
+	ucm_task_cancel(task);
+	ended(task, 0, -ECANCELED);
+	task = submit(false, 3, 3, NULL);
+	lf_wait_held(5);
+	ucm_task_cancel(task);
+	ended(task, 0, -ECANCELED);
+	ended(submit(false, 7, 1, &layer), 0, 0);
+	ck_assert(lf_page_is(&cache, 0, 1, 2, 7));
+	lf_release();
 	stop();
 }
 END_TEST
@@ -833,6 +872,8 @@ static void add_loads(TCase *tests)
 	tcase_add_loop_test(tests, a_load_is_given_up_when_it_has_arrived, 0,
 			    2);
 	tcase_add_test(tests, starved_loads_go_on);
+	tcase_add_test(tests,
+		       what_starved_and_was_given_up_is_in_nobodys_way);
 	tcase_add_test(tests, a_device_may_fail);
 	tcase_add_test(tests, damage_does_not_reach_the_device);
 	tcase_add_loop_test(tests, what_went_and_came_back_is_opened_anew, 0,
