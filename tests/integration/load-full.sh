@@ -65,6 +65,9 @@ done
 need mkdir "$work/full"
 need do_mount -o limit=tier0:512K "$work/full"
 start_client mount "$mnt"
+# before it knows how long blocks are it lets in what comes at a time
+ask save 500 1
+rm -rf "$mnt"/blocks/??/*
 fills 'a limit' "$mnt"
 end_client
 do_umount
