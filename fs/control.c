@@ -261,6 +261,17 @@ static int write_debug(struct ucm_face *face, const char *text)
 	return err;
 }
 
+/* ---- control: for calls, not for reading ---- */
+
+static char *control_text(struct ucm_face *face, size_t *len_out)
+{
+	char *text = strdup("for ioctl(2); see ucm-control(7)\n");
+
+	(void)face;
+	*len_out = text ? strlen(text) : 0;
+	return text;
+}
+
 /* ---- the files ---- */
 
 static const struct {
@@ -276,6 +287,7 @@ static const struct {
 	{ "metrics", 0444, false, ucm_metrics_text, NULL },
 	{ "debug", 0600, true, debug_text, write_debug },
 	{ "index", 0444, false, NULL, NULL },
+	{ "control", 0444, false, control_text, NULL },
 };
 #define NUM_FILES (sizeof(files) / sizeof(files[0]))
 

@@ -6,9 +6,10 @@
  * and references. All that it knows of files on disk it asks tierset.h.
  *
  * Split by task: node.c (node ids, attributes), file.c (open inodes and files
- * being written), ops_name.c, ops_file.c, ops_attr.c (the operations),
- * event.c (what is counted and traced of them), control.c (.ucmfs/), notify.c
- * (what the kernel must forget), session.c (mounting and the loop).
+ * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
+ * operations), event.c (what is counted and traced of them), control.c
+ * (.ucmfs/), notify.c (what the kernel must forget), session.c (mounting and
+ * the loop).
  */
 #ifndef UCM_FACE_H
 #define UCM_FACE_H
@@ -22,6 +23,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
+#include "fs/lease.h"
 #include "fs/options.h"
 #include "fs/opstats.h"
 #include "fs/tierset.h"
@@ -58,6 +60,7 @@ struct ucm_face {
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
+	struct ucm_leases leases;
 	struct timespec started;
 	_Atomic bool passthrough; /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
@@ -341,6 +344,9 @@ void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi);
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino);
+void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+		  struct fuse_file_info *fi, unsigned flags,
+		  const void *in_buf, size_t in_size, size_t out_size);
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size);
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);

@@ -191,6 +191,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.removexattr = ucm_op_removexattr,
 	.create = ucm_op_create,
 	.fallocate = ucm_op_fallocate,
+	.ioctl = ucm_op_ioctl,
 };
 
 /* ---- arguments for libfuse ---- */
@@ -449,6 +450,7 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = ucm_files_init(&face.files);
 
+	ucm_leases_init(&face.leases);
 	if (!face.ops)
 		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &face.started);
@@ -466,6 +468,7 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 		fuse_session_destroy(face.session);
 	fuse_opt_free_args(&args);
 	ucm_files_fini(&face);
+	ucm_leases_fini(&face.leases);
 	ucm_opstats_free(face.ops);
 	ucm_log_tell_left_out(true);
 	return err;

@@ -426,13 +426,19 @@ int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
 	return 0;
 }
 
+static void edit_touch(struct ucm_entry *entry, void *arg)
+{
+	(void)arg;
+	entry->atime_s = (uint32_t)time(NULL);
+	entry->uses++;
+}
+
 static void edit_use(struct ucm_entry *entry, void *arg)
 {
 	struct ucm_tierset *set = arg;
 	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
 
-	entry->atime_s = (uint32_t)time(NULL);
-	entry->uses++;
+	edit_touch(entry, NULL);
 	ucm_count(&stats->opens);
 	ucm_count_more(&stats->opened_bytes, entry->size);
 }
@@ -441,6 +447,11 @@ void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref)
 {
 	ucm_index_edit(set->index, ref, edit_use, set);
 	ucm_count(&set->stats.opens);
+}
+
+int ucm_tierset_touch(struct ucm_tierset *set, ucm_ref ref)
+{
+	return ucm_index_edit(set->index, ref, edit_touch, NULL) ? 0 : -ENOENT;
 }
 
 static int open_entry(struct ucm_tierset *set, const struct ucm_entry *entry,

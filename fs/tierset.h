@@ -63,7 +63,7 @@ struct ucm_tierset {
 	unsigned num_scan_threads;
 	bool upkeep_running;
 	bool begun;
-	uint64_t commits_at_checkpoint;
+	_Atomic uint64_t commits_at_checkpoint;
 };
 
 /*
@@ -114,6 +114,9 @@ int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key);
 /* Set atime and mtime as utimensat(2) does. */
 int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 			  const struct timespec times[2]);
+
+/* Count a use that is no open. -ENOENT: it is gone. */
+int ucm_tierset_touch(struct ucm_tierset *set, ucm_ref ref);
 
 int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned);
 
@@ -263,6 +266,9 @@ void ucm_scan_retry(struct ucm_tierset *set);
 void ucm_scan_stop(struct ucm_tierset *set);
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
 
+/* Note now that all is on disk. -EAGAIN: the scan is not over, or something is in
+ * doubt; -EIO: a directory failed, which is logged. */
+int ucm_upkeep_checkpoint(struct ucm_tierset *set);
 int ucm_upkeep_start(struct ucm_tierset *set);
 void ucm_upkeep_stop(struct ucm_tierset *set);
 

@@ -33,14 +33,13 @@ static bool any_unclean(const struct ucm_tierset *set)
 	return false;
 }
 
-static void checkpoint(struct ucm_tierset *set)
+int ucm_upkeep_checkpoint(struct ucm_tierset *set)
 {
 	uint64_t commits = atomic_load(&set->stats.commits);
 	bool failed = false;
 
-	if (!all_known(set) ||
-	    (commits == set->commits_at_checkpoint && !any_unclean(set)))
-		return;
+	if (!all_known(set))
+		return -EAGAIN;
 	for (unsigned i = 0; i < set->num_dirs; i++) {
 		struct ucm_backing *backing = set->dirs[i];
 		int err;
@@ -57,9 +56,17 @@ static void checkpoint(struct ucm_tierset *set)
 		backing->recovery.unclean = false;
 	}
 	if (failed)
-		return;
-	set->commits_at_checkpoint = commits;
+		return -EIO;
+	atomic_store(&set->commits_at_checkpoint, commits);
 	ucm_count(&set->stats.checkpoints);
+	return 0;
+}
+
+static bool is_due(struct ucm_tierset *set)
+{
+	return atomic_load(&set->stats.commits) !=
+		       atomic_load(&set->commits_at_checkpoint) ||
+	       any_unclean(set);
 }
 
 static void *upkeep_main(void *arg)
@@ -80,7 +87,8 @@ static void *upkeep_main(void *arg)
 			break;
 		pthread_mutex_unlock(&set->upkeep_lock);
 		ucm_scan_retry(set);
-		checkpoint(set);
+		if (is_due(set))
+			ucm_upkeep_checkpoint(set);
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		pthread_mutex_lock(&set->upkeep_lock);
 	}

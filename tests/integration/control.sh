@@ -17,6 +17,7 @@ need mk "$mnt/blocks"
 same 'the root lists two directories' 'blocks
 spaces' "$(ls -A "$mnt")"
 same '.ucmfs lists its files' 'config.yaml
+control
 debug
 index
 metrics

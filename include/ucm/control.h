@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * control.h - calls on MOUNT/.ucmfs/control, many blocks at a time.
+ *
+ * Open the file for reading and use ioctl(2) with the commands below; see
+ * ucm-control(7). All structs have one size on all machines. The kernel passes
+ * at most 16 KiB with a call: hence the sizes of the batches.
+ *
+ * A call returns 0 or fails with errno: EINVAL (version, number, a name that is
+ * none), ENOENT (no such space), EACCES (a private space of somebody else),
+ * EPERM (not root or the owner of the mount), EOPNOTSUPP (see each command),
+ * ENOTTY (not a control file). What becomes of each block is told by itself.
+ */
+#ifndef UCM_CONTROL_H
+#define UCM_CONTROL_H
+
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#include <ucm/block.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UCM_CONTROL_VERSION 1u
+#define UCM_CONTROL_IDS 1000u   /* of a batch, at most */
+#define UCM_CONTROL_PLACES 400u /* of a locate, at most */
+#define UCM_CONTROL_LEASE_MAX_MS 60000u
+
+struct ucm_control_head {
+	uint32_t version;  /* UCM_CONTROL_VERSION */
+	uint32_t num;      /* blocks */
+	uint32_t lease_ms; /* locate: see there; else 0 */
+	uint32_t flags;    /* locate: UCM_LOCATE_*; else 0 */
+	char space[136];   /* with its NUL; "": the default one */
+};
+
+/* In: ids. Out: results in their place. */
+struct ucm_control_batch {
+	struct ucm_control_head head;
+	union {
+		struct ucm_id ids[UCM_CONTROL_IDS];
+		int32_t results[UCM_CONTROL_IDS];
+	} u;
+};
+
+#define UCM_LOCATE_CRC 0x1u /* read the header, and tell its checksum */
+
+#define UCM_PLACE_PINNED 0x1u
+#define UCM_PLACE_CRC 0x2u /* crc32c is told */
+
+struct ucm_control_place {
+	int32_t result;      /* 0; -ENOENT, -EIO, ... */
+	uint8_t tier;        /* from 0, fast to slow */
+	uint8_t directory;   /* from 0, over all tiers in order */
+	uint16_t flags;      /* UCM_PLACE_* */
+	uint64_t size;       /* bytes of its file */
+	int64_t mtime_ns;    /* commit time */
+	uint32_t generation; /* another one: another file */
+	uint32_t crc32c;     /* of the payload, as the header says */
+	uint32_t uses;       /* since the mount */
+	uint32_t atime_s;    /* last use, seconds since the epoch */
+};
+
+/* In: ids. Out: places in their place. */
+struct ucm_control_locate {
+	struct ucm_control_head head;
+	union {
+		struct ucm_id ids[UCM_CONTROL_PLACES];
+		struct ucm_control_place places[UCM_CONTROL_PLACES];
+	} u;
+};
+
+/* In: one id. Out: the path of its file, with its NUL. */
+struct ucm_control_path {
+	struct ucm_control_head head;
+	union {
+		struct ucm_id id;
+		char path[4096];
+	} u;
+};
+
+/* Since the mount, unless it says otherwise. */
+struct ucm_control_statistics {
+	uint32_t version; /* in: UCM_CONTROL_VERSION */
+	uint32_t scanned; /* 1: the index is complete, absent means absent */
+	uint64_t blocks;  /* in the index */
+	uint64_t bytes;   /* of their files, now */
+	uint64_t total_bytes, free_bytes; /* of all tiers within limits, now */
+	uint64_t lookups, hits, misses, opens, commits, removed, quarantined,
+		io_errors;
+};
+
+/*
+ * lookup: result 1: there, 0: absent; -errno: could not be learned.
+ * touch: counts a use, as an open does. result 0 or -ENOENT.
+ * Both and locate and statistics are for whoever may read the blocks.
+ */
+#define UCM_CONTROL_LOOKUP _IOWR('U', 1, struct ucm_control_batch)
+#define UCM_CONTROL_TOUCH _IOWR('U', 2, struct ucm_control_batch)
+/* Where blocks lie. With lease_ms (up to UCM_CONTROL_LEASE_MAX_MS) they are not
+ * evicted for so long; unlink(2) removes them all the same. */
+#define UCM_CONTROL_LOCATE _IOWR('U', 3, struct ucm_control_locate)
+#define UCM_CONTROL_STATISTICS _IOWR('U', 4, struct ucm_control_statistics)
+
+/* The rest is for root and the owner of the mount. result 0 or -errno. */
+#define UCM_CONTROL_PATH _IOWR('U', 5, struct ucm_control_path)
+#define UCM_CONTROL_PIN _IOWR('U', 6, struct ucm_control_batch)
+#define UCM_CONTROL_UNPIN _IOWR('U', 7, struct ucm_control_batch)
+/* Remove blocks: -EPERM: pinned, -EBUSY: leased or in use, -EROFS. */
+#define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
+/* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
+#define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
+/* syncfs(2) of all tiers. */
+#define UCM_CONTROL_FLUSH _IO('U', 10)
+/* Look for blocks that were put into the directories by hand. */
+#define UCM_CONTROL_RESCAN _IO('U', 11)
+/* Flush, and note that all is on disk: a crash leaves nothing older in doubt.
+ * EAGAIN: the scan is not over, or blocks are in doubt. */
+#define UCM_CONTROL_CHECKPOINT _IO('U', 12)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_batch.c - calls on many blocks, on a store; and leases.
+ */
+#include <config.h>
+
+#include "fs/batch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_leases leases;
+static struct fx_file file, other;
+
+static void setup(void)
+{
+	fx_setup();
+	ucm_leases_init(&leases);
+	fx_store("fast=$/a:slow=$/b");
+	fx_block(&file, 1, FX_PAGED);
+	fx_block(&other, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+}
+
+static void teardown(void)
+{
+	fx_close();
+	ucm_leases_fini(&leases);
+	fx_teardown();
+}
+
+static int one(enum ucm_batch_op op, const struct fx_file *of)
+{
+	return ucm_batch_one(fx_set, &leases, op, &of->key);
+}
+
+START_TEST(lookup_says_one_or_none)
+{
+	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &file), 1);
+	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &other), 0);
+}
+END_TEST
+
+START_TEST(all_but_lookup_need_the_block)
+{
+	static const enum ucm_batch_op ops[] = { UCM_BATCH_TOUCH,
+						 UCM_BATCH_PIN,
+						 UCM_BATCH_UNPIN,
+						 UCM_BATCH_EVICT };
+
+	ck_assert_int_eq(one(ops[_i], &other), -ENOENT);
+}
+END_TEST
+
+START_TEST(touch_counts_a_use_but_no_open)
+{
+	uint64_t opens = atomic_load(&fx_set->stats.opens);
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	ck_assert_int_eq(one(UCM_BATCH_TOUCH, &file), 0);
+	ck_assert_int_eq(one(UCM_BATCH_TOUCH, &file), 0);
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.uses, 2);
+	ck_assert_uint_eq(atomic_load(&fx_set->stats.opens), opens);
+}
+END_TEST
+
+START_TEST(pinned_blocks_are_not_evicted)
+{
+	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EPERM);
+	fx_serves(&file);
+	ck_assert_int_eq(one(UCM_BATCH_UNPIN, &file), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
+	fx_misses(&file);
+}
+END_TEST
+
+START_TEST(leased_blocks_are_not_evicted)
+{
+	struct ucm_control_place place;
+	ucm_ref ref;
+	struct ucm_entry entry;
+
+	ucm_batch_locate(fx_set, &leases, &file.key, 60000, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_int_eq(place.result, 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
+	fx_serves(&file);
+	/* once the lease has run out they are */
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert(ucm_lease_held(&leases, ref, ucm_monotonic_ms()));
+	ck_assert(!ucm_lease_held(&leases, ref, ucm_monotonic_ms() + 60001));
+}
+END_TEST
+
+START_TEST(locate_tells_what_is_on_disk)
+{
+	struct ucm_control_place place;
+	struct fx_file raw;
+	uint32_t crc;
+
+	ucm_batch_locate(fx_set, &leases, &file.key, 0, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_int_eq(place.result, 0);
+	ck_assert_uint_eq(place.tier, 0);
+	ck_assert_uint_eq(place.directory, 0);
+	ck_assert_uint_eq(place.size, file.len);
+	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC);
+	memcpy(&crc, file.bytes + 56, sizeof(crc));
+	ck_assert_uint_eq(place.crc32c, crc);
+	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
+	ucm_batch_locate(fx_set, &leases, &file.key, 0, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC | UCM_PLACE_PINNED);
+	fx_block(&raw, 3, FX_PAGED_RAW);
+	fx_plant("$/b", "blocks", &raw);
+	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
+	ck_assert_int_eq(ucm_batch_rescan(fx_set), 0);
+	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_int_eq(place.result, 0);
+	ck_assert_uint_eq(place.tier, 1);
+	ck_assert_uint_eq(place.directory, 1);
+	ck_assert_uint_eq(place.flags, 0);
+	ucm_batch_locate(fx_set, &leases, &other.key, 0, UCM_LOCATE_CRC,
+			 &place);
+	ck_assert_int_eq(place.result, -ENOENT);
+}
+END_TEST
+
+START_TEST(statistics_add_up)
+{
+	struct ucm_control_statistics stats;
+
+	ck_assert_int_eq(fx_commit(&other), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
+	ucm_batch_statistics(fx_set, &stats);
+	ck_assert_uint_eq(stats.version, UCM_CONTROL_VERSION);
+	ck_assert_uint_eq(stats.scanned, 1);
+	ck_assert_uint_eq(stats.blocks, 1);
+	ck_assert_uint_eq(stats.commits, 2);
+	ck_assert_uint_eq(stats.removed, 1);
+	ck_assert_uint_ge(stats.bytes, 4096);
+	ck_assert_uint_gt(stats.total_bytes, stats.free_bytes);
+}
+END_TEST
+
+START_TEST(flush_tells_the_first_error_and_goes_on)
+{
+	ck_assert_int_eq(ucm_batch_flush(fx_set), 0);
+	fx_fail("syncfs", 1, -EIO, true);
+	ck_assert_int_eq(ucm_batch_flush(fx_set), -EIO);
+	ck_assert_uint_eq(fx_calls(), 2);
+	fx_fail(NULL, 0, 0, false);
+}
+END_TEST
+
+START_TEST(checkpoint_waits_for_what_is_in_doubt)
+{
+	uint64_t before = atomic_load(&fx_set->stats.checkpoints);
+
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 1);
+	atomic_store(&fx_set->scanned, false);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	atomic_store(&fx_set->scanned, true);
+}
+END_TEST
+
+/* Many more than the table's first size, most of which have run out. */
+START_TEST(leases_run_out_and_make_room)
+{
+	int64_t now = ucm_monotonic_ms();
+
+	for (ucm_ref ref = 1; ref <= 10000; ref++)
+		ck_assert_int_eq(ucm_lease_take(&leases, ref,
+						ref % 100 ? now - 1
+							  : now + 100000),
+				 0);
+	for (ucm_ref ref = 1; ref <= 10000; ref++)
+		ck_assert(ucm_lease_held(&leases, ref, now) == !(ref % 100));
+	ck_assert_uint_le(leases.room, 1024);
+}
+END_TEST
+
+START_TEST(a_lease_is_never_shortened)
+{
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1000), 0);
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 500), 0);
+	ck_assert(ucm_lease_held(&leases, 7, 999));
+	ck_assert(!ucm_lease_held(&leases, 7, 1000));
+	ck_assert(!ucm_lease_held(&leases, 8, 0));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("batch");
+	TCase *tests = tcase_create("batch");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, lookup_says_one_or_none);
+	tcase_add_loop_test(tests, all_but_lookup_need_the_block, 0, 4);
+	tcase_add_test(tests, touch_counts_a_use_but_no_open);
+	tcase_add_test(tests, pinned_blocks_are_not_evicted);
+	tcase_add_test(tests, leased_blocks_are_not_evicted);
+	tcase_add_test(tests, locate_tells_what_is_on_disk);
+	tcase_add_test(tests, statistics_add_up);
+	tcase_add_test(tests, flush_tells_the_first_error_and_goes_on);
+	tcase_add_test(tests, checkpoint_waits_for_what_is_in_doubt);
+	tcase_add_test(tests, leases_run_out_and_make_room);
+	tcase_add_test(tests, a_lease_is_never_shortened);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
