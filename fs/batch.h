@@ -36,7 +36,9 @@ void ucm_batch_statistics(struct ucm_tierset *set,
 /* All tiers: 0, or the first error; each is logged. */
 int ucm_batch_flush(struct ucm_tierset *set);
 
-/* Read all buckets of all spaces anew. */
-int ucm_batch_rescan(struct ucm_tierset *set);
+/* Read all buckets of all spaces anew: 0, or the first error. stop() is asked
+ * now and then: true ends it with -EINTR. */
+int ucm_batch_rescan(struct ucm_tierset *set, bool (*stop)(void *arg),
+		     void *arg);
 
 #endif

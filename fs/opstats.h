@@ -36,7 +36,8 @@
 	X(READDIR, "readdir")                                                 \
 	X(MKDIR, "mkdir")                                                     \
 	X(RMDIR, "rmdir")                                                     \
-	X(STATFS, "statfs")
+	X(STATFS, "statfs")                                                   \
+	X(IOCTL, "ioctl")
 
 enum ucm_op {
 #define UCM_OPS_ENUM(id, name) UCM_OP_##id,

@@ -499,7 +499,7 @@ void ucm_options_help(FILE *out)
 	fprintf(out, "\n");
 }
 
-static bool is_passed(const struct ucm_options *options, const char *name)
+bool ucm_options_passed(const struct ucm_options *options, const char *name)
 {
 	size_t len = strlen(name);
 	const char *at = options->pass;
@@ -537,7 +537,8 @@ void ucm_options_print(const struct ucm_options *options, FILE *out)
 		else if (row->kind == TEXT && *(char *const *)field)
 			print_text(row->name, *(char *const *)field, out);
 		else if ((row->kind == FLAG && *(const bool *)field) ||
-			 (row->kind == PASS && is_passed(options, row->name)))
+			 (row->kind == PASS &&
+			  ucm_options_passed(options, row->name)))
 			fprintf(out, "%s: true\n", row->name);
 	}
 	if (options->has_uid)

@@ -60,6 +60,9 @@ int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
 
 void ucm_options_help(FILE *out);
 
+/* Is it one of those that are passed on to libfuse and the kernel? */
+bool ucm_options_passed(const struct ucm_options *options, const char *name);
+
 /* The settings in force, as a configuration file. */
 void ucm_options_print(const struct ucm_options *options, FILE *out);
 

@@ -236,6 +236,7 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	set->config = config;
 	init_name_locks(set);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
+	pthread_mutex_init(&set->checkpoint_lock, NULL);
 	ucm_cond_init_monotonic(&set->upkeep_wake);
 	err = ucm_config_check(config, complaint);
 	if (!err)
@@ -312,6 +313,7 @@ void ucm_tierset_close(struct ucm_tierset *set)
 	if (set->names.spaces)
 		ucm_namespace_fini(&set->names);
 	pthread_mutex_destroy(&set->upkeep_lock);
+	pthread_mutex_destroy(&set->checkpoint_lock);
 	pthread_cond_destroy(&set->upkeep_wake);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&set->name_locks[i]);
@@ -404,26 +406,34 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
 }
 
-int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
+int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
 		     struct ucm_entry *out, ucm_ref *ref_out)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err;
+	int err = find_or_probe(set, key, &entry, &ref);
 
-	ucm_count(&set->stats.lookups);
-	err = find_or_probe(set, key, &entry, &ref);
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
 		err = ucm_tierset_settle(set, ref);
 		if (!err && !ucm_index_get(set->index, ref, &entry))
 			err = -ENOENT;
 	}
-	ucm_count(err ? &set->stats.misses : &set->stats.hits);
 	if (err)
 		return err;
 	*out = entry;
 	*ref_out = ref;
 	return 0;
+}
+
+int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
+		     struct ucm_entry *out, ucm_ref *ref_out)
+{
+	int err;
+
+	ucm_count(&set->stats.lookups);
+	err = ucm_tierset_peek(set, key, out, ref_out);
+	ucm_count(err ? &set->stats.misses : &set->stats.hits);
+	return err;
 }
 
 static void edit_touch(struct ucm_entry *entry, void *arg)
@@ -704,7 +714,7 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 	return err;
 }
 
-int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
+static int pin_locked(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
 	int err;
@@ -723,6 +733,21 @@ int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 	}
 	ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, pinned);
 	return 0;
+}
+
+/* Under the name's lock: no mark stays behind of a block that is just being
+ * removed, and none that is being pinned is evicted. */
+int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
+{
+	struct ucm_entry entry;
+	int err;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	ucm_tierset_lock_name(set, &entry.id);
+	err = pin_locked(set, ref, pinned);
+	ucm_tierset_unlock_name(set, &entry.id);
+	return err;
 }
 
 int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,

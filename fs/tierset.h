@@ -64,6 +64,7 @@ struct ucm_tierset {
 	bool upkeep_running;
 	bool begun;
 	_Atomic uint64_t commits_at_checkpoint;
+	pthread_mutex_t checkpoint_lock; /* one at a time */
 };
 
 /*
@@ -91,6 +92,10 @@ void ucm_tierset_close(struct ucm_tierset *set);
 /* -ENOENT, also if a directory could not say. A block in doubt is checked
  * first: -EIO and the like if it cannot be read. */
 int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
+		     struct ucm_entry *out, ucm_ref *ref_out);
+
+/* The same for those who look around: it is not counted as a lookup. */
+int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
 		     struct ucm_entry *out, ucm_ref *ref_out);
 
 /* Open a block for reading and count the use. -ENOENT if it is gone. */
@@ -266,8 +271,8 @@ void ucm_scan_retry(struct ucm_tierset *set);
 void ucm_scan_stop(struct ucm_tierset *set);
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
 
-/* Note now that all is on disk. -EAGAIN: the scan is not over, or something is in
- * doubt; -EIO: a directory failed, which is logged. */
+/* Note now that all is on disk. -EAGAIN: the scan is not over, or something is
+ * in doubt; -EIO: a directory failed, which is logged. Any thread. */
 int ucm_upkeep_checkpoint(struct ucm_tierset *set);
 int ucm_upkeep_start(struct ucm_tierset *set);
 void ucm_upkeep_stop(struct ucm_tierset *set);

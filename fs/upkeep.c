@@ -33,7 +33,7 @@ static bool any_unclean(const struct ucm_tierset *set)
 	return false;
 }
 
-int ucm_upkeep_checkpoint(struct ucm_tierset *set)
+static int checkpoint_locked(struct ucm_tierset *set)
 {
 	uint64_t commits = atomic_load(&set->stats.commits);
 	bool failed = false;
@@ -60,6 +60,16 @@ int ucm_upkeep_checkpoint(struct ucm_tierset *set)
 	atomic_store(&set->commits_at_checkpoint, commits);
 	ucm_count(&set->stats.checkpoints);
 	return 0;
+}
+
+int ucm_upkeep_checkpoint(struct ucm_tierset *set)
+{
+	int err;
+
+	pthread_mutex_lock(&set->checkpoint_lock);
+	err = checkpoint_locked(set);
+	pthread_mutex_unlock(&set->checkpoint_lock);
+	return err;
 }
 
 static bool is_due(struct ucm_tierset *set)

@@ -6,10 +6,11 @@
  * ucm-control(7). All structs have one size on all machines. The kernel passes
  * at most 16 KiB with a call: hence the sizes of the batches.
  *
- * A call returns 0 or fails with errno: EINVAL (version, number, a name that is
- * none), ENOENT (no such space), EACCES (a private space of somebody else),
- * EPERM (not root or the owner of the mount), EOPNOTSUPP (see each command),
- * ENOTTY (not a control file). What becomes of each block is told by itself.
+ * A call returns 0 or fails with errno: EINVAL (version, number, a field that
+ * must be 0, a name without its end), ENOENT (no such space), EACCES (a private
+ * space of somebody else), EPERM (not root or the owner of the mount), EROFS
+ * (mounted read-only), EOPNOTSUPP (see each command), ENOTTY (no such command,
+ * or not a control file). What becomes of each block is told by itself.
  */
 #ifndef UCM_CONTROL_H
 #define UCM_CONTROL_H
@@ -45,7 +46,8 @@ struct ucm_control_batch {
 	} u;
 };
 
-#define UCM_LOCATE_CRC 0x1u /* read the header, and tell its checksum */
+#define UCM_LOCATE_CRC 0x1u  /* read the header, and tell its checksum */
+#define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
 #define UCM_PLACE_PINNED 0x1u
 #define UCM_PLACE_CRC 0x2u /* crc32c is told */
@@ -57,7 +59,7 @@ struct ucm_control_place {
 	uint16_t flags;      /* UCM_PLACE_* */
 	uint64_t size;       /* bytes of its file */
 	int64_t mtime_ns;    /* commit time */
-	uint32_t generation; /* another one: another file */
+	uint32_t generation; /* it or mtime_ns differ: another file */
 	uint32_t crc32c;     /* of the payload, as the header says */
 	uint32_t uses;       /* since the mount */
 	uint32_t atime_s;    /* last use, seconds since the epoch */
@@ -86,8 +88,8 @@ struct ucm_control_statistics {
 	uint32_t version; /* in: UCM_CONTROL_VERSION */
 	uint32_t scanned; /* 1: the index is complete, absent means absent */
 	uint64_t blocks;  /* in the index */
-	uint64_t bytes;   /* of their files, now */
-	uint64_t total_bytes, free_bytes; /* of all tiers within limits, now */
+	uint64_t bytes;   /* that they take on disk, now */
+	uint64_t total_bytes, free_bytes; /* as statfs(2) has them, now */
 	uint64_t lookups, hits, misses, opens, commits, removed, quarantined,
 		io_errors;
 };
@@ -104,17 +106,20 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_LOCATE _IOWR('U', 3, struct ucm_control_locate)
 #define UCM_CONTROL_STATISTICS _IOWR('U', 4, struct ucm_control_statistics)
 
-/* The rest is for root and the owner of the mount. result 0 or -errno. */
+/* The rest is for root, the daemon's user and the owner of the mount's root
+ * directory. result 0 or -errno. */
 #define UCM_CONTROL_PATH _IOWR('U', 5, struct ucm_control_path)
 #define UCM_CONTROL_PIN _IOWR('U', 6, struct ucm_control_batch)
 #define UCM_CONTROL_UNPIN _IOWR('U', 7, struct ucm_control_batch)
-/* Remove blocks: -EPERM: pinned, -EBUSY: leased or in use, -EROFS. */
+/* Remove blocks from every tier: -EPERM: pinned, -EBUSY: leased, -EROFS. Who
+ * has one open goes on reading. */
 #define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
 /* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
 /* syncfs(2) of all tiers. */
 #define UCM_CONTROL_FLUSH _IO('U', 10)
-/* Look for blocks that were put into the directories by hand. */
+/* Look for blocks that were put into the directories by hand. EINTR: by a
+ * signal; or the first error, after all else has been looked at. */
 #define UCM_CONTROL_RESCAN _IO('U', 11)
 /* Flush, and note that all is on disk: a crash leaves nothing older in doubt.
  * EAGAIN: the scan is not over, or blocks are in doubt. */

@@ -7,6 +7,7 @@
 #include "fs/batch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -30,6 +31,17 @@ static void teardown(void)
 	fx_close();
 	ucm_leases_fini(&leases);
 	fx_teardown();
+}
+
+static bool never(void *arg)
+{
+	(void)arg;
+	return false;
+}
+
+static bool third_time(void *arg)
+{
+	return ++*(int *)arg == 3;
 }
 
 static int one(enum ucm_batch_op op, const struct fx_file *of)
@@ -122,7 +134,7 @@ START_TEST(locate_tells_what_is_on_disk)
 	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
-	ck_assert_int_eq(ucm_batch_rescan(fx_set), 0);
+	ck_assert_int_eq(ucm_batch_rescan(fx_set, never, NULL), 0);
 	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
@@ -149,6 +161,91 @@ START_TEST(statistics_add_up)
 	ck_assert_uint_eq(stats.removed, 1);
 	ck_assert_uint_ge(stats.bytes, 4096);
 	ck_assert_uint_gt(stats.total_bytes, stats.free_bytes);
+}
+END_TEST
+
+/* An operator who looks around does not change the hit rate. */
+START_TEST(only_lookups_and_plain_locates_are_counted)
+{
+	struct ucm_control_place place;
+	struct ucm_control_statistics stats;
+
+	one(UCM_BATCH_TOUCH, &file);
+	one(UCM_BATCH_PIN, &other);
+	one(UCM_BATCH_UNPIN, &file);
+	one(UCM_BATCH_EVICT, &other);
+	ucm_batch_locate(fx_set, &leases, &other.key, 0, UCM_LOCATE_PEEK,
+			 &place);
+	ucm_batch_statistics(fx_set, &stats);
+	ck_assert_uint_eq(stats.lookups, 0);
+	one(UCM_BATCH_LOOKUP, &file);
+	one(UCM_BATCH_LOOKUP, &other);
+	ucm_batch_locate(fx_set, &leases, &file.key, 0, 0, &place);
+	ucm_batch_statistics(fx_set, &stats);
+	ck_assert_uint_eq(stats.lookups, 3);
+	ck_assert_uint_eq(stats.hits, 2);
+	ck_assert_uint_eq(stats.misses, 1);
+}
+END_TEST
+
+START_TEST(a_rescan_can_be_ended)
+{
+	int asked = 0;
+
+	ck_assert_int_eq(ucm_batch_rescan(fx_set, third_time, &asked), -EINTR);
+	ck_assert_int_eq(asked, 3);
+}
+END_TEST
+
+static void *checkpoints(void *arg)
+{
+	for (int i = 0; i < 50; i++)
+		must(ucm_upkeep_checkpoint(fx_set) == 0);
+	return arg;
+}
+
+/* They write one state file. */
+START_TEST(checkpoints_of_two_threads_do_not_meet)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, checkpoints, NULL), 0);
+	checkpoints(NULL);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+END_TEST
+
+static void *locate_once(void *arg)
+{
+	struct ucm_control_place *place = arg;
+
+	ucm_batch_locate(fx_set, &leases, &other.key, 60000, 0, place);
+	return NULL;
+}
+
+/* Whoever is first: what was leased is there, or it was not leased. */
+START_TEST(a_lease_that_was_given_is_kept)
+{
+	for (int i = 0; i < 100; i++) {
+		struct ucm_control_place place = { 0 };
+		pthread_t thread;
+		int err;
+
+		fx_block(&other, 2, FX_PAGED);
+		ck_assert_int_eq(fx_commit(&other), 0);
+		ck_assert_int_eq(pthread_create(&thread, NULL, locate_once,
+						&place), 0);
+		err = one(UCM_BATCH_EVICT, &other);
+		ck_assert_int_eq(pthread_join(thread, NULL), 0);
+		if (err == 0) {
+			ck_assert_int_eq(place.result, -ENOENT);
+			continue;
+		}
+		ck_assert_int_eq(err, -EBUSY);
+		ck_assert_int_eq(place.result, 0);
+		fx_serves(&other);
+		ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+	}
 }
 END_TEST
 
@@ -213,6 +310,10 @@ int main(void)
 	tcase_add_test(tests, leased_blocks_are_not_evicted);
 	tcase_add_test(tests, locate_tells_what_is_on_disk);
 	tcase_add_test(tests, statistics_add_up);
+	tcase_add_test(tests, only_lookups_and_plain_locates_are_counted);
+	tcase_add_test(tests, a_rescan_can_be_ended);
+	tcase_add_test(tests, checkpoints_of_two_threads_do_not_meet);
+	tcase_add_test(tests, a_lease_that_was_given_is_kept);
 	tcase_add_test(tests, flush_tells_the_first_error_and_goes_on);
 	tcase_add_test(tests, checkpoint_waits_for_what_is_in_doubt);
 	tcase_add_test(tests, leases_run_out_and_make_room);

@@ -1,0 +1,190 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Calls on .ucmfs/control, packed by hand: what each says of a block, batches of
+# 1000, what is refused, and who may make which.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3 setpriv getfattr
+make_workdir
+
+mkdir "$work/slow"
+as_nobody test -r "$work/slow" || skip "$work cannot be reached by other users"
+
+# call CALL [SPACE [ARGUMENT...]] <IDS
+call() {
+	python3 "$top_srcdir/tests/lib/control.py" "$mnt" "$@"
+}
+
+# called_by UID CALL [SPACE]
+called_by() {
+	call "$2" "${3-}" "uid=$1"
+}
+
+# ids N [M]: the ids of the first N blocks, without the first M
+ids() {
+	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
+}
+
+# answers 'what' 'lines, with spaces between' call argument...: with $in
+answers() {
+	answers_what=$1
+	answers_want=$2
+	shift 2
+	same "$answers_what" "$answers_want" \
+		"$(printf '%s\n' "$in" | "$@" 2>&1 | tr '\n' ' ' | sed 's/ $//')"
+}
+
+need do_mount -o allow_other,checkpoint=0 "fast=$work/tier:slow=$work/slow"
+need mk "$mnt/blocks"
+in=$(ids 18 15) # one that is there, and two that are not
+
+answers 'lookup' '1 0 0' call lookup
+answers 'touch' '0 ENOENT ENOENT' call touch
+same 'a touch is a use' 1 "$(xattr uses "$mnt/blocks/$(small_paths 16 | tail -n 1)")"
+answers 'pin' '0 ENOENT ENOENT' call pin
+answers 'a pinned block is not evicted' 'EPERM ENOENT ENOENT' call evict
+answers 'unpin' '0 ENOENT ENOENT' call unpin
+answers 'warm has no engine yet' EOPNOTSUPP call warm
+
+path=$(small_paths 16 | tail -n 1)
+file=$mnt/blocks/$path
+place=$(printf '%s\n' "$in" | call locate '' flags=1 | head -n 1)
+same 'locate' "tier=0 dir=0 flags=2 size=$small_size mtime=$(date +%s%N -r "$file") \
+crc=$(xattr crc32c "$file") uses=1 atime=$(stat -c %X "$file")" \
+	"${place% generation*}"
+in=$(ids 17 16)
+answers 'no path of what is not there' ENOENT call path
+in=$(ids 16 15)
+answers 'the path of its file' "$work/tier/blocks/$path" call path
+answers 'a block with a lease' "$place" call locate '' flags=1 lease=60000
+answers 'is not evicted' EBUSY call evict
+check 'unlink removes it all the same' rm "$file"
+answers 'gone' 0 call lookup
+in=$(ids 15 14)
+answers 'evict' 0 call evict
+answers 'gone as well' 0 call lookup
+check 'the kernel forgets it' \
+	wait_until is_absent "$mnt/blocks/$(small_paths 15 | tail -n 1)"
+check 'its file is gone' [ ! -e "$work/tier/blocks/$(small_paths 15 | tail -n 1)" ]
+
+# by hand into the slow tier
+mkdir "$work/src"
+need mk --count 20 "$work/src"
+late=$(small_paths 20 | tail -n 1)
+mkdir -p "$work/slow/blocks/${late%/*}"
+need cp "$work/src/$late" "$work/slow/blocks/$late"
+in=$(ids 20 19)
+answers 'not known' 0 call lookup
+answers 'rescan' '' call rescan
+answers 'found' 1 call lookup
+answers 'in the second tier' "$work/slow/blocks/$late" call path
+place=$(printf '%s\n' "$in" | call locate)
+same 'says locate' 'tier=1 dir=1' "${place% flags*}"
+
+checkpoints=$(stat_of checkpoints)
+answers 'flush' '' call flush
+answers 'checkpoint' '' call checkpoint
+same 'is counted' $((checkpoints + 1)) "$(stat_of checkpoints)"
+call statistics >"$work/statistics" || fail 'statistics'
+for name in lookups hits misses opens commits removed; do
+	same "statistics: $name" "$(stat_of $name)" \
+		"$(sed -n "s/^$name //p" "$work/statistics")"
+done
+same 'statistics: blocks' "blocks $(blocks_in "$mnt/blocks")" \
+	"$(grep '^blocks' "$work/statistics")"
+same 'statistics: total is what statfs says' \
+	"total $(($(stat -f -c '%b * %S' "$mnt")))" \
+	"$(grep '^total' "$work/statistics")"
+lookups=$(stat_of lookups)
+in=$(ids 2)
+answers 'looking around' "$(printf '%s\n' "$in" | call locate '' flags=2 | tr '\n' ' ' |
+	sed 's/ $//')" call locate '' flags=2
+same 'is no lookup' "$lookups" "$(stat_of lookups)"
+
+# ---- many ----
+
+need mkdir "$mnt/spaces/many"
+need mk --count 500 "$mnt/spaces/many"
+in=$(ids 1000)
+same '1000 in one call: those that are there' 500 \
+	"$(printf '%s\n' "$in" | call lookup many | grep -cx 1)"
+same 'the first half of them' "$(seq 500 | sed 's/.*/1/')" \
+	"$(printf '%s\n' "$in" | call lookup many | sed -n 1,500p)"
+in=$(ids 500)
+same 'and not those in another space' 15 \
+	"$(printf '%s\n' "$in" | call lookup '' | grep -cx 1)"
+in=$(ids 400)
+same '400 places in one call' 400 \
+	"$(printf '%s\n' "$in" | call locate many | grep -c tier=0)"
+in=$(ids 500)
+same '500 evicted in one call' 500 \
+	"$(printf '%s\n' "$in" | call evict many | grep -cx 0)"
+same 'nothing is listed' 0 "$(blocks_in "$mnt/spaces/many")"
+in=
+answers 'no blocks, no results' '' call lookup
+
+# ---- refused ----
+
+in=$(ids 1)
+answers 'another version' EINVAL call lookup '' version=2
+answers 'another version of the statistics' EINVAL call statistics '' version=0
+answers 'too many' EINVAL call lookup '' num=1001
+answers 'too many places' EINVAL call locate '' num=401
+answers 'two paths' EINVAL call path '' num=2
+answers 'no path' EINVAL call path '' num=0
+answers 'a lease that is too long' EINVAL call locate '' lease=60001
+answers 'a lease where there is none' EINVAL call lookup '' lease=1
+answers 'a flag that means nothing' EINVAL call locate '' flags=4
+answers 'a flag where there is none' EINVAL call touch '' flags=1
+answers 'a name without an end' EINVAL call lookup '' nul=0
+answers 'no such space' ENOENT call lookup none
+answers 'blocks/ has no name' ENOENT call lookup blocks
+answers 'another size' ENOTTY call lookup '' size=168
+answers 'no such call' ENOTTY call none
+answers 'another file' ENOTTY python3 "$top_srcdir/tests/lib/control.py" \
+	"$mnt/.ucmfs/stats.json" flush
+check 'no terminal' python3 -c 'import os, sys
+sys.exit(os.isatty(os.open(sys.argv[1], os.O_RDONLY)))' "$mnt/.ucmfs/control"
+
+# ---- who may ----
+
+need as_nobody mkdir -m 700 "$mnt/spaces/mine"
+need cp "$work/src/$(small_paths 1)" "$mnt/spaces/mine/$(small_paths 1)"
+answers 'others: lookup' 1 called_by 1234 lookup
+answers 'others: touch' 0 called_by 1234 touch
+same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
+	cut -d' ' -f1)"
+check 'others: statistics' called_by 1234 statistics
+for what in path pin unpin evict warm flush rescan checkpoint; do
+	answers "others: no $what" EPERM called_by 1234 $what
+done
+for what in lookup touch locate; do
+	answers "others: no $what in a private space" EACCES \
+		called_by 1234 $what mine
+done
+answers 'its owner: lookup' 1 called_by 65534 lookup mine
+answers 'its owner: touch' 0 called_by 65534 touch mine
+answers 'its owner: not evict' EPERM called_by 65534 evict mine
+answers 'root: lookup' 1 call lookup mine
+answers 'root: evict' 0 call evict mine
+do_umount
+
+need do_mount -o allow_other,uid=1234,gid=1234 "fast=$work/tier:slow=$work/slow"
+answers 'owner of the mount: path' "$work/tier/blocks/$(small_paths 1)" \
+	called_by 1234 path
+answers 'owner of the mount: pin' 0 called_by 1234 pin
+answers 'owner of the mount: unpin' 0 called_by 1234 unpin
+answers 'owner of the mount: flush' '' called_by 1234 flush
+answers 'but not what is private' EACCES called_by 1234 lookup mine
+answers 'nor to remove from it' EACCES called_by 1234 evict mine
+do_umount
+
+need do_mount -o ro "fast=$work/tier:slow=$work/slow"
+answers 'read-only: lookup' 1 call lookup
+for what in pin unpin evict; do
+	answers "read-only: no $what" EROFS call $what
+done
+do_umount
