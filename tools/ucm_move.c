@@ -181,14 +181,14 @@ static void wait_for_task(struct ucm_move_job *job)
 
 	while (ucm_task_wait(job->task, POLL_MS) == -ETIMEDOUT) {
 		ucm_loader_get_stats(job->loader, &stats, sizeof(stats));
-		ucm_report_progress(&job->report,
-				    stats.loads + stats.load_absent +
-					    stats.load_damaged +
-					    stats.load_failed + stats.saves +
-					    stats.save_skipped +
-					    stats.save_failed,
-				    job->ids.num,
-				    stats.load_bytes + stats.save_bytes);
+		ucm_progress_tell(&job->report.progress,
+				  stats.loads + stats.load_absent +
+					  stats.load_damaged +
+					  stats.load_failed + stats.saves +
+					  stats.save_skipped +
+					  stats.save_failed,
+				  job->ids.num,
+				  stats.load_bytes + stats.save_bytes);
 	}
 }
 

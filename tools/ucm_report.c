@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "tools/ucm_tool.h"
@@ -16,11 +15,8 @@
 
 int ucm_report_init(struct ucm_report *report, bool json, FILE *to)
 {
-	*report = (struct ucm_report){
-		.to = json ? NULL : to,
-		.terminal = isatty(STDERR_FILENO),
-		.started_ns = ucm_monotonic_ns(),
-	};
+	*report = (struct ucm_report){ .to = json ? NULL : to };
+	ucm_progress_begin(&report->progress);
 	if (!json)
 		return 0;
 	report->failures = json_array();
@@ -33,13 +29,6 @@ int ucm_report_init(struct ucm_report *report, bool json, FILE *to)
 void ucm_report_fini(struct ucm_report *report)
 {
 	json_decref(report->failures);
-}
-
-static void clear_line(struct ucm_report *report)
-{
-	if (report->shown)
-		fputs("\r\033[K", stderr);
-	report->shown = false;
 }
 
 /* ---- blocks ---- */
@@ -98,40 +87,10 @@ void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
 						     kind, text, outcome));
 		return;
 	}
-	clear_line(report);
+	ucm_progress_clear(&report->progress);
 	if (report->to == stderr)
 		fprintf(stderr, "ucm %s: ", ucm_tool_command);
 	fprintf(report->to, "%s: %s\n", path ? path : hex, text);
-}
-
-/* ---- progress ---- */
-
-static double per_second(uint64_t bytes, int64_t ns)
-{
-	return (double)bytes * 1e3 / (double)(ns + 1); /* MB/s */
-}
-
-/* Short work has nothing to show, and nobody reads more than a few lines a
- * second. */
-void ucm_report_progress(struct ucm_report *report, uint64_t done,
-			 uint64_t total, uint64_t bytes)
-{
-	int64_t now = ucm_monotonic_ns();
-
-	if (!report->terminal || now - report->started_ns < SECOND ||
-	    now - report->told_ns < SECOND / 5)
-		return;
-	report->told_ns = now;
-	clear_line(report);
-	report->shown = true;
-	if (total)
-		fprintf(stderr, "%" PRIu64 " of %" PRIu64 " blocks, %.0f MB/s",
-			done, total,
-			per_second(bytes, now - report->started_ns));
-	else
-		fprintf(stderr, "%" PRIu64 " blocks, %.0f MB/s", done,
-			per_second(bytes, now - report->started_ns));
-	fflush(stderr);
 }
 
 /* ---- the summary ---- */
@@ -198,11 +157,11 @@ static int print_json(const struct ucm_report *report,
 int ucm_report_end(struct ucm_report *report, const struct ucm_count *counts,
 		   uint64_t blocks, uint64_t bytes)
 {
-	int64_t ns = ucm_monotonic_ns() - report->started_ns;
+	int64_t ns = ucm_monotonic_ns() - report->progress.started_ns;
 	double seconds = (double)ns / (double)SECOND;
 	int err = 0;
 
-	clear_line(report);
+	ucm_progress_clear(&report->progress);
 	if (report->to)
 		print_text(report, counts, blocks, bytes, seconds);
 	else

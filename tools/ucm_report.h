@@ -14,13 +14,13 @@
 
 #include <ucm/load.h>
 
+#include "tools/ucm_progress.h"
+
 struct ucm_report {
 	FILE *to;         /* lines about blocks; NULL: JSON is asked for */
 	json_t *failures; /* JSON */
 	uint64_t absent, damaged, failed;
-	/* progress */
-	bool terminal, shown;
-	int64_t started_ns, told_ns;
+	struct ucm_progress progress;
 };
 
 /* 0, or -ENOMEM and a line on standard error. */
@@ -30,10 +30,6 @@ void ucm_report_fini(struct ucm_report *report);
 /* A block that is not well. id or path may be NULL, where it is not known. */
 void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
 		      const char *path, const struct ucm_outcome *outcome);
-
-/* Call often. total: 0 if it is not known. */
-void ucm_report_progress(struct ucm_report *report, uint64_t done,
-			 uint64_t total, uint64_t bytes);
 
 /*
  * Print the summary on standard output: counts, of which those that are 0 are

@@ -205,7 +205,7 @@ static void show_progress(struct job *job)
 	while (atomic_load(&job->ended) < job->num_items) {
 		usleep(POLL_US);
 		pthread_mutex_lock(&job->lock);
-		ucm_report_progress(&job->report, atomic_load(&job->blocks),
+		ucm_progress_tell(&job->report.progress, atomic_load(&job->blocks),
 				    total, atomic_load(&job->bytes));
 		pthread_mutex_unlock(&job->lock);
 	}
@@ -222,7 +222,7 @@ static int run(struct job *job)
 		err = pthread_create(&threads[num], NULL, work, job);
 		num += !err;
 	}
-	if (num && job->report.terminal)
+	if (num && job->report.progress.terminal)
 		show_progress(job);
 	for (unsigned i = 0; i < num; i++)
 		pthread_join(threads[i], NULL);
