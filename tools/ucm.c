@@ -12,12 +12,23 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "debug", "switch the debugging of a mount", ucm_debug_main },
+	{ "du", "blocks and bytes by space and tier", ucm_du_main },
+	{ "evict", "remove blocks that are not pinned", ucm_evict_main },
 	{ "exporter", "serve a mount's metrics over HTTP", ucm_exporter_main },
 	{ "get", "blocks of a store to a file of pages", ucm_get_main },
 	{ "hash", "print the ids of the blocks of a request", ucm_hash_main },
+	{ "lookup", "which of these blocks are there", ucm_lookup_main },
+	{ "ls", "list the blocks of a space", ucm_ls_main },
+	{ "pin", "keep blocks from being evicted", ucm_pin_main },
 	{ "put", "pages of a file to blocks of a store", ucm_put_main },
+	{ "stat", "all about one block", ucm_stat_main },
+	{ "status", "how a mount is", ucm_status_main },
+	{ "touch", "count a use of blocks", ucm_touch_main },
 	{ "trace", "decode an access trace", ucm_trace_main },
+	{ "unpin", "let blocks be evicted again", ucm_unpin_main },
 	{ "verify", "check blocks, and say what is damaged", ucm_verify_main },
+	{ "warm", "fetch blocks to a faster tier", ucm_warm_main },
+	{ "where", "which tier and file has a block", ucm_where_main },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -93,6 +93,23 @@ int ucm_ids_read(const char *name, struct ucm_ids *ids)
 	return err;
 }
 
+int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
+{
+	for (int i = 0; i < num; i++) {
+		int err = add_id(ids, arguments[i]);
+
+		if (err == -EINVAL)
+			ucm_tool_complain("'%s': not an id: 32 hex digits, or "
+					  "a block's path; try --help",
+					  arguments[i]);
+		else if (err)
+			ucm_tool_complain("%s", strerror(-err));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
 void ucm_ids_fini(struct ucm_ids *ids)
 {
 	free(ids->ids);

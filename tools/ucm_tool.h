@@ -32,6 +32,19 @@ int ucm_tool_flush(void);
 /* Does an argument name a mount? It has a slash in it, or is "." or "..". */
 int ucm_mount_is_named(const char *arg);
 
+/* The mounts of ucmfs that there are; each mount point once. */
+struct ucm_mount {
+	char *point, *source;
+};
+struct ucm_mounts {
+	struct ucm_mount *mounts;
+	size_t num;
+};
+
+/* 0 or -errno (told). */
+int ucm_mounts_list(struct ucm_mounts *out);
+void ucm_mounts_fini(struct ucm_mounts *mounts);
+
 /* The mount that is meant: arg, or if that is NULL, the only one that there
  * is. To free; NULL: none or several (told). */
 char *ucm_mount_find(const char *arg);
@@ -47,11 +60,22 @@ int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
 /* ---- the subcommands; argv[0] is the name ---- */
 
 int ucm_debug_main(int argc, char **argv);
+int ucm_du_main(int argc, char **argv);
+int ucm_evict_main(int argc, char **argv);
 int ucm_exporter_main(int argc, char **argv);
 int ucm_get_main(int argc, char **argv);
 int ucm_hash_main(int argc, char **argv);
+int ucm_lookup_main(int argc, char **argv);
+int ucm_ls_main(int argc, char **argv);
+int ucm_pin_main(int argc, char **argv);
 int ucm_put_main(int argc, char **argv);
+int ucm_stat_main(int argc, char **argv);
+int ucm_status_main(int argc, char **argv);
+int ucm_touch_main(int argc, char **argv);
 int ucm_trace_main(int argc, char **argv);
+int ucm_unpin_main(int argc, char **argv);
 int ucm_verify_main(int argc, char **argv);
+int ucm_warm_main(int argc, char **argv);
+int ucm_where_main(int argc, char **argv);
 
 #endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rows.c - blocks in order, and what the commands read from text. */
+#include <config.h>
+
+#include "tools/ucm_list.h"
+
+#include <errno.h>
+
+#include "tests/unit/unit.h"
+#include "tools/ucm_ids.h"
+
+static const struct ucm_row some[] = {
+	{ { { 3 } }, { .size = 10, .mtime_ns = -1, .uses = 5, .atime_s = 9 } },
+	{ { { 1 } }, { .size = 30, .mtime_ns = 7, .uses = 5, .atime_s = 8 } },
+	{ { { 2 } }, { .size = 20, .mtime_ns = 9, .uses = 6, .atime_s = 7 } },
+};
+
+static const struct {
+	const char *name, *order;
+} orders[] = {
+	{ "name", "123" }, { "size", "123" },  { "age", "213" },
+	{ "uses", "213" }, { "atime", "312" },
+};
+
+START_TEST(rows_go_by_what_was_asked_for_and_then_by_name)
+{
+	struct ucm_row copies[3];
+	struct ucm_rows rows = { .rows = copies, .num = 3 };
+	enum ucm_rows_order order;
+
+	for (unsigned i = 0; i < 3; i++)
+		copies[i] = some[i];
+	ck_assert_int_eq(ucm_rows_order(orders[_i].name, &order), 0);
+	ucm_rows_sort(&rows, order);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq('0' + copies[i].id.bytes[0],
+				 orders[_i].order[i]);
+}
+END_TEST
+
+START_TEST(other_orders_are_refused)
+{
+	enum ucm_rows_order order;
+
+	ck_assert_int_eq(ucm_rows_order("Name", &order), -EINVAL);
+	ck_assert_int_eq(ucm_rows_order("", &order), -EINVAL);
+}
+END_TEST
+
+#define HEX "0123456789abcdef0123456789abcdef"
+
+static const struct {
+	const char *text;
+	bool good;
+} prefixes[] = {
+	{ "0", true }, { "3f", true }, { HEX, true },  { "", false },
+	{ "3F", false }, { "g", false }, { HEX "0", false }, { "3f/", false },
+};
+
+START_TEST(a_prefix_is_some_lowercase_hex_digits)
+{
+	const char *prefix;
+
+	ck_assert(!ucm_rows_prefix(prefixes[_i].text, &prefix) ==
+		  prefixes[_i].good);
+}
+END_TEST
+
+START_TEST(ids_are_taken_from_arguments)
+{
+	static char *const good[] = { HEX, HEX ".bin", "/m/blocks/01/" HEX
+							".bin" };
+	static char *const bad[] = { HEX, "x" };
+	struct ucm_ids ids = { 0 };
+
+	ck_assert_int_eq(ucm_ids_take(&ids, 3, good), 0);
+	ck_assert_uint_eq(ids.num, 3);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_uint_eq(ids.ids[i].bytes[15], 0xef);
+	ck_assert_int_eq(ucm_ids_take(&ids, 2, bad), -EINVAL);
+	ucm_ids_fini(&ids);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("rows");
+	TCase *tests = tcase_create("rows");
+
+	tcase_add_loop_test(tests,
+			    rows_go_by_what_was_asked_for_and_then_by_name, 0,
+			    NUM_ROWS(orders));
+	tcase_add_test(tests, other_orders_are_refused);
+	tcase_add_loop_test(tests, a_prefix_is_some_lowercase_hex_digits, 0,
+			    NUM_ROWS(prefixes));
+	tcase_add_test(tests, ids_are_taken_from_arguments);
+	suite_add_tcase(suite, tests);
+	return unit_run(suite);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_blocks.c - ucm pin, unpin, warm, evict and touch: what is done to many
+ * blocks; see ucm(1). They differ by the call that they make.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_client.h"
+#include "tools/ucm_ids.h"
+#include "tools/ucm_text.h"
+#include "tools/ucm_tool.h"
+
+static const char help_text[] =
+	" [options] ID...\n"
+	"       ucm COMMAND [options] --file FILE\n"
+	"\n"
+	"  pin    the blocks are not evicted, until they are unpinned\n"
+	"  unpin  they may be evicted again\n"
+	"  warm   fetch them to a faster tier\n"
+	"  evict  remove them from every tier; not if pinned or leased\n"
+	"  touch  count a use of them now, as reading them does\n"
+	"\n"
+	"All but touch are for root and the owner of the mount.\n"
+	"\n"
+	UCM_HELP_MOUNT UCM_HELP_SPACE
+	"  -f, --file FILE     ids from a file, one a line; -: standard input\n"
+	UCM_HELP_JSON UCM_HELP_HELP
+	"\n"
+	"Exit status 1: it could not be done with a block, or one is absent.\n";
+
+static struct options {
+	struct ucm_common common;
+	const char *file;
+	/* of the command */
+	unsigned long call;
+	const char *done; /* what became of the blocks */
+	struct ucm_ids ids;
+} opt;
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(opt.common),
+	UCM_ARG_SPACE(opt.common),
+	UCM_ARG_JSON(opt.common),
+	{ "file", 'f', ucm_arg_text, &opt.file },
+	{ 0 },
+};
+
+/* ---- results ---- */
+
+static const char *why_not(int result)
+{
+	if (result == -ENOENT)
+		return "absent";
+	if (opt.call == UCM_CONTROL_EVICT && result == -EPERM)
+		return "pinned";
+	if (opt.call == UCM_CONTROL_EVICT && result == -EBUSY)
+		return "leased";
+	return strerror(-result);
+}
+
+static size_t count_failed(const int32_t *results)
+{
+	size_t failed = 0;
+
+	for (size_t i = 0; i < opt.ids.num; i++)
+		failed += results[i] < 0;
+	return failed;
+}
+
+static void print_results(const int32_t *results, size_t failed)
+{
+	size_t done = opt.ids.num - failed;
+	char hex[UCM_ID_HEX + 1];
+
+	for (size_t i = 0; i < opt.ids.num; i++) {
+		if (results[i] >= 0)
+			continue;
+		ucm_id_format(&opt.ids.ids[i], hex);
+		ucm_tool_complain("%s: %s", hex, why_not(results[i]));
+	}
+	printf("%zu block%s %s", done, done == 1 ? "" : "s", opt.done);
+	if (failed)
+		printf(", %zu not", failed);
+	putchar('\n');
+}
+
+static json_t *describe(const int32_t *results, size_t failed)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < opt.ids.num; i++) {
+		if (results[i] >= 0)
+			continue;
+		if (json_array_append_new(
+			    list, json_pack("{so ss}", "id",
+					    ucm_json_id(&opt.ids.ids[i]),
+					    "error", why_not(results[i])))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return json_pack("{sI sI so}", opt.done,
+			 (json_int_t)(opt.ids.num - failed), "failed",
+			 (json_int_t)failed, "failures", list);
+}
+
+static int run(struct ucm_client *client)
+{
+	_cleanup_free_ int32_t *results =
+		calloc(opt.ids.num + 1, sizeof(*results));
+	struct ucm_progress progress;
+	size_t failed;
+	int err;
+
+	if (!results)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	ucm_progress_begin(&progress);
+	err = ucm_client_batch(client, opt.call, opt.common.space, opt.ids.ids,
+			       opt.ids.num, results, &progress);
+	ucm_progress_clear(&progress);
+	if (err)
+		return UCM_EXIT_FAILED;
+	failed = count_failed(results);
+	if (opt.common.json)
+		return ucm_json_print(describe(results, failed),
+				      failed ? UCM_EXIT_FAILED : 0);
+	print_results(results, failed);
+	return ucm_tool_flush() | (failed ? UCM_EXIT_FAILED : 0);
+}
+
+/* ---- arguments ---- */
+
+/* 0 or the exit status (told). */
+static int read_ids(int argc, char **argv)
+{
+	if (!argc && !opt.file)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "no ID and no --file; try --help");
+	if (argc && opt.file)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "both ID and --file; try --help");
+	if (opt.file)
+		return ucm_ids_read(opt.file, &opt.ids) ? UCM_EXIT_FAILED : 0;
+	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
+}
+
+static int blocks_main(int argc, char **argv, unsigned long call,
+		       const char *done)
+{
+	_cleanup_free_ char *help = NULL;
+	int status;
+
+	if (asprintf(&help, "usage: ucm %s%s", ucm_tool_command, help_text) <
+	    0) {
+		help = NULL;
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	}
+	opt.call = call;
+	opt.done = done;
+	status = ucm_args_parse(&argc, &argv, args, help);
+	if (status >= 0)
+		return status;
+	status = read_ids(argc, argv);
+	if (!status)
+		status = ucm_client_run(opt.common.mount, run);
+	ucm_ids_fini(&opt.ids);
+	return status;
+}
+
+int ucm_pin_main(int argc, char **argv)
+{
+	return blocks_main(argc, argv, UCM_CONTROL_PIN, "pinned");
+}
+
+int ucm_unpin_main(int argc, char **argv)
+{
+	return blocks_main(argc, argv, UCM_CONTROL_UNPIN, "unpinned");
+}
+
+int ucm_warm_main(int argc, char **argv)
+{
+	return blocks_main(argc, argv, UCM_CONTROL_WARM, "warmed");
+}
+
+int ucm_evict_main(int argc, char **argv)
+{
+	return blocks_main(argc, argv, UCM_CONTROL_EVICT, "evicted");
+}
+
+int ucm_touch_main(int argc, char **argv)
+{
+	return blocks_main(argc, argv, UCM_CONTROL_TOUCH, "touched");
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_client.h - a mount that is asked about blocks, by the calls of
+ * ucm-control(7).
+ *
+ * The one place of ucm(1) that makes them: batches are cut here, and errors are
+ * told in words. Calls return 0, or -errno (told), unless it says otherwise;
+ * one thread.
+ */
+#ifndef UCM_TOOLS_CLIENT_H
+#define UCM_TOOLS_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucm/control.h>
+
+#include "tools/ucm_progress.h"
+
+#define UCM_CLIENT_TIERS 256
+
+struct ucm_client {
+	char *mount;
+	int fd;
+	char *tiers[UCM_CLIENT_TIERS]; /* names, as far as they are known */
+};
+
+/* mount: NULL for the only one that there is. */
+int ucm_client_open(const char *mount, struct ucm_client *out);
+void ucm_client_close(struct ucm_client *client);
+
+/* Open, run, close: the exit status of run, or a failure. */
+int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client));
+
+/* One of the calls on struct ucm_control_batch, for any number of blocks of a
+ * space (NULL or "": the default one). progress may be NULL. */
+int ucm_client_batch(const struct ucm_client *client, unsigned long call,
+		     const char *space, const struct ucm_id *ids, size_t num,
+		     int32_t *results, struct ucm_progress *progress);
+
+/* Look around: nothing is counted, nothing leased. */
+int ucm_client_locate(const struct ucm_client *client, const char *space,
+		      const struct ucm_id *ids, size_t num,
+		      struct ucm_control_place *places);
+
+/* -EPERM and -ENOENT (there is no such block) are not told. */
+int ucm_client_path(const struct ucm_client *client, const char *space,
+		    const struct ucm_id *id, char path[4096]);
+
+int ucm_client_statistics(const struct ucm_client *client,
+			  struct ucm_control_statistics *out);
+
+/* A tier's name; "tier2" if that is not known. Valid until close. */
+const char *ucm_client_tier(struct ucm_client *client, unsigned number);
+
+/* A space's folder in the mount: "blocks" or "spaces/NAME". */
+#define UCM_FOLDER_MAX 160
+void ucm_client_folder(const char *space, char folder[UCM_FOLDER_MAX]);
+
+/* A call's error in words: what an operator can do about it. */
+const char *ucm_client_words(int err);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_list.c - the blocks of a space, and the spaces of a mount. */
+#include <config.h>
+
+#include "tools/ucm_list.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "hashing/name.h"
+#include "tools/ucm_tool.h"
+
+/* ---- one bucket ---- */
+
+struct bucket {
+	struct ucm_id *ids;
+	struct ucm_control_place *places;
+	size_t num, room;
+};
+
+static void free_bucket(struct bucket *bucket)
+{
+	free(bucket->ids);
+	free(bucket->places);
+}
+
+static int add_id(struct bucket *bucket, const struct ucm_id *id)
+{
+	if (bucket->num == bucket->room) {
+		size_t room = bucket->room ? 2 * bucket->room : 256;
+		struct ucm_id *more =
+			reallocarray(bucket->ids, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		bucket->ids = more;
+		bucket->room = room;
+	}
+	bucket->ids[bucket->num++] = *id;
+	return 0;
+}
+
+static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
+{
+	size_t len = strlen(prefix);
+	struct dirent *entry;
+	struct ucm_id id;
+	int err = 0;
+
+	bucket->num = 0;
+	errno = 0;
+	while (!err && (entry = readdir(dir))) {
+		if (!strncmp(entry->d_name, prefix, len) &&
+		    !ucm_name_parse(entry->d_name, &id))
+			err = add_id(bucket, &id);
+		errno = 0;
+	}
+	return err ? err : -errno;
+}
+
+static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
+{
+	size_t need = rows->num + bucket->num;
+
+	if (need > rows->room) {
+		size_t room = need > 2 * rows->room ? need : 2 * rows->room;
+		struct ucm_row *more =
+			reallocarray(rows->rows, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		rows->rows = more;
+		rows->room = room;
+	}
+	for (size_t i = 0; i < bucket->num; i++) {
+		int result = bucket->places[i].result;
+
+		if (!result)
+			rows->rows[rows->num++] = (struct ucm_row){
+				bucket->ids[i], bucket->places[i]
+			};
+		else if (result != -ENOENT)
+			rows->failed++;
+	}
+	return 0;
+}
+
+static int locate(struct ucm_client *client, const char *space,
+		  struct bucket *bucket)
+{
+	struct ucm_control_place *more;
+
+	if (!bucket->num)
+		return 0;
+	more = reallocarray(bucket->places, bucket->room, sizeof(*more));
+	if (!more)
+		return ucm_tool_complain("no memory");
+	bucket->places = more;
+	return ucm_client_locate(client, space, bucket->ids, bucket->num, more);
+}
+
+static int read_bucket(struct ucm_client *client, const char *space,
+		       const char *prefix, unsigned number,
+		       struct bucket *bucket, struct ucm_rows *rows)
+{
+	char folder[UCM_FOLDER_MAX], name[3];
+	_cleanup_free_ char *path = NULL;
+	_cleanup_dir_ DIR *dir = NULL;
+	int err;
+
+	ucm_client_folder(space, folder);
+	ucm_bucket_format(number, name);
+	if (asprintf(&path, "%s/%s/%s", client->mount, folder, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	dir = opendir(path);
+	err = dir ? read_names(dir, prefix, bucket) : -errno;
+	if (err) {
+		*strrchr(path, '/') = '\0';
+		ucm_tool_complain("%s: %s", path, strerror(-err));
+		return err;
+	}
+	err = locate(client, space, bucket);
+	return err ? err : add_rows(rows, bucket);
+}
+
+int ucm_rows_read(struct ucm_client *client, const char *space,
+		  const char *prefix, struct ucm_rows *rows,
+		  struct ucm_progress *progress)
+{
+	struct bucket bucket = { 0 };
+	int err = 0;
+
+	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++) {
+		char name[3];
+
+		ucm_bucket_format(i, name);
+		if (strncmp(name, prefix, strnlen(prefix, 2)))
+			continue;
+		err = read_bucket(client, space, prefix, i, &bucket, rows);
+		if (progress)
+			ucm_progress_tell(progress, rows->num, 0, 0);
+	}
+	free_bucket(&bucket);
+	return err;
+}
+
+void ucm_rows_fini(struct ucm_rows *rows)
+{
+	free(rows->rows);
+	*rows = (struct ucm_rows){ 0 };
+}
+
+/* ---- order ---- */
+
+static int by_name(const void *a, const void *b)
+{
+	return memcmp(&((const struct ucm_row *)a)->id,
+		      &((const struct ucm_row *)b)->id, sizeof(struct ucm_id));
+}
+
+/* Larger first, then by name. */
+#define BY(field)                                                             \
+	static int by_##field(const void *a, const void *b)                   \
+	{                                                                     \
+		const struct ucm_row *x = a, *y = b;                          \
+                                                                              \
+		if (x->place.field != y->place.field)                         \
+			return x->place.field > y->place.field ? -1 : 1;      \
+		return by_name(a, b);                                         \
+	}
+BY(size)
+BY(mtime_ns)
+BY(uses)
+BY(atime_s)
+#undef BY
+
+static const struct {
+	const char *name;
+	int (*compare)(const void *a, const void *b);
+} orders[] = {
+	[UCM_ROWS_NAME] = { "name", by_name },
+	[UCM_ROWS_SIZE] = { "size", by_size },
+	[UCM_ROWS_AGE] = { "age", by_mtime_ns },
+	[UCM_ROWS_USES] = { "uses", by_uses },
+	[UCM_ROWS_ATIME] = { "atime", by_atime_s },
+};
+
+int ucm_rows_order(const char *name, void *order)
+{
+	for (unsigned i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+		if (strcmp(name, orders[i].name))
+			continue;
+		*(enum ucm_rows_order *)order = (enum ucm_rows_order)i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order)
+{
+	if (rows->num)
+		qsort(rows->rows, rows->num, sizeof(*rows->rows),
+		      orders[order].compare);
+}
+
+int ucm_rows_prefix(const char *value, void *prefix)
+{
+	size_t len = strlen(value);
+
+	if (!len || len > UCM_ID_HEX || strspn(value, "0123456789abcdef") != len)
+		return -EINVAL;
+	*(const char **)prefix = value;
+	return 0;
+}
+
+/* ---- spaces ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int add_space(char ***spaces, size_t *num, const char *name)
+{
+	char **more = reallocarray(*spaces, *num + 1, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	*spaces = more;
+	more[*num] = strdup(name);
+	*num += more[*num] != NULL;
+	return more[*num - 1] ? 0 : -ENOMEM;
+}
+
+static int read_spaces(DIR *dir, char ***spaces, size_t *num)
+{
+	struct dirent *entry;
+	int err = add_space(spaces, num, "");
+
+	while (!err && (entry = readdir(dir))) {
+		if (entry->d_name[0] != '.')
+			err = add_space(spaces, num, entry->d_name);
+	}
+	return err;
+}
+
+int ucm_spaces_read(const struct ucm_client *client, char ***out,
+		    size_t *num_out)
+{
+	_cleanup_free_ char *path = NULL;
+	_cleanup_dir_ DIR *dir = NULL;
+	char **spaces = NULL;
+	size_t num = 0;
+	int err;
+
+	if (asprintf(&path, "%s/spaces", client->mount) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	dir = opendir(path);
+	err = dir ? read_spaces(dir, &spaces, &num) : -errno;
+	if (err) {
+		ucm_tool_complain("%s: %s", path, strerror(-err));
+		ucm_spaces_free(spaces, num);
+		return err;
+	}
+	qsort(spaces, num, sizeof(*spaces), compare_names);
+	*out = spaces;
+	*num_out = num;
+	return 0;
+}
+
+void ucm_spaces_free(char **spaces, size_t num)
+{
+	for (size_t i = 0; i < num; i++)
+		free(spaces[i]);
+	free(spaces);
+}

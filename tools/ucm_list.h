@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_list.h - the blocks of a space, and the spaces of a mount.
+ *
+ * Names are read as ls(1) reads them, a bucket at a time; then the mount is
+ * asked where they lie. Blocks that go meanwhile are left out.
+ */
+#ifndef UCM_TOOLS_LIST_H
+#define UCM_TOOLS_LIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/ucm_client.h"
+
+struct ucm_row {
+	struct ucm_id id;
+	struct ucm_control_place place;
+};
+
+struct ucm_rows {
+	struct ucm_row *rows;
+	size_t num, room;
+	uint64_t failed; /* blocks that could not be asked about */
+};
+
+/* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
+ * *rows; fini also after an error. 0 or -errno (told). */
+int ucm_rows_read(struct ucm_client *client, const char *space,
+		  const char *prefix, struct ucm_rows *rows,
+		  struct ucm_progress *progress);
+void ucm_rows_fini(struct ucm_rows *rows);
+
+enum ucm_rows_order {
+	UCM_ROWS_NAME,
+	UCM_ROWS_SIZE,  /* the largest first */
+	UCM_ROWS_AGE,   /* the youngest first */
+	UCM_ROWS_USES,  /* the most used first */
+	UCM_ROWS_ATIME, /* the one used last first */
+};
+
+/* "name", "size", ...; 0 or -EINVAL. For struct ucm_arg. */
+int ucm_rows_order(const char *name, void *order);
+/* What is equal goes by name. */
+void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order);
+
+/* 1 to 32 lowercase hex digits; 0 or -EINVAL. For struct ucm_arg. */
+int ucm_rows_prefix(const char *value, void *prefix);
+
+/* The names of all spaces, the default one ("") first, then sorted; each with
+ * its NUL, num of them; to free. 0 or -errno (told). */
+int ucm_spaces_read(const struct ucm_client *client, char ***out,
+		    size_t *num_out);
+void ucm_spaces_free(char **spaces, size_t num);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_ls.c - ucm ls: the blocks of a space; see ucm(1). */
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "tools/ucm_args.h"
+#include "tools/ucm_list.h"
+#include "tools/ucm_text.h"
+#include "tools/ucm_tool.h"
+
+static const char help_text[] =
+	"usage: ucm ls [options]\n"
+	"\n"
+	"List the blocks of a space: id, size, tier, uses since the mount, time\n"
+	"since the commit and since the last use, and whether it is pinned.\n"
+	"\n"
+	UCM_HELP_MOUNT UCM_HELP_SPACE
+	"  -p, --prefix HEX    only ids that begin so\n"
+	"  -o, --sort WHAT     name (default), size (largest first), age\n"
+	"                      (youngest first), uses (most first) or atime (used\n"
+	"                      last first)\n"
+	"  -r, --reverse       the other way round\n"
+	"  -n, --limit N       only the first N\n"
+	"  -H, --human         sizes as 2.0M\n"
+	UCM_HELP_JSON UCM_HELP_HELP;
+
+static struct options {
+	struct ucm_common common;
+	const char *prefix;
+	enum ucm_rows_order order;
+	uint64_t limit;
+	bool reverse, human;
+} opt = { .prefix = "", .limit = UINT64_MAX };
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(opt.common),
+	UCM_ARG_SPACE(opt.common),
+	UCM_ARG_JSON(opt.common),
+	{ "prefix", 'p', ucm_rows_prefix, &opt.prefix },
+	{ "sort", 'o', ucm_rows_order, &opt.order },
+	{ "reverse", 'r', NULL, &opt.reverse },
+	{ "limit", 'n', ucm_arg_number, &opt.limit },
+	{ "human", 'H', NULL, &opt.human },
+	{ 0 },
+};
+
+/* The i-th to be shown. */
+static const struct ucm_row *pick(const struct ucm_rows *rows, size_t i)
+{
+	return &rows->rows[opt.reverse ? rows->num - 1 - i : i];
+}
+
+static size_t num_shown(const struct ucm_rows *rows)
+{
+	return rows->num < opt.limit ? rows->num : (size_t)opt.limit;
+}
+
+static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
+{
+	time_t now = time(NULL);
+
+	printf("%-32s %10s %-8s %8s %5s %5s\n", "ID", "SIZE", "TIER", "USES",
+	       "AGE", "USED");
+	for (size_t i = 0; i < num_shown(rows); i++) {
+		const struct ucm_row *row = pick(rows, i);
+		const struct ucm_control_place *place = &row->place;
+		char hex[UCM_ID_HEX + 1];
+
+		ucm_id_format(&row->id, hex);
+		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s\n", hex,
+		       ucm_text_size(place->size, !opt.human).text,
+		       ucm_client_tier(client, place->tier), place->uses,
+		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
+		       ucm_text_age(now - place->atime_s).text,
+		       place->flags & UCM_PLACE_PINNED ? " pinned" : "");
+	}
+}
+
+static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
+{
+	const struct ucm_control_place *place = &row->place;
+
+	return json_pack("{so sI ss sI sf sI sb}", "id", ucm_json_id(&row->id),
+			 "size", (json_int_t)place->size, "tier",
+			 ucm_client_tier(client, place->tier), "uses",
+			 (json_int_t)place->uses, "committed",
+			 (double)place->mtime_ns / 1e9, "used",
+			 (json_int_t)place->atime_s, "pinned",
+			 place->flags & UCM_PLACE_PINNED);
+}
+
+static json_t *describe_all(struct ucm_client *client,
+			    const struct ucm_rows *rows)
+{
+	char folder[UCM_FOLDER_MAX];
+	json_t *blocks = json_array();
+
+	for (size_t i = 0; i < num_shown(rows); i++) {
+		if (json_array_append_new(blocks,
+					  describe(client, pick(rows, i)))) {
+			json_decref(blocks);
+			return NULL;
+		}
+	}
+	ucm_client_folder(opt.common.space, folder);
+	return json_pack("{so sI sI so}", "space", ucm_json_text(folder),
+			 "found", (json_int_t)rows->num, "failed",
+			 (json_int_t)rows->failed, "blocks", blocks);
+}
+
+static int list(struct ucm_client *client)
+{
+	struct ucm_rows rows = { 0 };
+	struct ucm_progress progress;
+	int status, err;
+
+	ucm_progress_begin(&progress);
+	err = ucm_rows_read(client, opt.common.space, opt.prefix, &rows,
+			    &progress);
+	ucm_progress_clear(&progress);
+	if (err) {
+		ucm_rows_fini(&rows);
+		return UCM_EXIT_FAILED;
+	}
+	if (rows.failed)
+		ucm_tool_complain("%" PRIu64 " blocks could not be asked about",
+				  rows.failed);
+	status = rows.failed ? UCM_EXIT_FAILED : 0;
+	ucm_rows_sort(&rows, opt.order);
+	if (opt.common.json) {
+		status = ucm_json_print(describe_all(client, &rows), status);
+	} else {
+		print_rows(client, &rows);
+		status |= ucm_tool_flush();
+	}
+	ucm_rows_fini(&rows);
+	return status;
+}
+
+int ucm_ls_main(int argc, char **argv)
+{
+	int status = ucm_args_parse(&argc, &argv, args, help_text);
+
+	if (status < 0)
+		status = ucm_args_limit(argc, argv, 0);
+	return status < 0 ? ucm_client_run(opt.common.mount, list) : status;
+}

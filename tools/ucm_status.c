@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_status.c - ucm status: how a mount is; see ucm(1).
+ *
+ * From stats.json for those who may read it. For others an object of the same
+ * shape is made from what everyone may ask for: the statistics call, and the
+ * metrics.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_client.h"
+#include "tools/ucm_metrics.h"
+#include "tools/ucm_text.h"
+#include "tools/ucm_tool.h"
+
+#define STATS_MAX (64u << 20)
+
+static const char help_text[] =
+	"usage: ucm status [options]\n"
+	"\n"
+	"Print how a mount is: passthrough and io_uring, the index, hits, tiers,\n"
+	"spaces. Root and the owner of the mount see all of it.\n"
+	"\n"
+	UCM_HELP_MOUNT UCM_HELP_JSON UCM_HELP_HELP;
+
+static struct ucm_common common;
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(common),
+	UCM_ARG_JSON(common),
+	{ 0 },
+};
+
+struct status {
+	json_t *stats;
+	const char *missing; /* NULL: nothing */
+};
+
+/* ---- for those who may read stats.json ---- */
+
+/* 0, -EACCES (not told) or -errno (told). */
+static int read_stats(const char *mount, json_t **out)
+{
+	_cleanup_free_ char *path = NULL, *text = NULL;
+	_cleanup_fd_ int fd = -1;
+	size_t len;
+	int err;
+
+	if (asprintf(&path, "%s/.ucmfs/stats.json", mount) < 0) {
+		path = NULL;
+		return ucm_tool_complain("no memory");
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	err = fd < 0 ? -errno : ucm_tool_read(fd, STATS_MAX, &text, &len);
+	if (err == -EACCES)
+		return err;
+	if (err)
+		return ucm_tool_complain("%s: %s", path, strerror(-err));
+	*out = json_loads(text, 0, NULL);
+	return *out ? 0 : ucm_tool_complain("%s: it is no JSON", path);
+}
+
+/* ---- for others ---- */
+
+static json_t *counters_of(const struct ucm_control_statistics *stats)
+{
+	return json_pack("{sI sI sI sI sI sI sI sI}",
+#define PUT(name) #name, (json_int_t)stats->name
+			 PUT(lookups), PUT(hits), PUT(misses), PUT(opens),
+			 PUT(commits), PUT(removed), PUT(quarantined),
+			 PUT(io_errors)
+#undef PUT
+	);
+}
+
+static json_t *tier_of(const struct ucm_metrics *metrics, const char *name)
+{
+	return json_pack(
+		"{ss sb sI sI sI}", "name", name, "readonly",
+		ucm_metrics_value(metrics, "ucmfs_tier_readonly", "tier",
+				  name) > 0,
+		"total_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_size_bytes",
+					      "tier", name),
+		"free_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_free_bytes",
+					      "tier", name),
+		"used_bytes",
+		(json_int_t)ucm_metrics_value(metrics, "ucmfs_tier_used_bytes",
+					      "tier", name));
+}
+
+/* What the metrics have of the tiers; a mount without metrics: nothing. */
+static json_t *tiers_of(struct ucm_client *client,
+			const struct ucm_metrics *metrics)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; i < UCM_CLIENT_TIERS && client->tiers[i]; i++)
+		json_array_append_new(list, tier_of(metrics, client->tiers[i]));
+	return list;
+}
+
+static json_t *whole_of(const struct ucm_control_statistics *stats)
+{
+	return json_pack("{sI sI sI}", "total_bytes",
+			 (json_int_t)stats->total_bytes, "free_bytes",
+			 (json_int_t)stats->free_bytes, "used_bytes",
+			 (json_int_t)stats->bytes);
+}
+
+static int ask_stats(struct ucm_client *client, struct status *out)
+{
+	struct ucm_control_statistics stats;
+	struct ucm_metrics metrics;
+	int err = ucm_client_statistics(client, &stats);
+
+	if (err)
+		return err;
+	out->stats = json_pack("{s{sI sb} so so}", "index", "blocks",
+			       (json_int_t)stats.blocks, "complete",
+			       (int)stats.scanned, "counters",
+			       counters_of(&stats), "space", whole_of(&stats));
+	out->missing = "tiers, passthrough and io_uring, spaces";
+	if (out->stats && !ucm_metrics_read(client->mount, &metrics)) {
+		json_object_set_new(out->stats, "tiers",
+				    tiers_of(client, &metrics));
+		json_object_set_new(
+			out->stats, "transport",
+			json_pack("{sb sb}", "passthrough",
+				  ucm_metrics_value(&metrics,
+						    "ucmfs_passthrough", NULL,
+						    NULL) > 0,
+				  "io_uring",
+				  ucm_metrics_value(&metrics, "ucmfs_io_uring",
+						    NULL, NULL) > 0));
+		out->missing = "why passthrough or io_uring are off, "
+			       "directories, spaces";
+		ucm_metrics_fini(&metrics);
+	}
+	return out->stats ? 0 : ucm_tool_complain("no memory");
+}
+
+/* ---- telling ---- */
+
+static uint64_t number(const json_t *object, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void print_transport(const json_t *transport, const char *what)
+{
+	char why[64];
+	const char *text;
+
+	if (!transport)
+		return;
+	snprintf(why, sizeof(why), "%s_why", what);
+	text = json_string_value(json_object_get(transport, why));
+	printf("%-12s %s%s%s\n", what,
+	       json_is_true(json_object_get(transport, what)) ? "on" : "off",
+	       text ? ": " : "", text ? text : "");
+}
+
+static void print_index(const json_t *stats)
+{
+	const json_t *index = json_object_get(stats, "index");
+	uint64_t in_doubt = number(index, "in_doubt");
+
+	printf("%-12s %" PRIu64 " blocks", "index", number(index, "blocks"));
+	if (in_doubt)
+		printf(", %" PRIu64 " in doubt", in_doubt);
+	puts(json_is_true(json_object_get(index, "complete"))
+		     ? ", complete"
+		     : ", being filled");
+}
+
+static void print_counters(const json_t *counters)
+{
+	static const char *const names[] = {
+		"opens", "commits", "commit_refused", "removed", "quarantined",
+		"io_errors",
+	};
+	uint64_t lookups = number(counters, "lookups");
+
+	printf("%-12s %s of %" PRIu64 " lookups\n", "hits",
+	       ucm_text_share(number(counters, "hits"), lookups).text, lookups);
+	printf("%-12s", "since mount");
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (json_object_get(counters, names[i]))
+			printf("%s %s %" PRIu64, i ? "," : "", names[i],
+			       number(counters, names[i]));
+	}
+	putchar('\n');
+}
+
+static void print_space_of(const char *name, const json_t *of)
+{
+	printf("%-12s %8s %8s %8s%s\n", name,
+	       ucm_text_size(number(of, "total_bytes"), false).text,
+	       ucm_text_size(number(of, "free_bytes"), false).text,
+	       ucm_text_size(number(of, "used_bytes"), false).text,
+	       json_is_true(json_object_get(of, "readonly")) ? " read-only"
+							     : "");
+}
+
+static void print_tiers(const json_t *stats)
+{
+	const json_t *whole = json_object_get(stats, "space"), *tier, *dir;
+	size_t i, j;
+
+	printf("\n%-12s %8s %8s %8s\n", "TIER", "SIZE", "FREE", "USED");
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
+		print_space_of(json_string_value(json_object_get(tier, "name")),
+			       tier);
+		json_array_foreach(json_object_get(tier, "directories"), j, dir)
+			printf("  %s\n", json_string_value(
+						 json_object_get(dir, "path")));
+	}
+	if (whole)
+		print_space_of("all", whole);
+}
+
+static void print_spaces(const json_t *spaces)
+{
+	const json_t *space;
+	size_t i;
+
+	if (!spaces)
+		return;
+	printf("\n%-24s %10s  %s\n", "SPACE", "BLOCKS", "GEOMETRY");
+	json_array_foreach(spaces, i, space) {
+		const char *geometry = json_string_value(
+			json_object_get(space, "geometry"));
+
+		printf("%-24s %10" PRIu64 "  %s\n",
+		       json_string_value(json_object_get(space, "name")),
+		       number(space, "blocks"), geometry ? geometry : "-");
+	}
+}
+
+static int print_status(const struct ucm_client *client,
+			const struct status *status)
+{
+	const json_t *stats = status->stats;
+	const char *version =
+		json_string_value(json_object_get(stats, "version"));
+
+	printf("%-12s %s\n", "mount", client->mount);
+	if (version)
+		printf("%-12s %s, up %s\n", "version", version,
+		       ucm_text_age((int64_t)number(stats, "uptime_s")).text);
+	print_transport(json_object_get(stats, "transport"), "passthrough");
+	print_transport(json_object_get(stats, "transport"), "io_uring");
+	print_index(stats);
+	print_counters(json_object_get(stats, "counters"));
+	print_tiers(stats);
+	print_spaces(json_object_get(stats, "spaces"));
+	if (status->missing)
+		printf("\nmissing: %s; .ucmfs/stats.json is for root and the "
+		       "owner of the mount\n", status->missing);
+	return ucm_tool_flush();
+}
+
+static json_t *describe(const struct ucm_client *client,
+			const struct status *status)
+{
+	const json_t *counters = json_object_get(status->stats, "counters");
+
+	return json_pack("{so so ss? sO}", "mount",
+			 ucm_json_text(client->mount), "hit_rate",
+			 ucm_json_share(number(counters, "hits"),
+					number(counters, "lookups")),
+			 "missing", status->missing, "stats", status->stats);
+}
+
+static int run(struct ucm_client *client)
+{
+	struct status status = { 0 };
+	int result, err = read_stats(client->mount, &status.stats);
+
+	if (err == -EACCES)
+		err = ask_stats(client, &status);
+	if (err)
+		return UCM_EXIT_FAILED;
+	result = common.json ? ucm_json_print(describe(client, &status), 0)
+			     : print_status(client, &status);
+	json_decref(status.stats);
+	return result;
+}
+
+int ucm_status_main(int argc, char **argv)
+{
+	int status = ucm_args_parse(&argc, &argv, args, help_text);
+
+	if (status < 0)
+		status = ucm_args_limit(argc, argv, 0);
+	return status < 0 ? ucm_client_run(common.mount, run) : status;
+}

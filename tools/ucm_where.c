@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_where.c - ucm where: which tier and file has a block; see ucm(1). */
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_client.h"
+#include "tools/ucm_ids.h"
+#include "tools/ucm_text.h"
+#include "tools/ucm_tool.h"
+
+static const char help_text[] =
+	"usage: ucm where [options] ID...\n"
+	"\n"
+	"Print for each block its tier and, for root and the owner of the mount,\n"
+	"the path of its file; \"absent\" if there is none.\n"
+	"\n"
+	UCM_HELP_MOUNT UCM_HELP_SPACE UCM_HELP_JSON UCM_HELP_HELP
+	"\n"
+	"Exit status 1: a block is absent.\n";
+
+static struct ucm_common common;
+static struct ucm_ids ids;
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(common),
+	UCM_ARG_SPACE(common),
+	UCM_ARG_JSON(common),
+	{ 0 },
+};
+
+struct found {
+	struct ucm_client *client;
+	const struct ucm_id *id;
+	struct ucm_control_place place;
+	char path[4096]; /* "": not told */
+};
+
+/* What became of it, if it is not there. */
+static const char *why_not(int result)
+{
+	return result == -ENOENT ? "absent" : strerror(-result);
+}
+
+static void print_found(const struct found *found)
+{
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(found->id, hex);
+	if (found->place.result)
+		printf("%s %s\n", hex, why_not(found->place.result));
+	else
+		printf("%s %s %s\n", hex,
+		       ucm_client_tier(found->client, found->place.tier),
+		       *found->path ? found->path : "-");
+}
+
+static json_t *describe(const struct found *found)
+{
+	json_t *json = json_pack("{so}", "id", ucm_json_id(found->id));
+	int err = json ? 0 : -1;
+
+	if (!err && found->place.result)
+		err = json_object_set_new(
+			json, "error", json_string(why_not(found->place.result)));
+	else if (!err)
+		err = json_object_set_new(
+			json, "tier",
+			json_string(ucm_client_tier(found->client,
+						    found->place.tier)));
+	if (!err && *found->path)
+		err = json_object_set_new(json, "path",
+					  ucm_json_text(found->path));
+	if (!err)
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+static int find(struct found *found)
+{
+	int err = 0;
+
+	found->path[0] = '\0';
+	if (!found->place.result)
+		err = ucm_client_path(found->client, common.space, found->id,
+				      found->path);
+	if (err == -ENOENT) /* gone since */
+		found->place.result = err;
+	return err == -ENOENT || err == -EPERM ? 0 : err;
+}
+
+static int tell_all(struct ucm_client *client,
+		    const struct ucm_control_place *places)
+{
+	json_t *list = common.json ? json_array() : NULL;
+	struct found found = { .client = client };
+	int status = 0;
+
+	for (size_t i = 0; i < ids.num; i++) {
+		found.id = &ids.ids[i];
+		found.place = places[i];
+		if (find(&found)) {
+			json_decref(list);
+			return UCM_EXIT_FAILED;
+		}
+		if (found.place.result)
+			status = UCM_EXIT_FAILED;
+		if (!common.json) {
+			print_found(&found);
+		} else if (json_array_append_new(list, describe(&found))) {
+			json_decref(list);
+			list = NULL;
+		}
+	}
+	return common.json ? ucm_json_print(list, status)
+			   : ucm_tool_flush() | status;
+}
+
+static int run(struct ucm_client *client)
+{
+	_cleanup_free_ struct ucm_control_place *places =
+		calloc(ids.num, sizeof(*places));
+
+	if (!places)
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	if (ucm_client_locate(client, common.space, ids.ids, ids.num, places))
+		return UCM_EXIT_FAILED;
+	return tell_all(client, places);
+}
+
+int ucm_where_main(int argc, char **argv)
+{
+	int status = ucm_args_parse(&argc, &argv, args, help_text);
+
+	if (status >= 0)
+		return status;
+	if (!argc)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
+	if (ucm_ids_take(&ids, argc, argv))
+		status = UCM_EXIT_USAGE;
+	else
+		status = ucm_client_run(common.mount, run);
+	ucm_ids_fini(&ids);
+	return status;
+}
