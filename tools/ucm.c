@@ -23,6 +23,7 @@ static const struct command {
 	{ "put", "pages of a file to blocks of a store", ucm_put_main },
 	{ "stat", "all about one block", ucm_stat_main },
 	{ "status", "how a mount is", ucm_status_main },
+	{ "top", "what a mount does, as it happens", ucm_top_main },
 	{ "touch", "count a use of blocks", ucm_touch_main },
 	{ "trace", "decode an access trace", ucm_trace_main },
 	{ "unpin", "let blocks be evicted again", ucm_unpin_main },

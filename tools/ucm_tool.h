@@ -71,6 +71,7 @@ int ucm_pin_main(int argc, char **argv);
 int ucm_put_main(int argc, char **argv);
 int ucm_stat_main(int argc, char **argv);
 int ucm_status_main(int argc, char **argv);
+int ucm_top_main(int argc, char **argv);
 int ucm_touch_main(int argc, char **argv);
 int ucm_trace_main(int argc, char **argv);
 int ucm_unpin_main(int argc, char **argv);

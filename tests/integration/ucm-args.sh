@@ -25,7 +25,7 @@ refused() {
 	fi
 }
 
-commands='du evict lookup ls pin stat status touch unpin warm where'
+commands='du evict lookup ls pin stat status top touch unpin warm where'
 id=$(printf %032d 1)
 for command in $commands; do
 	refused 'unknown option --bogus' $command --bogus
@@ -34,7 +34,7 @@ for command in $commands; do
 	[ $command = status ] ||
 		refused "--space 'a/b'" $command --space a/b
 done
-for command in du ls status; do
+for command in du ls status top; do
 	refused 'too many arguments: a' $command a
 done
 for command in evict pin touch unpin warm; do
@@ -51,6 +51,9 @@ refused 'too many arguments: b' lookup a b
 refused "--prefix '3G'" ls -p 3G
 refused "--sort 'colour'" ls --sort colour
 refused "--limit '-1'" ls -n -1
+refused "--delay '0'" top -d 0
+refused "--delay '1s'" top -d 1s
+refused "--blocks '201'" top -n 201
 
 # of the man page: the part of a command and what all share, without marks
 for command in $commands; do
