@@ -12,6 +12,7 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "debug", "switch the debugging of a mount", ucm_debug_main },
+	{ "doctor", "check machine, directories and mounts", ucm_doctor_main },
 	{ "du", "blocks and bytes by space and tier", ucm_du_main },
 	{ "evict", "remove blocks that are not pinned", ucm_evict_main },
 	{ "exporter", "serve a mount's metrics over HTTP", ucm_exporter_main },

@@ -60,6 +60,7 @@ int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
 /* ---- the subcommands; argv[0] is the name ---- */
 
 int ucm_debug_main(int argc, char **argv);
+int ucm_doctor_main(int argc, char **argv);
 int ucm_du_main(int argc, char **argv);
 int ucm_evict_main(int argc, char **argv);
 int ucm_exporter_main(int argc, char **argv);

@@ -25,13 +25,13 @@ refused() {
 	fi
 }
 
-commands='du evict lookup ls pin stat status top touch unpin warm where'
+commands='doctor du evict lookup ls pin stat status top touch unpin warm where'
 id=$(printf %032d 1)
 for command in $commands; do
 	refused 'unknown option --bogus' $command --bogus
 	refused 'unknown option -x' $command -x
-	refused '--mount: no value' $command --mount
-	[ $command = status ] ||
+	[ $command = doctor ] || refused '--mount: no value' $command --mount
+	[ $command = doctor ] || [ $command = status ] ||
 		refused "--space 'a/b'" $command --space a/b
 done
 for command in du ls status top; do

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "tests/unit/unit.h"
+#include "tools/ucm_doctor.h"
 #include "tools/ucm_ids.h"
 
 static const struct ucm_row some[] = {
@@ -82,6 +83,24 @@ START_TEST(ids_are_taken_from_arguments)
 }
 END_TEST
 
+static const struct {
+	const char *release;
+	unsigned major, minor;
+	bool is;
+} releases[] = {
+	{ "6.9.0", 6, 9, true },     { "6.8.12-x", 6, 9, false },
+	{ "6.14", 6, 9, true },	     { "7.0-rc1", 6, 14, true },
+	{ "5.15.0", 6, 9, false },   { "6.9", 6, 14, false },
+	{ "unknown", 6, 9, false },  { "", 0, 0, false },
+};
+
+START_TEST(releases_of_the_kernel_are_compared_as_numbers)
+{
+	ck_assert(ucm_release_is(releases[_i].release, releases[_i].major,
+				 releases[_i].minor) == releases[_i].is);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rows");
@@ -94,6 +113,9 @@ int main(void)
 	tcase_add_loop_test(tests, a_prefix_is_some_lowercase_hex_digits, 0,
 			    NUM_ROWS(prefixes));
 	tcase_add_test(tests, ids_are_taken_from_arguments);
+	tcase_add_loop_test(tests,
+			    releases_of_the_kernel_are_compared_as_numbers, 0,
+			    NUM_ROWS(releases));
 	suite_add_tcase(suite, tests);
 	return unit_run(suite);
 }

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_doctor.c - ucm doctor: is everything as it should be; see ucm(1). */
+#include <config.h>
+
+#include "tools/ucm_doctor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_text.h"
+
+#define PATIENCE_MS 5000
+
+static const char help_text[] =
+	"usage: ucm doctor [options] [MOUNT|DIRECTORY...]\n"
+	"\n"
+	"Check the machine (kernel, /dev/fuse, limits, clock), mounts, and the\n"
+	"directories of tiers: those named, or all that are mounted. One line\n"
+	"each: OK; WARN: slower or less safe than it could be; FAIL: does not\n"
+	"work; and what mends it. In a directory that is not read-only, small files\n"
+	"are made and removed.\n"
+	"\n"
+	"  -j, --json          a JSON object\n"
+	UCM_HELP_HELP
+	"\n"
+	"Exit status 1: something does not work.\n";
+
+static bool json;
+
+static const struct ucm_arg args[] = {
+	{ "json", 'j', NULL, &json },
+	{ 0 },
+};
+
+static const char *const verdicts[] = {
+	[UCM_OK] = "OK",
+	[UCM_WARN] = "WARN",
+	[UCM_FAIL] = "FAIL",
+};
+
+static void add_finding(struct ucm_doctor *doctor, enum ucm_verdict verdict,
+			const char *subject, const char *mend,
+			const char *text)
+{
+	json_t *finding = json_pack("{ss so so}", "verdict", verdicts[verdict],
+				    "subject", ucm_json_text(subject), "text",
+				    ucm_json_text(text));
+
+	if (finding && mend)
+		json_object_set_new(finding, "mend", ucm_json_text(mend));
+	if (json_array_append_new(doctor->findings, finding))
+		doctor->lost = true;
+}
+
+void ucm_doctor_say(struct ucm_doctor *doctor, enum ucm_verdict verdict,
+		    const char *subject, const char *mend, const char *format,
+		    ...)
+{
+	char text[512];
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	doctor->counts[verdict]++;
+	if (doctor->findings)
+		add_finding(doctor, verdict, subject, mend, text);
+	else
+		printf("%-4s %s: %s%s%s\n", verdicts[verdict], subject, text,
+		       mend ? "; mend: " : "", mend ? mend : "");
+	fflush(stdout); /* the next one may take its time */
+}
+
+/* A server that is gone holds whoever asks: so a child does. */
+int ucm_doctor_ask(const char *path)
+{
+	struct statfs st;
+	struct pollfd ended = { .events = POLLIN };
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		_exit(statfs(path, &st) ? errno : 0);
+	if (pid < 0)
+		return errno;
+	ended.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (ended.fd >= 0 && poll(&ended, 1, PATIENCE_MS) == 0) {
+		close(ended.fd);
+		kill(pid, SIGKILL); /* where nothing reaches it, init waits */
+		return ETIMEDOUT;
+	}
+	if (ended.fd >= 0)
+		close(ended.fd);
+	if (waitpid(pid, &status, 0) < 0 || !WIFEXITED(status))
+		return EIO;
+	return WEXITSTATUS(status);
+}
+
+/* ---- what is meant ---- */
+
+static const struct ucm_mount *find_mount(const struct ucm_mounts *mounts,
+					  const char *path)
+{
+	_cleanup_free_ char *real = realpath(path, NULL);
+
+	/* a dead one cannot be resolved */
+	for (size_t i = 0; i < mounts->num; i++) {
+		if (!strcmp(mounts->mounts[i].point, real ? real : path))
+			return &mounts->mounts[i];
+	}
+	return NULL;
+}
+
+static void check_argument(struct ucm_doctor *doctor,
+			   const struct ucm_mounts *mounts, const char *path)
+{
+	const struct ucm_mount *mount = find_mount(mounts, path);
+
+	if (mount)
+		ucm_doctor_mount(doctor, mount);
+	else
+		ucm_doctor_directory(doctor, path, false);
+}
+
+static int end(struct ucm_doctor *doctor)
+{
+	int status = doctor->counts[UCM_FAIL] ? UCM_EXIT_FAILED : 0;
+
+	if (!doctor->findings)
+		return ucm_tool_flush() | status;
+	if (doctor->lost) {
+		json_decref(doctor->findings);
+		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
+	}
+	return ucm_json_print(
+		json_pack("{sI sI sI so}", "ok",
+			  (json_int_t)doctor->counts[UCM_OK], "warnings",
+			  (json_int_t)doctor->counts[UCM_WARN], "failures",
+			  (json_int_t)doctor->counts[UCM_FAIL], "findings",
+			  doctor->findings),
+		status);
+}
+
+int ucm_doctor_main(int argc, char **argv)
+{
+	int status = ucm_args_parse(&argc, &argv, args, help_text);
+	struct ucm_doctor doctor = { 0 };
+	struct ucm_mounts mounts;
+
+	if (status >= 0)
+		return status;
+	if (ucm_mounts_list(&mounts))
+		return UCM_EXIT_FAILED;
+	doctor.findings = json ? json_array() : NULL;
+	ucm_doctor_machine(&doctor);
+	for (int i = 0; i < argc; i++)
+		check_argument(&doctor, &mounts, argv[i]);
+	for (size_t i = 0; !argc && i < mounts.num; i++)
+		ucm_doctor_mount(&doctor, &mounts.mounts[i]);
+	ucm_mounts_fini(&mounts);
+	return end(&doctor);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucm_doctor_mount.c - a mount, and the directories behind it. */
+#include <config.h>
+
+#include "tools/ucm_doctor.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "fs/config.h"
+#include "tools/ucm_metrics.h"
+
+static void check_transport(struct ucm_doctor *doctor, const char *point,
+			    const struct ucm_metrics *metrics)
+{
+	if (ucm_metrics_value(metrics, "ucmfs_passthrough", NULL, NULL) > 0)
+		ucm_doctor_say(doctor, UCM_OK, point, NULL, "passthrough is on");
+	else
+		ucm_doctor_say(doctor, UCM_WARN, point,
+			       "ucm status says why; see above",
+			       "passthrough is off: data goes through the "
+			       "daemon");
+}
+
+/* Things that should not happen, and did. */
+static void check_counter(struct ucm_doctor *doctor, const char *point,
+			  const struct ucm_metrics *metrics, const char *name,
+			  const char *mend, const char *what)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < metrics->num; i++) {
+		if (!strcmp(metrics->metrics[i].name, name))
+			sum += metrics->metrics[i].value;
+	}
+	if (sum > 0)
+		ucm_doctor_say(doctor, UCM_WARN, point, mend,
+			       "%.0f %s since the mount", sum, what);
+}
+
+static void check_index(struct ucm_doctor *doctor, const char *point,
+			const struct ucm_metrics *metrics)
+{
+	double doubts = ucm_metrics_value(
+		metrics, "ucmfs_index_doubtful_blocks", NULL, NULL);
+
+	if (doubts > 0)
+		ucm_doctor_say(doctor, UCM_WARN, point,
+			       "wait: they are being checked",
+			       "%.0f blocks are in doubt after an unclean stop",
+			       doubts);
+	else if (!(ucm_metrics_value(metrics, "ucmfs_index_complete", NULL,
+				     NULL) > 0))
+		ucm_doctor_say(doctor, UCM_WARN, point,
+			       "wait, or see the log for a directory that "
+			       "cannot be read", "its index is not complete");
+	else
+		ucm_doctor_say(doctor, UCM_OK, point, NULL,
+			       "its index is complete");
+}
+
+static void check_metrics(struct ucm_doctor *doctor, const char *point)
+{
+	struct ucm_metrics metrics;
+	int err = ucm_metrics_read(point, &metrics);
+
+	if (err) {
+		ucm_doctor_say(doctor, UCM_WARN, point,
+			       "mount with -o allow_other, or ask as its user",
+			       ".ucmfs/metrics: %s", strerror(-err));
+		return;
+	}
+	check_transport(doctor, point, &metrics);
+	check_index(doctor, point, &metrics);
+	check_counter(doctor, point, &metrics, "ucmfs_io_errors_total",
+		      "the log names the directories",
+		      "failed calls on directories");
+	check_counter(doctor, point, &metrics, "ucmfs_quarantined_total",
+		      "the log names the blocks; see .ucmfs/quarantine",
+		      "blocks quarantined");
+	ucm_metrics_fini(&metrics);
+}
+
+/* ---- directories ---- */
+
+/* The tiers' keys are read without it. */
+static int ignore(void *arg, const char *key, const char *value,
+		  struct ucm_complaint *complaint)
+{
+	(void)arg, (void)key, (void)value, (void)complaint;
+	return 0;
+}
+
+/* From the mount itself, which knows all, if it answers; else from what it was
+ * mounted with, which says less. */
+static int read_tiers(const struct ucm_mount *mount, bool answers,
+		      struct ucm_config *config, struct ucm_complaint *why)
+{
+	_cleanup_free_ char *path = NULL;
+
+	if (asprintf(&path, "%s/.ucmfs/config.yaml", mount->point) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	if (answers && !ucm_config_read(config, path, ignore, NULL, why) &&
+	    config->num_tiers)
+		return 0;
+	ucm_config_fini(config);
+	ucm_config_init(config);
+	return ucm_config_source(config, mount->source, why);
+}
+
+static void check_tiers(struct ucm_doctor *doctor,
+			const struct ucm_mount *mount, bool answers)
+{
+	struct ucm_complaint why = { .text = "" };
+	struct ucm_config config;
+
+	ucm_config_init(&config);
+	if (read_tiers(mount, answers, &config, &why))
+		ucm_doctor_say(doctor, UCM_WARN, mount->point,
+			       "ask as root, or name the directories",
+			       "its directories are not known: %s", why.text);
+	for (unsigned i = 0; i < config.num_tiers; i++) {
+		const struct ucm_tier_config *tier = &config.tiers[i];
+
+		for (unsigned j = 0; j < tier->num_dirs; j++)
+			ucm_doctor_directory(doctor, tier->dirs[j],
+					     tier->readonly);
+	}
+	ucm_config_fini(&config);
+}
+
+void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
+{
+	_cleanup_free_ char *mend = NULL;
+	int err = ucm_doctor_ask(mount->point);
+
+	if (err) {
+		bool dead = err == ENOTCONN || err == ECONNABORTED;
+
+		if (asprintf(&mend, "umount -l %s, and mount again",
+			     mount->point) < 0)
+			mend = NULL;
+		ucm_doctor_say(doctor, UCM_FAIL, mount->point,
+			       mend ? mend : "umount -l it", "%s",
+			       dead ? "its daemon is gone" : strerror(err));
+	} else {
+		ucm_doctor_say(doctor, UCM_OK, mount->point, NULL,
+			       "it is mounted and answers");
+		check_metrics(doctor, mount->point);
+	}
+	check_tiers(doctor, mount, !err);
+}
