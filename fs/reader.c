@@ -5,7 +5,7 @@
  * A space is known by name to the caller and by number to the index. The number
  * is asked for once (an extended attribute of the space's folder, which tells
  * whether it is published as well) and holds until the map says that the spaces
- * have changed. Another back end would have its place in choose().
+ * have changed.
  */
 #include <config.h>
 
@@ -112,6 +112,7 @@ static int open_mount(struct ucm_index_reader *reader, const char *mount)
 	reader->root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (reader->root < 0)
 		return error_of(errno);
+	ucm_reader_control_open(reader);
 	err = map_index(reader);
 	if (err)
 		reader->why = why_not(err);
@@ -126,7 +127,7 @@ int ucm_index_open(const char *mount, const char *space,
 
 	if (!reader)
 		return -ENOMEM;
-	reader->root = -1;
+	reader->root = reader->control = -1;
 	err = set_folder(reader, space);
 	if (!err)
 		err = open_mount(reader, mount);
@@ -143,6 +144,8 @@ void ucm_index_close(struct ucm_index_reader *reader)
 	if (!reader)
 		return;
 	ucm_reader_map_close(&reader->map);
+	if (reader->control >= 0)
+		close(reader->control);
 	if (reader->root >= 0)
 		close(reader->root);
 	free(reader);
@@ -155,7 +158,8 @@ static int choose(struct ucm_index_reader *reader,
 	const struct ucm_reader_map *map = &reader->map;
 	int err;
 
-	*out = &ucm_reader_stat_ops;
+	*out = reader->control >= 0 ? &ucm_reader_control_ops
+				    : &ucm_reader_stat_ops;
 	if (!map->base)
 		return 0;
 	if (!ucm_reader_map_lives(map))

@@ -4,7 +4,7 @@
  *
  * reader.c has the calls of <ucm/index.h> and chooses a back end for each:
  * reader_find.c where the index is mapped (reader_map.c) and has the space, else
- * reader_stat.c.
+ * reader_control.c, or reader_stat.c where there is not even that.
  * Part of libucm; knows the mount and the layout, and nothing of the daemon.
  */
 #ifndef UCM_READER_H
@@ -27,6 +27,7 @@ struct ucm_reader_map {
 
 struct ucm_index_reader {
 	int root;         /* the mount point */
+	int control;      /* .ucmfs/control; -1: it cannot be had */
 	char folder[160]; /* "blocks" or "spaces/NAME" */
 	struct ucm_reader_map map;
 	const char *why;  /* not "map", else NULL */
@@ -50,7 +51,11 @@ struct ucm_reader_ops {
 
 /* -ESTALE of its calls: what is published has changed meanwhile. */
 extern const struct ucm_reader_ops ucm_reader_map_ops;
+extern const struct ucm_reader_ops ucm_reader_control_ops;
 extern const struct ucm_reader_ops ucm_reader_stat_ops;
+
+/* Open .ucmfs/control, if it can be had. */
+void ucm_reader_control_open(struct ucm_index_reader *reader);
 
 static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 {

@@ -4,7 +4,7 @@
  *
  * The daemon keeps its index in memory that a reader maps: a look-up is a few
  * loads, no system call. Where it cannot be mapped the same calls ask the mount
- * (stat(2) for each block): slower, and right as well.
+ * (by .ucmfs/control, 1000 blocks at a time): slower, and right as well.
  *
  * An answer is one of three: the block is there; it is absent; or nobody can
  * say yet, because the daemon has not read all of its directories, has to check
@@ -85,7 +85,7 @@ int ucm_index_entry(struct ucm_index_reader *reader, const struct ucm_id *id,
 
 /* How a reader gets its answers. */
 struct ucm_index_info {
-	const char *backend; /* "map" or "stat"; static text */
+	const char *backend; /* "map", "control" or "stat"; static text */
 	const char *why;     /* why it is not "map", else NULL; static text */
 	uint64_t blocks;     /* in the map, of all spaces in it; else 0 */
 	int complete;        /* 1: what is not there is absent */

@@ -10,7 +10,7 @@ require_fuse
 require_cmd setpriv python3
 make_workdir
 
-private='stat: the space is, or was, private'
+private='control: the space is, or was, private'
 
 ask() {
 	small_paths 2 | index_ask ask "$mnt" "$1"

@@ -114,7 +114,7 @@ lookup: Transport endpoint is not connected' "$(cat "$work/answers")"
 
 # the same answers, by other means
 need do_mount -o passthrough=off "nvme=$work/tier"
-as_told 'without passthrough' 'stat: the daemon has no passthrough' \
+as_told 'without passthrough' 'control: the daemon has no passthrough' \
 	nyyyyyyyyyyyyyyyyyyy
 same 'entries, too' 'No such file or directory
 size 8192 tier -1 nvme flags 0' "$(small_paths 2 | index_ask entry "$mnt")"
