@@ -330,7 +330,13 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 
 	if (!of)
 		return -EINVAL;
+	if (!shared->source_ops->lookup ||
+	    shared->source_ops->lookup(shared->source, of->space, ids, num,
+				       found))
+		memset(found, UCM_FOUND_UNKNOWN, num);
 	for (size_t i = 0; i < num; i++) {
+		if (found[i] != UCM_FOUND_UNKNOWN)
+			continue;
 		result = exists(shared, of->space, &ids[i]);
 		if (ucm_is_lost(result) &&
 		    shared->source_ops->lost(shared->source))

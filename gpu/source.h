@@ -37,6 +37,8 @@ struct ucm_place {
 struct ucm_source;
 struct ucm_draft; /* a new block that is not committed yet */
 
+#define UCM_FOUND_UNKNOWN 2
+
 struct ucm_source_ops {
 	const char *name;
 
@@ -52,6 +54,11 @@ struct ucm_source_ops {
 	int (*place)(struct ucm_source *source, const char *space,
 		     const struct ucm_id *id, unsigned attempt,
 		     struct ucm_place *out);
+
+	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
+	 * their places have to be looked at. -errno: all have. NULL: likewise. */
+	int (*lookup)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
 	/* A call below a directory failed as it does when the mount is gone.
 	 * true: it is back, and what is opened from now on may work. */

@@ -21,6 +21,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <ucm/index.h>
+
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "gpu/why.h"
@@ -28,12 +31,21 @@
 
 #define RETRY_MS 200
 
+/* The live index of a space, opened when it is first asked. */
+struct space_index {
+	struct ucm_index_reader *reader; /* NULL: the mount had gone */
+	struct space_index *next;
+	char space[];
+};
+
 struct ucm_source {
 	char *path;
 	struct ucm_dir dir;
 	pthread_mutex_t lock; /* guards the rest */
 	int64_t tried_ms;
 	bool told;
+	pthread_mutex_t index_lock; /* guards the indexes */
+	struct space_index *indexes;
 };
 
 /* A mount of ucmfs, and not the empty directory below a dead one. */
@@ -80,14 +92,23 @@ static int mount_open(const char *text, struct ucm_source **out, char *why,
 	}
 	ucm_dir_init(&source->dir, fd);
 	pthread_mutex_init(&source->lock, NULL);
+	pthread_mutex_init(&source->index_lock, NULL);
 	*out = source;
 	return 0;
 }
 
 static void mount_close(struct ucm_source *source)
 {
+	while (source->indexes) {
+		struct space_index *index = source->indexes;
+
+		source->indexes = index->next;
+		ucm_index_close(index->reader);
+		free(index);
+	}
 	close(source->dir.fd);
 	pthread_mutex_destroy(&source->lock);
+	pthread_mutex_destroy(&source->index_lock);
 	free(source->path);
 	free(source);
 }
@@ -115,6 +136,69 @@ static int mount_place(struct ucm_source *source, const char *space,
 	ucm_backing_block_path(folder, id, out->path);
 	out->dir = &source->dir;
 	return 0;
+}
+
+static struct space_index *index_of(struct ucm_source *source,
+				    const char *space)
+{
+	struct space_index *index = source->indexes;
+
+	while (index && strcmp(index->space, space) != 0)
+		index = index->next;
+	if (index)
+		return index;
+	index = calloc(1, sizeof(*index) + strlen(space) + 1);
+	if (!index)
+		return NULL;
+	strcpy(index->space, space);
+	index->next = source->indexes;
+	source->indexes = index;
+	return index;
+}
+
+/* A reader that finds its daemon gone is opened anew, for the next mount. */
+static int ask_index(struct ucm_source *source, struct space_index *index,
+		     const struct ucm_id *ids, size_t num, uint64_t *present,
+		     uint64_t *unknown)
+{
+	int err = -ENOTCONN;
+
+	for (unsigned i = 0; i < 2 && err == -ENOTCONN; i++) {
+		err = index->reader ? 0
+				    : ucm_index_open(source->path, index->space,
+						     &index->reader);
+		if (!err)
+			err = ucm_index_lookup(index->reader, ids, num, present,
+					       unknown);
+		if (err) {
+			ucm_index_close(index->reader);
+			index->reader = NULL;
+		}
+	}
+	return err;
+}
+
+static int mount_lookup(struct ucm_source *source, const char *space,
+			const struct ucm_id *ids, size_t num, uint8_t *found)
+{
+	size_t words = UCM_INDEX_WORDS(num);
+	_cleanup_free_ uint64_t *bits = calloc(2 * words + 1, sizeof(*bits));
+	uint64_t *unknown = bits + words;
+	struct space_index *index;
+	int err;
+
+	pthread_mutex_lock(&source->index_lock);
+	index = bits ? index_of(source, space) : NULL;
+	err = index ? ask_index(source, index, ids, num, bits, unknown)
+		    : -ENOMEM;
+	pthread_mutex_unlock(&source->index_lock);
+	for (size_t i = 0; i < num && !err; i++) {
+		if (unknown[i / 64] >> i % 64 & 1)
+			found[i] = UCM_FOUND_UNKNOWN;
+		else
+			found[i] = bits[i / 64] >> i % 64 & 1;
+	}
+	return err;
 }
 
 /* Does the descriptor answer? Somebody else may have replaced it. */
@@ -159,5 +243,6 @@ const struct ucm_source_ops ucm_source_mount = {
 	.close = mount_close,
 	.check_space = mount_check_space,
 	.place = mount_place,
+	.lookup = mount_lookup,
 	.lost = mount_lost,
 };

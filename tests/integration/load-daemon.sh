@@ -59,6 +59,8 @@ for io in auto threads; do
 	answers "$io: without a daemon all of them" 0 0 0 0 50
 	ask save 300 5
 	answers "$io: nothing can be saved" 0 0 0 0 5
+	ask lookup 150 200
+	check "$io: nothing can be said" test "${answer#= found}" = "$answer"
 	umount -l "$mnt"
 
 	need do_mount "$work/tier"
@@ -66,6 +68,8 @@ for io in auto threads; do
 	answers "$io: a new daemon serves the same loader" 200 0 0 0 0
 	ask save 300 5
 	answers "$io: and saves" 5 0 0 0 0
+	ask lookup 150 200
+	same "$io: and tells what it has" '= found 55' "$answer"
 	end_client
 	no_debris "$work/tier"
 	do_umount

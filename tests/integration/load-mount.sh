@@ -27,6 +27,8 @@ for how in '--io auto' '--io threads' '--layers 40 --plane 65536'; do
 		answers "$what: saved" 20 0 0 0 0
 		ask save 0 22
 		answers "$what: what is there is skipped" 2 20 0 0 0
+		ask lookup 0 1100
+		same "$what: found" '= found 22' "$answer"
 		ask load 0 24
 		answers "$what: loaded" 22 0 0 2 0
 		ask path 3

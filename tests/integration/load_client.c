@@ -200,6 +200,28 @@ static void tell_path(unsigned n)
 	printf("= %.2s/%s.bin\n", hex, hex);
 }
 
+/* "= found 3", or the error. */
+static void tell_found(unsigned first, unsigned num)
+{
+	struct ucm_id *ids = calloc(num + 1, sizeof(*ids));
+	uint8_t *found = calloc(num + 1, 1);
+	unsigned sum = 0;
+	int err = ids && found ? 0 : -ENOMEM;
+
+	for (unsigned i = 0; i < num && !err; i++)
+		ids[i] = id_of(first + i);
+	if (!err)
+		err = ucm_loader_lookup(loader, group, ids, num, found);
+	for (unsigned i = 0; i < num && !err; i++)
+		sum += found[i];
+	if (err)
+		printf("= %s\n", strerror(-err));
+	else
+		printf("= found %u\n", sum);
+	free(ids);
+	free(found);
+}
+
 static void run_line(const char *line, struct job *job)
 {
 	struct ucm_request request = { .size = 0 };
@@ -213,6 +235,8 @@ static void run_line(const char *line, struct job *job)
 		finish(job);
 	} else if (sscanf(line, "path %u", &first) == 1) {
 		tell_path(first);
+	} else if (sscanf(line, "lookup %u %u", &first, &num) == 2) {
+		tell_found(first, num);
 	} else if (sscanf(line, "layers %u %u %u %u", &first, &num, &layer,
 			  &layers) == 4) {
 		request.first_layer = layer;
