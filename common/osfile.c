@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,13 +30,13 @@
 
 int (*ucm_os_fault)(const char *call, const char *path);
 
-#define PATH_ROOM 512
+#define PATH_ROOM PATH_MAX
 
 enum what {
 	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
-	DO_LIST,
+	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -60,7 +61,8 @@ struct args {
 static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
-	"fdatasync", "fsync", "syncfs", "read", "write", "list",
+	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
+	"reopen", "seek",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -82,7 +84,9 @@ static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 
 static long do_open(const struct args *a)
 {
-	return open_beneath(a->fd, a->path, a->flags | O_NONBLOCK, a->mode);
+	int flags = a->flags & O_PATH ? a->flags : a->flags | O_NONBLOCK;
+
+	return open_beneath(a->fd, a->path, flags, a->mode);
 }
 
 /*
@@ -207,8 +211,20 @@ static long do_write(const struct args *a)
 	return 0;
 }
 
-static long gather_names(DIR *dir, char **names_out)
+/* whole: the entries as readdir(3) gives them, else names only */
+static void gather_entry(FILE *out, const struct dirent *entry, bool whole)
 {
+	if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+		return;
+	if (whole)
+		fwrite(entry, entry->d_reclen, 1, out);
+	else
+		fwrite(entry->d_name, strlen(entry->d_name) + 1, 1, out);
+}
+
+static long gather(DIR *dir, bool whole, char **names_out)
+{
+	static const struct dirent end;
 	struct dirent *entry;
 	char *names = NULL;
 	size_t len = 0;
@@ -216,11 +232,8 @@ static long gather_names(DIR *dir, char **names_out)
 
 	if (!out)
 		return -ENOMEM;
-	while (errno = 0, (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-			fwrite(entry->d_name, strlen(entry->d_name) + 1, 1,
-			       out);
-	}
+	while (errno = 0, (entry = readdir(dir)))
+		gather_entry(out, entry, whole);
 	if (errno) {
 		int err = -errno;
 
@@ -228,7 +241,7 @@ static long gather_names(DIR *dir, char **names_out)
 		free(names);
 		return err;
 	}
-	fputc('\0', out);
+	fwrite(&end, whole ? sizeof(end) : 1, 1, out);
 	if (fclose(out)) {
 		free(names);
 		return -ENOMEM;
@@ -249,7 +262,24 @@ static long do_list(const struct args *a)
 		close((int)fd);
 		return -ENOMEM;
 	}
-	return gather_names(dir, a->names_out);
+	return gather(dir, a->what == DO_ENTRIES, a->names_out);
+}
+
+static long do_reopen(const struct args *a)
+{
+	char path[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", a->fd);
+	fd = open(path, a->flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static long do_seek(const struct args *a)
+{
+	off_t offset = lseek(a->fd, a->offset, a->flags);
+
+	return offset < 0 ? -errno : offset;
 }
 
 static long perform(const struct args *a)
@@ -273,7 +303,9 @@ static long perform(const struct args *a)
 	case DO_SYNCFS: return result(syncfs(a->fd));
 	case DO_READ: return do_read(a);
 	case DO_WRITE: return do_write(a);
-	case DO_LIST: return do_list(a);
+	case DO_LIST: case DO_ENTRIES: return do_list(a);
+	case DO_REOPEN: return do_reopen(a);
+	case DO_SEEK: return do_seek(a);
 	}
 	return -ENOSYS;
 }
@@ -305,11 +337,10 @@ static long attempt(const struct args *a)
 struct guarded {
 	struct ucm_call call;
 	struct args args;
-	char path[PATH_ROOM], path2[PATH_ROOM];
 	struct stat st;
 	struct statvfs vfs;
 	char *names;
-	char buffer[]; /* of a read or write */
+	char room[]; /* the buffer of a read or write, and the paths */
 };
 
 static void run_guarded(struct ucm_call *call)
@@ -321,23 +352,27 @@ static void discard_guarded(struct ucm_call *call)
 {
 	struct guarded *g = (struct guarded *)call;
 
-	if (g->args.what == DO_OPEN && call->result >= 0)
+	if ((g->args.what == DO_OPEN || g->args.what == DO_REOPEN) &&
+	    call->result >= 0)
 		close((int)call->result);
 	free(g->names);
 }
 
-static bool copy_path(const char *from, char *to, const char **out)
+static size_t path_room(const char *path)
 {
-	if (!from)
-		return true;
-	*out = to;
-	return (size_t)snprintf(to, PATH_ROOM, "%s", from) < PATH_ROOM;
+	return path ? strlen(path) + 1 : 0;
+}
+
+static const char *copy_path(char *to, const char *path)
+{
+	return path ? memcpy(to, path, path_room(path)) : NULL;
 }
 
 static struct guarded *copy_args(const struct args *a)
 {
-	size_t room = a->buffer ? (size_t)a->length : 0;
-	struct guarded *g = calloc(1, sizeof(*g) + room);
+	size_t len = a->buffer ? (size_t)a->length : 0;
+	size_t len2 = path_room(a->path), len3 = path_room(a->path2);
+	struct guarded *g = calloc(1, sizeof(*g) + len + len2 + len3);
 
 	if (!g)
 		return NULL;
@@ -346,15 +381,12 @@ static struct guarded *copy_args(const struct args *a)
 	g->args.statvfs_out = &g->vfs;
 	g->args.names_out = &g->names;
 	g->args.once = true; /* the number may be another file's by then */
-	if (!copy_path(a->path, g->path, &g->args.path) ||
-	    !copy_path(a->path2, g->path2, &g->args.path2)) {
-		free(g);
-		return NULL;
-	}
+	g->args.path = copy_path(g->room + len, a->path);
+	g->args.path2 = copy_path(g->room + len + len2, a->path2);
 	if (a->buffer) {
-		g->args.buffer = g->buffer;
+		g->args.buffer = g->room;
 		if (a->what == DO_WRITE)
-			memcpy(g->buffer, a->buffer, room);
+			memcpy(g->room, a->buffer, len);
 	}
 	g->call.run = run_guarded;
 	g->call.discard = discard_guarded;
@@ -370,7 +402,7 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 	if (a->names_out)
 		*a->names_out = g->names;
 	if (a->what == DO_READ && g->call.result > 0)
-		memcpy(a->buffer, g->buffer, (size_t)g->call.result);
+		memcpy(a->buffer, g->room, (size_t)g->call.result);
 }
 
 static long call_guarded(struct ucm_guard *guard, const struct args *a)
@@ -485,6 +517,29 @@ int ucm_os_list(int dirfd, const char *path, char **names_out)
 {
 	return CALL(.what = DO_LIST, .fd = dirfd, .path = path,
 		    .names_out = names_out);
+}
+
+int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out)
+{
+	return CALL(.what = DO_ENTRIES, .fd = dirfd, .path = path,
+		    .names_out = (char **)out);
+}
+
+int ucm_os_reopen(int fd, int flags)
+{
+	int again = CALL(.what = DO_REOPEN, .fd = fd, .flags = flags);
+
+	if (again >= 0)
+		ucm_guard_inherit(again, fd);
+	return again;
+}
+
+off_t ucm_os_seek(int fd, off_t offset, int whence)
+{
+	return (off_t)call(&(struct args){ .what = DO_SEEK,
+					   .fd = fd,
+					   .offset = offset,
+					   .flags = whence });
 }
 
 int ucm_os_utimens(int fd, const struct timespec times[2])

@@ -9,6 +9,7 @@
 #ifndef UCM_OSFILE_H
 #define UCM_OSFILE_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -23,13 +24,16 @@
 extern int (*ucm_os_fault)(const char *call, const char *path);
 
 /*
- * All paths are below a dirfd and have less than 512 bytes: no symbolic link is
+ * All paths are below a dirfd and have less than PATH_MAX bytes: no symbolic link is
  * followed on the way, and there is no way out by "..".
  *
  * Open a path, without waiting for a FIFO's other end. Returns a descriptor
  * (close-on-exec).
  */
 int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode);
+
+/* Open the file of a descriptor once more, in another mode. */
+int ucm_os_reopen(int fd, int flags);
 
 /* A file in memory, under nobody's guard. It can be sealed (fcntl(2)). */
 int ucm_os_memory_file(const char *name);
@@ -43,6 +47,9 @@ int ucm_os_fstat(int fd, struct stat *out);
 /* The names in a directory, without "." and "..", each with its NUL, an empty
  * one at the end; to free. */
 int ucm_os_list(int dirfd, const char *path, char **names_out);
+/* The same, as readdir(3) gives them: each has d_reclen bytes and stands right
+ * behind the one before; d_reclen 0 is the end. To free. */
+int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out);
 
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode);
 int ucm_os_rmdir(int dirfd, const char *path);
@@ -56,6 +63,7 @@ int ucm_os_fchown(int fd, uid_t uid, gid_t gid);
 int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);
+off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
 
 int ucm_os_fdatasync(int fd);
 int ucm_os_fsync(int fd);
