@@ -170,12 +170,13 @@ static int read_identity(struct ucm_backing *backing,
 
 static int make_layout(struct ucm_backing *backing)
 {
-	static const char *const below_root[] = { "blocks", "spaces" };
+	static const char *const below_root[] = { "blocks", "spaces",
+						  "files" };
 	static const char *const below_ctl[] = { "tmp", "quarantine",
 						 "pinned" };
 	int err = 0;
 
-	for (size_t i = 0; i < 2 && !err; i++)
+	for (size_t i = 0; i < 3 && !err; i++)
 		err = make_dir(backing->dirfd, below_root[i]);
 	for (size_t i = 0; i < 3 && !err; i++)
 		err = make_dir(backing->ctlfd, below_ctl[i]);

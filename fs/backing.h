@@ -7,11 +7,13 @@
  * exist: choosing between them is tier.h's and tierset.h's work.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
+ *   files/                see plain.h
  *   .ucmfs/id             UUID and format version
  *   .ucmfs/state          see recovery.h
  *   .ucmfs/lock           held while a daemon uses the directory
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
+ *   .ucmfs/rename         a folder of files/ that is being renamed
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
  * "folder" below is a space's place in the directory: "blocks" or

@@ -72,7 +72,8 @@ static json_t *tier_json(const struct ucm_tier *tier)
 	json_object_set_new(json, "readonly", json_boolean(tier->readonly));
 	put_number(json, "total_bytes", total);
 	put_number(json, "free_bytes", available);
-	put_number(json, "used_bytes", atomic_load(&tier->used));
+	put_number(json, "used_bytes", ucm_tier_used(tier));
+	put_number(json, "files_bytes", ucm_tier_files(tier));
 	put_number(json, "writing_bytes", atomic_load(&tier->writing));
 	for (unsigned i = 0; i < tier->num_dirs; i++)
 		json_array_append_new(dirs, directory_json(&tier->dirs[i]));

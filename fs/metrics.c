@@ -148,15 +148,15 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_tierset *set,
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
 			     spaces[tier - set->tiers].available);
 	ucm_prom_family(prom, "ucmfs_tier_limit_bytes", "gauge",
-			"most that the tier's blocks may take");
+			"most that the tier's blocks and files may take");
 	for_each_tier(tier, set)
 		ucm_prom_double(prom, LABELS("tier", tier->name),
 				spaces[tier - set->tiers].limit);
 	ucm_prom_family(prom, "ucmfs_tier_used_bytes", "gauge",
-			"what the tier's blocks take on disk");
+			"what the tier's blocks and files take on disk");
 	for_each_tier(tier, set)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     atomic_load(&tier->used));
+			     ucm_tier_used(tier));
 	ucm_prom_family(prom, "ucmfs_tier_writing_bytes", "gauge",
 			"room promised to files being written");
 	for_each_tier(tier, set)

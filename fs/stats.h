@@ -43,6 +43,9 @@
 	X(committed_bytes, "sizes of blocks committed")                       \
 	X(removed, "blocks unlinked")                                         \
 	X(removed_bytes, "sizes of blocks unlinked")                          \
+	X(files_opened, "files of files/ opened, the first time at once")     \
+	X(files_created, "files made in files/")                              \
+	X(files_removed, "files of files/ unlinked or replaced")              \
 	X(read_bytes, "bytes read through the daemon, without passthrough")   \
 	X(written_bytes, "bytes written through it")
 

@@ -107,7 +107,7 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 
 	if (tier->readonly)
 		return -EROFS;
-	if (atomic_load(&tier->used) + atomic_load(&tier->writing) + bytes >
+	if (ucm_tier_used(tier) + atomic_load(&tier->writing) + bytes >
 	    ucm_tier_limit_bytes(tier)) {
 		ucm_debug(TIER, 2, "block %s: not in tier %s: its limit",
 			  ucm_hex(id).text, tier->name);
@@ -159,6 +159,18 @@ static void raw_space(const struct ucm_tier *tier, uint64_t *total_out,
 	}
 }
 
+uint64_t ucm_tier_files(const struct ucm_tier *tier)
+{
+	int64_t files = atomic_load(&tier->files);
+
+	return files > 0 ? (uint64_t)files : 0;
+}
+
+uint64_t ucm_tier_used(const struct ucm_tier *tier)
+{
+	return atomic_load(&tier->used) + ucm_tier_files(tier);
+}
+
 uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier)
 {
 	uint64_t total, unused;
@@ -175,7 +187,7 @@ void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 		    uint64_t *free_out)
 {
 	uint64_t limit = ucm_tier_limit_bytes(tier);
-	uint64_t used = atomic_load(&tier->used);
+	uint64_t used = ucm_tier_used(tier);
 
 	raw_space(tier, total_out, free_out);
 	if (limit < *total_out) {

@@ -26,6 +26,7 @@ struct ucm_tier {
 	uint8_t (*uuids)[16];     /* of dirs, for placement */
 	_Atomic uint64_t used;    /* bytes of its blocks, in st_blocks */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
+	_Atomic int64_t files;    /* bytes of files/; about, see plain.h */
 	_Atomic uint64_t turns;   /* for round_robin */
 	struct ucm_tier_stats stats;
 };
@@ -44,6 +45,10 @@ void ucm_tier_close(struct ucm_tier *tier, bool clean);
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		    const struct ucm_id *id, uint64_t bytes,
 		    struct ucm_backing **out);
+
+/* Bytes that its files take, and its blocks and files. */
+uint64_t ucm_tier_files(const struct ucm_tier *tier);
+uint64_t ucm_tier_used(const struct ucm_tier *tier);
 
 /* The tier's limit in bytes, UINT64_MAX if it has none. */
 uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);

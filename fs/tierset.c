@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/live.h"
+#include "fs/plain.h"
 #include "fs/verify.h"
 #include "hashing/name.h"
 
@@ -268,6 +269,8 @@ int ucm_tierset_begin(struct ucm_tierset *set)
 	for (unsigned i = 0; i < set->num_dirs && !err; i++)
 		err = ucm_backing_begin(set->dirs[i]);
 	set->begun = !err;
+	if (!err)
+		ucm_plain_recover(set);
 	return err;
 }
 
@@ -278,6 +281,8 @@ int ucm_tierset_start(struct ucm_tierset *set)
 	if (!err)
 		err = ucm_scan_start(set);
 	if (!err)
+		err = ucm_plain_count_start(set);
+	if (!err)
 		err = ucm_upkeep_start(set);
 	return err;
 }
@@ -286,6 +291,7 @@ void ucm_tierset_quiet(struct ucm_tierset *set)
 {
 	atomic_store(&set->stopping, true);
 	ucm_scan_stop(set);
+	ucm_plain_count_stop(set);
 }
 
 void ucm_tierset_close(struct ucm_tierset *set)

@@ -8,7 +8,8 @@
  * stop and close, which are the owner's.
  *
  * Split by task: tierset.c (open, find, read, remove), commit.c (new blocks),
- * scan.c (filling the index; doubts after a crash), upkeep.c (threads).
+ * scan.c (filling the index; doubts after a crash), upkeep.c (threads). files/
+ * is not of blocks: plain.h.
  */
 #ifndef UCM_TIERSET_H
 #define UCM_TIERSET_H
@@ -61,6 +62,10 @@ struct ucm_tierset {
 	pthread_t upkeep_thread;
 	pthread_t scan_threads[64];
 	unsigned num_scan_threads;
+	pthread_t count_thread; /* plain_list.c */
+	bool counting;
+	_Atomic bool files_counted;
+	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
 	bool upkeep_running;
 	bool begun;
 	_Atomic uint64_t commits_at_checkpoint;

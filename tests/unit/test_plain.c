@@ -1,0 +1,872 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plain.c - files/: one tree over several directories. */
+#include <config.h>
+
+#include "fs/plain.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_plain found;
+static unsigned dir;
+
+static struct ucm_plain_owner owner(mode_t mode)
+{
+	return (struct ucm_plain_owner){ geteuid(), getegid(), mode };
+}
+
+/* A file behind the store's back: "a/files/x" holds the text. */
+static void put(const char *path, const char *text)
+{
+	char full[256], *slash;
+
+	snprintf(full, sizeof(full), "%s", fx_path("$/%s", path));
+	slash = strrchr(full, '/');
+	*slash = '\0';
+	fx_mkdirs(full);
+	*slash = '/';
+	fx_put(full, text, strlen(text));
+}
+
+static void holds(const char *path, const char *text)
+{
+	char is[64] = "";
+
+	fx_read(fx_path("$/%s", path), is, sizeof(is));
+	ck_assert_str_eq(is, text);
+}
+
+static int find(const char *path)
+{
+	return ucm_plain_find(fx_set, path, UCM_PLAIN_NOWHERE, &found);
+}
+
+/* The name leads to a file with this text. */
+static void leads_to(const char *path, const char *text)
+{
+	char is[64] = "";
+	struct stat st;
+	int fd;
+
+	ck_assert_msg(!find(path), "%s is not there", path);
+	fd = ucm_plain_open(fx_set, path, found.dir, O_RDONLY, &st);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_ge(read(fd, is, sizeof(is) - 1), 0);
+	close(fd);
+	ck_assert_str_eq(is, text);
+}
+
+static void leads_nowhere(const char *path)
+{
+	ck_assert_int_eq(find(path), -ENOENT);
+}
+
+static int create(const char *path)
+{
+	struct ucm_plain_owner who = owner(0640);
+	int fd = ucm_plain_create(fx_set, path, &who, &found);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	ucm_plain_written(fx_set, &found, 0);
+	return 0;
+}
+
+static int make_folder(const char *path, mode_t mode)
+{
+	struct ucm_plain_owner who = owner(mode);
+
+	return ucm_plain_mkdir(fx_set, path, &who, &found);
+}
+
+static int rename_to(const char *from, const char *to)
+{
+	return ucm_plain_rename(fx_set, from, to, false, &dir);
+}
+
+static mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	ck_assert_int_eq(stat(fx_path("$/%s", path), &st), 0);
+	return st.st_mode & 07777;
+}
+
+/* ---- finding ---- */
+
+START_TEST(the_first_directory_that_has_a_name_wins)
+{
+	fx_store("$/a,$/b:$/c");
+	put("b/files/x", "b");
+	put("c/files/x", "c");
+	put("c/files/only", "here");
+	leads_to("files/x", "b");
+	ck_assert_uint_eq(found.dir, 1);
+	leads_to("files/only", "here");
+	leads_nowhere("files/none");
+	leads_nowhere("files/x/below");
+	/* one that is known to lie elsewhere goes on to */
+	ck_assert_int_eq(ucm_plain_find(fx_set, "files/x", 2, &found), 0);
+	ck_assert_uint_eq(found.dir, 2);
+}
+END_TEST
+
+START_TEST(what_is_neither_file_nor_folder_is_not_there)
+{
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	put("outside/secret", "s");
+	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")), 0);
+	ck_assert_int_eq(symlink("../../outside/secret",
+				 fx_path("$/a/files/file")), 0);
+	ck_assert_int_eq(mkfifo(fx_path("$/a/files/fifo"), 0600), 0);
+	put("b/files/file", "good");
+	leads_nowhere("files/link");
+	leads_nowhere("files/link/secret");
+	leads_nowhere("files/fifo");
+	leads_to("files/file", "good");
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_uint_eq(names.num, 1);
+	ck_assert_str_eq(names.list[0].name, "file");
+	ucm_plain_names_free(&names);
+	/* nothing is made through it, or in place of it */
+	ck_assert_int_lt(create("files/link/new"), 0);
+	ck_assert_int_eq(make_folder("files/link/new", 0755), -ENOTDIR);
+	ck_assert(!fx_exists(fx_path("$/outside/new")));
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/link/secret"),
+			 -ENOENT);
+	ck_assert(fx_exists(fx_path("$/outside/secret")));
+}
+END_TEST
+
+static const char *const ways_out[] = {
+	"files/../../outside/secret", "files/../.ucmfs/id", "../outside/secret",
+};
+
+START_TEST(no_path_leaves_the_tree)
+{
+	struct stat st;
+
+	fx_store("$/a");
+	put("outside/secret", "s");
+	ck_assert_int_lt(ucm_plain_open(fx_set, ways_out[0], 0, O_RDONLY, &st),
+			 0);
+	ck_assert_int_lt(ucm_plain_unlink(fx_set, ways_out[0]), 0);
+	ck_assert_int_lt(ucm_plain_open(fx_set, ways_out[2], 0, O_RDONLY, &st),
+			 0);
+	ck_assert_int_lt(rename_to(ways_out[2], "files/x"), 0);
+	ck_assert(fx_exists(fx_path("$/outside/secret")));
+}
+END_TEST
+
+START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
+{
+	fx_store("$/a:$/b");
+	put("a/files/x", "a");
+	fx_fail_on("stat", "files/", 2, -EIO, false);
+	leads_to("files/x", "a"); /* the first says yes: one call */
+	ck_assert_int_eq(find("files/none"), -EIO);
+	ck_assert_int_eq(create("files/new"), -EIO);
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), -EIO);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert(fx_logged("/files/none: stat: Input/output error"));
+	leads_to("files/x", "a");
+	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+}
+END_TEST
+
+START_TEST(a_folder_has_the_latest_time_of_all)
+{
+	static const struct timespec late[2] = { { 5000, 0 }, { 4000000000, 7 } };
+
+	fx_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_mkdirs(fx_path("$/b/files/d"));
+	ck_assert_int_eq(utimensat(AT_FDCWD, fx_path("$/b/files/d"), late, 0),
+			 0);
+	ck_assert_int_eq(find("files/d"), 0);
+	ck_assert_int_eq(found.st.st_mtim.tv_sec, 4000000000);
+	ck_assert_uint_eq(found.dir, 0);
+}
+END_TEST
+
+START_TEST(an_inode_number_outlives_rename_and_restart)
+{
+	uint64_t ino, other;
+
+	fx_store("$/a,$/b");
+	ck_assert_int_eq(create("files/x"), 0);
+	ino = ucm_plain_ino(fx_set, &found);
+	ck_assert_int_eq(create("files/y"), 0);
+	other = ucm_plain_ino(fx_set, &found);
+	ck_assert(ino != other);
+	ck_assert_int_eq(rename_to("files/x", "files/z"), 0);
+	fx_close();
+	fx_store("$/b,$/a");
+	ck_assert_int_eq(find("files/z"), 0);
+	ck_assert_uint_eq(ucm_plain_ino(fx_set, &found), ino);
+}
+END_TEST
+
+/* ---- making ---- */
+
+START_TEST(a_new_file_is_what_was_asked_for)
+{
+	fx_store("$/a");
+	ck_assert_int_eq(create("files/x"), 0);
+	ck_assert_uint_eq(found.st.st_mode, S_IFREG | 0640);
+	ck_assert_int_eq(create("files/x"), -EEXIST);
+	ck_assert_int_eq(make_folder("files/x", 0755), -EEXIST);
+	ck_assert_int_eq(create("files/none/x"), -ENOENT);
+	ck_assert_int_eq(create("files/x/y"), -ENOTDIR);
+	ck_assert_int_eq(make_folder("files/d", 0711), 0);
+	ck_assert_uint_eq(found.st.st_mode, S_IFDIR | 0711);
+	ck_assert_int_eq(create("files/d"), -EEXIST);
+	ck_assert_uint_eq(fx_set->tiers[0].stats.files_created, 1);
+	ck_assert_int_eq(atomic_load(&fx_set->dirs[0]->retry_s), 0);
+}
+END_TEST
+
+START_TEST(set_id_bits_of_files_are_not_kept)
+{
+	struct ucm_plain_owner who = owner(06755);
+	struct ucm_plain_change change = {
+		.mode_set = true, .mode = 06711, .uid = (uid_t)-1,
+		.gid = (gid_t)-1,
+	};
+	int fd;
+
+	fx_store("$/a");
+	fd = ucm_plain_create(fx_set, "files/x", &who, &found);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert_uint_eq(found.st.st_mode, S_IFREG | 0755);
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/x", &found, &change),
+			 0);
+	ck_assert_uint_eq(mode_of("a/files/x"), 0711);
+	/* a folder hands down its group by one */
+	ck_assert_int_eq(make_folder("files/d", 02770), 0);
+	ck_assert_uint_eq(mode_of("a/files/d"), 02770);
+	ck_assert_int_eq(make_folder("files/d/e", 0700), 0);
+	ck_assert_uint_eq(mode_of("a/files/d/e"), 02700);
+}
+END_TEST
+
+START_TEST(folders_are_made_where_a_file_needs_them)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(make_folder("files/d", 0750), 0);
+	ck_assert_int_eq(make_folder("files/d/e", 0705), 0);
+	ck_assert(fx_exists(fx_path("$/a/files/d/e")));
+	ck_assert(!fx_exists(fx_path("$/b/files/d")));
+	fx_set->tiers[0].limit = 1; /* nothing more */
+	atomic_store(&fx_set->tiers[0].used, 2);
+	ck_assert_int_eq(create("files/d/e/f"), 0);
+	ck_assert_uint_eq(found.dir, 1);
+	ck_assert(fx_exists(fx_path("$/b/files/d/e/f")));
+	ck_assert_uint_eq(mode_of("b/files/d"), 0750);
+	ck_assert_uint_eq(mode_of("b/files/d/e"), 0705);
+	atomic_store(&fx_set->tiers[0].used, 0);
+}
+END_TEST
+
+START_TEST(no_room_anywhere_is_enospc)
+{
+	fx_store("$/a:$/b");
+	for (unsigned i = 0; i < 2; i++) {
+		fx_set->tiers[i].limit = 1;
+		atomic_store(&fx_set->tiers[i].files, 2);
+	}
+	ck_assert_int_eq(create("files/x"), -ENOSPC);
+	leads_nowhere("files/x");
+}
+END_TEST
+
+/* Chunks are alike: a tier with no room for another of them is passed over,
+ * but not if none has room for one; and several are made at once. */
+START_TEST(room_is_set_aside_as_files_before_have_taken)
+{
+	static const struct ucm_plain_owner who = { 0, 0, 0600 };
+	struct ucm_plain made[3];
+	int fd;
+
+	fx_store("$/a:$/b");
+	fx_set->tiers[0].limit = 5000;
+	ck_assert_int_eq(create("files/first"), 0);
+	ucm_plain_written(fx_set, &found, 2000);
+	for (unsigned i = 0; i < 3; i++) {
+		fd = ucm_plain_create(fx_set, fx_path("files/%u", i), &who,
+				      &made[i]);
+		ck_assert_int_ge(fd, 0);
+		close(fd);
+		ck_assert_uint_eq(made[i].promised, 2000);
+		ck_assert_uint_eq(made[i].dir, i == 2);
+	}
+	ck_assert_uint_eq(fx_set->tiers[0].writing, 4000);
+	ucm_plain_written(fx_set, &made[0], 2000);
+	ck_assert_uint_eq(fx_set->tiers[0].writing, 2000);
+	ck_assert_int_eq(create("files/again"), 0);
+	ck_assert_uint_eq(found.dir, 0);
+	fx_set->tiers[1].limit = 5000;
+	ucm_plain_written(fx_set, &made[1], 6000);
+	ck_assert_int_eq(create("files/small"), 0);
+	ck_assert_uint_eq(found.promised, 0);
+	/* one that is huge is no example */
+	ucm_plain_written(fx_set, &made[2], UINT64_C(1) << 40);
+	ck_assert_uint_eq(fx_set->file_bytes, 6000);
+	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+}
+END_TEST
+
+START_TEST(a_directory_that_fails_is_passed_over)
+{
+	fx_store("$/a:$/b");
+	fx_fail_on("open", "files/x", 1, -ENOSPC, true);
+	ck_assert_int_eq(create("files/x"), 0);
+	ck_assert_uint_eq(found.dir, 1);
+	fx_fail(NULL, 0, 0, false);
+	/* and gets nothing new for a while */
+	ck_assert_int_eq(create("files/y"), 0);
+	ck_assert_uint_eq(found.dir, 1);
+}
+END_TEST
+
+START_TEST(a_read_only_tier_takes_and_loses_nothing)
+{
+	struct ucm_plain_change change = { .uid = 1, .gid = 1 };
+	struct stat st;
+
+	fx_configure("$/a:$/b");
+	fx_open();
+	fx_close();
+	put("b/files/d/x", "b");
+	fx_configure("$/a:$/b");
+	fx_config.tiers[1].readonly = true;
+	fx_open();
+	fx_start();
+	leads_to("files/d/x", "b");
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/x"), -EROFS);
+	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), -EROFS);
+	ck_assert_int_eq(rename_to("files/d/x", "files/y"), -EROFS);
+	ck_assert_int_eq(rename_to("files/d", "files/y"), -EROFS);
+	ck_assert_int_eq(create("files/new"), 0);
+	ck_assert_int_eq(rename_to("files/new", "files/d/x"), -EROFS);
+	ck_assert_int_eq(ucm_plain_open(fx_set, "files/d/x", 1, O_RDWR, &st),
+			 -EROFS);
+	leads_to("files/d/x", "b");
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d/x", &found, &change),
+			 -EROFS);
+	ck_assert_int_eq(create("files/d/more"), 0); /* in the other one */
+	ck_assert(fx_exists(fx_path("$/a/files/d/more")));
+}
+END_TEST
+
+/* ---- removing ---- */
+
+START_TEST(a_removed_name_is_gone_from_everywhere)
+{
+	fx_store("$/a:$/b:$/c");
+	put("a/files/x", "a");
+	put("c/files/x", "c");
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), 0);
+	leads_nowhere("files/x");
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), -ENOENT);
+	ck_assert_int_eq(make_folder("files/d", 0755), 0);
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d"), -EISDIR);
+}
+END_TEST
+
+START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
+{
+	fx_store("$/a:$/b:$/c");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	put("b/files/d/x", "b");
+	fx_mkdirs(fx_path("$/c/files/d"));
+	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), -ENOTEMPTY);
+	leads_to("files/d/x", "b");
+	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d/x"), -ENOTDIR);
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/x"), 0);
+	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), 0);
+	leads_nowhere("files/d");
+	for (const char *d = "abc"; *d; d++)
+		ck_assert(!fx_exists(fx_path("$/%c/files/d", *d)));
+}
+END_TEST
+
+/* ---- attributes ---- */
+
+START_TEST(a_folder_changes_in_all_directories)
+{
+	struct ucm_plain_change change = {
+		.mode_set = true, .mode = 01700, .uid = (uid_t)-1,
+		.gid = (gid_t)-1,
+	};
+
+	fx_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_mkdirs(fx_path("$/b/files/d"));
+	ck_assert_int_eq(find("files/d"), 0);
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+			 0);
+	ck_assert_uint_eq(mode_of("a/files/d"), 01700);
+	ck_assert_uint_eq(mode_of("b/files/d"), 01700);
+	change.size_set = true;
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+			 -EISDIR);
+}
+END_TEST
+
+START_TEST(a_file_takes_size_and_times)
+{
+	struct ucm_plain_change change = {
+		.size_set = true, .size = 3, .times_set = true,
+		.uid = (uid_t)-1, .gid = (gid_t)-1,
+		.times = { { 11, 0 }, { 22, 0 } },
+	};
+
+	fx_store("$/a");
+	put("a/files/x", "abcdef");
+	ck_assert_int_eq(find("files/x"), 0);
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/x", &found, &change),
+			 0);
+	leads_to("files/x", "abc");
+	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
+}
+END_TEST
+
+/* ---- renaming files ---- */
+
+/* Directories that have the source and the target; all have the folders of
+ * the source only. */
+static const struct {
+	const char *from, *to;
+} renames[] = {
+	{ "a", "" }, { "b", "" }, { "c", "" },
+	{ "a", "a" }, { "a", "b" }, { "b", "a" }, { "b", "b" }, { "c", "a" },
+	{ "a", "abc" }, { "b", "abc" }, { "c", "abc" }, { "b", "ac" },
+	{ "ab", "" }, { "bc", "a" }, { "abc", "abc" }, { "ac", "b" },
+};
+
+START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
+{
+	unsigned left = 0;
+
+	fx_store("$/a:$/b:$/c");
+	ck_assert_int_eq(make_folder("files/to", 0755), 0);
+	for (const char *d = renames[_i].from; *d; d++)
+		put(fx_path("%c/files/from/x", *d) , d == renames[_i].from
+							     ? "new" : "hid");
+	for (const char *d = renames[_i].to; *d; d++)
+		put(fx_path("%c/files/to/y", *d), "old");
+	ck_assert_int_eq(rename_to("files/from/x", "files/to/y"), 0);
+	leads_nowhere("files/from/x");
+	leads_to("files/to/y", "new");
+	ck_assert_uint_eq(found.dir, dir);
+	for (const char *d = "abc"; *d; d++)
+		left += fx_exists(fx_path("$/%c/files/to/y", *d));
+	ck_assert_uint_eq(left, 1);
+	ck_assert_int_eq(rename_to("files/from/x", "files/to/y"), -ENOENT);
+}
+END_TEST
+
+static const struct {
+	const char *from, *to;
+	bool noreplace;
+	int err;
+} refusals[] = {
+	{ "files/none", "files/y", false, -ENOENT },
+	{ "files/x", "files/none/y", false, -ENOENT },
+	{ "files/x", "files/y", true, -EEXIST },
+	{ "files/x", "files/d", false, -EISDIR },
+	{ "files/d", "files/x", false, -ENOTDIR },
+	{ "files/d", "files/full", false, -ENOTEMPTY },
+	{ "files/d", "files/e", true, -EEXIST },
+};
+
+START_TEST(a_rename_that_cannot_be_changes_nothing)
+{
+	fx_store("$/a:$/b");
+	put("a/files/x", "x");
+	put("b/files/y", "y");
+	put("a/files/d/z", "z");
+	fx_mkdirs(fx_path("$/b/files/e"));
+	fx_mkdirs(fx_path("$/a/files/full"));
+	put("b/files/full/f", "f");
+	ck_assert_int_eq(ucm_plain_rename(fx_set, refusals[_i].from,
+					  refusals[_i].to,
+					  refusals[_i].noreplace, &dir),
+			 refusals[_i].err);
+	leads_to("files/x", "x");
+	leads_to("files/y", "y");
+	leads_to("files/d/z", "z");
+	leads_to("files/full/f", "f");
+}
+END_TEST
+
+static const struct {
+	const char *call, *path;
+	bool done; /* in spite of it */
+} rename_faults[] = {
+	{ "rename", "files/y", false },
+	{ "unlink", "files/y", false },
+	{ "fsync", "", false },
+};
+
+START_TEST(a_rename_that_fails_half_way_is_undone)
+{
+	fx_store("$/a:$/b");
+	put("a/files/y", "old");
+	put("b/files/x", "new");
+	if (*rename_faults[_i].path)
+		fx_fail_on(rename_faults[_i].call, rename_faults[_i].path, 1,
+			   -EIO, true);
+	else
+		fx_fail(rename_faults[_i].call, 1, -EIO, true);
+	ck_assert_int_eq(rename_to("files/x", "files/y"), -EIO);
+	ck_assert_ptr_nonnull(fx_failed_call());
+	fx_fail(NULL, 0, 0, false);
+	leads_to("files/x", "new");
+	leads_to("files/y", "old");
+	ck_assert(!fx_exists(fx_path("$/b/files/y")));
+	ck_assert_int_eq(rename_to("files/x", "files/y"), 0);
+	leads_to("files/y", "new");
+}
+END_TEST
+
+/* ---- crashes ---- */
+
+static unsigned die_at;
+static unsigned changes;
+
+/* Dies at the nth call that changes something. */
+static int die_at_change(const char *call, const char *path)
+{
+	(void)path;
+	if (strcmp(call, "rename") && strcmp(call, "unlink") &&
+	    strcmp(call, "rmdir") && strcmp(call, "mkdir"))
+		return 0;
+	if (++changes == die_at)
+		_exit(42);
+	return 0;
+}
+
+static const char *crash_from, *crash_to;
+
+static void rename_and_die(void *arg)
+{
+	(void)arg;
+	fx_open();
+	fx_start_only();
+	changes = 0;
+	ucm_os_fault = die_at_change;
+	ck_assert_int_eq(rename_to(crash_from, crash_to), 0);
+}
+
+/* For each place where it may die. Whether "old" or "new" is there is left to
+ * chance; that one of them is, and stays, is not. */
+START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
+{
+	char seen[64];
+	struct stat st;
+	int fd;
+
+	die_at = (unsigned)_i + 1;
+	crash_from = "files/d/x";
+	crash_to = "files/y";
+	fx_configure(_i % 2 ? "$/a:$/b" : "$/b:$/a");
+	put("a/files/y", "old");
+	put("b/files/d/x", "new");
+	fx_in_child(rename_and_die, NULL);
+	for (unsigned i = 0; i < 2; i++) { /* and goes on to be the same */
+		char now[64] = "";
+
+		fx_open();
+		fx_start();
+		ck_assert_int_eq(find("files/y"), 0);
+		fd = ucm_plain_open(fx_set, "files/y", found.dir, O_RDONLY, &st);
+		ck_assert_int_eq(read(fd, now, sizeof(now) - 1), 3);
+		close(fd);
+		ck_assert(!strcmp(now, "old") || !strcmp(now, "new"));
+		if (i)
+			ck_assert_str_eq(now, seen);
+		memcpy(seen, now, sizeof(seen));
+		if (!strcmp(now, "old") && fx_exists(fx_path("$/b/files/d/x")))
+			leads_to("files/d/x", "new");
+		else
+			leads_nowhere("files/d/x");
+		fx_close();
+	}
+	/* what may be left of the other goes with the name */
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/y"), 0);
+	leads_nowhere("files/y");
+	ck_assert(!fx_exists(fx_path("$/a/files/y")));
+	ck_assert(!fx_exists(fx_path("$/b/files/y")));
+}
+END_TEST
+
+START_TEST(a_crash_leaves_a_folder_whole_under_one_name)
+{
+	const char *at;
+
+	die_at = (unsigned)_i + 1;
+	crash_from = "files/old/d";
+	crash_to = "files/new/d";
+	fx_configure("$/a:$/b:$/c");
+	put("a/files/old/d/1", "1");
+	put("b/files/old/d/2", "2");
+	put("c/files/old/d/e/3", "3");
+	fx_mkdirs(fx_path("$/b/files/new"));
+	fx_in_child(rename_and_die, NULL);
+	fx_open();
+	fx_start();
+	at = find("files/new/d/1") ? crash_from : crash_to;
+	leads_to(fx_path("%s/1", at), "1");
+	leads_to(fx_path("%s/2", at), "2");
+	leads_to(fx_path("%s/e/3", at), "3");
+	leads_nowhere(at == crash_from ? crash_to : crash_from);
+	for (const char *d = "abc"; *d; d++)
+		ck_assert(!fx_exists(fx_path("$/%c/.ucmfs/rename", *d)));
+}
+END_TEST
+
+/* A record that makes no sense harms nothing, and is told. */
+START_TEST(a_wrong_record_is_left_alone)
+{
+	static const char *const texts[] = {
+		"", "x", "999999 files/afiles/b", "7 files/a", "-1 files/a",
+		"10 ../outsidefiles/b",
+	};
+
+	fx_configure("$/a:$/b");
+	fx_open();
+	fx_close();
+	put("outside/s", "s");
+	put("a/files/a/x", "x");
+	fx_put(fx_path("$/a/.ucmfs/rename"), texts[_i], strlen(texts[_i]));
+	fx_open();
+	fx_start();
+	leads_to("files/a/x", "x");
+	holds("outside/s", "s");
+	ck_assert(fx_logged(".ucmfs/rename"));
+}
+END_TEST
+
+/* ---- renaming folders ---- */
+
+START_TEST(a_folder_is_renamed_in_all_directories)
+{
+	fx_store("$/a:$/b:$/c");
+	put("a/files/d/1", "1");
+	put("b/files/d/e/2", "2");
+	fx_mkdirs(fx_path("$/c/files/n/m")); /* empty, and replaced */
+	ck_assert_int_eq(rename_to("files/d", "files/n/m"), 0);
+	leads_nowhere("files/d");
+	leads_to("files/n/m/1", "1");
+	leads_to("files/n/m/e/2", "2");
+	ck_assert(!fx_exists(fx_path("$/c/files/n/m")));
+	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/rename")));
+	/* an empty one stays what it is */
+	fx_mkdirs(fx_path("$/b/files/empty"));
+	fx_mkdirs(fx_path("$/b/files/target"));
+	ck_assert_int_eq(rename_to("files/empty", "files/target"), 0);
+	ck_assert_int_eq(find("files/target"), 0);
+}
+END_TEST
+
+START_TEST(a_folder_that_cannot_be_renamed_everywhere_is_nowhere)
+{
+	fx_store("$/a:$/b");
+	put("a/files/d/1", "1");
+	put("b/files/d/2", "2");
+	fx_fail_on("rename", "files/n", (unsigned)_i + 1, -EIO, true);
+	ck_assert_int_eq(rename_to("files/d", "files/n"), -EIO);
+	fx_fail(NULL, 0, 0, false);
+	leads_to("files/d/1", "1");
+	leads_to("files/d/2", "2");
+	leads_nowhere("files/n");
+	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/rename")));
+}
+END_TEST
+
+/* ---- listing and counting ---- */
+
+START_TEST(a_listing_has_each_name_once)
+{
+	static const char *const want[] = { "1", "2", "d", "e" };
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	put("a/files/1", "a");
+	put("b/files/1", "b");
+	put("b/files/2", "b");
+	put("a/files/d/x", "x");
+	put("b/files/d/y", "y");
+	fx_mkdirs(fx_path("$/b/files/e"));
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_uint_eq(names.num, NUM_ROWS(want));
+	for (unsigned i = 0; i < names.num; i++) {
+		char path[64];
+
+		ck_assert_str_eq(names.list[i].name, want[i]);
+		snprintf(path, sizeof(path), "files/%s", want[i]);
+		ck_assert_int_eq(find(path), 0);
+		ck_assert_uint_eq(names.list[i].ino,
+				  ucm_plain_ino(fx_set, &found));
+		ck_assert(names.list[i].is_dir == S_ISDIR(found.st.st_mode));
+	}
+	ucm_plain_names_free(&names);
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files/none", &names), -ENOENT);
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files/1", &names), -ENOENT);
+}
+END_TEST
+
+START_TEST(a_listing_that_fails_is_not_a_short_one)
+{
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	put("a/files/1", "a");
+	fx_fail_on("list", "files", 2, -EIO, true);
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), -EIO);
+}
+END_TEST
+
+static bool is_counted(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->files_counted);
+}
+
+START_TEST(what_files_take_counts_in_the_limit)
+{
+	static char bytes[100000];
+	uint64_t one;
+	struct stat st;
+
+	fx_configure("$/a:$/b");
+	fx_open();
+	fx_close();
+	put("a/files/d/e/x", "");
+	fx_put(fx_path("$/a/files/d/e/x"), bytes, sizeof(bytes));
+	put("a/files/y", "");
+	fx_put(fx_path("$/a/files/y"), bytes, sizeof(bytes));
+	ck_assert_int_eq(stat(fx_path("$/a/files/y"), &st), 0);
+	one = (uint64_t)st.st_blocks * 512;
+	ck_assert_uint_gt(one, 0);
+	/* the clock of the state file is coarse */
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	fx_configure("$/a:$/b");
+	fx_open();
+	fx_start();
+	fx_wait(is_counted, NULL);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[1]), 0);
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/e/x"), 0);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), one);
+	ck_assert_int_eq(create("files/n"), 0);
+	ck_assert_int_eq(rename_to("files/n", "files/y"), 0);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
+	ucm_plain_account(fx_set, 0, -4096); /* a wrong count does no harm */
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
+}
+END_TEST
+
+START_TEST(paths_may_be_long)
+{
+	char path[4000] = "files", deep[4096];
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	while (strlen(path) < 3700) {
+		strcat(path, "/0123456789012345678901234567890123456789");
+		ck_assert_int_eq(make_folder(path, 0755), 0);
+	}
+	snprintf(deep, sizeof(deep), "%s/x", path);
+	fx_set->tiers[0].limit = 1;
+	atomic_store(&fx_set->tiers[0].files, 2);
+	ck_assert_int_eq(create(deep), 0); /* with all above it, in b */
+	ck_assert_uint_eq(found.dir, 1);
+	ck_assert_int_eq(ucm_plain_list(fx_set, path, &names), 0);
+	ck_assert_uint_eq(names.num, 1);
+	ucm_plain_names_free(&names);
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, deep), 0);
+}
+END_TEST
+
+static TCase *tcase(Suite *suite, const char *name)
+{
+	TCase *tc = tcase_create(name);
+
+	tcase_add_checked_fixture(tc, fx_setup, fx_teardown);
+	suite_add_tcase(suite, tc);
+	return tc;
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("plain");
+	TCase *tc = tcase(suite, "find");
+
+	tcase_add_test(tc, the_first_directory_that_has_a_name_wins);
+	tcase_add_test(tc, what_is_neither_file_nor_folder_is_not_there);
+	tcase_add_test(tc, no_path_leaves_the_tree);
+	tcase_add_test(tc, a_directory_that_cannot_say_makes_no_name_absent);
+	tcase_add_test(tc, a_folder_has_the_latest_time_of_all);
+	tcase_add_test(tc, an_inode_number_outlives_rename_and_restart);
+
+	tc = tcase(suite, "make");
+	tcase_add_test(tc, a_new_file_is_what_was_asked_for);
+	tcase_add_test(tc, set_id_bits_of_files_are_not_kept);
+	tcase_add_test(tc, folders_are_made_where_a_file_needs_them);
+	tcase_add_test(tc, no_room_anywhere_is_enospc);
+	tcase_add_test(tc, room_is_set_aside_as_files_before_have_taken);
+	tcase_add_test(tc, a_directory_that_fails_is_passed_over);
+	tcase_add_test(tc, a_read_only_tier_takes_and_loses_nothing);
+
+	tc = tcase(suite, "change");
+	tcase_add_test(tc, a_removed_name_is_gone_from_everywhere);
+	tcase_add_test(tc, a_folder_is_removed_only_if_it_is_empty_everywhere);
+	tcase_add_test(tc, a_folder_changes_in_all_directories);
+	tcase_add_test(tc, a_file_takes_size_and_times);
+
+	tc = tcase(suite, "rename");
+	tcase_add_loop_test(tc,
+			    a_renamed_file_takes_the_name_from_whoever_has_it,
+			    0, NUM_ROWS(renames));
+	tcase_add_loop_test(tc, a_rename_that_cannot_be_changes_nothing, 0,
+			    NUM_ROWS(refusals));
+	tcase_add_loop_test(tc, a_rename_that_fails_half_way_is_undone, 0,
+			    NUM_ROWS(rename_faults));
+	tcase_add_test(tc, a_folder_is_renamed_in_all_directories);
+	tcase_add_loop_test(
+		tc, a_folder_that_cannot_be_renamed_everywhere_is_nowhere, 0,
+		2);
+
+	tc = tcase(suite, "crash");
+	tcase_add_loop_test(tc, a_crash_leaves_the_old_file_or_the_new_one, 0,
+			    4);
+	tcase_add_loop_test(tc, a_crash_leaves_a_folder_whole_under_one_name,
+			    0, 12);
+	tcase_add_loop_test(tc, a_wrong_record_is_left_alone, 0, 6);
+
+	tc = tcase(suite, "list");
+	tcase_add_test(tc, a_listing_has_each_name_once);
+	tcase_add_test(tc, a_listing_that_fails_is_not_a_short_one);
+	tcase_add_test(tc, what_files_take_counts_in_the_limit);
+	tcase_add_test(tc, paths_may_be_long);
+	return fx_run(suite);
+}
