@@ -7,9 +7,9 @@
  *
  * Split by task: node.c (node ids, attributes), file.c (open inodes and files
  * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
- * operations), event.c (what is counted and traced of them), control.c
- * (.ucmfs/), notify.c (what the kernel must forget), session.c (mounting and
- * the loop).
+ * operations), ops_plain.c (what they do in files/), event.c (what is counted
+ * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
+ * forget), session.c (mounting and the loop).
  */
 #ifndef UCM_FACE_H
 #define UCM_FACE_H
@@ -26,6 +26,7 @@
 #include "fs/lease.h"
 #include "fs/options.h"
 #include "fs/opstats.h"
+#include "fs/plain_node.h"
 #include "fs/tierset.h"
 #include "fs/trace.h"
 
@@ -45,6 +46,9 @@ struct ucm_notifier {
 	pthread_t thread;
 	struct ucm_key *keys;
 	size_t num, room;
+	/* inodes whose attributes must be forgotten */
+	fuse_ino_t *nodes;
+	size_t num_nodes, room_nodes;
 	/* spaces whose attributes must be forgotten, a bit each */
 	uint64_t spaces[(UCM_MAX_SPACES + 63) / 64];
 	unsigned num_spaces;
@@ -57,6 +61,7 @@ struct ucm_face {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_files files;
+	struct ucm_plain_nodes plain;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
@@ -81,7 +86,8 @@ static inline struct ucm_face *ucm_face_of(fuse_req_t req)
 
 /*
  * A node id says what it stands for; nothing is allocated for a name that the
- * kernel looks up, and nothing need be forgotten. Bits 60-62 are the type:
+ * kernel looks up, and nothing need be forgotten, but in files/. Bits 60-62 are
+ * the type:
  */
 enum ucm_node {
 	UCM_NODE_FIXED,    /* number below: root, spaces/, .ucmfs/ and its files */
@@ -90,6 +96,7 @@ enum ucm_node {
 	UCM_NODE_BLOCK,    /* ucm_ref, stale when the block is gone */
 	UCM_NODE_FILE,     /* serial number of a file being written */
 	UCM_NODE_MANIFEST, /* space number: its space.json */
+	UCM_NODE_PLAIN,    /* address of a node of plain_node.h; 0: files/ */
 };
 
 enum ucm_fixed {
@@ -165,6 +172,7 @@ enum ucm_file_kind {
 	UCM_FILE_MANIFEST, /* space.json in memory */
 	UCM_FILE_CONTROL,  /* a file of .ucmfs in memory */
 	UCM_FILE_INDEX,    /* the index's memory, for others to map */
+	UCM_FILE_PLAIN,    /* of files/ */
 };
 
 /*
@@ -190,7 +198,10 @@ struct ucm_file {
 	struct ucm_key key;   /* the block, or the block to be */
 	struct ucm_temp temp; /* WRITER, STAGING */
 	char *name;           /* STAGING, under files.lock */
-	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell */
+	uint64_t counted;     /* PLAIN: of its bytes, in the tier's */
+	uint64_t promised;    /* PLAIN, new: room set aside for it */
+	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell;
+				 PLAIN: the descriptor is */
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
 	bool refused;         /* by the last FLUSH, as wrong */
 	bool failed;          /* fsync failed: never a block */
@@ -245,6 +256,12 @@ size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
 int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
 		    int fd, const struct ucm_key *key,
 		    enum ucm_commit_when when);
+
+/* Let the kernel reach the file's descriptor itself, if it can; the end of
+ * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */
+void ucm_file_attach(fuse_req_t req, struct ucm_file *file);
+void ucm_file_detach(fuse_req_t req, struct ucm_file *file);
+void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi);
 
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_files_expire(struct ucm_face *face);
@@ -307,11 +324,18 @@ void ucm_event_reply(fuse_req_t req, const struct ucm_event *event, int err);
 /* ---- the operations ---- */
 
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups);
+void ucm_op_forget_multi(fuse_req_t req, size_t count,
+			 struct fuse_forget_data *forgets);
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi);
 void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			struct fuse_file_info *fi);
+void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi);
+void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi);
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode);
 void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
@@ -339,6 +363,8 @@ void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi);
+void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		  struct fuse_file_info *fi);
 
 void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
@@ -381,6 +407,9 @@ void ucm_notify_stop(struct ucm_face *face);
 void ucm_notify_loss(void *face, const struct ucm_key *key);
 /* A space has another owner or mode, and so has all that is in it. */
 void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space);
+
+/* A file's attributes have changed without the kernel noticing. */
+void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino);
 
 /* ---- mounting (session.c) ---- */
 

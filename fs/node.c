@@ -17,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
+#include "fs/ops_plain.h"
 
 #define DIR_MODE (S_IFDIR | 0755)
 #define INO_HASHED (UINT64_C(1) << 62)
@@ -254,6 +255,8 @@ int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 	case UCM_NODE_MANIFEST:
 		space = ucm_node_space(face, ino);
 		return space ? ucm_attr_manifest(face, space, out) : -ENOENT;
+	case UCM_NODE_PLAIN:
+		return ucm_plain_op_attr(face, ino, out);
 	default:
 		return -ENOENT;
 	}

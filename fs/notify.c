@@ -42,6 +42,29 @@ void ucm_notify_loss(void *arg, const struct ucm_key *key)
 	pthread_mutex_unlock(&notifier->lock);
 }
 
+void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino)
+{
+	struct ucm_notifier *notifier = &face->notifier;
+
+	pthread_mutex_lock(&notifier->lock);
+	if (notifier->num_nodes == notifier->room_nodes) {
+		size_t room = notifier->room_nodes ? 2 * notifier->room_nodes
+						   : 64;
+		fuse_ino_t *nodes =
+			realloc(notifier->nodes, room * sizeof(*nodes));
+
+		if (nodes) {
+			notifier->nodes = nodes;
+			notifier->room_nodes = room;
+		}
+	}
+	/* without memory it remembers times that are too old */
+	if (notifier->num_nodes < notifier->room_nodes)
+		notifier->nodes[notifier->num_nodes++] = ino;
+	pthread_cond_signal(&notifier->wake);
+	pthread_mutex_unlock(&notifier->lock);
+}
+
 void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space)
 {
 	struct ucm_notifier *notifier = &face->notifier;
@@ -113,11 +136,19 @@ static void *notify_main(void *arg)
 		struct timespec until;
 		struct ucm_key key;
 		unsigned space;
+		fuse_ino_t ino;
 
 		if (notifier->num_spaces) {
 			space = take_space(notifier);
 			pthread_mutex_unlock(&notifier->lock);
 			forget_owner(face, space);
+			pthread_mutex_lock(&notifier->lock);
+			continue;
+		}
+		if (notifier->num_nodes) {
+			ino = notifier->nodes[--notifier->num_nodes];
+			pthread_mutex_unlock(&notifier->lock);
+			forget_attr(face, ino);
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
@@ -171,5 +202,8 @@ void ucm_notify_stop(struct ucm_face *face)
 	notifier->running = false;
 	free(notifier->keys);
 	notifier->keys = NULL;
+	free(notifier->nodes);
+	notifier->nodes = NULL;
+	notifier->num_nodes = notifier->room_nodes = 0;
 	notifier->num = notifier->room = 0;
 }

@@ -11,11 +11,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/ops_plain.h"
 
 /* Ends the event. */
 static void reply_attr(fuse_req_t req, const struct ucm_event *event,
@@ -35,6 +37,8 @@ static void reply_attr(fuse_req_t req, const struct ucm_event *event,
 	    ucm_node_type(ino) == UCM_NODE_MANIFEST || st.st_nlink == 0 ||
 	    (ino >= UCM_FIXED_FILES && ucm_node_type(ino) == UCM_NODE_FIXED))
 		timeout = 0;
+	else if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		timeout = ucm_plain_timeout(face);
 	fuse_reply_attr(req, &st, timeout);
 }
 
@@ -174,12 +178,35 @@ static int set_dir(struct ucm_face *face, fuse_ino_t ino,
 		       : -EPERM;
 }
 
+static int set_plain(struct ucm_face *face, fuse_ino_t ino,
+		     const struct stat *attr, int to_set)
+{
+	struct ucm_plain_change change = {
+		.mode_set = to_set & FUSE_SET_ATTR_MODE,
+		.size_set = to_set & FUSE_SET_ATTR_SIZE,
+		.times_set = to_set & SET_TIMES,
+		.mode = attr->st_mode & 07777,
+		.uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
+		.gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1,
+		.size = attr->st_size,
+	};
+
+	/* the owner of files/ is an option, if it is one */
+	if (ino == UCM_PLAIN_ROOT_NODE &&
+	    ((change.uid != (uid_t)-1 && face->options->has_uid) ||
+	     (change.gid != (gid_t)-1 && face->options->has_gid)))
+		return -EPERM;
+	times_of(attr, to_set, change.times);
+	return ucm_plain_op_change(face, ino, &change);
+}
+
 static int set_attr(struct ucm_face *face, fuse_ino_t ino,
 		    const struct stat *attr, int to_set)
 {
 	switch (ucm_node_type(ino)) {
 	case UCM_NODE_BLOCK: return set_block(face, ino, attr, to_set);
 	case UCM_NODE_FILE: return set_file(face, ino, attr, to_set);
+	case UCM_NODE_PLAIN: return set_plain(face, ino, attr, to_set);
 	case UCM_NODE_MANIFEST:
 		/* open(O_TRUNC) truncates by itself */
 		return to_set & FUSE_SET_ATTR_SIZE ? -EPERM : 0;
@@ -321,6 +348,28 @@ static int get_space_number(struct ucm_face *face, fuse_ino_t ino, char *value)
 	return snprintf(value, VALUE_MAX, "%u", space->number);
 }
 
+/* Of files, the tier and the path are known. */
+static int get_plain_value(fuse_req_t req, fuse_ino_t ino, int number,
+			   char *value)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_tierset *set = face->set;
+	char path[PATH_MAX];
+	unsigned dir;
+	int err;
+
+	if (xattrs[number].get != get_tier && xattrs[number].get != get_path)
+		return -ENODATA;
+	err = ucm_plain_op_where(face, ino, &dir, path);
+	if (err)
+		return err;
+	if (xattrs[number].get == get_tier)
+		return snprintf(value, VALUE_MAX, "%s",
+				set->tier_of[dir]->name);
+	err = snprintf(value, VALUE_MAX, "%s/%s", set->dirs[dir]->path, path);
+	return err < VALUE_MAX ? err : -ERANGE;
+}
+
 /* Length of the value, or -errno. */
 static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     char *value)
@@ -334,10 +383,13 @@ static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (ucm_node_type(ino) == UCM_NODE_SPACE &&
 	    !strcmp(name, PREFIX "index"))
 		return get_space_number(face, ino, value);
-	if (number < 0 || ucm_node_type(ino) != UCM_NODE_BLOCK)
+	if (number < 0 || (ucm_node_type(ino) != UCM_NODE_BLOCK &&
+			   ucm_node_type(ino) != UCM_NODE_PLAIN))
 		return -ENODATA;
 	if (!may_see(req, (size_t)number))
 		return -EPERM;
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		return get_plain_value(req, ino, number, value);
 	if (!ucm_index_get(face->set->index, ucm_node_value(ino), &entry))
 		return -ENOENT;
 	return xattrs[number].get(face, ucm_node_value(ino), &entry, value);

@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/live.h"
+#include "fs/ops_plain.h"
 #include "hashing/digest.h"
 #include "hashing/name.h"
 
@@ -65,7 +66,7 @@ static void give_up_passthrough(struct ucm_face *face, unsigned dir)
 }
 
 /* First open of an inode: register its descriptor. Under file->lock. */
-static void attach(fuse_req_t req, struct ucm_file *file)
+void ucm_file_attach(fuse_req_t req, struct ucm_file *file)
 {
 	struct ucm_face *face = ucm_face_of(req);
 
@@ -81,7 +82,7 @@ static void attach(fuse_req_t req, struct ucm_file *file)
 }
 
 /* Last close: the kernel has no open left on it. Under file->lock. */
-static void detach(fuse_req_t req, struct ucm_file *file)
+void ucm_file_detach(fuse_req_t req, struct ucm_file *file)
 {
 	if (file->backing_id)
 		fuse_passthrough_close(req, file->backing_id);
@@ -91,7 +92,7 @@ static void detach(fuse_req_t req, struct ucm_file *file)
 }
 
 /* One more open of a file that has its descriptor. Under file->lock. */
-static void count_open(struct ucm_file *file, struct fuse_file_info *fi)
+void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi)
 {
 	file->opens++;
 	if ((fi->flags & O_ACCMODE) == O_RDWR)
@@ -140,7 +141,9 @@ static void close_file(fuse_req_t req, struct ucm_event *event,
 	if (--file->opens == 0) {
 		if (file->kind == UCM_FILE_WRITER)
 			finish_writer(event, file);
-		detach(req, file);
+		else if (file->kind == UCM_FILE_PLAIN)
+			ucm_plain_last_close(event->face, file);
+		ucm_file_detach(req, file);
 	}
 	note_file(event, file);
 	file->touched_ms = ucm_monotonic_ms();
@@ -261,8 +264,8 @@ static int create_in_bucket(fuse_req_t req, fuse_ino_t parent,
 	if (err)
 		return err;
 	pthread_mutex_lock(&file->lock);
-	attach(req, file);
-	count_open(file, fi);
+	ucm_file_attach(req, file);
+	ucm_file_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	*out = file;
 	return 0;
@@ -331,7 +334,7 @@ static int open_manifest(struct ucm_face *face, fuse_ino_t ino,
 	file->fd = fd;
 	file->key.space = space->number;
 	file->writes = wants_write(fi);
-	count_open(file, fi);
+	ucm_file_count_open(file, fi);
 	*out = file;
 	return 0;
 }
@@ -346,6 +349,20 @@ static int flush_manifest(struct ucm_face *face, struct ucm_file *file)
 	return space ? store_manifest(face, space, file->fd) : -ENOENT;
 }
 
+static void create_plain(fuse_req_t req, struct ucm_event *event,
+			 fuse_ino_t parent, const char *name, mode_t mode,
+			 struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry;
+	int err = ucm_plain_op_create(req, parent, name, mode, fi, &entry);
+
+	ucm_event_end(event, err);
+	if (err)
+		fuse_reply_err(req, -err);
+	else if (fuse_reply_create(req, &entry, fi) == -ENOENT)
+		ucm_debug(OP, 1, "create interrupted"); /* as in reply_create */
+}
+
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
@@ -353,7 +370,11 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct ucm_file *file;
 	int err;
 
-	(void)mode; /* modes are the space's */
+	if (ucm_node_type(parent) == UCM_NODE_PLAIN) {
+		create_plain(req, &event, parent, name, mode, fi);
+		return;
+	}
+	/* elsewhere, modes are the space's */
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
 		err = create_in_bucket(req, parent, name, fi, &file);
 	else if (ucm_node_type(parent) == UCM_NODE_SPACE &&
@@ -383,7 +404,7 @@ static int first_open_block(fuse_req_t req, struct ucm_file *file)
 	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	file->dir = entry.dir;
 	file->size = entry.size;
-	attach(req, file);
+	ucm_file_attach(req, file);
 	return 0;
 }
 
@@ -417,7 +438,7 @@ static int open_block(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
 	else
 		err = first_open_block(req, file);
 	if (!err) {
-		count_open(file, fi);
+		ucm_file_count_open(file, fi);
 		note_file(event, file);
 	}
 	pthread_mutex_unlock(&file->lock);
@@ -444,18 +465,18 @@ static int open_file_locked(fuse_req_t req, struct ucm_file *file,
 		if (fd < 0)
 			return fd;
 		file->fd = fd;
-		attach(req, file);
+		ucm_file_attach(req, file);
 	}
 	if (fi->flags & O_TRUNC) {
 		int err = ucm_os_truncate(file->fd, 0);
 
 		if (err) {
 			if (!file->opens)
-				detach(req, file);
+				ucm_file_detach(req, file);
 			return err;
 		}
 	}
-	count_open(file, fi);
+	ucm_file_count_open(file, fi);
 	return 0;
 }
 
@@ -502,7 +523,7 @@ static int open_control(struct ucm_face *face, fuse_ino_t ino,
 	}
 	file->fd = fd;
 	file->control = (uint8_t)(ino - UCM_FIXED_FILES);
-	count_open(file, fi);
+	ucm_file_count_open(file, fi);
 	return 0;
 }
 
@@ -549,7 +570,7 @@ static int open_index(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (!file->opens)
 		err = first_open_index(req, file);
 	if (!err)
-		count_open(file, fi);
+		ucm_file_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	if (err)
 		ucm_file_put(face, file);
@@ -569,6 +590,7 @@ static int open_any(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
 	case UCM_NODE_FIXED:
 		return ucm_control_is_index(ino) ? open_index(req, ino, fi)
 						 : open_control(face, ino, fi);
+	case UCM_NODE_PLAIN: return ucm_plain_op_open(req, ino, fi);
 	default: return -EISDIR;
 	}
 }
@@ -720,6 +742,20 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	ucm_event_reply(req, &event, err);
 }
 
+void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		  struct fuse_file_info *fi)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_LSEEK);
+	off_t found = ucm_os_seek(file_of(fi)->fd, off, whence);
+
+	(void)ino;
+	ucm_event_end(&event, found < 0 ? (int)found : 0);
+	if (found < 0)
+		fuse_reply_err(req, (int)-found);
+	else
+		fuse_reply_lseek(req, found);
+}
+
 /* ---- flush, fsync, release ---- */
 
 void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -752,6 +788,12 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 	err = datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
 	if (!err)
 		return 0;
+	if (file->kind == UCM_FILE_PLAIN) {
+		ucm_error("a file in %s/files: fsync: %s",
+			  face->set->dirs[file->dir]->path, strerror(-err));
+		ucm_tierset_count_error(face->set, file->dir, err);
+		return err;
+	}
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
 	ucm_tierset_count_error(face->set, file->dir, err);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "fs/ops_plain.h"
 #include "hashing/name.h"
 
 #ifndef RENAME_NOREPLACE
@@ -68,6 +69,8 @@ static int lookup_in_root(struct ucm_face *face, const char *name,
 		return reply_plain(face, UCM_FIXED_SPACES, timeout, out);
 	if (!strcmp(name, ".ucmfs"))
 		return reply_plain(face, UCM_FIXED_CONTROL, timeout, out);
+	if (!strcmp(name, "files"))
+		return ucm_plain_op_root(face, out);
 	return -ENOENT;
 }
 
@@ -147,6 +150,8 @@ static int lookup(struct ucm_event *event, fuse_ino_t parent,
 		return lookup_in_space(face, parent, name, out);
 	case UCM_NODE_BUCKET:
 		return lookup_in_bucket(event, parent, name, out);
+	case UCM_NODE_PLAIN:
+		return ucm_plain_op_lookup(face, parent, name, out);
 	case UCM_NODE_FIXED:
 		break;
 	default:
@@ -172,10 +177,29 @@ void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int err = lookup(&event, parent, name, &entry);
 
 	ucm_event_end(&event, err);
-	if (err)
+	/* with node id 0: the kernel may remember that it is not there */
+	if (err && (err != -ENOENT || ucm_node_type(parent) != UCM_NODE_PLAIN))
 		fuse_reply_err(req, -err);
 	else
 		fuse_reply_entry(req, &entry);
+}
+
+void ucm_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
+{
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		ucm_plain_op_forget(ucm_face_of(req), ino, lookups);
+	fuse_reply_none(req);
+}
+
+void ucm_op_forget_multi(fuse_req_t req, size_t count,
+			 struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (ucm_node_type(forgets[i].ino) == UCM_NODE_PLAIN)
+			ucm_plain_op_forget(ucm_face_of(req), forgets[i].ino,
+					    forgets[i].nlookup);
+	}
+	fuse_reply_none(req);
 }
 
 /* ---- listing ---- */
@@ -227,11 +251,17 @@ static bool list_dots(struct listing *list, fuse_ino_t ino, off_t *off)
 
 static void list_root(struct listing *list, off_t off)
 {
+	struct fuse_entry_param files;
+
 	if (off == 2 && list_name(list, "blocks",
 				  ucm_node_make(UCM_NODE_SPACE, 0), NULL, 3))
 		off++;
-	if (off == 3)
-		list_name(list, "spaces", UCM_FIXED_SPACES, NULL, 4);
+	if (off == 3 &&
+	    list_name(list, "spaces", UCM_FIXED_SPACES, NULL, 4))
+		off++;
+	/* old tiers that are read-only have none */
+	if (off == 4 && !ucm_plain_op_root(list->face, &files))
+		list_name(list, "files", 0, &files, 5);
 }
 
 static void list_spaces(struct listing *list, off_t off)
@@ -370,17 +400,21 @@ static void list_dir(struct listing *list, fuse_ino_t ino, off_t off)
 }
 
 static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size,
-			  off_t off, bool plus)
+			  off_t off, bool plus, struct fuse_file_info *fi)
 {
 	struct ucm_event event = ucm_event_begin(req, UCM_OP_READDIR);
 	struct listing list = {
 		.req = req,
 		.face = event.face,
-		.buffer = malloc(size),
 		.size = size,
 		.plus = plus,
 	};
 
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN) {
+		ucm_plain_op_readdir(req, &event, ino, size, off, plus, fi);
+		return;
+	}
+	list.buffer = malloc(size);
 	if (!list.buffer) {
 		ucm_event_reply(req, &event, -ENOMEM);
 		return;
@@ -396,6 +430,7 @@ void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct ucm_event event = ucm_event_begin(req, UCM_OP_OPENDIR);
 	enum ucm_node type = ucm_node_type(ino);
 	struct ucm_space *space = NULL;
+	int err = 0;
 
 	if (type == UCM_NODE_BUCKET || type == UCM_NODE_SPACE) {
 		space = ucm_node_space(event.face, ino);
@@ -407,46 +442,84 @@ void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (type == UCM_NODE_BUCKET)
 		ucm_tierset_fill_bucket(event.face->set, space,
 					ucm_bucket_number(ino));
-	ucm_event_end(&event, 0);
-	fuse_reply_open(req, fi);
+	if (type == UCM_NODE_PLAIN)
+		err = ucm_plain_op_opendir(event.face, ino, fi);
+	ucm_event_end(&event, err);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_open(req, fi);
 }
 
 void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		    struct fuse_file_info *fi)
 {
-	(void)fi;
-	reply_listing(req, ino, size, off, false);
+	reply_listing(req, ino, size, off, false, fi);
 }
 
 void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			struct fuse_file_info *fi)
 {
-	(void)fi;
-	reply_listing(req, ino, size, off, true);
+	reply_listing(req, ino, size, off, true, fi);
+}
+
+void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi)
+{
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		ucm_plain_op_releasedir(fi);
+	fuse_reply_err(req, 0);
+}
+
+void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_FSYNC);
+	int err = 0; /* of other folders, what there is is on disk */
+
+	(void)datasync, (void)fi;
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_fsyncdir(event.face, ino);
+	ucm_event_reply(req, &event, err);
 }
 
 /* ---- making and removing ---- */
+
+/* Ends the event. */
+static void reply_entry(fuse_req_t req, const struct ucm_event *event, int err,
+			const struct fuse_entry_param *entry)
+{
+	ucm_event_end(event, err);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_entry(req, entry);
+}
+
+static int make_space(fuse_req_t req, const char *name, mode_t mode,
+		      struct fuse_entry_param *out)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_space *space;
+	int err = ucm_tierset_mkdir(face->set, name, mode & ~ctx->umask,
+				    ctx->uid, ctx->gid, &space);
+
+	return err ? err : lookup_space(face, name, out);
+}
 
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
 	struct ucm_event event = ucm_event_begin(req, UCM_OP_MKDIR);
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct fuse_entry_param entry;
-	struct ucm_space *space;
 	int err = -EPERM;
 
 	if (parent == UCM_FIXED_SPACES)
-		err = ucm_tierset_mkdir(event.face->set, name,
-					mode & ~ctx->umask, ctx->uid, ctx->gid,
-					&space);
-	if (!err)
-		err = lookup_space(event.face, name, &entry);
-	ucm_event_end(&event, err);
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_entry(req, &entry);
+		err = make_space(req, name, mode, &entry);
+	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_mkdir(req, parent, name, mode, &entry);
+	reply_entry(req, &event, err, &entry);
 }
 
 static int remove_space(struct ucm_face *face, const char *name)
@@ -469,6 +542,8 @@ void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	if (parent == UCM_FIXED_SPACES)
 		err = remove_space(event.face, name);
+	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_rmdir(event.face, parent, name);
 	ucm_event_reply(req, &event, err);
 }
 
@@ -510,6 +585,8 @@ void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
 		err = unlink_in_bucket(&event, parent, name);
+	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_unlink(event.face, parent, name);
 	ucm_event_reply(req, &event, err);
 }
 
@@ -586,6 +663,10 @@ static int rename_file(const struct ucm_event *event, fuse_ino_t parent,
 	struct ucm_id id;
 	int err;
 
+	if (ucm_node_type(parent) == UCM_NODE_PLAIN ||
+	    ucm_node_type(newparent) == UCM_NODE_PLAIN)
+		return ucm_plain_op_rename(face, parent, name, newparent,
+					   newname, flags);
 	if (ucm_node_type(parent) != UCM_NODE_BUCKET ||
 	    ucm_node_type(newparent) != UCM_NODE_BUCKET)
 		return -EPERM;
@@ -616,13 +697,19 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 						 newparent, newname, flags));
 }
 
-/* ---- refused: a tree of blocks has regular files and nothing else ---- */
+/* ---- mostly refused: there are regular files and nothing else ---- */
 
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
 {
-	(void)parent, (void)name, (void)mode, (void)dev;
-	fuse_reply_err(req, EPERM);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_CREATE);
+	struct fuse_entry_param entry;
+	int err = -EPERM;
+
+	(void)dev;
+	if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_mknod(req, parent, name, mode, &entry);
+	reply_entry(req, &event, err, &entry);
 }
 
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,

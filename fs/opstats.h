@@ -37,7 +37,8 @@
 	X(MKDIR, "mkdir")                                                     \
 	X(RMDIR, "rmdir")                                                     \
 	X(STATFS, "statfs")                                                   \
-	X(IOCTL, "ioctl")
+	X(IOCTL, "ioctl")                                                     \
+	X(LSEEK, "lseek")
 
 enum ucm_op {
 #define UCM_OPS_ENUM(id, name) UCM_OP_##id,

@@ -27,6 +27,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "fs/live.h"
+#include "fs/ops_plain.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -166,6 +167,8 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 static const struct fuse_lowlevel_ops operations = {
 	.init = op_init,
 	.lookup = ucm_op_lookup,
+	.forget = ucm_op_forget,
+	.forget_multi = ucm_op_forget_multi,
 	.getattr = ucm_op_getattr,
 	.setattr = ucm_op_setattr,
 	.mknod = ucm_op_mknod,
@@ -184,6 +187,8 @@ static const struct fuse_lowlevel_ops operations = {
 	.opendir = ucm_op_opendir,
 	.readdir = ucm_op_readdir,
 	.readdirplus = ucm_op_readdirplus,
+	.releasedir = ucm_op_releasedir,
+	.fsyncdir = ucm_op_fsyncdir,
 	.statfs = ucm_op_statfs,
 	.setxattr = ucm_op_setxattr,
 	.getxattr = ucm_op_getxattr,
@@ -192,6 +197,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.create = ucm_op_create,
 	.fallocate = ucm_op_fallocate,
 	.ioctl = ucm_op_ioctl,
+	.lseek = ucm_op_lseek,
 };
 
 /* ---- arguments for libfuse ---- */
@@ -451,6 +457,8 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 	int err = ucm_files_init(&face.files);
 
 	ucm_leases_init(&face.leases);
+	if (!err)
+		err = ucm_plain_ops_init(&face);
 	if (!face.ops)
 		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &face.started);
@@ -469,6 +477,7 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 	fuse_opt_free_args(&args);
 	ucm_files_fini(&face);
 	ucm_leases_fini(&face.leases);
+	ucm_plain_nodes_fini(&face.plain);
 	ucm_opstats_free(face.ops);
 	ucm_log_tell_left_out(true);
 	return err;

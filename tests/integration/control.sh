@@ -14,7 +14,8 @@ mkdir "$work/fast" "$work/slow 'two'"
 need do_mount -o "limit=fast:80%,durability=data,threads=3,checkpoint=7,staging_age=77" \
 	"fast=$work/fast:slow=$work/slow 'two'"
 need mk "$mnt/blocks"
-same 'the root lists two directories' 'blocks
+same 'the root lists three directories' 'blocks
+files
 spaces' "$(ls -A "$mnt")"
 same '.ucmfs lists its files' 'config.yaml
 control

@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# files/ serves programs that keep chunks in files of their own, with and without
+# passthrough: 16 writers and 16 readers at once, each chunk whole or absent.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3
+make_workdir
+
+fs_tier() {
+	python3 "$top_srcdir/tests/lib/fs_tier.py" "$@"
+}
+
+# serve OPTIONS
+serve() {
+	rm -rf "$work/a" "$work/b" "$work/slow"
+	mkdir "$work/a" "$work/b" "$work/slow"
+	need do_mount -o "$1" "fast=$work/a,$work/b:slow=$work/slow"
+	echo "-- $1: $(grep -o '"passthrough": [a-z]*' "$mnt/.ucmfs/stats.json")"
+	check 'chunks of 2 MiB, stored and loaded' \
+		fs_tier vllm "$mnt/files/vllm" 16 64
+	same 'all of them are there' 64 \
+		"$(find "$mnt/files/vllm" -name '*.bin' | wc -l)"
+	same 'and no temporary files' '' \
+		"$(find "$mnt/files/vllm" -name '*.tmp')"
+	check 'they lie in both directories' \
+		test -n "$(find "$work/a/files" -name '*.bin' | head -n 1)" \
+		-a -n "$(find "$work/b/files" -name '*.bin' | head -n 1)"
+	check 'writers that share their temporary names' \
+		fs_tier lmcache "$mnt/files/lmcache" 4 50
+	check 'a name that is replaced while it is read' \
+		fs_tier versions "$mnt/files" 8 100
+	do_umount
+	need do_mount -o "$1" "fast=$work/a,$work/b:slow=$work/slow"
+	check 'after a remount all is found and loaded' \
+		fs_tier vllm "$mnt/files/vllm" 2 64
+	do_umount
+}
+
+serve passthrough=auto
+serve passthrough=off

@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Whatever somebody plants in a backing directory, files/ does not lead out of
+# it.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3
+make_workdir
+
+mkdir "$work/outside"
+echo secret >"$work/outside/secret"
+need do_mount -o entry_timeout=0 "$work/tier"
+back=$work/tier/files
+files=$mnt/files
+
+ln -s "$work/outside" "$back/link"
+ln -s "$work/outside/secret" "$back/file"
+ln -s ../../outside/secret "$back/relative"
+mkfifo "$back/fifo"
+mknod "$back/device" c 1 5
+mkdir "$back/d"
+echo good >"$back/d/good"
+absent "$files/link"
+absent "$files/file"
+absent "$files/relative"
+absent "$files/fifo"
+absent "$files/device"
+same 'and none is listed' d "$(ls -A "$files")"
+refused 'Operation not permitted' 'none is overwritten' touch "$files/file"
+same 'what is outside stays' secret "$(cat "$work/outside/secret")"
+refused 'Directory not empty' 'rmdir spares what is not shown' \
+	sh -c "ln -s x '$back/d/hidden'; rm '$files/d/good'; rmdir '$files/d'"
+
+# a folder in use is swapped for a link
+mkdir "$back/e"
+echo good >"$back/e/secret"
+cd "$files/e" || die 'cd'
+need cat secret
+mv "$back/e" "$back/was"
+ln -s "$work/outside" "$back/e"
+cat secret >"$work/got" 2>/dev/null
+check 'nobody is led outside' test ! -s "$work/got" -o \
+	"$(cat "$work/got")" = good
+echo overwritten 2>/dev/null >secret
+echo new 2>/dev/null >new
+cd "$work" || die 'cd'
+same 'nothing was written there' secret "$(cat "$work/outside/secret")"
+is_absent "$work/outside/new" || fail 'a file was made outside'
+
+# what is replaced behind the daemon is found again
+echo one >"$files/f"
+need cat "$files/f"
+rm "$back/f"
+echo other >"$back/f"
+same 'a replaced file is the new one' other "$(cat "$files/f")"
+rm "$back/f"
+refused 'No such file' 'a vanished one is gone' cat "$files/f"
+do_umount

@@ -1,0 +1,109 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Renames in files/, within and between directories that lie on two tiers: of
+# files and folders, over what is there, while it is open.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3
+make_workdir
+
+mkdir "$work/a" "$work/b"
+need do_mount "a=$work/a:b=$work/b"
+files=$mnt/files
+
+# plant TIER PATH TEXT: behind the daemon, where nobody has looked yet
+plant() {
+	mkdir -p "$(dirname "$work/$1/files/$2")"
+	echo "$3" >"$work/$1/files/$2"
+}
+
+# lies_in TIERS PATH
+lies_in() {
+	lies=
+	for tier in a b; do
+		[ ! -e "$work/$tier/files/$2" ] || lies=$lies$tier
+	done
+	same "$2 lies in $1" "$1" "$lies"
+}
+
+# over FROM TO: source and target lie in these
+over() {
+	plant "$1" "$1$2/from" new
+	plant "$2" "$1$2/to" old
+	need rename_file "$files/$1$2/from" "$files/$1$2/to"
+	same "from $1 over $2" new "$(cat "$files/$1$2/to")"
+	absent "$files/$1$2/from"
+	lies_in "$1" "$1$2/to"
+	same 'one name is left' to "$(ls "$files/$1$2")"
+}
+over a a
+over a b
+over b a
+over b b
+
+# the first tier's copy is seen, the other goes with the name
+plant a both first
+plant b both second
+same 'the first is seen' first "$(cat "$files/both")"
+need rename_file "$files/both" "$files/moved"
+lies_in a moved
+absent "$files/both"
+
+# folders
+plant a d/1 1
+plant b d/e/2 2
+need mkdir "$files/n"
+need rename_file "$files/d" "$files/n/d"
+same 'a folder takes along what is in both tiers' '1
+2' "$(cat "$files/n/d/1" "$files/n/d/e/2")"
+absent "$files/d"
+lies_in ab n/d
+need mkdir "$files/empty"
+need rename_file "$files/n/d" "$files/empty"
+same 'also over an empty one' 2 "$(cat "$files/empty/e/2")"
+need mkdir "$files/x"
+refused 'Directory not empty' 'and not over a full one' \
+	rename_file "$files/x" "$files/empty"
+refused 'Invalid argument' 'nor into itself' \
+	rename_file "$files/empty" "$files/empty/e/z"
+refused 'Is a directory' 'a file over a folder' \
+	rename_file "$files/moved" "$files/x"
+refused 'Not a directory' 'a folder over a file' \
+	rename_file "$files/x" "$files/moved"
+
+check 'who is in a renamed folder, or has a replaced file, goes on' \
+	python3 - "$files" <<'END'
+import os, sys
+root = sys.argv[1]
+os.makedirs(f"{root}/p/q")
+os.chdir(f"{root}/p/q")
+with open("f", "w") as file:
+    file.write("f")
+    file.flush()
+    os.rename(f"{root}/p", f"{root}/r")
+    file.write("g")
+with open("f") as file:
+    assert file.read() == "fg"
+assert os.getcwd() == f"{root}/r/q"
+with open("new", "w") as file:
+    file.write("made later")
+assert os.path.exists(f"{root}/r/q/new")
+old = open("f")
+with open("g", "w") as file:
+    file.write("other")
+os.rename("g", "f")
+assert old.read() == "fg"
+assert os.fstat(old.fileno()).st_nlink == 0
+assert open("f").read() == "other"
+# an exchange is not to be had
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.renameat2(-100, b"f", -100, b"new", 2) == -1
+assert ctypes.get_errno() == 22
+assert libc.renameat2(-100, b"f", -100, b"new", 1) == -1
+assert ctypes.get_errno() == 17
+END
+do_umount
