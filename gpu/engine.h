@@ -17,6 +17,7 @@
 
 #include "gpu/copy.h"
 #include "gpu/head.h"
+#include "gpu/heat.h"
 #include "gpu/plan.h"
 #include "gpu/ring.h"
 #include "gpu/source.h"
@@ -30,6 +31,7 @@ struct ucm_engine;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
+	struct ucm_heat *heat; /* NULL: nobody to be told */
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;

@@ -99,14 +99,17 @@ static void count_block(struct ucm_engine *engine,
 	struct ucm_shared *shared = engine->shared;
 	int err = task->outcomes[block].err;
 
-	if (!err)
+	if (!err) {
 		ucm_add(&shared->stats.loads, 1);
-	else if (err == -ENOENT)
+		ucm_heat_add(shared->heat, task->group->space,
+			     &task->blocks[block].id);
+	} else if (err == -ENOENT) {
 		ucm_add(&shared->stats.load_absent, 1);
-	else if (err == -EBADMSG)
+	} else if (err == -EBADMSG) {
 		ucm_add(&shared->stats.load_damaged, 1);
-	else
+	} else {
 		ucm_add(&shared->stats.load_failed, 1);
+	}
 }
 
 static void settle(struct ucm_engine *engine, struct ucm_part *part,

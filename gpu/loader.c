@@ -95,9 +95,9 @@ static int set_up(struct ucm_loader *loader,
 	unsigned threads = (unsigned)or_default(options->threads,
 						default_threads());
 
-	if (!options->mount == !options->tiers)
+	if (!options->mount && !options->tiers)
 		return ucm_why(why, why_len, -EINVAL,
-			       "either mount or tiers must be given");
+			       "mount or tiers must be given");
 	if (options->io > UCM_IO_THREADS)
 		return ucm_why(why, why_len, -EINVAL, "io %d: unknown",
 			       (int)options->io);
@@ -105,7 +105,7 @@ static int set_up(struct ucm_loader *loader,
 		return ucm_why(why, why_len, -EINVAL, "%u threads: at most %u",
 			       threads, MAX_THREADS);
 	shared->source_ops =
-		options->mount ? &ucm_source_mount : &ucm_source_tiers;
+		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
 	shared->copy_options = (struct ucm_copy_options){
 		.device = options->device,
 		.stream = options->stream,
@@ -172,8 +172,11 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	threads = err = set_up(loader, &own, why, why_len);
 	if (threads > 0)
 		err = loader->shared.source_ops->open(
-			own.mount ? own.mount : own.tiers,
+			own.tiers ? own.tiers : own.mount,
 			&loader->shared.source, why, why_len);
+	if (!err && own.mount && own.tiers)
+		err = ucm_heat_open(own.mount, &loader->shared.heat, why,
+				    why_len);
 	if (!err)
 		err = start_engines(loader, (unsigned)threads, why, why_len);
 	if (err) {
@@ -198,6 +201,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		ucm_engine_stop(loader->engines[i]);
 		free(loader->engines[i]);
 	}
+	ucm_heat_close(loader->shared.heat);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	for (unsigned i = 0; i < loader->num_groups; i++)

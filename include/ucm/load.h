@@ -150,7 +150,8 @@ enum ucm_io_kind {
 /* Zero is a default everywhere; set size to sizeof(struct). */
 struct ucm_loader_options {
 	size_t size;
-	/* Where the blocks are: one of the two. */
+	/* Where the blocks are: one of the two. With both they are read from
+	 * the tiers, and the mount is told which ones are in use. */
 	const char *mount; /* a mount point of ucmfs */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;

@@ -54,6 +54,21 @@ ask load 0 30
 answers 'which is loaded' 30 0 0 0 0
 end_client
 
+# and of uses: the daemon hears of those that it has not served
+uses() {
+	"$top_builddir/ucm" ls --json -m "$mnt" |
+		python3 -c 'import json,sys; print(sum(b["uses"] for b in json.load(sys.stdin)["blocks"]))'
+}
+used() {
+	[ "$(uses)" -eq "$1" ]
+}
+before=$(uses)
+start_client --heat "$mnt" tiers "$tiers"
+ask load 0 30
+answers 'from the tiers, with a mount to be told' 30 0 0 0 0
+end_client
+check 'each is told as used once' wait_until used $((before + 30))
+
 # beside the daemon, without asking it
 start_client tiers "$tiers"
 ask load 0 31

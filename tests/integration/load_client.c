@@ -296,6 +296,7 @@ static void open_loader(const struct ucm_loader_options *options,
 }
 
 static const struct option long_options[] = {
+	{ "heat", required_argument, NULL, 'h' },
 	{ "layers", required_argument, NULL, 'l' },
 	{ "plane", required_argument, NULL, 'p' },
 	{ "space", required_argument, NULL, 's' },
@@ -321,6 +322,7 @@ static const char *parse(int argc, char **argv,
 			geometry.k_bytes = geometry.v_bytes =
 				(uint32_t)strtoul(optarg, NULL, 0);
 			break;
+		case 'h': options->mount = optarg; break;
 		case 's': space = optarg; break;
 		case 't':
 			options->threads = (unsigned)strtoul(optarg, NULL, 0);
