@@ -280,6 +280,7 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		.tmpfd = -1,
 		.lockfd = -1,
 		.readonly = readonly,
+		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
 	};
 	err = open_root(backing, path, complaint);
 	if (!err)

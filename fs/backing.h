@@ -22,6 +22,7 @@
 #ifndef UCM_BACKING_H
 #define UCM_BACKING_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,6 +55,7 @@ struct ucm_backing {
 	_Atomic uint64_t temps;  /* for their names */
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
 	bool abandoned; /* written to when we are gone: never left clean */
+	pthread_mutex_t folder_lock; /* plain.c: copying a folder from others */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 };
 

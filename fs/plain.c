@@ -19,6 +19,7 @@
 
 #define INO_HASHED (UINT64_C(1) << 62)
 #define CHUNK_MAX (UINT64_C(64) << 20) /* larger files are no example */
+#define FOLDER "folder" /* in .ucmfs, in the making */
 #define MODE_KEPT 01777 /* set-id bits of files are not */
 
 int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
@@ -230,14 +231,32 @@ static int new_file(int dirfd, const char *path,
 	return err;
 }
 
-/* Make a folder in one directory as it is in another. */
+/* It comes into view with its owner and mode, because others may look at the
+ * name meanwhile, and remember. Under backing->folder_lock. */
+static int put_folder(struct ucm_backing *backing, const char *path,
+		      const struct ucm_plain_owner *owner)
+{
+	struct stat st;
+	int err;
+
+	ucm_os_rmdir(backing->ctlfd, FOLDER); /* after a crash */
+	err = new_folder(backing->ctlfd, FOLDER, owner, &st);
+	if (err)
+		return err;
+	err = ucm_os_rename(backing->ctlfd, FOLDER, backing->dirfd, path);
+	if (err)
+		ucm_os_rmdir(backing->ctlfd, FOLDER);
+	return err;
+}
+
+/* Make a folder in one directory as it is in another; under the same lock. */
 static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
 {
-	int dirfd = set->dirs[dir]->dirfd;
+	struct ucm_backing *backing = set->dirs[dir];
 	struct ucm_plain_owner owner;
 	struct ucm_plain there;
 	struct stat st;
-	int err = ucm_os_stat(dirfd, path, &st);
+	int err = ucm_os_stat(backing->dirfd, path, &st);
 
 	if (!err)
 		return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
@@ -250,8 +269,7 @@ static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
 		return -ENOTDIR;
 	owner = (struct ucm_plain_owner){ there.st.st_uid, there.st.st_gid,
 					  there.st.st_mode & 07777 };
-	err = new_folder(dirfd, path, &owner, &st);
-	return err == -EEXIST ? 0 : err;
+	return put_folder(backing, path, &owner);
 }
 
 int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
@@ -265,7 +283,9 @@ int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
 		slash = strchr(slash + 1, '/');
 		if (slash)
 			*slash = '\0';
+		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
 		err = copy_folder(set, dir, folder);
+		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
 		if (slash)
 			*slash = '/';
 	}
