@@ -226,6 +226,8 @@ static void end_record(struct ucm_tierset *set, struct ucm_backing *backing,
 	for (unsigned i = 0; i < copies->num; i++)
 		sync_above(set, copies->dirs[i], to);
 	ucm_os_unlink(backing->ctlfd, RECORD);
+	/* or it may come back, and be done to another folder of that name */
+	ucm_os_sync_dir(backing->ctlfd, ".");
 }
 
 static int rename_folder(struct ucm_tierset *set, const char *from,
