@@ -52,10 +52,15 @@ int ucm_plain_nodes_init(struct ucm_plain_nodes *nodes)
 	return nodes->table ? 0 : -ENOMEM;
 }
 
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+/* But for its descriptor. */
 static void free_node(struct ucm_plain_node *node)
 {
-	if (node->fd >= 0)
-		close(node->fd);
 	free(node->name);
 	free(node);
 }
@@ -67,6 +72,7 @@ void ucm_plain_nodes_fini(struct ucm_plain_nodes *nodes)
 			struct ucm_plain_node *node = nodes->table[i];
 
 			nodes->table[i] = node->next;
+			close_fd(node->fd);
 			free_node(node);
 		}
 	}
@@ -148,17 +154,23 @@ static void take_out(struct ucm_plain_nodes *nodes,
 	nodes->num--;
 }
 
-/* And of its parents, where it was the last. The root has one for ever. */
-static void drop_ref(struct ucm_plain_nodes *nodes,
-		     struct ucm_plain_node *node)
+/* And of its parents, where it was the last. The root has one for ever. Returns
+ * a descriptor to close without nodes->lock, or -1: it may be the last of a
+ * removed file, which is freed then. A folder has none. */
+static int drop_ref(struct ucm_plain_nodes *nodes, struct ucm_plain_node *node)
 {
+	int fd = -1;
+
 	while (--node->refs == 0) {
 		struct ucm_plain_node *parent = node->parent;
 
+		if (node->fd >= 0)
+			fd = node->fd;
 		take_out(nodes, node);
 		free_node(node);
 		node = parent;
 	}
+	return fd;
 }
 
 /* ---- paths and locks ---- */
@@ -433,13 +445,16 @@ struct ucm_plain_node *ucm_plain_looked_up(struct ucm_plain_nodes *nodes,
 void ucm_plain_forget(struct ucm_plain_nodes *nodes,
 		      struct ucm_plain_node *node, uint64_t lookups)
 {
+	int fd = -1;
+
 	if (node == &nodes->root)
 		return;
 	pthread_mutex_lock(&nodes->lock);
 	node->lookups -= lookups;
 	if (!node->lookups)
-		drop_ref(nodes, node);
+		fd = drop_ref(nodes, node);
 	pthread_mutex_unlock(&nodes->lock);
+	close_fd(fd);
 }
 
 /* Under nodes->lock: what has that name is gone. Returns what is left to
@@ -462,8 +477,7 @@ void ucm_plain_removed(struct ucm_plain_nodes *nodes,
 	pthread_mutex_lock(&nodes->lock);
 	fd = let_go(nodes, parent, name, fd);
 	pthread_mutex_unlock(&nodes->lock);
-	if (fd >= 0)
-		close(fd);
+	close_fd(fd);
 }
 
 /* Under nodes->lock. */
@@ -499,8 +513,7 @@ void ucm_plain_renamed(struct ucm_plain_nodes *nodes,
 	}
 	pthread_mutex_unlock(&nodes->lock);
 	free(copy);
-	if (fd >= 0)
-		close(fd);
+	close_fd(fd);
 }
 
 bool ucm_plain_is_gone(struct ucm_plain_nodes *nodes,
