@@ -136,7 +136,7 @@ int ucm_plain_list(struct ucm_tierset *set, const char *path,
 		ucm_plain_names_free(&names);
 		return err;
 	}
-	if (folders > 1)
+	if (folders > 1 && names.num)
 		leave_out_copies(&names);
 	*out = names;
 	return 0;
