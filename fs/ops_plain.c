@@ -673,7 +673,7 @@ void ucm_plain_last_close(struct ucm_face *face, struct ucm_file *file)
 	if (file->writes &&
 	    !ucm_plain_is_gone(&face->plain, node_of(face, file->node)))
 		count_growth(face, file);
-	ucm_plain_written(face->set, &made, file->counted);
+	ucm_plain_written(face->set, &made, file->writes ? file->counted : 0);
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
 		ucm_notify_attr(face, file->node);
