@@ -249,6 +249,13 @@ do_mount() {
 	rm -f "$mount_ready"
 	mkfifo "$mount_ready" || return 1
 	# the last open end of the FIFO is the daemon's: read ends when it does
+	# io_uring only where it is asked for: io-uring.sh switches the module's
+	# parameter for a while, and a daemon that starts just then and finds it
+	# off again ends with an error
+	case $mount_opts in
+	*io_uring=*) ;;
+	*) mount_opts=$mount_opts,io_uring=off ;;
+	esac
 	# shellcheck disable=SC2086 # a wrapper may have arguments
 	${ucmfs_wrapper-} "$ucmfs" -f ${mount_flags-} "$1" "$mnt" -o "ready-fd=9$mount_opts" \
 		9>"$mount_ready" >"$log" 2>&1 &
