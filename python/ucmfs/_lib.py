@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libucm by ctypes: its structs, its functions, and where it is found.
+
+One table has the prototypes of all that the package calls (a test compares it
+with the headers), so that an argument of a wrong type is refused before it
+gets to C. ctypes.CDLL gives up the GIL for the time of each call.
+
+The library is loaded at the first use of lib(), not by an import:
+$UCMFS_LIBRARY (the path of libucm.so), or else what the system knows as ucm.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import threading
+from ctypes import (POINTER, Structure, c_bool, c_char, c_char_p, c_int,
+                    c_int32, c_int64, c_size_t, c_uint, c_uint8, c_uint16,
+                    c_uint32, c_uint64, c_void_p)
+from typing import Dict, Optional, Sequence, Tuple
+
+from .errors import LibraryMissing, from_errno
+
+ID_BYTES = 16
+WHY_BYTES = 1024
+
+SONAME = "libucm.so.0"
+
+DTYPES = ("opaque", "float16", "bfloat16", "float32", "float8_e4m3",
+          "float8_e5m2", "int8", "uint8")
+ORDERS = ("NHD", "HND", "opaque")
+PLANES = ("k", "v", "both")
+SCHEMES = ("ucm", "chain", "prefix", "hexchain", "sha256", "external")
+VERIFY = ("full", "header", "none")
+FAULT_PLANE = 11
+HASH_PARTIAL = 1
+
+
+# ---- structs: block.h, load.h ----
+
+class Geometry(Structure):
+    _fields_ = [("num_layers", c_uint32), ("block_size", c_uint32),
+                ("dtype", c_uint32), ("k_bytes", c_uint32),
+                ("v_bytes", c_uint32), ("num_kv_heads", c_uint16),
+                ("head_dim", c_uint16), ("order", c_uint32)]
+
+
+class Region(Structure):
+    _fields_ = [("base", c_uint64), ("page_stride", c_int64),
+                ("run_bytes", c_uint64), ("n0", c_uint32), ("n1", c_uint32),
+                ("s0", c_int64), ("s1", c_int64), ("offset", c_uint64),
+                ("layer", c_uint32)]
+
+
+class Tensor(Structure):
+    _fields_ = [("name", c_char_p), ("data", c_uint64), ("dims", c_char_p),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("item_bytes", c_uint32), ("layer", c_uint32),
+                ("plane", c_uint32), ("pages_per_block", c_uint32)]
+
+
+class LoaderOptions(Structure):
+    _fields_ = [("size", c_size_t), ("mount", c_char_p), ("tiers", c_char_p),
+                ("copy", c_int), ("io", c_int), ("threads", c_uint),
+                ("staging_bytes", c_uint64), ("window_bytes", c_uint64),
+                ("save_budget_bytes", c_uint64), ("read_bytes", c_uint32),
+                ("open_files", c_uint), ("device", c_int),
+                ("stream", c_void_p), ("ctas", c_uint)]
+
+
+class Request(Structure):
+    _fields_ = [("size", c_size_t), ("group", c_uint),
+                ("first_layer", c_uint32), ("num_layers", c_uint32),
+                ("blocks", c_void_p), ("num_blocks", c_size_t),
+                ("addresses", c_void_p), ("verify", c_int), ("order", c_int),
+                ("group_layers", c_uint32), ("parents", c_void_p),
+                ("deadline_ms", c_uint32), ("eventfd", c_int),
+                ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8)]
+
+
+class Outcome(Structure):
+    _fields_ = [("err", c_int), ("fault", c_uint16), ("skipped", c_uint8),
+                ("plane", c_uint32)]
+
+
+class LoaderStats(Structure):
+    _fields_ = [(name, c_uint64) for name in (
+        "loads", "load_bytes", "load_absent", "load_damaged", "load_failed",
+        "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
+        "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
+        "window_bytes")]
+
+
+# ---- structs: hash.h ----
+
+class HashItem(Structure):
+    _fields_ = [("hash", c_uint8 * 32), ("position", c_uint64),
+                ("length", c_uint64)]
+
+
+class HashExtras(Structure):
+    _fields_ = [("salt", c_char_p), ("lora", c_char_p),
+                ("lora_digest", c_char_p), ("items", POINTER(HashItem)),
+                ("num_items", c_size_t)]
+
+
+class HashMeta(Structure):
+    _fields_ = [("scheme", c_uint32), ("block_size", c_uint32),
+                ("world_size", c_uint32), ("rank", c_uint32),
+                ("mla", c_uint32), ("model", c_char_p), ("dtype", c_char_p),
+                ("space_id", c_char_p), ("extras", HashExtras)]
+
+
+class HashError(Structure):
+    _fields_ = [("field", c_char_p), ("request", c_size_t),
+                ("index", c_size_t)]
+
+
+class HashState(Structure):
+    _fields_ = [("parent", c_uint8 * 16), ("tokens", c_uint64),
+                ("md5", c_uint32 * 4), ("rest", c_uint8 * 64)]
+
+
+class HashRequest(Structure):
+    _fields_ = [("tokens", c_void_p), ("num_tokens", c_size_t),
+                ("flags", c_uint32), ("ids", c_void_p), ("room", c_size_t),
+                ("extras", POINTER(HashExtras)),
+                ("state", POINTER(HashState))]
+
+
+# ---- structs: index.h, store.h ----
+
+class IndexEntry(Structure):
+    _fields_ = [("size", c_uint64), ("generation", c_uint64),
+                ("flags", c_uint32), ("tier", c_int32),
+                ("tier_name", c_char * 40)]
+
+
+class IndexInfo(Structure):
+    _fields_ = [("backend", c_char_p), ("why", c_char_p),
+                ("blocks", c_uint64), ("complete", c_int)]
+
+
+class StoreConfig(Structure):
+    _fields_ = [("size", c_size_t), ("tensor_size", c_uint64),
+                ("shard_size", c_uint64), ("block_size", c_uint64),
+                ("num_layers", c_uint32), ("geometry", POINTER(Geometry)),
+                ("space", c_char_p), ("verify", c_int),
+                ("deadline_ms", c_uint32)]
+
+
+class StoreShape(Structure):
+    _fields_ = [("tensor_size", c_uint64), ("shard_size", c_uint64),
+                ("block_size", c_uint64), ("layer_size", c_uint64),
+                ("num_layers", c_uint32), ("num_shards", c_uint32),
+                ("tensors_per_shard", c_uint32)]
+
+
+class Span(Structure):
+    _fields_ = [("address", c_uint64), ("bytes", c_uint64)]
+
+
+# The C names, for the test that compares sizes and offsets.
+STRUCTS = {
+    "ucm_geometry": Geometry, "ucm_region": Region, "ucm_tensor": Tensor,
+    "ucm_loader_options": LoaderOptions, "ucm_request": Request,
+    "ucm_outcome": Outcome, "ucm_loader_stats": LoaderStats,
+    "ucm_hash_item": HashItem, "ucm_hash_extras": HashExtras,
+    "ucm_hash_meta": HashMeta, "ucm_hash_error": HashError,
+    "ucm_hash_state": HashState, "ucm_hash_request": HashRequest,
+    "ucm_index_entry": IndexEntry, "ucm_index_info": IndexInfo,
+    "ucm_store_config": StoreConfig, "ucm_store_shape": StoreShape,
+    "ucm_span": Span,
+}
+
+
+# ---- functions ----
+
+# Ids, moves, outcomes and other arrays are plain bytes on this side: void *.
+_ptr = c_void_p
+_out = POINTER(c_void_p)
+_why = (c_char_p, c_size_t)
+
+PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
+    "ucm_fault_text": (c_char_p, (c_int,)),
+    "ucm_block_payload_bytes": (c_uint64, (POINTER(Geometry),)),
+    "ucm_crc32c": (c_uint32, (c_uint32, _ptr, c_size_t)),
+
+    "ucm_layout_new": (c_int, (POINTER(Geometry), c_uint64, _out, *_why)),
+    "ucm_layout_free": (None, (_ptr,)),
+    "ucm_layout_add_region": (c_int, (_ptr, POINTER(Region), *_why)),
+    "ucm_layout_add_tensor": (c_int, (_ptr, POINTER(Tensor), *_why)),
+    "ucm_layout_seal": (c_int, (_ptr, *_why)),
+    "ucm_layout_num_regions": (c_size_t, (_ptr,)),
+    "ucm_layout_regions": (POINTER(Region), (_ptr,)),
+    "ucm_layout_runs": (c_uint64, (_ptr,)),
+
+    "ucm_loader_open": (c_int, (POINTER(LoaderOptions), _out, *_why)),
+    "ucm_loader_close": (None, (_ptr,)),
+    "ucm_loader_add_group": (c_int, (_ptr, _ptr, c_char_p, POINTER(c_uint),
+                                     *_why)),
+    "ucm_loader_lookup": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
+    "ucm_loader_get_stats": (None, (_ptr, POINTER(LoaderStats), c_size_t)),
+    "ucm_loader_describe": (None, (_ptr, c_char_p, c_size_t)),
+    "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
+    "ucm_save_submit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
+    "ucm_save_commit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
+    "ucm_save_abandon": (None, (_ptr, c_uint, _ptr, c_size_t)),
+
+    "ucm_outcome_text": (None, (POINTER(Outcome), c_char_p, c_size_t)),
+    "ucm_task_done": (c_bool, (_ptr,)),
+    "ucm_task_wait": (c_int, (_ptr, c_int)),
+    "ucm_task_wait_layer": (c_int, (_ptr, c_uint32, c_int)),
+    "ucm_task_wait_copied": (c_int, (_ptr, c_int)),
+    "ucm_task_cancel": (None, (_ptr,)),
+    "ucm_task_outcomes": (_ptr, (_ptr,)),
+    "ucm_task_num_failed": (c_size_t, (_ptr,)),
+    "ucm_task_free": (None, (_ptr,)),
+
+    "ucm_index_open": (c_int, (c_char_p, c_char_p, _out)),
+    "ucm_index_close": (None, (_ptr,)),
+    "ucm_index_lookup": (c_int, (_ptr, _ptr, c_size_t, _ptr, _ptr)),
+    "ucm_index_prefix": (c_int, (_ptr, _ptr, c_size_t, POINTER(c_size_t),
+                                 POINTER(c_int))),
+    "ucm_index_entry": (c_int, (_ptr, _ptr, POINTER(IndexEntry))),
+    "ucm_index_info": (c_int, (_ptr, POINTER(IndexInfo))),
+
+    "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out,
+                                POINTER(HashError))),
+    "ucm_hasher_close": (None, (_ptr,)),
+    "ucm_hash_count": (c_size_t, (_ptr, c_size_t, c_uint32)),
+    "ucm_hash_request": (c_int, (_ptr, POINTER(HashRequest),
+                                 POINTER(HashError))),
+    "ucm_hash_batch": (c_int, (_ptr, POINTER(HashRequest), c_size_t,
+                               POINTER(HashError))),
+    "ucm_hash_start": (c_int, (_ptr, POINTER(HashExtras),
+                               POINTER(HashState), POINTER(HashError))),
+    "ucm_hash_resume": (c_int, (_ptr, _ptr, c_uint64, POINTER(HashState))),
+    "ucm_hash_rank_ids": (c_int, (_ptr, c_uint32, _ptr, c_size_t, _ptr)),
+    "ucm_hash_external": (c_int, (_ptr, c_uint32, _ptr, c_size_t, c_size_t,
+                                  _ptr)),
+
+    "ucm_store_open": (c_int, (_ptr, POINTER(StoreConfig), _out, *_why)),
+    "ucm_store_close": (None, (_ptr,)),
+    "ucm_store_get_shape": (None, (_ptr, POINTER(StoreShape))),
+    "ucm_store_lookup": (c_int, (_ptr, _ptr, c_size_t, _ptr)),
+    "ucm_store_lookup_on_prefix": (c_int, (_ptr, _ptr, c_size_t,
+                                           POINTER(c_int64))),
+    "ucm_store_prefetch": (c_int, (_ptr, _ptr, c_size_t)),
+    "ucm_store_wait": (c_int, (_ptr, c_uint64, c_int, _ptr, c_size_t)),
+    "ucm_store_check": (c_int, (_ptr, c_uint64, _ptr, c_size_t)),
+    "ucm_store_cancel": (c_int, (_ptr, c_uint64)),
+    "ucm_store_load": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
+                               POINTER(c_uint64), *_why)),
+    "ucm_store_dump": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
+                               POINTER(c_uint64), *_why)),
+    "ucm_store_load_data": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
+                                    c_size_t, POINTER(c_uint64), *_why)),
+    "ucm_store_dump_data": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
+                                    c_size_t, POINTER(c_uint64), *_why)),
+    "ucm_store_create": (c_int, (_ptr, _ptr, c_size_t, _ptr)),
+    "ucm_store_load_at": (c_int, (_ptr, _ptr, _ptr, _ptr, c_size_t,
+                                  POINTER(c_uint64), *_why)),
+    "ucm_store_dump_at": (c_int, (_ptr, _ptr, _ptr, _ptr, c_size_t,
+                                  POINTER(c_uint64), *_why)),
+    "ucm_store_commit": (c_int, (_ptr, _ptr, _ptr, c_size_t,
+                                 POINTER(c_uint64), *_why)),
+}
+
+
+# ---- the library ----
+
+_lock = threading.Lock()
+_library: Optional[ctypes.CDLL] = None
+
+
+def _open() -> ctypes.CDLL:
+    asked = os.environ.get("UCMFS_LIBRARY")
+    names = [asked] if asked else [SONAME, ctypes.util.find_library("ucm")]
+    causes = []
+    for name in names:
+        if not name:
+            continue
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            causes.append(str(error))
+    whence = "$UCMFS_LIBRARY" if asked else "the system"
+    raise LibraryMissing(
+        f"libucm is not there by {whence} ({'; '.join(causes)}): install "
+        "ucmfs ('make install', then ldconfig), or set UCMFS_LIBRARY to the "
+        "path of libucm.so")
+
+
+def _load() -> ctypes.CDLL:
+    library = _open()
+    for name, (result, arguments) in PROTOTYPES.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise LibraryMissing(
+                f"{library._name} has no {name}: it is older than this "
+                "package; install both from one version") from None
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+def lib() -> ctypes.CDLL:
+    """libucm, loaded once. LibraryMissing. Any thread."""
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _load()
+    return _library
+
+
+class Why:
+    """Room for the line that a C function gives with its error."""
+
+    __slots__ = ("text",)
+
+    def __init__(self) -> None:
+        self.text = ctypes.create_string_buffer(WHY_BYTES)
+
+    @property
+    def args(self) -> tuple:
+        return self.text, WHY_BYTES
+
+    def check(self, err: int, what: str) -> None:
+        """Raise what a result below zero says, with the line."""
+        if err < 0:
+            raise from_errno(err, what,
+                             self.text.value.decode(errors="replace"))
+
+
+def path_bytes(path: object) -> Optional[bytes]:
+    """A path (str, bytes or PathLike) for C; None stays."""
+    return None if path is None else os.fsencode(path)
+
+
+def text_bytes(text: Optional[str]) -> Optional[bytes]:
+    return None if text is None else text.encode()

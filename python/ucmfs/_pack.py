@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids, pages and addresses of callers as the arrays that C takes.
+
+Work goes by slices of buffers, never element by element in Python: a request
+of many blocks must not cost more here than in the library.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Optional, Sequence, Union
+
+from .errors import InvalidArgument
+
+ID_BYTES = 16
+MOVE_WORDS = 5  # struct ucm_move: an id and a page, 32 bits each
+
+Ids = Union[bytes, bytearray, memoryview, Sequence[bytes]]
+Numbers = Union[Sequence[int], memoryview]  # or whatever has a buffer
+
+
+def pack_ids(ids: Ids, what: str = "ids") -> bytes:
+    """Ids one behind the other. bytes are taken as they are."""
+    if isinstance(ids, bytes):
+        packed = ids
+    elif isinstance(ids, (list, tuple)):
+        if any(len(i) != ID_BYTES for i in ids):
+            raise InvalidArgument(
+                f"{what}: an id has {ID_BYTES} bytes, and one here has not")
+        return b"".join(ids)
+    else:
+        try:
+            packed = bytes(memoryview(ids))
+        except TypeError:
+            return pack_ids(tuple(ids), what)
+    if len(packed) % ID_BYTES:
+        raise InvalidArgument(
+            f"{what}: {len(packed)} bytes are no whole number of ids "
+            f"of {ID_BYTES}")
+    return packed
+
+
+def split_ids(packed: bytes) -> list:
+    return [packed[at:at + ID_BYTES]
+            for at in range(0, len(packed), ID_BYTES)]
+
+
+def pack_numbers(values: Numbers, kind: str, what: str) -> array:
+    """An array of typecode kind from a buffer of integers or a sequence.
+
+    A flat buffer of the same width is copied as it is. InvalidArgument: a
+    value that does not fit.
+    """
+    if isinstance(values, array) and values.typecode == kind:
+        return values
+    out = array(kind)
+    try:
+        view = _view(values)
+        if view is not None and view.itemsize == out.itemsize \
+                and view.format in _SAME[kind]:
+            out.frombytes(view.cast("B"))
+        else:
+            out.extend(values if view is None else view.tolist())
+    except (OverflowError, TypeError) as error:
+        raise InvalidArgument(f"{what}: {error}") from None
+    return out
+
+
+# Formats of the same width that may be taken bit by bit.
+_SAME = {"I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l")}
+
+
+def _view(values: object) -> Optional[memoryview]:
+    """A flat view, where there is a buffer behind."""
+    if isinstance(values, (list, tuple, range)):
+        return None
+    try:
+        view = memoryview(values)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    if view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"{view.ndim} dimensions, or gaps, where a flat "
+                        "array is needed")
+    return view
+
+
+def pack_moves(ids: bytes, pages: array) -> array:
+    """struct ucm_move[]: ids and pages interleaved."""
+    words = array("I")
+    words.frombytes(ids)
+    moves = array("I", bytes(4 * MOVE_WORDS * len(pages)))
+    for i in range(4):
+        moves[i::MOVE_WORDS] = words[i::4]
+    moves[4::MOVE_WORDS] = pages
+    return moves
+
+
+def address_of(values: array) -> int:
+    return values.buffer_info()[0]

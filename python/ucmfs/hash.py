@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a block is called: token ids in, block ids out; see ucm_hash(3)."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _lib, _pack
+from .errors import InvalidArgument, from_errno
+from .layout import _number_of
+
+
+class Item(NamedTuple):
+    """A multimodal item: 32 bytes of hash of its content, its first token
+    counted in the request, and how many tokens it stands for."""
+
+    hash: bytes
+    position: int
+    length: int
+
+
+class HashState:
+    """How far a request has been hashed; of Hasher.start() or resume().
+
+    tokens: in whole blocks so far. parent: rank 0's id of the last one.
+    """
+
+    __slots__ = ("_c",)
+
+    def __init__(self, state: _lib.HashState) -> None:
+        self._c = state
+
+    @property
+    def tokens(self) -> int:
+        return self._c.tokens
+
+    @property
+    def parent(self) -> bytes:
+        return bytes(self._c.parent)
+
+    def copy(self) -> HashState:
+        return HashState(_lib.HashState.from_buffer_copy(self._c))
+
+
+class _Extras:
+    """struct ucm_hash_extras and what it points to."""
+
+    def __init__(self, salt: Optional[str], lora: Optional[str],
+                 lora_digest: Optional[bytes],
+                 items: Optional[Sequence[Item]]) -> None:
+        if lora_digest is not None and len(lora_digest) != 32:
+            raise InvalidArgument("hash: lora_digest has not 32 bytes")
+        self.any = bool(salt or lora or lora_digest or items)
+        self.items = (_lib.HashItem * len(items or ()))(
+            *(_item(i) for i in items or ()))
+        self.c = _lib.HashExtras(
+            salt=_text("salt", salt), lora=_text("lora", lora),
+            lora_digest=lora_digest, items=self.items,
+            num_items=len(self.items))
+
+
+def _item(item: Tuple[bytes, int, int]) -> _lib.HashItem:
+    digest, position, length = item
+    if len(digest) != 32 or position < 0 or length < 0:
+        raise InvalidArgument("hash: an item is 32 bytes of hash, a position "
+                              "and a length")
+    return _lib.HashItem((ctypes.c_uint8 * 32)(*digest), position, length)
+
+
+def _text(name: str, text: Optional[str]) -> Optional[bytes]:
+    if text is not None and "\0" in text:
+        raise InvalidArgument(f"hash: {name} has a NUL")
+    return _lib.text_bytes(text)
+
+
+class Hasher:
+    """A scheme, and what all requests have in common. Any thread.
+
+    scheme: "ucm", "chain", "prefix", "hexchain", "sha256" or "external".
+    block_size in tokens. model and dtype as the engine has them; world_size
+    ranks share the model, and ids are rank's; mla: all ranks share rank 0's.
+    space_id: 32 bytes, for external. salt, lora, lora_digest (32 bytes) and
+    items: for sha256, of requests that have none of their own.
+    """
+
+    def __init__(self, scheme: str, *, block_size: int, model: str = "",
+                 dtype: str = "", world_size: int = 1, rank: int = 0,
+                 mla: bool = False, space_id: Optional[bytes] = None,
+                 salt: Optional[str] = None, lora: Optional[str] = None,
+                 lora_digest: Optional[bytes] = None,
+                 items: Optional[Sequence[Item]] = None) -> None:
+        if space_id is not None and len(space_id) != 32:
+            raise InvalidArgument("hash: space_id has not 32 bytes")
+        for name, value in (("block_size", block_size), ("rank", rank),
+                            ("world_size", world_size)):
+            if not 0 <= value < 1 << 32:
+                raise InvalidArgument(f"hash: {name} {value}")
+        extras = _Extras(salt, lora, lora_digest, items)
+        self.scheme = scheme
+        self.block_size = block_size
+        self._handle = ctypes.c_void_p()
+        self._lib = _lib.lib()
+        why = _lib.HashError()
+        self._check(self._lib.ucm_hasher_open(_lib.HashMeta(
+            scheme=_number_of("scheme", scheme, _lib.SCHEMES),
+            block_size=block_size, world_size=world_size, rank=rank,
+            mla=bool(mla), model=_text("model", model),
+            dtype=_text("dtype", dtype), space_id=space_id,
+            extras=extras.c), self._handle, why), why)
+
+    def _check(self, err: int, why: Optional[_lib.HashError] = None) -> None:
+        if not err:
+            return
+        text = ""
+        if why is not None and why.field:
+            text = f"{why.field.decode()} is wrong, or missing"
+            if why.field in (b"tokens", b"items"):
+                text += f" (request {why.request}, index {why.index})"
+        raise from_errno(err, f"hash {self.scheme}", text)
+
+    def count(self, num_tokens: int, partial: bool = False) -> int:
+        """Ids that a request of so many tokens has."""
+        return self._lib.ucm_hash_count(self._handle, num_tokens,
+                                        _lib.HASH_PARTIAL if partial else 0)
+
+    def request(self, tokens: _pack.Numbers, *, partial: bool = False,
+                state: Optional[HashState] = None,
+                salt: Optional[str] = None, lora: Optional[str] = None,
+                lora_digest: Optional[bytes] = None,
+                items: Optional[Sequence[Item]] = None) -> bytes:
+        """The ids of a request's whole blocks, 16 bytes each.
+
+        tokens: integers, best a buffer of int64. partial: also an id for the
+        tokens behind the last whole block. state: tokens follow the state's,
+        which is moved on by the whole blocks. salt and the others replace the
+        hasher's, all of them, where one is given. InvalidArgument: a token
+        out of range, or what the scheme cannot express.
+        """
+        extras = _Extras(salt, lora, lora_digest, items)
+        one = self._prepare(tokens, partial, extras, state)
+        why = _lib.HashError()
+        self._check(self._lib.ucm_hash_request(self._handle, one[0], why),
+                    why)
+        return one[1].tobytes()
+
+    def batch(self, requests: Sequence[_pack.Numbers], *,
+              partial: bool = False,
+              states: Optional[Sequence[HashState]] = None) -> List[bytes]:
+        """request() for many, several times as fast with the MD5 schemes."""
+        num = len(requests)
+        if states is not None and len(states) != num:
+            raise InvalidArgument(f"hash: {len(states)} states for {num} "
+                                  "requests")
+        parts = [self._prepare(tokens, partial, None,
+                               states[i] if states else None)
+                 for i, tokens in enumerate(requests)]
+        many = (_lib.HashRequest * num)(*(part[0] for part in parts))
+        why = _lib.HashError()
+        self._check(self._lib.ucm_hash_batch(self._handle, many, num, why),
+                    why)
+        return [part[1].tobytes() for part in parts]
+
+    def _prepare(self, tokens: _pack.Numbers, partial: bool,
+                 extras: Optional[_Extras], state: Optional[HashState],
+                 ) -> Tuple[_lib.HashRequest, array, Any]:
+        """A request, where its ids go, and what it points to."""
+        numbers = _pack.pack_numbers(tokens, "q", "tokens")
+        num = len(numbers)
+        ids = array("B", bytes(16 * self.count(num, partial)))
+        out = _lib.HashRequest(
+            tokens=_pack.address_of(numbers), num_tokens=num,
+            flags=_lib.HASH_PARTIAL if partial else 0,
+            ids=_pack.address_of(ids), room=len(ids) // 16)
+        if extras is not None and extras.any:
+            out.extras = ctypes.pointer(extras.c)
+        if state is not None:
+            out.state = ctypes.pointer(state._c)
+        return out, ids, (numbers, extras, state)
+
+    def start(self, *, salt: Optional[str] = None, lora: Optional[str] = None,
+              lora_digest: Optional[bytes] = None,
+              items: Optional[Sequence[Item]] = None) -> HashState:
+        """The state before a request's first token."""
+        extras = _Extras(salt, lora, lora_digest, items)
+        out, why = _lib.HashState(), _lib.HashError()
+        self._check(self._lib.ucm_hash_start(
+            self._handle, extras.c if extras.any else None, out, why), why)
+        return HashState(out)
+
+    def resume(self, parent: bytes, tokens: int) -> HashState:
+        """The state behind a block that is known by its id (rank 0's) and
+        the tokens of the request up to its end."""
+        out = _lib.HashState()
+        self._check(self._lib.ucm_hash_resume(
+            self._handle, _pack.pack_ids([bytes(parent)], "parent"), tokens,
+            out))
+        return HashState(out)
+
+    def rank_ids(self, rank: int, ids0: _pack.Ids) -> bytes:
+        """Ids of another rank from rank 0's."""
+        packed = _pack.pack_ids(ids0)
+        out = ctypes.create_string_buffer(len(packed) or 1)
+        self._check(self._lib.ucm_hash_rank_ids(
+            self._handle, rank, packed, len(packed) // 16, out))
+        return out.raw[:len(packed)]
+
+    def external(self, hashes: bytes, hash_bytes: int,
+                 group: int = 0) -> bytes:
+        """Ids from an engine's hashes of hash_bytes (16 or 32) each, one
+        behind the other; group: the KV cache group."""
+        packed = bytes(hashes)
+        if hash_bytes not in (16, 32) or len(packed) % hash_bytes:
+            raise InvalidArgument(
+                f"hash: {len(packed)} bytes are no hashes of {hash_bytes}; "
+                "16 or 32 each are")
+        num = len(packed) // hash_bytes
+        out = ctypes.create_string_buffer(16 * num or 1)
+        self._check(self._lib.ucm_hash_external(
+            self._handle, group, packed, hash_bytes, num, out))
+        return out.raw[:16 * num]
+
+    def close(self) -> None:
+        """Again: nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._lib.ucm_hasher_close(handle)
+
+    def __enter__(self) -> Hasher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def crc32c(data: Any, crc: int = 0) -> int:
+    """CRC32C of a buffer; crc: that of what comes before."""
+    packed = data if isinstance(data, bytes) else bytes(data)
+    return _lib.lib().ucm_crc32c(crc, packed, len(packed))

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which bytes of a page are which bytes of a block: geometries and layouts.
+
+Tensors are taken as they are: torch.Tensor, numpy arrays, whatever has
+__array_interface__ or __cuda_array_interface__, and Raw. None of these
+packages is imported; what is read of a tensor is where it lies, its shape and
+its strides. ucm_load(3) has the rules.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
+
+from . import _lib
+from .errors import InvalidArgument
+
+_CPU, _CUDA = "cpu", "cuda"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What every block of a space has in common.
+
+    num_layers; block_size in tokens; dtype by name (see ucm-block(5));
+    k_bytes and v_bytes of one layer's planes (v_bytes 0: K and V are one, as
+    in MLA); num_kv_heads and head_dim (0: not told); order of the elements in
+    a plane: "NHD", "HND", or "opaque".
+    """
+
+    num_layers: int
+    block_size: int
+    dtype: str = "opaque"
+    k_bytes: int = 0
+    v_bytes: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    order: str = "NHD"
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.num_layers * (self.k_bytes + self.v_bytes)
+
+    def to_json(self) -> Dict[str, Union[int, str]]:
+        """The object "geometry" of space.json."""
+        return {name: getattr(self, name)
+                for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Geometry:
+        known = cls.__dataclass_fields__
+        for name in value:
+            if name not in known:
+                raise InvalidArgument(f"geometry: {name} is unknown")
+        try:
+            return cls(**value)
+        except TypeError as error:
+            raise InvalidArgument(f"geometry: {error}") from None
+
+    def _c(self) -> _lib.Geometry:
+        fields = self.to_json()
+        for name, names in (("dtype", _lib.DTYPES), ("order", _lib.ORDERS)):
+            fields[name] = _number_of(name, fields[name], names)
+        out = _lib.Geometry()
+        for name, value in fields.items():
+            bits = 8 * getattr(_lib.Geometry, name).size
+            if not 0 <= value < 1 << bits:
+                raise InvalidArgument(
+                    f"geometry: {name} {value} is not between 0 and "
+                    f"{(1 << bits) - 1}")
+            setattr(out, name, value)
+        return out
+
+
+def _number_of(what: str, value: object, names: Sequence[str]) -> int:
+    try:
+        return names.index(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise InvalidArgument(
+            f"{what} {value!r} is none of {', '.join(names)}") from None
+
+
+class Region(NamedTuple):
+    """A piece of a layer and where it lies in every page.
+
+    The page p has n1 * n0 runs; run (i1, i0) is at base + p * page_stride +
+    i1 * s1 + i0 * s0, and holds run_bytes of the payload from offset +
+    (i1 * n0 + i0) * run_bytes on. All in bytes.
+    """
+
+    base: int
+    page_stride: int
+    run_bytes: int
+    n0: int = 1
+    s0: int = 0
+    n1: int = 1
+    s1: int = 0
+    offset: int = 0
+    layer: int = 0
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A tensor by hand.
+
+    pointer: address of element 0; strides in elements; item_bytes of an
+    element; device: "cpu" or "cuda", None: not told. owner: whatever keeps
+    the memory alive.
+    """
+
+    pointer: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    item_bytes: int
+    device: Optional[str] = None
+    owner: Any = field(default=None, compare=False, repr=False)
+
+
+def raw_of(tensor: Any, name: str = "tensor") -> Raw:
+    """Where a tensor lies. InvalidArgument: it is none, or read-only."""
+    if isinstance(tensor, Raw):
+        return tensor
+    if hasattr(tensor, "data_ptr") and hasattr(tensor, "element_size"):
+        device = getattr(getattr(tensor, "device", None), "type", None)
+        return Raw(tensor.data_ptr(), tuple(tensor.shape),
+                   tuple(tensor.stride()), tensor.element_size(), device,
+                   tensor)
+    for attribute, device in (("__cuda_array_interface__", _CUDA),
+                              ("__array_interface__", _CPU)):
+        interface = getattr(tensor, attribute, None)
+        if interface is not None:
+            return _raw_of_interface(tensor, interface, device, name)
+    raise InvalidArgument(
+        f"{name}: {type(tensor).__name__} is no tensor: one of torch or "
+        "numpy, or ucmfs.Raw, is needed")
+
+
+def _raw_of_interface(tensor: Any, interface: Mapping[str, Any],
+                      device: str, name: str) -> Raw:
+    pointer, read_only = interface["data"]
+    shape = tuple(interface["shape"])
+    item = int(interface["typestr"][2:])
+    strides = interface.get("strides")
+    if read_only:
+        raise InvalidArgument(f"{name}: it is read-only")
+    if strides is None:
+        strides, step = [], item
+        for size in reversed(shape):
+            strides.insert(0, step)
+            step *= size
+    if item == 0 or any(s % item for s in strides):
+        raise InvalidArgument(
+            f"{name}: strides of {tuple(strides)} bytes are no multiples of "
+            f"its elements of {item}")
+    return Raw(pointer, shape, tuple(s // item for s in strides), item,
+               device, tensor)
+
+
+class Layout:
+    """A geometry, a number of pages, and tensors or regions; then sealed.
+
+    Keeps the tensors alive. One thread at a time until it is sealed, then
+    any.
+    """
+
+    def __init__(self, geometry: Geometry, num_pages: int) -> None:
+        self.geometry = geometry
+        self.num_pages = num_pages
+        self.sealed = False
+        self.devices: set = set()
+        self._keep: List[Any] = []
+        self._layers: Optional[List[int]] = None  # of the sealed regions
+        self._handle = ctypes.c_void_p()
+        self._lib = _lib.lib()
+        why = _lib.Why()
+        if num_pages < 0:
+            raise InvalidArgument(f"layout: {num_pages} pages")
+        why.check(self._lib.ucm_layout_new(
+            geometry._c(), num_pages, self._handle, *why.args), "layout")
+
+    def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
+                   layer: int = 0, plane: str = "both",
+                   pages_per_block: int = 1) -> None:
+        """Add a tensor, with a letter of BLPNHDC for each dimension.
+
+        layer: of the tensor, or of its first one (L). plane: "k", "v" or
+        "both", what it holds if it has neither P nor C. InvalidArgument names
+        tensor, shape and strides.
+        """
+        name = name or f"tensor {len(self._keep)}"
+        raw = raw_of(tensor, name)
+        if len(dims) != len(raw.shape) or len(dims) != len(raw.strides):
+            raise InvalidArgument(
+                f"{name}: {len(raw.shape)} dimensions, shape {raw.shape}, "
+                f"strides {raw.strides}, where {dims!r} has {len(dims)}")
+        many = ctypes.c_int64 * len(dims)
+        why = _lib.Why()
+        why.check(self._lib.ucm_layout_add_tensor(self._handle, _lib.Tensor(
+            name=name.encode(), data=raw.pointer, dims=dims.encode(),
+            shape=many(*raw.shape), strides=many(*raw.strides),
+            item_bytes=raw.item_bytes, layer=layer,
+            plane=_number_of("plane", plane, _lib.PLANES),
+            pages_per_block=pages_per_block), *why.args), "layout")
+        self._keep.append(raw)
+        if raw.device is not None:
+            self.devices.add(raw.device)
+
+    def add_region(self, region: Region) -> None:
+        """Add a region. InvalidArgument: it is not inside of the payload, or
+        of more than one layer, or has impossible addresses."""
+        why = _lib.Why()
+        why.check(self._lib.ucm_layout_add_region(
+            self._handle, _lib.Region(**region._asdict()), *why.args),
+            "layout")
+
+    def seal(self) -> Layout:
+        """Check that each byte of the payload is there exactly once, and that
+        nothing overlaps in memory; returns self."""
+        why = _lib.Why()
+        why.check(self._lib.ucm_layout_seal(self._handle, *why.args),
+                  "layout")
+        self.sealed = True
+        return self
+
+    def regions(self) -> List[Region]:
+        """Of a sealed layout, in the order of the payload."""
+        num = self._lib.ucm_layout_num_regions(self._handle)
+        regions = self._lib.ucm_layout_regions(self._handle)
+        return [Region(**{name: getattr(regions[i], name)
+                          for name in Region._fields}) for i in range(num)]
+
+    def regions_of_layers(self, first: int, end: int) -> int:
+        """How many regions the layers from first to before end have."""
+        if self._layers is None:
+            self._layers = [r.layer for r in self.regions()]
+        return sum(first <= layer < end for layer in self._layers)
+
+    @property
+    def runs(self) -> int:
+        """How many pieces in a row a block is in memory, at best."""
+        return self._lib.ucm_layout_runs(self._handle)
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle:
+            self._lib.ucm_layout_free(handle)
+
+
+Tensors = Union[Mapping[str, Any], Sequence[Any]]
+
+
+def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
+               num_pages: Optional[int] = None, first_layer: int = 0,
+               pages_per_block: int = 1) -> Layout:
+    """A sealed layout of an engine's tensors.
+
+    tensors: in the order of layers, a dict by name or a sequence; each of one
+    layer, or of as many as its L is long. A pair (k, v) is a layer whose
+    planes lie in tensors of their own. dims: a letter for each dimension (see
+    Layout.add_tensor), the same for all. num_pages: by default what B of the
+    first tensor says.
+    """
+    named = list(tensors.items()) if isinstance(tensors, Mapping) else \
+        [(f"tensor {i}", t) for i, t in enumerate(tensors)]
+    if not named:
+        raise InvalidArgument("layout: no tensors")
+    if num_pages is None:
+        num_pages = _pages_of(named[0], dims, pages_per_block)
+    layout = Layout(geometry, num_pages)
+    layer = first_layer
+    for name, tensor in named:
+        pair = isinstance(tensor, (tuple, list))
+        for plane, part in zip("kv", tensor) if pair else [("both", tensor)]:
+            layout.add_tensor(part, dims, layer=layer, plane=plane,
+                              name=f"{name} {plane}" if pair else name,
+                              pages_per_block=pages_per_block)
+        layer += _layers_of(tensor[0] if pair else tensor, dims)
+    return layout.seal()
+
+
+def _pages_of(named: Tuple[str, Any], dims: str, pages_per_block: int) -> int:
+    name, tensor = named
+    if isinstance(tensor, (tuple, list)):
+        tensor = tensor[0]
+    at = dims.find("B")
+    shape = raw_of(tensor, name).shape
+    if not 0 <= at < len(shape):
+        raise InvalidArgument(f"{name}: shape {tuple(shape)} and {dims!r} "
+                              "say nothing of the number of pages (B)")
+    return shape[at] // max(pages_per_block, 1)
+
+
+def _layers_of(tensor: Any, dims: str) -> int:
+    at = dims.find("L")
+    return 1 if at < 0 else raw_of(tensor).shape[at]

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks into pages and back: a loader, and the groups of blocks it knows."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from . import _lib, _pack
+from .errors import InvalidArgument, from_errno
+from .layout import Layout, _number_of
+from .task import Task, TaskOwner, new_eventfd
+
+COPIES = ("host", "cuda")
+IOS = ("auto", "uring", "threads")
+ORDERS = ("blocks", "layers")
+
+Path = Union[str, bytes, "os.PathLike[str]"]
+Tiers = Union[Path, Sequence[Path]]
+
+
+class LoaderTask(Task):
+    """A task of a loader; see Task."""
+
+    def _c_poll(self, handle: Any) -> Optional[array]:
+        library = _lib.lib()
+        if not library.ucm_task_done(handle):
+            return None
+        out = array("i")
+        if self.num:
+            out.frombytes(ctypes.string_at(library.ucm_task_outcomes(handle),
+                                           self.num * 12))
+        return out
+
+    def _c_wait(self, handle: Any, timeout_ms: int) -> int:
+        return _lib.lib().ucm_task_wait(handle, timeout_ms)
+
+    def _c_wait_layer(self, handle: Any, layer: int, timeout_ms: int) -> int:
+        return _lib.lib().ucm_task_wait_layer(handle, layer, timeout_ms)
+
+    def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
+        return _lib.lib().ucm_task_wait_copied(handle, timeout_ms)
+
+    def _c_cancel(self, handle: Any) -> None:
+        _lib.lib().ucm_task_cancel(handle)
+
+    def _c_free(self, handle: Any) -> None:
+        _lib.lib().ucm_task_free(handle)
+
+
+class Loader(TaskOwner):
+    """Moves blocks between a mount (or tiers) and memory.
+
+    mount: a mount point of ucmfs. tiers: the directories themselves, a
+    sequence of paths or text as in SOURCE of ucmfs(8); with both the blocks
+    are read from the tiers, and the mount is told which are in use. Sizes are
+    in bytes, and 0 is the default of ucm_load(3). stream: a CUstream's
+    address. Any thread; close() when no other call is under way.
+    """
+
+    def __init__(self, mount: Optional[Path] = None,
+                 tiers: Optional[Tiers] = None, *, copy: str = "host",
+                 io: str = "auto", threads: int = 0, staging_bytes: int = 0,
+                 window_bytes: int = 0, save_budget_bytes: int = 0,
+                 read_bytes: int = 0, open_files: int = 0, device: int = 0,
+                 stream: Optional[int] = None, ctas: int = 0) -> None:
+        super().__init__()
+        self.copy = copy
+        self.mount = mount
+        self._pid = os.getpid()
+        self._handle = ctypes.c_void_p()
+        self._lib = _lib.lib()
+        self._keep: List[Any] = []
+        why = _lib.Why()
+        what = f"loader of {mount if mount is not None else tiers}"
+        why.check(self._lib.ucm_loader_open(_lib.LoaderOptions(
+            size=ctypes.sizeof(_lib.LoaderOptions),
+            mount=_lib.path_bytes(mount), tiers=source_of(tiers),
+            copy=_number_of("copy", copy, COPIES),
+            io=_number_of("io", io, IOS), threads=threads,
+            staging_bytes=staging_bytes, window_bytes=window_bytes,
+            save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
+            open_files=open_files, device=device, stream=stream, ctas=ctas),
+            self._handle, *why.args), what)
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument("loader: it is closed")
+        return self._handle
+
+    def add_group(self, layout: Layout, space: Optional[str] = None) -> Group:
+        """Tell of a sealed layout and the space of its blocks (None: the
+        default one). The group lives as long as the loader, which keeps the
+        layout's tensors."""
+        wrong = layout.devices - {"cuda" if self.copy == "cuda" else "cpu"}
+        if wrong:
+            raise InvalidArgument(
+                f"loader: the tensors are {', '.join(sorted(wrong))} memory, "
+                f"and its copy is {self.copy!r}")
+        number = ctypes.c_uint()
+        why = _lib.Why()
+        why.check(self._lib.ucm_loader_add_group(
+            self._open(), layout._handle, _lib.text_bytes(space), number,
+            *why.args), f"space {space or 'blocks'}")
+        self._keep.append(layout)
+        return Group(self, number.value, layout, space)
+
+    def stats(self) -> Dict[str, int]:
+        """Counters since it was opened; see struct ucm_loader_stats."""
+        out = _lib.LoaderStats()
+        self._lib.ucm_loader_get_stats(self._open(), out, ctypes.sizeof(out))
+        return {name: getattr(out, name) for name, _ in out._fields_}
+
+    def describe(self) -> str:
+        """"host, io_uring, 2 threads, ..."""
+        text = ctypes.create_string_buffer(512)
+        self._lib.ucm_loader_describe(self._open(), text, len(text))
+        return text.value.decode()
+
+    def close(self) -> None:
+        """Cancel the tasks that are left, wait for them, and end. Tasks that
+        were dropped are waited for, not cancelled. Again: nothing."""
+        if not self._handle:
+            return
+        if self._pid == os.getpid():
+            self._end_tasks()
+            self._lib.ucm_loader_close(self._handle)
+        # else: a child's copy; its threads were the parent's
+        self._handle = ctypes.c_void_p()
+        self._keep = []
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def source_of(tiers: Optional[Tiers]) -> Optional[bytes]:
+    """SOURCE of ucmfs(8): directories, joined by colons."""
+    if tiers is None or isinstance(tiers, (str, bytes, os.PathLike)):
+        return _lib.path_bytes(tiers)
+    return b":".join(os.fsencode(t) for t in tiers)
+
+
+class Group:
+    """A layout and a space that a loader knows; made by add_group().
+
+    A load's pages must not be used by others until the task is done, a
+    save's must keep their content until wait_copied(). Any thread.
+    """
+
+    def __init__(self, loader: Loader, number: int, layout: Layout,
+                 space: Optional[str]) -> None:
+        self.loader = loader
+        self.number = number
+        self.layout = layout
+        self.space = space
+
+    def lookup(self, ids: _pack.Ids) -> List[bool]:
+        """Which blocks are there. Blocks the caller."""
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        found = ctypes.create_string_buffer(max(num, 1))
+        err = _lib.lib().ucm_loader_lookup(
+            self.loader._open(), self.number, packed, num, found)
+        if err:
+            raise from_errno(err, "lookup")
+        return list(map(bool, found.raw[:num]))
+
+    def load(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
+             first_layer: int = 0, num_layers: int = 0,
+             addresses: Optional[_pack.Numbers] = None, verify: str = "full",
+             order: str = "blocks", group_layers: int = 0,
+             deadline_ms: int = 0, eventfd: int = 0) -> Task:
+        """Load block ids[i] into page pages[i].
+
+        num_layers 0: all from first_layer on. addresses, instead of pages:
+        for each block as many as the layers have regions. verify: "full",
+        "header" or "none". order "layers": the first layers of all blocks
+        first, group_layers to a read. deadline_ms: from now on. eventfd: one
+        of the caller's, which 1 is added to at the end. InvalidArgument, with
+        nothing started: ids, pages or layers that cannot be.
+        """
+        return self._submit(
+            "ucm_load_submit", "load", ids, pages, addresses, eventfd,
+            first_layer=first_layer, num_layers=num_layers,
+            verify=_number_of("verify", verify, _lib.VERIFY),
+            order=_number_of("order", order, ORDERS),
+            group_layers=group_layers, deadline_ms=deadline_ms)
+
+    def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
+             first_layer: int = 0, num_layers: int = 0,
+             addresses: Optional[_pack.Numbers] = None,
+             parents: Optional[_pack.Ids] = None, hold: bool = False,
+             deadline_ms: int = 0, eventfd: int = 0) -> Task:
+        """Save page pages[i] as block ids[i].
+
+        A block that exists is skipped. parents: an id for each block. hold:
+        keep whole blocks for commit(). Else as load().
+        """
+        return self._submit(
+            "ucm_save_submit", "save", ids, pages, addresses, eventfd,
+            parents=parents, first_layer=first_layer, num_layers=num_layers,
+            hold=hold, deadline_ms=deadline_ms)
+
+    def commit(self, ids: _pack.Ids, *,
+               parents: Optional[_pack.Ids] = None,
+               deadline_ms: int = 0, eventfd: int = 0) -> Task:
+        """Commit blocks that were saved with hold. EAGAIN: not all of its
+        layers are saved yet; ENOENT: nothing is kept of it."""
+        return self._submit("ucm_save_commit", "commit", ids, None, None,
+                            eventfd, parents=parents, deadline_ms=deadline_ms)
+
+    def abandon(self, ids: Optional[_pack.Ids] = None) -> None:
+        """Forget what was saved of blocks that are not committed yet; None:
+        of all."""
+        packed = None if ids is None else _pack.pack_ids(ids)
+        _lib.lib().ucm_save_abandon(
+            self.loader._open(), self.number, packed,
+            len(packed) // _pack.ID_BYTES if packed is not None else 0)
+
+    def _submit(self, function: str, what: str, ids: _pack.Ids,
+                pages: Optional[_pack.Numbers],
+                addresses: Optional[_pack.Numbers], eventfd: int,
+                parents: Optional[_pack.Ids] = None, **options: Any) -> Task:
+        loader = self.loader
+        handle = loader._open()
+        loader._reap()
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        moves = _moves(what, packed, num, pages, addresses)
+        keep = [self.layout, moves]
+        request = _lib.Request(
+            size=ctypes.sizeof(_lib.Request), group=self.number,
+            blocks=_pack.address_of(moves), num_blocks=num, **options)
+        if addresses is not None:
+            numbers = _pack.pack_numbers(addresses, "Q", "addresses")
+            self._check_addresses(numbers, num, options)
+            request.addresses = _pack.address_of(numbers)
+            keep.append(numbers)
+        if parents is not None:
+            above = _pack.pack_ids(parents, "parents")
+            if len(above) != len(packed):
+                raise InvalidArgument(
+                    f"{what}: {len(above) // 16} parents for {num} blocks")
+            request.parents = ctypes.cast(
+                ctypes.c_char_p(above), ctypes.c_void_p).value
+            keep.append(above)
+        own = -1 if eventfd else new_eventfd()
+        request.eventfd = eventfd or own
+        out = ctypes.c_void_p()
+        why = _lib.Why()
+        try:
+            why.check(getattr(_lib.lib(), function)(
+                handle, request, out, *why.args), what)
+        except BaseException:
+            if own >= 0:
+                os.close(own)
+            raise
+        return LoaderTask(loader, out.value, packed, self.layout, own, what)
+
+    def _check_addresses(self, numbers: array, num: int,
+                         options: Dict[str, Any]) -> None:
+        first, many = options["first_layer"], options["num_layers"]
+        end = first + many if many else self.layout.geometry.num_layers
+        each = self.layout.regions_of_layers(first, end)
+        if len(numbers) != num * each:
+            raise InvalidArgument(
+                f"addresses: {len(numbers)} for {num} blocks of {each} "
+                "regions each")
+
+
+def _moves(what: str, packed: bytes, num: int,
+           pages: Optional[_pack.Numbers],
+           addresses: Optional[_pack.Numbers]) -> array:
+    if pages is None:
+        if what != "commit" and addresses is None:
+            raise InvalidArgument(f"{what}: neither pages nor addresses")
+        numbers = array("I", bytes(4 * num))
+    else:
+        numbers = _pack.pack_numbers(pages, "I", "pages")
+    if len(numbers) != num:
+        raise InvalidArgument(f"{what}: {len(numbers)} pages for {num} "
+                              "blocks")
+    return _pack.pack_moves(packed, numbers)

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers under way: to be polled, waited for, or awaited.
+
+A task belongs to a group of a loader or to a store; what the two do in C is in
+the subclasses there. Calls may come from any thread and at once. When the end
+is seen the outcomes are copied and what C holds is given back, so that a done
+task is plain data.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+from array import array
+from typing import (Any, Callable, Generator, List, NamedTuple, Optional,
+                    Tuple)
+
+from . import _lib, _pack
+from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
+
+_OUTCOME = struct.Struct("=iHBxI")
+_WORDS = _OUTCOME.size // 4
+_EINPROGRESS, _EBADMSG, _ENOENT = 115, 74, 2
+# A wait without an end is cut in pieces, so that signals are seen.
+_SLICE = 1.0
+
+
+class Outcome(NamedTuple):
+    """How a block fared.
+
+    err: 0, or an errno above 0. fault: what is wrong with a damaged block, in
+    words. skipped: of a save, the block was there. plane: whose checksum
+    differs, 2 * layer, + 1 for V.
+    """
+
+    err: int
+    fault: str = ""
+    skipped: bool = False
+    plane: Optional[int] = None
+
+    @property
+    def ok(self) -> bool:
+        return self.err == 0
+
+    @property
+    def text(self) -> str:
+        """"layer 2 V: plane checksum differs" and the like."""
+        if self.plane is not None:
+            which = "V" if self.plane & 1 else "K"
+            return f"layer {self.plane // 2} {which}: {self.fault}"
+        if self.fault:
+            return self.fault
+        if self.err == _ENOENT:
+            return "absent"
+        if self.skipped:
+            return "was there already"
+        return os.strerror(self.err) if self.err else "ok"
+
+    def exception(self, block: bytes) -> UcmfsError:
+        """For a failed block, whose id is given."""
+        if self.err == _EBADMSG:
+            return BlockDamaged(block, self.fault, self.plane)
+        return from_errno(self.err, f"block {block.hex()}", self.text)
+
+
+def _outcome(err: int, fault: int, skipped: int, plane: int) -> Outcome:
+    if not err:
+        return Outcome(0, "", bool(skipped))
+    bad = err == -_EBADMSG
+    return Outcome(
+        -err,
+        _lib.lib().ucm_fault_text(fault).decode() if bad and fault else "",
+        bool(skipped),
+        plane if bad and fault == _lib.FAULT_PLANE else None)
+
+
+def new_eventfd() -> int:
+    """One that is not inherited and does not block; OSError."""
+    if hasattr(os, "eventfd"):
+        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    # Python 3.9
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.eventfd(0, os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "eventfd")
+    return fd
+
+
+def milliseconds(seconds: float) -> int:
+    """For C, rounded up, so that a wait is not cut to a poll."""
+    return min(int(seconds * 1000 + 0.999), 0x7fffffff) if seconds > 0 else 0
+
+
+class Task:
+    """A transfer of `num` blocks, `ids` (num * 16 bytes).
+
+    A task that is dropped goes on, and what it works on stays referenced; it
+    is waited for when its loader or store is closed. free() cancels it.
+    """
+
+    def __init__(self, owner: Any, handle: Any, ids: bytes, keep: Any,
+                 eventfd: int, what: str) -> None:
+        self.ids = ids
+        self.num = len(ids) // _pack.ID_BYTES
+        self._owner = owner
+        self._handle = handle
+        self._keep = keep  # memory that is moved into or out of
+        self._eventfd = eventfd  # ours; -1: none
+        self._what = what
+        self._lock = threading.Lock()
+        self._users = 0  # calls in C that have the handle
+        self._outcomes: Optional[array] = None  # when it is done
+        owner._tasks.add(self)
+
+    # ---- what C does: of a loader's task, or of a store's handle ----
+
+    def _c_poll(self, handle: Any) -> Optional[array]:
+        """The outcomes if it is done, else None. Never waits."""
+        raise NotImplementedError
+
+    def _c_wait(self, handle: Any, timeout_ms: int) -> int:
+        raise NotImplementedError
+
+    def _c_cancel(self, handle: Any) -> None:
+        raise NotImplementedError
+
+    def _c_free(self, handle: Any) -> None:
+        """Of a task that is done."""
+        raise NotImplementedError
+
+    def _c_wait_layer(self, handle: Any, layer: int, timeout_ms: int) -> int:
+        raise from_errno(95, self._what, "it has no layers to wait for")
+
+    def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
+        return self._c_wait(handle, timeout_ms)
+
+    # ---- the handle, which nobody may free while another is in C ----
+
+    def _enter(self) -> Any:
+        """The handle, or None once it is done."""
+        with self._lock:
+            if self._outcomes is not None:
+                return None
+            self._users += 1
+            return self._handle
+
+    def _leave(self, outcomes: Optional[array] = None) -> None:
+        with self._lock:
+            self._users -= 1
+            if outcomes is not None and self._outcomes is None:
+                self._outcomes = outcomes
+            if self._outcomes is None or self._users or self._handle is None:
+                return
+            handle, self._handle = self._handle, None
+            eventfd, self._eventfd = self._eventfd, -1
+        self._c_free(handle)
+        if eventfd >= 0:
+            os.close(eventfd)
+        self._keep = None
+
+    def _call(self, call: Callable[[Any], int], timeout: Optional[float],
+              ) -> int:
+        """call(handle, timeout_ms) until it is no longer -ETIMEDOUT."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE if end is None else \
+                min(end - time.monotonic(), _SLICE)
+            handle = self._enter()
+            if handle is None:
+                return -5 if self.num_failed else 0
+            result, outcomes = -110, None
+            try:
+                result = call(handle, milliseconds(left))
+                outcomes = self._c_poll(handle)
+            finally:
+                self._leave(outcomes)
+            if result != -110:
+                return result
+            if end is not None and time.monotonic() >= end:
+                raise Timeout(110, f"{self._what}: not done within "
+                              f"{timeout:g} s; it goes on")
+
+    # ---- questions ----
+
+    def done(self) -> bool:
+        """Never waits."""
+        handle = self._enter()
+        if handle is None:
+            return True
+        outcomes = None
+        try:
+            outcomes = self._c_poll(handle)
+        finally:
+            self._leave(outcomes)
+        return outcomes is not None
+
+    def _final(self) -> array:
+        if self._outcomes is None and not self.done():
+            raise RuntimeError(f"{self._what}: not done yet")
+        assert self._outcomes is not None
+        return self._outcomes
+
+    def errors(self) -> List[int]:
+        """An errno for each block, 0: it is well. RuntimeError: not done."""
+        return [-err for err in self._final()[::_WORDS]]
+
+    def skipped(self) -> List[bool]:
+        """Of a save, which blocks were there. RuntimeError: not done."""
+        raw = self._final().tobytes()
+        return [bool(raw[at + 6]) for at in range(0, len(raw),
+                                                  _OUTCOME.size)]
+
+    @property
+    def num_failed(self) -> int:
+        """Blocks that are not well. RuntimeError: not done."""
+        errors = self._final()[::_WORDS]
+        return len(errors) - errors.count(0)
+
+    def outcomes(self) -> List[Outcome]:
+        """One for each block. RuntimeError: not done."""
+        raw = self._final().tobytes()
+        return [_outcome(*o) for o in _OUTCOME.iter_unpack(raw)]
+
+    # ---- waiting ----
+
+    def result(self, timeout: Optional[float] = None) -> List[Outcome]:
+        """Wait; outcomes, well or not. timeout in seconds: Timeout."""
+        self._call(self._c_wait, timeout)
+        return self.outcomes()
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Wait until all blocks are well.
+
+        Timeout: not done within so many seconds; the task goes on. Or the
+        exception of the first block that failed, with the outcomes of all in
+        its .outcomes.
+        """
+        self._call(self._c_wait, timeout)
+        self._raise_failed()
+
+    def _raise_failed(self) -> None:
+        if not self.num_failed:
+            return
+        outcomes = self.outcomes()
+        first = next(i for i, o in enumerate(outcomes) if o.err)
+        at = first * _pack.ID_BYTES
+        error = outcomes[first].exception(self.ids[at:at + _pack.ID_BYTES])
+        error.outcomes = outcomes  # type: ignore[attr-defined]
+        raise error
+
+    def wait_layer(self, layer: int, timeout: Optional[float] = None) -> bool:
+        """Of a load: wait for a layer of all blocks.
+
+        True: of all; False: of all but those that have failed. Timeout;
+        InvalidArgument: no layer of the task.
+        """
+        return self._partly(
+            lambda handle, ms: self._c_wait_layer(handle, layer, ms), timeout,
+            f"layer {layer}")
+
+    def wait_copied(self, timeout: Optional[float] = None) -> bool:
+        """Of a save: wait until its pages may change again. Else as
+        wait_layer()."""
+        return self._partly(self._c_wait_copied, timeout, "pages")
+
+    def _partly(self, call: Callable[[Any, int], int],
+                timeout: Optional[float], what: str) -> bool:
+        err = self._call(call, timeout)
+        if err not in (0, -5):
+            raise from_errno(err, f"{self._what}: {what}")
+        return err == 0
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """As wait(), in an event loop: its selector watches an eventfd."""
+        if not self.done():
+            yield from self._wait_in_loop().__await__()
+        self._raise_failed()
+
+    async def _wait_in_loop(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            # one for each who awaits: a loop knows a descriptor once
+            fd = os.dup(self._eventfd) if self._eventfd >= 0 else -1
+        if fd < 0:
+            # the end is told by an eventfd of the caller's
+            await loop.run_in_executor(None, self.result)
+            return
+        told = loop.create_future()
+        loop.add_reader(fd, lambda: told.done() or told.set_result(None))
+        try:
+            await told
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+        # it is told before the last lock is given back
+        self._call(self._c_wait, None)
+
+    # ---- ends ----
+
+    def cancel(self) -> None:
+        """What is not done yet ends with ECANCELED, soon; wait for it."""
+        handle = self._enter()
+        if handle is None:
+            return
+        try:
+            self._c_cancel(handle)
+        finally:
+            self._leave()
+
+    def free(self) -> None:
+        """Cancel, wait for the end, and let go of the memory. Again: none."""
+        self.cancel()
+        self._call(self._c_wait, None)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self._owner._adopt(self)
+
+
+class TaskOwner:
+    """What has tasks: it waits for them before it is closed."""
+
+    def __init__(self) -> None:
+        import weakref
+
+        self._tasks: Any = weakref.WeakSet()
+        self._dropped: List[Task] = []
+
+    def _adopt(self, task: Task) -> None:
+        """A task nobody has any more is kept until it is done."""
+        self._dropped.append(task)
+
+    def _reap(self) -> None:
+        if self._dropped:
+            tasks, self._dropped = self._dropped, []
+            self._dropped += [t for t in tasks if not t.done()]
+
+    def _end_tasks(self) -> None:
+        """Wait for those that were dropped; cancel the others."""
+        dropped, self._dropped = self._dropped, []
+        for task in dropped:
+            task.result()
+        for task in list(self._tasks):
+            task.free()
+
+
+def split_tasks(tasks: Any) -> Tuple[Task, ...]:
+    return tuple(tasks) if isinstance(tasks, (list, tuple)) else (tasks,)
