@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -42,6 +43,7 @@ struct ucm_store_call {
 	pthread_cond_t cond;
 	unsigned users; /* threads that wait */
 	bool told;      /* its slot is free */
+	int eventfd;    /* 0: none */
 	uint32_t slot;
 };
 
@@ -171,6 +173,19 @@ void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
 
 /* ---- carrying it out ---- */
 
+/* With the lock, through which everybody passes who sees that the call is done
+ * and may then close the eventfd. */
+static void notify(const struct ucm_store_call *call)
+{
+	uint64_t one = 1;
+	ssize_t told = 0;
+
+	/* an eventfd only refuses when its counter is full: it is readable */
+	if (call->eventfd > 0 && !call->left)
+		told = write(call->eventfd, &one, sizeof(one));
+	(void)told;
+}
+
 /* With the lock. */
 static void entry_done(struct ucm_store_call *call,
 		       const struct ucm_store_entry *entry,
@@ -197,6 +212,7 @@ static void part_done(struct part *part, const struct ucm_outcome *outcomes,
 			   outcomes ? &outcomes[i] : &failed);
 	if (!--call->left)
 		pthread_cond_broadcast(&call->cond);
+	notify(call);
 	pthread_mutex_unlock(&store->lock);
 }
 
@@ -424,6 +440,20 @@ int ucm_store_check(struct ucm_store *store, uint64_t handle,
 	}
 	pthread_mutex_unlock(&store->lock);
 	return err;
+}
+
+int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd)
+{
+	struct ucm_store_call *call;
+
+	pthread_mutex_lock(&store->lock);
+	call = find(store, handle);
+	if (call) {
+		call->eventfd = eventfd;
+		notify(call);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return call ? 0 : -ENOENT;
 }
 
 /* With the lock. */

@@ -144,6 +144,11 @@ int ucm_store_wait(struct ucm_store *store, uint64_t handle, int timeout_ms,
 int ucm_store_check(struct ucm_store *store, uint64_t handle,
 		    struct ucm_outcome *outcomes, size_t num);
 
+/* 1 is added to the eventfd when the task is done, at once if it is. It must
+ * stay open until that has been seen, or another has taken its place (0: none).
+ * -ENOENT as of wait. */
+int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd);
+
 /* What is not done yet ends with -ECANCELED, soon; wait for it. */
 int ucm_store_cancel(struct ucm_store *store, uint64_t handle);
 

@@ -15,7 +15,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/osfile.h"
 #include "tests/unit/random.h"
@@ -885,6 +887,36 @@ START_TEST(commit_before_the_dumps_are_done_is_refused)
 }
 END_TEST
 
+static uint64_t told(int fd)
+{
+	uint64_t num = 0;
+
+	return read(fd, &num, sizeof(num)) == sizeof(num) ? num : 0;
+}
+
+START_TEST(an_eventfd_is_told_of_the_end)
+{
+	uint8_t *bytes = filled(1);
+	int first = eventfd(0, EFD_NONBLOCK), second = eventfd(0, 0);
+	uint64_t handle = start_stuck(1, bytes);
+
+	ck_assert_int_eq(ucm_store_notify(store, handle, first), 0);
+	ck_assert_int_eq(ucm_store_notify(store, handle, second), 0);
+	ck_assert_uint_eq(told(first), 0);
+	let_go();
+	ck_assert_uint_eq(told(second), 1); /* waits for it */
+	ck_assert_uint_eq(told(first), 0);
+	/* also of one that was before */
+	ck_assert_int_eq(ucm_store_notify(store, handle, first), 0);
+	ck_assert_uint_eq(told(first), 1);
+	ck_assert_int_eq(ucm_store_wait(store, handle, 0, NULL, 0), 0);
+	ck_assert_int_eq(ucm_store_notify(store, handle, first), -ENOENT);
+	close(first);
+	close(second);
+	free(bytes);
+}
+END_TEST
+
 START_TEST(a_cancelled_dump_drops_the_block)
 {
 	uint8_t *bytes = filled(1);
@@ -1103,6 +1135,7 @@ int main(void)
 	tcase_add_test(tests, many_handles_are_open_at_once);
 	tcase_add_test(tests, whoever_waits_is_told);
 	tcase_add_test(tests, commit_before_the_dumps_are_done_is_refused);
+	tcase_add_test(tests, an_eventfd_is_told_of_the_end);
 	tcase_add_test(tests, a_cancelled_dump_drops_the_block);
 	tcase_add_test(tests, closing_ends_what_is_under_way);
 	tcase_add_test(tests, it_does_what_a_naive_one_does);
