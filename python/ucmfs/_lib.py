@@ -250,6 +250,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_store_prefetch": (c_int, (_ptr, _ptr, c_size_t)),
     "ucm_store_wait": (c_int, (_ptr, c_uint64, c_int, _ptr, c_size_t)),
     "ucm_store_check": (c_int, (_ptr, c_uint64, _ptr, c_size_t)),
+    "ucm_store_notify": (c_int, (_ptr, c_uint64, c_int)),
     "ucm_store_cancel": (c_int, (_ptr, c_uint64)),
     "ucm_store_load": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
                                POINTER(c_uint64), *_why)),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from . import _lib, _pack
 from .errors import InvalidArgument, from_errno
@@ -73,6 +73,7 @@ class Loader(TaskOwner):
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
         self._keep: List[Any] = []
+        self._stores: Set[Any] = set()  # that are on it
         why = _lib.Why()
         what = f"loader of {mount if mount is not None else tiers}"
         why.check(self._lib.ucm_loader_open(_lib.LoaderOptions(
@@ -94,7 +95,7 @@ class Loader(TaskOwner):
         """Tell of a sealed layout and the space of its blocks (None: the
         default one). The group lives as long as the loader, which keeps the
         layout's tensors."""
-        wrong = layout.devices - {"cuda" if self.copy == "cuda" else "cpu"}
+        wrong = layout.devices - {device_of(self.copy)}
         if wrong:
             raise InvalidArgument(
                 f"loader: the tensors are {', '.join(sorted(wrong))} memory, "
@@ -119,13 +120,15 @@ class Loader(TaskOwner):
         self._lib.ucm_loader_describe(self._open(), text, len(text))
         return text.value.decode()
 
-    def close(self) -> None:
-        """Cancel the tasks that are left, wait for them, and end. Tasks that
-        were dropped are waited for, not cancelled. Again: nothing."""
+    def close(self, cancel: bool = False) -> None:
+        """Cancel the loads that are left, wait for saves (cancel: cancel them
+        too), close its stores, and end. Again: nothing."""
         if not self._handle:
             return
         if self._pid == os.getpid():
-            self._end_tasks()
+            for store in list(self._stores):
+                store.close(cancel)
+            self._end_tasks(cancel)
             self._lib.ucm_loader_close(self._handle)
         # else: a child's copy; its threads were the parent's
         self._handle = ctypes.c_void_p()
@@ -140,6 +143,11 @@ class Loader(TaskOwner):
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+
+def device_of(copy: str) -> str:
+    """Whose memory a kind of copy reaches, as torch has it."""
+    return "cuda" if copy == "cuda" else "cpu"
 
 
 def source_of(tiers: Optional[Tiers]) -> Optional[bytes]:

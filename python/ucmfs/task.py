@@ -16,7 +16,7 @@ import threading
 import time
 from array import array
 from typing import (Any, Callable, Generator, List, NamedTuple, Optional,
-                    Tuple)
+                    Set)
 
 from . import _lib, _pack
 from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
@@ -97,8 +97,8 @@ def milliseconds(seconds: float) -> int:
 class Task:
     """A transfer of `num` blocks, `ids` (num * 16 bytes).
 
-    A task that is dropped goes on, and what it works on stays referenced; it
-    is waited for when its loader or store is closed. free() cancels it.
+    A task that is dropped goes on, and what it works on stays referenced
+    until it is done. free() ends it.
     """
 
     def __init__(self, owner: Any, handle: Any, ids: bytes, keep: Any,
@@ -156,6 +156,7 @@ class Task:
                 return
             handle, self._handle = self._handle, None
             eventfd, self._eventfd = self._eventfd, -1
+        self._owner._tasks.discard(self)
         self._c_free(handle)
         if eventfd >= 0:
             os.close(eventfd)
@@ -317,37 +318,30 @@ class Task:
         self.cancel()
         self._call(self._c_wait, None)
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self._owner._adopt(self)
-
 
 class TaskOwner:
-    """What has tasks: it waits for them before it is closed."""
+    """What has tasks. It refers to each until its end has been seen, also
+    where nobody else does: the memory stays that a task works on."""
+
+    _REAP = 16  # so many are left alone
 
     def __init__(self) -> None:
-        import weakref
-
-        self._tasks: Any = weakref.WeakSet()
-        self._dropped: List[Task] = []
-
-    def _adopt(self, task: Task) -> None:
-        """A task nobody has any more is kept until it is done."""
-        self._dropped.append(task)
+        self._tasks: Set[Task] = set()
+        self._reap_at = self._REAP
 
     def _reap(self) -> None:
-        if self._dropped:
-            tasks, self._dropped = self._dropped, []
-            self._dropped += [t for t in tasks if not t.done()]
-
-    def _end_tasks(self) -> None:
-        """Wait for those that were dropped; cancel the others."""
-        dropped, self._dropped = self._dropped, []
-        for task in dropped:
-            task.result()
+        """Look after those that nobody has asked for; costs little on
+        average, as it is put off for longer the more there are."""
+        if len(self._tasks) < self._reap_at:
+            return
         for task in list(self._tasks):
-            task.free()
+            task.done()
+        self._reap_at = 2 * len(self._tasks) + self._REAP
 
-
-def split_tasks(tasks: Any) -> Tuple[Task, ...]:
-    return tuple(tasks) if isinstance(tasks, (list, tuple)) else (tasks,)
+    def _end_tasks(self, cancel: bool) -> None:
+        """Loads are cancelled, the others only if so asked."""
+        for task in list(self._tasks):
+            if cancel or task._what == "load":
+                task.cancel()
+        for task in list(self._tasks):
+            task.result()

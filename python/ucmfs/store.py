@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks and shards of them by id: the store interface of UCM's connectors.
+
+Two forms beside each other, as in ucm_store(3): Store (V1) moves shards by
+index, and a block is committed by itself once all its shards have been dumped;
+StoreV0 moves bytes by offset, and a block is created, dumped, and committed or
+given up by a call. Data are tensors (torch, numpy, Raw) or raw addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from array import array
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from . import _lib, _pack
+from .errors import InvalidArgument, from_errno
+from .layout import Geometry, Raw, _number_of, raw_of
+from .loader import Loader, Path, Tiers, device_of
+from .task import Task, TaskOwner, new_eventfd
+
+_OUTCOME_BYTES = ctypes.sizeof(_lib.Outcome)
+_ENOENT, _EIO = -2, -5
+Shards = Optional[_pack.Numbers]
+
+
+class StoreTask(Task):
+    """A call of a store; see Task."""
+
+    def __init__(self, store: _Base, handle: int, ids: bytes, keep: Any,
+                 what: str) -> None:
+        self._told: Optional[array] = None  # by a wait, which ends the handle
+        self._ended = threading.Event()
+        eventfd = -1
+        try:
+            eventfd = new_eventfd()
+            store._lib.ucm_store_notify(store._open(), handle, eventfd)
+        finally:
+            super().__init__(store, handle, ids, keep, eventfd, what)
+
+    def _buffer(self) -> ctypes.Array:
+        return ctypes.create_string_buffer(_OUTCOME_BYTES * self.num or 1)
+
+    def _outcomes_of(self, buffer: ctypes.Array) -> array:
+        out = array("i")
+        out.frombytes(buffer.raw[:_OUTCOME_BYTES * self.num])
+        return out
+
+    def _told_by_another(self) -> Optional[array]:
+        self._ended.wait()
+        return self._told
+
+    def _c_poll(self, handle: int) -> Optional[array]:
+        if self._told is not None:
+            return self._told
+        buffer = self._buffer()
+        done = self._owner._lib.ucm_store_check(
+            self._owner._handle, handle, buffer, self.num)
+        if done == _ENOENT:
+            return self._told_by_another()
+        return self._outcomes_of(buffer) if done == 1 else None
+
+    def _c_wait(self, handle: int, timeout_ms: int) -> int:
+        buffer = self._buffer()
+        err = self._owner._lib.ucm_store_wait(
+            self._owner._handle, handle, timeout_ms, buffer, self.num)
+        if err in (0, _EIO):
+            self._told = self._outcomes_of(buffer)
+            self._ended.set()
+        elif err == _ENOENT:
+            self._told_by_another()
+            err = 0
+        return err
+
+    def _c_cancel(self, handle: int) -> None:
+        self._owner._lib.ucm_store_cancel(self._owner._handle, handle)
+
+    def _c_free(self, handle: int) -> None:
+        if self._told is None:
+            self._c_wait(handle, -1)
+
+
+class _Base(TaskOwner):
+    """What both forms have in common."""
+
+    def __init__(self, loader: Optional[Loader] = None, *,
+                 mount: Optional[Path] = None, tiers: Optional[Tiers] = None,
+                 tensor_size: int, shard_size: int = 0, block_size: int = 0,
+                 num_layers: int = 0, geometry: Optional[Geometry] = None,
+                 space: Optional[str] = None, verify: str = "full",
+                 deadline_ms: int = 0, timeout: Optional[float] = None,
+                 **loader_options: Any) -> None:
+        """Open a store on a loader, or on one of its own.
+
+        loader, or mount or tiers and loader_options for Loader(). Sizes in
+        bytes: a tensor (what is at one address) divides a shard (0: the whole
+        block), which divides a block (0: one shard). num_layers of the block
+        files and geometry: see struct ucm_store_config. deadline_ms: of each
+        load, dump and commit. timeout: in seconds, of wait() where it is not
+        given one.
+        """
+        super().__init__()
+        self.timeout = timeout
+        self._pid = os.getpid()
+        self._handle = ctypes.c_void_p()
+        self._lib = _lib.lib()
+        self._owned: Optional[Loader] = None
+        if loader is None:
+            loader = self._owned = Loader(mount, tiers, **loader_options)
+        elif mount is not None or tiers is not None or loader_options:
+            raise InvalidArgument("store: a loader is given, and what is for "
+                                  "another one as well")
+        self.loader = loader
+        self.space = space
+        try:
+            self._open_store(_lib.StoreConfig(
+                size=ctypes.sizeof(_lib.StoreConfig),
+                tensor_size=tensor_size, shard_size=shard_size,
+                block_size=block_size, num_layers=num_layers,
+                geometry=None if geometry is None
+                else ctypes.pointer(geometry._c()),
+                space=_lib.text_bytes(space),
+                verify=_number_of("verify", verify, _lib.VERIFY),
+                deadline_ms=deadline_ms))
+        except BaseException:
+            if self._owned is not None:
+                self._owned.close()
+            raise
+        shape = _lib.StoreShape()
+        self._lib.ucm_store_get_shape(self._handle, shape)
+        self.tensor_size: int = shape.tensor_size
+        self.shard_size: int = shape.shard_size
+        self.block_size: int = shape.block_size
+        self.layer_size: int = shape.layer_size
+        self.num_layers: int = shape.num_layers
+        self.shards: int = shape.num_shards
+        self.tensors_per_shard: int = shape.tensors_per_shard
+
+    def _open_store(self, config: _lib.StoreConfig) -> None:
+        why = _lib.Why()
+        why.check(self._lib.ucm_store_open(
+            self.loader._open(), config, self._handle, *why.args), "store")
+        # it must not end before the store
+        self.loader._stores.add(self)
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument("store: it is closed")
+        return self._handle
+
+    # ---- questions ----
+
+    def cc_store(self) -> int:
+        """The address of struct ucm_store, for C."""
+        return self._open().value or 0
+
+    def lookup(self, block_ids: _pack.Ids,
+               shard_index: Shards = None) -> List[bool]:
+        """Which blocks are there, each by itself. A block is there as a
+        whole or not at all: shard_index changes nothing, but that there is
+        such a shard."""
+        packed = _pack.pack_ids(block_ids)
+        num = len(packed) // _pack.ID_BYTES
+        self._pack_shards(shard_index, num)
+        found = ctypes.create_string_buffer(num or 1)
+        err = self._lib.ucm_store_lookup(self._open(), packed, num, found)
+        if err:
+            raise from_errno(err, "lookup")
+        return list(map(bool, found.raw[:num]))
+
+    def lookup_on_prefix(self, block_ids: _pack.Ids) -> int:
+        """The index of the last block of which it and all before are there;
+        -1: the first is not."""
+        packed = _pack.pack_ids(block_ids)
+        last = ctypes.c_int64()
+        err = self._lib.ucm_store_lookup_on_prefix(
+            self._open(), packed, len(packed) // _pack.ID_BYTES, last)
+        if err:
+            raise from_errno(err, "lookup_on_prefix")
+        return last.value
+
+    def prefetch(self, block_ids: _pack.Ids) -> None:
+        """A hint that these will be loaded soon. Does nothing as yet."""
+        packed = _pack.pack_ids(block_ids)
+        self._lib.ucm_store_prefetch(self._open(), packed,
+                                     len(packed) // _pack.ID_BYTES)
+
+    # ---- transfers ----
+
+    def _pack_shards(self, shards: Shards, num: int) -> Optional[array]:
+        if shards is None:
+            return None
+        packed = _pack.pack_numbers(shards, "I", "shard_index")
+        if len(packed) != num:
+            raise InvalidArgument(
+                f"shard_index: {len(packed)} for {num} blocks")
+        if num and max(packed) >= self.shards:
+            raise InvalidArgument(f"shard_index: {max(packed)} of "
+                                  f"{self.shards}")
+        return packed
+
+    def _span_array(self, what: str, tensors: Sequence[Any]) -> array:
+        """struct ucm_span[] of contiguous tensors."""
+        device = device_of(self.loader.copy)
+        out = array("Q")
+        for i, tensor in enumerate(tensors):
+            name = f"{what}: tensor {i}"
+            raw = raw_of(tensor, name)
+            if raw.device not in (None, device):
+                raise InvalidArgument(f"{name}: {raw.device} memory, and the "
+                                      f"loader copies {self.loader.copy}'s")
+            out.append(raw.pointer)
+            out.append(_contiguous_bytes(raw, name))
+        return out
+
+    def _start(self, function: str, what: str, ids: _pack.Ids, keep: Any,
+               *arguments: Any) -> StoreTask:
+        """Call function(store, ids, arguments..., handle, why)."""
+        handle = self._open()
+        self._reap()
+        packed = _pack.pack_ids(ids)
+        out = ctypes.c_uint64()
+        why = _lib.Why()
+        why.check(getattr(self._lib, function)(
+            handle, packed, *arguments, out, *why.args), what)
+        return StoreTask(self, out.value, packed, keep, what)
+
+    def close(self, cancel: bool = False) -> None:
+        """Cancel the loads that are left, wait for dumps (cancel: cancel them
+        too); blocks that are not committed are given up. Its loader does so
+        when it is closed. Again: nothing."""
+        if not self._handle:
+            return
+        if self._pid == os.getpid():
+            self._end_tasks(cancel)
+            self._lib.ucm_store_close(self._handle)
+        self._handle = ctypes.c_void_p()
+        self.loader._stores.discard(self)
+        if self._owned is not None:
+            self._owned.close(cancel)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def _wait(self, task: Task, timeout: Optional[float]) -> None:
+        task.wait(self.timeout if timeout is None else timeout)
+
+
+class Store(_Base):
+    """V1: shards by index.
+
+    A shard is one layer, or the whole block, and has tensors_per_shard
+    tensors of tensor_size bytes. `shards` is how many a block has. They may
+    be dumped in any order, by any threads, in one call or in many; the last
+    one commits the block. Memory belongs to a task until it is done. Any
+    thread.
+    """
+
+    def load(self, block_ids: _pack.Ids, shard_index: Shards,
+             dst_tensor: Sequence[Any]) -> Task:
+        """Load shard shard_index[i] (None: 0) of block_ids[i] into
+        dst_tensor[i]: a list of its tensors, or one that holds the whole
+        shard. Tensors are contiguous, and their sizes are checked."""
+        return self._tensors("ucm_store_load_data", "load", block_ids,
+                             shard_index, dst_tensor)
+
+    def dump(self, block_ids: _pack.Ids, shard_index: Shards,
+             src_tensor: Sequence[Any]) -> Task:
+        """Dump, likewise. A block that exists is skipped."""
+        return self._tensors("ucm_store_dump_data", "dump", block_ids,
+                             shard_index, src_tensor)
+
+    def load_data(self, block_ids: _pack.Ids, shard_index: Shards,
+                  dst_addr: Any, sizes: Any = None) -> Task:
+        """The same by addresses: a row of tensors_per_shard for each entry
+        (rows, a flat sequence, or an array of 64 bits with one or two
+        dimensions). sizes in bytes, of the same form: are checked; also one
+        address and size for a whole shard then."""
+        return self._addresses("load", block_ids, shard_index, dst_addr,
+                               sizes)
+
+    def dump_data(self, block_ids: _pack.Ids, shard_index: Shards,
+                  src_addr: Any, sizes: Any = None) -> Task:
+        return self._addresses("dump", block_ids, shard_index, src_addr,
+                               sizes)
+
+    def _tensors(self, function: str, what: str, ids: _pack.Ids,
+                 shards: Shards, tensors: Sequence[Any]) -> Task:
+        flat, keep = _flat_tensors(tensors)
+        spans = self._span_array(what, flat)
+        return self._spans(function, what, ids, shards, spans, keep)
+
+    def _addresses(self, what: str, ids: _pack.Ids, shards: Shards,
+                   addresses: Any, sizes: Any) -> Task:
+        numbers = _flat_numbers(addresses, "addresses")
+        if sizes is not None:
+            each = _flat_numbers(sizes, "sizes")
+            if len(each) != len(numbers):
+                raise InvalidArgument(f"{what}: {len(each)} sizes for "
+                                      f"{len(numbers)} addresses")
+            spans = array("Q", bytes(16 * len(numbers)))
+            spans[0::2] = numbers
+            spans[1::2] = each
+            return self._spans(f"ucm_store_{what}_data", what, ids, shards,
+                               spans, addresses)
+        packed, num = self._count(ids)
+        if len(numbers) != num * self.tensors_per_shard:
+            raise InvalidArgument(
+                f"{what}: {len(numbers)} addresses for {num} shards of "
+                f"{self.tensors_per_shard} tensors")
+        which = self._pack_shards(shards, num)
+        return self._start(
+            f"ucm_store_{what}", what, packed, (numbers, addresses),
+            _address(which), num, _pack.address_of(numbers))
+
+    def _spans(self, function: str, what: str, ids: _pack.Ids,
+               shards: Shards, spans: array, keep: Any) -> Task:
+        packed, num = self._count(ids)
+        which = self._pack_shards(shards, num)
+        return self._start(function, what, packed, keep, _address(which), num,
+                           _pack.address_of(spans), len(spans) // 2)
+
+    @staticmethod
+    def _count(ids: _pack.Ids) -> Tuple[bytes, int]:
+        packed = _pack.pack_ids(ids)
+        return packed, len(packed) // _pack.ID_BYTES
+
+    def give_up(self, block_ids: _pack.Ids) -> None:
+        """Drop what was dumped of blocks that will not be finished; what is
+        still being written of them goes when that has ended."""
+        packed, num = self._count(block_ids)
+        self._start("ucm_store_commit", "give up", packed, None, bytes(num),
+                    num).result()
+
+    def wait(self, task: Task, timeout: Optional[float] = None) -> None:
+        """task.wait(): raises for the first entry that failed. timeout in
+        seconds, by default the store's."""
+        self._wait(task, timeout)
+
+    def check(self, task: Task) -> bool:
+        """Whether it is done; never waits."""
+        return task.done()
+
+
+class StoreV0(_Base):
+    """V0: bytes of the payload by offset, whole layers each.
+
+    create() reserves blocks, dump() fills them, commit() makes them visible
+    or gives them up. Any thread.
+    """
+
+    def create(self, block_ids: _pack.Ids) -> List[int]:
+        """Reserve blocks; for each 0 or an errno: EEXIST: there is such a
+        block; EALREADY: reserved before; EBUSY: being dumped by V1, or still
+        being given up; ENOMEM."""
+        packed = _pack.pack_ids(block_ids)
+        num = len(packed) // _pack.ID_BYTES
+        results = array("i", bytes(4 * num))
+        err = self._lib.ucm_store_create(self._open(), packed, num,
+                                         _pack.address_of(results))
+        if err:
+            raise from_errno(err, "create")
+        return [-result for result in results]
+
+    def load(self, block_ids: _pack.Ids, offset: Any,
+             dst_tensor: Any) -> Task:
+        """Load the bytes of block_ids[i] from offset[i] on (one number: for
+        all; None: 0) into dst_tensor[i], as many as it has. One tensor
+        instead of a sequence: it, or for several blocks its rows."""
+        return self._move("ucm_store_load_at", "load", block_ids, offset,
+                          _per_block(block_ids, dst_tensor))
+
+    def dump(self, block_ids: _pack.Ids, offset: Any,
+             src_tensor: Any) -> Task:
+        """Dump, likewise; nothing is committed. ENOENT: the block was not
+        created."""
+        return self._move("ucm_store_dump_at", "dump", block_ids, offset,
+                          _per_block(block_ids, src_tensor))
+
+    def load_data(self, block_ids: _pack.Ids, offset: Any, dst_addr: Any,
+                  sizes: Any) -> Task:
+        """The same by an address and a size in bytes for each block."""
+        return self._raw("ucm_store_load_at", "load", block_ids, offset,
+                         dst_addr, sizes)
+
+    def dump_data(self, block_ids: _pack.Ids, offset: Any, src_addr: Any,
+                  sizes: Any) -> Task:
+        return self._raw("ucm_store_dump_at", "dump", block_ids, offset,
+                         src_addr, sizes)
+
+    def _raw(self, function: str, what: str, ids: _pack.Ids, offset: Any,
+             addresses: Any, sizes: Any) -> Task:
+        numbers = _flat_numbers(addresses, "addresses")
+        each = _flat_numbers([sizes] * len(numbers) if isinstance(sizes, int)
+                             else sizes, "sizes")
+        if len(each) != len(numbers):
+            raise InvalidArgument(f"{what}: {len(each)} sizes for "
+                                  f"{len(numbers)} addresses")
+        raws = [Raw(a, (s,), (1,), 1) for a, s in zip(numbers, each)]
+        return self._move(function, what, ids, offset, raws)
+
+    def _move(self, function: str, what: str, ids: _pack.Ids, offset: Any,
+              tensors: Sequence[Any]) -> Task:
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        spans = self._span_array(what, tensors)
+        if len(spans) != 2 * num:
+            raise InvalidArgument(f"{what}: {len(spans) // 2} tensors for "
+                                  f"{num} blocks")
+        if isinstance(offset, int):
+            offset = [offset] * num
+        offsets = None
+        if offset is not None:
+            offsets = _pack.pack_numbers(offset, "Q", "offset")
+            if len(offsets) != num:
+                raise InvalidArgument(f"{what}: {len(offsets)} offsets for "
+                                      f"{num} blocks")
+        return self._start(function, what, packed, tensors,
+                           _address(offsets), _pack.address_of(spans), num)
+
+    def commit_task(self, block_ids: _pack.Ids,
+                    is_success: Union[bool, Sequence[bool]] = True) -> Task:
+        """commit() without waiting."""
+        packed = _pack.pack_ids(block_ids)
+        num = len(packed) // _pack.ID_BYTES
+        flags = [is_success] * num if isinstance(is_success, (bool, int)) \
+            else is_success
+        success = bytes(map(bool, flags))
+        if len(success) != num:
+            raise InvalidArgument(f"commit: {len(success)} flags for {num} "
+                                  "blocks")
+        return self._start("ucm_store_commit", "commit", packed, None,
+                           success, num)
+
+    def commit(self, block_ids: _pack.Ids,
+               is_success: Union[bool, Sequence[bool]] = True) -> List[int]:
+        """Commit blocks, or give them up, and wait; for each 0 or an errno:
+        EBUSY: dumps of it are not done; EAGAIN: bytes are missing (both: it
+        stays reserved); ENOENT: it was not created."""
+        task = self.commit_task(block_ids, is_success)
+        task.result(self.timeout)
+        return task.errors()
+
+    def wait(self, task: Task, timeout: Optional[float] = None) -> int:
+        """Wait; 0: all well, or the errno of the first entry that is not.
+        Timeout, as the task then goes on."""
+        task.result(self.timeout if timeout is None else timeout)
+        return next((err for err in task.errors() if err), 0)
+
+    def check(self, task: Task) -> Tuple[int, bool]:
+        """(as wait(), True), or (0, False): not done yet. Never waits."""
+        return (self.wait(task, 0), True) if task.done() else (0, False)
+
+
+# ---- what callers give, as arrays ----
+
+def _address(numbers: Optional[array]) -> Optional[int]:
+    return None if numbers is None else _pack.address_of(numbers)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Raw) or hasattr(value, "data_ptr") or \
+        hasattr(value, "__array_interface__") or \
+        hasattr(value, "__cuda_array_interface__")
+
+
+def _flat_tensors(tensors: Any) -> Tuple[List[Any], Any]:
+    """Rows of tensors, or a sequence of tensors, in one row."""
+    if _is_tensor(tensors):
+        return [tensors], tensors
+    flat: List[Any] = []
+    for entry in tensors:
+        if _is_tensor(entry):
+            flat.append(entry)
+        else:
+            flat.extend(entry)
+    return flat, flat
+
+
+def _per_block(ids: _pack.Ids, tensors: Any) -> Sequence[Any]:
+    if not _is_tensor(tensors):
+        return tensors
+    num = len(_pack.pack_ids(ids)) // _pack.ID_BYTES
+    if num == 1:
+        return [tensors]
+    raw = raw_of(tensors)
+    if not raw.shape or raw.shape[0] != num:
+        raise InvalidArgument(f"a tensor of shape {raw.shape} has no row for "
+                              f"each of {num} blocks")
+    return [Raw(raw.pointer + i * raw.strides[0] * raw.item_bytes,
+                raw.shape[1:], raw.strides[1:], raw.item_bytes, raw.device,
+                tensors) for i in range(num)]
+
+
+def _contiguous_bytes(raw: Raw, name: str) -> int:
+    """How many bytes it has; InvalidArgument where there are gaps."""
+    step = 1
+    for size, stride in zip(reversed(raw.shape), reversed(raw.strides)):
+        if size != 1 and stride != step:
+            raise InvalidArgument(
+                f"{name}: shape {raw.shape}, strides {raw.strides}: it is "
+                "not contiguous")
+        step *= size
+    return step * raw.item_bytes
+
+
+def _flat_numbers(values: Any, what: str) -> array:
+    """Numbers of 64 bits in rows, flat, or in an array of one or two
+    dimensions."""
+    if isinstance(values, (list, tuple)):
+        if values and not isinstance(values[0], int):
+            return _pack.pack_numbers(
+                [number for row in values for number in row], "Q", what)
+        return _pack.pack_numbers(values, "Q", what)
+    try:
+        view = memoryview(values)
+        if view.ndim == 2 and view.c_contiguous:
+            values = view.cast("B").cast(view.format)
+    except (TypeError, ValueError):
+        pass
+    return _pack.pack_numbers(values, "Q", what)
