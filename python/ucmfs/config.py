@@ -1,0 +1,570 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of UCM's connectors, read for what they mean to ucmfs.
+
+Every key that UCM's documents and stores know is in a table: it is mapped to
+an option, or accepted and told to be without effect, with the reason, or
+refused by name. A key that nobody knows is refused with the nearest one that
+is known: an option that is misspelt must not be silently ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from dataclasses import dataclass, field
+from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
+                    Tuple, Union)
+
+from .errors import ConfigError
+
+ENVIRONMENT = "UCM_CONFIG_FILE"
+DEFAULT_CONNECTOR = "UcmPipelineStore"
+
+Source = Union[Mapping[str, Any], str, "os.PathLike[str]", None]
+
+
+@dataclass
+class Config:
+    """What a configuration says.
+
+    connector: the store's name, and module_path, where it is none of ours.
+    Where blocks are: mount, or else tiers. Options by who takes them:
+    loader_options (Loader), store_options (Store), engine_options (the
+    connector of an engine). notes: what was accepted and has no effect, and
+    why; a line each. connector_config: as it was given, for other modules.
+    """
+
+    connector: str = DEFAULT_CONNECTOR
+    module_path: Optional[str] = None
+    mount: Optional[str] = None
+    tiers: List[str] = field(default_factory=list)
+    loader_options: Dict[str, Any] = field(default_factory=dict)
+    store_options: Dict[str, Any] = field(default_factory=dict)
+    engine_options: Dict[str, Any] = field(default_factory=dict)
+    notes: List[str] = field(default_factory=list)
+    connector_config: Dict[str, Any] = field(default_factory=dict)
+
+
+# ---- kinds of values ----
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false is needed")
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a whole number, 0 or above, is needed")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text is needed")
+    return value
+
+
+def _one_of(*names: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"one of {', '.join(names)} is needed")
+        return value
+    return check
+
+
+def _io_engine(value: Any) -> str:
+    engines = {"psync": "threads", "aio": "auto", "io_uring": "uring"}
+    if value not in engines:
+        raise ValueError(f"one of {', '.join(engines)} is needed")
+    return engines[value]
+
+
+def _hash(value: Any) -> str:
+    return {"md5": "ucm"}.get(value, value) if _text(value) else value
+
+
+# ---- what becomes of a key ----
+
+class Map(NamedTuple):
+    """It is an option of `part`."""
+
+    part: str  # "loader", "store" or "engine"
+    name: str
+    check: Callable[[Any], Any]
+
+
+class Note(NamedTuple):
+    """It is accepted, and has no effect."""
+
+    why: str
+
+
+class Refuse(NamedTuple):
+    why: str
+
+
+class Special(NamedTuple):
+    """There is a function for it, below."""
+
+
+Rule = Union[Map, Note, Refuse, Special]
+
+_EVICTION = Note("ucmfs has no collector in the connector: what a tier may "
+                 "hold is its limit (option limit of ucmfs(8))")
+_THREADS = Note("the loader has as many threads as there are CPUs; "
+                "`threads` sets them")
+_LOOKUPS = Note("look-ups read the index, without a request for each block")
+_BUFFERS = Note("the loader's memory is set by `staging_bytes`")
+_QUEUES = Note("requests queue without a limit; saves that wait have "
+               "`save_budget_bytes`")
+_3FS = Note("there is no client of 3FS here: its files are read through "
+            "where it is mounted")
+_BLEND = Refuse("blocks are reused behind the prefix that they were computed "
+                "for, and nowhere else: there is no blending")
+_SPARSE = Note("there is no sparse attention here: attention is full, as the "
+               "engine computes it")
+_ENGINE_KNOWS = Note("the engine's own configuration says it")
+
+# Of ucm_connector_config; UCM's first, then ours.
+CONNECTOR_KEYS: Dict[str, Rule] = {
+    "storage_backends": Special(),
+    "backend": Special(),
+    "store_pipeline": Special(),
+    "pipeline": Special(),
+    "tensor_size": Special(),
+    "shard_size": Special(),
+    "block_size": Special(),
+    "device": Special(),
+    "device_id": Special(),
+    "timeout_ms": Map("store", "deadline_ms", _count),
+    "posix_io_engine": Map("loader", "io", _io_engine),
+    "io_direct": Note("the loader reads with O_DIRECT wherever the file "
+                      "system can"),
+    "storage_policy": Note("placement is the mount's, see "
+                           "PLACEMENT in ucmfs(8)"),
+    "data_dir_shard_bytes": Note("a space has 256 buckets"),
+    "cpu_affinity_cores": Note("the loader's threads run where the process "
+                               "may (taskset(1))"),
+    "posix_data_trans_concurrency": _THREADS,
+    "stream_number": _THREADS,
+    "cache_stream_number": _THREADS,
+    "posix_lookup_concurrency": _LOOKUPS,
+    "posix_open_concurrency": _THREADS,
+    "posix_commit_concurrency": _THREADS,
+    "posix_capacity_gb": _EVICTION,
+    "posix_gc_enable": _EVICTION,
+    "posix_gc_trigger_threshold_ratio": _EVICTION,
+    "posix_gc_recycle_percent": _EVICTION,
+    "posix_gc_concurrency": _EVICTION,
+    "posix_gc_check_interval_sec": _EVICTION,
+    "posix_gc_shard_sample_ratio": _EVICTION,
+    "posix_gc_max_recycle_count_per_shard": _EVICTION,
+    "unique_id": Note("nothing is shared by name: the mount is what processes "
+                      "share"),
+    "share_buffer_enable": Note("blocks are shared through the mount"),
+    "cache_buffer_capacity_gb": _BUFFERS,
+    "cache_size": _BUFFERS,
+    "buffer_number": _BUFFERS,
+    "buffer_size": _BUFFERS,
+    "waiting_queue_depth": _QUEUES,
+    "running_queue_depth": _QUEUES,
+    "local_rank_size": Note("ranks share blocks through the mount"),
+    "scatter_gather_enable": Note("the loader always scatters and gathers"),
+    "enable_event_sync": Note("a save begins when the engine's stream has "
+                              "reached it"),
+    "ior_entries": _3FS,
+    "ior_depth": _3FS,
+    "numa_id": _3FS,
+    "tensor_size_list": Refuse(
+        "a store has tensors of one size; a layout (ucmfs.regions_of) or the "
+        "engine's connector takes several"),
+    "store_backend": Refuse("it is an address of a running process"),
+    "global_segment_size": Refuse("it is Mooncake's, which is not here"),
+    "local_buffer_size": Refuse("it is Mooncake's, which is not here"),
+    "protocol": Refuse("it is Mooncake's, which is not here"),
+    "buffer_pool": Refuse("pools of buffers cannot be handed in"),
+
+    "mount": Special(),
+    "tiers": Special(),
+    "space": Map("store", "space", _text),
+    "verify": Map("store", "verify", _one_of("full", "header", "none")),
+    "deadline_ms": Map("store", "deadline_ms", _count),
+    "num_layers": Map("store", "num_layers", _count),
+    "copy": Map("loader", "copy", _one_of("host", "cuda")),
+    "io": Map("loader", "io", _one_of("auto", "uring", "threads")),
+    "threads": Map("loader", "threads", _count),
+    "staging_bytes": Map("loader", "staging_bytes", _count),
+    "window_bytes": Map("loader", "window_bytes", _count),
+    "save_budget_bytes": Map("loader", "save_budget_bytes", _count),
+    "read_bytes": Map("loader", "read_bytes", _count),
+    "open_files": Map("loader", "open_files", _count),
+}
+
+# Beside ucm_connectors, or inline in kv_connector_extra_config.
+TOP_KEYS: Dict[str, Rule] = {
+    "ucm_connectors": Special(),
+    ENVIRONMENT: Special(),
+    "use_layerwise": Map("engine", "layerwise", _bool),
+    "enable_prefix_cache": Map("engine", "prefix_cache", _bool),
+    "hash_method": Map("engine", "hash", _hash),
+    "load_only_first_rank": Note("ranks that hold the same (MLA) share "
+                                 "blocks, and no others"),
+    "enable_event_sync": CONNECTOR_KEYS["enable_event_sync"],
+    "metrics_config_path": Note("metrics are those of the mount "
+                                "(.ucmfs/metrics) and of the engine"),
+    "ucm_sparse_method": _SPARSE,
+    "ucm_sparse_config": _SPARSE,
+    "hit_ratio": Refuse("it is of a connector that only pretends hits"),
+    "num_kv_heads": _ENGINE_KNOWS,
+    "head_dim": _ENGINE_KNOWS,
+    "rope_theta": _ENGINE_KNOWS,
+    "blend_chunk_size": _BLEND,
+    "min_match_ratio": _BLEND,
+    "position_correction": _BLEND,
+    "recompute_boundary": _BLEND,
+}
+
+# Of an entry of ucm_connectors.
+ENTRY_KEYS = ("ucm_connector_name", "ucm_connector_module_path",
+              "ucm_connector_config")
+
+PIPELINE_STAGES = {
+    "Posix": None,
+    "Nfs": None,
+    "Pc": None,
+    "Ds3fs": None,
+    "Cache": None,
+    "Empty": "it keeps nothing",
+    "Fake": "it keeps no data",
+    "Mooncake": "Mooncake is not here",
+}
+
+
+# ---- reading ----
+
+def validate_config(source: Source = None, *,
+                    check_paths: bool = True) -> Config:
+    """Read a configuration, and say what it means here.
+
+    source: a dict (the file's content, or an engine's extra_config, inline or
+    with UCM_CONFIG_FILE), a path (YAML, or JSON), or None: the path in
+    $UCM_CONFIG_FILE. check_paths: look which paths are mounts of ucmfs;
+    without, all but `mount` are taken for directories. ConfigError names the
+    key.
+    """
+    reader = _Reader(check_paths)
+    reader.top(_content(source))
+    return reader.out
+
+
+def _content(source: Source) -> Mapping[str, Any]:
+    if source is None:
+        source = os.environ.get(ENVIRONMENT)
+        if not source:
+            raise ConfigError("", f"no configuration is given, and "
+                              f"${ENVIRONMENT} is not set")
+    if not isinstance(source, Mapping):
+        return read_file(source)
+    if ENVIRONMENT in source:
+        rest = {k: v for k, v in source.items() if k != ENVIRONMENT}
+        return {**read_file(source[ENVIRONMENT]), **rest}
+    return source
+
+
+def read_file(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+    """A file of JSON or YAML; ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError, TypeError) as error:
+        raise ConfigError("", f"configuration {path}: {error}") from None
+    try:
+        value = _parse(text)
+    except ValueError as error:
+        raise ConfigError("", f"configuration {path}: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError("", f"configuration {path}: no mapping of keys")
+    return value
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if text.lstrip().startswith("{"):
+            raise
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(
+            "it is no JSON, and YAML needs PyYAML (python3-yaml, or "
+            "pip install 'ucmfs[yaml]')") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+class _Reader:
+    """One configuration; fills `out`."""
+
+    def __init__(self, check_paths: bool) -> None:
+        self.out = Config()
+        self.check_paths = check_paths
+        self.paths: List[Tuple[str, str]] = []  # key, path
+        self.sizes: Dict[str, int] = {}
+
+    # ---- levels ----
+
+    def top(self, content: Mapping[str, Any]) -> None:
+        inline = {}
+        for key, value in content.items():
+            if key == "ucm_connectors":
+                self.connectors(value)
+            elif key in TOP_KEYS:
+                self.apply(TOP_KEYS[key], key, key, value)
+            elif key in CONNECTOR_KEYS:
+                inline[key] = value
+            else:
+                raise self.unknown(key, key, [*TOP_KEYS, *CONNECTOR_KEYS])
+        if inline and "ucm_connectors" in content:
+            raise ConfigError(next(iter(inline)),
+                              "it belongs in ucm_connector_config")
+        if not inline and "ucm_connectors" not in content:
+            raise ConfigError("ucm_connectors", "it is missing")
+        if inline:
+            self.store(inline, "")
+        self.places()
+        self.check_sizes()
+
+    def connectors(self, entries: Any) -> None:
+        if not isinstance(entries, (list, tuple)) or not entries:
+            raise ConfigError("ucm_connectors", "a list of one is needed")
+        at = self.chosen(entries)
+        key = f"ucm_connectors[{at}]"
+        entry = entries[at]
+        for name in entry:
+            if name not in ENTRY_KEYS:
+                raise self.unknown(f"{key}.{name}", name, ENTRY_KEYS)
+        for name in ENTRY_KEYS[::2]:
+            if name not in entry:
+                raise ConfigError(f"{key}.{name}", "it is missing")
+        name = entry["ucm_connector_name"]
+        config = entry["ucm_connector_config"] or {}
+        self.out.connector = self.value(_text, f"{key}.ucm_connector_name",
+                                        name)
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"{key}.ucm_connector_config",
+                              "a mapping is needed")
+        self.out.connector_config = dict(config)
+        module = entry.get("ucm_connector_module_path")
+        if module is not None:
+            self.out.module_path = self.value(
+                _text, f"{key}.ucm_connector_module_path", module)
+            return  # its keys are the module's
+        from .factory import check_name
+
+        check_name(name, f"{key}.ucm_connector_name")
+        self.store(config, f"{key}.ucm_connector_config")
+
+    def chosen(self, entries: Any) -> int:
+        """Of several connectors the first whose directories are there."""
+        for i, entry in enumerate(entries):
+            if not isinstance(entry, Mapping):
+                raise ConfigError(f"ucm_connectors[{i}]",
+                                  "a mapping is needed")
+        found = 0
+        if len(entries) > 1:
+            for i, entry in enumerate(entries):
+                config = entry.get("ucm_connector_config") or {}
+                paths = _split(config.get("storage_backends", ""))
+                if paths and all(os.path.isdir(path) for path in paths):
+                    found = i
+                    break
+            self.out.notes.append(
+                f"ucm_connectors: of {len(entries)} number {found} is used, "
+                "the first whose storage_backends are there")
+        return found
+
+    def store(self, config: Mapping[str, Any], where: str) -> None:
+        for name, value in config.items():
+            key = f"{where}.{name}" if where else name
+            rule = CONNECTOR_KEYS.get(name)
+            if rule is None:
+                raise self.unknown(key, name, CONNECTOR_KEYS)
+            if isinstance(rule, Special):
+                getattr(self, f"set_{name}")(key, value)
+            else:
+                self.apply(rule, key, name, value)
+        if not self.out.connector_config:
+            self.out.connector_config = dict(config)
+
+    # ---- keys ----
+
+    def apply(self, rule: Rule, key: str, name: str, value: Any) -> None:
+        if isinstance(rule, Refuse):
+            raise ConfigError(key, f"it cannot be had: {rule.why}")
+        if isinstance(rule, Note):
+            self.note(key, value, rule.why)
+        elif isinstance(rule, Map):
+            part = getattr(self.out, f"{rule.part}_options")
+            part[rule.name] = self.value(rule.check, key, value)
+
+    def note(self, key: str, value: Any, why: str) -> None:
+        shown = "" if isinstance(value, (dict, list)) else f" {value}"
+        self.out.notes.append(f"{key}{shown}: no effect: {why}")
+
+    @staticmethod
+    def value(check: Callable[[Any], Any], key: str, value: Any) -> Any:
+        try:
+            return check(value)
+        except ValueError as error:
+            raise ConfigError(key, f"{error}, not {value!r}") from None
+
+    @staticmethod
+    def unknown(key: str, name: object, known: Any) -> ConfigError:
+        near = difflib.get_close_matches(str(name), list(known), 1, 0.5)
+        hint = f"; {near[0]} is meant?" if near else ""
+        return ConfigError(key, f"it is unknown{hint}")
+
+    def set_storage_backends(self, key: str, value: Any) -> None:
+        paths = _split(value)
+        if not paths:
+            raise ConfigError(key, f"a path, or several with ':' between, is "
+                              f"needed, not {value!r}")
+        self.paths += [(key, path) for path in paths]
+
+    def set_mount(self, key: str, value: Any) -> None:
+        self.out.mount = self.value(_text, key, value)
+
+    set_tiers = set_storage_backends
+
+    def set_backend(self, key: str, value: Any) -> None:
+        """Of UcmCacheStore: the store behind, {name, config}."""
+        if not isinstance(value, Mapping) or set(value) - {"name", "config"} \
+                or not isinstance(value.get("config"), Mapping):
+            raise ConfigError(key, "a name and a config are needed")
+        from .factory import check_name
+
+        check_name(value.get("name"), f"{key}.name")
+        self.store(value["config"], f"{key}.config")
+
+    def set_store_pipeline(self, key: str, value: Any) -> None:
+        stages = self.value(_text, key, value).split("|")
+        for stage in stages:
+            if stage not in PIPELINE_STAGES:
+                raise self.unknown(key, stage, PIPELINE_STAGES)
+            why = PIPELINE_STAGES[stage]
+            if why:
+                raise ConfigError(key, f"{stage} cannot be had: {why}")
+        if "Cache" in stages:
+            self.note(key, value, "there is no cache in this process; a tier "
+                      "of the mount can lie in memory (tmpfs)")
+
+    set_pipeline = set_store_pipeline
+
+    def set_device(self, key: str, value: Any) -> None:
+        if value == -1:
+            self.note(key, value, "a loader is opened when it is needed")
+        else:
+            self.out.loader_options["device"] = self.value(_count, key, value)
+
+    set_device_id = set_device
+
+    def set_tensor_size(self, key: str, value: Any) -> None:
+        self.sizes[key] = self.value(_count, key, value)
+
+    set_shard_size = set_block_size = set_tensor_size
+
+    # ---- the whole ----
+
+    def check_sizes(self) -> None:
+        """Each must divide the next; 0 is not told. UCM's documents also have
+        block_size in tokens; its connector puts the right sizes in."""
+        sizes = {key.rpartition(".")[2]: size
+                 for key, size in self.sizes.items()}
+        told = [s for s in (sizes.get(f"{part}_size", 0)
+                            for part in ("tensor", "shard", "block")) if s]
+        fit = all(b % a == 0 for a, b in zip(told, told[1:]))
+        if fit and sizes.get("tensor_size"):
+            self.out.store_options.update(
+                {name: size for name, size in sizes.items() if size})
+            return
+        why = "without tensor_size it says nothing of bytes" if fit else \
+            "tensor_size, shard_size and block_size do not divide each other"
+        for key, size in self.sizes.items():
+            self.note(key, size, f"{why}; the engine's tensors decide")
+
+    def places(self) -> None:
+        """mount, or tiers, from the paths."""
+        out = self.out
+        tiers: List[str] = []
+        for key, path in self.paths:
+            found = find_mount(path) if self.check_paths else None
+            if found is None:
+                if self.check_paths:
+                    check_tier(key, path)
+                tiers.append(path)
+            elif out.mount not in (None, found[0]):
+                raise ConfigError(key, f"{found[0]} and {out.mount} are two "
+                                  "mounts; one can be used")
+            else:
+                out.mount = found[0]
+                self.within(key, path, found[1])
+        if out.mount is not None and tiers:
+            raise ConfigError(self.paths[0][0], f"{tiers[0]} is no mount of "
+                              f"ucmfs, and {out.mount} is one: give one of "
+                              "the two")
+        if out.mount is None and not tiers and out.module_path is None:
+            raise ConfigError("storage_backends", "it is missing")
+        out.tiers = tiers
+
+    def within(self, key: str, path: str, rest: str) -> None:
+        """What of a mount a path names: the whole, or a space."""
+        first, _, name = rest.partition("/")
+        if first == "spaces" and name and "/" not in name:
+            self.out.store_options["space"] = name
+        elif rest not in ("", "blocks"):
+            raise ConfigError(key, f"{path} is in the mount {self.out.mount}, "
+                              "and no space of it")
+
+
+def _split(value: Any) -> List[str]:
+    """Paths from "a:b" or a list; none where it is something else."""
+    if isinstance(value, str):
+        return [path for path in value.split(":") if path]
+    if isinstance(value, (list, tuple)) and \
+            all(isinstance(path, str) and path for path in value):
+        return list(value)
+    return []
+
+
+def check_tier(key: str, path: str) -> None:
+    """ConfigError: it is no directory of ucmfs's, which a first mount makes
+    of it."""
+    if not os.path.isdir(path):
+        raise ConfigError(key, f"{path}: no such directory")
+    if not os.path.exists(os.path.join(path, ".ucmfs", "id")):
+        raise ConfigError(
+            key, f"{path} has not been a tier yet: mount it (ucmfs {path} "
+            "MOUNTPOINT), and give MOUNTPOINT here, or the directory")
+
+
+def find_mount(path: str) -> Optional[Tuple[str, str]]:
+    """(mount point, rest of the path) where a path lies in a mount of ucmfs;
+    else None."""
+    root, rest = os.path.abspath(path), ""
+    while True:
+        try:
+            if os.path.ismount(root):
+                control = os.path.join(root, ".ucmfs", "control")
+                return (root, rest) if os.path.exists(control) else None
+        except OSError as error:
+            raise ConfigError("storage_backends", f"{root}: "
+                              f"{error.strerror}") from None
+        root, name = os.path.split(root)
+        rest = os.path.join(name, rest) if rest else name
+        if not name:
+            return None
