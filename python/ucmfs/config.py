@@ -76,7 +76,7 @@ def _one_of(*names: str) -> Callable[[Any], str]:
 
 def _io_engine(value: Any) -> str:
     engines = {"psync": "threads", "aio": "auto", "io_uring": "uring"}
-    if value not in engines:
+    if not isinstance(value, str) or value not in engines:
         raise ValueError(f"one of {', '.join(engines)} is needed")
     return engines[value]
 

@@ -62,6 +62,10 @@ class ConfigError(InvalidArgument):
     def __init__(self, key: str, why: str) -> None:
         super().__init__(errno.EINVAL, f"{key}: {why}" if key else why)
         self.key = key
+        self.why = why
+
+    def __reduce__(self):
+        return type(self), (self.key, self.why)
 
 
 class NamespaceMismatch(InvalidArgument):
@@ -82,6 +86,9 @@ class NamespaceMismatch(InvalidArgument):
         self.here = here
         self.wanted = wanted
 
+    def __reduce__(self):
+        return type(self), (self.name, self.key, self.here, self.wanted)
+
 
 class LibraryMissing(UcmfsError):
     """libucm cannot be loaded (ELIBACC); says what to do.
@@ -92,6 +99,10 @@ class LibraryMissing(UcmfsError):
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ELIBACC, why)
+        self.why = why
+
+    def __reduce__(self):
+        return type(self), (self.why,)
 
 
 class BlockDamaged(UcmfsError):

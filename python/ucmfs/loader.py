@@ -58,6 +58,9 @@ class Loader(TaskOwner):
     are read from the tiers, and the mount is told which are in use. Sizes are
     in bytes, and 0 is the default of ucm_load(3). stream: a CUstream's
     address. Any thread; close() when no other call is under way.
+
+    NotConnected: no mount of ucmfs there. NotFound: no such directory, or
+    one that has not been a tier yet.
     """
 
     def __init__(self, mount: Optional[Path] = None,

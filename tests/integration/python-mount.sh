@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The Python package on a mount: loader, tasks, stores, index, spaces.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/python.sh"
+require_root
+require_fuse
+require_python
+make_workdir
+need do_mount "$work/tier"
+python_tests test_loader test_store test_index test_namespace
+do_umount

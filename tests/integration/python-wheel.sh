@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The wheel: it holds every module, installs without a network or a compiler, and
+# works from where it was installed.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/python.sh"
+require_python
+make_workdir
+
+version=$(sed -n 's/^AC_INIT(\[ucmfs\], \[\([^]]*\)\].*/\1/p' \
+	"$top_srcdir/configure.ac")
+make_wheel() {
+	sh "$top_srcdir/python/make-wheel" "$top_srcdir" "$work/python" "$1"
+}
+
+make_wheel "$version" >"$work/out" 2>&1
+status=$?
+cat "$work/out"
+if [ $status != 0 ] && grep -q 'no Python here has setuptools' "$work/out"; then
+	same 'it says what to install' 1 \
+		"$(grep -c 'python3-setuptools and python3-wheel' "$work/out")"
+	skip 'needs setuptools and wheel'
+fi
+same 'it is built' 0 $status
+wheel=$work/python/dist/ucmfs-$version-py3-none-any.whl
+check 'for every Python 3, on every machine' [ -f "$wheel" ]
+same 'nothing else is left behind' dist "$(ls "$work/python" | grep -v log)"
+refused 'has not the version 99' 'another version than that of configure' \
+	make_wheel 99
+
+(cd "$top_srcdir/python" && find ucmfs -name '*.py' -o -name py.typed) |
+	grep -v __pycache__ | sort >"$work/want"
+"$python" -m zipfile -l "$wheel" | awk '$1 ~ /^ucmfs\// { print $1 }' |
+	sort >"$work/got"
+check 'it has all modules' diff "$work/want" "$work/got"
+
+"$python" -m venv "$work/venv" >"$work/out" 2>&1 ||
+	skip "the rest, as there is no venv: $(tail -n 1 "$work/out")"
+check 'it is installed' env PIP_NO_INDEX=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	"$work/venv/bin/pip" install "$wheel"
+seen=$(cd / && env -u PYTHONPATH \
+	UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" \
+	"$work/venv/bin/python" -c 'import ucmfs
+print(ucmfs.__version__, hex(ucmfs.crc32c(b"123456789")),
+      "venv" in ucmfs.__file__)')
+same 'it works' "$version 0xe3069283 True" "$seen"

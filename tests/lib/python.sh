@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+#
+# python.sh - the tests of the Python package; sourced behind mount.sh.
+#
+#   require_python
+#   python_tests MODULE...     of tests/python/, on $mnt if that is mounted
+
+require_python() {
+	python=${PYTHON:-python3}
+	"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' \
+		2>/dev/null || skip 'needs Python 3.9 or later'
+	[ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
+	! nm -D "$top_builddir/.libs/libucm.so" | grep -q '__[at]san' ||
+		skip 'the library is built with a sanitizer, and python is not'
+}
+
+# Warnings count as errors, also those of what was left open; the source tree
+# may be read-only.
+python_tests() {
+	python_pid=
+	[ ! -f "$work/run/mnt.pid" ] || python_pid=$(daemon_pid)
+	for python_module; do
+		check "$python_module" env PYTHONDONTWRITEBYTECODE=1 \
+			PYTHONPATH="$top_srcdir/python:$top_srcdir" \
+			UCMFS_LIBRARY="$top_builddir/.libs/libucm.so" \
+			UCMFS_TEST_MOUNT="${python_pid:+$mnt}" \
+			UCMFS_TEST_TIER="$work/tier" \
+			UCMFS_TEST_DAEMON="${python_pid:-0}" \
+			timeout 300 "$python" -W error -m unittest -v \
+			"tests.python.$python_module"
+		sed -n "s/^\(.*\) \.\.\. skipped ['\"]\(.*\)['\"]$/SKIP: \1: \2/p" \
+			"$work/check.out"
+	done
+}

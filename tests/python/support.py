@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the package share: where things are, memory, spaces.
+
+tests/lib/python.sh sets the environment: UCMFS_TEST_MOUNT, _TIER and _DAEMON
+(a pid) where there is a mount.
+"""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import signal
+import unittest
+
+import ucmfs
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+SRCDIR = os.environ.get("top_srcdir", os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILDDIR = os.environ.get("top_builddir", os.getcwd())
+MOUNT = os.environ.get("UCMFS_TEST_MOUNT")
+TIER = os.environ.get("UCMFS_TEST_TIER")
+DAEMON = int(os.environ.get("UCMFS_TEST_DAEMON", "0"))
+LIMIT = 20.0  # seconds; nothing here takes so long
+
+# 2 layers, K 512 + V 512, 16 tokens of one head of 16 halves
+GEOMETRY = ucmfs.Geometry(2, 16, "float16", 512, 512, 1, 16)
+BLOCK = GEOMETRY.payload_bytes
+
+needs_numpy = unittest.skipUnless(numpy, "needs numpy")
+needs_mount = unittest.skipUnless(MOUNT, "needs a mount")
+
+
+def id_of(name):
+    """An id that nobody else has."""
+    return hashlib.md5(str(name).encode()).digest()
+
+
+def payload_of(name, size=BLOCK):
+    """Bytes that nobody else has."""
+    out = b""
+    while len(out) < size:
+        out += hashlib.sha256(f"{name} {len(out)}".encode()).digest()
+    return out[:size]
+
+
+def join(parts):
+    return b"".join(parts)
+
+
+class Memory:
+    """Bytes with an address, as engines have them."""
+
+    def __init__(self, content):
+        self.size = len(content)
+        self._bytes = (ctypes.c_uint8 * max(self.size, 1)).from_buffer_copy(
+            content or b"\0")
+        self.address = ctypes.addressof(self._bytes)
+
+    @property
+    def content(self):
+        return bytes(self._bytes)[:self.size]
+
+    def clear(self):
+        ctypes.memset(self.address, 0, self.size)
+
+    def raw(self, offset, size):
+        return ucmfs.Raw(self.address + offset, (size,), (1,), 1, "cpu",
+                         self)
+
+
+def pages_layout(content, geometry=GEOMETRY):
+    """(memory, layout) of pages that are payloads, one behind the other."""
+    memory = Memory(content)
+    pages = len(content) // geometry.payload_bytes
+    plane = geometry.k_bytes
+    layout = ucmfs.regions_of(
+        [ucmfs.Raw(memory.address,
+                   (pages, geometry.num_layers, 2, plane // 2),
+                   (geometry.num_layers * plane, plane, plane // 2, 1), 2,
+                   "cpu", memory)],
+        ucmfs.Geometry(geometry.num_layers, geometry.block_size, "opaque",
+                       plane, plane, order="opaque"),
+        dims="BLPD")
+    return memory, layout
+
+
+def new_space(name):
+    os.mkdir(os.path.join(MOUNT, "spaces", name))
+    return name
+
+
+def backing_file(space, block):
+    name = block.hex()
+    return os.path.join(TIER, "spaces", space, name[:2], f"{name}.bin")
+
+
+def flip(path, offset):
+    """Turn one bit over."""
+    fd = os.open(path, os.O_RDWR)
+    byte = os.pread(fd, 1, offset)[0]
+    os.pwrite(fd, bytes([byte ^ 1]), offset)
+    os.close(fd)
+
+
+@contextlib.contextmanager
+def daemon_stopped():
+    """The daemon answers nobody: what needs it waits."""
+    os.kill(DAEMON, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(DAEMON, signal.SIGCONT)

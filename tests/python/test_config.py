@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configurations of UCM's connectors: each key mapped, told, or refused."""
+
+import json
+import os
+import tempfile
+import unittest
+from unittest import mock
+
+import ucmfs
+from ucmfs import config, factory
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+# As in UCM's documents.
+PIPELINE = """
+ucm_connectors:
+  - ucm_connector_name: "UcmPipelineStore"
+    ucm_connector_config:
+      store_pipeline: "Cache|Posix"
+      storage_backends: "/data/ucm_cache"
+      buffer_number: 2048
+      block_size: 16
+      shard_size: 2048
+      tensor_size: 65536
+
+ucm_sparse_method: "GSA"
+ucm_sparse_config:
+  GSA:
+    sparse_ratio: 0.3
+    prefetch_workers: 4
+"""
+NFS = {
+    "ucm_connectors": [{
+        "ucm_connector_name": "UcmNfsStore",
+        "ucm_connector_config": {
+            "storage_backends": "/mnt/nfs/kv_cache", "io_direct": False,
+            "stream_number": 32, "buffer_number": 512, "block_size": 16}}],
+    "ucm_sparse_config": {"ESA": {"init_window_sz": 1}},
+    "metrics_config_path": "/etc/ucm/metrics.yaml",
+    "load_only_first_rank": False, "enable_prefix_cache": True,
+}
+TIERED = {"storage_backends": "/mnt/nfs1:/mnt/nfs2:/mnt/ssd_cache",
+          "storage_policy": "tiered"}
+BLEND = {"store_pipeline": "Cache|Posix",
+         "storage_backends": "/data/ucm_cache", "blend_chunk_size": 64,
+         "min_match_ratio": 0.8}
+
+# Right values, where 3 is none.
+GOOD = {
+    "io": "uring", "copy": "host", "verify": "header", "space": "s",
+    "posix_io_engine": "aio", "hash_method": "md5", "use_layerwise": True,
+    "enable_prefix_cache": True}
+
+
+def read(source, **more):
+    return ucmfs.validate_config(source, check_paths=False, **more)
+
+
+def refused(test, source, key, text, **more):
+    with test.assertRaises(ucmfs.ConfigError) as caught:
+        read(source, **more)
+    test.assertEqual(caught.exception.key, key)
+    test.assertIn(text, str(caught.exception))
+
+
+class Documents(unittest.TestCase):
+    @unittest.skipUnless(yaml, "needs PyYAML")
+    def test_yaml_of_a_pipeline(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(PIPELINE)
+            file.flush()
+            found = read(file.name)
+            with mock.patch.dict(os.environ, UCM_CONFIG_FILE=file.name):
+                self.assertEqual(read(None), found)
+            self.assertEqual(read({"UCM_CONFIG_FILE": file.name}), found)
+        self.assertEqual(found.connector, "UcmPipelineStore")
+        self.assertEqual(found.tiers, ["/data/ucm_cache"])
+        self.assertIsNone(found.mount)
+        self.assertEqual(found.store_options, {})
+        for key in ("store_pipeline", "buffer_number", "block_size",
+                    "tensor_size", "ucm_sparse_method", "ucm_sparse_config"):
+            self.assertTrue(any(key in note for note in found.notes), key)
+
+    def test_nfs(self):
+        found = read(NFS)
+        self.assertEqual(found.connector, "UcmNfsStore")
+        self.assertEqual(found.engine_options, {"prefix_cache": True})
+        self.assertEqual(len(found.notes), 7)
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(NFS, file)
+            file.flush()
+            self.assertEqual(read(file.name), found)
+
+    def test_several_paths(self):
+        self.assertEqual(read(TIERED).tiers, ["/mnt/nfs1", "/mnt/nfs2",
+                                              "/mnt/ssd_cache"])
+        self.assertEqual(read({"storage_backends": ["/a", "/b:c"]}).tiers,
+                         ["/a", "/b:c"])
+
+    def test_blending_is_refused(self):
+        refused(self, BLEND, "blend_chunk_size", "no blending")
+
+    def test_a_cache_in_front_of_a_backend(self):
+        found = read({"cache_size": 1, "backend": {
+            "name": "UcmPosixStore", "config": {"storage_backends": "/a"}}})
+        self.assertEqual(found.tiers, ["/a"])
+        refused(self, {"backend": {"name": "UcmX", "config": {}}},
+                "backend.name", "unknown")
+
+
+class Keys(unittest.TestCase):
+    def test_are_each_mapped_told_or_refused(self):
+        seen = 0
+        for table in (config.CONNECTOR_KEYS, config.TOP_KEYS):
+            for key, rule in table.items():
+                if isinstance(rule, config.Special):
+                    continue
+                seen += 1
+                value = GOOD.get(key, 3)
+                with self.subTest(key):
+                    if isinstance(rule, config.Refuse):
+                        refused(self, {"mount": "/m", key: value}, key,
+                                "it cannot be had: ")
+                        continue
+                    found = read({"mount": "/m", key: value})
+                    if isinstance(rule, config.Note):
+                        self.assertEqual(len(found.notes), 1)
+                        self.assertIn(f"{key} 3: no effect: ",
+                                      found.notes[0])
+                        continue
+                    options = getattr(found, f"{rule.part}_options")
+                    self.assertEqual(list(options), [rule.name])
+                    refused(self, {"mount": "/m", key: [1]}, key, "is needed")
+        self.assertGreater(seen, 60)
+
+    def test_specials_have_functions(self):
+        for key, rule in config.CONNECTOR_KEYS.items():
+            if isinstance(rule, config.Special):
+                self.assertTrue(hasattr(config._Reader, f"set_{key}"), key)
+
+    def test_of_upstreams_tables_are_known(self):
+        # of its Posix, Cache, Ds3fs, pipeline and pc stores
+        for key in """storage_backends device_id tensor_size shard_size
+                block_size posix_io_engine io_direct
+                posix_data_trans_concurrency posix_lookup_concurrency
+                posix_open_concurrency posix_commit_concurrency timeout_ms
+                data_dir_shard_bytes cpu_affinity_cores posix_gc_enable
+                posix_capacity_gb posix_gc_trigger_threshold_ratio
+                posix_gc_recycle_percent posix_gc_concurrency
+                posix_gc_check_interval_sec posix_gc_shard_sample_ratio
+                posix_gc_max_recycle_count_per_shard store_backend unique_id
+                tensor_size_list share_buffer_enable cache_buffer_capacity_gb
+                waiting_queue_depth running_queue_depth cache_stream_number
+                stream_number ior_entries ior_depth numa_id local_rank_size
+                buffer_number scatter_gather_enable store_pipeline
+                """.split():
+            self.assertIn(key, config.CONNECTOR_KEYS)
+        for key in """use_layerwise enable_event_sync metrics_config_path
+                hit_ratio ucm_sparse_config ucm_connectors""".split():
+            self.assertIn(key, config.TOP_KEYS)
+
+    def test_values(self):
+        for source, part, want in (
+                ({"timeout_ms": 5}, "store", {"deadline_ms": 5}),
+                ({"posix_io_engine": "psync"}, "loader", {"io": "threads"}),
+                ({"posix_io_engine": "aio"}, "loader", {"io": "auto"}),
+                ({"device_id": 1}, "loader", {"device": 1}),
+                ({"device": -1}, "loader", {}),
+                ({"use_layerwise": True}, "engine", {"layerwise": True}),
+                ({"hash_method": "md5"}, "engine", {"hash": "ucm"}),
+                ({"hash_method": "sha256"}, "engine", {"hash": "sha256"}),
+                ({"tensor_size": 512, "shard_size": 1024,
+                  "block_size": 4096}, "store",
+                 {"tensor_size": 512, "shard_size": 1024,
+                  "block_size": 4096}),
+                ({"tensor_size": 512}, "store", {"tensor_size": 512}),
+                ({"tensor_size": 512, "block_size": 1000}, "store", {}),
+                ({"block_size": 16}, "store", {})):
+            found = read({"mount": "/m", **source})
+            self.assertEqual(getattr(found, f"{part}_options"), want, source)
+
+    def test_that_nobody_knows_are_refused(self):
+        for source, key, text in (
+                ({"storage_backend": "/a"}, "storage_backend",
+                 "storage_backends is meant?"),
+                ({"mount": "/m", "xyzzy": 1}, "xyzzy", "it is unknown"),
+                ({"ucm_conectors": []}, "ucm_conectors",
+                 "ucm_connectors is meant?"),
+                ({"ucm_connectors": [{"ucm_connector_name": "UcmPcStore",
+                                      "ucm_connector_conf": {}}]},
+                 "ucm_connectors[0].ucm_connector_conf",
+                 "ucm_connector_config is meant?"),
+                ({"ucm_connectors": [{
+                    "ucm_connector_name": "UcmPcStore",
+                    "ucm_connector_config": {"io_drect": 1}}]},
+                 "ucm_connectors[0].ucm_connector_config.io_drect",
+                 "io_direct is meant?"),
+                ({"mount": "/m", "store_pipeline": "Cache|Possix"},
+                 "store_pipeline", "Posix is meant?"),
+                ({"mount": "/m", "store_pipeline": "Cache|Empty"},
+                 "store_pipeline", "it keeps nothing")):
+            refused(self, source, key, text)
+
+    def test_that_are_missing_are_named(self):
+        for source, key in (
+                ({}, "ucm_connectors"), ({"use_layerwise": True},
+                                         "ucm_connectors"),
+                ({"ucm_connectors": []}, "ucm_connectors"),
+                ({"ucm_connectors": ["x"]}, "ucm_connectors[0]"),
+                ({"ucm_connectors": [{"ucm_connector_config": {}}]},
+                 "ucm_connectors[0].ucm_connector_name"),
+                ({"ucm_connectors": [{"ucm_connector_name": "UcmPcStore"}]},
+                 "ucm_connectors[0].ucm_connector_config"),
+                ({"ucm_connectors": [{"ucm_connector_name": "UcmPcStore",
+                                      "ucm_connector_config": {}}]},
+                 "storage_backends"),
+                ({"storage_backends": ""}, "storage_backends"),
+                ({"storage_backends": 5}, "storage_backends"),
+                ({**NFS, "io_direct": True}, "io_direct")):
+            refused(self, source, key, "")
+
+    def test_mount_and_directories_do_not_go_together(self):
+        refused(self, {"mount": "/m", "storage_backends": "/a"},
+                "storage_backends", "give one of the two")
+
+
+class Files(unittest.TestCase):
+    def test_that_cannot_be_read_are_named(self):
+        with tempfile.TemporaryDirectory() as path:
+            name = os.path.join(path, "a.json")
+            refused(self, name, "", "No such file")
+            for text, why in (("{", "Expecting"), ("[1]", "no mapping")):
+                with open(name, "w", encoding="utf-8") as file:
+                    file.write(text)
+                refused(self, name, "", why)
+
+    def test_none_at_all_is_told(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("UCM_CONFIG_FILE", None)
+            refused(self, None, "", "$UCM_CONFIG_FILE is not set")
+
+    def test_directories_must_have_been_tiers(self):
+        with tempfile.TemporaryDirectory() as path:
+            for where, text in ((path, "has not been a tier yet"),
+                                (f"{path}/none", "no such directory")):
+                with self.assertRaises(ucmfs.ConfigError) as caught:
+                    ucmfs.validate_config({"storage_backends": where})
+                self.assertIn(text, str(caught.exception))
+                self.assertEqual(caught.exception.key, "storage_backends")
+
+    def test_of_several_connectors_one_is_there(self):
+        with tempfile.TemporaryDirectory() as path:
+            entries = [{"ucm_connector_name": name, "ucm_connector_config": {
+                "storage_backends": where}} for name, where in (
+                    ("UcmPcStore", f"{path}/none"), ("UcmNfsStore", path))]
+            found = read({"ucm_connectors": entries})
+            self.assertEqual(found.connector, "UcmNfsStore")
+            self.assertIn("of 2 number 1 is used", found.notes[0])
+
+
+class Factory(unittest.TestCase):
+    def test_knows_upstreams_names(self):
+        for kind in (factory.UcmConnectorFactory,
+                     factory.UcmConnectorFactoryV1):
+            self.assertLessEqual(
+                {"UcmPipelineStore", "UcmNfsStore", "UcmPosixStore",
+                 "UcmPcStore", "UcmDs3fsStore"}, set(kind.names()))
+
+    def test_refuses_other_names(self):
+        for name, text in (
+                ("UcmNfStore", "UcmNfsStore is meant?"),
+                ("X", "there are UcmCacheStore, UcmDs3fsStore"),
+                ("UcmFakeStore", "it keeps no data"),
+                ("UcmMooncakeStore", "cannot be had")):
+            with self.assertRaises(ucmfs.ConfigError) as caught:
+                factory.UcmConnectorFactoryV1.create_connector(name, {})
+            self.assertIn(text, str(caught.exception))
+            refused(self, {"ucm_connectors": [{
+                "ucm_connector_name": name, "ucm_connector_config": {}}]},
+                "ucm_connectors[0].ucm_connector_name", text)
+
+    def test_makes_classes_of_other_modules(self):
+        made = factory.UcmConnectorFactoryV1.create_connector(
+            "OrderedDict", {"a": 1}, "collections")
+        self.assertEqual(dict(made), {"a": 1})
+        found = read({"ucm_connectors": [{
+            "ucm_connector_name": "OrderedDict",
+            "ucm_connector_module_path": "collections",
+            "ucm_connector_config": {"a": 1}}]})
+        self.assertEqual((found.module_path, found.connector_config),
+                         ("collections", {"a": 1}))
+        for module in ("nowhere.at.all", "json"):
+            with self.assertRaises(ucmfs.ConfigError):
+                factory.UcmConnectorFactoryV1.create_connector(
+                    "OrderedDict", {}, module)
+
+    def test_takes_more_names(self):
+        class Mine(factory.UcmConnectorFactoryV1):
+            _registry = dict(factory.UcmConnectorFactoryV1._registry)
+
+        Mine.register_connector("Mine", "collections", "Counter")
+        Mine.register_connector("Mine", "collections", "Counter")
+        self.assertEqual(Mine.create_connector("Mine", {"a": 2})["a"], 2)
+        with self.assertRaises(ucmfs.ConfigError):
+            Mine.register_connector("UcmPcStore", "collections", "Counter")
+
+    def test_needs_sizes(self):
+        for sizes in ({}, {"block_size": 16}):
+            with self.assertRaises(ucmfs.ConfigError) as caught:
+                factory.UcmConnectorFactoryV1.create_connector(
+                    "UcmPosixStore", {"mount": "/m", **sizes})
+            self.assertEqual(caught.exception.key, "tensor_size")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spaces and manifests: canonical form, making, comparing."""
+
+import json
+import multiprocessing
+import os
+import unittest
+
+import ucmfs
+from ucmfs import namespace
+from tests.python.support import (GEOMETRY, LIMIT, MOUNT, TIER, id_of,
+                                  needs_mount, pages_layout, payload_of)
+
+# of ucmfs(8), "Spaces"
+MANUAL = {"model": "example-8b", "hash": "sha256",
+          "geometry": {"num_layers": 32, "block_size": 16,
+                       "dtype": "float16", "k_bytes": 32768,
+                       "v_bytes": 32768, "num_kv_heads": 8,
+                       "head_dim": 128, "order": "NHD"}}
+MANUAL_ID = "275d7a213725df26baa80ca4ccdf3d11daf26dbfd81cbe0216a84ed56f23760c"
+
+
+def manifest(**more):
+    return {"model": "test", "geometry": GEOMETRY.to_json(), **more}
+
+
+def race(place, name, content, barrier, answers):
+    barrier.wait()
+    try:
+        answers.put(ucmfs.ensure_space(place.get("mount"), name, content,
+                                       tiers=place.get("tiers")).hex())
+    except ucmfs.NamespaceMismatch as error:
+        answers.put(f"mismatch {error.key}")
+
+
+class Manifests(unittest.TestCase):
+    def test_have_the_id_of_the_manual(self):
+        self.assertEqual(ucmfs.space_id(MANUAL).hex(), MANUAL_ID)
+        self.assertEqual(ucmfs.default_name("m", MANUAL),
+                         "m-275d7a213725")
+
+    def test_are_what_json_writes(self):
+        value = manifest(z=[1, True, None, {"ä": "ö/\U0001f600"}], a=-5)
+        self.assertEqual(ucmfs.canonical(value), json.dumps(
+            value, sort_keys=True, separators=(",", ":"),
+            ensure_ascii=False).encode())
+        self.assertEqual(ucmfs.canonical(manifest(z=(1, 2))),
+                         ucmfs.canonical(manifest(z=[1, 2])))
+
+    def test_that_have_no_one_form_are_refused(self):
+        for change, text in (
+                ({"x": 1.5}, "x is 1.5"), ({"x": {"y": [float("nan")]}},
+                                           "x.y[0]"),
+                ({"x": "a\nb"}, "control character in x"),
+                ({"x": {1: 2}}, "the key 1 of x"),
+                ({"x": b"1"}, "x is b'1'"), ({"x": 1 << 63}, "too large"),
+                ({"x": "\ud800"}, "manifest"), ({"x": "y" * 65536}, "65535"),
+                ({"geometry": 1}, "geometry is missing")):
+            with self.assertRaises(ucmfs.InvalidArgument) as caught:
+                ucmfs.canonical({**manifest(), **change})
+            self.assertIn(text, str(caught.exception))
+
+    def test_names_are_checked(self):
+        for name in ("", ".x", "a/b", "a\nb", "x" * 129):
+            with self.assertRaises(ucmfs.InvalidArgument):
+                namespace.check_name(name)
+        namespace.check_name("ä" * 64)
+
+
+class Places:
+    """The same on a mount and on a tier's directory."""
+
+    place = {}
+
+    def root(self):
+        return self.place.get("mount") or self.place["tiers"][0]
+
+    def ensure(self, name, content):
+        return ucmfs.ensure_space(self.place.get("mount"), name, content,
+                                  tiers=self.place.get("tiers"))
+
+    def name(self):
+        return f"{type(self).__name__}-{self.id().rpartition('.')[2]}"
+
+    def test_are_made_once(self):
+        name, content = self.name(), manifest()
+        want = ucmfs.space_id(content)
+        self.assertEqual(self.ensure(name, content), want)
+        self.assertEqual(self.ensure(name, dict(reversed(
+            list(content.items())))), want)
+        self.assertEqual(namespace.read_manifest(self.root(), name), content)
+        self.assertEqual(
+            [f for f in os.listdir(os.path.join(self.root(), "spaces", name))
+             if f.startswith(".")], [])
+
+    def test_for_something_else_are_refused(self):
+        name = self.name()
+        self.ensure(name, manifest(a={"b": [1, 2]}, z=1))
+        for content, key, here, wanted in (
+                (manifest(a={"b": [1, 3]}, z=2), "a.b", [1, 2], [1, 3]),
+                (manifest(a={"b": [1, 2]}), "z", 1, None),
+                (manifest(a={"b": [1, 2]}, z=True), "z", 1, True),
+                ({**manifest(a={"b": [1, 2]}, z=1), "geometry":
+                  {**GEOMETRY.to_json(), "num_layers": 3}},
+                 "geometry.num_layers", 2, 3),
+                (manifest(a={"b": [1, 2]}, y=0, z=1), "y", None, 0)):
+            with self.assertRaises(ucmfs.NamespaceMismatch) as caught:
+                self.ensure(name, content)
+            error = caught.exception
+            self.assertEqual((error.key, error.here, error.wanted),
+                             (key, here, wanted))
+            for part in (name, key, "not set" if wanted is None
+                         else repr(wanted)):
+                self.assertIn(part, str(error))
+
+    def test_are_made_by_many_at_once(self):
+        context = multiprocessing.get_context("fork")
+        for turn in range(5):
+            name = f"{self.name()}-{turn}"
+            barrier, answers = context.Barrier(8), context.Queue()
+            contents = [manifest(who=0), manifest(who=1)]
+            workers = [context.Process(target=race, args=(
+                self.place, name, contents[n % 2], barrier, answers))
+                for n in range(8)]
+            for worker in workers:
+                worker.start()
+            seen = sorted(answers.get(timeout=LIMIT) for _ in workers)
+            for worker in workers:
+                worker.join()
+            here = namespace.read_manifest(self.root(), name)
+            self.assertIn(here, contents)
+            self.assertEqual(seen, [ucmfs.space_id(here).hex()] * 4 +
+                             ["mismatch who"] * 4)
+
+
+@needs_mount
+class OnMount(Places, unittest.TestCase):
+    place = {"mount": MOUNT}
+
+    def test_that_are_wrong_for_the_mount_say_so(self):
+        with self.assertRaises(ucmfs.InvalidArgument) as caught:
+            self.ensure(self.name(), {"geometry": {"num_layers": 0}})
+        self.assertIn("its log says which", str(caught.exception))
+
+    def test_with_other_blocks_are_refused(self):
+        name = self.name()
+        os.mkdir(os.path.join(MOUNT, "spaces", name))
+        _, layout = pages_layout(payload_of("x"))
+        with ucmfs.Loader(MOUNT) as loader:
+            loader.add_group(layout, name).save(id_of("x"), [0]).wait(LIMIT)
+        with self.assertRaises(ucmfs.InvalidArgument):
+            self.ensure(name, manifest())
+        self.assertIsNone(namespace.read_manifest(MOUNT, name))
+
+
+@needs_mount
+class OnTiers(Places, unittest.TestCase):
+    """Beside the mount's own, under a directory that it does not serve."""
+
+    place = {"tiers": [os.path.join(TIER or "/", "..", "other"),
+                       os.path.join(TIER or "/", "..", "third")]}
+
+    @classmethod
+    def setUpClass(cls):
+        for path in cls.place["tiers"]:
+            os.makedirs(path, exist_ok=True)
+
+    def test_that_are_not_there_are_named(self):
+        for place, text in (((None, []), "a mount, or tiers"),
+                            ((MOUNT, [TIER]), "a mount, or tiers"),
+                            ((None, ["/nowhere"]), "/nowhere")):
+            with self.assertRaises(ucmfs.UcmfsError) as caught:
+                ucmfs.ensure_space(place[0], "x", manifest(),
+                                   tiers=place[1])
+            self.assertIn(text, str(caught.exception))
+
+    def test_compare_with_any_tier(self):
+        name = self.name()
+        ucmfs.ensure_space(None, name, manifest(), tiers=[
+            self.place["tiers"][1]])
+        with self.assertRaises(ucmfs.NamespaceMismatch):
+            self.ensure(name, manifest(x=1))
+        self.ensure(name, manifest())
+        self.assertIsNone(namespace.read_manifest(self.root(), name))
+
+
+if __name__ == "__main__":
+    unittest.main()
