@@ -126,16 +126,19 @@ class Loader(TaskOwner):
     def close(self, cancel: bool = False) -> None:
         """Cancel the loads that are left, wait for saves (cancel: cancel them
         too), close its stores, and end. Again: nothing."""
-        if not self._handle:
+        if self._pid != os.getpid():
+            # a child's copy; its threads were the parent's
+            self._handle = ctypes.c_void_p()
             return
-        if self._pid == os.getpid():
+        with self._closing:
+            if not self._handle:
+                return
             for store in list(self._stores):
                 store.close(cancel)
             self._end_tasks(cancel)
             self._lib.ucm_loader_close(self._handle)
-        # else: a child's copy; its threads were the parent's
-        self._handle = ctypes.c_void_p()
-        self._keep = []
+            self._handle = ctypes.c_void_p()
+            self._keep = []
 
     def __enter__(self) -> Loader:
         return self

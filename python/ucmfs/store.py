@@ -231,13 +231,16 @@ class _Base(TaskOwner):
         """Cancel the loads that are left, wait for dumps (cancel: cancel them
         too); blocks that are not committed are given up. Its loader does so
         when it is closed. Again: nothing."""
-        if not self._handle:
+        if self._pid != os.getpid():
+            self._handle = ctypes.c_void_p()  # of the parent
             return
-        if self._pid == os.getpid():
+        with self._closing:
+            if not self._handle:
+                return
             self._end_tasks(cancel)
             self._lib.ucm_store_close(self._handle)
-        self._handle = ctypes.c_void_p()
-        self.loader._stores.discard(self)
+            self._handle = ctypes.c_void_p()
+            self.loader._stores.discard(self)
         if self._owned is not None:
             self._owned.close(cancel)
 

@@ -328,6 +328,7 @@ class TaskOwner:
     def __init__(self) -> None:
         self._tasks: Set[Task] = set()
         self._reap_at = self._REAP
+        self._closing = threading.RLock()  # several may close it
 
     def _reap(self) -> None:
         """Look after those that nobody has asked for; costs little on

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import signal
+import time
 import unittest
 
 import ucmfs
@@ -107,11 +108,25 @@ def flip(path, offset):
     os.close(fd)
 
 
+def stop_daemon():
+    """Stop all of its threads; a signal only asks for that."""
+    os.kill(DAEMON, signal.SIGSTOP)
+    end = time.monotonic() + LIMIT
+    for thread in os.listdir(f"/proc/{DAEMON}/task"):
+        while True:
+            with open(f"/proc/{DAEMON}/task/{thread}/stat",
+                      encoding="utf-8") as file:
+                if file.read().rpartition(")")[2].split()[0] == "T":
+                    break
+            assert time.monotonic() < end, "the daemon does not stop"
+            time.sleep(0.001)
+
+
 @contextlib.contextmanager
 def daemon_stopped():
     """The daemon answers nobody: what needs it waits."""
-    os.kill(DAEMON, signal.SIGSTOP)
     try:
+        stop_daemon()
         yield
     finally:
         os.kill(DAEMON, signal.SIGCONT)

@@ -9,7 +9,7 @@ import unittest
 import ucmfs
 from tests.python.support import (DAEMON, LIMIT, MOUNT, id_of, join,
                                   needs_mount, new_space, pages_layout,
-                                  payload_of)
+                                  payload_of, stop_daemon)
 
 NUM = 32
 
@@ -32,7 +32,7 @@ class Killed(unittest.TestCase):
                             block_size=2048, space=space, timeout=LIMIT)
         self.assertEqual(index.prefix(ids), (NUM, False))
 
-        os.kill(DAEMON, signal.SIGSTOP)
+        stop_daemon()
         task = group.load(ids, range(NUM))
         self.assertFalse(task.done())
         os.kill(DAEMON, signal.SIGKILL)

@@ -350,11 +350,13 @@ class Waiting(Case):
             task = self.pending()
             thread = threading.Thread(target=count)
             thread.start()
-            # one call in C of half a second
-            with self.assertRaises(ucmfs.Timeout):
-                task.wait(0.5)
-            stop.set()
-            thread.join()
+            try:
+                # one call in C of half a second
+                with self.assertRaises(ucmfs.Timeout):
+                    task.wait(0.5)
+            finally:
+                stop.set()
+                thread.join()
         # with the GIL held it would be a few turns before and after
         self.assertGreater(counted[0], 10000)
         task.wait(LIMIT)
@@ -516,6 +518,18 @@ class Dropped(Case):
         with ucmfs.Loader(MOUNT) as loader:
             group = loader.add_group(self.layout, self.space)
             self.assertEqual(group.lookup(self.ids), [True] * NUM)
+
+    def test_of_two_who_close_both_wait(self):
+        self.saved()
+        with daemon_stopped():
+            self.group.load(self.ids, range(NUM))
+            threads = [threading.Thread(target=self.loader.close)
+                       for _ in range(4)]
+            for thread in threads:
+                thread.start()
+        for thread in threads:
+            thread.join()
+        self.loader.close()
 
     def test_loads_are_cancelled_at_the_end(self):
         self.saved()
