@@ -71,16 +71,18 @@ class ConfigError(InvalidArgument):
 class NamespaceMismatch(InvalidArgument):
     """A space exists, and is for something else.
 
-    key: the first that differs, "geometry.num_layers" say. here: what the
-    space has; wanted: what was asked for (None: not there).
+    key: the first that differs, "geometry.num_layers" say; "": it has blocks
+    and no manifest. here: what the space has; wanted: what was asked for
+    (None: not there).
     """
 
-    def __init__(self, name: str, key: str, here: object,
-                 wanted: object) -> None:
-        super().__init__(
-            errno.EINVAL,
-            f"space {name}: {key} is {_shown(here)} there, "
-            f"and {_shown(wanted)} here")
+    def __init__(self, name: str, key: str = "", here: object = None,
+                 wanted: object = None) -> None:
+        why = "it has blocks and no manifest: nobody knows what they are for"
+        if key:
+            why = (f"{key} is {_shown(here)} there, and {_shown(wanted)} "
+                   "here")
+        super().__init__(errno.EINVAL, f"space {name}: {why}")
         self.name = name
         self.key = key
         self.here = here

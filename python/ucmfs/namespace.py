@@ -126,7 +126,8 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     if (mount is None) == (not tiers):
         raise InvalidArgument("ensure_space: a mount, or tiers, is needed")
     if mount is not None:
-        _ensure(os.fspath(mount), name, text, _write_through_mount)
+        root = os.fspath(mount)
+        _ensure(root, name, text, _write_through_mount, [root])
     else:
         _ensure_tiers([os.fspath(tier) for tier in tiers or ()], name, text)
     return hashlib.sha256(text).digest()
@@ -137,9 +138,10 @@ def read_manifest(mount: Paths, name: str) -> Optional[Dict[str, Any]]:
     return _read(os.path.join(os.fspath(mount), "spaces", name))
 
 
-def _ensure(root: str, name: str, text: bytes, write: Any) -> None:
-    spaces = os.path.join(root, "spaces")
-    folder = os.path.join(spaces, name)
+def _ensure(root: str, name: str, text: bytes, write: Any,
+            roots: Sequence[str]) -> None:
+    """roots: where blocks of the space may be."""
+    folder = os.path.join(root, "spaces", name)
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
@@ -148,6 +150,9 @@ def _ensure(root: str, name: str, text: bytes, write: Any) -> None:
         with _locked(folder):
             here = _read(folder)
             if here is None:
+                if any(_has_blocks(os.path.join(r, "spaces", name))
+                       for r in roots):
+                    raise NamespaceMismatch(name)
                 write(folder, text)
                 here = _read(folder)
     except OSError as error:
@@ -165,7 +170,15 @@ def _ensure_tiers(tiers: List[str], name: str, text: bytes) -> None:
              if _read(os.path.join(t, "spaces", name)) is not None]
     for tier in there or tiers[:1]:
         os.makedirs(os.path.join(tier, "spaces"), exist_ok=True)
-        _ensure(tier, name, text, _write_beside)
+        _ensure(tier, name, text, _write_beside, tiers)
+
+
+def _has_blocks(folder: str) -> bool:
+    if not os.path.isdir(folder):
+        return False
+    with os.scandir(folder) as buckets:
+        return any(name.endswith(".bin") for bucket in buckets
+                   if bucket.is_dir() for name in os.listdir(bucket.path))
 
 
 @contextlib.contextmanager

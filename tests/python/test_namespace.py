@@ -146,10 +146,19 @@ class OnMount(Places, unittest.TestCase):
         name = self.name()
         os.mkdir(os.path.join(MOUNT, "spaces", name))
         _, layout = pages_layout(payload_of("x"))
+        # also one that the daemon would take
+        same = {"num_layers": 2, "block_size": 16, "dtype": "opaque",
+                "k_bytes": 512, "v_bytes": 512, "order": "opaque"}
         with ucmfs.Loader(MOUNT) as loader:
             loader.add_group(layout, name).save(id_of("x"), [0]).wait(LIMIT)
-        with self.assertRaises(ucmfs.InvalidArgument):
-            self.ensure(name, manifest())
+        for geometry in (GEOMETRY.to_json(), same):
+            for place in ({"mount": MOUNT}, {"mount": None,
+                                             "tiers": [TIER]}):
+                with self.assertRaises(ucmfs.NamespaceMismatch) as caught:
+                    ucmfs.ensure_space(name=name, **place, manifest={
+                        "geometry": geometry})
+                self.assertIn("blocks and no manifest",
+                              str(caught.exception))
         self.assertIsNone(namespace.read_manifest(MOUNT, name))
 
 
