@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM keeps its KV cache in ucmfs: UcmfsTier and UcmfsConnector.
+
+vLLM imports this package by the module path in its configuration, in processes
+that only want a name from it. So nothing is loaded before a class is asked
+for: neither vLLM nor libucm nor numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, List
+
+_CLASSES = {
+    "UcmfsTier": "ucmfs.vllm.tier",
+    "UcmfsConnector": "ucmfs.vllm.connector",
+}
+
+__all__ = list(_CLASSES)
+
+
+def __getattr__(name: str) -> Any:
+    module = _CLASSES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted(set(globals()) | set(_CLASSES))

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that differ in anything that decides about KV bytes have different
+manifests, and equal ones the same: in this process and in another.
+
+    python3 -m unittest tests/engines/test_fingerprint.py    (vLLM is needed)
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from types import SimpleNamespace
+from typing import Any, Callable, Dict
+from unittest import mock
+
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+
+try:
+    import torch
+    from vllm.v1.kv_cache_interface import (FullAttentionSpec,
+                                            KVCacheGroupSpec,
+                                            MLAAttentionSpec,
+                                            SlidingWindowSpec,
+                                            UniformTypeKVCacheSpecs)
+except ImportError as error:
+    raise unittest.SkipTest(f"needs vLLM: {error}") from None
+
+from ucmfs.errors import ConfigError
+from ucmfs.namespace import space_id
+from ucmfs.vllm import fingerprint
+from ucmfs.vllm.fingerprint import (EngineConfigs, Overrides, engine_configs,
+                                    engine_manifest, hash_seed, plain,
+                                    weights)
+
+GEOMETRY = {"num_layers": 1, "block_size": 16, "dtype": "opaque",
+            "k_bytes": 4096, "order": "opaque"}
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def attention(**changes: Any) -> FullAttentionSpec:
+    values = dict(block_size=16, num_kv_heads=2, head_size=32,
+                  dtype=torch.float32)
+    return FullAttentionSpec(**{**values, **changes})
+
+
+def group(spec: Any = None, names: Any = ("l.0", "l.1"),
+          **more: Any) -> KVCacheGroupSpec:
+    return KVCacheGroupSpec(layer_names=list(names),
+                            kv_cache_spec=spec or attention(), **more)
+
+
+class HfConfig:
+    """As transformers has it: a bag with to_dict()."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def to_dict(self) -> Dict[str, Any]:
+        return copy.deepcopy(self.__dict__)
+
+
+def engine() -> EngineConfigs:
+    """All of it by hand, so that one field can be changed at a time."""
+    vllm = SimpleNamespace(
+        model_config=SimpleNamespace(
+            model="org/model", revision=COMMIT, code_revision=None,
+            dtype=torch.float32, quantization=None, max_model_len=2048,
+            disable_sliding_window=False, multimodal_config=None,
+            hf_config=HfConfig(num_hidden_layers=2, rope_theta=10000.0,
+                               rope_scaling=None, _name_or_path="/x",
+                               transformers_version="5.1")),
+        load_config=SimpleNamespace(load_format="auto"),
+        cache_config=SimpleNamespace(
+            block_size=16, cache_dtype="auto", kv_cache_layout="LBNHC",
+            prefix_caching_hash_algo="sha256",
+            kv_cache_dtype_skip_layers=[], swa_bounded_replay=True),
+        parallel_config=SimpleNamespace(
+            tensor_parallel_size=1, pipeline_parallel_size=1,
+            decode_context_parallel_size=1, prefill_context_parallel_size=1,
+            cp_kv_cache_interleave_size=1),
+        attention_config=SimpleNamespace(
+            backend=None, backend_per_kind={}, flash_attn_version=None),
+        speculative_config=None, lora_config=None,
+        use_v2_model_runner=False)
+    return EngineConfigs(vllm, SimpleNamespace(kv_cache_groups=[group()]))
+
+
+def manifest_of(configs: EngineConfigs, block: int = 16,
+                **overrides: str) -> Dict[str, Any]:
+    return {**engine_manifest(configs, hash_block_size=block,
+                              overrides=Overrides(**overrides)),
+            "geometry": GEOMETRY}
+
+
+def put(path: str, value: Any) -> Callable[[EngineConfigs], None]:
+    """Change one field, by its path from the VllmConfig."""
+    def change(configs: EngineConfigs) -> None:
+        *way, last = path.split(".")
+        target = configs.vllm
+        for name in way:
+            target = getattr(target, name)
+        setattr(target, last, value)
+    return change
+
+
+def groups(*new: KVCacheGroupSpec) -> Callable[[EngineConfigs], None]:
+    def change(configs: EngineConfigs) -> None:
+        configs.kv_cache.kv_cache_groups = list(new)
+    return change
+
+
+DRAFT = SimpleNamespace(
+    method="eagle", num_speculative_tokens=3,
+    draft_model_config=SimpleNamespace(model="org/draft", revision=COMMIT))
+
+CHANGES = {
+    "model": put("model_config.model", "org/other"),
+    "revision": put("model_config.revision", COMMIT[::-1]),
+    "code": put("model_config.code_revision", "v2"),
+    "dtype": put("model_config.dtype", torch.bfloat16),
+    "quantization": put("model_config.quantization", "fp8"),
+    "rope by an override": put("model_config.hf_config.rope_theta", 5e5),
+    "rope scaling": put("model_config.hf_config.rope_scaling",
+                        {"rope_type": "yarn", "factor": 4.0}),
+    "layers": put("model_config.hf_config.num_hidden_layers", 3),
+    "no sliding window": put("model_config.disable_sliding_window", True),
+    "random weights": put("load_config.load_format", "dummy"),
+    "images are pruned": put("model_config.multimodal_config",
+                             SimpleNamespace(video_pruning_rate=0.5)),
+    "kv dtype": put("cache_config.cache_dtype", "fp8"),
+    "layers that are not quantized": put(
+        "cache_config.kv_cache_dtype_skip_layers", ["0"]),
+    "block size": put("cache_config.block_size", 32),
+    "mamba's type": put("cache_config.mamba_ssm_cache_dtype", "float32"),
+    "prefill that leaves out": put("cache_config.swa_bounded_replay", False),
+    "layout": put("cache_config.kv_cache_layout", "LBHNC"),
+    "hash": put("cache_config.prefix_caching_hash_algo", "sha256_cbor"),
+    "backend": put("attention_config.backend", "FLASHINFER"),
+    "backend of a kind": put("attention_config.backend_per_kind",
+                             {"mla_attention": "TRITON_MLA"}),
+    "version of a backend": put("attention_config.flash_attn_version", 3),
+    "runner": put("use_v2_model_runner", True),
+    "tp": put("parallel_config.tensor_parallel_size", 2),
+    "pp": put("parallel_config.pipeline_parallel_size", 2),
+    "dcp": put("parallel_config.decode_context_parallel_size", 2),
+    "pcp": put("parallel_config.prefill_context_parallel_size", 2),
+    "interleaving": put("parallel_config.cp_kv_cache_interleave_size", 8),
+    "draft model": put("speculative_config", DRAFT),
+    "lora": put("lora_config", SimpleNamespace(lora_dtype="float16")),
+    "group's block": groups(group(attention(block_size=32))),
+    "group's heads": groups(group(attention(num_kv_heads=4))),
+    "group's head size": groups(group(attention(head_size=64))),
+    "group's type": groups(group(attention(dtype=torch.float16))),
+    "group's padding": groups(group(attention(page_size_padded=16384))),
+    "group's kind": groups(group(MLAAttentionSpec(
+        block_size=16, num_kv_heads=1, head_size=32, dtype=torch.float32))),
+    "group's window": groups(group(SlidingWindowSpec(
+        block_size=16, num_kv_heads=2, head_size=32, dtype=torch.float32,
+        sliding_window=64))),
+    "other layers": groups(group(names=("l.0", "l.2"))),
+    "other order": groups(group(names=("l.1", "l.0"))),
+    "more layers": groups(group(names=("l.0", "l.1", "l.2"))),
+    "draft layers": groups(group(is_eagle_group=True)),
+    "two groups": groups(group(names=("l.0",)), group(names=("l.1",))),
+}
+
+# What must not matter: where it lies, how it is called there, how much.
+NO_CHANGES = {
+    "where the configuration lies": put(
+        "model_config.hf_config._name_or_path", "/y"),
+    "version of transformers": put(
+        "model_config.hf_config.transformers_version", "5.2"),
+    "length": put("model_config.max_model_len", 4096),
+    "load format": put("load_config.load_format", "safetensors"),
+}
+
+
+class SingleFields(unittest.TestCase):
+    def test_each_makes_another_space(self) -> None:
+        seen = {space_id(manifest_of(engine())): "unchanged"}
+        for what, change in CHANGES.items():
+            configs = engine()
+            change(configs)
+            id = space_id(manifest_of(configs))
+            self.assertNotIn(id, seen, f"{what} is as {seen.get(id)}")
+            seen[id] = what
+
+    def test_overrides_and_units_too(self) -> None:
+        seen = {space_id(manifest_of(engine()))}
+        for change in (dict(block=32), dict(weights="w"), dict(tenant="t"),
+                       dict(epoch="t"), dict(era="x")):
+            id = space_id(manifest_of(engine(), **change))
+            self.assertNotIn(id, seen, change)
+            seen.add(id)
+
+    def test_the_same_is_the_same(self) -> None:
+        want = space_id(manifest_of(engine()))
+        self.assertEqual(space_id(manifest_of(engine())), want)
+        for what, change in NO_CHANGES.items():
+            configs = engine()
+            change(configs)
+            self.assertEqual(space_id(manifest_of(configs)), want, what)
+
+    def test_length_matters_to_long_rope(self) -> None:
+        ids = set()
+        for length in (2048, 4096):
+            configs = engine()
+            configs.vllm.model_config.hf_config.rope_scaling = {
+                "rope_type": "longrope"}
+            configs.vllm.model_config.max_model_len = length
+            ids.add(space_id(manifest_of(configs)))
+        self.assertEqual(len(ids), 2)
+
+    def test_environment_and_platform(self) -> None:
+        want = space_id(manifest_of(engine()))
+        for name in ("VLLM_KV_CACHE_LAYOUT",
+                     "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT"):
+            with mock.patch.dict(os.environ, {name: "1"}):
+                self.assertNotEqual(space_id(manifest_of(engine())), want)
+        with mock.patch.object(fingerprint, "_platform", lambda: "cuda"):
+            self.assertNotEqual(space_id(manifest_of(engine())), want)
+        with mock.patch.object(fingerprint, "_cpu_isas", lambda *_: ["amx"]):
+            self.assertNotEqual(space_id(manifest_of(engine())), want)
+
+    def test_the_seed_of_the_hashes(self) -> None:
+        want = space_id(manifest_of(engine()))
+        with mock.patch.dict(os.environ, {"PYTHONHASHSEED": "0"}):
+            self.assertNotEqual(space_id(manifest_of(engine())), want)
+
+    def test_worker_and_scheduler_agree(self) -> None:
+        """A worker's groups hold the layers' own specifications."""
+        spec = attention()
+        one, two = engine(), engine()
+        two.kv_cache.kv_cache_groups = [group(UniformTypeKVCacheSpecs(
+            block_size=16, kv_cache_specs={"l.0": spec, "l.1": spec}))]
+        self.assertEqual(manifest_of(one), manifest_of(two))
+
+    def test_it_can_be_stored(self) -> None:
+        text = json.dumps(manifest_of(engine()))
+        self.assertNotIn("null", text)
+        self.assertNotIn("0x", text)
+        self.assertLess(len(text), 4096)
+        many = engine()
+        many.kv_cache.kv_cache_groups = [
+            group(names=[f"model.layers.{i}.self_attn.attn"
+                         for i in range(500)])] * 20
+        space_id(manifest_of(many))
+
+
+class Seeds(unittest.TestCase):
+    def test_steady_ones(self) -> None:
+        self.assertEqual(hash_seed("sha256"), hash_seed("sha256"))
+        with mock.patch.dict(os.environ, {"PYTHONHASHSEED": "12"}):
+            self.assertEqual(hash_seed("sha256"), "12")
+            self.assertEqual(hash_seed("xxhash_cbor"), "12")
+
+    def test_random_ones_are_refused_with_advice(self) -> None:
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+        with mock.patch.dict(os.environ, env, clear=True):
+            for name in ("xxhash", "xxhash_cbor"):
+                with self.assertRaises(ConfigError) as caught:
+                    hash_seed(name)
+                self.assertIn("PYTHONHASHSEED=0", str(caught.exception))
+
+    def test_before_vllm_had_a_seed_of_its_own(self) -> None:
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+        gone = {"vllm.v1.core.kv_cache_utils": None}
+        with mock.patch.dict(sys.modules, gone), \
+                mock.patch.dict(os.environ, env, clear=True):
+            with self.assertRaises(ConfigError):
+                hash_seed("sha256")
+            os.environ["PYTHONHASHSEED"] = "3"
+            self.assertEqual(hash_seed("sha256"), "3")
+
+
+def safetensors(path: pathlib.Path, tensors: Dict[str, bytes]) -> None:
+    header, at = {}, 0
+    for name, data in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [len(data)],
+                        "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text +
+                     b"".join(tensors.values()))
+
+
+class Weights(unittest.TestCase):
+    def setUp(self) -> None:
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.path = pathlib.Path(temporary.name, "model")
+        self.path.mkdir()
+        (self.path / "config.json").write_text('{"a": 1}')
+        self.tensors = {f"t{i}": bytes([i]) * 5000 for i in range(40)}
+        safetensors(self.path / "model.safetensors", self.tensors)
+
+    def fingerprint(self) -> str:
+        return weights(SimpleNamespace(model=str(self.path), revision=None))
+
+    def test_any_tensor_that_differs(self) -> None:
+        want = self.fingerprint()
+        self.assertEqual(self.fingerprint(), want)
+        for name in ("t0", "t17", "t39"):
+            safetensors(self.path / "model.safetensors",
+                        {**self.tensors, name: b"\xff" * 5000})
+            self.assertNotEqual(self.fingerprint(), want, name)
+        safetensors(self.path / "model.safetensors", self.tensors)
+        self.assertEqual(self.fingerprint(), want)
+
+    def test_configuration_code_and_other_formats(self) -> None:
+        seen = {self.fingerprint()}
+        for name, content in (
+                ("config.json", b'{"a": 2}'), ("modeling.py", b"x = 1"),
+                ("model.safetensors.index.json", b"{}"),
+                ("more.bin", b"1" * 9000), ("more.bin", b"1" * 8999 + b"2"),
+                ("broken.safetensors", b"\xff" * 100),
+                ("no.safetensors", b"{"),
+                ("quantize_config.json", b"{}")):
+            (self.path / name).write_bytes(content)
+            self.assertNotIn(self.fingerprint(), seen, name)
+            seen.add(self.fingerprint())
+
+    def test_what_decides_nothing(self) -> None:
+        want = self.fingerprint()
+        (self.path / "README.md").write_text("x")
+        (self.path / "tokenizer.json").write_text("{}")
+        os.utime(self.path / "model.safetensors", (1, 1))
+        moved = self.path.rename(self.path.with_name("elsewhere"))
+        self.path = moved
+        self.assertEqual(self.fingerprint(), want)
+
+    def test_nothing_to_look_at_is_refused(self) -> None:
+        with self.assertRaises(ConfigError) as caught:
+            weights(SimpleNamespace(model="s3://bucket/model", revision=None))
+        self.assertEqual(caught.exception.key, "weights")
+        (self.path / "model.safetensors").unlink()
+        with self.assertRaises(ConfigError):
+            self.fingerprint()
+
+    def test_commits(self) -> None:
+        config = SimpleNamespace(model="org/model", revision=COMMIT)
+        self.assertEqual(weights(config), f"hub:{COMMIT}")
+        config.revision = "main"
+        with mock.patch("huggingface_hub.try_to_load_from_cache",
+                        lambda *_, **__: "/c/models--org--model/snapshots/"
+                        f"{COMMIT}/config.json"):
+            self.assertEqual(weights(config), f"hub:{COMMIT}")
+
+
+class Values(unittest.TestCase):
+    def test_plain(self) -> None:
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            y: float
+
+        for value, want in (
+                (None, ""), (1.5, "1.5"), (True, True), ((1, [2]), [1, [2]]),
+                ({1: None}, {"1": ""}), ({3, 1, 2}, [1, 2, 3]),
+                (torch.float16, "torch.float16"),
+                (Point(1, 2.0), {"": "Point", "x": 1, "y": "2.0"}),
+                (object(), "object"), (lambda: 0, "function")):
+            self.assertEqual(plain(value), want)
+
+    def test_the_configuration_is_found_among_the_callers(self) -> None:
+        def tier() -> Any:
+            return engine_configs()
+
+        def scheduler(vllm_config: Any, kv_cache_config: Any) -> Any:
+            return tier()
+
+        one = engine()
+        self.assertEqual(scheduler(one.vllm, one.kv_cache), one)
+        self.assertIsNone(tier())
+
+
+class Processes(unittest.TestCase):
+    def test_another_process_comes_to_the_same(self) -> None:
+        code = ("import sys; sys.path.insert(0, sys.argv[1])\n"
+                "import test_fingerprint as t\n"
+                "print(t.space_id(t.manifest_of(t.engine())).hex())")
+        here = space_id(manifest_of(engine())).hex()
+        out = subprocess.run(
+            [sys.executable, "-c", code, os.path.dirname(
+                os.path.abspath(__file__))],
+            capture_output=True, text=True, check=True)
+        self.assertEqual(out.stdout.split()[-1], here)
+
+
+if __name__ == "__main__":
+    unittest.main()
