@@ -1,0 +1,557 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of a mount, and the slots of a memory they come from and go to.
+
+All of UcmfsTier that does not need vLLM's types: the space and its index, the
+loader, and what becomes of both when the daemon goes away. A key is vLLM's
+OffloadKey: a block hash of 16 or 32 bytes and 4 bytes of group.
+
+Nothing here waits for the mount but the constructor, drain() and close(): a
+look-up is a read of shared memory, transfers run in the loader's threads, and
+whatever has to open or remove files does so in a thread of its own, which may
+hang with a mount that hangs.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import (Any, Callable, Deque, Dict, List, Mapping, NamedTuple,
+                    Optional, Sequence, Set)
+
+from ucmfs.errors import InvalidArgument, UcmfsError
+from ucmfs.hash import Hasher
+from ucmfs.index import Index
+from ucmfs.layout import Geometry, Layout, Region
+from ucmfs.loader import Group, Loader
+from ucmfs.namespace import ensure_space
+from ucmfs.task import Outcome, Task
+
+log = logging.getLogger("vllm.ucmfs")
+
+ID_BYTES = 16
+GROUP_BYTES = 4
+PAGE = 4096
+PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
+PIECES_MOST = 1024
+REOPEN_SECONDS = 1.0
+AVOID_SECONDS = 30.0  # what failed is not offered again for so long
+AVOID_MOST = 100_000
+CHORES_MOST = 10_000
+CLOSE_SECONDS = 10.0
+
+_CAUSES = {
+    errno.ENOENT: "absent", errno.EBADMSG: "damaged",
+    errno.ETIMEDOUT: "deadline", errno.ECANCELED: "cancelled",
+    errno.ENOBUFS: "budget", errno.ENOSPC: "full", errno.EDQUOT: "full",
+    errno.ENOTCONN: "disconnected", errno.ESTALE: "disconnected",
+}
+
+
+def cause_of(err: int) -> str:
+    """An errno as the label of a metric: one of a few words."""
+    return _CAUSES.get(err, "io")
+
+
+def pieces_of(slot_bytes: int) -> int:
+    """Into how many equal pieces of whole pages a slot is cut: checks of one
+    run while the next is read. The number nearest to PIECE_BYTES each."""
+    if slot_bytes <= 0 or slot_bytes % PAGE:
+        raise InvalidArgument(
+            f"slots of {slot_bytes} bytes: no multiple of {PAGE}")
+    pages = slot_bytes // PAGE
+    fitting = [n for n in range(1, min(pages, PIECES_MOST) + 1)
+               if pages % n == 0]
+    wanted = max(1.0, slot_bytes / PIECE_BYTES)
+    return min(fitting, key=lambda n: max(n / wanted, wanted / n))
+
+
+def geometry_of(slot_bytes: int, tokens: int) -> Geometry:
+    """Of a block that is a slot's bytes, whatever they mean."""
+    pieces = pieces_of(slot_bytes)
+    return Geometry(num_layers=pieces, block_size=max(1, tokens),
+                    k_bytes=slot_bytes // pieces, order="opaque")
+
+
+def layout_of(geometry: Geometry, address: int, num_slots: int) -> Layout:
+    layout = Layout(geometry, num_slots)
+    piece = geometry.k_bytes
+    for i in range(geometry.num_layers):
+        layout.add_region(Region(
+            base=address + i * piece, page_stride=geometry.payload_bytes,
+            run_bytes=piece, offset=i * piece, layer=i))
+    layout.seal()
+    return layout
+
+
+class Memory(NamedTuple):
+    """Slots in a row; the owner keeps it mapped until close()."""
+
+    address: int
+    slot_bytes: int
+    num_slots: int
+
+
+class Finished(NamedTuple):
+    """A job at its end. present: keys whose blocks were loaded, or are in the
+    space now; failed: the others, with an errno above 0, but for those that
+    another job is storing. moved: bytes; skipped: blocks not stored because
+    they were there, or were being stored."""
+
+    job: int
+    is_load: bool
+    present: List[bytes]
+    failed: Dict[bytes, int]
+    moved: int
+    skipped: int
+    seconds: float
+
+
+class _Job:
+    def __init__(self, job: int, is_load: bool, keys: List[bytes]) -> None:
+        self.job = job
+        self.is_load = is_load
+        self.keys = keys
+        self.sent = keys  # those that the task moves, in its order
+        self.ids = b""    # theirs
+        self.present: List[bytes] = []
+        self.failed: Dict[bytes, int] = {}
+        self.skipped = 0
+        self.task: Optional[Task] = None  # None: nothing to wait for
+        self.start = time.monotonic()
+
+
+class Chores:
+    """Calls that may hang, one after another in a thread that is started with
+    the first, and that nobody ever waits for longer than he likes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._todo: Deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+        self.stopped = threading.Event()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._todo)
+
+    def add(self, chore: Callable[[], None]) -> None:
+        with self._wake:
+            if self.stopped.is_set():
+                return
+            self._todo.append(chore)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._todo and not self.stopped.is_set():
+                    self._wake.wait()
+                if self.stopped.is_set():
+                    return
+                chore = self._todo.popleft()
+            try:
+                chore()
+            except Exception:  # the next ones are to be done all the same
+                log.exception("ucmfs: in the background")
+
+    def stop(self, seconds: float) -> bool:
+        """True: the thread has ended."""
+        with self._wake:
+            self.stopped.set()
+            self._wake.notify()
+        if self._thread is None:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+
+class LiveIndex:
+    """The index of a space whose daemon may go and come back.
+
+    lookup() belongs to one thread at a time and never waits for the mount.
+    """
+
+    def __init__(self, mount: str, space: str, manifest: Mapping[str, Any],
+                 chores: Chores) -> None:
+        self._mount = mount
+        self._space = space
+        self._manifest = manifest
+        self._chores = chores
+        self.space_id = ensure_space(mount, space, manifest)
+        self._index: Optional[Index] = Index(mount, space)
+        self._fresh: Optional[Index] = None  # put there by the thread
+        self._told = ""
+        info = self._index.info()
+        if info["backend"] != "map":
+            log.warning(
+                "ucmfs: %s: look-ups ask the daemon instead of its shared "
+                "memory (%s): a daemon that hangs holds up the scheduler",
+                mount, info["why"])
+
+    @property
+    def connected(self) -> bool:
+        return self._index is not None or self._fresh is not None
+
+    def _take(self) -> Optional[Index]:
+        if self._index is None and self._fresh is not None:
+            self._index, self._fresh = self._fresh, None
+            log.info("ucmfs: %s: connected again", self._mount)
+        return self._index
+
+    def lookup(self, ids: bytes) -> bytes:
+        """A byte of 1 for each id that is there. What nobody can say counts
+        as absent: computing a block again is cheaper than a scheduler that
+        waits for a daemon to read its directories."""
+        index = self._take()
+        if index is None:
+            return bytes(len(ids) // ID_BYTES)
+        try:
+            return index.lookup(ids)[0]
+        except UcmfsError as error:
+            self._lost(index, error)
+            return bytes(len(ids) // ID_BYTES)
+
+    def has(self, id: bytes) -> bool:
+        """lookup() of one, for less."""
+        index = self._take()
+        if index is None:
+            return False
+        try:
+            return index.prefix(id)[0] == 1
+        except UcmfsError as error:
+            self._lost(index, error)
+            return False
+
+    def _lost(self, index: Index, error: UcmfsError) -> None:
+        log.warning("ucmfs: %s; everything is a miss until it is back", error)
+        self._index = None
+        self._chores.add(lambda: self._reopen(index))
+
+    def _reopen(self, old: Index) -> None:
+        old.close()
+        while not self._chores.stopped.is_set():
+            try:
+                ensure_space(self._mount, self._space, self._manifest)
+                self._fresh = Index(self._mount, self._space)
+                return
+            except (UcmfsError, OSError) as error:
+                self._tell(str(error))
+            self._chores.stopped.wait(REOPEN_SECONDS)
+
+    def _tell(self, text: str) -> None:
+        if text != self._told:
+            log.warning("ucmfs: not back yet: %s", text)
+            self._told = text
+
+    def close(self) -> None:
+        """When the chores have stopped."""
+        for index in (self._index, self._fresh):
+            if index is not None:
+                index.close()
+        self._index = self._fresh = None
+
+
+class SlotStore:
+    """Jobs between slots and blocks. One thread at a time.
+
+    manifest: of the space, with the geometry of geometry_of(). tiers: the
+    directories behind the mount, to read from these. Errors of the constructor
+    are UcmfsError; later ones become failed keys.
+    """
+
+    def __init__(self, memory: Memory, *, mount: str, space: str,
+                 manifest: Mapping[str, Any], verify: str = "full",
+                 deadline_ms: int = 0, tiers: Any = None,
+                 **loader_options: Any) -> None:
+        geometry = Geometry.from_json(manifest["geometry"])
+        self.memory = memory
+        self.mount = mount
+        self.space = space
+        self._verify = verify
+        self._deadline_ms = deadline_ms
+        self._jobs: Dict[int, _Job] = {}
+        self._saving: Set[bytes] = set()
+        self._avoid: Dict[bytes, float] = {}
+        self._paused_until = 0.0
+        self._chores = Chores("ucmfs-tier")
+        self._index = LiveIndex(mount, space, manifest, self._chores)
+        self._loaders: List[Loader] = []
+        try:
+            self._hasher = Hasher("external", block_size=geometry.block_size,
+                                  space_id=self._index.space_id)
+            self._reads = self._writes = self._group(
+                geometry, tiers=tiers, **loader_options)
+            if tiers:  # they are the daemon's to write to
+                self._writes = self._group(geometry, **loader_options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _group(self, geometry: Geometry, **options: Any) -> Group:
+        loader = Loader(self.mount, **options)
+        self._loaders.append(loader)
+        return loader.add_group(layout_of(
+            geometry, self.memory.address, self.memory.num_slots), self.space)
+
+    @property
+    def connected(self) -> bool:
+        """The daemon is there, and not known to hang."""
+        return self._index.connected and not self._is_paused()
+
+    def _is_paused(self) -> bool:
+        """After a deadline: the index of a daemon that hangs still answers,
+        and each request would wait for the deadline again."""
+        return self._paused_until > 0 \
+            and time.monotonic() < self._paused_until
+
+    def _pause(self) -> None:
+        if not self._is_paused():
+            log.warning("ucmfs: %s: a job is past its deadline; everything is "
+                        "a miss for %g s", self.mount, AVOID_SECONDS)
+        self._paused_until = time.monotonic() + AVOID_SECONDS
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs)
+
+    def describe(self) -> str:
+        return "; ".join(loader.describe() for loader in self._loaders)
+
+    # ---- look-ups ----
+
+    def ids_of(self, keys: Sequence[bytes]) -> bytes:
+        """16 bytes for each key."""
+        if len(keys) == 1:
+            return self._id_of(keys[0])
+        if not keys:
+            return b""
+        size = len(keys[0]) - GROUP_BYTES
+        import numpy as np
+        table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(
+            len(keys), size + GROUP_BYTES)
+        hashes = np.ascontiguousarray(table[:, :size])
+        groups = np.ascontiguousarray(table[:, size:]).view(">u4").ravel()
+        if (groups == groups[0]).all():
+            return self._hasher.external(hashes.tobytes(), size,
+                                         int(groups[0]))
+        out = np.empty((len(keys), ID_BYTES), dtype=np.uint8)
+        for group in np.unique(groups):
+            mine = groups == group
+            out[mine] = np.frombuffer(
+                self._hasher.external(hashes[mine].tobytes(), size,
+                                      int(group)),
+                dtype=np.uint8).reshape(-1, ID_BYTES)
+        return out.tobytes()
+
+    def _id_of(self, key: bytes) -> bytes:
+        return self._hasher.external(
+            key[:-GROUP_BYTES], len(key) - GROUP_BYTES,
+            int.from_bytes(key[-GROUP_BYTES:], "big"))
+
+    def has(self, key: bytes) -> bool:
+        if self._is_paused():
+            return False
+        id = self._id_of(key)
+        return self._index.has(id) and not self._is_avoided(id)
+
+    def lookup(self, keys: Sequence[bytes]) -> bytes:
+        """A byte of 1 for each key whose block is there."""
+        if self._is_paused():
+            return bytes(len(keys))
+        ids = self.ids_of(keys)
+        found = self._index.lookup(ids)
+        if not self._avoid:
+            return found
+        return bytes(
+            there and not self._is_avoided(ids[i * ID_BYTES:][:ID_BYTES])
+            for i, there in enumerate(found))
+
+    def _is_avoided(self, id: bytes) -> bool:
+        until = self._avoid.get(id)
+        if until is None:
+            return False
+        if time.monotonic() < until:
+            return True
+        del self._avoid[id]
+        return False
+
+    def _avoid_for_now(self, id: bytes) -> None:
+        """The index may still have it: a request that is told so again and
+        again would never run."""
+        if len(self._avoid) >= AVOID_MOST:
+            self._avoid.clear()
+        self._avoid[id] = time.monotonic() + AVOID_SECONDS
+
+    # ---- jobs ----
+
+    def load(self, job: int, keys: Sequence[bytes],
+             slots: Sequence[int]) -> None:
+        """Start to fill slots[i] with the block of keys[i]."""
+        one = _Job(job, True, list(keys))
+        self._start(one, slots, lambda ids, pages: self._reads.load(
+            ids, pages, verify=self._verify, deadline_ms=self._deadline_ms))
+
+    def save(self, job: int, keys: Sequence[bytes],
+             slots: Sequence[int]) -> None:
+        """Start to write slots[i] as the block of keys[i], where it is not
+        there and not being written by another job."""
+        one = _Job(job, False, list(keys))
+        if not self.connected:
+            err = errno.ETIMEDOUT if self._is_paused() else errno.ENOTCONN
+            one.failed = dict.fromkeys(one.keys, err)
+            one.sent = []
+        else:
+            slots = self._leave_out(one, slots)
+        self._start(one, slots, lambda ids, pages: self._writes.save(
+            ids, pages, deadline_ms=self._deadline_ms))
+
+    def _leave_out(self, one: _Job, slots: Sequence[int]) -> List[int]:
+        ids = self.ids_of(one.keys)
+        there = self._index.lookup(ids)
+        one.sent, left = [], []
+        for i, key in enumerate(one.keys):
+            id = ids[i * ID_BYTES:(i + 1) * ID_BYTES]
+            if there[i] and id not in self._avoid:
+                one.present.append(key)
+                one.skipped += 1
+            elif id in self._saving:
+                one.skipped += 1
+            else:
+                one.sent.append(key)
+                left.append(int(slots[i]))
+        return left
+
+    def _start(self, one: _Job, slots: Sequence[int],
+               submit: Callable[[bytes, List[int]], Task]) -> None:
+        self._jobs[one.job] = one
+        if not one.sent:
+            return
+        one.ids = self.ids_of(one.sent)
+        pages = [int(slot) for slot in slots]
+        try:
+            one.task = submit(one.ids, pages)
+        except (UcmfsError, OSError) as error:
+            log.warning("ucmfs: job %d: %s", one.job, error)
+            one.failed.update(
+                dict.fromkeys(one.sent, error.errno or errno.EIO))
+            one.sent = []
+            return
+        if not one.is_load:
+            self._saving.update(_split(one.ids))
+
+    def finished(self) -> List[Finished]:
+        """The jobs that have ended since the last call."""
+        done = [one for one in self._jobs.values()
+                if one.task is None or one.task.done()]
+        for one in done:
+            del self._jobs[one.job]
+        return [self._finish(one) for one in done]
+
+    def _finish(self, one: _Job) -> Finished:
+        moved = 0
+        if one.task is not None:
+            ids = _split(one.ids)
+            if not one.is_load:
+                self._saving.difference_update(ids)
+            if one.is_load and not one.task.num_failed:
+                one.present += one.sent  # the common case, in no time
+                moved = len(one.sent)
+            else:
+                for key, id, outcome in zip(one.sent, ids,
+                                            one.task.outcomes()):
+                    moved += self._settle(one, key, id, outcome)
+        return Finished(
+            one.job, one.is_load, one.present, one.failed,
+            moved * self.memory.slot_bytes, one.skipped,
+            time.monotonic() - one.start)
+
+    def _settle(self, one: _Job, key: bytes, id: bytes,
+                outcome: Outcome) -> bool:
+        """What becomes of a block; True: its bytes were moved."""
+        if outcome.ok and outcome.skipped:
+            one.skipped += 1
+            if id not in self._avoid:  # else it is one that will be removed
+                one.present.append(key)
+            return False
+        if outcome.ok:
+            one.present.append(key)
+            self._avoid.pop(id, None)
+            return True
+        one.failed[key] = outcome.err
+        if outcome.err == errno.ETIMEDOUT:
+            self._pause()
+        if one.is_load:
+            self._avoid_for_now(id)
+            if outcome.err == errno.EBADMSG:
+                log.warning("ucmfs: block %s of %s: %s; removed", id.hex(),
+                            self.space, outcome.text)
+                if self._chores.waiting < CHORES_MOST:
+                    self._chores.add(lambda: self._remove(id))
+        return False
+
+    def _remove(self, id: bytes) -> None:
+        """A damaged block is in the way of a whole one: a save finds that it
+        is there, and skips it."""
+        name = id.hex()
+        try:
+            os.unlink(os.path.join(self.mount, "spaces", self.space, name[:2],
+                                   name + ".bin"))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("ucmfs: block %s of %s: not removed: %s", name,
+                        self.space, error.strerror)
+
+    def drain(self) -> None:
+        """Wait until no job touches a slot; finished() has them then."""
+        for one in self._jobs.values():
+            if one.task is not None:
+                one.task.result()
+
+    def close(self) -> None:
+        """Cancel loads, let saves end, and let go of all. Where the mount
+        hangs what is left is abandoned after CLOSE_SECONDS: slots are not
+        touched any more, and threads that hang end with the process."""
+        for one in self._jobs.values():
+            if one.task is not None and one.is_load:
+                one.task.cancel()
+        end = time.monotonic() + CLOSE_SECONDS
+        for one in self._jobs.values():
+            if one.task is not None:
+                self._end(one.task, end)
+        self._jobs.clear()
+        idle = self._chores.stop(CLOSE_SECONDS)
+        loaders, self._loaders = self._loaders, []
+        ending = threading.Thread(
+            target=self._close_all, args=(loaders, idle), daemon=True,
+            name="ucmfs-close")
+        ending.start()
+        ending.join(CLOSE_SECONDS)
+        if ending.is_alive() or not idle:
+            log.warning("ucmfs: %s hangs; it is left as it is", self.mount)
+
+    @staticmethod
+    def _end(task: Task, end: float) -> None:
+        try:
+            task.result(max(0.0, end - time.monotonic()))
+        except UcmfsError:
+            task.free()  # cancels, and waits: its I/O is not waited for
+
+    def _close_all(self, loaders: List[Loader], idle: bool) -> None:
+        for loader in loaders:
+            loader.close()
+        if idle:
+            self._index.close()
+
+
+def _split(ids: bytes) -> List[bytes]:
+    return [ids[at:at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)]

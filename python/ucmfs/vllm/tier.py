@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsTier: a secondary tier of vLLM's OffloadingConnector.
+
+    --kv-transfer-config '{"kv_connector": "OffloadingConnector",
+      "kv_role": "kv_both", "kv_connector_extra_config": {
+        "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240,
+        "secondary_tiers": [{"type": "UcmfsTier", "module_path": "ucmfs.vllm",
+                             "mount": "/mnt/kv"}]}}'
+
+vLLM moves KV between the device and a shared memory of slots; a tier moves it
+between the slots and storage. All calls come from the scheduler and must not
+wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
+0.33; what a version has and another has not is looked for, not assumed.
+
+touch() is not passed on: a load counts as a use of its block, and blocks that
+vLLM finds in its own memory are not reported as used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass, fields
+from typing import (Any, ClassVar, Dict, Iterable, List, Optional,
+                    Sequence, Tuple, Union)
+
+import numpy as np
+from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
+                                     OffloadingCounterMetadata,
+                                     OffloadingEvent, OffloadingGaugeMetadata,
+                                     OffloadingHistogramMetadata,
+                                     OffloadingMetricMetadata,
+                                     RequestOffloadingContext)
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+
+from ucmfs.errors import ConfigError
+from ucmfs.namespace import default_name
+
+from .fingerprint import (EngineConfigs, Overrides, engine_configs,
+                          engine_manifest, hashes, plain)
+from .slots import (Finished, Memory, SlotStore, cause_of, geometry_of, log)
+
+BATCH_FIRST = 64    # keys of a request that are looked up at once, and
+BATCH_MOST = 4096   # at most, as long as they are found
+_DEADLINE_MS = 30_000
+_VERIFY = ("full", "header", "none")
+_IO = ("auto", "uring", "threads")
+# what vLLM itself takes from a tier's configuration
+_VLLM_KEYS = ("type", "module_path", "backpressure")
+
+
+# ---- configuration ----
+
+@dataclass(frozen=True)
+class TierConfig:
+    """A tier's configuration: the keys, and what they are by default.
+
+    mount: a mount point of ucmfs. space: of the blocks; made from the model's
+    name and the namespace, if it is empty. tiers: the directories behind the
+    mount, as in SOURCE of ucmfs(8), to read from these. io, threads,
+    staging_bytes, save_budget_bytes: as of ucm_load(3). verify: what a load
+    checks: full, header, none. deadline_ms: of a job; 0: none. weights:
+    stands for the model's weights in the namespace. tenant, epoch: parts of
+    the namespace with no other meaning. era: of vLLM's layouts, instead of
+    its version. namespace: stands for all of the engine in the namespace.
+    locality: LOCAL or REMOTE, for events. enable_kv_events: tell of blocks
+    that are stored, if vLLM publishes events.
+    """
+
+    mount: str
+    space: str = ""
+    tiers: Union[str, Tuple[str, ...]] = ""
+    io: str = "auto"
+    threads: int = 0
+    staging_bytes: int = 0
+    save_budget_bytes: int = 0
+    verify: str = "full"
+    deadline_ms: int = _DEADLINE_MS
+    weights: str = ""
+    tenant: str = ""
+    epoch: str = ""
+    era: str = ""
+    namespace: str = ""
+    locality: str = ""
+    enable_kv_events: bool = False
+
+    @classmethod
+    def parse(cls, config: Dict[str, Any]) -> TierConfig:
+        """ConfigError names the first key that is wrong."""
+        known = {f.name: f for f in fields(cls)}
+        for key in config:
+            if key not in known and key not in _VLLM_KEYS:
+                near = difflib.get_close_matches(key, known, 1, 0)
+                raise ConfigError(key, "unknown; is it " + near[0] + "?")
+        if not config.get("mount"):
+            raise ConfigError("mount", "a mount point of ucmfs is needed")
+        values = {key: _value(key, value, known[key].default)
+                  for key, value in config.items()
+                  if key in known and value is not None}
+        _one_of("io", values.get("io", "auto"), _IO)
+        _one_of("verify", values.get("verify", "full"), _VERIFY)
+        _one_of("locality", values.get("locality", ""),
+                ("", *(each.value for each in Locality)))
+        return cls(**values)
+
+    @property
+    def overrides(self) -> Overrides:
+        return Overrides(self.weights, self.tenant, self.epoch, self.era)
+
+
+def _value(key: str, value: Any, default: Any) -> Any:
+    if key == "tiers" and isinstance(value, (list, tuple)):
+        return tuple(_value(key, each, "") for each in value)
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(key, f"{value!r} is neither true nor false")
+    if isinstance(default, int):
+        if isinstance(value, int) and not isinstance(value, bool) \
+                and value >= 0:
+            return value
+        raise ConfigError(key, f"{value!r} is no whole number from 0 on")
+    if key in ("tenant", "epoch", "era") and isinstance(value, int) \
+            and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    raise ConfigError(key, f"{value!r} is no text")
+
+
+def _one_of(key: str, value: str, names: Sequence[str]) -> None:
+    if value not in names:
+        raise ConfigError(key, f"{value!r} is none of "
+                          f"{', '.join(filter(None, names))}")
+
+
+# ---- the namespace ----
+
+def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
+                  configs: Optional[EngineConfigs]) -> Dict[str, Any]:
+    """The manifest of the space of a tier's blocks.
+
+    A block is a slot: a chunk of tokens, all layers of a group, all ranks one
+    behind the other. configs None: the engine's configuration is not in sight,
+    and the configuration must say "namespace".
+    """
+    offload = spec.config
+    if config.namespace:
+        engine: Dict[str, Any] = {
+            "engine": {"name": "vllm", "declared": config.namespace},
+            "hash": hashes(configs.vllm, offload.cache.tokens_per_hash)
+            if configs else {},
+            "tenant": config.tenant, "epoch": config.epoch}
+    elif configs is None or configs.kv_cache is None:
+        raise ConfigError(
+            "namespace", "vLLM's configuration is not in sight of the tier; "
+            "name here all that decides about the content of blocks: model, "
+            "weights, types, versions")
+    else:
+        engine = engine_manifest(
+            configs, hash_block_size=offload.cache.tokens_per_hash,
+            overrides=config.overrides)
+    chunk = offload.cache.blocks_per_chunk
+    tokens = [group.tokens_per_block for group in offload.groups]
+    return {
+        **engine,
+        "use": "tier",
+        "chunk": {
+            "blocks": chunk, "bytes": slot_bytes, "tokens_per_block": tokens,
+            "group_ids": [plain(getattr(group, "group_id", i))
+                          for i, group in enumerate(offload.groups)],
+            "model": str(offload.model.name) if config.namespace else "",
+            "dtype": offload.model.dtype,
+            "tokens_per_hash": offload.cache.tokens_per_hash,
+            "worker_bytes": offload.worker_kv_bytes_per_block,
+            "world_size": offload.parallel.world_size,
+            "tp": offload.parallel.tp_size, "pp": offload.parallel.pp_size,
+            "dcp": offload.parallel.dcp_size,
+            "pcp": offload.parallel.pcp_size,
+            "replicated": bool(getattr(spec, "replicated_layout", False)),
+            "canonical": bool(getattr(offload, "canonical_layout", False)),
+            "layout": plain(getattr(offload, "kv_cache_layout", None)),
+        },
+        "geometry": geometry_of(slot_bytes, max(tokens) * chunk).to_json(),
+    }
+
+
+def _space_prefix(spec: Any) -> str:
+    name = os.path.basename(str(spec.config.model.name).rstrip("/"))
+    return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
+
+
+# ---- metrics ----
+
+class Metric:
+    LOOKUPS = "vllm:ucmfs_tier_lookups"
+    HITS = "vllm:ucmfs_tier_hits"
+    LOADED = "vllm:ucmfs_tier_loaded_blocks"
+    LOADED_BYTES = "vllm:ucmfs_tier_loaded_bytes"
+    LOAD_FAILED = "vllm:ucmfs_tier_load_failed_blocks"
+    LOAD_SECONDS = "vllm:ucmfs_tier_load_seconds"
+    STORED = "vllm:ucmfs_tier_stored_blocks"
+    STORED_BYTES = "vllm:ucmfs_tier_stored_bytes"
+    STORE_SKIPPED = "vllm:ucmfs_tier_store_skipped_blocks"
+    STORE_FAILED = "vllm:ucmfs_tier_store_failed_blocks"
+    STORE_SECONDS = "vllm:ucmfs_tier_store_seconds"
+    CONNECTED = "vllm:ucmfs_tier_connected"
+
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
+            5, 10, 30)
+_MOUNT = ("mount",)
+_CAUSE = ("mount", "cause")
+_COUNTERS = (
+    (Metric.LOOKUPS, "Keys looked up.", _MOUNT),
+    (Metric.HITS, "Keys looked up whose blocks were there.", _MOUNT),
+    (Metric.LOADED, "Blocks loaded into slots.", _MOUNT),
+    (Metric.LOADED_BYTES, "Bytes loaded into slots.", _MOUNT),
+    (Metric.LOAD_FAILED, "Blocks that were not loaded, by cause: absent, "
+     "damaged, deadline, cancelled, disconnected, io.", _CAUSE),
+    (Metric.STORED, "Blocks stored.", _MOUNT),
+    (Metric.STORED_BYTES, "Bytes stored.", _MOUNT),
+    (Metric.STORE_SKIPPED, "Blocks not stored because they were there, or "
+     "were being stored.", _MOUNT),
+    (Metric.STORE_FAILED, "Blocks that were not stored, by cause: budget, "
+     "full, deadline, disconnected, io.", _CAUSE),
+)
+_HISTOGRAMS = (
+    (Metric.LOAD_SECONDS, "From the submission of a load until its end was "
+     "seen, in seconds."),
+    (Metric.STORE_SECONDS, "From the submission of a store until its end was "
+     "seen, in seconds."),
+)
+
+
+def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
+    out: Dict[str, OffloadingMetricMetadata] = {
+        name: OffloadingCounterMetadata(documentation=text, labelnames=labels)
+        for name, text, labels in _COUNTERS}
+    for name, text in _HISTOGRAMS:
+        out[name] = OffloadingHistogramMetadata(
+            documentation=text, labelnames=_MOUNT, buckets=_BUCKETS)
+    out[Metric.CONNECTED] = OffloadingGaugeMetadata(
+        documentation="1 while the mount answers, else 0.",
+        labelnames=_MOUNT)
+    return out
+
+
+# ---- look-ups of a request ----
+
+class _Known:
+    """The keys of a request, as far as vLLM tells them, and how far they have
+    been asked for. They are asked for mostly in order, one by one."""
+
+    def __init__(self) -> None:
+        self.keys: List[bytes] = []
+        self.next = 0
+        self.size = BATCH_FIRST
+
+    def batch(self, key: bytes, positions: Any) -> List[bytes]:
+        """The key and those that will be asked for behind it."""
+        if not positions:
+            return [key]
+        if len(positions) != len(self.keys):
+            self.keys = list(positions)
+        try:
+            at = self.keys.index(key, self.next)
+        except ValueError:  # from the end backwards, as sliding windows are
+            return [key]
+        end = min(at + self.size, len(self.keys))
+        self.next = end
+        self.size = min(4 * self.size, BATCH_MOST)
+        return self.keys[at:end]
+
+    def rewind(self) -> None:
+        self.next = 0
+        self.size = BATCH_FIRST
+
+
+class UcmfsTier(SecondaryTierManager):
+    """Blocks of KV cache in a space of a mount of ucmfs.
+
+    A look-up is answered HIT or MISS from the daemon's shared memory; what
+    nobody can say yet is a MISS. A block that fails to load fails alone; it is
+    a MISS for a while, and removed if it is damaged. While the daemon is gone
+    all is a MISS and stores are dropped.
+    """
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(self, offloading_spec: Any, primary_kv_view: memoryview,
+                 tier_type: str, backpressure_detector: Any = None,
+                 **config: Any) -> None:
+        """config: see TierConfig; ConfigError, or what the mount says."""
+        super().__init__(offloading_spec, primary_kv_view, tier_type,
+                         backpressure_detector)
+        self.config = TierConfig.parse(config)
+        self.locality = Locality(self.config.locality) \
+            if self.config.locality else None
+        manifest = tier_manifest(
+            offloading_spec, self.block_size_bytes, self.config,
+            engine_configs())
+        self.space = self.config.space or default_name(
+            _space_prefix(offloading_spec), manifest)
+        self._events: Optional[List[OffloadingEvent]] = None
+        if self.config.enable_kv_events:
+            self._events = self._event_list(offloading_spec)
+        self._verdicts: Dict[bytes, int] = {}  # of this step
+        self._requests: Dict[str, _Known] = {}
+        self._stats: Any = None
+        self._lookups = self._hits = 0
+        self._told_connected: Optional[bool] = None
+        self._mount_label = (self.config.mount,)
+        self._store = SlotStore(
+            _memory_of(primary_kv_view), mount=self.config.mount,
+            space=self.space, manifest=manifest, verify=self.config.verify,
+            deadline_ms=self.config.deadline_ms,
+            tiers=self.config.tiers or None, io=self.config.io,
+            threads=self.config.threads,
+            staging_bytes=self.config.staging_bytes,
+            save_budget_bytes=self.config.save_budget_bytes)
+        log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
+                 self.space, self._store.describe())
+
+    def _event_list(self, spec: Any) -> Optional[List[OffloadingEvent]]:
+        if spec.kv_events_config.enable_kv_cache_events:
+            return []
+        log.warning("ucmfs: enable_kv_events is set, and vLLM publishes no "
+                    "KV cache events: none are made")
+        return None
+
+    # ---- look-ups ----
+
+    def lookup(self, key: Any, req_context: Any) -> LookupResult:
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._ask(key, req_context)
+        self._lookups += 1
+        self._hits += found
+        return LookupResult.HIT if found else LookupResult.MISS
+
+    def _ask(self, key: bytes, req_context: Any) -> int:
+        known = self._requests.get(req_context.req_id)
+        if known is None:
+            known = self._requests[req_context.req_id] = _Known()
+        keys = known.batch(
+            key, getattr(req_context, "_offload_key_positions", None))
+        if len(keys) == 1:
+            found = self._verdicts[key] = int(self._store.has(key))
+            return found
+        self._verdicts.update(zip(keys, self._store.lookup(keys)))
+        return self._verdicts[key]
+
+    def on_schedule_end(self, context: Any) -> None:
+        """Answers hold for one step."""
+        if self._verdicts:
+            self._verdicts.clear()
+            for known in self._requests.values():
+                known.rewind()
+
+    def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: Any) -> None:
+        self._requests.pop(req_context.req_id, None)
+
+    # ---- jobs ----
+
+    def submit_store(self, job_metadata: Any) -> None:
+        self._store.save(job_metadata.job_id, list(job_metadata.keys),
+                         job_metadata.chunk_ids)
+
+    def submit_load(self, job_metadata: Any) -> None:
+        self._store.load(job_metadata.job_id, list(job_metadata.keys),
+                         job_metadata.chunk_ids)
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        if not self._store.busy:
+            return ()
+        return [self._result(one) for one in self._store.finished()]
+
+    def _result(self, one: Finished) -> JobResult:
+        self._count(one)
+        if one.is_load:
+            for key in one.failed:
+                self._verdicts.pop(key, None)
+        elif self._events is not None and one.present:
+            self._events.append(OffloadingEvent(
+                keys=list(one.present), medium=self.medium, removed=False,
+                locality=self.locality))
+        partly = one.is_load and one.failed and one.present
+        return JobResult(
+            job_id=one.job, success=not one.failed,
+            successful_keys=tuple(one.present) if partly else None,
+            transfer_time=one.seconds, transfer_bytes=one.moved)
+
+    def has_pending_work(self) -> bool:
+        return self._store.busy
+
+    def drain_jobs(self) -> None:
+        self._store.drain()
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        if not self._events:
+            return ()
+        events, self._events = self._events, []
+        return events
+
+    def shutdown(self) -> None:
+        self._store.close()
+        # the region is unmapped behind us, which a view of it would prevent
+        self._primary_kv_view = memoryview(b"")
+
+    # ---- figures ----
+
+    @classmethod
+    def build_metric_definitions(
+            cls, extra_config: Dict[str, Any],
+    ) -> Dict[str, OffloadingMetricMetadata]:
+        return _metric_definitions()
+
+    @classmethod
+    def config_info_keys(cls, tier_config: Dict[str, Any]) -> Tuple[str, ...]:
+        """vLLM 0.33: labels of its series of facts."""
+        return ("ucmfs_mount", "ucmfs_space")
+
+    def config_info(self) -> Dict[str, Any]:
+        return {"ucmfs_mount": self.config.mount, "ucmfs_space": self.space}
+
+    def _count(self, one: Finished) -> None:
+        stats = self._stats_now()
+        label, blocks = self._mount_label, one.moved // self.block_size_bytes
+        names = (Metric.LOADED, Metric.LOADED_BYTES, Metric.LOAD_FAILED,
+                 Metric.LOAD_SECONDS) if one.is_load else (
+            Metric.STORED, Metric.STORED_BYTES, Metric.STORE_FAILED,
+            Metric.STORE_SECONDS)
+        if blocks:
+            stats.increase_counter(names[0], blocks, label)
+            stats.increase_counter(names[1], one.moved, label)
+            stats.observe_histogram(names[3], one.seconds, label)
+        if one.skipped:
+            stats.increase_counter(Metric.STORE_SKIPPED, one.skipped, label)
+        for err in one.failed.values():
+            stats.increase_counter(names[2], 1, (*label, cause_of(err)))
+
+    def _stats_now(self) -> Any:
+        if self._stats is None:
+            from vllm.distributed.kv_transfer.kv_connector.v1.offloading \
+                .metrics import OffloadingConnectorStats
+            self._stats = OffloadingConnectorStats()
+        return self._stats
+
+    def get_stats(self) -> Any:
+        connected = self._store.connected
+        if not self._lookups and self._stats is None \
+                and connected == self._told_connected:
+            return None
+        stats = self._stats_now()
+        if self._lookups:
+            stats.increase_counter(Metric.LOOKUPS, self._lookups,
+                                   self._mount_label)
+            stats.increase_counter(Metric.HITS, self._hits,
+                                   self._mount_label)
+            self._lookups = self._hits = 0
+        stats.set_gauge(Metric.CONNECTED, int(connected), self._mount_label)
+        self._told_connected = connected
+        self._stats = None
+        return stats
+
+
+def _memory_of(view: memoryview) -> Memory:
+    """Where the slots are. Nothing of the view is kept: it has to be released
+    when the engine ends, and what holds a buffer of it prevents that."""
+    if view.ndim != 2 or not view.c_contiguous:
+        raise ConfigError("", f"the primary tier's view has {view.ndim} "
+                          "dimensions or gaps; slots in a row are needed")
+    array = np.asarray(view)
+    return Memory(array.ctypes.data, view.strides[0], view.shape[0])

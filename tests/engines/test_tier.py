@@ -1,0 +1,966 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsTier against real mounts: slots of random bytes go to blocks and come
+back, or are told to have failed; never a wrong byte, never a wait.
+
+    python3 -m unittest tests/engines/test_tier.py       (vLLM is needed)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import uuid
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Optional
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+
+try:
+    import numpy as np
+    from vllm.v1.kv_offload.base import (LookupResult, Medium, ReqContext,
+                                         ScheduleEndContext, make_offload_key)
+    from vllm.v1.kv_offload.config import (
+        OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,
+        OffloadingModelConfig, OffloadingParallelConfig)
+    from vllm.v1.kv_offload.tiering.base import TransferJob
+except ImportError as error:
+    raise unittest.SkipTest(f"needs vLLM: {error}") from None
+
+from mount import Mount
+from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
+from ucmfs.vllm import UcmfsTier
+from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
+
+SLOT = 64 << 10
+PATIENCE = 30.0
+
+
+def key_of(number: int, group: int = 0, size: int = 32) -> bytes:
+    digest = hashlib.sha256(f"key {number}".encode()).digest()
+    return make_offload_key(digest[:size], group)
+
+
+def keys_of(*numbers: int) -> List[bytes]:
+    return [key_of(n) for n in numbers]
+
+
+def offloading_config(extra: Dict[str, Any], *, slot: int = SLOT,
+                      **changes: Any) -> OffloadingConfig:
+    values: Dict[str, Any] = dict(
+        groups=(OffloadingGroupConfig(
+            tokens_per_block=16, layer_names=("layers.0", "layers.1"),
+            group_id=0),),
+        worker_kv_bytes_per_block=slot, enable_kv_cache_events=False,
+        extra_config=extra, engine_id=f"test-{uuid.uuid4().hex}",
+        model=OffloadingModelConfig(name="tiny/model", dtype="float32"),
+        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=1),
+        parallel=OffloadingParallelConfig(
+            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
+            data_parallel_index=0, data_parallel_size=1,
+            data_parallel_rank_local=None, is_parallelism_agnostic=False))
+    values.update(changes)
+    return OffloadingConfig(**values)
+
+
+def spec_stub(**changes: Any) -> Any:
+    events = changes.pop("events", False)
+    return SimpleNamespace(
+        config=offloading_config({}, **changes), replicated_layout=False,
+        kv_events_config=SimpleNamespace(enable_kv_cache_events=events))
+
+
+class Slots:
+    """A memory of slots, and a tier on it, played by hand as the manager
+    plays it."""
+
+    def __init__(self, mount: Mount, num: int = 32, *, slot: int = SLOT,
+                 events: bool = False, detector: Any = None,
+                 **config: Any) -> None:
+        self.slot = slot
+        self.bytes = np.zeros((num, slot), dtype=np.int8)
+        config.setdefault("namespace", "test")
+        self.tier = UcmfsTier(
+            spec_stub(slot=slot, events=events), memoryview(self.bytes),
+            "UcmfsTier", backpressure_detector=detector, mount=mount.path,
+            **config)
+        self.random = np.random.default_rng(7)
+        self.jobs = 0
+        self.results: Dict[int, Any] = {}
+        self.closed = False
+
+    def fill(self, *slots: int) -> Dict[int, bytes]:
+        for slot in slots:
+            self.bytes[slot] = self.random.integers(
+                -128, 128, self.slot, dtype=np.int8)
+        return {slot: self.bytes[slot].tobytes() for slot in slots}
+
+    def submit(self, promotion: bool, keys: List[bytes],
+               slots: List[int]) -> int:
+        self.jobs += 1
+        job = TransferJob(
+            job_id=self.jobs, keys=keys,
+            chunk_ids=np.array(slots, dtype=np.int32), is_promotion=promotion,
+            req_context=ReqContext(req_id="r"))
+        (self.tier.submit_load if promotion else self.tier.submit_store)(job)
+        return self.jobs
+
+    def wait(self, job: int, seconds: float = PATIENCE) -> Any:
+        end = time.monotonic() + seconds
+        while job not in self.results:
+            for result in self.tier.get_finished_jobs():
+                assert result.job_id not in self.results, "told twice"
+                self.results[result.job_id] = result
+            if time.monotonic() > end:
+                raise AssertionError(f"job {job} does not end")
+            time.sleep(0.001)
+        return self.results[job]
+
+    def store(self, keys: List[bytes], slots: List[int]) -> Any:
+        return self.wait(self.submit(False, keys, slots))
+
+    def load(self, keys: List[bytes], slots: List[int]) -> Any:
+        return self.wait(self.submit(True, keys, slots))
+
+    def hits(self, keys: List[bytes]) -> List[bool]:
+        self.tier.on_schedule_end(None)
+        context = ReqContext(req_id="look")
+        return [self.tier.lookup(key, context) is LookupResult.HIT
+                for key in keys]
+
+    def stats(self) -> Dict[str, Any]:
+        """Metric's short name (and cause) to its value."""
+        out = {}
+        stats = self.tier.get_stats()
+        for name, values in stats._values.items() if stats else ():
+            for labels, value in values.items():
+                short = name.replace("vllm:ucmfs_tier_", "")
+                out[" ".join((short, *labels[1:]))] = value
+        return out
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.tier.shutdown()
+
+
+class MountCase(unittest.TestCase):
+    def setUp(self) -> None:
+        self.mount = Mount()
+        self.addCleanup(self.mount.close)
+
+    def slots(self, *args: Any, mount: Optional[Mount] = None,
+              **config: Any) -> Slots:
+        out = Slots(mount or self.mount, *args, **config)
+        self.addCleanup(out.close)
+        return out
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), end, what)
+            time.sleep(0.005)
+
+    def assert_slots(self, slots: Slots, want: Dict[int, bytes]) -> None:
+        for slot, data in want.items():
+            self.assertEqual(hashlib.sha256(slots.bytes[slot]).hexdigest(),
+                             hashlib.sha256(data).hexdigest(), f"slot {slot}")
+
+    def files(self, slots: Slots) -> Dict[bytes, str]:
+        """Id to file in the tiers."""
+        found = self.mount.blocks(slots.tier.space)
+        return {bytes.fromhex(name): path for name, path in found.items()}
+
+    def file_of(self, slots: Slots, key: bytes) -> str:
+        return self.files(slots)[slots.tier._store.ids_of([key])]
+
+
+class RoundTrips(MountCase):
+    def test_random_bytes_in_random_slots_come_back(self) -> None:
+        for slot, io in ((4096, "auto"), (SLOT, "threads"), (SLOT, "auto"),
+                         (509 * PAGE, "auto"), (3 << 20, "auto")):
+            with self.subTest(slot=slot, io=io):
+                slots = self.slots(24, slot=slot, io=io,
+                                   namespace=f"{slot} {io}")
+                order = slots.random.permutation(24)
+                data = slots.fill(*order[:12].tolist())
+                keys = keys_of(*range(12))
+                done = slots.store(keys, order[:12].tolist())
+                self.assertTrue(done.success)
+                self.assertEqual(done.transfer_bytes, 12 * slot)
+                self.assertEqual(slots.hits(keys), [True] * 12)
+                again = slots.random.permutation(12)
+                done = slots.load([keys[i] for i in again],
+                                  order[12:].tolist())
+                self.assertTrue(done.success)
+                self.assert_slots(slots, {
+                    int(order[12 + n]): data[int(order[i])]
+                    for n, i in enumerate(again)})
+                slots.close()
+
+    def test_read_from_the_tiers_themselves(self) -> None:
+        mount = Mount(tiers=2)
+        self.addCleanup(mount.close)
+        for how in (mount.tiers, ":".join(mount.tiers)):
+            slots = self.slots(mount=mount, tiers=how, namespace=str(how))
+            data = slots.fill(*range(8))
+            self.assertTrue(
+                slots.store(keys_of(*range(8)), list(range(8))).success)
+            self.assertTrue(
+                slots.load(keys_of(*range(8)), list(range(8, 16))).success)
+            self.assert_slots(slots, {8 + n: data[n] for n in range(8)})
+            slots.close()
+
+    def test_another_process_finds_them(self) -> None:
+        first, second = self.slots(), self.slots()
+        data = first.fill(3)
+        first.store(keys_of(1), [3])
+        self.assertEqual(second.hits(keys_of(1, 2)), [True, False])
+        self.assertTrue(second.load(keys_of(1), [5]).success)
+        self.assert_slots(second, {5: data[3]})
+
+    def test_short_hashes_and_groups_are_told_apart(self) -> None:
+        slots = self.slots()
+        keys = [key_of(1, 0), key_of(1, 1), key_of(1, 7), key_of(2, 1)]
+        for keys in (keys, [key_of(9, 0, 16), key_of(9, 1, 16)]):
+            data = slots.fill(*range(len(keys)))
+            self.assertTrue(
+                slots.store(keys, list(range(len(keys)))).success)
+            self.assertEqual(slots.hits(keys), [True] * len(keys))
+            places = [10 + i for i in range(len(keys))]
+            self.assertTrue(slots.load(keys, places).success)
+            self.assert_slots(slots, {10 + i: data[i]
+                                      for i in range(len(keys))})
+        self.assertEqual(slots.hits([key_of(2, 0)]), [False])
+
+    def test_ids_one_by_one_and_together_are_the_same(self) -> None:
+        store = self.slots().tier._store
+        keys = [key_of(n, n % 3) for n in range(50)]
+        self.assertEqual(store.ids_of(keys),
+                         b"".join(store.ids_of([key]) for key in keys))
+
+    def test_what_is_there_is_not_written_again(self) -> None:
+        slots = self.slots()
+        slots.fill(0, 1, 2)
+        slots.store(keys_of(0, 1), [0, 1])
+        before = {path: os.stat(path).st_mtime_ns
+                  for path in self.files(slots).values()}
+        done = slots.store(keys_of(0, 1, 2), [0, 1, 2])
+        self.assertTrue(done.success)
+        self.assertEqual(done.transfer_bytes, SLOT)
+        for path, when in before.items():
+            self.assertEqual(os.stat(path).st_mtime_ns, when)
+        self.assertEqual(slots.stats()["store_skipped_blocks"], 2)
+
+    def test_two_jobs_with_one_key_write_it_once(self) -> None:
+        slots = self.slots()
+        data = slots.fill(0)
+        slots.bytes[1] = slots.bytes[0]
+        jobs = [slots.submit(False, keys_of(0), [n]) for n in (0, 1)]
+        moved = [slots.wait(job).transfer_bytes for job in jobs]
+        self.assertEqual(sorted(moved), [0, SLOT])
+        slots.load(keys_of(0), [9])
+        self.assert_slots(slots, {9: data[0]})
+
+    def test_a_block_is_a_miss_until_it_is_committed(self) -> None:
+        slots = self.slots(slot=4 << 20)
+        slots.fill(0)
+        self.assertEqual(slots.hits(keys_of(0)), [False])
+        self.mount.freeze()
+        job = slots.submit(False, keys_of(0), [0])
+        self.assertEqual(slots.hits(keys_of(0)), [False])
+        self.mount.thaw()
+        slots.wait(job)
+        self.assertEqual(slots.hits(keys_of(0)), [True])
+
+
+class Lookups(MountCase):
+    def test_all_of_a_request_are_asked_for_in_a_few_calls(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        slots.store(keys_of(*range(10)), [0] * 10)
+        keys = keys_of(*range(300))
+        context = ReqContext(req_id="many")
+        for i, key in enumerate(keys):
+            context.set_offload_key_position(key, 16 * (i + 1))
+        asked: List[int] = []
+        store = slots.tier._store
+        plain_lookup, plain_has = store.lookup, store.has
+        store.lookup = lambda k: asked.append(len(k)) or plain_lookup(k)
+        store.has = lambda k: asked.append(1) or plain_has(k)
+        for _ in range(2):
+            asked.clear()
+            got = [slots.tier.lookup(key, context) is LookupResult.HIT
+                   for key in keys]
+            self.assertEqual(got, [True] * 10 + [False] * 290)
+            self.assertLessEqual(len(asked), 3)
+            slots.tier.on_schedule_end(None)
+
+    def test_backwards_as_sliding_windows_are(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        slots.store(keys_of(*range(5, 10)), [0] * 5)
+        keys = keys_of(*range(20))
+        context = ReqContext(req_id="back")
+        for i, key in enumerate(keys):
+            context.set_offload_key_position(key, 16 * (i + 1))
+        got = [slots.tier.lookup(key, context) is LookupResult.HIT
+               for key in reversed(keys)]
+        self.assertEqual(got, [5 <= n < 10 for n in reversed(range(20))])
+
+    def test_a_request_that_is_finished_leaves_nothing(self) -> None:
+        slots = self.slots()
+        context = ReqContext(req_id="gone")
+        slots.tier.on_new_request(context)
+        slots.tier.lookup(key_of(1), context)
+        slots.tier.on_schedule_end(None)
+        slots.tier.on_request_finished(context)
+        self.assertFalse(slots.tier._requests)
+        self.assertFalse(slots.tier._verdicts)
+
+    def test_answers_hold_for_one_step_only(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        context = ReqContext(req_id="r")
+        self.assertIs(slots.tier.lookup(key_of(1), context),
+                      LookupResult.MISS)
+        slots.store(keys_of(1), [0])
+        slots.tier.on_schedule_end(None)
+        self.assertIs(slots.tier.lookup(key_of(1), context),
+                      LookupResult.HIT)
+
+
+def flip_a_bit(path: str, where: int = -1) -> None:
+    data = bytearray(pathlib.Path(path).read_bytes())
+    data[where if where >= 0 else len(data) // 2] ^= 0x10
+    rewrite(path, data)
+
+
+def rewrite(path: str, data: bytes) -> None:
+    """In place, as a disk that lies does it."""
+    with open(path, "r+b") as file:
+        file.write(data)
+        file.truncate(len(data))
+
+
+class Damage(MountCase):
+    NUM = 12
+
+    def stored(self) -> Slots:
+        slots = self.slots()
+        self.data = slots.fill(*range(self.NUM))
+        self.keys = keys_of(*range(self.NUM))
+        self.assertTrue(
+            slots.store(self.keys, list(range(self.NUM))).success)
+        return slots
+
+    def check(self, slots: Slots, bad: List[int], cause: str) -> None:
+        """Exactly the bad ones fail, are counted, and avoided."""
+        places = [self.NUM + i for i in range(self.NUM)]
+        slots.stats()
+        done = slots.load(self.keys, places)
+        good = [i for i in range(self.NUM) if i not in bad]
+        self.assertFalse(done.success)
+        self.assertEqual(set(done.successful_keys),
+                         {self.keys[i] for i in good})
+        self.assert_slots(slots, {places[i]: self.data[i] for i in good})
+        stats = slots.stats()
+        self.assertEqual(stats[f"load_failed_blocks {cause}"], len(bad))
+        self.assertEqual(stats["loaded_blocks"], len(good))
+        self.assertEqual(slots.hits(self.keys),
+                         [i in good for i in range(self.NUM)])
+
+    def damaged(self, how: Callable[[str], None], *bad: int,
+                cause: str = "damaged") -> None:
+        slots = self.stored()
+        for i in bad:
+            how(self.file_of(slots, self.keys[i]))
+        self.check(slots, list(bad), cause)
+        # and such a block is replaced by the next who computes it
+        paths = set(self.files(slots))
+        gone = {slots.tier._store.ids_of([self.keys[i]]) for i in bad}
+        self.until(lambda: not gone & set(self.files(slots)),
+                   "damaged blocks stay in the way")
+        self.assertEqual(set(self.files(slots)), paths - gone)
+        self.assertTrue(slots.store(
+            [self.keys[i] for i in bad], list(bad)).success)
+        self.assertEqual(slots.hits(self.keys), [True] * self.NUM)
+        self.assertTrue(slots.load(self.keys,
+                                   [20 + i for i in range(self.NUM)]).success)
+        self.assert_slots(slots, {20 + i: self.data[i]
+                                  for i in range(self.NUM)})
+
+    def test_a_flipped_bit(self) -> None:
+        self.damaged(flip_a_bit, 3)
+
+    def test_a_flipped_bit_in_the_header(self) -> None:
+        self.damaged(lambda path: flip_a_bit(path, 20), 0, 11)
+
+    def test_truncated(self) -> None:
+        # the daemon itself sees that at the open, and takes it away
+        self.damaged(lambda path: rewrite(
+            path, pathlib.Path(path).read_bytes()[:SLOT // 2]), 5, 6,
+            cause="absent")
+
+    def test_zeroed(self) -> None:
+        self.damaged(lambda path: rewrite(
+            path, bytes(os.path.getsize(path))), 1, 2, 3)
+
+    def test_zeroed_behind_the_header(self) -> None:
+        self.damaged(lambda path: rewrite(
+            path, pathlib.Path(path).read_bytes()[:4096].ljust(
+                os.path.getsize(path), b"\0")), 7)
+
+    def test_swapped(self) -> None:
+        slots = self.stored()
+        one, two = (self.file_of(slots, self.keys[i]) for i in (4, 8))
+        a, b = (pathlib.Path(p).read_bytes() for p in (one, two))
+        rewrite(one, b)
+        rewrite(two, a)
+        self.check(slots, [4, 8], "damaged")
+
+    def test_without_checks_a_wrong_byte_would_be_seen_here(self) -> None:
+        self.stored().close()
+        slots = self.slots(verify="none")
+        flip_a_bit(self.file_of(slots, self.keys[3]))
+        self.assertTrue(slots.load(self.keys[3:4], [20]).success)
+        self.assertNotEqual(slots.bytes[20].tobytes(), self.data[3])
+
+    def test_some_are_missing(self) -> None:
+        slots = self.stored()
+        for i in (2, 9):
+            os.unlink(self.file_of(slots, self.keys[i]))
+        self.check(slots, [2, 9], "absent")
+
+    def test_all_are_missing(self) -> None:
+        slots = self.stored()
+        done = slots.load(keys_of(100, 101), [20, 21])
+        self.assertFalse(done.success)
+        self.assertFalse(done.successful_keys)
+
+
+class Trouble(MountCase):
+    def test_a_full_tier_drops_and_goes_on(self) -> None:
+        mount = Mount(tmpfs=2 << 20)
+        self.addCleanup(mount.close)
+        slots = self.slots(mount=mount)
+        data = slots.fill(*range(32))
+        keys = keys_of(*range(64))
+        for first in range(0, 64, 8):
+            slots.store(keys[first:first + 8],
+                        [n % 32 for n in range(first, first + 8)])
+        stats = slots.stats()
+        self.assertGreater(stats["store_failed_blocks full"], 0)
+        self.assertEqual(stats["store_failed_blocks full"] +
+                         stats["stored_blocks"], 64)
+        there = [n for n, hit in enumerate(slots.hits(keys)) if hit]
+        self.assertEqual(len(there), stats["stored_blocks"])
+        for n in there:
+            slots.bytes[0] = 0
+            self.assertTrue(slots.load([keys[n]], [0]).success)
+            self.assertEqual(slots.bytes[0].tobytes(), data[n % 32])
+
+    def test_over_the_budget_is_dropped_at_once(self) -> None:
+        slots = self.slots(save_budget_bytes=4 * SLOT)
+        slots.fill(*range(32))
+        self.mount.freeze()
+        start = time.monotonic()
+        jobs = [slots.submit(False, keys_of(n), [n]) for n in range(32)]
+        self.assertLess(time.monotonic() - start, 1.0)
+        self.mount.thaw()
+        failed = sum(not slots.wait(job).success for job in jobs)
+        stats = slots.stats()
+        self.assertGreater(failed, 0)
+        self.assertEqual(stats["store_failed_blocks budget"], failed)
+        self.assertEqual(stats["stored_blocks"], 32 - failed)
+
+    def test_the_daemon_dies_and_comes_back(self) -> None:
+        slots = self.slots()
+        data = slots.fill(*range(8))
+        keys = keys_of(*range(8))
+        slots.store(keys, list(range(8)))
+        self.mount.crash()
+        start = time.monotonic()
+        self.assertEqual(slots.hits(keys), [False] * 8)
+        self.assertFalse(slots.store(keys_of(50), [0]).success)
+        self.assertFalse(slots.load(keys, list(range(8, 16))).success)
+        self.assertLess(time.monotonic() - start, 5.0)
+        stats = slots.stats()
+        self.assertEqual(stats["connected"], 0)
+        self.assertEqual(stats["store_failed_blocks disconnected"], 1)
+        self.mount.start()
+        # what failed is avoided for a while; others are found
+        other = self.slots()
+        self.assertEqual(other.hits(keys), [True] * 8)
+        self.until(lambda: slots.tier._store.connected, "connected again")
+        slots.tier._store._avoid.clear()
+        self.assertEqual(slots.hits(keys), [True] * 8)
+        self.assertTrue(slots.load(keys, list(range(16, 24))).success)
+        self.assert_slots(slots, {16 + n: data[n] for n in range(8)})
+        self.assertTrue(slots.store(keys_of(60), [0]).success)
+
+    def test_killed_in_mid_job(self) -> None:
+        """Whatever has become of each block, its slot is right or it is told
+        to have failed; and nothing waits."""
+        slots = self.slots(64, slot=1 << 20)
+        data = slots.fill(*range(32))
+        keys = keys_of(*range(32))
+        slots.store(keys, list(range(32)))
+        for round in range(3):
+            slots.tier._store._avoid.clear()
+            load = slots.submit(True, keys, list(range(32, 64)))
+            save = slots.submit(False, keys_of(*range(100 + 40 * round,
+                                                      132 + 40 * round)),
+                                list(range(32)))
+            time.sleep(0.004 * round)
+            self.mount.crash()
+            done = slots.wait(load, 15.0)
+            slots.wait(save, 15.0)
+            good = keys if done.success else done.successful_keys or ()
+            self.assert_slots(slots, {
+                32 + n: data[n] for n in range(32) if keys[n] in good})
+            slots.hits(keys)  # notices
+            self.mount.start()
+            self.until(lambda: slots.tier._store.connected, "back")
+        slots.tier._store._avoid.clear()
+        self.until(lambda: slots.hits(keys) == [True] * 32, "found again")
+        self.assertTrue(slots.load(keys, list(range(32, 64))).success)
+        self.assert_slots(slots, {32 + n: data[n] for n in range(32)})
+
+    def test_a_daemon_that_hangs_holds_up_nothing(self) -> None:
+        slots = self.slots(deadline_ms=300)
+        slots.fill(*range(4))
+        keys = keys_of(*range(4))
+        slots.store(keys, list(range(4)))
+        self.mount.freeze()
+        try:
+            start = time.monotonic()
+            self.assertEqual(slots.hits(keys), [True] * 4)
+            jobs = [slots.submit(True, keys_of(n), [8 + n])
+                    for n in range(4)]
+            jobs += [slots.submit(False, keys_of(20 + n), [n])
+                     for n in range(4)]
+            self.assertLess(time.monotonic() - start, 0.5)
+            for job in jobs:
+                slots.wait(job, 5.0)
+            # no request waits for the next deadline
+            self.assertEqual(slots.hits(keys), [False] * 4)
+            start = time.monotonic()
+            self.assertFalse(slots.store(keys_of(30), [0]).success)
+            self.assertLess(time.monotonic() - start, 0.2)
+        finally:
+            self.mount.thaw()
+        slots.tier._store._paused_until = time.monotonic()
+        slots.tier._store._avoid.clear()
+        self.assertEqual(slots.hits(keys), [True] * 4)
+        self.assertTrue(slots.load(keys, [8, 9, 10, 11]).success)
+        # the kernel may have had a block's file at hand; nothing else may
+        # have passed
+        self.assertGreater(sum(value for name, value in slots.stats().items()
+                               if name.endswith("deadline")), 0)
+
+    def test_shutdown_while_the_daemon_hangs_is_bounded(self) -> None:
+        import ucmfs.vllm.slots as module
+        slots = self.slots(deadline_ms=60_000)
+        slots.fill(0)
+        slots.store(keys_of(0), [0])
+        seconds, module.CLOSE_SECONDS = module.CLOSE_SECONDS, 0.5
+        self.mount.freeze()
+        try:
+            slots.submit(True, keys_of(0), [1])
+            slots.submit(False, keys_of(1), [0])
+            start = time.monotonic()
+            slots.close()
+            self.assertLess(time.monotonic() - start, 5.0)
+        finally:
+            module.CLOSE_SECONDS = seconds
+            self.mount.thaw()
+
+    def test_space_removed_below_us_is_made_again(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        os.rmdir(os.path.join(self.mount.path, "spaces", slots.tier.space))
+        self.assertEqual(slots.hits(keys_of(0)), [False])
+        self.until(lambda: slots.tier._store.connected, "made again")
+        self.assertTrue(slots.store(keys_of(0), [0]).success)
+        self.assertEqual(slots.hits(keys_of(0)), [True])
+
+
+class Manners(MountCase):
+    """What the manager relies on beside the bytes."""
+
+    def test_drain_waits_and_results_are_still_told(self) -> None:
+        slots = self.slots(slot=1 << 20)
+        slots.fill(*range(32))
+        jobs = [slots.submit(False, keys_of(n), [n]) for n in range(32)]
+        self.assertTrue(slots.tier.has_pending_work())
+        slots.tier.drain_jobs()
+        told = {result.job_id for result in slots.tier.get_finished_jobs()}
+        self.assertEqual(told, set(jobs))
+        self.assertFalse(slots.tier.has_pending_work())
+        slots.tier.drain_jobs()
+
+    def test_polled_from_another_thread(self) -> None:
+        slots = self.slots()
+        data = slots.fill(0)
+        done: List[Any] = []
+        thread = threading.Thread(
+            target=lambda: done.append(slots.store(keys_of(0), [0])))
+        thread.start()
+        thread.join(PATIENCE)
+        self.assertTrue(done and done[0].success)
+        slots.load(keys_of(0), [1])
+        self.assert_slots(slots, {1: data[0]})
+
+    def test_events_tell_what_is_stored(self) -> None:
+        slots = self.slots(events=True, enable_kv_events=True,
+                           locality="LOCAL")
+        slots.fill(0, 1)
+        slots.store(keys_of(0, 1), [0, 1])
+        (event,) = slots.tier.take_events()
+        self.assertEqual(set(event.keys), set(keys_of(0, 1)))
+        self.assertIs(event.medium, Medium.STORAGE)
+        self.assertFalse(event.removed)
+        self.assertEqual(event.locality.value, "LOCAL")
+        self.assertFalse(list(slots.tier.take_events()))
+        self.mount.crash()
+        slots.store(keys_of(5), [0])
+        self.assertFalse(list(slots.tier.take_events()))
+
+    def test_no_events_where_nobody_publishes_them(self) -> None:
+        slots = self.slots(enable_kv_events=True)
+        slots.fill(0)
+        slots.store(keys_of(0), [0])
+        self.assertFalse(list(slots.tier.take_events()))
+
+    def test_every_figure_has_a_definition_with_its_labels(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        slots.store(keys_of(0), [0])
+        slots.hits(keys_of(0, 1))
+        slots.load(keys_of(0, 1), [1, 2])
+        self.mount.crash()
+        slots.hits(keys_of(0))
+        slots.store(keys_of(3), [0])
+        stats = slots.tier.get_stats()
+        known = UcmfsTier.build_metric_definitions({})
+        self.assertFalse(set(stats._values) - set(known))
+        for name, values in stats._values.items():
+            for labels in values:
+                self.assertEqual(len(labels), len(known[name].labelnames))
+        for name in ("lookups", "hits", "loaded_blocks", "stored_bytes",
+                     "load_failed_blocks", "store_failed_blocks",
+                     "load_seconds", "connected"):
+            self.assertIn(f"vllm:ucmfs_tier_{name}", stats._values)
+        stats.reduce()
+
+    def test_no_figures_where_nothing_has_happened(self) -> None:
+        slots = self.slots()
+        self.assertEqual(slots.stats(), {"connected": 1})
+        self.assertIsNone(slots.tier.get_stats())
+
+    def test_the_view_can_be_released_at_the_end(self) -> None:
+        for used in (False, True):
+            region = np.zeros((8, SLOT), dtype=np.int8)
+            view = memoryview(bytearray(region.nbytes)).cast(
+                "B", (8, SLOT))
+            tier = UcmfsTier(spec_stub(), view, "UcmfsTier",
+                             mount=self.mount.path, namespace="view")
+            if used:
+                tier.submit_store(TransferJob(
+                    1, keys_of(1), np.array([0], dtype=np.int32), False,
+                    ReqContext(req_id="r")))
+            tier.shutdown()
+            view.release()
+
+    def test_facts_of_0_33(self) -> None:
+        tier = self.slots().tier
+        self.assertEqual(set(tier.config_info()),
+                         set(UcmfsTier.config_info_keys({})))
+        self.assertFalse(getattr(UcmfsTier, "tolerates_off_thread_polling",
+                                 False))
+
+
+BASES = {
+    "0.31": """
+class Base(base.SecondaryTierManager):
+    def __init_subclass__(cls, **kwargs): pass  # knows no cache_hit_source
+""",
+    "0.33": """
+class Base(base.SecondaryTierManager):
+    tolerates_off_thread_polling = False
+    @classmethod
+    def config_info_keys(cls, tier_config): return ()
+    def config_info(self): return {}
+""",
+}
+WITH_A_BASE = """
+import sys
+import vllm.v1.kv_offload.tiering.base as base
+%s
+base.SecondaryTierManager = Base
+sys.path.insert(0, sys.argv[1])
+import test_tier as t
+mount = t.Mount()
+slots = t.Slots(mount)
+data = slots.fill(0)
+assert slots.store(t.keys_of(0), [0]).success
+assert slots.hits(t.keys_of(0, 1)) == [True, False]
+assert slots.load(t.keys_of(0), [1]).success
+assert slots.bytes[1].tobytes() == data[0]
+assert issubclass(t.UcmfsTier, Base)
+assert not getattr(t.UcmfsTier, "tolerates_off_thread_polling", False)
+slots.close()
+mount.close()
+print("well")
+"""
+
+
+class Versions(unittest.TestCase):
+    """Bases of other versions, as far as they differ from this one's."""
+
+    def test_nothing_is_imported_before_a_class_is_asked_for(self) -> None:
+        code = ("import sys, ucmfs.vllm\n"
+                "assert 'UcmfsTier' in dir(ucmfs.vllm)\n"
+                "assert not {'vllm', 'numpy', 'torch'} & set(sys.modules)\n"
+                "sys.modules['vllm'] = None\n"
+                "ucmfs.vllm.UcmfsTier\n")
+        out = subprocess.run([sys.executable, "-c", code], text=True,
+                             capture_output=True)
+        self.assertIn("ModuleNotFoundError", out.stderr.split("\n")[-2])
+
+    def test_bases(self) -> None:
+        for version, base in BASES.items():
+            with self.subTest(version=version):
+                out = subprocess.run(
+                    [sys.executable, "-c", WITH_A_BASE % base,
+                     os.path.dirname(os.path.abspath(__file__))],
+                    capture_output=True, text=True)
+                self.assertEqual(out.stdout.split()[-1:], ["well"],
+                                 out.stderr)
+
+
+class Configurations(unittest.TestCase):
+    def refused(self, key: str, what: str, **config: Any) -> None:
+        with self.assertRaises(ConfigError) as caught:
+            UcmfsTier(spec_stub(), memoryview(np.zeros((2, SLOT), np.int8)),
+                      "UcmfsTier", **config)
+        self.assertEqual(caught.exception.key, key)
+        self.assertIn(what, str(caught.exception))
+
+    def test_what_is_wrong_is_named(self) -> None:
+        self.refused("mount", "needed")
+        self.refused("moutn", "mount?", moutn="/x")
+        self.refused("staging_byte", "staging_bytes?", mount="/x",
+                     staging_byte=1)
+        self.refused("root_dir", "unknown", mount="/x", root_dir="/y")
+        self.refused("threads", "whole number", mount="/x", threads="many")
+        self.refused("threads", "whole number", mount="/x", threads=-1)
+        self.refused("verify", "header", mount="/x", verify="maybe")
+        self.refused("io", "threads", mount="/x", io="aio")
+        self.refused("locality", "REMOTE", mount="/x", locality="near")
+        self.refused("enable_kv_events", "true", mount="/x",
+                     enable_kv_events="yes")
+        self.refused("namespace", "in sight", mount="/x")
+
+    def test_random_hashes_are_refused_with_advice(self) -> None:
+        vllm_config = SimpleNamespace(  # noqa: F841 (found by the tier)
+            model_config=object(),
+            cache_config=SimpleNamespace(prefix_caching_hash_algo="xxhash"))
+        seed = os.environ.pop("PYTHONHASHSEED", None)
+        try:
+            self.refused("PYTHONHASHSEED", "PYTHONHASHSEED=0", mount="/x",
+                         namespace="x")
+        finally:
+            if seed is not None:
+                os.environ["PYTHONHASHSEED"] = seed
+
+    def test_no_mount(self) -> None:
+        for path in ("/nowhere/at/all", "/tmp"):
+            with self.assertRaises(UcmfsError):
+                UcmfsTier(spec_stub(),
+                          memoryview(np.zeros((2, SLOT), np.int8)),
+                          "UcmfsTier", mount=path, namespace="x")
+
+    def test_pieces(self) -> None:
+        for slot, pieces in ((4096, 1), (1 << 20, 1), (2 << 20, 2),
+                             (3 << 20, 3), (64 << 20, 64), (509 * PAGE, 1),
+                             (509 * 2 * PAGE, 2)):
+            self.assertEqual(pieces_of(slot), pieces, slot)
+        for slot in range(PAGE, 600 * PAGE, PAGE):
+            geometry = geometry_of(slot, 16)
+            self.assertEqual(geometry.payload_bytes, slot)
+            self.assertEqual(geometry.k_bytes % PAGE, 0)
+
+
+class Spaces(MountCase):
+    def test_another_namespace_in_a_named_space_is_refused(self) -> None:
+        self.slots(space="mine", namespace="one").close()
+        self.slots(space="mine", namespace="one").close()
+        with self.assertRaises(NamespaceMismatch) as caught:
+            Slots(self.mount, space="mine", namespace="two")
+        self.assertIn("one", str(caught.exception))
+
+    def test_what_one_has_another_does_not_see(self) -> None:
+        one = self.slots(namespace="one")
+        one.fill(0)
+        one.store(keys_of(0), [0])
+        for config in (dict(namespace="two"),
+                       dict(namespace="one", tenant="t"),
+                       dict(namespace="one", epoch=1)):
+            other = self.slots(**config)
+            self.assertNotEqual(other.tier.space, one.tier.space)
+            self.assertEqual(other.hits(keys_of(0)), [False])
+            other.close()
+        same = self.slots(namespace="one")
+        self.assertEqual(same.hits(keys_of(0)), [True])
+
+
+class WithTheManager(MountCase):
+    """vLLM's own specification, manager and factory around the tier."""
+
+    def make(self, **config: Any) -> Any:
+        from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+        tier = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
+                "mount": self.mount.path, "namespace": "manager", **config}
+        extra = {"cpu_bytes_to_use": 16 * SLOT, "secondary_tiers": [tier]}
+        TieringOffloadingSpec.build_metric_definitions(extra)
+        spec = TieringOffloadingSpec(offloading_config(extra))
+        manager = spec.get_manager()
+        self.addCleanup(self.end, manager)
+        self.ended: List[Any] = []
+        return manager
+
+    def end(self, manager: Any) -> None:
+        if manager not in self.ended:
+            self.ended.append(manager)
+            manager.shutdown()
+
+    def forget(self, manager: Any) -> None:
+        """What the first tier has; 0.33 waits for its workers behind that."""
+        manager.reset_cache()
+        getattr(manager, "on_reset_flushed", lambda: None)()
+
+    def step(self, manager: Any, *new: str) -> None:
+        manager.on_schedule_end(ScheduleEndContext(list(new), []))
+
+    def view(self, manager: Any) -> Any:
+        return np.asarray(manager.primary_tier.get_kv_memoryview())
+
+    def store(self, manager: Any, context: Any,
+              keys: List[bytes]) -> Dict[bytes, bytes]:
+        output = manager.prepare_store(keys, context)
+        assert output is not None and output.keys_to_store == keys
+        view, data = self.view(manager), {}
+        for key, slot in zip(keys, output.store_spec.chunk_ids):
+            view[slot] = np.frombuffer(os.urandom(SLOT), dtype=np.int8)
+            data[key] = view[slot].tobytes()
+        manager.complete_store(keys, context)
+        self.until(lambda: (self.step(manager), not manager._jobs)[1],
+                   "stored")
+        return data
+
+    def promote(self, manager: Any, context: Any,
+                keys: List[bytes]) -> List[LookupResult]:
+        """Step as the scheduler does until no answer is pending."""
+        def settled() -> bool:
+            self.got = [manager.lookup(key, context) for key in keys]
+            self.step(manager)
+            return not {LookupResult.RETRY,
+                        LookupResult.HIT_PENDING} & set(self.got)
+        self.until(settled, "settled")
+        return self.got
+
+    def test_stored_promoted_and_right(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        keys = keys_of(*range(10))
+        data = self.store(manager, context, keys)
+        self.forget(manager)
+        self.assertEqual(self.promote(manager, context, keys),
+                         [LookupResult.HIT] * 10)
+        slots = manager.prepare_load(keys, context).chunk_ids
+        view = self.view(manager)
+        for key, slot in zip(keys, slots):
+            self.assertEqual(view[slot].tobytes(), data[key])
+        manager.complete_load(keys, context)
+        manager.touch(keys, context)
+        self.assertFalse(manager.get_stats().is_empty())
+        list(manager.take_events())
+        manager.on_request_finished(context)
+        self.assertFalse(manager.has_pending_work())
+
+    def test_damaged_ones_are_misses_and_nothing_loops(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        keys = keys_of(*range(8))
+        data = self.store(manager, context, keys)
+        tier = manager.secondary_tiers[0]
+        blocks = self.mount.blocks(tier.space)
+        for n in (2, 5):
+            flip_a_bit(blocks[tier._store.ids_of([keys[n]]).hex()])
+        self.forget(manager)
+        got = self.promote(manager, context, keys)
+        self.assertEqual(got, [
+            LookupResult.MISS if n in (2, 5) else LookupResult.HIT
+            for n in range(8)])
+        good = [key for n, key in enumerate(keys) if n not in (2, 5)]
+        view = self.view(manager)
+        for key, slot in zip(
+                good, manager.prepare_load(good, context).chunk_ids):
+            self.assertEqual(view[slot].tobytes(), data[key])
+        manager.complete_load(good, context)
+
+    def test_a_dead_daemon_is_a_miss(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        keys = keys_of(*range(4))
+        self.store(manager, context, keys)
+        self.forget(manager)
+        self.mount.crash()
+        self.assertEqual(self.promote(manager, context, keys),
+                         [LookupResult.MISS] * 4)
+        self.store(manager, context, keys)
+        self.assertEqual(self.promote(manager, context, keys),
+                         [LookupResult.HIT] * 4)  # of the first tier
+        self.forget(manager)
+        self.end(manager)
+
+    def test_back_pressure_drops_stores_and_is_counted(self) -> None:
+        manager = self.make(backpressure={
+            "backpressure_cls": "EMABackpressureDetector",
+            "policy_cls": "DropStorePolicy", "high_water_s": 1e-9,
+            "low_water_s": 1e-10, "warmup_completions": 1})
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        detector = manager.secondary_tiers[0].bp_detector
+        for n in range(4):
+            self.store(manager, context, keys_of(n))
+        self.assertTrue(detector.is_under_pressure())
+        values = manager.get_stats()._values
+        self.assertGreater(sum(values[
+            "vllm:kv_offload_tiering_backpressure_stores_dropped"
+        ].values()), 0)
+        self.assertEqual(self.view(manager).shape[1], SLOT)
+
+    def test_shutdown_leaves_no_view(self) -> None:
+        manager = self.make()
+        context = ReqContext(req_id="r")
+        manager.on_new_request(context)
+        self.store(manager, context, keys_of(1))
+        self.end(manager)
+        self.assertFalse([name for name in os.listdir("/dev/shm")
+                          if name.startswith("vllm_offload_test")])
+
+
+if __name__ == "__main__":
+    unittest.main()
