@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of vLLM's KV cache groups becomes blocks, and which blocks a hit needs.
+
+Reads vLLM's configuration objects by their attributes alone and imports
+nothing of it, so that scheduler and worker derive the same from it and tests
+need no engine. What cannot be kept right is refused here, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple
+
+from ..errors import ConfigError
+from ..layout import Geometry
+
+# By their exact names: a subclass may lay blocks out, or need tokens, in ways
+# that nobody has thought of here.
+_WHOLE = ("FullAttentionSpec", "MLAAttentionSpec")
+_WINDOW = ("SlidingWindowSpec", "SlidingWindowMLASpec")
+_CHUNKED = ("ChunkedLocalAttentionSpec",)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A KV cache group: layers that share a block table.
+
+    index: in KVCacheConfig.kv_cache_groups. block_tokens: of a block.
+    window, chunk (0: none): a token attends to no more than the last window
+    tokens, or to its chunk; retained: tokens kept below the window.
+    geometry: of its blocks in the store, one rank's part.
+    """
+
+    index: int
+    layers: Tuple[str, ...]
+    block_tokens: int
+    geometry: Geometry
+    kind: str = "FullAttentionSpec"
+    window: int = 0
+    chunk: int = 0
+    retained: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """All tokens before it are needed to go on from a hit."""
+        return not (self.window or self.chunk)
+
+    def first_needed(self, tokens: int) -> int:
+        """The first block that the token behind a hit of so many attends
+        to; those before it may be absent."""
+        skipped = 0
+        if self.window:
+            skipped = tokens - self.window + 1 - self.retained
+        elif self.chunk:
+            skipped = tokens // self.chunk * self.chunk
+        return max(0, skipped) // self.block_tokens
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is kept of an engine's KV cache.
+
+    shards: ranks that hold different pages, each with ids of its own;
+    replicas: ranks in a row that hold the same ones. alignment: tokens that
+    hits are multiples of; hash_tokens: to a hash of the engine's.
+    """
+
+    groups: Tuple[Group, ...]
+    num_blocks: int
+    hash_tokens: int
+    alignment: int
+    ranks: int = 1
+    replicas: int = 1
+    drop_last: bool = False
+
+    @property
+    def shards(self) -> int:
+        return self.ranks // self.replicas
+
+    def shard_of(self, rank: int) -> int:
+        return rank // self.replicas
+
+    def writes(self, rank: int, block: int) -> bool:
+        """Whether a rank writes the block with this index in its request: the
+        ranks that hold the same pages take turns."""
+        return block % self.replicas == rank % self.replicas
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block of the first group, all shards."""
+        return self.groups[0].geometry.payload_bytes * self.shards
+
+    def bytes_of(self, tokens: int) -> int:
+        """What a rank reads to load so many tokens, at most."""
+        return sum(-(-tokens // group.block_tokens)
+                   * group.geometry.payload_bytes for group in self.groups)
+
+
+def plan_of(vllm_config: Any, kv_cache_config: Any, hash_tokens: int,
+            alignment: int) -> Plan:
+    """The plan, or ConfigError for what cannot be kept."""
+    ranks = _ranks_of(vllm_config)
+    indexes = getattr(kv_cache_config, "prefix_cacheable_group_ids", None)
+    if indexes is None:
+        indexes = range(len(kv_cache_config.kv_cache_groups))
+    groups = tuple(_group_of(kv_cache_config, i) for i in indexes)
+    if not groups:
+        raise ConfigError("kv_cache_groups", "none of them holds blocks that "
+                          "can be found by a hash")
+    for group in groups:
+        if group.block_tokens % hash_tokens:
+            raise ConfigError(
+                "kv_cache_groups", f"group {group.index} has blocks of "
+                f"{group.block_tokens} tokens, and hashes are over "
+                f"{hash_tokens}")
+    alignment = math.lcm(alignment, *(g.block_tokens for g in groups))
+    return Plan(groups, kv_cache_config.num_blocks, hash_tokens, alignment,
+                ranks, _replicas_of(kv_cache_config, groups, ranks),
+                _drops_last(vllm_config))
+
+
+def _ranks_of(vllm_config: Any) -> int:
+    parallel = vllm_config.parallel_config
+    for name in ("pipeline_parallel_size", "decode_context_parallel_size",
+                 "prefill_context_parallel_size"):
+        size = getattr(parallel, name, 1)
+        if size != 1:
+            raise ConfigError(name, f"{size} is not supported: 1 is needed")
+    return parallel.tensor_parallel_size
+
+
+def _replicas_of(kv_cache_config: Any, groups: Sequence[Group],
+                 ranks: int) -> int:
+    told = getattr(kv_cache_config, "kv_tp_replicas", None)
+    if told is None:
+        # Before vLLM told: the latent of MLA is the same on all ranks.
+        told = ranks if all("MLA" in g.kind for g in groups) else 1
+    if told < 1 or ranks % told:
+        raise ConfigError("kv_tp_replicas", f"{told} of {ranks} ranks")
+    return told
+
+
+def _drops_last(vllm_config: Any) -> bool:
+    """A drafter's KV cache depends on the token behind a block: as vLLM does
+    with its own hits, the last block is computed anew."""
+    spec = getattr(vllm_config, "speculative_config", None)
+    for name in ("use_eagle_block_drop", "use_eagle"):
+        ask = getattr(spec, name, None)
+        if callable(ask):
+            return bool(ask())
+    return False
+
+
+def _group_of(kv_cache_config: Any, index: int) -> Group:
+    group = kv_cache_config.kv_cache_groups[index]
+    layers = tuple(group.layer_names)
+    where = f"KV cache group {index} ({_some(layers)})"
+    spec = group.kv_cache_spec
+    parts = getattr(spec, "kv_cache_specs", None)
+    specs = [parts[name] for name in layers] if parts else [spec]
+    kinds = {type(s).__name__ for s in specs}
+    kind = type(specs[0]).__name__
+    if len(kinds) > 1 or kind not in _WHOLE + _WINDOW + _CHUNKED:
+        raise ConfigError("kv_cache_groups", f"{where} has a cache of "
+                          f"{' and '.join(sorted(kinds))}, which cannot be "
+                          "stored")
+    tokens = spec.block_size
+    return Group(
+        index, layers, tokens,
+        _geometry_of(kv_cache_config, layers, specs, tokens, where), kind,
+        getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
+        specs[0].attention_chunk_size if kind in _CHUNKED else 0,
+        getattr(specs[0], "extra_retained_tokens", 0))
+
+
+def _page_bytes(spec: Any) -> int:
+    for name in ("unpadded_page_size_bytes", "real_page_size_bytes"):
+        size = getattr(spec, name, None)
+        if size is not None:
+            return size
+    return spec.page_size_bytes
+
+
+def _geometry_of(kv_cache_config: Any, layers: Sequence[str],
+                 specs: Sequence[Any], tokens: int, where: str) -> Geometry:
+    pages = {_page_bytes(s) for s in specs}
+    # The scheduler is told the first layer's cache alone, so what tells both
+    # roles that pages differ are the tensors that layers are placed in.
+    strides = {s for t in kv_cache_config.kv_cache_tensors
+               for s in [_placed(t, layers)] if s is not None}
+    if len(pages) > 1 or len(strides) > 1:
+        raise ConfigError("kv_cache_groups", f"{where} has layers with pages "
+                          f"of different sizes ({sorted(pages)} bytes, laid "
+                          f"out {sorted(strides)}), which is not supported")
+    # K and V are one plane: where they lie in a page is vLLM's business.
+    return Geometry(num_layers=len(layers), block_size=tokens, dtype="opaque",
+                    k_bytes=pages.pop(), v_bytes=0, order="opaque")
+
+
+def _placed(tensor: Any, layers: Sequence[str]) -> Optional[int]:
+    """The stride that is a page, or a head's part of one."""
+    mine = getattr(tensor, "layers", None)
+    if mine is None or not set(mine) & set(layers):
+        return None
+    return min(tensor.layer_stride, tensor.block_stride)
+
+
+def _some(names: Sequence[str]) -> str:
+    if len(names) < 3:
+        return ", ".join(names)
+    return f"{names[0]} to {names[-1]}"
+
+
+def space_names(plan: Plan, base: str) -> List[str]:
+    """A space for each group: its blocks have a geometry of their own."""
+    if len(plan.groups) == 1:
+        return [base]
+    return [f"{base}-g{group.index}" for group in plan.groups]

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of the engine that must keep their content until they are saved.
+
+A preempted or finished request's blocks are given to others at once. A pin is
+a reference on the block in vLLM's pool, as a request's own; it ends when all
+ranks have read the block. How many may be pinned is bounded: a save is worth
+less than the room to compute in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+
+class Pins:
+    """pool: vLLM's BlockPool (touch, free_blocks, blocks), or None: nothing
+    can be pinned. ranks: reports that end a job. limit: blocks."""
+
+    def __init__(self, ranks: int, limit: int) -> None:
+        self.ranks = ranks
+        self.limit = limit
+        self.blocks = 0
+        self._pool: Any = None
+        self._jobs: Dict[int, List[int]] = {}
+        self._left: Dict[int, int] = {}
+
+    def bind(self, pool: Any) -> None:
+        self._pool = pool
+
+    @property
+    def room(self) -> int:
+        """Blocks that may be pinned now."""
+        if self._pool is None:
+            return 0
+        return max(0, self.limit - self.blocks)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: int, pages: Sequence[int]) -> None:
+        """Pin the pages for a job."""
+        pool = self._pool
+        pool.touch([pool.blocks[page] for page in pages])
+        self._jobs[job] = list(pages)
+        self._left[job] = self.ranks
+        self.blocks += len(pages)
+
+    def done(self, job: int, reports: int) -> bool:
+        """So many more ranks are done with a job: is it over?"""
+        left = self._left.get(job)
+        if left is None:
+            return False
+        left -= reports
+        if left > 0:
+            self._left[job] = left
+            return False
+        self.drop(job)
+        return True
+
+    def drop(self, job: int) -> None:
+        """End a job, whoever is not done with it."""
+        pages = self._jobs.pop(job, None)
+        self._left.pop(job, None)
+        if pages is None:
+            return
+        self.blocks -= len(pages)
+        # The last ones first, as vLLM does: the prefix is kept longest.
+        self._pool.free_blocks([self._pool.blocks[page]
+                                for page in reversed(pages)])

@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the vLLM connector that need no vLLM: options, what of an
+engine's groups becomes blocks, hits over several groups, pins, and the rule of
+minimum benefit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import unittest
+from types import SimpleNamespace
+
+from ucmfs.errors import ConfigError
+from ucmfs.layout import Geometry
+from ucmfs.vllm import benefit, hits, link
+from ucmfs.vllm.groups import Group, Plan, plan_of, space_names
+from ucmfs.vllm.options import Options, options_of
+from ucmfs.vllm.pins import Pins
+
+
+class Imports(unittest.TestCase):
+
+    def test_cheap(self) -> None:
+        """Neither packages nor threads nor libucm by an import."""
+        code = ("import sys, threading\nimport ucmfs.vllm\n"
+                "from ucmfs.vllm import groups, hits, link, options, pins\n"
+                "print(sorted({'vllm', 'torch', 'numpy'} & set(sys.modules)),"
+                " threading.active_count())\n"
+                "from ucmfs import _lib\nprint(_lib._library is None"
+                " if hasattr(_lib, '_library') else True)")
+        out = subprocess.run([sys.executable, "-c", code], check=True,
+                             capture_output=True, text=True).stdout
+        self.assertEqual(out.split("\n")[:2], ["[] 1", "True"])
+
+
+class OptionsOf(unittest.TestCase):
+
+    def refused(self, key: str, **extra: object) -> str:
+        with self.assertRaises(ConfigError) as caught:
+            options_of({"mount": "/m", **extra})
+        self.assertEqual(caught.exception.key, key)
+        return str(caught.exception)
+
+    def test_defaults(self) -> None:
+        self.assertEqual(options_of({"mount": "/m"}), Options("/m"))
+
+    def test_unknown(self) -> None:
+        self.assertIn("mounts", self.refused("mounts", mounts="/x"))
+        self.refused("min_benefit.on", min_benefit={"on": True})
+        self.refused("loader.copy", loader={"copy": "host"})
+
+    def test_bad_values(self) -> None:
+        for key, value in (
+                ("load", "later"), ("verify", "some"), ("lora", "yes"),
+                ("deadline_ms", -1), ("deadline_ms", 1.5),
+                ("deadline_ms", True), ("lookup_budget_us", "1"),
+                ("save_budget", 1.5), ("save_budget", "all"),
+                ("save_decode", 1), ("debug_log", 3), ("space", 5),
+                ("min_benefit", 1), ("loader", [])):
+            with self.subTest(key=key, value=value):
+                self.refused(key, **{key: value})
+        self.refused("min_benefit.enabled", min_benefit={"enabled": 1})
+
+    def test_no_mount(self) -> None:
+        with self.assertRaises(ConfigError) as caught:
+            options_of({})
+        self.assertEqual(caught.exception.key, "mount")
+        self.assertEqual(options_of({}, check_paths=False).mount, "")
+
+    def upstream(self, **more: object) -> dict:
+        return {"ucm_connectors": [{
+            "ucm_connector_name": "UcmPosixStore",
+            "ucm_connector_config": {"mount": "/m", **more}}]}
+
+    def test_upstream(self) -> None:
+        got = options_of({**self.upstream(timeout_ms=500, threads=3),
+                          "use_layerwise": True}, check_paths=False)
+        self.assertEqual(got, Options(
+            "/m", load="layerwise", deadline_ms=500, loader={"threads": 3}))
+
+    def test_upstream_ours_win(self) -> None:
+        got = options_of({**self.upstream(), "mount": "/n",
+                          "use_layerwise": False}, check_paths=False)
+        self.assertEqual((got.mount, got.load), ("/n", "async"))
+
+    def test_upstream_refused(self) -> None:
+        with self.assertRaises(ConfigError) as caught:
+            options_of({**self.upstream(), "hit_ratio": 0.5},
+                       check_paths=False)
+        self.assertEqual(caught.exception.key, "hit_ratio")
+        with self.assertRaises(ConfigError) as caught:
+            options_of({**self.upstream(), "use_layerwise": True,
+                        "enable_prefix_cache": False}, check_paths=False)
+        self.assertEqual(caught.exception.key, "enable_prefix_cache")
+        with self.assertRaises(ConfigError):
+            options_of({"ucm_connectors": [{
+                "ucm_connector_name": "Other",
+                "ucm_connector_module_path": "other",
+                "ucm_connector_config": {}}]}, check_paths=False)
+
+
+class FullAttentionSpec(SimpleNamespace):
+    pass
+
+
+class SlidingWindowSpec(SimpleNamespace):
+    pass
+
+
+class MambaSpec(SimpleNamespace):
+    pass
+
+
+class MLAAttentionSpec(SimpleNamespace):
+    pass
+
+
+def config_of(*specs: SimpleNamespace, **more: object) -> SimpleNamespace:
+    groups = [SimpleNamespace(layer_names=[f"layer{g}.0", f"layer{g}.1"],
+                              kv_cache_spec=spec)
+              for g, spec in enumerate(specs)]
+    return SimpleNamespace(kv_cache_groups=groups, kv_cache_tensors=[],
+                           num_blocks=10, **more)
+
+
+def vllm_of(**parallel: int) -> SimpleNamespace:
+    return SimpleNamespace(parallel_config=SimpleNamespace(
+        **{"tensor_parallel_size": 1, **parallel}), speculative_config=None)
+
+
+class Plans(unittest.TestCase):
+
+    def test_one_group(self) -> None:
+        plan = plan_of(vllm_of(tensor_parallel_size=4), config_of(
+            FullAttentionSpec(block_size=16, unpadded_page_size_bytes=96,
+                              page_size_bytes=128)), 16, 16)
+        self.assertEqual(plan.groups[0].geometry, Geometry(
+            2, 16, "opaque", 96, 0, order="opaque"))
+        self.assertEqual((plan.shards, plan.replicas), (4, 1))
+        self.assertEqual(space_names(plan, "a"), ["a"])
+
+    def test_mixed(self) -> None:
+        plan = plan_of(vllm_of(), config_of(
+            FullAttentionSpec(block_size=32, page_size_bytes=64),
+            SlidingWindowSpec(block_size=16, page_size_bytes=64,
+                              sliding_window=40)), 16, 32)
+        self.assertEqual([g.window for g in plan.groups], [0, 40])
+        self.assertEqual(plan.alignment, 32)
+        self.assertEqual(space_names(plan, "a"), ["a-g0", "a-g1"])
+
+    def test_first_needed(self) -> None:
+        group = Group(0, (), 16, Geometry(1, 16, k_bytes=1), window=40)
+        for tokens in range(300):
+            want = max(0, tokens - 40 + 1) // 16
+            self.assertEqual(group.first_needed(tokens), want)
+        chunk = Group(0, (), 16, Geometry(1, 16, k_bytes=1), chunk=64)
+        self.assertEqual([chunk.first_needed(t) for t in (0, 63, 64, 130)],
+                         [0, 0, 4, 8])
+
+    def test_replicas(self) -> None:
+        mla = MLAAttentionSpec(block_size=16, page_size_bytes=64)
+        plan = plan_of(vllm_of(tensor_parallel_size=4), config_of(mla), 16,
+                       16)
+        self.assertEqual((plan.shards, plan.replicas), (1, 4))
+        told = plan_of(vllm_of(tensor_parallel_size=4),
+                       config_of(mla, kv_tp_replicas=2), 16, 16)
+        self.assertEqual([told.shard_of(r) for r in range(4)], [0, 0, 1, 1])
+        for block in range(9):
+            for shard in (0, 1):
+                writers = [r for r in range(4) if told.shard_of(r) == shard
+                           and told.writes(r, block)]
+                self.assertEqual(len(writers), 1)
+
+    def test_not_for_a_hash(self) -> None:
+        """Groups that no hash finds are none of ours."""
+        plan = plan_of(vllm_of(), config_of(
+            FullAttentionSpec(block_size=16, page_size_bytes=64),
+            MambaSpec(block_size=16, page_size_bytes=64),
+            prefix_cacheable_group_ids=(0,)), 16, 16)
+        self.assertEqual([g.index for g in plan.groups], [0])
+
+    def refused(self, text: str, vllm: SimpleNamespace,
+                config: SimpleNamespace) -> None:
+        with self.assertRaisesRegex(ConfigError, text):
+            plan_of(vllm, config, 16, 16)
+
+    def test_refused(self) -> None:
+        full = FullAttentionSpec(block_size=16, page_size_bytes=64)
+        self.refused("MambaSpec", vllm_of(), config_of(
+            full, MambaSpec(block_size=16, page_size_bytes=64)))
+        self.refused("pipeline_parallel_size",
+                     vllm_of(pipeline_parallel_size=2), config_of(full))
+        self.refused("decode_context", vllm_of(
+            decode_context_parallel_size=2), config_of(full))
+        self.refused("none of them", vllm_of(), config_of(
+            full, prefix_cacheable_group_ids=()))
+        self.refused("hashes are over 16", vllm_of(), config_of(
+            FullAttentionSpec(block_size=24, page_size_bytes=64)))
+
+    def test_pages_of_two_sizes(self) -> None:
+        """As a worker is told, and as the scheduler is."""
+        a = FullAttentionSpec(block_size=16, page_size_bytes=64)
+        b = FullAttentionSpec(block_size=16, page_size_bytes=96)
+        self.refused("different sizes", vllm_of(), config_of(SimpleNamespace(
+            block_size=16, kv_cache_specs={"layer0.0": a, "layer0.1": b})))
+        config = config_of(a)
+        config.kv_cache_tensors = [
+            SimpleNamespace(layers=["layer0.0"], layer_stride=640,
+                            block_stride=64),
+            SimpleNamespace(layers=["layer0.1"], layer_stride=960,
+                            block_stride=96)]
+        self.refused("different sizes", vllm_of(), config)
+
+
+class FakeIndex:
+    """Ids that are there."""
+
+    def __init__(self, there: set) -> None:
+        self.there = there
+        self.calls = 0
+
+    def lookup(self, ids: bytes):
+        self.calls += 1
+        found = bytes(ids[i:i + 16] in self.there
+                      for i in range(0, len(ids), 16))
+        return found, bytes(len(found))
+
+    def prefix(self, ids: bytes):
+        found, _ = self.lookup(ids)
+        end = found.find(b"\0")
+        return (len(found) if end < 0 else end), False
+
+
+class FakeHasher:
+    """Ids that tell what they were made of."""
+
+    def __init__(self, group: int) -> None:
+        self.group = group
+
+    def external(self, hashes: bytes, size: int, group: int) -> bytes:
+        assert group == self.group
+        return b"".join(hashes[i:i + 14] + bytes([group, 0])
+                        for i in range(0, len(hashes), size))
+
+    def rank_ids(self, rank: int, ids: bytes) -> bytes:
+        return b"".join(ids[i:i + 15] + bytes([rank])
+                        for i in range(0, len(ids), 16))
+
+
+def hashes_of(num: int) -> list:
+    return [b"%031d." % i for i in range(num)]
+
+
+def plan_with(shards: int, *groups: Group, hash_tokens: int = 16,
+              alignment: int = 16) -> Plan:
+    return Plan(tuple(groups), 100, hash_tokens, alignment, shards)
+
+
+def group_with(index: int, tokens: int, **more: int) -> Group:
+    return Group(index, ("a",), tokens, Geometry(1, tokens, k_bytes=1),
+                 **more)
+
+
+class Hits(unittest.TestCase):
+
+    def test_ids(self) -> None:
+        """Grown bit by bit they are what they are at once; a block is called
+        after its last hash; shards lie next to each other."""
+        for shards in (1, 3):
+            plan = plan_with(shards, group_with(0, 16), group_with(1, 48))
+            hashers = [FakeHasher(0), FakeHasher(1)]
+            grown = hits.Ids(plan, hashers)
+            for num in (0, 1, 2, 5, 6, 6, 20):
+                grown.update(hashes_of(num))
+                once = hits.Ids(plan, hashers)
+                once.update(hashes_of(num))
+                self.assertEqual((grown.base, grown.all),
+                                 (once.base, once.all))
+                self.assertEqual(grown.blocks(1), num // 3)
+            self.assertEqual(
+                grown.all[1][:16 * shards],
+                b"".join(hashes_of(3)[2][:14] + bytes([1, s])
+                         for s in range(shards)))
+            # another request under the same name
+            other = [b"x" * 32] * 20
+            grown.update(other)
+            fresh = hits.Ids(plan, hashers)
+            fresh.update(other)
+            self.assertEqual(grown.all, fresh.all)
+
+    def slow_hit(self, plan: Plan, there: list, ids: hits.Ids, local: int,
+                 limit: int) -> int:
+        """By trying each length."""
+        for tokens in range(limit // plan.alignment * plan.alignment, local,
+                            -plan.alignment):
+            for g, group in enumerate(plan.groups):
+                step = 16 * plan.shards
+                first = max(group.first_needed(tokens),
+                            local // group.block_tokens)
+                wanted = ids.all[g][first * step:
+                                    tokens // group.block_tokens * step]
+                if any(wanted[i:i + 16] not in there[g]
+                       for i in range(0, len(wanted), 16)):
+                    break
+            else:
+                return tokens
+        return local
+
+    def test_longest(self) -> None:
+        rng = random.Random(3)
+        for turn in range(400):
+            shards = rng.choice((1, 2))
+            groups = [group_with(0, 32)]
+            for g in range(1, rng.randint(1, 3)):
+                groups.append(group_with(
+                    g, rng.choice((16, 32)), **rng.choice((
+                        {}, {"window": rng.randint(1, 200)}, {"chunk": 64}))))
+            plan = plan_with(shards, *groups, alignment=32)
+            ids = hits.Ids(plan, [FakeHasher(g) for g in range(len(groups))])
+            ids.update(hashes_of(40))
+            there = []
+            for g in range(len(groups)):
+                all_ids = [ids.all[g][i:i + 16]
+                           for i in range(0, len(ids.all[g]), 16)]
+                lost = rng.sample(range(len(all_ids)), rng.randint(0, 3))
+                there.append({one for i, one in enumerate(all_ids)
+                              if i not in lost})
+            indexes = [FakeIndex(t) for t in there]
+            local = rng.choice((0, 0, 32, 96, 320))
+            limit = rng.randint(0, 640)
+            got = hits.longest_hit(plan, indexes, ids, local, limit)
+            self.assertEqual(
+                max(got, local),
+                max(self.slow_hit(plan, there, ids, local, limit), local),
+                (turn, plan, local, limit))
+            for group, index in zip(groups, indexes):
+                self.assertLessEqual(index.calls, 1)
+
+    def test_drop_last(self) -> None:
+        """As vLLM does where a drafter's cache is in a block."""
+        plan = Plan((group_with(0, 16),), 100, 16, 16, drop_last=True)
+        ids = hits.Ids(plan, [FakeHasher(0)])
+        ids.update(hashes_of(4))
+        index = FakeIndex({ids.all[0][i:i + 16] for i in range(0, 64, 16)})
+        self.assertEqual(hits.longest_hit(plan, [index], ids, 0, 64), 48)
+        self.assertEqual(hits.longest_hit(plan, [index], ids, 48, 64), 48)
+
+    def test_budget(self) -> None:
+        num = 3 * hits.PIECE
+        ids = b"".join(b"%016d" % i for i in range(num))
+        there = FakeIndex({ids[i:i + 16] for i in range(0, 16 * num, 16)})
+        now = [0.0]
+
+        def clock() -> float:
+            now[0] += 1.0
+            return now[0]
+
+        slow = hits.Budget(there, 1.5, clock)
+        self.assertEqual(slow.prefix(ids)[0], 2 * hits.PIECE)
+        self.assertTrue(slow.cut)
+        quick = hits.Budget(there, 1e9, clock)
+        self.assertEqual(quick.prefix(ids), (num, False))
+        self.assertEqual(quick.lookup(ids)[0], b"\1" * num)
+        self.assertFalse(quick.cut)
+        late = hits.Budget(there, 0.0, clock)
+        present, unknown = late.lookup(ids)
+        self.assertEqual(present, b"\1" * hits.PIECE + bytes(2 * hits.PIECE))
+        self.assertEqual(unknown, bytes(hits.PIECE) + b"\1" * 2 * hits.PIECE)
+
+
+class Pool:
+    """vLLM's, as far as pins use it."""
+
+    def __init__(self, num: int) -> None:
+        self.blocks = [SimpleNamespace(ref=0) for _ in range(num)]
+
+    def touch(self, blocks: list) -> None:
+        for block in blocks:
+            block.ref += 1
+
+    def free_blocks(self, blocks: list) -> None:
+        for block in blocks:
+            block.ref -= 1
+            assert block.ref >= 0
+
+
+class PinsTest(unittest.TestCase):
+
+    def test_ranks(self) -> None:
+        pool, pins = Pool(8), Pins(2, 5)
+        self.assertEqual(pins.room, 0)
+        pins.bind(pool)
+        pins.add(1, [2, 3])
+        pins.add(2, [3])
+        self.assertEqual((pins.room, len(pins), pool.blocks[3].ref),
+                         (2, 2, 2))
+        self.assertFalse(pins.done(1, 1))
+        self.assertTrue(pins.done(1, 1))
+        self.assertFalse(pins.done(1, 1))
+        self.assertFalse(pins.done(9, 2))
+        self.assertTrue(pins.done(2, 2))
+        self.assertEqual([b.ref for b in pool.blocks], [0] * 8)
+        self.assertEqual((pins.room, len(pins)), (5, 0))
+
+
+class BenefitTest(unittest.TestCase):
+
+    def rule(self, **more: object) -> benefit.Benefit:
+        self.now = 0.0
+        return benefit.Benefit(clock=lambda: self.now, **more)
+
+    def test_given(self) -> None:
+        rule = self.rule(bytes_per_second=100.0, tokens_per_second=10.0)
+        self.assertTrue(rule.worth(100, 10))
+        self.assertFalse(rule.worth(101, 10))
+        off = self.rule(enabled=False, bytes_per_second=1.0,
+                        tokens_per_second=1e9)
+        self.assertTrue(off.worth(10**9, 1))
+
+    def test_measured(self) -> None:
+        """Not before there are samples; with two steps' time; and not on old
+        ones."""
+        rule = self.rule()
+        for i in range(benefit.SAMPLES):
+            self.assertTrue(rule.worth(10**9, 1))
+            rule.begin_step(100)
+            self.now += 0.1
+            rule.end_step()
+            rule.loaded(1000, 0.5)
+        self.assertAlmostEqual(rule.prefill.value, 1000.0)
+        self.assertAlmostEqual(rule.bandwidth.value, 2000.0)
+        # 1000 tokens take 1 s; two steps 0.2 s; what is left is 0.8 s
+        self.assertTrue(rule.worth(1599, 1000))
+        self.assertFalse(rule.worth(1601, 1000))
+        self.now += benefit.FRESH + 1
+        self.assertTrue(rule.worth(1601, 1000))
+
+    def test_steps_that_overlap(self) -> None:
+        rule = self.rule()
+        rule.begin_step(100)
+        self.now = 1.0
+        rule.begin_step(100)
+        self.now = 2.0
+        rule.end_step()
+        self.now = 3.0
+        rule.end_step()
+        self.assertAlmostEqual(rule.step.value, 0.5 + 0.2 * (1.0 - 0.5))
+
+
+class Links(unittest.TestCase):
+
+    def test_asker(self) -> None:
+        """Questions are answered in another thread, errors told."""
+        asker = link.Asker()
+        here = threading.get_ident()
+        question = asker.ask(threading.get_ident)
+        self.assertTrue(question.done.wait(10))
+        self.assertNotEqual(question.answer, here)
+        wrong = asker.ask(lambda: 1 // 0)
+        self.assertTrue(wrong.done.wait(10))
+        self.assertIsInstance(wrong.error, ZeroDivisionError)
+        asker.end()
+
+
+if __name__ == "__main__":
+    unittest.main()
