@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsConnector: vLLM's KV cache in ucmfs, by a KV connector of its own.
+
+    --kv-transfer-config '{"kv_connector": "UcmfsConnector",
+        "kv_connector_module_path": "ucmfs.vllm", "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"mount": "/mnt/kv"}}'
+
+vLLM makes two of it, for the scheduler and for a worker; this class hands the
+calls on to the half that its role is about. Hooks take whatever else a version
+of vLLM passes. ucmfs.vllm.options has the keys of the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+
+from vllm.distributed.kv_transfer.kv_connector.v1 import base as _base
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1, KVConnectorRole, SupportsHMA)
+
+from ..errors import ConfigError
+from .metadata import UcmfsMetadata
+from .metrics import UcmfsPromMetrics, UcmfsStats
+from .options import options_of
+from .scheduler import UcmfsScheduler
+from .worker import UcmfsWorker
+
+# Since vLLM can be told of requests, not of pages, that failed to load.
+_RESULTS = getattr(_base, "KVConnectorTransferResults", None)
+_TELLS_REQUESTS = hasattr(_RESULTS, "failed_recving") or "failed_recving" in \
+    getattr(_RESULTS, "__dataclass_fields__", ())
+
+
+class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
+    """See KVConnectorBase_V1."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole,
+                 kv_cache_config: Any = None, *args: Any,
+                 **kwargs: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        options = options_of(
+            vllm_config.kv_transfer_config.kv_connector_extra_config)
+        if kv_cache_config is None:
+            raise ConfigError("kv_cache_config", "vLLM has given none: it is "
+                              "too old")
+        self._scheduler: Any = None
+        self._worker: Any = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = UcmfsScheduler(vllm_config, kv_cache_config,
+                                             options)
+            half: Any = self._scheduler
+        else:
+            self._worker = UcmfsWorker(vllm_config, kv_cache_config, options)
+            half = self._worker
+        if len(half.plan.groups) > 1 and not _TELLS_REQUESTS:
+            raise ConfigError(
+                "kv_cache_groups", f"{len(half.plan.groups)} of them need a "
+                "vLLM with KVConnectorTransferResults.failed_recving; "
+                "--disable-hybrid-kv-cache-manager makes one of them")
+
+    # ---- both ----
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A save that is lost is a miss later."""
+        return False
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: Dict[str, Any],
+                                         *args: Any, **kwargs: Any) -> bool:
+        return options_of(extra_config,
+                          check_paths=False).load == "layerwise"
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any, *args: Any,
+                                    **kwargs: Any) -> Optional[str]:
+        layout = options_of(
+            vllm_config.kv_transfer_config.kv_connector_extra_config,
+            check_paths=False).layout
+        return None if layout in ("", "auto") else layout
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: Optional[Dict[str, Any]] = None,
+                                 ) -> UcmfsStats:
+        return UcmfsStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: Any, metric_types: Any,
+                           labelnames: List[str],
+                           per_engine_labelvalues: Dict[int, List[object]],
+                           *args: Any, **kwargs: Any) -> UcmfsPromMetrics:
+        return UcmfsPromMetrics(vllm_config, metric_types, labelnames,
+                                per_engine_labelvalues)
+
+    def get_kv_connector_stats(self) -> Optional[UcmfsStats]:
+        return (self._scheduler or self._worker).get_stats()
+
+    def shutdown(self) -> None:
+        (self._scheduler or self._worker).shutdown()
+
+    # ---- the scheduler's ----
+
+    def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._scheduler.block_ids = kv_cache_manager.get_block_ids
+
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        self._scheduler.bind_gpu_block_pool(gpu_block_pool)
+
+    def on_new_request(self, request: Any) -> None:
+        self._scheduler.on_new_request(request)
+
+    def get_num_new_matched_tokens(self, request: Any,
+                                   num_computed_tokens: int,
+                                   ) -> Tuple[Optional[int], bool]:
+        return self._scheduler.get_num_new_matched_tokens(
+            request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any,
+                                 num_external_tokens: int, *args: Any,
+                                 **kwargs: Any) -> None:
+        self._scheduler.update_state_after_alloc(request, blocks,
+                                                 num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> UcmfsMetadata:
+        return self._scheduler.build_connector_meta(scheduler_output)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        self._scheduler.update_connector_output(connector_output)
+
+    def request_finished(self, request: Any, block_ids: Any,
+                         ) -> Tuple[bool, Optional[Dict[str, Any]]]:
+        return self._scheduler.request_finished(request)
+
+    def request_finished_all_groups(self, request: Any, block_ids: Any,
+                                    ) -> Tuple[bool,
+                                               Optional[Dict[str, Any]]]:
+        return self._scheduler.request_finished(request)
+
+    def take_events(self) -> Iterable[Any]:
+        return self._scheduler.take_events()
+
+    def has_pending_push_work(self) -> bool:
+        return self._scheduler.has_pending_push_work()
+
+    def reset_cache(self) -> bool:
+        return self._scheduler.reset_cache()
+
+    # ---- a worker's ----
+
+    def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
+        self._worker.register_kv_caches(kv_caches)
+
+    def start_load_kv(self, forward_context: Any, *args: Any,
+                      **kwargs: Any) -> None:
+        self._worker.start_load_kv(self._get_connector_metadata())
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        self._worker.wait_for_layer_load(layer_name)
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any,
+                      attn_metadata: Any, *args: Any, **kwargs: Any) -> None:
+        """Blocks are saved as a whole, after the step."""
+
+    def wait_for_save(self) -> None:
+        self._worker.wait_for_save()
+
+    def get_finished(self, finished_req_ids: Set[str],
+                     ) -> Tuple[Optional[Set[str]], Optional[Set[str]]]:
+        return None, self._worker.get_finished(finished_req_ids) or None
+
+    if _RESULTS is not None:
+        def get_transfer_results(self, finished_req_ids: Set[str]) -> Any:
+            results = super().get_transfer_results(finished_req_ids)
+            failed = self._worker.take_failed()
+            if failed:
+                results.failed_recving |= failed
+            return results
+
+    def get_block_ids_with_load_errors(self) -> Set[int]:
+        return self._worker.take_bad_pages()
+
+    def build_connector_worker_meta(self) -> Any:
+        return self._worker.take_meta()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler's half and the workers' halves tell each other each step.
+
+Down: what to load and what to save, as ids and pages in bytes, nothing of
+tokens. Up: what has come of it; reports of several ranks, or of several
+steps, are added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Set, Tuple
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata, KVConnectorWorkerMetadata)
+
+
+@dataclass
+class Part:
+    """Blocks of a group: plan.groups[group]; shard 0's ids, 16 bytes each;
+    their pages, and their places in the request, as array("I")."""
+
+    group: int
+    ids: bytes
+    pages: bytes
+    places: bytes
+
+    @property
+    def num(self) -> int:
+        return len(self.ids) // 16
+
+
+@dataclass
+class Job:
+    """A load or a save of a request's blocks, with a number of its own."""
+
+    job: int
+    request: str
+    parts: List[Part]
+
+
+@dataclass
+class UcmfsMetadata(KVConnectorMetadata):
+    """step counts up. idle: no tokens are computed. report: the end of the
+    step is waited for. space, spaces: a number for, and the names and ids of
+    the groups' spaces that the jobs are in."""
+
+    step: int = 0
+    idle: bool = False
+    report: bool = False
+    space: int = 0
+    spaces: List[Tuple[str, bytes]] = field(default_factory=list)
+    loads: List[Job] = field(default_factory=list)
+    saves: List[Job] = field(default_factory=list)
+
+
+@dataclass
+class Loaded:
+    """What has come of a load: bytes, seconds, blocks that are well and that
+    are not, and an errno of these."""
+
+    num_bytes: int = 0
+    seconds: float = 0.0
+    blocks: int = 0
+    failed: int = 0
+    errno: int = 0
+
+
+@dataclass
+class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
+    """steps: how many ranks have ended a step (by its number). saved: how
+    many ranks are done with a job. bad_saves: jobs with a block that was not
+    saved, and how many of them. loads: of ended loads, by request.
+    sync_failed: steps with a load that failed in the step that used it."""
+
+    steps: Dict[int, int] = field(default_factory=dict)
+    saved: Dict[int, int] = field(default_factory=dict)
+    bad_saves: Dict[int, int] = field(default_factory=dict)
+    loads: Dict[str, Loaded] = field(default_factory=dict)
+    sync_failed: Set[int] = field(default_factory=set)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata,
+                  ) -> "UcmfsWorkerMetadata":
+        assert isinstance(other, UcmfsWorkerMetadata)
+        for mine, more in ((self.steps, other.steps),
+                           (self.saved, other.saved),
+                           (self.bad_saves, other.bad_saves)):
+            for key, num in more.items():
+                mine[key] = mine.get(key, 0) + num
+        for request, one in other.loads.items():
+            both = self.loads.setdefault(request, Loaded())
+            both.num_bytes += one.num_bytes
+            both.seconds = max(both.seconds, one.seconds)
+            both.blocks += one.blocks
+            both.failed += one.failed
+            both.errno = both.errno or one.errno
+        self.sync_failed |= other.sync_failed
+        return self

@@ -1,0 +1,602 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's half in the scheduler's process.
+
+Decides what is loaded and what is saved. Nothing here waits for the file
+system: lookups are of memory that the daemon shares, the rest is told to the
+workers. get_num_new_matched_tokens() may be asked any number of times for a
+request and changes nothing that could be seen.
+
+A load that is promised is issued when the request has got its blocks. Blocks
+of a prompt are saved after the step that completes them, and pinned until all
+ranks are done with them. Where loads happen in the step that uses them
+(options.load is not async), saves wait for the step's report: what was
+computed from a block that could not be loaded must not be saved.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import time
+import uuid
+from array import array
+from dataclasses import dataclass, field
+from typing import (Any, Callable, Dict, Iterable, List, Optional, Sequence,
+                    Set, Tuple)
+
+from ..errors import UcmfsError
+from .benefit import Benefit
+from .groups import Plan
+from .hits import ID, Budget, Ids, all_shards, longest_hit
+from .link import Link, Open, Question
+from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
+from .metrics import UcmfsStats
+from .options import Options
+from .pins import Pins
+from .spaces import load_mode, plan_for, spaces_for
+
+log = logging.getLogger("ucmfs.vllm")
+
+RESET_SECONDS = 2.0
+PAUSE_SECONDS = 1.0
+PAUSE_MOST = 30.0
+# A lookup that is not from memory may take so long.
+LATE_SECONDS = 0.25
+# Loads that end so say that the next one will, too.
+_HOPELESS = (errno.ETIMEDOUT, errno.ENOTCONN, errno.EIO)
+
+NONE = (0, False)
+
+
+@dataclass
+class Known:
+    """What is known of a request that the engine has."""
+
+    request: Any
+    ids: Optional[Ids] = None
+    space: int = -1
+    # The last answer: tokens the engine had, and those promised.
+    asked: Optional[Tuple[int, int]] = None
+    lookup_seconds: float = 0.0
+    question: Optional[Tuple[Any, Question]] = None
+    cut: bool = False
+    too_slow: bool = False
+    # Blocks of each group that saving has been decided about.
+    decided: List[int] = field(default_factory=list)
+    loading: List[int] = field(default_factory=list)
+    # A load has failed: no other is tried. Its blocks are of another epoch.
+    failed: bool = False
+    stale: bool = False
+    began: float = 0.0
+    told: Dict[str, Any] = field(default_factory=dict)
+
+    def count(self, name: str, amount: float) -> None:
+        self.told[name] = self.told.get(name, 0) + amount
+
+
+@dataclass
+class Pending:
+    """A save that is under way, or held until its step has ended."""
+
+    job: Job
+    step: int
+    bad: int = 0
+    events: List[Any] = field(default_factory=list)
+
+    @property
+    def num(self) -> int:
+        return sum(part.num for part in self.job.parts)
+
+
+class UcmfsScheduler:
+    """See KVConnectorBase_V1 for the methods of the same names."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any,
+                 options: Options,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = vllm_config
+        self._cache = kv_cache_config
+        self._options = options
+        self._clock = clock
+        self.plan: Plan = plan_for(vllm_config, kv_cache_config)
+        mode, why = load_mode(vllm_config, self.plan, options)
+        self.asynchronous = mode == "async"
+        if why:
+            log.warning("ucmfs: loads are asynchronous, not %s: %s",
+                        options.load, why)
+        self.stats = UcmfsStats()
+        self.benefit = Benefit(**options.min_benefit)
+        self._requests: Dict[str, Known] = {}
+        self._step = 0
+        self._jobs = 0
+        self._loads: List[Job] = []
+        self._ready: List[Job] = []
+        self._held: List[Pending] = []
+        self._saves: Dict[int, Pending] = {}
+        self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
+        self._step_reports: Dict[int, int] = {}
+        self._pause_until = 0.0
+        self._pause = PAUSE_SECONDS
+        self.block_ids: Optional[Callable[[str], Sequence[List[int]]]] = None
+        events = getattr(vllm_config, "kv_events_config", None)
+        self._want_events = bool(events and events.enable_kv_cache_events)
+        self._events: List[Any] = []
+        self._log_file = _log_file(options.debug_log)
+        blocks = self.plan.num_blocks
+        self.pins = Pins(self.plan.ranks, max(
+            min(64, blocks // 4), int(blocks * options.save_budget))
+            if options.save_budget else 0)
+        self._epoch = options.epoch
+        self._space = 0
+        self._link = Link(options.mount, self.plan.shards)
+        self._link.open(self._spaces())
+        self._told = self._link.now.told if self._link.now else []
+        _warn_of_policy(vllm_config)
+
+    def _spaces(self) -> List[Any]:
+        return spaces_for(self._config, self._cache, self.plan, self._options,
+                          self._epoch)
+
+    def bind_gpu_block_pool(self, pool: Any) -> None:
+        self.pins.bind(pool)
+
+    # ---- requests ----
+
+    def on_new_request(self, request: Any) -> None:
+        self._known(request)
+
+    def _known(self, request: Any) -> Known:
+        known = self._requests.get(request.request_id)
+        if known is None or known.request is not request:
+            known = Known(request, decided=[0] * len(self.plan.groups),
+                          began=self._clock())
+            self._requests[request.request_id] = known
+        return known
+
+    def _ids(self, known: Known, here: Open) -> Ids:
+        """The request's ids in the current spaces."""
+        if known.ids is None or known.space != self._space:
+            known.ids = Ids(self.plan, here.hashers)
+            known.space = self._space
+        known.ids.update(known.request.block_hashes)
+        return known.ids
+
+    def _left_out(self, request: Any) -> bool:
+        """Requests whose blocks are not kept at all."""
+        return (request.lora_request is not None
+                and self._options.lora == "skip")
+
+    # ---- loads ----
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed: int,
+                                   ) -> Tuple[Optional[int], bool]:
+        began = time.perf_counter()
+        known = self._known(request)
+        known.asked = (num_computed, 0)
+        known.cut = known.too_slow = False
+        tokens = self._hit(known, num_computed)
+        known.lookup_seconds = time.perf_counter() - began
+        if tokens is None:
+            return None, False
+        if tokens <= num_computed:
+            return NONE
+        more = tokens - num_computed
+        if not self.benefit.worth(self.plan.bytes_of(more), more):
+            known.too_slow = True
+            return NONE
+        known.asked = (num_computed, more)
+        return more, self.asynchronous
+
+    def _hit(self, known: Known, local: int) -> Optional[int]:
+        """Tokens of a request that are here or in the store; 0: no more;
+        None: nobody knows yet."""
+        request = known.request
+        if (known.failed or request.skip_reading_prefix_cache
+                or self._left_out(request)):
+            return 0
+        # The last token is computed anew in any case. A load that is not of
+        # this step may bring it, but not where the token before the window
+        # of the next one would be needed for it.
+        limit = request.num_tokens
+        if not self.asynchronous or not all(g.whole for g in
+                                            self.plan.groups):
+            limit -= 1
+        limit = min(limit, len(request.block_hashes) * self.plan.hash_tokens)
+        if limit - local < self.plan.alignment \
+                or self._clock() < self._pause_until:
+            return 0
+        here = self._link.now
+        if here is None:
+            return 0
+        try:
+            ids = self._ids(known, here)
+            if here.asker is not None:
+                return self._hit_later(known, here, ids, local, limit)
+            end = self._clock() + self._options.lookup_budget_us / 1e6
+            indexes = [Budget(i, end, self._clock) for i in here.indexes]
+            tokens = longest_hit(self.plan, indexes, ids, local, limit)
+        except UcmfsError as error:
+            self._link.lost(error)
+            return 0
+        known.cut = any(index.cut for index in indexes)
+        return tokens
+
+    def _hit_later(self, known: Known, here: Open, ids: Ids, local: int,
+                   limit: int) -> Optional[int]:
+        """The same by a thread: None as long as it is not known, and no hit
+        if that takes too long."""
+        assert here.asker is not None
+        key = (self._space, local, limit)
+        if known.question is None or known.question[0] != key:
+            known.question = key, here.asker.ask(
+                lambda: longest_hit(self.plan, here.indexes, ids, local,
+                                    limit), self._clock())
+        question = known.question[1]
+        if not question.done.is_set():
+            known.cut = self._clock() - question.asked > LATE_SECONDS
+            return 0 if known.cut else None
+        known.question = None
+        if question.error is not None:
+            self._link.lost(question.error)
+            return 0
+        return question.answer
+
+    def update_state_after_alloc(self, request: Any, blocks: Any,
+                                 num_external: int) -> None:
+        known = self._known(request)
+        if known.asked is None:
+            return
+        (local, promised), known.asked = known.asked, None
+        self._count_lookup(known, local, promised)
+        if num_external <= 0 or not promised:
+            return
+        parts = self._load_parts(known, local, min(num_external, promised),
+                                 blocks.get_block_ids())
+        self._loads.append(Job(self._next_job(), request.request_id, parts))
+        known.loading = [(local + num_external) // group.block_tokens
+                         for group in self.plan.groups]
+        self.stats.add("promised_tokens", num_external)
+        known.count("promised", num_external)
+
+    def _count_lookup(self, known: Known, local: int, promised: int) -> None:
+        self.stats.add("lookups")
+        self.stats.add("lookup_seconds", known.lookup_seconds)
+        self.stats.add("lookup_hits", promised > 0 or known.too_slow)
+        self.stats.add("lookup_cut", known.cut)
+        self.stats.add("skipped_loads", known.too_slow)
+        known.told["local"] = local
+        known.told["lookup_us"] = round(known.lookup_seconds * 1e6, 1)
+
+    def _load_parts(self, known: Known, local: int, more: int,
+                    tables: Sequence[Sequence[int]]) -> List[Part]:
+        assert known.ids is not None
+        parts = []
+        for g, group in enumerate(self.plan.groups):
+            first = max(local // group.block_tokens,
+                        group.first_needed(local + more))
+            last = (local + more) // group.block_tokens
+            table = tables[group.index]
+            # vLLM's block 0 stands for those outside of the window.
+            places = [i for i in range(first, last) if table[i]]
+            if places:
+                parts.append(_part(g, known.ids.base[g], table, places))
+        return parts
+
+    def _next_job(self) -> int:
+        self._jobs += 1
+        return self._jobs
+
+    # ---- saves ----
+
+    def build_connector_meta(self, output: Any) -> UcmfsMetadata:
+        self._step += 1
+        self.benefit.begin_step(output.total_num_scheduled_tokens)
+        here = self._link.now
+        if here is not None:
+            self._told = here.told
+            try:
+                self._find_saves(output, here)
+            except UcmfsError as error:
+                self._link.lost(error)
+        meta = UcmfsMetadata(
+            step=self._step, idle=not output.total_num_scheduled_tokens,
+            report=not self.asynchronous, loads=self._loads,
+            saves=self._ready, space=self._space, spaces=self._told)
+        self._loads, self._ready = [], []
+        return meta
+
+    def _find_saves(self, output: Any, here: Open) -> None:
+        tables = getattr(output, "kv_connector_block_state", None)
+        table_of = self.block_ids if tables is None else tables.get_block_ids
+        if table_of is None:
+            return
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            known = self._requests.get(request_id)
+            if known is None or self._left_out(known.request):
+                continue
+            if known.request.num_computed_tokens == 0:
+                known.stale = False
+            computed = known.request.num_computed_tokens + tokens
+            ends = self._ends(known.request, computed)
+            if all(end <= have for end, have in zip(ends, known.decided)):
+                continue
+            begins = known.decided
+            known.decided = [max(e, b) for e, b in zip(ends, begins)]
+            if not known.stale:
+                self._save(known, here, table_of(request_id), begins, ends)
+
+    def _ends(self, request: Any, computed: int) -> List[int]:
+        """Of each group, the blocks whose tokens are all computed when the
+        step is done, and may be published."""
+        last = request.num_tokens if self._options.save_decode \
+            else request.num_prompt_tokens
+        hashes = getattr(request, "num_publishable_block_hashes", None)
+        if hashes is None:
+            hashes = len(request.block_hashes)
+        tokens = min(computed, last, hashes * self.plan.hash_tokens)
+        return [tokens // group.block_tokens for group in self.plan.groups]
+
+    def _save(self, known: Known, here: Open,
+              tables: Optional[Sequence[Sequence[int]]],
+              begins: Sequence[int], ends: Sequence[int]) -> None:
+        """Save what is not there, or under way, of a request's blocks."""
+        if tables is None:
+            return
+        ids = self._ids(known, here)
+        parts: List[Part] = []
+        room = self.pins.room
+        for g, group in enumerate(self.plan.groups):
+            table = tables[group.index]
+            end = min(ends[g], len(table), ids.blocks(g))
+            places = self._absent(here, ids, g, table, begins[g], end)
+            if len(places) > room:
+                self._drop_saves(known, len(places) - room)
+                places = places[:room]
+            room -= len(places)
+            if places:
+                parts.append(_part(g, ids.base[g], table, places))
+        if parts:
+            self._start_save(known, parts)
+
+    def _absent(self, here: Open, ids: Ids, g: int, table: Sequence[int],
+                first: int, end: int) -> List[int]:
+        """The blocks from first to end that are to be saved."""
+        if end <= first:
+            return []
+        there = bytes(end - first)
+        if here.asker is None:
+            step = ID * self.plan.shards
+            present, _ = here.indexes[g].lookup(
+                ids.all[g][first * step:end * step])
+            there = all_shards(present, self.plan.shards)
+        # else: the daemon is asked when they are saved.
+        saving = self._saving[g]
+        if not saving and self.plan.groups[g].whole and 1 not in there:
+            return list(range(first, end))
+        return [i for i in range(first, end)
+                if not there[i - first] and table[i]
+                and _id(ids.base[g], i) not in saving]
+
+    def _drop_saves(self, known: Known, num: int) -> None:
+        self.stats.add("save_dropped_blocks", num)
+        known.count("save_dropped", num)
+
+    def _start_save(self, known: Known, parts: List[Part]) -> None:
+        job = Job(self._next_job(), known.request.request_id, parts)
+        self.pins.add(job.job, [page for part in parts
+                                for page in array("I", part.pages)])
+        self.stats.set("pinned_blocks", self.pins.blocks)
+        for part in parts:
+            self._saving[part.group].update(_split(part.ids))
+        pending = Pending(job, self._step)
+        self._saves[job.job] = pending
+        if self._want_events:
+            pending.events = _stored_events(self.plan, known.request, parts)
+        known.count("saved", pending.num)
+        if self.asynchronous:
+            self._ready.append(job)
+        else:
+            self._held.append(pending)
+
+    def _forget_save(self, job: int) -> Optional[Pending]:
+        pending = self._saves.pop(job, None)
+        if pending is not None:
+            for part in pending.job.parts:
+                self._saving[part.group].difference_update(_split(part.ids))
+            self.stats.set("pinned_blocks", self.pins.blocks)
+        return pending
+
+    # ---- reports of the workers ----
+
+    def update_connector_output(self, output: Any) -> None:
+        self.benefit.end_step()
+        meta = output.kv_connector_worker_meta
+        if not isinstance(meta, UcmfsWorkerMetadata):
+            return
+        for request_id, loaded in meta.loads.items():
+            self._end_load(request_id, loaded)
+        for job, num in meta.bad_saves.items():
+            if job in self._saves:
+                self._saves[job].bad += num
+        for job, reports in meta.saved.items():
+            if self.pins.done(job, reports):
+                self._end_save(job)
+        if not self.asynchronous:
+            self._confirm(meta)
+
+    def _end_load(self, request_id: str, loaded: Loaded) -> None:
+        self.benefit.loaded(loaded.num_bytes // self.plan.ranks,
+                            loaded.seconds)
+        known = self._requests.get(request_id)
+        if known is not None:
+            known.count("loaded_blocks", loaded.blocks)
+            known.count("failed_blocks", loaded.failed)
+            known.told["load_ms"] = round(loaded.seconds * 1e3, 2)
+            # Asked for again, the same block would fail again.
+            known.failed = known.failed or loaded.failed > 0
+            if not loaded.failed:
+                # They are there: no need to look.
+                known.decided = [max(*both) for both in
+                                 zip(known.decided, known.loading)]
+        if loaded.errno in _HOPELESS:
+            self._pause_until = self._clock() + self._pause
+            self._pause = min(2 * self._pause, PAUSE_MOST)
+        elif not loaded.failed:
+            self._pause = PAUSE_SECONDS
+
+    def _end_save(self, job: int) -> None:
+        pending = self._forget_save(job)
+        if pending is not None and not pending.bad:
+            self._events += pending.events
+
+    def _confirm(self, meta: UcmfsWorkerMetadata) -> None:
+        """Release, or drop, the saves of steps that have ended."""
+        if meta.sync_failed:
+            # Steps behind it were computed from it, those that the scheduler
+            # has already made included.
+            first = min(meta.sync_failed)
+            for pending in [p for p in self._held if p.step >= first]:
+                self.stats.add("save_distrusted_blocks", pending.num)
+                self._drop_held(pending)
+        for step, reports in meta.steps.items():
+            total = self._step_reports.pop(step, 0) + reports
+            if total < self.plan.ranks:
+                self._step_reports[step] = total
+                continue
+            done = [p for p in self._held if p.step <= step]
+            self._held = [p for p in self._held if p.step > step]
+            self._ready += [p.job for p in done]
+
+    def _drop_held(self, pending: Pending) -> None:
+        self._held.remove(pending)
+        self.pins.drop(pending.job.job)
+        self._forget_save(pending.job.job)
+
+    def has_pending_push_work(self) -> bool:
+        """Saves are reported with steps: let there be some."""
+        return len(self.pins) > 0
+
+    # ---- the end of a request, and of everything ----
+
+    def request_finished(self, request: Any) -> Tuple[bool, None]:
+        known = self._requests.pop(request.request_id, None)
+        if known is not None and self._options.debug_log:
+            self._log_request(known)
+        return False, None
+
+    def _log_request(self, known: Known) -> None:
+        request = known.request
+        line = json.dumps({
+            "request": request.request_id,
+            "prompt_tokens": request.num_prompt_tokens,
+            "tokens": request.num_tokens,
+            "status": str(request.status),
+            "preemptions": getattr(request, "num_preemptions", 0),
+            "seconds": round(self._clock() - known.began, 4),
+            **known.told,
+        }, sort_keys=True)
+        if self._log_file is None:
+            log.info("ucmfs request %s", line)
+        else:
+            self._log_file.write(line + "\n")
+            self._log_file.flush()
+
+    def reset_cache(self) -> bool:
+        """From now on nothing that was saved before can be found: blocks go
+        to spaces of an epoch that nobody else has. Requests that are under
+        way have KV of before and are not saved any more."""
+        self._epoch = f"{self._options.epoch}+{uuid.uuid4().hex}"
+        self._space += 1
+        for known in self._requests.values():
+            known.stale = True
+        for pending in list(self._held):
+            self._drop_held(pending)
+        self.stats.add("resets")
+        spaces = self._spaces()
+        if not self._link.move(spaces, RESET_SECONDS):
+            log.warning("ucmfs: the cache was reset, and the spaces of the "
+                        "new epoch cannot be made yet")
+        log.info("ucmfs: the cache was reset: blocks go to %s",
+                 ", ".join(space.name for space in spaces))
+        return True
+
+    def take_events(self) -> Iterable[Any]:
+        events, self._events = self._events, []
+        return events
+
+    def get_stats(self) -> Optional[UcmfsStats]:
+        self.stats.add("mount_losses", self._link.losses)
+        self._link.losses = 0
+        return None if self.stats.is_empty() else self.stats.take()
+
+    def shutdown(self) -> None:
+        self._link.close()
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None
+
+
+def _id(ids: bytes, i: int) -> bytes:
+    return ids[i * ID:i * ID + ID]
+
+
+def _split(ids: bytes) -> List[bytes]:
+    return [ids[at:at + ID] for at in range(0, len(ids), ID)]
+
+
+def _part(g: int, base: bytes, table: Sequence[int],
+          places: Sequence[int]) -> Part:
+    """places: indexes of blocks, ascending."""
+    first, end = places[0], places[-1] + 1
+    if end - first == len(places):
+        ids = base[first * ID:end * ID]
+    else:
+        ids = b"".join(_id(base, i) for i in places)
+    return Part(g, ids, array("I", (table[i] for i in places)).tobytes(),
+                array("I", places).tobytes())
+
+
+def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
+                   ) -> List[Any]:
+    """What routers are told once the blocks are stored."""
+    from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockStored
+    from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+
+    lora = request.lora_request
+    events = []
+    for part in parts:
+        group = plan.groups[part.group]
+        each = group.block_tokens // plan.hash_tokens
+        for place in array("I", part.places):
+            last = (place + 1) * each
+            before = place * each
+            events.append(BlockStored(
+                block_hashes=[maybe_convert_block_hash(
+                    request.block_hashes[last - 1])],
+                parent_block_hash=maybe_convert_block_hash(
+                    request.block_hashes[before - 1]) if before else None,
+                token_ids=list(request.all_token_ids[
+                    place * group.block_tokens:
+                    (place + 1) * group.block_tokens]),
+                block_size=group.block_tokens,
+                lora_id=lora.adapter_id if lora else None,
+                medium=MEDIUM_STORAGE,
+                lora_name=lora.name if lora else None,
+                group_idx=group.index))
+    return events
+
+
+def _log_file(option: Any) -> Any:
+    if not isinstance(option, str) or not option:
+        return None
+    return open(option, "a", encoding="utf-8")
+
+
+def _warn_of_policy(vllm_config: Any) -> None:
+    policy = getattr(vllm_config.kv_transfer_config, "kv_load_failure_policy",
+                     None)
+    if policy == "fail":
+        log.warning('ucmfs: kv_load_failure_policy is "fail": a request whose '
+                    'blocks cannot be loaded fails; "recompute" computes '
+                    "them")

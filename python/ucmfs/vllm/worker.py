@@ -1,0 +1,560 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's half in a worker's process: moves blocks by a loader.
+
+All transfers are tasks of libucm, whose threads do the work; a step polls
+them. A load's blocks are reported as failed unless each of them was proven to
+be loaded, and its request is reported exactly once, whatever has happened. A
+save's pages are read when the step that computed them is done: on a CPU that
+is so when wait_for_save() is called, on CUDA an event tells.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import queue
+import threading
+import time
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+from ..errors import ConfigError, UcmfsError
+from ..layout import Layout
+from .groups import Group, Plan
+from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
+from .metrics import UcmfsStats
+from .options import Options
+from .spaces import load_mode, plan_for
+
+log = logging.getLogger("ucmfs.vllm")
+
+# Beside deadline_ms a transfer may take its bytes at this rate.
+SLOWEST = 64 << 20
+# What an idle step waits for a transfer, so that the engine does not spin.
+IDLE_SECONDS = 0.002
+# Of getting to know a space: how long a step waits for it, and how often it is
+# tried.
+ENTER_SECONDS = 2.0
+RETRY_SECONDS = 1.0
+END_SECONDS = 5.0
+
+# The dimensions of what vLLM registers, by their number.
+_DIMS = {2: "BD", 3: "BND", 4: "BHND"}
+
+
+@dataclass
+class Transfer:
+    """A job under way: its parts, and the task of each (None: it could not
+    be started)."""
+
+    job: Job
+    parts: List[Part]
+    tasks: List[Any]
+    began: float
+    errno: int = 0
+    layers: Set[str] = field(default_factory=set)
+
+    def done(self) -> bool:
+        return all(task is None or task.done() for task in self.tasks)
+
+    def cancel(self) -> None:
+        for task in self.tasks:
+            if task is not None:
+                task.cancel()
+
+
+class Teller:
+    """Warnings, each kind at most so often: a mount that is gone fails every
+    transfer."""
+
+    SECONDS = 10.0
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._told: Dict[str, float] = {}
+
+    def warn(self, kind: str, text: str, *args: Any) -> None:
+        now = time.monotonic()
+        if now - self._told.get(kind, -self.SECONDS) >= self.SECONDS:
+            self._told[kind] = now
+            log.warning("ucmfs: rank %d: %s: " + text, self._rank, kind,
+                        *args)
+
+
+class UcmfsWorker:
+    """See KVConnectorBase_V1 for the methods of the same names."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any,
+                 options: Options) -> None:
+        self._options = options
+        self.plan: Plan = plan_for(vllm_config, kv_cache_config)
+        self.rank = vllm_config.parallel_config.rank % self.plan.ranks
+        self._shard = self.plan.shard_of(self.rank)
+        self.teller = Teller(self.rank)
+        self._whole_requests = len(self.plan.groups) > 1
+        self._mode = load_mode(vllm_config, self.plan, options)[0]
+        self._order = "layers" if self._mode == "layerwise" else "blocks"
+        self.stats = UcmfsStats()
+        self.meta = UcmfsWorkerMetadata()
+        self._loader: Any = None
+        self._layouts: List[Layout] = []
+        self._cuda: Any = None
+        self._space = -1
+        self._entry: Optional[_Entry] = None
+        self._groups: List[Any] = []
+        self._hashers: List[Any] = []
+        self._loads: Dict[str, Transfer] = {}
+        self._sync: List[Transfer] = []
+        self._layer_of: Dict[str, int] = {}
+        self._queued: List[Job] = []
+        self._behind: List[Tuple[Any, List[Job]]] = []
+        self._saves: List[Transfer] = []
+        self._bad_pages: Set[int] = set()
+        self._failed: Set[str] = set()
+        self._step: Optional[UcmfsMetadata] = None
+        self._polled = time.monotonic()
+        self._dropper: Optional[_Dropper] = None
+
+    # ---- the KV cache ----
+
+    def register_kv_caches(self, kv_caches: Dict[str, Any]) -> None:
+        """Refuses what the table of strides cannot express."""
+        from ..loader import Loader
+
+        self._layouts = [self._layout_of(group, kv_caches)
+                         for group in self.plan.groups]
+        tensor = kv_caches[self.plan.groups[0].layers[0]]
+        cuda = tensor.device.type == "cuda"
+        if cuda:
+            import torch
+
+            self._cuda = torch.cuda
+        self._loader = Loader(
+            self._options.mount, copy="cuda" if cuda else "host",
+            device=tensor.device.index or 0 if cuda else 0,
+            **self._options.loader)
+        self._layer_of = {name: i for group in self.plan.groups
+                          for i, name in enumerate(group.layers)}
+        log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
+                 self.rank, self._loader.describe(),
+                 " or ".join(str(x.runs) for x in self._layouts))
+
+    def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
+        layout = Layout(group.geometry, self.plan.num_blocks)
+        for i, name in enumerate(group.layers):
+            tensor = kv_caches.get(name)
+            if tensor is None:
+                raise ConfigError("kv_caches", f"layer {name} is not there")
+            shape = tuple(getattr(tensor, "shape", ()))
+            dims = _DIMS.get(len(shape))
+            blocks = self.plan.num_blocks
+            if dims is None or shape[0] < blocks or shape[0] % blocks:
+                strides = tensor.stride() if hasattr(tensor, "stride") else ()
+                raise ConfigError(
+                    "kv_caches", f"layer {name}: shape {shape}, strides "
+                    f"{tuple(strides)} are no pages of {blocks} blocks")
+            layout.add_tensor(tensor, dims, name=name, layer=i,
+                              pages_per_block=shape[0] // blocks)
+        return layout.seal()
+
+    def _ready(self, meta: UcmfsMetadata, wait: bool) -> bool:
+        """Whether the spaces of a step's jobs are known. A thread asks the
+        mount, which may hang; it is waited for once, and not for long."""
+        if meta.space == self._space:
+            return True
+        entry = self._entry
+        if entry is None or entry.space != meta.space or entry.is_over():
+            entry = self._entry = _Entry(self, meta)
+        if wait:
+            entry.wait()
+        if entry.found is None:
+            return False
+        self._groups, self._hashers = entry.found
+        self._space, self._entry = meta.space, None
+        return True
+
+    def enter_spaces(self, spaces: Sequence[Tuple[str, bytes]],
+                     ) -> Tuple[List[Any], List[Any]]:
+        """The loader's groups, and hashers, of spaces that the scheduler has
+        made; their blocks must be what the pages here are."""
+        from ..hash import Hasher
+        from ..namespace import read_manifest
+
+        for group, (name, _) in zip(self.plan.groups, spaces):
+            manifest = read_manifest(self._options.mount, name) or {}
+            mine, there = group.geometry.to_json(), manifest.get("geometry")
+            if mine != there:
+                raise ConfigError(
+                    "kv_cache_groups", f"group {group.index}: pages are "
+                    f"{mine} in rank {self.rank}, and {there} in space "
+                    f"{name}")
+        groups = [self._loader.add_group(layout, name)
+                  for layout, (name, _) in zip(self._layouts, spaces)]
+        hashers = [Hasher("external", space_id=space_id,
+                          world_size=self.plan.shards,
+                          block_size=group.block_tokens)
+                   for group, (_, space_id) in zip(self.plan.groups, spaces)]
+        return groups, hashers
+
+    def _ids(self, part: Part) -> bytes:
+        """This rank's names of a part's blocks."""
+        if self.plan.shards == 1:
+            return part.ids
+        return self._hashers[part.group].rank_ids(self._shard, part.ids)
+
+    def _deadline(self, part: Part) -> int:
+        each = self.plan.groups[part.group].geometry.payload_bytes
+        return self._options.deadline_ms + part.num * each * 1000 // SLOWEST
+
+    # ---- a step begins ----
+
+    def start_load_kv(self, meta: UcmfsMetadata) -> None:
+        # A step that did not end as it should.
+        self._flush_saves()
+        self._step = meta
+        ready = self._ready(meta, wait=bool(meta.loads or meta.saves))
+        self._queued = list(meta.saves)
+        if not ready:
+            self._give_up_saves(self._queued)
+            self._queued = []
+        for job in meta.loads:
+            transfer = self._start_load(job, ready)
+            if self._mode != "async":
+                self._sync.append(transfer)
+            else:
+                self._loads[job.request] = transfer
+        if self._mode == "sync":
+            self._wait_sync()
+
+    def _start_load(self, job: Job, ready: bool) -> Transfer:
+        transfer = Transfer(job, job.parts, [], time.monotonic(),
+                            0 if ready else errno.ENOTCONN)
+        for part in job.parts:
+            task = None
+            try:
+                if ready:
+                    task = self._groups[part.group].load(
+                        self._ids(part), array("I", part.pages),
+                        verify=self._options.verify,
+                        order=self._order,
+                        deadline_ms=self._deadline(part))
+            except (UcmfsError, OSError) as error:
+                self.teller.warn("load", "%s", error)
+                transfer.errno = error.errno or errno.EIO
+            transfer.tasks.append(task)
+        return transfer
+
+    def _wait_sync(self) -> None:
+        for transfer in self._sync:
+            for task in transfer.tasks:
+                if task is not None:
+                    task.result()
+
+    def wait_for_layer_load(self, name: str) -> None:
+        if not self._sync or name not in self._layer_of:
+            return
+        for transfer in self._sync:
+            for task in transfer.tasks:
+                if task is not None:
+                    task.wait_layer(self._layer_of[name])
+            transfer.layers.add(name)
+
+    # ---- a step ends ----
+
+    def wait_for_save(self) -> None:
+        self._end_sync()
+        self._flush_saves()
+
+    def _end_sync(self) -> None:
+        """Loads of this step: all of them have been used by now."""
+        transfers, self._sync = self._sync, []
+        if not transfers:
+            return
+        self._sync = transfers
+        self._wait_sync()
+        self._sync = []
+        for transfer in transfers:
+            unseen = (self._mode == "layerwise"
+                      and len(transfer.layers) < len(self._layer_of))
+            if unseen:
+                # Whatever ran did not wait for the layers: who knows what it
+                # has read.
+                self.teller.warn("load", "layers were not waited for; is a "
+                                  "full CUDA graph in use?")
+            if self._end_load(transfer, all_bad=unseen) and self._step:
+                self.meta.sync_failed.add(self._step.step)
+
+    def _flush_saves(self) -> None:
+        jobs, self._queued = self._queued, []
+        if not jobs:
+            return
+        if self._cuda is None:
+            self._start_saves(jobs)
+            return
+        event = self._cuda.Event()
+        event.record()
+        self._behind.append((event, jobs))
+
+    def _start_saves(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            parts = [self._own(part) for part in job.parts]
+            parts = [part for part in parts if part.num]
+            transfer = Transfer(job, parts, [], time.monotonic())
+            for part in parts:
+                task = None
+                try:
+                    task = self._groups[part.group].save(
+                        self._ids(part), array("I", part.pages),
+                        deadline_ms=self._deadline(part))
+                except (UcmfsError, OSError) as error:
+                    self.teller.warn("save", "%s", error)
+                transfer.tasks.append(task)
+            self._saves.append(transfer)
+
+    def _own(self, part: Part) -> Part:
+        """The blocks of a part that this rank writes."""
+        if self.plan.replicas == 1:
+            return part
+        places, pages = array("I", part.places), array("I", part.pages)
+        mine = [i for i, place in enumerate(places)
+                if self.plan.writes(self.rank, place)]
+        return Part(part.group,
+                    b"".join(part.ids[16 * i:16 * i + 16] for i in mine),
+                    array("I", (pages[i] for i in mine)).tobytes(),
+                    array("I", (places[i] for i in mine)).tobytes())
+
+    def _give_up_saves(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            num = sum(part.num for part in job.parts)
+            self.meta.saved[job.job] = 1
+            self.meta.bad_saves[job.job] = num
+            self.stats.add("save_failed_blocks", num)
+
+    def get_finished(self, finished: Set[str]) -> Set[str]:
+        """Requests whose loads have ended; each is told once."""
+        for request in finished:
+            if request in self._loads:
+                self._loads[request].cancel()
+        self._poll_events()
+        if self._step is not None and self._step.idle:
+            self._wait_a_little()
+        self._saves = [t for t in self._saves if not self._end_save(t)]
+        ended = [r for r, t in self._loads.items() if t.done()]
+        for request in ended:
+            if self._end_load(self._loads.pop(request)):
+                self._failed.add(request)
+        if self._step is not None and self._step.report:
+            self.meta.steps[self._step.step] = 1
+            self._step = None
+        self._polled = time.monotonic()
+        return set(ended)
+
+    def _poll_events(self) -> None:
+        """Saves whose step is done may begin."""
+        while self._behind and self._behind[0][0].query():
+            self._start_saves(self._behind.pop(0)[1])
+
+    def _wait_a_little(self) -> None:
+        for transfer in [*self._loads.values(), *self._saves]:
+            for task in transfer.tasks:
+                if task is not None and not task.done():
+                    try:
+                        task.wait(IDLE_SECONDS)
+                    except (UcmfsError, OSError):
+                        pass
+                    return
+
+    # ---- outcomes ----
+
+    def _end_load(self, transfer: Transfer, all_bad: bool = False) -> bool:
+        """Account for a load that is done: True if any of it failed."""
+        told = Loaded(errno=transfer.errno)
+        for part, task in zip(transfer.parts, transfer.tasks):
+            if task is None:
+                errors = [transfer.errno or errno.EIO] * part.num
+            else:
+                errors = task.errors()
+            good = 0 if all_bad else errors.count(0)
+            told.blocks += good
+            told.failed += part.num - good
+            told.num_bytes += good * self.plan.groups[
+                part.group].geometry.payload_bytes
+            if good < part.num:
+                self._fail(part, errors, told, all_bad)
+                if task is not None:
+                    self._drop_damaged(part, task)
+        now = time.monotonic()
+        # It has ended at some time since it was last looked at.
+        late = (now - max(self._polled, transfer.began)) / 2
+        told.seconds = max(now - transfer.began - late, 1e-6)
+        self._count_load(told)
+        UcmfsWorkerMetadata.aggregate(
+            self.meta, UcmfsWorkerMetadata(
+                loads={transfer.job.request: told}))
+        return told.failed > 0
+
+    def _fail(self, part: Part, errors: Sequence[int], told: Loaded,
+              all_bad: bool) -> None:
+        first = 0 if all_bad else next(i for i, e in enumerate(errors) if e)
+        if not all_bad:
+            told.errno = told.errno or errors[first]
+            if errors[first] != errno.ECANCELED:
+                self.teller.warn(
+                    "load", "%d of %d blocks could not be loaded: %s",
+                    part.num - errors.count(0), part.num,
+                    os.strerror(errors[first]))
+        # What is behind the first one is of no use without it.
+        self._bad_pages.update(array("I", part.pages)[first:])
+        self.stats.add("load_absent_blocks", errors.count(errno.ENOENT))
+        self.stats.add("load_damaged_blocks", errors.count(errno.EBADMSG))
+        self.stats.add("load_timeouts", errors.count(errno.ETIMEDOUT))
+
+    def _drop_damaged(self, part: Part, task: Any) -> None:
+        """Damaged blocks would be found again and again, and nobody would
+        save them anew: take them away."""
+        names = [task.ids[16 * i:16 * i + 16]
+                 for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
+        if not names:
+            return
+        for outcome in task.outcomes():
+            if outcome.err == errno.EBADMSG:
+                self.teller.warn("damaged block", "%s", outcome.text)
+        if self._dropper is None:
+            self._dropper = _Dropper(self._options.mount)
+        self._dropper.drop(self._groups[part.group].space, names)
+
+    def _count_load(self, told: Loaded) -> None:
+        self.stats.add("loads")
+        self.stats.add("load_bytes", told.num_bytes)
+        self.stats.add("load_failed_blocks", told.failed)
+        self.stats.observe_load(told.seconds)
+
+    def _end_save(self, transfer: Transfer) -> bool:
+        """Account for a save if it is done."""
+        if not transfer.done():
+            return False
+        bad = 0
+        for part, task in zip(transfer.parts, transfer.tasks):
+            errors = [errno.EIO] * part.num if task is None \
+                else task.errors()
+            there = task.skipped().count(True) if task is not None else 0
+            good = errors.count(0) - there
+            bad += part.num - errors.count(0)
+            self.stats.add("saves", good)
+            self.stats.add("save_bytes", good * self.plan.groups[
+                part.group].geometry.payload_bytes)
+            self.stats.add("save_skipped_blocks", there)
+        self.stats.add("save_failed_blocks", bad)
+        self.meta.saved[transfer.job.job] = 1
+        if bad:
+            self.meta.bad_saves[transfer.job.job] = bad
+        return True
+
+    def take_bad_pages(self) -> Set[int]:
+        """Pages of loads that failed; with several groups their numbers say
+        nothing, and requests are told instead (take_failed)."""
+        pages, self._bad_pages = self._bad_pages, set()
+        return set() if self._whole_requests else pages
+
+    def take_failed(self) -> Set[str]:
+        """Requests, told by get_finished(), whose load failed."""
+        failed, self._failed = self._failed, set()
+        return failed if self._whole_requests else set()
+
+    def take_meta(self) -> Optional[UcmfsWorkerMetadata]:
+        meta, self.meta = self.meta, UcmfsWorkerMetadata()
+        return None if meta == UcmfsWorkerMetadata() else meta
+
+    def get_stats(self) -> Optional[UcmfsStats]:
+        return None if self.stats.is_empty() else self.stats.take()
+
+    def shutdown(self) -> None:
+        """Loads are given up; saves that have begun are finished."""
+        for transfer in [*self._loads.values(), *self._sync]:
+            transfer.cancel()
+        self._flush_saves()
+        for event, jobs in self._behind:
+            event.synchronize()
+            self._start_saves(jobs)
+        self._behind = []
+        for transfer in self._saves:
+            for task in transfer.tasks:
+                if task is not None:
+                    task.result()
+        if self._dropper is not None:
+            self._dropper.close()
+        if self._entry is not None and not self._entry.end():
+            log.warning("ucmfs: rank %d: the mount hangs; it is left as it "
+                        "is", self.rank)
+        elif self._loader is not None:
+            self._loader.close()
+        self._loader = None
+
+
+class _Entry:
+    """Gets to know the spaces of a number, in a thread."""
+
+    def __init__(self, worker: UcmfsWorker, meta: UcmfsMetadata) -> None:
+        self.space = meta.space
+        self.found: Optional[Tuple[List[Any], List[Any]]] = None
+        self._worker = worker
+        self._spaces = list(meta.spaces)
+        self._began = time.monotonic()
+        self._waited = False
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name="ucmfs-spaces")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._worker.enter_spaces(self._spaces)
+        except (UcmfsError, OSError) as error:
+            self._worker.teller.warn("spaces", "%s", error)
+
+    def wait(self) -> None:
+        if not self._waited:
+            self._thread.join(ENTER_SECONDS)
+            self._waited = True
+
+    def end(self) -> bool:
+        """Wait for the thread: False if it hangs."""
+        self._thread.join(END_SECONDS)
+        return not self._thread.is_alive()
+
+    def is_over(self) -> bool:
+        """It has failed, and may be tried again."""
+        return (self.found is None and not self._thread.is_alive()
+                and time.monotonic() - self._began > RETRY_SECONDS)
+
+
+class _Dropper:
+    """Unlinks blocks in a thread, as a mount may hang."""
+
+    def __init__(self, mount: str) -> None:
+        self._mount = mount
+        self._names: "queue.Queue[Optional[str]]" = queue.Queue()
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name="ucmfs-drop")
+        self._thread.start()
+
+    def drop(self, space: str, ids: Sequence[bytes]) -> None:
+        for one in ids:
+            name = one.hex()
+            self._names.put(os.path.join(self._mount, "spaces", space,
+                                         name[:2], f"{name}.bin"))
+
+    def _run(self) -> None:
+        while True:
+            path = self._names.get()
+            if path is None:
+                return
+            try:
+                os.unlink(path)
+            except OSError as error:
+                log.debug("ucmfs: %s: %s", path, error)
+
+    def close(self) -> None:
+        self._names.put(None)
+        self._thread.join(1.0)

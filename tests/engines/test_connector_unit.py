@@ -1,0 +1,937 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsConnector, one behaviour at a time: vLLM's scheduler, both roles, CPU
+tensors, and a mount. The model only keeps books (fake_runner.py); it fails a
+test by itself where a slot holds what it should not."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import functools
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
+
+try:
+    import torch
+    import vllm  # noqa: F401
+except ImportError as error:
+    raise unittest.SkipTest(f"needs vLLM: {error}") from None
+
+from mount import Mount
+
+import fake_runner
+from fake_runner import Config
+
+BLOCK = 16
+faulthandler.enable()
+
+
+class FakeRunner(fake_runner.FakeRunner):
+    """Its model is called the same each time, as that tells whose blocks are
+    whose."""
+
+    def write_model(self) -> None:
+        outer = self.directory
+        inner = os.path.join(outer.name, "model")
+        os.mkdir(inner)
+        self.directory = SimpleNamespace(name=inner, cleanup=outer.cleanup)
+        super().write_model()
+
+
+class Case(unittest.TestCase):
+    """A mount for the class, and runners on it."""
+
+    mount: Mount
+    MOUNT: dict = {}
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.mount = Mount(**cls.MOUNT)
+        cls.addClassCleanup(cls.mount.close)
+
+    def setUp(self) -> None:
+        log = logging.getLogger("ucmfs.vllm")
+        log.setLevel(logging.CRITICAL)
+        self.addCleanup(log.setLevel, logging.NOTSET)
+
+    def extra(self, **more: object) -> dict:
+        # A tenant for each test: they find nothing of each other's.
+        return {"mount": self.mount.path, "weights": "none",
+                "tenant": self.id(), "save_budget": 0.5,
+                "min_benefit": {"enabled": False},
+                "loader": {"staging_bytes": 16 << 20}, **more}
+
+    def config(self, extra: dict = {}, **more: object) -> Config:
+        return Config(self.id(), connector="UcmfsConnector",
+                      module="ucmfs.vllm", extra=self.extra(**extra),
+                      patience=20, num_blocks=64, **more)
+
+    def runner(self, extra: dict = {}, kind=FakeRunner,
+               **more: object) -> FakeRunner:
+        runner = kind(self.config(extra, **more))
+        self.addCleanup(runner.shutdown)
+        return runner
+
+    @staticmethod
+    def prompt(tokens: int, of: int = 1) -> list:
+        return [(of * 7919 + i * i) % 900 for i in range(tokens)]
+
+    @staticmethod
+    def half(runner: FakeRunner):
+        """The scheduler's half."""
+        return runner.scheduler.connector._scheduler
+
+    @staticmethod
+    def worker(runner: FakeRunner, rank: int = 0):
+        return runner.ranks[rank].connector._worker
+
+    def one(self, runner: FakeRunner, prompt: list, tokens: int = 3) -> str:
+        """A request, to its end and that of what it has left behind."""
+        name = runner.add(prompt, tokens)
+        runner.settle()
+        self.assertEqual(runner.delivered[name], tokens)
+        return name
+
+    def warm(self, runner: FakeRunner) -> FakeRunner:
+        """Its workers know their spaces: what hangs from now on is a
+        transfer."""
+        self.one(runner, self.prompt(10, of=9))
+        for rank in runner.ranks:
+            entry = rank.connector._worker._entry
+            if entry is not None:
+                self.assertTrue(entry.end())
+        return runner
+
+    def forget(self, runner: FakeRunner) -> None:
+        """What the engine itself keeps."""
+        self.assertTrue(runner.scheduler.reset_prefix_cache())
+
+    def until(self, runner: FakeRunner, what) -> None:
+        end = time.monotonic() + 20
+        while not what():
+            self.assertLess(time.monotonic(), end, "nothing happens")
+            runner.step()
+
+    def unlink(self, path: str) -> None:
+        """A block by its path in a tier, through the mount."""
+        os.unlink(os.path.join(self.mount.path, "spaces",
+                               path.split("/spaces/")[1]))
+
+    def paths(self) -> list:
+        return [path for tier in self.mount.tiers for path in _blocks(tier)]
+
+
+def _blocks(tier: str) -> list:
+    return sorted(os.path.join(folder, name) for folder, _, names
+                  in os.walk(os.path.join(tier, "spaces")) for name in names
+                  if name.endswith(".bin"))
+
+
+class Counted:
+    """What a runner's connectors have counted, all told."""
+
+    def __init__(self, runner: FakeRunner) -> None:
+        self.data: dict = {}
+        for half in [runner.scheduler.connector] + [
+                rank.connector for rank in runner.ranks]:
+            inner = half.get_kv_connector_stats
+
+            def get(inner=inner):
+                stats = inner()
+                for name, value in (stats.data if stats else {}).items():
+                    if not isinstance(value, list):
+                        self.data[name] = self.data.get(name, 0) + value
+                return stats
+
+            half.get_kv_connector_stats = get
+
+    def __getitem__(self, name: str) -> float:
+        return self.data.get(name, 0)
+
+
+# ---- loads and saves ----
+
+class Basics(Case):
+
+    def test_second_engine_hits(self) -> None:
+        for layout in ("LBNHC", "LHBNC", "BLHNC", "BHLNC"):
+            with self.subTest(layout=layout):
+                first = self.runner(layout=layout)
+                counted = Counted(first)
+                self.one(first, self.prompt(100))
+                self.assertEqual(first.stats["loads"], 0)
+                self.assertEqual(counted["saves"], 6)
+                second = self.runner(layout=layout)
+                counted = Counted(second)
+                self.one(second, self.prompt(100))
+                self.assertEqual(second.stats["tokens loaded"], 96)
+                self.assertEqual(counted["saves"], 0)
+                self.assertEqual(counted["load_failed_blocks"], 0)
+
+    def test_ranks(self) -> None:
+        first = self.runner(ranks=2)
+        counted = Counted(first)
+        self.one(first, self.prompt(70))
+        self.assertEqual(counted["saves"], 8)
+        second = self.runner(ranks=2)
+        self.one(second, self.prompt(70))
+        self.assertEqual(second.stats["tokens loaded"], 64)
+
+    def test_all_ranks_or_none(self) -> None:
+        """A block that one rank lacks is absent."""
+        first = self.runner(ranks=2)
+        before = set(self.paths())
+        self.one(first, self.prompt(70))
+        lost = min(set(self.paths()) - before)
+        self.unlink(lost)
+        second = self.runner(ranks=2)
+        counted = Counted(second)
+        self.one(second, self.prompt(70))
+        self.assertLess(second.stats["tokens loaded"], 64)
+        self.assertEqual(counted["load_failed_blocks"], 0)
+        # What was missing has been saved again.
+        self.assertTrue(os.path.exists(lost))
+
+    def test_prefix_partly_shared(self) -> None:
+        first = self.runner()
+        self.one(first, self.prompt(100))
+        second = self.runner()
+        counted = Counted(second)
+        self.one(second, self.prompt(50) + self.prompt(60, of=2))
+        self.assertEqual(second.stats["tokens loaded"], 48)
+        self.assertEqual(counted["saves"], 3)
+
+    def test_behind_what_the_engine_has(self) -> None:
+        """num_computed_tokens: only what is beyond is loaded."""
+        first = self.runner()
+        self.one(first, self.prompt(100))
+        second = self.runner()
+        self.one(second, self.prompt(40))
+        self.assertEqual(second.stats["tokens loaded"], 32)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 32 + 64)
+
+    def test_whole_prompt(self) -> None:
+        """Asynchronously all of it may be promised; in the step itself a
+        token must be left to compute."""
+        for load, tokens in (("async", 96), ("sync", 80),
+                             ("layerwise", 80)):
+            with self.subTest(load=load):
+                self.one(self.runner({"tenant": load}), self.prompt(96))
+                second = self.runner({"load": load, "tenant": load})
+                self.one(second, self.prompt(96))
+                self.assertEqual(second.stats["tokens promised"], tokens)
+                self.assertEqual(second.stats["async loads"],
+                                 load == "async")
+
+    def test_chunked_prefill(self) -> None:
+        first = self.runner(batch_tokens=40)
+        self.one(first, self.prompt(300))
+        second = self.runner(batch_tokens=40)
+        self.one(second, self.prompt(310))
+        self.assertEqual(second.stats["tokens loaded"], 288)
+
+    def test_decode(self) -> None:
+        for decode, blocks in ((False, 2), (True, 5)):
+            with self.subTest(save_decode=decode):
+                runner = self.runner({"save_decode": decode,
+                                      "tenant": str(decode)})
+                counted = Counted(runner)
+                self.one(runner, self.prompt(40), 50)
+                self.assertEqual(counted["saves"], blocks)
+
+    def test_async_scheduling_and_second_runner(self) -> None:
+        for more in ({"async_scheduling": True}, {"v2_runner": True}):
+            with self.subTest(**more):
+                tenant = {"tenant": str(more)}
+                self.one(self.runner(tenant, **more), self.prompt(100))
+                second = self.runner(tenant, **more)
+                self.one(second, self.prompt(100))
+                self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_skip_reading(self) -> None:
+        self.one(self.runner(), self.prompt(100))
+        second = self.runner()
+        request = self.request(second, self.prompt(100))
+        self.assertEqual(self.ask(second, request), (96, True))
+        request.skip_reading_prefix_cache = True
+        self.assertEqual(self.ask(second, request), (0, False))
+
+    def request(self, runner: FakeRunner, prompt: list):
+        name = runner.add(prompt, 3)
+        return runner.scheduler.requests[name]
+
+    @staticmethod
+    def ask(runner: FakeRunner, request, local: int = 0):
+        return runner.scheduler.connector.get_num_new_matched_tokens(
+            request, local)
+
+    def test_asking_changes_nothing(self) -> None:
+        self.one(self.runner(), self.prompt(100))
+        second = self.runner()
+        counted = Counted(second)
+        request = self.request(second, self.prompt(100))
+        for _ in range(50):
+            self.assertEqual(self.ask(second, request), (96, True))
+            self.assertEqual(self.ask(second, request, 32), (64, True))
+            self.assertEqual(self.ask(second, request, 96), (0, False))
+        self.assertEqual(self.half(second).stats.data, {})
+        second.settle()
+        self.assertEqual(counted["lookups"], 1)
+        self.assertEqual(counted["promised_tokens"], 96)
+
+    def test_lora(self) -> None:
+        """By default requests with an adapter are left out."""
+        for policy, found in (("skip", 0), ("name", 96)):
+            with self.subTest(lora=policy):
+                extra = {"tenant": policy, "lora": policy}
+                self.one(self.runner(extra), self.prompt(100))
+                second = self.runner(extra)
+                request = self.request(second, self.prompt(100))
+                request.lora_request = SimpleNamespace(adapter_id=1,
+                                                       name="a")
+                self.assertEqual(self.ask(second, request)[0], found)
+                request.lora_request = None
+
+    def test_publishable(self) -> None:
+        """Blocks that vLLM does not want published are not saved."""
+        runner = self.runner()
+        counted = Counted(runner)
+        request = self.request(runner, self.prompt(100))
+        try:
+            request.num_publishable_block_hashes = 2
+        except AttributeError:
+            kind = type("Held", (type(request),), {
+                "num_publishable_block_hashes": 2})
+            request.__class__ = kind
+        runner.settle()
+        self.assertEqual(counted["saves"], 2)
+
+    def test_same_blocks_at_once(self) -> None:
+        """Requests that compute the same blocks save them once."""
+        runner = self.runner(batch_tokens=512)
+        counted = Counted(runner)
+        for i in range(4):
+            runner.add(self.prompt(64) + self.prompt(20, of=i), 3)
+        runner.settle()
+        self.assertEqual(counted["saves"] + counted["save_skipped_blocks"],
+                         4 + 4)
+        self.assertEqual(counted["save_skipped_blocks"], 0)
+
+    def test_benefit(self) -> None:
+        self.one(self.runner(), self.prompt(100))
+        for rate, loaded in ((1e3, 0), (1e12, 96)):
+            with self.subTest(bytes_per_second=rate):
+                runner = self.runner({"min_benefit": {
+                    "enabled": True, "bytes_per_second": rate,
+                    "tokens_per_second": 1e4}})
+                counted = Counted(runner)
+                self.one(runner, self.prompt(100))
+                self.assertEqual(runner.stats["tokens loaded"], loaded)
+                self.assertEqual(counted["skipped_loads"], not loaded)
+
+    def test_debug_log(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "log")
+            extra = {"debug_log": path}
+            self.one(self.runner(extra), self.prompt(100))
+            second = self.runner(extra)
+            name = self.one(second, self.prompt(100))
+            with open(path, encoding="utf-8") as file:
+                lines = [json.loads(line) for line in file]
+        self.assertEqual(len(lines), 2)
+        self.assertEqual(lines[0]["saved"], 6)
+        self.assertEqual(lines[1]["request"], name)
+        self.assertEqual(lines[1]["promised"], 96)
+        self.assertEqual(lines[1]["loaded_blocks"], 6)
+        self.assertGreater(lines[1]["load_ms"], 0)
+
+
+# ---- several groups, ranks that hold the same ----
+
+class Replicas(FakeRunner):
+    """Two ranks with the same pages, as of MLA."""
+
+    def make_groups(self, vllm_config) -> None:
+        super().make_groups(vllm_config)
+        self.kv_cache_config.kv_tp_replicas = 2
+
+
+class Groups(Case):
+
+    def test_window(self) -> None:
+        """A second group with a window: only the window's blocks are
+        loaded, and a hit needs no others."""
+        first = self.runner(window=40)
+        counted = Counted(first)
+        self.one(first, self.prompt(200))
+        self.assertEqual(counted["saves"], 24)
+        # Of 12 blocks of the window's group the first ones are not needed.
+        second = self.runner(window=40)
+        counted = Counted(second)
+        self.one(second, self.prompt(200))
+        self.assertEqual(second.stats["tokens loaded"], 192)
+        self.assertEqual(self.loaded_blocks(counted, second), 12 + 3)
+
+    @staticmethod
+    def loaded_blocks(counted: Counted, runner: FakeRunner) -> int:
+        """Pages of the two groups differ in size: layers 1 and 2."""
+        page = 2 * runner.config.heads * runner.config.head_size * 4 * BLOCK
+        return (counted["load_bytes"] - 12 * page) // (2 * page) + 12
+
+    def test_window_at_the_end(self) -> None:
+        """The last token is computed anew, and needs the one before its
+        window: the whole prompt is never promised."""
+        self.one(self.runner(window=33), self.prompt(96))
+        second = self.runner(window=33)
+        self.one(second, self.prompt(96))
+        self.assertEqual(second.stats["tokens promised"], 80)
+
+    def test_failure_recomputes(self) -> None:
+        """vLLM dies of pages that are told to have failed; requests are."""
+        self.one(self.runner(window=40), self.prompt(200))
+        for path in self.paths()[::3]:
+            os.truncate(path, 100)
+        second = self.runner(window=40)
+        name = self.one(second, self.prompt(200))
+        self.assertGreater(second.stats["requests failed"], 0)
+        self.assertEqual(second.stats["blocks failed"], 0)
+        self.assertEqual(second.delivered[name], 3)
+
+    def test_sync_is_not_done(self) -> None:
+        self.one(self.runner(window=40), self.prompt(200))
+        second = self.runner({"load": "sync"}, window=40)
+        self.one(second, self.prompt(200))
+        self.assertEqual(second.stats["async loads"], 1)
+
+    def test_old_vllm(self) -> None:
+        """Without requests that failed, several groups are refused."""
+        from ucmfs.vllm import connector
+
+        with mock.patch.object(connector, "_TELLS_REQUESTS", False):
+            with self.assertRaisesRegex(ValueError, "failed_recving"):
+                self.runner(window=40)
+            self.runner()
+
+    def test_replicas(self) -> None:
+        first = self.runner(kind=Replicas, ranks=2)
+        first.ranks[1].content = first.ranks[0].content
+        counted = Counted(first)
+        self.one(first, self.prompt(100))
+        self.assertEqual(counted["saves"], 6)
+        for rank in (0, 1):
+            self.assertEqual(self.half(first).plan.shards, 1)
+            writes = [self.worker(first, rank).plan.writes(rank, i)
+                      for i in range(6)]
+            self.assertEqual(writes.count(True), 3)
+        second = self.runner(kind=Replicas, ranks=2)
+        second.ranks[1].content = second.ranks[0].content
+        counted = Counted(second)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.assertEqual(counted["loads"], 2)
+
+
+# ---- layouts ----
+
+class Layouts(Case):
+
+    def caches(self, runner: FakeRunner) -> dict:
+        return dict(runner.ranks[0].caches)
+
+    def refused(self, caches: dict, text: str) -> None:
+        runner = self.runner()
+        worker = self.worker(runner)
+        with self.assertRaisesRegex(ValueError, text):
+            worker.register_kv_caches(caches)
+
+    def test_kernel_blocks(self) -> None:
+        """Dimension 0 may count a kernel's blocks."""
+        runner = self.runner()
+        worker = self.worker(runner)
+        caches = {}
+        for name, cache in self.caches(runner).items():
+            blocks, heads, slots, cell = cache.shape
+            flat = cache.permute(0, 2, 1, 3)  # [B, N, H, C], contiguous
+            flat = flat.reshape(blocks * 4, slots // 4, heads, cell)
+            caches[name] = flat.permute(0, 2, 1, 3)
+        worker._loader.close()
+        worker.register_kv_caches(caches)
+        self.assertEqual(
+            [r.run_bytes for r in worker._layouts[0].regions()],
+            [worker.plan.groups[0].geometry.k_bytes] * 3)
+
+    def test_refused(self) -> None:
+        runner = self.runner()
+        caches = self.caches(runner)
+        name = next(iter(caches))
+        shape = tuple(caches[name].shape)
+        for wrong in (caches[name][:5], caches[name][None],
+                      caches[name].flatten()):
+            self.refused({**caches, name: wrong},
+                         rf"{name}: shape \({wrong.shape[0]}, ?.*strides")
+        # half of the head's elements
+        self.refused({**caches, name: caches[name][..., ::2]},
+                     rf"{name}.*{shape[-1] // 2}.*stride")
+        # two layers in the same memory
+        other = list(caches)[1]
+        self.refused({**caches, name: caches[other]}, "overlap|layer")
+        del caches[name]
+        self.refused(caches, name)
+
+
+# ---- failures ----
+
+class Failures(Case):
+
+    def damaged(self, how, **more: object) -> tuple:
+        """An engine that meets blocks that something was done to."""
+        extra = more.pop("extra", {})
+        self.one(self.runner(extra, **more), self.prompt(100))
+        mine = [p for p in self.paths() if p not in self.before]
+        self.assertTrue(mine)
+        for path in mine:
+            how(path)
+        second = self.runner(extra, **more)
+        return second, Counted(second)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.before = set(self.paths())
+
+    @staticmethod
+    def flip(path: str) -> None:
+        with open(path, "r+b") as file:
+            file.seek(5000)  # in the payload; what is behind it is padding
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+
+    @staticmethod
+    def zero(path: str) -> None:
+        size = os.path.getsize(path)
+        with open(path, "r+b") as file:
+            file.write(bytes(size))
+
+    @staticmethod
+    def truncate(path: str) -> None:
+        os.truncate(path, os.path.getsize(path) // 2)
+
+    def test_damaged(self) -> None:
+        for load in ("async", "sync", "layerwise"):
+            for how in (self.flip, self.zero, self.truncate):
+                with self.subTest(load=load, how=how.__name__):
+                    self.before = set(self.paths())
+                    second, counted = self.damaged(how, extra={
+                        "load": load, "tenant": f"{load} {how.__name__}"})
+                    self.one(second, self.prompt(100))
+                    self.assertEqual(counted["load_bytes"], 0)
+                    # The daemon itself sees a file that is too short.
+                    if how != self.truncate:
+                        self.assertGreater(counted["load_damaged_blocks"], 0)
+
+    def test_damaged_blocks_are_replaced(self) -> None:
+        second, counted = self.damaged(self.flip)
+        self.one(second, self.prompt(100))
+        # A thread takes them away.
+        self.worker(second)._dropper.close()
+        self.worker(second)._dropper = None
+        self.forget(second)
+        self.one(second, self.prompt(100))
+        third = self.runner()
+        self.one(third, self.prompt(100))
+        self.assertEqual(third.stats["tokens loaded"], 96)
+
+    def test_policy_fail(self) -> None:
+        for load in ("async", "sync"):
+            with self.subTest(load=load):
+                self.before = set(self.paths())
+                second, _ = self.damaged(
+                    self.flip, policy="fail",
+                    extra={"load": load, "tenant": load})
+                name = second.add(self.prompt(100), 3)
+                second.settle()
+                self.assertEqual(second.delivered[name], 0)
+                self.assertEqual(second.stats["finished: error"], 1)
+
+    def test_gone_after_the_promise(self) -> None:
+        """A block that vanishes between lookup and load."""
+        second, counted = self.damaged(lambda path: None)
+        inner = self.half(second).update_state_after_alloc
+
+        def vanish(*args) -> None:
+            for path in self.paths():
+                if path not in self.before:
+                    self.unlink(path)
+            inner(*args)
+
+        with mock.patch.object(self.half(second), "update_state_after_alloc",
+                               vanish):
+            self.one(second, self.prompt(100))
+        self.assertEqual(counted["load_absent_blocks"], 6)
+
+    def test_no_endless_retry(self) -> None:
+        """The first block failed: the request is not promised it again."""
+        second, counted = self.damaged(self.flip)
+        drop = mock.patch.object(self.worker(second), "_drop_damaged")
+        with drop:
+            self.one(second, self.prompt(100))
+        self.assertEqual(counted["loads"], 1)
+
+    def test_distrust(self) -> None:
+        """One rank's load fails in the step that uses it: what both have
+        computed from it must not be saved."""
+        extra = {"load": "sync"}
+        self.one(self.runner(extra, ranks=2), self.prompt(100))
+        second = self.runner(extra, ranks=2)
+        counted = Counted(second)
+        worker = self.worker(second, 0)
+        inner = worker._start_load
+
+        def fail(job, ready):
+            return inner(job, False)
+
+        with mock.patch.object(worker, "_start_load", fail):
+            self.one(second, self.prompt(100) + self.prompt(60, of=3))
+        self.assertGreater(counted["save_distrusted_blocks"], 0)
+        # What was saved afterwards is right: fake_runner looks at it.
+        third = self.runner(extra, ranks=2)
+        self.one(third, self.prompt(100) + self.prompt(60, of=3))
+
+    def test_layers_that_nobody_waited_for(self) -> None:
+        """Under a full CUDA graph the hooks are not called: the load counts
+        as failed."""
+        self.one(self.runner(), self.prompt(100))
+        second = self.runner({"load": "layerwise"})
+        counted = Counted(second)
+        connector = second.ranks[0].connector
+        with mock.patch.object(connector, "wait_for_layer_load",
+                               lambda name: None):
+            self.one(second, self.prompt(100))
+        self.assertEqual(counted["load_failed_blocks"], 6)
+
+    def test_abort_while_loading(self) -> None:
+        self.one(self.runner(), self.prompt(300))
+        second = self.warm(self.runner())
+        self.mount.freeze()
+        try:
+            name = second.add(self.prompt(300), 3)
+            self.until(second, lambda: second.loading() == [name])
+            second.abort(name)
+            for _ in range(3):
+                second.step()
+        finally:
+            self.mount.thaw()
+        # fake_runner: told once by the rank, all blocks free in the end
+        second.settle()
+
+    def test_save_budget(self) -> None:
+        """Over the bound saves are dropped; nothing waits."""
+        runner = self.warm(self.runner({"save_budget": 0.05}))
+        counted = Counted(runner)
+        half = self.half(runner)
+        self.assertEqual(half.pins.limit, 16)
+        most = 0
+        self.mount.freeze()
+        try:
+            names = [runner.add(self.prompt(200, of=i), 3) for i in range(4)]
+            while any(n in runner.scheduler.requests for n in names):
+                runner.step()
+                most = max(most, half.pins.blocks)
+        finally:
+            self.mount.thaw()
+        self.assertEqual(most, 16)
+        runner.settle()
+        self.assertEqual(counted["save_dropped_blocks"], 4 * 12 - 16)
+
+    def test_pins_outlive_requests(self) -> None:
+        """A request ends; its blocks are not given away before they are
+        saved, and the engine goes on stepping until then."""
+        runner = self.warm(self.runner())
+        half = self.half(runner)
+        self.mount.freeze()
+        try:
+            name = runner.add(self.prompt(100), 1)
+            while name in runner.scheduler.requests:
+                runner.step()
+            self.assertEqual(half.pins.blocks, 6)
+            self.assertTrue(runner.scheduler.has_requests())
+            free = runner.scheduler.kv_cache_manager.block_pool \
+                .get_num_free_blocks()
+            self.assertEqual(free, 63 - 6)
+        finally:
+            self.mount.thaw()
+        runner.settle()
+        self.assertFalse(half.has_pending_push_work())
+
+
+class DaemonFails(Case):
+
+    def test_killed(self) -> None:
+        self.one(self.runner(), self.prompt(100))
+        runner = self.runner()
+        counted = Counted(runner)
+        self.mount.crash()
+        self.one(runner, self.prompt(100))
+        self.one(runner, self.prompt(60, of=2))
+        self.assertEqual(runner.stats["tokens loaded"], 0)
+        self.assertEqual(counted["mount_losses"], 1)
+        self.mount.start()
+        self.forget(runner)
+        half = self.half(runner)
+        self.until(runner, lambda: half._link.now is not None)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["tokens loaded"], 96)
+
+    def test_hung_from_the_start(self) -> None:
+        """Before a worker has seen the spaces: it does not wait for them."""
+        self.one(self.runner(), self.prompt(100))
+        runner = self.runner()
+        self.mount.freeze()
+        try:
+            name = runner.add(self.prompt(100), 3)
+            while name in runner.scheduler.requests:
+                runner.step()
+        finally:
+            self.mount.thaw()
+        runner.settle()
+
+    def test_hung(self) -> None:
+        """A load past its deadline is computed, and the next ones are not
+        tried for a while."""
+        extra = {"deadline_ms": 100}
+        self.one(self.runner(extra), self.prompt(100))
+        runner = self.warm(self.runner(extra))
+        counted = Counted(runner)
+        self.mount.freeze()
+        try:
+            for of in (1, 1):
+                loads = counted["loads"]
+                name = runner.add(self.prompt(100, of), 3)
+                while name in runner.scheduler.requests:
+                    runner.step()
+                runner.scheduler.reset_prefix_cache()
+            self.assertGreater(counted["load_timeouts"], 0)
+            self.assertEqual(counted["loads"], loads)
+        finally:
+            self.mount.thaw()
+        runner.settle()
+
+    def test_no_mount(self) -> None:
+        with self.assertRaisesRegex(OSError, "nowhere"):
+            self.runner({"mount": "/nowhere"})
+
+    def test_not_mapped(self) -> None:
+        """Where the index is not in memory a thread is asked, and a request
+        that waits too long for it is computed."""
+        from ucmfs import index
+
+        self.one(self.runner(), self.prompt(100))
+        told = index.Index.info
+
+        def info(this):
+            return {**told(this), "backend": "control"}
+
+        with mock.patch.object(index.Index, "info", info):
+            runner = self.runner()
+            self.one(runner, self.prompt(100))
+            self.assertEqual(runner.stats["tokens loaded"], 96)
+            slow = self.runner()
+            asker = self.half(slow)._link.now.asker
+            asker.ask(lambda: time.sleep(1.0))
+            request = slow.scheduler.requests[slow.add(self.prompt(100), 3)]
+            connector = slow.scheduler.connector
+            self.assertEqual(connector.get_num_new_matched_tokens(
+                request, 0), (None, False))
+            slow.settle()
+            self.assertEqual(slow.stats["tokens loaded"], 0)
+
+
+class Full(Case):
+    MOUNT = {"tmpfs": 2 << 20}
+
+    def test_no_room(self) -> None:
+        """Saves fail, the engine goes on."""
+        runner = self.runner()
+        counted = Counted(runner)
+        for i in range(24):
+            self.one(runner, self.prompt(300, of=i), 2)
+        self.assertGreater(counted["save_failed_blocks"], 0)
+        self.assertGreater(counted["saves"], 0)
+
+
+# ---- the cache as a whole ----
+
+class Reset(Case):
+
+    def test_reset(self) -> None:
+        runner = self.runner()
+        self.one(runner, self.prompt(100))
+        self.assertTrue(runner.scheduler.reset_prefix_cache(
+            reset_connector=True))
+        runner.epoch += 1  # what is found of before is wrong
+        self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["loads"], 0)
+        self.forget(runner)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["tokens loaded"], 96)
+
+    def test_reset_in_the_middle(self) -> None:
+        """What a running request has computed before is not saved after."""
+        runner = self.runner(batch_tokens=48)
+        counted = Counted(runner)
+        name = runner.add(self.prompt(200), 3)
+        self.until(runner, lambda: runner.scheduler.requests[
+            name].num_computed_tokens >= 96)
+        half = self.half(runner)
+        self.assertTrue(half.reset_cache())
+        saves = counted["saves"]
+        runner.settle()
+        self.assertLessEqual(counted["saves"], saves + 6)
+        self.forget(runner)
+        self.one(runner, self.prompt(200))
+        self.assertEqual(runner.stats["loads"], 0)
+
+    def test_reset_without_a_daemon(self) -> None:
+        from ucmfs.vllm import scheduler
+
+        runner = self.runner()
+        self.one(runner, self.prompt(100))
+        self.mount.crash()
+        with mock.patch.object(scheduler, "RESET_SECONDS", 0.1):
+            self.assertTrue(self.half(runner).reset_cache())
+        self.mount.start()
+        half = self.half(runner)
+        self.until(runner, lambda: half._link.now is not None)
+        self.forget(runner)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["loads"], 0)
+
+    def test_namespaces(self) -> None:
+        """What the engines differ in keeps them apart."""
+        self.one(self.runner(), self.prompt(100))
+        for more in ({"extra": {"weights": "other"}},
+                     {"extra": {"epoch": "2"}}, {"layout": "BLNHC"},
+                     {"dtype": torch.bfloat16}, {"ranks": 2}):
+            with self.subTest(**more):
+                runner = self.runner(**more)
+                self.one(runner, self.prompt(100))
+                self.assertEqual(runner.stats["loads"], 0)
+
+    def test_a_space_of_another(self) -> None:
+        """A name that is given, of a space that is for something else."""
+        extra = {"space": "mine"}
+        self.one(self.runner(extra), self.prompt(100))
+        second = self.runner(extra)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        with self.assertRaisesRegex(ValueError, "weights"):
+            self.runner({**extra, "weights": "other"})
+
+
+# ---- what is told ----
+
+class Told(Case):
+
+    def test_events(self) -> None:
+        from vllm.config import KVEventsConfig
+
+        class WithEvents(FakeRunner):
+            def make_vllm_config(self, rank):
+                config = super().make_vllm_config(rank)
+                config.kv_events_config = KVEventsConfig(
+                    enable_kv_cache_events=True, publisher="null")
+                return config
+
+        runner = self.runner(kind=WithEvents)
+        connector = runner.scheduler.connector
+        inner, seen = connector.take_events, []
+
+        def take():
+            events = list(inner())
+            seen.extend(events)
+            return events
+
+        connector.take_events = take
+        prompt = self.prompt(50)
+        self.one(runner, prompt)
+        self.assertEqual([e.medium for e in seen], ["STORAGE"] * 3)
+        self.assertEqual(sum((e.token_ids for e in seen), []), prompt[:48])
+        self.assertEqual(seen[1].parent_block_hash, seen[0].block_hashes[0])
+        self.assertIsNone(seen[0].parent_block_hash)
+        self.assertEqual(seen[0].block_size, BLOCK)
+
+    def test_stats(self) -> None:
+        from ucmfs.vllm.connector import UcmfsConnector
+        from ucmfs.vllm.metrics import UcmfsStats
+
+        rank0 = UcmfsStats(data={"loads": 1, "load_bytes": 10**9,
+                                 "load_seconds": [0.5]})
+        rank1 = UcmfsStats(data={"loads": 1, "load_bytes": 10**9,
+                                 "load_seconds": [0.5], "pinned_blocks": 3})
+        both = UcmfsConnector.build_kv_connector_stats(
+            rank0.aggregate(rank1).to_dict())
+        self.assertEqual(both.data["loads"], 2)
+        reduced = both.reduce()
+        self.assertEqual(reduced["ucmfs load GB/s"], 2.0)
+        self.assertEqual(reduced["ucmfs pinned blocks"], 3)
+        self.assertTrue(UcmfsConnector.build_kv_connector_stats().is_empty())
+
+    def test_prometheus(self) -> None:
+        import prometheus_client as prom
+        from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+            KVConnectorProm)
+
+        from ucmfs.vllm.metrics import COUNTERS
+
+        registry = prom.CollectorRegistry()
+        with contextlib.ExitStack() as stack:
+            for name in ("Gauge", "Counter", "Histogram"):
+                kind = getattr(prom, name)
+                stack.enter_context(mock.patch.object(
+                    KVConnectorProm, f"_{name.lower()}_cls",
+                    functools.partial(kind, registry=registry)))
+            runner = self.runner()
+            metrics = KVConnectorProm(
+                runner.make_vllm_config(0), ["engine"], {0: ["0"]})
+        self.assertEqual(len(list(registry.collect())), len(COUNTERS) + 2)
+        metrics.observe({"loads": 3, "pinned_blocks": 7,
+                         "load_seconds": [0.004, 0.2]})
+        metrics.observe({"loads": 2, "pinned_blocks": 1})
+        value = registry.get_sample_value
+        self.assertEqual(value("vllm:ucmfs_loads_total", {"engine": "0"}), 5)
+        self.assertEqual(value("vllm:ucmfs_pinned_blocks",
+                               {"engine": "0"}), 1)
+        self.assertEqual(value("vllm:ucmfs_load_seconds_count",
+                               {"engine": "0"}), 2)
+
+    def test_contract(self) -> None:
+        """What vLLM asks of the class before there is an object."""
+        from ucmfs.vllm import UcmfsConnector
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+            supports_hma)
+
+        self.assertTrue(supports_hma(UcmfsConnector))
+        ask = UcmfsConnector.requires_piecewise_for_cudagraph
+        self.assertTrue(ask({"load": "layerwise"}))
+        self.assertFalse(ask({"mount": "/m"}))
+        runner = self.runner({"layout": "BLNHC"})
+        self.assertEqual(UcmfsConnector.get_required_kvcache_layout(
+            runner.make_vllm_config(0)), "BLNHC")
+        connector = runner.scheduler.connector
+        self.assertFalse(connector.requires_kv_delivery)
+        self.assertIsNone(connector.get_finished_count())
+
+
+if __name__ == "__main__":
+    unittest.main()
