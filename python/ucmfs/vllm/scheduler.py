@@ -119,6 +119,7 @@ class UcmfsScheduler:
         self._pause_until = 0.0
         self._pause = PAUSE_SECONDS
         self.block_ids: Optional[Callable[[str], Sequence[List[int]]]] = None
+        self._evict_blocks: Optional[Callable[[Set[int]], None]] = None
         events = getattr(vllm_config, "kv_events_config", None)
         self._want_events = bool(events and events.enable_kv_cache_events)
         self._events: List[Any] = []
@@ -140,6 +141,7 @@ class UcmfsScheduler:
 
     def bind_gpu_block_pool(self, pool: Any) -> None:
         self.pins.bind(pool)
+        self._evict_blocks = pool.evict_blocks
 
     # ---- requests ----
 
@@ -411,6 +413,8 @@ class UcmfsScheduler:
 
     def update_connector_output(self, output: Any) -> None:
         self.benefit.end_step()
+        if output.invalid_block_ids and not self.asynchronous:
+            self._evict(output.invalid_block_ids)
         meta = output.kv_connector_worker_meta
         if not isinstance(meta, UcmfsWorkerMetadata):
             return
@@ -424,6 +428,19 @@ class UcmfsScheduler:
                 self._end_save(job)
         if not self.asynchronous:
             self._confirm(meta)
+
+    def _evict(self, bad: Set[int]) -> None:
+        """vLLM's own prefix cache still has the blocks that a step should
+        have loaded, and those that it computed from them, until they are
+        computed anew: whoever hits them before would read garbage."""
+        blocks = set(bad)
+        for request_id in self._requests if self.block_ids else ():
+            for table in self.block_ids(request_id):
+                first = next((i for i, block in enumerate(table)
+                              if block in bad), len(table))
+                blocks.update(table[first:])
+        if self._evict_blocks is not None:
+            self._evict_blocks(blocks)
 
     def _end_load(self, request_id: str, loaded: Loaded) -> None:
         self.benefit.loaded(loaded.num_bytes // self.plan.ranks,
