@@ -4,11 +4,11 @@
 
 The real scheduler runs requests of TOKENS tokens (16 to a block), one at a
 time: first such as are computed and saved, then, in a second engine, the same
-ones, which are found and loaded. All calls of the connector on the scheduler's
-side are timed, in CPU time of the thread, so that others on the machine count
-for nothing. A request's sum is all of them from its arrival until its blocks are
-saved, without those of steps that only wait for a transfer: how many there are
-is the disk's business.
+ones, which are found and loaded. All calls of the connector on the side of the
+scheduler are timed, in CPU time of the thread, so that others on the machine
+count for little. A request's sum is all of them from its arrival until its
+blocks are saved, without those of steps that only wait for a transfer: how many
+there are is the disk's business.
 
     scheduler_calls.py [--tokens 8192] [--requests 50] [--ranks 1]
 """

@@ -802,6 +802,22 @@ class Reset(Case):
         self.one(runner, self.prompt(200))
         self.assertEqual(runner.stats["loads"], 0)
 
+    def test_many_resets(self) -> None:
+        """A loader has room for 256 groups."""
+        from ucmfs.vllm import worker
+
+        runner = self.runner()
+        loader = self.worker(runner)._loader
+        with mock.patch.object(worker, "MOST_GROUPS", 2):
+            for _ in range(5):
+                self.assertTrue(runner.scheduler.reset_prefix_cache(
+                    reset_connector=True))
+                self.one(runner, self.prompt(100))
+                self.forget(runner)
+                self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["tokens loaded"], 5 * 96)
+        self.assertIsNot(self.worker(runner)._loader, loader)
+
     def test_reset_without_a_daemon(self) -> None:
         from ucmfs.vllm import scheduler
 

@@ -11,6 +11,7 @@ is so when wait_for_save() is called, on CUDA an event tells.
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
 import queue
@@ -39,6 +40,9 @@ IDLE_SECONDS = 0.002
 ENTER_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 END_SECONDS = 5.0
+# A loader never forgets a group, and has room for 256: after so many resets of
+# the cache another one is used.
+MOST_GROUPS = 128
 
 # The dimensions of what vLLM registers, by their number.
 _DIMS = {2: "BD", 3: "BND", 4: "BHND"}
@@ -98,7 +102,10 @@ class UcmfsWorker:
         self._order = "layers" if self._mode == "layerwise" else "blocks"
         self.stats = UcmfsStats()
         self.meta = UcmfsWorkerMetadata()
+        self._new_loader: Any = None
         self._loader: Any = None
+        self._known_groups = 0
+        self._left: List[Any] = []  # loaders, until their tasks are done
         self._layouts: List[Layout] = []
         self._cuda: Any = None
         self._space = -1
@@ -131,10 +138,11 @@ class UcmfsWorker:
             import torch
 
             self._cuda = torch.cuda
-        self._loader = Loader(
-            self._options.mount, copy="cuda" if cuda else "host",
+        self._new_loader = functools.partial(
+            Loader, self._options.mount, copy="cuda" if cuda else "host",
             device=tensor.device.index or 0 if cuda else 0,
             **self._options.loader)
+        self._loader = self._new_loader()
         self._layer_of = {name: i for group in self.plan.groups
                           for i, name in enumerate(group.layers)}
         log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
@@ -171,13 +179,17 @@ class UcmfsWorker:
             entry.wait()
         if entry.found is None:
             return False
-        self._groups, self._hashers = entry.found
+        loader, self._groups, self._hashers = entry.found
+        if loader is not self._loader:
+            self._left.append(self._loader)
+            self._loader, self._known_groups = loader, 0
+        self._known_groups += len(self._groups)
         self._space, self._entry = meta.space, None
         return True
 
     def enter_spaces(self, spaces: Sequence[Tuple[str, bytes]],
-                     ) -> Tuple[List[Any], List[Any]]:
-        """The loader's groups, and hashers, of spaces that the scheduler has
+                     ) -> Tuple[Any, List[Any], List[Any]]:
+        """A loader, its groups, and hashers, of spaces that the scheduler has
         made; their blocks must be what the pages here are."""
         from ..hash import Hasher
         from ..namespace import read_manifest
@@ -190,13 +202,16 @@ class UcmfsWorker:
                     "kv_cache_groups", f"group {group.index}: pages are "
                     f"{mine} in rank {self.rank}, and {there} in space "
                     f"{name}")
-        groups = [self._loader.add_group(layout, name)
+        loader = self._loader
+        if self._known_groups + len(spaces) > MOST_GROUPS:
+            loader = self._new_loader()
+        groups = [loader.add_group(layout, name)
                   for layout, (name, _) in zip(self._layouts, spaces)]
         hashers = [Hasher("external", space_id=space_id,
                           world_size=self.plan.shards,
                           block_size=group.block_tokens)
                    for group, (_, space_id) in zip(self.plan.groups, spaces)]
-        return groups, hashers
+        return loader, groups, hashers
 
     def _ids(self, part: Part) -> bytes:
         """This rank's names of a part's blocks."""
@@ -345,11 +360,19 @@ class UcmfsWorker:
         for request in ended:
             if self._end_load(self._loads.pop(request)):
                 self._failed.add(request)
+        if self._left and not (self._loads or self._saves or self._behind):
+            self._close_left()
         if self._step is not None and self._step.report:
             self.meta.steps[self._step.step] = 1
             self._step = None
         self._polled = time.monotonic()
         return set(ended)
+
+    def _close_left(self) -> None:
+        for loader in self._left:
+            threading.Thread(target=loader.close, daemon=True,
+                             name="ucmfs-close").start()
+        self._left = []
 
     def _poll_events(self) -> None:
         """Saves whose step is done may begin."""
@@ -489,7 +512,8 @@ class UcmfsWorker:
             log.warning("ucmfs: rank %d: the mount hangs; it is left as it "
                         "is", self.rank)
         elif self._loader is not None:
-            self._loader.close()
+            for loader in [*self._left, self._loader]:
+                loader.close()
         self._loader = None
 
 
@@ -498,7 +522,7 @@ class _Entry:
 
     def __init__(self, worker: UcmfsWorker, meta: UcmfsMetadata) -> None:
         self.space = meta.space
-        self.found: Optional[Tuple[List[Any], List[Any]]] = None
+        self.found: Optional[Tuple[Any, List[Any], List[Any]]] = None
         self._worker = worker
         self._spaces = list(meta.spaces)
         self._began = time.monotonic()
