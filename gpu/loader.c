@@ -269,6 +269,17 @@ static int publish(struct ucm_loader *loader, struct ucm_group *group,
 	return 0;
 }
 
+/* The mount may have come back since it was last looked at. */
+static int check_space(struct ucm_shared *shared, const char *space)
+{
+	const struct ucm_source_ops *ops = shared->source_ops;
+	int err = ops->check_space(shared->source, space);
+
+	if (ucm_is_lost(err) && ops->lost(shared->source))
+		err = ops->check_space(shared->source, space);
+	return err;
+}
+
 int ucm_loader_add_group(struct ucm_loader *loader,
 			 const struct ucm_layout *layout, const char *space,
 			 unsigned *group_out, char *why, size_t why_len)
@@ -281,7 +292,7 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 	err = new_group(loader, layout, space, &group, why, why_len);
 	if (err)
 		return err;
-	err = shared->source_ops->check_space(shared->source, space);
+	err = check_space(shared, space);
 	if (err)
 		ucm_why(why, why_len, err, "space '%s': %s", space,
 			strerror(-err));

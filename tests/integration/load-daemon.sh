@@ -61,9 +61,15 @@ for io in auto threads; do
 	answers "$io: nothing can be saved" 0 0 0 0 5
 	ask lookup 150 200
 	check "$io: nothing can be said" test "${answer#= found}" = "$answer"
+	ask group other
+	same "$io: no group can be added" '= Transport endpoint is not connected' \
+		"$answer"
 	umount -l "$mnt"
 
 	need do_mount "$work/tier"
+	need mkdir "$mnt/spaces/other"
+	ask_until '= group 1' group other
+	same "$io: with a new daemon, it can" '= group 1' "$answer"
 	ask_until '= ok 200 skipped 0 wrong 0 absent 0 failed 0' load 0 200
 	answers "$io: a new daemon serves the same loader" 200 0 0 0 0
 	ask save 300 5

@@ -14,6 +14,7 @@
  *	start load|save FIRST NUM      the same without waiting for it
  *	wait                           until what was started is done
  *	path NUMBER                    of a block, below its space
+ *	group SPACE                    tells the loader of one more
  *	quit                           (a daemon may have our input open as well)
  *
  * Blocks have known bytes: after a load each page must hold them, or, if the
@@ -222,17 +223,38 @@ static void tell_found(unsigned first, unsigned num)
 	free(found);
 }
 
+static struct ucm_layout *make_layout(void);
+
+/* "= group 1", or the error; transfers go to the one of the start. */
+static void tell_group(const char *space)
+{
+	struct ucm_layout *layout = make_layout();
+	unsigned number;
+	char why[256] = "";
+	int err;
+
+	err = ucm_loader_add_group(loader, layout, space, &number, why,
+				   sizeof(why));
+	if (err)
+		printf("= %s\n", strerror(-err));
+	else
+		printf("= group %u\n", number);
+	ucm_layout_free(layout);
+}
+
 static void run_line(const char *line, struct job *job)
 {
 	struct ucm_request request = { .size = 0 };
 	unsigned first, num, layer = 0, layers = 0;
-	char what[16], more[16] = "";
+	char what[16], more[16] = "", space[64];
 
 	if (sscanf(line, "start %15s %u %u", more, &first, &num) == 3) {
 		*job = start(!strcmp(more, "save"), first, num, &request);
 		puts("= started");
 	} else if (!strncmp(line, "wait", 4) && job->task) {
 		finish(job);
+	} else if (sscanf(line, "group %63s", space) == 1) {
+		tell_group(space);
 	} else if (sscanf(line, "path %u", &first) == 1) {
 		tell_path(first);
 	} else if (sscanf(line, "lookup %u %u", &first, &num) == 2) {
