@@ -1,0 +1,863 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's scheduler and a KV connector over a model that only keeps books.
+
+The real Scheduler decides; both roles of the connector run in this process;
+the KV cache is CPU tensors that vLLM's own code allocates. In place of a model
+a "forward" writes f(token prefix, layer, head, place in the cell) into the
+slots of the scheduled tokens, and checks that each slot these tokens attend to
+holds exactly its f. So a block that was loaded into the wrong place, too late,
+or after its owner had left, a save that read too early or too late, and a
+failure that nobody reported all show at once and by themselves, without
+weights and without kernels.
+
+A request may run over garbage in one case: when a load that this very step
+should have done has failed, and the connector says so. What is computed then
+is made wrong on purpose, so that it is found wherever it goes.
+
+Everything is drawn from one seed; a Violation tells it, and what happened to
+the block. test_fake_runner.py says how to repeat a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import random
+import tempfile
+import time
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Optional
+
+for name, value in (("VLLM_LOGGING_LEVEL", "ERROR"), ("HF_HUB_OFFLINE", "1"),
+                    ("VLLM_NO_USAGE_STATS", "1"), ("PYTHONHASHSEED", "0"),
+                    ("VLLM_TARGET_DEVICE", "cpu"), ("OMP_NUM_THREADS", "1")):
+    os.environ.setdefault(name, value)
+
+import numpy as np
+import torch
+from vllm.config import (CacheConfig, DeviceConfig, KVTransferConfig,
+                         ModelConfig, ParallelConfig, SchedulerConfig,
+                         VllmConfig, set_current_vllm_config)
+from vllm.distributed.kv_transfer.kv_connector.factory import (
+    KVConnectorFactory)
+from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
+from vllm.forward_context import get_forward_context, set_forward_context
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import (get_kv_cache_config_from_groups,
+                                         get_request_block_hasher,
+                                         init_none_hash,
+                                         resolve_kv_cache_block_sizes)
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
+                                        SlidingWindowSpec)
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.worker.utils import allocate_kv_cache
+
+# Every injected failure is a warning of vLLM's.
+logging.getLogger("vllm").setLevel(logging.CRITICAL)
+
+VOCAB = 1000
+# What a forward over garbage "samples"; no right sequence ever holds it.
+POISON_TOKEN = VOCAB - 1
+MASK = (1 << 64) - 1
+
+
+class Violation(AssertionError):
+    """The connector broke the engine's KV cache or its own promises."""
+
+
+@dataclass
+class Config:
+    """One configuration of engine, connector and traffic."""
+
+    name: str
+    connector: str = "MemoryConnector"
+    module: str = "memory_connector"
+    extra: dict = field(default_factory=dict)
+    policy: str = "recompute"
+    ranks: int = 1
+    # All ranks hold the same heads, as with MLA or few of them.
+    replicated: bool = False
+    # 0: one group. Otherwise a second one with a window of so many tokens.
+    window: int = 0
+    layout: str = "LBNHC"
+    dtype: torch.dtype = torch.float32
+    v2_runner: bool = False
+    async_scheduling: bool = False
+    layers: int = 3
+    heads: int = 2
+    head_size: int = 8
+    block_size: int = 16
+    num_blocks: int = 48
+    max_running: int = 6
+    batch_tokens: int = 96
+    max_len: int = 512
+    # Traffic, as probabilities per step.
+    arrive: float = 0.35
+    abort: float = 0.02
+    abort_loading: float = 0.05
+    reset: float = 0.01
+    new_weights: float = 0.003
+    fault: float = 0.02
+    # Seconds that transfers may take in the end; 0: they take steps, not time.
+    patience: float = 0.0
+
+
+# ---- what every slot must hold ----
+
+
+def mix(value: int) -> int:
+    """splitmix64's finaliser."""
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & MASK
+    return value ^ (value >> 31)
+
+
+class Sequence:
+    """The tokens of a request as they must come out, and their prefix hashes.
+
+    hashes[p] covers the weights' epoch and the tokens 0 to p, so it is all
+    that a slot may depend on besides layer, head and place.
+    """
+
+    def __init__(self, prompt: list, epoch: int) -> None:
+        self.prompt_len = len(prompt)
+        self.tokens: list = []
+        self.hashes = np.empty(0, np.uint64)
+        self._fill = 0
+        self._state = mix(epoch + 1)
+        for token in prompt:
+            self.append(token)
+
+    def append(self, token: int) -> None:
+        if self._fill == len(self.hashes):
+            self.hashes = np.resize(self.hashes, max(64, 2 * self._fill))
+        self._state = mix(self._state ^ mix(token + 1))
+        self.hashes[self._fill] = self._state
+        self._fill += 1
+        self.tokens.append(token)
+
+    def next_token(self, position: int) -> int:
+        """The token that follows position; the sequence grows by it."""
+        if position + 1 == len(self.tokens):
+            self.append(int(self.hashes[position] >> 32) % (VOCAB - 1))
+        return self.tokens[position + 1]
+
+
+class Content:
+    """f: the bits of cells, from prefix hashes, for one rank's heads."""
+
+    def __init__(self, config: Config, rank: int) -> None:
+        self.shift = np.uint64(64 - 8 * config.dtype.itemsize)
+        self.bits = {2: np.uint16, 4: np.uint32}[config.dtype.itemsize]
+        self.view = {2: torch.int16, 4: torch.int32}[config.dtype.itemsize]
+        rank = 0 if config.replicated else rank
+        shape = (config.layers, config.ranks * config.heads,
+                 2 * config.head_size)
+        odd = [mix(n + 77) | 1 for n in range(int(np.prod(shape)))]
+        odd = np.array(odd, np.uint64).reshape(shape)
+        self.odd = odd[:, rank * config.heads:(rank + 1) * config.heads]
+
+    def cells(self, hashes: np.ndarray, layer: int) -> np.ndarray:
+        """[n] hashes -> [n, heads, cell] bits."""
+        return ((hashes[:, None, None] * self.odd[layer])
+                >> self.shift).astype(self.bits)
+
+
+# ---- one rank ----
+
+
+class Rank:
+    """One worker: its tensors, its connector, and its block tables."""
+
+    def __init__(self, runner: "FakeRunner", rank: int) -> None:
+        config = runner.config
+        self.rank = rank
+        self.runner = runner
+        self.content = Content(config, rank)
+        self.vllm_config = runner.make_vllm_config(rank)
+        self.vllm_config.cache_config.kv_cache_layout = config.layout
+        self.caches = allocate_kv_cache(
+            runner.kv_cache_config, torch.device("cpu"),
+            self.vllm_config.cache_config.get_resolved_kv_cache_layout(),
+            [config.block_size] * len(runner.groups))
+        # The same bytes as [blocks, heads, slots, cell] of unsigned integers.
+        self.arrays = {
+            name: cache.view(self.content.view).numpy().view(self.content.bits)
+            for name, cache in self.caches.items()}
+        with set_current_vllm_config(self.vllm_config):
+            self.connector = KVConnectorFactory.create_connector(
+                config=self.vllm_config, role=KVConnectorRole.WORKER,
+                kv_cache_config=runner.kv_cache_config)
+        self.connector.register_kv_caches(self.caches)
+        self.tables: dict = {}
+        self.loads: Counter = Counter()
+
+    def begin(self, output) -> None:
+        """A step up to its forward, in the order of vLLM's model runners."""
+        # A worker is another process: it gets a copy.
+        meta = pickle.loads(pickle.dumps(output.kv_connector_metadata))
+        self.update_tables(output)
+        for block in output.new_block_ids_to_zero or ():
+            for array in self.arrays.values():
+                array[block] = 0
+        self.connector.handle_preemptions(meta)
+        self.connector.bind_connector_metadata(meta)
+        if output.has_sync_kv_loads:
+            self.start_load()
+
+    def start_load(self) -> None:
+        with set_forward_context(None, self.vllm_config):
+            self.connector.start_load_kv(get_forward_context())
+
+    def end(self, output) -> ModelRunnerOutput:
+        """What follows the forward."""
+        self.connector.finish_forward()
+        if not output.has_sync_kv_loads:
+            self.start_load()
+        self.connector.wait_for_save()
+        result = self.collect(output)
+        self.connector.clear_connector_metadata()
+        return result
+
+    def collect(self, output) -> ModelRunnerOutput:
+        connector = self.connector
+        done = connector.get_transfer_results(set(output.finished_req_ids))
+        kv = KVConnectorOutput(
+            finished_sending=done.finished_sending or None,
+            finished_recving=done.finished_recving or None,
+            failed_recving=done.failed_recving,
+            invalid_block_ids=connector.get_block_ids_with_load_errors(),
+            kv_connector_stats=connector.get_kv_connector_stats(),
+            kv_cache_events=connector.get_kv_connector_kv_cache_events(),
+            kv_connector_worker_meta=connector.build_connector_worker_meta())
+        kv = pickle.loads(pickle.dumps(kv))
+        for req_id in kv.finished_recving or ():
+            self.loads[req_id] -= 1
+            if self.loads[req_id] != 0:
+                raise self.runner.violation(
+                    f"rank {self.rank}: load of {req_id} reported "
+                    f"{1 - self.loads[req_id]} times")
+            del self.loads[req_id]
+        if kv.invalid_block_ids:
+            self.runner.note(kv.invalid_block_ids, f"r{self.rank} invalid")
+        order = [piece[0] for piece in self.runner.work(output)]
+        return ModelRunnerOutput(
+            req_ids=order,
+            req_id_to_index={req_id: i for i, req_id in enumerate(order)},
+            kv_connector_output=kv)
+
+    def update_tables(self, output) -> None:
+        """Block tables from what a worker is told, and nothing else."""
+        for req_id in output.finished_req_ids:
+            self.tables.pop(req_id, None)
+        for data in output.scheduled_new_reqs:
+            self.tables[data.req_id] = [list(ids) for ids in data.block_ids]
+        cached = output.scheduled_cached_reqs
+        for req_id, ids in zip(cached.req_ids, cached.new_block_ids):
+            if req_id in cached.resumed_req_ids:
+                self.tables[req_id] = [list(group) for group in ids]
+            elif ids is not None:
+                for table, new in zip(self.tables[req_id], ids):
+                    table.extend(new)
+
+    def places(self, req_id: str, group: int, first: int, end: int):
+        """Blocks and slots of positions first to end of a request."""
+        positions = np.arange(first, end)
+        size = self.runner.config.block_size
+        table = np.array(self.tables[req_id][group], np.int64)
+        return table[positions // size], positions % size
+
+    def write(self, req_id, group, layer, first, count) -> None:
+        hashes = self.runner.sequences[req_id].hashes[first:first + count]
+        blocks, slots = self.places(req_id, group, first, first + count)
+        if not blocks.all():
+            raise self.runner.violation(f"{req_id} writes to the null block")
+        array = self.arrays[self.runner.layers[layer][0]]
+        array[blocks, :, slots] = self.content.cells(hashes, layer)
+
+    def compare(self, req_id, group, layer, first) -> Optional[int]:
+        """The first position before first that does not hold its f."""
+        window = self.runner.windows[group]
+        start = max(0, first - window + 1) if window else 0
+        if start >= first:
+            return None
+        blocks, slots = self.places(req_id, group, start, first)
+        hashes = self.runner.sequences[req_id].hashes[start:first]
+        array = self.arrays[self.runner.layers[layer][0]]
+        self.runner.stats["cells checked"] += first - start
+        same = array[blocks, :, slots] == self.content.cells(hashes, layer)
+        if same.all():
+            return None
+        return start + int(np.argmin(same.all(axis=(1, 2))))
+
+    def poison(self, req_id, group, layer, first, count) -> None:
+        blocks, slots = self.places(req_id, group, first, first + count)
+        array = self.arrays[self.runner.layers[layer][0]]
+        array[blocks, :, slots] = 0xDEAD
+
+    def describe(self, req_id, layer, position) -> tuple:
+        size = self.runner.config.block_size
+        name, group = self.runner.layers[layer]
+        block = self.tables[req_id][group][position // size]
+        cells = self.arrays[name][block, :, position % size]
+        what = self.runner.whose(self, cells, layer)
+        return (f"rank {self.rank}: {req_id} position {position} "
+                f"(block {block}, slot {position % size}) of {name} is wrong: "
+                f"it holds {what}", block)
+
+
+# ---- the engine ----
+
+
+class FakeRunner:
+    """Scheduler, ranks, and the books over what everything must be."""
+
+    def __init__(self, config: Config, seed: int = 0) -> None:
+        self.config = config
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.directory = tempfile.TemporaryDirectory(prefix="fake-runner-")
+        self.write_model()
+        vllm_config = self.make_vllm_config(0)
+        self.make_groups(vllm_config)
+        self.make_scheduler(vllm_config)
+        self.ranks = [Rank(self, rank) for rank in range(config.ranks)]
+        self.aggregator = KVOutputAggregator.from_connector(
+            self.ranks[0].connector, config.ranks)
+        self.sequences: dict = {}
+        self.delivered: dict = {}
+        self.epoch = 0
+        self.step_no = 0
+        self.queue: deque = deque()
+        self.history: dict = defaultdict(lambda: deque(maxlen=16))
+        self.stats: Counter = Counter()
+
+    def write_model(self) -> None:
+        config = self.config
+        model = {
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+            "hidden_size": config.heads * config.ranks * config.head_size,
+            "num_hidden_layers": config.layers,
+            "num_attention_heads": config.heads * config.ranks,
+            "num_key_value_heads": config.heads * config.ranks,
+            "head_dim": config.head_size, "intermediate_size": 64,
+            "vocab_size": VOCAB, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": config.max_len,
+            "torch_dtype": str(config.dtype).split(".")[1]}
+        with open(os.path.join(self.directory.name, "config.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump(model, file)
+
+    def make_vllm_config(self, rank: int) -> VllmConfig:
+        config = self.config
+        vllm_config = VllmConfig(
+            model_config=ModelConfig(
+                model=self.directory.name, skip_tokenizer_init=True,
+                dtype=config.dtype, max_model_len=config.max_len, seed=0),
+            cache_config=CacheConfig(
+                block_size=config.block_size, enable_prefix_caching=True),
+            scheduler_config=SchedulerConfig(
+                max_num_seqs=config.max_running, max_model_len=config.max_len,
+                max_num_batched_tokens=config.batch_tokens,
+                is_encoder_decoder=False, async_scheduling=False),
+            parallel_config=ParallelConfig(
+                tensor_parallel_size=config.ranks),
+            device_config=DeviceConfig("cpu"),
+            kv_transfer_config=KVTransferConfig(
+                kv_connector=config.connector,
+                kv_connector_module_path=config.module, kv_role="kv_both",
+                kv_load_failure_policy=config.policy,
+                kv_connector_extra_config=dict(config.extra)))
+        # Not for the CPU, says vLLM; what it changes is the scheduler's part.
+        vllm_config.scheduler_config.async_scheduling = config.async_scheduling
+        vllm_config.parallel_config.rank = rank
+        vllm_config.cache_config.num_gpu_blocks = config.num_blocks
+        vllm_config.cache_config.num_gpu_blocks_override = config.num_blocks
+        vllm_config.cache_config.kv_cache_layout = config.layout
+        return vllm_config
+
+    def make_groups(self, vllm_config: VllmConfig) -> None:
+        config = self.config
+        names = [f"model.layers.{n}.self_attn.attn"
+                 for n in range(config.layers)]
+        same = {"block_size": config.block_size, "dtype": config.dtype,
+                "num_kv_heads": config.heads, "head_size": config.head_size}
+        if config.window:
+            half = config.layers // 2
+            sliding = SlidingWindowSpec(sliding_window=config.window, **same)
+            self.groups = [
+                KVCacheGroupSpec(names[:half], FullAttentionSpec(**same)),
+                KVCacheGroupSpec(names[half:], sliding)]
+        else:
+            self.groups = [KVCacheGroupSpec(names, FullAttentionSpec(**same))]
+        self.windows = [getattr(group.kv_cache_spec, "sliding_window", None)
+                        for group in self.groups]
+        self.layers = [(name, number)
+                       for number, group in enumerate(self.groups)
+                       for name in group.layer_names]
+        self.kv_cache_config = get_kv_cache_config_from_groups(
+            vllm_config, self.groups, 1 << 30)
+        self.kv_cache_config.kv_cache_layout = config.layout
+        if config.replicated:
+            self.kv_cache_config.kv_tp_replicas = config.ranks
+
+    def make_scheduler(self, vllm_config: VllmConfig) -> None:
+        cls = AsyncScheduler if self.config.async_scheduling else Scheduler
+        block_size, hash_block_size = resolve_kv_cache_block_sizes(
+            self.kv_cache_config, vllm_config)
+        self.kv_cache_config.hash_block_size = hash_block_size
+        with set_current_vllm_config(vllm_config):
+            self.scheduler = cls(
+                vllm_config=vllm_config, kv_cache_config=self.kv_cache_config,
+                structured_output_manager=StructuredOutputManager(vllm_config),
+                block_size=block_size, hash_block_size=hash_block_size,
+                log_stats=True)
+        # The configuration refuses it without Triton; what it means for the
+        # scheduler's output needs none.
+        self.scheduler.use_v2_model_runner = self.config.v2_runner
+        # As the engine core does it, after the scheduler and its connector.
+        hash_fn = get_hash_fn_by_name(
+            vllm_config.cache_config.prefix_caching_hash_algo)
+        init_none_hash(hash_fn)
+        self.hasher = get_request_block_hasher(hash_block_size, hash_fn)
+        self.depth = vllm_config.max_concurrent_batches
+        self.watch(self.scheduler.connector)
+
+    def watch(self, connector) -> None:
+        """Count what is promised at the one place where vLLM says so."""
+        inner = connector.update_state_after_alloc
+
+        def update_state_after_alloc(request, blocks, num_external_tokens):
+            if num_external_tokens:
+                self.stats["loads"] += 1
+                self.stats["tokens promised"] += num_external_tokens
+                self.promised[request.request_id] = num_external_tokens
+                self.started.append(request.request_id)
+            return inner(request, blocks, num_external_tokens)
+
+        self.promised: dict = {}
+        self.started: list = []
+        connector.update_state_after_alloc = update_state_after_alloc
+
+    # ---- requests ----
+
+    def add(self, prompt: list, max_tokens: int) -> str:
+        req_id = f"q{self.stats['requests']}"
+        self.stats["requests"] += 1
+        self.stats["prompt tokens"] += len(prompt)
+        request = Request(
+            req_id, list(prompt),
+            SamplingParams(max_tokens=max_tokens, ignore_eos=True), None,
+            arrival_time=float(self.step_no), block_hasher=self.hasher)
+        self.sequences[req_id] = Sequence(prompt, self.epoch)
+        self.delivered[req_id] = 0
+        self.scheduler.add_request(request)
+        return req_id
+
+    def abort(self, req_id: str) -> None:
+        self.stats["aborts"] += 1
+        request = self.scheduler.requests.get(req_id)
+        if request and request.status == RequestStatus.WAITING_FOR_REMOTE_KVS:
+            self.stats["aborts while loading"] += 1
+        self.scheduler.finish_requests(req_id, RequestStatus.FINISHED_ABORTED)
+
+    def loading(self) -> list:
+        return [req_id for req_id, request in self.scheduler.requests.items()
+                if request.status == RequestStatus.WAITING_FOR_REMOTE_KVS]
+
+    # ---- steps ----
+
+    def step(self, between=None) -> bool:
+        """Schedule and execute; False when there is nothing to do."""
+        if self.scheduler.has_requests():
+            self.schedule()
+            if len(self.queue) < self.depth and self.random.random() < 0.5:
+                self.execute()
+            if len(self.queue) < self.depth:
+                return True
+        elif not self.queue:
+            return False
+        self.finish(between)
+        if self.config.patience and not self.scheduler.running:
+            # Nothing to compute: let the transfers have the processor.
+            time.sleep(0.0002)
+        return True
+
+    def reset(self) -> None:
+        """Empty vLLM's prefix cache, as far as it goes just now."""
+        busy = (self.scheduler.kv_holding_waiting or self.queue
+                or self.scheduler.connector.has_pending_push_work())
+        # vLLM itself raises if blocks are held by more than what runs.
+        preempt = not busy and self.random.random() < 0.7
+        self.stats["preempted all"] += preempt
+        self.stats["resets"] += self.scheduler.reset_prefix_cache(
+            reset_running_requests=preempt)
+
+    def schedule(self) -> None:
+        self.step_no += 1
+        self.started = []
+        output = self.scheduler.schedule()
+        if output.kv_cache_block_copies:
+            raise NotImplementedError("copy on write of blocks")
+        for req_id in set(self.started).intersection(self.loading()):
+            self.stats["async loads"] += 1
+            for rank in self.ranks:
+                rank.loads[req_id] += 1
+        self.stats["preemptions"] += len(output.preempted_req_ids or ())
+        for data in output.scheduled_new_reqs:
+            self.note_table(data.req_id, data.block_ids)
+        cached = output.scheduled_cached_reqs
+        for req_id, ids in zip(cached.req_ids, cached.new_block_ids):
+            if ids is not None:
+                self.note_table(req_id, ids)
+        self.queue.append([output, None])
+
+    def work(self, output) -> list:
+        """(request, first position, tokens, outputs known) of what is due."""
+        work = []
+        for data in output.scheduled_new_reqs:
+            outputs = 0
+            if data.prefill_token_ids is not None:
+                outputs = len(data.prefill_token_ids) - data.prompt_len
+            work.append((data.req_id, data.num_computed_tokens, outputs))
+        cached = output.scheduled_cached_reqs
+        work += zip(cached.req_ids, cached.num_computed_tokens,
+                    cached.num_output_tokens)
+        return [(req_id, first, output.num_scheduled_tokens[req_id], outputs)
+                for req_id, first, outputs in work]
+
+    def execute(self) -> None:
+        """Run on all ranks what has been scheduled and not yet executed."""
+        for entry in self.queue:
+            if entry[1] is None:
+                entry[1] = self.execute_one(entry[0])
+
+    def execute_one(self, output) -> ModelRunnerOutput:
+        work = self.work(output)
+        for rank in self.ranks:
+            rank.begin(output)
+        self.grow(work)
+        tainted = self.forward(work)
+        results = [rank.end(output) for rank in self.ranks]
+        self.judge(tainted, results)
+        results[0].sampled_token_ids = [
+            self.sample(piece, tainted) for piece in work]
+        return self.aggregator.aggregate(results)
+
+    def forward(self, work: list) -> dict:
+        """Write what is scheduled; {request: (rank, layer, position)} if off.
+
+        As in a model each layer writes all its new cells before it reads, so
+        requests of one step may share blocks that one of them fills; and
+        garbage in one rank's cells is garbage on all.
+        """
+        tainted: dict = {}
+        if not work:
+            return tainted
+        for layer, (name, group) in enumerate(self.layers):
+            for rank in self.ranks:
+                rank.connector.wait_for_layer_load(name)
+                for req_id, first, count, _ in work:
+                    rank.write(req_id, group, layer, first, count)
+            self.compare(work, tainted, layer)
+            for rank in self.ranks:
+                rank.connector.save_kv_layer(
+                    name, rank.caches[name],
+                    SimpleNamespace(num_actual_tokens=sum(
+                        count for _, _, count, _ in work)))
+        while tainted:
+            # What the other layers wrote for these is garbage as well.
+            before = len(tainted)
+            for layer in range(len(self.layers)):
+                self.compare(work, tainted, layer)
+            if len(tainted) == before:
+                break
+        return tainted
+
+    def compare(self, work: list, tainted: dict, layer: int) -> None:
+        """Find who reads garbage, make garbage of what they write, repeat."""
+        group = self.layers[layer][1]
+        while True:
+            before = len(tainted)
+            for req_id, first, _, _ in work:
+                for rank in self.ranks:
+                    if req_id in tainted:
+                        break
+                    off = rank.compare(req_id, group, layer, first)
+                    if off is not None:
+                        tainted[req_id] = (rank, layer, off)
+            for req_id, first, count, _ in work:
+                if req_id in tainted:
+                    for rank in self.ranks:
+                        rank.poison(req_id, group, layer, first, count)
+            if len(tainted) == before:
+                return
+
+    def judge(self, tainted: dict, results: list) -> None:
+        """Garbage is allowed only to a request whose load failed just now."""
+        invalid = set()
+        for result in results:
+            invalid |= result.kv_connector_output.invalid_block_ids
+        for req_id, (rank, layer, position) in tainted.items():
+            table = rank.tables[req_id][self.layers[layer][1]]
+            if not invalid.intersection(table):
+                raise self.violation(*rank.describe(req_id, layer, position))
+            self.stats["steps on garbage, reported"] += 1
+
+    def grow(self, work: list) -> None:
+        """Tokens sampled in steps of which the scheduler has not heard."""
+        for req_id, first, count, _ in work:
+            sequence = self.sequences[req_id]
+            while len(sequence.tokens) < first + count:
+                sequence.next_token(len(sequence.tokens) - 1)
+
+    def sample(self, piece: tuple, tainted: dict) -> list:
+        """A chunk that ends before the last known token samples nothing."""
+        req_id, first, count, outputs = piece
+        sequence = self.sequences[req_id]
+        if first + count < sequence.prompt_len + outputs:
+            return []
+        if req_id in tainted:
+            return [POISON_TOKEN]
+        return [sequence.next_token(first + count - 1)]
+
+    def finish(self, between) -> None:
+        """Hand the oldest step's output to the scheduler."""
+        self.execute()
+        output, result = self.queue.popleft()
+        if between:
+            between()
+        kv = result.kv_connector_output
+        self.stats["blocks failed"] += len(kv.invalid_block_ids)
+        self.stats["requests failed"] += len(kv.failed_recving)
+        failed = {
+            req_id for req_id, table in self.ranks[0].tables.items()
+            if kv.invalid_block_ids.intersection(*table[:1])}
+        loaded = set(kv.finished_recving or ())
+        for req_id in output.num_scheduled_tokens:
+            if req_id in self.promised and req_id not in failed:
+                loaded.add(req_id)
+        outputs = self.scheduler.update_from_output(output, result)
+        loaded -= self.scheduler.failed_recving_kv_req_ids
+        for req_id in loaded:
+            tokens = self.promised.pop(req_id, 0)
+            if req_id in self.scheduler.requests:
+                self.stats["tokens loaded"] += tokens
+        for client in outputs.values():
+            for out in client.outputs:
+                self.deliver(out)
+
+    def deliver(self, out) -> None:
+        """Tokens that reach the user must be the ones of the sequence."""
+        req_id = out.request_id
+        sequence = self.sequences[req_id]
+        done = sequence.prompt_len + self.delivered[req_id]
+        new = list(out.new_token_ids)
+        if sequence.tokens[done:done + len(new)] != new:
+            raise self.violation(
+                f"{req_id} delivers {new} as tokens {done} on; right is "
+                f"{sequence.tokens[done:done + len(new)]}")
+        self.delivered[req_id] += len(new)
+        self.stats["tokens generated"] += len(new)
+        if out.finish_reason is not None:
+            self.stats[f"finished: {out.finish_reason}"] += 1
+
+    # ---- after a run, and when something is wrong ----
+
+    def settle(self) -> None:
+        """No more requests: all must finish and give back their blocks."""
+        deadline = time.monotonic() + self.config.patience
+        last = self.step_no + 1000
+        while self.step():
+            if self.step_no > last and time.monotonic() > deadline:
+                break
+        if self.scheduler.has_requests() or self.queue:
+            raise self.violation(
+                "never finished: " + ", ".join(
+                    f"{req_id} {request.status.name}" for req_id, request
+                    in self.scheduler.requests.items()) + "; pending work: "
+                f"{self.scheduler.connector.has_pending_push_work()}")
+        pool = self.scheduler.kv_cache_manager.block_pool
+        held = [block.block_id for block in pool.blocks
+                if block.ref_cnt and not block.is_null]
+        free = pool.get_num_free_blocks()
+        if held or free != self.config.num_blocks - 1:
+            raise self.violation(
+                f"{free} of {self.config.num_blocks - 1} blocks are free in "
+                f"the end; held: {held}", *held[:1])
+        for rank in self.ranks:
+            if +rank.loads:
+                raise self.violation(
+                    f"rank {rank.rank} never reported: {dict(rank.loads)}")
+
+    def note(self, blocks, what: str) -> None:
+        for block in blocks:
+            self.history[block].append((self.step_no, what))
+
+    def note_table(self, req_id: str, tables) -> None:
+        for group, ids in enumerate(tables):
+            for block in ids:
+                self.history[block].append(
+                    (self.step_no, f"given to {req_id} (group {group})"))
+
+    def whose(self, rank: Rank, cells: np.ndarray, layer: int) -> str:
+        """Which known prefix a slot's cells belong to, if any."""
+        if not cells.any():
+            return "zeros"
+        if (cells == 0xDEAD).all():
+            return "what was computed from garbage"
+        for req_id, sequence in self.sequences.items():
+            count = len(sequence.tokens)
+            for other in [layer] + list(range(self.config.layers)):
+                want = rank.content.cells(sequence.hashes[:count], other)
+                found = np.flatnonzero((want == cells).all(axis=(1, 2)))
+                if len(found):
+                    return (f"position {found[0]} of {req_id}, layer {other}")
+        return "bytes of no known prefix"
+
+    def violation(self, what: str, block: Optional[int] = None) -> Violation:
+        lines = [what, f"step {self.step_no}, seed {self.seed}, "
+                 f"configuration {self.config.name}"]
+        if block is not None:
+            lines.append(f"block {block}:")
+            lines += [f"  step {step}: {event}"
+                      for step, event in self.history[block]]
+        lines.append(f"so far: {dict(self.stats)}")
+        return Violation("\n".join(lines))
+
+    def shutdown(self) -> None:
+        for rank in self.ranks:
+            rank.connector.shutdown()
+        self.scheduler.shutdown()
+        self.directory.cleanup()
+
+
+# ---- traffic ----
+
+
+class Traffic:
+    """Requests that share, continue and repeat; aborts, resets, faults."""
+
+    def __init__(self, runner: FakeRunner, faults=None) -> None:
+        self.runner = runner
+        self.random = random.Random(runner.seed + 1)
+        self.faults = faults
+        self.bases = [self.tokens(self.random.randint(16, 200))
+                      for _ in range(6)]
+        self.paragraphs = [self.tokens(runner.config.block_size)
+                           for _ in range(4)]
+        self.old: deque = deque(maxlen=12)
+
+    def tokens(self, count: int) -> list:
+        return [self.random.randrange(VOCAB - 1) for _ in range(count)]
+
+    def prompt(self) -> list:
+        """Mostly something of which a part has been seen before."""
+        config = self.runner.config
+        kind = self.random.random()
+        if kind < 0.35 or not self.old:
+            base = self.random.choice(self.bases)
+            prompt = base[:self.random.randint(1, len(base))]
+            prompt = prompt + self.tokens(self.random.randint(0, 40))
+        elif kind < 0.65:
+            # The next turn of a conversation.
+            prompt = self.random.choice(self.old)
+            prompt = prompt + self.tokens(self.random.randint(1, 24))
+        elif kind < 0.9:
+            # The same again; half of them end where a block does.
+            prompt = list(self.random.choice(self.old))
+            if self.random.random() < 0.5:
+                size = config.block_size
+                prompt = prompt[:max(size, len(prompt) // size * size)]
+        else:
+            # The same blocks in another order are other blocks.
+            prompt = sum(self.random.choices(
+                self.paragraphs, k=self.random.randint(1, 6)), [])
+            prompt = prompt + self.tokens(self.random.randint(1, 20))
+        return prompt[:config.max_len * 3 // 4]
+
+    def arrive(self) -> None:
+        runner = self.runner
+        limit = runner.config.max_len
+        prompt = self.prompt()
+        room = min(40, limit - len(prompt) - 1)
+        req_id = runner.add(prompt, self.random.randint(1, room))
+        self.old.append(prompt)
+        self.last = req_id
+
+    def act(self) -> None:
+        """What the world does before a step."""
+        config, rng, runner = self.runner.config, self.random, self.runner
+        if (rng.random() < config.arrive
+                and len(runner.scheduler.requests) < 3 * config.max_running):
+            self.arrive()
+        if rng.random() < config.reset:
+            runner.stats["resets asked"] += 1
+            runner.reset()
+        if rng.random() < config.new_weights:
+            self.new_weights()
+        if self.faults:
+            self.faults.tick()
+            if rng.random() < config.fault:
+                runner.stats[f"fault: {self.faults.strike(rng)}"] += 1
+        if rng.random() < 0.1:
+            self.remember()
+
+    def between(self) -> None:
+        """Aborts, as the engine takes them: between a step and its output."""
+        config, rng, runner = self.runner.config, self.random, self.runner
+        if rng.random() < config.abort and runner.scheduler.requests:
+            runner.abort(rng.choice(list(runner.scheduler.requests)))
+        loading = runner.loading()
+        if loading and rng.random() < config.abort_loading:
+            runner.abort(rng.choice(loading))
+
+    def remember(self) -> None:
+        """A conversation includes what was answered."""
+        done = [req_id for req_id in self.runner.sequences
+                if req_id not in self.runner.scheduler.requests]
+        for req_id in done:
+            sequence = self.runner.sequences[req_id]
+            if self.random.random() < 0.5:
+                self.old.append(list(sequence.tokens[:300]))
+        # Kept for whose(): the last ones only.
+        for req_id in done[:-40]:
+            del self.runner.sequences[req_id]
+
+    def new_weights(self) -> None:
+        """Everything computed so far becomes wrong, here and in the store."""
+        runner = self.runner
+        runner.settle()
+        if runner.scheduler.reset_prefix_cache(reset_connector=True):
+            runner.epoch += 1
+            runner.stats["new weights"] += 1
+
+
+def run(config: Config, seed: int, steps: int, faults=None,
+        prepare=None) -> Counter:
+    """A whole run; Violation if anything is wrong, counters otherwise."""
+    runner = FakeRunner(config, seed)
+    try:
+        if prepare:
+            prepare(runner)
+        traffic = Traffic(runner, faults)
+        while runner.step_no < steps:
+            traffic.act()
+            if not runner.step(traffic.between):
+                runner.step_no += 1
+        if faults:
+            faults.heal()
+        runner.settle()
+        return runner.stats
+    finally:
+        runner.shutdown()
