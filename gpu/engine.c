@@ -479,6 +479,7 @@ static void close_parts(struct ucm_engine *engine)
 	if (engine->copy)
 		engine->shared->copy_ops->close(engine->copy);
 	ucm_staging_close(engine->staging);
+	free(engine->bounce);
 	pthread_mutex_destroy(&engine->lock);
 	pthread_cond_destroy(&engine->cond);
 }

@@ -90,6 +90,7 @@ struct ucm_file {
 	uint32_t align; /* of reads */
 	uint64_t size;
 	const uint8_t *map; /* memory files, once they are mapped */
+	uint64_t taken;     /* bytes that were read of it before */
 	bool head_known, head_coming;
 	struct ucm_head head;
 	uint8_t *buffer;             /* while the head is read, or it is
@@ -133,6 +134,8 @@ void ucm_file_take_head(struct ucm_file *file, const void *bytes, size_t len);
 
 /* Read the head by itself; changes the file when it is there. */
 void ucm_file_read_head(struct ucm_file *file);
+/* Of a memory file, at once: its head is known then, or it has failed. */
+void ucm_file_read_head_now(struct ucm_file *file);
 
 /* Something has changed: pieces that wait for the file go on. */
 void ucm_file_tell(struct ucm_file *file);
@@ -248,6 +251,8 @@ struct ucm_engine {
 	struct ucm_copy_job *to_scatter, *to_gather;
 	struct ucm_saving *savings;
 	struct ucm_piece *spare;
+	uint8_t *bounce; /* what was read of a memory file; NULL: not yet */
+	size_t bounce_len;
 	unsigned savings_busy; /* a step of them is under way */
 	uint64_t saving_bytes; /* staging that saves hold */
 	bool fed;   /* staging memory was given back */

@@ -386,22 +386,44 @@ static uint64_t longer_head(const struct ucm_file *file, const struct ucm_io *io
 	return block.data_offset;
 }
 
+/* The head is made of what was read, or fails; unless so many bytes have to be
+ * read for it. */
+static uint64_t use_head(struct ucm_file *file, const struct ucm_io *io)
+{
+	uint64_t more = 0;
+
+	if (io->result < 0)
+		ucm_file_fail(file, (int)io->result, 0);
+	else
+		more = longer_head(file, io);
+	if (io->result >= 0 && !more)
+		ucm_file_take_head(file, io->buffer, (size_t)io->result);
+	return more;
+}
+
+void ucm_file_read_head_now(struct ucm_file *file)
+{
+	uint64_t more = ucm_head_bytes(&file->group->layout->geometry);
+
+	while (more) {
+		struct ucm_io io = { .buffer = malloc(more), .len = more };
+
+		io.result = io.buffer ? ucm_os_read_at(file->fd, io.buffer,
+						       io.len, 0)
+				      : -ENOMEM;
+		more = use_head(file, &io);
+		free(io.buffer);
+	}
+}
+
 static void on_head(struct ucm_engine *engine, struct ucm_op *op)
 {
 	struct ucm_file *file = (struct ucm_file *)op;
-	ssize_t result = op->io.result;
-	uint64_t more = 0;
+	uint64_t more;
 
 	(void)engine;
 	file->head_coming = false;
-	if (result < 0) {
-		ucm_file_fail(file, (int)result, 0);
-	} else {
-		more = longer_head(file, &op->io);
-		if (!more)
-			ucm_file_take_head(file, file->buffer,
-					   (size_t)result);
-	}
+	more = use_head(file, &op->io);
 	free(file->buffer);
 	file->buffer = NULL;
 	if (more)

@@ -11,8 +11,8 @@
  * its deadline, and settled already); then it only gives back what it holds.
  * So late I/O ends in staging, and nothing is copied for a task that is done.
  *
- * A block of a memory tier is not read but mapped, verified and copied from
- * there, if its pages are the host's.
+ * A block of a memory tier is copied at once, if its pages are the host's: read
+ * by plain calls the first time, mapped when it is asked for again.
  *
  * Where the file has the size that our own writers give it, the payload is read
  * without knowing the header, which comes with the first layers or beside
@@ -29,10 +29,14 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/osfile.h"
 
 /* In the order of layers no more is read at a time by a thread (unless the
  * caller says how much): a device may take reads of later layers first. */
 #define LAYERS_WINDOW ((uint64_t)8 << 20)
+
+/* What is read of a memory file at a time, unless a layer is longer. */
+#define BOUNCE ((uint64_t)256 << 10)
 
 /* ---- the life of a piece ---- */
 
@@ -485,27 +489,35 @@ static struct ucm_copy_job job_of(const struct ucm_piece *piece, uint32_t first,
 }
 
 /* Layer by layer, so that the bytes that were checked are copied while the
- * processor's caches have them. */
-static void copy_to_host(struct ucm_piece *piece, const uint8_t *bytes)
+ * processor's caches have them. false: the piece has failed. */
+static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
+			const uint8_t *bytes)
 {
 	const struct ucm_task *task = piece->task;
 	bool check = task->verify == UCM_VERIFY_FULL;
 	uint32_t plane;
 
-	for (uint32_t layer = task->cuts[piece->cut];
-	     layer < task->cuts[piece->cut + 1]; layer++) {
+	for (uint32_t layer = first; layer < end; layer++) {
 		struct ucm_copy_job job =
 			job_of(piece, layer, layer + 1, bytes);
 
 		if (check && !ucm_head_check(&piece->file->head, layer,
 					     layer + 1, bytes, &plane)) {
 			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
-			return;
+			return false;
 		}
 		ucm_host_scatter(task->group->layout, &job);
 		bytes += task->group->layer_bytes;
 	}
-	succeed(piece);
+	return true;
+}
+
+static void copy_to_host(struct ucm_piece *piece, const uint8_t *bytes)
+{
+	const uint32_t *cuts = &piece->task->cuts[piece->cut];
+
+	if (copy_layers(piece, cuts[0], cuts[1], bytes))
+		succeed(piece);
 }
 
 static void on_copied(struct ucm_copy_job *job)
@@ -580,18 +592,69 @@ static void use_bytes(struct ucm_piece *piece, const uint8_t *bytes)
 		copy_to_device(piece, bytes);
 }
 
-static void finish_mapped(struct ucm_piece *piece)
+/* ---- files in memory ---- */
+
+static uint8_t *get_bounce(struct ucm_engine *engine, size_t len)
+{
+	if (engine->bounce_len >= len)
+		return engine->bounce;
+	free(engine->bounce);
+	engine->bounce = malloc(len);
+	engine->bounce_len = engine->bounce ? len : 0;
+	return engine->bounce;
+}
+
+/* Some layers at a time, so few that the caches have them until they are in
+ * the page. */
+static void copy_by_reading(struct ucm_piece *piece, uint64_t offset)
+{
+	const uint32_t *cuts = &piece->task->cuts[piece->cut];
+	const uint64_t each = piece->task->group->layer_bytes;
+	uint32_t most = each < BOUNCE ? (uint32_t)(BOUNCE / each) : 1;
+	uint8_t *bytes = get_bounce(piece->engine, most * each);
+
+	if (!bytes) {
+		fail(piece, -ENOMEM, 0);
+		return;
+	}
+	for (uint32_t layer = cuts[0], num; layer < cuts[1]; layer += num) {
+		ssize_t got;
+
+		num = cuts[1] - layer < most ? cuts[1] - layer : most;
+		got = ucm_os_read_at(piece->file->fd, bytes, num * each,
+				     (off_t)offset);
+		if (got != (ssize_t)(num * each)) {
+			fail(piece, got < 0 ? (int)got : -EBADMSG,
+			     got < 0 ? UCM_FAULT_NONE : UCM_FAULT_SHORT);
+			return;
+		}
+		if (!copy_layers(piece, layer, layer + num, bytes))
+			return;
+		offset += num * each;
+	}
+	piece->file->taken += (cuts[1] - cuts[0]) * each;
+	succeed(piece);
+}
+
+/* To map a file's pages takes longer than to read it once, but not twice. Where
+ * all of it has to be seen before a part is used, there is no other way. */
+static bool is_to_be_mapped(const struct ucm_piece *piece)
+{
+	const struct ucm_file *file = piece->file;
+
+	return file->map || file->taken >= piece->task->group->payload_bytes ||
+	       (piece->task->verify == UCM_VERIFY_FULL &&
+		ucm_file_needs_vouch(file));
+}
+
+static void finish_memory(struct ucm_piece *piece)
 {
 	const struct ucm_group *group = piece->task->group;
 	struct ucm_file *file = piece->file;
 	uint64_t offset;
 
-	if (!ucm_file_map(file)) {
-		fail(piece, -EBADMSG, UCM_FAULT_SHORT);
-		return;
-	}
 	if (!file->head_known && needs_head(piece))
-		ucm_file_take_head(file, file->map, file->size);
+		ucm_file_read_head_now(file);
 	if (file->state == UCM_FILE_FAILED) {
 		fail(piece, file->err, file->fault);
 		return;
@@ -599,7 +662,12 @@ static void finish_mapped(struct ucm_piece *piece)
 	offset = file->head_known ? file->head.block.data_offset
 				  : group->data_offset;
 	offset += piece->task->cuts[piece->cut] * group->layer_bytes;
-	use_bytes(piece, file->map + offset);
+	if (!is_to_be_mapped(piece))
+		copy_by_reading(piece, offset);
+	else if (ucm_file_map(file))
+		use_bytes(piece, file->map + offset);
+	else
+		fail(piece, -EBADMSG, UCM_FAULT_SHORT);
 }
 
 /* The file was opened before its mount went: if that is back, open it once
@@ -670,7 +738,7 @@ void ucm_load_finish(struct ucm_piece *piece)
 	if (piece->arrived)
 		finish_read(piece);
 	else
-		finish_mapped(piece);
+		finish_memory(piece);
 }
 
 /* ---- giving up ---- */

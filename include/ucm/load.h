@@ -349,7 +349,8 @@ struct ucm_loader_stats {
 	uint64_t short_reads;  /* resubmitted */
 	uint64_t opens;        /* files opened */
 	uint64_t open_hits;    /* files found open */
-	uint64_t mapped_bytes; /* of load_bytes: straight from memory */
+	uint64_t mapped_bytes; /* of load_bytes: of memory tiers,
+				 * not through the ring */
 	uint64_t window_bytes; /* reads in flight allowed at present */
 };
 

@@ -690,6 +690,20 @@ END_TEST
 
 /* ---- memory ---- */
 
+static unsigned mappings_of(const char *part)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned num = 0;
+	char line[512];
+
+	ck_assert_ptr_nonnull(maps);
+	while (fgets(line, sizeof(line), maps))
+		num += strstr(line, part) != NULL;
+	fclose(maps);
+	return num;
+}
+
+/* Read the first time, mapped from the second one on. */
 START_TEST(blocks_in_memory_are_copied_from_there)
 {
 	struct ucm_loader_stats stats;
@@ -699,13 +713,66 @@ START_TEST(blocks_in_memory_are_copied_from_there)
 	for (unsigned i = 0; i < NUM; i++)
 		lf_plant(tier, &lf_geometry, i);
 	loader = lf_loader(tier, &cache, NULL);
-	lf_fail(UCM_IO_READ, 1, -EIO, false); /* nothing is read */
-	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
-	for (unsigned i = 0; i < NUM; i++)
-		ck_assert(lf_page_is(&cache, i, 0, 4, i));
-	ucm_loader_get_stats(loader, &stats, sizeof(stats));
-	ck_assert_uint_eq(stats.mapped_bytes, NUM * 4 * LAYER);
-	ck_assert_uint_eq(stats.reads, 0);
+	lf_fail(UCM_IO_READ, 1, -EIO, false); /* none goes through the ring */
+	for (unsigned turn = 1; turn <= 3; turn++) {
+		lf_cache_clear(&cache);
+		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+		for (unsigned i = 0; i < NUM; i++)
+			ck_assert(lf_page_is(&cache, i, 0, 4, i));
+		ucm_loader_get_stats(loader, &stats, sizeof(stats));
+		ck_assert_uint_eq(stats.mapped_bytes, turn * NUM * 4 * LAYER);
+		ck_assert_uint_eq(stats.reads, 0);
+		ck_assert_uint_eq(mappings_of(tier), turn == 1 ? 0 : NUM);
+	}
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* While it is read as well as when it is mapped. */
+START_TEST(damage_in_memory_is_noticed_each_time)
+{
+	struct ucm_outcome outcomes[2];
+	struct ucm_loader *loader;
+	int fd;
+
+	lf_tier(tier);
+	lf_plant(tier, &lf_geometry, 0);
+	lf_plant(tier, &lf_geometry, 1);
+	loader = lf_loader(tier, &cache, NULL);
+	for (int turn = 0; turn < _i; turn++)
+		ck_assert_int_eq(lf_load(loader, 0, 2, NULL, NULL), 0);
+	fd = open(lf_path(tier, 1), O_WRONLY | O_CLOEXEC);
+	ck_assert_int_eq(pwrite(fd, "\x5a\xa5", 2, HEAD + 2 * LAYER + 7), 2);
+	close(fd);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, 2, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[0].err, 0);
+	ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+	ck_assert_int_eq(outcomes[1].fault, UCM_FAULT_PLANE);
+	ck_assert_int_eq(outcomes[1].plane, 4);
+	ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
+	ck_assert(lf_page_untouched(&cache, 1, 2, 4));
+	ucm_loader_close(loader);
+}
+END_TEST
+
+/* Some layers have been read: it is not mapped yet. */
+START_TEST(a_file_in_memory_is_cut_off_while_it_is_read)
+{
+	struct ucm_request request = { .num_layers = 1 };
+	struct ucm_outcome outcome;
+	struct ucm_loader *loader;
+
+	lf_tier(tier);
+	lf_plant(tier, &lf_geometry, 0);
+	loader = lf_loader(tier, &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 1, &request, NULL), 0);
+	ck_assert_int_eq(truncate(lf_path(tier, 0), HEAD + LAYER + 1), 0);
+	request.first_layer = 1;
+	ck_assert_int_eq(lf_load(loader, 0, 1, &request, &outcome), -EIO);
+	ck_assert_int_eq(outcome.err, -EBADMSG);
+	ck_assert_int_eq(outcome.fault, UCM_FAULT_SHORT);
+	ck_assert(lf_page_untouched(&cache, 0, 1, 4));
 	ucm_loader_close(loader);
 }
 END_TEST
@@ -819,6 +886,8 @@ static void add_memory(TCase *tests)
 			    NUM_ROWS(damages));
 	tcase_add_test(tests, blocks_in_memory_are_copied_from_there);
 	tcase_add_test(tests, a_file_in_memory_that_is_cut_off_is_noticed);
+	tcase_add_loop_test(tests, damage_in_memory_is_noticed_each_time, 0, 3);
+	tcase_add_test(tests, a_file_in_memory_is_cut_off_while_it_is_read);
 	tcase_add_test(tests, what_comes_from_memory_is_counted_once);
 	tcase_add_loop_test(tests, memory_holds_foreign_forms, 0,
 			    NUM_ROWS(foreign));
