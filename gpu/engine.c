@@ -260,12 +260,30 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
 	}
 }
 
+/* So that reads go there: see direct_place() in load.c. Where it cannot be had
+ * they go through staging. */
+static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
+{
+	uint64_t first, last;
+	int err;
+
+	ucm_layout_bounds(group->layout, &first, &last);
+	err = ucm_ring_pin(engine->ring, (void *)(uintptr_t)first,
+			   (size_t)(last - first + 1));
+	if (err && !engine->number)
+		ucm_warning("group %u: nothing is read into pages: %s",
+			    group->number, strerror(-err));
+}
+
 static void add_group(struct ucm_engine *engine)
 {
 	const struct ucm_group *group = engine->new_group;
 
 	engine->new_group_err = engine->shared->copy_ops->add_group(
 		engine->copy, group->number, group->layout);
+	if (!engine->new_group_err && group->layout->direct &&
+	    engine->pages_are_host)
+		pin_pages(engine, group);
 	engine->new_group = NULL;
 	engine->new_group_done = true;
 	pthread_cond_signal(&engine->cond);

@@ -48,7 +48,7 @@ struct ucm_shared {
 		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
-			open_hits, mapped_bytes;
+			open_hits, mapped_bytes, direct_bytes;
 	} stats;
 };
 
@@ -182,6 +182,7 @@ struct ucm_piece {
 	uint32_t block, cut;
 	struct ucm_file *file;
 	struct ucm_slot slot;
+	uint8_t *direct; /* in the page: it is read there, not into a slot */
 	struct ucm_plan plan;
 	uint64_t counted; /* in the window */
 	bool with_head;

@@ -267,3 +267,33 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout)
 {
 	return layout->runs;
 }
+
+int ucm_layout_set_direct(struct ucm_layout *layout, char *why, size_t why_len)
+{
+	if (!layout->layer_first)
+		return ucm_why(why, why_len, -EINVAL,
+			       "the layout is not sealed");
+	if (layout->runs != 1)
+		return ucm_why(why, why_len, -EINVAL,
+			       "a block is %" PRIu64
+			       " pieces of memory: reading into pages needs one",
+			       layout->runs);
+	layout->direct = true;
+	return 0;
+}
+
+void ucm_layout_bounds(const struct ucm_layout *layout, uint64_t *first_out,
+		       uint64_t *last_out)
+{
+	*first_out = UINT64_MAX;
+	*last_out = 0;
+	for (size_t i = 0; i < layout->num_regions; i++) {
+		uint64_t first, last;
+
+		if (ucm_region_bounds(&layout->regions[i], layout->num_pages,
+				      &first, &last))
+			continue; /* none: they were checked when added */
+		*first_out = first < *first_out ? first : *first_out;
+		*last_out = last > *last_out ? last : *last_out;
+	}
+}

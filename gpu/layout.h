@@ -21,10 +21,15 @@ struct ucm_layout {
 	 * num_layers + 1 entries. */
 	uint32_t *layer_first;
 	uint64_t runs; /* of a block, after merging what is contiguous */
+	bool direct;   /* see ucm_layout_set_direct() */
 };
 
 /* -EINVAL: not sealed; -ENOMEM. */
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out);
+
+/* The addresses of the first and the last byte of all pages. */
+void ucm_layout_bounds(const struct ucm_layout *layout, uint64_t *first_out,
+		       uint64_t *last_out);
 
 /* Bytes of a layer in the payload: K and V. */
 static inline uint64_t ucm_layout_layer_bytes(const struct ucm_layout *layout)

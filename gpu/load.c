@@ -345,7 +345,8 @@ static void on_read(struct ucm_engine *engine, struct ucm_op *op)
 	struct ucm_piece *piece = (struct ucm_piece *)op;
 	struct ucm_file *file = piece->file;
 
-	ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
+	if (!piece->direct)
+		ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	leave_window(piece);
 	if (op->io.result > 0 && ucm_file_may_hang(file))
 		atomic_store(&file->place.dir->answered, true);
@@ -366,11 +367,12 @@ static void queue_read(struct ucm_piece *piece)
 {
 	struct ucm_file *file = piece->file;
 
-	ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	if (!piece->direct)
+		ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
 	piece->op.io = (struct ucm_io){
 		.op = UCM_IO_READ,
 		.fd = file->fd,
-		.buffer = piece->slot.memory,
+		.buffer = piece->direct ? piece->direct : piece->slot.memory,
 		.len = piece->plan.len,
 		.offset = (off_t)piece->plan.offset,
 		.align = file->direct ? file->align : 1,
@@ -382,28 +384,67 @@ static void queue_read(struct ucm_piece *piece)
 	ucm_engine_queue(piece->engine, &piece->op);
 }
 
+static void plan_read(struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	const struct ucm_file *file = piece->file;
+
+	ucm_plan_read(task->group->layer_bytes,
+		      file->head_known ? file->head.block.data_offset
+				       : task->group->data_offset,
+		      task->cuts[piece->cut], task->cuts[piece->cut + 1],
+		      piece->with_head, file->align, &piece->plan);
+}
+
+/*
+ * The place in the page, if all that is read belongs there and the kernel can
+ * put it there. Not past a deadline: that is kept because late I/O ends in
+ * staging. And not into memory that is not pinned: finding its pages for each
+ * read takes as long as a copy.
+ */
+static uint8_t *direct_place(const struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	const struct ucm_layout *layout = task->group->layout;
+	const struct ucm_plan *plan = &piece->plan;
+	const struct ucm_region *region;
+	uint64_t at;
+
+	if (!layout->direct || task->deadline_ns || task->addresses ||
+	    !piece->file->direct || plan->skip || plan->len != plan->want)
+		return NULL;
+	region = &layout->regions[layout->layer_first[task->cuts[piece->cut]]];
+	at = region->base + task->blocks[piece->block].page *
+				    (uint64_t)region->page_stride;
+	if (at & (piece->file->align - 1) ||
+	    !ucm_ring_is_pinned(piece->engine->ring, (void *)(uintptr_t)at,
+				plan->len))
+		return NULL;
+	return (uint8_t *)(uintptr_t)at;
+}
+
 /* The file is open: read. */
 static void go_read(struct ucm_piece *piece)
 {
 	const struct ucm_task *task = piece->task;
 	struct ucm_file *file = piece->file;
 	bool want_head = !file->head_known && needs_head(piece);
-	int err;
+	int err = 0;
 
 	if (!file->head_known && file->size != task->group->file_size) {
 		wait_for_file(piece);
 		call_for_head(file);
 		return;
 	}
-	piece->with_head = want_head && !file->head_coming &&
-			   task->cuts[piece->cut] == 0;
-	ucm_plan_read(task->group->layer_bytes,
-		      file->head_known ? file->head.block.data_offset
-				       : task->group->data_offset,
-		      task->cuts[piece->cut], task->cuts[piece->cut + 1],
-		      piece->with_head, file->align, &piece->plan);
-	err = ucm_staging_get(piece->engine->staging, piece->plan.len,
-			      &piece->slot);
+	plan_read(piece);
+	piece->direct = direct_place(piece);
+	if (!piece->direct) {
+		piece->with_head = want_head && !file->head_coming &&
+				   task->cuts[piece->cut] == 0;
+		plan_read(piece);
+		err = ucm_staging_get(piece->engine->staging, piece->plan.len,
+				      &piece->slot);
+	}
 	if (err == -EAGAIN) {
 		piece->with_head = false;
 		ucm_piece_push(&piece->engine->starved, piece);
@@ -458,6 +499,8 @@ static void succeed(struct ucm_piece *piece)
 	ucm_add(&shared->stats.load_bytes, bytes);
 	if (!piece->arrived)
 		ucm_add(&shared->stats.mapped_bytes, bytes);
+	if (piece->direct)
+		ucm_add(&shared->stats.direct_bytes, bytes);
 	leave_part(piece);
 	end_piece(piece);
 }
@@ -506,7 +549,8 @@ static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
 			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 			return false;
 		}
-		ucm_host_scatter(task->group->layout, &job);
+		if (!piece->direct)
+			ucm_host_scatter(task->group->layout, &job);
 		bytes += task->group->layer_bytes;
 	}
 	return true;
@@ -688,10 +732,12 @@ static bool try_anew(struct ucm_piece *piece, int err)
 			    &task->blocks[piece->block].id);
 	if (!file)
 		return false;
-	ucm_staging_put(engine->staging, &piece->slot);
+	if (piece->slot.memory)
+		ucm_staging_put(engine->staging, &piece->slot);
 	ucm_engine_feed(engine);
 	ucm_file_put(piece->file);
 	piece->file = file;
+	piece->direct = NULL;
 	piece->anew = true;
 	piece->arrived = false;
 	ucm_load_go(piece);
@@ -721,7 +767,8 @@ static void finish_read(struct ucm_piece *piece)
 		call_for_head(file);
 		return;
 	}
-	use_bytes(piece, piece->slot.memory + piece->plan.skip);
+	use_bytes(piece, piece->direct ? piece->direct
+				       : piece->slot.memory + piece->plan.skip);
 }
 
 void ucm_load_finish(struct ucm_piece *piece)
@@ -757,6 +804,9 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 			continue;
 		/* I/O that hangs shall not keep others from starting */
 		leave_window(piece);
+		/* but who has the page must know when it is left alone */
+		if (piece->direct && !piece->arrived)
+			continue;
 		leave_part(piece);
 		ucm_engine_feed(engine); /* a starved one ends at once */
 	}

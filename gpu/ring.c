@@ -195,10 +195,30 @@ void ucm_ring_close(struct ucm_ring *ring)
 		ring->ops->close(ring);
 }
 
+int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len)
+{
+	return ring->ops->pin ? ring->ops->pin(ring, memory, len) : -ENOTSUP;
+}
+
+bool ucm_ring_is_pinned(const struct ucm_ring *ring, const void *memory,
+			size_t len)
+{
+	return ring->ops->is_pinned &&
+	       ring->ops->is_pinned(ring, memory, len);
+}
+
 void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len)
 {
-	if (ring->ops->pin)
-		ring->ops->pin(ring, memory, len);
+	int err = ucm_ring_pin(ring, memory, len);
+
+	if (!ring->ops->pin)
+		return;
+	if (err)
+		snprintf(ring->text, sizeof(ring->text),
+			 "io_uring, buffers not registered: %s",
+			 cause_of(err));
+	else
+		strcpy(ring->text, "io_uring, registered buffers");
 }
 
 int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io)

@@ -97,6 +97,14 @@ void ucm_ring_close(struct ucm_ring *ring);
  */
 void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len);
 
+/* The same for more memory, by whoever polls; its text stays. 0, or -errno:
+ * nothing of it, or a part, is registered. */
+int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len);
+
+/* Do these bytes lie in memory that is registered, in one piece? */
+bool ucm_ring_is_pinned(const struct ucm_ring *ring, const void *memory,
+			size_t len);
+
 /* Queue; started by the next ucm_ring_poll(), or before. -EBUSY: depth. */
 int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io);
 

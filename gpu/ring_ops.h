@@ -15,8 +15,10 @@
 struct ucm_ring_ops {
 	/* Ends what is under way, and frees the ring. */
 	void (*close)(struct ucm_ring *ring);
-	/* NULL: it has no use for it. */
-	void (*pin)(struct ucm_ring *ring, void *memory, size_t len);
+	/* Both NULL: it has no use for it. */
+	int (*pin)(struct ucm_ring *ring, void *memory, size_t len);
+	bool (*is_pinned)(const struct ucm_ring *ring, const void *memory,
+			  size_t len);
 	void (*queue)(struct ucm_ring *ring, struct ucm_io *io);
 	/* As ucm_ring_poll(); ends when woken is seen. */
 	struct ucm_io *(*poll)(struct ucm_ring *ring, int64_t timeout_ns);

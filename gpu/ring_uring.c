@@ -39,7 +39,7 @@
 #include "common/log.h"
 #include "common/osguard.h"
 
-#define MAX_PINNED 64
+#define MAX_PINNED 1024
 
 struct uring {
 	struct ucm_ring base;
@@ -72,16 +72,17 @@ static void check(int rc)
 
 /* ---- starting ---- */
 
-static int pinned_index(const struct uring *ring, const struct ucm_io *io)
+static int pinned_index(const struct uring *ring, const void *memory,
+			size_t len)
 {
-	uintptr_t from = (uintptr_t)ucm_io_address(io);
+	uintptr_t from = (uintptr_t)memory;
 
 	for (unsigned i = 0; i < ring->num_pinned; i++) {
 		uintptr_t base = (uintptr_t)ring->pinned[i].iov_base;
-		size_t len = ring->pinned[i].iov_len;
+		size_t room = ring->pinned[i].iov_len;
 
-		if (from >= base && from - base < len &&
-		    ucm_io_len(io) <= len - (from - base))
+		if (from >= base && from - base < room &&
+		    len <= room - (from - base))
 			return (int)i;
 	}
 	return -1;
@@ -107,7 +108,7 @@ static void prepare_open(struct uring *ring, struct io_uring_sqe *sqe,
 static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
 			     const struct ucm_io *io)
 {
-	int index = pinned_index(ring, io);
+	int index = pinned_index(ring, ucm_io_address(io), ucm_io_len(io));
 	enum io_uring_op op;
 
 	if (io->op == UCM_IO_READ)
@@ -291,7 +292,7 @@ static int pin_part(struct uring *ring, struct iovec part)
 }
 
 /* The kernel takes up to 1 GiB at a time. */
-static void uring_pin(struct ucm_ring *base, void *memory, size_t len)
+static int uring_pin(struct ucm_ring *base, void *memory, size_t len)
 {
 	struct uring *ring = of(base);
 	int err = 0;
@@ -304,12 +305,13 @@ static void uring_pin(struct ucm_ring *base, void *memory, size_t len)
 			part.iov_len = UCM_IO_PART;
 		err = pin_part(ring, part);
 	}
-	if (err)
-		snprintf(base->text, sizeof(base->text),
-			 "io_uring, buffers not registered: %s",
-			 strerrordesc_np(-err));
-	else
-		strcpy(base->text, "io_uring, registered buffers");
+	return err;
+}
+
+static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
+			    size_t len)
+{
+	return pinned_index((const struct uring *)base, memory, len) >= 0;
 }
 
 /* ---- open and close ---- */
@@ -357,6 +359,7 @@ static void uring_close(struct ucm_ring *base)
 static const struct ucm_ring_ops uring_ops = {
 	.close = uring_close,
 	.pin = uring_pin,
+	.is_pinned = uring_is_pinned,
 	.queue = uring_queue,
 	.poll = uring_poll,
 	.rouse = uring_rouse,

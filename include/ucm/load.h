@@ -134,6 +134,17 @@ const struct ucm_region *ucm_layout_regions(const struct ucm_layout *layout);
 /* How many pieces in a row a block is in memory, at best. */
 uint64_t ucm_layout_runs(const struct ucm_layout *layout);
 
+/*
+ * Let loads read into the pages themselves where they can, for pages that are
+ * one piece of memory each: less work, but a block is checked when it is in its
+ * page already, and I/O that is under way has to be waited for. ucm_load(3)
+ * tells what it takes, and what else changes ("Reading into pages"). Before the
+ * layout is added to loaders, which pin the memory of all pages, for as long
+ * as they are open. -EINVAL: not sealed, or more than one piece.
+ */
+int ucm_layout_set_direct(struct ucm_layout *layout, char *why,
+			  size_t why_len);
+
 /* ---- the loader ---- */
 
 enum ucm_copy_kind {
@@ -352,6 +363,7 @@ struct ucm_loader_stats {
 	uint64_t mapped_bytes; /* of load_bytes: of memory tiers,
 				 * not through the ring */
 	uint64_t window_bytes; /* reads in flight allowed at present */
+	uint64_t direct_bytes; /* of load_bytes: read into the page itself */
 };
 
 /* size: of *out; later versions know more at its end. */

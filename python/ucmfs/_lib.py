@@ -89,7 +89,7 @@ class LoaderStats(Structure):
         "loads", "load_bytes", "load_absent", "load_damaged", "load_failed",
         "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
-        "window_bytes")]
+        "window_bytes", "direct_bytes")]
 
 
 # ---- structs: hash.h ----
@@ -192,6 +192,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_layout_add_region": (c_int, (_ptr, POINTER(Region), *_why)),
     "ucm_layout_add_tensor": (c_int, (_ptr, POINTER(Tensor), *_why)),
     "ucm_layout_seal": (c_int, (_ptr, *_why)),
+    "ucm_layout_set_direct": (c_int, (_ptr, *_why)),
     "ucm_layout_num_regions": (c_size_t, (_ptr,)),
     "ucm_layout_regions": (POINTER(Region), (_ptr,)),
     "ucm_layout_runs": (c_uint64, (_ptr,)),

@@ -224,6 +224,19 @@ class Layout:
         self.sealed = True
         return self
 
+    def set_direct(self) -> Layout:
+        """Let loads read into the pages themselves; returns self.
+
+        Of a sealed layout, before it is added to loaders, which pin the
+        memory of all pages for as long as they are open. What it takes and
+        changes: ucm_load(3), "Reading into pages". InvalidArgument: a page is
+        more than one run.
+        """
+        why = _lib.Why()
+        why.check(self._lib.ucm_layout_set_direct(self._handle, *why.args),
+                  "layout")
+        return self
+
     def regions(self) -> List[Region]:
         """Of a sealed layout, in the order of the payload."""
         num = self._lib.ucm_layout_num_regions(self._handle)

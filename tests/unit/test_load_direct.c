@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_load_direct.c - loads that read into the pages themselves.
+ *
+ * The pages are one run of bytes each, with gaps between them, in memory that
+ * is shared with nobody but mapped as an engine's is. What was not asked for
+ * must be as it was: gaps, other layers, pages of others.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gpu/layout.h"
+#include "tests/unit/load_fixture.h"
+#include "tests/unit/random.h"
+
+#define NUM 8
+#define PLANE 4096
+#define HEAD 4096
+#define CASES 200
+
+struct place {
+	struct ucm_geometry geometry;
+	uint64_t offset; /* of the first page in the memory */
+	uint64_t gap;    /* between pages */
+	uint64_t payload, layer, stride;
+	uint8_t *memory;
+	size_t len;
+	struct ucm_layout *layout;
+};
+
+static struct ucm_geometry geometry_of(uint32_t layers, uint32_t k, uint32_t v)
+{
+	return (struct ucm_geometry){
+		.num_layers = layers,
+		.block_size = 16,
+		.k_bytes = k,
+		.v_bytes = v,
+		.order = UCM_ORDER_OPAQUE,
+	};
+}
+
+static void add_region(struct place *place, uint32_t layer)
+{
+	struct ucm_region region = {
+		.base = (uintptr_t)place->memory + place->offset +
+			layer * place->layer,
+		.page_stride = (int64_t)place->stride,
+		.run_bytes = place->layer,
+		.n0 = 1,
+		.n1 = 1,
+		.offset = layer * place->layer,
+		.layer = layer,
+	};
+
+	ck_assert_int_eq(ucm_layout_add_region(place->layout, &region, NULL, 0),
+			 0);
+}
+
+static void clear(struct place *place)
+{
+	memset(place->memory, 0xa5, place->len);
+}
+
+static void open_place(struct place *place, struct ucm_geometry geometry,
+		       uint64_t offset, uint64_t gap)
+{
+	*place = (struct place){
+		.geometry = geometry, .offset = offset, .gap = gap
+	};
+	place->payload = ucm_block_payload_bytes(&geometry);
+	place->layer = place->payload / geometry.num_layers;
+	place->stride = place->payload + gap;
+	place->len = offset + NUM * place->stride + 4096;
+	place->memory = mmap(NULL, place->len, PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(place->memory, MAP_FAILED);
+	clear(place);
+	ck_assert_int_eq(ucm_layout_new(&geometry, NUM, &place->layout, NULL,
+					0),
+			 0);
+	for (uint32_t layer = 0; layer < geometry.num_layers; layer++)
+		add_region(place, layer);
+	ck_assert_int_eq(ucm_layout_seal(place->layout, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_set_direct(place->layout, NULL, 0), 0);
+}
+
+static void close_place(struct place *place)
+{
+	ucm_layout_free(place->layout);
+	munmap(place->memory, place->len);
+}
+
+static struct ucm_loader *open_loader(const struct place *place,
+				      const struct ucm_loader_options *options)
+{
+	const struct lf_cache cache = { .layout = place->layout };
+
+	return lf_loader("$/tier", &cache, options);
+}
+
+static uint64_t direct_bytes(struct ucm_loader *loader)
+{
+	struct ucm_loader_stats stats;
+
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
+	return stats.direct_bytes;
+}
+
+/* Where the kernel, the limit of locked memory or the file system does not
+ * allow it the tests of what is loaded remain. */
+static bool can_read_directly(void)
+{
+	static int known = -1;
+	struct ucm_loader *loader;
+	struct place place;
+
+	if (known >= 0)
+		return known;
+	open_place(&place, geometry_of(1, PLANE, 0), 0, 0);
+	lf_plant("$/tier", &place.geometry, 1000);
+	loader = open_loader(&place, NULL);
+	ck_assert_int_eq(lf_load(loader, 1000, 1, NULL, NULL), 0);
+	known = direct_bytes(loader) != 0;
+	if (!known)
+		fprintf(stderr, "# not tested: reading into pages: "
+				"no io_uring, locked memory or O_DIRECT\n");
+	ucm_loader_close(loader);
+	close_place(&place);
+	return known;
+}
+
+static uint8_t *page_of(const struct place *place, uint32_t page)
+{
+	return place->memory + place->offset + page * place->stride;
+}
+
+static bool has_block(const struct place *place, uint32_t page, uint32_t first,
+		      uint32_t end, unsigned n)
+{
+	const uint8_t *bytes = page_of(place, page);
+
+	for (uint64_t i = first * place->layer; i < end * place->layer; i++) {
+		if (bytes[i] != lf_byte(n, i))
+			return false;
+	}
+	return true;
+}
+
+static bool is_clear(const uint8_t *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (bytes[i] != 0xa5)
+			return false;
+	}
+	return true;
+}
+
+/* Other layers of the page, and the gap behind it. */
+static bool rest_is_clear(const struct place *place, uint32_t page,
+			  uint32_t first, uint32_t end)
+{
+	const uint8_t *bytes = page_of(place, page);
+
+	return is_clear(bytes, first * place->layer) &&
+	       is_clear(bytes + end * place->layer,
+			place->stride - end * place->layer);
+}
+
+static void setup(void)
+{
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+}
+
+/* ---- which reads go there ---- */
+
+START_TEST(only_pages_in_one_piece)
+{
+	struct ucm_layout *layout;
+	struct lf_cache cache;
+	char why[256] = "";
+
+	lf_cache_open(&cache, &lf_geometry, 2);
+	ck_assert_int_eq(ucm_layout_new(&lf_geometry, 2, &layout, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_set_direct(layout, why, sizeof(why)),
+			 -EINVAL);
+	ck_assert_str_eq(why, "the layout is not sealed");
+	ck_assert_int_eq(ucm_layout_set_direct(cache.layout, why, sizeof(why)),
+			 -EINVAL);
+	ck_assert_str_eq(why, "a block is 8 pieces of memory: reading into "
+			      "pages needs one");
+	ucm_layout_free(layout);
+	lf_cache_close(&cache);
+}
+END_TEST
+
+static const struct {
+	uint32_t layers, k, v;
+	uint64_t offset, gap;
+	uint32_t read_bytes;
+	unsigned direct; /* of the layers of a block */
+} ways[] = {
+	{ 1, PLANE, 0, 0, 0, 0, 1 },
+	{ 1, PLANE, PLANE, 4096, 4096, 0, 1 },
+	{ 4, PLANE, PLANE, 0, 0, 0, 4 },
+	{ 4, PLANE, PLANE, 0, 0, 2 * PLANE, 4 }, /* a layer a read */
+	{ 4, PLANE / 2, PLANE / 2, 8192, 0, PLANE, 4 },
+	{ 32, PLANE, PLANE, 0, 65536, 0, 32 },
+	{ 1, 100, 0, 0, 4096 - 100, 0, 0 },       /* no whole unit */
+	{ 1, PLANE + 100, 0, 0, 4096 - 100, 0, 0 },
+	{ 2, PLANE, 0, 64, 0, 0, 0 },             /* not aligned */
+	{ 2, PLANE, 0, 0, 2048 + 64, 0, 0 },      /* nor all but one of these */
+};
+
+START_TEST(what_is_aligned_is_read_into_pages)
+{
+	struct ucm_loader_options options = { .read_bytes =
+						      ways[_i].read_bytes };
+	struct ucm_loader *loader;
+	struct place place;
+	unsigned num = ways[_i].gap == 2048 + 64 ? 1 : NUM;
+
+	open_place(&place,
+		   geometry_of(ways[_i].layers, ways[_i].k, ways[_i].v),
+		   ways[_i].offset, ways[_i].gap);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_plant("$/tier", &place.geometry, i);
+	loader = open_loader(&place, &options);
+	for (unsigned turn = 1; turn < 3; turn++) { /* files new, then open */
+		clear(&place);
+		ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+		ck_assert(is_clear(place.memory, place.offset));
+		for (unsigned i = 0; i < NUM; i++) {
+			ck_assert(has_block(&place, i, 0, ways[_i].layers, i));
+			ck_assert(rest_is_clear(&place, i, 0, ways[_i].layers));
+		}
+		if (can_read_directly())
+			ck_assert_uint_eq(
+				direct_bytes(loader),
+				ways[_i].direct
+					? turn * NUM * place.payload
+					: num == 1 ? turn * place.payload : 0);
+	}
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+END_TEST
+
+/* A deadline is kept, and addresses may be anywhere: by way of staging. */
+START_TEST(requests_that_go_through_staging)
+{
+	struct ucm_request requests[] = {
+		{ .deadline_ms = 60000 },
+		{ .addresses = (uint64_t[1]){ 0 } },
+	};
+	struct ucm_loader *loader;
+	struct place place;
+	uint64_t address;
+
+	open_place(&place, geometry_of(1, PLANE, PLANE), 0, 0);
+	lf_plant("$/tier", &place.geometry, 0);
+	address = (uintptr_t)page_of(&place, 0);
+	requests[1].addresses = &address;
+	loader = open_loader(&place, NULL);
+	for (unsigned i = 0; i < NUM_ROWS(requests); i++) {
+		clear(&place);
+		ck_assert_int_eq(lf_load(loader, 0, 1, &requests[i], NULL), 0);
+		ck_assert(has_block(&place, 0, 0, 1, 0));
+		ck_assert_uint_eq(direct_bytes(loader), 0);
+	}
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+END_TEST
+
+/* ---- failures ---- */
+
+static void damage(unsigned n, off_t at)
+{
+	int fd = open(lf_path("$/tier", n), O_RDWR | O_CLOEXEC);
+	char byte;
+
+	ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+	close(fd);
+}
+
+START_TEST(damage_is_noticed_in_the_page)
+{
+	struct ucm_request header_only = { .verify = UCM_VERIFY_HEADER };
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+	struct place place;
+
+	open_place(&place, geometry_of(2, PLANE, PLANE), 0, 0);
+	for (unsigned i = 0; i < 3; i++)
+		lf_plant("$/tier", &place.geometry, i);
+	damage(1, HEAD + 3 * PLANE + 5);
+	loader = open_loader(&place, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+	ck_assert_int_eq(outcomes[1].fault, UCM_FAULT_PLANE);
+	ck_assert_int_eq(outcomes[1].plane, 3);
+	for (unsigned i = 0; i < 3; i += 2) {
+		ck_assert_int_eq(outcomes[i].err, 0);
+		ck_assert(has_block(&place, i, 0, 2, i));
+	}
+	ck_assert_int_eq(lf_load(loader, 0, 3, &header_only, NULL), 0);
+	damage(2, 3); /* the header, of a file that is opened anew */
+	ucm_loader_close(loader);
+	loader = open_loader(&place, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, &header_only, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[2].fault, UCM_FAULT_MAGIC);
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+END_TEST
+
+static struct {
+	_Atomic bool begun, cancelled;
+	_Atomic unsigned steps;
+	unsigned num; /* steps of the read */
+	unsigned steps_at_end;
+} slow;
+
+/* The read of a payload comes in steps of 512 bytes; after the first one the
+ * test cancels the task. */
+static ssize_t in_steps(const struct ucm_io *io, ssize_t result)
+{
+	if (io->op != UCM_IO_READ || !io->offset || result <= 512)
+		return result;
+	atomic_fetch_add(&slow.steps, 1);
+	atomic_store(&slow.begun, true);
+	while (!atomic_load(&slow.cancelled))
+		usleep(100);
+	return 512;
+}
+
+static void note_end(void *arg, struct ucm_task *task)
+{
+	(void)arg;
+	(void)task;
+	slow.steps_at_end = atomic_load(&slow.steps);
+}
+
+START_TEST(a_cancelled_task_ends_when_its_reads_have)
+{
+	struct ucm_request request = { .on_done = note_end };
+	const unsigned steps = 64 * PLANE / 512;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	struct place place;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(1, 64 * PLANE, 0), 0, 0);
+	lf_plant("$/tier", &place.geometry, 0);
+	loader = open_loader(&place, NULL);
+	ucm_ring_fault = in_steps;
+	task = lf_submit(loader, false, 0, 1, &request);
+	while (!atomic_load(&slow.begun))
+		usleep(100);
+	ucm_task_cancel(task);
+	atomic_store(&slow.cancelled, true);
+	ck_assert_int_eq(ucm_task_wait(task, -1), -EIO);
+	ucm_ring_fault = NULL;
+	ck_assert_int_eq(ucm_task_outcomes(task)[0].err, -ECANCELED);
+	/* the last step brings the rest as it is */
+	ck_assert_uint_eq(slow.steps_at_end, steps - 1);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+END_TEST
+
+/* ---- at random ---- */
+
+enum state { GOOD, ABSENT, BAD_PLANE, BAD_HEAD, TORN };
+
+struct trial {
+	uint64_t random;
+	unsigned number;
+	struct place place;
+	enum state states[NUM];
+	struct ucm_loader *loader;
+};
+
+static unsigned pick(struct trial *trial, unsigned num)
+{
+	return (unsigned)(random_next(&trial->random) % num);
+}
+
+#define must_here(condition, what)                                            \
+	must_in_case(condition, trial->number, what)
+
+static void put_file(struct trial *trial, unsigned n)
+{
+	static const enum state states[] = { GOOD, GOOD, GOOD, GOOD,
+					     ABSENT, BAD_PLANE, BAD_HEAD,
+					     TORN };
+	const struct place *place = &trial->place;
+
+	trial->states[n] = states[pick(trial, NUM_ROWS(states))];
+	unlink(lf_path("$/tier", n));
+	if (trial->states[n] == ABSENT)
+		return;
+	lf_plant("$/tier", &place->geometry, n);
+	if (trial->states[n] == BAD_PLANE)
+		damage(n, HEAD + (off_t)pick(trial, (unsigned)place->payload));
+	if (trial->states[n] == BAD_HEAD)
+		damage(n, pick(trial, 64));
+	if (trial->states[n] == TORN)
+		ck_assert_int_eq(
+			truncate(lf_path("$/tier", n),
+				 pick(trial, HEAD + (unsigned)place->payload)),
+			0);
+}
+
+static void open_trial(struct trial *trial, unsigned number)
+{
+	static const uint32_t sizes[] = { 512, 2048, 4096, 4096, 8192, 1000 };
+	static const uint64_t aligns[] = { 0, 0, 4096, 512, 64, 8 };
+	struct ucm_loader_options options;
+
+	*trial = (struct trial){ .random = random_case(number),
+				 .number = number };
+	open_place(&trial->place,
+		   geometry_of(1 + pick(trial, 6),
+			       sizes[pick(trial, NUM_ROWS(sizes))],
+			       pick(trial, 2)
+				       ? sizes[pick(trial, NUM_ROWS(sizes))]
+				       : 0),
+		   aligns[pick(trial, NUM_ROWS(aligns))],
+		   aligns[pick(trial, NUM_ROWS(aligns))]);
+	options = (struct ucm_loader_options){
+		.threads = 1 + pick(trial, 3),
+		.staging_bytes = 1,
+		.read_bytes = pick(trial, 3) ? 0 : 1u << pick(trial, 16),
+		.window_bytes = pick(trial, 2) ? 0 : 1u << pick(trial, 16),
+		.open_files = 1 + pick(trial, 12),
+	};
+	for (unsigned n = 0; n < NUM; n++)
+		put_file(trial, n);
+	trial->loader = open_loader(&trial->place, &options);
+}
+
+static void judge(struct trial *trial, const struct ucm_request *request,
+		  uint32_t end, const struct ucm_outcome *outcome, unsigned n,
+		  bool cancelled)
+{
+	uint32_t first = request->first_layer;
+	bool damaged = trial->states[n] == BAD_PLANE &&
+		       request->verify != UCM_VERIFY_FULL;
+
+	must_here(rest_is_clear(&trial->place, n, first, end),
+		  "something else was written to");
+	if (!outcome->err && !damaged)
+		must_here(has_block(&trial->place, n, first, end, n),
+			  "loaded, with other bytes");
+	if (outcome->err == -ECANCELED)
+		must_here(cancelled, "cancelled by nobody");
+	else if (trial->states[n] == GOOD)
+		must_here(!outcome->err, "a good block has failed");
+	else if (trial->states[n] == ABSENT)
+		must_here(outcome->err == -ENOENT, "not told to be absent");
+	else if (trial->states[n] != BAD_PLANE)
+		must_here(outcome->err == -EBADMSG, "damage was not noticed");
+}
+
+static void load_at_random(struct trial *trial)
+{
+	uint32_t layers = trial->place.geometry.num_layers, end;
+	struct ucm_request request = {
+		.verify = (enum ucm_verify)pick(trial, 2),
+		.order = (enum ucm_load_order)pick(trial, 2),
+		.first_layer = pick(trial, 3) ? 0 : pick(trial, layers),
+		.deadline_ms = pick(trial, 4) ? 0 : 60000,
+	};
+	bool cancelled = !pick(trial, 5);
+	struct ucm_task *task;
+
+	end = pick(trial, 3) ? layers
+			     : request.first_layer + 1 +
+				       pick(trial, layers -
+							   request.first_layer);
+	request.num_layers = end - request.first_layer;
+	clear(&trial->place);
+	lf_shorten(UCM_IO_READ, 1 + pick(trial, 5000),
+		   pick(trial, 3) ? 0 : pick(trial, 20));
+	task = lf_submit(trial->loader, false, 0, NUM, &request);
+	if (cancelled)
+		ucm_task_cancel(task);
+	ucm_task_wait(task, -1);
+	for (unsigned n = 0; n < NUM; n++)
+		judge(trial, &request, end, &ucm_task_outcomes(task)[n], n,
+		      cancelled);
+	ucm_task_free(task);
+}
+
+START_TEST(what_is_loaded_is_right_at_random)
+{
+	uint64_t direct = 0;
+
+	for (unsigned number = 0; number < CASES; number++) {
+		struct trial trial;
+
+		open_trial(&trial, number);
+		for (unsigned i = 0; i < 6; i++)
+			load_at_random(&trial);
+		direct += direct_bytes(trial.loader);
+		ucm_loader_close(trial.loader);
+		close_place(&trial.place);
+	}
+	if (can_read_directly())
+		ck_assert_uint_ne(direct, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("load_direct");
+	TCase *tests = tcase_create("load_direct");
+
+	tcase_set_timeout(tests, 300);
+	tcase_add_checked_fixture(tests, setup, fx_teardown);
+	tcase_add_test(tests, only_pages_in_one_piece);
+	tcase_add_loop_test(tests, what_is_aligned_is_read_into_pages, 0,
+			    NUM_ROWS(ways));
+	tcase_add_test(tests, requests_that_go_through_staging);
+	tcase_add_test(tests, damage_is_noticed_in_the_page);
+	tcase_add_test(tests, a_cancelled_task_ends_when_its_reads_have);
+	tcase_add_test(tests, what_is_loaded_is_right_at_random);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
