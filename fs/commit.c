@@ -182,6 +182,21 @@ static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
 	return err;
 }
 
+static enum ucm_fault judge_written(const struct ucm_temp *temp,
+				    const struct ucm_key *key,
+				    struct ucm_block *block)
+{
+	uint64_t size = ucm_block_file_size(temp->written);
+
+	if (memcmp(&temp->written->id, &key->id, sizeof(key->id)) != 0)
+		return UCM_FAULT_NAME;
+	if ((uint64_t)temp->stamp.st_size != size)
+		return (uint64_t)temp->stamp.st_size < size ? UCM_FAULT_SHORT
+							    : UCM_FAULT_SIZE;
+	*block = *temp->written;
+	return UCM_FAULT_NONE;
+}
+
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
 static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
@@ -191,7 +206,9 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	struct stat *st = &temp->stamp;
 	int err = ucm_os_fstat(fd, st);
 
-	if (!err)
+	if (!err && temp->written)
+		fault = judge_written(temp, key, block);
+	else if (!err)
 		err = ucm_verify_commit(fd, (uint64_t)st->st_size, &key->id,
 					block, &fault);
 	if (!err && !fault)

@@ -151,6 +151,10 @@ struct ucm_temp {
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
+	/* What its header says, from who has written all of the file and knows
+	 * that it was written; the commit reads nothing back then. NULL: it
+	 * looks for itself. */
+	const struct ucm_block *written;
 };
 
 enum ucm_commit_when {

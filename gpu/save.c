@@ -53,6 +53,7 @@ struct ucm_saving {
 	bool busy;         /* a step is under way */
 	bool hungry;       /* waits for staging memory */
 	bool headed;       /* the header is written, or may be */
+	struct ucm_block written; /* what it says */
 	bool held;         /* only a turn of ucm_save_commit() commits it */
 	bool copied;       /* the pages of the present turn were taken */
 	bool abandoned;    /* while it was busy */
@@ -310,7 +311,7 @@ static void commit(struct ucm_saving *saving)
 
 	if (saving->draft) {
 		err = shared->source_ops->commit(shared->source, saving->draft,
-						 saving->fd);
+						 saving->fd, &saving->written);
 		saving->draft = NULL;
 	}
 	if (err) {
@@ -358,6 +359,7 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 		block.flags |= UCM_BLOCK_HAS_PARENT;
 		block.parent = task->parents[saving->block];
 	}
+	saving->written = block;
 	return ucm_block_encode_planes(&block, saving->crcs, bytes,
 				       block.data_offset);
 }

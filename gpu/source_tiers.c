@@ -268,12 +268,13 @@ static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
 }
 
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
-			int fd)
+			int fd, const struct ucm_block *written)
 {
 	int err;
 
-	/* the store reads the header into whatever memory it likes */
+	/* what the store reads, if it does, goes to whatever memory it likes */
 	fcntl(fd, F_SETFL, O_RDWR);
+	draft->temp.written = written;
 	err = ucm_tierset_commit(source->store, &draft->temp, fd, &draft->key,
 				 UCM_COMMIT_NOW);
 

@@ -109,6 +109,41 @@ START_TEST(an_incomplete_file_may_be_gone_on_with)
 }
 END_TEST
 
+static int no_reads(const char *call, const char *path)
+{
+	(void)path;
+	return strcmp(call, "read") ? 0 : -EIO;
+}
+
+/* Who has written all of a file says what its header is. */
+START_TEST(what_the_writer_knows_is_not_read_back)
+{
+	struct ucm_block other;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fx_block(&second, 2, FX_PAGED);
+	other = second.block;
+	ucm_os_fault = no_reads;
+	fd = begin(&file, file.len);
+	temp.written = &other;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	temp.written = &file.block;
+	ck_assert_int_eq(ftruncate(fd, (off_t)file.len + 1), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
+	ck_assert_int_eq(ftruncate(fd, (off_t)file.len - 1), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
+	fx_misses(&file);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ucm_os_fault = NULL;
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
 static const struct {
 	const char *what;
 	size_t at;
@@ -1059,6 +1094,7 @@ int main(void)
 	tcase_add_test(tests, blocks_of_every_form_are_committed);
 	tcase_add_test(tests, a_name_is_not_there_before_the_commit);
 	tcase_add_test(tests, an_incomplete_file_may_be_gone_on_with);
+	tcase_add_test(tests, what_the_writer_knows_is_not_read_back);
 	tcase_add_loop_test(
 		tests, a_file_of_full_size_is_not_whole_without_its_bytes, 0,
 		2);

@@ -160,18 +160,23 @@ static int draft_of(struct ucm_source *source, unsigned n,
 	return ops->create(source, "", &id, draft);
 }
 
-static void write_block(int fd, unsigned n, size_t less)
+/* Returns what was written. */
+static struct ucm_block write_block(int fd, unsigned n, size_t less)
 {
+	struct ucm_block block;
 	size_t len;
 	uint8_t *bytes = lf_file(&lf_geometry, n, FX_PAGED, &len);
 
 	ck_assert_int_eq(pwrite(fd, bytes, len - less, 0), len - less);
+	ck_assert_int_eq(ucm_block_parse(bytes, len, len, &block), 0);
 	free(bytes);
+	return block;
 }
 
 START_TEST(drafts_become_blocks_or_nothing)
 {
 	struct ucm_source *source;
+	struct ucm_block block;
 	struct ucm_draft *draft;
 	int fd;
 
@@ -186,15 +191,15 @@ START_TEST(drafts_become_blocks_or_nothing)
 	ck_assert(!fx_exists(lf_path("$/a", 1)));
 	/* not whole */
 	fd = draft_of(source, 1, &draft);
-	write_block(fd, 1, 1);
-	ck_assert_int_eq(ops->commit(source, draft, fd), -EAGAIN);
+	block = write_block(fd, 1, 1);
+	ck_assert_int_eq(ops->commit(source, draft, fd, &block), -EAGAIN);
 	close(fd);
 	ck_assert(!fx_exists(lf_path("$/a", 1)));
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	/* whole */
 	fd = draft_of(source, 1, &draft);
 	write_block(fd, 1, 0);
-	ck_assert_int_eq(ops->commit(source, draft, fd), 0);
+	ck_assert_int_eq(ops->commit(source, draft, fd, &block), 0);
 	close(fd);
 	ck_assert(lf_saved("$/a", &lf_geometry, 1));
 	/* once */
