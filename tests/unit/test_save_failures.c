@@ -72,7 +72,6 @@ static const struct {
 	{ "link", 0, -ENOSPC },	     { "link", 0, -EDQUOT },
 	{ "link", 0, -EIO },	     { "fdatasync", 0, -EIO },
 	{ "fdatasync", 0, -ENOSPC }, { "fdatasync", 0, -EDQUOT },
-	{ "read", 0, -EIO }, /* of the header, for the commit */
 };
 
 static bool writes_that_often(const struct ucm_loader_options *way, int row)
