@@ -103,6 +103,21 @@ class Tensors(unittest.TestCase):
         self.assertEqual(len(layout.regions()), 4)
         self.assertGreaterEqual(layout.runs, 1)
 
+    def test_that_may_be_read_into(self):
+        page = ucmfs.Geometry(num_layers=1, block_size=4, k_bytes=4096,
+                              order="opaque")
+        slots = ucmfs.Layout(page, 3)
+        slots.add_tensor(numpy.zeros((3, 4096), dtype="uint8"), "BD")
+        with self.assertRaisesRegex(ucmfs.InvalidArgument, "not sealed"):
+            slots.set_direct()
+        self.assertIs(slots.seal().set_direct(), slots)
+        planes = ucmfs.regions_of(
+            [self.filled(2, 3, 4, 2, 4)],
+            ucmfs.Geometry(1, 4, "float16", 64, 64, 2, 4), dims="PBNHD")
+        with self.assertRaisesRegex(ucmfs.InvalidArgument,
+                                    "2 pieces of memory"):
+            planes.set_direct()
+
     def test_that_are_wrong_are_named(self):
         good = self.filled(2, 3, 4, 2, 4)
         read_only = good.copy()
