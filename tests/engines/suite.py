@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""suite.py - what the tests against vLLM's engine share: prompts, the tokens
+that a run without a store gives for them, and one start of the engine.
+
+Each start is a process with a list of steps, see generate.py. The processes
+are forks of a server that has imported the engine and done nothing with it,
+which halves the time of a start. The model and the reference tokens are made
+once, in $UCMFS_ENGINES_CACHE.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import hashlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any, Dict, List, Optional
+
+import generate as generate_py
+
+HERE = pathlib.Path(__file__).resolve().parent
+BLOCK = 32  # tokens; the smallest that the CPU backend has
+MAX_TOKENS = 100  # of the reference
+START_S = 120.0  # an engine that starts on a machine with much else to do
+
+SETTLE = {"do": "settle"}
+METRICS = {"do": "metrics"}
+
+PR_SET_PDEATHSIG = 1
+
+
+def generate(*names: str, **more: Any) -> Dict[str, Any]:
+    return {"do": "generate", "prompts": names or TRAFFIC, **more}
+
+
+def reset(connector: bool = False) -> Dict[str, Any]:
+    return {"do": "reset", "connector": connector}
+
+
+def pause(word: str) -> Dict[str, Any]:
+    return {"do": "pause", "say": word}
+
+
+def make_prompts() -> Dict[str, List[int]]:
+    source = random.Random(7)
+
+    def some(count: int) -> List[int]:
+        return [source.randrange(3, 1000) for _ in range(count)]
+
+    prompts = {"short": some(300), "middle": some(500), "long": some(1000)}
+    prompts["exact"] = some(10 * BLOCK)
+    prompts["branch"] = prompts["long"][:600] + some(100)
+    prompts["twig"] = prompts["branch"][:-20] + some(80)
+    prompts["stray"] = prompts["long"][:500] + some(200)
+    for i in range(5):
+        prompts[f"crowd{i}"] = some(300)
+    return prompts
+
+
+PROMPTS = make_prompts()
+# two that share a prefix with a third, one that ends with a block
+TRAFFIC = ["short", "middle", "long", "exact", "branch", "twig"]
+# begins as one of them, and is never asked for before it is looked for
+STRAY, STRAY_SHARES = "stray", 500 // BLOCK * BLOCK
+WINDOW = 96  # of a layer, where layers are not alike
+CROWD = [name for name in PROMPTS if name.startswith("crowd")]
+
+
+def cached_tokens(name: str, whole: bool) -> int:
+    """What a store that has all of a prompt spares the engine. Its last token
+    is computed in any case; `whole`: the block that it ends is loaded
+    nevertheless."""
+    return (len(PROMPTS[name]) - (not whole)) // BLOCK * BLOCK
+
+
+def num_blocks(names: List[str]) -> int:
+    """Different blocks in these prompts."""
+    return len({tuple(PROMPTS[name][:end])
+                for name in names
+                for end in range(BLOCK, len(PROMPTS[name]) + 1, BLOCK)})
+
+
+def require_engine() -> None:
+    """SkipTest where this Python has no vLLM."""
+    if importlib.util.find_spec("vllm") is None:
+        raise unittest.SkipTest("this Python has no vLLM; UCMFS_ENGINES_VENV "
+                                "names one that has, see tools/engines-venv")
+
+
+def cache_dir() -> str:
+    path = os.environ.get("UCMFS_ENGINES_CACHE") or os.path.join(
+        os.environ.get("top_builddir", "."), "engines-cache")
+    os.makedirs(path, exist_ok=True)
+    return os.path.abspath(path)
+
+
+def _digest() -> str:
+    """Of all that the reference depends on."""
+    files = ["tiny_model.py", "generate.py", "suite.py"]
+    files += sorted(path.name for path in HERE.glob("requirements*.txt"))
+    digest = hashlib.sha256()
+    for name in files:
+        digest.update((HERE / name).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def model(window: int) -> str:
+    """The directory of the model; made if it is not there."""
+    digest = hashlib.sha256((HERE / "tiny_model.py").read_bytes()).hexdigest()
+    path = os.path.join(cache_dir(), f"model-{digest[:12]}-{window}")
+    if not os.path.exists(path):
+        subprocess.run([sys.executable, HERE / "tiny_model.py", path,
+                        str(window)], check=True, stderr=subprocess.DEVNULL)
+    return path
+
+
+def reference(window: int) -> Dict[str, List[int]]:
+    """MAX_TOKENS tokens for each prompt, from an engine that keeps nothing:
+    no store, and no cache of its own."""
+    path = os.path.join(cache_dir(), f"reference-{_digest()}-{window}.json")
+    if not os.path.exists(path):
+        with Start([generate(*PROMPTS, one_by_one=True,
+                             max_tokens=MAX_TOKENS)], window=window,
+                   engine={"enable_prefix_caching": False}) as start:
+            (result,) = start.results()
+        tokens = {name: result[name]["tokens"] for name in PROMPTS}
+        pathlib.Path(path + ".new").write_text(json.dumps(tokens))
+        os.rename(path + ".new", path)
+    return json.loads(pathlib.Path(path).read_text())
+
+
+@functools.lru_cache(maxsize=None)
+def _processes() -> Any:
+    """Makes processes: forks of one that has imported the engine."""
+    generate_py.set_environment()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["preload"])
+    return context
+
+
+def _in_the_child(config: dict, variables: Dict[str, str], log: str,
+                  out: str, pipe: Any) -> None:
+    """The engine's process; it ends with the one that it was forked from,
+    which ends with the tests."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(file, descriptor)
+    os.environ.pop("PYTHONHASHSEED", None)
+    os.environ.update(variables)
+
+    def pause(word: str) -> None:
+        pipe.send(word)
+        pipe.recv()
+
+    results = generate_py.run(config, PROMPTS, pause)
+    pathlib.Path(out).write_text(json.dumps(results))
+
+
+class Start:
+    """One start of the engine, in a process of its own.
+
+        with Start(steps, transfer={...}) as start:
+            start.wait_for("word")      # it has come to that pause
+            start.go_on()
+            results = start.results()   # of all steps
+
+    Whatever happens inside, the process and its shared memory are gone
+    afterwards.
+    """
+
+    _count = 0
+
+    def __init__(self, steps: List[dict], *, transfer: Optional[dict] = None,
+                 engine: Optional[dict] = None, window: int = 0,
+                 hash_seed: Optional[str] = "0",
+                 environment: Optional[Dict[str, str]] = None) -> None:
+        Start._count += 1
+        self._name = f"ucmfs-test-{os.getpid()}-{Start._count}"
+        if transfer is not None:
+            transfer = dict(transfer, engine_id=self._name)
+        config = {"model": model(window), "engine": engine or {},
+                  "kv_transfer": transfer, "steps": steps}
+        self._work = tempfile.mkdtemp(prefix="ucmfs-engine.",
+                                      dir=os.environ.get("UCMFS_TEST_DIR"))
+        self.log = os.path.join(self._work, "log")
+        self._out = os.path.join(self._work, "out")
+        self._pipe, theirs = multiprocessing.Pipe()
+        variables = dict(environment or {})
+        if hash_seed is not None:
+            variables["PYTHONHASHSEED"] = hash_seed
+        self._process = _processes().Process(
+            target=_in_the_child, daemon=True,
+            args=(config, variables, self.log, self._out, theirs))
+        self._process.start()
+        theirs.close()
+
+    @property
+    def said(self) -> str:
+        """What the engine has logged."""
+        try:
+            return pathlib.Path(self.log).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def wait_for(self, word: str) -> None:
+        """Until the pause with this word, which must be the next."""
+        if not self._pipe.poll(START_S):
+            raise AssertionError(f"no {word!r} in time\n{self._tail()}")
+        try:
+            said = self._pipe.recv()
+        except EOFError:
+            raise AssertionError(
+                f"ended before {word!r}\n{self._tail()}") from None
+        assert said == word, f"{said!r} instead of {word!r}"
+
+    def go_on(self) -> None:
+        self._pipe.send("")
+
+    def results(self) -> List[Any]:
+        """Of all steps, once the engine has ended well."""
+        self._process.join(START_S)
+        if self._process.exitcode != 0:
+            raise AssertionError(f"the engine ended with status "
+                                 f"{self._process.exitcode} (None: it hangs)"
+                                 f"\n{self._tail()}")
+        return json.loads(pathlib.Path(self._out).read_text())
+
+    def _tail(self) -> str:
+        return "".join("  | " + line for line in
+                       self.said.splitlines(keepends=True)[-40:])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        for path in glob.glob(f"/dev/shm/vllm_offload_{self._name}*"):
+            os.unlink(path)
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def __enter__(self) -> Start:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
