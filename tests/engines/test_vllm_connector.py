@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsConnector: loads between steps, in the step, and layer by layer."""
+
+import pathlib
+import unittest
+from typing import Any, Dict, List
+
+from mount import Mount
+from scenarios import APART, Scenarios, Seeded, Verified, Windows
+from suite import METRICS, SETTLE
+from suite import generate, reset
+
+COUNT = "vllm:ucmfs_%s_total"
+
+
+class Options:
+    """Mixed in: how vLLM is configured."""
+
+    # its reset makes what is stored unreachable, as after new weights
+    resets_connector = False
+    load = "async"
+
+    @classmethod
+    def transfer(cls, mount: Mount, policy: str = "recompute",
+                 **more: Any) -> Dict[str, Any]:
+        options = {"mount": mount.path, "load": cls.load,
+                   # computing is faster than anything for such a model
+                   "min_benefit": {"enabled": False}}
+        return {
+            "kv_connector": "UcmfsConnector",
+            "kv_connector_module_path": "ucmfs.vllm",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": policy,
+            "kv_connector_extra_config": dict(options, **more),
+        }
+
+    @staticmethod
+    def stored(mount: Mount) -> List[str]:
+        return [str(path) for tier in mount.tiers
+                for path in pathlib.Path(tier, "spaces").glob("*/??/*.bin")]
+
+    def failed_blocks(self, metrics: Dict[str, float]) -> float:
+        return metrics.get(COUNT % "load_damaged_blocks", 0)
+
+
+class Async(Options, Scenarios, Seeded, Verified, unittest.TestCase):
+    saves_all = False  # only a part of the cache is pinned for saves
+
+    def check_full(self, metrics: Dict[str, float]) -> None:
+        self.assertGreater(metrics.get(COUNT % "save_failed_blocks", 0), 0)
+
+    def test_damaged_blocks_may_fail_the_request(self) -> None:
+        mount = self.damaged_mount()
+        steps = [generate(one_by_one=True), SETTLE,
+                 self.until_cached(APART)]
+        failed, _, healed = self.run_engine(mount, steps, {"policy": "fail"})
+        for name in APART:
+            self.assertEqual(failed[name]["finish"], "error", name)
+            self.assertEqual(failed[name]["tokens"], [], name)
+            del failed[name]
+        self.check_tokens(failed)
+        self.check_all_cached(healed)
+
+    def test_a_reset_makes_what_is_stored_unreachable(self) -> None:
+        mount = self.new_mount()
+        some = APART[:-1]  # all at once, they can be saved at once
+        steps = [generate(*some), reset(True), generate(*some), SETTLE,
+                 reset(), generate(*some)]
+        before, _, after, _, _, again = self.run_engine(mount, steps)
+        self.check_all_cached(before)
+        self.check_none_cached(after)
+        self.check_all_cached(again)
+
+    def test_a_load_that_computing_beats_is_left_out(self) -> None:
+        mount = self.new_mount()
+        slow = {"bytes_per_second": 1, "tokens_per_second": 1e9}
+        result, metrics = self.run_engine(
+            mount, [generate(), METRICS], {"min_benefit": slow})
+        self.check_none_cached(result)
+        self.assertGreater(metrics[COUNT % "skipped_loads"], 0)
+
+
+class AsyncWindows(Options, Windows, Verified, unittest.TestCase):
+    """Two groups of blocks."""
+
+
+class Sync(Options, Verified, unittest.TestCase):
+    load = "sync"
+    waits = False
+    whole_prompts = False
+
+
+class Layerwise(Options, Verified, unittest.TestCase):
+    load = "layerwise"
+    waits = False
+    whole_prompts = False
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""UcmfsTier below vLLM's own offloading: its blocks are checked when they are
+loaded, so that whatever happens to them the tokens are right."""
+
+import pathlib
+import unittest
+from typing import Any, Dict, List
+
+from mount import Mount
+from scenarios import Scenarios, Seeded, Verified, Windows
+
+
+def samples(metrics: Dict[str, float], name: str, label: str = "") -> float:
+    """The sum of a metric's samples that have this label."""
+    return sum(value for key, value in metrics.items()
+               if key.split("{")[0] == name and label in key)
+
+
+class Options:
+    """Mixed in: how vLLM is configured."""
+
+    @staticmethod
+    def transfer(mount: Mount, **more: Any) -> Dict[str, Any]:
+        tier = {"type": "UcmfsTier", "module_path": "ucmfs.vllm",
+                "mount": mount.path}
+        return {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {
+                "spec_name": "CpuTieringSpec",
+                "spec_module_path": "cpu_offload",
+                "cpu_bytes_to_use": 16 << 20,
+                "secondary_tiers": [dict(tier, **more)],
+            },
+        }
+
+    @staticmethod
+    def stored(mount: Mount) -> List[str]:
+        return [str(path) for tier in mount.tiers
+                for path in pathlib.Path(tier, "spaces").glob("*/??/*.bin")]
+
+    def failed_blocks(self, metrics: Dict[str, float]) -> float:
+        return samples(metrics, "vllm:ucmfs_tier_load_failed_blocks_total",
+                       "damaged")
+
+
+class Tier(Options, Scenarios, Seeded, Verified, unittest.TestCase):
+
+    def check_full(self, metrics: Dict[str, float]) -> None:
+        self.assertGreater(
+            samples(metrics, "vllm:ucmfs_tier_store_failed_blocks_total",
+                    "full"), 0)
+
+
+class TierWindows(Options, Windows, Verified, unittest.TestCase):
+    """Two groups of blocks; of a window vLLM stores only the last ones."""
+    stray_shares = 0
+
+
+if __name__ == "__main__":
+    unittest.main()
