@@ -237,6 +237,54 @@ START_TEST(a_file_must_fit_with_its_nul)
 }
 END_TEST
 
+START_TEST(a_listing_has_what_readdir_tells)
+{
+	_cleanup_fd_ int root = root_fd();
+	_cleanup_free_ struct dirent *entries = NULL;
+	const struct dirent *entry;
+	unsigned num = 0;
+	struct stat st;
+
+	fx_mkdirs(fx_path("$/folder"));
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_eq(ucm_os_list_entries(root, ".", &entries), 0);
+	for (entry = entries; entry->d_reclen; num++) {
+		ck_assert_int_eq(ucm_os_stat(root, entry->d_name, &st), 0);
+		ck_assert_uint_eq(entry->d_ino, st.st_ino);
+		if (entry->d_type != DT_UNKNOWN)
+			ck_assert_int_eq(entry->d_type == DT_DIR,
+					 S_ISDIR(st.st_mode));
+		entry = (const struct dirent *)((const char *)entry +
+						entry->d_reclen);
+	}
+	ck_assert_uint_eq(num, 2);
+	ck_assert_int_eq(ucm_os_list_entries(root, "file", &entries), -ENOTDIR);
+}
+END_TEST
+
+/* Also one that has lost its name, and one that was opened for no more than
+ * that. */
+START_TEST(a_file_is_opened_once_more_without_its_name)
+{
+	_cleanup_fd_ int root = root_fd();
+	_cleanup_fd_ int fd = -1;
+	_cleanup_fd_ int again = -1;
+	char text[8] = "";
+
+	fx_put(fx_path("$/f"), "text", 4);
+	fd = ucm_os_open(root, "f", O_PATH, 0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ucm_os_unlink(root, "f"), 0);
+	again = ucm_os_reopen(fd, O_RDWR);
+	ck_assert_int_ge(again, 0);
+	ck_assert_int_eq(ucm_os_write_at(again, "T", 1, 0), 0);
+	ck_assert_int_eq(ucm_os_read_at(again, text, 7, 0), 4);
+	ck_assert_str_eq(text, "Text");
+	ck_assert_int_eq(ucm_os_seek(again, 0, SEEK_HOLE), 4);
+	ck_assert_int_eq(ucm_os_seek(again, 9, SEEK_DATA), -ENXIO);
+}
+END_TEST
+
 START_TEST(rounding_goes_up_to_the_next_multiple)
 {
 	static const struct {
@@ -269,6 +317,8 @@ int main(void)
 	tcase_add_test(tests, errors_of_the_kernel_come_back_as_they_are);
 	tcase_add_test(tests, a_small_file_is_replaced_whole_or_not_at_all);
 	tcase_add_test(tests, a_file_must_fit_with_its_nul);
+	tcase_add_test(tests, a_listing_has_what_readdir_tells);
+	tcase_add_test(tests, a_file_is_opened_once_more_without_its_name);
 	tcase_add_test(tests, rounding_goes_up_to_the_next_multiple);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
