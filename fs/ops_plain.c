@@ -129,16 +129,14 @@ static int attr_of_open(struct ucm_face *face, struct ucm_plain_node *node,
 	return err;
 }
 
-/* Its descriptor tells; a removed folder has none, but may be the working
+/* Its descriptor tells: of a removed folder as well, which may be the working
  * directory of somebody. */
 static int attr_of_gone(struct ucm_face *face, struct ucm_plain_node *node,
 			struct stat *out)
 {
-	struct stat st = { .st_mode = S_IFDIR };
-	int err = 0;
+	struct stat st;
+	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
 
-	if (!node->is_dir)
-		err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
 	if (!err)
 		fill_attr(face, node, &st, out);
 	return err;
@@ -261,10 +259,12 @@ static int enter(struct ucm_face *face, struct ucm_plain_node *parent,
 static unsigned hint_for(struct ucm_face *face, struct ucm_plain_node *parent,
 			 const char *name)
 {
-	struct ucm_plain_node *node = ucm_plain_child(&face->plain, parent,
-						      name);
+	struct ucm_plain_child child;
 
-	return node && !node->is_dir ? node->dir : UCM_PLAIN_NOWHERE;
+	return ucm_plain_child(&face->plain, parent, name, &child) &&
+			       !child.is_dir
+		       ? child.dir
+		       : UCM_PLAIN_NOWHERE;
 }
 
 int ucm_plain_op_lookup(struct ucm_face *face, fuse_ino_t parent,
@@ -365,23 +365,6 @@ int ucm_plain_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	return err;
 }
 
-int ucm_plain_op_rmdir(struct ucm_face *face, fuse_ino_t parent,
-		       const char *name)
-{
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_lock lock;
-	char path[PATH_MAX];
-	int err = ucm_plain_lock_tree(&face->plain, folder, name, &lock, path);
-
-	if (err)
-		return err;
-	err = ucm_plain_rmdir(face->set, path);
-	if (!err || err == -ENOENT)
-		ucm_plain_removed(&face->plain, folder, name, -1);
-	ucm_plain_unlock(&lock);
-	return err;
-}
-
 /* What an open file has grown by, under file->lock. */
 static void count_growth(struct ucm_face *face, struct ucm_file *file)
 {
@@ -397,7 +380,7 @@ static void count_growth(struct ucm_face *face, struct ucm_file *file)
 }
 
 /* What it has on disk is what must be counted now. */
-static void settle(struct ucm_face *face, struct ucm_plain_node *node)
+static void settle(struct ucm_face *face, const struct ucm_plain_node *node)
 {
 	struct ucm_file *file = ucm_file_get(face, ino_of(face, node));
 
@@ -410,18 +393,46 @@ static void settle(struct ucm_face *face, struct ucm_plain_node *node)
 	ucm_file_put(face, file);
 }
 
-/* A name goes: a descriptor for those who know the file, or -1. Whoever has
- * looked it up can open it, as on any file system. */
+/* A name goes: a descriptor for those who know what it leads to, or -1.
+ * Whoever has looked up a file can open it, as on any file system. */
 static int before_it_goes(struct ucm_face *face, struct ucm_plain_node *folder,
 			  const char *name, const char *path)
 {
-	struct ucm_plain_node *node = ucm_plain_child(&face->plain, folder,
-						      name);
+	struct ucm_plain_child child;
 
-	if (!node || node->is_dir)
+	if (!ucm_plain_child(&face->plain, folder, name, &child))
 		return -1;
-	settle(face, node);
-	return ucm_os_open(face->set->dirs[node->dir]->dirfd, path, O_PATH, 0);
+	if (!child.is_dir)
+		settle(face, child.node);
+	return ucm_os_open(face->set->dirs[child.dir]->dirfd, path, O_PATH, 0);
+}
+
+/* err: what came of it. */
+static void has_gone(struct ucm_face *face, struct ucm_plain_node *folder,
+		     const char *name, int fd, int err)
+{
+	if (!err || err == -ENOENT)
+		ucm_plain_removed(&face->plain, folder, name, fd);
+	else if (fd >= 0)
+		close(fd);
+}
+
+int ucm_plain_op_rmdir(struct ucm_face *face, fuse_ino_t parent,
+		       const char *name)
+{
+	struct ucm_plain_node *folder = node_of(face, parent);
+	struct ucm_plain_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_plain_lock_tree(&face->plain, folder, name, &lock, path);
+	int fd;
+
+	if (err)
+		return err;
+	fd = before_it_goes(face, folder, name, path);
+	err = ucm_plain_rmdir(face->set, path);
+	has_gone(face, folder, name, fd, err);
+	ucm_plain_unlock(&lock);
+	return err;
 }
 
 int ucm_plain_op_unlink(struct ucm_face *face, fuse_ino_t parent,
@@ -437,10 +448,7 @@ int ucm_plain_op_unlink(struct ucm_face *face, fuse_ino_t parent,
 		return err;
 	fd = before_it_goes(face, folder, name, path);
 	err = ucm_plain_unlink(face->set, path);
-	if (!err || err == -ENOENT)
-		ucm_plain_removed(&face->plain, folder, name, fd);
-	else if (fd >= 0)
-		close(fd);
+	has_gone(face, folder, name, fd, err);
 	ucm_plain_unlock(&lock);
 	return err;
 }

@@ -58,24 +58,24 @@ static void close_fd(int fd)
 		close(fd);
 }
 
-/* But for its descriptor. */
-static void free_node(struct ucm_plain_node *node)
+/* A list of them, without nodes->lock: a descriptor may be the last of a
+ * removed file, which is freed then. */
+static void free_nodes(struct ucm_plain_node *node)
 {
-	free(node->name);
-	free(node);
+	while (node) {
+		struct ucm_plain_node *next = node->next;
+
+		close_fd(node->fd);
+		free(node->name);
+		free(node);
+		node = next;
+	}
 }
 
 void ucm_plain_nodes_fini(struct ucm_plain_nodes *nodes)
 {
-	for (size_t i = 0; nodes->table && i < nodes->heads; i++) {
-		while (nodes->table[i]) {
-			struct ucm_plain_node *node = nodes->table[i];
-
-			nodes->table[i] = node->next;
-			close_fd(node->fd);
-			free_node(node);
-		}
-	}
+	for (size_t i = 0; nodes->table && i < nodes->heads; i++)
+		free_nodes(nodes->table[i]);
 	free(nodes->table);
 	for (unsigned i = 0; i < UCM_PLAIN_LOCKS; i++)
 		pthread_mutex_destroy(&nodes->names[i]);
@@ -154,23 +154,19 @@ static void take_out(struct ucm_plain_nodes *nodes,
 	nodes->num--;
 }
 
-/* And of its parents, where it was the last. The root has one for ever. Returns
- * a descriptor to close without nodes->lock, or -1: it may be the last of a
- * removed file, which is freed then. A folder has none. */
-static int drop_ref(struct ucm_plain_nodes *nodes, struct ucm_plain_node *node)
+/* And of its parents, where it was the last; the root has one for ever. Adds
+ * to a list to be freed. */
+static void drop_ref(struct ucm_plain_nodes *nodes,
+		     struct ucm_plain_node *node, struct ucm_plain_node **list)
 {
-	int fd = -1;
-
 	while (--node->refs == 0) {
 		struct ucm_plain_node *parent = node->parent;
 
-		if (node->fd >= 0)
-			fd = node->fd;
 		take_out(nodes, node);
-		free_node(node);
+		node->next = *list;
+		*list = node;
 		node = parent;
 	}
-	return fd;
 }
 
 /* ---- paths and locks ---- */
@@ -294,16 +290,11 @@ int ucm_plain_lock_tree(struct ucm_plain_nodes *nodes,
 
 /* Is it known to be a file? */
 static bool leads_to_file(struct ucm_plain_nodes *nodes,
-			  struct ucm_plain_node *parent, const char *name)
+			  const struct ucm_plain_node *parent, const char *name)
 {
-	struct ucm_plain_node *node;
-	bool file;
+	struct ucm_plain_child child;
 
-	pthread_mutex_lock(&nodes->lock);
-	node = find(nodes, parent, name);
-	file = node && !node->is_dir;
-	pthread_mutex_unlock(&nodes->lock);
-	return file;
+	return ucm_plain_child(nodes, parent, name, &child) && !child.is_dir;
 }
 
 int ucm_plain_lock_pair(struct ucm_plain_nodes *nodes,
@@ -380,14 +371,17 @@ int ucm_plain_lock_tree_node(struct ucm_plain_nodes *nodes,
 
 /* ---- nodes ---- */
 
-struct ucm_plain_node *ucm_plain_child(struct ucm_plain_nodes *nodes,
-				       struct ucm_plain_node *parent,
-				       const char *name)
+bool ucm_plain_child(struct ucm_plain_nodes *nodes,
+		     const struct ucm_plain_node *parent, const char *name,
+		     struct ucm_plain_child *out)
 {
-	struct ucm_plain_node *node;
+	const struct ucm_plain_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
 	node = find(nodes, parent, name);
+	if (node)
+		*out = (struct ucm_plain_child){ node, node->dir,
+						 node->is_dir };
 	pthread_mutex_unlock(&nodes->lock);
 	return node;
 }
@@ -454,16 +448,16 @@ struct ucm_plain_node *ucm_plain_looked_up(struct ucm_plain_nodes *nodes,
 void ucm_plain_forget(struct ucm_plain_nodes *nodes,
 		      struct ucm_plain_node *node, uint64_t lookups)
 {
-	int fd = -1;
+	struct ucm_plain_node *list = NULL;
 
 	if (node == &nodes->root)
 		return;
 	pthread_mutex_lock(&nodes->lock);
 	node->lookups -= lookups;
 	if (!node->lookups)
-		fd = drop_ref(nodes, node);
+		drop_ref(nodes, node, &list);
 	pthread_mutex_unlock(&nodes->lock);
-	close_fd(fd);
+	free_nodes(list);
 }
 
 /* Under nodes->lock: what has that name is gone. Returns what is left to
@@ -492,7 +486,8 @@ void ucm_plain_removed(struct ucm_plain_nodes *nodes,
 /* Under nodes->lock. */
 static void move_node(struct ucm_plain_nodes *nodes,
 		      struct ucm_plain_node *node,
-		      struct ucm_plain_node *parent, char *name)
+		      struct ucm_plain_node *parent, char *name,
+		      struct ucm_plain_node **list)
 {
 	struct ucm_plain_node *old = node->parent;
 
@@ -503,24 +498,25 @@ static void move_node(struct ucm_plain_nodes *nodes,
 	node->hash = hash_of(parent, name);
 	parent->refs++;
 	insert(nodes, node);
-	drop_ref(nodes, old);
+	drop_ref(nodes, old, list);
 }
 
 void ucm_plain_renamed(struct ucm_plain_nodes *nodes,
 		       const struct ucm_plain_pair *pair, char *copy,
 		       unsigned dir, int fd)
 {
-	struct ucm_plain_node *node;
+	struct ucm_plain_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
 	fd = let_go(nodes, pair->parent[1], pair->name[1], fd);
 	node = find(nodes, pair->parent[0], pair->name[0]);
 	if (node) {
-		move_node(nodes, node, pair->parent[1], copy);
+		move_node(nodes, node, pair->parent[1], copy, &list);
 		node->dir = dir;
 		copy = NULL;
 	}
 	pthread_mutex_unlock(&nodes->lock);
+	free_nodes(list);
 	free(copy);
 	close_fd(fd);
 }

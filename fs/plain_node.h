@@ -96,10 +96,17 @@ void ucm_plain_unlock(struct ucm_plain_lock *lock);
 
 /* ---- nodes; names are locked by the caller ---- */
 
-/* What is known under a name, or NULL; good while the name is locked. */
-struct ucm_plain_node *ucm_plain_child(struct ucm_plain_nodes *nodes,
-				       struct ucm_plain_node *parent,
-				       const char *name);
+/* What is known under a name. The node may be forgotten at any time: it is a
+ * number only. */
+struct ucm_plain_child {
+	const struct ucm_plain_node *node;
+	unsigned dir;
+	bool is_dir;
+};
+/* False: nothing. */
+bool ucm_plain_child(struct ucm_plain_nodes *nodes,
+		     const struct ucm_plain_node *parent, const char *name,
+		     struct ucm_plain_child *out);
 
 /* The node of what was found under a name, with one lookup more. If something
  * else was known there, that is gone. NULL: no memory. */

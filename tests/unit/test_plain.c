@@ -125,7 +125,8 @@ START_TEST(what_is_neither_file_nor_folder_is_not_there)
 
 	fx_store("$/a:$/b");
 	put("outside/secret", "s");
-	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")), 0);
+	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")),
+			 0);
 	ck_assert_int_eq(symlink("../../outside/secret",
 				 fx_path("$/a/files/file")), 0);
 	ck_assert_int_eq(mkfifo(fx_path("$/a/files/fifo"), 0600), 0);
@@ -186,7 +187,8 @@ END_TEST
 
 START_TEST(a_folder_has_the_latest_time_of_all)
 {
-	static const struct timespec late[2] = { { 5000, 0 }, { 4000000000, 7 } };
+	static const struct timespec late[2] = { { 5000, 0 },
+						 { 4000000000, 7 } };
 
 	fx_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/a/files/d"));
@@ -465,8 +467,8 @@ START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
 	fx_store("$/a:$/b:$/c");
 	ck_assert_int_eq(make_folder("files/to", 0755), 0);
 	for (const char *d = renames[_i].from; *d; d++)
-		put(fx_path("%c/files/from/x", *d) , d == renames[_i].from
-							     ? "new" : "hid");
+		put(fx_path("%c/files/from/x", *d),
+		    d == renames[_i].from ? "new" : "hid");
 	for (const char *d = renames[_i].to; *d; d++)
 		put(fx_path("%c/files/to/y", *d), "old");
 	ck_assert_int_eq(rename_to("files/from/x", "files/to/y"), 0);
@@ -594,7 +596,8 @@ START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
 		fx_open();
 		fx_start();
 		ck_assert_int_eq(find("files/y"), 0);
-		fd = ucm_plain_open(fx_set, "files/y", found.dir, O_RDONLY, &st);
+		fd = ucm_plain_open(fx_set, "files/y", found.dir, O_RDONLY,
+				    &st);
 		ck_assert_int_eq(read(fd, now, sizeof(now) - 1), 3);
 		close(fd);
 		ck_assert(!strcmp(now, "old") || !strcmp(now, "new"));

@@ -39,6 +39,16 @@ static struct ucm_plain_node *file(struct ucm_plain_node *parent,
 	return ucm_plain_looked_up(&nodes, parent, name, false, ino, 3);
 }
 
+/* The node of a name that is known, or NULL. */
+static const struct ucm_plain_node *child(struct ucm_plain_node *parent,
+					  const char *name)
+{
+	struct ucm_plain_child known;
+
+	return ucm_plain_child(&nodes, parent, name, &known) ? known.node
+							      : NULL;
+}
+
 static void path_is(struct ucm_plain_node *node, const char *want)
 {
 	ck_assert_int_eq(ucm_plain_lock_node(&nodes, node, &lock, path), 0);
@@ -128,7 +138,7 @@ START_TEST(what_is_looked_up_again_is_the_same)
 	ck_assert_ptr_ne(other, f);
 	ck_assert(ucm_plain_is_gone(&nodes, f));
 	ck_assert_int_eq(ucm_plain_lock_node(&nodes, f, &lock, path), -ESTALE);
-	ck_assert_ptr_eq(ucm_plain_child(&nodes, &nodes.root, "f"), other);
+	ck_assert_ptr_eq(child(&nodes.root, "f"), other);
 }
 END_TEST
 
@@ -139,8 +149,8 @@ START_TEST(a_renamed_folder_takes_along_what_is_in_it)
 
 	ck_assert_int_eq(move(d, "e", &nodes.root, "new"), 0);
 	path_is(f, "files/new/f");
-	ck_assert_ptr_null(ucm_plain_child(&nodes, d, "e"));
-	ck_assert_ptr_eq(ucm_plain_child(&nodes, &nodes.root, "new"), e);
+	ck_assert_ptr_null(child(d, "e"));
+	ck_assert_ptr_eq(child(&nodes.root, "new"), e);
 }
 END_TEST
 
@@ -154,7 +164,7 @@ START_TEST(who_is_renamed_over_is_gone)
 	ck_assert(!ucm_plain_is_gone(&nodes, x));
 	path_is(x, "files/y");
 	ck_assert_uint_eq(x->dir, 5);
-	ck_assert_ptr_eq(ucm_plain_child(&nodes, &nodes.root, "y"), x);
+	ck_assert_ptr_eq(child(&nodes.root, "y"), x);
 }
 END_TEST
 
@@ -201,7 +211,7 @@ START_TEST(the_table_grows)
 	}
 	for (unsigned i = 0; i < NUM_ROWS(made); i++) {
 		snprintf(name, sizeof(name), "%u", i);
-		must(ucm_plain_child(&nodes, &nodes.root, name) == made[i]);
+		must(child(&nodes.root, name) == made[i]);
 		ucm_plain_forget(&nodes, made[i], 1);
 	}
 	ck_assert_uint_eq(nodes.num, 0);
@@ -281,7 +291,8 @@ static void *reader(void *arg)
 
 START_TEST(a_node_is_found_wherever_it_is_moved)
 {
-	void *(*const roles[])(void *) = { mover, folder_mover, reader, reader };
+	void *(*const roles[])(void *) = { mover, folder_mover, reader,
+					   reader };
 	pthread_t threads[NUM_ROWS(roles)];
 
 	folders[0] = folder(&nodes.root, "d0");
