@@ -99,7 +99,10 @@ void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi)
 		file->shared_write = true;
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
-	fi->noflush = !wants_write(fi);
+	/* of files of files/ nothing is judged when they are closed, and where
+	 * the kernel has their pages nothing is left to be written either */
+	fi->noflush = !wants_write(fi) ||
+		      (file->kind == UCM_FILE_PLAIN && file->backing_id);
 	/* a block's pages never change; those of a file being written do */
 	fi->keep_cache = !file->backing_id && file->kind == UCM_FILE_BLOCK;
 	/* that would go before passthrough */

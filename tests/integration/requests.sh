@@ -56,3 +56,24 @@ else
 	at_most 20 LOOKUP
 	at_most 12 GETATTR
 fi
+
+# files/: 4 files under temporary names, renamed, and read
+rm -rf "$work/tier"
+mkdir "$work/tier"
+need do_mount -o passthrough=auto "$work/tier"
+! grep -q 'passthrough off' "$log" || skip 'no passthrough'
+for i in 1 2 3 4; do
+	need dd if=/dev/zero of="$mnt/files/$i.tmp" bs=4096 count=9 oflag=direct \
+		status=none
+	need rename_file "$mnt/files/$i.tmp" "$mnt/files/$i"
+	need dd if="$mnt/files/$i" of=/dev/null bs=1M status=none
+done
+do_umount
+same 'files/: no byte comes by' '0 0' "$(requests WRITE) $(requests READ)"
+same 'each file is created and renamed once' '4 4' \
+	"$(requests CREATE) $(requests RENAME)"
+same 'and opened once' 4 "$(requests OPEN)"
+same 'and never flushed' 0 "$(requests FLUSH)"
+at_most 4 GETXATTR
+at_most 16 LOOKUP
+at_most 12 GETATTR
