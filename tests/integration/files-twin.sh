@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Random calls of two users in files/, over three directories in two tiers, and
+# in a plain directory: results, errors, attributes and contents are the same.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3
+make_workdir
+
+# The twin is what the files lie on.
+# twin OPTIONS FIRST_SEED
+twin() {
+	rm -rf "$work/a" "$work/b" "$work/slow" "$work/twin"
+	mkdir "$work/a" "$work/b" "$work/slow" "$work/twin"
+	seed=$2
+	while [ "$seed" -lt $(($2 + 6)) ]; do
+		need do_mount -o "$1,allow_other" \
+			"fast=$work/a,$work/b:slow=$work/slow"
+		chmod 777 "$mnt/files" "$work/twin"
+		check "seed $seed" python3 "$top_srcdir/tests/lib/tree_twin.py" \
+			"$seed" 3000 "$mnt/files" "$work/twin"
+		do_umount
+		seed=$((seed + 1))
+	done
+	check 'several directories were used' test \
+		-n "$(find "$work/a/files" -mindepth 1 | head -n 1)" \
+		-a -n "$(find "$work/b/files" -mindepth 1 | head -n 1)"
+}
+
+twin passthrough=auto,placement=random 1
+twin passthrough=off,placement=random 101
