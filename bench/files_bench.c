@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +62,8 @@ static int complain(const char *object, const char *call)
 
 static void name_of(uint64_t number, char name[32])
 {
-	snprintf(name, 32, "%03x/%llx.bin", (unsigned)(number * 2654435761u) >> 22,
+	snprintf(name, 32, "%03x/%llx.bin",
+		 (unsigned)(number * 2654435761u) >> 22,
 		 (unsigned long long)number);
 }
 
@@ -80,15 +82,17 @@ static int write_one(struct bench *bench, int dirfd, uint64_t number,
 	memcpy(bench->bytes, &number, sizeof(number));
 	memcpy(bench->bytes + size - sizeof(number), &number, sizeof(number));
 	fd = openat(dirfd, temp,
-		    O_WRONLY | O_CREAT | O_EXCL | O_TRUNC | O_DIRECT | O_CLOEXEC,
-		    0644);
+		    O_WRONLY | O_CREAT | O_EXCL | O_TRUNC | O_DIRECT |
+			    O_CLOEXEC, 0644);
 	if (fd < 0)
 		return complain(temp, "create");
 	put = write(fd, bench->bytes, size);
 	close(fd);
 	if (put != (ssize_t)size)
 		return complain(temp, "write");
-	return renameat(dirfd, temp, dirfd, name) ? complain(name, "rename") : 0;
+	if (renameat(dirfd, temp, dirfd, name))
+		return complain(name, "rename");
+	return 0;
 }
 
 static int check_one(const struct bench *bench, uint64_t number)
@@ -251,20 +255,19 @@ static void print_work(const struct bench *bench, const struct work *work,
 {
 	size_t n = bench->rounds;
 	double ratio = quantile(ratios, n, 0.5);
-	char text[5][16], range[40], target[24] = "-", line[256];
+	char text[5][16], target[24] = "-", line[256];
 
 	text_of(quantile(values[0], n, 0.5), text[0]);
 	text_of(quantile(values[1], n, 0.5), text[1]);
 	text_of(ratio, text[2]);
 	text_of(quantile(ratios, n, 0.25), text[3]);
 	text_of(quantile(ratios, n, 0.75), text[4]);
-	snprintf(range, sizeof(range), "%s", text[3]);
 	if (work->target)
 		snprintf(target, sizeof(target), ">= %.2f", work->target);
 	snprintf(line, sizeof(line),
 		 "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", bench->label,
 		 work->section, work->name, work->unit, text[0], text[1],
-		 text[2], range, text[4], target,
+		 text[2], text[3], text[4], target,
 		 verdict_of(work->target > 0, ratio >= work->target));
 	print_line(bench->tsv, line);
 }
@@ -340,37 +343,45 @@ static int set_up(struct bench *bench, char *const folders[3])
 	return err;
 }
 
-static bool take_number(const char *value, uint64_t max, uint64_t *out)
+static const struct {
+	const char *name;
+	size_t at;
+	uint64_t max;
+} numbers[] = {
+	{ "--rounds", offsetof(struct bench, rounds), MAX_ROUNDS },
+	{ "--count", offsetof(struct bench, count), MAX_COUNT },
+	{ "--size", offsetof(struct bench, mib), 1024 },
+};
+
+static bool take_number(struct bench *bench, const char *name,
+			const char *value)
 {
-	return !ucm_parse_u64(value, out) && *out && *out <= max;
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		uint64_t *number = (uint64_t *)((char *)bench + numbers[i].at);
+
+		if (!strcmp(name, numbers[i].name))
+			return !ucm_parse_u64(value, number) && *number &&
+			       *number <= numbers[i].max;
+	}
+	return false;
 }
 
-/* The number of options' words, or -1. */
+/* Where the folders begin, or -1. */
 static int parse(struct bench *bench, int argc, char **argv)
 {
 	int i = 1;
 
 	for (; i < argc && !strncmp(argv[i], "--", 2); i++) {
-		const char *value = i + 1 < argc ? argv[i + 1] : "";
-
 		if (!strcmp(argv[i], "--tsv")) {
 			bench->tsv = true;
 			continue;
 		}
-		if (!strcmp(argv[i], "--label"))
-			bench->label = value;
-		else if (strcmp(argv[i], "--rounds") &&
-			 strcmp(argv[i], "--count") && strcmp(argv[i], "--size"))
+		if (++i == argc)
 			return -1;
-		else if (!take_number(value,
-				      argv[i][2] == 'r'   ? MAX_ROUNDS
-				      : argv[i][2] == 'c' ? MAX_COUNT
-							  : 1024,
-				      argv[i][2] == 'r'   ? &bench->rounds
-				      : argv[i][2] == 'c' ? &bench->count
-							  : &bench->mib))
+		if (!strcmp(argv[i - 1], "--label"))
+			bench->label = argv[i];
+		else if (!take_number(bench, argv[i - 1], argv[i]))
 			return -1;
-		i++;
 	}
 	return argc - i == 3 ? i : -1;
 }
