@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""files_suite.py - what the tests of other programs on MOUNT/files share.
+
+The programs run in processes of their own, with the Python that has them:
+$UCMFS_FILES_VENV/bin/python, see requirements-files.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+from typing import Any, List
+
+from mount import Mount
+
+HERE = pathlib.Path(__file__).resolve().parent
+CLIENT_S = 180.0
+
+ENVIRONMENT = {
+    "LMCACHE_LOG_LEVEL": "ERROR",
+    "LMCACHE_TRACK_USAGE": "false",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def python() -> str:
+    """The Python that has the programs, or SkipTest."""
+    venv = os.environ.get("UCMFS_FILES_VENV", "")
+    path = os.path.join(venv, "bin", "python")
+    if not venv or not os.access(path, os.X_OK):
+        raise unittest.SkipTest("UCMFS_FILES_VENV has no Python with LMCache "
+                                "and NIXL; see requirements-files.txt")
+    return path
+
+
+class Client:
+    """A program that runs; what it says at its end is JSON."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [python(), str(HERE / program), *arguments], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=dict(os.environ, **ENVIRONMENT))
+
+    def result(self) -> Any:
+        try:
+            out, err = self.process.communicate(timeout=CLIENT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, err = self.process.communicate()
+        lines = out.splitlines()
+        if self.process.returncode or not lines:
+            raise AssertionError(f"status {self.process.returncode}\n"
+                                 f"{out[-2000:]}\n{err[-4000:]}")
+        return json.loads(lines[-1])
+
+
+class OnFiles(unittest.TestCase):
+    """self.mount serves two directories; each test has its own folder."""
+
+    OPTIONS = "placement=round_robin"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        python()
+        cls.mount = Mount(tiers=2, options=cls.OPTIONS)
+        cls.addClassCleanup(cls.mount.close)
+
+    def setUp(self) -> None:
+        self.root = os.path.join(self.mount.path, "files",
+                                 self.id().rsplit(".", 1)[-1])
+
+    def remount(self) -> None:
+        self.mount.stop()
+        self.mount.start()
+
+    def behind(self, pattern: str) -> List[pathlib.Path]:
+        """Files of this test in the tiers."""
+        folder = os.path.relpath(self.root, self.mount.path)
+        return [path for tier in self.mount.tiers
+                for path in pathlib.Path(tier, folder).rglob(pattern)]
