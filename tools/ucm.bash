@@ -40,6 +40,7 @@ _ucm_values() {
 	-s | --space) ls "$(_ucm_mount)/spaces" 2>/dev/null ;;
 	-o | --sort) printf '%s\n' name size age uses atime ;;
 	--scheme) printf '%s\n' ucm chain prefix hexchain sha256 external ;;
+	-e | --engine) echo vllm ;;
 	--format) printf '%s\n' text int32 int64 ;;
 	esac
 }

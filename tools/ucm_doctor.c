@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/parse.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_text.h"
 
 #define PATIENCE_MS 5000
+#define DAY_S 86400
 
 static const char help_text[] =
 	"usage: ucm doctor [options] [MOUNT|DIRECTORY...]\n"
@@ -31,14 +33,35 @@ static const char help_text[] =
 	"work; and what mends it. In a directory that is not read-only, small files\n"
 	"are made and removed.\n"
 	"\n"
+	"  -e, --engine vllm   and whether vLLM, as this user would start it, is\n"
+	"                      ready: Python, versions, hash seed, /dev/shm, rights\n"
+	"  -p, --patience S    how long Python may take to import it [60]\n"
 	"  -j, --json          a JSON object\n"
 	UCM_HELP_HELP
 	"\n"
 	"Exit status 1: something does not work.\n";
 
 static bool json;
+static const char *engine;
+static uint64_t patience_s = 60;
+
+static int parse_engine(const char *value, void *to)
+{
+	*(const char **)to = value;
+	return strcmp(value, "vllm") ? -EINVAL : 0;
+}
+
+static int parse_patience(const char *value, void *to)
+{
+	uint64_t *seconds = to;
+	int err = ucm_parse_u64(value, seconds);
+
+	return err || !*seconds || *seconds > DAY_S ? -EINVAL : 0;
+}
 
 static const struct ucm_arg args[] = {
+	{ "engine", 'e', parse_engine, &engine },
+	{ "patience", 'p', parse_patience, &patience_s },
 	{ "json", 'j', NULL, &json },
 	{ 0 },
 };
@@ -133,6 +156,15 @@ static void check_argument(struct ucm_doctor *doctor,
 		ucm_doctor_directory(doctor, path, false);
 }
 
+static void check_engine(struct ucm_doctor *doctor)
+{
+	ucm_doctor_engine(doctor, (unsigned)patience_s);
+	if (!doctor->mounted)
+		ucm_doctor_say(doctor, UCM_FAIL, "mount",
+			       "ucmfs DIRECTORY MOUNT -o allow_other, see "
+			       "ucmfs(8)", "nothing that the engine could use");
+}
+
 static int end(struct ucm_doctor *doctor)
 {
 	int status = doctor->counts[UCM_FAIL] ? UCM_EXIT_FAILED : 0;
@@ -163,11 +195,14 @@ int ucm_doctor_main(int argc, char **argv)
 	if (ucm_mounts_list(&mounts))
 		return UCM_EXIT_FAILED;
 	doctor.findings = json ? json_array() : NULL;
+	doctor.engine = engine;
 	ucm_doctor_machine(&doctor);
 	for (int i = 0; i < argc; i++)
 		check_argument(&doctor, &mounts, argv[i]);
 	for (size_t i = 0; !argc && i < mounts.num; i++)
 		ucm_doctor_mount(&doctor, &mounts.mounts[i]);
+	if (engine)
+		check_engine(&doctor);
 	ucm_mounts_fini(&mounts);
 	return end(&doctor);
 }

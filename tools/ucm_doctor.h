@@ -19,8 +19,10 @@
 enum ucm_verdict { UCM_OK, UCM_WARN, UCM_FAIL };
 
 struct ucm_doctor {
-	json_t *findings; /* JSON; NULL: lines */
-	bool lost;        /* no memory for one of them */
+	json_t *findings;   /* JSON; NULL: lines */
+	bool lost;          /* no memory for one of them */
+	const char *engine; /* that shall use the mounts, or NULL */
+	bool mounted;       /* one of them answers */
 	unsigned counts[UCM_FAIL + 1];
 };
 
@@ -44,6 +46,13 @@ void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,
 /* A mount and its directories. */
 void ucm_doctor_mount(struct ucm_doctor *doctor,
 		      const struct ucm_mount *mount);
+
+/* Python, vLLM and the package ucmfs as this user would start them. */
+void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s);
+
+/* May this user put files and blocks into a mount, which answers? */
+void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
+			     const struct ucm_mount *mount);
 
 /* "6.18.44-x": is it so new? A release that is none is not. */
 static inline bool ucm_release_is(const char *release, unsigned major,

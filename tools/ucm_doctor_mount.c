@@ -151,7 +151,10 @@ void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
 	} else {
 		ucm_doctor_say(doctor, UCM_OK, mount->point, NULL,
 			       "it is mounted and answers");
+		doctor->mounted = true;
 		check_metrics(doctor, mount->point);
+		if (doctor->engine)
+			ucm_doctor_engine_mount(doctor, mount);
 	}
 	check_tiers(doctor, mount, !err);
 }

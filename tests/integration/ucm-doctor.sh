@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # ucm doctor: what it says of the machine, of directories that are well and that
-# are not, of mounts, and of a dead one; and it leaves nothing behind.
+# are not, of mounts, and of a dead one; of an engine's Python; and it leaves
+# nothing behind.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_fuse
@@ -94,3 +95,120 @@ says OK "$work/slow: link(2) works"
 doctor 1
 says FAIL "$mnt: its daemon is gone"
 umount -l "$mnt"
+
+# ---- an engine ----
+
+# A Python with a vllm and a ucmfs that have what the real ones are asked for.
+python=$(command -v python3)
+mkdir -p "$work/venv/bin" "$work/lib/vllm/v1/core" "$work/lib/vllm/config" \
+	"$work/lib/ucmfs" "$work/none"
+cat >"$work/venv/bin/python3" <<END
+#!/bin/sh
+PYTHONPATH=$work/lib exec $python "\$@"
+END
+chmod +x "$work/venv/bin/python3"
+vllm=$work/lib/vllm
+hashing=$vllm/v1/core/kv_cache_utils.py
+transfer=$vllm/config/kv_transfer.py
+version=$("$ucm" --version | sed -n '1s/.* //p')
+cat >"$vllm/__init__.py" <<'END'
+print("ucm\nINFO: an engine says much")
+__version__ = "0.32.0"
+END
+echo 'DEFAULT_NONE_HASH_SEED = "fixed"' >"$hashing"
+echo '    kv_load_failure_policy: Literal["recompute", "fail"] = "fail"' \
+	>"$transfer"
+echo "__version__ = \"$version\"" >"$work/lib/ucmfs/__init__.py"
+echo 'def crc32c(data): pass' >"$work/lib/ucmfs/hash.py"
+unset PYTHONHASHSEED
+export VIRTUAL_ENV="$work/venv"
+
+# engine STATUS argument...
+engine() {
+	engine_want=$1
+	shift
+	doctor "$engine_want" --engine vllm "$@"
+}
+
+engine 1 "$work/slow"
+says OK 'python3: [0-9.]*, '
+says OK 'vllm: 0.32.0 of '
+says OK 'hash seed: vLLM 0.32.0 has a fixed one'
+says WARN 'load failures: .*; mend: "kv_load_failure_policy": "recompute" in'
+says OK "ucmfs: the Python package is $version, and loads libucm"
+says '[OW][KA][RN]*' '/dev/shm: .* free'
+says FAIL 'mount: nothing that the engine could use; mend: ucmfs DIRECTORY'
+
+need do_mount "fast=$work/tier:slow=$work/slow"
+engine 0 "$mnt"
+says OK "$mnt/files: user 0 may write there"
+says OK "$mnt/spaces: user 0 may write there"
+if as_nobody "$work/ucm" --version >/dev/null; then
+	as_nobody "$work/ucm" doctor -e vllm "$mnt" >"$work/said"
+	says FAIL "$mnt/files: user [0-9]* may not write there; mend: .*other"
+	do_umount
+	need do_mount -o allow_other "fast=$work/tier:slow=$work/slow"
+	as_nobody "$work/ucm" doctor -e vllm "$mnt" >"$work/said"
+	says FAIL "$mnt/files: user [0-9]* may not write there; mend: .*uid="
+fi
+"$ucm" doctor --engine vllm --json "$mnt" >"$work/said"
+check 'JSON of an engine' python3 -c 'import json, sys
+x = {f["subject"]: f for f in json.load(open(sys.argv[1]))["findings"]}
+assert x["vllm"]["verdict"] == x["ucmfs"]["verdict"] == "OK", x
+assert x["load failures"]["mend"].startswith("\"kv_load"), x' "$work/said"
+
+echo 'nothing of that name' >"$hashing"
+engine 1 "$mnt"
+says FAIL 'hash seed: vLLM 0.32.0 makes a new one .*; mend: .*HASHSEED=0'
+PYTHONHASHSEED=7 && export PYTHONHASHSEED
+engine 0 "$mnt"
+says OK 'hash seed: PYTHONHASHSEED=7'
+PYTHONHASHSEED=random
+engine 0 "$mnt"
+says WARN 'hash seed: PYTHONHASHSEED=random'
+unset PYTHONHASHSEED
+rm "$hashing"
+engine 0 "$mnt"
+says WARN 'hash seed: it is not known how vLLM 0.32.0'
+echo '    kv_load_failure_policy: str = "recompute"' >"$transfer"
+echo 'DEFAULT_NONE_HASH_SEED = "fixed"' >"$hashing"
+echo '__version__ = "0.30.2"' >"$vllm/__init__.py"
+echo 'def crc32c(data): raise ImportError("no libucm.so.0")' \
+	>"$work/lib/ucmfs/hash.py"
+engine 1 "$mnt"
+says WARN 'vllm: 0.30.2; .* for 0.31 to 0.33'
+says OK 'load failures: '
+says FAIL 'ucmfs: the Python package finds no libucm: ImportError: no libucm'
+echo '__version__ = "0.0.1"' >"$work/lib/ucmfs/__init__.py"
+echo '__version__ = "0.34.0rc1"' >"$vllm/__init__.py"
+engine 1 "$mnt"
+says WARN 'vllm: 0.34.0rc1; '
+says FAIL "ucmfs: the Python package is 0.0.1, ucm is $version"
+rm -r "$work/lib/ucmfs"
+echo 'raise OSError("libcuda.so.1: cannot open")' >"$vllm/__init__.py"
+engine 1 "$mnt"
+says WARN 'ucmfs: no Python package: ModuleNotFoundError.*; mend: make wheel'
+says FAIL 'vllm: .*/python3.* cannot import it: OSError: libcuda.so.1'
+echo 'import os; os.abort()' >"$vllm/__init__.py"
+engine 1 "$mnt"
+says FAIL 'vllm: .* cannot import it: it does not come back'
+
+# one that hangs is ended, with what it has started
+cat >"$work/venv/bin/python3" <<END
+#!/bin/sh
+echo \$\$ >$work/hangs
+sleep 1000
+END
+engine 1 --patience 1 "$mnt"
+says FAIL 'python3: it has not imported .* within 1 s; mend: --patience'
+refused 'No such process' 'it is gone' kill -0 "$(cat "$work/hangs")"
+rm "$work/venv/bin/python3"
+engine 1
+says FAIL 'python3: it does not run; mend: install it'
+unset VIRTUAL_ENV
+PATH=$work/none "$ucm" doctor -e vllm >"$work/said"
+says FAIL 'python3: it does not run'
+doctor 2 --engine sglang
+check 'an engine that is not known' grep -q "engine 'sglang'; try" "$work/said"
+doctor 2 --patience 0
+do_umount
