@@ -2,7 +2,7 @@
 """files_suite.py - what the tests of other programs on MOUNT/files share.
 
 The programs run in processes of their own, with the Python that has them:
-$UCMFS_FILES_VENV/bin/python, see requirements-files.txt.
+$UCMFS_FILES_VENV/bin/python, made by files-venv.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def python() -> str:
     venv = os.environ.get("UCMFS_FILES_VENV", "")
     path = os.path.join(venv, "bin", "python")
     if not venv or not os.access(path, os.X_OK):
-        raise unittest.SkipTest("UCMFS_FILES_VENV has no Python with LMCache "
-                                "and NIXL; see requirements-files.txt")
+        raise unittest.SkipTest("UCMFS_FILES_VENV has no Python with LMCache, "
+                                "NIXL and SGLang; see files-venv")
     return path
 
 
