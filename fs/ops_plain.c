@@ -590,14 +590,11 @@ static int make_writable(struct ucm_face *face, struct ucm_file *file)
 	return 0;
 }
 
-/* path: NULL if it is gone. */
-static int open_first(struct ucm_face *face, const struct ucm_plain_node *node,
-		      const char *path, int flags, struct stat *st)
+static int reopen_gone(const struct ucm_plain_node *node, int flags,
+		       struct stat *st)
 {
 	int fd, err;
 
-	if (path)
-		return ucm_plain_open(face->set, path, node->dir, flags, st);
 	if (node->fd < 0)
 		return -ESTALE;
 	fd = ucm_os_reopen(node->fd, flags);
@@ -605,6 +602,27 @@ static int open_first(struct ucm_face *face, const struct ucm_plain_node *node,
 	if (err && fd >= 0)
 		close(fd);
 	return err ? err : fd;
+}
+
+/* path: NULL if it is gone. What was looked up is opened and nothing else: of
+ * another file, put there behind us, the kernel remembers nothing that is right.
+ * It looks again then. */
+static int open_first(struct ucm_face *face, const struct ucm_plain_node *node,
+		      const char *path, int flags, struct stat *st)
+{
+	struct ucm_plain opened = { .dir = node->dir };
+	int fd;
+
+	if (!path)
+		return reopen_gone(node, flags, st);
+	fd = ucm_plain_open(face->set, path, node->dir, flags, st);
+	if (fd < 0)
+		return fd;
+	opened.st = *st;
+	if (ucm_plain_ino(face->set, &opened) == node->ino)
+		return fd;
+	close(fd);
+	return -ESTALE;
 }
 
 /* Under file->lock. */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Whatever somebody plants in a backing directory, files/ does not lead out of
-# it.
+# it, nor to another file than the one that is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_root
@@ -10,11 +10,27 @@ require_fuse
 require_cmd python3
 make_workdir
 
+back=$work/tier/files
+files=$mnt/files
+
+# no other file is opened than the one that was looked up
+need do_mount -o entry_timeout=1000 "$work/tier"
+echo first >"$files/f"
+was=$(stat -c %i "$files/f")
+echo 'the second' >"$back/new"
+mv "$back/new" "$back/f"
+exec 3<"$files/f"
+is=$(stat -L -c '%i %s' /proc/self/fd/3)
+same 'it is the new one' 'the second' "$(cat <&3)"
+exec 3<&-
+check 'and known as such' test "${is% *}" != "$was"
+same 'by its size as well' 11 "${is#* }"
+rm "$files/f"
+do_umount
+
 mkdir "$work/outside"
 echo secret >"$work/outside/secret"
 need do_mount -o entry_timeout=0 "$work/tier"
-back=$work/tier/files
-files=$mnt/files
 
 ln -s "$work/outside" "$back/link"
 ln -s "$work/outside/secret" "$back/file"
