@@ -14,6 +14,7 @@
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
  *   .ucmfs/rename         a folder of files/ that is being renamed
+ *   .ucmfs/both.N         a file of files/ that is being renamed over another
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
  * "folder" below is a space's place in the directory: "blocks" or

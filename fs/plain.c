@@ -145,6 +145,7 @@ int ucm_plain_copies(struct ucm_tierset *set, const char *path,
 		else if (out->is_dir != S_ISDIR(st.st_mode))
 			continue;
 		out->dirs[out->num] = (uint8_t)dir;
+		out->inos[out->num] = st.st_ino;
 		out->bytes[out->num++] = (uint64_t)st.st_blocks * 512;
 		out->readonly |= set->dirs[dir]->readonly;
 	}

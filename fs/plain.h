@@ -10,10 +10,11 @@
  * a regular file nor a folder is not there. There is no index: the directories
  * are asked.
  *
- * A rename over a file in another directory is done in two steps, so that a
- * crash may leave both files: then the rule above says which one is seen, the
- * old or the new. One of a folder that is in several directories is written
- * down first (.ucmfs/rename), and finished at the next start.
+ * A rename over a file in another directory is done in steps, so that a crash
+ * may leave both files: then the rule above says which one is seen, the old or
+ * the new. If it is the old one, the new one still has the name that it had.
+ * A rename of a folder that is in several directories is written down first
+ * (.ucmfs/rename), and finished at the next start.
  *
  * Paths are below a backing directory and begin with "files". Whoever changes
  * a name sees to it that nobody else uses it meanwhile (plain_node.h); apart
@@ -114,8 +115,9 @@ int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path);
 /*
  * Rename a file or folder, over what is there unless noreplace (-EEXIST): a
  * file over a file, a folder over an empty folder. What fails half-way is
- * undone; what cannot be undone is finished at the next start. dir_out: where a
- * file lies.
+ * undone; what cannot be undone is finished at the next start, and until then
+ * no folder that begins in the same directory is renamed (-EBUSY). dir_out:
+ * where a file lies.
  */
 int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 		     bool noreplace, unsigned *dir_out);
@@ -155,6 +157,7 @@ struct ucm_plain_copies {
 	unsigned num;
 	uint8_t dirs[UCM_MAX_DIRS];
 	uint64_t bytes[UCM_MAX_DIRS]; /* of disk space, in that order */
+	uint64_t inos[UCM_MAX_DIRS];
 	bool is_dir;   /* the first; others are left out */
 	bool readonly; /* one lies on a read-only tier */
 };

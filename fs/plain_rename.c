@@ -5,14 +5,19 @@
  * A file is renamed in the directory that it lies in, which is atomic there.
  * If the file that it replaces lies in another directory, that one is unlinked
  * afterwards, when the new name is safe on disk: so at no time is there none,
- * and after a crash in between both are there, of which the first is seen.
- * Copies that nobody sees go before, so that none of them turns up.
+ * and after a crash in between both are there, of which the first is seen. If
+ * that would be the old one, the new file is linked to its new name, and loses
+ * its old one last: so a crash hides neither. A file with two names is put
+ * right at the next start, as .ucmfs/both.N tells; else who writes one name
+ * would change the other. Copies that nobody sees go before, so that none turns
+ * up.
  */
 #include <config.h>
 
 #include "fs/plain.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,18 +28,29 @@
 #include "common/osfile.h"
 
 #define RECORD "rename" /* in .ucmfs */
+#define BOTH "both."    /* with a number: a file that has both names */
 #define RECORD_MAX (2 * PATH_MAX + 32)
 
-static int rename_in(struct ucm_tierset *set, unsigned dir, const char *from,
-		     const char *to)
+typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
+		       const char *to);
+
+/* Rename or link, in a folder that may have to be made. */
+static int name_in(struct ucm_tierset *set, unsigned dir, const char *from,
+		   const char *to, name_fn name)
 {
 	int dirfd = set->dirs[dir]->dirfd;
-	int err = ucm_os_rename(dirfd, from, dirfd, to);
+	int err = name(dirfd, from, dirfd, to);
 
 	if (err != -ENOENT)
 		return err;
 	err = ucm_plain_make_above(set, dir, to);
-	return err ? err : ucm_os_rename(dirfd, from, dirfd, to);
+	return err ? err : name(dirfd, from, dirfd, to);
+}
+
+static int rename_in(struct ucm_tierset *set, unsigned dir, const char *from,
+		     const char *to)
+{
+	return name_in(set, dir, from, to, ucm_os_rename);
 }
 
 /* fsync of the folder that a name is in. */
@@ -47,38 +63,82 @@ static int sync_above(struct ucm_tierset *set, unsigned dir, const char *path)
 	return ucm_os_sync_dir(set->dirs[dir]->dirfd, folder);
 }
 
+/* ---- records ---- */
+
+static size_t record_of(const char *from, const char *to, char *text)
+{
+	return (size_t)snprintf(text, RECORD_MAX, "%zu %s%s", strlen(from),
+				from, to);
+}
+
+static bool is_ours(const char *path)
+{
+	return !strncmp(path, UCM_PLAIN_ROOT "/", strlen(UCM_PLAIN_ROOT "/"));
+}
+
+/* Splits the text; NULL: it is none of ours. */
+static const char *parse_record(char *text, char *from)
+{
+	char *names;
+	size_t len = strtoul(text, &names, 10);
+
+	if (*names++ != ' ' || len >= PATH_MAX || strlen(names) <= len)
+		return NULL;
+	memcpy(from, names, len);
+	from[len] = '\0';
+	names += len;
+	return is_ours(from) && is_ours(names) ? names : NULL;
+}
+
 /* ---- files ---- */
+
+static int drop_copy(struct ucm_tierset *set, const char *path,
+		     const struct ucm_plain_copies *copies, unsigned i)
+{
+	unsigned dir = copies->dirs[i];
+	int err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+
+	if (err && err != -ENOENT)
+		return ucm_plain_failed(set, dir, path, "unlink", err);
+	ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
+	ucm_count(&set->tier_of[dir]->stats.files_removed);
+	return 0;
+}
 
 /* Unlink the copies from number `first` on, but one in the directory `but`. */
 static int drop_copies(struct ucm_tierset *set, const char *path,
 		       const struct ucm_plain_copies *copies, unsigned first,
 		       unsigned but)
 {
-	for (unsigned i = copies->num; i-- > first;) {
-		unsigned dir = copies->dirs[i];
-		int err;
+	int err = 0;
 
-		if (dir == but)
-			continue;
-		err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
-		if (err && err != -ENOENT)
-			return ucm_plain_failed(set, dir, path, "unlink", err);
-		ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
-		ucm_count(&set->tier_of[dir]->stats.files_removed);
+	for (unsigned i = copies->num; i-- > first && !err;) {
+		if (copies->dirs[i] != but)
+			err = drop_copy(set, path, copies, i);
 	}
-	return 0;
+	return err;
+}
+
+/* The number of the copy in a directory, or that of all. */
+static unsigned copy_in(const struct ucm_plain_copies *copies, unsigned dir)
+{
+	unsigned i = 0;
+
+	while (i < copies->num && copies->dirs[i] != dir)
+		i++;
+	return i;
 }
 
 /* The replaced file in the same directory went with the rename. */
 static void count_replaced(struct ucm_tierset *set, unsigned dir,
 			   const struct ucm_plain_copies *copies)
 {
-	for (unsigned i = 0; i < copies->num; i++) {
-		if (copies->dirs[i] != dir)
-			continue;
-		ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
-		ucm_count(&set->tier_of[dir]->stats.files_removed);
-	}
+	unsigned i = copy_in(copies, dir);
+
+	if (i == copies->num)
+		return;
+	ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
+	ucm_count(&set->tier_of[dir]->stats.files_removed);
 }
 
 /* The name is there twice now: with the other file gone it is done. */
@@ -101,6 +161,83 @@ static int drop_replaced(struct ucm_tierset *set, const char *from,
 	return err;
 }
 
+/* Not synced: it is for a daemon that is killed. After a power cut without it,
+ * the file keeps both names. */
+static int note_both(struct ucm_backing *backing, const char *from,
+		     const char *to, char name[32])
+{
+	static _Atomic unsigned number;
+	_cleanup_fd_ int fd = -1;
+	char text[RECORD_MAX];
+	int err;
+
+	do {
+		snprintf(name, 32, BOTH "%u", atomic_fetch_add(&number, 1));
+		fd = ucm_os_open(backing->ctlfd, name,
+				 O_WRONLY | O_CREAT | O_EXCL, 0644);
+	} while (fd == -EEXIST); /* one that could not be put right */
+	if (fd < 0)
+		return fd;
+	err = ucm_os_write_at(fd, text, record_of(from, to, text), 0);
+	if (err)
+		ucm_os_unlink(backing->ctlfd, name);
+	return err;
+}
+
+/* Give the file its new name as well, and take it from the old one. */
+static int link_over(struct ucm_tierset *set, const char *from, const char *to,
+		     unsigned dir, const struct ucm_plain_copies *old)
+{
+	int err = name_in(set, dir, from, to, ucm_os_link);
+
+	if (err)
+		return ucm_plain_failed(set, dir, to, "link", err);
+	err = sync_above(set, dir, to);
+	if (err)
+		ucm_plain_failed(set, dir, to, "fsync of its folder", err);
+	else
+		err = drop_copies(set, to, old, 0, dir);
+	if (err)
+		ucm_os_unlink(set->dirs[dir]->dirfd, to);
+	return err;
+}
+
+/* The old file is in front of the new one: until it goes, that keeps its
+ * name. */
+static int replace_in_front(struct ucm_tierset *set, const char *from,
+			    const char *to, unsigned dir,
+			    const struct ucm_plain_copies *old)
+{
+	struct ucm_backing *backing = set->dirs[dir];
+	unsigned hidden = copy_in(old, dir);
+	char note[32];
+	int err = hidden < old->num ? drop_copy(set, to, old, hidden) : 0;
+
+	if (err)
+		return err;
+	err = note_both(backing, from, to, note);
+	if (err) /* no room: it is still right unless we are killed now */
+		ucm_warning("%s/.ucmfs/%s: %s", backing->path, note,
+			    strerror(-err));
+	err = link_over(set, from, to, dir, old);
+	if (!err) {
+		err = ucm_os_unlink(backing->dirfd, from);
+		if (err) /* the next start does it */
+			return ucm_plain_failed(set, dir, from, "unlink", err);
+	}
+	ucm_os_unlink(backing->ctlfd, note);
+	return err;
+}
+
+/* Renaming is nothing to a file that has both names. */
+static bool has_both(const struct ucm_plain_copies *source,
+		     const struct ucm_plain_copies *old, unsigned dir)
+{
+	unsigned i = copy_in(old, dir);
+
+	return i < old->num && old->inos[i] == source->inos[0];
+}
+
 static int rename_file(struct ucm_tierset *set, const char *from,
 		       const char *to, const struct ucm_plain_copies *source,
 		       const struct ucm_plain_copies *old)
@@ -113,6 +250,10 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 		err = drop_copies(set, to, old, 1, dir);
 	if (err)
 		return err;
+	if (elsewhere && old->dirs[0] < dir)
+		return replace_in_front(set, from, to, dir, old);
+	if (has_both(source, old, dir))
+		return drop_copy(set, from, source, 0);
 	err = rename_in(set, dir, from, to);
 	if (err)
 		return ucm_plain_failed(set, dir, from, "rename", err);
@@ -125,33 +266,18 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 
 /* ---- folders ---- */
 
+/* -EBUSY: there is one of a rename that was neither done nor undone. */
 static int write_record(struct ucm_backing *backing, const char *from,
 			const char *to)
 {
 	char text[RECORD_MAX];
-	int len = snprintf(text, sizeof(text), "%zu %s%s", strlen(from), from,
-			   to);
+	struct stat st;
+	int err = ucm_os_stat(backing->ctlfd, RECORD, &st);
 
-	return ucm_os_replace_file(backing->ctlfd, RECORD, text, (size_t)len);
-}
-
-static bool is_ours(const char *path)
-{
-	return !strncmp(path, UCM_PLAIN_ROOT "/", strlen(UCM_PLAIN_ROOT "/"));
-}
-
-/* Splits the text; NULL: it is none of ours. */
-static const char *parse_record(char *text, char *from)
-{
-	char *names;
-	size_t len = strtoul(text, &names, 10);
-
-	if (*names++ != ' ' || len >= PATH_MAX || strlen(names) <= len)
-		return NULL;
-	memcpy(from, names, len);
-	from[len] = '\0';
-	names += len;
-	return is_ours(from) && is_ours(names) ? names : NULL;
+	if (err != -ENOENT)
+		return err ? err : -EBUSY;
+	return ucm_os_replace_file(backing->ctlfd, RECORD, text,
+				   record_of(from, to, text));
 }
 
 static int check_empty(struct ucm_tierset *set, const char *path,
@@ -314,7 +440,7 @@ static int finish_rename(struct ucm_tierset *set, const char *from,
 	return err;
 }
 
-static void recover_from(struct ucm_tierset *set, struct ucm_backing *backing)
+static void recover_folder(struct ucm_tierset *set, struct ucm_backing *backing)
 {
 	char text[RECORD_MAX], from[PATH_MAX];
 	const char *to;
@@ -334,10 +460,61 @@ static void recover_from(struct ucm_tierset *set, struct ucm_backing *backing)
 	ucm_os_unlink(backing->ctlfd, RECORD);
 }
 
+/* If the file has both names: the old one goes, unless another file in front
+ * has the new one still. */
+static int part_names(struct ucm_tierset *set, unsigned dir, const char *from,
+		      const char *to)
+{
+	struct ucm_plain_copies source, old;
+	int err = ucm_plain_copies(set, from, &source);
+	unsigned i, j;
+
+	if (!err)
+		err = ucm_plain_copies(set, to, &old);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	i = copy_in(&source, dir);
+	j = copy_in(&old, dir);
+	if (i == source.num || j == old.num || source.inos[i] != old.inos[j])
+		return 0;
+	return ucm_os_unlink(set->dirs[dir]->dirfd, j ? to : from);
+}
+
+static void recover_both(struct ucm_tierset *set, unsigned dir,
+			 const char *name)
+{
+	struct ucm_backing *backing = set->dirs[dir];
+	char text[RECORD_MAX], from[PATH_MAX];
+	int err = ucm_os_read_file(backing->ctlfd, name, text, sizeof(text));
+	const char *to = err ? NULL : parse_record(text, from);
+
+	if (to) /* else it was killed before it had written it */
+		err = part_names(set, dir, from, to);
+	if (err)
+		ucm_error("%s/.ucmfs/%s: a file may have two names: %s",
+			  backing->path, name, strerror(-err));
+	else
+		ucm_os_unlink(backing->ctlfd, name);
+}
+
+static void recover_files(struct ucm_tierset *set, unsigned dir)
+{
+	_cleanup_free_ char *names = NULL;
+
+	if (ucm_os_list(set->dirs[dir]->ctlfd, ".", &names))
+		return; /* what is there needs the directory as well */
+	for (char *name = names; *name; name += strlen(name) + 1) {
+		if (!strncmp(name, BOTH, strlen(BOTH)))
+			recover_both(set, dir, name);
+	}
+}
+
 void ucm_plain_recover(struct ucm_tierset *set)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (!set->dirs[i]->readonly)
-			recover_from(set, set->dirs[i]);
+		if (set->dirs[i]->readonly)
+			continue;
+		recover_folder(set, set->dirs[i]);
+		recover_files(set, i);
 	}
 }
