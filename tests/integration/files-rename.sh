@@ -106,4 +106,39 @@ assert ctypes.get_errno() == 22
 assert libc.renameat2(-100, b"f", -100, b"new", 1) == -1
 assert ctypes.get_errno() == 17
 END
+
+check 'what gets too long a path is out of reach, and not lost' \
+	python3 - "$files" <<'END'
+import errno, os, sys
+os.chdir(sys.argv[1])
+name = "n" * 200
+os.mkdir("top")
+os.chdir("top")
+for _ in range(20):
+    os.mkdir(name)
+    os.chdir(name)
+with open("f", "w") as file:
+    file.write("deep")
+os.chdir(sys.argv[1])
+
+def down(top):
+    fd = os.open(top, os.O_RDONLY)
+    for _ in range(20):
+        below = os.open(name, os.O_RDONLY, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    with os.fdopen(os.open("f", os.O_RDONLY, dir_fd=fd)) as file:
+        os.close(fd)
+        return file.read()
+
+assert down("top") == "deep"
+os.rename("top", "t" * 200)
+try:
+    down("t" * 200)
+    assert False, "found"
+except OSError as error:
+    assert error.errno == errno.ENAMETOOLONG, error
+os.rename("t" * 200, "top")
+assert down("top") == "deep"
+END
 do_umount
