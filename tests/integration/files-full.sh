@@ -69,4 +69,14 @@ check 'they are counted at the next start' wait_until sh -c \
 rm -f "$files"/fill.*
 check 'and removed' wait_until touch "$files/new"
 do_umount
+
+# a large file that is read is no example for those that are made
+rm -rf "$work"/fast/* "$work"/fast/.ucmfs "$work"/slow/* "$work"/slow/.ucmfs
+mkdir "$work/fast/files"
+dd if=/dev/zero of="$work/fast/files/large" bs=1M count=3 status=none
+need do_mount "fast=$work/fast:slow=$work/slow"
+same 'it is read' 3145728 "$(wc -c <"$files/large")"
+: >"$files/small"
+same 'a new one is where there is some room' fast "$(xattr tier "$files/small")"
+do_umount
 umount "$work/fast" "$work/slow"

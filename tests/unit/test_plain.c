@@ -283,6 +283,35 @@ START_TEST(folders_are_made_where_a_file_needs_them)
 }
 END_TEST
 
+static unsigned views; /* of a folder that came into view */
+
+/* Who looks at a name may remember what it sees. */
+static int see_folder(const char *call, const char *path)
+{
+	if (!path || strcmp(path, "files/d"))
+		return 0;
+	ck_assert_str_ne(call, "mkdir");
+	if (!strcmp(call, "rename")) {
+		views++;
+		ck_assert_uint_eq(mode_of("b/.ucmfs/folder"), 02750);
+	}
+	return 0;
+}
+
+START_TEST(a_copied_folder_comes_into_view_as_it_is)
+{
+	fx_store("$/a:$/b");
+	put("a/files/d/x", "x");
+	ck_assert_int_eq(chmod(fx_path("$/a/files/d"), 02750), 0);
+	views = 0;
+	ucm_os_fault = see_folder;
+	ck_assert_int_eq(ucm_plain_make_above(fx_set, 1, "files/d/y"), 0);
+	ucm_os_fault = NULL;
+	ck_assert_uint_eq(views, 1);
+	ck_assert_uint_eq(mode_of("b/files/d"), 02750);
+}
+END_TEST
+
 START_TEST(no_room_anywhere_is_enospc)
 {
 	fx_store("$/a:$/b");
@@ -548,6 +577,31 @@ START_TEST(a_rename_that_fails_half_way_is_undone)
 }
 END_TEST
 
+static bool record_gone, synced_after;
+
+static int watch_record(const char *call, const char *path)
+{
+	if (!strcmp(call, "unlink") && !strcmp(path, "rename"))
+		record_gone = true;
+	else if (record_gone && !strcmp(call, "fsync"))
+		synced_after = true;
+	return 0;
+}
+
+/* Or it may come back, and be done to another folder of that name. */
+START_TEST(a_folders_rename_ends_on_disk)
+{
+	fx_store("$/a:$/b");
+	put("a/files/d/1", "1");
+	put("b/files/d/2", "2");
+	record_gone = synced_after = false;
+	ucm_os_fault = watch_record;
+	ck_assert_int_eq(rename_to("files/d", "files/n"), 0);
+	ucm_os_fault = NULL;
+	ck_assert(record_gone && synced_after);
+}
+END_TEST
+
 /* Only one can be written down: what is, is not lost to the next one. */
 START_TEST(a_folders_rename_waits_for_one_that_is_half_done)
 {
@@ -774,6 +828,19 @@ START_TEST(a_listing_has_each_name_once)
 }
 END_TEST
 
+START_TEST(an_empty_folder_in_several_directories_is_empty)
+{
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_mkdirs(fx_path("$/b/files/d"));
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files/d", &names), 0);
+	ck_assert_uint_eq(names.num, 0);
+	ucm_plain_names_free(&names);
+}
+END_TEST
+
 START_TEST(a_listing_that_fails_is_not_a_short_one)
 {
 	struct ucm_plain_names names;
@@ -873,6 +940,7 @@ int main(void)
 	tcase_add_test(tc, a_new_file_is_what_was_asked_for);
 	tcase_add_test(tc, set_id_bits_of_files_are_not_kept);
 	tcase_add_test(tc, folders_are_made_where_a_file_needs_them);
+	tcase_add_test(tc, a_copied_folder_comes_into_view_as_it_is);
 	tcase_add_test(tc, no_room_anywhere_is_enospc);
 	tcase_add_test(tc, room_is_set_aside_as_files_before_have_taken);
 	tcase_add_test(tc, a_directory_that_fails_is_passed_over);
@@ -897,6 +965,7 @@ int main(void)
 		tc, a_folder_that_cannot_be_renamed_everywhere_is_nowhere, 0,
 		2);
 
+	tcase_add_test(tc, a_folders_rename_ends_on_disk);
 	tcase_add_test(tc, a_folders_rename_waits_for_one_that_is_half_done);
 
 	tc = tcase(suite, "crash");
@@ -908,6 +977,7 @@ int main(void)
 
 	tc = tcase(suite, "list");
 	tcase_add_test(tc, a_listing_has_each_name_once);
+	tcase_add_test(tc, an_empty_folder_in_several_directories_is_empty);
 	tcase_add_test(tc, a_listing_that_fails_is_not_a_short_one);
 	tcase_add_test(tc, what_files_take_counts_in_the_limit);
 	tcase_add_test(tc, paths_may_be_long);
