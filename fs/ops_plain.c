@@ -605,8 +605,8 @@ static int reopen_gone(const struct ucm_plain_node *node, int flags,
 }
 
 /* path: NULL if it is gone. What was looked up is opened and nothing else: of
- * another file, put there behind us, the kernel remembers nothing that is right.
- * It looks again then. */
+ * another file, put there behind us, the kernel remembers nothing that is
+ * right. It looks again then. */
 static int open_first(struct ucm_face *face, const struct ucm_plain_node *node,
 		      const char *path, int flags, struct stat *st)
 {

@@ -184,9 +184,11 @@ static int note_both(struct ucm_backing *backing, const char *from,
 	return err;
 }
 
-/* Give the file its new name as well, and take it from the old one. */
+/* Give the file its new name as well, and take that from the old one. both: it
+ * has both names, though it could not be done. */
 static int link_over(struct ucm_tierset *set, const char *from, const char *to,
-		     unsigned dir, const struct ucm_plain_copies *old)
+		     unsigned dir, const struct ucm_plain_copies *old,
+		     bool *both)
 {
 	int err = name_in(set, dir, from, to, ucm_os_link);
 
@@ -198,7 +200,7 @@ static int link_over(struct ucm_tierset *set, const char *from, const char *to,
 	else
 		err = drop_copies(set, to, old, 0, dir);
 	if (err)
-		ucm_os_unlink(set->dirs[dir]->dirfd, to);
+		*both = ucm_os_unlink(set->dirs[dir]->dirfd, to) != 0;
 	return err;
 }
 
@@ -210,6 +212,7 @@ static int replace_in_front(struct ucm_tierset *set, const char *from,
 {
 	struct ucm_backing *backing = set->dirs[dir];
 	unsigned hidden = copy_in(old, dir);
+	bool both = false;
 	char note[32];
 	int err = hidden < old->num ? drop_copy(set, to, old, hidden) : 0;
 
@@ -219,13 +222,15 @@ static int replace_in_front(struct ucm_tierset *set, const char *from,
 	if (err) /* no room: it is still right unless we are killed now */
 		ucm_warning("%s/.ucmfs/%s: %s", backing->path, note,
 			    strerror(-err));
-	err = link_over(set, from, to, dir, old);
+	err = link_over(set, from, to, dir, old, &both);
 	if (!err) {
 		err = ucm_os_unlink(backing->dirfd, from);
-		if (err) /* the next start does it */
-			return ucm_plain_failed(set, dir, from, "unlink", err);
+		both = err != 0;
+		if (err)
+			ucm_plain_failed(set, dir, from, "unlink", err);
 	}
-	ucm_os_unlink(backing->ctlfd, note);
+	if (!both) /* else the next start does it */
+		ucm_os_unlink(backing->ctlfd, note);
 	return err;
 }
 
@@ -404,6 +409,10 @@ int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 
 	if (err)
 		return err;
+	if (!strcmp(from, to) && !noreplace) { /* not one with both names */
+		*dir_out = source.dirs[0];
+		return 0;
+	}
 	err = ucm_plain_copies(set, to, &old);
 	if (err && err != -ENOENT)
 		return err;

@@ -602,6 +602,19 @@ START_TEST(a_folders_rename_ends_on_disk)
 }
 END_TEST
 
+START_TEST(a_name_is_renamed_to_itself)
+{
+	fx_store("$/a:$/b");
+	put("b/files/x", "x");
+	put("b/files/d/y", "y");
+	ck_assert_int_eq(rename_to("files/x", "files/x"), 0);
+	ck_assert_uint_eq(dir, 1);
+	ck_assert_int_eq(rename_to("files/d", "files/d"), 0);
+	leads_to("files/x", "x");
+	leads_to("files/d/y", "y");
+}
+END_TEST
+
 /* Only one can be written down: what is, is not lost to the next one. */
 START_TEST(a_folders_rename_waits_for_one_that_is_half_done)
 {
@@ -965,6 +978,7 @@ int main(void)
 		tc, a_folder_that_cannot_be_renamed_everywhere_is_nowhere, 0,
 		2);
 
+	tcase_add_test(tc, a_name_is_renamed_to_itself);
 	tcase_add_test(tc, a_folders_rename_ends_on_disk);
 	tcase_add_test(tc, a_folders_rename_waits_for_one_that_is_half_done);
 
