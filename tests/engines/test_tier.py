@@ -8,6 +8,7 @@ back, or are told to have failed; never a wrong byte, never a wait.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import pathlib
 import subprocess
@@ -84,7 +85,9 @@ class Slots:
                  events: bool = False, detector: Any = None,
                  **config: Any) -> None:
         self.slot = slot
-        self.bytes = np.zeros((num, slot), dtype=np.int8)
+        # as vLLM's: a mapping, and so at a page
+        self.bytes = np.frombuffer(mmap.mmap(-1, num * slot),
+                                   dtype=np.int8).reshape(num, slot)
         config.setdefault("namespace", "test")
         self.tier = UcmfsTier(
             spec_stub(slot=slot, events=events), memoryview(self.bytes),
@@ -216,6 +219,29 @@ class RoundTrips(MountCase):
                 slots.load(keys_of(*range(8)), list(range(8, 16))).success)
             self.assert_slots(slots, {8 + n: data[n] for n in range(8)})
             slots.close()
+
+    def test_read_into_the_slots_themselves(self) -> None:
+        for how in ({}, {"tiers": self.mount.tiers[0]}):
+            slots = self.slots(24, direct=True, namespace=str(how), **how)
+            data = slots.fill(*range(12))
+            keys = keys_of(*range(12))
+            self.assertTrue(slots.store(keys, list(range(12))).success)
+            places = [23 - i for i in range(12)]
+            self.assertTrue(slots.load(keys, places).success)
+            self.assert_slots(slots, {places[i]: data[i] for i in range(12)})
+            stats = slots.tier._store._reads.loader.stats()
+            self.assertEqual(stats["direct_bytes"],
+                             12 * SLOT if self.has_o_direct() else 0)
+            slots.close()
+
+    def has_o_direct(self) -> bool:
+        """Whether reads of the tier can go past the page cache at all."""
+        try:
+            os.close(os.open(self.mount.tiers[0] + "/.ucmfs/id",
+                             os.O_RDONLY | os.O_DIRECT))
+        except OSError:
+            return False
+        return True
 
     def test_another_process_finds_them(self) -> None:
         first, second = self.slots(), self.slots()

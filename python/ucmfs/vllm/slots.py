@@ -76,7 +76,8 @@ def geometry_of(slot_bytes: int, tokens: int) -> Geometry:
                     k_bytes=slot_bytes // pieces, order="opaque")
 
 
-def layout_of(geometry: Geometry, address: int, num_slots: int) -> Layout:
+def layout_of(geometry: Geometry, address: int, num_slots: int,
+              direct: bool = False) -> Layout:
     layout = Layout(geometry, num_slots)
     piece = geometry.k_bytes
     for i in range(geometry.num_layers):
@@ -84,7 +85,7 @@ def layout_of(geometry: Geometry, address: int, num_slots: int) -> Layout:
             base=address + i * piece, page_stride=geometry.payload_bytes,
             run_bytes=piece, offset=i * piece, layer=i))
     layout.seal()
-    return layout
+    return layout.set_direct() if direct else layout
 
 
 class Memory(NamedTuple):
@@ -264,20 +265,23 @@ class SlotStore:
     """Jobs between slots and blocks. One thread at a time.
 
     manifest: of the space, with the geometry of geometry_of(). tiers: the
-    directories behind the mount, to read from these. Errors of the constructor
-    are UcmfsError; later ones become failed keys.
+    directories behind the mount, to read from these. direct: read into the
+    slots themselves; loads then have no deadline, because a read that is under
+    way has to be waited for. Errors of the constructor are UcmfsError; later
+    ones become failed keys.
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: Mapping[str, Any], verify: str = "full",
                  deadline_ms: int = 0, tiers: Any = None,
-                 **loader_options: Any) -> None:
+                 direct: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
         self.mount = mount
         self.space = space
         self._verify = verify
         self._deadline_ms = deadline_ms
+        self._load_deadline_ms = 0 if direct else deadline_ms
         self._jobs: Dict[int, _Job] = {}
         self._saving: Set[bytes] = set()
         self._avoid: Dict[bytes, float] = {}
@@ -289,18 +293,20 @@ class SlotStore:
             self._hasher = Hasher("external", block_size=geometry.block_size,
                                   space_id=self._index.space_id)
             self._reads = self._writes = self._group(
-                geometry, tiers=tiers, **loader_options)
+                layout_of(geometry, memory.address, memory.num_slots, direct),
+                tiers=tiers, **loader_options)
             if tiers:  # they are the daemon's to write to
-                self._writes = self._group(geometry, **loader_options)
+                self._writes = self._group(layout_of(
+                    geometry, memory.address, memory.num_slots),
+                    **loader_options)
         except BaseException:
             self.close()
             raise
 
-    def _group(self, geometry: Geometry, **options: Any) -> Group:
+    def _group(self, layout: Layout, **options: Any) -> Group:
         loader = Loader(self.mount, **options)
         self._loaders.append(loader)
-        return loader.add_group(layout_of(
-            geometry, self.memory.address, self.memory.num_slots), self.space)
+        return loader.add_group(layout, self.space)
 
     @property
     def connected(self) -> bool:
@@ -398,7 +404,8 @@ class SlotStore:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._reads.load(
-            ids, pages, verify=self._verify, deadline_ms=self._deadline_ms))
+            ids, pages, verify=self._verify,
+            deadline_ms=self._load_deadline_ms))
 
     def save(self, job: int, keys: Sequence[bytes],
              slots: Sequence[int]) -> None:
@@ -544,7 +551,8 @@ class SlotStore:
         try:
             task.result(max(0.0, end - time.monotonic()))
         except UcmfsError:
-            task.free()  # cancels, and waits: its I/O is not waited for
+            # Cancels, and waits: not for its I/O, unless that goes into slots.
+            task.free()
 
     def _close_all(self, loaders: List[Loader], idle: bool) -> None:
         for loader in loaders:

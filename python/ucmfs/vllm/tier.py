@@ -60,7 +60,10 @@ class TierConfig:
     name and the namespace, if it is empty. tiers: the directories behind the
     mount, as in SOURCE of ucmfs(8), to read from these. io, threads,
     staging_bytes, save_budget_bytes: as of ucm_load(3). verify: what a load
-    checks: full, header, none. deadline_ms: of a job; 0: none. weights:
+    checks: full, header, none. deadline_ms: of a job; 0: none. direct: read
+    into the slots themselves, which are pinned for it: a third less of the
+    processor's time, no deadline for loads (see "Reading into pages" in
+    ucm_load(3)). weights:
     stands for the model's weights in the namespace. tenant, epoch: parts of
     the namespace with no other meaning. era: of vLLM's layouts, instead of
     its version. namespace: stands for all of the engine in the namespace.
@@ -77,6 +80,7 @@ class TierConfig:
     save_budget_bytes: int = 0
     verify: str = "full"
     deadline_ms: int = _DEADLINE_MS
+    direct: bool = False
     weights: str = ""
     tenant: str = ""
     epoch: str = ""
@@ -315,7 +319,7 @@ class UcmfsTier(SecondaryTierManager):
         self._store = SlotStore(
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
-            deadline_ms=self.config.deadline_ms,
+            deadline_ms=self.config.deadline_ms, direct=self.config.direct,
             tiers=self.config.tiers or None, io=self.config.io,
             threads=self.config.threads,
             staging_bytes=self.config.staging_bytes,
