@@ -104,13 +104,40 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 	return 0;
 }
 
+/* The mark alone, where there is no room for another file: a full directory
+ * is to be read, and to be emptied. What else the file says is older than it
+ * could be, so that more blocks are checked after a crash. */
+static int mark_in_place(int ctldir)
+{
+	static const char unclean[] = "clean=0";
+	char text[sizeof(unclean)];
+	_cleanup_fd_ int fd = ucm_os_open(ctldir, STATE, O_RDWR, 0);
+	ssize_t got;
+	int err;
+
+	if (fd < 0)
+		return fd;
+	got = ucm_os_read_at(fd, text, sizeof(unclean) - 1, 0);
+	if (got < 0)
+		return (int)got;
+	if (got != sizeof(unclean) - 1 || memcmp(text, "clean=1", (size_t)got))
+		return -EINVAL;
+	err = ucm_os_write_at(fd, unclean, sizeof(unclean) - 1, 0);
+	return err ? err : ucm_os_fsync(fd);
+}
+
 int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
 {
-	int err = 0;
+	int err;
 
-	if (!recovery->unclean)
-		err = file_system_time(ctldir, &recovery->checkpoint_ns);
-	return err ? err : write_state(recovery, ctldir, false);
+	if (recovery->unclean)
+		return 0; /* the mark is there, with what it has to say */
+	err = file_system_time(ctldir, &recovery->checkpoint_ns);
+	if (!err)
+		err = write_state(recovery, ctldir, false);
+	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(ctldir))
+		err = 0;
+	return err;
 }
 
 /* A failed syncfs is never tried again: the next one would succeed, although

@@ -50,3 +50,21 @@ done
 next() { mk --start "$acked" --count 20 --existing-ok "$mnt/blocks"; }
 check 'when blocks go there is room again' wait_until next
 do_umount
+
+# Not a page is left, and no name: it is mounted all the same, to read and to
+# remove, also after a crash.
+fill() {
+	dd if=/dev/zero of="$1/ballast" bs=4k 2>/dev/null
+	df --output=avail "$1" | tail -n 1 | tr -d ' '
+}
+for dir in "$work/fast" "$work/other"; do
+	same "$dir has no room at all" 0 "$(fill "$dir")"
+done
+need do_mount "fast=$work/fast:other=$work/other"
+next() { verify --start 40 --count 10 "$mnt/blocks"; }
+check 'a mount of full directories is read' next
+kill_daemon
+need do_mount "fast=$work/fast:other=$work/other"
+check 'and after the death of its daemon' next
+check 'blocks are removed' rm "$mnt/blocks/$(small_paths 45 | tail -n 1)"
+do_umount

@@ -160,6 +160,39 @@ START_TEST(after_a_failed_syncfs_nothing_is_called_safe)
 }
 END_TEST
 
+START_TEST(without_room_the_mark_is_made_in_place)
+{
+	char before[256], text[256];
+
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_end(&recovery, ctl), 0);
+	fx_read(fx_path("$/state"), before, sizeof(before));
+	ck_assert_int_eq(strncmp(before, "clean=1\n", 8), 0);
+
+	ck_assert_int_eq(read_state(), 0);
+	fx_fail("rename", 1, -ENOSPC, false);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_str_eq(fx_failed_call(), "rename");
+	fx_fail(NULL, 0, 0, false);
+	fx_read(fx_path("$/state"), text, sizeof(text));
+	before[6] = '0';
+	ck_assert_str_eq(text, before);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.unclean);
+}
+END_TEST
+
+START_TEST(a_directory_in_use_is_marked_already)
+{
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	fx_fail(NULL, 1, -ENOSPC, false);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+}
+END_TEST
+
 START_TEST(a_state_that_cannot_be_written_is_told)
 {
 	static const char *const calls[] = { "open", "utimens", "write",
@@ -448,6 +481,8 @@ int main(void)
 			    NUM_ROWS(wrong_states));
 	tcase_add_test(tests, a_state_that_is_too_long_is_an_error);
 	tcase_add_test(tests, after_a_failed_syncfs_nothing_is_called_safe);
+	tcase_add_test(tests, without_room_the_mark_is_made_in_place);
+	tcase_add_test(tests, a_directory_in_use_is_marked_already);
 	tcase_add_test(tests, a_state_that_cannot_be_written_is_told);
 	tcase_add_test(tests, after_a_clean_close_nothing_is_in_doubt);
 	tcase_add_test(tests, after_a_crash_torn_blocks_go_and_good_ones_stay);
