@@ -500,8 +500,12 @@ class FakeRunner:
         # vLLM itself raises if blocks are held by more than what runs.
         preempt = not busy and self.random.random() < 0.7
         self.stats["preempted all"] += preempt
-        self.stats["resets"] += self.scheduler.reset_prefix_cache(
-            reset_running_requests=preempt)
+        try:
+            done = self.scheduler.reset_prefix_cache(
+                reset_running_requests=preempt)
+        except RuntimeError:  # of an aborted request that is being loaded
+            done = False
+        self.stats["resets"] += done
 
     def schedule(self) -> None:
         self.step_no += 1

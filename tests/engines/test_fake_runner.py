@@ -8,6 +8,8 @@ blocks are damaged, whose daemon dies and whose tiers fill up meanwhile.
 
     FAKE_RUNNER_SEED=N     a run to repeat ("random": another each time; 1)
     FAKE_RUNNER_STEPS=N    instead of 2000
+    FAKE_RUNNER_ALL=1      every engine in every mode, which takes minutes
+                           more; else those of CHOSEN
 
 In memory a seed repeats a run exactly. With UcmfsConnector it repeats requests,
 delays and faults; threads and the daemon take their own time, so that one of a
@@ -45,6 +47,7 @@ from slow_loader import Slowness, slow_loaders
 SEED = os.environ.get("FAKE_RUNNER_SEED", "1")
 SEED = random.randrange(1 << 30) if SEED == "random" else int(SEED)
 STEPS = int(os.environ.get("FAKE_RUNNER_STEPS", "2000"))
+ALL = os.environ.get("FAKE_RUNNER_ALL", "0") != "0"
 
 # What of the engine and its KV cache is different; the connector sees it.
 ENGINES = {
@@ -64,6 +67,18 @@ ENGINES = {
     "heads_outermost": {"layout": "LHBNC", "window": 40},
     "few_blocks": {"num_blocks": 34},
 }
+
+# One of each kind, where not all are asked for.
+CHOSEN = {
+    "async": ("plain", "async_scheduling", "two_ranks", "window_two_ranks",
+              "policy_fail", "few_blocks"),
+    "sync": ("plain", "two_ranks"),
+    "layerwise": ("plain", "replicated_ranks"),
+}
+
+
+def engines_of(mode: str):
+    return ENGINES if ALL else CHOSEN[mode]
 
 
 def tell(name: str, began: float, stats) -> None:
@@ -116,8 +131,8 @@ def _memory_case(mode: str, engine: str):
     return lambda self: self.check(mode, engine)
 
 
-for _engine in ENGINES:
-    for _mode in ("async", "sync", "layerwise"):
+for _mode in CHOSEN:
+    for _engine in engines_of(_mode):
         setattr(TestMemoryConnector, f"test_{_mode}_{_engine}",
                 _memory_case(_mode, _engine))
 
@@ -239,11 +254,14 @@ def _ucmfs_case(mode: str, engine: str, kind: str):
 MOST = ("outages",)
 NOT_ASYNC = ("plain", "v2_runner", "two_ranks", "replicated_ranks",
              "policy_fail", "blocks_outermost", "few_blocks")
-for _mode in ("async", "sync", "layerwise"):
-    for _engine in ENGINES if _mode == "async" else NOT_ASYNC:
+for _mode in CHOSEN:
+    for _engine in engines_of(_mode):
+        if _mode != "async" and _engine not in NOT_ASYNC:
+            continue
         for _kind in TestUcmfsConnector.KINDS if _engine == "plain" else MOST:
             setattr(TestUcmfsConnector, f"test_{_mode}_{_engine}_{_kind}",
                     _ucmfs_case(_mode, _engine, _kind))
+
 
 class TestBrokenUcmfsConnector(UcmfsCase):
     """The runner notices what is broken in UcmfsConnector itself, too."""
