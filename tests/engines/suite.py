@@ -126,7 +126,7 @@ def model(window: int) -> str:
     return path
 
 
-def reference(window: int) -> Dict[str, List[int]]:
+def reference(window: int = 0) -> Dict[str, List[int]]:
     """MAX_TOKENS tokens for each prompt, from an engine that keeps nothing:
     no store, and no cache of its own."""
     path = os.path.join(cache_dir(), f"reference-{_digest()}-{window}.json")
