@@ -492,8 +492,24 @@ int ucm_plain_unlink(struct ucm_tierset *set, const char *path)
 	return 0;
 }
 
-/* Those that are empty go before one that is not is met: they come back when
- * a file needs them. */
+int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
+			  const struct ucm_plain_copies *copies)
+{
+	for (unsigned i = 0; i < copies->num; i++) {
+		_cleanup_free_ char *names = NULL;
+		int err = ucm_os_list(set->dirs[copies->dirs[i]]->dirfd, path,
+				      &names);
+
+		if (err)
+			return err;
+		if (*names)
+			return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+/* All or none: of a folder that stays none may go, or the inode that gave it
+ * its number goes and may be another folder's next. */
 int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
 {
 	struct ucm_plain_copies copies;
@@ -505,6 +521,9 @@ int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
 		return -ENOTDIR;
 	if (copies.readonly)
 		return -EROFS;
+	err = ucm_plain_check_empty(set, path, &copies);
+	if (err)
+		return err;
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 

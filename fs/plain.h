@@ -166,6 +166,10 @@ struct ucm_plain_copies {
 int ucm_plain_copies(struct ucm_tierset *set, const char *path,
 		     struct ucm_plain_copies *out);
 
+/* -ENOTEMPTY: a folder has names in one of the directories. */
+int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
+			  const struct ucm_plain_copies *copies);
+
 /* In one directory: 0, -ENOENT (also for what is none of ours), or its error,
  * logged and counted. */
 int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,

@@ -285,22 +285,6 @@ static int write_record(struct ucm_backing *backing, const char *from,
 				   record_of(from, to, text));
 }
 
-static int check_empty(struct ucm_tierset *set, const char *path,
-		       const struct ucm_plain_copies *copies)
-{
-	for (unsigned i = 0; i < copies->num; i++) {
-		_cleanup_free_ char *names = NULL;
-		int err = ucm_os_list(set->dirs[copies->dirs[i]]->dirfd, path,
-				      &names);
-
-		if (err)
-			return err;
-		if (*names)
-			return -ENOTEMPTY;
-	}
-	return 0;
-}
-
 /* Back to the old name where it has the new one: the first num. */
 static int take_back(struct ucm_tierset *set, const char *from, const char *to,
 		     const struct ucm_plain_copies *copies, unsigned num)
@@ -367,7 +351,7 @@ static int rename_folder(struct ucm_tierset *set, const char *from,
 {
 	struct ucm_backing *backing = set->dirs[source->dirs[0]];
 	bool recorded = source->num > 1, undone = true;
-	int err = check_empty(set, to, old);
+	int err = ucm_plain_check_empty(set, to, old);
 
 	if (!err && recorded) {
 		err = write_record(backing, from, to);

@@ -425,6 +425,8 @@ START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
 	put("b/files/d/x", "b");
 	fx_mkdirs(fx_path("$/c/files/d"));
 	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), -ENOTEMPTY);
+	for (const char *d = "abc"; *d; d++)
+		ck_assert(fx_exists(fx_path("$/%c/files/d", *d)));
 	leads_to("files/d/x", "b");
 	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d/x"), -ENOTDIR);
 	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/x"), 0);
