@@ -271,7 +271,9 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 
 /* ---- folders ---- */
 
-/* -EBUSY: there is one of a rename that was neither done nor undone. */
+/* On disk before anything is renamed: the directories may lie on several, of
+ * which each forgets something else in a power cut. -EBUSY: there is one of a
+ * rename that was neither done nor undone. */
 static int write_record(struct ucm_backing *backing, const char *from,
 			const char *to)
 {
@@ -281,8 +283,16 @@ static int write_record(struct ucm_backing *backing, const char *from,
 
 	if (err != -ENOENT)
 		return err ? err : -EBUSY;
-	return ucm_os_replace_file(backing->ctlfd, RECORD, text,
-				   record_of(from, to, text));
+	err = ucm_os_replace_file(backing->ctlfd, RECORD, text,
+				  record_of(from, to, text));
+	if (err)
+		return err;
+	err = ucm_os_sync_dir(backing->ctlfd, ".");
+	if (err == -EINVAL)
+		return 0; /* some cannot sync a folder */
+	if (err)
+		ucm_os_unlink(backing->ctlfd, RECORD);
+	return err;
 }
 
 /* Back to the old name where it has the new one: the first num. */
@@ -436,6 +446,7 @@ static int finish_rename(struct ucm_tierset *set, const char *from,
 static void recover_folder(struct ucm_tierset *set, struct ucm_backing *backing)
 {
 	char text[RECORD_MAX], from[PATH_MAX];
+	struct ucm_plain_copies renamed;
 	const char *to;
 	int err = ucm_os_read_file(backing->ctlfd, RECORD, text, sizeof(text));
 
@@ -450,7 +461,8 @@ static void recover_folder(struct ucm_tierset *set, struct ucm_backing *backing)
 		return;
 	}
 	ucm_info("%s: the rename to %s is finished", from, to);
-	ucm_os_unlink(backing->ctlfd, RECORD);
+	ucm_plain_copies(set, to, &renamed); /* as many as can say */
+	end_record(set, backing, to, &renamed);
 }
 
 /* If the file has both names: the old one goes, unless another file in front

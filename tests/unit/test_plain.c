@@ -579,28 +579,89 @@ START_TEST(a_rename_that_fails_half_way_is_undone)
 }
 END_TEST
 
-static bool record_gone, synced_after;
+/* What has happened since the last step of a folder's rename. */
+static enum { NOTHING, RECORDED, RENAMED, GONE } step;
+static bool synced[GONE + 1], renamed_unrecorded;
 
 static int watch_record(const char *call, const char *path)
 {
-	if (!strcmp(call, "unlink") && !strcmp(path, "rename"))
-		record_gone = true;
-	else if (record_gone && !strcmp(call, "fsync"))
-		synced_after = true;
+	if (!strcmp(call, "fsync"))
+		synced[step] = true;
+	else if (!strcmp(call, "unlink") && !strcmp(path, "rename"))
+		step = GONE;
+	if (strcmp(call, "rename"))
+		return 0;
+	if (!strcmp(path, "rename"))
+		step = RECORDED;
+	if (strncmp(path, "files/", 6))
+		return 0;
+	renamed_unrecorded |= step == RECORDED && !synced[RECORDED];
+	step = RENAMED;
+	synced[RENAMED] = false;
 	return 0;
 }
 
-/* Or it may come back, and be done to another folder of that name. */
-START_TEST(a_folders_rename_ends_on_disk)
+static void start_watching(void)
+{
+	step = NOTHING;
+	memset(synced, 0, sizeof(synced));
+	renamed_unrecorded = false;
+	ucm_os_fault = watch_record;
+}
+
+/* What it has done stays done; and the record may not come back, to be done to
+ * another folder of that name. */
+static void check_end(void)
+{
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(step, GONE);
+	ck_assert(synced[RENAMED]);
+	ck_assert(synced[GONE]);
+}
+
+START_TEST(a_folders_rename_is_on_disk_at_each_step)
 {
 	fx_store("$/a:$/b");
 	put("a/files/d/1", "1");
 	put("b/files/d/2", "2");
-	record_gone = synced_after = false;
-	ucm_os_fault = watch_record;
+	start_watching();
 	ck_assert_int_eq(rename_to("files/d", "files/n"), 0);
-	ucm_os_fault = NULL;
-	ck_assert(record_gone && synced_after);
+	check_end();
+	ck_assert(synced[RECORDED]);
+	ck_assert(!renamed_unrecorded);
+}
+END_TEST
+
+START_TEST(a_finished_folders_rename_is_on_disk)
+{
+	fx_configure("$/a:$/b");
+	fx_open();
+	fx_close();
+	put("a/files/n/1", "1");
+	put("b/files/d/2", "2");
+	put("a/.ucmfs/rename", "7 files/dfiles/n");
+	start_watching();
+	fx_open();
+	fx_start_only();
+	check_end();
+	leads_to("files/n/2", "2");
+}
+END_TEST
+
+/* Else a part of it could be renamed and nothing would tell. */
+START_TEST(a_folder_stays_if_its_record_cannot_be_synced)
+{
+	fx_store("$/a:$/b");
+	put("a/files/d/1", "1");
+	put("b/files/d/2", "2");
+	fx_fail("fsync", 2, -EIO, true); /* of the folder */
+	ck_assert_int_eq(rename_to("files/d", "files/n"), -EIO);
+	ck_assert_ptr_nonnull(fx_failed_call());
+	fx_fail(NULL, 0, 0, false);
+	leads_to("files/d/1", "1");
+	leads_to("files/d/2", "2");
+	ck_assert_int_eq(rename_to("files/d", "files/n"), 0);
+	leads_to("files/n/2", "2");
 }
 END_TEST
 
@@ -981,7 +1042,9 @@ int main(void)
 		2);
 
 	tcase_add_test(tc, a_name_is_renamed_to_itself);
-	tcase_add_test(tc, a_folders_rename_ends_on_disk);
+	tcase_add_test(tc, a_folders_rename_is_on_disk_at_each_step);
+	tcase_add_test(tc, a_finished_folders_rename_is_on_disk);
+	tcase_add_test(tc, a_folder_stays_if_its_record_cannot_be_synced);
 	tcase_add_test(tc, a_folders_rename_waits_for_one_that_is_half_done);
 
 	tc = tcase(suite, "crash");
