@@ -129,8 +129,11 @@ static int listen_to(int fd, int64_t until_ms, struct answers *out)
 	while (len < sizeof(out->text) - 1 && !strstr(out->text, SAY_END)) {
 		int64_t left_ms = until_ms - ucm_monotonic_ms();
 
-		if (left_ms <= 0 || poll(&said, 1, (int)left_ms) == 0)
+		if (left_ms <= 0)
 			return -ETIMEDOUT;
+		/* it may also have been stopped and continued meanwhile */
+		if (poll(&said, 1, (int)left_ms) <= 0)
+			continue;
 		got = read(fd, out->text + len, sizeof(out->text) - 1 - len);
 		if (got <= 0)
 			break;
@@ -171,6 +174,8 @@ static int ask_python(unsigned patience_s, struct answers *out)
 	if (pid == 0)
 		become_python(ends[1]);
 	err = pid < 0 ? -errno : 0;
+	if (pid > 0)
+		setpgid(pid, pid); /* whoever of us comes first */
 	close(ends[1]);
 	if (!err)
 		err = listen_to(ends[0], until_ms, out);
