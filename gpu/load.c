@@ -810,7 +810,6 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		leave_part(piece);
 		ucm_engine_feed(engine); /* a starved one ends at once */
 	}
-	ucm_engine_feed(engine); /* those that waited for memory end */
 	drop_ahead(part);
 	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {
 		uint32_t block, cut;
