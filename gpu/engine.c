@@ -261,7 +261,8 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
 }
 
 /* So that reads go there: see direct_place() in load.c. Where it cannot be had
- * they go through staging. */
+ * they go through staging. That is told once: what one thread may pin can be
+ * too much for the next one. */
 static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 {
 	uint64_t first, last;
@@ -270,9 +271,10 @@ static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 	ucm_layout_bounds(group->layout, &first, &last);
 	err = ucm_ring_pin(engine->ring, (void *)(uintptr_t)first,
 			   (size_t)(last - first + 1));
-	if (err && !engine->number)
-		ucm_warning("group %u: nothing is read into pages: %s",
-			    group->number, strerror(-err));
+	if (err && !atomic_exchange(&engine->shared->told_unpinned, true))
+		ucm_warning("group %u: thread %u does not read all into pages: "
+			    "they cannot be pinned: %s", group->number,
+			    engine->number, strerror(-err));
 }
 
 static void add_group(struct ucm_engine *engine)

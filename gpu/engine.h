@@ -43,6 +43,7 @@ struct ucm_shared {
 	unsigned most_files; /* likewise, when a request wants more */
 	uint64_t save_budget;
 	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
+	_Atomic bool told_unpinned;    /* that pages could not be pinned */
 	/* Counters of struct ucm_loader_stats, in its order. */
 	struct {
 		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,

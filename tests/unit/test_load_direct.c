@@ -10,10 +10,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "gpu/layout.h"
@@ -382,6 +385,45 @@ START_TEST(a_cancelled_task_ends_when_its_reads_have)
 }
 END_TEST
 
+/* So much memory may be locked, whoever we are. */
+static void limit_locked(uint64_t bytes)
+{
+	const struct rlimit limit = { bytes, bytes };
+	struct __user_cap_header_struct header = {
+		.version = _LINUX_CAPABILITY_VERSION_3
+	};
+	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+
+	ck_assert_int_eq(syscall(SYS_capget, &header, caps), 0);
+	caps[0].effective &= ~(1u << CAP_IPC_LOCK);
+	ck_assert_int_eq(syscall(SYS_capset, &header, caps), 0);
+	ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+}
+
+/* There is room for what the first thread pins of it, and not for the second;
+ * nor for staging memory, which is larger. */
+START_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
+{
+	const struct ucm_loader_options options = { .threads = 2 };
+	struct ucm_loader *loader;
+	struct place place;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(1, 16 * PLANE, 0), 0, 0);
+	for (unsigned n = 0; n < NUM; n++)
+		lf_plant("$/tier", &place.geometry, n);
+	limit_locked(place.len + place.len / 2);
+	loader = open_loader(&place, &options);
+	ck_assert(fx_logged("cannot be pinned"));
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	for (uint32_t n = 0; n < NUM; n++)
+		ck_assert(has_block(&place, n, 0, 1, n));
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+END_TEST
+
 /* ---- at random ---- */
 
 enum state { GOOD, ABSENT, BAD_PLANE, BAD_HEAD, TORN };
@@ -538,6 +580,7 @@ int main(void)
 	tcase_add_test(tests, requests_that_go_through_staging);
 	tcase_add_test(tests, damage_is_noticed_in_the_page);
 	tcase_add_test(tests, a_cancelled_task_ends_when_its_reads_have);
+	tcase_add_test(tests, a_thread_that_cannot_pin_the_pages_is_told_of);
 	tcase_add_test(tests, what_is_loaded_is_right_at_random);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
