@@ -18,6 +18,7 @@ from ucmfs.vllm import benefit, hits, link
 from ucmfs.vllm.groups import Group, Plan, plan_of, space_names
 from ucmfs.vllm.options import Options, options_of
 from ucmfs.vllm.pins import Pins
+from ucmfs.vllm.spaces import load_mode
 
 
 class Imports(unittest.TestCase):
@@ -403,6 +404,30 @@ class PinsTest(unittest.TestCase):
         self.assertTrue(pins.done(2, 2))
         self.assertEqual([b.ref for b in pool.blocks], [0] * 8)
         self.assertEqual((pins.room, len(pins)), (5, 0))
+
+
+class LoadMode(unittest.TestCase):
+
+    def test_in_the_step(self) -> None:
+        """Only where vLLM hears of a failed load before it hands out the
+        tokens of the step."""
+        one = Plan((group_with(0, 16),), 100, 16, 16)
+        two = Plan((group_with(0, 16), group_with(1, 16)), 100, 16, 16)
+        quiet = SimpleNamespace(max_concurrent_batches=1,
+                                speculative_config=None)
+        for load in ("sync", "layerwise"):
+            options = Options("/m", load=load)
+            for config, plan, why in (
+                    (quiet, one, ""), (quiet, two, "groups"),
+                    (SimpleNamespace(max_concurrent_batches=2), one,
+                     "asynchronous scheduling"),
+                    (SimpleNamespace(max_concurrent_batches=1,
+                                     speculative_config=object()), one,
+                     "speculative")):
+                with self.subTest(load=load, why=why):
+                    mode, told = load_mode(config, plan, options)
+                    self.assertEqual(mode, "async" if why else load)
+                    self.assertIn(why, told)
 
 
 class BenefitTest(unittest.TestCase):

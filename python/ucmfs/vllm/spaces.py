@@ -29,6 +29,9 @@ def load_mode(vllm_config: Any, plan: Plan, options: Options,
     if len(plan.groups) > 1:
         return "async", (f"{len(plan.groups)} KV cache groups: vLLM cannot "
                          "recover from a load that fails within a step")
+    if getattr(vllm_config, "speculative_config", None) is not None:
+        return "async", ("speculative decoding: vLLM asks what has become of "
+                         "loads before it lets the step end")
     if getattr(vllm_config, "max_concurrent_batches", 1) > 1:
         return "async", ("asynchronous scheduling: the next step is made "
                          "before a load is known to have failed "
