@@ -259,6 +259,28 @@ class Basics(Case):
                 self.one(second, self.prompt(100))
                 self.assertEqual(second.stats["tokens loaded"], 96)
 
+    def test_roles(self) -> None:
+        """A producer loads nothing, a consumer saves nothing."""
+        class Role(FakeRunner):
+            role = ""
+
+            def make_vllm_config(self, rank):
+                config = super().make_vllm_config(rank)
+                config.kv_transfer_config.kv_role = self.role
+                return config
+
+        for role, saves, loaded in (("kv_consumer", 0, 0),
+                                    ("kv_producer", 6, 0),
+                                    ("kv_producer", 0, 0),
+                                    ("kv_consumer", 0, 96)):
+            with self.subTest(role=role):
+                Role.role = role
+                runner = self.runner(kind=Role)
+                counted = Counted(runner)
+                self.one(runner, self.prompt(100))
+                self.assertEqual(counted["saves"], saves)
+                self.assertEqual(runner.stats["tokens loaded"], loaded)
+
     def test_skip_reading(self) -> None:
         self.one(self.runner(), self.prompt(100))
         second = self.runner()

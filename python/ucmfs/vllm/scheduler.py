@@ -105,6 +105,9 @@ class UcmfsScheduler:
         if why:
             log.warning("ucmfs: loads are asynchronous, not %s: %s",
                         options.load, why)
+        transfer = vllm_config.kv_transfer_config
+        self._may_load = getattr(transfer, "is_kv_consumer", True)
+        self._may_save = getattr(transfer, "is_kv_producer", True)
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: Dict[str, Known] = {}
@@ -194,7 +197,10 @@ class UcmfsScheduler:
         """Tokens of a request that are here or in the store; 0: no more;
         None: nobody knows yet."""
         request = known.request
-        if (known.failed or request.skip_reading_prefix_cache
+        # vLLM keeps steps that are under way off the pages of loads only
+        # where it has been told to expect loads.
+        if (not self._may_load or known.failed
+                or request.skip_reading_prefix_cache
                 or self._left_out(request)):
             return 0
         # The last token is computed anew in any case. A load that is not of
@@ -311,7 +317,7 @@ class UcmfsScheduler:
     def _find_saves(self, output: Any, here: Open) -> None:
         tables = getattr(output, "kv_connector_block_state", None)
         table_of = self.block_ids if tables is None else tables.get_block_ids
-        if table_of is None:
+        if table_of is None or not self._may_save:
             return
         for request_id, tokens in output.num_scheduled_tokens.items():
             known = self._requests.get(request_id)
