@@ -251,7 +251,7 @@ class FakeHasher:
 
 
 def hashes_of(num: int) -> list:
-    return [b"%031d." % i for i in range(num)]
+    return [b"%014d" % i + bytes(18) for i in range(num)]
 
 
 def plan_with(shards: int, *groups: Group, hash_tokens: int = 16,
@@ -347,6 +347,22 @@ class Hits(unittest.TestCase):
         index = FakeIndex({ids.all[0][i:i + 16] for i in range(0, 64, 16)})
         self.assertEqual(hits.longest_hit(plan, [index], ids, 0, 64), 48)
         self.assertEqual(hits.longest_hit(plan, [index], ids, 48, 64), 48)
+
+    def test_drop_last_of_a_window(self) -> None:
+        """What is left of the hit has its window in the store, too."""
+        plan = Plan((group_with(0, 16), group_with(1, 16, window=17)), 100,
+                    16, 16, drop_last=True)
+        ids = hits.Ids(plan, [FakeHasher(0), FakeHasher(1)])
+        ids.update(hashes_of(6))
+        whole, window = ([a[i:i + 16] for i in range(0, 96, 16)]
+                         for a in ids.all)
+        for there, tokens in (((5,), 0), ((4, 5), 80), ((2, 5), 48),
+                              ((0, 1, 2, 3, 4, 5), 80)):
+            with self.subTest(there=there):
+                indexes = [FakeIndex(set(whole)),
+                           FakeIndex({window[i] for i in there})]
+                self.assertEqual(hits.longest_hit(plan, indexes, ids, 0, 96),
+                                 tokens)
 
     def test_budget(self) -> None:
         num = 3 * hits.PIECE

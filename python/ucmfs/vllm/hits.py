@@ -99,6 +99,9 @@ def longest_hit(plan: Plan, indexes: Sequence[Asked], ids: Ids, local: int,
             tokens = min(tokens, _prefix(plan, indexes[g], ids, g, local,
                                          tokens))
     tokens = tokens // plan.alignment * plan.alignment
+    if plan.drop_last:
+        # Before windows are looked for: they lie before the shorter hit.
+        tokens -= plan.alignment
     found: List[bytes] = [b""] * len(plan.groups)
     again = True
     while again and tokens > local:
@@ -111,8 +114,6 @@ def longest_hit(plan: Plan, indexes: Sequence[Asked], ids: Ids, local: int,
             less = _fit(plan, group, found[g], local, tokens)
             again = again or less < tokens
             tokens = less
-    if plan.drop_last:
-        tokens -= plan.alignment
     return max(tokens, local)
 
 
