@@ -362,6 +362,17 @@ class Basics(Case):
                 self.assertEqual(runner.stats["tokens loaded"], loaded)
                 self.assertEqual(counted["skipped_loads"], not loaded)
 
+    def test_idle_steps_are_not_measured(self) -> None:
+        """vLLM hands on nothing of an idle step that has nothing to tell."""
+        runner = self.runner()
+        half = self.half(runner)
+        for _ in range(20):
+            half.build_connector_meta(SimpleNamespace(
+                total_num_scheduled_tokens=0, num_scheduled_tokens={}))
+        with mock.patch.object(half.benefit.prefill, "add") as add:
+            self.one(runner, self.prompt(90))
+        self.assertEqual([call.args[0] for call in add.call_args_list], [90])
+
     def test_debug_log(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "log")

@@ -466,9 +466,9 @@ class BenefitTest(unittest.TestCase):
         rule = self.rule()
         for i in range(benefit.SAMPLES):
             self.assertTrue(rule.worth(10**9, 1))
-            rule.begin_step(100)
+            rule.begin_step(i, 100)
             self.now += 0.1
-            rule.end_step()
+            rule.end_step(i)
             rule.loaded(1000, 0.5)
         self.assertAlmostEqual(rule.prefill.value, 1000.0)
         self.assertAlmostEqual(rule.bandwidth.value, 2000.0)
@@ -480,14 +480,29 @@ class BenefitTest(unittest.TestCase):
 
     def test_steps_that_overlap(self) -> None:
         rule = self.rule()
-        rule.begin_step(100)
+        rule.begin_step(1, 100)
         self.now = 1.0
-        rule.begin_step(100)
+        rule.begin_step(2, 100)
         self.now = 2.0
-        rule.end_step()
+        rule.end_step(1)
         self.now = 3.0
-        rule.end_step()
+        rule.end_step(2)
         self.assertAlmostEqual(rule.step.value, 0.5 + 0.2 * (1.0 - 0.5))
+
+    def test_steps_without_an_end(self) -> None:
+        """Of idle steps, and of lost ones, nothing is learnt."""
+        rule = self.rule()
+        for step in range(40):
+            rule.begin_step(step, 0)
+        rule.begin_step(40, 1)
+        self.now = 5.0
+        rule.begin_step(41, 100)
+        self.now = 6.0
+        rule.end_step(41)
+        self.assertAlmostEqual(rule.prefill.value, 100.0)
+        rule.end_step(41)
+        rule.end_step(40)
+        self.assertEqual(rule.step.samples, 1)
 
 
 class Links(unittest.TestCase):

@@ -55,23 +55,26 @@ class Benefit:
         self.prefill = Rate(tokens_per_second)
         self.step = Rate()
         self._clock = clock
-        self._begun: Deque[Tuple[float, int]] = deque(maxlen=16)
+        self._begun: Deque[Tuple[int, float, int]] = deque(maxlen=16)
         self._ended = 0.0
 
-    def begin_step(self, tokens: int) -> None:
-        self._begun.append((self._clock(), tokens))
+    def begin_step(self, step: int, tokens: int) -> None:
+        """step counts up. Those without tokens tell nothing."""
+        if tokens:
+            self._begun.append((step, self._clock(), tokens))
 
-    def end_step(self) -> None:
-        """The output of the oldest step that has begun is there."""
-        if not self._begun:
+    def end_step(self, step: int) -> None:
+        """The output of a step that has begun is there."""
+        while self._begun and self._begun[0][0] < step:
+            self._begun.popleft()
+        if not self._begun or self._begun[0][0] != step:
             return
-        begun, tokens = self._begun.popleft()
+        _, begun, tokens = self._begun.popleft()
         now = self._clock()
         # Steps overlap where the scheduler runs ahead.
         took = now - max(begun, self._ended)
         self._ended = now
-        if tokens:
-            self.step.add(1.0, took, now)
+        self.step.add(1.0, took, now)
         if tokens >= TOKENS:
             self.prefill.add(tokens, took, now)
 

@@ -299,7 +299,7 @@ class UcmfsScheduler:
 
     def build_connector_meta(self, output: Any) -> UcmfsMetadata:
         self._step += 1
-        self.benefit.begin_step(output.total_num_scheduled_tokens)
+        self.benefit.begin_step(self._step, output.total_num_scheduled_tokens)
         here = self._link.now
         if here is not None:
             self._told = here.told
@@ -418,12 +418,13 @@ class UcmfsScheduler:
     # ---- reports of the workers ----
 
     def update_connector_output(self, output: Any) -> None:
-        self.benefit.end_step()
         if output.invalid_block_ids and not self.asynchronous:
             self._evict(output.invalid_block_ids)
         meta = output.kv_connector_worker_meta
         if not isinstance(meta, UcmfsWorkerMetadata):
             return
+        for step in sorted(meta.steps):
+            self.benefit.end_step(step)
         for request_id, loaded in meta.loads.items():
             self._end_load(request_id, loaded)
         for job, num in meta.bad_saves.items():

@@ -362,7 +362,10 @@ class UcmfsWorker:
                 self._failed.add(request)
         if self._left and not (self._loads or self._saves or self._behind):
             self._close_left()
-        if self._step is not None and self._step.report:
+        # vLLM leaves out what idle steps report, if it is nothing, so which
+        # step an output is of has to be told.
+        if self._step is not None and (self._step.report
+                                       or not self._step.idle):
             self.meta.steps[self._step.step] = 1
             self._step = None
         self._polled = time.monotonic()
