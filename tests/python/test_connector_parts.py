@@ -86,6 +86,34 @@ class OptionsOf(unittest.TestCase):
                           "use_layerwise": False}, check_paths=False)
         self.assertEqual((got.mount, got.load), ("/n", "async"))
 
+    def test_upstream_layerwise_alone(self) -> None:
+        got = options_of({"mount": "/m", "use_layerwise": True},
+                         check_paths=False)
+        self.assertEqual(got, Options("/m", load="layerwise"))
+
+    def test_upstream_loader(self) -> None:
+        """Ours win key by key."""
+        got = options_of({**self.upstream(threads=3, staging_bytes=1 << 20),
+                          "loader": {"threads": 2}}, check_paths=False)
+        self.assertEqual(got.loader, {"threads": 2, "staging_bytes": 1 << 20})
+
+    def test_upstream_told(self) -> None:
+        """What is read and has no effect is said by name."""
+        seeds = self.upstream(copy="cuda", device=3, num_layers=4,
+                              tensor_size=4096)
+        with self.assertLogs("ucmfs.vllm", "INFO") as logs:
+            options_of(seeds, check_paths=False)
+        told = "\n".join(logs.output)
+        for name in ("copy", "device", "num_layers", "tensor_size"):
+            self.assertIn(f"ucmfs: {name}: no effect", told)
+        del seeds["ucm_connectors"][0]["ucm_connector_config"]["mount"]
+        seeds["ucm_connectors"][0]["ucm_connector_config"][
+            "storage_backends"] = "/a:/b"
+        with self.assertLogs("ucmfs.vllm", "INFO") as logs:
+            options_of({**seeds, "mount": "/m"}, check_paths=False)
+        self.assertIn("storage_backends /a:/b: no effect",
+                      "\n".join(logs.output))
+
     def test_upstream_refused(self) -> None:
         with self.assertRaises(ConfigError) as caught:
             options_of({**self.upstream(), "hit_ratio": 0.5},

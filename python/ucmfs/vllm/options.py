@@ -142,9 +142,10 @@ def _from_seeds(given: Mapping[str, Any],
     from ..config import validate_config
 
     ours = {k: v for k, v in given.items() if k in _KEYS}
-    config = validate_config(
-        {k: v for k, v in given.items() if k not in _KEYS},
-        check_paths=check_paths)
+    seeds = {k: v for k, v in given.items() if k not in _KEYS}
+    if set(seeds) == {"use_layerwise"} and "mount" in ours:
+        seeds["mount"] = ours["mount"]  # all that is said of a store
+    config = validate_config(seeds, check_paths=check_paths)
     if config.module_path is not None:
         raise ConfigError("ucm_connector_module_path", "the connector keeps "
                           "blocks in ucmfs, and in no other store")
@@ -158,6 +159,8 @@ def _from_seeds(given: Mapping[str, Any],
                               if k in _KEYS}
     theirs["loader"] = {k: v for k, v in config.loader_options.items()
                         if k in _LOADER}
+    if isinstance(ours.get("loader"), Mapping):
+        ours["loader"] = {**theirs["loader"], **ours["loader"]}
     if config.mount:
         theirs["mount"] = config.mount
     if config.engine_options.get("layerwise"):
@@ -171,4 +174,10 @@ def _with_notes(options: Dict[str, Any], config: Any) -> Dict[str, Any]:
     if "hash" in config.engine_options:
         log.info("ucmfs: hash_method: no effect: blocks are called after "
                  "vLLM's own hashes")
+    if config.tiers:
+        log.info("ucmfs: storage_backends %s: no effect: the mount %s is used",
+                 ":".join(config.tiers), options.get("mount"))
+    for name in sorted({*config.loader_options} - {*_LOADER}
+                       | {*config.store_options} - _KEYS):
+        log.info("ucmfs: %s: no effect: the engine's tensors decide", name)
     return options
