@@ -835,6 +835,18 @@ class Reset(Case):
         self.one(runner, self.prompt(200))
         self.assertEqual(runner.stats["loads"], 0)
 
+    def test_reset_before_saves_begin(self) -> None:
+        """Saves that were let go, and not told to the workers yet, are of the
+        space that is left."""
+        runner = self.runner({"load": "sync"})
+        half = self.half(runner)
+        before = self.paths()
+        runner.add(self.prompt(100), 3)
+        self.until(runner, lambda: half._ready)
+        self.assertTrue(half.reset_cache())
+        runner.settle()
+        self.assertEqual(self.paths(), before)
+
     def test_many_resets(self) -> None:
         """A loader has room for 256 groups."""
         from ucmfs.vllm import worker

@@ -536,6 +536,10 @@ class UcmfsScheduler:
             known.stale = True
         for pending in list(self._held):
             self._drop_held(pending)
+        for job in self._ready:  # named after the space that is left
+            self.pins.drop(job.job)
+            self._forget_save(job.job)
+        self._ready = []
         self.stats.add("resets")
         spaces = self._spaces()
         if not self._link.move(spaces, RESET_SECONDS):
