@@ -160,6 +160,8 @@ def _in_the_child(config: dict, variables: Dict[str, str], log: str,
         os.dup2(file, descriptor)
     os.environ.pop("PYTHONHASHSEED", None)
     os.environ.update(variables)
+    # vLLM leaves a file there when it is killed
+    tempfile.tempdir = os.path.dirname(log)
 
     def pause(word: str) -> None:
         pipe.send(word)
