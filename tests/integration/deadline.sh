@@ -9,7 +9,6 @@
 require_root
 require_fuse
 require_cmd fsfreeze
-require_cmd mkfs.ext4
 make_workdir
 
 # frozen, it could not be unmounted
@@ -17,11 +16,8 @@ on_exit() {
 	fsfreeze -u "$work/frozen" 2>/dev/null
 }
 
-need mkdir "$work/frozen" "$work/other"
-need truncate -s 64M "$work/image"
-need mkfs.ext4 -q "$work/image"
-mount -o loop "$work/image" "$work/frozen" 2>/dev/null ||
-	skip 'no loop device to be had'
+need mkdir "$work/other"
+make_fs ext4 64M "$work/frozen"
 
 need do_mount -o deadline=1 "frozen=$work/frozen:other=$work/other"
 need mk "$mnt/blocks"

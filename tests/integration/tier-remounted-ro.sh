@@ -7,14 +7,11 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_root
 require_fuse
-require_cmd mkfs.ext4 losetup getfattr
+require_cmd getfattr
 make_workdir
 
-need truncate -s 8M "$work/image"
-need mkfs.ext4 -q "$work/image"
-mkdir "$work/fast" "$work/slow"
-mount -o loop,errors=remount-ro "$work/image" "$work/fast" ||
-	skip 'no loop devices here'
+make_fs ext4 8M "$work/fast" errors=remount-ro
+mkdir "$work/slow"
 device=$(basename "$(findmnt -n -o SOURCE "$work/fast")")
 trigger=/sys/fs/ext4/$device/trigger_fs_error
 [ -w "$trigger" ] || skip 'ext4 has no trigger_fs_error here'

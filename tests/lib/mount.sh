@@ -313,6 +313,21 @@ kill_daemon() {
 	umount -l "$mnt"
 }
 
+# make_fs ext4|xfs SIZE DIR [mount options]: a file system of its own, in a file
+# beside DIR that grows as it is written to; the test is skipped where there are
+# none. $mkfs_flags: more flags for mkfs.
+make_fs() {
+	require_root
+	require_cmd "mkfs.$1" losetup
+	mkdir -p "$3"
+	need truncate -s "$2" "$3.image"
+	# shellcheck disable=SC2086 # a list
+	need "mkfs.$1" -q ${mkfs_flags-} "$3.image"
+	mount -o "loop${4+,$4}" "$3.image" "$3" 2>"$work/make_fs.out" ||
+		skip "a $1 in a file cannot be mounted here:" \
+			"$(cat "$work/make_fs.out")"
+}
+
 # ---- looking at things ----
 
 # blocks_in DIR: how many block names it lists, in all buckets
