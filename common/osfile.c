@@ -36,7 +36,7 @@ enum what {
 	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
-	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK,
+	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -62,7 +62,7 @@ static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"reopen", "seek",
+	"reopen", "seek", "flush",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -282,6 +282,21 @@ static long do_seek(const struct args *a)
 	return offset < 0 ? -errno : offset;
 }
 
+/* The file system is told of a close; interrupted, it has to be told again. */
+static long do_flush(const struct args *a)
+{
+	long rc;
+
+	do {
+		int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
+
+		if (fd < 0)
+			return -errno;
+		rc = result(close(fd));
+	} while (rc == -EINTR);
+	return rc;
+}
+
 static long perform(const struct args *a)
 {
 	switch (a->what) {
@@ -306,6 +321,7 @@ static long perform(const struct args *a)
 	case DO_LIST: case DO_ENTRIES: return do_list(a);
 	case DO_REOPEN: return do_reopen(a);
 	case DO_SEEK: return do_seek(a);
+	case DO_FLUSH: return do_flush(a);
 	}
 	return -ENOSYS;
 }
@@ -578,6 +594,11 @@ int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length)
 int ucm_os_statvfs(int fd, struct statvfs *out)
 {
 	return CALL(.what = DO_STATVFS, .fd = fd, .statvfs_out = out);
+}
+
+int ucm_os_flush(int fd)
+{
+	return CALL(.what = DO_FLUSH, .fd = fd);
 }
 
 int ucm_os_fdatasync(int fd)

@@ -65,6 +65,10 @@ int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);
 off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
 
+/* What close(2) of this file would say; the descriptor stays open. Network file
+ * systems write what is left to be written, and tell of errors, only then. */
+int ucm_os_flush(int fd);
+
 int ucm_os_fdatasync(int fd);
 int ucm_os_fsync(int fd);
 int ucm_os_syncfs(int fd);

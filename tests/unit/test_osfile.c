@@ -113,6 +113,7 @@ START_TEST(each_call_can_be_made_to_fail)
 	FAILS("truncate", ucm_os_truncate(fd, 0));
 	FAILS("fallocate", ucm_os_fallocate(fd, 0, 0, 10));
 	FAILS("statvfs", ucm_os_statvfs(fd, &vfs));
+	FAILS("flush", ucm_os_flush(fd));
 	FAILS("fdatasync", ucm_os_fdatasync(fd));
 	FAILS("fsync", ucm_os_fsync(fd));
 	FAILS("syncfs", ucm_os_syncfs(fd));
@@ -153,7 +154,8 @@ START_TEST(calls_do_what_they_are_called)
 	ck_assert_int_eq(ucm_os_rmdir(root, "d"), 0);
 	ck_assert_int_eq(ucm_os_statvfs(fd, &vfs), 0);
 	ck_assert_uint_gt(vfs.f_frsize, 0);
-	ck_assert_int_eq(ucm_os_fdatasync(fd), 0);
+	ck_assert_int_eq(ucm_os_flush(fd), 0);
+	ck_assert_int_eq(ucm_os_fdatasync(fd), 0); /* it is open still */
 	ck_assert_int_eq(ucm_os_fsync(fd), 0);
 	ck_assert_int_eq(ucm_os_syncfs(fd), 0);
 }
@@ -191,6 +193,7 @@ START_TEST(errors_of_the_kernel_come_back_as_they_are)
 
 	ck_assert_int_eq(ucm_os_read_at(-1, &c, 1, 0), -EBADF);
 	ck_assert_int_eq(ucm_os_write_at(-1, &c, 1, 0), -EBADF);
+	ck_assert_int_eq(ucm_os_flush(-1), -EBADF);
 	ck_assert_int_eq(ucm_os_fdatasync(-1), -EBADF);
 	ck_assert_int_eq(ucm_os_open(-1, "x", O_RDONLY, 0), -EBADF);
 }
