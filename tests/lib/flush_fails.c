@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flush_fails.c - a FUSE file system that tells of write errors at close(2), as
+ * network file systems do.
+ *
+ *	flush_fails DIR MOUNTPOINT SIGN
+ *
+ * It shows DIR, and returns when it is mounted. While there is a file SIGN (an
+ * absolute path), the close of a file that was opened for writing fails: with
+ * ENOSPC if SIGN begins with that word, else with EIO. It ends when it is
+ * unmounted.
+ */
+#include <config.h>
+
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static int root;
+static const char *sign;
+
+static int result(ssize_t rc)
+{
+	return rc < 0 ? -errno : (int)rc;
+}
+
+/* Below the root, from the path in the mount. */
+static const char *below(const char *path)
+{
+	return path[1] ? path + 1 : ".";
+}
+
+static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
+{
+	(void)conn;
+	config->use_ino = 1;
+	config->entry_timeout = config->attr_timeout = 0;
+	return NULL;
+}
+
+static int op_getattr(const char *path, struct stat *st,
+		      struct fuse_file_info *fi)
+{
+	(void)fi;
+	return result(fstatat(root, below(path), st, AT_SYMLINK_NOFOLLOW));
+}
+
+static int op_readlink(const char *path, char *target, size_t size)
+{
+	ssize_t len = readlinkat(root, below(path), target, size - 1);
+
+	if (len < 0)
+		return -errno;
+	target[len] = '\0';
+	return 0;
+}
+
+static int op_symlink(const char *target, const char *path)
+{
+	return result(symlinkat(target, root, below(path)));
+}
+
+static int op_mkdir(const char *path, mode_t mode)
+{
+	return result(mkdirat(root, below(path), mode));
+}
+
+static int op_unlink(const char *path)
+{
+	return result(unlinkat(root, below(path), 0));
+}
+
+static int op_rmdir(const char *path)
+{
+	return result(unlinkat(root, below(path), AT_REMOVEDIR));
+}
+
+static int op_rename(const char *from, const char *to, unsigned flags)
+{
+	return result(renameat2(root, below(from), root, below(to), flags));
+}
+
+static int op_link(const char *from, const char *to)
+{
+	return result(linkat(root, below(from), root, below(to), 0));
+}
+
+static int op_chmod(const char *path, mode_t mode, struct fuse_file_info *fi)
+{
+	(void)fi;
+	return result(fchmodat(root, below(path), mode, 0));
+}
+
+static int op_chown(const char *path, uid_t uid, gid_t gid,
+		    struct fuse_file_info *fi)
+{
+	(void)fi;
+	return result(fchownat(root, below(path), uid, gid,
+			       AT_SYMLINK_NOFOLLOW));
+}
+
+static int op_utimens(const char *path, const struct timespec times[2],
+		      struct fuse_file_info *fi)
+{
+	(void)fi;
+	return result(utimensat(root, below(path), times, AT_SYMLINK_NOFOLLOW));
+}
+
+static int open_in(const char *path, int flags, mode_t mode,
+		   struct fuse_file_info *fi)
+{
+	int fd = openat(root, below(path), flags | O_CLOEXEC, mode);
+
+	fi->fh = (uint64_t)fd;
+	return fd < 0 ? -errno : 0;
+}
+
+static int op_create(const char *path, mode_t mode, struct fuse_file_info *fi)
+{
+	return open_in(path, fi->flags | O_CREAT, mode, fi);
+}
+
+static int op_open(const char *path, struct fuse_file_info *fi)
+{
+	return open_in(path, fi->flags, 0, fi);
+}
+
+static int op_read(const char *path, char *buffer, size_t size, off_t off,
+		   struct fuse_file_info *fi)
+{
+	(void)path;
+	return result(pread((int)fi->fh, buffer, size, off));
+}
+
+static int op_write(const char *path, const char *buffer, size_t size,
+		    off_t off, struct fuse_file_info *fi)
+{
+	(void)path;
+	return result(pwrite((int)fi->fh, buffer, size, off));
+}
+
+static int op_truncate(const char *path, off_t size, struct fuse_file_info *fi)
+{
+	struct fuse_file_info opened = { 0 };
+	int err = fi ? 0 : open_in(path, O_WRONLY, 0, &opened);
+
+	if (!err)
+		err = result(ftruncate((int)(fi ? fi : &opened)->fh, size));
+	if (!fi)
+		close((int)opened.fh);
+	return err;
+}
+
+static int error_of_sign(void)
+{
+	char word[7] = "";
+	FILE *in = fopen(sign, "re");
+
+	if (!in)
+		return 0;
+	if (!fgets(word, sizeof(word), in))
+		word[0] = '\0';
+	fclose(in);
+	return strcmp(word, "ENOSPC") ? -EIO : -ENOSPC;
+}
+
+/* The flags of the open do not come with it. */
+static int op_flush(const char *path, struct fuse_file_info *fi)
+{
+	int flags = fcntl((int)fi->fh, F_GETFL);
+
+	(void)path;
+	return (flags & O_ACCMODE) == O_RDONLY ? 0 : error_of_sign();
+}
+
+static int op_fsync(const char *path, int datasync, struct fuse_file_info *fi)
+{
+	(void)path;
+	(void)datasync;
+	return result(fsync((int)fi->fh));
+}
+
+static int op_release(const char *path, struct fuse_file_info *fi)
+{
+	(void)path;
+	return result(close((int)fi->fh));
+}
+
+static int op_readdir(const char *path, void *out, fuse_fill_dir_t fill,
+		      off_t off, struct fuse_file_info *fi,
+		      enum fuse_readdir_flags flags)
+{
+	int fd = openat(root, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	(void)off;
+	(void)fi;
+	(void)flags;
+	if (!dir)
+		return -errno;
+	while ((entry = readdir(dir))) {
+		struct stat st = { .st_ino = entry->d_ino,
+				   .st_mode = DTTOIF(entry->d_type) };
+
+		fill(out, entry->d_name, &st, 0, 0);
+	}
+	closedir(dir);
+	return 0;
+}
+
+static int op_statfs(const char *path, struct statvfs *st)
+{
+	(void)path;
+	return result(fstatvfs(root, st));
+}
+
+static const struct fuse_operations operations = {
+	.init = op_init, .getattr = op_getattr,
+	.readlink = op_readlink, .symlink = op_symlink,
+	.mkdir = op_mkdir, .unlink = op_unlink, .rmdir = op_rmdir,
+	.rename = op_rename, .link = op_link,
+	.chmod = op_chmod, .chown = op_chown, .utimens = op_utimens,
+	.create = op_create, .open = op_open, .truncate = op_truncate,
+	.read = op_read, .write = op_write,
+	.flush = op_flush, .fsync = op_fsync, .release = op_release,
+	.readdir = op_readdir, .statfs = op_statfs,
+};
+
+int main(int argc, char **argv)
+{
+	char *of_fuse[] = { argv[0], argc == 4 ? argv[2] : NULL, NULL };
+
+	if (argc != 4) {
+		fprintf(stderr, "usage: flush_fails DIR MOUNTPOINT SIGN\n");
+		return 2;
+	}
+	sign = argv[3];
+	umask(0);
+	root = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0) {
+		perror(argv[1]);
+		return 1;
+	}
+	return fuse_main(2, of_fuse, &operations, NULL);
+}
