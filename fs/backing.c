@@ -400,6 +400,55 @@ int ucm_backing_temp_open(struct ucm_backing *backing, const char *name)
 	return ucm_os_open(backing->tmpfd, name, O_RDWR, 0);
 }
 
+/*
+ * Does SEEK_HOLE see a hole where there is one? Tried once, on a file of two
+ * pages with a hole in front. A file system without the call says "all data".
+ */
+static enum ucm_holes try_seek_hole(struct ucm_backing *backing)
+{
+	char name[UCM_TEMP_NAME_MAX];
+	_cleanup_fd_ int fd = ucm_backing_temp(backing, name);
+	enum ucm_holes seen = UCM_HOLES_UNKNOWN;
+
+	if (fd < 0)
+		return UCM_HOLES_UNKNOWN; /* no room, perhaps: next time */
+	if (!ucm_os_write_at(fd, "x", 1, UCM_BLOCK_PAGE))
+		seen = ucm_os_seek(fd, 0, SEEK_HOLE) == 0 ? UCM_HOLES_SOME
+							  : UCM_HOLES_NONE;
+	ucm_backing_temp_drop(backing, name);
+	return seen;
+}
+
+/*
+ * Fewer blocks than bytes is a hole or compression; more is no proof, since
+ * XFS counts what it has set aside. Huge pages of tmpfs, and blocks larger than
+ * a page, are filled with zeros around the first byte that is written: local
+ * file systems tell by st_blksize. (On a network file system that is the size
+ * of a transfer.)
+ */
+enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,
+				      const struct stat *st)
+{
+	int worth = atomic_load(&backing->holes);
+	off_t hole;
+
+	if (worth == UCM_HOLES_UNKNOWN) {
+		worth = try_seek_hole(backing);
+		atomic_store(&backing->holes, worth);
+	}
+	if (worth != UCM_HOLES_SOME ||
+	    (!backing->remote && st->st_blksize > UCM_BLOCK_PAGE))
+		return UCM_HOLES_UNKNOWN;
+	hole = ucm_os_seek(fd, 0, SEEK_HOLE);
+	if (hole < 0)
+		return UCM_HOLES_UNKNOWN;
+	if (hole < st->st_size)
+		return UCM_HOLES_SOME;
+	return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
+		       ? UCM_HOLES_UNKNOWN
+		       : UCM_HOLES_NONE;
+}
+
 void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name)
 {
 	int err = ucm_os_unlink(backing->tmpfd, name);

@@ -58,6 +58,7 @@ struct ucm_backing {
 	bool abandoned; /* written to when we are gone: never left clean */
 	pthread_mutex_t folder_lock; /* plain.c: copying a folder from others */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
+	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */
 };
 
 /*
@@ -80,6 +81,16 @@ int ucm_backing_temp(struct ucm_backing *backing,
 		     char name_out[UCM_TEMP_NAME_MAX]);
 int ucm_backing_temp_open(struct ucm_backing *backing, const char *name);
 void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name);
+
+/* Has a temporary file bytes everywhere? Not every file system can say: some
+ * answer "no holes" to everything, and huge pages fill what nobody wrote. */
+enum ucm_holes {
+	UCM_HOLES_UNKNOWN, /* it cannot be told */
+	UCM_HOLES_NONE,
+	UCM_HOLES_SOME,
+};
+enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,
+				      const struct stat *st);
 
 /*
  * Link a temporary file to a block's name and drop its temporary name.

@@ -136,8 +136,8 @@ static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
 
-/* A bare header does not announce a size: only the space's geometry, or the
- * end of all writing, says that the file is whole. */
+/* A bare header does not announce a size: the space's geometry does, or its
+ * writer has the last word. */
 static enum ucm_fault judge_bare(struct ucm_space *space,
 				 const struct ucm_block *block, uint64_t size,
 				 enum ucm_commit_when when)
@@ -153,31 +153,47 @@ static enum ucm_fault judge_bare(struct ucm_space *space,
 	return size < want ? UCM_FAULT_SHORT : UCM_FAULT_NONE;
 }
 
+/* No checksums: holes are never whole, and for the rest its writer's word
+ * counts. One that may be in the middle of writing has not given it where
+ * nothing else shows that there are bytes everywhere. */
+static enum ucm_fault judge_by_word(struct ucm_temp *temp,
+				    enum ucm_holes holes,
+				    enum ucm_commit_when when)
+{
+	if (holes == UCM_HOLES_SOME)
+		return UCM_FAULT_SHORT;
+	if (when == UCM_COMMIT_NOW)
+		return UCM_FAULT_NONE;
+	temp->wants_word = true;
+	return when == UCM_COMMIT_CLOSED && holes == UCM_HOLES_NONE &&
+			       !temp->presized
+		       ? UCM_FAULT_NONE
+		       : UCM_FAULT_SHORT;
+}
+
 /*
  * A file may have its size before it has its bytes: made by ftruncate or
  * fallocate, or full of holes because it was written out of order. Then only
- * the checksums tell whether it is whole. Without them it is taken for whole
- * when its writer says so: not at any close, but at the last.
+ * the checksums tell whether it is whole.
  */
 static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
 		       enum ucm_commit_when when, struct ucm_block *block,
 		       enum ucm_fault *fault)
 {
 	const struct stat *st = &temp->stamp;
+	enum ucm_holes holes = ucm_backing_find_holes(temp->backing, fd, st);
 	uint32_t plane;
 	int err;
 
-	if (!temp->presized && (uint64_t)st->st_blocks * 512 >=
-				       (uint64_t)st->st_size)
-		return 0;
 	if (!(block->flags & UCM_BLOCK_HAS_CRC)) {
-		if (when == UCM_COMMIT_IF_WHOLE)
-			*fault = UCM_FAULT_SHORT;
+		*fault = judge_by_word(temp, holes, when);
 		return 0;
 	}
+	if (holes == UCM_HOLES_NONE && !temp->presized)
+		return 0;
 	err = ucm_verify_whole(fd, (uint64_t)st->st_size, &key->id, block,
 			       fault, &plane);
-	if (!err && *fault && when == UCM_COMMIT_IF_WHOLE)
+	if (!err && *fault && when < UCM_COMMIT_LAST)
 		*fault = UCM_FAULT_SHORT; /* it may be on its way */
 	return err;
 }
@@ -197,29 +213,44 @@ static enum ucm_fault judge_written(const struct ucm_temp *temp,
 	return UCM_FAULT_NONE;
 }
 
+/* What is wrong with the file, of which temp->stamp is the state before
+ * anything of it was read. Who has written it all knows that it is whole. */
+static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
+		      const struct ucm_key *key, enum ucm_commit_when when,
+		      struct ucm_block *block, enum ucm_fault *fault)
+{
+	uint64_t size = (uint64_t)temp->stamp.st_size;
+	int err;
+
+	if (temp->written) {
+		*fault = judge_written(temp, key, block);
+		return 0;
+	}
+	err = ucm_verify_commit(fd, size, &key->id, block, fault);
+	if (!err && !*fault)
+		err = judge_bytes(temp, fd, key, when, block, fault);
+	if (!err && !*fault && block->form == UCM_FORM_BARE)
+		*fault = judge_bare(space, block, size, when);
+	return err;
+}
+
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
 static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
 		 enum ucm_commit_when when, struct ucm_block *block)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
-	struct stat *st = &temp->stamp;
-	int err = ucm_os_fstat(fd, st);
+	int err = ucm_os_fstat(fd, &temp->stamp);
 
-	if (!err && temp->written)
-		fault = judge_written(temp, key, block);
-	else if (!err)
-		err = ucm_verify_commit(fd, (uint64_t)st->st_size, &key->id,
-					block, &fault);
-	if (!err && !fault)
-		err = judge_bytes(temp, fd, key, when, block, &fault);
+	temp->wants_word = false;
+	if (!err)
+		err = find_fault(temp, fd, space, key, when, block, &fault);
 	if (err)
 		return tier_failed(set, temp, key, "read", err);
-	if (!fault && block->form == UCM_FORM_BARE)
-		fault = judge_bare(space, block, (uint64_t)st->st_size, when);
 	if (fault == UCM_FAULT_SHORT) {
 		ucm_debug(COMMIT, 2, "block %s: incomplete: %lld bytes",
-			  ucm_hex(&key->id).text, (long long)st->st_size);
+			  ucm_hex(&key->id).text,
+			  (long long)temp->stamp.st_size);
 		return -EAGAIN;
 	}
 	return fault ? ucm_tierset_refuse(set, key, fault, NULL) : 0;
@@ -455,7 +486,7 @@ void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	if (!fault)
 		fault = ucm_space_fits(set->names.spaces[temp->key.space],
-				       &block);
+				       &block, false);
 	if (!fault) {
 		move_entry(set, temp->ref, temp->dir, &st);
 		return;

@@ -204,6 +204,8 @@ struct ucm_file {
 				 PLAIN: the descriptor is */
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
 	bool refused;         /* by the last FLUSH, as wrong */
+	bool vouched;         /* WRITER: the process that closed it last goes
+				 on; as of temp.stamp */
 	bool failed;          /* fsync failed: never a block */
 	int64_t touched_ms;   /* last open, close or rename (monotonic) */
 };

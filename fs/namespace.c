@@ -224,13 +224,13 @@ void ucm_space_settled(struct ucm_space *space)
 }
 
 enum ucm_fault ucm_space_fits(struct ucm_space *space,
-			      const struct ucm_block *block)
+			      const struct ucm_block *block, bool teaches)
 {
 	enum ucm_fault fault;
 
 	pthread_mutex_lock(&space->lock);
 	fault = fits_locked(space, block);
-	if (!fault)
+	if (!fault && teaches)
 		learn(space, block);
 	pthread_mutex_unlock(&space->lock);
 	return fault;

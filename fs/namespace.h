@@ -86,10 +86,10 @@ enum ucm_fault ucm_space_admit(struct ucm_space *space,
 			       struct ucm_complaint *why);
 void ucm_space_settled(struct ucm_space *space);
 
-/* The same question about a block that is there already; changes nothing but
- * a geometry that nothing has fixed yet. */
+/* The same question about a block that is there already; changes nothing but,
+ * if it may teach, a geometry that nothing has fixed yet. */
 enum ucm_fault ucm_space_fits(struct ucm_space *space,
-			      const struct ucm_block *block);
+			      const struct ucm_block *block, bool teaches);
 
 /* -EINVAL with a complaint if blocks that are there would not fit. */
 int ucm_space_set_manifest(struct ucm_space *space,

@@ -98,13 +98,21 @@ static int set_block(struct ucm_face *face, fuse_ino_t ino,
 	return ucm_tierset_set_times(face->set, ucm_node_value(ino), times);
 }
 
+/* A size beyond the end says nothing of the bytes in between; rsync(1) sets the
+ * one that is there. */
 static int set_size(struct ucm_file *file, int fd, off_t size)
 {
+	struct stat st;
+	int err;
+
 	if (file->kind == UCM_FILE_MANIFEST && size > UCM_MANIFEST_MAX)
 		return -EFBIG;
 	if (file->temp.committed)
 		return -EPERM;
-	file->temp.presized |= size > 0;
+	err = ucm_os_fstat(fd, &st);
+	if (err)
+		return err;
+	file->temp.presized |= size > st.st_size;
 	return ucm_os_truncate(fd, size);
 }
 

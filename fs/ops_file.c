@@ -5,8 +5,14 @@
  * With passthrough the kernel reads and writes the backing file itself and
  * read and write below are never called. What remains is when a file becomes a
  * block: at a FLUSH that finds it whole, at fsync, at rename, or at the last
- * RELEASE. A FLUSH alone says nothing: shells send one before the first byte,
- * and fork sends one in mid-stream.
+ * RELEASE.
+ *
+ * A FLUSH alone says nothing: shells send one before the first byte, fork sends
+ * one in mid-stream, and the kernel sends one for a process that was killed. So
+ * a file without checksums is committed at a FLUSH only if the process that
+ * sends it goes on, and at RELEASE only if such a one was the last FLUSH and
+ * nothing has been written since. While another open of the file is left, it is
+ * not judged at all: who has that one may go on writing.
  */
 #include <config.h>
 
@@ -22,6 +28,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "common/process.h"
 #include "fs/live.h"
 #include "fs/ops_plain.h"
 #include "hashing/digest.h"
@@ -111,30 +118,67 @@ void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi)
 
 /* ---- the end of a file being written ---- */
 
+/* -EAGAIN: it is not whole, as far as can be seen. */
 static int commit_writer(const struct ucm_event *within, struct ucm_file *file,
 			 enum ucm_commit_when when)
 {
-	int err;
-
 	if (file->temp.committed)
 		return 0;
 	if (file->failed)
 		return -EIO;
-	err = ucm_file_commit(within, file, file->fd, &file->key, when);
+	return ucm_file_commit(within, file, file->fd, &file->key, when);
+}
+
+static int flush_writer(const struct ucm_event *event, struct ucm_file *file)
+{
+	int err;
+
+	if (file->opens > 1 && !file->temp.committed) {
+		file->vouched = ucm_process_goes_on((pid_t)event->pid) &&
+				!ucm_os_fstat(file->fd, &file->temp.stamp);
+		return 0;
+	}
+	file->vouched = false;
+	err = commit_writer(event, file, UCM_COMMIT_IF_WHOLE);
+	if (err == -EAGAIN && file->temp.wants_word &&
+	    ucm_process_goes_on((pid_t)event->pid)) {
+		err = commit_writer(event, file, UCM_COMMIT_CLOSED);
+		file->vouched = err == -EAGAIN;
+	}
 	return err == -EAGAIN ? 0 : err;
+}
+
+/* Somebody has begun a block, and there is none. */
+static void tell_of_unfinished(struct ucm_tierset *set,
+			       const struct ucm_file *file)
+{
+	if (file->temp.wants_word)
+		ucm_tierset_refuse(set, &file->key, UCM_FAULT_UNVOUCHED,
+				   "it has no checksums, and its writer ended "
+				   "without closing it");
+	else if (file->temp.stamp.st_size)
+		ucm_info("block %s: dropped: incomplete: %lld bytes",
+			 ucm_hex(&file->key.id).text,
+			 (long long)file->temp.stamp.st_size);
 }
 
 /* The last close of a file under a block's name; nobody hears an error now. */
 static void finish_writer(const struct ucm_event *within,
 			  struct ucm_file *file)
 {
-	if (file->refused && ucm_tierset_unchanged(&file->temp, file->fd))
+	struct ucm_tierset *set = within->face->set;
+	bool unchanged = ucm_tierset_unchanged(&file->temp, file->fd);
+
+	if (file->refused && unchanged)
 		return; /* close(2) has told, and so has the log */
-	if (!file->temp.committed)
-		commit_writer(within, file, UCM_COMMIT_NOW);
-	else
-		ucm_tierset_recheck(within->face->set, &file->temp, file->fd,
+	if (file->temp.committed)
+		ucm_tierset_recheck(set, &file->temp, file->fd,
 				    file->shared_write);
+	else if (commit_writer(within, file,
+			       file->vouched && unchanged ? UCM_COMMIT_NOW
+							  : UCM_COMMIT_LAST) ==
+		 -EAGAIN)
+		tell_of_unfinished(set, file);
 }
 
 static void close_file(fuse_req_t req, struct ucm_event *event,
@@ -770,7 +814,7 @@ void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
 	if (file->kind == UCM_FILE_WRITER)
-		err = commit_writer(&event, file, UCM_COMMIT_IF_WHOLE);
+		err = flush_writer(&event, file);
 	else if (file->kind == UCM_FILE_MANIFEST)
 		err = flush_manifest(event.face, file);
 	file->refused = err == -EINVAL;
@@ -820,7 +864,7 @@ void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	if (!err && file->kind == UCM_FILE_WRITER)
 		err = commit_writer(&event, file, UCM_COMMIT_NOW);
 	pthread_mutex_unlock(&file->lock);
-	ucm_event_reply(req, &event, err);
+	ucm_event_reply(req, &event, err == -EAGAIN ? 0 : err);
 }
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

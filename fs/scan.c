@@ -106,6 +106,15 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	return err && err != -EEXIST ? err : 1;
 }
 
+/* A bare block's geometry is its size. One that a power cut may have torn would
+ * teach its space a wrong one. */
+static bool teaches(const struct ucm_backing *backing,
+		    const struct ucm_block *block, const struct stat *st)
+{
+	return block->form != UCM_FORM_BARE || !backing->recovery.other_boot ||
+	       !ucm_recovery_doubts(&backing->recovery, st);
+}
+
 /* An open file: into the index with it, or not; see ucm_tierset_examine(). */
 static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir, int fd,
@@ -123,7 +132,8 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 		return err;
 	}
 	if (!fault)
-		fault = ucm_space_fits(space, &block);
+		fault = ucm_space_fits(space, &block,
+				       teaches(set->dirs[dir], &block, st));
 	ucm_debug(SCAN, 2, "%s: block %s: %s", set->dirs[dir]->path,
 		  ucm_hex(id).text, ucm_fault_text(fault));
 	if (fault) {

@@ -148,6 +148,8 @@ struct ucm_temp {
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* fdatasync failed: never to be committed */
 	bool presized;     /* its size was set: it says nothing of its bytes */
+	bool wants_word;   /* nothing was wrong when it was tried last, but only
+			    * its writer can say that it is whole */
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
@@ -157,9 +159,18 @@ struct ucm_temp {
 	const struct ucm_block *written;
 };
 
+/*
+ * Why a file may be whole. Checksums prove it whoever closes it. Without them,
+ * and without a geometry that tells the size, only its writer knows: its word
+ * is fsync, rename, or a close by a process that goes on. What the kernel
+ * closes for a process that was killed is nobody's word.
+ */
 enum ucm_commit_when {
-	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed: perhaps not the last */
-	UCM_COMMIT_NOW,      /* fsync, rename, last close */
+	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed, perhaps not the last */
+	UCM_COMMIT_CLOSED,   /* the same, by a process that goes on */
+	UCM_COMMIT_LAST,     /* the last close */
+	UCM_COMMIT_NOW,      /* fsync, rename, or the last close of what has not
+			      * changed since a process that goes on closed it */
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
@@ -174,7 +185,8 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
 /*
  * Check a temporary file and make it the block of that name; fd is open on it.
  * 0: there is now a whole block of that name, this file's or an earlier one.
- * -EAGAIN: incomplete, go on writing. -EINVAL: wrong, logged with the rule.
+ * -EAGAIN: incomplete, go on writing; or temp->wants_word. -EINVAL: wrong,
+ * logged with the rule.
  * Others: the tier failed; logged. Not from two threads for one file.
  */
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,

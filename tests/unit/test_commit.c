@@ -235,6 +235,121 @@ START_TEST(a_wrong_file_is_refused_by_rule_and_kept)
 }
 END_TEST
 
+/* ---- whose word it takes ---- */
+
+/* A page of the payload, at least, is missing in a file with a hole. */
+static const struct ucm_geometry wide = { 1, 4, 0, 8192, 8192, 0, 0, 0 };
+
+/* What a commit says that is tried for this reason or that. */
+static const struct {
+	const char *what;
+	enum fx_kind kind;
+	bool geometry; /* known before */
+	bool presized, hole;
+	int results[4]; /* IF_WHOLE, CLOSED, LAST, NOW */
+} words[] = {
+	{ "checksums prove it", FX_PAGED, true, false, false,
+	  { 0, 0, 0, 0 } },
+	{ "also where the size came first", FX_PAGED, true, true, false,
+	  { 0, 0, 0, 0 } },
+	{ "and show what is missing", FX_PAGED, true, false, true,
+	  { -EAGAIN, -EAGAIN, -EINVAL, -EINVAL } },
+	{ "packed", FX_PACKED, false, false, false, { 0, 0, 0, 0 } },
+	{ "packed, half", FX_PACKED, false, false, true,
+	  { -EAGAIN, -EAGAIN, -EINVAL, -EINVAL } },
+	{ "without them its writer does", FX_PAGED_RAW, true, false, false,
+	  { -EAGAIN, 0, -EAGAIN, 0 } },
+	{ "packed, without", FX_PACKED_RAW, false, false, false,
+	  { -EAGAIN, 0, -EAGAIN, 0 } },
+	{ "at the end, where the size came first", FX_PACKED_RAW, true, true,
+	  false, { -EAGAIN, -EAGAIN, -EAGAIN, 0 } },
+	{ "holes are never whole", FX_PAGED_RAW, true, false, true,
+	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
+	{ "nor in packed ones", FX_PACKED_RAW, false, false, true,
+	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
+	{ "bare, as large as the others", FX_BARE, true, false, false,
+	  { -EAGAIN, 0, -EAGAIN, 0 } },
+	{ "bare, the first", FX_BARE, false, false, false,
+	  { -EAGAIN, -EAGAIN, -EAGAIN, 0 } },
+	{ "bare, with a hole", FX_BARE, false, false, true,
+	  { -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN } },
+};
+
+static int begin_row(unsigned row)
+{
+	int fd;
+
+	fx_block_of(&file, 2, words[row].kind, &wide);
+	fd = begin(&file, words[row].hole ? 4096 : file.len);
+	if (words[row].hole)
+		ck_assert_int_eq(pwrite(fd, file.bytes + file.len - 1, 1,
+					(off_t)file.len - 1), 1);
+	temp.presized = words[row].presized;
+	return fd;
+}
+
+START_TEST(what_proves_nothing_takes_its_writers_word)
+{
+	for (int when = UCM_COMMIT_IF_WHOLE; when <= UCM_COMMIT_NOW; when++) {
+		int fd, result;
+
+		fx_store(fx_path("$/d%d", when));
+		fx_block_of(&second, 1, FX_PAGED, &wide);
+		if (words[_i].geometry)
+			ck_assert_int_eq(fx_commit(&second), 0);
+		fd = begin_row((unsigned)_i);
+		result = commit(fd, &file, (enum ucm_commit_when)when);
+		ck_assert_msg(result == words[_i].results[when],
+			      "%s, %d: %d", words[_i].what, when, result);
+		/* and no geometry is learnt from what is not committed */
+		ck_assert_int_eq(
+			ucm_space_has_geometry(fx_set->names.spaces[0]),
+			words[_i].geometry || !result);
+		end(fd);
+		if (result)
+			fx_misses(&file);
+		else
+			fx_serves(&file);
+		fx_close();
+		ucm_config_fini(&fx_config);
+		ucm_config_init(&fx_config);
+	}
+}
+END_TEST
+
+/* What an NFS server without SEEK_HOLE does: everything is data. */
+static int all_is_data(const char *call, const char *path)
+{
+	(void)path;
+	return strcmp(call, "seek") ? 0 : -EOPNOTSUPP;
+}
+
+START_TEST(where_holes_are_not_seen_the_checksums_are_compared)
+{
+	int fd;
+
+	fx_store("$/a");
+	ucm_os_fault = all_is_data;
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(pwrite(fd, "X", 1, 4096 + 77), 1);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
+	end(fd);
+	fx_block(&file, 2, FX_PAGED_RAW);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), -EAGAIN);
+	ck_assert(temp.wants_word);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ucm_os_fault = NULL;
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
 /* ---- bare blocks: only geometry or the end of writing tell the size ---- */
 
 START_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
@@ -267,7 +382,7 @@ START_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
 	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
 	end(fd);
 	fx_serves(&file);
 	/* too large for the geometry */
@@ -1043,6 +1158,7 @@ START_TEST(room_is_given_back_as_it_was_taken)
 	memset(file.bytes + 4096, 0, 16384);
 	fd = begin(&file, 4096);
 	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	temp.written = &file.block;
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
@@ -1102,6 +1218,10 @@ int main(void)
 		       without_checksums_a_sized_file_is_whole_at_the_end);
 	tcase_add_loop_test(tests, a_wrong_file_is_refused_by_rule_and_kept, 0,
 			    NUM_ROWS(wrongs));
+	tcase_add_loop_test(tests, what_proves_nothing_takes_its_writers_word,
+			    0, NUM_ROWS(words));
+	tcase_add_test(tests,
+		       where_holes_are_not_seen_the_checksums_are_compared);
 	tcase_add_test(tests,
 		       a_bare_block_of_unknown_size_is_whole_at_the_end);
 	tcase_add_test(tests, a_bare_block_of_known_size_is_whole_by_its_size);

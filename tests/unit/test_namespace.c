@@ -180,15 +180,15 @@ START_TEST(a_block_with_a_space_id_must_have_the_right_one)
 				   .space_id = { 2 } };
 
 	/* nothing to compare it with */
-	ck_assert_int_eq(ucm_space_fits(space, &block), UCM_FAULT_NONE);
+	ck_assert_int_eq(ucm_space_fits(space, &block, true), UCM_FAULT_NONE);
 	ck_assert_int_eq(ucm_space_set_manifest(space, &manifest, &why), 0);
-	ck_assert_int_eq(ucm_space_fits(space, &block), UCM_FAULT_SPACE);
+	ck_assert_int_eq(ucm_space_fits(space, &block, true), UCM_FAULT_SPACE);
 	ck_assert_int_eq(ucm_space_admit(space, &block, &why), UCM_FAULT_SPACE);
 	ck_assert_str_eq(why.text, ucm_fault_text(UCM_FAULT_SPACE));
 	block.space_id[0] = 1;
-	ck_assert_int_eq(ucm_space_fits(space, &block), UCM_FAULT_NONE);
+	ck_assert_int_eq(ucm_space_fits(space, &block, true), UCM_FAULT_NONE);
 	block.flags = 0;
-	ck_assert_int_eq(ucm_space_fits(space, &block), UCM_FAULT_NONE);
+	ck_assert_int_eq(ucm_space_fits(space, &block, true), UCM_FAULT_NONE);
 }
 END_TEST
 

@@ -362,6 +362,33 @@ START_TEST(after_another_boot_only_checksums_vouch)
 }
 END_TEST
 
+static void commit_bare_and_die(void *arg)
+{
+	fx_store("$/a");
+	ck_assert_int_eq(fx_commit(arg), 0);
+	fx_set = NULL;
+}
+
+/* Its size is all that tells its geometry, and half of it has another. */
+START_TEST(a_torn_bare_block_teaches_no_geometry)
+{
+	fx_block(raw, 1, FX_BARE);
+	fx_block(good, 2, FX_PAGED);
+	fx_in_child(commit_bare_and_die, raw);
+	ck_assert_int_eq(truncate(fx_path("$/a/blocks/%s", fx_name(raw)),
+				  64 + 256), 0);
+	edit_state("clean=0\ncheckpoint=0\nboot=another\n");
+	fx_configure("$/a");
+	fx_open();
+	ck_assert(!fx_set->names.spaces[0]->has_geometry);
+	fx_start_only();
+	fx_wait_settled();
+	fx_misses(raw);
+	ck_assert_int_eq(fx_commit(good), 0);
+	fx_serves(good);
+}
+END_TEST
+
 START_TEST(a_page_of_zeros_where_a_header_was_is_set_aside)
 {
 	char zeros[8192] = { 0 };
@@ -490,6 +517,7 @@ int main(void)
 	tcase_add_test(tests,
 		       blocks_older_than_the_checkpoint_are_not_read_again);
 	tcase_add_test(tests, after_another_boot_only_checksums_vouch);
+	tcase_add_test(tests, a_torn_bare_block_teaches_no_geometry);
 	tcase_add_test(tests, a_page_of_zeros_where_a_header_was_is_set_aside);
 	tcase_add_test(tests, doubts_that_could_not_be_settled_stay);
 	tcase_add_test(tests, a_store_that_was_only_opened_changes_no_state);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process.c - reads /proc.
+ *
+ * A process that was killed closes its files like one that calls close(2): the
+ * kernel does it, in its name. What tells them apart is a flag that the kernel
+ * sets before it closes the first one (PF_EXITING; proc_pid_stat(5), "flags").
+ */
+#include <config.h>
+
+#include "common/process.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+
+#define PF_EXITING 0x4u
+
+bool ucm_process_goes_on(pid_t pid)
+{
+	_cleanup_fd_ int fd = -1;
+	char path[32], text[512];
+	const char *after_name;
+	unsigned flags;
+	ssize_t len;
+
+	if (pid <= 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	len = read(fd, text, sizeof(text) - 1);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	after_name = strrchr(text, ')'); /* the name may hold anything */
+	return after_name &&
+	       sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+	       !(flags & PF_EXITING);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.h - what the kernel says of another process. */
+#ifndef UCM_PROCESS_H
+#define UCM_PROCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * Does this process or thread go on, or has it begun to end? False where that
+ * cannot be seen: pid is 0 (another pid namespace), or gone, or /proc is not to
+ * be read. The answer holds as long as the process waits for its caller.
+ */
+bool ucm_process_goes_on(pid_t pid);
+
+#endif
