@@ -8,6 +8,13 @@
  * moment at which the block comes to be; after it, nothing can fail but our
  * own memory, and then the next probe or scan finds the block.
  *
+ * Its writer may be at work all the time: through another descriptor, by a copy
+ * that a fork made, or by a mapping. So the state of the file (its stamp) is
+ * taken before anything of it is judged, and compared before and after the link:
+ * a verdict holds for the state that it was formed on and for no other. From the
+ * link to the last close the entry says WRITABLE, and whoever opens the block
+ * compares the stamp again, or the checksums where a mapping leaves no trace.
+ *
  * Two writers of one block: link(2) lets one win, in one directory; the index
  * decides between directories. The loser's file goes, and its writer is told
  * that all is well, because the name says what the bytes are.
@@ -107,8 +114,11 @@ void ucm_tierset_abandon(const struct ucm_temp *temp)
 void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 {
 	end_promise(temp);
-	if (temp->committed)
+	if (temp->committed) {
+		ucm_index_flag(set->index, temp->ref,
+			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
 		return;
+	}
 	ucm_backing_temp_drop(temp->backing, temp->name);
 	ucm_count(&set->stats.dropped);
 }
@@ -356,22 +366,82 @@ static void count_commit(struct ucm_tierset *set, const struct ucm_temp *temp)
 	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);
 }
 
-/* Into the index, unless another directory's writer was faster. Without a
- * stamp the one from before the link stays: it differs, so that the file will
- * be checked at its release. */
-static int index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
-		       struct ucm_space *space, const struct ucm_key *key)
+/* The same bytes, as far as stamps tell; link(2) has set the ctime. */
+static bool same_bytes(const struct stat *a, const struct stat *b)
+{
+	return a->st_size == b->st_size &&
+	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim));
+}
+
+/* A block's file that was written to after its commit was begun. Without
+ * checksums nobody can say what it holds now. */
+static enum ucm_fault find_late_fault(struct ucm_space *space, int fd,
+				      const struct stat *st,
+				      const struct ucm_id *id)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	uint32_t plane;
+
+	if (ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, &fault,
+			     &plane))
+		return UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
+	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC))
+		return UCM_FAULT_UNVOUCHED;
+	return fault ? fault : ucm_space_fits(space, &block, false);
+}
+
+/* A scan may have come between, and have taken it for a block. */
+static void forget_entry(struct ucm_tierset *set, const struct ucm_key *key,
+			 unsigned dir)
 {
 	struct ucm_entry entry;
+	ucm_ref ref;
+
+	if (ucm_index_find(set->index, key, &entry, &ref) && entry.dir == dir)
+		ucm_tierset_index_remove(set, ref, NULL);
+}
+
+/* The file has its name. Was it still the one that was judged? Without a new
+ * stamp the old one stays: it differs, so that the file is checked when it is
+ * closed for the last time. */
+static int stamp_link(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		      struct ucm_space *space, const struct ucm_key *key)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct stat st;
+
+	if (ucm_os_fstat(fd, &st))
+		return 0;
+	if (!same_bytes(&st, &temp->stamp))
+		fault = find_late_fault(space, fd, &st, &key->id);
+	temp->stamp = st;
+	if (!fault)
+		return 0;
+	temp->lost = true; /* it has no name to be tried again under */
+	forget_entry(set, key, temp->dir);
+	ucm_tierset_set_aside(set, space, &key->id, temp->dir, &st, fault,
+			      ", written to during its commit");
+	return ucm_tierset_refuse(set, key, fault, NULL);
+}
+
+/* Into the index, unless another directory's writer was faster. */
+static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
+		       struct ucm_space *space, const struct ucm_key *key)
+{
+	struct ucm_entry entry, there;
 	int err;
 
-	ucm_os_fstat(fd, &temp->stamp);
 	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
+	entry.flags = temp->shared ? UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED
+				   : UCM_ENTRY_WRITABLE;
 	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
 	/* a scan came between link and index: the entry is our file's */
-	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &entry) &&
-	    entry.dir == temp->dir)
+	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
+	    there.dir == temp->dir) {
+		ucm_index_flag(set->index, temp->ref, entry.flags, true);
 		err = 0;
+	}
 	/* another directory's is there that cannot be read: ours is better */
 	if (err == -EEXIST && is_unreadable(set, temp->ref)) {
 		move_entry(set, temp->ref, temp->dir, &temp->stamp);
@@ -389,18 +459,35 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	return 0;
 }
 
+/* As durable as it is to be. A network file system writes what it has kept, and
+ * tells of errors, when a file is closed; a failure is told once and never asked
+ * for again: the next answer would be a lie. */
+static int make_durable(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+			const struct ucm_key *key)
+{
+	const char *call = "close";
+	int err = temp->backing->remote ? ucm_os_flush(fd) : 0;
+
+	if (!err && set->config->durability != UCM_DURABILITY_NONE) {
+		call = "fdatasync";
+		err = ucm_os_fdatasync(fd);
+	}
+	if (!err)
+		return 0;
+	temp->lost = true;
+	return tier_failed(set, temp, key, call, err);
+}
+
 static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
-	int err = 0;
+	int err = make_durable(set, temp, fd, key);
 
-	if (set->config->durability != UCM_DURABILITY_NONE) {
-		err = ucm_os_fdatasync(fd);
-		if (err) { /* never tried again: a second one would lie */
-			temp->lost = true;
-			return tier_failed(set, temp, key, "fdatasync", err);
-		}
-	}
+	if (err)
+		return err;
+	temp->changed = !ucm_tierset_unchanged(temp, fd);
+	if (temp->changed)
+		return -EAGAIN;
 	err = link_block(set, temp, space, key);
 	if (err == -EEXIST) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
@@ -409,22 +496,21 @@ static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	}
 	if (err)
 		return tier_failed(set, temp, key, "link", err);
-	return index_block(set, temp, fd, space, key);
+	err = stamp_link(set, temp, fd, space, key);
+	return err ? err : index_block(set, temp, space, key);
 }
 
-int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
-		       const struct ucm_key *key, enum ucm_commit_when when)
+/* Judge it and, if it is right, make it a block. */
+static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		      struct ucm_space *space, const struct ucm_key *key,
+		      enum ucm_commit_when when)
 {
-	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	struct ucm_complaint why;
 	struct ucm_block block;
 	enum ucm_fault fault;
 	int err;
 
-	if (!space)
-		return -ENOENT;
-	if (temp->lost)
-		return -EIO;
+	temp->changed = false;
 	err = judge(set, temp, fd, space, key, when, &block);
 	if (err)
 		return err;
@@ -454,6 +540,24 @@ int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	return err;
 }
 
+#define TRIES 3 /* of a file that is written to while it is judged */
+
+int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+		       const struct ucm_key *key, enum ucm_commit_when when)
+{
+	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	int err = -EAGAIN;
+
+	if (!space)
+		return -ENOENT;
+	if (temp->lost)
+		return -EIO;
+	temp->changed = true;
+	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
+		err = try_commit(set, temp, fd, space, key, when);
+	return err;
+}
+
 static bool same_stamp(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size &&
@@ -468,29 +572,54 @@ bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd)
 	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
 }
 
-void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
-			 int fd, bool always)
+/* Its size and mtime are those that the index knows, from the commit or from
+ * utimensat(2) through the mount. */
+static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 {
-	enum ucm_fault fault = UCM_FAULT_NONE;
-	struct ucm_block block;
-	uint32_t plane = 0;
-	char detail[40] = "";
+	return (uint64_t)st->st_size == entry->size &&
+	       ucm_time_ns(&st->st_mtim) == entry->mtime_ns;
+}
+
+/* Is the file of an entry right that was perhaps written to? fd and st are of
+ * it. 0, or the fault for which it has been set aside. */
+static enum ucm_fault recheck(struct ucm_tierset *set, ucm_ref ref,
+			      const struct ucm_entry *entry, int fd,
+			      const struct stat *st)
+{
+	enum ucm_fault fault =
+		find_late_fault(set->names.spaces[entry->space], fd, st,
+				&entry->id);
+
+	/* without checksums, but only its times were set, through the mount */
+	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
+		fault = UCM_FAULT_NONE;
+	if (fault)
+		ucm_tierset_condemn(set, ref, st, fault,
+				    ", written to after its commit");
+	else
+		move_entry(set, ref, entry->dir, st);
+	return fault;
+}
+
+int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
+			      const struct ucm_entry *entry, int fd,
+			      const struct stat *st)
+{
+	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
+		return 0;
+	return recheck(set, ref, entry, fd, st) ? -ENOENT : 0;
+}
+
+void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
+			 int fd)
+{
+	struct ucm_entry entry;
 	struct stat st;
 
 	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
 		return;
-	if (!always && same_stamp(&st, &temp->stamp))
+	if (!temp->shared && same_stamp(&st, &temp->stamp))
 		return;
-	if (ucm_verify_whole(fd, (uint64_t)st.st_size, &temp->key.id,
-			     &block, &fault, &plane))
-		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
-	if (!fault)
-		fault = ucm_space_fits(set->names.spaces[temp->key.space],
-				       &block, false);
-	if (!fault) {
-		move_entry(set, temp->ref, temp->dir, &st);
-		return;
-	}
-	snprintf(detail, sizeof(detail), ", written to after its commit");
-	ucm_tierset_condemn(set, temp->ref, fault, detail);
+	if (ucm_index_get(set->index, temp->ref, &entry))
+		recheck(set, temp->ref, &entry, fd, &st);
 }

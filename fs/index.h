@@ -40,6 +40,8 @@ typedef uint64_t ucm_ref;
 #define UCM_ENTRY_PINNED 0x2u
 #define UCM_ENTRY_DUPLICATE 0x4u /* lies in another directory as well */
 #define UCM_ENTRY_LEAVING 0x8u   /* its file is being removed */
+#define UCM_ENTRY_WRITABLE 0x10u /* its writer still has it open */
+#define UCM_ENTRY_SHARED 0x20u   /* and may have it mapped */
 
 struct ucm_entry {
 	struct ucm_id id;

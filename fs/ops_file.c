@@ -103,7 +103,7 @@ void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi)
 {
 	file->opens++;
 	if ((fi->flags & O_ACCMODE) == O_RDWR)
-		file->shared_write = true;
+		file->shared_write = file->temp.shared = true;
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
 	/* of files of files/ nothing is judged when they are closed, and where
@@ -172,8 +172,7 @@ static void finish_writer(const struct ucm_event *within,
 	if (file->refused && unchanged)
 		return; /* close(2) has told, and so has the log */
 	if (file->temp.committed)
-		ucm_tierset_recheck(set, &file->temp, file->fd,
-				    file->shared_write);
+		ucm_tierset_recheck(set, &file->temp, file->fd);
 	else if (commit_writer(within, file,
 			       file->vouched && unchanged ? UCM_COMMIT_NOW
 							  : UCM_COMMIT_LAST) ==
@@ -481,7 +480,7 @@ static int open_block(fuse_req_t req, struct ucm_event *event, fuse_ino_t ino,
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (file->opens)
-		ucm_tierset_use(face->set, ucm_node_value(ino));
+		err = ucm_tierset_open_again(face->set, ucm_node_value(ino));
 	else
 		err = first_open_block(req, file);
 	if (!err) {
@@ -847,7 +846,8 @@ static int sync_file(struct ucm_face *face, struct ucm_file *file, int datasync)
 	file->failed = file->kind != UCM_FILE_BLOCK;
 	if (file->temp.committed && file->temp.ref)
 		ucm_tierset_condemn(face->set, file->temp.ref,
-				    UCM_FAULT_UNVOUCHED, " (fsync failed)");
+				    &file->temp.stamp, UCM_FAULT_UNVOUCHED,
+				    " (fsync failed)");
 	return err;
 }
 

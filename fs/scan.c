@@ -43,9 +43,25 @@ static int open_file(struct ucm_tierset *set, struct ucm_space *space,
 	return fd;
 }
 
-static void set_aside(struct ucm_tierset *set, struct ucm_space *space,
-		      const struct ucm_id *id, unsigned dir,
-		      enum ucm_fault fault, const char *detail)
+/* Does the name still lead to the file that was judged? Under the name's lock,
+ * and while a descriptor keeps its inode from being another's. */
+static bool is_still(struct ucm_tierset *set, const struct ucm_space *space,
+		     const struct ucm_id *id, unsigned dir,
+		     const struct stat *judged)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	struct stat now;
+
+	if (!judged)
+		return true;
+	ucm_backing_block_path(space->folder, id, path);
+	return ucm_os_stat(set->dirs[dir]->dirfd, path, &now) ||
+	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
+}
+
+static void quarantine(struct ucm_tierset *set, const struct ucm_space *space,
+		       const struct ucm_id *id, unsigned dir,
+		       enum ucm_fault fault, const char *detail)
 {
 	int err = ucm_backing_quarantine(set->dirs[dir], space->folder, id);
 
@@ -60,6 +76,17 @@ static void set_aside(struct ucm_tierset *set, struct ucm_space *space,
 	ucm_count(&set->stats.quarantined_for[fault]);
 }
 
+void ucm_tierset_set_aside(struct ucm_tierset *set, struct ucm_space *space,
+			   const struct ucm_id *id, unsigned dir,
+			   const struct stat *judged, enum ucm_fault fault,
+			   const char *detail)
+{
+	ucm_tierset_lock_name(set, id);
+	if (is_still(set, space, id, dir, judged))
+		quarantine(set, space, id, dir, fault, detail);
+	ucm_tierset_unlock_name(set, id);
+}
+
 /* Torn files go; what is no block at all is somebody else's and stays. */
 static void reject(struct ucm_tierset *set, struct ucm_space *space,
 		   const struct ucm_id *id, unsigned dir, const struct stat *st,
@@ -69,7 +96,7 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 		    ucm_recovery_doubts(&set->dirs[dir]->recovery, st);
 
 	if (torn && fault != UCM_FAULT_GEOMETRY && fault != UCM_FAULT_SPACE) {
-		set_aside(set, space, id, dir, fault, "");
+		ucm_tierset_set_aside(set, space, id, dir, st, fault, "");
 		return;
 	}
 	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path,
@@ -314,7 +341,7 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		if (fault == UCM_FAULT_PLANE)
 			snprintf(detail, sizeof(detail), " (layer %u %s)",
 				 plane / 2, plane % 2 ? "V" : "K");
-		ucm_tierset_condemn(set, ref, fault, detail);
+		ucm_tierset_condemn(set, ref, &st, fault, detail);
 		return -ENOENT;
 	}
 	/* unless another thread has settled it meanwhile */
@@ -325,8 +352,19 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 	return 0;
 }
 
+/* Under the name's lock: take the entry out, if it is that file's. */
+static bool take_entry(struct ucm_tierset *set, ucm_ref ref,
+		       const struct stat *judged, struct ucm_entry *entry)
+{
+	return ucm_index_get(set->index, ref, entry) &&
+	       is_still(set, set->names.spaces[entry->space], &entry->id,
+			entry->dir, judged) &&
+	       ucm_tierset_index_remove(set, ref, entry);
+}
+
 void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
-			 enum ucm_fault fault, const char *detail)
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail)
 {
 	struct ucm_space *space;
 	struct ucm_entry entry;
@@ -335,13 +373,13 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 	if (!ucm_index_get(set->index, ref, &entry))
 		return;
 	ucm_tierset_lock_name(set, &entry.id);
-	if (!ucm_tierset_index_remove(set, ref, &entry)) {
+	if (!take_entry(set, ref, judged, &entry)) {
 		ucm_tierset_unlock_name(set, &entry.id);
 		return; /* another thread was faster */
 	}
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	space = set->names.spaces[entry.space];
-	set_aside(set, space, &entry.id, entry.dir, fault, detail);
+	quarantine(set, space, &entry.id, entry.dir, fault, detail);
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_backing_pin(set->dirs[entry.dir], space->folder, &entry.id,
 				false);

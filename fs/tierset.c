@@ -459,7 +459,7 @@ static void edit_use(struct ucm_entry *entry, void *arg)
 	ucm_count_more(&stats->opened_bytes, entry->size);
 }
 
-void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref)
+static void count_use(struct ucm_tierset *set, ucm_ref ref)
 {
 	ucm_index_edit(set->index, ref, edit_use, set);
 	ucm_count(&set->stats.opens);
@@ -548,13 +548,20 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 		return fd;
 	}
 	if ((uint64_t)st.st_size != entry.size) {
-		close(fd);
-		ucm_tierset_condemn(set, ref,
+		ucm_tierset_condemn(set, ref, &st,
 				    (uint64_t)st.st_size < entry.size
 					    ? UCM_FAULT_SHORT
 					    : UCM_FAULT_SIZE,
 				    "");
+		close(fd);
 		return -ENOENT;
+	}
+	err = entry.flags & UCM_ENTRY_WRITABLE
+		      ? ucm_tierset_check_written(set, ref, &entry, fd, &st)
+		      : 0;
+	if (err) {
+		close(fd);
+		return err;
 	}
 	*out = entry;
 	return fd;
@@ -566,7 +573,7 @@ int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 	int fd = open_checked(set, ref, out);
 
 	if (fd >= 0)
-		ucm_tierset_use(set, ref);
+		count_use(set, ref);
 	return fd;
 }
 
@@ -579,6 +586,19 @@ int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref)
 		return fd;
 	close(fd);
 	return 0;
+}
+
+int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref)
+{
+	struct ucm_entry entry;
+	int err = 0;
+
+	if (ucm_index_get(set->index, ref, &entry) &&
+	    entry.flags & UCM_ENTRY_WRITABLE)
+		err = ucm_tierset_check(set, ref);
+	if (!err)
+		count_use(set, ref);
+	return err;
 }
 
 void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,

@@ -107,8 +107,9 @@ int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
 int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 			   struct ucm_entry *out);
 
-/* Count a further open of a block that is open already. */
-void ucm_tierset_use(struct ucm_tierset *set, ucm_ref ref);
+/* One more open of a block that is open already: count it. -ENOENT as above,
+ * if its writer has spoiled it meanwhile. */
+int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref);
 
 /* Read a block's header. */
 int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
@@ -148,6 +149,9 @@ struct ucm_temp {
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* fdatasync failed: never to be committed */
 	bool presized;     /* its size was set: it says nothing of its bytes */
+	bool shared;       /* opened O_RDWR: it may be mapped, and then be
+			    * written to without a trace */
+	bool changed;      /* somebody wrote to it while it was judged */
 	bool wants_word;   /* nothing was wrong when it was tried last, but only
 			    * its writer can say that it is whole */
 	struct ucm_key key; /* once committed */
@@ -200,10 +204,10 @@ int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
 /* Has it not been written to since its commit was last tried? */
 bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd);
 
-/* The last descriptor of a committed file goes: has it been written to since?
- * always: check its bytes in any case. A wrong file is quarantined. */
+/* The last descriptor of a committed file is closed: has it been written to
+ * since? A wrong file is quarantined. */
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
-			 int fd, bool always);
+			 int fd);
 
 /* A descriptor of a committed file outlives the store, which will not see what
  * is written through it: its directory is not left clean, so that the next
@@ -281,9 +285,25 @@ void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err);
  * not, and is gone. */
 int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref);
 
-/* A block is torn or damaged: out of the index, moved aside, told. */
+/* A block is torn or damaged: out of the index, moved aside, told. judged: the
+ * file that was found so; if another one has the name by now, nothing is done.
+ * NULL: whatever has it. */
 void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
-			 enum ucm_fault fault, const char *detail);
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail);
+
+/* The same for a file that is not in the index. */
+void ucm_tierset_set_aside(struct ucm_tierset *set, struct ucm_space *space,
+			   const struct ucm_id *id, unsigned dir,
+			   const struct stat *judged, enum ucm_fault fault,
+			   const char *detail);
+
+/* A block whose writer still has it open is about to be read: fd and st are of
+ * its file. 0; -ENOENT: it was written to and is wrong, and has been set
+ * aside. */
+int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
+			      const struct ucm_entry *entry, int fd,
+			      const struct stat *st);
 
 /* The scan threads, and their end. */
 int ucm_scan_start(struct ucm_tierset *set);

@@ -53,8 +53,65 @@ path=$(small_paths 16 | tail -n 1)
 export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 check 'the same byte after the commit' write_again same 5000
 check 'changes nothing' cmp "$SRC" "$DST"
+
+# read_between CHANGE: commit by closing a dup(2), write, and read by the name
+# while the writer is still open
+read_between() {
+	python3 - "$1" <<'END'
+import mmap, os, sys
+data = open(os.environ['SRC'], 'rb').read()
+target = os.environ['DST']
+fd = os.open(target, os.O_CREAT | os.O_RDWR, 0o644)
+os.write(fd, data)
+if sys.argv[1] == 'mapping':
+    view = mmap.mmap(fd, len(data))
+os.close(os.dup(fd))
+assert open(target, 'rb').read() == data, 'not committed'
+if sys.argv[1] == 'mapping':
+    view[5000] ^= 1
+else:
+    os.pwrite(fd, b'XX', 5000)
+try:
+    seen = open(target, 'rb').read()
+except FileNotFoundError:
+    seen = None
+print('absent' if seen is None else 'right' if seen == data else 'wrong')
+END
+}
+
+for how in write mapping; do
+	count=$((count + 1))
+	path=$(small_paths $count | tail -n 1)
+	export SRC="$work/src/$path" DST="$mnt/blocks/$path"
+	same "wrong bytes by $how are not read before the last close" absent \
+		"$(read_between $how)"
+	check 'they are in quarantine' wait_until quarantined_is $count
+done
+
+# A second open(2) of the file, by way of /proc, is no dup(2): the daemon sees it.
+path=$(small_paths 7 | tail -n 1)
+export SRC="$work/src/$path" DST="$mnt/blocks/$path"
+same 'while another open is left nothing is committed' 'False True' "$(
+	python3 - <<'END'
+import os, time
+data = open(os.environ['SRC'], 'rb').read()
+target = os.environ['DST']
+fd = os.open(target, os.O_CREAT | os.O_WRONLY, 0o644)
+os.write(fd, data)
+other = os.open('/proc/self/fd/%d' % fd, os.O_WRONLY)
+os.close(fd)
+early = os.path.exists(target)
+os.close(other)
+for _ in range(1000):
+    if os.path.exists(target):
+        break
+    time.sleep(0.01)
+print(early, os.path.exists(target))
+END
+)"
+check 'then it is a whole block' cmp "$SRC" "$DST"
 do_umount
-same 'nothing else went into quarantine' 4 "$(in_quarantine)"
+same 'nothing else went into quarantine' 6 "$(in_quarantine)"
 need do_mount "$work/tier"
 check 'nor after a remount' cmp "$SRC" "$DST"
 do_umount

@@ -536,7 +536,7 @@ START_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	rival_fd = begin(&file, file.len);
 	rival_temp = temp;
 	ucm_os_fault = commit_at_quarantine;
-	ucm_tierset_condemn(fx_set, ref, UCM_FAULT_PLANE, "");
+	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
 	pthread_join(late_thread, NULL);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
@@ -1064,8 +1064,6 @@ START_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
 }
 END_TEST
 
-/* ---- after the commit ---- */
-
 static bool stamp_differs(void *arg)
 {
 	int fd = *(int *)arg;
@@ -1090,6 +1088,173 @@ static int commit_and_hold(void)
 	return fd;
 }
 
+/* ---- during the commit ---- */
+
+static const struct {
+	const char *call; /* at which somebody writes */
+	const char *durability;
+	const char *bytes; /* NULL: those that are there */
+	enum fx_kind kind;
+	int result;
+	unsigned left, quarantined; /* files in tmp, and set aside */
+} intruders[] = {
+	{ "fdatasync", "data", "X", FX_PAGED, -EINVAL, 1, 0 },
+	{ "fdatasync", "data", NULL, FX_PAGED, 0, 0, 0 },
+	{ "link", "none", "X", FX_PAGED, -EINVAL, 0, 1 },
+	{ "link", "none", NULL, FX_PAGED, 0, 0, 0 },
+	{ "link", "none", "X", FX_PAGED_RAW, -EINVAL, 0, 1 },
+	{ "link", "none", NULL, FX_PAGED_RAW, -EINVAL, 0, 1 },
+};
+static const char *intruder_call, *intruder_bytes;
+static int intruder_fd;
+
+static int intrude(const char *call, const char *path)
+{
+	(void)path;
+	if (!intruder_call || strcmp(call, intruder_call))
+		return 0;
+	intruder_call = NULL; /* once */
+	if (intruder_bytes)
+		ck_assert_int_eq(pwrite(intruder_fd, intruder_bytes, 1, 0), 1);
+	fx_wait(stamp_differs, &intruder_fd);
+	return 0;
+}
+
+START_TEST(what_is_written_during_a_commit_is_judged_again)
+{
+	int fd;
+
+	fx_configure("$/a");
+	fx_option("durability", intruders[_i].durability);
+	fx_open();
+	fx_start();
+	fx_block(&file, 1, intruders[_i].kind);
+	fd = begin(&file, file.len);
+	intruder_fd = fd;
+	intruder_call = intruders[_i].call;
+	intruder_bytes = intruders[_i].bytes;
+	ucm_os_fault = intrude;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW),
+			 intruders[_i].result);
+	ck_assert_ptr_null(intruder_call);
+	ucm_os_fault = NULL;
+	ck_assert_uint_eq(fx_count(fx_path(TMP)), intruders[_i].left);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)),
+			  intruders[_i].quarantined);
+	end(fd);
+	if (intruders[_i].result)
+		fx_misses(&file);
+	else
+		fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks),
+			  !intruders[_i].result);
+}
+END_TEST
+
+/* ---- after the commit ---- */
+
+static int open_found(void)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int fd, err = ucm_tierset_find(fx_set, &file.key, &entry, &ref);
+
+	if (err)
+		return err;
+	fd = ucm_tierset_open_block(fx_set, ref, &entry);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+/* Its writer has not closed it yet: who opens it gets the right bytes, or
+ * none. */
+START_TEST(a_late_write_is_found_by_the_next_reader)
+{
+	int fd = commit_and_hold();
+
+	ck_assert_int_eq(open_found(), 0);
+	fx_wait(stamp_differs, &fd);
+	ck_assert_int_eq(open_found(), 0); /* the same bytes */
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	fx_wait(stamp_differs, &fd);
+	ck_assert_int_eq(open_found(), -ENOENT);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert_uint_eq(fx_losses, 1);
+	end(fd);
+	fx_misses(&file);
+}
+END_TEST
+
+START_TEST(a_late_write_is_found_by_who_opens_it_once_more)
+{
+	struct ucm_entry entry;
+	int fd = commit_and_hold(), reader;
+	ucm_ref ref;
+
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	reader = ucm_tierset_open_block(fx_set, ref, &entry);
+	ck_assert_int_ge(reader, 0);
+	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), 0);
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	fx_wait(stamp_differs, &fd);
+	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), -ENOENT);
+	close(reader);
+	end(fd);
+	fx_misses(&file);
+}
+END_TEST
+
+/* A mapping changes bytes and no time. */
+START_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader)
+{
+	struct timespec times[2];
+	struct ucm_entry entry;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	temp.shared = _i;
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(open_found(), 0);
+	times[0] = times[1] = temp.stamp.st_mtim;
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(futimens(fd, times), 0);
+	ck_assert_int_eq(open_found(), _i ? -ENOENT : 0);
+	end(fd);
+	ck_assert(_i || ucm_index_find(fx_set->index, &file.key, &entry, NULL));
+	ck_assert(_i || !(entry.flags & UCM_ENTRY_WRITABLE));
+}
+END_TEST
+
+START_TEST(without_checksums_a_late_write_cannot_be_right)
+{
+	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
+	ucm_ref ref;
+	int fd;
+
+	fx_store("$/a");
+	for (unsigned i = 1; i <= 2; i++) {
+		fx_block(&file, i, FX_PAGED_RAW);
+		fd = begin(&file, file.len);
+		ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+		ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
+		if (i == 1) /* tar sets times, and no bytes */
+			ck_assert_int_eq(
+				ucm_tierset_set_times(fx_set, ref, times), 0);
+		else
+			fx_wait(stamp_differs, &fd);
+		ucm_tierset_recheck(fx_set, &temp, fd);
+		end(fd);
+		if (i == 1)
+			fx_serves(&file);
+		else
+			fx_misses(&file);
+	}
+}
+END_TEST
+
 START_TEST(a_late_write_that_damages_is_found_and_set_aside)
 {
 	int fd = commit_and_hold();
@@ -1097,7 +1262,7 @@ START_TEST(a_late_write_that_damages_is_found_and_set_aside)
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(fx_find(&file), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert(fx_logged("written to after its commit"));
@@ -1113,7 +1278,7 @@ START_TEST(a_late_truncate_is_found_and_set_aside)
 	int fd = commit_and_hold();
 
 	ck_assert_int_eq(ftruncate(fd, 100), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
@@ -1125,7 +1290,7 @@ START_TEST(a_late_write_of_the_same_bytes_does_no_harm)
 	int fd = commit_and_hold();
 
 	fx_wait(stamp_differs, &fd);
-	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_losses, 0);
@@ -1139,9 +1304,10 @@ START_TEST(a_file_that_was_mapped_is_checked_in_any_case)
 
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	ck_assert_int_eq(fstat(fd, &temp.stamp), 0); /* looks untouched */
-	ucm_tierset_recheck(fx_set, &temp, fd, false);
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	ck_assert_int_eq(fx_find(&file), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	temp.shared = true;
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 }
@@ -1154,8 +1320,7 @@ START_TEST(room_is_given_back_as_it_was_taken)
 	int fd;
 
 	fx_store("$/a");
-	fx_block_of(&file, 1, FX_PAGED_RAW, &large);
-	memset(file.bytes + 4096, 0, 16384);
+	fx_block_of(&file, 1, FX_PAGED, &large);
 	fd = begin(&file, 4096);
 	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
 	temp.written = &file.block;
@@ -1163,7 +1328,8 @@ START_TEST(room_is_given_back_as_it_was_taken)
 	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(fsync(fd), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	temp.shared = true;
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	ck_assert_uint_ge(fx_set->tiers[0].used, 16384);
 	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
@@ -1178,7 +1344,8 @@ START_TEST(rechecking_what_was_not_committed_does_nothing)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 100);
-	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	temp.shared = true;
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	end(fd);
 	ck_assert_uint_eq(fx_losses, 0);
 }
@@ -1263,6 +1430,15 @@ int main(void)
 			    3);
 	tcase_add_test(tests,
 		       a_disk_that_dies_in_mid_commit_leaves_no_half_block);
+	tcase_add_loop_test(tests,
+			    what_is_written_during_a_commit_is_judged_again, 0,
+			    NUM_ROWS(intruders));
+	tcase_add_test(tests, a_late_write_is_found_by_the_next_reader);
+	tcase_add_test(tests, a_late_write_is_found_by_who_opens_it_once_more);
+	tcase_add_loop_test(tests,
+			    a_block_that_may_be_mapped_is_checked_by_every_reader,
+			    0, 2);
+	tcase_add_test(tests, without_checksums_a_late_write_cannot_be_right);
 	tcase_add_test(tests,
 		       a_late_write_that_damages_is_found_and_set_aside);
 	tcase_add_test(tests, a_late_truncate_is_found_and_set_aside);

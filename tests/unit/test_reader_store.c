@@ -167,7 +167,7 @@ START_TEST(a_condemned_block_is_retracted_before_it_is_moved_aside)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
 	start_watching("rename", watch);
-	ucm_tierset_condemn(fx_set, ref, UCM_FAULT_PLANE, "");
+	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
 	ck_assert_str_eq(seen, "n");
 	ck_assert_int_eq(ask(&file), 'n');
 }
@@ -265,7 +265,8 @@ START_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 					    UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, true), 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, &byte, 1, 4096), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd, true);
+	temp.shared = true;
+	ucm_tierset_recheck(fx_set, &temp, fd);
 	close(fd);
 	ucm_tierset_drop(fx_set, &temp);
 	fx_misses(&file);

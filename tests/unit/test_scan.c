@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
 #define QUARANTINE "$/a/.ucmfs/quarantine"
@@ -114,6 +115,37 @@ START_TEST(torn_files_are_set_aside_and_counted)
 							  : UCM_FAULT_SHORT],
 			  1);
 	ck_assert_uint_eq(fx_set->stats.strays, 0);
+}
+END_TEST
+
+/* While a torn file is being judged, its good successor is committed. */
+static int rival_err;
+
+static int commit_while_it_is_read(const char *call, const char *path)
+{
+	(void)path;
+	if (rival_err != 1 || strcmp(call, "read"))
+		return 0;
+	rival_err = 0; /* no commit within this one */
+	rival_err = fx_commit(&file);
+	return 0;
+}
+
+START_TEST(a_torn_files_successor_is_not_set_aside_for_it)
+{
+	const char *path = prepare();
+
+	fx_open();
+	fx_start();
+	fx_put(path, file.bytes, 4096);
+	rival_err = 1;
+	ucm_os_fault = commit_while_it_is_read;
+	ck_assert_int_eq(ucm_tierset_examine(fx_set, fx_set->names.spaces[0],
+					     &file.key.id, 0), 0);
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(rival_err, 0);
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
 END_TEST
 
@@ -381,6 +413,7 @@ int main(void)
 			    0, 2);
 	tcase_add_loop_test(tests, torn_files_are_set_aside_and_counted, 0,
 			    NUM_ROWS(torn));
+	tcase_add_test(tests, a_torn_files_successor_is_not_set_aside_for_it);
 	tcase_add_test(tests, what_is_no_block_is_left_alone_and_counted);
 	tcase_add_loop_test(
 		tests, things_under_a_blocks_name_that_are_no_files_are_left_alone,

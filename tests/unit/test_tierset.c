@@ -465,7 +465,7 @@ static const char *one_round(unsigned choice, const struct fx_file *of)
 			return "short write";
 		err = ucm_tierset_commit(fx_set, &temp, fd, &of->key,
 					 UCM_COMMIT_NOW);
-		ucm_tierset_recheck(fx_set, &temp, fd, false);
+		ucm_tierset_recheck(fx_set, &temp, fd);
 		close(fd);
 		ucm_tierset_drop(fx_set, &temp);
 		return err ? "commit failed" : NULL;
