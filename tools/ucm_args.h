@@ -50,6 +50,8 @@ struct ucm_common {
 
 #define UCM_HELP_MOUNT                                                        \
 	"  -m, --mount MOUNT   the mount point; not needed if there is one only\n"
+#define UCM_HELP_MOUNTS                                                       \
+	"  -m, --mount MOUNT   the mount point; all that there are, if left out\n"
 #define UCM_HELP_SPACE "  -s, --space NAME    a space (the default one: blocks/)\n"
 #define UCM_HELP_JSON "  -j, --json          a JSON object\n"
 #define UCM_HELP_HELP "      --help\n"

@@ -95,16 +95,51 @@ void ucm_client_close(struct ucm_client *client)
 	close(client->fd);
 }
 
-int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client))
+static int run_turn(const char *mount, unsigned turn,
+		    int (*run)(struct ucm_client *client))
 {
 	struct ucm_client client;
 	int status;
 
 	if (ucm_client_open(mount, &client))
 		return UCM_EXIT_FAILED;
+	client.turn = turn;
 	status = run(&client);
 	ucm_client_close(&client);
 	return status;
+}
+
+int ucm_client_run_each(const char *mount,
+			int (*run)(struct ucm_client *client))
+{
+	struct ucm_mounts mounts;
+	int status = 0;
+
+	if (mount)
+		return run_turn(mount, 0, run);
+	if (ucm_mounts_list(&mounts))
+		return UCM_EXIT_FAILED;
+	if (mounts.num < 2) /* one, or none and the words for that */
+		status = run_turn(NULL, 0, run);
+	for (size_t i = 0; mounts.num > 1 && i < mounts.num; i++) {
+		int failed = run_turn(mounts.mounts[i].point, (unsigned)i + 1,
+				      run);
+
+		status = status ? status : failed;
+	}
+	ucm_mounts_fini(&mounts);
+	return status;
+}
+
+int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client))
+{
+	return run_turn(mount, 0, run);
+}
+
+void ucm_client_title(const struct ucm_client *client)
+{
+	if (client->turn)
+		printf("%s%s:\n", client->turn > 1 ? "\n" : "", client->mount);
 }
 
 const char *ucm_client_tier(struct ucm_client *client, unsigned number)

@@ -23,6 +23,7 @@ struct ucm_client {
 	char *mount;
 	int fd;
 	char *tiers[UCM_CLIENT_TIERS]; /* names, as far as they are known */
+	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
 
 /* mount: NULL for the only one that there is. */
@@ -31,6 +32,14 @@ void ucm_client_close(struct ucm_client *client);
 
 /* Open, run, close: the exit status of run, or a failure. */
 int ucm_client_run(const char *mount, int (*run)(struct ucm_client *client));
+
+/* The same for the mount that is named or, if none is, for all that there are,
+ * one after the other. One that fails does not keep the others from it. */
+int ucm_client_run_each(const char *mount,
+			int (*run)(struct ucm_client *client));
+
+/* A line that says which mount the text below is about, if there are several. */
+void ucm_client_title(const struct ucm_client *client);
 
 /* One of the calls on struct ucm_control_batch, for any number of blocks of a
  * space (NULL or "": the default one). progress may be NULL. */

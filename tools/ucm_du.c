@@ -16,7 +16,7 @@ static const char help_text[] =
 	"\n"
 	"How many blocks, and bytes of their files, each space has in each tier.\n"
 	"\n"
-	UCM_HELP_MOUNT
+	UCM_HELP_MOUNTS
 	"  -s, --space NAME    only this space\n"
 	"  -H, --human         sizes as 2.0M\n"
 	UCM_HELP_JSON UCM_HELP_HELP;
@@ -136,10 +136,17 @@ static int do_spaces(struct report *report)
 
 static json_t *describe(const struct report *report)
 {
-	return json_pack("{s{sI sI} so}", "total", "blocks",
-			 (json_int_t)report->total.blocks, "bytes",
+	return json_pack("{so s{sI sI} so}", "mount",
+			 ucm_json_text(report->client->mount), "total",
+			 "blocks", (json_int_t)report->total.blocks, "bytes",
 			 (json_int_t)report->total.bytes, "spaces",
 			 report->spaces);
+}
+
+static void print_head(const struct ucm_client *client)
+{
+	ucm_client_title(client);
+	printf("%-24s %-8s %10s %14s\n", "SPACE", "TIER", "BLOCKS", "BYTES");
 }
 
 static int tell(struct ucm_client *client)
@@ -151,8 +158,7 @@ static int tell(struct ucm_client *client)
 	if (opt.common.json)
 		report.spaces = json_array();
 	else
-		printf("%-24s %-8s %10s %14s\n", "SPACE", "TIER", "BLOCKS",
-		       "BYTES");
+		print_head(client);
 	status = do_spaces(&report);
 	ucm_progress_clear(&report.progress);
 	if (status) {
@@ -172,5 +178,5 @@ int ucm_du_main(int argc, char **argv)
 
 	if (status < 0)
 		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run(opt.common.mount, tell) : status;
+	return status < 0 ? ucm_client_run_each(opt.common.mount, tell) : status;
 }

@@ -17,7 +17,7 @@ static const char help_text[] =
 	"List the blocks of a space: id, size, tier, uses since the mount, time\n"
 	"since the commit and since the last use, and whether it is pinned.\n"
 	"\n"
-	UCM_HELP_MOUNT UCM_HELP_SPACE
+	UCM_HELP_MOUNTS UCM_HELP_SPACE
 	"  -p, --prefix HEX    only ids that begin so\n"
 	"  -o, --sort WHAT     name (default), size (largest first), age\n"
 	"                      (youngest first), uses (most first) or atime (used\n"
@@ -62,6 +62,7 @@ static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
 {
 	time_t now = time(NULL);
 
+	ucm_client_title(client);
 	printf("%-32s %10s %-8s %8s %5s %5s\n", "ID", "SIZE", "TIER", "USES",
 	       "AGE", "USED");
 	for (size_t i = 0; i < num_shown(rows); i++) {
@@ -106,7 +107,9 @@ static json_t *describe_all(struct ucm_client *client,
 		}
 	}
 	ucm_client_folder(opt.common.space, folder);
-	return json_pack("{so sI sI so}", "space", ucm_json_text(folder),
+	return json_pack("{so so sI sI so}", "mount",
+			 ucm_json_text(client->mount), "space",
+			 ucm_json_text(folder),
 			 "found", (json_int_t)rows->num, "failed",
 			 (json_int_t)rows->failed, "blocks", blocks);
 }
@@ -146,5 +149,5 @@ int ucm_ls_main(int argc, char **argv)
 
 	if (status < 0)
 		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run(opt.common.mount, list) : status;
+	return status < 0 ? ucm_client_run_each(opt.common.mount, list) : status;
 }

@@ -30,7 +30,7 @@ static const char help_text[] =
 	"Print how a mount is: passthrough and io_uring, the index, hits, tiers,\n"
 	"spaces. Root and the owner of the mount see all of it.\n"
 	"\n"
-	UCM_HELP_MOUNT UCM_HELP_JSON UCM_HELP_HELP;
+	UCM_HELP_MOUNTS UCM_HELP_JSON UCM_HELP_HELP;
 
 static struct ucm_common common;
 
@@ -255,7 +255,8 @@ static int print_status(const struct ucm_client *client,
 	const char *version =
 		json_string_value(json_object_get(stats, "version"));
 
-	printf("%-12s %s\n", "mount", client->mount);
+	printf("%s%-12s %s\n", client->turn > 1 ? "\n" : "", "mount",
+	       client->mount);
 	if (version)
 		printf("%-12s %s, up %s\n", "version", version,
 		       ucm_text_age((int64_t)number(stats, "uptime_s")).text);
@@ -304,5 +305,5 @@ int ucm_status_main(int argc, char **argv)
 
 	if (status < 0)
 		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run(common.mount, run) : status;
+	return status < 0 ? ucm_client_run_each(common.mount, run) : status;
 }

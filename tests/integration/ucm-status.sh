@@ -64,7 +64,25 @@ assert [t["name"] for t in x["stats"]["tiers"]] == ["fast", "slow"], x' "$work/s
 first=$mnt
 mnt=$work/mnt2
 need do_mount "$work/tier2"
-refused "several are mounted; name one of $first, $mnt" 'two mounts' "$ucm" status
+need mk --start 1 --count 1 "$mnt/blocks"
+for command in status ls du; do
+	check "$command: two mounts, one after the other" \
+		sh -c '"$1" "$2" >"$3"' sh "$ucm" $command "$work/said"
+	has "$command: both, in the order of the table" \
+		"^\(mount *\)\?$first:\?\$"
+	has "$command: both, in the order of the table" \
+		"^\(mount *\)\?$mnt:\?\$"
+	check "$command --json: an object each" sh -c '"$1" "$2" --json |
+		python3 -c "import json, sys
+d, t = json.JSONDecoder(), sys.stdin.read().strip()
+x, end = d.raw_decode(t)
+y, end = d.raw_decode(t[end:].strip())
+assert [x[\"mount\"], y[\"mount\"]] == sys.argv[1:], (x, y)" "$3" "$4"' \
+		sh "$ucm" $command "$first" "$mnt"
+done
+refused "several are mounted; name one of $first, $mnt" \
+	'what changes blocks wants to be told which' "$ucm" \
+	evict 00000000000000000000000000000000
 check 'one is named' "$ucm" status -m "$mnt"
 do_umount
 mnt=$first
