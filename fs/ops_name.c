@@ -475,10 +475,13 @@ void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
 	struct ucm_event event = ucm_event_begin(req, UCM_OP_FSYNC);
-	int err = 0; /* of other folders, what there is is on disk */
+	int err = 0; /* other folders have nothing of their own on disk */
 
 	(void)datasync, (void)fi;
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+	/* the kernel keeps syncfs(2) to itself, so the root stands for all */
+	if (ino == UCM_FIXED_ROOT)
+		err = ucm_tierset_sync(event.face->set);
+	else if (ucm_node_type(ino) == UCM_NODE_PLAIN)
 		err = ucm_plain_op_fsyncdir(event.face, ino);
 	ucm_event_reply(req, &event, err);
 }

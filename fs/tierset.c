@@ -827,3 +827,21 @@ void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out)
 		.f_namemax = 255,
 	};
 }
+
+int ucm_tierset_sync(struct ucm_tierset *set)
+{
+	int first = 0;
+
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		int err = set->dirs[i]->readonly
+				  ? 0
+				  : ucm_os_syncfs(set->dirs[i]->dirfd);
+
+		if (!err)
+			continue;
+		ucm_tierset_count_error(set, i, err);
+		ucm_error("%s: syncfs: %s", set->dirs[i]->path, strerror(-err));
+		first = first ? first : err;
+	}
+	return first;
+}

@@ -137,6 +137,10 @@ int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
 
 void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out);
 
+/* syncfs of all directories that may be written to. One that fails is logged;
+ * the first error comes back, and the others are synced all the same. */
+int ucm_tierset_sync(struct ucm_tierset *set);
+
 /* ---- new blocks (commit.c) ---- */
 
 /* A file being written. */

@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# fsync of the root of the mount is syncfs of every tier, and its errors are
+# told. syncfs of the mount is not: the kernel does not pass it on.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd strace
+make_workdir
+
+strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
+
+# Leaks cannot be looked for under a tracer.
+ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS
+
+# serve [strace options]: with a tracer in the background
+serve() {
+	ucmfs_wrapper="strace -D -f -q -y -o $work/trace $* -e trace=syncfs"
+	need do_mount -o checkpoint=0 "a=$work/a:b=$work/b"
+}
+
+syncs() {
+	grep -c "syncfs([0-9]*<$work/$1" "$work/trace"
+}
+
+# The tracer ends after the daemon.
+traced() {
+	grep -q 'exited with' "$work/trace"
+}
+
+mkdir "$work/a" "$work/b"
+serve
+need sync -f "$mnt"
+same 'syncfs of the mount does not come through' 0 "$(syncs a)"
+need sync "$mnt/files"
+same 'fsync of a folder is its own' 0 "$(syncs a)"
+need sync "$mnt"
+same 'fsync of the root syncs the first tier' 1 "$(syncs a)"
+same 'and the second' 1 "$(syncs b)"
+do_umount
+need wait_until traced
+
+serve -e inject=syncfs:error=EIO:when=1
+refused 'Input/output error' 'one that fails' sync "$mnt"
+same 'the other is synced all the same' 1 "$(syncs b)"
+logged "$work/a: syncfs: Input/output error"
+do_umount
