@@ -56,7 +56,7 @@ struct ucm_backing {
 	_Atomic uint64_t temps;  /* for their names */
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
 	bool abandoned; /* written to when we are gone: never left clean */
-	pthread_mutex_t folder_lock; /* plain.c: copying a folder from others */
+	pthread_mutex_t folder_lock; /* plain.c: a folder is copied, or changed */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */
 };

@@ -196,10 +196,7 @@ int ucm_plain_op_change(struct ucm_face *face, fuse_ino_t ino,
 
 	if (err != -ENOENT)
 		return err;
-	err = node->is_dir ? ucm_plain_lock_tree_node(&face->plain, node,
-						      &lock, path)
-			   : ucm_plain_lock_node(&face->plain, node, &lock,
-						 path);
+	err = ucm_plain_lock_node(&face->plain, node, &lock, path);
 	if (err == -ESTALE && node->fd >= 0)
 		return change_gone(node, change);
 	if (err)

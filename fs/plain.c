@@ -588,22 +588,55 @@ static int change_file(struct ucm_tierset *set, const char *path,
 	return err;
 }
 
+/* Wherever it is and not done yet: the number of those, or an error. Under each
+ * directory's lock for folders, so that a copy is there or not begun. */
+static int change_copies(struct ucm_tierset *set, const char *path,
+			 const struct ucm_plain_change *change,
+			 bool done[UCM_MAX_DIRS])
+{
+	int num = 0, err = 0;
+	struct stat st;
+
+	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+		if (done[dir])
+			continue;
+		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
+		err = ucm_plain_look(set, dir, path, &st);
+		if (!err && S_ISDIR(st.st_mode)) {
+			err = change_in(set, dir, path, O_RDONLY | O_DIRECTORY,
+					change);
+			done[dir] = true;
+			num++;
+		}
+		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		if (err == -ENOENT)
+			err = 0;
+	}
+	return err ? err : num;
+}
+
+/* A file made below it meanwhile may have copied it as it was, to a directory
+ * that had been passed: until all have been seen. */
+static int change_folder(struct ucm_tierset *set, const char *path,
+			 const struct ucm_plain_change *change)
+{
+	bool done[UCM_MAX_DIRS] = { false };
+	int first = change_copies(set, path, change, done), more = first;
+
+	while (more > 0)
+		more = change_copies(set, path, change, done);
+	return more ? more : first ? 0 : -ENOENT;
+}
+
 int ucm_plain_change(struct ucm_tierset *set, const char *path,
 		     const struct ucm_plain *plain,
 		     const struct ucm_plain_change *change)
 {
-	struct ucm_plain_copies copies;
-	int err;
-
 	if (!S_ISDIR(plain->st.st_mode))
 		return change_file(set, path, plain, change);
 	if (change->size_set)
 		return -EISDIR;
-	err = ucm_plain_copies(set, path, &copies);
-	for (unsigned i = 0; i < copies.num && !err; i++)
-		err = change_in(set, copies.dirs[i], path,
-				O_RDONLY | O_DIRECTORY, change);
-	return err;
+	return change_folder(set, path, change);
 }
 
 int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path)

@@ -360,15 +360,6 @@ int ucm_plain_lock_node(struct ucm_plain_nodes *nodes,
 	return err == -ENOENT ? -ESTALE : err;
 }
 
-int ucm_plain_lock_tree_node(struct ucm_plain_nodes *nodes,
-			     struct ucm_plain_node *node,
-			     struct ucm_plain_lock *out, char *path)
-{
-	int err = ucm_plain_lock_tree(nodes, node, NULL, out, path);
-
-	return err == -ENOENT ? -ESTALE : err;
-}
-
 /* ---- nodes ---- */
 
 bool ucm_plain_child(struct ucm_plain_nodes *nodes,

@@ -11,8 +11,7 @@
  *
  * Locks. Whoever uses a name locks it (ucm_plain_lock_name and its like) until
  * the directories and the nodes say the same again; removing and renaming
- * folders shuts out everything else, because it changes the paths of others;
- * so does changing one, which may be copied for a file below it meanwhile.
+ * folders shuts out everything else, because it changes the paths of others.
  * Names share 1024 mutexes, which are held over system calls. Each lock is
  * taken once only, and none of the store's is held meanwhile.
  */
@@ -86,11 +85,6 @@ int ucm_plain_lock_tree(struct ucm_plain_nodes *nodes,
 int ucm_plain_lock_node(struct ucm_plain_nodes *nodes,
 			struct ucm_plain_node *node,
 			struct ucm_plain_lock *out, char *path);
-
-/* The same, and all others are shut out. */
-int ucm_plain_lock_tree_node(struct ucm_plain_nodes *nodes,
-			     struct ucm_plain_node *node,
-			     struct ucm_plain_lock *out, char *path);
 
 void ucm_plain_unlock(struct ucm_plain_lock *lock);
 

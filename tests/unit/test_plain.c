@@ -460,6 +460,35 @@ START_TEST(a_folder_changes_in_all_directories)
 }
 END_TEST
 
+/* A file below it is made just then, in a directory that has been passed. */
+static int make_below(const char *call, const char *path)
+{
+	if (strcmp(call, "fchmod") || path)
+		return 0;
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(ucm_plain_make_above(fx_set, 0, "files/d/x"), 0);
+	return 0;
+}
+
+START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
+{
+	struct ucm_plain_change change = {
+		.mode_set = true, .mode = 0700, .uid = (uid_t)-1,
+		.gid = (gid_t)-1,
+	};
+
+	fx_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/b/files/d"));
+	ck_assert_int_eq(find("files/d"), 0);
+	ucm_os_fault = make_below;
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+			 0);
+	ck_assert_ptr_null(ucm_os_fault);
+	ck_assert_uint_eq(mode_of("a/files/d"), 0700);
+	ck_assert_uint_eq(mode_of("b/files/d"), 0700);
+}
+END_TEST
+
 START_TEST(a_file_takes_size_and_times)
 {
 	struct ucm_plain_change change = {
@@ -1026,6 +1055,8 @@ int main(void)
 	tcase_add_test(tc, a_removed_name_is_gone_from_everywhere);
 	tcase_add_test(tc, a_folder_is_removed_only_if_it_is_empty_everywhere);
 	tcase_add_test(tc, a_folder_changes_in_all_directories);
+	tcase_add_test(tc,
+		       a_folder_changes_also_where_it_is_copied_to_meanwhile);
 	tcase_add_test(tc, a_file_takes_size_and_times);
 
 	tc = tcase(suite, "rename");
