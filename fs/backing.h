@@ -13,7 +13,6 @@
  *   .ucmfs/lock           held while a daemon uses the directory
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
- *   .ucmfs/rename         a folder of files/ that is being renamed
  *   .ucmfs/both.N         a file of files/ that is being renamed over another
  *   .ucmfs/pinned/        one empty file for each pinned block
  *

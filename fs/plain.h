@@ -13,8 +13,6 @@
  * A rename over a file in another directory is done in steps, so that a crash
  * may leave both files: then the rule above says which one is seen, the old or
  * the new. If it is the old one, the new one still has the name that it had.
- * A rename of a folder that is in several directories is written down first
- * (.ucmfs/rename), and finished at the next start.
  *
  * Paths are below a backing directory and begin with "files". Whoever changes
  * a name sees to it that nobody else uses it meanwhile (plain_node.h); apart
@@ -114,15 +112,14 @@ int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path);
 
 /*
  * Rename a file or folder, over what is there unless noreplace (-EEXIST): a
- * file over a file, a folder over an empty folder. What fails half-way is
- * undone; what cannot be undone is finished at the next start, and until then
- * no folder that begins in the same directory is renamed (-EBUSY). dir_out:
- * where a file lies.
+ * file over a file, a folder over an empty folder. -EXDEV: a folder that is in
+ * several directories. What fails half-way is undone. dir_out: where a file
+ * lies.
  */
 int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 		     bool noreplace, unsigned *dir_out);
 
-/* Before anything is served: finish what a crash interrupted. */
+/* Before anything is served: no file keeps two names that a crash left. */
 void ucm_plain_recover(struct ucm_tierset *set);
 
 /* ---- plain_list.c ---- */

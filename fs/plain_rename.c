@@ -11,6 +11,8 @@
  * right at the next start, as .ucmfs/both.N tells; else who writes one name
  * would change the other. Copies that nobody sees go before, so that none turns
  * up.
+ *
+ * A folder is renamed where it lies, and only if that is one directory.
  */
 #include <config.h>
 
@@ -27,9 +29,8 @@
 #include "common/log.h"
 #include "common/osfile.h"
 
-#define RECORD "rename" /* in .ucmfs */
-#define BOTH "both."    /* with a number: a file that has both names */
-#define RECORD_MAX (2 * PATH_MAX + 32)
+#define BOTH "both." /* in .ucmfs, with a number: a file that has both names */
+#define NOTE_MAX (2 * PATH_MAX + 32)
 
 typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
 		       const char *to);
@@ -63,11 +64,11 @@ static int sync_above(struct ucm_tierset *set, unsigned dir, const char *path)
 	return ucm_os_sync_dir(set->dirs[dir]->dirfd, folder);
 }
 
-/* ---- records ---- */
+/* ---- notes ---- */
 
-static size_t record_of(const char *from, const char *to, char *text)
+static size_t note_of(const char *from, const char *to, char *text)
 {
-	return (size_t)snprintf(text, RECORD_MAX, "%zu %s%s", strlen(from),
+	return (size_t)snprintf(text, NOTE_MAX, "%zu %s%s", strlen(from),
 				from, to);
 }
 
@@ -77,7 +78,7 @@ static bool is_ours(const char *path)
 }
 
 /* Splits the text; NULL: it is none of ours. */
-static const char *parse_record(char *text, char *from)
+static const char *parse_note(char *text, char *from)
 {
 	char *names;
 	size_t len = strtoul(text, &names, 10);
@@ -168,7 +169,7 @@ static int note_both(struct ucm_backing *backing, const char *from,
 {
 	static _Atomic unsigned number;
 	_cleanup_fd_ int fd = -1;
-	char text[RECORD_MAX];
+	char text[NOTE_MAX];
 	int err;
 
 	do {
@@ -178,7 +179,7 @@ static int note_both(struct ucm_backing *backing, const char *from,
 	} while (fd == -EEXIST); /* one that could not be put right */
 	if (fd < 0)
 		return fd;
-	err = ucm_os_write_at(fd, text, record_of(from, to, text), 0);
+	err = ucm_os_write_at(fd, text, note_of(from, to, text), 0);
 	if (err)
 		ucm_os_unlink(backing->ctlfd, name);
 	return err;
@@ -271,112 +272,35 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 
 /* ---- folders ---- */
 
-/* On disk before anything is renamed: the directories may lie on several, of
- * which each forgets something else in a power cut. -EBUSY: there is one of a
- * rename that was neither done nor undone. */
-static int write_record(struct ucm_backing *backing, const char *from,
-			const char *to)
-{
-	char text[RECORD_MAX];
-	struct stat st;
-	int err = ucm_os_stat(backing->ctlfd, RECORD, &st);
-
-	if (err != -ENOENT)
-		return err ? err : -EBUSY;
-	err = ucm_os_replace_file(backing->ctlfd, RECORD, text,
-				  record_of(from, to, text));
-	if (err)
-		return err;
-	err = ucm_os_sync_dir(backing->ctlfd, ".");
-	if (err == -EINVAL)
-		return 0; /* some cannot sync a folder */
-	if (err)
-		ucm_os_unlink(backing->ctlfd, RECORD);
-	return err;
-}
-
-/* Back to the old name where it has the new one: the first num. */
-static int take_back(struct ucm_tierset *set, const char *from, const char *to,
-		     const struct ucm_plain_copies *copies, unsigned num)
-{
-	int err = 0;
-
-	while (num-- > 0 && !err) {
-		err = rename_in(set, copies->dirs[num], to, from);
-		if (err)
-			ucm_plain_failed(set, copies->dirs[num], to,
-					 "taking back its rename", err);
-	}
-	return err;
-}
-
-/* undone: nothing has changed in the end. */
-static int rename_copies(struct ucm_tierset *set, const char *from,
-			 const char *to, const struct ucm_plain_copies *copies,
-			 bool *undone)
-{
-	int err = 0;
-
-	for (unsigned i = 0; i < copies->num && !err; i++) {
-		err = rename_in(set, copies->dirs[i], from, to);
-		if (!err)
-			continue;
-		ucm_plain_failed(set, copies->dirs[i], from, "rename", err);
-		*undone = !take_back(set, from, to, copies, i);
-	}
-	return err;
-}
-
-static bool has_copy(const struct ucm_plain_copies *copies, unsigned dir)
-{
-	return memchr(copies->dirs, (int)dir, copies->num);
-}
-
-/* What was there, and empty, where the renamed one is not; if it stays, it is
- * a part of the renamed one. */
+/* What was there, and empty, in other directories; if it stays, it is a part of
+ * the renamed one. */
 static void drop_empty(struct ucm_tierset *set, const char *path,
-		       const struct ucm_plain_copies *old,
-		       const struct ucm_plain_copies *renamed)
+		       const struct ucm_plain_copies *old, unsigned dir)
 {
 	for (unsigned i = 0; i < old->num; i++) {
-		if (!has_copy(renamed, old->dirs[i]))
+		if (old->dirs[i] != dir)
 			ucm_os_rmdir(set->dirs[old->dirs[i]]->dirfd, path);
 	}
 }
 
-/* The record may go when none of the renames can be lost any more. */
-static void end_record(struct ucm_tierset *set, struct ucm_backing *backing,
-		       const char *to, const struct ucm_plain_copies *copies)
-{
-	for (unsigned i = 0; i < copies->num; i++)
-		sync_above(set, copies->dirs[i], to);
-	ucm_os_unlink(backing->ctlfd, RECORD);
-	/* or it may come back, and be done to another folder of that name */
-	ucm_os_sync_dir(backing->ctlfd, ".");
-}
-
+/* Of one that lies in several directories a crash could leave a part under each
+ * name. -EXDEV makes mv(1) copy it, file by file. */
 static int rename_folder(struct ucm_tierset *set, const char *from,
 			 const char *to, const struct ucm_plain_copies *source,
 			 const struct ucm_plain_copies *old)
 {
-	struct ucm_backing *backing = set->dirs[source->dirs[0]];
-	bool recorded = source->num > 1, undone = true;
+	unsigned dir = source->dirs[0];
 	int err = ucm_plain_check_empty(set, to, old);
 
-	if (!err && recorded) {
-		err = write_record(backing, from, to);
-		if (err)
-			ucm_plain_failed(set, source->dirs[0], from,
-					 ".ucmfs/" RECORD, err);
-	}
 	if (err)
 		return err;
-	err = rename_copies(set, from, to, source, &undone);
-	if (!err)
-		drop_empty(set, to, old, source);
-	if (recorded && (!err || undone))
-		end_record(set, backing, to, source);
-	return err;
+	if (source->num > 1)
+		return -EXDEV;
+	err = rename_in(set, dir, from, to);
+	if (err)
+		return ucm_plain_failed(set, dir, from, "rename", err);
+	drop_empty(set, to, old, dir);
+	return 0;
 }
 
 /* ---- both ---- */
@@ -422,49 +346,6 @@ int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 
 /* ---- after a crash ---- */
 
-static int finish_rename(struct ucm_tierset *set, const char *from,
-			 const char *to)
-{
-	struct ucm_plain_copies left;
-	int err = ucm_plain_copies(set, from, &left);
-	bool undone = false;
-
-	if (err == -ENOENT)
-		return 0;
-	if (!err && (!left.is_dir || left.readonly))
-		err = -EROFS;
-	/* what is done stays done */
-	for (unsigned i = 0; i < left.num && !err; i++) {
-		struct ucm_plain_copies one = { .num = 1,
-						.dirs = { left.dirs[i] } };
-
-		err = rename_copies(set, from, to, &one, &undone);
-	}
-	return err;
-}
-
-static void recover_folder(struct ucm_tierset *set, struct ucm_backing *backing)
-{
-	char text[RECORD_MAX], from[PATH_MAX];
-	struct ucm_plain_copies renamed;
-	const char *to;
-	int err = ucm_os_read_file(backing->ctlfd, RECORD, text, sizeof(text));
-
-	if (err == -ENOENT)
-		return;
-	to = err ? NULL : parse_record(text, from);
-	if (!err)
-		err = to ? finish_rename(set, from, to) : -EINVAL;
-	if (err) {
-		ucm_error("%s/.ucmfs/" RECORD ": a folder's rename is not "
-			  "finished: %s", backing->path, strerror(-err));
-		return;
-	}
-	ucm_info("%s: the rename to %s is finished", from, to);
-	ucm_plain_copies(set, to, &renamed); /* as many as can say */
-	end_record(set, backing, to, &renamed);
-}
-
 /* If the file has both names: the old one goes, unless another file in front
  * has the new one still. */
 static int part_names(struct ucm_tierset *set, unsigned dir, const char *from,
@@ -489,9 +370,9 @@ static void recover_both(struct ucm_tierset *set, unsigned dir,
 			 const char *name)
 {
 	struct ucm_backing *backing = set->dirs[dir];
-	char text[RECORD_MAX], from[PATH_MAX];
+	char text[NOTE_MAX], from[PATH_MAX];
 	int err = ucm_os_read_file(backing->ctlfd, name, text, sizeof(text));
-	const char *to = err ? NULL : parse_record(text, from);
+	const char *to = err ? NULL : parse_note(text, from);
 
 	if (to) /* else it was killed before it had written it */
 		err = part_names(set, dir, from, to);
@@ -517,9 +398,7 @@ static void recover_files(struct ucm_tierset *set, unsigned dir)
 void ucm_plain_recover(struct ucm_tierset *set)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (set->dirs[i]->readonly)
-			continue;
-		recover_folder(set, set->dirs[i]);
-		recover_files(set, i);
+		if (!set->dirs[i]->readonly)
+			recover_files(set, i);
 	}
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Renames in files/, within and between directories that lie on two tiers: of
-# files and folders, over what is there, while it is open.
+# files and folders, over what is there, while it is open. A folder in several
+# directories is not renamed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_root
@@ -52,18 +53,31 @@ need rename_file "$files/both" "$files/moved"
 lies_in a moved
 absent "$files/both"
 
-# folders
-plant a d/1 1
+# folders: one that lies in one tier is renamed, also over an empty one
 plant b d/e/2 2
 need mkdir "$files/n"
 need rename_file "$files/d" "$files/n/d"
-same 'a folder takes along what is in both tiers' '1
-2' "$(cat "$files/n/d/1" "$files/n/d/e/2")"
+same 'a folder takes along what is in it' 2 "$(cat "$files/n/d/e/2")"
 absent "$files/d"
-lies_in ab n/d
+lies_in b n/d
 need mkdir "$files/empty"
 need rename_file "$files/n/d" "$files/empty"
 same 'also over an empty one' 2 "$(cat "$files/empty/e/2")"
+lies_in b empty
+
+# one that lies in both is copied by who renames it
+plant a both.d/1 1
+plant b both.d/e/2 2
+plant b over/x x
+refused 'Invalid cross-device link' 'a folder in both tiers' \
+	rename_file "$files/both.d" "$files/n/d"
+refused 'Directory not empty' 'and over a full one' \
+	rename_file "$files/both.d" "$files/over"
+need mv "$files/both.d" "$files/n/d"
+same 'mv(1) copies it' '1
+2' "$(cat "$files/n/d/1" "$files/n/d/e/2")"
+absent "$files/both.d"
+lies_in '' both.d
 need mkdir "$files/x"
 refused 'Directory not empty' 'and not over a full one' \
 	rename_file "$files/x" "$files/empty"
