@@ -15,7 +15,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/digest.h"
 
 #define INO_HASHED (UINT64_C(1) << 62)
 #define CHUNK_MAX (UINT64_C(64) << 20) /* larger files are no example */
@@ -381,8 +380,7 @@ static int make_somewhere(struct making *m, struct ucm_plain *out)
 
 	if (err != -ENOENT)
 		return err ? err : -EEXIST;
-	if (ucm_md5(m->path, strlen(m->path), m->id.bytes))
-		memset(&m->id, 0, sizeof(m->id));
+	ucm_plain_place(m->path, &m->id);
 	if (!make_in_tiers(m) && m->result == -ENOSPC && m->bytes) {
 		m->bytes = 0; /* it may be a small one */
 		make_in_tiers(m);

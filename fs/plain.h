@@ -19,8 +19,8 @@
  * from that, calls may be made from any thread. They return 0 (or a descriptor)
  * or -errno; failures of a directory are logged and counted here.
  *
- * Split by task: plain.c (one name), plain_rename.c, plain_list.c (listing;
- * counting what is there).
+ * Split by task: plain.c (one name), plain_place.c (where a new one belongs),
+ * plain_rename.c, plain_list.c (listing; counting what is there).
  */
 #ifndef UCM_PLAIN_H
 #define UCM_PLAIN_H
@@ -107,6 +107,14 @@ int ucm_plain_change_fd(int fd, const struct ucm_plain_change *change);
 
 /* fsync of a folder, wherever it is. */
 int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path);
+
+/* ---- plain_place.c ---- */
+
+/* For the choice of a directory: the same for x and its temporary names. */
+void ucm_plain_place(const char *path, struct ucm_id *out);
+
+/* A name without what makes it a temporary one: a part of it. */
+const char *ucm_plain_stem(const char *name, size_t *len_out);
 
 /* ---- plain_rename.c ---- */
 

@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A file of files/ that is written under a temporary name and renamed over an old
+# one is one rename(2) in one directory, and no more.
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+require_cmd python3 strace
+make_workdir
+
+strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
+
+# Leaks cannot be looked for under a tracer.
+ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS
+calls=rename,renameat,renameat2,link,linkat,unlink,unlinkat,fsync,fdatasync
+mkdir "$work/a" "$work/b" "$work/c"
+ucmfs_wrapper="strace -D -f -q -o $work/trace -e trace=$calls"
+need do_mount -o checkpoint=0 "$work/a,$work/b,$work/c"
+
+# The old ones are there before the first is replaced.
+need mkdir "$mnt/files/d"
+for i in $(seq 30); do
+	echo old >"$mnt/files/d/$i.bin" || die "$i"
+done
+before=$(wc -l <"$work/trace")
+check 'each is replaced, by the ways that programs have' \
+	python3 - "$mnt/files/d" <<'END'
+import os, random, sys
+os.chdir(sys.argv[1])
+for i in range(1, 31):
+    name, number = f"{i}.bin", random.getrandbits(62) | 1 << 61
+    temporary = [f"{name}.tmp", f"{name}_{number}.tmp", f".{name}.A1b2C3",
+                 f"{name}.tmp.{os.getpid()}.{number}"][i % 4]
+    with open(temporary, "w") as file:
+        file.write("new")
+    os.rename(temporary, name)
+    assert open(name).read() == "new"
+END
+
+# made CALL: how often, since then
+made() {
+	tail -n +$((before + 1)) "$work/trace" | grep -c "[0-9] $1("
+}
+
+# strace writes when it has nothing else to do
+renamed_30() {
+	[ "$(made 'rename[a-z0-9]*')" -ge 30 ]
+}
+wait_until renamed_30
+same '30 renames' 30 "$(made 'rename[a-z0-9]*')"
+for call in 'link[a-z]*' 'unlink[a-z]*' 'f[a-z]*sync'; do
+	same "no $call" 0 "$(made "$call")"
+done
+same 'and nothing else is in the folder' 30 "$(ls -A "$mnt/files/d" | wc -l)"
+for dir in a b c; do
+	check 'they are spread' test -n "$(find "$work/$dir" -name '*.bin')"
+done
+do_umount
