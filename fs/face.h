@@ -202,6 +202,7 @@ struct ucm_file {
 	uint64_t promised;    /* PLAIN, new: room set aside for it */
 	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell;
 				 PLAIN: the descriptor is */
+	bool told_at_close;   /* PLAIN: write errors are, by a network file system */
 	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
 	bool refused;         /* by the last FLUSH, as wrong */
 	bool vouched;         /* WRITER: the process that closed it last goes

@@ -107,9 +107,11 @@ void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi)
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
 	/* of files of files/ nothing is judged when they are closed, and where
-	 * the kernel has their pages nothing is left to be written either */
+	 * the kernel has their pages nothing is left to be written either;
+	 * unless their file system has something to tell */
 	fi->noflush = !wants_write(fi) ||
-		      (file->kind == UCM_FILE_PLAIN && file->backing_id);
+		      (file->kind == UCM_FILE_PLAIN && file->backing_id &&
+		       !file->told_at_close);
 	/* a block's pages never change; those of a file being written do */
 	fi->keep_cache = !file->backing_id && file->kind == UCM_FILE_BLOCK;
 	/* that would go before passthrough */
@@ -816,6 +818,8 @@ void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		err = flush_writer(&event, file);
 	else if (file->kind == UCM_FILE_MANIFEST)
 		err = flush_manifest(event.face, file);
+	else if (file->kind == UCM_FILE_PLAIN)
+		err = ucm_plain_op_flush(event.face, file);
 	file->refused = err == -EINVAL;
 	pthread_mutex_unlock(&file->lock);
 	ucm_event_reply(req, &event, err);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 #include "common/osfile.h"
 
 #ifndef RENAME_NOREPLACE
@@ -510,6 +511,7 @@ static void begin_file(fuse_req_t req, struct ucm_file *file, int fd,
 	file->counted = (uint64_t)st->st_blocks * 512;
 	file->promised = 0;
 	file->writes = writes;
+	file->told_at_close = ucm_face_of(req)->set->dirs[dir]->remote;
 	file->shared_write = false;
 	ucm_file_attach(req, file);
 }
@@ -685,6 +687,22 @@ int ucm_plain_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return err;
 	err = open_node(req, node, path, fi);
 	ucm_plain_unlock(&lock);
+	return err;
+}
+
+int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file)
+{
+	int err = 0;
+
+	/* the kernel opens a file that it passes through once more, and does
+	 * not tell its file system when that is closed */
+	if (file->told_at_close && file->writes)
+		err = ucm_os_flush(file->fd);
+	if (!err)
+		return 0;
+	ucm_error("a file in %s/files: close: %s",
+		  face->set->dirs[file->dir]->path, strerror(-err));
+	ucm_tierset_count_error(face->set, file->dir, err);
 	return err;
 }
 

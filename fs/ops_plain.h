@@ -47,6 +47,9 @@ int ucm_plain_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 			struct fuse_entry_param *out);
 int ucm_plain_op_open(fuse_req_t req, fuse_ino_t ino,
 		      struct fuse_file_info *fi);
+/* A close of a file that was open for writing; under file->lock. The error is
+ * the program's. */
+int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file);
 /* The last close; under file->lock, while it has its descriptor. */
 void ucm_plain_last_close(struct ucm_face *face, struct ucm_file *file);
 
