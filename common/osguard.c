@@ -46,6 +46,17 @@ static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
 /* By descriptor; untouched pages of it cost nothing. */
 static struct ucm_guard *_Atomic guards[MAX_FDS];
+static _Atomic int guards_end; /* behind the highest that ever had one */
+
+static void set_guard(int fd, struct ucm_guard *guard)
+{
+	int end = atomic_load(&guards_end);
+
+	atomic_store(&guards[fd], guard);
+	while (fd >= end &&
+	       !atomic_compare_exchange_weak(&guards_end, &end, fd + 1))
+		;
+}
 
 static void before_fork(void)
 {
@@ -93,7 +104,7 @@ int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
 		return -ENOMEM;
 	}
 	guard->deadline_ms = deadline_ms;
-	atomic_store(&guards[dirfd], guard);
+	set_guard(dirfd, guard);
 	*out = guard;
 	return 0;
 }
@@ -102,7 +113,7 @@ void ucm_guard_close(struct ucm_guard *guard)
 {
 	if (!guard)
 		return;
-	for (int fd = 0; fd < MAX_FDS; fd++) {
+	for (int fd = 0; fd < atomic_load(&guards_end); fd++) {
 		if (atomic_load_explicit(&guards[fd], memory_order_relaxed) ==
 		    guard)
 			atomic_store(&guards[fd], NULL);
@@ -124,7 +135,7 @@ void ucm_guard_inherit(int fd, int dirfd)
 
 	/* a number that was another's before loses that one's guard */
 	if (fd < MAX_FDS && (guard || ucm_guard_of(fd)))
-		atomic_store(&guards[fd], guard);
+		set_guard(fd, guard);
 }
 
 void ucm_guard_put(struct ucm_call *call)
