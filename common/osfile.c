@@ -36,7 +36,7 @@ enum what {
 	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
-	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH,
+	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH, DO_LOCK,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -62,7 +62,7 @@ static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"reopen", "seek", "flush",
+	"reopen", "seek", "flush", "lock",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -297,6 +297,13 @@ static long do_flush(const struct args *a)
 	return rc;
 }
 
+static long do_lock(const struct args *a)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return result(fcntl(a->fd, F_OFD_SETLK, &lock));
+}
+
 static long perform(const struct args *a)
 {
 	switch (a->what) {
@@ -322,6 +329,7 @@ static long perform(const struct args *a)
 	case DO_REOPEN: return do_reopen(a);
 	case DO_SEEK: return do_seek(a);
 	case DO_FLUSH: return do_flush(a);
+	case DO_LOCK: return do_lock(a);
 	}
 	return -ENOSYS;
 }
@@ -556,6 +564,11 @@ off_t ucm_os_seek(int fd, off_t offset, int whence)
 					   .fd = fd,
 					   .offset = offset,
 					   .flags = whence });
+}
+
+int ucm_os_lock(int fd)
+{
+	return CALL(.what = DO_LOCK, .fd = fd);
 }
 
 int ucm_os_utimens(int fd, const struct timespec times[2])

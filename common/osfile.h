@@ -64,6 +64,8 @@ int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);
 off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
+/* The whole file, for writing, by this open file; does not wait: -EAGAIN. */
+int ucm_os_lock(int fd);
 
 /* What close(2) of this file would say; the descriptor stays open. Network file
  * systems write what is left to be written, and tell of errors, only then. */

@@ -26,6 +26,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "common/osguard.h"
+#include "fs/lock.h"
 #include "hashing/name.h"
 
 #define FORMAT_VERSION 1
@@ -91,34 +92,16 @@ static bool is_remote(int fd)
 	return false;
 }
 
-/*
- * Two daemons must not write one directory. The lock is an open-file one: it
- * survives the fork into the background and dies with the daemon. Not on a
- * network file system, where a lock may wait out a server's grace period.
- */
-static int take_lock(struct ucm_backing *backing,
+/* Two daemons must not write one directory. Not on a network file system,
+ * where a lock may wait out a server's grace period. */
+static int take_lock(struct ucm_backing *backing, unsigned wait_s,
 		     struct ucm_complaint *complaint)
 {
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	int err;
-
 	if (backing->remote)
 		return 0;
-	backing->lockfd = ucm_os_open(backing->ctlfd, "lock",
-				      O_RDWR | O_CREAT, 0644);
-	if (backing->lockfd < 0) {
-		err = backing->lockfd;
-		ucm_complain(complaint, "%s: .ucmfs/lock: %s", backing->path,
-			     strerror(-err));
-		return err;
-	}
-	if (fcntl(backing->lockfd, F_OFD_SETLK, &lock) < 0) {
-		err = errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
-		ucm_complain(complaint, "%s: in use by another ucmfs",
-			     backing->path);
-		return err;
-	}
-	return 0;
+	backing->lockfd = ucm_lock_take(backing->ctlfd, backing->path, wait_s,
+					complaint);
+	return backing->lockfd < 0 ? backing->lockfd : 0;
 }
 
 static int new_identity(struct ucm_backing *backing)
@@ -236,10 +219,10 @@ static int open_control(struct ucm_backing *backing,
 	return err;
 }
 
-static int open_writable(struct ucm_backing *backing,
+static int open_writable(struct ucm_backing *backing, unsigned wait_s,
 			 struct ucm_complaint *complaint)
 {
-	int err = take_lock(backing, complaint);
+	int err = take_lock(backing, wait_s, complaint);
 
 	if (err)
 		return err;
@@ -269,7 +252,7 @@ static int guard_root(struct ucm_backing *backing, unsigned deadline_s,
 }
 
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
-		     bool readonly, unsigned deadline_s,
+		     bool readonly, const struct ucm_config *config,
 		     struct ucm_complaint *complaint)
 {
 	int err;
@@ -284,11 +267,11 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 	};
 	err = open_root(backing, path, complaint);
 	if (!err)
-		err = guard_root(backing, deadline_s, complaint);
+		err = guard_root(backing, config->deadline_s, complaint);
 	if (!err)
 		err = open_control(backing, complaint);
 	if (!err && !readonly)
-		err = open_writable(backing, complaint);
+		err = open_writable(backing, config->lock_wait_s, complaint);
 	if (!err)
 		err = read_identity(backing, complaint);
 	if (!err) {

@@ -62,11 +62,12 @@ struct ucm_backing {
 
 /*
  * Open a directory: it must exist, be writable (unless readonly) and not in
- * use by another daemon. Makes what it lacks of .ucmfs. deadline_s: see
- * struct ucm_config. Errors come with a complaint that names the path.
+ * use by another daemon; for one that is ending it waits. Makes what it lacks
+ * of .ucmfs. Of config it takes deadline_s and lock_wait_s. Errors come with a
+ * complaint that names the path.
  */
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
-		     bool readonly, unsigned deadline_s,
+		     bool readonly, const struct ucm_config *config,
 		     struct ucm_complaint *complaint);
 
 /* Before the first write: the state file; leftovers in tmp are removed. */

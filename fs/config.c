@@ -34,6 +34,7 @@ void ucm_config_init(struct ucm_config *config)
 		.scan_threads = 4,
 		.staging_age_s = 3600,
 		.deadline_s = UCM_DEADLINE_AUTO,
+		.lock_wait_s = 10,
 	};
 }
 
@@ -275,6 +276,9 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "deadline"))
 		return set_number(key, value, 0, 3600, &config->deadline_s,
 				  complaint);
+	if (!strcmp(key, "lock_wait"))
+		return set_number(key, value, 0, 3600, &config->lock_wait_s,
+				  complaint);
 	return -ENOENT;
 }
 
@@ -357,6 +361,7 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "staging_age: %u\n", config->staging_age_s);
 	if (config->deadline_s != UCM_DEADLINE_AUTO)
 		fprintf(out, "deadline: %u\n", config->deadline_s);
+	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
 }
 
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,

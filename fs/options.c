@@ -50,6 +50,7 @@ static const struct option_row rows[] = {
 	{ "scan_threads", "N", STORE, 0, 0, "threads that fill the index at the start [4]" },
 	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
 	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
+	{ "lock_wait", "SECONDS", STORE, 0, 0, "wait so long for the end of an ucmfs that is ending and has a directory [10]" },
 	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "auto (default), on or off: FUSE requests over io_uring" },
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -402,6 +403,18 @@ static int serve(struct ucm_face *face)
 	return err;
 }
 
+/* Without asking the mount, which nobody serves yet. */
+static dev_t device_of_mount(const char *mountpoint)
+{
+	_cleanup_fd_ int fd = open(mountpoint, O_PATH | O_CLOEXEC);
+	struct statx st;
+
+	if (fd < 0 ||
+	    statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st))
+		return 0;
+	return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
+
 static int mount_and_serve(struct ucm_face *face)
 {
 	const char *mountpoint = face->options->mountpoint;
@@ -417,6 +430,7 @@ static int mount_and_serve(struct ucm_face *face)
 		return -EINVAL;
 	err = fuse_session_mount(face->session, mountpoint);
 	if (!err) {
+		ucm_tierset_serving(face->set, device_of_mount(mountpoint));
 		err = serve(face);
 		fuse_session_unmount(face->session);
 		/* The notifier may wait for a lock in the kernel that a caller

@@ -31,9 +31,10 @@ struct ucm_tier {
 	struct ucm_tier_stats stats;
 };
 
-/* Opens all directories. Errors come with a complaint. */
+/* Opens all directories, as those of a store with that configuration. Errors
+ * come with a complaint. */
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
-		  unsigned first, unsigned deadline_s,
+		  unsigned first, const struct ucm_config *store,
 		  struct ucm_complaint *complaint);
 void ucm_tier_close(struct ucm_tier *tier, bool clean);
 

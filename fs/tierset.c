@@ -22,6 +22,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/live.h"
+#include "fs/lock.h"
 #include "fs/plain.h"
 #include "fs/verify.h"
 #include "hashing/name.h"
@@ -83,8 +84,7 @@ static int open_tiers(struct ucm_tierset *set, struct ucm_complaint *complaint)
 		struct ucm_tier *tier = &set->tiers[i];
 
 		err = ucm_tier_open(tier, &set->config->tiers[i],
-				    set->num_dirs, set->config->deadline_s,
-				    complaint);
+				    set->num_dirs, set->config, complaint);
 		if (err)
 			break;
 		set->num_tiers++;
@@ -287,9 +287,22 @@ int ucm_tierset_start(struct ucm_tierset *set)
 	return err;
 }
 
+static void tell_all(struct ucm_tierset *set, enum ucm_lock_state state,
+		     dev_t mount)
+{
+	for (unsigned i = 0; i < set->num_dirs; i++)
+		ucm_lock_tell(set->dirs[i]->lockfd, state, mount);
+}
+
+void ucm_tierset_serving(struct ucm_tierset *set, dev_t mount)
+{
+	tell_all(set, UCM_LOCK_SERVING, mount);
+}
+
 void ucm_tierset_quiet(struct ucm_tierset *set)
 {
-	atomic_store(&set->stopping, true);
+	if (!atomic_exchange(&set->stopping, true))
+		tell_all(set, UCM_LOCK_ENDING, 0);
 	ucm_scan_stop(set);
 	ucm_plain_count_stop(set);
 }

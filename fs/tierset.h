@@ -86,6 +86,10 @@ int ucm_tierset_begin(struct ucm_tierset *set);
 /* The same, if that has not been done; start the scan and the checkpoints. */
 int ucm_tierset_start(struct ucm_tierset *set);
 
+/* Tell other starts that a mount, of this device, uses the directories: when
+ * it is gone they wait for us to end. */
+void ucm_tierset_serving(struct ucm_tierset *set, dev_t mount);
+
 /* End the threads that may tell of losses. Close follows. */
 void ucm_tierset_quiet(struct ucm_tierset *set);
 

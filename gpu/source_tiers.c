@@ -76,8 +76,7 @@ static int open_tier(struct ucm_source *source,
 		struct ucm_backing *backing =
 			&source->backings[source->num_dirs];
 		int err = ucm_backing_open(backing, config->dirs[i], true,
-					   source->config.deadline_s,
-					   complaint);
+					   &source->config, complaint);
 
 		if (err)
 			return err;
@@ -123,6 +122,7 @@ static int tiers_open(const char *text, struct ucm_source **out, char *why,
 		return ucm_why(why, why_len, -ENOMEM, "out of memory");
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
+	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
 	err = open_tiers(source, text, &complaint);
 	if (err) {
 		tiers_close(source);

@@ -18,7 +18,7 @@ static struct fx_file file;
 
 static int open_it(const char *path, bool readonly)
 {
-	return ucm_backing_open(&backing, path, readonly, 0, &complaint);
+	return ucm_backing_open(&backing, path, readonly, &fx_config, &complaint);
 }
 
 static void must_open(void)

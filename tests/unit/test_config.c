@@ -128,6 +128,8 @@ static const struct {
 	{ "scan_threads", "0", -EINVAL, "1 to 64" },
 	{ "scan_threads", "64", 0, NULL },
 	{ "scan_threads", "65", -EINVAL, "1 to 64" },
+	{ "lock_wait", "0", 0, NULL },
+	{ "lock_wait", "3601", -EINVAL, "3600" },
 	{ "staging_age", "0", -EINVAL, "staging_age" },
 	{ "staging_age", "60", 0, NULL },
 	{ "limit", "nvme:500G", 0, NULL },
@@ -164,6 +166,7 @@ START_TEST(settings_change_what_they_are_called)
 	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
 					   &complaint), 0);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 30);
+	ck_assert_uint_eq(fx_config.lock_wait_s, 10);
 	ck_assert_uint_eq(fx_config.staging_age_s, 3600);
 	fx_option("durability", "full");
 	fx_option("placement", "random");

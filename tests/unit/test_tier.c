@@ -18,7 +18,7 @@ static void open_tier(const char *source)
 	struct ucm_complaint complaint = { "" };
 
 	fx_configure(source);
-	ck_assert_msg(!ucm_tier_open(&tier, &fx_config.tiers[0], 0, 0,
+	ck_assert_msg(!ucm_tier_open(&tier, &fx_config.tiers[0], 0, &fx_config,
 				     &complaint), "%s", complaint.text);
 }
 
@@ -196,7 +196,7 @@ START_TEST(a_tier_opens_all_its_directories_or_none)
 	fx_configure("$/a,$/b");
 	ck_assert_int_eq(ucm_config_source(&fx_config, fx_path("$/a,$/none"),
 					   &complaint), 0);
-	ck_assert_int_eq(ucm_tier_open(&tier, &fx_config.tiers[0], 0, 0,
+	ck_assert_int_eq(ucm_tier_open(&tier, &fx_config.tiers[0], 0, &fx_config,
 				       &complaint), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(complaint.text, "/none"));
 	open_tier("$/a,$/b"); /* the first is not locked any more */

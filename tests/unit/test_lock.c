@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lock.c - who uses a directory, and who waits for whom. */
+#include <config.h>
+
+#include "fs/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_complaint complaint;
+static int ctl, held;
+
+static void setup(void)
+{
+	fx_setup();
+	fx_mkdirs(fx_path("$/ctl"));
+	ctl = open(fx_path("$/ctl"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_ge(ctl, 0);
+	held = ucm_lock_take(ctl, "dir", 0, &complaint);
+	ck_assert_int_ge(held, 0);
+}
+
+static void teardown(void)
+{
+	if (held >= 0)
+		close(held);
+	close(ctl);
+	fx_teardown();
+}
+
+static int take(unsigned wait_s)
+{
+	int fd = ucm_lock_take(ctl, "dir", wait_s, &complaint);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+/* A device that is mounted where we are: the root's. */
+static dev_t mounted_device(void)
+{
+	struct stat st;
+
+	ck_assert_int_eq(stat("/proc/self", &st), 0);
+	return st.st_dev;
+}
+
+static void say(const char *text)
+{
+	ck_assert_int_eq(ftruncate(held, 0), 0);
+	ck_assert_int_eq(pwrite(held, text, strlen(text), 0),
+			 (ssize_t)strlen(text));
+}
+
+static void must_be_refused_at_once(void)
+{
+	int64_t before = ucm_monotonic_ms();
+
+	ck_assert_int_eq(take(60), -EBUSY);
+	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
+	ck_assert_str_eq(complaint.text, "dir: in use by another ucmfs");
+	ck_assert(!fx_logged("waiting"));
+}
+
+START_TEST(one_that_starts_or_serves_is_not_waited_for)
+{
+	must_be_refused_at_once();
+	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
+	must_be_refused_at_once();
+}
+END_TEST
+
+/* Of an older version, of another mount namespace, and whatever else. */
+static const char *const sayings[] = {
+	"", "\n", "x", "serving", "serving 1 0:0", "serving 0 99999:99999",
+	"serving -1 -1:-1", "\xff\xff\xff", "endin",
+};
+
+START_TEST(what_cannot_be_understood_is_not_waited_for)
+{
+	say(sayings[_i]);
+	must_be_refused_at_once();
+}
+END_TEST
+
+static void *let_go(void *arg)
+{
+	(void)arg;
+	while (!fx_logged("dir: waiting for another ucmfs to end"))
+		usleep(1000);
+	close(held);
+	held = -1;
+	return NULL;
+}
+
+static void must_be_waited_for(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, let_go, NULL), 0);
+	ck_assert_int_eq(take(60), 0);
+	pthread_join(thread, NULL);
+}
+
+START_TEST(one_that_is_ending_is_waited_for)
+{
+	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	must_be_waited_for();
+}
+END_TEST
+
+START_TEST(one_whose_mount_is_gone_is_waited_for)
+{
+	ucm_lock_tell(held, UCM_LOCK_SERVING, makedev(4000, 1000000));
+	must_be_waited_for();
+}
+END_TEST
+
+START_TEST(the_wait_is_bounded)
+{
+	int64_t before = ucm_monotonic_ms();
+
+	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	ck_assert_int_eq(take(0), -EBUSY);
+	ck_assert(!fx_logged("waiting"));
+	ck_assert_int_eq(take(1), -EBUSY);
+	ck_assert_int_ge(ucm_monotonic_ms() - before, 1000);
+	ck_assert_str_eq(complaint.text, "dir: in use by another ucmfs");
+}
+END_TEST
+
+static const struct { int err, want; const char *says; } errors[] = {
+	{ -EAGAIN, -EBUSY, "dir: in use by another ucmfs" },
+	{ -EACCES, -EBUSY, "dir: in use by another ucmfs" },
+	{ -ENOLCK, -ENOLCK, "dir: .ucmfs/lock: No locks available" },
+	{ -EOPNOTSUPP, -EOPNOTSUPP,
+	  "dir: .ucmfs/lock: Operation not supported" },
+	{ -EIO, -EIO, "dir: .ucmfs/lock: Input/output error" },
+};
+
+START_TEST(in_use_is_said_only_of_what_is_in_use)
+{
+	fx_fail("lock", 1, errors[_i].err, false);
+	ck_assert_int_eq(take(0), errors[_i].want);
+	ck_assert_str_eq(complaint.text, errors[_i].says);
+}
+END_TEST
+
+/* A full directory is to be used, and emptied. */
+START_TEST(a_lock_in_which_nothing_can_be_written_is_one)
+{
+	close(held);
+	fx_fail("write", 1, -ENOSPC, false);
+	held = ucm_lock_take(ctl, "dir", 0, &complaint);
+	ck_assert_int_ge(held, 0);
+	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(take(0), -EBUSY);
+	ucm_lock_tell(-1, UCM_LOCK_ENDING, 0); /* harmless */
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("lock");
+	TCase *tests = tcase_create("lock");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, one_that_starts_or_serves_is_not_waited_for);
+	tcase_add_loop_test(tests, what_cannot_be_understood_is_not_waited_for,
+			    0, NUM_ROWS(sayings));
+	tcase_add_test(tests, one_that_is_ending_is_waited_for);
+	tcase_add_test(tests, one_whose_mount_is_gone_is_waited_for);
+	tcase_add_test(tests, the_wait_is_bounded);
+	tcase_add_loop_test(tests, in_use_is_said_only_of_what_is_in_use, 0,
+			    NUM_ROWS(errors));
+	tcase_add_test(tests, a_lock_in_which_nothing_can_be_written_is_one);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
