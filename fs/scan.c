@@ -259,10 +259,12 @@ static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
 {
 	struct batch batch = { .set = set, .space = space, .dir = dir };
 
-	for (const char *name = names; *name; name += strlen(name) + 1)
+	/* whoever closes the store waits for us */
+	for (const char *name = names; *name && !atomic_load(&set->stopping);
+	     name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
-	return batch.err;
+	return atomic_load(&set->stopping) ? -ECANCELED : batch.err;
 }
 
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,

@@ -401,6 +401,42 @@ START_TEST(a_scan_can_be_stopped_in_the_middle)
 }
 END_TEST
 
+static unsigned opened;
+
+static int stop_at_first_open(const char *call, const char *path)
+{
+	if (!strcmp(call, "open") && !strncmp(path, "blocks/", 7)) {
+		opened++;
+		atomic_store(&fx_set->stopping, true);
+	}
+	return 0;
+}
+
+/* Somebody waits for the end: not for all files of a large bucket. */
+START_TEST(a_scan_stops_in_the_middle_of_a_bucket)
+{
+	unsigned bucket;
+
+	fx_configure("$/a");
+	fx_open();
+	block_in(&good, 0, 256, &fx_geometry);
+	bucket = good.key.id.bytes[0];
+	fx_plant("$/a", "blocks", &good);
+	for (unsigned i = 0; i < 3; i++) {
+		block_in(&file, bucket, bucket + 1, &fx_geometry);
+		file.key.id.bytes[15] ^= (uint8_t)(i + 1);
+		fx_plant("$/a", "blocks", &file);
+	}
+	atomic_store(&fx_set->names.spaces[0]->scanned[bucket / 64], 0);
+	opened = 0;
+	ucm_os_fault = stop_at_first_open;
+	ck_assert_int_eq(ucm_tierset_scan_bucket(fx_set, fx_set->names.spaces[0],
+						 0, bucket), -ECANCELED);
+	ck_assert_uint_eq(opened, 1);
+	ck_assert(!ucm_space_is_scanned(fx_set->names.spaces[0], 0, bucket));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("scan");
@@ -431,6 +467,7 @@ int main(void)
 	tcase_add_test(tests, spaces_on_any_directory_are_found_and_scanned);
 	tcase_add_test(tests, many_blocks_in_many_threads_are_all_found_once);
 	tcase_add_test(tests, a_scan_can_be_stopped_in_the_middle);
+	tcase_add_test(tests, a_scan_stops_in_the_middle_of_a_bucket);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
 }
