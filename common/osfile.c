@@ -37,6 +37,7 @@ enum what {
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH, DO_LOCK,
+	DO_CHMOD,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -62,7 +63,7 @@ static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"reopen", "seek", "flush", "lock",
+	"reopen", "seek", "flush", "lock", "chmod",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -138,6 +139,8 @@ static long by_name(const struct args *a, const struct place *at)
 		return result(fstatat(at->dirfd, at->name, a->stat_out,
 				      AT_SYMLINK_NOFOLLOW));
 	case DO_MKDIR: return result(mkdirat(at->dirfd, at->name, a->mode));
+	case DO_CHMOD:
+		return result(fchmodat(at->dirfd, at->name, a->mode, 0));
 	case DO_RMDIR:
 		return result(unlinkat(at->dirfd, at->name, AT_REMOVEDIR));
 	default: return result(unlinkat(at->dirfd, at->name, 0));
@@ -310,6 +313,7 @@ static long perform(const struct args *a)
 	case DO_OPEN: return do_open(a);
 	case DO_FSTAT: return result(fstat(a->fd, a->stat_out));
 	case DO_STAT: case DO_MKDIR: case DO_RMDIR: case DO_UNLINK:
+	case DO_CHMOD:
 		return do_one_name(a);
 	case DO_LINK: case DO_RENAME: return do_two_names(a);
 	case DO_UTIMENS:
@@ -522,6 +526,11 @@ int ucm_os_rmdir(int dirfd, const char *path)
 int ucm_os_unlink(int dirfd, const char *path)
 {
 	return CALL(.what = DO_UNLINK, .fd = dirfd, .path = path);
+}
+
+int ucm_os_chmod(int dirfd, const char *path, mode_t mode)
+{
+	return CALL(.what = DO_CHMOD, .fd = dirfd, .path = path, .mode = mode);
 }
 
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to)

@@ -57,6 +57,8 @@ int ucm_os_unlink(int dirfd, const char *path);
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to);
 int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
 		  const char *to);
+/* Of a name that nobody else can make a symbolic link. */
+int ucm_os_chmod(int dirfd, const char *path, mode_t mode);
 int ucm_os_utimens(int fd, const struct timespec times[2]);
 int ucm_os_fchmod(int fd, mode_t mode);
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid);

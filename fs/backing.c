@@ -5,7 +5,10 @@
  * A commit is link(2) from .ucmfs/tmp to the block's name and unlink(2) of the
  * temporary one. link fails if the name exists, which decides between two
  * writers on every file system; renameat2(RENAME_NOREPLACE) and O_TMPFILE do
- * not work on NFS, GlusterFS, sshfs or MooseFS.
+ * not work on NFS, GlusterFS, sshfs or MooseFS. What is linked is what was
+ * written: nobody else can write to .ucmfs/tmp (trust.h), which we hold open, so
+ * that the name in it stays that file's. By its descriptor it could be linked
+ * only where /proc is, and only while nothing has unlinked its last name.
  */
 #include <config.h>
 
@@ -191,7 +194,9 @@ static int open_root(struct ucm_backing *backing, const char *path,
 	backing->dev = st.st_dev;
 	backing->ino = st.st_ino;
 	backing->remote = is_remote(backing->dirfd);
-	if ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX))
+	ucm_trust_init(&backing->trust, backing->path, &st, backing->readonly,
+		       backing->remote);
+	if (st.st_mode & S_IWOTH)
 		ucm_warning("%s: anyone may write to this directory",
 			    backing->path);
 	return 0;
@@ -217,6 +222,60 @@ static int open_control(struct ucm_backing *backing,
 			     backing->readonly ? ".ucmfs" : "not writable",
 			     strerror(-err));
 	return err;
+}
+
+struct used {
+	const char *path; /* NULL: the last */
+	mode_t type;
+};
+
+static int trust_names(struct ucm_backing *backing, const struct used *used,
+		       struct ucm_complaint *complaint)
+{
+	int err = 0;
+
+	for (; used->path && !err; used++)
+		err = ucm_trust_name(&backing->trust, backing->dirfd,
+				     used->type, used->path, complaint);
+	return err;
+}
+
+/* Before anything of it is used. */
+static int trust_control(struct ucm_backing *backing,
+			 struct ucm_complaint *complaint)
+{
+	static const struct used used[] = {
+		{ ".ucmfs/tmp", S_IFDIR },   { ".ucmfs/quarantine", S_IFDIR },
+		{ ".ucmfs/pinned", S_IFDIR }, { ".ucmfs/id", S_IFREG },
+		{ ".ucmfs/state", S_IFREG }, { ".ucmfs/clock", S_IFREG },
+		{ ".ucmfs/lock", S_IFREG },  { NULL, 0 },
+	};
+	int err = 0;
+
+	if (backing->remote && !backing->readonly)
+		err = ucm_trust_learn(&backing->trust, backing->ctlfd);
+	if (err) {
+		ucm_complain(complaint, "%s: not writable: %s", backing->path,
+			     strerror(-err));
+		return err;
+	}
+	err = ucm_trust_fd(&backing->trust, backing->ctlfd, S_IFDIR, ".ucmfs",
+			   complaint);
+	return err ? err : trust_names(backing, used, complaint);
+}
+
+/* Once it is there. */
+static int trust_tree(struct ucm_backing *backing,
+		      struct ucm_complaint *complaint)
+{
+	static const struct used used[] = {
+		{ "blocks", S_IFDIR }, { "spaces", S_IFDIR }, { NULL, 0 },
+	};
+	int err = trust_names(backing, used, complaint);
+
+	return err ? err
+		   : ucm_trust_plain(&backing->trust, backing->dirfd,
+				     complaint);
 }
 
 static int open_writable(struct ucm_backing *backing, unsigned wait_s,
@@ -270,8 +329,12 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		err = guard_root(backing, config->deadline_s, complaint);
 	if (!err)
 		err = open_control(backing, complaint);
+	if (!err)
+		err = trust_control(backing, complaint);
 	if (!err && !readonly)
 		err = open_writable(backing, config->lock_wait_s, complaint);
+	if (!err)
+		err = trust_tree(backing, complaint);
 	if (!err)
 		err = read_identity(backing, complaint);
 	if (!err) {
@@ -375,7 +438,7 @@ int ucm_backing_temp(struct ucm_backing *backing,
 	snprintf(name_out, UCM_TEMP_NAME_MAX, "%08x-%llu", backing->instance,
 		 (unsigned long long)serial);
 	return ucm_os_open(backing->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL,
-			   0644);
+			   0600);
 }
 
 int ucm_backing_temp_open(struct ucm_backing *backing, const char *name)
@@ -452,6 +515,15 @@ static int make_bucket(struct ucm_backing *backing, const char *folder,
 	return err;
 }
 
+/* Not for others while it is written: its space may be private. Some file
+ * systems have no modes. */
+static int publish(struct ucm_backing *backing, const char *temp)
+{
+	int err = ucm_os_chmod(backing->tmpfd, temp, 0644);
+
+	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
+}
+
 int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 		       const char *folder, const struct ucm_id *id, bool sync)
 {
@@ -460,6 +532,9 @@ int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 
 	ucm_backing_block_path(folder, id, path);
 	ucm_backing_bucket_path(folder, ucm_bucket(id), bucket);
+	err = publish(backing, temp);
+	if (err)
+		return err;
 	err = ucm_os_link(backing->tmpfd, temp, backing->dirfd, path);
 	if (err == -ENOENT) {
 		err = make_bucket(backing, folder, bucket, sync);

@@ -33,6 +33,7 @@
 
 #include "fs/config.h"
 #include "fs/recovery.h"
+#include "fs/trust.h"
 
 struct ucm_guard;
 
@@ -49,6 +50,7 @@ struct ucm_backing {
 	ino_t ino;
 	bool readonly;
 	bool remote; /* a network file system */
+	struct ucm_trust trust; /* whose its files are to be */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
 	struct ucm_recovery recovery;
 	uint32_t instance;       /* random: whose temporary files */
@@ -62,8 +64,8 @@ struct ucm_backing {
 
 /*
  * Open a directory: it must exist, be writable (unless readonly) and not in
- * use by another daemon; for one that is ending it waits. Makes what it lacks
- * of .ucmfs. Of config it takes deadline_s and lock_wait_s. Errors come with a
+ * use by another daemon; for one that is ending it waits. What of it we use
+ * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes deadline_s and lock_wait_s. Errors come with a
  * complaint that names the path.
  */
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
@@ -76,7 +78,7 @@ int ucm_backing_begin(struct ucm_backing *backing);
 /* clean: everything in it is known to be good. */
 void ucm_backing_close(struct ucm_backing *backing, bool clean);
 
-/* A new temporary file, open for reading and writing. */
+/* A new temporary file, open for reading and writing, by nobody else. */
 int ucm_backing_temp(struct ucm_backing *backing,
 		     char name_out[UCM_TEMP_NAME_MAX]);
 int ucm_backing_temp_open(struct ucm_backing *backing, const char *name);
@@ -93,7 +95,8 @@ enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,
 				      const struct stat *st);
 
 /*
- * Link a temporary file to a block's name and drop its temporary name.
+ * Link a temporary file to a block's name and drop its temporary name. From now
+ * on all who come so far may read it.
  * -EEXIST if a file has that name already; -ENOENT if the space's folder is
  * missing. sync: see UCM_DURABILITY_FULL.
  */

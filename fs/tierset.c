@@ -127,36 +127,46 @@ void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
 		ucm_error("%s: %s", space->folder, complaint.text);
 }
 
-static void add_found_space(struct ucm_tierset *set, int dirfd,
-			    const char *name)
+static int add_found_space(struct ucm_tierset *set, struct ucm_backing *backing,
+			   const char *name, struct ucm_complaint *complaint)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_space *space;
 	struct stat st;
+	int err;
 
 	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
-		return;
+		return 0;
 	snprintf(path, sizeof(path), "spaces/%s", name);
-	if (ucm_os_stat(dirfd, path, &st) || !S_ISDIR(st.st_mode))
-		return;
+	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	err = ucm_trust_space(&backing->trust, &st, path, complaint);
+	if (err)
+		return err;
 	if (ucm_namespace_add(&set->names, name, &space))
-		return;
+		return 0;
 	take_owner(space, &st);
 	if (space->is_private) /* it has no blocks yet, so that cannot fail */
 		ucm_index_hide(set->index, space->number);
+	return 0;
 }
 
-static int list_spaces(struct ucm_tierset *set, unsigned dir)
+static int list_spaces(struct ucm_tierset *set, struct ucm_backing *backing,
+		       struct ucm_complaint *complaint)
 {
-	int dirfd = set->dirs[dir]->dirfd;
 	_cleanup_free_ char *names = NULL;
-	int err = ucm_os_list(dirfd, "spaces", &names);
+	int err = ucm_os_list(backing->dirfd, "spaces", &names);
 
-	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (const char *name = names; *name; name += strlen(name) + 1)
-		add_found_space(set, dirfd, name);
-	return 0;
+	if (err == -ENOENT)
+		return 0;
+	if (err) {
+		ucm_complain(complaint, "%s/spaces: %s", backing->path,
+			     strerror(-err));
+		return err;
+	}
+	for (const char *name = names; *name && !err; name += strlen(name) + 1)
+		err = add_found_space(set, backing, name, complaint);
+	return err;
 }
 
 static void name_tiers(struct ucm_tierset *set)
@@ -174,13 +184,10 @@ static void name_tiers(struct ucm_tierset *set)
 static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		int err = list_spaces(set, dir);
+		int err = list_spaces(set, set->dirs[dir], complaint);
 
-		if (err) {
-			ucm_complain(complaint, "%s/spaces: %s",
-				     set->dirs[dir]->path, strerror(-err));
+		if (err)
 			return err;
-		}
 	}
 	set->names.spaces[0]->uid = geteuid();
 	set->names.spaces[0]->gid = getegid();

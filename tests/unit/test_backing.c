@@ -372,6 +372,11 @@ START_TEST(a_directory_open_to_all_is_warned_of)
 	fx_clear_log();
 	ck_assert_int_eq(chmod(fx_path("$/a"), 01777), 0);
 	must_open();
+	ck_assert(fx_logged("anyone may write"));
+	ucm_backing_close(&backing, false);
+	fx_clear_log();
+	ck_assert_int_eq(chmod(fx_path("$/a"), 0755), 0);
+	must_open();
 	ck_assert(!fx_logged("anyone may write"));
 	ucm_backing_close(&backing, false);
 }
