@@ -109,16 +109,75 @@ void ucm_log_set(ucm_log_sink sink, enum ucm_log_level most)
 
 /* ---- lines ---- */
 
+/* Bytes of the UTF-8 character at c, and the character; 0: it is none. */
+static size_t decode(const unsigned char *c, uint32_t *out)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	size_t len = *c < 0x80	? 1
+		     : *c < 0xc0 ? 0
+		     : *c < 0xe0 ? 2
+		     : *c < 0xf0 ? 3
+		     : *c < 0xf8 ? 4
+				 : 0;
+
+	*out = len > 1 ? *c & (0xffu >> (len + 1)) : *c;
+	for (size_t i = 1; i < len; i++) {
+		if ((c[i] & 0xc0) != 0x80)
+			return 0;
+		*out = *out << 6 | (c[i] & 0x3f);
+	}
+	return *out < least[len] || *out > 0x10ffff || *out >> 11 == 0x1b ? 0
+									: len;
+}
+
+/* Ends a line, moves a cursor, or turns the direction of what is read. */
+static bool is_control(uint32_t c)
+{
+	return c < 0x20 || (c >= 0x7f && c < 0xa0) ||
+	       (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
+/* Names are their users' choice: what would forge a line, or is no text,
+ * becomes \xNN. */
+static void escape(const char *from, char *to, size_t size)
+{
+	const unsigned char *c = (const unsigned char *)from;
+	uint32_t character;
+
+	while (*c) {
+		size_t len = decode(c, &character);
+
+		if (len && !is_control(character)) {
+			if (len >= size)
+				break;
+			memcpy(to, c, len);
+		} else {
+			len = len ? len : 1;
+			if (4 * len >= size)
+				break;
+			for (size_t i = 0; i < len; i++)
+				sprintf(to + 4 * i, "\\x%02x", c[i]);
+			to += 3 * len;
+			size -= 3 * len;
+		}
+		to += len;
+		size -= len;
+		c += len;
+	}
+	*to = '\0';
+}
+
 __attribute__((format(printf, 3, 0))) static void
 log_line(enum ucm_log_level level, const char *prefix, const char *format,
 	 va_list args)
 {
 	int saved = errno; /* for %m, and for the caller */
-	char line[LINE_SIZE];
-	int len = snprintf(line, sizeof(line), "%s", prefix);
+	char raw[LINE_SIZE], line[LINE_SIZE];
+	int len = snprintf(raw, sizeof(raw), "%s", prefix);
 
 	errno = saved;
-	vsnprintf(line + len, sizeof(line) - (size_t)len, format, args);
+	vsnprintf(raw + len, sizeof(raw) - (size_t)len, format, args);
+	escape(raw, line, sizeof(line));
 	current_sink(level, line);
 	atomic_fetch_add_explicit(&counts[level], 1, memory_order_relaxed);
 	errno = saved;

@@ -5,6 +5,8 @@
  * Whoever first sees a failure logs it, object first, then the cause:
  * "tier nvme: commit 3fa9...: No space left on device". One line per event.
  * %m may be used. Any thread may log; the sink is set before threads start.
+ * Control characters and bytes that are no UTF-8 become \xNN, so that no name
+ * that a user chose looks like a line of ours.
  *
  * Errors, warnings and infos are limited: a place in the source that has
  * logged UCM_LOG_BURST lines within UCM_LOG_WINDOW_MS logs no more until that
@@ -31,7 +33,7 @@ enum ucm_log_level {
 #define UCM_LOG_LEVELS 4
 extern const char *const ucm_log_level_names[UCM_LOG_LEVELS];
 
-/* Gets the finished line, without a newline. */
+/* Gets the finished line, escaped, without a newline. */
 typedef void (*ucm_log_sink)(enum ucm_log_level level, const char *line);
 
 /* Three sinks: standard error ("ucmfs: ...", the default), syslog, and the

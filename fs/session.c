@@ -264,8 +264,9 @@ log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 	size_t len;
 
 	vsnprintf(line, sizeof(line), format, args);
-	len = strcspn(line, "\n");
-	line[len] = '\0';
+	len = strlen(line);
+	while (len && line[len - 1] == '\n')
+		line[--len] = '\0';
 	if (len == 0)
 		return;
 	if (level <= FUSE_LOG_ERR)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The log can go to a file; a flood of lines of one kind is cut off, and what was
-# left out is told and counted.
+# left out is told and counted. Names that users choose forge no lines.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 require_root
@@ -48,3 +48,21 @@ told=$(sed -n 's/.*left out \([0-9]*\) lines like "block %s: not committed.*/\1/
 	"$file" | awk '{ n += $1 } END { print n + 0 }')
 check "in the end all is told: $told, at least $left_out" \
 	test "$told" -ge "$left_out"
+
+# names with ends of lines: of staging, and in files/
+has_expired() {
+	grep -q 'staging untouched' "$file"
+}
+
+rm "$file"
+forged=$(printf '.x\n2026-01-01T00:00:00.000Z ucmfs[1]: all is lost\033[2J')
+need do_mount -o "log=$file,staging_age=1" "$work/tier"
+bucket=$mnt/blocks/00
+echo x >"$bucket/$forged"
+mkfifo "$work/tier/files/$forged"
+absent "$mnt/files/$forged"
+check 'staging is removed' wait_until has_expired
+do_umount
+same 'no line is forged' 0 "$(grep -c '^[^ ]* ucmfs\[1\]' "$file")"
+same 'both names are told, escaped' 2 "$(grep -cF \
+	'.x\x0a2026-01-01T00:00:00.000Z ucmfs[1]: all is lost\x1b[2J' "$file")"

@@ -67,6 +67,63 @@ START_TEST(a_long_line_is_cut_not_overrun)
 }
 END_TEST
 
+/* What users choose cannot make a line, or a part of one, that is ours. */
+static const struct { const char *name, *logged; } names[] = {
+	{ "plain name.tmp", "plain name.tmp" },
+	{ "back\\slash %s", "back\\slash %s" },
+	{ "a\nucmfs: all is lost", "a\\x0aucmfs: all is lost" },
+	{ "\r\t\x1b[2J\x7f\x01", "\\x0d\\x09\\x1b[2J\\x7f\\x01" },
+	{ "gr\xc3\xb6\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80",
+	  "gr\xc3\xb6\xc3\x9f" "e \xe2\x82\xac \xf0\x9f\x98\x80" },
+	/* controls of 8 bits; ends of lines and of directions */
+	{ "\xc2\x9b" "2J", "\\xc2\\x9b2J" },
+	{ "a\xe2\x80\xa8z", "a\\xe2\\x80\\xa8z" },
+	{ "\xe2\x80\xae", "\\xe2\\x80\\xae" },
+	{ "\xe2\x81\xa7", "\\xe2\\x81\\xa7" },
+	{ "\xe2\x80\xa6", "\xe2\x80\xa6" }, /* an ellipsis is none */
+	/* no UTF-8: cut off, overlong, half a pair, too high, alone */
+	{ "\xe2\x82", "\\xe2\\x82" },
+	{ "\xc3z", "\\xc3z" },
+	{ "\xc0\x8a", "\\xc0\\x8a" },
+	{ "\xe0\x80\x8a", "\\xe0\\x80\\x8a" },
+	{ "\xed\xa0\x80", "\\xed\\xa0\\x80" },
+	{ "\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80" },
+	{ "\xff\x80z", "\\xff\\x80z" },
+};
+
+START_TEST(names_are_escaped)
+{
+	char want[256];
+
+	ucm_log_set(keep, UCM_LOG_DEBUG);
+	snprintf(want, sizeof(want), "block %s: gone", names[_i].logged);
+	ucm_info("block %s: gone", names[_i].name);
+	ck_assert_str_eq(last_line, want);
+	snprintf(want, sizeof(want), "fs.op: %s", names[_i].logged);
+	ucm_debug(OP, 1, "%s", names[_i].name);
+	ck_assert_str_eq(last_line, want);
+	ck_assert_int_eq(num_lines, 2);
+}
+END_TEST
+
+START_TEST(a_long_line_is_cut_between_characters)
+{
+	char name[4097];
+
+	for (size_t odd = 0; odd < 4; odd++) {
+		memset(name, 'x', odd);
+		for (size_t i = odd; i < sizeof(name) - 1; i++)
+			name[i] = i % 2 ? '\n' : '\x80';
+		name[sizeof(name) - 1] = '\0';
+		ucm_log_set(keep, UCM_LOG_INFO);
+		ucm_info("%s", name);
+		ck_assert_uint_le(strlen(last_line), 1023);
+		ck_assert_uint_gt(strlen(last_line), 1019);
+		ck_assert_uint_eq((strlen(last_line) - odd) % 4, 0);
+	}
+}
+END_TEST
+
 /* Each call is one place. */
 static void flood(unsigned lines)
 {
@@ -271,6 +328,8 @@ int main(void)
 	tcase_add_test(tests, lines_above_the_level_are_dropped);
 	tcase_add_test(tests, errno_is_told_by_percent_m_and_kept);
 	tcase_add_test(tests, a_long_line_is_cut_not_overrun);
+	tcase_add_loop_test(tests, names_are_escaped, 0, NUM_ROWS(names));
+	tcase_add_test(tests, a_long_line_is_cut_between_characters);
 	tcase_add_test(tests, a_place_that_floods_is_cut_off_and_that_is_told);
 	tcase_add_test(tests, a_place_may_log_again_when_its_time_is_over);
 	tcase_add_test(tests, lines_are_counted_by_level);
