@@ -72,20 +72,48 @@ static void give_up_passthrough(struct ucm_face *face, unsigned dir)
 	atomic_store(&face->passthrough, false);
 }
 
-/* First open of an inode: register its descriptor. Under file->lock. */
+/* What the kernel says of the file system, or of us, and not of the moment:
+ * want of memory, of which it may have enough for the next file, is not here. */
+static bool is_for_good(int err)
+{
+	switch (err) {
+	case -EPERM:      /* no CAP_SYS_ADMIN, or no passthrough */
+	case -ELOOP:      /* stacked too deep */
+	case -EINVAL:     /* no file that can be one */
+	case -EOPNOTSUPP: /* built without */
+	case -ENOTTY: case -ENOSYS:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* A backing id or -errno; libfuse logs why. */
+static int register_backing(fuse_req_t req, int fd)
+{
+	int id;
+
+	errno = 0;
+	id = fuse_passthrough_open(req, fd);
+	return id > 0 ? id : -(errno ? errno : EIO);
+}
+
+/* First open of an inode: register its descriptor. If that fails for now, all
+ * opens until its last close do without, as the kernel asks. Under file->lock. */
 void ucm_file_attach(fuse_req_t req, struct ucm_file *file)
 {
 	struct ucm_face *face = ucm_face_of(req);
+	int id;
 
 	file->backing_id = 0;
 	if (!atomic_load(&face->passthrough) ||
 	    atomic_load(&face->refused[file->dir]))
 		return;
-	file->backing_id = fuse_passthrough_open(req, file->fd);
-	if (file->backing_id <= 0) {
-		file->backing_id = 0;
+	id = register_backing(req, file->fd);
+	if (id > 0)
+		file->backing_id = id;
+	else if (is_for_good(id))
 		give_up_passthrough(face, file->dir);
-	}
 }
 
 /* Last close: the kernel has no open left on it. Under file->lock. */
@@ -583,18 +611,21 @@ static int first_open_index(fuse_req_t req, struct ucm_file *file)
 	struct ucm_face *face = ucm_face_of(req);
 	int fd = fcntl(ucm_index_live(face->set->index)->fd,
 		       F_DUPFD_CLOEXEC, 0);
+	int id;
 
 	if (fd < 0)
 		return -errno;
-	file->backing_id = fuse_passthrough_open(req, fd);
-	if (file->backing_id <= 0) {
+	id = register_backing(req, fd);
+	if (id < 0) {
+		close(fd);
+		if (!is_for_good(id))
+			return id;
 		if (!atomic_exchange(&face->index_refused, true))
 			ucm_warning("index: the kernel refused it as a "
 				    "backing file; clients ask for each block");
-		file->backing_id = 0;
-		close(fd);
 		return -EOPNOTSUPP;
 	}
+	file->backing_id = id;
 	file->fd = fd;
 	return 0;
 }
