@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,8 @@ enum what {
 	DO_OPEN, DO_STAT, DO_FSTAT, DO_MKDIR, DO_RMDIR, DO_UNLINK, DO_LINK,
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
-	DO_LIST, DO_ENTRIES, DO_REOPEN, DO_SEEK, DO_FLUSH, DO_LOCK,
-	DO_CHMOD,
+	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
+	DO_LOCK, DO_CHMOD,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -52,7 +53,7 @@ struct args {
 	off_t offset, length;
 	struct timespec times[2];
 	bool has_times;
-	void *buffer; /* read, and write */
+	void *buffer; /* read, write, and a piece of a listing */
 	bool once;    /* a short write is an error */
 	struct stat *stat_out;
 	struct statvfs *statvfs_out;
@@ -63,7 +64,7 @@ static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"reopen", "seek", "flush", "lock", "chmod",
+	"list", "reopen", "seek", "flush", "lock", "chmod",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -268,6 +269,20 @@ static long do_list(const struct args *a)
 	return gather(dir, a->what == DO_ENTRIES, a->names_out);
 }
 
+_Static_assert(sizeof(((struct dirent *)0)->d_ino) == 8 &&
+	       offsetof(struct dirent, d_name) == 19,
+	       "entries are those of the kernel");
+
+static long do_piece(const struct args *a)
+{
+	long got;
+
+	do {
+		got = syscall(SYS_getdents64, a->fd, a->buffer, a->length);
+	} while (got < 0 && errno == EINTR);
+	return got < 0 ? -errno : got;
+}
+
 static long do_reopen(const struct args *a)
 {
 	char path[32];
@@ -330,6 +345,7 @@ static long perform(const struct args *a)
 	case DO_READ: return do_read(a);
 	case DO_WRITE: return do_write(a);
 	case DO_LIST: case DO_ENTRIES: return do_list(a);
+	case DO_PIECE: return do_piece(a);
 	case DO_REOPEN: return do_reopen(a);
 	case DO_SEEK: return do_seek(a);
 	case DO_FLUSH: return do_flush(a);
@@ -429,7 +445,7 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 		*a->statvfs_out = g->vfs;
 	if (a->names_out)
 		*a->names_out = g->names;
-	if (a->what == DO_READ && g->call.result > 0)
+	if ((a->what == DO_READ || a->what == DO_PIECE) && g->call.result > 0)
 		memcpy(a->buffer, g->room, (size_t)g->call.result);
 }
 
@@ -556,6 +572,14 @@ int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out)
 {
 	return CALL(.what = DO_ENTRIES, .fd = dirfd, .path = path,
 		    .names_out = (char **)out);
+}
+
+ssize_t ucm_os_list_piece(int fd, void *buffer, size_t size)
+{
+	return (ssize_t)call(&(struct args){ .what = DO_PIECE,
+					     .fd = fd,
+					     .buffer = buffer,
+					     .length = (off_t)size });
 }
 
 int ucm_os_reopen(int fd, int flags)

@@ -13,6 +13,7 @@
 
 #include "fs/tierset.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -294,14 +295,103 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	return err;
 }
 
-/* What a space's blocks look like must be known before the first commit. */
+/* 1: it is a block, and in the index now. Quiet: what else there is to say of
+ * the file, the scan says. */
+static int learn_from_file(struct ucm_tierset *set, struct ucm_space *space,
+			   const struct ucm_id *id, unsigned dir)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	_cleanup_fd_ int fd = -1;
+	struct ucm_block block;
+	struct stat st;
+	int err;
+
+	fd = ucm_backing_open_block(set->dirs[dir], space->folder, id,
+				    O_RDONLY, &st);
+	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP)
+		return 0;
+	if (fd < 0)
+		return fd;
+	err = ucm_verify_header(fd, (uint64_t)st.st_size, id, &block, &fault);
+	if (err || fault || !teaches(set->dirs[dir], &block, &st) ||
+	    ucm_space_fits(space, &block, true))
+		return err;
+	return admit_file(set, space, id, dir, &st);
+}
+
+/* One file after another until one is right: 1. 0: none is; -errno. */
+static int learn_from_names(struct ucm_tierset *set, struct ucm_space *space,
+			    unsigned dir, unsigned bucket, const char *piece,
+			    ssize_t len)
+{
+	const struct dirent *entry;
+	struct ucm_id id;
+	int found = 0;
+
+	for (ssize_t at = 0; at < len && !found; at += entry->d_reclen) {
+		entry = (const struct dirent *)(piece + at);
+		if (!ucm_name_parse(entry->d_name, &id) &&
+		    ucm_bucket(&id) == bucket)
+			found = learn_from_file(set, space, &id, dir);
+	}
+	return found;
+}
+
+/* In pieces: a bucket may have millions of names. */
+static bool learn_from_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			      unsigned dir, unsigned bucket)
+{
+	_Alignas(struct dirent) char piece[4096];
+	char path[UCM_BACKING_PATH_MAX];
+	_cleanup_fd_ int fd = -1;
+	int found = 0;
+	ssize_t len;
+
+	ucm_backing_bucket_path(space->folder, bucket, path);
+	fd = ucm_os_open(set->dirs[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
+			 0);
+	if (fd < 0)
+		return false;
+	while (!found &&
+	       (len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0)
+		found = learn_from_names(set, space, dir, bucket, piece, len);
+	return found > 0;
+}
+
+int ucm_scan_buckets(const struct ucm_backing *backing,
+		     const struct ucm_space *space, uint64_t out[4])
+{
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(backing->dirfd, space->folder, &names);
+
+	memset(out, 0, 4 * sizeof(*out));
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		int bucket = ucm_bucket_parse(name);
+
+		if (bucket >= 0)
+			out[bucket / 64] |= UINT64_C(1) << bucket % 64;
+	}
+	return 0;
+}
+
+/* What a space's blocks look like must be known before the first commit, and
+ * the mount is waiting: one block tells, and most buckets of most spaces do not
+ * exist. */
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space)
 {
+	uint64_t there[UCM_MAX_DIRS][4];
+
+	if (space->has_geometry)
+		return;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+		ucm_scan_buckets(set->dirs[dir], space, there[dir]);
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-			if (space->has_geometry)
+			if (there[dir][bucket / 64] >> bucket % 64 & 1 &&
+			    learn_from_bucket(set, space, dir, bucket))
 				return;
-			ucm_tierset_scan_bucket(set, space, dir, bucket);
 		}
 	}
 }

@@ -74,8 +74,8 @@ struct ucm_tierset {
 
 /*
  * Open all tiers and learn which spaces there are, and what their blocks look
- * like. Writes nothing but what a new directory lacks, unless the first files
- * that it looks at are torn: those it moves aside. Errors come with a complaint that names the directory.
+ * like. Writes nothing but what a new directory lacks. Errors come with a
+ * complaint that names the directory.
  */
 int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint);
@@ -318,7 +318,12 @@ int ucm_scan_start(struct ucm_tierset *set);
 /* Once the scan has ended: try again what could not be read. */
 void ucm_scan_retry(struct ucm_tierset *set);
 void ucm_scan_stop(struct ucm_tierset *set);
+/* Learn what a space's blocks look like from the first right one. */
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
+/* One bit for each bucket that a space's folder has; none if there is no such
+ * folder. */
+int ucm_scan_buckets(const struct ucm_backing *backing,
+		     const struct ucm_space *space, uint64_t out[4]);
 
 /* Note now that all is on disk. -EAGAIN: the scan is not over, or something is
  * in doubt; -EIO: a directory failed, which is logged. Any thread. */

@@ -37,7 +37,7 @@
 struct options {
 	uint64_t count, start;
 	uint64_t layers, heads, dim, tokens, k_bytes, v_bytes;
-	uint64_t seed, chunk;
+	uint64_t seed, chunk, bucket;
 	bool no_crc, direct, existing_ok, list, verify, print, progress, quiet;
 	uint32_t dtype;
 	enum ucm_form form;
@@ -78,6 +78,7 @@ static const struct {
 	NUMBER("v-bytes", v_bytes, 0, UINT32_MAX),
 	NUMBER("seed", seed, 0, UINT64_MAX - 1),
 	NUMBER("chunk", chunk, 1, UINT32_MAX),
+	NUMBER("bucket", bucket, 0, UCM_BUCKETS - 1),
 };
 
 static const struct {
@@ -136,6 +137,8 @@ static const char usage_text[] =
 	"  --method create|rename\n"
 	"                       write at the name itself, or NAME.tmp and rename\n"
 	"  --direct             O_DIRECT\n"
+	"  --bucket N           all in this one: no longer hashes, their first byte\n"
+	"                       is N (0 to 255)\n"
 	"  --chunk N            bytes of one write(2) or read(2) (the whole file)\n"
 	"  --existing-ok        leave alone what exists\n"
 	"  --spoil WHAT         make every block wrong in one way: magic, version,\n"
@@ -386,10 +389,14 @@ static int next_block(struct maker *maker)
 		.room = 1,
 		.state = &maker->chain,
 	};
+	int err;
 
 	maker->block.parent = maker->chain.parent;
 	fill_tokens(maker, maker->tokens);
-	return ucm_hash_request(maker->hasher, &request, NULL);
+	err = ucm_hash_request(maker->hasher, &request, NULL);
+	if (!err && maker->opt->bucket != NOT_GIVEN)
+		maker->block.id.bytes[0] = (uint8_t)maker->opt->bucket;
+	return err;
 }
 
 static void fill_payload(const struct ucm_id *id, char *out, uint64_t len)
@@ -678,6 +685,7 @@ int main(int argc, char **argv)
 		.count = 256, .layers = 32, .heads = 8, .dim = 128,
 		.tokens = 16, .dtype = UCM_DTYPE_FLOAT16,
 		.k_bytes = NOT_GIVEN, .v_bytes = NOT_GIVEN, .chunk = NOT_GIVEN,
+		.bucket = NOT_GIVEN,
 	};
 	struct maker maker = { .opt = &opt };
 	int err;

@@ -267,6 +267,39 @@ END_TEST
 
 /* Also one that has lost its name, and one that was opened for no more than
  * that. */
+/* 300 names do not fit in a piece, and each comes once. */
+START_TEST(a_listing_in_pieces_has_every_name_once)
+{
+	_Alignas(struct dirent) char piece[1024];
+	_cleanup_fd_ int root = root_fd();
+	_cleanup_fd_ int fd = -1;
+	unsigned pieces = 0, num = 0;
+	bool seen[300] = { false };
+	ssize_t len;
+
+	for (unsigned i = 0; i < 300; i++)
+		fx_put(fx_path("$/many/%u", i), "", 0);
+	fd = ucm_os_open(root, "many", O_RDONLY | O_DIRECTORY, 0);
+	while ((len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0) {
+		const struct dirent *entry;
+
+		for (ssize_t at = 0; at < len; at += entry->d_reclen) {
+			entry = (const struct dirent *)(piece + at);
+			if (entry->d_name[0] == '.')
+				continue;
+			must(!seen[atoi(entry->d_name)]);
+			seen[atoi(entry->d_name)] = true;
+			num++;
+		}
+		pieces++;
+	}
+	ck_assert_int_eq(len, 0);
+	ck_assert_uint_eq(num, 300);
+	ck_assert_uint_gt(pieces, 1);
+	ck_assert_int_eq(ucm_os_list_piece(-1, piece, sizeof(piece)), -EBADF);
+}
+END_TEST
+
 START_TEST(a_file_is_opened_once_more_without_its_name)
 {
 	_cleanup_fd_ int root = root_fd();
@@ -321,6 +354,7 @@ int main(void)
 	tcase_add_test(tests, a_small_file_is_replaced_whole_or_not_at_all);
 	tcase_add_test(tests, a_file_must_fit_with_its_nul);
 	tcase_add_test(tests, a_listing_has_what_readdir_tells);
+	tcase_add_test(tests, a_listing_in_pieces_has_every_name_once);
 	tcase_add_test(tests, a_file_is_opened_once_more_without_its_name);
 	tcase_add_test(tests, rounding_goes_up_to_the_next_multiple);
 	suite_add_tcase(suite, tests);

@@ -253,6 +253,64 @@ START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 }
 END_TEST
 
+/* Block number n, in the bucket 07. */
+static void block_in_07(struct fx_file *out, unsigned n)
+{
+	fx_block(out, n, FX_PAGED);
+	out->key.id.bytes[0] = 0x07;
+	out->block.id = out->key.id;
+	fx_encode(out, true);
+}
+
+/* The mount is waiting: one right header tells what the blocks are like. */
+START_TEST(a_full_bucket_is_not_read_before_the_start)
+{
+	fx_configure("$/a");
+	for (unsigned i = 0; i < 200; i++) {
+		block_in_07(&file, i);
+		fx_plant("$/a", "blocks", &file);
+	}
+	fx_fail_on("open", ".bin", UINT32_MAX, -EIO, false);
+	fx_open();
+	ck_assert_uint_eq(fx_calls(), 1);
+	ck_assert(fx_set->names.spaces[0]->has_geometry);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 200);
+}
+END_TEST
+
+START_TEST(one_right_block_among_others_tells_the_geometry)
+{
+	fx_configure("$/a,$/b");
+	fx_mkdirs(fx_path("$/a/blocks/07"));
+	for (unsigned i = 0; i < 50; i++)
+		fx_put(fx_path("$/b/blocks/07/%u", i), "x", 1);
+	block_in_07(&file, 0);
+	fx_put(fx_path("$/b/blocks/%s", fx_name(&file)), "x", 1);
+	block_in_07(&good, 1);
+	fx_plant("$/b", "blocks", &good);
+	fx_open();
+	ck_assert(fx_set->names.spaces[0]->has_geometry);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+}
+END_TEST
+
+START_TEST(an_empty_space_costs_one_listing_before_the_start)
+{
+	fx_configure("$/a,$/b");
+	for (unsigned i = 0; i < 20; i++)
+		fx_mkdirs(fx_path("$/a/spaces/s%u", i));
+	fx_fail_on("list", "spaces/s", UINT32_MAX, -EIO, false);
+	fx_open();
+	ck_assert_uint_eq(fx_calls(), 2 * 20);
+	fx_fail_on("open", "spaces/s", UINT32_MAX, -EIO, false);
+	fx_close();
+	fx_open();
+	ck_assert_uint_le(fx_calls(), 2 * 20); /* space.json */
+}
+END_TEST
+
 START_TEST(names_are_probed_for_before_the_scan)
 {
 	prepare();
@@ -459,6 +517,11 @@ int main(void)
 	tcase_add_test(tests, a_block_of_another_geometry_is_left_alone);
 	tcase_add_test(tests,
 		       a_bucket_that_is_no_directory_or_a_link_is_not_entered);
+	tcase_add_test(tests, a_full_bucket_is_not_read_before_the_start);
+	tcase_add_test(tests,
+		       one_right_block_among_others_tells_the_geometry);
+	tcase_add_test(tests,
+		       an_empty_space_costs_one_listing_before_the_start);
 	tcase_add_test(tests, names_are_probed_for_before_the_scan);
 	tcase_add_test(tests, a_listing_before_the_scan_scans_its_bucket);
 	tcase_add_test(tests, a_bucket_that_could_not_be_read_is_probed);
