@@ -2,8 +2,9 @@
 /*
  * index.c - 256 shards, one for each first byte of an id.
  *
- * Listing a bucket walks one shard, and two buckets never share a lock. What is
- * in a shard is shard.h's.
+ * Listing a bucket walks one shard, and two buckets never share a lock. The walk
+ * goes in pieces, as most of a shard may be of other spaces: nobody waits for
+ * more than a piece. What is in a shard is shard.h's.
  *
  * Memory: 32 + 24 bytes an entry, 4 to 8 for heads, at most an eighth of that
  * idle in the last chunks.
@@ -14,6 +15,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fs/live.h"
 #include "fs/shard.h"
@@ -69,13 +71,27 @@ static struct ucm_shard *lock_shard(struct ucm_index *index, unsigned number)
 {
 	struct ucm_shard *shard = &index->shards[number];
 
-	pthread_mutex_lock(&shard->lock);
+	if (pthread_mutex_trylock(&shard->lock)) {
+		atomic_fetch_add(&shard->waiting, 1);
+		pthread_mutex_lock(&shard->lock);
+		atomic_fetch_sub(&shard->waiting, 1);
+	}
 	return shard;
 }
 
 static void unlock_shard(struct ucm_shard *shard)
 {
 	pthread_mutex_unlock(&shard->lock);
+}
+
+/* Between two pieces of a walk: whoever waits comes first. A mutex alone would
+ * be ours again before he has woken up. */
+static void give_way(struct ucm_shard *shard)
+{
+	static const struct timespec moment = { .tv_nsec = 10000 };
+
+	for (unsigned i = 0; i < 10 && atomic_load(&shard->waiting); i++)
+		nanosleep(&moment, NULL);
 }
 
 static struct ucm_shard *lock_shard_of(struct ucm_index *index, ucm_ref ref)
@@ -207,19 +223,34 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 	return slot != UCM_NO_SLOT;
 }
 
+/* A piece of the walk. */
+static uint32_t next_locked(struct ucm_index *index, struct ucm_shard *shard,
+			    uint16_t space, uint32_t *cursor,
+			    struct ucm_entry *out, ucm_ref *ref_out)
+{
+	uint32_t slot = ucm_shard_next(shard, space, cursor);
+
+	if (slot == UCM_NO_SLOT || slot == UCM_LATER_SLOT)
+		return slot;
+	ucm_shard_load(shard, slot, out);
+	if (ref_out)
+		*ref_out = make_ref(index, shard, slot);
+	return slot;
+}
+
 bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
 {
-	struct ucm_shard *shard = lock_shard(index, bucket);
-	uint32_t slot = ucm_shard_next(shard, space, cursor);
+	for (;;) {
+		struct ucm_shard *shard = lock_shard(index, bucket);
+		uint32_t slot = next_locked(index, shard, space, cursor, out,
+					    ref_out);
 
-	if (slot != UCM_NO_SLOT) {
-		ucm_shard_load(shard, slot, out);
-		if (ref_out)
-			*ref_out = make_ref(index, shard, slot);
+		unlock_shard(shard);
+		if (slot != UCM_LATER_SLOT)
+			return slot != UCM_NO_SLOT;
+		give_way(shard);
 	}
-	unlock_shard(shard);
-	return slot != UCM_NO_SLOT;
 }
 
 uint64_t ucm_index_memory(struct ucm_index *index)
@@ -248,6 +279,22 @@ bool ucm_index_is_published(const struct ucm_index *index, uint16_t space)
 			 space % 64 & 1);
 }
 
+static int hide_in_shard(struct ucm_index *index, unsigned number,
+			 uint16_t space)
+{
+	uint32_t cursor = 0;
+
+	for (;;) {
+		struct ucm_shard *shard = lock_shard(index, number);
+		int err = ucm_shard_hide(shard, space, &cursor);
+
+		unlock_shard(shard);
+		if (err != -EAGAIN)
+			return err;
+		give_way(shard);
+	}
+}
+
 int ucm_index_hide(struct ucm_index *index, uint16_t space)
 {
 	int err = 0;
@@ -260,11 +307,7 @@ int ucm_index_hide(struct ucm_index *index, uint16_t space)
 	/* before the first entry goes, so that a reader who misses one will
 	 * find that it has to ask again */
 	ucm_live_names_changed(&index->live);
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS && !err; i++) {
-		struct ucm_shard *shard = lock_shard(index, i);
-
-		err = ucm_shard_hide(shard, space);
-		unlock_shard(shard);
-	}
+	for (unsigned i = 0; i < UCM_LIVE_SHARDS && !err; i++)
+		err = hide_in_shard(index, i, space);
 	return err;
 }

@@ -246,16 +246,17 @@ static uint32_t next_slot(struct ucm_shard *shard, uint32_t *cursor)
 uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
 			uint32_t *cursor)
 {
-	uint32_t slot;
+	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
+		uint32_t slot = next_slot(shard, cursor);
+		const struct ucm_live_record *record;
 
-	while ((slot = next_slot(shard, cursor)) != UCM_NO_SLOT) {
-		const struct ucm_live_record *record =
-			ucm_shard_record(shard, slot);
-
+		if (slot == UCM_NO_SLOT)
+			return slot;
+		record = ucm_shard_record(shard, slot);
 		if (is_used(record) && ucm_record_space(record) == space)
-			break;
+			return slot;
 	}
-	return slot;
+	return UCM_LATER_SLOT;
 }
 
 /* ---- adding and removing ---- */
@@ -381,17 +382,23 @@ static int exile(struct ucm_shard *shard, uint32_t slot)
 	return 0;
 }
 
-int ucm_shard_hide(struct ucm_shard *shard, uint16_t space)
+int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor)
 {
-	uint32_t cursor = 0, slot;
-	int err = 0;
+	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
+		uint32_t slot = next_slot(shard, cursor);
+		const struct ucm_live_record *record;
+		int err = 0;
 
-	while (!err && (slot = ucm_shard_next(shard, space, &cursor)) !=
-			       UCM_NO_SLOT) {
-		if (chains_of(shard, slot) == &shard->open)
+		if (slot == UCM_NO_SLOT)
+			return 0;
+		record = ucm_shard_record(shard, slot);
+		if (is_used(record) && ucm_record_space(record) == space &&
+		    chains_of(shard, slot) == &shard->open)
 			err = exile(shard, slot);
+		if (err)
+			return err;
 	}
-	return err;
+	return -EAGAIN;
 }
 
 /* ---- memory ---- */

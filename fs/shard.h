@@ -26,6 +26,8 @@
 #include "fs/live.h"
 
 #define UCM_NO_SLOT UINT32_MAX
+#define UCM_LATER_SLOT (UINT32_MAX - 1)
+#define UCM_SHARD_STEPS 1024u /* slots looked at in one go */
 #define UCM_HIDDEN_SLOT (1u << 27) /* this bit: of the hidden side */
 
 /* What readers have no use for. */
@@ -51,7 +53,8 @@ struct ucm_side {
 };
 
 struct ucm_shard {
-	pthread_mutex_t lock; /* guards all of it; held by the caller */
+	pthread_mutex_t lock; /* guards the rest; held by the caller */
+	_Atomic unsigned waiting; /* for the lock (index.c) */
 	struct ucm_live *memory;
 	struct ucm_live_shard *live;
 	struct ucm_side open, hidden;
@@ -68,7 +71,8 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot,
 		   uint32_t generation);
 /* The next slot with an entry of a space, from *cursor on, which is moved
- * behind it; or UCM_NO_SLOT. */
+ * behind it; or UCM_NO_SLOT. UCM_LATER_SLOT: none among UCM_SHARD_STEPS slots,
+ * the lock is to be given back before the next call. */
 uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
 			uint32_t *cursor);
 
@@ -84,8 +88,9 @@ void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 		     const struct ucm_entry *entry);
 void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot);
 
-/* Make exiles of a space's open entries. -ENOMEM: of some. */
-int ucm_shard_hide(struct ucm_shard *shard, uint16_t space);
+/* Make exiles of a space's open entries, from *cursor on: -EAGAIN after
+ * UCM_SHARD_STEPS slots, as above. -ENOMEM: of some. */
+int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor);
 
 /* Bytes of private memory. */
 uint64_t ucm_shard_memory(const struct ucm_shard *shard);

@@ -11,6 +11,7 @@
 
 #include "common/osfile.h"
 #include "fs/live.h"
+#include "fs/shard.h"
 #include "tests/unit/unit.h"
 
 #define MANY 100000u
@@ -216,6 +217,126 @@ START_TEST(a_listing_goes_on_over_removed_entries)
 	ck_assert_uint_eq(removed, 5000);
 	for (unsigned bucket = 0; bucket < 256; bucket++)
 		ck_assert_uint_eq(count_bucket(0, bucket), 0);
+}
+END_TEST
+
+static struct ucm_entry crowd_of(unsigned number, uint16_t space)
+{
+	struct ucm_entry entry = entry_of(number, space);
+
+	entry.id.bytes[0] = 0x07;
+	return entry;
+}
+
+/* Slots that are looked at in one go: not all of a shard, whose lock is held. */
+START_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
+{
+	struct ucm_live live;
+	struct ucm_shard shard;
+	struct ucm_entry entry;
+	uint32_t cursor = 0, before, slot;
+	unsigned found = 0, pauses = 0;
+
+	ck_assert_int_eq(ucm_live_init(&live), 0);
+	ucm_shard_init(&shard, &live, 7);
+	for (unsigned i = 0; i < 20000; i++) {
+		entry = crowd_of(i, i == 15000 ? 1 : 0);
+		must(!ucm_shard_add(&shard, &entry, i % 2, &slot));
+	}
+	do {
+		before = cursor;
+		slot = ucm_shard_next(&shard, 1, &cursor);
+		pauses += slot == UCM_LATER_SLOT;
+		found += slot < UCM_LATER_SLOT;
+		/* from one side to the other it is a leap */
+		if ((before ^ cursor) < UCM_HIDDEN_SLOT)
+			ck_assert_uint_le(cursor - before, UCM_SHARD_STEPS);
+	} while (slot != UCM_NO_SLOT);
+	ck_assert_uint_eq(found, 1);
+	ck_assert_uint_ge(pauses, 20000 / UCM_SHARD_STEPS - 1);
+	for (cursor = 0, pauses = 0; ucm_shard_hide(&shard, 0, &cursor); pauses++)
+		;
+	ck_assert_uint_ge(pauses, 20000 / UCM_SHARD_STEPS - 1);
+	ucm_shard_fini(&shard);
+	ucm_live_fini(&live);
+}
+END_TEST
+
+static _Atomic unsigned walk; /* odd: one is under way */
+static _Atomic unsigned served;
+
+/* Counts the calls that came and went within one walk. */
+static void *ask_meanwhile(void *arg)
+{
+	ucm_ref ref = *(ucm_ref *)arg;
+	struct ucm_entry entry;
+
+	while (atomic_load(&served) < 20) {
+		unsigned began = atomic_load(&walk);
+
+		if (!ucm_index_get(ix, ref, &entry))
+			return "the entry is gone";
+		if (began & 1 && atomic_load(&walk) == began)
+			atomic_fetch_add(&served, 1);
+	}
+	return NULL;
+}
+
+START_TEST(others_come_first_while_a_space_is_listed)
+{
+	struct ucm_entry entry;
+	pthread_t thread;
+	unsigned walks = 0;
+	void *wrong;
+	ucm_ref ref;
+
+	for (unsigned i = 0; i < 200000; i++) {
+		entry = crowd_of(i, 0);
+		must(!ucm_index_add(ix, &entry, &ref));
+	}
+	atomic_store(&walk, 0);
+	atomic_store(&served, 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, ask_meanwhile, &ref), 0);
+	while (atomic_load(&served) < 20 && walks++ < 200) {
+		uint32_t cursor = 0;
+
+		atomic_fetch_add(&walk, 1);
+		must(!ucm_index_next(ix, 1, 7, &cursor, &entry, NULL));
+		atomic_fetch_add(&walk, 1);
+	}
+	ck_assert_uint_ge(atomic_load(&served), 20);
+	pthread_join(thread, &wrong);
+	ck_assert_msg(!wrong, "%s", (char *)wrong);
+}
+END_TEST
+
+/* Those of a listing that goes on are seen once, whatever comes and goes. */
+START_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
+{
+	unsigned seen[3000] = { 0 };
+	struct ucm_entry entry;
+	unsigned num = 0;
+	uint32_t cursor = 0;
+	ucm_ref refs[12000], ref;
+
+	for (unsigned i = 0; i < NUM_ROWS(refs); i++) {
+		entry = crowd_of(i, i % 4 != 0);
+		entry.size = i;
+		must(!ucm_index_add(ix, &entry, &refs[i]));
+	}
+	while (ucm_index_next(ix, 0, 7, &cursor, &entry, &ref)) {
+		if (entry.size < NUM_ROWS(refs))
+			seen[entry.size / 4]++;
+		if (++num % 3 || num > 2900)
+			continue;
+		/* one of the other space goes, one of this space comes */
+		ucm_index_remove(ix, refs[num * 4 + 1], NULL);
+		entry = crowd_of(NUM_ROWS(refs) + num, 0);
+		entry.size = NUM_ROWS(refs);
+		must(!ucm_index_add(ix, &entry, NULL));
+	}
+	for (unsigned i = 0; i < NUM_ROWS(seen); i++)
+		must(seen[i] == 1);
 }
 END_TEST
 
@@ -553,6 +674,11 @@ int main(void)
 	tcase_add_test(tests, edits_are_seen);
 	tcase_add_test(tests, a_listing_has_each_entry_of_its_bucket_once);
 	tcase_add_test(tests, a_listing_goes_on_over_removed_entries);
+	tcase_add_test(tests,
+		       a_walk_gives_the_lock_back_after_a_bounded_number_of_slots);
+	tcase_add_test(tests, others_come_first_while_a_space_is_listed);
+	tcase_add_test(tests,
+		       a_listing_in_pieces_sees_what_stays_exactly_once);
 	tcase_add_test(tests,
 		       a_hundred_thousand_blocks_take_80_bytes_each_at_most);
 	tcase_add_test(tests, memory_is_used_again);
