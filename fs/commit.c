@@ -327,17 +327,17 @@ struct restat {
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
 	const struct restat *new = arg;
+	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_tierset *set = new->set;
 
 	atomic_fetch_sub(&set->tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
-	atomic_fetch_add(&set->tier_of[new->dir]->used,
-			 (uint64_t)new->st.st_blocks * 512);
+	atomic_fetch_add(&set->tier_of[new->dir]->used, takes);
 	if (entry->dir != new->dir)
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	entry->dir = (uint8_t)new->dir;
 	entry->size = (uint64_t)new->st.st_size;
-	entry->blocks = (uint32_t)new->st.st_blocks;
+	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
 }
 

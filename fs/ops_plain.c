@@ -371,7 +371,7 @@ static void count_growth(struct ucm_face *face, struct ucm_file *file)
 
 	if (ucm_os_fstat(file->fd, &st))
 		return;
-	bytes = (uint64_t)st.st_blocks * 512;
+	bytes = ucm_file_takes(&st);
 	ucm_plain_account(face->set, file->dir,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
@@ -508,7 +508,7 @@ static void begin_file(fuse_req_t req, struct ucm_file *file, int fd,
 	file->fd = fd;
 	file->dir = (uint8_t)dir;
 	file->size = (uint64_t)st->st_size;
-	file->counted = (uint64_t)st->st_blocks * 512;
+	file->counted = ucm_file_takes(st);
 	file->promised = 0;
 	file->writes = writes;
 	file->told_at_close = ucm_face_of(req)->set->dirs[dir]->remote;

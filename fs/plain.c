@@ -145,7 +145,7 @@ int ucm_plain_copies(struct ucm_tierset *set, const char *path,
 			continue;
 		out->dirs[out->num] = (uint8_t)dir;
 		out->inos[out->num] = st.st_ino;
-		out->bytes[out->num++] = (uint64_t)st.st_blocks * 512;
+		out->bytes[out->num++] = ucm_file_takes(&st);
 		out->readonly |= set->dirs[dir]->readonly;
 	}
 	return out->num ? 0 : -ENOENT;
@@ -581,8 +581,8 @@ static int change_file(struct ucm_tierset *set, const char *path,
 	if (!err && change->size_set &&
 	    !ucm_os_stat(set->dirs[plain->dir]->dirfd, path, &st))
 		ucm_plain_account(set, plain->dir,
-				  ((int64_t)st.st_blocks -
-				   plain->st.st_blocks) * 512);
+				  (int64_t)(ucm_file_takes(&st) -
+					    ucm_file_takes(&plain->st)));
 	return err;
 }
 

@@ -150,7 +150,7 @@ int ucm_plain_list(struct ucm_tierset *set, const char *path,
 		   struct ucm_plain_names *out);
 void ucm_plain_names_free(struct ucm_plain_names *names);
 
-/* Add what the files take (in st_blocks) to their tiers, in a thread. What is
+/* Add what the files take to their tiers, in a thread. What is
  * changed by others than new files meanwhile may be counted wrong. */
 int ucm_plain_count_start(struct ucm_tierset *set);
 void ucm_plain_count_stop(struct ucm_tierset *set);

@@ -187,7 +187,7 @@ static void count_file(struct walk *walk, int folder, const char *name)
 	if (!ucm_os_stat(folder, name, &st) && S_ISREG(st.st_mode) &&
 	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
 		ucm_plain_account(walk->set, walk->dir,
-				  (int64_t)st.st_blocks * 512);
+				  (int64_t)ucm_file_takes(&st));
 }
 
 static int count_folder(struct walk *walk, const char *path)

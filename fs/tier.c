@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
@@ -157,6 +158,15 @@ static void raw_space(const struct ucm_tier *tier, uint64_t *total_out,
 		*total_out += (uint64_t)st.f_blocks * st.f_frsize;
 		*free_out += (uint64_t)st.f_bavail * st.f_frsize;
 	}
+}
+
+uint64_t ucm_file_takes(const struct stat *st)
+{
+	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;
+	uint64_t most = ucm_round_up_to((uint64_t)st->st_size, unit);
+	uint64_t now = (uint64_t)st->st_blocks * 512;
+
+	return now < most ? now : most;
 }
 
 uint64_t ucm_tier_files(const struct ucm_tier *tier)

@@ -24,7 +24,7 @@ struct ucm_tier {
 	bool limit_percent;
 	bool readonly;
 	uint8_t (*uuids)[16];     /* of dirs, for placement */
-	_Atomic uint64_t used;    /* bytes of its blocks, in st_blocks */
+	_Atomic uint64_t used;    /* bytes of its blocks on disk */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic int64_t files;    /* bytes of files/; about, see plain.h */
 	_Atomic uint64_t turns;   /* for round_robin */
@@ -46,6 +46,10 @@ void ucm_tier_close(struct ucm_tier *tier, bool clean);
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		    const struct ucm_id *id, uint64_t bytes,
 		    struct ucm_backing **out);
+
+/* What a file takes on disk, as it is counted: what was allocated beyond its
+ * end to be written to (XFS does that) goes when it is closed. */
+uint64_t ucm_file_takes(const struct stat *st);
 
 /* Bytes that its files take, and its blocks and files. */
 uint64_t ucm_tier_files(const struct ucm_tier *tier);

@@ -354,7 +354,7 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 		.space = key->space,
 		.dir = (uint8_t)dir,
 		.size = (uint64_t)st->st_size,
-		.blocks = (uint32_t)st->st_blocks,
+		.blocks = (uint32_t)(ucm_file_takes(st) / 512),
 		.mtime_ns = ucm_time_ns(&st->st_mtim),
 		.atime_s = (uint32_t)st->st_atim.tv_sec,
 	};

@@ -1337,6 +1337,38 @@ START_TEST(room_is_given_back_as_it_was_taken)
 }
 END_TEST
 
+/* As XFS does it before a file is closed. */
+START_TEST(what_was_allocated_beyond_the_end_is_not_counted)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20)) {
+		end(fd);
+		return; /* not on this file system */
+	}
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, &ref));
+	ck_assert_uint_eq(entry.blocks, file.len / 512);
+	ck_assert_int_eq(futimens(fd, NULL), 0); /* seen as a write */
+	temp.shared = true;
+	ucm_tierset_recheck(fx_set, &temp, fd);
+	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	end(fd);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+}
+END_TEST
+
 START_TEST(rechecking_what_was_not_committed_does_nothing)
 {
 	int fd;
@@ -1445,6 +1477,7 @@ int main(void)
 	tcase_add_test(tests, a_late_write_of_the_same_bytes_does_no_harm);
 	tcase_add_test(tests, a_file_that_was_mapped_is_checked_in_any_case);
 	tcase_add_test(tests, room_is_given_back_as_it_was_taken);
+	tcase_add_test(tests, what_was_allocated_beyond_the_end_is_not_counted);
 	tcase_add_test(tests, rechecking_what_was_not_committed_does_nothing);
 	tcase_add_test(tests, a_temporary_file_can_be_opened_again);
 	suite_add_tcase(suite, tests);

@@ -189,6 +189,37 @@ START_TEST(space_is_what_the_limit_leaves)
 }
 END_TEST
 
+/* Beyond its end a file keeps nothing; holes and compression take less. */
+START_TEST(a_file_takes_its_size_in_whole_blocks_at_most)
+{
+	static const struct {
+		off_t size;
+		blksize_t unit;
+		uint64_t allocated, takes;
+	} rows[] = {
+		{ 0, 4096, 0, 0 },
+		{ 0, 4096, 65536, 0 },
+		{ 1, 4096, 4096, 4096 },
+		{ 8192, 4096, 8192, 8192 },
+		{ 8193, 4096, 12288, 12288 },
+		{ 2 << 20, 4096, 4 << 20, 2 << 20 },
+		{ 8192, 4096, 4096, 4096 },
+		{ 8192, 1 << 20, 8704, 8704 }, /* st_blksize is no unit of disk */
+		{ 300, 0, 512, 512 },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		struct stat st = {
+			.st_size = rows[i].size,
+			.st_blksize = rows[i].unit,
+			.st_blocks = (blkcnt_t)(rows[i].allocated / 512),
+		};
+
+		ck_assert_uint_eq(ucm_file_takes(&st), rows[i].takes);
+	}
+}
+END_TEST
+
 START_TEST(a_tier_opens_all_its_directories_or_none)
 {
 	struct ucm_complaint complaint = { "" };
@@ -221,6 +252,7 @@ int main(void)
 	tcase_add_test(tests, a_directory_that_cannot_be_asked_is_passed_over);
 	tcase_add_test(tests, a_percentage_is_one_of_the_file_systems);
 	tcase_add_test(tests, space_is_what_the_limit_leaves);
+	tcase_add_test(tests, a_file_takes_its_size_in_whole_blocks_at_most);
 	tcase_add_test(tests, a_tier_opens_all_its_directories_or_none);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
