@@ -38,14 +38,14 @@ enum what {
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
-	DO_LOCK, DO_CHMOD,
+	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
 struct args {
 	enum what what;
 	int fd, fd2;
-	const char *path, *path2;
+	const char *path, *path2; /* path2 of a link: what it says */
 	int flags;
 	mode_t mode;
 	uid_t uid;
@@ -53,7 +53,7 @@ struct args {
 	off_t offset, length;
 	struct timespec times[2];
 	bool has_times;
-	void *buffer; /* read, write, and a piece of a listing */
+	void *buffer; /* read, readlink, write, and a piece of a listing */
 	bool once;    /* a short write is an error */
 	struct stat *stat_out;
 	struct statvfs *statvfs_out;
@@ -64,7 +64,8 @@ static const char *const call_names[] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
-	"list", "reopen", "seek", "flush", "lock", "chmod",
+	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
+	"readlink",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -133,6 +134,16 @@ static long result(int rc)
 	return rc < 0 ? -errno : 0;
 }
 
+static long read_link(const struct args *a, const struct place *at)
+{
+	ssize_t len = readlinkat(at->dirfd, at->name, a->buffer,
+				 (size_t)a->length);
+
+	if (len < 0) /* "" is a link's own descriptor, or none is there */
+		return errno == ENOENT && !*at->name ? -EINVAL : -errno;
+	return len < a->length ? len : -ENAMETOOLONG;
+}
+
 static long by_name(const struct args *a, const struct place *at)
 {
 	switch (a->what) {
@@ -142,6 +153,8 @@ static long by_name(const struct args *a, const struct place *at)
 	case DO_MKDIR: return result(mkdirat(at->dirfd, at->name, a->mode));
 	case DO_CHMOD:
 		return result(fchmodat(at->dirfd, at->name, a->mode, 0));
+	case DO_SYMLINK: return result(symlinkat(a->path2, at->dirfd, at->name));
+	case DO_READLINK: return read_link(a, at);
 	case DO_RMDIR:
 		return result(unlinkat(at->dirfd, at->name, AT_REMOVEDIR));
 	default: return result(unlinkat(at->dirfd, at->name, 0));
@@ -329,12 +342,16 @@ static long perform(const struct args *a)
 	case DO_FSTAT: return result(fstat(a->fd, a->stat_out));
 	case DO_STAT: case DO_MKDIR: case DO_RMDIR: case DO_UNLINK:
 	case DO_CHMOD:
+	case DO_SYMLINK: case DO_READLINK:
 		return do_one_name(a);
 	case DO_LINK: case DO_RENAME: return do_two_names(a);
 	case DO_UTIMENS:
-		return result(futimens(a->fd, a->has_times ? a->times : NULL));
+		return result(utimensat(a->fd, "", a->has_times ? a->times : NULL,
+					AT_EMPTY_PATH));
 	case DO_FCHMOD: return result(fchmod(a->fd, a->mode));
-	case DO_FCHOWN: return result(fchown(a->fd, a->uid, a->gid));
+	case DO_FCHOWN:
+		return result(fchownat(a->fd, "", a->uid, a->gid,
+				       AT_EMPTY_PATH));
 	case DO_TRUNCATE: return result(ftruncate(a->fd, a->length));
 	case DO_FALLOCATE:
 		return result(fallocate(a->fd, a->flags, a->offset, a->length));
@@ -369,7 +386,8 @@ static long attempt(const struct args *a)
 
 	if (__builtin_expect(!!ucm_os_fault, 0))
 		rc = ucm_os_fault(call_names[a->what],
-				  a->path2 ? a->path2 : a->path);
+				  a->path2 && a->what != DO_SYMLINK ? a->path2
+								    : a->path);
 	if (!rc)
 		rc = perform(a);
 	if (ucm_log_debugs(UCM_AREA_CALL, 1))
@@ -445,7 +463,9 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 		*a->statvfs_out = g->vfs;
 	if (a->names_out)
 		*a->names_out = g->names;
-	if ((a->what == DO_READ || a->what == DO_PIECE) && g->call.result > 0)
+	if ((a->what == DO_READ || a->what == DO_PIECE ||
+	     a->what == DO_READLINK) &&
+	    g->call.result > 0)
 		memcpy(a->buffer, g->room, (size_t)g->call.result);
 }
 
@@ -547,6 +567,23 @@ int ucm_os_unlink(int dirfd, const char *path)
 int ucm_os_chmod(int dirfd, const char *path, mode_t mode)
 {
 	return CALL(.what = DO_CHMOD, .fd = dirfd, .path = path, .mode = mode);
+}
+
+int ucm_os_symlink(const char *target, int dirfd, const char *path)
+{
+	return CALL(.what = DO_SYMLINK, .fd = dirfd, .path = path,
+		    .path2 = target);
+}
+
+int ucm_os_readlink(int dirfd, const char *path, char *text, size_t size)
+{
+	int len = CALL(.what = DO_READLINK, .fd = dirfd, .path = path,
+		       .buffer = text, .length = (off_t)size);
+
+	if (len < 0)
+		return len;
+	text[len] = '\0';
+	return 0;
 }
 
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to)

@@ -57,14 +57,20 @@ ssize_t ucm_os_list_piece(int fd, void *buffer, size_t size);
 int ucm_os_mkdir(int dirfd, const char *path, mode_t mode);
 int ucm_os_rmdir(int dirfd, const char *path);
 int ucm_os_unlink(int dirfd, const char *path);
+/* What the link says is never followed here. */
+int ucm_os_symlink(const char *target, int dirfd, const char *path);
+/* As a string; a path of "" is the descriptor's own link (O_PATH). -EINVAL: it
+ * is no link; -ENAMETOOLONG if it does not fit with its NUL. */
+int ucm_os_readlink(int dirfd, const char *path, char *text, size_t size);
 int ucm_os_link(int from_dirfd, const char *from, int to_dirfd, const char *to);
 int ucm_os_rename(int from_dirfd, const char *from, int to_dirfd,
 		  const char *to);
 /* Of a name that nobody else can make a symbolic link. */
 int ucm_os_chmod(int dirfd, const char *path, mode_t mode);
+/* The next and fchown also of a descriptor that is O_PATH: so, of a link. */
 int ucm_os_utimens(int fd, const struct timespec times[2]);
-int ucm_os_fchmod(int fd, mode_t mode);
 int ucm_os_fchown(int fd, uid_t uid, gid_t gid);
+int ucm_os_fchmod(int fd, mode_t mode);
 int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);

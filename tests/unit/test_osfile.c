@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -105,6 +106,8 @@ START_TEST(each_call_can_be_made_to_fail)
 	FAILS("mkdir", ucm_os_mkdir(root, "d", 0755));
 	FAILS("rmdir", ucm_os_rmdir(root, "d"));
 	FAILS("unlink", ucm_os_unlink(root, "file"));
+	FAILS("symlink", ucm_os_symlink("file", root, "l"));
+	FAILS("readlink", ucm_os_readlink(root, "file", &c, 1));
 	FAILS("link", ucm_os_link(root, "file", root, "file2"));
 	FAILS("rename", ucm_os_rename(root, "file", root, "file2"));
 	FAILS("utimens", ucm_os_utimens(fd, times));
@@ -169,6 +172,61 @@ START_TEST(stat_does_not_follow_links)
 	ck_assert_int_eq(symlink("/etc/passwd", fx_path("$/link")), 0);
 	ck_assert_int_eq(ucm_os_stat(root, "link", &st), 0);
 	ck_assert(S_ISLNK(st.st_mode));
+}
+END_TEST
+
+START_TEST(a_link_is_data)
+{
+	static const char *const targets[] = { "f", "/etc/passwd", "..", "l" };
+	_cleanup_fd_ int root = root_fd();
+	char text[PATH_MAX], longest[PATH_MAX];
+
+	for (size_t i = 0; i < NUM_ROWS(targets); i++) {
+		ck_assert_int_eq(ucm_os_symlink(targets[i], root, "l"), 0);
+		ck_assert_int_eq(ucm_os_symlink("other", root, "l"), -EEXIST);
+		ck_assert_int_eq(ucm_os_readlink(root, "l", text, 16), 0);
+		ck_assert_str_eq(text, targets[i]);
+		ck_assert_int_eq(ucm_os_readlink(root, "l", text,
+						 strlen(targets[i])),
+				 -ENAMETOOLONG);
+		ck_assert_int_eq(ucm_os_unlink(root, "l"), 0);
+	}
+	memset(longest, 'x', sizeof(longest));
+	longest[PATH_MAX - 1] = '\0';
+	if (!ucm_os_symlink(longest, root, "l")) { /* XFS takes 1023 */
+		ck_assert_int_eq(ucm_os_readlink(root, "l", text, PATH_MAX), 0);
+		ck_assert_str_eq(text, longest);
+	}
+	ck_assert_int_eq(ucm_os_readlink(root, "none", text, 16), -ENOENT);
+	ck_assert_int_eq(ucm_os_readlink(root, ".", text, 16), -EINVAL);
+	ck_assert_int_eq(symlink(".", fx_path("$/dir")), 0);
+	ck_assert_int_eq(ucm_os_readlink(root, "dir/l", text, 16), -ENOTDIR);
+	ck_assert_int_eq(ucm_os_symlink("x", root, "dir/l"), -ENOTDIR);
+}
+END_TEST
+
+/* And what it leads to does not. */
+START_TEST(a_link_changes_by_its_descriptor)
+{
+	struct timespec times[2] = { { .tv_sec = 5 }, { .tv_sec = 7 } };
+	_cleanup_fd_ int root = root_fd();
+	_cleanup_fd_ int fd = -1;
+	char text[16];
+	struct stat st;
+
+	fx_put(fx_path("$/file"), "x", 1);
+	ck_assert_int_eq(ucm_os_symlink("file", root, "l"), 0);
+	fd = ucm_os_open(root, "l", O_PATH, 0);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ucm_os_utimens(fd, times), 0);
+	ck_assert_int_eq(ucm_os_fchown(fd, geteuid(), getegid()), 0);
+	ck_assert_int_eq(ucm_os_readlink(fd, "", text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "file");
+	ck_assert_int_eq(ucm_os_stat(root, "l", &st), 0);
+	ck_assert_int_eq(st.st_mtim.tv_sec, 7);
+	ck_assert_int_eq(ucm_os_stat(root, "file", &st), 0);
+	ck_assert_int_ne(st.st_mtim.tv_sec, 7);
+	ck_assert_int_eq(ucm_os_readlink(root, "", text, 16), -EINVAL);
 }
 END_TEST
 
@@ -349,6 +407,8 @@ int main(void)
 	tcase_add_test(tests, each_call_can_be_made_to_fail);
 	tcase_add_test(tests, calls_do_what_they_are_called);
 	tcase_add_test(tests, stat_does_not_follow_links);
+	tcase_add_test(tests, a_link_is_data);
+	tcase_add_test(tests, a_link_changes_by_its_descriptor);
 	tcase_add_test(tests, reads_end_at_the_end_of_the_file);
 	tcase_add_test(tests, errors_of_the_kernel_come_back_as_they_are);
 	tcase_add_test(tests, a_small_file_is_replaced_whole_or_not_at_all);
