@@ -350,6 +350,7 @@ void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev);
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name);
+void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino);
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 		 const char *newname);
 

@@ -700,7 +700,7 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 						 newparent, newname, flags));
 }
 
-/* ---- mostly refused: there are regular files and nothing else ---- */
+/* ---- other files than regular ones: links in files/, and nothing else ---- */
 
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
@@ -718,8 +718,28 @@ void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name)
 {
-	(void)link, (void)parent, (void)name;
-	fuse_reply_err(req, EPERM);
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_CREATE);
+	struct fuse_entry_param entry;
+	int err = -EPERM;
+
+	if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_symlink(req, parent, name, link, &entry);
+	reply_entry(req, &event, err, &entry);
+}
+
+void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_GETATTR);
+	char target[PATH_MAX];
+	int err = -EINVAL;
+
+	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+		err = ucm_plain_op_readlink(event.face, ino, target);
+	ucm_event_end(&event, err);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_readlink(req, target);
 }
 
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,

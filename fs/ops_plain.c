@@ -176,13 +176,15 @@ static int change_open(struct ucm_face *face, fuse_ino_t ino,
 	return err;
 }
 
+/* A link cannot be opened, and has neither mode nor size to change. */
 static int change_gone(const struct ucm_plain_node *node,
 		       const struct ucm_plain_change *change)
 {
-	_cleanup_fd_ int fd = ucm_os_reopen(node->fd, change->size_set
-							      ? O_WRONLY
-							      : O_RDONLY);
+	_cleanup_fd_ int fd = -1;
 
+	if (!change->size_set && !change->mode_set)
+		return ucm_plain_change_fd(node->fd, change);
+	fd = ucm_os_reopen(node->fd, change->size_set ? O_WRONLY : O_RDONLY);
 	return fd < 0 ? fd : ucm_plain_change_fd(fd, change);
 }
 
@@ -359,6 +361,45 @@ int ucm_plain_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	err = fd < 0 ? fd : enter(face, folder, name, &made, out);
 	if (fd >= 0)
 		ucm_plain_written(face->set, &made, 0);
+	ucm_plain_unlock(&lock);
+	return err;
+}
+
+int ucm_plain_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
+			 const char *target, struct fuse_entry_param *out)
+{
+	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_plain_node *folder = node_of(face, parent);
+	struct ucm_plain_owner owner = owner_of(req, 0777);
+	struct ucm_plain_lock lock;
+	struct ucm_plain made;
+	char path[PATH_MAX];
+	int err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+
+	if (err)
+		return err;
+	owner.target = target;
+	err = ucm_plain_symlink(face->set, path, &owner, &made);
+	if (!err)
+		err = enter(face, folder, name, &made, out);
+	ucm_plain_unlock(&lock);
+	return err;
+}
+
+int ucm_plain_op_readlink(struct ucm_face *face, fuse_ino_t ino, char *target)
+{
+	struct ucm_plain_node *node = node_of(face, ino);
+	struct ucm_plain_lock lock;
+	char path[PATH_MAX];
+	int err = node->is_dir ? -EINVAL
+			       : ucm_plain_lock_node(&face->plain, node, &lock,
+						     path);
+
+	if (err == -ESTALE && node->fd >= 0) /* removed, and known to somebody */
+		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
+	if (err)
+		return err;
+	err = ucm_plain_readlink(face->set, path, node->dir, target);
 	ucm_plain_unlock(&lock);
 	return err;
 }
@@ -785,7 +826,7 @@ static bool entry_at(struct ucm_face *face, fuse_ino_t ino,
 	listed = &folder->names.list[off - 2];
 	*name = listed->name;
 	out->attr.st_ino = listed->ino;
-	out->attr.st_mode = listed->is_dir ? S_IFDIR : S_IFREG;
+	out->attr.st_mode = DTTOIF(listed->type);
 	return true;
 }
 

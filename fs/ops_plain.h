@@ -30,9 +30,13 @@ void ucm_plain_op_forget(struct ucm_face *face, fuse_ino_t ino,
 
 int ucm_plain_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out);
-/* A regular file; nothing else is made. */
+/* A regular file. */
 int ucm_plain_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out);
+int ucm_plain_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
+			 const char *target, struct fuse_entry_param *out);
+/* target: PATH_MAX bytes */
+int ucm_plain_op_readlink(struct ucm_face *face, fuse_ino_t ino, char *target);
 int ucm_plain_op_rmdir(struct ucm_face *face, fuse_ino_t parent,
 		       const char *name);
 int ucm_plain_op_unlink(struct ucm_face *face, fuse_ino_t parent,

@@ -32,6 +32,13 @@ int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
 
 /* ---- finding ---- */
 
+/* A link in the place of the whole tree is none of it. */
+static bool is_shown(const char *path, mode_t mode)
+{
+	return S_ISDIR(mode) || S_ISREG(mode) ||
+	       (S_ISLNK(mode) && strcmp(path, UCM_PLAIN_ROOT));
+}
+
 int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
 		   struct stat *out)
 {
@@ -39,9 +46,9 @@ int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
 
 	switch (err) {
 	case 0:
-		if (S_ISREG(out->st_mode) || S_ISDIR(out->st_mode))
+		if (is_shown(path, out->st_mode))
 			return 0;
-		ucm_warning("%s/%s: neither a file nor a folder: left out",
+		ucm_warning("%s/%s: neither file, link nor folder: left out",
 			    set->dirs[dir]->path, path);
 		return -ENOENT;
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EXDEV:
@@ -100,7 +107,7 @@ int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
 
 	if (hint < set->num_dirs &&
 	    !ucm_plain_look(set, hint, path, &found.st) &&
-	    S_ISREG(found.st.st_mode)) {
+	    !S_ISDIR(found.st.st_mode)) {
 		found.dir = hint;
 		*out = found;
 		return 0;
@@ -193,7 +200,8 @@ static int give(int dirfd, const char *path, int fd,
 		err = ucm_os_fchown(fd, want.uid, want.gid);
 	if (err == -EPERM)
 		err = 0;
-	if (!err && want.mode != (st->st_mode & 07777))
+	if (!err && want.mode != (st->st_mode & 07777) &&
+	    !S_ISLNK(st->st_mode))
 		err = ucm_os_fchmod(fd, want.mode);
 	return err ? err : ucm_os_fstat(fd, st);
 }
@@ -228,6 +236,21 @@ static int new_file(int dirfd, const char *path,
 		return fd;
 	close(fd);
 	ucm_os_unlink(dirfd, path);
+	return err;
+}
+
+static int new_link(int dirfd, const char *path,
+		    const struct ucm_plain_owner *owner, struct stat *st)
+{
+	_cleanup_fd_ int fd = -1;
+	int err = ucm_os_symlink(owner->target, dirfd, path);
+
+	if (err)
+		return err;
+	fd = ucm_os_open(dirfd, path, O_PATH, 0);
+	err = fd < 0 ? fd : give(dirfd, path, fd, owner, st);
+	if (err)
+		ucm_os_unlink(dirfd, path);
 	return err;
 }
 
@@ -267,8 +290,9 @@ static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
 		return err;
 	if (!S_ISDIR(there.st.st_mode))
 		return -ENOTDIR;
-	owner = (struct ucm_plain_owner){ there.st.st_uid, there.st.st_gid,
-					  there.st.st_mode & 07777 };
+	owner = (struct ucm_plain_owner){ .uid = there.st.st_uid,
+					  .gid = there.st.st_gid,
+					  .mode = there.st.st_mode & 07777 };
 	return put_folder(backing, path, &owner);
 }
 
@@ -440,7 +464,42 @@ int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
 	return make_somewhere(&m, out);
 }
 
+int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
+		      const struct ucm_plain_owner *owner,
+		      struct ucm_plain *out)
+{
+	struct making m = {
+		.set = set,
+		.path = path,
+		.owner = owner,
+		.make = new_link,
+	};
+	int err = make_somewhere(&m, out);
+
+	if (err)
+		return err;
+	ucm_plain_account(set, out->dir, (int64_t)out->st.st_blocks * 512);
+	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	return 0;
+}
+
 /* ---- opening ---- */
+
+int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
+		       char *target_out)
+{
+	int err = ucm_os_readlink(set->dirs[dir]->dirfd, path, target_out,
+				  PATH_MAX);
+
+	switch (err) {
+	case 0: case -EACCES: case -ENAMETOOLONG:
+		return err;
+	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EINVAL:
+		return -ESTALE;
+	default:
+		return ucm_plain_failed(set, dir, path, "readlink", err);
+	}
+}
 
 int ucm_plain_open(struct ucm_tierset *set, const char *path, unsigned dir,
 		   int flags, struct stat *stat_out)
@@ -574,8 +633,10 @@ static int change_file(struct ucm_tierset *set, const char *path,
 		       const struct ucm_plain *plain,
 		       const struct ucm_plain_change *change)
 {
-	int err = change_in(set, plain->dir, path,
-			    change->size_set ? O_WRONLY : O_RDONLY, change);
+	int flags = S_ISLNK(plain->st.st_mode) ? O_PATH
+		    : change->size_set	       ? O_WRONLY
+					       : O_RDONLY;
+	int err = change_in(set, plain->dir, path, flags, change);
 	struct stat st;
 
 	if (!err && change->size_set &&

@@ -6,9 +6,9 @@
  * of them, chosen when it is made, as a block's directory is; a folder may be
  * in any number of them and is made where it is needed. A name leads to what
  * the first directory has that has it, from fast to slow; a copy behind that
- * is never seen, and goes when the name is removed or replaced. What is neither
- * a regular file nor a folder is not there. There is no index: the directories
- * are asked.
+ * is never seen, and goes when the name is removed or replaced. A symbolic link
+ * is a file whose content is what it says: it is never followed here. What is
+ * none of these is not there. There is no index: the directories are asked.
  *
  * A rename over a file in another directory is done in steps, so that a crash
  * may leave both files: then the rule above says which one is seen, the old or
@@ -47,6 +47,7 @@ struct ucm_plain_owner {
 	uid_t uid;
 	gid_t gid; /* unless the folder above hands down its own (setgid) */
 	mode_t mode;
+	const char *target; /* of a symbolic link */
 };
 
 /* What shall change of a file or folder. */
@@ -59,7 +60,7 @@ struct ucm_plain_change {
 	struct timespec times[2]; /* as for utimensat(2) */
 };
 
-/* Is there a file or a folder of this name? hint: the directory to ask first
+/* Is there a file, link or folder of this name? hint: the directory to ask first
  * for a file, or NOWHERE. If none has it, and one could not say, the error is
  * that one's and not -ENOENT. */
 int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
@@ -83,6 +84,14 @@ int ucm_plain_create(struct ucm_tierset *set, const char *path,
 int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
 		    const struct ucm_plain_owner *owner,
 		    struct ucm_plain *out);
+
+int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
+		      const struct ucm_plain_owner *owner,
+		      struct ucm_plain *out);
+
+/* What a link says (PATH_MAX bytes). */
+int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
+		       char *target_out);
 
 /* A new file has been written, and takes so many bytes (0: not known): what was
  * set aside is free again. */
@@ -135,8 +144,8 @@ void ucm_plain_recover(struct ucm_tierset *set);
 struct ucm_plain_name {
 	const char *name;
 	uint64_t ino; /* as ucm_plain_ino() */
-	bool is_dir;
-	unsigned dir;
+	unsigned char type; /* DT_DIR, DT_REG, DT_LNK */
+	uint8_t dir;
 };
 
 struct ucm_plain_names {

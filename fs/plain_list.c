@@ -29,21 +29,22 @@ static const struct dirent *first_entry(const struct dirent *entries)
 	return entries->d_reclen ? entries : NULL;
 }
 
-/* DT_DIR, DT_REG, or 0 for what is left out. */
+/* DT_DIR, DT_REG, DT_LNK, or 0 for what is left out. */
 static unsigned char type_of(struct ucm_tierset *set, unsigned dir,
 			     const char *path, const struct dirent *entry)
 {
 	char name[PATH_MAX];
 	struct stat st;
 
-	if (entry->d_type == DT_DIR || entry->d_type == DT_REG)
+	if (entry->d_type == DT_DIR || entry->d_type == DT_REG ||
+	    entry->d_type == DT_LNK)
 		return entry->d_type;
 	if (entry->d_type != DT_UNKNOWN ||
 	    snprintf(name, sizeof(name), "%s/%s", path, entry->d_name) >=
 		    (int)sizeof(name) ||
 	    ucm_plain_look(set, dir, name, &st))
 		return 0;
-	return S_ISDIR(st.st_mode) ? DT_DIR : DT_REG;
+	return (unsigned char)IFTODT(st.st_mode);
 }
 
 /* ---- listing ---- */
@@ -79,8 +80,8 @@ static int add_entries(struct ucm_tierset *set, unsigned dir, const char *path,
 			err = add_name(names, room, &(struct ucm_plain_name){
 				.name = entry->d_name,
 				.ino = ucm_plain_ino(set, &plain),
-				.is_dir = type == DT_DIR,
-				.dir = dir,
+				.type = type,
+				.dir = (uint8_t)dir,
 			});
 	}
 	return err;
@@ -184,7 +185,7 @@ static void count_file(struct walk *walk, int folder, const char *name)
 {
 	struct stat st;
 
-	if (!ucm_os_stat(folder, name, &st) && S_ISREG(st.st_mode) &&
+	if (!ucm_os_stat(folder, name, &st) && !S_ISDIR(st.st_mode) &&
 	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
 		ucm_plain_account(walk->set, walk->dir,
 				  (int64_t)ucm_file_takes(&st));
@@ -208,7 +209,7 @@ static int count_folder(struct walk *walk, const char *path)
 
 		if (type == DT_DIR)
 			err = push(walk, path, entry->d_name);
-		else if (type == DT_REG)
+		else if (type)
 			count_file(walk, fd, entry->d_name);
 	}
 	return err;

@@ -177,6 +177,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.unlink = ucm_op_unlink,
 	.rmdir = ucm_op_rmdir,
 	.symlink = ucm_op_symlink,
+	.readlink = ucm_op_readlink,
 	.rename = ucm_op_rename,
 	.link = ucm_op_link,
 	.open = ucm_op_open,

@@ -24,6 +24,9 @@ while [ $i -lt 200 ]; do
 	echo "file $i" >"$work/origin/dir$((i % 7))/$i"
 	i=$((i + 1))
 done
+need ln -s dir0/7 "$work/origin/link"
+need ln -s ../dir0 "$work/origin/dir1/folder"
+need ln -s nowhere "$work/origin/dangling"
 need git -C "$work/origin" add .
 need git -C "$work/origin" commit -qm first
 
@@ -35,14 +38,18 @@ serve() {
 	repo=$mnt/files/repo
 	check 'clone' git clone -q --no-local "$work/origin" "$repo"
 	check 'the tree is the same' \
-		diff -r --exclude .git "$work/origin" "$repo"
+		diff -r --no-dereference --exclude .git "$work/origin" "$repo"
 	same 'status has nothing to say' '' \
 		"$(git -C "$repo" status --porcelain)"
 	need git -C "$repo" checkout -qb branch
-	need git -C "$repo" mv dir1 renamed
+	# git mv renames the folder, and does not copy one that lies in several
+	# directories
+	need mv "$repo/dir1" "$repo/renamed"
+	need git -C "$repo" add -A
 	need git -C "$repo" commit -qam 'a folder renamed'
 	need git -C "$repo" checkout -q main
 	echo changed >"$repo/dir2/2"
+	need ln -sfn dir0/14 "$repo/link"
 	need git -C "$repo" commit -qam changed
 	check 'merge' git -C "$repo" merge -q -m merged branch
 	check 'gc' git -C "$repo" gc -q --prune=now

@@ -30,7 +30,7 @@ do_umount
 
 mkdir "$work/outside"
 echo secret >"$work/outside/secret"
-need do_mount -o entry_timeout=0 "$work/tier"
+need do_mount -o entry_timeout=0,allow_other "$work/tier"
 
 ln -s "$work/outside" "$back/link"
 ln -s "$work/outside/secret" "$back/file"
@@ -39,16 +39,20 @@ mkfifo "$back/fifo"
 mknod "$back/device" c 1 5
 mkdir "$back/d"
 echo good >"$back/d/good"
-absent "$files/link"
-absent "$files/file"
-absent "$files/relative"
+same 'a link is shown as one' "$work/outside" "$(readlink "$files/link")"
+same 'whatever it leads to' ../../outside/secret "$(readlink "$files/relative")"
+need chmod 600 "$work/outside/secret"
+if as_nobody cat "$files/file" 2>/dev/null; then
+	fail 'a link lends the rights of the daemon'
+fi
+need rm "$files/link" "$files/file" "$files/relative"
+same 'what is outside stays' secret "$(cat "$work/outside/secret")"
 absent "$files/fifo"
 absent "$files/device"
-same 'and none is listed' d "$(ls -A "$files")"
-refused 'Operation not permitted' 'none is overwritten' touch "$files/file"
-same 'what is outside stays' secret "$(cat "$work/outside/secret")"
+same 'and none of these is listed' d "$(ls -A "$files")"
+refused 'Operation not permitted' 'nor overwritten' touch "$files/fifo"
 refused 'Directory not empty' 'rmdir spares what is not shown' \
-	sh -c "ln -s x '$back/d/hidden'; rm '$files/d/good'; rmdir '$files/d'"
+	sh -c "mkfifo '$back/d/hidden'; rm '$files/d/good'; rmdir '$files/d'"
 
 # a folder in use is swapped for a link
 mkdir "$back/e"

@@ -91,6 +91,21 @@ class Side:
     def rename(self, name, to):
         return os.rename(self.path(name), self.path(to))
 
+    def symlink(self, target, name):
+        return os.symlink(target, self.path(name))
+
+    def readlink(self, name):
+        return os.readlink(self.path(name))
+
+    def lstat(self, name):
+        return self.seen(os.lstat(self.path(name)))
+
+    def lchown(self, name, uid, gid):
+        return os.lchown(self.path(name), uid, gid)
+
+    def lutime(self, name, atime, mtime):
+        return os.utime(self.path(name), (atime, mtime), follow_symlinks=False)
+
     def chmod(self, name, mode):
         return os.chmod(self.path(name), mode)
 
@@ -111,8 +126,8 @@ class Side:
 
     def scan(self, name):
         with os.scandir(self.path(name)) as entries:
-            return sorted((e.name, e.is_dir(follow_symlinks=False))
-                          for e in entries)
+            return sorted((e.name, e.is_dir(follow_symlinks=False),
+                           e.is_symlink()) for e in entries)
 
     @staticmethod
     def seen(st):
@@ -150,6 +165,11 @@ def some_call(rng):
         ("mkdir", name, 0o777),
         ("rmdir", name),
         ("unlink", name),
+        ("symlink", some_name(rng), name),
+        ("readlink", name),
+        ("lstat", name),
+        ("lchown", name, rng.choice([0, 65534]), rng.choice([0, 65534])),
+        ("lutime", name, rng.randrange(1 << 29), rng.randrange(1 << 29)),
         ("rename", name, some_name(rng)),
         ("rename", name, some_name(rng)),
         ("chmod", name, rng.choice([mode, 0o777])),
@@ -180,10 +200,15 @@ def outcomes(sides, call):
 def whole(root):
     """All that is below, readable by root."""
     found = {}
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
         found[os.path.relpath(folder, root)] = Side.seen(os.stat(folder))
-        for name in names:
+        for name in folders + names:
             path = os.path.join(folder, name)
+            if os.path.islink(path):
+                found[os.path.relpath(path, root)] = (
+                    Side.seen(os.lstat(path)), os.readlink(path))
+            if os.path.islink(path) or name in folders:
+                continue
             with open(path, "rb") as file:
                 found[os.path.relpath(path, root)] = (
                     Side.seen(os.stat(path)), file.read())

@@ -19,7 +19,9 @@ static unsigned dir;
 
 static struct ucm_plain_owner owner(mode_t mode)
 {
-	return (struct ucm_plain_owner){ geteuid(), getegid(), mode };
+	return (struct ucm_plain_owner){ .uid = geteuid(),
+					 .gid = getegid(),
+					 .mode = mode };
 }
 
 /* A file behind the store's back: "a/files/x" holds the text. */
@@ -119,33 +121,150 @@ START_TEST(the_first_directory_that_has_a_name_wins)
 }
 END_TEST
 
-START_TEST(what_is_neither_file_nor_folder_is_not_there)
+START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 {
 	struct ucm_plain_names names;
 
 	fx_store("$/a:$/b");
-	put("outside/secret", "s");
-	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")),
-			 0);
-	ck_assert_int_eq(symlink("../../outside/secret",
-				 fx_path("$/a/files/file")), 0);
+	ck_assert_int_eq(mkfifo(fx_path("$/a/files/file"), 0600), 0);
 	ck_assert_int_eq(mkfifo(fx_path("$/a/files/fifo"), 0600), 0);
 	put("b/files/file", "good");
-	leads_nowhere("files/link");
-	leads_nowhere("files/link/secret");
 	leads_nowhere("files/fifo");
 	leads_to("files/file", "good");
 	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
 	ck_assert_uint_eq(names.num, 1);
 	ck_assert_str_eq(names.list[0].name, "file");
 	ucm_plain_names_free(&names);
+}
+END_TEST
+
+/* ---- links ---- */
+
+static int make_link(const char *target, const char *path)
+{
+	struct ucm_plain_owner who = owner(0777);
+
+	who.target = target;
+	return ucm_plain_symlink(fx_set, path, &who, &found);
+}
+
+/* The name is a link, and says so. */
+static void says(const char *path, const char *target)
+{
+	char is[PATH_MAX];
+
+	ck_assert_msg(!find(path), "%s is not there", path);
+	ck_assert(S_ISLNK(found.st.st_mode));
+	ck_assert_uint_eq(found.st.st_size, strlen(target));
+	ck_assert_int_eq(ucm_plain_readlink(fx_set, path, found.dir, is), 0);
+	ck_assert_str_eq(is, target);
+}
+
+START_TEST(a_link_is_never_followed)
+{
+	char text[PATH_MAX];
+
+	fx_store("$/a:$/b");
+	put("outside/secret", "s");
+	put("b/files/file", "hidden");
+	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")),
+			 0);
+	ck_assert_int_eq(symlink("../../outside/secret",
+				 fx_path("$/a/files/file")), 0);
+	says("files/link", "../../outside");
+	says("files/file", "../../outside/secret");
+	leads_nowhere("files/link/secret");
 	/* nothing is made through it, or in place of it */
 	ck_assert_int_lt(create("files/link/new"), 0);
 	ck_assert_int_eq(make_folder("files/link/new", 0755), -ENOTDIR);
+	ck_assert_int_lt(make_link("x", "files/link/new"), 0);
+	ck_assert_int_eq(create("files/file"), -EEXIST);
+	ck_assert_int_eq(make_link("x", "files/file"), -EEXIST);
 	ck_assert(!fx_exists(fx_path("$/outside/new")));
+	ck_assert_int_eq(ucm_plain_readlink(fx_set, "files/link/secret", 0,
+					    text), -ESTALE);
 	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/link/secret"),
 			 -ENOENT);
+	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/link"), -ENOTDIR);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
+	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/file"), 0);
+	leads_nowhere("files/file");
+	holds("outside/secret", "s");
+}
+END_TEST
+
+START_TEST(a_link_in_the_place_of_the_tree_is_none_of_it)
+{
+	fx_store("$/a:$/b");
+	put("outside/secret", "s");
+	ck_assert_int_eq(rmdir(fx_path("$/a/files")), 0);
+	ck_assert_int_eq(symlink("../outside", fx_path("$/a/files")), 0);
+	ck_assert_int_eq(find("files"), 0);
+	ck_assert_uint_eq(found.dir, 1);
+	leads_nowhere("files/secret");
+}
+END_TEST
+
+static const char *const targets[] = {
+	"x", "/", "/etc/passwd", "../../..", "l", "not/there", " ", "\\\n",
+};
+
+START_TEST(a_link_says_what_it_was_told)
+{
+	fx_store("$/a:$/b");
+	ck_assert_int_eq(make_link(targets[_i], "files/l"), 0);
+	says("files/l", targets[_i]);
+	ck_assert_int_eq(make_link(targets[_i], "files/none/l"), -ENOENT);
+}
+END_TEST
+
+START_TEST(a_link_is_renamed_listed_and_changed)
+{
+	struct ucm_plain_change change = {
+		.times_set = true, .uid = geteuid(), .gid = (gid_t)-1,
+		.times = { { 11, 0 }, { 22, 0 } },
+	};
+	struct ucm_plain_names names;
+
+	fx_store("$/a:$/b");
+	put("b/files/x", "x");
+	ck_assert_int_eq(make_link("x", "files/l"), 0);
+	ck_assert_int_eq(ucm_plain_change(fx_set, "files/l", &found, &change),
+			 0);
+	says("files/l", "x");
+	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
+	ck_assert_int_eq(find("files/x"), 0);
+	ck_assert_int_ne(found.st.st_mtim.tv_sec, 22);
+	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_uint_eq(names.num, 2);
+	ck_assert_uint_eq(names.list[0].type, DT_LNK);
+	ck_assert_uint_eq(names.list[1].type, DT_REG);
+	ucm_plain_names_free(&names);
+	/* over a file of another directory, and one over it */
+	ck_assert_int_eq(rename_to("files/l", "files/x"), 0);
+	says("files/x", "x");
+	leads_nowhere("files/l");
+	put("b/files/y", "y");
+	ck_assert_int_eq(rename_to("files/y", "files/x"), 0);
+	leads_to("files/x", "y");
+	ck_assert_int_eq(make_folder("files/d", 0755), 0);
+	ck_assert_int_eq(make_link("d", "files/l"), 0);
+	ck_assert_int_eq(rename_to("files/l", "files/d"), -EISDIR);
+	ck_assert_int_eq(rename_to("files/d", "files/l"), -ENOTDIR);
+}
+END_TEST
+
+START_TEST(a_link_whose_owner_cannot_be_set_goes_again)
+{
+	struct ucm_plain_owner who = owner(0777);
+
+	who.uid++;
+	who.target = "x";
+	fx_store("$/a");
+	fx_fail("fchown", 1, -EIO, false);
+	ck_assert_int_eq(ucm_plain_symlink(fx_set, "files/l", &who, &found),
+			 -EIO);
+	leads_nowhere("files/l");
 }
 END_TEST
 
@@ -328,7 +447,7 @@ END_TEST
  * but not if none has room for one; and several are made at once. */
 START_TEST(room_is_set_aside_as_files_before_have_taken)
 {
-	static const struct ucm_plain_owner who = { 0, 0, 0600 };
+	static const struct ucm_plain_owner who = { .mode = 0600 };
 	struct ucm_plain made[3];
 	int fd;
 
@@ -799,7 +918,8 @@ START_TEST(a_listing_has_each_name_once)
 		ck_assert_int_eq(find(path), 0);
 		ck_assert_uint_eq(names.list[i].ino,
 				  ucm_plain_ino(fx_set, &found));
-		ck_assert(names.list[i].is_dir == S_ISDIR(found.st.st_mode));
+		ck_assert_uint_eq(DTTOIF(names.list[i].type),
+				  found.st.st_mode & S_IFMT);
 	}
 	ucm_plain_names_free(&names);
 	ck_assert_int_eq(ucm_plain_list(fx_set, "files/none", &names), -ENOENT);
@@ -909,11 +1029,20 @@ int main(void)
 	TCase *tc = tcase(suite, "find");
 
 	tcase_add_test(tc, the_first_directory_that_has_a_name_wins);
-	tcase_add_test(tc, what_is_neither_file_nor_folder_is_not_there);
+	tcase_add_test(tc,
+		       what_is_neither_file_link_nor_folder_is_not_there);
 	tcase_add_test(tc, no_path_leaves_the_tree);
 	tcase_add_test(tc, a_directory_that_cannot_say_makes_no_name_absent);
 	tcase_add_test(tc, a_folder_has_the_latest_time_of_all);
 	tcase_add_test(tc, an_inode_number_outlives_rename_and_restart);
+
+	tc = tcase(suite, "links");
+	tcase_add_test(tc, a_link_is_never_followed);
+	tcase_add_test(tc, a_link_in_the_place_of_the_tree_is_none_of_it);
+	tcase_add_loop_test(tc, a_link_says_what_it_was_told, 0,
+			    NUM_ROWS(targets));
+	tcase_add_test(tc, a_link_is_renamed_listed_and_changed);
+	tcase_add_test(tc, a_link_whose_owner_cannot_be_set_goes_again);
 
 	tc = tcase(suite, "make");
 	tcase_add_test(tc, a_new_file_is_what_was_asked_for);
