@@ -92,7 +92,7 @@ void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 
 	*out = (struct stat){
 		.st_mode = DIR_MODE,
-		.st_nlink = 2,
+		.st_nlink = 1, /* 2 would say that there is no folder in it */
 		.st_uid = face->set->names.spaces[0]->uid,
 		.st_gid = face->set->names.spaces[0]->gid,
 		.st_blksize = UCM_BLOCK_PAGE,

@@ -78,7 +78,7 @@ static void fill_attr(struct ucm_face *face, const struct ucm_plain_node *node,
 
 	*out = *st;
 	out->st_ino = node->ino;
-	out->st_nlink = node->is_dir ? 2 : 1;
+	out->st_nlink = 1; /* the folders in a folder are not counted */
 	out->st_blksize = UCM_BLOCK_PAGE;
 	if (node != &face->plain.root)
 		return;

@@ -98,6 +98,14 @@ os.symlink("d/..", "current.tmp")
 os.rename("current.tmp", "current")
 assert os.readlink("current") == "d/.."
 
+# as the cache of the Hugging Face hub has them
+os.makedirs("hub/blobs")
+os.makedirs("hub/snapshots/main/sub")
+write("hub/blobs/3f9a.1a2b3c4d.incomplete", "weights")
+os.rename("hub/blobs/3f9a.1a2b3c4d.incomplete", "hub/blobs/3f9a")
+os.symlink("../../../blobs/3f9a", "hub/snapshots/main/sub/model")
+assert text_of("hub/snapshots/main/sub/model") == "weights"
+
 # attributes: the link's, or those of what it leads to
 os.chown("up", 5, 6, follow_symlinks=False)
 os.utime("up", (11, 22), follow_symlinks=False)
@@ -126,6 +134,14 @@ serve() {
 	files=$mnt/files
 	check 'links are what they are anywhere' \
 		python3 "$work/links.py" "$files" "$work/outside"
+	if python3 -c 'import venv, ensurepip' 2>/dev/null; then
+		check 'a virtual environment' \
+			python3 -m venv --without-pip "$files/venv"
+		same 'and its Python' "$files/venv" "$("$files/venv/bin/python3" \
+			-c 'import sys; print(sys.prefix)')"
+	else
+		echo 'not tried: a virtual environment'
+	fi
 	need mkdir -m 1777 "$files/open"
 	need as_nobody ln -s ../d/f "$files/open/mine"
 	same "a user's own" '65534 65534' "$(stat -c '%u %g' "$files/open/mine")"
