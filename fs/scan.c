@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/live.h"
@@ -171,6 +172,22 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 	return admit_file(set, space, id, dir, st);
 }
 
+void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	int64_t now_ms = ucm_monotonic_ms();
+	struct ucm_unread_file file;
+	unsigned cursor = 0;
+
+	while (ucm_unread_next(&set->unread, key, now_ms, &cursor, &file)) {
+		struct ucm_space *space =
+			ucm_namespace_get(&set->names, file.key.space);
+
+		if (!space || ucm_tierset_examine(set, space, &file.key.id,
+						  file.dir) >= 0)
+			ucm_unread_remove(&set->unread, &file.key, file.dir);
+	}
+}
+
 int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir)
 {
@@ -199,16 +216,26 @@ struct batch {
 	} files[BATCH];
 };
 
-/* Want of descriptors or memory, or a server that does not answer: it says
- * nothing of the file, which must be looked at once more. */
-static void note_failure(struct batch *batch, int err)
+/* Want of descriptors or memory, or a server that does not answer, says nothing
+ * of the file: the bucket must be looked at once more. Other errors are the
+ * file's own. */
+static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
 {
+	struct ucm_key key = { .id = *id, .space = batch->space->number };
+
+	if (err >= 0)
+		return;
 	switch (err) {
 	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
 	case -ENOTCONN: case -EINTR:
 		batch->err = err;
 		break;
+	case -ENOENT: case -EFBIG:
+		break;
 	default:
+		if (!ucm_unread_add(&batch->set->unread, &key, batch->dir,
+				    ucm_monotonic_ms()))
+			batch->err = err;
 		break;
 	}
 }
@@ -221,7 +248,7 @@ static void batch_run(struct batch *batch)
 				       batch->files[i].fd,
 				       &batch->files[i].st);
 
-		note_failure(batch, err);
+		note_failure(batch, &batch->files[i].id, err);
 		close(batch->files[i].fd);
 	}
 	batch->num = 0;
@@ -232,7 +259,7 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 	struct stat *st = &batch->files[batch->num].st;
 	int fd = open_file(batch->set, batch->space, id, batch->dir, st);
 
-	note_failure(batch, fd);
+	note_failure(batch, id, fd);
 	if (fd < 0)
 		return;
 	posix_fadvise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);

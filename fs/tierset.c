@@ -243,6 +243,7 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		return -ENOMEM;
 	set->config = config;
 	init_name_locks(set);
+	ucm_unread_init(&set->unread);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
 	pthread_mutex_init(&set->checkpoint_lock, NULL);
 	ucm_cond_init_monotonic(&set->upkeep_wake);
@@ -343,6 +344,7 @@ void ucm_tierset_close(struct ucm_tierset *set)
 	pthread_cond_destroy(&set->upkeep_wake);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&set->name_locks[i]);
+	ucm_unread_fini(&set->unread);
 	free(set);
 }
 
@@ -423,12 +425,15 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 
 	if (ucm_index_find(set->index, key, out, ref))
 		return 0;
-	if (atomic_load_explicit(&set->scanned, memory_order_acquire))
+	if (atomic_load_explicit(&set->unread.num, memory_order_relaxed))
+		ucm_tierset_read_again(set, key);
+	else if (atomic_load_explicit(&set->scanned, memory_order_acquire))
 		return -ENOENT;
 	space = ucm_namespace_get(&set->names, key->space);
 	if (!space)
 		return -ENOENT;
-	probe(set, space, &key->id);
+	if (!atomic_load_explicit(&set->scanned, memory_order_acquire))
+		probe(set, space, &key->id);
 	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
 }
 

@@ -26,6 +26,7 @@
 #include "fs/namespace.h"
 #include "fs/stats.h"
 #include "fs/tier.h"
+#include "fs/unread.h"
 
 struct ucm_tierset {
 	struct ucm_config *config; /* the caller's; outlives the store */
@@ -39,7 +40,8 @@ struct ucm_tierset {
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt */
-	_Atomic bool scanned;    /* the whole index is filled */
+	_Atomic bool scanned;    /* the whole index is filled, */
+	struct ucm_unread unread; /* but for what could not be read */
 	/* Held by whoever changes both a name's file and its entry, so that
 	 * nobody finds them apart; picked by the hash. Recursive: a commit may
 	 * condemn what it finds there. */
@@ -280,6 +282,10 @@ int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
  * the first time); then its names go on to be probed for. */
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket);
+
+/* Look again at the files of a block (NULL: of any) that could not be read, if
+ * it is time to. */
+void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key);
 
 /* Is the file of an entry there and good, as far as open_block looks? 0;
  * -ENOENT: it was not, and the entry is gone; -errno. Counts as no use. */

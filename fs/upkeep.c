@@ -97,6 +97,7 @@ static void *upkeep_main(void *arg)
 			break;
 		pthread_mutex_unlock(&set->upkeep_lock);
 		ucm_scan_retry(set);
+		ucm_tierset_read_again(set, NULL);
 		if (is_due(set))
 			ucm_upkeep_checkpoint(set);
 		clock_gettime(CLOCK_MONOTONIC, &until);

@@ -459,6 +459,105 @@ START_TEST(a_scan_can_be_stopped_in_the_middle)
 }
 END_TEST
 
+/* ---- files that cannot be read ---- */
+
+/* The time to look again has come. */
+static void let_time_pass(void)
+{
+	for (unsigned i = 0; i < fx_set->unread.num; i++)
+		fx_set->unread.files[i].next_ms = 0;
+}
+
+static void scan_with_a_bad_file(void)
+{
+	prepare();
+	fx_plant("$/a", "blocks", &file);
+	fx_fail_on("open", fx_name(&file), 1, -EIO, false);
+	fx_open();
+	fx_start();
+}
+
+START_TEST(a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts)
+{
+	scan_with_a_bad_file();
+	fx_serves(&good);
+	ck_assert(atomic_load(&fx_set->scanned));
+	fx_misses(&file);
+	fx_fail(NULL, 0, 0, false);
+	let_time_pass();
+	fx_serves(&file);
+	ck_assert_uint_eq(fx_set->unread.num, 0);
+}
+END_TEST
+
+/* Or without being asked for. */
+START_TEST(a_file_that_could_not_be_read_is_tried_again)
+{
+	scan_with_a_bad_file();
+	fx_fail(NULL, 0, 0, false);
+	ucm_tierset_read_again(fx_set, NULL); /* too early */
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
+	let_time_pass();
+	ucm_tierset_read_again(fx_set, NULL);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
+	ck_assert_uint_eq(fx_set->unread.num, 0);
+}
+END_TEST
+
+START_TEST(a_bad_sector_is_not_read_for_ever)
+{
+	unsigned tries = 0;
+
+	scan_with_a_bad_file();
+	ck_assert(atomic_load(&fx_set->scanned));
+	fx_fail_on("open", fx_name(&file), 1, -EIO, false);
+	for (unsigned i = 0; i < 100; i++) {
+		let_time_pass();
+		ucm_tierset_read_again(fx_set, NULL);
+		tries += fx_calls();
+		fx_fail_on("open", fx_name(&file), 1, -EIO, false);
+	}
+	ck_assert_uint_eq(tries, UCM_UNREAD_TRIES);
+	fx_misses(&file); /* once for 10 s, however often it is asked for */
+	fx_misses(&file);
+	ck_assert_uint_le(fx_calls(), 1);
+	fx_fail(NULL, 0, 0, false);
+	let_time_pass();
+	fx_serves(&file);
+}
+END_TEST
+
+START_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
+{
+	scan_with_a_bad_file();
+	fx_fail(NULL, 0, 0, false);
+	unlink(fx_path("$/a/blocks/%s", fx_name(&file)));
+	let_time_pass();
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_set->unread.num, 0);
+}
+END_TEST
+
+START_TEST(names_that_cannot_be_kept_have_their_bucket_read_again)
+{
+	struct ucm_unread unread;
+	struct ucm_key key = { .space = 3 };
+
+	ucm_unread_init(&unread);
+	for (unsigned i = 0; i < UCM_UNREAD_MAX; i++) {
+		key.id.bytes[0] = (uint8_t)i;
+		ck_assert(ucm_unread_add(&unread, &key, 1, 0));
+		ck_assert(ucm_unread_add(&unread, &key, 1, 0)); /* the same */
+	}
+	ck_assert_uint_eq(unread.num, UCM_UNREAD_MAX);
+	ck_assert(!ucm_unread_add(&unread, &key, 2, 0));
+	ucm_unread_remove(&unread, &key, 2); /* harmless */
+	ucm_unread_remove(&unread, &key, 1);
+	ck_assert(ucm_unread_add(&unread, &key, 2, 0));
+	ucm_unread_fini(&unread);
+}
+END_TEST
+
 static unsigned opened;
 
 static int stop_at_first_open(const char *call, const char *path)
@@ -530,6 +629,17 @@ int main(void)
 	tcase_add_test(tests, spaces_on_any_directory_are_found_and_scanned);
 	tcase_add_test(tests, many_blocks_in_many_threads_are_all_found_once);
 	tcase_add_test(tests, a_scan_can_be_stopped_in_the_middle);
+	tcase_add_test(
+		tests,
+		a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts);
+	tcase_add_test(tests, a_file_that_could_not_be_read_is_tried_again);
+	tcase_add_test(tests, a_bad_sector_is_not_read_for_ever);
+	tcase_add_test(
+		tests,
+		a_file_that_could_not_be_read_and_is_gone_is_forgotten);
+	tcase_add_test(
+		tests,
+		names_that_cannot_be_kept_have_their_bucket_read_again);
 	tcase_add_test(tests, a_scan_stops_in_the_middle_of_a_bucket);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
