@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +28,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "common/osguard.h"
+#include "fs/fstype.h"
 #include "fs/lock.h"
 #include "hashing/name.h"
 
@@ -79,24 +79,14 @@ static int open_dir(int dirfd, const char *path)
 
 static bool is_remote(int fd)
 {
-	static const unsigned long magics[] = {
-		NFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, CIFS_SUPER_MAGIC,
-		CEPH_SUPER_MAGIC, FUSE_SUPER_MAGIC, AFS_SUPER_MAGIC,
-		V9FS_MAGIC, CODA_SUPER_MAGIC,
-	};
 	struct statfs st;
 
-	if (fstatfs(fd, &st))
-		return false;
-	for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++) {
-		if ((unsigned long)st.f_type == magics[i])
-			return true;
-	}
-	return false;
+	return fstatfs(fd, &st) || !ucm_fstype_is_local((uint32_t)st.f_type);
 }
 
-/* Two daemons must not write one directory. Not on a network file system,
- * where a lock may wait out a server's grace period. */
+/* Two daemons must not write one directory. Not where other machines may use
+ * it: there a lock may hold for one machine only, or wait out a server's grace
+ * period. */
 static int take_lock(struct ucm_backing *backing, unsigned wait_s,
 		     struct ucm_complaint *complaint)
 {
@@ -324,6 +314,7 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		.readonly = readonly,
 		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
 	};
+	ucm_temp_whoami(&backing->self);
 	err = open_root(backing, path, complaint);
 	if (!err)
 		err = guard_root(backing, config->deadline_s, complaint);
@@ -353,26 +344,45 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 	return err;
 }
 
-/* What a stopped daemon left. On a network file system another daemon may
- * still be writing: only what is old goes. */
-static bool is_leftover(struct ucm_backing *backing, const char *name)
+/* By the clock of the file system; a file is made for it. */
+static int64_t file_system_time(struct ucm_backing *backing)
+{
+	char name[UCM_TEMP_NAME_MAX];
+	_cleanup_fd_ int fd = ucm_backing_temp(backing, name);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return 0;
+	err = ucm_os_fstat(fd, &st);
+	ucm_backing_temp_drop(backing, name);
+	return err ? 0 : st.st_mtime;
+}
+
+/* What a stopped daemon left. Without a lock another one, here or on another
+ * machine, may be writing it. */
+static bool is_leftover(struct ucm_backing *backing, const char *name,
+			int64_t now_s)
 {
 	struct stat st;
 
-	return !backing->remote ||
+	return backing->lockfd >= 0 ||
 	       (!ucm_os_stat(backing->tmpfd, name, &st) &&
-		time(NULL) - st.st_mtime >= 3600);
+		ucm_temp_is_over(&backing->self, name, now_s - st.st_mtime));
 }
 
 static void clear_temps(struct ucm_backing *backing)
 {
 	_cleanup_free_ char *names = NULL;
 	unsigned removed = 0;
+	int64_t now_s = 0;
 
-	if (ucm_os_list(backing->ctlfd, "tmp", &names))
+	if (ucm_os_list(backing->ctlfd, "tmp", &names) || !*names)
 		return;
+	if (backing->lockfd < 0)
+		now_s = file_system_time(backing);
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (is_leftover(backing, name) &&
+		if (is_leftover(backing, name, now_s) &&
 		    !ucm_os_unlink(backing->tmpfd, name))
 			removed++;
 	}
@@ -394,9 +404,9 @@ int ucm_backing_begin(struct ucm_backing *backing)
 			    backing->recovery.other_boot
 				    ? " before the machine restarted"
 				    : "");
-	clear_temps(backing);
 	if (getrandom(&backing->instance, sizeof(backing->instance), 0) < 0)
 		backing->instance = (uint32_t)getpid();
+	clear_temps(backing);
 	err = ucm_recovery_begin(&backing->recovery, backing->ctlfd);
 	if (err)
 		ucm_error("%s: .ucmfs/state: %s", backing->path,
@@ -435,8 +445,7 @@ int ucm_backing_temp(struct ucm_backing *backing,
 {
 	uint64_t serial = atomic_fetch_add(&backing->temps, 1);
 
-	snprintf(name_out, UCM_TEMP_NAME_MAX, "%08x-%llu", backing->instance,
-		 (unsigned long long)serial);
+	ucm_temp_name(&backing->self, backing->instance, serial, name_out);
 	return ucm_os_open(backing->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL,
 			   0600);
 }

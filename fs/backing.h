@@ -33,11 +33,10 @@
 
 #include "fs/config.h"
 #include "fs/recovery.h"
+#include "fs/temp.h"
 #include "fs/trust.h"
 
 struct ucm_guard;
-
-#define UCM_TEMP_NAME_MAX 40
 
 struct ucm_backing {
 	char *path; /* absolute */
@@ -49,11 +48,12 @@ struct ucm_backing {
 	dev_t dev;
 	ino_t ino;
 	bool readonly;
-	bool remote; /* a network file system */
+	bool remote; /* other machines may use it: no lock */
 	struct ucm_trust trust; /* whose its files are to be */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
 	struct ucm_recovery recovery;
-	uint32_t instance;       /* random: whose temporary files */
+	struct ucm_temp_maker self; /* whose temporary files, */
+	uint32_t instance;       /* and of which start: random */
 	_Atomic uint64_t temps;  /* for their names */
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
 	bool abandoned; /* written to when we are gone: never left clean */

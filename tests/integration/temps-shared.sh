@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A directory that other machines may use is not locked: a start removes only
+# those unfinished files that nobody can be writing. (It lies in files/ of another
+# mount here: FUSE may be anything.)
+
+. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+require_root
+require_fuse
+make_workdir
+
+# mount_as NAME: the shared directory, once more
+mount_as() {
+	mnt=$work/$1
+	mkdir -p "$mnt"
+	need do_mount "$shared"
+}
+
+# a_file NAME AGE: an unfinished file, so old in seconds
+a_file() {
+	: >"$tmp/$1"
+	touch -d "@$(($(date +%s) - $2))" "$tmp/$1"
+}
+
+need do_mount "$work/tier"
+shared=$mnt/files/shared
+tmp=$shared/.ucmfs/tmp
+mkdir "$shared"
+mount_as one
+check 'it counts as one that others use' \
+	grep -q '"network": true' "$mnt/.ucmfs/stats.json"
+exec 5>"$mnt/blocks/$(small_paths 1)"
+echo half >&5
+mine=$(ls "$tmp")
+host=${mine%%-*}
+rest=${mine#*-}
+boot=${rest%%-*}
+up=$(cut -d. -f1 /proc/uptime)
+earlier=$host-00000001-00000003-4
+twin=$host-00000001-00000003-5
+other=11111111-00000001-00000003-4
+old=11111111-00000001-00000003-5
+fellow=$host-$boot-00000003-4
+unknown=0badf00d-4
+a_file "$earlier" $((up + 1000))
+a_file "$twin" $((up < 7200 ? up / 2 : 3600)) # of a copied machine
+a_file "$other" 7200
+a_file "$fellow" 7200
+a_file "$unknown" 7200
+a_file "$old" 100000
+
+mount_as two
+same 'what can be in use stays' "$(printf '%s\n' "$mine" "$twin" "$other" \
+	"$fellow" "$unknown" | sort)" "$(ls "$tmp")"
+logged 'removed 2 unfinished files'
+do_umount
+mnt=$work/one
+exec 5>&-
+check "one's own goes with its writer" wait_until test ! -e "$tmp/$mine"
+do_umount
+mnt=$work/mnt
+do_umount

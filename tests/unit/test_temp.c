@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_temp.c - who may still be writing a temporary file; which file systems
+ * are local. */
+#include <config.h>
+
+#include "fs/temp.h"
+
+#include <linux/magic.h>
+#include <string.h>
+
+#include "fs/fstype.h"
+#include "tests/unit/store_fixture.h"
+
+/* Host 1, in its boot 2, which began 1000 s ago. */
+static const struct ucm_temp_maker self = { .host = 1, .boot = 2,
+					    .up_s = 1000 };
+#define DAY UCM_TEMP_OLD_S
+
+static const struct { const char *name; int64_t age_s; bool over; } files[] = {
+	/* of this boot: another daemon's, perhaps */
+	{ "00000001-00000002-00000003-4", 2000, false },
+	{ "00000001-00000002-00000003-4", DAY, true },
+	/* of an earlier one */
+	{ "00000001-00000009-00000003-4", 2000, true },
+	{ "00000001-00000009-00000003-4", 1000, false }, /* a twin's */
+	{ "00000001-00000000-00000003-4", 2000, false }, /* which? */
+	/* of another machine */
+	{ "00000008-00000009-00000003-4", 2000, false },
+	{ "00000008-00000002-00000003-4", DAY - 1, false },
+	{ "00000008-00000009-00000003-4", DAY, true },
+	/* of an older version, and what is none of ours */
+	{ "00000001-4", 2000, false },
+	{ "00000001-4", DAY, true },
+	{ "", 2000, false },
+	{ "x", DAY, true },
+	{ "00000001-00000009-00000003-4", -5, false }, /* clocks */
+};
+
+START_TEST(only_what_nobody_can_be_writing_is_over)
+{
+	ck_assert_int_eq(ucm_temp_is_over(&self, files[_i].name,
+					  files[_i].age_s), files[_i].over);
+}
+END_TEST
+
+START_TEST(who_does_not_know_his_boot_knows_no_earlier_one)
+{
+	const struct ucm_temp_maker nobody = { .host = 1, .up_s = 1000 };
+
+	ck_assert(!ucm_temp_is_over(&nobody, "00000001-00000009-00000003-4",
+				    2000));
+}
+END_TEST
+
+START_TEST(a_name_says_who_made_it)
+{
+	struct ucm_temp_maker me, again;
+	char name[UCM_TEMP_NAME_MAX], want[UCM_TEMP_NAME_MAX];
+
+	ucm_temp_whoami(&me);
+	ucm_temp_whoami(&again);
+	ck_assert_uint_eq(me.host, again.host);
+	ck_assert_uint_eq(me.boot, again.boot);
+	ck_assert_int_gt(me.up_s, 0);
+	ucm_temp_name(&self, 3, 4, name);
+	ck_assert_str_eq(name, "00000001-00000002-00000003-4");
+	me = (struct ucm_temp_maker){ .host = UINT32_MAX, .boot = UINT32_MAX };
+	ucm_temp_name(&me, UINT32_MAX, UINT64_MAX, name);
+	snprintf(want, sizeof(want), "ffffffff-ffffffff-ffffffff-%s",
+		 "18446744073709551615");
+	ck_assert_str_eq(name, want);
+}
+END_TEST
+
+static const struct { uint32_t type; bool local; } types[] = {
+	{ EXT4_SUPER_MAGIC, true },  { XFS_SUPER_MAGIC, true },
+	{ BTRFS_SUPER_MAGIC, true }, { TMPFS_MAGIC, true },
+	{ HUGETLBFS_MAGIC, true },   { OVERLAYFS_SUPER_MAGIC, true },
+	{ 0x2fc12fc1, true },        { NFS_SUPER_MAGIC, false },
+	{ SMB2_SUPER_MAGIC, false }, { CIFS_SUPER_MAGIC, false },
+	{ CEPH_SUPER_MAGIC, false }, { FUSE_SUPER_MAGIC, false },
+	{ V9FS_MAGIC, false },       { AFS_SUPER_MAGIC, false },
+	{ 0x0bd00bd0, false }, /* Lustre */
+	{ 0x47504653, false }, /* GPFS */
+	{ 0x19830326, false }, /* BeeGFS */
+	{ 0x7461636f, false }, /* OCFS2 */
+	{ 0x01161970, false }, /* GFS2 */
+	{ 0x786f4256, false }, /* shared by a virtual machine */
+	{ 0, false },
+};
+
+START_TEST(only_known_file_systems_are_local)
+{
+	ck_assert_int_eq(ucm_fstype_is_local(types[_i].type), types[_i].local);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("temp");
+	TCase *tests = tcase_create("temp");
+
+	tcase_add_loop_test(tests, only_what_nobody_can_be_writing_is_over, 0,
+			    NUM_ROWS(files));
+	tcase_add_test(tests, who_does_not_know_his_boot_knows_no_earlier_one);
+	tcase_add_test(tests, a_name_says_who_made_it);
+	tcase_add_loop_test(tests, only_known_file_systems_are_local, 0,
+			    NUM_ROWS(types));
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
