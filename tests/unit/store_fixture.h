@@ -82,7 +82,7 @@ extern unsigned fx_losses; /* times on_loss was called */
 void fx_configure(const char *source);
 void fx_option(const char *key, const char *value);
 void fx_open(void);
-void fx_start(void);      /* and waits for the end of the scan */
+void fx_start(void);      /* and waits until its threads are done */
 void fx_start_only(void); /* does not wait */
 void fx_close(void);
 /* All three, with SOURCE. */
