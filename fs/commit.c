@@ -33,63 +33,156 @@
 #include "fs/verify.h"
 #include "hashing/name.h"
 
-static bool try_tier(struct ucm_tierset *set, struct ucm_tier *tier,
-		     const struct ucm_key *key, uint64_t bytes,
-		     struct ucm_temp *temp, int *result)
+/* ---- where to ---- */
+
+/* A space's first blocks are taken to be no larger, unless larger ones have
+ * been seen. */
+#define GUESS_BYTES (UINT64_C(64) << 20)
+
+static void raise_to(_Atomic uint64_t *most, uint64_t value)
 {
+	uint64_t was = atomic_load(most);
+
+	while (was < value && !atomic_compare_exchange_weak(most, &was, value))
+		;
+}
+
+static struct ucm_want guess(struct ucm_tierset *set)
+{
+	struct ucm_want want = {
+		.bytes = GUESS_BYTES,
+		.outgrown = atomic_load(&set->outgrown),
+		.guessed = true,
+	};
+	uint64_t largest = atomic_load(&set->largest);
+
+	if (want.bytes < largest)
+		want.bytes = largest;
+	if (want.bytes < want.outgrown)
+		want.bytes = want.outgrown;
+	return want;
+}
+
+/* A new file, and what is to become of it. */
+struct creation {
+	struct ucm_tierset *set;
+	const struct ucm_key *key;
+	struct ucm_want want;
+	struct ucm_temp temp;
+	int result;
+};
+
+static int create_in(struct creation *c, struct ucm_promise *promise)
+{
+	struct ucm_backing *backing = promise->backing;
+	struct ucm_temp *temp = &c->temp;
+	int fd = ucm_backing_temp(backing, temp->name);
+
+	if (fd < 0)
+		return fd;
+	ucm_debug(TIER, 1, "block %s: new file %s in %s",
+		  ucm_hex(&c->key->id).text, temp->name, backing->path);
+	ucm_room_watch(promise, backing->tmpfd, temp->name);
+	temp->promise = promise;
+	temp->backing = backing;
+	temp->tier = promise->tier;
+	temp->guessed = promise->guessed;
+	temp->dir = (uint8_t)(temp->tier->first +
+			      (unsigned)(backing - temp->tier->dirs));
+	return fd;
+}
+
+static bool try_tier(struct creation *c, struct ucm_tier *tier)
+{
+	struct ucm_tierset *set = c->set;
+	struct ucm_promise *promise;
 	struct ucm_backing *backing;
-	unsigned dir;
-	int fd, err;
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		err = ucm_tier_choose(tier, set->config->placement, &key->id,
-				      bytes, &backing);
+		int err = ucm_tier_choose(tier, set->config->placement,
+					  &c->key->id, &c->want, &promise);
+
 		if (err) {
-			*result = *result == -EROFS ? err : *result;
+			c->result = c->result == -EROFS ? err : c->result;
 			return false;
 		}
-		dir = tier->first + (unsigned)(backing - tier->dirs);
-		fd = ucm_backing_temp(backing, temp->name);
-		if (fd >= 0) {
-			ucm_debug(TIER, 1, "block %s: new file %s in %s",
-				  ucm_hex(&key->id).text, temp->name,
-				  backing->path);
-			temp->backing = backing;
-			temp->tier = tier;
-			temp->dir = (uint8_t)dir;
-			*result = fd;
+		backing = promise->backing;
+		c->result = create_in(c, promise);
+		if (c->result >= 0)
 			return true;
-		}
-		ucm_tierset_count_error(set, dir, fd);
-		ucm_backing_failed(backing, "create", fd);
-		*result = fd;
+		ucm_promise_end(promise);
+		ucm_tierset_count_error(
+			set, tier->first + (unsigned)(backing - tier->dirs),
+			c->result);
+		ucm_backing_failed(backing, "create", c->result);
 		if (!atomic_load(&backing->retry_s))
 			return false;
 	}
 	return false;
 }
 
+static bool try_tiers(struct creation *c)
+{
+	for (unsigned i = 0; i < c->set->num_tiers; i++) {
+		if (try_tier(c, &c->set->tiers[i]))
+			return true;
+	}
+	return false;
+}
+
+/* The one with the most free space. */
+static struct ucm_tier *roomiest(struct ucm_tierset *set, const bool *tried)
+{
+	struct ucm_tier *best = NULL;
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < set->num_tiers; i++) {
+		uint64_t total, room;
+
+		if (tried[i])
+			continue;
+		ucm_tier_space(&set->tiers[i], &total, &room);
+		if (!best || room > most) {
+			best = &set->tiers[i];
+			most = room;
+		}
+	}
+	return best;
+}
+
+/* No tier has room for a guess, but the guess may be wrong: where there is most
+ * room it is the least likely to be missed. */
+static bool try_anywhere(struct creation *c)
+{
+	bool tried[UCM_MAX_DIRS] = { false };
+	struct ucm_tier *tier;
+
+	c->want.anywhere = true;
+	while ((tier = roomiest(c->set, tried))) {
+		if (try_tier(c, tier))
+			return true;
+		tried[tier - c->set->tiers] = true;
+	}
+	return false;
+}
+
 int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
-		       struct ucm_temp *out)
+		       uint64_t bytes, struct ucm_temp *out)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
-	struct ucm_temp temp = { 0 };
-	uint64_t bytes;
-	int result = -EROFS;
+	struct creation c = { .set = set, .key = key, .result = -EROFS };
 
 	if (!space)
 		return -ENOENT;
-	bytes = ucm_space_block_bytes(space);
-	for (unsigned i = 0; i < set->num_tiers; i++) {
-		if (!try_tier(set, &set->tiers[i], key, bytes, &temp, &result))
-			continue;
-		temp.promised = bytes;
-		atomic_fetch_add(&temp.tier->writing, bytes);
-		*out = temp;
-		return result;
-	}
-	return result;
+	c.want.bytes = bytes ? bytes : ucm_space_block_bytes(space);
+	if (!c.want.bytes)
+		c.want = guess(set);
+	if (!try_tiers(&c) &&
+	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
+		return c.result;
+	*out = c.temp;
+	return c.result;
 }
 
 int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp)
@@ -101,8 +194,28 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp)
 /* The room is taken now, or not needed. */
 static void end_promise(struct ucm_temp *temp)
 {
-	atomic_fetch_sub(&temp->tier->writing, temp->promised);
-	temp->promised = 0;
+	ucm_promise_end(temp->promise);
+	temp->promise = NULL;
+}
+
+void ucm_tierset_rest(struct ucm_temp *temp, int fd)
+{
+	struct stat st;
+
+	if (temp->promise && temp->promise->guessed &&
+	    !ucm_os_fstat(fd, &st) && st.st_size)
+		ucm_promise_resize(temp->promise, ucm_file_takes(&st));
+}
+
+/* Where there is no room for more than this, files like it are not tried
+ * again: one after the other would fail in mid-write. */
+static void note_outgrown(struct ucm_tierset *set, const struct ucm_temp *temp)
+{
+	struct stat st;
+
+	if (temp->guessed &&
+	    !ucm_os_stat(temp->backing->tmpfd, temp->name, &st))
+		raise_to(&set->outgrown, ucm_file_takes(&st));
 }
 
 void ucm_tierset_abandon(const struct ucm_temp *temp)
@@ -113,14 +226,15 @@ void ucm_tierset_abandon(const struct ucm_temp *temp)
 
 void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 {
-	end_promise(temp);
-	if (temp->committed) {
+	if (!temp->committed) {
+		note_outgrown(set, temp);
+		ucm_backing_temp_drop(temp->backing, temp->name);
+		ucm_count(&set->stats.dropped);
+	} else {
 		ucm_index_flag(set->index, temp->ref,
 			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
-		return;
 	}
-	ucm_backing_temp_drop(temp->backing, temp->name);
-	ucm_count(&set->stats.dropped);
+	end_promise(temp);
 }
 
 int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,

@@ -199,7 +199,7 @@ struct ucm_file {
 	struct ucm_temp temp; /* WRITER, STAGING */
 	char *name;           /* STAGING, under files.lock */
 	uint64_t counted;     /* PLAIN: of its bytes, in the tier's */
-	uint64_t promised;    /* PLAIN, new: room set aside for it */
+	struct ucm_promise *promise; /* PLAIN, new: room set aside for it */
 	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell;
 				 PLAIN: the descriptor is */
 	bool told_at_close;   /* PLAIN: write errors are, by a network file system */

@@ -46,6 +46,7 @@ int ucm_files_init(struct ucm_files *files)
 
 static void free_file(struct ucm_face *face, struct ucm_file *file)
 {
+	ucm_promise_end(file->promise);
 	if (file->fd >= 0)
 		close(file->fd);
 	if (file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING)

@@ -110,10 +110,13 @@ static int set_size(struct ucm_file *file, int fd, off_t size)
 	if (file->temp.committed)
 		return -EPERM;
 	err = ucm_os_fstat(fd, &st);
-	if (err)
-		return err;
-	file->temp.presized |= size > st.st_size;
-	return ucm_os_truncate(fd, size);
+	if (!err) {
+		file->temp.presized |= size > st.st_size;
+		err = ucm_os_truncate(fd, size);
+	}
+	if (!err && size > 0)
+		ucm_promise_resize(file->temp.promise, (uint64_t)size);
+	return err;
 }
 
 static int set_open_file(struct ucm_file *file, int fd,

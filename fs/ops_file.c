@@ -219,6 +219,8 @@ static void close_file(fuse_req_t req, struct ucm_event *event,
 			finish_writer(event, file);
 		else if (file->kind == UCM_FILE_PLAIN)
 			ucm_plain_last_close(event->face, file);
+		else if (file->kind == UCM_FILE_STAGING)
+			ucm_tierset_rest(&file->temp, file->fd);
 		ucm_file_detach(req, file);
 	}
 	note_file(event, file);
@@ -274,7 +276,7 @@ static int new_file(struct ucm_face *face, fuse_ino_t parent, const char *name,
 	    ucm_index_find(face->set->index, &key, NULL, NULL))
 		/* committed since the kernel looked */
 		return flags & O_EXCL ? -EEXIST : -EPERM;
-	fd = ucm_tierset_create(face->set, &key, &temp);
+	fd = ucm_tierset_create(face->set, &key, 0, &temp);
 	if (fd < 0)
 		return fd;
 	file = ucm_file_open(face, kind, 0);
@@ -817,6 +819,9 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		file->temp.presized = true;
 		err = ucm_os_fallocate(file->fd, mode, offset, length);
 	}
+	if (!err && !(mode & ~FALLOC_FL_KEEP_SIZE))
+		ucm_promise_resize(file->temp.promise,
+				   (uint64_t)offset + (uint64_t)length);
 	pthread_mutex_unlock(&file->lock);
 	ucm_event_reply(req, &event, err);
 }

@@ -550,7 +550,7 @@ static void begin_file(fuse_req_t req, struct ucm_file *file, int fd,
 	file->dir = (uint8_t)dir;
 	file->size = (uint64_t)st->st_size;
 	file->counted = ucm_file_takes(st);
-	file->promised = 0;
+	file->promise = NULL;
 	file->writes = writes;
 	file->told_at_close = ucm_face_of(req)->set->dirs[dir]->remote;
 	file->shared_write = false;
@@ -578,15 +578,15 @@ static int create_locked(fuse_req_t req, struct ucm_plain_node *folder,
 	}
 	if (err) {
 		if (fd >= 0) {
-			close(fd);
 			ucm_plain_written(face->set, &made, 0);
+			close(fd);
 		}
 		return err;
 	}
 	pthread_mutex_lock(&file->lock);
 	begin_file(req, file, fd, made.dir, &made.st, true);
 	file->counted = 0; /* nothing of it is, yet */
-	file->promised = made.promised;
+	file->promise = made.promise;
 	ucm_file_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
@@ -749,13 +749,14 @@ int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file)
 
 void ucm_plain_last_close(struct ucm_face *face, struct ucm_file *file)
 {
-	const struct ucm_plain made = { .dir = file->dir,
-					.promised = file->promised };
+	struct ucm_plain made = { .dir = file->dir,
+				  .promise = file->promise };
 
 	if (file->writes &&
 	    !ucm_plain_is_gone(&face->plain, node_of(face, file->node)))
 		count_growth(face, file);
 	ucm_plain_written(face->set, &made, file->writes ? file->counted : 0);
+	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
 		ucm_notify_attr(face, file->node);

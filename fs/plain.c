@@ -358,20 +358,24 @@ struct making {
 /* In one tier: true if that is the end of it, with the result. */
 static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 {
+	struct ucm_want want = { .bytes = m->bytes, .anywhere = !m->bytes };
 	struct ucm_backing *backing;
 	int err;
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		err = ucm_tier_choose(tier, m->set->config->placement, &m->id,
-				      m->bytes, &backing);
+				      &want, &m->made.promise);
 		if (err) {
 			m->result = m->result == -EROFS ? err : m->result;
 			return false;
 		}
+		backing = m->made.promise->backing;
 		m->made.dir = tier->first + (unsigned)(backing - tier->dirs);
 		m->result = make_in(m->set, m->made.dir, m->path, m->owner,
 				    m->make, &m->made.st);
+		if (m->result < 0)
+			ucm_promise_end(m->made.promise);
 		if (m->result >= 0 || !is_out_of_order(m->result))
 			return true;
 		ucm_tierset_count_error(m->set, m->made.dir, m->result);
@@ -413,8 +417,6 @@ static int make_somewhere(struct making *m, struct ucm_plain *out)
 		return explain_eexist(m->set, m->path);
 	if (m->result < 0)
 		return m->result;
-	m->made.promised = m->bytes;
-	atomic_fetch_add(&m->set->tier_of[m->made.dir]->writing, m->bytes);
 	*out = m->made;
 	return m->result;
 }
@@ -432,17 +434,20 @@ int ucm_plain_create(struct ucm_tierset *set, const char *path,
 	};
 	int fd = make_somewhere(&m, out);
 
-	if (fd >= 0)
-		ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	if (fd < 0)
+		return fd;
+	ucm_room_watch(out->promise, fd, "");
+	ucm_count(&set->tier_of[out->dir]->stats.files_created);
 	return fd;
 }
 
-void ucm_plain_written(struct ucm_tierset *set, const struct ucm_plain *made,
+void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
 		       uint64_t bytes)
 {
 	uint64_t before = atomic_load(&set->file_bytes);
 
-	atomic_fetch_sub(&set->tier_of[made->dir]->writing, made->promised);
+	ucm_promise_end(made->promise);
+	made->promise = NULL;
 	if (!bytes || bytes > CHUNK_MAX)
 		return;
 	/* the large ones count; who comes between has counted as well */
@@ -460,8 +465,13 @@ int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
 		.owner = owner,
 		.make = new_folder,
 	};
+	int err = make_somewhere(&m, out);
 
-	return make_somewhere(&m, out);
+	if (err)
+		return err;
+	ucm_promise_end(out->promise);
+	out->promise = NULL;
+	return 0;
 }
 
 int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
@@ -478,7 +488,9 @@ int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
 
 	if (err)
 		return err;
-	ucm_plain_account(set, out->dir, (int64_t)out->st.st_blocks * 512);
+	ucm_plain_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
+	ucm_promise_end(out->promise);
+	out->promise = NULL;
 	ucm_count(&set->tier_of[out->dir]->stats.files_created);
 	return 0;
 }

@@ -39,7 +39,7 @@
 struct ucm_plain {
 	unsigned dir;   /* where a file lies; the first that has a folder */
 	struct stat st; /* a folder's times are the latest of all */
-	uint64_t promised; /* room set aside for a new file */
+	struct ucm_promise *promise; /* room set aside for a new file */
 };
 
 /* What a new file or folder shall have. */
@@ -77,6 +77,7 @@ uint64_t ucm_plain_ino(const struct ucm_tierset *set,
  * taken by what is not shown. Room is set aside for it, where there is some:
  * as much as the files before it have taken, because programs that keep chunks
  * make them alike, and cannot go on if a tier fills up in the middle of one.
+ * out->promise is for ucm_plain_written(), before the descriptor is closed.
  */
 int ucm_plain_create(struct ucm_tierset *set, const char *path,
 		     const struct ucm_plain_owner *owner,
@@ -95,7 +96,7 @@ int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
 
 /* A new file has been written, and takes so many bytes (0: not known): what was
  * set aside is free again. */
-void ucm_plain_written(struct ucm_tierset *set, const struct ucm_plain *made,
+void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
 		       uint64_t bytes);
 
 /* Open a file that lies in dir; flags: O_RDONLY or O_RDWR. -ESTALE: it is not

@@ -38,7 +38,8 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 	memcpy(tier->name, config->name, sizeof(tier->name));
 	tier->dirs = calloc(config->num_dirs, sizeof(*tier->dirs));
 	tier->uuids = calloc(config->num_dirs, sizeof(*tier->uuids));
-	if (!tier->dirs || !tier->uuids)
+	tier->rooms = calloc(config->num_dirs, sizeof(*tier->rooms));
+	if (!tier->dirs || !tier->uuids || !tier->rooms)
 		err = -ENOMEM;
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
 		err = ucm_backing_open(&tier->dirs[i], config->dirs[i],
@@ -47,6 +48,9 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 			break;
 		memcpy(tier->uuids[i], tier->dirs[i].uuid, 16);
 		tier->num_dirs++;
+		tier->rooms[i] = ucm_room_get(tier->dirs[i].dev);
+		if (!tier->rooms[i])
+			err = -ENOMEM;
 	}
 	if (err)
 		ucm_tier_close(tier, false);
@@ -55,10 +59,13 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 
 void ucm_tier_close(struct ucm_tier *tier, bool clean)
 {
-	for (unsigned i = 0; i < tier->num_dirs; i++)
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		ucm_backing_close(&tier->dirs[i], clean);
+		ucm_room_put(tier->rooms[i]);
+	}
 	free(tier->dirs);
 	free(tier->uuids);
+	free(tier->rooms);
 	*tier = (struct ucm_tier){ 0 };
 }
 
@@ -75,17 +82,58 @@ void ucm_backing_failed(struct ucm_backing *backing, const char *what, int err)
 	ucm_error("%s: %s: %s", backing->path, what, strerror(-err));
 }
 
-static bool has_room(struct ucm_backing *backing, uint64_t bytes)
-{
-	struct statvfs st;
+/* ---- promises ---- */
 
-	/* a lookup server and a full disk are told apart by the next write */
-	if (ucm_os_statvfs(backing->dirfd, &st))
-		return false;
-	if (st.f_files && !st.f_favail)
-		return false;
-	return (uint64_t)st.f_bavail * st.f_frsize >= bytes + st.f_frsize;
+/* What the limit has been asked for becomes this. */
+static void set_share(struct ucm_promise *promise, uint64_t was, uint64_t is)
+{
+	atomic_fetch_add(&promise->tier->writing, is - was);
+	if (promise->guessed)
+		atomic_fetch_add(&promise->tier->guessed, is - was);
 }
+
+/* What is wanted is set aside before anything is compared, and what is used is
+ * read after that: whoever has written a file since counts in one of the two,
+ * and of two who want the last room one gets it. */
+static bool is_within_limit(struct ucm_promise *promise)
+{
+	struct ucm_tier *tier = promise->tier;
+	uint64_t limit = ucm_tier_limit_bytes(tier);
+	uint64_t bytes = promise->bytes, taken;
+	bool alone = promise->guessed &&
+		     !atomic_fetch_add(&tier->guessed, bytes);
+
+	taken = atomic_fetch_add(&tier->writing, bytes);
+	taken += ucm_tier_used(tier);
+	if (taken <= limit && bytes <= limit - taken)
+		return true;
+	if (!alone || taken >= limit)
+		return false;
+	promise->bytes = limit - taken;
+	set_share(promise, bytes, promise->bytes);
+	return true;
+}
+
+void ucm_promise_end(struct ucm_promise *promise)
+{
+	if (!promise)
+		return;
+	ucm_room_give_back(promise);
+	set_share(promise, promise->bytes, 0);
+	free(promise);
+}
+
+void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes)
+{
+	if (!promise || (!promise->guessed && bytes <= promise->bytes))
+		return;
+	set_share(promise, promise->bytes, bytes);
+	if (promise->guessed)
+		atomic_fetch_sub(&promise->tier->guessed, bytes);
+	ucm_room_resize(promise, bytes);
+}
+
+/* ---- choosing ---- */
 
 static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
 {
@@ -99,40 +147,67 @@ static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
 	return turn;
 }
 
-int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
-		    const struct ucm_id *id, uint64_t bytes,
-		    struct ucm_backing **out)
+static bool take_room(struct ucm_promise *promise, unsigned dir)
 {
+	struct ucm_tier *tier = promise->tier;
+	uint64_t bytes = promise->bytes;
+
+	if (!ucm_room_take(tier->rooms[dir], tier->dirs[dir].dirfd, promise))
+		return false;
+	set_share(promise, bytes, promise->bytes);
+	promise->backing = &tier->dirs[dir];
+	return true;
+}
+
+static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
+			 const struct ucm_id *id)
+{
+	struct ucm_tier *tier = promise->tier;
 	uint8_t order[UCM_MAX_DIRS];
-	int64_t now;
+	int64_t now = now_s();
+
+	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
+			    tier->num_dirs, id, turn_of(tier, policy), order);
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		struct ucm_backing *backing = &tier->dirs[order[i]];
+		bool failed = atomic_load(&backing->retry_s) > now;
+
+		if (!failed && take_room(promise, order[i]))
+			return 0;
+		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
+			  backing->path,
+			  failed ? "it failed lately" : "no room");
+	}
+	return -ENOSPC;
+}
+
+int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
+		    const struct ucm_id *id, const struct ucm_want *want,
+		    struct ucm_promise **out)
+{
+	struct ucm_promise *promise;
+	int err = -ENOSPC;
 
 	if (tier->readonly)
 		return -EROFS;
-	if (ucm_tier_used(tier) + atomic_load(&tier->writing) + bytes >
-	    ucm_tier_limit_bytes(tier)) {
+	promise = calloc(1, sizeof(*promise));
+	if (!promise)
+		return -ENOMEM;
+	promise->tier = tier;
+	promise->bytes = want->bytes;
+	promise->outgrown = want->outgrown;
+	promise->guessed = want->guessed;
+	promise->anywhere = want->anywhere;
+	if (is_within_limit(promise))
+		err = take_in_order(promise, policy, id);
+	else
 		ucm_debug(TIER, 2, "block %s: not in tier %s: its limit",
 			  ucm_hex(id).text, tier->name);
-		return -ENOSPC;
-	}
-	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
-			    tier->num_dirs, id, turn_of(tier, policy), order);
-	now = now_s();
-	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		struct ucm_backing *backing = &tier->dirs[order[i]];
-
-		if (atomic_load(&backing->retry_s) > now ||
-		    !has_room(backing, bytes)) {
-			ucm_debug(TIER, 2, "block %s: not in %s: %s",
-				  ucm_hex(id).text, backing->path,
-				  atomic_load(&backing->retry_s) > now
-					  ? "it failed lately"
-					  : "no room");
-			continue;
-		}
-		*out = backing;
-		return 0;
-	}
-	return -ENOSPC;
+	if (err)
+		ucm_promise_end(promise);
+	else
+		*out = promise;
+	return err;
 }
 
 /* Two directories on one file system share its space. */
@@ -193,11 +268,21 @@ uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier)
 	return total / 100 * tier->limit;
 }
 
+/* What is being written and is sure to be used. A guess is not: for a moment it
+ * may be all that is left. */
+static uint64_t sure_writing(const struct ucm_tier *tier)
+{
+	uint64_t guessed = atomic_load(&tier->guessed);
+	uint64_t writing = atomic_load(&tier->writing);
+
+	return writing > guessed ? writing - guessed : 0;
+}
+
 void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 		    uint64_t *free_out)
 {
 	uint64_t limit = ucm_tier_limit_bytes(tier);
-	uint64_t used = ucm_tier_used(tier);
+	uint64_t used = ucm_tier_used(tier) + sure_writing(tier);
 
 	raw_space(tier, total_out, free_out);
 	if (limit < *total_out) {

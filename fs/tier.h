@@ -13,6 +13,7 @@
 #include <sys/statvfs.h>
 
 #include "fs/backing.h"
+#include "fs/room.h"
 #include "fs/stats.h"
 
 struct ucm_tier {
@@ -24,8 +25,10 @@ struct ucm_tier {
 	bool limit_percent;
 	bool readonly;
 	uint8_t (*uuids)[16];     /* of dirs, for placement */
+	struct ucm_room **rooms;  /* of dirs, which may share one */
 	_Atomic uint64_t used;    /* bytes of its blocks on disk */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
+	_Atomic uint64_t guessed; /* of them, where nobody knows the size */
 	_Atomic int64_t files;    /* bytes of files/; about, see plain.h */
 	_Atomic uint64_t turns;   /* for round_robin */
 	struct ucm_tier_stats stats;
@@ -38,14 +41,32 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		  struct ucm_complaint *complaint);
 void ucm_tier_close(struct ucm_tier *tier, bool clean);
 
+/* What a new file is going to take. */
+struct ucm_want {
+	uint64_t bytes;
+	uint64_t outgrown; /* guessed: room for so much was not enough */
+	bool guessed;      /* nobody knows: bytes is likely more than that */
+	bool anywhere;     /* any room on disk will do, within the limit */
+};
+
 /*
- * A directory with room for a new block of that size (0: not known, any room
- * will do), in the order of the policy; -ENOSPC if there is none, -EROFS for a
+ * Promise a new file room in a directory, the first of the policy's order that
+ * has it; out->backing says which. -ENOSPC if there is none, -EROFS for a
  * read-only tier. Directories that failed lately are passed over.
+ *
+ * Where there is no room for a guess, one file whose size is guessed is let in
+ * at a time: so no limit is exceeded by more than one file.
  */
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
-		    const struct ucm_id *id, uint64_t bytes,
-		    struct ucm_backing **out);
+		    const struct ucm_id *id, const struct ucm_want *want,
+		    struct ucm_promise **out);
+
+/* The size has been told: a guess is one no more; of others it may be more
+ * than was promised. NULL does nothing, here and below. */
+void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes);
+
+/* The file counts as used, or is gone. */
+void ucm_promise_end(struct ucm_promise *promise);
 
 /* What a file takes on disk, as it is counted: what was allocated beyond its
  * end to be written to (XFS does that) goes when it is closed. */

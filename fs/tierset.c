@@ -376,6 +376,8 @@ int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
 	atomic_fetch_add(&set->blocks, 1);
 	atomic_fetch_add(&set->tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
+	if (entry->size > atomic_load(&set->largest))
+		atomic_store(&set->largest, entry->size);
 	if (entry->flags & UCM_ENTRY_DOUBT)
 		atomic_fetch_add(&set->doubts, 1);
 	return 0;

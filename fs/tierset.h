@@ -42,6 +42,10 @@ struct ucm_tierset {
 	_Atomic uint64_t doubts; /* entries that are in doubt */
 	_Atomic bool scanned;    /* the whole index is filled, */
 	struct ucm_unread unread; /* but for what could not be read */
+	/* For the size of a space's first blocks: the largest block that there
+	 * has been, and the most that a file of unknown size had when it was
+	 * dropped. */
+	_Atomic uint64_t largest, outgrown;
 	/* Held by whoever changes both a name's file and its entry, so that
 	 * nobody finds them apart; picked by the hash. Recursive: a commit may
 	 * condemn what it finds there. */
@@ -155,7 +159,7 @@ struct ucm_temp {
 	struct ucm_tier *tier;
 	uint8_t dir;
 	char name[UCM_TEMP_NAME_MAX];
-	uint64_t promised; /* bytes of room set aside */
+	struct ucm_promise *promise; /* room set aside, until it is committed */
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* fdatasync failed: never to be committed */
 	bool presized;     /* its size was set: it says nothing of its bytes */
@@ -164,6 +168,7 @@ struct ucm_temp {
 	bool changed;      /* somebody wrote to it while it was judged */
 	bool wants_word;   /* nothing was wrong when it was tried last, but only
 			    * its writer can say that it is whole */
+	bool guessed;      /* its size was not known when it was made */
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
@@ -189,9 +194,14 @@ enum ucm_commit_when {
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
  * a descriptor open for reading and writing, and ends the file with
- * ucm_tierset_drop(). -ENOSPC, -EROFS, ... if no tier takes it. */
+ * ucm_tierset_drop(). bytes: of room for it; 0: as the space's blocks take, or
+ * a guess. -ENOSPC, -EROFS, ... if no tier takes it. */
 int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
-		       struct ucm_temp *out);
+		       uint64_t bytes, struct ucm_temp *out);
+
+/* A temporary file's last descriptor (fd) is about to be closed, and it may be
+ * renamed later: a guess of its size becomes what it has. */
+void ucm_tierset_rest(struct ucm_temp *temp, int fd);
 
 /* Open a temporary file once more. */
 int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);

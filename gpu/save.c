@@ -650,6 +650,7 @@ static int create_draft(struct ucm_saving *saving)
 	struct ucm_shared *shared = saving->engine->shared;
 	int fd = shared->source_ops->create(shared->source,
 					    saving->group->space, &saving->id,
+					    saving->group->file_size,
 					    &saving->draft);
 
 	saving->direct = fd >= 0 && !fcntl(fd, F_SETFL, O_DIRECT);

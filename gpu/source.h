@@ -69,13 +69,15 @@ struct ucm_source_ops {
 	void (*prepare)(struct ucm_source *source);
 
 	/*
-	 * A new block: a descriptor to write to; commit or drop ends the draft,
-	 * the caller closes the descriptor behind it. -EEXIST: it is there.
+	 * A new block, which is going to take so many bytes: a descriptor to
+	 * write to; commit or drop ends the draft, the caller closes the
+	 * descriptor behind it. -EEXIST: it is there.
 	 * written: what the header says; all of the file is written.
 	 * NULL: creating the place (O_CREAT | O_EXCL) and closing it does it.
 	 */
 	int (*create)(struct ucm_source *source, const char *space,
-		      const struct ucm_id *id, struct ucm_draft **out);
+		      const struct ucm_id *id, uint64_t bytes,
+		      struct ucm_draft **out);
 	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,
 		      int fd, const struct ucm_block *written);
 	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);

@@ -236,7 +236,8 @@ static int key_of(struct ucm_source *source, const char *space,
 }
 
 static int tiers_create(struct ucm_source *source, const char *space,
-			const struct ucm_id *id, struct ucm_draft **out)
+			const struct ucm_id *id, uint64_t bytes,
+			struct ucm_draft **out)
 {
 	struct ucm_draft *draft;
 	struct ucm_entry entry;
@@ -252,7 +253,8 @@ static int tiers_create(struct ucm_source *source, const char *space,
 	if (!err && !ucm_tierset_find(source->store, &draft->key, &entry, &ref))
 		err = -EEXIST;
 	fd = err ? err
-		 : ucm_tierset_create(source->store, &draft->key, &draft->temp);
+		 : ucm_tierset_create(source->store, &draft->key, bytes,
+				      &draft->temp);
 	if (fd < 0) {
 		free(draft);
 		return fd;

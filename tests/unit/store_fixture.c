@@ -449,7 +449,7 @@ void fx_wait_settled(void)
 int fx_commit(const struct fx_file *file)
 {
 	struct ucm_temp temp;
-	int fd = ucm_tierset_create(fx_set, &file->key, &temp);
+	int fd = ucm_tierset_create(fx_set, &file->key, 0, &temp);
 	int err;
 
 	if (fd < 0)

@@ -27,7 +27,7 @@ static struct ucm_temp temp;
 /* A temporary file with the first len bytes of a block. */
 static int begin(const struct fx_file *from, size_t len)
 {
-	int fd = ucm_tierset_create(fx_set, &from->key, &temp);
+	int fd = ucm_tierset_create(fx_set, &from->key, 0, &temp);
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(pwrite(fd, from->bytes, len, 0), (ssize_t)len);
@@ -766,16 +766,120 @@ START_TEST(room_is_promised_once)
 	fx_block(&file, 0, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_block(&file, 1, FX_PAGED);
-	fds[0] = ucm_tierset_create(fx_set, &file.key, &temps[0]);
+	fds[0] = ucm_tierset_create(fx_set, &file.key, 0, &temps[0]);
 	ck_assert_int_ge(fds[0], 0);
-	ck_assert_int_eq(ucm_tierset_create(fx_set, &file.key, &temps[1]),
+	ck_assert_int_eq(ucm_tierset_create(fx_set, &file.key, 0, &temps[1]),
 			 -ENOSPC);
 	ucm_tierset_drop(fx_set, &temps[0]);
 	close(fds[0]);
-	fds[2] = ucm_tierset_create(fx_set, &file.key, &temps[2]);
+	fds[2] = ucm_tierset_create(fx_set, &file.key, 0, &temps[2]);
 	ck_assert_int_ge(fds[2], 0);
 	ucm_tierset_drop(fx_set, &temps[2]);
 	close(fds[2]);
+}
+END_TEST
+
+/* Files of blocks first to first + 4 are made at once, with bytes told; then
+ * all are written. How many lie in the first directory? */
+static unsigned five_at_once(unsigned first, uint64_t bytes)
+{
+	struct ucm_temp temps[5];
+	unsigned in_first = 0;
+	int fds[5];
+
+	for (unsigned i = 0; i < 5; i++) {
+		fx_block(&file, first + i, FX_PAGED);
+		fds[i] = ucm_tierset_create(fx_set, &file.key, bytes,
+					    &temps[i]);
+		ck_assert_int_ge(fds[i], 0);
+		in_first += temps[i].dir == 0;
+	}
+	for (unsigned i = 0; i < 5; i++) {
+		fx_block(&file, first + i, FX_PAGED);
+		ck_assert_int_eq(pwrite(fds[i], file.bytes, file.len, 0),
+				 (ssize_t)file.len);
+		ck_assert_int_eq(ucm_tierset_commit(fx_set, &temps[i], fds[i],
+						    &file.key, UCM_COMMIT_NOW),
+				 0);
+		ucm_tierset_drop(fx_set, &temps[i]);
+		close(fds[i]);
+		fx_serves(&file);
+	}
+	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+	ck_assert_uint_eq(fx_set->tiers[0].guessed, 0);
+	return in_first;
+}
+
+START_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:30000");
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(five_at_once(0, 0), 1);
+	/* now the size is known: of three that fit, one is there */
+	ck_assert_uint_eq(five_at_once(5, 0), 2);
+	ck_assert_uint_eq(five_at_once(10, 0), 0);
+	ck_assert_uint_eq(fx_set->tiers[0].used, 3 * file.len);
+	ck_assert_uint_eq(fx_set->largest, file.len);
+}
+END_TEST
+
+START_TEST(a_size_that_is_told_needs_no_guess)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:30000");
+	fx_open();
+	fx_start();
+	fx_block(&file, 0, FX_PAGED);
+	ck_assert_uint_eq(five_at_once(0, file.len), 3);
+	ck_assert_uint_eq(fx_set->tiers[0].used, 3 * file.len);
+}
+END_TEST
+
+/* Of many that may be too large for all tiers, none is turned away. */
+START_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:30000");
+	fx_open();
+	fx_start();
+	atomic_store(&fx_set->largest, UINT64_C(1) << 60);
+	ck_assert_uint_eq(five_at_once(0, 0), 1);
+	ck_assert_uint_eq(fx_set->tiers[1].used, 4 * file.len);
+}
+END_TEST
+
+START_TEST(what_a_file_of_unknown_size_had_is_remembered)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, file.len);
+	end(fd);
+	ck_assert_uint_eq(fx_set->outgrown, file.len);
+	fd = begin(&file, 0);
+	end(fd);
+	ck_assert_uint_eq(fx_set->outgrown, file.len);
+}
+END_TEST
+
+START_TEST(a_closed_file_needs_no_guess)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, 0);
+	ucm_tierset_rest(&temp, fd);
+	ck_assert_uint_ge(fx_set->tiers[0].guessed, 1 << 20);
+	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+			 (ssize_t)file.len);
+	ucm_tierset_rest(&temp, fd);
+	ck_assert_uint_eq(fx_set->tiers[0].guessed, 0);
+	ck_assert_uint_eq(fx_set->tiers[0].writing, file.len);
+	end(fd);
 }
 END_TEST
 
@@ -800,6 +904,7 @@ START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
 						  &entry, &ref), 0);
 		ck_assert_uint_eq(entry.dir, 1);
 	}
+	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
 	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
 	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[-errors[_i]], 1);
 	ck_assert_uint_eq(fx_set->tiers[1].stats.errors[-errors[_i]], 0);
@@ -1448,6 +1553,13 @@ int main(void)
 		a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one);
 	tcase_add_test(tests, a_full_tier_passes_blocks_to_the_next);
 	tcase_add_test(tests, room_is_promised_once);
+	tcase_add_test(tests,
+		       the_first_blocks_of_a_space_do_not_pass_the_limit);
+	tcase_add_test(tests, a_size_that_is_told_needs_no_guess);
+	tcase_add_test(tests,
+		       a_guess_that_fits_nowhere_goes_where_there_is_most_room);
+	tcase_add_test(tests, what_a_file_of_unknown_size_had_is_remembered);
+	tcase_add_test(tests, a_closed_file_needs_no_guess);
 	tcase_add_loop_test(tests,
 			    a_directory_that_fails_is_passed_over_for_a_while,
 			    0, 4);

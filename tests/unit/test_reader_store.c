@@ -258,7 +258,7 @@ START_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 	fx_store("$/a");
 	space = make("one", 0755);
 	file.key.space = space->number;
-	fd = ucm_tierset_create(fx_set, &file.key, &temp);
+	fd = ucm_tierset_create(fx_set, &file.key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, file.bytes, file.len, 0), 0);
 	ck_assert_int_eq(ucm_tierset_commit(fx_set, &temp, fd, &file.key,

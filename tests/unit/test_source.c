@@ -157,7 +157,7 @@ static int draft_of(struct ucm_source *source, unsigned n,
 {
 	struct ucm_id id = lf_id(n);
 
-	return ops->create(source, "", &id, draft);
+	return ops->create(source, "", &id, 0, draft);
 }
 
 /* Returns what was written. */

@@ -5,6 +5,7 @@
 #include "fs/tier.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "tests/unit/store_fixture.h"
@@ -24,7 +25,15 @@ static void open_tier(const char *source)
 
 static int choose(enum ucm_policy policy, uint64_t bytes)
 {
-	return ucm_tier_choose(&tier, policy, &id, bytes, &chosen);
+	struct ucm_want want = { .bytes = bytes, .anywhere = !bytes };
+	struct ucm_promise *promise;
+	int err = ucm_tier_choose(&tier, policy, &id, &want, &promise);
+
+	if (err)
+		return err;
+	chosen = promise->backing;
+	ucm_promise_end(promise);
+	return 0;
 }
 
 static void close_tier(void)
@@ -133,6 +142,141 @@ START_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
 }
 END_TEST
 
+static struct ucm_promise *promises[16];
+
+static int promise(unsigned n, uint64_t bytes, bool guessed)
+{
+	struct ucm_want want = { .bytes = bytes, .guessed = guessed };
+
+	return ucm_tier_choose(&tier, UCM_POLICY_RENDEZVOUS, &id, &want,
+			       &promises[n]);
+}
+
+START_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
+{
+	open_tier("t=$/a");
+	tier.limit = 100000;
+	for (unsigned i = 0; i < 10; i++)
+		ck_assert_int_eq(promise(i, 10000, false), 0);
+	ck_assert_int_eq(promise(10, 1, false), -ENOSPC);
+	ck_assert_uint_eq(tier.writing, 100000);
+	ucm_promise_end(promises[0]);
+	ck_assert_int_eq(promise(0, 10000, false), 0);
+	for (unsigned i = 0; i < 10; i++)
+		ucm_promise_end(promises[i]);
+	ucm_promise_end(NULL);
+	ck_assert_uint_eq(tier.writing, 0);
+	close_tier();
+}
+END_TEST
+
+/* Of a size that nobody knows, one at a time may pass the limit. */
+START_TEST(near_a_limit_there_is_one_guess_at_a_time)
+{
+	open_tier("t=$/a");
+	tier.limit = 100000;
+	tier.used = 30000;
+	ck_assert_int_eq(promise(0, 1 << 20, true), 0);
+	ck_assert_uint_eq(promises[0]->bytes, 70000);
+	ck_assert_uint_eq(tier.writing, 70000);
+	ck_assert_uint_eq(tier.guessed, 70000);
+	ck_assert_int_eq(promise(1, 1 << 20, true), -ENOSPC);
+	ck_assert_int_eq(promise(1, 1, false), -ENOSPC);
+	ucm_promise_resize(promises[0], 10000); /* it has told */
+	ck_assert_uint_eq(tier.writing, 10000);
+	ck_assert_uint_eq(tier.guessed, 0);
+	ck_assert_int_eq(promise(1, 20000, false), 0);
+	ck_assert_int_eq(promise(2, 1 << 20, true), 0);
+	ck_assert_uint_eq(promises[2]->bytes, 40000);
+	for (unsigned i = 0; i < 3; i++)
+		ucm_promise_end(promises[i]);
+	ck_assert_uint_eq(tier.writing, 0);
+	ck_assert_uint_eq(tier.guessed, 0);
+	tier.used = 100000;
+	ck_assert_int_eq(promise(0, 1 << 20, true), -ENOSPC);
+	close_tier();
+}
+END_TEST
+
+START_TEST(far_from_a_limit_there_are_many)
+{
+	open_tier("t=$/a");
+	tier.limit = 100000;
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(promise(i, 25000, true), 0);
+	ck_assert_int_eq(promise(4, 25000, true), -ENOSPC);
+	for (unsigned i = 0; i < 4; i++)
+		ucm_promise_end(promises[i]);
+	close_tier();
+}
+END_TEST
+
+/* It has to be more to matter: a file that is told to be short may grow. */
+START_TEST(a_size_that_was_known_only_grows)
+{
+	open_tier("t=$/a");
+	ck_assert_int_eq(promise(0, 10000, false), 0);
+	ucm_promise_resize(promises[0], 5000);
+	ck_assert_uint_eq(tier.writing, 10000);
+	ucm_promise_resize(promises[0], 15000);
+	ck_assert_uint_eq(tier.writing, 15000);
+	ucm_promise_end(promises[0]);
+	ck_assert_uint_eq(tier.writing, 0);
+	ucm_promise_resize(NULL, 1);
+	close_tier();
+}
+END_TEST
+
+START_TEST(a_promise_that_finds_no_directory_takes_nothing)
+{
+	open_tier("t=$/a");
+	tier.limit = 100000;
+	fx_fail("statvfs", 1, -EIO, false);
+	ck_assert_int_eq(promise(0, 10000, false), -ENOSPC);
+	ck_assert_int_eq(promise(0, 10000, true), -ENOSPC);
+	ck_assert_uint_eq(tier.writing, 0);
+	ck_assert_uint_eq(tier.guessed, 0);
+	close_tier();
+}
+END_TEST
+
+static _Atomic unsigned granted;
+
+static void *promise_some(void *arg)
+{
+	struct ucm_want want = { .bytes = 1000 };
+	struct ucm_promise *kept;
+
+	(void)arg;
+	for (unsigned i = 0; i < 100; i++) {
+		if (!ucm_tier_choose(&tier, UCM_POLICY_RENDEZVOUS, &id, &want,
+				     &kept)) {
+			/* used first, then the promise ends: as commits do */
+			atomic_fetch_add(&tier.used, 1000);
+			ucm_promise_end(kept);
+			atomic_fetch_add(&granted, 1);
+		}
+	}
+	return NULL;
+}
+
+START_TEST(threads_do_not_pass_the_limit)
+{
+	pthread_t threads[8];
+
+	open_tier("t=$/a");
+	tier.limit = 100500;
+	for (unsigned i = 0; i < NUM_ROWS(threads); i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL,
+						promise_some, NULL), 0);
+	for (unsigned i = 0; i < NUM_ROWS(threads); i++)
+		pthread_join(threads[i], NULL);
+	ck_assert_uint_eq(granted, 100);
+	ck_assert_uint_eq(tier.used, 100000);
+	close_tier();
+}
+END_TEST
+
 START_TEST(a_block_larger_than_the_disk_has_no_room)
 {
 	open_tier("$/a");
@@ -181,6 +325,12 @@ START_TEST(space_is_what_the_limit_leaves)
 	tier.used = 1 << 18;
 	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_eq(total, 1 << 20);
+	ck_assert_uint_eq(available, (1 << 20) - (1 << 18));
+	tier.writing = 1 << 17;
+	ucm_tier_space(&tier, &total, &available);
+	ck_assert_uint_eq(available, (1 << 20) - (1 << 18) - (1 << 17));
+	tier.guessed = 1 << 17; /* nobody knows whether it will be that much */
+	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_eq(available, (1 << 20) - (1 << 18));
 	tier.used = 1 << 21; /* the limit was lowered */
 	ucm_tier_space(&tier, &total, &available);
@@ -248,6 +398,13 @@ int main(void)
 	tcase_add_test(tests, only_some_errors_rest_a_directory);
 	tcase_add_test(tests,
 		       a_limit_counts_what_is_there_and_what_is_being_written);
+	tcase_add_test(tests,
+		       what_is_promised_is_taken_from_the_limit_until_it_ends);
+	tcase_add_test(tests, near_a_limit_there_is_one_guess_at_a_time);
+	tcase_add_test(tests, far_from_a_limit_there_are_many);
+	tcase_add_test(tests, a_size_that_was_known_only_grows);
+	tcase_add_test(tests, a_promise_that_finds_no_directory_takes_nothing);
+	tcase_add_test(tests, threads_do_not_pass_the_limit);
 	tcase_add_test(tests, a_block_larger_than_the_disk_has_no_room);
 	tcase_add_test(tests, a_directory_that_cannot_be_asked_is_passed_over);
 	tcase_add_test(tests, a_percentage_is_one_of_the_file_systems);

@@ -458,7 +458,7 @@ static const char *one_round(unsigned choice, const struct fx_file *of)
 	if (choice == 0) {
 		struct ucm_temp temp;
 
-		fd = ucm_tierset_create(fx_set, &of->key, &temp);
+		fd = ucm_tierset_create(fx_set, &of->key, 0, &temp);
 		if (fd < 0)
 			return "create failed";
 		if (pwrite(fd, of->bytes, of->len, 0) != (ssize_t)of->len)

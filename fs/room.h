@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * room.h - the room on a file system that is promised to files being written.
+ *
+ * A file takes its room while it is written, which nobody tells us where the
+ * kernel does it. So that files made at the same time do not count on the same
+ * room, each is promised what it will take before it is made; room is what is
+ * free and promised to nobody. What a file has on disk already is not free any
+ * more, and does not count twice: where room is short, the files are asked.
+ *
+ * Directories on one file system share its room, whatever tiers and stores of
+ * this process they belong to. Limits of tiers are tier.h's. Calls may be made
+ * from any thread; for one promise, from one at a time.
+ */
+#ifndef UCM_ROOM_H
+#define UCM_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct ucm_backing;
+struct ucm_room;
+struct ucm_tier;
+
+#define UCM_ROOM_NAME_MAX 40
+
+struct ucm_promise {
+	uint64_t bytes;
+	uint64_t outgrown; /* guessed: room for so much is not enough */
+	bool guessed;      /* the size is not known; bytes is likely more */
+	bool anywhere;     /* any room will do, though it be promised */
+
+	/* tier.c */
+	struct ucm_tier *tier;
+	struct ucm_backing *backing;
+
+	/* room.c: of those taken after this one, and before */
+	struct ucm_room *room; /* NULL: none is taken */
+	struct ucm_promise *newer, *older;
+	int at; /* the file: at/name, or the descriptor at */
+	char name[UCM_ROOM_NAME_MAX];
+	bool watched;
+};
+
+/* The room of a file system; NULL: no memory. */
+struct ucm_room *ucm_room_get(dev_t dev);
+void ucm_room_put(struct ucm_room *room);
+
+/*
+ * Take what the promise says, from the file system of dirfd; false: there is
+ * no such room. One that is guessed, where no other guess is open, also makes
+ * do with what is left if that is more than it has outgrown: bytes says then
+ * how much it is.
+ */
+bool ucm_room_take(struct ucm_room *room, int dirfd,
+		   struct ucm_promise *promise);
+
+/* Which file it is for: a name below a descriptor, or the descriptor (name is
+ * ""). It can be asked until the promise ends. */
+void ucm_room_watch(struct ucm_promise *promise, int at, const char *name);
+
+/* The size is known now. */
+void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes);
+
+/* The file has its room, or needs it no more. */
+void ucm_room_give_back(struct ucm_promise *promise);
+
+#endif

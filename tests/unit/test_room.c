@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_room.c - what is promised of a file system is not free any more. */
+#include <config.h>
+
+#include "fs/room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "tests/unit/store_fixture.h"
+
+static struct ucm_room *room;
+static uint64_t most; /* what is free, or a bit less: others write as well */
+static int dirfd;
+
+static void setup(void)
+{
+	struct statvfs fs;
+	struct stat st;
+
+	fx_setup();
+	fx_mkdirs(fx_path("$/a"));
+	dirfd = open(fx_path("$/a"), O_RDONLY | O_DIRECTORY);
+	ck_assert_int_ge(dirfd, 0);
+	ck_assert_int_eq(fstat(dirfd, &st), 0);
+	ck_assert_int_eq(fstatvfs(dirfd, &fs), 0);
+	most = (uint64_t)fs.f_bavail * fs.f_frsize;
+	room = ucm_room_get(st.st_dev);
+	ck_assert_ptr_nonnull(room);
+}
+
+static void teardown(void)
+{
+	ucm_room_put(room);
+	close(dirfd);
+	fx_teardown();
+}
+
+static bool take(struct ucm_promise *promise, unsigned percent)
+{
+	promise->bytes = most / 100 * percent;
+	return ucm_room_take(room, dirfd, promise);
+}
+
+START_TEST(room_is_promised_once)
+{
+	struct ucm_promise first = { 0 }, second = { 0 }, third = { 0 };
+
+	ck_assert(take(&first, 60));
+	ck_assert(!take(&second, 60));
+	ck_assert(take(&second, 20));
+	ck_assert(!take(&third, 40));
+	ucm_room_give_back(&first);
+	ucm_room_give_back(&first); /* once only */
+	ck_assert(take(&third, 60));
+	ucm_room_give_back(&second);
+	ucm_room_give_back(&third);
+	ck_assert(take(&first, 90));
+	ucm_room_give_back(&first);
+}
+END_TEST
+
+START_TEST(who_holds_a_file_system_shares_its_room)
+{
+	struct ucm_promise first = { 0 }, second = { 0 };
+	struct ucm_room *again, *other;
+	struct stat st;
+
+	ck_assert_int_eq(fstat(dirfd, &st), 0);
+	again = ucm_room_get(st.st_dev);
+	other = ucm_room_get(st.st_dev + 1);
+	ck_assert_ptr_eq(again, room);
+	ck_assert_ptr_ne(other, room);
+	ck_assert(take(&first, 60));
+	second.bytes = first.bytes;
+	ck_assert(!ucm_room_take(again, dirfd, &second));
+	ck_assert(ucm_room_take(other, dirfd, &second));
+	ucm_room_give_back(&first);
+	ucm_room_give_back(&second);
+	ucm_room_put(again);
+	ucm_room_put(other);
+}
+END_TEST
+
+START_TEST(a_guess_makes_do_with_what_is_left_if_it_is_the_only_one)
+{
+	struct ucm_promise sure = { 0 };
+	struct ucm_promise guess = { .guessed = true };
+	struct ucm_promise another = { .guessed = true };
+
+	ck_assert(take(&sure, 60));
+	ck_assert(take(&guess, 90));
+	ck_assert_uint_gt(guess.bytes, most / 100 * 30);
+	ck_assert_uint_lt(guess.bytes, most / 100 * 50);
+	ck_assert(!take(&another, 90));
+	ucm_room_give_back(&guess);
+	guess.outgrown = most / 100 * 50; /* it would not do */
+	ck_assert(!take(&guess, 90));
+	ucm_room_give_back(&sure);
+	ck_assert(take(&guess, 90));
+	ck_assert_uint_eq(guess.bytes, most / 100 * 90);
+	ucm_room_give_back(&guess);
+}
+END_TEST
+
+START_TEST(a_size_that_becomes_known_is_what_is_promised)
+{
+	struct ucm_promise guess = { .guessed = true };
+	struct ucm_promise other = { 0 };
+
+	ck_assert(take(&guess, 90));
+	ck_assert(!take(&other, 50));
+	ucm_room_resize(&guess, most / 100 * 20);
+	ck_assert(!guess.guessed);
+	ck_assert(take(&other, 50));
+	ucm_room_give_back(&other);
+	other.guessed = true; /* the only guess again */
+	ck_assert(take(&other, 95));
+	ucm_room_give_back(&other);
+	ucm_room_give_back(&guess);
+}
+END_TEST
+
+START_TEST(any_room_will_do_for_some)
+{
+	struct ucm_promise sure = { 0 };
+	struct ucm_promise any = { .anywhere = true };
+
+	ck_assert(take(&sure, 90));
+	ck_assert(take(&any, 90));
+	ucm_room_give_back(&any);
+	ucm_room_give_back(&sure);
+	fx_fail("statvfs", 1, -EIO, true);
+	ck_assert(!take(&any, 1));
+	ck_assert_ptr_null(any.room);
+}
+END_TEST
+
+/* Each is asked for what it has, by name or descriptor; none need answer. */
+START_TEST(files_that_cannot_be_asked_have_nothing_yet)
+{
+	struct ucm_promise promises[4] = { 0 };
+	struct ucm_promise last = { 0 };
+
+	for (unsigned i = 0; i < NUM_ROWS(promises); i++)
+		ck_assert(take(&promises[i], 20));
+	ucm_room_watch(&promises[0], -1, "");
+	ucm_room_watch(&promises[1], dirfd, "none");
+	ucm_room_watch(&promises[2], dirfd, "none");
+	fx_fail("stat", 1, -EIO, true);
+	ck_assert(!take(&last, 40));
+	ck_assert_uint_eq(fx_calls(), 1); /* the first failure is the last */
+	fx_fail("stat", 1, -ENOENT, false);
+	ck_assert(!take(&last, 40));
+	ck_assert_uint_eq(fx_calls(), 2);
+	fx_fail(NULL, 0, 0, false);
+	for (unsigned i = 0; i < NUM_ROWS(promises); i++)
+		ucm_room_give_back(&promises[i]);
+}
+END_TEST
+
+#define THREADS 8
+#define TURNS 2000
+
+static _Atomic int holding; /* promises of 40 % */
+static _Atomic bool too_many;
+
+static void *take_and_give(void *arg)
+{
+	struct ucm_promise promise;
+
+	(void)arg;
+	for (unsigned i = 0; i < TURNS; i++) {
+		promise = (struct ucm_promise){ 0 };
+		if (!take(&promise, 40))
+			continue;
+		if (atomic_fetch_add(&holding, 1) >= 2)
+			atomic_store(&too_many, true);
+		atomic_fetch_sub(&holding, 1);
+		ucm_room_give_back(&promise);
+	}
+	return NULL;
+}
+
+START_TEST(threads_never_get_more_than_there_is)
+{
+	struct ucm_promise all = { 0 };
+	pthread_t threads[THREADS];
+
+	for (unsigned i = 0; i < THREADS; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL,
+						take_and_give, NULL), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ck_assert(!atomic_load(&too_many));
+	ck_assert(take(&all, 90));
+	ucm_room_give_back(&all);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("room");
+	TCase *tests = tcase_create("room");
+
+	tcase_add_checked_fixture(tests, setup, teardown);
+	tcase_add_test(tests, room_is_promised_once);
+	tcase_add_test(tests, who_holds_a_file_system_shares_its_room);
+	tcase_add_test(tests,
+		       a_guess_makes_do_with_what_is_left_if_it_is_the_only_one);
+	tcase_add_test(tests, a_size_that_becomes_known_is_what_is_promised);
+	tcase_add_test(tests, any_room_will_do_for_some);
+	tcase_add_test(tests, files_that_cannot_be_asked_have_nothing_yet);
+	tcase_add_test(tests, threads_never_get_more_than_there_is);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
