@@ -285,15 +285,25 @@ void ucm_space_drop_manifest(struct ucm_space *space)
 
 uint64_t ucm_space_block_bytes(struct ucm_space *space)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes;
 
 	pthread_mutex_lock(&space->lock);
-	if (space->has_geometry)
+	bytes = space->announced;
+	/* of an empty one the geometry is that of the blocks it had */
+	if (space->has_geometry &&
+	    (!bytes || space->has_manifest || !is_empty(space)))
 		bytes = ucm_block_data_offset(space->geometry.num_layers) +
 			ucm_round_up(ucm_block_payload_bytes(&space->geometry),
 				     UCM_BLOCK_PAGE);
 	pthread_mutex_unlock(&space->lock);
 	return bytes;
+}
+
+void ucm_space_announce(struct ucm_space *space, uint64_t bytes)
+{
+	pthread_mutex_lock(&space->lock);
+	space->announced = bytes;
+	pthread_mutex_unlock(&space->lock);
 }
 
 bool ucm_space_has_geometry(struct ucm_space *space)

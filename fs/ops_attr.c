@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "common/parse.h"
 #include "fs/ops_plain.h"
 
 /* Ends the event. */
@@ -359,6 +360,36 @@ static int get_space_number(struct ucm_face *face, fuse_ino_t ino, char *value)
 	return snprintf(value, VALUE_MAX, "%u", space->number);
 }
 
+/* How large its blocks are, or are going to be: its writers may say so before
+ * the first one is there. Not listed, either. */
+#define BLOCK_BYTES PREFIX "block_bytes"
+
+static int get_block_bytes(struct ucm_face *face, fuse_ino_t ino, char *value)
+{
+	struct ucm_space *space = ucm_node_space(face, ino);
+	uint64_t bytes = space ? ucm_space_block_bytes(space) : 0;
+
+	return bytes ? snprintf(value, VALUE_MAX, "%" PRIu64, bytes) : -ENODATA;
+}
+
+static int set_block_bytes(struct ucm_face *face, fuse_ino_t ino,
+			   const char *value, size_t size)
+{
+	struct ucm_space *space = ucm_node_space(face, ino);
+	char text[24] = "";
+	uint64_t bytes;
+
+	if (!space)
+		return -ENOENT;
+	if (size >= sizeof(text))
+		return -EINVAL;
+	memcpy(text, value, size);
+	if (ucm_parse_u64(text, &bytes))
+		return -EINVAL;
+	ucm_space_announce(space, bytes);
+	return 0;
+}
+
 /* Of files, the tier and the path are known. */
 static int get_plain_value(fuse_req_t req, fuse_ino_t ino, int number,
 			   char *value)
@@ -394,6 +425,8 @@ static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (ucm_node_type(ino) == UCM_NODE_SPACE &&
 	    !strcmp(name, PREFIX "index"))
 		return get_space_number(face, ino, value);
+	if (ucm_node_type(ino) == UCM_NODE_SPACE && !strcmp(name, BLOCK_BYTES))
+		return get_block_bytes(face, ino, value);
 	if (number < 0 || (ucm_node_type(ino) != UCM_NODE_BLOCK &&
 			   ucm_node_type(ino) != UCM_NODE_PLAIN))
 		return -ENODATA;
@@ -460,6 +493,8 @@ static int set_pinned(struct ucm_face *face, fuse_ino_t ino, const char *value,
 static int set_xattr(struct ucm_face *face, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size)
 {
+	if (ucm_node_type(ino) == UCM_NODE_SPACE && !strcmp(name, BLOCK_BYTES))
+		return set_block_bytes(face, ino, value, size);
 	if (ucm_node_type(ino) != UCM_NODE_BLOCK || find_xattr(name) < 0)
 		return -EOPNOTSUPP;
 	if (strcmp(name, PREFIX "pinned"))

@@ -270,13 +270,16 @@ static int publish(struct ucm_loader *loader, struct ucm_group *group,
 }
 
 /* The mount may have come back since it was last looked at. */
-static int check_space(struct ucm_shared *shared, const char *space)
+static int check_space(struct ucm_shared *shared, const char *space,
+		       uint64_t bytes)
 {
 	const struct ucm_source_ops *ops = shared->source_ops;
 	int err = ops->check_space(shared->source, space);
 
 	if (ucm_is_lost(err) && ops->lost(shared->source))
 		err = ops->check_space(shared->source, space);
+	if (!err && ops->announce)
+		ops->announce(shared->source, space, bytes);
 	return err;
 }
 
@@ -292,7 +295,7 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 	err = new_group(loader, layout, space, &group, why, why_len);
 	if (err)
 		return err;
-	err = check_space(shared, space);
+	err = check_space(shared, space, group->file_size);
 	if (err)
 		ucm_why(why, why_len, err, "space '%s': %s", space,
 			strerror(-err));

@@ -50,6 +50,11 @@ struct ucm_source_ops {
 	/* space: its name, "" for the default one. -ENOENT if there is none. */
 	int (*check_space)(struct ucm_source *source, const char *space);
 
+	/* Blocks of a space will take so many bytes, if they are the first.
+	 * NULL: create is told. */
+	void (*announce)(struct ucm_source *source, const char *space,
+			 uint64_t bytes);
+
 	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
 	int (*place)(struct ucm_source *source, const char *space,
 		     const struct ucm_id *id, unsigned attempt,

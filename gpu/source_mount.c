@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <ucm/index.h>
@@ -122,6 +124,21 @@ static int mount_check_space(struct ucm_source *source, const char *space)
 	return fstatat(source->dir.fd, folder, &st, AT_SYMLINK_NOFOLLOW)
 		       ? -errno
 		       : 0;
+}
+
+/* It need not be heard: who may not write does not announce, and what nobody
+ * has announced is guessed. */
+static void mount_announce(struct ucm_source *source, const char *space,
+			   uint64_t bytes)
+{
+	char folder[UCM_BACKING_PATH_MAX], text[24];
+	int len = snprintf(text, sizeof(text), "%" PRIu64, bytes);
+	_cleanup_fd_ int fd = -1;
+
+	ucm_source_folder(space, folder);
+	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		fsetxattr(fd, "user.ucmfs.block_bytes", text, (size_t)len, 0);
 }
 
 static int mount_place(struct ucm_source *source, const char *space,
@@ -242,6 +259,7 @@ const struct ucm_source_ops ucm_source_mount = {
 	.open = mount_open,
 	.close = mount_close,
 	.check_space = mount_check_space,
+	.announce = mount_announce,
 	.place = mount_place,
 	.lookup = mount_lookup,
 	.lost = mount_lost,

@@ -185,12 +185,21 @@ shape='--layers 32 --heads 8 --dim 64 --tokens 32'
 # shellcheck disable=SC2086 # a list
 "$mkblocks" --list --count 40 $shape | sed 's,.*/,,; s/\.bin$//' >"$work/ids"
 need truncate -s 80M "$work/raw"
-rm -rf "$work/limited" "$work/slow"/* "$work/slow"/.ucmfs
-mkdir "$work/limited"
-need do_mount -o limit=limited:40M "limited=$work/limited:slow=$work/slow"
-# shellcheck disable=SC2086 # a list
-same 'ucm put of 80 MiB where the limit is 40' '40 blocks: 40 saved' \
-	"$("$ucm" put --mount "$mnt" $shape --dtype float16 "$work/raw" \
-		"$work/ids" | sed 's/;.*//')"
-check 'the limit is kept' test "$(taken "$work/limited")" -le $limit
-do_umount
+# put SOURCE: how it ends
+put() {
+	rm -rf "$work/limited" "$work/slow"/* "$work/slow"/.ucmfs
+	mkdir "$work/limited"
+	need do_mount -o limit=limited:40M "$1"
+	# shellcheck disable=SC2086 # a list
+	put=$("$ucm" put --mount "$mnt" $shape --dtype float16 "$work/raw" \
+		"$work/ids" 2>"$work/err" | sed 's/;.*//')
+	check 'the limit is kept' test "$(taken "$work/limited")" -le $limit
+	same 'and made use of' 19 "$(blocks_in "$work/limited/blocks")"
+	do_umount
+}
+
+put "limited=$work/limited:slow=$work/slow"
+same 'ucm put of 80 MiB, 40 of them in a tier' '40 blocks: 40 saved' "$put"
+put "limited=$work/limited"
+same 'where there is no other tier' '40 blocks: 19 saved, 21 failed' "$put"
+check 'the others had no room' grep -q 'No space left on device' "$work/err"

@@ -120,6 +120,19 @@ START_TEST(an_empty_space_takes_a_new_geometry)
 }
 END_TEST
 
+START_TEST(the_size_of_first_blocks_can_be_announced)
+{
+	ucm_space_announce(space, 1000000);
+	ck_assert_uint_eq(ucm_space_block_bytes(space), 1000000);
+	commit(&one);
+	ck_assert_uint_eq(ucm_space_block_bytes(space), 8192);
+	atomic_fetch_sub(&space->blocks, 1); /* empty again */
+	ck_assert_uint_eq(ucm_space_block_bytes(space), 1000000);
+	ucm_space_announce(space, 0);
+	ck_assert_uint_eq(ucm_space_block_bytes(space), 8192);
+}
+END_TEST
+
 /* Between admission and index the space is not empty. */
 START_TEST(a_commit_under_way_holds_the_geometry)
 {
@@ -233,6 +246,7 @@ int main(void)
 	tcase_add_test(tests, names_of_spaces_are_plain);
 	tcase_add_test(tests, the_first_block_fixes_the_geometry);
 	tcase_add_test(tests, an_empty_space_takes_a_new_geometry);
+	tcase_add_test(tests, the_size_of_first_blocks_can_be_announced);
 	tcase_add_test(tests, a_commit_under_way_holds_the_geometry);
 	tcase_add_test(tests, a_fuller_block_completes_a_bare_one);
 	tcase_add_test(tests, a_manifest_holds_also_without_blocks);
