@@ -6,17 +6,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/align.h"
 #include "common/cleanup.h"
 #include "common/osfile.h"
 
 #define CHUNK (1u << 20)
+#define ALIGN ((uint64_t)UCM_BLOCK_PAGE) /* of memory, offset and length */
 
 /* The first bytes of a file, as many as its extension takes. */
 struct head {
-	char first[UCM_BLOCK_PAGE];
+	_Alignas(UCM_BLOCK_PAGE) char first[UCM_BLOCK_PAGE];
 	char *bytes; /* first, or allocated */
 	size_t len;
 };
@@ -46,16 +49,16 @@ static int head_extend(int fd, struct head *head, size_t len)
 
 	if (len <= head->len)
 		return 0;
-	bytes = malloc(len);
+	bytes = aligned_alloc(ALIGN, ucm_round_up(len, ALIGN));
 	if (!bytes)
 		return -ENOMEM;
-	got = ucm_os_read_at(fd, bytes, len, 0);
+	got = ucm_os_read_at(fd, bytes, ucm_round_up(len, ALIGN), 0);
 	if (got < 0) {
 		free(bytes);
 		return (int)got;
 	}
 	head->bytes = bytes;
-	head->len = (size_t)got;
+	head->len = (size_t)got < len ? (size_t)got : len;
 	return 0;
 }
 
@@ -126,26 +129,70 @@ int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
 	return err;
 }
 
-/* CRC of a byte range of the file; -EIO where it ends too soon. */
-static int range_crc(int fd, char *chunk, uint64_t offset, uint64_t len,
+/* A megabyte of the file, read as a descriptor with O_DIRECT wants it: planes
+ * are small, and nothing is read ahead for that one. */
+struct window {
+	int fd;
+	char *bytes;
+	uint64_t offset;
+	size_t len;
+};
+#define WINDOW (CHUNK + ALIGN)
+
+static bool window_has(const struct window *window, uint64_t offset, size_t len)
+{
+	return offset >= window->offset &&
+	       offset + len <= window->offset + window->len;
+}
+
+static int window_move(struct window *window, uint64_t offset)
+{
+	ssize_t got;
+
+	window->offset = offset - offset % ALIGN;
+	window->len = 0;
+	got = ucm_os_read_at(window->fd, window->bytes, WINDOW,
+			     (off_t)window->offset);
+	if (got < 0)
+		return (int)got;
+	window->len = (size_t)got;
+	return 0;
+}
+
+/* At most CHUNK bytes; -EIO where the file ends too soon. */
+static int window_read(struct window *window, uint64_t offset, size_t len,
+		       const char **out)
+{
+	int err = 0;
+
+	if (!window_has(window, offset, len))
+		err = window_move(window, offset);
+	if (!err && !window_has(window, offset, len))
+		err = -EIO;
+	if (!err)
+		*out = window->bytes + (offset - window->offset);
+	return err;
+}
+
+/* CRC of a byte range of the file. */
+static int range_crc(struct window *window, uint64_t offset, uint64_t len,
 		     uint32_t *crc)
 {
 	while (len > 0) {
 		size_t part = len < CHUNK ? (size_t)len : CHUNK;
-		ssize_t got = ucm_os_read_at(fd, chunk, part, (off_t)offset);
+		const char *bytes = NULL;
+		int err = window_read(window, offset, part, &bytes);
 
-		if (got < 0)
-			return (int)got;
-		if ((size_t)got < part)
-			return -EIO;
-		*crc = ucm_crc32c(*crc, chunk, part);
+		if (err)
+			return err;
+		*crc = ucm_crc32c(*crc, bytes, part);
 		offset += part;
 		len -= part;
 	}
 	return 0;
 }
 
-static int check_planes(int fd, char *chunk, const struct head *head,
+static int check_planes(struct window *window, const struct head *head,
 			const struct ucm_block *block, enum ucm_fault *fault,
 			uint32_t *plane)
 {
@@ -155,7 +202,7 @@ static int check_planes(int fd, char *chunk, const struct head *head,
 	for (uint32_t i = 0; i < 2 * g->num_layers; i++) {
 		uint64_t len = i % 2 ? g->v_bytes : g->k_bytes;
 		uint32_t crc = 0;
-		int err = range_crc(fd, chunk, at, len, &crc);
+		int err = range_crc(window, at, len, &crc);
 
 		if (err)
 			return err;
@@ -169,7 +216,7 @@ static int check_planes(int fd, char *chunk, const struct head *head,
 	return 0;
 }
 
-static int check_payload(int fd, char *chunk, const struct head *head,
+static int check_payload(struct window *window, const struct head *head,
 			 const struct ucm_block *block, enum ucm_fault *fault,
 			 uint32_t *plane)
 {
@@ -179,28 +226,27 @@ static int check_payload(int fd, char *chunk, const struct head *head,
 	if (!(block->flags & UCM_BLOCK_HAS_CRC))
 		return 0;
 	if (block->form == UCM_FORM_PAGED)
-		return check_planes(fd, chunk, head, block, fault, plane);
-	err = range_crc(fd, chunk, block->data_offset,
+		return check_planes(window, head, block, fault, plane);
+	err = range_crc(window, block->data_offset,
 			ucm_block_payload_bytes(&block->geometry), &crc);
 	if (!err && crc != block->payload_crc)
 		*fault = UCM_FAULT_PAYLOAD;
 	return err;
 }
 
-static int check_tail(int fd, char *chunk, const struct ucm_block *block,
+static int check_tail(struct window *window, const struct ucm_block *block,
 		      enum ucm_fault *fault)
 {
 	uint64_t end = block->data_offset +
 		       ucm_block_payload_bytes(&block->geometry);
 	size_t len = (size_t)(ucm_block_file_size(block) - end);
-	ssize_t got = ucm_os_read_at(fd, chunk, len, (off_t)end);
+	const char *bytes = NULL;
+	int err = window_read(window, end, len, &bytes);
 
-	if (got < 0)
-		return (int)got;
-	if ((size_t)got < len)
-		return -EIO;
+	if (err)
+		return err;
 	for (size_t i = 0; i < len; i++) {
-		if (chunk[i])
+		if (bytes[i])
 			*fault = UCM_FAULT_TAIL;
 	}
 	return 0;
@@ -210,11 +256,12 @@ int ucm_verify_whole(int fd, uint64_t size, const struct ucm_id *name,
 		     struct ucm_block *out, enum ucm_fault *fault,
 		     uint32_t *plane)
 {
-	_cleanup_free_ char *chunk = malloc(CHUNK);
+	_cleanup_free_ char *bytes = aligned_alloc(ALIGN, WINDOW);
+	struct window window = { .fd = fd, .bytes = bytes };
 	struct head head;
 	int err;
 
-	if (!chunk)
+	if (!bytes)
 		return -ENOMEM;
 	err = head_read(fd, &head);
 	if (err)
@@ -223,9 +270,9 @@ int ucm_verify_whole(int fd, uint64_t size, const struct ucm_id *name,
 	if (!*fault)
 		err = check_extension(fd, &head, out, fault);
 	if (!err && !*fault)
-		err = check_payload(fd, chunk, &head, out, fault, plane);
+		err = check_payload(&window, &head, out, fault, plane);
 	if (!err && !*fault)
-		err = check_tail(fd, chunk, out, fault);
+		err = check_tail(&window, out, fault);
 	head_fini(&head);
 	return err;
 }
