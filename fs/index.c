@@ -253,6 +253,40 @@ bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 	}
 }
 
+static void visit_slot(struct ucm_index *index, struct ucm_shard *shard,
+		       uint32_t slot,
+		       bool (*visit)(struct ucm_entry *entry, ucm_ref ref,
+				     void *arg),
+		       void *arg)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_shard_is_used(shard, slot))
+		return;
+	ucm_shard_load(shard, slot, &entry);
+	if (visit(&entry, make_ref(index, shard, slot), arg))
+		ucm_shard_store(shard, slot, &entry);
+}
+
+bool ucm_index_walk(struct ucm_index *index, unsigned shard_number,
+		    uint32_t *cursor,
+		    bool (*visit)(struct ucm_entry *entry, ucm_ref ref,
+				  void *arg),
+		    void *arg)
+{
+	struct ucm_shard *shard = lock_shard(index, shard_number);
+	uint32_t slot = 0;
+
+	for (unsigned i = 0; i < UCM_INDEX_PIECE; i++) {
+		slot = ucm_shard_next_slot(shard, cursor);
+		if (slot == UCM_NO_SLOT)
+			break;
+		visit_slot(index, shard, slot, visit, arg);
+	}
+	unlock_shard(shard);
+	return slot != UCM_NO_SLOT;
+}
+
 uint64_t ucm_index_memory(struct ucm_index *index)
 {
 	uint64_t bytes = sizeof(*index) + ucm_live_size(&index->live);

@@ -94,6 +94,18 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out);
 
+/*
+ * A piece of a shard, of all spaces: visit() is called under the shard's lock
+ * for the entries in the next UCM_INDEX_PIECE slots, must be short, and returns
+ * true if it has changed the entry (as edit() may). *cursor is 0 to begin with;
+ * false at the end. Which entries are seen: as above.
+ */
+#define UCM_INDEX_PIECE 256
+bool ucm_index_walk(struct ucm_index *index, unsigned shard, uint32_t *cursor,
+		    bool (*visit)(struct ucm_entry *entry, ucm_ref ref,
+				  void *arg),
+		    void *arg);
+
 /* Bytes of memory that the index takes. */
 uint64_t ucm_index_memory(struct ucm_index *index);
 

@@ -234,7 +234,7 @@ bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot, uint32_t generation)
 }
 
 /* The open side first. */
-static uint32_t next_slot(struct ucm_shard *shard, uint32_t *cursor)
+uint32_t ucm_shard_next_slot(struct ucm_shard *shard, uint32_t *cursor)
 {
 	if (*cursor < UCM_HIDDEN_SLOT && *cursor >= num_slots(&shard->open))
 		*cursor = UCM_HIDDEN_SLOT;
@@ -243,11 +243,16 @@ static uint32_t next_slot(struct ucm_shard *shard, uint32_t *cursor)
 	return (*cursor)++;
 }
 
+bool ucm_shard_is_used(struct ucm_shard *shard, uint32_t slot)
+{
+	return is_used(ucm_shard_record(shard, slot));
+}
+
 uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
 			uint32_t *cursor)
 {
 	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
-		uint32_t slot = next_slot(shard, cursor);
+		uint32_t slot = ucm_shard_next_slot(shard, cursor);
 		const struct ucm_live_record *record;
 
 		if (slot == UCM_NO_SLOT)
@@ -385,7 +390,7 @@ static int exile(struct ucm_shard *shard, uint32_t slot)
 int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor)
 {
 	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
-		uint32_t slot = next_slot(shard, cursor);
+		uint32_t slot = ucm_shard_next_slot(shard, cursor);
 		const struct ucm_live_record *record;
 		int err = 0;
 

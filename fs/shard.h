@@ -76,6 +76,10 @@ bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot,
 uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
 			uint32_t *cursor);
 
+/* The next slot of all, used or not; or UCM_NO_SLOT. */
+uint32_t ucm_shard_next_slot(struct ucm_shard *shard, uint32_t *cursor);
+bool ucm_shard_is_used(struct ucm_shard *shard, uint32_t slot);
+
 /* Slots below have an entry; the one of add has not: it must be of no entry
  * that is there. -ENOMEM. */
 int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,

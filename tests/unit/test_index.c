@@ -439,6 +439,54 @@ static void set_size(struct ucm_entry *entry, void *arg)
 	entry->size = *(uint64_t *)arg;
 }
 
+static bool mark(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	unsigned *piece = arg;
+
+	ck_assert_uint_ne(ref, 0);
+	(*piece)++;
+	entry->uses++;
+	return entry->space != 2;
+}
+
+/* One walk for all spaces, a little at a time. */
+START_TEST(a_walk_meets_each_entry_of_every_space_once)
+{
+	unsigned seen = 0;
+	ucm_ref gone;
+
+	ck_assert_int_eq(ucm_index_hide(ix, 1), 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ucm_entry entry = entry_of(i, i % 4);
+
+		ck_assert_int_eq(ucm_index_add(ix, &entry, &gone), 0);
+		if (i % 5 == 0)
+			ck_assert(ucm_index_remove(ix, gone, NULL));
+	}
+	for (unsigned shard = 0; shard < 256; shard++) {
+		uint32_t cursor = 0;
+		unsigned piece = 0;
+
+		while (ucm_index_walk(ix, shard, &cursor, mark, &piece)) {
+			ck_assert_uint_le(piece, UCM_INDEX_PIECE);
+			seen += piece;
+			piece = 0;
+		}
+		seen += piece;
+	}
+	ck_assert_uint_eq(seen, MANY / 5 * 4);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ucm_entry entry = entry_of(i, i % 4);
+		struct ucm_key key = key_of(&entry);
+
+		if (i % 5 == 0)
+			continue;
+		ck_assert(ucm_index_find(ix, &key, &entry, NULL));
+		ck_assert_uint_eq(entry.uses, i % 4 != 2);
+	}
+}
+END_TEST
+
 START_TEST(a_size_that_does_not_fit_is_refused)
 {
 	struct ucm_entry entry = entry_of(1, 0), out;
@@ -685,6 +733,7 @@ int main(void)
 	tcase_add_test(tests, names_that_are_no_hashes_are_found_too);
 	tcase_add_test(tests,
 		       without_memory_it_takes_no_more_and_keeps_what_it_has);
+	tcase_add_test(tests, a_walk_meets_each_entry_of_every_space_once);
 	tcase_add_test(tests, a_size_that_does_not_fit_is_refused);
 	tcase_add_test(tests, a_hidden_space_is_kept_out_of_shared_memory);
 	tcase_add_test(tests, references_outlive_the_hiding_of_their_space);
