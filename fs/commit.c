@@ -60,6 +60,8 @@ static struct ucm_want guess(struct ucm_tierset *set)
 		want.bytes = largest;
 	if (want.bytes < want.outgrown)
 		want.bytes = want.outgrown;
+	if (want.bytes > set->config->block_max)
+		want.bytes = set->config->block_max;
 	return want;
 }
 
@@ -176,6 +178,11 @@ int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
 	if (!space)
 		return -ENOENT;
 	c.want.bytes = bytes ? bytes : ucm_space_block_bytes(space);
+	if (c.want.bytes > set->config->block_max) {
+		if (ucm_space_has_geometry(space))
+			return -EFBIG;
+		c.want.bytes = 0; /* promise nothing for it */
+	}
 	if (!c.want.bytes)
 		c.want = guess(set);
 	if (!try_tiers(&c) &&
@@ -614,6 +621,22 @@ static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	return err ? err : index_block(set, temp, space, key);
 }
 
+/* The first block would fix a geometry for which each new file is promised as
+ * much room. */
+static int check_size(struct ucm_tierset *set, const struct ucm_key *key,
+		      uint64_t size)
+{
+	char why[80];
+
+	if (size <= set->config->block_max)
+		return 0;
+	snprintf(why, sizeof(why), "%llu bytes: block_max is %llu",
+		 (unsigned long long)size,
+		 (unsigned long long)set->config->block_max);
+	ucm_tierset_refuse(set, key, UCM_FAULT_SIZE, why);
+	return -EFBIG;
+}
+
 /* Judge it and, if it is right, make it a block. */
 static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key,
@@ -626,6 +649,8 @@ static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 	temp->changed = false;
 	err = judge(set, temp, fd, space, key, when, &block);
+	if (!err)
+		err = check_size(set, key, (uint64_t)temp->stamp.st_size);
 	if (err)
 		return err;
 	fault = ucm_space_admit(space, &block, &why);

@@ -35,6 +35,7 @@ void ucm_config_init(struct ucm_config *config)
 		.staging_age_s = 3600,
 		.deadline_s = UCM_DEADLINE_AUTO,
 		.lock_wait_s = 10,
+		.block_max = UINT64_C(1) << 30,
 	};
 }
 
@@ -253,6 +254,21 @@ static int set_number(const char *key, const char *value, uint64_t min,
 	return 0;
 }
 
+/* The index takes no larger ones. */
+static int set_block_max(struct ucm_config *config, const char *value,
+			 struct ucm_complaint *complaint)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes < 4096 ||
+	    bytes > UINT64_C(1) << 40) {
+		ucm_complain(complaint, "block_max '%s': from 4K to 1T", value);
+		return -EINVAL;
+	}
+	config->block_max = bytes;
+	return 0;
+}
+
 int ucm_config_set(struct ucm_config *config, const char *key,
 		   const char *value, struct ucm_complaint *complaint)
 {
@@ -276,6 +292,8 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "deadline"))
 		return set_number(key, value, 0, 3600, &config->deadline_s,
 				  complaint);
+	if (!strcmp(key, "block_max"))
+		return set_block_max(config, value, complaint);
 	if (!strcmp(key, "lock_wait"))
 		return set_number(key, value, 0, 3600, &config->lock_wait_s,
 				  complaint);
@@ -362,6 +380,8 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	if (config->deadline_s != UCM_DEADLINE_AUTO)
 		fprintf(out, "deadline: %u\n", config->deadline_s);
 	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
+	fprintf(out, "block_max: %llu\n",
+		(unsigned long long)config->block_max);
 }
 
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,

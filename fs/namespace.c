@@ -283,6 +283,12 @@ void ucm_space_drop_manifest(struct ucm_space *space)
 	pthread_mutex_unlock(&space->lock);
 }
 
+uint64_t ucm_geometry_file_bytes(const struct ucm_geometry *geometry)
+{
+	return ucm_block_data_offset(geometry->num_layers) +
+	       ucm_round_up(ucm_block_payload_bytes(geometry), UCM_BLOCK_PAGE);
+}
+
 uint64_t ucm_space_block_bytes(struct ucm_space *space)
 {
 	uint64_t bytes;
@@ -292,9 +298,7 @@ uint64_t ucm_space_block_bytes(struct ucm_space *space)
 	/* of an empty one the geometry is that of the blocks it had */
 	if (space->has_geometry &&
 	    (!bytes || space->has_manifest || !is_empty(space)))
-		bytes = ucm_block_data_offset(space->geometry.num_layers) +
-			ucm_round_up(ucm_block_payload_bytes(&space->geometry),
-				     UCM_BLOCK_PAGE);
+		bytes = ucm_geometry_file_bytes(&space->geometry);
 	pthread_mutex_unlock(&space->lock);
 	return bytes;
 }

@@ -100,8 +100,11 @@ int ucm_space_set_manifest(struct ucm_space *space,
 /* It was not to be: the blocks that are there decide again. */
 void ucm_space_drop_manifest(struct ucm_space *space);
 
-/* Size of the space's block files in the paged form; of an empty one, what was
- * announced, or what they had; 0 if not known yet. */
+/* Size of block files of a geometry in the paged form. */
+uint64_t ucm_geometry_file_bytes(const struct ucm_geometry *geometry);
+
+/* The same of the space's; of an empty one, what was announced, or what they
+ * had; 0 if not known yet. */
 uint64_t ucm_space_block_bytes(struct ucm_space *space);
 /* A writer says how large its blocks are going to be (0: nobody knows). */
 void ucm_space_announce(struct ucm_space *space, uint64_t bytes);

@@ -856,7 +856,7 @@ void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		err = flush_manifest(event.face, file);
 	else if (file->kind == UCM_FILE_PLAIN)
 		err = ucm_plain_op_flush(event.face, file);
-	file->refused = err == -EINVAL;
+	file->refused = err == -EINVAL || err == -EFBIG;
 	pthread_mutex_unlock(&file->lock);
 	ucm_event_reply(req, &event, err);
 }

@@ -268,6 +268,29 @@ int ucm_tierset_read_manifest(struct ucm_tierset *set, struct ucm_space *space,
 	return err;
 }
 
+int ucm_tierset_parse_manifest(struct ucm_tierset *set, const char *text,
+			       size_t len, struct ucm_manifest *out,
+			       struct ucm_complaint *complaint)
+{
+	struct ucm_manifest manifest;
+	uint64_t bytes;
+	int err = ucm_manifest_parse(text, len, &manifest, complaint);
+
+	if (err)
+		return err;
+	bytes = ucm_geometry_file_bytes(&manifest.geometry);
+	if (bytes > set->config->block_max) {
+		ucm_complain(complaint,
+			     "space.json: blocks of %llu bytes: block_max is "
+			     "%llu",
+			     (unsigned long long)bytes,
+			     (unsigned long long)set->config->block_max);
+		return -EFBIG;
+	}
+	*out = manifest;
+	return 0;
+}
+
 int ucm_tierset_write_manifest(struct ucm_tierset *set,
 			       struct ucm_space *space, const char *text,
 			       size_t len)
@@ -276,7 +299,8 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
-	int err = ucm_manifest_parse(text, len, &manifest, &complaint);
+	int err = ucm_tierset_parse_manifest(set, text, len, &manifest,
+					     &complaint);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);

@@ -119,8 +119,8 @@ void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
 		return;
 	ucm_complain(&complaint, "%s", strerror(-err));
 	if (!err)
-		err = ucm_manifest_parse(text, strlen(text), &manifest,
-					 &complaint);
+		err = ucm_tierset_parse_manifest(set, text, strlen(text),
+						 &manifest, &complaint);
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
 	if (err)

@@ -195,7 +195,8 @@ enum ucm_commit_when {
 /* Make a temporary file where a block of this name shall lie. The caller gets
  * a descriptor open for reading and writing, and ends the file with
  * ucm_tierset_drop(). bytes: of room for it; 0: as the space's blocks take, or
- * a guess. -ENOSPC, -EROFS, ... if no tier takes it. */
+ * a guess. -ENOSPC, -EROFS, ... if no tier takes it; -EFBIG if the space's
+ * blocks are larger than block_max. */
 int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
 		       uint64_t bytes, struct ucm_temp *out);
 
@@ -210,7 +211,7 @@ int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp);
  * Check a temporary file and make it the block of that name; fd is open on it.
  * 0: there is now a whole block of that name, this file's or an earlier one.
  * -EAGAIN: incomplete, go on writing; or temp->wants_word. -EINVAL: wrong,
- * logged with the rule.
+ * logged with the rule. -EFBIG: larger than block_max, likewise.
  * Others: the tier failed; logged. Not from two threads for one file.
  */
 int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
@@ -247,7 +248,8 @@ int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
 int ucm_tierset_chown(struct ucm_tierset *set, struct ucm_space *space,
 		      uid_t uid, gid_t gid);
 
-/* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL). */
+/* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL; -EFBIG: its
+ * blocks would be larger than block_max). */
 int ucm_tierset_read_manifest(struct ucm_tierset *set,
 			      struct ucm_space *space, char *text, size_t size);
 int ucm_tierset_write_manifest(struct ucm_tierset *set,
@@ -255,6 +257,11 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 			       size_t len);
 
 /* ---- shared by the store's own files ---- */
+
+/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
+int ucm_tierset_parse_manifest(struct ucm_tierset *set, const char *text,
+			       size_t len, struct ucm_manifest *out,
+			       struct ucm_complaint *complaint);
 
 /* What space.json says, if there is one; logs what is wrong with it. */
 void ucm_tierset_load_manifest(struct ucm_tierset *set,

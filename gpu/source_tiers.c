@@ -123,6 +123,7 @@ static int tiers_open(const char *text, struct ucm_source **out, char *why,
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
 	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
+	source->config.block_max = UINT64_MAX; /* its blocks are its own */
 	err = open_tiers(source, text, &complaint);
 	if (err) {
 		tiers_close(source);
