@@ -76,15 +76,16 @@ int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
 }
 
 static int lease(struct ucm_tierset *set, struct ucm_leases *leases,
-		 const struct ucm_key *key, ucm_ref ref, uint32_t lease_ms)
+		 uint32_t uid, const struct ucm_key *key, ucm_ref ref,
+		 uint32_t lease_ms)
 {
 	struct ucm_entry entry;
 	int err = -ENOENT;
 
 	ucm_tierset_lock_name(set, &key->id);
 	if (ucm_index_get(set->index, ref, &entry))
-		err = ucm_lease_take(leases, ref,
-				     ucm_monotonic_ms() + lease_ms);
+		err = ucm_lease_take(leases, ref, uid, ucm_monotonic_ms(),
+				     lease_ms);
 	ucm_tierset_unlock_name(set, &key->id);
 	return err;
 }
@@ -110,8 +111,9 @@ static void fill_place(const struct ucm_tierset *set,
 }
 
 void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
-		      const struct ucm_key *key, uint32_t lease_ms,
-		      uint32_t flags, struct ucm_control_place *out)
+		      uint32_t uid, const struct ucm_key *key,
+		      uint32_t lease_ms, uint32_t flags,
+		      struct ucm_control_place *out)
 {
 	struct ucm_control_place place = { 0 };
 	struct ucm_block block = { .flags = 0 };
@@ -124,7 +126,7 @@ void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
 	else
 		err = ucm_tierset_find(set, key, &entry, &ref);
 	if (!err && lease_ms)
-		err = lease(set, leases, key, ref, lease_ms);
+		err = lease(set, leases, uid, key, ref, lease_ms);
 	/* leased now, and read after that: so it is still the same file */
 	if (!err && flags & UCM_LOCATE_CRC)
 		err = ucm_tierset_header(set, ref, &block);

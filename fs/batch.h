@@ -25,9 +25,11 @@ enum ucm_batch_op {
 int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
 		  enum ucm_batch_op op, const struct ucm_key *key);
 
-/* Where a block lies; lease_ms: 0 for none; flags: UCM_LOCATE_*. */
+/* Where a block lies; lease_ms: of a lease of user uid, 0 for none; flags:
+ * UCM_LOCATE_*. */
 void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
-		      const struct ucm_key *key, uint32_t lease_ms,
+		      uint32_t uid, const struct ucm_key *key,
+		      uint32_t lease_ms,
 		      uint32_t flags, struct ucm_control_place *out);
 
 void ucm_batch_statistics(struct ucm_tierset *set,

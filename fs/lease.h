@@ -3,7 +3,9 @@
  * lease.h - blocks that somebody is about to read by their path.
  *
  * A block that was located must not be evicted before its file has been opened;
- * so whoever asks gets a few seconds. Leases are not kept over a restart. Any
+ * so whoever asks gets a few seconds. So that nobody keeps all blocks for ever,
+ * a user has so many leases and no more, and holds a block only so long: then he
+ * must leave it for a tenth of that time. Leases are not kept over a restart. Any
  * thread may call.
  */
 #ifndef UCM_LEASE_H
@@ -16,22 +18,38 @@
 
 #include "fs/index.h"
 
+/* All times are monotonic. */
 struct ucm_lease {
-	ucm_ref ref;      /* 0: free */
-	int64_t until_ms; /* monotonic */
+	ucm_ref ref; /* 0: free */
+	uint32_t uid;
+	int64_t since_ms; /* when he took it, and has renewed it ever since */
+	int64_t until_ms;
+};
+
+struct ucm_lease_user {
+	uint32_t uid;
+	unsigned num; /* slots */
 };
 
 struct ucm_leases {
-	pthread_mutex_t lock;
+	unsigned most;  /* of one user */
+	int64_t age_ms; /* of one lease, with all renewals; no lease is longer */
+	pthread_mutex_t lock; /* guards the rest */
 	struct ucm_lease *slots; /* open addressing */
 	size_t room, used;
+	struct ucm_lease_user *users;
+	size_t num_users;
+	int64_t cleared_ms; /* when what had run out was removed last */
 };
 
-void ucm_leases_init(struct ucm_leases *leases);
+void ucm_leases_init(struct ucm_leases *leases, unsigned most, unsigned age_s);
 void ucm_leases_fini(struct ucm_leases *leases);
 
-/* Until then, or later if it was leased for longer. -ENOMEM. */
-int ucm_lease_take(struct ucm_leases *leases, ucm_ref ref, int64_t until_ms);
+/* For so long, or longer if he has leased it for longer. -EDQUOT: he has too
+ * many, or has had this one too long; -ENOMEM. */
+int ucm_lease_take(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
+		   int64_t now_ms, int64_t lease_ms);
+/* By anybody? */
 bool ucm_lease_held(struct ucm_leases *leases, ucm_ref ref, int64_t now_ms);
 
 #endif

@@ -150,7 +150,8 @@ static int run_locate(const struct call *call, void *data)
 	for (uint32_t i = 0; i < locate->head.num; i++) {
 		struct ucm_key key = { .id = ids[i], .space = space->number };
 
-		ucm_batch_locate(face->set, &face->leases, &key,
+		ucm_batch_locate(face->set, &face->leases,
+				 fuse_req_ctx(call->req)->uid, &key,
 				 locate->head.lease_ms, locate->head.flags,
 				 &locate->u.places[i]);
 	}

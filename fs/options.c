@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucm/control.h>
+
 #include "common/parse.h"
 #include "fs/trace.h"
 
@@ -56,6 +58,8 @@ static const struct option_row rows[] = {
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "auto (default), on or off: FUSE requests over io_uring" },
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
 	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
+	{ "leases", "N", NUMBER, AT(leases), 1 << 24, "leases on blocks that one user may have [65536]" },
+	{ "lease_age", "SECONDS", NUMBER, AT(lease_age_s), 86400, "how long a user may hold a block by leases [600]" },
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
 	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
 	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
@@ -103,6 +107,8 @@ void ucm_options_init(struct ucm_options *options)
 	*options = (struct ucm_options){
 		.threads = 10,
 		.entry_timeout_s = 3600,
+		.leases = 65536,
+		.lease_age_s = 600,
 		.ready_fd = -1,
 		.log_level = UCM_LOG_INFO,
 		.trace_size = 64 << 20,
@@ -155,10 +161,19 @@ static int set_switch(const struct option_row *row, const char *value,
 	return 0;
 }
 
+static uint64_t least_of(const struct option_row *row)
+{
+	if (row->kind != NUMBER)
+		return 0;
+	if (row->offset == AT(lease_age_s))
+		return UCM_CONTROL_LEASE_MAX_MS / 1000;
+	return row->offset == AT(threads);
+}
+
 static int set_number(const struct option_row *row, const char *value,
 		      unsigned *out, struct ucm_complaint *complaint)
 {
-	uint64_t min = row->kind == NUMBER && row->offset == AT(threads);
+	uint64_t min = least_of(row);
 	uint64_t max = row->max ? row->max : UINT32_MAX - 1;
 	uint64_t number;
 

@@ -472,7 +472,7 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = ucm_files_init(&face.files);
 
-	ucm_leases_init(&face.leases);
+	ucm_leases_init(&face.leases, options->leases, options->lease_age_s);
 	if (!err)
 		err = ucm_plain_ops_init(&face);
 	if (!face.ops)

@@ -102,7 +102,8 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_LOOKUP _IOWR('U', 1, struct ucm_control_batch)
 #define UCM_CONTROL_TOUCH _IOWR('U', 2, struct ucm_control_batch)
 /* Where blocks lie. With lease_ms (up to UCM_CONTROL_LEASE_MAX_MS) they are not
- * evicted for so long; unlink(2) removes them all the same. */
+ * evicted for so long; unlink(2) removes them all the same. result -EDQUOT: this
+ * user has too many leases, or has had this block for too long. */
 #define UCM_CONTROL_LOCATE _IOWR('U', 3, struct ucm_control_locate)
 #define UCM_CONTROL_STATISTICS _IOWR('U', 4, struct ucm_control_statistics)
 

@@ -19,7 +19,7 @@ static struct fx_file file, other;
 static void setup(void)
 {
 	fx_setup();
-	ucm_leases_init(&leases);
+	ucm_leases_init(&leases, 1 << 20, 600);
 	fx_store("fast=$/a:slow=$/b");
 	fx_block(&file, 1, FX_PAGED);
 	fx_block(&other, 2, FX_PAGED);
@@ -98,7 +98,7 @@ START_TEST(leased_blocks_are_not_evicted)
 	ucm_ref ref;
 	struct ucm_entry entry;
 
-	ucm_batch_locate(fx_set, &leases, &file.key, 60000, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &file.key, 60000, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
@@ -116,7 +116,7 @@ START_TEST(locate_tells_what_is_on_disk)
 	struct fx_file raw;
 	uint32_t crc;
 
-	ucm_batch_locate(fx_set, &leases, &file.key, 0, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 0);
@@ -126,22 +126,22 @@ START_TEST(locate_tells_what_is_on_disk)
 	memcpy(&crc, file.bytes + 56, sizeof(crc));
 	ck_assert_uint_eq(place.crc32c, crc);
 	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
-	ucm_batch_locate(fx_set, &leases, &file.key, 0, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC | UCM_PLACE_PINNED);
 	fx_block(&raw, 3, FX_PAGED_RAW);
 	fx_plant("$/b", "blocks", &raw);
-	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
 	ck_assert_int_eq(ucm_batch_rescan(fx_set, never, NULL), 0);
-	ucm_batch_locate(fx_set, &leases, &raw.key, 0, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 1);
 	ck_assert_uint_eq(place.directory, 1);
 	ck_assert_uint_eq(place.flags, 0);
-	ucm_batch_locate(fx_set, &leases, &other.key, 0, UCM_LOCATE_CRC,
+	ucm_batch_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT);
 }
@@ -174,13 +174,13 @@ START_TEST(only_lookups_and_plain_locates_are_counted)
 	one(UCM_BATCH_PIN, &other);
 	one(UCM_BATCH_UNPIN, &file);
 	one(UCM_BATCH_EVICT, &other);
-	ucm_batch_locate(fx_set, &leases, &other.key, 0, UCM_LOCATE_PEEK,
+	ucm_batch_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_PEEK,
 			 &place);
 	ucm_batch_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 0);
 	one(UCM_BATCH_LOOKUP, &file);
 	one(UCM_BATCH_LOOKUP, &other);
-	ucm_batch_locate(fx_set, &leases, &file.key, 0, 0, &place);
+	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, 0, &place);
 	ucm_batch_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 3);
 	ck_assert_uint_eq(stats.hits, 2);
@@ -219,7 +219,7 @@ static void *locate_once(void *arg)
 {
 	struct ucm_control_place *place = arg;
 
-	ucm_batch_locate(fx_set, &leases, &other.key, 60000, 0, place);
+	ucm_batch_locate(fx_set, &leases, 1, &other.key, 60000, 0, place);
 	return NULL;
 }
 
@@ -274,12 +274,11 @@ END_TEST
 /* Many more than the table's first size, most of which have run out. */
 START_TEST(leases_run_out_and_make_room)
 {
-	int64_t now = ucm_monotonic_ms();
+	const int64_t now = 10001;
 
 	for (ucm_ref ref = 1; ref <= 10000; ref++)
-		ck_assert_int_eq(ucm_lease_take(&leases, ref,
-						ref % 100 ? now - 1
-							  : now + 100000),
+		ck_assert_int_eq(ucm_lease_take(&leases, ref, 1, (int64_t)ref,
+						ref % 100 ? 1 : 60000),
 				 0);
 	for (ucm_ref ref = 1; ref <= 10000; ref++)
 		ck_assert(ucm_lease_held(&leases, ref, now) == !(ref % 100));
@@ -289,11 +288,69 @@ END_TEST
 
 START_TEST(a_lease_is_never_shortened)
 {
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1000), 0);
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 500), 0);
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 500), 0);
 	ck_assert(ucm_lease_held(&leases, 7, 999));
 	ck_assert(!ucm_lease_held(&leases, 7, 1000));
 	ck_assert(!ucm_lease_held(&leases, 8, 0));
+}
+END_TEST
+
+START_TEST(a_lease_of_another_user_holds_as_well)
+{
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
+	ck_assert_int_eq(ucm_lease_take(&leases, 7, 2, 0, 2000), 0);
+	ck_assert(ucm_lease_held(&leases, 7, 1999));
+	ck_assert(!ucm_lease_held(&leases, 7, 2000));
+}
+END_TEST
+
+/* One user and one block; a lease is at most 600 s old. At that time, for so
+ * long (in s): is it given? */
+static const struct { int64_t at, lease; int err; } renewals[] = {
+	{ 0, 60, 0 },
+	{ 50, 60, 0 }, { 100, 60, 0 }, { 150, 60, 0 }, { 200, 60, 0 },
+	{ 250, 60, 0 }, { 300, 60, 0 }, { 350, 60, 0 }, { 400, 60, 0 },
+	{ 450, 60, 0 }, { 500, 60, 0 }, { 540, 60, 0 }, /* until 600 */
+	{ 541, 60, -EDQUOT }, { 599, 1, 0 }, { 600, 1, -EDQUOT },
+	/* it must be left for a tenth of 600 s, */
+	{ 659, 1, -EDQUOT }, { 659, 60, -EDQUOT },
+	{ 660, 60, 0 },
+	/* and one of 60 s for six */
+	{ 725, 60, 0 }, /* until 785: since 660 */
+	{ 797, 60, 0 }, { 846, 60, 0 }, /* 125 s are 12.5 s: since 660 still */
+	{ 1201, 60, 0 }, /* long over */
+};
+
+START_TEST(a_block_is_not_held_for_ever)
+{
+	for (size_t i = 0; i < NUM_ROWS(renewals); i++)
+		ck_assert_msg(ucm_lease_take(&leases, 7, 1,
+					     renewals[i].at * 1000,
+					     renewals[i].lease * 1000) ==
+				      renewals[i].err,
+			      "at %lld", (long long)renewals[i].at);
+}
+END_TEST
+
+START_TEST(a_user_has_so_many_leases_and_others_have_theirs)
+{
+	struct ucm_leases few;
+
+	ucm_leases_init(&few, 3, 600);
+	for (ucm_ref ref = 1; ref <= 3; ref++)
+		ck_assert_int_eq(ucm_lease_take(&few, ref, 1, 0, 10000), 0);
+	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 0, 10000), -EDQUOT);
+	ck_assert_int_eq(ucm_lease_take(&few, 3, 1, 0, 20000), 0); /* renewed */
+	ck_assert_int_eq(ucm_lease_take(&few, 4, 2, 0, 10000), 0);
+	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 5000, 10000), -EDQUOT);
+	/* two are over */
+	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 11000, 10000), 0);
+	ck_assert_int_eq(ucm_lease_take(&few, 5, 1, 11000, 10000), 0);
+	ck_assert_int_eq(ucm_lease_take(&few, 6, 1, 11000, 10000), -EDQUOT);
+	ck_assert(ucm_lease_held(&few, 3, 11000));
+	ck_assert(!ucm_lease_held(&few, 6, 11000));
+	ucm_leases_fini(&few);
 }
 END_TEST
 
@@ -318,6 +375,10 @@ int main(void)
 	tcase_add_test(tests, checkpoint_waits_for_what_is_in_doubt);
 	tcase_add_test(tests, leases_run_out_and_make_room);
 	tcase_add_test(tests, a_lease_is_never_shortened);
+	tcase_add_test(tests, a_lease_of_another_user_holds_as_well);
+	tcase_add_test(tests, a_block_is_not_held_for_ever);
+	tcase_add_test(tests,
+		       a_user_has_so_many_leases_and_others_have_theirs);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
 }
