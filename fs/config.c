@@ -36,6 +36,7 @@ void ucm_config_init(struct ucm_config *config)
 		.deadline_s = UCM_DEADLINE_AUTO,
 		.lock_wait_s = 10,
 		.block_max = UINT64_C(1) << 30,
+		.spaces = 8192,
 	};
 }
 
@@ -294,6 +295,9 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 				  complaint);
 	if (!strcmp(key, "block_max"))
 		return set_block_max(config, value, complaint);
+	if (!strcmp(key, "spaces"))
+		return set_number(key, value, 0, 65534, &config->spaces,
+				  complaint);
 	if (!strcmp(key, "lock_wait"))
 		return set_number(key, value, 0, 3600, &config->lock_wait_s,
 				  complaint);
@@ -380,6 +384,7 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	if (config->deadline_s != UCM_DEADLINE_AUTO)
 		fprintf(out, "deadline: %u\n", config->deadline_s);
 	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
+	fprintf(out, "spaces: %u\n", config->spaces);
 	fprintf(out, "block_max: %llu\n",
 		(unsigned long long)config->block_max);
 }

@@ -44,6 +44,7 @@ struct ucm_config {
 	/* A directory that has not answered a call for so long is taken as gone;
 	 * 0: wait for ever; UCM_DEADLINE_AUTO: 30 s on network file systems. */
 	unsigned deadline_s;
+	unsigned spaces; /* that one user may make */
 	uint64_t block_max; /* bytes; a larger block is refused */
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
@@ -69,7 +70,7 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, limit (TIER:SIZE), readonly
+ * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE), readonly
  * (TIER). -ENOENT if there is no such setting, -EINVAL with a complaint for a bad value.
  */
 int ucm_config_set(struct ucm_config *config, const char *key,

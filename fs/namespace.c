@@ -144,6 +144,17 @@ int ucm_namespace_add(struct ucm_namespace *names, const char *name,
 	return 0;
 }
 
+unsigned ucm_namespace_made_by(struct ucm_namespace *names, uid_t uid)
+{
+	unsigned made = 0;
+
+	pthread_rwlock_rdlock(&names->lock);
+	for (unsigned i = 1; i < names->num; i++)
+		made += atomic_load(&names->spaces[i]->maker) == uid;
+	pthread_rwlock_unlock(&names->lock);
+	return made;
+}
+
 void ucm_namespace_remove(struct ucm_namespace *names, struct ucm_space *space)
 {
 	pthread_rwlock_wrlock(&names->lock);

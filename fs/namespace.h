@@ -27,6 +27,7 @@ struct ucm_space {
 	char name[UCM_SPACE_NAME_MAX + 1];       /* "" for the default one */
 	char folder[UCM_SPACE_NAME_MAX + 8 + 1]; /* "blocks", "spaces/NAME" */
 	_Atomic bool removed;
+	_Atomic uid_t maker; /* who made it, or owned it at the start */
 	_Atomic uint64_t blocks; /* in the index */
 	/* One bit for each bucket of each directory: 4 words a directory. */
 	_Atomic uint64_t *scanned;
@@ -73,6 +74,10 @@ struct ucm_space *ucm_namespace_get(struct ucm_namespace *names,
 /* -EEXIST, -EINVAL (name), -ENAMETOOLONG, -ENOSPC (too many), -ENOMEM. */
 int ucm_namespace_add(struct ucm_namespace *names, const char *name,
 		      struct ucm_space **out);
+/* How many spaces has this user made? Removed ones are counted: their numbers,
+ * of which there are UCM_MAX_SPACES, are never used again. */
+unsigned ucm_namespace_made_by(struct ucm_namespace *names, uid_t uid);
+
 void ucm_namespace_remove(struct ucm_namespace *names,
 			  struct ucm_space *space);
 

@@ -49,6 +49,7 @@ static const struct option_row rows[] = {
 	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin or random: directory in a tier" },
 	{ "limit", "TIER:SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
 	{ "block_max", "SIZE", STORE, 0, 0, "refuse blocks, and geometries of blocks, that are larger [1G]" },
+	{ "spaces", "N", STORE, 0, 0, "spaces that one user, but root, may make while it is mounted [8192]" },
 	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
 	{ "scan_threads", "N", STORE, 0, 0, "threads that fill the index at the start [4]" },
 	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },

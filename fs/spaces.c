@@ -105,14 +105,25 @@ static int make_first_folder(struct ucm_tierset *set,
 	return err;
 }
 
+/* Else one user could use up the numbers of all. */
+static bool may_make_more(struct ucm_tierset *set, uid_t uid)
+{
+	return uid == 0 || uid == geteuid() ||
+	       ucm_namespace_made_by(&set->names, uid) < set->config->spaces;
+}
+
 int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 		      uid_t uid, gid_t gid, struct ucm_space **out)
 {
 	struct ucm_space *space;
-	int err = ucm_namespace_add(&set->names, name, &space);
+	int err;
 
+	if (!may_make_more(set, uid))
+		return -EDQUOT;
+	err = ucm_namespace_add(&set->names, name, &space);
 	if (err)
 		return err;
+	atomic_store(&space->maker, uid);
 	pthread_mutex_lock(&space->lock);
 	space->uid = uid;
 	space->gid = gid;

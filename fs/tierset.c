@@ -146,6 +146,7 @@ static int add_found_space(struct ucm_tierset *set, struct ucm_backing *backing,
 	if (ucm_namespace_add(&set->names, name, &space))
 		return 0;
 	take_owner(space, &st);
+	atomic_store(&space->maker, st.st_uid);
 	if (space->is_private) /* it has no blocks yet, so that cannot fail */
 		ucm_index_hide(set->index, space->number);
 	return 0;

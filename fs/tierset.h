@@ -240,6 +240,7 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp);
 
 /* ---- spaces ---- */
 
+/* -EDQUOT: the user has made so many that he may make no more. */
 int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 		      uid_t uid, gid_t gid, struct ucm_space **out);
 int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space);

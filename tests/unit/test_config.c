@@ -133,6 +133,8 @@ static const struct {
 	{ "block_max", "4095", -EINVAL, "4K to 1T" },
 	{ "block_max", "2T", -EINVAL, "block_max '2T'" },
 	{ "block_max", "80%", -EINVAL, "block_max" },
+	{ "spaces", "0", 0, NULL },
+	{ "spaces", "65535", -EINVAL, "65534" },
 	{ "lock_wait", "0", 0, NULL },
 	{ "lock_wait", "3601", -EINVAL, "3600" },
 	{ "staging_age", "0", -EINVAL, "staging_age" },

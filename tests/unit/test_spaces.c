@@ -347,6 +347,30 @@ START_TEST(a_removal_that_failed_leaves_the_space_in_use)
 }
 END_TEST
 
+/* Numbers are not used again, so nobody may use them up. */
+START_TEST(a_user_makes_so_many_spaces)
+{
+	const uid_t uid = geteuid() + 1;
+	char name[16];
+
+	fx_option("spaces", "3");
+	fx_store("$/a");
+	for (int i = 0; i < 3; i++) {
+		snprintf(name, sizeof(name), "s%d", i);
+		ck_assert_int_eq(ucm_tierset_mkdir(fx_set, name, 0755, uid, 0,
+						   &space), 0);
+		ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	}
+	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s0", 0755, uid, 0, &space),
+			 -EDQUOT);
+	ck_assert(!fx_exists(fx_path("$/a/spaces/s0")));
+	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s0", 0755, uid + 1, 0,
+					   &space), 0);
+	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s1", 0755, geteuid(), 0,
+					   &space), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("spaces");
@@ -371,6 +395,7 @@ int main(void)
 	tcase_add_test(tests, a_space_with_a_commit_under_way_is_busy);
 	tcase_add_test(tests, a_space_that_is_being_removed_takes_no_block);
 	tcase_add_test(tests, a_removal_that_failed_leaves_the_space_in_use);
+	tcase_add_test(tests, a_user_makes_so_many_spaces);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
 }
