@@ -56,6 +56,8 @@ static struct ucm_want guess(struct ucm_tierset *set)
 	};
 	uint64_t largest = atomic_load(&set->largest);
 
+	/* no disk gives all that it calls free */
+	want.outgrown += want.outgrown / 8;
 	if (want.bytes < largest)
 		want.bytes = largest;
 	if (want.bytes < want.outgrown)
