@@ -56,7 +56,9 @@ struct ucm_backing {
 	uint32_t instance;       /* and of which start: random */
 	_Atomic uint64_t temps;  /* for their names */
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */
-	bool abandoned; /* written to when we are gone: never left clean */
+	/* Never left clean, so that the next mount checks: it is written to when
+	 * we are gone, or a torn block could not be moved aside. */
+	_Atomic bool abandoned;
 	pthread_mutex_t folder_lock; /* plain.c: a folder is copied, or changed */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */

@@ -456,9 +456,14 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	atomic_fetch_sub(&set->tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
 	atomic_fetch_add(&set->tier_of[new->dir]->used, takes);
-	if (entry->dir != new->dir)
+	if (entry->dir != new->dir) {
+		if (entry->flags & UCM_ENTRY_DOUBT)
+			ucm_tierset_count_doubts(set, entry->dir, -1);
+		entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
 		entry->flags |= UCM_ENTRY_DUPLICATE;
+	}
 	entry->dir = (uint8_t)new->dir;
+	atomic_store(&set->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
@@ -484,6 +489,7 @@ static void count_commit(struct ucm_tierset *set, const struct ucm_temp *temp)
 {
 	struct ucm_tier_stats *stats = &set->tier_of[temp->dir]->stats;
 
+	atomic_store(&set->keepers[temp->dir].dirty, true);
 	ucm_count(&set->stats.commits);
 	ucm_count(&stats->commits);
 	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);

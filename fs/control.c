@@ -43,12 +43,14 @@ static json_t *text_json(const char *text)
 	return json;
 }
 
-static json_t *directory_json(const struct ucm_backing *backing)
+static json_t *directory_json(const struct ucm_tierset *set, unsigned dir)
 {
+	const struct ucm_backing *backing = set->dirs[dir];
 	json_t *json = json_object();
 
 	json_object_set_new(json, "path", text_json(backing->path));
 	json_object_set_new(json, "network", json_boolean(backing->remote));
+	put_number(json, "in_doubt", atomic_load(&set->keepers[dir].doubts));
 	return json;
 }
 
@@ -62,7 +64,8 @@ static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
 	return json;
 }
 
-static json_t *tier_json(const struct ucm_tier *tier)
+static json_t *tier_json(const struct ucm_tierset *set,
+			 const struct ucm_tier *tier)
 {
 	json_t *json = json_object(), *dirs = json_array();
 	uint64_t total, available;
@@ -76,7 +79,8 @@ static json_t *tier_json(const struct ucm_tier *tier)
 	put_number(json, "files_bytes", ucm_tier_files(tier));
 	put_number(json, "writing_bytes", atomic_load(&tier->writing));
 	for (unsigned i = 0; i < tier->num_dirs; i++)
-		json_array_append_new(dirs, directory_json(&tier->dirs[i]));
+		json_array_append_new(dirs,
+				      directory_json(set, tier->first + i));
 	json_object_set_new(json, "directories", dirs);
 	json_object_set_new(json, "counters", tier_counters_json(&tier->stats));
 	return json;
@@ -87,7 +91,7 @@ static json_t *tiers_json(const struct ucm_tierset *set)
 	json_t *json = json_array();
 
 	for (unsigned i = 0; i < set->num_tiers; i++)
-		json_array_append_new(json, tier_json(&set->tiers[i]));
+		json_array_append_new(json, tier_json(set, &set->tiers[i]));
 	return json;
 }
 

@@ -202,6 +202,16 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
 			ucm_prom_u64(prom, LABELS("tier", tier->name, "state",
 						  states[i]), num[i]);
 	}
+	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
+			"the tier's blocks to be checked before use");
+	for_each_tier(tier, set) {
+		uint64_t num = 0;
+
+		for (unsigned i = 0; i < tier->num_dirs; i++)
+			num += atomic_load(
+				&set->keepers[tier->first + i].doubts);
+		ucm_prom_u64(prom, LABELS("tier", tier->name), num);
+	}
 }
 
 static void put_tier_counters(struct ucm_prom *prom,

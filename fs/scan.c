@@ -7,7 +7,10 @@
  * listed before its turn is scanned by whoever lists it; scanning twice does no
  * harm. A file enters the index only after its header and size have been read
  * and are right. When all tasks are done, what is in doubt after an unclean
- * stop is checked by the same threads.
+ * stop is checked by the same threads, which share the index by its shards.
+ *
+ * What could not be read then, or checked, is tried again by the directory's
+ * own thread (upkeep.c), so that one that hangs keeps no other waiting.
  */
 #include <config.h>
 
@@ -16,6 +19,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,6 +74,8 @@ static void quarantine(struct ucm_tierset *set, const struct ucm_space *space,
 	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
+	if (err && err != -ENOENT) /* it is still there, and in no index */
+		atomic_store(&set->dirs[dir]->abandoned, true);
 	if (err) {
 		ucm_tierset_count_error(set, dir, err);
 		return;
@@ -172,13 +178,15 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 	return admit_file(set, space, id, dir, st);
 }
 
-void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key)
+void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key,
+			    unsigned dir)
 {
 	int64_t now_ms = ucm_monotonic_ms();
 	struct ucm_unread_file file;
 	unsigned cursor = 0;
 
-	while (ucm_unread_next(&set->unread, key, now_ms, &cursor, &file)) {
+	while (ucm_unread_next(&set->unread, key, dir, now_ms, &cursor,
+			       &file)) {
 		struct ucm_space *space =
 			ucm_namespace_get(&set->names, file.key.space);
 
@@ -465,7 +473,7 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 	}
 	/* unless another thread has settled it meanwhile */
 	if (ucm_index_flag(set->index, ref, UCM_ENTRY_DOUBT, false)) {
-		atomic_fetch_sub(&set->doubts, 1);
+		ucm_tierset_count_doubts(set, entry.dir, -1);
 		ucm_count(&set->stats.doubts_settled);
 	}
 	return 0;
@@ -509,15 +517,19 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 		}
 	}
 	ucm_tierset_unlock_name(set, &entry.id);
-	if (set->on_loss)
-		set->on_loss(set->on_loss_arg, &key);
+	ucm_tierset_tell_loss(set, &key);
+}
+
+static unsigned dir_of_task(const struct ucm_tierset *set, uint64_t number)
+{
+	return (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
 }
 
 static int run_task(struct ucm_tierset *set, uint64_t number)
 {
 	unsigned bucket = (unsigned)(number % UCM_BUCKETS);
 	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
-	unsigned dir = (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
+	unsigned dir = dir_of_task(set, number);
 	struct ucm_space *of = ucm_namespace_get(&set->names, space);
 
 	if (of && !ucm_space_is_scanned(of, dir, bucket))
@@ -525,18 +537,28 @@ static int run_task(struct ucm_tierset *set, uint64_t number)
 	return 0;
 }
 
-/* A directory that could not be read keeps its names unknown: then the index
- * never counts as whole, and what it lacks is probed for. */
-static bool all_scanned(struct ucm_tierset *set)
+bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir)
 {
 	for (unsigned i = 0; i < set->scan_spaces; i++) {
 		struct ucm_space *space = ucm_namespace_get(&set->names, i);
 
-		for (unsigned word = 0; space && word < 4 * set->num_dirs;
-		     word++) {
-			if (~atomic_load(&space->scanned[word]))
+		for (unsigned word = 0; space && word < 4; word++) {
+			if (~atomic_load(&space->scanned[4 * dir + word]))
 				return false;
 		}
+	}
+	return true;
+}
+
+/* A directory that could not be read keeps its names unknown: then the index
+ * never counts as whole, and what it lacks is probed for. */
+static bool all_scanned(struct ucm_tierset *set)
+{
+	if (atomic_load(&set->dirs_left))
+		return false;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (!ucm_scan_knows(set, dir))
+			return false;
 	}
 	return true;
 }
@@ -558,74 +580,148 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 
 static void scan_ended(struct ucm_tierset *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++)
-		ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
-	atomic_store(&set->scanned, all_scanned(set));
-	if (!atomic_load(&set->scanned))
+	if (!all_scanned(set) || atomic_exchange(&set->scanned, true))
 		return;
 	ucm_live_set_complete(ucm_index_live(set->index));
 	ucm_info("%llu blocks found",
 		 (unsigned long long)atomic_load(&set->blocks));
 }
 
-void ucm_scan_retry(struct ucm_tierset *set)
+/* All tasks of a directory have been tried. */
+static void dir_ended(struct ucm_tierset *set, unsigned dir)
 {
-	if (atomic_load(&set->scanned) ||
-	    atomic_load(&set->tasks_done) < set->num_tasks)
+	ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
+	atomic_fetch_sub(&set->dirs_left, 1);
+	scan_ended(set);
+}
+
+void ucm_scan_retry(struct ucm_tierset *set, unsigned dir)
+{
+	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
+
+	if (atomic_load(&set->keepers[dir].tasks_left) ||
+	    ucm_scan_knows(set, dir))
 		return;
-	for (uint64_t task = 0; task < set->num_tasks; task++) {
+	for (uint64_t task = dir * num; task < (dir + 1) * num; task++) {
 		if (atomic_load(&set->stopping))
 			return;
 		/* one that fails again is not asked 256 times */
 		if (run_task(set, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
+	ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
 	scan_ended(set);
 }
 
-/* Check all that is in doubt, one bucket of one space after another. */
-static void settle_all(struct ucm_tierset *set)
-{
-	for (unsigned i = 0; i < UCM_BUCKETS * set->scan_spaces; i++) {
-		struct ucm_entry entry;
-		uint32_t cursor = 0;
-		ucm_ref ref;
+/* ---- doubts ---- */
 
-		while (ucm_index_next(set->index,
-				      (uint16_t)(i / UCM_BUCKETS),
-				      i % UCM_BUCKETS, &cursor, &entry, &ref)) {
+struct doubtful {
+	unsigned dir; /* or all */
+	unsigned num;
+	ucm_ref refs[UCM_INDEX_PIECE];
+};
+#define ALL_DIRS UINT_MAX
+
+static bool note_doubtful(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	struct doubtful *found = arg;
+
+	if (entry->flags & UCM_ENTRY_DOUBT &&
+	    (found->dir == ALL_DIRS || found->dir == entry->dir))
+		found->refs[found->num++] = ref;
+	return false;
+}
+
+static void settle_shard(struct ucm_tierset *set, unsigned shard, unsigned dir)
+{
+	struct doubtful found = { .dir = dir };
+	uint32_t cursor = 0;
+	bool more;
+
+	do {
+		found.num = 0;
+		more = ucm_index_walk(set->index, shard, &cursor, note_doubtful,
+				      &found);
+		for (unsigned i = 0; i < found.num; i++) {
 			if (atomic_load(&set->stopping))
 				return;
-			if (entry.flags & UCM_ENTRY_DOUBT)
-				ucm_tierset_settle(set, ref);
+			ucm_tierset_settle(set, found.refs[i]);
 		}
+	} while (more);
+}
+
+/* All that is in doubt; by several threads, each of which takes shards. */
+static void settle_all(struct ucm_tierset *set)
+{
+	unsigned shard;
+
+	while (atomic_load(&set->doubts) && !atomic_load(&set->stopping) &&
+	       (shard = atomic_fetch_add(&set->next_shard, 1)) < UCM_BUCKETS)
+		settle_shard(set, shard, ALL_DIRS);
+}
+
+void ucm_scan_settle(struct ucm_tierset *set, unsigned dir)
+{
+	const struct ucm_keeper *keeper = &set->keepers[dir];
+
+	if (atomic_load(&keeper->tasks_left))
+		return;
+	/* from the other end than the threads of the scan, who may be at it */
+	for (unsigned shard = UCM_BUCKETS; shard-- > 0;) {
+		if (!atomic_load(&keeper->doubts) ||
+		    atomic_load(&set->stopping))
+			return;
+		settle_shard(set, shard, dir);
 	}
+}
+
+/* ---- threads ---- */
+
+static void task_ended(struct ucm_tierset *set, uint64_t number)
+{
+	unsigned dir = dir_of_task(set, number);
+
+	if (atomic_fetch_sub(&set->keepers[dir].tasks_left, 1) == 1)
+		dir_ended(set, dir);
+	if (atomic_fetch_add(&set->tasks_done, 1) + 1 < set->num_tasks)
+		return;
+	pthread_mutex_lock(&set->upkeep_lock);
+	pthread_cond_broadcast(&set->upkeep_wake);
+	pthread_mutex_unlock(&set->upkeep_lock);
+}
+
+static void wait_for_last_task(struct ucm_tierset *set)
+{
+	pthread_mutex_lock(&set->upkeep_lock);
+	while (atomic_load(&set->tasks_done) < set->num_tasks &&
+	       !atomic_load(&set->stopping))
+		pthread_cond_wait(&set->upkeep_wake, &set->upkeep_lock);
+	pthread_mutex_unlock(&set->upkeep_lock);
 }
 
 static void *scan_main(void *arg)
 {
 	struct ucm_tierset *set = arg;
-	uint64_t done;
+	uint64_t task;
 
-	for (;;) {
-		uint64_t task = atomic_fetch_add(&set->next_task, 1);
-
-		if (task >= set->num_tasks || atomic_load(&set->stopping))
-			return NULL;
+	while (!atomic_load(&set->stopping) &&
+	       (task = atomic_fetch_add(&set->next_task, 1)) < set->num_tasks) {
 		run_task(set, task);
-		done = atomic_fetch_add(&set->tasks_done, 1) + 1;
-		if (done == set->num_tasks) {
-			scan_ended(set);
-			if (atomic_load(&set->doubts))
-				settle_all(set);
-		}
+		task_ended(set, task);
 	}
+	wait_for_last_task(set);
+	settle_all(set);
+	return NULL;
 }
 
 int ucm_scan_start(struct ucm_tierset *set)
 {
-	set->num_tasks = (uint64_t)set->num_dirs * set->scan_spaces *
-			 UCM_BUCKETS;
+	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
+
+	set->num_tasks = set->num_dirs * num;
+	set->dirs_left = set->num_dirs;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+		set->keepers[dir].tasks_left = num;
 	for (unsigned i = 0; i < set->config->scan_threads; i++) {
 		int err = pthread_create(&set->scan_threads[i], NULL,
 					 scan_main, set);
@@ -639,6 +735,9 @@ int ucm_scan_start(struct ucm_tierset *set)
 
 void ucm_scan_stop(struct ucm_tierset *set)
 {
+	pthread_mutex_lock(&set->upkeep_lock);
+	pthread_cond_broadcast(&set->upkeep_wake);
+	pthread_mutex_unlock(&set->upkeep_lock);
 	for (unsigned i = 0; i < set->num_scan_threads; i++)
 		pthread_join(set->scan_threads[i], NULL);
 	set->num_scan_threads = 0;

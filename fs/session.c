@@ -439,7 +439,6 @@ static int mount_and_serve(struct ucm_face *face)
 		 * of ours holds: only now, with the connection gone, will it
 		 * end; and it uses the session, and losses use us. */
 		ucm_tierset_quiet(face->set);
-		face->set->on_loss = NULL;
 		ucm_notify_stop(face);
 	} else {
 		err = -EIO; /* libfuse has said why */

@@ -53,14 +53,14 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 			err = -ENOMEM;
 	}
 	if (err)
-		ucm_tier_close(tier, false);
+		ucm_tier_close(tier);
 	return err;
 }
 
-void ucm_tier_close(struct ucm_tier *tier, bool clean)
+void ucm_tier_close(struct ucm_tier *tier)
 {
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		ucm_backing_close(&tier->dirs[i], clean);
+		ucm_backing_close(&tier->dirs[i], false);
 		ucm_room_put(tier->rooms[i]);
 	}
 	free(tier->dirs);

@@ -39,7 +39,8 @@ struct ucm_tier {
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		  unsigned first, const struct ucm_config *store,
 		  struct ucm_complaint *complaint);
-void ucm_tier_close(struct ucm_tier *tier, bool clean);
+/* Leaves the directories as they are, clean or not. */
+void ucm_tier_close(struct ucm_tier *tier);
 
 /* What a new file is going to take. */
 struct ucm_want {

@@ -27,6 +27,10 @@
 #include "fs/verify.h"
 #include "hashing/name.h"
 
+/* A sync of all that was written lately may take this long; what it leaves is
+ * only checked once more. */
+#define CLOSE_MS 30000
+
 static int check_nesting(const struct ucm_tierset *set,
 			 struct ucm_complaint *complaint)
 {
@@ -233,6 +237,18 @@ static void init_name_locks(struct ucm_tierset *set)
 	pthread_mutexattr_destroy(&attr);
 }
 
+static void init_keepers(struct ucm_tierset *set)
+{
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {
+		struct ucm_keeper *keeper = &set->keepers[dir];
+
+		keeper->set = set;
+		keeper->dir = dir;
+		keeper->ended = true; /* it has not begun */
+		pthread_mutex_init(&keeper->sync_lock, NULL);
+	}
+}
+
 int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 		     struct ucm_complaint *complaint)
 {
@@ -245,9 +261,12 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	set->config = config;
 	init_name_locks(set);
 	ucm_unread_init(&set->unread);
+	set->close_ms = CLOSE_MS;
+	pthread_mutex_init(&set->loss_lock, NULL);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
-	pthread_mutex_init(&set->checkpoint_lock, NULL);
 	ucm_cond_init_monotonic(&set->upkeep_wake);
+	ucm_cond_init_monotonic(&set->upkeep_ended);
+	init_keepers(set);
 	err = ucm_config_check(config, complaint);
 	if (!err)
 		err = check_given_twice(config, complaint);
@@ -262,8 +281,6 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	if (!err)
 		err = find_spaces(set, complaint);
 	if (err) {
-		/* nothing was begun, so nothing may be called clean */
-		atomic_store(&set->doubts, 1);
 		ucm_tierset_close(set);
 		return err;
 	}
@@ -314,35 +331,43 @@ void ucm_tierset_quiet(struct ucm_tierset *set)
 		tell_all(set, UCM_LOCK_ENDING, 0);
 	ucm_scan_stop(set);
 	ucm_plain_count_stop(set);
+	/* the keepers are still there, and one may be at it */
+	pthread_mutex_lock(&set->loss_lock);
+	set->on_loss = NULL;
+	pthread_mutex_unlock(&set->loss_lock);
+}
+
+/* A thread hangs in a directory that does not answer, and may come back: the
+ * others are given free, and what it may touch stays. */
+static void leave_behind(struct ucm_tierset *set)
+{
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (set->keepers[dir].ended)
+			ucm_backing_close(set->dirs[dir], false);
+	}
 }
 
 void ucm_tierset_close(struct ucm_tierset *set)
 {
-	bool clean;
-
 	if (!set)
 		return;
 	ucm_tierset_quiet(set);
-	ucm_upkeep_stop(set);
-	for (unsigned i = 0; i < set->num_tiers; i++) {
-		bool unclean = false;
-
-		/* a directory whose doubts were not all settled stays unclean */
-		for (unsigned j = 0; j < set->tiers[i].num_dirs; j++)
-			unclean |= set->tiers[i].dirs[j].recovery.unclean;
-		clean = !unclean ||
-			(atomic_load(&set->scanned) && !atomic_load(&set->doubts));
-		if (!set->upkeep_running)
-			clean = false;
-		ucm_tier_close(&set->tiers[i], clean);
+	if (!ucm_upkeep_stop(set)) {
+		leave_behind(set);
+		return;
 	}
+	for (unsigned i = 0; i < set->num_tiers; i++)
+		ucm_tier_close(&set->tiers[i]);
 	free(set->tiers);
 	ucm_index_free(set->index);
 	if (set->names.spaces)
 		ucm_namespace_fini(&set->names);
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+		pthread_mutex_destroy(&set->keepers[dir].sync_lock);
+	pthread_mutex_destroy(&set->loss_lock);
 	pthread_mutex_destroy(&set->upkeep_lock);
-	pthread_mutex_destroy(&set->checkpoint_lock);
 	pthread_cond_destroy(&set->upkeep_wake);
+	pthread_cond_destroy(&set->upkeep_ended);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&set->name_locks[i]);
 	ucm_unread_fini(&set->unread);
@@ -363,24 +388,32 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 	};
 }
 
+void ucm_tierset_count_doubts(struct ucm_tierset *set, unsigned dir, int more)
+{
+	atomic_fetch_add(&set->keepers[dir].doubts, (uint64_t)more);
+	atomic_fetch_add(&set->doubts, (uint64_t)more);
+}
+
 int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
 			  const struct ucm_entry *entry, ucm_ref *ref_out)
 {
-	int err = ucm_index_add(set->index, entry, ref_out);
+	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
 
+	ucm_tierset_count_doubts(set, entry->dir, doubts);
+	err = ucm_index_add(set->index, entry, ref_out);
 	if (err == -EFBIG)
 		ucm_warning("block %s: too large for the index",
 			    ucm_hex(&entry->id).text);
-	if (err)
+	if (err) {
+		ucm_tierset_count_doubts(set, entry->dir, -doubts);
 		return err;
+	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&set->blocks, 1);
 	atomic_fetch_add(&set->tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
 	if (entry->size > atomic_load(&set->largest))
 		atomic_store(&set->largest, entry->size);
-	if (entry->flags & UCM_ENTRY_DOUBT)
-		atomic_fetch_add(&set->doubts, 1);
 	return 0;
 }
 
@@ -396,7 +429,7 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 	atomic_fetch_sub(&set->tier_of[entry.dir]->used,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
-		atomic_fetch_sub(&set->doubts, 1);
+		ucm_tierset_count_doubts(set, entry.dir, -1);
 	if (out)
 		*out = entry;
 	return true;
@@ -429,7 +462,7 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	if (ucm_index_find(set->index, key, out, ref))
 		return 0;
 	if (atomic_load_explicit(&set->unread.num, memory_order_relaxed))
-		ucm_tierset_read_again(set, key);
+		ucm_tierset_read_again(set, key, UCM_UNREAD_ANY_DIR);
 	else if (atomic_load_explicit(&set->scanned, memory_order_acquire))
 		return -ENOENT;
 	space = ucm_namespace_get(&set->names, key->space);
@@ -531,6 +564,14 @@ int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 	return err ? err : fault ? -EIO : 0;
 }
 
+void ucm_tierset_tell_loss(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	pthread_mutex_lock(&set->loss_lock);
+	if (set->on_loss)
+		set->on_loss(set->on_loss_arg, key);
+	pthread_mutex_unlock(&set->loss_lock);
+}
+
 void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 {
 	struct ucm_entry entry;
@@ -546,8 +587,7 @@ void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
 		ucm_tierset_examine(set, set->names.spaces[entry.space],
 				    &entry.id, dir);
-	if (set->on_loss)
-		set->on_loss(set->on_loss_arg, &key);
+	ucm_tierset_tell_loss(set, &key);
 }
 
 static int open_checked(struct ucm_tierset *set, ucm_ref ref,

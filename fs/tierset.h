@@ -28,6 +28,22 @@
 #include "fs/tier.h"
 #include "fs/unread.h"
 
+struct ucm_tierset;
+
+/* What a directory has for itself: none waits for another that hangs. */
+struct ucm_keeper {
+	struct ucm_tierset *set;
+	unsigned dir;
+	_Atomic uint64_t doubts;     /* its entries that are in doubt */
+	_Atomic uint64_t tasks_left; /* of the scan */
+	_Atomic bool dirty; /* something was committed since the checkpoint */
+	pthread_mutex_t sync_lock; /* one checkpoint at a time */
+	int64_t checkpoint_due_ms;
+	pthread_t thread;
+	bool running;
+	_Atomic bool ended; /* the thread, if there was one, is done */
+};
+
 struct ucm_tierset {
 	struct ucm_config *config; /* the caller's; outlives the store */
 	struct ucm_tier *tiers;
@@ -39,7 +55,7 @@ struct ucm_tierset {
 	struct ucm_namespace names;
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
-	_Atomic uint64_t doubts; /* entries that are in doubt */
+	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
 	_Atomic bool scanned;    /* the whole index is filled, */
 	struct ucm_unread unread; /* but for what could not be read */
 	/* For the size of a space's first blocks: the largest block that there
@@ -53,29 +69,32 @@ struct ucm_tierset {
 
 	/* Told when a block goes that nobody has unlinked through this store:
 	 * damaged, torn or vanished. Set before start; called from any thread,
-	 * with no lock held. */
+	 * with no lock held but loss_lock. */
 	void (*on_loss)(void *arg, const struct ucm_key *key);
 	void *on_loss_arg;
+	pthread_mutex_t loss_lock; /* so that nobody is told after quiet */
 
 	/* scan.c and upkeep.c */
 	_Atomic uint64_t next_task;
 	_Atomic uint64_t tasks_done;
 	uint64_t num_tasks;
 	unsigned scan_spaces; /* spaces that were there at the start */
-	_Atomic bool stopping;
+	_Atomic unsigned dirs_left; /* whose tasks have not all been tried */
+	_Atomic unsigned next_shard; /* to settle, once the scan is over */
+	_Atomic bool stopping; /* begin nothing more */
+	_Atomic bool closing;  /* no request is left: leave the directories */
 	pthread_mutex_t upkeep_lock;
-	pthread_cond_t upkeep_wake;
-	pthread_t upkeep_thread;
+	pthread_cond_t upkeep_wake; /* the scan or the set's life is over */
+	pthread_cond_t upkeep_ended;
+	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
+	unsigned close_ms; /* how long the close waits for one that hangs */
 	pthread_t scan_threads[64];
 	unsigned num_scan_threads;
 	pthread_t count_thread; /* plain_list.c */
 	bool counting;
 	_Atomic bool files_counted;
 	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
-	bool upkeep_running;
 	bool begun;
-	_Atomic uint64_t commits_at_checkpoint;
-	pthread_mutex_t checkpoint_lock; /* one at a time */
 };
 
 /*
@@ -96,10 +115,12 @@ int ucm_tierset_start(struct ucm_tierset *set);
  * it is gone they wait for us to end. */
 void ucm_tierset_serving(struct ucm_tierset *set, dev_t mount);
 
-/* End the threads that may tell of losses. Close follows. */
+/* From now on nobody is told of losses. Close follows. */
 void ucm_tierset_quiet(struct ucm_tierset *set);
 
-/* End the threads, and leave everything clean if everything is known to be. */
+/* End the threads, and leave each directory clean of which everything is known
+ * to be. One that hangs is left as it is, and what its thread may still touch
+ * is never freed. */
 void ucm_tierset_close(struct ucm_tierset *set);
 
 /* ---- finding and reading ---- */
@@ -301,9 +322,10 @@ int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket);
 
-/* Look again at the files of a block (NULL: of any) that could not be read, if
- * it is time to. */
-void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key);
+/* Look again at the files of a block (NULL: of any) that could not be read, in a
+ * directory or in UCM_UNREAD_ANY_DIR, if it is time to. */
+void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key,
+			    unsigned dir);
 
 /* Is the file of an entry there and good, as far as open_block looks? 0;
  * -ENOENT: it was not, and the entry is gone; -errno. Counts as no use. */
@@ -316,6 +338,13 @@ void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err);
 /* Compare the checksums of a block in doubt. 0: it is good; -ENOENT: it was
  * not, and is gone. */
 int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref);
+
+/* Count doubts of a directory: before an entry gets the flag, and after it has
+ * lost it. */
+void ucm_tierset_count_doubts(struct ucm_tierset *set, unsigned dir, int more);
+
+/* By who has removed an entry. */
+void ucm_tierset_tell_loss(struct ucm_tierset *set, const struct ucm_key *key);
 
 /* A block is torn or damaged: out of the index, moved aside, told. judged: the
  * file that was found so; if another one has the name by now, nothing is done.
@@ -339,8 +368,12 @@ int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
 
 /* The scan threads, and their end. */
 int ucm_scan_start(struct ucm_tierset *set);
-/* Once the scan has ended: try again what could not be read. */
-void ucm_scan_retry(struct ucm_tierset *set);
+/* Have all buckets of a directory been read? */
+bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir);
+/* Of one directory, once its scan has ended: try again what could not be
+ * read, and what is in doubt. */
+void ucm_scan_retry(struct ucm_tierset *set, unsigned dir);
+void ucm_scan_settle(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_stop(struct ucm_tierset *set);
 /* Learn what a space's blocks look like from the first right one. */
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
@@ -349,10 +382,13 @@ void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
 int ucm_scan_buckets(const struct ucm_backing *backing,
 		     const struct ucm_space *space, uint64_t out[4]);
 
-/* Note now that all is on disk. -EAGAIN: the scan is not over, or something is
- * in doubt; -EIO: a directory failed, which is logged. Any thread. */
+/* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
+ * read, or something in it is in doubt; -EIO: one failed, which is logged. The
+ * others have their checkpoint then. Any thread. */
 int ucm_upkeep_checkpoint(struct ucm_tierset *set);
 int ucm_upkeep_start(struct ucm_tierset *set);
-void ucm_upkeep_stop(struct ucm_tierset *set);
+/* The threads leave each directory clean, if it is, and end. False if one
+ * hangs: its keeper has not ended. */
+bool ucm_upkeep_stop(struct ucm_tierset *set);
 
 #endif

@@ -55,15 +55,16 @@ bool ucm_unread_add(struct ucm_unread *unread, const struct ucm_key *key,
 }
 
 static bool is_due(const struct ucm_unread_file *file,
-		   const struct ucm_key *key, int64_t now_ms)
+		   const struct ucm_key *key, unsigned dir, int64_t now_ms)
 {
 	return file->next_ms <= now_ms &&
+	       (dir == UCM_UNREAD_ANY_DIR || dir == file->dir) &&
 	       (key ? same_key(&file->key, key)
 		    : file->tries < UCM_UNREAD_TRIES);
 }
 
 bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
-		     int64_t now_ms, unsigned *cursor,
+		     unsigned dir, int64_t now_ms, unsigned *cursor,
 		     struct ucm_unread_file *out)
 {
 	bool found = false;
@@ -74,7 +75,7 @@ bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
 	for (; *cursor < unread->num && !found; ++*cursor) {
 		struct ucm_unread_file *file = &unread->files[*cursor];
 
-		found = is_due(file, key, now_ms);
+		found = is_due(file, key, dir, now_ms);
 		if (!found)
 			continue;
 		file->next_ms = now_ms + UCM_UNREAD_EVERY_MS;

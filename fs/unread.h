@@ -40,10 +40,11 @@ bool ucm_unread_add(struct ucm_unread *unread, const struct ucm_key *key,
 		    unsigned dir, int64_t now_ms);
 
 /* The next file that may be looked at now, from *cursor on (0 at first): of
- * that key, or (NULL) of any that has not been tried too often. It counts as
- * tried. */
+ * that key, or (NULL) of any that has not been tried too often; in that
+ * directory. It counts as tried. */
+#define UCM_UNREAD_ANY_DIR UINT32_MAX
 bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
-		     int64_t now_ms, unsigned *cursor,
+		     unsigned dir, int64_t now_ms, unsigned *cursor,
 		     struct ucm_unread_file *out);
 
 /* It has been read, or is gone. */

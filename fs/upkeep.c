@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * upkeep.c - the thread that renews the checkpoints, and tries again to read
- * directories that could not be read.
+ * upkeep.c - a thread for each directory: it renews the checkpoint, reads again
+ * what could not be read, checks what is in doubt, and leaves the directory
+ * clean at the end.
  *
  * A checkpoint says that everything older than it is on disk. So there is none
- * before the scan is over and nothing is in doubt, and none if nothing was
- * committed since the last. With durability=data or full every block is on
- * disk by itself, but the checkpoint spares the next start from checking them.
+ * before the directory has been read and nothing in it is in doubt, and none if
+ * nothing was committed since the last. With durability=data or full every
+ * block is on disk by itself, but the checkpoint spares the next start from
+ * checking them.
+ *
+ * A thread of its own, because a disk that hangs holds whoever asks it: neither
+ * the other directories nor the close wait for it.
  */
 #include <config.h>
 
@@ -16,117 +21,219 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 
-static bool all_known(struct ucm_tierset *set)
+/* What is wrong with a directory is looked at again after this. */
+#define RETRY_S 30
+
+static struct ucm_backing *backing_of(const struct ucm_keeper *keeper)
 {
-	return atomic_load(&set->scanned) && !atomic_load(&set->doubts);
+	return keeper->set->dirs[keeper->dir];
 }
 
-static bool any_unclean(const struct ucm_tierset *set)
+static bool is_known(struct ucm_keeper *keeper)
 {
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (!set->dirs[i]->readonly && !set->dirs[i]->recovery.lost &&
-		    set->dirs[i]->recovery.unclean)
-			return true;
-	}
-	return false;
+	return ucm_scan_knows(keeper->set, keeper->dir) &&
+	       !atomic_load(&keeper->doubts) &&
+	       !atomic_load(&backing_of(keeper)->abandoned);
 }
 
-static int checkpoint_locked(struct ucm_tierset *set)
+/* Under sync_lock. */
+static int checkpoint(struct ucm_keeper *keeper)
 {
-	uint64_t commits = atomic_load(&set->stats.commits);
-	bool failed = false;
+	struct ucm_backing *backing = backing_of(keeper);
+	bool dirty;
+	int err;
 
-	if (!all_known(set))
+	if (backing->recovery.lost)
+		return 0;
+	if (!is_known(keeper))
 		return -EAGAIN;
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		struct ucm_backing *backing = set->dirs[i];
-		int err;
-
-		if (backing->readonly || backing->recovery.lost)
-			continue;
-		err = ucm_recovery_checkpoint(&backing->recovery,
-					      backing->ctlfd);
-		if (err) { /* its old one goes on to hold */
-			ucm_backing_failed(backing, "checkpoint", err);
-			failed = true;
-			continue;
-		}
-		backing->recovery.unclean = false;
+	dirty = atomic_exchange(&keeper->dirty, false);
+	err = ucm_recovery_checkpoint(&backing->recovery, backing->ctlfd);
+	if (err) { /* the old one goes on to hold */
+		ucm_backing_failed(backing, "checkpoint", err);
+		atomic_store(&keeper->dirty, dirty);
+		return err;
 	}
-	if (failed)
-		return -EIO;
-	atomic_store(&set->commits_at_checkpoint, commits);
-	ucm_count(&set->stats.checkpoints);
+	backing->recovery.unclean = false;
+	ucm_count(&keeper->set->stats.checkpoints);
 	return 0;
+}
+
+static int checkpoint_of(struct ucm_keeper *keeper)
+{
+	int err;
+
+	pthread_mutex_lock(&keeper->sync_lock);
+	err = checkpoint(keeper);
+	pthread_mutex_unlock(&keeper->sync_lock);
+	return err;
 }
 
 int ucm_upkeep_checkpoint(struct ucm_tierset *set)
 {
-	int err;
+	int result = 0;
 
-	pthread_mutex_lock(&set->checkpoint_lock);
-	err = checkpoint_locked(set);
-	pthread_mutex_unlock(&set->checkpoint_lock);
-	return err;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		int err = 0;
+
+		if (!set->dirs[dir]->readonly)
+			err = checkpoint_of(&set->keepers[dir]);
+		if (err == -EAGAIN && !result)
+			result = err;
+		else if (err && err != -EAGAIN)
+			result = -EIO;
+	}
+	return result;
 }
 
-static bool is_due(struct ucm_tierset *set)
+/* ---- the threads ---- */
+
+static bool is_due(struct ucm_keeper *keeper)
 {
-	return atomic_load(&set->stats.commits) !=
-		       atomic_load(&set->commits_at_checkpoint) ||
-	       any_unclean(set);
+	const struct ucm_recovery *recovery = &backing_of(keeper)->recovery;
+	unsigned every_s = keeper->set->config->checkpoint_s;
+	int64_t now = ucm_monotonic_ms();
+
+	if (backing_of(keeper)->readonly || recovery->lost)
+		return false;
+	if (!every_s || now < keeper->checkpoint_due_ms)
+		return false;
+	keeper->checkpoint_due_ms = now + every_s * INT64_C(1000);
+	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean);
+}
+
+static void look_after(struct ucm_keeper *keeper)
+{
+	if (atomic_load(&keeper->set->stopping))
+		return;
+	ucm_scan_retry(keeper->set, keeper->dir);
+	ucm_tierset_read_again(keeper->set, NULL, keeper->dir);
+	ucm_scan_settle(keeper->set, keeper->dir);
+	if (is_due(keeper))
+		checkpoint_of(keeper);
+}
+
+/* What is not known to be good stays unclean. */
+static void leave(struct ucm_keeper *keeper)
+{
+	struct ucm_backing *backing = backing_of(keeper);
+	const struct ucm_recovery *recovery = &backing->recovery;
+	int err = 0;
+
+	if (backing->readonly || atomic_load(&backing->abandoned))
+		return;
+	if (atomic_load(&recovery->unclean) && !is_known(keeper))
+		return;
+	pthread_mutex_lock(&keeper->sync_lock);
+	err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
+	pthread_mutex_unlock(&keeper->sync_lock);
+	if (err)
+		ucm_error("%s: closing: %s", backing->path, strerror(-err));
+}
+
+/* False at the end. */
+static bool wait_a_while(struct ucm_keeper *keeper)
+{
+	struct ucm_tierset *set = keeper->set;
+	struct timespec until;
+	unsigned every_s;
+
+	if (atomic_load(&set->closing)) /* the configuration may be gone */
+		return false;
+	every_s = set->config->checkpoint_s;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += every_s && every_s < RETRY_S ? every_s : RETRY_S;
+	pthread_mutex_lock(&set->upkeep_lock);
+	while (!atomic_load(&set->closing) &&
+	       pthread_cond_timedwait(&set->upkeep_wake, &set->upkeep_lock,
+				      &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&set->upkeep_lock);
+	return !atomic_load(&set->closing);
 }
 
 static void *upkeep_main(void *arg)
 {
-	struct ucm_tierset *set = arg;
-	struct timespec until;
+	struct ucm_keeper *keeper = arg;
+	struct ucm_tierset *set = keeper->set;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
+	keeper->checkpoint_due_ms =
+		ucm_monotonic_ms() + set->config->checkpoint_s * INT64_C(1000);
+	while (wait_a_while(keeper))
+		look_after(keeper);
+	leave(keeper);
 	pthread_mutex_lock(&set->upkeep_lock);
-	while (!atomic_load(&set->stopping)) {
-		until.tv_sec += set->config->checkpoint_s;
-		while (!atomic_load(&set->stopping) &&
-		       pthread_cond_timedwait(&set->upkeep_wake,
-					      &set->upkeep_lock,
-					      &until) != ETIMEDOUT)
-			;
-		if (atomic_load(&set->stopping))
-			break;
-		pthread_mutex_unlock(&set->upkeep_lock);
-		ucm_scan_retry(set);
-		ucm_tierset_read_again(set, NULL);
-		if (is_due(set))
-			ucm_upkeep_checkpoint(set);
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		pthread_mutex_lock(&set->upkeep_lock);
-	}
+	keeper->ended = true;
+	pthread_cond_signal(&set->upkeep_ended);
 	pthread_mutex_unlock(&set->upkeep_lock);
 	return NULL;
 }
 
 int ucm_upkeep_start(struct ucm_tierset *set)
 {
-	int err;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		struct ucm_keeper *keeper = &set->keepers[dir];
+		int err;
 
-	if (set->config->checkpoint_s) {
-		err = pthread_create(&set->upkeep_thread, NULL, upkeep_main,
-				     set);
+		keeper->ended = false;
+		err = pthread_create(&keeper->thread, NULL, upkeep_main,
+				     keeper);
+		keeper->running = !err;
+		keeper->ended = err;
 		if (err)
 			return -err;
 	}
-	set->upkeep_running = true;
 	return 0;
 }
 
-void ucm_upkeep_stop(struct ucm_tierset *set)
+static bool have_all_ended(const struct ucm_tierset *set)
 {
-	if (!set->upkeep_running || !set->config->checkpoint_s)
-		return;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (!set->keepers[dir].ended)
+			return false;
+	}
+	return true;
+}
+
+static bool wait_for_all(struct ucm_tierset *set)
+{
+	int64_t until_ms = ucm_monotonic_ms() + set->close_ms;
+	struct timespec until = {
+		.tv_sec = until_ms / 1000,
+		.tv_nsec = until_ms % 1000 * 1000000,
+	};
+	bool all;
+
 	pthread_mutex_lock(&set->upkeep_lock);
+	atomic_store(&set->closing, true);
 	pthread_cond_broadcast(&set->upkeep_wake);
+	while (!(all = have_all_ended(set)) &&
+	       pthread_cond_timedwait(&set->upkeep_ended, &set->upkeep_lock,
+				      &until) != ETIMEDOUT)
+		;
 	pthread_mutex_unlock(&set->upkeep_lock);
-	pthread_join(set->upkeep_thread, NULL);
+	return all;
+}
+
+bool ucm_upkeep_stop(struct ucm_tierset *set)
+{
+	bool all = wait_for_all(set);
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		struct ucm_keeper *keeper = &set->keepers[dir];
+
+		if (!keeper->running)
+			continue;
+		if (keeper->ended) {
+			pthread_join(keeper->thread, NULL);
+			continue;
+		}
+		pthread_detach(keeper->thread);
+		ucm_error("%s: does not answer: left as it is",
+			  backing_of(keeper)->path);
+	}
+	return all;
 }

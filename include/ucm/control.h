@@ -123,7 +123,8 @@ struct ucm_control_statistics {
  * signal; or the first error, after all else has been looked at. */
 #define UCM_CONTROL_RESCAN _IO('U', 11)
 /* Flush, and note that all is on disk: a crash leaves nothing older in doubt.
- * EAGAIN: the scan is not over, or blocks are in doubt. */
+ * EAGAIN: a directory has not been read to its end, or has blocks in doubt; EIO:
+ * one failed. It is noted for the others. */
 #define UCM_CONTROL_CHECKPOINT _IO('U', 12)
 
 #ifdef __cplusplus

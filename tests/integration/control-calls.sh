@@ -87,7 +87,7 @@ same 'says locate' 'tier=1 dir=1' "${place% flags*}"
 checkpoints=$(stat_of checkpoints)
 answers 'flush' '' call flush
 answers 'checkpoint' '' call checkpoint
-same 'is counted' $((checkpoints + 1)) "$(stat_of checkpoints)"
+same 'is counted for each directory' $((checkpoints + 2)) "$(stat_of checkpoints)"
 call statistics >"$work/statistics" || fail 'statistics'
 for name in lookups hits misses opens commits removed; do
 	same "statistics: $name" "$(stat_of $name)" \

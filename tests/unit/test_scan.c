@@ -495,10 +495,10 @@ START_TEST(a_file_that_could_not_be_read_is_tried_again)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
-	ucm_tierset_read_again(fx_set, NULL); /* too early */
+	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR); /* too early */
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 	let_time_pass();
-	ucm_tierset_read_again(fx_set, NULL);
+	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 	ck_assert_uint_eq(fx_set->unread.num, 0);
 }
@@ -513,7 +513,7 @@ START_TEST(a_bad_sector_is_not_read_for_ever)
 	fx_fail_on("open", fx_name(&file), 1, -EIO, false);
 	for (unsigned i = 0; i < 100; i++) {
 		let_time_pass();
-		ucm_tierset_read_again(fx_set, NULL);
+		ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
 		tries += fx_calls();
 		fx_fail_on("open", fx_name(&file), 1, -EIO, false);
 	}

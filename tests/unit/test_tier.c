@@ -38,7 +38,7 @@ static int choose(enum ucm_policy policy, uint64_t bytes)
 
 static void close_tier(void)
 {
-	ucm_tier_close(&tier, false);
+	ucm_tier_close(&tier);
 }
 
 START_TEST(rendezvous_always_chooses_the_same_directory)

@@ -5,11 +5,14 @@
 #include "fs/tierset.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file;
@@ -51,13 +54,13 @@ START_TEST(a_commit_leads_to_a_checkpoint)
 {
 	int64_t before_a, before_b;
 
-	open_with_checkpoints("$/a,$/b");
+	open_with_checkpoints("$/a:$/b");
 	before_a = checkpoint_of("$/a");
 	before_b = checkpoint_of("$/b");
-	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(fx_commit(&file), 0); /* in $/a */
 	fx_wait(any_checkpoint, NULL);
 	ck_assert_int_gt(checkpoint_of("$/a"), before_a);
-	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
+	ck_assert_int_eq(checkpoint_of("$/b"), before_b);
 }
 END_TEST
 
@@ -66,21 +69,48 @@ static bool others_checkpoint_moved(void *arg)
 	return checkpoint_of("$/b") > *(int64_t *)arg;
 }
 
+static _Atomic unsigned syncs;
+static pthread_t first;
+
+/* Those of the directory's thread that comes first, again and again. */
+static int first_ones_syncs_fail(const char *call, const char *path)
+{
+	(void)path;
+	if (strcmp(call, "syncfs"))
+		return 0;
+	if (!atomic_load(&syncs))
+		first = pthread_self();
+	if (!pthread_equal(first, pthread_self()))
+		return 0;
+	atomic_fetch_add(&syncs, 1);
+	return -EIO;
+}
+
+static bool was_tried(void *arg)
+{
+	(void)arg;
+	return atomic_load(&syncs) > 0;
+}
+
 /* One dead directory must not keep the others from being safe. */
 START_TEST(a_directory_that_cannot_sync_stays_unclean_alone)
 {
 	int64_t before_a, before_b;
 	char state[256];
 
-	open_with_checkpoints("$/a,$/b");
+	open_with_checkpoints("$/a:$/b");
 	before_a = checkpoint_of("$/a");
 	before_b = checkpoint_of("$/b");
-	fx_fail("syncfs", 1, -EIO, true); /* of $/a */
+	ucm_os_fault = first_ones_syncs_fail;
 	ck_assert_int_eq(fx_commit(&file), 0);
-	fx_wait(fault_was_hit, NULL);
+	fx_wait(was_tried, NULL);
+	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	fx_block(&file, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_wait(others_checkpoint_moved, &before_b);
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
 	fx_close();
+	ucm_os_fault = NULL;
 	fx_read(fx_path("$/a/.ucmfs/state"), state, sizeof(state));
 	ck_assert_ptr_nonnull(strstr(state, "clean=0"));
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
@@ -88,6 +118,11 @@ START_TEST(a_directory_that_cannot_sync_stays_unclean_alone)
 	ck_assert_ptr_nonnull(strstr(state, "clean=1"));
 }
 END_TEST
+
+static bool any_checkpoint_of_a(void *arg)
+{
+	return checkpoint_of("$/a") > *(int64_t *)arg;
+}
 
 static void commit_and_die(void *arg)
 {
@@ -113,6 +148,151 @@ START_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
 }
 END_TEST
 
+/* ---- each directory by itself ---- */
+
+static struct fx_file more;
+
+static bool is_clean(const char *dir)
+{
+	char state[256];
+
+	fx_read(fx_path("%s/.ucmfs/state", dir), state, sizeof(state));
+	return !strncmp(state, "clean=1", 7);
+}
+
+static void commit_in_both_and_die(void *arg)
+{
+	(void)arg;
+	fx_store("$/a:$/b");
+	ck_assert_int_eq(fx_commit(&file), 0);
+	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	ck_assert_int_eq(fx_commit(&more), 0);
+	fx_set = NULL;
+}
+
+static void crash_of_two(void)
+{
+	fx_block(&file, 1, FX_PAGED);
+	fx_block(&more, 2, FX_PAGED);
+	fx_in_child(commit_in_both_and_die, NULL);
+	ck_assert(fx_exists(fx_path("$/b/blocks/%s", fx_name(&more))));
+	fx_configure("$/a:$/b");
+}
+
+static bool only_one_is_in_doubt(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->scanned) &&
+	       atomic_load(&fx_set->doubts) == 1;
+}
+
+/* A block that cannot be read keeps its own directory in doubt only. */
+START_TEST(a_doubt_of_one_directory_is_not_the_others)
+{
+	int64_t before_a, before_b;
+
+	crash_of_two();
+	before_a = checkpoint_of("$/a");
+	before_b = checkpoint_of("$/b");
+	fx_fail_on("open", strrchr(fx_name(&file), '/'), 2, -EIO, false);
+	fx_open();
+	fx_start();
+	fx_wait(only_one_is_in_doubt, NULL);
+	ck_assert_uint_eq(atomic_load(&fx_set->keepers[0].doubts), 1);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
+	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
+	fx_close();
+	ck_assert(!is_clean("$/a"));
+	ck_assert(is_clean("$/b"));
+}
+END_TEST
+
+/* So does a bucket that could not be listed. */
+START_TEST(what_one_directory_has_not_told_is_not_the_others)
+{
+	int64_t before_a, before_b;
+
+	fx_store("$/a:$/b");
+	before_a = checkpoint_of("$/a");
+	before_b = checkpoint_of("$/b");
+	atomic_fetch_and(&fx_set->names.spaces[0]->scanned[2], ~UINT64_C(1));
+	ck_assert(!ucm_scan_knows(fx_set, 0));
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
+	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
+}
+END_TEST
+
+/* And nobody has to look it up. */
+START_TEST(what_could_not_be_read_is_settled_after_all)
+{
+	int64_t before;
+
+	fx_block(&file, 1, FX_PAGED);
+	fx_in_child(commit_and_die, NULL);
+	fx_configure("$/a");
+	fx_option("checkpoint", "1");
+	before = checkpoint_of("$/a");
+	fx_fail_on("list", fx_path("blocks/%.2s", fx_name(&file)), 1, -EIO,
+		   false);
+	fx_open();
+	fx_start_only();
+	fx_wait(fault_was_hit, NULL);
+	fx_fail(NULL, 0, 0, false);
+	fx_wait_settled();
+	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
+	fx_wait(any_checkpoint_of_a, &before);
+	fx_close();
+	ck_assert(is_clean("$/a"));
+}
+END_TEST
+
+static pthread_mutex_t hang = PTHREAD_MUTEX_INITIALIZER;
+
+static int first_sync_hangs(const char *call, const char *path)
+{
+	(void)path;
+	if (strcmp(call, "syncfs") || atomic_fetch_add(&syncs, 1))
+		return 0;
+	pthread_mutex_lock(&hang);
+	pthread_mutex_unlock(&hang);
+	return -EIO;
+}
+
+static bool sync_hangs(void *arg)
+{
+	(void)arg;
+	return atomic_load(&syncs) > 0;
+}
+
+/* Neither the other's checkpoints nor the close wait for it. */
+START_TEST(a_sync_that_hangs_holds_nobody)
+{
+	int64_t before[2];
+
+	open_with_checkpoints("$/a:$/b");
+	fx_block(&more, 2, FX_PAGED);
+	before[0] = checkpoint_of("$/a");
+	before[1] = checkpoint_of("$/b");
+	pthread_mutex_lock(&hang);
+	ucm_os_fault = first_sync_hangs;
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_wait(sync_hangs, NULL);
+	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	ck_assert_int_eq(fx_commit(&more), 0);
+	fx_wait(others_checkpoint_moved, &before[1]);
+	ck_assert_int_eq(checkpoint_of("$/a"), before[0]);
+	fx_set->close_ms = 500;
+	fx_close();
+	ck_assert(fx_logged("does not answer"));
+	ck_assert(!is_clean("$/a"));
+	ck_assert(is_clean("$/b"));
+	ucm_os_fault = NULL;
+	pthread_mutex_unlock(&hang); /* the thread comes back to what it had */
+}
+END_TEST
+
 START_TEST(closing_does_not_wait_for_the_next_checkpoint)
 {
 	fx_configure("$/a");
@@ -135,6 +315,11 @@ int main(void)
 	tcase_add_test(tests, a_directory_that_cannot_sync_stays_unclean_alone);
 	tcase_add_test(tests,
 		       after_a_crash_the_first_checkpoint_ends_the_doubts);
+	tcase_add_test(tests, a_doubt_of_one_directory_is_not_the_others);
+	tcase_add_test(tests,
+		       what_one_directory_has_not_told_is_not_the_others);
+	tcase_add_test(tests, what_could_not_be_read_is_settled_after_all);
+	tcase_add_test(tests, a_sync_that_hangs_holds_nobody);
 	tcase_add_test(tests, closing_does_not_wait_for_the_next_checkpoint);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
