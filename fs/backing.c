@@ -333,8 +333,8 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 					backing->path);
 		/* there, the mark may be another machine's, which is at work:
 		 * what has no checksum is not condemned for it */
-		if (backing->remote)
-			backing->recovery.other_boot = false;
+		if (backing->remote && !backing->recovery.lost)
+			backing->recovery.unvouched = false;
 		if (err)
 			ucm_complain(complaint, "%s: .ucmfs/state: %s",
 				     backing->path, strerror(-err));
@@ -401,7 +401,8 @@ int ucm_backing_begin(struct ucm_backing *backing)
 		ucm_warning("%s: not closed cleanly%s; blocks newer than the "
 			    "last checkpoint are checked before use",
 			    backing->path,
-			    backing->recovery.other_boot
+			    backing->recovery.lost ? ", and writes were lost"
+			    : backing->recovery.unvouched
 				    ? " before the machine restarted"
 				    : "");
 	if (getrandom(&backing->instance, sizeof(backing->instance), 0) < 0)

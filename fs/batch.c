@@ -174,9 +174,7 @@ int ucm_batch_flush(struct ucm_tierset *set)
 
 		if (set->dirs[i]->readonly)
 			continue;
-		err = ucm_os_syncfs(set->dirs[i]->dirfd);
-		if (err)
-			ucm_backing_failed(set->dirs[i], "syncfs", err);
+		err = ucm_upkeep_sync(set, i);
 		if (err && !result)
 			result = err;
 	}

@@ -89,6 +89,7 @@ static int create_in(struct creation *c, struct ucm_promise *promise)
 	ucm_room_watch(promise, backing->tmpfd, temp->name);
 	temp->promise = promise;
 	temp->backing = backing;
+	temp->losses = atomic_load(&backing->recovery.losses);
 	temp->tier = promise->tier;
 	temp->guessed = promise->guessed;
 	temp->dir = (uint8_t)(temp->tier->first +
@@ -463,6 +464,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	}
 	entry->dir = (uint8_t)new->dir;
+	entry->epoch = atomic_load(&set->dirs[new->dir]->recovery.epoch);
 	atomic_store(&set->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
@@ -493,6 +495,12 @@ static void count_commit(struct ucm_tierset *set, const struct ucm_temp *temp)
 	ucm_count(&set->stats.commits);
 	ucm_count(&stats->commits);
 	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);
+}
+
+/* Its directory has lost writes since it was made: these, perhaps. */
+static bool is_loser(const struct ucm_temp *temp)
+{
+	return atomic_load(&temp->backing->recovery.losses) != temp->losses;
 }
 
 /* The same bytes, as far as stamps tell; link(2) has set the ctime. */
@@ -564,6 +572,7 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
 	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
 	entry.flags = temp->shared ? UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED
 				   : UCM_ENTRY_WRITABLE;
+	entry.epoch = atomic_load(&temp->backing->recovery.epoch);
 	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
 	/* a scan came between link and index: the entry is our file's */
 	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
@@ -577,6 +586,8 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
 		err = 0;
 	}
 	if (!err) {
+		if (is_loser(temp)) /* since the commit began */
+			ucm_tierset_doubt(set, temp->ref);
 		count_commit(set, temp);
 		return 0;
 	}
@@ -656,6 +667,10 @@ static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	int err;
 
 	temp->changed = false;
+	if (is_loser(temp)) {
+		temp->lost = true;
+		return tier_failed(set, temp, key, "writes were lost", -EIO);
+	}
 	err = judge(set, temp, fd, space, key, when, &block);
 	if (!err)
 		err = check_size(set, key, (uint64_t)temp->stamp.st_size);

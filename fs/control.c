@@ -50,6 +50,9 @@ static json_t *directory_json(const struct ucm_tierset *set, unsigned dir)
 
 	json_object_set_new(json, "path", text_json(backing->path));
 	json_object_set_new(json, "network", json_boolean(backing->remote));
+	json_object_set_new(
+		json, "state",
+		json_string(ucm_dir_states[ucm_backing_state(backing)]));
 	put_number(json, "in_doubt", atomic_load(&set->keepers[dir].doubts));
 	return json;
 }

@@ -54,6 +54,7 @@ struct ucm_entry {
 	uint16_t space;
 	uint8_t dir;       /* the directory's number in the tier set */
 	uint8_t flags;     /* UCM_ENTRY_* */
+	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
 
 int ucm_index_new(struct ucm_index **out);

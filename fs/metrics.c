@@ -98,7 +98,8 @@ static void put_index(struct ucm_prom *prom, struct ucm_tierset *set)
 	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
 		  atomic_load(&set->blocks));
 	put_gauge(prom, "ucmfs_index_doubtful_blocks",
-		  "blocks to be checked before use, after an unclean stop",
+		  "blocks to be checked before use, after an unclean stop or "
+		  "lost writes",
 		  atomic_load(&set->doubts));
 	put_gauge(prom, "ucmfs_index_memory_bytes", "memory of the index",
 		  ucm_index_memory(set->index));
@@ -164,26 +165,6 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_tierset *set,
 			     atomic_load(&tier->writing));
 }
 
-enum state { GOOD, SET_ASIDE, UNREADABLE, LOST, NUM_STATES };
-
-static const char *const states[NUM_STATES] = {
-	[GOOD] = "good",
-	[SET_ASIDE] = "set_aside",
-	[UNREADABLE] = "unreadable",
-	[LOST] = "sync_failed",
-};
-
-static enum state state_of(const struct ucm_backing *dir)
-{
-	if (dir->recovery.lost)
-		return LOST;
-	if (atomic_load(&dir->unreadable))
-		return UNREADABLE;
-	return atomic_load(&dir->retry_s) > ucm_monotonic_ms() / 1000
-		       ? SET_ASIDE
-		       : GOOD;
-}
-
 static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
@@ -194,13 +175,13 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
 			"the tier's directories by state: good; set aside "
 			"after an error; unreadable; a sync failed");
 	for_each_tier(tier, set) {
-		unsigned num[NUM_STATES] = { 0 };
+		unsigned num[UCM_DIR_STATES] = { 0 };
 
 		for (unsigned i = 0; i < tier->num_dirs; i++)
-			num[state_of(&tier->dirs[i])]++;
-		for (unsigned i = 0; i < NUM_STATES; i++)
+			num[ucm_backing_state(&tier->dirs[i])]++;
+		for (unsigned i = 0; i < UCM_DIR_STATES; i++)
 			ucm_prom_u64(prom, LABELS("tier", tier->name, "state",
-						  states[i]), num[i]);
+						  ucm_dir_states[i]), num[i]);
 	}
 	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
 			"the tier's blocks to be checked before use");

@@ -26,6 +26,7 @@
 
 #define STATE "state"
 #define CLOCK "clock"
+#define LOST "lost" /* instead of a boot id: writes were lost */
 
 /* Clocks tick coarsely and may be stepped back a little. */
 #define SLACK_NS (2 * INT64_C(1000000000))
@@ -64,7 +65,8 @@ static int write_state(const struct ucm_recovery *recovery, int ctldir,
 	char text[160];
 	int len = snprintf(text, sizeof(text),
 			   "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n", clean,
-			   recovery->checkpoint_ns, recovery->boot);
+			   atomic_load(&recovery->checkpoint_ns),
+			   recovery->boot);
 	int err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
 
 	if (err)
@@ -80,7 +82,10 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 	int64_t checkpoint;
 	int clean, err;
 
-	*recovery = (struct ucm_recovery){ 0 };
+	/* nothing is newer than what has been closed */
+	*recovery = (struct ucm_recovery){ .epoch = 1,
+					   .oldest = 1,
+					   .checkpoint_ns = INT64_MAX };
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
 	err = ucm_os_read_file(ctldir, STATE, text, sizeof(text));
 	if (err == -ENOENT)
@@ -93,12 +98,12 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 			  strerror(-err));
 		return err;
 	}
-	recovery->checkpoint_ns = checkpoint;
 	if (clean)
 		return 0;
+	recovery->checkpoint_ns = checkpoint;
 	recovery->unclean = true;
-	recovery->other_boot = strcmp(boot, recovery->boot) != 0;
-	recovery->safe_until_ns = checkpoint - SLACK_NS;
+	recovery->lost = !strcmp(boot, LOST);
+	recovery->unvouched = strcmp(boot, recovery->boot) != 0;
 	/* until all doubts are settled the file keeps telling of that crash */
 	memcpy(recovery->boot, boot, sizeof(recovery->boot));
 	return 0;
@@ -128,52 +133,118 @@ static int mark_in_place(int ctldir)
 
 int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
 {
+	int64_t now;
 	int err;
 
 	if (recovery->unclean)
 		return 0; /* the mark is there, with what it has to say */
-	err = file_system_time(ctldir, &recovery->checkpoint_ns);
-	if (!err)
+	err = file_system_time(ctldir, &now);
+	if (!err) {
+		recovery->checkpoint_ns = now;
 		err = write_state(recovery, ctldir, false);
+	}
 	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(ctldir))
 		err = 0;
 	return err;
 }
 
-/* A failed syncfs is never tried again: the next one would succeed, although
- * the pages that could not be written are gone. */
-static int sync_all(struct ucm_recovery *recovery, int ctldir)
+/* The same for the boot id. Not synced: after a restart of the machine any id
+ * means as much, and until then the page cache has it. */
+static int mark_lost_in_place(int ctldir)
 {
-	int err = recovery->lost ? -EIO : ucm_os_syncfs(ctldir);
+	char text[256], *boot;
+	_cleanup_fd_ int fd = -1;
+	int err = ucm_os_read_file(ctldir, STATE, text, sizeof(text));
 
-	recovery->lost = err != 0;
+	boot = err ? NULL : strstr(text, "boot=");
+	if (!boot)
+		return err ? err : -EINVAL;
+	boot += strlen("boot=");
+	boot[strcspn(boot, "\n")] = '\0';
+	if (strlen(boot) < strlen(LOST))
+		return -EINVAL;
+	memset(boot, ' ', strlen(boot));
+	memcpy(boot, LOST, strlen(LOST));
+	fd = ucm_os_open(ctldir, STATE, O_WRONLY, 0);
+	return fd < 0 ? fd : ucm_os_write_at(fd, boot, strlen(boot),
+					     boot - text);
+}
+
+static void lose(struct ucm_recovery *recovery, int ctldir)
+{
+	bool again = recovery->lost;
+	int err;
+
+	recovery->unclean = recovery->unvouched = true;
+	atomic_fetch_add(&recovery->losses, 1);
+	recovery->lost = true;
+	memcpy(recovery->boot, LOST, sizeof(LOST));
+	err = write_state(recovery, ctldir, false);
+	if (err && mark_lost_in_place(ctldir) && !again)
+		ucm_error(".ucmfs/state: that writes were lost cannot be "
+			  "noted: %s", strerror(-err));
+}
+
+int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir)
+{
+	uint16_t epoch = (uint16_t)(recovery->epoch + 1);
+	int err;
+
+	if (!epoch)
+		epoch = 1;
+	recovery->epoch = epoch;
+	err = ucm_os_syncfs(ctldir);
+	if (err)
+		lose(recovery, ctldir);
+	else
+		recovery->oldest = epoch;
 	return err;
 }
 
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 {
 	int64_t before;
-	int err = file_system_time(ctldir, &before);
+	int no_time = file_system_time(ctldir, &before);
+	/* in any case: one that has gone read-only has perhaps lost writes */
+	int err = ucm_recovery_sync(recovery, ctldir);
 
 	if (!err)
-		err = sync_all(recovery, ctldir);
+		err = no_time;
 	if (err)
 		return err;
 	recovery->checkpoint_ns = before;
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	return write_state(recovery, ctldir, false);
+	err = write_state(recovery, ctldir, false);
+	if (!err)
+		recovery->unclean = recovery->lost = false;
+	return err;
 }
 
 int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
 {
-	int err = sync_all(recovery, ctldir);
+	int err = ucm_recovery_sync(recovery, ctldir);
 
-	return err ? err : write_state(recovery, ctldir, true);
+	if (err)
+		return err;
+	read_boot_id(recovery->boot, sizeof(recovery->boot));
+	return write_state(recovery, ctldir, true);
+}
+
+bool ucm_recovery_uncovered(const struct ucm_recovery *recovery, uint16_t epoch)
+{
+	return epoch && (uint16_t)(epoch - recovery->oldest) <=
+				(uint16_t)(recovery->epoch - recovery->oldest);
+}
+
+bool ucm_recovery_is_recent(const struct ucm_recovery *recovery,
+			    const struct stat *st)
+{
+	return ucm_time_ns(&st->st_ctim) >
+	       atomic_load(&recovery->checkpoint_ns) - SLACK_NS;
 }
 
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
 			 const struct stat *st)
 {
-	return recovery->unclean &&
-	       ucm_time_ns(&st->st_ctim) > recovery->safe_until_ns;
+	return recovery->unclean && ucm_recovery_is_recent(recovery, st);
 }

@@ -6,7 +6,7 @@
  * but not yet written. So each directory keeps a small state file: whether it
  * was closed cleanly, and the time of the last syncfs (the checkpoint). After
  * an unclean stop, what changed after the checkpoint is in doubt until its
- * checksums have been compared.
+ * checksums have been compared. So it is after a sync that failed.
  *
  * Times are the backing file system's own (a file server's clock is not ours):
  * they are read from a file that is touched there.
@@ -20,14 +20,21 @@
 #include <sys/stat.h>
 
 struct ucm_recovery {
-	/* Filled when the directory is opened: */
-	_Atomic bool unclean; /* the last user did not close it */
-	bool other_boot;      /* and the machine has been restarted since */
-	int64_t safe_until_ns; /* ctimes up to here are not in doubt */
-	bool lost; /* a syncfs failed: what it lost, the next will not tell */
+	/* What has changed since the checkpoint is in doubt: the last user did
+	 * not close the directory, or writes were lost. */
+	_Atomic bool unclean;
+	/* Nobody vouches for what has no checksum: the machine has been
+	 * restarted since, or writes were lost. */
+	_Atomic bool unvouched;
+	_Atomic bool lost; /* a sync failed, and there was no checkpoint since */
+	_Atomic unsigned losses; /* how often one failed */
+	/* Counts the syncs that were begun; not 0. What is committed is on disk
+	 * when one that is begun later has succeeded. */
+	_Atomic uint16_t epoch;
+	uint16_t oldest; /* the first that no sync has covered */
 	/* What the state file says now: */
 	char boot[40];
-	int64_t checkpoint_ns;
+	_Atomic int64_t checkpoint_ns;
 };
 
 /* Read the state file below ctldir (the directory's .ucmfs); a directory
@@ -39,14 +46,30 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 /* Say on disk that the directory is in use. Before the first write. */
 int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir);
 
-/* syncfs, and a new checkpoint. Only when nothing is in doubt any more. After
- * one that failed there is no other, and no clean end: -EIO. */
+/*
+ * syncfs; one at a time, as the two below. When it fails, pages that could not
+ * be written may be gone from memory, and the next one will not tell: losses
+ * is counted, and the state file says from now on that writes were lost. The
+ * caller then doubts all that is uncovered.
+ */
+int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir);
+
+/* The same, and a new checkpoint, which also ends a loss. Only when nothing is
+ * in doubt any more. */
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir);
 
-/* syncfs, and say that all is well. Not while anything is in doubt. */
+/* The same, and say that all is well. Not while anything is in doubt. */
 int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir);
 
-/* Is a file with this ctime in doubt? */
+/* Has no sync covered what was committed in that epoch? 0 is on disk. */
+bool ucm_recovery_uncovered(const struct ucm_recovery *recovery,
+			    uint16_t epoch);
+
+/* Has a file with this ctime changed since the checkpoint? */
+bool ucm_recovery_is_recent(const struct ucm_recovery *recovery,
+			    const struct stat *st);
+
+/* Is it in doubt for that? */
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
 			 const struct stat *st);
 

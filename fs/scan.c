@@ -127,13 +127,16 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir,
 		      const struct stat *st)
 {
+	const struct ucm_recovery *recovery = &set->dirs[dir]->recovery;
 	struct ucm_key key = { .id = *id, .space = space->number };
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err;
 
 	ucm_tierset_entry(&key, dir, st, &entry);
-	if (ucm_recovery_doubts(&set->dirs[dir]->recovery, st))
+	if (ucm_recovery_is_recent(recovery, st))
+		entry.epoch = atomic_load(&recovery->epoch);
+	if (ucm_recovery_doubts(recovery, st))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	err = ucm_tierset_index_add(set, space, &entry, &ref);
 	if (err == -EEXIST)
@@ -146,7 +149,8 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 static bool teaches(const struct ucm_backing *backing,
 		    const struct ucm_block *block, const struct stat *st)
 {
-	return block->form != UCM_FORM_BARE || !backing->recovery.other_boot ||
+	return block->form != UCM_FORM_BARE ||
+	       !atomic_load(&backing->recovery.unvouched) ||
 	       !ucm_recovery_doubts(&backing->recovery, st);
 }
 
@@ -431,8 +435,50 @@ void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space)
 	}
 }
 
+/* The page cache may have good bytes that never came to the disk, so it is not
+ * asked. Where there is no O_DIRECT it is made to forget the file: what has
+ * been written is written back before, and what is mapped stays. */
+static int verify_on_disk(int fd, const struct stat *st,
+			  const struct ucm_id *id, struct ucm_block *block,
+			  enum ucm_fault *fault, uint32_t *plane)
+{
+	_cleanup_fd_ int direct = ucm_os_reopen(fd, O_RDONLY | O_DIRECT);
+	int err = direct;
+
+	if (direct >= 0)
+		err = ucm_verify_whole(direct, (uint64_t)st->st_size, id, block,
+				       fault, plane);
+	if (err != -EINVAL)
+		return err;
+	err = ucm_os_fdatasync(fd);
+	if (err)
+		return err;
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	return ucm_verify_whole(fd, (uint64_t)st->st_size, id, block, fault,
+				plane);
+}
+
+struct settled {
+	struct ucm_tierset *set;
+	bool has_crc;
+	bool changed;
+};
+
+static void edit_settled(struct ucm_entry *entry, void *arg)
+{
+	struct settled *settled = arg;
+
+	settled->changed = entry->flags & UCM_ENTRY_DOUBT;
+	if (settled->changed)
+		ucm_tierset_count_doubts(settled->set, entry->dir, -1);
+	entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
+	if (settled->has_crc) /* the disk has it; else it was only trusted */
+		entry->epoch = 0;
+}
+
 int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 {
+	struct settled settled = { .set = set };
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_entry entry;
 	struct ucm_space *space;
@@ -453,8 +499,7 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		ucm_tierset_lose(set, ref, fd);
 	if (fd < 0)
 		return fd;
-	err = ucm_verify_whole(fd, (uint64_t)st.st_size, &entry.id, &block,
-			       &fault, &plane);
+	err = verify_on_disk(fd, &st, &entry.id, &block, &fault, &plane);
 	if (err) {
 		ucm_error("%s: block %s: read: %s", set->dirs[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
@@ -462,7 +507,7 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		return err;
 	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
-	    set->dirs[entry.dir]->recovery.other_boot)
+	    set->dirs[entry.dir]->recovery.unvouched)
 		fault = UCM_FAULT_UNVOUCHED;
 	if (fault) {
 		if (fault == UCM_FAULT_PLANE)
@@ -471,12 +516,31 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		ucm_tierset_condemn(set, ref, &st, fault, detail);
 		return -ENOENT;
 	}
+	settled.has_crc = block.flags & UCM_BLOCK_HAS_CRC;
 	/* unless another thread has settled it meanwhile */
-	if (ucm_index_flag(set->index, ref, UCM_ENTRY_DOUBT, false)) {
-		ucm_tierset_count_doubts(set, entry.dir, -1);
+	if (ucm_index_edit(set->index, ref, edit_settled, &settled) &&
+	    settled.changed)
 		ucm_count(&set->stats.doubts_settled);
-	}
 	return 0;
+}
+
+static bool doubt_entry(struct ucm_tierset *set, struct ucm_entry *entry)
+{
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		return false;
+	ucm_tierset_count_doubts(set, entry->dir, 1);
+	entry->flags |= UCM_ENTRY_DOUBT;
+	return true;
+}
+
+static void edit_doubt(struct ucm_entry *entry, void *arg)
+{
+	doubt_entry(arg, entry);
+}
+
+void ucm_tierset_doubt(struct ucm_tierset *set, ucm_ref ref)
+{
+	ucm_index_edit(set->index, ref, edit_doubt, set);
 }
 
 /* Under the name's lock: take the entry out, if it is that file's. */
@@ -616,6 +680,7 @@ void ucm_scan_retry(struct ucm_tierset *set, unsigned dir)
 /* ---- doubts ---- */
 
 struct doubtful {
+	struct ucm_tierset *set;
 	unsigned dir; /* or all */
 	unsigned num;
 	ucm_ref refs[UCM_INDEX_PIECE];
@@ -634,7 +699,7 @@ static bool note_doubtful(struct ucm_entry *entry, ucm_ref ref, void *arg)
 
 static void settle_shard(struct ucm_tierset *set, unsigned shard, unsigned dir)
 {
-	struct doubtful found = { .dir = dir };
+	struct doubtful found = { .set = set, .dir = dir };
 	uint32_t cursor = 0;
 	bool more;
 
@@ -672,6 +737,30 @@ void ucm_scan_settle(struct ucm_tierset *set, unsigned dir)
 		    atomic_load(&set->stopping))
 			return;
 		settle_shard(set, shard, dir);
+	}
+}
+
+static bool doubt_uncovered(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	const struct doubtful *of = arg;
+
+	(void)ref;
+	return entry->dir == of->dir &&
+	       ucm_recovery_uncovered(&of->set->dirs[of->dir]->recovery,
+				      entry->epoch) &&
+	       doubt_entry(of->set, entry);
+}
+
+void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir)
+{
+	struct doubtful of = { .set = set, .dir = dir };
+
+	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_walk(set->index, shard, &cursor,
+				      doubt_uncovered, &of))
+			;
 	}
 }
 

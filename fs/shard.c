@@ -158,6 +158,7 @@ static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 	rest->blocks = entry->blocks;
 	rest->atime_s = entry->atime_s;
 	rest->uses = entry->uses;
+	rest->epoch = entry->epoch;
 }
 
 uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot)
@@ -184,6 +185,7 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		.blocks = rest->blocks,
 		.atime_s = rest->atime_s,
 		.uses = rest->uses,
+		.epoch = rest->epoch,
 	};
 	memcpy(out->id.bytes, id, sizeof(id));
 }

@@ -36,6 +36,7 @@ struct ucm_rest {
 	uint32_t blocks;
 	uint32_t atime_s;
 	uint32_t uses;
+	uint16_t epoch;
 	bool exile; /* the record is the one in own */
 };
 _Static_assert(sizeof(struct ucm_rest) == 24, "memory per block");

@@ -30,7 +30,7 @@
 	X(strays, "files in buckets that are not blocks")                     \
 	X(misfits, "blocks of another geometry than their space's")           \
 	X(vanished, "blocks that disappeared behind the daemon")              \
-	X(doubts_settled, "blocks checked after an unclean stop")             \
+	X(doubts_settled, "blocks in doubt that were found good")             \
 	X(checkpoints, "syncfs checkpoints")                                  \
 	X(io_errors, "failed calls on backing directories")
 

@@ -82,6 +82,27 @@ void ucm_backing_failed(struct ucm_backing *backing, const char *what, int err)
 	ucm_error("%s: %s: %s", backing->path, what, strerror(-err));
 }
 
+const char *const ucm_dir_states[UCM_DIR_STATES] = {
+	[UCM_DIR_GOOD] = "good",
+	[UCM_DIR_SET_ASIDE] = "set_aside",
+	[UCM_DIR_UNREADABLE] = "unreadable",
+	[UCM_DIR_LOST] = "sync_failed",
+};
+
+static bool is_set_aside(const struct ucm_backing *backing)
+{
+	return atomic_load(&backing->retry_s) > now_s();
+}
+
+enum ucm_dir_state ucm_backing_state(const struct ucm_backing *backing)
+{
+	if (atomic_load(&backing->recovery.lost))
+		return UCM_DIR_LOST;
+	if (atomic_load(&backing->unreadable))
+		return UCM_DIR_UNREADABLE;
+	return is_set_aside(backing) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
+}
+
 /* ---- promises ---- */
 
 /* What the limit has been asked for becomes this. */
@@ -135,6 +156,14 @@ void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes)
 
 /* ---- choosing ---- */
 
+/* Why nothing new is placed there, or NULL. */
+static const char *refusal(const struct ucm_backing *backing)
+{
+	if (atomic_load(&backing->recovery.lost))
+		return "it has lost writes";
+	return is_set_aside(backing) ? "it failed lately" : NULL;
+}
+
 static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
 {
 	uint64_t turn = 0;
@@ -164,21 +193,22 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
 {
 	struct ucm_tier *tier = promise->tier;
 	uint8_t order[UCM_MAX_DIRS];
-	int64_t now = now_s();
+	int err = -ENOSPC;
 
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
 			    tier->num_dirs, id, turn_of(tier, policy), order);
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
 		struct ucm_backing *backing = &tier->dirs[order[i]];
-		bool failed = atomic_load(&backing->retry_s) > now;
+		const char *why = refusal(backing);
 
-		if (!failed && take_room(promise, order[i]))
+		if (!why && take_room(promise, order[i]))
 			return 0;
+		if (atomic_load(&backing->recovery.lost))
+			err = -EIO;
 		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
-			  backing->path,
-			  failed ? "it failed lately" : "no room");
+			  backing->path, why ? why : "no room");
 	}
-	return -ENOSPC;
+	return err;
 }
 
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,

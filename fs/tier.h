@@ -53,7 +53,8 @@ struct ucm_want {
 /*
  * Promise a new file room in a directory, the first of the policy's order that
  * has it; out->backing says which. -ENOSPC if there is none, -EROFS for a
- * read-only tier. Directories that failed lately are passed over.
+ * read-only tier. Directories that failed lately are passed over, and those that
+ * have lost writes and had no checkpoint since (-EIO, if that is why).
  *
  * Where there is no room for a guess, one file whose size is guessed is let in
  * at a time: so no limit is exceeded by more than one file.
@@ -83,6 +84,17 @@ uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);
 /* Size and free space in bytes, within the limit. */
 void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 		    uint64_t *free_out);
+
+enum ucm_dir_state {
+	UCM_DIR_GOOD,
+	UCM_DIR_SET_ASIDE,
+	UCM_DIR_UNREADABLE,
+	UCM_DIR_LOST,
+	UCM_DIR_STATES
+};
+extern const char *const ucm_dir_states[UCM_DIR_STATES];
+
+enum ucm_dir_state ucm_backing_state(const struct ucm_backing *backing);
 
 /* A call on this directory failed with err: after some errors it gets no new
  * blocks for a while. */

@@ -662,7 +662,7 @@ int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref)
 	int err = 0;
 
 	if (ucm_index_get(set->index, ref, &entry) &&
-	    entry.flags & UCM_ENTRY_WRITABLE)
+	    entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
 		err = ucm_tierset_check(set, ref);
 	if (!err)
 		count_use(set, ref);

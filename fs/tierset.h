@@ -37,7 +37,7 @@ struct ucm_keeper {
 	_Atomic uint64_t doubts;     /* its entries that are in doubt */
 	_Atomic uint64_t tasks_left; /* of the scan */
 	_Atomic bool dirty; /* something was committed since the checkpoint */
-	pthread_mutex_t sync_lock; /* one checkpoint at a time */
+	pthread_mutex_t sync_lock; /* for recovery.h: one sync at a time */
 	int64_t checkpoint_due_ms;
 	pthread_t thread;
 	bool running;
@@ -138,8 +138,8 @@ int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
 int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 			   struct ucm_entry *out);
 
-/* One more open of a block that is open already: count it. -ENOENT as above,
- * if its writer has spoiled it meanwhile. */
+/* One more open of a block that is open already: count it. If it has come into
+ * doubt, or its writer still has it open, it is checked first: -ENOENT as above. */
 int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref);
 
 /* Read a block's header. */
@@ -182,7 +182,8 @@ struct ucm_temp {
 	char name[UCM_TEMP_NAME_MAX];
 	struct ucm_promise *promise; /* room set aside, until it is committed */
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
-	bool lost;         /* fdatasync failed: never to be committed */
+	bool lost;         /* its bytes, perhaps: never to be committed */
+	unsigned losses;   /* of its directory, when it was made */
 	bool presized;     /* its size was set: it says nothing of its bytes */
 	bool shared;       /* opened O_RDWR: it may be mapped, and then be
 			    * written to without a trace */
@@ -335,10 +336,12 @@ int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref);
  * directory has a copy, which takes its place. err: for the log. */
 void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err);
 
-/* Compare the checksums of a block in doubt. 0: it is good; -ENOENT: it was
- * not, and is gone. */
+/* Compare the checksums of a block in doubt with what the disk has. 0: it is
+ * good; -ENOENT: it was not, and is gone. */
 int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref);
 
+/* Put it in doubt. */
+void ucm_tierset_doubt(struct ucm_tierset *set, ucm_ref ref);
 /* Count doubts of a directory: before an entry gets the flag, and after it has
  * lost it. */
 void ucm_tierset_count_doubts(struct ucm_tierset *set, unsigned dir, int more);
@@ -374,6 +377,8 @@ bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir);
  * read, and what is in doubt. */
 void ucm_scan_retry(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_settle(struct ucm_tierset *set, unsigned dir);
+/* Writes were lost: put in doubt what no sync has covered. */
+void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_stop(struct ucm_tierset *set);
 /* Learn what a space's blocks look like from the first right one. */
 void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
@@ -386,6 +391,8 @@ int ucm_scan_buckets(const struct ucm_backing *backing,
  * read, or something in it is in doubt; -EIO: one failed, which is logged. The
  * others have their checkpoint then. Any thread. */
 int ucm_upkeep_checkpoint(struct ucm_tierset *set);
+/* The syncfs alone, of one directory. */
+int ucm_upkeep_sync(struct ucm_tierset *set, unsigned dir);
 int ucm_upkeep_start(struct ucm_tierset *set);
 /* The threads leave each directory clean, if it is, and end. False if one
  * hangs: its keeper has not ended. */

@@ -10,6 +10,12 @@
  * block is on disk by itself, but the checkpoint spares the next start from
  * checking them.
  *
+ * When a sync fails, the kernel may have dropped pages that never came to the
+ * disk, and tells so once: the next sync succeeds. So what has been committed
+ * since the last good one is in doubt, and is compared with what the disk has
+ * before it is served; nothing new is placed there. When all of it has been
+ * checked and a sync succeeds, the directory is as good as before.
+ *
  * A thread of its own, because a disk that hangs holds whoever asks it: neither
  * the other directories nor the close wait for it.
  */
@@ -39,27 +45,74 @@ static bool is_known(struct ucm_keeper *keeper)
 	       !atomic_load(&backing_of(keeper)->abandoned);
 }
 
-/* Under sync_lock. */
+/* ---- syncs; under sync_lock ---- */
+
+static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
+{
+	struct ucm_backing *backing = backing_of(keeper);
+
+	ucm_scan_doubt(keeper->set, keeper->dir);
+	ucm_tierset_count_error(keeper->set, keeper->dir, err);
+	if (again)
+		return;
+	ucm_error("%s: sync: %s: writes may be lost; %llu blocks are checked "
+		  "before use, and nothing new is placed there until a sync "
+		  "succeeds",
+		  backing->path, strerror(-err),
+		  (unsigned long long)atomic_load(&keeper->doubts));
+}
+
+/* One of recovery.h's syncs, and what has to follow when it fails. */
+static int sync_by(struct ucm_keeper *keeper,
+		   int (*sync)(struct ucm_recovery *recovery, int ctldir))
+{
+	struct ucm_backing *backing = backing_of(keeper);
+	unsigned losses = atomic_load(&backing->recovery.losses);
+	bool lost = atomic_load(&backing->recovery.lost);
+	int err = sync(&backing->recovery, backing->ctlfd);
+
+	if (atomic_load(&backing->recovery.losses) != losses) {
+		writes_were_lost(keeper, lost, err);
+	} else if (err) { /* the old checkpoint goes on to hold */
+		ucm_backing_failed(backing, "checkpoint", err);
+		ucm_tierset_count_error(keeper->set, keeper->dir, err);
+	}
+	return err;
+}
+
 static int checkpoint(struct ucm_keeper *keeper)
 {
 	struct ucm_backing *backing = backing_of(keeper);
-	bool dirty;
+	bool lost = atomic_load(&backing->recovery.lost), dirty;
 	int err;
 
-	if (backing->recovery.lost)
-		return 0;
-	if (!is_known(keeper))
-		return -EAGAIN;
+	if (!is_known(keeper)) { /* but losses are to be noticed */
+		err = sync_by(keeper, ucm_recovery_sync);
+		return err ? err : -EAGAIN;
+	}
 	dirty = atomic_exchange(&keeper->dirty, false);
-	err = ucm_recovery_checkpoint(&backing->recovery, backing->ctlfd);
-	if (err) { /* the old one goes on to hold */
-		ucm_backing_failed(backing, "checkpoint", err);
+	err = sync_by(keeper, ucm_recovery_checkpoint);
+	if (err) {
 		atomic_store(&keeper->dirty, dirty);
 		return err;
 	}
-	backing->recovery.unclean = false;
 	ucm_count(&keeper->set->stats.checkpoints);
+	if (lost)
+		ucm_info("%s: a sync has succeeded, and nothing is in doubt: "
+			 "it is good again",
+			 backing->path);
 	return 0;
+}
+
+int ucm_upkeep_sync(struct ucm_tierset *set, unsigned dir)
+{
+	struct ucm_keeper *keeper = &set->keepers[dir];
+	int err;
+
+	pthread_mutex_lock(&keeper->sync_lock);
+	err = sync_by(keeper, ucm_recovery_sync);
+	pthread_mutex_unlock(&keeper->sync_lock);
+	return err;
 }
 
 static int checkpoint_of(struct ucm_keeper *keeper)
@@ -97,8 +150,10 @@ static bool is_due(struct ucm_keeper *keeper)
 	unsigned every_s = keeper->set->config->checkpoint_s;
 	int64_t now = ucm_monotonic_ms();
 
-	if (backing_of(keeper)->readonly || recovery->lost)
+	if (backing_of(keeper)->readonly)
 		return false;
+	if (atomic_load(&recovery->lost))
+		return true;
 	if (!every_s || now < keeper->checkpoint_due_ms)
 		return false;
 	keeper->checkpoint_due_ms = now + every_s * INT64_C(1000);
@@ -112,8 +167,8 @@ static void look_after(struct ucm_keeper *keeper)
 	ucm_scan_retry(keeper->set, keeper->dir);
 	ucm_tierset_read_again(keeper->set, NULL, keeper->dir);
 	ucm_scan_settle(keeper->set, keeper->dir);
-	if (is_due(keeper))
-		checkpoint_of(keeper);
+	if (is_due(keeper) && checkpoint_of(keeper))
+		ucm_scan_settle(keeper->set, keeper->dir);
 }
 
 /* What is not known to be good stays unclean. */

@@ -50,7 +50,8 @@ static void check_index(struct ucm_doctor *doctor, const char *point,
 	if (doubts > 0)
 		ucm_doctor_say(doctor, UCM_WARN, point,
 			       "wait: they are being checked",
-			       "%.0f blocks are in doubt after an unclean stop",
+			       "%.0f blocks are in doubt after an unclean stop "
+			       "or lost writes",
 			       doubts);
 	else if (!(ucm_metrics_value(metrics, "ucmfs_index_complete", NULL,
 				     NULL) > 0))

@@ -213,6 +213,30 @@ static void print_space_of(const char *name, const json_t *of)
 							     : "");
 }
 
+/* What is not as it should be. */
+static void print_directory(const json_t *dir)
+{
+	static const struct {
+		const char *state, *text;
+	} states[] = {
+		{ "set_aside", ": failed lately" },
+		{ "unreadable", ": cannot be read" },
+		{ "sync_failed", ": a sync failed; takes nothing new" },
+	};
+	const char *state = json_string_value(json_object_get(dir, "state"));
+	uint64_t in_doubt = number(dir, "in_doubt");
+
+	printf("  %s", json_string_value(json_object_get(dir, "path")));
+	for (size_t i = 0; state && i < sizeof(states) / sizeof(states[0]);
+	     i++) {
+		if (!strcmp(state, states[i].state))
+			fputs(states[i].text, stdout);
+	}
+	if (in_doubt)
+		printf("; %" PRIu64 " blocks in doubt", in_doubt);
+	putchar('\n');
+}
+
 static void print_tiers(const json_t *stats)
 {
 	const json_t *whole = json_object_get(stats, "space"), *tier, *dir;
@@ -223,8 +247,7 @@ static void print_tiers(const json_t *stats)
 		print_space_of(json_string_value(json_object_get(tier, "name")),
 			       tier);
 		json_array_foreach(json_object_get(tier, "directories"), j, dir)
-			printf("  %s\n", json_string_value(
-						 json_object_get(dir, "path")));
+			print_directory(dir);
 	}
 	if (whole)
 		print_space_of("all", whole);

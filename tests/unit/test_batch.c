@@ -270,8 +270,8 @@ START_TEST(checkpoint_waits_for_what_is_in_doubt)
 	fx_block(&other, 2, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&other), 0);
 	ck_assert(ucm_index_find(fx_set->index, &other.key, NULL, &ref));
-	ck_assert(ucm_index_flag(fx_set->index, ref, UCM_ENTRY_DOUBT, true));
-	ucm_tierset_count_doubts(fx_set, 0, 1);
+	ucm_scan_stop(fx_set); /* they would settle it */
+	ucm_tierset_doubt(fx_set, ref);
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 3);
 	ck_assert_int_eq(ucm_tierset_settle(fx_set, ref), 0);

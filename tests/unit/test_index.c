@@ -446,6 +446,7 @@ static bool mark(struct ucm_entry *entry, ucm_ref ref, void *arg)
 	ck_assert_uint_ne(ref, 0);
 	(*piece)++;
 	entry->uses++;
+	entry->epoch = (uint16_t)(entry->size % 1000);
 	return entry->space != 2;
 }
 
@@ -483,6 +484,8 @@ START_TEST(a_walk_meets_each_entry_of_every_space_once)
 			continue;
 		ck_assert(ucm_index_find(ix, &key, &entry, NULL));
 		ck_assert_uint_eq(entry.uses, i % 4 != 2);
+		ck_assert_uint_eq(entry.epoch,
+				  i % 4 != 2 ? entry.size % 1000 : 0);
 	}
 }
 END_TEST

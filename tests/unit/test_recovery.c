@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
 /* ---- the state file alone ---- */
@@ -69,7 +70,7 @@ START_TEST(in_use_is_unclean_until_the_end)
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unclean);
-	ck_assert(!recovery.other_boot);
+	ck_assert(!recovery.unvouched);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 	ck_assert_int_eq(ucm_recovery_end(&recovery, ctl), 0);
 	ck_assert_int_eq(read_state(), 0);
@@ -104,16 +105,16 @@ START_TEST(another_boot_is_told_until_doubts_are_settled)
 {
 	put_state("clean=0\ncheckpoint=5\nboot=another\n");
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert(recovery.other_boot);
+	ck_assert(recovery.unvouched);
 	/* a second crash before that must not forget the first */
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unclean);
-	ck_assert(recovery.other_boot);
+	ck_assert(recovery.unvouched);
 	ck_assert_int_eq(recovery.checkpoint_ns, 5);
 	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), 0);
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert(!recovery.other_boot);
+	ck_assert(!recovery.unvouched);
 	ck_assert_int_gt(recovery.checkpoint_ns, 5);
 }
 END_TEST
@@ -141,22 +142,105 @@ START_TEST(a_state_that_is_too_long_is_an_error)
 }
 END_TEST
 
-/* The kernel tells of lost writes once: the syncfs after a failed one says
- * that all is well, and it is not. */
-START_TEST(after_a_failed_syncfs_nothing_is_called_safe)
+/* A crash after a sync that failed must not make it forgotten. */
+START_TEST(lost_writes_are_told_until_there_is_a_checkpoint)
 {
+	static int (*const syncs[])(struct ucm_recovery *recovery,
+				    int ctldir) = {
+		ucm_recovery_sync, ucm_recovery_checkpoint, ucm_recovery_end,
+	};
 	int64_t before;
 
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 	before = recovery.checkpoint_ns;
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), -EIO);
-	ck_assert_int_lt(ucm_recovery_checkpoint(&recovery, ctl), 0);
-	ck_assert_int_lt(ucm_recovery_end(&recovery, ctl), 0);
-	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(syncs[_i](&recovery, ctl), -EIO);
+	ck_assert_uint_eq(recovery.losses, 1);
+	ck_assert(recovery.lost);
 	ck_assert(recovery.unclean);
+	ck_assert(recovery.unvouched);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.lost);
+	ck_assert(recovery.unclean);
+	ck_assert(recovery.unvouched);
 	ck_assert_int_eq(recovery.checkpoint_ns, before);
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), 0);
+	ck_assert(!recovery.lost);
+	ck_assert(!recovery.unclean);
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(!recovery.lost);
+	ck_assert(!recovery.unvouched);
+	ck_assert_int_gt(recovery.checkpoint_ns, before);
+}
+END_TEST
+
+static int no_sync_and_no_room(const char *call, const char *path)
+{
+	(void)path;
+	return !strcmp(call, "syncfs") ? -EIO
+	       : !strcmp(call, "rename") ? -ENOSPC : 0;
+}
+
+START_TEST(lost_writes_are_noted_in_place_without_room)
+{
+	int64_t before;
+
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	before = recovery.checkpoint_ns;
+	ucm_os_fault = no_sync_and_no_room;
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), -EIO);
+	ucm_os_fault = NULL;
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert(recovery.lost);
+	ck_assert_int_eq(recovery.checkpoint_ns, before);
+}
+END_TEST
+
+/* From the first epoch that no sync has covered to the one that is. */
+START_TEST(what_no_sync_has_covered_is_known_by_its_epoch)
+{
+	static const struct {
+		uint16_t oldest, epoch, of;
+		bool uncovered;
+	} rows[] = {
+		{ 1, 1, 1, true }, { 1, 1, 0, false }, { 2, 2, 1, false },
+		{ 2, 4, 2, true }, { 2, 4, 4, true }, { 2, 4, 5, false },
+		{ 65534, 2, 65533, false }, { 65534, 2, 65534, true },
+		{ 65534, 2, 65535, true }, { 65534, 2, 1, true },
+		{ 65534, 2, 2, true }, { 65534, 2, 3, false },
+		{ 65534, 2, 0, false },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		struct ucm_recovery some = { .oldest = rows[i].oldest,
+					     .epoch = rows[i].epoch };
+
+		ck_assert_int_eq(ucm_recovery_uncovered(&some, rows[i].of),
+				 rows[i].uncovered);
+	}
+}
+END_TEST
+
+START_TEST(a_failed_sync_covers_nothing)
+{
+	uint16_t first;
+
+	ck_assert_int_eq(read_state(), 0);
+	first = recovery.epoch;
+	fx_fail("syncfs", 1, -EIO, true);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), -EIO);
+	ck_assert(ucm_recovery_uncovered(&recovery, first));
+	ck_assert(ucm_recovery_uncovered(&recovery, recovery.epoch));
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert(!ucm_recovery_uncovered(&recovery, first));
+	/* committed since it was begun */
+	ck_assert(ucm_recovery_uncovered(&recovery, recovery.epoch));
+	recovery.epoch = UINT16_MAX;
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert_uint_ne(recovery.epoch, 0);
 }
 END_TEST
 
@@ -507,7 +591,11 @@ int main(void)
 	tcase_add_loop_test(tests, a_state_that_says_nothing_is_an_error, 0,
 			    NUM_ROWS(wrong_states));
 	tcase_add_test(tests, a_state_that_is_too_long_is_an_error);
-	tcase_add_test(tests, after_a_failed_syncfs_nothing_is_called_safe);
+	tcase_add_loop_test(
+		tests, lost_writes_are_told_until_there_is_a_checkpoint, 0, 3);
+	tcase_add_test(tests, lost_writes_are_noted_in_place_without_room);
+	tcase_add_test(tests, what_no_sync_has_covered_is_known_by_its_epoch);
+	tcase_add_test(tests, a_failed_sync_covers_nothing);
 	tcase_add_test(tests, without_room_the_mark_is_made_in_place);
 	tcase_add_test(tests, a_directory_in_use_is_marked_already);
 	tcase_add_test(tests, a_state_that_cannot_be_written_is_told);
