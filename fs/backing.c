@@ -30,6 +30,7 @@
 #include "common/osguard.h"
 #include "fs/fstype.h"
 #include "fs/lock.h"
+#include "fs/snapshot.h"
 #include "hashing/name.h"
 
 #define FORMAT_VERSION 1
@@ -344,21 +345,6 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 	return err;
 }
 
-/* By the clock of the file system; a file is made for it. */
-static int64_t file_system_time(struct ucm_backing *backing)
-{
-	char name[UCM_TEMP_NAME_MAX];
-	_cleanup_fd_ int fd = ucm_backing_temp(backing, name);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return 0;
-	err = ucm_os_fstat(fd, &st);
-	ucm_backing_temp_drop(backing, name);
-	return err ? 0 : st.st_mtime;
-}
-
 /* What a stopped daemon left. Without a lock another one, here or on another
  * machine, may be writing it. */
 static bool is_leftover(struct ucm_backing *backing, const char *name,
@@ -375,14 +361,15 @@ static void clear_temps(struct ucm_backing *backing)
 {
 	_cleanup_free_ char *names = NULL;
 	unsigned removed = 0;
-	int64_t now_s = 0;
+	int64_t now_ns = 0;
 
 	if (ucm_os_list(backing->ctlfd, "tmp", &names) || !*names)
 		return;
-	if (backing->lockfd < 0)
-		now_s = file_system_time(backing);
+	if (backing->lockfd < 0 &&
+	    ucm_recovery_time(backing->ctlfd, &now_ns))
+		return; /* by its clock: ours may be another */
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (is_leftover(backing, name, now_s) &&
+		if (is_leftover(backing, name, now_ns / 1000000000) &&
 		    !ucm_os_unlink(backing->tmpfd, name))
 			removed++;
 	}
@@ -412,6 +399,8 @@ int ucm_backing_begin(struct ucm_backing *backing)
 	if (err)
 		ucm_error("%s: .ucmfs/state: %s", backing->path,
 			  strerror(-err));
+	else /* the state file has ended it; who reads it has it open */
+		ucm_snapshot_remove(backing->ctlfd);
 	return err;
 }
 

@@ -10,6 +10,7 @@
  *   files/                see plain.h
  *   .ucmfs/id             UUID and format version
  *   .ucmfs/state          see recovery.h
+ *   .ucmfs/snapshot       see snapshot.h
  *   .ucmfs/lock           held while a daemon uses the directory
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us

@@ -225,8 +225,8 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 
 /* A piece of the walk. */
 static uint32_t next_locked(struct ucm_index *index, struct ucm_shard *shard,
-			    uint16_t space, uint32_t *cursor,
-			    struct ucm_entry *out, ucm_ref *ref_out)
+			    int space, uint32_t *cursor, struct ucm_entry *out,
+			    ucm_ref *ref_out)
 {
 	uint32_t slot = ucm_shard_next(shard, space, cursor);
 
@@ -238,8 +238,8 @@ static uint32_t next_locked(struct ucm_index *index, struct ucm_shard *shard,
 	return slot;
 }
 
-bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
-		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
+static bool next(struct ucm_index *index, int space, unsigned bucket,
+		 uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
 {
 	for (;;) {
 		struct ucm_shard *shard = lock_shard(index, bucket);
@@ -251,6 +251,18 @@ bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 			return slot != UCM_NO_SLOT;
 		give_way(shard);
 	}
+}
+
+bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
+		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out)
+{
+	return next(index, space, bucket, cursor, out, ref_out);
+}
+
+bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
+			uint32_t *cursor, struct ucm_entry *out)
+{
+	return next(index, UCM_ANY_SPACE, bucket, cursor, out, NULL);
 }
 
 static void visit_slot(struct ucm_index *index, struct ucm_shard *shard,

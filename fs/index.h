@@ -42,6 +42,7 @@ typedef uint64_t ucm_ref;
 #define UCM_ENTRY_LEAVING 0x8u   /* its file is being removed */
 #define UCM_ENTRY_WRITABLE 0x10u /* its writer still has it open */
 #define UCM_ENTRY_SHARED 0x20u   /* and may have it mapped */
+#define UCM_ENTRY_UNREAD 0x40u   /* from a snapshot; no header read yet */
 
 struct ucm_entry {
 	struct ucm_id id;
@@ -94,6 +95,10 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
  */
 bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 		    uint32_t *cursor, struct ucm_entry *out, ucm_ref *ref_out);
+
+/* The same, of all spaces. */
+bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
+			uint32_t *cursor, struct ucm_entry *out);
 
 /*
  * A piece of a shard, of all spaces: visit() is called under the shard's lock

@@ -344,3 +344,10 @@ void ucm_space_set_scanned(struct ucm_space *space, unsigned dir,
 	atomic_fetch_or(&space->scanned[4 * dir + bucket / 64],
 			UINT64_C(1) << bucket % 64);
 }
+
+void ucm_space_clear_scanned(struct ucm_space *space, unsigned dir,
+			     unsigned bucket)
+{
+	atomic_fetch_and(&space->scanned[4 * dir + bucket / 64],
+			 ~(UINT64_C(1) << bucket % 64));
+}

@@ -120,5 +120,7 @@ bool ucm_space_is_scanned(const struct ucm_space *space, unsigned dir,
 			  unsigned bucket);
 void ucm_space_set_scanned(struct ucm_space *space, unsigned dir,
 			   unsigned bucket);
+void ucm_space_clear_scanned(struct ucm_space *space, unsigned dir,
+			     unsigned bucket);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recovery.c - the state file of a directory: "clean", "checkpoint", "boot".
+ * recovery.c - the state file of a directory: "clean", "checkpoint", "boot", and
+ * the number of the snapshot, if it is clean.
  *
  * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but
  * never ctime. The boot id tells a crash of the daemon, after which the page
@@ -42,8 +43,7 @@ static void read_boot_id(char *id, size_t size)
 		fclose(file);
 }
 
-/* Now, by the clock of the file system. */
-static int file_system_time(int ctldir, int64_t *out)
+int ucm_recovery_time(int ctldir, int64_t *out_ns)
 {
 	_cleanup_fd_ int fd = ucm_os_open(ctldir, CLOCK, O_WRONLY | O_CREAT, 0644);
 	struct stat st;
@@ -55,7 +55,7 @@ static int file_system_time(int ctldir, int64_t *out)
 	if (!err)
 		err = ucm_os_fstat(fd, &st);
 	if (!err)
-		*out = ucm_time_ns(&st.st_ctim);
+		*out_ns = ucm_time_ns(&st.st_ctim);
 	return err;
 }
 
@@ -63,16 +63,29 @@ static int write_state(const struct ucm_recovery *recovery, int ctldir,
 		       bool clean)
 {
 	char text[160];
-	int len = snprintf(text, sizeof(text),
-			   "clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n", clean,
-			   atomic_load(&recovery->checkpoint_ns),
-			   recovery->boot);
-	int err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
+	int err, len = snprintf(text, sizeof(text),
+				"clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n",
+				clean, atomic_load(&recovery->checkpoint_ns),
+				recovery->boot);
 
+	if (clean && recovery->snapshot)
+		len += snprintf(text + len, sizeof(text) - (size_t)len,
+				"snapshot=%" PRIx64 "\n", recovery->snapshot);
+	err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
 	if (err)
 		return err;
 	err = ucm_os_fsync(ctldir);
 	return err == -EINVAL ? 0 : err; /* some cannot sync a folder */
+}
+
+static uint64_t snapshot_number(const char *text)
+{
+	const char *line = strstr(text, "\nsnapshot=");
+	uint64_t number;
+
+	return line && sscanf(line, " snapshot=%" SCNx64, &number) == 1
+		       ? number
+		       : 0;
 }
 
 int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
@@ -98,8 +111,10 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 			  strerror(-err));
 		return err;
 	}
-	if (clean)
+	if (clean) {
+		recovery->snapshot = snapshot_number(text);
 		return 0;
+	}
 	recovery->checkpoint_ns = checkpoint;
 	recovery->unclean = true;
 	recovery->lost = !strcmp(boot, LOST);
@@ -136,9 +151,10 @@ int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
 	int64_t now;
 	int err;
 
+	recovery->snapshot = 0;
 	if (recovery->unclean)
 		return 0; /* the mark is there, with what it has to say */
-	err = file_system_time(ctldir, &now);
+	err = ucm_recovery_time(ctldir, &now);
 	if (!err) {
 		recovery->checkpoint_ns = now;
 		err = write_state(recovery, ctldir, false);
@@ -204,7 +220,7 @@ int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir)
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 {
 	int64_t before;
-	int no_time = file_system_time(ctldir, &before);
+	int no_time = ucm_recovery_time(ctldir, &before);
 	/* in any case: one that has gone read-only has perhaps lost writes */
 	int err = ucm_recovery_sync(recovery, ctldir);
 

@@ -32,6 +32,8 @@ struct ucm_recovery {
 	 * when one that is begun later has succeeded. */
 	_Atomic uint16_t epoch;
 	uint16_t oldest; /* the first that no sync has covered */
+	uint64_t snapshot; /* number of the one that a clean end has left or is
+			    * to leave (snapshot.h); 0: none */
 	/* What the state file says now: */
 	char boot[40];
 	_Atomic int64_t checkpoint_ns;
@@ -69,7 +71,10 @@ bool ucm_recovery_uncovered(const struct ucm_recovery *recovery,
 bool ucm_recovery_is_recent(const struct ucm_recovery *recovery,
 			    const struct stat *st);
 
-/* Is it in doubt for that? */
+/* Now, by the clock of the file system. */
+int ucm_recovery_time(int ctldir, int64_t *out_ns);
+
+/* Is a file in doubt, that has changed since the checkpoint? */
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,
 			 const struct stat *st);
 

@@ -6,8 +6,10 @@
  * threads take tasks in order, while the mount serves already. A bucket that is
  * listed before its turn is scanned by whoever lists it; scanning twice does no
  * harm. A file enters the index only after its header and size have been read
- * and are right. When all tasks are done, what is in doubt after an unclean
- * stop is checked by the same threads, which share the index by its shards.
+ * and are right, or if a clean end has left it in a snapshot (snapshot.h); then
+ * its header is read when it is opened first. When all tasks are done, what is
+ * in doubt after an unclean stop is checked by the same threads, which share the
+ * index by its shards.
  *
  * What could not be read then, or checked, is tried again by the directory's
  * own thread (upkeep.c), so that one that hangs keeps no other waiting.
@@ -123,6 +125,17 @@ static void note_copy(struct ucm_tierset *set, ucm_ref ref, unsigned dir)
 		ucm_index_flag(set->index, ref, UCM_ENTRY_DUPLICATE, true);
 }
 
+int ucm_scan_admit(struct ucm_tierset *set, struct ucm_space *space,
+		   const struct ucm_entry *entry)
+{
+	ucm_ref ref;
+	int err = ucm_tierset_index_add(set, space, entry, &ref);
+
+	if (err == -EEXIST)
+		note_copy(set, ref, entry->dir);
+	return err && err != -EEXIST ? err : 1;
+}
+
 static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir,
 		      const struct stat *st)
@@ -130,18 +143,13 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	const struct ucm_recovery *recovery = &set->dirs[dir]->recovery;
 	struct ucm_key key = { .id = *id, .space = space->number };
 	struct ucm_entry entry;
-	ucm_ref ref;
-	int err;
 
 	ucm_tierset_entry(&key, dir, st, &entry);
 	if (ucm_recovery_is_recent(recovery, st))
 		entry.epoch = atomic_load(&recovery->epoch);
 	if (ucm_recovery_doubts(recovery, st))
 		entry.flags |= UCM_ENTRY_DOUBT;
-	err = ucm_tierset_index_add(set, space, &entry, &ref);
-	if (err == -EEXIST)
-		note_copy(set, ref, dir);
-	return err && err != -EEXIST ? err : 1;
+	return ucm_scan_admit(set, space, &entry);
 }
 
 /* A bare block's geometry is its size. One that a power cut may have torn would
@@ -307,8 +315,8 @@ static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
 	return atomic_load(&set->stopping) ? -ECANCELED : batch.err;
 }
 
-int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
-			     unsigned dir, unsigned bucket)
+static int read_bucket(struct ucm_tierset *set, struct ucm_space *space,
+		       unsigned dir, unsigned bucket)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
@@ -332,6 +340,17 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);
 	return err;
+}
+
+int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
+			     unsigned dir, unsigned bucket)
+{
+	bool again = ucm_space_is_scanned(space, dir, bucket);
+
+	ucm_snapshots_load(set, dir, bucket);
+	if (!again && ucm_space_is_scanned(space, dir, bucket))
+		return 0;
+	return read_bucket(set, space, dir, bucket);
 }
 
 /* 1: it is a block, and in the index now. Quiet: what else there is to say of
@@ -415,24 +434,38 @@ int ucm_scan_buckets(const struct ucm_backing *backing,
 	return 0;
 }
 
-/* What a space's blocks look like must be known before the first commit, and
- * the mount is waiting: one block tells, and most buckets of most spaces do not
- * exist. */
-void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space)
+static bool is_there(uint64_t there[4], unsigned bucket)
 {
-	uint64_t there[UCM_MAX_DIRS][4];
+	return there[bucket / 64] >> bucket % 64 & 1;
+}
 
-	if (space->has_geometry)
-		return;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++)
-		ucm_scan_buckets(set->dirs[dir], space, there[dir]);
+/* What a space's blocks look like must be known before the first commit, and
+ * the mount is waiting: one block tells. */
+static void learn_geometry(struct ucm_tierset *set, struct ucm_space *space,
+			   uint64_t there[][4])
+{
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-			if (there[dir][bucket / 64] >> bucket % 64 & 1 &&
+			if (is_there(there[dir], bucket) &&
 			    learn_from_bucket(set, space, dir, bucket))
 				return;
 		}
 	}
+}
+
+void ucm_scan_look_around(struct ucm_tierset *set, struct ucm_space *space)
+{
+	uint64_t there[UCM_MAX_DIRS][4];
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		if (ucm_scan_buckets(set->dirs[dir], space, there[dir]))
+			continue;
+		for (unsigned word = 0; word < 4; word++)
+			atomic_fetch_or(&space->scanned[4 * dir + word],
+					~there[dir][word]);
+	}
+	if (!space->has_geometry)
+		learn_geometry(set, space, there);
 }
 
 /* The page cache may have good bytes that never came to the disk, so it is not
@@ -642,6 +675,25 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 		ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, true);
 }
 
+/* What others put into a bucket behind an earlier mount, the snapshot does not
+ * know, and its times do not tell. */
+static void audit(struct ucm_tierset *set)
+{
+	for (uint64_t task = 0; task < set->num_tasks; task++) {
+		unsigned bucket = (unsigned)(task % UCM_BUCKETS);
+		unsigned space = (unsigned)(task / UCM_BUCKETS %
+					    set->scan_spaces);
+		unsigned dir = (unsigned)(task / UCM_BUCKETS /
+					  set->scan_spaces);
+		struct ucm_space *of = ucm_namespace_get(&set->names, space);
+
+		if (atomic_load(&set->stopping))
+			return;
+		if (of && ucm_snapshots_trusted(set, of, dir, bucket))
+			ucm_tierset_scan_bucket(set, of, dir, bucket);
+	}
+}
+
 static void scan_ended(struct ucm_tierset *set)
 {
 	if (!all_scanned(set) || atomic_exchange(&set->scanned, true))
@@ -800,6 +852,10 @@ static void *scan_main(void *arg)
 	}
 	wait_for_last_task(set);
 	settle_all(set);
+	if (!atomic_exchange(&set->audited, true)) {
+		audit(set);
+		ucm_snapshots_close(set);
+	}
 	return NULL;
 }
 

@@ -250,8 +250,7 @@ bool ucm_shard_is_used(struct ucm_shard *shard, uint32_t slot)
 	return is_used(ucm_shard_record(shard, slot));
 }
 
-uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
-			uint32_t *cursor)
+uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor)
 {
 	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
 		uint32_t slot = ucm_shard_next_slot(shard, cursor);
@@ -260,7 +259,8 @@ uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
 		if (slot == UCM_NO_SLOT)
 			return slot;
 		record = ucm_shard_record(shard, slot);
-		if (is_used(record) && ucm_record_space(record) == space)
+		if (is_used(record) && (space == UCM_ANY_SPACE ||
+					ucm_record_space(record) == space))
 			return slot;
 	}
 	return UCM_LATER_SLOT;

@@ -27,6 +27,7 @@
 
 #define UCM_NO_SLOT UINT32_MAX
 #define UCM_LATER_SLOT (UINT32_MAX - 1)
+#define UCM_ANY_SPACE -1
 #define UCM_SHARD_STEPS 1024u /* slots looked at in one go */
 #define UCM_HIDDEN_SLOT (1u << 27) /* this bit: of the hidden side */
 
@@ -71,11 +72,10 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 /* Is there an entry in that slot, of that generation? Any slot number. */
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot,
 		   uint32_t generation);
-/* The next slot with an entry of a space, from *cursor on, which is moved
+/* The next slot with an entry of a space (or UCM_ANY_SPACE), from *cursor on, which is moved
  * behind it; or UCM_NO_SLOT. UCM_LATER_SLOT: none among UCM_SHARD_STEPS slots,
  * the lock is to be given back before the next call. */
-uint32_t ucm_shard_next(struct ucm_shard *shard, uint16_t space,
-			uint32_t *cursor);
+uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor);
 
 /* The next slot of all, used or not; or UCM_NO_SLOT. */
 uint32_t ucm_shard_next_slot(struct ucm_shard *shard, uint32_t *cursor);

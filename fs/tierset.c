@@ -198,9 +198,10 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	set->names.spaces[0]->gid = getegid();
 	for (unsigned i = 0; i < set->names.num; i++) {
 		ucm_tierset_load_manifest(set, set->names.spaces[i]);
-		ucm_scan_find_geometry(set, set->names.spaces[i]);
+		ucm_scan_look_around(set, set->names.spaces[i]);
 	}
 	set->scan_spaces = set->names.num;
+	ucm_snapshots_open(set);
 	return 0;
 }
 
@@ -356,6 +357,7 @@ void ucm_tierset_close(struct ucm_tierset *set)
 		leave_behind(set);
 		return;
 	}
+	ucm_snapshots_free(set);
 	for (unsigned i = 0; i < set->num_tiers; i++)
 		ucm_tier_close(&set->tiers[i]);
 	free(set->tiers);
@@ -590,6 +592,32 @@ void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 	ucm_tierset_tell_loss(set, &key);
 }
 
+/* The first open of what a snapshot has told: is it the block? If not, it is
+ * looked at as if it had just been found. */
+static int first_look(struct ucm_tierset *set, ucm_ref ref,
+		      const struct ucm_entry *entry, int fd, uint64_t size)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	int err = ucm_verify_header(fd, size, &entry->id, &block, &fault);
+
+	if (err) {
+		ucm_tierset_count_error(set, entry->dir, err);
+		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
+			  ucm_hex(&entry->id).text, strerror(-err));
+		return err;
+	}
+	if (!fault)
+		fault = ucm_space_fits(set->names.spaces[entry->space], &block,
+				       true);
+	if (!fault && size == entry->size) {
+		ucm_index_flag(set->index, ref, UCM_ENTRY_UNREAD, false);
+		return 0;
+	}
+	ucm_tierset_lose(set, ref, -ESTALE);
+	return -ENOENT;
+}
+
 static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 			struct ucm_entry *out)
 {
@@ -614,6 +642,13 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 		ucm_error("%s: block %s: open: %s", set->dirs[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
+	}
+	err = entry.flags & UCM_ENTRY_UNREAD
+		      ? first_look(set, ref, &entry, fd, (uint64_t)st.st_size)
+		      : 0;
+	if (err) {
+		close(fd);
+		return err;
 	}
 	if ((uint64_t)st.st_size != entry.size) {
 		ucm_tierset_condemn(set, ref, &st,
@@ -775,6 +810,9 @@ int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
 {
 	int err;
 
+	/* no snapshot shall bring it back while it goes */
+	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+		ucm_snapshots_load(set, dir, ucm_bucket(&key->id));
 	ucm_tierset_lock_name(set, &key->id);
 	err = remove_locked(set, key);
 	ucm_tierset_unlock_name(set, &key->id);

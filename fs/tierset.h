@@ -8,8 +8,9 @@
  * stop and close, which are the owner's.
  *
  * Split by task: tierset.c (open, find, read, remove), commit.c (new blocks),
- * scan.c (filling the index; doubts after a crash), upkeep.c (threads). files/
- * is not of blocks: plain.h.
+ * scan.c (filling the index; doubts after a crash), snapshot_index.c (filling
+ * it from what a clean end has left), upkeep.c (threads). files/ is not of
+ * blocks: plain.h.
  */
 #ifndef UCM_TIERSET_H
 #define UCM_TIERSET_H
@@ -74,6 +75,8 @@ struct ucm_tierset {
 	void *on_loss_arg;
 	pthread_mutex_t loss_lock; /* so that nobody is told after quiet */
 
+	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_index.c */
+
 	/* scan.c and upkeep.c */
 	_Atomic uint64_t next_task;
 	_Atomic uint64_t tasks_done;
@@ -81,6 +84,7 @@ struct ucm_tierset {
 	unsigned scan_spaces; /* spaces that were there at the start */
 	_Atomic unsigned dirs_left; /* whose tasks have not all been tried */
 	_Atomic unsigned next_shard; /* to settle, once the scan is over */
+	_Atomic bool audited; /* and to list what came from snapshots */
 	_Atomic bool stopping; /* begin nothing more */
 	_Atomic bool closing;  /* no request is left: leave the directories */
 	pthread_mutex_t upkeep_lock;
@@ -318,7 +322,8 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir);
 
-/* Index one bucket of one directory. -errno if it could not be read (logged
+/* Index one bucket of one directory, also if that has been done: the first
+ * time a snapshot may save the listing. -errno if it could not be read (logged
  * the first time); then its names go on to be probed for. */
 int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			     unsigned dir, unsigned bucket);
@@ -380,12 +385,35 @@ void ucm_scan_settle(struct ucm_tierset *set, unsigned dir);
 /* Writes were lost: put in doubt what no sync has covered. */
 void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_stop(struct ucm_tierset *set);
-/* Learn what a space's blocks look like from the first right one. */
-void ucm_scan_find_geometry(struct ucm_tierset *set, struct ucm_space *space);
+/* Which buckets of a space there are, the others are scanned; and what its
+ * blocks look like, from the first right one. */
+void ucm_scan_look_around(struct ucm_tierset *set, struct ucm_space *space);
+/* Into the index, or noted as a copy of what is there. 1, or -errno. */
+int ucm_scan_admit(struct ucm_tierset *set, struct ucm_space *space,
+		   const struct ucm_entry *entry);
 /* One bit for each bucket that a space's folder has; none if there is no such
  * folder. */
 int ucm_scan_buckets(const struct ucm_backing *backing,
 		     const struct ucm_space *space, uint64_t out[4]);
+
+/* ---- what the last clean end has left (snapshot_index.c, snapshot.h) ---- */
+
+/* Look for the snapshots, once the spaces are known. */
+void ucm_snapshots_open(struct ucm_tierset *set);
+/* Index what a directory's snapshot has of a bucket, in all spaces, if that has
+ * not been done: buckets that are as they were count as scanned. */
+void ucm_snapshots_load(struct ucm_tierset *set, unsigned dir,
+			unsigned bucket);
+/* Was that bucket indexed without being listed? */
+bool ucm_snapshots_trusted(struct ucm_tierset *set,
+			   const struct ucm_space *space, unsigned dir,
+			   unsigned bucket);
+/* They are not asked again. */
+void ucm_snapshots_close(struct ucm_tierset *set);
+void ucm_snapshots_free(struct ucm_tierset *set);
+/* Write a directory's new one; its number is for the state file of a clean end.
+ * When nobody uses the store any more. */
+void ucm_snapshots_save(struct ucm_tierset *set, unsigned dir);
 
 /* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
  * read, or something in it is in doubt; -EIO: one failed, which is logged. The

@@ -183,6 +183,7 @@ static void leave(struct ucm_keeper *keeper)
 	if (atomic_load(&recovery->unclean) && !is_known(keeper))
 		return;
 	pthread_mutex_lock(&keeper->sync_lock);
+	ucm_snapshots_save(keeper->set, keeper->dir);
 	err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	if (err)

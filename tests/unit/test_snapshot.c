@@ -1,0 +1,810 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_snapshot.c - what a clean end leaves and the next start takes: no header
+ * is read again, nothing is trusted that is not so, and no block is served
+ * unseen.
+ */
+#include <config.h>
+
+#include "fs/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+#include "hashing/name.h"
+#include "tests/unit/store_fixture.h"
+
+#define PATH "$/a/.ucmfs/" UCM_SNAPSHOT_NAME
+#define NUM 40u
+
+static struct fx_file files[NUM], other;
+
+static bool in_a(unsigned i)
+{
+	return i % 4 < 2;
+}
+
+static bool in_default(unsigned i)
+{
+	return i % 8 < 4;
+}
+
+static const char *folder_of(unsigned i)
+{
+	return in_default(i) ? "blocks" : "spaces/s";
+}
+
+static bool single; /* a directory, whose calls have an order */
+
+static void setup(void)
+{
+	fx_setup();
+	single = false;
+	/* the buckets of a test are as old as the test */
+	ucm_snapshot_grain_ns = -INT64_C(3600000000000);
+}
+
+static void count_opens(void)
+{
+	fx_fail_on("open", ".bin", UINT32_MAX, -EIO, false);
+}
+
+/* Spaces have their numbers from the order of a listing. */
+static void know_spaces(void)
+{
+	struct ucm_space *s = ucm_namespace_find(&fx_set->names, "s");
+
+	for (unsigned i = 0; i < NUM; i++)
+		files[i].key.space = in_default(i) ? 0 : s->number;
+}
+
+static void start(void)
+{
+	fx_open();
+	know_spaces();
+	fx_start();
+}
+
+/* Blocks in two directories and two spaces, and a clean end. */
+static void prepare(void)
+{
+	fx_configure(single ? "$/a" : "$/a,$/b");
+	for (unsigned i = 0; i < NUM; i++) {
+		fx_block(&files[i], i, i % 3 ? FX_PAGED : FX_PACKED);
+		fx_plant(single || in_a(i) ? "$/a" : "$/b", folder_of(i),
+			 &files[i]);
+	}
+	fx_mkdirs(fx_path(single ? "$/a/spaces/empty" : "$/b/spaces/empty"));
+	fx_block(&other, 1000, FX_PAGED);
+	start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM);
+	fx_close();
+	ck_assert(fx_exists(fx_path(PATH)));
+	fx_clear_log();
+}
+
+static void all_are_served(void)
+{
+	for (unsigned i = 0; i < NUM; i++)
+		fx_serves(&files[i]);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM);
+}
+
+static char bytes[1 << 20];
+static size_t len;
+
+static void take(const char *path)
+{
+	int fd = open(fx_path("%s", path), O_RDONLY);
+	ssize_t got = read(fd, bytes, sizeof(bytes));
+
+	ck_assert_int_gt(got, 0);
+	len = (size_t)got;
+	close(fd);
+}
+
+static const char *path_of(unsigned i)
+{
+	return fx_path("%s/%s/%s", in_a(i) ? "$/a" : "$/b", folder_of(i),
+		       fx_name(&files[i]));
+}
+
+/* ---- what it saves ---- */
+
+/* One block of each space that has some tells what they look like. */
+START_TEST(after_a_clean_end_no_header_is_read)
+{
+	prepare();
+	count_opens();
+	start();
+	ck_assert_uint_le(fx_calls(), 2);
+	ck_assert(!fx_exists(fx_path(PATH)));
+	ck_assert(!fx_logged("not used"));
+	all_are_served();
+	fx_close();
+	ck_assert(fx_exists(fx_path(PATH)));
+	fx_clear_log();
+	count_opens(); /* and again */
+	start();
+	ck_assert_uint_le(fx_calls(), 2);
+	all_are_served();
+}
+END_TEST
+
+START_TEST(no_bucket_is_listed_before_the_index_is_complete)
+{
+	prepare();
+	fx_option("scan_threads", "1");
+	fx_open();
+	know_spaces();
+	fx_fail_on("list", "blocks/", 1, -EIO, false);
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM);
+}
+END_TEST
+
+START_TEST(entries_come_back_as_they_were)
+{
+	struct ucm_entry before, after;
+	ucm_ref ref;
+
+	prepare();
+	start();
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &files[3].key, &before, &ref),
+			 0);
+	ck_assert_int_eq(ucm_tierset_touch(fx_set, ref), 0);
+	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	must(ucm_index_get(fx_set->index, ref, &before));
+	fx_close();
+	start();
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &files[3].key, &after, &ref),
+			 0);
+	ck_assert_uint_eq(after.size, before.size);
+	ck_assert_uint_eq(after.blocks, before.blocks);
+	ck_assert_uint_eq(after.dir, before.dir);
+	ck_assert_int_eq(after.mtime_ns, before.mtime_ns);
+	ck_assert_uint_eq(after.atime_s, before.atime_s);
+	ck_assert_uint_eq(after.uses, 0);
+	ck_assert_uint_ne(after.flags & UCM_ENTRY_PINNED, 0);
+	ck_assert_uint_eq(atomic_load(&fx_set->tiers[0].used),
+			  atomic_load(&fx_set->tiers[0].used));
+}
+END_TEST
+
+START_TEST(a_read_only_mount_uses_it_and_leaves_it)
+{
+	prepare();
+	fx_option("readonly", "tier0");
+	count_opens();
+	start();
+	ck_assert_uint_le(fx_calls(), 2);
+	all_are_served();
+	fx_close();
+	ck_assert(fx_exists(fx_path(PATH)));
+}
+END_TEST
+
+START_TEST(what_was_not_known_at_the_end_is_read)
+{
+	prepare();
+	fx_open();
+	know_spaces();
+	fx_start_only();
+	fx_close();
+	start();
+	all_are_served();
+}
+END_TEST
+
+/* ---- what has changed since ---- */
+
+START_TEST(what_came_and_went_meanwhile_is_noticed)
+{
+	prepare();
+	fx_plant("$/a", "blocks", &other);
+	ck_assert_int_eq(unlink(path_of(0)), 0);
+	ck_assert_int_eq(unlink(path_of(4)), 0);
+	count_opens();
+	start();
+	ck_assert_uint_le(fx_calls(), 4);
+	fx_serves(&other);
+	fx_misses(&files[0]);
+	fx_misses(&files[4]);
+	fx_serves(&files[1]);
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM - 1);
+	ck_assert_uint_eq(fx_set->stats.vanished, 0);
+}
+END_TEST
+
+/* The times of a bucket do not tell what came behind an earlier mount. */
+static bool has_one_more(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->blocks) == NUM + 1;
+}
+
+START_TEST(what_came_behind_an_earlier_mount_is_found_soon)
+{
+	prepare();
+	start();
+	/* a copy, so that what is first found of the space is a known one */
+	other = files[0];
+	other.key.id.bytes[9] ^= 1;
+	other.block.id = other.key.id;
+	fx_encode(&other, true);
+	fx_plant("$/a", "blocks", &other);
+	fx_close();
+	start();
+	fx_wait(has_one_more, NULL);
+	fx_serves(&other);
+}
+END_TEST
+
+static void put_garbage(const char *path)
+{
+	memset(other.bytes, 'x', sizeof(other.bytes));
+	fx_put(path, other.bytes, files[7].len);
+}
+
+static void put_short(const char *path)
+{
+	fx_put(path, files[7].bytes, 100);
+}
+
+static void put_other_form(const char *path)
+{
+	fx_block(&files[7], 7, FX_PACKED);
+	fx_put(path, files[7].bytes, files[7].len);
+}
+
+static void put_link(const char *path)
+{
+	unlink(path);
+	ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+}
+
+static const struct {
+	void (*put)(const char *path);
+	bool is_block;
+} replaced[] = {
+	{ put_garbage, false }, { put_short, false }, { put_link, false },
+	{ put_other_form, true },
+};
+
+/* Nothing that was replaced in place is served before it was looked at. */
+START_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	prepare();
+	replaced[_i].put(path_of(7));
+	start();
+	if (!ucm_tierset_find(fx_set, &files[7].key, &entry, &ref))
+		ck_assert_int_lt(ucm_tierset_open_block(fx_set, ref, &entry),
+				 0);
+	if (replaced[_i].is_block)
+		fx_serves(&files[7]);
+	else
+		fx_misses(&files[7]);
+	fx_serves(&files[6]);
+}
+END_TEST
+
+START_TEST(a_block_removed_before_its_turn_stays_away)
+{
+	prepare();
+	fx_open();
+	know_spaces();
+	for (unsigned i = 0; i < NUM; i += 2)
+		ck_assert_int_eq(ucm_tierset_remove(fx_set, &files[i].key), 0);
+	fx_start();
+	for (unsigned i = 0; i < NUM; i++) {
+		if (i % 2)
+			fx_serves(&files[i]);
+		else
+			fx_misses(&files[i]);
+	}
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
+}
+END_TEST
+
+START_TEST(a_space_that_is_gone_is_forgotten)
+{
+	prepare();
+	ck_assert_int_eq(rename(fx_path("$/a/spaces/s"), fx_path("$/s")), 0);
+	ck_assert_int_eq(rename(fx_path("$/b/spaces/s"), fx_path("$/t")), 0);
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
+}
+END_TEST
+
+/* By hand; its blocks do not fit any more, as after a start without it. */
+START_TEST(a_space_of_another_geometry_is_read_anew)
+{
+	static const char manifest[] =
+		"{\"version\":1,\"geometry\":{\"num_layers\":3,"
+		"\"block_size\":4,\"dtype\":\"float16\",\"k_bytes\":128,"
+		"\"v_bytes\":128,\"num_kv_heads\":2,\"head_dim\":8,"
+		"\"order\":\"NHD\"}}";
+
+	prepare();
+	fx_put(fx_path("$/a/spaces/s/space.json"), manifest, strlen(manifest));
+	fx_open();
+	fx_start();
+	if (!ucm_namespace_find(&fx_set->names, "s")->has_manifest)
+		ck_abort_msg("the manifest is not one");
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
+	ck_assert_uint_eq(fx_set->stats.misfits, NUM / 2);
+}
+END_TEST
+
+/* Would the next start take the bucket of a block as it is? */
+static bool is_stamped(const char *path, const struct ucm_id *id)
+{
+	int fd = open(fx_path("%s", path), O_RDONLY);
+	const struct ucm_snapshot_stamp *stamp;
+	struct ucm_snapshot snapshot;
+	struct ucm_snapshot_head at;
+	const char *why;
+	bool is;
+
+	ck_assert_int_eq(pread(fd, &at, sizeof(at), 0), sizeof(at));
+	ck_assert_int_eq(ucm_snapshot_open(fd, at.uuid, at.number, &snapshot,
+					   &why), 0);
+	stamp = ucm_snapshot_bucket(snapshot.spaces[0], ucm_bucket(id));
+	ck_assert_ptr_nonnull(stamp);
+	is = stamp->ino;
+	ucm_snapshot_close(&snapshot);
+	return is;
+}
+
+START_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
+{
+	fx_configure("$/a:$/b");
+	fx_block(&other, 1, FX_PAGED);
+	fx_plant("$/a", "blocks", &other);
+	fx_plant("$/b", "blocks", &other);
+	fx_open();
+	fx_start();
+	fx_close();
+	fx_open();
+	fx_start();
+	/* both of them go */
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&other))));
+	fx_plant("$/a", "blocks", &other);
+	fx_plant("$/b", "blocks", &other);
+	fx_close();
+	fx_open();
+	fx_start();
+	fx_close();
+	ck_assert(is_stamped(PATH, &other.key.id));
+	ck_assert(!is_stamped("$/b/.ucmfs/" UCM_SNAPSHOT_NAME, &other.key.id));
+	ucm_config_fini(&fx_config);
+	ucm_config_init(&fx_config);
+	fx_configure("$/b");
+	fx_open();
+	fx_start();
+	fx_serves(&other);
+}
+END_TEST
+
+/* ---- when it does not hold ---- */
+
+static void crash(void *arg)
+{
+	(void)arg;
+	fx_open();
+	fx_start();
+}
+
+START_TEST(after_a_crash_all_is_read)
+{
+	prepare();
+	take(PATH);
+	fx_in_child(crash, NULL);
+	ck_assert(!fx_exists(fx_path(PATH)));
+	fx_put(fx_path(PATH), bytes, len); /* not even if it comes back */
+	count_opens();
+	start();
+	ck_assert_uint_ge(fx_calls(), NUM);
+	all_are_served();
+}
+END_TEST
+
+static void write_back(void)
+{
+	fx_put(fx_path(PATH), bytes, len);
+}
+
+static void truncate_it(void)
+{
+	fx_put(fx_path(PATH), bytes, len / 2);
+}
+
+static void cut_head(void)
+{
+	fx_put(fx_path(PATH), bytes, 100);
+}
+
+static void empty_it(void)
+{
+	fx_put(fx_path(PATH), bytes, 0);
+}
+
+static void lengthen(void)
+{
+	fx_put(fx_path(PATH), bytes, len + 1);
+}
+
+static void remove_it(void)
+{
+	ck_assert_int_eq(unlink(fx_path(PATH)), 0);
+}
+
+static void take_foreign(void)
+{
+	take("$/b/.ucmfs/" UCM_SNAPSHOT_NAME);
+	write_back();
+}
+
+static void take_stale(void)
+{
+	start();
+	fx_close();
+	write_back();
+}
+
+static void flip_record(void)
+{
+	bytes[UCM_SNAPSHOT_HEAD_BYTES + 40] ^= 1;
+	write_back();
+}
+
+static void make_newer(void)
+{
+	bytes[offsetof(struct ucm_snapshot_head, version)]++;
+	write_back();
+}
+
+static void make_folder(void)
+{
+	remove_it();
+	fx_mkdirs(fx_path(PATH));
+}
+
+static const struct {
+	void (*spoil)(void);
+	const char *said;
+} spoilt[] = {
+	{ truncate_it, "of another length" },
+	{ cut_head, "cut short" },
+	{ empty_it, "cut short" },
+	{ lengthen, "of another length" },
+	{ remove_it, "No such file" },
+	{ take_foreign, "of another directory" },
+	{ take_stale, "not of the last clean end" },
+	{ flip_record, "checksum of a section differs" },
+	{ make_newer, "of another version" },
+	{ make_folder, "No such device" },
+};
+
+START_TEST(a_wrong_one_is_told_of_and_not_used)
+{
+	prepare();
+	take(PATH);
+	spoilt[_i].spoil();
+	fx_clear_log();
+	start();
+	ck_assert_msg(fx_logged(spoilt[_i].said), "%s", spoilt[_i].said);
+	ck_assert(fx_logged("not used"));
+	all_are_served();
+}
+END_TEST
+
+static const struct {
+	const char *call, *part; /* "": the bucket of block 0 */
+	unsigned nth;
+} failures[] = {
+	{ "open", "snapshot", 1 },
+	{ "write", NULL, 2 }, /* the first says "ending" in the lock */
+	{ "fsync", NULL, 1 },
+	{ "rename", "snapshot", 1 },
+	{ "list", "blocks", 1 },
+	{ "stat", "", 1 },
+};
+
+/* A failure in writing it fails nothing else. */
+START_TEST(one_that_cannot_be_written_is_not_there)
+{
+	char part[3];
+
+	single = true;
+	prepare();
+	start();
+	snprintf(part, sizeof(part), "%.2s", fx_name(&files[0]));
+	if (failures[_i].part)
+		fx_fail_on(failures[_i].call,
+			   *failures[_i].part ? failures[_i].part : part,
+			   failures[_i].nth, -ENOSPC, true);
+	else
+		fx_fail(failures[_i].call, failures[_i].nth, -ENOSPC, true);
+	fx_close();
+	ck_assert_ptr_nonnull(fx_failed_call());
+	ck_assert(!fx_exists(fx_path(PATH)));
+	ck_assert(!fx_exists(fx_path(PATH ".new")));
+	fx_fail(NULL, 0, 0, false);
+	fx_clear_log();
+	start();
+	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_logged("not used"));
+	all_are_served();
+}
+END_TEST
+
+/* ---- the file ---- */
+
+/* 0: it holds, and can be read to its end. */
+static int parse(const uint8_t uuid[16], uint64_t number)
+{
+	struct ucm_snapshot_record *records;
+	struct ucm_snapshot snapshot;
+	int fd = ucm_os_memory_file("snapshot"), err;
+	const char *why = NULL;
+	uint64_t num;
+
+	must(write(fd, bytes, len) == (ssize_t)len);
+	err = ucm_snapshot_open(fd, uuid, number, &snapshot, &why);
+	if (err) {
+		must(why);
+		return err;
+	}
+	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS && !err; i++) {
+		err = ucm_snapshot_read(&snapshot, i, &records, &num, &why);
+		if (!err)
+			free(records);
+	}
+	ucm_snapshot_close(&snapshot);
+	return err;
+}
+
+static struct ucm_snapshot_head head;
+
+static void take_parsed(void)
+{
+	prepare();
+	take(PATH);
+	memcpy(&head, bytes, sizeof(head));
+	ck_assert_int_eq(parse(head.uuid, head.number), 0);
+}
+
+START_TEST(a_flipped_bit_anywhere_is_noticed)
+{
+	take_parsed();
+	for (size_t i = 0; i < len; i++) {
+		bytes[i] ^= 1 << i % 8;
+		ck_assert_msg(parse(head.uuid, head.number) < 0, "byte %zu", i);
+		bytes[i] ^= 1 << i % 8;
+	}
+}
+END_TEST
+
+START_TEST(a_missing_end_is_noticed)
+{
+	take_parsed();
+	while (len--)
+		must(parse(head.uuid, head.number) < 0);
+}
+END_TEST
+
+START_TEST(another_directory_or_number_is_noticed)
+{
+	uint8_t uuid[16];
+
+	take_parsed();
+	memcpy(uuid, head.uuid, sizeof(uuid));
+	uuid[15] ^= 1;
+	ck_assert_int_eq(parse(uuid, head.number), -EINVAL);
+	ck_assert_int_eq(parse(head.uuid, head.number ^ 1), -EINVAL);
+	ck_assert_int_eq(parse(head.uuid, 0), -EINVAL);
+}
+END_TEST
+
+/* All checksums as what they cover asks for. */
+static void seal(void)
+{
+	struct ucm_snapshot_section *sections =
+		(void *)(bytes + sizeof(struct ucm_snapshot_head));
+	struct ucm_snapshot_head *sealed = (void *)bytes;
+	size_t at = UCM_SNAPSHOT_HEAD_BYTES;
+
+	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++) {
+		size_t size = sections[i].num * 64;
+
+		if (size > len - at)
+			break;
+		sections[i].crc = ucm_crc32c(0, bytes + at, size);
+		at += size;
+	}
+	sealed->sections_crc = ucm_crc32c(0, sections, sizeof(*sections) *
+					  UCM_SNAPSHOT_SECTIONS);
+	sealed->spaces_crc = ucm_crc32c(0, bytes + at, len - at);
+	sealed->crc = ucm_crc32c(0, sealed, offsetof(struct ucm_snapshot_head,
+						     crc));
+}
+
+static size_t in_head(size_t at)
+{
+	return at;
+}
+
+static size_t in_sections(size_t at)
+{
+	return sizeof(struct ucm_snapshot_head) + at;
+}
+
+static size_t in_record(size_t at)
+{
+	return UCM_SNAPSHOT_HEAD_BYTES + at;
+}
+
+static size_t in_space(size_t at)
+{
+	const struct ucm_snapshot_section *sections =
+		(const void *)(bytes + sizeof(struct ucm_snapshot_head));
+	size_t begin = UCM_SNAPSHOT_HEAD_BYTES;
+
+	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
+		begin += sections[i].num * 64;
+	return begin + at;
+}
+
+#define HEAD(field) in_head, offsetof(struct ucm_snapshot_head, field), #field
+#define SECTION(field) \
+	in_sections, offsetof(struct ucm_snapshot_section, field), #field
+#define RECORD(field) \
+	in_record, offsetof(struct ucm_snapshot_record, field), #field
+#define SPACE(field) \
+	in_space, offsetof(struct ucm_snapshot_space, field), #field
+
+/* What no checksum tells. */
+static const struct {
+	size_t (*where)(size_t at);
+	size_t at;
+	const char *field;
+	unsigned char bits;
+} fields[] = {
+	{ HEAD(magic), 1 }, { HEAD(version), 3 }, { HEAD(head_bytes), 1 },
+	{ HEAD(uuid), 1 }, { HEAD(number), 1 }, { HEAD(file_bytes), 1 },
+	{ HEAD(num_spaces), 1 }, { HEAD(num_spaces) , 0x80 },
+	{ HEAD(record_bytes), 1 }, { HEAD(zero), 1 }, { HEAD(zero[51]), 1 },
+	{ SECTION(num), 0x80 }, { SECTION(num) , 1 }, { SECTION(zero), 1 },
+	{ RECORD(id), 1 }, { RECORD(space), 0x80 }, { RECORD(flags), 2 },
+	{ RECORD(flags), 0x80 }, { RECORD(zero), 1 },
+	{ SPACE(name[135]), 'x' }, { SPACE(buckets[3]), 0xff },
+	{ SPACE(zero[23]), 1 },
+};
+
+START_TEST(a_wrong_field_with_right_checksums_is_noticed)
+{
+	size_t at;
+
+	take_parsed();
+	at = fields[_i].where(fields[_i].at);
+	bytes[at] ^= fields[_i].bits;
+	seal();
+	ck_assert_msg(parse(head.uuid, head.number) < 0, "%s",
+		      fields[_i].field);
+	bytes[at] ^= fields[_i].bits;
+	seal();
+	ck_assert_int_eq(parse(head.uuid, head.number), 0);
+}
+END_TEST
+
+/* ---- stamps ---- */
+
+#define SECOND INT64_C(1000000000)
+
+static const struct {
+	int64_t ctime_ns, mtime_ns, taken_ns;
+	bool holds;
+} stamps[] = {
+	{ 100 * SECOND, 100 * SECOND, 103 * SECOND, true },
+	{ 100 * SECOND, 100 * SECOND, 102 * SECOND, false },
+	{ 100 * SECOND, 100 * SECOND, 100 * SECOND, false },
+	{ 100 * SECOND, 100 * SECOND, 99 * SECOND, false },
+	{ 100 * SECOND, 10 * SECOND, 102 * SECOND, false },
+	{ 10 * SECOND, 100 * SECOND, 102 * SECOND, false },
+	{ 100 * SECOND, 10 * SECOND, 103 * SECOND, true },
+};
+
+static struct timespec time_of(int64_t ns)
+{
+	return (struct timespec){ .tv_sec = ns / SECOND,
+				  .tv_nsec = ns % SECOND };
+}
+
+START_TEST(a_bucket_that_has_just_changed_is_not_known_by_its_times)
+{
+	struct stat st = {
+		.st_ino = 7,
+		.st_ctim = time_of(stamps[_i].ctime_ns),
+		.st_mtim = time_of(stamps[_i].mtime_ns),
+	};
+	struct ucm_snapshot_stamp stamp;
+
+	ucm_snapshot_grain_ns = 2 * SECOND;
+	stamp = ucm_snapshot_stamp(&st, stamps[_i].taken_ns);
+	ck_assert_int_eq(ucm_snapshot_stamp_equal(&stamp, &st),
+			 stamps[_i].holds);
+}
+END_TEST
+
+START_TEST(another_inode_or_time_is_another_bucket)
+{
+	const struct stat st = { .st_ino = 7, .st_ctim = { 100, 5 },
+				 .st_mtim = { 90, 6 } };
+	const struct ucm_snapshot_stamp stamp =
+		ucm_snapshot_stamp(&st, 1000 * SECOND);
+	struct stat now = st;
+
+	ck_assert(ucm_snapshot_stamp_equal(&stamp, &now));
+	now.st_ino++;
+	ck_assert(!ucm_snapshot_stamp_equal(&stamp, &now));
+	now = st;
+	now.st_ctim.tv_nsec++;
+	ck_assert(!ucm_snapshot_stamp_equal(&stamp, &now));
+	now = st;
+	now.st_mtim.tv_nsec++;
+	ck_assert(!ucm_snapshot_stamp_equal(&stamp, &now));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("snapshot");
+	TCase *tests = tcase_create("snapshot");
+
+	tcase_add_checked_fixture(tests, setup, fx_teardown);
+	tcase_add_test(tests, after_a_clean_end_no_header_is_read);
+	tcase_add_test(tests,
+		       no_bucket_is_listed_before_the_index_is_complete);
+	tcase_add_test(tests, entries_come_back_as_they_were);
+	tcase_add_test(tests, a_read_only_mount_uses_it_and_leaves_it);
+	tcase_add_test(tests, what_was_not_known_at_the_end_is_read);
+	tcase_add_test(tests, what_came_and_went_meanwhile_is_noticed);
+	tcase_add_test(tests, what_came_behind_an_earlier_mount_is_found_soon);
+	tcase_add_loop_test(
+		tests, a_file_that_was_replaced_is_looked_at_when_it_is_opened,
+		0, NUM_ROWS(replaced));
+	tcase_add_test(tests, a_block_removed_before_its_turn_stays_away);
+	tcase_add_test(tests, a_space_that_is_gone_is_forgotten);
+	tcase_add_test(tests, a_space_of_another_geometry_is_read_anew);
+	tcase_add_test(tests,
+		       a_copy_is_known_where_its_first_directory_is_left_out);
+	tcase_add_test(tests, after_a_crash_all_is_read);
+	tcase_add_loop_test(tests, a_wrong_one_is_told_of_and_not_used, 0,
+			    NUM_ROWS(spoilt));
+	tcase_add_loop_test(tests, one_that_cannot_be_written_is_not_there, 0,
+			    NUM_ROWS(failures));
+	tcase_add_test(tests, a_flipped_bit_anywhere_is_noticed);
+	tcase_add_test(tests, a_missing_end_is_noticed);
+	tcase_add_test(tests, another_directory_or_number_is_noticed);
+	tcase_add_loop_test(tests,
+			    a_wrong_field_with_right_checksums_is_noticed, 0,
+			    NUM_ROWS(fields));
+	tcase_add_loop_test(
+		tests, a_bucket_that_has_just_changed_is_not_known_by_its_times,
+		0, NUM_ROWS(stamps));
+	tcase_add_test(tests, another_inode_or_time_is_another_bucket);
+	suite_add_tcase(suite, tests);
+	return fx_run(suite);
+}
