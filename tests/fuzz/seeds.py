@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens and
-DIR/trace.
+"""seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens,
+DIR/snapshot and DIR/trace.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -105,9 +105,50 @@ TRACE = {
 }
 
 
+def snapshot_space(name, stamps=()):
+    """stamps: (bucket, inode) of the buckets that it has, in order"""
+    there = [0] * 4
+    for bucket, _ in stamps:
+        there[bucket // 64] |= 1 << bucket % 64
+    return (name.ljust(136, b"\0") +
+            struct.pack("<IIIIIHHII", 2, 4, 1, 128, 128, 2, 8, 0, 1) +
+            bytes(32) + struct.pack("<4Q", *there) + bytes(24) +
+            b"".join(struct.pack("<Qqq", inode, 10 ** 18, 10 ** 18)
+                     for _, inode in stamps))
+
+
+def snapshot_record(first, space=0, flags=0):
+    return (bytes([first]) + bytes(range(1, 16)) + bytes(16) +
+            struct.pack("<QqIIIHBB", 8192, 10 ** 18, 16, 10 ** 9, 3, space,
+                        flags, 0))
+
+
+def snapshot(spaces, *records):
+    """records in order of their first bytes"""
+    num = [sum(r[0] == i for r in records) for i in range(256)]
+    head = (b"UCMSNAP\n" + struct.pack("<II", 1, 128 + 256 * 16) +
+            bytes(range(16)) +
+            struct.pack("<QqQIIII", 7, 10 ** 18, 0, len(spaces), 64, 0, 0) +
+            bytes(56))
+    return (b"\1" + head + b"".join(struct.pack("<QII", n, 0, 0) for n in num) +
+            b"".join(records) + b"".join(spaces))
+
+
+SNAPSHOT = {
+    "empty": snapshot([snapshot_space(b"")]),
+    "one": snapshot([snapshot_space(b"", [(7, 1)])], snapshot_record(7)),
+    "two": snapshot([snapshot_space(b"", [(0, 1), (64, 0), (255, 9)]),
+                     snapshot_space(b"llama", [(63, 2), (255, 3)])],
+                    snapshot_record(0), snapshot_record(63, 1, 1),
+                    snapshot_record(255), snapshot_record(255, 1)),
+    "cut": snapshot([snapshot_space(b"", [(7, 1)])], snapshot_record(7))[:-9],
+}
+
+
 def main():
     for folder, seeds in (("format", FORMAT), ("config", CONFIG),
-                          ("tokens", TOKENS), ("trace", TRACE)):
+                          ("tokens", TOKENS), ("snapshot", SNAPSHOT),
+                          ("trace", TRACE)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():
