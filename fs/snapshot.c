@@ -18,7 +18,7 @@
 #include "common/osfile.h"
 
 #define TEMP UCM_SNAPSHOT_NAME ".new"
-#define ROOM (1u << 20) /* of a writer */
+#define ROOM (256u << 10) /* of a writer */
 
 int64_t ucm_snapshot_grain_ns = 2 * INT64_C(1000000000);
 
