@@ -66,6 +66,12 @@ START_TEST(blocks_of_every_kind_are_found)
 }
 END_TEST
 
+static bool all_tasks_are_done(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->tasks_done) == fx_set->num_tasks;
+}
+
 /* What a want of descriptors, or a slow server, kept from being looked at is
  * not absent. */
 START_TEST(a_file_that_could_not_be_looked_at_is_probed_for)
@@ -83,8 +89,7 @@ START_TEST(a_file_that_could_not_be_looked_at_is_probed_for)
 	fx_open();
 	fx_fail_on(faults[_i].call, fx_name(&file), 1, faults[_i].err, true);
 	fx_start_only();
-	while (atomic_load(&fx_set->tasks_done) < fx_set->num_tasks)
-		usleep(1000);
+	fx_wait(all_tasks_are_done, NULL);
 	ck_assert_ptr_nonnull(fx_failed_call());
 	fx_fail(NULL, 0, 0, false);
 	fx_serves(&good);
@@ -249,6 +254,7 @@ START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 	fx_open();
 	fx_start_only();
 	fx_misses(&file);
+	fx_wait(all_tasks_are_done, NULL);
 	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
 }
 END_TEST
