@@ -52,7 +52,7 @@ static int os_fault(const char *call, const char *path)
 		return -EIO;
 	/* backing.c's temporary names: 8 digits, '-', a number */
 	if (fault == STUCK && strcmp(call, "open") == 0 && path &&
-	    strcspn(path, "-") == 8) {
+	    strcspn(path, "-") == 8 && path[8]) {
 		sem_post(&held);
 		sem_wait(&go);
 	}
