@@ -26,6 +26,11 @@ syncs() {
 	grep -c "syncfs([0-9]*<$work/$1" "$work/trace"
 }
 
+# The tracer writes when it has nothing else to do.
+told() {
+	[ "$(syncs b)" -ge 1 ]
+}
+
 # The tracer ends after the daemon.
 traced() {
 	grep -q 'exited with' "$work/trace"
@@ -38,6 +43,7 @@ same 'syncfs of the mount does not come through' 0 "$(syncs a)"
 need sync "$mnt/files"
 same 'fsync of a folder is its own' 0 "$(syncs a)"
 need sync "$mnt"
+wait_until told
 same 'fsync of the root syncs the first tier' 1 "$(syncs a)"
 same 'and the second' 1 "$(syncs b)"
 do_umount
@@ -45,6 +51,7 @@ need wait_until traced
 
 serve -e inject=syncfs:error=EIO:when=1
 refused 'Input/output error' 'one that fails' sync "$mnt"
+wait_until told
 same 'the other is synced all the same' 1 "$(syncs b)"
 logged "$work/a: syncfs: Input/output error"
 do_umount
