@@ -67,6 +67,9 @@ static struct ucm_want guess(struct ucm_tierset *set)
 	return want;
 }
 
+_Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
+	       "a promise has room for the name of its file");
+
 /* A new file, and what is to become of it. */
 struct creation {
 	struct ucm_tierset *set;

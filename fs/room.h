@@ -23,7 +23,7 @@ struct ucm_backing;
 struct ucm_room;
 struct ucm_tier;
 
-#define UCM_ROOM_NAME_MAX 40
+#define UCM_ROOM_NAME_MAX 48
 
 struct ucm_promise {
 	uint64_t bytes;
