@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -31,11 +33,16 @@ void ucm_trust_init(struct ucm_trust *trust, const char *path,
 int ucm_trust_learn(struct ucm_trust *trust, int ctldir)
 {
 	_cleanup_fd_ int fd = -1;
+	uint64_t random = 0;
 	char name[32];
 	struct stat st;
 	int err;
 
-	snprintf(name, sizeof(name), "owner.%ld", (long)getpid());
+	/* other machines may be asking, and have crashed while they did */
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)getpid();
+	snprintf(name, sizeof(name), "owner.%016llx",
+		 (unsigned long long)random);
 	fd = ucm_os_open(ctldir, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
 		return fd;
