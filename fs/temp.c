@@ -4,18 +4,12 @@
 
 #include "fs/temp.h"
 
-#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
 
-/* FNV-1a. */
-static uint32_t add_text(uint32_t hash, const char *text)
-{
-	for (; *text; text++)
-		hash = (hash ^ (unsigned char)*text) * 16777619u;
-	return hash;
-}
+#include <ucm/block.h>
 
 /* The first line of a small file; empty if it cannot be read. */
 static void read_line(const char *path, char *line, int size)
@@ -35,11 +29,11 @@ void ucm_temp_whoami(struct ucm_temp_maker *out)
 	char line[64];
 	unsigned boot = 0;
 
-	*out = (struct ucm_temp_maker){ .host = 2166136261u };
+	*out = (struct ucm_temp_maker){ 0 };
 	if (!uname(&name))
-		out->host = add_text(out->host, name.nodename);
+		out->host = ucm_crc32c(0, name.nodename, strlen(name.nodename));
 	read_line("/etc/machine-id", line, sizeof(line));
-	out->host = add_text(out->host, line);
+	out->host = ucm_crc32c(out->host, line, strlen(line));
 	read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line));
 	if (sscanf(line, "%8x", &boot) == 1)
 		out->boot = boot;
