@@ -15,9 +15,13 @@ need do_mount "$work/tier"
 grep -q '"passthrough": true' "$mnt/.ucmfs/stats.json" || skip 'no passthrough'
 do_umount
 
+# what leaks is not looked for under it
+ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS
+
 # mount_with ERROR: every other ioctl of each thread fails so
 mount_with() {
-	ucmfs_wrapper="strace -D -f -qq -o $work/trace.$1
+	ucmfs_wrapper="strace -D -f -q -o $work/trace.$1
 		-e trace=ioctl -e inject=ioctl:error=$1:when=1+2"
 	need do_mount -o threads=2 "$work/tier"
 	ucmfs_wrapper=
@@ -25,6 +29,7 @@ mount_with() {
 
 # FUSE_DEV_IOC_BACKING_OPEN is number 1 of 229; old straces know no name.
 registered() {
+	need wait_until grep -q 'exited with' "$work/trace.$1" >&2
 	grep 'BACKING_OPEN\|0xe5, 0x1,' "$work/trace.$1" | grep -c "$2"
 }
 
