@@ -2,11 +2,13 @@
 /*
  * lock.c - the lock of a directory, and what is written into it.
  *
- *   "serving NAMESPACE MAJOR:MINOR"   the mount namespace, and the mount's device
+ *   "serving NAMESPACE MAJOR:MINOR PLACE"   the mount namespace, the mount's
+ *                                           device, a checksum of its path
  *
  * The kernel takes a mount away before the daemon hears of it. So "serving" is
- * believed only while the mount is there; who is in another namespace cannot
- * see that, and takes the word for it.
+ * believed only while the mount is there (its device number may soon be that of
+ * another mount elsewhere); who is in another namespace cannot see that, and
+ * takes the word for it.
  *
  * The lock is an open-file one: it survives the fork into the background and
  * dies with the daemon.
@@ -17,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +27,8 @@
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <ucm/block.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -46,37 +51,44 @@ static unsigned long long mount_namespace(void)
 	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
 }
 
-static bool is_mounted(unsigned major_, unsigned minor_)
+/* Is a device mounted, and where: at *place, or (0) at any, which is told? As
+ * good as yes if that cannot be learned. */
+static bool is_mounted(dev_t device, unsigned *place)
 {
 	FILE *file = fopen("/proc/self/mountinfo", "re");
-	unsigned a, b;
-	char line[4096];
-	bool found = false;
+	char line[2 * PATH_MAX], path[PATH_MAX];
+	unsigned a, b, here;
+	bool found = !file;
 
-	if (!file)
-		return true;
-	while (!found && fgets(line, sizeof(line), file))
-		found = sscanf(line, "%*u %*u %u:%u ", &a, &b) == 2 &&
-			a == major_ && b == minor_;
-	fclose(file);
+	while (!found && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%*u %*u %u:%u %*s %4095s", &a, &b, path) !=
+			    3 ||
+		    makedev(a, b) != device)
+			continue;
+		here = ucm_crc32c(0, path, strlen(path));
+		found = !*place || here == *place;
+		*place = found ? here : *place;
+	}
+	if (file)
+		fclose(file);
 	return found;
 }
 
 static bool is_ending(int fd)
 {
 	char text[TEXT_SIZE + 1] = "", word[16];
+	unsigned a, b, place = 0;
 	unsigned long long where;
-	unsigned major_, minor_;
 
 	if (ucm_os_read_at(fd, text, TEXT_SIZE, 0) < 0 ||
 	    sscanf(text, "%15s", word) != 1)
 		return false;
 	if (!strcmp(word, words[UCM_LOCK_ENDING]))
 		return true;
-	return sscanf(text, "serving %llu %u:%u", &where, &major_, &minor_) ==
-		       3 &&
+	return sscanf(text, "serving %llu %u:%u %x", &where, &a, &b, &place) ==
+		       4 &&
 	       where && where == mount_namespace() &&
-	       !is_mounted(major_, minor_);
+	       !is_mounted(makedev(a, b), &place);
 }
 
 static int try_lock(int fd)
@@ -126,12 +138,15 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount)
 {
 	char text[TEXT_SIZE + 1], said[TEXT_SIZE];
+	unsigned place = 0;
 	int err;
 
 	if (lockfd < 0)
 		return;
-	snprintf(said, sizeof(said), "%s %llu %u:%u", words[state],
-		 mount_namespace(), major(mount), minor(mount));
+	if (mount)
+		is_mounted(mount, &place);
+	snprintf(said, sizeof(said), "%s %llu %u:%u %x", words[state],
+		 mount_namespace(), major(mount), minor(mount), place);
 	snprintf(text, sizeof(text), "%-*s\n", TEXT_SIZE - 1, said);
 	err = ucm_os_write_at(lockfd, text, TEXT_SIZE, 0);
 	if (err)

@@ -12,7 +12,9 @@ make_workdir
 
 # As a user does it: into the background.
 mount_it() {
-	"$ucmfs" "$work/tier" "$mnt" -o "io_uring=off,log=$work/log,$options" \
+	# syncfs waits for all that others write to the same file system
+	"$ucmfs" "$work/tier" "$mnt" \
+		-o "io_uring=off,lock_wait=100,log=$work/log,$options" \
 		2>"$work/said"
 }
 
@@ -41,7 +43,7 @@ touch "$work/go"
 keep_busy &
 busy=$!
 keep_pid $busy
-for options in durability=none durability=full,deadline=5; do
+for options in durability=none durability=full,deadline=5,passthrough=off; do
 	need mount_it
 	for cycle in $(seq 20); do
 		need mk --existing-ok "$mnt/blocks"

@@ -81,8 +81,9 @@ END_TEST
 
 /* Of an older version, of another mount namespace, and whatever else. */
 static const char *const sayings[] = {
-	"", "\n", "x", "serving", "serving 1 0:0", "serving 0 99999:99999",
-	"serving -1 -1:-1", "\xff\xff\xff", "endin",
+	"", "\n", "x", "serving", "serving 1 0:0 0", "serving 0 4000:4000 0",
+	"serving 1 4000:4000 0", "serving -1 -1:-1 -1", "\xff\xff\xff",
+	"endin",
 };
 
 START_TEST(what_cannot_be_understood_is_not_waited_for)
@@ -121,6 +122,25 @@ END_TEST
 START_TEST(one_whose_mount_is_gone_is_waited_for)
 {
 	ucm_lock_tell(held, UCM_LOCK_SERVING, makedev(4000, 1000000));
+	must_be_waited_for();
+}
+END_TEST
+
+/* Numbers of devices are soon used again. */
+START_TEST(another_mount_of_its_device_number_is_not_its_own)
+{
+	char text[65] = "";
+	unsigned long long where;
+	unsigned a, b, place;
+
+	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
+	ck_assert_int_gt(pread(held, text, 64, 0), 0);
+	ck_assert_int_eq(sscanf(text, "serving %llu %u:%u %x", &where, &a, &b,
+				&place), 4);
+	ck_assert_uint_ne(place, 0);
+	snprintf(text, sizeof(text), "serving %llu %u:%u %x", where, a, b,
+		 place ^ 1);
+	say(text);
 	must_be_waited_for();
 }
 END_TEST
@@ -180,6 +200,8 @@ int main(void)
 			    0, NUM_ROWS(sayings));
 	tcase_add_test(tests, one_that_is_ending_is_waited_for);
 	tcase_add_test(tests, one_whose_mount_is_gone_is_waited_for);
+	tcase_add_test(tests,
+		       another_mount_of_its_device_number_is_not_its_own);
 	tcase_add_test(tests, the_wait_is_bounded);
 	tcase_add_loop_test(tests, in_use_is_said_only_of_what_is_in_use, 0,
 			    NUM_ROWS(errors));
