@@ -147,7 +147,9 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	ucm_tierset_entry(&key, dir, st, &entry);
 	if (ucm_recovery_is_recent(recovery, st))
 		entry.epoch = atomic_load(&recovery->epoch);
-	if (ucm_recovery_doubts(recovery, st))
+	/* its directory may have had its checkpoint without this file */
+	if (ucm_recovery_doubts(recovery, st) ||
+	    ucm_unread_has(&set->unread, &key, dir))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	return ucm_scan_admit(set, space, &entry);
 }

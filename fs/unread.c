@@ -86,6 +86,30 @@ bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
 	return found;
 }
 
+bool ucm_unread_has(struct ucm_unread *unread, const struct ucm_key *key,
+		    unsigned dir)
+{
+	bool has;
+
+	if (!atomic_load_explicit(&unread->num, memory_order_relaxed))
+		return false;
+	pthread_mutex_lock(&unread->lock);
+	has = find(unread, key, dir) < unread->num;
+	pthread_mutex_unlock(&unread->lock);
+	return has;
+}
+
+bool ucm_unread_any(struct ucm_unread *unread, unsigned dir)
+{
+	bool any = false;
+
+	pthread_mutex_lock(&unread->lock);
+	for (unsigned i = 0; i < unread->num; i++)
+		any |= unread->files[i].dir == dir;
+	pthread_mutex_unlock(&unread->lock);
+	return any;
+}
+
 void ucm_unread_remove(struct ucm_unread *unread, const struct ucm_key *key,
 		       unsigned dir)
 {

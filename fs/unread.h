@@ -47,6 +47,12 @@ bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
 		     unsigned dir, int64_t now_ms, unsigned *cursor,
 		     struct ucm_unread_file *out);
 
+bool ucm_unread_has(struct ucm_unread *unread, const struct ucm_key *key,
+		    unsigned dir);
+
+/* Is there any in a directory? */
+bool ucm_unread_any(struct ucm_unread *unread, unsigned dir);
+
 /* It has been read, or is gone. */
 void ucm_unread_remove(struct ucm_unread *unread, const struct ucm_key *key,
 		       unsigned dir);

@@ -40,9 +40,15 @@ static struct ucm_backing *backing_of(const struct ucm_keeper *keeper)
 
 static bool is_known(struct ucm_keeper *keeper)
 {
+	struct ucm_backing *backing = backing_of(keeper);
+
+	/* after a crash, what could not be read may be torn: it is a doubt, too */
+	if (atomic_load(&backing->recovery.unclean) &&
+	    ucm_unread_any(&keeper->set->unread, keeper->dir))
+		return false;
 	return ucm_scan_knows(keeper->set, keeper->dir) &&
 	       !atomic_load(&keeper->doubts) &&
-	       !atomic_load(&backing_of(keeper)->abandoned);
+	       !atomic_load(&backing->abandoned);
 }
 
 /* ---- syncs; under sync_lock ---- */

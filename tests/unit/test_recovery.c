@@ -510,6 +510,34 @@ START_TEST(doubts_that_could_not_be_settled_stay)
 }
 END_TEST
 
+static void read_again_now(void)
+{
+	for (unsigned i = 0; i < fx_set->unread.num; i++)
+		fx_set->unread.files[i].next_ms = 0;
+	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
+}
+
+/* It is torn, and its first page could not be read when the others were looked
+ * at. */
+START_TEST(a_file_that_is_read_late_after_a_crash_is_checked_all_the_same)
+{
+	crash();
+	tear(torn);
+	fx_open();
+	fx_fail_on("open", fx_name(torn), 1, -EIO, false);
+	fx_start_only();
+	fx_wait_settled();
+	ck_assert_uint_eq(fx_set->unread.num, 1);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	fx_fail(NULL, 0, 0, false);
+	read_again_now();
+	fx_misses(torn);
+	fx_serves(good);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+}
+END_TEST
+
 START_TEST(a_store_that_was_only_opened_changes_no_state)
 {
 	char before[256], after[256];
@@ -608,6 +636,9 @@ int main(void)
 	tcase_add_test(tests, a_torn_bare_block_teaches_no_geometry);
 	tcase_add_test(tests, a_page_of_zeros_where_a_header_was_is_set_aside);
 	tcase_add_test(tests, doubts_that_could_not_be_settled_stay);
+	tcase_add_test(
+		tests,
+		a_file_that_is_read_late_after_a_crash_is_checked_all_the_same);
 	tcase_add_test(tests, a_store_that_was_only_opened_changes_no_state);
 	tcase_add_test(tests, a_doubt_about_a_vanished_file_is_settled);
 	tcase_add_test(tests, a_commit_replaces_a_torn_block_in_doubt);
