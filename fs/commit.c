@@ -243,9 +243,10 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 		note_outgrown(set, temp);
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&set->stats.dropped);
-	} else {
+	} else if (temp->ref) {
 		ucm_index_flag(set->index, temp->ref,
 			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
+		atomic_fetch_sub(&set->writers, 1);
 	}
 	end_promise(temp);
 }
@@ -326,7 +327,10 @@ static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
 		*fault = judge_by_word(temp, holes, when);
 		return 0;
 	}
-	if (holes == UCM_HOLES_NONE && !temp->presized)
+	/* bytes everywhere need not be the right ones: zeros, or a gap within a
+	 * page; its writer knows, or the checksums do */
+	if (holes == UCM_HOLES_NONE && !temp->presized &&
+	    (when == UCM_COMMIT_CLOSED || when == UCM_COMMIT_NOW))
 		return 0;
 	err = ucm_verify_whole(fd, (uint64_t)st->st_size, &key->id, block,
 			       fault, &plane);
@@ -393,23 +397,28 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	return fault ? ucm_tierset_refuse(set, key, fault, NULL) : 0;
 }
 
-/* A file has our name and is not in the index: a block that the scan has not
- * seen, or something that must make room. True if it is a block. */
-static bool is_block_after_all(struct ucm_tierset *set,
-			       const struct ucm_temp *temp,
-			       struct ucm_space *space,
-			       const struct ucm_key *key)
+static void forget_entry(struct ucm_tierset *set, const struct ucm_key *key,
+			 unsigned dir)
 {
-	if (ucm_tierset_examine(set, space, &key->id, temp->dir) > 0)
-		return true;
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	if (ucm_index_find(set->index, key, &entry, &ref) && entry.dir == dir)
+		ucm_tierset_index_remove(set, ref, NULL);
+}
+
+/* What has our name is no block that can be served. */
+static void make_way(struct ucm_tierset *set, const struct ucm_temp *temp,
+		     struct ucm_space *space, const struct ucm_key *key)
+{
+	forget_entry(set, key, temp->dir);
 	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
-		return false;
+		return;
 	ucm_warning("%s: block %s: its name was that of another file: "
 		    "quarantined",
 		    temp->backing->path, ucm_hex(&key->id).text);
 	ucm_count(&set->stats.quarantined);
 	ucm_count(&set->stats.quarantined_for[UCM_FAULT_NONE]);
-	return false;
 }
 
 /* There already, and good: one that is in doubt is checked first, and one
@@ -437,17 +446,25 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 	}
 	if (err != -EEXIST)
 		return err;
-	if (is_there(set, key) ||
-	    (is_block_after_all(set, temp, space, key) && is_there(set, key)))
+	/* a file has our name: a block, perhaps one that no scan has seen */
+	if (is_there(set, key))
 		return -EEXIST;
-	return ucm_backing_commit(temp->backing, temp->name, space->folder,
-				  &key->id, sync);
+	err = ucm_tierset_examine(set, space, &key->id, temp->dir);
+	if (err < 0 && err != -EIO)
+		return err; /* it says nothing of the file */
+	if (err > 0 && is_there(set, key))
+		return -EEXIST;
+	make_way(set, temp, space, key);
+	err = ucm_backing_commit(temp->backing, temp->name, space->folder,
+				 &key->id, sync);
+	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 
 struct restat {
 	struct stat st;
 	struct ucm_tierset *set;
 	unsigned dir;
+	uint8_t flags; /* to add */
 };
 
 /* The tier gets back what it gave, whenever the block goes. */
@@ -483,6 +500,28 @@ static void move_entry(struct ucm_tierset *set, ucm_ref ref, unsigned dir,
 	ucm_index_edit(set->index, ref, edit_stat, &new);
 }
 
+static void edit_adopt(struct ucm_entry *entry, void *arg)
+{
+	const struct restat *new = arg;
+
+	edit_stat(entry, arg);
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		ucm_tierset_count_doubts(new->set, entry->dir, -1);
+	entry->flags &= (uint8_t)~(UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD);
+	entry->flags |= new->flags;
+}
+
+/* The same for a file that has just been judged: what was to be said of an older
+ * one is over. */
+static void adopt_entry(struct ucm_tierset *set, const struct ucm_temp *temp,
+			uint8_t flags)
+{
+	struct restat new = { .st = temp->stamp, .set = set, .dir = temp->dir,
+			      .flags = flags };
+
+	ucm_index_edit(set->index, temp->ref, edit_adopt, &new);
+}
+
 static bool is_unreadable(struct ucm_tierset *set, ucm_ref ref)
 {
 	int err = ucm_tierset_check(set, ref);
@@ -515,31 +554,21 @@ static bool same_bytes(const struct stat *a, const struct stat *b)
 
 /* A block's file that was written to after its commit was begun. Without
  * checksums nobody can say what it holds now. */
-static enum ucm_fault find_late_fault(struct ucm_space *space, int fd,
-				      const struct stat *st,
-				      const struct ucm_id *id)
+static int find_late_fault(struct ucm_space *space, int fd,
+			   const struct stat *st, const struct ucm_id *id,
+			   enum ucm_fault *fault)
 {
-	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
 	uint32_t plane;
+	int err = ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, fault,
+				   &plane);
 
-	if (ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, &fault,
-			     &plane))
-		return UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
-	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC))
-		return UCM_FAULT_UNVOUCHED;
-	return fault ? fault : ucm_space_fits(space, &block, false);
-}
-
-/* A scan may have come between, and have taken it for a block. */
-static void forget_entry(struct ucm_tierset *set, const struct ucm_key *key,
-			 unsigned dir)
-{
-	struct ucm_entry entry;
-	ucm_ref ref;
-
-	if (ucm_index_find(set->index, key, &entry, &ref) && entry.dir == dir)
-		ucm_tierset_index_remove(set, ref, NULL);
+	if (err || *fault)
+		return err;
+	*fault = block.flags & UCM_BLOCK_HAS_CRC
+			 ? ucm_space_fits(space, &block, false)
+			 : UCM_FAULT_UNVOUCHED;
+	return 0;
 }
 
 /* The file has its name. Was it still the one that was judged? Without a new
@@ -553,12 +582,14 @@ static int stamp_link(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 	if (ucm_os_fstat(fd, &st))
 		return 0;
-	if (!same_bytes(&st, &temp->stamp))
-		fault = find_late_fault(space, fd, &st, &key->id);
+	if (!same_bytes(&st, &temp->stamp) &&
+	    find_late_fault(space, fd, &st, &key->id, &fault))
+		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	temp->stamp = st;
 	if (!fault)
 		return 0;
 	temp->lost = true; /* it has no name to be tried again under */
+	/* a scan may have come between, and have taken it for a block */
 	forget_entry(set, key, temp->dir);
 	ucm_tierset_set_aside(set, space, &key->id, temp->dir, &st, fault,
 			      ", written to during its commit");
@@ -575,22 +606,22 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
 	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
 	entry.flags = temp->shared ? UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED
 				   : UCM_ENTRY_WRITABLE;
+	if (is_loser(temp))
+		entry.flags |= UCM_ENTRY_DOUBT;
 	entry.epoch = atomic_load(&temp->backing->recovery.epoch);
 	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
-	/* a scan came between link and index: the entry is our file's */
+	/* a scan came between link and index, or it is the entry of a file that
+	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
-	    there.dir == temp->dir) {
-		ucm_index_flag(set->index, temp->ref, entry.flags, true);
-		err = 0;
-	}
-	/* another directory's is there that cannot be read: ours is better */
-	if (err == -EEXIST && is_unreadable(set, temp->ref)) {
-		move_entry(set, temp->ref, temp->dir, &temp->stamp);
+	    (there.dir == temp->dir || is_unreadable(set, temp->ref))) {
+		adopt_entry(set, temp,
+			    entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
 		err = 0;
 	}
 	if (!err) {
 		if (is_loser(temp)) /* since the commit began */
 			ucm_tierset_doubt(set, temp->ref);
+		atomic_fetch_add(&set->writers, 1);
 		count_commit(set, temp);
 		return 0;
 	}
@@ -746,24 +777,31 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 }
 
 /* Is the file of an entry right that was perhaps written to? fd and st are of
- * it. 0, or the fault for which it has been set aside. */
-static enum ucm_fault recheck(struct ucm_tierset *set, ucm_ref ref,
-			      const struct ucm_entry *entry, int fd,
-			      const struct stat *st)
+ * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
+ * read. */
+static int recheck(struct ucm_tierset *set, ucm_ref ref,
+		   const struct ucm_entry *entry, int fd, const struct stat *st)
 {
-	enum ucm_fault fault =
-		find_late_fault(set->names.spaces[entry->space], fd, st,
-				&entry->id);
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	int err = find_late_fault(set->names.spaces[entry->space], fd, st,
+				  &entry->id, &fault);
 
+	if (err) {
+		ucm_tierset_count_error(set, entry->dir, err);
+		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
+			  ucm_hex(&entry->id).text, strerror(-err));
+		return err;
+	}
 	/* without checksums, but only its times were set, through the mount */
 	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
 		fault = UCM_FAULT_NONE;
-	if (fault)
-		ucm_tierset_condemn(set, ref, st, fault,
-				    ", written to after its commit");
-	else
+	if (!fault) {
 		move_entry(set, ref, entry->dir, st);
-	return fault;
+		return 0;
+	}
+	ucm_tierset_condemn(set, ref, st, fault,
+			    ", written to after its commit");
+	return -ENOENT;
 }
 
 int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
@@ -772,7 +810,7 @@ int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
-	return recheck(set, ref, entry, fd, st) ? -ENOENT : 0;
+	return recheck(set, ref, entry, fd, st);
 }
 
 void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
@@ -780,11 +818,15 @@ void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 {
 	struct ucm_entry entry;
 	struct stat st;
+	int err;
 
 	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
 		return;
 	if (!temp->shared && same_stamp(&st, &temp->stamp))
 		return;
-	if (ucm_index_get(set->index, temp->ref, &entry))
-		recheck(set, temp->ref, &entry, fd, &st);
+	if (!ucm_index_get(set->index, temp->ref, &entry))
+		return;
+	err = recheck(set, temp->ref, &entry, fd, &st);
+	if (err && err != -ENOENT) /* before the next reader, then */
+		ucm_tierset_doubt(set, temp->ref);
 }

@@ -101,7 +101,8 @@ static int set_block(struct ucm_face *face, fuse_ino_t ino,
 
 /* A size beyond the end says nothing of the bytes in between; rsync(1) sets the
  * one that is there. */
-static int set_size(struct ucm_file *file, int fd, off_t size)
+static int set_size(struct ucm_face *face, struct ucm_file *file, int fd,
+		    off_t size)
 {
 	struct stat st;
 	int err;
@@ -110,6 +111,9 @@ static int set_size(struct ucm_file *file, int fd, off_t size)
 		return -EFBIG;
 	if (file->temp.committed)
 		return -EPERM;
+	if (ucm_file_has_temp(file) &&
+	    (uint64_t)size > face->set->config->block_max)
+		return -EFBIG; /* it would be no block, and be promised room */
 	err = ucm_os_fstat(fd, &st);
 	if (!err) {
 		file->temp.presized |= size > st.st_size;
@@ -120,14 +124,14 @@ static int set_size(struct ucm_file *file, int fd, off_t size)
 	return err;
 }
 
-static int set_open_file(struct ucm_file *file, int fd,
+static int set_open_file(struct ucm_face *face, struct ucm_file *file, int fd,
 			 const struct stat *attr, int to_set)
 {
 	struct timespec times[2];
 	int err = 0;
 
 	if (to_set & FUSE_SET_ATTR_SIZE)
-		err = set_size(file, fd, attr->st_size);
+		err = set_size(face, file, fd, attr->st_size);
 	times_of(attr, to_set, times);
 	if (!err && to_set & SET_TIMES && !file->temp.committed)
 		err = ucm_os_utimens(fd, times);
@@ -146,7 +150,7 @@ static int set_file(struct ucm_face *face, fuse_ino_t ino,
 		return -ENOENT;
 	pthread_mutex_lock(&file->lock);
 	fd = ucm_file_borrow_fd(face, file);
-	err = fd < 0 ? fd : set_open_file(file, fd, attr, to_set);
+	err = fd < 0 ? fd : set_open_file(face, file, fd, attr, to_set);
 	ucm_file_return_fd(file, fd);
 	pthread_mutex_unlock(&file->lock);
 	ucm_file_put(face, file);

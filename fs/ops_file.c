@@ -9,9 +9,9 @@
  *
  * A FLUSH alone says nothing: shells send one before the first byte, fork sends
  * one in mid-stream, and the kernel sends one for a process that was killed. So
- * a file without checksums is committed at a FLUSH only if the process that
- * sends it goes on, and at RELEASE only if such a one was the last FLUSH and
- * nothing has been written since. While another open of the file is left, it is
+ * a file is committed unchecked at a FLUSH only if the process that sends it goes
+ * on, and at RELEASE only if such a one was the last FLUSH and nothing has been
+ * written since; else its checksums decide, and without any it is dropped. While another open of the file is left, it is
  * not judged at all: who has that one may go on writing.
  */
 #include <config.h>
@@ -161,6 +161,7 @@ static int commit_writer(const struct ucm_event *within, struct ucm_file *file,
 
 static int flush_writer(const struct ucm_event *event, struct ucm_file *file)
 {
+	bool goes_on;
 	int err;
 
 	if (file->opens > 1 && !file->temp.committed) {
@@ -168,13 +169,10 @@ static int flush_writer(const struct ucm_event *event, struct ucm_file *file)
 				!ucm_os_fstat(file->fd, &file->temp.stamp);
 		return 0;
 	}
-	file->vouched = false;
-	err = commit_writer(event, file, UCM_COMMIT_IF_WHOLE);
-	if (err == -EAGAIN && file->temp.wants_word &&
-	    ucm_process_goes_on((pid_t)event->pid)) {
-		err = commit_writer(event, file, UCM_COMMIT_CLOSED);
-		file->vouched = err == -EAGAIN;
-	}
+	goes_on = ucm_process_goes_on((pid_t)event->pid);
+	err = commit_writer(event, file,
+			    goes_on ? UCM_COMMIT_CLOSED : UCM_COMMIT_IF_WHOLE);
+	file->vouched = goes_on && err == -EAGAIN;
 	return err == -EAGAIN ? 0 : err;
 }
 
@@ -814,6 +812,10 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	(void)ino;
 	if (!err && ucm_file_in_memory(file))
 		err = -EOPNOTSUPP;
+	if (!err && ucm_file_has_temp(file) &&
+	    (uint64_t)offset + (uint64_t)length >
+		    event.face->set->config->block_max)
+		err = -EFBIG;
 	pthread_mutex_lock(&file->lock);
 	if (!err) {
 		file->temp.presized = true;

@@ -217,13 +217,20 @@ int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir)
 	return err;
 }
 
+void ucm_recovery_mark(struct ucm_recovery *recovery, int ctldir)
+{
+	if (ucm_recovery_time(ctldir, &recovery->mark_ns))
+		recovery->mark_ns = 0;
+}
+
 int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 {
-	int64_t before;
-	int no_time = ucm_recovery_time(ctldir, &before);
+	int64_t before = recovery->mark_ns;
+	int no_time = before ? 0 : ucm_recovery_time(ctldir, &before);
 	/* in any case: one that has gone read-only has perhaps lost writes */
 	int err = ucm_recovery_sync(recovery, ctldir);
 
+	recovery->mark_ns = 0;
 	if (!err)
 		err = no_time;
 	if (err)
@@ -238,10 +245,14 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 
 int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
 {
+	int64_t before;
+	int no_time = ucm_recovery_time(ctldir, &before);
 	int err = ucm_recovery_sync(recovery, ctldir);
 
 	if (err)
 		return err;
+	if (!no_time)
+		recovery->checkpoint_ns = before;
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
 	return write_state(recovery, ctldir, true);
 }

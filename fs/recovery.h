@@ -34,6 +34,7 @@ struct ucm_recovery {
 	uint16_t oldest; /* the first that no sync has covered */
 	uint64_t snapshot; /* number of the one that a clean end has left or is
 			    * to leave (snapshot.h); 0: none */
+	int64_t mark_ns; /* when the next checkpoint was begun; 0: not yet */
 	/* What the state file says now: */
 	char boot[40];
 	_Atomic int64_t checkpoint_ns;
@@ -55,6 +56,10 @@ int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir);
  * caller then doubts all that is uncovered.
  */
 int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir);
+
+/* The next checkpoint holds for what was changed before now. What is to be
+ * checked for it is checked after this. */
+void ucm_recovery_mark(struct ucm_recovery *recovery, int ctldir);
 
 /* The same, and a new checkpoint, which also ends a loss. Only when nothing is
  * in doubt any more. */

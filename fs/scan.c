@@ -136,13 +136,60 @@ int ucm_scan_admit(struct ucm_tierset *set, struct ucm_space *space,
 	return err && err != -EEXIST ? err : 1;
 }
 
+/* The page cache may have good bytes that never came to the disk, so it is not
+ * asked. Where there is no O_DIRECT it is made to forget the file: what has
+ * been written is written back before, and what is mapped stays. */
+static int verify_on_disk(int fd, const struct stat *st,
+			  const struct ucm_id *id, struct ucm_block *block,
+			  enum ucm_fault *fault, uint32_t *plane)
+{
+	_cleanup_fd_ int direct = ucm_os_reopen(fd, O_RDONLY | O_DIRECT);
+	int err = direct;
+
+	if (direct >= 0)
+		err = ucm_verify_whole(direct, (uint64_t)st->st_size, id, block,
+				       fault, plane);
+	if (err != -EINVAL)
+		return err;
+	err = ucm_os_fdatasync(fd);
+	if (err)
+		return err;
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	return ucm_verify_whole(fd, (uint64_t)st->st_size, id, block, fault,
+				plane);
+}
+
+/* A copy of what is known from another directory has no entry that could be in
+ * doubt, so it is checked at once. What is wrong is set aside; what cannot be
+ * read keeps its directory from being called clean. */
+static bool is_good_copy(struct ucm_tierset *set, struct ucm_space *space,
+			 const struct ucm_key *key, unsigned dir, int fd,
+			 const struct stat *st)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	uint32_t plane;
+
+	if (verify_on_disk(fd, st, &key->id, &block, &fault, &plane)) {
+		ucm_unread_add(&set->unread, key, dir, ucm_monotonic_ms());
+		return false;
+	}
+	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
+	    atomic_load(&set->dirs[dir]->recovery.unvouched))
+		fault = UCM_FAULT_UNVOUCHED;
+	if (fault)
+		ucm_tierset_set_aside(set, space, &key->id, dir, st, fault,
+				      ", a second copy");
+	return !fault;
+}
+
 static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
-		      const struct ucm_id *id, unsigned dir,
+		      const struct ucm_id *id, unsigned dir, int fd,
 		      const struct stat *st)
 {
 	const struct ucm_recovery *recovery = &set->dirs[dir]->recovery;
 	struct ucm_key key = { .id = *id, .space = space->number };
-	struct ucm_entry entry;
+	struct ucm_entry entry, there;
 
 	ucm_tierset_entry(&key, dir, st, &entry);
 	if (ucm_recovery_is_recent(recovery, st))
@@ -151,6 +198,10 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (ucm_recovery_doubts(recovery, st) ||
 	    ucm_unread_has(&set->unread, &key, dir))
 		entry.flags |= UCM_ENTRY_DOUBT;
+	if (entry.flags & UCM_ENTRY_DOUBT &&
+	    ucm_index_find(set->index, &key, &there, NULL) &&
+	    there.dir != dir && !is_good_copy(set, space, &key, dir, fd, st))
+		return 0;
 	return ucm_scan_admit(set, space, &entry);
 }
 
@@ -189,7 +240,7 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 		reject(set, space, id, dir, st, fault);
 		return 0;
 	}
-	return admit_file(set, space, id, dir, st);
+	return admit_file(set, space, id, dir, fd, st);
 }
 
 void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key,
@@ -376,7 +427,7 @@ static int learn_from_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (err || fault || !teaches(set->dirs[dir], &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
-	return admit_file(set, space, id, dir, &st);
+	return admit_file(set, space, id, dir, fd, &st);
 }
 
 /* One file after another until one is right: 1. 0: none is; -errno. */
@@ -468,29 +519,6 @@ void ucm_scan_look_around(struct ucm_tierset *set, struct ucm_space *space)
 	}
 	if (!space->has_geometry)
 		learn_geometry(set, space, there);
-}
-
-/* The page cache may have good bytes that never came to the disk, so it is not
- * asked. Where there is no O_DIRECT it is made to forget the file: what has
- * been written is written back before, and what is mapped stays. */
-static int verify_on_disk(int fd, const struct stat *st,
-			  const struct ucm_id *id, struct ucm_block *block,
-			  enum ucm_fault *fault, uint32_t *plane)
-{
-	_cleanup_fd_ int direct = ucm_os_reopen(fd, O_RDONLY | O_DIRECT);
-	int err = direct;
-
-	if (direct >= 0)
-		err = ucm_verify_whole(direct, (uint64_t)st->st_size, id, block,
-				       fault, plane);
-	if (err != -EINVAL)
-		return err;
-	err = ucm_os_fdatasync(fd);
-	if (err)
-		return err;
-	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	return ucm_verify_whole(fd, (uint64_t)st->st_size, id, block, fault,
-				plane);
 }
 
 struct settled {
@@ -736,37 +764,54 @@ void ucm_scan_retry(struct ucm_tierset *set, unsigned dir)
 struct doubtful {
 	struct ucm_tierset *set;
 	unsigned dir; /* or all */
+	uint8_t flag;
 	unsigned num;
 	ucm_ref refs[UCM_INDEX_PIECE];
 };
 #define ALL_DIRS UINT_MAX
 
-static bool note_doubtful(struct ucm_entry *entry, ucm_ref ref, void *arg)
+static bool note_flagged(struct ucm_entry *entry, ucm_ref ref, void *arg)
 {
 	struct doubtful *found = arg;
 
-	if (entry->flags & UCM_ENTRY_DOUBT &&
+	if (entry->flags & found->flag &&
 	    (found->dir == ALL_DIRS || found->dir == entry->dir))
 		found->refs[found->num++] = ref;
 	return false;
 }
 
-static void settle_shard(struct ucm_tierset *set, unsigned shard, unsigned dir)
+/* fn on the entries with a flag, outside of the index's locks. */
+static void each_flagged(struct ucm_tierset *set, unsigned shard, unsigned dir,
+			 uint8_t flag,
+			 int (*fn)(struct ucm_tierset *set, ucm_ref ref))
 {
-	struct doubtful found = { .set = set, .dir = dir };
+	struct doubtful found = { .set = set, .dir = dir, .flag = flag };
 	uint32_t cursor = 0;
 	bool more;
 
 	do {
 		found.num = 0;
-		more = ucm_index_walk(set->index, shard, &cursor, note_doubtful,
+		more = ucm_index_walk(set->index, shard, &cursor, note_flagged,
 				      &found);
 		for (unsigned i = 0; i < found.num; i++) {
 			if (atomic_load(&set->stopping))
 				return;
-			ucm_tierset_settle(set, found.refs[i]);
+			fn(set, found.refs[i]);
 		}
 	} while (more);
+}
+
+static void settle_shard(struct ucm_tierset *set, unsigned shard, unsigned dir)
+{
+	each_flagged(set, shard, dir, UCM_ENTRY_DOUBT, ucm_tierset_settle);
+}
+
+void ucm_scan_check_writers(struct ucm_tierset *set, unsigned dir)
+{
+	for (unsigned shard = 0;
+	     shard < UCM_BUCKETS && atomic_load(&set->writers); shard++)
+		each_flagged(set, shard, dir, UCM_ENTRY_WRITABLE,
+			     ucm_tierset_check);
 }
 
 /* All that is in doubt; by several threads, each of which takes shards. */

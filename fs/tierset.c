@@ -696,8 +696,9 @@ int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref)
 	struct ucm_entry entry;
 	int err = 0;
 
-	if (ucm_index_get(set->index, ref, &entry) &&
-	    entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
 		err = ucm_tierset_check(set, ref);
 	if (!err)
 		count_use(set, ref);
@@ -838,7 +839,12 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 	fd = open_ref(set, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
-	err = ucm_os_utimens(fd, times);
+	/* or new times would hide what its writer has done meanwhile */
+	err = entry.flags & UCM_ENTRY_WRITABLE
+		      ? ucm_tierset_check_written(set, ref, &entry, fd, &st)
+		      : 0;
+	if (!err)
+		err = ucm_os_utimens(fd, times);
 	if (!err)
 		err = ucm_os_fstat(fd, &st);
 	if (!err)
@@ -939,14 +945,8 @@ int ucm_tierset_sync(struct ucm_tierset *set)
 	int first = 0;
 
 	for (unsigned i = 0; i < set->num_dirs; i++) {
-		int err = set->dirs[i]->readonly
-				  ? 0
-				  : ucm_os_syncfs(set->dirs[i]->dirfd);
+		int err = set->dirs[i]->readonly ? 0 : ucm_upkeep_sync(set, i);
 
-		if (!err)
-			continue;
-		ucm_tierset_count_error(set, i, err);
-		ucm_error("%s: syncfs: %s", set->dirs[i]->path, strerror(-err));
 		first = first ? first : err;
 	}
 	return first;

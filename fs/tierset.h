@@ -57,6 +57,7 @@ struct ucm_tierset {
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
+	_Atomic uint64_t writers; /* files that are open after their commit */
 	_Atomic bool scanned;    /* the whole index is filled, */
 	struct ucm_unread unread; /* but for what could not be read */
 	/* For the size of a space's first blocks: the largest block that there
@@ -369,7 +370,7 @@ void ucm_tierset_set_aside(struct ucm_tierset *set, struct ucm_space *space,
 
 /* A block whose writer still has it open is about to be read: fd and st are of
  * its file. 0; -ENOENT: it was written to and is wrong, and has been set
- * aside. */
+ * aside; -errno: it cannot be read. */
 int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
 			      const struct ucm_entry *entry, int fd,
 			      const struct stat *st);
@@ -382,6 +383,9 @@ bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir);
  * read, and what is in doubt. */
 void ucm_scan_retry(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_settle(struct ucm_tierset *set, unsigned dir);
+/* Check the blocks whose writers still have them open: what these wrote late
+ * must not pass for older than a checkpoint. */
+void ucm_scan_check_writers(struct ucm_tierset *set, unsigned dir);
 /* Writes were lost: put in doubt what no sync has covered. */
 void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir);
 void ucm_scan_stop(struct ucm_tierset *set);

@@ -96,6 +96,8 @@ static int checkpoint(struct ucm_keeper *keeper)
 		err = sync_by(keeper, ucm_recovery_sync);
 		return err ? err : -EAGAIN;
 	}
+	ucm_recovery_mark(&backing->recovery, backing->ctlfd);
+	ucm_scan_check_writers(keeper->set, keeper->dir);
 	dirty = atomic_exchange(&keeper->dirty, false);
 	err = sync_by(keeper, ucm_recovery_checkpoint);
 	if (err) {
@@ -173,6 +175,8 @@ static void look_after(struct ucm_keeper *keeper)
 	ucm_scan_retry(keeper->set, keeper->dir);
 	ucm_tierset_read_again(keeper->set, NULL, keeper->dir);
 	ucm_scan_settle(keeper->set, keeper->dir);
+	if (atomic_load(&keeper->set->stopping))
+		return; /* who comes back late finds the configuration gone */
 	if (is_due(keeper) && checkpoint_of(keeper))
 		ucm_scan_settle(keeper->set, keeper->dir);
 }

@@ -53,5 +53,5 @@ serve -e inject=syncfs:error=EIO:when=1
 refused 'Input/output error' 'one that fails' sync "$mnt"
 wait_until told
 same 'the other is synced all the same' 1 "$(syncs b)"
-logged "$work/a: syncfs: Input/output error"
+logged "$work/a: sync: Input/output error: writes may be lost"
 do_umount

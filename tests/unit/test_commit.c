@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
@@ -238,6 +239,9 @@ END_TEST
 /* ---- whose word it takes ---- */
 
 /* A page of the payload, at least, is missing in a file with a hole. */
+/* A block with checksums of bytes that were never written. */
+#define FX_PAGED_ZEROS ((enum fx_kind)(FX_BARE + 1))
+
 static const struct ucm_geometry wide = { 1, 4, 0, 8192, 8192, 0, 0, 0 };
 
 /* What a commit says that is tried for this reason or that. */
@@ -257,6 +261,8 @@ static const struct {
 	{ "packed", FX_PACKED, false, false, false, { 0, 0, 0, 0 } },
 	{ "packed, half", FX_PACKED, false, false, true,
 	  { -EAGAIN, -EAGAIN, -EINVAL, -EINVAL } },
+	{ "which a file of zeros hides, but for who closes it", FX_PAGED_ZEROS,
+	  true, false, false, { -EAGAIN, 0, -EINVAL, 0 } },
 	{ "without them its writer does", FX_PAGED_RAW, true, false, false,
 	  { -EAGAIN, 0, -EAGAIN, 0 } },
 	{ "packed, without", FX_PACKED_RAW, false, false, false,
@@ -279,7 +285,11 @@ static int begin_row(unsigned row)
 {
 	int fd;
 
-	fx_block_of(&file, 2, words[row].kind, &wide);
+	fx_block_of(&file, 2,
+		    words[row].kind == FX_PAGED_ZEROS ? FX_PAGED
+						      : words[row].kind, &wide);
+	if (words[row].kind == FX_PAGED_ZEROS)
+		memset(file.bytes + 4096, 0, file.len - 4096);
 	fd = begin(&file, words[row].hole ? 4096 : file.len);
 	if (words[row].hole)
 		ck_assert_int_eq(pwrite(fd, file.bytes + file.len - 1, 1,
@@ -314,6 +324,25 @@ START_TEST(what_proves_nothing_takes_its_writers_word)
 		ucm_config_fini(&fx_config);
 		ucm_config_init(&fx_config);
 	}
+}
+END_TEST
+
+/* A gap within a page is no hole. */
+START_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
+{
+	const size_t gap = 4096, end = gap + 384;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	fd = begin(&file, gap);
+	ck_assert_int_eq(pwrite(fd, file.bytes + end, file.len - end,
+				(off_t)end), (ssize_t)(file.len - end));
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
+	close(fd);
+	ucm_tierset_drop(fx_set, &temp);
+	fx_misses(&file);
 }
 END_TEST
 
@@ -1333,6 +1362,110 @@ START_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader)
 }
 END_TEST
 
+/* The old file cannot be opened, and lies where the new one is to. */
+START_TEST(what_is_said_of_a_file_that_made_way_is_over)
+{
+	struct ucm_entry entry;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, _i ? FX_PAGED_RAW : FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	fd = begin(&file, file.len);
+	fx_wait(stamp_differs, &fd);
+	fx_fail_on("open", strrchr(fx_name(&file), '/'), 1, -EIO, false);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(open_found(), 0);
+	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, NULL));
+	ck_assert_int_eq(entry.mtime_ns, ucm_time_ns(&temp.stamp.st_mtim));
+	ck_assert_uint_eq(entry.epoch,
+			  atomic_load(&temp.backing->recovery.epoch));
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+	end(fd);
+	fx_serves(&file);
+}
+END_TEST
+
+/* A new good file is not dropped for an old one that nobody can check. */
+START_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
+{
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_fail("syncfs", 1, -EIO, true);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	fx_fail(NULL, 0, 0, false);
+	atomic_store(&fx_set->dirs[0]->recovery.lost, false);
+	fd = begin(&file, file.len);
+	fx_fail("reopen", 1, -EIO, false); /* to read past the page cache */
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_uint_ne(temp.ref, 0);
+	fx_fail(NULL, 0, 0, false);
+	end(fd);
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(new_times_do_not_hide_a_late_write)
+{
+	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
+	ucm_ref ref;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&file, 1, _i ? FX_PAGED_RAW : FX_PAGED);
+	fd = begin(&file, file.len);
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	fx_wait(stamp_differs, &fd);
+	ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
+	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), -ENOENT);
+	ck_assert_int_eq(open_found(), -ENOENT);
+	end(fd);
+	fx_misses(&file);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
+START_TEST(a_passing_error_condemns_no_late_write)
+{
+	int fd = commit_and_hold();
+
+	fx_wait(stamp_differs, &fd);
+	fx_fail("read", 1, -EIO, false);
+	ck_assert_int_eq(open_found(), -EIO);
+	ucm_tierset_recheck(fx_set, &temp, fd);
+	fx_fail(NULL, 0, 0, false);
+	end(fd);
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 1);
+	fx_serves(&file);
+	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
+}
+END_TEST
+
+START_TEST(a_block_that_is_gone_is_not_opened_once_more)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int reader;
+
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	reader = ucm_tierset_open_block(fx_set, ref, &entry);
+	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), -ENOENT);
+	close(reader);
+}
+END_TEST
+
 START_TEST(without_checksums_a_late_write_cannot_be_right)
 {
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
@@ -1525,6 +1658,8 @@ int main(void)
 	tcase_add_loop_test(tests, what_proves_nothing_takes_its_writers_word,
 			    0, NUM_ROWS(words));
 	tcase_add_test(tests,
+		       a_gap_that_no_hole_shows_is_found_where_nobody_vouches);
+	tcase_add_test(tests,
 		       where_holes_are_not_seen_the_checksums_are_compared);
 	tcase_add_test(tests,
 		       a_bare_block_of_unknown_size_is_whole_at_the_end);
@@ -1582,6 +1717,12 @@ int main(void)
 	tcase_add_loop_test(tests,
 			    a_block_that_may_be_mapped_is_checked_by_every_reader,
 			    0, 2);
+	tcase_add_loop_test(tests, what_is_said_of_a_file_that_made_way_is_over,
+			    0, 2);
+	tcase_add_test(tests, a_block_in_doubt_that_cannot_be_read_makes_way);
+	tcase_add_loop_test(tests, new_times_do_not_hide_a_late_write, 0, 2);
+	tcase_add_test(tests, a_passing_error_condemns_no_late_write);
+	tcase_add_test(tests, a_block_that_is_gone_is_not_opened_once_more);
 	tcase_add_test(tests, without_checksums_a_late_write_cannot_be_right);
 	tcase_add_test(tests,
 		       a_late_write_that_damages_is_found_and_set_aside);

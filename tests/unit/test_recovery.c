@@ -510,6 +510,71 @@ START_TEST(doubts_that_could_not_be_settled_stay)
 }
 END_TEST
 
+static void die_with_two(void *arg)
+{
+	(void)arg;
+	fx_store("$/a:$/b");
+	fx_set = NULL;
+}
+
+/* The index has one entry for both copies. */
+START_TEST(a_torn_second_copy_is_set_aside)
+{
+	int fd;
+
+	fx_block(good, 1, FX_PAGED);
+	fx_in_child(die_with_two, NULL);
+	fx_configure("$/a:$/b");
+	fx_plant("$/a", "blocks", good);
+	fx_plant("$/b", "blocks", good);
+	fd = open(fx_path("$/b/blocks/%s", fx_name(good)), O_WRONLY);
+	ck_assert_int_eq(pwrite(fd, "torn", 4, 4096), 4);
+	close(fd);
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/quarantine")), 1);
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	fx_serves(good);
+	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
+	ck_assert_int_eq(ucm_tierset_remove(fx_set, &good->key), 0);
+	fx_misses(good);
+}
+END_TEST
+
+static struct ucm_temp late;
+
+static void write_late_and_die(void *arg)
+{
+	int fd;
+
+	fx_store("$/a");
+	fd = ucm_tierset_create(fx_set, &good->key, 0, &late);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pwrite(fd, good->bytes, good->len, 0),
+			 (ssize_t)good->len);
+	ck_assert_int_eq(ucm_tierset_commit(fx_set, &late, fd, &good->key,
+					    UCM_COMMIT_NOW), 0);
+	do { /* clocks tick coarsely */
+		ck_assert_int_eq(pwrite(fd, arg, 4, 4200), 4);
+	} while (ucm_tierset_unchanged(&late, fd));
+	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	fx_set = NULL;
+}
+
+START_TEST(a_checkpoint_does_not_cover_up_a_late_write)
+{
+	fx_block(good, 1, FX_PAGED);
+	fx_in_child(write_late_and_die, "late");
+	fx_configure("$/a");
+	fx_open();
+	fx_start_only();
+	fx_wait_settled();
+	fx_misses(good);
+	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
+}
+END_TEST
+
 static void read_again_now(void)
 {
 	for (unsigned i = 0; i < fx_set->unread.num; i++)
@@ -636,6 +701,8 @@ int main(void)
 	tcase_add_test(tests, a_torn_bare_block_teaches_no_geometry);
 	tcase_add_test(tests, a_page_of_zeros_where_a_header_was_is_set_aside);
 	tcase_add_test(tests, doubts_that_could_not_be_settled_stay);
+	tcase_add_test(tests, a_torn_second_copy_is_set_aside);
+	tcase_add_test(tests, a_checkpoint_does_not_cover_up_a_late_write);
 	tcase_add_test(
 		tests,
 		a_file_that_is_read_late_after_a_crash_is_checked_all_the_same);
