@@ -188,7 +188,8 @@ static int open_root(struct ucm_backing *backing, const char *path,
 	ucm_trust_init(&backing->trust, backing->path, &st, backing->readonly,
 		       backing->remote);
 	if (st.st_mode & S_IWOTH)
-		ucm_warning("%s: anyone may write to this directory",
+		ucm_warning("%s: anyone may write to this directory: let only "
+			    "its owner do so",
 			    backing->path);
 	return 0;
 }
@@ -385,13 +386,15 @@ int ucm_backing_begin(struct ucm_backing *backing)
 	if (backing->readonly)
 		return 0;
 	if (backing->recovery.unclean)
-		ucm_warning("%s: not closed cleanly%s; blocks newer than the "
-			    "last checkpoint are checked before use",
+		ucm_warning("%s: %s; blocks newer than the last checkpoint are "
+			    "checked before use",
 			    backing->path,
-			    backing->recovery.lost ? ", and writes were lost"
+			    backing->recovery.lost ? "writes were lost"
 			    : backing->recovery.unvouched
-				    ? " before the machine restarted"
-				    : "");
+				    ? "not closed cleanly before the machine "
+				      "restarted"
+				    : "not closed cleanly, or before all of it "
+				      "had been checked");
 	if (getrandom(&backing->instance, sizeof(backing->instance), 0) < 0)
 		backing->instance = (uint32_t)getpid();
 	clear_temps(backing);

@@ -263,7 +263,8 @@ static int set_block_max(struct ucm_config *config, const char *value,
 
 	if (ucm_parse_bytes(value, &bytes) || bytes < 4096 ||
 	    bytes > UINT64_C(1) << 40) {
-		ucm_complain(complaint, "block_max '%s': from 4K to 1T", value);
+		ucm_complain(complaint, "block_max '%s': a size from 4K to 1T",
+			     value);
 		return -EINVAL;
 	}
 	config->block_max = bytes;

@@ -185,7 +185,8 @@ static void tell_of_unfinished(struct ucm_tierset *set,
 				   "it has no checksums, and its writer ended "
 				   "without closing it");
 	else if (file->temp.stamp.st_size)
-		ucm_info("block %s: dropped: incomplete: %lld bytes",
+		ucm_info("block %s: dropped: it was closed before all of it was "
+			 "written; size %lld",
 			 ucm_hex(&file->key.id).text,
 			 (long long)file->temp.stamp.st_size);
 }

@@ -62,8 +62,10 @@ static bool may_own(const struct ucm_trust *trust, uid_t uid)
 static int complain(const struct ucm_trust *trust, const char *name,
 		    const char *why, struct ucm_complaint *complaint)
 {
-	ucm_complain(complaint, "%s/%s is not to be trusted: %s", trust->path,
-		     name, why);
+	ucm_complain(complaint,
+		     "%s/%s is not to be trusted: %s; see BACKING DIRECTORIES "
+		     "in ucmfs(8)",
+		     trust->path, name, why);
 	return -EPERM;
 }
 
