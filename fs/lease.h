@@ -4,9 +4,9 @@
  *
  * A block that was located must not be evicted before its file has been opened;
  * so whoever asks gets a few seconds. So that nobody keeps all blocks for ever,
- * a user has so many leases and no more, and holds a block only so long: then he
- * must leave it for a tenth of that time. Leases are not kept over a restart. Any
- * thread may call.
+ * the leases of a user are limited in number, and so is the time for which he
+ * keeps one block by renewing; after that he gets none on it for a tenth of that
+ * time. Leases do not survive a restart. Any thread may call.
  */
 #ifndef UCM_LEASE_H
 #define UCM_LEASE_H

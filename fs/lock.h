@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.h - a directory is used by one process, and others can see how far it
- * is.
+ * lock.h - a directory is used by one process, and others can see whether that
+ * one starts, serves or ends.
  *
  * .ucmfs/lock is locked for as long as the directory is used. What it says is
  * for whoever finds it locked: umount(8) returns before the daemon has closed,

@@ -2,11 +2,11 @@
 /*
  * room.h - the room on a file system that is promised to files being written.
  *
- * A file takes its room while it is written, which nobody tells us where the
- * kernel does it. So that files made at the same time do not count on the same
+ * A file takes its room while it is written, and where the kernel writes it,
+ * nobody tells us. So that files made at the same time do not count on the same
  * room, each is promised what it will take before it is made; room is what is
  * free and promised to nobody. What a file has on disk already is not free any
- * more, and does not count twice: where room is short, the files are asked.
+ * more, and must not count twice: where room is short, the files are asked.
  *
  * Directories on one file system share its room, whatever tiers and stores of
  * this process they belong to. Limits of tiers are tier.h's. Calls may be made

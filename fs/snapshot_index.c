@@ -3,11 +3,11 @@
  * snapshot_index.c - from the index to the snapshots, and back.
  *
  * At a clean end each directory's thread walks the index and writes a snapshot
- * of what is the directory's. The next start indexes one section (a bucket, in all spaces) at a time, when the
- * scan or a listing comes to it: where the bucket is as it was, that is all;
- * where it is not, names decide which records hold, and the scan reads the
- * headers of the names that are new. So the scan's tasks, its progress and what
- * "complete" means stay what they are.
+ * of what lies in its directory. The next start takes one section (a bucket, in
+ * all spaces) at a time into the index, when the scan or a listing comes to it.
+ * Where the bucket is as it was, that is all; where it is not, its names decide
+ * which records hold, and the scan reads the headers of the names that are new.
+ * So the scan's tasks, its progress and what "complete" means stay the same.
  *
  * After an unclean stop there is no snapshot. One could tell what has not changed
  * since, but what is in doubt then shows in each file's own ctime, so that every

@@ -52,8 +52,9 @@ int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
 int ucm_trust_space(const struct ucm_trust *trust, const struct stat *st,
 		    const char *path, struct ucm_complaint *complaint);
 
-/* files/: it may be anybody's whom the users of the mount have given it, but
- * not made by somebody else in a directory that is open to all. */
+/* files/: it may be anybody's, because chown(2) through the mount changes its
+ * owner; but in a directory that is open to all, ours or the directory owner's:
+ * there somebody else may have made it. */
 int ucm_trust_plain(const struct ucm_trust *trust, int dirfd,
 		    struct ucm_complaint *complaint);
 

@@ -103,7 +103,7 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_TOUCH _IOWR('U', 2, struct ucm_control_batch)
 /* Where blocks lie. With lease_ms (up to UCM_CONTROL_LEASE_MAX_MS) they are not
  * evicted for so long; unlink(2) removes them all the same. result -EDQUOT: this
- * user has too many leases, or has had this block for too long. */
+ * user has as many leases as allowed, or has kept this block for too long. */
 #define UCM_CONTROL_LOCATE _IOWR('U', 3, struct ucm_control_locate)
 #define UCM_CONTROL_STATISTICS _IOWR('U', 4, struct ucm_control_statistics)
 
@@ -124,7 +124,7 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_RESCAN _IO('U', 11)
 /* Flush, and note that all is on disk: a crash leaves nothing older in doubt.
  * EAGAIN: a directory has not been read to its end, or has blocks in doubt; EIO:
- * one failed. It is noted for the others. */
+ * the sync of one failed. It is noted for all others. */
 #define UCM_CONTROL_CHECKPOINT _IO('U', 12)
 
 #ifdef __cplusplus
