@@ -84,7 +84,7 @@ static const char *const fault_texts[UCM_FAULT_COUNT] = {
 	[UCM_FAULT_PAYLOAD] = "payload checksum differs",
 	[UCM_FAULT_TAIL] = "bytes behind the payload are not zero",
 	[UCM_FAULT_UNVOUCHED] =
-		"may be torn, after a crash or lost writes, and has no checksum",
+		"has no checksum, and nobody can tell whether it is whole",
 	[UCM_FAULT_SPACE] = "space_id is not that of its space",
 };
 

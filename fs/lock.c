@@ -36,6 +36,9 @@
 
 #define POLL_NS (10 * 1000 * 1000)
 #define TEXT_SIZE 64 /* always as long, so that it is overwritten whole */
+#define STILL_ENDING                                             \
+	", which is ending: files of its mount may still be open, " \
+	"or a disk hangs"
 
 static const char *const words[] = {
 	[UCM_LOCK_STARTING] = "starting",
@@ -125,13 +128,14 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		ucm_lock_tell(fd, UCM_LOCK_STARTING, 0);
 		return fd;
 	}
-	if (fd >= 0)
-		close(fd);
 	if (err == -EBUSY)
-		ucm_complain(complaint, "%s: in use by another ucmfs", path);
+		ucm_complain(complaint, "%s: in use by another ucmfs%s", path,
+			     is_ending(fd) ? STILL_ENDING : "");
 	else
 		ucm_complain(complaint, "%s: .ucmfs/lock: %s", path,
 			     strerror(-err));
+	if (fd >= 0)
+		close(fd);
 	return err;
 }
 
