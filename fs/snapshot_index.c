@@ -45,8 +45,8 @@ struct ucm_recall {
 
 static void refuse(const struct ucm_backing *backing, const char *why)
 {
-	ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s: not used, the names "
-		    "and headers are read", backing->path, why);
+	ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
+		    "and headers are read instead", backing->path, why);
 }
 
 /* What its blocks look like must be what they looked like: a manifest may have
