@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,11 +79,13 @@ static int open_dir(int dirfd, const char *path)
 	return ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
 }
 
-static bool is_remote(int fd)
+static void learn_type(struct ucm_backing *backing)
 {
-	struct statfs st;
+	struct statfs st = { 0 };
 
-	return fstatfs(fd, &st) || !ucm_fstype_is_local((uint32_t)st.f_type);
+	backing->remote = fstatfs(backing->dirfd, &st) ||
+			  !ucm_fstype_is_local((uint32_t)st.f_type);
+	backing->is_tmpfs = (uint32_t)st.f_type == TMPFS_MAGIC;
 }
 
 /* Two daemons must not write one directory. Not where other machines may use
@@ -184,7 +187,7 @@ static int open_root(struct ucm_backing *backing, const char *path,
 	}
 	backing->dev = st.st_dev;
 	backing->ino = st.st_ino;
-	backing->remote = is_remote(backing->dirfd);
+	learn_type(backing);
 	ucm_trust_init(&backing->trust, backing->path, &st, backing->readonly,
 		       backing->remote);
 	if (st.st_mode & S_IWOTH)
@@ -487,6 +490,10 @@ enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,
 	if (worth != UCM_HOLES_SOME ||
 	    (!backing->remote && st->st_blksize > UCM_BLOCK_PAGE))
 		return UCM_HOLES_UNKNOWN;
+	if (backing->is_tmpfs) /* counts pages, and would look at each (18 us) */
+		return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
+			       ? UCM_HOLES_SOME
+			       : UCM_HOLES_NONE;
 	hole = ucm_os_seek(fd, 0, SEEK_HOLE);
 	if (hole < 0)
 		return UCM_HOLES_UNKNOWN;

@@ -50,6 +50,7 @@ struct ucm_backing {
 	ino_t ino;
 	bool readonly;
 	bool remote; /* other machines may use it: no lock */
+	bool is_tmpfs; /* st_blocks are the pages that a file has */
 	struct ucm_trust trust; /* whose its files are to be */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
 	struct ucm_recovery recovery;
