@@ -319,18 +319,20 @@ static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
 		       enum ucm_fault *fault)
 {
 	const struct stat *st = &temp->stamp;
-	enum ucm_holes holes = ucm_backing_find_holes(temp->backing, fd, st);
 	uint32_t plane;
 	int err;
 
 	if (!(block->flags & UCM_BLOCK_HAS_CRC)) {
-		*fault = judge_by_word(temp, holes, when);
+		*fault = judge_by_word(
+			temp, ucm_backing_find_holes(temp->backing, fd, st),
+			when);
 		return 0;
 	}
 	/* bytes everywhere need not be the right ones: zeros, or a gap within a
 	 * page; its writer knows, or the checksums do */
-	if (holes == UCM_HOLES_NONE && !temp->presized &&
-	    (when == UCM_COMMIT_CLOSED || when == UCM_COMMIT_NOW))
+	if (!temp->presized &&
+	    (when == UCM_COMMIT_CLOSED || when == UCM_COMMIT_NOW) &&
+	    ucm_backing_find_holes(temp->backing, fd, st) == UCM_HOLES_NONE)
 		return 0;
 	err = ucm_verify_whole(fd, (uint64_t)st->st_size, &key->id, block,
 			       fault, &plane);
