@@ -647,20 +647,36 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 	ucm_tierset_tell_loss(set, &key);
 }
 
+/* What a task's number stands for. */
+struct task {
+	struct ucm_space *space; /* NULL: it is gone */
+	unsigned dir, bucket;
+};
+
 static unsigned dir_of_task(const struct ucm_tierset *set, uint64_t number)
 {
 	return (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
 }
 
+static struct task task_of(struct ucm_tierset *set, uint64_t number)
+{
+	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
+
+	return (struct task){
+		.space = ucm_namespace_get(&set->names, space),
+		.dir = dir_of_task(set, number),
+		.bucket = (unsigned)(number % UCM_BUCKETS),
+	};
+}
+
 static int run_task(struct ucm_tierset *set, uint64_t number)
 {
-	unsigned bucket = (unsigned)(number % UCM_BUCKETS);
-	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
-	unsigned dir = dir_of_task(set, number);
-	struct ucm_space *of = ucm_namespace_get(&set->names, space);
+	struct task task = task_of(set, number);
 
-	if (of && !ucm_space_is_scanned(of, dir, bucket))
-		return ucm_tierset_scan_bucket(set, of, dir, bucket);
+	if (task.space &&
+	    !ucm_space_is_scanned(task.space, task.dir, task.bucket))
+		return ucm_tierset_scan_bucket(set, task.space, task.dir,
+					       task.bucket);
 	return 0;
 }
 
@@ -709,18 +725,15 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
  * know, and its times do not tell. */
 static void audit(struct ucm_tierset *set)
 {
-	for (uint64_t task = 0; task < set->num_tasks; task++) {
-		unsigned bucket = (unsigned)(task % UCM_BUCKETS);
-		unsigned space = (unsigned)(task / UCM_BUCKETS %
-					    set->scan_spaces);
-		unsigned dir = (unsigned)(task / UCM_BUCKETS /
-					  set->scan_spaces);
-		struct ucm_space *of = ucm_namespace_get(&set->names, space);
+	for (uint64_t number = 0; number < set->num_tasks; number++) {
+		struct task task = task_of(set, number);
 
 		if (atomic_load(&set->stopping))
 			return;
-		if (of && ucm_snapshots_trusted(set, of, dir, bucket))
-			ucm_tierset_scan_bucket(set, of, dir, bucket);
+		if (task.space && ucm_snapshots_trusted(set, task.space,
+							task.dir, task.bucket))
+			ucm_tierset_scan_bucket(set, task.space, task.dir,
+						task.bucket);
 	}
 }
 
