@@ -441,13 +441,19 @@ int ucm_plain_create(struct ucm_tierset *set, const char *path,
 	return fd;
 }
 
+/* It has its room, or needs none. */
+static void end_promise(struct ucm_plain *made)
+{
+	ucm_promise_end(made->promise);
+	made->promise = NULL;
+}
+
 void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
 		       uint64_t bytes)
 {
 	uint64_t before = atomic_load(&set->file_bytes);
 
-	ucm_promise_end(made->promise);
-	made->promise = NULL;
+	end_promise(made);
 	if (!bytes || bytes > CHUNK_MAX)
 		return;
 	/* the large ones count; who comes between has counted as well */
@@ -467,11 +473,9 @@ int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
 	};
 	int err = make_somewhere(&m, out);
 
-	if (err)
-		return err;
-	ucm_promise_end(out->promise);
-	out->promise = NULL;
-	return 0;
+	if (!err)
+		end_promise(out);
+	return err;
 }
 
 int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
@@ -489,8 +493,7 @@ int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
 	if (err)
 		return err;
 	ucm_plain_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
-	ucm_promise_end(out->promise);
-	out->promise = NULL;
+	end_promise(out);
 	ucm_count(&set->tier_of[out->dir]->stats.files_created);
 	return 0;
 }
