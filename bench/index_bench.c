@@ -25,7 +25,7 @@
 #include <ucm/index.h>
 
 #include "common/parse.h"
-#include "fs/index.h"
+#include "fs/index/index.h"
 #include "hashing/name.h"
 
 #define ME "index_bench"

@@ -20,8 +20,8 @@
 #include <time.h>
 
 #include "common/parse.h"
-#include "gpu/copy.h"
-#include "gpu/cuda_api.h"
+#include "gpu/copy/copy.h"
+#include "gpu/copy/cuda_api.h"
 
 #define ME "load_cuda_bench"
 #define GOAL 0.95

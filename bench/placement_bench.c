@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fs/plain.h"
+#include "fs/files/files.h"
 #include "hashing/digest.h"
 
 #define FILES 8192

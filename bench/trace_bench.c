@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "fs/opstats.h"
-#include "fs/trace.h"
+#include "fs/watch/opstats.h"
+#include "fs/watch/trace.h"
 
 #define CALLS 200000u
 #define MAX_THREADS 256

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "fs/config.h"
+#include "fs/tier/config.h"
 #include "tools/ucm_metrics.h"
 
 static void check_transport(struct ucm_doctor *doctor, const char *point,

@@ -11,7 +11,7 @@
 
 #include <ucm/load.h>
 
-#include "fs/backing.h"
+#include "fs/tier/backing.h"
 
 /* The commands, as bits: which of them know an option. */
 enum { UCM_PUT = 1, UCM_GET = 2, UCM_VERIFY = 4 };

@@ -14,7 +14,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "fs/namespace.h"
+#include "fs/store/namespace.h"
 #include "hashing/name.h"
 #include "tools/ucm_tool.h"
 

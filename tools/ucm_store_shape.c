@@ -13,7 +13,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "fs/manifest.h"
+#include "fs/store/manifest.h"
 #include "hashing/name.h"
 #include "tools/ucm_tool.h"
 

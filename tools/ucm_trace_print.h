@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "fs/trace.h"
+#include "fs/watch/trace.h"
 
 /* One line of text, and what stands above the first. */
 void ucm_trace_print_head(FILE *out);

@@ -20,7 +20,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/verify.h"
+#include "fs/block/verify.h"
 #include "hashing/name.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_report.h"

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/parse.h"
-#include "fs/config.h"
-#include "fs/manifest.h"
+#include "fs/tier/config.h"
+#include "fs/store/manifest.h"
 #include "hashing/name.h"
 #include "tests/fuzz/require.h"
 

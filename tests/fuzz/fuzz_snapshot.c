@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "fs/snapshot.h"
+#include "fs/index/snapshot.h"
 #include "tests/fuzz/require.h"
 
 static void seal(uint8_t *bytes, size_t len)

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fs/trace.h"
-#include "fs/trace_layout.h"
+#include "fs/watch/trace.h"
+#include "fs/watch/trace_layout.h"
 #include "tests/fuzz/require.h"
 #include "tools/ucm_trace_print.h"
 

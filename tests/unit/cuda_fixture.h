@@ -7,8 +7,8 @@
 #ifndef UCM_TESTS_CUDA_FIXTURE_H
 #define UCM_TESTS_CUDA_FIXTURE_H
 
-#include "gpu/copy.h"
-#include "gpu/cuda_api.h"
+#include "gpu/copy/copy.h"
+#include "gpu/copy/cuda_api.h"
 
 #include "tests/unit/layout_fixture.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/cuda_api.h"
+#include "gpu/copy/cuda_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_RANGES 256
@@ -52,7 +52,7 @@ static void *reach(uint64_t address, uint64_t len)
 }
 
 #define UCM_AT(type, address) ((type *)reach(address, sizeof(type)))
-#include "gpu/scatter.h"
+#include "gpu/copy/scatter.h"
 
 UCM_INLINE struct ucm_vector ucm_scatter_load(uint64_t from)
 {

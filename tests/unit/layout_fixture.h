@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "gpu/copy.h"
+#include "gpu/copy/copy.h"
 
 #include "tests/unit/random.h"
 #include "tests/unit/unit.h"

@@ -11,7 +11,7 @@
 
 #include <ucm/load.h>
 
-#include "gpu/ring.h"
+#include "gpu/ring/ring.h"
 #include "tests/unit/store_fixture.h"
 
 struct lf_cache {

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/index.h"
-#include "fs/live.h"
-#include "fs/reader.h"
+#include "fs/index/index.h"
+#include "fs/index/memory.h"
+#include "fs/reader/reader.h"
 #include "tests/unit/unit.h"
 
 #define RF_DIRS 3

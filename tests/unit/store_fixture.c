@@ -19,7 +19,7 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/verify.h"
+#include "fs/block/verify.h"
 #include "hashing/name.h"
 
 static char program_dir[4000], test_dir[4050];

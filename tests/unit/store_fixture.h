@@ -18,9 +18,9 @@
 
 #include <ucm/block.h>
 
-#include "fs/config.h"
-#include "fs/index.h"
-#include "fs/tierset.h"
+#include "fs/tier/config.h"
+#include "fs/index/index.h"
+#include "fs/store/store.h"
 
 /* Runs the suite inside the program's directory. */
 int fx_run(Suite *suite);

@@ -2,7 +2,7 @@
 /* test_backing.c - one backing directory: identity, lock, files in and out. */
 #include <config.h>
 
-#include "fs/backing.h"
+#include "fs/tier/backing.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "fs/batch.h"
+#include "fs/store/calls.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "fs/tierset.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 #include <pthread.h>

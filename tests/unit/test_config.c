@@ -2,7 +2,7 @@
 /* test_config.c - SOURCE, single settings, and the YAML file. */
 #include <config.h>
 
-#include "fs/config.h"
+#include "fs/tier/config.h"
 
 #include <errno.h>
 #include <stdio.h>

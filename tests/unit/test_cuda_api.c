@@ -6,14 +6,14 @@
  */
 #include <config.h>
 
-#include "gpu/cuda_api.h"
+#include "gpu/copy/cuda_api.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 
 #include "common/log.h"
-#include "gpu/copy_cuda.h"
+#include "gpu/copy/cuda.h"
 
 #include "tests/unit/cuda_fixture.h"
 #include "tests/unit/fake_cuda.h"

@@ -9,7 +9,7 @@
  */
 #include <config.h>
 
-#include "gpu/engine.h"
+#include "gpu/load/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_index.c - entries, references, listing, growth and many threads. */
 #include <config.h>
 
-#include "fs/index.h"
+#include "fs/index/index.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/osfile.h"
-#include "fs/live.h"
-#include "fs/shard.h"
+#include "fs/index/memory.h"
+#include "fs/index/shard.h"
 #include "tests/unit/unit.h"
 
 #define MANY 100000u

@@ -2,7 +2,7 @@
 /* test_layout.c - regions make a layout, or are refused with the cause. */
 #include <config.h>
 
-#include "gpu/layout.h"
+#include "gpu/layout/layout.h"
 
 #include <errno.h>
 #include <string.h>

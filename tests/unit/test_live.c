@@ -2,7 +2,7 @@
 /* test_live.c - memory that grows in place, and that only we can write to. */
 #include <config.h>
 
-#include "fs/live.h"
+#include "fs/index/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

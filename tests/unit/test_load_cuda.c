@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "gpu/cuda_api.h"
-#include "gpu/layout.h"
+#include "gpu/copy/cuda_api.h"
+#include "gpu/layout/layout.h"
 
 #include "tests/unit/fake_cuda.h"
 

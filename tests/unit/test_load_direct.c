@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/layout/layout.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/random.h"
 

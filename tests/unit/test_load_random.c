@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/layout.h"
+#include "gpu/layout/layout.h"
 #include "hashing/name.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/tensors.h"

@@ -2,7 +2,7 @@
 /* test_lock.c - who uses a directory, and who waits for whom. */
 #include <config.h>
 
-#include "fs/lock.h"
+#include "fs/tier/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>

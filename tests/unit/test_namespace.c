@@ -2,7 +2,7 @@
 /* test_namespace.c - the table of spaces, and the one geometry of each. */
 #include <config.h>
 
-#include "fs/namespace.h"
+#include "fs/store/namespace.h"
 
 #include <errno.h>
 #include <stdio.h>

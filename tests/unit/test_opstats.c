@@ -2,7 +2,7 @@
 /* test_opstats.c - how long requests take, and how they fail. */
 #include <config.h>
 
-#include "fs/opstats.h"
+#include "fs/watch/opstats.h"
 
 #include <errno.h>
 #include <pthread.h>

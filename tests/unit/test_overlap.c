@@ -2,7 +2,7 @@
 /* test_overlap.c - regions that share bytes, against a map of all bytes. */
 #include <config.h>
 
-#include "gpu/layout.h"
+#include "gpu/layout/layout.h"
 
 #include <errno.h>
 #include <string.h>

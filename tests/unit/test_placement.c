@@ -2,7 +2,7 @@
 /* test_placement.c - which directory gets a block, and what moves. */
 #include <config.h>
 
-#include "fs/placement.h"
+#include "fs/tier/placement.h"
 
 #include <errno.h>
 #include <string.h>

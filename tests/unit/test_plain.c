@@ -2,7 +2,7 @@
 /* test_plain.c - files/: one tree over several directories. */
 #include <config.h>
 
-#include "fs/plain.h"
+#include "fs/files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_plain_node.c - nodes of files/: names, paths, locks. */
 #include <config.h>
 
-#include "fs/plain_node.h"
+#include "fs/files/node.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -2,7 +2,7 @@
 /* test_plain_place.c - what of a name of files/ decides where it is placed. */
 #include <config.h>
 
-#include "fs/plain.h"
+#include "fs/files/files.h"
 
 #include <limits.h>
 #include <stdio.h>

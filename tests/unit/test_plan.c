@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "gpu/plan.h"
+#include "gpu/layout/plan.h"
 
 #include "tests/unit/unit.h"
 

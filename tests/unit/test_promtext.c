@@ -2,7 +2,7 @@
 /* test_promtext.c - Prometheus' text format. */
 #include <config.h>
 
-#include "fs/promtext.h"
+#include "fs/watch/promtext.h"
 
 #include <math.h>
 #include <string.h>

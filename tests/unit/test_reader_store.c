@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/live.h"
-#include "fs/reader.h"
+#include "fs/index/memory.h"
+#include "fs/reader/reader.h"
 #include "hashing/name.h"
 #include "tests/unit/store_fixture.h"
 

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "fs/recovery.h"
+#include "fs/tier/recovery.h"
 
 #include <errno.h>
 #include <fcntl.h>

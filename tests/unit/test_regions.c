@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/layout.h"
+#include "gpu/layout/layout.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "gpu/ring.h"
+#include "gpu/ring/ring.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_room.c - what is promised of a file system is not free any more. */
 #include <config.h>
 
-#include "fs/room.h"
+#include "fs/tier/room.h"
 
 #include <errno.h>
 #include <fcntl.h>

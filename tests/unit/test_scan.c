@@ -2,7 +2,7 @@
 /* test_scan.c - what lies in the directories, and what of it is served. */
 #include <config.h>
 
-#include "fs/tierset.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 #include <string.h>

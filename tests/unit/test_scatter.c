@@ -8,13 +8,13 @@
  */
 #include <config.h>
 
-#include "gpu/scatter.h"
+#include "gpu/copy/scatter.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "gpu/scatter_table.h"
+#include "gpu/copy/scatter_table.h"
 
 #include "tests/unit/layout_fixture.h"
 #include "tests/unit/unit.h"

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "fs/snapshot.h"
+#include "fs/index/snapshot.h"
 
 #include <errno.h>
 #include <fcntl.h>

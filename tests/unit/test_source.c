@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "gpu/source.h"
+#include "gpu/source/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_spaces.c - spaces on disk: folders, owners, space.json. */
 #include <config.h>
 
-#include "fs/tierset.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "fs/manifest.h"
+#include "fs/store/manifest.h"
 #include "tests/unit/store_fixture.h"
 
 #define MANIFEST(layers)                                                      \

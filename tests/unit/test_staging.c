@@ -4,7 +4,7 @@
  */
 #include <config.h>
 
-#include "gpu/staging.h"
+#include "gpu/ring/staging.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,12 +3,12 @@
  * are local. */
 #include <config.h>
 
-#include "fs/temp.h"
+#include "fs/tier/temp.h"
 
 #include <linux/magic.h>
 #include <string.h>
 
-#include "fs/fstype.h"
+#include "fs/tier/fstype.h"
 #include "tests/unit/store_fixture.h"
 
 /* Host 1, in its boot 2, which began 1000 s ago. */

@@ -2,7 +2,7 @@
 /* test_tier.c - the directories of one tier, and the room in them. */
 #include <config.h>
 
-#include "fs/tier.h"
+#include "fs/tier/tier.h"
 
 #include <errno.h>
 #include <pthread.h>

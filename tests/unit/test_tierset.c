@@ -2,7 +2,7 @@
 /* test_tierset.c - finding, reading and removing blocks in several tiers. */
 #include <config.h>
 
-#include "fs/tierset.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

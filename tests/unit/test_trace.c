@@ -2,8 +2,8 @@
 /* test_trace.c - the access trace: what is added is read, whatever happens. */
 #include <config.h>
 
-#include "fs/trace.h"
-#include "fs/trace_layout.h"
+#include "fs/watch/trace.h"
+#include "fs/watch/trace_layout.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_trust.c - whose a directory's contents may be. */
 #include <config.h>
 
-#include "fs/trust.h"
+#include "fs/tier/trust.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_upkeep.c - when a checkpoint is made, and when it must not be. */
 #include <config.h>
 
-#include "fs/tierset.h"
+#include "fs/store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* test_verify.c - what each verdict on an open file is, and when. */
 #include <config.h>
 
-#include "fs/verify.h"
+#include "fs/block/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>

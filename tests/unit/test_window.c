@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "gpu/window.h"
+#include "gpu/ring/window.h"
 
 #include "tests/unit/unit.h"
 

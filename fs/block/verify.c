@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify.c - reads a block file and compares it with what it says of itself. */
+#include <config.h>
+
+#include "fs/block/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/align.h"
+#include "common/cleanup.h"
+#include "common/osfile.h"
+
+#define CHUNK (1u << 20)
+#define ALIGN ((uint64_t)UCM_BLOCK_PAGE) /* of memory, offset and length */
+
+/* The first bytes of a file, as many as its extension takes. */
+struct head {
+	_Alignas(UCM_BLOCK_PAGE) char first[UCM_BLOCK_PAGE];
+	char *bytes; /* first, or allocated */
+	size_t len;
+};
+
+static void head_fini(struct head *head)
+{
+	if (head->bytes != head->first)
+		free(head->bytes);
+}
+
+static int head_read(int fd, struct head *head)
+{
+	ssize_t got = ucm_os_read_at(fd, head->first, sizeof(head->first), 0);
+
+	head->bytes = head->first;
+	if (got < 0)
+		return (int)got;
+	head->len = (size_t)got;
+	return 0;
+}
+
+/* Many layers make an extension of several pages. */
+static int head_extend(int fd, struct head *head, size_t len)
+{
+	ssize_t got;
+	char *bytes;
+
+	if (len <= head->len)
+		return 0;
+	bytes = aligned_alloc(ALIGN, ucm_round_up(len, ALIGN));
+	if (!bytes)
+		return -ENOMEM;
+	got = ucm_os_read_at(fd, bytes, ucm_round_up(len, ALIGN), 0);
+	if (got < 0) {
+		free(bytes);
+		return (int)got;
+	}
+	head->bytes = bytes;
+	head->len = (size_t)got < len ? (size_t)got : len;
+	return 0;
+}
+
+static enum ucm_fault check_head(const struct head *head, uint64_t size,
+				 const struct ucm_id *name,
+				 struct ucm_block *block)
+{
+	enum ucm_fault fault;
+	uint64_t want;
+
+	fault = ucm_block_parse(head->bytes, head->len, size, block);
+	if (fault)
+		return fault;
+	if (memcmp(&block->id, name, sizeof(*name)))
+		return UCM_FAULT_NAME;
+	want = ucm_block_file_size(block);
+	if (size != want)
+		return size < want ? UCM_FAULT_SHORT : UCM_FAULT_SIZE;
+	return UCM_FAULT_NONE;
+}
+
+/* A scan reads one header in two megabytes: no read-ahead for that. */
+int ucm_verify_header(int fd, uint64_t size, const struct ucm_id *name,
+		      struct ucm_block *out, enum ucm_fault *fault)
+{
+	struct head head;
+	int err;
+
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	err = head_read(fd, &head);
+	if (err)
+		return err;
+	*fault = check_head(&head, size, name, out);
+	return 0;
+}
+
+static int check_extension(int fd, struct head *head,
+			   const struct ucm_block *block, enum ucm_fault *fault)
+{
+	int err;
+
+	if (block->form != UCM_FORM_PAGED)
+		return 0;
+	err = head_extend(fd, head, block->data_offset);
+	if (!err)
+		*fault = ucm_block_check_extension(block, head->bytes,
+						   head->len);
+	return err;
+}
+
+int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
+		      struct ucm_block *out, enum ucm_fault *fault)
+{
+	struct head head;
+	int err;
+
+	/* one page, of a file whose rest was perhaps written with O_DIRECT; the
+	 * descriptor is the one that readers will share, so set it back */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+	err = head_read(fd, &head);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
+	if (err)
+		return err;
+	*fault = check_head(&head, size, name, out);
+	if (!*fault)
+		err = check_extension(fd, &head, out, fault);
+	head_fini(&head);
+	return err;
+}
+
+/* A megabyte of the file, read as a descriptor with O_DIRECT wants it: planes
+ * are small, and nothing is read ahead for that one. */
+struct window {
+	int fd;
+	char *bytes;
+	uint64_t offset;
+	size_t len;
+};
+#define WINDOW (CHUNK + ALIGN)
+
+static bool window_has(const struct window *window, uint64_t offset, size_t len)
+{
+	return offset >= window->offset &&
+	       offset + len <= window->offset + window->len;
+}
+
+static int window_move(struct window *window, uint64_t offset)
+{
+	ssize_t got;
+
+	window->offset = offset - offset % ALIGN;
+	window->len = 0;
+	got = ucm_os_read_at(window->fd, window->bytes, WINDOW,
+			     (off_t)window->offset);
+	if (got < 0)
+		return (int)got;
+	window->len = (size_t)got;
+	return 0;
+}
+
+/* At most CHUNK bytes; -EIO where the file ends too soon. */
+static int window_read(struct window *window, uint64_t offset, size_t len,
+		       const char **out)
+{
+	int err = 0;
+
+	if (!window_has(window, offset, len))
+		err = window_move(window, offset);
+	if (!err && !window_has(window, offset, len))
+		err = -EIO;
+	if (!err)
+		*out = window->bytes + (offset - window->offset);
+	return err;
+}
+
+/* CRC of a byte range of the file. */
+static int range_crc(struct window *window, uint64_t offset, uint64_t len,
+		     uint32_t *crc)
+{
+	while (len > 0) {
+		size_t part = len < CHUNK ? (size_t)len : CHUNK;
+		const char *bytes = NULL;
+		int err = window_read(window, offset, part, &bytes);
+
+		if (err)
+			return err;
+		*crc = ucm_crc32c(*crc, bytes, part);
+		offset += part;
+		len -= part;
+	}
+	return 0;
+}
+
+static int check_planes(struct window *window, const struct head *head,
+			const struct ucm_block *block, enum ucm_fault *fault,
+			uint32_t *plane)
+{
+	const struct ucm_geometry *g = &block->geometry;
+	uint64_t at = block->data_offset;
+
+	for (uint32_t i = 0; i < 2 * g->num_layers; i++) {
+		uint64_t len = i % 2 ? g->v_bytes : g->k_bytes;
+		uint32_t crc = 0;
+		int err = range_crc(window, at, len, &crc);
+
+		if (err)
+			return err;
+		if (crc != ucm_block_plane_crc(block, head->bytes, i)) {
+			*fault = UCM_FAULT_PLANE;
+			*plane = i;
+			return 0;
+		}
+		at += len;
+	}
+	return 0;
+}
+
+static int check_payload(struct window *window, const struct head *head,
+			 const struct ucm_block *block, enum ucm_fault *fault,
+			 uint32_t *plane)
+{
+	uint32_t crc = 0;
+	int err;
+
+	if (!(block->flags & UCM_BLOCK_HAS_CRC))
+		return 0;
+	if (block->form == UCM_FORM_PAGED)
+		return check_planes(window, head, block, fault, plane);
+	err = range_crc(window, block->data_offset,
+			ucm_block_payload_bytes(&block->geometry), &crc);
+	if (!err && crc != block->payload_crc)
+		*fault = UCM_FAULT_PAYLOAD;
+	return err;
+}
+
+static int check_tail(struct window *window, const struct ucm_block *block,
+		      enum ucm_fault *fault)
+{
+	uint64_t end = block->data_offset +
+		       ucm_block_payload_bytes(&block->geometry);
+	size_t len = (size_t)(ucm_block_file_size(block) - end);
+	const char *bytes = NULL;
+	int err = window_read(window, end, len, &bytes);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < len; i++) {
+		if (bytes[i])
+			*fault = UCM_FAULT_TAIL;
+	}
+	return 0;
+}
+
+int ucm_verify_whole(int fd, uint64_t size, const struct ucm_id *name,
+		     struct ucm_block *out, enum ucm_fault *fault,
+		     uint32_t *plane)
+{
+	_cleanup_free_ char *bytes = aligned_alloc(ALIGN, WINDOW);
+	struct window window = { .fd = fd, .bytes = bytes };
+	struct head head;
+	int err;
+
+	if (!bytes)
+		return -ENOMEM;
+	err = head_read(fd, &head);
+	if (err)
+		return err;
+	*fault = check_head(&head, size, name, out);
+	if (!*fault)
+		err = check_extension(fd, &head, out, fault);
+	if (!err && !*fault)
+		err = check_payload(&window, &head, out, fault, plane);
+	if (!err && !*fault)
+		err = check_tail(&window, out, fault);
+	head_fini(&head);
+	return err;
+}

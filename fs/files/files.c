@@ -1,0 +1,731 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c - one name of files/; see plain.h. */
+#include <config.h>
+
+#include "fs/files/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+#define INO_HASHED (UINT64_C(1) << 62)
+#define CHUNK_MAX (UINT64_C(64) << 20) /* larger files are no example */
+#define FOLDER "folder" /* in .ucmfs, in the making */
+#define MODE_KEPT 01777 /* set-id bits of files are not */
+
+int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
+		     const char *what, int err)
+{
+	ucm_tierset_count_error(set, dir, err);
+	ucm_error("%s/%s: %s: %s", set->dirs[dir]->path, path, what,
+		  strerror(-err));
+	return err;
+}
+
+/* ---- finding ---- */
+
+/* A link in the place of the whole tree is none of it. */
+static bool is_shown(const char *path, mode_t mode)
+{
+	return S_ISDIR(mode) || S_ISREG(mode) ||
+	       (S_ISLNK(mode) && strcmp(path, UCM_PLAIN_ROOT));
+}
+
+int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
+		   struct stat *out)
+{
+	int err = ucm_os_stat(set->dirs[dir]->dirfd, path, out);
+
+	switch (err) {
+	case 0:
+		if (is_shown(path, out->st_mode))
+			return 0;
+		ucm_warning("%s/%s: neither file, link nor folder: left out",
+			    set->dirs[dir]->path, path);
+		return -ENOENT;
+	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EXDEV:
+		return -ENOENT;
+	case -ENAMETOOLONG: case -ENOMEM:
+		return err;
+	default:
+		return ucm_plain_failed(set, dir, path, "stat", err);
+	}
+}
+
+static void take_later(struct timespec *time, const struct timespec *other)
+{
+	if (ucm_time_ns(other) > ucm_time_ns(time))
+		*time = *other;
+}
+
+/* A name made or removed changes the folder in one directory only. */
+static void merge_times(struct ucm_tierset *set, const char *path,
+			struct ucm_plain *plain)
+{
+	struct stat st;
+
+	for (unsigned dir = plain->dir + 1; dir < set->num_dirs; dir++) {
+		if (ucm_plain_look(set, dir, path, &st) ||
+		    !S_ISDIR(st.st_mode))
+			continue;
+		take_later(&plain->st.st_mtim, &st.st_mtim);
+		take_later(&plain->st.st_ctim, &st.st_ctim);
+		take_later(&plain->st.st_atim, &st.st_atim);
+	}
+}
+
+static int find_first(struct ucm_tierset *set, const char *path,
+		      struct ucm_plain *out)
+{
+	int err, failed = -ENOENT;
+
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		err = ucm_plain_look(set, dir, path, &out->st);
+		if (!err) {
+			out->dir = dir;
+			return 0;
+		}
+		if (err != -ENOENT)
+			failed = err;
+	}
+	return failed;
+}
+
+int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
+		   struct ucm_plain *out)
+{
+	struct ucm_plain found;
+	int err;
+
+	if (hint < set->num_dirs &&
+	    !ucm_plain_look(set, hint, path, &found.st) &&
+	    !S_ISDIR(found.st.st_mode)) {
+		found.dir = hint;
+		*out = found;
+		return 0;
+	}
+	err = find_first(set, path, &found);
+	if (err)
+		return err;
+	if (S_ISDIR(found.st.st_mode))
+		merge_times(set, path, &found);
+	*out = found;
+	return 0;
+}
+
+uint64_t ucm_plain_ino(const struct ucm_tierset *set,
+		       const struct ucm_plain *plain)
+{
+	uint64_t ino = plain->st.st_ino;
+	struct ucm_id id = { 0 };
+
+	memcpy(id.bytes, &ino, sizeof(ino));
+	ino = ucm_placement_score(set->dirs[plain->dir]->uuid, &id);
+	return (ino & (INO_HASHED - 1)) | INO_HASHED;
+}
+
+int ucm_plain_copies(struct ucm_tierset *set, const char *path,
+		     struct ucm_plain_copies *out)
+{
+	struct stat st;
+	int err;
+
+	out->num = 0;
+	out->is_dir = out->readonly = false;
+	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		err = ucm_plain_look(set, dir, path, &st);
+		if (err == -ENOENT)
+			continue;
+		if (err)
+			return err;
+		if (!out->num)
+			out->is_dir = S_ISDIR(st.st_mode);
+		else if (out->is_dir != S_ISDIR(st.st_mode))
+			continue;
+		out->dirs[out->num] = (uint8_t)dir;
+		out->inos[out->num] = st.st_ino;
+		out->bytes[out->num++] = ucm_file_takes(&st);
+		out->readonly |= set->dirs[dir]->readonly;
+	}
+	return out->num ? 0 : -ENOENT;
+}
+
+/* ---- making ---- */
+
+/* The path of the folder that a name is in; its length. */
+static size_t folder_of(const char *path, char folder[PATH_MAX])
+{
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+
+	memcpy(folder, path, len);
+	folder[len] = '\0';
+	return len;
+}
+
+static bool hands_down_group(int dirfd, const char *path)
+{
+	char folder[PATH_MAX];
+	struct stat st;
+
+	folder_of(path, folder);
+	return !ucm_os_stat(dirfd, folder, &st) && st.st_mode & S_ISGID;
+}
+
+/* Give what is new its owner and mode, if it has not got them. Without the
+ * privilege it stays ours. */
+static int give(int dirfd, const char *path, int fd,
+		const struct ucm_plain_owner *owner, struct stat *st)
+{
+	struct ucm_plain_owner want = *owner;
+	int err = ucm_os_fstat(fd, st);
+
+	if (err)
+		return err;
+	if (want.gid != st->st_gid && hands_down_group(dirfd, path))
+		want.gid = st->st_gid;
+	want.mode &= S_ISDIR(st->st_mode) ? 07777 & ~(mode_t)S_ISUID
+					  : MODE_KEPT;
+	if (S_ISDIR(st->st_mode))
+		want.mode |= st->st_mode & S_ISGID;
+	if (want.uid != st->st_uid || want.gid != st->st_gid)
+		err = ucm_os_fchown(fd, want.uid, want.gid);
+	if (err == -EPERM)
+		err = 0;
+	if (!err && want.mode != (st->st_mode & 07777) &&
+	    !S_ISLNK(st->st_mode))
+		err = ucm_os_fchmod(fd, want.mode);
+	return err ? err : ucm_os_fstat(fd, st);
+}
+
+/* A descriptor of the new folder. */
+static int new_folder(int dirfd, const char *path,
+		      const struct ucm_plain_owner *owner, struct stat *st)
+{
+	_cleanup_fd_ int fd = -1;
+	int err = ucm_os_mkdir(dirfd, path, owner->mode & 0777);
+
+	if (err)
+		return err;
+	fd = ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+	err = fd < 0 ? fd : give(dirfd, path, fd, owner, st);
+	if (err)
+		ucm_os_rmdir(dirfd, path);
+	return err;
+}
+
+static int new_file(int dirfd, const char *path,
+		    const struct ucm_plain_owner *owner, struct stat *st)
+{
+	int fd = ucm_os_open(dirfd, path, O_RDWR | O_CREAT | O_EXCL,
+			     owner->mode & 0777);
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = give(dirfd, path, fd, owner, st);
+	if (!err)
+		return fd;
+	close(fd);
+	ucm_os_unlink(dirfd, path);
+	return err;
+}
+
+static int new_link(int dirfd, const char *path,
+		    const struct ucm_plain_owner *owner, struct stat *st)
+{
+	_cleanup_fd_ int fd = -1;
+	int err = ucm_os_symlink(owner->target, dirfd, path);
+
+	if (err)
+		return err;
+	fd = ucm_os_open(dirfd, path, O_PATH, 0);
+	err = fd < 0 ? fd : give(dirfd, path, fd, owner, st);
+	if (err)
+		ucm_os_unlink(dirfd, path);
+	return err;
+}
+
+/* It comes into view with its owner and mode, because others may look at the
+ * name meanwhile, and remember. Under backing->folder_lock. */
+static int put_folder(struct ucm_backing *backing, const char *path,
+		      const struct ucm_plain_owner *owner)
+{
+	struct stat st;
+	int err;
+
+	ucm_os_rmdir(backing->ctlfd, FOLDER); /* after a crash */
+	err = new_folder(backing->ctlfd, FOLDER, owner, &st);
+	if (err)
+		return err;
+	err = ucm_os_rename(backing->ctlfd, FOLDER, backing->dirfd, path);
+	if (err)
+		ucm_os_rmdir(backing->ctlfd, FOLDER);
+	return err;
+}
+
+/* Make a folder in one directory as it is in another; under the same lock. */
+static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
+{
+	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_plain_owner owner;
+	struct ucm_plain there;
+	struct stat st;
+	int err = ucm_os_stat(backing->dirfd, path, &st);
+
+	if (!err)
+		return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	if (err != -ENOENT)
+		return err;
+	err = find_first(set, path, &there);
+	if (err)
+		return err;
+	if (!S_ISDIR(there.st.st_mode))
+		return -ENOTDIR;
+	owner = (struct ucm_plain_owner){ .uid = there.st.st_uid,
+					  .gid = there.st.st_gid,
+					  .mode = there.st.st_mode & 07777 };
+	return put_folder(backing, path, &owner);
+}
+
+int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
+			 const char *path)
+{
+	char folder[PATH_MAX];
+	int err = 0;
+
+	folder_of(path, folder);
+	for (char *slash = folder; slash && !err;) {
+		slash = strchr(slash + 1, '/');
+		if (slash)
+			*slash = '\0';
+		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
+		err = copy_folder(set, dir, folder);
+		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		if (slash)
+			*slash = '/';
+	}
+	return err;
+}
+
+typedef int (*make_fn)(int dirfd, const char *path,
+		       const struct ucm_plain_owner *owner, struct stat *st);
+
+static int make_in(struct ucm_tierset *set, unsigned dir, const char *path,
+		   const struct ucm_plain_owner *owner, make_fn make,
+		   struct stat *st)
+{
+	int rc = make(set->dirs[dir]->dirfd, path, owner, st);
+
+	if (rc != -ENOENT)
+		return rc;
+	rc = ucm_plain_make_above(set, dir, path);
+	return rc ? rc : make(set->dirs[dir]->dirfd, path, owner, st);
+}
+
+/* Errors that speak of the directory and not of the name. */
+static bool is_out_of_order(int err)
+{
+	switch (err) {
+	case -EIO: case -EROFS: case -ENOSPC: case -EDQUOT: case -ESTALE:
+	case -ENOTCONN: case -ETIMEDOUT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* What is to be made, and where that has been tried. */
+struct making {
+	struct ucm_tierset *set;
+	const char *path;
+	const struct ucm_plain_owner *owner;
+	make_fn make;
+	struct ucm_id id; /* for placement */
+	uint64_t bytes;   /* of room wanted */
+	struct ucm_plain made;
+	int result;
+};
+
+/* In one tier: true if that is the end of it, with the result. */
+static bool make_in_tier(struct making *m, struct ucm_tier *tier)
+{
+	struct ucm_want want = { .bytes = m->bytes, .anywhere = !m->bytes };
+	struct ucm_backing *backing;
+	int err;
+
+	/* as often as there are directories: each failure rules one out */
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		err = ucm_tier_choose(tier, m->set->config->placement, &m->id,
+				      &want, &m->made.promise);
+		if (err) {
+			m->result = m->result == -EROFS ? err : m->result;
+			return false;
+		}
+		backing = m->made.promise->backing;
+		m->made.dir = tier->first + (unsigned)(backing - tier->dirs);
+		m->result = make_in(m->set, m->made.dir, m->path, m->owner,
+				    m->make, &m->made.st);
+		if (m->result < 0)
+			ucm_promise_end(m->made.promise);
+		if (m->result >= 0 || !is_out_of_order(m->result))
+			return true;
+		ucm_tierset_count_error(m->set, m->made.dir, m->result);
+		ucm_backing_failed(backing, m->path, m->result);
+	}
+	return false;
+}
+
+static bool make_in_tiers(struct making *m)
+{
+	m->result = -EROFS;
+	for (unsigned i = 0; i < m->set->num_tiers; i++) {
+		if (make_in_tier(m, &m->set->tiers[i]))
+			return true;
+	}
+	return false;
+}
+
+/* It was not there before, so it is another machine's, or not to be seen. */
+static int explain_eexist(struct ucm_tierset *set, const char *path)
+{
+	struct ucm_plain there;
+
+	return find_first(set, path, &there) ? -EPERM : -EEXIST;
+}
+
+static int make_somewhere(struct making *m, struct ucm_plain *out)
+{
+	int err = find_first(m->set, m->path, &m->made);
+
+	if (err != -ENOENT)
+		return err ? err : -EEXIST;
+	ucm_plain_place(m->path, &m->id);
+	if (!make_in_tiers(m) && m->result == -ENOSPC && m->bytes) {
+		m->bytes = 0; /* it may be a small one */
+		make_in_tiers(m);
+	}
+	if (m->result == -EEXIST)
+		return explain_eexist(m->set, m->path);
+	if (m->result < 0)
+		return m->result;
+	*out = m->made;
+	return m->result;
+}
+
+int ucm_plain_create(struct ucm_tierset *set, const char *path,
+		     const struct ucm_plain_owner *owner,
+		     struct ucm_plain *out)
+{
+	struct making m = {
+		.set = set,
+		.path = path,
+		.owner = owner,
+		.make = new_file,
+		.bytes = atomic_load(&set->file_bytes),
+	};
+	int fd = make_somewhere(&m, out);
+
+	if (fd < 0)
+		return fd;
+	ucm_room_watch(out->promise, fd, "");
+	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	return fd;
+}
+
+/* It has its room, or needs none. */
+static void end_promise(struct ucm_plain *made)
+{
+	ucm_promise_end(made->promise);
+	made->promise = NULL;
+}
+
+void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
+		       uint64_t bytes)
+{
+	uint64_t before = atomic_load(&set->file_bytes);
+
+	end_promise(made);
+	if (!bytes || bytes > CHUNK_MAX)
+		return;
+	/* the large ones count; who comes between has counted as well */
+	atomic_store(&set->file_bytes,
+		     bytes > before ? bytes : before - (before - bytes) / 8);
+}
+
+int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
+		    const struct ucm_plain_owner *owner,
+		    struct ucm_plain *out)
+{
+	struct making m = {
+		.set = set,
+		.path = path,
+		.owner = owner,
+		.make = new_folder,
+	};
+	int err = make_somewhere(&m, out);
+
+	if (!err)
+		end_promise(out);
+	return err;
+}
+
+int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
+		      const struct ucm_plain_owner *owner,
+		      struct ucm_plain *out)
+{
+	struct making m = {
+		.set = set,
+		.path = path,
+		.owner = owner,
+		.make = new_link,
+	};
+	int err = make_somewhere(&m, out);
+
+	if (err)
+		return err;
+	ucm_plain_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
+	end_promise(out);
+	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	return 0;
+}
+
+/* ---- opening ---- */
+
+int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
+		       char *target_out)
+{
+	int err = ucm_os_readlink(set->dirs[dir]->dirfd, path, target_out,
+				  PATH_MAX);
+
+	switch (err) {
+	case 0: case -EACCES: case -ENAMETOOLONG:
+		return err;
+	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EINVAL:
+		return -ESTALE;
+	default:
+		return ucm_plain_failed(set, dir, path, "readlink", err);
+	}
+}
+
+int ucm_plain_open(struct ucm_tierset *set, const char *path, unsigned dir,
+		   int flags, struct stat *stat_out)
+{
+	int fd;
+
+	if (flags != O_RDONLY && set->dirs[dir]->readonly)
+		return -EROFS;
+	fd = ucm_os_open_regular(set->dirs[dir]->dirfd, path, flags, stat_out);
+	switch (fd) {
+	case -ENOENT: case -ENOTDIR: case -ELOOP: case -ENXIO: case -EISDIR:
+		return -ESTALE;
+	case -EACCES: case -EPERM: case -EROFS: case -ETXTBSY:
+		return fd;
+	default:
+		break;
+	}
+	if (fd < 0)
+		return ucm_plain_failed(set, dir, path, "open", fd);
+	ucm_count(&set->tier_of[dir]->stats.files_opened);
+	return fd;
+}
+
+/* ---- removing ---- */
+
+int ucm_plain_unlink(struct ucm_tierset *set, const char *path)
+{
+	struct ucm_plain_copies copies;
+	int err = ucm_plain_copies(set, path, &copies);
+
+	if (err)
+		return err;
+	if (copies.is_dir)
+		return -EISDIR;
+	if (copies.readonly)
+		return -EROFS;
+	/* slow ones first: what fails leaves the copy that is seen */
+	for (unsigned i = copies.num; i-- > 0;) {
+		unsigned dir = copies.dirs[i];
+
+		err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+		if (err && err != -ENOENT)
+			return ucm_plain_failed(set, dir, path, "unlink", err);
+		ucm_plain_account(set, dir, -(int64_t)copies.bytes[i]);
+		ucm_count(&set->tier_of[dir]->stats.files_removed);
+	}
+	return 0;
+}
+
+int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
+			  const struct ucm_plain_copies *copies)
+{
+	for (unsigned i = 0; i < copies->num; i++) {
+		_cleanup_free_ char *names = NULL;
+		int err = ucm_os_list(set->dirs[copies->dirs[i]]->dirfd, path,
+				      &names);
+
+		if (err)
+			return err;
+		if (*names)
+			return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+/* All or none: of a folder that stays none may go, or the inode that gave it
+ * its number goes and may be another folder's next. */
+int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
+{
+	struct ucm_plain_copies copies;
+	int err = ucm_plain_copies(set, path, &copies);
+
+	if (err)
+		return err;
+	if (!copies.is_dir)
+		return -ENOTDIR;
+	if (copies.readonly)
+		return -EROFS;
+	err = ucm_plain_check_empty(set, path, &copies);
+	if (err)
+		return err;
+	for (unsigned i = copies.num; i-- > 0;) {
+		unsigned dir = copies.dirs[i];
+
+		err = ucm_os_rmdir(set->dirs[dir]->dirfd, path);
+		if (err == -ENOTEMPTY || err == -EEXIST)
+			return -ENOTEMPTY;
+		if (err && err != -ENOENT)
+			return ucm_plain_failed(set, dir, path, "rmdir", err);
+	}
+	return 0;
+}
+
+/* ---- attributes ---- */
+
+int ucm_plain_change_fd(int fd, const struct ucm_plain_change *change)
+{
+	struct stat st;
+	mode_t mode;
+	int err = ucm_os_fstat(fd, &st);
+
+	if (!err && change->size_set)
+		err = ucm_os_truncate(fd, change->size);
+	/* a change of owner takes set-id bits away: the mode comes after it */
+	if (!err && (change->uid != (uid_t)-1 || change->gid != (gid_t)-1))
+		err = ucm_os_fchown(fd, change->uid, change->gid);
+	if (!err && change->mode_set) {
+		mode = change->mode & (S_ISDIR(st.st_mode) ? 03777 : MODE_KEPT);
+		err = ucm_os_fchmod(fd, mode);
+	}
+	if (!err && change->times_set)
+		err = ucm_os_utimens(fd, change->times);
+	return err;
+}
+
+static int change_in(struct ucm_tierset *set, unsigned dir, const char *path,
+		     int flags, const struct ucm_plain_change *change)
+{
+	_cleanup_fd_ int fd = -1;
+	int dirfd = set->dirs[dir]->dirfd;
+
+	if (set->dirs[dir]->readonly)
+		return -EROFS;
+	fd = ucm_os_open(dirfd, path, flags, 0);
+	if (fd == -EACCES) /* one that we may write and not read */
+		fd = ucm_os_open(dirfd, path, flags | O_WRONLY, 0);
+	return fd < 0 ? fd : ucm_plain_change_fd(fd, change);
+}
+
+static int change_file(struct ucm_tierset *set, const char *path,
+		       const struct ucm_plain *plain,
+		       const struct ucm_plain_change *change)
+{
+	int flags = S_ISLNK(plain->st.st_mode) ? O_PATH
+		    : change->size_set	       ? O_WRONLY
+					       : O_RDONLY;
+	int err = change_in(set, plain->dir, path, flags, change);
+	struct stat st;
+
+	if (!err && change->size_set &&
+	    !ucm_os_stat(set->dirs[plain->dir]->dirfd, path, &st))
+		ucm_plain_account(set, plain->dir,
+				  (int64_t)(ucm_file_takes(&st) -
+					    ucm_file_takes(&plain->st)));
+	return err;
+}
+
+/* Wherever it is and not done yet: the number of those, or an error. Under each
+ * directory's lock for folders, so that a copy is there or not begun. */
+static int change_copies(struct ucm_tierset *set, const char *path,
+			 const struct ucm_plain_change *change,
+			 bool done[UCM_MAX_DIRS])
+{
+	int num = 0, err = 0;
+	struct stat st;
+
+	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+		if (done[dir])
+			continue;
+		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
+		err = ucm_plain_look(set, dir, path, &st);
+		if (!err && S_ISDIR(st.st_mode)) {
+			err = change_in(set, dir, path, O_RDONLY | O_DIRECTORY,
+					change);
+			done[dir] = true;
+			num++;
+		}
+		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		if (err == -ENOENT)
+			err = 0;
+	}
+	return err ? err : num;
+}
+
+/* A file made below it meanwhile may have copied it as it was, to a directory
+ * that had been passed: until all have been seen. */
+static int change_folder(struct ucm_tierset *set, const char *path,
+			 const struct ucm_plain_change *change)
+{
+	bool done[UCM_MAX_DIRS] = { false };
+	int first = change_copies(set, path, change, done), more = first;
+
+	while (more > 0)
+		more = change_copies(set, path, change, done);
+	return more ? more : first ? 0 : -ENOENT;
+}
+
+int ucm_plain_change(struct ucm_tierset *set, const char *path,
+		     const struct ucm_plain *plain,
+		     const struct ucm_plain_change *change)
+{
+	if (!S_ISDIR(plain->st.st_mode))
+		return change_file(set, path, plain, change);
+	if (change->size_set)
+		return -EISDIR;
+	return change_folder(set, path, change);
+}
+
+int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path)
+{
+	struct ucm_plain_copies copies;
+	int err = ucm_plain_copies(set, path, &copies);
+
+	for (unsigned i = 0; i < copies.num && !err; i++) {
+		unsigned dir = copies.dirs[i];
+
+		if (set->dirs[dir]->readonly)
+			continue;
+		err = ucm_os_sync_dir(set->dirs[dir]->dirfd, path);
+		if (err)
+			ucm_plain_failed(set, dir, path, "fsync", err);
+	}
+	return err;
+}

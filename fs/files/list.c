@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.c - listing folders of files/, and counting what is there; see
+ * plain.h. */
+#include <config.h>
+
+#include "fs/files/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+/* The next entry, NULL at the end. */
+static const struct dirent *next_entry(const struct dirent *entry)
+{
+	entry = (const struct dirent *)((const char *)entry + entry->d_reclen);
+	return entry->d_reclen ? entry : NULL;
+}
+
+static const struct dirent *first_entry(const struct dirent *entries)
+{
+	return entries->d_reclen ? entries : NULL;
+}
+
+/* DT_DIR, DT_REG, DT_LNK, or 0 for what is left out. */
+static unsigned char type_of(struct ucm_tierset *set, unsigned dir,
+			     const char *path, const struct dirent *entry)
+{
+	char name[PATH_MAX];
+	struct stat st;
+
+	if (entry->d_type == DT_DIR || entry->d_type == DT_REG ||
+	    entry->d_type == DT_LNK)
+		return entry->d_type;
+	if (entry->d_type != DT_UNKNOWN ||
+	    snprintf(name, sizeof(name), "%s/%s", path, entry->d_name) >=
+		    (int)sizeof(name) ||
+	    ucm_plain_look(set, dir, name, &st))
+		return 0;
+	return (unsigned char)IFTODT(st.st_mode);
+}
+
+/* ---- listing ---- */
+
+static int add_name(struct ucm_plain_names *names, size_t *room,
+		    const struct ucm_plain_name *name)
+{
+	if (names->num == *room) {
+		struct ucm_plain_name *more;
+
+		*room = *room ? 2 * *room : 64;
+		more = realloc(names->list, *room * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		names->list = more;
+	}
+	names->list[names->num++] = *name;
+	return 0;
+}
+
+static int add_entries(struct ucm_tierset *set, unsigned dir, const char *path,
+		       struct ucm_plain_names *names, size_t *room)
+{
+	int err = 0;
+
+	for (const struct dirent *entry = first_entry(names->entries[dir]);
+	     entry && !err; entry = next_entry(entry)) {
+		unsigned char type = type_of(set, dir, path, entry);
+		struct ucm_plain plain = { .dir = dir };
+
+		plain.st.st_ino = entry->d_ino;
+		if (type)
+			err = add_name(names, room, &(struct ucm_plain_name){
+				.name = entry->d_name,
+				.ino = ucm_plain_ino(set, &plain),
+				.type = type,
+				.dir = (uint8_t)dir,
+			});
+	}
+	return err;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct ucm_plain_name *x = a, *y = b;
+	int order = strcmp(x->name, y->name);
+
+	return order ? order : (int)x->dir - (int)y->dir;
+}
+
+/* The first directory's of each. */
+static void leave_out_copies(struct ucm_plain_names *names)
+{
+	size_t num = 0;
+
+	qsort(names->list, names->num, sizeof(*names->list), compare_names);
+	for (size_t i = 0; i < names->num; i++) {
+		if (!num ||
+		    strcmp(names->list[num - 1].name, names->list[i].name))
+			names->list[num++] = names->list[i];
+	}
+	names->num = num;
+}
+
+int ucm_plain_list(struct ucm_tierset *set, const char *path,
+		   struct ucm_plain_names *out)
+{
+	struct ucm_plain_names names = { 0 };
+	unsigned folders = 0;
+	size_t room = 0;
+	int err = 0;
+
+	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+		err = ucm_os_list_entries(set->dirs[dir]->dirfd, path,
+					  &names.entries[dir]);
+		if (err == -ENOENT || err == -ENOTDIR || err == -ELOOP) {
+			err = 0;
+			continue;
+		}
+		if (err) {
+			ucm_plain_failed(set, dir, path, "readdir", err);
+			break;
+		}
+		folders++;
+		err = add_entries(set, dir, path, &names, &room);
+	}
+	if (!err && !folders)
+		err = -ENOENT;
+	if (err) {
+		ucm_plain_names_free(&names);
+		return err;
+	}
+	if (folders > 1 && names.num)
+		leave_out_copies(&names);
+	*out = names;
+	return 0;
+}
+
+void ucm_plain_names_free(struct ucm_plain_names *names)
+{
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+		free(names->entries[dir]);
+	free(names->list);
+	*names = (struct ucm_plain_names){ 0 };
+}
+
+/* ---- counting ---- */
+
+/* A directory's tree, folder by folder; paths to come, each allocated. */
+struct walk {
+	struct ucm_tierset *set;
+	unsigned dir;
+	int64_t since_ns; /* what was changed later is counted as it changes */
+	char **paths;
+	size_t num, room;
+};
+
+static int push(struct walk *walk, const char *folder, const char *name)
+{
+	char *path;
+
+	if (walk->num == walk->room) {
+		size_t room = walk->room ? 2 * walk->room : 64;
+		char **more = realloc(walk->paths, room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		walk->paths = more;
+		walk->room = room;
+	}
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		return -ENOMEM;
+	walk->paths[walk->num++] = path;
+	return 0;
+}
+
+static void count_file(struct walk *walk, int folder, const char *name)
+{
+	struct stat st;
+
+	if (!ucm_os_stat(folder, name, &st) && !S_ISDIR(st.st_mode) &&
+	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
+		ucm_plain_account(walk->set, walk->dir,
+				  (int64_t)ucm_file_takes(&st));
+}
+
+static int count_folder(struct walk *walk, const char *path)
+{
+	int dirfd = walk->set->dirs[walk->dir]->dirfd;
+	_cleanup_free_ struct dirent *entries = NULL;
+	_cleanup_fd_ int fd = -1;
+	int err;
+
+	fd = ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+	err = fd < 0 ? fd : ucm_os_list_entries(fd, ".", &entries);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (const struct dirent *entry = first_entry(entries);
+	     entry && !err && !atomic_load(&walk->set->stopping);
+	     entry = next_entry(entry)) {
+		unsigned char type = type_of(walk->set, walk->dir, path, entry);
+
+		if (type == DT_DIR)
+			err = push(walk, path, entry->d_name);
+		else if (type)
+			count_file(walk, fd, entry->d_name);
+	}
+	return err;
+}
+
+static void count_directory(struct walk *walk)
+{
+	struct ucm_backing *backing = walk->set->dirs[walk->dir];
+	struct stat st;
+	int err;
+
+	/* by this file system's own clock, as it was marked as in use */
+	walk->since_ns = INT64_MAX;
+	if (!backing->readonly && !ucm_os_stat(backing->ctlfd, "state", &st))
+		walk->since_ns = ucm_time_ns(&st.st_ctim);
+	err = count_folder(walk, UCM_PLAIN_ROOT);
+	while (walk->num) {
+		_cleanup_free_ char *path = walk->paths[--walk->num];
+
+		if (!err && !atomic_load(&walk->set->stopping))
+			err = count_folder(walk, path);
+	}
+	if (err)
+		ucm_plain_failed(walk->set, walk->dir, UCM_PLAIN_ROOT,
+				 "counting", err);
+}
+
+static void *count_main(void *arg)
+{
+	struct walk walk = { .set = arg };
+
+	for (; walk.dir < walk.set->num_dirs; walk.dir++)
+		count_directory(&walk);
+	free(walk.paths);
+	atomic_store(&walk.set->files_counted, true);
+	return NULL;
+}
+
+int ucm_plain_count_start(struct ucm_tierset *set)
+{
+	int err = pthread_create(&set->count_thread, NULL, count_main, set);
+
+	set->counting = !err;
+	return -err;
+}
+
+void ucm_plain_count_stop(struct ucm_tierset *set)
+{
+	if (set->counting)
+		pthread_join(set->count_thread, NULL);
+	set->counting = false;
+}

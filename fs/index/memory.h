@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * memory.h - the memory in which the index lies, for others to map.
+ *
+ * A file in memory that grows at its end and never shrinks or moves, so that a
+ * pointer into it is good until the end. Nobody but its maker can write to it,
+ * whatever descriptor he gets. The daemon's side; what lies where is
+ * live_layout.h's, what is in the records shard.h's.
+ */
+#ifndef UCM_LIVE_H
+#define UCM_LIVE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/lifeline.h"
+#include "fs/index/memory_layout.h"
+
+struct ucm_live {
+	int fd; /* -1: nobody else can map it */
+	char *base; /* reserve bytes, of which the file's are there */
+	uint64_t reserve;
+	pthread_mutex_t lock; /* guards the rest */
+	uint64_t used;
+	uint64_t size;
+	bool starved; /* it could not grow when it was asked to last */
+	struct ucm_lifeline line;
+};
+
+/* A file with a header and empty shards. Nobody lives in it yet. */
+int ucm_live_init(struct ucm_live *live);
+void ucm_live_fini(struct ucm_live *live);
+
+static inline struct ucm_live_header *ucm_live_header(struct ucm_live *live)
+{
+	return (struct ucm_live_header *)live->base;
+}
+
+struct ucm_live_shard *ucm_live_shard(struct ucm_live *live, unsigned number);
+
+/* Room for a chunk, all zero: 0 and its place in units, or -errno. */
+int ucm_live_take(struct ucm_live *live, uint64_t bytes, uint32_t *unit_out);
+
+static inline void *ucm_live_at(const struct ucm_live *live, uint32_t unit)
+{
+	return live->base + (uint64_t)unit * UCM_LIVE_UNIT;
+}
+
+uint64_t ucm_live_size(struct ucm_live *live);
+
+/* ---- what readers are told ---- */
+
+/* From now on, and for as long as the calling thread lives or until it takes
+ * it back, somebody keeps the index. */
+int ucm_live_serve(struct ucm_live *live);
+void ucm_live_unserve(struct ucm_live *live);
+
+/* The tier of a directory: its place, fast to slow, and its name. Before
+ * anybody maps the file. */
+void ucm_live_name_tier(struct ucm_live *live, unsigned dir, unsigned tier,
+			const char *name);
+
+/* What is not in the index does not exist. */
+void ucm_live_set_complete(struct ucm_live *live);
+
+/* Which space a name means, or whether it can be seen, has changed. */
+void ucm_live_names_changed(struct ucm_live *live);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ioctl.c - calls on .ucmfs/control: who may make them, and what they
+ * bring and take. What they do is in batch.c.
+ *
+ * The kernel has copied what the command's number says: in and out have the
+ * size of the command's struct, which is checked all the same.
+ */
+#include <config.h>
+
+#include "fs/mount/mount.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "fs/store/calls.h"
+
+_Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
+		       sizeof(struct ucm_control_locate) < 16384 &&
+		       sizeof(struct ucm_control_path) < 16384,
+	       "the size in a command has 14 bits");
+
+/* Who may make a call, beside root and the daemon's user. */
+enum right {
+	READERS, /* whoever may read the blocks */
+	OWNER,   /* of the mount's root directory */
+	WRITER,  /* the same, and not when mounted read-only */
+};
+
+struct call {
+	fuse_req_t req;
+	struct ucm_face *face;
+	const struct command *command;
+};
+
+struct command {
+	unsigned number;
+	enum right right;
+	int (*run)(const struct call *call, void *data);
+	enum ucm_batch_op op; /* run_batch */
+};
+
+/* ---- who may ---- */
+
+static bool is_daemons(const struct call *call)
+{
+	uid_t uid = fuse_req_ctx(call->req)->uid;
+
+	return uid == 0 || uid == geteuid();
+}
+
+static int check_right(const struct call *call)
+{
+	const struct ucm_face *face = call->face;
+	uid_t owner = face->set->names.spaces[0]->uid;
+
+	if (call->command->right == READERS)
+		return 0;
+	if (!is_daemons(call) && fuse_req_ctx(call->req)->uid != owner)
+		return -EPERM;
+	if (call->command->right == WRITER &&
+	    ucm_options_passed(face->options, "ro"))
+		return -EROFS;
+	return 0;
+}
+
+/* The space, if the caller may read its blocks. */
+static int space_of(const struct call *call,
+		    const struct ucm_control_head *head,
+		    struct ucm_space **out)
+{
+	struct ucm_namespace *names = &call->face->set->names;
+	struct ucm_space *space;
+	bool hidden;
+
+	space = *head->space ? ucm_namespace_find(names, head->space)
+			     : ucm_namespace_get(names, 0);
+	if (!space)
+		return -ENOENT;
+	pthread_mutex_lock(&space->lock);
+	hidden = space->is_private &&
+		 space->uid != fuse_req_ctx(call->req)->uid;
+	pthread_mutex_unlock(&space->lock);
+	if (hidden && !is_daemons(call))
+		return -EACCES;
+	*out = space;
+	return 0;
+}
+
+/* What is not used must be 0, so that it may mean something one day. */
+static int check_head(const struct ucm_control_head *head, uint32_t most,
+		      uint32_t lease_most_ms, uint32_t flags)
+{
+	if (head->version != UCM_CONTROL_VERSION || head->num > most ||
+	    head->lease_ms > lease_most_ms || head->flags & ~flags ||
+	    !memchr(head->space, 0, sizeof(head->space)))
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- the calls ---- */
+
+static int run_batch(const struct call *call, void *data)
+{
+	struct ucm_control_batch *batch = data;
+	struct ucm_face *face = call->face;
+	enum ucm_batch_op op = call->command->op;
+	struct ucm_space *space;
+	int err = check_head(&batch->head, UCM_CONTROL_IDS, 0, 0);
+
+	if (!err)
+		err = space_of(call, &batch->head, &space);
+	if (err)
+		return err;
+	/* a result is smaller than an id and never overtakes it */
+	for (uint32_t i = 0; i < batch->head.num; i++) {
+		struct ucm_key key = { .id = batch->u.ids[i],
+				       .space = space->number };
+		int result = ucm_batch_one(face->set, &face->leases, op, &key);
+
+		if (op == UCM_BATCH_EVICT && !result)
+			ucm_notify_loss(face, &key);
+		batch->u.results[i] = result;
+	}
+	return 0;
+}
+
+static int run_locate(const struct call *call, void *data)
+{
+	struct ucm_control_locate *locate = data;
+	struct ucm_face *face = call->face;
+	_cleanup_free_ struct ucm_id *ids = NULL;
+	struct ucm_space *space;
+	int err = check_head(&locate->head, UCM_CONTROL_PLACES,
+			     UCM_CONTROL_LEASE_MAX_MS,
+			     UCM_LOCATE_CRC | UCM_LOCATE_PEEK);
+
+	if (!err)
+		err = space_of(call, &locate->head, &space);
+	if (err)
+		return err;
+	/* a place is larger than an id */
+	ids = malloc(sizeof(locate->u.ids));
+	if (!ids)
+		return -ENOMEM;
+	memcpy(ids, locate->u.ids, sizeof(locate->u.ids));
+	for (uint32_t i = 0; i < locate->head.num; i++) {
+		struct ucm_key key = { .id = ids[i], .space = space->number };
+
+		ucm_batch_locate(face->set, &face->leases,
+				 fuse_req_ctx(call->req)->uid, &key,
+				 locate->head.lease_ms, locate->head.flags,
+				 &locate->u.places[i]);
+	}
+	return 0;
+}
+
+static int run_path(const struct call *call, void *data)
+{
+	struct ucm_control_path *path = data;
+	struct ucm_tierset *set = call->face->set;
+	struct ucm_space *space;
+	struct ucm_entry entry;
+	struct ucm_key key;
+	ucm_ref ref;
+	int err = check_head(&path->head, 1, 0, 0);
+
+	if (!err && path->head.num != 1)
+		err = -EINVAL;
+	if (!err)
+		err = space_of(call, &path->head, &space);
+	if (err)
+		return err;
+	key = (struct ucm_key){ .id = path->u.id, .space = space->number };
+	err = ucm_tierset_peek(set, &key, &entry, &ref);
+	return err ? err
+		   : ucm_tierset_path(set, &entry, path->u.path,
+				      sizeof(path->u.path));
+}
+
+static int run_statistics(const struct call *call, void *data)
+{
+	struct ucm_control_statistics *stats = data;
+
+	if (stats->version != UCM_CONTROL_VERSION)
+		return -EINVAL;
+	ucm_batch_statistics(call->face->set, stats);
+	return 0;
+}
+
+static int run_warm(const struct call *call, void *data)
+{
+	(void)call, (void)data;
+	return -EOPNOTSUPP; /* nothing moves blocks yet */
+}
+
+static int run_flush(const struct call *call, void *data)
+{
+	(void)data;
+	return ucm_batch_flush(call->face->set);
+}
+
+static bool is_interrupted(void *arg)
+{
+	return fuse_req_interrupted(arg);
+}
+
+static int run_rescan(const struct call *call, void *data)
+{
+	(void)data;
+	return ucm_batch_rescan(call->face->set, is_interrupted, call->req);
+}
+
+static int run_checkpoint(const struct call *call, void *data)
+{
+	(void)data;
+	return ucm_upkeep_checkpoint(call->face->set);
+}
+
+static const struct command commands[] = {
+	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP },
+	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH },
+	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0 },
+	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0 },
+	{ UCM_CONTROL_PATH, OWNER, run_path, 0 },
+	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN },
+	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN },
+	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT },
+	{ UCM_CONTROL_WARM, WRITER, run_warm, 0 },
+	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0 },
+	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0 },
+	{ UCM_CONTROL_CHECKPOINT, OWNER, run_checkpoint, 0 },
+};
+
+static const struct command *find_command(unsigned number)
+{
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (commands[i].number == number)
+			return &commands[i];
+	}
+	return NULL;
+}
+
+/* in_buf is not ours to write to: *out is a copy, with what the call brings. */
+static int run(fuse_req_t req, unsigned number, const void *in_buf,
+	       size_t in_size, size_t out_size, void **out)
+{
+	struct call call = { .req = req,
+			     .face = ucm_face_of(req),
+			     .command = find_command(number) };
+	size_t size = _IOC_SIZE(number);
+	int err;
+
+	if (!call.command)
+		return -ENOTTY;
+	if (in_size != size || out_size != size)
+		return -EINVAL;
+	err = check_right(&call);
+	if (err)
+		return err;
+	if (size) {
+		*out = malloc(size);
+		if (!*out)
+			return -ENOMEM;
+		memcpy(*out, in_buf, size);
+	}
+	return call.command->run(&call, *out);
+}
+
+void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+		  struct fuse_file_info *fi, unsigned flags,
+		  const void *in_buf, size_t in_size, size_t out_size)
+{
+	struct ucm_event event = ucm_event_begin(req, UCM_OP_IOCTL);
+	_cleanup_free_ void *data = NULL;
+	int err = -ENOTTY;
+
+	(void)arg, (void)fi, (void)flags;
+	if (ino == ucm_control_find("control"))
+		err = run(req, cmd, in_buf, in_size, out_size, &data);
+	ucm_event_end(&event, err);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_ioctl(req, 0, data, out_size);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c - ucmfs, the daemon.
+ *
+ * Exit status: 0, 1 (could not mount or serve), 2 (wrong arguments, settings
+ * or directories: one line that names the thing, nothing mounted).
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+
+#include "common/log.h"
+#include "fs/mount/mount.h"
+
+static void show_version(void)
+{
+	printf("ucmfs %s, libfuse %s\n", PACKAGE_VERSION, fuse_pkgversion());
+}
+
+static int complain(const struct ucm_complaint *complaint)
+{
+	fprintf(stderr, "ucmfs: %s\n", complaint->text);
+	return 2;
+}
+
+static bool lies_in(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	return !strncmp(path, dir, len) &&
+	       (path[len] == '/' || path[len] == '\0');
+}
+
+/* A tier below the mount point would vanish under the mount, and the daemon
+ * would wait for itself; so it would with a mount over a tier's folder. */
+static int check_mountpoint(const char *mountpoint,
+			    const struct ucm_tierset *set,
+			    struct ucm_complaint *complaint)
+{
+	char *path = realpath(mountpoint, NULL);
+	struct stat st;
+
+	if (!path) {
+		if (errno == ENOTCONN || errno == ECONNABORTED)
+			return 0; /* a dead mount, soon to be detached */
+		ucm_complain(complaint, "%s: %m", mountpoint);
+		return -EINVAL;
+	}
+	if (!stat(path, &st) && !S_ISDIR(st.st_mode)) {
+		ucm_complain(complaint, "%s: %s", path, strerror(ENOTDIR));
+		free(path);
+		return -EINVAL;
+	}
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		const char *dir = set->dirs[i]->path;
+
+		if (lies_in(dir, path) || lies_in(path, dir)) {
+			ucm_complain(complaint,
+				     lies_in(dir, path)
+					     ? "%s lies inside the mount "
+					       "point %s"
+					     : "%s contains the mount point %s",
+				     dir, path);
+			free(path);
+			return -EINVAL;
+		}
+	}
+	free(path);
+	return 0;
+}
+
+/* NULL without an error: none is asked for. */
+static int open_trace(const struct ucm_options *options,
+		      const struct ucm_tierset *set, struct ucm_trace **out,
+		      struct ucm_complaint *complaint)
+{
+	const char *tiers[UCM_MAX_DIRS];
+	struct ucm_trace_names names = {
+		.ops = ucm_op_names,
+		.num_ops = UCM_OP_COUNT,
+		.tiers = tiers,
+		.num_tiers = set->num_tiers,
+	};
+	char *mount;
+	int err;
+
+	*out = NULL;
+	if (!options->trace)
+		return 0;
+	for (unsigned i = 0; i < set->num_tiers; i++)
+		tiers[i] = set->tiers[i].name;
+	mount = realpath(options->mountpoint, NULL);
+	names.mount = mount ? mount : options->mountpoint;
+	err = ucm_trace_open(options->trace, options->trace_size, &names, out);
+	free(mount);
+	if (err)
+		ucm_complain(complaint, "trace %s: %s", options->trace,
+			     err == -EEXIST ? "is there, and is no trace"
+					    : strerror(-err));
+	return err;
+}
+
+static int run(struct ucm_options *options)
+{
+	struct ucm_complaint complaint;
+	struct ucm_tierset *set;
+	struct ucm_trace *trace;
+	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
+
+	if (err) {
+		ucm_complain(&complaint, "log %s: %s", options->log_file,
+			     strerror(-err));
+		return complain(&complaint);
+	}
+	if (ucm_tierset_open(&options->config, &set, &complaint))
+		return complain(&complaint);
+	if (check_mountpoint(options->mountpoint, set, &complaint) ||
+	    open_trace(options, set, &trace, &complaint)) {
+		ucm_tierset_close(set);
+		return complain(&complaint);
+	}
+	err = ucm_face_run(options, set, trace);
+	ucm_trace_close(trace);
+	ucm_tierset_close(set);
+	return err ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct ucm_complaint complaint = { "out of memory" };
+	struct ucm_options options;
+	int status = 0;
+
+	openlog("ucmfs", LOG_PID, LOG_DAEMON);
+	ucm_options_init(&options);
+	if (ucm_options_parse(&options, argc, argv, &complaint))
+		status = complain(&complaint);
+	else if (options.show_help)
+		ucm_options_help(stdout);
+	else if (options.show_version)
+		show_version();
+	else
+		status = run(&options);
+	ucm_options_fini(&options);
+	return status;
+}

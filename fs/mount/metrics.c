@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics.c - .ucmfs/metrics: the mount's state for Prometheus.
+ *
+ * Anyone who may use the mount can read it, so it names tiers, but no paths
+ * and no spaces. Series that there can be are there from the start, with the
+ * value 0; only errnos come as they happen. Several mounts of one machine may
+ * be scraped together: each sample names its mount.
+ */
+#include <config.h>
+
+#include "fs/mount/mount.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "fs/watch/promtext.h"
+
+#define NS 1e-9
+
+#define LABELS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static const char *errno_name(unsigned error)
+{
+	const char *name = error ? strerrorname_np((int)error) : NULL;
+
+	return name ? name : "other";
+}
+
+/* ---- families ---- */
+
+static void put_gauge(struct ucm_prom *prom, const char *name,
+		      const char *help, uint64_t value)
+{
+	ucm_prom_family(prom, name, "gauge", help);
+	ucm_prom_u64(prom, NULL, value);
+}
+
+static void put_counter(struct ucm_prom *prom, const char *name,
+			const char *help, uint64_t value)
+{
+	ucm_prom_family(prom, name, "counter", help);
+	ucm_prom_u64(prom, NULL, value);
+}
+
+static void put_by_cause(struct ucm_prom *prom, const char *name,
+			 const char *help, const _Atomic uint64_t *counters,
+			 enum ucm_fault first)
+{
+	ucm_prom_family(prom, name, "counter", help);
+	for (unsigned i = first; i < UCM_FAULT_COUNT; i++)
+		ucm_prom_u64(prom, LABELS("cause", ucm_cause_names[i]),
+			     ucm_counted(&counters[i]));
+}
+
+/* What one table of stats.h has; two of them tell their causes instead. */
+static void put_counters(struct ucm_prom *prom, const struct ucm_stats *stats)
+{
+#define PUT(name, help)                                                       \
+	if (strcmp(#name, "commit_refused") && strcmp(#name, "quarantined"))  \
+		put_counter(prom, "ucmfs_" #name "_total", help,              \
+			    ucm_counted(&stats->name));
+	UCM_STATS(PUT)
+#undef PUT
+	put_by_cause(prom, "ucmfs_commit_refused_total",
+		     "files refused at commit as wrong, by cause",
+		     stats->refused_for, UCM_FAULT_SHORT);
+	put_by_cause(prom, "ucmfs_quarantined_total",
+		     "torn and damaged blocks moved aside, by cause",
+		     stats->quarantined_for, UCM_FAULT_NONE);
+}
+
+static void put_mount(struct ucm_prom *prom, struct ucm_face *face)
+{
+	ucm_prom_family(prom, "ucmfs_build_info", "gauge",
+			"version of the daemon, and of libfuse");
+	ucm_prom_u64(prom, LABELS("version", PACKAGE_VERSION, "libfuse",
+				  fuse_pkgversion()), 1);
+	ucm_prom_family(prom, "ucmfs_start_time_seconds", "gauge",
+			"when it was mounted, since the epoch");
+	ucm_prom_double(prom, NULL,
+			(double)ucm_time_ns(&face->started) * NS);
+	put_gauge(prom, "ucmfs_passthrough",
+		  "1: the kernel reads and writes files itself",
+		  atomic_load(&face->passthrough));
+	put_gauge(prom, "ucmfs_io_uring", "1: requests come over io_uring",
+		  face->uring);
+}
+
+static void put_index(struct ucm_prom *prom, struct ucm_tierset *set)
+{
+	uint64_t spaces = 0;
+
+	for (unsigned i = 0; i < set->names.num; i++)
+		spaces += !!ucm_namespace_get(&set->names, i);
+	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
+		  atomic_load(&set->blocks));
+	put_gauge(prom, "ucmfs_index_doubtful_blocks",
+		  "blocks to be checked before use, after an unclean stop or "
+		  "lost writes",
+		  atomic_load(&set->doubts));
+	put_gauge(prom, "ucmfs_index_memory_bytes", "memory of the index",
+		  ucm_index_memory(set->index));
+	put_gauge(prom, "ucmfs_index_complete",
+		  "1: every directory has been read, so what is not known is "
+		  "absent",
+		  atomic_load(&set->scanned));
+	put_gauge(prom, "ucmfs_spaces", "spaces, the default one included",
+		  spaces);
+}
+
+/* ---- tiers ---- */
+
+/* What each tier is asked for once, as a directory may take its time. */
+struct space {
+	uint64_t total, available;
+	double limit;
+};
+
+static void measure_tiers(const struct ucm_tierset *set, struct space *out)
+{
+	for (unsigned i = 0; i < set->num_tiers; i++) {
+		const struct ucm_tier *tier = &set->tiers[i];
+		uint64_t limit = ucm_tier_limit_bytes(tier);
+
+		ucm_tier_space(tier, &out[i].total, &out[i].available);
+		out[i].limit = limit == UINT64_MAX ? (double)INFINITY
+						   : (double)limit;
+	}
+}
+
+#define for_each_tier(tier, set)                                              \
+	for (const struct ucm_tier *tier = (set)->tiers;                      \
+	     tier < (set)->tiers + (set)->num_tiers; tier++)
+
+static void put_tier_space(struct ucm_prom *prom, const struct ucm_tierset *set,
+			   const struct space *spaces)
+{
+	ucm_prom_family(prom, "ucmfs_tier_size_bytes", "gauge",
+			"size of the tier's file systems, within its limit");
+	for_each_tier(tier, set)
+		ucm_prom_u64(prom, LABELS("tier", tier->name),
+			     spaces[tier - set->tiers].total);
+	ucm_prom_family(prom, "ucmfs_tier_free_bytes", "gauge",
+			"room left, within the limit");
+	for_each_tier(tier, set)
+		ucm_prom_u64(prom, LABELS("tier", tier->name),
+			     spaces[tier - set->tiers].available);
+	ucm_prom_family(prom, "ucmfs_tier_limit_bytes", "gauge",
+			"most that the tier's blocks and files may take");
+	for_each_tier(tier, set)
+		ucm_prom_double(prom, LABELS("tier", tier->name),
+				spaces[tier - set->tiers].limit);
+	ucm_prom_family(prom, "ucmfs_tier_used_bytes", "gauge",
+			"what the tier's blocks and files take on disk");
+	for_each_tier(tier, set)
+		ucm_prom_u64(prom, LABELS("tier", tier->name),
+			     ucm_tier_used(tier));
+	ucm_prom_family(prom, "ucmfs_tier_writing_bytes", "gauge",
+			"room promised to files being written");
+	for_each_tier(tier, set)
+		ucm_prom_u64(prom, LABELS("tier", tier->name),
+			     atomic_load(&tier->writing));
+}
+
+static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
+{
+	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
+			"1: nothing is written to the tier");
+	for_each_tier(tier, set)
+		ucm_prom_u64(prom, LABELS("tier", tier->name), tier->readonly);
+	ucm_prom_family(prom, "ucmfs_tier_directories", "gauge",
+			"the tier's directories by state: good; set aside "
+			"after an error; unreadable; a sync failed");
+	for_each_tier(tier, set) {
+		unsigned num[UCM_DIR_STATES] = { 0 };
+
+		for (unsigned i = 0; i < tier->num_dirs; i++)
+			num[ucm_backing_state(&tier->dirs[i])]++;
+		for (unsigned i = 0; i < UCM_DIR_STATES; i++)
+			ucm_prom_u64(prom, LABELS("tier", tier->name, "state",
+						  ucm_dir_states[i]), num[i]);
+	}
+	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
+			"the tier's blocks to be checked before use");
+	for_each_tier(tier, set) {
+		uint64_t num = 0;
+
+		for (unsigned i = 0; i < tier->num_dirs; i++)
+			num += atomic_load(
+				&set->keepers[tier->first + i].doubts);
+		ucm_prom_u64(prom, LABELS("tier", tier->name), num);
+	}
+}
+
+static void put_tier_counters(struct ucm_prom *prom,
+			      const struct ucm_tierset *set)
+{
+#define PUT(field, help)                                                      \
+	ucm_prom_family(prom, "ucmfs_tier_" #field "_total", "counter", help);\
+	for_each_tier(tier, set)                                              \
+		ucm_prom_u64(prom, LABELS("tier", tier->name),                \
+			     ucm_counted(&tier->stats.field));
+	UCM_TIER_STATS(PUT)
+#undef PUT
+	ucm_prom_family(prom, "ucmfs_tier_errors_total", "counter",
+			"failed calls on the tier's directories, by errno");
+	for_each_tier(tier, set) {
+		for (unsigned i = 0; i < UCM_ERRNOS; i++) {
+			uint64_t num = ucm_counted(&tier->stats.errors[i]);
+
+			if (num)
+				ucm_prom_u64(prom, LABELS("tier", tier->name,
+							  "errno",
+							  errno_name(i)),
+					     num);
+		}
+	}
+}
+
+static void put_tiers(struct ucm_prom *prom, const struct ucm_tierset *set)
+{
+	struct space spaces[UCM_MAX_DIRS];
+
+	measure_tiers(set, spaces);
+	put_tier_space(prom, set, spaces);
+	put_tier_state(prom, set);
+	put_tier_counters(prom, set);
+}
+
+/* ---- requests ---- */
+
+static void put_times(struct ucm_prom *prom, const struct ucm_opstats *ops)
+{
+	double bounds[UCM_OP_BOUNDS];
+
+	for (unsigned i = 0; i < UCM_OP_BOUNDS; i++)
+		bounds[i] = (double)ucm_op_bound_ns(i) * NS;
+	ucm_prom_family(prom, "ucmfs_request_duration_seconds", "histogram",
+			"time in the daemon of each operation; a commit is "
+			"part of another");
+	for (unsigned op = 0; op < UCM_OP_COUNT; op++) {
+		struct ucm_op_times times;
+
+		ucm_opstats_times(ops, op, &times);
+		ucm_prom_histogram(prom,
+				   LABELS("operation", ucm_op_names[op]),
+				   bounds, times.buckets, UCM_OP_BOUNDS,
+				   (double)times.sum_ns * NS);
+	}
+}
+
+static void put_errors(struct ucm_prom *prom, const struct ucm_opstats *ops)
+{
+	ucm_prom_family(prom, "ucmfs_request_errors_total", "counter",
+			"requests answered with an error; a name that is "
+			"absent is ENOENT of lookup");
+	for (unsigned op = 0; op < UCM_OP_COUNT; op++) {
+		for (unsigned i = 0; i < UCM_ERRNOS; i++) {
+			uint64_t num = ucm_opstats_errors(ops, op, i);
+
+			if (num)
+				ucm_prom_u64(prom, LABELS("operation",
+							  ucm_op_names[op],
+							  "errno",
+							  errno_name(i)),
+					     num);
+		}
+	}
+}
+
+static void put_log(struct ucm_prom *prom)
+{
+	ucm_prom_family(prom, "ucmfs_log_lines_total", "counter",
+			"lines logged");
+	for (unsigned i = 0; i < UCM_LOG_LEVELS; i++)
+		ucm_prom_u64(prom, LABELS("level", ucm_log_level_names[i]),
+			     ucm_log_count(i));
+	put_counter(prom, "ucmfs_log_left_out_total",
+		    "lines left out because there were too many",
+		    ucm_log_count_left_out());
+}
+
+char *ucm_metrics_text(struct ucm_face *face, size_t *len_out)
+{
+	struct ucm_prom prom;
+
+	if (ucm_prom_begin(&prom, "mount", face->mountpoint))
+		return NULL;
+	put_mount(&prom, face);
+	put_counters(&prom, &face->set->stats);
+	put_index(&prom, face->set);
+	put_tiers(&prom, face->set);
+	put_times(&prom, face->ops);
+	put_errors(&prom, face->ops);
+	put_log(&prom);
+	put_counter(&prom, "ucmfs_trace_records_total",
+		    "records added to the trace",
+		    face->trace ? ucm_trace_added(face->trace) : 0);
+	return ucm_prom_end(&prom, len_out);
+}

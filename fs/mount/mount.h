@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mount.h - one mount: what the FUSE operations share.
+ *
+ * The face translates between FUSE's node ids and handles and the store's keys
+ * and references. All that it knows of files on disk it asks tierset.h.
+ *
+ * Split by task: node.c (node ids, attributes), file.c (open inodes and files
+ * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
+ * operations), ops_plain.c (what they do in files/), event.c (what is counted
+ * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
+ * forget), session.c (mounting and the loop).
+ */
+#ifndef UCM_FACE_H
+#define UCM_FACE_H
+
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
+#include <fuse_lowlevel.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/clock.h"
+#include "fs/store/lease.h"
+#include "fs/mount/options.h"
+#include "fs/watch/opstats.h"
+#include "fs/files/node.h"
+#include "fs/store/store.h"
+#include "fs/watch/trace.h"
+
+struct ucm_event;
+struct ucm_file;
+
+struct ucm_files {
+	pthread_mutex_t lock;
+	struct ucm_file **by_node;
+	struct ucm_file **by_name; /* staging */
+	uint64_t serial;
+};
+
+struct ucm_notifier {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_t thread;
+	struct ucm_key *keys;
+	size_t num, room;
+	/* inodes whose attributes must be forgotten */
+	fuse_ino_t *nodes;
+	size_t num_nodes, room_nodes;
+	/* spaces whose attributes must be forgotten, a bit each */
+	uint64_t spaces[(UCM_MAX_SPACES + 63) / 64];
+	unsigned num_spaces;
+	bool running, stopping;
+};
+
+struct ucm_face {
+	struct ucm_options *options;
+	struct ucm_tierset *set;
+	const char *mountpoint; /* absolute, while it is mounted */
+	struct fuse_session *session;
+	struct ucm_files files;
+	struct ucm_plain_nodes plain;
+	struct ucm_notifier notifier;
+	struct ucm_opstats *ops;
+	struct ucm_trace *trace; /* NULL: none */
+	struct ucm_leases leases;
+	struct timespec started;
+	_Atomic bool passthrough; /* in use */
+	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
+	_Atomic unsigned num_refused;
+	_Atomic bool index_refused; /* it cannot be mapped; logged */
+	bool uring;               /* in use */
+	const char *passthrough_why; /* why not, else NULL */
+	const char *uring_why;
+};
+
+/* The face that a request belongs to. */
+static inline struct ucm_face *ucm_face_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+/* ---- node ids (node.c) ---- */
+
+/*
+ * A node id says what it stands for; nothing is allocated for a name that the
+ * kernel looks up, and nothing need be forgotten, but in files/. Bits 60-62 are
+ * the type:
+ */
+enum ucm_node {
+	UCM_NODE_FIXED,    /* number below: root, spaces/, .ucmfs/ and its files */
+	UCM_NODE_SPACE,    /* space number: blocks/ (0), spaces/NAME */
+	UCM_NODE_BUCKET,   /* space number << 8 | bucket */
+	UCM_NODE_BLOCK,    /* ucm_ref, stale when the block is gone */
+	UCM_NODE_FILE,     /* serial number of a file being written */
+	UCM_NODE_MANIFEST, /* space number: its space.json */
+	UCM_NODE_PLAIN,    /* address of a node of plain_node.h; 0: files/ */
+};
+
+enum ucm_fixed {
+	UCM_FIXED_ROOT = FUSE_ROOT_ID,
+	UCM_FIXED_SPACES = 2,
+	UCM_FIXED_CONTROL = 3, /* .ucmfs */
+	UCM_FIXED_FILES = 16,  /* first of the control files */
+};
+
+static inline fuse_ino_t ucm_node_make(enum ucm_node type, uint64_t value)
+{
+	return (uint64_t)type << 60 | value;
+}
+
+static inline enum ucm_node ucm_node_type(fuse_ino_t ino)
+{
+	return (enum ucm_node)(ino >> 60 & 7);
+}
+
+static inline uint64_t ucm_node_value(fuse_ino_t ino)
+{
+	return ino & ((UINT64_C(1) << 60) - 1);
+}
+
+static inline fuse_ino_t ucm_node_bucket(uint16_t space, unsigned bucket)
+{
+	return ucm_node_make(UCM_NODE_BUCKET, (uint64_t)space << 8 | bucket);
+}
+
+/* Of a BUCKET node: the numbers of its space and of itself. */
+static inline uint16_t ucm_bucket_space(fuse_ino_t ino)
+{
+	return (uint16_t)(ucm_node_value(ino) >> 8);
+}
+
+static inline unsigned ucm_bucket_number(fuse_ino_t ino)
+{
+	return ino & 0xff;
+}
+
+/* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
+struct ucm_space *ucm_node_space(struct ucm_face *face, fuse_ino_t ino);
+
+void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
+		    struct stat *out);
+/* -ENOENT: the space has none that can be read. */
+int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+		      struct stat *out);
+/* Of a file being written, under its lock: size and times from st, the rest
+ * its space's. */
+void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
+		   const struct stat *st, struct stat *out);
+
+/* Attributes of any node: 0 or -errno. */
+int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+
+/* Entry for a block: cached for entry_timeout. */
+void ucm_entry_block(struct ucm_face *face, const struct ucm_entry *entry,
+		     ucm_ref ref, struct fuse_entry_param *out);
+
+#define UCM_NAME_MAX 255 /* bytes of a name */
+
+/* A name that may be private staging: starts with '.' or ends in ".tmp". */
+bool ucm_name_is_staging(const char *name);
+
+/* ---- open inodes and files being written (file.c) ---- */
+
+enum ucm_file_kind {
+	UCM_FILE_BLOCK,    /* a committed block, open for reading */
+	UCM_FILE_WRITER,   /* created under a block's name */
+	UCM_FILE_STAGING,  /* has a name of its own until renamed */
+	UCM_FILE_MANIFEST, /* space.json in memory */
+	UCM_FILE_CONTROL,  /* a file of .ucmfs in memory */
+	UCM_FILE_INDEX,    /* the index's memory, for others to map */
+	UCM_FILE_PLAIN,    /* of files/ */
+};
+
+/*
+ * One for each inode that is open: all its opens share a descriptor and, with
+ * passthrough, a backing id, as the kernel asks. A staging file stays while it
+ * has a name. Reference counted: one for each open, one for a staging name,
+ * and one for whoever has just looked it up.
+ */
+struct ucm_file {
+	struct ucm_file *next_node, *next_name;
+	fuse_ino_t node;
+	unsigned refs;  /* under files.lock */
+	unsigned opens; /* under lock, as all below */
+	pthread_mutex_t lock;
+	enum ucm_file_kind kind;
+	int fd; /* -1 while a staging file is closed */
+	int backing_id; /* 0: none */
+	uint8_t dir;          /* where its bytes are, if on a tier */
+	uint8_t control;      /* CONTROL: its number */
+	uint64_t size;        /* when it was opened, or committed; else 0 */
+	uint16_t space;       /* where its name is, under files.lock */
+	uint8_t bucket;
+	struct ucm_key key;   /* the block, or the block to be */
+	struct ucm_temp temp; /* WRITER, STAGING */
+	char *name;           /* STAGING, under files.lock */
+	uint64_t counted;     /* PLAIN: of its bytes, in the tier's */
+	struct ucm_promise *promise; /* PLAIN, new: room set aside for it */
+	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell;
+				 PLAIN: the descriptor is */
+	bool told_at_close;   /* PLAIN: write errors are, by a network file system */
+	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
+	bool refused;         /* by the last FLUSH, as wrong */
+	bool vouched;         /* WRITER: the process that closed it last goes
+				 on; as of temp.stamp */
+	bool failed;          /* fsync failed: never a block */
+	int64_t touched_ms;   /* last open, close or rename (monotonic) */
+};
+
+/* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
+static inline bool ucm_file_has_temp(const struct ucm_file *file)
+{
+	return file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING;
+}
+
+/* Are its bytes on none of the tiers? */
+static inline bool ucm_file_in_memory(const struct ucm_file *file)
+{
+	return file->kind == UCM_FILE_MANIFEST ||
+	       file->kind == UCM_FILE_CONTROL || file->kind == UCM_FILE_INDEX;
+}
+
+int ucm_files_init(struct ucm_files *files);
+void ucm_files_fini(struct ucm_face *face);
+
+/* A file with one reference, in the table under its node id. For a node that
+ * is given (BLOCK) it may be one that is there already; else (0) it is new and
+ * gets a serial number. NULL: no memory. */
+struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
+			      fuse_ino_t node);
+/* One more reference, or NULL. */
+struct ucm_file *ucm_file_get(struct ucm_face *face, fuse_ino_t node);
+struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
+				  unsigned bucket, const char *name);
+void ucm_file_put(struct ucm_face *face, struct ucm_file *file);
+
+/* A descriptor of a file being written for the time of one operation, also if
+ * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
+int ucm_file_borrow_fd(struct ucm_face *face, struct ucm_file *file);
+void ucm_file_return_fd(const struct ucm_file *file, int fd);
+
+/* Give a staging file a (new) name, or take it away (NULL). The table's own
+ * reference comes and goes with it. A file that had the name loses it. */
+int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
+		      uint16_t space, unsigned bucket, const char *name);
+
+/* Serial numbers of the staging files in a bucket (UINT_MAX: of all buckets),
+ * ascending; an array to free. */
+size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
+		      uint64_t **out);
+
+/* Commit a file being written, of which fd is a descriptor: counted and
+ * traced as a part of that request, unless it is incomplete. Under file->lock.
+ * What ucm_tierset_commit() returns. */
+int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
+		    int fd, const struct ucm_key *key,
+		    enum ucm_commit_when when);
+
+/* Let the kernel reach the file's descriptor itself, if it can; the end of
+ * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */
+void ucm_file_attach(fuse_req_t req, struct ucm_file *file);
+void ucm_file_detach(fuse_req_t req, struct ucm_file *file);
+void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi);
+
+/* Drop staging that nobody has touched for staging_age. */
+void ucm_files_expire(struct ucm_face *face);
+
+/* ---- what is counted and traced (event.c) ---- */
+
+/* One request, or a commit within one; on the stack of the thread that serves
+ * it. What concerns a block is traced. */
+struct ucm_event {
+	struct ucm_face *face;
+	int64_t began_ns; /* monotonic */
+	enum ucm_op op;
+	uint32_t pid, uid; /* who asks */
+	bool has_block;
+	uint8_t dir;    /* where it lies, or UCM_TRACE_NONE */
+	struct ucm_key key;
+	uint64_t bytes; /* its size, or bytes moved */
+};
+
+static inline struct ucm_event ucm_event_begin(fuse_req_t req, enum ucm_op op)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct ucm_event){
+		.face = ucm_face_of(req),
+		.began_ns = ucm_monotonic_ns(),
+		.op = op,
+		.pid = (uint32_t)ctx->pid,
+		.uid = ctx->uid,
+		.dir = UCM_TRACE_NONE,
+	};
+}
+
+/* What is part of a request, and has a time of its own. */
+static inline struct ucm_event ucm_event_within(const struct ucm_event *event,
+						enum ucm_op op)
+{
+	return (struct ucm_event){
+		.face = event->face,
+		.began_ns = ucm_monotonic_ns(),
+		.op = op,
+		.pid = event->pid,
+		.uid = event->uid,
+		.dir = UCM_TRACE_NONE,
+	};
+}
+
+/* The block that it concerns: by name; and where it lies; or by reference,
+ * which is looked up only for a trace. */
+void ucm_event_block(struct ucm_event *event, const struct ucm_key *key);
+void ucm_event_entry(struct ucm_event *event, const struct ucm_entry *entry);
+void ucm_event_ref(struct ucm_event *event, ucm_ref ref);
+
+/* It has ended; err is 0 or -errno. Before the reply: who asked must find it
+ * counted. */
+void ucm_event_end(const struct ucm_event *event, int err);
+/* The same, and the reply of a request that says no more than that. */
+void ucm_event_reply(fuse_req_t req, const struct ucm_event *event, int err);
+
+/* ---- the operations ---- */
+
+void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups);
+void ucm_op_forget_multi(fuse_req_t req, size_t count,
+			 struct fuse_forget_data *forgets);
+void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi);
+void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+			struct fuse_file_info *fi);
+void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
+		       struct fuse_file_info *fi);
+void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		     struct fuse_file_info *fi);
+void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode);
+void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   fuse_ino_t newparent, const char *newname,
+		   unsigned int flags);
+void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+		  mode_t mode, dev_t dev);
+void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
+		    const char *name);
+void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino);
+void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
+		 const char *newname);
+
+void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+		   mode_t mode, struct fuse_file_info *fi);
+void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		 struct fuse_file_info *fi);
+void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
+		      off_t off, struct fuse_file_info *fi);
+void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+		  struct fuse_file_info *fi);
+void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
+		      off_t length, struct fuse_file_info *fi);
+void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		  struct fuse_file_info *fi);
+
+void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
+		    int to_set, struct fuse_file_info *fi);
+void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino);
+void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
+		  struct fuse_file_info *fi, unsigned flags,
+		  const void *in_buf, size_t in_size, size_t out_size);
+void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     size_t size);
+void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		     const char *value, size_t size, int flags);
+void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* ---- .ucmfs (control.c) ---- */
+
+/* Node of a control file by name, 0 if there is none; and its name. */
+fuse_ino_t ucm_control_find(const char *name);
+const char *ucm_control_name(unsigned number); /* NULL behind the last */
+/* Is it the one that has no text, but the index's memory? */
+bool ucm_control_is_index(fuse_ino_t ino);
+/* The text of a control file as it is now; to free. */
+char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out);
+int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+/* Can it be written to? The kernel has compared its mode. */
+bool ucm_control_is_writable(fuse_ino_t ino);
+/* One write(2) to it: 0, or -errno (logged). */
+#define UCM_CONTROL_WRITE_MAX 4096u /* bytes */
+int ucm_control_write(struct ucm_face *face, unsigned number, const char *text);
+
+/* Prometheus' text (metrics.c); to free. */
+char *ucm_metrics_text(struct ucm_face *face, size_t *len_out);
+
+/* ---- what the kernel must forget (notify.c) ---- */
+
+int ucm_notify_start(struct ucm_face *face);
+void ucm_notify_stop(struct ucm_face *face);
+/* A block is gone that the kernel may remember. Any thread. */
+void ucm_notify_loss(void *face, const struct ucm_key *key);
+/* A space has another owner or mode, and so has all that is in it. */
+void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space);
+
+/* A file's attributes have changed without the kernel noticing. */
+void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino);
+
+/* ---- mounting (session.c) ---- */
+
+/* Mount, serve until told to stop, unmount. trace: NULL, or the caller's. 0 or
+ * -errno (logged). */
+int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
+		 struct ucm_trace *trace);
+
+#endif

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - the table of options, and what reads it; see options.h. */
+#include <config.h>
+
+#include "fs/mount/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucm/control.h>
+
+#include "common/parse.h"
+#include "fs/watch/trace.h"
+
+enum kind {
+	STORE,  /* ucm_config_set() knows it */
+	SWITCH, /* auto, on, off */
+	NUMBER,
+	OWNER,  /* a number that may be left out */
+	LOG,
+	LEVEL,
+	AREAS,  /* what is debugged */
+	TEXT,   /* a string of our own */
+	BYTES,
+	FLAG,   /* no value; also handed to libfuse */
+	FILE_,  /* the configuration file */
+	PASS,   /* for libfuse or the kernel */
+	IGNORE, /* for mount(8) and its friends */
+};
+
+struct option_row {
+	const char *name; /* one ending in '-' stands for all that begin so */
+	const char *arg;  /* NULL: takes no value */
+	enum kind kind;
+	size_t offset; /* in struct ucm_options */
+	unsigned max;  /* of a number */
+	const char *help;
+};
+
+#define AT(field) offsetof(struct ucm_options, field)
+
+static const struct option_row rows[] = {
+	{ "config", "FILE", FILE_, 0, 0, "read settings from a YAML file; options given here win" },
+	{ "durability", "WHEN", STORE, 0, 0, "none (default), data or full: what a commit syncs" },
+	{ "checkpoint", "SECONDS", STORE, 0, 0, "between two syncfs after commits [30]; 0: never" },
+	{ "placement", "POLICY", STORE, 0, 0, "rendezvous (default), round_robin or random: directory in a tier" },
+	{ "limit", "TIER:SIZE", STORE, 0, 0, "most that a tier's blocks and files may take: 500G, 80%; once per tier" },
+	{ "block_max", "SIZE", STORE, 0, 0, "refuse larger blocks, and geometries with larger blocks [1G]" },
+	{ "spaces", "N", STORE, 0, 0, "most spaces that one user other than root may make during a mount [8192]" },
+	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },
+	{ "scan_threads", "N", STORE, 0, 0, "threads that fill the index at the start [4]" },
+	{ "staging_age", "SECONDS", STORE, 0, 0, "remove staging files untouched for so long [3600]" },
+	{ "deadline", "SECONDS", STORE, 0, 0, "take a directory as gone that does not answer for so long [network file systems: 30, others: 0, never]" },
+	{ "lock_wait", "SECONDS", STORE, 0, 0, "wait so long for another ucmfs that is ending and still has a directory [10]" },
+	{ "passthrough", "WHEN", SWITCH, AT(passthrough), 0, "auto (default), on or off: let the kernel read and write the files itself" },
+	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "auto (default), on or off: FUSE requests over io_uring" },
+	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
+	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
+	{ "leases", "N", NUMBER, AT(leases), 1 << 24, "most leases on blocks that one user may have at a time [65536]" },
+	{ "lease_age", "SECONDS", NUMBER, AT(lease_age_s), 86400, "how long a user may keep a block from eviction by renewing leases [600]" },
+	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
+	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
+	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
+	{ "log", "WHERE", LOG, 0, 0, "stderr (default with -f), syslog (default without) or a file: /PATH" },
+	{ "log_level", "LEVEL", LEVEL, 0, 0, "error, warning, info (default) or debug" },
+	{ "debug", "AREA=DEPTH", AREAS, 0, 0, "debug these areas, with ':' between them; see ucm debug" },
+	{ "trace", "FILE", TEXT, AT(trace), 0, "record who uses which block in FILE; see ucm-trace(5)" },
+	{ "trace_size", "SIZE", BYTES, AT(trace_size), 0, "of the trace's ring [64M]" },
+	{ "allow_other", NULL, FLAG, AT(allow_other), 0, "let other users use the mount" },
+	{ "allow_root", NULL, PASS, 0, 0, "let root use a user's mount" },
+	{ "auto_unmount", NULL, PASS, 0, 0, "have fusermount3 unmount when ucmfs dies" },
+	{ "ro", NULL, PASS, 0, 0, "mount read-only" },
+	{ "noexec", NULL, PASS, 0, 0, "no programs are run from the mount" },
+	{ "exec", NULL, IGNORE, 0, 0, NULL },
+	{ "noatime", NULL, PASS, 0, 0, "do not update access times" },
+	{ "nodiratime", NULL, PASS, 0, 0, "do not update directories' access times" },
+	{ "sync", NULL, PASS, 0, 0, "as for mount(8)" },
+	{ "dirsync", NULL, PASS, 0, 0, "as for mount(8)" },
+	{ "rw", NULL, IGNORE, 0, 0, NULL },
+	{ "nosuid", NULL, IGNORE, 0, 0, NULL }, /* always on */
+	{ "nodev", NULL, IGNORE, 0, 0, NULL },
+	{ "suid", NULL, IGNORE, 0, 0, NULL },
+	{ "dev", NULL, IGNORE, 0, 0, NULL },
+	{ "async", NULL, IGNORE, 0, 0, NULL },
+	{ "atime", NULL, IGNORE, 0, 0, NULL },
+	{ "relatime", NULL, IGNORE, 0, 0, NULL },
+	{ "default_permissions", NULL, IGNORE, 0, 0, NULL }, /* always on */
+	{ "defaults", NULL, IGNORE, 0, 0, NULL },
+	{ "auto", NULL, IGNORE, 0, 0, NULL },
+	{ "noauto", NULL, IGNORE, 0, 0, NULL },
+	{ "user", NULL, IGNORE, 0, 0, NULL },
+	{ "nouser", NULL, IGNORE, 0, 0, NULL },
+	{ "users", NULL, IGNORE, 0, 0, NULL },
+	{ "nofail", NULL, IGNORE, 0, 0, NULL },
+	{ "_netdev", NULL, IGNORE, 0, 0, NULL },
+	{ "x-", NULL, IGNORE, 0, 0, NULL },
+	{ "comment", "TEXT", IGNORE, 0, 0, NULL },
+};
+#define NUM_ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static const char *const switches[] = { "auto", "on", "off" };
+
+void ucm_options_init(struct ucm_options *options)
+{
+	*options = (struct ucm_options){
+		.threads = 10,
+		.entry_timeout_s = 3600,
+		.leases = 65536,
+		.lease_age_s = 600,
+		.ready_fd = -1,
+		.log_level = UCM_LOG_INFO,
+		.trace_size = 64 << 20,
+	};
+	ucm_config_init(&options->config);
+}
+
+void ucm_options_fini(struct ucm_options *options)
+{
+	ucm_config_fini(&options->config);
+	free(options->pass);
+	free(options->log_file);
+	free(options->trace);
+}
+
+static const struct option_row *find_row(const char *name)
+{
+	for (size_t i = 0; i < NUM_ROWS; i++) {
+		size_t len = strlen(rows[i].name);
+
+		if (rows[i].name[len - 1] == '-' &&
+		    !strncmp(name, rows[i].name, len))
+			return &rows[i];
+		if (!strcmp(name, rows[i].name))
+			return &rows[i];
+	}
+	return NULL;
+}
+
+static int find_word(const char *const *words, int num, const char *word)
+{
+	for (int i = 0; i < num; i++) {
+		if (!strcmp(words[i], word))
+			return i;
+	}
+	return -1;
+}
+
+static int set_switch(const struct option_row *row, const char *value,
+		      enum ucm_switch *out, struct ucm_complaint *complaint)
+{
+	int i = find_word(switches, 3, value);
+
+	if (i < 0) {
+		ucm_complain(complaint, "%s '%s': auto, on or off", row->name,
+			     value);
+		return -EINVAL;
+	}
+	*out = (enum ucm_switch)i;
+	return 0;
+}
+
+static uint64_t least_of(const struct option_row *row)
+{
+	if (row->kind != NUMBER)
+		return 0;
+	if (row->offset == AT(lease_age_s))
+		return UCM_CONTROL_LEASE_MAX_MS / 1000;
+	return row->offset == AT(threads);
+}
+
+static int set_number(const struct option_row *row, const char *value,
+		      unsigned *out, struct ucm_complaint *complaint)
+{
+	uint64_t min = least_of(row);
+	uint64_t max = row->max ? row->max : UINT32_MAX - 1;
+	uint64_t number;
+
+	if (ucm_parse_range(value, min, max, &number)) {
+		ucm_complain(complaint, "%s '%s': a number from %llu to %llu",
+			     row->name, value, (unsigned long long)min,
+			     (unsigned long long)max);
+		return -EINVAL;
+	}
+	*out = (unsigned)number;
+	return 0;
+}
+
+static int set_log(struct ucm_options *options, const char *value,
+		   struct ucm_complaint *complaint)
+{
+	char *file = NULL;
+
+	if (!strcmp(value, "stderr")) {
+		options->log = UCM_LOG_TO_STDERR;
+	} else if (!strcmp(value, "syslog")) {
+		options->log = UCM_LOG_TO_SYSLOG;
+	} else if (value[0] == '/') { /* the background has another folder */
+		file = strdup(value);
+		if (!file)
+			return -ENOMEM;
+		options->log = UCM_LOG_TO_FILE;
+	} else {
+		ucm_complain(complaint, "log '%s': stderr, syslog or /PATH",
+			     value);
+		return -EINVAL;
+	}
+	free(options->log_file);
+	options->log_file = file;
+	return 0;
+}
+
+static int set_level(struct ucm_options *options, const char *value,
+		     struct ucm_complaint *complaint)
+{
+	int i = find_word(ucm_log_level_names, UCM_LOG_LEVELS, value);
+
+	if (i < 0) {
+		ucm_complain(complaint,
+			     "log_level '%s': error, warning, info or debug",
+			     value);
+		return -EINVAL;
+	}
+	options->log_level = (enum ucm_log_level)i;
+	return 0;
+}
+
+static int set_areas(const char *value, struct ucm_complaint *complaint)
+{
+	char why[256];
+	int err = ucm_log_areas_set(value, why, sizeof(why));
+
+	if (err)
+		ucm_complain(complaint, "debug: %s", why);
+	return err;
+}
+
+static int set_text(const char *value, char **out)
+{
+	char *copy = strdup(value);
+
+	if (!copy)
+		return -ENOMEM;
+	free(*out);
+	*out = copy;
+	return 0;
+}
+
+static int set_bytes(const struct option_row *row, const char *value,
+		     uint64_t *out, struct ucm_complaint *complaint)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes < UCM_TRACE_SIZE_MIN ||
+	    bytes > UCM_TRACE_SIZE_MAX) {
+		ucm_complain(complaint, "%s '%s': from 64K to 1T", row->name,
+			     value);
+		return -EINVAL;
+	}
+	*out = bytes;
+	return 0;
+}
+
+static int pass_on(struct ucm_options *options, const char *name)
+{
+	char *pass;
+
+	if (asprintf(&pass, "%s,%s", options->pass ? options->pass : "",
+		     name) < 0)
+		return -ENOMEM;
+	free(options->pass);
+	options->pass = pass;
+	return 0;
+}
+
+static int apply(struct ucm_options *options, const struct option_row *row,
+		 const char *value, struct ucm_complaint *complaint)
+{
+	void *field = (char *)options + row->offset;
+
+	switch (row->kind) {
+	case STORE:
+		return ucm_config_set(&options->config, row->name, value,
+				      complaint);
+	case SWITCH:
+		return set_switch(row, value, field, complaint);
+	case NUMBER:
+		return set_number(row, value, field, complaint);
+	case OWNER:
+		*(row->offset == AT(uid) ? &options->has_uid
+					 : &options->has_gid) = true;
+		return set_number(row, value, field, complaint);
+	case LOG:
+		return set_log(options, value, complaint);
+	case LEVEL:
+		return set_level(options, value, complaint);
+	case AREAS:
+		return set_areas(value, complaint);
+	case TEXT:
+		return set_text(value, field);
+	case BYTES:
+		return set_bytes(row, value, field, complaint);
+	case FLAG:
+		*(bool *)field = true;
+		return pass_on(options, row->name);
+	case PASS:
+		return pass_on(options, row->name);
+	case FILE_:
+	case IGNORE:
+		break;
+	}
+	return 0;
+}
+
+/* From the command line: "name" or "name=value". */
+static int set_option(struct ucm_options *options, char *text,
+		      struct ucm_complaint *complaint)
+{
+	char *value = strchr(text, '=');
+	const struct option_row *row;
+
+	if (value)
+		*value++ = '\0';
+	row = find_row(text);
+	if (!row) {
+		ucm_complain(complaint, "unknown option '%.200s'", text);
+		return -EINVAL;
+	}
+	if (row->arg && !value) {
+		ucm_complain(complaint, "option %s needs a value: %s=%s", text,
+			     text, row->arg);
+		return -EINVAL;
+	}
+	if (!row->arg && value && row->kind != IGNORE) {
+		ucm_complain(complaint, "option %s takes no value", text);
+		return -EINVAL;
+	}
+	return apply(options, row, value, complaint);
+}
+
+/* From the configuration file: the same names; flags are true or false. */
+static int set_from_file(void *arg, const char *key, const char *value,
+			 struct ucm_complaint *complaint)
+{
+	const struct option_row *row = find_row(key);
+	bool on;
+
+	if (!row || row->kind == FILE_ || row->kind == IGNORE ||
+	    row->offset == AT(ready_fd))
+		return -ENOENT;
+	if (row->arg)
+		return apply(arg, row, value, complaint);
+	if (ucm_parse_bool(value, &on)) {
+		ucm_complain(complaint, "%s '%s': true or false", key, value);
+		return -EINVAL;
+	}
+	return on ? apply(arg, row, NULL, complaint) : 0;
+}
+
+/* Cut the next option off a list: at a comma that no backslash protects. */
+static char *next_option(char **list)
+{
+	char *from = *list, *to = *list, *start = *list;
+
+	if (!from)
+		return NULL;
+	while (*from && *from != ',') {
+		if (*from == '\\' && from[1])
+			from++;
+		*to++ = *from++;
+	}
+	*list = *from ? from + 1 : NULL;
+	*to = '\0';
+	return start;
+}
+
+typedef int (*each_fn)(struct ucm_options *options, char *text,
+		       struct ucm_complaint *complaint);
+
+static int each_option(struct ucm_options *options, const char *list,
+		       each_fn fn, struct ucm_complaint *complaint)
+{
+	char *copy = strdup(list), *rest = copy, *text;
+	int err = copy ? 0 : -ENOMEM;
+
+	while (!err && (text = next_option(&rest))) {
+		if (*text)
+			err = fn(options, text, complaint);
+	}
+	free(copy);
+	return err;
+}
+
+static int read_config(struct ucm_options *options, char *text,
+		       struct ucm_complaint *complaint)
+{
+	if (strncmp(text, "config=", 7))
+		return 0;
+	return ucm_config_read(&options->config, text + 7, set_from_file,
+			       options, complaint);
+}
+
+static int take_flags(struct ucm_options *options, int argc, char **argv,
+		      const char **lists, struct ucm_complaint *complaint)
+{
+	static const struct option longs[] = {
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int flag, num = 0;
+
+	optind = 0;
+	opterr = 0;
+	/* n, s, v, t: what mount(8) hands its helpers */
+	while ((flag = getopt_long(argc, argv, ":fdo:hVnsvt:", longs, NULL)) !=
+	       -1) {
+		switch (flag) {
+		case 'f': options->foreground = true; break;
+		case 'd': options->debug = options->foreground = true; break;
+		case 'o': lists[num++] = optarg; break;
+		case 'h': options->show_help = true; break;
+		case 'V': options->show_version = true; break;
+		case 'n': case 's': case 'v': case 't': break;
+		case ':':
+			ucm_complain(complaint, "-%c needs a value", optopt);
+			return -EINVAL;
+		default:
+			ucm_complain(complaint, "unknown flag '%s'",
+				     optopt ? (char[]){ '-', (char)optopt, 0 }
+					    : argv[optind - 1]);
+			return -EINVAL;
+		}
+	}
+	return num;
+}
+
+static int take_operands(struct ucm_options *options, int argc, char **argv,
+			 struct ucm_complaint *complaint)
+{
+	if (argc - optind != 2) {
+		ucm_complain(complaint,
+			     argc - optind > 2
+				     ? "too many arguments: SOURCE MOUNTPOINT"
+				     : "SOURCE and MOUNTPOINT are needed; see "
+				       "ucmfs --help");
+		return -EINVAL;
+	}
+	options->source = argv[optind];
+	options->mountpoint = argv[optind + 1];
+	return 0;
+}
+
+/* The file first, then SOURCE, then options, which may name SOURCE's tiers. */
+int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
+		      struct ucm_complaint *complaint)
+{
+	const char **lists = calloc((size_t)argc + 1, sizeof(*lists));
+	int num, err;
+
+	if (!lists)
+		return -ENOMEM;
+	num = take_flags(options, argc, argv, lists, complaint);
+	err = num < 0 ? num : 0;
+	if (err || options->show_help || options->show_version) {
+		free(lists);
+		return err;
+	}
+	err = take_operands(options, argc, argv, complaint);
+	for (int i = 0; i < num && !err; i++)
+		err = each_option(options, lists[i], read_config, complaint);
+	if (!err)
+		err = ucm_config_source(&options->config, options->source,
+					complaint);
+	for (int i = 0; i < num && !err; i++)
+		err = each_option(options, lists[i], set_option, complaint);
+	if (!err)
+		err = ucm_config_check(&options->config, complaint);
+	free(lists);
+	return err;
+}
+
+void ucm_options_help(FILE *out)
+{
+	fprintf(out,
+		"Usage: ucmfs SOURCE MOUNTPOINT [-f] [-d] [-o OPTIONS]\n"
+		"\n"
+		"Mount KV-cache blocks that lie in tiers of directories.\n"
+		"SOURCE: tiers, fast to slow, separated by ':'; directories of "
+		"one tier by ',';\n"
+		"  a tier may be named: nvme=/nvme0/kv,/nvme1/kv:nfs=/mnt/nfs/kv\n"
+		"  \"none\": the tiers are in the configuration file\n"
+		"\n"
+		"  -f             stay in the foreground\n"
+		"  -d             print every request (implies -f)\n"
+		"  -h, --help     this text\n"
+		"  -V, --version  versions of ucmfs and libfuse\n"
+		"\n"
+		"Options (-o NAME,NAME=VALUE,...):\n");
+	for (size_t i = 0; i < NUM_ROWS; i++) {
+		char name[64];
+
+		if (!rows[i].help)
+			continue;
+		snprintf(name, sizeof(name), "%s%s%s", rows[i].name,
+			 rows[i].arg ? "=" : "", rows[i].arg ? rows[i].arg : "");
+		fprintf(out, "  %-22s %s\n", name, rows[i].help);
+	}
+	fprintf(out, "Accepted without effect:");
+	for (size_t i = 0; i < NUM_ROWS; i++) {
+		if (!rows[i].help)
+			fprintf(out, " %s%s", rows[i].name,
+				!strcmp(rows[i].name, "x-") ? "*" : "");
+	}
+	fprintf(out, "\n");
+}
+
+bool ucm_options_passed(const struct ucm_options *options, const char *name)
+{
+	size_t len = strlen(name);
+	const char *at = options->pass;
+
+	/* ",a,b" */
+	while (at && (strncmp(at + 1, name, len) ||
+		      (at[1 + len] && at[1 + len] != ',')))
+		at = strchr(at + 1, ',');
+	return at;
+}
+
+static void print_text(const char *name, const char *value, FILE *out)
+{
+	fprintf(out, "%s: ", name);
+	ucm_config_print_quoted(value, out);
+	fputc('\n', out);
+}
+
+void ucm_options_print(const struct ucm_options *options, FILE *out)
+{
+	ucm_config_print(&options->config, out);
+	for (size_t i = 0; i < NUM_ROWS; i++) {
+		const struct option_row *row = &rows[i];
+		const void *field = (const char *)options + row->offset;
+
+		if (row->kind == SWITCH)
+			fprintf(out, "%s: %s\n", row->name,
+				switches[*(const enum ucm_switch *)field]);
+		else if (row->kind == NUMBER && row->offset != AT(ready_fd))
+			fprintf(out, "%s: %u\n", row->name,
+				*(const unsigned *)field);
+		else if (row->kind == BYTES)
+			fprintf(out, "%s: %llu\n", row->name,
+				(unsigned long long)*(const uint64_t *)field);
+		else if (row->kind == TEXT && *(char *const *)field)
+			print_text(row->name, *(char *const *)field, out);
+		else if ((row->kind == FLAG && *(const bool *)field) ||
+			 (row->kind == PASS &&
+			  ucm_options_passed(options, row->name)))
+			fprintf(out, "%s: true\n", row->name);
+	}
+	if (options->has_uid)
+		fprintf(out, "uid: %u\n", options->uid);
+	if (options->has_gid)
+		fprintf(out, "gid: %u\n", options->gid);
+	if (options->log_file)
+		print_text("log", options->log_file, out);
+	fprintf(out, "log_level: %s\n",
+		ucm_log_level_names[options->log_level]);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options.h - the command line: SOURCE, MOUNTPOINT, flags and -o options.
+ *
+ * One table has every option. It feeds the parser, the configuration file,
+ * --help, and the test that compares the man page with it.
+ */
+#ifndef UCM_OPTIONS_H
+#define UCM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "fs/tier/config.h"
+
+enum ucm_switch {
+	UCM_AUTO, /* where it can be had */
+	UCM_ON,   /* and say so if it cannot */
+	UCM_OFF,
+};
+
+enum ucm_log_to {
+	UCM_LOG_TO_DEFAULT, /* stderr in the foreground, syslog behind it */
+	UCM_LOG_TO_STDERR,
+	UCM_LOG_TO_SYSLOG,
+	UCM_LOG_TO_FILE,
+};
+
+struct ucm_options {
+	const char *source;
+	const char *mountpoint;
+	bool foreground;
+	bool debug;
+	bool show_help;
+	bool show_version;
+	struct ucm_config config; /* of the store */
+	enum ucm_switch passthrough;
+	enum ucm_switch io_uring;
+	unsigned threads;
+	unsigned entry_timeout_s;
+	unsigned leases;      /* of one user */
+	unsigned lease_age_s; /* how long one may hold a block */
+	int ready_fd; /* -1: none */
+	bool has_uid, has_gid;
+	unsigned uid, gid;
+	enum ucm_log_to log;
+	char *log_file; /* absolute, if it goes there */
+	enum ucm_log_level log_level;
+	char *trace; /* file, NULL: none */
+	uint64_t trace_size;
+	bool allow_other;
+	char *pass; /* for libfuse and the kernel, ",a,b=c" */
+};
+
+void ucm_options_init(struct ucm_options *options);
+void ucm_options_fini(struct ucm_options *options);
+
+/* 0, or -EINVAL with a complaint. Keeps pointers into argv. */
+int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
+		      struct ucm_complaint *complaint);
+
+void ucm_options_help(FILE *out);
+
+/* Is it one of those that are passed on to libfuse and the kernel? */
+bool ucm_options_passed(const struct ucm_options *options, const char *name);
+
+/* The settings in force, as a configuration file. */
+void ucm_options_print(const struct ucm_options *options, FILE *out);
+
+#endif

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.c - from a store to a served mount, and back.
+ *
+ * Order: mount, mark the directories as in use, go to the background, start the
+ * scan (threads do not survive a fork), serve. A dead mount on the mount
+ * point, left by a daemon that was killed, is detached first.
+ */
+#include <config.h>
+
+#include "fs/mount/mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "fs/index/memory.h"
+#include "fs/mount/ops_files.h"
+
+#define CAP_SYS_ADMIN_BIT 21
+
+/* ---- being ready ---- */
+
+/* sd_notify(3): one datagram to the socket that systemd names. */
+static void notify_systemd(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	_cleanup_fd_ int fd = -1;
+	size_t len = path ? strlen(path) : 0;
+
+	if (len < 2 || len >= sizeof(address.sun_path))
+		return;
+	memcpy(address.sun_path, path, len);
+	if (path[0] == '@')
+		address.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 ||
+	    sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+		ucm_warning("NOTIFY_SOCKET: %m");
+}
+
+static void say_ready(struct ucm_face *face)
+{
+	static const char text[] = "READY=1\n";
+	int fd = face->options->ready_fd;
+
+	notify_systemd();
+	if (fd < 0)
+		return;
+	if (write(fd, text, sizeof(text) - 1) < 0)
+		ucm_warning("ready-fd %d: %m", fd);
+	close(fd);
+}
+
+/* ---- what the kernel and libfuse offer ---- */
+
+static bool has_sys_admin(void)
+{
+	FILE *file = fopen("/proc/self/status", "re");
+	unsigned long long caps = 0;
+	char line[256];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "CapEff: %llx", &caps) == 1)
+			break;
+	}
+	if (file)
+		fclose(file);
+	return caps >> CAP_SYS_ADMIN_BIT & 1;
+}
+
+static const char *want_passthrough(const struct ucm_face *face,
+				    struct fuse_conn_info *conn)
+{
+	if (face->options->passthrough == UCM_OFF)
+		return "switched off";
+	if (!has_sys_admin())
+		return "it needs CAP_SYS_ADMIN";
+	/* fails if the kernel has not offered it */
+	if (!fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH))
+		return "this kernel has it not (6.9 or later does)";
+	return NULL;
+}
+
+static void choose_passthrough(struct ucm_face *face,
+			       struct fuse_conn_info *conn)
+{
+	face->passthrough_why = want_passthrough(face, conn);
+	atomic_store(&face->passthrough, !face->passthrough_why);
+	if (face->passthrough_why) {
+		ucm_log(face->options->passthrough == UCM_ON ? UCM_LOG_WARNING
+							     : UCM_LOG_INFO,
+			"passthrough off: %s; data goes through the daemon",
+			face->passthrough_why);
+		return;
+	}
+	/* a tier may be a FUSE mount itself */
+	conn->max_backing_stack_depth = 1;
+}
+
+static void choose_uring(struct ucm_face *face, struct fuse_conn_info *conn)
+{
+	if (face->uring_why) {
+		if (face->options->io_uring == UCM_ON)
+			ucm_warning("io_uring off: %s", face->uring_why);
+		return;
+	}
+#ifdef FUSE_CAP_OVER_IO_URING
+	face->uring = fuse_get_feature_flag(conn, FUSE_CAP_OVER_IO_URING);
+#else
+	(void)conn;
+#endif
+	if (!face->uring) {
+		face->uring_why = "the kernel did not offer it";
+		ucm_info("io_uring off: %s", face->uring_why);
+	}
+}
+
+/* Worth its system calls only where data goes through the daemon: receiving a
+ * request by splice takes a pipe and six calls more than a read. */
+static void choose_splice(struct ucm_face *face, struct fuse_conn_info *conn)
+{
+	static const uint64_t flags[] = {
+		FUSE_CAP_SPLICE_READ, FUSE_CAP_SPLICE_WRITE,
+		FUSE_CAP_SPLICE_MOVE,
+	};
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		if (atomic_load(&face->passthrough))
+			fuse_unset_feature_flag(conn, flags[i]);
+		else
+			fuse_set_feature_flag(conn, flags[i]);
+	}
+}
+
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	struct ucm_face *face = userdata;
+
+	fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
+	/* committed pages never change: no need to drop them on a new mtime */
+	fuse_unset_feature_flag(conn, FUSE_CAP_AUTO_INVAL_DATA);
+	/* without it each write(2) asks for security.capability first */
+	fuse_set_feature_flag(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
+	fuse_set_feature_flag(conn, FUSE_CAP_ATOMIC_O_TRUNC);
+	fuse_set_feature_flag(conn, FUSE_CAP_PARALLEL_DIROPS);
+	choose_passthrough(face, conn);
+	choose_splice(face, conn);
+	choose_uring(face, conn);
+	say_ready(face);
+}
+
+static const struct fuse_lowlevel_ops operations = {
+	.init = op_init,
+	.lookup = ucm_op_lookup,
+	.forget = ucm_op_forget,
+	.forget_multi = ucm_op_forget_multi,
+	.getattr = ucm_op_getattr,
+	.setattr = ucm_op_setattr,
+	.mknod = ucm_op_mknod,
+	.mkdir = ucm_op_mkdir,
+	.unlink = ucm_op_unlink,
+	.rmdir = ucm_op_rmdir,
+	.symlink = ucm_op_symlink,
+	.readlink = ucm_op_readlink,
+	.rename = ucm_op_rename,
+	.link = ucm_op_link,
+	.open = ucm_op_open,
+	.read = ucm_op_read,
+	.write_buf = ucm_op_write_buf,
+	.flush = ucm_op_flush,
+	.release = ucm_op_release,
+	.fsync = ucm_op_fsync,
+	.opendir = ucm_op_opendir,
+	.readdir = ucm_op_readdir,
+	.readdirplus = ucm_op_readdirplus,
+	.releasedir = ucm_op_releasedir,
+	.fsyncdir = ucm_op_fsyncdir,
+	.statfs = ucm_op_statfs,
+	.setxattr = ucm_op_setxattr,
+	.getxattr = ucm_op_getxattr,
+	.listxattr = ucm_op_listxattr,
+	.removexattr = ucm_op_removexattr,
+	.create = ucm_op_create,
+	.fallocate = ucm_op_fallocate,
+	.ioctl = ucm_op_ioctl,
+	.lseek = ucm_op_lseek,
+};
+
+/* ---- arguments for libfuse ---- */
+
+static bool uring_enabled(void)
+{
+	FILE *file = fopen("/sys/module/fuse/parameters/enable_uring", "re");
+	int c = file ? fgetc(file) : EOF;
+
+	if (file)
+		fclose(file);
+	return c == 'Y' || c == '1';
+}
+
+/* NULL: ask for it. */
+static const char *want_uring(const struct ucm_face *face)
+{
+	if (face->options->io_uring == UCM_OFF)
+		return "switched off";
+#ifndef FUSE_CAP_OVER_IO_URING
+	return "ucmfs was built with a libfuse older than 3.18";
+#else
+	if (!uring_enabled())
+		return "the fuse module's parameter enable_uring is not Y";
+	return NULL;
+#endif
+}
+
+static int build_args(struct ucm_face *face, struct fuse_args *args)
+{
+	const struct ucm_options *options = face->options;
+	char *list = NULL, *more = NULL;
+	int err = 0;
+
+	/* escapes the commas of SOURCE */
+	if (asprintf(&more, "fsname=%s", options->source) < 0)
+		return -ENOMEM;
+	if (fuse_opt_add_opt_escaped(&list, more))
+		err = -ENOMEM;
+	free(more);
+	face->uring_why = want_uring(face);
+	if (!err &&
+	    asprintf(&more, "%s,subtype=ucmfs,default_permissions%s%s%s", list,
+		     geteuid() == 0 ? ",nosuid,nodev" : "",
+		     face->uring_why ? "" : ",io_uring",
+		     options->pass ? options->pass : "") < 0)
+		err = -ENOMEM;
+	free(list);
+	if (err)
+		return err;
+	if (fuse_opt_add_arg(args, "ucmfs") || fuse_opt_add_arg(args, "-o") ||
+	    fuse_opt_add_arg(args, more) ||
+	    (options->debug && fuse_opt_add_arg(args, "-d")))
+		err = -ENOMEM;
+	free(more);
+	return err;
+}
+
+__attribute__((format(printf, 2, 0))) static void
+log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
+{
+	char line[512];
+	size_t len;
+
+	vsnprintf(line, sizeof(line), format, args);
+	len = strlen(line);
+	while (len && line[len - 1] == '\n')
+		line[--len] = '\0';
+	if (len == 0)
+		return;
+	if (level <= FUSE_LOG_ERR)
+		ucm_error("%s", line);
+	else if (level <= FUSE_LOG_WARNING)
+		ucm_warning("%s", line);
+	else if (level <= FUSE_LOG_INFO)
+		ucm_debug(FUSE, 1, "%s", line);
+	else /* with -d only */
+		ucm_log(UCM_LOG_INFO, "%s", line);
+}
+
+/* ---- the mount point ---- */
+
+/* The way for who is not root; fusermount3 itself says why it fails. */
+static bool run_fusermount(const char *mountpoint)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		execlp("fusermount3", "fusermount3", "-u", "-z", "--",
+		       mountpoint, (char *)NULL);
+		_exit(127);
+	}
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* A daemon that was killed leaves a mount that answers ENOTCONN. */
+static void detach_dead_mount(const char *mountpoint)
+{
+	struct statvfs st;
+	int err;
+
+	for (int tries = 0; tries < 16; tries++) {
+		/* stat(2) may be answered from the kernel's memory */
+		if (!statvfs(mountpoint, &st) ||
+		    (errno != ENOTCONN && errno != ECONNABORTED))
+			return;
+		ucm_info("%s: detaching a mount whose daemon is gone",
+			 mountpoint);
+		if (!umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW))
+			continue;
+		err = errno;
+		if (run_fusermount(mountpoint))
+			continue;
+		ucm_warning("%s: it stays: %s", mountpoint, strerror(err));
+		return;
+	}
+}
+
+/* ---- one life ---- */
+
+static void raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int go_to_background(const struct ucm_options *options)
+{
+	if (options->foreground)
+		return 0;
+	return fuse_daemonize(0) ? -errno : 0;
+}
+
+static void choose_log(const struct ucm_options *options)
+{
+	ucm_log_sink sink = options->foreground ? ucm_log_stderr
+						: ucm_log_syslog;
+	enum ucm_log_level level = options->log_level;
+
+	switch (options->log) {
+	case UCM_LOG_TO_DEFAULT: break;
+	case UCM_LOG_TO_STDERR: sink = ucm_log_stderr; break;
+	case UCM_LOG_TO_SYSLOG: sink = ucm_log_syslog; break;
+	case UCM_LOG_TO_FILE: sink = ucm_log_file; break;
+	}
+	if (options->debug && level < UCM_LOG_INFO)
+		level = UCM_LOG_INFO; /* what -d is to show */
+	ucm_log_set(sink, level);
+}
+
+static int loop(struct ucm_face *face)
+{
+	struct fuse_loop_config *config = fuse_loop_cfg_create();
+	int err;
+
+	if (!config)
+		return -ENOMEM;
+	fuse_loop_cfg_set_max_threads(config, face->options->threads);
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	err = fuse_session_loop_mt(face->session, config);
+	fuse_loop_cfg_destroy(config);
+	if (err < 0)
+		ucm_error("serving ended: %s", strerror(-err));
+	return err < 0 ? err : 0; /* a signal's number is a normal end */
+}
+
+/* By this thread, which lives as long as the loop. */
+static void serve_index(struct ucm_face *face)
+{
+	int err = ucm_live_serve(ucm_index_live(face->set->index));
+
+	if (!err)
+		return;
+	ucm_warning("index: set_robust_list: %s; clients ask for each block",
+		    strerror(-err));
+	atomic_store(&face->index_refused, true);
+}
+
+static int serve(struct ucm_face *face)
+{
+	/* what may fail comes while somebody waits for our exit status */
+	int err = ucm_tierset_begin(face->set);
+
+	if (!err)
+		err = go_to_background(face->options);
+	if (err)
+		return err;
+	choose_log(face->options);
+	face->set->on_loss = ucm_notify_loss;
+	face->set->on_loss_arg = face;
+	serve_index(face);
+	err = ucm_notify_start(face);
+	if (!err)
+		err = ucm_tierset_start(face->set);
+	if (!err)
+		err = loop(face);
+	ucm_live_unserve(ucm_index_live(face->set->index));
+	return err;
+}
+
+/* Without asking the mount, which nobody serves yet. */
+static dev_t device_of_mount(const char *mountpoint)
+{
+	_cleanup_fd_ int fd = open(mountpoint, O_PATH | O_CLOEXEC);
+	struct statx st;
+
+	if (fd < 0 ||
+	    statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &st))
+		return 0;
+	return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
+
+static int mount_and_serve(struct ucm_face *face)
+{
+	const char *mountpoint = face->options->mountpoint;
+	_cleanup_free_ char *path = NULL;
+	int err;
+
+	detach_dead_mount(mountpoint);
+	/* the background's working directory is another */
+	path = realpath(mountpoint, NULL);
+	if (path)
+		face->mountpoint = mountpoint = path;
+	if (fuse_set_signal_handlers(face->session))
+		return -EINVAL;
+	err = fuse_session_mount(face->session, mountpoint);
+	if (!err) {
+		ucm_tierset_serving(face->set, device_of_mount(mountpoint));
+		err = serve(face);
+		fuse_session_unmount(face->session);
+		/* The notifier may wait for a lock in the kernel that a caller
+		 * of ours holds: only now, with the connection gone, will it
+		 * end; and it uses the session, and losses use us. */
+		ucm_tierset_quiet(face->set);
+		ucm_notify_stop(face);
+	} else {
+		err = -EIO; /* libfuse has said why */
+	}
+	fuse_remove_signal_handlers(face->session);
+	face->mountpoint = face->options->mountpoint;
+	return err;
+}
+
+static void set_owner(struct ucm_face *face)
+{
+	struct ucm_space *space = face->set->names.spaces[0];
+
+	if (face->options->has_uid)
+		space->uid = face->options->uid;
+	if (face->options->has_gid)
+		space->gid = face->options->gid;
+}
+
+int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
+		 struct ucm_trace *trace)
+{
+	struct ucm_face face = {
+		.options = options,
+		.set = set,
+		.mountpoint = options->mountpoint,
+		.trace = trace,
+		.ops = ucm_opstats_new(),
+	};
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	int err = ucm_files_init(&face.files);
+
+	ucm_leases_init(&face.leases, options->leases, options->lease_age_s);
+	if (!err)
+		err = ucm_plain_ops_init(&face);
+	if (!face.ops)
+		err = -ENOMEM;
+	clock_gettime(CLOCK_REALTIME, &face.started);
+	fuse_set_log_func(log_of_libfuse);
+	raise_file_limit();
+	set_owner(&face);
+	if (!err)
+		err = build_args(&face, &args);
+	if (!err) {
+		face.session = fuse_session_new(&args, &operations,
+						sizeof(operations), &face);
+		err = face.session ? mount_and_serve(&face) : -EINVAL;
+	}
+	if (face.session)
+		fuse_session_destroy(face.session);
+	fuse_opt_free_args(&args);
+	ucm_files_fini(&face);
+	ucm_leases_fini(&face.leases);
+	ucm_plain_nodes_fini(&face.plain);
+	ucm_opstats_free(face.ops);
+	ucm_log_tell_left_out(true);
+	return err;
+}

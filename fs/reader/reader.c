@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reader.c - the calls of <ucm/index.h>, and which back end answers them.
+ *
+ * A space is known by name to the caller and by number to the index. The number
+ * is asked for once (an extended attribute of the space's folder, which tells
+ * whether it is published as well) and holds until the map says that the spaces
+ * have changed.
+ */
+#include <config.h>
+
+#include "fs/reader/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/parse.h"
+
+#define FUSE_MAGIC 0x65735546
+#define SPACE_NAME_MOST 128
+#define CHOICES 8 /* times that the spaces may change under one call */
+
+static int set_folder(struct ucm_index_reader *reader, const char *space)
+{
+	if (!space || !*space) {
+		snprintf(reader->folder, sizeof(reader->folder), "blocks");
+		return 0;
+	}
+	if (*space == '.' || strchr(space, '/') ||
+	    strlen(space) > SPACE_NAME_MOST)
+		return -EINVAL;
+	snprintf(reader->folder, sizeof(reader->folder), "spaces/%s", space);
+	return 0;
+}
+
+/* What a mount without its daemon says. */
+static int error_of(int number)
+{
+	return number == ECONNABORTED ? -ENOTCONN : -number;
+}
+
+static const char *why_not(int err)
+{
+	switch (err) {
+	case -ENOENT: return "the mount has no .ucmfs/index";
+	case -EACCES: return ".ucmfs/index may not be read";
+	case -EOPNOTSUPP: return "the daemon has no passthrough";
+	case -EPROTO: return ".ucmfs/index is of another version";
+	case -EXDEV: return "this is no FUSE mount of this machine";
+	default: return ".ucmfs/index cannot be mapped";
+	}
+}
+
+static int map_index(struct ucm_index_reader *reader)
+{
+	struct statfs st;
+	int fd = openat(reader->root, ".ucmfs/index",
+			O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	/* elsewhere a mapping shows what the file once was */
+	if (fstatfs(fd, &st))
+		err = -errno;
+	else if (st.f_type != FUSE_MAGIC)
+		err = -EXDEV;
+	else
+		err = ucm_reader_map_open(&reader->map, fd);
+	if (err)
+		close(fd);
+	return err;
+}
+
+/* Is the space there, may it be read, and what is its number? */
+static int resolve(struct ucm_index_reader *reader)
+{
+	char text[8] = "";
+	_cleanup_fd_ int fd = -1;
+	uint64_t number;
+
+	reader->resolved = false;
+	if (reader->map.base)
+		reader->names = ucm_reader_map_names(&reader->map);
+	fd = openat(reader->root, reader->folder,
+		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return error_of(errno);
+	fgetxattr(fd, "user.ucmfs.index", text, sizeof(text) - 1);
+	reader->published = !ucm_parse_range(text, 0, UINT16_MAX, &number);
+	reader->space = reader->published ? (uint16_t)number : 0;
+	reader->resolved = true;
+	if (reader->map.base)
+		reader->why = reader->published
+				      ? NULL
+				      : "the space is, or was, private";
+	return 0;
+}
+
+static int open_mount(struct ucm_index_reader *reader, const char *mount)
+{
+	int err;
+
+	reader->root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (reader->root < 0)
+		return error_of(errno);
+	ucm_reader_control_open(reader);
+	err = map_index(reader);
+	if (err)
+		reader->why = why_not(err);
+	return resolve(reader);
+}
+
+int ucm_index_open(const char *mount, const char *space,
+		   struct ucm_index_reader **out)
+{
+	struct ucm_index_reader *reader = calloc(1, sizeof(*reader));
+	int err;
+
+	if (!reader)
+		return -ENOMEM;
+	reader->root = reader->control = -1;
+	err = set_folder(reader, space);
+	if (!err)
+		err = open_mount(reader, mount);
+	if (err) {
+		ucm_index_close(reader);
+		return err;
+	}
+	*out = reader;
+	return 0;
+}
+
+void ucm_index_close(struct ucm_index_reader *reader)
+{
+	if (!reader)
+		return;
+	ucm_reader_map_close(&reader->map);
+	if (reader->control >= 0)
+		close(reader->control);
+	if (reader->root >= 0)
+		close(reader->root);
+	free(reader);
+}
+
+/* Who answers now. */
+static int choose(struct ucm_index_reader *reader,
+		  const struct ucm_reader_ops **out)
+{
+	const struct ucm_reader_map *map = &reader->map;
+	int err;
+
+	*out = reader->control >= 0 ? &ucm_reader_control_ops
+				    : &ucm_reader_stat_ops;
+	if (!map->base)
+		return 0;
+	if (!ucm_reader_map_lives(map))
+		return -ENOTCONN;
+	if (!reader->resolved || ucm_reader_map_names(map) != reader->names) {
+		err = resolve(reader);
+		if (err)
+			return err;
+	}
+	if (reader->published)
+		*out = &ucm_reader_map_ops;
+	return 0;
+}
+
+static void clear(uint64_t *bitmap, size_t num)
+{
+	if (num)
+		memset(bitmap, 0, UCM_INDEX_WORDS(num) * sizeof(*bitmap));
+}
+
+/* By the back end that is right at the time; or by stat, which always is. */
+static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		  size_t num, uint64_t *present, uint64_t *unknown)
+{
+	int err = -ESTALE;
+
+	for (unsigned i = 0; i <= CHOICES && err == -ESTALE; i++) {
+		const struct ucm_reader_ops *ops;
+
+		clear(present, num);
+		clear(unknown, num);
+		err = choose(reader, &ops);
+		if (err)
+			break;
+		if (i == CHOICES)
+			ops = &ucm_reader_stat_ops;
+		err = ops->lookup(reader, ids, num, present, unknown);
+	}
+	if (err) {
+		clear(present, num);
+		clear(unknown, num);
+	}
+	return err;
+}
+
+int ucm_index_lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		     size_t num, uint64_t *present, uint64_t *unknown)
+{
+	_cleanup_free_ uint64_t *scratch = NULL;
+
+	if (!unknown) {
+		scratch = calloc(UCM_INDEX_WORDS(num) + 1, sizeof(*scratch));
+		if (!scratch) {
+			clear(present, num);
+			return -ENOMEM;
+		}
+		unknown = scratch;
+	}
+	return lookup(reader, ids, num, present, unknown);
+}
+
+/* Bits that are set from the first on. */
+static size_t leading(const uint64_t *bitmap, size_t num)
+{
+	size_t i = 0;
+
+	while (i < num && bitmap[i / 64] >> i % 64 & 1)
+		i++;
+	return i;
+}
+
+int ucm_index_prefix(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		     size_t num, size_t *count_out, int *unknown_out)
+{
+	uint64_t present[UCM_READER_BATCH / 64];
+	uint64_t unknown[UCM_READER_BATCH / 64];
+	size_t count = 0, part, found = 0;
+
+	for (; count < num; count += part) {
+		const struct ucm_reader_ops *ops;
+		int err = choose(reader, &ops);
+
+		if (err)
+			return err;
+		part = num - count < ops->batch ? num - count : ops->batch;
+		err = lookup(reader, ids + count, part, present, unknown);
+		if (err)
+			return err;
+		found = leading(present, part);
+		if (found < part)
+			break;
+	}
+	if (unknown_out)
+		*unknown_out = count < num &&
+			       unknown[found / 64] >> found % 64 & 1;
+	*count_out = count < num ? count + found : count;
+	return 0;
+}
+
+int ucm_index_entry(struct ucm_index_reader *reader, const struct ucm_id *id,
+		    struct ucm_index_entry *out)
+{
+	int err = -ESTALE;
+
+	for (unsigned i = 0; i <= CHOICES && err == -ESTALE; i++) {
+		const struct ucm_reader_ops *ops;
+
+		err = choose(reader, &ops);
+		if (err)
+			return err;
+		if (i == CHOICES)
+			ops = &ucm_reader_stat_ops;
+		err = ops->entry(reader, id, out);
+	}
+	return err;
+}
+
+int ucm_index_info(struct ucm_index_reader *reader, struct ucm_index_info *out)
+{
+	const struct ucm_reader_ops *ops;
+	int err = choose(reader, &ops);
+
+	if (err)
+		return err;
+	*out = (struct ucm_index_info){
+		.backend = ops->name,
+		.why = reader->why,
+		.complete = 1,
+	};
+	if (ops == &ucm_reader_map_ops) {
+		out->blocks = ucm_reader_map_blocks(&reader->map);
+		out->complete = ucm_reader_map_complete(&reader->map);
+	}
+	return 0;
+}

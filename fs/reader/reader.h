@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reader.h - the client's side of the index: what its back ends share.
+ *
+ * reader.c has the calls of <ucm/index.h> and chooses a back end for each:
+ * reader_find.c where the index is mapped (reader_map.c) and has the space, else
+ * reader_control.c, or reader_stat.c where there is not even that.
+ * Part of libucm; knows the mount and the layout, and nothing of the daemon.
+ */
+#ifndef UCM_READER_H
+#define UCM_READER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <ucm/index.h>
+
+#include "fs/index/memory_layout.h"
+
+/* The mapped file. Whatever is in it, no call reads outside of it. */
+struct ucm_reader_map {
+	int fd;           /* -1: borrowed memory, which does not grow */
+	const char *base; /* NULL: not mapped */
+	uint64_t len;     /* of the mapping; may reach beyond the file's end */
+	uint64_t limit;   /* so many bytes are there */
+};
+
+struct ucm_index_reader {
+	int root;         /* the mount point */
+	int control;      /* .ucmfs/control; -1: it cannot be had */
+	char folder[160]; /* "blocks" or "spaces/NAME" */
+	struct ucm_reader_map map;
+	const char *why;  /* not "map", else NULL */
+	bool resolved;    /* the rest holds, as long as names is the map's */
+	uint32_t names;
+	bool published;   /* the space is in the map, under this number: */
+	uint16_t space;
+};
+
+#define UCM_READER_BATCH 256
+
+/* Everything is as in <ucm/index.h>; bitmaps come zeroed, unknown is given. */
+struct ucm_reader_ops {
+	const char *name;
+	size_t batch; /* ids to ask for at once; UCM_READER_BATCH at most */
+	int (*lookup)(struct ucm_index_reader *reader, const struct ucm_id *ids,
+		      size_t num, uint64_t *present, uint64_t *unknown);
+	int (*entry)(struct ucm_index_reader *reader, const struct ucm_id *id,
+		     struct ucm_index_entry *out);
+};
+
+/* -ESTALE of its calls: what is published has changed meanwhile. */
+extern const struct ucm_reader_ops ucm_reader_map_ops;
+extern const struct ucm_reader_ops ucm_reader_control_ops;
+extern const struct ucm_reader_ops ucm_reader_stat_ops;
+
+/* Open .ucmfs/control, if it can be had. */
+void ucm_reader_control_open(struct ucm_index_reader *reader);
+
+static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
+{
+	bitmap[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+/* ---- the map ---- */
+
+/* A field of shared memory, and nothing behind it before it. */
+#define UCM_READ(field) atomic_load_explicit(field, memory_order_acquire)
+
+static inline const struct ucm_live_header *
+ucm_reader_header(const struct ucm_reader_map *map)
+{
+	return (const struct ucm_live_header *)map->base;
+}
+
+static inline const struct ucm_live_shard *
+ucm_reader_shard(const struct ucm_reader_map *map, unsigned number)
+{
+	const char *first = map->base + UCM_LIVE_HEADER_BYTES;
+
+	return (const struct ucm_live_shard *)first + number;
+}
+
+/*
+ * Map the index. fd is the map's on success. -EPROTO: it is none, or of
+ * another version; others from mmap(2).
+ */
+int ucm_reader_map_open(struct ucm_reader_map *map, int fd);
+void ucm_reader_map_close(struct ucm_reader_map *map);
+/* Take in what the file has grown by: true if it has. base may change. */
+bool ucm_reader_map_refresh(struct ucm_reader_map *map);
+
+/* What its header says: the number that changes with the spaces; whether the
+ * daemon lives; whether what is not there is absent; how many blocks. */
+uint32_t ucm_reader_map_names(const struct ucm_reader_map *map);
+bool ucm_reader_map_lives(const struct ucm_reader_map *map);
+bool ucm_reader_map_complete(const struct ucm_reader_map *map);
+uint64_t ucm_reader_map_blocks(const struct ucm_reader_map *map);
+
+#endif

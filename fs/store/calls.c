@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls.c - calls on many blocks at a time.
+ */
+#include <config.h>
+
+#include "fs/store/calls.h"
+
+#include <errno.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/name.h"
+
+/* Under the name's lock, under which leases are given: what was located and
+ * leased is not removed behind it. */
+static int evict_locked(struct ucm_tierset *set, struct ucm_leases *leases,
+			const struct ucm_key *key, ucm_ref ref)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(set->index, ref, &entry))
+		return -ENOENT;
+	if (entry.flags & UCM_ENTRY_PINNED)
+		return -EPERM;
+	if (ucm_lease_held(leases, ref, ucm_monotonic_ms()))
+		return -EBUSY;
+	return ucm_tierset_remove(set, key);
+}
+
+static int evict(struct ucm_tierset *set, struct ucm_leases *leases,
+		 const struct ucm_key *key, ucm_ref ref)
+{
+	int err;
+
+	ucm_tierset_lock_name(set, &key->id);
+	err = evict_locked(set, leases, key, ref);
+	ucm_tierset_unlock_name(set, &key->id);
+	return err;
+}
+
+static int lookup(struct ucm_tierset *set, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_tierset_find(set, key, &entry, &ref);
+
+	return err == -ENOENT ? 0 : err ? err : 1;
+}
+
+int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
+		  enum ucm_batch_op op, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	if (op == UCM_BATCH_LOOKUP)
+		return lookup(set, key);
+	err = ucm_tierset_peek(set, key, &entry, &ref);
+	if (err)
+		return err;
+	switch (op) {
+	case UCM_BATCH_TOUCH:
+		return ucm_tierset_touch(set, ref);
+	case UCM_BATCH_PIN:
+		return ucm_tierset_pin(set, ref, true);
+	case UCM_BATCH_UNPIN:
+		return ucm_tierset_pin(set, ref, false);
+	case UCM_BATCH_EVICT:
+		return evict(set, leases, key, ref);
+	default:
+		return -EINVAL;
+	}
+}
+
+static int lease(struct ucm_tierset *set, struct ucm_leases *leases,
+		 uint32_t uid, const struct ucm_key *key, ucm_ref ref,
+		 uint32_t lease_ms)
+{
+	struct ucm_entry entry;
+	int err = -ENOENT;
+
+	ucm_tierset_lock_name(set, &key->id);
+	if (ucm_index_get(set->index, ref, &entry))
+		err = ucm_lease_take(leases, ref, uid, ucm_monotonic_ms(),
+				     lease_ms);
+	ucm_tierset_unlock_name(set, &key->id);
+	return err;
+}
+
+static void fill_place(const struct ucm_tierset *set,
+		       const struct ucm_entry *entry,
+		       const struct ucm_block *block,
+		       struct ucm_control_place *place)
+{
+	place->tier = (uint8_t)(set->tier_of[entry->dir] - set->tiers);
+	place->directory = entry->dir;
+	place->size = entry->size;
+	place->mtime_ns = entry->mtime_ns;
+	place->generation = entry->generation;
+	place->uses = entry->uses;
+	place->atime_s = entry->atime_s;
+	if (entry->flags & UCM_ENTRY_PINNED)
+		place->flags |= UCM_PLACE_PINNED;
+	if (block->flags & UCM_BLOCK_HAS_CRC) {
+		place->flags |= UCM_PLACE_CRC;
+		place->crc32c = block->payload_crc;
+	}
+}
+
+void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
+		      uint32_t uid, const struct ucm_key *key,
+		      uint32_t lease_ms, uint32_t flags,
+		      struct ucm_control_place *out)
+{
+	struct ucm_control_place place = { 0 };
+	struct ucm_block block = { .flags = 0 };
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	if (flags & UCM_LOCATE_PEEK)
+		err = ucm_tierset_peek(set, key, &entry, &ref);
+	else
+		err = ucm_tierset_find(set, key, &entry, &ref);
+	if (!err && lease_ms)
+		err = lease(set, leases, uid, key, ref, lease_ms);
+	/* leased now, and read after that: so it is still the same file */
+	if (!err && flags & UCM_LOCATE_CRC)
+		err = ucm_tierset_header(set, ref, &block);
+	if (!err)
+		fill_place(set, &entry, &block, &place);
+	place.result = err;
+	*out = place;
+}
+
+void ucm_batch_statistics(struct ucm_tierset *set,
+			  struct ucm_control_statistics *out)
+{
+	const struct ucm_stats *stats = &set->stats;
+	struct ucm_control_statistics all = {
+		.version = UCM_CONTROL_VERSION,
+		.scanned = atomic_load(&set->scanned),
+		.blocks = atomic_load(&set->blocks),
+#define GET(name) .name = ucm_counted(&stats->name)
+		GET(lookups),
+		GET(hits),
+		GET(misses),
+		GET(opens),
+		GET(commits),
+		GET(removed),
+		GET(quarantined),
+		GET(io_errors),
+#undef GET
+	};
+	struct statvfs st;
+
+	ucm_tierset_statvfs(set, &st);
+	all.total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	all.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	for (unsigned i = 0; i < set->num_tiers; i++)
+		all.bytes += atomic_load(&set->tiers[i].used);
+	*out = all;
+}
+
+int ucm_batch_flush(struct ucm_tierset *set)
+{
+	int result = 0;
+
+	for (unsigned i = 0; i < set->num_dirs; i++) {
+		int err;
+
+		if (set->dirs[i]->readonly)
+			continue;
+		err = ucm_upkeep_sync(set, i);
+		if (err && !result)
+			result = err;
+	}
+	return result;
+}
+
+/* All directories' buckets of one space. */
+static int rescan_space(struct ucm_tierset *set, struct ucm_space *space,
+			bool (*stop)(void *arg), void *arg)
+{
+	int result = 0;
+
+	for (unsigned i = 0; i < set->num_dirs * UCM_BUCKETS; i++) {
+		int err;
+
+		if (atomic_load(&set->stopping) || stop(arg))
+			return -EINTR;
+		err = ucm_tierset_scan_bucket(set, space, i / UCM_BUCKETS,
+					      i % UCM_BUCKETS);
+		if (err && !result)
+			result = err;
+	}
+	return result;
+}
+
+int ucm_batch_rescan(struct ucm_tierset *set, bool (*stop)(void *arg),
+		     void *arg)
+{
+	int result = 0;
+
+	for (unsigned i = 0; i < set->names.num; i++) {
+		struct ucm_space *space = ucm_namespace_get(&set->names, i);
+		int err = space ? rescan_space(set, space, stop, arg) : 0;
+
+		if (err == -EINTR)
+			return err;
+		if (err && !result)
+			result = err;
+	}
+	return result;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c - settings of the store, from SOURCE, options and YAML. */
+#include <config.h>
+
+#include "fs/tier/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/parse.h"
+
+static const char *const durabilities[] = { "none", "data", "full" };
+
+void ucm_complain(struct ucm_complaint *complaint, const char *format, ...)
+{
+	int saved = errno; /* for %m */
+	va_list args;
+
+	va_start(args, format);
+	errno = saved;
+	vsnprintf(complaint->text, sizeof(complaint->text), format, args);
+	va_end(args);
+}
+
+void ucm_config_init(struct ucm_config *config)
+{
+	*config = (struct ucm_config){
+		.durability = UCM_DURABILITY_NONE,
+		.placement = UCM_POLICY_RENDEZVOUS,
+		.checkpoint_s = 30,
+		.scan_threads = 4,
+		.staging_age_s = 3600,
+		.deadline_s = UCM_DEADLINE_AUTO,
+		.lock_wait_s = 10,
+		.block_max = UINT64_C(1) << 30,
+		.spaces = 8192,
+	};
+}
+
+static void free_tiers(struct ucm_config *config)
+{
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		struct ucm_tier_config *tier = &config->tiers[i];
+
+		for (unsigned j = 0; j < tier->num_dirs; j++)
+			free(tier->dirs[j]);
+		free(tier->dirs);
+	}
+	free(config->tiers);
+	config->tiers = NULL;
+	config->num_tiers = 0;
+}
+
+void ucm_config_fini(struct ucm_config *config)
+{
+	free_tiers(config);
+}
+
+int ucm_config_add_tier(struct ucm_config *config,
+			struct ucm_tier_config **out)
+{
+	struct ucm_tier_config *tiers, *tier;
+
+	tiers = realloc(config->tiers,
+			(config->num_tiers + 1) * sizeof(*tiers));
+	if (!tiers)
+		return -ENOMEM;
+	config->tiers = tiers;
+	tier = &tiers[config->num_tiers];
+	*tier = (struct ucm_tier_config){ 0 };
+	snprintf(tier->name, sizeof(tier->name), "tier%u", config->num_tiers);
+	config->num_tiers++;
+	*out = tier;
+	return 0;
+}
+
+static int name_tier(struct ucm_tier_config *tier, const char *name, size_t len,
+		     struct ucm_complaint *complaint)
+{
+	bool good = len > 0 && len <= UCM_TIER_NAME_MAX;
+
+	for (size_t i = 0; i < len && good; i++)
+		good = isalnum((unsigned char)name[i]) || strchr("_-.", name[i]);
+	if (!good) {
+		ucm_complain(complaint,
+			     "tier name '%.*s': 1 to %d letters, digits, '_', "
+			     "'-' or '.'",
+			     (int)(len < 100 ? len : 100), name,
+			     UCM_TIER_NAME_MAX);
+		return -EINVAL;
+	}
+	memcpy(tier->name, name, len);
+	tier->name[len] = '\0';
+	return 0;
+}
+
+static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
+		   struct ucm_complaint *complaint)
+{
+	char **dirs;
+
+	if (len == 0) {
+		ucm_complain(complaint, "tier '%s': empty directory name",
+			     tier->name);
+		return -EINVAL;
+	}
+	dirs = realloc(tier->dirs, (tier->num_dirs + 1) * sizeof(*dirs));
+	if (!dirs)
+		return -ENOMEM;
+	tier->dirs = dirs;
+	dirs[tier->num_dirs] = strndup(path, len);
+	if (!dirs[tier->num_dirs])
+		return -ENOMEM;
+	tier->num_dirs++;
+	return 0;
+}
+
+/* "name=/a,/b" without the ':' */
+static int parse_tier(struct ucm_config *config, const char *text, size_t len,
+		      struct ucm_complaint *complaint)
+{
+	struct ucm_tier_config *tier;
+	const char *end = text + len;
+	const char *equals = memchr(text, '=', len);
+	const char *slash = memchr(text, '/', len);
+	int err = ucm_config_add_tier(config, &tier);
+
+	if (!err && equals && (!slash || equals < slash)) {
+		err = name_tier(tier, text, (size_t)(equals - text), complaint);
+		text = equals + 1;
+	}
+	while (!err) {
+		const char *comma = memchr(text, ',', (size_t)(end - text));
+		const char *stop = comma ? comma : end;
+
+		err = add_dir(tier, text, (size_t)(stop - text), complaint);
+		if (!comma)
+			break;
+		text = comma + 1;
+	}
+	return err;
+}
+
+int ucm_config_source(struct ucm_config *config, const char *source,
+		      struct ucm_complaint *complaint)
+{
+	int err = 0;
+
+	if (!strcmp(source, "none"))
+		return 0;
+	free_tiers(config);
+	while (!err) {
+		const char *colon = strchr(source, ':');
+		size_t len = colon ? (size_t)(colon - source) : strlen(source);
+
+		err = parse_tier(config, source, len, complaint);
+		if (!colon)
+			break;
+		source = colon + 1;
+	}
+	return err;
+}
+
+static struct ucm_tier_config *find_tier(struct ucm_config *config,
+					 const char *name, size_t len,
+					 struct ucm_complaint *complaint)
+{
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		if (strlen(config->tiers[i].name) == len &&
+		    !memcmp(config->tiers[i].name, name, len))
+			return &config->tiers[i];
+	}
+	ucm_complain(complaint, "no tier is called '%.*s'",
+		     (int)(len < 100 ? len : 100), name);
+	return NULL;
+}
+
+static int set_limit(struct ucm_tier_config *tier, const char *value,
+		     struct ucm_complaint *complaint)
+{
+	if (!ucm_parse_limit(value, &tier->limit, &tier->limit_percent) &&
+	    tier->limit)
+		return 0;
+	ucm_complain(complaint,
+		     "limit '%s' of tier '%s': not a size such as 500G or 80%%",
+		     value, tier->name);
+	return -EINVAL;
+}
+
+static int set_tier_limit(struct ucm_config *config, const char *value,
+			  struct ucm_complaint *complaint)
+{
+	const char *colon = strchr(value, ':');
+	struct ucm_tier_config *tier;
+
+	if (!colon) {
+		ucm_complain(complaint, "limit '%s': not TIER:SIZE", value);
+		return -EINVAL;
+	}
+	tier = find_tier(config, value, (size_t)(colon - value), complaint);
+	return tier ? set_limit(tier, colon + 1, complaint) : -EINVAL;
+}
+
+static int set_readonly(struct ucm_config *config, const char *value,
+			struct ucm_complaint *complaint)
+{
+	struct ucm_tier_config *tier =
+		find_tier(config, value, strlen(value), complaint);
+
+	if (!tier)
+		return -EINVAL;
+	tier->readonly = true;
+	return 0;
+}
+
+static int set_durability(struct ucm_config *config, const char *value,
+			  struct ucm_complaint *complaint)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		if (!strcmp(value, durabilities[i])) {
+			config->durability = (enum ucm_durability)i;
+			return 0;
+		}
+	}
+	ucm_complain(complaint, "durability '%s': none, data or full", value);
+	return -EINVAL;
+}
+
+static int set_placement(struct ucm_config *config, const char *value,
+			 struct ucm_complaint *complaint)
+{
+	if (!ucm_policy_parse(value, &config->placement))
+		return 0;
+	ucm_complain(complaint,
+		     "placement '%s': rendezvous, round_robin or random", value);
+	return -EINVAL;
+}
+
+static int set_number(const char *key, const char *value, uint64_t min,
+		      uint64_t max, unsigned *out,
+		      struct ucm_complaint *complaint)
+{
+	uint64_t number;
+
+	if (ucm_parse_range(value, min, max, &number)) {
+		ucm_complain(complaint, "%s '%s': a number from %llu to %llu",
+			     key, value, (unsigned long long)min,
+			     (unsigned long long)max);
+		return -EINVAL;
+	}
+	*out = (unsigned)number;
+	return 0;
+}
+
+/* The index takes no larger ones. */
+static int set_block_max(struct ucm_config *config, const char *value,
+			 struct ucm_complaint *complaint)
+{
+	uint64_t bytes;
+
+	if (ucm_parse_bytes(value, &bytes) || bytes < 4096 ||
+	    bytes > UINT64_C(1) << 40) {
+		ucm_complain(complaint, "block_max '%s': a size from 4K to 1T",
+			     value);
+		return -EINVAL;
+	}
+	config->block_max = bytes;
+	return 0;
+}
+
+int ucm_config_set(struct ucm_config *config, const char *key,
+		   const char *value, struct ucm_complaint *complaint)
+{
+	if (!strcmp(key, "durability"))
+		return set_durability(config, value, complaint);
+	if (!strcmp(key, "placement"))
+		return set_placement(config, value, complaint);
+	if (!strcmp(key, "limit"))
+		return set_tier_limit(config, value, complaint);
+	if (!strcmp(key, "readonly"))
+		return set_readonly(config, value, complaint);
+	if (!strcmp(key, "checkpoint"))
+		return set_number(key, value, 0, 86400, &config->checkpoint_s,
+				  complaint);
+	if (!strcmp(key, "scan_threads"))
+		return set_number(key, value, 1, 64, &config->scan_threads,
+				  complaint);
+	if (!strcmp(key, "staging_age"))
+		return set_number(key, value, 1, 31536000,
+				  &config->staging_age_s, complaint);
+	if (!strcmp(key, "deadline"))
+		return set_number(key, value, 0, 3600, &config->deadline_s,
+				  complaint);
+	if (!strcmp(key, "block_max"))
+		return set_block_max(config, value, complaint);
+	if (!strcmp(key, "spaces"))
+		return set_number(key, value, 0, 65534, &config->spaces,
+				  complaint);
+	if (!strcmp(key, "lock_wait"))
+		return set_number(key, value, 0, 3600, &config->lock_wait_s,
+				  complaint);
+	return -ENOENT;
+}
+
+static int check_dir_limit(const struct ucm_config *config,
+			   struct ucm_complaint *complaint)
+{
+	unsigned dirs = 0;
+
+	for (unsigned i = 0; i < config->num_tiers; i++)
+		dirs += config->tiers[i].num_dirs;
+	if (dirs <= UCM_MAX_DIRS)
+		return 0;
+	ucm_complain(complaint, "%u directories: at most %d", dirs,
+		     UCM_MAX_DIRS);
+	return -EINVAL;
+}
+
+int ucm_config_check(const struct ucm_config *config,
+		     struct ucm_complaint *complaint)
+{
+	if (config->num_tiers == 0) {
+		ucm_complain(complaint, "no tier given: name a directory");
+		return -EINVAL;
+	}
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		if (config->tiers[i].num_dirs == 0) {
+			ucm_complain(complaint, "tier '%s' has no directory",
+				     config->tiers[i].name);
+			return -EINVAL;
+		}
+		for (unsigned j = 0; j < i; j++) {
+			if (!strcmp(config->tiers[i].name,
+				    config->tiers[j].name)) {
+				ucm_complain(complaint,
+					     "two tiers are called '%s'",
+					     config->tiers[i].name);
+				return -EINVAL;
+			}
+		}
+	}
+	return check_dir_limit(config, complaint);
+}
+
+void ucm_config_print_quoted(const char *text, FILE *out)
+{
+	fputc('\'', out);
+	for (; *text; text++) {
+		if (*text == '\'')
+			fputc('\'', out);
+		fputc(*text, out);
+	}
+	fputc('\'', out);
+}
+
+void ucm_config_print(const struct ucm_config *config, FILE *out)
+{
+	fprintf(out, "tiers:\n");
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		const struct ucm_tier_config *tier = &config->tiers[i];
+
+		fprintf(out, "  - name: ");
+		ucm_config_print_quoted(tier->name, out); /* "-" is one as well */
+		fprintf(out, "\n    directories:\n");
+		for (unsigned j = 0; j < tier->num_dirs; j++) {
+			fprintf(out, "      - ");
+			ucm_config_print_quoted(tier->dirs[j], out);
+			fputc('\n', out);
+		}
+		if (tier->limit)
+			fprintf(out, "    limit: %llu%s\n",
+				(unsigned long long)tier->limit,
+				tier->limit_percent ? "%" : "");
+		if (tier->readonly)
+			fprintf(out, "    readonly: true\n");
+	}
+	fprintf(out, "durability: %s\n", durabilities[config->durability]);
+	fprintf(out, "placement: %s\n", ucm_policy_name(config->placement));
+	fprintf(out, "checkpoint: %u\n", config->checkpoint_s);
+	fprintf(out, "scan_threads: %u\n", config->scan_threads);
+	fprintf(out, "staging_age: %u\n", config->staging_age_s);
+	if (config->deadline_s != UCM_DEADLINE_AUTO)
+		fprintf(out, "deadline: %u\n", config->deadline_s);
+	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
+	fprintf(out, "spaces: %u\n", config->spaces);
+	fprintf(out, "block_max: %llu\n",
+		(unsigned long long)config->block_max);
+}
+
+int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
+			const char *value, struct ucm_complaint *complaint)
+{
+	if (!strcmp(key, "name"))
+		return name_tier(tier, value, strlen(value), complaint);
+	if (!strcmp(key, "directories"))
+		return add_dir(tier, value, strlen(value), complaint);
+	if (!strcmp(key, "limit"))
+		return set_limit(tier, value, complaint);
+	if (!strcmp(key, "readonly")) {
+		if (!ucm_parse_bool(value, &tier->readonly))
+			return 0;
+		ucm_complain(complaint, "readonly '%s': true or false", value);
+		return -EINVAL;
+	}
+	ucm_complain(complaint, "unknown key '%s' of a tier", key);
+	return -EINVAL;
+}

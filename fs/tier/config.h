@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h - what the store is told: tiers and how to treat them.
+ *
+ * The same settings come from the mount's SOURCE and options and from a YAML
+ * file; this file parses both. It opens no tier.
+ */
+#ifndef UCM_CONFIG_H
+#define UCM_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "fs/tier/placement.h"
+
+#define UCM_MAX_DIRS 255 /* of all tiers together: an index entry has a byte */
+#define UCM_TIER_NAME_MAX 32
+#define UCM_DEADLINE_AUTO UINT32_MAX
+
+enum ucm_durability {
+	UCM_DURABILITY_NONE, /* syncfs now and then; doubt after a crash */
+	UCM_DURABILITY_DATA, /* fdatasync before each commit */
+	UCM_DURABILITY_FULL, /* and the directory */
+};
+
+struct ucm_tier_config {
+	char name[UCM_TIER_NAME_MAX + 1];
+	char **dirs; /* paths as given */
+	unsigned num_dirs;
+	uint64_t limit; /* bytes, or percent of the file systems; 0: none */
+	bool limit_percent;
+	bool readonly;
+};
+
+struct ucm_config {
+	struct ucm_tier_config *tiers; /* fast to slow */
+	unsigned num_tiers;
+	enum ucm_durability durability;
+	enum ucm_policy placement;
+	unsigned checkpoint_s; /* between two syncfs; 0: never */
+	unsigned scan_threads;
+	unsigned staging_age_s; /* staging untouched for so long is removed */
+	/* A directory that has not answered a call for so long is taken as gone;
+	 * 0: wait for ever; UCM_DEADLINE_AUTO: 30 s on network file systems. */
+	unsigned deadline_s;
+	unsigned spaces; /* that one user may make */
+	uint64_t block_max; /* bytes; a larger block is refused */
+	/* how long to wait for the end of a daemon that is ending */
+	unsigned lock_wait_s;
+};
+
+/* What went wrong with the user's input, in one line. */
+struct ucm_complaint {
+	char text[512];
+};
+void ucm_complain(struct ucm_complaint *complaint, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+void ucm_config_init(struct ucm_config *config); /* the defaults */
+void ucm_config_fini(struct ucm_config *config);
+
+/*
+ * SOURCE: tiers separated by ':', directories of one tier by ',', a tier
+ * optionally "name=". "none" leaves the tiers as they are. Replaces tiers that
+ * came from a file. -EINVAL with a complaint.
+ */
+int ucm_config_source(struct ucm_config *config, const char *source,
+		      struct ucm_complaint *complaint);
+
+/*
+ * One setting by name: durability, placement, checkpoint, scan_threads,
+ * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE), readonly
+ * (TIER). -ENOENT if there is no such setting, -EINVAL with a complaint for a bad value.
+ */
+int ucm_config_set(struct ucm_config *config, const char *key,
+		   const char *value, struct ucm_complaint *complaint);
+
+/* What a file says of a tier: append one with a default name, then set name,
+ * directories (adds one), limit, readonly. -ENOMEM, or -EINVAL with a
+ * complaint. */
+int ucm_config_add_tier(struct ucm_config *config,
+			struct ucm_tier_config **out);
+int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
+			const char *value, struct ucm_complaint *complaint);
+
+/*
+ * Read a YAML file: "tiers", a list of maps (name, directories, limit,
+ * readonly), and scalars, which are handed to set(arg, key, value).
+ * -EINVAL (or what set or open returned) with a complaint naming file and line.
+ */
+int ucm_config_read(struct ucm_config *config, const char *path,
+		    int (*set)(void *arg, const char *key, const char *value,
+			       struct ucm_complaint *complaint),
+		    void *arg, struct ucm_complaint *complaint);
+
+/* The settings as YAML that ucm_config_read() takes. */
+void ucm_config_print(const struct ucm_config *config, FILE *out);
+
+/* A value of any bytes but control characters, as YAML takes it. */
+void ucm_config_print_quoted(const char *text, FILE *out);
+
+/* At least one tier, names and paths unique; -EINVAL with a complaint. */
+int ucm_config_check(const struct ucm_config *config,
+		     struct ucm_complaint *complaint);
+
+#endif

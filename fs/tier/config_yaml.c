@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config_yaml.c - the configuration file.
+ *
+ * libyaml builds the document; this walks it. Every complaint names the file
+ * and the line.
+ */
+#include <config.h>
+
+#include "fs/tier/config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yaml.h>
+
+typedef int (*setter)(void *arg, const char *key, const char *value,
+		      struct ucm_complaint *complaint);
+
+struct reader {
+	struct ucm_config *config;
+	const char *path;
+	yaml_document_t document;
+	setter set;
+	void *arg;
+	struct ucm_complaint *complaint;
+};
+
+static yaml_node_t *node_at(struct reader *reader, int number)
+{
+	return yaml_document_get_node(&reader->document, number);
+}
+
+static const char *scalar(const yaml_node_t *node)
+{
+	return node->type == YAML_SCALAR_NODE
+		       ? (const char *)node->data.scalar.value
+		       : NULL;
+}
+
+static int complain_at(struct reader *reader, const yaml_node_t *node,
+		       const char *what)
+{
+	char text[sizeof(reader->complaint->text)];
+
+	snprintf(text, sizeof(text), "%s", what);
+	ucm_complain(reader->complaint, "%s:%zu: %s", reader->path,
+		     node->start_mark.line + 1, text);
+	return -EINVAL;
+}
+
+/* Puts file and line in front of what a setter complained of. */
+static int check_set(struct reader *reader, const yaml_node_t *node, int err)
+{
+	if (!err || err == -ENOMEM)
+		return err;
+	complain_at(reader, node, reader->complaint->text);
+	return err;
+}
+
+static int read_directories(struct reader *reader, struct ucm_tier_config *tier,
+			    yaml_node_t *node)
+{
+	int err = 0;
+
+	if (node->type != YAML_SEQUENCE_NODE)
+		return complain_at(reader, node, "directories is not a list");
+	for (yaml_node_item_t *item = node->data.sequence.items.start;
+	     !err && item < node->data.sequence.items.top; item++) {
+		yaml_node_t *child = node_at(reader, *item);
+		const char *path = scalar(child);
+
+		if (!path)
+			return complain_at(reader, child,
+					   "a directory is not a path");
+		err = check_set(reader, child,
+				ucm_config_set_tier(tier, "directories", path,
+						    reader->complaint));
+	}
+	return err;
+}
+
+static int read_tier_field(struct reader *reader, struct ucm_tier_config *tier,
+			   yaml_node_pair_t *pair)
+{
+	yaml_node_t *key = node_at(reader, pair->key);
+	yaml_node_t *value = node_at(reader, pair->value);
+
+	if (!scalar(key))
+		return complain_at(reader, key, "a key is not a word");
+	if (!strcmp(scalar(key), "directories"))
+		return read_directories(reader, tier, value);
+	if (!scalar(value))
+		return complain_at(reader, value, "not a single value");
+	return check_set(reader, value,
+			 ucm_config_set_tier(tier, scalar(key), scalar(value),
+					     reader->complaint));
+}
+
+static int read_tier(struct reader *reader, yaml_node_t *node)
+{
+	struct ucm_tier_config *tier;
+	int err;
+
+	if (node->type != YAML_MAPPING_NODE)
+		return complain_at(reader, node, "a tier is not a map");
+	err = ucm_config_add_tier(reader->config, &tier);
+	for (yaml_node_pair_t *pair = node->data.mapping.pairs.start;
+	     !err && pair < node->data.mapping.pairs.top; pair++)
+		err = read_tier_field(reader, tier, pair);
+	return err;
+}
+
+static int read_tiers(struct reader *reader, yaml_node_t *node)
+{
+	int err = 0;
+
+	if (node->type != YAML_SEQUENCE_NODE)
+		return complain_at(reader, node, "tiers is not a list");
+	for (yaml_node_item_t *item = node->data.sequence.items.start;
+	     !err && item < node->data.sequence.items.top; item++)
+		err = read_tier(reader, node_at(reader, *item));
+	return err;
+}
+
+static int read_setting(struct reader *reader, yaml_node_pair_t *pair)
+{
+	yaml_node_t *key = node_at(reader, pair->key);
+	yaml_node_t *value = node_at(reader, pair->value);
+	int err;
+
+	if (!scalar(key))
+		return complain_at(reader, key, "a key is not a word");
+	if (!strcmp(scalar(key), "tiers"))
+		return 0; /* read before all others, which may name tiers */
+	if (!scalar(value))
+		return complain_at(reader, value, "not a single value");
+	err = reader->set(reader->arg, scalar(key), scalar(value),
+			  reader->complaint);
+	if (err == -ENOENT) {
+		ucm_complain(reader->complaint, "unknown key '%.100s'",
+			     scalar(key));
+		err = -EINVAL;
+	}
+	return check_set(reader, value, err);
+}
+
+static int read_root(struct reader *reader)
+{
+	yaml_node_t *root = yaml_document_get_root_node(&reader->document);
+	int err = 0;
+
+	if (!root)
+		return 0; /* an empty file says nothing, which is allowed */
+	if (root->type != YAML_MAPPING_NODE)
+		return complain_at(reader, root, "not a map of settings");
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+	     !err && pair < root->data.mapping.pairs.top; pair++) {
+		const char *key = scalar(node_at(reader, pair->key));
+
+		if (key && !strcmp(key, "tiers"))
+			err = read_tiers(reader, node_at(reader, pair->value));
+	}
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+	     !err && pair < root->data.mapping.pairs.top; pair++)
+		err = read_setting(reader, pair);
+	return err;
+}
+
+static int load(struct reader *reader, FILE *file)
+{
+	yaml_parser_t parser;
+	int err = 0;
+
+	if (!yaml_parser_initialize(&parser))
+		return -ENOMEM;
+	yaml_parser_set_input_file(&parser, file);
+	if (!yaml_parser_load(&parser, &reader->document)) {
+		ucm_complain(reader->complaint, "%s:%zu: %s", reader->path,
+			     parser.problem_mark.line + 1,
+			     parser.problem ? parser.problem : "not YAML");
+		err = -EINVAL;
+	}
+	yaml_parser_delete(&parser);
+	return err;
+}
+
+int ucm_config_read(struct ucm_config *config, const char *path,
+		    int (*set)(void *arg, const char *key, const char *value,
+			       struct ucm_complaint *complaint),
+		    void *arg, struct ucm_complaint *complaint)
+{
+	struct reader reader = {
+		.config = config,
+		.path = path,
+		.set = set,
+		.arg = arg,
+		.complaint = complaint,
+	};
+	FILE *file = fopen(path, "re");
+	int err;
+
+	if (!file) {
+		err = -errno;
+		ucm_complain(complaint, "%s: %m", path);
+		return err;
+	}
+	err = load(&reader, file);
+	fclose(file);
+	if (err)
+		return err;
+	err = read_root(&reader);
+	yaml_document_delete(&reader.document);
+	return err;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fstype.c - the local ones; see fstype.h. */
+#include <config.h>
+
+#include "fs/tier/fstype.h"
+
+#include <linux/magic.h>
+#include <stddef.h>
+
+bool ucm_fstype_is_local(uint32_t type)
+{
+	static const uint32_t local[] = {
+		EXT4_SUPER_MAGIC, /* and ext2, ext3 */
+		XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+		0x2fc12fc1, /* ZFS */
+		0xca451a4e, /* bcachefs */
+		TMPFS_MAGIC, RAMFS_MAGIC, HUGETLBFS_MAGIC,
+		OVERLAYFS_SUPER_MAGIC, ECRYPTFS_SUPER_MAGIC,
+		0x61756673, /* aufs */
+		0x3153464a, /* JFS */
+		REISERFS_SUPER_MAGIC, NILFS_SUPER_MAGIC,
+		MSDOS_SUPER_MAGIC, /* and vfat */
+		EXFAT_SUPER_MAGIC,
+		0x7366746e, /* ntfs3 */
+		0x482b,     /* HFS+ */
+		0x24051905, /* UBIFS */
+		0x5a4f4653, /* zonefs */
+		/* that are only read */
+		ISOFS_SUPER_MAGIC, SQUASHFS_MAGIC, EROFS_SUPER_MAGIC_V1,
+		0x15013346, /* UDF */
+	};
+
+	for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++) {
+		if (type == local[i])
+			return true;
+	}
+	return false;
+}

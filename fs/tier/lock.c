@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lock.c - the lock of a directory, and what is written into it.
+ *
+ *   "serving NAMESPACE MAJOR:MINOR PLACE"   the mount namespace, the mount's
+ *                                           device, a checksum of its path
+ *
+ * The kernel takes a mount away before the daemon hears of it. So "serving" is
+ * believed only while the mount is there (its device number may soon be that of
+ * another mount elsewhere); who is in another namespace cannot see that, and
+ * takes the word for it.
+ *
+ * The lock is an open-file one: it survives the fork into the background and
+ * dies with the daemon.
+ */
+#include <config.h>
+
+#include "fs/tier/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <ucm/block.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+#define POLL_NS (10 * 1000 * 1000)
+#define TEXT_SIZE 64 /* always as long, so that it is overwritten whole */
+#define STILL_ENDING                                             \
+	", which is ending: files of its mount may still be open, " \
+	"or a disk hangs"
+
+static const char *const words[] = {
+	[UCM_LOCK_STARTING] = "starting",
+	[UCM_LOCK_SERVING] = "serving",
+	[UCM_LOCK_ENDING] = "ending",
+};
+
+/* 0: cannot be told. */
+static unsigned long long mount_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
+}
+
+/* Is a device mounted, and where: at *place, or (0) at any, which is told? As
+ * good as yes if that cannot be learned. */
+static bool is_mounted(dev_t device, unsigned *place)
+{
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	char line[2 * PATH_MAX], path[PATH_MAX];
+	unsigned a, b, here;
+	bool found = !file;
+
+	while (!found && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%*u %*u %u:%u %*s %4095s", &a, &b, path) !=
+			    3 ||
+		    makedev(a, b) != device)
+			continue;
+		here = ucm_crc32c(0, path, strlen(path));
+		found = !*place || here == *place;
+		*place = found ? here : *place;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static bool is_ending(int fd)
+{
+	char text[TEXT_SIZE + 1] = "", word[16];
+	unsigned a, b, place = 0;
+	unsigned long long where;
+
+	if (ucm_os_read_at(fd, text, TEXT_SIZE, 0) < 0 ||
+	    sscanf(text, "%15s", word) != 1)
+		return false;
+	if (!strcmp(word, words[UCM_LOCK_ENDING]))
+		return true;
+	return sscanf(text, "serving %llu %u:%u %x", &where, &a, &b, &place) ==
+		       4 &&
+	       where && where == mount_namespace() &&
+	       !is_mounted(makedev(a, b), &place);
+}
+
+static int try_lock(int fd)
+{
+	int err = ucm_os_lock(fd);
+
+	return err == -EAGAIN || err == -EACCES ? -EBUSY : err;
+}
+
+static int wait_for(int fd, const char *path, unsigned wait_s)
+{
+	int64_t until_ms = ucm_monotonic_ms() + (int64_t)wait_s * 1000;
+	const struct timespec poll = { .tv_nsec = POLL_NS };
+	bool told = false;
+	int err;
+
+	while ((err = try_lock(fd)) == -EBUSY && is_ending(fd) &&
+	       ucm_monotonic_ms() < until_ms) {
+		if (!told)
+			ucm_info("%s: waiting for another ucmfs to end", path);
+		told = true;
+		nanosleep(&poll, NULL);
+	}
+	return err;
+}
+
+int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
+		  struct ucm_complaint *complaint)
+{
+	int fd = ucm_os_open(ctldir, "lock", O_RDWR | O_CREAT, 0644);
+	int err = fd < 0 ? fd : wait_for(fd, path, wait_s);
+
+	if (!err) {
+		ucm_lock_tell(fd, UCM_LOCK_STARTING, 0);
+		return fd;
+	}
+	if (err == -EBUSY)
+		ucm_complain(complaint, "%s: in use by another ucmfs%s", path,
+			     is_ending(fd) ? STILL_ENDING : "");
+	else
+		ucm_complain(complaint, "%s: .ucmfs/lock: %s", path,
+			     strerror(-err));
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount)
+{
+	char text[TEXT_SIZE + 1], said[TEXT_SIZE];
+	unsigned place = 0;
+	int err;
+
+	if (lockfd < 0)
+		return;
+	if (mount)
+		is_mounted(mount, &place);
+	snprintf(said, sizeof(said), "%s %llu %u:%u %x", words[state],
+		 mount_namespace(), major(mount), minor(mount), place);
+	snprintf(text, sizeof(text), "%-*s\n", TEXT_SIZE - 1, said);
+	err = ucm_os_write_at(lockfd, text, TEXT_SIZE, 0);
+	if (err)
+		ucm_debug(TIER, 1, ".ucmfs/lock: %s", strerror(-err));
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lock.h - a directory is used by one process, and others can see whether that
+ * one starts, serves or ends.
+ *
+ * .ucmfs/lock is locked for as long as the directory is used. What it says is
+ * for whoever finds it locked: umount(8) returns before the daemon has closed,
+ * so a start waits for a daemon that is ending, and for no other.
+ */
+#ifndef UCM_LOCK_H
+#define UCM_LOCK_H
+
+#include <sys/types.h>
+
+#include "fs/tier/config.h"
+
+enum ucm_lock_state {
+	UCM_LOCK_STARTING,
+	UCM_LOCK_SERVING, /* until its mount is gone */
+	UCM_LOCK_ENDING,
+};
+
+/*
+ * Lock a directory's control directory: a descriptor, which is the lock. Waits
+ * for at most wait_s seconds while its user is ending. Errors come with a
+ * complaint that names path: -EBUSY if it is in use, or what the file system
+ * says of the lock.
+ */
+int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
+		  struct ucm_complaint *complaint);
+
+/* Tell those who wait. mount: the device of a mount that is SERVING. Nothing
+ * happens if lockfd is -1, or if it cannot be told: then nobody waits. */
+void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * room.c - room promised to files being written; see room.h.
+ *
+ * A promise is entered first and looked at then, against those before it only:
+ * of several that want the last room, one gets it. A file that ends leaves the
+ * list after it has taken its room, so whoever does not find it there finds its
+ * bytes taken.
+ */
+#include <config.h>
+
+#include "fs/tier/room.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "common/osfile.h"
+
+struct ucm_room {
+	dev_t dev;
+	unsigned refs; /* under rooms_lock */
+	struct ucm_room *next;
+	pthread_mutex_t lock; /* guards the rest */
+	uint64_t promised;
+	unsigned guesses; /* promises that are guessed */
+	struct ucm_promise *newest;
+};
+
+static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ucm_room *rooms;
+
+struct ucm_room *ucm_room_get(dev_t dev)
+{
+	struct ucm_room *room;
+
+	pthread_mutex_lock(&rooms_lock);
+	for (room = rooms; room && room->dev != dev;)
+		room = room->next;
+	if (!room) {
+		room = calloc(1, sizeof(*room));
+		if (room) {
+			room->dev = dev;
+			pthread_mutex_init(&room->lock, NULL);
+			room->next = rooms;
+			rooms = room;
+		}
+	}
+	if (room)
+		room->refs++;
+	pthread_mutex_unlock(&rooms_lock);
+	return room;
+}
+
+void ucm_room_put(struct ucm_room *room)
+{
+	struct ucm_room **link = &rooms;
+
+	if (!room)
+		return;
+	pthread_mutex_lock(&rooms_lock);
+	if (!--room->refs) {
+		while (*link != room)
+			link = &(*link)->next;
+		*link = room->next;
+		pthread_mutex_destroy(&room->lock);
+		free(room);
+	}
+	pthread_mutex_unlock(&rooms_lock);
+}
+
+/* What is promised to those before it; alone: none of them is guessed. */
+static uint64_t enter(struct ucm_room *room, struct ucm_promise *promise,
+		      bool *alone)
+{
+	uint64_t before;
+
+	pthread_mutex_lock(&room->lock);
+	before = room->promised;
+	*alone = !room->guesses;
+	room->promised += promise->bytes;
+	room->guesses += promise->guessed;
+	promise->room = room;
+	promise->newer = NULL;
+	promise->older = room->newest;
+	if (promise->older)
+		promise->older->newer = promise;
+	room->newest = promise;
+	pthread_mutex_unlock(&room->lock);
+	return before;
+}
+
+void ucm_room_give_back(struct ucm_promise *promise)
+{
+	struct ucm_room *room = promise->room;
+
+	if (!room)
+		return;
+	pthread_mutex_lock(&room->lock);
+	room->promised -= promise->bytes;
+	room->guesses -= promise->guessed;
+	if (promise->older)
+		promise->older->newer = promise->newer;
+	if (promise->newer)
+		promise->newer->older = promise->older;
+	else
+		room->newest = promise->older;
+	promise->room = NULL;
+	pthread_mutex_unlock(&room->lock);
+}
+
+void ucm_room_watch(struct ucm_promise *promise, int at, const char *name)
+{
+	pthread_mutex_lock(&promise->room->lock);
+	promise->at = at;
+	strncpy(promise->name, name, sizeof(promise->name) - 1);
+	promise->watched = true;
+	pthread_mutex_unlock(&promise->room->lock);
+}
+
+static void set_bytes(struct ucm_promise *promise, uint64_t bytes, bool guessed)
+{
+	struct ucm_room *room = promise->room;
+
+	pthread_mutex_lock(&room->lock);
+	room->promised += bytes - promise->bytes;
+	room->guesses -= promise->guessed && !guessed;
+	promise->bytes = bytes;
+	promise->guessed = guessed;
+	pthread_mutex_unlock(&room->lock);
+}
+
+void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes)
+{
+	set_bytes(promise, bytes, false);
+}
+
+static int look_at(const struct ucm_promise *promise, struct stat *out)
+{
+	if (!promise->watched)
+		return -ENOENT;
+	return *promise->name ? ucm_os_stat(promise->at, promise->name, out)
+			      : ucm_os_fstat(promise->at, out);
+}
+
+/* What the files before this one have not taken yet. */
+static uint64_t open_before(struct ucm_promise *promise)
+{
+	uint64_t open = 0;
+	int err = 0;
+
+	pthread_mutex_lock(&promise->room->lock);
+	for (const struct ucm_promise *of = promise->older; of; of = of->older) {
+		uint64_t has = 0;
+		struct stat st;
+
+		/* a server that does not answer is not asked of each */
+		if (!err || err == -ENOENT)
+			err = look_at(of, &st);
+		if (!err)
+			has = (uint64_t)st.st_blocks * 512;
+		open += has < of->bytes ? of->bytes - has : 0;
+	}
+	pthread_mutex_unlock(&promise->room->lock);
+	return open;
+}
+
+/* Free space, but for one block of it; false: none, or it cannot say. */
+static bool free_of(int dirfd, uint64_t *out)
+{
+	struct statvfs st;
+
+	/* a lookup server and a full disk are told apart by the next write */
+	if (ucm_os_statvfs(dirfd, &st) || (st.f_files && !st.f_favail) ||
+	    !st.f_bavail)
+		return false;
+	*out = (uint64_t)(st.f_bavail - 1) * st.f_frsize;
+	return true;
+}
+
+static bool is_enough(int dirfd, struct ucm_promise *promise, uint64_t before,
+		      bool alone)
+{
+	uint64_t room;
+
+	if (!free_of(dirfd, &room))
+		return false;
+	if (promise->anywhere || room >= before + promise->bytes)
+		return true;
+	if (before && (promise->guessed || room >= promise->bytes)) {
+		before = open_before(promise);
+		if (!free_of(dirfd, &room))
+			return false;
+	}
+	if (room >= before + promise->bytes)
+		return true;
+	if (!promise->guessed || !alone || room <= before + promise->outgrown)
+		return false;
+	set_bytes(promise, room - before, true);
+	return true;
+}
+
+bool ucm_room_take(struct ucm_room *room, int dirfd,
+		   struct ucm_promise *promise)
+{
+	bool alone;
+	uint64_t before = enter(room, promise, &alone);
+
+	if (is_enough(dirfd, promise, before, alone))
+		return true;
+	ucm_room_give_back(promise);
+	return false;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* temp.c - HOST-BOOT-INSTANCE-SERIAL; see temp.h. */
+#include <config.h>
+
+#include "fs/tier/temp.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include <ucm/block.h>
+
+/* The first line of a small file; empty if it cannot be read. */
+static void read_line(const char *path, char *line, int size)
+{
+	FILE *file = fopen(path, "re");
+
+	if (!file || !fgets(line, size, file))
+		line[0] = '\0';
+	if (file)
+		fclose(file);
+}
+
+void ucm_temp_whoami(struct ucm_temp_maker *out)
+{
+	struct timespec up = { 0 };
+	struct utsname name;
+	char line[64];
+	unsigned boot = 0;
+
+	*out = (struct ucm_temp_maker){ 0 };
+	if (!uname(&name))
+		out->host = ucm_crc32c(0, name.nodename, strlen(name.nodename));
+	read_line("/etc/machine-id", line, sizeof(line));
+	out->host = ucm_crc32c(out->host, line, strlen(line));
+	read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line));
+	if (sscanf(line, "%8x", &boot) == 1)
+		out->boot = boot;
+	if (!clock_gettime(CLOCK_BOOTTIME, &up))
+		out->up_s = up.tv_sec;
+}
+
+void ucm_temp_name(const struct ucm_temp_maker *maker, uint32_t instance,
+		   uint64_t serial, char out[UCM_TEMP_NAME_MAX])
+{
+	snprintf(out, UCM_TEMP_NAME_MAX, "%08x-%08x-%08x-%llu", maker->host,
+		 maker->boot, instance, (unsigned long long)serial);
+}
+
+/* Made by this machine before it was started. Machines that were copied may
+ * have one name and id: so it must be that old, too. */
+static bool is_of_earlier_boot(const struct ucm_temp_maker *self,
+			       const char *name, int64_t age_s)
+{
+	unsigned host, boot, instance;
+	unsigned long long serial;
+
+	return sscanf(name, "%8x-%8x-%8x-%llu", &host, &boot, &instance,
+		      &serial) == 4 &&
+	       host == self->host && self->boot && boot && boot != self->boot &&
+	       age_s > self->up_s;
+}
+
+bool ucm_temp_is_over(const struct ucm_temp_maker *self, const char *name,
+		      int64_t age_s)
+{
+	return age_s >= UCM_TEMP_OLD_S ||
+	       is_of_earlier_boot(self, name, age_s);
+}

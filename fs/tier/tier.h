@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tier.h - the directories of one tier, and the room in them.
+ *
+ * Knows nothing of other tiers (tierset.h) nor of single blocks.
+ */
+#ifndef UCM_TIER_H
+#define UCM_TIER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+
+#include "fs/tier/backing.h"
+#include "fs/tier/room.h"
+#include "fs/tier/stats.h"
+
+struct ucm_tier {
+	char name[UCM_TIER_NAME_MAX + 1];
+	struct ucm_backing *dirs;
+	unsigned num_dirs;
+	unsigned first; /* number of dirs[0] in the tier set */
+	uint64_t limit; /* as configured; 0: none */
+	bool limit_percent;
+	bool readonly;
+	uint8_t (*uuids)[16];     /* of dirs, for placement */
+	struct ucm_room **rooms;  /* of dirs, which may share one */
+	_Atomic uint64_t used;    /* bytes of its blocks on disk */
+	_Atomic uint64_t writing; /* bytes promised to files being written */
+	_Atomic uint64_t guessed; /* of them, where nobody knows the size */
+	_Atomic int64_t files;    /* bytes of files/; about, see plain.h */
+	_Atomic uint64_t turns;   /* for round_robin */
+	struct ucm_tier_stats stats;
+};
+
+/* Opens all directories, as those of a store with that configuration. Errors
+ * come with a complaint. */
+int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
+		  unsigned first, const struct ucm_config *store,
+		  struct ucm_complaint *complaint);
+/* Leaves the directories as they are, clean or not. */
+void ucm_tier_close(struct ucm_tier *tier);
+
+/* What a new file is going to take. */
+struct ucm_want {
+	uint64_t bytes;
+	uint64_t outgrown; /* guessed: room for so much was not enough */
+	bool guessed;      /* nobody knows: bytes is likely more than that */
+	bool anywhere;     /* any room on disk will do, within the limit */
+};
+
+/*
+ * Promise a new file room in a directory, the first of the policy's order that
+ * has it; out->backing says which. -ENOSPC if there is none, -EROFS for a
+ * read-only tier. Directories that failed lately are passed over, and those that
+ * have lost writes and had no checkpoint since (-EIO, if that is why).
+ *
+ * Where there is no room for a guess, one file whose size is guessed is let in
+ * at a time: so no limit is exceeded by more than one file.
+ */
+int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
+		    const struct ucm_id *id, const struct ucm_want *want,
+		    struct ucm_promise **out);
+
+/* The size has been told: a guess is one no more; of others it may be more
+ * than was promised. NULL does nothing, here and below. */
+void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes);
+
+/* The file counts as used, or is gone. */
+void ucm_promise_end(struct ucm_promise *promise);
+
+/* What a file takes on disk, as it is counted: what was allocated beyond its
+ * end to be written to (XFS does that) goes when it is closed. */
+uint64_t ucm_file_takes(const struct stat *st);
+
+/* Bytes that its files take, and its blocks and files. */
+uint64_t ucm_tier_files(const struct ucm_tier *tier);
+uint64_t ucm_tier_used(const struct ucm_tier *tier);
+
+/* The tier's limit in bytes, UINT64_MAX if it has none. */
+uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);
+
+/* Size and free space in bytes, within the limit. */
+void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
+		    uint64_t *free_out);
+
+enum ucm_dir_state {
+	UCM_DIR_GOOD,
+	UCM_DIR_SET_ASIDE,
+	UCM_DIR_UNREADABLE,
+	UCM_DIR_LOST,
+	UCM_DIR_STATES
+};
+extern const char *const ucm_dir_states[UCM_DIR_STATES];
+
+enum ucm_dir_state ucm_backing_state(const struct ucm_backing *backing);
+
+/* A call on this directory failed with err: after some errors it gets no new
+ * blocks for a while. */
+void ucm_backing_failed(struct ucm_backing *backing, const char *what,
+			int err);
+
+#endif

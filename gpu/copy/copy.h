@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy.h - between staging memory and pages: one table for each kind of page.
+ *
+ * A copy back end belongs to one thread of the loader, which makes all calls.
+ * It knows regions and pages, not files: the bytes of the layers [first_layer,
+ * end_layer) of a block lie in a row in staging.
+ */
+#ifndef UCM_COPY_H
+#define UCM_COPY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/layout/layout.h"
+
+struct ucm_copy;
+
+/* One block's layers. Belongs to the back end from start to done. */
+struct ucm_copy_job {
+	unsigned group;
+	uint32_t first_layer, end_layer;
+	uint8_t *staging; /* of first_layer's first byte */
+	uint32_t page;
+	const uint64_t *addresses; /* of first_layer's first region on, or NULL:
+				    * see struct ucm_request */
+	/* The caller's, who hears of it at poll. */
+	void (*copied)(struct ucm_copy_job *job);
+	int err; /* once done: 0 or -errno, logged */
+	struct ucm_copy_job *next;
+};
+
+struct ucm_copy_options {
+	int device;
+	void *stream;
+	unsigned ctas;
+};
+
+struct ucm_copy_ops {
+	const char *name;
+
+	int (*open)(const struct ucm_copy_options *options,
+		    struct ucm_copy **out, char *why, size_t why_len);
+	void (*close)(struct ucm_copy *copy);
+
+	/* A layout by the loader's number for it; it outlives the copy. Numbers
+	 * come in order, from 0. */
+	int (*add_group)(struct ucm_copy *copy, unsigned group,
+			 const struct ucm_layout *layout);
+
+	/* Memory that staging will lie in, page aligned; until close. */
+	int (*register_staging)(struct ucm_copy *copy, void *memory,
+				size_t len);
+
+	/* Start jobs (a list by next): staging to pages, or pages to staging.
+	 * A back end that is done with them at once says so at poll as well. */
+	void (*scatter)(struct ucm_copy *copy, struct ucm_copy_job *jobs);
+	void (*gather)(struct ucm_copy *copy, struct ucm_copy_job *jobs);
+
+	/* Jobs that are done (a list), in any order; never waits. */
+	struct ucm_copy_job *(*poll)(struct ucm_copy *copy);
+};
+
+extern const struct ucm_copy_ops ucm_copy_host;
+/* Where libucm is built with CUDA; open says what is missing at run time. */
+extern const struct ucm_copy_ops ucm_copy_cuda;
+
+/* For the host's pages there is a shorter way, which the loader takes where
+ * nothing has to be waited for: the copy is done when it returns. */
+void ucm_host_scatter(const struct ucm_layout *layout,
+		      const struct ucm_copy_job *job);
+void ucm_host_gather(const struct ucm_layout *layout,
+		     const struct ucm_copy_job *job);
+
+#endif

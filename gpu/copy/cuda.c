@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda.c - pages that are memory of a CUDA device.
+ *
+ * Staging is registered with the driver and read and written by the device
+ * itself: by kernels of a few CTAs, which leave the rest of the device to the
+ * model, or by its copy engine where runs are long. Which one is decided for
+ * each group by what was measured.
+ *
+ * UNTESTED: on a device. There was none where this was written: the kernels'
+ * arithmetic is tested on the CPU, the calls against a driver made for tests.
+ * tests/gpu and bench/load-cuda are for the first machine that has one.
+ */
+#include <config.h>
+
+#include "gpu/copy/cuda.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/why.h"
+
+#define DEFAULT_CTAS 8
+
+extern const char ucm_kernels_fatbin[] __attribute__((visibility("hidden")));
+
+static bool enter(struct ucm_copy *copy)
+{
+	CUresult result = copy->cuda->CtxPushCurrent(copy->context);
+
+	if (result == CUDA_SUCCESS)
+		return true;
+	if (result != copy->last_error)
+		ucm_cuda_failed(copy->cuda, result, "cuCtxPushCurrent");
+	copy->last_error = result;
+	return false;
+}
+
+static void leave(struct ucm_copy *copy)
+{
+	CUcontext context;
+
+	copy->cuda->CtxPopCurrent(&context);
+}
+
+/* ---- opening ---- */
+
+static CUresult open_kernels(struct ucm_copy *copy, const char **what)
+{
+	static const char *const names[] = { "ucm_scatter", "ucm_gather" };
+	CUresult result;
+
+	*what = "loading the kernels";
+	result = copy->cuda->ModuleLoadData(&copy->module, ucm_kernels_fatbin);
+	for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++)
+		result = copy->cuda->ModuleGetFunction(
+			&copy->kernels[i], copy->module, names[i]);
+	return result;
+}
+
+static CUresult open_arena(struct ucm_copy *copy, const char **what)
+{
+	CUresult result;
+
+	*what = "cuMemHostAlloc";
+	result = copy->cuda->MemHostAlloc((void **)&copy->arena,
+					  UCM_ARENA_BYTES,
+					  CU_MEMHOSTALLOC_PORTABLE);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*what = "cuMemAlloc";
+	return copy->cuda->MemAlloc(&copy->device_arena, UCM_ARENA_BYTES);
+}
+
+static CUresult open_streams(struct ucm_copy *copy, void *stream,
+			     const char **what)
+{
+	CUresult result;
+
+	*what = "cuStreamCreate";
+	result = copy->cuda->StreamCreate(&copy->own, CU_STREAM_NON_BLOCKING);
+	copy->stream = stream ? stream : copy->own;
+	*what = result == CUDA_SUCCESS ? "cuEventCreate" : *what;
+	for (int i = 0; i < UCM_BATCHES && result == CUDA_SUCCESS; i++)
+		result = copy->cuda->EventCreate(&copy->batches[i].event,
+						 CU_EVENT_DISABLE_TIMING);
+	return result;
+}
+
+static CUresult open_device(struct ucm_copy *copy, int number,
+			    const char **what)
+{
+	CUresult result;
+
+	*what = "cuDeviceGet";
+	result = copy->cuda->DeviceGet(&copy->device, number);
+	if (result != CUDA_SUCCESS)
+		return result;
+	*what = "cuDevicePrimaryCtxRetain";
+	result = copy->cuda->DevicePrimaryCtxRetain(&copy->context,
+						    copy->device);
+	copy->retained = result == CUDA_SUCCESS;
+	return result;
+}
+
+static int open_inside(struct ucm_copy *copy,
+		       const struct ucm_copy_options *options, char *why,
+		       size_t why_len)
+{
+	const char *what = "";
+	char text[256];
+	CUresult result = open_streams(copy, options->stream, &what);
+
+	if (result == CUDA_SUCCESS)
+		result = open_kernels(copy, &what);
+	if (result == CUDA_SUCCESS)
+		result = open_arena(copy, &what);
+	if (result == CUDA_SUCCESS)
+		return ucm_cuda_measure(copy, why, why_len);
+	ucm_cuda_text(copy->cuda, result, text, sizeof(text));
+	return ucm_why(why, why_len, ucm_cuda_errno(result),
+		       "CUDA device %d: %s: %s", options->device, what, text);
+}
+
+static void cuda_close(struct ucm_copy *copy);
+
+static int cuda_open(const struct ucm_copy_options *options,
+		     struct ucm_copy **out, char *why, size_t why_len)
+{
+	struct ucm_copy *copy = calloc(1, sizeof(*copy));
+	const char *what;
+	char text[256];
+	CUresult result;
+	int err;
+
+	if (!copy)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	copy->ctas = options->ctas ? options->ctas : DEFAULT_CTAS;
+	err = ucm_cuda_get(&copy->cuda, why, why_len);
+	if (err)
+		goto free_copy;
+	result = open_device(copy, options->device, &what);
+	if (result == CUDA_SUCCESS) {
+		what = "cuCtxPushCurrent";
+		result = copy->cuda->CtxPushCurrent(copy->context);
+	}
+	if (result != CUDA_SUCCESS) {
+		ucm_cuda_text(copy->cuda, result, text, sizeof(text));
+		err = ucm_why(why, why_len, ucm_cuda_errno(result),
+			      "CUDA device %d: %s: %s", options->device, what,
+			      text);
+		goto close_copy;
+	}
+	err = open_inside(copy, options, why, why_len);
+	leave(copy);
+	if (err)
+		goto close_copy;
+	*out = copy;
+	return 0;
+
+close_copy:
+	cuda_close(copy);
+	return err;
+free_copy:
+	free(copy);
+	return err;
+}
+
+/* ---- groups ---- */
+
+static CUresult upload_table(struct ucm_copy *copy, size_t len,
+			     struct ucm_cuda_group *group)
+{
+	const struct ucm_cuda *cuda = copy->cuda;
+	CUresult result = cuda->MemAlloc(&group->device_table, len);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* not by cuMemcpyHtoD, which waits for the engine's default stream */
+	result = cuda->MemcpyAsync(group->device_table,
+				   (uintptr_t)group->table, len, copy->own);
+	if (result == CUDA_SUCCESS)
+		result = cuda->StreamSynchronize(copy->own);
+	if (result != CUDA_SUCCESS)
+		cuda->MemFree(group->device_table);
+	return result;
+}
+
+int ucm_cuda_group_init(struct ucm_copy *copy, const struct ucm_layout *layout,
+			struct ucm_cuda_group *out)
+{
+	size_t num = layout->num_regions + 1;
+	struct ucm_cuda_group group = { .layout = layout };
+	CUresult result;
+	int err;
+
+	if (layout->num_regions * sizeof(uint64_t) +
+		    sizeof(struct ucm_scatter_job) > UCM_ARENA_BYTES / 2) {
+		ucm_error("CUDA: a layout of %zu regions is too large",
+			  layout->num_regions);
+		return -EINVAL;
+	}
+	group.table = calloc(num, sizeof(*group.table));
+	if (!group.table)
+		return -ENOMEM;
+	err = ucm_scatter_table(layout, group.table);
+	if (err)
+		goto free_table;
+	result = upload_table(copy, num * sizeof(*group.table), &group);
+	if (result != CUDA_SUCCESS) {
+		err = ucm_cuda_failed(copy->cuda, result, "table of regions");
+		goto free_table;
+	}
+	*out = group;
+	return 0;
+
+free_table:
+	free(group.table);
+	return err;
+}
+
+void ucm_cuda_group_fini(struct ucm_copy *copy, struct ucm_cuda_group *group)
+{
+	copy->cuda->MemFree(group->device_table);
+	free(group->table);
+}
+
+static int cuda_add_group(struct ucm_copy *copy, unsigned number,
+			  const struct ucm_layout *layout)
+{
+	uint64_t run = ucm_block_payload_bytes(&layout->geometry) /
+		       layout->runs;
+	struct ucm_cuda_group *more, *group;
+	int err;
+
+	if (number != copy->num_groups)
+		return -EINVAL;
+	more = reallocarray(copy->groups, number + 1, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	copy->groups = more;
+	group = &more[number];
+	if (!enter(copy))
+		return -EIO;
+	err = ucm_cuda_group_init(copy, layout, group);
+	leave(copy);
+	if (err)
+		return err;
+	for (int gather = 0; gather < 2; gather++)
+		group->engine[gather] = run >= copy->engine_from[gather];
+	copy->num_groups++;
+	return 0;
+}
+
+/* ---- staging ---- */
+
+CUdeviceptr ucm_cuda_staging(const struct ucm_copy *copy,
+			     const uint8_t *staging, uint64_t len)
+{
+	for (unsigned i = 0; i < copy->num_ranges; i++) {
+		const struct ucm_cuda_range *range = &copy->ranges[i];
+		uint64_t at = (uintptr_t)staging - (uintptr_t)range->memory;
+
+		if (at <= range->len && range->len - at >= len)
+			return range->device + at;
+	}
+	return 0;
+}
+
+/* Another thread's back end may have the same memory: who came first undoes
+ * it, and the loader closes its threads together. */
+static CUresult pin(struct ucm_copy *copy, struct ucm_cuda_range *range)
+{
+	const struct ucm_cuda *cuda = copy->cuda;
+	CUresult result = cuda->MemHostRegister(
+		range->memory, range->len,
+		CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE);
+
+	range->registered = result == CUDA_SUCCESS;
+	if (result != CUDA_SUCCESS &&
+	    result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+		return result;
+	result = cuda->MemHostGetDevicePointer(&range->device, range->memory,
+					       0);
+	if (result != CUDA_SUCCESS && range->registered)
+		cuda->MemHostUnregister(range->memory);
+	return result;
+}
+
+static int cuda_register_staging(struct ucm_copy *copy, void *memory,
+				 size_t len)
+{
+	struct ucm_cuda_range range = { .memory = memory, .len = len };
+	struct ucm_cuda_range *more;
+	CUresult result;
+
+	more = reallocarray(copy->ranges, copy->num_ranges + 1, sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	copy->ranges = more;
+	if (!enter(copy))
+		return -EIO;
+	result = pin(copy, &range);
+	leave(copy);
+	if (result != CUDA_SUCCESS)
+		return ucm_cuda_failed(copy->cuda, result, "pinning staging");
+	copy->ranges[copy->num_ranges++] = range;
+	return 0;
+}
+
+/* ---- copying ---- */
+
+/* Mistakes of the loader must not reach the device, which could not tell. */
+static bool is_sound(const struct ucm_copy *copy,
+		     const struct ucm_copy_job *job)
+{
+	const struct ucm_layout *layout;
+
+	if (job->group >= copy->num_groups)
+		return false;
+	layout = copy->groups[job->group].layout;
+	return job->first_layer < job->end_layer &&
+	       job->end_layer <= layout->geometry.num_layers &&
+	       (job->addresses || job->page < layout->num_pages) &&
+	       ucm_cuda_staging(copy, job->staging,
+				(job->end_layer - job->first_layer) *
+					ucm_layout_layer_bytes(layout));
+}
+
+static void start_jobs(struct ucm_copy *copy, struct ucm_copy_job *jobs,
+		       bool gather)
+{
+	while (jobs) {
+		struct ucm_copy_job *next = jobs->next;
+
+		jobs->err = 0;
+		if (is_sound(copy, jobs)) {
+			ucm_cuda_append(&copy->waiting[gather], jobs);
+		} else {
+			ucm_error("CUDA: group %u, layers %" PRIu32
+				  " to %" PRIu32 ", page %" PRIu32
+				  ", staging %p: out of range",
+				  jobs->group, jobs->first_layer,
+				  jobs->end_layer, jobs->page,
+				  (void *)jobs->staging);
+			jobs->err = -EINVAL;
+			ucm_cuda_append(&copy->finished, jobs);
+		}
+		jobs = next;
+	}
+	if (!enter(copy)) {
+		ucm_cuda_give_up(copy);
+		return;
+	}
+	ucm_cuda_start(copy);
+	leave(copy);
+}
+
+static void cuda_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	start_jobs(copy, jobs, false);
+}
+
+static void cuda_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	start_jobs(copy, jobs, true);
+}
+
+static struct ucm_copy_job *cuda_poll(struct ucm_copy *copy)
+{
+	struct ucm_copy_job *jobs;
+
+	if (copy->num_batches) { /* else nothing waits */
+		if (enter(copy)) {
+			ucm_cuda_retire(copy);
+			ucm_cuda_start(copy);
+			leave(copy);
+		} else {
+			ucm_cuda_give_up(copy);
+		}
+	}
+	jobs = copy->finished.first;
+	copy->finished.first = NULL;
+	return jobs;
+}
+
+/* ---- closing ---- */
+
+static void close_inside(struct ucm_copy *copy)
+{
+	const struct ucm_cuda *cuda = copy->cuda;
+
+	if (copy->num_batches)
+		cuda->StreamSynchronize(copy->stream);
+	for (unsigned i = 0; i < copy->num_groups; i++)
+		ucm_cuda_group_fini(copy, &copy->groups[i]);
+	for (unsigned i = 0; i < copy->num_ranges; i++) {
+		if (copy->ranges[i].registered)
+			cuda->MemHostUnregister(copy->ranges[i].memory);
+	}
+	if (copy->device_arena)
+		cuda->MemFree(copy->device_arena);
+	if (copy->arena)
+		cuda->MemFreeHost(copy->arena);
+	if (copy->module)
+		cuda->ModuleUnload(copy->module);
+	for (int i = 0; i < UCM_BATCHES; i++) {
+		if (copy->batches[i].event)
+			cuda->EventDestroy(copy->batches[i].event);
+	}
+	if (copy->own)
+		cuda->StreamDestroy(copy->own);
+}
+
+/* Waits for what is under way: pages and staging are left alone afterwards. */
+static void cuda_close(struct ucm_copy *copy)
+{
+	if (!copy)
+		return;
+	if (copy->retained) {
+		if (enter(copy)) {
+			close_inside(copy);
+			leave(copy);
+		} else {
+			for (unsigned i = 0; i < copy->num_groups; i++)
+				free(copy->groups[i].table);
+		}
+		copy->cuda->DevicePrimaryCtxRelease(copy->device);
+	}
+	free(copy->groups);
+	free(copy->ranges);
+	free(copy);
+}
+
+const struct ucm_copy_ops ucm_copy_cuda = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.add_group = cuda_add_group,
+	.register_staging = cuda_register_staging,
+	.scatter = cuda_scatter,
+	.gather = cuda_gather,
+	.poll = cuda_poll,
+};

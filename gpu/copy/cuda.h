@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda.h - the CUDA copy back end, as its own files see it.
+ *
+ *	copy_cuda.c     the calls of copy.h: device, groups, staging
+ *	cuda_batch.c    jobs to launches, launches to events, events to jobs
+ *	cuda_measure.c  kernel or copy engine?
+ *
+ * Everything belongs to one thread. Jobs wait, until a batch and room in the
+ * arena are free; then they are in a batch, until its event has come; then
+ * they are finished, until poll hands them out. Calls into the driver are made
+ * with the primary context pushed; who is called from outside pushes it.
+ */
+#ifndef UCM_COPY_CUDA_H
+#define UCM_COPY_CUDA_H
+
+#include "gpu/copy/copy.h"
+#include "gpu/copy/cuda_api.h"
+#include "gpu/copy/scatter_table.h"
+
+#define UCM_BATCHES 64
+#define UCM_ARENA_BYTES (UINT64_C(2) << 20)
+#define UCM_ENGINE_PIECES 1024
+
+struct ucm_cuda_group {
+	const struct ucm_layout *layout;
+	struct ucm_scatter_region *table; /* ours, and its copy: */
+	CUdeviceptr device_table;
+	bool engine[2]; /* [gather]: by the copy engine, not by a kernel */
+};
+
+struct ucm_cuda_range {
+	uint8_t *memory;
+	size_t len;
+	CUdeviceptr device;
+	bool registered; /* by us, who undo it */
+};
+
+struct ucm_cuda_list {
+	struct ucm_copy_job *first, *last;
+};
+
+/* What one event tells of. In the order of their start, which is that of the
+ * stream, and so of their ends. */
+struct ucm_cuda_batch {
+	CUevent event;
+	struct ucm_copy_job *jobs;
+	size_t arena_end;
+};
+
+struct ucm_copy {
+	const struct ucm_cuda *cuda;
+	CUdevice device;
+	bool retained;
+	CUcontext context; /* the primary one, as the engine's */
+	CUstream own;
+	CUstream stream; /* the caller's, or our own */
+	CUmodule module;
+	CUfunction kernels[2]; /* [gather] */
+	unsigned ctas;
+	uint64_t engine_from[2]; /* [gather]: bytes of a run */
+
+	struct ucm_cuda_group *groups;
+	unsigned num_groups;
+	struct ucm_cuda_range *ranges;
+	unsigned num_ranges;
+
+	/* Descriptors of jobs: a ring, pinned, and its copy on the device,
+	 * where each thread searches it. */
+	uint8_t *arena;
+	CUdeviceptr device_arena;
+	size_t arena_head, arena_tail; /* next free byte; oldest in use */
+
+	struct ucm_cuda_batch batches[UCM_BATCHES];
+	unsigned first_batch, num_batches;
+	struct ucm_cuda_list waiting[2], finished;
+	CUresult last_error; /* logged last; the next of its kind is not */
+
+	/* For the copy engine: pieces of one call. */
+	CUdeviceptr to[UCM_ENGINE_PIECES], from[UCM_ENGINE_PIECES];
+	size_t sizes[UCM_ENGINE_PIECES];
+};
+
+/* Fill a group; logs. */
+int ucm_cuda_group_init(struct ucm_copy *copy, const struct ucm_layout *layout,
+			struct ucm_cuda_group *out);
+void ucm_cuda_group_fini(struct ucm_copy *copy, struct ucm_cuda_group *group);
+
+/* The device's address of staging; 0: not registered. */
+CUdeviceptr ucm_cuda_staging(const struct ucm_copy *copy,
+			     const uint8_t *staging, uint64_t len);
+
+/* ---- cuda_batch.c ---- */
+
+void ucm_cuda_append(struct ucm_cuda_list *list, struct ucm_copy_job *job);
+/* Start what waits, as far as there is room. */
+void ucm_cuda_start(struct ucm_copy *copy);
+/* Batches whose event has come are finished. */
+void ucm_cuda_retire(struct ucm_copy *copy);
+/* The context is gone: everything ends with -EIO. */
+void ucm_cuda_give_up(struct ucm_copy *copy);
+
+/* Bytes of the arena that a job's descriptor takes. */
+size_t ucm_cuda_arena_bytes(const struct ucm_copy *copy,
+			    const struct ucm_copy_job *job);
+
+/*
+ * Queue num jobs in a stream: as one launch, with their descriptors at this
+ * place of the arena; or as calls of the copy engine. what: the call that
+ * failed; some of the jobs may be under way then.
+ */
+CUresult ucm_cuda_by_kernel(struct ucm_copy *copy, CUstream stream,
+			    const struct ucm_copy_job *jobs, unsigned num,
+			    bool gather, size_t at, const char **what);
+CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
+			    const struct ucm_copy_job *jobs, unsigned num,
+			    bool gather, const char **what);
+
+/* ---- cuda_measure.c ---- */
+
+/*
+ * From which run length on the copy engine is as fast as the kernels, on this
+ * device and with so many CTAs: measured once in a process, with nothing in
+ * flight, in some milliseconds; or UCM_CUDA_RUN_BYTES of the environment.
+ * -EINVAL: that one is no number of bytes.
+ */
+int ucm_cuda_measure(struct ucm_copy *copy, char *why, size_t why_len);
+
+#endif

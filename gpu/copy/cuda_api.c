@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_api.c - the CUDA driver, found at run time.
+ */
+#include <config.h>
+
+#include "gpu/copy/cuda_api.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "common/why.h"
+
+const char *ucm_cuda_library = "libcuda.so.1";
+
+/* Filled once, under the lock; the library stays open until the process ends:
+ * the driver has threads, and the engine uses it as well. */
+static struct ucm_cuda the_cuda;
+static bool is_open;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const struct {
+	const char *name;
+	int version;
+	size_t field; /* offset in struct ucm_cuda */
+} calls[] = {
+#define ROW(name, version)                                                    \
+	{ "cu" #name, version, offsetof(struct ucm_cuda, name) },
+	UCM_CUDA_CALLS(ROW)
+#undef ROW
+};
+
+static void *call_of(PFN_cuGetProcAddress_v12000 find, const char *name,
+		     int version)
+{
+	CUdriverProcAddressQueryResult status;
+	void *address = NULL;
+
+	if (find(name, &address, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM,
+		 &status) != CUDA_SUCCESS ||
+	    status != CU_GET_PROC_ADDRESS_SUCCESS)
+		return NULL;
+	return address;
+}
+
+static int find_calls(PFN_cuGetProcAddress_v12000 find, struct ucm_cuda *cuda,
+		      char *why, size_t why_len)
+{
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		void *address = call_of(find, calls[i].name, calls[i].version);
+
+		if (!address)
+			return ucm_why(why, why_len, -ENODEV,
+				       "%s has no %s: the driver does not fit",
+				       ucm_cuda_library, calls[i].name);
+		*(void **)((char *)cuda + calls[i].field) = address;
+	}
+	*(void **)&cuda->MemcpyBatchAsync =
+		call_of(find, "cuMemcpyBatchAsync", 12080);
+	return 0;
+}
+
+static int start(const struct ucm_cuda *cuda, char *why, size_t why_len)
+{
+	CUresult result = cuda->Init(0);
+	char text[256];
+	int num = 0;
+
+	if (result == CUDA_SUCCESS)
+		result = cuda->DeviceGetCount(&num);
+	if (result != CUDA_SUCCESS) {
+		ucm_cuda_text(cuda, result, text, sizeof(text));
+		return ucm_why(why, why_len, -ENODEV, "cuInit: %s", text);
+	}
+	if (!num)
+		return ucm_why(why, why_len, -ENODEV,
+			       "there is no CUDA device");
+	return 0;
+}
+
+static int open_driver(struct ucm_cuda *cuda, char *why, size_t why_len)
+{
+	void *library = dlopen(ucm_cuda_library, RTLD_NOW | RTLD_LOCAL);
+	PFN_cuGetProcAddress_v12000 find;
+	int err;
+
+	if (!library)
+		return ucm_why(why, why_len, -ENODEV, "no CUDA driver: %s",
+			       dlerror());
+	*(void **)&find = dlsym(library, "cuGetProcAddress_v2");
+	if (!find)
+		err = ucm_why(why, why_len, -ENODEV,
+			      "%s is older than CUDA 12", ucm_cuda_library);
+	else
+		err = find_calls(find, cuda, why, why_len);
+	if (err) { /* once initialised it is not closed, see above */
+		dlclose(library);
+		return err;
+	}
+	return start(cuda, why, why_len);
+}
+
+int ucm_cuda_get(const struct ucm_cuda **out, char *why, size_t why_len)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&open_lock);
+	if (!is_open) {
+		err = open_driver(&the_cuda, why, why_len);
+		is_open = !err;
+	}
+	pthread_mutex_unlock(&open_lock);
+	if (!err)
+		*out = &the_cuda;
+	return err;
+}
+
+int ucm_cuda_errno(CUresult result)
+{
+	switch (result) {
+	case CUDA_SUCCESS:
+		return 0;
+	case CUDA_ERROR_INVALID_VALUE:
+		return -EINVAL;
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return -ENOMEM;
+	case CUDA_ERROR_NO_DEVICE:
+	case CUDA_ERROR_INVALID_DEVICE:
+		return -ENODEV;
+	case CUDA_ERROR_NOT_PERMITTED:
+		return -EPERM;
+	case CUDA_ERROR_NOT_SUPPORTED:
+		return -EOPNOTSUPP;
+	default:
+		return -EIO;
+	}
+}
+
+void ucm_cuda_text(const struct ucm_cuda *cuda, CUresult result, char *text,
+		   size_t len)
+{
+	const char *name = NULL, *words = NULL;
+
+	if (cuda->GetErrorName(result, &name) != CUDA_SUCCESS || !name)
+		name = "unknown error";
+	if (cuda->GetErrorString(result, &words) != CUDA_SUCCESS || !words)
+		words = "the driver has no text for it";
+	snprintf(text, len, "%s (%d): %s", name, (int)result, words);
+}
+
+int ucm_cuda_failed(const struct ucm_cuda *cuda, CUresult result,
+		    const char *what)
+{
+	char text[256];
+
+	ucm_cuda_text(cuda, result, text, sizeof(text));
+	ucm_error("CUDA: %s: %s", what, text);
+	return ucm_cuda_errno(result);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.c - pages in the memory of this process.
+ */
+#include <config.h>
+
+#include "gpu/copy/copy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ucm_copy {
+	const struct ucm_layout **groups;
+	unsigned num_groups;
+	struct ucm_copy_job *done;
+};
+
+static int host_open(const struct ucm_copy_options *options,
+		     struct ucm_copy **out, char *why, size_t why_len)
+{
+	(void)options;
+	(void)why;
+	(void)why_len;
+	*out = calloc(1, sizeof(**out));
+	return *out ? 0 : -ENOMEM;
+}
+
+static void host_close(struct ucm_copy *copy)
+{
+	free(copy->groups);
+	free(copy);
+}
+
+static int host_add_group(struct ucm_copy *copy, unsigned group,
+			  const struct ucm_layout *layout)
+{
+	const struct ucm_layout **more =
+		reallocarray(copy->groups, group + 1, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	copy->groups = more;
+	copy->groups[group] = layout;
+	copy->num_groups = group + 1;
+	return 0;
+}
+
+static int host_register(struct ucm_copy *copy, void *memory, size_t len)
+{
+	(void)copy;
+	(void)memory;
+	(void)len;
+	return 0;
+}
+
+/* ---- runs ---- */
+
+/*
+ * Pages are written by stores that go past the caches: memory need not be read
+ * before it is overwritten, and what the caches hold stays there. It pays off
+ * for runs that are not short. Others see such stores in any order: move_job()
+ * ends with a fence.
+ */
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#define STREAM_LEAST 2048
+
+__attribute__((target("avx512f"))) static void
+stream_lines(uint8_t *to, const uint8_t *from, size_t len)
+{
+	for (size_t i = 0; i < len; i += 256) {
+		__m512i a = _mm512_loadu_si512(from + i);
+		__m512i b = _mm512_loadu_si512(from + i + 64);
+		__m512i c = _mm512_loadu_si512(from + i + 128);
+		__m512i d = _mm512_loadu_si512(from + i + 192);
+
+		_mm512_stream_si512((void *)(to + i), a);
+		_mm512_stream_si512((void *)(to + i + 64), b);
+		_mm512_stream_si512((void *)(to + i + 128), c);
+		_mm512_stream_si512((void *)(to + i + 192), d);
+	}
+}
+
+static void write_run(uint8_t *to, const uint8_t *from, size_t len)
+{
+	size_t head = -(uintptr_t)to & 63, body;
+
+	if (len < STREAM_LEAST || !__builtin_cpu_supports("avx512f")) {
+		memcpy(to, from, len);
+		return;
+	}
+	memcpy(to, from, head);
+	body = (len - head) & ~(size_t)255;
+	stream_lines(to + head, from + head, body);
+	memcpy(to + head + body, from + head + body, len - head - body);
+}
+
+static void fence(void)
+{
+	_mm_sfence();
+}
+#else
+static void write_run(uint8_t *to, const uint8_t *from, size_t len)
+{
+	memcpy(to, from, len);
+}
+
+static void fence(void)
+{
+}
+#endif
+
+/* ---- regions ---- */
+
+/* One region of one page: to it, or from it. */
+static uint8_t *move_region(const struct ucm_region *region, uint8_t *page,
+			    uint8_t *staging, bool to_page)
+{
+	for (uint32_t i1 = 0; i1 < region->n1; i1++) {
+		uint8_t *run = page + i1 * region->s1;
+
+		for (uint32_t i0 = 0; i0 < region->n0; i0++) {
+			if (to_page)
+				write_run(run, staging, region->run_bytes);
+			else
+				memcpy(staging, run, region->run_bytes);
+			staging += region->run_bytes;
+			run += region->s0;
+		}
+	}
+	return staging;
+}
+
+static void move_job(const struct ucm_layout *layout,
+		     const struct ucm_copy_job *job, bool to_page)
+{
+	uint32_t first = layout->layer_first[job->first_layer];
+	uint32_t end = layout->layer_first[job->end_layer];
+	uint8_t *staging = job->staging;
+
+	for (uint32_t i = first; i < end; i++) {
+		const struct ucm_region *region = &layout->regions[i];
+		uint64_t page = job->addresses
+					? job->addresses[i - first]
+					: region->base + (uint64_t)job->page *
+						  (uint64_t)region->page_stride;
+
+		staging = move_region(region, (uint8_t *)(uintptr_t)page,
+				      staging, to_page);
+	}
+	if (to_page)
+		fence();
+}
+
+void ucm_host_scatter(const struct ucm_layout *layout,
+		      const struct ucm_copy_job *job)
+{
+	move_job(layout, job, true);
+}
+
+void ucm_host_gather(const struct ucm_layout *layout,
+		     const struct ucm_copy_job *job)
+{
+	move_job(layout, job, false);
+}
+
+static void host_move(struct ucm_copy *copy, struct ucm_copy_job *jobs,
+		      bool to_page)
+{
+	while (jobs) {
+		struct ucm_copy_job *job = jobs;
+
+		jobs = job->next;
+		move_job(copy->groups[job->group], job, to_page);
+		job->err = 0;
+		job->next = copy->done;
+		copy->done = job;
+	}
+}
+
+static void host_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	host_move(copy, jobs, true);
+}
+
+static void host_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
+{
+	host_move(copy, jobs, false);
+}
+
+static struct ucm_copy_job *host_poll(struct ucm_copy *copy)
+{
+	struct ucm_copy_job *done = copy->done;
+
+	copy->done = NULL;
+	return done;
+}
+
+const struct ucm_copy_ops ucm_copy_host = {
+	.name = "host",
+	.open = host_open,
+	.close = host_close,
+	.add_group = host_add_group,
+	.register_staging = host_register,
+	.scatter = host_scatter,
+	.gather = host_gather,
+	.poll = host_poll,
+};

@@ -1,0 +1,557 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.c - the loop of one thread of the loader.
+ *
+ * Each round: new work is taken in, what is overdue is given up, pieces are
+ * started as far as the window allows, the ring is asked, and at most one piece
+ * is verified and copied: so the device has work while the processor has. Saves
+ * are started when there is no load to start.
+ *
+ * The thread sleeps in ucm_ring_poll() alone: until I/O is done, somebody
+ * wakes it, a task's deadline is reached, or (while a device copies) for a few
+ * microseconds.
+ */
+#include <config.h>
+
+#include "gpu/load/engine.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/why.h"
+
+#define DEPTH 512
+#define POOL_THREADS 16
+#define COPY_POLL_NS 20000
+#define STARTS 256 /* in a round */
+
+void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece)
+{
+	piece->next = NULL;
+	*list->end = piece;
+	list->end = &piece->next;
+}
+
+static struct ucm_piece *pop(struct ucm_piece_list *list)
+{
+	struct ucm_piece *piece = list->first;
+
+	if (piece) {
+		list->first = piece->next;
+		if (!list->first)
+			list->end = &list->first;
+	}
+	return piece;
+}
+
+/* ---- the ring ---- */
+
+static void push_backlog(struct ucm_engine *engine, struct ucm_io *io)
+{
+	io->next = NULL;
+	*engine->backlog_end = io;
+	engine->backlog_end = &io->next;
+}
+
+void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op)
+{
+	engine->ops++;
+	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
+		push_backlog(engine, &op->io);
+}
+
+static void queue_backlog(struct ucm_engine *engine)
+{
+	struct ucm_io *io = engine->backlog;
+
+	engine->backlog = NULL;
+	engine->backlog_end = &engine->backlog;
+	while (io) {
+		struct ucm_io *next = io->next;
+
+		if (engine->backlog || ucm_ring_queue(engine->ring, io))
+			push_backlog(engine, io);
+		io = next;
+	}
+}
+
+/* Start what is queued, hear what is done. */
+static void poll_ring(struct ucm_engine *engine, int64_t timeout_ns)
+{
+	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
+
+	while (io) {
+		struct ucm_op *op = (struct ucm_op *)io;
+
+		io = io->next;
+		engine->ops--;
+		op->done(engine, op);
+	}
+	if (engine->backlog)
+		queue_backlog(engine);
+}
+
+void ucm_engine_feed(struct ucm_engine *engine)
+{
+	engine->fed = true;
+}
+
+static void feed(struct ucm_engine *engine)
+{
+	struct ucm_piece *piece;
+	struct ucm_piece_list starved = engine->starved;
+
+	engine->fed = false;
+	engine->starved.first = NULL;
+	engine->starved.end = &engine->starved.first;
+	/* in their order: the first that is left with nothing stops the rest */
+	while (starved.first && !engine->starved.first) {
+		piece = pop(&starved);
+		ucm_load_go(piece);
+	}
+	if (starved.first) {
+		*engine->starved.end = starved.first;
+		engine->starved.end = starved.end;
+	}
+	ucm_save_feed(engine);
+}
+
+/* ---- copies ---- */
+
+static unsigned count_jobs(const struct ucm_copy_job *job)
+{
+	unsigned num = 0;
+
+	for (; job; job = job->next)
+		num++;
+	return num;
+}
+
+static void start_copies(struct ucm_engine *engine)
+{
+	const struct ucm_copy_ops *ops = engine->shared->copy_ops;
+	struct ucm_copy_job *jobs = engine->to_scatter;
+
+	engine->to_scatter = NULL;
+	engine->copies += count_jobs(jobs);
+	if (jobs)
+		ops->scatter(engine->copy, jobs);
+	jobs = engine->to_gather;
+	engine->to_gather = NULL;
+	engine->copies += count_jobs(jobs);
+	if (jobs)
+		ops->gather(engine->copy, jobs);
+}
+
+static void poll_copies(struct ucm_engine *engine)
+{
+	struct ucm_copy_job *job = engine->shared->copy_ops->poll(engine->copy);
+
+	while (job) {
+		struct ucm_copy_job *next = job->next;
+
+		engine->copies--;
+		job->copied(job);
+		job = next;
+	}
+}
+
+/* ---- work ---- */
+
+static uint64_t num_pieces(const struct ucm_part *part)
+{
+	return (uint64_t)part->num_blocks * part->task->num_cuts;
+}
+
+static bool is_over(const struct ucm_part *part)
+{
+	if (part->task->is_save)
+		return part->settled == part->num_blocks;
+	return part->cursor == num_pieces(part) && !part->pieces;
+}
+
+/* Parts that are done leave; those that are overdue are given up. */
+static void sweep(struct ucm_engine *engine, struct ucm_part **at)
+{
+	while (*at) {
+		struct ucm_part *part = *at;
+		struct ucm_task *task = part->task;
+		int err = 0;
+
+		if (atomic_load(&task->cancelled))
+			err = -ECANCELED;
+		else if (task->deadline_ns &&
+			 ucm_monotonic_ns() >= task->deadline_ns)
+			err = -ETIMEDOUT;
+		if (err && task->is_save)
+			ucm_save_give_up(engine, part, err);
+		else if (err)
+			ucm_load_give_up(engine, part, err);
+		if (!is_over(part)) {
+			at = &part->next;
+			continue;
+		}
+		*at = part->next;
+		if (task->order == UCM_LOAD_LAYERS)
+			ucm_load_files_want(engine, -(int64_t)part->num_blocks);
+		ucm_task_put(task);
+	}
+}
+
+static bool has_more(const struct ucm_part *part)
+{
+	return part->cursor < num_pieces(part);
+}
+
+/* Start as much as there is room for; false: there is none left, or not the
+ * time. */
+static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
+			bool (*start)(struct ucm_engine *, struct ucm_part *),
+			unsigned *left)
+{
+	for (; part; part = part->next) {
+		while (has_more(part)) {
+			engine->eager = !*left;
+			if (!*left || !start(engine, part))
+				return false;
+			--*left;
+		}
+	}
+	return true;
+}
+
+/* Saves wait for loads to be started. Blocks that fail at once take no room:
+ * after many of them deadlines are looked after before the next ones. */
+static void start_work(struct ucm_engine *engine)
+{
+	unsigned left = STARTS;
+
+	engine->eager = false;
+	if (start_parts(engine, engine->loads, ucm_load_start, &left))
+		start_parts(engine, engine->saves, ucm_save_start, &left);
+}
+
+/* ---- the inbox ---- */
+
+static void append(struct ucm_part **list, struct ucm_part *part)
+{
+	while (*list)
+		list = &(*list)->next;
+	part->next = NULL;
+	*list = part;
+}
+
+static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
+{
+	while (abandon) {
+		struct ucm_abandon *next = abandon->next;
+
+		for (size_t i = 0; i < abandon->num; i++)
+			ucm_save_drop(engine, abandon->group, &abandon->ids[i]);
+		if (!abandon->num)
+			ucm_save_drop_all(engine, abandon->group);
+		free(abandon->ids);
+		free(abandon);
+		abandon = next;
+	}
+}
+
+/* So that reads go there: see direct_place() in load.c. Where it cannot be had
+ * they go through staging. That is told once: what one thread may pin can be
+ * too much for the next one. */
+static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
+{
+	uint64_t first, last;
+	int err;
+
+	ucm_layout_bounds(group->layout, &first, &last);
+	err = ucm_ring_pin(engine->ring, (void *)(uintptr_t)first,
+			   (size_t)(last - first + 1));
+	if (err && !atomic_exchange(&engine->shared->told_unpinned, true))
+		ucm_warning("group %u: thread %u does not read all into pages: "
+			    "they cannot be pinned: %s", group->number,
+			    engine->number, strerror(-err));
+}
+
+static void add_group(struct ucm_engine *engine)
+{
+	const struct ucm_group *group = engine->new_group;
+
+	engine->new_group_err = engine->shared->copy_ops->add_group(
+		engine->copy, group->number, group->layout);
+	if (!engine->new_group_err && group->layout->direct &&
+	    engine->pages_are_host)
+		pin_pages(engine, group);
+	engine->new_group = NULL;
+	engine->new_group_done = true;
+	pthread_cond_signal(&engine->cond);
+}
+
+/* false: the engine is to stop. */
+static bool take_mail(struct ucm_engine *engine)
+{
+	struct ucm_abandon *abandons;
+	struct ucm_part *part;
+	bool stopping;
+
+	if (!atomic_exchange(&engine->mail, false))
+		return true;
+	pthread_mutex_lock(&engine->lock);
+	part = engine->inbox;
+	abandons = engine->abandons;
+	stopping = engine->stopping;
+	engine->inbox = NULL;
+	engine->abandons = NULL;
+	if (engine->new_group)
+		add_group(engine);
+	pthread_mutex_unlock(&engine->lock);
+	while (part) {
+		struct ucm_part *next = part->next;
+
+		if (part->task->order == UCM_LOAD_LAYERS)
+			ucm_load_files_want(engine, part->num_blocks);
+		append(part->task->is_save ? &engine->saves : &engine->loads,
+		       part);
+		part = next;
+	}
+	run_abandons(engine, abandons);
+	return !stopping;
+}
+
+/* ---- the loop ---- */
+
+/* Until the first deadline, -1 if there is none. */
+static int64_t until_deadline(struct ucm_part *const lists[2], int64_t now_ns)
+{
+	int64_t first = INT64_MAX;
+
+	for (unsigned i = 0; i < 2; i++) {
+		for (struct ucm_part *part = lists[i]; part; part = part->next)
+			if (part->task->deadline_ns &&
+			    part->task->deadline_ns < first)
+				first = part->task->deadline_ns;
+	}
+	if (first == INT64_MAX)
+		return -1;
+	return first > now_ns ? first - now_ns : 0;
+}
+
+/* -1 is for ever. */
+static int64_t sooner(int64_t a, int64_t b)
+{
+	return b < 0 || (a >= 0 && a < b) ? a : b;
+}
+
+static int64_t how_long(struct ucm_engine *engine)
+{
+	struct ucm_part *const lists[] = { engine->loads, engine->saves };
+	int64_t wait = ucm_load_files_expire(engine);
+
+	if (engine->ready.first || engine->fed || engine->eager)
+		return 0;
+	if (engine->loads || engine->saves)
+		wait = sooner(wait,
+			      until_deadline(lists, ucm_monotonic_ns()));
+	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
+}
+
+static void one_round(struct ucm_engine *engine)
+{
+	struct ucm_piece *piece;
+
+	sweep(engine, &engine->loads);
+	sweep(engine, &engine->saves);
+	start_work(engine);
+	start_copies(engine); /* of saves: what follows may wait */
+	poll_ring(engine, how_long(engine));
+	if (engine->copies)
+		poll_copies(engine);
+	if (engine->fed)
+		feed(engine);
+	if (engine->ready.first && (engine->loads || engine->saves)) {
+		/* the window has room again: fill it before we compute */
+		start_work(engine);
+		poll_ring(engine, 0);
+	}
+	piece = pop(&engine->ready);
+	if (piece)
+		ucm_load_finish(piece);
+	start_copies(engine);
+}
+
+/* What came too late for its task, and files that are being closed. */
+static void drain(struct ucm_engine *engine)
+{
+	for (;;) {
+		sweep(engine, &engine->loads);
+		sweep(engine, &engine->saves);
+		ucm_save_drop_all(engine, NULL);
+		ucm_load_files_close(engine);
+		if (!engine->ops && !engine->ready.first && !engine->copies &&
+		    !engine->starved.first)
+			break;
+		one_round(engine);
+	}
+}
+
+static void *engine_main(void *arg)
+{
+	struct ucm_engine *engine = arg;
+
+	while (take_mail(engine))
+		one_round(engine);
+	drain(engine);
+	return NULL;
+}
+
+/* ---- others ---- */
+
+void ucm_engine_wake(struct ucm_engine *engine)
+{
+	ucm_ring_wake(engine->ring);
+}
+
+static void mail(struct ucm_engine *engine)
+{
+	atomic_store(&engine->mail, true);
+	ucm_ring_wake(engine->ring);
+}
+
+void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part)
+{
+	pthread_mutex_lock(&engine->lock);
+	append(&engine->inbox, part);
+	pthread_mutex_unlock(&engine->lock);
+	mail(engine);
+}
+
+void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon)
+{
+	pthread_mutex_lock(&engine->lock);
+	abandon->next = engine->abandons;
+	engine->abandons = abandon;
+	pthread_mutex_unlock(&engine->lock);
+	mail(engine);
+}
+
+int ucm_engine_add_group(struct ucm_engine *engine,
+			 const struct ucm_group *group)
+{
+	int err;
+
+	pthread_mutex_lock(&engine->lock);
+	engine->new_group = group;
+	engine->new_group_done = false;
+	mail(engine);
+	while (!engine->new_group_done)
+		pthread_cond_wait(&engine->cond, &engine->lock);
+	err = engine->new_group_err;
+	pthread_mutex_unlock(&engine->lock);
+	return err;
+}
+
+static int open_parts(struct ucm_engine *engine, char *why, size_t why_len)
+{
+	struct ucm_shared *shared = engine->shared;
+	int err;
+
+	err = ucm_staging_open(shared->staging_bytes, &engine->staging);
+	if (err)
+		return ucm_why(why, why_len, err,
+			       "no memory for %llu bytes of staging",
+			       (unsigned long long)shared->staging_bytes);
+	err = shared->copy_ops->open(&shared->copy_options, &engine->copy, why,
+				     why_len);
+	if (err)
+		return err;
+	err = shared->copy_ops->register_staging(
+		engine->copy, ucm_staging_memory(engine->staging),
+		ucm_staging_len(engine->staging));
+	if (err)
+		return ucm_why(why, why_len, err,
+			       "staging memory cannot be registered: %s",
+			       strerror(-err));
+	err = ucm_ring_open(shared->io, DEPTH, POOL_THREADS, &engine->ring);
+	if (err)
+		return ucm_why(why, why_len, err, "io_uring: %s",
+			       strerror(-err));
+	ucm_ring_register(engine->ring, ucm_staging_memory(engine->staging),
+			  ucm_staging_len(engine->staging));
+	return 0;
+}
+
+static void close_parts(struct ucm_engine *engine)
+{
+	struct ucm_piece *piece = engine->spare;
+
+	while (piece) {
+		struct ucm_piece *next = piece->next;
+
+		free(piece);
+		piece = next;
+	}
+	if (engine->ring)
+		ucm_ring_close(engine->ring);
+	if (engine->copy)
+		engine->shared->copy_ops->close(engine->copy);
+	ucm_staging_close(engine->staging);
+	free(engine->bounce);
+	pthread_mutex_destroy(&engine->lock);
+	pthread_cond_destroy(&engine->cond);
+}
+
+/* Signals are the program's business, not this thread's. */
+static int start_thread(struct ucm_engine *engine)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&engine->thread, NULL, engine_main, engine);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -err;
+}
+
+int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
+		     unsigned number, char *why, size_t why_len)
+{
+	int err;
+
+	engine->shared = shared;
+	engine->number = number;
+	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
+	engine->ready.end = &engine->ready.first;
+	engine->starved.end = &engine->starved.first;
+	engine->backlog_end = &engine->backlog;
+	engine->files.most = shared->open_files;
+	pthread_mutex_init(&engine->lock, NULL);
+	pthread_cond_init(&engine->cond, NULL);
+	err = open_parts(engine, why, why_len);
+	if (!err) {
+		ucm_window_init(&engine->window, shared->window_bytes,
+				ucm_staging_len(engine->staging) / 2);
+		atomic_store(&engine->window_limit, engine->window.limit);
+		err = start_thread(engine);
+		if (err)
+			ucm_why(why, why_len, err, "no thread: %s",
+				strerror(-err));
+	}
+	if (err)
+		close_parts(engine);
+	return err;
+}
+
+void ucm_engine_stop(struct ucm_engine *engine)
+{
+	pthread_mutex_lock(&engine->lock);
+	engine->stopping = true;
+	pthread_mutex_unlock(&engine->lock);
+	mail(engine);
+	pthread_join(engine->thread, NULL);
+	close_parts(engine);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.h - one thread of the loader, and what belongs to it.
+ *
+ * An engine has a ring, staging memory, a copy back end and open files of its
+ * own, so that its work needs no lock. Others reach it by its inbox only. Split
+ * by task: engine.c (the loop), files.c (open files), load.c (pieces that are
+ * read), save.c (blocks that are written).
+ */
+#ifndef UCM_ENGINE_H
+#define UCM_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/copy/copy.h"
+#include "gpu/load/file_header.h"
+#include "gpu/source/touches.h"
+#include "gpu/layout/plan.h"
+#include "gpu/ring/ring.h"
+#include "gpu/source/source.h"
+#include "gpu/ring/staging.h"
+#include "gpu/load/task.h"
+#include "gpu/ring/window.h"
+
+struct ucm_engine;
+
+/* What all engines of a loader share. */
+struct ucm_shared {
+	const struct ucm_source_ops *source_ops;
+	struct ucm_source *source;
+	struct ucm_heat *heat; /* NULL: nobody to be told */
+	const struct ucm_copy_ops *copy_ops;
+	struct ucm_copy_options copy_options;
+	enum ucm_io_kind io;
+	uint64_t staging_bytes; /* of each engine */
+	uint64_t window_bytes;  /* of each engine; 0: found by trying */
+	uint32_t read_bytes;
+	unsigned open_files; /* of each engine */
+	int64_t idle_ns;     /* so long files stay open that nobody uses */
+	unsigned most_files; /* likewise, when a request wants more */
+	uint64_t save_budget;
+	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
+	_Atomic bool told_unpinned;    /* that pages could not be pinned */
+	/* Counters of struct ucm_loader_stats, in its order. */
+	struct {
+		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,
+			load_failed, saves, save_bytes, save_skipped,
+			save_dropped, save_failed, reads, short_reads, opens,
+			open_hits, mapped_bytes, direct_bytes;
+	} stats;
+};
+
+static inline void ucm_add(_Atomic uint64_t *counter, uint64_t number)
+{
+	atomic_fetch_add_explicit(counter, number, memory_order_relaxed);
+}
+
+/* An operation of the ring, and who wants to know. */
+struct ucm_op {
+	struct ucm_io io; /* first */
+	void (*done)(struct ucm_engine *engine, struct ucm_op *op);
+};
+
+/* ---- open files (files.c) ---- */
+
+enum ucm_load_file_state {
+	UCM_LOAD_FILE_OPENING, /* an operation is under way */
+	UCM_LOAD_FILE_OPEN,    /* its size is known */
+	UCM_LOAD_FILE_FAILED,  /* see err and fault */
+};
+
+struct ucm_piece;
+
+struct ucm_load_file {
+	struct ucm_op op; /* open, reading the head, vouching, close */
+	struct ucm_engine *engine;
+	const struct ucm_group *group;
+	struct ucm_id id;
+	struct ucm_place place;
+	unsigned attempt;
+	enum ucm_load_file_state state;
+	int fd;
+	int err;        /* failed, and why: see struct ucm_outcome */
+	uint16_t fault;
+	bool direct;    /* O_DIRECT */
+	bool revived;   /* opened once more: the mount had come back */
+	bool stale;     /* not to be found any more; ends with its last user */
+	uint32_t align; /* of reads */
+	uint64_t size;
+	const uint8_t *map; /* memory files, once they are mapped */
+	uint64_t taken;     /* bytes that were read of it before */
+	bool head_known, head_coming;
+	struct ucm_head head;
+	uint8_t *buffer;             /* while the head is read, or it is
+				      * vouched for */
+	uint64_t vouch_at;           /* so far, in the file */
+	uint32_t vouch_crc;          /* of the payload that far */
+	uint32_t *vouch_planes;      /* and of its planes */
+	unsigned refs;
+	struct ucm_piece *waiters;   /* for a change of state, or the head */
+	struct ucm_load_file *hash_next;
+	struct ucm_load_file *newer, *older; /* of the idle ones */
+	int64_t idle_since_ns;
+};
+
+#define UCM_LOAD_FILE_BUCKETS 1024
+
+struct ucm_load_files {
+	struct ucm_load_file *buckets[UCM_LOAD_FILE_BUCKETS];
+	struct ucm_load_file *newest, *oldest; /* idle */
+	unsigned num;    /* that can be found, idle or not */
+	unsigned used;   /* not idle */
+	unsigned most;   /* of either */
+	uint64_t wanted; /* by requests in the order of layers */
+};
+
+/* The file of a block, perhaps still opening; the caller has a reference.
+ * NULL: out of memory. */
+struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
+			      const struct ucm_group *group,
+			      const struct ucm_id *id);
+void ucm_load_file_put(struct ucm_load_file *file);
+
+/* No later user shall find this one: something was wrong with it. */
+void ucm_load_file_forget(struct ucm_load_file *file);
+
+/* Its header could not be used: whoever waits fails likewise. */
+void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault);
+
+/* Make the head from the file's first bytes; fails the file if it is wrong. */
+void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size_t len);
+
+/* Read the head by itself; changes the file when it is there. */
+void ucm_load_file_read_head(struct ucm_load_file *file);
+/* Of a memory file, at once: its head is known then, or it has failed. */
+void ucm_load_file_read_head_now(struct ucm_load_file *file);
+
+/* Something has changed: pieces that wait for the file go on. */
+void ucm_load_file_tell(struct ucm_load_file *file);
+
+/* Map a memory file; false if it cannot be, or is not what it was. */
+bool ucm_load_file_map(struct ucm_load_file *file);
+
+/* For forms without a plane table: is the checksum of the whole payload still
+ * to be compared? And have that done, for a part of it alone says nothing. If
+ * it is right the head has a plane table from then on, so that the bytes that
+ * are copied, from another read, are checked as well. Changes the file. */
+bool ucm_load_file_needs_vouch(const struct ucm_load_file *file);
+void ucm_load_file_vouch(struct ucm_load_file *file);
+
+/* May a read of it keep the ring waiting? (ring.h) */
+static inline bool ucm_load_file_may_hang(const struct ucm_load_file *file)
+{
+	return !file->place.dir->quick &&
+	       !atomic_load_explicit(&file->place.dir->answered,
+				     memory_order_relaxed);
+}
+
+/* Close those that have been idle for too long. Until the next one will have
+ * been, in ns; -1: none is idle. */
+int64_t ucm_load_files_expire(struct ucm_engine *engine);
+/* A request comes to so many files once for each read of their layers; less
+ * when it is done. They are kept open, as far as descriptors go. */
+void ucm_load_files_want(struct ucm_engine *engine, int64_t num);
+
+/* Close the idle ones. */
+void ucm_load_files_close(struct ucm_engine *engine);
+
+/* Errors that say that the mount or server behind a file has gone. */
+bool ucm_is_lost(int err);
+
+/* ---- pieces (load.c) ---- */
+
+struct ucm_piece {
+	struct ucm_op op; /* its read */
+	struct ucm_copy_job job;
+	struct ucm_engine *engine;
+	struct ucm_task *task;
+	struct ucm_part *part; /* NULL: settled, its I/O came too late */
+	uint32_t block, cut;
+	struct ucm_load_file *file;
+	struct ucm_slot slot;
+	uint8_t *direct; /* in the page: it is read there, not into a slot */
+	struct ucm_plan plan;
+	uint64_t counted; /* in the window */
+	bool with_head;
+	bool arrived; /* its bytes were read, and are there */
+	bool anew;    /* tried once more, see try_anew() */
+	struct ucm_piece *next; /* waiting for a file, for room, or ready */
+	struct ucm_piece *part_next, **part_prev;
+};
+
+struct ucm_piece_list {
+	struct ucm_piece *first, **end;
+};
+
+/* Start the next piece of a part, if the window allows. */
+bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part);
+/* A file has changed: go on with a piece that waited for it. */
+void ucm_load_go(struct ucm_piece *piece);
+/* Verify and copy a piece whose bytes have come. */
+void ucm_load_finish(struct ucm_piece *piece);
+/* Give up what is left of a part, for that cause; what a copy is under way for
+ * ends by itself. */
+void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part,
+		      int err);
+
+/* ---- saves (save.c) ---- */
+
+struct ucm_saving;
+
+/* Start the next block of a part, if there is room. */
+bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part);
+void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
+		      int err);
+/* Go on with those that waited for staging memory. */
+void ucm_save_feed(struct ucm_engine *engine);
+/* What was saved of blocks that are not whole goes. */
+void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
+		   const struct ucm_id *id);
+void ucm_save_drop_all(struct ucm_engine *engine,
+		       const struct ucm_group *group);
+
+/* ---- the engine ---- */
+
+/* To forget what was saved: see ucm_save_abandon(). */
+struct ucm_abandon {
+	const struct ucm_group *group;
+	struct ucm_id *ids;
+	size_t num; /* 0: all */
+	struct ucm_abandon *next;
+};
+
+struct ucm_engine {
+	struct ucm_shared *shared;
+	unsigned number;
+	pthread_t thread;
+	struct ucm_ring *ring;
+	struct ucm_staging *staging;
+	struct ucm_copy *copy;
+	bool pages_are_host;
+	struct ucm_window window;
+	struct ucm_load_files files;
+	unsigned ops;    /* of the ring, under way */
+	unsigned copies; /* of the copy back end, under way */
+
+	struct ucm_part *loads, *saves;
+	struct ucm_piece_list ready;   /* bytes have come */
+	struct ucm_piece_list starved; /* want staging memory */
+	struct ucm_copy_job *to_scatter, *to_gather;
+	struct ucm_saving *savings;
+	struct ucm_piece *spare;
+	uint8_t *bounce; /* what was read of a memory file; NULL: not yet */
+	size_t bounce_len;
+	unsigned savings_busy; /* a step of them is under way */
+	uint64_t saving_bytes; /* staging that saves hold */
+	bool fed;   /* staging memory was given back */
+	bool eager; /* there was more to start */
+	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
+
+	pthread_mutex_t lock; /* guards the inbox */
+	struct ucm_part *inbox;
+	struct ucm_abandon *abandons;
+	const struct ucm_group *new_group;
+	int new_group_err;
+	bool new_group_done;
+	pthread_cond_t cond;
+	bool stopping;
+	_Atomic bool mail;
+	_Atomic uint64_t window_limit; /* for statistics */
+};
+
+/* Start a thread. The engine is the caller's memory, zeroed. */
+int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
+		     unsigned number, char *why, size_t why_len);
+/* All tasks must be done; I/O that came too late is waited for. */
+void ucm_engine_stop(struct ucm_engine *engine);
+
+/* From other threads. */
+int ucm_engine_add_group(struct ucm_engine *engine,
+			 const struct ucm_group *group);
+void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part);
+void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon);
+void ucm_engine_wake(struct ucm_engine *engine);
+
+/* ---- for files.c, load.c and save.c ---- */
+
+/* Queue an operation; op->done is told. */
+void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op);
+void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece);
+/* Staging memory was given back: who waited for it goes on, soon. */
+void ucm_engine_feed(struct ucm_engine *engine);
+
+#endif

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files.c - the files that an engine has open.
+ *
+ * An open costs as much as reading some hundred kilobytes, and a request in
+ * layers comes to each file many times: files stay open for a while, the least
+ * recently used are closed, and all that nobody has asked for in a few seconds:
+ * a block that is removed gives no room back while it is open. With a file its
+ * header is kept, once it has been read and found right; a block never changes
+ * under its name.
+ *
+ * Opening goes through the places where the block may lie. Where an open may
+ * hang (a mount, a file server) it goes through the ring; fstat(2) behind it is
+ * answered from what the open has fetched. A file that is OPENING or whose head
+ * is coming has waiters: they are told by ucm_load_go().
+ */
+#include <config.h>
+
+#include "gpu/load/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/align.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+#define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
+
+static void open_next(struct ucm_load_file *file);
+
+bool ucm_is_lost(int err)
+{
+	return err == -ENOTCONN || err == -ECONNABORTED || err == -ENODEV ||
+	       err == -ESTALE;
+}
+
+/* ---- the table ---- */
+
+static struct ucm_load_file **bucket_of(struct ucm_engine *engine,
+				   const struct ucm_group *group,
+				   const struct ucm_id *id)
+{
+	uint32_t hash;
+
+	memcpy(&hash, id->bytes + 4, sizeof(hash));
+	return &engine->files.buckets[(hash + group->number) %
+				      UCM_LOAD_FILE_BUCKETS];
+}
+
+static struct ucm_load_file *find(struct ucm_engine *engine,
+			     const struct ucm_group *group,
+			     const struct ucm_id *id)
+{
+	struct ucm_load_file *file = *bucket_of(engine, group, id);
+
+	while (file && (file->group != group ||
+			memcmp(&file->id, id, sizeof(*id)) != 0))
+		file = file->hash_next;
+	return file;
+}
+
+static void unhash(struct ucm_load_file *file)
+{
+	struct ucm_load_file **at = bucket_of(file->engine, file->group, &file->id);
+
+	while (*at != file)
+		at = &(*at)->hash_next;
+	*at = file->hash_next;
+	file->engine->files.num--;
+}
+
+static void leave_idle(struct ucm_load_file *file)
+{
+	struct ucm_load_files *files = &file->engine->files;
+
+	*(file->newer ? &file->newer->older : &files->newest) = file->older;
+	*(file->older ? &file->older->newer : &files->oldest) = file->newer;
+	file->newer = file->older = NULL;
+}
+
+static void become_idle(struct ucm_load_file *file)
+{
+	struct ucm_load_files *files = &file->engine->files;
+
+	file->idle_since_ns = ucm_monotonic_ns();
+	file->older = files->newest;
+	file->newer = NULL;
+	*(files->newest ? &files->newest->newer : &files->oldest) = file;
+	files->newest = file;
+}
+
+/* ---- the end of a file ---- */
+
+static void on_closed(struct ucm_engine *engine, struct ucm_op *op)
+{
+	(void)engine;
+	free(op); /* the file */
+}
+
+static void end_file(struct ucm_load_file *file)
+{
+	if (file->map)
+		munmap((void *)(uintptr_t)file->map, file->size);
+	ucm_head_fini(&file->head);
+	if (file->fd < 0) {
+		free(file);
+		return;
+	}
+	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
+	file->op.done = on_closed;
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_load_file_forget(struct ucm_load_file *file)
+{
+	if (file->stale)
+		return;
+	file->stale = true;
+	unhash(file);
+}
+
+static void end_oldest(struct ucm_load_files *files)
+{
+	struct ucm_load_file *file = files->oldest;
+
+	leave_idle(file);
+	unhash(file);
+	end_file(file);
+}
+
+static void trim(struct ucm_engine *engine, unsigned most)
+{
+	struct ucm_load_files *files = &engine->files;
+
+	while (files->num > most && files->oldest)
+		end_oldest(files);
+}
+
+int64_t ucm_load_files_expire(struct ucm_engine *engine)
+{
+	struct ucm_load_files *files = &engine->files;
+	int64_t now, most = engine->shared->idle_ns;
+
+	if (!files->oldest)
+		return -1;
+	now = ucm_monotonic_ns();
+	while (files->oldest && now - files->oldest->idle_since_ns >= most)
+		end_oldest(files);
+	return files->oldest ? files->oldest->idle_since_ns + most - now : -1;
+}
+
+static unsigned idle_room(const struct ucm_engine *engine)
+{
+	const struct ucm_load_files *files = &engine->files;
+	uint64_t most = files->wanted;
+
+	if (most > engine->shared->most_files)
+		most = engine->shared->most_files;
+	return most > files->most ? (unsigned)most : files->most;
+}
+
+void ucm_load_files_want(struct ucm_engine *engine, int64_t num)
+{
+	engine->files.wanted += (uint64_t)num;
+	if (num < 0)
+		trim(engine, idle_room(engine));
+}
+
+void ucm_load_file_put(struct ucm_load_file *file)
+{
+	if (--file->refs)
+		return;
+	file->engine->files.used--;
+	if (file->state == UCM_LOAD_FILE_FAILED)
+		ucm_load_file_forget(file);
+	if (file->stale) {
+		end_file(file);
+		return;
+	}
+	become_idle(file);
+	trim(file->engine, idle_room(file->engine));
+}
+
+void ucm_load_files_close(struct ucm_engine *engine)
+{
+	trim(engine, 0);
+}
+
+/* ---- changes ---- */
+
+void ucm_load_file_tell(struct ucm_load_file *file)
+{
+	struct ucm_piece *piece = file->waiters;
+
+	file->refs++; /* they may let go of it */
+	file->waiters = NULL;
+	while (piece) {
+		struct ucm_piece *next = piece->next;
+
+		ucm_load_go(piece);
+		piece = next;
+	}
+	ucm_load_file_put(file);
+}
+
+void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault)
+{
+	file->state = UCM_LOAD_FILE_FAILED;
+	file->err = err;
+	file->fault = fault;
+	ucm_load_file_forget(file);
+}
+
+/* ---- opening ---- */
+
+static void take_descriptor(struct ucm_load_file *file, int fd)
+{
+	struct stat st;
+	int err = ucm_os_fstat(fd, &st);
+
+	file->fd = fd;
+	if (!err && !S_ISREG(st.st_mode))
+		err = -ENOENT; /* whatever has the name, it is no block */
+	if (err) {
+		ucm_load_file_fail(file, err, 0);
+		return;
+	}
+	file->size = (uint64_t)st.st_size;
+	file->align = ucm_dir_align(file->place.dir, fd);
+	file->state = UCM_LOAD_FILE_OPEN;
+}
+
+/* An open has failed: what is to be tried next? */
+static void note_failure(struct ucm_load_file *file, int err)
+{
+	struct ucm_shared *shared = file->engine->shared;
+
+	if (err == -EINVAL && file->direct) {
+		atomic_store(&file->place.dir->no_direct, true);
+		return; /* the same place once more */
+	}
+	if (ucm_is_lost(err) && !file->revived &&
+	    shared->source_ops->lost(shared->source)) {
+		file->revived = true; /* once is enough */
+		return;
+	}
+	file->attempt++;
+	if (err == -ENOENT || err == -ELOOP || err == -ENXIO ||
+	    err == -ENOTDIR)
+		return;
+	/* the block may lie in the directory that could not say */
+	if (!file->err)
+		file->err = err;
+}
+
+static void on_opened(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+	int result = (int)op->io.result;
+
+	(void)engine;
+	if (result >= 0) {
+		take_descriptor(file, result);
+	} else {
+		note_failure(file, result);
+		open_next(file);
+		if (file->state == UCM_LOAD_FILE_OPENING)
+			return;
+	}
+	ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
+}
+
+static int open_flags(struct ucm_load_file *file)
+{
+	file->direct = !file->place.dir->memory &&
+		       !atomic_load(&file->place.dir->no_direct);
+	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
+}
+
+/* Try places until one is being opened, has been, or there are no more. */
+static void open_next(struct ucm_load_file *file)
+{
+	struct ucm_engine *engine = file->engine;
+	struct ucm_shared *shared = engine->shared;
+	int fd, flags;
+
+	for (;;) {
+		if (shared->source_ops->place(shared->source,
+					      file->group->space, &file->id,
+					      file->attempt, &file->place)) {
+			ucm_load_file_fail(file, file->err ? file->err : -ENOENT, 0);
+			return;
+		}
+		flags = open_flags(file);
+		ucm_add(&shared->stats.opens, 1);
+		if (!file->place.dir->quick)
+			break;
+		fd = ucm_os_open(file->place.dir->fd, file->place.path, flags,
+				 0);
+		if (fd >= 0) {
+			take_descriptor(file, fd);
+			return;
+		}
+		note_failure(file, fd);
+	}
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_OPEN,
+		.fd = file->place.dir->fd,
+		.path = file->place.path,
+		.flags = flags,
+	};
+	file->op.done = on_opened;
+	ucm_engine_queue(engine, &file->op);
+}
+
+struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
+			      const struct ucm_group *group,
+			      const struct ucm_id *id)
+{
+	struct ucm_load_file *file = find(engine, group, id), **bucket;
+
+	if (file) {
+		if (!file->refs++) {
+			leave_idle(file);
+			engine->files.used++;
+		}
+		ucm_add(&engine->shared->stats.open_hits, 1);
+		return file;
+	}
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return NULL;
+	file->engine = engine;
+	file->group = group;
+	file->id = *id;
+	file->fd = -1;
+	file->refs = 2; /* the caller's, and the opening's */
+	bucket = bucket_of(engine, group, id);
+	file->hash_next = *bucket;
+	*bucket = file;
+	engine->files.num++;
+	engine->files.used++;
+	trim(engine, idle_room(engine));
+	open_next(file);
+	if (file->state != UCM_LOAD_FILE_OPENING)
+		ucm_load_file_put(file);
+	return file;
+}
+
+/* ---- the head ---- */
+
+void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size_t len)
+{
+	enum ucm_fault fault;
+	int err;
+
+	fault = ucm_head_make(bytes, len, file->size, &file->id,
+			      &file->group->layout->geometry, &file->head,
+			      &err);
+	if (fault || err)
+		ucm_load_file_fail(file, fault ? -EBADMSG : err, (uint16_t)fault);
+	else
+		file->head_known = true;
+}
+
+static void read_head(struct ucm_load_file *file, uint64_t len);
+
+/* A header that is longer than what was asked for: how long it says it is. */
+static uint64_t longer_head(const struct ucm_load_file *file, const struct ucm_io *io)
+{
+	struct ucm_block block;
+
+	if (ucm_block_parse(io->buffer, (size_t)io->result, file->size,
+			    &block) ||
+	    block.form != UCM_FORM_PAGED || block.data_offset <= io->len ||
+	    block.data_offset > file->size || block.data_offset > UCM_HEAD_MOST)
+		return 0;
+	return block.data_offset;
+}
+
+/* The head is made of what was read, or fails; unless so many bytes have to be
+ * read for it. */
+static uint64_t use_head(struct ucm_load_file *file, const struct ucm_io *io)
+{
+	uint64_t more = 0;
+
+	if (io->result < 0)
+		ucm_load_file_fail(file, (int)io->result, 0);
+	else
+		more = longer_head(file, io);
+	if (io->result >= 0 && !more)
+		ucm_load_file_take_head(file, io->buffer, (size_t)io->result);
+	return more;
+}
+
+void ucm_load_file_read_head_now(struct ucm_load_file *file)
+{
+	uint64_t more = ucm_head_bytes(&file->group->layout->geometry);
+
+	while (more) {
+		struct ucm_io io = { .buffer = malloc(more), .len = more };
+
+		io.result = io.buffer ? ucm_os_read_at(file->fd, io.buffer,
+						       io.len, 0)
+				      : -ENOMEM;
+		more = use_head(file, &io);
+		free(io.buffer);
+	}
+}
+
+static void on_head(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+	uint64_t more;
+
+	(void)engine;
+	file->head_coming = false;
+	more = use_head(file, &op->io);
+	free(file->buffer);
+	file->buffer = NULL;
+	if (more)
+		read_head(file, more);
+	if (!file->head_coming)
+		ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
+}
+
+/* Not through staging, which may be full of pieces that wait for this. */
+static void read_head(struct ucm_load_file *file, uint64_t len)
+{
+	len = ucm_round_up(len, file->align);
+	file->buffer = aligned_alloc(file->align, len);
+	if (!file->buffer) {
+		ucm_load_file_fail(file, -ENOMEM, 0);
+		return;
+	}
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_READ,
+		.fd = file->fd,
+		.buffer = file->buffer,
+		.len = len,
+		.align = file->direct ? file->align : 1,
+		.may_hang = ucm_load_file_may_hang(file),
+	};
+	file->op.done = on_head;
+	file->head_coming = true;
+	file->refs++;
+	ucm_add(&file->engine->shared->stats.reads, 1);
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_load_file_read_head(struct ucm_load_file *file)
+{
+	read_head(file, ucm_head_bytes(&file->group->layout->geometry));
+}
+
+bool ucm_load_file_map(struct ucm_load_file *file)
+{
+	struct stat st;
+	void *map;
+
+	/* touching a page behind the end would kill the process: a file in
+	 * memory that somebody has cut off is noticed here */
+	if (ucm_os_fstat(file->fd, &st) || (uint64_t)st.st_size != file->size ||
+	    !file->size)
+		return false;
+	if (file->map)
+		return true;
+	map = mmap(NULL, file->size, PROT_READ, MAP_SHARED, file->fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	file->map = map;
+	return true;
+}
+
+/* ---- forms without a plane table ---- */
+
+static uint64_t payload_end(const struct ucm_load_file *file)
+{
+	return file->head.block.data_offset +
+	       ucm_block_payload_bytes(&file->head.block.geometry);
+}
+
+bool ucm_load_file_needs_vouch(const struct ucm_load_file *file)
+{
+	return !file->head.planes &&
+	       (file->head.block.flags & UCM_BLOCK_HAS_CRC);
+}
+
+static void read_to_vouch(struct ucm_load_file *file);
+
+static void count_in(struct ucm_load_file *file, uint64_t got)
+{
+	uint64_t skip = file->vouch_at ? 0 : file->head.block.data_offset;
+	uint64_t end = payload_end(file);
+
+	if (got > end - file->vouch_at)
+		got = end - file->vouch_at;
+	if (got <= skip) {
+		ucm_load_file_fail(file, -EBADMSG, UCM_FAULT_SHORT);
+		return;
+	}
+	file->vouch_crc = ucm_crc32c(file->vouch_crc, file->buffer + skip,
+				     got - skip);
+	ucm_head_add(&file->head,
+		     file->vouch_at + skip - file->head.block.data_offset,
+		     file->buffer + skip, got - skip, file->vouch_planes);
+	file->vouch_at += got;
+	if (file->vouch_at < end)
+		return;
+	if (file->vouch_crc != file->head.block.payload_crc) {
+		ucm_load_file_fail(file, -EBADMSG, UCM_FAULT_PAYLOAD);
+		return;
+	}
+	file->head.planes = file->vouch_planes;
+	file->vouch_planes = NULL;
+}
+
+static void end_vouching(struct ucm_load_file *file)
+{
+	free(file->vouch_planes);
+	free(file->buffer);
+	file->vouch_planes = NULL;
+	file->buffer = NULL;
+}
+
+static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+	ssize_t result = op->io.result;
+
+	(void)engine;
+	if (result < 0)
+		ucm_load_file_fail(file, (int)result, 0);
+	else
+		count_in(file, (uint64_t)result);
+	if (file->state == UCM_LOAD_FILE_OPEN && ucm_load_file_needs_vouch(file)) {
+		read_to_vouch(file);
+		return;
+	}
+	end_vouching(file);
+	ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
+}
+
+static void read_to_vouch(struct ucm_load_file *file)
+{
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_READ,
+		.fd = file->fd,
+		.buffer = file->buffer,
+		.len = VOUCH_STEP,
+		.offset = (off_t)file->vouch_at,
+		.align = file->direct ? file->align : 1,
+		.may_hang = ucm_load_file_may_hang(file),
+	};
+	file->op.done = on_vouch;
+	ucm_add(&file->engine->shared->stats.reads, 1);
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_load_file_vouch(struct ucm_load_file *file)
+{
+	if (file->buffer)
+		return; /* it is coming */
+	file->buffer = aligned_alloc(file->align, VOUCH_STEP);
+	file->vouch_planes = calloc(file->head.block.geometry.num_layers,
+				    2 * sizeof(*file->vouch_planes));
+	if (!file->buffer || !file->vouch_planes) {
+		end_vouching(file);
+		ucm_load_file_fail(file, -ENOMEM, 0);
+		ucm_load_file_tell(file);
+		return;
+	}
+	file->vouch_at = 0;
+	file->vouch_crc = 0;
+	file->refs++;
+	read_to_vouch(file);
+}

@@ -1,0 +1,822 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.c - pieces: a range of layers of one block, from its file to its page.
+ *
+ *	start -> go: the file is opened, or its head read -> read -> finish:
+ *	verified, copied -> settled
+ *
+ * A piece waits at most in one list: for its file (opening, or the head), for
+ * staging memory (starved), in the ring, among the ready, or in the copy back
+ * end. Any of them may find it given up (its part is NULL: cancelled or past
+ * its deadline, and settled already); then it only gives back what it holds.
+ * So late I/O ends in staging, and nothing is copied for a task that is done.
+ *
+ * A block of a memory tier is copied at once, if its pages are the host's: read
+ * by plain calls the first time, mapped when it is asked for again.
+ *
+ * Where the file has the size that our own writers give it, the payload is read
+ * without knowing the header, which comes with the first layers or beside
+ * them; it must be there and right before anything is copied.
+ */
+#include <config.h>
+
+#include "gpu/load/engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+/* In the order of layers no more is read at a time by a thread (unless the
+ * caller says how much): a device may take reads of later layers first. */
+#define LAYERS_WINDOW ((uint64_t)8 << 20)
+
+/* What is read of a memory file at a time, unless a layer is longer. */
+#define BOUNCE ((uint64_t)256 << 10)
+
+/* ---- the life of a piece ---- */
+
+static struct ucm_piece *new_piece(struct ucm_engine *engine,
+				   struct ucm_part *part, uint32_t block,
+				   uint32_t cut)
+{
+	struct ucm_piece *piece = engine->spare;
+
+	if (piece)
+		engine->spare = piece->next;
+	else
+		piece = malloc(sizeof(*piece));
+	if (!piece)
+		return NULL;
+	*piece = (struct ucm_piece){
+		.engine = engine,
+		.task = part->task,
+		.part = part,
+		.block = block,
+		.cut = cut,
+		.part_next = part->pieces,
+		.part_prev = &part->pieces,
+	};
+	if (part->pieces)
+		part->pieces->part_prev = &piece->part_next;
+	part->pieces = piece;
+	ucm_task_get(part->task);
+	return piece;
+}
+
+static void leave_window(struct ucm_piece *piece)
+{
+	struct ucm_engine *engine = piece->engine;
+
+	if (!piece->counted)
+		return;
+	ucm_window_give(&engine->window, piece->counted, ucm_monotonic_ns());
+	atomic_store(&engine->window_limit, engine->window.limit);
+	piece->counted = 0;
+}
+
+/* Give back all that it holds. */
+static void end_piece(struct ucm_piece *piece)
+{
+	struct ucm_engine *engine = piece->engine;
+	bool room = piece->slot.memory;
+
+	leave_window(piece);
+	if (room)
+		ucm_staging_put(engine->staging, &piece->slot);
+	if (piece->file)
+		ucm_load_file_put(piece->file);
+	ucm_task_put(piece->task);
+	piece->next = engine->spare;
+	engine->spare = piece;
+	if (room)
+		ucm_engine_feed(engine);
+}
+
+static void count_block(struct ucm_engine *engine,
+			const struct ucm_task *task, uint32_t block)
+{
+	struct ucm_shared *shared = engine->shared;
+	int err = task->outcomes[block].err;
+
+	if (!err) {
+		ucm_add(&shared->stats.loads, 1);
+		ucm_heat_add(shared->heat, task->group->space,
+			     &task->blocks[block].id);
+	} else if (err == -ENOENT) {
+		ucm_add(&shared->stats.load_absent, 1);
+	} else if (err == -EBADMSG) {
+		ucm_add(&shared->stats.load_damaged, 1);
+	} else {
+		ucm_add(&shared->stats.load_failed, 1);
+	}
+}
+
+static void settle(struct ucm_engine *engine, struct ucm_part *part,
+		   uint32_t block, uint32_t cut)
+{
+	struct ucm_task *task = part->task;
+
+	/* counted before the caller can see that the task is done */
+	if (task->blocks[block].unsettled == 1) {
+		ucm_task_decide(task, block, &(struct ucm_outcome){ 0 });
+		count_block(engine, task, block);
+	}
+	ucm_task_settle(task, block, cut);
+}
+
+static void leave_part(struct ucm_piece *piece)
+{
+	struct ucm_part *part = piece->part;
+
+	*piece->part_prev = piece->part_next;
+	if (piece->part_next)
+		piece->part_next->part_prev = piece->part_prev;
+	piece->part = NULL;
+	settle(piece->engine, part, piece->block, piece->cut);
+}
+
+static void tell(const struct ucm_piece *piece,
+		 const struct ucm_outcome *outcome)
+{
+	char hex[UCM_ID_HEX + 1], text[96];
+
+	if (outcome->err == -ENOENT)
+		return; /* a miss, no failure */
+	ucm_id_format(&piece->task->blocks[piece->block].id, hex);
+	ucm_outcome_text(outcome, text, sizeof(text));
+	ucm_warning("block %s: not loaded: %s%s%s", hex, text,
+		    piece->file ? ": " : "",
+		    piece->file ? piece->file->place.path : "");
+}
+
+/* The block fails, for that cause; its other pieces will notice. */
+static void fail_plane(struct ucm_piece *piece, int err, unsigned fault,
+		       uint32_t plane)
+{
+	struct ucm_outcome outcome = {
+		.err = err,
+		.fault = (uint16_t)fault,
+		.plane = plane,
+	};
+
+	if (piece->file && err != -EFBIG && err != -ENOMEM)
+		ucm_load_file_forget(piece->file);
+	if (!ucm_task_block_decided(piece->task, piece->block))
+		tell(piece, &outcome);
+	ucm_task_decide(piece->task, piece->block, &outcome);
+	leave_part(piece);
+	end_piece(piece);
+}
+
+static void fail(struct ucm_piece *piece, int err, unsigned fault)
+{
+	fail_plane(piece, err, fault, 0);
+}
+
+/* ---- start ---- */
+
+/* What the cursor points to, in the order that was asked for. */
+static void at_cursor(const struct ucm_part *part, uint32_t *block,
+		      uint32_t *cut)
+{
+	const struct ucm_task *task = part->task;
+
+	if (task->order == UCM_LOAD_LAYERS) {
+		*cut = (uint32_t)(part->cursor / part->num_blocks);
+		*block = part->blocks[part->cursor % part->num_blocks];
+	} else {
+		*cut = (uint32_t)(part->cursor % task->num_cuts);
+		*block = part->blocks[part->cursor / task->num_cuts];
+	}
+}
+
+/* The next block, in the part's order, whose first piece is to be started. */
+static uint32_t next_block(const struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+	uint64_t next = part->cursor;
+
+	if (task->order == UCM_LOAD_BLOCKS)
+		next = (next + task->num_cuts - 1) / task->num_cuts;
+	return next < part->num_blocks ? (uint32_t)next : part->num_blocks;
+}
+
+/* While reads are under way: an open through a mount takes as long as reading
+ * some hundred kilobytes, in which the window would not be full. */
+static void open_ahead(struct ucm_engine *engine, struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+	uint32_t next = next_block(part);
+
+	if (part->ahead_end < next)
+		part->ahead_first = part->ahead_end = next;
+	while (part->ahead_end < part->num_blocks &&
+	       part->ahead_end - next < UCM_AHEAD &&
+	       engine->files.used < engine->files.most) {
+		uint32_t block = part->blocks[part->ahead_end];
+
+		part->ahead[part->ahead_end++ % UCM_AHEAD] = ucm_load_file_get(
+			engine, task->group, &task->blocks[block].id);
+	}
+}
+
+/* The file that was opened for the piece at the cursor, with its reference;
+ * NULL if there is none, or it is not the block's first piece. */
+static struct ucm_load_file *take_ahead(struct ucm_part *part)
+{
+	uint32_t block, cut;
+
+	at_cursor(part, &block, &cut);
+	if (cut || part->ahead_first == part->ahead_end)
+		return NULL;
+	assert(block == part->blocks[part->ahead_first]);
+	return part->ahead[part->ahead_first++ % UCM_AHEAD];
+}
+
+static void drop_ahead(struct ucm_part *part)
+{
+	while (part->ahead_first < part->ahead_end) {
+		struct ucm_load_file *file =
+			part->ahead[part->ahead_first++ % UCM_AHEAD];
+
+		if (file)
+			ucm_load_file_put(file);
+	}
+}
+
+/* A piece of a block that has been decided. */
+static void skip_piece(struct ucm_engine *engine, struct ucm_part *part,
+		       uint32_t block, uint32_t cut)
+{
+	struct ucm_load_file *file = take_ahead(part);
+
+	part->cursor++;
+	if (file)
+		ucm_load_file_put(file);
+	settle(engine, part, block, cut);
+}
+
+/* May so many bytes more be read? */
+static bool have_room(struct ucm_engine *engine, const struct ucm_task *task,
+		      uint64_t bytes)
+{
+	const struct ucm_window *window = &engine->window;
+
+	if (engine->starved.first)
+		return false; /* more would only wait as well */
+	/* small blocks would need all descriptors that the process may have */
+	if (window->in_flight && engine->files.used >= engine->files.most)
+		return false;
+	if (task->order == UCM_LOAD_LAYERS && !engine->shared->window_bytes &&
+	    window->in_flight && window->in_flight + bytes > LAYERS_WINDOW)
+		return false;
+	return ucm_window_take(&engine->window, bytes, ucm_monotonic_ns());
+}
+
+bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
+{
+	struct ucm_task *task = part->task;
+	uint32_t cut, block, layers;
+	struct ucm_piece *piece;
+	uint64_t bytes;
+
+	at_cursor(part, &block, &cut);
+	if (ucm_task_block_decided(task, block)) {
+		skip_piece(engine, part, block, cut);
+		return true;
+	}
+	layers = task->cuts[cut + 1] - task->cuts[cut];
+	bytes = layers * task->group->layer_bytes;
+	if (!have_room(engine, task, bytes)) {
+		open_ahead(engine, part);
+		return false;
+	}
+	piece = new_piece(engine, part, block, cut);
+	if (!piece) {
+		ucm_window_give(&engine->window, bytes, ucm_monotonic_ns());
+		ucm_task_decide(task, block,
+				&(struct ucm_outcome){ .err = -ENOMEM });
+		skip_piece(engine, part, block, cut);
+		return true;
+	}
+	piece->counted = bytes;
+	piece->file = take_ahead(part);
+	part->cursor++;
+	if (!piece->file)
+		piece->file = ucm_load_file_get(engine, task->group,
+					   &task->blocks[block].id);
+	if (!piece->file)
+		fail(piece, -ENOMEM, 0);
+	else
+		ucm_load_go(piece);
+	return true;
+}
+
+static void wait_for_file(struct ucm_piece *piece)
+{
+	piece->next = piece->file->waiters;
+	piece->file->waiters = piece;
+}
+
+/* The header has to be seen: for what it says, or because the file is not as
+ * our writers make it. */
+static bool needs_head(const struct ucm_piece *piece)
+{
+	return piece->task->verify != UCM_VERIFY_NONE ||
+	       piece->file->size != piece->task->group->file_size;
+}
+
+/* Have the head read, unless it is coming. */
+static void call_for_head(struct ucm_load_file *file)
+{
+	if (!file->head_coming)
+		ucm_load_file_read_head(file);
+	if (file->state == UCM_LOAD_FILE_FAILED) /* no memory */
+		ucm_load_file_tell(file);
+}
+
+static void on_read(struct ucm_engine *engine, struct ucm_op *op)
+{
+	struct ucm_piece *piece = (struct ucm_piece *)op;
+	struct ucm_load_file *file = piece->file;
+
+	if (!piece->direct)
+		ucm_slot_move(&piece->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
+	leave_window(piece);
+	if (op->io.result > 0 && ucm_load_file_may_hang(file))
+		atomic_store(&file->place.dir->answered, true);
+	ucm_add(&engine->shared->stats.short_reads, op->io.resubmits);
+	piece->arrived = true;
+	if (piece->with_head) {
+		file->head_coming = false;
+		if (op->io.result > 0 && file->state == UCM_LOAD_FILE_OPEN)
+			ucm_load_file_take_head(file, piece->slot.memory,
+					   (size_t)op->io.result);
+	}
+	ucm_piece_push(&engine->ready, piece);
+	if (piece->with_head)
+		ucm_load_file_tell(file);
+}
+
+static void queue_read(struct ucm_piece *piece)
+{
+	struct ucm_load_file *file = piece->file;
+
+	if (!piece->direct)
+		ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	piece->op.io = (struct ucm_io){
+		.op = UCM_IO_READ,
+		.fd = file->fd,
+		.buffer = piece->direct ? piece->direct : piece->slot.memory,
+		.len = piece->plan.len,
+		.offset = (off_t)piece->plan.offset,
+		.align = file->direct ? file->align : 1,
+		.enough = piece->plan.want,
+		.may_hang = ucm_load_file_may_hang(file),
+	};
+	piece->op.done = on_read;
+	ucm_add(&piece->engine->shared->stats.reads, 1);
+	ucm_engine_queue(piece->engine, &piece->op);
+}
+
+static void plan_read(struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	const struct ucm_load_file *file = piece->file;
+
+	ucm_plan_read(task->group->layer_bytes,
+		      file->head_known ? file->head.block.data_offset
+				       : task->group->data_offset,
+		      task->cuts[piece->cut], task->cuts[piece->cut + 1],
+		      piece->with_head, file->align, &piece->plan);
+}
+
+/*
+ * The place in the page, if all that is read belongs there and the kernel can
+ * put it there. Not past a deadline: that is kept because late I/O ends in
+ * staging. And not into memory that is not pinned: finding its pages for each
+ * read takes as long as a copy.
+ */
+static uint8_t *direct_place(const struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	const struct ucm_layout *layout = task->group->layout;
+	const struct ucm_plan *plan = &piece->plan;
+	const struct ucm_region *region;
+	uint64_t at;
+
+	if (!layout->direct || task->deadline_ns || task->addresses ||
+	    !piece->file->direct || plan->skip || plan->len != plan->want)
+		return NULL;
+	region = &layout->regions[layout->layer_first[task->cuts[piece->cut]]];
+	at = region->base + task->blocks[piece->block].page *
+				    (uint64_t)region->page_stride;
+	if (at & (piece->file->align - 1) ||
+	    !ucm_ring_is_pinned(piece->engine->ring, (void *)(uintptr_t)at,
+				plan->len))
+		return NULL;
+	return (uint8_t *)(uintptr_t)at;
+}
+
+/* The file is open: read. */
+static void go_read(struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	struct ucm_load_file *file = piece->file;
+	bool want_head = !file->head_known && needs_head(piece);
+	int err = 0;
+
+	if (!file->head_known && file->size != task->group->file_size) {
+		wait_for_file(piece);
+		call_for_head(file);
+		return;
+	}
+	plan_read(piece);
+	piece->direct = direct_place(piece);
+	if (!piece->direct) {
+		piece->with_head = want_head && !file->head_coming &&
+				   task->cuts[piece->cut] == 0;
+		plan_read(piece);
+		err = ucm_staging_get(piece->engine->staging, piece->plan.len,
+				      &piece->slot);
+	}
+	if (err == -EAGAIN) {
+		piece->with_head = false;
+		ucm_piece_push(&piece->engine->starved, piece);
+		return;
+	}
+	if (err) {
+		fail(piece, err, 0);
+		return;
+	}
+	if (piece->with_head)
+		file->head_coming = true;
+	else if (want_head)
+		call_for_head(file);
+	queue_read(piece);
+}
+
+void ucm_load_go(struct ucm_piece *piece)
+{
+	struct ucm_engine *engine = piece->engine;
+	struct ucm_load_file *file = piece->file;
+
+	if (!piece->part) {
+		end_piece(piece);
+		return;
+	}
+	switch (file->state) {
+	case UCM_LOAD_FILE_OPENING:
+		wait_for_file(piece);
+		break;
+	case UCM_LOAD_FILE_FAILED:
+		fail(piece, file->err, file->fault);
+		break;
+	case UCM_LOAD_FILE_OPEN:
+		if (piece->arrived ||
+		    (file->place.dir->memory && engine->pages_are_host))
+			ucm_piece_push(&engine->ready, piece);
+		else
+			go_read(piece);
+		break;
+	}
+}
+
+/* ---- finish ---- */
+
+static void succeed(struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	struct ucm_shared *shared = piece->engine->shared;
+	uint64_t bytes = (task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
+			 task->group->layer_bytes;
+
+	ucm_add(&shared->stats.load_bytes, bytes);
+	if (!piece->arrived)
+		ucm_add(&shared->stats.mapped_bytes, bytes);
+	if (piece->direct)
+		ucm_add(&shared->stats.direct_bytes, bytes);
+	leave_part(piece);
+	end_piece(piece);
+}
+
+static const uint64_t *addresses_of(const struct ucm_task *task, uint32_t block,
+				    uint32_t layer)
+{
+	const uint32_t *first = task->group->layout->layer_first;
+
+	if (!task->addresses)
+		return NULL;
+	return task->addresses + (uint64_t)block * task->num_addresses +
+	       (first[layer] - first[task->first_layer]);
+}
+
+static struct ucm_copy_job job_of(const struct ucm_piece *piece, uint32_t first,
+				  uint32_t end, const uint8_t *bytes)
+{
+	const struct ucm_task *task = piece->task;
+
+	return (struct ucm_copy_job){
+		.group = task->group->number,
+		.first_layer = first,
+		.end_layer = end,
+		.staging = (uint8_t *)(uintptr_t)bytes,
+		.page = task->blocks[piece->block].page,
+		.addresses = addresses_of(task, piece->block, first),
+	};
+}
+
+/* Layer by layer, so that the bytes that were checked are copied while the
+ * processor's caches have them. false: the piece has failed. */
+static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
+			const uint8_t *bytes)
+{
+	const struct ucm_task *task = piece->task;
+	bool check = task->verify == UCM_VERIFY_FULL;
+	uint32_t plane;
+
+	for (uint32_t layer = first; layer < end; layer++) {
+		struct ucm_copy_job job =
+			job_of(piece, layer, layer + 1, bytes);
+
+		if (check && !ucm_head_check(&piece->file->head, layer,
+					     layer + 1, bytes, &plane)) {
+			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
+			return false;
+		}
+		if (!piece->direct)
+			ucm_host_scatter(task->group->layout, &job);
+		bytes += task->group->layer_bytes;
+	}
+	return true;
+}
+
+static void copy_to_host(struct ucm_piece *piece, const uint8_t *bytes)
+{
+	const uint32_t *cuts = &piece->task->cuts[piece->cut];
+
+	if (copy_layers(piece, cuts[0], cuts[1], bytes))
+		succeed(piece);
+}
+
+static void on_copied(struct ucm_copy_job *job)
+{
+	struct ucm_piece *piece =
+		(struct ucm_piece *)((char *)job -
+				     offsetof(struct ucm_piece, job));
+
+	ucm_slot_move(&piece->slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
+	if (piece->job.err)
+		fail(piece, piece->job.err, 0);
+	else
+		succeed(piece);
+}
+
+static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
+{
+	const struct ucm_task *task = piece->task;
+	uint32_t first = task->cuts[piece->cut];
+	uint32_t end = task->cuts[piece->cut + 1], plane;
+	struct ucm_engine *engine = piece->engine;
+
+	if (task->verify == UCM_VERIFY_FULL &&
+	    !ucm_head_check(&piece->file->head, first, end, bytes, &plane)) {
+		fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
+		return;
+	}
+	piece->job = job_of(piece, first, end, bytes);
+	piece->job.copied = on_copied;
+	ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	piece->job.next = engine->to_scatter;
+	engine->to_scatter = &piece->job;
+}
+
+/* All of a payload that has one checksum: is it right? */
+static bool payload_is_right(const struct ucm_piece *piece,
+			     const uint8_t *bytes)
+{
+	return ucm_crc32c(0, bytes, piece->task->group->payload_bytes) ==
+	       piece->file->head.block.payload_crc;
+}
+
+static bool is_whole(const struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+
+	return task->cuts[piece->cut] == 0 &&
+	       task->cuts[piece->cut + 1] ==
+		       task->group->layout->geometry.num_layers;
+}
+
+/* Bytes are there, and so is what has to be known of the file. */
+static void use_bytes(struct ucm_piece *piece, const uint8_t *bytes)
+{
+	struct ucm_load_file *file = piece->file;
+
+	if (piece->task->verify == UCM_VERIFY_FULL &&
+	    ucm_load_file_needs_vouch(file)) {
+		if (!is_whole(piece)) {
+			wait_for_file(piece);
+			ucm_load_file_vouch(file);
+			return;
+		}
+		if (!payload_is_right(piece, bytes)) {
+			fail(piece, -EBADMSG, UCM_FAULT_PAYLOAD);
+			return;
+		}
+	}
+	if (piece->engine->pages_are_host)
+		copy_to_host(piece, bytes);
+	else
+		copy_to_device(piece, bytes);
+}
+
+/* ---- files in memory ---- */
+
+static uint8_t *get_bounce(struct ucm_engine *engine, size_t len)
+{
+	if (engine->bounce_len >= len)
+		return engine->bounce;
+	free(engine->bounce);
+	engine->bounce = malloc(len);
+	engine->bounce_len = engine->bounce ? len : 0;
+	return engine->bounce;
+}
+
+/* Some layers at a time, so few that the caches have them until they are in
+ * the page. */
+static void copy_by_reading(struct ucm_piece *piece, uint64_t offset)
+{
+	const uint32_t *cuts = &piece->task->cuts[piece->cut];
+	const uint64_t each = piece->task->group->layer_bytes;
+	uint32_t most = each < BOUNCE ? (uint32_t)(BOUNCE / each) : 1;
+	uint8_t *bytes = get_bounce(piece->engine, most * each);
+
+	if (!bytes) {
+		fail(piece, -ENOMEM, 0);
+		return;
+	}
+	for (uint32_t layer = cuts[0], num; layer < cuts[1]; layer += num) {
+		ssize_t got;
+
+		num = cuts[1] - layer < most ? cuts[1] - layer : most;
+		got = ucm_os_read_at(piece->file->fd, bytes, num * each,
+				     (off_t)offset);
+		if (got != (ssize_t)(num * each)) {
+			fail(piece, got < 0 ? (int)got : -EBADMSG,
+			     got < 0 ? UCM_FAULT_NONE : UCM_FAULT_SHORT);
+			return;
+		}
+		if (!copy_layers(piece, layer, layer + num, bytes))
+			return;
+		offset += num * each;
+	}
+	piece->file->taken += (cuts[1] - cuts[0]) * each;
+	succeed(piece);
+}
+
+/* To map a file's pages takes longer than to read it once, but not twice. Where
+ * all of it has to be seen before a part is used, there is no other way. */
+static bool is_to_be_mapped(const struct ucm_piece *piece)
+{
+	const struct ucm_load_file *file = piece->file;
+
+	return file->map || file->taken >= piece->task->group->payload_bytes ||
+	       (piece->task->verify == UCM_VERIFY_FULL &&
+		ucm_load_file_needs_vouch(file));
+}
+
+static void finish_memory(struct ucm_piece *piece)
+{
+	const struct ucm_group *group = piece->task->group;
+	struct ucm_load_file *file = piece->file;
+	uint64_t offset;
+
+	if (!file->head_known && needs_head(piece))
+		ucm_load_file_read_head_now(file);
+	if (file->state == UCM_LOAD_FILE_FAILED) {
+		fail(piece, file->err, file->fault);
+		return;
+	}
+	offset = file->head_known ? file->head.block.data_offset
+				  : group->data_offset;
+	offset += piece->task->cuts[piece->cut] * group->layer_bytes;
+	if (!is_to_be_mapped(piece))
+		copy_by_reading(piece, offset);
+	else if (ucm_load_file_map(file))
+		use_bytes(piece, file->map + offset);
+	else
+		fail(piece, -EBADMSG, UCM_FAULT_SHORT);
+}
+
+/* The file was opened before its mount went: if that is back, open it once
+ * more. */
+static bool try_anew(struct ucm_piece *piece, int err)
+{
+	struct ucm_engine *engine = piece->engine;
+	struct ucm_shared *shared = engine->shared;
+	const struct ucm_task *task = piece->task;
+	struct ucm_load_file *file;
+
+	if (!ucm_is_lost(err) || piece->anew)
+		return false;
+	ucm_load_file_forget(piece->file);
+	if (!shared->source_ops->lost(shared->source))
+		return false;
+	file = ucm_load_file_get(engine, task->group,
+			    &task->blocks[piece->block].id);
+	if (!file)
+		return false;
+	if (piece->slot.memory)
+		ucm_staging_put(engine->staging, &piece->slot);
+	ucm_engine_feed(engine);
+	ucm_load_file_put(piece->file);
+	piece->file = file;
+	piece->direct = NULL;
+	piece->anew = true;
+	piece->arrived = false;
+	ucm_load_go(piece);
+	return true;
+}
+
+static void finish_read(struct ucm_piece *piece)
+{
+	ssize_t result = piece->op.io.result;
+	struct ucm_load_file *file = piece->file;
+
+	if (result < 0) {
+		if (!try_anew(piece, (int)result))
+			fail(piece, (int)result, 0);
+		return;
+	}
+	if ((uint64_t)result < piece->plan.want) {
+		fail(piece, -EBADMSG, UCM_FAULT_SHORT);
+		return;
+	}
+	if (file->state == UCM_LOAD_FILE_FAILED) {
+		fail(piece, file->err, file->fault);
+		return;
+	}
+	if (!file->head_known && needs_head(piece)) {
+		wait_for_file(piece);
+		call_for_head(file);
+		return;
+	}
+	use_bytes(piece, piece->direct ? piece->direct
+				       : piece->slot.memory + piece->plan.skip);
+}
+
+void ucm_load_finish(struct ucm_piece *piece)
+{
+	if (!piece->part) {
+		end_piece(piece);
+		return;
+	}
+	if (ucm_task_block_decided(piece->task, piece->block)) {
+		leave_part(piece);
+		end_piece(piece);
+		return;
+	}
+	if (piece->arrived)
+		finish_read(piece);
+	else
+		finish_memory(piece);
+}
+
+/* ---- giving up ---- */
+
+void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
+{
+	const struct ucm_outcome outcome = { .err = err };
+	struct ucm_task *task = part->task;
+	struct ucm_piece *piece = part->pieces, *next;
+
+	for (; piece; piece = next) {
+		next = piece->part_next;
+		/* a copy that has begun is waited for */
+		ucm_task_decide(task, piece->block, &outcome);
+		if (piece->slot.memory && piece->slot.state == UCM_SLOT_COPY)
+			continue;
+		/* I/O that hangs shall not keep others from starting */
+		leave_window(piece);
+		/* but who has the page must know when it is left alone */
+		if (piece->direct && !piece->arrived)
+			continue;
+		leave_part(piece);
+		ucm_engine_feed(engine); /* a starved one ends at once */
+	}
+	drop_ahead(part);
+	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {
+		uint32_t block, cut;
+
+		at_cursor(part, &block, &cut);
+		part->cursor++;
+		ucm_task_decide(task, block, &outcome);
+		settle(engine, part, block, cut);
+	}
+}

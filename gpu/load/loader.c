@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loader.c - the library's face: options, groups, submits.
+ *
+ * A request is checked here as a whole, made a task, and shared out: loads to
+ * the engines in turn, saves by their ids, so that one block is always written
+ * by one engine.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/align.h"
+#include "fs/store/namespace.h"
+#include "gpu/load/engine.h"
+#include "common/why.h"
+
+#define MAX_THREADS 64
+#define MAX_GROUPS 256
+#define DEFAULT_STAGING ((uint64_t)256 << 20)
+#define DEFAULT_SAVES ((uint64_t)1 << 30)
+#define DEFAULT_READ ((uint32_t)4 << 20)
+#define DEFAULT_FILES 256u
+#define IDLE_NS (INT64_C(10) * 1000000000)
+#define MOST_FILES 8192u
+#define LEAST_STAGING ((uint64_t)4 << 20)
+
+struct ucm_loader {
+	struct ucm_shared shared;
+	unsigned num_engines;
+	struct ucm_engine **engines;
+	pthread_mutex_t lock; /* one group is added at a time */
+	_Atomic unsigned num_groups;
+	struct ucm_group *groups[MAX_GROUPS];
+};
+
+/* ---- open ---- */
+
+static uint64_t or_default(uint64_t value, uint64_t otherwise)
+{
+	return value ? value : otherwise;
+}
+
+static unsigned default_threads(void)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return cores < 2 ? 1 : cores < 8 ? 2 : 4;
+}
+
+/* The program needs some, too. */
+static unsigned half_of_descriptors(void)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 2 * MOST_FILES)
+		return MOST_FILES;
+	return (unsigned)limit.rlim_cur / 2;
+}
+
+static int choose_copy(struct ucm_shared *shared,
+		       const struct ucm_loader_options *options, char *why,
+		       size_t why_len)
+{
+	switch (options->copy) {
+	case UCM_COPY_HOST:
+		shared->copy_ops = &ucm_copy_host;
+		return 0;
+	case UCM_COPY_CUDA:
+#ifdef HAVE_CUDA
+		shared->copy_ops = &ucm_copy_cuda;
+		return 0;
+#else
+		return ucm_why(why, why_len, -ENOTSUP,
+			       "this library was built without CUDA");
+#endif
+	}
+	return ucm_why(why, why_len, -EINVAL, "copy %d: unknown",
+		       (int)options->copy);
+}
+
+static int set_up(struct ucm_loader *loader,
+		  const struct ucm_loader_options *options, char *why,
+		  size_t why_len)
+{
+	struct ucm_shared *shared = &loader->shared;
+	unsigned threads = (unsigned)or_default(options->threads,
+						default_threads());
+
+	if (!options->mount && !options->tiers)
+		return ucm_why(why, why_len, -EINVAL,
+			       "mount or tiers must be given");
+	if (options->io > UCM_IO_THREADS)
+		return ucm_why(why, why_len, -EINVAL, "io %d: unknown",
+			       (int)options->io);
+	if (threads > MAX_THREADS)
+		return ucm_why(why, why_len, -EINVAL, "%u threads: at most %u",
+			       threads, MAX_THREADS);
+	shared->source_ops =
+		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
+	shared->copy_options = (struct ucm_copy_options){
+		.device = options->device,
+		.stream = options->stream,
+		.ctas = options->ctas,
+	};
+	shared->io = options->io;
+	shared->staging_bytes =
+		or_default(options->staging_bytes, DEFAULT_STAGING) / threads;
+	if (shared->staging_bytes < LEAST_STAGING)
+		shared->staging_bytes = LEAST_STAGING;
+	shared->window_bytes = options->window_bytes / threads;
+	shared->read_bytes =
+		(uint32_t)or_default(options->read_bytes, DEFAULT_READ);
+	if (shared->read_bytes > shared->staging_bytes / 4)
+		shared->read_bytes = (uint32_t)(shared->staging_bytes / 4);
+	shared->open_files =
+		(unsigned)or_default(options->open_files, DEFAULT_FILES) /
+			threads + 1;
+	shared->idle_ns = IDLE_NS;
+	shared->most_files = half_of_descriptors() / threads;
+	shared->save_budget =
+		or_default(options->save_budget_bytes, DEFAULT_SAVES);
+	loader->engines = calloc(threads, sizeof(*loader->engines));
+	if (!loader->engines)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	return choose_copy(shared, options, why, why_len) ?: (int)threads;
+}
+
+static int start_engines(struct ucm_loader *loader, unsigned threads,
+			 char *why, size_t why_len)
+{
+	for (unsigned i = 0; i < threads; i++) {
+		struct ucm_engine *engine = calloc(1, sizeof(*engine));
+		int err = engine ? ucm_engine_start(engine, &loader->shared, i,
+						    why, why_len)
+				 : ucm_why(why, why_len, -ENOMEM,
+					   "out of memory");
+
+		if (err) {
+			free(engine);
+			return err;
+		}
+		loader->engines[loader->num_engines++] = engine;
+	}
+	return 0;
+}
+
+int ucm_loader_open(const struct ucm_loader_options *options,
+		    struct ucm_loader **out, char *why, size_t why_len)
+{
+	struct ucm_loader_options own = { 0 };
+	struct ucm_loader *loader;
+	int threads, err;
+
+	if (options->size < offsetof(struct ucm_loader_options, copy))
+		return ucm_why(why, why_len, -EINVAL,
+			       "size of the options is not set");
+	memcpy(&own, options,
+	       options->size < sizeof(own) ? options->size : sizeof(own));
+	loader = calloc(1, sizeof(*loader));
+	if (!loader)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	pthread_mutex_init(&loader->lock, NULL);
+	threads = err = set_up(loader, &own, why, why_len);
+	if (threads > 0)
+		err = loader->shared.source_ops->open(
+			own.tiers ? own.tiers : own.mount,
+			&loader->shared.source, why, why_len);
+	if (!err && own.mount && own.tiers)
+		err = ucm_heat_open(own.mount, &loader->shared.heat, why,
+				    why_len);
+	if (!err)
+		err = start_engines(loader, (unsigned)threads, why, why_len);
+	if (err) {
+		ucm_loader_close(loader);
+		return err;
+	}
+	*out = loader;
+	return 0;
+}
+
+static void free_group(struct ucm_group *group)
+{
+	ucm_layout_free(group->layout);
+	free(group);
+}
+
+void ucm_loader_close(struct ucm_loader *loader)
+{
+	if (!loader)
+		return;
+	for (unsigned i = 0; i < loader->num_engines; i++) {
+		ucm_engine_stop(loader->engines[i]);
+		free(loader->engines[i]);
+	}
+	ucm_heat_close(loader->shared.heat);
+	if (loader->shared.source)
+		loader->shared.source_ops->close(loader->shared.source);
+	for (unsigned i = 0; i < loader->num_groups; i++)
+		free_group(loader->groups[i]);
+	pthread_mutex_destroy(&loader->lock);
+	free(loader->engines);
+	free(loader);
+}
+
+/* ---- groups ---- */
+
+static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
+		     const char *space, struct ucm_group **out, char *why,
+		     size_t why_len)
+{
+	const struct ucm_geometry *g = &layout->geometry;
+	uint64_t most = loader->shared.staging_bytes / 2;
+	struct ucm_block block = { .geometry = *g, .form = UCM_FORM_PAGED };
+	struct ucm_group *group;
+
+	if (!layout->layer_first)
+		return ucm_why(why, why_len, -EINVAL,
+			       "the layout is not sealed");
+	if (*space && !ucm_space_name_valid(space))
+		return ucm_why(why, why_len, -EINVAL, "space '%s': no name",
+			       space);
+	if (ucm_layout_layer_bytes(layout) +
+		    ucm_block_data_offset(g->num_layers) > most)
+		return ucm_why(why, why_len, -EFBIG,
+			       "a header of %" PRIu32 " and a layer of %" PRIu64
+			       " bytes: the staging memory of a thread holds "
+			       "%" PRIu64,
+			       ucm_block_data_offset(g->num_layers),
+			       ucm_layout_layer_bytes(layout), most);
+	group = calloc(1, sizeof(*group));
+	if (!group || ucm_layout_copy(layout, &group->layout)) {
+		free(group);
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	}
+	snprintf(group->space, sizeof(group->space), "%s", space);
+	group->layer_bytes = ucm_layout_layer_bytes(layout);
+	group->payload_bytes = ucm_block_payload_bytes(g);
+	group->data_offset = ucm_block_data_offset(g->num_layers);
+	block.data_offset = group->data_offset;
+	group->file_size = ucm_block_file_size(&block);
+	*out = group;
+	return 0;
+}
+
+/* Engines learn of it one by one; nobody uses it before the last one has. */
+static int publish(struct ucm_loader *loader, struct ucm_group *group,
+		   char *why, size_t why_len)
+{
+	unsigned number = atomic_load(&loader->num_groups);
+	int err = number < MAX_GROUPS ? 0 : -ENOSPC;
+
+	group->number = number;
+	for (unsigned i = 0; i < loader->num_engines && !err; i++)
+		err = ucm_engine_add_group(loader->engines[i], group);
+	if (err)
+		return ucm_why(why, why_len, err, "group %u: %s", number,
+			       strerror(-err));
+	loader->groups[number] = group;
+	atomic_store(&loader->num_groups, number + 1);
+	return 0;
+}
+
+/* The mount may have come back since it was last looked at. */
+static int check_space(struct ucm_shared *shared, const char *space,
+		       uint64_t bytes)
+{
+	const struct ucm_source_ops *ops = shared->source_ops;
+	int err = ops->check_space(shared->source, space);
+
+	if (ucm_is_lost(err) && ops->lost(shared->source))
+		err = ops->check_space(shared->source, space);
+	if (!err && ops->announce)
+		ops->announce(shared->source, space, bytes);
+	return err;
+}
+
+int ucm_loader_add_group(struct ucm_loader *loader,
+			 const struct ucm_layout *layout, const char *space,
+			 unsigned *group_out, char *why, size_t why_len)
+{
+	struct ucm_shared *shared = &loader->shared;
+	struct ucm_group *group = NULL;
+	int err;
+
+	space = space ? space : "";
+	err = new_group(loader, layout, space, &group, why, why_len);
+	if (err)
+		return err;
+	err = check_space(shared, space, group->file_size);
+	if (err)
+		ucm_why(why, why_len, err, "space '%s': %s", space,
+			strerror(-err));
+	pthread_mutex_lock(&loader->lock);
+	if (!err)
+		err = publish(loader, group, why, why_len);
+	pthread_mutex_unlock(&loader->lock);
+	if (err)
+		free_group(group);
+	else
+		*group_out = group->number;
+	return err;
+}
+
+static const struct ucm_group *group_of(struct ucm_loader *loader,
+					unsigned number)
+{
+	return number < atomic_load(&loader->num_groups)
+		       ? loader->groups[number]
+		       : NULL;
+}
+
+/* ---- lookup ---- */
+
+static int exists(struct ucm_shared *shared, const char *space,
+		  const struct ucm_id *id)
+{
+	struct ucm_place place;
+	struct stat st;
+	int err = 0;
+
+	for (unsigned i = 0;
+	     !shared->source_ops->place(shared->source, space, id, i, &place);
+	     i++) {
+		if (!fstatat(place.dir->fd, place.path, &st,
+			     AT_SYMLINK_NOFOLLOW))
+			return S_ISREG(st.st_mode);
+		if (errno != ENOENT && errno != ENOTDIR)
+			err = -errno;
+	}
+	return err;
+}
+
+int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, uint8_t *found)
+{
+	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_shared *shared = &loader->shared;
+	int result;
+
+	if (!of)
+		return -EINVAL;
+	if (!shared->source_ops->lookup ||
+	    shared->source_ops->lookup(shared->source, of->space, ids, num,
+				       found))
+		memset(found, UCM_FOUND_UNKNOWN, num);
+	for (size_t i = 0; i < num; i++) {
+		if (found[i] != UCM_FOUND_UNKNOWN)
+			continue;
+		result = exists(shared, of->space, &ids[i]);
+		if (ucm_is_lost(result) &&
+		    shared->source_ops->lost(shared->source))
+			result = exists(shared, of->space, &ids[i]);
+		if (result < 0) {
+			memset(found, 0, num);
+			return result;
+		}
+		found[i] = (uint8_t)result;
+	}
+	return 0;
+}
+
+/* ---- submit ---- */
+
+enum kind { LOAD, SAVE, COMMIT };
+
+static int check_request(struct ucm_loader *loader,
+			 const struct ucm_request *request, enum kind kind,
+			 char *why, size_t why_len)
+{
+	const struct ucm_group *group = group_of(loader, request->group);
+	uint32_t layers;
+
+	if (!group)
+		return ucm_why(why, why_len, -EINVAL, "group %u: unknown",
+			       request->group);
+	layers = group->layout->geometry.num_layers;
+	if (request->first_layer >= layers ||
+	    request->num_layers > layers - request->first_layer)
+		return ucm_why(why, why_len, -EINVAL,
+			       "layers %" PRIu32 " + %" PRIu32
+			       ": the group has %" PRIu32,
+			       request->first_layer, request->num_layers,
+			       layers);
+	if (request->num_blocks > UINT32_MAX ||
+	    (request->num_blocks && !request->blocks))
+		return ucm_why(why, why_len, -EINVAL, "%zu blocks",
+			       request->num_blocks);
+	if (request->verify > UCM_VERIFY_NONE ||
+	    request->order > UCM_LOAD_LAYERS)
+		return ucm_why(why, why_len, -EINVAL,
+			       "verify %d, order %d: unknown",
+			       (int)request->verify, (int)request->order);
+	if (request->addresses || kind == COMMIT)
+		return 0;
+	for (size_t i = 0; i < request->num_blocks; i++) {
+		if (request->blocks[i].page >= group->layout->num_pages)
+			return ucm_why(why, why_len, -EINVAL,
+				       "block %zu: page %" PRIu32
+				       " of %" PRIu64,
+				       i, request->blocks[i].page,
+				       group->layout->num_pages);
+	}
+	return 0;
+}
+
+static unsigned engine_of(const struct ucm_task *task, size_t block)
+{
+	uint32_t hash;
+
+	if (!task->is_save)
+		return (unsigned)(block % task->num_parts);
+	memcpy(&hash, task->blocks[block].id.bytes + 8, sizeof(hash));
+	return hash % task->num_parts;
+}
+
+static int share_out(struct ucm_loader *loader, struct ucm_task *task)
+{
+	unsigned num[MAX_THREADS] = { 0 };
+
+	task->engines = loader->engines;
+	for (size_t i = 0; i < task->num_blocks; i++)
+		num[engine_of(task, i)]++;
+	for (unsigned i = 0; i < task->num_parts; i++) {
+		struct ucm_part *part = &task->parts[i];
+
+		part->task = task;
+		part->blocks = calloc(num[i] ? num[i] : 1,
+				      sizeof(*part->blocks));
+		if (!part->blocks)
+			return -ENOMEM;
+	}
+	for (size_t i = 0; i < task->num_blocks; i++) {
+		struct ucm_part *part = &task->parts[engine_of(task, i)];
+
+		part->blocks[part->num_blocks++] = (uint32_t)i;
+	}
+	return 0;
+}
+
+/* Blocks over the budget of waiting saves are dropped here and now. */
+static void admit_saves(struct ucm_shared *shared, struct ucm_task *task)
+{
+	const struct ucm_outcome dropped = { .err = -ENOBUFS };
+	uint64_t bytes = (task->end_layer - task->first_layer) *
+			 task->group->layer_bytes;
+
+	for (size_t i = 0; i < task->num_blocks; i++) {
+		uint64_t before =
+			atomic_fetch_add(&shared->save_waiting, bytes);
+
+		if (before + bytes <= shared->save_budget)
+			continue;
+		atomic_fetch_sub(&shared->save_waiting, bytes);
+		task->blocks[i].dropped = true;
+		ucm_task_decide(task, (uint32_t)i, &dropped);
+		ucm_add(&shared->stats.save_dropped, 1);
+	}
+}
+
+static void post(struct ucm_loader *loader, struct ucm_task *task)
+{
+	ucm_task_get(task); /* it may be done before we are */
+	for (unsigned i = 0; i < task->num_parts; i++) {
+		if (!task->parts[i].num_blocks)
+			continue;
+		ucm_task_get(task);
+		ucm_engine_post(loader->engines[i], &task->parts[i]);
+	}
+	ucm_task_ready(task);
+	ucm_task_put(task);
+}
+
+/* What is read or written at a time must fit the staging memory. */
+static void fit_staging(const struct ucm_loader *loader,
+			const struct ucm_group *group,
+			struct ucm_request *request)
+{
+	uint64_t most = loader->shared.staging_bytes / 4 / group->layer_bytes;
+
+	if (!most)
+		most = 1;
+	if (request->group_layers > most)
+		request->group_layers = (uint32_t)most;
+}
+
+static int submit(struct ucm_loader *loader, const struct ucm_request *request,
+		  enum kind kind, struct ucm_task **out, char *why,
+		  size_t why_len)
+{
+	struct ucm_request own = { 0 };
+	struct ucm_task *task;
+	int err;
+
+	if (request->size < offsetof(struct ucm_request, addresses))
+		return ucm_why(why, why_len, -EINVAL,
+			       "size of the request is not set");
+	memcpy(&own, request,
+	       request->size < sizeof(own) ? request->size : sizeof(own));
+	if (kind == COMMIT) {
+		own.first_layer = own.num_layers = 0;
+		own.addresses = NULL;
+	}
+	err = check_request(loader, &own, kind, why, why_len);
+	if (err)
+		return err;
+	fit_staging(loader, group_of(loader, own.group), &own);
+	err = ucm_task_new(&own, group_of(loader, own.group), kind != LOAD,
+			   loader->num_engines, loader->shared.read_bytes, 1,
+			   &task);
+	if (!err) {
+		err = share_out(loader, task);
+		if (err)
+			ucm_task_put(task);
+	}
+	if (err)
+		return ucm_why(why, why_len, err, "out of memory");
+	task->is_commit = kind == COMMIT;
+	if (kind == SAVE && loader->shared.source_ops->prepare)
+		loader->shared.source_ops->prepare(loader->shared.source);
+	if (kind == SAVE)
+		admit_saves(&loader->shared, task);
+	*out = task; /* before on_done can run */
+	post(loader, task);
+	return 0;
+}
+
+int ucm_load_submit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len)
+{
+	return submit(loader, request, LOAD, out, why, why_len);
+}
+
+int ucm_save_submit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len)
+{
+	return submit(loader, request, SAVE, out, why, why_len);
+}
+
+int ucm_save_commit(struct ucm_loader *loader,
+		    const struct ucm_request *request, struct ucm_task **out,
+		    char *why, size_t why_len)
+{
+	return submit(loader, request, COMMIT, out, why, why_len);
+}
+
+void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num)
+{
+	const struct ucm_group *of = group_of(loader, group);
+
+	if (ids && !num)
+		return;
+	for (unsigned i = 0; of && i < loader->num_engines; i++) {
+		struct ucm_abandon *abandon = calloc(1, sizeof(*abandon));
+
+		if (abandon && num)
+			abandon->ids = malloc(num * sizeof(*ids));
+		if (!abandon || (num && !abandon->ids)) {
+			free(abandon); /* they stay until the loader closes */
+			return;
+		}
+		abandon->group = of;
+		abandon->num = num;
+		if (num)
+			memcpy(abandon->ids, ids, num * sizeof(*ids));
+		ucm_engine_abandon(loader->engines[i], abandon);
+	}
+}
+
+/* ---- what is going on ---- */
+
+void ucm_loader_get_stats(struct ucm_loader *loader,
+			  struct ucm_loader_stats *out, size_t size)
+{
+	struct ucm_shared *shared = &loader->shared;
+	struct ucm_loader_stats all;
+
+#define GET(name) \
+	.name = atomic_load_explicit(&shared->stats.name, memory_order_relaxed)
+	all = (struct ucm_loader_stats){
+		GET(loads),	   GET(load_bytes),   GET(load_absent),
+		GET(load_damaged), GET(load_failed),  GET(saves),
+		GET(save_bytes),   GET(save_skipped), GET(save_dropped),
+		GET(save_failed),  GET(reads),	      GET(short_reads),
+		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
+		GET(direct_bytes),
+	};
+#undef GET
+	for (unsigned i = 0; i < loader->num_engines; i++)
+		all.window_bytes +=
+			atomic_load(&loader->engines[i]->window_limit);
+	memset(out, 0, size);
+	memcpy(out, &all, size < sizeof(all) ? size : sizeof(all));
+}
+
+void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len)
+{
+	const struct ucm_engine *engine = loader->engines[0];
+
+	snprintf(text, len, "%s, pages by %s, %s, %u threads, %zu MiB staging%s",
+		 loader->shared.source_ops->name,
+		 loader->shared.copy_ops->name, ucm_ring_text(engine->ring),
+		 loader->num_engines,
+		 ucm_staging_len(engine->staging) * loader->num_engines >> 20,
+		 ucm_staging_is_huge(engine->staging) ? " (huge pages)" : "");
+}

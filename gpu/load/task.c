@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * task.c - what a caller has asked for, and how far it is.
+ *
+ * Waiting is rare and counting is frequent: the counters are atomic, and the
+ * lock is taken only when somebody waits or the task ends. A waiter announces
+ * itself before it looks, a counter looks for waiters after it has counted;
+ * both are sequentially consistent, so that one of them sees the other.
+ */
+#include <config.h>
+
+#include <errno.h>
+
+#include "gpu/load/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "gpu/load/engine.h"
+#include "gpu/layout/plan.h"
+
+/* The longest read in the order of layers, unless the caller says how many
+ * layers. */
+#define LAYERS_READ ((uint64_t)512 << 10)
+
+static void task_free(struct ucm_task *task)
+{
+	for (unsigned i = 0; i < task->num_parts; i++)
+		free(task->parts[i].blocks);
+	free(task->blocks);
+	free(task->outcomes);
+	free(task->parents);
+	free(task->addresses);
+	free(task->cuts);
+	free(task->cut_unsettled);
+	pthread_mutex_destroy(&task->lock);
+	pthread_cond_destroy(&task->cond);
+	free(task);
+}
+
+static int copy_blocks(struct ucm_task *task, const struct ucm_request *request)
+{
+	size_t num = request->num_blocks;
+
+	task->blocks = calloc(num ? num : 1, sizeof(*task->blocks));
+	task->outcomes = calloc(num ? num : 1, sizeof(*task->outcomes));
+	if (!task->blocks || !task->outcomes)
+		return -ENOMEM;
+	for (size_t i = 0; i < num; i++) {
+		task->blocks[i].id = request->blocks[i].id;
+		task->blocks[i].page = request->blocks[i].page;
+		task->blocks[i].unsettled = task->num_cuts;
+		task->outcomes[i].err = -EINPROGRESS;
+	}
+	task->num_blocks = num;
+	atomic_init(&task->blocks_left, num);
+	atomic_init(&task->uncopied, task->is_save ? num : 0);
+	return 0;
+}
+
+static int copy_array(const void *from, size_t bytes, void *out)
+{
+	void *copy;
+
+	if (!from)
+		return 0;
+	copy = malloc(bytes ? bytes : 1);
+	if (!copy)
+		return -ENOMEM;
+	memcpy(copy, from, bytes);
+	*(void **)out = copy;
+	return 0;
+}
+
+static int copy_extras(struct ucm_task *task, const struct ucm_request *request)
+{
+	const uint32_t *layer_first = task->group->layout->layer_first;
+	size_t num = request->num_blocks;
+	int err;
+
+	task->num_addresses =
+		layer_first[task->end_layer] - layer_first[task->first_layer];
+	err = copy_array(request->addresses,
+			 num * task->num_addresses * sizeof(uint64_t),
+			 &task->addresses);
+	if (!err)
+		err = copy_array(request->parents,
+				 num * sizeof(*request->parents),
+				 &task->parents);
+	return err;
+}
+
+/* See ucm_plan_cuts(). */
+static uint32_t plan_cuts(const struct ucm_task *task, uint64_t read_bytes,
+			  uint32_t group_layers, uint32_t multiple,
+			  uint32_t *cuts)
+{
+	uint64_t layer_bytes = task->group->layer_bytes;
+
+	/* a save is one piece: its writes are cut by save.c */
+	if (task->is_save)
+		group_layers = task->end_layer - task->first_layer;
+	else if (task->order == UCM_LOAD_BLOCKS)
+		group_layers = 0;
+	else if (!group_layers)
+		return ucm_plan_growing(layer_bytes, task->first_layer,
+					task->end_layer,
+					read_bytes < LAYERS_READ ? read_bytes
+								 : LAYERS_READ,
+					multiple, cuts);
+	return ucm_plan_cuts(layer_bytes, task->first_layer, task->end_layer,
+			     read_bytes, group_layers, multiple, cuts);
+}
+
+static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
+		      uint64_t read_bytes, uint32_t multiple)
+{
+	uint32_t num = plan_cuts(task, read_bytes, request->group_layers,
+				 multiple, NULL);
+
+	task->cuts = calloc(num + 1, sizeof(*task->cuts));
+	task->cut_unsettled = calloc(num, sizeof(*task->cut_unsettled));
+	if (!task->cuts || !task->cut_unsettled)
+		return -ENOMEM;
+	plan_cuts(task, read_bytes, request->group_layers, multiple,
+		  task->cuts);
+	task->num_cuts = num;
+	for (uint32_t i = 0; i < num; i++)
+		atomic_init(&task->cut_unsettled[i], request->num_blocks);
+	return 0;
+}
+
+int ucm_task_new(const struct ucm_request *request,
+		 const struct ucm_group *group, bool is_save,
+		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
+		 struct ucm_task **out)
+{
+	struct ucm_task *task =
+		calloc(1, sizeof(*task) + num_parts * sizeof(task->parts[0]));
+	int err;
+
+	if (!task)
+		return -ENOMEM;
+	atomic_init(&task->refs, 1);
+	task->is_save = is_save;
+	task->group = group;
+	task->first_layer = request->first_layer;
+	task->end_layer = request->num_layers
+				  ? request->first_layer + request->num_layers
+				  : group->layout->geometry.num_layers;
+	task->verify = request->verify;
+	task->order = request->order;
+	task->hold = request->hold;
+	if (request->deadline_ms)
+		task->deadline_ns = ucm_monotonic_ns() +
+				    (int64_t)request->deadline_ms * 1000000;
+	task->eventfd = request->eventfd;
+	task->on_done = request->on_done;
+	task->arg = request->arg;
+	task->num_parts = num_parts;
+	pthread_mutex_init(&task->lock, NULL);
+	ucm_cond_init_monotonic(&task->cond);
+	err = cut_layers(task, request, read_bytes, multiple);
+	if (!err)
+		err = copy_blocks(task, request);
+	if (!err)
+		err = copy_extras(task, request);
+	if (err) {
+		task_free(task);
+		return err;
+	}
+	*out = task;
+	return 0;
+}
+
+void ucm_task_get(struct ucm_task *task)
+{
+	atomic_fetch_add(&task->refs, 1);
+}
+
+void ucm_task_put(struct ucm_task *task)
+{
+	if (atomic_fetch_sub(&task->refs, 1) == 1)
+		task_free(task);
+}
+
+/* ---- counting ---- */
+
+static void tell_waiters(struct ucm_task *task)
+{
+	if (!atomic_load(&task->waiters))
+		return;
+	pthread_mutex_lock(&task->lock);
+	pthread_cond_broadcast(&task->cond);
+	pthread_mutex_unlock(&task->lock);
+}
+
+void ucm_task_decide(struct ucm_task *task, uint32_t block,
+		     const struct ucm_outcome *outcome)
+{
+	struct ucm_outcome *mine = &task->outcomes[block];
+
+	if (mine->err != -EINPROGRESS)
+		return;
+	mine->fault = outcome->fault;
+	mine->skipped = outcome->skipped;
+	mine->plane = outcome->plane;
+	if (outcome->err)
+		atomic_fetch_add(&task->failed, 1);
+	__atomic_store_n(&mine->err, outcome->err, __ATOMIC_RELEASE);
+}
+
+/*
+ * The caller may free the task as soon as it sees that it is done: we hold a
+ * reference of our own. And it may close the eventfd: so that is written to
+ * under the lock, through which everybody passes who sees that it is done.
+ */
+static void finish(struct ucm_task *task)
+{
+	uint64_t one = 1;
+	ssize_t told = 0;
+
+	if (task->on_done)
+		task->on_done(task->arg, task);
+	pthread_mutex_lock(&task->lock);
+	atomic_store(&task->done, true);
+	/* an eventfd only refuses when its counter is full: it is readable */
+	if (task->eventfd > 0)
+		told = write(task->eventfd, &one, sizeof(one));
+	(void)told;
+	pthread_cond_broadcast(&task->cond);
+	pthread_mutex_unlock(&task->lock);
+}
+
+void ucm_task_ready(struct ucm_task *task)
+{
+	if (!task->num_blocks)
+		finish(task);
+}
+
+bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut)
+{
+	static const struct ucm_outcome well = { .err = 0 };
+	bool last = !--task->blocks[block].unsettled;
+
+	if (last)
+		ucm_task_decide(task, block, &well);
+	if (atomic_fetch_sub(&task->cut_unsettled[cut], 1) == 1)
+		tell_waiters(task);
+	if (last && atomic_fetch_sub(&task->blocks_left, 1) == 1)
+		finish(task);
+	return last;
+}
+
+void ucm_task_copied(struct ucm_task *task)
+{
+	if (atomic_fetch_sub(&task->uncopied, 1) == 1)
+		tell_waiters(task);
+}
+
+/* ---- the caller's side ---- */
+
+bool ucm_task_done(const struct ucm_task *task)
+{
+	pthread_mutex_t *lock = (pthread_mutex_t *)&task->lock;
+
+	if (!atomic_load(&task->done))
+		return false;
+	pthread_mutex_lock(lock); /* see finish() */
+	pthread_mutex_unlock(lock);
+	return true;
+}
+
+static bool is_reached(const struct ucm_task *task,
+		       const _Atomic uint64_t *counter)
+{
+	return atomic_load(&task->done) || (counter && !atomic_load(counter));
+}
+
+/* Wait until *counter is 0, or the task is done. */
+static int wait_for(struct ucm_task *task, const _Atomic uint64_t *counter,
+		    int timeout_ms)
+{
+	struct timespec until;
+	int err = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	atomic_fetch_add(&task->waiters, 1);
+	pthread_mutex_lock(&task->lock);
+	while (!err && !is_reached(task, counter)) {
+		if (timeout_ms < 0)
+			pthread_cond_wait(&task->cond, &task->lock);
+		else
+			err = pthread_cond_timedwait(&task->cond, &task->lock,
+						     &until);
+	}
+	if (is_reached(task, counter))
+		err = 0;
+	pthread_mutex_unlock(&task->lock);
+	atomic_fetch_sub(&task->waiters, 1);
+	if (err)
+		return -ETIMEDOUT;
+	return atomic_load(&task->failed) ? -EIO : 0;
+}
+
+int ucm_task_wait(struct ucm_task *task, int timeout_ms)
+{
+	return wait_for(task, NULL, timeout_ms);
+}
+
+int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms)
+{
+	uint32_t cut = 0;
+
+	if (task->is_save || layer < task->first_layer ||
+	    layer >= task->end_layer)
+		return -EINVAL;
+	while (layer >= task->cuts[cut + 1])
+		cut++;
+	return wait_for(task, &task->cut_unsettled[cut], timeout_ms);
+}
+
+int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms)
+{
+	if (!task->is_save)
+		return -EINVAL;
+	return wait_for(task, &task->uncopied, timeout_ms);
+}
+
+void ucm_task_cancel(struct ucm_task *task)
+{
+	atomic_store(&task->cancelled, true);
+	for (unsigned i = 0; i < task->num_parts; i++)
+		ucm_engine_wake(task->engines[i]);
+}
+
+const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task)
+{
+	return task->outcomes;
+}
+
+size_t ucm_task_num_failed(const struct ucm_task *task)
+{
+	return atomic_load(&task->failed);
+}
+
+void ucm_task_free(struct ucm_task *task)
+{
+	if (!task)
+		return;
+	if (!ucm_task_done(task)) {
+		ucm_task_cancel(task);
+		wait_for(task, NULL, -1);
+	}
+	ucm_task_put(task);
+}
+
+void ucm_outcome_text(const struct ucm_outcome *outcome, char *text, size_t len)
+{
+	const char *fault = ucm_fault_text((enum ucm_fault)outcome->fault);
+
+	if (outcome->err == -EBADMSG && outcome->fault == UCM_FAULT_PLANE)
+		snprintf(text, len, "layer %u %c: %s", outcome->plane / 2,
+			 outcome->plane & 1 ? 'V' : 'K', fault);
+	else if (outcome->err == -EBADMSG)
+		snprintf(text, len, "%s", fault);
+	else if (outcome->err == -ENOENT)
+		snprintf(text, len, "absent");
+	else if (outcome->err == -EINPROGRESS)
+		snprintf(text, len, "not done yet");
+	else if (outcome->skipped)
+		snprintf(text, len, "was there already");
+	else
+		snprintf(text, len, "%s",
+			 outcome->err ? strerror(-outcome->err) : "ok");
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * task.h - what a caller has asked for, and how far it is.
+ *
+ * A task's blocks are shared out among the loader's threads (parts); each block
+ * belongs to one thread for good. Layers are cut into ranges; a block's range
+ * is a piece. Each piece is settled exactly once: done, failed or given up. A
+ * block is done when all its pieces are settled, a task when all blocks are.
+ *
+ * Threads: outcomes, blocks and parts belong to the block's thread until the
+ * task is done; the counters are atomic. References: the caller's, one for
+ * each part that a thread still works on, and one for each piece whose I/O is
+ * under way.
+ */
+#ifndef UCM_TASK_H
+#define UCM_TASK_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <ucm/load.h>
+
+#include "gpu/layout/layout.h"
+
+#define UCM_SPACE_MAX 128
+#define UCM_AHEAD 8
+
+/* A KV group: immutable once it is published. */
+struct ucm_group {
+	unsigned number;
+	struct ucm_layout *layout;
+	char space[UCM_SPACE_MAX + 1];
+	uint64_t layer_bytes;
+	uint64_t payload_bytes;
+	/* Of the files that we write, and of all whose size is the same. */
+	uint32_t data_offset;
+	uint64_t file_size;
+};
+
+struct ucm_task_block {
+	struct ucm_id id;
+	uint32_t page;
+	uint32_t unsettled; /* pieces */
+	bool dropped;       /* a save that did not fit the budget */
+};
+
+struct ucm_piece;
+struct ucm_load_file;
+
+/* What one thread has to do of a task. */
+struct ucm_part {
+	struct ucm_task *task;
+	struct ucm_part *next;      /* the thread's list */
+	uint32_t *blocks;           /* numbers of the task's blocks */
+	uint32_t num_blocks;
+	uint64_t cursor;            /* the next piece to start */
+	uint32_t settled;           /* saves: blocks */
+	struct ucm_piece *pieces;   /* that were started */
+	/* Loads: files that are opened before their pieces are started, of the
+	 * blocks [ahead_first, ahead_end) in their order; block n's at n %
+	 * UCM_AHEAD. */
+	struct ucm_load_file *ahead[UCM_AHEAD];
+	uint32_t ahead_first, ahead_end;
+};
+
+struct ucm_task {
+	_Atomic unsigned refs;
+	bool is_save;
+	bool is_commit; /* a save without pages, see ucm_save_commit() */
+	bool hold;
+	const struct ucm_group *group;
+	uint32_t first_layer, end_layer;
+	enum ucm_verify verify;
+	enum ucm_load_order order;
+	_Atomic int64_t deadline_ns; /* 0: none */
+
+	size_t num_blocks;
+	struct ucm_task_block *blocks;
+	struct ucm_outcome *outcomes;
+	struct ucm_id *parents;  /* or NULL */
+	uint64_t *addresses;     /* or NULL */
+	uint32_t num_addresses;  /* of each block */
+
+	uint32_t num_cuts;
+	uint32_t *cuts;                  /* num_cuts + 1 layers */
+	_Atomic uint64_t *cut_unsettled; /* pieces of each cut */
+	_Atomic uint64_t blocks_left;
+	_Atomic uint64_t uncopied; /* saves: blocks whose pages are needed */
+	_Atomic uint64_t failed;
+	_Atomic bool cancelled;
+	_Atomic bool done;
+
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	_Atomic unsigned waiters;
+
+	int eventfd;
+	void (*on_done)(void *arg, struct ucm_task *task);
+	void *arg;
+
+	struct ucm_engine **engines; /* the loader's, to be woken */
+	unsigned num_parts;
+	struct ucm_part parts[];
+};
+
+/*
+ * Make a task from a request that has been checked against the group. The
+ * blocks are not shared out yet. The caller has one reference.
+ */
+int ucm_task_new(const struct ucm_request *request,
+		 const struct ucm_group *group, bool is_save,
+		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
+		 struct ucm_task **out);
+
+/* All parts are in place: a task without blocks is done. */
+void ucm_task_ready(struct ucm_task *task);
+
+void ucm_task_get(struct ucm_task *task);
+void ucm_task_put(struct ucm_task *task);
+
+/* Has this block's outcome been decided? (Its thread's question.) */
+static inline bool ucm_task_block_decided(const struct ucm_task *task,
+					  uint32_t block)
+{
+	return task->outcomes[block].err != -EINPROGRESS;
+}
+
+/* Decide it, if that has not been done. Its pieces are settled one by one. */
+void ucm_task_decide(struct ucm_task *task, uint32_t block,
+		     const struct ucm_outcome *outcome);
+
+/* One piece of a block will not be touched any more. A block whose last piece
+ * this was, and that has not been decided, is well. Returns whether it was
+ * the last piece of the block. */
+bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut);
+
+/* Saves: a block's pages are not needed any more. */
+void ucm_task_copied(struct ucm_task *task);
+
+#endif

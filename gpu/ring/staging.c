@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * staging.c - the memory between files and pages.
+ *
+ * The arena is cut into units, of which a map tells the free ones. Slots are
+ * few (what is in flight), and mostly of one size, so the search starts where
+ * the last one ended and is short.
+ */
+#include <config.h>
+
+#include "gpu/ring/staging.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "common/align.h"
+#include "common/log.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define HAVE_POISON 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAVE_POISON 1
+#endif
+#endif
+#ifdef HAVE_POISON
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(memory, len) ((void)(memory), (void)(len))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, len) ((void)(memory), (void)(len))
+#endif
+
+#define UNIT ((size_t)65536)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct ucm_staging {
+	uint8_t *memory;
+	size_t len;
+	bool huge;
+	size_t num_units, num_free;
+	size_t turn; /* where to search next */
+	uint8_t taken[]; /* a byte for each unit */
+};
+
+/* Huge pages from the pool, or those that the kernel makes by itself. */
+static uint8_t *map_arena(size_t len, bool *huge_out)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			       flags | MAP_HUGETLB, -1, 0), *start;
+
+	/* had now, or not at all: a pool that has none left later would fail
+	 * reads with EFAULT, and kill whoever touches the memory */
+	if (memory != MAP_FAILED && madvise(memory, len, MADV_POPULATE_WRITE)) {
+		munmap(memory, len);
+		memory = MAP_FAILED;
+	}
+	*huge_out = memory != MAP_FAILED;
+	if (*huge_out)
+		return memory;
+	memory = mmap(NULL, len + HUGE_PAGE, PROT_READ | PROT_WRITE, flags, -1,
+		      0);
+	if (memory == MAP_FAILED)
+		return NULL;
+	start = (uint8_t *)ucm_round_up((uintptr_t)memory, HUGE_PAGE);
+	if (start > memory)
+		munmap(memory, (size_t)(start - memory));
+	munmap(start + len, (size_t)(memory + HUGE_PAGE - start));
+	*huge_out = !madvise(start, len, MADV_HUGEPAGE);
+	return start;
+}
+
+int ucm_staging_open(size_t len, struct ucm_staging **out)
+{
+	struct ucm_staging *staging;
+
+	len = ucm_round_up(len, HUGE_PAGE);
+	staging = calloc(1, sizeof(*staging) + len / UNIT);
+	if (!staging)
+		return -ENOMEM;
+	staging->len = len;
+	staging->num_units = staging->num_free = len / UNIT;
+	staging->memory = map_arena(len, &staging->huge);
+	if (!staging->memory) {
+		ucm_error("staging: %zu bytes: %m", len);
+		free(staging);
+		return -ENOMEM;
+	}
+	*out = staging;
+	return 0;
+}
+
+void ucm_staging_close(struct ucm_staging *staging)
+{
+	if (!staging)
+		return;
+	for (size_t i = 0; i < staging->num_units; i++)
+		assert(!staging->taken[i]);
+	munmap(staging->memory, staging->len);
+	free(staging);
+}
+
+uint8_t *ucm_staging_memory(const struct ucm_staging *staging)
+{
+	return staging->memory;
+}
+
+size_t ucm_staging_len(const struct ucm_staging *staging)
+{
+	return staging->len;
+}
+
+bool ucm_staging_is_huge(const struct ucm_staging *staging)
+{
+	return staging->huge;
+}
+
+/* The first place for num units at or behind from, or num_units. */
+static size_t search(const struct ucm_staging *staging, size_t from, size_t num)
+{
+	size_t run = 0;
+
+	for (size_t i = from; i < staging->num_units; i++) {
+		run = staging->taken[i] ? 0 : run + 1;
+		if (run == num)
+			return i + 1 - num;
+	}
+	return staging->num_units;
+}
+
+int ucm_staging_get(struct ucm_staging *staging, size_t len,
+		    struct ucm_slot *out)
+{
+	size_t num = (len + UNIT - 1) / UNIT, at;
+
+	if (!len || num > staging->num_units)
+		return -EFBIG;
+	if (num > staging->num_free)
+		return -EAGAIN;
+	at = search(staging, staging->turn, num);
+	if (at == staging->num_units && staging->turn)
+		at = search(staging, 0, num);
+	if (at == staging->num_units)
+		return -EAGAIN;
+	memset(staging->taken + at, 1, num);
+	staging->num_free -= num;
+	staging->turn = at + num == staging->num_units ? 0 : at + num;
+	out->memory = staging->memory + at * UNIT;
+	out->len = len;
+	out->state = UCM_SLOT_HELD;
+	return 0;
+}
+
+void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot)
+{
+	size_t at = (size_t)(slot->memory - staging->memory) / UNIT;
+	size_t num = (slot->len + UNIT - 1) / UNIT;
+
+	assert(slot->state == UCM_SLOT_HELD);
+	memset(staging->taken + at, 0, num);
+	staging->num_free += num;
+	slot->state = UCM_SLOT_FREE;
+	slot->memory = NULL;
+}
+
+void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
+		   enum ucm_slot_state to)
+{
+	assert(slot->state == from);
+	slot->state = to;
+	if (to == UCM_SLOT_HELD)
+		ASAN_UNPOISON_MEMORY_REGION(slot->memory, slot->len);
+	else if (to == UCM_SLOT_IO)
+		ASAN_POISON_MEMORY_REGION(slot->memory, slot->len);
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * uring.c - a ring that is the kernel's.
+ *
+ * Operations wait in the list pending until the next poll, which enters the
+ * kernel once for what it starts and what it waits for. IORING_SETUP_SINGLE_
+ * ISSUER binds the kernel's ring to the thread that enables it; that is done
+ * by the first poll, so whoever opens the ring need not be who uses it.
+ *
+ * What may hang must not do so in the thread that submits. FUSE sends some
+ * requests to its server and waits for them on the spot whatever io_uring asks
+ * of it: an open whose path is in the cache, a write, a read through the page
+ * cache. Those are always given to a worker of the kernel (IOSQE_ASYNC). A
+ * direct read is one only where may_hang says so, because workers cost time and
+ * are few: io_uring asks a file that is not ready at once whether it can be
+ * polled, which FUSE asks its server, once in a mount's life. A close needs
+ * nothing: the kernel gives it to a worker wherever a file system has a say in
+ * it (flush).
+ *
+ * To be woken, it polls an eventfd whenever it sleeps.
+ */
+#include <config.h>
+
+#include "gpu/ring/ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osguard.h"
+
+#define MAX_PINNED 1024
+
+struct uring {
+	struct ucm_ring base;
+	struct io_uring ring;
+	bool enabled;
+	struct ucm_io_list pending;
+	unsigned flying; /* operations that the kernel has or is to get */
+	struct open_how *hows; /* one for each place of the submission queue */
+	int wake_fd;
+	bool armed; /* the kernel polls it */
+	struct iovec pinned[MAX_PINNED]; /* the index is the kernel's, too */
+	unsigned num_pinned;
+};
+
+static struct uring *of(struct ucm_ring *base)
+{
+	return (struct uring *)base;
+}
+
+/* Errors that pass leave everything where it is, for the next round. Others
+ * are mistakes: a second thread, say. */
+static void check(int rc)
+{
+	if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN &&
+	    rc != -EBUSY) {
+		ucm_error("io_uring: %s", strerrordesc_np(-rc));
+		abort();
+	}
+}
+
+/* ---- starting ---- */
+
+static int pinned_index(const struct uring *ring, const void *memory,
+			size_t len)
+{
+	uintptr_t from = (uintptr_t)memory;
+
+	for (unsigned i = 0; i < ring->num_pinned; i++) {
+		uintptr_t base = (uintptr_t)ring->pinned[i].iov_base;
+		size_t room = ring->pinned[i].iov_len;
+
+		if (from >= base && from - base < room &&
+		    len <= room - (from - base))
+			return (int)i;
+	}
+	return -1;
+}
+
+/* As osfile.c opens. */
+static void prepare_open(struct uring *ring, struct io_uring_sqe *sqe,
+			 const struct ucm_io *io)
+{
+	struct open_how *how = &ring->hows[sqe - ring->ring.sq.sqes];
+
+	*how = (struct open_how){
+		.flags = (uint64_t)(io->flags | O_CLOEXEC | O_NOFOLLOW |
+				    O_NONBLOCK),
+		.mode = io->flags & O_CREAT ? io->mode : 0,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+			   RESOLVE_NO_MAGICLINKS,
+	};
+	io_uring_prep_openat2(sqe, io->fd, io->path, how);
+	sqe->flags |= IOSQE_ASYNC;
+}
+
+static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
+			     const struct ucm_io *io)
+{
+	int index = pinned_index(ring, ucm_io_address(io), ucm_io_len(io));
+	enum io_uring_op op;
+
+	if (io->op == UCM_IO_READ)
+		op = index < 0 ? IORING_OP_READ : IORING_OP_READ_FIXED;
+	else
+		op = index < 0 ? IORING_OP_WRITE : IORING_OP_WRITE_FIXED;
+	io_uring_prep_rw(op, sqe, io->fd, ucm_io_address(io),
+			 (unsigned)ucm_io_len(io), (uint64_t)ucm_io_offset(io));
+	if (index >= 0)
+		sqe->buf_index = (uint16_t)index;
+	if (io->op == UCM_IO_WRITE || io->align == 1 || io->may_hang)
+		sqe->flags |= IOSQE_ASYNC;
+}
+
+static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
+		    struct ucm_io *io)
+{
+	switch (io->op) {
+	case UCM_IO_OPEN: prepare_open(ring, sqe, io); break;
+	case UCM_IO_READ: case UCM_IO_WRITE:
+		prepare_transfer(ring, sqe, io);
+		break;
+	case UCM_IO_CLOSE: io_uring_prep_close(sqe, io->fd); break;
+	}
+	io_uring_sqe_set_data(sqe, io);
+}
+
+/* The kernel's ring is this thread's from now on. (liburing 2.3 declares a
+ * function for it, but forgot to export it.) */
+static void enable(struct uring *ring)
+{
+	long rc = 0;
+
+	if (ring->ring.flags & IORING_SETUP_R_DISABLED)
+		rc = syscall(SYS_io_uring_register, ring->ring.ring_fd,
+			     IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+	check(rc < 0 ? -errno : 0);
+	ring->enabled = true;
+}
+
+/* What does not fit is started after the next completion. */
+static void start(struct uring *ring)
+{
+	struct io_uring_sqe *sqe;
+
+	if (!ring->enabled)
+		enable(ring);
+	if (!ring->armed && (sqe = io_uring_get_sqe(&ring->ring))) {
+		io_uring_prep_poll_add(sqe, ring->wake_fd, POLLIN);
+		io_uring_sqe_set_data(sqe, &ring->wake_fd);
+		ring->armed = true;
+	}
+	while (ring->pending.first && (sqe = io_uring_get_sqe(&ring->ring))) {
+		prepare(ring, sqe, ucm_io_take(&ring->pending));
+		ring->flying++;
+	}
+}
+
+/* ---- taking what is done ---- */
+
+static void completed(struct uring *ring, struct ucm_io *io, int result,
+		      struct ucm_io_list *done)
+{
+	ring->flying--;
+	if (!ucm_io_step(io, result)) {
+		ucm_io_append(&ring->pending, io);
+		return;
+	}
+	/* the number may have been a guarded one's before */
+	if (io->op == UCM_IO_OPEN && io->result >= 0)
+		ucm_guard_inherit((int)io->result, io->fd);
+	ucm_io_append(done, io);
+}
+
+static void disarm(struct uring *ring)
+{
+	eventfd_t wakes;
+
+	ring->armed = false;
+	eventfd_read(ring->wake_fd, &wakes); /* or nothing to read */
+}
+
+static void reap(struct uring *ring, struct ucm_io_list *done)
+{
+	struct io_uring_cqe *cqe;
+	unsigned head, num = 0;
+
+	io_uring_for_each_cqe(&ring->ring, head, cqe) {
+		void *data = io_uring_cqe_get_data(cqe);
+
+		num++;
+		if (data == &ring->wake_fd)
+			disarm(ring);
+		else
+			completed(ring, data, cqe->res, done);
+	}
+	io_uring_cq_advance(&ring->ring, num);
+}
+
+static void enter(struct uring *ring, int64_t timeout_ns)
+{
+	struct __kernel_timespec time = {
+		.tv_sec = timeout_ns / 1000000000,
+		.tv_nsec = timeout_ns % 1000000000,
+	};
+	struct io_uring_cqe *cqe;
+
+	if (timeout_ns)
+		check(io_uring_submit_and_wait_timeout(
+			&ring->ring, &cqe, 1, timeout_ns < 0 ? NULL : &time,
+			NULL));
+	else
+		check(io_uring_submit_and_get_events(&ring->ring));
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return ucm_time_ns(&now);
+}
+
+static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
+{
+	int64_t end_ns = timeout_ns > 0 ? now_ns() + timeout_ns : 0;
+	struct ucm_io_list done = { 0 };
+	struct uring *ring = of(base);
+
+	if (!timeout_ns && !ring->flying && !ring->pending.first)
+		return NULL; /* the kernel has nothing to say */
+	for (;;) {
+		start(ring);
+		enter(ring, timeout_ns);
+		reap(ring, &done);
+		if (done.first || !timeout_ns || atomic_load(&base->woken))
+			break;
+		if (timeout_ns > 0) {
+			timeout_ns = end_ns - now_ns();
+			timeout_ns = timeout_ns > 0 ? timeout_ns : 0;
+		}
+	}
+	if (ring->pending.first) { /* short ones go on at once */
+		start(ring);
+		check(io_uring_submit(&ring->ring));
+	}
+	return done.first;
+}
+
+static void uring_queue(struct ucm_ring *base, struct ucm_io *io)
+{
+	ucm_io_append(&of(base)->pending, io);
+}
+
+static void uring_rouse(struct ucm_ring *base)
+{
+	eventfd_write(of(base)->wake_fd, 1);
+}
+
+/* ---- memory that stays ---- */
+
+static int pin_part(struct uring *ring, struct iovec part)
+{
+	unsigned i = ring->num_pinned;
+	__u64 tag = 0;
+	int rc;
+
+	if (!i) {
+		rc = io_uring_register_buffers_sparse(&ring->ring, MAX_PINNED);
+		if (rc < 0 && rc != -EBUSY) /* there from a time before */
+			return rc;
+	}
+	if (i == MAX_PINNED)
+		return -ENOSPC;
+	rc = io_uring_register_buffers_update_tag(&ring->ring, i, &part, &tag,
+						  1);
+	if (rc < 0)
+		return rc;
+	ring->pinned[ring->num_pinned++] = part;
+	return 0;
+}
+
+/* The kernel takes up to 1 GiB at a time. */
+static int uring_pin(struct ucm_ring *base, void *memory, size_t len)
+{
+	struct uring *ring = of(base);
+	int err = 0;
+
+	for (size_t at = 0; at < len && !err; at += UCM_IO_PART) {
+		struct iovec part = { .iov_base = (char *)memory + at,
+				      .iov_len = len - at };
+
+		if (part.iov_len > UCM_IO_PART)
+			part.iov_len = UCM_IO_PART;
+		err = pin_part(ring, part);
+	}
+	return err;
+}
+
+static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
+			    size_t len)
+{
+	return pinned_index((const struct uring *)base, memory, len) >= 0;
+}
+
+/* ---- open and close ---- */
+
+/* What can be is cancelled (by kernels from 5.19 on), the rest waited for. */
+static void drain(struct uring *ring)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
+	struct io_uring_cqe *cqe;
+
+	if (sqe) {
+		io_uring_prep_cancel64(sqe, 0, IORING_ASYNC_CANCEL_ANY |
+						       IORING_ASYNC_CANCEL_ALL);
+		io_uring_sqe_set_data(sqe, NULL);
+	}
+	while (ring->flying) {
+		check(io_uring_submit_and_wait(&ring->ring, 1));
+		while (!io_uring_peek_cqe(&ring->ring, &cqe)) {
+			void *data = io_uring_cqe_get_data(cqe);
+
+			if (data && data != &ring->wake_fd) {
+				ucm_io_abandon(data, cqe->res);
+				ring->flying--;
+			}
+			io_uring_cqe_seen(&ring->ring, cqe);
+		}
+	}
+}
+
+static void uring_close(struct ucm_ring *base)
+{
+	struct uring *ring = of(base);
+	struct ucm_io *io;
+
+	while ((io = ucm_io_take(&ring->pending)))
+		ucm_io_abandon(io, -ECANCELED);
+	if (ring->flying)
+		drain(ring);
+	io_uring_queue_exit(&ring->ring);
+	close(ring->wake_fd);
+	free(ring->hows);
+	free(ring);
+}
+
+static const struct ucm_ring_ops uring_ops = {
+	.close = uring_close,
+	.pin = uring_pin,
+	.is_pinned = uring_is_pinned,
+	.queue = uring_queue,
+	.poll = uring_poll,
+	.rouse = uring_rouse,
+};
+
+/* The best that the kernel takes. Waits with a time-out need one of 5.11. */
+static int init_queues(struct uring *ring, unsigned entries)
+{
+	static const unsigned flags[] = {
+		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+			IORING_SETUP_COOP_TASKRUN | IORING_SETUP_R_DISABLED,
+		IORING_SETUP_COOP_TASKRUN,
+		0,
+	};
+	int err = -EINVAL;
+
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+		err = io_uring_queue_init(entries, &ring->ring,
+					  flags[i] | IORING_SETUP_CLAMP);
+		if (err != -EINVAL)
+			break;
+	}
+	if (!err && !(ring->ring.features & IORING_FEAT_EXT_ARG)) {
+		io_uring_queue_exit(&ring->ring);
+		err = -ENOSYS;
+	}
+	return err;
+}
+
+int ucm_uring_open(unsigned depth, struct ucm_ring **out)
+{
+	struct uring *ring = calloc(1, sizeof(*ring));
+	int err;
+
+	if (!ring)
+		return -ENOMEM;
+	ring->base.ops = &uring_ops;
+	strcpy(ring->base.text, "io_uring");
+	ring->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ring->wake_fd < 0) {
+		err = -errno;
+		goto free_ring;
+	}
+	err = init_queues(ring, depth + 2); /* the eventfd's, and a cancel */
+	if (err)
+		goto close_wake;
+	ring->hows = calloc(ring->ring.sq.ring_entries, sizeof(*ring->hows));
+	if (!ring->hows) {
+		err = -ENOMEM;
+		goto exit_queues;
+	}
+	*out = &ring->base;
+	return 0;
+
+exit_queues:
+	io_uring_queue_exit(&ring->ring);
+close_wake:
+	close(ring->wake_fd);
+free_ring:
+	free(ring);
+	return err;
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * calls.c - calls of the store interface, from submit to wait.
+ *
+ * A task of the loader moves the same layers of all its blocks; entries of one
+ * call may each want others. They are sorted by what they want, and each kind
+ * becomes a task (a part). A call is done when all its parts are.
+ *
+ * A handle is a slot's number and generation: one that has been told its end
+ * never means another call, short of 2^32 calls in one slot.
+ *
+ * A part's end is told in a thread of the loader, which takes the lock; so
+ * nothing that waits for the loader is called with it.
+ */
+#include <config.h>
+
+#include "gpu/shards/shards.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+struct part {
+	struct ucm_store_call *call;
+	struct ucm_task *task; /* NULL: could not be submitted */
+	const struct ucm_store_entry *entries;
+	size_t num;
+};
+
+struct ucm_store_call {
+	struct ucm_store *store;
+	enum ucm_store_kind kind;
+	size_t num;
+	struct ucm_outcome *outcomes;
+	struct ucm_store_entry *entries; /* that are not decided, once sorted */
+	struct part *parts;
+	size_t num_parts;
+	size_t left; /* parts that are not done */
+	pthread_cond_t cond;
+	unsigned users; /* threads that wait */
+	bool told;      /* its slot is free */
+	int eventfd;    /* 0: none */
+	uint32_t slot;
+};
+
+/* ---- slots ---- */
+
+static int grow(struct ucm_store *store)
+{
+	uint32_t num = store->num_slots ? 2 * store->num_slots : 64;
+	struct ucm_store_slot *more =
+		reallocarray(store->slots, num, sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	for (uint32_t i = store->num_slots; i < num; i++)
+		more[i] = (struct ucm_store_slot){ .generation = 1,
+						   .next_free = i + 1 };
+	store->slots = more;
+	store->first_free = store->num_slots;
+	store->num_slots = num;
+	return 0;
+}
+
+static int take_slot(struct ucm_store *store, uint32_t *out)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&store->lock);
+	if (store->first_free == store->num_slots)
+		err = grow(store);
+	if (!err) {
+		*out = store->first_free;
+		store->first_free = store->slots[*out].next_free;
+	}
+	pthread_mutex_unlock(&store->lock);
+	return err;
+}
+
+/* With the lock. */
+static void give_slot(struct ucm_store *store, uint32_t number)
+{
+	struct ucm_store_slot *slot = &store->slots[number];
+
+	slot->call = NULL;
+	slot->generation = slot->generation + 1 ?: 1;
+	slot->next_free = store->first_free;
+	store->first_free = number;
+}
+
+/* With the lock; NULL: no such call. */
+static struct ucm_store_call *find(struct ucm_store *store, uint64_t handle)
+{
+	uint32_t number = (uint32_t)handle;
+
+	if (number >= store->num_slots ||
+	    store->slots[number].generation != handle >> 32)
+		return NULL;
+	return store->slots[number].call;
+}
+
+/* ---- making one ---- */
+
+static void release(struct ucm_store_call *call)
+{
+	for (size_t i = 0; i < call->num_parts; i++) {
+		/* it may still be on its way out of on_done */
+		if (call->parts[i].task)
+			ucm_task_wait(call->parts[i].task, -1);
+		ucm_task_free(call->parts[i].task);
+	}
+	pthread_cond_destroy(&call->cond);
+	free(call->outcomes);
+	free(call->entries);
+	free(call->parts);
+	free(call);
+}
+
+int ucm_store_call_new(struct ucm_store *store, enum ucm_store_kind kind,
+		       size_t num, struct ucm_store_call **out)
+{
+	struct ucm_store_call *call = calloc(1, sizeof(*call));
+	size_t room = num ? num : 1;
+	int err = -ENOMEM;
+
+	if (!call)
+		return err;
+	ucm_cond_init_monotonic(&call->cond);
+	call->store = store;
+	call->kind = kind;
+	call->num = num;
+	call->outcomes = calloc(room, sizeof(*call->outcomes));
+	call->entries = calloc(room, sizeof(*call->entries));
+	call->parts = calloc(room, sizeof(*call->parts));
+	if (call->outcomes && call->entries && call->parts)
+		err = take_slot(store, &call->slot);
+	if (err) {
+		release(call);
+		return err;
+	}
+	for (size_t i = 0; i < num; i++) {
+		call->outcomes[i].err = -EINPROGRESS;
+		call->entries[i].index = i;
+	}
+	*out = call;
+	return 0;
+}
+
+void ucm_store_call_free(struct ucm_store_call *call)
+{
+	struct ucm_store *store = call->store;
+
+	pthread_mutex_lock(&store->lock);
+	give_slot(store, call->slot);
+	pthread_mutex_unlock(&store->lock);
+	release(call);
+}
+
+struct ucm_store_entry *ucm_store_call_entries(struct ucm_store_call *call)
+{
+	return call->entries;
+}
+
+void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
+			   const struct ucm_outcome *outcome)
+{
+	call->outcomes[i] = *outcome;
+}
+
+/* ---- carrying it out ---- */
+
+/* With the lock, through which everybody passes who sees that the call is done
+ * and may then close the eventfd. */
+static void notify(const struct ucm_store_call *call)
+{
+	uint64_t one = 1;
+	ssize_t told = 0;
+
+	/* an eventfd only refuses when its counter is full: it is readable */
+	if (call->eventfd > 0 && !call->left)
+		told = write(call->eventfd, &one, sizeof(one));
+	(void)told;
+}
+
+/* With the lock. */
+static void entry_done(struct ucm_store_call *call,
+		       const struct ucm_store_entry *entry,
+		       const struct ucm_outcome *outcome)
+{
+	call->outcomes[entry->index] = *outcome;
+	if (call->kind == UCM_STORE_COMMIT)
+		ucm_store_committed(call->store, &entry->id, outcome);
+	else if (call->kind != UCM_STORE_LOAD)
+		ucm_store_dumped(call->store, &entry->id, outcome);
+}
+
+/* A part has ended; outcomes: one for each entry, or NULL: all are err. */
+static void part_done(struct part *part, const struct ucm_outcome *outcomes,
+		      int err)
+{
+	const struct ucm_outcome failed = { .err = err };
+	struct ucm_store_call *call = part->call;
+	struct ucm_store *store = call->store;
+
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < part->num; i++)
+		entry_done(call, &part->entries[i],
+			   outcomes ? &outcomes[i] : &failed);
+	if (!--call->left)
+		pthread_cond_broadcast(&call->cond);
+	notify(call);
+	pthread_mutex_unlock(&store->lock);
+}
+
+static void on_done(void *arg, struct ucm_task *task)
+{
+	part_done(arg, ucm_task_outcomes(task), 0);
+}
+
+/* The loader's addresses: one for each of its regions. */
+static void put_addresses(const struct ucm_store *store,
+			  const struct ucm_store_entry *entry, uint64_t *out)
+{
+	uint64_t len = entry->num_layers * store->shape.layer_size;
+
+	for (uint64_t at = 0; at < len; at += store->region_bytes)
+		*out++ = entry->addresses[at / entry->piece_bytes] +
+			 at % entry->piece_bytes;
+}
+
+static int submit(struct part *part, struct ucm_move *moves,
+		  uint64_t *addresses)
+{
+	struct ucm_store_call *call = part->call;
+	struct ucm_store *store = call->store;
+	struct ucm_request request = {
+		.size = sizeof(request),
+		.group = store->group,
+		.first_layer = part->entries->first_layer,
+		.num_layers = part->entries->num_layers,
+		.blocks = moves,
+		.num_blocks = part->num,
+		.addresses = addresses,
+		.verify = store->verify,
+		.deadline_ms = store->deadline_ms,
+		.hold = call->kind == UCM_STORE_DUMP_HELD,
+		.on_done = on_done,
+		.arg = part,
+	};
+	char why[256] = "";
+	int err;
+
+	if (call->kind == UCM_STORE_LOAD)
+		err = ucm_load_submit(store->loader, &request, &part->task, why,
+				      sizeof(why));
+	else if (call->kind == UCM_STORE_COMMIT)
+		err = ucm_save_commit(store->loader, &request, &part->task, why,
+				      sizeof(why));
+	else
+		err = ucm_save_submit(store->loader, &request, &part->task, why,
+				      sizeof(why));
+	if (err)
+		ucm_error("store: %zu blocks not submitted: %s", part->num,
+			  why);
+	return err;
+}
+
+static int submit_part(struct part *part)
+{
+	struct ucm_store *store = part->call->store;
+	uint64_t each = part->entries->num_layers * store->shape.layer_size /
+			store->region_bytes;
+	struct ucm_move *moves = calloc(part->num, sizeof(*moves));
+	uint64_t *addresses = NULL;
+	int err = -ENOMEM;
+
+	if (each)
+		addresses = calloc(part->num, each * sizeof(*addresses));
+	if (moves && (addresses || !each)) {
+		for (size_t i = 0; i < part->num; i++) {
+			moves[i].id = part->entries[i].id;
+			if (each)
+				put_addresses(store, &part->entries[i],
+					      addresses + i * each);
+		}
+		err = submit(part, moves, addresses);
+	}
+	free(moves);
+	free(addresses);
+	return err;
+}
+
+static int by_layers(const void *left, const void *right)
+{
+	const struct ucm_store_entry *a = left, *b = right;
+
+	if (a->first_layer != b->first_layer)
+		return a->first_layer < b->first_layer ? -1 : 1;
+	if (a->num_layers != b->num_layers)
+		return a->num_layers < b->num_layers ? -1 : 1;
+	return a->index < b->index ? -1 : 1;
+}
+
+/* Entries that are decided leave, the others become parts. */
+static void make_parts(struct ucm_store_call *call)
+{
+	struct ucm_store_entry *e = call->entries;
+	struct part *part = call->parts;
+	size_t num = 0;
+
+	for (size_t i = 0; i < call->num; i++) {
+		if (call->outcomes[i].err == -EINPROGRESS)
+			e[num++] = e[i];
+	}
+	qsort(e, num, sizeof(*e), by_layers);
+	for (size_t i = 0; i < num; i++) {
+		if (!i || e[i].first_layer != e[i - 1].first_layer ||
+		    e[i].num_layers != e[i - 1].num_layers)
+			*part++ = (struct part){ .call = call,
+						 .entries = &e[i] };
+		part[-1].num++;
+	}
+	call->num_parts = (size_t)(part - call->parts);
+	call->left = call->num_parts;
+}
+
+uint64_t ucm_store_call_start(struct ucm_store_call *call)
+{
+	struct ucm_store *store = call->store;
+	struct ucm_store_slot *slot;
+	uint64_t handle;
+
+	make_parts(call);
+	for (size_t i = 0; i < call->num_parts; i++) {
+		int err = submit_part(&call->parts[i]);
+
+		if (err)
+			part_done(&call->parts[i], NULL, err);
+	}
+	pthread_mutex_lock(&store->lock);
+	slot = &store->slots[call->slot];
+	slot->call = call;
+	handle = (uint64_t)slot->generation << 32 | call->slot;
+	pthread_mutex_unlock(&store->lock);
+	return handle;
+}
+
+/* ---- the end ---- */
+
+static int64_t deadline_of(int timeout_ms)
+{
+	return ucm_monotonic_ns() + (int64_t)timeout_ms * 1000000;
+}
+
+/* With the lock. */
+static int wait_for(struct ucm_store_call *call, int timeout_ms)
+{
+	int64_t ns = deadline_of(timeout_ms);
+	const struct timespec until = { .tv_sec = ns / 1000000000,
+					.tv_nsec = ns % 1000000000 };
+	int err = 0;
+
+	while (call->left && !err) {
+		if (timeout_ms < 0)
+			pthread_cond_wait(&call->cond, &call->store->lock);
+		else
+			err = pthread_cond_timedwait(
+				&call->cond, &call->store->lock, &until);
+	}
+	return call->left ? -ETIMEDOUT : 0;
+}
+
+/* With the lock. 0, or -EIO: some entry failed. */
+static int tell(const struct ucm_store_call *call, struct ucm_outcome *outcomes)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < call->num; i++) {
+		if (outcomes)
+			outcomes[i] = call->outcomes[i];
+		if (call->outcomes[i].err)
+			err = -EIO;
+	}
+	return err;
+}
+
+/* With the lock. */
+static int look_up(struct ucm_store *store, uint64_t handle,
+		   const struct ucm_outcome *outcomes, size_t num,
+		   struct ucm_store_call **out)
+{
+	*out = find(store, handle);
+	if (!*out)
+		return -ENOENT;
+	return outcomes && num != (*out)->num ? -EINVAL : 0;
+}
+
+int ucm_store_wait(struct ucm_store *store, uint64_t handle, int timeout_ms,
+		   struct ucm_outcome *outcomes, size_t num)
+{
+	struct ucm_store_call *call;
+	bool last = false;
+	int err;
+
+	pthread_mutex_lock(&store->lock);
+	err = look_up(store, handle, outcomes, num, &call);
+	if (!err) {
+		call->users++;
+		err = wait_for(call, timeout_ms);
+		call->users--;
+		if (!err) {
+			err = tell(call, outcomes);
+			if (!call->told)
+				give_slot(store, call->slot);
+			call->told = true;
+		}
+		last = call->told && !call->users;
+	}
+	pthread_mutex_unlock(&store->lock);
+	if (last)
+		release(call);
+	return err;
+}
+
+int ucm_store_check(struct ucm_store *store, uint64_t handle,
+		    struct ucm_outcome *outcomes, size_t num)
+{
+	struct ucm_store_call *call;
+	int err;
+
+	pthread_mutex_lock(&store->lock);
+	err = look_up(store, handle, outcomes, num, &call);
+	if (!err) {
+		tell(call, outcomes);
+		err = !call->left;
+	}
+	pthread_mutex_unlock(&store->lock);
+	return err;
+}
+
+int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd)
+{
+	struct ucm_store_call *call;
+
+	pthread_mutex_lock(&store->lock);
+	call = find(store, handle);
+	if (call) {
+		call->eventfd = eventfd;
+		notify(call);
+	}
+	pthread_mutex_unlock(&store->lock);
+	return call ? 0 : -ENOENT;
+}
+
+/* With the lock. */
+static void cancel(struct ucm_store_call *call)
+{
+	for (size_t i = 0; i < call->num_parts; i++) {
+		if (call->parts[i].task)
+			ucm_task_cancel(call->parts[i].task);
+	}
+}
+
+int ucm_store_cancel(struct ucm_store *store, uint64_t handle)
+{
+	struct ucm_store_call *call;
+
+	pthread_mutex_lock(&store->lock);
+	call = find(store, handle);
+	if (call)
+		cancel(call);
+	pthread_mutex_unlock(&store->lock);
+	return call ? 0 : -ENOENT;
+}
+
+void ucm_store_end_calls(struct ucm_store *store)
+{
+	pthread_mutex_lock(&store->lock);
+	for (uint32_t i = 0; i < store->num_slots; i++) {
+		if (store->slots[i].call)
+			cancel(store->slots[i].call);
+	}
+	for (uint32_t i = 0; i < store->num_slots; i++) {
+		struct ucm_store_call *call = store->slots[i].call;
+
+		if (!call)
+			continue;
+		wait_for(call, -1);
+		pthread_mutex_unlock(&store->lock);
+		release(call);
+		pthread_mutex_lock(&store->lock);
+	}
+	pthread_mutex_unlock(&store->lock);
+	free(store->slots);
+}

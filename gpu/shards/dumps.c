@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dumps.c - which blocks are being dumped, and what has come of them.
+ *
+ * The loader keeps the bytes of a block that is not whole, but does not know
+ * which dumps belong together: after a failed one it would begin the block anew
+ * with those that follow, and keep it for ever. So each attempt at a block is
+ * followed here, by the layers that were asked for. A failed attempt takes the
+ * rest of its layers without saving them. It is over when all have come, or one
+ * has come again (V1), or when it is committed or given up.
+ */
+#include <config.h>
+
+#include "gpu/shards/shards.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ucm_store_dump {
+	struct ucm_store_dump *next;
+	struct ucm_id id;
+	bool created;      /* by V0: nothing but a commit ends it */
+	bool giving_up;    /* goes when nothing is under way any more */
+	bool committing;
+	bool existed;      /* somebody else has committed it */
+	int err;           /* of the first dump that failed */
+	unsigned underway; /* dumps, or the commit */
+	uint32_t missing;  /* layers that nobody has dumped */
+	uint8_t seen[];    /* layers that somebody has */
+};
+
+static struct ucm_store_dump **place_of(struct ucm_store *store,
+					const struct ucm_id *id)
+{
+	struct ucm_store_dump **at;
+	uint32_t hash;
+
+	memcpy(&hash, id->bytes, sizeof(hash));
+	at = &store->dumps[hash % UCM_STORE_BUCKETS];
+	while (*at && memcmp(&(*at)->id, id, sizeof(*id)) != 0)
+		at = &(*at)->next;
+	return at;
+}
+
+static void begin_anew(struct ucm_store *store, struct ucm_store_dump *dump)
+{
+	dump->err = 0;
+	dump->missing = store->shape.num_layers;
+	memset(dump->seen, 0, dump->missing);
+}
+
+static struct ucm_store_dump *add(struct ucm_store *store,
+				  struct ucm_store_dump **at,
+				  const struct ucm_id *id)
+{
+	struct ucm_store_dump *dump =
+		calloc(1, sizeof(*dump) + store->shape.num_layers);
+
+	if (!dump)
+		return NULL;
+	dump->id = *id;
+	begin_anew(store, dump);
+	*at = dump;
+	return dump;
+}
+
+static void forget(struct ucm_store *store, struct ucm_store_dump *dump)
+{
+	*place_of(store, &dump->id) = dump->next;
+	free(dump);
+}
+
+static void abandon(struct ucm_store *store, const struct ucm_store_dump *dump)
+{
+	ucm_save_abandon(store->loader, store->group, &dump->id, 1);
+}
+
+/* Something has changed: is the attempt over? Before a later dump can be
+ * submitted, what was saved of a failed one has been abandoned. */
+static void tidy(struct ucm_store *store, struct ucm_store_dump *dump)
+{
+	if (dump->underway)
+		return;
+	if (dump->err || dump->giving_up)
+		abandon(store, dump);
+	if (dump->giving_up ||
+	    (!dump->created && (dump->existed || !dump->missing)))
+		forget(store, dump);
+}
+
+static bool any_seen(const struct ucm_store_dump *dump, uint32_t first,
+		     uint32_t num)
+{
+	return memchr(dump->seen + first, 1, num) != NULL;
+}
+
+static void see(struct ucm_store_dump *dump, uint32_t first, uint32_t num)
+{
+	for (uint32_t i = first; i < first + num; i++) {
+		dump->missing -= !dump->seen[i];
+		dump->seen[i] = 1;
+	}
+}
+
+int ucm_store_admit(struct ucm_store *store, const struct ucm_id *id,
+		    uint32_t first_layer, uint32_t num_layers, bool held)
+{
+	struct ucm_store_dump **at = place_of(store, id), *dump = *at;
+
+	if (held && (!dump || !dump->created))
+		return -ENOENT;
+	if (dump && (dump->committing || dump->created != held))
+		return -EBUSY;
+	if (!dump)
+		dump = add(store, at, id);
+	if (!dump)
+		return -ENOMEM;
+	if (dump->giving_up)
+		return -ECANCELED;
+	if (dump->err && !held && !dump->underway &&
+	    any_seen(dump, first_layer, num_layers))
+		begin_anew(store, dump);
+	see(dump, first_layer, num_layers);
+	if (dump->err) {
+		tidy(store, dump);
+		return -ECANCELED;
+	}
+	dump->underway++;
+	return 0;
+}
+
+void ucm_store_dumped(struct ucm_store *store, const struct ucm_id *id,
+		      const struct ucm_outcome *outcome)
+{
+	struct ucm_store_dump *dump = *place_of(store, id);
+
+	dump->underway--;
+	dump->existed |= outcome->skipped;
+	if (!dump->err)
+		dump->err = outcome->err;
+	tidy(store, dump);
+}
+
+int ucm_store_reserve(struct ucm_store *store, const struct ucm_id *id)
+{
+	struct ucm_store_dump **at = place_of(store, id), *dump = *at;
+
+	if (dump)
+		return dump->created && !dump->giving_up ? -EALREADY : -EBUSY;
+	dump = add(store, at, id);
+	if (!dump)
+		return -ENOMEM;
+	dump->created = true;
+	return 0;
+}
+
+static int give_up(struct ucm_store *store, struct ucm_store_dump *dump)
+{
+	if (dump->committing)
+		return -EBUSY;
+	dump->giving_up = true;
+	tidy(store, dump);
+	return 0;
+}
+
+bool ucm_store_may_commit(struct ucm_store *store, const struct ucm_id *id,
+			  bool success, struct ucm_outcome *out)
+{
+	struct ucm_store_dump *dump = *place_of(store, id);
+
+	*out = (struct ucm_outcome){ .err = 0 };
+	if (!dump || (success && dump->giving_up)) {
+		out->err = -ENOENT;
+	} else if (!success) {
+		out->err = give_up(store, dump);
+	} else if (dump->underway) {
+		out->err = -EBUSY;
+	} else if (dump->existed || dump->err) {
+		out->skipped = dump->existed;
+		out->err = dump->existed ? 0 : dump->err;
+		give_up(store, dump);
+	} else if (dump->missing || !dump->created) {
+		out->err = -EAGAIN;
+	} else {
+		dump->committing = true;
+		dump->underway++;
+		return true;
+	}
+	return false;
+}
+
+void ucm_store_committed(struct ucm_store *store, const struct ucm_id *id,
+			 const struct ucm_outcome *outcome)
+{
+	struct ucm_store_dump *dump = *place_of(store, id);
+
+	if (outcome->err) /* given up before the loader had a look at it? */
+		abandon(store, dump);
+	forget(store, dump);
+}
+
+void ucm_store_end_dumps(struct ucm_store *store)
+{
+	for (unsigned i = 0; i < UCM_STORE_BUCKETS; i++) {
+		while (store->dumps[i])
+			forget(store, store->dumps[i]);
+	}
+	ucm_save_abandon(store->loader, store->group, NULL, 0);
+}

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards.c - the store interface: sizes, and what callers say.
+ *
+ * A store is a group of the loader without pages: its regions are the smaller
+ * one of tensor and layer, and each request brings their addresses.
+ */
+#include <config.h>
+
+#include "gpu/shards/shards.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/why.h"
+
+/* ---- sizes ---- */
+
+static uint32_t default_layers(const struct ucm_store_shape *shape,
+			       const struct ucm_store_config *config)
+{
+	uint64_t num = shape->block_size / shape->shard_size;
+
+	if (config->num_layers)
+		return config->num_layers;
+	if (config->geometry)
+		return config->geometry->num_layers;
+	if (num == 1)
+		num = shape->block_size / shape->tensor_size;
+	return num > UINT32_MAX ? UINT32_MAX : (uint32_t)num;
+}
+
+static bool divides(uint64_t small, uint64_t large)
+{
+	return small && large % small == 0;
+}
+
+static int shape_of(const struct ucm_store_config *config,
+		    struct ucm_store_shape *out, char *why, size_t why_len)
+{
+	uint64_t tensor = config->tensor_size;
+	uint64_t shard = config->shard_size ?: config->block_size ?: tensor;
+	uint64_t block = config->block_size ?: shard, layer;
+	struct ucm_store_shape shape = { .tensor_size = tensor,
+					 .shard_size = shard,
+					 .block_size = block };
+
+	if (!divides(tensor, shard) || !divides(shard, block))
+		return ucm_why(why, why_len, -EINVAL,
+			       "tensor of %" PRIu64 ", shard of %" PRIu64
+			       ", block of %" PRIu64
+			       " bytes: each must divide the next",
+			       tensor, shard, block);
+	shape.num_layers = default_layers(&shape, config);
+	layer = shape.num_layers ? block / shape.num_layers : 0;
+	if (!divides(layer, block) || block / layer != shape.num_layers ||
+	    !divides(layer, shard) ||
+	    (!divides(layer, tensor) && !divides(tensor, layer)))
+		return ucm_why(why, why_len, -EINVAL,
+			       "%" PRIu32 " layers in a block of %" PRIu64
+			       " bytes: they do not fit shards of %" PRIu64
+			       " and tensors of %" PRIu64 " bytes",
+			       shape.num_layers, block, shard, tensor);
+	if (layer > UINT32_MAX || block / shard > UINT32_MAX ||
+	    shard / tensor > UINT32_MAX)
+		return ucm_why(why, why_len, -EINVAL,
+			       "%" PRIu64 " bytes to a layer, %" PRIu64
+			       " shards, %" PRIu64
+			       " tensors to a shard: at most 2^32 - 1 each",
+			       layer, block / shard, shard / tensor);
+	shape.layer_size = layer;
+	shape.num_shards = (uint32_t)(block / shard);
+	shape.tensors_per_shard = (uint32_t)(shard / tensor);
+	*out = shape;
+	return 0;
+}
+
+/* What a header can say: encoding one tells. */
+static bool is_geometry(const struct ucm_geometry *geometry)
+{
+	const struct ucm_block block = { .geometry = *geometry,
+					 .form = UCM_FORM_PACKED,
+					 .data_offset =
+						 UCM_BLOCK_HEADER_BYTES };
+	uint8_t bytes[UCM_BLOCK_HEADER_BYTES];
+
+	return !ucm_block_encode(&block, NULL, bytes, sizeof(bytes));
+}
+
+static int geometry_of(const struct ucm_store_config *config,
+		       const struct ucm_store_shape *shape,
+		       struct ucm_geometry *out, char *why, size_t why_len)
+{
+	bool two_planes = shape->layer_size == 2 * shape->tensor_size;
+	char text[256];
+
+	if (!config->geometry) {
+		*out = (struct ucm_geometry){
+			.num_layers = shape->num_layers,
+			.block_size = 1,
+			.dtype = UCM_DTYPE_OPAQUE,
+			.k_bytes = (uint32_t)(two_planes ? shape->tensor_size
+							 : shape->layer_size),
+			.v_bytes = (uint32_t)(two_planes ? shape->tensor_size
+							 : 0),
+			.order = UCM_ORDER_OPAQUE,
+		};
+		return 0;
+	}
+	*out = *config->geometry;
+	if (is_geometry(out) && out->num_layers == shape->num_layers &&
+	    ucm_block_payload_bytes(out) == shape->block_size)
+		return 0;
+	ucm_geometry_text(out, text, sizeof(text));
+	return ucm_why(why, why_len, -EINVAL,
+		       "geometry %s: not that of blocks of %" PRIu64
+		       " bytes in %" PRIu32 " layers",
+		       text, shape->block_size, shape->num_layers);
+}
+
+/* Nobody uses the addresses in it: they need only be apart. */
+static int add_regions(const struct ucm_store *store, struct ucm_layout *layout,
+		       char *why, size_t why_len)
+{
+	const struct ucm_store_shape *shape = &store->shape;
+	int err = 0;
+
+	for (uint64_t at = 0; at < shape->block_size && !err;
+	     at += store->region_bytes) {
+		const struct ucm_region region = {
+			.base = UCM_BLOCK_PAGE + at,
+			.page_stride = (int64_t)shape->block_size,
+			.run_bytes = store->region_bytes,
+			.n0 = 1,
+			.n1 = 1,
+			.offset = at,
+			.layer = (uint32_t)(at / shape->layer_size),
+		};
+
+		err = ucm_layout_add_region(layout, &region, why, why_len);
+	}
+	return err;
+}
+
+static int add_group(struct ucm_store *store, const struct ucm_geometry *g,
+		     const char *space, char *why, size_t why_len)
+{
+	struct ucm_layout *layout;
+	int err = ucm_layout_new(g, 1, &layout, why, why_len);
+
+	if (err)
+		return err;
+	err = add_regions(store, layout, why, why_len);
+	if (!err)
+		err = ucm_layout_seal(layout, why, why_len);
+	if (!err)
+		err = ucm_loader_add_group(store->loader, layout, space,
+					   &store->group, why, why_len);
+	ucm_layout_free(layout);
+	return err;
+}
+
+static int set_up(struct ucm_store *store,
+		  const struct ucm_store_config *config, char *why,
+		  size_t why_len)
+{
+	struct ucm_store_shape *shape = &store->shape;
+	struct ucm_geometry geometry;
+	int err;
+
+	if (config->verify > UCM_VERIFY_NONE)
+		return ucm_why(why, why_len, -EINVAL, "verify %d: unknown",
+			       (int)config->verify);
+	err = shape_of(config, shape, why, why_len);
+	if (!err)
+		err = geometry_of(config, shape, &geometry, why, why_len);
+	if (err)
+		return err;
+	store->verify = config->verify;
+	store->deadline_ms = config->deadline_ms;
+	store->region_bytes = shape->layer_size < shape->tensor_size
+				      ? shape->layer_size
+				      : shape->tensor_size;
+	return add_group(store, &geometry, config->space, why, why_len);
+}
+
+int ucm_store_open(struct ucm_loader *loader,
+		   const struct ucm_store_config *config,
+		   struct ucm_store **out, char *why, size_t why_len)
+{
+	struct ucm_store_config own = { 0 };
+	struct ucm_store *store;
+	int err;
+
+	if (config->size < offsetof(struct ucm_store_config, num_layers))
+		return ucm_why(why, why_len, -EINVAL,
+			       "size of the configuration is not set");
+	memcpy(&own, config,
+	       config->size < sizeof(own) ? config->size : sizeof(own));
+	store = calloc(1, sizeof(*store));
+	if (!store)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	store->loader = loader;
+	err = set_up(store, &own, why, why_len);
+	if (err) {
+		free(store);
+		return err;
+	}
+	pthread_mutex_init(&store->lock, NULL);
+	*out = store;
+	return 0;
+}
+
+void ucm_store_close(struct ucm_store *store)
+{
+	if (!store)
+		return;
+	ucm_store_end_calls(store);
+	ucm_store_end_dumps(store);
+	pthread_mutex_destroy(&store->lock);
+	free(store);
+}
+
+void ucm_store_get_shape(const struct ucm_store *store,
+			 struct ucm_store_shape *out)
+{
+	*out = store->shape;
+}
+
+/* ---- questions ---- */
+
+int ucm_store_lookup(struct ucm_store *store, const struct ucm_id *ids,
+		     size_t num, uint8_t *found)
+{
+	return ucm_loader_lookup(store->loader, store->group, ids, num, found);
+}
+
+int ucm_store_lookup_on_prefix(struct ucm_store *store,
+			       const struct ucm_id *ids, size_t num,
+			       int64_t *last_out)
+{
+	int64_t last = -1;
+	uint8_t found = 1;
+
+	for (size_t i = 0; i < num; i++) {
+		int err = ucm_loader_lookup(store->loader, store->group,
+					    &ids[i], 1, &found);
+
+		if (err)
+			return err;
+		if (!found)
+			break;
+		last = (int64_t)i;
+	}
+	*last_out = last;
+	return 0;
+}
+
+int ucm_store_prefetch(struct ucm_store *store, const struct ucm_id *ids,
+		       size_t num)
+{
+	(void)store;
+	(void)ids;
+	(void)num;
+	return 0;
+}
+
+/* ---- what a call says ---- */
+
+/* "entry 3, block 0123...: " to a failure's cause. */
+__attribute__((format(printf, 5, 6))) static int
+refuse(char *why, size_t why_len, size_t i, const struct ucm_id *id,
+       const char *format, ...)
+{
+	char hex[UCM_ID_HEX + 1], text[192];
+	va_list args;
+
+	ucm_id_format(id, hex);
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	return ucm_why(why, why_len, -EINVAL, "entry %zu, block %s: %s", i, hex,
+		       text);
+}
+
+static int check_addresses(const struct ucm_store_entry *entry, size_t num,
+			   char *why, size_t why_len)
+{
+	for (size_t i = 0; i < num; i++) {
+		uint64_t address = entry->addresses[i];
+
+		if (!address || address + entry->piece_bytes - 1 < address)
+			return refuse(why, why_len, entry->index, &entry->id,
+				      "%" PRIu64 " bytes at 0x%" PRIx64
+				      ": no address",
+				      entry->piece_bytes, address);
+	}
+	return 0;
+}
+
+/* Shards; of each, num pieces at addresses. */
+static int take_shards(const struct ucm_store *store,
+		       struct ucm_store_entry *entries,
+		       const struct ucm_id *ids, const uint32_t *shards,
+		       size_t num_entries, const uint64_t *addresses,
+		       uint32_t num, char *why, size_t why_len)
+{
+	const struct ucm_store_shape *shape = &store->shape;
+	uint32_t layers = shape->num_layers / shape->num_shards;
+	int err = 0;
+
+	for (size_t i = 0; i < num_entries && !err; i++) {
+		struct ucm_store_entry *entry = &entries[i];
+		uint32_t shard = shards ? shards[i] : 0;
+
+		if (shard >= shape->num_shards)
+			return refuse(why, why_len, i, &ids[i],
+				      "shard %" PRIu32 " of %" PRIu32, shard,
+				      shape->num_shards);
+		entry->id = ids[i];
+		entry->first_layer = shard * layers;
+		entry->num_layers = layers;
+		entry->addresses = addresses + i * num;
+		entry->piece_bytes = shape->shard_size / num;
+		err = check_addresses(entry, num, why, why_len);
+	}
+	return err;
+}
+
+/* Whole layers from an offset on, at one address each. */
+static int take_offsets(const struct ucm_store *store,
+			struct ucm_store_entry *entries,
+			const struct ucm_id *ids, const uint64_t *offsets,
+			const struct ucm_span *spans, size_t num, char *why,
+			size_t why_len)
+{
+	uint64_t layer = store->shape.layer_size;
+	uint64_t block = store->shape.block_size;
+	int err = 0;
+
+	for (size_t i = 0; i < num && !err; i++) {
+		struct ucm_store_entry *entry = &entries[i];
+		uint64_t offset = offsets ? offsets[i] : 0;
+		uint64_t bytes = spans[i].bytes;
+
+		if (!bytes || bytes > block || offset > block - bytes)
+			return refuse(why, why_len, i, &ids[i],
+				      "%" PRIu64 " bytes from offset %" PRIu64
+				      " on: the block has %" PRIu64,
+				      bytes, offset, block);
+		if (offset % layer || bytes % layer)
+			return refuse(why, why_len, i, &ids[i],
+				      "%" PRIu64 " bytes from offset %" PRIu64
+				      " on: not whole layers of %" PRIu64
+				      " bytes (of %" PRIu32 ")",
+				      bytes, offset, layer,
+				      store->shape.num_layers);
+		entry->id = ids[i];
+		entry->first_layer = (uint32_t)(offset / layer);
+		entry->num_layers = (uint32_t)(bytes / layer);
+		entry->addresses = &spans[i].address;
+		entry->piece_bytes = bytes;
+		err = check_addresses(entry, 1, why, why_len);
+	}
+	return err;
+}
+
+/* Which of the entries may be dumped? */
+static void admit(struct ucm_store *store, struct ucm_store_call *call,
+		  size_t num, bool held)
+{
+	const struct ucm_store_entry *entry = ucm_store_call_entries(call);
+
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < num; i++, entry++) {
+		struct ucm_outcome outcome = {
+			.err = ucm_store_admit(store, &entry->id,
+					       entry->first_layer,
+					       entry->num_layers, held),
+		};
+
+		if (outcome.err)
+			ucm_store_call_decide(call, i, &outcome);
+	}
+	pthread_mutex_unlock(&store->lock);
+}
+
+static int new_call(struct ucm_store *store, enum ucm_store_kind kind,
+		    size_t num, struct ucm_store_call **out, char *why,
+		    size_t why_len)
+{
+	if (num > UINT32_MAX)
+		return ucm_why(why, why_len, -EINVAL, "%zu entries", num);
+	if (ucm_store_call_new(store, kind, num, out))
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	return 0;
+}
+
+/* ---- V1 ---- */
+
+static int move_shards(struct ucm_store *store, enum ucm_store_kind kind,
+		       const struct ucm_id *ids, const uint32_t *shards,
+		       size_t num, const uint64_t *addresses,
+		       uint32_t per_shard, uint64_t *handle, char *why,
+		       size_t why_len)
+{
+	struct ucm_store_call *call;
+	int err = new_call(store, kind, num, &call, why, why_len);
+
+	if (err)
+		return err;
+	err = take_shards(store, ucm_store_call_entries(call), ids, shards, num,
+			  addresses, per_shard, why, why_len);
+	if (err) {
+		ucm_store_call_free(call);
+		return err;
+	}
+	if (kind == UCM_STORE_DUMP)
+		admit(store, call, num, false);
+	*handle = ucm_store_call_start(call);
+	return 0;
+}
+
+int ucm_store_load(struct ucm_store *store, const struct ucm_id *ids,
+		   const uint32_t *shards, size_t num,
+		   const uint64_t *addresses, uint64_t *handle, char *why,
+		   size_t why_len)
+{
+	return move_shards(store, UCM_STORE_LOAD, ids, shards, num, addresses,
+			   store->shape.tensors_per_shard, handle, why,
+			   why_len);
+}
+
+int ucm_store_dump(struct ucm_store *store, const struct ucm_id *ids,
+		   const uint32_t *shards, size_t num,
+		   const uint64_t *addresses, uint64_t *handle, char *why,
+		   size_t why_len)
+{
+	return move_shards(store, UCM_STORE_DUMP, ids, shards, num, addresses,
+			   store->shape.tensors_per_shard, handle, why,
+			   why_len);
+}
+
+/* Spans to addresses. */
+static int take_spans(const struct ucm_store *store,
+		      const struct ucm_span *spans, size_t num_spans,
+		      size_t num, uint32_t per_shard, uint64_t *addresses,
+		      char *why, size_t why_len)
+{
+	const struct ucm_store_shape *shape = &store->shape;
+	uint64_t bytes = shape->shard_size / per_shard;
+
+	if (num_spans / per_shard != num || num_spans % per_shard)
+		return ucm_why(why, why_len, -EINVAL,
+			       "%zu spans for %zu shards: one or %" PRIu32
+			       " for each",
+			       num_spans, num, shape->tensors_per_shard);
+	for (size_t i = 0; i < num_spans; i++) {
+		if (spans[i].bytes != bytes)
+			return ucm_why(why, why_len, -EINVAL,
+				       "entry %zu, span %zu: %" PRIu64
+				       " bytes instead of %" PRIu64,
+				       i / per_shard, i % per_shard,
+				       spans[i].bytes, bytes);
+		addresses[i] = spans[i].address;
+	}
+	return 0;
+}
+
+static int move_data(struct ucm_store *store, enum ucm_store_kind kind,
+		     const struct ucm_id *ids, const uint32_t *shards,
+		     size_t num, const struct ucm_span *spans, size_t num_spans,
+		     uint64_t *handle, char *why, size_t why_len)
+{
+	uint32_t per_shard =
+		num_spans == num ? 1 : store->shape.tensors_per_shard;
+	uint64_t *addresses =
+		calloc(num_spans ? num_spans : 1, sizeof(*addresses));
+	int err;
+
+	if (!addresses)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	err = take_spans(store, spans, num_spans, num, per_shard, addresses,
+			 why, why_len);
+	if (!err)
+		err = move_shards(store, kind, ids, shards, num, addresses,
+				  per_shard, handle, why, why_len);
+	free(addresses);
+	return err;
+}
+
+int ucm_store_load_data(struct ucm_store *store, const struct ucm_id *ids,
+			const uint32_t *shards, size_t num,
+			const struct ucm_span *spans, size_t num_spans,
+			uint64_t *handle, char *why, size_t why_len)
+{
+	return move_data(store, UCM_STORE_LOAD, ids, shards, num, spans,
+			 num_spans, handle, why, why_len);
+}
+
+int ucm_store_dump_data(struct ucm_store *store, const struct ucm_id *ids,
+			const uint32_t *shards, size_t num,
+			const struct ucm_span *spans, size_t num_spans,
+			uint64_t *handle, char *why, size_t why_len)
+{
+	return move_data(store, UCM_STORE_DUMP, ids, shards, num, spans,
+			 num_spans, handle, why, why_len);
+}
+
+/* ---- V0 ---- */
+
+int ucm_store_create(struct ucm_store *store, const struct ucm_id *ids,
+		     size_t num, int *results)
+{
+	uint8_t *found = malloc(num ? num : 1);
+	int err;
+
+	if (!found)
+		return -ENOMEM;
+	err = ucm_store_lookup(store, ids, num, found);
+	if (err)
+		goto out;
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < num; i++)
+		results[i] = found[i] ? -EEXIST
+				      : ucm_store_reserve(store, &ids[i]);
+	pthread_mutex_unlock(&store->lock);
+out:
+	free(found);
+	return err;
+}
+
+static int move_bytes(struct ucm_store *store, enum ucm_store_kind kind,
+		      const struct ucm_id *ids, const uint64_t *offsets,
+		      const struct ucm_span *spans, size_t num,
+		      uint64_t *handle, char *why, size_t why_len)
+{
+	struct ucm_store_call *call;
+	int err = new_call(store, kind, num, &call, why, why_len);
+
+	if (err)
+		return err;
+	err = take_offsets(store, ucm_store_call_entries(call), ids, offsets,
+			   spans, num, why, why_len);
+	if (err) {
+		ucm_store_call_free(call);
+		return err;
+	}
+	if (kind == UCM_STORE_DUMP_HELD)
+		admit(store, call, num, true);
+	*handle = ucm_store_call_start(call);
+	return 0;
+}
+
+int ucm_store_load_at(struct ucm_store *store, const struct ucm_id *ids,
+		      const uint64_t *offsets, const struct ucm_span *spans,
+		      size_t num, uint64_t *handle, char *why, size_t why_len)
+{
+	return move_bytes(store, UCM_STORE_LOAD, ids, offsets, spans, num,
+			  handle, why, why_len);
+}
+
+int ucm_store_dump_at(struct ucm_store *store, const struct ucm_id *ids,
+		      const uint64_t *offsets, const struct ucm_span *spans,
+		      size_t num, uint64_t *handle, char *why, size_t why_len)
+{
+	return move_bytes(store, UCM_STORE_DUMP_HELD, ids, offsets, spans, num,
+			  handle, why, why_len);
+}
+
+int ucm_store_commit(struct ucm_store *store, const struct ucm_id *ids,
+		     const uint8_t *success, size_t num, uint64_t *handle,
+		     char *why, size_t why_len)
+{
+	struct ucm_store_entry *entries;
+	struct ucm_store_call *call;
+	struct ucm_outcome outcome;
+	int err = new_call(store, UCM_STORE_COMMIT, num, &call, why, why_len);
+
+	if (err)
+		return err;
+	entries = ucm_store_call_entries(call);
+	pthread_mutex_lock(&store->lock);
+	for (size_t i = 0; i < num; i++) {
+		entries[i].id = ids[i];
+		if (!ucm_store_may_commit(store, &ids[i],
+					  !success || success[i], &outcome))
+			ucm_store_call_decide(call, i, &outcome);
+	}
+	pthread_mutex_unlock(&store->lock);
+	*handle = ucm_store_call_start(call);
+	return 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards.h - what the parts of the store interface share.
+ *
+ * store.c knows sizes and checks what callers say, store_call.c carries calls
+ * out and keeps their handles, store_dumps.c remembers which blocks are being
+ * dumped. What moves bytes is the loader; its public calls alone are used.
+ */
+#ifndef UCM_GPU_STORE_H
+#define UCM_GPU_STORE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include <ucm/store.h>
+
+#define UCM_STORE_BUCKETS 4096
+
+struct ucm_store_call;
+struct ucm_store_dump;
+
+struct ucm_store_slot {
+	uint32_t generation;         /* never 0 */
+	uint32_t next_free;
+	struct ucm_store_call *call; /* NULL: free, or not published yet */
+};
+
+struct ucm_store {
+	struct ucm_loader *loader;
+	unsigned group;
+	struct ucm_store_shape shape;
+	uint64_t region_bytes; /* one address of the loader's */
+	enum ucm_verify verify;
+	uint32_t deadline_ms;
+	pthread_mutex_t lock; /* guards the rest; taken in on_done too */
+	struct ucm_store_dump *dumps[UCM_STORE_BUCKETS];
+	struct ucm_store_slot *slots;
+	uint32_t num_slots;
+	uint32_t first_free; /* num_slots: none */
+};
+
+/* ---- calls (store_call.c) ---- */
+
+enum ucm_store_kind {
+	UCM_STORE_LOAD,
+	UCM_STORE_DUMP,
+	UCM_STORE_DUMP_HELD, /* V0 */
+	UCM_STORE_COMMIT,
+};
+
+/* One entry of a call. Its bytes lie in pieces of piece_bytes, one behind the
+ * other in the payload, each at an address. */
+struct ucm_store_entry {
+	struct ucm_id id;
+	size_t index;
+	uint32_t first_layer, num_layers;
+	const uint64_t *addresses;
+	uint64_t piece_bytes;
+};
+
+/* A call with num entries, none of which is known to be refused. -ENOMEM. */
+int ucm_store_call_new(struct ucm_store *store, enum ucm_store_kind kind,
+		       size_t num, struct ucm_store_call **out);
+void ucm_store_call_free(struct ucm_store_call *call);
+
+struct ucm_store_entry *ucm_store_call_entries(struct ucm_store_call *call);
+
+/* The outcome of entry i is known already: it takes no part. */
+void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
+			   const struct ucm_outcome *outcome);
+
+/* Submit what is not decided, and give it a handle. The call is the table's
+ * afterwards. Cannot fail: what could not be submitted has failed. */
+uint64_t ucm_store_call_start(struct ucm_store_call *call);
+
+/* End all calls that have a handle. */
+void ucm_store_end_calls(struct ucm_store *store);
+
+/* ---- blocks that are being dumped (store_dumps.c); with the lock ---- */
+
+/* Layers of a block are to be dumped (held: by V0). 0: they are, and
+ * ucm_store_dumped() must follow; or the outcome. */
+int ucm_store_admit(struct ucm_store *store, const struct ucm_id *id,
+		    uint32_t first_layer, uint32_t num_layers, bool held);
+void ucm_store_dumped(struct ucm_store *store, const struct ucm_id *id,
+		      const struct ucm_outcome *outcome);
+
+/* V0's create, of a block that does not exist. */
+int ucm_store_reserve(struct ucm_store *store, const struct ucm_id *id);
+
+/* V0's commit. true: the loader is to commit, ucm_store_committed() must
+ * follow; else *out is the outcome. */
+bool ucm_store_may_commit(struct ucm_store *store, const struct ucm_id *id,
+			  bool success, struct ucm_outcome *out);
+void ucm_store_committed(struct ucm_store *store, const struct ucm_id *id,
+			 const struct ucm_outcome *outcome);
+
+/* Forget all. */
+void ucm_store_end_dumps(struct ucm_store *store);
+
+#endif

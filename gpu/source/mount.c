@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mount.c - blocks by their paths below a mount of ucmfs.
+ *
+ * A mount may go and come back (its daemon was restarted): then the descriptor
+ * of its root is dead and is replaced, under the same number, so that nobody
+ * who uses it meanwhile is left with a stale one.
+ */
+#include <config.h>
+
+#include "gpu/source/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <ucm/index.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/why.h"
+#include "hashing/name.h"
+
+#define RETRY_MS 200
+
+/* The live index of a space, opened when it is first asked. */
+struct space_index {
+	struct ucm_index_reader *reader; /* NULL: the mount had gone */
+	struct space_index *next;
+	char space[];
+};
+
+struct ucm_source {
+	char *path;
+	struct ucm_dir dir;
+	pthread_mutex_t lock; /* guards the rest */
+	int64_t tried_ms;
+	bool told;
+	pthread_mutex_t index_lock; /* guards the indexes */
+	struct space_index *indexes;
+};
+
+/* A mount of ucmfs, and not the empty directory below a dead one. */
+static int open_root(const char *path, int *fd_out)
+{
+	struct statfs fs;
+	struct stat st;
+	int fd, err = 0;
+
+	fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstatfs(fd, &fs))
+		err = -errno;
+	else if (fs.f_type != FUSE_SUPER_MAGIC ||
+		 fstatat(fd, ".ucmfs/stats.json", &st, AT_SYMLINK_NOFOLLOW))
+		err = -ENOTCONN;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*fd_out = fd;
+	return 0;
+}
+
+static int mount_open(const char *text, struct ucm_source **out, char *why,
+		      size_t why_len)
+{
+	struct ucm_source *source;
+	int fd, err;
+
+	err = open_root(text, &fd);
+	if (err)
+		return ucm_why(why, why_len, err, "%s: %s", text,
+			       err == -ENOTCONN ? "no mount of ucmfs"
+						: strerror(-err));
+	source = calloc(1, sizeof(*source));
+	if (source)
+		source->path = realpath(text, NULL);
+	if (!source || !source->path) {
+		free(source);
+		close(fd);
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	}
+	ucm_dir_init(&source->dir, fd);
+	pthread_mutex_init(&source->lock, NULL);
+	pthread_mutex_init(&source->index_lock, NULL);
+	*out = source;
+	return 0;
+}
+
+static void mount_close(struct ucm_source *source)
+{
+	while (source->indexes) {
+		struct space_index *index = source->indexes;
+
+		source->indexes = index->next;
+		ucm_index_close(index->reader);
+		free(index);
+	}
+	close(source->dir.fd);
+	pthread_mutex_destroy(&source->lock);
+	pthread_mutex_destroy(&source->index_lock);
+	free(source->path);
+	free(source);
+}
+
+static int mount_check_space(struct ucm_source *source, const char *space)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+	struct stat st;
+
+	ucm_source_folder(space, folder);
+	return fstatat(source->dir.fd, folder, &st, AT_SYMLINK_NOFOLLOW)
+		       ? -errno
+		       : 0;
+}
+
+/* It need not be heard: who may not write does not announce, and what nobody
+ * has announced is guessed. */
+static void mount_announce(struct ucm_source *source, const char *space,
+			   uint64_t bytes)
+{
+	char folder[UCM_BACKING_PATH_MAX], text[24];
+	int len = snprintf(text, sizeof(text), "%" PRIu64, bytes);
+	_cleanup_fd_ int fd = -1;
+
+	ucm_source_folder(space, folder);
+	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		fsetxattr(fd, "user.ucmfs.block_bytes", text, (size_t)len, 0);
+}
+
+static int mount_place(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, unsigned attempt,
+		       struct ucm_place *out)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+
+	if (attempt)
+		return -ENOENT;
+	ucm_source_folder(space, folder);
+	ucm_backing_block_path(folder, id, out->path);
+	out->dir = &source->dir;
+	return 0;
+}
+
+static struct space_index *index_of(struct ucm_source *source,
+				    const char *space)
+{
+	struct space_index *index = source->indexes;
+
+	while (index && strcmp(index->space, space) != 0)
+		index = index->next;
+	if (index)
+		return index;
+	index = calloc(1, sizeof(*index) + strlen(space) + 1);
+	if (!index)
+		return NULL;
+	strcpy(index->space, space);
+	index->next = source->indexes;
+	source->indexes = index;
+	return index;
+}
+
+/* A reader that finds its daemon gone is opened anew, for the next mount. */
+static int ask_index(struct ucm_source *source, struct space_index *index,
+		     const struct ucm_id *ids, size_t num, uint64_t *present,
+		     uint64_t *unknown)
+{
+	int err = -ENOTCONN;
+
+	for (unsigned i = 0; i < 2 && err == -ENOTCONN; i++) {
+		err = index->reader ? 0
+				    : ucm_index_open(source->path, index->space,
+						     &index->reader);
+		if (!err)
+			err = ucm_index_lookup(index->reader, ids, num, present,
+					       unknown);
+		if (err) {
+			ucm_index_close(index->reader);
+			index->reader = NULL;
+		}
+	}
+	return err;
+}
+
+static int mount_lookup(struct ucm_source *source, const char *space,
+			const struct ucm_id *ids, size_t num, uint8_t *found)
+{
+	size_t words = UCM_INDEX_WORDS(num);
+	_cleanup_free_ uint64_t *bits = calloc(2 * words + 1, sizeof(*bits));
+	uint64_t *unknown = bits + words;
+	struct space_index *index;
+	int err;
+
+	pthread_mutex_lock(&source->index_lock);
+	index = bits ? index_of(source, space) : NULL;
+	err = index ? ask_index(source, index, ids, num, bits, unknown)
+		    : -ENOMEM;
+	pthread_mutex_unlock(&source->index_lock);
+	for (size_t i = 0; i < num && !err; i++) {
+		if (unknown[i / 64] >> i % 64 & 1)
+			found[i] = UCM_FOUND_UNKNOWN;
+		else
+			found[i] = bits[i / 64] >> i % 64 & 1;
+	}
+	return err;
+}
+
+/* Does the descriptor answer? Somebody else may have replaced it. */
+static bool is_alive(const struct ucm_source *source)
+{
+	struct stat st;
+
+	return !fstatat(source->dir.fd, ".ucmfs/stats.json", &st,
+			AT_SYMLINK_NOFOLLOW);
+}
+
+static bool mount_lost(struct ucm_source *source)
+{
+	int64_t now = ucm_monotonic_ms();
+	bool back;
+	int fd;
+
+	pthread_mutex_lock(&source->lock);
+	back = is_alive(source);
+	if (!back && !source->told)
+		ucm_warning("%s: the mount has gone", source->path);
+	source->told |= !back;
+	if (!back && now - source->tried_ms >= RETRY_MS) {
+		source->tried_ms = now;
+		if (!open_root(source->path, &fd)) {
+			atomic_store(&source->dir.answered, false);
+			back = dup3(fd, source->dir.fd, O_CLOEXEC) >= 0;
+			close(fd);
+		}
+	}
+	if (back && source->told) {
+		ucm_info("%s: the mount is back", source->path);
+		source->told = false;
+	}
+	pthread_mutex_unlock(&source->lock);
+	return back;
+}
+
+const struct ucm_source_ops ucm_source_mount = {
+	.name = "mount",
+	.open = mount_open,
+	.close = mount_close,
+	.check_space = mount_check_space,
+	.announce = mount_announce,
+	.place = mount_place,
+	.lookup = mount_lookup,
+	.lost = mount_lost,
+};

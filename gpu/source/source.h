@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * source.h - where block files lie: below a mount, or in the tiers.
+ *
+ * A source knows paths and, for the tiers, how a new block comes to be; it
+ * reads no data. Opening and reading is the loader's, through its ring. All
+ * calls but open and close may be made from any thread.
+ */
+#ifndef UCM_SOURCE_H
+#define UCM_SOURCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucm/block.h>
+
+#include "fs/tier/backing.h"
+
+/* A directory that block files are found below. */
+struct ucm_dir {
+	int fd;
+	bool memory;             /* tmpfs: its pages can be mapped */
+	bool quick;              /* an open never waits for anybody else */
+	_Atomic bool no_direct;  /* it refused O_DIRECT */
+	_Atomic bool answered;   /* a read came back: see may_hang in ring.h */
+	_Atomic uint32_t align;  /* of O_DIRECT; 0: not known yet */
+};
+
+/* Where a block may lie. */
+struct ucm_place {
+	struct ucm_dir *dir;
+	char path[UCM_BACKING_PATH_MAX]; /* below dir */
+};
+
+struct ucm_source;
+struct ucm_draft; /* a new block that is not committed yet */
+
+#define UCM_FOUND_UNKNOWN 2
+
+struct ucm_source_ops {
+	const char *name;
+
+	/* text: a mount point; or tiers, as in SOURCE of ucmfs(8). */
+	int (*open)(const char *text, struct ucm_source **out, char *why,
+		    size_t why_len);
+	void (*close)(struct ucm_source *source);
+
+	/* space: its name, "" for the default one. -ENOENT if there is none. */
+	int (*check_space)(struct ucm_source *source, const char *space);
+
+	/* Blocks of a space will take so many bytes, if they are the first.
+	 * NULL: create is told. */
+	void (*announce)(struct ucm_source *source, const char *space,
+			 uint64_t bytes);
+
+	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
+	int (*place)(struct ucm_source *source, const char *space,
+		     const struct ucm_id *id, unsigned attempt,
+		     struct ucm_place *out);
+
+	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
+	 * their places have to be looked at. -errno: all have. NULL: likewise. */
+	int (*lookup)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *ids, size_t num, uint8_t *found);
+
+	/* A call below a directory failed as it does when the mount is gone.
+	 * true: it is back, and what is opened from now on may work. */
+	bool (*lost)(struct ucm_source *source);
+
+	/* Get ready for new blocks; may take a while. Errors are create's to
+	 * tell. NULL: nothing to do. */
+	void (*prepare)(struct ucm_source *source);
+
+	/*
+	 * A new block, which is going to take so many bytes: a descriptor to
+	 * write to; commit or drop ends the draft, the caller closes the
+	 * descriptor behind it. -EEXIST: it is there.
+	 * written: what the header says; all of the file is written.
+	 * NULL: creating the place (O_CREAT | O_EXCL) and closing it does it.
+	 */
+	int (*create)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *id, uint64_t bytes,
+		      struct ucm_draft **out);
+	int (*commit)(struct ucm_source *source, struct ucm_draft *draft,
+		      int fd, const struct ucm_block *written);
+	void (*drop)(struct ucm_source *source, struct ucm_draft *draft);
+};
+
+extern const struct ucm_source_ops ucm_source_mount;
+extern const struct ucm_source_ops ucm_source_tiers;
+
+/* For both: a space's folder, "blocks" or "spaces/NAME". */
+void ucm_source_folder(const char *space, char folder[UCM_BACKING_PATH_MAX]);
+
+/* What the file system of a directory says. */
+void ucm_dir_init(struct ucm_dir *dir, int fd);
+
+/* What O_DIRECT wants of offsets, lengths and addresses in the file system of
+ * an open file, as statx(2) says; 4096 if it does not. Remembered. */
+uint32_t ucm_dir_align(struct ucm_dir *dir, int fd);
+
+#endif

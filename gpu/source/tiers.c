@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiers.c - blocks in the directories behind a mount.
+ *
+ * Reading needs no daemon and does not disturb one: a block is looked for in
+ * the directory where placement puts it, then in the others. Writing is the
+ * store's work, with all that it promises (tierset.h); it takes the locks of
+ * the directories, and fails with -EBUSY while a daemon holds them.
+ */
+#include <config.h>
+
+#include "gpu/source/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "fs/store/store.h"
+#include "common/why.h"
+#include "hashing/name.h"
+
+#define RETRY_MS 1000
+
+struct tier {
+	unsigned first, num; /* of the directories */
+	uint8_t (*uuids)[16];
+};
+
+struct ucm_source {
+	struct ucm_config config;
+	struct ucm_backing *backings; /* opened for reading only */
+	struct ucm_dir *dirs;
+	unsigned num_dirs;
+	struct tier *tiers;
+	pthread_mutex_t lock; /* guards the rest */
+	struct ucm_tierset *store; /* NULL until the first block is written */
+	int store_err;             /* why it could not be opened, */
+	int64_t tried_ms;          /* and when */
+};
+
+struct ucm_draft {
+	struct ucm_key key;
+	struct ucm_temp temp;
+};
+
+static void tiers_close(struct ucm_source *source)
+{
+	ucm_tierset_close(source->store);
+	for (unsigned i = 0; i < source->num_dirs; i++)
+		ucm_backing_close(&source->backings[i], false);
+	for (unsigned i = 0; source->tiers && i < source->config.num_tiers; i++)
+		free(source->tiers[i].uuids);
+	free(source->tiers);
+	free(source->dirs);
+	free(source->backings);
+	ucm_config_fini(&source->config);
+	pthread_mutex_destroy(&source->lock);
+	free(source);
+}
+
+static int open_tier(struct ucm_source *source,
+		     const struct ucm_tier_config *config, struct tier *tier,
+		     struct ucm_complaint *complaint)
+{
+	tier->first = source->num_dirs;
+	tier->uuids = calloc(config->num_dirs, sizeof(*tier->uuids));
+	if (!tier->uuids)
+		return -ENOMEM;
+	for (unsigned i = 0; i < config->num_dirs; i++) {
+		struct ucm_backing *backing =
+			&source->backings[source->num_dirs];
+		int err = ucm_backing_open(backing, config->dirs[i], true,
+					   &source->config, complaint);
+
+		if (err)
+			return err;
+		ucm_dir_init(&source->dirs[source->num_dirs], backing->dirfd);
+		source->dirs[source->num_dirs++].quick = !backing->remote;
+		memcpy(tier->uuids[tier->num++], backing->uuid, 16);
+	}
+	return 0;
+}
+
+static int open_tiers(struct ucm_source *source, const char *text,
+		      struct ucm_complaint *complaint)
+{
+	unsigned num = 0;
+	int err = ucm_config_source(&source->config, text, complaint);
+
+	if (!err)
+		err = ucm_config_check(&source->config, complaint);
+	if (err)
+		return err;
+	for (unsigned i = 0; i < source->config.num_tiers; i++)
+		num += source->config.tiers[i].num_dirs;
+	source->backings = calloc(num, sizeof(*source->backings));
+	source->dirs = calloc(num, sizeof(*source->dirs));
+	source->tiers =
+		calloc(source->config.num_tiers, sizeof(*source->tiers));
+	if (!source->backings || !source->dirs || !source->tiers)
+		return -ENOMEM;
+	for (unsigned i = 0; i < source->config.num_tiers && !err; i++)
+		err = open_tier(source, &source->config.tiers[i],
+				&source->tiers[i], complaint);
+	return err;
+}
+
+static int tiers_open(const char *text, struct ucm_source **out, char *why,
+		      size_t why_len)
+{
+	struct ucm_complaint complaint = { .text = "out of memory" };
+	struct ucm_source *source = calloc(1, sizeof(*source));
+	int err;
+
+	if (!source)
+		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+	pthread_mutex_init(&source->lock, NULL);
+	ucm_config_init(&source->config);
+	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
+	source->config.block_max = UINT64_MAX; /* its blocks are its own */
+	err = open_tiers(source, text, &complaint);
+	if (err) {
+		tiers_close(source);
+		return ucm_why(why, why_len, err, "%s", complaint.text);
+	}
+	*out = source;
+	return 0;
+}
+
+static int tiers_check_space(struct ucm_source *source, const char *space)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+	struct stat st;
+
+	ucm_source_folder(space, folder);
+	for (unsigned i = 0; i < source->num_dirs; i++) {
+		if (!fstatat(source->dirs[i].fd, folder, &st,
+			     AT_SYMLINK_NOFOLLOW))
+			return 0;
+	}
+	return *space ? -ENOENT : 0;
+}
+
+static int tiers_place(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, unsigned attempt,
+		       struct ucm_place *out)
+{
+	char folder[UCM_BACKING_PATH_MAX];
+	uint8_t order[UCM_MAX_DIRS];
+	const struct tier *tier = source->tiers;
+
+	if (attempt >= source->num_dirs)
+		return -ENOENT;
+	while (attempt >= tier->num)
+		attempt -= (tier++)->num;
+	ucm_placement_order(source->config.placement,
+			    (const uint8_t(*)[16])tier->uuids, tier->num, id, 0,
+			    order);
+	ucm_source_folder(space, folder);
+	ucm_backing_block_path(folder, id, out->path);
+	out->dir = &source->dirs[tier->first + order[attempt]];
+	return 0;
+}
+
+/* A directory that comes back is found by its path only when the source is
+ * opened again. */
+static bool tiers_lost(struct ucm_source *source)
+{
+	(void)source;
+	return false;
+}
+
+static int try_store(struct ucm_source *source)
+{
+	struct ucm_complaint complaint;
+	struct ucm_tierset *store;
+	int err = ucm_tierset_open(&source->config, &store, &complaint);
+
+	if (err) {
+		ucm_error("%s", complaint.text);
+		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
+	}
+	err = ucm_tierset_start(store);
+	if (err)
+		ucm_tierset_close(store);
+	else
+		source->store = store;
+	return err;
+}
+
+/* The store, opened for writing when it is needed first. Whoever holds its
+ * locks may leave: it is tried again, now and then. */
+static int open_store(struct ucm_source *source)
+{
+	int64_t now = ucm_monotonic_ms();
+	int err = 0;
+
+	pthread_mutex_lock(&source->lock);
+	if (!source->store) {
+		if (!source->store_err ||
+		    now - source->tried_ms >= RETRY_MS) {
+			source->store_err = try_store(source);
+			source->tried_ms = now;
+		}
+		err = source->store_err;
+	}
+	pthread_mutex_unlock(&source->lock);
+	return err;
+}
+
+/* In the thread of whoever saves, not in an engine's, whose loads would wait. */
+static void tiers_prepare(struct ucm_source *source)
+{
+	open_store(source);
+}
+
+static int key_of(struct ucm_source *source, const char *space,
+		  const struct ucm_id *id, struct ucm_key *out)
+{
+	struct ucm_space *found;
+
+	out->id = *id;
+	out->space = 0;
+	if (!*space)
+		return 0;
+	found = ucm_namespace_find(&source->store->names, space);
+	if (!found)
+		return -ENOENT;
+	out->space = found->number;
+	return 0;
+}
+
+static int tiers_create(struct ucm_source *source, const char *space,
+			const struct ucm_id *id, uint64_t bytes,
+			struct ucm_draft **out)
+{
+	struct ucm_draft *draft;
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = open_store(source), fd;
+
+	if (err)
+		return err;
+	draft = calloc(1, sizeof(*draft));
+	if (!draft)
+		return -ENOMEM;
+	err = key_of(source, space, id, &draft->key);
+	if (!err && !ucm_tierset_find(source->store, &draft->key, &entry, &ref))
+		err = -EEXIST;
+	fd = err ? err
+		 : ucm_tierset_create(source->store, &draft->key, bytes,
+				      &draft->temp);
+	if (fd < 0) {
+		free(draft);
+		return fd;
+	}
+	*out = draft;
+	return fd;
+}
+
+static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
+{
+	ucm_tierset_drop(source->store, &draft->temp);
+	free(draft);
+}
+
+static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
+			int fd, const struct ucm_block *written)
+{
+	int err;
+
+	/* what the store reads, if it does, goes to whatever memory it likes */
+	fcntl(fd, F_SETFL, O_RDWR);
+	draft->temp.written = written;
+	err = ucm_tierset_commit(source->store, &draft->temp, fd, &draft->key,
+				 UCM_COMMIT_NOW);
+
+	tiers_drop(source, draft);
+	return err;
+}
+
+const struct ucm_source_ops ucm_source_tiers = {
+	.name = "tiers",
+	.open = tiers_open,
+	.close = tiers_close,
+	.check_space = tiers_check_space,
+	.place = tiers_place,
+	.lost = tiers_lost,
+	.prepare = tiers_prepare,
+	.create = tiers_create,
+	.commit = tiers_commit,
+	.drop = tiers_drop,
+};

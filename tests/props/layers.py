@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rooms of the tree, and which of the others each may use.
+
+Checked in what the sources include, and in what the objects call or refer to
+(by nm). Files that use each other form a circle: none leaves its room, and none
+has more than three files. A library outside is included by one file.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+# room: (its folder, the rooms that it may use), low to high
+BASE = ["common", "hashing", "block"]
+TIER = [*BASE, "index", "tier"]
+STORE = [*TIER, "store"]
+LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
+ROOMS = {
+    "common": ("common", []),
+    "hashing": ("hashing", ["common"]),
+    "block": ("fs/block", ["common", "hashing"]),
+    "index": ("fs/index", BASE),
+    "reader": ("fs/reader", BASE),
+    "tier": ("fs/tier", [*BASE, "index"]),
+    "store": ("fs/store", TIER),
+    "files": ("fs/files", TIER),
+    "watch": ("fs/watch", TIER),
+    "mount": ("fs/mount", [*STORE, "files", "watch"]),
+    "layout": ("gpu/layout", BASE),
+    "ring": ("gpu/ring", ["common"]),
+    "source": ("gpu/source", [*STORE, "reader"]),
+    "copy": ("gpu/copy", [*BASE, "layout"]),
+    "load": ("gpu/load", LOAD),
+    "shards": ("gpu/shards", [*LOAD, "load"]),
+    # the commands use the loader by its public headers alone
+    "tools": ("tools", [*STORE, "watch"]),
+}
+# headers that a room shares without calling what they belong to
+SHARED = {
+    ("reader", "fs/index/memory_layout.h"),
+}
+# rooms whose objects are in the library of another one, until that ends
+LODGERS = {"files": "store"}
+# what is not yet as it should be; an entry that no longer holds must go
+KNOWN = {
+    "fs/files/files.h includes fs/store/store.h",
+    "fs/store/store.c includes fs/files/files.h",
+    "a circle of 4: hashing/hasher hashing/rank hashing/request hashing/sha",
+    "a circle of 4: mount/control mount/node mount/ops_file mount/ops_files",
+    "a circle of 5: load/engine load/files load/load load/save load/task",
+    "a circle of 9: store/commit store/files store/list store/rename store/scan"
+    " store/snapshot_index store/spaces store/store store/upkeep",
+}
+# a library outside, and the one file that includes it
+DOORS = {
+    "openssl/": "hashing/digest.c",
+    "isa-l": "fs/block/format.c",
+    "yaml.h": "fs/tier/config_yaml.c",
+    "microhttpd.h": "tools/ucm_http.c",
+    "cuda.h": "gpu/copy/cuda_api.h",
+    "liburing.h": "gpu/ring/uring.c",
+}
+# its headers are included here alone
+FUSE_ROOM = "mount"
+CIRCLE_MAX = 3
+
+top = os.environ["top_srcdir"]
+build = os.environ["top_builddir"]
+failures = []
+
+
+def sources(folder):
+    found = sorted(glob.glob(f"{top}/{folder}/*.[ch]"))
+    if not found:
+        sys.exit(f"FAIL: found no sources in {folder}")
+    return [os.path.relpath(name, top) for name in found]
+
+
+def room_of(path):
+    folder = os.path.dirname(path)
+    for room, (where, _) in ROOMS.items():
+        if folder == where:
+            return room
+    return None
+
+
+def includes(path, opening):
+    with open(f"{top}/{path}") as source:
+        return re.findall(rf'^#\s*include {opening}([^">]+)[">]',
+                          source.read(), re.M)
+
+
+def check_includes():
+    doors = {}
+    for room, (folder, below) in ROOMS.items():
+        for path in sources(folder):
+            for name in includes(path, '"'):
+                other = room_of(name)
+                if other not in [room, *below] and (room, name) not in SHARED:
+                    failures.append(f"{path} includes {name}")
+            for name in includes(path, "<"):
+                for door in DOORS:
+                    if name.startswith(door):
+                        doors.setdefault(door, set()).add(path)
+                if name.startswith("fuse") and room != FUSE_ROOM:
+                    failures.append(f"{path} includes <{name}>")
+    for door, path in DOORS.items():
+        if doors.get(door) != {path}:
+            failures.append(f"{door} is included by {doors.get(door)},"
+                            f" not by {path} alone")
+
+
+def members(room):
+    """{object: (what it defines, what it uses)} of the room's library."""
+    archive = f"{build}/.libs/libucm{room}.a"
+    if not os.path.exists(archive):
+        print(f"SKIP: {archive} has not been built")
+        sys.exit(77)
+    lines = subprocess.run(["nm", "-A", archive], check=True, text=True,
+                           capture_output=True).stdout.splitlines()
+    found = {}
+    for line in lines:
+        where, rest = re.fullmatch(r"[^:]*:([^:]*):(.*)", line).groups()
+        name = re.sub(r"^libucm[a-z]*_la-|\.o$", "", where)
+        defined, used = found.setdefault(f"{room}/{name}", (set(), set()))
+        kind, symbol = rest.split()[-2:]
+        if kind in "uUw":
+            used.add(symbol)
+        elif kind.isupper():
+            defined.add(symbol)
+    return found
+
+
+def graph():
+    """{object: the objects that it uses}"""
+    objects = {}
+    for room in ROOMS:
+        if room != "tools" and room not in LODGERS:
+            objects.update(members(room))
+    where = {}
+    for name, (defined, _) in objects.items():
+        for symbol in defined:
+            if symbol in where:
+                failures.append(f"{symbol} is defined by {name}"
+                                f" and by {where[symbol]}")
+            where[symbol] = name
+    if len(where) < 500:
+        sys.exit(f"FAIL: found {len(where)} symbols only")
+    return {name: {where[symbol] for symbol in used if symbol in where} - {name}
+            for name, (_, used) in objects.items()}
+
+
+def check_calls(uses):
+    for name, others in uses.items():
+        room = name.split("/")[0]
+        for other in sorted(others):
+            if other.split("/")[0] not in [room, *ROOMS[room][1]]:
+                failures.append(f"{name} calls {other}")
+
+
+def reach(uses, start):
+    seen = set()
+    todo = [start]
+    while todo:
+        for name in uses[todo.pop()] - seen:
+            seen.add(name)
+            todo.append(name)
+    return seen
+
+
+def check_circles(uses):
+    below = {name: reach(uses, name) for name in uses}
+    circles = {frozenset(other for other in below[name] if name in below[other])
+               for name in uses}
+    for circle in sorted(circles, key=sorted):
+        if len(circle) > CIRCLE_MAX:
+            failures.append(f"a circle of {len(circle)}: "
+                            + " ".join(sorted(circle)))
+        if len({name.split("/")[0] for name in circle}) > 1:
+            failures.append(f"a circle through rooms: "
+                            + " ".join(sorted(circle)))
+
+
+check_includes()
+uses = graph()
+check_calls(uses)
+check_circles(uses)
+for failure in sorted(set(failures) - KNOWN):
+    print(f"FAIL: {failure}")
+for failure in sorted(KNOWN - set(failures)):
+    print(f"FAIL: no longer, and still known: {failure}")
+print(f"{len(uses)} objects of {len(ROOMS)} rooms")
+sys.exit(set(failures) != KNOWN)
