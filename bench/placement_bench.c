@@ -127,7 +127,7 @@ static void by_folder(const char *path, struct ucm_id *out)
 static void by_stem(const char *path, struct ucm_id *out)
 {
 	size_t len;
-	const char *stem = ucm_plain_stem(strrchr(path, '/') + 1, &len);
+	const char *stem = ucm_files_stem(strrchr(path, '/') + 1, &len);
 
 	hash(stem, len, out);
 }
@@ -189,8 +189,10 @@ static const struct {
 	const char *name;
 	key_fn fn;
 } keys[] = {
-	{ "path", by_path }, { "folder", by_folder }, { "stem", by_stem },
-	{ "folder and stem", ucm_plain_place },
+	{ "path", by_path },
+	{ "folder", by_folder },
+	{ "stem", by_stem },
+	{ "folder and stem", ucm_files_place },
 };
 
 int main(void)

@@ -63,7 +63,7 @@ static size_t put_words(struct ucm_walk *walk, uint8_t *out, size_t room)
 static size_t put_lead(const struct ucm_walk *walk, uint8_t *out)
 {
 	memcpy(out, walk->lead->rest, sizeof(walk->lead->rest));
-	return ucm_lead_rest(walk->lead);
+	return ucm_midstate_rest(walk->lead);
 }
 
 /* ---- ucm ---- */
@@ -76,7 +76,7 @@ static size_t ucm_whole(struct ucm_walk *walk, uint8_t *out)
 				       walk->end - walk->at, out + lead);
 }
 
-static size_t ucm_head(struct ucm_walk *walk, uint8_t *out)
+static size_t ucm_file_header(struct ucm_walk *walk, uint8_t *out)
 {
 	size_t lead = put_lead(walk, out);
 
@@ -86,7 +86,7 @@ static size_t ucm_head(struct ucm_walk *walk, uint8_t *out)
 
 static void ucm_parent(const struct ucm_walk *walk, uint8_t *message)
 {
-	memcpy(message + ucm_lead_rest(walk->lead) + UCM_PICKLE_PARENT,
+	memcpy(message + ucm_midstate_rest(walk->lead) + UCM_PICKLE_PARENT,
 	       &walk->parent, UCM_ID_BYTES);
 }
 
@@ -107,7 +107,7 @@ static size_t ucm_tail(struct ucm_walk *walk, uint8_t *out)
 const struct ucm_encoder ucm_encode_ucm = {
 	.whole = ucm_whole,
 	.parent = ucm_parent,
-	.head = ucm_head,
+	.head = ucm_file_header,
 	.tokens = ucm_tokens,
 	.tail = ucm_tail,
 };
@@ -122,8 +122,8 @@ static size_t rank_whole(struct ucm_walk *walk, uint8_t *out)
 /* not the block's parent, but in its place */
 static void rank_parent(const struct ucm_walk *walk, uint8_t *message)
 {
-	memcpy(message + ucm_lead_rest(walk->lead), &walk->from[walk->index],
-	       UCM_ID_BYTES);
+	memcpy(message + ucm_midstate_rest(walk->lead),
+	       &walk->from[walk->index], UCM_ID_BYTES);
 }
 
 const struct ucm_encoder ucm_encode_rank = {

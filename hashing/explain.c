@@ -127,7 +127,7 @@ static void put_parts(const struct part *part, const uint8_t *bytes,
 /* All that the walk's block hands out, without lead and padding. */
 static size_t gather(struct ucm_walk *walk, uint8_t *out)
 {
-	size_t rest = walk->lead ? ucm_lead_rest(walk->lead) : 0;
+	size_t rest = walk->lead ? ucm_midstate_rest(walk->lead) : 0;
 	size_t len = 0;
 
 	while (ucm_walk_next(walk)) {

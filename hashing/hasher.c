@@ -159,23 +159,23 @@ static struct ucm_hasher *keep(const struct ucm_hash_meta *meta)
 
 /* ---- seeds ---- */
 
-static void add_text(struct ucm_lead *lead, const char *text)
+static void add_text(struct ucm_midstate *lead, const char *text)
 {
-	ucm_lead_add(lead, text, strlen(text));
+	ucm_midstate_add(lead, text, strlen(text));
 }
 
 /* "model:world_size:dtype:" */
-static void add_meta(const struct ucm_hasher *hasher, struct ucm_lead *lead)
+static void add_meta(const struct ucm_hasher *hasher, struct ucm_midstate *lead)
 {
 	add_text(lead, hasher->meta.model);
 	add_text(lead, ":");
-	ucm_lead_add_decimal(lead, hasher->meta.world_size);
+	ucm_midstate_add_decimal(lead, hasher->meta.world_size);
 	add_text(lead, ":");
 	add_text(lead, hasher->meta.dtype);
 	add_text(lead, ":");
 }
 
-static struct ucm_id lead_digest(const struct ucm_lead *lead)
+static struct ucm_id lead_digest(const struct ucm_midstate *lead)
 {
 	uint8_t room[UCM_MD5_CHUNK + UCM_MD5_PADDING];
 	uint32_t state[4];
@@ -184,32 +184,32 @@ static struct ucm_id lead_digest(const struct ucm_lead *lead)
 	memcpy(state, lead->state, sizeof(state));
 	memcpy(room, lead->rest, sizeof(lead->rest));
 	ucm_md5_one(state, room,
-		    ucm_md5_pad(room, ucm_lead_rest(lead), lead->bytes));
+		    ucm_md5_pad(room, ucm_midstate_rest(lead), lead->bytes));
 	ucm_md5_digest(state, id.bytes);
 	return id;
 }
 
 static void seed_ucm(struct ucm_hasher *hasher)
 {
-	struct ucm_lead lead;
+	struct ucm_midstate lead;
 
-	ucm_lead_init(&hasher->ranked);
+	ucm_midstate_init(&hasher->ranked);
 	add_meta(hasher, &hasher->ranked);
 	hasher->lead = hasher->ranked;
-	ucm_lead_add_decimal(&hasher->lead, 0);
+	ucm_midstate_add_decimal(&hasher->lead, 0);
 	lead = hasher->lead;
-	ucm_lead_add(&lead, UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
+	ucm_midstate_add(&lead, UCM_SEED_PICKLE, UCM_SEED_PICKLE_BYTES);
 	hasher->seed = lead_digest(&lead);
 }
 
 static void seed_chain(struct ucm_hasher *hasher)
 {
-	struct ucm_lead lead;
+	struct ucm_midstate lead;
 
-	ucm_lead_init(&lead);
+	ucm_midstate_init(&lead);
 	add_text(&lead, UCM_SEED_CHAIN);
 	add_meta(hasher, &lead);
-	ucm_lead_add_decimal(&lead, hasher->rank);
+	ucm_midstate_add_decimal(&lead, hasher->rank);
 	hasher->seed = lead_digest(&lead);
 }
 

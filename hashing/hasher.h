@@ -18,17 +18,17 @@
 struct ucm_walk;
 
 /* What a message begins with, hashed as far as whole chunks go. */
-struct ucm_lead {
+struct ucm_midstate {
 	uint32_t state[4];
 	uint64_t bytes; /* all of it */
 	uint8_t rest[UCM_MD5_CHUNK]; /* the last bytes % 64 */
 };
 
-void ucm_lead_init(struct ucm_lead *lead);
-void ucm_lead_add(struct ucm_lead *lead, const void *bytes, size_t len);
-void ucm_lead_add_decimal(struct ucm_lead *lead, uint32_t number);
+void ucm_midstate_init(struct ucm_midstate *lead);
+void ucm_midstate_add(struct ucm_midstate *lead, const void *bytes, size_t len);
+void ucm_midstate_add_decimal(struct ucm_midstate *lead, uint32_t number);
 
-static inline size_t ucm_lead_rest(const struct ucm_lead *lead)
+static inline size_t ucm_midstate_rest(const struct ucm_midstate *lead)
 {
 	return lead->bytes % UCM_MD5_CHUNK;
 }
@@ -41,7 +41,8 @@ static inline size_t ucm_lead_rest(const struct ucm_lead *lead)
 #define UCM_SEED_PICKLE_BYTES (sizeof(UCM_SEED_PICKLE) - 1)
 #define UCM_SEED_CHAIN "UCMHASHSEED"
 
-#define UCM_HEAD_MAX 95 /* bytes before the tokens; 128 may be touched */
+#define UCM_FILE_HEADER_MAX 95 /* bytes before the tokens; 128 may be touched  \
+				*/
 #define UCM_TAIL_MAX 8
 
 struct ucm_encoder {
@@ -84,8 +85,8 @@ struct ucm_hasher {
 	uint32_t rank;             /* 0 with mla */
 	ucm_md5_lanes lanes;       /* NULL: one by one */
 	struct ucm_id seed;        /* the first block's parent, without extras */
-	struct ucm_lead ranked;    /* ucm: "model:world_size:dtype:" */
-	struct ucm_lead lead;      /* ucm: the same and "0" */
+	struct ucm_midstate ranked; /* ucm: "model:world_size:dtype:" */
+	struct ucm_midstate lead;   /* ucm: the same and "0" */
 	char decimal[16];          /* the block size */
 	struct ucm_hash_item *items;
 	uint8_t digests[2][UCM_HASH_DIGEST_BYTES]; /* space, LoRA */

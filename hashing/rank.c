@@ -11,7 +11,7 @@
 /* Ids in parts of one walk each, as there is no chain between them. */
 struct parts {
 	const struct ucm_hasher *hasher;
-	const struct ucm_lead *lead;
+	const struct ucm_midstate *lead;
 	const struct ucm_id *from;
 	struct ucm_id *to;
 	size_t left, part;
@@ -46,7 +46,7 @@ static bool next_part(void *arg, struct ucm_walk *walk)
 static void rank_md5(const struct ucm_hasher *hasher, uint32_t rank,
 		     const struct ucm_id *ids0, size_t num, struct ucm_id *out)
 {
-	struct ucm_lead lead = hasher->ranked;
+	struct ucm_midstate lead = hasher->ranked;
 	struct parts parts = {
 		.hasher = hasher,
 		.lead = &lead,
@@ -56,7 +56,7 @@ static void rank_md5(const struct ucm_hasher *hasher, uint32_t rank,
 		.part = (num + UCM_MD5_LANES - 1) / UCM_MD5_LANES,
 	};
 
-	ucm_lead_add_decimal(&lead, rank);
+	ucm_midstate_add_decimal(&lead, rank);
 	ucm_walk_all(num > 1 ? hasher->lanes : NULL, next_part, &parts);
 }
 

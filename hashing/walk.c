@@ -48,7 +48,7 @@ static bool fits(const struct ucm_walk *walk)
 	uint64_t tokens = (uint64_t)walk->hasher->meta.block_size * 5;
 
 	return walk->from ||
-	       UCM_HEAD_MAX + tokens + UCM_TAIL_MAX <= UCM_WALK_ROOM;
+	       UCM_FILE_HEADER_MAX + tokens + UCM_TAIL_MAX <= UCM_WALK_ROOM;
 }
 
 void ucm_walk_begin(struct ucm_walk *walk)
@@ -61,7 +61,8 @@ void ucm_walk_begin(struct ucm_walk *walk)
 	walk->small = !walk->encoder->cumulative && fits(walk);
 	walk->skipped = 0;
 	if (walk->lead)
-		walk->skipped = walk->lead->bytes - ucm_lead_rest(walk->lead);
+		walk->skipped =
+			walk->lead->bytes - ucm_midstate_rest(walk->lead);
 	if (walk->encoder->cumulative)
 		begin_cumulative(walk);
 	tell_state(walk);

@@ -28,7 +28,7 @@ struct ucm_walk {
 	/* What is to be done; set by the owner before ucm_walk_begin(). */
 	const struct ucm_hasher *hasher;
 	const struct ucm_encoder *encoder;
-	const struct ucm_lead *lead;
+	const struct ucm_midstate *lead;
 	const int64_t *tokens;
 	size_t num_tokens;
 	const struct ucm_id *from; /* ids instead of tokens (ranks), or NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c - one name of files/; see plain.h. */
+/* files.c - one name of files/; see files.h. */
 #include <config.h>
 
 #include "fs/files/files.h"
@@ -21,10 +21,10 @@
 #define FOLDER "folder" /* in .ucmfs, in the making */
 #define MODE_KEPT 01777 /* set-id bits of files are not */
 
-int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
+int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
 		     const char *what, int err)
 {
-	ucm_tierset_count_error(set, dir, err);
+	ucm_store_count_error(set, dir, err);
 	ucm_error("%s/%s: %s: %s", set->dirs[dir]->path, path, what,
 		  strerror(-err));
 	return err;
@@ -36,10 +36,10 @@ int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
 static bool is_shown(const char *path, mode_t mode)
 {
 	return S_ISDIR(mode) || S_ISREG(mode) ||
-	       (S_ISLNK(mode) && strcmp(path, UCM_PLAIN_ROOT));
+	       (S_ISLNK(mode) && strcmp(path, UCM_FILES_ROOT));
 }
 
-int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
+int ucm_files_look(struct ucm_store *set, unsigned dir, const char *path,
 		   struct stat *out)
 {
 	int err = ucm_os_stat(set->dirs[dir]->dirfd, path, out);
@@ -56,7 +56,7 @@ int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
 	case -ENAMETOOLONG: case -ENOMEM:
 		return err;
 	default:
-		return ucm_plain_failed(set, dir, path, "stat", err);
+		return ucm_files_failed(set, dir, path, "stat", err);
 	}
 }
 
@@ -67,14 +67,13 @@ static void take_later(struct timespec *time, const struct timespec *other)
 }
 
 /* A name made or removed changes the folder in one directory only. */
-static void merge_times(struct ucm_tierset *set, const char *path,
-			struct ucm_plain *plain)
+static void merge_times(struct ucm_store *set, const char *path,
+			struct ucm_files *plain)
 {
 	struct stat st;
 
 	for (unsigned dir = plain->dir + 1; dir < set->num_dirs; dir++) {
-		if (ucm_plain_look(set, dir, path, &st) ||
-		    !S_ISDIR(st.st_mode))
+		if (ucm_files_look(set, dir, path, &st) || !S_ISDIR(st.st_mode))
 			continue;
 		take_later(&plain->st.st_mtim, &st.st_mtim);
 		take_later(&plain->st.st_ctim, &st.st_ctim);
@@ -82,13 +81,13 @@ static void merge_times(struct ucm_tierset *set, const char *path,
 	}
 }
 
-static int find_first(struct ucm_tierset *set, const char *path,
-		      struct ucm_plain *out)
+static int find_first(struct ucm_store *set, const char *path,
+		      struct ucm_files *out)
 {
 	int err, failed = -ENOENT;
 
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		err = ucm_plain_look(set, dir, path, &out->st);
+		err = ucm_files_look(set, dir, path, &out->st);
 		if (!err) {
 			out->dir = dir;
 			return 0;
@@ -99,14 +98,14 @@ static int find_first(struct ucm_tierset *set, const char *path,
 	return failed;
 }
 
-int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
-		   struct ucm_plain *out)
+int ucm_files_find(struct ucm_store *set, const char *path, unsigned hint,
+		   struct ucm_files *out)
 {
-	struct ucm_plain found;
+	struct ucm_files found;
 	int err;
 
 	if (hint < set->num_dirs &&
-	    !ucm_plain_look(set, hint, path, &found.st) &&
+	    !ucm_files_look(set, hint, path, &found.st) &&
 	    !S_ISDIR(found.st.st_mode)) {
 		found.dir = hint;
 		*out = found;
@@ -121,8 +120,8 @@ int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
 	return 0;
 }
 
-uint64_t ucm_plain_ino(const struct ucm_tierset *set,
-		       const struct ucm_plain *plain)
+uint64_t ucm_files_ino(const struct ucm_store *set,
+		       const struct ucm_files *plain)
 {
 	uint64_t ino = plain->st.st_ino;
 	struct ucm_id id = { 0 };
@@ -132,8 +131,8 @@ uint64_t ucm_plain_ino(const struct ucm_tierset *set,
 	return (ino & (INO_HASHED - 1)) | INO_HASHED;
 }
 
-int ucm_plain_copies(struct ucm_tierset *set, const char *path,
-		     struct ucm_plain_copies *out)
+int ucm_files_copies(struct ucm_store *set, const char *path,
+		     struct ucm_files_copies *out)
 {
 	struct stat st;
 	int err;
@@ -141,7 +140,7 @@ int ucm_plain_copies(struct ucm_tierset *set, const char *path,
 	out->num = 0;
 	out->is_dir = out->readonly = false;
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		err = ucm_plain_look(set, dir, path, &st);
+		err = ucm_files_look(set, dir, path, &st);
 		if (err == -ENOENT)
 			continue;
 		if (err)
@@ -183,9 +182,9 @@ static bool hands_down_group(int dirfd, const char *path)
 /* Give what is new its owner and mode, if it has not got them. Without the
  * privilege it stays ours. */
 static int give(int dirfd, const char *path, int fd,
-		const struct ucm_plain_owner *owner, struct stat *st)
+		const struct ucm_files_owner *owner, struct stat *st)
 {
-	struct ucm_plain_owner want = *owner;
+	struct ucm_files_owner want = *owner;
 	int err = ucm_os_fstat(fd, st);
 
 	if (err)
@@ -208,7 +207,7 @@ static int give(int dirfd, const char *path, int fd,
 
 /* A descriptor of the new folder. */
 static int new_folder(int dirfd, const char *path,
-		      const struct ucm_plain_owner *owner, struct stat *st)
+		      const struct ucm_files_owner *owner, struct stat *st)
 {
 	_cleanup_fd_ int fd = -1;
 	int err = ucm_os_mkdir(dirfd, path, owner->mode & 0777);
@@ -223,7 +222,7 @@ static int new_folder(int dirfd, const char *path,
 }
 
 static int new_file(int dirfd, const char *path,
-		    const struct ucm_plain_owner *owner, struct stat *st)
+		    const struct ucm_files_owner *owner, struct stat *st)
 {
 	int fd = ucm_os_open(dirfd, path, O_RDWR | O_CREAT | O_EXCL,
 			     owner->mode & 0777);
@@ -240,7 +239,7 @@ static int new_file(int dirfd, const char *path,
 }
 
 static int new_link(int dirfd, const char *path,
-		    const struct ucm_plain_owner *owner, struct stat *st)
+		    const struct ucm_files_owner *owner, struct stat *st)
 {
 	_cleanup_fd_ int fd = -1;
 	int err = ucm_os_symlink(owner->target, dirfd, path);
@@ -257,7 +256,7 @@ static int new_link(int dirfd, const char *path,
 /* It comes into view with its owner and mode, because others may look at the
  * name meanwhile, and remember. Under backing->folder_lock. */
 static int put_folder(struct ucm_backing *backing, const char *path,
-		      const struct ucm_plain_owner *owner)
+		      const struct ucm_files_owner *owner)
 {
 	struct stat st;
 	int err;
@@ -273,11 +272,11 @@ static int put_folder(struct ucm_backing *backing, const char *path,
 }
 
 /* Make a folder in one directory as it is in another; under the same lock. */
-static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
+static int copy_folder(struct ucm_store *set, unsigned dir, const char *path)
 {
 	struct ucm_backing *backing = set->dirs[dir];
-	struct ucm_plain_owner owner;
-	struct ucm_plain there;
+	struct ucm_files_owner owner;
+	struct ucm_files there;
 	struct stat st;
 	int err = ucm_os_stat(backing->dirfd, path, &st);
 
@@ -290,14 +289,13 @@ static int copy_folder(struct ucm_tierset *set, unsigned dir, const char *path)
 		return err;
 	if (!S_ISDIR(there.st.st_mode))
 		return -ENOTDIR;
-	owner = (struct ucm_plain_owner){ .uid = there.st.st_uid,
+	owner = (struct ucm_files_owner){ .uid = there.st.st_uid,
 					  .gid = there.st.st_gid,
 					  .mode = there.st.st_mode & 07777 };
 	return put_folder(backing, path, &owner);
 }
 
-int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
-			 const char *path)
+int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path)
 {
 	char folder[PATH_MAX];
 	int err = 0;
@@ -317,17 +315,17 @@ int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
 }
 
 typedef int (*make_fn)(int dirfd, const char *path,
-		       const struct ucm_plain_owner *owner, struct stat *st);
+		       const struct ucm_files_owner *owner, struct stat *st);
 
-static int make_in(struct ucm_tierset *set, unsigned dir, const char *path,
-		   const struct ucm_plain_owner *owner, make_fn make,
+static int make_in(struct ucm_store *set, unsigned dir, const char *path,
+		   const struct ucm_files_owner *owner, make_fn make,
 		   struct stat *st)
 {
 	int rc = make(set->dirs[dir]->dirfd, path, owner, st);
 
 	if (rc != -ENOENT)
 		return rc;
-	rc = ucm_plain_make_above(set, dir, path);
+	rc = ucm_files_make_above(set, dir, path);
 	return rc ? rc : make(set->dirs[dir]->dirfd, path, owner, st);
 }
 
@@ -345,13 +343,13 @@ static bool is_out_of_order(int err)
 
 /* What is to be made, and where that has been tried. */
 struct making {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	const char *path;
-	const struct ucm_plain_owner *owner;
+	const struct ucm_files_owner *owner;
 	make_fn make;
 	struct ucm_id id; /* for placement */
 	uint64_t bytes;   /* of room wanted */
-	struct ucm_plain made;
+	struct ucm_files made;
 	int result;
 };
 
@@ -378,7 +376,7 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 			ucm_promise_end(m->made.promise);
 		if (m->result >= 0 || !is_out_of_order(m->result))
 			return true;
-		ucm_tierset_count_error(m->set, m->made.dir, m->result);
+		ucm_store_count_error(m->set, m->made.dir, m->result);
 		ucm_backing_failed(backing, m->path, m->result);
 	}
 	return false;
@@ -395,20 +393,20 @@ static bool make_in_tiers(struct making *m)
 }
 
 /* It was not there before, so it is another machine's, or not to be seen. */
-static int explain_eexist(struct ucm_tierset *set, const char *path)
+static int explain_eexist(struct ucm_store *set, const char *path)
 {
-	struct ucm_plain there;
+	struct ucm_files there;
 
 	return find_first(set, path, &there) ? -EPERM : -EEXIST;
 }
 
-static int make_somewhere(struct making *m, struct ucm_plain *out)
+static int make_somewhere(struct making *m, struct ucm_files *out)
 {
 	int err = find_first(m->set, m->path, &m->made);
 
 	if (err != -ENOENT)
 		return err ? err : -EEXIST;
-	ucm_plain_place(m->path, &m->id);
+	ucm_files_place(m->path, &m->id);
 	if (!make_in_tiers(m) && m->result == -ENOSPC && m->bytes) {
 		m->bytes = 0; /* it may be a small one */
 		make_in_tiers(m);
@@ -421,9 +419,8 @@ static int make_somewhere(struct making *m, struct ucm_plain *out)
 	return m->result;
 }
 
-int ucm_plain_create(struct ucm_tierset *set, const char *path,
-		     const struct ucm_plain_owner *owner,
-		     struct ucm_plain *out)
+int ucm_files_create(struct ucm_store *set, const char *path,
+		     const struct ucm_files_owner *owner, struct ucm_files *out)
 {
 	struct making m = {
 		.set = set,
@@ -442,13 +439,13 @@ int ucm_plain_create(struct ucm_tierset *set, const char *path,
 }
 
 /* It has its room, or needs none. */
-static void end_promise(struct ucm_plain *made)
+static void end_promise(struct ucm_files *made)
 {
 	ucm_promise_end(made->promise);
 	made->promise = NULL;
 }
 
-void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
+void ucm_files_written(struct ucm_store *set, struct ucm_files *made,
 		       uint64_t bytes)
 {
 	uint64_t before = atomic_load(&set->file_bytes);
@@ -461,9 +458,8 @@ void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
 		     bytes > before ? bytes : before - (before - bytes) / 8);
 }
 
-int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
-		    const struct ucm_plain_owner *owner,
-		    struct ucm_plain *out)
+int ucm_files_mkdir(struct ucm_store *set, const char *path,
+		    const struct ucm_files_owner *owner, struct ucm_files *out)
 {
 	struct making m = {
 		.set = set,
@@ -478,9 +474,9 @@ int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
 	return err;
 }
 
-int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
-		      const struct ucm_plain_owner *owner,
-		      struct ucm_plain *out)
+int ucm_files_symlink(struct ucm_store *set, const char *path,
+		      const struct ucm_files_owner *owner,
+		      struct ucm_files *out)
 {
 	struct making m = {
 		.set = set,
@@ -492,7 +488,7 @@ int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
 
 	if (err)
 		return err;
-	ucm_plain_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
+	ucm_files_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
 	end_promise(out);
 	ucm_count(&set->tier_of[out->dir]->stats.files_created);
 	return 0;
@@ -500,7 +496,7 @@ int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
 
 /* ---- opening ---- */
 
-int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
+int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
 		       char *target_out)
 {
 	int err = ucm_os_readlink(set->dirs[dir]->dirfd, path, target_out,
@@ -512,11 +508,11 @@ int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EINVAL:
 		return -ESTALE;
 	default:
-		return ucm_plain_failed(set, dir, path, "readlink", err);
+		return ucm_files_failed(set, dir, path, "readlink", err);
 	}
 }
 
-int ucm_plain_open(struct ucm_tierset *set, const char *path, unsigned dir,
+int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
 		   int flags, struct stat *stat_out)
 {
 	int fd;
@@ -533,17 +529,17 @@ int ucm_plain_open(struct ucm_tierset *set, const char *path, unsigned dir,
 		break;
 	}
 	if (fd < 0)
-		return ucm_plain_failed(set, dir, path, "open", fd);
+		return ucm_files_failed(set, dir, path, "open", fd);
 	ucm_count(&set->tier_of[dir]->stats.files_opened);
 	return fd;
 }
 
 /* ---- removing ---- */
 
-int ucm_plain_unlink(struct ucm_tierset *set, const char *path)
+int ucm_files_unlink(struct ucm_store *set, const char *path)
 {
-	struct ucm_plain_copies copies;
-	int err = ucm_plain_copies(set, path, &copies);
+	struct ucm_files_copies copies;
+	int err = ucm_files_copies(set, path, &copies);
 
 	if (err)
 		return err;
@@ -557,15 +553,15 @@ int ucm_plain_unlink(struct ucm_tierset *set, const char *path)
 
 		err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
 		if (err && err != -ENOENT)
-			return ucm_plain_failed(set, dir, path, "unlink", err);
-		ucm_plain_account(set, dir, -(int64_t)copies.bytes[i]);
+			return ucm_files_failed(set, dir, path, "unlink", err);
+		ucm_files_account(set, dir, -(int64_t)copies.bytes[i]);
 		ucm_count(&set->tier_of[dir]->stats.files_removed);
 	}
 	return 0;
 }
 
-int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
-			  const struct ucm_plain_copies *copies)
+int ucm_files_check_empty(struct ucm_store *set, const char *path,
+			  const struct ucm_files_copies *copies)
 {
 	for (unsigned i = 0; i < copies->num; i++) {
 		_cleanup_free_ char *names = NULL;
@@ -582,10 +578,10 @@ int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
 
 /* All or none: of a folder that stays none may go, or the inode that gave it
  * its number goes and may be another folder's next. */
-int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
+int ucm_files_rmdir(struct ucm_store *set, const char *path)
 {
-	struct ucm_plain_copies copies;
-	int err = ucm_plain_copies(set, path, &copies);
+	struct ucm_files_copies copies;
+	int err = ucm_files_copies(set, path, &copies);
 
 	if (err)
 		return err;
@@ -593,7 +589,7 @@ int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
 		return -ENOTDIR;
 	if (copies.readonly)
 		return -EROFS;
-	err = ucm_plain_check_empty(set, path, &copies);
+	err = ucm_files_check_empty(set, path, &copies);
 	if (err)
 		return err;
 	for (unsigned i = copies.num; i-- > 0;) {
@@ -603,14 +599,14 @@ int ucm_plain_rmdir(struct ucm_tierset *set, const char *path)
 		if (err == -ENOTEMPTY || err == -EEXIST)
 			return -ENOTEMPTY;
 		if (err && err != -ENOENT)
-			return ucm_plain_failed(set, dir, path, "rmdir", err);
+			return ucm_files_failed(set, dir, path, "rmdir", err);
 	}
 	return 0;
 }
 
 /* ---- attributes ---- */
 
-int ucm_plain_change_fd(int fd, const struct ucm_plain_change *change)
+int ucm_files_change_fd(int fd, const struct ucm_files_change *change)
 {
 	struct stat st;
 	mode_t mode;
@@ -630,8 +626,8 @@ int ucm_plain_change_fd(int fd, const struct ucm_plain_change *change)
 	return err;
 }
 
-static int change_in(struct ucm_tierset *set, unsigned dir, const char *path,
-		     int flags, const struct ucm_plain_change *change)
+static int change_in(struct ucm_store *set, unsigned dir, const char *path,
+		     int flags, const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
 	int dirfd = set->dirs[dir]->dirfd;
@@ -641,12 +637,12 @@ static int change_in(struct ucm_tierset *set, unsigned dir, const char *path,
 	fd = ucm_os_open(dirfd, path, flags, 0);
 	if (fd == -EACCES) /* one that we may write and not read */
 		fd = ucm_os_open(dirfd, path, flags | O_WRONLY, 0);
-	return fd < 0 ? fd : ucm_plain_change_fd(fd, change);
+	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
 }
 
-static int change_file(struct ucm_tierset *set, const char *path,
-		       const struct ucm_plain *plain,
-		       const struct ucm_plain_change *change)
+static int change_file(struct ucm_store *set, const char *path,
+		       const struct ucm_files *plain,
+		       const struct ucm_files_change *change)
 {
 	int flags = S_ISLNK(plain->st.st_mode) ? O_PATH
 		    : change->size_set	       ? O_WRONLY
@@ -656,7 +652,7 @@ static int change_file(struct ucm_tierset *set, const char *path,
 
 	if (!err && change->size_set &&
 	    !ucm_os_stat(set->dirs[plain->dir]->dirfd, path, &st))
-		ucm_plain_account(set, plain->dir,
+		ucm_files_account(set, plain->dir,
 				  (int64_t)(ucm_file_takes(&st) -
 					    ucm_file_takes(&plain->st)));
 	return err;
@@ -664,8 +660,8 @@ static int change_file(struct ucm_tierset *set, const char *path,
 
 /* Wherever it is and not done yet: the number of those, or an error. Under each
  * directory's lock for folders, so that a copy is there or not begun. */
-static int change_copies(struct ucm_tierset *set, const char *path,
-			 const struct ucm_plain_change *change,
+static int change_copies(struct ucm_store *set, const char *path,
+			 const struct ucm_files_change *change,
 			 bool done[UCM_MAX_DIRS])
 {
 	int num = 0, err = 0;
@@ -675,7 +671,7 @@ static int change_copies(struct ucm_tierset *set, const char *path,
 		if (done[dir])
 			continue;
 		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
-		err = ucm_plain_look(set, dir, path, &st);
+		err = ucm_files_look(set, dir, path, &st);
 		if (!err && S_ISDIR(st.st_mode)) {
 			err = change_in(set, dir, path, O_RDONLY | O_DIRECTORY,
 					change);
@@ -691,8 +687,8 @@ static int change_copies(struct ucm_tierset *set, const char *path,
 
 /* A file made below it meanwhile may have copied it as it was, to a directory
  * that had been passed: until all have been seen. */
-static int change_folder(struct ucm_tierset *set, const char *path,
-			 const struct ucm_plain_change *change)
+static int change_folder(struct ucm_store *set, const char *path,
+			 const struct ucm_files_change *change)
 {
 	bool done[UCM_MAX_DIRS] = { false };
 	int first = change_copies(set, path, change, done), more = first;
@@ -702,9 +698,9 @@ static int change_folder(struct ucm_tierset *set, const char *path,
 	return more ? more : first ? 0 : -ENOENT;
 }
 
-int ucm_plain_change(struct ucm_tierset *set, const char *path,
-		     const struct ucm_plain *plain,
-		     const struct ucm_plain_change *change)
+int ucm_files_change(struct ucm_store *set, const char *path,
+		     const struct ucm_files *plain,
+		     const struct ucm_files_change *change)
 {
 	if (!S_ISDIR(plain->st.st_mode))
 		return change_file(set, path, plain, change);
@@ -713,10 +709,10 @@ int ucm_plain_change(struct ucm_tierset *set, const char *path,
 	return change_folder(set, path, change);
 }
 
-int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path)
+int ucm_files_sync_dir(struct ucm_store *set, const char *path)
 {
-	struct ucm_plain_copies copies;
-	int err = ucm_plain_copies(set, path, &copies);
+	struct ucm_files_copies copies;
+	int err = ucm_files_copies(set, path, &copies);
 
 	for (unsigned i = 0; i < copies.num && !err; i++) {
 		unsigned dir = copies.dirs[i];
@@ -725,7 +721,7 @@ int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path)
 			continue;
 		err = ucm_os_sync_dir(set->dirs[dir]->dirfd, path);
 		if (err)
-			ucm_plain_failed(set, dir, path, "fsync", err);
+			ucm_files_failed(set, dir, path, "fsync", err);
 	}
 	return err;
 }

@@ -15,15 +15,15 @@
  * the new. If it is the old one, the new one still has the name that it had.
  *
  * Paths are below a backing directory and begin with "files". Whoever changes
- * a name sees to it that nobody else uses it meanwhile (plain_node.h); apart
+ * a name sees to it that nobody else uses it meanwhile (node.h); apart
  * from that, calls may be made from any thread. They return 0 (or a descriptor)
  * or -errno; failures of a directory are logged and counted here.
  *
- * Split by task: plain.c (one name), plain_place.c (where a new one belongs),
- * plain_rename.c, plain_list.c (listing; counting what is there).
+ * Split by task: files.c (one name), place.c (where a new one belongs),
+ * rename.c, list.c (listing; counting what is there).
  */
-#ifndef UCM_PLAIN_H
-#define UCM_PLAIN_H
+#ifndef UCM_FILES_H
+#define UCM_FILES_H
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -32,18 +32,18 @@
 
 #include "fs/store/store.h"
 
-#define UCM_PLAIN_ROOT "files"
-#define UCM_PLAIN_NOWHERE UINT32_MAX /* for a number of a directory */
+#define UCM_FILES_ROOT	  "files"
+#define UCM_FILES_NOWHERE UINT32_MAX /* for a number of a directory */
 
 /* What a name leads to. */
-struct ucm_plain {
+struct ucm_files {
 	unsigned dir;   /* where a file lies; the first that has a folder */
 	struct stat st; /* a folder's times are the latest of all */
 	struct ucm_promise *promise; /* room set aside for a new file */
 };
 
 /* What a new file or folder shall have. */
-struct ucm_plain_owner {
+struct ucm_files_owner {
 	uid_t uid;
 	gid_t gid; /* unless the folder above hands down its own (setgid) */
 	mode_t mode;
@@ -51,7 +51,7 @@ struct ucm_plain_owner {
 };
 
 /* What shall change of a file or folder. */
-struct ucm_plain_change {
+struct ucm_files_change {
 	bool mode_set, size_set, times_set;
 	mode_t mode;
 	uid_t uid; /* -1: stays */
@@ -63,13 +63,13 @@ struct ucm_plain_change {
 /* Is there a file, link or folder of this name? hint: the directory to ask first
  * for a file, or NOWHERE. If none has it, and one could not say, the error is
  * that one's and not -ENOENT. */
-int ucm_plain_find(struct ucm_tierset *set, const char *path, unsigned hint,
-		   struct ucm_plain *out);
+int ucm_files_find(struct ucm_store *set, const char *path, unsigned hint,
+		   struct ucm_files *out);
 
 /* A number for st_ino: of the file in its directory, which is known by its
  * UUID; so it survives renames and remounts. Bit 62 is set. */
-uint64_t ucm_plain_ino(const struct ucm_tierset *set,
-		       const struct ucm_plain *plain);
+uint64_t ucm_files_ino(const struct ucm_store *set,
+		       const struct ucm_files *plain);
 
 /*
  * Make a file, open for reading and writing. -EEXIST; -ENOSPC, -EROFS if no
@@ -77,56 +77,55 @@ uint64_t ucm_plain_ino(const struct ucm_tierset *set,
  * taken by what is not shown. Room is set aside for it, where there is some:
  * as much as the files before it have taken, because programs that keep chunks
  * make them alike, and cannot go on if a tier fills up in the middle of one.
- * out->promise is for ucm_plain_written(), before the descriptor is closed.
+ * out->promise is for ucm_files_written(), before the descriptor is closed.
  */
-int ucm_plain_create(struct ucm_tierset *set, const char *path,
-		     const struct ucm_plain_owner *owner,
-		     struct ucm_plain *out);
-int ucm_plain_mkdir(struct ucm_tierset *set, const char *path,
-		    const struct ucm_plain_owner *owner,
-		    struct ucm_plain *out);
+int ucm_files_create(struct ucm_store *set, const char *path,
+		     const struct ucm_files_owner *owner,
+		     struct ucm_files *out);
+int ucm_files_mkdir(struct ucm_store *set, const char *path,
+		    const struct ucm_files_owner *owner, struct ucm_files *out);
 
-int ucm_plain_symlink(struct ucm_tierset *set, const char *path,
-		      const struct ucm_plain_owner *owner,
-		      struct ucm_plain *out);
+int ucm_files_symlink(struct ucm_store *set, const char *path,
+		      const struct ucm_files_owner *owner,
+		      struct ucm_files *out);
 
 /* What a link says (PATH_MAX bytes). */
-int ucm_plain_readlink(struct ucm_tierset *set, const char *path, unsigned dir,
+int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
 		       char *target_out);
 
 /* A new file has been written, and takes so many bytes (0: not known): what was
  * set aside is free again. */
-void ucm_plain_written(struct ucm_tierset *set, struct ucm_plain *made,
+void ucm_files_written(struct ucm_store *set, struct ucm_files *made,
 		       uint64_t bytes);
 
 /* Open a file that lies in dir; flags: O_RDONLY or O_RDWR. -ESTALE: it is not
  * there any more. */
-int ucm_plain_open(struct ucm_tierset *set, const char *path, unsigned dir,
+int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
 		   int flags, struct stat *stat_out);
 
 /* Remove a file, or an empty folder, from all directories. */
-int ucm_plain_unlink(struct ucm_tierset *set, const char *path);
-int ucm_plain_rmdir(struct ucm_tierset *set, const char *path);
+int ucm_files_unlink(struct ucm_store *set, const char *path);
+int ucm_files_rmdir(struct ucm_store *set, const char *path);
 
 /* Change a file or folder; plain: as it was found. An open file's descriptor
  * (for writing, if its size is to change) does as well. */
-int ucm_plain_change(struct ucm_tierset *set, const char *path,
-		     const struct ucm_plain *plain,
-		     const struct ucm_plain_change *change);
-int ucm_plain_change_fd(int fd, const struct ucm_plain_change *change);
+int ucm_files_change(struct ucm_store *set, const char *path,
+		     const struct ucm_files *plain,
+		     const struct ucm_files_change *change);
+int ucm_files_change_fd(int fd, const struct ucm_files_change *change);
 
 /* fsync of a folder, wherever it is. */
-int ucm_plain_sync_dir(struct ucm_tierset *set, const char *path);
+int ucm_files_sync_dir(struct ucm_store *set, const char *path);
 
-/* ---- plain_place.c ---- */
+/* ---- place.c ---- */
 
 /* For the choice of a directory: the same for x and its temporary names. */
-void ucm_plain_place(const char *path, struct ucm_id *out);
+void ucm_files_place(const char *path, struct ucm_id *out);
 
 /* A name without what makes it a temporary one: a part of it. */
-const char *ucm_plain_stem(const char *name, size_t *len_out);
+const char *ucm_files_stem(const char *name, size_t *len_out);
 
-/* ---- plain_rename.c ---- */
+/* ---- rename.c ---- */
 
 /*
  * Rename a file or folder, over what is there unless noreplace (-EEXIST): a
@@ -134,41 +133,41 @@ const char *ucm_plain_stem(const char *name, size_t *len_out);
  * several directories. What fails half-way is undone. dir_out: where a file
  * lies.
  */
-int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
+int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
 		     bool noreplace, unsigned *dir_out);
 
 /* Before anything is served: no file keeps two names that a crash left. */
-void ucm_plain_recover(struct ucm_tierset *set);
+void ucm_files_recover(struct ucm_store *set);
 
-/* ---- plain_list.c ---- */
+/* ---- list.c ---- */
 
-struct ucm_plain_name {
+struct ucm_files_name {
 	const char *name;
-	uint64_t ino; /* as ucm_plain_ino() */
+	uint64_t ino;	    /* as ucm_files_ino() */
 	unsigned char type; /* DT_DIR, DT_REG, DT_LNK */
 	uint8_t dir;
 };
 
-struct ucm_plain_names {
-	struct ucm_plain_name *list;
+struct ucm_files_names {
+	struct ucm_files_name *list;
 	size_t num;
 	struct dirent *entries[UCM_MAX_DIRS]; /* what the names are parts of */
 };
 
 /* All names in a folder, each once. */
-int ucm_plain_list(struct ucm_tierset *set, const char *path,
-		   struct ucm_plain_names *out);
-void ucm_plain_names_free(struct ucm_plain_names *names);
+int ucm_files_list(struct ucm_store *set, const char *path,
+		   struct ucm_files_names *out);
+void ucm_files_names_free(struct ucm_files_names *names);
 
 /* Add what the files take to their tiers, in a thread. What is
  * changed by others than new files meanwhile may be counted wrong. */
-int ucm_plain_count_start(struct ucm_tierset *set);
-void ucm_plain_count_stop(struct ucm_tierset *set);
+int ucm_files_count_start(struct ucm_store *set);
+void ucm_files_count_stop(struct ucm_store *set);
 
 /* ---- for the files above ---- */
 
 /* Where a name is. */
-struct ucm_plain_copies {
+struct ucm_files_copies {
 	unsigned num;
 	uint8_t dirs[UCM_MAX_DIRS];
 	uint64_t bytes[UCM_MAX_DIRS]; /* of disk space, in that order */
@@ -178,28 +177,27 @@ struct ucm_plain_copies {
 };
 
 /* -ENOENT: in none. An error if a directory could not say. */
-int ucm_plain_copies(struct ucm_tierset *set, const char *path,
-		     struct ucm_plain_copies *out);
+int ucm_files_copies(struct ucm_store *set, const char *path,
+		     struct ucm_files_copies *out);
 
 /* -ENOTEMPTY: a folder has names in one of the directories. */
-int ucm_plain_check_empty(struct ucm_tierset *set, const char *path,
-			  const struct ucm_plain_copies *copies);
+int ucm_files_check_empty(struct ucm_store *set, const char *path,
+			  const struct ucm_files_copies *copies);
 
 /* In one directory: 0, -ENOENT (also for what is none of ours), or its error,
  * logged and counted. */
-int ucm_plain_look(struct ucm_tierset *set, unsigned dir, const char *path,
+int ucm_files_look(struct ucm_store *set, unsigned dir, const char *path,
 		   struct stat *out);
 
 /* Make the folders above a path in a directory, as they are elsewhere. */
-int ucm_plain_make_above(struct ucm_tierset *set, unsigned dir,
-			 const char *path);
+int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path);
 
 /* Log and count that a directory failed; err comes back. */
-int ucm_plain_failed(struct ucm_tierset *set, unsigned dir, const char *path,
+int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
 		     const char *what, int err);
 
 /* Bytes more, or less, in a directory. */
-static inline void ucm_plain_account(struct ucm_tierset *set, unsigned dir,
+static inline void ucm_files_account(struct ucm_store *set, unsigned dir,
 				     int64_t bytes)
 {
 	atomic_fetch_add(&set->tier_of[dir]->files, bytes);

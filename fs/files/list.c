@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list.c - listing folders of files/, and counting what is there; see
- * plain.h. */
+ * files.h. */
 #include <config.h>
 
 #include "fs/files/files.h"
@@ -30,7 +30,7 @@ static const struct dirent *first_entry(const struct dirent *entries)
 }
 
 /* DT_DIR, DT_REG, DT_LNK, or 0 for what is left out. */
-static unsigned char type_of(struct ucm_tierset *set, unsigned dir,
+static unsigned char type_of(struct ucm_store *set, unsigned dir,
 			     const char *path, const struct dirent *entry)
 {
 	char name[PATH_MAX];
@@ -42,18 +42,18 @@ static unsigned char type_of(struct ucm_tierset *set, unsigned dir,
 	if (entry->d_type != DT_UNKNOWN ||
 	    snprintf(name, sizeof(name), "%s/%s", path, entry->d_name) >=
 		    (int)sizeof(name) ||
-	    ucm_plain_look(set, dir, name, &st))
+	    ucm_files_look(set, dir, name, &st))
 		return 0;
 	return (unsigned char)IFTODT(st.st_mode);
 }
 
 /* ---- listing ---- */
 
-static int add_name(struct ucm_plain_names *names, size_t *room,
-		    const struct ucm_plain_name *name)
+static int add_name(struct ucm_files_names *names, size_t *room,
+		    const struct ucm_files_name *name)
 {
 	if (names->num == *room) {
-		struct ucm_plain_name *more;
+		struct ucm_files_name *more;
 
 		*room = *room ? 2 * *room : 64;
 		more = realloc(names->list, *room * sizeof(*more));
@@ -65,38 +65,40 @@ static int add_name(struct ucm_plain_names *names, size_t *room,
 	return 0;
 }
 
-static int add_entries(struct ucm_tierset *set, unsigned dir, const char *path,
-		       struct ucm_plain_names *names, size_t *room)
+static int add_entries(struct ucm_store *set, unsigned dir, const char *path,
+		       struct ucm_files_names *names, size_t *room)
 {
 	int err = 0;
 
 	for (const struct dirent *entry = first_entry(names->entries[dir]);
 	     entry && !err; entry = next_entry(entry)) {
 		unsigned char type = type_of(set, dir, path, entry);
-		struct ucm_plain plain = { .dir = dir };
+		struct ucm_files plain = { .dir = dir };
 
 		plain.st.st_ino = entry->d_ino;
 		if (type)
-			err = add_name(names, room, &(struct ucm_plain_name){
-				.name = entry->d_name,
-				.ino = ucm_plain_ino(set, &plain),
-				.type = type,
-				.dir = (uint8_t)dir,
-			});
+			err = add_name(
+				names, room,
+				&(struct ucm_files_name){
+					.name = entry->d_name,
+					.ino = ucm_files_ino(set, &plain),
+					.type = type,
+					.dir = (uint8_t)dir,
+				});
 	}
 	return err;
 }
 
 static int compare_names(const void *a, const void *b)
 {
-	const struct ucm_plain_name *x = a, *y = b;
+	const struct ucm_files_name *x = a, *y = b;
 	int order = strcmp(x->name, y->name);
 
 	return order ? order : (int)x->dir - (int)y->dir;
 }
 
 /* The first directory's of each. */
-static void leave_out_copies(struct ucm_plain_names *names)
+static void leave_out_copies(struct ucm_files_names *names)
 {
 	size_t num = 0;
 
@@ -109,10 +111,10 @@ static void leave_out_copies(struct ucm_plain_names *names)
 	names->num = num;
 }
 
-int ucm_plain_list(struct ucm_tierset *set, const char *path,
-		   struct ucm_plain_names *out)
+int ucm_files_list(struct ucm_store *set, const char *path,
+		   struct ucm_files_names *out)
 {
-	struct ucm_plain_names names = { 0 };
+	struct ucm_files_names names = { 0 };
 	unsigned folders = 0;
 	size_t room = 0;
 	int err = 0;
@@ -125,7 +127,7 @@ int ucm_plain_list(struct ucm_tierset *set, const char *path,
 			continue;
 		}
 		if (err) {
-			ucm_plain_failed(set, dir, path, "readdir", err);
+			ucm_files_failed(set, dir, path, "readdir", err);
 			break;
 		}
 		folders++;
@@ -134,7 +136,7 @@ int ucm_plain_list(struct ucm_tierset *set, const char *path,
 	if (!err && !folders)
 		err = -ENOENT;
 	if (err) {
-		ucm_plain_names_free(&names);
+		ucm_files_names_free(&names);
 		return err;
 	}
 	if (folders > 1 && names.num)
@@ -143,19 +145,19 @@ int ucm_plain_list(struct ucm_tierset *set, const char *path,
 	return 0;
 }
 
-void ucm_plain_names_free(struct ucm_plain_names *names)
+void ucm_files_names_free(struct ucm_files_names *names)
 {
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		free(names->entries[dir]);
 	free(names->list);
-	*names = (struct ucm_plain_names){ 0 };
+	*names = (struct ucm_files_names){ 0 };
 }
 
 /* ---- counting ---- */
 
 /* A directory's tree, folder by folder; paths to come, each allocated. */
 struct walk {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	unsigned dir;
 	int64_t since_ns; /* what was changed later is counted as it changes */
 	char **paths;
@@ -187,7 +189,7 @@ static void count_file(struct walk *walk, int folder, const char *name)
 
 	if (!ucm_os_stat(folder, name, &st) && !S_ISDIR(st.st_mode) &&
 	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
-		ucm_plain_account(walk->set, walk->dir,
+		ucm_files_account(walk->set, walk->dir,
 				  (int64_t)ucm_file_takes(&st));
 }
 
@@ -225,7 +227,7 @@ static void count_directory(struct walk *walk)
 	walk->since_ns = INT64_MAX;
 	if (!backing->readonly && !ucm_os_stat(backing->ctlfd, "state", &st))
 		walk->since_ns = ucm_time_ns(&st.st_ctim);
-	err = count_folder(walk, UCM_PLAIN_ROOT);
+	err = count_folder(walk, UCM_FILES_ROOT);
 	while (walk->num) {
 		_cleanup_free_ char *path = walk->paths[--walk->num];
 
@@ -233,7 +235,7 @@ static void count_directory(struct walk *walk)
 			err = count_folder(walk, path);
 	}
 	if (err)
-		ucm_plain_failed(walk->set, walk->dir, UCM_PLAIN_ROOT,
+		ucm_files_failed(walk->set, walk->dir, UCM_FILES_ROOT,
 				 "counting", err);
 }
 
@@ -248,7 +250,7 @@ static void *count_main(void *arg)
 	return NULL;
 }
 
-int ucm_plain_count_start(struct ucm_tierset *set)
+int ucm_files_count_start(struct ucm_store *set)
 {
 	int err = pthread_create(&set->count_thread, NULL, count_main, set);
 
@@ -256,7 +258,7 @@ int ucm_plain_count_start(struct ucm_tierset *set)
 	return -err;
 }
 
-void ucm_plain_count_stop(struct ucm_tierset *set)
+void ucm_files_count_stop(struct ucm_store *set)
 {
 	if (set->counting)
 		pthread_join(set->count_thread, NULL);

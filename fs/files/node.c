@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node.c - the nodes of files/ and their locks; see plain_node.h. */
+/* node.c - the nodes of files/ and their locks; see node.h. */
 #include <config.h>
 
 #include "fs/files/node.h"
@@ -13,7 +13,7 @@
 
 #define FIRST_HEADS 1024u /* a power of two, as all that follow */
 
-static uint64_t hash_of(const struct ucm_plain_node *parent, const char *name)
+static uint64_t hash_of(const struct ucm_files_node *parent, const char *name)
 {
 	uint64_t hash = (uintptr_t)parent * UINT64_C(0x9e3779b97f4a7c15);
 
@@ -34,14 +34,14 @@ static void init_tree_lock(pthread_rwlock_t *lock)
 	pthread_rwlockattr_destroy(&attr);
 }
 
-int ucm_plain_nodes_init(struct ucm_plain_nodes *nodes)
+int ucm_files_nodes_init(struct ucm_files_nodes *nodes)
 {
 	init_tree_lock(&nodes->tree);
-	for (unsigned i = 0; i < UCM_PLAIN_LOCKS; i++)
+	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
 		pthread_mutex_init(&nodes->names[i], NULL);
 	pthread_mutex_init(&nodes->lock, NULL);
-	nodes->root = (struct ucm_plain_node){
-		.name = (char *)(uintptr_t)UCM_PLAIN_ROOT,
+	nodes->root = (struct ucm_files_node){
+		.name = (char *)(uintptr_t)UCM_FILES_ROOT,
 		.refs = 1,
 		.fd = -1,
 		.is_dir = true,
@@ -60,10 +60,10 @@ static void close_fd(int fd)
 
 /* A list of them, without nodes->lock: a descriptor may be the last of a
  * removed file, which is freed then. */
-static void free_nodes(struct ucm_plain_node *node)
+static void free_nodes(struct ucm_files_node *node)
 {
 	while (node) {
-		struct ucm_plain_node *next = node->next;
+		struct ucm_files_node *next = node->next;
 
 		close_fd(node->fd);
 		free(node->name);
@@ -72,12 +72,12 @@ static void free_nodes(struct ucm_plain_node *node)
 	}
 }
 
-void ucm_plain_nodes_fini(struct ucm_plain_nodes *nodes)
+void ucm_files_nodes_fini(struct ucm_files_nodes *nodes)
 {
 	for (size_t i = 0; nodes->table && i < nodes->heads; i++)
 		free_nodes(nodes->table[i]);
 	free(nodes->table);
-	for (unsigned i = 0; i < UCM_PLAIN_LOCKS; i++)
+	for (unsigned i = 0; i < UCM_FILES_LOCKS; i++)
 		pthread_mutex_destroy(&nodes->names[i]);
 	pthread_mutex_destroy(&nodes->lock);
 	pthread_rwlock_destroy(&nodes->tree);
@@ -85,18 +85,18 @@ void ucm_plain_nodes_fini(struct ucm_plain_nodes *nodes)
 
 /* ---- the table, under nodes->lock ---- */
 
-static struct ucm_plain_node **head_of(struct ucm_plain_nodes *nodes,
+static struct ucm_files_node **head_of(struct ucm_files_nodes *nodes,
 				       uint64_t hash)
 {
 	return &nodes->table[hash & (nodes->heads - 1)];
 }
 
-static struct ucm_plain_node *find(struct ucm_plain_nodes *nodes,
-				   const struct ucm_plain_node *parent,
+static struct ucm_files_node *find(struct ucm_files_nodes *nodes,
+				   const struct ucm_files_node *parent,
 				   const char *name)
 {
 	uint64_t hash = hash_of(parent, name);
-	struct ucm_plain_node *node = *head_of(nodes, hash);
+	struct ucm_files_node *node = *head_of(nodes, hash);
 
 	while (node && (node->hash != hash || node->gone ||
 			node->parent != parent || strcmp(node->name, name)))
@@ -105,9 +105,9 @@ static struct ucm_plain_node *find(struct ucm_plain_nodes *nodes,
 }
 
 /* Twice the heads; without memory the lists get longer. */
-static void grow(struct ucm_plain_nodes *nodes)
+static void grow(struct ucm_files_nodes *nodes)
 {
-	struct ucm_plain_node **old = nodes->table;
+	struct ucm_files_node **old = nodes->table;
 	size_t heads = nodes->heads;
 
 	nodes->table = calloc(2 * heads, sizeof(*nodes->table));
@@ -118,9 +118,9 @@ static void grow(struct ucm_plain_nodes *nodes)
 	nodes->heads = 2 * heads;
 	for (size_t i = 0; i < heads; i++) {
 		while (old[i]) {
-			struct ucm_plain_node *node = old[i];
-			struct ucm_plain_node **head = head_of(nodes,
-							       node->hash);
+			struct ucm_files_node *node = old[i];
+			struct ucm_files_node **head =
+				head_of(nodes, node->hash);
 
 			old[i] = node->next;
 			node->next = *head;
@@ -131,9 +131,9 @@ static void grow(struct ucm_plain_nodes *nodes)
 }
 
 /* Gone ones stay in it, under the hash that they had. */
-static void insert(struct ucm_plain_nodes *nodes, struct ucm_plain_node *node)
+static void insert(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 {
-	struct ucm_plain_node **head;
+	struct ucm_files_node **head;
 
 	if (nodes->num >= nodes->heads)
 		grow(nodes);
@@ -143,10 +143,9 @@ static void insert(struct ucm_plain_nodes *nodes, struct ucm_plain_node *node)
 	nodes->num++;
 }
 
-static void take_out(struct ucm_plain_nodes *nodes,
-		     struct ucm_plain_node *node)
+static void take_out(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
 {
-	struct ucm_plain_node **link = head_of(nodes, node->hash);
+	struct ucm_files_node **link = head_of(nodes, node->hash);
 
 	while (*link != node)
 		link = &(*link)->next;
@@ -156,11 +155,11 @@ static void take_out(struct ucm_plain_nodes *nodes,
 
 /* And of its parents, where it was the last; the root has one for ever. Adds
  * to a list to be freed. */
-static void drop_ref(struct ucm_plain_nodes *nodes,
-		     struct ucm_plain_node *node, struct ucm_plain_node **list)
+static void drop_ref(struct ucm_files_nodes *nodes, struct ucm_files_node *node,
+		     struct ucm_files_node **list)
 {
 	while (--node->refs == 0) {
-		struct ucm_plain_node *parent = node->parent;
+		struct ucm_files_node *parent = node->parent;
 
 		take_out(nodes, node);
 		node->next = *list;
@@ -192,7 +191,7 @@ static bool prepend(const char *path, char **at, const char *name)
 }
 
 /* Under nodes->lock. name: one more below node, or NULL. */
-static int make_path(const struct ucm_plain_node *node, const char *name,
+static int make_path(const struct ucm_files_node *node, const char *name,
 		     char *path)
 {
 	char *at = path + PATH_MAX - 1;
@@ -210,8 +209,8 @@ static int make_path(const struct ucm_plain_node *node, const char *name,
 	return 0;
 }
 
-static int path_of(struct ucm_plain_nodes *nodes,
-		   const struct ucm_plain_node *node, const char *name,
+static int path_of(struct ucm_files_nodes *nodes,
+		   const struct ucm_files_node *node, const char *name,
 		   char *path)
 {
 	int err;
@@ -228,11 +227,11 @@ static int path_of(struct ucm_plain_nodes *nodes,
 
 static unsigned lock_number(uint64_t hash)
 {
-	return (unsigned)(hash % UCM_PLAIN_LOCKS);
+	return (unsigned)(hash % UCM_FILES_LOCKS);
 }
 
 /* In ascending order, each once. */
-static void lock_names(struct ucm_plain_lock *lock)
+static void lock_names(struct ucm_files_lock *lock)
 {
 	unsigned *n = lock->names;
 
@@ -249,20 +248,20 @@ static void lock_names(struct ucm_plain_lock *lock)
 		pthread_mutex_lock(&lock->nodes->names[n[i]]);
 }
 
-void ucm_plain_unlock(struct ucm_plain_lock *lock)
+void ucm_files_unlock(struct ucm_files_lock *lock)
 {
 	for (unsigned i = lock->num; i-- > 0;)
 		pthread_mutex_unlock(&lock->nodes->names[lock->names[i]]);
 	pthread_rwlock_unlock(&lock->nodes->tree);
 }
 
-int ucm_plain_lock_name(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *parent, const char *name,
-			struct ucm_plain_lock *out, char *path)
+int ucm_files_lock_name(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *parent, const char *name,
+			struct ucm_files_lock *out, char *path)
 {
 	int err;
 
-	*out = (struct ucm_plain_lock){
+	*out = (struct ucm_files_lock){
 		.nodes = nodes,
 		.names = { lock_number(hash_of(parent, name)) },
 		.num = 1,
@@ -270,45 +269,45 @@ int ucm_plain_lock_name(struct ucm_plain_nodes *nodes,
 	lock_names(out);
 	err = path_of(nodes, parent, name, path);
 	if (err)
-		ucm_plain_unlock(out);
+		ucm_files_unlock(out);
 	return err;
 }
 
-int ucm_plain_lock_tree(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *parent, const char *name,
-			struct ucm_plain_lock *out, char *path)
+int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *parent, const char *name,
+			struct ucm_files_lock *out, char *path)
 {
 	int err;
 
-	*out = (struct ucm_plain_lock){ .nodes = nodes };
+	*out = (struct ucm_files_lock){ .nodes = nodes };
 	pthread_rwlock_wrlock(&nodes->tree);
 	err = path_of(nodes, parent, name, path);
 	if (err)
-		ucm_plain_unlock(out);
+		ucm_files_unlock(out);
 	return err;
 }
 
 /* Is it known to be a file? */
-static bool leads_to_file(struct ucm_plain_nodes *nodes,
-			  const struct ucm_plain_node *parent, const char *name)
+static bool leads_to_file(struct ucm_files_nodes *nodes,
+			  const struct ucm_files_node *parent, const char *name)
 {
-	struct ucm_plain_child child;
+	struct ucm_files_child child;
 
-	return ucm_plain_child(nodes, parent, name, &child) && !child.is_dir;
+	return ucm_files_child(nodes, parent, name, &child) && !child.is_dir;
 }
 
-int ucm_plain_lock_pair(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_pair *pair, struct ucm_plain_lock *out)
+int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
+			struct ucm_files_pair *pair, struct ucm_files_lock *out)
 {
 	int err;
 
-	*out = (struct ucm_plain_lock){ .nodes = nodes };
+	*out = (struct ucm_files_lock){ .nodes = nodes };
 	for (; out->num < 2; out->num++)
 		out->names[out->num] = lock_number(
 			hash_of(pair->parent[out->num], pair->name[out->num]));
 	lock_names(out);
 	if (!leads_to_file(nodes, pair->parent[0], pair->name[0])) {
-		ucm_plain_unlock(out);
+		ucm_files_unlock(out);
 		out->num = 0;
 		pthread_rwlock_wrlock(&nodes->tree);
 	}
@@ -317,13 +316,13 @@ int ucm_plain_lock_pair(struct ucm_plain_nodes *nodes,
 		err = path_of(nodes, pair->parent[1], pair->name[1],
 			      pair->path[1]);
 	if (err)
-		ucm_plain_unlock(out);
+		ucm_files_unlock(out);
 	return err;
 }
 
 /* A node's hash, or -ESTALE. */
-static int where_is(struct ucm_plain_nodes *nodes,
-		    const struct ucm_plain_node *node, uint64_t *hash_out)
+static int where_is(struct ucm_files_nodes *nodes,
+		    const struct ucm_files_node *node, uint64_t *hash_out)
 {
 	bool gone;
 
@@ -334,15 +333,15 @@ static int where_is(struct ucm_plain_nodes *nodes,
 	return gone ? -ESTALE : 0;
 }
 
-int ucm_plain_lock_node(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *node,
-			struct ucm_plain_lock *out, char *path)
+int ucm_files_lock_node(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *node, struct ucm_files_lock *out,
+			char *path)
 {
 	uint64_t hash, now;
 	int err = where_is(nodes, node, &hash);
 
 	while (!err) {
-		*out = (struct ucm_plain_lock){
+		*out = (struct ucm_files_lock){
 			.nodes = nodes,
 			.names = { lock_number(hash) },
 			.num = 1,
@@ -355,33 +354,33 @@ int ucm_plain_lock_node(struct ucm_plain_nodes *nodes,
 				return 0;
 		}
 		hash = now; /* renamed meanwhile */
-		ucm_plain_unlock(out);
+		ucm_files_unlock(out);
 	}
 	return err == -ENOENT ? -ESTALE : err;
 }
 
 /* ---- nodes ---- */
 
-bool ucm_plain_child(struct ucm_plain_nodes *nodes,
-		     const struct ucm_plain_node *parent, const char *name,
-		     struct ucm_plain_child *out)
+bool ucm_files_child(struct ucm_files_nodes *nodes,
+		     const struct ucm_files_node *parent, const char *name,
+		     struct ucm_files_child *out)
 {
-	const struct ucm_plain_node *node;
+	const struct ucm_files_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
 	node = find(nodes, parent, name);
 	if (node)
-		*out = (struct ucm_plain_child){ node, node->dir,
+		*out = (struct ucm_files_child){ node, node->dir,
 						 node->is_dir };
 	pthread_mutex_unlock(&nodes->lock);
 	return node;
 }
 
-static struct ucm_plain_node *new_node(struct ucm_plain_nodes *nodes,
-				       struct ucm_plain_node *parent,
+static struct ucm_files_node *new_node(struct ucm_files_nodes *nodes,
+				       struct ucm_files_node *parent,
 				       const char *name)
 {
-	struct ucm_plain_node *node = calloc(1, sizeof(*node));
+	struct ucm_files_node *node = calloc(1, sizeof(*node));
 	char *copy = strdup(name);
 
 	if (!node || !copy) {
@@ -398,12 +397,12 @@ static struct ucm_plain_node *new_node(struct ucm_plain_nodes *nodes,
 	return node;
 }
 
-static struct ucm_plain_node *looked_up(struct ucm_plain_nodes *nodes,
-					struct ucm_plain_node *parent,
+static struct ucm_files_node *looked_up(struct ucm_files_nodes *nodes,
+					struct ucm_files_node *parent,
 					const char *name, bool is_dir,
 					uint64_t ino)
 {
-	struct ucm_plain_node *node = find(nodes, parent, name);
+	struct ucm_files_node *node = find(nodes, parent, name);
 
 	if (node && (node->is_dir != is_dir || (!is_dir && node->ino != ino))) {
 		node->gone = true;
@@ -421,12 +420,12 @@ static struct ucm_plain_node *looked_up(struct ucm_plain_nodes *nodes,
 	return node;
 }
 
-struct ucm_plain_node *ucm_plain_looked_up(struct ucm_plain_nodes *nodes,
-					   struct ucm_plain_node *parent,
+struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
+					   struct ucm_files_node *parent,
 					   const char *name, bool is_dir,
 					   uint64_t ino, unsigned dir)
 {
-	struct ucm_plain_node *node;
+	struct ucm_files_node *node;
 
 	pthread_mutex_lock(&nodes->lock);
 	node = looked_up(nodes, parent, name, is_dir, ino);
@@ -436,10 +435,10 @@ struct ucm_plain_node *ucm_plain_looked_up(struct ucm_plain_nodes *nodes,
 	return node;
 }
 
-void ucm_plain_forget(struct ucm_plain_nodes *nodes,
-		      struct ucm_plain_node *node, uint64_t lookups)
+void ucm_files_forget(struct ucm_files_nodes *nodes,
+		      struct ucm_files_node *node, uint64_t lookups)
 {
-	struct ucm_plain_node *list = NULL;
+	struct ucm_files_node *list = NULL;
 
 	if (node == &nodes->root)
 		return;
@@ -453,10 +452,10 @@ void ucm_plain_forget(struct ucm_plain_nodes *nodes,
 
 /* Under nodes->lock: what has that name is gone. Returns what is left to
  * close. */
-static int let_go(struct ucm_plain_nodes *nodes,
-		  const struct ucm_plain_node *parent, const char *name, int fd)
+static int let_go(struct ucm_files_nodes *nodes,
+		  const struct ucm_files_node *parent, const char *name, int fd)
 {
-	struct ucm_plain_node *node = find(nodes, parent, name);
+	struct ucm_files_node *node = find(nodes, parent, name);
 
 	if (!node)
 		return fd;
@@ -465,8 +464,8 @@ static int let_go(struct ucm_plain_nodes *nodes,
 	return -1;
 }
 
-void ucm_plain_removed(struct ucm_plain_nodes *nodes,
-		       struct ucm_plain_node *parent, const char *name, int fd)
+void ucm_files_removed(struct ucm_files_nodes *nodes,
+		       struct ucm_files_node *parent, const char *name, int fd)
 {
 	pthread_mutex_lock(&nodes->lock);
 	fd = let_go(nodes, parent, name, fd);
@@ -475,12 +474,12 @@ void ucm_plain_removed(struct ucm_plain_nodes *nodes,
 }
 
 /* Under nodes->lock. */
-static void move_node(struct ucm_plain_nodes *nodes,
-		      struct ucm_plain_node *node,
-		      struct ucm_plain_node *parent, char *name,
-		      struct ucm_plain_node **list)
+static void move_node(struct ucm_files_nodes *nodes,
+		      struct ucm_files_node *node,
+		      struct ucm_files_node *parent, char *name,
+		      struct ucm_files_node **list)
 {
-	struct ucm_plain_node *old = node->parent;
+	struct ucm_files_node *old = node->parent;
 
 	take_out(nodes, node);
 	free(node->name);
@@ -492,11 +491,11 @@ static void move_node(struct ucm_plain_nodes *nodes,
 	drop_ref(nodes, old, list);
 }
 
-void ucm_plain_renamed(struct ucm_plain_nodes *nodes,
-		       const struct ucm_plain_pair *pair, char *copy,
+void ucm_files_renamed(struct ucm_files_nodes *nodes,
+		       const struct ucm_files_pair *pair, char *copy,
 		       unsigned dir, int fd)
 {
-	struct ucm_plain_node *node, *list = NULL;
+	struct ucm_files_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
 	fd = let_go(nodes, pair->parent[1], pair->name[1], fd);
@@ -512,8 +511,8 @@ void ucm_plain_renamed(struct ucm_plain_nodes *nodes,
 	close_fd(fd);
 }
 
-bool ucm_plain_is_gone(struct ucm_plain_nodes *nodes,
-		       const struct ucm_plain_node *node)
+bool ucm_files_is_gone(struct ucm_files_nodes *nodes,
+		       const struct ucm_files_node *node)
 {
 	bool gone;
 

@@ -9,14 +9,14 @@
  * or replaced is gone: it lives on for those who have it open, or are about to
  * open what they have looked up, and keeps a descriptor for them.
  *
- * Locks. Whoever uses a name locks it (ucm_plain_lock_name and its like) until
+ * Locks. Whoever uses a name locks it (ucm_files_lock_name and its like) until
  * the directories and the nodes say the same again; removing and renaming
  * folders shuts out everything else, because it changes the paths of others.
  * Names share 1024 mutexes, which are held over system calls. Each lock is
  * taken once only, and none of the store's is held meanwhile.
  */
-#ifndef UCM_PLAIN_NODE_H
-#define UCM_PLAIN_NODE_H
+#ifndef UCM_FILES_NODE_H
+#define UCM_FILES_NODE_H
 
 #include <limits.h>
 #include <pthread.h>
@@ -24,11 +24,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define UCM_PLAIN_LOCKS 1024u
+#define UCM_FILES_LOCKS 1024u
 
-struct ucm_plain_node {
-	struct ucm_plain_node *next;   /* in the table */
-	struct ucm_plain_node *parent; /* NULL: the root */
+struct ucm_files_node {
+	struct ucm_files_node *next;   /* in the table */
+	struct ucm_files_node *parent; /* NULL: the root */
 	char *name;
 	uint64_t hash;    /* of parent and name */
 	uint64_t lookups; /* to be forgotten */
@@ -39,92 +39,92 @@ struct ucm_plain_node {
 	bool is_dir, gone;
 };
 
-struct ucm_plain_nodes {
+struct ucm_files_nodes {
 	pthread_rwlock_t tree; /* for writing: paths change */
-	pthread_mutex_t names[UCM_PLAIN_LOCKS];
+	pthread_mutex_t names[UCM_FILES_LOCKS];
 	pthread_mutex_t lock; /* for a few instructions: all below, all nodes */
-	struct ucm_plain_node root;
-	struct ucm_plain_node **table;
+	struct ucm_files_node root;
+	struct ucm_files_node **table;
 	size_t heads, num;
 };
 
-int ucm_plain_nodes_init(struct ucm_plain_nodes *nodes);
-void ucm_plain_nodes_fini(struct ucm_plain_nodes *nodes);
+int ucm_files_nodes_init(struct ucm_files_nodes *nodes);
+void ucm_files_nodes_fini(struct ucm_files_nodes *nodes);
 
 /* ---- locks ---- */
 
-struct ucm_plain_lock {
-	struct ucm_plain_nodes *nodes;
+struct ucm_files_lock {
+	struct ucm_files_nodes *nodes;
 	unsigned names[2];
 	unsigned num; /* of names */
 };
 
 /* A name in a folder, and its path (PATH_MAX bytes). -ENOENT: the folder is
  * gone; -ENAMETOOLONG. Nothing is locked then. */
-int ucm_plain_lock_name(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *parent, const char *name,
-			struct ucm_plain_lock *out, char *path);
+int ucm_files_lock_name(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *parent, const char *name,
+			struct ucm_files_lock *out, char *path);
 
 /* Two of them, for a rename. The first must be a name that leads to a file,
  * or all are shut out. */
-struct ucm_plain_pair {
-	struct ucm_plain_node *parent[2];
+struct ucm_files_pair {
+	struct ucm_files_node *parent[2];
 	const char *name[2];
 	char path[2][PATH_MAX];
 };
-int ucm_plain_lock_pair(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_pair *pair,
-			struct ucm_plain_lock *out);
+int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
+			struct ucm_files_pair *pair,
+			struct ucm_files_lock *out);
 
 /* The same as lock_name, and all others are shut out. */
-int ucm_plain_lock_tree(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *parent, const char *name,
-			struct ucm_plain_lock *out, char *path);
+int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *parent, const char *name,
+			struct ucm_files_lock *out, char *path);
 
 /* The name of a node, wherever it is. -ESTALE: it has none any more. */
-int ucm_plain_lock_node(struct ucm_plain_nodes *nodes,
-			struct ucm_plain_node *node,
-			struct ucm_plain_lock *out, char *path);
+int ucm_files_lock_node(struct ucm_files_nodes *nodes,
+			struct ucm_files_node *node, struct ucm_files_lock *out,
+			char *path);
 
-void ucm_plain_unlock(struct ucm_plain_lock *lock);
+void ucm_files_unlock(struct ucm_files_lock *lock);
 
 /* ---- nodes; names are locked by the caller ---- */
 
 /* What is known under a name. The node may be forgotten at any time: it is a
  * number only. */
-struct ucm_plain_child {
-	const struct ucm_plain_node *node;
+struct ucm_files_child {
+	const struct ucm_files_node *node;
 	unsigned dir;
 	bool is_dir;
 };
 /* False: nothing. */
-bool ucm_plain_child(struct ucm_plain_nodes *nodes,
-		     const struct ucm_plain_node *parent, const char *name,
-		     struct ucm_plain_child *out);
+bool ucm_files_child(struct ucm_files_nodes *nodes,
+		     const struct ucm_files_node *parent, const char *name,
+		     struct ucm_files_child *out);
 
 /* The node of what was found under a name, with one lookup more. If something
  * else was known there, that is gone. NULL: no memory. */
-struct ucm_plain_node *ucm_plain_looked_up(struct ucm_plain_nodes *nodes,
-					   struct ucm_plain_node *parent,
+struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
+					   struct ucm_files_node *parent,
 					   const char *name, bool is_dir,
 					   uint64_t ino, unsigned dir);
 
 /* The kernel drops lookups; no lock is needed. */
-void ucm_plain_forget(struct ucm_plain_nodes *nodes,
-		      struct ucm_plain_node *node, uint64_t lookups);
+void ucm_files_forget(struct ucm_files_nodes *nodes,
+		      struct ucm_files_node *node, uint64_t lookups);
 
 /* A name is removed. fd: of the file, to be kept while it is known, or -1. */
-void ucm_plain_removed(struct ucm_plain_nodes *nodes,
-		       struct ucm_plain_node *parent, const char *name, int fd);
+void ucm_files_removed(struct ucm_files_nodes *nodes,
+		       struct ucm_files_node *parent, const char *name, int fd);
 
 /* A name has become another; what was there is gone, and fd is of that, as
  * above. copy: the new name, allocated, which is taken over. dir: where a file
  * lies. */
-void ucm_plain_renamed(struct ucm_plain_nodes *nodes,
-		       const struct ucm_plain_pair *pair, char *copy,
+void ucm_files_renamed(struct ucm_files_nodes *nodes,
+		       const struct ucm_files_pair *pair, char *copy,
 		       unsigned dir, int fd);
 
-bool ucm_plain_is_gone(struct ucm_plain_nodes *nodes,
-		       const struct ucm_plain_node *node);
+bool ucm_files_is_gone(struct ucm_files_nodes *nodes,
+		       const struct ucm_files_node *node);
 
 #endif

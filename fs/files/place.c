@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place.c - by what a new name of files/ is placed; see plain.h.
+ * place.c - by what a new name of files/ is placed; see files.h.
  *
  * By its path, without what makes the name a temporary one: so x.tmp is made
  * where x belongs, and renaming it to x over an old x is one rename(2). The
@@ -86,7 +86,7 @@ static size_t cut_random(const char *name)
 	return (size_t)(last - name);
 }
 
-const char *ucm_plain_stem(const char *name, size_t *len_out)
+const char *ucm_files_stem(const char *name, size_t *len_out)
 {
 	size_t len = cut_mark(name);
 	bool hidden = name[0] == '.' && name[1];
@@ -105,11 +105,11 @@ const char *ucm_plain_stem(const char *name, size_t *len_out)
 	return name;
 }
 
-void ucm_plain_place(const char *path, struct ucm_id *out)
+void ucm_files_place(const char *path, struct ucm_id *out)
 {
 	const char *slash = strrchr(path, '/');
 	size_t folder = slash ? (size_t)(slash + 1 - path) : 0, len;
-	const char *stem = ucm_plain_stem(path + folder, &len);
+	const char *stem = ucm_files_stem(path + folder, &len);
 	char key[PATH_MAX];
 
 	memcpy(key, path, folder);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rename.c - renaming in files/; see plain.h.
+ * rename.c - renaming in files/; see files.h.
  *
  * A file is renamed in the directory that it lies in, which is atomic there.
  * If the file that it replaces lies in another directory, that one is unlinked
@@ -36,7 +36,7 @@ typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
 		       const char *to);
 
 /* Rename or link, in a folder that may have to be made. */
-static int name_in(struct ucm_tierset *set, unsigned dir, const char *from,
+static int name_in(struct ucm_store *set, unsigned dir, const char *from,
 		   const char *to, name_fn name)
 {
 	int dirfd = set->dirs[dir]->dirfd;
@@ -44,18 +44,18 @@ static int name_in(struct ucm_tierset *set, unsigned dir, const char *from,
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_plain_make_above(set, dir, to);
+	err = ucm_files_make_above(set, dir, to);
 	return err ? err : name(dirfd, from, dirfd, to);
 }
 
-static int rename_in(struct ucm_tierset *set, unsigned dir, const char *from,
+static int rename_in(struct ucm_store *set, unsigned dir, const char *from,
 		     const char *to)
 {
 	return name_in(set, dir, from, to, ucm_os_rename);
 }
 
 /* fsync of the folder that a name is in. */
-static int sync_above(struct ucm_tierset *set, unsigned dir, const char *path)
+static int sync_above(struct ucm_store *set, unsigned dir, const char *path)
 {
 	char folder[PATH_MAX];
 	const char *slash = strrchr(path, '/');
@@ -74,7 +74,7 @@ static size_t note_of(const char *from, const char *to, char *text)
 
 static bool is_ours(const char *path)
 {
-	return !strncmp(path, UCM_PLAIN_ROOT "/", strlen(UCM_PLAIN_ROOT "/"));
+	return !strncmp(path, UCM_FILES_ROOT "/", strlen(UCM_FILES_ROOT "/"));
 }
 
 /* Splits the text; NULL: it is none of ours. */
@@ -93,22 +93,22 @@ static const char *parse_note(char *text, char *from)
 
 /* ---- files ---- */
 
-static int drop_copy(struct ucm_tierset *set, const char *path,
-		     const struct ucm_plain_copies *copies, unsigned i)
+static int drop_copy(struct ucm_store *set, const char *path,
+		     const struct ucm_files_copies *copies, unsigned i)
 {
 	unsigned dir = copies->dirs[i];
 	int err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
 
 	if (err && err != -ENOENT)
-		return ucm_plain_failed(set, dir, path, "unlink", err);
-	ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
+		return ucm_files_failed(set, dir, path, "unlink", err);
+	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
 	ucm_count(&set->tier_of[dir]->stats.files_removed);
 	return 0;
 }
 
 /* Unlink the copies from number `first` on, but one in the directory `but`. */
-static int drop_copies(struct ucm_tierset *set, const char *path,
-		       const struct ucm_plain_copies *copies, unsigned first,
+static int drop_copies(struct ucm_store *set, const char *path,
+		       const struct ucm_files_copies *copies, unsigned first,
 		       unsigned but)
 {
 	int err = 0;
@@ -121,7 +121,7 @@ static int drop_copies(struct ucm_tierset *set, const char *path,
 }
 
 /* The number of the copy in a directory, or that of all. */
-static unsigned copy_in(const struct ucm_plain_copies *copies, unsigned dir)
+static unsigned copy_in(const struct ucm_files_copies *copies, unsigned dir)
 {
 	unsigned i = 0;
 
@@ -131,33 +131,33 @@ static unsigned copy_in(const struct ucm_plain_copies *copies, unsigned dir)
 }
 
 /* The replaced file in the same directory went with the rename. */
-static void count_replaced(struct ucm_tierset *set, unsigned dir,
-			   const struct ucm_plain_copies *copies)
+static void count_replaced(struct ucm_store *set, unsigned dir,
+			   const struct ucm_files_copies *copies)
 {
 	unsigned i = copy_in(copies, dir);
 
 	if (i == copies->num)
 		return;
-	ucm_plain_account(set, dir, -(int64_t)copies->bytes[i]);
+	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
 	ucm_count(&set->tier_of[dir]->stats.files_removed);
 }
 
 /* The name is there twice now: with the other file gone it is done. */
-static int drop_replaced(struct ucm_tierset *set, const char *from,
+static int drop_replaced(struct ucm_store *set, const char *from,
 			 const char *to, unsigned dir,
-			 const struct ucm_plain_copies *old)
+			 const struct ucm_files_copies *old)
 {
 	int err = sync_above(set, dir, to), undone;
 
 	if (err)
-		ucm_plain_failed(set, dir, to, "fsync of its folder", err);
+		ucm_files_failed(set, dir, to, "fsync of its folder", err);
 	else
 		err = drop_copies(set, to, old, 0, dir);
 	if (!err)
 		return 0;
 	undone = rename_in(set, dir, to, from);
 	if (undone)
-		ucm_plain_failed(set, dir, to, "taking back its rename",
+		ucm_files_failed(set, dir, to, "taking back its rename",
 				 undone);
 	return err;
 }
@@ -187,17 +187,17 @@ static int note_both(struct ucm_backing *backing, const char *from,
 
 /* Give the file its new name as well, and take that from the old one. both: it
  * has both names, though it could not be done. */
-static int link_over(struct ucm_tierset *set, const char *from, const char *to,
-		     unsigned dir, const struct ucm_plain_copies *old,
+static int link_over(struct ucm_store *set, const char *from, const char *to,
+		     unsigned dir, const struct ucm_files_copies *old,
 		     bool *both)
 {
 	int err = name_in(set, dir, from, to, ucm_os_link);
 
 	if (err)
-		return ucm_plain_failed(set, dir, to, "link", err);
+		return ucm_files_failed(set, dir, to, "link", err);
 	err = sync_above(set, dir, to);
 	if (err)
-		ucm_plain_failed(set, dir, to, "fsync of its folder", err);
+		ucm_files_failed(set, dir, to, "fsync of its folder", err);
 	else
 		err = drop_copies(set, to, old, 0, dir);
 	if (err)
@@ -207,9 +207,9 @@ static int link_over(struct ucm_tierset *set, const char *from, const char *to,
 
 /* The old file is in front of the new one: until it goes, that keeps its
  * name. */
-static int replace_in_front(struct ucm_tierset *set, const char *from,
+static int replace_in_front(struct ucm_store *set, const char *from,
 			    const char *to, unsigned dir,
-			    const struct ucm_plain_copies *old)
+			    const struct ucm_files_copies *old)
 {
 	struct ucm_backing *backing = set->dirs[dir];
 	unsigned hidden = copy_in(old, dir);
@@ -228,7 +228,7 @@ static int replace_in_front(struct ucm_tierset *set, const char *from,
 		err = ucm_os_unlink(backing->dirfd, from);
 		both = err != 0;
 		if (err)
-			ucm_plain_failed(set, dir, from, "unlink", err);
+			ucm_files_failed(set, dir, from, "unlink", err);
 	}
 	if (!both) /* else the next start does it */
 		ucm_os_unlink(backing->ctlfd, note);
@@ -236,17 +236,17 @@ static int replace_in_front(struct ucm_tierset *set, const char *from,
 }
 
 /* Renaming is nothing to a file that has both names. */
-static bool has_both(const struct ucm_plain_copies *source,
-		     const struct ucm_plain_copies *old, unsigned dir)
+static bool has_both(const struct ucm_files_copies *source,
+		     const struct ucm_files_copies *old, unsigned dir)
 {
 	unsigned i = copy_in(old, dir);
 
 	return i < old->num && old->inos[i] == source->inos[0];
 }
 
-static int rename_file(struct ucm_tierset *set, const char *from,
-		       const char *to, const struct ucm_plain_copies *source,
-		       const struct ucm_plain_copies *old)
+static int rename_file(struct ucm_store *set, const char *from, const char *to,
+		       const struct ucm_files_copies *source,
+		       const struct ucm_files_copies *old)
 {
 	unsigned dir = source->dirs[0];
 	bool elsewhere = old->num && old->dirs[0] != dir;
@@ -262,7 +262,7 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 		return drop_copy(set, from, source, 0);
 	err = rename_in(set, dir, from, to);
 	if (err)
-		return ucm_plain_failed(set, dir, from, "rename", err);
+		return ucm_files_failed(set, dir, from, "rename", err);
 	if (elsewhere)
 		err = drop_replaced(set, from, to, dir, old);
 	if (!err)
@@ -274,8 +274,8 @@ static int rename_file(struct ucm_tierset *set, const char *from,
 
 /* What was there, and empty, in other directories; if it stays, it is a part of
  * the renamed one. */
-static void drop_empty(struct ucm_tierset *set, const char *path,
-		       const struct ucm_plain_copies *old, unsigned dir)
+static void drop_empty(struct ucm_store *set, const char *path,
+		       const struct ucm_files_copies *old, unsigned dir)
 {
 	for (unsigned i = 0; i < old->num; i++) {
 		if (old->dirs[i] != dir)
@@ -285,12 +285,12 @@ static void drop_empty(struct ucm_tierset *set, const char *path,
 
 /* Of one that lies in several directories a crash could leave a part under each
  * name. -EXDEV makes mv(1) copy it, file by file. */
-static int rename_folder(struct ucm_tierset *set, const char *from,
-			 const char *to, const struct ucm_plain_copies *source,
-			 const struct ucm_plain_copies *old)
+static int rename_folder(struct ucm_store *set, const char *from,
+			 const char *to, const struct ucm_files_copies *source,
+			 const struct ucm_files_copies *old)
 {
 	unsigned dir = source->dirs[0];
-	int err = ucm_plain_check_empty(set, to, old);
+	int err = ucm_files_check_empty(set, to, old);
 
 	if (err)
 		return err;
@@ -298,15 +298,15 @@ static int rename_folder(struct ucm_tierset *set, const char *from,
 		return -EXDEV;
 	err = rename_in(set, dir, from, to);
 	if (err)
-		return ucm_plain_failed(set, dir, from, "rename", err);
+		return ucm_files_failed(set, dir, from, "rename", err);
 	drop_empty(set, to, old, dir);
 	return 0;
 }
 
 /* ---- both ---- */
 
-static int check_kinds(const struct ucm_plain_copies *source,
-		       const struct ucm_plain_copies *old, bool noreplace)
+static int check_kinds(const struct ucm_files_copies *source,
+		       const struct ucm_files_copies *old, bool noreplace)
 {
 	if (source->readonly || old->readonly)
 		return -EROFS;
@@ -319,11 +319,11 @@ static int check_kinds(const struct ucm_plain_copies *source,
 	return source->is_dir && !old->is_dir ? -ENOTDIR : 0;
 }
 
-int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
+int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
 		     bool noreplace, unsigned *dir_out)
 {
-	struct ucm_plain_copies source, old;
-	int err = ucm_plain_copies(set, from, &source);
+	struct ucm_files_copies source, old;
+	int err = ucm_files_copies(set, from, &source);
 
 	if (err)
 		return err;
@@ -331,7 +331,7 @@ int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 		*dir_out = source.dirs[0];
 		return 0;
 	}
-	err = ucm_plain_copies(set, to, &old);
+	err = ucm_files_copies(set, to, &old);
 	if (err && err != -ENOENT)
 		return err;
 	err = check_kinds(&source, &old, noreplace);
@@ -348,15 +348,15 @@ int ucm_plain_rename(struct ucm_tierset *set, const char *from, const char *to,
 
 /* If the file has both names: the old one goes, unless another file in front
  * has the new one still. */
-static int part_names(struct ucm_tierset *set, unsigned dir, const char *from,
+static int part_names(struct ucm_store *set, unsigned dir, const char *from,
 		      const char *to)
 {
-	struct ucm_plain_copies source, old;
-	int err = ucm_plain_copies(set, from, &source);
+	struct ucm_files_copies source, old;
+	int err = ucm_files_copies(set, from, &source);
 	unsigned i, j;
 
 	if (!err)
-		err = ucm_plain_copies(set, to, &old);
+		err = ucm_files_copies(set, to, &old);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	i = copy_in(&source, dir);
@@ -366,8 +366,7 @@ static int part_names(struct ucm_tierset *set, unsigned dir, const char *from,
 	return ucm_os_unlink(set->dirs[dir]->dirfd, j ? to : from);
 }
 
-static void recover_both(struct ucm_tierset *set, unsigned dir,
-			 const char *name)
+static void recover_both(struct ucm_store *set, unsigned dir, const char *name)
 {
 	struct ucm_backing *backing = set->dirs[dir];
 	char text[NOTE_MAX], from[PATH_MAX];
@@ -383,7 +382,7 @@ static void recover_both(struct ucm_tierset *set, unsigned dir,
 		ucm_os_unlink(backing->ctlfd, name);
 }
 
-static void recover_files(struct ucm_tierset *set, unsigned dir)
+static void recover_files(struct ucm_store *set, unsigned dir)
 {
 	_cleanup_free_ char *names = NULL;
 
@@ -395,7 +394,7 @@ static void recover_files(struct ucm_tierset *set, unsigned dir)
 	}
 }
 
-void ucm_plain_recover(struct ucm_tierset *set)
+void ucm_files_recover(struct ucm_store *set)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
 		if (!set->dirs[i]->readonly)

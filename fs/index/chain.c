@@ -41,22 +41,22 @@ static _Atomic uint32_t *head_at(struct ucm_shard *shard,
 				 const struct ucm_side *side, uint32_t head)
 {
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(head, &at);
+	unsigned chunk = ucm_index_memory_chunk(head, &at);
 	_Atomic uint32_t *first;
 
 	if (side == &shard->hidden)
 		first = side->own_heads[chunk];
 	else
-		first = ucm_live_at(shard->memory,
-				    UCM_GET(&shard->live->heads[chunk]));
+		first = ucm_index_memory_at(
+			shard->memory, UCM_GET(&shard->live->heads[chunk]));
 	return first + at;
 }
 
-static uint32_t hash_of(const struct ucm_live_record *record)
+static uint32_t hash_of(const struct ucm_index_memory_record *record)
 {
 	uint64_t id[2] = { UCM_GET(&record->id[0]), UCM_GET(&record->id[1]) };
 
-	return ucm_live_hash(id, ucm_record_space(record));
+	return ucm_index_memory_hash(id, ucm_record_space(record));
 }
 
 static void set_count(struct ucm_shard *shard, struct ucm_side *side,
@@ -70,8 +70,8 @@ static void set_count(struct ucm_shard *shard, struct ucm_side *side,
 void ucm_chain_put(struct ucm_shard *shard, struct ucm_side *side,
 		   uint32_t slot)
 {
-	struct ucm_live_record *record = ucm_shard_record(shard, slot);
-	uint32_t head = ucm_live_head(hash_of(record), side->num_heads);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+	uint32_t head = ucm_index_memory_head(hash_of(record), side->num_heads);
 	_Atomic uint32_t *link = head_at(shard, side, head);
 
 	UCM_SET(&record->next, UCM_GET(link));
@@ -82,8 +82,8 @@ void ucm_chain_put(struct ucm_shard *shard, struct ucm_side *side,
 void ucm_chain_take(struct ucm_shard *shard, struct ucm_side *side,
 		    uint32_t slot)
 {
-	struct ucm_live_record *record = ucm_shard_record(shard, slot);
-	uint32_t head = ucm_live_head(hash_of(record), side->num_heads);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+	uint32_t head = ucm_index_memory_head(hash_of(record), side->num_heads);
 	_Atomic uint32_t *link = head_at(shard, side, head);
 
 	while (UCM_GET(link) != slot + 1)
@@ -99,10 +99,11 @@ uint32_t ucm_chain_find(struct ucm_shard *shard, struct ucm_side *side,
 
 	if (!side->count)
 		return UCM_NO_SLOT;
-	head = ucm_live_head(ucm_live_hash(id, space), side->num_heads);
+	head = ucm_index_memory_head(ucm_index_memory_hash(id, space),
+				     side->num_heads);
 	link = UCM_GET(head_at(shard, side, head));
 	while (link) {
-		const struct ucm_live_record *record =
+		const struct ucm_index_memory_record *record =
 			ucm_shard_record(shard, link - 1);
 
 		if (UCM_GET(&record->id[0]) == id[0] &&
@@ -133,7 +134,7 @@ int ucm_more_pointers(void *array, uint32_t num)
 static int new_heads(struct ucm_shard *shard, struct ucm_side *side)
 {
 	unsigned chunk = side->num_head_chunks;
-	uint64_t num = ucm_live_chunk_items(chunk);
+	uint64_t num = ucm_index_memory_chunk_items(chunk);
 	uint32_t unit;
 
 	if (side == &shard->hidden) {
@@ -144,7 +145,8 @@ static int new_heads(struct ucm_shard *shard, struct ucm_side *side)
 		if (!side->own_heads[chunk])
 			return -ENOMEM;
 	} else {
-		if (ucm_live_take(shard->memory, num * sizeof(uint32_t), &unit))
+		if (ucm_index_memory_take(shard->memory, num * sizeof(uint32_t),
+					  &unit))
 			return -ENOMEM;
 		UCM_SET(&shard->live->heads[chunk], unit);
 	}
@@ -162,10 +164,10 @@ static void split(struct ucm_shard *shard, struct ucm_side *side)
 	uint32_t link;
 
 	while ((link = UCM_GET(from))) {
-		struct ucm_live_record *record =
+		struct ucm_index_memory_record *record =
 			ucm_shard_record(shard, link - 1);
 
-		if (ucm_live_head(hash_of(record), new + 1) == new) {
+		if (ucm_index_memory_head(hash_of(record), new + 1) == new) {
 			UCM_SET(to, link);
 			to = &record->next;
 			UCM_SET(from, UCM_GET(to));
@@ -194,9 +196,10 @@ int ucm_chain_room(struct ucm_shard *shard, struct ucm_side *side)
 	uint32_t at;
 
 	if (side->count < side->num_heads ||
-	    side->num_heads >= UCM_LIVE_MAX_ITEMS)
+	    side->num_heads >= UCM_INDEX_MEMORY_MAX_ITEMS)
 		return 0;
-	if (ucm_live_chunk(side->num_heads, &at) == side->num_head_chunks &&
+	if (ucm_index_memory_chunk(side->num_heads, &at) ==
+		    side->num_head_chunks &&
 	    new_heads(shard, side))
 		return side->num_heads ? 0 : -ENOMEM;
 	add_head(shard, side);

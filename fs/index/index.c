@@ -23,9 +23,9 @@
 #define SLOT_MASK ((1u << 28) - 1)
 
 struct ucm_index {
-	struct ucm_live live;
+	struct ucm_index_memory live;
 	_Atomic uint64_t hidden_spaces[65536 / 64];
-	struct ucm_shard shards[UCM_LIVE_SHARDS];
+	struct ucm_shard shards[UCM_INDEX_MEMORY_SHARDS];
 };
 
 int ucm_index_new(struct ucm_index **out)
@@ -35,12 +35,12 @@ int ucm_index_new(struct ucm_index **out)
 
 	if (!index)
 		return -ENOMEM;
-	err = ucm_live_init(&index->live);
+	err = ucm_index_memory_init(&index->live);
 	if (err) {
 		free(index);
 		return err;
 	}
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++)
+	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS; i++)
 		ucm_shard_init(&index->shards[i], &index->live, i);
 	*out = index;
 	return 0;
@@ -50,9 +50,9 @@ void ucm_index_free(struct ucm_index *index)
 {
 	if (!index)
 		return;
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++)
+	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS; i++)
 		ucm_shard_fini(&index->shards[i]);
-	ucm_live_fini(&index->live);
+	ucm_index_memory_fini(&index->live);
 	free(index);
 }
 
@@ -96,7 +96,7 @@ static void give_way(struct ucm_shard *shard)
 
 static struct ucm_shard *lock_shard_of(struct ucm_index *index, ucm_ref ref)
 {
-	return lock_shard(index, ref >> 28 & (UCM_LIVE_SHARDS - 1));
+	return lock_shard(index, ref >> 28 & (UCM_INDEX_MEMORY_SHARDS - 1));
 }
 
 /* The slot a reference means, or UCM_NO_SLOT if the entry is gone. */
@@ -115,7 +115,7 @@ static int add_locked(struct ucm_index *index, struct ucm_shard *shard,
 	*slot = ucm_shard_find(shard, &entry->id, entry->space);
 	if (*slot != UCM_NO_SLOT)
 		return -EEXIST;
-	if (entry->size > UCM_LIVE_MAX_SIZE)
+	if (entry->size > UCM_INDEX_MEMORY_MAX_SIZE)
 		return -EFBIG;
 	return ucm_shard_add(shard, entry,
 			     !ucm_index_is_published(index, entry->space),
@@ -168,7 +168,7 @@ static bool edit_slot(struct ucm_shard *shard, uint32_t slot,
 
 	ucm_shard_load(shard, slot, &entry);
 	edit(&entry, arg);
-	if (entry.size > UCM_LIVE_MAX_SIZE)
+	if (entry.size > UCM_INDEX_MEMORY_MAX_SIZE)
 		return false;
 	ucm_shard_store(shard, slot, &entry);
 	return true;
@@ -301,9 +301,9 @@ bool ucm_index_walk(struct ucm_index *index, unsigned shard_number,
 
 uint64_t ucm_index_memory(struct ucm_index *index)
 {
-	uint64_t bytes = sizeof(*index) + ucm_live_size(&index->live);
+	uint64_t bytes = sizeof(*index) + ucm_index_memory_size(&index->live);
 
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++) {
+	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS; i++) {
 		struct ucm_shard *shard = lock_shard(index, i);
 
 		bytes += ucm_shard_memory(shard);
@@ -314,7 +314,7 @@ uint64_t ucm_index_memory(struct ucm_index *index)
 
 /* ---- for others to map ---- */
 
-struct ucm_live *ucm_index_live(struct ucm_index *index)
+struct ucm_index_memory *ucm_index_live(struct ucm_index *index)
 {
 	return &index->live;
 }
@@ -352,8 +352,8 @@ int ucm_index_hide(struct ucm_index *index, uint16_t space)
 			UINT64_C(1) << space % 64);
 	/* before the first entry goes, so that a reader who misses one will
 	 * find that it has to ask again */
-	ucm_live_names_changed(&index->live);
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS && !err; i++)
+	ucm_index_memory_names_changed(&index->live);
+	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS && !err; i++)
 		err = hide_in_shard(index, i, space);
 	return err;
 }

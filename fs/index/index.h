@@ -20,7 +20,7 @@
 #include <ucm/block.h>
 
 struct ucm_index;
-struct ucm_live;
+struct ucm_index_memory;
 
 /* A block's name: its hash, in its space. */
 struct ucm_key {
@@ -118,7 +118,7 @@ uint64_t ucm_index_memory(struct ucm_index *index);
 /* ---- for others to map ---- */
 
 /* The memory; the index's own, as long as it lives. */
-struct ucm_live *ucm_index_live(struct ucm_index *index);
+struct ucm_index_memory *ucm_index_live(struct ucm_index *index);
 
 /*
  * Take a space out of what others can see: entries that are there, and those

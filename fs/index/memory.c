@@ -43,7 +43,7 @@ static int new_file(void)
 }
 
 /* Less where the process may not have so many addresses. */
-static int reserve(struct ucm_live *live)
+static int reserve(struct ucm_index_memory *live)
 {
 	int kind = live->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
 	int err = -ENOMEM;
@@ -74,7 +74,7 @@ static int seal(int fd)
 	return 0;
 }
 
-static int grow(struct ucm_live *live, uint64_t size)
+static int grow(struct ucm_index_memory *live, uint64_t size)
 {
 	int err;
 
@@ -93,27 +93,29 @@ static int grow(struct ucm_live *live, uint64_t size)
 	return 0;
 }
 
-static int write_header(struct ucm_live *live)
+static int write_header(struct ucm_index_memory *live)
 {
-	struct ucm_live_header *header = ucm_live_header(live);
+	struct ucm_index_memory_header *header = ucm_index_memory_header(live);
 
 	if (getrandom(header->instance, sizeof(header->instance), 0) !=
 	    sizeof(header->instance))
 		return -EIO;
-	memcpy(header->magic, UCM_LIVE_MAGIC, sizeof(header->magic));
-	header->version = UCM_LIVE_VERSION;
-	header->header_bytes = UCM_LIVE_HEADER_BYTES;
-	header->shard_bytes = sizeof(struct ucm_live_shard);
-	header->record_bytes = sizeof(struct ucm_live_record);
+	memcpy(header->magic, UCM_INDEX_MEMORY_MAGIC, sizeof(header->magic));
+	header->version = UCM_INDEX_MEMORY_VERSION;
+	header->header_bytes = UCM_INDEX_MEMORY_HEADER_BYTES;
+	header->shard_bytes = sizeof(struct ucm_index_memory_shard);
+	header->record_bytes = sizeof(struct ucm_index_memory_record);
 	atomic_store(&header->size, live->size);
 	return 0;
 }
 
-int ucm_live_init(struct ucm_live *live)
+int ucm_index_memory_init(struct ucm_index_memory *live)
 {
 	int err;
 
-	*live = (struct ucm_live){ .used = UCM_LIVE_FIXED_BYTES };
+	*live = (struct ucm_index_memory){
+		.used = UCM_INDEX_MEMORY_FIXED_BYTES
+	};
 	live->fd = new_file();
 	if (live->fd < 0) {
 		ucm_info("index: nobody else can map it: %s",
@@ -129,11 +131,11 @@ int ucm_live_init(struct ucm_live *live)
 	if (!err)
 		err = write_header(live);
 	if (err)
-		ucm_live_fini(live);
+		ucm_index_memory_fini(live);
 	return err;
 }
 
-void ucm_live_fini(struct ucm_live *live)
+void ucm_index_memory_fini(struct ucm_index_memory *live)
 {
 	ucm_lifeline_release(&live->line);
 	if (live->base)
@@ -143,35 +145,37 @@ void ucm_live_fini(struct ucm_live *live)
 	pthread_mutex_destroy(&live->lock);
 }
 
-struct ucm_live_shard *ucm_live_shard(struct ucm_live *live, unsigned number)
+struct ucm_index_memory_shard *
+ucm_index_memory_shard(struct ucm_index_memory *live, unsigned number)
 {
-	char *first = live->base + UCM_LIVE_HEADER_BYTES;
+	char *first = live->base + UCM_INDEX_MEMORY_HEADER_BYTES;
 
-	return (struct ucm_live_shard *)first + number;
+	return (struct ucm_index_memory_shard *)first + number;
 }
 
-int ucm_live_take(struct ucm_live *live, uint64_t bytes, uint32_t *unit_out)
+int ucm_index_memory_take(struct ucm_index_memory *live, uint64_t bytes,
+			  uint32_t *unit_out)
 {
 	uint64_t end;
 	int err = 0;
 
 	pthread_mutex_lock(&live->lock);
-	end = live->used + ucm_round_up(bytes, UCM_LIVE_UNIT);
+	end = live->used + ucm_round_up(bytes, UCM_INDEX_MEMORY_UNIT);
 	if (end > live->size) {
 		err = grow(live, end);
 		/* before there is anything that lies in there */
-		atomic_store_explicit(&ucm_live_header(live)->size, live->size,
-				      memory_order_release);
+		atomic_store_explicit(&ucm_index_memory_header(live)->size,
+				      live->size, memory_order_release);
 	}
 	if (!err) {
-		*unit_out = (uint32_t)(live->used / UCM_LIVE_UNIT);
+		*unit_out = (uint32_t)(live->used / UCM_INDEX_MEMORY_UNIT);
 		live->used = end;
 	}
 	pthread_mutex_unlock(&live->lock);
 	return err;
 }
 
-uint64_t ucm_live_size(struct ucm_live *live)
+uint64_t ucm_index_memory_size(struct ucm_index_memory *live)
 {
 	uint64_t size;
 
@@ -183,34 +187,37 @@ uint64_t ucm_live_size(struct ucm_live *live)
 
 /* ---- what readers are told ---- */
 
-int ucm_live_serve(struct ucm_live *live)
+int ucm_index_memory_serve(struct ucm_index_memory *live)
 {
-	return ucm_lifeline_hold(&live->line, &ucm_live_header(live)->alive);
+	return ucm_lifeline_hold(&live->line,
+				 &ucm_index_memory_header(live)->alive);
 }
 
-void ucm_live_unserve(struct ucm_live *live)
+void ucm_index_memory_unserve(struct ucm_index_memory *live)
 {
-	atomic_fetch_or(&ucm_live_header(live)->state, UCM_LIVE_CLOSED);
+	atomic_fetch_or(&ucm_index_memory_header(live)->state,
+			UCM_INDEX_MEMORY_CLOSED);
 	ucm_lifeline_release(&live->line);
 }
 
-void ucm_live_name_tier(struct ucm_live *live, unsigned dir, unsigned tier,
-			const char *name)
+void ucm_index_memory_name_tier(struct ucm_index_memory *live, unsigned dir,
+				unsigned tier, const char *name)
 {
-	struct ucm_live_header *header = ucm_live_header(live);
+	struct ucm_index_memory_header *header = ucm_index_memory_header(live);
 
 	atomic_store(&header->tier_of[dir], (uint8_t)tier);
-	snprintf(header->tiers[tier], UCM_LIVE_TIER_NAME, "%s", name);
+	snprintf(header->tiers[tier], UCM_INDEX_MEMORY_TIER_NAME, "%s", name);
 	if (header->num_tiers <= tier)
 		header->num_tiers = tier + 1;
 }
 
-void ucm_live_set_complete(struct ucm_live *live)
+void ucm_index_memory_set_complete(struct ucm_index_memory *live)
 {
-	atomic_fetch_or(&ucm_live_header(live)->state, UCM_LIVE_COMPLETE);
+	atomic_fetch_or(&ucm_index_memory_header(live)->state,
+			UCM_INDEX_MEMORY_COMPLETE);
 }
 
-void ucm_live_names_changed(struct ucm_live *live)
+void ucm_index_memory_names_changed(struct ucm_index_memory *live)
 {
-	atomic_fetch_add(&ucm_live_header(live)->names, 1);
+	atomic_fetch_add(&ucm_index_memory_header(live)->names, 1);
 }

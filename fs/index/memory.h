@@ -7,8 +7,8 @@
  * whatever descriptor he gets. The daemon's side; what lies where is
  * live_layout.h's, what is in the records shard.h's.
  */
-#ifndef UCM_LIVE_H
-#define UCM_LIVE_H
+#ifndef UCM_INDEX_MEMORY_H
+#define UCM_INDEX_MEMORY_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 #include "common/lifeline.h"
 #include "fs/index/memory_layout.h"
 
-struct ucm_live {
+struct ucm_index_memory {
 	int fd; /* -1: nobody else can map it */
 	char *base; /* reserve bytes, of which the file's are there */
 	uint64_t reserve;
@@ -29,42 +29,46 @@ struct ucm_live {
 };
 
 /* A file with a header and empty shards. Nobody lives in it yet. */
-int ucm_live_init(struct ucm_live *live);
-void ucm_live_fini(struct ucm_live *live);
+int ucm_index_memory_init(struct ucm_index_memory *live);
+void ucm_index_memory_fini(struct ucm_index_memory *live);
 
-static inline struct ucm_live_header *ucm_live_header(struct ucm_live *live)
+static inline struct ucm_index_memory_header *
+ucm_index_memory_header(struct ucm_index_memory *live)
 {
-	return (struct ucm_live_header *)live->base;
+	return (struct ucm_index_memory_header *)live->base;
 }
 
-struct ucm_live_shard *ucm_live_shard(struct ucm_live *live, unsigned number);
+struct ucm_index_memory_shard *
+ucm_index_memory_shard(struct ucm_index_memory *live, unsigned number);
 
 /* Room for a chunk, all zero: 0 and its place in units, or -errno. */
-int ucm_live_take(struct ucm_live *live, uint64_t bytes, uint32_t *unit_out);
+int ucm_index_memory_take(struct ucm_index_memory *live, uint64_t bytes,
+			  uint32_t *unit_out);
 
-static inline void *ucm_live_at(const struct ucm_live *live, uint32_t unit)
+static inline void *ucm_index_memory_at(const struct ucm_index_memory *live,
+					uint32_t unit)
 {
-	return live->base + (uint64_t)unit * UCM_LIVE_UNIT;
+	return live->base + (uint64_t)unit * UCM_INDEX_MEMORY_UNIT;
 }
 
-uint64_t ucm_live_size(struct ucm_live *live);
+uint64_t ucm_index_memory_size(struct ucm_index_memory *live);
 
 /* ---- what readers are told ---- */
 
 /* From now on, and for as long as the calling thread lives or until it takes
  * it back, somebody keeps the index. */
-int ucm_live_serve(struct ucm_live *live);
-void ucm_live_unserve(struct ucm_live *live);
+int ucm_index_memory_serve(struct ucm_index_memory *live);
+void ucm_index_memory_unserve(struct ucm_index_memory *live);
 
 /* The tier of a directory: its place, fast to slow, and its name. Before
  * anybody maps the file. */
-void ucm_live_name_tier(struct ucm_live *live, unsigned dir, unsigned tier,
-			const char *name);
+void ucm_index_memory_name_tier(struct ucm_index_memory *live, unsigned dir,
+				unsigned tier, const char *name);
 
 /* What is not in the index does not exist. */
-void ucm_live_set_complete(struct ucm_live *live);
+void ucm_index_memory_set_complete(struct ucm_index_memory *live);
 
 /* Which space a name means, or whether it can be seen, has changed. */
-void ucm_live_names_changed(struct ucm_live *live);
+void ucm_index_memory_names_changed(struct ucm_index_memory *live);
 
 #endif

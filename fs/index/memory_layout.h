@@ -8,8 +8,8 @@
  * who reads (fs/reader/find.c) trusts no number in it and checks each against
  * the file's size.
  */
-#ifndef UCM_LIVE_LAYOUT_H
-#define UCM_LIVE_LAYOUT_H
+#ifndef UCM_INDEX_MEMORY_LAYOUT_H
+#define UCM_INDEX_MEMORY_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -18,47 +18,51 @@
 
 #include <ucm/block.h>
 
-#define UCM_LIVE_MAGIC "UCMINDEX"
-#define UCM_LIVE_VERSION 1u
-#define UCM_LIVE_SHARDS 256u /* one for each first byte of an id */
-#define UCM_LIVE_CHUNKS 128u /* of records, and of heads, of a shard */
-#define UCM_LIVE_TIERS 255u
-#define UCM_LIVE_TIER_NAME 40u /* bytes, with at least one NUL */
-#define UCM_LIVE_UNIT 64u      /* bytes; places in the file count these */
-#define UCM_LIVE_MAX_ITEMS ((1u << 24) - 256u) /* in all chunks of a shard */
+#define UCM_INDEX_MEMORY_MAGIC	 "UCMINDEX"
+#define UCM_INDEX_MEMORY_VERSION 1u
+#define UCM_INDEX_MEMORY_SHARDS	 256u /* one for each first byte of an id */
+#define UCM_INDEX_MEMORY_CHUNKS	 128u /* of records, and of heads, of a shard  \
+				       */
+#define UCM_INDEX_MEMORY_TIERS	   255u
+#define UCM_INDEX_MEMORY_TIER_NAME 40u /* bytes, with at least one NUL */
+#define UCM_INDEX_MEMORY_UNIT	   64u /* bytes; places in the file count these */
+#define UCM_INDEX_MEMORY_MAX_ITEMS                                             \
+	((1u << 24) - 256u) /* in all chunks of a shard */
 
 /* A block. */
-struct ucm_live_record {
+struct ucm_index_memory_record {
 	_Atomic uint64_t id[2]; /* its 16 bytes in order */
 	_Atomic uint64_t place; /* size << 24 | space << 8 | directory */
 	_Atomic uint32_t next;  /* number + 1 in its shard, 0: the last */
 	_Atomic uint32_t state; /* generation << 8 | flags */
 };
-_Static_assert(sizeof(struct ucm_live_record) == 32, "layout");
+_Static_assert(sizeof(struct ucm_index_memory_record) == 32, "layout");
 
-#define UCM_LIVE_MAX_SIZE ((UINT64_C(1) << 40) - 1)
+#define UCM_INDEX_MEMORY_MAX_SIZE ((UINT64_C(1) << 40) - 1)
 
 /* Flags of a record: those of an entry (fs/index/index.h), and: */
-#define UCM_LIVE_DOUBT 0x1u   /* its checksums are to be compared first */
-#define UCM_LIVE_PINNED 0x2u
-#define UCM_LIVE_LEAVING 0x8u /* its file is about to go */
-#define UCM_LIVE_USED 0x80u   /* there is a block in this record */
+#define UCM_INDEX_MEMORY_DOUBT 0x1u /* its checksums are to be compared first  \
+				     */
+#define UCM_INDEX_MEMORY_PINNED	 0x2u
+#define UCM_INDEX_MEMORY_LEAVING 0x8u  /* its file is about to go */
+#define UCM_INDEX_MEMORY_USED	 0x80u /* there is a block in this record */
 
-struct ucm_live_shard {
+struct ucm_index_memory_shard {
 	_Atomic uint32_t seq;       /* odd: chains are being changed */
 	_Atomic uint32_t num_heads; /* 0: none, and no record either */
 	_Atomic uint32_t count;     /* records in chains */
 	uint32_t zero[13];
 	/* Where the chunks are, in units from the start; 0: not there. */
-	_Atomic uint32_t heads[UCM_LIVE_CHUNKS];   /* of uint32_t, as next */
-	_Atomic uint32_t records[UCM_LIVE_CHUNKS]; /* of records */
+	_Atomic uint32_t
+		heads[UCM_INDEX_MEMORY_CHUNKS]; /* of uint32_t, as next */
+	_Atomic uint32_t records[UCM_INDEX_MEMORY_CHUNKS]; /* of records */
 };
-_Static_assert(sizeof(struct ucm_live_shard) == 1088, "layout");
+_Static_assert(sizeof(struct ucm_index_memory_shard) == 1088, "layout");
 
-#define UCM_LIVE_COMPLETE 0x1u /* what is not here is absent */
-#define UCM_LIVE_CLOSED 0x2u   /* nobody keeps it any more */
+#define UCM_INDEX_MEMORY_COMPLETE 0x1u /* what is not here is absent */
+#define UCM_INDEX_MEMORY_CLOSED	  0x2u /* nobody keeps it any more */
 
-struct ucm_live_header {
+struct ucm_index_memory_header {
 	char magic[8];
 	uint32_t version;
 	uint32_t header_bytes; /* where the shards start */
@@ -68,34 +72,39 @@ struct ucm_live_header {
 	uint32_t zero;
 	uint8_t instance[16];   /* random; another for each start */
 	_Atomic uint32_t alive; /* see common/lifeline.h */
-	_Atomic uint32_t state; /* UCM_LIVE_* */
+	_Atomic uint32_t state; /* UCM_INDEX_MEMORY_* */
 	_Atomic uint32_t names; /* counts changes of which spaces are here */
 	uint32_t zero2;
 	_Atomic uint64_t size;  /* bytes of the file; only grows */
 	uint8_t zero3[56];
 	_Atomic uint8_t tier_of[256]; /* by directory */
-	char tiers[UCM_LIVE_TIERS][UCM_LIVE_TIER_NAME]; /* fast to slow */
+	char tiers[UCM_INDEX_MEMORY_TIERS]
+		  [UCM_INDEX_MEMORY_TIER_NAME]; /* fast to slow */
 };
 
-#define UCM_LIVE_HEADER_BYTES 12288u
-_Static_assert(sizeof(struct ucm_live_header) <= UCM_LIVE_HEADER_BYTES,
+#define UCM_INDEX_MEMORY_HEADER_BYTES 12288u
+_Static_assert(sizeof(struct ucm_index_memory_header) <=
+		       UCM_INDEX_MEMORY_HEADER_BYTES,
 	       "layout");
-_Static_assert(offsetof(struct ucm_live_header, alive) == 48 &&
-	       offsetof(struct ucm_live_header, size) == 64 &&
-	       offsetof(struct ucm_live_header, tier_of) == 128 &&
-	       offsetof(struct ucm_live_header, tiers) == 384, "layout");
+_Static_assert(offsetof(struct ucm_index_memory_header, alive) == 48 &&
+		       offsetof(struct ucm_index_memory_header, size) == 64 &&
+		       offsetof(struct ucm_index_memory_header, tier_of) ==
+			       128 &&
+		       offsetof(struct ucm_index_memory_header, tiers) == 384,
+	       "layout");
 
 /* Header and shards: the least that a file has. */
-#define UCM_LIVE_FIXED_BYTES \
-	(UCM_LIVE_HEADER_BYTES + \
-	 UCM_LIVE_SHARDS * (uint32_t)sizeof(struct ucm_live_shard))
+#define UCM_INDEX_MEMORY_FIXED_BYTES                                           \
+	(UCM_INDEX_MEMORY_HEADER_BYTES +                                       \
+	 UCM_INDEX_MEMORY_SHARDS *                                             \
+		 (uint32_t)sizeof(struct ucm_index_memory_shard))
 
 /*
  * Items are numbered through the chunks of a shard. Chunks grow with the shard,
  * eight of one size, then eight of the double, so that at most an eighth of
  * them lies idle and none ever moves. at_out: the item's place in its chunk.
  */
-static inline unsigned ucm_live_chunk(uint32_t number, uint32_t *at_out)
+static inline unsigned ucm_index_memory_chunk(uint32_t number, uint32_t *at_out)
 {
 	uint32_t x = number + 256;
 	unsigned top = 31u - (unsigned)__builtin_clz(x);
@@ -104,19 +113,21 @@ static inline unsigned ucm_live_chunk(uint32_t number, uint32_t *at_out)
 	return (top - 8) * 8 + (x >> (top - 3) & 7);
 }
 
-static inline uint32_t ucm_live_chunk_items(unsigned chunk)
+static inline uint32_t ucm_index_memory_chunk_items(unsigned chunk)
 {
 	return 32u << (chunk >> 3);
 }
 
-static inline void ucm_live_id_words(const struct ucm_id *id, uint64_t out[2])
+static inline void ucm_index_memory_id_words(const struct ucm_id *id,
+					     uint64_t out[2])
 {
 	memcpy(out, id->bytes, 2 * sizeof(*out));
 }
 
 /* Ids are hashes already; the space and a multiplication cover names that
  * were counted rather than hashed. */
-static inline uint32_t ucm_live_hash(const uint64_t id[2], uint16_t space)
+static inline uint32_t ucm_index_memory_hash(const uint64_t id[2],
+					     uint16_t space)
 {
 	uint64_t x = id[0] ^ (id[1] << 29 | id[1] >> 35) ^ space;
 
@@ -126,7 +137,7 @@ static inline uint32_t ucm_live_hash(const uint64_t id[2], uint16_t space)
 
 /* Linear hashing: the head of a hash's chain, where there are num_heads of
  * them (at least 32). One head more splits one chain. */
-static inline uint32_t ucm_live_head(uint32_t hash, uint32_t num_heads)
+static inline uint32_t ucm_index_memory_head(uint32_t hash, uint32_t num_heads)
 {
 	uint32_t mask = UINT32_MAX >> __builtin_clz(num_heads - 1);
 	uint32_t head = hash & mask;

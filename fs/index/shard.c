@@ -17,17 +17,17 @@
 
 #define GENERATION_MASK 0xffffffu
 
-_Static_assert(UCM_LIVE_DOUBT == UCM_ENTRY_DOUBT &&
-	       UCM_LIVE_PINNED == UCM_ENTRY_PINNED &&
-	       UCM_LIVE_LEAVING == UCM_ENTRY_LEAVING,
+_Static_assert(UCM_INDEX_MEMORY_DOUBT == UCM_ENTRY_DOUBT &&
+		       UCM_INDEX_MEMORY_PINNED == UCM_ENTRY_PINNED &&
+		       UCM_INDEX_MEMORY_LEAVING == UCM_ENTRY_LEAVING,
 	       "flags are published as they are");
 
-void ucm_shard_init(struct ucm_shard *shard, struct ucm_live *memory,
+void ucm_shard_init(struct ucm_shard *shard, struct ucm_index_memory *memory,
 		    unsigned number)
 {
 	*shard = (struct ucm_shard){
 		.memory = memory,
-		.live = ucm_live_shard(memory, number),
+		.live = ucm_index_memory_shard(memory, number),
 	};
 	pthread_mutex_init(&shard->lock, NULL);
 }
@@ -70,27 +70,28 @@ static uint32_t num_slots(const struct ucm_side *side)
 static struct ucm_rest *rest_at(struct ucm_shard *shard, uint32_t slot)
 {
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(slot & ~UCM_HIDDEN_SLOT, &at);
+	unsigned chunk = ucm_index_memory_chunk(slot & ~UCM_HIDDEN_SLOT, &at);
 
 	return &side_of(shard, slot)->rest[chunk][at];
 }
 
 /* The record that others see, or could see; of a slot of the open side. */
-static struct ucm_live_record *shared_at(struct ucm_shard *shard, uint32_t slot)
+static struct ucm_index_memory_record *shared_at(struct ucm_shard *shard,
+						 uint32_t slot)
 {
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(slot, &at);
-	struct ucm_live_record *first =
-		ucm_live_at(shard->memory,
-			    UCM_GET(&shard->live->records[chunk]));
+	unsigned chunk = ucm_index_memory_chunk(slot, &at);
+	struct ucm_index_memory_record *first = ucm_index_memory_at(
+		shard->memory, UCM_GET(&shard->live->records[chunk]));
 
 	return first + at;
 }
 
-static struct ucm_live_record *own_at(struct ucm_shard *shard, uint32_t slot)
+static struct ucm_index_memory_record *own_at(struct ucm_shard *shard,
+					      uint32_t slot)
 {
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(slot & ~UCM_HIDDEN_SLOT, &at);
+	unsigned chunk = ucm_index_memory_chunk(slot & ~UCM_HIDDEN_SLOT, &at);
 
 	return &side_of(shard, slot)->own[chunk][at];
 }
@@ -99,7 +100,7 @@ static struct ucm_live_record *own_at(struct ucm_shard *shard, uint32_t slot)
 static bool is_exile(struct ucm_shard *shard, uint32_t slot)
 {
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(slot, &at);
+	unsigned chunk = ucm_index_memory_chunk(slot, &at);
 
 	return shard->open.own[chunk] && shard->open.rest[chunk][at].exile;
 }
@@ -111,7 +112,8 @@ static struct ucm_side *chains_of(struct ucm_shard *shard, uint32_t slot)
 							       : &shard->open;
 }
 
-struct ucm_live_record *ucm_shard_record(struct ucm_shard *shard, uint32_t slot)
+struct ucm_index_memory_record *ucm_shard_record(struct ucm_shard *shard,
+						 uint32_t slot)
 {
 	return chains_of(shard, slot) == &shard->hidden
 		       ? own_at(shard, slot)
@@ -120,18 +122,19 @@ struct ucm_live_record *ucm_shard_record(struct ucm_shard *shard, uint32_t slot)
 
 /* ---- records ---- */
 
-static bool is_used(const struct ucm_live_record *record)
+static bool is_used(const struct ucm_index_memory_record *record)
 {
-	return UCM_GET(&record->state) & UCM_LIVE_USED;
+	return UCM_GET(&record->state) & UCM_INDEX_MEMORY_USED;
 }
 
-static uint32_t generation_of(const struct ucm_live_record *record)
+static uint32_t generation_of(const struct ucm_index_memory_record *record)
 {
 	return UCM_GET(&record->state) >> 8;
 }
 
-static void set_record(struct ucm_live_record *record, const uint64_t id[2],
-		       uint64_t place, uint32_t next, uint32_t state)
+static void set_record(struct ucm_index_memory_record *record,
+		       const uint64_t id[2], uint64_t place, uint32_t next,
+		       uint32_t state)
 {
 	UCM_SET(&record->id[0], id[0]);
 	UCM_SET(&record->id[1], id[1]);
@@ -140,7 +143,8 @@ static void set_record(struct ucm_live_record *record, const uint64_t id[2],
 	UCM_SET(&record->state, state);
 }
 
-static void wipe(struct ucm_live_record *record, uint32_t next, uint32_t state)
+static void wipe(struct ucm_index_memory_record *record, uint32_t next,
+		 uint32_t state)
 {
 	static const uint64_t no_id[2];
 
@@ -169,7 +173,8 @@ uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot)
 void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		    struct ucm_entry *out)
 {
-	const struct ucm_live_record *record = ucm_shard_record(shard, slot);
+	const struct ucm_index_memory_record *record =
+		ucm_shard_record(shard, slot);
 	const struct ucm_rest *rest = rest_at(shard, slot);
 	uint64_t place = UCM_GET(&record->place);
 	uint32_t state = UCM_GET(&record->state);
@@ -180,7 +185,7 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		.space = (uint16_t)(place >> 8),
 		.dir = (uint8_t)place,
 		.generation = state >> 8,
-		.flags = (uint8_t)(state & ~UCM_LIVE_USED),
+		.flags = (uint8_t)(state & ~UCM_INDEX_MEMORY_USED),
 		.mtime_ns = rest->mtime_ns,
 		.blocks = rest->blocks,
 		.atime_s = rest->atime_s,
@@ -194,10 +199,10 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 		     const struct ucm_entry *entry)
 {
-	struct ucm_live_record *record = ucm_shard_record(shard, slot);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
 	const struct ucm_side *side = chains_of(shard, slot);
 	uint64_t place = place_of(entry);
-	uint32_t state = generation_of(record) << 8 | UCM_LIVE_USED |
+	uint32_t state = generation_of(record) << 8 | UCM_INDEX_MEMORY_USED |
 			 entry->flags;
 
 	store_rest(rest_at(shard, slot), entry);
@@ -218,7 +223,7 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 	uint64_t words[2];
 	uint32_t slot;
 
-	ucm_live_id_words(id, words);
+	ucm_index_memory_id_words(id, words);
 	slot = ucm_chain_find(shard, &shard->open, words, space);
 	return slot != UCM_NO_SLOT
 		       ? slot
@@ -227,7 +232,7 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot, uint32_t generation)
 {
-	const struct ucm_live_record *record;
+	const struct ucm_index_memory_record *record;
 
 	if ((slot & ~UCM_HIDDEN_SLOT) >= num_slots(side_of(shard, slot)))
 		return false;
@@ -254,7 +259,7 @@ uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor)
 {
 	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
 		uint32_t slot = ucm_shard_next_slot(shard, cursor);
-		const struct ucm_live_record *record;
+		const struct ucm_index_memory_record *record;
 
 		if (slot == UCM_NO_SLOT)
 			return slot;
@@ -268,8 +273,8 @@ uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor)
 
 /* ---- adding and removing ---- */
 
-static struct ucm_live_record *new_records(struct ucm_shard *shard,
-					   struct ucm_side *side, uint64_t num)
+static struct ucm_index_memory_record *
+new_records(struct ucm_shard *shard, struct ucm_side *side, uint64_t num)
 {
 	uint32_t unit;
 
@@ -278,21 +283,22 @@ static struct ucm_live_record *new_records(struct ucm_shard *shard,
 			calloc(num, sizeof(**side->own));
 		return side->own[side->num_chunks];
 	}
-	if (ucm_live_take(shard->memory, num * sizeof(**side->own), &unit))
+	if (ucm_index_memory_take(shard->memory, num * sizeof(**side->own),
+				  &unit))
 		return NULL;
 	UCM_SET(&shard->live->records[side->num_chunks], unit);
-	return ucm_live_at(shard->memory, unit);
+	return ucm_index_memory_at(shard->memory, unit);
 }
 
 static int new_chunk(struct ucm_shard *shard, struct ucm_side *side)
 {
-	uint32_t num = ucm_live_chunk_items(side->num_chunks);
+	uint32_t num = ucm_index_memory_chunk_items(side->num_chunks);
 	uint32_t first = num_slots(side);
 	uint32_t bit = side == &shard->hidden ? UCM_HIDDEN_SLOT : 0;
-	struct ucm_live_record *records;
+	struct ucm_index_memory_record *records;
 	struct ucm_rest *rest;
 
-	if (side->num_chunks == UCM_LIVE_CHUNKS ||
+	if (side->num_chunks == UCM_INDEX_MEMORY_CHUNKS ||
 	    ucm_more_pointers(&side->rest, side->num_chunks) ||
 	    ucm_more_pointers(&side->own, side->num_chunks))
 		return -ENOMEM;
@@ -317,7 +323,7 @@ int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
 		  bool hidden, uint32_t *slot_out)
 {
 	struct ucm_side *side = hidden ? &shard->hidden : &shard->open;
-	struct ucm_live_record *record;
+	struct ucm_index_memory_record *record;
 	uint32_t slot, state;
 	uint64_t id[2];
 
@@ -328,8 +334,9 @@ int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
 	record = ucm_shard_record(shard, slot);
 	side->free_slot = UCM_GET(&record->next);
 
-	ucm_live_id_words(&entry->id, id);
-	state = generation_of(record) << 8 | UCM_LIVE_USED | entry->flags;
+	ucm_index_memory_id_words(&entry->id, id);
+	state = generation_of(record) << 8 | UCM_INDEX_MEMORY_USED |
+		entry->flags;
 	ucm_chain_begin(shard, side);
 	set_record(record, id, place_of(entry), 0, state);
 	ucm_chain_put(shard, side, slot);
@@ -344,7 +351,7 @@ int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
 static void free_slot(struct ucm_shard *shard, uint32_t slot)
 {
 	struct ucm_side *side = side_of(shard, slot);
-	struct ucm_live_record *record = ucm_shard_record(shard, slot);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
 	uint32_t generation = (generation_of(record) + 1) & GENERATION_MASK;
 
 	if (!(slot & UCM_HIDDEN_SLOT) && is_exile(shard, slot)) {
@@ -369,13 +376,13 @@ void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot)
 
 static int exile(struct ucm_shard *shard, uint32_t slot)
 {
-	struct ucm_live_record *shared = shared_at(shard, slot);
+	struct ucm_index_memory_record *shared = shared_at(shard, slot);
 	struct ucm_side *open = &shard->open, *hidden = &shard->hidden;
 	uint32_t at;
-	unsigned chunk = ucm_live_chunk(slot, &at);
+	unsigned chunk = ucm_index_memory_chunk(slot, &at);
 
 	if (!open->own[chunk])
-		open->own[chunk] = calloc(ucm_live_chunk_items(chunk),
+		open->own[chunk] = calloc(ucm_index_memory_chunk_items(chunk),
 					  sizeof(**open->own));
 	if (!open->own[chunk] || ucm_chain_room(shard, hidden))
 		return -ENOMEM;
@@ -393,7 +400,7 @@ int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor)
 {
 	for (unsigned step = 0; step < UCM_SHARD_STEPS; step++) {
 		uint32_t slot = ucm_shard_next_slot(shard, cursor);
-		const struct ucm_live_record *record;
+		const struct ucm_index_memory_record *record;
 		int err = 0;
 
 		if (slot == UCM_NO_SLOT)
@@ -417,10 +424,11 @@ static uint64_t side_memory(const struct ucm_side *side)
 
 	for (uint32_t i = 0; i < side->num_chunks; i++) {
 		if (side->own[i])
-			bytes += ucm_live_chunk_items(i) * sizeof(**side->own);
+			bytes += ucm_index_memory_chunk_items(i) *
+				 sizeof(**side->own);
 	}
 	for (uint32_t i = 0; side->own_heads && i < side->num_head_chunks; i++)
-		bytes += ucm_live_chunk_items(i) * sizeof(uint32_t);
+		bytes += ucm_index_memory_chunk_items(i) * sizeof(uint32_t);
 	return bytes;
 }
 

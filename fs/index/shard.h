@@ -45,7 +45,8 @@ _Static_assert(sizeof(struct ucm_rest) == 24, "memory per block");
 /* Records and chains: the open ones of a shard, or the hidden ones. */
 struct ucm_side {
 	struct ucm_rest **rest;       /* by chunk */
-	struct ucm_live_record **own; /* by chunk: all that are hidden, exiles */
+	struct ucm_index_memory_record *
+		*own; /* by chunk: all that are hidden, exiles */
 	_Atomic uint32_t **own_heads; /* by chunk, of the hidden side */
 	uint32_t num_chunks;
 	uint32_t num_head_chunks;
@@ -57,12 +58,12 @@ struct ucm_side {
 struct ucm_shard {
 	pthread_mutex_t lock; /* guards the rest; held by the caller */
 	_Atomic unsigned waiting; /* for the lock (index.c) */
-	struct ucm_live *memory;
-	struct ucm_live_shard *live;
+	struct ucm_index_memory *memory;
+	struct ucm_index_memory_shard *live;
 	struct ucm_side open, hidden;
 };
 
-void ucm_shard_init(struct ucm_shard *shard, struct ucm_live *memory,
+void ucm_shard_init(struct ucm_shard *shard, struct ucm_index_memory *memory,
 		    unsigned number);
 void ucm_shard_fini(struct ucm_shard *shard);
 
@@ -107,10 +108,11 @@ uint64_t ucm_shard_memory(const struct ucm_shard *shard);
 #define UCM_SET(field, value) \
 	atomic_store_explicit(field, value, memory_order_release)
 
-struct ucm_live_record *ucm_shard_record(struct ucm_shard *shard,
-					 uint32_t slot);
+struct ucm_index_memory_record *ucm_shard_record(struct ucm_shard *shard,
+						 uint32_t slot);
 
-static inline uint16_t ucm_record_space(const struct ucm_live_record *record)
+static inline uint16_t
+ucm_record_space(const struct ucm_index_memory_record *record)
 {
 	return (uint16_t)(UCM_GET(&record->place) >> 8);
 }

@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static json_t *text_json(const char *text)
 	return json;
 }
 
-static json_t *directory_json(const struct ucm_tierset *set, unsigned dir)
+static json_t *directory_json(const struct ucm_store *set, unsigned dir)
 {
 	const struct ucm_backing *backing = set->dirs[dir];
 	json_t *json = json_object();
@@ -67,7 +67,7 @@ static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
 	return json;
 }
 
-static json_t *tier_json(const struct ucm_tierset *set,
+static json_t *tier_json(const struct ucm_store *set,
 			 const struct ucm_tier *tier)
 {
 	json_t *json = json_object(), *dirs = json_array();
@@ -89,7 +89,7 @@ static json_t *tier_json(const struct ucm_tierset *set,
 	return json;
 }
 
-static json_t *tiers_json(const struct ucm_tierset *set)
+static json_t *tiers_json(const struct ucm_store *set)
 {
 	json_t *json = json_array();
 
@@ -116,7 +116,7 @@ static json_t *space_json(struct ucm_space *space)
 	return json;
 }
 
-static json_t *spaces_json(struct ucm_tierset *set)
+static json_t *spaces_json(struct ucm_store *set)
 {
 	json_t *json = json_array();
 
@@ -169,23 +169,23 @@ static json_t *operations_json(const struct ucm_opstats *ops)
 	return json;
 }
 
-static json_t *transport_json(const struct ucm_face *face)
+static json_t *transport_json(const struct ucm_daemon *daemon)
 {
 	json_t *json = json_object();
 
 	json_object_set_new(json, "passthrough",
-			    json_boolean(atomic_load(&face->passthrough)));
-	if (face->passthrough_why)
+			    json_boolean(atomic_load(&daemon->passthrough)));
+	if (daemon->passthrough_why)
 		json_object_set_new(json, "passthrough_why",
-				    json_string(face->passthrough_why));
-	json_object_set_new(json, "io_uring", json_boolean(face->uring));
-	if (face->uring_why)
+				    json_string(daemon->passthrough_why));
+	json_object_set_new(json, "io_uring", json_boolean(daemon->uring));
+	if (daemon->uring_why)
 		json_object_set_new(json, "io_uring_why",
-				    json_string(face->uring_why));
+				    json_string(daemon->uring_why));
 	return json;
 }
 
-static json_t *index_json(struct ucm_tierset *set)
+static json_t *index_json(struct ucm_store *set)
 {
 	json_t *json = json_object();
 
@@ -197,7 +197,7 @@ static json_t *index_json(struct ucm_tierset *set)
 	return json;
 }
 
-static char *stats_text(struct ucm_face *face, size_t *len)
+static char *stats_text(struct ucm_daemon *daemon, size_t *len)
 {
 	json_t *json = json_object();
 	struct timespec now;
@@ -206,17 +206,18 @@ static char *stats_text(struct ucm_face *face, size_t *len)
 	clock_gettime(CLOCK_REALTIME, &now);
 	json_object_set_new(json, "version", json_string(PACKAGE_VERSION));
 	put_number(json, "uptime_s",
-		   (uint64_t)(now.tv_sec - face->started.tv_sec));
-	json_object_set_new(json, "transport", transport_json(face));
-	json_object_set_new(json, "index", index_json(face->set));
-	json_object_set_new(json, "counters", counters_json(&face->set->stats));
+		   (uint64_t)(now.tv_sec - daemon->started.tv_sec));
+	json_object_set_new(json, "transport", transport_json(daemon));
+	json_object_set_new(json, "index", index_json(daemon->set));
+	json_object_set_new(json, "counters",
+			    counters_json(&daemon->set->stats));
 	json_object_set_new(json, "commit_refused_for",
-			    causes_json(face->set->stats.refused_for));
+			    causes_json(daemon->set->stats.refused_for));
 	json_object_set_new(json, "quarantined_for",
-			    causes_json(face->set->stats.quarantined_for));
-	json_object_set_new(json, "operations", operations_json(face->ops));
-	json_object_set_new(json, "tiers", tiers_json(face->set));
-	json_object_set_new(json, "spaces", spaces_json(face->set));
+			    causes_json(daemon->set->stats.quarantined_for));
+	json_object_set_new(json, "operations", operations_json(daemon->ops));
+	json_object_set_new(json, "tiers", tiers_json(daemon->set));
+	json_object_set_new(json, "spaces", spaces_json(daemon->set));
 	dump = json_dumps(json, JSON_INDENT(2));
 	json_decref(json);
 	if (!dump)
@@ -231,14 +232,14 @@ static char *stats_text(struct ucm_face *face, size_t *len)
 	return text;
 }
 
-static char *config_text(struct ucm_face *face, size_t *len)
+static char *config_text(struct ucm_daemon *daemon, size_t *len)
 {
 	char *text = NULL;
 	FILE *out = open_memstream(&text, len);
 
 	if (!out)
 		return NULL;
-	ucm_options_print(face->options, out);
+	ucm_options_print(daemon->options, out);
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -248,22 +249,22 @@ static char *config_text(struct ucm_face *face, size_t *len)
 
 /* ---- debug: what is debugged, and how deep ---- */
 
-static char *debug_text(struct ucm_face *face, size_t *len)
+static char *debug_text(struct ucm_daemon *daemon, size_t *len)
 {
 	char *text = ucm_log_areas_text();
 
-	(void)face;
+	(void)daemon;
 	if (text)
 		*len = strlen(text);
 	return text;
 }
 
-static int write_debug(struct ucm_face *face, const char *text)
+static int write_debug(struct ucm_daemon *daemon, const char *text)
 {
 	char why[256];
 	int err = ucm_log_areas_set(text, why, sizeof(why));
 
-	(void)face;
+	(void)daemon;
 	if (err)
 		ucm_warning(".ucmfs/debug: %s", why);
 	return err;
@@ -271,11 +272,11 @@ static int write_debug(struct ucm_face *face, const char *text)
 
 /* ---- control: for calls, not for reading ---- */
 
-static char *control_text(struct ucm_face *face, size_t *len_out)
+static char *control_text(struct ucm_daemon *daemon, size_t *len_out)
 {
 	char *text = strdup("for ioctl(2); see ucm-control(7)\n");
 
-	(void)face;
+	(void)daemon;
 	*len_out = text ? strlen(text) : 0;
 	return text;
 }
@@ -286,8 +287,9 @@ static const struct {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	char *(*text)(struct ucm_face *face, size_t *len_out); /* NULL: index */
-	int (*write)(struct ucm_face *face, const char *text);
+	char *(*text)(struct ucm_daemon *daemon,
+		      size_t *len_out); /* NULL: index */
+	int (*write)(struct ucm_daemon *daemon, const char *text);
 } files[] = {
 	/* these two tell paths and tenants' names */
 	{ "stats.json", 0400, false, stats_text, NULL },
@@ -319,35 +321,38 @@ bool ucm_control_is_index(fuse_ino_t ino)
 	       !files[ino - UCM_FIXED_FILES].text;
 }
 
-char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out)
+char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       size_t *len_out)
 {
 	return ino - UCM_FIXED_FILES < NUM_FILES && !ucm_control_is_index(ino)
-		       ? files[ino - UCM_FIXED_FILES].text(face, len_out)
+		       ? files[ino - UCM_FIXED_FILES].text(daemon, len_out)
 		       : NULL;
 }
 
-static int get_size(struct ucm_face *face, fuse_ino_t ino, size_t *out)
+static int get_size(struct ucm_daemon *daemon, fuse_ino_t ino, size_t *out)
 {
 	char *text;
 
 	if (ucm_control_is_index(ino)) {
-		*out = ucm_live_size(ucm_index_live(face->set->index));
+		*out = ucm_index_memory_size(
+			ucm_index_live(daemon->set->index));
 		return 0;
 	}
-	text = ucm_control_text(face, ino, out);
+	text = ucm_control_text(daemon, ino, out);
 	free(text);
 	return text ? 0 : -ENOENT;
 }
 
-int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
+int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
+		     struct stat *out)
 {
 	unsigned number = (unsigned)(ino - UCM_FIXED_FILES);
 	size_t len;
-	int err = get_size(face, ino, &len);
+	int err = get_size(daemon, ino, &len);
 
 	if (err)
 		return err;
-	ucm_attr_dir(face, ino, out);
+	ucm_attr_dir(daemon, ino, out);
 	out->st_mode = S_IFREG | files[number].mode;
 	if (files[number].daemons) {
 		out->st_uid = geteuid();
@@ -366,7 +371,8 @@ bool ucm_control_is_writable(fuse_ino_t ino)
 	       files[ino - UCM_FIXED_FILES].write;
 }
 
-int ucm_control_write(struct ucm_face *face, unsigned number, const char *text)
+int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
+		      const char *text)
 {
-	return files[number].write(face, text);
+	return files[number].write(daemon, text);
 }

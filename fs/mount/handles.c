@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,13 +20,13 @@
 
 #define HEADS 4096u
 
-static struct ucm_file **node_head(struct ucm_files *files, fuse_ino_t node)
+static struct ucm_handle **node_head(struct ucm_handles *files, fuse_ino_t node)
 {
 	return &files->by_node[(node * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
 }
 
-static struct ucm_file **name_head(struct ucm_files *files, uint16_t space,
-				   unsigned bucket, const char *name)
+static struct ucm_handle **name_head(struct ucm_handles *files, uint16_t space,
+				     unsigned bucket, const char *name)
 {
 	uint32_t hash = space * 257u + bucket;
 
@@ -35,39 +35,39 @@ static struct ucm_file **name_head(struct ucm_files *files, uint16_t space,
 	return &files->by_name[hash % HEADS];
 }
 
-int ucm_files_init(struct ucm_files *files)
+int ucm_handles_init(struct ucm_handles *files)
 {
-	*files = (struct ucm_files){ 0 };
+	*files = (struct ucm_handles){ 0 };
 	pthread_mutex_init(&files->lock, NULL);
-	files->by_node = calloc(HEADS, sizeof(struct ucm_file *));
-	files->by_name = calloc(HEADS, sizeof(struct ucm_file *));
+	files->by_node = calloc(HEADS, sizeof(struct ucm_handle *));
+	files->by_name = calloc(HEADS, sizeof(struct ucm_handle *));
 	return files->by_node && files->by_name ? 0 : -ENOMEM;
 }
 
-static void free_file(struct ucm_face *face, struct ucm_file *file)
+static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	ucm_promise_end(file->promise);
 	if (file->fd >= 0)
 		close(file->fd);
-	if (file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING)
-		ucm_tierset_drop(face->set, &file->temp);
+	if (file->kind == UCM_HANDLE_WRITER || file->kind == UCM_HANDLE_STAGING)
+		ucm_store_drop(daemon->set, &file->temp);
 	pthread_mutex_destroy(&file->lock);
 	free(file->name);
 	free(file);
 }
 
-void ucm_files_fini(struct ucm_face *face)
+void ucm_handles_fini(struct ucm_daemon *daemon)
 {
-	struct ucm_files *files = &face->files;
+	struct ucm_handles *files = &daemon->files;
 
 	for (unsigned i = 0; files->by_node && i < HEADS; i++) {
 		while (files->by_node[i]) {
-			struct ucm_file *file = files->by_node[i];
+			struct ucm_handle *file = files->by_node[i];
 
 			files->by_node[i] = file->next_node;
-			if (file->opens && ucm_file_has_temp(file))
-				ucm_tierset_abandon(&file->temp);
-			free_file(face, file);
+			if (file->opens && ucm_handle_has_temp(file))
+				ucm_store_abandon(&file->temp);
+			free_file(daemon, file);
 		}
 	}
 	free(files->by_node);
@@ -75,12 +75,12 @@ void ucm_files_fini(struct ucm_face *face)
 	pthread_mutex_destroy(&files->lock);
 }
 
-struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
-			       fuse_ino_t node)
+struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
+				   enum ucm_handle_kind kind, fuse_ino_t node)
 {
-	struct ucm_files *files = &face->files;
-	struct ucm_file *file = calloc(1, sizeof(*file));
-	struct ucm_file **head, *there;
+	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *file = calloc(1, sizeof(*file));
+	struct ucm_handle **head, *there;
 
 	if (!file)
 		return NULL;
@@ -110,10 +110,10 @@ struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
 	return there;
 }
 
-struct ucm_file *ucm_file_get(struct ucm_face *face, fuse_ino_t node)
+struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node)
 {
-	struct ucm_files *files = &face->files;
-	struct ucm_file *file;
+	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *file;
 
 	pthread_mutex_lock(&files->lock);
 	file = *node_head(files, node);
@@ -125,10 +125,10 @@ struct ucm_file *ucm_file_get(struct ucm_face *face, fuse_ino_t node)
 	return file;
 }
 
-static struct ucm_file *find_name(struct ucm_files *files, uint16_t space,
-				  unsigned bucket, const char *name)
+static struct ucm_handle *find_name(struct ucm_handles *files, uint16_t space,
+				    unsigned bucket, const char *name)
 {
-	struct ucm_file *file = *name_head(files, space, bucket, name);
+	struct ucm_handle *file = *name_head(files, space, bucket, name);
 
 	while (file && (file->space != space || file->bucket != bucket ||
 			strcmp(file->name, name)))
@@ -136,11 +136,11 @@ static struct ucm_file *find_name(struct ucm_files *files, uint16_t space,
 	return file;
 }
 
-struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
-				  unsigned bucket, const char *name)
+struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
+				      unsigned bucket, const char *name)
 {
-	struct ucm_files *files = &face->files;
-	struct ucm_file *file;
+	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *file;
 
 	pthread_mutex_lock(&files->lock);
 	file = find_name(files, space, bucket, name);
@@ -150,19 +150,19 @@ struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
 	return file;
 }
 
-static void unlink_node(struct ucm_files *files, struct ucm_file *file)
+static void unlink_node(struct ucm_handles *files, struct ucm_handle *file)
 {
-	struct ucm_file **link = node_head(files, file->node);
+	struct ucm_handle **link = node_head(files, file->node);
 
 	while (*link != file)
 		link = &(*link)->next_node;
 	*link = file->next_node;
 }
 
-static void unlink_name(struct ucm_files *files, struct ucm_file *file)
+static void unlink_name(struct ucm_handles *files, struct ucm_handle *file)
 {
-	struct ucm_file **link = name_head(files, file->space, file->bucket,
-					   file->name);
+	struct ucm_handle **link =
+		name_head(files, file->space, file->bucket, file->name);
 
 	while (*link != file)
 		link = &(*link)->next_name;
@@ -172,7 +172,7 @@ static void unlink_name(struct ucm_files *files, struct ucm_file *file)
 }
 
 /* Under files.lock. True if that was the last reference. */
-static bool drop_ref(struct ucm_files *files, struct ucm_file *file)
+static bool drop_ref(struct ucm_handles *files, struct ucm_handle *file)
 {
 	if (--file->refs)
 		return false;
@@ -180,57 +180,57 @@ static bool drop_ref(struct ucm_files *files, struct ucm_file *file)
 	return true;
 }
 
-int ucm_file_borrow_fd(struct ucm_face *face, struct ucm_file *file)
+int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	if (file->fd >= 0)
 		return file->fd;
-	return ucm_file_has_temp(file)
-		       ? ucm_tierset_reopen(face->set, &file->temp)
+	return ucm_handle_has_temp(file)
+		       ? ucm_store_reopen(daemon->set, &file->temp)
 		       : -ENOENT;
 }
 
-void ucm_file_return_fd(const struct ucm_file *file, int fd)
+void ucm_handle_return_fd(const struct ucm_handle *file, int fd)
 {
 	if (fd >= 0 && fd != file->fd)
 		close(fd);
 }
 
-void ucm_file_put(struct ucm_face *face, struct ucm_file *file)
+void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	bool last;
 
-	pthread_mutex_lock(&face->files.lock);
-	last = drop_ref(&face->files, file);
-	pthread_mutex_unlock(&face->files.lock);
+	pthread_mutex_lock(&daemon->files.lock);
+	last = drop_ref(&daemon->files, file);
+	pthread_mutex_unlock(&daemon->files.lock);
 	if (last)
-		free_file(face, file);
+		free_file(daemon, file);
 }
 
-int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
-		    int fd, const struct ucm_key *key,
-		    enum ucm_commit_when when)
+int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
+		      int fd, const struct ucm_key *key,
+		      enum ucm_commit_when when)
 {
-	struct ucm_event event = ucm_event_within(within, UCM_OP_COMMIT);
-	int err = ucm_tierset_commit(within->face->set, &file->temp, fd, key,
-				     when);
+	struct ucm_account event = ucm_account_within(within, UCM_OP_COMMIT);
+	int err = ucm_store_commit(within->daemon->set, &file->temp, fd, key,
+				   when);
 
 	if (err == -EAGAIN)
 		return err;
-	ucm_event_block(&event, key);
+	ucm_account_block(&event, key);
 	event.dir = file->dir;
 	event.bytes = (uint64_t)file->temp.stamp.st_size;
-	ucm_event_end(&event, err);
+	ucm_account_end(&event, err);
 	if (!err)
 		file->size = event.bytes;
 	return err;
 }
 
-int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
-		      uint16_t space, unsigned bucket, const char *name)
+int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
+			uint16_t space, unsigned bucket, const char *name)
 {
-	struct ucm_files *files = &face->files;
+	struct ucm_handles *files = &daemon->files;
 	char *copy = name ? strdup(name) : NULL;
-	struct ucm_file *old = NULL;
+	struct ucm_handle *old = NULL;
 	bool last = false;
 
 	if (name && !copy)
@@ -241,7 +241,8 @@ int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
 		file->refs--; /* the caller has another */
 	}
 	if (copy) {
-		struct ucm_file **head = name_head(files, space, bucket, copy);
+		struct ucm_handle **head =
+			name_head(files, space, bucket, copy);
 
 		old = find_name(files, space, bucket, copy);
 		if (old) {
@@ -258,7 +259,7 @@ int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&files->lock);
 	if (last)
-		free_file(face, old);
+		free_file(daemon, old);
 	return 0;
 }
 
@@ -269,16 +270,16 @@ static int compare_serials(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
-		      uint64_t **out)
+size_t ucm_handles_list(struct ucm_daemon *daemon, uint16_t space,
+			unsigned bucket, uint64_t **out)
 {
-	struct ucm_files *files = &face->files;
+	struct ucm_handles *files = &daemon->files;
 	uint64_t *serials = NULL;
 	size_t num = 0, room = 0;
 
 	pthread_mutex_lock(&files->lock);
 	for (unsigned i = 0; i < HEADS; i++) {
-		for (struct ucm_file *file = files->by_name[i]; file;
+		for (struct ucm_handle *file = files->by_name[i]; file;
 		     file = file->next_name) {
 			if (file->space != space ||
 			    (bucket != UINT32_MAX && file->bucket != bucket))
@@ -304,14 +305,15 @@ out:
 }
 
 /* One that is neither open nor young; NULL when there is none left. */
-static struct ucm_file *take_expired(struct ucm_face *face, int64_t before)
+static struct ucm_handle *take_expired(struct ucm_daemon *daemon,
+				       int64_t before)
 {
-	struct ucm_files *files = &face->files;
-	struct ucm_file *found = NULL;
+	struct ucm_handles *files = &daemon->files;
+	struct ucm_handle *found = NULL;
 
 	pthread_mutex_lock(&files->lock);
 	for (unsigned i = 0; i < HEADS && !found; i++) {
-		struct ucm_file *file = files->by_name[i];
+		struct ucm_handle *file = files->by_name[i];
 
 		while (file && (file->refs > 1 || file->touched_ms > before))
 			file = file->next_name;
@@ -327,12 +329,12 @@ static struct ucm_file *take_expired(struct ucm_face *face, int64_t before)
 	return found;
 }
 
-void ucm_files_expire(struct ucm_face *face)
+void ucm_handles_expire(struct ucm_daemon *daemon)
 {
 	int64_t before = ucm_monotonic_ms() -
-			 face->set->config->staging_age_s * INT64_C(1000);
-	struct ucm_file *file;
+			 daemon->set->config->staging_age_s * INT64_C(1000);
+	struct ucm_handle *file;
 
-	while ((file = take_expired(face, before)))
-		free_file(face, file);
+	while ((file = take_expired(daemon, before)))
+		free_file(daemon, file);
 }

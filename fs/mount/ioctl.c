@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ enum right {
 
 struct call {
 	fuse_req_t req;
-	struct ucm_face *face;
+	struct ucm_daemon *daemon;
 	const struct command *command;
 };
 
@@ -40,7 +40,7 @@ struct command {
 	unsigned number;
 	enum right right;
 	int (*run)(const struct call *call, void *data);
-	enum ucm_batch_op op; /* run_batch */
+	enum ucm_calls_op op; /* run_batch */
 };
 
 /* ---- who may ---- */
@@ -54,15 +54,15 @@ static bool is_daemons(const struct call *call)
 
 static int check_right(const struct call *call)
 {
-	const struct ucm_face *face = call->face;
-	uid_t owner = face->set->names.spaces[0]->uid;
+	const struct ucm_daemon *daemon = call->daemon;
+	uid_t owner = daemon->set->names.spaces[0]->uid;
 
 	if (call->command->right == READERS)
 		return 0;
 	if (!is_daemons(call) && fuse_req_ctx(call->req)->uid != owner)
 		return -EPERM;
 	if (call->command->right == WRITER &&
-	    ucm_options_passed(face->options, "ro"))
+	    ucm_options_passed(daemon->options, "ro"))
 		return -EROFS;
 	return 0;
 }
@@ -72,7 +72,7 @@ static int space_of(const struct call *call,
 		    const struct ucm_control_head *head,
 		    struct ucm_space **out)
 {
-	struct ucm_namespace *names = &call->face->set->names;
+	struct ucm_namespace *names = &call->daemon->set->names;
 	struct ucm_space *space;
 	bool hidden;
 
@@ -106,8 +106,8 @@ static int check_head(const struct ucm_control_head *head, uint32_t most,
 static int run_batch(const struct call *call, void *data)
 {
 	struct ucm_control_batch *batch = data;
-	struct ucm_face *face = call->face;
-	enum ucm_batch_op op = call->command->op;
+	struct ucm_daemon *daemon = call->daemon;
+	enum ucm_calls_op op = call->command->op;
 	struct ucm_space *space;
 	int err = check_head(&batch->head, UCM_CONTROL_IDS, 0, 0);
 
@@ -119,10 +119,11 @@ static int run_batch(const struct call *call, void *data)
 	for (uint32_t i = 0; i < batch->head.num; i++) {
 		struct ucm_key key = { .id = batch->u.ids[i],
 				       .space = space->number };
-		int result = ucm_batch_one(face->set, &face->leases, op, &key);
+		int result =
+			ucm_calls_one(daemon->set, &daemon->leases, op, &key);
 
 		if (op == UCM_BATCH_EVICT && !result)
-			ucm_notify_loss(face, &key);
+			ucm_notify_loss(daemon, &key);
 		batch->u.results[i] = result;
 	}
 	return 0;
@@ -131,7 +132,7 @@ static int run_batch(const struct call *call, void *data)
 static int run_locate(const struct call *call, void *data)
 {
 	struct ucm_control_locate *locate = data;
-	struct ucm_face *face = call->face;
+	struct ucm_daemon *daemon = call->daemon;
 	_cleanup_free_ struct ucm_id *ids = NULL;
 	struct ucm_space *space;
 	int err = check_head(&locate->head, UCM_CONTROL_PLACES,
@@ -150,7 +151,7 @@ static int run_locate(const struct call *call, void *data)
 	for (uint32_t i = 0; i < locate->head.num; i++) {
 		struct ucm_key key = { .id = ids[i], .space = space->number };
 
-		ucm_batch_locate(face->set, &face->leases,
+		ucm_calls_locate(daemon->set, &daemon->leases,
 				 fuse_req_ctx(call->req)->uid, &key,
 				 locate->head.lease_ms, locate->head.flags,
 				 &locate->u.places[i]);
@@ -161,7 +162,7 @@ static int run_locate(const struct call *call, void *data)
 static int run_path(const struct call *call, void *data)
 {
 	struct ucm_control_path *path = data;
-	struct ucm_tierset *set = call->face->set;
+	struct ucm_store *set = call->daemon->set;
 	struct ucm_space *space;
 	struct ucm_entry entry;
 	struct ucm_key key;
@@ -175,10 +176,10 @@ static int run_path(const struct call *call, void *data)
 	if (err)
 		return err;
 	key = (struct ucm_key){ .id = path->u.id, .space = space->number };
-	err = ucm_tierset_peek(set, &key, &entry, &ref);
+	err = ucm_store_peek(set, &key, &entry, &ref);
 	return err ? err
-		   : ucm_tierset_path(set, &entry, path->u.path,
-				      sizeof(path->u.path));
+		   : ucm_store_path(set, &entry, path->u.path,
+				    sizeof(path->u.path));
 }
 
 static int run_statistics(const struct call *call, void *data)
@@ -187,7 +188,7 @@ static int run_statistics(const struct call *call, void *data)
 
 	if (stats->version != UCM_CONTROL_VERSION)
 		return -EINVAL;
-	ucm_batch_statistics(call->face->set, stats);
+	ucm_calls_statistics(call->daemon->set, stats);
 	return 0;
 }
 
@@ -200,7 +201,7 @@ static int run_warm(const struct call *call, void *data)
 static int run_flush(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_batch_flush(call->face->set);
+	return ucm_calls_flush(call->daemon->set);
 }
 
 static bool is_interrupted(void *arg)
@@ -211,13 +212,13 @@ static bool is_interrupted(void *arg)
 static int run_rescan(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_batch_rescan(call->face->set, is_interrupted, call->req);
+	return ucm_calls_rescan(call->daemon->set, is_interrupted, call->req);
 }
 
 static int run_checkpoint(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_upkeep_checkpoint(call->face->set);
+	return ucm_upkeep_checkpoint(call->daemon->set);
 }
 
 static const struct command commands[] = {
@@ -249,7 +250,7 @@ static int run(fuse_req_t req, unsigned number, const void *in_buf,
 	       size_t in_size, size_t out_size, void **out)
 {
 	struct call call = { .req = req,
-			     .face = ucm_face_of(req),
+			     .daemon = ucm_daemon_of(req),
 			     .command = find_command(number) };
 	size_t size = _IOC_SIZE(number);
 	int err;
@@ -274,14 +275,14 @@ void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		  struct fuse_file_info *fi, unsigned flags,
 		  const void *in_buf, size_t in_size, size_t out_size)
 {
-	struct ucm_event event = ucm_event_begin(req, UCM_OP_IOCTL);
+	struct ucm_account event = ucm_account_begin(req, UCM_OP_IOCTL);
 	_cleanup_free_ void *data = NULL;
 	int err = -ENOTTY;
 
 	(void)arg, (void)fi, (void)flags;
 	if (ino == ucm_control_find("control"))
 		err = run(req, cmd, in_buf, in_size, out_size, &data);
-	ucm_event_end(&event, err);
+	ucm_account_end(&event, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

@@ -15,7 +15,7 @@
 #include <syslog.h>
 
 #include "common/log.h"
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 static void show_version(void)
 {
@@ -38,8 +38,7 @@ static bool lies_in(const char *path, const char *dir)
 
 /* A tier below the mount point would vanish under the mount, and the daemon
  * would wait for itself; so it would with a mount over a tier's folder. */
-static int check_mountpoint(const char *mountpoint,
-			    const struct ucm_tierset *set,
+static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 			    struct ucm_complaint *complaint)
 {
 	char *path = realpath(mountpoint, NULL);
@@ -76,7 +75,7 @@ static int check_mountpoint(const char *mountpoint,
 
 /* NULL without an error: none is asked for. */
 static int open_trace(const struct ucm_options *options,
-		      const struct ucm_tierset *set, struct ucm_trace **out,
+		      const struct ucm_store *set, struct ucm_trace **out,
 		      struct ucm_complaint *complaint)
 {
 	const char *tiers[UCM_MAX_DIRS];
@@ -108,7 +107,7 @@ static int open_trace(const struct ucm_options *options,
 static int run(struct ucm_options *options)
 {
 	struct ucm_complaint complaint;
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	struct ucm_trace *trace;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
@@ -117,16 +116,16 @@ static int run(struct ucm_options *options)
 			     strerror(-err));
 		return complain(&complaint);
 	}
-	if (ucm_tierset_open(&options->config, &set, &complaint))
+	if (ucm_store_open(&options->config, &set, &complaint))
 		return complain(&complaint);
 	if (check_mountpoint(options->mountpoint, set, &complaint) ||
 	    open_trace(options, set, &trace, &complaint)) {
-		ucm_tierset_close(set);
+		ucm_store_close(set);
 		return complain(&complaint);
 	}
-	err = ucm_face_run(options, set, trace);
+	err = ucm_daemon_run(options, set, trace);
 	ucm_trace_close(trace);
-	ucm_tierset_close(set);
+	ucm_store_close(set);
 	return err ? 1 : 0;
 }
 

@@ -9,7 +9,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void put_counters(struct ucm_prom *prom, const struct ucm_stats *stats)
 		     stats->quarantined_for, UCM_FAULT_NONE);
 }
 
-static void put_mount(struct ucm_prom *prom, struct ucm_face *face)
+static void put_mount(struct ucm_prom *prom, struct ucm_daemon *daemon)
 {
 	ucm_prom_family(prom, "ucmfs_build_info", "gauge",
 			"version of the daemon, and of libfuse");
@@ -80,16 +80,15 @@ static void put_mount(struct ucm_prom *prom, struct ucm_face *face)
 				  fuse_pkgversion()), 1);
 	ucm_prom_family(prom, "ucmfs_start_time_seconds", "gauge",
 			"when it was mounted, since the epoch");
-	ucm_prom_double(prom, NULL,
-			(double)ucm_time_ns(&face->started) * NS);
+	ucm_prom_double(prom, NULL, (double)ucm_time_ns(&daemon->started) * NS);
 	put_gauge(prom, "ucmfs_passthrough",
 		  "1: the kernel reads and writes files itself",
-		  atomic_load(&face->passthrough));
+		  atomic_load(&daemon->passthrough));
 	put_gauge(prom, "ucmfs_io_uring", "1: requests come over io_uring",
-		  face->uring);
+		  daemon->uring);
 }
 
-static void put_index(struct ucm_prom *prom, struct ucm_tierset *set)
+static void put_index(struct ucm_prom *prom, struct ucm_store *set)
 {
 	uint64_t spaces = 0;
 
@@ -119,7 +118,7 @@ struct space {
 	double limit;
 };
 
-static void measure_tiers(const struct ucm_tierset *set, struct space *out)
+static void measure_tiers(const struct ucm_store *set, struct space *out)
 {
 	for (unsigned i = 0; i < set->num_tiers; i++) {
 		const struct ucm_tier *tier = &set->tiers[i];
@@ -135,7 +134,7 @@ static void measure_tiers(const struct ucm_tierset *set, struct space *out)
 	for (const struct ucm_tier *tier = (set)->tiers;                      \
 	     tier < (set)->tiers + (set)->num_tiers; tier++)
 
-static void put_tier_space(struct ucm_prom *prom, const struct ucm_tierset *set,
+static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *set,
 			   const struct space *spaces)
 {
 	ucm_prom_family(prom, "ucmfs_tier_size_bytes", "gauge",
@@ -165,7 +164,7 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_tierset *set,
 			     atomic_load(&tier->writing));
 }
 
-static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
+static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *set)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
 			"1: nothing is written to the tier");
@@ -196,7 +195,7 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_tierset *set)
 }
 
 static void put_tier_counters(struct ucm_prom *prom,
-			      const struct ucm_tierset *set)
+			      const struct ucm_store *set)
 {
 #define PUT(field, help)                                                      \
 	ucm_prom_family(prom, "ucmfs_tier_" #field "_total", "counter", help);\
@@ -220,7 +219,7 @@ static void put_tier_counters(struct ucm_prom *prom,
 	}
 }
 
-static void put_tiers(struct ucm_prom *prom, const struct ucm_tierset *set)
+static void put_tiers(struct ucm_prom *prom, const struct ucm_store *set)
 {
 	struct space spaces[UCM_MAX_DIRS];
 
@@ -283,21 +282,21 @@ static void put_log(struct ucm_prom *prom)
 		    ucm_log_count_left_out());
 }
 
-char *ucm_metrics_text(struct ucm_face *face, size_t *len_out)
+char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 {
 	struct ucm_prom prom;
 
-	if (ucm_prom_begin(&prom, "mount", face->mountpoint))
+	if (ucm_prom_begin(&prom, "mount", daemon->mountpoint))
 		return NULL;
-	put_mount(&prom, face);
-	put_counters(&prom, &face->set->stats);
-	put_index(&prom, face->set);
-	put_tiers(&prom, face->set);
-	put_times(&prom, face->ops);
-	put_errors(&prom, face->ops);
+	put_mount(&prom, daemon);
+	put_counters(&prom, &daemon->set->stats);
+	put_index(&prom, daemon->set);
+	put_tiers(&prom, daemon->set);
+	put_times(&prom, daemon->ops);
+	put_errors(&prom, daemon->ops);
 	put_log(&prom);
 	put_counter(&prom, "ucmfs_trace_records_total",
 		    "records added to the trace",
-		    face->trace ? ucm_trace_added(face->trace) : 0);
+		    daemon->trace ? ucm_trace_added(daemon->trace) : 0);
 	return ucm_prom_end(&prom, len_out);
 }

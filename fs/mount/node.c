@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -60,14 +60,14 @@ static ino_t block_ino(const struct ucm_space *space, const struct ucm_id *id)
 	return hashed_ino(mix(low ^ mix(high ^ space_hash(space))));
 }
 
-struct ucm_space *ucm_node_space(struct ucm_face *face, fuse_ino_t ino)
+struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
 	uint64_t value = ucm_node_value(ino);
 
 	if (ucm_node_type(ino) == UCM_NODE_BUCKET)
 		value >>= 8;
 	return value < UCM_MAX_SPACES
-		       ? ucm_namespace_get(&face->set->names, (unsigned)value)
+		       ? ucm_namespace_get(&daemon->set->names, (unsigned)value)
 		       : NULL;
 }
 
@@ -86,25 +86,25 @@ static void set_owner(struct stat *st, struct ucm_space *space)
 	pthread_mutex_unlock(&space->lock);
 }
 
-void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
+void ucm_attr_dir(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out)
 {
 	struct ucm_space *space = NULL;
 
 	*out = (struct stat){
 		.st_mode = DIR_MODE,
 		.st_nlink = 1, /* 2 would say that there is no folder in it */
-		.st_uid = face->set->names.spaces[0]->uid,
-		.st_gid = face->set->names.spaces[0]->gid,
+		.st_uid = daemon->set->names.spaces[0]->uid,
+		.st_gid = daemon->set->names.spaces[0]->gid,
 		.st_blksize = UCM_BLOCK_PAGE,
 	};
-	set_times(out, &face->started);
+	set_times(out, &daemon->started);
 	switch (ucm_node_type(ino)) {
 	case UCM_NODE_SPACE:
-		space = ucm_node_space(face, ino);
+		space = ucm_node_space(daemon, ino);
 		out->st_ino = hashed_ino(space ? space_hash(space) : 0);
 		break;
 	case UCM_NODE_BUCKET:
-		space = ucm_node_space(face, ino);
+		space = ucm_node_space(daemon, ino);
 		out->st_ino = hashed_ino(mix((space ? space_hash(space) : 0) +
 					     ucm_bucket_number(ino) + 1));
 		break;
@@ -118,10 +118,10 @@ void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
 		set_owner(out, space);
 }
 
-void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
+void ucm_attr_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 		    struct stat *out)
 {
-	struct ucm_space *space = face->set->names.spaces[entry->space];
+	struct ucm_space *space = daemon->set->names.spaces[entry->space];
 
 	*out = (struct stat){
 		.st_ino = block_ino(space, &entry->id),
@@ -138,14 +138,14 @@ void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
 	set_owner(out, space);
 }
 
-int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+int ucm_attr_manifest(struct ucm_daemon *daemon, struct ucm_space *space,
 		      struct stat *out)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 
 	if (!text)
 		return -ENOMEM;
-	if (ucm_tierset_read_manifest(face->set, space, text, UCM_MANIFEST_MAX))
+	if (ucm_store_read_manifest(daemon->set, space, text, UCM_MANIFEST_MAX))
 		return -ENOENT;
 	*out = (struct stat){
 		.st_ino = hashed_ino(mix(space_hash(space) + 1000)),
@@ -155,15 +155,15 @@ int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
 		.st_blksize = UCM_BLOCK_PAGE,
 	};
 	out->st_blocks = (out->st_size + 511) / 512;
-	set_times(out, &face->started);
+	set_times(out, &daemon->started);
 	set_owner(out, space);
 	return 0;
 }
 
-void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
+void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		   const struct stat *st, struct stat *out)
 {
-	struct ucm_space *space = face->set->names.spaces[file->key.space];
+	struct ucm_space *space = daemon->set->names.spaces[file->key.space];
 
 	*out = *st;
 	out->st_ino = file->node;
@@ -174,104 +174,105 @@ void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
 }
 
 /* The descriptor tells; a closed staging file is opened for the question. */
-static int stat_file(struct ucm_face *face, struct ucm_file *file,
+static int stat_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		     struct stat *out)
 {
 	struct stat st;
 	int fd, err;
 
 	pthread_mutex_lock(&file->lock);
-	fd = ucm_file_borrow_fd(face, file);
+	fd = ucm_handle_borrow_fd(daemon, file);
 	err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
-	ucm_file_return_fd(file, fd);
+	ucm_handle_return_fd(file, fd);
 	if (!err)
-		ucm_attr_file(face, file, &st, out);
+		ucm_attr_file(daemon, file, &st, out);
 	pthread_mutex_unlock(&file->lock);
 	return err;
 }
 
-static int attr_of_file(struct ucm_face *face, fuse_ino_t ino,
+static int attr_of_file(struct ucm_daemon *daemon, fuse_ino_t ino,
 			struct stat *out)
 {
-	struct ucm_file *file = ucm_file_get(face, ino);
+	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	int err;
 
 	if (!file)
 		return -ENOENT;
-	err = stat_file(face, file, out);
-	ucm_file_put(face, file);
+	err = stat_file(daemon, file, out);
+	ucm_handle_put(daemon, file);
 	return err;
 }
 
 /* A block that was unlinked while open lives on in its descriptor. */
-static int attr_of_block(struct ucm_face *face, fuse_ino_t ino,
+static int attr_of_block(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct stat *out)
 {
 	struct ucm_entry entry;
-	struct ucm_file *file;
+	struct ucm_handle *file;
 	struct stat st;
 	int err;
 
-	if (ucm_index_get(face->set->index, ucm_node_value(ino), &entry)) {
-		ucm_attr_block(face, &entry, out);
+	if (ucm_index_get(daemon->set->index, ucm_node_value(ino), &entry)) {
+		ucm_attr_block(daemon, &entry, out);
 		return 0;
 	}
-	file = ucm_file_get(face, ino);
+	file = ucm_handle_get(daemon, ino);
 	if (!file)
 		return -ESTALE; /* look the name up again */
 	pthread_mutex_lock(&file->lock);
 	err = file->fd < 0 ? -ESTALE : ucm_os_fstat(file->fd, &st);
 	pthread_mutex_unlock(&file->lock);
 	if (!err) {
-		ucm_attr_file(face, file, &st, out);
-		out->st_ino = block_ino(face->set->names.spaces[file->key.space],
-					&file->key.id);
+		ucm_attr_file(daemon, file, &st, out);
+		out->st_ino =
+			block_ino(daemon->set->names.spaces[file->key.space],
+				  &file->key.id);
 		out->st_nlink = 0;
 	}
-	ucm_file_put(face, file);
+	ucm_handle_put(daemon, file);
 	return err;
 }
 
-int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
+int ucm_node_attr(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out)
 {
 	struct ucm_space *space;
 
 	switch (ucm_node_type(ino)) {
 	case UCM_NODE_BLOCK:
-		return attr_of_block(face, ino, out);
+		return attr_of_block(daemon, ino, out);
 	case UCM_NODE_FILE:
-		return attr_of_file(face, ino, out);
+		return attr_of_file(daemon, ino, out);
 	case UCM_NODE_FIXED:
 		if (ino >= UCM_FIXED_FILES)
-			return ucm_control_attr(face, ino, out);
-		ucm_attr_dir(face, ino, out);
+			return ucm_control_attr(daemon, ino, out);
+		ucm_attr_dir(daemon, ino, out);
 		return 0;
 	case UCM_NODE_SPACE:
 	case UCM_NODE_BUCKET:
-		if (!ucm_node_space(face, ino))
+		if (!ucm_node_space(daemon, ino))
 			return -ENOENT;
-		ucm_attr_dir(face, ino, out);
+		ucm_attr_dir(daemon, ino, out);
 		return 0;
 	case UCM_NODE_MANIFEST:
-		space = ucm_node_space(face, ino);
-		return space ? ucm_attr_manifest(face, space, out) : -ENOENT;
+		space = ucm_node_space(daemon, ino);
+		return space ? ucm_attr_manifest(daemon, space, out) : -ENOENT;
 	case UCM_NODE_PLAIN:
-		return ucm_plain_op_attr(face, ino, out);
+		return ucm_files_op_attr(daemon, ino, out);
 	default:
 		return -ENOENT;
 	}
 }
 
-void ucm_entry_block(struct ucm_face *face, const struct ucm_entry *entry,
+void ucm_entry_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 		     ucm_ref ref, struct fuse_entry_param *out)
 {
 	*out = (struct fuse_entry_param){
 		.ino = ucm_node_make(UCM_NODE_BLOCK, ref),
 		.generation = 1,
-		.attr_timeout = face->options->entry_timeout_s,
-		.entry_timeout = face->options->entry_timeout_s,
+		.attr_timeout = daemon->options->entry_timeout_s,
+		.entry_timeout = daemon->options->entry_timeout_s,
 	};
-	ucm_attr_block(face, entry, &out->attr);
+	ucm_attr_block(daemon, entry, &out->attr);
 }
 
 bool ucm_name_is_staging(const char *name)

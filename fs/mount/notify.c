@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 void ucm_notify_loss(void *arg, const struct ucm_key *key)
 {
-	struct ucm_notifier *notifier = &((struct ucm_face *)arg)->notifier;
+	struct ucm_notifier *notifier = &((struct ucm_daemon *)arg)->notifier;
 
 	pthread_mutex_lock(&notifier->lock);
 	if (notifier->num == notifier->room) {
@@ -42,9 +42,9 @@ void ucm_notify_loss(void *arg, const struct ucm_key *key)
 	pthread_mutex_unlock(&notifier->lock);
 }
 
-void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino)
+void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
-	struct ucm_notifier *notifier = &face->notifier;
+	struct ucm_notifier *notifier = &daemon->notifier;
 
 	pthread_mutex_lock(&notifier->lock);
 	if (notifier->num_nodes == notifier->room_nodes) {
@@ -65,9 +65,9 @@ void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino)
 	pthread_mutex_unlock(&notifier->lock);
 }
 
-void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space)
+void ucm_notify_owner(struct ucm_daemon *daemon, const struct ucm_space *space)
 {
-	struct ucm_notifier *notifier = &face->notifier;
+	struct ucm_notifier *notifier = &daemon->notifier;
 	uint64_t *word = &notifier->spaces[space->number / 64];
 	uint64_t bit = UINT64_C(1) << space->number % 64;
 
@@ -91,45 +91,45 @@ static unsigned take_space(struct ucm_notifier *notifier)
 	return 64 * word + bit;
 }
 
-static void forget_attr(struct ucm_face *face, fuse_ino_t ino)
+static void forget_attr(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
-	fuse_lowlevel_notify_inval_inode(face->session, ino, -1, 0);
+	fuse_lowlevel_notify_inval_inode(daemon->session, ino, -1, 0);
 }
 
 /* Who may do what is decided by the kernel, by the attributes it remembers:
  * buckets first, as they are the way to the blocks. */
-static void forget_owner(struct ucm_face *face, unsigned space)
+static void forget_owner(struct ucm_daemon *daemon, unsigned space)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 
 	ucm_debug(NOTIFY, 1, "forget the owner of space %u", space);
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-		forget_attr(face, ucm_node_bucket((uint16_t)space, bucket));
+		forget_attr(daemon, ucm_node_bucket((uint16_t)space, bucket));
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		uint32_t cursor = 0;
 
-		while (ucm_index_next(face->set->index, (uint16_t)space, bucket,
-				      &cursor, &entry, &ref))
-			forget_attr(face, ucm_node_make(UCM_NODE_BLOCK, ref));
+		while (ucm_index_next(daemon->set->index, (uint16_t)space,
+				      bucket, &cursor, &entry, &ref))
+			forget_attr(daemon, ucm_node_make(UCM_NODE_BLOCK, ref));
 	}
 }
 
-static void forget(struct ucm_face *face, const struct ucm_key *key)
+static void forget(struct ucm_daemon *daemon, const struct ucm_key *key)
 {
 	char name[UCM_BLOCK_NAME_LEN + 1];
 	fuse_ino_t bucket = ucm_node_bucket(key->space, ucm_bucket(&key->id));
 
 	ucm_name_format(&key->id, name);
 	ucm_debug(NOTIFY, 1, "forget %s of space %u", name, key->space);
-	fuse_lowlevel_notify_inval_entry(face->session, bucket, name,
+	fuse_lowlevel_notify_inval_entry(daemon->session, bucket, name,
 					 UCM_BLOCK_NAME_LEN);
 }
 
 static void *notify_main(void *arg)
 {
-	struct ucm_face *face = arg;
-	struct ucm_notifier *notifier = &face->notifier;
+	struct ucm_daemon *daemon = arg;
+	struct ucm_notifier *notifier = &daemon->notifier;
 
 	pthread_mutex_lock(&notifier->lock);
 	while (!notifier->stopping) {
@@ -141,33 +141,33 @@ static void *notify_main(void *arg)
 		if (notifier->num_spaces) {
 			space = take_space(notifier);
 			pthread_mutex_unlock(&notifier->lock);
-			forget_owner(face, space);
+			forget_owner(daemon, space);
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
 		if (notifier->num_nodes) {
 			ino = notifier->nodes[--notifier->num_nodes];
 			pthread_mutex_unlock(&notifier->lock);
-			forget_attr(face, ino);
+			forget_attr(daemon, ino);
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
 		if (notifier->num) {
 			key = notifier->keys[--notifier->num];
 			pthread_mutex_unlock(&notifier->lock);
-			forget(face, &key);
+			forget(daemon, &key);
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec += face->set->config->staging_age_s <
-						EXPIRE_EVERY_S
-					? 1
-					: EXPIRE_EVERY_S;
+		until.tv_sec +=
+			daemon->set->config->staging_age_s < EXPIRE_EVERY_S
+				? 1
+				: EXPIRE_EVERY_S;
 		if (pthread_cond_timedwait(&notifier->wake, &notifier->lock,
 					   &until) == ETIMEDOUT) {
 			pthread_mutex_unlock(&notifier->lock);
-			ucm_files_expire(face);
+			ucm_handles_expire(daemon);
 			ucm_log_tell_left_out(false);
 			pthread_mutex_lock(&notifier->lock);
 		}
@@ -176,21 +176,21 @@ static void *notify_main(void *arg)
 	return NULL;
 }
 
-int ucm_notify_start(struct ucm_face *face)
+int ucm_notify_start(struct ucm_daemon *daemon)
 {
-	struct ucm_notifier *notifier = &face->notifier;
+	struct ucm_notifier *notifier = &daemon->notifier;
 	int err;
 
 	pthread_mutex_init(&notifier->lock, NULL);
 	ucm_cond_init_monotonic(&notifier->wake);
-	err = pthread_create(&notifier->thread, NULL, notify_main, face);
+	err = pthread_create(&notifier->thread, NULL, notify_main, daemon);
 	notifier->running = !err;
 	return -err;
 }
 
-void ucm_notify_stop(struct ucm_face *face)
+void ucm_notify_stop(struct ucm_daemon *daemon)
 {
-	struct ucm_notifier *notifier = &face->notifier;
+	struct ucm_notifier *notifier = &daemon->notifier;
 
 	if (!notifier->running)
 		return;

@@ -3,7 +3,7 @@
  * ops_files.c - the FUSE operations in files/.
  *
  * A node id is the address of a node, 0 for files/ itself. Order of locks: a
- * name's (plain_node.h), file->lock, the table of the open files.
+ * name's (node.h), file->lock, the table of the open files.
  */
 #include <config.h>
 
@@ -26,19 +26,19 @@
 /* Where other machines may change a tier, and for names that are not there. */
 #define SHORT_TIMEOUT_S 1.0
 
-static struct ucm_plain_node *node_of(struct ucm_face *face, fuse_ino_t ino)
+static struct ucm_files_node *node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
 	uint64_t value = ucm_node_value(ino);
 
-	return value ? (struct ucm_plain_node *)(uintptr_t)value
-		     : &face->plain.root;
+	return value ? (struct ucm_files_node *)(uintptr_t)value
+		     : &daemon->plain.root;
 }
 
-static fuse_ino_t ino_of(struct ucm_face *face,
-			 const struct ucm_plain_node *node)
+static fuse_ino_t ino_of(struct ucm_daemon *daemon,
+			 const struct ucm_files_node *node)
 {
-	return node == &face->plain.root
-		       ? UCM_PLAIN_ROOT_NODE
+	return node == &daemon->plain.root
+		       ? UCM_FILES_ROOT_NODE
 		       : ucm_node_make(UCM_NODE_PLAIN, (uintptr_t)node);
 }
 
@@ -47,23 +47,23 @@ static bool wants_write(const struct fuse_file_info *fi)
 	return (fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC;
 }
 
-int ucm_plain_ops_init(struct ucm_face *face)
+int ucm_files_ops_init(struct ucm_daemon *daemon)
 {
-	struct ucm_plain root;
-	int err = ucm_plain_nodes_init(&face->plain);
+	struct ucm_files root;
+	int err = ucm_files_nodes_init(&daemon->plain);
 
-	if (!err && !ucm_plain_find(face->set, UCM_PLAIN_ROOT,
-				    UCM_PLAIN_NOWHERE, &root))
-		face->plain.root.ino = ucm_plain_ino(face->set, &root);
+	if (!err && !ucm_files_find(daemon->set, UCM_FILES_ROOT,
+				    UCM_FILES_NOWHERE, &root))
+		daemon->plain.root.ino = ucm_files_ino(daemon->set, &root);
 	return err;
 }
 
-double ucm_plain_timeout(const struct ucm_face *face)
+double ucm_files_timeout(const struct ucm_daemon *daemon)
 {
-	double timeout = face->options->entry_timeout_s;
+	double timeout = daemon->options->entry_timeout_s;
 
-	for (unsigned i = 0; i < face->set->num_dirs; i++) {
-		if (face->set->dirs[i]->remote && timeout > SHORT_TIMEOUT_S)
+	for (unsigned i = 0; i < daemon->set->num_dirs; i++) {
+		if (daemon->set->dirs[i]->remote && timeout > SHORT_TIMEOUT_S)
 			return SHORT_TIMEOUT_S;
 	}
 	return timeout;
@@ -71,16 +71,17 @@ double ucm_plain_timeout(const struct ucm_face *face)
 
 /* ---- attributes ---- */
 
-static void fill_attr(struct ucm_face *face, const struct ucm_plain_node *node,
-		      const struct stat *st, struct stat *out)
+static void fill_attr(struct ucm_daemon *daemon,
+		      const struct ucm_files_node *node, const struct stat *st,
+		      struct stat *out)
 {
-	const struct ucm_options *options = face->options;
+	const struct ucm_options *options = daemon->options;
 
 	*out = *st;
 	out->st_ino = node->ino;
 	out->st_nlink = 1; /* the folders in a folder are not counted */
 	out->st_blksize = UCM_BLOCK_PAGE;
-	if (node != &face->plain.root)
+	if (node != &daemon->plain.root)
 		return;
 	if (options->has_uid)
 		out->st_uid = options->uid;
@@ -88,34 +89,34 @@ static void fill_attr(struct ucm_face *face, const struct ucm_plain_node *node,
 		out->st_gid = options->gid;
 }
 
-static int attr_by_name(struct ucm_face *face, struct ucm_plain_node *node,
+static int attr_by_name(struct ucm_daemon *daemon, struct ucm_files_node *node,
 			struct stat *out)
 {
-	struct ucm_plain_lock lock;
-	struct ucm_plain found;
+	struct ucm_files_lock lock;
+	struct ucm_files found;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_node(&face->plain, node, &lock, path);
+	int err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
 
 	if (err)
 		return err;
-	err = ucm_plain_find(face->set, path,
-			     node->is_dir ? UCM_PLAIN_NOWHERE : node->dir,
+	err = ucm_files_find(daemon->set, path,
+			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
-	    (!node->is_dir && ucm_plain_ino(face->set, &found) != node->ino))
+	    (!node->is_dir && ucm_files_ino(daemon->set, &found) != node->ino))
 		return -ESTALE;
-	fill_attr(face, node, &found.st, out);
+	fill_attr(daemon, node, &found.st, out);
 	return 0;
 }
 
 /* -ENOENT: nobody has it open. */
-static int attr_of_open(struct ucm_face *face, struct ucm_plain_node *node,
+static int attr_of_open(struct ucm_daemon *daemon, struct ucm_files_node *node,
 			struct stat *out)
 {
-	struct ucm_file *file = ucm_file_get(face, ino_of(face, node));
+	struct ucm_handle *file = ucm_handle_get(daemon, ino_of(daemon, node));
 	struct stat st;
 	int err;
 
@@ -124,288 +125,290 @@ static int attr_of_open(struct ucm_face *face, struct ucm_plain_node *node,
 	pthread_mutex_lock(&file->lock);
 	err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, &st);
 	pthread_mutex_unlock(&file->lock);
-	ucm_file_put(face, file);
+	ucm_handle_put(daemon, file);
 	if (!err)
-		fill_attr(face, node, &st, out);
+		fill_attr(daemon, node, &st, out);
 	return err;
 }
 
 /* Its descriptor tells: of a removed folder as well, which may be the working
  * directory of somebody. */
-static int attr_of_gone(struct ucm_face *face, struct ucm_plain_node *node,
+static int attr_of_gone(struct ucm_daemon *daemon, struct ucm_files_node *node,
 			struct stat *out)
 {
 	struct stat st;
 	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
 
 	if (!err)
-		fill_attr(face, node, &st, out);
+		fill_attr(daemon, node, &st, out);
 	return err;
 }
 
-int ucm_plain_op_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out)
+int ucm_files_op_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
+		      struct stat *out)
 {
-	struct ucm_plain_node *node = node_of(face, ino);
-	int err = node->is_dir ? -ENOENT : attr_of_open(face, node, out);
+	struct ucm_files_node *node = node_of(daemon, ino);
+	int err = node->is_dir ? -ENOENT : attr_of_open(daemon, node, out);
 	bool gone;
 
 	if (err == -ENOENT)
-		err = attr_by_name(face, node, out);
-	gone = ucm_plain_is_gone(&face->plain, node);
+		err = attr_by_name(daemon, node, out);
+	gone = ucm_files_is_gone(&daemon->plain, node);
 	if (err == -ESTALE && gone)
-		err = attr_of_gone(face, node, out);
+		err = attr_of_gone(daemon, node, out);
 	if (!err && gone)
 		out->st_nlink = 0;
 	return err;
 }
 
 /* Through its descriptor, if that will do; -ENOENT if not. */
-static int change_open(struct ucm_face *face, fuse_ino_t ino,
-		       const struct ucm_plain_change *change)
+static int change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       const struct ucm_files_change *change)
 {
-	struct ucm_file *file = ucm_file_get(face, ino);
+	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	int err = -ENOENT;
 
 	if (!file)
 		return err;
 	pthread_mutex_lock(&file->lock);
 	if (file->fd >= 0 && (file->writes || !change->size_set))
-		err = ucm_plain_change_fd(file->fd, change);
+		err = ucm_files_change_fd(file->fd, change);
 	pthread_mutex_unlock(&file->lock);
-	ucm_file_put(face, file);
+	ucm_handle_put(daemon, file);
 	return err;
 }
 
 /* A link cannot be opened, and has neither mode nor size to change. */
-static int change_gone(const struct ucm_plain_node *node,
-		       const struct ucm_plain_change *change)
+static int change_gone(const struct ucm_files_node *node,
+		       const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
 
 	if (!change->size_set && !change->mode_set)
-		return ucm_plain_change_fd(node->fd, change);
+		return ucm_files_change_fd(node->fd, change);
 	fd = ucm_os_reopen(node->fd, change->size_set ? O_WRONLY : O_RDONLY);
-	return fd < 0 ? fd : ucm_plain_change_fd(fd, change);
+	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
 }
 
-int ucm_plain_op_change(struct ucm_face *face, fuse_ino_t ino,
-			const struct ucm_plain_change *change)
+int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const struct ucm_files_change *change)
 {
-	struct ucm_plain_node *node = node_of(face, ino);
-	struct ucm_plain_lock lock;
-	struct ucm_plain found;
+	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_lock lock;
+	struct ucm_files found;
 	char path[PATH_MAX];
-	int err = node->is_dir ? -ENOENT : change_open(face, ino, change);
+	int err = node->is_dir ? -ENOENT : change_open(daemon, ino, change);
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_plain_lock_node(&face->plain, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
 	if (err == -ESTALE && node->fd >= 0)
 		return change_gone(node, change);
 	if (err)
 		return err;
-	err = ucm_plain_find(face->set, path,
-			     node->is_dir ? UCM_PLAIN_NOWHERE : node->dir,
+	err = ucm_files_find(daemon->set, path,
+			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	if (!err)
-		err = ucm_plain_change(face->set, path, &found, change);
-	ucm_plain_unlock(&lock);
+		err = ucm_files_change(daemon->set, path, &found, change);
+	ucm_files_unlock(&lock);
 	return err == -ENOENT ? -ESTALE : err;
 }
 
-int ucm_plain_op_where(struct ucm_face *face, fuse_ino_t ino, unsigned *dir_out,
-		       char *path_out)
+int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       unsigned *dir_out, char *path_out)
 {
-	struct ucm_plain_node *node = node_of(face, ino);
-	struct ucm_plain_lock lock;
+	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_lock lock;
 	int err;
 
 	if (node->is_dir)
 		return -ENODATA;
-	err = ucm_plain_lock_node(&face->plain, node, &lock, path_out);
+	err = ucm_files_lock_node(&daemon->plain, node, &lock, path_out);
 	if (err)
 		return err;
 	*dir_out = node->dir;
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 	return 0;
 }
 
 /* ---- names ---- */
 
 /* An entry for what was found or made under a name, which is locked. */
-static int enter(struct ucm_face *face, struct ucm_plain_node *parent,
-		 const char *name, const struct ucm_plain *plain,
+static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
+		 const char *name, const struct ucm_files *plain,
 		 struct fuse_entry_param *out)
 {
-	struct ucm_plain_node *node =
-		ucm_plain_looked_up(&face->plain, parent, name,
-				    S_ISDIR(plain->st.st_mode),
-				    ucm_plain_ino(face->set, plain),
-				    plain->dir);
+	struct ucm_files_node *node = ucm_files_looked_up(
+		&daemon->plain, parent, name, S_ISDIR(plain->st.st_mode),
+		ucm_files_ino(daemon->set, plain), plain->dir);
 
 	if (!node)
 		return -ENOMEM;
 	*out = (struct fuse_entry_param){
-		.ino = ino_of(face, node),
+		.ino = ino_of(daemon, node),
 		.generation = 1,
-		.attr_timeout = ucm_plain_timeout(face),
-		.entry_timeout = ucm_plain_timeout(face),
+		.attr_timeout = ucm_files_timeout(daemon),
+		.entry_timeout = ucm_files_timeout(daemon),
 	};
-	fill_attr(face, node, &plain->st, &out->attr);
+	fill_attr(daemon, node, &plain->st, &out->attr);
 	return 0;
 }
 
 /* Where to look for it first. */
-static unsigned hint_for(struct ucm_face *face, struct ucm_plain_node *parent,
-			 const char *name)
+static unsigned hint_for(struct ucm_daemon *daemon,
+			 struct ucm_files_node *parent, const char *name)
 {
-	struct ucm_plain_child child;
+	struct ucm_files_child child;
 
-	return ucm_plain_child(&face->plain, parent, name, &child) &&
+	return ucm_files_child(&daemon->plain, parent, name, &child) &&
 			       !child.is_dir
 		       ? child.dir
-		       : UCM_PLAIN_NOWHERE;
+		       : UCM_FILES_NOWHERE;
 }
 
-int ucm_plain_op_lookup(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name, struct fuse_entry_param *out)
 {
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_lock lock;
-	struct ucm_plain found;
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_lock lock;
+	struct ucm_files found;
 	char path[PATH_MAX];
-	double timeout = ucm_plain_timeout(face);
+	double timeout = ucm_files_timeout(daemon);
 	int err;
 
 	*out = (struct fuse_entry_param){
 		.entry_timeout = timeout < SHORT_TIMEOUT_S ? timeout
 							   : SHORT_TIMEOUT_S
 	};
-	err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_plain_find(face->set, path, hint_for(face, folder, name),
+	err = ucm_files_find(daemon->set, path, hint_for(daemon, folder, name),
 			     &found);
 	if (!err)
-		err = enter(face, folder, name, &found, out);
-	ucm_plain_unlock(&lock);
+		err = enter(daemon, folder, name, &found, out);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_root(struct ucm_face *face, struct fuse_entry_param *out)
+int ucm_files_op_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 {
 	*out = (struct fuse_entry_param){
-		.ino = UCM_PLAIN_ROOT_NODE,
+		.ino = UCM_FILES_ROOT_NODE,
 		.generation = 1,
-		.attr_timeout = ucm_plain_timeout(face),
-		.entry_timeout = ucm_plain_timeout(face),
+		.attr_timeout = ucm_files_timeout(daemon),
+		.entry_timeout = ucm_files_timeout(daemon),
 	};
-	return attr_by_name(face, &face->plain.root, &out->attr);
+	return attr_by_name(daemon, &daemon->plain.root, &out->attr);
 }
 
-void ucm_plain_op_forget(struct ucm_face *face, fuse_ino_t ino,
+void ucm_files_op_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 uint64_t lookups)
 {
-	ucm_plain_forget(&face->plain, node_of(face, ino), lookups);
+	ucm_files_forget(&daemon->plain, node_of(daemon, ino), lookups);
 }
 
-static struct ucm_plain_owner owner_of(fuse_req_t req, mode_t mode)
+static struct ucm_files_owner owner_of(fuse_req_t req, mode_t mode)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
-	return (struct ucm_plain_owner){
+	return (struct ucm_files_owner){
 		.uid = ctx->uid,
 		.gid = ctx->gid,
 		.mode = mode & ~ctx->umask & 07777,
 	};
 }
 
-int ucm_plain_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_owner owner = owner_of(req, mode);
-	struct ucm_plain_lock lock;
-	struct ucm_plain made;
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_owner owner = owner_of(req, mode);
+	struct ucm_files_lock lock;
+	struct ucm_files made;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 
 	if (err)
 		return err;
-	err = ucm_plain_mkdir(face->set, path, &owner, &made);
+	err = ucm_files_mkdir(daemon->set, path, &owner, &made);
 	if (!err)
-		err = enter(face, folder, name, &made, out);
-	ucm_plain_unlock(&lock);
+		err = enter(daemon, folder, name, &made, out);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_owner owner = owner_of(req, mode);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_owner owner = owner_of(req, mode);
 	_cleanup_fd_ int fd = -1;
-	struct ucm_plain_lock lock;
-	struct ucm_plain made;
+	struct ucm_files_lock lock;
+	struct ucm_files made;
 	char path[PATH_MAX];
 	int err;
 
 	if (!S_ISREG(mode))
 		return -EPERM;
-	err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 	if (err)
 		return err;
-	fd = ucm_plain_create(face->set, path, &owner, &made);
-	err = fd < 0 ? fd : enter(face, folder, name, &made, out);
+	fd = ucm_files_create(daemon->set, path, &owner, &made);
+	err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 	if (fd >= 0)
-		ucm_plain_written(face->set, &made, 0);
-	ucm_plain_unlock(&lock);
+		ucm_files_written(daemon->set, &made, 0);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
 			 const char *target, struct fuse_entry_param *out)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_owner owner = owner_of(req, 0777);
-	struct ucm_plain_lock lock;
-	struct ucm_plain made;
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_owner owner = owner_of(req, 0777);
+	struct ucm_files_lock lock;
+	struct ucm_files made;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	owner.target = target;
-	err = ucm_plain_symlink(face->set, path, &owner, &made);
+	err = ucm_files_symlink(daemon->set, path, &owner, &made);
 	if (!err)
-		err = enter(face, folder, name, &made, out);
-	ucm_plain_unlock(&lock);
+		err = enter(daemon, folder, name, &made, out);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_readlink(struct ucm_face *face, fuse_ino_t ino, char *target)
+int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *target)
 {
-	struct ucm_plain_node *node = node_of(face, ino);
-	struct ucm_plain_lock lock;
+	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err = node->is_dir ? -EINVAL
-			       : ucm_plain_lock_node(&face->plain, node, &lock,
-						     path);
+			       : ucm_files_lock_node(&daemon->plain, node,
+						     &lock, path);
 
 	if (err == -ESTALE && node->fd >= 0) /* removed, and known to somebody */
 		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
 	if (err)
 		return err;
-	err = ucm_plain_readlink(face->set, path, node->dir, target);
-	ucm_plain_unlock(&lock);
+	err = ucm_files_readlink(daemon->set, path, node->dir, target);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
 /* What an open file has grown by, under file->lock. */
-static void count_growth(struct ucm_face *face, struct ucm_file *file)
+static void count_growth(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	uint64_t bytes;
 	struct stat st;
@@ -413,87 +416,91 @@ static void count_growth(struct ucm_face *face, struct ucm_file *file)
 	if (ucm_os_fstat(file->fd, &st))
 		return;
 	bytes = ucm_file_takes(&st);
-	ucm_plain_account(face->set, file->dir,
+	ucm_files_account(daemon->set, file->dir,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
 }
 
 /* What it has on disk is what must be counted now. */
-static void settle(struct ucm_face *face, const struct ucm_plain_node *node)
+static void settle(struct ucm_daemon *daemon, const struct ucm_files_node *node)
 {
-	struct ucm_file *file = ucm_file_get(face, ino_of(face, node));
+	struct ucm_handle *file = ucm_handle_get(daemon, ino_of(daemon, node));
 
 	if (!file)
 		return;
 	pthread_mutex_lock(&file->lock);
 	if (file->fd >= 0 && file->writes)
-		count_growth(face, file);
+		count_growth(daemon, file);
 	pthread_mutex_unlock(&file->lock);
-	ucm_file_put(face, file);
+	ucm_handle_put(daemon, file);
 }
 
 /* A name goes: a descriptor for those who know what it leads to, or -1.
  * Whoever has looked up a file can open it, as on any file system. */
-static int before_it_goes(struct ucm_face *face, struct ucm_plain_node *folder,
-			  const char *name, const char *path)
+static int before_it_goes(struct ucm_daemon *daemon,
+			  struct ucm_files_node *folder, const char *name,
+			  const char *path)
 {
-	struct ucm_plain_child child;
+	struct ucm_files_child child;
 
-	if (!ucm_plain_child(&face->plain, folder, name, &child))
+	if (!ucm_files_child(&daemon->plain, folder, name, &child))
 		return -1;
 	if (!child.is_dir)
-		settle(face, child.node);
-	return ucm_os_open(face->set->dirs[child.dir]->dirfd, path, O_PATH, 0);
+		settle(daemon, child.node);
+	return ucm_os_open(daemon->set->dirs[child.dir]->dirfd, path, O_PATH,
+			   0);
 }
 
 /* err: what came of it. */
-static void has_gone(struct ucm_face *face, struct ucm_plain_node *folder,
+static void has_gone(struct ucm_daemon *daemon, struct ucm_files_node *folder,
 		     const char *name, int fd, int err)
 {
 	if (!err || err == -ENOENT)
-		ucm_plain_removed(&face->plain, folder, name, fd);
+		ucm_files_removed(&daemon->plain, folder, name, fd);
 	else if (fd >= 0)
 		close(fd);
 }
 
-int ucm_plain_op_rmdir(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_rmdir(struct ucm_daemon *daemon, fuse_ino_t parent,
 		       const char *name)
 {
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_lock lock;
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_tree(&face->plain, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_tree(&daemon->plain, folder, name, &lock, path);
 	int fd;
 
 	if (err)
 		return err;
-	fd = before_it_goes(face, folder, name, path);
-	err = ucm_plain_rmdir(face->set, path);
-	has_gone(face, folder, name, fd, err);
-	ucm_plain_unlock(&lock);
+	fd = before_it_goes(daemon, folder, name, path);
+	err = ucm_files_rmdir(daemon->set, path);
+	has_gone(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_unlink(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_unlink(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name)
 {
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_lock lock;
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 	int fd;
 
 	if (err)
 		return err;
-	fd = before_it_goes(face, folder, name, path);
-	err = ucm_plain_unlink(face->set, path);
-	has_gone(face, folder, name, fd, err);
-	ucm_plain_unlock(&lock);
+	fd = before_it_goes(daemon, folder, name, path);
+	err = ucm_files_unlink(daemon->set, path);
+	has_gone(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int rename_pair(struct ucm_face *face,
-		       const struct ucm_plain_pair *pair, bool noreplace)
+static int rename_pair(struct ucm_daemon *daemon,
+		       const struct ucm_files_pair *pair, bool noreplace)
 {
 	char *copy = strdup(pair->name[1]);
 	unsigned dir;
@@ -501,12 +508,12 @@ static int rename_pair(struct ucm_face *face,
 
 	if (!copy)
 		return -ENOMEM;
-	fd = before_it_goes(face, pair->parent[1], pair->name[1],
+	fd = before_it_goes(daemon, pair->parent[1], pair->name[1],
 			    pair->path[1]);
-	err = ucm_plain_rename(face->set, pair->path[0], pair->path[1],
+	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
-		ucm_plain_renamed(&face->plain, pair, copy, dir, fd);
+		ucm_files_renamed(&daemon->plain, pair, copy, dir, fd);
 		return 0;
 	}
 	free(copy);
@@ -515,12 +522,12 @@ static int rename_pair(struct ucm_face *face,
 	return err;
 }
 
-int ucm_plain_op_rename(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_rename(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name, fuse_ino_t newparent,
 			const char *newname, unsigned flags)
 {
-	struct ucm_plain_lock lock;
-	struct ucm_plain_pair pair;
+	struct ucm_files_lock lock;
+	struct ucm_files_pair pair;
 	int err;
 
 	/* what leaves files/ or comes into it is copied by mv(1) */
@@ -528,22 +535,22 @@ int ucm_plain_op_rename(struct ucm_face *face, fuse_ino_t parent,
 		return -EXDEV;
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	pair.parent[0] = node_of(face, parent);
-	pair.parent[1] = node_of(face, newparent);
+	pair.parent[0] = node_of(daemon, parent);
+	pair.parent[1] = node_of(daemon, newparent);
 	pair.name[0] = name;
 	pair.name[1] = newname;
-	err = ucm_plain_lock_pair(&face->plain, &pair, &lock);
+	err = ucm_files_lock_pair(&daemon->plain, &pair, &lock);
 	if (err)
 		return err;
-	err = rename_pair(face, &pair, flags & RENAME_NOREPLACE);
-	ucm_plain_unlock(&lock);
+	err = rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
 /* ---- open files ---- */
 
 /* A file that has its descriptor gets its first open. Under file->lock. */
-static void begin_file(fuse_req_t req, struct ucm_file *file, int fd,
+static void begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 		       unsigned dir, const struct stat *st, bool writes)
 {
 	file->fd = fd;
@@ -552,33 +559,33 @@ static void begin_file(fuse_req_t req, struct ucm_file *file, int fd,
 	file->counted = ucm_file_takes(st);
 	file->promise = NULL;
 	file->writes = writes;
-	file->told_at_close = ucm_face_of(req)->set->dirs[dir]->remote;
+	file->told_at_close = ucm_daemon_of(req)->set->dirs[dir]->remote;
 	file->shared_write = false;
-	ucm_file_attach(req, file);
+	ucm_handle_attach(req, file);
 }
 
-static int create_locked(fuse_req_t req, struct ucm_plain_node *folder,
+static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 			 const char *name, const char *path, mode_t mode,
 			 struct fuse_file_info *fi,
 			 struct fuse_entry_param *out)
 {
-	struct ucm_plain_owner owner = owner_of(req, mode);
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_file *file = NULL;
-	struct ucm_plain made;
-	int fd = ucm_plain_create(face->set, path, &owner, &made);
-	int err = fd < 0 ? fd : enter(face, folder, name, &made, out);
+	struct ucm_files_owner owner = owner_of(req, mode);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file = NULL;
+	struct ucm_files made;
+	int fd = ucm_files_create(daemon->set, path, &owner, &made);
+	int err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 
 	if (!err) {
-		file = ucm_file_open(face, UCM_FILE_PLAIN, out->ino);
+		file = ucm_handle_open(daemon, UCM_HANDLE_PLAIN, out->ino);
 		if (!file) {
-			ucm_plain_op_forget(face, out->ino, 1);
+			ucm_files_op_forget(daemon, out->ino, 1);
 			err = -ENOMEM;
 		}
 	}
 	if (err) {
 		if (fd >= 0) {
-			ucm_plain_written(face->set, &made, 0);
+			ucm_files_written(daemon->set, &made, 0);
 			close(fd);
 		}
 		return err;
@@ -587,36 +594,37 @@ static int create_locked(fuse_req_t req, struct ucm_plain_node *folder,
 	begin_file(req, file, fd, made.dir, &made.st, true);
 	file->counted = 0; /* nothing of it is, yet */
 	file->promise = made.promise;
-	ucm_file_count_open(file, fi);
+	ucm_handle_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
 }
 
-int ucm_plain_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 			mode_t mode, struct fuse_file_info *fi,
 			struct fuse_entry_param *out)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_plain_node *folder = node_of(face, parent);
-	struct ucm_plain_lock lock;
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_name(&face->plain, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	err = create_locked(req, folder, name, path, mode, fi, out);
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 	/* It is there, though the kernel remembers otherwise and has not
 	 * compared modes: let it look again, and open. */
 	return err == -EEXIST && !(fi->flags & O_EXCL) ? -ESTALE : err;
 }
 
 /* From now on for writing as well; whoever reads with it goes on. */
-static int make_writable(struct ucm_face *face, struct ucm_file *file)
+static int make_writable(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	int fd;
 
-	if (face->set->dirs[file->dir]->readonly)
+	if (daemon->set->dirs[file->dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
@@ -630,7 +638,7 @@ static int make_writable(struct ucm_face *face, struct ucm_file *file)
 	return 0;
 }
 
-static int reopen_gone(const struct ucm_plain_node *node, int flags,
+static int reopen_gone(const struct ucm_files_node *node, int flags,
 		       struct stat *st)
 {
 	int fd, err;
@@ -647,58 +655,59 @@ static int reopen_gone(const struct ucm_plain_node *node, int flags,
 /* path: NULL if it is gone. What was looked up is opened and nothing else: of
  * another file, put there behind us, the kernel remembers nothing that is
  * right. It looks again then. */
-static int open_first(struct ucm_face *face, const struct ucm_plain_node *node,
-		      const char *path, int flags, struct stat *st)
+static int open_first(struct ucm_daemon *daemon,
+		      const struct ucm_files_node *node, const char *path,
+		      int flags, struct stat *st)
 {
-	struct ucm_plain opened = { .dir = node->dir };
+	struct ucm_files opened = { .dir = node->dir };
 	int fd;
 
 	if (!path)
 		return reopen_gone(node, flags, st);
-	fd = ucm_plain_open(face->set, path, node->dir, flags, st);
+	fd = ucm_files_open(daemon->set, path, node->dir, flags, st);
 	if (fd < 0)
 		return fd;
 	opened.st = *st;
-	if (ucm_plain_ino(face->set, &opened) == node->ino)
+	if (ucm_files_ino(daemon->set, &opened) == node->ino)
 		return fd;
 	close(fd);
 	return -ESTALE;
 }
 
 /* Under file->lock. */
-static int open_locked(fuse_req_t req, struct ucm_plain_node *node,
-		       struct ucm_file *file, const char *path,
+static int open_locked(fuse_req_t req, struct ucm_files_node *node,
+		       struct ucm_handle *file, const char *path,
 		       struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	bool writes = wants_write(fi);
 	struct stat st;
 	int fd, err = 0;
 
 	if (!file->opens) {
-		fd = open_first(face, node, path, writes ? O_RDWR : O_RDONLY,
+		fd = open_first(daemon, node, path, writes ? O_RDWR : O_RDONLY,
 				&st);
 		if (fd < 0)
 			return fd;
 		begin_file(req, file, fd, node->dir, &st, writes);
 	} else if (writes && !file->writes) {
-		err = make_writable(face, file);
+		err = make_writable(daemon, file);
 	}
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(file->fd, 0);
 	if (!err)
-		ucm_file_count_open(file, fi);
+		ucm_handle_count_open(file, fi);
 	else if (!file->opens)
-		ucm_file_detach(req, file);
+		ucm_handle_detach(req, file);
 	return err;
 }
 
-static int open_node(fuse_req_t req, struct ucm_plain_node *node,
+static int open_node(fuse_req_t req, struct ucm_files_node *node,
 		     const char *path, struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_file *file = ucm_file_open(face, UCM_FILE_PLAIN,
-					      ino_of(face, node));
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file =
+		ucm_handle_open(daemon, UCM_HANDLE_PLAIN, ino_of(daemon, node));
 	int err;
 
 	if (!file)
@@ -707,31 +716,31 @@ static int open_node(fuse_req_t req, struct ucm_plain_node *node,
 	err = open_locked(req, node, file, path, fi);
 	pthread_mutex_unlock(&file->lock);
 	if (err)
-		ucm_file_put(face, file);
+		ucm_handle_put(daemon, file);
 	return err;
 }
 
-int ucm_plain_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_face *face = ucm_face_of(req);
-	struct ucm_plain_node *node = node_of(face, ino);
-	struct ucm_plain_lock lock;
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err;
 
 	if (node->is_dir)
 		return -EISDIR;
-	err = ucm_plain_lock_node(&face->plain, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
 	if (err == -ESTALE)
 		return open_node(req, node, NULL, fi);
 	if (err)
 		return err;
 	err = open_node(req, node, path, fi);
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file)
+int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	int err = 0;
 
@@ -742,83 +751,82 @@ int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file)
 	if (!err)
 		return 0;
 	ucm_error("a file in %s/files: close: %s",
-		  face->set->dirs[file->dir]->path, strerror(-err));
-	ucm_tierset_count_error(face->set, file->dir, err);
+		  daemon->set->dirs[file->dir]->path, strerror(-err));
+	ucm_store_count_error(daemon->set, file->dir, err);
 	return err;
 }
 
-void ucm_plain_last_close(struct ucm_face *face, struct ucm_file *file)
+void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
-	struct ucm_plain made = { .dir = file->dir,
-				  .promise = file->promise };
+	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 
 	if (file->writes &&
-	    !ucm_plain_is_gone(&face->plain, node_of(face, file->node)))
-		count_growth(face, file);
-	ucm_plain_written(face->set, &made, file->writes ? file->counted : 0);
+	    !ucm_files_is_gone(&daemon->plain, node_of(daemon, file->node)))
+		count_growth(daemon, file);
+	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
-		ucm_notify_attr(face, file->node);
+		ucm_notify_attr(daemon, file->node);
 }
 
 /* ---- folders ---- */
 
 /* An open folder: its names as they were when it was read from its start. */
 struct folder {
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 	bool listed;
 };
 
-int ucm_plain_op_opendir(struct ucm_face *face, fuse_ino_t ino,
+int ucm_files_op_opendir(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct fuse_file_info *fi)
 {
 	struct folder *folder;
 
-	if (!node_of(face, ino)->is_dir)
+	if (!node_of(daemon, ino)->is_dir)
 		return -ENOTDIR;
 	folder = calloc(1, sizeof(*folder));
 	fi->fh = (uintptr_t)folder;
 	return folder ? 0 : -ENOMEM;
 }
 
-void ucm_plain_op_releasedir(struct fuse_file_info *fi)
+void ucm_files_op_releasedir(struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
 
-	ucm_plain_names_free(&folder->names);
+	ucm_files_names_free(&folder->names);
 	free(folder);
 }
 
-static int list_again(struct ucm_face *face, fuse_ino_t ino,
+static int list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 		      struct folder *folder)
 {
-	struct ucm_plain_lock lock;
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_node(&face->plain, node_of(face, ino), &lock,
-				      path);
+	int err = ucm_files_lock_node(&daemon->plain, node_of(daemon, ino),
+				      &lock, path);
 
 	if (err)
 		return -ENOENT;
-	ucm_plain_names_free(&folder->names);
-	err = ucm_plain_list(face->set, path, &folder->names);
+	ucm_files_names_free(&folder->names);
+	err = ucm_files_list(daemon->set, path, &folder->names);
 	folder->listed = !err;
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 	return err;
 }
 
 /* Entry number off, "." and ".." being the first; false behind the last. Its
  * name is looked up when it is asked for. */
-static bool entry_at(struct ucm_face *face, fuse_ino_t ino,
+static bool entry_at(struct ucm_daemon *daemon, fuse_ino_t ino,
 		     const struct folder *folder, off_t off, const char **name,
 		     struct fuse_entry_param *out)
 {
-	const struct ucm_plain_name *listed;
+	const struct ucm_files_name *listed;
 
 	*out = (struct fuse_entry_param){ 0 };
 	if (off < 2) {
 		*name = off ? ".." : ".";
-		out->attr.st_ino = node_of(face, ino)->ino;
+		out->attr.st_ino = node_of(daemon, ino)->ino;
 		out->attr.st_mode = S_IFDIR;
 		return true;
 	}
@@ -839,7 +847,7 @@ static size_t fill_listing(fuse_req_t req, fuse_ino_t ino,
 	size_t used = 0, need;
 	const char *name;
 
-	for (; entry_at(ucm_face_of(req), ino, folder, off, &name, &entry);
+	for (; entry_at(ucm_daemon_of(req), ino, folder, off, &name, &entry);
 	     off++) {
 		need = plus ? fuse_add_direntry_plus(req, buffer + used,
 						     size - used, name, &entry,
@@ -853,7 +861,7 @@ static size_t fill_listing(fuse_req_t req, fuse_ino_t ino,
 	return used;
 }
 
-void ucm_plain_op_readdir(fuse_req_t req, const struct ucm_event *event,
+void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *event,
 			  fuse_ino_t ino, size_t size, off_t off, bool plus,
 			  struct fuse_file_info *fi)
 {
@@ -863,26 +871,26 @@ void ucm_plain_op_readdir(fuse_req_t req, const struct ucm_event *event,
 	size_t used;
 
 	if (!err && (off == 0 || !folder->listed))
-		err = list_again(event->face, ino, folder);
+		err = list_again(event->daemon, ino, folder);
 	if (err) {
-		ucm_event_reply(req, event, err);
+		ucm_account_reply(req, event, err);
 		return;
 	}
 	used = fill_listing(req, ino, folder, buffer, size, off, plus);
-	ucm_event_end(event, 0);
+	ucm_account_end(event, 0);
 	fuse_reply_buf(req, buffer, used);
 }
 
-int ucm_plain_op_fsyncdir(struct ucm_face *face, fuse_ino_t ino)
+int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
-	struct ucm_plain_lock lock;
+	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_plain_lock_node(&face->plain, node_of(face, ino), &lock,
-				      path);
+	int err = ucm_files_lock_node(&daemon->plain, node_of(daemon, ino),
+				      &lock, path);
 
 	if (err)
 		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
-	err = ucm_plain_sync_dir(face->set, path);
-	ucm_plain_unlock(&lock);
+	err = ucm_files_sync_dir(daemon->set, path);
+	ucm_files_unlock(&lock);
 	return err;
 }

@@ -9,68 +9,70 @@
 #ifndef UCM_OPS_PLAIN_H
 #define UCM_OPS_PLAIN_H
 
-#include "fs/mount/mount.h"
 #include "fs/files/files.h"
+#include "fs/mount/daemon.h"
 
-#define UCM_PLAIN_ROOT_NODE ucm_node_make(UCM_NODE_PLAIN, 0)
+#define UCM_FILES_ROOT_NODE ucm_node_make(UCM_NODE_PLAIN, 0)
 
 /* After the store is open, before anything is served. */
-int ucm_plain_ops_init(struct ucm_face *face);
+int ucm_files_ops_init(struct ucm_daemon *daemon);
 
 /* How long the kernel may remember names and attributes. */
-double ucm_plain_timeout(const struct ucm_face *face);
+double ucm_files_timeout(const struct ucm_daemon *daemon);
 
 /* -ENOENT comes with an entry as well, to be remembered. */
-int ucm_plain_op_lookup(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name, struct fuse_entry_param *out);
 /* Also files/ itself, as it stands in the root. */
-int ucm_plain_op_root(struct ucm_face *face, struct fuse_entry_param *out);
-void ucm_plain_op_forget(struct ucm_face *face, fuse_ino_t ino,
+int ucm_files_op_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
+void ucm_files_op_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 uint64_t lookups);
 
-int ucm_plain_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out);
 /* A regular file. */
-int ucm_plain_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		       mode_t mode, struct fuse_entry_param *out);
-int ucm_plain_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
 			 const char *target, struct fuse_entry_param *out);
 /* target: PATH_MAX bytes */
-int ucm_plain_op_readlink(struct ucm_face *face, fuse_ino_t ino, char *target);
-int ucm_plain_op_rmdir(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *target);
+int ucm_files_op_rmdir(struct ucm_daemon *daemon, fuse_ino_t parent,
 		       const char *name);
-int ucm_plain_op_unlink(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_unlink(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name);
-int ucm_plain_op_rename(struct ucm_face *face, fuse_ino_t parent,
+int ucm_files_op_rename(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name, fuse_ino_t newparent,
 			const char *newname, unsigned flags);
 
 /* The open is counted in fi. */
-int ucm_plain_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 			mode_t mode, struct fuse_file_info *fi,
 			struct fuse_entry_param *out);
-int ucm_plain_op_open(fuse_req_t req, fuse_ino_t ino,
+int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino,
 		      struct fuse_file_info *fi);
 /* A close of a file that was open for writing; under file->lock. The error is
  * the program's. */
-int ucm_plain_op_flush(struct ucm_face *face, struct ucm_file *file);
+int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file);
 /* The last close; under file->lock, while it has its descriptor. */
-void ucm_plain_last_close(struct ucm_face *face, struct ucm_file *file);
+void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file);
 
-int ucm_plain_op_opendir(struct ucm_face *face, fuse_ino_t ino,
+int ucm_files_op_opendir(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct fuse_file_info *fi);
 /* Gives the reply, and ends the event. */
-void ucm_plain_op_readdir(fuse_req_t req, const struct ucm_event *event,
+void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *event,
 			  fuse_ino_t ino, size_t size, off_t off, bool plus,
 			  struct fuse_file_info *fi);
-void ucm_plain_op_releasedir(struct fuse_file_info *fi);
-int ucm_plain_op_fsyncdir(struct ucm_face *face, fuse_ino_t ino);
+void ucm_files_op_releasedir(struct fuse_file_info *fi);
+int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino);
 
-int ucm_plain_op_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
-int ucm_plain_op_change(struct ucm_face *face, fuse_ino_t ino,
-			const struct ucm_plain_change *change);
+int ucm_files_op_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
+		      struct stat *out);
+int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const struct ucm_files_change *change);
 /* Where a file is now: its directory, and its path below that (PATH_MAX). */
-int ucm_plain_op_where(struct ucm_face *face, fuse_ino_t ino, unsigned *dir_out,
-		       char *path_out);
+int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       unsigned *dir_out, char *path_out);
 
 #endif

@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/mount.h"
+#include "fs/mount/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -54,10 +54,10 @@ static void notify_systemd(void)
 		ucm_warning("NOTIFY_SOCKET: %m");
 }
 
-static void say_ready(struct ucm_face *face)
+static void say_ready(struct ucm_daemon *daemon)
 {
 	static const char text[] = "READY=1\n";
-	int fd = face->options->ready_fd;
+	int fd = daemon->options->ready_fd;
 
 	notify_systemd();
 	if (fd < 0)
@@ -84,10 +84,10 @@ static bool has_sys_admin(void)
 	return caps >> CAP_SYS_ADMIN_BIT & 1;
 }
 
-static const char *want_passthrough(const struct ucm_face *face,
+static const char *want_passthrough(const struct ucm_daemon *daemon,
 				    struct fuse_conn_info *conn)
 {
-	if (face->options->passthrough == UCM_OFF)
+	if (daemon->options->passthrough == UCM_OFF)
 		return "switched off";
 	if (!has_sys_admin())
 		return "it needs CAP_SYS_ADMIN";
@@ -97,43 +97,44 @@ static const char *want_passthrough(const struct ucm_face *face,
 	return NULL;
 }
 
-static void choose_passthrough(struct ucm_face *face,
+static void choose_passthrough(struct ucm_daemon *daemon,
 			       struct fuse_conn_info *conn)
 {
-	face->passthrough_why = want_passthrough(face, conn);
-	atomic_store(&face->passthrough, !face->passthrough_why);
-	if (face->passthrough_why) {
-		ucm_log(face->options->passthrough == UCM_ON ? UCM_LOG_WARNING
-							     : UCM_LOG_INFO,
+	daemon->passthrough_why = want_passthrough(daemon, conn);
+	atomic_store(&daemon->passthrough, !daemon->passthrough_why);
+	if (daemon->passthrough_why) {
+		ucm_log(daemon->options->passthrough == UCM_ON ? UCM_LOG_WARNING
+							       : UCM_LOG_INFO,
 			"passthrough off: %s; data goes through the daemon",
-			face->passthrough_why);
+			daemon->passthrough_why);
 		return;
 	}
 	/* a tier may be a FUSE mount itself */
 	conn->max_backing_stack_depth = 1;
 }
 
-static void choose_uring(struct ucm_face *face, struct fuse_conn_info *conn)
+static void choose_uring(struct ucm_daemon *daemon, struct fuse_conn_info *conn)
 {
-	if (face->uring_why) {
-		if (face->options->io_uring == UCM_ON)
-			ucm_warning("io_uring off: %s", face->uring_why);
+	if (daemon->uring_why) {
+		if (daemon->options->io_uring == UCM_ON)
+			ucm_warning("io_uring off: %s", daemon->uring_why);
 		return;
 	}
 #ifdef FUSE_CAP_OVER_IO_URING
-	face->uring = fuse_get_feature_flag(conn, FUSE_CAP_OVER_IO_URING);
+	daemon->uring = fuse_get_feature_flag(conn, FUSE_CAP_OVER_IO_URING);
 #else
 	(void)conn;
 #endif
-	if (!face->uring) {
-		face->uring_why = "the kernel did not offer it";
-		ucm_info("io_uring off: %s", face->uring_why);
+	if (!daemon->uring) {
+		daemon->uring_why = "the kernel did not offer it";
+		ucm_info("io_uring off: %s", daemon->uring_why);
 	}
 }
 
 /* Worth its system calls only where data goes through the daemon: receiving a
  * request by splice takes a pipe and six calls more than a read. */
-static void choose_splice(struct ucm_face *face, struct fuse_conn_info *conn)
+static void choose_splice(struct ucm_daemon *daemon,
+			  struct fuse_conn_info *conn)
 {
 	static const uint64_t flags[] = {
 		FUSE_CAP_SPLICE_READ, FUSE_CAP_SPLICE_WRITE,
@@ -141,7 +142,7 @@ static void choose_splice(struct ucm_face *face, struct fuse_conn_info *conn)
 	};
 
 	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-		if (atomic_load(&face->passthrough))
+		if (atomic_load(&daemon->passthrough))
 			fuse_unset_feature_flag(conn, flags[i]);
 		else
 			fuse_set_feature_flag(conn, flags[i]);
@@ -150,7 +151,7 @@ static void choose_splice(struct ucm_face *face, struct fuse_conn_info *conn)
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	struct ucm_face *face = userdata;
+	struct ucm_daemon *daemon = userdata;
 
 	fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
 	/* committed pages never change: no need to drop them on a new mtime */
@@ -159,10 +160,10 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	fuse_set_feature_flag(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
 	fuse_set_feature_flag(conn, FUSE_CAP_ATOMIC_O_TRUNC);
 	fuse_set_feature_flag(conn, FUSE_CAP_PARALLEL_DIROPS);
-	choose_passthrough(face, conn);
-	choose_splice(face, conn);
-	choose_uring(face, conn);
-	say_ready(face);
+	choose_passthrough(daemon, conn);
+	choose_splice(daemon, conn);
+	choose_uring(daemon, conn);
+	say_ready(daemon);
 }
 
 static const struct fuse_lowlevel_ops operations = {
@@ -215,9 +216,9 @@ static bool uring_enabled(void)
 }
 
 /* NULL: ask for it. */
-static const char *want_uring(const struct ucm_face *face)
+static const char *want_uring(const struct ucm_daemon *daemon)
 {
-	if (face->options->io_uring == UCM_OFF)
+	if (daemon->options->io_uring == UCM_OFF)
 		return "switched off";
 #ifndef FUSE_CAP_OVER_IO_URING
 	return "ucmfs was built with a libfuse older than 3.18";
@@ -228,9 +229,9 @@ static const char *want_uring(const struct ucm_face *face)
 #endif
 }
 
-static int build_args(struct ucm_face *face, struct fuse_args *args)
+static int build_args(struct ucm_daemon *daemon, struct fuse_args *args)
 {
-	const struct ucm_options *options = face->options;
+	const struct ucm_options *options = daemon->options;
 	char *list = NULL, *more = NULL;
 	int err = 0;
 
@@ -240,11 +241,11 @@ static int build_args(struct ucm_face *face, struct fuse_args *args)
 	if (fuse_opt_add_opt_escaped(&list, more))
 		err = -ENOMEM;
 	free(more);
-	face->uring_why = want_uring(face);
+	daemon->uring_why = want_uring(daemon);
 	if (!err &&
 	    asprintf(&more, "%s,subtype=ucmfs,default_permissions%s%s%s", list,
 		     geteuid() == 0 ? ",nosuid,nodev" : "",
-		     face->uring_why ? "" : ",io_uring",
+		     daemon->uring_why ? "" : ",io_uring",
 		     options->pass ? options->pass : "") < 0)
 		err = -ENOMEM;
 	free(list);
@@ -355,16 +356,16 @@ static void choose_log(const struct ucm_options *options)
 	ucm_log_set(sink, level);
 }
 
-static int loop(struct ucm_face *face)
+static int loop(struct ucm_daemon *daemon)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 	int err;
 
 	if (!config)
 		return -ENOMEM;
-	fuse_loop_cfg_set_max_threads(config, face->options->threads);
+	fuse_loop_cfg_set_max_threads(config, daemon->options->threads);
 	fuse_loop_cfg_set_clone_fd(config, 1);
-	err = fuse_session_loop_mt(face->session, config);
+	err = fuse_session_loop_mt(daemon->session, config);
 	fuse_loop_cfg_destroy(config);
 	if (err < 0)
 		ucm_error("serving ended: %s", strerror(-err));
@@ -372,36 +373,36 @@ static int loop(struct ucm_face *face)
 }
 
 /* By this thread, which lives as long as the loop. */
-static void serve_index(struct ucm_face *face)
+static void serve_index(struct ucm_daemon *daemon)
 {
-	int err = ucm_live_serve(ucm_index_live(face->set->index));
+	int err = ucm_index_memory_serve(ucm_index_live(daemon->set->index));
 
 	if (!err)
 		return;
 	ucm_warning("index: set_robust_list: %s; clients ask for each block",
 		    strerror(-err));
-	atomic_store(&face->index_refused, true);
+	atomic_store(&daemon->index_refused, true);
 }
 
-static int serve(struct ucm_face *face)
+static int serve(struct ucm_daemon *daemon)
 {
 	/* what may fail comes while somebody waits for our exit status */
-	int err = ucm_tierset_begin(face->set);
+	int err = ucm_store_begin(daemon->set);
 
 	if (!err)
-		err = go_to_background(face->options);
+		err = go_to_background(daemon->options);
 	if (err)
 		return err;
-	choose_log(face->options);
-	face->set->on_loss = ucm_notify_loss;
-	face->set->on_loss_arg = face;
-	serve_index(face);
-	err = ucm_notify_start(face);
+	choose_log(daemon->options);
+	daemon->set->on_loss = ucm_notify_loss;
+	daemon->set->on_loss_arg = daemon;
+	serve_index(daemon);
+	err = ucm_notify_start(daemon);
 	if (!err)
-		err = ucm_tierset_start(face->set);
+		err = ucm_store_start(daemon->set);
 	if (!err)
-		err = loop(face);
-	ucm_live_unserve(ucm_index_live(face->set->index));
+		err = loop(daemon);
+	ucm_index_memory_unserve(ucm_index_live(daemon->set->index));
 	return err;
 }
 
@@ -417,9 +418,9 @@ static dev_t device_of_mount(const char *mountpoint)
 	return makedev(st.stx_dev_major, st.stx_dev_minor);
 }
 
-static int mount_and_serve(struct ucm_face *face)
+static int mount_and_serve(struct ucm_daemon *daemon)
 {
-	const char *mountpoint = face->options->mountpoint;
+	const char *mountpoint = daemon->options->mountpoint;
 	_cleanup_free_ char *path = NULL;
 	int err;
 
@@ -427,41 +428,41 @@ static int mount_and_serve(struct ucm_face *face)
 	/* the background's working directory is another */
 	path = realpath(mountpoint, NULL);
 	if (path)
-		face->mountpoint = mountpoint = path;
-	if (fuse_set_signal_handlers(face->session))
+		daemon->mountpoint = mountpoint = path;
+	if (fuse_set_signal_handlers(daemon->session))
 		return -EINVAL;
-	err = fuse_session_mount(face->session, mountpoint);
+	err = fuse_session_mount(daemon->session, mountpoint);
 	if (!err) {
-		ucm_tierset_serving(face->set, device_of_mount(mountpoint));
-		err = serve(face);
-		fuse_session_unmount(face->session);
+		ucm_store_serving(daemon->set, device_of_mount(mountpoint));
+		err = serve(daemon);
+		fuse_session_unmount(daemon->session);
 		/* The notifier may wait for a lock in the kernel that a caller
 		 * of ours holds: only now, with the connection gone, will it
 		 * end; and it uses the session, and losses use us. */
-		ucm_tierset_quiet(face->set);
-		ucm_notify_stop(face);
+		ucm_store_quiet(daemon->set);
+		ucm_notify_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
 	}
-	fuse_remove_signal_handlers(face->session);
-	face->mountpoint = face->options->mountpoint;
+	fuse_remove_signal_handlers(daemon->session);
+	daemon->mountpoint = daemon->options->mountpoint;
 	return err;
 }
 
-static void set_owner(struct ucm_face *face)
+static void set_owner(struct ucm_daemon *daemon)
 {
-	struct ucm_space *space = face->set->names.spaces[0];
+	struct ucm_space *space = daemon->set->names.spaces[0];
 
-	if (face->options->has_uid)
-		space->uid = face->options->uid;
-	if (face->options->has_gid)
-		space->gid = face->options->gid;
+	if (daemon->options->has_uid)
+		space->uid = daemon->options->uid;
+	if (daemon->options->has_gid)
+		space->gid = daemon->options->gid;
 }
 
-int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
-		 struct ucm_trace *trace)
+int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
+		   struct ucm_trace *trace)
 {
-	struct ucm_face face = {
+	struct ucm_daemon daemon = {
 		.options = options,
 		.set = set,
 		.mountpoint = options->mountpoint,
@@ -469,31 +470,31 @@ int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
 		.ops = ucm_opstats_new(),
 	};
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	int err = ucm_files_init(&face.files);
+	int err = ucm_handles_init(&daemon.files);
 
-	ucm_leases_init(&face.leases, options->leases, options->lease_age_s);
+	ucm_leases_init(&daemon.leases, options->leases, options->lease_age_s);
 	if (!err)
-		err = ucm_plain_ops_init(&face);
-	if (!face.ops)
+		err = ucm_files_ops_init(&daemon);
+	if (!daemon.ops)
 		err = -ENOMEM;
-	clock_gettime(CLOCK_REALTIME, &face.started);
+	clock_gettime(CLOCK_REALTIME, &daemon.started);
 	fuse_set_log_func(log_of_libfuse);
 	raise_file_limit();
-	set_owner(&face);
+	set_owner(&daemon);
 	if (!err)
-		err = build_args(&face, &args);
+		err = build_args(&daemon, &args);
 	if (!err) {
-		face.session = fuse_session_new(&args, &operations,
-						sizeof(operations), &face);
-		err = face.session ? mount_and_serve(&face) : -EINVAL;
+		daemon.session = fuse_session_new(&args, &operations,
+						  sizeof(operations), &daemon);
+		err = daemon.session ? mount_and_serve(&daemon) : -EINVAL;
 	}
-	if (face.session)
-		fuse_session_destroy(face.session);
+	if (daemon.session)
+		fuse_session_destroy(daemon.session);
 	fuse_opt_free_args(&args);
-	ucm_files_fini(&face);
-	ucm_leases_fini(&face.leases);
-	ucm_plain_nodes_fini(&face.plain);
-	ucm_opstats_free(face.ops);
+	ucm_handles_fini(&daemon);
+	ucm_leases_fini(&daemon.leases);
+	ucm_files_nodes_fini(&daemon.plain);
+	ucm_opstats_free(daemon.ops);
 	ucm_log_tell_left_out(true);
 	return err;
 }

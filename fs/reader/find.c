@@ -43,8 +43,8 @@ struct probe {
 	uint32_t state;
 };
 
-static const struct ucm_live_shard *shard_of(const struct ucm_reader_map *map,
-					     const struct probe *probe)
+static const struct ucm_index_memory_shard *
+shard_of(const struct ucm_reader_map *map, const struct probe *probe)
 {
 	return ucm_reader_shard(map, probe->id[0] & 0xff);
 }
@@ -59,10 +59,11 @@ static uint64_t find_item(const struct ucm_reader_map *map,
 	uint32_t at, unit;
 	uint64_t place;
 
-	if (number >= UCM_LIVE_MAX_ITEMS)
+	if (number >= UCM_INDEX_MEMORY_MAX_ITEMS)
 		return 0;
-	unit = UCM_READ(&chunks[ucm_live_chunk(number, &at)]);
-	place = (uint64_t)unit * UCM_LIVE_UNIT + (uint64_t)at * item_bytes;
+	unit = UCM_READ(&chunks[ucm_index_memory_chunk(number, &at)]);
+	place = (uint64_t)unit * UCM_INDEX_MEMORY_UNIT +
+		(uint64_t)at * item_bytes;
 	return unit && place + item_bytes <= map->limit ? place : 0;
 }
 
@@ -85,7 +86,7 @@ static void follow(const struct ucm_reader_map *map, struct probe *probe,
 	}
 	probe->number = link - 1;
 	probe->at = find_item(map, shard_of(map, probe)->records, link - 1,
-			      sizeof(struct ucm_live_record));
+			      sizeof(struct ucm_index_memory_record));
 	if (!probe->at)
 		settle(map, probe, BROKEN);
 	else
@@ -96,10 +97,10 @@ static void follow(const struct ucm_reader_map *map, struct probe *probe,
 static void begin(const struct ucm_reader_map *map, struct probe *probe,
 		  const struct ucm_id *id, uint16_t space)
 {
-	const struct ucm_live_shard *shard;
+	const struct ucm_index_memory_shard *shard;
 	uint32_t heads;
 
-	ucm_live_id_words(id, probe->id);
+	ucm_index_memory_id_words(id, probe->id);
 	shard = shard_of(map, probe);
 	probe->at = 0;
 	probe->left = WALK_MOST;
@@ -108,12 +109,12 @@ static void begin(const struct ucm_reader_map *map, struct probe *probe,
 	if (probe->seq & 1)
 		return;
 	heads = UCM_READ(&shard->num_heads);
-	if (heads >= 32 && heads <= UCM_LIVE_MAX_ITEMS)
-		probe->at = find_item(map, shard->heads,
-				      ucm_live_head(ucm_live_hash(probe->id,
-								  space),
-						    heads),
-				      sizeof(uint32_t));
+	if (heads >= 32 && heads <= UCM_INDEX_MEMORY_MAX_ITEMS)
+		probe->at = find_item(
+			map, shard->heads,
+			ucm_index_memory_head(
+				ucm_index_memory_hash(probe->id, space), heads),
+			sizeof(uint32_t));
 	if (probe->at)
 		__builtin_prefetch(map->base + probe->at);
 	else
@@ -129,16 +130,18 @@ static void read_head(const struct ucm_reader_map *map, struct probe *probe)
 
 static enum answer judge(uint32_t state)
 {
-	if (!(state & UCM_LIVE_USED))
+	if (!(state & UCM_INDEX_MEMORY_USED))
 		return BROKEN;
-	return state & (UCM_LIVE_DOUBT | UCM_LIVE_LEAVING) ? UNKNOWN : PRESENT;
+	return state & (UCM_INDEX_MEMORY_DOUBT | UCM_INDEX_MEMORY_LEAVING)
+		       ? UNKNOWN
+		       : PRESENT;
 }
 
 static void step(const struct ucm_reader_map *map, struct probe *probe,
 		 uint16_t space)
 {
-	const struct ucm_live_record *record =
-		(const struct ucm_live_record *)(map->base + probe->at);
+	const struct ucm_index_memory_record *record =
+		(const struct ucm_index_memory_record *)(map->base + probe->at);
 
 	if (UCM_READ(&record->id[0]) == probe->id[0] &&
 	    UCM_READ(&record->id[1]) == probe->id[1] &&
@@ -256,20 +259,21 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 static void fill_entry(const struct ucm_reader_map *map,
 		       const struct probe *probe, struct ucm_index_entry *out)
 {
-	const struct ucm_live_header *header = ucm_reader_header(map);
+	const struct ucm_index_memory_header *header = ucm_reader_header(map);
 	uint8_t tier = UCM_READ(&header->tier_of[probe->place & 0xff]);
 
 	*out = (struct ucm_index_entry){
 		.size = probe->place >> 24,
 		.generation = (uint64_t)(probe->state >> 8) << 36 |
 			      (probe->id[0] & 0xff) << 28 | probe->number,
-		.flags = probe->state & UCM_LIVE_PINNED,
+		.flags = probe->state & UCM_INDEX_MEMORY_PINNED,
 		.tier = -1,
 	};
-	if (tier < header->num_tiers && tier < UCM_LIVE_TIERS) {
+	if (tier < header->num_tiers && tier < UCM_INDEX_MEMORY_TIERS) {
 		out->tier = tier;
 		snprintf(out->tier_name, sizeof(out->tier_name), "%.*s",
-			 (int)UCM_LIVE_TIER_NAME - 1, header->tiers[tier]);
+			 (int)UCM_INDEX_MEMORY_TIER_NAME - 1,
+			 header->tiers[tier]);
 	}
 }
 

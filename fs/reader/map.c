@@ -20,14 +20,15 @@
 #define SIZE_MOST (UINT64_C(1) << 40)
 #define POPULATE_MOST (UINT64_C(1) << 30)
 
-static bool is_index(const struct ucm_live_header *header)
+static bool is_index(const struct ucm_index_memory_header *header)
 {
-	return !memcmp(header->magic, UCM_LIVE_MAGIC, sizeof(header->magic)) &&
-	       header->version == UCM_LIVE_VERSION &&
-	       header->header_bytes == UCM_LIVE_HEADER_BYTES &&
-	       header->shard_bytes == sizeof(struct ucm_live_shard) &&
-	       header->record_bytes == sizeof(struct ucm_live_record) &&
-	       header->num_tiers <= UCM_LIVE_TIERS;
+	return !memcmp(header->magic, UCM_INDEX_MEMORY_MAGIC,
+		       sizeof(header->magic)) &&
+	       header->version == UCM_INDEX_MEMORY_VERSION &&
+	       header->header_bytes == UCM_INDEX_MEMORY_HEADER_BYTES &&
+	       header->shard_bytes == sizeof(struct ucm_index_memory_shard) &&
+	       header->record_bytes == sizeof(struct ucm_index_memory_record) &&
+	       header->num_tiers <= UCM_INDEX_MEMORY_TIERS;
 }
 
 /* fstat(2) says what the daemon says; this asks the file itself. */
@@ -65,8 +66,8 @@ int ucm_reader_map_open(struct ucm_reader_map *map, int fd)
 	if (fstat(fd, &st))
 		return -errno;
 	size = (uint64_t)st.st_size;
-	if (!S_ISREG(st.st_mode) || size < UCM_LIVE_FIXED_BYTES || size > SIZE_MOST ||
-	    !reaches(fd, size))
+	if (!S_ISREG(st.st_mode) || size < UCM_INDEX_MEMORY_FIXED_BYTES ||
+	    size > SIZE_MOST || !reaches(fd, size))
 		return -EPROTO;
 	base = mmap(NULL, 2 * size, PROT_READ, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
@@ -120,22 +121,23 @@ uint32_t ucm_reader_map_names(const struct ucm_reader_map *map)
 
 bool ucm_reader_map_lives(const struct ucm_reader_map *map)
 {
-	const struct ucm_live_header *header = ucm_reader_header(map);
+	const struct ucm_index_memory_header *header = ucm_reader_header(map);
 
 	return ucm_lifeline_lives(UCM_READ(&header->alive)) &&
-	       !(UCM_READ(&header->state) & UCM_LIVE_CLOSED);
+	       !(UCM_READ(&header->state) & UCM_INDEX_MEMORY_CLOSED);
 }
 
 bool ucm_reader_map_complete(const struct ucm_reader_map *map)
 {
-	return UCM_READ(&ucm_reader_header(map)->state) & UCM_LIVE_COMPLETE;
+	return UCM_READ(&ucm_reader_header(map)->state) &
+	       UCM_INDEX_MEMORY_COMPLETE;
 }
 
 uint64_t ucm_reader_map_blocks(const struct ucm_reader_map *map)
 {
 	uint64_t blocks = 0;
 
-	for (unsigned i = 0; i < UCM_LIVE_SHARDS; i++)
+	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS; i++)
 		blocks += UCM_READ(&ucm_reader_shard(map, i)->count);
 	return blocks;
 }

@@ -67,18 +67,18 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 /* A field of shared memory, and nothing behind it before it. */
 #define UCM_READ(field) atomic_load_explicit(field, memory_order_acquire)
 
-static inline const struct ucm_live_header *
+static inline const struct ucm_index_memory_header *
 ucm_reader_header(const struct ucm_reader_map *map)
 {
-	return (const struct ucm_live_header *)map->base;
+	return (const struct ucm_index_memory_header *)map->base;
 }
 
-static inline const struct ucm_live_shard *
+static inline const struct ucm_index_memory_shard *
 ucm_reader_shard(const struct ucm_reader_map *map, unsigned number)
 {
-	const char *first = map->base + UCM_LIVE_HEADER_BYTES;
+	const char *first = map->base + UCM_INDEX_MEMORY_HEADER_BYTES;
 
-	return (const struct ucm_live_shard *)first + number;
+	return (const struct ucm_index_memory_shard *)first + number;
 }
 
 /*

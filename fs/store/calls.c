@@ -15,7 +15,7 @@
 
 /* Under the name's lock, under which leases are given: what was located and
  * leased is not removed behind it. */
-static int evict_locked(struct ucm_tierset *set, struct ucm_leases *leases,
+static int evict_locked(struct ucm_store *set, struct ucm_leases *leases,
 			const struct ucm_key *key, ucm_ref ref)
 {
 	struct ucm_entry entry;
@@ -26,31 +26,31 @@ static int evict_locked(struct ucm_tierset *set, struct ucm_leases *leases,
 		return -EPERM;
 	if (ucm_lease_held(leases, ref, ucm_monotonic_ms()))
 		return -EBUSY;
-	return ucm_tierset_remove(set, key);
+	return ucm_store_remove(set, key);
 }
 
-static int evict(struct ucm_tierset *set, struct ucm_leases *leases,
+static int evict(struct ucm_store *set, struct ucm_leases *leases,
 		 const struct ucm_key *key, ucm_ref ref)
 {
 	int err;
 
-	ucm_tierset_lock_name(set, &key->id);
+	ucm_store_lock_name(set, &key->id);
 	err = evict_locked(set, leases, key, ref);
-	ucm_tierset_unlock_name(set, &key->id);
+	ucm_store_unlock_name(set, &key->id);
 	return err;
 }
 
-static int lookup(struct ucm_tierset *set, const struct ucm_key *key)
+static int lookup(struct ucm_store *set, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err = ucm_tierset_find(set, key, &entry, &ref);
+	int err = ucm_store_find(set, key, &entry, &ref);
 
 	return err == -ENOENT ? 0 : err ? err : 1;
 }
 
-int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
-		  enum ucm_batch_op op, const struct ucm_key *key)
+int ucm_calls_one(struct ucm_store *set, struct ucm_leases *leases,
+		  enum ucm_calls_op op, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -58,16 +58,16 @@ int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
 
 	if (op == UCM_BATCH_LOOKUP)
 		return lookup(set, key);
-	err = ucm_tierset_peek(set, key, &entry, &ref);
+	err = ucm_store_peek(set, key, &entry, &ref);
 	if (err)
 		return err;
 	switch (op) {
 	case UCM_BATCH_TOUCH:
-		return ucm_tierset_touch(set, ref);
+		return ucm_store_touch(set, ref);
 	case UCM_BATCH_PIN:
-		return ucm_tierset_pin(set, ref, true);
+		return ucm_store_pin(set, ref, true);
 	case UCM_BATCH_UNPIN:
-		return ucm_tierset_pin(set, ref, false);
+		return ucm_store_pin(set, ref, false);
 	case UCM_BATCH_EVICT:
 		return evict(set, leases, key, ref);
 	default:
@@ -75,22 +75,21 @@ int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
 	}
 }
 
-static int lease(struct ucm_tierset *set, struct ucm_leases *leases,
-		 uint32_t uid, const struct ucm_key *key, ucm_ref ref,
-		 uint32_t lease_ms)
+static int lease(struct ucm_store *set, struct ucm_leases *leases, uint32_t uid,
+		 const struct ucm_key *key, ucm_ref ref, uint32_t lease_ms)
 {
 	struct ucm_entry entry;
 	int err = -ENOENT;
 
-	ucm_tierset_lock_name(set, &key->id);
+	ucm_store_lock_name(set, &key->id);
 	if (ucm_index_get(set->index, ref, &entry))
 		err = ucm_lease_take(leases, ref, uid, ucm_monotonic_ms(),
 				     lease_ms);
-	ucm_tierset_unlock_name(set, &key->id);
+	ucm_store_unlock_name(set, &key->id);
 	return err;
 }
 
-static void fill_place(const struct ucm_tierset *set,
+static void fill_place(const struct ucm_store *set,
 		       const struct ucm_entry *entry,
 		       const struct ucm_block *block,
 		       struct ucm_control_place *place)
@@ -110,7 +109,7 @@ static void fill_place(const struct ucm_tierset *set,
 	}
 }
 
-void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
+void ucm_calls_locate(struct ucm_store *set, struct ucm_leases *leases,
 		      uint32_t uid, const struct ucm_key *key,
 		      uint32_t lease_ms, uint32_t flags,
 		      struct ucm_control_place *out)
@@ -122,21 +121,21 @@ void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
 	int err;
 
 	if (flags & UCM_LOCATE_PEEK)
-		err = ucm_tierset_peek(set, key, &entry, &ref);
+		err = ucm_store_peek(set, key, &entry, &ref);
 	else
-		err = ucm_tierset_find(set, key, &entry, &ref);
+		err = ucm_store_find(set, key, &entry, &ref);
 	if (!err && lease_ms)
 		err = lease(set, leases, uid, key, ref, lease_ms);
 	/* leased now, and read after that: so it is still the same file */
 	if (!err && flags & UCM_LOCATE_CRC)
-		err = ucm_tierset_header(set, ref, &block);
+		err = ucm_store_header(set, ref, &block);
 	if (!err)
 		fill_place(set, &entry, &block, &place);
 	place.result = err;
 	*out = place;
 }
 
-void ucm_batch_statistics(struct ucm_tierset *set,
+void ucm_calls_statistics(struct ucm_store *set,
 			  struct ucm_control_statistics *out)
 {
 	const struct ucm_stats *stats = &set->stats;
@@ -157,7 +156,7 @@ void ucm_batch_statistics(struct ucm_tierset *set,
 	};
 	struct statvfs st;
 
-	ucm_tierset_statvfs(set, &st);
+	ucm_store_statvfs(set, &st);
 	all.total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	all.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
 	for (unsigned i = 0; i < set->num_tiers; i++)
@@ -165,7 +164,7 @@ void ucm_batch_statistics(struct ucm_tierset *set,
 	*out = all;
 }
 
-int ucm_batch_flush(struct ucm_tierset *set)
+int ucm_calls_flush(struct ucm_store *set)
 {
 	int result = 0;
 
@@ -182,7 +181,7 @@ int ucm_batch_flush(struct ucm_tierset *set)
 }
 
 /* All directories' buckets of one space. */
-static int rescan_space(struct ucm_tierset *set, struct ucm_space *space,
+static int rescan_space(struct ucm_store *set, struct ucm_space *space,
 			bool (*stop)(void *arg), void *arg)
 {
 	int result = 0;
@@ -192,16 +191,15 @@ static int rescan_space(struct ucm_tierset *set, struct ucm_space *space,
 
 		if (atomic_load(&set->stopping) || stop(arg))
 			return -EINTR;
-		err = ucm_tierset_scan_bucket(set, space, i / UCM_BUCKETS,
-					      i % UCM_BUCKETS);
+		err = ucm_store_scan_bucket(set, space, i / UCM_BUCKETS,
+					    i % UCM_BUCKETS);
 		if (err && !result)
 			result = err;
 	}
 	return result;
 }
 
-int ucm_batch_rescan(struct ucm_tierset *set, bool (*stop)(void *arg),
-		     void *arg)
+int ucm_calls_rescan(struct ucm_store *set, bool (*stop)(void *arg), void *arg)
 {
 	int result = 0;
 

@@ -5,15 +5,15 @@
  * The store's side: it knows what a call does, not how it came here nor who
  * may make it.
  */
-#ifndef UCM_BATCH_H
-#define UCM_BATCH_H
+#ifndef UCM_CALLS_H
+#define UCM_CALLS_H
 
 #include <ucm/control.h>
 
 #include "fs/store/lease.h"
 #include "fs/store/store.h"
 
-enum ucm_batch_op {
+enum ucm_calls_op {
 	UCM_BATCH_LOOKUP,
 	UCM_BATCH_TOUCH,
 	UCM_BATCH_PIN,
@@ -22,25 +22,24 @@ enum ucm_batch_op {
 };
 
 /* One block: what control.h says of its result. */
-int ucm_batch_one(struct ucm_tierset *set, struct ucm_leases *leases,
-		  enum ucm_batch_op op, const struct ucm_key *key);
+int ucm_calls_one(struct ucm_store *set, struct ucm_leases *leases,
+		  enum ucm_calls_op op, const struct ucm_key *key);
 
 /* Where a block lies; lease_ms: of a lease of user uid, 0 for none; flags:
  * UCM_LOCATE_*. */
-void ucm_batch_locate(struct ucm_tierset *set, struct ucm_leases *leases,
+void ucm_calls_locate(struct ucm_store *set, struct ucm_leases *leases,
 		      uint32_t uid, const struct ucm_key *key,
-		      uint32_t lease_ms,
-		      uint32_t flags, struct ucm_control_place *out);
+		      uint32_t lease_ms, uint32_t flags,
+		      struct ucm_control_place *out);
 
-void ucm_batch_statistics(struct ucm_tierset *set,
+void ucm_calls_statistics(struct ucm_store *set,
 			  struct ucm_control_statistics *out);
 
 /* All tiers: 0, or the first error; each is logged. */
-int ucm_batch_flush(struct ucm_tierset *set);
+int ucm_calls_flush(struct ucm_store *set);
 
 /* Read all buckets of all spaces anew: 0, or the first error. stop() is asked
  * now and then: true ends it with -EINTR. */
-int ucm_batch_rescan(struct ucm_tierset *set, bool (*stop)(void *arg),
-		     void *arg);
+int ucm_calls_rescan(struct ucm_store *set, bool (*stop)(void *arg), void *arg);
 
 #endif

@@ -47,7 +47,7 @@ static void raise_to(_Atomic uint64_t *most, uint64_t value)
 		;
 }
 
-static struct ucm_want guess(struct ucm_tierset *set)
+static struct ucm_want guess(struct ucm_store *set)
 {
 	struct ucm_want want = {
 		.bytes = GUESS_BYTES,
@@ -72,7 +72,7 @@ _Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
 
 /* A new file, and what is to become of it. */
 struct creation {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	const struct ucm_key *key;
 	struct ucm_want want;
 	struct ucm_temp temp;
@@ -102,7 +102,7 @@ static int create_in(struct creation *c, struct ucm_promise *promise)
 
 static bool try_tier(struct creation *c, struct ucm_tier *tier)
 {
-	struct ucm_tierset *set = c->set;
+	struct ucm_store *set = c->set;
 	struct ucm_promise *promise;
 	struct ucm_backing *backing;
 
@@ -120,7 +120,7 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 		if (c->result >= 0)
 			return true;
 		ucm_promise_end(promise);
-		ucm_tierset_count_error(
+		ucm_store_count_error(
 			set, tier->first + (unsigned)(backing - tier->dirs),
 			c->result);
 		ucm_backing_failed(backing, "create", c->result);
@@ -140,7 +140,7 @@ static bool try_tiers(struct creation *c)
 }
 
 /* The one with the most free space. */
-static struct ucm_tier *roomiest(struct ucm_tierset *set, const bool *tried)
+static struct ucm_tier *roomiest(struct ucm_store *set, const bool *tried)
 {
 	struct ucm_tier *best = NULL;
 	uint64_t most = 0;
@@ -175,8 +175,8 @@ static bool try_anywhere(struct creation *c)
 	return false;
 }
 
-int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
-		       uint64_t bytes, struct ucm_temp *out)
+int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
+		     uint64_t bytes, struct ucm_temp *out)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	struct creation c = { .set = set, .key = key, .result = -EROFS };
@@ -198,7 +198,7 @@ int ucm_tierset_create(struct ucm_tierset *set, const struct ucm_key *key,
 	return c.result;
 }
 
-int ucm_tierset_reopen(struct ucm_tierset *set, const struct ucm_temp *temp)
+int ucm_store_reopen(struct ucm_store *set, const struct ucm_temp *temp)
 {
 	(void)set;
 	return ucm_backing_temp_open(temp->backing, temp->name);
@@ -211,7 +211,7 @@ static void end_promise(struct ucm_temp *temp)
 	temp->promise = NULL;
 }
 
-void ucm_tierset_rest(struct ucm_temp *temp, int fd)
+void ucm_store_rest(struct ucm_temp *temp, int fd)
 {
 	struct stat st;
 
@@ -222,7 +222,7 @@ void ucm_tierset_rest(struct ucm_temp *temp, int fd)
 
 /* Where there is no room for more than this, files like it are not tried
  * again: one after the other would fail in mid-write. */
-static void note_outgrown(struct ucm_tierset *set, const struct ucm_temp *temp)
+static void note_outgrown(struct ucm_store *set, const struct ucm_temp *temp)
 {
 	struct stat st;
 
@@ -231,13 +231,13 @@ static void note_outgrown(struct ucm_tierset *set, const struct ucm_temp *temp)
 		raise_to(&set->outgrown, ucm_file_takes(&st));
 }
 
-void ucm_tierset_abandon(const struct ucm_temp *temp)
+void ucm_store_abandon(const struct ucm_temp *temp)
 {
 	if (temp->committed && temp->ref)
 		temp->backing->abandoned = true;
 }
 
-void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
+void ucm_store_drop(struct ucm_store *set, struct ucm_temp *temp)
 {
 	if (!temp->committed) {
 		note_outgrown(set, temp);
@@ -251,8 +251,8 @@ void ucm_tierset_drop(struct ucm_tierset *set, struct ucm_temp *temp)
 	end_promise(temp);
 }
 
-int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
-		       enum ucm_fault fault, const char *detail)
+int ucm_store_refuse(struct ucm_store *set, const struct ucm_key *key,
+		     enum ucm_fault fault, const char *detail)
 {
 	ucm_warning("block %s: not committed: %s", ucm_hex(&key->id).text,
 		    detail ? detail : ucm_fault_text(fault));
@@ -261,7 +261,7 @@ int ucm_tierset_refuse(struct ucm_tierset *set, const struct ucm_key *key,
 	return -EINVAL;
 }
 
-static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
+static int tier_failed(struct ucm_store *set, const struct ucm_temp *temp,
 		       const struct ucm_key *key, const char *call, int err)
 {
 	char what[80];
@@ -269,7 +269,7 @@ static int tier_failed(struct ucm_tierset *set, const struct ucm_temp *temp,
 	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
 		 call);
 	ucm_backing_failed(temp->backing, what, err);
-	ucm_tierset_count_error(set, temp->dir, err);
+	ucm_store_count_error(set, temp->dir, err);
 	ucm_count(&set->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
@@ -378,7 +378,7 @@ static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
 }
 
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
-static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+static int judge(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
 		 enum ucm_commit_when when, struct ucm_block *block)
 {
@@ -396,21 +396,21 @@ static int judge(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 			  (long long)temp->stamp.st_size);
 		return -EAGAIN;
 	}
-	return fault ? ucm_tierset_refuse(set, key, fault, NULL) : 0;
+	return fault ? ucm_store_refuse(set, key, fault, NULL) : 0;
 }
 
-static void forget_entry(struct ucm_tierset *set, const struct ucm_key *key,
+static void forget_entry(struct ucm_store *set, const struct ucm_key *key,
 			 unsigned dir)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 
 	if (ucm_index_find(set->index, key, &entry, &ref) && entry.dir == dir)
-		ucm_tierset_index_remove(set, ref, NULL);
+		ucm_store_index_remove(set, ref, NULL);
 }
 
 /* What has our name is no block that can be served. */
-static void make_way(struct ucm_tierset *set, const struct ucm_temp *temp,
+static void make_way(struct ucm_store *set, const struct ucm_temp *temp,
 		     struct ucm_space *space, const struct ucm_key *key)
 {
 	forget_entry(set, key, temp->dir);
@@ -425,15 +425,15 @@ static void make_way(struct ucm_tierset *set, const struct ucm_temp *temp,
 
 /* There already, and good: one that is in doubt is checked first, and one
  * whose file has vanished is none. */
-static bool is_there(struct ucm_tierset *set, const struct ucm_key *key)
+static bool is_there(struct ucm_store *set, const struct ucm_key *key)
 {
 	ucm_ref ref;
 
 	return ucm_index_find(set->index, key, NULL, &ref) &&
-	       !ucm_tierset_check(set, ref);
+	       !ucm_store_check(set, ref);
 }
 
-static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
+static int link_block(struct ucm_store *set, const struct ucm_temp *temp,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
 	bool sync = set->config->durability == UCM_DURABILITY_FULL;
@@ -441,7 +441,7 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 				     &key->id, sync);
 
 	if (err == -ENOENT) { /* the space's first block in this directory */
-		err = ucm_tierset_make_folder(set, temp->backing, space);
+		err = ucm_store_make_folder(set, temp->backing, space);
 		if (!err)
 			err = ucm_backing_commit(temp->backing, temp->name,
 						 space->folder, &key->id, sync);
@@ -451,7 +451,7 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 	/* a file has our name: a block, perhaps one that no scan has seen */
 	if (is_there(set, key))
 		return -EEXIST;
-	err = ucm_tierset_examine(set, space, &key->id, temp->dir);
+	err = ucm_store_examine(set, space, &key->id, temp->dir);
 	if (err < 0 && err != -EIO)
 		return err; /* it says nothing of the file */
 	if (err > 0 && is_there(set, key))
@@ -464,7 +464,7 @@ static int link_block(struct ucm_tierset *set, const struct ucm_temp *temp,
 
 struct restat {
 	struct stat st;
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	unsigned dir;
 	uint8_t flags; /* to add */
 };
@@ -474,14 +474,14 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 {
 	const struct restat *new = arg;
 	uint64_t takes = ucm_file_takes(&new->st);
-	struct ucm_tierset *set = new->set;
+	struct ucm_store *set = new->set;
 
 	atomic_fetch_sub(&set->tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
 	atomic_fetch_add(&set->tier_of[new->dir]->used, takes);
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
-			ucm_tierset_count_doubts(set, entry->dir, -1);
+			ucm_store_count_doubts(set, entry->dir, -1);
 		entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	}
@@ -494,7 +494,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 }
 
 /* The entry is that file's now. */
-static void move_entry(struct ucm_tierset *set, ucm_ref ref, unsigned dir,
+static void move_entry(struct ucm_store *set, ucm_ref ref, unsigned dir,
 		       const struct stat *st)
 {
 	struct restat new = { .st = *st, .set = set, .dir = dir };
@@ -508,14 +508,14 @@ static void edit_adopt(struct ucm_entry *entry, void *arg)
 
 	edit_stat(entry, arg);
 	if (entry->flags & UCM_ENTRY_DOUBT)
-		ucm_tierset_count_doubts(new->set, entry->dir, -1);
+		ucm_store_count_doubts(new->set, entry->dir, -1);
 	entry->flags &= (uint8_t)~(UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD);
 	entry->flags |= new->flags;
 }
 
 /* The same for a file that has just been judged: what was to be said of an older
  * one is over. */
-static void adopt_entry(struct ucm_tierset *set, const struct ucm_temp *temp,
+static void adopt_entry(struct ucm_store *set, const struct ucm_temp *temp,
 			uint8_t flags)
 {
 	struct restat new = { .st = temp->stamp, .set = set, .dir = temp->dir,
@@ -524,14 +524,14 @@ static void adopt_entry(struct ucm_tierset *set, const struct ucm_temp *temp,
 	ucm_index_edit(set->index, temp->ref, edit_adopt, &new);
 }
 
-static bool is_unreadable(struct ucm_tierset *set, ucm_ref ref)
+static bool is_unreadable(struct ucm_store *set, ucm_ref ref)
 {
-	int err = ucm_tierset_check(set, ref);
+	int err = ucm_store_check(set, ref);
 
 	return err && err != -ENOENT;
 }
 
-static void count_commit(struct ucm_tierset *set, const struct ucm_temp *temp)
+static void count_commit(struct ucm_store *set, const struct ucm_temp *temp)
 {
 	struct ucm_tier_stats *stats = &set->tier_of[temp->dir]->stats;
 
@@ -576,7 +576,7 @@ static int find_late_fault(struct ucm_space *space, int fd,
 /* The file has its name. Was it still the one that was judged? Without a new
  * stamp the old one stays: it differs, so that the file is checked when it is
  * closed for the last time. */
-static int stamp_link(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+static int stamp_link(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -593,25 +593,25 @@ static int stamp_link(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	temp->lost = true; /* it has no name to be tried again under */
 	/* a scan may have come between, and have taken it for a block */
 	forget_entry(set, key, temp->dir);
-	ucm_tierset_set_aside(set, space, &key->id, temp->dir, &st, fault,
-			      ", written to during its commit");
-	return ucm_tierset_refuse(set, key, fault, NULL);
+	ucm_store_set_aside(set, space, &key->id, temp->dir, &st, fault,
+			    ", written to during its commit");
+	return ucm_store_refuse(set, key, fault, NULL);
 }
 
 /* Into the index, unless another directory's writer was faster. */
-static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
+static int index_block(struct ucm_store *set, struct ucm_temp *temp,
 		       struct ucm_space *space, const struct ucm_key *key)
 {
 	struct ucm_entry entry, there;
 	int err;
 
-	ucm_tierset_entry(key, temp->dir, &temp->stamp, &entry);
+	ucm_store_entry(key, temp->dir, &temp->stamp, &entry);
 	entry.flags = temp->shared ? UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED
 				   : UCM_ENTRY_WRITABLE;
 	if (is_loser(temp))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	entry.epoch = atomic_load(&temp->backing->recovery.epoch);
-	err = ucm_tierset_index_add(set, space, &entry, &temp->ref);
+	err = ucm_store_index_add(set, space, &entry, &temp->ref);
 	/* a scan came between link and index, or it is the entry of a file that
 	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
@@ -622,7 +622,7 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
 	}
 	if (!err) {
 		if (is_loser(temp)) /* since the commit began */
-			ucm_tierset_doubt(set, temp->ref);
+			ucm_store_doubt(set, temp->ref);
 		atomic_fetch_add(&set->writers, 1);
 		count_commit(set, temp);
 		return 0;
@@ -638,7 +638,7 @@ static int index_block(struct ucm_tierset *set, struct ucm_temp *temp,
 /* As durable as it is to be. A network file system writes what it has kept, and
  * tells of errors, when a file is closed; a failure is told once and never asked
  * for again: the next answer would be a lie. */
-static int make_durable(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+static int make_durable(struct ucm_store *set, struct ucm_temp *temp, int fd,
 			const struct ucm_key *key)
 {
 	const char *call = "close";
@@ -654,14 +654,14 @@ static int make_durable(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 	return tier_failed(set, temp, key, call, err);
 }
 
-static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+static int make_block(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
 	int err = make_durable(set, temp, fd, key);
 
 	if (err)
 		return err;
-	temp->changed = !ucm_tierset_unchanged(temp, fd);
+	temp->changed = !ucm_store_unchanged(temp, fd);
 	if (temp->changed)
 		return -EAGAIN;
 	err = link_block(set, temp, space, key);
@@ -678,7 +678,7 @@ static int make_block(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 /* The first block would fix a geometry for which each new file is promised as
  * much room. */
-static int check_size(struct ucm_tierset *set, const struct ucm_key *key,
+static int check_size(struct ucm_store *set, const struct ucm_key *key,
 		      uint64_t size)
 {
 	char why[80];
@@ -688,12 +688,12 @@ static int check_size(struct ucm_tierset *set, const struct ucm_key *key,
 	snprintf(why, sizeof(why), "%llu bytes: block_max is %llu",
 		 (unsigned long long)size,
 		 (unsigned long long)set->config->block_max);
-	ucm_tierset_refuse(set, key, UCM_FAULT_SIZE, why);
+	ucm_store_refuse(set, key, UCM_FAULT_SIZE, why);
 	return -EFBIG;
 }
 
 /* Judge it and, if it is right, make it a block. */
-static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
+static int try_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
@@ -714,16 +714,16 @@ static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 		return err;
 	fault = ucm_space_admit(space, &block, &why);
 	if (fault)
-		return ucm_tierset_refuse(set, key, fault, why.text);
+		return ucm_store_refuse(set, key, fault, why.text);
 
-	ucm_tierset_lock_name(set, &key->id);
+	ucm_store_lock_name(set, &key->id);
 	if (is_there(set, key)) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&set->stats.commit_duplicates);
 	} else {
 		err = make_block(set, temp, fd, space, key);
 	}
-	ucm_tierset_unlock_name(set, &key->id);
+	ucm_store_unlock_name(set, &key->id);
 	if (!err) {
 		ucm_debug(COMMIT, 1, "block %s: %s %s, %lld bytes",
 			  ucm_hex(&key->id).text,
@@ -740,8 +740,8 @@ static int try_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
 
 #define TRIES 3 /* of a file that is written to while it is judged */
 
-int ucm_tierset_commit(struct ucm_tierset *set, struct ucm_temp *temp, int fd,
-		       const struct ucm_key *key, enum ucm_commit_when when)
+int ucm_store_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
+		     const struct ucm_key *key, enum ucm_commit_when when)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	int err = -EAGAIN;
@@ -763,7 +763,7 @@ static bool same_stamp(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
 }
 
-bool ucm_tierset_unchanged(const struct ucm_temp *temp, int fd)
+bool ucm_store_unchanged(const struct ucm_temp *temp, int fd)
 {
 	struct stat st;
 
@@ -781,7 +781,7 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 /* Is the file of an entry right that was perhaps written to? fd and st are of
  * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
  * read. */
-static int recheck(struct ucm_tierset *set, ucm_ref ref,
+static int recheck(struct ucm_store *set, ucm_ref ref,
 		   const struct ucm_entry *entry, int fd, const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -789,7 +789,7 @@ static int recheck(struct ucm_tierset *set, ucm_ref ref,
 				  &entry->id, &fault);
 
 	if (err) {
-		ucm_tierset_count_error(set, entry->dir, err);
+		ucm_store_count_error(set, entry->dir, err);
 		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
@@ -801,22 +801,21 @@ static int recheck(struct ucm_tierset *set, ucm_ref ref,
 		move_entry(set, ref, entry->dir, st);
 		return 0;
 	}
-	ucm_tierset_condemn(set, ref, st, fault,
-			    ", written to after its commit");
+	ucm_store_condemn(set, ref, st, fault, ", written to after its commit");
 	return -ENOENT;
 }
 
-int ucm_tierset_check_written(struct ucm_tierset *set, ucm_ref ref,
-			      const struct ucm_entry *entry, int fd,
-			      const struct stat *st)
+int ucm_store_check_written(struct ucm_store *set, ucm_ref ref,
+			    const struct ucm_entry *entry, int fd,
+			    const struct stat *st)
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
 	return recheck(set, ref, entry, fd, st);
 }
 
-void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
-			 int fd)
+void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
+		       int fd)
 {
 	struct ucm_entry entry;
 	struct stat st;
@@ -830,5 +829,5 @@ void ucm_tierset_recheck(struct ucm_tierset *set, const struct ucm_temp *temp,
 		return;
 	err = recheck(set, temp->ref, &entry, fd, &st);
 	if (err && err != -ENOENT) /* before the next reader, then */
-		ucm_tierset_doubt(set, temp->ref);
+		ucm_store_doubt(set, temp->ref);
 }

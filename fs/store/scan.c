@@ -33,7 +33,7 @@
 #include "fs/block/verify.h"
 #include "hashing/name.h"
 
-static int open_file(struct ucm_tierset *set, struct ucm_space *space,
+static int open_file(struct ucm_store *set, struct ucm_space *space,
 		     const struct ucm_id *id, unsigned dir, struct stat *st)
 {
 	int fd = ucm_backing_open_block(set->dirs[dir], space->folder, id,
@@ -46,14 +46,14 @@ static int open_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (fd < 0 && fd != -ENOENT) {
 		ucm_error("%s: block %s: %s", set->dirs[dir]->path,
 			  ucm_hex(id).text, strerror(-fd));
-		ucm_tierset_count_error(set, dir, fd);
+		ucm_store_count_error(set, dir, fd);
 	}
 	return fd;
 }
 
 /* Does the name still lead to the file that was judged? Under the name's lock,
  * and while a descriptor keeps its inode from being another's. */
-static bool is_still(struct ucm_tierset *set, const struct ucm_space *space,
+static bool is_still(struct ucm_store *set, const struct ucm_space *space,
 		     const struct ucm_id *id, unsigned dir,
 		     const struct stat *judged)
 {
@@ -67,7 +67,7 @@ static bool is_still(struct ucm_tierset *set, const struct ucm_space *space,
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
-static void quarantine(struct ucm_tierset *set, const struct ucm_space *space,
+static void quarantine(struct ucm_store *set, const struct ucm_space *space,
 		       const struct ucm_id *id, unsigned dir,
 		       enum ucm_fault fault, const char *detail)
 {
@@ -79,26 +79,26 @@ static void quarantine(struct ucm_tierset *set, const struct ucm_space *space,
 	if (err && err != -ENOENT) /* it is still there, and in no index */
 		atomic_store(&set->dirs[dir]->abandoned, true);
 	if (err) {
-		ucm_tierset_count_error(set, dir, err);
+		ucm_store_count_error(set, dir, err);
 		return;
 	}
 	ucm_count(&set->stats.quarantined);
 	ucm_count(&set->stats.quarantined_for[fault]);
 }
 
-void ucm_tierset_set_aside(struct ucm_tierset *set, struct ucm_space *space,
-			   const struct ucm_id *id, unsigned dir,
-			   const struct stat *judged, enum ucm_fault fault,
-			   const char *detail)
+void ucm_store_set_aside(struct ucm_store *set, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir,
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail)
 {
-	ucm_tierset_lock_name(set, id);
+	ucm_store_lock_name(set, id);
 	if (is_still(set, space, id, dir, judged))
 		quarantine(set, space, id, dir, fault, detail);
-	ucm_tierset_unlock_name(set, id);
+	ucm_store_unlock_name(set, id);
 }
 
 /* Torn files go; what is no block at all is somebody else's and stays. */
-static void reject(struct ucm_tierset *set, struct ucm_space *space,
+static void reject(struct ucm_store *set, struct ucm_space *space,
 		   const struct ucm_id *id, unsigned dir, const struct stat *st,
 		   enum ucm_fault fault)
 {
@@ -106,7 +106,7 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 		    ucm_recovery_doubts(&set->dirs[dir]->recovery, st);
 
 	if (torn && fault != UCM_FAULT_GEOMETRY && fault != UCM_FAULT_SPACE) {
-		ucm_tierset_set_aside(set, space, id, dir, st, fault, "");
+		ucm_store_set_aside(set, space, id, dir, st, fault, "");
 		return;
 	}
 	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path,
@@ -117,7 +117,7 @@ static void reject(struct ucm_tierset *set, struct ucm_space *space,
 }
 
 /* The entry that is there already is this very file, or a copy elsewhere. */
-static void note_copy(struct ucm_tierset *set, ucm_ref ref, unsigned dir)
+static void note_copy(struct ucm_store *set, ucm_ref ref, unsigned dir)
 {
 	struct ucm_entry entry;
 
@@ -125,11 +125,11 @@ static void note_copy(struct ucm_tierset *set, ucm_ref ref, unsigned dir)
 		ucm_index_flag(set->index, ref, UCM_ENTRY_DUPLICATE, true);
 }
 
-int ucm_scan_admit(struct ucm_tierset *set, struct ucm_space *space,
+int ucm_scan_admit(struct ucm_store *set, struct ucm_space *space,
 		   const struct ucm_entry *entry)
 {
 	ucm_ref ref;
-	int err = ucm_tierset_index_add(set, space, entry, &ref);
+	int err = ucm_store_index_add(set, space, entry, &ref);
 
 	if (err == -EEXIST)
 		note_copy(set, ref, entry->dir);
@@ -162,7 +162,7 @@ static int verify_on_disk(int fd, const struct stat *st,
 /* A copy of what is known from another directory has no entry that could be in
  * doubt, so it is checked at once. What is wrong is set aside; what cannot be
  * read keeps its directory from being called clean. */
-static bool is_good_copy(struct ucm_tierset *set, struct ucm_space *space,
+static bool is_good_copy(struct ucm_store *set, struct ucm_space *space,
 			 const struct ucm_key *key, unsigned dir, int fd,
 			 const struct stat *st)
 {
@@ -178,12 +178,12 @@ static bool is_good_copy(struct ucm_tierset *set, struct ucm_space *space,
 	    atomic_load(&set->dirs[dir]->recovery.unvouched))
 		fault = UCM_FAULT_UNVOUCHED;
 	if (fault)
-		ucm_tierset_set_aside(set, space, &key->id, dir, st, fault,
-				      ", a second copy");
+		ucm_store_set_aside(set, space, &key->id, dir, st, fault,
+				    ", a second copy");
 	return !fault;
 }
 
-static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
+static int admit_file(struct ucm_store *set, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir, int fd,
 		      const struct stat *st)
 {
@@ -191,7 +191,7 @@ static int admit_file(struct ucm_tierset *set, struct ucm_space *space,
 	struct ucm_key key = { .id = *id, .space = space->number };
 	struct ucm_entry entry, there;
 
-	ucm_tierset_entry(&key, dir, st, &entry);
+	ucm_store_entry(&key, dir, st, &entry);
 	if (ucm_recovery_is_recent(recovery, st))
 		entry.epoch = atomic_load(&recovery->epoch);
 	/* its directory may have had its checkpoint without this file */
@@ -215,8 +215,8 @@ static bool teaches(const struct ucm_backing *backing,
 	       !ucm_recovery_doubts(&backing->recovery, st);
 }
 
-/* An open file: into the index with it, or not; see ucm_tierset_examine(). */
-static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
+/* An open file: into the index with it, or not; see ucm_store_examine(). */
+static int examine_file(struct ucm_store *set, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir, int fd,
 			const struct stat *st)
 {
@@ -228,7 +228,7 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 	if (err) {
 		ucm_error("%s: block %s: read: %s", set->dirs[dir]->path,
 			  ucm_hex(id).text, strerror(-err));
-		ucm_tierset_count_error(set, dir, err);
+		ucm_store_count_error(set, dir, err);
 		return err;
 	}
 	if (!fault)
@@ -243,8 +243,8 @@ static int examine_file(struct ucm_tierset *set, struct ucm_space *space,
 	return admit_file(set, space, id, dir, fd, st);
 }
 
-void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key,
-			    unsigned dir)
+void ucm_store_read_again(struct ucm_store *set, const struct ucm_key *key,
+			  unsigned dir)
 {
 	int64_t now_ms = ucm_monotonic_ms();
 	struct ucm_unread_file file;
@@ -255,14 +255,14 @@ void ucm_tierset_read_again(struct ucm_tierset *set, const struct ucm_key *key,
 		struct ucm_space *space =
 			ucm_namespace_get(&set->names, file.key.space);
 
-		if (!space || ucm_tierset_examine(set, space, &file.key.id,
-						  file.dir) >= 0)
+		if (!space ||
+		    ucm_store_examine(set, space, &file.key.id, file.dir) >= 0)
 			ucm_unread_remove(&set->unread, &file.key, file.dir);
 	}
 }
 
-int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
-			const struct ucm_id *id, unsigned dir)
+int ucm_store_examine(struct ucm_store *set, struct ucm_space *space,
+		      const struct ucm_id *id, unsigned dir)
 {
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
@@ -278,7 +278,7 @@ int ucm_tierset_examine(struct ucm_tierset *set, struct ucm_space *space,
 #define BATCH 32
 
 struct batch {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	struct ucm_space *space;
 	unsigned dir, num;
 	int err; /* one of them could not be looked at */
@@ -345,7 +345,7 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 {
 	struct ucm_key key = { .space = batch->space->number };
-	struct ucm_tierset *set = batch->set;
+	struct ucm_store *set = batch->set;
 	struct ucm_entry entry;
 
 	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
@@ -355,8 +355,8 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 		batch_add(batch, &key.id);
 }
 
-static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
-		       unsigned dir, unsigned bucket, const char *names)
+static int scan_names(struct ucm_store *set, struct ucm_space *space,
+		      unsigned dir, unsigned bucket, const char *names)
 {
 	struct batch batch = { .set = set, .space = space, .dir = dir };
 
@@ -368,7 +368,7 @@ static int scan_names(struct ucm_tierset *set, struct ucm_space *space,
 	return atomic_load(&set->stopping) ? -ECANCELED : batch.err;
 }
 
-static int read_bucket(struct ucm_tierset *set, struct ucm_space *space,
+static int read_bucket(struct ucm_store *set, struct ucm_space *space,
 		       unsigned dir, unsigned bucket)
 {
 	char path[UCM_BACKING_PATH_MAX];
@@ -382,7 +382,7 @@ static int read_bucket(struct ucm_tierset *set, struct ucm_space *space,
 			ucm_error("%s/%s: %s; its blocks are looked for one "
 				  "by one",
 				  set->dirs[dir]->path, path, strerror(-err));
-		ucm_tierset_count_error(set, dir, err);
+		ucm_store_count_error(set, dir, err);
 		return err;
 	}
 	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
@@ -395,8 +395,8 @@ static int read_bucket(struct ucm_tierset *set, struct ucm_space *space,
 	return err;
 }
 
-int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
-			     unsigned dir, unsigned bucket)
+int ucm_store_scan_bucket(struct ucm_store *set, struct ucm_space *space,
+			  unsigned dir, unsigned bucket)
 {
 	bool again = ucm_space_is_scanned(space, dir, bucket);
 
@@ -408,7 +408,7 @@ int ucm_tierset_scan_bucket(struct ucm_tierset *set, struct ucm_space *space,
 
 /* 1: it is a block, and in the index now. Quiet: what else there is to say of
  * the file, the scan says. */
-static int learn_from_file(struct ucm_tierset *set, struct ucm_space *space,
+static int learn_from_file(struct ucm_store *set, struct ucm_space *space,
 			   const struct ucm_id *id, unsigned dir)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -431,7 +431,7 @@ static int learn_from_file(struct ucm_tierset *set, struct ucm_space *space,
 }
 
 /* One file after another until one is right: 1. 0: none is; -errno. */
-static int learn_from_names(struct ucm_tierset *set, struct ucm_space *space,
+static int learn_from_names(struct ucm_store *set, struct ucm_space *space,
 			    unsigned dir, unsigned bucket, const char *piece,
 			    ssize_t len)
 {
@@ -449,7 +449,7 @@ static int learn_from_names(struct ucm_tierset *set, struct ucm_space *space,
 }
 
 /* In pieces: a bucket may have millions of names. */
-static bool learn_from_bucket(struct ucm_tierset *set, struct ucm_space *space,
+static bool learn_from_bucket(struct ucm_store *set, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
 	_Alignas(struct dirent) char piece[4096];
@@ -494,7 +494,7 @@ static bool is_there(uint64_t there[4], unsigned bucket)
 
 /* What a space's blocks look like must be known before the first commit, and
  * the mount is waiting: one block tells. */
-static void learn_geometry(struct ucm_tierset *set, struct ucm_space *space,
+static void learn_geometry(struct ucm_store *set, struct ucm_space *space,
 			   uint64_t there[][4])
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
@@ -506,7 +506,7 @@ static void learn_geometry(struct ucm_tierset *set, struct ucm_space *space,
 	}
 }
 
-void ucm_scan_look_around(struct ucm_tierset *set, struct ucm_space *space)
+void ucm_scan_look_around(struct ucm_store *set, struct ucm_space *space)
 {
 	uint64_t there[UCM_MAX_DIRS][4];
 
@@ -522,7 +522,7 @@ void ucm_scan_look_around(struct ucm_tierset *set, struct ucm_space *space)
 }
 
 struct settled {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	bool has_crc;
 	bool changed;
 };
@@ -533,13 +533,13 @@ static void edit_settled(struct ucm_entry *entry, void *arg)
 
 	settled->changed = entry->flags & UCM_ENTRY_DOUBT;
 	if (settled->changed)
-		ucm_tierset_count_doubts(settled->set, entry->dir, -1);
+		ucm_store_count_doubts(settled->set, entry->dir, -1);
 	entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
 	if (settled->has_crc) /* the disk has it; else it was only trusted */
 		entry->epoch = 0;
 }
 
-int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
+int ucm_store_settle(struct ucm_store *set, ucm_ref ref)
 {
 	struct settled settled = { .set = set };
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -559,14 +559,14 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 	space = set->names.spaces[entry.space];
 	fd = open_file(set, space, &entry.id, entry.dir, &st);
 	if (fd == -ENOENT)
-		ucm_tierset_lose(set, ref, fd);
+		ucm_store_lose(set, ref, fd);
 	if (fd < 0)
 		return fd;
 	err = verify_on_disk(fd, &st, &entry.id, &block, &fault, &plane);
 	if (err) {
 		ucm_error("%s: block %s: read: %s", set->dirs[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
-		ucm_tierset_count_error(set, entry.dir, err);
+		ucm_store_count_error(set, entry.dir, err);
 		return err;
 	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
@@ -576,7 +576,7 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 		if (fault == UCM_FAULT_PLANE)
 			snprintf(detail, sizeof(detail), " (layer %u %s)",
 				 plane / 2, plane % 2 ? "V" : "K");
-		ucm_tierset_condemn(set, ref, &st, fault, detail);
+		ucm_store_condemn(set, ref, &st, fault, detail);
 		return -ENOENT;
 	}
 	settled.has_crc = block.flags & UCM_BLOCK_HAS_CRC;
@@ -587,11 +587,11 @@ int ucm_tierset_settle(struct ucm_tierset *set, ucm_ref ref)
 	return 0;
 }
 
-static bool doubt_entry(struct ucm_tierset *set, struct ucm_entry *entry)
+static bool doubt_entry(struct ucm_store *set, struct ucm_entry *entry)
 {
 	if (entry->flags & UCM_ENTRY_DOUBT)
 		return false;
-	ucm_tierset_count_doubts(set, entry->dir, 1);
+	ucm_store_count_doubts(set, entry->dir, 1);
 	entry->flags |= UCM_ENTRY_DOUBT;
 	return true;
 }
@@ -601,24 +601,24 @@ static void edit_doubt(struct ucm_entry *entry, void *arg)
 	doubt_entry(arg, entry);
 }
 
-void ucm_tierset_doubt(struct ucm_tierset *set, ucm_ref ref)
+void ucm_store_doubt(struct ucm_store *set, ucm_ref ref)
 {
 	ucm_index_edit(set->index, ref, edit_doubt, set);
 }
 
 /* Under the name's lock: take the entry out, if it is that file's. */
-static bool take_entry(struct ucm_tierset *set, ucm_ref ref,
+static bool take_entry(struct ucm_store *set, ucm_ref ref,
 		       const struct stat *judged, struct ucm_entry *entry)
 {
 	return ucm_index_get(set->index, ref, entry) &&
 	       is_still(set, set->names.spaces[entry->space], &entry->id,
 			entry->dir, judged) &&
-	       ucm_tierset_index_remove(set, ref, entry);
+	       ucm_store_index_remove(set, ref, entry);
 }
 
-void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
-			 const struct stat *judged, enum ucm_fault fault,
-			 const char *detail)
+void ucm_store_condemn(struct ucm_store *set, ucm_ref ref,
+		       const struct stat *judged, enum ucm_fault fault,
+		       const char *detail)
 {
 	struct ucm_space *space;
 	struct ucm_entry entry;
@@ -626,9 +626,9 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 
 	if (!ucm_index_get(set->index, ref, &entry))
 		return;
-	ucm_tierset_lock_name(set, &entry.id);
+	ucm_store_lock_name(set, &entry.id);
 	if (!take_entry(set, ref, judged, &entry)) {
-		ucm_tierset_unlock_name(set, &entry.id);
+		ucm_store_unlock_name(set, &entry.id);
 		return; /* another thread was faster */
 	}
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
@@ -640,11 +640,11 @@ void ucm_tierset_condemn(struct ucm_tierset *set, ucm_ref ref,
 	if (entry.flags & UCM_ENTRY_DUPLICATE) {
 		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 			if (dir != entry.dir)
-				ucm_tierset_examine(set, space, &entry.id, dir);
+				ucm_store_examine(set, space, &entry.id, dir);
 		}
 	}
-	ucm_tierset_unlock_name(set, &entry.id);
-	ucm_tierset_tell_loss(set, &key);
+	ucm_store_unlock_name(set, &entry.id);
+	ucm_store_tell_loss(set, &key);
 }
 
 /* What a task's number stands for. */
@@ -653,12 +653,12 @@ struct task {
 	unsigned dir, bucket;
 };
 
-static unsigned dir_of_task(const struct ucm_tierset *set, uint64_t number)
+static unsigned dir_of_task(const struct ucm_store *set, uint64_t number)
 {
 	return (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
 }
 
-static struct task task_of(struct ucm_tierset *set, uint64_t number)
+static struct task task_of(struct ucm_store *set, uint64_t number)
 {
 	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
 
@@ -669,18 +669,18 @@ static struct task task_of(struct ucm_tierset *set, uint64_t number)
 	};
 }
 
-static int run_task(struct ucm_tierset *set, uint64_t number)
+static int run_task(struct ucm_store *set, uint64_t number)
 {
 	struct task task = task_of(set, number);
 
 	if (task.space &&
 	    !ucm_space_is_scanned(task.space, task.dir, task.bucket))
-		return ucm_tierset_scan_bucket(set, task.space, task.dir,
-					       task.bucket);
+		return ucm_store_scan_bucket(set, task.space, task.dir,
+					     task.bucket);
 	return 0;
 }
 
-bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir)
+bool ucm_scan_knows(struct ucm_store *set, unsigned dir)
 {
 	for (unsigned i = 0; i < set->scan_spaces; i++) {
 		struct ucm_space *space = ucm_namespace_get(&set->names, i);
@@ -695,7 +695,7 @@ bool ucm_scan_knows(struct ucm_tierset *set, unsigned dir)
 
 /* A directory that could not be read keeps its names unknown: then the index
  * never counts as whole, and what it lacks is probed for. */
-static bool all_scanned(struct ucm_tierset *set)
+static bool all_scanned(struct ucm_store *set)
 {
 	if (atomic_load(&set->dirs_left))
 		return false;
@@ -708,7 +708,7 @@ static bool all_scanned(struct ucm_tierset *set)
 
 static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 {
-	struct ucm_tierset *set = arg;
+	struct ucm_store *set = arg;
 	struct ucm_space *space = *name ? ucm_namespace_find(&set->names, name)
 					: set->names.spaces[0];
 	struct ucm_key key = { .id = *id };
@@ -723,7 +723,7 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 
 /* What others put into a bucket behind an earlier mount, the snapshot does not
  * know, and its times do not tell. */
-static void audit(struct ucm_tierset *set)
+static void audit(struct ucm_store *set)
 {
 	for (uint64_t number = 0; number < set->num_tasks; number++) {
 		struct task task = task_of(set, number);
@@ -732,29 +732,29 @@ static void audit(struct ucm_tierset *set)
 			return;
 		if (task.space && ucm_snapshots_trusted(set, task.space,
 							task.dir, task.bucket))
-			ucm_tierset_scan_bucket(set, task.space, task.dir,
-						task.bucket);
+			ucm_store_scan_bucket(set, task.space, task.dir,
+					      task.bucket);
 	}
 }
 
-static void scan_ended(struct ucm_tierset *set)
+static void scan_ended(struct ucm_store *set)
 {
 	if (!all_scanned(set) || atomic_exchange(&set->scanned, true))
 		return;
-	ucm_live_set_complete(ucm_index_live(set->index));
+	ucm_index_memory_set_complete(ucm_index_live(set->index));
 	ucm_info("%llu blocks found",
 		 (unsigned long long)atomic_load(&set->blocks));
 }
 
 /* All tasks of a directory have been tried. */
-static void dir_ended(struct ucm_tierset *set, unsigned dir)
+static void dir_ended(struct ucm_store *set, unsigned dir)
 {
 	ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
 	atomic_fetch_sub(&set->dirs_left, 1);
 	scan_ended(set);
 }
 
-void ucm_scan_retry(struct ucm_tierset *set, unsigned dir)
+void ucm_scan_retry(struct ucm_store *set, unsigned dir)
 {
 	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
 
@@ -775,7 +775,7 @@ void ucm_scan_retry(struct ucm_tierset *set, unsigned dir)
 /* ---- doubts ---- */
 
 struct doubtful {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	unsigned dir; /* or all */
 	uint8_t flag;
 	unsigned num;
@@ -794,9 +794,9 @@ static bool note_flagged(struct ucm_entry *entry, ucm_ref ref, void *arg)
 }
 
 /* fn on the entries with a flag, outside of the index's locks. */
-static void each_flagged(struct ucm_tierset *set, unsigned shard, unsigned dir,
+static void each_flagged(struct ucm_store *set, unsigned shard, unsigned dir,
 			 uint8_t flag,
-			 int (*fn)(struct ucm_tierset *set, ucm_ref ref))
+			 int (*fn)(struct ucm_store *set, ucm_ref ref))
 {
 	struct doubtful found = { .set = set, .dir = dir, .flag = flag };
 	uint32_t cursor = 0;
@@ -814,21 +814,21 @@ static void each_flagged(struct ucm_tierset *set, unsigned shard, unsigned dir,
 	} while (more);
 }
 
-static void settle_shard(struct ucm_tierset *set, unsigned shard, unsigned dir)
+static void settle_shard(struct ucm_store *set, unsigned shard, unsigned dir)
 {
-	each_flagged(set, shard, dir, UCM_ENTRY_DOUBT, ucm_tierset_settle);
+	each_flagged(set, shard, dir, UCM_ENTRY_DOUBT, ucm_store_settle);
 }
 
-void ucm_scan_check_writers(struct ucm_tierset *set, unsigned dir)
+void ucm_scan_check_writers(struct ucm_store *set, unsigned dir)
 {
 	for (unsigned shard = 0;
 	     shard < UCM_BUCKETS && atomic_load(&set->writers); shard++)
 		each_flagged(set, shard, dir, UCM_ENTRY_WRITABLE,
-			     ucm_tierset_check);
+			     ucm_store_check);
 }
 
 /* All that is in doubt; by several threads, each of which takes shards. */
-static void settle_all(struct ucm_tierset *set)
+static void settle_all(struct ucm_store *set)
 {
 	unsigned shard;
 
@@ -837,7 +837,7 @@ static void settle_all(struct ucm_tierset *set)
 		settle_shard(set, shard, ALL_DIRS);
 }
 
-void ucm_scan_settle(struct ucm_tierset *set, unsigned dir)
+void ucm_scan_settle(struct ucm_store *set, unsigned dir)
 {
 	const struct ucm_keeper *keeper = &set->keepers[dir];
 
@@ -863,7 +863,7 @@ static bool doubt_uncovered(struct ucm_entry *entry, ucm_ref ref, void *arg)
 	       doubt_entry(of->set, entry);
 }
 
-void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir)
+void ucm_scan_doubt(struct ucm_store *set, unsigned dir)
 {
 	struct doubtful of = { .set = set, .dir = dir };
 
@@ -878,7 +878,7 @@ void ucm_scan_doubt(struct ucm_tierset *set, unsigned dir)
 
 /* ---- threads ---- */
 
-static void task_ended(struct ucm_tierset *set, uint64_t number)
+static void task_ended(struct ucm_store *set, uint64_t number)
 {
 	unsigned dir = dir_of_task(set, number);
 
@@ -891,7 +891,7 @@ static void task_ended(struct ucm_tierset *set, uint64_t number)
 	pthread_mutex_unlock(&set->upkeep_lock);
 }
 
-static void wait_for_last_task(struct ucm_tierset *set)
+static void wait_for_last_task(struct ucm_store *set)
 {
 	pthread_mutex_lock(&set->upkeep_lock);
 	while (atomic_load(&set->tasks_done) < set->num_tasks &&
@@ -902,7 +902,7 @@ static void wait_for_last_task(struct ucm_tierset *set)
 
 static void *scan_main(void *arg)
 {
-	struct ucm_tierset *set = arg;
+	struct ucm_store *set = arg;
 	uint64_t task;
 
 	while (!atomic_load(&set->stopping) &&
@@ -919,7 +919,7 @@ static void *scan_main(void *arg)
 	return NULL;
 }
 
-int ucm_scan_start(struct ucm_tierset *set)
+int ucm_scan_start(struct ucm_store *set)
 {
 	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
 
@@ -938,7 +938,7 @@ int ucm_scan_start(struct ucm_tierset *set)
 	return 0;
 }
 
-void ucm_scan_stop(struct ucm_tierset *set)
+void ucm_scan_stop(struct ucm_store *set)
 {
 	pthread_mutex_lock(&set->upkeep_lock);
 	pthread_cond_broadcast(&set->upkeep_wake);

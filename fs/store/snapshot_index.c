@@ -76,7 +76,7 @@ static bool fits(struct ucm_space *space,
 	return !ucm_space_fits(space, &block, true);
 }
 
-static uint32_t find_space(struct ucm_tierset *set,
+static uint32_t find_space(struct ucm_store *set,
 			   const struct ucm_snapshot_space *then)
 {
 	struct ucm_space *space = *then->name
@@ -97,7 +97,7 @@ static void recall_free(struct ucm_recall *recall)
 	free(recall);
 }
 
-static struct ucm_recall *recall_new(struct ucm_tierset *set,
+static struct ucm_recall *recall_new(struct ucm_store *set,
 				     const struct ucm_snapshot *file)
 {
 	struct ucm_recall *recall = calloc(1, sizeof(*recall));
@@ -120,7 +120,7 @@ static struct ucm_recall *recall_new(struct ucm_tierset *set,
 	return recall;
 }
 
-static void open_snapshot(struct ucm_tierset *set, unsigned dir)
+static void open_snapshot(struct ucm_store *set, unsigned dir)
 {
 	struct ucm_backing *backing = set->dirs[dir];
 	struct ucm_snapshot file;
@@ -143,7 +143,7 @@ static void open_snapshot(struct ucm_tierset *set, unsigned dir)
 		ucm_snapshot_close(&file);
 }
 
-void ucm_snapshots_open(struct ucm_tierset *set)
+void ucm_snapshots_open(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		const struct ucm_recovery *state = &set->dirs[dir]->recovery;
@@ -185,7 +185,7 @@ static int sort_names(struct verdict *verdict, const char *names)
 }
 
 /* A bucket that cannot be read is the scan's to tell of. */
-static void judge(struct ucm_tierset *set, unsigned dir, unsigned bucket,
+static void judge(struct ucm_store *set, unsigned dir, unsigned bucket,
 		  const struct ucm_snapshot_stamp *stamp,
 		  struct verdict *verdict)
 {
@@ -203,7 +203,7 @@ static void judge(struct ucm_tierset *set, unsigned dir, unsigned bucket,
 		verdict->what = COMPARE;
 }
 
-static void judge_all(struct ucm_tierset *set, unsigned dir, unsigned bucket,
+static void judge_all(struct ucm_store *set, unsigned dir, unsigned bucket,
 		      struct verdict *verdicts)
 {
 	const struct ucm_recall *recall = set->recalls[dir];
@@ -230,8 +230,8 @@ static bool holds(const struct verdict *verdict, const struct ucm_id *id)
 			sizeof(*verdict->ids), compare_ids));
 }
 
-static int admit(struct ucm_tierset *set, struct ucm_space *space,
-		 unsigned dir, const struct ucm_snapshot_record *record)
+static int admit(struct ucm_store *set, struct ucm_space *space, unsigned dir,
+		 const struct ucm_snapshot_record *record)
 {
 	const struct ucm_entry entry = {
 		.id = record->id,
@@ -251,7 +251,7 @@ static int admit(struct ucm_tierset *set, struct ucm_space *space,
 }
 
 /* One that cannot be taken in leaves its space's bucket to the scan. */
-static void admit_all(struct ucm_tierset *set, unsigned dir,
+static void admit_all(struct ucm_store *set, unsigned dir,
 		      const struct ucm_snapshot_record *records, uint64_t num,
 		      struct verdict *verdicts)
 {
@@ -274,8 +274,7 @@ static void trust(struct ucm_recall *recall, const struct verdict *verdict,
 	ucm_space_set_scanned(verdict->space, dir, bucket);
 }
 
-static void load_section(struct ucm_tierset *set, unsigned dir,
-			 unsigned bucket)
+static void load_section(struct ucm_store *set, unsigned dir, unsigned bucket)
 {
 	struct ucm_recall *recall = set->recalls[dir];
 	_cleanup_free_ struct ucm_snapshot_record *records = NULL;
@@ -301,7 +300,7 @@ static void load_section(struct ucm_tierset *set, unsigned dir,
 	free(verdicts);
 }
 
-void ucm_snapshots_load(struct ucm_tierset *set, unsigned dir, unsigned bucket)
+void ucm_snapshots_load(struct ucm_store *set, unsigned dir, unsigned bucket)
 {
 	struct ucm_recall *recall = set->recalls[dir];
 
@@ -314,9 +313,8 @@ void ucm_snapshots_load(struct ucm_tierset *set, unsigned dir, unsigned bucket)
 	pthread_mutex_unlock(&recall->locks[bucket]);
 }
 
-bool ucm_snapshots_trusted(struct ucm_tierset *set,
-			   const struct ucm_space *space, unsigned dir,
-			   unsigned bucket)
+bool ucm_snapshots_trusted(struct ucm_store *set, const struct ucm_space *space,
+			   unsigned dir, unsigned bucket)
 {
 	const struct ucm_recall *recall = set->recalls[dir];
 
@@ -336,7 +334,7 @@ static void end_loading(struct ucm_recall *recall)
 		ucm_snapshot_close(&recall->file);
 }
 
-void ucm_snapshots_close(struct ucm_tierset *set)
+void ucm_snapshots_close(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (set->recalls[dir])
@@ -344,7 +342,7 @@ void ucm_snapshots_close(struct ucm_tierset *set)
 	}
 }
 
-void ucm_snapshots_free(struct ucm_tierset *set)
+void ucm_snapshots_free(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (set->recalls[dir])
@@ -355,7 +353,7 @@ void ucm_snapshots_free(struct ucm_tierset *set)
 /* ---- to a snapshot ---- */
 
 struct saving {
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	unsigned dir;
 	struct ucm_snapshot_writer writer;
 	uint16_t *number_of; /* in the file, by the space's number */
@@ -518,7 +516,7 @@ static int save(struct saving *saving)
 				   &backing->recovery.snapshot);
 }
 
-void ucm_snapshots_save(struct ucm_tierset *set, unsigned dir)
+void ucm_snapshots_save(struct ucm_store *set, unsigned dir)
 {
 	struct saving *saving;
 	int err = -ENOMEM;

@@ -46,7 +46,7 @@ static int apply_owner(const struct ucm_backing *backing,
 
 /* fn on each directory that may be written to; ends with the first error,
  * which is logged as that of doing what. */
-static int in_every_directory(struct ucm_tierset *set,
+static int in_every_directory(struct ucm_store *set,
 			      const struct ucm_space *space, const char *what,
 			      int (*fn)(const struct ucm_backing *backing,
 					const struct ucm_space *space))
@@ -66,15 +66,14 @@ static int in_every_directory(struct ucm_tierset *set,
 	return 0;
 }
 
-static int apply_owner_everywhere(struct ucm_tierset *set,
+static int apply_owner_everywhere(struct ucm_store *set,
 				  const struct ucm_space *space)
 {
 	return in_every_directory(set, space, "owner and mode", apply_owner);
 }
 
-int ucm_tierset_make_folder(struct ucm_tierset *set,
-			    struct ucm_backing *backing,
-			    const struct ucm_space *space)
+int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
+			  const struct ucm_space *space)
 {
 	/* nobody's until it has its owner */
 	int err = ucm_os_mkdir(backing->dirfd, space->folder, 0700);
@@ -89,7 +88,7 @@ int ucm_tierset_make_folder(struct ucm_tierset *set,
 }
 
 /* In the first directory that takes it. */
-static int make_first_folder(struct ucm_tierset *set,
+static int make_first_folder(struct ucm_store *set,
 			     const struct ucm_space *space)
 {
 	int err = -EROFS;
@@ -97,7 +96,7 @@ static int make_first_folder(struct ucm_tierset *set,
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (set->dirs[dir]->readonly)
 			continue;
-		err = ucm_tierset_make_folder(set, set->dirs[dir], space);
+		err = ucm_store_make_folder(set, set->dirs[dir], space);
 		if (!err)
 			return 0;
 		ucm_backing_failed(set->dirs[dir], space->folder, err);
@@ -106,14 +105,14 @@ static int make_first_folder(struct ucm_tierset *set,
 }
 
 /* Else one user could use up the numbers of all. */
-static bool may_make_more(struct ucm_tierset *set, uid_t uid)
+static bool may_make_more(struct ucm_store *set, uid_t uid)
 {
 	return uid == 0 || uid == geteuid() ||
 	       ucm_namespace_made_by(&set->names, uid) < set->config->spaces;
 }
 
-int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
-		      uid_t uid, gid_t gid, struct ucm_space **out)
+int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
+		    uid_t uid, gid_t gid, struct ucm_space **out)
 {
 	struct ucm_space *space;
 	int err;
@@ -140,15 +139,15 @@ int ucm_tierset_mkdir(struct ucm_tierset *set, const char *name, mode_t mode,
 		ucm_namespace_remove(&set->names, space);
 		return err;
 	}
-	ucm_live_names_changed(ucm_index_live(set->index));
+	ucm_index_memory_names_changed(ucm_index_live(set->index));
 	*out = space;
 	return 0;
 }
 
-static bool has_blocks(struct ucm_tierset *set, struct ucm_space *space)
+static bool has_blocks(struct ucm_store *set, struct ucm_space *space)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-		ucm_tierset_fill_bucket(set, space, bucket);
+		ucm_store_fill_bucket(set, space, bucket);
 	return atomic_load(&space->blocks) > 0;
 }
 
@@ -216,7 +215,7 @@ static void end_removal(struct ucm_space *space)
 	pthread_mutex_unlock(&space->lock);
 }
 
-int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
+int ucm_store_rmdir(struct ucm_store *set, struct ucm_space *space)
 {
 	int err = begin_removal(space);
 
@@ -230,14 +229,14 @@ int ucm_tierset_rmdir(struct ucm_tierset *set, struct ucm_space *space)
 		err = in_every_directory(set, space, "rmdir", remove_folder);
 	if (!err) {
 		ucm_namespace_remove(&set->names, space);
-		ucm_live_names_changed(ucm_index_live(set->index));
+		ucm_index_memory_names_changed(ucm_index_live(set->index));
 	}
 	end_removal(space);
 	return err;
 }
 
-int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
-		      bool is_private)
+int ucm_store_chmod(struct ucm_store *set, struct ucm_space *space,
+		    bool is_private)
 {
 	int err = is_private ? ucm_index_hide(set->index, space->number) : 0;
 
@@ -249,8 +248,8 @@ int ucm_tierset_chmod(struct ucm_tierset *set, struct ucm_space *space,
 	return apply_owner_everywhere(set, space);
 }
 
-int ucm_tierset_chown(struct ucm_tierset *set, struct ucm_space *space,
-		      uid_t uid, gid_t gid)
+int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
+		    gid_t gid)
 {
 	pthread_mutex_lock(&space->lock);
 	if (uid != (uid_t)-1)
@@ -267,8 +266,8 @@ static void manifest_path(const struct ucm_space *space, char *path,
 	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
 }
 
-int ucm_tierset_read_manifest(struct ucm_tierset *set, struct ucm_space *space,
-			      char *text, size_t size)
+int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
+			    char *text, size_t size)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	int err = -ENOENT;
@@ -279,9 +278,9 @@ int ucm_tierset_read_manifest(struct ucm_tierset *set, struct ucm_space *space,
 	return err;
 }
 
-int ucm_tierset_parse_manifest(struct ucm_tierset *set, const char *text,
-			       size_t len, struct ucm_manifest *out,
-			       struct ucm_complaint *complaint)
+int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
+			     size_t len, struct ucm_manifest *out,
+			     struct ucm_complaint *complaint)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
@@ -302,16 +301,15 @@ int ucm_tierset_parse_manifest(struct ucm_tierset *set, const char *text,
 	return 0;
 }
 
-int ucm_tierset_write_manifest(struct ucm_tierset *set,
-			       struct ucm_space *space, const char *text,
-			       size_t len)
+int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
+			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
-	int err = ucm_tierset_parse_manifest(set, text, len, &manifest,
-					     &complaint);
+	int err =
+		ucm_store_parse_manifest(set, text, len, &manifest, &complaint);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
@@ -338,7 +336,7 @@ int ucm_tierset_write_manifest(struct ucm_tierset *set,
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
 		ucm_space_drop_manifest(space);
-		ucm_tierset_load_manifest(set, space); /* the old one, if any */
+		ucm_store_load_manifest(set, space); /* the old one, if any */
 	}
 	return err;
 }

@@ -31,7 +31,7 @@
  * only checked once more. */
 #define CLOSE_MS 30000
 
-static int check_nesting(const struct ucm_tierset *set,
+static int check_nesting(const struct ucm_store *set,
 			 struct ucm_complaint *complaint)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
@@ -77,7 +77,7 @@ static int check_given_twice(const struct ucm_config *config,
 	return 0;
 }
 
-static int open_tiers(struct ucm_tierset *set, struct ucm_complaint *complaint)
+static int open_tiers(struct ucm_store *set, struct ucm_complaint *complaint)
 {
 	int err = 0;
 
@@ -109,7 +109,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 	space->is_private = ucm_space_mode_is_private(st->st_mode);
 }
 
-void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
+void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	struct ucm_complaint complaint;
@@ -118,20 +118,20 @@ void ucm_tierset_load_manifest(struct ucm_tierset *set, struct ucm_space *space)
 
 	if (!text)
 		return;
-	err = ucm_tierset_read_manifest(set, space, text, UCM_MANIFEST_MAX);
+	err = ucm_store_read_manifest(set, space, text, UCM_MANIFEST_MAX);
 	if (err == -ENOENT)
 		return;
 	ucm_complain(&complaint, "%s", strerror(-err));
 	if (!err)
-		err = ucm_tierset_parse_manifest(set, text, strlen(text),
-						 &manifest, &complaint);
+		err = ucm_store_parse_manifest(set, text, strlen(text),
+					       &manifest, &complaint);
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
 	if (err)
 		ucm_error("%s: %s", space->folder, complaint.text);
 }
 
-static int add_found_space(struct ucm_tierset *set, struct ucm_backing *backing,
+static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
 			   const char *name, struct ucm_complaint *complaint)
 {
 	char path[UCM_BACKING_PATH_MAX];
@@ -156,7 +156,7 @@ static int add_found_space(struct ucm_tierset *set, struct ucm_backing *backing,
 	return 0;
 }
 
-static int list_spaces(struct ucm_tierset *set, struct ucm_backing *backing,
+static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
 		       struct ucm_complaint *complaint)
 {
 	_cleanup_free_ char *names = NULL;
@@ -174,19 +174,19 @@ static int list_spaces(struct ucm_tierset *set, struct ucm_backing *backing,
 	return err;
 }
 
-static void name_tiers(struct ucm_tierset *set)
+static void name_tiers(struct ucm_store *set)
 {
-	struct ucm_live *live = ucm_index_live(set->index);
+	struct ucm_index_memory *live = ucm_index_live(set->index);
 
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		const struct ucm_tier *tier = set->tier_of[dir];
 
-		ucm_live_name_tier(live, dir, (unsigned)(tier - set->tiers),
-				   tier->name);
+		ucm_index_memory_name_tier(
+			live, dir, (unsigned)(tier - set->tiers), tier->name);
 	}
 }
 
-static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
+static int find_spaces(struct ucm_store *set, struct ucm_complaint *complaint)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		int err = list_spaces(set, set->dirs[dir], complaint);
@@ -197,7 +197,7 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	set->names.spaces[0]->uid = geteuid();
 	set->names.spaces[0]->gid = getegid();
 	for (unsigned i = 0; i < set->names.num; i++) {
-		ucm_tierset_load_manifest(set, set->names.spaces[i]);
+		ucm_store_load_manifest(set, set->names.spaces[i]);
 		ucm_scan_look_around(set, set->names.spaces[i]);
 	}
 	set->scan_spaces = set->names.num;
@@ -205,29 +205,29 @@ static int find_spaces(struct ucm_tierset *set, struct ucm_complaint *complaint)
 	return 0;
 }
 
-void ucm_tierset_count_error(struct ucm_tierset *set, unsigned dir, int err)
+void ucm_store_count_error(struct ucm_store *set, unsigned dir, int err)
 {
 	ucm_count(&set->stats.io_errors);
 	ucm_count_errno(set->tier_of[dir]->stats.errors, err);
 }
 
-static pthread_mutex_t *name_lock(struct ucm_tierset *set,
+static pthread_mutex_t *name_lock(struct ucm_store *set,
 				  const struct ucm_id *id)
 {
 	return &set->name_locks[id->bytes[1]];
 }
 
-void ucm_tierset_lock_name(struct ucm_tierset *set, const struct ucm_id *id)
+void ucm_store_lock_name(struct ucm_store *set, const struct ucm_id *id)
 {
 	pthread_mutex_lock(name_lock(set, id));
 }
 
-void ucm_tierset_unlock_name(struct ucm_tierset *set, const struct ucm_id *id)
+void ucm_store_unlock_name(struct ucm_store *set, const struct ucm_id *id)
 {
 	pthread_mutex_unlock(name_lock(set, id));
 }
 
-static void init_name_locks(struct ucm_tierset *set)
+static void init_name_locks(struct ucm_store *set)
 {
 	pthread_mutexattr_t attr;
 
@@ -238,7 +238,7 @@ static void init_name_locks(struct ucm_tierset *set)
 	pthread_mutexattr_destroy(&attr);
 }
 
-static void init_keepers(struct ucm_tierset *set)
+static void init_keepers(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {
 		struct ucm_keeper *keeper = &set->keepers[dir];
@@ -250,10 +250,10 @@ static void init_keepers(struct ucm_tierset *set)
 	}
 }
 
-int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
-		     struct ucm_complaint *complaint)
+int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
+		   struct ucm_complaint *complaint)
 {
-	struct ucm_tierset *set = calloc(1, sizeof(*set));
+	struct ucm_store *set = calloc(1, sizeof(*set));
 	int err;
 
 	ucm_complain(complaint, "out of memory");
@@ -282,14 +282,14 @@ int ucm_tierset_open(struct ucm_config *config, struct ucm_tierset **out,
 	if (!err)
 		err = find_spaces(set, complaint);
 	if (err) {
-		ucm_tierset_close(set);
+		ucm_store_close(set);
 		return err;
 	}
 	*out = set;
 	return 0;
 }
 
-int ucm_tierset_begin(struct ucm_tierset *set)
+int ucm_store_begin(struct ucm_store *set)
 {
 	int err = 0;
 
@@ -297,41 +297,41 @@ int ucm_tierset_begin(struct ucm_tierset *set)
 		err = ucm_backing_begin(set->dirs[i]);
 	set->begun = !err;
 	if (!err)
-		ucm_plain_recover(set);
+		ucm_files_recover(set);
 	return err;
 }
 
-int ucm_tierset_start(struct ucm_tierset *set)
+int ucm_store_start(struct ucm_store *set)
 {
-	int err = set->begun ? 0 : ucm_tierset_begin(set);
+	int err = set->begun ? 0 : ucm_store_begin(set);
 
 	if (!err)
 		err = ucm_scan_start(set);
 	if (!err)
-		err = ucm_plain_count_start(set);
+		err = ucm_files_count_start(set);
 	if (!err)
 		err = ucm_upkeep_start(set);
 	return err;
 }
 
-static void tell_all(struct ucm_tierset *set, enum ucm_lock_state state,
+static void tell_all(struct ucm_store *set, enum ucm_lock_state state,
 		     dev_t mount)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++)
 		ucm_lock_tell(set->dirs[i]->lockfd, state, mount);
 }
 
-void ucm_tierset_serving(struct ucm_tierset *set, dev_t mount)
+void ucm_store_serving(struct ucm_store *set, dev_t mount)
 {
 	tell_all(set, UCM_LOCK_SERVING, mount);
 }
 
-void ucm_tierset_quiet(struct ucm_tierset *set)
+void ucm_store_quiet(struct ucm_store *set)
 {
 	if (!atomic_exchange(&set->stopping, true))
 		tell_all(set, UCM_LOCK_ENDING, 0);
 	ucm_scan_stop(set);
-	ucm_plain_count_stop(set);
+	ucm_files_count_stop(set);
 	/* the keepers are still there, and one may be at it */
 	pthread_mutex_lock(&set->loss_lock);
 	set->on_loss = NULL;
@@ -340,7 +340,7 @@ void ucm_tierset_quiet(struct ucm_tierset *set)
 
 /* A thread hangs in a directory that does not answer, and may come back: the
  * others are given free, and what it may touch stays. */
-static void leave_behind(struct ucm_tierset *set)
+static void leave_behind(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (set->keepers[dir].ended)
@@ -348,11 +348,11 @@ static void leave_behind(struct ucm_tierset *set)
 	}
 }
 
-void ucm_tierset_close(struct ucm_tierset *set)
+void ucm_store_close(struct ucm_store *set)
 {
 	if (!set)
 		return;
-	ucm_tierset_quiet(set);
+	ucm_store_quiet(set);
 	if (!ucm_upkeep_stop(set)) {
 		leave_behind(set);
 		return;
@@ -376,8 +376,8 @@ void ucm_tierset_close(struct ucm_tierset *set)
 	free(set);
 }
 
-void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
-		       const struct stat *st, struct ucm_entry *out)
+void ucm_store_entry(const struct ucm_key *key, unsigned dir,
+		     const struct stat *st, struct ucm_entry *out)
 {
 	*out = (struct ucm_entry){
 		.id = key->id,
@@ -390,24 +390,24 @@ void ucm_tierset_entry(const struct ucm_key *key, unsigned dir,
 	};
 }
 
-void ucm_tierset_count_doubts(struct ucm_tierset *set, unsigned dir, int more)
+void ucm_store_count_doubts(struct ucm_store *set, unsigned dir, int more)
 {
 	atomic_fetch_add(&set->keepers[dir].doubts, (uint64_t)more);
 	atomic_fetch_add(&set->doubts, (uint64_t)more);
 }
 
-int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
-			  const struct ucm_entry *entry, ucm_ref *ref_out)
+int ucm_store_index_add(struct ucm_store *set, struct ucm_space *space,
+			const struct ucm_entry *entry, ucm_ref *ref_out)
 {
 	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
 
-	ucm_tierset_count_doubts(set, entry->dir, doubts);
+	ucm_store_count_doubts(set, entry->dir, doubts);
 	err = ucm_index_add(set->index, entry, ref_out);
 	if (err == -EFBIG)
 		ucm_warning("block %s: too large for the index",
 			    ucm_hex(&entry->id).text);
 	if (err) {
-		ucm_tierset_count_doubts(set, entry->dir, -doubts);
+		ucm_store_count_doubts(set, entry->dir, -doubts);
 		return err;
 	}
 	atomic_fetch_add(&space->blocks, 1);
@@ -419,8 +419,8 @@ int ucm_tierset_index_add(struct ucm_tierset *set, struct ucm_space *space,
 	return 0;
 }
 
-bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
-			      struct ucm_entry *out)
+bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
+			    struct ucm_entry *out)
 {
 	struct ucm_entry entry;
 
@@ -431,7 +431,7 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 	atomic_fetch_sub(&set->tier_of[entry.dir]->used,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
-		ucm_tierset_count_doubts(set, entry.dir, -1);
+		ucm_store_count_doubts(set, entry.dir, -1);
 	if (out)
 		*out = entry;
 	return true;
@@ -440,7 +440,7 @@ bool ucm_tierset_index_remove(struct ucm_tierset *set, ucm_ref ref,
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
  * new blocks must find their way past it. */
-static void probe(struct ucm_tierset *set, struct ucm_space *space,
+static void probe(struct ucm_store *set, struct ucm_space *space,
 		  const struct ucm_id *id)
 {
 	bool asked = false;
@@ -449,14 +449,14 @@ static void probe(struct ucm_tierset *set, struct ucm_space *space,
 		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
 			continue;
 		asked = true;
-		if (ucm_tierset_examine(set, space, id, dir) > 0)
+		if (ucm_store_examine(set, space, id, dir) > 0)
 			break;
 	}
 	if (asked)
 		ucm_count(&set->stats.probes);
 }
 
-static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
+static int find_or_probe(struct ucm_store *set, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	struct ucm_space *space;
@@ -464,7 +464,7 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	if (ucm_index_find(set->index, key, out, ref))
 		return 0;
 	if (atomic_load_explicit(&set->unread.num, memory_order_relaxed))
-		ucm_tierset_read_again(set, key, UCM_UNREAD_ANY_DIR);
+		ucm_store_read_again(set, key, UCM_UNREAD_ANY_DIR);
 	else if (atomic_load_explicit(&set->scanned, memory_order_acquire))
 		return -ENOENT;
 	space = ucm_namespace_get(&set->names, key->space);
@@ -475,15 +475,15 @@ static int find_or_probe(struct ucm_tierset *set, const struct ucm_key *key,
 	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
 }
 
-int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
-		     struct ucm_entry *out, ucm_ref *ref_out)
+int ucm_store_peek(struct ucm_store *set, const struct ucm_key *key,
+		   struct ucm_entry *out, ucm_ref *ref_out)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err = find_or_probe(set, key, &entry, &ref);
 
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_tierset_settle(set, ref);
+		err = ucm_store_settle(set, ref);
 		if (!err && !ucm_index_get(set->index, ref, &entry))
 			err = -ENOENT;
 	}
@@ -494,13 +494,13 @@ int ucm_tierset_peek(struct ucm_tierset *set, const struct ucm_key *key,
 	return 0;
 }
 
-int ucm_tierset_find(struct ucm_tierset *set, const struct ucm_key *key,
-		     struct ucm_entry *out, ucm_ref *ref_out)
+int ucm_store_find(struct ucm_store *set, const struct ucm_key *key,
+		   struct ucm_entry *out, ucm_ref *ref_out)
 {
 	int err;
 
 	ucm_count(&set->stats.lookups);
-	err = ucm_tierset_peek(set, key, out, ref_out);
+	err = ucm_store_peek(set, key, out, ref_out);
 	ucm_count(err ? &set->stats.misses : &set->stats.hits);
 	return err;
 }
@@ -514,7 +514,7 @@ static void edit_touch(struct ucm_entry *entry, void *arg)
 
 static void edit_use(struct ucm_entry *entry, void *arg)
 {
-	struct ucm_tierset *set = arg;
+	struct ucm_store *set = arg;
 	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
 
 	edit_touch(entry, NULL);
@@ -522,18 +522,18 @@ static void edit_use(struct ucm_entry *entry, void *arg)
 	ucm_count_more(&stats->opened_bytes, entry->size);
 }
 
-static void count_use(struct ucm_tierset *set, ucm_ref ref)
+static void count_use(struct ucm_store *set, ucm_ref ref)
 {
 	ucm_index_edit(set->index, ref, edit_use, set);
 	ucm_count(&set->stats.opens);
 }
 
-int ucm_tierset_touch(struct ucm_tierset *set, ucm_ref ref)
+int ucm_store_touch(struct ucm_store *set, ucm_ref ref)
 {
 	return ucm_index_edit(set->index, ref, edit_touch, NULL) ? 0 : -ENOENT;
 }
 
-static int open_entry(struct ucm_tierset *set, const struct ucm_entry *entry,
+static int open_entry(struct ucm_store *set, const struct ucm_entry *entry,
 		      struct stat *st)
 {
 	return ucm_backing_open_block(set->dirs[entry->dir],
@@ -541,7 +541,7 @@ static int open_entry(struct ucm_tierset *set, const struct ucm_entry *entry,
 				      &entry->id, O_RDONLY, st);
 }
 
-static int open_ref(struct ucm_tierset *set, ucm_ref ref,
+static int open_ref(struct ucm_store *set, ucm_ref ref,
 		    struct ucm_entry *entry_out, struct stat *st)
 {
 	return ucm_index_get(set->index, ref, entry_out)
@@ -549,8 +549,7 @@ static int open_ref(struct ucm_tierset *set, ucm_ref ref,
 		       : -ENOENT;
 }
 
-int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
-		       struct ucm_block *out)
+int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out)
 {
 	enum ucm_fault fault;
 	struct ucm_entry entry;
@@ -566,7 +565,7 @@ int ucm_tierset_header(struct ucm_tierset *set, ucm_ref ref,
 	return err ? err : fault ? -EIO : 0;
 }
 
-void ucm_tierset_tell_loss(struct ucm_tierset *set, const struct ucm_key *key)
+void ucm_store_tell_loss(struct ucm_store *set, const struct ucm_key *key)
 {
 	pthread_mutex_lock(&set->loss_lock);
 	if (set->on_loss)
@@ -574,12 +573,12 @@ void ucm_tierset_tell_loss(struct ucm_tierset *set, const struct ucm_key *key)
 	pthread_mutex_unlock(&set->loss_lock);
 }
 
-void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
+void ucm_store_lose(struct ucm_store *set, ucm_ref ref, int err)
 {
 	struct ucm_entry entry;
 	struct ucm_key key;
 
-	if (!ucm_tierset_index_remove(set, ref, &entry))
+	if (!ucm_store_index_remove(set, ref, &entry))
 		return;
 	ucm_count(&set->stats.vanished);
 	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
@@ -587,14 +586,14 @@ void ucm_tierset_lose(struct ucm_tierset *set, ucm_ref ref, int err)
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	/* all copies, not only the first, so that a removal finds them */
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
-		ucm_tierset_examine(set, set->names.spaces[entry.space],
-				    &entry.id, dir);
-	ucm_tierset_tell_loss(set, &key);
+		ucm_store_examine(set, set->names.spaces[entry.space],
+				  &entry.id, dir);
+	ucm_store_tell_loss(set, &key);
 }
 
 /* The first open of what a snapshot has told: is it the block? If not, it is
  * looked at as if it had just been found. */
-static int first_look(struct ucm_tierset *set, ucm_ref ref,
+static int first_look(struct ucm_store *set, ucm_ref ref,
 		      const struct ucm_entry *entry, int fd, uint64_t size)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -602,7 +601,7 @@ static int first_look(struct ucm_tierset *set, ucm_ref ref,
 	int err = ucm_verify_header(fd, size, &entry->id, &block, &fault);
 
 	if (err) {
-		ucm_tierset_count_error(set, entry->dir, err);
+		ucm_store_count_error(set, entry->dir, err);
 		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
@@ -614,11 +613,11 @@ static int first_look(struct ucm_tierset *set, ucm_ref ref,
 		ucm_index_flag(set->index, ref, UCM_ENTRY_UNREAD, false);
 		return 0;
 	}
-	ucm_tierset_lose(set, ref, -ESTALE);
+	ucm_store_lose(set, ref, -ESTALE);
 	return -ENOENT;
 }
 
-static int open_checked(struct ucm_tierset *set, ucm_ref ref,
+static int open_checked(struct ucm_store *set, ucm_ref ref,
 			struct ucm_entry *out)
 {
 	struct ucm_entry entry;
@@ -628,17 +627,17 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 	if (!ucm_index_get(set->index, ref, &entry))
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_tierset_settle(set, ref);
+		err = ucm_store_settle(set, ref);
 		if (err)
 			return err;
 	}
 	fd = open_entry(set, &entry, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
-		ucm_tierset_lose(set, ref, fd);
+		ucm_store_lose(set, ref, fd);
 		return -ENOENT;
 	}
 	if (fd < 0) {
-		ucm_tierset_count_error(set, entry.dir, fd);
+		ucm_store_count_error(set, entry.dir, fd);
 		ucm_error("%s: block %s: open: %s", set->dirs[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
@@ -651,16 +650,16 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 		return err;
 	}
 	if ((uint64_t)st.st_size != entry.size) {
-		ucm_tierset_condemn(set, ref, &st,
-				    (uint64_t)st.st_size < entry.size
-					    ? UCM_FAULT_SHORT
-					    : UCM_FAULT_SIZE,
-				    "");
+		ucm_store_condemn(set, ref, &st,
+				  (uint64_t)st.st_size < entry.size
+					  ? UCM_FAULT_SHORT
+					  : UCM_FAULT_SIZE,
+				  "");
 		close(fd);
 		return -ENOENT;
 	}
 	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_tierset_check_written(set, ref, &entry, fd, &st)
+		      ? ucm_store_check_written(set, ref, &entry, fd, &st)
 		      : 0;
 	if (err) {
 		close(fd);
@@ -670,8 +669,8 @@ static int open_checked(struct ucm_tierset *set, ucm_ref ref,
 	return fd;
 }
 
-int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
-			   struct ucm_entry *out)
+int ucm_store_open_block(struct ucm_store *set, ucm_ref ref,
+			 struct ucm_entry *out)
 {
 	int fd = open_checked(set, ref, out);
 
@@ -680,7 +679,7 @@ int ucm_tierset_open_block(struct ucm_tierset *set, ucm_ref ref,
 	return fd;
 }
 
-int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref)
+int ucm_store_check(struct ucm_store *set, ucm_ref ref)
 {
 	struct ucm_entry entry;
 	int fd = open_checked(set, ref, &entry);
@@ -691,7 +690,7 @@ int ucm_tierset_check(struct ucm_tierset *set, ucm_ref ref)
 	return 0;
 }
 
-int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref)
+int ucm_store_open_again(struct ucm_store *set, ucm_ref ref)
 {
 	struct ucm_entry entry;
 	int err = 0;
@@ -699,25 +698,25 @@ int ucm_tierset_open_again(struct ucm_tierset *set, ucm_ref ref)
 	if (!ucm_index_get(set->index, ref, &entry))
 		return -ENOENT;
 	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
-		err = ucm_tierset_check(set, ref);
+		err = ucm_store_check(set, ref);
 	if (!err)
 		count_use(set, ref);
 	return err;
 }
 
-void ucm_tierset_fill_bucket(struct ucm_tierset *set, struct ucm_space *space,
-			     unsigned bucket)
+void ucm_store_fill_bucket(struct ucm_store *set, struct ucm_space *space,
+			   unsigned bucket)
 {
 	if (atomic_load(&set->scanned))
 		return;
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (!ucm_space_is_scanned(space, dir, bucket))
-			ucm_tierset_scan_bucket(set, space, dir, bucket);
+			ucm_store_scan_bucket(set, space, dir, bucket);
 	}
 }
 
 /* Where else a copy may lie: everywhere, if a second one was seen. */
-static bool may_lie_in(struct ucm_tierset *set, const struct ucm_entry *entry,
+static bool may_lie_in(struct ucm_store *set, const struct ucm_entry *entry,
 		       unsigned dir)
 {
 	struct ucm_space *space = set->names.spaces[entry->space];
@@ -727,7 +726,7 @@ static bool may_lie_in(struct ucm_tierset *set, const struct ucm_entry *entry,
 }
 
 /* A copy on a read-only tier would come back with the next mount. */
-static bool lies_on_readonly(struct ucm_tierset *set, struct ucm_space *space,
+static bool lies_on_readonly(struct ucm_store *set, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
@@ -743,8 +742,7 @@ static bool lies_on_readonly(struct ucm_tierset *set, struct ucm_space *space,
 	return false;
 }
 
-static void count_removal(struct ucm_tierset *set,
-			  const struct ucm_entry *entry)
+static void count_removal(struct ucm_store *set, const struct ucm_entry *entry)
 {
 	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
 
@@ -755,7 +753,7 @@ static void count_removal(struct ucm_tierset *set,
 }
 
 /* Slow tiers first: what fails leaves the fast copy and the entry. */
-static int remove_files(struct ucm_tierset *set, const struct ucm_space *space,
+static int remove_files(struct ucm_store *set, const struct ucm_space *space,
 			const struct ucm_entry *entry)
 {
 	for (unsigned i = set->num_dirs; i-- > 0;) {
@@ -766,7 +764,7 @@ static int remove_files(struct ucm_tierset *set, const struct ucm_space *space,
 		err = ucm_backing_remove(set->dirs[i], space->folder,
 					 &entry->id);
 		if (err && err != -ENOENT) {
-			ucm_tierset_count_error(set, i, err);
+			ucm_store_count_error(set, i, err);
 			ucm_error("%s: block %s: unlink: %s",
 				  set->dirs[i]->path, ucm_hex(&entry->id).text,
 				  strerror(-err));
@@ -776,7 +774,7 @@ static int remove_files(struct ucm_tierset *set, const struct ucm_space *space,
 	return 0;
 }
 
-static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
+static int remove_locked(struct ucm_store *set, const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
 	struct ucm_entry entry;
@@ -801,22 +799,22 @@ static int remove_locked(struct ucm_tierset *set, const struct ucm_key *key)
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_backing_pin(set->dirs[entry.dir], space->folder, &key->id,
 				false);
-	if (!ucm_tierset_index_remove(set, ref, &entry))
+	if (!ucm_store_index_remove(set, ref, &entry))
 		return -ENOENT;
 	count_removal(set, &entry);
 	return 0;
 }
 
-int ucm_tierset_remove(struct ucm_tierset *set, const struct ucm_key *key)
+int ucm_store_remove(struct ucm_store *set, const struct ucm_key *key)
 {
 	int err;
 
 	/* no snapshot shall bring it back while it goes */
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
 		ucm_snapshots_load(set, dir, ucm_bucket(&key->id));
-	ucm_tierset_lock_name(set, &key->id);
+	ucm_store_lock_name(set, &key->id);
 	err = remove_locked(set, key);
-	ucm_tierset_unlock_name(set, &key->id);
+	ucm_store_unlock_name(set, &key->id);
 	return err;
 }
 
@@ -828,8 +826,8 @@ static void edit_times(struct ucm_entry *entry, void *arg)
 	entry->atime_s = (uint32_t)st->st_atim.tv_sec;
 }
 
-int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
-			  const struct timespec times[2])
+int ucm_store_set_times(struct ucm_store *set, ucm_ref ref,
+			const struct timespec times[2])
 {
 	struct ucm_entry entry;
 	_cleanup_fd_ int fd = -1;
@@ -841,7 +839,7 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 		return fd;
 	/* or new times would hide what its writer has done meanwhile */
 	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_tierset_check_written(set, ref, &entry, fd, &st)
+		      ? ucm_store_check_written(set, ref, &entry, fd, &st)
 		      : 0;
 	if (!err)
 		err = ucm_os_utimens(fd, times);
@@ -852,7 +850,7 @@ int ucm_tierset_set_times(struct ucm_tierset *set, ucm_ref ref,
 	return err;
 }
 
-static int pin_locked(struct ucm_tierset *set, ucm_ref ref, bool pinned)
+static int pin_locked(struct ucm_store *set, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
 	int err;
@@ -863,7 +861,7 @@ static int pin_locked(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 			      set->names.spaces[entry.space]->folder,
 			      &entry.id, pinned);
 	if (err) {
-		ucm_tierset_count_error(set, entry.dir, err);
+		ucm_store_count_error(set, entry.dir, err);
 		ucm_error("%s: block %s: .ucmfs/pinned: %s",
 			  set->dirs[entry.dir]->path, ucm_hex(&entry.id).text,
 			  strerror(-err));
@@ -875,21 +873,21 @@ static int pin_locked(struct ucm_tierset *set, ucm_ref ref, bool pinned)
 
 /* Under the name's lock: no mark stays behind of a block that is just being
  * removed, and none that is being pinned is evicted. */
-int ucm_tierset_pin(struct ucm_tierset *set, ucm_ref ref, bool pinned)
+int ucm_store_pin(struct ucm_store *set, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
 	int err;
 
 	if (!ucm_index_get(set->index, ref, &entry))
 		return -ENOENT;
-	ucm_tierset_lock_name(set, &entry.id);
+	ucm_store_lock_name(set, &entry.id);
 	err = pin_locked(set, ref, pinned);
-	ucm_tierset_unlock_name(set, &entry.id);
+	ucm_store_unlock_name(set, &entry.id);
 	return err;
 }
 
-int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
-		     char *path, size_t size)
+int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
+		   char *path, size_t size)
 {
 	char block[UCM_BACKING_PATH_MAX];
 	int len;
@@ -901,7 +899,7 @@ int ucm_tierset_path(struct ucm_tierset *set, const struct ucm_entry *entry,
 }
 
 /* Tiers without a limit on one file system share its space. */
-static bool shares_device(const struct ucm_tierset *set, unsigned number)
+static bool shares_device(const struct ucm_store *set, unsigned number)
 {
 	for (unsigned i = 0; i < number; i++) {
 		if (!set->tiers[i].limit &&
@@ -911,7 +909,7 @@ static bool shares_device(const struct ucm_tierset *set, unsigned number)
 	return false;
 }
 
-void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out)
+void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out)
 {
 	uint64_t total = 0, available = 0;
 
@@ -940,7 +938,7 @@ void ucm_tierset_statvfs(struct ucm_tierset *set, struct statvfs *out)
 	};
 }
 
-int ucm_tierset_sync(struct ucm_tierset *set)
+int ucm_store_sync(struct ucm_store *set)
 {
 	int first = 0;
 

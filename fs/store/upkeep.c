@@ -58,7 +58,7 @@ static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 	struct ucm_backing *backing = backing_of(keeper);
 
 	ucm_scan_doubt(keeper->set, keeper->dir);
-	ucm_tierset_count_error(keeper->set, keeper->dir, err);
+	ucm_store_count_error(keeper->set, keeper->dir, err);
 	if (again)
 		return;
 	ucm_error("%s: sync: %s: writes may be lost; %llu blocks are checked "
@@ -81,7 +81,7 @@ static int sync_by(struct ucm_keeper *keeper,
 		writes_were_lost(keeper, lost, err);
 	} else if (err) { /* the old checkpoint goes on to hold */
 		ucm_backing_failed(backing, "checkpoint", err);
-		ucm_tierset_count_error(keeper->set, keeper->dir, err);
+		ucm_store_count_error(keeper->set, keeper->dir, err);
 	}
 	return err;
 }
@@ -112,7 +112,7 @@ static int checkpoint(struct ucm_keeper *keeper)
 	return 0;
 }
 
-int ucm_upkeep_sync(struct ucm_tierset *set, unsigned dir)
+int ucm_upkeep_sync(struct ucm_store *set, unsigned dir)
 {
 	struct ucm_keeper *keeper = &set->keepers[dir];
 	int err;
@@ -133,7 +133,7 @@ static int checkpoint_of(struct ucm_keeper *keeper)
 	return err;
 }
 
-int ucm_upkeep_checkpoint(struct ucm_tierset *set)
+int ucm_upkeep_checkpoint(struct ucm_store *set)
 {
 	int result = 0;
 
@@ -173,7 +173,7 @@ static void look_after(struct ucm_keeper *keeper)
 	if (atomic_load(&keeper->set->stopping))
 		return;
 	ucm_scan_retry(keeper->set, keeper->dir);
-	ucm_tierset_read_again(keeper->set, NULL, keeper->dir);
+	ucm_store_read_again(keeper->set, NULL, keeper->dir);
 	ucm_scan_settle(keeper->set, keeper->dir);
 	if (atomic_load(&keeper->set->stopping))
 		return; /* who comes back late finds the configuration gone */
@@ -203,7 +203,7 @@ static void leave(struct ucm_keeper *keeper)
 /* False at the end. */
 static bool wait_a_while(struct ucm_keeper *keeper)
 {
-	struct ucm_tierset *set = keeper->set;
+	struct ucm_store *set = keeper->set;
 	struct timespec until;
 	unsigned every_s;
 
@@ -224,7 +224,7 @@ static bool wait_a_while(struct ucm_keeper *keeper)
 static void *upkeep_main(void *arg)
 {
 	struct ucm_keeper *keeper = arg;
-	struct ucm_tierset *set = keeper->set;
+	struct ucm_store *set = keeper->set;
 
 	keeper->checkpoint_due_ms =
 		ucm_monotonic_ms() + set->config->checkpoint_s * INT64_C(1000);
@@ -238,7 +238,7 @@ static void *upkeep_main(void *arg)
 	return NULL;
 }
 
-int ucm_upkeep_start(struct ucm_tierset *set)
+int ucm_upkeep_start(struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		struct ucm_keeper *keeper = &set->keepers[dir];
@@ -255,7 +255,7 @@ int ucm_upkeep_start(struct ucm_tierset *set)
 	return 0;
 }
 
-static bool have_all_ended(const struct ucm_tierset *set)
+static bool have_all_ended(const struct ucm_store *set)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
 		if (!set->keepers[dir].ended)
@@ -264,7 +264,7 @@ static bool have_all_ended(const struct ucm_tierset *set)
 	return true;
 }
 
-static bool wait_for_all(struct ucm_tierset *set)
+static bool wait_for_all(struct ucm_store *set)
 {
 	int64_t until_ms = ucm_monotonic_ms() + set->close_ms;
 	struct timespec until = {
@@ -284,7 +284,7 @@ static bool wait_for_all(struct ucm_tierset *set)
 	return all;
 }
 
-bool ucm_upkeep_stop(struct ucm_tierset *set)
+bool ucm_upkeep_stop(struct ucm_store *set)
 {
 	bool all = wait_for_all(set);
 

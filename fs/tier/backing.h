@@ -4,10 +4,10 @@
  *
  * It has an identity, makes temporary files, links them into place, opens,
  * removes and quarantines blocks. It does not know that other directories
- * exist: choosing between them is tier.h's and tierset.h's work.
+ * exist: choosing between them is tier.h's and store.h's work.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
- *   files/                see plain.h
+ *   files/                see files.h
  *   .ucmfs/id             UUID and format version
  *   .ucmfs/state          see recovery.h
  *   .ucmfs/snapshot       see snapshot.h
@@ -61,7 +61,8 @@ struct ucm_backing {
 	/* Never left clean, so that the next mount checks: it is written to when
 	 * we are gone, or a torn block could not be moved aside. */
 	_Atomic bool abandoned;
-	pthread_mutex_t folder_lock; /* plain.c: a folder is copied, or changed */
+	pthread_mutex_t
+		folder_lock;	 /* files.c: a folder is copied, or changed */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */
 };

@@ -2,7 +2,7 @@
 /*
  * tier.h - the directories of one tier, and the room in them.
  *
- * Knows nothing of other tiers (tierset.h) nor of single blocks.
+ * Knows nothing of other tiers (store.h) nor of single blocks.
  */
 #ifndef UCM_TIER_H
 #define UCM_TIER_H
@@ -29,7 +29,7 @@ struct ucm_tier {
 	_Atomic uint64_t used;    /* bytes of its blocks on disk */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic uint64_t guessed; /* of them, where nobody knows the size */
-	_Atomic int64_t files;    /* bytes of files/; about, see plain.h */
+	_Atomic int64_t files;	  /* bytes of files/; about, see files.h */
 	_Atomic uint64_t turns;   /* for round_robin */
 	struct ucm_tier_stats stats;
 };

@@ -31,7 +31,7 @@ struct ucm_engine;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
-	struct ucm_heat *heat; /* NULL: nobody to be told */
+	struct ucm_touches *heat; /* NULL: nobody to be told */
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
@@ -93,7 +93,7 @@ struct ucm_load_file {
 	const uint8_t *map; /* memory files, once they are mapped */
 	uint64_t taken;     /* bytes that were read of it before */
 	bool head_known, head_coming;
-	struct ucm_head head;
+	struct ucm_file_header head;
 	uint8_t *buffer;             /* while the head is read, or it is
 				      * vouched for */
 	uint64_t vouch_at;           /* so far, in the file */

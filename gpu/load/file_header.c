@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t ucm_head_bytes(const struct ucm_geometry *geometry)
+uint64_t ucm_file_header_bytes(const struct ucm_geometry *geometry)
 {
 	return ucm_block_data_offset(geometry->num_layers);
 }
@@ -30,18 +30,18 @@ static enum ucm_fault judge(const struct ucm_block *block, uint64_t file_size,
 	return UCM_FAULT_NONE;
 }
 
-enum ucm_fault ucm_head_make(const void *bytes, size_t len, uint64_t file_size,
-			     const struct ucm_id *id,
-			     const struct ucm_geometry *geometry,
-			     struct ucm_head *out, int *err_out)
+enum ucm_fault ucm_file_header_make(const void *bytes, size_t len,
+				    uint64_t file_size, const struct ucm_id *id,
+				    const struct ucm_geometry *geometry,
+				    struct ucm_file_header *out, int *err_out)
 {
 	uint32_t num = 2 * geometry->num_layers;
-	struct ucm_head head = { .planes = NULL };
+	struct ucm_file_header head = { .planes = NULL };
 	enum ucm_fault fault;
 
 	*err_out = 0;
 	fault = ucm_block_parse(bytes, len, file_size, &head.block);
-	if (!fault && head.block.data_offset > UCM_HEAD_MOST)
+	if (!fault && head.block.data_offset > UCM_FILE_HEADER_MOST)
 		fault = UCM_FAULT_FIELD;
 	if (!fault)
 		fault = judge(&head.block, file_size, id, geometry);
@@ -67,15 +67,15 @@ enum ucm_fault ucm_head_make(const void *bytes, size_t len, uint64_t file_size,
 	return UCM_FAULT_NONE;
 }
 
-void ucm_head_fini(struct ucm_head *head)
+void ucm_file_header_fini(struct ucm_file_header *head)
 {
 	free(head->planes);
 	head->planes = NULL;
 }
 
-bool ucm_head_check(const struct ucm_head *head, uint32_t first_layer,
-		    uint32_t end_layer, const uint8_t *bytes,
-		    uint32_t *plane_out)
+bool ucm_file_header_check(const struct ucm_file_header *head,
+			   uint32_t first_layer, uint32_t end_layer,
+			   const uint8_t *bytes, uint32_t *plane_out)
 {
 	const uint32_t plane_bytes[] = { head->block.geometry.k_bytes,
 					 head->block.geometry.v_bytes };
@@ -94,8 +94,8 @@ bool ucm_head_check(const struct ucm_head *head, uint32_t first_layer,
 	return true;
 }
 
-void ucm_head_add(const struct ucm_head *head, uint64_t at,
-		  const uint8_t *bytes, size_t len, uint32_t *planes)
+void ucm_file_header_add(const struct ucm_file_header *head, uint64_t at,
+			 const uint8_t *bytes, size_t len, uint32_t *planes)
 {
 	const uint64_t k_bytes = head->block.geometry.k_bytes;
 	const uint64_t layer_bytes = k_bytes + head->block.geometry.v_bytes;

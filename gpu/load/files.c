@@ -108,7 +108,7 @@ static void end_file(struct ucm_load_file *file)
 {
 	if (file->map)
 		munmap((void *)(uintptr_t)file->map, file->size);
-	ucm_head_fini(&file->head);
+	ucm_file_header_fini(&file->head);
 	if (file->fd < 0) {
 		free(file);
 		return;
@@ -362,9 +362,9 @@ void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size
 	enum ucm_fault fault;
 	int err;
 
-	fault = ucm_head_make(bytes, len, file->size, &file->id,
-			      &file->group->layout->geometry, &file->head,
-			      &err);
+	fault = ucm_file_header_make(bytes, len, file->size, &file->id,
+				     &file->group->layout->geometry,
+				     &file->head, &err);
 	if (fault || err)
 		ucm_load_file_fail(file, fault ? -EBADMSG : err, (uint16_t)fault);
 	else
@@ -381,7 +381,8 @@ static uint64_t longer_head(const struct ucm_load_file *file, const struct ucm_i
 	if (ucm_block_parse(io->buffer, (size_t)io->result, file->size,
 			    &block) ||
 	    block.form != UCM_FORM_PAGED || block.data_offset <= io->len ||
-	    block.data_offset > file->size || block.data_offset > UCM_HEAD_MOST)
+	    block.data_offset > file->size ||
+	    block.data_offset > UCM_FILE_HEADER_MOST)
 		return 0;
 	return block.data_offset;
 }
@@ -403,7 +404,7 @@ static uint64_t use_head(struct ucm_load_file *file, const struct ucm_io *io)
 
 void ucm_load_file_read_head_now(struct ucm_load_file *file)
 {
-	uint64_t more = ucm_head_bytes(&file->group->layout->geometry);
+	uint64_t more = ucm_file_header_bytes(&file->group->layout->geometry);
 
 	while (more) {
 		struct ucm_io io = { .buffer = malloc(more), .len = more };
@@ -459,7 +460,7 @@ static void read_head(struct ucm_load_file *file, uint64_t len)
 
 void ucm_load_file_read_head(struct ucm_load_file *file)
 {
-	read_head(file, ucm_head_bytes(&file->group->layout->geometry));
+	read_head(file, ucm_file_header_bytes(&file->group->layout->geometry));
 }
 
 bool ucm_load_file_map(struct ucm_load_file *file)
@@ -510,9 +511,10 @@ static void count_in(struct ucm_load_file *file, uint64_t got)
 	}
 	file->vouch_crc = ucm_crc32c(file->vouch_crc, file->buffer + skip,
 				     got - skip);
-	ucm_head_add(&file->head,
-		     file->vouch_at + skip - file->head.block.data_offset,
-		     file->buffer + skip, got - skip, file->vouch_planes);
+	ucm_file_header_add(
+		&file->head,
+		file->vouch_at + skip - file->head.block.data_offset,
+		file->buffer + skip, got - skip, file->vouch_planes);
 	file->vouch_at += got;
 	if (file->vouch_at < end)
 		return;

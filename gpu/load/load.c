@@ -105,8 +105,8 @@ static void count_block(struct ucm_engine *engine,
 
 	if (!err) {
 		ucm_add(&shared->stats.loads, 1);
-		ucm_heat_add(shared->heat, task->group->space,
-			     &task->blocks[block].id);
+		ucm_touches_add(shared->heat, task->group->space,
+				&task->blocks[block].id);
 	} else if (err == -ENOENT) {
 		ucm_add(&shared->stats.load_absent, 1);
 	} else if (err == -EBADMSG) {
@@ -544,8 +544,8 @@ static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
 		struct ucm_copy_job job =
 			job_of(piece, layer, layer + 1, bytes);
 
-		if (check && !ucm_head_check(&piece->file->head, layer,
-					     layer + 1, bytes, &plane)) {
+		if (check && !ucm_file_header_check(&piece->file->head, layer,
+						    layer + 1, bytes, &plane)) {
 			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 			return false;
 		}
@@ -585,7 +585,8 @@ static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 	struct ucm_engine *engine = piece->engine;
 
 	if (task->verify == UCM_VERIFY_FULL &&
-	    !ucm_head_check(&piece->file->head, first, end, bytes, &plane)) {
+	    !ucm_file_header_check(&piece->file->head, first, end, bytes,
+				   &plane)) {
 		fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 		return;
 	}

@@ -175,8 +175,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 			own.tiers ? own.tiers : own.mount,
 			&loader->shared.source, why, why_len);
 	if (!err && own.mount && own.tiers)
-		err = ucm_heat_open(own.mount, &loader->shared.heat, why,
-				    why_len);
+		err = ucm_touches_open(own.mount, &loader->shared.heat, why,
+				       why_len);
 	if (!err)
 		err = start_engines(loader, (unsigned)threads, why, why_len);
 	if (err) {
@@ -201,7 +201,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		ucm_engine_stop(loader->engines[i]);
 		free(loader->engines[i]);
 	}
-	ucm_heat_close(loader->shared.heat);
+	ucm_touches_close(loader->shared.heat);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	for (unsigned i = 0; i < loader->num_groups; i++)

@@ -25,18 +25,19 @@
 #include "common/log.h"
 
 struct part {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 	struct ucm_task *task; /* NULL: could not be submitted */
-	const struct ucm_store_entry *entries;
+	const struct ucm_shards_entry *entries;
 	size_t num;
 };
 
-struct ucm_store_call {
-	struct ucm_store *store;
-	enum ucm_store_kind kind;
+struct ucm_shards_call {
+	struct ucm_shards *store;
+	enum ucm_shards_kind kind;
 	size_t num;
 	struct ucm_outcome *outcomes;
-	struct ucm_store_entry *entries; /* that are not decided, once sorted */
+	struct ucm_shards_entry
+		*entries; /* that are not decided, once sorted */
 	struct part *parts;
 	size_t num_parts;
 	size_t left; /* parts that are not done */
@@ -49,24 +50,24 @@ struct ucm_store_call {
 
 /* ---- slots ---- */
 
-static int grow(struct ucm_store *store)
+static int grow(struct ucm_shards *store)
 {
 	uint32_t num = store->num_slots ? 2 * store->num_slots : 64;
-	struct ucm_store_slot *more =
+	struct ucm_shards_slot *more =
 		reallocarray(store->slots, num, sizeof(*more));
 
 	if (!more)
 		return -ENOMEM;
 	for (uint32_t i = store->num_slots; i < num; i++)
-		more[i] = (struct ucm_store_slot){ .generation = 1,
-						   .next_free = i + 1 };
+		more[i] = (struct ucm_shards_slot){ .generation = 1,
+						    .next_free = i + 1 };
 	store->slots = more;
 	store->first_free = store->num_slots;
 	store->num_slots = num;
 	return 0;
 }
 
-static int take_slot(struct ucm_store *store, uint32_t *out)
+static int take_slot(struct ucm_shards *store, uint32_t *out)
 {
 	int err = 0;
 
@@ -82,9 +83,9 @@ static int take_slot(struct ucm_store *store, uint32_t *out)
 }
 
 /* With the lock. */
-static void give_slot(struct ucm_store *store, uint32_t number)
+static void give_slot(struct ucm_shards *store, uint32_t number)
 {
-	struct ucm_store_slot *slot = &store->slots[number];
+	struct ucm_shards_slot *slot = &store->slots[number];
 
 	slot->call = NULL;
 	slot->generation = slot->generation + 1 ?: 1;
@@ -93,7 +94,7 @@ static void give_slot(struct ucm_store *store, uint32_t number)
 }
 
 /* With the lock; NULL: no such call. */
-static struct ucm_store_call *find(struct ucm_store *store, uint64_t handle)
+static struct ucm_shards_call *find(struct ucm_shards *store, uint64_t handle)
 {
 	uint32_t number = (uint32_t)handle;
 
@@ -105,7 +106,7 @@ static struct ucm_store_call *find(struct ucm_store *store, uint64_t handle)
 
 /* ---- making one ---- */
 
-static void release(struct ucm_store_call *call)
+static void release(struct ucm_shards_call *call)
 {
 	for (size_t i = 0; i < call->num_parts; i++) {
 		/* it may still be on its way out of on_done */
@@ -120,10 +121,10 @@ static void release(struct ucm_store_call *call)
 	free(call);
 }
 
-int ucm_store_call_new(struct ucm_store *store, enum ucm_store_kind kind,
-		       size_t num, struct ucm_store_call **out)
+int ucm_shards_call_new(struct ucm_shards *store, enum ucm_shards_kind kind,
+			size_t num, struct ucm_shards_call **out)
 {
-	struct ucm_store_call *call = calloc(1, sizeof(*call));
+	struct ucm_shards_call *call = calloc(1, sizeof(*call));
 	size_t room = num ? num : 1;
 	int err = -ENOMEM;
 
@@ -150,9 +151,9 @@ int ucm_store_call_new(struct ucm_store *store, enum ucm_store_kind kind,
 	return 0;
 }
 
-void ucm_store_call_free(struct ucm_store_call *call)
+void ucm_shards_call_free(struct ucm_shards_call *call)
 {
-	struct ucm_store *store = call->store;
+	struct ucm_shards *store = call->store;
 
 	pthread_mutex_lock(&store->lock);
 	give_slot(store, call->slot);
@@ -160,13 +161,13 @@ void ucm_store_call_free(struct ucm_store_call *call)
 	release(call);
 }
 
-struct ucm_store_entry *ucm_store_call_entries(struct ucm_store_call *call)
+struct ucm_shards_entry *ucm_shards_call_entries(struct ucm_shards_call *call)
 {
 	return call->entries;
 }
 
-void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
-			   const struct ucm_outcome *outcome)
+void ucm_shards_call_decide(struct ucm_shards_call *call, size_t i,
+			    const struct ucm_outcome *outcome)
 {
 	call->outcomes[i] = *outcome;
 }
@@ -175,7 +176,7 @@ void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
 
 /* With the lock, through which everybody passes who sees that the call is done
  * and may then close the eventfd. */
-static void notify(const struct ucm_store_call *call)
+static void notify(const struct ucm_shards_call *call)
 {
 	uint64_t one = 1;
 	ssize_t told = 0;
@@ -187,15 +188,15 @@ static void notify(const struct ucm_store_call *call)
 }
 
 /* With the lock. */
-static void entry_done(struct ucm_store_call *call,
-		       const struct ucm_store_entry *entry,
+static void entry_done(struct ucm_shards_call *call,
+		       const struct ucm_shards_entry *entry,
 		       const struct ucm_outcome *outcome)
 {
 	call->outcomes[entry->index] = *outcome;
-	if (call->kind == UCM_STORE_COMMIT)
-		ucm_store_committed(call->store, &entry->id, outcome);
-	else if (call->kind != UCM_STORE_LOAD)
-		ucm_store_dumped(call->store, &entry->id, outcome);
+	if (call->kind == UCM_SHARDS_COMMIT)
+		ucm_shards_committed(call->store, &entry->id, outcome);
+	else if (call->kind != UCM_SHARDS_LOAD)
+		ucm_shards_dumped(call->store, &entry->id, outcome);
 }
 
 /* A part has ended; outcomes: one for each entry, or NULL: all are err. */
@@ -203,8 +204,8 @@ static void part_done(struct part *part, const struct ucm_outcome *outcomes,
 		      int err)
 {
 	const struct ucm_outcome failed = { .err = err };
-	struct ucm_store_call *call = part->call;
-	struct ucm_store *store = call->store;
+	struct ucm_shards_call *call = part->call;
+	struct ucm_shards *store = call->store;
 
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < part->num; i++)
@@ -222,8 +223,8 @@ static void on_done(void *arg, struct ucm_task *task)
 }
 
 /* The loader's addresses: one for each of its regions. */
-static void put_addresses(const struct ucm_store *store,
-			  const struct ucm_store_entry *entry, uint64_t *out)
+static void put_addresses(const struct ucm_shards *store,
+			  const struct ucm_shards_entry *entry, uint64_t *out)
 {
 	uint64_t len = entry->num_layers * store->shape.layer_size;
 
@@ -235,8 +236,8 @@ static void put_addresses(const struct ucm_store *store,
 static int submit(struct part *part, struct ucm_move *moves,
 		  uint64_t *addresses)
 {
-	struct ucm_store_call *call = part->call;
-	struct ucm_store *store = call->store;
+	struct ucm_shards_call *call = part->call;
+	struct ucm_shards *store = call->store;
 	struct ucm_request request = {
 		.size = sizeof(request),
 		.group = store->group,
@@ -247,17 +248,17 @@ static int submit(struct part *part, struct ucm_move *moves,
 		.addresses = addresses,
 		.verify = store->verify,
 		.deadline_ms = store->deadline_ms,
-		.hold = call->kind == UCM_STORE_DUMP_HELD,
+		.hold = call->kind == UCM_SHARDS_DUMP_HELD,
 		.on_done = on_done,
 		.arg = part,
 	};
 	char why[256] = "";
 	int err;
 
-	if (call->kind == UCM_STORE_LOAD)
+	if (call->kind == UCM_SHARDS_LOAD)
 		err = ucm_load_submit(store->loader, &request, &part->task, why,
 				      sizeof(why));
-	else if (call->kind == UCM_STORE_COMMIT)
+	else if (call->kind == UCM_SHARDS_COMMIT)
 		err = ucm_save_commit(store->loader, &request, &part->task, why,
 				      sizeof(why));
 	else
@@ -271,7 +272,7 @@ static int submit(struct part *part, struct ucm_move *moves,
 
 static int submit_part(struct part *part)
 {
-	struct ucm_store *store = part->call->store;
+	struct ucm_shards *store = part->call->store;
 	uint64_t each = part->entries->num_layers * store->shape.layer_size /
 			store->region_bytes;
 	struct ucm_move *moves = calloc(part->num, sizeof(*moves));
@@ -296,7 +297,7 @@ static int submit_part(struct part *part)
 
 static int by_layers(const void *left, const void *right)
 {
-	const struct ucm_store_entry *a = left, *b = right;
+	const struct ucm_shards_entry *a = left, *b = right;
 
 	if (a->first_layer != b->first_layer)
 		return a->first_layer < b->first_layer ? -1 : 1;
@@ -306,9 +307,9 @@ static int by_layers(const void *left, const void *right)
 }
 
 /* Entries that are decided leave, the others become parts. */
-static void make_parts(struct ucm_store_call *call)
+static void make_parts(struct ucm_shards_call *call)
 {
-	struct ucm_store_entry *e = call->entries;
+	struct ucm_shards_entry *e = call->entries;
 	struct part *part = call->parts;
 	size_t num = 0;
 
@@ -328,10 +329,10 @@ static void make_parts(struct ucm_store_call *call)
 	call->left = call->num_parts;
 }
 
-uint64_t ucm_store_call_start(struct ucm_store_call *call)
+uint64_t ucm_shards_call_start(struct ucm_shards_call *call)
 {
-	struct ucm_store *store = call->store;
-	struct ucm_store_slot *slot;
+	struct ucm_shards *store = call->store;
+	struct ucm_shards_slot *slot;
 	uint64_t handle;
 
 	make_parts(call);
@@ -357,7 +358,7 @@ static int64_t deadline_of(int timeout_ms)
 }
 
 /* With the lock. */
-static int wait_for(struct ucm_store_call *call, int timeout_ms)
+static int wait_for(struct ucm_shards_call *call, int timeout_ms)
 {
 	int64_t ns = deadline_of(timeout_ms);
 	const struct timespec until = { .tv_sec = ns / 1000000000,
@@ -375,7 +376,8 @@ static int wait_for(struct ucm_store_call *call, int timeout_ms)
 }
 
 /* With the lock. 0, or -EIO: some entry failed. */
-static int tell(const struct ucm_store_call *call, struct ucm_outcome *outcomes)
+static int tell(const struct ucm_shards_call *call,
+		struct ucm_outcome *outcomes)
 {
 	int err = 0;
 
@@ -389,9 +391,9 @@ static int tell(const struct ucm_store_call *call, struct ucm_outcome *outcomes)
 }
 
 /* With the lock. */
-static int look_up(struct ucm_store *store, uint64_t handle,
+static int look_up(struct ucm_shards *store, uint64_t handle,
 		   const struct ucm_outcome *outcomes, size_t num,
-		   struct ucm_store_call **out)
+		   struct ucm_shards_call **out)
 {
 	*out = find(store, handle);
 	if (!*out)
@@ -399,10 +401,10 @@ static int look_up(struct ucm_store *store, uint64_t handle,
 	return outcomes && num != (*out)->num ? -EINVAL : 0;
 }
 
-int ucm_store_wait(struct ucm_store *store, uint64_t handle, int timeout_ms,
-		   struct ucm_outcome *outcomes, size_t num)
+int ucm_shards_wait(struct ucm_shards *store, uint64_t handle, int timeout_ms,
+		    struct ucm_outcome *outcomes, size_t num)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 	bool last = false;
 	int err;
 
@@ -426,10 +428,10 @@ int ucm_store_wait(struct ucm_store *store, uint64_t handle, int timeout_ms,
 	return err;
 }
 
-int ucm_store_check(struct ucm_store *store, uint64_t handle,
-		    struct ucm_outcome *outcomes, size_t num)
+int ucm_shards_check(struct ucm_shards *store, uint64_t handle,
+		     struct ucm_outcome *outcomes, size_t num)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 	int err;
 
 	pthread_mutex_lock(&store->lock);
@@ -442,9 +444,9 @@ int ucm_store_check(struct ucm_store *store, uint64_t handle,
 	return err;
 }
 
-int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd)
+int ucm_shards_notify(struct ucm_shards *store, uint64_t handle, int eventfd)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 
 	pthread_mutex_lock(&store->lock);
 	call = find(store, handle);
@@ -457,7 +459,7 @@ int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd)
 }
 
 /* With the lock. */
-static void cancel(struct ucm_store_call *call)
+static void cancel(struct ucm_shards_call *call)
 {
 	for (size_t i = 0; i < call->num_parts; i++) {
 		if (call->parts[i].task)
@@ -465,9 +467,9 @@ static void cancel(struct ucm_store_call *call)
 	}
 }
 
-int ucm_store_cancel(struct ucm_store *store, uint64_t handle)
+int ucm_shards_cancel(struct ucm_shards *store, uint64_t handle)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 
 	pthread_mutex_lock(&store->lock);
 	call = find(store, handle);
@@ -477,7 +479,7 @@ int ucm_store_cancel(struct ucm_store *store, uint64_t handle)
 	return call ? 0 : -ENOENT;
 }
 
-void ucm_store_end_calls(struct ucm_store *store)
+void ucm_shards_end_calls(struct ucm_shards *store)
 {
 	pthread_mutex_lock(&store->lock);
 	for (uint32_t i = 0; i < store->num_slots; i++) {
@@ -485,7 +487,7 @@ void ucm_store_end_calls(struct ucm_store *store)
 			cancel(store->slots[i].call);
 	}
 	for (uint32_t i = 0; i < store->num_slots; i++) {
-		struct ucm_store_call *call = store->slots[i].call;
+		struct ucm_shards_call *call = store->slots[i].call;
 
 		if (!call)
 			continue;

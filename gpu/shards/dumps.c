@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ucm_store_dump {
-	struct ucm_store_dump *next;
+struct ucm_shards_dump {
+	struct ucm_shards_dump *next;
 	struct ucm_id id;
 	bool created;      /* by V0: nothing but a commit ends it */
 	bool giving_up;    /* goes when nothing is under way any more */
@@ -30,31 +30,31 @@ struct ucm_store_dump {
 	uint8_t seen[];    /* layers that somebody has */
 };
 
-static struct ucm_store_dump **place_of(struct ucm_store *store,
-					const struct ucm_id *id)
+static struct ucm_shards_dump **place_of(struct ucm_shards *store,
+					 const struct ucm_id *id)
 {
-	struct ucm_store_dump **at;
+	struct ucm_shards_dump **at;
 	uint32_t hash;
 
 	memcpy(&hash, id->bytes, sizeof(hash));
-	at = &store->dumps[hash % UCM_STORE_BUCKETS];
+	at = &store->dumps[hash % UCM_SHARDS_BUCKETS];
 	while (*at && memcmp(&(*at)->id, id, sizeof(*id)) != 0)
 		at = &(*at)->next;
 	return at;
 }
 
-static void begin_anew(struct ucm_store *store, struct ucm_store_dump *dump)
+static void begin_anew(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	dump->err = 0;
 	dump->missing = store->shape.num_layers;
 	memset(dump->seen, 0, dump->missing);
 }
 
-static struct ucm_store_dump *add(struct ucm_store *store,
-				  struct ucm_store_dump **at,
-				  const struct ucm_id *id)
+static struct ucm_shards_dump *add(struct ucm_shards *store,
+				   struct ucm_shards_dump **at,
+				   const struct ucm_id *id)
 {
-	struct ucm_store_dump *dump =
+	struct ucm_shards_dump *dump =
 		calloc(1, sizeof(*dump) + store->shape.num_layers);
 
 	if (!dump)
@@ -65,20 +65,21 @@ static struct ucm_store_dump *add(struct ucm_store *store,
 	return dump;
 }
 
-static void forget(struct ucm_store *store, struct ucm_store_dump *dump)
+static void forget(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	*place_of(store, &dump->id) = dump->next;
 	free(dump);
 }
 
-static void abandon(struct ucm_store *store, const struct ucm_store_dump *dump)
+static void abandon(struct ucm_shards *store,
+		    const struct ucm_shards_dump *dump)
 {
 	ucm_save_abandon(store->loader, store->group, &dump->id, 1);
 }
 
 /* Something has changed: is the attempt over? Before a later dump can be
  * submitted, what was saved of a failed one has been abandoned. */
-static void tidy(struct ucm_store *store, struct ucm_store_dump *dump)
+static void tidy(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	if (dump->underway)
 		return;
@@ -89,13 +90,13 @@ static void tidy(struct ucm_store *store, struct ucm_store_dump *dump)
 		forget(store, dump);
 }
 
-static bool any_seen(const struct ucm_store_dump *dump, uint32_t first,
+static bool any_seen(const struct ucm_shards_dump *dump, uint32_t first,
 		     uint32_t num)
 {
 	return memchr(dump->seen + first, 1, num) != NULL;
 }
 
-static void see(struct ucm_store_dump *dump, uint32_t first, uint32_t num)
+static void see(struct ucm_shards_dump *dump, uint32_t first, uint32_t num)
 {
 	for (uint32_t i = first; i < first + num; i++) {
 		dump->missing -= !dump->seen[i];
@@ -103,10 +104,10 @@ static void see(struct ucm_store_dump *dump, uint32_t first, uint32_t num)
 	}
 }
 
-int ucm_store_admit(struct ucm_store *store, const struct ucm_id *id,
-		    uint32_t first_layer, uint32_t num_layers, bool held)
+int ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
+		     uint32_t first_layer, uint32_t num_layers, bool held)
 {
-	struct ucm_store_dump **at = place_of(store, id), *dump = *at;
+	struct ucm_shards_dump **at = place_of(store, id), *dump = *at;
 
 	if (held && (!dump || !dump->created))
 		return -ENOENT;
@@ -130,10 +131,10 @@ int ucm_store_admit(struct ucm_store *store, const struct ucm_id *id,
 	return 0;
 }
 
-void ucm_store_dumped(struct ucm_store *store, const struct ucm_id *id,
-		      const struct ucm_outcome *outcome)
+void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
+		       const struct ucm_outcome *outcome)
 {
-	struct ucm_store_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = *place_of(store, id);
 
 	dump->underway--;
 	dump->existed |= outcome->skipped;
@@ -142,9 +143,9 @@ void ucm_store_dumped(struct ucm_store *store, const struct ucm_id *id,
 	tidy(store, dump);
 }
 
-int ucm_store_reserve(struct ucm_store *store, const struct ucm_id *id)
+int ucm_shards_reserve(struct ucm_shards *store, const struct ucm_id *id)
 {
-	struct ucm_store_dump **at = place_of(store, id), *dump = *at;
+	struct ucm_shards_dump **at = place_of(store, id), *dump = *at;
 
 	if (dump)
 		return dump->created && !dump->giving_up ? -EALREADY : -EBUSY;
@@ -155,7 +156,7 @@ int ucm_store_reserve(struct ucm_store *store, const struct ucm_id *id)
 	return 0;
 }
 
-static int give_up(struct ucm_store *store, struct ucm_store_dump *dump)
+static int give_up(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	if (dump->committing)
 		return -EBUSY;
@@ -164,10 +165,10 @@ static int give_up(struct ucm_store *store, struct ucm_store_dump *dump)
 	return 0;
 }
 
-bool ucm_store_may_commit(struct ucm_store *store, const struct ucm_id *id,
-			  bool success, struct ucm_outcome *out)
+bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
+			   bool success, struct ucm_outcome *out)
 {
-	struct ucm_store_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = *place_of(store, id);
 
 	*out = (struct ucm_outcome){ .err = 0 };
 	if (!dump || (success && dump->giving_up)) {
@@ -190,19 +191,19 @@ bool ucm_store_may_commit(struct ucm_store *store, const struct ucm_id *id,
 	return false;
 }
 
-void ucm_store_committed(struct ucm_store *store, const struct ucm_id *id,
-			 const struct ucm_outcome *outcome)
+void ucm_shards_committed(struct ucm_shards *store, const struct ucm_id *id,
+			  const struct ucm_outcome *outcome)
 {
-	struct ucm_store_dump *dump = *place_of(store, id);
+	struct ucm_shards_dump *dump = *place_of(store, id);
 
 	if (outcome->err) /* given up before the loader had a look at it? */
 		abandon(store, dump);
 	forget(store, dump);
 }
 
-void ucm_store_end_dumps(struct ucm_store *store)
+void ucm_shards_end_dumps(struct ucm_shards *store)
 {
-	for (unsigned i = 0; i < UCM_STORE_BUCKETS; i++) {
+	for (unsigned i = 0; i < UCM_SHARDS_BUCKETS; i++) {
 		while (store->dumps[i])
 			forget(store, store->dumps[i]);
 	}

@@ -18,8 +18,8 @@
 
 /* ---- sizes ---- */
 
-static uint32_t default_layers(const struct ucm_store_shape *shape,
-			       const struct ucm_store_config *config)
+static uint32_t default_layers(const struct ucm_shards_shape *shape,
+			       const struct ucm_shards_config *config)
 {
 	uint64_t num = shape->block_size / shape->shard_size;
 
@@ -37,15 +37,15 @@ static bool divides(uint64_t small, uint64_t large)
 	return small && large % small == 0;
 }
 
-static int shape_of(const struct ucm_store_config *config,
-		    struct ucm_store_shape *out, char *why, size_t why_len)
+static int shape_of(const struct ucm_shards_config *config,
+		    struct ucm_shards_shape *out, char *why, size_t why_len)
 {
 	uint64_t tensor = config->tensor_size;
 	uint64_t shard = config->shard_size ?: config->block_size ?: tensor;
 	uint64_t block = config->block_size ?: shard, layer;
-	struct ucm_store_shape shape = { .tensor_size = tensor,
-					 .shard_size = shard,
-					 .block_size = block };
+	struct ucm_shards_shape shape = { .tensor_size = tensor,
+					  .shard_size = shard,
+					  .block_size = block };
 
 	if (!divides(tensor, shard) || !divides(shard, block))
 		return ucm_why(why, why_len, -EINVAL,
@@ -89,8 +89,8 @@ static bool is_geometry(const struct ucm_geometry *geometry)
 	return !ucm_block_encode(&block, NULL, bytes, sizeof(bytes));
 }
 
-static int geometry_of(const struct ucm_store_config *config,
-		       const struct ucm_store_shape *shape,
+static int geometry_of(const struct ucm_shards_config *config,
+		       const struct ucm_shards_shape *shape,
 		       struct ucm_geometry *out, char *why, size_t why_len)
 {
 	bool two_planes = shape->layer_size == 2 * shape->tensor_size;
@@ -121,10 +121,10 @@ static int geometry_of(const struct ucm_store_config *config,
 }
 
 /* Nobody uses the addresses in it: they need only be apart. */
-static int add_regions(const struct ucm_store *store, struct ucm_layout *layout,
-		       char *why, size_t why_len)
+static int add_regions(const struct ucm_shards *store,
+		       struct ucm_layout *layout, char *why, size_t why_len)
 {
-	const struct ucm_store_shape *shape = &store->shape;
+	const struct ucm_shards_shape *shape = &store->shape;
 	int err = 0;
 
 	for (uint64_t at = 0; at < shape->block_size && !err;
@@ -144,7 +144,7 @@ static int add_regions(const struct ucm_store *store, struct ucm_layout *layout,
 	return err;
 }
 
-static int add_group(struct ucm_store *store, const struct ucm_geometry *g,
+static int add_group(struct ucm_shards *store, const struct ucm_geometry *g,
 		     const char *space, char *why, size_t why_len)
 {
 	struct ucm_layout *layout;
@@ -162,11 +162,11 @@ static int add_group(struct ucm_store *store, const struct ucm_geometry *g,
 	return err;
 }
 
-static int set_up(struct ucm_store *store,
-		  const struct ucm_store_config *config, char *why,
+static int set_up(struct ucm_shards *store,
+		  const struct ucm_shards_config *config, char *why,
 		  size_t why_len)
 {
-	struct ucm_store_shape *shape = &store->shape;
+	struct ucm_shards_shape *shape = &store->shape;
 	struct ucm_geometry geometry;
 	int err;
 
@@ -186,15 +186,15 @@ static int set_up(struct ucm_store *store,
 	return add_group(store, &geometry, config->space, why, why_len);
 }
 
-int ucm_store_open(struct ucm_loader *loader,
-		   const struct ucm_store_config *config,
-		   struct ucm_store **out, char *why, size_t why_len)
+int ucm_shards_open(struct ucm_loader *loader,
+		    const struct ucm_shards_config *config,
+		    struct ucm_shards **out, char *why, size_t why_len)
 {
-	struct ucm_store_config own = { 0 };
-	struct ucm_store *store;
+	struct ucm_shards_config own = { 0 };
+	struct ucm_shards *store;
 	int err;
 
-	if (config->size < offsetof(struct ucm_store_config, num_layers))
+	if (config->size < offsetof(struct ucm_shards_config, num_layers))
 		return ucm_why(why, why_len, -EINVAL,
 			       "size of the configuration is not set");
 	memcpy(&own, config,
@@ -213,33 +213,33 @@ int ucm_store_open(struct ucm_loader *loader,
 	return 0;
 }
 
-void ucm_store_close(struct ucm_store *store)
+void ucm_shards_close(struct ucm_shards *store)
 {
 	if (!store)
 		return;
-	ucm_store_end_calls(store);
-	ucm_store_end_dumps(store);
+	ucm_shards_end_calls(store);
+	ucm_shards_end_dumps(store);
 	pthread_mutex_destroy(&store->lock);
 	free(store);
 }
 
-void ucm_store_get_shape(const struct ucm_store *store,
-			 struct ucm_store_shape *out)
+void ucm_shards_get_shape(const struct ucm_shards *store,
+			  struct ucm_shards_shape *out)
 {
 	*out = store->shape;
 }
 
 /* ---- questions ---- */
 
-int ucm_store_lookup(struct ucm_store *store, const struct ucm_id *ids,
-		     size_t num, uint8_t *found)
+int ucm_shards_lookup(struct ucm_shards *store, const struct ucm_id *ids,
+		      size_t num, uint8_t *found)
 {
 	return ucm_loader_lookup(store->loader, store->group, ids, num, found);
 }
 
-int ucm_store_lookup_on_prefix(struct ucm_store *store,
-			       const struct ucm_id *ids, size_t num,
-			       int64_t *last_out)
+int ucm_shards_lookup_on_prefix(struct ucm_shards *store,
+				const struct ucm_id *ids, size_t num,
+				int64_t *last_out)
 {
 	int64_t last = -1;
 	uint8_t found = 1;
@@ -258,8 +258,8 @@ int ucm_store_lookup_on_prefix(struct ucm_store *store,
 	return 0;
 }
 
-int ucm_store_prefetch(struct ucm_store *store, const struct ucm_id *ids,
-		       size_t num)
+int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,
+			size_t num)
 {
 	(void)store;
 	(void)ids;
@@ -285,7 +285,7 @@ refuse(char *why, size_t why_len, size_t i, const struct ucm_id *id,
 		       text);
 }
 
-static int check_addresses(const struct ucm_store_entry *entry, size_t num,
+static int check_addresses(const struct ucm_shards_entry *entry, size_t num,
 			   char *why, size_t why_len)
 {
 	for (size_t i = 0; i < num; i++) {
@@ -301,18 +301,18 @@ static int check_addresses(const struct ucm_store_entry *entry, size_t num,
 }
 
 /* Shards; of each, num pieces at addresses. */
-static int take_shards(const struct ucm_store *store,
-		       struct ucm_store_entry *entries,
+static int take_shards(const struct ucm_shards *store,
+		       struct ucm_shards_entry *entries,
 		       const struct ucm_id *ids, const uint32_t *shards,
 		       size_t num_entries, const uint64_t *addresses,
 		       uint32_t num, char *why, size_t why_len)
 {
-	const struct ucm_store_shape *shape = &store->shape;
+	const struct ucm_shards_shape *shape = &store->shape;
 	uint32_t layers = shape->num_layers / shape->num_shards;
 	int err = 0;
 
 	for (size_t i = 0; i < num_entries && !err; i++) {
-		struct ucm_store_entry *entry = &entries[i];
+		struct ucm_shards_entry *entry = &entries[i];
 		uint32_t shard = shards ? shards[i] : 0;
 
 		if (shard >= shape->num_shards)
@@ -330,8 +330,8 @@ static int take_shards(const struct ucm_store *store,
 }
 
 /* Whole layers from an offset on, at one address each. */
-static int take_offsets(const struct ucm_store *store,
-			struct ucm_store_entry *entries,
+static int take_offsets(const struct ucm_shards *store,
+			struct ucm_shards_entry *entries,
 			const struct ucm_id *ids, const uint64_t *offsets,
 			const struct ucm_span *spans, size_t num, char *why,
 			size_t why_len)
@@ -341,7 +341,7 @@ static int take_offsets(const struct ucm_store *store,
 	int err = 0;
 
 	for (size_t i = 0; i < num && !err; i++) {
-		struct ucm_store_entry *entry = &entries[i];
+		struct ucm_shards_entry *entry = &entries[i];
 		uint64_t offset = offsets ? offsets[i] : 0;
 		uint64_t bytes = spans[i].bytes;
 
@@ -368,88 +368,88 @@ static int take_offsets(const struct ucm_store *store,
 }
 
 /* Which of the entries may be dumped? */
-static void admit(struct ucm_store *store, struct ucm_store_call *call,
+static void admit(struct ucm_shards *store, struct ucm_shards_call *call,
 		  size_t num, bool held)
 {
-	const struct ucm_store_entry *entry = ucm_store_call_entries(call);
+	const struct ucm_shards_entry *entry = ucm_shards_call_entries(call);
 
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++, entry++) {
 		struct ucm_outcome outcome = {
-			.err = ucm_store_admit(store, &entry->id,
-					       entry->first_layer,
-					       entry->num_layers, held),
+			.err = ucm_shards_admit(store, &entry->id,
+						entry->first_layer,
+						entry->num_layers, held),
 		};
 
 		if (outcome.err)
-			ucm_store_call_decide(call, i, &outcome);
+			ucm_shards_call_decide(call, i, &outcome);
 	}
 	pthread_mutex_unlock(&store->lock);
 }
 
-static int new_call(struct ucm_store *store, enum ucm_store_kind kind,
-		    size_t num, struct ucm_store_call **out, char *why,
+static int new_call(struct ucm_shards *store, enum ucm_shards_kind kind,
+		    size_t num, struct ucm_shards_call **out, char *why,
 		    size_t why_len)
 {
 	if (num > UINT32_MAX)
 		return ucm_why(why, why_len, -EINVAL, "%zu entries", num);
-	if (ucm_store_call_new(store, kind, num, out))
+	if (ucm_shards_call_new(store, kind, num, out))
 		return ucm_why(why, why_len, -ENOMEM, "out of memory");
 	return 0;
 }
 
 /* ---- V1 ---- */
 
-static int move_shards(struct ucm_store *store, enum ucm_store_kind kind,
+static int move_shards(struct ucm_shards *store, enum ucm_shards_kind kind,
 		       const struct ucm_id *ids, const uint32_t *shards,
 		       size_t num, const uint64_t *addresses,
 		       uint32_t per_shard, uint64_t *handle, char *why,
 		       size_t why_len)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 	int err = new_call(store, kind, num, &call, why, why_len);
 
 	if (err)
 		return err;
-	err = take_shards(store, ucm_store_call_entries(call), ids, shards, num,
-			  addresses, per_shard, why, why_len);
+	err = take_shards(store, ucm_shards_call_entries(call), ids, shards,
+			  num, addresses, per_shard, why, why_len);
 	if (err) {
-		ucm_store_call_free(call);
+		ucm_shards_call_free(call);
 		return err;
 	}
-	if (kind == UCM_STORE_DUMP)
+	if (kind == UCM_SHARDS_DUMP)
 		admit(store, call, num, false);
-	*handle = ucm_store_call_start(call);
+	*handle = ucm_shards_call_start(call);
 	return 0;
 }
 
-int ucm_store_load(struct ucm_store *store, const struct ucm_id *ids,
-		   const uint32_t *shards, size_t num,
-		   const uint64_t *addresses, uint64_t *handle, char *why,
-		   size_t why_len)
+int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
+		    const uint32_t *shards, size_t num,
+		    const uint64_t *addresses, uint64_t *handle, char *why,
+		    size_t why_len)
 {
-	return move_shards(store, UCM_STORE_LOAD, ids, shards, num, addresses,
+	return move_shards(store, UCM_SHARDS_LOAD, ids, shards, num, addresses,
 			   store->shape.tensors_per_shard, handle, why,
 			   why_len);
 }
 
-int ucm_store_dump(struct ucm_store *store, const struct ucm_id *ids,
-		   const uint32_t *shards, size_t num,
-		   const uint64_t *addresses, uint64_t *handle, char *why,
-		   size_t why_len)
+int ucm_shards_dump(struct ucm_shards *store, const struct ucm_id *ids,
+		    const uint32_t *shards, size_t num,
+		    const uint64_t *addresses, uint64_t *handle, char *why,
+		    size_t why_len)
 {
-	return move_shards(store, UCM_STORE_DUMP, ids, shards, num, addresses,
+	return move_shards(store, UCM_SHARDS_DUMP, ids, shards, num, addresses,
 			   store->shape.tensors_per_shard, handle, why,
 			   why_len);
 }
 
 /* Spans to addresses. */
-static int take_spans(const struct ucm_store *store,
+static int take_spans(const struct ucm_shards *store,
 		      const struct ucm_span *spans, size_t num_spans,
 		      size_t num, uint32_t per_shard, uint64_t *addresses,
 		      char *why, size_t why_len)
 {
-	const struct ucm_store_shape *shape = &store->shape;
+	const struct ucm_shards_shape *shape = &store->shape;
 	uint64_t bytes = shape->shard_size / per_shard;
 
 	if (num_spans / per_shard != num || num_spans % per_shard)
@@ -469,7 +469,7 @@ static int take_spans(const struct ucm_store *store,
 	return 0;
 }
 
-static int move_data(struct ucm_store *store, enum ucm_store_kind kind,
+static int move_data(struct ucm_shards *store, enum ucm_shards_kind kind,
 		     const struct ucm_id *ids, const uint32_t *shards,
 		     size_t num, const struct ucm_span *spans, size_t num_spans,
 		     uint64_t *handle, char *why, size_t why_len)
@@ -491,105 +491,105 @@ static int move_data(struct ucm_store *store, enum ucm_store_kind kind,
 	return err;
 }
 
-int ucm_store_load_data(struct ucm_store *store, const struct ucm_id *ids,
-			const uint32_t *shards, size_t num,
-			const struct ucm_span *spans, size_t num_spans,
-			uint64_t *handle, char *why, size_t why_len)
+int ucm_shards_load_data(struct ucm_shards *store, const struct ucm_id *ids,
+			 const uint32_t *shards, size_t num,
+			 const struct ucm_span *spans, size_t num_spans,
+			 uint64_t *handle, char *why, size_t why_len)
 {
-	return move_data(store, UCM_STORE_LOAD, ids, shards, num, spans,
+	return move_data(store, UCM_SHARDS_LOAD, ids, shards, num, spans,
 			 num_spans, handle, why, why_len);
 }
 
-int ucm_store_dump_data(struct ucm_store *store, const struct ucm_id *ids,
-			const uint32_t *shards, size_t num,
-			const struct ucm_span *spans, size_t num_spans,
-			uint64_t *handle, char *why, size_t why_len)
+int ucm_shards_dump_data(struct ucm_shards *store, const struct ucm_id *ids,
+			 const uint32_t *shards, size_t num,
+			 const struct ucm_span *spans, size_t num_spans,
+			 uint64_t *handle, char *why, size_t why_len)
 {
-	return move_data(store, UCM_STORE_DUMP, ids, shards, num, spans,
+	return move_data(store, UCM_SHARDS_DUMP, ids, shards, num, spans,
 			 num_spans, handle, why, why_len);
 }
 
 /* ---- V0 ---- */
 
-int ucm_store_create(struct ucm_store *store, const struct ucm_id *ids,
-		     size_t num, int *results)
+int ucm_shards_create(struct ucm_shards *store, const struct ucm_id *ids,
+		      size_t num, int *results)
 {
 	uint8_t *found = malloc(num ? num : 1);
 	int err;
 
 	if (!found)
 		return -ENOMEM;
-	err = ucm_store_lookup(store, ids, num, found);
+	err = ucm_shards_lookup(store, ids, num, found);
 	if (err)
 		goto out;
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++)
-		results[i] = found[i] ? -EEXIST
-				      : ucm_store_reserve(store, &ids[i]);
+		results[i] =
+			found[i] ? -EEXIST : ucm_shards_reserve(store, &ids[i]);
 	pthread_mutex_unlock(&store->lock);
 out:
 	free(found);
 	return err;
 }
 
-static int move_bytes(struct ucm_store *store, enum ucm_store_kind kind,
+static int move_bytes(struct ucm_shards *store, enum ucm_shards_kind kind,
 		      const struct ucm_id *ids, const uint64_t *offsets,
 		      const struct ucm_span *spans, size_t num,
 		      uint64_t *handle, char *why, size_t why_len)
 {
-	struct ucm_store_call *call;
+	struct ucm_shards_call *call;
 	int err = new_call(store, kind, num, &call, why, why_len);
 
 	if (err)
 		return err;
-	err = take_offsets(store, ucm_store_call_entries(call), ids, offsets,
+	err = take_offsets(store, ucm_shards_call_entries(call), ids, offsets,
 			   spans, num, why, why_len);
 	if (err) {
-		ucm_store_call_free(call);
+		ucm_shards_call_free(call);
 		return err;
 	}
-	if (kind == UCM_STORE_DUMP_HELD)
+	if (kind == UCM_SHARDS_DUMP_HELD)
 		admit(store, call, num, true);
-	*handle = ucm_store_call_start(call);
+	*handle = ucm_shards_call_start(call);
 	return 0;
 }
 
-int ucm_store_load_at(struct ucm_store *store, const struct ucm_id *ids,
-		      const uint64_t *offsets, const struct ucm_span *spans,
-		      size_t num, uint64_t *handle, char *why, size_t why_len)
+int ucm_shards_load_at(struct ucm_shards *store, const struct ucm_id *ids,
+		       const uint64_t *offsets, const struct ucm_span *spans,
+		       size_t num, uint64_t *handle, char *why, size_t why_len)
 {
-	return move_bytes(store, UCM_STORE_LOAD, ids, offsets, spans, num,
+	return move_bytes(store, UCM_SHARDS_LOAD, ids, offsets, spans, num,
 			  handle, why, why_len);
 }
 
-int ucm_store_dump_at(struct ucm_store *store, const struct ucm_id *ids,
-		      const uint64_t *offsets, const struct ucm_span *spans,
-		      size_t num, uint64_t *handle, char *why, size_t why_len)
+int ucm_shards_dump_at(struct ucm_shards *store, const struct ucm_id *ids,
+		       const uint64_t *offsets, const struct ucm_span *spans,
+		       size_t num, uint64_t *handle, char *why, size_t why_len)
 {
-	return move_bytes(store, UCM_STORE_DUMP_HELD, ids, offsets, spans, num,
+	return move_bytes(store, UCM_SHARDS_DUMP_HELD, ids, offsets, spans, num,
 			  handle, why, why_len);
 }
 
-int ucm_store_commit(struct ucm_store *store, const struct ucm_id *ids,
-		     const uint8_t *success, size_t num, uint64_t *handle,
-		     char *why, size_t why_len)
+int ucm_shards_commit(struct ucm_shards *store, const struct ucm_id *ids,
+		      const uint8_t *success, size_t num, uint64_t *handle,
+		      char *why, size_t why_len)
 {
-	struct ucm_store_entry *entries;
-	struct ucm_store_call *call;
+	struct ucm_shards_entry *entries;
+	struct ucm_shards_call *call;
 	struct ucm_outcome outcome;
-	int err = new_call(store, UCM_STORE_COMMIT, num, &call, why, why_len);
+	int err = new_call(store, UCM_SHARDS_COMMIT, num, &call, why, why_len);
 
 	if (err)
 		return err;
-	entries = ucm_store_call_entries(call);
+	entries = ucm_shards_call_entries(call);
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++) {
 		entries[i].id = ids[i];
-		if (!ucm_store_may_commit(store, &ids[i],
-					  !success || success[i], &outcome))
-			ucm_store_call_decide(call, i, &outcome);
+		if (!ucm_shards_may_commit(store, &ids[i],
+					   !success || success[i], &outcome))
+			ucm_shards_call_decide(call, i, &outcome);
 	}
 	pthread_mutex_unlock(&store->lock);
-	*handle = ucm_store_call_start(call);
+	*handle = ucm_shards_call_start(call);
 	return 0;
 }

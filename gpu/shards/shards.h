@@ -12,45 +12,45 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include <ucm/store.h>
+#include <ucm/shards.h>
 
-#define UCM_STORE_BUCKETS 4096
+#define UCM_SHARDS_BUCKETS 4096
 
-struct ucm_store_call;
-struct ucm_store_dump;
+struct ucm_shards_call;
+struct ucm_shards_dump;
 
-struct ucm_store_slot {
+struct ucm_shards_slot {
 	uint32_t generation;         /* never 0 */
 	uint32_t next_free;
-	struct ucm_store_call *call; /* NULL: free, or not published yet */
+	struct ucm_shards_call *call; /* NULL: free, or not published yet */
 };
 
-struct ucm_store {
+struct ucm_shards {
 	struct ucm_loader *loader;
 	unsigned group;
-	struct ucm_store_shape shape;
+	struct ucm_shards_shape shape;
 	uint64_t region_bytes; /* one address of the loader's */
 	enum ucm_verify verify;
 	uint32_t deadline_ms;
 	pthread_mutex_t lock; /* guards the rest; taken in on_done too */
-	struct ucm_store_dump *dumps[UCM_STORE_BUCKETS];
-	struct ucm_store_slot *slots;
+	struct ucm_shards_dump *dumps[UCM_SHARDS_BUCKETS];
+	struct ucm_shards_slot *slots;
 	uint32_t num_slots;
 	uint32_t first_free; /* num_slots: none */
 };
 
 /* ---- calls (store_call.c) ---- */
 
-enum ucm_store_kind {
-	UCM_STORE_LOAD,
-	UCM_STORE_DUMP,
-	UCM_STORE_DUMP_HELD, /* V0 */
-	UCM_STORE_COMMIT,
+enum ucm_shards_kind {
+	UCM_SHARDS_LOAD,
+	UCM_SHARDS_DUMP,
+	UCM_SHARDS_DUMP_HELD, /* V0 */
+	UCM_SHARDS_COMMIT,
 };
 
 /* One entry of a call. Its bytes lie in pieces of piece_bytes, one behind the
  * other in the payload, each at an address. */
-struct ucm_store_entry {
+struct ucm_shards_entry {
 	struct ucm_id id;
 	size_t index;
 	uint32_t first_layer, num_layers;
@@ -59,43 +59,43 @@ struct ucm_store_entry {
 };
 
 /* A call with num entries, none of which is known to be refused. -ENOMEM. */
-int ucm_store_call_new(struct ucm_store *store, enum ucm_store_kind kind,
-		       size_t num, struct ucm_store_call **out);
-void ucm_store_call_free(struct ucm_store_call *call);
+int ucm_shards_call_new(struct ucm_shards *store, enum ucm_shards_kind kind,
+			size_t num, struct ucm_shards_call **out);
+void ucm_shards_call_free(struct ucm_shards_call *call);
 
-struct ucm_store_entry *ucm_store_call_entries(struct ucm_store_call *call);
+struct ucm_shards_entry *ucm_shards_call_entries(struct ucm_shards_call *call);
 
 /* The outcome of entry i is known already: it takes no part. */
-void ucm_store_call_decide(struct ucm_store_call *call, size_t i,
-			   const struct ucm_outcome *outcome);
+void ucm_shards_call_decide(struct ucm_shards_call *call, size_t i,
+			    const struct ucm_outcome *outcome);
 
 /* Submit what is not decided, and give it a handle. The call is the table's
  * afterwards. Cannot fail: what could not be submitted has failed. */
-uint64_t ucm_store_call_start(struct ucm_store_call *call);
+uint64_t ucm_shards_call_start(struct ucm_shards_call *call);
 
 /* End all calls that have a handle. */
-void ucm_store_end_calls(struct ucm_store *store);
+void ucm_shards_end_calls(struct ucm_shards *store);
 
 /* ---- blocks that are being dumped (store_dumps.c); with the lock ---- */
 
 /* Layers of a block are to be dumped (held: by V0). 0: they are, and
- * ucm_store_dumped() must follow; or the outcome. */
-int ucm_store_admit(struct ucm_store *store, const struct ucm_id *id,
-		    uint32_t first_layer, uint32_t num_layers, bool held);
-void ucm_store_dumped(struct ucm_store *store, const struct ucm_id *id,
-		      const struct ucm_outcome *outcome);
+ * ucm_shards_dumped() must follow; or the outcome. */
+int ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
+		     uint32_t first_layer, uint32_t num_layers, bool held);
+void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
+		       const struct ucm_outcome *outcome);
 
 /* V0's create, of a block that does not exist. */
-int ucm_store_reserve(struct ucm_store *store, const struct ucm_id *id);
+int ucm_shards_reserve(struct ucm_shards *store, const struct ucm_id *id);
 
-/* V0's commit. true: the loader is to commit, ucm_store_committed() must
+/* V0's commit. true: the loader is to commit, ucm_shards_committed() must
  * follow; else *out is the outcome. */
-bool ucm_store_may_commit(struct ucm_store *store, const struct ucm_id *id,
-			  bool success, struct ucm_outcome *out);
-void ucm_store_committed(struct ucm_store *store, const struct ucm_id *id,
-			 const struct ucm_outcome *outcome);
+bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
+			   bool success, struct ucm_outcome *out);
+void ucm_shards_committed(struct ucm_shards *store, const struct ucm_id *id,
+			  const struct ucm_outcome *outcome);
 
 /* Forget all. */
-void ucm_store_end_dumps(struct ucm_store *store);
+void ucm_shards_end_dumps(struct ucm_shards *store);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * Reading needs no daemon and does not disturb one: a block is looked for in
  * the directory where placement puts it, then in the others. Writing is the
- * store's work, with all that it promises (tierset.h); it takes the locks of
+ * store's work, with all that it promises (store.h); it takes the locks of
  * the directories, and fails with -EBUSY while a daemon holds them.
  */
 #include <config.h>
@@ -39,7 +39,7 @@ struct ucm_source {
 	unsigned num_dirs;
 	struct tier *tiers;
 	pthread_mutex_t lock; /* guards the rest */
-	struct ucm_tierset *store; /* NULL until the first block is written */
+	struct ucm_store *store;   /* NULL until the first block is written */
 	int store_err;             /* why it could not be opened, */
 	int64_t tried_ms;          /* and when */
 };
@@ -51,7 +51,7 @@ struct ucm_draft {
 
 static void tiers_close(struct ucm_source *source)
 {
-	ucm_tierset_close(source->store);
+	ucm_store_close(source->store);
 	for (unsigned i = 0; i < source->num_dirs; i++)
 		ucm_backing_close(&source->backings[i], false);
 	for (unsigned i = 0; source->tiers && i < source->config.num_tiers; i++)
@@ -179,16 +179,16 @@ static bool tiers_lost(struct ucm_source *source)
 static int try_store(struct ucm_source *source)
 {
 	struct ucm_complaint complaint;
-	struct ucm_tierset *store;
-	int err = ucm_tierset_open(&source->config, &store, &complaint);
+	struct ucm_store *store;
+	int err = ucm_store_open(&source->config, &store, &complaint);
 
 	if (err) {
 		ucm_error("%s", complaint.text);
 		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
-	err = ucm_tierset_start(store);
+	err = ucm_store_start(store);
 	if (err)
-		ucm_tierset_close(store);
+		ucm_store_close(store);
 	else
 		source->store = store;
 	return err;
@@ -251,11 +251,11 @@ static int tiers_create(struct ucm_source *source, const char *space,
 	if (!draft)
 		return -ENOMEM;
 	err = key_of(source, space, id, &draft->key);
-	if (!err && !ucm_tierset_find(source->store, &draft->key, &entry, &ref))
+	if (!err && !ucm_store_find(source->store, &draft->key, &entry, &ref))
 		err = -EEXIST;
 	fd = err ? err
-		 : ucm_tierset_create(source->store, &draft->key, bytes,
-				      &draft->temp);
+		 : ucm_store_create(source->store, &draft->key, bytes,
+				    &draft->temp);
 	if (fd < 0) {
 		free(draft);
 		return fd;
@@ -266,7 +266,7 @@ static int tiers_create(struct ucm_source *source, const char *space,
 
 static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
 {
-	ucm_tierset_drop(source->store, &draft->temp);
+	ucm_store_drop(source->store, &draft->temp);
 	free(draft);
 }
 
@@ -278,8 +278,8 @@ static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 	/* what the store reads, if it does, goes to whatever memory it likes */
 	fcntl(fd, F_SETFL, O_RDWR);
 	draft->temp.written = written;
-	err = ucm_tierset_commit(source->store, &draft->temp, fd, &draft->key,
-				 UCM_COMMIT_NOW);
+	err = ucm_store_commit(source->store, &draft->temp, fd, &draft->key,
+			       UCM_COMMIT_NOW);
 
 	tiers_drop(source, draft);
 	return err;

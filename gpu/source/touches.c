@@ -29,7 +29,7 @@
 #define TELL_AFTER_S 1
 #define CLOSE_WAIT_S 2
 
-struct ucm_heat {
+struct ucm_touches {
 	int fd;
 	pthread_t thread;
 	pthread_mutex_t lock; /* guards the rest, but told */
@@ -39,7 +39,7 @@ struct ucm_heat {
 	struct ucm_control_batch *told; /* the thread's */
 };
 
-static void free_heat(struct ucm_heat *heat)
+static void free_heat(struct ucm_touches *heat)
 {
 	if (heat->fd >= 0)
 		close(heat->fd);
@@ -51,7 +51,7 @@ static void free_heat(struct ucm_heat *heat)
 }
 
 /* Until there is a full batch, or an older one, or the end. */
-static void wait_for_batch(struct ucm_heat *heat)
+static void wait_for_batch(struct ucm_touches *heat)
 {
 	struct timespec until;
 
@@ -67,7 +67,7 @@ static void wait_for_batch(struct ucm_heat *heat)
 
 static void *heat_main(void *arg)
 {
-	struct ucm_heat *heat = arg;
+	struct ucm_touches *heat = arg;
 	bool more = true;
 
 	while (more) {
@@ -88,7 +88,7 @@ static void *heat_main(void *arg)
 	return NULL;
 }
 
-static int start_thread(struct ucm_heat *heat)
+static int start_thread(struct ucm_touches *heat)
 {
 	sigset_t all, before;
 	int err;
@@ -100,10 +100,10 @@ static int start_thread(struct ucm_heat *heat)
 	return -err;
 }
 
-int ucm_heat_open(const char *mount, struct ucm_heat **out, char *why,
-		  size_t why_len)
+int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
+		     size_t why_len)
 {
-	struct ucm_heat *heat = calloc(1, sizeof(*heat));
+	struct ucm_touches *heat = calloc(1, sizeof(*heat));
 	char path[4096];
 	int err = -ENOMEM;
 
@@ -128,7 +128,7 @@ int ucm_heat_open(const char *mount, struct ucm_heat **out, char *why,
 	return 0;
 }
 
-void ucm_heat_close(struct ucm_heat *heat)
+void ucm_touches_close(struct ucm_touches *heat)
 {
 	struct timespec until;
 
@@ -146,8 +146,8 @@ void ucm_heat_close(struct ucm_heat *heat)
 		free_heat(heat);
 }
 
-void ucm_heat_add(struct ucm_heat *heat, const char *space,
-		  const struct ucm_id *id)
+void ucm_touches_add(struct ucm_touches *heat, const char *space,
+		     const struct ucm_id *id)
 {
 	struct ucm_control_batch *batch;
 

@@ -7,25 +7,25 @@
  * .ucmfs/control. A hint, no more: what cannot be told soon is forgotten, and
  * nobody waits for it.
  */
-#ifndef UCM_HEAT_H
-#define UCM_HEAT_H
+#ifndef UCM_TOUCHES_H
+#define UCM_TOUCHES_H
 
 #include <stddef.h>
 
 #include <ucm/block.h>
 
-struct ucm_heat;
+struct ucm_touches;
 
 /* A thread of its own. -errno with why: no mount of ucmfs. */
-int ucm_heat_open(const char *mount, struct ucm_heat **out, char *why,
-		  size_t why_len);
+int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
+		     size_t why_len);
 
 /* Tells what it still has, unless the daemon does not answer. NULL is
  * harmless. */
-void ucm_heat_close(struct ucm_heat *heat);
+void ucm_touches_close(struct ucm_touches *heat);
 
 /* A block was read. From any thread; heat may be NULL. */
-void ucm_heat_add(struct ucm_heat *heat, const char *space,
-		  const struct ucm_id *id);
+void ucm_touches_add(struct ucm_touches *heat, const char *space,
+		     const struct ucm_id *id);
 
 #endif

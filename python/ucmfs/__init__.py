@@ -13,7 +13,7 @@
         group.load(ids, pages).wait()
 
 Nothing but the standard library is imported, and libucm is loaded when it is
-first used. Its manual pages ucm_load(3), ucm_store(3), ucm_index(3) and
+first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3) and
 ucm_hash(3) say what is promised; the docstrings here, what Python adds.
 """
 

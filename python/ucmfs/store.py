@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks and shards of them by id: the store interface of UCM's connectors.
 
-Two forms beside each other, as in ucm_store(3): Store (V1) moves shards by
+Two forms beside each other, as in ucm_shards(3): Store (V1) moves shards by
 index, and a block is committed by itself once all its shards have been dumped;
 StoreV0 moves bytes by offset, and a block is created, dumped, and committed or
 given up by a call. Data are tensors (torch, numpy, Raw) or raw addresses.
@@ -36,7 +36,7 @@ class StoreTask(Task):
         eventfd = -1
         try:
             eventfd = new_eventfd()
-            store._lib.ucm_store_notify(store._open(), handle, eventfd)
+            store._lib.ucm_shards_notify(store._open(), handle, eventfd)
         finally:
             super().__init__(store, handle, ids, keep, eventfd, what)
 
@@ -56,7 +56,7 @@ class StoreTask(Task):
         if self._told is not None:
             return self._told
         buffer = self._buffer()
-        done = self._owner._lib.ucm_store_check(
+        done = self._owner._lib.ucm_shards_check(
             self._owner._handle, handle, buffer, self.num)
         if done == _ENOENT:
             return self._told_by_another()
@@ -64,7 +64,7 @@ class StoreTask(Task):
 
     def _c_wait(self, handle: int, timeout_ms: int) -> int:
         buffer = self._buffer()
-        err = self._owner._lib.ucm_store_wait(
+        err = self._owner._lib.ucm_shards_wait(
             self._owner._handle, handle, timeout_ms, buffer, self.num)
         if err in (0, _EIO):
             self._told = self._outcomes_of(buffer)
@@ -75,7 +75,7 @@ class StoreTask(Task):
         return err
 
     def _c_cancel(self, handle: int) -> None:
-        self._owner._lib.ucm_store_cancel(self._owner._handle, handle)
+        self._owner._lib.ucm_shards_cancel(self._owner._handle, handle)
 
     def _c_free(self, handle: int) -> None:
         if self._told is None:
@@ -97,7 +97,7 @@ class _Base(TaskOwner):
         loader, or mount or tiers and loader_options for Loader(). Sizes in
         bytes: a tensor (what is at one address) divides a shard (0: the whole
         block), which divides a block (0: one shard). num_layers of the block
-        files and geometry: see struct ucm_store_config. deadline_ms: of each
+        files and geometry: see struct ucm_shards_config. deadline_ms: of each
         load, dump and commit. timeout: in seconds, of wait() where it is not
         given one.
         """
@@ -129,7 +129,7 @@ class _Base(TaskOwner):
                 self._owned.close()
             raise
         shape = _lib.StoreShape()
-        self._lib.ucm_store_get_shape(self._handle, shape)
+        self._lib.ucm_shards_get_shape(self._handle, shape)
         self.tensor_size: int = shape.tensor_size
         self.shard_size: int = shape.shard_size
         self.block_size: int = shape.block_size
@@ -140,7 +140,7 @@ class _Base(TaskOwner):
 
     def _open_store(self, config: _lib.StoreConfig) -> None:
         why = _lib.Why()
-        why.check(self._lib.ucm_store_open(
+        why.check(self._lib.ucm_shards_open(
             self.loader._open(), config, self._handle, *why.args), "store")
         # it must not end before the store
         self.loader._stores.add(self)
@@ -153,7 +153,7 @@ class _Base(TaskOwner):
     # ---- questions ----
 
     def cc_store(self) -> int:
-        """The address of struct ucm_store, for C."""
+        """The address of struct ucm_shards, for C."""
         return self._open().value or 0
 
     def lookup(self, block_ids: _pack.Ids,
@@ -165,7 +165,7 @@ class _Base(TaskOwner):
         num = len(packed) // _pack.ID_BYTES
         self._pack_shards(shard_index, num)
         found = ctypes.create_string_buffer(num or 1)
-        err = self._lib.ucm_store_lookup(self._open(), packed, num, found)
+        err = self._lib.ucm_shards_lookup(self._open(), packed, num, found)
         if err:
             raise from_errno(err, "lookup")
         return list(map(bool, found.raw[:num]))
@@ -175,7 +175,7 @@ class _Base(TaskOwner):
         -1: the first is not."""
         packed = _pack.pack_ids(block_ids)
         last = ctypes.c_int64()
-        err = self._lib.ucm_store_lookup_on_prefix(
+        err = self._lib.ucm_shards_lookup_on_prefix(
             self._open(), packed, len(packed) // _pack.ID_BYTES, last)
         if err:
             raise from_errno(err, "lookup_on_prefix")
@@ -184,7 +184,7 @@ class _Base(TaskOwner):
     def prefetch(self, block_ids: _pack.Ids) -> None:
         """A hint that these will be loaded soon. Does nothing as yet."""
         packed = _pack.pack_ids(block_ids)
-        self._lib.ucm_store_prefetch(self._open(), packed,
+        self._lib.ucm_shards_prefetch(self._open(), packed,
                                      len(packed) // _pack.ID_BYTES)
 
     # ---- transfers ----
@@ -238,7 +238,7 @@ class _Base(TaskOwner):
             if not self._handle:
                 return
             self._end_tasks(cancel)
-            self._lib.ucm_store_close(self._handle)
+            self._lib.ucm_shards_close(self._handle)
             self._handle = ctypes.c_void_p()
             self.loader._stores.discard(self)
         if self._owned is not None:
@@ -273,13 +273,13 @@ class Store(_Base):
         """Load shard shard_index[i] (None: 0) of block_ids[i] into
         dst_tensor[i]: a list of its tensors, or one that holds the whole
         shard. Tensors are contiguous, and their sizes are checked."""
-        return self._tensors("ucm_store_load_data", "load", block_ids,
+        return self._tensors("ucm_shards_load_data", "load", block_ids,
                              shard_index, dst_tensor)
 
     def dump(self, block_ids: _pack.Ids, shard_index: Shards,
              src_tensor: Sequence[Any]) -> Task:
         """Dump, likewise. A block that exists is skipped."""
-        return self._tensors("ucm_store_dump_data", "dump", block_ids,
+        return self._tensors("ucm_shards_dump_data", "dump", block_ids,
                              shard_index, src_tensor)
 
     def load_data(self, block_ids: _pack.Ids, shard_index: Shards,
@@ -313,7 +313,7 @@ class Store(_Base):
             spans = array("Q", bytes(16 * len(numbers)))
             spans[0::2] = numbers
             spans[1::2] = each
-            return self._spans(f"ucm_store_{what}_data", what, ids, shards,
+            return self._spans(f"ucm_shards_{what}_data", what, ids, shards,
                                spans, addresses)
         packed, num = self._count(ids)
         if len(numbers) != num * self.tensors_per_shard:
@@ -322,7 +322,7 @@ class Store(_Base):
                 f"{self.tensors_per_shard} tensors")
         which = self._pack_shards(shards, num)
         return self._start(
-            f"ucm_store_{what}", what, packed, (numbers, addresses),
+            f"ucm_shards_{what}", what, packed, (numbers, addresses),
             _address(which), num, _pack.address_of(numbers))
 
     def _spans(self, function: str, what: str, ids: _pack.Ids,
@@ -341,7 +341,7 @@ class Store(_Base):
         """Drop what was dumped of blocks that will not be finished; what is
         still being written of them goes when that has ended."""
         packed, num = self._count(block_ids)
-        self._start("ucm_store_commit", "give up", packed, None, bytes(num),
+        self._start("ucm_shards_commit", "give up", packed, None, bytes(num),
                     num).result()
 
     def wait(self, task: Task, timeout: Optional[float] = None) -> None:
@@ -368,7 +368,7 @@ class StoreV0(_Base):
         packed = _pack.pack_ids(block_ids)
         num = len(packed) // _pack.ID_BYTES
         results = array("i", bytes(4 * num))
-        err = self._lib.ucm_store_create(self._open(), packed, num,
+        err = self._lib.ucm_shards_create(self._open(), packed, num,
                                          _pack.address_of(results))
         if err:
             raise from_errno(err, "create")
@@ -379,25 +379,25 @@ class StoreV0(_Base):
         """Load the bytes of block_ids[i] from offset[i] on (one number: for
         all; None: 0) into dst_tensor[i], as many as it has. One tensor
         instead of a sequence: it, or for several blocks its rows."""
-        return self._move("ucm_store_load_at", "load", block_ids, offset,
+        return self._move("ucm_shards_load_at", "load", block_ids, offset,
                           _per_block(block_ids, dst_tensor))
 
     def dump(self, block_ids: _pack.Ids, offset: Any,
              src_tensor: Any) -> Task:
         """Dump, likewise; nothing is committed. ENOENT: the block was not
         created."""
-        return self._move("ucm_store_dump_at", "dump", block_ids, offset,
+        return self._move("ucm_shards_dump_at", "dump", block_ids, offset,
                           _per_block(block_ids, src_tensor))
 
     def load_data(self, block_ids: _pack.Ids, offset: Any, dst_addr: Any,
                   sizes: Any) -> Task:
         """The same by an address and a size in bytes for each block."""
-        return self._raw("ucm_store_load_at", "load", block_ids, offset,
+        return self._raw("ucm_shards_load_at", "load", block_ids, offset,
                          dst_addr, sizes)
 
     def dump_data(self, block_ids: _pack.Ids, offset: Any, src_addr: Any,
                   sizes: Any) -> Task:
-        return self._raw("ucm_store_dump_at", "dump", block_ids, offset,
+        return self._raw("ucm_shards_dump_at", "dump", block_ids, offset,
                          src_addr, sizes)
 
     def _raw(self, function: str, what: str, ids: _pack.Ids, offset: Any,
@@ -441,7 +441,7 @@ class StoreV0(_Base):
         if len(success) != num:
             raise InvalidArgument(f"commit: {len(success)} flags for {num} "
                                   "blocks")
-        return self._start("ucm_store_commit", "commit", packed, None,
+        return self._start("ucm_shards_commit", "commit", packed, None,
                            success, num)
 
     def commit(self, block_ids: _pack.Ids,

@@ -180,7 +180,7 @@ class Prototypes(unittest.TestCase):
 
     def headers(self):
         text = ""
-        for name in ("block", "hash", "index", "load", "store"):
+        for name in ("block", "hash", "index", "load", "shards"):
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()
@@ -279,7 +279,7 @@ class Prototypes(unittest.TestCase):
             source = os.path.join(path, "a.c")
             with open(source, "w", encoding="utf-8") as file:
                 file.write("#include <stdio.h>\n#include <ucm/hash.h>\n"
-                           "#include <ucm/index.h>\n#include <ucm/store.h>\n"
+                           "#include <ucm/index.h>\n#include <ucm/shards.h>\n"
                            "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
             out = os.path.join(path, "a")
             subprocess.run([compiler, "-std=gnu17", "-o", out, source,

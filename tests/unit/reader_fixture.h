@@ -58,9 +58,10 @@ static inline struct ucm_index *rf_index(void)
 
 	ck_assert_int_eq(ucm_index_new(&index), 0);
 	for (unsigned i = 0; i < RF_DIRS; i++)
-		ucm_live_name_tier(ucm_index_live(index), i, i, names[i]);
-	ucm_live_set_complete(ucm_index_live(index));
-	ck_assert_int_eq(ucm_live_serve(ucm_index_live(index)), 0);
+		ucm_index_memory_name_tier(ucm_index_live(index), i, i,
+					   names[i]);
+	ucm_index_memory_set_complete(ucm_index_live(index));
+	ck_assert_int_eq(ucm_index_memory_serve(ucm_index_live(index)), 0);
 	return index;
 }
 
@@ -112,7 +113,7 @@ static inline struct ucm_index_reader *rf_reader(struct ucm_index *index)
 static inline struct ucm_index_reader *rf_borrower(struct ucm_index *index)
 {
 	struct ucm_index_reader *reader = calloc(1, sizeof(*reader));
-	struct ucm_live *live = ucm_index_live(index);
+	struct ucm_index_memory *live = ucm_index_live(index);
 
 	ck_assert_ptr_nonnull(reader);
 	reader->root = -1;

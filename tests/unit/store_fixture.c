@@ -30,7 +30,7 @@ const struct ucm_geometry fx_geometry = {
 };
 
 struct ucm_config fx_config;
-struct ucm_tierset *fx_set;
+struct ucm_store *fx_set;
 unsigned fx_losses;
 
 /* ---- directories ---- */
@@ -377,14 +377,14 @@ void fx_open(void)
 	struct ucm_complaint complaint = { "" };
 
 	ck_assert_ptr_null(fx_set);
-	ck_assert_msg(!ucm_tierset_open(&fx_config, &fx_set, &complaint), "%s",
+	ck_assert_msg(!ucm_store_open(&fx_config, &fx_set, &complaint), "%s",
 		      complaint.text);
 	fx_set->on_loss = count_loss;
 }
 
 void fx_start_only(void)
 {
-	ck_assert_int_eq(ucm_tierset_start(fx_set), 0);
+	ck_assert_int_eq(ucm_store_start(fx_set), 0);
 }
 
 static bool is_counted(void *arg)
@@ -402,7 +402,7 @@ void fx_start(void)
 
 void fx_close(void)
 {
-	ucm_tierset_close(fx_set);
+	ucm_store_close(fx_set);
 	fx_set = NULL;
 }
 
@@ -449,7 +449,7 @@ void fx_wait_settled(void)
 int fx_commit(const struct fx_file *file)
 {
 	struct ucm_temp temp;
-	int fd = ucm_tierset_create(fx_set, &file->key, 0, &temp);
+	int fd = ucm_store_create(fx_set, &file->key, 0, &temp);
 	int err;
 
 	if (fd < 0)
@@ -457,10 +457,10 @@ int fx_commit(const struct fx_file *file)
 	err = pwrite(fd, file->bytes, file->len, 0) == (ssize_t)file->len
 		      ? 0 : -EIO;
 	if (!err)
-		err = ucm_tierset_commit(fx_set, &temp, fd, &file->key,
-					 UCM_COMMIT_NOW);
+		err = ucm_store_commit(fx_set, &temp, fd, &file->key,
+				       UCM_COMMIT_NOW);
 	close(fd);
-	ucm_tierset_drop(fx_set, &temp);
+	ucm_store_drop(fx_set, &temp);
 	return err;
 }
 
@@ -469,7 +469,7 @@ int fx_find(const struct fx_file *file)
 	struct ucm_entry entry;
 	ucm_ref ref;
 
-	return ucm_tierset_find(fx_set, &file->key, &entry, &ref);
+	return ucm_store_find(fx_set, &file->key, &entry, &ref);
 }
 
 void fx_misses(const struct fx_file *file)
@@ -484,9 +484,9 @@ void fx_serves(const struct fx_file *file)
 	ucm_ref ref;
 	int fd;
 
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file->key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file->key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.size, file->len);
-	fd = ucm_tierset_open_block(fx_set, ref, &entry);
+	fd = ucm_store_open_block(fx_set, ref, &entry);
 	ck_assert_msg(fd >= 0, "open: %s", strerror(-fd));
 	ck_assert_int_eq(read(fd, bytes, sizeof(bytes)), (ssize_t)file->len);
 	ck_assert_mem_eq(bytes, file->bytes, file->len);

@@ -75,7 +75,7 @@ void fx_plant(const char *dir, const char *folder, const struct fx_file *file);
 /* ---- a store ---- */
 
 extern struct ucm_config fx_config;
-extern struct ucm_tierset *fx_set;
+extern struct ucm_store *fx_set;
 extern unsigned fx_losses; /* times on_loss was called */
 
 /* Makes the directories of a SOURCE and configures it. No checkpoints. */

@@ -28,7 +28,7 @@ static struct ucm_temp temp;
 /* A temporary file with the first len bytes of a block. */
 static int begin(const struct fx_file *from, size_t len)
 {
-	int fd = ucm_tierset_create(fx_set, &from->key, 0, &temp);
+	int fd = ucm_store_create(fx_set, &from->key, 0, &temp);
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(pwrite(fd, from->bytes, len, 0), (ssize_t)len);
@@ -37,13 +37,13 @@ static int begin(const struct fx_file *from, size_t len)
 
 static int commit(int fd, const struct fx_file *as, enum ucm_commit_when when)
 {
-	return ucm_tierset_commit(fx_set, &temp, fd, &as->key, when);
+	return ucm_store_commit(fx_set, &temp, fd, &as->key, when);
 }
 
 static void end(int fd)
 {
 	close(fd);
-	ucm_tierset_drop(fx_set, &temp);
+	ucm_store_drop(fx_set, &temp);
 	ck_assert_uint_eq(atomic_load(&temp.tier->writing), 0);
 }
 
@@ -341,7 +341,7 @@ START_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
 	close(fd);
-	ucm_tierset_drop(fx_set, &temp);
+	ucm_store_drop(fx_set, &temp);
 	fx_misses(&file);
 }
 END_TEST
@@ -460,9 +460,10 @@ START_TEST(two_writers_at_once_both_succeed)
 	fd = begin(&file, file.len);
 	ck_assert_uint_ne(first.dir, temp.dir);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_int_eq(ucm_tierset_commit(fx_set, &first, other, &file.key,
-					    UCM_COMMIT_NOW), 0);
-	ucm_tierset_drop(fx_set, &first);
+	ck_assert_int_eq(ucm_store_commit(fx_set, &first, other, &file.key,
+					  UCM_COMMIT_NOW),
+			 0);
+	ucm_store_drop(fx_set, &first);
 	close(other);
 	end(fd);
 	fx_serves(&file);
@@ -482,8 +483,8 @@ static int commit_rival_at_link(const char *call, const char *path)
 	(void)path;
 	if (!strcmp(call, "link") && rival_err == 1) {
 		rival_err = 0; /* its own link must not come here */
-		rival_err = ucm_tierset_commit(fx_set, &rival_temp, rival_fd,
-					       &file.key, UCM_COMMIT_NOW);
+		rival_err = ucm_store_commit(fx_set, &rival_temp, rival_fd,
+					     &file.key, UCM_COMMIT_NOW);
 	}
 	return 0;
 }
@@ -503,7 +504,7 @@ static void race(const char *source)
 	ucm_os_fault = commit_rival_at_link;
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(rival_err, 0);
-	ucm_tierset_drop(fx_set, &rival_temp);
+	ucm_store_drop(fx_set, &rival_temp);
 	close(rival_fd);
 	end(fd);
 	fx_serves(&file);
@@ -537,8 +538,8 @@ static pthread_t late_thread;
 static void *late_writer(void *arg)
 {
 	(void)arg;
-	rival_err = ucm_tierset_commit(fx_set, &rival_temp, rival_fd, &file.key,
-				       UCM_COMMIT_NOW);
+	rival_err = ucm_store_commit(fx_set, &rival_temp, rival_fd, &file.key,
+				     UCM_COMMIT_NOW);
 	return NULL;
 }
 
@@ -565,11 +566,11 @@ START_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	rival_fd = begin(&file, file.len);
 	rival_temp = temp;
 	ucm_os_fault = commit_at_quarantine;
-	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
 	pthread_join(late_thread, NULL);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
-	ucm_tierset_drop(fx_set, &rival_temp);
+	ucm_store_drop(fx_set, &rival_temp);
 	close(rival_fd);
 	fx_serves(&file);
 }
@@ -585,9 +586,8 @@ static int scan_after_link(const char *call, const char *path)
 		linked = true;
 	} else if (linked && !strcmp(call, "fstat") && rival_err == 1) {
 		rival_err = 0;
-		rival_err = ucm_tierset_examine(fx_set,
-						fx_set->names.spaces[0],
-						&file.key.id, 0);
+		rival_err = ucm_store_examine(fx_set, fx_set->names.spaces[0],
+					      &file.key.id, 0);
 	}
 	return 0;
 }
@@ -640,7 +640,7 @@ START_TEST(a_space_that_is_empty_again_takes_another_geometry)
 	g.num_layers = 3;
 	fx_block_of(&second, 2, FX_PAGED, &g);
 	ck_assert_int_eq(fx_commit(&second), -EINVAL);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_int_eq(fx_commit(&second), 0);
 	fx_serves(&second);
 	ck_assert_int_eq(fx_commit(&file), -EINVAL);
@@ -740,12 +740,12 @@ START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	ucm_os_fault = unreadable_blocks;
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ucm_os_fault = NULL;
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 0);
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->tiers[1].used), 0);
 	/* and both go when it is removed */
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))));
 }
 END_TEST
@@ -765,8 +765,8 @@ START_TEST(a_full_tier_passes_blocks_to_the_next)
 	for (unsigned i = 0; i < 4; i++) {
 		fx_block(&file, i, FX_PAGED);
 		ck_assert_int_eq(fx_commit(&file), 0);
-		ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry,
-						  &ref), 0);
+		ck_assert_int_eq(
+			ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 		dirs[i] = entry.dir;
 	}
 	ck_assert_uint_eq(dirs[0], 0);
@@ -775,9 +775,9 @@ START_TEST(a_full_tier_passes_blocks_to_the_next)
 	ck_assert_uint_eq(dirs[3], 1);
 	/* room again */
 	fx_block(&file, 0, FX_PAGED);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 0);
 }
 END_TEST
@@ -795,15 +795,15 @@ START_TEST(room_is_promised_once)
 	fx_block(&file, 0, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_block(&file, 1, FX_PAGED);
-	fds[0] = ucm_tierset_create(fx_set, &file.key, 0, &temps[0]);
+	fds[0] = ucm_store_create(fx_set, &file.key, 0, &temps[0]);
 	ck_assert_int_ge(fds[0], 0);
-	ck_assert_int_eq(ucm_tierset_create(fx_set, &file.key, 0, &temps[1]),
+	ck_assert_int_eq(ucm_store_create(fx_set, &file.key, 0, &temps[1]),
 			 -ENOSPC);
-	ucm_tierset_drop(fx_set, &temps[0]);
+	ucm_store_drop(fx_set, &temps[0]);
 	close(fds[0]);
-	fds[2] = ucm_tierset_create(fx_set, &file.key, 0, &temps[2]);
+	fds[2] = ucm_store_create(fx_set, &file.key, 0, &temps[2]);
 	ck_assert_int_ge(fds[2], 0);
-	ucm_tierset_drop(fx_set, &temps[2]);
+	ucm_store_drop(fx_set, &temps[2]);
 	close(fds[2]);
 }
 END_TEST
@@ -818,8 +818,7 @@ static unsigned five_at_once(unsigned first, uint64_t bytes)
 
 	for (unsigned i = 0; i < 5; i++) {
 		fx_block(&file, first + i, FX_PAGED);
-		fds[i] = ucm_tierset_create(fx_set, &file.key, bytes,
-					    &temps[i]);
+		fds[i] = ucm_store_create(fx_set, &file.key, bytes, &temps[i]);
 		ck_assert_int_ge(fds[i], 0);
 		in_first += temps[i].dir == 0;
 	}
@@ -827,10 +826,10 @@ static unsigned five_at_once(unsigned first, uint64_t bytes)
 		fx_block(&file, first + i, FX_PAGED);
 		ck_assert_int_eq(pwrite(fds[i], file.bytes, file.len, 0),
 				 (ssize_t)file.len);
-		ck_assert_int_eq(ucm_tierset_commit(fx_set, &temps[i], fds[i],
-						    &file.key, UCM_COMMIT_NOW),
+		ck_assert_int_eq(ucm_store_commit(fx_set, &temps[i], fds[i],
+						  &file.key, UCM_COMMIT_NOW),
 				 0);
-		ucm_tierset_drop(fx_set, &temps[i]);
+		ucm_store_drop(fx_set, &temps[i]);
 		close(fds[i]);
 		fx_serves(&file);
 	}
@@ -901,11 +900,11 @@ START_TEST(a_closed_file_needs_no_guess)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 0);
-	ucm_tierset_rest(&temp, fd);
+	ucm_store_rest(&temp, fd);
 	ck_assert_uint_ge(fx_set->tiers[0].guessed, 1 << 20);
 	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ucm_tierset_rest(&temp, fd);
+	ucm_store_rest(&temp, fd);
 	ck_assert_uint_eq(fx_set->tiers[0].guessed, 0);
 	ck_assert_uint_eq(fx_set->tiers[0].writing, file.len);
 	end(fd);
@@ -928,9 +927,10 @@ START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
 	fx_block(&second, 2, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&second), 0);
 	for (int i = 0; i < 2; i++) {
-		ck_assert_int_eq(ucm_tierset_find(fx_set, i ? &second.key
-							    : &file.key,
-						  &entry, &ref), 0);
+		ck_assert_int_eq(ucm_store_find(fx_set,
+						i ? &second.key : &file.key,
+						&entry, &ref),
+				 0);
 		ck_assert_uint_eq(entry.dir, 1);
 	}
 	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
@@ -963,7 +963,7 @@ START_TEST(commits_opens_and_removals_are_counted_by_tier)
 	ck_assert_uint_eq(fast->opens, 2);
 	ck_assert_uint_eq(fast->opened_bytes, 2 * file.len);
 	ck_assert_uint_eq(slow->opens, 0);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &second.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &second.key), 0);
 	ck_assert_uint_eq(slow->removed, 1);
 	ck_assert_uint_eq(slow->removed_bytes, second.len);
 	ck_assert_uint_eq(fast->removed, 0);
@@ -1016,7 +1016,7 @@ START_TEST(a_readonly_tier_takes_nothing)
 	fx_start();
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 1);
 	fx_close();
 
@@ -1291,11 +1291,11 @@ static int open_found(void)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int fd, err = ucm_tierset_find(fx_set, &file.key, &entry, &ref);
+	int fd, err = ucm_store_find(fx_set, &file.key, &entry, &ref);
 
 	if (err)
 		return err;
-	fd = ucm_tierset_open_block(fx_set, ref, &entry);
+	fd = ucm_store_open_block(fx_set, ref, &entry);
 	if (fd >= 0)
 		close(fd);
 	return fd < 0 ? fd : 0;
@@ -1326,13 +1326,13 @@ START_TEST(a_late_write_is_found_by_who_opens_it_once_more)
 	int fd = commit_and_hold(), reader;
 	ucm_ref ref;
 
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = ucm_tierset_open_block(fx_set, ref, &entry);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
+	reader = ucm_store_open_block(fx_set, ref, &entry);
 	ck_assert_int_ge(reader, 0);
-	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), 0);
+	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), 0);
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
-	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), -ENOENT);
+	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
 	close(reader);
 	end(fd);
 	fx_misses(&file);
@@ -1425,7 +1425,7 @@ START_TEST(new_times_do_not_hide_a_late_write)
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
-	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), -ENOENT);
+	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), -ENOENT);
 	ck_assert_int_eq(open_found(), -ENOENT);
 	end(fd);
 	fx_misses(&file);
@@ -1440,7 +1440,7 @@ START_TEST(a_passing_error_condemns_no_late_write)
 	fx_wait(stamp_differs, &fd);
 	fx_fail("read", 1, -EIO, false);
 	ck_assert_int_eq(open_found(), -EIO);
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	fx_fail(NULL, 0, 0, false);
 	end(fd);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 1);
@@ -1458,10 +1458,10 @@ START_TEST(a_block_that_is_gone_is_not_opened_once_more)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = ucm_tierset_open_block(fx_set, ref, &entry);
-	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
-	ck_assert_int_eq(ucm_tierset_open_again(fx_set, ref), -ENOENT);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
+	reader = ucm_store_open_block(fx_set, ref, &entry);
+	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
 	close(reader);
 }
 END_TEST
@@ -1480,10 +1480,10 @@ START_TEST(without_checksums_a_late_write_cannot_be_right)
 		ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
 		if (i == 1) /* tar sets times, and no bytes */
 			ck_assert_int_eq(
-				ucm_tierset_set_times(fx_set, ref, times), 0);
+				ucm_store_set_times(fx_set, ref, times), 0);
 		else
 			fx_wait(stamp_differs, &fd);
-		ucm_tierset_recheck(fx_set, &temp, fd);
+		ucm_store_recheck(fx_set, &temp, fd);
 		end(fd);
 		if (i == 1)
 			fx_serves(&file);
@@ -1500,7 +1500,7 @@ START_TEST(a_late_write_that_damages_is_found_and_set_aside)
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(fx_find(&file), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert(fx_logged("written to after its commit"));
@@ -1516,7 +1516,7 @@ START_TEST(a_late_truncate_is_found_and_set_aside)
 	int fd = commit_and_hold();
 
 	ck_assert_int_eq(ftruncate(fd, 100), 0);
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
@@ -1528,7 +1528,7 @@ START_TEST(a_late_write_of_the_same_bytes_does_no_harm)
 	int fd = commit_and_hold();
 
 	fx_wait(stamp_differs, &fd);
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_losses, 0);
@@ -1542,10 +1542,10 @@ START_TEST(a_file_that_was_mapped_is_checked_in_any_case)
 
 	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
 	ck_assert_int_eq(fstat(fd, &temp.stamp), 0); /* looks untouched */
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	ck_assert_int_eq(fx_find(&file), 0);
 	temp.shared = true;
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	fx_misses(&file);
 }
@@ -1567,10 +1567,10 @@ START_TEST(room_is_given_back_as_it_was_taken)
 			 (ssize_t)file.len);
 	ck_assert_int_eq(fsync(fd), 0);
 	temp.shared = true;
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	ck_assert_uint_ge(fx_set->tiers[0].used, 16384);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
 }
 END_TEST
@@ -1595,14 +1595,14 @@ START_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 	ck_assert_uint_eq(entry.blocks, file.len / 512);
 	ck_assert_int_eq(futimens(fd, NULL), 0); /* seen as a write */
 	temp.shared = true;
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
 	end(fd);
 	fx_close();
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
 }
 END_TEST
@@ -1615,7 +1615,7 @@ START_TEST(rechecking_what_was_not_committed_does_nothing)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 100);
 	temp.shared = true;
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
 	ck_assert_uint_eq(fx_losses, 0);
 }
@@ -1629,7 +1629,7 @@ START_TEST(a_temporary_file_can_be_opened_again)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 4096);
 	close(fd);
-	again = ucm_tierset_reopen(fx_set, &temp);
+	again = ucm_store_reopen(fx_set, &temp);
 	ck_assert_int_ge(again, 0);
 	ck_assert_int_eq(pwrite(again, file.bytes + 4096, 4096, 4096), 4096);
 	ck_assert_int_eq(commit(again, &file, UCM_COMMIT_NOW), 0);

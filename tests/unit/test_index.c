@@ -231,13 +231,13 @@ static struct ucm_entry crowd_of(unsigned number, uint16_t space)
 /* Slots that are looked at in one go: not all of a shard, whose lock is held. */
 START_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
 {
-	struct ucm_live live;
+	struct ucm_index_memory live;
 	struct ucm_shard shard;
 	struct ucm_entry entry;
 	uint32_t cursor = 0, before, slot;
 	unsigned found = 0, pauses = 0;
 
-	ck_assert_int_eq(ucm_live_init(&live), 0);
+	ck_assert_int_eq(ucm_index_memory_init(&live), 0);
 	ucm_shard_init(&shard, &live, 7);
 	for (unsigned i = 0; i < 20000; i++) {
 		entry = crowd_of(i, i == 15000 ? 1 : 0);
@@ -258,7 +258,7 @@ START_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
 		;
 	ck_assert_uint_ge(pauses, 20000 / UCM_SHARD_STEPS - 1);
 	ucm_shard_fini(&shard);
-	ucm_live_fini(&live);
+	ucm_index_memory_fini(&live);
 }
 END_TEST
 
@@ -513,9 +513,9 @@ END_TEST
 /* Does the memory that others map have these 16 bytes anywhere? */
 static bool is_seen(const struct ucm_entry *entry)
 {
-	struct ucm_live *live = ucm_index_live(ix);
+	struct ucm_index_memory *live = ucm_index_live(ix);
 
-	return memmem(live->base, ucm_live_size(live), entry->id.bytes,
+	return memmem(live->base, ucm_index_memory_size(live), entry->id.bytes,
 		      sizeof(entry->id)) != NULL;
 }
 
@@ -597,8 +597,8 @@ END_TEST
 /* Who sees how often a shard changes learns first bytes of hidden ids. */
 START_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
 {
-	struct ucm_live *live = ucm_index_live(ix);
-	uint64_t size = ucm_live_size(live);
+	struct ucm_index_memory *live = ucm_index_live(ix);
+	uint64_t size = ucm_index_memory_size(live);
 	char *before = malloc(size);
 
 	ck_assert_ptr_nonnull(before);
@@ -612,7 +612,7 @@ START_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
 		must(ucm_index_flag(ix, ref, UCM_ENTRY_PINNED, true));
 		must(i % 3 || ucm_index_remove(ix, ref, NULL));
 	}
-	ck_assert_uint_eq(ucm_live_size(live), size);
+	ck_assert_uint_eq(ucm_index_memory_size(live), size);
 	ck_assert(!memcmp(before, live->base, size));
 	free(before);
 }

@@ -120,18 +120,18 @@ END_TEST
 
 START_TEST(a_lead_in_pieces_is_the_lead_at_once)
 {
-	struct ucm_lead once, pieces;
+	struct ucm_midstate once, pieces;
 	uint8_t bytes[200];
 	uint64_t random = 4;
 
 	fill(&random, bytes, sizeof(bytes));
 	for (size_t len = 0; len <= sizeof(bytes); len++) {
-		ucm_lead_init(&once);
-		ucm_lead_init(&pieces);
-		ucm_lead_add(&once, bytes, len);
+		ucm_midstate_init(&once);
+		ucm_midstate_init(&pieces);
+		ucm_midstate_add(&once, bytes, len);
 		for (size_t i = 0; i < len; i++)
-			ucm_lead_add(&pieces, bytes + i, 1);
-		must(once.bytes == len && ucm_lead_rest(&once) == len % 64);
+			ucm_midstate_add(&pieces, bytes + i, 1);
+		must(once.bytes == len && ucm_midstate_rest(&once) == len % 64);
 		must(!memcmp(once.state, pieces.state, sizeof(once.state)));
 		must(!memcmp(once.rest, pieces.rest, len % 64));
 	}

@@ -95,8 +95,8 @@ START_TEST(while_the_scan_runs_absent_means_unknown)
 	struct ucm_id id = rf_id(2);
 
 	ck_assert_int_eq(ucm_index_new(&young), 0);
-	ucm_live_unserve(ucm_index_live(ix)); /* one for each thread */
-	ck_assert_int_eq(ucm_live_serve(ucm_index_live(young)), 0);
+	ucm_index_memory_unserve(ucm_index_live(ix)); /* one for each thread */
+	ck_assert_int_eq(ucm_index_memory_serve(ucm_index_live(young)), 0);
 	early = rf_reader(young);
 	rf_add(young, 1);
 	ck_assert_int_eq(rf_ask(early, 1), 'y');
@@ -104,7 +104,7 @@ START_TEST(while_the_scan_runs_absent_means_unknown)
 	ck_assert_int_eq(ucm_index_entry(early, &id, &entry), -EAGAIN);
 	ck_assert_int_eq(ucm_index_info(early, &info), 0);
 	ck_assert_int_eq(info.complete, 0);
-	ucm_live_set_complete(ucm_index_live(young));
+	ucm_index_memory_set_complete(ucm_index_live(young));
 	ck_assert_int_eq(rf_ask(early, 2), 'n');
 	ck_assert_int_eq(ucm_index_entry(early, &id, &entry), -ENOENT);
 	ucm_index_close(early);
@@ -243,7 +243,7 @@ START_TEST(an_index_that_nobody_keeps_is_gone)
 
 	rf_add(ix, 1);
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
-	ucm_live_unserve(ucm_index_live(ix));
+	ucm_index_memory_unserve(ucm_index_live(ix));
 	ck_assert_int_eq(ucm_index_lookup(reader, &id, 1, &present, &unknown),
 			 -ENOTCONN);
 	ck_assert_uint_eq(present | unknown, 0);
@@ -260,7 +260,7 @@ END_TEST
 /* A writer that never ends what it began; so does one that is stopped. */
 START_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
 {
-	struct ucm_live *live = ucm_index_live(ix);
+	struct ucm_index_memory *live = ucm_index_live(ix);
 	uint64_t present, unknown;
 	struct ucm_id ids[64];
 
@@ -269,11 +269,12 @@ START_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
 		rf_add(ix, i);
 	}
 	for (unsigned i = 0; i < 32; i++)
-		ucm_live_shard(live, ids[i].bytes[0])->seq |= 1;
+		ucm_index_memory_shard(live, ids[i].bytes[0])->seq |= 1;
 	ck_assert_int_eq(ucm_index_lookup(reader, ids, 64, &present, &unknown),
 			 0);
 	for (unsigned i = 0; i < 64; i++) {
-		bool odd = ucm_live_shard(live, ids[i].bytes[0])->seq & 1;
+		bool odd =
+			ucm_index_memory_shard(live, ids[i].bytes[0])->seq & 1;
 
 		must((unknown >> i & 1) == odd);
 		must((present >> i & 1) == !odd);
@@ -299,7 +300,7 @@ START_TEST(what_is_no_index_is_refused)
 		{ 16, 64 }, { 20, 24 }, { 24, 256 }, { 24, UINT32_MAX },
 	};
 	struct ucm_reader_map map;
-	int fd = copy_of_index(ucm_live_size(ucm_index_live(ix)));
+	int fd = copy_of_index(ucm_index_memory_size(ucm_index_live(ix)));
 
 	must(pwrite(fd, &wrong[_i].value, 4, wrong[_i].at) == 4);
 	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
@@ -310,7 +311,12 @@ END_TEST
 START_TEST(a_file_that_is_too_short_is_refused)
 {
 	static const uint64_t sizes[] = {
-		0, 1, 8, 4096, UCM_LIVE_HEADER_BYTES, UCM_LIVE_FIXED_BYTES - 1,
+		0,
+		1,
+		8,
+		4096,
+		UCM_INDEX_MEMORY_HEADER_BYTES,
+		UCM_INDEX_MEMORY_FIXED_BYTES - 1,
 	};
 	struct ucm_reader_map map;
 	int fd = copy_of_index(sizes[_i]);
@@ -331,8 +337,8 @@ START_TEST(what_lies_behind_the_end_is_unknown)
 
 	for (unsigned i = 0; i < 30000; i++)
 		rf_add(ix, i);
-	cut = rf_reader_of(copy_of_index((UCM_LIVE_FIXED_BYTES + 4096) &
-					 ~4095u));
+	cut = rf_reader_of(
+		copy_of_index((UCM_INDEX_MEMORY_FIXED_BYTES + 4096) & ~4095u));
 	ck_assert_ptr_nonnull(cut);
 	for (unsigned i = 0; i < 30000; i += 7)
 		unknown += rf_ask(cut, i) == '?';
@@ -367,8 +373,8 @@ static void spoil(char *base, uint64_t size, uint64_t *seed)
 
 		*seed = rf_mix(*seed);
 		if (*seed & 1)
-			at = UCM_LIVE_HEADER_BYTES +
-			     *seed / 2 % (UCM_LIVE_SHARDS * 1088);
+			at = UCM_INDEX_MEMORY_HEADER_BYTES +
+			     *seed / 2 % (UCM_INDEX_MEMORY_SHARDS * 1088);
 		else
 			at = 64 + *seed / 2 % (size - 128);
 		memcpy(base + (at & ~3ull), &number, sizeof(number));
@@ -405,7 +411,7 @@ START_TEST(a_damaged_index_harms_nobody)
 
 	for (unsigned i = 0; i < 2000; i++)
 		rf_add(ix, i);
-	size = ucm_live_size(ucm_index_live(ix));
+	size = ucm_index_memory_size(ucm_index_live(ix));
 	whole = ucm_index_live(ix)->base;
 	fd = copy_of_index(size);
 	for (unsigned round = 0; round < 150; round++) {
@@ -430,16 +436,16 @@ END_TEST
 /* A ring of records: each leads to another, none is the one. */
 START_TEST(a_chain_without_an_end_is_left)
 {
-	struct ucm_live *live = ucm_index_live(ix);
-	struct ucm_live_shard *shard;
-	struct ucm_live_record *first;
+	struct ucm_index_memory *live = ucm_index_live(ix);
+	struct ucm_index_memory_shard *shard;
+	struct ucm_index_memory_record *first;
 	_Atomic uint32_t *heads;
 	struct ucm_id id = rf_id(1);
 
 	rf_add(ix, 1);
-	shard = ucm_live_shard(live, id.bytes[0]);
-	first = ucm_live_at(live, shard->records[0]);
-	heads = ucm_live_at(live, shard->heads[0]);
+	shard = ucm_index_memory_shard(live, id.bytes[0]);
+	first = ucm_index_memory_at(live, shard->records[0]);
+	heads = ucm_index_memory_at(live, shard->heads[0]);
 	first->next = 1; /* itself */
 	first->id[1] ^= 1;
 	for (unsigned i = 0; i < 32; i++)

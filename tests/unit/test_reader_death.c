@@ -172,7 +172,7 @@ static void check_all(const struct change *change, bool done)
 
 static bool is_halfway(void)
 {
-	return ucm_live_shard(ucm_index_live(ix), SHARD)->seq & 1;
+	return ucm_index_memory_shard(ucm_index_live(ix), SHARD)->seq & 1;
 }
 
 static pid_t start(const struct change *change)
@@ -256,7 +256,7 @@ static pid_t start_keeper(const struct change *change)
 
 	if (pid == 0) {
 		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) ||
-		    ucm_live_serve(ucm_index_live(ix)))
+		    ucm_index_memory_serve(ucm_index_live(ix)))
 			_exit(77);
 		raise(SIGSTOP);
 		change->change();
@@ -273,8 +273,9 @@ START_TEST(a_killed_writer_is_told_of_whatever_it_was_doing)
 	bool runs = true;
 	pid_t pid;
 
-	ucm_live_unserve(ucm_index_live(ix));
-	ucm_live_header(ucm_index_live(ix))->state = UCM_LIVE_COMPLETE;
+	ucm_index_memory_unserve(ucm_index_live(ix));
+	ucm_index_memory_header(ucm_index_live(ix))->state =
+		UCM_INDEX_MEMORY_COMPLETE;
 	add_kept(change->kept);
 	pid = start_keeper(change);
 	if (!pid)

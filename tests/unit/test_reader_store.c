@@ -20,9 +20,9 @@ static struct ucm_index_reader *reader;
 
 static void attach(void)
 {
-	struct ucm_live *live = ucm_index_live(fx_set->index);
+	struct ucm_index_memory *live = ucm_index_live(fx_set->index);
 
-	ck_assert_int_eq(ucm_live_serve(live), 0);
+	ck_assert_int_eq(ucm_index_memory_serve(live), 0);
 	reader = calloc(1, sizeof(*reader));
 	ck_assert_ptr_nonnull(reader);
 	reader->root = -1;
@@ -86,7 +86,7 @@ START_TEST(a_block_in_doubt_is_unknown_until_it_has_been_checked)
 	fx_open(); /* no thread has looked at anything */
 	attach();
 	ck_assert_int_eq(ask(&file), '?');
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_int_eq(ask(&file), 'y');
 }
 END_TEST
@@ -137,7 +137,7 @@ START_TEST(a_block_is_retracted_before_its_file_goes)
 	attach();
 	ck_assert_int_eq(fx_commit(&file), 0);
 	start_watching("unlink", watch);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_str_eq(seen, "?");
 	ck_assert_int_eq(ask(&file), 'n');
 }
@@ -149,7 +149,7 @@ START_TEST(a_block_that_could_not_be_removed_is_there_again)
 	attach();
 	ck_assert_int_eq(fx_commit(&file), 0);
 	start_watching("unlink", watch_and_fail);
-	ck_assert_int_ne(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_ne(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_str_eq(seen, "?");
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(ask(&file), 'y');
@@ -165,9 +165,9 @@ START_TEST(a_condemned_block_is_retracted_before_it_is_moved_aside)
 	fx_store("$/a");
 	attach();
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	start_watching("rename", watch);
-	ucm_tierset_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
 	ck_assert_str_eq(seen, "n");
 	ck_assert_int_eq(ask(&file), 'n');
 }
@@ -179,9 +179,9 @@ START_TEST(a_block_too_large_for_the_index_is_refused_and_named)
 	ucm_ref ref;
 
 	fx_store("$/a");
-	ck_assert_int_eq(ucm_tierset_index_add(fx_set,
-					       fx_set->names.spaces[0],
-					       &entry, &ref), -EFBIG);
+	ck_assert_int_eq(ucm_store_index_add(fx_set, fx_set->names.spaces[0],
+					     &entry, &ref),
+			 -EFBIG);
 	ck_assert(fx_logged("too large for the index"));
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 }
@@ -193,8 +193,9 @@ static struct ucm_space *make(const char *name, mode_t mode)
 {
 	struct ucm_space *space;
 
-	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, name, mode, geteuid(),
-					   getegid(), &space), 0);
+	ck_assert_int_eq(ucm_store_mkdir(fx_set, name, mode, geteuid(),
+					 getegid(), &space),
+			 0);
 	return space;
 }
 
@@ -214,10 +215,10 @@ START_TEST(private_spaces_are_not_published_whichever_way_they_became_so)
 	ck_assert(is_published(fx_set->names.spaces[0]));
 	ck_assert(is_published(open));
 	ck_assert(!is_published(closed));
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, later, true), 0);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, later, true), 0);
 	ck_assert(!is_published(later));
 	/* half of it would be in the index */
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, later, false), 0);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, later, false), 0);
 	ck_assert(!is_published(later));
 	fx_close();
 	fx_open();
@@ -238,10 +239,10 @@ START_TEST(readers_are_told_when_spaces_change)
 	space = make("one", 0755);
 	ck_assert_uint_ne(ucm_reader_map_names(&reader->map), names);
 	names = ucm_reader_map_names(&reader->map);
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, true), 0);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, space, true), 0);
 	ck_assert_uint_ne(ucm_reader_map_names(&reader->map), names);
 	names = ucm_reader_map_names(&reader->map);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 	ck_assert_uint_ne(ucm_reader_map_names(&reader->map), names);
 }
 END_TEST
@@ -258,17 +259,18 @@ START_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 	fx_store("$/a");
 	space = make("one", 0755);
 	file.key.space = space->number;
-	fd = ucm_tierset_create(fx_set, &file.key, 0, &temp);
+	fd = ucm_store_create(fx_set, &file.key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, file.bytes, file.len, 0), 0);
-	ck_assert_int_eq(ucm_tierset_commit(fx_set, &temp, fd, &file.key,
-					    UCM_COMMIT_NOW), 0);
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, true), 0);
+	ck_assert_int_eq(
+		ucm_store_commit(fx_set, &temp, fd, &file.key, UCM_COMMIT_NOW),
+		0);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, space, true), 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, &byte, 1, 4096), 0);
 	temp.shared = true;
-	ucm_tierset_recheck(fx_set, &temp, fd);
+	ucm_store_recheck(fx_set, &temp, fd);
 	close(fd);
-	ucm_tierset_drop(fx_set, &temp);
+	ucm_store_drop(fx_set, &temp);
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
 }
@@ -323,7 +325,7 @@ START_TEST(an_index_that_lies_on_disk_is_not_mapped)
 	fx_mkdirs(fx_path("$/a/.ucmfs"));
 	fx_mkdirs(fx_path("$/a/blocks"));
 	fx_put(fx_path("$/a/.ucmfs/index"), ucm_index_live(index)->base,
-	       ucm_live_size(ucm_index_live(index)));
+	       ucm_index_memory_size(ucm_index_live(index)));
 	ucm_index_free(index);
 	ck_assert_int_eq(ucm_index_open(fx_path("$/a"), "", &reader), 0);
 	ck_assert_int_eq(ucm_index_info(reader, &info), 0);

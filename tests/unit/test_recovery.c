@@ -406,7 +406,7 @@ START_TEST(a_block_in_doubt_is_checked_before_it_is_served)
 	crash();
 	tear(torn);
 	fx_open(); /* no thread has looked at anything */
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &good->key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &good->key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.flags & UCM_ENTRY_DOUBT, 0);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
 	fx_misses(torn);
@@ -537,7 +537,7 @@ START_TEST(a_torn_second_copy_is_set_aside)
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
 	fx_serves(good);
 	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &good->key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &good->key), 0);
 	fx_misses(good);
 }
 END_TEST
@@ -549,15 +549,16 @@ static void write_late_and_die(void *arg)
 	int fd;
 
 	fx_store("$/a");
-	fd = ucm_tierset_create(fx_set, &good->key, 0, &late);
+	fd = ucm_store_create(fx_set, &good->key, 0, &late);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(pwrite(fd, good->bytes, good->len, 0),
 			 (ssize_t)good->len);
-	ck_assert_int_eq(ucm_tierset_commit(fx_set, &late, fd, &good->key,
-					    UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(
+		ucm_store_commit(fx_set, &late, fd, &good->key, UCM_COMMIT_NOW),
+		0);
 	do { /* clocks tick coarsely */
 		ck_assert_int_eq(pwrite(fd, arg, 4, 4200), 4);
-	} while (ucm_tierset_unchanged(&late, fd));
+	} while (ucm_store_unchanged(&late, fd));
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
 	fx_set = NULL;
 }
@@ -579,7 +580,7 @@ static void read_again_now(void)
 {
 	for (unsigned i = 0; i < fx_set->unread.num; i++)
 		fx_set->unread.files[i].next_ms = 0;
-	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
+	ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
 }
 
 /* It is torn, and its first page could not be read when the others were looked
@@ -627,9 +628,10 @@ START_TEST(a_doubt_about_a_vanished_file_is_settled)
 
 	fx_open();
 	for (size_t i = 0; i < NUM_ROWS(files); i++)
-		ck_assert_int_eq(ucm_tierset_examine(
-			fx_set, fx_set->names.spaces[0], &files[i].key.id, 0),
-			1);
+		ck_assert_int_eq(ucm_store_examine(fx_set,
+						   fx_set->names.spaces[0],
+						   &files[i].key.id, 0),
+				 1);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 4);
 	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
 	fx_misses(good);
@@ -647,8 +649,9 @@ START_TEST(a_commit_replaces_a_torn_block_in_doubt)
 	crash();
 	tear(torn);
 	fx_open();
-	ck_assert_int_eq(ucm_tierset_examine(fx_set, fx_set->names.spaces[0],
-					     &torn->key.id, 0), 1);
+	ck_assert_int_eq(ucm_store_examine(fx_set, fx_set->names.spaces[0],
+					   &torn->key.id, 0),
+			 1);
 	ck_assert_int_eq(fx_commit(torn), 0);
 	fx_serves(torn);
 	fx_start_only();

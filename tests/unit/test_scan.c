@@ -145,8 +145,9 @@ START_TEST(a_torn_files_successor_is_not_set_aside_for_it)
 	fx_put(path, file.bytes, 4096);
 	rival_err = 1;
 	ucm_os_fault = commit_while_it_is_read;
-	ck_assert_int_eq(ucm_tierset_examine(fx_set, fx_set->names.spaces[0],
-					     &file.key.id, 0), 0);
+	ck_assert_int_eq(ucm_store_examine(fx_set, fx_set->names.spaces[0],
+					   &file.key.id, 0),
+			 0);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
 	fx_serves(&file);
@@ -349,7 +350,7 @@ START_TEST(a_listing_before_the_scan_scans_its_bucket)
 	bucket = file.key.id.bytes[0];
 	ck_assert(!ucm_index_next(fx_set->index, 0, bucket, &cursor, &entry,
 				  NULL));
-	ucm_tierset_fill_bucket(fx_set, fx_set->names.spaces[0], bucket);
+	ucm_store_fill_bucket(fx_set, fx_set->names.spaces[0], bucket);
 	cursor = 0;
 	ck_assert(ucm_index_next(fx_set->index, 0, bucket, &cursor, &entry,
 				 NULL));
@@ -400,7 +401,7 @@ START_TEST(a_copy_in_another_tier_is_noted)
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_ne(entry.flags & UCM_ENTRY_DUPLICATE, 0);
 }
 END_TEST
@@ -501,10 +502,10 @@ START_TEST(a_file_that_could_not_be_read_is_tried_again)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
-	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR); /* too early */
+	ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR); /* too early */
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 	let_time_pass();
-	ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
+	ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 	ck_assert_uint_eq(fx_set->unread.num, 0);
 }
@@ -519,7 +520,7 @@ START_TEST(a_bad_sector_is_not_read_for_ever)
 	fx_fail_on("open", fx_name(&file), 1, -EIO, false);
 	for (unsigned i = 0; i < 100; i++) {
 		let_time_pass();
-		ucm_tierset_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
+		ucm_store_read_again(fx_set, NULL, UCM_UNREAD_ANY_DIR);
 		tries += fx_calls();
 		fx_fail_on("open", fx_name(&file), 1, -EIO, false);
 	}
@@ -593,8 +594,9 @@ START_TEST(a_scan_stops_in_the_middle_of_a_bucket)
 	atomic_store(&fx_set->names.spaces[0]->scanned[bucket / 64], 0);
 	opened = 0;
 	ucm_os_fault = stop_at_first_open;
-	ck_assert_int_eq(ucm_tierset_scan_bucket(fx_set, fx_set->names.spaces[0],
-						 0, bucket), -ECANCELED);
+	ck_assert_int_eq(ucm_store_scan_bucket(fx_set, fx_set->names.spaces[0],
+					       0, bucket),
+			 -ECANCELED);
 	ck_assert_uint_eq(opened, 1);
 	ck_assert(!ucm_space_is_scanned(fx_set->names.spaces[0], 0, bucket));
 }

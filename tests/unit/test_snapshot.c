@@ -156,14 +156,14 @@ START_TEST(entries_come_back_as_they_were)
 
 	prepare();
 	start();
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &files[3].key, &before, &ref),
+	ck_assert_int_eq(ucm_store_find(fx_set, &files[3].key, &before, &ref),
 			 0);
-	ck_assert_int_eq(ucm_tierset_touch(fx_set, ref), 0);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	ck_assert_int_eq(ucm_store_touch(fx_set, ref), 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
 	must(ucm_index_get(fx_set->index, ref, &before));
 	fx_close();
 	start();
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &files[3].key, &after, &ref),
+	ck_assert_int_eq(ucm_store_find(fx_set, &files[3].key, &after, &ref),
 			 0);
 	ck_assert_uint_eq(after.size, before.size);
 	ck_assert_uint_eq(after.blocks, before.blocks);
@@ -286,9 +286,8 @@ START_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened)
 	prepare();
 	replaced[_i].put(path_of(7));
 	start();
-	if (!ucm_tierset_find(fx_set, &files[7].key, &entry, &ref))
-		ck_assert_int_lt(ucm_tierset_open_block(fx_set, ref, &entry),
-				 0);
+	if (!ucm_store_find(fx_set, &files[7].key, &entry, &ref))
+		ck_assert_int_lt(ucm_store_open_block(fx_set, ref, &entry), 0);
 	if (replaced[_i].is_block)
 		fx_serves(&files[7]);
 	else
@@ -303,7 +302,7 @@ START_TEST(a_block_removed_before_its_turn_stays_away)
 	fx_open();
 	know_spaces();
 	for (unsigned i = 0; i < NUM; i += 2)
-		ck_assert_int_eq(ucm_tierset_remove(fx_set, &files[i].key), 0);
+		ck_assert_int_eq(ucm_store_remove(fx_set, &files[i].key), 0);
 	fx_start();
 	for (unsigned i = 0; i < NUM; i++) {
 		if (i % 2)
@@ -378,7 +377,7 @@ START_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
 	fx_open();
 	fx_start();
 	/* both of them go */
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
 	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&other))));
 	fx_plant("$/a", "blocks", &other);
 	fx_plant("$/b", "blocks", &other);

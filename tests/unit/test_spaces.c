@@ -23,8 +23,8 @@ static struct ucm_space *space;
 
 static int make(const char *name, mode_t mode)
 {
-	return ucm_tierset_mkdir(fx_set, name, mode, geteuid(), getegid(),
-				 &space);
+	return ucm_store_mkdir(fx_set, name, mode, geteuid(), getegid(),
+			       &space);
 }
 
 static void with_space(const char *source)
@@ -37,7 +37,7 @@ static void with_space(const char *source)
 
 static int write_manifest(const char *text)
 {
-	return ucm_tierset_write_manifest(fx_set, space, text, strlen(text));
+	return ucm_store_write_manifest(fx_set, space, text, strlen(text));
 }
 
 START_TEST(a_space_is_made_used_emptied_and_removed)
@@ -46,10 +46,10 @@ START_TEST(a_space_is_made_used_emptied_and_removed)
 	ck_assert(fx_exists(fx_path("$/a/spaces/llama")));
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -ENOTEMPTY);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -ENOTEMPTY);
 	fx_serves(&file);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
 	ck_assert(!fx_exists(fx_path("$/b/spaces/llama")));
 	fx_misses(&file);
@@ -81,7 +81,7 @@ START_TEST(one_name_in_two_spaces_is_two_blocks)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_misses(&same);
 	ck_assert_int_eq(fx_commit(&same), 0);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	fx_serves(&same);
 }
 END_TEST
@@ -120,13 +120,13 @@ START_TEST(a_private_space_stays_private)
 	fx_start();
 	space = ucm_namespace_find(&fx_set->names, "secret");
 	ck_assert(space->is_private);
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, false), 0);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, space, false), 0);
 	ck_assert_uint_eq(mode_of(fx_path("$/a/spaces/secret")), 0755);
-	ck_assert_int_eq(ucm_tierset_chown(fx_set, space, (uid_t)-1,
-					   (gid_t)-1), 0);
+	ck_assert_int_eq(ucm_store_chown(fx_set, space, (uid_t)-1, (gid_t)-1),
+			 0);
 	ck_assert_uint_eq(space->uid, geteuid());
 	fx_fail("fchmod", 1, -EIO, true);
-	ck_assert_int_eq(ucm_tierset_chmod(fx_set, space, true), -EIO);
+	ck_assert_int_eq(ucm_store_chmod(fx_set, space, true), -EIO);
 }
 END_TEST
 
@@ -160,10 +160,10 @@ START_TEST(a_foreign_file_keeps_a_space_and_all_that_is_in_it)
 	with_space("$/a,$/b");
 	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
 	fx_put(fx_path("%s", foreign[_i]), "keep me", 7);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -ENOTEMPTY);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -ENOTEMPTY);
 	ck_assert(fx_exists(fx_path("%s", foreign[_i])));
-	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
-						   sizeof(text)), 0);
+	ck_assert_int_eq(
+		ucm_store_read_manifest(fx_set, space, text, sizeof(text)), 0);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 }
@@ -176,13 +176,14 @@ START_TEST(a_manifest_is_kept_and_enforced)
 	char text[1024];
 
 	with_space("$/a,$/b");
-	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
-						   sizeof(text)), -ENOENT);
+	ck_assert_int_eq(
+		ucm_store_read_manifest(fx_set, space, text, sizeof(text)),
+		-ENOENT);
 	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
-	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
-						   sizeof(text)), 0);
+	ck_assert_int_eq(
+		ucm_store_read_manifest(fx_set, space, text, sizeof(text)), 0);
 	ck_assert_str_eq(text, MANIFEST("2"));
-	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text, 10),
+	ck_assert_int_eq(ucm_store_read_manifest(fx_set, space, text, 10),
 			 -EFBIG);
 	g.num_layers = 3;
 	for (int round = 0; round < 2; round++) {
@@ -236,8 +237,9 @@ START_TEST(a_wrong_manifest_changes_nothing)
 	ck_assert(fx_logged("not accepted"));
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(write_manifest(MANIFEST("3")), -EINVAL);
-	ck_assert_int_eq(ucm_tierset_read_manifest(fx_set, space, text,
-						   sizeof(text)), -ENOENT);
+	ck_assert_int_eq(
+		ucm_store_read_manifest(fx_set, space, text, sizeof(text)),
+		-ENOENT);
 	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
 }
 END_TEST
@@ -292,9 +294,9 @@ START_TEST(a_space_with_a_commit_under_way_is_busy)
 
 	with_space("$/a");
 	ck_assert_int_eq(ucm_space_admit(space, &file.block, &why), 0);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -EBUSY);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -EBUSY);
 	ucm_space_settled(space);
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 }
 END_TEST
 
@@ -316,7 +318,7 @@ START_TEST(a_space_that_is_being_removed_takes_no_block)
 {
 	with_space("$/a");
 	ucm_os_fault = commit_at_rmdir;
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 	ck_assert_int_eq(rival_err, -EINVAL);
 	ck_assert(fx_logged("being removed"));
 	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
@@ -337,13 +339,13 @@ START_TEST(a_removal_that_failed_leaves_the_space_in_use)
 	with_space("$/a");
 	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
 		fx_fail_on(calls[i][0], calls[i][1], 1, -EIO, true);
-		ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), -EIO);
+		ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -EIO);
 		fx_fail(NULL, 0, 0, false);
 		ck_assert_int_eq(fx_commit(&file), 0);
 		fx_serves(&file);
-		ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+		ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	}
-	ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 }
 END_TEST
 
@@ -357,17 +359,17 @@ START_TEST(a_user_makes_so_many_spaces)
 	fx_store("$/a");
 	for (int i = 0; i < 3; i++) {
 		snprintf(name, sizeof(name), "s%d", i);
-		ck_assert_int_eq(ucm_tierset_mkdir(fx_set, name, 0755, uid, 0,
-						   &space), 0);
-		ck_assert_int_eq(ucm_tierset_rmdir(fx_set, space), 0);
+		ck_assert_int_eq(
+			ucm_store_mkdir(fx_set, name, 0755, uid, 0, &space), 0);
+		ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 	}
-	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s0", 0755, uid, 0, &space),
+	ck_assert_int_eq(ucm_store_mkdir(fx_set, "s0", 0755, uid, 0, &space),
 			 -EDQUOT);
 	ck_assert(!fx_exists(fx_path("$/a/spaces/s0")));
-	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s0", 0755, uid + 1, 0,
-					   &space), 0);
-	ck_assert_int_eq(ucm_tierset_mkdir(fx_set, "s1", 0755, geteuid(), 0,
-					   &space), 0);
+	ck_assert_int_eq(
+		ucm_store_mkdir(fx_set, "s0", 0755, uid + 1, 0, &space), 0);
+	ck_assert_int_eq(
+		ucm_store_mkdir(fx_set, "s1", 0755, geteuid(), 0, &space), 0);
 }
 END_TEST
 

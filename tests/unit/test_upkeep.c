@@ -266,7 +266,7 @@ static bool sync_hangs(void *arg)
 	return atomic_load(&syncs) > 0;
 }
 
-static struct ucm_tierset *volatile left_behind; /* not a leak, for sanitizers */
+static struct ucm_store *volatile left_behind; /* not a leak, for sanitizers */
 
 /* Neither the other's checkpoints nor the close wait for it. */
 START_TEST(a_sync_that_hangs_holds_nobody)
@@ -385,7 +385,7 @@ START_TEST(a_file_that_was_being_written_is_not_committed)
 
 	fx_store("$/a:$/b");
 	fx_block(&more, 4, FX_PAGED);
-	fd = ucm_tierset_create(fx_set, &more.key, 0, &temp);
+	fd = ucm_store_create(fx_set, &more.key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(pwrite(fd, more.bytes, more.len, 0),
 			 (ssize_t)more.len);
@@ -394,11 +394,11 @@ START_TEST(a_file_that_was_being_written_is_not_committed)
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
 	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(ucm_tierset_commit(fx_set, &temp, fd,
-						    &more.key, UCM_COMMIT_NOW),
+		ck_assert_int_eq(ucm_store_commit(fx_set, &temp, fd, &more.key,
+						  UCM_COMMIT_NOW),
 				 -EIO);
 	close(fd);
-	ucm_tierset_drop(fx_set, &temp);
+	ucm_store_drop(fx_set, &temp);
 	fx_misses(&more);
 }
 END_TEST
@@ -476,7 +476,7 @@ START_TEST(losses_are_noticed_where_there_are_doubts)
 	ck_assert_int_eq(fx_commit(&bad), 0);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
 	ucm_scan_stop(fx_set); /* they would settle it */
-	ucm_tierset_doubt(fx_set, ref);
+	ucm_store_doubt(fx_set, ref);
 	lose_a_page(&bad);
 	fx_fail("syncfs", 1, -EIO, true);
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);

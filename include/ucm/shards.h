@@ -17,15 +17,15 @@
  *		committed or given up by a call
  *
  * Files are blocks as everywhere (ucm-block(5)): a block is seen by lookups and
- * loads when it is whole, checked and committed, never before. ucm_store(3)
+ * loads when it is whole, checked and committed, never before. ucm_shards(3)
  * describes all that with an example.
  *
  * Calls return 0 or -errno; all but open and close may be made from any thread.
  * Where a call takes why and why_len, a failure puts one line there that names
  * the cause; why may be NULL.
  */
-#ifndef UCM_STORE_H
-#define UCM_STORE_H
+#ifndef UCM_SHARDS_H
+#define UCM_SHARDS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ extern "C" {
 
 /* Zero is a default everywhere but in the first two; set size to
  * sizeof(struct). Copied. */
-struct ucm_store_config {
+struct ucm_shards_config {
 	size_t size;
 	/* In bytes, each a divisor of the next: */
 	uint64_t tensor_size; /* at one address */
@@ -59,61 +59,61 @@ struct ucm_store_config {
 	 * one plane.
 	 */
 	const struct ucm_geometry *geometry;
-	const char *space;      /* NULL: the default one */
+	const char *space;	/* NULL: the default one */
 	enum ucm_verify verify; /* of loads */
-	uint32_t deadline_ms;   /* of each load, dump and commit; 0: none */
+	uint32_t deadline_ms;	/* of each load, dump and commit; 0: none */
 };
 
 /* What follows from a configuration. */
-struct ucm_store_shape {
+struct ucm_shards_shape {
 	uint64_t tensor_size, shard_size, block_size, layer_size;
 	uint32_t num_layers;
-	uint32_t num_shards;        /* of a block */
+	uint32_t num_shards;	    /* of a block */
 	uint32_t tensors_per_shard; /* addresses that a shard takes */
 };
 
-struct ucm_store;
+struct ucm_shards;
 
 /*
  * A store on a loader, which must outlive it, and of which it takes up a group
  * until the loader is closed. -EINVAL: sizes that do not fit each other; why
  * names them.
  */
-int ucm_store_open(struct ucm_loader *loader,
-		   const struct ucm_store_config *config,
-		   struct ucm_store **out, char *why, size_t why_len);
+int ucm_shards_open(struct ucm_loader *loader,
+		    const struct ucm_shards_config *config,
+		    struct ucm_shards **out, char *why, size_t why_len);
 
 /* Cancels what is under way and waits for that; blocks that are not committed
  * are given up. No other call may be under way. NULL is harmless. */
-void ucm_store_close(struct ucm_store *store);
+void ucm_shards_close(struct ucm_shards *store);
 
-void ucm_store_get_shape(const struct ucm_store *store,
-			 struct ucm_store_shape *out);
+void ucm_shards_get_shape(const struct ucm_shards *store,
+			  struct ucm_shards_shape *out);
 
 /* ---- questions ---- */
 
 /* found[i] is 1 where there is a committed block, else 0: for each id by
  * itself, whatever is found of the ones before. -errno, with nothing found, if
  * that could not be learned. */
-int ucm_store_lookup(struct ucm_store *store, const struct ucm_id *ids,
-		     size_t num, uint8_t *found);
+int ucm_shards_lookup(struct ucm_shards *store, const struct ucm_id *ids,
+		      size_t num, uint8_t *found);
 
 /* The index of the last id of which it and all before are there; -1: the first
  * is not. */
-int ucm_store_lookup_on_prefix(struct ucm_store *store,
-			       const struct ucm_id *ids, size_t num,
-			       int64_t *last_out);
+int ucm_shards_lookup_on_prefix(struct ucm_shards *store,
+				const struct ucm_id *ids, size_t num,
+				int64_t *last_out);
 
 /* A hint that these will be loaded soon. Does nothing as yet, and returns 0:
  * loads read past the page cache, so there is nothing that could be warmed. */
-int ucm_store_prefetch(struct ucm_store *store, const struct ucm_id *ids,
-		       size_t num);
+int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,
+			size_t num);
 
 /* ---- tasks ---- */
 
 /*
  * Transfers are asynchronous. A call that returns 0 gives a handle, never 0,
- * which is valid until ucm_store_wait() has told the end. Each entry of the
+ * which is valid until ucm_shards_wait() has told the end. Each entry of the
  * call (ids[i] and what belongs to it) has an outcome of its own; see load.h
  * for its errors, and below. A call that fails has started nothing.
  *
@@ -136,21 +136,21 @@ struct ucm_span {
  * of several threads that wait for one task at once, all are told. -EINVAL: num
  * is not that of the call; nothing has changed.
  */
-int ucm_store_wait(struct ucm_store *store, uint64_t handle, int timeout_ms,
-		   struct ucm_outcome *outcomes, size_t num);
+int ucm_shards_wait(struct ucm_shards *store, uint64_t handle, int timeout_ms,
+		    struct ucm_outcome *outcomes, size_t num);
 
 /* 1: done; 0: not yet. Never waits, and leaves the handle; outcomes are given
  * in both cases, -EINPROGRESS where one is not known. Errors as above. */
-int ucm_store_check(struct ucm_store *store, uint64_t handle,
-		    struct ucm_outcome *outcomes, size_t num);
+int ucm_shards_check(struct ucm_shards *store, uint64_t handle,
+		     struct ucm_outcome *outcomes, size_t num);
 
 /* 1 is added to the eventfd when the task is done, at once if it is. It must
  * stay open until that has been seen, or another has taken its place (0: none).
  * -ENOENT as of wait. */
-int ucm_store_notify(struct ucm_store *store, uint64_t handle, int eventfd);
+int ucm_shards_notify(struct ucm_shards *store, uint64_t handle, int eventfd);
 
 /* What is not done yet ends with -ECANCELED, soon; wait for it. */
-int ucm_store_cancel(struct ucm_store *store, uint64_t handle);
+int ucm_shards_cancel(struct ucm_shards *store, uint64_t handle);
 
 /* ---- V1: shards ---- */
 
@@ -158,10 +158,10 @@ int ucm_store_cancel(struct ucm_store *store, uint64_t handle);
  * Entry i is shard shards[i] (NULL: 0 everywhere) of block ids[i]; its tensors
  * are at addresses[i * tensors_per_shard] and on.
  */
-int ucm_store_load(struct ucm_store *store, const struct ucm_id *ids,
-		   const uint32_t *shards, size_t num,
-		   const uint64_t *addresses, uint64_t *handle, char *why,
-		   size_t why_len);
+int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
+		    const uint32_t *shards, size_t num,
+		    const uint64_t *addresses, uint64_t *handle, char *why,
+		    size_t why_len);
 
 /*
  * Dump, likewise. A block is committed by the last of its shards. One that
@@ -170,32 +170,32 @@ int ucm_store_load(struct ucm_store *store, const struct ucm_id *ids,
  * -ECANCELED until each has come once, or one comes again: that begins anew.
  * -EBUSY: the id was created for V0.
  */
-int ucm_store_dump(struct ucm_store *store, const struct ucm_id *ids,
-		   const uint32_t *shards, size_t num,
-		   const uint64_t *addresses, uint64_t *handle, char *why,
-		   size_t why_len);
+int ucm_shards_dump(struct ucm_shards *store, const struct ucm_id *ids,
+		    const uint32_t *shards, size_t num,
+		    const uint64_t *addresses, uint64_t *handle, char *why,
+		    size_t why_len);
 
 /* The same with spans, whose sizes are checked: tensors_per_shard for an entry,
  * each of tensor_size bytes; or one for an entry, with the whole shard. */
-int ucm_store_load_data(struct ucm_store *store, const struct ucm_id *ids,
-			const uint32_t *shards, size_t num,
-			const struct ucm_span *spans, size_t num_spans,
-			uint64_t *handle, char *why, size_t why_len);
-int ucm_store_dump_data(struct ucm_store *store, const struct ucm_id *ids,
-			const uint32_t *shards, size_t num,
-			const struct ucm_span *spans, size_t num_spans,
-			uint64_t *handle, char *why, size_t why_len);
+int ucm_shards_load_data(struct ucm_shards *store, const struct ucm_id *ids,
+			 const uint32_t *shards, size_t num,
+			 const struct ucm_span *spans, size_t num_spans,
+			 uint64_t *handle, char *why, size_t why_len);
+int ucm_shards_dump_data(struct ucm_shards *store, const struct ucm_id *ids,
+			 const uint32_t *shards, size_t num,
+			 const struct ucm_span *spans, size_t num_spans,
+			 uint64_t *handle, char *why, size_t why_len);
 
 /* ---- V0: offsets ---- */
 
 /*
- * Reserve blocks for ucm_store_dump_at(). results[i]: 0; -EEXIST: there is such
- * a block; -EALREADY: reserved before; -EBUSY: being dumped by V1, or still
- * being given up; -ENOMEM. No space of a disk is reserved. -errno, with no
- * block reserved, if it could not be learned which exist.
+ * Reserve blocks for ucm_shards_dump_at(). results[i]: 0; -EEXIST: there is
+ * such a block; -EALREADY: reserved before; -EBUSY: being dumped by V1, or
+ * still being given up; -ENOMEM. No space of a disk is reserved. -errno, with
+ * no block reserved, if it could not be learned which exist.
  */
-int ucm_store_create(struct ucm_store *store, const struct ucm_id *ids,
-		     size_t num, int *results);
+int ucm_shards_create(struct ucm_shards *store, const struct ucm_id *ids,
+		      size_t num, int *results);
 
 /*
  * Entry i is spans[i].bytes bytes of block ids[i] from offsets[i] of the
@@ -203,15 +203,15 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_id *ids,
  * -EINVAL and why names offset and length. (Where K and V of a layer are to be
  * moved by themselves, let num_layers count them as layers.)
  */
-int ucm_store_load_at(struct ucm_store *store, const struct ucm_id *ids,
-		      const uint64_t *offsets, const struct ucm_span *spans,
-		      size_t num, uint64_t *handle, char *why, size_t why_len);
+int ucm_shards_load_at(struct ucm_shards *store, const struct ucm_id *ids,
+		       const uint64_t *offsets, const struct ucm_span *spans,
+		       size_t num, uint64_t *handle, char *why, size_t why_len);
 
 /* Dump, likewise; nothing is committed. -ENOENT: the block was not created;
  * -ECANCELED: a dump of it has failed, only a commit ends that. */
-int ucm_store_dump_at(struct ucm_store *store, const struct ucm_id *ids,
-		      const uint64_t *offsets, const struct ucm_span *spans,
-		      size_t num, uint64_t *handle, char *why, size_t why_len);
+int ucm_shards_dump_at(struct ucm_shards *store, const struct ucm_id *ids,
+		       const uint64_t *offsets, const struct ucm_span *spans,
+		       size_t num, uint64_t *handle, char *why, size_t why_len);
 
 /*
  * Commit (success[i] is not 0, or success is NULL) or give up. Outcomes:
@@ -226,9 +226,9 @@ int ucm_store_dump_at(struct ucm_store *store, const struct ucm_id *ids,
  * as well for a block that V1 has dumped in parts; what is still being written
  * of it goes when that has ended.
  */
-int ucm_store_commit(struct ucm_store *store, const struct ucm_id *ids,
-		     const uint8_t *success, size_t num, uint64_t *handle,
-		     char *why, size_t why_len);
+int ucm_shards_commit(struct ucm_shards *store, const struct ucm_id *ids,
+		      const uint8_t *success, size_t num, uint64_t *handle,
+		      char *why, size_t why_len);
 
 #ifdef __cplusplus
 }

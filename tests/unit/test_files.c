@@ -14,12 +14,12 @@
 #include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
-static struct ucm_plain found;
+static struct ucm_files found;
 static unsigned dir;
 
-static struct ucm_plain_owner owner(mode_t mode)
+static struct ucm_files_owner owner(mode_t mode)
 {
-	return (struct ucm_plain_owner){ .uid = geteuid(),
+	return (struct ucm_files_owner){ .uid = geteuid(),
 					 .gid = getegid(),
 					 .mode = mode };
 }
@@ -47,7 +47,7 @@ static void holds(const char *path, const char *text)
 
 static int find(const char *path)
 {
-	return ucm_plain_find(fx_set, path, UCM_PLAIN_NOWHERE, &found);
+	return ucm_files_find(fx_set, path, UCM_FILES_NOWHERE, &found);
 }
 
 /* The name leads to a file with this text. */
@@ -58,7 +58,7 @@ static void leads_to(const char *path, const char *text)
 	int fd;
 
 	ck_assert_msg(!find(path), "%s is not there", path);
-	fd = ucm_plain_open(fx_set, path, found.dir, O_RDONLY, &st);
+	fd = ucm_files_open(fx_set, path, found.dir, O_RDONLY, &st);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_ge(read(fd, is, sizeof(is) - 1), 0);
 	close(fd);
@@ -72,26 +72,26 @@ static void leads_nowhere(const char *path)
 
 static int create(const char *path)
 {
-	struct ucm_plain_owner who = owner(0640);
-	int fd = ucm_plain_create(fx_set, path, &who, &found);
+	struct ucm_files_owner who = owner(0640);
+	int fd = ucm_files_create(fx_set, path, &who, &found);
 
 	if (fd < 0)
 		return fd;
 	close(fd);
-	ucm_plain_written(fx_set, &found, 0);
+	ucm_files_written(fx_set, &found, 0);
 	return 0;
 }
 
 static int make_folder(const char *path, mode_t mode)
 {
-	struct ucm_plain_owner who = owner(mode);
+	struct ucm_files_owner who = owner(mode);
 
-	return ucm_plain_mkdir(fx_set, path, &who, &found);
+	return ucm_files_mkdir(fx_set, path, &who, &found);
 }
 
 static int rename_to(const char *from, const char *to)
 {
-	return ucm_plain_rename(fx_set, from, to, false, &dir);
+	return ucm_files_rename(fx_set, from, to, false, &dir);
 }
 
 static mode_t mode_of(const char *path)
@@ -116,14 +116,14 @@ START_TEST(the_first_directory_that_has_a_name_wins)
 	leads_nowhere("files/none");
 	leads_nowhere("files/x/below");
 	/* one that is known to lie elsewhere goes on to */
-	ck_assert_int_eq(ucm_plain_find(fx_set, "files/x", 2, &found), 0);
+	ck_assert_int_eq(ucm_files_find(fx_set, "files/x", 2, &found), 0);
 	ck_assert_uint_eq(found.dir, 2);
 }
 END_TEST
 
 START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 {
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	ck_assert_int_eq(mkfifo(fx_path("$/a/files/file"), 0600), 0);
@@ -131,10 +131,10 @@ START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 	put("b/files/file", "good");
 	leads_nowhere("files/fifo");
 	leads_to("files/file", "good");
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
 	ck_assert_uint_eq(names.num, 1);
 	ck_assert_str_eq(names.list[0].name, "file");
-	ucm_plain_names_free(&names);
+	ucm_files_names_free(&names);
 }
 END_TEST
 
@@ -142,10 +142,10 @@ END_TEST
 
 static int make_link(const char *target, const char *path)
 {
-	struct ucm_plain_owner who = owner(0777);
+	struct ucm_files_owner who = owner(0777);
 
 	who.target = target;
-	return ucm_plain_symlink(fx_set, path, &who, &found);
+	return ucm_files_symlink(fx_set, path, &who, &found);
 }
 
 /* The name is a link, and says so. */
@@ -156,7 +156,7 @@ static void says(const char *path, const char *target)
 	ck_assert_msg(!find(path), "%s is not there", path);
 	ck_assert(S_ISLNK(found.st.st_mode));
 	ck_assert_uint_eq(found.st.st_size, strlen(target));
-	ck_assert_int_eq(ucm_plain_readlink(fx_set, path, found.dir, is), 0);
+	ck_assert_int_eq(ucm_files_readlink(fx_set, path, found.dir, is), 0);
 	ck_assert_str_eq(is, target);
 }
 
@@ -169,8 +169,8 @@ START_TEST(a_link_is_never_followed)
 	put("b/files/file", "hidden");
 	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")),
 			 0);
-	ck_assert_int_eq(symlink("../../outside/secret",
-				 fx_path("$/a/files/file")), 0);
+	ck_assert_int_eq(
+		symlink("../../outside/secret", fx_path("$/a/files/file")), 0);
 	says("files/link", "../../outside");
 	says("files/file", "../../outside/secret");
 	leads_nowhere("files/link/secret");
@@ -181,13 +181,14 @@ START_TEST(a_link_is_never_followed)
 	ck_assert_int_eq(create("files/file"), -EEXIST);
 	ck_assert_int_eq(make_link("x", "files/file"), -EEXIST);
 	ck_assert(!fx_exists(fx_path("$/outside/new")));
-	ck_assert_int_eq(ucm_plain_readlink(fx_set, "files/link/secret", 0,
-					    text), -ESTALE);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/link/secret"),
+	ck_assert_int_eq(
+		ucm_files_readlink(fx_set, "files/link/secret", 0, text),
+		-ESTALE);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/link/secret"),
 			 -ENOENT);
-	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/link"), -ENOTDIR);
+	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/link"), -ENOTDIR);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/file"), 0);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/file"), 0);
 	leads_nowhere("files/file");
 	holds("outside/secret", "s");
 }
@@ -220,26 +221,28 @@ END_TEST
 
 START_TEST(a_link_is_renamed_listed_and_changed)
 {
-	struct ucm_plain_change change = {
-		.times_set = true, .uid = geteuid(), .gid = (gid_t)-1,
+	struct ucm_files_change change = {
+		.times_set = true,
+		.uid = geteuid(),
+		.gid = (gid_t)-1,
 		.times = { { 11, 0 }, { 22, 0 } },
 	};
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	put("b/files/x", "x");
 	ck_assert_int_eq(make_link("x", "files/l"), 0);
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/l", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/l", &found, &change),
 			 0);
 	says("files/l", "x");
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
 	ck_assert_int_eq(find("files/x"), 0);
 	ck_assert_int_ne(found.st.st_mtim.tv_sec, 22);
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
 	ck_assert_uint_eq(names.num, 2);
 	ck_assert_uint_eq(names.list[0].type, DT_LNK);
 	ck_assert_uint_eq(names.list[1].type, DT_REG);
-	ucm_plain_names_free(&names);
+	ucm_files_names_free(&names);
 	/* over a file of another directory, and one over it */
 	ck_assert_int_eq(rename_to("files/l", "files/x"), 0);
 	says("files/x", "x");
@@ -256,20 +259,22 @@ END_TEST
 
 START_TEST(a_link_whose_owner_cannot_be_set_goes_again)
 {
-	struct ucm_plain_owner who = owner(0777);
+	struct ucm_files_owner who = owner(0777);
 
 	who.uid++;
 	who.target = "x";
 	fx_store("$/a");
 	fx_fail("fchown", 1, -EIO, false);
-	ck_assert_int_eq(ucm_plain_symlink(fx_set, "files/l", &who, &found),
+	ck_assert_int_eq(ucm_files_symlink(fx_set, "files/l", &who, &found),
 			 -EIO);
 	leads_nowhere("files/l");
 }
 END_TEST
 
 static const char *const ways_out[] = {
-	"files/../../outside/secret", "files/../.ucmfs/id", "../outside/secret",
+	"files/../../outside/secret",
+	"files/../.ucmfs/id",
+	"../outside/secret",
 };
 
 START_TEST(no_path_leaves_the_tree)
@@ -278,10 +283,10 @@ START_TEST(no_path_leaves_the_tree)
 
 	fx_store("$/a");
 	put("outside/secret", "s");
-	ck_assert_int_lt(ucm_plain_open(fx_set, ways_out[0], 0, O_RDONLY, &st),
+	ck_assert_int_lt(ucm_files_open(fx_set, ways_out[0], 0, O_RDONLY, &st),
 			 0);
-	ck_assert_int_lt(ucm_plain_unlink(fx_set, ways_out[0]), 0);
-	ck_assert_int_lt(ucm_plain_open(fx_set, ways_out[2], 0, O_RDONLY, &st),
+	ck_assert_int_lt(ucm_files_unlink(fx_set, ways_out[0]), 0);
+	ck_assert_int_lt(ucm_files_open(fx_set, ways_out[2], 0, O_RDONLY, &st),
 			 0);
 	ck_assert_int_lt(rename_to(ways_out[2], "files/x"), 0);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
@@ -296,7 +301,7 @@ START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
 	leads_to("files/x", "a"); /* the first says yes: one call */
 	ck_assert_int_eq(find("files/none"), -EIO);
 	ck_assert_int_eq(create("files/new"), -EIO);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), -EIO);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), -EIO);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert(fx_logged("/files/none: stat: Input/output error"));
 	leads_to("files/x", "a");
@@ -326,15 +331,15 @@ START_TEST(an_inode_number_outlives_rename_and_restart)
 
 	fx_store("$/a,$/b");
 	ck_assert_int_eq(create("files/x"), 0);
-	ino = ucm_plain_ino(fx_set, &found);
+	ino = ucm_files_ino(fx_set, &found);
 	ck_assert_int_eq(create("files/y"), 0);
-	other = ucm_plain_ino(fx_set, &found);
+	other = ucm_files_ino(fx_set, &found);
 	ck_assert(ino != other);
 	ck_assert_int_eq(rename_to("files/x", "files/z"), 0);
 	fx_close();
 	fx_store("$/b,$/a");
 	ck_assert_int_eq(find("files/z"), 0);
-	ck_assert_uint_eq(ucm_plain_ino(fx_set, &found), ino);
+	ck_assert_uint_eq(ucm_files_ino(fx_set, &found), ino);
 }
 END_TEST
 
@@ -359,22 +364,24 @@ END_TEST
 
 START_TEST(set_id_bits_of_files_are_not_kept)
 {
-	struct ucm_plain_owner who = owner(06755);
-	struct ucm_plain_change change = {
-		.mode_set = true, .mode = 06711, .uid = (uid_t)-1,
+	struct ucm_files_owner who = owner(06755);
+	struct ucm_files_change change = {
+		.mode_set = true,
+		.mode = 06711,
+		.uid = (uid_t)-1,
 		.gid = (gid_t)-1,
 	};
 	int fd;
 
 	fx_store("$/a");
-	fd = ucm_plain_create(fx_set, "files/x", &who, &found);
+	fd = ucm_files_create(fx_set, "files/x", &who, &found);
 	ck_assert_int_ge(fd, 0);
 	close(fd);
 	ck_assert_uint_eq(found.st.st_mode, S_IFREG | 0755);
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/x", &found, &change),
 			 0);
 	ck_assert_uint_eq(mode_of("a/files/x"), 0711);
-	ucm_plain_written(fx_set, &found, 0);
+	ucm_files_written(fx_set, &found, 0);
 	/* a folder hands down its group by one */
 	ck_assert_int_eq(make_folder("files/d", 02770), 0);
 	ck_assert_uint_eq(mode_of("a/files/d"), 02770);
@@ -425,7 +432,7 @@ START_TEST(a_copied_folder_comes_into_view_as_it_is)
 	ck_assert_int_eq(chmod(fx_path("$/a/files/d"), 02750), 0);
 	views = 0;
 	ucm_os_fault = see_folder;
-	ck_assert_int_eq(ucm_plain_make_above(fx_set, 1, "files/d/y"), 0);
+	ck_assert_int_eq(ucm_files_make_above(fx_set, 1, "files/d/y"), 0);
 	ucm_os_fault = NULL;
 	ck_assert_uint_eq(views, 1);
 	ck_assert_uint_eq(mode_of("b/files/d"), 02750);
@@ -448,16 +455,16 @@ END_TEST
  * but not if none has room for one; and several are made at once. */
 START_TEST(room_is_set_aside_as_files_before_have_taken)
 {
-	static const struct ucm_plain_owner who = { .mode = 0600 };
-	struct ucm_plain made[3];
+	static const struct ucm_files_owner who = { .mode = 0600 };
+	struct ucm_files made[3];
 	int fd;
 
 	fx_store("$/a:$/b");
 	fx_set->tiers[0].limit = 5000;
 	ck_assert_int_eq(create("files/first"), 0);
-	ucm_plain_written(fx_set, &found, 2000);
+	ucm_files_written(fx_set, &found, 2000);
 	for (unsigned i = 0; i < 3; i++) {
-		fd = ucm_plain_create(fx_set, fx_path("files/%u", i), &who,
+		fd = ucm_files_create(fx_set, fx_path("files/%u", i), &who,
 				      &made[i]);
 		ck_assert_int_ge(fd, 0);
 		close(fd);
@@ -465,16 +472,16 @@ START_TEST(room_is_set_aside_as_files_before_have_taken)
 		ck_assert_uint_eq(made[i].dir, i == 2);
 	}
 	ck_assert_uint_eq(fx_set->tiers[0].writing, 4000);
-	ucm_plain_written(fx_set, &made[0], 2000);
+	ucm_files_written(fx_set, &made[0], 2000);
 	ck_assert_uint_eq(fx_set->tiers[0].writing, 2000);
 	ck_assert_int_eq(create("files/again"), 0);
 	ck_assert_uint_eq(found.dir, 0);
 	fx_set->tiers[1].limit = 5000;
-	ucm_plain_written(fx_set, &made[1], 6000);
+	ucm_files_written(fx_set, &made[1], 6000);
 	ck_assert_int_eq(create("files/small"), 0);
 	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
 	/* one that is huge is no example */
-	ucm_plain_written(fx_set, &made[2], UINT64_C(1) << 40);
+	ucm_files_written(fx_set, &made[2], UINT64_C(1) << 40);
 	ck_assert_uint_eq(fx_set->file_bytes, 6000);
 	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
 }
@@ -495,7 +502,7 @@ END_TEST
 
 START_TEST(a_read_only_tier_takes_and_loses_nothing)
 {
-	struct ucm_plain_change change = { .uid = 1, .gid = 1 };
+	struct ucm_files_change change = { .uid = 1, .gid = 1 };
 	struct stat st;
 
 	fx_configure("$/a:$/b");
@@ -507,16 +514,16 @@ START_TEST(a_read_only_tier_takes_and_loses_nothing)
 	fx_open();
 	fx_start();
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/x"), -EROFS);
-	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), -EROFS);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/x"), -EROFS);
+	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), -EROFS);
 	ck_assert_int_eq(rename_to("files/d/x", "files/y"), -EROFS);
 	ck_assert_int_eq(rename_to("files/d", "files/y"), -EROFS);
 	ck_assert_int_eq(create("files/new"), 0);
 	ck_assert_int_eq(rename_to("files/new", "files/d/x"), -EROFS);
-	ck_assert_int_eq(ucm_plain_open(fx_set, "files/d/x", 1, O_RDWR, &st),
+	ck_assert_int_eq(ucm_files_open(fx_set, "files/d/x", 1, O_RDWR, &st),
 			 -EROFS);
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/d/x", &found, &change),
 			 -EROFS);
 	ck_assert_int_eq(create("files/d/more"), 0); /* in the other one */
 	ck_assert(fx_exists(fx_path("$/a/files/d/more")));
@@ -530,11 +537,11 @@ START_TEST(a_removed_name_is_gone_from_everywhere)
 	fx_store("$/a:$/b:$/c");
 	put("a/files/x", "a");
 	put("c/files/x", "c");
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), 0);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), 0);
 	leads_nowhere("files/x");
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/x"), -ENOENT);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), -ENOENT);
 	ck_assert_int_eq(make_folder("files/d", 0755), 0);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d"), -EISDIR);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d"), -EISDIR);
 }
 END_TEST
 
@@ -544,13 +551,13 @@ START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
 	fx_mkdirs(fx_path("$/a/files/d"));
 	put("b/files/d/x", "b");
 	fx_mkdirs(fx_path("$/c/files/d"));
-	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), -ENOTEMPTY);
+	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), -ENOTEMPTY);
 	for (const char *d = "abc"; *d; d++)
 		ck_assert(fx_exists(fx_path("$/%c/files/d", *d)));
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d/x"), -ENOTDIR);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/x"), 0);
-	ck_assert_int_eq(ucm_plain_rmdir(fx_set, "files/d"), 0);
+	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d/x"), -ENOTDIR);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/x"), 0);
+	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), 0);
 	leads_nowhere("files/d");
 	for (const char *d = "abc"; *d; d++)
 		ck_assert(!fx_exists(fx_path("$/%c/files/d", *d)));
@@ -561,8 +568,10 @@ END_TEST
 
 START_TEST(a_folder_changes_in_all_directories)
 {
-	struct ucm_plain_change change = {
-		.mode_set = true, .mode = 01700, .uid = (uid_t)-1,
+	struct ucm_files_change change = {
+		.mode_set = true,
+		.mode = 01700,
+		.uid = (uid_t)-1,
 		.gid = (gid_t)-1,
 	};
 
@@ -570,12 +579,12 @@ START_TEST(a_folder_changes_in_all_directories)
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_mkdirs(fx_path("$/b/files/d"));
 	ck_assert_int_eq(find("files/d"), 0);
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
 			 0);
 	ck_assert_uint_eq(mode_of("a/files/d"), 01700);
 	ck_assert_uint_eq(mode_of("b/files/d"), 01700);
 	change.size_set = true;
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
 			 -EISDIR);
 }
 END_TEST
@@ -586,14 +595,16 @@ static int make_below(const char *call, const char *path)
 	if (strcmp(call, "fchmod") || path)
 		return 0;
 	ucm_os_fault = NULL;
-	ck_assert_int_eq(ucm_plain_make_above(fx_set, 0, "files/d/x"), 0);
+	ck_assert_int_eq(ucm_files_make_above(fx_set, 0, "files/d/x"), 0);
 	return 0;
 }
 
 START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
 {
-	struct ucm_plain_change change = {
-		.mode_set = true, .mode = 0700, .uid = (uid_t)-1,
+	struct ucm_files_change change = {
+		.mode_set = true,
+		.mode = 0700,
+		.uid = (uid_t)-1,
 		.gid = (gid_t)-1,
 	};
 
@@ -601,7 +612,7 @@ START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
 	fx_mkdirs(fx_path("$/b/files/d"));
 	ck_assert_int_eq(find("files/d"), 0);
 	ucm_os_fault = make_below;
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
 			 0);
 	ck_assert_ptr_null(ucm_os_fault);
 	ck_assert_uint_eq(mode_of("a/files/d"), 0700);
@@ -611,16 +622,19 @@ END_TEST
 
 START_TEST(a_file_takes_size_and_times)
 {
-	struct ucm_plain_change change = {
-		.size_set = true, .size = 3, .times_set = true,
-		.uid = (uid_t)-1, .gid = (gid_t)-1,
+	struct ucm_files_change change = {
+		.size_set = true,
+		.size = 3,
+		.times_set = true,
+		.uid = (uid_t)-1,
+		.gid = (gid_t)-1,
 		.times = { { 11, 0 }, { 22, 0 } },
 	};
 
 	fx_store("$/a");
 	put("a/files/x", "abcdef");
 	ck_assert_int_eq(find("files/x"), 0);
-	ck_assert_int_eq(ucm_plain_change(fx_set, "files/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(fx_set, "files/x", &found, &change),
 			 0);
 	leads_to("files/x", "abc");
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
@@ -634,10 +648,10 @@ END_TEST
 static const struct {
 	const char *from, *to;
 } renames[] = {
-	{ "a", "" }, { "b", "" }, { "c", "" },
-	{ "a", "a" }, { "a", "b" }, { "b", "a" }, { "b", "b" }, { "c", "a" },
-	{ "a", "abc" }, { "b", "abc" }, { "c", "abc" }, { "b", "ac" },
-	{ "ab", "" }, { "bc", "a" }, { "abc", "abc" }, { "ac", "b" },
+	{ "a", "" },	{ "b", "" },	{ "c", "" },	  { "a", "a" },
+	{ "a", "b" },	{ "b", "a" },	{ "b", "b" },	  { "c", "a" },
+	{ "a", "abc" }, { "b", "abc" }, { "c", "abc" },	  { "b", "ac" },
+	{ "ab", "" },	{ "bc", "a" },	{ "abc", "abc" }, { "ac", "b" },
 };
 
 START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
@@ -685,7 +699,7 @@ START_TEST(a_rename_that_cannot_be_changes_nothing)
 	fx_mkdirs(fx_path("$/b/files/e"));
 	fx_mkdirs(fx_path("$/a/files/full"));
 	put("b/files/full/f", "f");
-	ck_assert_int_eq(ucm_plain_rename(fx_set, refusals[_i].from,
+	ck_assert_int_eq(ucm_files_rename(fx_set, refusals[_i].from,
 					  refusals[_i].to,
 					  refusals[_i].noreplace, &dir),
 			 refusals[_i].err);
@@ -700,10 +714,8 @@ static const struct {
 	const char *tiers, *call, *path;
 } rename_faults[] = {
 	{ "$/a:$/b", "link", "files/y" }, /* the old one is in front */
-	{ "$/a:$/b", "unlink", "files/y" },
-	{ "$/a:$/b", "fsync", "" },
-	{ "$/b:$/a", "rename", "files/y" },
-	{ "$/b:$/a", "unlink", "files/y" },
+	{ "$/a:$/b", "unlink", "files/y" }, { "$/a:$/b", "fsync", "" },
+	{ "$/b:$/a", "rename", "files/y" }, { "$/b:$/a", "unlink", "files/y" },
 	{ "$/b:$/a", "fsync", "" },
 };
 
@@ -819,7 +831,7 @@ START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
 		ck_assert_int_eq(rename_to("files/d/x", "files/y"), 0);
 	leads_to("files/y", "new");
 	leads_nowhere("files/d/x");
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/y"), 0);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/y"), 0);
 	leads_nowhere("files/y");
 }
 END_TEST
@@ -828,8 +840,8 @@ END_TEST
 START_TEST(a_wrong_note_is_taken_away)
 {
 	static const char *const texts[] = {
-		"", "x", "999999 files/afiles/b", "7 files/a", "-1 files/a",
-		"10 ../outsidefiles/b",
+		"",	     "x",	   "999999 files/afiles/b",
+		"7 files/a", "-1 files/a", "10 ../outsidefiles/b",
 	};
 
 	fx_configure("$/a:$/b");
@@ -853,8 +865,8 @@ static const struct {
 	const char *from, *to;
 	int err;
 } folder_renames[] = {
-	{ "a", "", 0 }, { "c", "", 0 }, { "a", "a", 0 }, { "b", "a", 0 },
-	{ "a", "bc", 0 }, { "c", "abc", 0 },
+	{ "a", "", 0 },	      { "c", "", 0 },	     { "a", "a", 0 },
+	{ "b", "a", 0 },      { "a", "bc", 0 },	     { "c", "abc", 0 },
 	{ "ab", "", -EXDEV }, { "bc", "b", -EXDEV }, { "abc", "a", -EXDEV },
 };
 
@@ -900,7 +912,7 @@ END_TEST
 START_TEST(a_listing_has_each_name_once)
 {
 	static const char *const want[] = { "1", "2", "d", "e" };
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	put("a/files/1", "a");
@@ -909,7 +921,7 @@ START_TEST(a_listing_has_each_name_once)
 	put("a/files/d/x", "x");
 	put("b/files/d/y", "y");
 	fx_mkdirs(fx_path("$/b/files/e"));
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
 	ck_assert_uint_eq(names.num, NUM_ROWS(want));
 	for (unsigned i = 0; i < names.num; i++) {
 		char path[64];
@@ -918,37 +930,37 @@ START_TEST(a_listing_has_each_name_once)
 		snprintf(path, sizeof(path), "files/%s", want[i]);
 		ck_assert_int_eq(find(path), 0);
 		ck_assert_uint_eq(names.list[i].ino,
-				  ucm_plain_ino(fx_set, &found));
+				  ucm_files_ino(fx_set, &found));
 		ck_assert_uint_eq(DTTOIF(names.list[i].type),
 				  found.st.st_mode & S_IFMT);
 	}
-	ucm_plain_names_free(&names);
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files/none", &names), -ENOENT);
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files/1", &names), -ENOENT);
+	ucm_files_names_free(&names);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files/none", &names), -ENOENT);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files/1", &names), -ENOENT);
 }
 END_TEST
 
 START_TEST(an_empty_folder_in_several_directories_is_empty)
 {
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_mkdirs(fx_path("$/b/files/d"));
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files/d", &names), 0);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files/d", &names), 0);
 	ck_assert_uint_eq(names.num, 0);
-	ucm_plain_names_free(&names);
+	ucm_files_names_free(&names);
 }
 END_TEST
 
 START_TEST(a_listing_that_fails_is_not_a_short_one)
 {
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	put("a/files/1", "a");
 	fx_fail_on("list", "files", 2, -EIO, true);
-	ck_assert_int_eq(ucm_plain_list(fx_set, "files", &names), -EIO);
+	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), -EIO);
 }
 END_TEST
 
@@ -983,12 +995,12 @@ START_TEST(what_files_take_counts_in_the_limit)
 	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 2 * one);
 	ck_assert_uint_eq(ucm_tier_used(&fx_set->tiers[0]), 2 * one);
 	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[1]), 0);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, "files/d/e/x"), 0);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/e/x"), 0);
 	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), one);
 	ck_assert_int_eq(create("files/n"), 0);
 	ck_assert_int_eq(rename_to("files/n", "files/y"), 0);
 	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
-	ucm_plain_account(fx_set, 0, -4096); /* a wrong count does no harm */
+	ucm_files_account(fx_set, 0, -4096); /* a wrong count does no harm */
 	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
 }
 END_TEST
@@ -996,7 +1008,7 @@ END_TEST
 START_TEST(paths_may_be_long)
 {
 	char path[4000] = "files", deep[4096];
-	struct ucm_plain_names names;
+	struct ucm_files_names names;
 
 	fx_store("$/a:$/b");
 	while (strlen(path) < 3700) {
@@ -1008,10 +1020,10 @@ START_TEST(paths_may_be_long)
 	atomic_store(&fx_set->tiers[0].files, 2);
 	ck_assert_int_eq(create(deep), 0); /* with all above it, in b */
 	ck_assert_uint_eq(found.dir, 1);
-	ck_assert_int_eq(ucm_plain_list(fx_set, path, &names), 0);
+	ck_assert_int_eq(ucm_files_list(fx_set, path, &names), 0);
 	ck_assert_uint_eq(names.num, 1);
-	ucm_plain_names_free(&names);
-	ck_assert_int_eq(ucm_plain_unlink(fx_set, deep), 0);
+	ucm_files_names_free(&names);
+	ck_assert_int_eq(ucm_files_unlink(fx_set, deep), 0);
 }
 END_TEST
 
@@ -1030,8 +1042,7 @@ int main(void)
 	TCase *tc = tcase(suite, "find");
 
 	tcase_add_test(tc, the_first_directory_that_has_a_name_wins);
-	tcase_add_test(tc,
-		       what_is_neither_file_link_nor_folder_is_not_there);
+	tcase_add_test(tc, what_is_neither_file_link_nor_folder_is_not_there);
 	tcase_add_test(tc, no_path_leaves_the_tree);
 	tcase_add_test(tc, a_directory_that_cannot_say_makes_no_name_absent);
 	tcase_add_test(tc, a_folder_has_the_latest_time_of_all);

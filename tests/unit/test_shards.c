@@ -7,7 +7,7 @@
 
 #include "tests/unit/load_fixture.h"
 
-#include <ucm/store.h>
+#include <ucm/shards.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -24,15 +24,15 @@
 
 /* The payload of lf_geometry's blocks: 4 layers of K 2048 + V 2048. */
 #define TENSOR 2048u
-#define LAYER 4096u
-#define BLOCK 16384u
+#define LAYER  4096u
+#define BLOCK  16384u
 #define LAYERS 4u
 
 static struct ucm_loader *loader;
-static struct ucm_store *store;
+static struct ucm_shards *store;
 static char why[512];
 
-static const struct ucm_store_config by_layer = {
+static const struct ucm_shards_config by_layer = {
 	.size = sizeof(by_layer),
 	.tensor_size = TENSOR,
 	.shard_size = LAYER,
@@ -96,10 +96,11 @@ static void open_loader(enum ucm_io_kind io)
 		      "%s", why);
 }
 
-static void open_store(const struct ucm_store_config *config)
+static void open_store(const struct ucm_shards_config *config)
 {
-	ck_assert_msg(!ucm_store_open(loader, config, &store, why, sizeof(why)),
-		      "%s", why);
+	ck_assert_msg(
+		!ucm_shards_open(loader, config, &store, why, sizeof(why)),
+		"%s", why);
 }
 
 static void setup(void)
@@ -113,7 +114,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	ucm_loader_close(loader);
 	ucm_os_fault = NULL;
 	fx_teardown();
@@ -145,7 +146,7 @@ static bool there(unsigned n)
 	struct ucm_id id = lf_id(n);
 	uint8_t found = 2;
 
-	ck_assert_int_eq(ucm_store_lookup(store, &id, 1, &found), 0);
+	ck_assert_int_eq(ucm_shards_lookup(store, &id, 1, &found), 0);
 	return found;
 }
 
@@ -154,24 +155,24 @@ static int wait_one(uint64_t handle, struct ucm_outcome *outcome)
 	struct ucm_outcome own;
 
 	ck_assert_uint_ne(handle, 0);
-	return ucm_store_wait(store, handle, 20000, outcome ? outcome : &own,
-			      1);
+	return ucm_shards_wait(store, handle, 20000, outcome ? outcome : &own,
+			       1);
 }
 
 /* One shard of a block, to or from where it is in bytes. */
 static uint64_t start_shard(bool is_dump, unsigned n, uint32_t shard,
 			    uint8_t *bytes)
 {
-	struct ucm_store_shape shape;
+	struct ucm_shards_shape shape;
 	uint64_t addresses[64], handle = 0;
 	struct ucm_id id = lf_id(n);
 
-	ucm_store_get_shape(store, &shape);
+	ucm_shards_get_shape(store, &shape);
 	ck_assert_uint_le(shape.tensors_per_shard, 64);
 	for (uint32_t i = 0; i < shape.tensors_per_shard; i++)
 		addresses[i] = (uintptr_t)bytes + shard * shape.shard_size +
 			       i * shape.tensor_size;
-	ck_assert_msg(!(is_dump ? ucm_store_dump : ucm_store_load)(
+	ck_assert_msg(!(is_dump ? ucm_shards_dump : ucm_shards_load)(
 			      store, &id, &shard, 1, addresses, &handle, why,
 			      sizeof(why)),
 		      "%s", why);
@@ -196,7 +197,7 @@ static uint64_t start_at(bool is_dump, unsigned n, uint64_t offset,
 	struct ucm_id id = lf_id(n);
 	uint64_t handle = 0;
 
-	ck_assert_msg(!(is_dump ? ucm_store_dump_at : ucm_store_load_at)(
+	ck_assert_msg(!(is_dump ? ucm_shards_dump_at : ucm_shards_load_at)(
 			      store, &id, &offset, &span, 1, &handle, why,
 			      sizeof(why)),
 		      "%s", why);
@@ -219,7 +220,7 @@ static int create(unsigned n)
 	struct ucm_id id = lf_id(n);
 	int result = 1;
 
-	ck_assert_int_eq(ucm_store_create(store, &id, 1, &result), 0);
+	ck_assert_int_eq(ucm_shards_create(store, &id, 1, &result), 0);
 	return result;
 }
 
@@ -230,8 +231,8 @@ static int commit(unsigned n, bool success)
 	struct ucm_outcome outcome;
 	uint64_t handle;
 
-	ck_assert_int_eq(ucm_store_commit(store, &id, &flag, 1, &handle, why,
-					  sizeof(why)),
+	ck_assert_int_eq(ucm_shards_commit(store, &id, &flag, 1, &handle, why,
+					   sizeof(why)),
 			 0);
 	wait_one(handle, &outcome);
 	return outcome.err;
@@ -241,16 +242,14 @@ static int commit(unsigned n, bool success)
 static void check_loads(unsigned n)
 {
 	uint8_t *bytes = calloc(2, BLOCK);
-	struct ucm_store_shape shape;
+	struct ucm_shards_shape shape;
 
-	ucm_store_get_shape(store, &shape);
+	ucm_shards_get_shape(store, &shape);
 	for (uint32_t i = 0; i < shape.num_shards; i++)
-		ck_assert_int_eq(wait_one(start_shard(false, n, i, bytes),
-					  NULL),
-				 0);
-	ck_assert_int_eq(wait_one(start_at(false, n, 0, BLOCK, bytes + BLOCK),
-				  NULL),
-			 0);
+		ck_assert_int_eq(
+			wait_one(start_shard(false, n, i, bytes), NULL), 0);
+	ck_assert_int_eq(
+		wait_one(start_at(false, n, 0, BLOCK, bytes + BLOCK), NULL), 0);
 	ck_assert(is_block(bytes, n, 0, BLOCK));
 	ck_assert(is_block(bytes + BLOCK, n, 0, BLOCK));
 	free(bytes);
@@ -262,34 +261,87 @@ static const struct {
 	uint64_t tensor, shard, block;
 	uint32_t layers;
 	int err;
-	struct ucm_store_shape want;
+	struct ucm_shards_shape want;
 } sizes[] = {
-	{ 2048, 4096, 16384, 0, 0, { .layer_size = 4096, .num_layers = 4,
-				     .num_shards = 4,
-				     .tensors_per_shard = 2 } },
-	{ 2048, 0, 16384, 0, 0, { .layer_size = 2048, .num_layers = 8,
-				  .num_shards = 1, .tensors_per_shard = 8 } },
-	{ 2048, 0, 16384, 4, 0, { .layer_size = 4096, .num_layers = 4,
-				  .num_shards = 1, .tensors_per_shard = 8 } },
-	{ 16384, 0, 0, 4, 0, { .layer_size = 4096, .num_layers = 4,
-			       .num_shards = 1, .tensors_per_shard = 1 } },
-	{ 4096, 4096, 16384, 16, 0, { .layer_size = 1024, .num_layers = 16,
-				      .num_shards = 4,
-				      .tensors_per_shard = 1 } },
-	{ 1024, 8192, 16384, 8, 0, { .layer_size = 2048, .num_layers = 8,
-				     .num_shards = 2,
-				     .tensors_per_shard = 8 } },
-	{ 1, 3, 9, 0, 0, { .layer_size = 3, .num_layers = 3, .num_shards = 3,
-			   .tensors_per_shard = 3 } },
+	{ 2048,
+	  4096,
+	  16384,
+	  0,
+	  0,
+	  { .layer_size = 4096,
+	    .num_layers = 4,
+	    .num_shards = 4,
+	    .tensors_per_shard = 2 } },
+	{ 2048,
+	  0,
+	  16384,
+	  0,
+	  0,
+	  { .layer_size = 2048,
+	    .num_layers = 8,
+	    .num_shards = 1,
+	    .tensors_per_shard = 8 } },
+	{ 2048,
+	  0,
+	  16384,
+	  4,
+	  0,
+	  { .layer_size = 4096,
+	    .num_layers = 4,
+	    .num_shards = 1,
+	    .tensors_per_shard = 8 } },
+	{ 16384,
+	  0,
+	  0,
+	  4,
+	  0,
+	  { .layer_size = 4096,
+	    .num_layers = 4,
+	    .num_shards = 1,
+	    .tensors_per_shard = 1 } },
+	{ 4096,
+	  4096,
+	  16384,
+	  16,
+	  0,
+	  { .layer_size = 1024,
+	    .num_layers = 16,
+	    .num_shards = 4,
+	    .tensors_per_shard = 1 } },
+	{ 1024,
+	  8192,
+	  16384,
+	  8,
+	  0,
+	  { .layer_size = 2048,
+	    .num_layers = 8,
+	    .num_shards = 2,
+	    .tensors_per_shard = 8 } },
+	{ 1,
+	  3,
+	  9,
+	  0,
+	  0,
+	  { .layer_size = 3,
+	    .num_layers = 3,
+	    .num_shards = 3,
+	    .tensors_per_shard = 3 } },
 	{ 0, 4096, 16384, 0, -EINVAL, { 0 } },
 	{ 0, 0, 0, 0, -EINVAL, { 0 } },
 	{ 3000, 4096, 16384, 0, -EINVAL, { 0 } },
 	{ 2048, 6144, 16384, 0, -EINVAL, { 0 } },
 	{ 4096, 2048, 16384, 0, -EINVAL, { 0 } },
-	{ 2048, 4096, 16384, 3, -EINVAL, { 0 } },  /* not whole bytes */
-	{ 2048, 4096, 16384, 2, -EINVAL, { 0 } },  /* two shards to a layer */
-	{ 96, 96, 192, 6, 0, { .layer_size = 32, .num_layers = 6,
-			       .num_shards = 2, .tensors_per_shard = 1 } },
+	{ 2048, 4096, 16384, 3, -EINVAL, { 0 } }, /* not whole bytes */
+	{ 2048, 4096, 16384, 2, -EINVAL, { 0 } }, /* two shards to a layer */
+	{ 96,
+	  96,
+	  192,
+	  6,
+	  0,
+	  { .layer_size = 32,
+	    .num_layers = 6,
+	    .num_shards = 2,
+	    .tensors_per_shard = 1 } },
 	{ 6, 12, 12, 3, -EINVAL, { 0 } }, /* tensors of 6, layers of 4 */
 	{ UINT64_C(1) << 33, 0, 0, 0, -EINVAL, { 0 } },
 	{ 1, UINT64_C(1) << 33, UINT64_C(1) << 33, 1 << 20, -EINVAL, { 0 } },
@@ -297,62 +349,62 @@ static const struct {
 
 START_TEST(sizes_fit_each_other)
 {
-	struct ucm_store_config config = { .size = sizeof(config),
-					   .tensor_size = sizes[_i].tensor,
-					   .shard_size = sizes[_i].shard,
-					   .block_size = sizes[_i].block,
-					   .num_layers = sizes[_i].layers };
-	const struct ucm_store_shape *want = &sizes[_i].want;
-	struct ucm_store *other = NULL;
-	struct ucm_store_shape shape;
+	struct ucm_shards_config config = { .size = sizeof(config),
+					    .tensor_size = sizes[_i].tensor,
+					    .shard_size = sizes[_i].shard,
+					    .block_size = sizes[_i].block,
+					    .num_layers = sizes[_i].layers };
+	const struct ucm_shards_shape *want = &sizes[_i].want;
+	struct ucm_shards *other = NULL;
+	struct ucm_shards_shape shape;
 
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, why,
-					sizeof(why)),
-			 sizes[_i].err);
+	ck_assert_int_eq(
+		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
+		sizes[_i].err);
 	if (sizes[_i].err) {
 		ck_assert_ptr_null(other);
 		ck_assert_uint_gt(strlen(why), 0);
 		return;
 	}
-	ucm_store_get_shape(other, &shape);
+	ucm_shards_get_shape(other, &shape);
 	ck_assert_uint_eq(shape.layer_size, want->layer_size);
 	ck_assert_uint_eq(shape.num_layers, want->num_layers);
 	ck_assert_uint_eq(shape.num_shards, want->num_shards);
 	ck_assert_uint_eq(shape.tensors_per_shard, want->tensors_per_shard);
-	ucm_store_close(other);
+	ucm_shards_close(other);
 }
 END_TEST
 
 START_TEST(what_is_no_configuration_is_refused)
 {
-	struct ucm_store_config config = by_layer;
+	struct ucm_shards_config config = by_layer;
 	struct ucm_geometry geometry = lf_geometry;
-	struct ucm_store *other = NULL;
+	struct ucm_shards *other = NULL;
 
 	config.size = 0;
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
 			 -EINVAL);
 	config = by_layer;
 	config.geometry = &geometry;
 	geometry.v_bytes = 0; /* not 16384 bytes */
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, why,
-					sizeof(why)),
-			 -EINVAL);
+	ck_assert_int_eq(
+		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
+		-EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "geometry"));
 	geometry = lf_geometry;
 	geometry.head_dim = 33; /* no header says that */
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
 			 -EINVAL);
 	config = by_layer;
 	config.num_layers = 8; /* the geometry has 4 */
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
 			 -EINVAL);
 	config = by_layer;
 	config.space = "none";
-	ck_assert_int_eq(ucm_store_open(loader, &config, &other, why,
-					sizeof(why)),
-			 -ENOENT);
-	ucm_store_close(NULL);
+	ck_assert_int_eq(
+		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
+		-ENOENT);
+	ucm_shards_close(NULL);
 }
 END_TEST
 
@@ -377,7 +429,7 @@ static const struct {
 
 START_TEST(shards_make_a_block_in_any_order)
 {
-	struct ucm_store_config config = {
+	struct ucm_shards_config config = {
 		.size = sizeof(config),
 		.tensor_size = cuts[_i].tensor,
 		.shard_size = cuts[_i].shard,
@@ -386,7 +438,7 @@ START_TEST(shards_make_a_block_in_any_order)
 		.geometry = cuts[_i].layers == LAYERS ? &lf_geometry : NULL,
 	};
 
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	ucm_loader_close(loader);
 	open_loader(cuts[_i].io);
 	open_store(&config);
@@ -416,15 +468,16 @@ START_TEST(entries_of_a_call_have_outcomes_of_their_own)
 	for (unsigned i = 0; i < 4; i++) {
 		spans[i] = (struct ucm_span){ (uintptr_t)memory[i], LAYER };
 		/* V first in memory, K behind it */
-		halves[2 * i] = (struct ucm_span){
-			(uintptr_t)memory[i] + TENSOR, TENSOR };
-		halves[2 * i + 1] = (struct ucm_span){ (uintptr_t)memory[i],
-						       TENSOR };
+		halves[2 * i] =
+			(struct ucm_span){ (uintptr_t)memory[i] + TENSOR,
+					   TENSOR };
+		halves[2 * i + 1] =
+			(struct ucm_span){ (uintptr_t)memory[i], TENSOR };
 	}
-	ck_assert_int_eq(ucm_store_load_data(store, ids, shards, 4, spans, 4,
-					     &handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_load_data(store, ids, shards, 4, spans, 4,
+					      &handle, why, sizeof(why)),
 			 0);
-	ck_assert_int_eq(ucm_store_wait(store, handle, 20000, outcomes, 4),
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 20000, outcomes, 4),
 			 -EIO);
 	ck_assert_int_eq(outcomes[0].err, 0);
 	ck_assert_int_eq(outcomes[1].err, -ENOENT);
@@ -435,10 +488,10 @@ START_TEST(entries_of_a_call_have_outcomes_of_their_own)
 	ck_assert(is_block(memory[2], 1, 1 * LAYER, LAYER));
 	ck_assert(is_block(memory[3], 1, 2 * LAYER, LAYER));
 
-	ck_assert_int_eq(ucm_store_load_data(store, ids, shards, 4, halves, 8,
-					     &handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_load_data(store, ids, shards, 4, halves, 8,
+					      &handle, why, sizeof(why)),
 			 0);
-	ck_assert_int_eq(ucm_store_wait(store, handle, 20000, NULL, 0), -EIO);
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 20000, NULL, 0), -EIO);
 	ck_assert(is_block(memory[3] + TENSOR, 1, 2 * LAYER, TENSOR));
 	ck_assert(is_block(memory[3], 1, 2 * LAYER + TENSOR, TENSOR));
 }
@@ -451,10 +504,10 @@ START_TEST(a_block_that_exists_is_skipped)
 
 	lf_plant("$/tier", &lf_geometry, 3);
 	for (uint32_t i = 0; i < 2 * LAYERS; i++) {
-		ck_assert_int_eq(wait_one(start_shard(true, 3, i % LAYERS,
-						      bytes),
-					  &outcome),
-				 0);
+		ck_assert_int_eq(
+			wait_one(start_shard(true, 3, i % LAYERS, bytes),
+				 &outcome),
+			0);
 		ck_assert_uint_eq(outcome.skipped, 1);
 	}
 	check_loads(3);
@@ -476,26 +529,26 @@ START_TEST(wrong_arguments_start_nothing)
 				    { (uintptr_t)memory, TENSOR } };
 	uint64_t handle = 77;
 
-	ck_assert_int_eq(ucm_store_load(store, &id, &shard, 1, addresses,
-					&handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_load(store, &id, &shard, 1, addresses,
+					 &handle, why, sizeof(why)),
 			 -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "shard 4 of 4"));
-	ck_assert_int_eq(ucm_store_dump(store, &id, NULL, 1, nowhere, &handle,
-					why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_dump(store, &id, NULL, 1, nowhere, &handle,
+					 why, sizeof(why)),
 			 -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "no address"));
-	ck_assert_int_eq(ucm_store_dump_data(store, &id, NULL, 1, &span, 1,
-					     &handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_dump_data(store, &id, NULL, 1, &span, 1,
+					      &handle, why, sizeof(why)),
 			 -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "4095 bytes instead of 4096"));
-	ck_assert_int_eq(ucm_store_load_data(store, &id, NULL, 1, spans, 3,
-					     &handle, NULL, 0),
+	ck_assert_int_eq(ucm_shards_load_data(store, &id, NULL, 1, spans, 3,
+					      &handle, NULL, 0),
 			 -EINVAL);
 	ck_assert_uint_eq(handle, 77);
-	ck_assert_int_eq(ucm_store_load(store, NULL, NULL, 0, NULL, &handle,
-					why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_load(store, NULL, NULL, 0, NULL, &handle,
+					 why, sizeof(why)),
 			 0);
-	ck_assert_int_eq(ucm_store_wait(store, handle, 0, NULL, 0), 0);
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), 0);
 }
 END_TEST
 
@@ -521,14 +574,14 @@ START_TEST(lookup_tells_each_and_the_prefix)
 		if (prefixes[_i].there[i])
 			lf_plant("$/tier", &lf_geometry, i);
 	}
-	ck_assert_int_eq(ucm_store_lookup(store, ids, 5, found), 0);
+	ck_assert_int_eq(ucm_shards_lookup(store, ids, 5, found), 0);
 	for (unsigned i = 0; i < 5; i++)
 		ck_assert_uint_eq(found[i], prefixes[_i].there[i]);
-	ck_assert_int_eq(ucm_store_lookup_on_prefix(store, ids, 5, &last), 0);
+	ck_assert_int_eq(ucm_shards_lookup_on_prefix(store, ids, 5, &last), 0);
 	ck_assert_int_eq(last, prefixes[_i].last);
-	ck_assert_int_eq(ucm_store_lookup_on_prefix(store, ids, 0, &last), 0);
+	ck_assert_int_eq(ucm_shards_lookup_on_prefix(store, ids, 0, &last), 0);
 	ck_assert_int_eq(last, -1);
-	ck_assert_int_eq(ucm_store_prefetch(store, ids, 5), 0);
+	ck_assert_int_eq(ucm_shards_prefetch(store, ids, 5), 0);
 }
 END_TEST
 
@@ -613,12 +666,13 @@ START_TEST(offsets_inside_layers_are_refused)
 	uint64_t handle = 0;
 
 	ck_assert_int_eq(create(1), 0);
-	ck_assert_int_eq(ucm_store_dump_at(store, &id, &offsets[_i].offset,
-					   &span, 1, &handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_dump_at(store, &id, &offsets[_i].offset,
+					    &span, 1, &handle, why,
+					    sizeof(why)),
 			 -EINVAL);
 	ck_assert_msg(strstr(why, offsets[_i].says) != NULL, "%s", why);
-	ck_assert_int_eq(ucm_store_load_at(store, &id, &offsets[_i].offset,
-					   &span, 1, &handle, NULL, 0),
+	ck_assert_int_eq(ucm_shards_load_at(store, &id, &offsets[_i].offset,
+					    &span, 1, &handle, NULL, 0),
 			 -EINVAL);
 	ck_assert_uint_eq(handle, 0);
 }
@@ -627,18 +681,17 @@ END_TEST
 /* With planes for layers, K and V may come by themselves. */
 START_TEST(planes_can_be_the_layers)
 {
-	struct ucm_store_config config = { .size = sizeof(config),
-					   .tensor_size = TENSOR,
-					   .block_size = BLOCK };
+	struct ucm_shards_config config = { .size = sizeof(config),
+					    .tensor_size = TENSOR,
+					    .block_size = BLOCK };
 
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	open_store(&config);
 	ck_assert_int_eq(create(1), 0);
 	for (unsigned v = 0; v < 2; v++) {
 		for (uint64_t i = 0; i < LAYERS; i++)
-			ck_assert_int_eq(dump_at(1, i * LAYER + v * TENSOR,
-						 TENSOR),
-					 0);
+			ck_assert_int_eq(
+				dump_at(1, i * LAYER + v * TENSOR, TENSOR), 0);
 	}
 	ck_assert_int_eq(commit(1, true), 0);
 	check_loads(1);
@@ -715,7 +768,7 @@ START_TEST(a_failed_commit_leaves_nothing)
 	ck_assert(!there(1));
 	ck_assert_int_eq(commit(1, false), -ENOENT);
 	ck_assert_int_eq(create(1), 0);
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	store = NULL;
 	ucm_loader_close(loader);
 	loader = NULL;
@@ -729,12 +782,12 @@ START_TEST(a_block_that_appears_is_not_saved_twice)
 	ck_assert_int_eq(create(1), 0);
 	/* not planted: the store in the loader must know of it */
 	{
-		struct ucm_store *mine = store;
+		struct ucm_shards *mine = store;
 
 		open_store(&by_layer);
 		for (uint32_t i = 0; i < LAYERS; i++)
 			ck_assert_int_eq(dump_shard(1, i), 0);
-		ucm_store_close(store);
+		ucm_shards_close(store);
 		store = mine;
 	}
 	ck_assert_int_eq(dump_at(1, 0, LAYER), 0);
@@ -755,8 +808,8 @@ static uint64_t start_stuck(unsigned n, uint8_t *bytes)
 	uint64_t handle;
 
 	stick();
-	ck_assert_int_eq(ucm_store_dump_data(store, ids, shards, 2, spans, 2,
-					     &handle, why, sizeof(why)),
+	ck_assert_int_eq(ucm_shards_dump_data(store, ids, shards, 2, spans, 2,
+					      &handle, why, sizeof(why)),
 			 0);
 	sem_wait(&held);
 	return handle;
@@ -769,15 +822,15 @@ START_TEST(a_wait_that_times_out_loses_nothing)
 	uint64_t handle = start_stuck(1, bytes);
 
 	for (unsigned i = 0; i < 3; i++) {
-		ck_assert_int_eq(ucm_store_wait(store, handle, (int)i, outcomes,
-						2),
-				 -ETIMEDOUT);
+		ck_assert_int_eq(
+			ucm_shards_wait(store, handle, (int)i, outcomes, 2),
+			-ETIMEDOUT);
 		ck_assert_int_eq(outcomes[0].err, 99);
 	}
-	ck_assert_int_eq(ucm_store_check(store, handle, outcomes, 2), 0);
+	ck_assert_int_eq(ucm_shards_check(store, handle, outcomes, 2), 0);
 	ck_assert_int_eq(outcomes[0].err, -EINPROGRESS);
 	let_go();
-	ck_assert_int_eq(ucm_store_wait(store, handle, -1, outcomes, 2), 0);
+	ck_assert_int_eq(ucm_shards_wait(store, handle, -1, outcomes, 2), 0);
 	ck_assert_int_eq(outcomes[0].err, 0);
 	ck_assert_int_eq(outcomes[1].err, 0);
 	free(bytes);
@@ -795,22 +848,22 @@ START_TEST(a_handle_means_one_call_and_ends_with_it)
 		uint64_t wrong[] = { 0, 1, UINT64_MAX, (uint64_t)i << 32 };
 
 		for (unsigned j = 0; j < NUM_ROWS(wrong); j++)
-			ck_assert_int_eq(ucm_store_wait(store, wrong[j], -1,
-							NULL, 0),
-					 -ENOENT);
+			ck_assert_int_eq(
+				ucm_shards_wait(store, wrong[j], -1, NULL, 0),
+				-ENOENT);
 	}
 	handle = start_shard(false, 1, 0, bytes);
-	ck_assert_int_eq(ucm_store_wait(store, handle, -1, &outcome, 2),
+	ck_assert_int_eq(ucm_shards_wait(store, handle, -1, &outcome, 2),
 			 -EINVAL);
-	while (!ucm_store_check(store, handle, &outcome, 1))
+	while (!ucm_shards_check(store, handle, &outcome, 1))
 		sched_yield();
-	ck_assert_int_eq(ucm_store_check(store, handle, &outcome, 3), -EINVAL);
-	ck_assert_int_eq(ucm_store_check(store, handle, NULL, 0), 1);
+	ck_assert_int_eq(ucm_shards_check(store, handle, &outcome, 3), -EINVAL);
+	ck_assert_int_eq(ucm_shards_check(store, handle, NULL, 0), 1);
 	ck_assert_int_eq(outcome.err, 0);
 	ck_assert_int_eq(wait_one(handle, &outcome), 0);
 	ck_assert_int_eq(wait_one(handle, &outcome), -ENOENT);
-	ck_assert_int_eq(ucm_store_check(store, handle, &outcome, 1), -ENOENT);
-	ck_assert_int_eq(ucm_store_cancel(store, handle), -ENOENT);
+	ck_assert_int_eq(ucm_shards_check(store, handle, &outcome, 1), -ENOENT);
+	ck_assert_int_eq(ucm_shards_cancel(store, handle), -ENOENT);
 	other = start_shard(false, 1, 1, bytes);
 	ck_assert_uint_ne(other, handle);
 	ck_assert_int_eq(wait_one(handle, &outcome), -ENOENT);
@@ -838,8 +891,8 @@ END_TEST
 
 static void *wait_for_it(void *arg)
 {
-	return (void *)(intptr_t)ucm_store_wait(store, *(uint64_t *)arg, -1,
-						NULL, 0);
+	return (void *)(intptr_t)ucm_shards_wait(store, *(uint64_t *)arg, -1,
+						 NULL, 0);
 }
 
 START_TEST(whoever_waits_is_told)
@@ -857,12 +910,11 @@ START_TEST(whoever_waits_is_told)
 
 		pthread_join(threads[i], &result);
 		/* -ENOENT: it came when the others had been told */
-		ck_assert((intptr_t)result == 0 ||
-			  (intptr_t)result == -ENOENT);
+		ck_assert((intptr_t)result == 0 || (intptr_t)result == -ENOENT);
 		told += !result;
 	}
 	ck_assert_uint_ge(told, 1);
-	ck_assert_int_eq(ucm_store_wait(store, handle, 0, NULL, 0), -ENOENT);
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), -ENOENT);
 	free(bytes);
 }
 END_TEST
@@ -900,17 +952,17 @@ START_TEST(an_eventfd_is_told_of_the_end)
 	int first = eventfd(0, EFD_NONBLOCK), second = eventfd(0, 0);
 	uint64_t handle = start_stuck(1, bytes);
 
-	ck_assert_int_eq(ucm_store_notify(store, handle, first), 0);
-	ck_assert_int_eq(ucm_store_notify(store, handle, second), 0);
+	ck_assert_int_eq(ucm_shards_notify(store, handle, first), 0);
+	ck_assert_int_eq(ucm_shards_notify(store, handle, second), 0);
 	ck_assert_uint_eq(told(first), 0);
 	let_go();
 	ck_assert_uint_eq(told(second), 1); /* waits for it */
 	ck_assert_uint_eq(told(first), 0);
 	/* also of one that was before */
-	ck_assert_int_eq(ucm_store_notify(store, handle, first), 0);
+	ck_assert_int_eq(ucm_shards_notify(store, handle, first), 0);
 	ck_assert_uint_eq(told(first), 1);
-	ck_assert_int_eq(ucm_store_wait(store, handle, 0, NULL, 0), 0);
-	ck_assert_int_eq(ucm_store_notify(store, handle, first), -ENOENT);
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), 0);
+	ck_assert_int_eq(ucm_shards_notify(store, handle, first), -ENOENT);
 	close(first);
 	close(second);
 	free(bytes);
@@ -923,9 +975,9 @@ START_TEST(a_cancelled_dump_drops_the_block)
 	struct ucm_outcome outcomes[2];
 	uint64_t handle = start_stuck(1, bytes);
 
-	ck_assert_int_eq(ucm_store_cancel(store, handle), 0);
+	ck_assert_int_eq(ucm_shards_cancel(store, handle), 0);
 	let_go();
-	ck_assert_int_eq(ucm_store_wait(store, handle, 20000, outcomes, 2),
+	ck_assert_int_eq(ucm_shards_wait(store, handle, 20000, outcomes, 2),
 			 -EIO);
 	ck_assert_int_eq(outcomes[0].err, -ECANCELED);
 	ck_assert(!there(1));
@@ -946,11 +998,11 @@ START_TEST(closing_ends_what_is_under_way)
 	ck_assert_int_eq(dump_shard(2, 0), 0);
 	for (unsigned i = 0; i < 20; i++)
 		start_shard(i & 1, i & 1 ? 3 : 0, i % LAYERS, bytes);
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	open_store(&by_layer);
 	ck_assert(!there(1));
 	ck_assert(!there(2));
-	ucm_store_close(store);
+	ucm_shards_close(store);
 	store = NULL;
 	ucm_loader_close(loader);
 	loader = NULL;
@@ -1049,8 +1101,8 @@ START_TEST(it_does_what_a_naive_one_does)
 			known_dump(&blocks[n], n, layer);
 		else if (what < 6)
 			known_dump_at(&blocks[n], n, layer,
-				      (uint32_t)random_between(
-					      &random, 1, LAYERS - layer));
+				      (uint32_t)random_between(&random, 1,
+							       LAYERS - layer));
 		else if (what < 7)
 			known_create(&blocks[n], n);
 		else
@@ -1081,9 +1133,8 @@ static void *busy(void *arg)
 			wait_one(start_shard(true, n, (j + mine) % LAYERS,
 					     bytes),
 				 NULL);
-		ck_assert_int_eq(wait_one(start_at(false, n, 0, BLOCK, got),
-					  NULL),
-				 0);
+		ck_assert_int_eq(
+			wait_one(start_at(false, n, 0, BLOCK, got), NULL), 0);
 		ck_assert(is_block(got, n, 0, BLOCK));
 	}
 	free(bytes);

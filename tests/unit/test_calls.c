@@ -44,9 +44,9 @@ static bool third_time(void *arg)
 	return ++*(int *)arg == 3;
 }
 
-static int one(enum ucm_batch_op op, const struct fx_file *of)
+static int one(enum ucm_calls_op op, const struct fx_file *of)
 {
-	return ucm_batch_one(fx_set, &leases, op, &of->key);
+	return ucm_calls_one(fx_set, &leases, op, &of->key);
 }
 
 START_TEST(lookup_says_one_or_none)
@@ -58,8 +58,7 @@ END_TEST
 
 START_TEST(all_but_lookup_need_the_block)
 {
-	static const enum ucm_batch_op ops[] = { UCM_BATCH_TOUCH,
-						 UCM_BATCH_PIN,
+	static const enum ucm_calls_op ops[] = { UCM_BATCH_TOUCH, UCM_BATCH_PIN,
 						 UCM_BATCH_UNPIN,
 						 UCM_BATCH_EVICT };
 
@@ -75,7 +74,7 @@ START_TEST(touch_counts_a_use_but_no_open)
 
 	ck_assert_int_eq(one(UCM_BATCH_TOUCH, &file), 0);
 	ck_assert_int_eq(one(UCM_BATCH_TOUCH, &file), 0);
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.uses, 2);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.opens), opens);
 }
@@ -98,13 +97,13 @@ START_TEST(leased_blocks_are_not_evicted)
 	ucm_ref ref;
 	struct ucm_entry entry;
 
-	ucm_batch_locate(fx_set, &leases, 1, &file.key, 60000, UCM_LOCATE_CRC,
+	ucm_calls_locate(fx_set, &leases, 1, &file.key, 60000, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
 	fx_serves(&file);
 	/* once the lease has run out they are */
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert(ucm_lease_held(&leases, ref, ucm_monotonic_ms()));
 	ck_assert(!ucm_lease_held(&leases, ref, ucm_monotonic_ms() + 60001));
 }
@@ -116,7 +115,7 @@ START_TEST(locate_tells_what_is_on_disk)
 	struct fx_file raw;
 	uint32_t crc;
 
-	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
+	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 0);
@@ -126,22 +125,22 @@ START_TEST(locate_tells_what_is_on_disk)
 	memcpy(&crc, file.bytes + 56, sizeof(crc));
 	ck_assert_uint_eq(place.crc32c, crc);
 	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
-	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
+	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC | UCM_PLACE_PINNED);
 	fx_block(&raw, 3, FX_PAGED_RAW);
 	fx_plant("$/b", "blocks", &raw);
-	ucm_batch_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
+	ucm_calls_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
-	ck_assert_int_eq(ucm_batch_rescan(fx_set, never, NULL), 0);
-	ucm_batch_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
+	ck_assert_int_eq(ucm_calls_rescan(fx_set, never, NULL), 0);
+	ucm_calls_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 1);
 	ck_assert_uint_eq(place.directory, 1);
 	ck_assert_uint_eq(place.flags, 0);
-	ucm_batch_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_CRC,
+	ucm_calls_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_CRC,
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT);
 }
@@ -153,7 +152,7 @@ START_TEST(statistics_add_up)
 
 	ck_assert_int_eq(fx_commit(&other), 0);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
-	ucm_batch_statistics(fx_set, &stats);
+	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.version, UCM_CONTROL_VERSION);
 	ck_assert_uint_eq(stats.scanned, 1);
 	ck_assert_uint_eq(stats.blocks, 1);
@@ -174,14 +173,14 @@ START_TEST(only_lookups_and_plain_locates_are_counted)
 	one(UCM_BATCH_PIN, &other);
 	one(UCM_BATCH_UNPIN, &file);
 	one(UCM_BATCH_EVICT, &other);
-	ucm_batch_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_PEEK,
+	ucm_calls_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_PEEK,
 			 &place);
-	ucm_batch_statistics(fx_set, &stats);
+	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 0);
 	one(UCM_BATCH_LOOKUP, &file);
 	one(UCM_BATCH_LOOKUP, &other);
-	ucm_batch_locate(fx_set, &leases, 1, &file.key, 0, 0, &place);
-	ucm_batch_statistics(fx_set, &stats);
+	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, 0, &place);
+	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 3);
 	ck_assert_uint_eq(stats.hits, 2);
 	ck_assert_uint_eq(stats.misses, 1);
@@ -192,7 +191,7 @@ START_TEST(a_rescan_can_be_ended)
 {
 	int asked = 0;
 
-	ck_assert_int_eq(ucm_batch_rescan(fx_set, third_time, &asked), -EINTR);
+	ck_assert_int_eq(ucm_calls_rescan(fx_set, third_time, &asked), -EINTR);
 	ck_assert_int_eq(asked, 3);
 }
 END_TEST
@@ -219,7 +218,7 @@ static void *locate_once(void *arg)
 {
 	struct ucm_control_place *place = arg;
 
-	ucm_batch_locate(fx_set, &leases, 1, &other.key, 60000, 0, place);
+	ucm_calls_locate(fx_set, &leases, 1, &other.key, 60000, 0, place);
 	return NULL;
 }
 
@@ -233,8 +232,8 @@ START_TEST(a_lease_that_was_given_is_kept)
 
 		fx_block(&other, 2, FX_PAGED);
 		ck_assert_int_eq(fx_commit(&other), 0);
-		ck_assert_int_eq(pthread_create(&thread, NULL, locate_once,
-						&place), 0);
+		ck_assert_int_eq(
+			pthread_create(&thread, NULL, locate_once, &place), 0);
 		err = one(UCM_BATCH_EVICT, &other);
 		ck_assert_int_eq(pthread_join(thread, NULL), 0);
 		if (err == 0) {
@@ -244,16 +243,16 @@ START_TEST(a_lease_that_was_given_is_kept)
 		ck_assert_int_eq(err, -EBUSY);
 		ck_assert_int_eq(place.result, 0);
 		fx_serves(&other);
-		ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+		ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
 	}
 }
 END_TEST
 
 START_TEST(flush_tells_the_first_error_and_goes_on)
 {
-	ck_assert_int_eq(ucm_batch_flush(fx_set), 0);
+	ck_assert_int_eq(ucm_calls_flush(fx_set), 0);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_batch_flush(fx_set), -EIO);
+	ck_assert_int_eq(ucm_calls_flush(fx_set), -EIO);
 	ck_assert_uint_eq(fx_calls(), 2);
 	fx_fail(NULL, 0, 0, false);
 }
@@ -271,10 +270,10 @@ START_TEST(checkpoint_waits_for_what_is_in_doubt)
 	ck_assert_int_eq(fx_commit(&other), 0);
 	ck_assert(ucm_index_find(fx_set->index, &other.key, NULL, &ref));
 	ucm_scan_stop(fx_set); /* they would settle it */
-	ucm_tierset_doubt(fx_set, ref);
+	ucm_store_doubt(fx_set, ref);
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 3);
-	ck_assert_int_eq(ucm_tierset_settle(fx_set, ref), 0);
+	ck_assert_int_eq(ucm_store_settle(fx_set, ref), 0);
 	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
 }
 END_TEST
@@ -315,18 +314,33 @@ END_TEST
 
 /* One user and one block; a lease is at most 600 s old. At that time, for so
  * long (in s): is it given? */
-static const struct { int64_t at, lease; int err; } renewals[] = {
+static const struct {
+	int64_t at, lease;
+	int err;
+} renewals[] = {
 	{ 0, 60, 0 },
-	{ 50, 60, 0 }, { 100, 60, 0 }, { 150, 60, 0 }, { 200, 60, 0 },
-	{ 250, 60, 0 }, { 300, 60, 0 }, { 350, 60, 0 }, { 400, 60, 0 },
-	{ 450, 60, 0 }, { 500, 60, 0 }, { 540, 60, 0 }, /* until 600 */
-	{ 541, 60, -EDQUOT }, { 599, 1, 0 }, { 600, 1, -EDQUOT },
+	{ 50, 60, 0 },
+	{ 100, 60, 0 },
+	{ 150, 60, 0 },
+	{ 200, 60, 0 },
+	{ 250, 60, 0 },
+	{ 300, 60, 0 },
+	{ 350, 60, 0 },
+	{ 400, 60, 0 },
+	{ 450, 60, 0 },
+	{ 500, 60, 0 },
+	{ 540, 60, 0 }, /* until 600 */
+	{ 541, 60, -EDQUOT },
+	{ 599, 1, 0 },
+	{ 600, 1, -EDQUOT },
 	/* it must be left for a tenth of 600 s, */
-	{ 659, 1, -EDQUOT }, { 659, 60, -EDQUOT },
+	{ 659, 1, -EDQUOT },
+	{ 659, 60, -EDQUOT },
 	{ 660, 60, 0 },
 	/* and one of 60 s for six */
 	{ 725, 60, 0 }, /* until 785: since 660 */
-	{ 797, 60, 0 }, { 846, 60, 0 }, /* 125 s are 12.5 s: since 660 still */
+	{ 797, 60, 0 },
+	{ 846, 60, 0 },	 /* 125 s are 12.5 s: since 660 still */
 	{ 1201, 60, 0 }, /* long over */
 };
 
@@ -385,8 +399,7 @@ int main(void)
 	tcase_add_test(tests, a_lease_is_never_shortened);
 	tcase_add_test(tests, a_lease_of_another_user_holds_as_well);
 	tcase_add_test(tests, a_block_is_not_held_for_ever);
-	tcase_add_test(tests,
-		       a_user_has_so_many_leases_and_others_have_theirs);
+	tcase_add_test(tests, a_user_has_so_many_leases_and_others_have_theirs);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
 }

@@ -13,73 +13,73 @@
 
 #include "tests/unit/unit.h"
 
-static struct ucm_plain_nodes nodes;
-static struct ucm_plain_lock lock;
+static struct ucm_files_nodes nodes;
+static struct ucm_files_lock lock;
 static char path[PATH_MAX];
 
 static void set_up(void)
 {
-	ck_assert_int_eq(ucm_plain_nodes_init(&nodes), 0);
+	ck_assert_int_eq(ucm_files_nodes_init(&nodes), 0);
 }
 
 static void tear_down(void)
 {
-	ucm_plain_nodes_fini(&nodes);
+	ucm_files_nodes_fini(&nodes);
 }
 
-static struct ucm_plain_node *folder(struct ucm_plain_node *parent,
+static struct ucm_files_node *folder(struct ucm_files_node *parent,
 				     const char *name)
 {
-	return ucm_plain_looked_up(&nodes, parent, name, true, 1, 0);
+	return ucm_files_looked_up(&nodes, parent, name, true, 1, 0);
 }
 
-static struct ucm_plain_node *file(struct ucm_plain_node *parent,
+static struct ucm_files_node *file(struct ucm_files_node *parent,
 				   const char *name, uint64_t ino)
 {
-	return ucm_plain_looked_up(&nodes, parent, name, false, ino, 3);
+	return ucm_files_looked_up(&nodes, parent, name, false, ino, 3);
 }
 
 /* The node of a name that is known, or NULL. */
-static const struct ucm_plain_node *child(struct ucm_plain_node *parent,
+static const struct ucm_files_node *child(struct ucm_files_node *parent,
 					  const char *name)
 {
-	struct ucm_plain_child known;
+	struct ucm_files_child known;
 
-	return ucm_plain_child(&nodes, parent, name, &known) ? known.node
-							      : NULL;
+	return ucm_files_child(&nodes, parent, name, &known) ? known.node
+							     : NULL;
 }
 
-static void path_is(struct ucm_plain_node *node, const char *want)
+static void path_is(struct ucm_files_node *node, const char *want)
 {
-	ck_assert_int_eq(ucm_plain_lock_node(&nodes, node, &lock, path), 0);
+	ck_assert_int_eq(ucm_files_lock_node(&nodes, node, &lock, path), 0);
 	ck_assert_str_eq(path, want);
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 }
 
-static int move(struct ucm_plain_node *from, const char *name,
-		struct ucm_plain_node *to, const char *newname)
+static int move(struct ucm_files_node *from, const char *name,
+		struct ucm_files_node *to, const char *newname)
 {
-	struct ucm_plain_pair pair = { .parent = { from, to },
+	struct ucm_files_pair pair = { .parent = { from, to },
 				       .name = { name, newname } };
-	int err = ucm_plain_lock_pair(&nodes, &pair, &lock);
+	int err = ucm_files_lock_pair(&nodes, &pair, &lock);
 
 	if (err)
 		return err;
-	ucm_plain_renamed(&nodes, &pair, strdup(newname), 5, -1);
-	ucm_plain_unlock(&lock);
+	ucm_files_renamed(&nodes, &pair, strdup(newname), 5, -1);
+	ucm_files_unlock(&lock);
 	return 0;
 }
 
 START_TEST(a_path_is_made_of_names)
 {
-	struct ucm_plain_node *d = folder(&nodes.root, "d");
-	struct ucm_plain_node *f = file(d, "f", 7);
+	struct ucm_files_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *f = file(d, "f", 7);
 
 	path_is(&nodes.root, "files");
 	path_is(f, "files/d/f");
-	ck_assert_int_eq(ucm_plain_lock_name(&nodes, d, "new", &lock, path), 0);
+	ck_assert_int_eq(ucm_files_lock_name(&nodes, d, "new", &lock, path), 0);
 	ck_assert_str_eq(path, "files/d/new");
-	ucm_plain_unlock(&lock);
+	ucm_files_unlock(&lock);
 }
 END_TEST
 
@@ -87,7 +87,7 @@ static const struct {
 	const char *name;
 	int err;
 } wrong_names[] = {
-	{ "", -EINVAL }, { ".", -EINVAL }, { "..", -EINVAL },
+	{ "", -EINVAL },    { ".", -EINVAL }, { "..", -EINVAL },
 	{ "a/b", -EINVAL }, { "/", -EINVAL },
 };
 
@@ -95,33 +95,34 @@ START_TEST(names_are_names)
 {
 	char name[NAME_MAX + 2];
 
-	ck_assert_int_eq(ucm_plain_lock_name(&nodes, &nodes.root,
+	ck_assert_int_eq(ucm_files_lock_name(&nodes, &nodes.root,
 					     wrong_names[_i].name, &lock, path),
 			 wrong_names[_i].err);
 	memset(name, 'x', sizeof(name));
 	name[NAME_MAX + 1] = '\0';
-	ck_assert_int_eq(ucm_plain_lock_name(&nodes, &nodes.root, name, &lock,
-					     path), -ENAMETOOLONG);
+	ck_assert_int_eq(
+		ucm_files_lock_name(&nodes, &nodes.root, name, &lock, path),
+		-ENAMETOOLONG);
 	name[NAME_MAX] = '\0';
-	ck_assert_int_eq(ucm_plain_lock_name(&nodes, &nodes.root, name, &lock,
-					     path), 0);
-	ucm_plain_unlock(&lock);
+	ck_assert_int_eq(
+		ucm_files_lock_name(&nodes, &nodes.root, name, &lock, path), 0);
+	ucm_files_unlock(&lock);
 }
 END_TEST
 
 START_TEST(a_path_has_an_end)
 {
-	struct ucm_plain_node *node = &nodes.root;
+	struct ucm_files_node *node = &nodes.root;
 	char name[200] = "";
 	int err = 0;
 
 	memset(name, 'x', sizeof(name) - 1);
 	for (unsigned i = 0; i < 30 && !err; i++) {
 		node = folder(node, name);
-		err = ucm_plain_lock_node(&nodes, node, &lock, path);
+		err = ucm_files_lock_node(&nodes, node, &lock, path);
 		if (err)
 			break;
-		ucm_plain_unlock(&lock);
+		ucm_files_unlock(&lock);
 		ck_assert_uint_lt(strlen(path), PATH_MAX);
 	}
 	ck_assert_int_eq(err, -ENAMETOOLONG);
@@ -130,22 +131,22 @@ END_TEST
 
 START_TEST(what_is_looked_up_again_is_the_same)
 {
-	struct ucm_plain_node *f = file(&nodes.root, "f", 7), *other;
+	struct ucm_files_node *f = file(&nodes.root, "f", 7), *other;
 
 	ck_assert_ptr_eq(file(&nodes.root, "f", 7), f);
 	ck_assert_uint_eq(f->lookups, 2);
 	other = file(&nodes.root, "f", 8); /* replaced behind our back */
 	ck_assert_ptr_ne(other, f);
-	ck_assert(ucm_plain_is_gone(&nodes, f));
-	ck_assert_int_eq(ucm_plain_lock_node(&nodes, f, &lock, path), -ESTALE);
+	ck_assert(ucm_files_is_gone(&nodes, f));
+	ck_assert_int_eq(ucm_files_lock_node(&nodes, f, &lock, path), -ESTALE);
 	ck_assert_ptr_eq(child(&nodes.root, "f"), other);
 }
 END_TEST
 
 START_TEST(a_renamed_folder_takes_along_what_is_in_it)
 {
-	struct ucm_plain_node *d = folder(&nodes.root, "d");
-	struct ucm_plain_node *e = folder(d, "e"), *f = file(e, "f", 1);
+	struct ucm_files_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *e = folder(d, "e"), *f = file(e, "f", 1);
 
 	ck_assert_int_eq(move(d, "e", &nodes.root, "new"), 0);
 	path_is(f, "files/new/f");
@@ -156,12 +157,12 @@ END_TEST
 
 START_TEST(who_is_renamed_over_is_gone)
 {
-	struct ucm_plain_node *x = file(&nodes.root, "x", 1);
-	struct ucm_plain_node *y = file(&nodes.root, "y", 2);
+	struct ucm_files_node *x = file(&nodes.root, "x", 1);
+	struct ucm_files_node *y = file(&nodes.root, "y", 2);
 
 	ck_assert_int_eq(move(&nodes.root, "x", &nodes.root, "y"), 0);
-	ck_assert(ucm_plain_is_gone(&nodes, y));
-	ck_assert(!ucm_plain_is_gone(&nodes, x));
+	ck_assert(ucm_files_is_gone(&nodes, y));
+	ck_assert(!ucm_files_is_gone(&nodes, x));
 	path_is(x, "files/y");
 	ck_assert_uint_eq(x->dir, 5);
 	ck_assert_ptr_eq(child(&nodes.root, "y"), x);
@@ -170,39 +171,39 @@ END_TEST
 
 START_TEST(nothing_is_made_in_a_folder_that_is_gone)
 {
-	struct ucm_plain_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *d = folder(&nodes.root, "d");
 
-	ucm_plain_removed(&nodes, &nodes.root, "d", -1);
-	ck_assert_int_eq(ucm_plain_lock_name(&nodes, d, "x", &lock, path),
+	ucm_files_removed(&nodes, &nodes.root, "d", -1);
+	ck_assert_int_eq(ucm_files_lock_name(&nodes, d, "x", &lock, path),
 			 -ENOENT);
-	ck_assert_int_eq(ucm_plain_lock_tree(&nodes, d, "x", &lock, path),
+	ck_assert_int_eq(ucm_files_lock_tree(&nodes, d, "x", &lock, path),
 			 -ENOENT);
 }
 END_TEST
 
 START_TEST(what_is_forgotten_takes_no_room)
 {
-	struct ucm_plain_node *d = folder(&nodes.root, "d"), *e, *f;
+	struct ucm_files_node *d = folder(&nodes.root, "d"), *e, *f;
 
 	e = folder(d, "e");
 	f = file(e, "f", 1);
 	file(e, "f", 1);
 	ck_assert_uint_eq(nodes.num, 3);
-	ucm_plain_forget(&nodes, e, 1); /* it has a child */
-	ucm_plain_forget(&nodes, d, 1);
-	ucm_plain_forget(&nodes, f, 1);
+	ucm_files_forget(&nodes, e, 1); /* it has a child */
+	ucm_files_forget(&nodes, d, 1);
+	ucm_files_forget(&nodes, f, 1);
 	ck_assert_uint_eq(nodes.num, 3);
 	path_is(f, "files/d/e/f");
-	ucm_plain_forget(&nodes, f, 1);
+	ucm_files_forget(&nodes, f, 1);
 	ck_assert_uint_eq(nodes.num, 0);
-	ucm_plain_forget(&nodes, &nodes.root, 1000);
+	ucm_files_forget(&nodes, &nodes.root, 1000);
 	path_is(&nodes.root, "files");
 }
 END_TEST
 
 START_TEST(the_table_grows)
 {
-	static struct ucm_plain_node *made[5000];
+	static struct ucm_files_node *made[5000];
 	char name[16];
 
 	for (unsigned i = 0; i < NUM_ROWS(made); i++) {
@@ -212,7 +213,7 @@ START_TEST(the_table_grows)
 	for (unsigned i = 0; i < NUM_ROWS(made); i++) {
 		snprintf(name, sizeof(name), "%u", i);
 		must(child(&nodes.root, name) == made[i]);
-		ucm_plain_forget(&nodes, made[i], 1);
+		ucm_files_forget(&nodes, made[i], 1);
 	}
 	ck_assert_uint_eq(nodes.num, 0);
 }
@@ -222,7 +223,7 @@ END_TEST
 
 #define ROUNDS 20000
 
-static struct ucm_plain_node *folders[2], *moved;
+static struct ucm_files_node *folders[2], *moved;
 static atomic_bool ended;
 
 /* The file goes to and fro, between the folders and two names. */
@@ -232,16 +233,15 @@ static void *mover(void *arg)
 
 	(void)arg;
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct ucm_plain_pair pair = {
+		struct ucm_files_pair pair = {
 			.parent = { folders[i & 1], folders[~i & 1] },
 			.name = { names[i & 1], names[~i & 1] },
 		};
-		struct ucm_plain_lock mine;
+		struct ucm_files_lock mine;
 
-		must(!ucm_plain_lock_pair(&nodes, &pair, &mine));
-		ucm_plain_renamed(&nodes, &pair, strdup(pair.name[1]), 0,
-				  -1);
-		ucm_plain_unlock(&mine);
+		must(!ucm_files_lock_pair(&nodes, &pair, &mine));
+		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]), 0, -1);
+		ucm_files_unlock(&mine);
 	}
 	atomic_store(&ended, true);
 	return NULL;
@@ -253,17 +253,16 @@ static void *folder_mover(void *arg)
 
 	(void)arg;
 	for (unsigned i = 0; !atomic_load(&ended); i++) {
-		struct ucm_plain_pair pair = {
+		struct ucm_files_pair pair = {
 			.parent = { &nodes.root, &nodes.root },
 			.name = { names[i & 1], names[~i & 1] },
 		};
-		struct ucm_plain_lock mine;
+		struct ucm_files_lock mine;
 
-		must(!ucm_plain_lock_pair(&nodes, &pair, &mine));
+		must(!ucm_files_lock_pair(&nodes, &pair, &mine));
 		must(!mine.num); /* it is alone */
-		ucm_plain_renamed(&nodes, &pair, strdup(pair.name[1]), 0,
-				  -1);
-		ucm_plain_unlock(&mine);
+		ucm_files_renamed(&nodes, &pair, strdup(pair.name[1]), 0, -1);
+		ucm_files_unlock(&mine);
 	}
 	return NULL;
 }
@@ -271,17 +270,19 @@ static void *folder_mover(void *arg)
 static void *reader(void *arg)
 {
 	static const char *const paths[] = {
-		"files/d0/x", "files/other/x", "files/d1/y",
+		"files/d0/x",
+		"files/other/x",
+		"files/d1/y",
 	};
 
 	(void)arg;
 	while (!atomic_load(&ended)) {
-		struct ucm_plain_lock mine;
+		struct ucm_files_lock mine;
 		char now[PATH_MAX];
 		bool known = false;
 
-		must(!ucm_plain_lock_node(&nodes, moved, &mine, now));
-		ucm_plain_unlock(&mine);
+		must(!ucm_files_lock_node(&nodes, moved, &mine, now));
+		ucm_files_unlock(&mine);
 		for (unsigned i = 0; i < NUM_ROWS(paths); i++)
 			known |= !strcmp(now, paths[i]);
 		must(known);

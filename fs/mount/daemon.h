@@ -2,8 +2,8 @@
 /*
  * mount.h - one mount: what the FUSE operations share.
  *
- * The face translates between FUSE's node ids and handles and the store's keys
- * and references. All that it knows of files on disk it asks tierset.h.
+ * The daemon translates between FUSE's node ids and handles and the store's
+ * keys and references. All that it knows of files on disk it asks store.h.
  *
  * Split by task: node.c (node ids, attributes), file.c (open inodes and files
  * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
@@ -11,8 +11,8 @@
  * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
  * forget), session.c (mounting and the loop).
  */
-#ifndef UCM_FACE_H
-#define UCM_FACE_H
+#ifndef UCM_DAEMON_H
+#define UCM_DAEMON_H
 
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
 #include <fuse_lowlevel.h>
@@ -23,20 +23,20 @@
 #include <stdint.h>
 
 #include "common/clock.h"
-#include "fs/store/lease.h"
-#include "fs/mount/options.h"
-#include "fs/watch/opstats.h"
 #include "fs/files/node.h"
+#include "fs/mount/options.h"
+#include "fs/store/lease.h"
 #include "fs/store/store.h"
+#include "fs/watch/opstats.h"
 #include "fs/watch/trace.h"
 
-struct ucm_event;
-struct ucm_file;
+struct ucm_account;
+struct ucm_handle;
 
-struct ucm_files {
+struct ucm_handles {
 	pthread_mutex_t lock;
-	struct ucm_file **by_node;
-	struct ucm_file **by_name; /* staging */
+	struct ucm_handle **by_node;
+	struct ucm_handle **by_name; /* staging */
 	uint64_t serial;
 };
 
@@ -55,29 +55,29 @@ struct ucm_notifier {
 	bool running, stopping;
 };
 
-struct ucm_face {
+struct ucm_daemon {
 	struct ucm_options *options;
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
-	struct ucm_files files;
-	struct ucm_plain_nodes plain;
+	struct ucm_handles files;
+	struct ucm_files_nodes plain;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
 	struct ucm_leases leases;
 	struct timespec started;
-	_Atomic bool passthrough; /* in use */
+	_Atomic bool passthrough;	    /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
 	_Atomic unsigned num_refused;
-	_Atomic bool index_refused; /* it cannot be mapped; logged */
-	bool uring;               /* in use */
+	_Atomic bool index_refused;  /* it cannot be mapped; logged */
+	bool uring;		     /* in use */
 	const char *passthrough_why; /* why not, else NULL */
 	const char *uring_why;
 };
 
-/* The face that a request belongs to. */
-static inline struct ucm_face *ucm_face_of(fuse_req_t req)
+/* The daemon that a request belongs to. */
+static inline struct ucm_daemon *ucm_daemon_of(fuse_req_t req)
 {
 	return fuse_req_userdata(req);
 }
@@ -90,13 +90,13 @@ static inline struct ucm_face *ucm_face_of(fuse_req_t req)
  * the type:
  */
 enum ucm_node {
-	UCM_NODE_FIXED,    /* number below: root, spaces/, .ucmfs/ and its files */
-	UCM_NODE_SPACE,    /* space number: blocks/ (0), spaces/NAME */
+	UCM_NODE_FIXED, /* number below: root, spaces/, .ucmfs/ and its files */
+	UCM_NODE_SPACE, /* space number: blocks/ (0), spaces/NAME */
 	UCM_NODE_BUCKET,   /* space number << 8 | bucket */
-	UCM_NODE_BLOCK,    /* ucm_ref, stale when the block is gone */
-	UCM_NODE_FILE,     /* serial number of a file being written */
+	UCM_NODE_BLOCK,	   /* ucm_ref, stale when the block is gone */
+	UCM_NODE_FILE,	   /* serial number of a file being written */
 	UCM_NODE_MANIFEST, /* space number: its space.json */
-	UCM_NODE_PLAIN,    /* address of a node of plain_node.h; 0: files/ */
+	UCM_NODE_PLAIN,	   /* address of a node of node.h; 0: files/ */
 };
 
 enum ucm_fixed {
@@ -138,24 +138,24 @@ static inline unsigned ucm_bucket_number(fuse_ino_t ino)
 }
 
 /* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
-struct ucm_space *ucm_node_space(struct ucm_face *face, fuse_ino_t ino);
+struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino);
 
-void ucm_attr_dir(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
-void ucm_attr_block(struct ucm_face *face, const struct ucm_entry *entry,
+void ucm_attr_dir(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
+void ucm_attr_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 		    struct stat *out);
 /* -ENOENT: the space has none that can be read. */
-int ucm_attr_manifest(struct ucm_face *face, struct ucm_space *space,
+int ucm_attr_manifest(struct ucm_daemon *daemon, struct ucm_space *space,
 		      struct stat *out);
 /* Of a file being written, under its lock: size and times from st, the rest
  * its space's. */
-void ucm_attr_file(struct ucm_face *face, struct ucm_file *file,
+void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		   const struct stat *st, struct stat *out);
 
 /* Attributes of any node: 0 or -errno. */
-int ucm_node_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+int ucm_node_attr(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
 
 /* Entry for a block: cached for entry_timeout. */
-void ucm_entry_block(struct ucm_face *face, const struct ucm_entry *entry,
+void ucm_entry_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 		     ucm_ref ref, struct fuse_entry_param *out);
 
 #define UCM_NAME_MAX 255 /* bytes of a name */
@@ -165,14 +165,14 @@ bool ucm_name_is_staging(const char *name);
 
 /* ---- open inodes and files being written (file.c) ---- */
 
-enum ucm_file_kind {
-	UCM_FILE_BLOCK,    /* a committed block, open for reading */
-	UCM_FILE_WRITER,   /* created under a block's name */
-	UCM_FILE_STAGING,  /* has a name of its own until renamed */
-	UCM_FILE_MANIFEST, /* space.json in memory */
-	UCM_FILE_CONTROL,  /* a file of .ucmfs in memory */
-	UCM_FILE_INDEX,    /* the index's memory, for others to map */
-	UCM_FILE_PLAIN,    /* of files/ */
+enum ucm_handle_kind {
+	UCM_HANDLE_BLOCK,    /* a committed block, open for reading */
+	UCM_HANDLE_WRITER,   /* created under a block's name */
+	UCM_HANDLE_STAGING,  /* has a name of its own until renamed */
+	UCM_HANDLE_MANIFEST, /* space.json in memory */
+	UCM_HANDLE_CONTROL,  /* a file of .ucmfs in memory */
+	UCM_HANDLE_INDEX,    /* the index's memory, for others to map */
+	UCM_HANDLE_PLAIN,    /* of files/ */
 };
 
 /*
@@ -181,115 +181,119 @@ enum ucm_file_kind {
  * has a name. Reference counted: one for each open, one for a staging name,
  * and one for whoever has just looked it up.
  */
-struct ucm_file {
-	struct ucm_file *next_node, *next_name;
+struct ucm_handle {
+	struct ucm_handle *next_node, *next_name;
 	fuse_ino_t node;
-	unsigned refs;  /* under files.lock */
+	unsigned refs;	/* under files.lock */
 	unsigned opens; /* under lock, as all below */
 	pthread_mutex_t lock;
-	enum ucm_file_kind kind;
-	int fd; /* -1 while a staging file is closed */
-	int backing_id; /* 0: none */
-	uint8_t dir;          /* where its bytes are, if on a tier */
-	uint8_t control;      /* CONTROL: its number */
-	uint64_t size;        /* when it was opened, or committed; else 0 */
-	uint16_t space;       /* where its name is, under files.lock */
+	enum ucm_handle_kind kind;
+	int fd;		 /* -1 while a staging file is closed */
+	int backing_id;	 /* 0: none */
+	uint8_t dir;	 /* where its bytes are, if on a tier */
+	uint8_t control; /* CONTROL: its number */
+	uint64_t size;	 /* when it was opened, or committed; else 0 */
+	uint16_t space;	 /* where its name is, under files.lock */
 	uint8_t bucket;
-	struct ucm_key key;   /* the block, or the block to be */
-	struct ucm_temp temp; /* WRITER, STAGING */
-	char *name;           /* STAGING, under files.lock */
-	uint64_t counted;     /* PLAIN: of its bytes, in the tier's */
+	struct ucm_key key;	     /* the block, or the block to be */
+	struct ucm_temp temp;	     /* WRITER, STAGING */
+	char *name;		     /* STAGING, under files.lock */
+	uint64_t counted;	     /* PLAIN: of its bytes, in the tier's */
 	struct ucm_promise *promise; /* PLAIN, new: room set aside for it */
-	bool writes;          /* MANIFEST: open for writing; FLUSH does not tell;
-				 PLAIN: the descriptor is */
-	bool told_at_close;   /* PLAIN: write errors are, by a network file system */
-	bool shared_write;    /* opened O_RDWR: may be mapped for writing */
-	bool refused;         /* by the last FLUSH, as wrong */
-	bool vouched;         /* WRITER: the process that closed it last goes
-				 on; as of temp.stamp */
-	bool failed;          /* fsync failed: never a block */
-	int64_t touched_ms;   /* last open, close or rename (monotonic) */
+	bool writes;	    /* MANIFEST: open for writing; FLUSH does not tell;
+			       PLAIN: the descriptor is */
+	bool told_at_close; /* PLAIN: write errors are, by a network file system
+			     */
+	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
+	bool refused;	    /* by the last FLUSH, as wrong */
+	bool vouched;	    /* WRITER: the process that closed it last goes
+			       on; as of temp.stamp */
+	bool failed;	    /* fsync failed: never a block */
+	int64_t touched_ms; /* last open, close or rename (monotonic) */
 };
 
 /* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
-static inline bool ucm_file_has_temp(const struct ucm_file *file)
+static inline bool ucm_handle_has_temp(const struct ucm_handle *file)
 {
-	return file->kind == UCM_FILE_WRITER || file->kind == UCM_FILE_STAGING;
+	return file->kind == UCM_HANDLE_WRITER ||
+	       file->kind == UCM_HANDLE_STAGING;
 }
 
 /* Are its bytes on none of the tiers? */
-static inline bool ucm_file_in_memory(const struct ucm_file *file)
+static inline bool ucm_handle_in_memory(const struct ucm_handle *file)
 {
-	return file->kind == UCM_FILE_MANIFEST ||
-	       file->kind == UCM_FILE_CONTROL || file->kind == UCM_FILE_INDEX;
+	return file->kind == UCM_HANDLE_MANIFEST ||
+	       file->kind == UCM_HANDLE_CONTROL ||
+	       file->kind == UCM_HANDLE_INDEX;
 }
 
-int ucm_files_init(struct ucm_files *files);
-void ucm_files_fini(struct ucm_face *face);
+int ucm_handles_init(struct ucm_handles *files);
+void ucm_handles_fini(struct ucm_daemon *daemon);
 
 /* A file with one reference, in the table under its node id. For a node that
  * is given (BLOCK) it may be one that is there already; else (0) it is new and
  * gets a serial number. NULL: no memory. */
-struct ucm_file *ucm_file_open(struct ucm_face *face, enum ucm_file_kind kind,
-			      fuse_ino_t node);
+struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
+				   enum ucm_handle_kind kind, fuse_ino_t node);
 /* One more reference, or NULL. */
-struct ucm_file *ucm_file_get(struct ucm_face *face, fuse_ino_t node);
-struct ucm_file *ucm_file_by_name(struct ucm_face *face, uint16_t space,
-				  unsigned bucket, const char *name);
-void ucm_file_put(struct ucm_face *face, struct ucm_file *file);
+struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node);
+struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
+				      unsigned bucket, const char *name);
+void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
 
 /* A descriptor of a file being written for the time of one operation, also if
  * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
-int ucm_file_borrow_fd(struct ucm_face *face, struct ucm_file *file);
-void ucm_file_return_fd(const struct ucm_file *file, int fd);
+int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file);
+void ucm_handle_return_fd(const struct ucm_handle *file, int fd);
 
 /* Give a staging file a (new) name, or take it away (NULL). The table's own
  * reference comes and goes with it. A file that had the name loses it. */
-int ucm_file_set_name(struct ucm_face *face, struct ucm_file *file,
-		      uint16_t space, unsigned bucket, const char *name);
+int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
+			uint16_t space, unsigned bucket, const char *name);
 
 /* Serial numbers of the staging files in a bucket (UINT_MAX: of all buckets),
  * ascending; an array to free. */
-size_t ucm_files_list(struct ucm_face *face, uint16_t space, unsigned bucket,
-		      uint64_t **out);
+size_t ucm_handles_list(struct ucm_daemon *daemon, uint16_t space,
+			unsigned bucket, uint64_t **out);
 
 /* Commit a file being written, of which fd is a descriptor: counted and
  * traced as a part of that request, unless it is incomplete. Under file->lock.
- * What ucm_tierset_commit() returns. */
-int ucm_file_commit(const struct ucm_event *within, struct ucm_file *file,
-		    int fd, const struct ucm_key *key,
-		    enum ucm_commit_when when);
+ * What ucm_store_commit() returns. */
+int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
+		      int fd, const struct ucm_key *key,
+		      enum ucm_commit_when when);
 
 /* Let the kernel reach the file's descriptor itself, if it can; the end of
  * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */
-void ucm_file_attach(fuse_req_t req, struct ucm_file *file);
-void ucm_file_detach(fuse_req_t req, struct ucm_file *file);
-void ucm_file_count_open(struct ucm_file *file, struct fuse_file_info *fi);
+void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
+void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
+void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
 
 /* Drop staging that nobody has touched for staging_age. */
-void ucm_files_expire(struct ucm_face *face);
+void ucm_handles_expire(struct ucm_daemon *daemon);
 
 /* ---- what is counted and traced (event.c) ---- */
 
 /* One request, or a commit within one; on the stack of the thread that serves
  * it. What concerns a block is traced. */
-struct ucm_event {
-	struct ucm_face *face;
+struct ucm_account {
+	struct ucm_daemon *daemon;
 	int64_t began_ns; /* monotonic */
 	enum ucm_op op;
 	uint32_t pid, uid; /* who asks */
 	bool has_block;
-	uint8_t dir;    /* where it lies, or UCM_TRACE_NONE */
+	uint8_t dir; /* where it lies, or UCM_TRACE_NONE */
 	struct ucm_key key;
 	uint64_t bytes; /* its size, or bytes moved */
 };
 
-static inline struct ucm_event ucm_event_begin(fuse_req_t req, enum ucm_op op)
+static inline struct ucm_account ucm_account_begin(fuse_req_t req,
+						   enum ucm_op op)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
-	return (struct ucm_event){
-		.face = ucm_face_of(req),
+	return (struct ucm_account){
+		.daemon = ucm_daemon_of(req),
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
 		.pid = (uint32_t)ctx->pid,
@@ -299,11 +303,11 @@ static inline struct ucm_event ucm_event_begin(fuse_req_t req, enum ucm_op op)
 }
 
 /* What is part of a request, and has a time of its own. */
-static inline struct ucm_event ucm_event_within(const struct ucm_event *event,
-						enum ucm_op op)
+static inline struct ucm_account
+ucm_account_within(const struct ucm_account *event, enum ucm_op op)
 {
-	return (struct ucm_event){
-		.face = event->face,
+	return (struct ucm_account){
+		.daemon = event->daemon,
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
 		.pid = event->pid,
@@ -314,15 +318,17 @@ static inline struct ucm_event ucm_event_within(const struct ucm_event *event,
 
 /* The block that it concerns: by name; and where it lies; or by reference,
  * which is looked up only for a trace. */
-void ucm_event_block(struct ucm_event *event, const struct ucm_key *key);
-void ucm_event_entry(struct ucm_event *event, const struct ucm_entry *entry);
-void ucm_event_ref(struct ucm_event *event, ucm_ref ref);
+void ucm_account_block(struct ucm_account *event, const struct ucm_key *key);
+void ucm_account_entry(struct ucm_account *event,
+		       const struct ucm_entry *entry);
+void ucm_account_ref(struct ucm_account *event, ucm_ref ref);
 
 /* It has ended; err is 0 or -errno. Before the reply: who asked must find it
  * counted. */
-void ucm_event_end(const struct ucm_event *event, int err);
+void ucm_account_end(const struct ucm_account *event, int err);
 /* The same, and the reply of a request that says no more than that. */
-void ucm_event_reply(fuse_req_t req, const struct ucm_event *event, int err);
+void ucm_account_reply(fuse_req_t req, const struct ucm_account *event,
+		       int err);
 
 /* ---- the operations ---- */
 
@@ -375,8 +381,8 @@ void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi);
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino);
 void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
-		  struct fuse_file_info *fi, unsigned flags,
-		  const void *in_buf, size_t in_size, size_t out_size);
+		  struct fuse_file_info *fi, unsigned flags, const void *in_buf,
+		  size_t in_size, size_t out_size);
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size);
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
@@ -392,34 +398,37 @@ const char *ucm_control_name(unsigned number); /* NULL behind the last */
 /* Is it the one that has no text, but the index's memory? */
 bool ucm_control_is_index(fuse_ino_t ino);
 /* The text of a control file as it is now; to free. */
-char *ucm_control_text(struct ucm_face *face, fuse_ino_t ino, size_t *len_out);
-int ucm_control_attr(struct ucm_face *face, fuse_ino_t ino, struct stat *out);
+char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       size_t *len_out);
+int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
+		     struct stat *out);
 /* Can it be written to? The kernel has compared its mode. */
 bool ucm_control_is_writable(fuse_ino_t ino);
 /* One write(2) to it: 0, or -errno (logged). */
 #define UCM_CONTROL_WRITE_MAX 4096u /* bytes */
-int ucm_control_write(struct ucm_face *face, unsigned number, const char *text);
+int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
+		      const char *text);
 
 /* Prometheus' text (metrics.c); to free. */
-char *ucm_metrics_text(struct ucm_face *face, size_t *len_out);
+char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 
 /* ---- what the kernel must forget (notify.c) ---- */
 
-int ucm_notify_start(struct ucm_face *face);
-void ucm_notify_stop(struct ucm_face *face);
+int ucm_notify_start(struct ucm_daemon *daemon);
+void ucm_notify_stop(struct ucm_daemon *daemon);
 /* A block is gone that the kernel may remember. Any thread. */
-void ucm_notify_loss(void *face, const struct ucm_key *key);
+void ucm_notify_loss(void *daemon, const struct ucm_key *key);
 /* A space has another owner or mode, and so has all that is in it. */
-void ucm_notify_owner(struct ucm_face *face, const struct ucm_space *space);
+void ucm_notify_owner(struct ucm_daemon *daemon, const struct ucm_space *space);
 
 /* A file's attributes have changed without the kernel noticing. */
-void ucm_notify_attr(struct ucm_face *face, fuse_ino_t ino);
+void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino);
 
 /* ---- mounting (session.c) ---- */
 
 /* Mount, serve until told to stop, unmount. trace: NULL, or the caller's. 0 or
  * -errno (logged). */
-int ucm_face_run(struct ucm_options *options, struct ucm_tierset *set,
-		 struct ucm_trace *trace);
+int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
+		   struct ucm_trace *trace);
 
 #endif

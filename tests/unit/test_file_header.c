@@ -22,13 +22,15 @@ static void teardown(void)
 	bytes = NULL;
 }
 
-static enum ucm_fault make(struct ucm_head *head, size_t seen, uint64_t size)
+static enum ucm_fault make(struct ucm_file_header *head, size_t seen,
+			   uint64_t size)
 {
 	struct ucm_id id = lf_id(7);
 	enum ucm_fault fault;
 	int err = 1;
 
-	fault = ucm_head_make(bytes, seen, size, &id, &lf_geometry, head, &err);
+	fault = ucm_file_header_make(bytes, seen, size, &id, &lf_geometry, head,
+				     &err);
 	ck_assert_int_eq(err, 0);
 	return fault;
 }
@@ -46,28 +48,28 @@ static const struct {
 
 START_TEST(heads_of_all_forms_are_made)
 {
-	struct ucm_head head;
+	struct ucm_file_header head;
 	uint32_t plane = 99;
 
 	bytes = lf_file(&lf_geometry, 7, kinds[_i].kind, &len);
 	ck_assert_int_eq(make(&head, len, len), UCM_FAULT_NONE);
 	ck_assert_uint_eq(head.block.data_offset, kinds[_i].data_offset);
 	ck_assert_int_eq(head.planes != NULL, kinds[_i].table);
-	ck_assert(ucm_head_check(&head, 0, 4, bytes + head.block.data_offset,
-				 &plane));
+	ck_assert(ucm_file_header_check(
+		&head, 0, 4, bytes + head.block.data_offset, &plane));
 	ck_assert_uint_eq(plane, 99);
-	ucm_head_fini(&head);
+	ucm_file_header_fini(&head);
 	/* the first bytes are enough */
-	ck_assert_int_eq(make(&head, ucm_head_bytes(&lf_geometry), len),
+	ck_assert_int_eq(make(&head, ucm_file_header_bytes(&lf_geometry), len),
 			 UCM_FAULT_NONE);
-	ucm_head_fini(&head);
-	ucm_head_fini(&head); /* harmless */
+	ucm_file_header_fini(&head);
+	ucm_file_header_fini(&head); /* harmless */
 }
 END_TEST
 
 START_TEST(each_plane_is_told_from_the_others)
 {
-	struct ucm_head head;
+	struct ucm_file_header head;
 
 	bytes = lf_file(&lf_geometry, 7, FX_PAGED, &len);
 	ck_assert_int_eq(make(&head, len, len), UCM_FAULT_NONE);
@@ -76,19 +78,22 @@ START_TEST(each_plane_is_told_from_the_others)
 		uint32_t told = 99, layer = plane / 2;
 
 		*byte ^= 1;
-		ck_assert(!ucm_head_check(&head, 0, 4, bytes + HEAD, &told));
+		ck_assert(!ucm_file_header_check(&head, 0, 4, bytes + HEAD,
+						 &told));
 		ck_assert_uint_eq(told, plane);
 		told = 99;
-		ck_assert(!ucm_head_check(&head, layer, layer + 1,
-					  bytes + HEAD + layer * 4096, &told));
+		ck_assert(!ucm_file_header_check(&head, layer, layer + 1,
+						 bytes + HEAD + layer * 4096,
+						 &told));
 		ck_assert_uint_eq(told, plane);
-		ck_assert(ucm_head_check(&head, 0, layer, bytes + HEAD, &told));
-		ck_assert(ucm_head_check(&head, layer + 1, 4,
-					 bytes + HEAD + (layer + 1) * 4096,
-					 &told));
+		ck_assert(ucm_file_header_check(&head, 0, layer, bytes + HEAD,
+						&told));
+		ck_assert(ucm_file_header_check(
+			&head, layer + 1, 4, bytes + HEAD + (layer + 1) * 4096,
+			&told));
 		*byte ^= 1;
 	}
-	ucm_head_fini(&head);
+	ucm_file_header_fini(&head);
 }
 END_TEST
 
@@ -109,9 +114,9 @@ START_TEST(checksums_of_planes_are_added_up)
 	bytes = lf_file(g, 7, FX_PAGED, &len);
 	ck_assert_int_eq(ucm_block_parse(bytes, len, len, &block), 0);
 	for (uint64_t at = 0; at < end; at += step)
-		ucm_head_add(&(struct ucm_head){ .block = block }, at,
-			     bytes + HEAD + at,
-			     end - at < step ? end - at : step, planes);
+		ucm_file_header_add(&(struct ucm_file_header){ .block = block },
+				    at, bytes + HEAD + at,
+				    end - at < step ? end - at : step, planes);
 	for (uint32_t i = 0; i < 2 * g->num_layers; i++)
 		ck_assert_uint_eq(planes[i],
 				  ucm_block_plane_crc(&block, bytes, i));
@@ -120,28 +125,23 @@ END_TEST
 
 /* What is done to a good file, and what must be said of it. */
 static const struct {
-	size_t at;       /* this byte is turned over; 0: none */
-	size_t seen;     /* of the file; 0: all */
-	int64_t size;    /* more than the file has */
+	size_t at;    /* this byte is turned over; 0: none */
+	size_t seen;  /* of the file; 0: all */
+	int64_t size; /* more than the file has */
 	enum ucm_fault fault;
 } wrongs[] = {
-	{ 0, 0, 4096, UCM_FAULT_SIZE },
-	{ 0, 0, 1, UCM_FAULT_SIZE },
-	{ 0, 0, -1, UCM_FAULT_SHORT },
-	{ 0, 0, -4096, UCM_FAULT_SHORT },
-	{ 0, 63, 0, UCM_FAULT_SHORT },
-	{ 0, 64, 0, UCM_FAULT_SHORT },
-	{ 0, 4095, 0, UCM_FAULT_SHORT },
-	{ 1, 0, 0, UCM_FAULT_MAGIC },
-	{ 20, 0, 0, UCM_FAULT_HEADER_CRC },
-	{ 100, 0, 0, UCM_FAULT_EXTENSION },
-	{ 128, 0, 0, UCM_FAULT_EXTENSION }, /* the table of planes */
+	{ 0, 0, 4096, UCM_FAULT_SIZE },	     { 0, 0, 1, UCM_FAULT_SIZE },
+	{ 0, 0, -1, UCM_FAULT_SHORT },	     { 0, 0, -4096, UCM_FAULT_SHORT },
+	{ 0, 63, 0, UCM_FAULT_SHORT },	     { 0, 64, 0, UCM_FAULT_SHORT },
+	{ 0, 4095, 0, UCM_FAULT_SHORT },     { 1, 0, 0, UCM_FAULT_MAGIC },
+	{ 20, 0, 0, UCM_FAULT_HEADER_CRC },  { 100, 0, 0, UCM_FAULT_EXTENSION },
+	{ 128, 0, 0, UCM_FAULT_EXTENSION },  /* the table of planes */
 	{ 4095, 0, 0, UCM_FAULT_EXTENSION }, /* must be zero */
 };
 
 START_TEST(wrong_ones_are_refused)
 {
-	struct ucm_head head = { .planes = (uint32_t *)bytes };
+	struct ucm_file_header head = { .planes = (uint32_t *)bytes };
 	size_t seen = wrongs[_i].seen;
 
 	bytes = lf_file(&lf_geometry, 7, FX_PAGED, &len);
@@ -159,28 +159,28 @@ START_TEST(another_name_or_geometry_is_refused)
 {
 	struct ucm_geometry other = lf_geometry;
 	struct ucm_id id = lf_id(8);
-	struct ucm_head head;
+	struct ucm_file_header head;
 	int err;
 
 	bytes = lf_file(&lf_geometry, 7, FX_PAGED, &len);
-	ck_assert_int_eq(ucm_head_make(bytes, len, len, &id, &lf_geometry,
-				       &head, &err),
+	ck_assert_int_eq(ucm_file_header_make(bytes, len, len, &id,
+					      &lf_geometry, &head, &err),
 			 UCM_FAULT_NAME);
 	id = lf_id(7);
 	other.num_layers = 5;
-	ck_assert_int_eq(ucm_head_make(bytes, len, len, &id, &other, &head,
-				       &err),
-			 UCM_FAULT_GEOMETRY);
+	ck_assert_int_eq(
+		ucm_file_header_make(bytes, len, len, &id, &other, &head, &err),
+		UCM_FAULT_GEOMETRY);
 	other = lf_geometry;
 	other.order = UCM_ORDER_HND;
-	ck_assert_int_eq(ucm_head_make(bytes, len, len, &id, &other, &head,
-				       &err),
-			 UCM_FAULT_GEOMETRY);
+	ck_assert_int_eq(
+		ucm_file_header_make(bytes, len, len, &id, &other, &head, &err),
+		UCM_FAULT_GEOMETRY);
 	other = lf_geometry;
 	other.dtype = UCM_DTYPE_BFLOAT16;
-	ck_assert_int_eq(ucm_head_make(bytes, len, len, &id, &other, &head,
-				       &err),
-			 UCM_FAULT_GEOMETRY);
+	ck_assert_int_eq(
+		ucm_file_header_make(bytes, len, len, &id, &other, &head, &err),
+		UCM_FAULT_GEOMETRY);
 }
 END_TEST
 
@@ -188,21 +188,21 @@ END_TEST
 START_TEST(empty_planes_are_passed_over)
 {
 	struct ucm_geometry mla = lf_geometry;
-	struct ucm_head head;
+	struct ucm_file_header head;
 	struct ucm_id id = lf_id(7);
 	uint32_t plane = 99;
 	int err;
 
 	mla.v_bytes = 0;
 	bytes = lf_file(&mla, 7, FX_PAGED, &len);
-	ck_assert_int_eq(ucm_head_make(bytes, len, len, &id, &mla, &head,
-				       &err),
-			 UCM_FAULT_NONE);
-	ck_assert(ucm_head_check(&head, 0, 4, bytes + HEAD, &plane));
+	ck_assert_int_eq(
+		ucm_file_header_make(bytes, len, len, &id, &mla, &head, &err),
+		UCM_FAULT_NONE);
+	ck_assert(ucm_file_header_check(&head, 0, 4, bytes + HEAD, &plane));
 	bytes[HEAD + 3 * 2048] ^= 1;
-	ck_assert(!ucm_head_check(&head, 0, 4, bytes + HEAD, &plane));
+	ck_assert(!ucm_file_header_check(&head, 0, 4, bytes + HEAD, &plane));
 	ck_assert_uint_eq(plane, 6);
-	ucm_head_fini(&head);
+	ucm_file_header_fini(&head);
 }
 END_TEST
 
@@ -216,8 +216,7 @@ int main(void)
 			    NUM_ROWS(kinds));
 	tcase_add_test(tests, each_plane_is_told_from_the_others);
 	tcase_add_loop_test(tests, checksums_of_planes_are_added_up, 0, 12);
-	tcase_add_loop_test(tests, wrong_ones_are_refused, 0,
-			    NUM_ROWS(wrongs));
+	tcase_add_loop_test(tests, wrong_ones_are_refused, 0, NUM_ROWS(wrongs));
 	tcase_add_test(tests, another_name_or_geometry_is_refused);
 	tcase_add_test(tests, empty_planes_are_passed_over);
 	suite_add_tcase(suite, tests);

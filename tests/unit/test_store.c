@@ -19,8 +19,7 @@ static ucm_ref ref;
 
 static void find(const struct fx_file *wanted)
 {
-	ck_assert_int_eq(ucm_tierset_find(fx_set, &wanted->key, &entry, &ref),
-			 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &wanted->key, &entry, &ref), 0);
 }
 
 /* ---- opening ---- */
@@ -28,27 +27,25 @@ static void find(const struct fx_file *wanted)
 static const struct {
 	const char *source, *says;
 } wrong_sources[] = {
-	{ "$/a,$/a", "given twice" },
-	{ "$/a:$/b/../a", "given twice" },
-	{ "$/a:$/a/in", "lies inside" },
-	{ "$/a/in,$/a", "lies inside" },
-	{ "$/none", "No such file" },
-	{ "$/a:$/file", "Not a directory" },
+	{ "$/a,$/a", "given twice" },	 { "$/a:$/b/../a", "given twice" },
+	{ "$/a:$/a/in", "lies inside" }, { "$/a/in,$/a", "lies inside" },
+	{ "$/none", "No such file" },	 { "$/a:$/file", "Not a directory" },
 };
 
 START_TEST(wrong_directories_are_named_and_none_is_kept)
 {
 	struct ucm_complaint complaint = { "" };
-	struct ucm_tierset *set = NULL;
+	struct ucm_store *set = NULL;
 
 	fx_mkdirs(fx_path("$/a/in"));
 	fx_mkdirs(fx_path("$/b"));
 	fx_put(fx_path("$/file"), "", 0);
-	ck_assert_int_eq(ucm_config_source(&fx_config,
-					   fx_path("%s",
-						   wrong_sources[_i].source),
-					   &complaint), 0);
-	ck_assert_int_lt(ucm_tierset_open(&fx_config, &set, &complaint), 0);
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config,
+				  fx_path("%s", wrong_sources[_i].source),
+				  &complaint),
+		0);
+	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &complaint), 0);
 	ck_assert_msg(strstr(complaint.text, wrong_sources[_i].says) != NULL,
 		      "%s", complaint.text);
 	ck_assert_ptr_null(set);
@@ -67,10 +64,10 @@ END_TEST
 static void open_again(void *arg)
 {
 	struct ucm_complaint complaint = { "" };
-	struct ucm_tierset *set;
+	struct ucm_store *set;
 
 	(void)arg;
-	ck_assert_int_lt(ucm_tierset_open(&fx_config, &set, &complaint), 0);
+	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &complaint), 0);
 	ck_assert_ptr_nonnull(strstr(complaint.text, "in use by another"));
 }
 
@@ -84,7 +81,7 @@ END_TEST
 
 START_TEST(closing_nothing_is_harmless)
 {
-	ucm_tierset_close(NULL);
+	ucm_store_close(NULL);
 }
 END_TEST
 
@@ -117,10 +114,9 @@ START_TEST(an_entry_says_what_stat_says)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	ck_assert_int_eq(ucm_tierset_path(fx_set, &entry, path, sizeof(path)),
-			 0);
+	ck_assert_int_eq(ucm_store_path(fx_set, &entry, path, sizeof(path)), 0);
 	ck_assert_str_eq(path, fx_path("$/a/blocks/%s", fx_name(&file)));
-	ck_assert_int_eq(ucm_tierset_path(fx_set, &entry, path, 10), -ERANGE);
+	ck_assert_int_eq(ucm_store_path(fx_set, &entry, path, 10), -ERANGE);
 	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
 			 0);
 	ck_assert_uint_eq(entry.size, (uint64_t)st.st_size);
@@ -137,9 +133,9 @@ START_TEST(a_vanished_file_is_a_miss)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
 	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
-	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
 	fx_misses(&file);
-	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.vanished, 1);
 	ck_assert_uint_eq(fx_losses, 1);
 	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
@@ -155,10 +151,11 @@ START_TEST(a_file_that_changed_its_size_is_set_aside)
 	for (unsigned i = 0; i < NUM_ROWS(sizes); i++) {
 		ck_assert_int_eq(fx_commit(&file), 0);
 		find(&file);
-		ck_assert_int_eq(truncate(fx_path("$/a/blocks/%s",
-						  fx_name(&file)), sizes[i]),
-				 0);
-		ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry),
+		ck_assert_int_eq(
+			truncate(fx_path("$/a/blocks/%s", fx_name(&file)),
+				 sizes[i]),
+			0);
+		ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry),
 				 -ENOENT);
 		fx_misses(&file);
 		ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")),
@@ -176,9 +173,9 @@ START_TEST(an_open_block_stays_readable_when_it_goes)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	fd = ucm_tierset_open_block(fx_set, ref, &entry);
+	fd = ucm_store_open_block(fx_set, ref, &entry);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_int_eq(pread(fd, bytes, sizeof(bytes), 0), 8192);
 	ck_assert_mem_eq(bytes, file.bytes, 8192);
 	close(fd);
@@ -192,7 +189,7 @@ START_TEST(a_tier_that_fails_to_open_loses_nothing)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
 	fx_fail("open", 1, -EIO, true);
-	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -EIO);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -EIO);
 	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
 	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[EIO], 1);
 	fx_serves(&file);
@@ -210,10 +207,10 @@ START_TEST(the_header_of_a_block_can_be_asked_for)
 	fx_encode(&file, true);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	ck_assert_int_eq(ucm_tierset_header(fx_set, ref, &block), 0);
+	ck_assert_int_eq(ucm_store_header(fx_set, ref, &block), 0);
 	ck_assert_uint_eq(block.parent.bytes[3], 7);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
-	ck_assert_int_eq(ucm_tierset_header(fx_set, ref, &block), -ENOENT);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_header(fx_set, ref, &block), -ENOENT);
 }
 END_TEST
 
@@ -242,8 +239,9 @@ START_TEST(the_loss_of_one_copy_leads_to_the_next)
 		find(&file);
 		dir = entry.dir;
 		ck_assert_int_eq(unlink(fx_path("%s/blocks/%s", dirs[dir],
-						fx_name(&file))), 0);
-		ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry),
+						fx_name(&file))),
+				 0);
+		ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry),
 				 -ENOENT);
 	}
 	fx_misses(&file);
@@ -260,8 +258,10 @@ START_TEST(damage_to_one_copy_leads_to_the_next)
 	fx_start();
 	find(&file);
 	ck_assert_int_eq(truncate(fx_path("%s/blocks/%s", dirs[entry.dir],
-					  fx_name(&file)), 5), 0);
-	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
+					  fx_name(&file)),
+				  5),
+			 0);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
 	fx_serves(&file);
 }
 END_TEST
@@ -278,10 +278,10 @@ START_TEST(a_removed_block_is_gone_from_every_tier)
 	plant_copies();
 	fx_open();
 	fx_start();
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 	fx_misses(&file);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -ENOENT);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.removed, 1);
 }
 END_TEST
@@ -290,7 +290,7 @@ START_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
 {
 	plant_copies();
 	fx_open();
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 	fx_start();
 	fx_misses(&file);
@@ -305,11 +305,13 @@ START_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
 	fx_start();
 	find(&file);
 	ck_assert_int_eq(unlink(fx_path("%s/blocks/%s",
-					entry.dir == 0 ? "$/a" :
-					entry.dir == 1 ? "$/b" : "$/c",
-					fx_name(&file))), 0);
-	ck_assert_int_eq(ucm_tierset_open_block(fx_set, ref, &entry), -ENOENT);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+					entry.dir == 0	 ? "$/a"
+					: entry.dir == 1 ? "$/b"
+							 : "$/c",
+					fx_name(&file))),
+			 0);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 }
 END_TEST
@@ -320,9 +322,9 @@ START_TEST(a_remove_that_fails_leaves_the_block)
 	fx_open();
 	fx_start();
 	fx_fail("unlink", 1, -EIO, true);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -EIO);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), -EIO);
 	fx_serves(&file);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 }
 END_TEST
@@ -338,10 +340,10 @@ START_TEST(a_block_on_a_readonly_tier_cannot_be_removed)
 	fx_block(&other, 2, FX_PAGED);
 	fx_open();
 	fx_start();
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), -EROFS);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), -EROFS);
 	fx_serves(&file);
 	ck_assert_int_eq(fx_commit(&other), 0);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &other.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
 }
 END_TEST
 
@@ -357,7 +359,7 @@ START_TEST(times_are_set_on_the_file_and_in_the_index)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), 0);
+	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), 0);
 	find(&file);
 	ck_assert_uint_eq(entry.atime_s, 1000);
 	ck_assert_int_eq(entry.mtime_ns, 2000000005000);
@@ -366,12 +368,12 @@ START_TEST(times_are_set_on_the_file_and_in_the_index)
 	ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
 	times[0].tv_nsec = UTIME_OMIT;
 	times[1].tv_nsec = UTIME_NOW;
-	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), 0);
+	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), 0);
 	find(&file);
 	ck_assert_uint_eq(entry.atime_s, 1000);
 	ck_assert_int_gt(entry.mtime_ns, 2000000005000);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
-	ck_assert_int_eq(ucm_tierset_set_times(fx_set, ref, times), -ENOENT);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), -ENOENT);
 }
 END_TEST
 
@@ -383,7 +385,7 @@ START_TEST(pins_survive_the_store)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(fx_commit(&other), 0);
 	find(&file);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
 	find(&file);
 	ck_assert_uint_ne(entry.flags & UCM_ENTRY_PINNED, 0);
 	fx_close();
@@ -394,7 +396,7 @@ START_TEST(pins_survive_the_store)
 	find(&other);
 	ck_assert_uint_eq(entry.flags & UCM_ENTRY_PINNED, 0);
 	find(&file);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, false), 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, false), 0);
 	fx_close();
 	fx_open();
 	fx_start();
@@ -410,12 +412,12 @@ START_TEST(a_pin_goes_with_its_block)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
 	fx_fail("open", 1, -EIO, true);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), -EIO);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), 0);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), -EIO);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 1);
-	ck_assert_int_eq(ucm_tierset_remove(fx_set, &file.key), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 0);
-	ck_assert_int_eq(ucm_tierset_pin(fx_set, ref, true), -ENOENT);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), -ENOENT);
 }
 END_TEST
 
@@ -424,18 +426,18 @@ START_TEST(statvfs_stays_within_the_limit)
 	struct statvfs all, limited;
 
 	fx_store("t=$/a");
-	ucm_tierset_statvfs(fx_set, &all);
+	ucm_store_statvfs(fx_set, &all);
 	ck_assert_uint_gt(all.f_blocks, 0);
 	fx_close();
 	fx_option("limit", "t:1M");
 	fx_open();
 	fx_start();
-	ucm_tierset_statvfs(fx_set, &limited);
+	ucm_store_statvfs(fx_set, &limited);
 	ck_assert_uint_eq(limited.f_blocks, 256);
 	ck_assert_uint_eq(limited.f_bavail, 256);
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ucm_tierset_statvfs(fx_set, &limited);
+	ucm_store_statvfs(fx_set, &limited);
 	ck_assert_uint_eq(limited.f_bavail, 254);
 	ck_assert_uint_eq(limited.f_files - limited.f_ffree, 1);
 }
@@ -444,8 +446,8 @@ END_TEST
 /* ---- many threads, few names ---- */
 
 #define THREADS 4
-#define NAMES 8
-#define ROUNDS 400
+#define NAMES	8
+#define ROUNDS	400
 
 static struct fx_file shared[NAMES];
 
@@ -458,26 +460,26 @@ static const char *one_round(unsigned choice, const struct fx_file *of)
 	if (choice == 0) {
 		struct ucm_temp temp;
 
-		fd = ucm_tierset_create(fx_set, &of->key, 0, &temp);
+		fd = ucm_store_create(fx_set, &of->key, 0, &temp);
 		if (fd < 0)
 			return "create failed";
 		if (pwrite(fd, of->bytes, of->len, 0) != (ssize_t)of->len)
 			return "short write";
-		err = ucm_tierset_commit(fx_set, &temp, fd, &of->key,
-					 UCM_COMMIT_NOW);
-		ucm_tierset_recheck(fx_set, &temp, fd);
+		err = ucm_store_commit(fx_set, &temp, fd, &of->key,
+				       UCM_COMMIT_NOW);
+		ucm_store_recheck(fx_set, &temp, fd);
 		close(fd);
-		ucm_tierset_drop(fx_set, &temp);
+		ucm_store_drop(fx_set, &temp);
 		return err ? "commit failed" : NULL;
 	}
 	if (choice == 1) {
-		err = ucm_tierset_remove(fx_set, &of->key);
+		err = ucm_store_remove(fx_set, &of->key);
 		return err && err != -ENOENT ? "remove failed" : NULL;
 	}
-	err = ucm_tierset_find(fx_set, &of->key, &found, &at);
+	err = ucm_store_find(fx_set, &of->key, &found, &at);
 	if (err)
 		return err == -ENOENT ? NULL : "find failed";
-	fd = ucm_tierset_open_block(fx_set, at, &found);
+	fd = ucm_store_open_block(fx_set, at, &found);
 	if (fd >= 0) {
 		uint8_t bytes[1024];
 		bool same = pread(fd, bytes, sizeof(bytes), 0) ==
@@ -518,7 +520,8 @@ START_TEST(threads_never_see_other_bytes_or_half_a_block)
 	fx_start_only(); /* scanning goes on beside it */
 	for (uintptr_t i = 0; i < THREADS; i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL, work,
-						(void *)(i + 1)), 0);
+						(void *)(i + 1)),
+				 0);
 	for (unsigned i = 0; i < THREADS; i++) {
 		void *wrong;
 
@@ -530,7 +533,7 @@ START_TEST(threads_never_see_other_bytes_or_half_a_block)
 	fx_all_whole("$/b");
 	fx_all_whole("$/c");
 	for (unsigned i = 0; i < NAMES; i++) {
-		int err = ucm_tierset_remove(fx_set, &shared[i].key);
+		int err = ucm_store_remove(fx_set, &shared[i].key);
 
 		ck_assert(!err || err == -ENOENT);
 	}
@@ -540,8 +543,9 @@ START_TEST(threads_never_see_other_bytes_or_half_a_block)
 		used += fx_set->tiers[i].used + fx_set->tiers[i].writing;
 	ck_assert_uint_eq(used, 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")) +
-			  fx_count(fx_path("$/b/.ucmfs/quarantine")) +
-			  fx_count(fx_path("$/c/.ucmfs/quarantine")), 0);
+				  fx_count(fx_path("$/b/.ucmfs/quarantine")) +
+				  fx_count(fx_path("$/c/.ucmfs/quarantine")),
+			  0);
 }
 END_TEST
 

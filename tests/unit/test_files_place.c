@@ -67,7 +67,7 @@ static const struct {
 START_TEST(a_temporary_name_has_the_stem_of_the_other)
 {
 	size_t len;
-	const char *stem = ucm_plain_stem(stems[_i].name, &len);
+	const char *stem = ucm_files_stem(stems[_i].name, &len);
 
 	ck_assert_msg(len == strlen(stems[_i].stem) &&
 			      !memcmp(stem, stems[_i].stem, len),
@@ -79,7 +79,7 @@ static struct ucm_id placed(const char *path)
 {
 	struct ucm_id id;
 
-	ucm_plain_place(path, &id);
+	ucm_files_place(path, &id);
 	return id;
 }
 
@@ -129,7 +129,7 @@ START_TEST(chunks_in_one_folder_are_spread)
 
 		snprintf(path, sizeof(path), "%s%06u%s", layouts[_i].before, i,
 			 layouts[_i].after);
-		ucm_plain_place(path, &id);
+		ucm_files_place(path, &id);
 		ucm_placement_order(UCM_POLICY_RENDEZVOUS,
 				    (const uint8_t(*)[16])uuids, 4, &id, 0,
 				    order);
