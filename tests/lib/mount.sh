@@ -149,11 +149,15 @@ require_cmd() {
 }
 
 # A private mount namespace, for tests that change what is mounted where: run
-# the test again inside one.
+# the test again inside one. It begins with copies of what other tests have
+# mounted, which would keep their daemons running after they have unmounted.
 require_namespace() {
 	require_root
 	require_cmd unshare
-	[ -z "${UCMFS_TEST_INSIDE-}" ] || return 0
+	if [ -n "${UCMFS_TEST_INSIDE-}" ]; then
+		unmount_below "$(tests_dir)/ucmfs."
+		return 0
+	fi
 	unshare -m true 2>/dev/null || skip 'needs unshare -m'
 	UCMFS_TEST_INSIDE=1 top_srcdir=$top_srcdir top_builddir=$top_builddir
 	export UCMFS_TEST_INSIDE top_srcdir top_builddir
@@ -170,9 +174,12 @@ copy_ucmfs() {
 	cp "$copy_from" "$1" && chmod 755 "$1"
 }
 
+tests_dir() {
+	(cd "${UCMFS_TEST_DIR:-${TMPDIR:-/tmp}}" && pwd -P)
+}
+
 make_workdir() {
-	work=$(mktemp -d "${UCMFS_TEST_DIR:-${TMPDIR:-/tmp}}/ucmfs.XXXXXX") ||
-		die 'mktemp failed'
+	work=$(mktemp -d "$(tests_dir)/ucmfs.XXXXXX") || die 'mktemp failed'
 	work=$(cd "$work" && pwd -P)
 	chmod 755 "$work"
 	mkdir "$work/mnt" "$work/run" "$work/tier"
@@ -432,8 +439,9 @@ as_nobody() {
 
 # ---- the end ----
 
-unmount_all() {
-	awk -v below="$work/" 'index($5, below) == 1 { print $5 }' \
+# unmount_below PREFIX: what is mounted where the name begins so
+unmount_below() {
+	awk -v below="$1" 'index($5, below) == 1 { print $5 }' \
 		/proc/self/mountinfo | sort -r |
 		while read -r where; do
 			# \040 and the like
@@ -452,7 +460,7 @@ clean_up() {
 		kill -9 "$pid" 2>/dev/null
 		wait "$pid" 2>/dev/null
 	done
-	unmount_all
+	unmount_below "$work/"
 	rm -rf --one-file-system "$work"
 }
 
