@@ -40,7 +40,7 @@ enum what {
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
-	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK,
+	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE,
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -67,7 +67,7 @@ static const char *const call_names[] = {
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
-	"readlink",
+	"readlink", "advise",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -363,6 +363,8 @@ static long perform(const struct args *a)
 	case DO_STATVFS: return result(fstatvfs(a->fd, a->statvfs_out));
 	case DO_FDATASYNC: return result(fdatasync(a->fd));
 	case DO_FSYNC: return result(fsync(a->fd));
+	case DO_ADVISE:
+		return -posix_fadvise(a->fd, a->offset, a->length, a->flags);
 	case DO_SYNCFS: return result(syncfs(a->fd));
 	case DO_READ: return do_read(a);
 	case DO_WRITE: return do_write(a);
@@ -693,6 +695,12 @@ int ucm_os_flush(int fd)
 int ucm_os_fdatasync(int fd)
 {
 	return CALL(.what = DO_FDATASYNC, .fd = fd);
+}
+
+int ucm_os_advise(int fd, off_t offset, off_t length, int advice)
+{
+	return CALL(.what = DO_ADVISE, .fd = fd, .offset = offset,
+		    .length = length, .flags = advice);
 }
 
 int ucm_os_fsync(int fd)

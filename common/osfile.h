@@ -75,6 +75,8 @@ int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);
 off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
+/* posix_fadvise(2): a hint, and yet it may read or write, and so hang. */
+int ucm_os_advise(int fd, off_t offset, off_t length, int advice);
 /* The whole file, for writing, by this open file; does not wait: -EAGAIN. */
 int ucm_os_lock(int fd);
 

@@ -154,7 +154,7 @@ static int verify_on_disk(int fd, const struct stat *st,
 	err = ucm_os_fdatasync(fd);
 	if (err)
 		return err;
-	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	ucm_os_advise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	return ucm_verify_whole(fd, (uint64_t)st->st_size, id, block, fault,
 				plane);
 }
@@ -335,7 +335,7 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 	note_failure(batch, id, fd);
 	if (fd < 0)
 		return;
-	posix_fadvise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
+	ucm_os_advise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
 	batch->files[batch->num].id = *id;
 	batch->files[batch->num++].fd = fd;
 	if (batch->num == BATCH)

@@ -65,6 +65,28 @@ DOORS = {
 # its headers are included here alone
 FUSE_ROOM = "mount"
 CIRCLE_MAX = 3
+# In these rooms common/osfile makes the calls on files, so that tests can inject
+# faults and a deadline covers them. By themselves they close what they have, read
+# /proc, and look at a tier's directory by the path that was given.
+FILE_ROOMS = ["index", "tier", "store", "files"]
+FILE_CALLS = set("""
+    access chmod chown close_range copy_file_range creat dup fallocate fchmod
+    fchmodat fchown fchownat fdatasync fdopendir fgetxattr flock fsetxattr fstat
+    fstatat fstatfs fstatvfs fsync ftruncate futimens getxattr ioctl lchown
+    linkat link lseek lstat mkdir mkdirat mmap open openat opendir
+    posix_fadvise posix_fallocate pread pwrite read readdir readlink readlinkat
+    readv rename renameat renameat2 rmdir sendfile setxattr stat statfs statvfs
+    statx symlink symlinkat sync_file_range syncfs syscall truncate unlink
+    unlinkat utimensat write writev
+    """.split())
+FILE_CALLS_KNOWN = {
+    ("index/memory", "mmap"),   # of its own memory file
+    ("tier/backing", "open"),   # these three: of the directory itself
+    ("tier/backing", "fstat"),
+    ("tier/backing", "fstatfs"),
+    ("tier/lock", "stat"),      # of /proc/self/ns/mnt
+    ("store/store", "stat"),    # of directories: is one named twice?
+}
 
 top = os.environ["top_srcdir"]
 build = os.environ["top_builddir"]
@@ -133,12 +155,24 @@ def members(room):
     return found
 
 
+def check_file_calls(objects):
+    found = {(name, re.sub("64$", "", symbol))
+             for name, (_, used) in objects.items() for symbol in used
+             if name.split("/")[0] in FILE_ROOMS}
+    found = {(name, call) for name, call in found if call in FILE_CALLS}
+    for name, call in sorted(found ^ FILE_CALLS_KNOWN):
+        failures.append(f"{name} calls {call}, and not osfile"
+                        if (name, call) in found else
+                        f"{name} no longer calls {call}, and may")
+
+
 def graph():
     """{object: the objects that it uses}"""
     objects = {}
     for room in ROOMS:
         if room != "tools" and room not in LODGERS:
             objects.update(members(room))
+    check_file_calls(objects)
     where = {}
     for name, (defined, _) in objects.items():
         for symbol in defined:
