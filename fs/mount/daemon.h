@@ -7,7 +7,7 @@
  *
  * Split by task: node.c (node ids, attributes), file.c (open inodes and files
  * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
- * operations), ops_plain.c (what they do in files/), event.c (what is counted
+ * operations), ops_plain.c (what they do in files/), account.c (what is counted
  * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
  * forget), session.c (mounting and the loop).
  */
@@ -61,7 +61,7 @@ struct ucm_daemon {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
-	struct ucm_files_nodes plain;
+	struct ucm_files_nodes tree;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
@@ -96,7 +96,7 @@ enum ucm_node {
 	UCM_NODE_BLOCK,	   /* ucm_ref, stale when the block is gone */
 	UCM_NODE_FILE,	   /* serial number of a file being written */
 	UCM_NODE_MANIFEST, /* space number: its space.json */
-	UCM_NODE_PLAIN,	   /* address of a node of node.h; 0: files/ */
+	UCM_NODE_TREE,	   /* address of a node of node.h; 0: files/ */
 };
 
 enum ucm_fixed {
@@ -172,7 +172,7 @@ enum ucm_handle_kind {
 	UCM_HANDLE_MANIFEST, /* space.json in memory */
 	UCM_HANDLE_CONTROL,  /* a file of .ucmfs in memory */
 	UCM_HANDLE_INDEX,    /* the index's memory, for others to map */
-	UCM_HANDLE_PLAIN,    /* of files/ */
+	UCM_HANDLE_TREE,    /* of files/ */
 };
 
 /*
@@ -198,11 +198,11 @@ struct ucm_handle {
 	struct ucm_key key;	     /* the block, or the block to be */
 	struct ucm_temp temp;	     /* WRITER, STAGING */
 	char *name;		     /* STAGING, under files.lock */
-	uint64_t counted;	     /* PLAIN: of its bytes, in the tier's */
-	struct ucm_promise *promise; /* PLAIN, new: room set aside for it */
+	uint64_t counted;	     /* TREE: of its bytes, in the tier's */
+	struct ucm_promise *promise; /* TREE, new: room set aside for it */
 	bool writes;	    /* MANIFEST: open for writing; FLUSH does not tell;
-			       PLAIN: the descriptor is */
-	bool told_at_close; /* PLAIN: write errors are, by a network file system
+			       TREE: the descriptor is */
+	bool told_at_close; /* TREE: write errors are, by a network file system
 			     */
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
@@ -272,11 +272,12 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_handles_expire(struct ucm_daemon *daemon);
 
-/* ---- what is counted and traced (event.c) ---- */
+/* ---- what is counted and traced (account.c) ---- */
 
 /* One request, or a commit within one; on the stack of the thread that serves
  * it. What concerns a block is traced. */
 struct ucm_account {
+	fuse_req_t req; /* until the reply */
 	struct ucm_daemon *daemon;
 	int64_t began_ns; /* monotonic */
 	enum ucm_op op;
@@ -293,6 +294,7 @@ static inline struct ucm_account ucm_account_begin(fuse_req_t req,
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
 	return (struct ucm_account){
+		.req = req,
 		.daemon = ucm_daemon_of(req),
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
@@ -304,31 +306,31 @@ static inline struct ucm_account ucm_account_begin(fuse_req_t req,
 
 /* What is part of a request, and has a time of its own. */
 static inline struct ucm_account
-ucm_account_within(const struct ucm_account *event, enum ucm_op op)
+ucm_account_within(const struct ucm_account *account, enum ucm_op op)
 {
 	return (struct ucm_account){
-		.daemon = event->daemon,
+		.req = account->req,
+		.daemon = account->daemon,
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
-		.pid = event->pid,
-		.uid = event->uid,
+		.pid = account->pid,
+		.uid = account->uid,
 		.dir = UCM_TRACE_NONE,
 	};
 }
 
 /* The block that it concerns: by name; and where it lies; or by reference,
  * which is looked up only for a trace. */
-void ucm_account_block(struct ucm_account *event, const struct ucm_key *key);
-void ucm_account_entry(struct ucm_account *event,
+void ucm_account_block(struct ucm_account *account, const struct ucm_key *key);
+void ucm_account_entry(struct ucm_account *account,
 		       const struct ucm_entry *entry);
-void ucm_account_ref(struct ucm_account *event, ucm_ref ref);
+void ucm_account_ref(struct ucm_account *account, ucm_ref ref);
 
 /* It has ended; err is 0 or -errno. Before the reply: who asked must find it
  * counted. */
-void ucm_account_end(const struct ucm_account *event, int err);
+void ucm_account_end(const struct ucm_account *account, int err);
 /* The same, and the reply of a request that says no more than that. */
-void ucm_account_reply(fuse_req_t req, const struct ucm_account *event,
-		       int err);
+void ucm_account_reply(const struct ucm_account *account, int err);
 
 /* ---- the operations ---- */
 

@@ -210,18 +210,18 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
-	struct ucm_account event = ucm_account_within(within, UCM_OP_COMMIT);
+	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
 	int err = ucm_store_commit(within->daemon->set, &file->temp, fd, key,
 				   when);
 
 	if (err == -EAGAIN)
 		return err;
-	ucm_account_block(&event, key);
-	event.dir = file->dir;
-	event.bytes = (uint64_t)file->temp.stamp.st_size;
-	ucm_account_end(&event, err);
+	ucm_account_block(&account, key);
+	account.dir = file->dir;
+	account.bytes = (uint64_t)file->temp.stamp.st_size;
+	ucm_account_end(&account, err);
 	if (!err)
-		file->size = event.bytes;
+		file->size = account.bytes;
 	return err;
 }
 

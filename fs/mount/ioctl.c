@@ -275,14 +275,14 @@ void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		  struct fuse_file_info *fi, unsigned flags,
 		  const void *in_buf, size_t in_size, size_t out_size)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_IOCTL);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_IOCTL);
 	_cleanup_free_ void *data = NULL;
 	int err = -ENOTTY;
 
 	(void)arg, (void)fi, (void)flags;
 	if (ino == ucm_control_find("control"))
 		err = run(req, cmd, in_buf, in_size, out_size, &data);
-	ucm_account_end(&event, err);
+	ucm_account_end(&account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

@@ -256,7 +256,7 @@ int ucm_node_attr(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out)
 	case UCM_NODE_MANIFEST:
 		space = ucm_node_space(daemon, ino);
 		return space ? ucm_attr_manifest(daemon, space, out) : -ENOENT;
-	case UCM_NODE_PLAIN:
+	case UCM_NODE_TREE:
 		return ucm_files_op_attr(daemon, ino, out);
 	default:
 		return -ENOENT;

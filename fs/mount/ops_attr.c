@@ -20,16 +20,16 @@
 #include "common/parse.h"
 #include "fs/mount/ops_files.h"
 
-/* Ends the event. */
-static void reply_attr(fuse_req_t req, const struct ucm_account *event,
+/* Ends the account. */
+static void reply_attr(fuse_req_t req, const struct ucm_account *account,
 		       fuse_ino_t ino)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	double timeout = daemon->options->entry_timeout_s;
 	struct stat st;
 	int err = ucm_node_attr(daemon, ino, &st);
 
-	ucm_account_end(event, err);
+	ucm_account_end(account, err);
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
@@ -38,17 +38,17 @@ static void reply_attr(fuse_req_t req, const struct ucm_account *event,
 	    ucm_node_type(ino) == UCM_NODE_MANIFEST || st.st_nlink == 0 ||
 	    (ino >= UCM_FIXED_FILES && ucm_node_type(ino) == UCM_NODE_FIXED))
 		timeout = 0;
-	else if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+	else if (ucm_node_type(ino) == UCM_NODE_TREE)
 		timeout = ucm_files_timeout(daemon);
 	fuse_reply_attr(req, &st, timeout);
 }
 
 void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_GETATTR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETATTR);
 
 	(void)fi;
-	reply_attr(req, &event, ino);
+	reply_attr(req, &account, ino);
 }
 
 /* What utimensat(2) takes, from what FUSE says. */
@@ -193,7 +193,7 @@ static int set_dir(struct ucm_daemon *daemon, fuse_ino_t ino,
 		       : -EPERM;
 }
 
-static int set_plain(struct ucm_daemon *daemon, fuse_ino_t ino,
+static int set_tree(struct ucm_daemon *daemon, fuse_ino_t ino,
 		     const struct stat *attr, int to_set)
 {
 	struct ucm_files_change change = {
@@ -223,8 +223,8 @@ static int set_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return set_block(daemon, ino, attr, to_set);
 	case UCM_NODE_FILE:
 		return set_file(daemon, ino, attr, to_set);
-	case UCM_NODE_PLAIN:
-		return set_plain(daemon, ino, attr, to_set);
+	case UCM_NODE_TREE:
+		return set_tree(daemon, ino, attr, to_set);
 	case UCM_NODE_MANIFEST:
 		/* open(O_TRUNC) truncates by itself */
 		return to_set & FUSE_SET_ATTR_SIZE ? -EPERM : 0;
@@ -236,26 +236,26 @@ static int set_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_SETATTR);
-	int err = set_attr(event.daemon, ino, attr, to_set);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_SETATTR);
+	int err = set_attr(account.daemon, ino, attr, to_set);
 
 	(void)fi;
 	if (ucm_node_type(ino) == UCM_NODE_BLOCK)
-		ucm_account_ref(&event, ucm_node_value(ino));
+		ucm_account_ref(&account, ucm_node_value(ino));
 	if (err)
-		ucm_account_reply(req, &event, err);
+		ucm_account_reply(&account, err);
 	else
-		reply_attr(req, &event, ino);
+		reply_attr(req, &account, ino);
 }
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_STATFS);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_STATFS);
 	struct statvfs st;
 
 	(void)ino;
-	ucm_store_statvfs(event.daemon->set, &st);
-	ucm_account_end(&event, 0);
+	ucm_store_statvfs(account.daemon->set, &st);
+	ucm_account_end(&account, 0);
 	fuse_reply_statfs(req, &st);
 }
 
@@ -401,7 +401,7 @@ static int set_block_bytes(struct ucm_daemon *daemon, fuse_ino_t ino,
 }
 
 /* Of files, the tier and the path are known. */
-static int get_plain_value(fuse_req_t req, fuse_ino_t ino, int number,
+static int get_tree_value(fuse_req_t req, fuse_ino_t ino, int number,
 			   char *value)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
@@ -438,24 +438,24 @@ static int get_value(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (ucm_node_type(ino) == UCM_NODE_SPACE && !strcmp(name, BLOCK_BYTES))
 		return get_block_bytes(daemon, ino, value);
 	if (number < 0 || (ucm_node_type(ino) != UCM_NODE_BLOCK &&
-			   ucm_node_type(ino) != UCM_NODE_PLAIN))
+			   ucm_node_type(ino) != UCM_NODE_TREE))
 		return -ENODATA;
 	if (!may_see(req, (size_t)number))
 		return -EPERM;
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
-		return get_plain_value(req, ino, number, value);
+	if (ucm_node_type(ino) == UCM_NODE_TREE)
+		return get_tree_value(req, ino, number, value);
 	if (!ucm_index_get(daemon->set->index, ucm_node_value(ino), &entry))
 		return -ENOENT;
 	return xattrs[number].get(daemon, ucm_node_value(ino), &entry, value);
 }
 
-/* size 0 asks how much room is needed. Ends the event. */
-static void reply_value(fuse_req_t req, const struct ucm_account *event,
+/* size 0 asks how much room is needed. Ends the account. */
+static void reply_value(fuse_req_t req, const struct ucm_account *account,
 			const char *value, int len, size_t size)
 {
 	int err = len < 0 ? len : size && (size_t)len > size ? -ERANGE : 0;
 
-	ucm_account_end(event, err);
+	ucm_account_end(account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else if (size == 0)
@@ -467,16 +467,16 @@ static void reply_value(fuse_req_t req, const struct ucm_account *event,
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_GETXATTR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETXATTR);
 	char value[VALUE_MAX];
 	int len = get_value(req, ino, name, value);
 
-	reply_value(req, &event, value, len, size);
+	reply_value(req, &account, value, len, size);
 }
 
 void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_LISTXATTR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_LISTXATTR);
 	char list[VALUE_MAX], value[VALUE_MAX];
 	int len = 0;
 
@@ -489,7 +489,7 @@ void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		memcpy(list + len, xattrs[i].name, name_len);
 		len += (int)name_len;
 	}
-	reply_value(req, &event, list, len, size);
+	reply_value(req, &account, list, len, size);
 }
 
 static int set_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
@@ -515,12 +515,12 @@ static int set_xattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 			const char *value, size_t size)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_SETXATTR);
-	int err = set_xattr(event.daemon, ino, name, value, size);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_SETXATTR);
+	int err = set_xattr(account.daemon, ino, name, value, size);
 
 	if (ucm_node_type(ino) == UCM_NODE_BLOCK)
-		ucm_account_ref(&event, ucm_node_value(ino));
-	ucm_account_reply(req, &event, err);
+		ucm_account_ref(&account, ucm_node_value(ino));
+	ucm_account_reply(&account, err);
 }
 
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

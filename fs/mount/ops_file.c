@@ -41,13 +41,13 @@ static struct ucm_handle *file_of(const struct fuse_file_info *fi)
 
 /* What it is about, where that is a block or one in the making. Under
  * file->lock: a rename makes a block of what was staging. */
-static void note_file(struct ucm_account *event, const struct ucm_handle *file)
+static void note_file(struct ucm_account *account, const struct ucm_handle *file)
 {
 	if (file->kind != UCM_HANDLE_BLOCK && file->kind != UCM_HANDLE_WRITER)
 		return;
-	ucm_account_block(event, &file->key);
-	event->dir = file->dir;
-	event->bytes = file->size;
+	ucm_account_block(account, &file->key);
+	account->dir = file->dir;
+	account->bytes = file->size;
 }
 
 static bool wants_write(const struct fuse_file_info *fi)
@@ -139,7 +139,7 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 	 * the kernel has their pages nothing is left to be written either;
 	 * unless their file system has something to tell */
 	fi->noflush =
-		!wants_write(fi) || (file->kind == UCM_HANDLE_PLAIN &&
+		!wants_write(fi) || (file->kind == UCM_HANDLE_TREE &&
 				     file->backing_id && !file->told_at_close);
 	/* a block's pages never change; those of a file being written do */
 	fi->keep_cache = !file->backing_id && file->kind == UCM_HANDLE_BLOCK;
@@ -160,19 +160,19 @@ static int commit_writer(const struct ucm_account *within,
 	return ucm_handle_commit(within, file, file->fd, &file->key, when);
 }
 
-static int flush_writer(const struct ucm_account *event,
+static int flush_writer(const struct ucm_account *account,
 			struct ucm_handle *file)
 {
 	bool goes_on;
 	int err;
 
 	if (file->opens > 1 && !file->temp.committed) {
-		file->vouched = ucm_process_goes_on((pid_t)event->pid) &&
+		file->vouched = ucm_process_goes_on((pid_t)account->pid) &&
 				!ucm_os_fstat(file->fd, &file->temp.stamp);
 		return 0;
 	}
-	goes_on = ucm_process_goes_on((pid_t)event->pid);
-	err = commit_writer(event, file,
+	goes_on = ucm_process_goes_on((pid_t)account->pid);
+	err = commit_writer(account, file,
 			    goes_on ? UCM_COMMIT_CLOSED : UCM_COMMIT_IF_WHOLE);
 	file->vouched = goes_on && err == -EAGAIN;
 	return err == -EAGAIN ? 0 : err;
@@ -211,23 +211,23 @@ static void finish_writer(const struct ucm_account *within,
 		tell_of_unfinished(set, file);
 }
 
-static void close_file(fuse_req_t req, struct ucm_account *event,
+static void close_file(fuse_req_t req, struct ucm_account *account,
 		       struct ucm_handle *file)
 {
 	pthread_mutex_lock(&file->lock);
 	if (--file->opens == 0) {
 		if (file->kind == UCM_HANDLE_WRITER)
-			finish_writer(event, file);
-		else if (file->kind == UCM_HANDLE_PLAIN)
-			ucm_files_last_close(event->daemon, file);
+			finish_writer(account, file);
+		else if (file->kind == UCM_HANDLE_TREE)
+			ucm_files_last_close(account->daemon, file);
 		else if (file->kind == UCM_HANDLE_STAGING)
 			ucm_store_rest(&file->temp, file->fd);
 		ucm_handle_detach(req, file);
 	}
-	note_file(event, file);
+	note_file(account, file);
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
-	ucm_handle_put(event->daemon, file);
+	ucm_handle_put(account->daemon, file);
 }
 
 /* ---- create ---- */
@@ -300,7 +300,7 @@ static int new_file(struct ucm_daemon *daemon, fuse_ino_t parent,
 	return 0;
 }
 
-static void reply_create(fuse_req_t req, struct ucm_account *event,
+static void reply_create(fuse_req_t req, struct ucm_account *account,
 			 struct ucm_handle *file, struct fuse_file_info *fi)
 {
 	/* The name is asked for anew each time. The attributes are the inode's
@@ -315,12 +315,12 @@ static void reply_create(fuse_req_t req, struct ucm_account *event,
 	pthread_mutex_lock(&file->lock);
 	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
-		ucm_attr_file(event->daemon, file, &st, &entry.attr);
-	note_file(event, file);
+		ucm_attr_file(account->daemon, file, &st, &entry.attr);
+	note_file(account, file);
 	pthread_mutex_unlock(&file->lock);
-	ucm_account_end(event, err);
+	ucm_account_end(account, err);
 	if (err) {
-		close_file(req, event, file);
+		close_file(req, account, file);
 		fuse_reply_err(req, -err);
 	} else if (fuse_reply_create(req, &entry, fi) == -ENOENT) {
 		/* interrupted: the kernel has no such open. req is gone, and
@@ -428,14 +428,14 @@ static int flush_manifest(struct ucm_daemon *daemon, struct ucm_handle *file)
 	return space ? store_manifest(daemon, space, file->fd) : -ENOENT;
 }
 
-static void create_plain(fuse_req_t req, struct ucm_account *event,
+static void create_in_tree(fuse_req_t req, struct ucm_account *account,
 			 fuse_ino_t parent, const char *name, mode_t mode,
 			 struct fuse_file_info *fi)
 {
 	struct fuse_entry_param entry;
 	int err = ucm_files_op_create(req, parent, name, mode, fi, &entry);
 
-	ucm_account_end(event, err);
+	ucm_account_end(account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else if (fuse_reply_create(req, &entry, fi) == -ENOENT)
@@ -445,12 +445,12 @@ static void create_plain(fuse_req_t req, struct ucm_account *event,
 void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   mode_t mode, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_CREATE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_CREATE);
 	struct ucm_handle *file;
 	int err;
 
-	if (ucm_node_type(parent) == UCM_NODE_PLAIN) {
-		create_plain(req, &event, parent, name, mode, fi);
+	if (ucm_node_type(parent) == UCM_NODE_TREE) {
+		create_in_tree(req, &account, parent, name, mode, fi);
 		return;
 	}
 	/* elsewhere, modes are the space's */
@@ -458,13 +458,13 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		err = create_in_bucket(req, parent, name, fi, &file);
 	else if (ucm_node_type(parent) == UCM_NODE_SPACE &&
 		 !strcmp(name, UCM_MANIFEST_NAME))
-		err = open_manifest(event.daemon, parent, fi, &file);
+		err = open_manifest(account.daemon, parent, fi, &file);
 	else
 		err = strlen(name) > UCM_NAME_MAX ? -ENAMETOOLONG : -EPERM;
 	if (err)
-		ucm_account_reply(req, &event, err);
+		ucm_account_reply(&account, err);
 	else
-		reply_create(req, &event, file, fi);
+		reply_create(req, &account, file, fi);
 }
 
 /* ---- open ---- */
@@ -488,26 +488,26 @@ static int first_open_block(fuse_req_t req, struct ucm_handle *file)
 }
 
 /* It is what its name says. */
-static int refuse_to_write(struct ucm_account *event, fuse_ino_t ino)
+static int refuse_to_write(struct ucm_account *account, fuse_ino_t ino)
 {
 	struct ucm_entry entry;
 
-	if (!ucm_index_get(event->daemon->set->index, ucm_node_value(ino),
+	if (!ucm_index_get(account->daemon->set->index, ucm_node_value(ino),
 			   &entry))
 		return -ESTALE;
-	ucm_account_entry(event, &entry);
+	ucm_account_entry(account, &entry);
 	return -EPERM;
 }
 
-static int open_block(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
+static int open_block(fuse_req_t req, struct ucm_account *account, fuse_ino_t ino,
 		      struct fuse_file_info *fi)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
 	int err = 0;
 
 	if (wants_write(fi) || fi->flags & O_TRUNC)
-		return refuse_to_write(event, ino);
+		return refuse_to_write(account, ino);
 	file = ucm_handle_open(daemon, UCM_HANDLE_BLOCK, ino);
 	if (!file)
 		return -ENOMEM;
@@ -518,7 +518,7 @@ static int open_block(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
 		err = first_open_block(req, file);
 	if (!err) {
 		ucm_handle_count_open(file, fi);
-		note_file(event, file);
+		note_file(account, file);
 	}
 	pthread_mutex_unlock(&file->lock);
 	if (err)
@@ -659,14 +659,14 @@ static int open_index(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	return err;
 }
 
-static int open_any(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
+static int open_any(fuse_req_t req, struct ucm_account *account, fuse_ino_t ino,
 		    struct fuse_file_info *fi)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
 
 	switch (ucm_node_type(ino)) {
-	case UCM_NODE_BLOCK: return open_block(req, event, ino, fi);
+	case UCM_NODE_BLOCK: return open_block(req, account, ino, fi);
 	case UCM_NODE_FILE: return open_file(req, ino, fi);
 	case UCM_NODE_MANIFEST:
 		return open_manifest(daemon, ino, fi, &file);
@@ -674,7 +674,7 @@ static int open_any(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
 		return ucm_control_is_index(ino)
 			       ? open_index(req, ino, fi)
 			       : open_control(daemon, ino, fi);
-	case UCM_NODE_PLAIN:
+	case UCM_NODE_TREE:
 		return ucm_files_op_open(req, ino, fi);
 	default: return -EISDIR;
 	}
@@ -682,10 +682,10 @@ static int open_any(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
 
 void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_OPEN);
-	int err = open_any(req, &event, ino, fi);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_OPEN);
+	int err = open_any(req, &account, ino, fi);
 
-	ucm_account_end(&event, err);
+	ucm_account_end(&account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -695,21 +695,21 @@ void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 /* ---- reading and writing, where the kernel does not do it itself ---- */
 
 /* Bytes that the daemon moved, where they lie on a tier. */
-static void count_moved(struct ucm_account *event, struct ucm_handle *file,
+static void count_moved(struct ucm_account *account, struct ucm_handle *file,
 			uint64_t bytes)
 {
 	struct ucm_tier_stats *stats;
 
 	if (ucm_handle_in_memory(file))
 		return;
-	stats = &event->daemon->set->tier_of[file->dir]->stats;
-	ucm_count_more(event->op == UCM_OP_READ ? &stats->read_bytes
+	stats = &account->daemon->set->tier_of[file->dir]->stats;
+	ucm_count_more(account->op == UCM_OP_READ ? &stats->read_bytes
 						: &stats->written_bytes,
 		       bytes);
 	pthread_mutex_lock(&file->lock);
-	note_file(event, file);
+	note_file(account, file);
 	pthread_mutex_unlock(&file->lock);
-	event->bytes = bytes;
+	account->bytes = bytes;
 }
 
 /* How much of it there is, of a block; the kernel asks for whole pages. */
@@ -728,19 +728,19 @@ static uint64_t part_there(const struct ucm_handle *file, size_t size,
 void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		 struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_READ);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_READ);
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(size);
 	struct ucm_handle *file = file_of(fi);
 
 	(void)ino;
-	count_moved(&event, file, part_there(file, size, off));
+	count_moved(&account, file, part_there(file, size, off));
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
 			   FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = file->fd;
 	out.buf[0].pos = off;
 	/* it reads and replies in one, and tells nobody if the file fails */
 	fuse_reply_data(req, &out, FUSE_BUF_SPLICE_MOVE);
-	ucm_account_end(&event, 0);
+	ucm_account_end(&account, 0);
 }
 
 static int may_write(const struct ucm_handle *file, off_t off, size_t len)
@@ -794,26 +794,26 @@ static ssize_t write_file(const struct ucm_handle *file, struct fuse_bufvec *in,
 void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 		      off_t off, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_WRITE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_WRITE);
 	struct ucm_handle *file = file_of(fi);
 	ssize_t done = file->kind == UCM_HANDLE_CONTROL
-			       ? write_control(event.daemon, file, in)
+			       ? write_control(account.daemon, file, in)
 			       : write_file(file, in, off);
 
 	(void)ino;
 	if (done < 0) {
-		ucm_account_reply(req, &event, (int)done);
+		ucm_account_reply(&account, (int)done);
 		return;
 	}
-	count_moved(&event, file, (uint64_t)done);
-	ucm_account_end(&event, 0);
+	count_moved(&account, file, (uint64_t)done);
+	ucm_account_end(&account, 0);
 	fuse_reply_write(req, (size_t)done);
 }
 
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_FALLOCATE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_FALLOCATE);
 	struct ucm_handle *file = file_of(fi);
 	int err = may_write(file, offset, 0);
 
@@ -822,7 +822,7 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		err = -EOPNOTSUPP;
 	if (!err && ucm_handle_has_temp(file) &&
 	    (uint64_t)offset + (uint64_t)length >
-		    event.daemon->set->config->block_max)
+		    account.daemon->set->config->block_max)
 		err = -EFBIG;
 	pthread_mutex_lock(&file->lock);
 	if (!err) {
@@ -833,17 +833,17 @@ void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		ucm_promise_resize(file->temp.promise,
 				   (uint64_t)offset + (uint64_t)length);
 	pthread_mutex_unlock(&file->lock);
-	ucm_account_reply(req, &event, err);
+	ucm_account_reply(&account, err);
 }
 
 void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_LSEEK);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_LSEEK);
 	off_t found = ucm_os_seek(file_of(fi)->fd, off, whence);
 
 	(void)ino;
-	ucm_account_end(&event, found < 0 ? (int)found : 0);
+	ucm_account_end(&account, found < 0 ? (int)found : 0);
 	if (found < 0)
 		fuse_reply_err(req, (int)-found);
 	else
@@ -854,21 +854,21 @@ void ucm_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_FLUSH);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_FLUSH);
 	struct ucm_handle *file = file_of(fi);
 	int err = 0;
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
 	if (file->kind == UCM_HANDLE_WRITER)
-		err = flush_writer(&event, file);
+		err = flush_writer(&account, file);
 	else if (file->kind == UCM_HANDLE_MANIFEST)
-		err = flush_manifest(event.daemon, file);
-	else if (file->kind == UCM_HANDLE_PLAIN)
-		err = ucm_files_op_flush(event.daemon, file);
+		err = flush_manifest(account.daemon, file);
+	else if (file->kind == UCM_HANDLE_TREE)
+		err = ucm_files_op_flush(account.daemon, file);
 	file->refused = err == -EINVAL || err == -EFBIG;
 	pthread_mutex_unlock(&file->lock);
-	ucm_account_reply(req, &event, err);
+	ucm_account_reply(&account, err);
 }
 
 /* Pages that could not be written count as written afterwards: what failed
@@ -885,7 +885,7 @@ static int sync_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 	err = datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
 	if (!err)
 		return 0;
-	if (file->kind == UCM_HANDLE_PLAIN) {
+	if (file->kind == UCM_HANDLE_TREE) {
 		ucm_error("a file in %s/files: fsync: %s",
 			  daemon->set->dirs[file->dir]->path, strerror(-err));
 		ucm_store_count_error(daemon->set, file->dir, err);
@@ -905,24 +905,24 @@ static int sync_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		  struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_FSYNC);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_FSYNC);
 	struct ucm_handle *file = file_of(fi);
 	int err;
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
-	err = sync_file(event.daemon, file, datasync);
+	err = sync_file(account.daemon, file, datasync);
 	if (!err && file->kind == UCM_HANDLE_WRITER)
-		err = commit_writer(&event, file, UCM_COMMIT_NOW);
+		err = commit_writer(&account, file, UCM_COMMIT_NOW);
 	pthread_mutex_unlock(&file->lock);
-	ucm_account_reply(req, &event, err == -EAGAIN ? 0 : err);
+	ucm_account_reply(&account, err == -EAGAIN ? 0 : err);
 }
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_RELEASE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_RELEASE);
 
 	(void)ino;
-	close_file(req, &event, file_of(fi));
-	ucm_account_reply(req, &event, 0);
+	close_file(req, &account, file_of(fi));
+	ucm_account_reply(&account, 0);
 }

@@ -31,15 +31,15 @@ static struct ucm_files_node *node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
 	uint64_t value = ucm_node_value(ino);
 
 	return value ? (struct ucm_files_node *)(uintptr_t)value
-		     : &daemon->plain.root;
+		     : &daemon->tree.root;
 }
 
 static fuse_ino_t ino_of(struct ucm_daemon *daemon,
 			 const struct ucm_files_node *node)
 {
-	return node == &daemon->plain.root
+	return node == &daemon->tree.root
 		       ? UCM_FILES_ROOT_NODE
-		       : ucm_node_make(UCM_NODE_PLAIN, (uintptr_t)node);
+		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
 }
 
 static bool wants_write(const struct fuse_file_info *fi)
@@ -50,11 +50,11 @@ static bool wants_write(const struct fuse_file_info *fi)
 int ucm_files_ops_init(struct ucm_daemon *daemon)
 {
 	struct ucm_files root;
-	int err = ucm_files_nodes_init(&daemon->plain);
+	int err = ucm_files_nodes_init(&daemon->tree);
 
 	if (!err && !ucm_files_find(daemon->set, UCM_FILES_ROOT,
 				    UCM_FILES_NOWHERE, &root))
-		daemon->plain.root.ino = ucm_files_ino(daemon->set, &root);
+		daemon->tree.root.ino = ucm_files_ino(daemon->set, &root);
 	return err;
 }
 
@@ -81,7 +81,7 @@ static void fill_attr(struct ucm_daemon *daemon,
 	out->st_ino = node->ino;
 	out->st_nlink = 1; /* the folders in a folder are not counted */
 	out->st_blksize = UCM_BLOCK_PAGE;
-	if (node != &daemon->plain.root)
+	if (node != &daemon->tree.root)
 		return;
 	if (options->has_uid)
 		out->st_uid = options->uid;
@@ -95,7 +95,7 @@ static int attr_by_name(struct ucm_daemon *daemon, struct ucm_files_node *node,
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
+	int err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
 
 	if (err)
 		return err;
@@ -153,7 +153,7 @@ int ucm_files_op_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (err == -ENOENT)
 		err = attr_by_name(daemon, node, out);
-	gone = ucm_files_is_gone(&daemon->plain, node);
+	gone = ucm_files_is_gone(&daemon->tree, node);
 	if (err == -ESTALE && gone)
 		err = attr_of_gone(daemon, node, out);
 	if (!err && gone)
@@ -201,7 +201,7 @@ int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
 	if (err == -ESTALE && node->fd >= 0)
 		return change_gone(node, change);
 	if (err)
@@ -224,7 +224,7 @@ int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (node->is_dir)
 		return -ENODATA;
-	err = ucm_files_lock_node(&daemon->plain, node, &lock, path_out);
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path_out);
 	if (err)
 		return err;
 	*dir_out = node->dir;
@@ -236,12 +236,12 @@ int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 /* An entry for what was found or made under a name, which is locked. */
 static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
-		 const char *name, const struct ucm_files *plain,
+		 const char *name, const struct ucm_files *found,
 		 struct fuse_entry_param *out)
 {
 	struct ucm_files_node *node = ucm_files_looked_up(
-		&daemon->plain, parent, name, S_ISDIR(plain->st.st_mode),
-		ucm_files_ino(daemon->set, plain), plain->dir);
+		&daemon->tree, parent, name, S_ISDIR(found->st.st_mode),
+		ucm_files_ino(daemon->set, found), found->dir);
 
 	if (!node)
 		return -ENOMEM;
@@ -251,7 +251,7 @@ static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 		.attr_timeout = ucm_files_timeout(daemon),
 		.entry_timeout = ucm_files_timeout(daemon),
 	};
-	fill_attr(daemon, node, &plain->st, &out->attr);
+	fill_attr(daemon, node, &found->st, &out->attr);
 	return 0;
 }
 
@@ -261,7 +261,7 @@ static unsigned hint_for(struct ucm_daemon *daemon,
 {
 	struct ucm_files_child child;
 
-	return ucm_files_child(&daemon->plain, parent, name, &child) &&
+	return ucm_files_child(&daemon->tree, parent, name, &child) &&
 			       !child.is_dir
 		       ? child.dir
 		       : UCM_FILES_NOWHERE;
@@ -281,7 +281,7 @@ int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
 		.entry_timeout = timeout < SHORT_TIMEOUT_S ? timeout
 							   : SHORT_TIMEOUT_S
 	};
-	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	if (err)
 		return err;
 	err = ucm_files_find(daemon->set, path, hint_for(daemon, folder, name),
@@ -300,13 +300,13 @@ int ucm_files_op_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 		.attr_timeout = ucm_files_timeout(daemon),
 		.entry_timeout = ucm_files_timeout(daemon),
 	};
-	return attr_by_name(daemon, &daemon->plain.root, &out->attr);
+	return attr_by_name(daemon, &daemon->tree.root, &out->attr);
 }
 
 void ucm_files_op_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 uint64_t lookups)
 {
-	ucm_files_forget(&daemon->plain, node_of(daemon, ino), lookups);
+	ucm_files_forget(&daemon->tree, node_of(daemon, ino), lookups);
 }
 
 static struct ucm_files_owner owner_of(fuse_req_t req, mode_t mode)
@@ -330,7 +330,7 @@ int ucm_files_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct ucm_files made;
 	char path[PATH_MAX];
 	int err =
-		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
@@ -355,7 +355,7 @@ int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 	if (!S_ISREG(mode))
 		return -EPERM;
-	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	if (err)
 		return err;
 	fd = ucm_files_create(daemon->set, path, &owner, &made);
@@ -376,7 +376,7 @@ int ucm_files_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct ucm_files made;
 	char path[PATH_MAX];
 	int err =
-		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
@@ -395,7 +395,7 @@ int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err = node->is_dir ? -EINVAL
-			       : ucm_files_lock_node(&daemon->plain, node,
+			       : ucm_files_lock_node(&daemon->tree, node,
 						     &lock, path);
 
 	if (err == -ESTALE && node->fd >= 0) /* removed, and known to somebody */
@@ -443,7 +443,7 @@ static int before_it_goes(struct ucm_daemon *daemon,
 {
 	struct ucm_files_child child;
 
-	if (!ucm_files_child(&daemon->plain, folder, name, &child))
+	if (!ucm_files_child(&daemon->tree, folder, name, &child))
 		return -1;
 	if (!child.is_dir)
 		settle(daemon, child.node);
@@ -456,7 +456,7 @@ static void has_gone(struct ucm_daemon *daemon, struct ucm_files_node *folder,
 		     const char *name, int fd, int err)
 {
 	if (!err || err == -ENOENT)
-		ucm_files_removed(&daemon->plain, folder, name, fd);
+		ucm_files_removed(&daemon->tree, folder, name, fd);
 	else if (fd >= 0)
 		close(fd);
 }
@@ -468,7 +468,7 @@ int ucm_files_op_rmdir(struct ucm_daemon *daemon, fuse_ino_t parent,
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err =
-		ucm_files_lock_tree(&daemon->plain, folder, name, &lock, path);
+		ucm_files_lock_tree(&daemon->tree, folder, name, &lock, path);
 	int fd;
 
 	if (err)
@@ -487,7 +487,7 @@ int ucm_files_op_unlink(struct ucm_daemon *daemon, fuse_ino_t parent,
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err =
-		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	int fd;
 
 	if (err)
@@ -513,7 +513,7 @@ static int rename_pair(struct ucm_daemon *daemon,
 	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
-		ucm_files_renamed(&daemon->plain, pair, copy, dir, fd);
+		ucm_files_renamed(&daemon->tree, pair, copy, dir, fd);
 		return 0;
 	}
 	free(copy);
@@ -539,7 +539,7 @@ int ucm_files_op_rename(struct ucm_daemon *daemon, fuse_ino_t parent,
 	pair.parent[1] = node_of(daemon, newparent);
 	pair.name[0] = name;
 	pair.name[1] = newname;
-	err = ucm_files_lock_pair(&daemon->plain, &pair, &lock);
+	err = ucm_files_lock_pair(&daemon->tree, &pair, &lock);
 	if (err)
 		return err;
 	err = rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
@@ -577,7 +577,7 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	int err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 
 	if (!err) {
-		file = ucm_handle_open(daemon, UCM_HANDLE_PLAIN, out->ino);
+		file = ucm_handle_open(daemon, UCM_HANDLE_TREE, out->ino);
 		if (!file) {
 			ucm_files_op_forget(daemon, out->ino, 1);
 			err = -ENOMEM;
@@ -608,7 +608,7 @@ int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err =
-		ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
+		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
@@ -707,7 +707,7 @@ static int open_node(fuse_req_t req, struct ucm_files_node *node,
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
-		ucm_handle_open(daemon, UCM_HANDLE_PLAIN, ino_of(daemon, node));
+		ucm_handle_open(daemon, UCM_HANDLE_TREE, ino_of(daemon, node));
 	int err;
 
 	if (!file)
@@ -730,7 +730,7 @@ int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (node->is_dir)
 		return -EISDIR;
-	err = ucm_files_lock_node(&daemon->plain, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
 	if (err == -ESTALE)
 		return open_node(req, node, NULL, fi);
 	if (err)
@@ -761,7 +761,7 @@ void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file)
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 
 	if (file->writes &&
-	    !ucm_files_is_gone(&daemon->plain, node_of(daemon, file->node)))
+	    !ucm_files_is_gone(&daemon->tree, node_of(daemon, file->node)))
 		count_growth(daemon, file);
 	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
 	file->promise = NULL;
@@ -803,7 +803,7 @@ static int list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 {
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->plain, node_of(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->tree, node_of(daemon, ino),
 				      &lock, path);
 
 	if (err)
@@ -861,7 +861,7 @@ static size_t fill_listing(fuse_req_t req, fuse_ino_t ino,
 	return used;
 }
 
-void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *event,
+void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *account,
 			  fuse_ino_t ino, size_t size, off_t off, bool plus,
 			  struct fuse_file_info *fi)
 {
@@ -871,13 +871,13 @@ void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *event,
 	size_t used;
 
 	if (!err && (off == 0 || !folder->listed))
-		err = list_again(event->daemon, ino, folder);
+		err = list_again(account->daemon, ino, folder);
 	if (err) {
-		ucm_account_reply(req, event, err);
+		ucm_account_reply(account, err);
 		return;
 	}
 	used = fill_listing(req, ino, folder, buffer, size, off, plus);
-	ucm_account_end(event, 0);
+	ucm_account_end(account, 0);
 	fuse_reply_buf(req, buffer, used);
 }
 
@@ -885,7 +885,7 @@ int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->plain, node_of(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->tree, node_of(daemon, ino),
 				      &lock, path);
 
 	if (err)

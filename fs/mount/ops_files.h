@@ -2,17 +2,17 @@
 /*
  * ops_files.h - what the FUSE operations do in files/.
  *
- * ops_name.c, ops_file.c and ops_attr.c come here for nodes of the type PLAIN
+ * ops_name.c, ops_file.c and ops_attr.c come here for nodes of the type TREE
  * and give the reply. Calls return 0 or -errno; an entry that is given has been
  * counted as looked up.
  */
-#ifndef UCM_OPS_PLAIN_H
-#define UCM_OPS_PLAIN_H
+#ifndef UCM_OPS_FILES_H
+#define UCM_OPS_FILES_H
 
 #include "fs/files/files.h"
 #include "fs/mount/daemon.h"
 
-#define UCM_FILES_ROOT_NODE ucm_node_make(UCM_NODE_PLAIN, 0)
+#define UCM_FILES_ROOT_NODE ucm_node_make(UCM_NODE_TREE, 0)
 
 /* After the store is open, before anything is served. */
 int ucm_files_ops_init(struct ucm_daemon *daemon);
@@ -60,8 +60,8 @@ void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file);
 
 int ucm_files_op_opendir(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct fuse_file_info *fi);
-/* Gives the reply, and ends the event. */
-void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *event,
+/* Gives the reply, and ends the account. */
+void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *account,
 			  fuse_ino_t ino, size_t size, off_t off, bool plus,
 			  struct fuse_file_info *fi);
 void ucm_files_op_releasedir(struct fuse_file_info *fi);

@@ -45,7 +45,7 @@ static int block_name(fuse_ino_t bucket, const char *name, struct ucm_id *id)
 
 /* ---- lookup ---- */
 
-static int reply_plain(struct ucm_daemon *daemon, fuse_ino_t ino,
+static int fill_entry(struct ucm_daemon *daemon, fuse_ino_t ino,
 		       double timeout, struct fuse_entry_param *out)
 {
 	*out = (struct fuse_entry_param){
@@ -63,12 +63,12 @@ static int lookup_in_root(struct ucm_daemon *daemon, const char *name,
 	double timeout = daemon->options->entry_timeout_s;
 
 	if (!strcmp(name, "blocks"))
-		return reply_plain(daemon, ucm_node_make(UCM_NODE_SPACE, 0),
+		return fill_entry(daemon, ucm_node_make(UCM_NODE_SPACE, 0),
 				   timeout, out);
 	if (!strcmp(name, "spaces"))
-		return reply_plain(daemon, UCM_FIXED_SPACES, timeout, out);
+		return fill_entry(daemon, UCM_FIXED_SPACES, timeout, out);
 	if (!strcmp(name, ".ucmfs"))
-		return reply_plain(daemon, UCM_FIXED_CONTROL, timeout, out);
+		return fill_entry(daemon, UCM_FIXED_CONTROL, timeout, out);
 	if (!strcmp(name, "files"))
 		return ucm_files_op_root(daemon, out);
 	return -ENOENT;
@@ -82,7 +82,7 @@ static int lookup_space(struct ucm_daemon *daemon, const char *name,
 
 	if (!space)
 		return -ENOENT;
-	return reply_plain(daemon, ucm_node_make(UCM_NODE_SPACE, space->number),
+	return fill_entry(daemon, ucm_node_make(UCM_NODE_SPACE, space->number),
 			   daemon->options->entry_timeout_s, out);
 }
 
@@ -95,21 +95,21 @@ static int lookup_in_space(struct ucm_daemon *daemon, fuse_ino_t parent,
 	if (!space)
 		return -ENOENT;
 	if (bucket >= 0)
-		return reply_plain(
+		return fill_entry(
 			daemon,
 			ucm_node_bucket(space->number, (unsigned)bucket),
 			daemon->options->entry_timeout_s, out);
 	if (strcmp(name, UCM_MANIFEST_NAME))
 		return -ENOENT;
-	return reply_plain(daemon,
+	return fill_entry(daemon,
 			   ucm_node_make(UCM_NODE_MANIFEST, space->number), 0,
 			   out);
 }
 
-static int lookup_in_bucket(struct ucm_account *event, fuse_ino_t parent,
+static int lookup_in_bucket(struct ucm_account *account, fuse_ino_t parent,
 			    const char *name, struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_entry entry;
 	struct ucm_handle *file;
 	struct ucm_key key;
@@ -119,11 +119,11 @@ static int lookup_in_bucket(struct ucm_account *event, fuse_ino_t parent,
 
 	if (!block_name(parent, name, &id)) {
 		key = key_in(parent, &id);
-		ucm_account_block(event, &key);
+		ucm_account_block(account, &key);
 		err = ucm_store_find(daemon->set, &key, &entry, &ref);
 		if (err)
 			return err;
-		ucm_account_entry(event, &entry);
+		ucm_account_entry(account, &entry);
 		ucm_entry_block(daemon, &entry, ref, out);
 		return 0;
 	}
@@ -132,15 +132,15 @@ static int lookup_in_bucket(struct ucm_account *event, fuse_ino_t parent,
 	file = staging_in(daemon, parent, name);
 	if (!file)
 		return -ENOENT;
-	err = reply_plain(daemon, file->node, 0, out);
+	err = fill_entry(daemon, file->node, 0, out);
 	ucm_handle_put(daemon, file);
 	return err;
 }
 
-static int lookup(struct ucm_account *event, fuse_ino_t parent,
+static int lookup(struct ucm_account *account, fuse_ino_t parent,
 		  const char *name, struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	fuse_ino_t ino;
 
 	if (strlen(name) > UCM_NAME_MAX)
@@ -149,8 +149,8 @@ static int lookup(struct ucm_account *event, fuse_ino_t parent,
 	case UCM_NODE_SPACE:
 		return lookup_in_space(daemon, parent, name, out);
 	case UCM_NODE_BUCKET:
-		return lookup_in_bucket(event, parent, name, out);
-	case UCM_NODE_PLAIN:
+		return lookup_in_bucket(account, parent, name, out);
+	case UCM_NODE_TREE:
 		return ucm_files_op_lookup(daemon, parent, name, out);
 	case UCM_NODE_FIXED:
 		break;
@@ -164,7 +164,7 @@ static int lookup(struct ucm_account *event, fuse_ino_t parent,
 		return lookup_space(daemon, name, out);
 	case UCM_FIXED_CONTROL:
 		ino = ucm_control_find(name);
-		return ino ? reply_plain(daemon, ino, 0, out) : -ENOENT;
+		return ino ? fill_entry(daemon, ino, 0, out) : -ENOENT;
 	default:
 		return -ENOTDIR;
 	}
@@ -172,13 +172,13 @@ static int lookup(struct ucm_account *event, fuse_ino_t parent,
 
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_LOOKUP);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_LOOKUP);
 	struct fuse_entry_param entry;
-	int err = lookup(&event, parent, name, &entry);
+	int err = lookup(&account, parent, name, &entry);
 
-	ucm_account_end(&event, err);
+	ucm_account_end(&account, err);
 	/* with node id 0: the kernel may remember that it is not there */
-	if (err && (err != -ENOENT || ucm_node_type(parent) != UCM_NODE_PLAIN))
+	if (err && (err != -ENOENT || ucm_node_type(parent) != UCM_NODE_TREE))
 		fuse_reply_err(req, -err);
 	else
 		fuse_reply_entry(req, &entry);
@@ -186,7 +186,7 @@ void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void ucm_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 {
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+	if (ucm_node_type(ino) == UCM_NODE_TREE)
 		ucm_files_op_forget(ucm_daemon_of(req), ino, lookups);
 	fuse_reply_none(req);
 }
@@ -195,7 +195,7 @@ void ucm_op_forget_multi(fuse_req_t req, size_t count,
 			 struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (ucm_node_type(forgets[i].ino) == UCM_NODE_PLAIN)
+		if (ucm_node_type(forgets[i].ino) == UCM_NODE_TREE)
 			ucm_files_op_forget(ucm_daemon_of(req), forgets[i].ino,
 					    forgets[i].nlookup);
 	}
@@ -373,7 +373,7 @@ static void list_control(struct listing *list, off_t off)
 	while ((name = ucm_control_name((unsigned)off - 2))) {
 		struct fuse_entry_param entry;
 
-		if (reply_plain(list->daemon, ucm_control_find(name), 0,
+		if (fill_entry(list->daemon, ucm_control_find(name), 0,
 				&entry))
 			return;
 		if (!list_name(list, name, 0, &entry, off + 1))
@@ -403,49 +403,49 @@ static void list_dir(struct listing *list, fuse_ino_t ino, off_t off)
 static void reply_listing(fuse_req_t req, fuse_ino_t ino, size_t size,
 			  off_t off, bool plus, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_READDIR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_READDIR);
 	struct listing list = {
 		.req = req,
-		.daemon = event.daemon,
+		.daemon = account.daemon,
 		.size = size,
 		.plus = plus,
 	};
 
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN) {
-		ucm_files_op_readdir(req, &event, ino, size, off, plus, fi);
+	if (ucm_node_type(ino) == UCM_NODE_TREE) {
+		ucm_files_op_readdir(req, &account, ino, size, off, plus, fi);
 		return;
 	}
 	list.buffer = malloc(size);
 	if (!list.buffer) {
-		ucm_account_reply(req, &event, -ENOMEM);
+		ucm_account_reply(&account, -ENOMEM);
 		return;
 	}
 	list_dir(&list, ino, off);
-	ucm_account_end(&event, 0);
+	ucm_account_end(&account, 0);
 	fuse_reply_buf(req, list.buffer, list.used);
 	free(list.buffer);
 }
 
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_OPENDIR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_OPENDIR);
 	enum ucm_node type = ucm_node_type(ino);
 	struct ucm_space *space = NULL;
 	int err = 0;
 
 	if (type == UCM_NODE_BUCKET || type == UCM_NODE_SPACE) {
-		space = ucm_node_space(event.daemon, ino);
+		space = ucm_node_space(account.daemon, ino);
 		if (!space) {
-			ucm_account_reply(req, &event, -ENOENT);
+			ucm_account_reply(&account, -ENOENT);
 			return;
 		}
 	}
 	if (type == UCM_NODE_BUCKET)
-		ucm_store_fill_bucket(event.daemon->set, space,
+		ucm_store_fill_bucket(account.daemon->set, space,
 				      ucm_bucket_number(ino));
-	if (type == UCM_NODE_PLAIN)
-		err = ucm_files_op_opendir(event.daemon, ino, fi);
-	ucm_account_end(&event, err);
+	if (type == UCM_NODE_TREE)
+		err = ucm_files_op_opendir(account.daemon, ino, fi);
+	ucm_account_end(&account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -467,7 +467,7 @@ void ucm_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
+	if (ucm_node_type(ino) == UCM_NODE_TREE)
 		ucm_files_op_releasedir(fi);
 	fuse_reply_err(req, 0);
 }
@@ -475,25 +475,25 @@ void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_FSYNC);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_FSYNC);
 	int err = 0; /* other folders have nothing of their own on disk */
 
 	(void)datasync, (void)fi;
 	/* the kernel keeps syncfs(2) to itself, so the root stands for all */
 	if (ino == UCM_FIXED_ROOT)
-		err = ucm_store_sync(event.daemon->set);
-	else if (ucm_node_type(ino) == UCM_NODE_PLAIN)
-		err = ucm_files_op_fsyncdir(event.daemon, ino);
-	ucm_account_reply(req, &event, err);
+		err = ucm_store_sync(account.daemon->set);
+	else if (ucm_node_type(ino) == UCM_NODE_TREE)
+		err = ucm_files_op_fsyncdir(account.daemon, ino);
+	ucm_account_reply(&account, err);
 }
 
 /* ---- making and removing ---- */
 
-/* Ends the event. */
-static void reply_entry(fuse_req_t req, const struct ucm_account *event,
+/* Ends the account. */
+static void reply_entry(fuse_req_t req, const struct ucm_account *account,
 			int err, const struct fuse_entry_param *entry)
 {
-	ucm_account_end(event, err);
+	ucm_account_end(account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -515,15 +515,15 @@ static int make_space(fuse_req_t req, const char *name, mode_t mode,
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_MKDIR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_MKDIR);
 	struct fuse_entry_param entry;
 	int err = -EPERM;
 
 	if (parent == UCM_FIXED_SPACES)
 		err = make_space(req, name, mode, &entry);
-	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+	else if (ucm_node_type(parent) == UCM_NODE_TREE)
 		err = ucm_files_op_mkdir(req, parent, name, mode, &entry);
-	reply_entry(req, &event, err, &entry);
+	reply_entry(req, &account, err, &entry);
 }
 
 static int remove_space(struct ucm_daemon *daemon, const char *name)
@@ -541,39 +541,39 @@ static int remove_space(struct ucm_daemon *daemon, const char *name)
 
 void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_RMDIR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_RMDIR);
 	int err = -EPERM;
 
 	if (parent == UCM_FIXED_SPACES)
-		err = remove_space(event.daemon, name);
-	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
-		err = ucm_files_op_rmdir(event.daemon, parent, name);
-	ucm_account_reply(req, &event, err);
+		err = remove_space(account.daemon, name);
+	else if (ucm_node_type(parent) == UCM_NODE_TREE)
+		err = ucm_files_op_rmdir(account.daemon, parent, name);
+	ucm_account_reply(&account, err);
 }
 
-static int unlink_block(struct ucm_account *event, const struct ucm_key *key)
+static int unlink_block(struct ucm_account *account, const struct ucm_key *key)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_entry entry;
 
-	ucm_account_block(event, key);
+	ucm_account_block(account, key);
 	if (daemon->trace &&
 	    ucm_index_find(daemon->set->index, key, &entry, NULL))
-		ucm_account_entry(event, &entry);
+		ucm_account_entry(account, &entry);
 	return ucm_store_remove(daemon->set, key);
 }
 
-static int unlink_in_bucket(struct ucm_account *event, fuse_ino_t parent,
+static int unlink_in_bucket(struct ucm_account *account, fuse_ino_t parent,
 			    const char *name)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
 	struct ucm_key key;
 	struct ucm_id id;
 
 	if (!block_name(parent, name, &id)) {
 		key = key_in(parent, &id);
-		return unlink_block(event, &key);
+		return unlink_block(account, &key);
 	}
 	file = staging_in(daemon, parent, name);
 	if (!file)
@@ -585,14 +585,14 @@ static int unlink_in_bucket(struct ucm_account *event, fuse_ino_t parent,
 
 void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_UNLINK);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_UNLINK);
 	int err = -EPERM;
 
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
-		err = unlink_in_bucket(&event, parent, name);
-	else if (ucm_node_type(parent) == UCM_NODE_PLAIN)
-		err = ucm_files_op_unlink(event.daemon, parent, name);
-	ucm_account_reply(req, &event, err);
+		err = unlink_in_bucket(&account, parent, name);
+	else if (ucm_node_type(parent) == UCM_NODE_TREE)
+		err = ucm_files_op_unlink(account.daemon, parent, name);
+	ucm_account_reply(&account, err);
 }
 
 /* ---- rename: staging becomes a block, or other staging ---- */
@@ -658,17 +658,17 @@ static int rename_to_staging(struct ucm_daemon *daemon, struct ucm_handle *file,
 				   ucm_bucket_number(parent), name);
 }
 
-static int rename_file(const struct ucm_account *event, fuse_ino_t parent,
+static int rename_file(const struct ucm_account *account, fuse_ino_t parent,
 		       const char *name, fuse_ino_t newparent,
 		       const char *newname, unsigned flags)
 {
-	struct ucm_daemon *daemon = event->daemon;
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
 	struct ucm_id id;
 	int err;
 
-	if (ucm_node_type(parent) == UCM_NODE_PLAIN ||
-	    ucm_node_type(newparent) == UCM_NODE_PLAIN)
+	if (ucm_node_type(parent) == UCM_NODE_TREE ||
+	    ucm_node_type(newparent) == UCM_NODE_TREE)
 		return ucm_files_op_rename(daemon, parent, name, newparent,
 					   newname, flags);
 	if (ucm_node_type(parent) != UCM_NODE_BUCKET ||
@@ -682,7 +682,7 @@ static int rename_file(const struct ucm_account *event, fuse_ino_t parent,
 	if (!file)
 		return -ENOENT;
 	if (!block_name(newparent, newname, &id))
-		err = rename_to_block(event, file, newparent, &id, flags);
+		err = rename_to_block(account, file, newparent, &id, flags);
 	else if (ucm_name_is_staging(newname))
 		err = rename_to_staging(daemon, file, newparent, newname,
 					flags);
@@ -696,11 +696,10 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   fuse_ino_t newparent, const char *newname,
 		   unsigned int flags)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_RENAME);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_RENAME);
 
-	ucm_account_reply(
-		req, &event,
-		rename_file(&event, parent, name, newparent, newname, flags));
+	ucm_account_reply(&account, rename_file(&account, parent, name, newparent,
+						newname, flags));
 }
 
 /* ---- other files than regular ones: links in files/, and nothing else ---- */
@@ -708,37 +707,37 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_CREATE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_CREATE);
 	struct fuse_entry_param entry;
 	int err = -EPERM;
 
 	(void)dev;
-	if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+	if (ucm_node_type(parent) == UCM_NODE_TREE)
 		err = ucm_files_op_mknod(req, parent, name, mode, &entry);
-	reply_entry(req, &event, err, &entry);
+	reply_entry(req, &account, err, &entry);
 }
 
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_CREATE);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_CREATE);
 	struct fuse_entry_param entry;
 	int err = -EPERM;
 
-	if (ucm_node_type(parent) == UCM_NODE_PLAIN)
+	if (ucm_node_type(parent) == UCM_NODE_TREE)
 		err = ucm_files_op_symlink(req, parent, name, link, &entry);
-	reply_entry(req, &event, err, &entry);
+	reply_entry(req, &account, err, &entry);
 }
 
 void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_GETATTR);
+	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETATTR);
 	char target[PATH_MAX];
 	int err = -EINVAL;
 
-	if (ucm_node_type(ino) == UCM_NODE_PLAIN)
-		err = ucm_files_op_readlink(event.daemon, ino, target);
-	ucm_account_end(&event, err);
+	if (ucm_node_type(ino) == UCM_NODE_TREE)
+		err = ucm_files_op_readlink(account.daemon, ino, target);
+	ucm_account_end(&account, err);
 	if (err)
 		fuse_reply_err(req, -err);
 	else

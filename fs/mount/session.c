@@ -493,7 +493,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
 	ucm_leases_fini(&daemon.leases);
-	ucm_files_nodes_fini(&daemon.plain);
+	ucm_files_nodes_fini(&daemon.tree);
 	ucm_opstats_free(daemon.ops);
 	ucm_log_tell_left_out(true);
 	return err;
