@@ -263,14 +263,24 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when);
 
-/* Let the kernel reach the file's descriptor itself, if it can; the end of
- * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */
-void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
-void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
-void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
-
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_handles_expire(struct ucm_daemon *daemon);
+
+/* ---- opens of an inode (opens.c) ---- */
+
+/* A backing id or -errno; libfuse logs why. */
+int ucm_passthrough_register(fuse_req_t req, int fd);
+/* Does an error of that say something of the file system, or of us? Else it is
+ * of the moment: the next file may find enough memory. */
+bool ucm_passthrough_is_refusal(int err);
+
+/* All under file->lock. The first open: let the kernel reach the descriptor
+ * itself, if it can. */
+void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
+/* The last close: the end of that, and of the descriptor. */
+void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
+/* One more open of a file that has its descriptor. */
+void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
 
 /* ---- what is counted and traced (account.c) ---- */
 
@@ -411,6 +421,8 @@ bool ucm_control_is_writable(fuse_ino_t ino);
 int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
 		      const char *text);
 
+/* The text of stats.json (stats_json.c); to free. */
+char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len_out);
 /* Prometheus' text (metrics.c); to free. */
 char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 

@@ -55,98 +55,6 @@ static bool wants_write(const struct fuse_file_info *fi)
 	return (fi->flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* ---- passthrough ---- */
-
-/* One directory's file system may be stacked too deep; others go on. */
-static void give_up_passthrough(struct ucm_daemon *daemon, unsigned dir)
-{
-	if (atomic_exchange(&daemon->refused[dir], true))
-		return;
-	ucm_warning("%s: passthrough off: the kernel refused a backing file "
-		    "(it needs CAP_SYS_ADMIN and a file system that is not "
-		    "itself stacked too deep)",
-		    daemon->set->dirs[dir]->path);
-	if (atomic_fetch_add(&daemon->num_refused, 1) + 1 <
-	    daemon->set->num_dirs)
-		return;
-	daemon->passthrough_why = "the kernel refused a backing file";
-	atomic_store(&daemon->passthrough, false);
-}
-
-/* What the kernel says of the file system, or of us, and not of the moment:
- * want of memory, of which it may have enough for the next file, is not here. */
-static bool is_for_good(int err)
-{
-	switch (err) {
-	case -EPERM:      /* no CAP_SYS_ADMIN, or no passthrough */
-	case -ELOOP:      /* stacked too deep */
-	case -EINVAL:     /* no file that can be one */
-	case -EOPNOTSUPP: /* built without */
-	case -ENOTTY: case -ENOSYS:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* A backing id or -errno; libfuse logs why. */
-static int register_backing(fuse_req_t req, int fd)
-{
-	int id;
-
-	errno = 0;
-	id = fuse_passthrough_open(req, fd);
-	return id > 0 ? id : -(errno ? errno : EIO);
-}
-
-/* First open of an inode: register its descriptor. If that fails for now, all
- * opens until its last close do without, as the kernel asks. Under file->lock. */
-void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
-{
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	int id;
-
-	file->backing_id = 0;
-	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(&daemon->refused[file->dir]))
-		return;
-	id = register_backing(req, file->fd);
-	if (id > 0)
-		file->backing_id = id;
-	else if (is_for_good(id))
-		give_up_passthrough(daemon, file->dir);
-}
-
-/* Last close: the kernel has no open left on it. Under file->lock. */
-void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file)
-{
-	if (file->backing_id)
-		fuse_passthrough_close(req, file->backing_id);
-	file->backing_id = 0;
-	close(file->fd);
-	file->fd = -1;
-}
-
-/* One more open of a file that has its descriptor. Under file->lock. */
-void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
-{
-	file->opens++;
-	if ((fi->flags & O_ACCMODE) == O_RDWR)
-		file->shared_write = file->temp.shared = true;
-	fi->fh = (uintptr_t)file;
-	fi->backing_id = file->backing_id;
-	/* of files of files/ nothing is judged when they are closed, and where
-	 * the kernel has their pages nothing is left to be written either;
-	 * unless their file system has something to tell */
-	fi->noflush =
-		!wants_write(fi) || (file->kind == UCM_HANDLE_TREE &&
-				     file->backing_id && !file->told_at_close);
-	/* a block's pages never change; those of a file being written do */
-	fi->keep_cache = !file->backing_id && file->kind == UCM_HANDLE_BLOCK;
-	/* that would go before passthrough */
-	fi->direct_io = ucm_handle_in_memory(file) && !file->backing_id;
-}
-
 /* ---- the end of a file being written ---- */
 
 /* -EAGAIN: it is not whole, as far as can be seen. */
@@ -618,10 +526,10 @@ static int first_open_index(fuse_req_t req, struct ucm_handle *file)
 
 	if (fd < 0)
 		return -errno;
-	id = register_backing(req, fd);
+	id = ucm_passthrough_register(req, fd);
 	if (id < 0) {
 		close(fd);
-		if (!is_for_good(id))
+		if (!ucm_passthrough_is_refusal(id))
 			return id;
 		if (!atomic_exchange(&daemon->index_refused, true))
 			ucm_warning("index: the kernel refused it as a "
