@@ -39,6 +39,16 @@ void ucm_account_ref(struct ucm_account *account, ucm_ref ref)
 		ucm_account_entry(account, &entry);
 }
 
+void ucm_account_file(struct ucm_account *account,
+		      const struct ucm_handle *file)
+{
+	if (!file->ops->is_block)
+		return;
+	ucm_account_block(account, &file->key);
+	account->dir = file->dir;
+	account->bytes = file->size;
+}
+
 static uint8_t tier_number(const struct ucm_store *set, uint8_t dir)
 {
 	return dir == UCM_TRACE_NONE

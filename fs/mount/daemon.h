@@ -165,14 +165,34 @@ bool ucm_name_is_staging(const char *name);
 
 /* ---- open inodes and files being written (file.c) ---- */
 
-enum ucm_handle_kind {
-	UCM_HANDLE_BLOCK,    /* a committed block, open for reading */
-	UCM_HANDLE_WRITER,   /* created under a block's name */
-	UCM_HANDLE_STAGING,  /* has a name of its own until renamed */
-	UCM_HANDLE_MANIFEST, /* space.json in memory */
-	UCM_HANDLE_CONTROL,  /* a file of .ucmfs in memory */
-	UCM_HANDLE_INDEX,    /* the index's memory, for others to map */
-	UCM_HANDLE_TREE,    /* of files/ */
+/*
+ * What a kind of open file does; what all do alike is in ops_file.c. Calls
+ * return 0 or -errno, and are made under file->lock, but for write.
+ */
+struct ucm_handle_ops {
+	bool is_block;	/* or one in the making: accounts name it */
+	bool is_final;	/* its bytes never change */
+	bool has_temp;	/* it lies in .ucmfs/tmp, and can be opened once more */
+	bool in_memory; /* its bytes are on none of the tiers */
+
+	/* Bytes written. NULL: -EBADF, it cannot be opened for writing. */
+	ssize_t (*write)(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off);
+	/* NULL: -EOPNOTSUPP. */
+	int (*fallocate)(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 int mode, off_t off, off_t len);
+	/* May it be made as large as this? NULL: yes. */
+	int (*check_size)(const struct ucm_daemon *daemon,
+			  const struct ucm_handle *file, uint64_t size);
+	/* Some process closes it that had it open for writing. NULL: 0. */
+	int (*flush)(struct ucm_account *account, struct ucm_handle *file);
+	/* NULL: 0, there is no disk. */
+	int (*fsync)(struct ucm_account *account, struct ucm_handle *file,
+		     bool datasync);
+	/* Nobody has it open any more; it still has its descriptor. NULL:
+	 * nothing is to be done. */
+	void (*last_close)(struct ucm_account *account,
+			   struct ucm_handle *file);
 };
 
 /*
@@ -187,7 +207,7 @@ struct ucm_handle {
 	unsigned refs;	/* under files.lock */
 	unsigned opens; /* under lock, as all below */
 	pthread_mutex_t lock;
-	enum ucm_handle_kind kind;
+	const struct ucm_handle_ops *ops; /* its kind */
 	int fd;		 /* -1 while a staging file is closed */
 	int backing_id;	 /* 0: none */
 	uint8_t dir;	 /* where its bytes are, if on a tier */
@@ -212,21 +232,6 @@ struct ucm_handle {
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
 };
 
-/* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
-static inline bool ucm_handle_has_temp(const struct ucm_handle *file)
-{
-	return file->kind == UCM_HANDLE_WRITER ||
-	       file->kind == UCM_HANDLE_STAGING;
-}
-
-/* Are its bytes on none of the tiers? */
-static inline bool ucm_handle_in_memory(const struct ucm_handle *file)
-{
-	return file->kind == UCM_HANDLE_MANIFEST ||
-	       file->kind == UCM_HANDLE_CONTROL ||
-	       file->kind == UCM_HANDLE_INDEX;
-}
-
 int ucm_handles_init(struct ucm_handles *files);
 void ucm_handles_fini(struct ucm_daemon *daemon);
 
@@ -234,7 +239,8 @@ void ucm_handles_fini(struct ucm_daemon *daemon);
  * is given (BLOCK) it may be one that is there already; else (0) it is new and
  * gets a serial number. NULL: no memory. */
 struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
-				   enum ucm_handle_kind kind, fuse_ino_t node);
+				   const struct ucm_handle_ops *ops,
+				   fuse_ino_t node);
 /* One more reference, or NULL. */
 struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node);
 struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
@@ -266,6 +272,15 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_handles_expire(struct ucm_daemon *daemon);
 
+extern const struct ucm_handle_ops ucm_block_handle, ucm_writer_handle,
+	ucm_staging_handle, ucm_manifest_handle, ucm_control_handle,
+	ucm_index_handle, ucm_tree_handle;
+
+/* What most kinds do to be written and synced. */
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off);
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync);
+
 /* ---- opens of an inode (opens.c) ---- */
 
 /* A backing id or -errno; libfuse logs why. */
@@ -281,6 +296,8 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
 void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
 /* One more open of a file that has its descriptor. */
 void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
+/* One open less, which was the last perhaps. Drops a reference. */
+void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file);
 
 /* ---- what is counted and traced (account.c) ---- */
 
@@ -335,6 +352,10 @@ void ucm_account_block(struct ucm_account *account, const struct ucm_key *key);
 void ucm_account_entry(struct ucm_account *account,
 		       const struct ucm_entry *entry);
 void ucm_account_ref(struct ucm_account *account, ucm_ref ref);
+/* What is open, where that is a block or one in the making. Under file->lock: a
+ * rename makes a block of what was staging. */
+void ucm_account_file(struct ucm_account *account,
+		      const struct ucm_handle *file);
 
 /* It has ended; err is 0 or -errno. Before the reply: who asked must find it
  * counted. */

@@ -92,14 +92,22 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 		file->shared_write = file->temp.shared = true;
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
-	/* of files of files/ nothing is judged when they are closed, and where
-	 * the kernel has their pages nothing is left to be written either;
-	 * unless their file system has something to tell */
-	fi->noflush =
-		(fi->flags & O_ACCMODE) == O_RDONLY || (file->kind == UCM_HANDLE_TREE &&
-				     file->backing_id && !file->told_at_close);
-	/* a block's pages never change; those of a file being written do */
-	fi->keep_cache = !file->backing_id && file->kind == UCM_HANDLE_BLOCK;
+	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
+	fi->keep_cache = !file->backing_id && file->ops->is_final;
 	/* that would go before passthrough */
-	fi->direct_io = ucm_handle_in_memory(file) && !file->backing_id;
+	fi->direct_io = !file->backing_id && file->ops->in_memory;
+}
+
+void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
+{
+	pthread_mutex_lock(&file->lock);
+	if (--file->opens == 0) {
+		if (file->ops->last_close)
+			file->ops->last_close(account, file);
+		ucm_handle_detach(account->req, file);
+	}
+	ucm_account_file(account, file);
+	file->touched_ms = ucm_monotonic_ms();
+	pthread_mutex_unlock(&file->lock);
+	ucm_handle_put(account->daemon, file);
 }

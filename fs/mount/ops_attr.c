@@ -107,13 +107,11 @@ static int set_size(struct ucm_daemon *daemon, struct ucm_handle *file, int fd,
 	struct stat st;
 	int err;
 
-	if (file->kind == UCM_HANDLE_MANIFEST && size > UCM_MANIFEST_MAX)
-		return -EFBIG;
-	if (file->temp.committed)
-		return -EPERM;
-	if (ucm_handle_has_temp(file) &&
-	    (uint64_t)size > daemon->set->config->block_max)
-		return -EFBIG; /* it would be no block, and be promised room */
+	if (file->ops->check_size) {
+		err = file->ops->check_size(daemon, file, (uint64_t)size);
+		if (err)
+			return err;
+	}
 	err = ucm_os_fstat(fd, &st);
 	if (!err) {
 		file->temp.presized |= size > st.st_size;

@@ -39,17 +39,6 @@ static struct ucm_handle *file_of(const struct fuse_file_info *fi)
 	return (struct ucm_handle *)(uintptr_t)fi->fh;
 }
 
-/* What it is about, where that is a block or one in the making. Under
- * file->lock: a rename makes a block of what was staging. */
-static void note_file(struct ucm_account *account, const struct ucm_handle *file)
-{
-	if (file->kind != UCM_HANDLE_BLOCK && file->kind != UCM_HANDLE_WRITER)
-		return;
-	ucm_account_block(account, &file->key);
-	account->dir = file->dir;
-	account->bytes = file->size;
-}
-
 static bool wants_write(const struct fuse_file_info *fi)
 {
 	return (fi->flags & O_ACCMODE) != O_RDONLY;
@@ -68,8 +57,7 @@ static int commit_writer(const struct ucm_account *within,
 	return ucm_handle_commit(within, file, file->fd, &file->key, when);
 }
 
-static int flush_writer(const struct ucm_account *account,
-			struct ucm_handle *file)
+static int flush_writer(struct ucm_account *account, struct ucm_handle *file)
 {
 	bool goes_on;
 	int err;
@@ -102,8 +90,7 @@ static void tell_of_unfinished(struct ucm_store *set,
 }
 
 /* The last close of a file under a block's name; nobody hears an error now. */
-static void finish_writer(const struct ucm_account *within,
-			  struct ucm_handle *file)
+static void finish_writer(struct ucm_account *within, struct ucm_handle *file)
 {
 	struct ucm_store *set = within->daemon->set;
 	bool unchanged = ucm_store_unchanged(&file->temp, file->fd);
@@ -119,23 +106,10 @@ static void finish_writer(const struct ucm_account *within,
 		tell_of_unfinished(set, file);
 }
 
-static void close_file(fuse_req_t req, struct ucm_account *account,
-		       struct ucm_handle *file)
+static void rest_staging(struct ucm_account *account, struct ucm_handle *file)
 {
-	pthread_mutex_lock(&file->lock);
-	if (--file->opens == 0) {
-		if (file->kind == UCM_HANDLE_WRITER)
-			finish_writer(account, file);
-		else if (file->kind == UCM_HANDLE_TREE)
-			ucm_files_last_close(account->daemon, file);
-		else if (file->kind == UCM_HANDLE_STAGING)
-			ucm_store_rest(&file->temp, file->fd);
-		ucm_handle_detach(req, file);
-	}
-	note_file(account, file);
-	file->touched_ms = ucm_monotonic_ms();
-	pthread_mutex_unlock(&file->lock);
-	ucm_handle_put(account->daemon, file);
+	(void)account;
+	ucm_store_rest(&file->temp, file->fd);
 }
 
 /* ---- create ---- */
@@ -154,18 +128,18 @@ static void guess_id(const char *name, struct ucm_id *id)
 
 /* What a new name in a bucket is going to be; -EINVAL: nothing. */
 static int plan_file(fuse_ino_t parent, const char *name,
-		     enum ucm_handle_kind *kind, struct ucm_key *key)
+		     const struct ucm_handle_ops **ops, struct ucm_key *key)
 {
 	key->space = ucm_bucket_space(parent);
 	if (!ucm_name_parse(name, &key->id)) {
-		*kind = UCM_HANDLE_WRITER;
+		*ops = &ucm_writer_handle;
 		return ucm_bucket(&key->id) == ucm_bucket_number(parent) ? 0 : -EINVAL;
 	}
 	if (strlen(name) > UCM_NAME_MAX)
 		return -ENAMETOOLONG;
 	if (!ucm_name_is_staging(name))
 		return -EINVAL;
-	*kind = UCM_HANDLE_STAGING;
+	*ops = &ucm_staging_handle;
 	guess_id(name, &key->id);
 	return 0;
 }
@@ -173,22 +147,22 @@ static int plan_file(fuse_ino_t parent, const char *name,
 static int new_file(struct ucm_daemon *daemon, fuse_ino_t parent,
 		    const char *name, int flags, struct ucm_handle **out)
 {
-	enum ucm_handle_kind kind;
+	const struct ucm_handle_ops *ops;
 	struct ucm_temp temp;
 	struct ucm_handle *file;
 	struct ucm_key key;
-	int fd, err = plan_file(parent, name, &kind, &key);
+	int fd, err = plan_file(parent, name, &ops, &key);
 
 	if (err)
 		return err;
-	if (kind == UCM_HANDLE_WRITER &&
+	if (ops == &ucm_writer_handle &&
 	    ucm_index_find(daemon->set->index, &key, NULL, NULL))
 		/* committed since the kernel looked */
 		return flags & O_EXCL ? -EEXIST : -EPERM;
 	fd = ucm_store_create(daemon->set, &key, 0, &temp);
 	if (fd < 0)
 		return fd;
-	file = ucm_handle_open(daemon, kind, 0);
+	file = ucm_handle_open(daemon, ops, 0);
 	if (!file) {
 		close(fd);
 		ucm_store_drop(daemon->set, &temp);
@@ -198,7 +172,7 @@ static int new_file(struct ucm_daemon *daemon, fuse_ino_t parent,
 	file->temp = temp;
 	file->dir = temp.dir;
 	file->key = key;
-	if (kind == UCM_HANDLE_STAGING &&
+	if (ops == &ucm_staging_handle &&
 	    ucm_handle_set_name(daemon, file, key.space,
 				ucm_bucket_number(parent), name)) {
 		ucm_handle_put(daemon, file);
@@ -224,11 +198,11 @@ static void reply_create(fuse_req_t req, struct ucm_account *account,
 	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
 		ucm_attr_file(account->daemon, file, &st, &entry.attr);
-	note_file(account, file);
+	ucm_account_file(account, file);
 	pthread_mutex_unlock(&file->lock);
 	ucm_account_end(account, err);
 	if (err) {
-		close_file(req, account, file);
+		ucm_handle_close(account, file);
 		fuse_reply_err(req, -err);
 	} else if (fuse_reply_create(req, &entry, fi) == -ENOENT) {
 		/* interrupted: the kernel has no such open. req is gone, and
@@ -313,7 +287,7 @@ static int open_manifest(struct ucm_daemon *daemon, fuse_ino_t ino,
 		err = ucm_os_truncate(fd, 0);
 	if (err)
 		return err;
-	file = ucm_handle_open(daemon, UCM_HANDLE_MANIFEST, 0);
+	file = ucm_handle_open(daemon, &ucm_manifest_handle, 0);
 	if (!file) {
 		close(fd);
 		return -ENOMEM;
@@ -326,8 +300,9 @@ static int open_manifest(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-static int flush_manifest(struct ucm_daemon *daemon, struct ucm_handle *file)
+static int flush_manifest(struct ucm_account *account, struct ucm_handle *file)
 {
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space =
 		ucm_namespace_get(&daemon->set->names, file->key.space);
 
@@ -416,7 +391,7 @@ static int open_block(fuse_req_t req, struct ucm_account *account, fuse_ino_t in
 
 	if (wants_write(fi) || fi->flags & O_TRUNC)
 		return refuse_to_write(account, ino);
-	file = ucm_handle_open(daemon, UCM_HANDLE_BLOCK, ino);
+	file = ucm_handle_open(daemon, &ucm_block_handle, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
@@ -426,7 +401,7 @@ static int open_block(fuse_req_t req, struct ucm_account *account, fuse_ino_t in
 		err = first_open_block(req, file);
 	if (!err) {
 		ucm_handle_count_open(file, fi);
-		note_file(account, file);
+		ucm_account_file(account, file);
 	}
 	pthread_mutex_unlock(&file->lock);
 	if (err)
@@ -446,7 +421,7 @@ static int open_file_locked(fuse_req_t req, struct ucm_handle *file,
 	if (file->temp.committed && (wants_write(fi) || fi->flags & O_TRUNC))
 		return -EPERM;
 	if (!file->opens) {
-		if (file->temp.committed || !ucm_handle_has_temp(file))
+		if (file->temp.committed || !file->ops->has_temp)
 			return -ENOENT;
 		fd = ucm_store_reopen(daemon->set, &file->temp);
 		if (fd < 0)
@@ -502,7 +477,7 @@ static int open_control(struct ucm_daemon *daemon, fuse_ino_t ino,
 	fd = ucm_os_memory_file("ucmfs");
 	err = fd < 0 ? fd : ucm_os_write_at(fd, text, len, 0);
 	free(text);
-	file = err ? NULL : ucm_handle_open(daemon, UCM_HANDLE_CONTROL, 0);
+	file = err ? NULL : ucm_handle_open(daemon, &ucm_control_handle, 0);
 	if (!file) {
 		if (fd >= 0)
 			close(fd);
@@ -553,7 +528,7 @@ static int open_index(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	    atomic_load(&daemon->index_refused) ||
 	    ucm_index_live(daemon->set->index)->fd < 0)
 		return -EOPNOTSUPP;
-	file = ucm_handle_open(daemon, UCM_HANDLE_INDEX, ino);
+	file = ucm_handle_open(daemon, &ucm_index_handle, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
@@ -608,14 +583,14 @@ static void count_moved(struct ucm_account *account, struct ucm_handle *file,
 {
 	struct ucm_tier_stats *stats;
 
-	if (ucm_handle_in_memory(file))
+	if (file->ops->in_memory)
 		return;
 	stats = &account->daemon->set->tier_of[file->dir]->stats;
 	ucm_count_more(account->op == UCM_OP_READ ? &stats->read_bytes
 						: &stats->written_bytes,
 		       bytes);
 	pthread_mutex_lock(&file->lock);
-	note_file(account, file);
+	ucm_account_file(account, file);
 	pthread_mutex_unlock(&file->lock);
 	account->bytes = bytes;
 }
@@ -626,7 +601,7 @@ static uint64_t part_there(const struct ucm_handle *file, size_t size,
 {
 	uint64_t from = (uint64_t)off;
 
-	if (file->kind != UCM_HANDLE_BLOCK)
+	if (!file->ops->is_final)
 		return size;
 	if (from >= file->size)
 		return 0;
@@ -651,28 +626,32 @@ void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	ucm_account_end(&account, 0);
 }
 
-static int may_write(const struct ucm_handle *file, off_t off, size_t len)
+static int check_manifest_size(const struct ucm_daemon *daemon,
+			       const struct ucm_handle *file, uint64_t size)
 {
-	if (file->kind == UCM_HANDLE_BLOCK || file->kind == UCM_HANDLE_INDEX)
-		return -EBADF;
+	(void)daemon, (void)file;
+	return size > UCM_MANIFEST_MAX ? -EFBIG : 0;
+}
+
+/* A larger one would be no block, and be promised room. */
+static int check_temp_size(const struct ucm_daemon *daemon,
+			   const struct ucm_handle *file, uint64_t size)
+{
 	if (file->temp.committed)
 		return -EPERM;
-	if (file->kind == UCM_HANDLE_MANIFEST &&
-	    (uint64_t)off + len > UCM_MANIFEST_MAX)
-		return -EFBIG;
-	return 0;
+	return size > daemon->set->config->block_max ? -EFBIG : 0;
 }
 
 /* What is written is one command or more; where to does not matter. */
-static ssize_t write_control(struct ucm_daemon *daemon,
-			     const struct ucm_handle *file,
-			     struct fuse_bufvec *in)
+static ssize_t write_control(struct ucm_daemon *daemon, struct ucm_handle *file,
+			     struct fuse_bufvec *in, off_t off)
 {
 	char text[UCM_CONTROL_WRITE_MAX + 1];
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
 	ssize_t len;
 	int err;
 
+	(void)off;
 	if (fuse_buf_size(in) > UCM_CONTROL_WRITE_MAX)
 		return -EFBIG;
 	out.buf[0].mem = text;
@@ -684,14 +663,12 @@ static ssize_t write_control(struct ucm_daemon *daemon,
 	return err ? err : len;
 }
 
-static ssize_t write_file(const struct ucm_handle *file, struct fuse_bufvec *in,
-			  off_t off)
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off)
 {
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
-	int err = may_write(file, off, fuse_buf_size(in));
 
-	if (err)
-		return err;
+	(void)daemon;
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
 			   FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = file->fd;
@@ -699,14 +676,32 @@ static ssize_t write_file(const struct ucm_handle *file, struct fuse_bufvec *in,
 	return fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
 }
 
+static ssize_t write_manifest(struct ucm_daemon *daemon,
+			      struct ucm_handle *file, struct fuse_bufvec *in,
+			      off_t off)
+{
+	int err = check_manifest_size(daemon, file,
+				      (uint64_t)off + fuse_buf_size(in));
+
+	return err ? err : ucm_handle_write(daemon, file, in, off);
+}
+
+static ssize_t write_temp(struct ucm_daemon *daemon, struct ucm_handle *file,
+			  struct fuse_bufvec *in, off_t off)
+{
+	if (file->temp.committed)
+		return -EPERM;
+	return ucm_handle_write(daemon, file, in, off);
+}
+
 void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 		      off_t off, struct fuse_file_info *fi)
 {
 	struct ucm_account account = ucm_account_begin(req, UCM_OP_WRITE);
 	struct ucm_handle *file = file_of(fi);
-	ssize_t done = file->kind == UCM_HANDLE_CONTROL
-			       ? write_control(account.daemon, file, in)
-			       : write_file(file, in, off);
+	ssize_t done = file->ops->write ? file->ops->write(account.daemon, file,
+							   in, off)
+					: -EBADF;
 
 	(void)ino;
 	if (done < 0) {
@@ -718,28 +713,43 @@ void ucm_op_write_buf(fuse_req_t req, fuse_ino_t ino, struct fuse_bufvec *in,
 	fuse_reply_write(req, (size_t)done);
 }
 
+static int fallocate_temp(struct ucm_daemon *daemon, struct ucm_handle *file,
+			  int mode, off_t off, off_t len)
+{
+	uint64_t end = (uint64_t)off + (uint64_t)len;
+	int err = check_temp_size(daemon, file, end);
+
+	if (err)
+		return err;
+	file->temp.presized = true;
+	err = ucm_os_fallocate(file->fd, mode, off, len);
+	if (!err && !(mode & ~FALLOC_FL_KEEP_SIZE))
+		ucm_promise_resize(file->temp.promise, end);
+	return err;
+}
+
+static int fallocate_manifest(struct ucm_daemon *daemon,
+			      struct ucm_handle *file, int mode, off_t off,
+			      off_t len)
+{
+	int err = check_manifest_size(daemon, file, (uint64_t)off);
+
+	(void)mode, (void)len;
+	return err ? err : -EOPNOTSUPP;
+}
+
 void ucm_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		      off_t length, struct fuse_file_info *fi)
 {
 	struct ucm_account account = ucm_account_begin(req, UCM_OP_FALLOCATE);
 	struct ucm_handle *file = file_of(fi);
-	int err = may_write(file, offset, 0);
+	int err = -EOPNOTSUPP;
 
 	(void)ino;
-	if (!err && ucm_handle_in_memory(file))
-		err = -EOPNOTSUPP;
-	if (!err && ucm_handle_has_temp(file) &&
-	    (uint64_t)offset + (uint64_t)length >
-		    account.daemon->set->config->block_max)
-		err = -EFBIG;
 	pthread_mutex_lock(&file->lock);
-	if (!err) {
-		file->temp.presized = true;
-		err = ucm_os_fallocate(file->fd, mode, offset, length);
-	}
-	if (!err && !(mode & ~FALLOC_FL_KEEP_SIZE))
-		ucm_promise_resize(file->temp.promise,
-				   (uint64_t)offset + (uint64_t)length);
+	if (file->ops->fallocate)
+		err = file->ops->fallocate(account.daemon, file, mode, offset,
+					   length);
 	pthread_mutex_unlock(&file->lock);
 	ucm_account_reply(&account, err);
 }
@@ -768,46 +778,64 @@ void ucm_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
-	if (file->kind == UCM_HANDLE_WRITER)
-		err = flush_writer(&account, file);
-	else if (file->kind == UCM_HANDLE_MANIFEST)
-		err = flush_manifest(account.daemon, file);
-	else if (file->kind == UCM_HANDLE_TREE)
-		err = ucm_files_op_flush(account.daemon, file);
+	if (file->ops->flush)
+		err = file->ops->flush(&account, file);
 	file->refused = err == -EINVAL || err == -EFBIG;
 	pthread_mutex_unlock(&file->lock);
 	ucm_account_reply(&account, err);
 }
 
-/* Pages that could not be written count as written afterwards: what failed
- * once is dropped and never asked again. */
-static int sync_file(struct ucm_daemon *daemon, struct ucm_handle *file,
-		     int datasync)
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync)
 {
-	int err;
+	return datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
+}
 
-	if (ucm_handle_in_memory(file))
-		return 0;
-	if (file->failed)
-		return -EIO;
-	err = datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
+static int sync_block(struct ucm_daemon *daemon, struct ucm_handle *file,
+		      bool datasync)
+{
+	int err = ucm_handle_sync(file, datasync);
+
 	if (!err)
 		return 0;
-	if (file->kind == UCM_HANDLE_TREE) {
-		ucm_error("a file in %s/files: fsync: %s",
-			  daemon->set->dirs[file->dir]->path, strerror(-err));
-		ucm_store_count_error(daemon->set, file->dir, err);
-		return err;
-	}
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
 	ucm_store_count_error(daemon->set, file->dir, err);
-	file->failed = file->kind != UCM_HANDLE_BLOCK;
-	if (file->temp.committed && file->temp.ref)
+	return err;
+}
+
+static int fsync_block(struct ucm_account *account, struct ucm_handle *file,
+		       bool datasync)
+{
+	return sync_block(account->daemon, file, datasync);
+}
+
+/* Pages that could not be written count as written afterwards: what failed
+ * once is dropped and never asked again. */
+static int fsync_temp(struct ucm_account *account, struct ucm_handle *file,
+		      bool datasync)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	int err;
+
+	if (file->failed)
+		return -EIO;
+	err = sync_block(daemon, file, datasync);
+	file->failed = err;
+	if (err && file->temp.committed && file->temp.ref)
 		ucm_store_condemn(daemon->set, file->temp.ref,
 				  &file->temp.stamp, UCM_FAULT_UNVOUCHED,
 				  " (fsync failed)");
 	return err;
+}
+
+static int fsync_writer(struct ucm_account *account, struct ucm_handle *file,
+			bool datasync)
+{
+	int err = fsync_temp(account, file, datasync);
+
+	if (!err)
+		err = commit_writer(account, file, UCM_COMMIT_NOW);
+	return err == -EAGAIN ? 0 : err;
 }
 
 void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -815,15 +843,14 @@ void ucm_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 {
 	struct ucm_account account = ucm_account_begin(req, UCM_OP_FSYNC);
 	struct ucm_handle *file = file_of(fi);
-	int err;
+	int err = 0;
 
 	(void)ino;
 	pthread_mutex_lock(&file->lock);
-	err = sync_file(account.daemon, file, datasync);
-	if (!err && file->kind == UCM_HANDLE_WRITER)
-		err = commit_writer(&account, file, UCM_COMMIT_NOW);
+	if (file->ops->fsync)
+		err = file->ops->fsync(&account, file, datasync);
 	pthread_mutex_unlock(&file->lock);
-	ucm_account_reply(&account, err == -EAGAIN ? 0 : err);
+	ucm_account_reply(&account, err);
 }
 
 void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -831,6 +858,51 @@ void ucm_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct ucm_account account = ucm_account_begin(req, UCM_OP_RELEASE);
 
 	(void)ino;
-	close_file(req, &account, file_of(fi));
+	ucm_handle_close(&account, file_of(fi));
 	ucm_account_reply(&account, 0);
 }
+
+const struct ucm_handle_ops ucm_block_handle = {
+	.is_block = true,
+	.is_final = true,
+	.fsync = fsync_block,
+};
+
+/* Created under a block's name. */
+const struct ucm_handle_ops ucm_writer_handle = {
+	.is_block = true,
+	.has_temp = true,
+	.write = write_temp,
+	.fallocate = fallocate_temp,
+	.check_size = check_temp_size,
+	.flush = flush_writer,
+	.fsync = fsync_writer,
+	.last_close = finish_writer,
+};
+
+/* Has a name of its own until it is renamed. */
+const struct ucm_handle_ops ucm_staging_handle = {
+	.has_temp = true,
+	.write = write_temp,
+	.fallocate = fallocate_temp,
+	.check_size = check_temp_size,
+	.fsync = fsync_temp,
+	.last_close = rest_staging,
+};
+
+const struct ucm_handle_ops ucm_manifest_handle = {
+	.in_memory = true,
+	.write = write_manifest,
+	.fallocate = fallocate_manifest,
+	.check_size = check_manifest_size,
+	.flush = flush_manifest,
+};
+
+const struct ucm_handle_ops ucm_control_handle = {
+	.in_memory = true,
+	.write = write_control,
+};
+
+const struct ucm_handle_ops ucm_index_handle = {
+	.in_memory = true,
+};

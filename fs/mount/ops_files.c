@@ -564,6 +564,16 @@ static void begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 	ucm_handle_attach(req, file);
 }
 
+/* Nothing is judged when it is closed, and where the kernel has its pages
+ * nothing is left to be written either; unless its file system has something
+ * to tell. */
+static void count_open(struct ucm_handle *file, struct fuse_file_info *fi)
+{
+	ucm_handle_count_open(file, fi);
+	if (file->backing_id && !file->told_at_close)
+		fi->noflush = true;
+}
+
 static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 			 const char *name, const char *path, mode_t mode,
 			 struct fuse_file_info *fi,
@@ -577,7 +587,7 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	int err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 
 	if (!err) {
-		file = ucm_handle_open(daemon, UCM_HANDLE_TREE, out->ino);
+		file = ucm_handle_open(daemon, &ucm_tree_handle, out->ino);
 		if (!file) {
 			ucm_files_op_forget(daemon, out->ino, 1);
 			err = -ENOMEM;
@@ -594,7 +604,7 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	begin_file(req, file, fd, made.dir, &made.st, true);
 	file->counted = 0; /* nothing of it is, yet */
 	file->promise = made.promise;
-	ucm_handle_count_open(file, fi);
+	count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
 }
@@ -696,7 +706,7 @@ static int open_locked(fuse_req_t req, struct ucm_files_node *node,
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(file->fd, 0);
 	if (!err)
-		ucm_handle_count_open(file, fi);
+		count_open(file, fi);
 	else if (!file->opens)
 		ucm_handle_detach(req, file);
 	return err;
@@ -707,7 +717,7 @@ static int open_node(fuse_req_t req, struct ucm_files_node *node,
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
-		ucm_handle_open(daemon, UCM_HANDLE_TREE, ino_of(daemon, node));
+		ucm_handle_open(daemon, &ucm_tree_handle, ino_of(daemon, node));
 	int err;
 
 	if (!file)
@@ -740,7 +750,17 @@ int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	return err;
 }
 
-int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file)
+static int tree_failed(struct ucm_daemon *daemon, const struct ucm_handle *file,
+		       const char *what, int err)
+{
+	ucm_error("a file in %s/files: %s: %s",
+		  daemon->set->dirs[file->dir]->path, what, strerror(-err));
+	ucm_store_count_error(daemon->set, file->dir, err);
+	return err;
+}
+
+/* The error is the program's. */
+static int tree_flush(struct ucm_account *account, struct ucm_handle *file)
 {
 	int err = 0;
 
@@ -748,16 +768,28 @@ int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file)
 	 * not tell its file system when that is closed */
 	if (file->told_at_close && file->writes)
 		err = ucm_os_flush(file->fd);
-	if (!err)
-		return 0;
-	ucm_error("a file in %s/files: close: %s",
-		  daemon->set->dirs[file->dir]->path, strerror(-err));
-	ucm_store_count_error(daemon->set, file->dir, err);
-	return err;
+	return err ? tree_failed(account->daemon, file, "close", err) : 0;
 }
 
-void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file)
+static int tree_fsync(struct ucm_account *account, struct ucm_handle *file,
+		      bool datasync)
 {
+	int err = ucm_handle_sync(file, datasync);
+
+	return err ? tree_failed(account->daemon, file, "fsync", err) : 0;
+}
+
+static int tree_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
+			  int mode, off_t off, off_t len)
+{
+	(void)daemon;
+	return ucm_os_fallocate(file->fd, mode, off, len);
+}
+
+static void tree_last_close(struct ucm_account *account,
+			    struct ucm_handle *file)
+{
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 
 	if (file->writes &&
@@ -894,3 +926,11 @@ int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
 	ucm_files_unlock(&lock);
 	return err;
 }
+
+const struct ucm_handle_ops ucm_tree_handle = {
+	.write = ucm_handle_write,
+	.fallocate = tree_fallocate,
+	.flush = tree_flush,
+	.fsync = tree_fsync,
+	.last_close = tree_last_close,
+};

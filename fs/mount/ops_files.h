@@ -52,12 +52,6 @@ int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 			struct fuse_entry_param *out);
 int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino,
 		      struct fuse_file_info *fi);
-/* A close of a file that was open for writing; under file->lock. The error is
- * the program's. */
-int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file);
-/* The last close; under file->lock, while it has its descriptor. */
-void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file);
-
 int ucm_files_op_opendir(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct fuse_file_info *fi);
 /* Gives the reply, and ends the account. */

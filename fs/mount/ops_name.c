@@ -615,7 +615,7 @@ static int commit_file(const struct ucm_account *within,
 		err = ucm_handle_commit(within, file, fd, key, UCM_COMMIT_NOW);
 	ucm_handle_return_fd(file, fd);
 	if (!err) { /* a writer like any other now, until its last close */
-		file->kind = UCM_HANDLE_WRITER;
+		file->ops = &ucm_writer_handle;
 		file->key = *key;
 	}
 	pthread_mutex_unlock(&file->lock);
