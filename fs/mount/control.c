@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - the files under .ucmfs/.
+ * control.c - .ucmfs/ and the files in it.
  *
  * Each is made anew when it is opened, so that a reader sees one moment. What
  * is written to one is taken by each write(2) for itself. The index is the
@@ -8,16 +8,23 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/kinds.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/osfile.h"
 #include "fs/index/memory.h"
+
+static const struct ucm_handle_ops control_handle, index_handle;
+
+/* ---- config.yaml ---- */
 
 static char *config_text(struct ucm_daemon *daemon, size_t *len)
 {
@@ -46,7 +53,7 @@ static char *debug_text(struct ucm_daemon *daemon, size_t *len)
 	return text;
 }
 
-static int write_debug(struct ucm_daemon *daemon, const char *text)
+static int debug_write(struct ucm_daemon *daemon, const char *text)
 {
 	char why[256];
 	int err = ucm_log_areas_set(text, why, sizeof(why));
@@ -70,78 +77,76 @@ static char *control_text(struct ucm_daemon *daemon, size_t *len_out)
 
 /* ---- the files ---- */
 
-static const struct {
+struct control {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	char *(*text)(struct ucm_daemon *daemon,
-		      size_t *len_out); /* NULL: index */
+	/* NULL: it is the index's memory. */
+	char *(*text)(struct ucm_daemon *daemon, size_t *len_out);
+	/* One write(2) to it. NULL: it cannot be written to. */
 	int (*write)(struct ucm_daemon *daemon, const char *text);
-} files[] = {
-	/* these two tell paths and tenants' names */
-	{ "stats.json", 0400, false, ucm_stats_text, NULL },
-	{ "config.yaml", 0400, false, config_text, NULL },
-	{ "metrics", 0444, false, ucm_metrics_text, NULL },
-	{ "debug", 0600, true, debug_text, write_debug },
-	{ "index", 0444, false, NULL, NULL },
-	{ "control", 0444, false, control_text, NULL },
+	/* NULL: -ENOTTY. */
+	int (*call)(fuse_req_t req, unsigned number, const void *in,
+		    size_t in_size, size_t out_size, void **out);
 };
-#define NUM_FILES (sizeof(files) / sizeof(files[0]))
 
-fuse_ino_t ucm_control_find(const char *name)
-{
-	for (unsigned i = 0; i < NUM_FILES; i++) {
-		if (!strcmp(name, files[i].name))
-			return UCM_FIXED_FILES + i;
-	}
-	return 0;
-}
+static const struct control controls[] = {
+	/* these two tell paths and tenants' names */
+	{ .name = "stats.json", .mode = 0400, .text = ucm_stats_text },
+	{ .name = "config.yaml", .mode = 0400, .text = config_text },
+	{ .name = "metrics", .mode = 0444, .text = ucm_metrics_text },
+	{
+		.name = "debug",
+		.mode = 0600,
+		.daemons = true,
+		.text = debug_text,
+		.write = debug_write,
+	},
+	{ .name = "index", .mode = 0444 },
+	{
+		.name = "control",
+		.mode = 0444,
+		.text = control_text,
+		.call = ucm_control_call,
+	},
+};
+#define NUM_CONTROLS (sizeof(controls) / sizeof(controls[0]))
 
-const char *ucm_control_name(unsigned number)
+/* NULL: there is none. */
+static const struct control *control_of(fuse_ino_t ino)
 {
-	return number < NUM_FILES ? files[number].name : NULL;
-}
-
-bool ucm_control_is_index(fuse_ino_t ino)
-{
-	return ino - UCM_FIXED_FILES < NUM_FILES &&
-	       !files[ino - UCM_FIXED_FILES].text;
-}
-
-char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       size_t *len_out)
-{
-	return ino - UCM_FIXED_FILES < NUM_FILES && !ucm_control_is_index(ino)
-		       ? files[ino - UCM_FIXED_FILES].text(daemon, len_out)
+	return ino - UCM_FIXED_CONTROLS < NUM_CONTROLS
+		       ? &controls[ino - UCM_FIXED_CONTROLS]
 		       : NULL;
 }
 
-static int get_size(struct ucm_daemon *daemon, fuse_ino_t ino, size_t *out)
+static int control_size(struct ucm_daemon *daemon,
+			const struct control *control, size_t *out)
 {
 	char *text;
 
-	if (ucm_control_is_index(ino)) {
+	if (!control->text) {
 		*out = ucm_index_memory_size(
 			ucm_index_live(daemon->set->index));
 		return 0;
 	}
-	text = ucm_control_text(daemon, ino, out);
+	text = control->text(daemon, out);
 	free(text);
 	return text ? 0 : -ENOENT;
 }
 
-int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
-		     struct stat *out)
+static int control_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   struct stat *out)
 {
-	unsigned number = (unsigned)(ino - UCM_FIXED_FILES);
+	const struct control *control = control_of(ino);
 	size_t len;
-	int err = get_size(daemon, ino, &len);
+	int err = control ? control_size(daemon, control, &len) : -ENOENT;
 
 	if (err)
 		return err;
-	ucm_attr_dir(daemon, ino, out);
-	out->st_mode = S_IFREG | files[number].mode;
-	if (files[number].daemons) {
+	ucm_attr_folder(daemon, ino, out);
+	out->st_mode = S_IFREG | control->mode;
+	if (control->daemons) {
 		out->st_uid = geteuid();
 		out->st_gid = getegid();
 	}
@@ -152,14 +157,198 @@ int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-bool ucm_control_is_writable(fuse_ino_t ino)
+static int control_ioctl(struct ucm_account *account, fuse_ino_t ino,
+			 unsigned number, const void *in, size_t in_size,
+			 size_t out_size, void **out)
 {
-	return ino - UCM_FIXED_FILES < NUM_FILES &&
-	       files[ino - UCM_FIXED_FILES].write;
+	const struct control *control = control_of(ino);
+
+	if (!control || !control->call)
+		return -ENOTTY;
+	return control->call(account->req, number, in, in_size, out_size, out);
 }
 
-int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
-		      const char *text)
+/* ---- a file with a text: made when it is opened ---- */
+
+/* The kernel has compared its mode. */
+static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
+			     struct fuse_file_info *fi)
 {
-	return files[number].write(daemon, text);
+	const struct control *control = control_of(ino);
+	struct ucm_handle *file;
+	size_t len;
+	char *text;
+	int fd, err;
+
+	if (ucm_open_changes(fi) && !control->write)
+		return -EPERM;
+	text = control->text(daemon, &len);
+	if (!text)
+		return -ENOENT;
+	fd = ucm_os_memory_file("ucmfs");
+	err = fd < 0 ? fd : ucm_os_write_at(fd, text, len, 0);
+	free(text);
+	file = err ? NULL : ucm_handle_open(daemon, &control_handle, 0);
+	if (!file) {
+		if (fd >= 0)
+			close(fd);
+		return err ? err : -ENOMEM;
+	}
+	file->fd = fd;
+	file->control = (uint8_t)(ino - UCM_FIXED_CONTROLS);
+	ucm_handle_count_open(file, fi);
+	return 0;
 }
+
+#define CONTROL_WRITE_MAX 4096u /* bytes */
+
+/* What is written is one command or more; where to does not matter. */
+static ssize_t control_write(struct ucm_daemon *daemon,
+			     struct ucm_handle *file, struct fuse_bufvec *in,
+			     off_t off)
+{
+	char text[CONTROL_WRITE_MAX + 1];
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+	ssize_t len;
+	int err;
+
+	(void)off;
+	if (fuse_buf_size(in) > CONTROL_WRITE_MAX)
+		return -EFBIG;
+	out.buf[0].mem = text;
+	len = fuse_buf_copy(&out, in, 0);
+	if (len < 0)
+		return len;
+	text[len] = '\0';
+	err = controls[file->control].write(daemon, text);
+	return err ? err : len;
+}
+
+/* ---- the index: nothing but passthrough makes a shared mapping live ---- */
+
+/* Under file->lock. */
+static int control_first_index(fuse_req_t req, struct ucm_handle *file)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	int fd = fcntl(ucm_index_live(daemon->set->index)->fd, F_DUPFD_CLOEXEC,
+		       0);
+	int id;
+
+	if (fd < 0)
+		return -errno;
+	id = ucm_passthrough_register(req, fd);
+	if (id < 0) {
+		close(fd);
+		if (!ucm_passthrough_is_refusal(id))
+			return id;
+		if (!atomic_exchange(&daemon->index_refused, true))
+			ucm_warning("index: the kernel refused it as a "
+				    "backing file; clients ask for each block");
+		return -EOPNOTSUPP;
+	}
+	file->backing_id = id;
+	file->fd = fd;
+	return 0;
+}
+
+static int control_open_index(fuse_req_t req, fuse_ino_t ino,
+			      struct fuse_file_info *fi)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file;
+	int err = 0;
+
+	if (ucm_open_changes(fi))
+		return -EPERM;
+	if (!atomic_load(&daemon->passthrough) ||
+	    atomic_load(&daemon->index_refused) ||
+	    ucm_index_live(daemon->set->index)->fd < 0)
+		return -EOPNOTSUPP;
+	file = ucm_handle_open(daemon, &index_handle, ino);
+	if (!file)
+		return -ENOMEM;
+	pthread_mutex_lock(&file->lock);
+	if (!file->opens)
+		err = control_first_index(req, file);
+	if (!err)
+		ucm_handle_count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_handle_put(daemon, file);
+	return err;
+}
+
+static int control_open(struct ucm_account *account, fuse_ino_t ino,
+			struct fuse_file_info *fi)
+{
+	const struct control *control = control_of(ino);
+
+	if (!control)
+		return -ENOENT;
+	return control->text ? control_open_text(account->daemon, ino, fi)
+			     : control_open_index(account->req, ino, fi);
+}
+
+/* ---- .ucmfs itself ---- */
+
+static int control_dir_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			       struct stat *out)
+{
+	ucm_attr_folder(daemon, ino, out);
+	return 0;
+}
+
+static int control_lookup(struct ucm_account *account, fuse_ino_t parent,
+			  const char *name, struct fuse_entry_param *out)
+{
+	(void)parent;
+	for (unsigned i = 0; i < NUM_CONTROLS; i++) {
+		if (!strcmp(name, controls[i].name))
+			return ucm_entry_fill(&ucm_control_ops,
+					      account->daemon,
+					      UCM_FIXED_CONTROLS + i, out);
+	}
+	return -ENOENT;
+}
+
+static int control_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			   const struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry;
+	struct stat attr;
+
+	(void)fi;
+	ucm_attr_folder(list->daemon, ino, &attr);
+	if (!ucm_list_dots(list, &attr, &off))
+		return 0;
+	for (unsigned i = (unsigned)off - 2; i < NUM_CONTROLS; i++) {
+		if (ucm_entry_fill(&ucm_control_ops, list->daemon,
+				   UCM_FIXED_CONTROLS + i, &entry) ||
+		    !ucm_list_entry(list, controls[i].name, &entry,
+				    (off_t)i + 3))
+			break;
+	}
+	return 0;
+}
+
+static const struct ucm_handle_ops control_handle = {
+	.in_memory = true,
+	.write = control_write,
+};
+
+static const struct ucm_handle_ops index_handle = {
+	.in_memory = true,
+};
+
+const struct ucm_node_ops ucm_control_ops = {
+	.getattr = control_getattr,
+	.open = control_open,
+	.ioctl = control_ioctl,
+};
+
+const struct ucm_node_ops ucm_control_dir_ops = {
+	.timeout = ucm_entry_timeout,
+	.getattr = control_dir_getattr,
+	.lookup = control_lookup,
+	.readdir = control_readdir,
+};

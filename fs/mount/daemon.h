@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount.h - one mount: what the FUSE operations share.
+ * daemon.h - one mount: what the FUSE operations share.
  *
  * The daemon translates between FUSE's node ids and handles and the store's
  * keys and references. All that it knows of files on disk it asks store.h.
  *
- * Split by task: node.c (node ids, attributes), file.c (open inodes and files
- * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
- * operations), ops_plain.c (what they do in files/), account.c (what is counted
- * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
- * forget), session.c (mounting and the loop).
+ * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), kinds.h
+ * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
+ * staging.c, manifest.c, control.c, tree.c), node.c (inode numbers,
+ * attributes), listing.c, handles.c, opens.c (open inodes and files being
+ * written), account.c (what is counted and traced of a request), ioctl.c,
+ * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
+ * the kernel must forget), session.c (mounting and the loop).
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -17,6 +19,7 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
 #include <fuse_lowlevel.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -103,7 +106,7 @@ enum ucm_fixed {
 	UCM_FIXED_ROOT = FUSE_ROOT_ID,
 	UCM_FIXED_SPACES = 2,
 	UCM_FIXED_CONTROL = 3, /* .ucmfs */
-	UCM_FIXED_FILES = 16,  /* first of the control files */
+	UCM_FIXED_CONTROLS = 16,  /* first of the control files */
 };
 
 static inline fuse_ino_t ucm_node_make(enum ucm_node type, uint64_t value)
@@ -140,30 +143,26 @@ static inline unsigned ucm_bucket_number(fuse_ino_t ino)
 /* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
 struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino);
 
-void ucm_attr_dir(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
-void ucm_attr_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
-		    struct stat *out);
-/* -ENOENT: the space has none that can be read. */
-int ucm_attr_manifest(struct ucm_daemon *daemon, struct ucm_space *space,
-		      struct stat *out);
+/* Inode numbers, the same at each mount. NULL: of a space that is gone. */
+ino_t ucm_ino_of_space(const struct ucm_space *space);
+ino_t ucm_ino_in_space(const struct ucm_space *space, uint64_t number);
+ino_t ucm_ino_of_block(const struct ucm_space *space, const struct ucm_id *id);
+
+/* Of a folder of ours; its owner is that of blocks/. */
+void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out);
+/* What is in a space belongs to the space's owner, and may be private. */
+void ucm_attr_set_owner(struct stat *st, struct ucm_space *space);
 /* Of a file being written, under its lock: size and times from st, the rest
  * its space's. */
 void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		   const struct stat *st, struct stat *out);
-
-/* Attributes of any node: 0 or -errno. */
-int ucm_node_attr(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
-
-/* Entry for a block: cached for entry_timeout. */
-void ucm_entry_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
-		     ucm_ref ref, struct fuse_entry_param *out);
 
 #define UCM_NAME_MAX 255 /* bytes of a name */
 
 /* A name that may be private staging: starts with '.' or ends in ".tmp". */
 bool ucm_name_is_staging(const char *name);
 
-/* ---- open inodes and files being written (file.c) ---- */
+/* ---- open inodes and files being written (handles.c) ---- */
 
 /*
  * What a kind of open file does; what all do alike is in ops_file.c. Calls
@@ -272,15 +271,6 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_handles_expire(struct ucm_daemon *daemon);
 
-extern const struct ucm_handle_ops ucm_block_handle, ucm_writer_handle,
-	ucm_staging_handle, ucm_manifest_handle, ucm_control_handle,
-	ucm_index_handle, ucm_tree_handle;
-
-/* What most kinds do to be written and synced. */
-ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
-			 struct fuse_bufvec *in, off_t off);
-int ucm_handle_sync(const struct ucm_handle *file, bool datasync);
-
 /* ---- opens of an inode (opens.c) ---- */
 
 /* A backing id or -errno; libfuse logs why. */
@@ -298,6 +288,26 @@ void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
 void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
 /* One open less, which was the last perhaps. Drops a reference. */
 void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file);
+/* The entry of a file that was created and is open. If that fails it is closed
+ * again. */
+int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
+		       struct fuse_entry_param *out);
+
+/* What most kinds do to be written and synced. */
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off);
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync);
+
+static inline bool ucm_open_writes(const struct fuse_file_info *fi)
+{
+	return (fi->flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* Does the open change the file, or may it? */
+static inline bool ucm_open_changes(const struct fuse_file_info *fi)
+{
+	return ucm_open_writes(fi) || fi->flags & O_TRUNC;
+}
 
 /* ---- what is counted and traced (account.c) ---- */
 
@@ -423,24 +433,7 @@ void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags);
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-/* ---- .ucmfs (control.c) ---- */
-
-/* Node of a control file by name, 0 if there is none; and its name. */
-fuse_ino_t ucm_control_find(const char *name);
-const char *ucm_control_name(unsigned number); /* NULL behind the last */
-/* Is it the one that has no text, but the index's memory? */
-bool ucm_control_is_index(fuse_ino_t ino);
-/* The text of a control file as it is now; to free. */
-char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       size_t *len_out);
-int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
-		     struct stat *out);
-/* Can it be written to? The kernel has compared its mode. */
-bool ucm_control_is_writable(fuse_ino_t ino);
-/* One write(2) to it: 0, or -errno (logged). */
-#define UCM_CONTROL_WRITE_MAX 4096u /* bytes */
-int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
-		      const char *text);
+/* ---- texts of files of .ucmfs ---- */
 
 /* The text of stats.json (stats_json.c); to free. */
 char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len_out);

@@ -16,7 +16,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/osfile.h"
 
 /* One directory's file system may be stacked too deep; others go on. */
 static void opens_give_up(struct ucm_daemon *daemon, unsigned dir)
@@ -92,7 +94,7 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 		file->shared_write = file->temp.shared = true;
 	fi->fh = (uintptr_t)file;
 	fi->backing_id = file->backing_id;
-	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
+	fi->noflush = !ucm_open_writes(fi);
 	fi->keep_cache = !file->backing_id && file->ops->is_final;
 	/* that would go before passthrough */
 	fi->direct_io = !file->backing_id && file->ops->in_memory;
@@ -110,4 +112,47 @@ void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(account->daemon, file);
+}
+
+int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
+		       struct fuse_entry_param *out)
+{
+	struct stat st;
+	int err;
+
+	/* The name is asked for anew each time. The attributes are the inode's
+	 * alone, and the kernel drops them itself when it writes: remembering
+	 * them spares a GETATTR for the permission check of this very open. */
+	*out = (struct fuse_entry_param){
+		.ino = file->node,
+		.generation = 1,
+		.attr_timeout = 1.0,
+	};
+	pthread_mutex_lock(&file->lock);
+	err = ucm_os_fstat(file->fd, &st);
+	if (!err)
+		ucm_attr_file(account->daemon, file, &st, &out->attr);
+	ucm_account_file(account, file);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_handle_close(account, file);
+	return err;
+}
+
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+
+	(void)daemon;
+	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
+			   FUSE_BUF_FD_RETRY;
+	out.buf[0].fd = file->fd;
+	out.buf[0].pos = off;
+	return fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
+}
+
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync)
+{
+	return datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
 }

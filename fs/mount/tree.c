@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops_files.c - the FUSE operations in files/.
+ * tree.c - files/ and all that is in it.
  *
- * A node id is the address of a node, 0 for files/ itself. Order of locks: a
- * name's (node.h), file->lock, the table of the open files.
+ * A node id is the address of a node of fs/files/node.h, 0 for files/ itself.
+ * Order of locks: a name's (node.h), file->lock, the table of the open files.
  */
 #include <config.h>
 
-#include "fs/mount/ops_files.h"
+#include "fs/mount/kinds.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/files/files.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -26,7 +29,12 @@
 /* Where other machines may change a tier, and for names that are not there. */
 #define SHORT_TIMEOUT_S 1.0
 
-static struct ucm_files_node *node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
+#define TREE_ROOT ucm_node_make(UCM_NODE_TREE, 0)
+
+static const struct ucm_handle_ops tree_handle;
+
+static struct ucm_files_node *tree_node(struct ucm_daemon *daemon,
+					fuse_ino_t ino)
 {
 	uint64_t value = ucm_node_value(ino);
 
@@ -34,20 +42,15 @@ static struct ucm_files_node *node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
 		     : &daemon->tree.root;
 }
 
-static fuse_ino_t ino_of(struct ucm_daemon *daemon,
-			 const struct ucm_files_node *node)
+static fuse_ino_t tree_ino(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node)
 {
 	return node == &daemon->tree.root
-		       ? UCM_FILES_ROOT_NODE
+		       ? TREE_ROOT
 		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
 }
 
-static bool wants_write(const struct fuse_file_info *fi)
-{
-	return (fi->flags & O_ACCMODE) != O_RDONLY || fi->flags & O_TRUNC;
-}
-
-int ucm_files_ops_init(struct ucm_daemon *daemon)
+int ucm_tree_ops_init(struct ucm_daemon *daemon)
 {
 	struct ucm_files root;
 	int err = ucm_files_nodes_init(&daemon->tree);
@@ -58,7 +61,7 @@ int ucm_files_ops_init(struct ucm_daemon *daemon)
 	return err;
 }
 
-double ucm_files_timeout(const struct ucm_daemon *daemon)
+static double tree_timeout(const struct ucm_daemon *daemon)
 {
 	double timeout = daemon->options->entry_timeout_s;
 
@@ -71,9 +74,9 @@ double ucm_files_timeout(const struct ucm_daemon *daemon)
 
 /* ---- attributes ---- */
 
-static void fill_attr(struct ucm_daemon *daemon,
-		      const struct ucm_files_node *node, const struct stat *st,
-		      struct stat *out)
+static void tree_fill_attr(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node,
+			   const struct stat *st, struct stat *out)
 {
 	const struct ucm_options *options = daemon->options;
 
@@ -89,8 +92,8 @@ static void fill_attr(struct ucm_daemon *daemon,
 		out->st_gid = options->gid;
 }
 
-static int attr_by_name(struct ucm_daemon *daemon, struct ucm_files_node *node,
-			struct stat *out)
+static int tree_attr_by_name(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
 {
 	struct ucm_files_lock lock;
 	struct ucm_files found;
@@ -108,15 +111,16 @@ static int attr_by_name(struct ucm_daemon *daemon, struct ucm_files_node *node,
 	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
 	    (!node->is_dir && ucm_files_ino(daemon->set, &found) != node->ino))
 		return -ESTALE;
-	fill_attr(daemon, node, &found.st, out);
+	tree_fill_attr(daemon, node, &found.st, out);
 	return 0;
 }
 
 /* -ENOENT: nobody has it open. */
-static int attr_of_open(struct ucm_daemon *daemon, struct ucm_files_node *node,
-			struct stat *out)
+static int tree_attr_of_open(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
 {
-	struct ucm_handle *file = ucm_handle_get(daemon, ino_of(daemon, node));
+	struct ucm_handle *file =
+		ucm_handle_get(daemon, tree_ino(daemon, node));
 	struct stat st;
 	int err;
 
@@ -127,43 +131,43 @@ static int attr_of_open(struct ucm_daemon *daemon, struct ucm_files_node *node,
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(daemon, file);
 	if (!err)
-		fill_attr(daemon, node, &st, out);
+		tree_fill_attr(daemon, node, &st, out);
 	return err;
 }
 
 /* Its descriptor tells: of a removed folder as well, which may be the working
  * directory of somebody. */
-static int attr_of_gone(struct ucm_daemon *daemon, struct ucm_files_node *node,
-			struct stat *out)
+static int tree_attr_of_gone(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
 {
 	struct stat st;
 	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
 
 	if (!err)
-		fill_attr(daemon, node, &st, out);
+		tree_fill_attr(daemon, node, &st, out);
 	return err;
 }
 
-int ucm_files_op_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
-		      struct stat *out)
+static int tree_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			struct stat *out)
 {
-	struct ucm_files_node *node = node_of(daemon, ino);
-	int err = node->is_dir ? -ENOENT : attr_of_open(daemon, node, out);
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	int err = node->is_dir ? -ENOENT : tree_attr_of_open(daemon, node, out);
 	bool gone;
 
 	if (err == -ENOENT)
-		err = attr_by_name(daemon, node, out);
+		err = tree_attr_by_name(daemon, node, out);
 	gone = ucm_files_is_gone(&daemon->tree, node);
 	if (err == -ESTALE && gone)
-		err = attr_of_gone(daemon, node, out);
+		err = tree_attr_of_gone(daemon, node, out);
 	if (!err && gone)
 		out->st_nlink = 0;
 	return err;
 }
 
 /* Through its descriptor, if that will do; -ENOENT if not. */
-static int change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       const struct ucm_files_change *change)
+static int tree_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
+			    const struct ucm_files_change *change)
 {
 	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	int err = -ENOENT;
@@ -179,8 +183,8 @@ static int change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 }
 
 /* A link cannot be opened, and has neither mode nor size to change. */
-static int change_gone(const struct ucm_files_node *node,
-		       const struct ucm_files_change *change)
+static int tree_change_gone(const struct ucm_files_node *node,
+			    const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
 
@@ -190,20 +194,21 @@ static int change_gone(const struct ucm_files_node *node,
 	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
 }
 
-int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
-			const struct ucm_files_change *change)
+static int tree_change(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       const struct ucm_files_change *change)
 {
-	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_node *node = tree_node(daemon, ino);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
-	int err = node->is_dir ? -ENOENT : change_open(daemon, ino, change);
+	int err =
+		node->is_dir ? -ENOENT : tree_change_open(daemon, ino, change);
 
 	if (err != -ENOENT)
 		return err;
 	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
 	if (err == -ESTALE && node->fd >= 0)
-		return change_gone(node, change);
+		return tree_change_gone(node, change);
 	if (err)
 		return err;
 	err = ucm_files_find(daemon->set, path,
@@ -215,10 +220,11 @@ int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err == -ENOENT ? -ESTALE : err;
 }
 
-int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       unsigned *dir_out, char *path_out)
+/* Where a file is now: its directory, and its path below that (PATH_MAX). */
+static int tree_where(struct ucm_daemon *daemon, fuse_ino_t ino,
+		      unsigned *dir_out, char *path_out)
 {
-	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_files_node *node = tree_node(daemon, ino);
 	struct ucm_files_lock lock;
 	int err;
 
@@ -232,12 +238,35 @@ int ucm_files_op_where(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
+static int tree_setattr(struct ucm_account *account, fuse_ino_t ino,
+			const struct stat *attr, int to_set)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_change change = {
+		.mode_set = to_set & FUSE_SET_ATTR_MODE,
+		.size_set = to_set & FUSE_SET_ATTR_SIZE,
+		.times_set = to_set & UCM_SET_TIMES,
+		.mode = attr->st_mode & 07777,
+		.uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
+		.gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1,
+		.size = attr->st_size,
+	};
+
+	/* the owner of files/ is an option, if it is one */
+	if (ino == TREE_ROOT &&
+	    ((change.uid != (uid_t)-1 && daemon->options->has_uid) ||
+	     (change.gid != (gid_t)-1 && daemon->options->has_gid)))
+		return -EPERM;
+	ucm_attr_times(attr, to_set, change.times);
+	return tree_change(daemon, ino, &change);
+}
+
 /* ---- names ---- */
 
 /* An entry for what was found or made under a name, which is locked. */
-static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
-		 const char *name, const struct ucm_files *found,
-		 struct fuse_entry_param *out)
+static int tree_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
+		      const char *name, const struct ucm_files *found,
+		      struct fuse_entry_param *out)
 {
 	struct ucm_files_node *node = ucm_files_looked_up(
 		&daemon->tree, parent, name, S_ISDIR(found->st.st_mode),
@@ -246,18 +275,18 @@ static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 	if (!node)
 		return -ENOMEM;
 	*out = (struct fuse_entry_param){
-		.ino = ino_of(daemon, node),
+		.ino = tree_ino(daemon, node),
 		.generation = 1,
-		.attr_timeout = ucm_files_timeout(daemon),
-		.entry_timeout = ucm_files_timeout(daemon),
+		.attr_timeout = tree_timeout(daemon),
+		.entry_timeout = tree_timeout(daemon),
 	};
-	fill_attr(daemon, node, &found->st, &out->attr);
+	tree_fill_attr(daemon, node, &found->st, &out->attr);
 	return 0;
 }
 
 /* Where to look for it first. */
-static unsigned hint_for(struct ucm_daemon *daemon,
-			 struct ucm_files_node *parent, const char *name)
+static unsigned tree_hint(struct ucm_daemon *daemon,
+			  struct ucm_files_node *parent, const char *name)
 {
 	struct ucm_files_child child;
 
@@ -267,14 +296,15 @@ static unsigned hint_for(struct ucm_daemon *daemon,
 		       : UCM_FILES_NOWHERE;
 }
 
-int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
-			const char *name, struct fuse_entry_param *out)
+static int tree_lookup(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, struct fuse_entry_param *out)
 {
-	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
-	double timeout = ucm_files_timeout(daemon);
+	double timeout = tree_timeout(daemon);
 	int err;
 
 	*out = (struct fuse_entry_param){
@@ -284,32 +314,32 @@ int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path, hint_for(daemon, folder, name),
+	err = ucm_files_find(daemon->set, path, tree_hint(daemon, folder, name),
 			     &found);
 	if (!err)
-		err = enter(daemon, folder, name, &found, out);
+		err = tree_enter(daemon, folder, name, &found, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_files_op_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
+int ucm_tree_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 {
 	*out = (struct fuse_entry_param){
-		.ino = UCM_FILES_ROOT_NODE,
+		.ino = TREE_ROOT,
 		.generation = 1,
-		.attr_timeout = ucm_files_timeout(daemon),
-		.entry_timeout = ucm_files_timeout(daemon),
+		.attr_timeout = tree_timeout(daemon),
+		.entry_timeout = tree_timeout(daemon),
 	};
-	return attr_by_name(daemon, &daemon->tree.root, &out->attr);
+	return tree_attr_by_name(daemon, &daemon->tree.root, &out->attr);
 }
 
-void ucm_files_op_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
-			 uint64_t lookups)
+static void tree_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
+			uint64_t lookups)
 {
-	ucm_files_forget(&daemon->tree, node_of(daemon, ino), lookups);
+	ucm_files_forget(&daemon->tree, tree_node(daemon, ino), lookups);
 }
 
-static struct ucm_files_owner owner_of(fuse_req_t req, mode_t mode)
+static struct ucm_files_owner tree_owner(fuse_req_t req, mode_t mode)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
@@ -320,33 +350,34 @@ static struct ucm_files_owner owner_of(fuse_req_t req, mode_t mode)
 	};
 }
 
-int ucm_files_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
-		       mode_t mode, struct fuse_entry_param *out)
+static int tree_mkdir(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name, mode_t mode,
+		      struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_files_node *folder = node_of(daemon, parent);
-	struct ucm_files_owner owner = owner_of(req, mode);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, mode);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	err = ucm_files_mkdir(daemon->set, path, &owner, &made);
 	if (!err)
-		err = enter(daemon, folder, name, &made, out);
+		err = tree_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
-		       mode_t mode, struct fuse_entry_param *out)
+static int tree_mknod(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name, mode_t mode,
+		      struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_files_node *folder = node_of(daemon, parent);
-	struct ucm_files_owner owner = owner_of(req, mode);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, mode);
 	_cleanup_fd_ int fd = -1;
 	struct ucm_files_lock lock;
 	struct ucm_files made;
@@ -359,46 +390,48 @@ int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (err)
 		return err;
 	fd = ucm_files_create(daemon->set, path, &owner, &made);
-	err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
+	err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
 	if (fd >= 0)
 		ucm_files_written(daemon->set, &made, 0);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_files_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
-			 const char *target, struct fuse_entry_param *out)
+static int tree_symlink(struct ucm_account *account, fuse_ino_t parent,
+			const char *name, const char *target,
+			struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_files_node *folder = node_of(daemon, parent);
-	struct ucm_files_owner owner = owner_of(req, 0777);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, 0777);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	owner.target = target;
 	err = ucm_files_symlink(daemon->set, path, &owner, &made);
 	if (!err)
-		err = enter(daemon, folder, name, &made, out);
+		err = tree_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *target)
+static int tree_readlink(struct ucm_account *account, fuse_ino_t ino,
+			 char *target)
 {
-	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *node = tree_node(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err = node->is_dir ? -EINVAL
-			       : ucm_files_lock_node(&daemon->tree, node,
-						     &lock, path);
+			       : ucm_files_lock_node(&daemon->tree, node, &lock,
+						     path);
 
-	if (err == -ESTALE && node->fd >= 0) /* removed, and known to somebody */
+	/* removed, and known to somebody */
+	if (err == -ESTALE && node->fd >= 0)
 		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
 	if (err)
 		return err;
@@ -408,7 +441,8 @@ int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
 }
 
 /* What an open file has grown by, under file->lock. */
-static void count_growth(struct ucm_daemon *daemon, struct ucm_handle *file)
+static void tree_count_growth(struct ucm_daemon *daemon,
+			      struct ucm_handle *file)
 {
 	uint64_t bytes;
 	struct stat st;
@@ -422,38 +456,41 @@ static void count_growth(struct ucm_daemon *daemon, struct ucm_handle *file)
 }
 
 /* What it has on disk is what must be counted now. */
-static void settle(struct ucm_daemon *daemon, const struct ucm_files_node *node)
+static void tree_settle(struct ucm_daemon *daemon,
+			const struct ucm_files_node *node)
 {
-	struct ucm_handle *file = ucm_handle_get(daemon, ino_of(daemon, node));
+	struct ucm_handle *file =
+		ucm_handle_get(daemon, tree_ino(daemon, node));
 
 	if (!file)
 		return;
 	pthread_mutex_lock(&file->lock);
 	if (file->fd >= 0 && file->writes)
-		count_growth(daemon, file);
+		tree_count_growth(daemon, file);
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(daemon, file);
 }
 
 /* A name goes: a descriptor for those who know what it leads to, or -1.
  * Whoever has looked up a file can open it, as on any file system. */
-static int before_it_goes(struct ucm_daemon *daemon,
-			  struct ucm_files_node *folder, const char *name,
-			  const char *path)
+static int tree_before_removal(struct ucm_daemon *daemon,
+			       struct ucm_files_node *folder, const char *name,
+			       const char *path)
 {
 	struct ucm_files_child child;
 
 	if (!ucm_files_child(&daemon->tree, folder, name, &child))
 		return -1;
 	if (!child.is_dir)
-		settle(daemon, child.node);
+		tree_settle(daemon, child.node);
 	return ucm_os_open(daemon->set->dirs[child.dir]->dirfd, path, O_PATH,
 			   0);
 }
 
 /* err: what came of it. */
-static void has_gone(struct ucm_daemon *daemon, struct ucm_files_node *folder,
-		     const char *name, int fd, int err)
+static void tree_after_removal(struct ucm_daemon *daemon,
+			       struct ucm_files_node *folder, const char *name,
+			       int fd, int err)
 {
 	if (!err || err == -ENOENT)
 		ucm_files_removed(&daemon->tree, folder, name, fd);
@@ -461,46 +498,46 @@ static void has_gone(struct ucm_daemon *daemon, struct ucm_files_node *folder,
 		close(fd);
 }
 
-int ucm_files_op_rmdir(struct ucm_daemon *daemon, fuse_ino_t parent,
+static int tree_rmdir(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_tree(&daemon->tree, folder, name, &lock, path);
+	int fd;
+
+	if (err)
+		return err;
+	fd = tree_before_removal(daemon, folder, name, path);
+	err = ucm_files_rmdir(daemon->set, path);
+	tree_after_removal(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_unlink(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name)
 {
-	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_tree(&daemon->tree, folder, name, &lock, path);
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	int fd;
 
 	if (err)
 		return err;
-	fd = before_it_goes(daemon, folder, name, path);
-	err = ucm_files_rmdir(daemon->set, path);
-	has_gone(daemon, folder, name, fd, err);
-	ucm_files_unlock(&lock);
-	return err;
-}
-
-int ucm_files_op_unlink(struct ucm_daemon *daemon, fuse_ino_t parent,
-			const char *name)
-{
-	struct ucm_files_node *folder = node_of(daemon, parent);
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
-	int fd;
-
-	if (err)
-		return err;
-	fd = before_it_goes(daemon, folder, name, path);
+	fd = tree_before_removal(daemon, folder, name, path);
 	err = ucm_files_unlink(daemon->set, path);
-	has_gone(daemon, folder, name, fd, err);
+	tree_after_removal(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int rename_pair(struct ucm_daemon *daemon,
-		       const struct ucm_files_pair *pair, bool noreplace)
+static int tree_rename_pair(struct ucm_daemon *daemon,
+			    const struct ucm_files_pair *pair, bool noreplace)
 {
 	char *copy = strdup(pair->name[1]);
 	unsigned dir;
@@ -508,8 +545,8 @@ static int rename_pair(struct ucm_daemon *daemon,
 
 	if (!copy)
 		return -ENOMEM;
-	fd = before_it_goes(daemon, pair->parent[1], pair->name[1],
-			    pair->path[1]);
+	fd = tree_before_removal(daemon, pair->parent[1], pair->name[1],
+				 pair->path[1]);
 	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
@@ -522,27 +559,25 @@ static int rename_pair(struct ucm_daemon *daemon,
 	return err;
 }
 
-int ucm_files_op_rename(struct ucm_daemon *daemon, fuse_ino_t parent,
-			const char *name, fuse_ino_t newparent,
-			const char *newname, unsigned flags)
+static int tree_rename(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, fuse_ino_t newparent,
+		       const char *newname, unsigned flags)
 {
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_lock lock;
 	struct ucm_files_pair pair;
 	int err;
 
-	/* what leaves files/ or comes into it is copied by mv(1) */
-	if (ucm_node_type(parent) != ucm_node_type(newparent))
-		return -EXDEV;
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	pair.parent[0] = node_of(daemon, parent);
-	pair.parent[1] = node_of(daemon, newparent);
+	pair.parent[0] = tree_node(daemon, parent);
+	pair.parent[1] = tree_node(daemon, newparent);
 	pair.name[0] = name;
 	pair.name[1] = newname;
 	err = ucm_files_lock_pair(&daemon->tree, &pair, &lock);
 	if (err)
 		return err;
-	err = rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
+	err = tree_rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -550,8 +585,8 @@ int ucm_files_op_rename(struct ucm_daemon *daemon, fuse_ino_t parent,
 /* ---- open files ---- */
 
 /* A file that has its descriptor gets its first open. Under file->lock. */
-static void begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
-		       unsigned dir, const struct stat *st, bool writes)
+static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
+			    unsigned dir, const struct stat *st, bool writes)
 {
 	file->fd = fd;
 	file->dir = (uint8_t)dir;
@@ -567,29 +602,29 @@ static void begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 /* Nothing is judged when it is closed, and where the kernel has its pages
  * nothing is left to be written either; unless its file system has something
  * to tell. */
-static void count_open(struct ucm_handle *file, struct fuse_file_info *fi)
+static void tree_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 {
 	ucm_handle_count_open(file, fi);
 	if (file->backing_id && !file->told_at_close)
 		fi->noflush = true;
 }
 
-static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
-			 const char *name, const char *path, mode_t mode,
-			 struct fuse_file_info *fi,
-			 struct fuse_entry_param *out)
+static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
+			      const char *name, const char *path, mode_t mode,
+			      struct fuse_file_info *fi,
+			      struct fuse_entry_param *out)
 {
-	struct ucm_files_owner owner = owner_of(req, mode);
+	struct ucm_files_owner owner = tree_owner(req, mode);
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file = NULL;
 	struct ucm_files made;
 	int fd = ucm_files_create(daemon->set, path, &owner, &made);
-	int err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
+	int err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
 
 	if (!err) {
-		file = ucm_handle_open(daemon, &ucm_tree_handle, out->ino);
+		file = ucm_handle_open(daemon, &tree_handle, out->ino);
 		if (!file) {
-			ucm_files_op_forget(daemon, out->ino, 1);
+			tree_forget(daemon, out->ino, 1);
 			err = -ENOMEM;
 		}
 	}
@@ -601,28 +636,28 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 		return err;
 	}
 	pthread_mutex_lock(&file->lock);
-	begin_file(req, file, fd, made.dir, &made.st, true);
+	tree_begin_file(req, file, fd, made.dir, &made.st, true);
 	file->counted = 0; /* nothing of it is, yet */
 	file->promise = made.promise;
-	count_open(file, fi);
+	tree_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
 }
 
-int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
-			mode_t mode, struct fuse_file_info *fi,
-			struct fuse_entry_param *out)
+static int tree_create(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, mode_t mode, struct fuse_file_info *fi,
+		       struct fuse_entry_param *out)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_files_node *folder = node_of(daemon, parent);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 
 	if (err)
 		return err;
-	err = create_locked(req, folder, name, path, mode, fi, out);
+	err = tree_create_locked(account->req, folder, name, path, mode, fi,
+				 out);
 	ucm_files_unlock(&lock);
 	/* It is there, though the kernel remembers otherwise and has not
 	 * compared modes: let it look again, and open. */
@@ -630,7 +665,8 @@ int ucm_files_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 }
 
 /* From now on for writing as well; whoever reads with it goes on. */
-static int make_writable(struct ucm_daemon *daemon, struct ucm_handle *file)
+static int tree_make_writable(struct ucm_daemon *daemon,
+			      struct ucm_handle *file)
 {
 	int fd;
 
@@ -648,8 +684,8 @@ static int make_writable(struct ucm_daemon *daemon, struct ucm_handle *file)
 	return 0;
 }
 
-static int reopen_gone(const struct ucm_files_node *node, int flags,
-		       struct stat *st)
+static int tree_reopen_gone(const struct ucm_files_node *node, int flags,
+			    struct stat *st)
 {
 	int fd, err;
 
@@ -665,15 +701,15 @@ static int reopen_gone(const struct ucm_files_node *node, int flags,
 /* path: NULL if it is gone. What was looked up is opened and nothing else: of
  * another file, put there behind us, the kernel remembers nothing that is
  * right. It looks again then. */
-static int open_first(struct ucm_daemon *daemon,
-		      const struct ucm_files_node *node, const char *path,
-		      int flags, struct stat *st)
+static int tree_open_first(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node, const char *path,
+			   int flags, struct stat *st)
 {
 	struct ucm_files opened = { .dir = node->dir };
 	int fd;
 
 	if (!path)
-		return reopen_gone(node, flags, st);
+		return tree_reopen_gone(node, flags, st);
 	fd = ucm_files_open(daemon->set, path, node->dir, flags, st);
 	if (fd < 0)
 		return fd;
@@ -685,55 +721,56 @@ static int open_first(struct ucm_daemon *daemon,
 }
 
 /* Under file->lock. */
-static int open_locked(fuse_req_t req, struct ucm_files_node *node,
-		       struct ucm_handle *file, const char *path,
-		       struct fuse_file_info *fi)
+static int tree_open_locked(fuse_req_t req, struct ucm_files_node *node,
+			    struct ucm_handle *file, const char *path,
+			    struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	bool writes = wants_write(fi);
+	bool writes = ucm_open_changes(fi);
 	struct stat st;
 	int fd, err = 0;
 
 	if (!file->opens) {
-		fd = open_first(daemon, node, path, writes ? O_RDWR : O_RDONLY,
-				&st);
+		fd = tree_open_first(daemon, node, path,
+				     writes ? O_RDWR : O_RDONLY, &st);
 		if (fd < 0)
 			return fd;
-		begin_file(req, file, fd, node->dir, &st, writes);
+		tree_begin_file(req, file, fd, node->dir, &st, writes);
 	} else if (writes && !file->writes) {
-		err = make_writable(daemon, file);
+		err = tree_make_writable(daemon, file);
 	}
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(file->fd, 0);
 	if (!err)
-		count_open(file, fi);
+		tree_count_open(file, fi);
 	else if (!file->opens)
 		ucm_handle_detach(req, file);
 	return err;
 }
 
-static int open_node(fuse_req_t req, struct ucm_files_node *node,
-		     const char *path, struct fuse_file_info *fi)
+static int tree_open_node(fuse_req_t req, struct ucm_files_node *node,
+			  const char *path, struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
-		ucm_handle_open(daemon, &ucm_tree_handle, ino_of(daemon, node));
+		ucm_handle_open(daemon, &tree_handle, tree_ino(daemon, node));
 	int err;
 
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
-	err = open_locked(req, node, file, path, fi);
+	err = tree_open_locked(req, node, file, path, fi);
 	pthread_mutex_unlock(&file->lock);
 	if (err)
 		ucm_handle_put(daemon, file);
 	return err;
 }
 
-int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static int tree_open(struct ucm_account *account, fuse_ino_t ino,
+		     struct fuse_file_info *fi)
 {
-	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	struct ucm_files_node *node = node_of(daemon, ino);
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *node = tree_node(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err;
@@ -742,10 +779,10 @@ int ucm_files_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return -EISDIR;
 	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
 	if (err == -ESTALE)
-		return open_node(req, node, NULL, fi);
+		return tree_open_node(account->req, node, NULL, fi);
 	if (err)
 		return err;
-	err = open_node(req, node, path, fi);
+	err = tree_open_node(account->req, node, path, fi);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -793,8 +830,8 @@ static void tree_last_close(struct ucm_account *account,
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 
 	if (file->writes &&
-	    !ucm_files_is_gone(&daemon->tree, node_of(daemon, file->node)))
-		count_growth(daemon, file);
+	    !ucm_files_is_gone(&daemon->tree, tree_node(daemon, file->node)))
+		tree_count_growth(daemon, file);
 	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
@@ -810,19 +847,19 @@ struct folder {
 	bool listed;
 };
 
-int ucm_files_op_opendir(struct ucm_daemon *daemon, fuse_ino_t ino,
-			 struct fuse_file_info *fi)
+static int tree_opendir(struct ucm_account *account, fuse_ino_t ino,
+			struct fuse_file_info *fi)
 {
 	struct folder *folder;
 
-	if (!node_of(daemon, ino)->is_dir)
+	if (!tree_node(account->daemon, ino)->is_dir)
 		return -ENOTDIR;
 	folder = calloc(1, sizeof(*folder));
 	fi->fh = (uintptr_t)folder;
 	return folder ? 0 : -ENOMEM;
 }
 
-void ucm_files_op_releasedir(struct fuse_file_info *fi)
+static void tree_releasedir(const struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
 
@@ -830,12 +867,12 @@ void ucm_files_op_releasedir(struct fuse_file_info *fi)
 	free(folder);
 }
 
-static int list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
-		      struct folder *folder)
+static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   struct folder *folder)
 {
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->tree, node_of(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
 				      &lock, path);
 
 	if (err)
@@ -849,75 +886,51 @@ static int list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 /* Entry number off, "." and ".." being the first; false behind the last. Its
  * name is looked up when it is asked for. */
-static bool entry_at(struct ucm_daemon *daemon, fuse_ino_t ino,
-		     const struct folder *folder, off_t off, const char **name,
-		     struct fuse_entry_param *out)
+static bool tree_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 const struct folder *folder, off_t off,
+			 const char **name, struct stat *out)
 {
 	const struct ucm_files_name *listed;
 
-	*out = (struct fuse_entry_param){ 0 };
+	*out = (struct stat){ 0 };
 	if (off < 2) {
 		*name = off ? ".." : ".";
-		out->attr.st_ino = node_of(daemon, ino)->ino;
-		out->attr.st_mode = S_IFDIR;
+		out->st_ino = tree_node(daemon, ino)->ino;
+		out->st_mode = S_IFDIR;
 		return true;
 	}
 	if ((size_t)off - 2 >= folder->names.num)
 		return false;
 	listed = &folder->names.list[off - 2];
 	*name = listed->name;
-	out->attr.st_ino = listed->ino;
-	out->attr.st_mode = DTTOIF(listed->type);
+	out->st_ino = listed->ino;
+	out->st_mode = DTTOIF(listed->type);
 	return true;
 }
 
-static size_t fill_listing(fuse_req_t req, fuse_ino_t ino,
-			   const struct folder *folder, char *buffer,
-			   size_t size, off_t off, bool plus)
-{
-	struct fuse_entry_param entry;
-	size_t used = 0, need;
-	const char *name;
-
-	for (; entry_at(ucm_daemon_of(req), ino, folder, off, &name, &entry);
-	     off++) {
-		need = plus ? fuse_add_direntry_plus(req, buffer + used,
-						     size - used, name, &entry,
-						     off + 1)
-			    : fuse_add_direntry(req, buffer + used, size - used,
-						name, &entry.attr, off + 1);
-		if (need > size - used)
-			break;
-		used += need;
-	}
-	return used;
-}
-
-void ucm_files_op_readdir(fuse_req_t req, const struct ucm_account *account,
-			  fuse_ino_t ino, size_t size, off_t off, bool plus,
-			  struct fuse_file_info *fi)
+static int tree_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			const struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
-	_cleanup_free_ char *buffer = malloc(size);
-	int err = buffer ? 0 : -ENOMEM;
-	size_t used;
+	struct stat attr;
+	const char *name;
+	int err = 0;
 
-	if (!err && (off == 0 || !folder->listed))
-		err = list_again(account->daemon, ino, folder);
-	if (err) {
-		ucm_account_reply(account, err);
-		return;
-	}
-	used = fill_listing(req, ino, folder, buffer, size, off, plus);
-	ucm_account_end(account, 0);
-	fuse_reply_buf(req, buffer, used);
+	if (off == 0 || !folder->listed)
+		err = tree_list_again(list->daemon, ino, folder);
+	while (!err &&
+	       tree_name_at(list->daemon, ino, folder, off, &name, &attr) &&
+	       ucm_list_name(list, name, &attr, off + 1))
+		off++;
+	return err;
 }
 
-int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
+static int tree_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 {
+	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->tree, node_of(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
 				      &lock, path);
 
 	if (err)
@@ -927,10 +940,71 @@ int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
 	return err;
 }
 
-const struct ucm_handle_ops ucm_tree_handle = {
+/* ---- extended attributes of a file ---- */
+
+static int tree_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+{
+	char path[PATH_MAX];
+	unsigned dir;
+	int err = tree_where(daemon, ino, &dir, path);
+
+	if (err)
+		return err;
+	return snprintf(value, UCM_XATTR_MAX, "%s",
+			daemon->set->tier_of[dir]->name);
+}
+
+static int tree_get_path(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+{
+	char path[PATH_MAX];
+	unsigned dir;
+	int err = tree_where(daemon, ino, &dir, path);
+
+	if (err)
+		return err;
+	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
+		       daemon->set->dirs[dir]->path, path);
+	return err < UCM_XATTR_MAX ? err : -ERANGE;
+}
+
+static const struct ucm_xattr tree_xattrs[] = {
+	{ .name = UCM_XATTR_PREFIX "tier", .get = tree_get_tier },
+	{
+		.name = UCM_XATTR_PREFIX "path",
+		.get = tree_get_path,
+		.root_only = true,
+	},
+	{ 0 },
+};
+
+static const struct ucm_handle_ops tree_handle = {
 	.write = ucm_handle_write,
 	.fallocate = tree_fallocate,
 	.flush = tree_flush,
 	.fsync = tree_fsync,
 	.last_close = tree_last_close,
+};
+
+const struct ucm_node_ops ucm_tree_ops = {
+	.timeout = tree_timeout,
+	.remembers_absence = true,
+	.moved_by_copy = true,
+	.xattrs = tree_xattrs,
+	.getattr = tree_getattr,
+	.setattr = tree_setattr,
+	.forget = tree_forget,
+	.lookup = tree_lookup,
+	.readdir = tree_readdir,
+	.opendir = tree_opendir,
+	.releasedir = tree_releasedir,
+	.fsyncdir = tree_fsyncdir,
+	.create = tree_create,
+	.mkdir = tree_mkdir,
+	.mknod = tree_mknod,
+	.symlink = tree_symlink,
+	.unlink = tree_unlink,
+	.rmdir = tree_rmdir,
+	.rename = tree_rename,
+	.open = tree_open,
+	.readlink = tree_readlink,
 };
