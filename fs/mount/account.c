@@ -14,27 +14,39 @@
 #include "common/log.h"
 #include "hashing/name.h"
 
-void ucm_account_block(struct ucm_account *event, const struct ucm_key *key)
+void ucm_account_block(struct ucm_account *account, const struct ucm_key *key)
 {
-	event->has_block = true;
-	event->key = *key;
+	account->has_block = true;
+	account->key = *key;
 }
 
-void ucm_account_entry(struct ucm_account *event, const struct ucm_entry *entry)
+void ucm_account_entry(struct ucm_account *account,
+		       const struct ucm_entry *entry)
 {
-	event->has_block = true;
-	event->key = (struct ucm_key){ .id = entry->id, .space = entry->space };
-	event->dir = entry->dir;
-	event->bytes = entry->size;
+	account->has_block = true;
+	account->key.id = entry->id;
+	account->key.space = entry->space;
+	account->dir = entry->dir;
+	account->bytes = entry->size;
 }
 
-void ucm_account_ref(struct ucm_account *event, ucm_ref ref)
+void ucm_account_ref(struct ucm_account *account, ucm_ref ref)
 {
 	struct ucm_entry entry;
 
-	if (event->daemon->trace &&
-	    ucm_index_get(event->daemon->set->index, ref, &entry))
-		ucm_account_entry(event, &entry);
+	if (account->daemon->trace &&
+	    ucm_index_get(account->daemon->set->index, ref, &entry))
+		ucm_account_entry(account, &entry);
+}
+
+void ucm_account_file(struct ucm_account *account,
+		      const struct ucm_handle *file)
+{
+	if (!file->ops->is_block)
+		return;
+	ucm_account_block(account, &file->key);
+	account->dir = file->dir;
+	account->bytes = file->size;
 }
 
 static uint8_t tier_number(const struct ucm_store *set, uint8_t dir)
@@ -44,50 +56,51 @@ static uint8_t tier_number(const struct ucm_store *set, uint8_t dir)
 		       : (uint8_t)(set->tier_of[dir] - set->tiers);
 }
 
-static void trace(const struct ucm_account *event, uint64_t ns, int err)
+static void trace(const struct ucm_account *account, uint64_t ns, int err)
 {
-	const struct ucm_daemon *daemon = event->daemon;
+	const struct ucm_daemon *daemon = account->daemon;
 	struct ucm_trace_record record = {
-		.time_ns = ucm_trace_time(daemon->trace, event->began_ns),
-		.id = event->key.id,
-		.bytes = event->bytes,
+		.time_ns = ucm_trace_time(daemon->trace, account->began_ns),
+		.id = account->key.id,
+		.bytes = account->bytes,
 		.duration_ns = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX,
-		.pid = event->pid,
-		.uid = event->uid,
-		.space = event->key.space,
+		.pid = account->pid,
+		.uid = account->uid,
+		.space = account->key.space,
 		.error = (uint16_t)-err,
-		.op = (uint8_t)event->op,
-		.tier = tier_number(daemon->set, event->dir),
-		.dir = event->dir,
+		.op = (uint8_t)account->op,
+		.tier = tier_number(daemon->set, account->dir),
+		.dir = account->dir,
 	};
 
 	ucm_trace_add(daemon->trace, &record);
 }
 
-static void debug(const struct ucm_account *event, uint64_t ns, int err)
+static void debug(const struct ucm_account *account, uint64_t ns, int err)
 {
 	/* a name that is absent is what lookups are for */
-	bool failed = err && !(event->op == UCM_OP_LOOKUP && err == -ENOENT);
+	bool failed = err && !(account->op == UCM_OP_LOOKUP && err == -ENOENT);
 
 	ucm_debug(OP, failed ? 1 : 2, "%s%s%s by %u: %s, %" PRIu64 " ns",
-		  ucm_op_names[event->op], event->has_block ? " of block " : "",
-		  event->has_block ? ucm_hex(&event->key.id).text : "",
-		  (unsigned)event->pid, err ? strerror(-err) : "done", ns);
+		  ucm_op_names[account->op],
+		  account->has_block ? " of block " : "",
+		  account->has_block ? ucm_hex(&account->key.id).text : "",
+		  (unsigned)account->pid, err ? strerror(-err) : "done", ns);
 }
 
-void ucm_account_end(const struct ucm_account *event, int err)
+void ucm_account_end(const struct ucm_account *account, int err)
 {
-	uint64_t ns = (uint64_t)(ucm_monotonic_ns() - event->began_ns);
+	uint64_t ns = (uint64_t)(ucm_monotonic_ns() - account->began_ns);
 
-	ucm_opstats_add(event->daemon->ops, event->op, ns, err);
-	if (event->has_block && event->daemon->trace)
-		trace(event, ns, err);
+	ucm_opstats_add(account->daemon->ops, account->op, ns, err);
+	if (account->has_block && account->daemon->trace)
+		trace(account, ns, err);
 	if (ucm_log_debugs(UCM_AREA_OP, 1))
-		debug(event, ns, err);
+		debug(account, ns, err);
 }
 
-void ucm_account_reply(fuse_req_t req, const struct ucm_account *event, int err)
+void ucm_account_reply(const struct ucm_account *account, int err)
 {
-	ucm_account_end(event, err);
-	fuse_reply_err(req, -err);
+	ucm_account_end(account, err);
+	fuse_reply_err(account->req, -err);
 }

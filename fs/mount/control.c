@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * control.c - the files under .ucmfs/.
+ * control.c - .ucmfs/ and the files in it.
  *
  * Each is made anew when it is opened, so that a reader sees one moment. What
  * is written to one is taken by each write(2) for itself. The index is the
@@ -8,229 +8,23 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/kinds.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "common/log.h"
+#include "common/osfile.h"
 #include "fs/index/memory.h"
 
-static void put_number(json_t *object, const char *key, uint64_t value)
-{
-	json_object_set_new(object, key, json_integer((json_int_t)value));
-}
+static const struct ucm_handle_ops control_handle, index_handle;
 
-/* Names are bytes, JSON is UTF-8: in others, what is not ASCII becomes '?'. */
-static json_t *text_json(const char *text)
-{
-	json_t *json = json_string(text);
-	char *copy = json ? NULL : strdup(text);
-
-	for (char *c = copy; c && *c; c++) {
-		if (*c & 0x80)
-			*c = '?';
-	}
-	if (copy)
-		json = json_string(copy);
-	free(copy);
-	return json;
-}
-
-static json_t *directory_json(const struct ucm_store *set, unsigned dir)
-{
-	const struct ucm_backing *backing = set->dirs[dir];
-	json_t *json = json_object();
-
-	json_object_set_new(json, "path", text_json(backing->path));
-	json_object_set_new(json, "network", json_boolean(backing->remote));
-	json_object_set_new(
-		json, "state",
-		json_string(ucm_dir_states[ucm_backing_state(backing)]));
-	put_number(json, "in_doubt", atomic_load(&set->keepers[dir].doubts));
-	return json;
-}
-
-static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
-{
-	json_t *json = json_object();
-
-#define PUT(name, help) put_number(json, #name, ucm_counted(&stats->name));
-	UCM_TIER_STATS(PUT)
-#undef PUT
-	return json;
-}
-
-static json_t *tier_json(const struct ucm_store *set,
-			 const struct ucm_tier *tier)
-{
-	json_t *json = json_object(), *dirs = json_array();
-	uint64_t total, available;
-
-	ucm_tier_space(tier, &total, &available);
-	json_object_set_new(json, "name", json_string(tier->name));
-	json_object_set_new(json, "readonly", json_boolean(tier->readonly));
-	put_number(json, "total_bytes", total);
-	put_number(json, "free_bytes", available);
-	put_number(json, "used_bytes", ucm_tier_used(tier));
-	put_number(json, "files_bytes", ucm_tier_files(tier));
-	put_number(json, "writing_bytes", atomic_load(&tier->writing));
-	for (unsigned i = 0; i < tier->num_dirs; i++)
-		json_array_append_new(dirs,
-				      directory_json(set, tier->first + i));
-	json_object_set_new(json, "directories", dirs);
-	json_object_set_new(json, "counters", tier_counters_json(&tier->stats));
-	return json;
-}
-
-static json_t *tiers_json(const struct ucm_store *set)
-{
-	json_t *json = json_array();
-
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		json_array_append_new(json, tier_json(set, &set->tiers[i]));
-	return json;
-}
-
-static json_t *space_json(struct ucm_space *space)
-{
-	json_t *json = json_object();
-	char geometry[160];
-
-	json_object_set_new(json, "name",
-			    text_json(*space->name ? space->name : "blocks"));
-	put_number(json, "blocks", atomic_load(&space->blocks));
-	if (ucm_space_has_geometry(space)) {
-		pthread_mutex_lock(&space->lock);
-		ucm_geometry_text(&space->geometry, geometry,
-				  sizeof(geometry));
-		pthread_mutex_unlock(&space->lock);
-		json_object_set_new(json, "geometry", json_string(geometry));
-	}
-	return json;
-}
-
-static json_t *spaces_json(struct ucm_store *set)
-{
-	json_t *json = json_array();
-
-	for (unsigned i = 0; i < set->names.num; i++) {
-		struct ucm_space *space = ucm_namespace_get(&set->names, i);
-
-		if (space)
-			json_array_append_new(json, space_json(space));
-	}
-	return json;
-}
-
-static json_t *counters_json(const struct ucm_stats *stats)
-{
-	json_t *json = json_object();
-
-#define PUT(name, help) put_number(json, #name, ucm_counted(&stats->name));
-	UCM_STATS(PUT)
-#undef PUT
-	return json;
-}
-
-/* Those that there are. */
-static json_t *causes_json(const _Atomic uint64_t *counters)
-{
-	json_t *json = json_object();
-
-	for (unsigned i = 0; i < UCM_FAULT_COUNT; i++) {
-		uint64_t num = ucm_counted(&counters[i]);
-
-		if (num)
-			put_number(json, ucm_cause_names[i], num);
-	}
-	return json;
-}
-
-static json_t *operations_json(const struct ucm_opstats *ops)
-{
-	json_t *json = json_object();
-
-	for (unsigned op = 0; op < UCM_OP_COUNT; op++) {
-		json_t *one = json_object();
-		struct ucm_op_times times;
-
-		ucm_opstats_times(ops, op, &times);
-		put_number(one, "count", times.count);
-		put_number(one, "total_ns", times.sum_ns);
-		json_object_set_new(json, ucm_op_names[op], one);
-	}
-	return json;
-}
-
-static json_t *transport_json(const struct ucm_daemon *daemon)
-{
-	json_t *json = json_object();
-
-	json_object_set_new(json, "passthrough",
-			    json_boolean(atomic_load(&daemon->passthrough)));
-	if (daemon->passthrough_why)
-		json_object_set_new(json, "passthrough_why",
-				    json_string(daemon->passthrough_why));
-	json_object_set_new(json, "io_uring", json_boolean(daemon->uring));
-	if (daemon->uring_why)
-		json_object_set_new(json, "io_uring_why",
-				    json_string(daemon->uring_why));
-	return json;
-}
-
-static json_t *index_json(struct ucm_store *set)
-{
-	json_t *json = json_object();
-
-	put_number(json, "blocks", atomic_load(&set->blocks));
-	put_number(json, "in_doubt", atomic_load(&set->doubts));
-	put_number(json, "memory_bytes", ucm_index_memory(set->index));
-	json_object_set_new(json, "complete",
-			    json_boolean(atomic_load(&set->scanned)));
-	return json;
-}
-
-static char *stats_text(struct ucm_daemon *daemon, size_t *len)
-{
-	json_t *json = json_object();
-	struct timespec now;
-	char *dump, *text;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	json_object_set_new(json, "version", json_string(PACKAGE_VERSION));
-	put_number(json, "uptime_s",
-		   (uint64_t)(now.tv_sec - daemon->started.tv_sec));
-	json_object_set_new(json, "transport", transport_json(daemon));
-	json_object_set_new(json, "index", index_json(daemon->set));
-	json_object_set_new(json, "counters",
-			    counters_json(&daemon->set->stats));
-	json_object_set_new(json, "commit_refused_for",
-			    causes_json(daemon->set->stats.refused_for));
-	json_object_set_new(json, "quarantined_for",
-			    causes_json(daemon->set->stats.quarantined_for));
-	json_object_set_new(json, "operations", operations_json(daemon->ops));
-	json_object_set_new(json, "tiers", tiers_json(daemon->set));
-	json_object_set_new(json, "spaces", spaces_json(daemon->set));
-	dump = json_dumps(json, JSON_INDENT(2));
-	json_decref(json);
-	if (!dump)
-		return NULL;
-	*len = strlen(dump) + 1;
-	text = realloc(dump, *len + 1);
-	if (!text) {
-		free(dump);
-		return NULL;
-	}
-	memcpy(text + *len - 1, "\n", 2);
-	return text;
-}
+/* ---- config.yaml ---- */
 
 static char *config_text(struct ucm_daemon *daemon, size_t *len)
 {
@@ -259,7 +53,7 @@ static char *debug_text(struct ucm_daemon *daemon, size_t *len)
 	return text;
 }
 
-static int write_debug(struct ucm_daemon *daemon, const char *text)
+static int debug_write(struct ucm_daemon *daemon, const char *text)
 {
 	char why[256];
 	int err = ucm_log_areas_set(text, why, sizeof(why));
@@ -283,78 +77,76 @@ static char *control_text(struct ucm_daemon *daemon, size_t *len_out)
 
 /* ---- the files ---- */
 
-static const struct {
+struct control {
 	const char *name;
 	mode_t mode;
 	bool daemons; /* its owner is the daemon's user, not that of blocks/ */
-	char *(*text)(struct ucm_daemon *daemon,
-		      size_t *len_out); /* NULL: index */
+	/* NULL: it is the index's memory. */
+	char *(*text)(struct ucm_daemon *daemon, size_t *len_out);
+	/* One write(2) to it. NULL: it cannot be written to. */
 	int (*write)(struct ucm_daemon *daemon, const char *text);
-} files[] = {
-	/* these two tell paths and tenants' names */
-	{ "stats.json", 0400, false, stats_text, NULL },
-	{ "config.yaml", 0400, false, config_text, NULL },
-	{ "metrics", 0444, false, ucm_metrics_text, NULL },
-	{ "debug", 0600, true, debug_text, write_debug },
-	{ "index", 0444, false, NULL, NULL },
-	{ "control", 0444, false, control_text, NULL },
+	/* NULL: -ENOTTY. */
+	int (*call)(fuse_req_t req, unsigned number, const void *in,
+		    size_t in_size, size_t out_size, void **out);
 };
-#define NUM_FILES (sizeof(files) / sizeof(files[0]))
 
-fuse_ino_t ucm_control_find(const char *name)
-{
-	for (unsigned i = 0; i < NUM_FILES; i++) {
-		if (!strcmp(name, files[i].name))
-			return UCM_FIXED_FILES + i;
-	}
-	return 0;
-}
+static const struct control controls[] = {
+	/* these two tell paths and tenants' names */
+	{ .name = "stats.json", .mode = 0400, .text = ucm_stats_text },
+	{ .name = "config.yaml", .mode = 0400, .text = config_text },
+	{ .name = "metrics", .mode = 0444, .text = ucm_metrics_text },
+	{
+		.name = "debug",
+		.mode = 0600,
+		.daemons = true,
+		.text = debug_text,
+		.write = debug_write,
+	},
+	{ .name = "index", .mode = 0444 },
+	{
+		.name = "control",
+		.mode = 0444,
+		.text = control_text,
+		.call = ucm_control_call,
+	},
+};
+#define NUM_CONTROLS (sizeof(controls) / sizeof(controls[0]))
 
-const char *ucm_control_name(unsigned number)
+/* NULL: there is none. */
+static const struct control *control_of(fuse_ino_t ino)
 {
-	return number < NUM_FILES ? files[number].name : NULL;
-}
-
-bool ucm_control_is_index(fuse_ino_t ino)
-{
-	return ino - UCM_FIXED_FILES < NUM_FILES &&
-	       !files[ino - UCM_FIXED_FILES].text;
-}
-
-char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       size_t *len_out)
-{
-	return ino - UCM_FIXED_FILES < NUM_FILES && !ucm_control_is_index(ino)
-		       ? files[ino - UCM_FIXED_FILES].text(daemon, len_out)
+	return ino - UCM_FIXED_CONTROLS < NUM_CONTROLS
+		       ? &controls[ino - UCM_FIXED_CONTROLS]
 		       : NULL;
 }
 
-static int get_size(struct ucm_daemon *daemon, fuse_ino_t ino, size_t *out)
+static int control_size(struct ucm_daemon *daemon,
+			const struct control *control, size_t *out)
 {
 	char *text;
 
-	if (ucm_control_is_index(ino)) {
+	if (!control->text) {
 		*out = ucm_index_memory_size(
 			ucm_index_live(daemon->set->index));
 		return 0;
 	}
-	text = ucm_control_text(daemon, ino, out);
+	text = control->text(daemon, out);
 	free(text);
 	return text ? 0 : -ENOENT;
 }
 
-int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
-		     struct stat *out)
+static int control_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   struct stat *out)
 {
-	unsigned number = (unsigned)(ino - UCM_FIXED_FILES);
+	const struct control *control = control_of(ino);
 	size_t len;
-	int err = get_size(daemon, ino, &len);
+	int err = control ? control_size(daemon, control, &len) : -ENOENT;
 
 	if (err)
 		return err;
-	ucm_attr_dir(daemon, ino, out);
-	out->st_mode = S_IFREG | files[number].mode;
-	if (files[number].daemons) {
+	ucm_attr_folder(daemon, ino, out);
+	out->st_mode = S_IFREG | control->mode;
+	if (control->daemons) {
 		out->st_uid = geteuid();
 		out->st_gid = getegid();
 	}
@@ -365,14 +157,198 @@ int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-bool ucm_control_is_writable(fuse_ino_t ino)
+static int control_ioctl(struct ucm_account *account, fuse_ino_t ino,
+			 unsigned number, const void *in, size_t in_size,
+			 size_t out_size, void **out)
 {
-	return ino - UCM_FIXED_FILES < NUM_FILES &&
-	       files[ino - UCM_FIXED_FILES].write;
+	const struct control *control = control_of(ino);
+
+	if (!control || !control->call)
+		return -ENOTTY;
+	return control->call(account->req, number, in, in_size, out_size, out);
 }
 
-int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
-		      const char *text)
+/* ---- a file with a text: made when it is opened ---- */
+
+/* The kernel has compared its mode. */
+static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
+			     struct fuse_file_info *fi)
 {
-	return files[number].write(daemon, text);
+	const struct control *control = control_of(ino);
+	struct ucm_handle *file;
+	size_t len;
+	char *text;
+	int fd, err;
+
+	if (ucm_open_changes(fi) && !control->write)
+		return -EPERM;
+	text = control->text(daemon, &len);
+	if (!text)
+		return -ENOENT;
+	fd = ucm_os_memory_file("ucmfs");
+	err = fd < 0 ? fd : ucm_os_write_at(fd, text, len, 0);
+	free(text);
+	file = err ? NULL : ucm_handle_open(daemon, &control_handle, 0);
+	if (!file) {
+		if (fd >= 0)
+			close(fd);
+		return err ? err : -ENOMEM;
+	}
+	file->fd = fd;
+	file->control = (uint8_t)(ino - UCM_FIXED_CONTROLS);
+	ucm_handle_count_open(file, fi);
+	return 0;
 }
+
+#define CONTROL_WRITE_MAX 4096u /* bytes */
+
+/* What is written is one command or more; where to does not matter. */
+static ssize_t control_write(struct ucm_daemon *daemon,
+			     struct ucm_handle *file, struct fuse_bufvec *in,
+			     off_t off)
+{
+	char text[CONTROL_WRITE_MAX + 1];
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+	ssize_t len;
+	int err;
+
+	(void)off;
+	if (fuse_buf_size(in) > CONTROL_WRITE_MAX)
+		return -EFBIG;
+	out.buf[0].mem = text;
+	len = fuse_buf_copy(&out, in, 0);
+	if (len < 0)
+		return len;
+	text[len] = '\0';
+	err = controls[file->control].write(daemon, text);
+	return err ? err : len;
+}
+
+/* ---- the index: nothing but passthrough makes a shared mapping live ---- */
+
+/* Under file->lock. */
+static int control_first_index(fuse_req_t req, struct ucm_handle *file)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	int fd = fcntl(ucm_index_live(daemon->set->index)->fd, F_DUPFD_CLOEXEC,
+		       0);
+	int id;
+
+	if (fd < 0)
+		return -errno;
+	id = ucm_passthrough_register(req, fd);
+	if (id < 0) {
+		close(fd);
+		if (!ucm_passthrough_is_refusal(id))
+			return id;
+		if (!atomic_exchange(&daemon->index_refused, true))
+			ucm_warning("index: the kernel refused it as a "
+				    "backing file; clients ask for each block");
+		return -EOPNOTSUPP;
+	}
+	file->backing_id = id;
+	file->fd = fd;
+	return 0;
+}
+
+static int control_open_index(fuse_req_t req, fuse_ino_t ino,
+			      struct fuse_file_info *fi)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file;
+	int err = 0;
+
+	if (ucm_open_changes(fi))
+		return -EPERM;
+	if (!atomic_load(&daemon->passthrough) ||
+	    atomic_load(&daemon->index_refused) ||
+	    ucm_index_live(daemon->set->index)->fd < 0)
+		return -EOPNOTSUPP;
+	file = ucm_handle_open(daemon, &index_handle, ino);
+	if (!file)
+		return -ENOMEM;
+	pthread_mutex_lock(&file->lock);
+	if (!file->opens)
+		err = control_first_index(req, file);
+	if (!err)
+		ucm_handle_count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_handle_put(daemon, file);
+	return err;
+}
+
+static int control_open(struct ucm_account *account, fuse_ino_t ino,
+			struct fuse_file_info *fi)
+{
+	const struct control *control = control_of(ino);
+
+	if (!control)
+		return -ENOENT;
+	return control->text ? control_open_text(account->daemon, ino, fi)
+			     : control_open_index(account->req, ino, fi);
+}
+
+/* ---- .ucmfs itself ---- */
+
+static int control_dir_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			       struct stat *out)
+{
+	ucm_attr_folder(daemon, ino, out);
+	return 0;
+}
+
+static int control_lookup(struct ucm_account *account, fuse_ino_t parent,
+			  const char *name, struct fuse_entry_param *out)
+{
+	(void)parent;
+	for (unsigned i = 0; i < NUM_CONTROLS; i++) {
+		if (!strcmp(name, controls[i].name))
+			return ucm_entry_fill(&ucm_control_ops,
+					      account->daemon,
+					      UCM_FIXED_CONTROLS + i, out);
+	}
+	return -ENOENT;
+}
+
+static int control_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			   const struct fuse_file_info *fi)
+{
+	struct fuse_entry_param entry;
+	struct stat attr;
+
+	(void)fi;
+	ucm_attr_folder(list->daemon, ino, &attr);
+	if (!ucm_list_dots(list, &attr, &off))
+		return 0;
+	for (unsigned i = (unsigned)off - 2; i < NUM_CONTROLS; i++) {
+		if (ucm_entry_fill(&ucm_control_ops, list->daemon,
+				   UCM_FIXED_CONTROLS + i, &entry) ||
+		    !ucm_list_entry(list, controls[i].name, &entry,
+				    (off_t)i + 3))
+			break;
+	}
+	return 0;
+}
+
+static const struct ucm_handle_ops control_handle = {
+	.in_memory = true,
+	.write = control_write,
+};
+
+static const struct ucm_handle_ops index_handle = {
+	.in_memory = true,
+};
+
+const struct ucm_node_ops ucm_control_ops = {
+	.getattr = control_getattr,
+	.open = control_open,
+	.ioctl = control_ioctl,
+};
+
+const struct ucm_node_ops ucm_control_dir_ops = {
+	.timeout = ucm_entry_timeout,
+	.getattr = control_dir_getattr,
+	.lookup = control_lookup,
+	.readdir = control_readdir,
+};

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount.h - one mount: what the FUSE operations share.
+ * daemon.h - one mount: what the FUSE operations share.
  *
  * The daemon translates between FUSE's node ids and handles and the store's
  * keys and references. All that it knows of files on disk it asks store.h.
  *
- * Split by task: node.c (node ids, attributes), file.c (open inodes and files
- * being written), ops_name.c, ops_file.c, ops_attr.c, ops_ioctl.c (the
- * operations), ops_plain.c (what they do in files/), event.c (what is counted
- * and traced of them), control.c (.ucmfs/), notify.c (what the kernel must
- * forget), session.c (mounting and the loop).
+ * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), kinds.h
+ * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
+ * staging.c, manifest.c, control.c, tree.c), node.c (inode numbers,
+ * attributes), listing.c, handles.c, opens.c (open inodes and files being
+ * written), account.c (what is counted and traced of a request), ioctl.c,
+ * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
+ * the kernel must forget), session.c (mounting and the loop).
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -17,6 +19,7 @@
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 17)
 #include <fuse_lowlevel.h>
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -61,7 +64,7 @@ struct ucm_daemon {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
-	struct ucm_files_nodes plain;
+	struct ucm_files_nodes tree;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
@@ -96,14 +99,14 @@ enum ucm_node {
 	UCM_NODE_BLOCK,	   /* ucm_ref, stale when the block is gone */
 	UCM_NODE_FILE,	   /* serial number of a file being written */
 	UCM_NODE_MANIFEST, /* space number: its space.json */
-	UCM_NODE_PLAIN,	   /* address of a node of node.h; 0: files/ */
+	UCM_NODE_TREE,	   /* address of a node of node.h; 0: files/ */
 };
 
 enum ucm_fixed {
 	UCM_FIXED_ROOT = FUSE_ROOT_ID,
 	UCM_FIXED_SPACES = 2,
 	UCM_FIXED_CONTROL = 3, /* .ucmfs */
-	UCM_FIXED_FILES = 16,  /* first of the control files */
+	UCM_FIXED_CONTROLS = 16,  /* first of the control files */
 };
 
 static inline fuse_ino_t ucm_node_make(enum ucm_node type, uint64_t value)
@@ -140,39 +143,55 @@ static inline unsigned ucm_bucket_number(fuse_ino_t ino)
 /* The space of a SPACE, BUCKET or MANIFEST node, NULL if it is gone. */
 struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino);
 
-void ucm_attr_dir(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
-void ucm_attr_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
-		    struct stat *out);
-/* -ENOENT: the space has none that can be read. */
-int ucm_attr_manifest(struct ucm_daemon *daemon, struct ucm_space *space,
-		      struct stat *out);
+/* Inode numbers, the same at each mount. NULL: of a space that is gone. */
+ino_t ucm_ino_of_space(const struct ucm_space *space);
+ino_t ucm_ino_in_space(const struct ucm_space *space, uint64_t number);
+ino_t ucm_ino_of_block(const struct ucm_space *space, const struct ucm_id *id);
+
+/* Of a folder of ours; its owner is that of blocks/. */
+void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out);
+/* What is in a space belongs to the space's owner, and may be private. */
+void ucm_attr_set_owner(struct stat *st, struct ucm_space *space);
 /* Of a file being written, under its lock: size and times from st, the rest
  * its space's. */
 void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		   const struct stat *st, struct stat *out);
-
-/* Attributes of any node: 0 or -errno. */
-int ucm_node_attr(struct ucm_daemon *daemon, fuse_ino_t ino, struct stat *out);
-
-/* Entry for a block: cached for entry_timeout. */
-void ucm_entry_block(struct ucm_daemon *daemon, const struct ucm_entry *entry,
-		     ucm_ref ref, struct fuse_entry_param *out);
 
 #define UCM_NAME_MAX 255 /* bytes of a name */
 
 /* A name that may be private staging: starts with '.' or ends in ".tmp". */
 bool ucm_name_is_staging(const char *name);
 
-/* ---- open inodes and files being written (file.c) ---- */
+/* ---- open inodes and files being written (handles.c) ---- */
 
-enum ucm_handle_kind {
-	UCM_HANDLE_BLOCK,    /* a committed block, open for reading */
-	UCM_HANDLE_WRITER,   /* created under a block's name */
-	UCM_HANDLE_STAGING,  /* has a name of its own until renamed */
-	UCM_HANDLE_MANIFEST, /* space.json in memory */
-	UCM_HANDLE_CONTROL,  /* a file of .ucmfs in memory */
-	UCM_HANDLE_INDEX,    /* the index's memory, for others to map */
-	UCM_HANDLE_PLAIN,    /* of files/ */
+/*
+ * What a kind of open file does; what all do alike is in ops_file.c. Calls
+ * return 0 or -errno, and are made under file->lock, but for write.
+ */
+struct ucm_handle_ops {
+	bool is_block;	/* or one in the making: accounts name it */
+	bool is_final;	/* its bytes never change */
+	bool has_temp;	/* it lies in .ucmfs/tmp, and can be opened once more */
+	bool in_memory; /* its bytes are on none of the tiers */
+
+	/* Bytes written. NULL: -EBADF, it cannot be opened for writing. */
+	ssize_t (*write)(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off);
+	/* NULL: -EOPNOTSUPP. */
+	int (*fallocate)(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 int mode, off_t off, off_t len);
+	/* May it be made as large as this? NULL: yes. */
+	int (*check_size)(const struct ucm_daemon *daemon,
+			  const struct ucm_handle *file, uint64_t size);
+	/* Some process closes it that had it open for writing. NULL: 0. */
+	int (*flush)(struct ucm_account *account, struct ucm_handle *file);
+	/* NULL: 0, there is no disk. */
+	int (*fsync)(struct ucm_account *account, struct ucm_handle *file,
+		     bool datasync);
+	/* Nobody has it open any more; it still has its descriptor. NULL:
+	 * nothing is to be done. */
+	void (*last_close)(struct ucm_account *account,
+			   struct ucm_handle *file);
 };
 
 /*
@@ -187,7 +206,7 @@ struct ucm_handle {
 	unsigned refs;	/* under files.lock */
 	unsigned opens; /* under lock, as all below */
 	pthread_mutex_t lock;
-	enum ucm_handle_kind kind;
+	const struct ucm_handle_ops *ops; /* its kind */
 	int fd;		 /* -1 while a staging file is closed */
 	int backing_id;	 /* 0: none */
 	uint8_t dir;	 /* where its bytes are, if on a tier */
@@ -198,11 +217,11 @@ struct ucm_handle {
 	struct ucm_key key;	     /* the block, or the block to be */
 	struct ucm_temp temp;	     /* WRITER, STAGING */
 	char *name;		     /* STAGING, under files.lock */
-	uint64_t counted;	     /* PLAIN: of its bytes, in the tier's */
-	struct ucm_promise *promise; /* PLAIN, new: room set aside for it */
+	uint64_t counted;	     /* TREE: of its bytes, in the tier's */
+	struct ucm_promise *promise; /* TREE, new: room set aside for it */
 	bool writes;	    /* MANIFEST: open for writing; FLUSH does not tell;
-			       PLAIN: the descriptor is */
-	bool told_at_close; /* PLAIN: write errors are, by a network file system
+			       TREE: the descriptor is */
+	bool told_at_close; /* TREE: write errors are, by a network file system
 			     */
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
@@ -212,21 +231,6 @@ struct ucm_handle {
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
 };
 
-/* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
-static inline bool ucm_handle_has_temp(const struct ucm_handle *file)
-{
-	return file->kind == UCM_HANDLE_WRITER ||
-	       file->kind == UCM_HANDLE_STAGING;
-}
-
-/* Are its bytes on none of the tiers? */
-static inline bool ucm_handle_in_memory(const struct ucm_handle *file)
-{
-	return file->kind == UCM_HANDLE_MANIFEST ||
-	       file->kind == UCM_HANDLE_CONTROL ||
-	       file->kind == UCM_HANDLE_INDEX;
-}
-
 int ucm_handles_init(struct ucm_handles *files);
 void ucm_handles_fini(struct ucm_daemon *daemon);
 
@@ -234,7 +238,8 @@ void ucm_handles_fini(struct ucm_daemon *daemon);
  * is given (BLOCK) it may be one that is there already; else (0) it is new and
  * gets a serial number. NULL: no memory. */
 struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
-				   enum ucm_handle_kind kind, fuse_ino_t node);
+				   const struct ucm_handle_ops *ops,
+				   fuse_ino_t node);
 /* One more reference, or NULL. */
 struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node);
 struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
@@ -263,20 +268,53 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when);
 
-/* Let the kernel reach the file's descriptor itself, if it can; the end of
- * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */
-void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
-void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
-void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
-
 /* Drop staging that nobody has touched for staging_age. */
 void ucm_handles_expire(struct ucm_daemon *daemon);
 
-/* ---- what is counted and traced (event.c) ---- */
+/* ---- opens of an inode (opens.c) ---- */
+
+/* A backing id or -errno; libfuse logs why. */
+int ucm_passthrough_register(fuse_req_t req, int fd);
+/* Does an error of that say something of the file system, or of us? Else it is
+ * of the moment: the next file may find enough memory. */
+bool ucm_passthrough_is_refusal(int err);
+
+/* All under file->lock. The first open: let the kernel reach the descriptor
+ * itself, if it can. */
+void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
+/* The last close: the end of that, and of the descriptor. */
+void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
+/* One more open of a file that has its descriptor. */
+void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
+/* One open less, which was the last perhaps. Drops a reference. */
+void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file);
+/* The entry of a file that was created and is open. If that fails it is closed
+ * again. */
+int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
+		       struct fuse_entry_param *out);
+
+/* What most kinds do to be written and synced. */
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off);
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync);
+
+static inline bool ucm_open_writes(const struct fuse_file_info *fi)
+{
+	return (fi->flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* Does the open change the file, or may it? */
+static inline bool ucm_open_changes(const struct fuse_file_info *fi)
+{
+	return ucm_open_writes(fi) || fi->flags & O_TRUNC;
+}
+
+/* ---- what is counted and traced (account.c) ---- */
 
 /* One request, or a commit within one; on the stack of the thread that serves
  * it. What concerns a block is traced. */
 struct ucm_account {
+	fuse_req_t req; /* until the reply */
 	struct ucm_daemon *daemon;
 	int64_t began_ns; /* monotonic */
 	enum ucm_op op;
@@ -293,6 +331,7 @@ static inline struct ucm_account ucm_account_begin(fuse_req_t req,
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
 	return (struct ucm_account){
+		.req = req,
 		.daemon = ucm_daemon_of(req),
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
@@ -304,31 +343,35 @@ static inline struct ucm_account ucm_account_begin(fuse_req_t req,
 
 /* What is part of a request, and has a time of its own. */
 static inline struct ucm_account
-ucm_account_within(const struct ucm_account *event, enum ucm_op op)
+ucm_account_within(const struct ucm_account *account, enum ucm_op op)
 {
 	return (struct ucm_account){
-		.daemon = event->daemon,
+		.req = account->req,
+		.daemon = account->daemon,
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
-		.pid = event->pid,
-		.uid = event->uid,
+		.pid = account->pid,
+		.uid = account->uid,
 		.dir = UCM_TRACE_NONE,
 	};
 }
 
 /* The block that it concerns: by name; and where it lies; or by reference,
  * which is looked up only for a trace. */
-void ucm_account_block(struct ucm_account *event, const struct ucm_key *key);
-void ucm_account_entry(struct ucm_account *event,
+void ucm_account_block(struct ucm_account *account, const struct ucm_key *key);
+void ucm_account_entry(struct ucm_account *account,
 		       const struct ucm_entry *entry);
-void ucm_account_ref(struct ucm_account *event, ucm_ref ref);
+void ucm_account_ref(struct ucm_account *account, ucm_ref ref);
+/* What is open, where that is a block or one in the making. Under file->lock: a
+ * rename makes a block of what was staging. */
+void ucm_account_file(struct ucm_account *account,
+		      const struct ucm_handle *file);
 
 /* It has ended; err is 0 or -errno. Before the reply: who asked must find it
  * counted. */
-void ucm_account_end(const struct ucm_account *event, int err);
+void ucm_account_end(const struct ucm_account *account, int err);
 /* The same, and the reply of a request that says no more than that. */
-void ucm_account_reply(fuse_req_t req, const struct ucm_account *event,
-		       int err);
+void ucm_account_reply(const struct ucm_account *account, int err);
 
 /* ---- the operations ---- */
 
@@ -390,25 +433,10 @@ void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags);
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
-/* ---- .ucmfs (control.c) ---- */
+/* ---- texts of files of .ucmfs ---- */
 
-/* Node of a control file by name, 0 if there is none; and its name. */
-fuse_ino_t ucm_control_find(const char *name);
-const char *ucm_control_name(unsigned number); /* NULL behind the last */
-/* Is it the one that has no text, but the index's memory? */
-bool ucm_control_is_index(fuse_ino_t ino);
-/* The text of a control file as it is now; to free. */
-char *ucm_control_text(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       size_t *len_out);
-int ucm_control_attr(struct ucm_daemon *daemon, fuse_ino_t ino,
-		     struct stat *out);
-/* Can it be written to? The kernel has compared its mode. */
-bool ucm_control_is_writable(fuse_ino_t ino);
-/* One write(2) to it: 0, or -errno (logged). */
-#define UCM_CONTROL_WRITE_MAX 4096u /* bytes */
-int ucm_control_write(struct ucm_daemon *daemon, unsigned number,
-		      const char *text);
-
+/* The text of stats.json (stats_json.c); to free. */
+char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len_out);
 /* Prometheus' text (metrics.c); to free. */
 char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 

@@ -49,7 +49,7 @@ static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 	ucm_promise_end(file->promise);
 	if (file->fd >= 0)
 		close(file->fd);
-	if (file->kind == UCM_HANDLE_WRITER || file->kind == UCM_HANDLE_STAGING)
+	if (file->ops->has_temp)
 		ucm_store_drop(daemon->set, &file->temp);
 	pthread_mutex_destroy(&file->lock);
 	free(file->name);
@@ -65,7 +65,7 @@ void ucm_handles_fini(struct ucm_daemon *daemon)
 			struct ucm_handle *file = files->by_node[i];
 
 			files->by_node[i] = file->next_node;
-			if (file->opens && ucm_handle_has_temp(file))
+			if (file->opens && file->ops->has_temp)
 				ucm_store_abandon(&file->temp);
 			free_file(daemon, file);
 		}
@@ -76,7 +76,8 @@ void ucm_handles_fini(struct ucm_daemon *daemon)
 }
 
 struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
-				   enum ucm_handle_kind kind, fuse_ino_t node)
+				   const struct ucm_handle_ops *ops,
+				   fuse_ino_t node)
 {
 	struct ucm_handles *files = &daemon->files;
 	struct ucm_handle *file = calloc(1, sizeof(*file));
@@ -84,7 +85,7 @@ struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 
 	if (!file)
 		return NULL;
-	file->kind = kind;
+	file->ops = ops;
 	file->fd = -1;
 	file->refs = 1;
 	file->touched_ms = ucm_monotonic_ms();
@@ -184,7 +185,7 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	if (file->fd >= 0)
 		return file->fd;
-	return ucm_handle_has_temp(file)
+	return file->ops->has_temp
 		       ? ucm_store_reopen(daemon->set, &file->temp)
 		       : -ENOENT;
 }
@@ -210,18 +211,18 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
-	struct ucm_account event = ucm_account_within(within, UCM_OP_COMMIT);
+	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
 	int err = ucm_store_commit(within->daemon->set, &file->temp, fd, key,
 				   when);
 
 	if (err == -EAGAIN)
 		return err;
-	ucm_account_block(&event, key);
-	event.dir = file->dir;
-	event.bytes = (uint64_t)file->temp.stamp.st_size;
-	ucm_account_end(&event, err);
+	ucm_account_block(&account, key);
+	account.dir = file->dir;
+	account.bytes = (uint64_t)file->temp.stamp.st_size;
+	ucm_account_end(&account, err);
 	if (!err)
-		file->size = event.bytes;
+		file->size = account.bytes;
 	return err;
 }
 

@@ -8,7 +8,7 @@
  */
 #include <config.h>
 
-#include "fs/mount/daemon.h"
+#include "fs/mount/kinds.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -245,9 +245,9 @@ static const struct command *find_command(unsigned number)
 	return NULL;
 }
 
-/* in_buf is not ours to write to: *out is a copy, with what the call brings. */
-static int run(fuse_req_t req, unsigned number, const void *in_buf,
-	       size_t in_size, size_t out_size, void **out)
+/* in is not ours to write to: *out is a copy, with what the call brings. */
+int ucm_control_call(fuse_req_t req, unsigned number, const void *in,
+		     size_t in_size, size_t out_size, void **out)
 {
 	struct call call = { .req = req,
 			     .daemon = ucm_daemon_of(req),
@@ -266,25 +266,7 @@ static int run(fuse_req_t req, unsigned number, const void *in_buf,
 		*out = malloc(size);
 		if (!*out)
 			return -ENOMEM;
-		memcpy(*out, in_buf, size);
+		memcpy(*out, in, size);
 	}
 	return call.command->run(&call, *out);
-}
-
-void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
-		  struct fuse_file_info *fi, unsigned flags,
-		  const void *in_buf, size_t in_size, size_t out_size)
-{
-	struct ucm_account event = ucm_account_begin(req, UCM_OP_IOCTL);
-	_cleanup_free_ void *data = NULL;
-	int err = -ENOTTY;
-
-	(void)arg, (void)fi, (void)flags;
-	if (ino == ucm_control_find("control"))
-		err = run(req, cmd, in_buf, in_size, out_size, &data);
-	ucm_account_end(&event, err);
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_ioctl(req, 0, data, out_size);
 }

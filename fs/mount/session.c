@@ -28,7 +28,7 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "fs/index/memory.h"
-#include "fs/mount/ops_files.h"
+#include "fs/mount/kinds.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -474,7 +474,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 
 	ucm_leases_init(&daemon.leases, options->leases, options->lease_age_s);
 	if (!err)
-		err = ucm_files_ops_init(&daemon);
+		err = ucm_tree_ops_init(&daemon);
 	if (!daemon.ops)
 		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &daemon.started);
@@ -493,7 +493,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
 	ucm_leases_fini(&daemon.leases);
-	ucm_files_nodes_fini(&daemon.plain);
+	ucm_files_nodes_fini(&daemon.tree);
 	ucm_opstats_free(daemon.ops);
 	ucm_log_tell_left_out(true);
 	return err;

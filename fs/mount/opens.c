@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * opens.c - the opens of an inode: one descriptor for all of them, and the
+ * backing id by which the kernel reaches it.
+ *
+ * With passthrough the kernel reads and writes that descriptor itself, and all
+ * opens of an inode must agree about it: it is registered at the first open and
+ * taken back at the last close. What a file is, and what its last close means,
+ * is not known here.
+ */
+#include <config.h>
+
+#include "fs/mount/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+
+/* One directory's file system may be stacked too deep; others go on. */
+static void opens_give_up(struct ucm_daemon *daemon, unsigned dir)
+{
+	if (atomic_exchange(&daemon->refused[dir], true))
+		return;
+	ucm_warning("%s: passthrough off: the kernel refused a backing file "
+		    "(it needs CAP_SYS_ADMIN and a file system that is not "
+		    "itself stacked too deep)",
+		    daemon->set->dirs[dir]->path);
+	if (atomic_fetch_add(&daemon->num_refused, 1) + 1 <
+	    daemon->set->num_dirs)
+		return;
+	daemon->passthrough_why = "the kernel refused a backing file";
+	atomic_store(&daemon->passthrough, false);
+}
+
+bool ucm_passthrough_is_refusal(int err)
+{
+	switch (err) {
+	case -EPERM:      /* no CAP_SYS_ADMIN, or no passthrough */
+	case -ELOOP:      /* stacked too deep */
+	case -EINVAL:     /* no file that can be one */
+	case -EOPNOTSUPP: /* built without */
+	case -ENOTTY: case -ENOSYS:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int ucm_passthrough_register(fuse_req_t req, int fd)
+{
+	int id;
+
+	errno = 0;
+	id = fuse_passthrough_open(req, fd);
+	return id > 0 ? id : -(errno ? errno : EIO);
+}
+
+/* If it fails for now, all opens until the last close do without, as the kernel
+ * asks. */
+void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	int id;
+
+	file->backing_id = 0;
+	if (!atomic_load(&daemon->passthrough) ||
+	    atomic_load(&daemon->refused[file->dir]))
+		return;
+	id = ucm_passthrough_register(req, file->fd);
+	if (id > 0)
+		file->backing_id = id;
+	else if (ucm_passthrough_is_refusal(id))
+		opens_give_up(daemon, file->dir);
+}
+
+/* The kernel has no open left on it. */
+void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file)
+{
+	if (file->backing_id)
+		fuse_passthrough_close(req, file->backing_id);
+	file->backing_id = 0;
+	close(file->fd);
+	file->fd = -1;
+}
+
+void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
+{
+	file->opens++;
+	if ((fi->flags & O_ACCMODE) == O_RDWR)
+		file->shared_write = file->temp.shared = true;
+	fi->fh = (uintptr_t)file;
+	fi->backing_id = file->backing_id;
+	fi->noflush = !ucm_open_writes(fi);
+	fi->keep_cache = !file->backing_id && file->ops->is_final;
+	/* that would go before passthrough */
+	fi->direct_io = !file->backing_id && file->ops->in_memory;
+}
+
+void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
+{
+	pthread_mutex_lock(&file->lock);
+	if (--file->opens == 0) {
+		if (file->ops->last_close)
+			file->ops->last_close(account, file);
+		ucm_handle_detach(account->req, file);
+	}
+	ucm_account_file(account, file);
+	file->touched_ms = ucm_monotonic_ms();
+	pthread_mutex_unlock(&file->lock);
+	ucm_handle_put(account->daemon, file);
+}
+
+int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
+		       struct fuse_entry_param *out)
+{
+	struct stat st;
+	int err;
+
+	/* The name is asked for anew each time. The attributes are the inode's
+	 * alone, and the kernel drops them itself when it writes: remembering
+	 * them spares a GETATTR for the permission check of this very open. */
+	*out = (struct fuse_entry_param){
+		.ino = file->node,
+		.generation = 1,
+		.attr_timeout = 1.0,
+	};
+	pthread_mutex_lock(&file->lock);
+	err = ucm_os_fstat(file->fd, &st);
+	if (!err)
+		ucm_attr_file(account->daemon, file, &st, &out->attr);
+	ucm_account_file(account, file);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_handle_close(account, file);
+	return err;
+}
+
+ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
+			 struct fuse_bufvec *in, off_t off)
+{
+	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
+
+	(void)daemon;
+	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
+			   FUSE_BUF_FD_RETRY;
+	out.buf[0].fd = file->fd;
+	out.buf[0].pos = off;
+	return fuse_buf_copy(&out, in, FUSE_BUF_SPLICE_NONBLOCK);
+}
+
+int ucm_handle_sync(const struct ucm_handle *file, bool datasync)
+{
+	return datasync ? ucm_os_fdatasync(file->fd) : ucm_os_fsync(file->fd);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * root.c - the root of the mount: blocks/, spaces/, files/ and .ucmfs/.
+ */
+#include <config.h>
+
+#include "fs/mount/kinds.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int root_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			struct stat *out)
+{
+	ucm_attr_folder(daemon, ino, out);
+	return 0;
+}
+
+static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+
+	(void)parent;
+	if (!strcmp(name, "blocks"))
+		return ucm_entry_fill(&ucm_space_ops, daemon,
+				      ucm_node_make(UCM_NODE_SPACE, 0), out);
+	if (!strcmp(name, "spaces"))
+		return ucm_entry_fill(&ucm_spaces_ops, daemon,
+				      UCM_FIXED_SPACES, out);
+	if (!strcmp(name, ".ucmfs"))
+		return ucm_entry_fill(&ucm_control_dir_ops, daemon,
+				      UCM_FIXED_CONTROL, out);
+	if (!strcmp(name, "files"))
+		return ucm_tree_ops_root(daemon, out);
+	return -ENOENT;
+}
+
+/* .ucmfs is there for whoever knows it. */
+static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			const struct fuse_file_info *fi)
+{
+	struct fuse_entry_param files;
+	struct stat attr;
+
+	(void)fi;
+	root_getattr(list->daemon, ino, &attr);
+	if (!ucm_list_dots(list, &attr, &off))
+		return 0;
+	ucm_space_attr(list->daemon, list->daemon->set->names.spaces[0], &attr);
+	if (off == 2 && ucm_list_name(list, "blocks", &attr, 3))
+		off++;
+	ucm_spaces_attr(list->daemon, &attr);
+	if (off == 3 && ucm_list_name(list, "spaces", &attr, 4))
+		off++;
+	/* old tiers that are read-only have none */
+	if (off == 4 && !ucm_tree_ops_root(list->daemon, &files))
+		ucm_list_entry(list, "files", &files, 5);
+	return 0;
+}
+
+/* The kernel keeps syncfs(2) to itself, so the root stands for all. */
+static int root_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
+{
+	(void)ino;
+	return ucm_store_sync(account->daemon->set);
+}
+
+const struct ucm_node_ops ucm_root_ops = {
+	.timeout = ucm_entry_timeout,
+	.getattr = root_getattr,
+	.lookup = root_lookup,
+	.readdir = root_readdir,
+	.fsyncdir = root_fsyncdir,
+};

@@ -1,0 +1,1010 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tree.c - files/ and all that is in it.
+ *
+ * A node id is the address of a node of fs/files/node.h, 0 for files/ itself.
+ * Order of locks: a name's (node.h), file->lock, the table of the open files.
+ */
+#include <config.h>
+
+#include "fs/mount/kinds.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "fs/files/files.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+/* Where other machines may change a tier, and for names that are not there. */
+#define SHORT_TIMEOUT_S 1.0
+
+#define TREE_ROOT ucm_node_make(UCM_NODE_TREE, 0)
+
+static const struct ucm_handle_ops tree_handle;
+
+static struct ucm_files_node *tree_node(struct ucm_daemon *daemon,
+					fuse_ino_t ino)
+{
+	uint64_t value = ucm_node_value(ino);
+
+	return value ? (struct ucm_files_node *)(uintptr_t)value
+		     : &daemon->tree.root;
+}
+
+static fuse_ino_t tree_ino(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node)
+{
+	return node == &daemon->tree.root
+		       ? TREE_ROOT
+		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
+}
+
+int ucm_tree_ops_init(struct ucm_daemon *daemon)
+{
+	struct ucm_files root;
+	int err = ucm_files_nodes_init(&daemon->tree);
+
+	if (!err && !ucm_files_find(daemon->set, UCM_FILES_ROOT,
+				    UCM_FILES_NOWHERE, &root))
+		daemon->tree.root.ino = ucm_files_ino(daemon->set, &root);
+	return err;
+}
+
+static double tree_timeout(const struct ucm_daemon *daemon)
+{
+	double timeout = daemon->options->entry_timeout_s;
+
+	for (unsigned i = 0; i < daemon->set->num_dirs; i++) {
+		if (daemon->set->dirs[i]->remote && timeout > SHORT_TIMEOUT_S)
+			return SHORT_TIMEOUT_S;
+	}
+	return timeout;
+}
+
+/* ---- attributes ---- */
+
+static void tree_fill_attr(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node,
+			   const struct stat *st, struct stat *out)
+{
+	const struct ucm_options *options = daemon->options;
+
+	*out = *st;
+	out->st_ino = node->ino;
+	out->st_nlink = 1; /* the folders in a folder are not counted */
+	out->st_blksize = UCM_BLOCK_PAGE;
+	if (node != &daemon->tree.root)
+		return;
+	if (options->has_uid)
+		out->st_uid = options->uid;
+	if (options->has_gid)
+		out->st_gid = options->gid;
+}
+
+static int tree_attr_by_name(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
+{
+	struct ucm_files_lock lock;
+	struct ucm_files found;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+
+	if (err)
+		return err;
+	err = ucm_files_find(daemon->set, path,
+			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
+			     &found);
+	ucm_files_unlock(&lock);
+	if (err)
+		return err == -ENOENT ? -ESTALE : err;
+	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
+	    (!node->is_dir && ucm_files_ino(daemon->set, &found) != node->ino))
+		return -ESTALE;
+	tree_fill_attr(daemon, node, &found.st, out);
+	return 0;
+}
+
+/* -ENOENT: nobody has it open. */
+static int tree_attr_of_open(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
+{
+	struct ucm_handle *file =
+		ucm_handle_get(daemon, tree_ino(daemon, node));
+	struct stat st;
+	int err;
+
+	if (!file)
+		return -ENOENT;
+	pthread_mutex_lock(&file->lock);
+	err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, &st);
+	pthread_mutex_unlock(&file->lock);
+	ucm_handle_put(daemon, file);
+	if (!err)
+		tree_fill_attr(daemon, node, &st, out);
+	return err;
+}
+
+/* Its descriptor tells: of a removed folder as well, which may be the working
+ * directory of somebody. */
+static int tree_attr_of_gone(struct ucm_daemon *daemon,
+			     struct ucm_files_node *node, struct stat *out)
+{
+	struct stat st;
+	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
+
+	if (!err)
+		tree_fill_attr(daemon, node, &st, out);
+	return err;
+}
+
+static int tree_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			struct stat *out)
+{
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	int err = node->is_dir ? -ENOENT : tree_attr_of_open(daemon, node, out);
+	bool gone;
+
+	if (err == -ENOENT)
+		err = tree_attr_by_name(daemon, node, out);
+	gone = ucm_files_is_gone(&daemon->tree, node);
+	if (err == -ESTALE && gone)
+		err = tree_attr_of_gone(daemon, node, out);
+	if (!err && gone)
+		out->st_nlink = 0;
+	return err;
+}
+
+/* Through its descriptor, if that will do; -ENOENT if not. */
+static int tree_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
+			    const struct ucm_files_change *change)
+{
+	struct ucm_handle *file = ucm_handle_get(daemon, ino);
+	int err = -ENOENT;
+
+	if (!file)
+		return err;
+	pthread_mutex_lock(&file->lock);
+	if (file->fd >= 0 && (file->writes || !change->size_set))
+		err = ucm_files_change_fd(file->fd, change);
+	pthread_mutex_unlock(&file->lock);
+	ucm_handle_put(daemon, file);
+	return err;
+}
+
+/* A link cannot be opened, and has neither mode nor size to change. */
+static int tree_change_gone(const struct ucm_files_node *node,
+			    const struct ucm_files_change *change)
+{
+	_cleanup_fd_ int fd = -1;
+
+	if (!change->size_set && !change->mode_set)
+		return ucm_files_change_fd(node->fd, change);
+	fd = ucm_os_reopen(node->fd, change->size_set ? O_WRONLY : O_RDONLY);
+	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
+}
+
+static int tree_change(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       const struct ucm_files_change *change)
+{
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_lock lock;
+	struct ucm_files found;
+	char path[PATH_MAX];
+	int err =
+		node->is_dir ? -ENOENT : tree_change_open(daemon, ino, change);
+
+	if (err != -ENOENT)
+		return err;
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+	if (err == -ESTALE && node->fd >= 0)
+		return tree_change_gone(node, change);
+	if (err)
+		return err;
+	err = ucm_files_find(daemon->set, path,
+			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
+			     &found);
+	if (!err)
+		err = ucm_files_change(daemon->set, path, &found, change);
+	ucm_files_unlock(&lock);
+	return err == -ENOENT ? -ESTALE : err;
+}
+
+/* Where a file is now: its directory, and its path below that (PATH_MAX). */
+static int tree_where(struct ucm_daemon *daemon, fuse_ino_t ino,
+		      unsigned *dir_out, char *path_out)
+{
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_lock lock;
+	int err;
+
+	if (node->is_dir)
+		return -ENODATA;
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path_out);
+	if (err)
+		return err;
+	*dir_out = node->dir;
+	ucm_files_unlock(&lock);
+	return 0;
+}
+
+static int tree_setattr(struct ucm_account *account, fuse_ino_t ino,
+			const struct stat *attr, int to_set)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_change change = {
+		.mode_set = to_set & FUSE_SET_ATTR_MODE,
+		.size_set = to_set & FUSE_SET_ATTR_SIZE,
+		.times_set = to_set & UCM_SET_TIMES,
+		.mode = attr->st_mode & 07777,
+		.uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
+		.gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1,
+		.size = attr->st_size,
+	};
+
+	/* the owner of files/ is an option, if it is one */
+	if (ino == TREE_ROOT &&
+	    ((change.uid != (uid_t)-1 && daemon->options->has_uid) ||
+	     (change.gid != (gid_t)-1 && daemon->options->has_gid)))
+		return -EPERM;
+	ucm_attr_times(attr, to_set, change.times);
+	return tree_change(daemon, ino, &change);
+}
+
+/* ---- names ---- */
+
+/* An entry for what was found or made under a name, which is locked. */
+static int tree_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
+		      const char *name, const struct ucm_files *found,
+		      struct fuse_entry_param *out)
+{
+	struct ucm_files_node *node = ucm_files_looked_up(
+		&daemon->tree, parent, name, S_ISDIR(found->st.st_mode),
+		ucm_files_ino(daemon->set, found), found->dir);
+
+	if (!node)
+		return -ENOMEM;
+	*out = (struct fuse_entry_param){
+		.ino = tree_ino(daemon, node),
+		.generation = 1,
+		.attr_timeout = tree_timeout(daemon),
+		.entry_timeout = tree_timeout(daemon),
+	};
+	tree_fill_attr(daemon, node, &found->st, &out->attr);
+	return 0;
+}
+
+/* Where to look for it first. */
+static unsigned tree_hint(struct ucm_daemon *daemon,
+			  struct ucm_files_node *parent, const char *name)
+{
+	struct ucm_files_child child;
+
+	return ucm_files_child(&daemon->tree, parent, name, &child) &&
+			       !child.is_dir
+		       ? child.dir
+		       : UCM_FILES_NOWHERE;
+}
+
+static int tree_lookup(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_lock lock;
+	struct ucm_files found;
+	char path[PATH_MAX];
+	double timeout = tree_timeout(daemon);
+	int err;
+
+	*out = (struct fuse_entry_param){
+		.entry_timeout = timeout < SHORT_TIMEOUT_S ? timeout
+							   : SHORT_TIMEOUT_S
+	};
+	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	if (err)
+		return err;
+	err = ucm_files_find(daemon->set, path, tree_hint(daemon, folder, name),
+			     &found);
+	if (!err)
+		err = tree_enter(daemon, folder, name, &found, out);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+int ucm_tree_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
+{
+	*out = (struct fuse_entry_param){
+		.ino = TREE_ROOT,
+		.generation = 1,
+		.attr_timeout = tree_timeout(daemon),
+		.entry_timeout = tree_timeout(daemon),
+	};
+	return tree_attr_by_name(daemon, &daemon->tree.root, &out->attr);
+}
+
+static void tree_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
+			uint64_t lookups)
+{
+	ucm_files_forget(&daemon->tree, tree_node(daemon, ino), lookups);
+}
+
+static struct ucm_files_owner tree_owner(fuse_req_t req, mode_t mode)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	return (struct ucm_files_owner){
+		.uid = ctx->uid,
+		.gid = ctx->gid,
+		.mode = mode & ~ctx->umask & 07777,
+	};
+}
+
+static int tree_mkdir(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name, mode_t mode,
+		      struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, mode);
+	struct ucm_files_lock lock;
+	struct ucm_files made;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+
+	if (err)
+		return err;
+	err = ucm_files_mkdir(daemon->set, path, &owner, &made);
+	if (!err)
+		err = tree_enter(daemon, folder, name, &made, out);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_mknod(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name, mode_t mode,
+		      struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, mode);
+	_cleanup_fd_ int fd = -1;
+	struct ucm_files_lock lock;
+	struct ucm_files made;
+	char path[PATH_MAX];
+	int err;
+
+	if (!S_ISREG(mode))
+		return -EPERM;
+	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	if (err)
+		return err;
+	fd = ucm_files_create(daemon->set, path, &owner, &made);
+	err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
+	if (fd >= 0)
+		ucm_files_written(daemon->set, &made, 0);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_symlink(struct ucm_account *account, fuse_ino_t parent,
+			const char *name, const char *target,
+			struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_owner owner = tree_owner(account->req, 0777);
+	struct ucm_files_lock lock;
+	struct ucm_files made;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+
+	if (err)
+		return err;
+	owner.target = target;
+	err = ucm_files_symlink(daemon->set, path, &owner, &made);
+	if (!err)
+		err = tree_enter(daemon, folder, name, &made, out);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_readlink(struct ucm_account *account, fuse_ino_t ino,
+			 char *target)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = node->is_dir ? -EINVAL
+			       : ucm_files_lock_node(&daemon->tree, node, &lock,
+						     path);
+
+	/* removed, and known to somebody */
+	if (err == -ESTALE && node->fd >= 0)
+		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
+	if (err)
+		return err;
+	err = ucm_files_readlink(daemon->set, path, node->dir, target);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+/* What an open file has grown by, under file->lock. */
+static void tree_count_growth(struct ucm_daemon *daemon,
+			      struct ucm_handle *file)
+{
+	uint64_t bytes;
+	struct stat st;
+
+	if (ucm_os_fstat(file->fd, &st))
+		return;
+	bytes = ucm_file_takes(&st);
+	ucm_files_account(daemon->set, file->dir,
+			  (int64_t)(bytes - file->counted));
+	file->counted = bytes;
+}
+
+/* What it has on disk is what must be counted now. */
+static void tree_settle(struct ucm_daemon *daemon,
+			const struct ucm_files_node *node)
+{
+	struct ucm_handle *file =
+		ucm_handle_get(daemon, tree_ino(daemon, node));
+
+	if (!file)
+		return;
+	pthread_mutex_lock(&file->lock);
+	if (file->fd >= 0 && file->writes)
+		tree_count_growth(daemon, file);
+	pthread_mutex_unlock(&file->lock);
+	ucm_handle_put(daemon, file);
+}
+
+/* A name goes: a descriptor for those who know what it leads to, or -1.
+ * Whoever has looked up a file can open it, as on any file system. */
+static int tree_before_removal(struct ucm_daemon *daemon,
+			       struct ucm_files_node *folder, const char *name,
+			       const char *path)
+{
+	struct ucm_files_child child;
+
+	if (!ucm_files_child(&daemon->tree, folder, name, &child))
+		return -1;
+	if (!child.is_dir)
+		tree_settle(daemon, child.node);
+	return ucm_os_open(daemon->set->dirs[child.dir]->dirfd, path, O_PATH,
+			   0);
+}
+
+/* err: what came of it. */
+static void tree_after_removal(struct ucm_daemon *daemon,
+			       struct ucm_files_node *folder, const char *name,
+			       int fd, int err)
+{
+	if (!err || err == -ENOENT)
+		ucm_files_removed(&daemon->tree, folder, name, fd);
+	else if (fd >= 0)
+		close(fd);
+}
+
+static int tree_rmdir(struct ucm_account *account, fuse_ino_t parent,
+		      const char *name)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_tree(&daemon->tree, folder, name, &lock, path);
+	int fd;
+
+	if (err)
+		return err;
+	fd = tree_before_removal(daemon, folder, name, path);
+	err = ucm_files_rmdir(daemon->set, path);
+	tree_after_removal(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_unlink(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int fd;
+
+	if (err)
+		return err;
+	fd = tree_before_removal(daemon, folder, name, path);
+	err = ucm_files_unlink(daemon->set, path);
+	tree_after_removal(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_rename_pair(struct ucm_daemon *daemon,
+			    const struct ucm_files_pair *pair, bool noreplace)
+{
+	char *copy = strdup(pair->name[1]);
+	unsigned dir;
+	int fd, err;
+
+	if (!copy)
+		return -ENOMEM;
+	fd = tree_before_removal(daemon, pair->parent[1], pair->name[1],
+				 pair->path[1]);
+	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
+			       noreplace, &dir);
+	if (!err) {
+		ucm_files_renamed(&daemon->tree, pair, copy, dir, fd);
+		return 0;
+	}
+	free(copy);
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+static int tree_rename(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, fuse_ino_t newparent,
+		       const char *newname, unsigned flags)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_lock lock;
+	struct ucm_files_pair pair;
+	int err;
+
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return -EINVAL;
+	pair.parent[0] = tree_node(daemon, parent);
+	pair.parent[1] = tree_node(daemon, newparent);
+	pair.name[0] = name;
+	pair.name[1] = newname;
+	err = ucm_files_lock_pair(&daemon->tree, &pair, &lock);
+	if (err)
+		return err;
+	err = tree_rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+/* ---- open files ---- */
+
+/* A file that has its descriptor gets its first open. Under file->lock. */
+static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
+			    unsigned dir, const struct stat *st, bool writes)
+{
+	file->fd = fd;
+	file->dir = (uint8_t)dir;
+	file->size = (uint64_t)st->st_size;
+	file->counted = ucm_file_takes(st);
+	file->promise = NULL;
+	file->writes = writes;
+	file->told_at_close = ucm_daemon_of(req)->set->dirs[dir]->remote;
+	file->shared_write = false;
+	ucm_handle_attach(req, file);
+}
+
+/* Nothing is judged when it is closed, and where the kernel has its pages
+ * nothing is left to be written either; unless its file system has something
+ * to tell. */
+static void tree_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
+{
+	ucm_handle_count_open(file, fi);
+	if (file->backing_id && !file->told_at_close)
+		fi->noflush = true;
+}
+
+static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
+			      const char *name, const char *path, mode_t mode,
+			      struct fuse_file_info *fi,
+			      struct fuse_entry_param *out)
+{
+	struct ucm_files_owner owner = tree_owner(req, mode);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file = NULL;
+	struct ucm_files made;
+	int fd = ucm_files_create(daemon->set, path, &owner, &made);
+	int err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
+
+	if (!err) {
+		file = ucm_handle_open(daemon, &tree_handle, out->ino);
+		if (!file) {
+			tree_forget(daemon, out->ino, 1);
+			err = -ENOMEM;
+		}
+	}
+	if (err) {
+		if (fd >= 0) {
+			ucm_files_written(daemon->set, &made, 0);
+			close(fd);
+		}
+		return err;
+	}
+	pthread_mutex_lock(&file->lock);
+	tree_begin_file(req, file, fd, made.dir, &made.st, true);
+	file->counted = 0; /* nothing of it is, yet */
+	file->promise = made.promise;
+	tree_count_open(file, fi);
+	pthread_mutex_unlock(&file->lock);
+	return 0;
+}
+
+static int tree_create(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, mode_t mode, struct fuse_file_info *fi,
+		       struct fuse_entry_param *out)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+
+	if (err)
+		return err;
+	err = tree_create_locked(account->req, folder, name, path, mode, fi,
+				 out);
+	ucm_files_unlock(&lock);
+	/* It is there, though the kernel remembers otherwise and has not
+	 * compared modes: let it look again, and open. */
+	return err == -EEXIST && !(fi->flags & O_EXCL) ? -ESTALE : err;
+}
+
+/* From now on for writing as well; whoever reads with it goes on. */
+static int tree_make_writable(struct ucm_daemon *daemon,
+			      struct ucm_handle *file)
+{
+	int fd;
+
+	if (daemon->set->dirs[file->dir]->readonly)
+		return -EROFS;
+	fd = ucm_os_reopen(file->fd, O_RDWR);
+	if (fd < 0)
+		return fd;
+	if (dup3(fd, file->fd, O_CLOEXEC) < 0) {
+		close(fd);
+		return -EMFILE;
+	}
+	close(fd);
+	file->writes = true;
+	return 0;
+}
+
+static int tree_reopen_gone(const struct ucm_files_node *node, int flags,
+			    struct stat *st)
+{
+	int fd, err;
+
+	if (node->fd < 0)
+		return -ESTALE;
+	fd = ucm_os_reopen(node->fd, flags);
+	err = fd < 0 ? fd : ucm_os_fstat(fd, st);
+	if (err && fd >= 0)
+		close(fd);
+	return err ? err : fd;
+}
+
+/* path: NULL if it is gone. What was looked up is opened and nothing else: of
+ * another file, put there behind us, the kernel remembers nothing that is
+ * right. It looks again then. */
+static int tree_open_first(struct ucm_daemon *daemon,
+			   const struct ucm_files_node *node, const char *path,
+			   int flags, struct stat *st)
+{
+	struct ucm_files opened = { .dir = node->dir };
+	int fd;
+
+	if (!path)
+		return tree_reopen_gone(node, flags, st);
+	fd = ucm_files_open(daemon->set, path, node->dir, flags, st);
+	if (fd < 0)
+		return fd;
+	opened.st = *st;
+	if (ucm_files_ino(daemon->set, &opened) == node->ino)
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
+/* Under file->lock. */
+static int tree_open_locked(fuse_req_t req, struct ucm_files_node *node,
+			    struct ucm_handle *file, const char *path,
+			    struct fuse_file_info *fi)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	bool writes = ucm_open_changes(fi);
+	struct stat st;
+	int fd, err = 0;
+
+	if (!file->opens) {
+		fd = tree_open_first(daemon, node, path,
+				     writes ? O_RDWR : O_RDONLY, &st);
+		if (fd < 0)
+			return fd;
+		tree_begin_file(req, file, fd, node->dir, &st, writes);
+	} else if (writes && !file->writes) {
+		err = tree_make_writable(daemon, file);
+	}
+	if (!err && fi->flags & O_TRUNC)
+		err = ucm_os_truncate(file->fd, 0);
+	if (!err)
+		tree_count_open(file, fi);
+	else if (!file->opens)
+		ucm_handle_detach(req, file);
+	return err;
+}
+
+static int tree_open_node(fuse_req_t req, struct ucm_files_node *node,
+			  const char *path, struct fuse_file_info *fi)
+{
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+	struct ucm_handle *file =
+		ucm_handle_open(daemon, &tree_handle, tree_ino(daemon, node));
+	int err;
+
+	if (!file)
+		return -ENOMEM;
+	pthread_mutex_lock(&file->lock);
+	err = tree_open_locked(req, node, file, path, fi);
+	pthread_mutex_unlock(&file->lock);
+	if (err)
+		ucm_handle_put(daemon, file);
+	return err;
+}
+
+static int tree_open(struct ucm_account *account, fuse_ino_t ino,
+		     struct fuse_file_info *fi)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err;
+
+	if (node->is_dir)
+		return -EISDIR;
+	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+	if (err == -ESTALE)
+		return tree_open_node(account->req, node, NULL, fi);
+	if (err)
+		return err;
+	err = tree_open_node(account->req, node, path, fi);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int tree_failed(struct ucm_daemon *daemon, const struct ucm_handle *file,
+		       const char *what, int err)
+{
+	ucm_error("a file in %s/files: %s: %s",
+		  daemon->set->dirs[file->dir]->path, what, strerror(-err));
+	ucm_store_count_error(daemon->set, file->dir, err);
+	return err;
+}
+
+/* The error is the program's. */
+static int tree_flush(struct ucm_account *account, struct ucm_handle *file)
+{
+	int err = 0;
+
+	/* the kernel opens a file that it passes through once more, and does
+	 * not tell its file system when that is closed */
+	if (file->told_at_close && file->writes)
+		err = ucm_os_flush(file->fd);
+	return err ? tree_failed(account->daemon, file, "close", err) : 0;
+}
+
+static int tree_fsync(struct ucm_account *account, struct ucm_handle *file,
+		      bool datasync)
+{
+	int err = ucm_handle_sync(file, datasync);
+
+	return err ? tree_failed(account->daemon, file, "fsync", err) : 0;
+}
+
+static int tree_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
+			  int mode, off_t off, off_t len)
+{
+	(void)daemon;
+	return ucm_os_fallocate(file->fd, mode, off, len);
+}
+
+static void tree_last_close(struct ucm_account *account,
+			    struct ucm_handle *file)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
+
+	if (file->writes &&
+	    !ucm_files_is_gone(&daemon->tree, tree_node(daemon, file->node)))
+		tree_count_growth(daemon, file);
+	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
+	file->promise = NULL;
+	/* stores through a mapping change times that the kernel remembers */
+	if (file->shared_write && file->backing_id)
+		ucm_notify_attr(daemon, file->node);
+}
+
+/* ---- folders ---- */
+
+/* An open folder: its names as they were when it was read from its start. */
+struct folder {
+	struct ucm_files_names names;
+	bool listed;
+};
+
+static int tree_opendir(struct ucm_account *account, fuse_ino_t ino,
+			struct fuse_file_info *fi)
+{
+	struct folder *folder;
+
+	if (!tree_node(account->daemon, ino)->is_dir)
+		return -ENOTDIR;
+	folder = calloc(1, sizeof(*folder));
+	fi->fh = (uintptr_t)folder;
+	return folder ? 0 : -ENOMEM;
+}
+
+static void tree_releasedir(const struct fuse_file_info *fi)
+{
+	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
+
+	ucm_files_names_free(&folder->names);
+	free(folder);
+}
+
+static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   struct folder *folder)
+{
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
+				      &lock, path);
+
+	if (err)
+		return -ENOENT;
+	ucm_files_names_free(&folder->names);
+	err = ucm_files_list(daemon->set, path, &folder->names);
+	folder->listed = !err;
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+/* Entry number off, "." and ".." being the first; false behind the last. Its
+ * name is looked up when it is asked for. */
+static bool tree_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 const struct folder *folder, off_t off,
+			 const char **name, struct stat *out)
+{
+	const struct ucm_files_name *listed;
+
+	*out = (struct stat){ 0 };
+	if (off < 2) {
+		*name = off ? ".." : ".";
+		out->st_ino = tree_node(daemon, ino)->ino;
+		out->st_mode = S_IFDIR;
+		return true;
+	}
+	if ((size_t)off - 2 >= folder->names.num)
+		return false;
+	listed = &folder->names.list[off - 2];
+	*name = listed->name;
+	out->st_ino = listed->ino;
+	out->st_mode = DTTOIF(listed->type);
+	return true;
+}
+
+static int tree_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			const struct fuse_file_info *fi)
+{
+	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
+	struct stat attr;
+	const char *name;
+	int err = 0;
+
+	if (off == 0 || !folder->listed)
+		err = tree_list_again(list->daemon, ino, folder);
+	while (!err &&
+	       tree_name_at(list->daemon, ino, folder, off, &name, &attr) &&
+	       ucm_list_name(list, name, &attr, off + 1))
+		off++;
+	return err;
+}
+
+static int tree_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
+				      &lock, path);
+
+	if (err)
+		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
+	err = ucm_files_sync_dir(daemon->set, path);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+/* ---- extended attributes of a file ---- */
+
+static int tree_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+{
+	char path[PATH_MAX];
+	unsigned dir;
+	int err = tree_where(daemon, ino, &dir, path);
+
+	if (err)
+		return err;
+	return snprintf(value, UCM_XATTR_MAX, "%s",
+			daemon->set->tier_of[dir]->name);
+}
+
+static int tree_get_path(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+{
+	char path[PATH_MAX];
+	unsigned dir;
+	int err = tree_where(daemon, ino, &dir, path);
+
+	if (err)
+		return err;
+	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
+		       daemon->set->dirs[dir]->path, path);
+	return err < UCM_XATTR_MAX ? err : -ERANGE;
+}
+
+static const struct ucm_xattr tree_xattrs[] = {
+	{ .name = UCM_XATTR_PREFIX "tier", .get = tree_get_tier },
+	{
+		.name = UCM_XATTR_PREFIX "path",
+		.get = tree_get_path,
+		.root_only = true,
+	},
+	{ 0 },
+};
+
+static const struct ucm_handle_ops tree_handle = {
+	.write = ucm_handle_write,
+	.fallocate = tree_fallocate,
+	.flush = tree_flush,
+	.fsync = tree_fsync,
+	.last_close = tree_last_close,
+};
+
+const struct ucm_node_ops ucm_tree_ops = {
+	.timeout = tree_timeout,
+	.remembers_absence = true,
+	.moved_by_copy = true,
+	.xattrs = tree_xattrs,
+	.getattr = tree_getattr,
+	.setattr = tree_setattr,
+	.forget = tree_forget,
+	.lookup = tree_lookup,
+	.readdir = tree_readdir,
+	.opendir = tree_opendir,
+	.releasedir = tree_releasedir,
+	.fsyncdir = tree_fsyncdir,
+	.create = tree_create,
+	.mkdir = tree_mkdir,
+	.mknod = tree_mknod,
+	.symlink = tree_symlink,
+	.unlink = tree_unlink,
+	.rmdir = tree_rmdir,
+	.rename = tree_rename,
+	.open = tree_open,
+	.readlink = tree_readlink,
+};
