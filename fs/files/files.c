@@ -24,8 +24,8 @@
 int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
 		     const char *what, int err)
 {
-	ucm_store_count_error(set, dir, err);
-	ucm_error("%s/%s: %s: %s", set->dirs[dir]->path, path, what,
+	ucm_dirs_count_error(&set->dirs, dir, err);
+	ucm_error("%s/%s: %s: %s", set->dirs.at[dir]->path, path, what,
 		  strerror(-err));
 	return err;
 }
@@ -42,14 +42,14 @@ static bool is_shown(const char *path, mode_t mode)
 int ucm_files_look(struct ucm_store *set, unsigned dir, const char *path,
 		   struct stat *out)
 {
-	int err = ucm_os_stat(set->dirs[dir]->dirfd, path, out);
+	int err = ucm_os_stat(set->dirs.at[dir]->dirfd, path, out);
 
 	switch (err) {
 	case 0:
 		if (is_shown(path, out->st_mode))
 			return 0;
 		ucm_warning("%s/%s: neither file, link nor folder: left out",
-			    set->dirs[dir]->path, path);
+			    set->dirs.at[dir]->path, path);
 		return -ENOENT;
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EXDEV:
 		return -ENOENT;
@@ -72,7 +72,7 @@ static void merge_times(struct ucm_store *set, const char *path,
 {
 	struct stat st;
 
-	for (unsigned dir = plain->dir + 1; dir < set->num_dirs; dir++) {
+	for (unsigned dir = plain->dir + 1; dir < set->dirs.num; dir++) {
 		if (ucm_files_look(set, dir, path, &st) || !S_ISDIR(st.st_mode))
 			continue;
 		take_later(&plain->st.st_mtim, &st.st_mtim);
@@ -86,7 +86,7 @@ static int find_first(struct ucm_store *set, const char *path,
 {
 	int err, failed = -ENOENT;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		err = ucm_files_look(set, dir, path, &out->st);
 		if (!err) {
 			out->dir = dir;
@@ -104,7 +104,7 @@ int ucm_files_find(struct ucm_store *set, const char *path, unsigned hint,
 	struct ucm_files found;
 	int err;
 
-	if (hint < set->num_dirs &&
+	if (hint < set->dirs.num &&
 	    !ucm_files_look(set, hint, path, &found.st) &&
 	    !S_ISDIR(found.st.st_mode)) {
 		found.dir = hint;
@@ -127,7 +127,7 @@ uint64_t ucm_files_ino(const struct ucm_store *set,
 	struct ucm_id id = { 0 };
 
 	memcpy(id.bytes, &ino, sizeof(ino));
-	ino = ucm_placement_score(set->dirs[plain->dir]->uuid, &id);
+	ino = ucm_placement_score(set->dirs.at[plain->dir]->uuid, &id);
 	return (ino & (INO_HASHED - 1)) | INO_HASHED;
 }
 
@@ -139,7 +139,7 @@ int ucm_files_copies(struct ucm_store *set, const char *path,
 
 	out->num = 0;
 	out->is_dir = out->readonly = false;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		err = ucm_files_look(set, dir, path, &st);
 		if (err == -ENOENT)
 			continue;
@@ -152,7 +152,7 @@ int ucm_files_copies(struct ucm_store *set, const char *path,
 		out->dirs[out->num] = (uint8_t)dir;
 		out->inos[out->num] = st.st_ino;
 		out->bytes[out->num++] = ucm_file_takes(&st);
-		out->readonly |= set->dirs[dir]->readonly;
+		out->readonly |= set->dirs.at[dir]->readonly;
 	}
 	return out->num ? 0 : -ENOENT;
 }
@@ -274,7 +274,7 @@ static int put_folder(struct ucm_backing *backing, const char *path,
 /* Make a folder in one directory as it is in another; under the same lock. */
 static int copy_folder(struct ucm_store *set, unsigned dir, const char *path)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = set->dirs.at[dir];
 	struct ucm_files_owner owner;
 	struct ucm_files there;
 	struct stat st;
@@ -305,9 +305,9 @@ int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path)
 		slash = strchr(slash + 1, '/');
 		if (slash)
 			*slash = '\0';
-		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_lock(&set->dirs.at[dir]->folder_lock);
 		err = copy_folder(set, dir, folder);
-		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_unlock(&set->dirs.at[dir]->folder_lock);
 		if (slash)
 			*slash = '/';
 	}
@@ -321,12 +321,12 @@ static int make_in(struct ucm_store *set, unsigned dir, const char *path,
 		   const struct ucm_files_owner *owner, make_fn make,
 		   struct stat *st)
 {
-	int rc = make(set->dirs[dir]->dirfd, path, owner, st);
+	int rc = make(set->dirs.at[dir]->dirfd, path, owner, st);
 
 	if (rc != -ENOENT)
 		return rc;
 	rc = ucm_files_make_above(set, dir, path);
-	return rc ? rc : make(set->dirs[dir]->dirfd, path, owner, st);
+	return rc ? rc : make(set->dirs.at[dir]->dirfd, path, owner, st);
 }
 
 /* Errors that speak of the directory and not of the name. */
@@ -362,7 +362,7 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		err = ucm_tier_choose(tier, m->set->config->placement, &m->id,
+		err = ucm_tier_choose(tier, m->set->dirs.placement, &m->id,
 				      &want, &m->made.promise);
 		if (err) {
 			m->result = m->result == -EROFS ? err : m->result;
@@ -376,7 +376,7 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 			ucm_promise_end(m->made.promise);
 		if (m->result >= 0 || !is_out_of_order(m->result))
 			return true;
-		ucm_store_count_error(m->set, m->made.dir, m->result);
+		ucm_dirs_count_error(&m->set->dirs, m->made.dir, m->result);
 		ucm_backing_failed(backing, m->path, m->result);
 	}
 	return false;
@@ -385,8 +385,8 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 static bool make_in_tiers(struct making *m)
 {
 	m->result = -EROFS;
-	for (unsigned i = 0; i < m->set->num_tiers; i++) {
-		if (make_in_tier(m, &m->set->tiers[i]))
+	for (unsigned i = 0; i < m->set->dirs.num_tiers; i++) {
+		if (make_in_tier(m, &m->set->dirs.tiers[i]))
 			return true;
 	}
 	return false;
@@ -434,7 +434,7 @@ int ucm_files_create(struct ucm_store *set, const char *path,
 	if (fd < 0)
 		return fd;
 	ucm_room_watch(out->promise, fd, "");
-	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	ucm_count(&set->dirs.tier_of[out->dir]->stats.files_created);
 	return fd;
 }
 
@@ -490,7 +490,7 @@ int ucm_files_symlink(struct ucm_store *set, const char *path,
 		return err;
 	ucm_files_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
 	end_promise(out);
-	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	ucm_count(&set->dirs.tier_of[out->dir]->stats.files_created);
 	return 0;
 }
 
@@ -499,7 +499,7 @@ int ucm_files_symlink(struct ucm_store *set, const char *path,
 int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
 		       char *target_out)
 {
-	int err = ucm_os_readlink(set->dirs[dir]->dirfd, path, target_out,
+	int err = ucm_os_readlink(set->dirs.at[dir]->dirfd, path, target_out,
 				  PATH_MAX);
 
 	switch (err) {
@@ -517,9 +517,10 @@ int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
 {
 	int fd;
 
-	if (flags != O_RDONLY && set->dirs[dir]->readonly)
+	if (flags != O_RDONLY && set->dirs.at[dir]->readonly)
 		return -EROFS;
-	fd = ucm_os_open_regular(set->dirs[dir]->dirfd, path, flags, stat_out);
+	fd = ucm_os_open_regular(set->dirs.at[dir]->dirfd, path, flags,
+				 stat_out);
 	switch (fd) {
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -ENXIO: case -EISDIR:
 		return -ESTALE;
@@ -530,7 +531,7 @@ int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
 	}
 	if (fd < 0)
 		return ucm_files_failed(set, dir, path, "open", fd);
-	ucm_count(&set->tier_of[dir]->stats.files_opened);
+	ucm_count(&set->dirs.tier_of[dir]->stats.files_opened);
 	return fd;
 }
 
@@ -551,11 +552,11 @@ int ucm_files_unlink(struct ucm_store *set, const char *path)
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+		err = ucm_os_unlink(set->dirs.at[dir]->dirfd, path);
 		if (err && err != -ENOENT)
 			return ucm_files_failed(set, dir, path, "unlink", err);
 		ucm_files_account(set, dir, -(int64_t)copies.bytes[i]);
-		ucm_count(&set->tier_of[dir]->stats.files_removed);
+		ucm_count(&set->dirs.tier_of[dir]->stats.files_removed);
 	}
 	return 0;
 }
@@ -565,8 +566,8 @@ int ucm_files_check_empty(struct ucm_store *set, const char *path,
 {
 	for (unsigned i = 0; i < copies->num; i++) {
 		_cleanup_free_ char *names = NULL;
-		int err = ucm_os_list(set->dirs[copies->dirs[i]]->dirfd, path,
-				      &names);
+		unsigned dir = copies->dirs[i];
+		int err = ucm_os_list(set->dirs.at[dir]->dirfd, path, &names);
 
 		if (err)
 			return err;
@@ -595,7 +596,7 @@ int ucm_files_rmdir(struct ucm_store *set, const char *path)
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_rmdir(set->dirs[dir]->dirfd, path);
+		err = ucm_os_rmdir(set->dirs.at[dir]->dirfd, path);
 		if (err == -ENOTEMPTY || err == -EEXIST)
 			return -ENOTEMPTY;
 		if (err && err != -ENOENT)
@@ -630,9 +631,9 @@ static int change_in(struct ucm_store *set, unsigned dir, const char *path,
 		     int flags, const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
-	int dirfd = set->dirs[dir]->dirfd;
+	int dirfd = set->dirs.at[dir]->dirfd;
 
-	if (set->dirs[dir]->readonly)
+	if (set->dirs.at[dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_open(dirfd, path, flags, 0);
 	if (fd == -EACCES) /* one that we may write and not read */
@@ -651,7 +652,7 @@ static int change_file(struct ucm_store *set, const char *path,
 	struct stat st;
 
 	if (!err && change->size_set &&
-	    !ucm_os_stat(set->dirs[plain->dir]->dirfd, path, &st))
+	    !ucm_os_stat(set->dirs.at[plain->dir]->dirfd, path, &st))
 		ucm_files_account(set, plain->dir,
 				  (int64_t)(ucm_file_takes(&st) -
 					    ucm_file_takes(&plain->st)));
@@ -667,10 +668,10 @@ static int change_copies(struct ucm_store *set, const char *path,
 	int num = 0, err = 0;
 	struct stat st;
 
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num && !err; dir++) {
 		if (done[dir])
 			continue;
-		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_lock(&set->dirs.at[dir]->folder_lock);
 		err = ucm_files_look(set, dir, path, &st);
 		if (!err && S_ISDIR(st.st_mode)) {
 			err = change_in(set, dir, path, O_RDONLY | O_DIRECTORY,
@@ -678,7 +679,7 @@ static int change_copies(struct ucm_store *set, const char *path,
 			done[dir] = true;
 			num++;
 		}
-		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_unlock(&set->dirs.at[dir]->folder_lock);
 		if (err == -ENOENT)
 			err = 0;
 	}
@@ -717,9 +718,9 @@ int ucm_files_sync_dir(struct ucm_store *set, const char *path)
 	for (unsigned i = 0; i < copies.num && !err; i++) {
 		unsigned dir = copies.dirs[i];
 
-		if (set->dirs[dir]->readonly)
+		if (set->dirs.at[dir]->readonly)
 			continue;
-		err = ucm_os_sync_dir(set->dirs[dir]->dirfd, path);
+		err = ucm_os_sync_dir(set->dirs.at[dir]->dirfd, path);
 		if (err)
 			ucm_files_failed(set, dir, path, "fsync", err);
 	}

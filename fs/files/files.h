@@ -200,7 +200,7 @@ int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
 static inline void ucm_files_account(struct ucm_store *set, unsigned dir,
 				     int64_t bytes)
 {
-	atomic_fetch_add(&set->tier_of[dir]->files, bytes);
+	atomic_fetch_add(&set->dirs.tier_of[dir]->files, bytes);
 }
 
 #endif

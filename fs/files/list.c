@@ -119,8 +119,8 @@ int ucm_files_list(struct ucm_store *set, const char *path,
 	size_t room = 0;
 	int err = 0;
 
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
-		err = ucm_os_list_entries(set->dirs[dir]->dirfd, path,
+	for (unsigned dir = 0; dir < set->dirs.num && !err; dir++) {
+		err = ucm_os_list_entries(set->dirs.at[dir]->dirfd, path,
 					  &names.entries[dir]);
 		if (err == -ENOENT || err == -ENOTDIR || err == -ELOOP) {
 			err = 0;
@@ -195,7 +195,7 @@ static void count_file(struct walk *walk, int folder, const char *name)
 
 static int count_folder(struct walk *walk, const char *path)
 {
-	int dirfd = walk->set->dirs[walk->dir]->dirfd;
+	int dirfd = walk->set->dirs.at[walk->dir]->dirfd;
 	_cleanup_free_ struct dirent *entries = NULL;
 	_cleanup_fd_ int fd = -1;
 	int err;
@@ -219,7 +219,7 @@ static int count_folder(struct walk *walk, const char *path)
 
 static void count_directory(struct walk *walk)
 {
-	struct ucm_backing *backing = walk->set->dirs[walk->dir];
+	struct ucm_backing *backing = walk->set->dirs.at[walk->dir];
 	struct stat st;
 	int err;
 
@@ -243,7 +243,7 @@ static void *count_main(void *arg)
 {
 	struct walk walk = { .set = arg };
 
-	for (; walk.dir < walk.set->num_dirs; walk.dir++)
+	for (; walk.dir < walk.set->dirs.num; walk.dir++)
 		count_directory(&walk);
 	free(walk.paths);
 	atomic_store(&walk.set->files_counted, true);

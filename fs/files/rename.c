@@ -39,7 +39,7 @@ typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
 static int name_in(struct ucm_store *set, unsigned dir, const char *from,
 		   const char *to, name_fn name)
 {
-	int dirfd = set->dirs[dir]->dirfd;
+	int dirfd = set->dirs.at[dir]->dirfd;
 	int err = name(dirfd, from, dirfd, to);
 
 	if (err != -ENOENT)
@@ -61,7 +61,7 @@ static int sync_above(struct ucm_store *set, unsigned dir, const char *path)
 	const char *slash = strrchr(path, '/');
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	return ucm_os_sync_dir(set->dirs[dir]->dirfd, folder);
+	return ucm_os_sync_dir(set->dirs.at[dir]->dirfd, folder);
 }
 
 /* ---- notes ---- */
@@ -97,12 +97,12 @@ static int drop_copy(struct ucm_store *set, const char *path,
 		     const struct ucm_files_copies *copies, unsigned i)
 {
 	unsigned dir = copies->dirs[i];
-	int err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+	int err = ucm_os_unlink(set->dirs.at[dir]->dirfd, path);
 
 	if (err && err != -ENOENT)
 		return ucm_files_failed(set, dir, path, "unlink", err);
 	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
-	ucm_count(&set->tier_of[dir]->stats.files_removed);
+	ucm_count(&set->dirs.tier_of[dir]->stats.files_removed);
 	return 0;
 }
 
@@ -139,7 +139,7 @@ static void count_replaced(struct ucm_store *set, unsigned dir,
 	if (i == copies->num)
 		return;
 	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
-	ucm_count(&set->tier_of[dir]->stats.files_removed);
+	ucm_count(&set->dirs.tier_of[dir]->stats.files_removed);
 }
 
 /* The name is there twice now: with the other file gone it is done. */
@@ -201,7 +201,7 @@ static int link_over(struct ucm_store *set, const char *from, const char *to,
 	else
 		err = drop_copies(set, to, old, 0, dir);
 	if (err)
-		*both = ucm_os_unlink(set->dirs[dir]->dirfd, to) != 0;
+		*both = ucm_os_unlink(set->dirs.at[dir]->dirfd, to) != 0;
 	return err;
 }
 
@@ -211,7 +211,7 @@ static int replace_in_front(struct ucm_store *set, const char *from,
 			    const char *to, unsigned dir,
 			    const struct ucm_files_copies *old)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = set->dirs.at[dir];
 	unsigned hidden = copy_in(old, dir);
 	bool both = false;
 	char note[32];
@@ -279,7 +279,7 @@ static void drop_empty(struct ucm_store *set, const char *path,
 {
 	for (unsigned i = 0; i < old->num; i++) {
 		if (old->dirs[i] != dir)
-			ucm_os_rmdir(set->dirs[old->dirs[i]]->dirfd, path);
+			ucm_os_rmdir(set->dirs.at[old->dirs[i]]->dirfd, path);
 	}
 }
 
@@ -363,12 +363,12 @@ static int part_names(struct ucm_store *set, unsigned dir, const char *from,
 	j = copy_in(&old, dir);
 	if (i == source.num || j == old.num || source.inos[i] != old.inos[j])
 		return 0;
-	return ucm_os_unlink(set->dirs[dir]->dirfd, j ? to : from);
+	return ucm_os_unlink(set->dirs.at[dir]->dirfd, j ? to : from);
 }
 
 static void recover_both(struct ucm_store *set, unsigned dir, const char *name)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = set->dirs.at[dir];
 	char text[NOTE_MAX], from[PATH_MAX];
 	int err = ucm_os_read_file(backing->ctlfd, name, text, sizeof(text));
 	const char *to = err ? NULL : parse_note(text, from);
@@ -386,7 +386,7 @@ static void recover_files(struct ucm_store *set, unsigned dir)
 {
 	_cleanup_free_ char *names = NULL;
 
-	if (ucm_os_list(set->dirs[dir]->ctlfd, ".", &names))
+	if (ucm_os_list(set->dirs.at[dir]->ctlfd, ".", &names))
 		return; /* what is there needs the directory as well */
 	for (char *name = names; *name; name += strlen(name) + 1) {
 		if (!strncmp(name, BOTH, strlen(BOTH)))
@@ -396,8 +396,8 @@ static void recover_files(struct ucm_store *set, unsigned dir)
 
 void ucm_files_recover(struct ucm_store *set)
 {
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (!set->dirs[i]->readonly)
+	for (unsigned i = 0; i < set->dirs.num; i++) {
+		if (!set->dirs.at[i]->readonly)
 			recover_files(set, i);
 	}
 }

@@ -272,7 +272,7 @@ static int get_tier(struct ucm_daemon *daemon, ucm_ref ref,
 {
 	(void)ref;
 	return snprintf(value, VALUE_MAX, "%s",
-			daemon->set->tier_of[entry->dir]->name);
+			daemon->set->dirs.tier_of[entry->dir]->name);
 }
 
 static int get_path(struct ucm_daemon *daemon, ucm_ref ref,
@@ -417,8 +417,9 @@ static int get_plain_value(fuse_req_t req, fuse_ino_t ino, int number,
 		return err;
 	if (xattrs[number].get == get_tier)
 		return snprintf(value, VALUE_MAX, "%s",
-				set->tier_of[dir]->name);
-	err = snprintf(value, VALUE_MAX, "%s/%s", set->dirs[dir]->path, path);
+				set->dirs.tier_of[dir]->name);
+	err = snprintf(value, VALUE_MAX, "%s/%s", set->dirs.at[dir]->path,
+		       path);
 	return err < VALUE_MAX ? err : -ERANGE;
 }
 

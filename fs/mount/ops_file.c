@@ -65,9 +65,9 @@ static void give_up_passthrough(struct ucm_daemon *daemon, unsigned dir)
 	ucm_warning("%s: passthrough off: the kernel refused a backing file "
 		    "(it needs CAP_SYS_ADMIN and a file system that is not "
 		    "itself stacked too deep)",
-		    daemon->set->dirs[dir]->path);
+		    daemon->set->dirs.at[dir]->path);
 	if (atomic_fetch_add(&daemon->num_refused, 1) + 1 <
-	    daemon->set->num_dirs)
+	    daemon->set->dirs.num)
 		return;
 	daemon->passthrough_why = "the kernel refused a backing file";
 	atomic_store(&daemon->passthrough, false);
@@ -702,7 +702,7 @@ static void count_moved(struct ucm_account *event, struct ucm_handle *file,
 
 	if (ucm_handle_in_memory(file))
 		return;
-	stats = &event->daemon->set->tier_of[file->dir]->stats;
+	stats = &event->daemon->set->dirs.tier_of[file->dir]->stats;
 	ucm_count_more(event->op == UCM_OP_READ ? &stats->read_bytes
 						: &stats->written_bytes,
 		       bytes);
@@ -887,13 +887,14 @@ static int sync_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		return 0;
 	if (file->kind == UCM_HANDLE_PLAIN) {
 		ucm_error("a file in %s/files: fsync: %s",
-			  daemon->set->dirs[file->dir]->path, strerror(-err));
-		ucm_store_count_error(daemon->set, file->dir, err);
+			  daemon->set->dirs.at[file->dir]->path,
+			  strerror(-err));
+		ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 		return err;
 	}
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
-	ucm_store_count_error(daemon->set, file->dir, err);
+	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 	file->failed = file->kind != UCM_HANDLE_BLOCK;
 	if (file->temp.committed && file->temp.ref)
 		ucm_store_condemn(daemon->set, file->temp.ref,

@@ -62,8 +62,9 @@ double ucm_files_timeout(const struct ucm_daemon *daemon)
 {
 	double timeout = daemon->options->entry_timeout_s;
 
-	for (unsigned i = 0; i < daemon->set->num_dirs; i++) {
-		if (daemon->set->dirs[i]->remote && timeout > SHORT_TIMEOUT_S)
+	for (unsigned i = 0; i < daemon->set->dirs.num; i++) {
+		if (daemon->set->dirs.at[i]->remote &&
+		    timeout > SHORT_TIMEOUT_S)
 			return SHORT_TIMEOUT_S;
 	}
 	return timeout;
@@ -447,7 +448,7 @@ static int before_it_goes(struct ucm_daemon *daemon,
 		return -1;
 	if (!child.is_dir)
 		settle(daemon, child.node);
-	return ucm_os_open(daemon->set->dirs[child.dir]->dirfd, path, O_PATH,
+	return ucm_os_open(daemon->set->dirs.at[child.dir]->dirfd, path, O_PATH,
 			   0);
 }
 
@@ -559,7 +560,7 @@ static void begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 	file->counted = ucm_file_takes(st);
 	file->promise = NULL;
 	file->writes = writes;
-	file->told_at_close = ucm_daemon_of(req)->set->dirs[dir]->remote;
+	file->told_at_close = ucm_daemon_of(req)->set->dirs.at[dir]->remote;
 	file->shared_write = false;
 	ucm_handle_attach(req, file);
 }
@@ -624,7 +625,7 @@ static int make_writable(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	int fd;
 
-	if (daemon->set->dirs[file->dir]->readonly)
+	if (daemon->set->dirs.at[file->dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
@@ -751,8 +752,8 @@ int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file)
 	if (!err)
 		return 0;
 	ucm_error("a file in %s/files: close: %s",
-		  daemon->set->dirs[file->dir]->path, strerror(-err));
-	ucm_store_count_error(daemon->set, file->dir, err);
+		  daemon->set->dirs.at[file->dir]->path, strerror(-err));
+	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 	return err;
 }
 

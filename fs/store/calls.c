@@ -94,7 +94,8 @@ static void fill_place(const struct ucm_store *set,
 		       const struct ucm_block *block,
 		       struct ucm_control_place *place)
 {
-	place->tier = (uint8_t)(set->tier_of[entry->dir] - set->tiers);
+	place->tier =
+		(uint8_t)(set->dirs.tier_of[entry->dir] - set->dirs.tiers);
 	place->directory = entry->dir;
 	place->size = entry->size;
 	place->mtime_ns = entry->mtime_ns;
@@ -151,16 +152,16 @@ void ucm_calls_statistics(struct ucm_store *set,
 		GET(commits),
 		GET(removed),
 		GET(quarantined),
-		GET(io_errors),
 #undef GET
+		.io_errors = ucm_counted(&set->dirs.io_errors),
 	};
 	struct statvfs st;
 
 	ucm_store_statvfs(set, &st);
 	all.total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	all.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		all.bytes += atomic_load(&set->tiers[i].used);
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++)
+		all.bytes += atomic_load(&set->dirs.tiers[i].used);
 	*out = all;
 }
 
@@ -168,10 +169,10 @@ int ucm_calls_flush(struct ucm_store *set)
 {
 	int result = 0;
 
-	for (unsigned i = 0; i < set->num_dirs; i++) {
+	for (unsigned i = 0; i < set->dirs.num; i++) {
 		int err;
 
-		if (set->dirs[i]->readonly)
+		if (set->dirs.at[i]->readonly)
 			continue;
 		err = ucm_upkeep_sync(set, i);
 		if (err && !result)
@@ -186,7 +187,7 @@ static int rescan_space(struct ucm_store *set, struct ucm_space *space,
 {
 	int result = 0;
 
-	for (unsigned i = 0; i < set->num_dirs * UCM_BUCKETS; i++) {
+	for (unsigned i = 0; i < set->dirs.num * UCM_BUCKETS; i++) {
 		int err;
 
 		if (atomic_load(&set->stopping) || stop(arg))

@@ -108,7 +108,7 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		int err = ucm_tier_choose(tier, set->config->placement,
+		int err = ucm_tier_choose(tier, set->dirs.placement,
 					  &c->key->id, &c->want, &promise);
 
 		if (err) {
@@ -120,8 +120,9 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 		if (c->result >= 0)
 			return true;
 		ucm_promise_end(promise);
-		ucm_store_count_error(
-			set, tier->first + (unsigned)(backing - tier->dirs),
+		ucm_dirs_count_error(
+			&set->dirs,
+			tier->first + (unsigned)(backing - tier->dirs),
 			c->result);
 		ucm_backing_failed(backing, "create", c->result);
 		if (!atomic_load(&backing->retry_s))
@@ -132,8 +133,8 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 
 static bool try_tiers(struct creation *c)
 {
-	for (unsigned i = 0; i < c->set->num_tiers; i++) {
-		if (try_tier(c, &c->set->tiers[i]))
+	for (unsigned i = 0; i < c->set->dirs.num_tiers; i++) {
+		if (try_tier(c, &c->set->dirs.tiers[i]))
 			return true;
 	}
 	return false;
@@ -145,14 +146,14 @@ static struct ucm_tier *roomiest(struct ucm_store *set, const bool *tried)
 	struct ucm_tier *best = NULL;
 	uint64_t most = 0;
 
-	for (unsigned i = 0; i < set->num_tiers; i++) {
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
 		uint64_t total, room;
 
 		if (tried[i])
 			continue;
-		ucm_tier_space(&set->tiers[i], &total, &room);
+		ucm_tier_space(&set->dirs.tiers[i], &total, &room);
 		if (!best || room > most) {
-			best = &set->tiers[i];
+			best = &set->dirs.tiers[i];
 			most = room;
 		}
 	}
@@ -170,7 +171,7 @@ static bool try_anywhere(struct creation *c)
 	while ((tier = roomiest(c->set, tried))) {
 		if (try_tier(c, tier))
 			return true;
-		tried[tier - c->set->tiers] = true;
+		tried[tier - c->set->dirs.tiers] = true;
 	}
 	return false;
 }
@@ -269,7 +270,7 @@ static int tier_failed(struct ucm_store *set, const struct ucm_temp *temp,
 	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
 		 call);
 	ucm_backing_failed(temp->backing, what, err);
-	ucm_store_count_error(set, temp->dir, err);
+	ucm_dirs_count_error(&set->dirs, temp->dir, err);
 	ucm_count(&set->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
@@ -476,9 +477,9 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_store *set = new->set;
 
-	atomic_fetch_sub(&set->tier_of[entry->dir]->used,
+	atomic_fetch_sub(&set->dirs.tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
-	atomic_fetch_add(&set->tier_of[new->dir]->used, takes);
+	atomic_fetch_add(&set->dirs.tier_of[new->dir]->used, takes);
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(set, entry->dir, -1);
@@ -486,7 +487,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	}
 	entry->dir = (uint8_t)new->dir;
-	entry->epoch = atomic_load(&set->dirs[new->dir]->recovery.epoch);
+	entry->epoch = atomic_load(&set->dirs.at[new->dir]->recovery.epoch);
 	atomic_store(&set->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
@@ -533,7 +534,7 @@ static bool is_unreadable(struct ucm_store *set, ucm_ref ref)
 
 static void count_commit(struct ucm_store *set, const struct ucm_temp *temp)
 {
-	struct ucm_tier_stats *stats = &set->tier_of[temp->dir]->stats;
+	struct ucm_tier_stats *stats = &set->dirs.tier_of[temp->dir]->stats;
 
 	atomic_store(&set->keepers[temp->dir].dirty, true);
 	ucm_count(&set->stats.commits);
@@ -789,8 +790,9 @@ static int recheck(struct ucm_store *set, ucm_ref ref,
 				  &entry->id, &fault);
 
 	if (err) {
-		ucm_store_count_error(set, entry->dir, err);
-		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
+		ucm_dirs_count_error(&set->dirs, entry->dir, err);
+		ucm_error("%s: block %s: read: %s",
+			  set->dirs.at[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
 	}

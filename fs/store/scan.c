@@ -36,7 +36,7 @@
 static int open_file(struct ucm_store *set, struct ucm_space *space,
 		     const struct ucm_id *id, unsigned dir, struct stat *st)
 {
-	int fd = ucm_backing_open_block(set->dirs[dir], space->folder, id,
+	int fd = ucm_backing_open_block(set->dirs.at[dir], space->folder, id,
 					O_RDONLY, st);
 
 	if (fd == -ENXIO || fd == -ELOOP) {
@@ -44,9 +44,9 @@ static int open_file(struct ucm_store *set, struct ucm_space *space,
 		return -ENOENT;
 	}
 	if (fd < 0 && fd != -ENOENT) {
-		ucm_error("%s: block %s: %s", set->dirs[dir]->path,
+		ucm_error("%s: block %s: %s", set->dirs.at[dir]->path,
 			  ucm_hex(id).text, strerror(-fd));
-		ucm_store_count_error(set, dir, fd);
+		ucm_dirs_count_error(&set->dirs, dir, fd);
 	}
 	return fd;
 }
@@ -63,7 +63,7 @@ static bool is_still(struct ucm_store *set, const struct ucm_space *space,
 	if (!judged)
 		return true;
 	ucm_backing_block_path(space->folder, id, path);
-	return ucm_os_stat(set->dirs[dir]->dirfd, path, &now) ||
+	return ucm_os_stat(set->dirs.at[dir]->dirfd, path, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
@@ -71,15 +71,15 @@ static void quarantine(struct ucm_store *set, const struct ucm_space *space,
 		       const struct ucm_id *id, unsigned dir,
 		       enum ucm_fault fault, const char *detail)
 {
-	int err = ucm_backing_quarantine(set->dirs[dir], space->folder, id);
+	int err = ucm_backing_quarantine(set->dirs.at[dir], space->folder, id);
 
-	ucm_warning("%s: block %s: %s%s: %s", set->dirs[dir]->path,
+	ucm_warning("%s: block %s: %s%s: %s", set->dirs.at[dir]->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
 	if (err && err != -ENOENT) /* it is still there, and in no index */
-		atomic_store(&set->dirs[dir]->abandoned, true);
+		atomic_store(&set->dirs.at[dir]->abandoned, true);
 	if (err) {
-		ucm_store_count_error(set, dir, err);
+		ucm_dirs_count_error(&set->dirs, dir, err);
 		return;
 	}
 	ucm_count(&set->stats.quarantined);
@@ -103,13 +103,13 @@ static void reject(struct ucm_store *set, struct ucm_space *space,
 		   enum ucm_fault fault)
 {
 	bool torn = fault == UCM_FAULT_SHORT || fault == UCM_FAULT_SIZE ||
-		    ucm_recovery_doubts(&set->dirs[dir]->recovery, st);
+		    ucm_recovery_doubts(&set->dirs.at[dir]->recovery, st);
 
 	if (torn && fault != UCM_FAULT_GEOMETRY && fault != UCM_FAULT_SPACE) {
 		ucm_store_set_aside(set, space, id, dir, st, fault, "");
 		return;
 	}
-	ucm_warning("%s: %s.bin: %s: left alone", set->dirs[dir]->path,
+	ucm_warning("%s: %s.bin: %s: left alone", set->dirs.at[dir]->path,
 		    ucm_hex(id).text, ucm_fault_text(fault));
 	ucm_count(fault == UCM_FAULT_GEOMETRY || fault == UCM_FAULT_SPACE
 			  ? &set->stats.misfits
@@ -175,7 +175,7 @@ static bool is_good_copy(struct ucm_store *set, struct ucm_space *space,
 		return false;
 	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
-	    atomic_load(&set->dirs[dir]->recovery.unvouched))
+	    atomic_load(&set->dirs.at[dir]->recovery.unvouched))
 		fault = UCM_FAULT_UNVOUCHED;
 	if (fault)
 		ucm_store_set_aside(set, space, &key->id, dir, st, fault,
@@ -187,7 +187,7 @@ static int admit_file(struct ucm_store *set, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir, int fd,
 		      const struct stat *st)
 {
-	const struct ucm_recovery *recovery = &set->dirs[dir]->recovery;
+	const struct ucm_recovery *recovery = &set->dirs.at[dir]->recovery;
 	struct ucm_key key = { .id = *id, .space = space->number };
 	struct ucm_entry entry, there;
 
@@ -226,15 +226,15 @@ static int examine_file(struct ucm_store *set, struct ucm_space *space,
 				    &fault);
 
 	if (err) {
-		ucm_error("%s: block %s: read: %s", set->dirs[dir]->path,
+		ucm_error("%s: block %s: read: %s", set->dirs.at[dir]->path,
 			  ucm_hex(id).text, strerror(-err));
-		ucm_store_count_error(set, dir, err);
+		ucm_dirs_count_error(&set->dirs, dir, err);
 		return err;
 	}
 	if (!fault)
 		fault = ucm_space_fits(space, &block,
-				       teaches(set->dirs[dir], &block, st));
-	ucm_debug(SCAN, 2, "%s: block %s: %s", set->dirs[dir]->path,
+				       teaches(set->dirs.at[dir], &block, st));
+	ucm_debug(SCAN, 2, "%s: block %s: %s", set->dirs.at[dir]->path,
 		  ucm_hex(id).text, ucm_fault_text(fault));
 	if (fault) {
 		reject(set, space, id, dir, st, fault);
@@ -376,19 +376,20 @@ static int read_bucket(struct ucm_store *set, struct ucm_space *space,
 	int err;
 
 	ucm_backing_bucket_path(space->folder, bucket, path);
-	err = ucm_os_list(set->dirs[dir]->dirfd, path, &names);
+	err = ucm_os_list(set->dirs.at[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
-		if (!atomic_exchange(&set->dirs[dir]->unreadable, true))
+		if (!atomic_exchange(&set->dirs.at[dir]->unreadable, true))
 			ucm_error("%s/%s: %s; its blocks are looked for one "
 				  "by one",
-				  set->dirs[dir]->path, path, strerror(-err));
-		ucm_store_count_error(set, dir, err);
+				  set->dirs.at[dir]->path, path,
+				  strerror(-err));
+		ucm_dirs_count_error(&set->dirs, dir, err);
 		return err;
 	}
-	if (atomic_exchange(&set->dirs[dir]->unreadable, false))
-		ucm_info("%s: can be read again", set->dirs[dir]->path);
+	if (atomic_exchange(&set->dirs.at[dir]->unreadable, false))
+		ucm_info("%s: can be read again", set->dirs.at[dir]->path);
 	err = names ? scan_names(set, space, dir, bucket, names) : 0;
-	ucm_debug(SCAN, 1, "%s/%s: %s", set->dirs[dir]->path, path,
+	ucm_debug(SCAN, 1, "%s/%s: %s", set->dirs.at[dir]->path, path,
 		  err ? strerror(-err) : names ? "read" : "not there");
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);
@@ -417,14 +418,14 @@ static int learn_from_file(struct ucm_store *set, struct ucm_space *space,
 	struct stat st;
 	int err;
 
-	fd = ucm_backing_open_block(set->dirs[dir], space->folder, id,
+	fd = ucm_backing_open_block(set->dirs.at[dir], space->folder, id,
 				    O_RDONLY, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP)
 		return 0;
 	if (fd < 0)
 		return fd;
 	err = ucm_verify_header(fd, (uint64_t)st.st_size, id, &block, &fault);
-	if (err || fault || !teaches(set->dirs[dir], &block, &st) ||
+	if (err || fault || !teaches(set->dirs.at[dir], &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
 	return admit_file(set, space, id, dir, fd, &st);
@@ -459,7 +460,7 @@ static bool learn_from_bucket(struct ucm_store *set, struct ucm_space *space,
 	ssize_t len;
 
 	ucm_backing_bucket_path(space->folder, bucket, path);
-	fd = ucm_os_open(set->dirs[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
+	fd = ucm_os_open(set->dirs.at[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
 			 0);
 	if (fd < 0)
 		return false;
@@ -498,7 +499,7 @@ static void learn_geometry(struct ucm_store *set, struct ucm_space *space,
 			   uint64_t there[][4])
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
-		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 			if (is_there(there[dir], bucket) &&
 			    learn_from_bucket(set, space, dir, bucket))
 				return;
@@ -510,8 +511,8 @@ void ucm_scan_look_around(struct ucm_store *set, struct ucm_space *space)
 {
 	uint64_t there[UCM_MAX_DIRS][4];
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		if (ucm_scan_buckets(set->dirs[dir], space, there[dir]))
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		if (ucm_scan_buckets(set->dirs.at[dir], space, there[dir]))
 			continue;
 		for (unsigned word = 0; word < 4; word++)
 			atomic_fetch_or(&space->scanned[4 * dir + word],
@@ -564,13 +565,14 @@ int ucm_store_settle(struct ucm_store *set, ucm_ref ref)
 		return fd;
 	err = verify_on_disk(fd, &st, &entry.id, &block, &fault, &plane);
 	if (err) {
-		ucm_error("%s: block %s: read: %s", set->dirs[entry.dir]->path,
+		ucm_error("%s: block %s: read: %s",
+			  set->dirs.at[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
-		ucm_store_count_error(set, entry.dir, err);
+		ucm_dirs_count_error(&set->dirs, entry.dir, err);
 		return err;
 	}
 	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
-	    set->dirs[entry.dir]->recovery.unvouched)
+	    set->dirs.at[entry.dir]->recovery.unvouched)
 		fault = UCM_FAULT_UNVOUCHED;
 	if (fault) {
 		if (fault == UCM_FAULT_PLANE)
@@ -635,10 +637,10 @@ void ucm_store_condemn(struct ucm_store *set, ucm_ref ref,
 	space = set->names.spaces[entry.space];
 	quarantine(set, space, &entry.id, entry.dir, fault, detail);
 	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(set->dirs[entry.dir], space->folder, &entry.id,
-				false);
+		ucm_backing_pin(set->dirs.at[entry.dir], space->folder,
+				&entry.id, false);
 	if (entry.flags & UCM_ENTRY_DUPLICATE) {
-		for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+		for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 			if (dir != entry.dir)
 				ucm_store_examine(set, space, &entry.id, dir);
 		}
@@ -699,7 +701,7 @@ static bool all_scanned(struct ucm_store *set)
 {
 	if (atomic_load(&set->dirs_left))
 		return false;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (!ucm_scan_knows(set, dir))
 			return false;
 	}
@@ -749,7 +751,7 @@ static void scan_ended(struct ucm_store *set)
 /* All tasks of a directory have been tried. */
 static void dir_ended(struct ucm_store *set, unsigned dir)
 {
-	ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
+	ucm_backing_each_pin(set->dirs.at[dir], mark_pinned, set);
 	atomic_fetch_sub(&set->dirs_left, 1);
 	scan_ended(set);
 }
@@ -768,7 +770,7 @@ void ucm_scan_retry(struct ucm_store *set, unsigned dir)
 		if (run_task(set, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
-	ucm_backing_each_pin(set->dirs[dir], mark_pinned, set);
+	ucm_backing_each_pin(set->dirs.at[dir], mark_pinned, set);
 	scan_ended(set);
 }
 
@@ -858,7 +860,7 @@ static bool doubt_uncovered(struct ucm_entry *entry, ucm_ref ref, void *arg)
 
 	(void)ref;
 	return entry->dir == of->dir &&
-	       ucm_recovery_uncovered(&of->set->dirs[of->dir]->recovery,
+	       ucm_recovery_uncovered(&of->set->dirs.at[of->dir]->recovery,
 				      entry->epoch) &&
 	       doubt_entry(of->set, entry);
 }
@@ -923,9 +925,9 @@ int ucm_scan_start(struct ucm_store *set)
 {
 	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
 
-	set->num_tasks = set->num_dirs * num;
-	set->dirs_left = set->num_dirs;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+	set->num_tasks = set->dirs.num * num;
+	set->dirs_left = set->dirs.num;
+	for (unsigned dir = 0; dir < set->dirs.num; dir++)
 		set->keepers[dir].tasks_left = num;
 	for (unsigned i = 0; i < set->config->scan_threads; i++) {
 		int err = pthread_create(&set->scan_threads[i], NULL,

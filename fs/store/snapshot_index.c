@@ -122,7 +122,7 @@ static struct ucm_recall *recall_new(struct ucm_store *set,
 
 static void open_snapshot(struct ucm_store *set, unsigned dir)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = set->dirs.at[dir];
 	struct ucm_snapshot file;
 	const char *why;
 	struct stat st;
@@ -145,8 +145,8 @@ static void open_snapshot(struct ucm_store *set, unsigned dir)
 
 void ucm_snapshots_open(struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		const struct ucm_recovery *state = &set->dirs[dir]->recovery;
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		const struct ucm_recovery *state = &set->dirs.at[dir]->recovery;
 
 		if (!state->unclean && state->snapshot)
 			open_snapshot(set, dir);
@@ -189,7 +189,7 @@ static void judge(struct ucm_store *set, unsigned dir, unsigned bucket,
 		  const struct ucm_snapshot_stamp *stamp,
 		  struct verdict *verdict)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = set->dirs.at[dir];
 	_cleanup_free_ char *names = NULL;
 	char path[UCM_BACKING_PATH_MAX];
 	struct stat st;
@@ -285,7 +285,7 @@ static void load_section(struct ucm_store *set, unsigned dir, unsigned bucket)
 
 	if (ucm_snapshot_read(&recall->file, bucket, &records, &num, &why)) {
 		if (!atomic_exchange(&recall->bad, true))
-			refuse(set->dirs[dir], why);
+			refuse(set->dirs.at[dir], why);
 		return;
 	}
 	verdicts = calloc(num_spaces + 1, sizeof(*verdicts));
@@ -336,7 +336,7 @@ static void end_loading(struct ucm_recall *recall)
 
 void ucm_snapshots_close(struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (set->recalls[dir])
 			end_loading(set->recalls[dir]);
 	}
@@ -344,7 +344,7 @@ void ucm_snapshots_close(struct ucm_store *set)
 
 void ucm_snapshots_free(struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (set->recalls[dir])
 			recall_free(set->recalls[dir]);
 	}
@@ -453,7 +453,7 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 			 struct ucm_snapshot_stamp stamps[UCM_BUCKETS],
 			 unsigned *num_out)
 {
-	struct ucm_backing *backing = saving->set->dirs[saving->dir];
+	struct ucm_backing *backing = saving->set->dirs.at[saving->dir];
 	_cleanup_fd_ int folder = ucm_os_open(backing->dirfd, space->folder,
 					      O_RDONLY | O_DIRECTORY, 0);
 	int64_t taken_ns = saving->writer.head.taken_ns;
@@ -485,7 +485,7 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 	if (writer->err)
 		return;
 	describe(space, &is);
-	writer->err = ucm_scan_buckets(saving->set->dirs[saving->dir], space,
+	writer->err = ucm_scan_buckets(saving->set->dirs.at[saving->dir], space,
 				       is.buckets);
 	if (!writer->err)
 		writer->err = stamp_buckets(saving, space, is.buckets, stamps,
@@ -496,7 +496,7 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 
 static int save(struct saving *saving)
 {
-	struct ucm_backing *backing = saving->set->dirs[saving->dir];
+	struct ucm_backing *backing = saving->set->dirs.at[saving->dir];
 	struct ucm_namespace *names = &saving->set->names;
 	int64_t now;
 	int err = ucm_recovery_time(backing->ctlfd, &now);
@@ -521,7 +521,7 @@ void ucm_snapshots_save(struct ucm_store *set, unsigned dir)
 	struct saving *saving;
 	int err = -ENOMEM;
 
-	if (atomic_load(&set->dirs[dir]->recovery.lost))
+	if (atomic_load(&set->dirs.at[dir]->recovery.lost))
 		return;
 	saving = calloc(1, sizeof(*saving));
 	if (saving)
@@ -534,7 +534,7 @@ void ucm_snapshots_save(struct ucm_store *set, unsigned dir)
 	}
 	if (err)
 		ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s",
-			    set->dirs[dir]->path, strerror(-err));
+			    set->dirs.at[dir]->path, strerror(-err));
 	if (saving)
 		free(saving->number_of);
 	free(saving);

@@ -51,14 +51,14 @@ static int in_every_directory(struct ucm_store *set,
 			      int (*fn)(const struct ucm_backing *backing,
 					const struct ucm_space *space))
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		int err;
 
-		if (set->dirs[dir]->readonly)
+		if (set->dirs.at[dir]->readonly)
 			continue;
-		err = fn(set->dirs[dir], space);
+		err = fn(set->dirs.at[dir], space);
 		if (err) {
-			ucm_error("%s/%s: %s: %s", set->dirs[dir]->path,
+			ucm_error("%s/%s: %s: %s", set->dirs.at[dir]->path,
 				  space->folder, what, strerror(-err));
 			return err;
 		}
@@ -93,13 +93,13 @@ static int make_first_folder(struct ucm_store *set,
 {
 	int err = -EROFS;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		if (set->dirs[dir]->readonly)
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		if (set->dirs.at[dir]->readonly)
 			continue;
-		err = ucm_store_make_folder(set, set->dirs[dir], space);
+		err = ucm_store_make_folder(set, set->dirs.at[dir], space);
 		if (!err)
 			return 0;
-		ucm_backing_failed(set->dirs[dir], space->folder, err);
+		ucm_backing_failed(set->dirs.at[dir], space->folder, err);
 	}
 	return err;
 }
@@ -130,7 +130,7 @@ int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
 	pthread_mutex_unlock(&space->lock);
 	if (ucm_space_mode_is_private(mode)) /* no blocks yet: cannot fail */
 		ucm_index_hide(set->index, space->number);
-	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
+	for (unsigned i = 0; i < 4 * set->dirs.num; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
 	err = make_first_folder(set, space);
 	if (!err)
@@ -273,8 +273,9 @@ int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
 	int err = -ENOENT;
 
 	manifest_path(space, path, sizeof(path));
-	for (unsigned dir = 0; dir < set->num_dirs && err == -ENOENT; dir++)
-		err = ucm_os_read_file(set->dirs[dir]->dirfd, path, text, size);
+	for (unsigned dir = 0; dir < set->dirs.num && err == -ENOENT; dir++)
+		err = ucm_os_read_file(set->dirs.at[dir]->dirfd, path, text,
+				       size);
 	return err;
 }
 
@@ -321,14 +322,14 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	manifest_path(space, path, sizeof(path));
 	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(set, space);
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num && !err; dir++) {
 		struct stat st;
 
 		/* where the folder is, the first directory's being the one */
-		if (set->dirs[dir]->readonly ||
-		    ucm_os_stat(set->dirs[dir]->dirfd, space->folder, &st))
+		if (set->dirs.at[dir]->readonly ||
+		    ucm_os_stat(set->dirs.at[dir]->dirfd, space->folder, &st))
 			continue;
-		err = ucm_os_replace_file(set->dirs[dir]->dirfd, path, text,
+		err = ucm_os_replace_file(set->dirs.at[dir]->dirfd, path, text,
 					  len);
 		break;
 	}

@@ -31,76 +31,6 @@
  * only checked once more. */
 #define CLOSE_MS 30000
 
-static int check_nesting(const struct ucm_store *set,
-			 struct ucm_complaint *complaint)
-{
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		for (unsigned j = 0; j < set->num_dirs; j++) {
-			const char *a = set->dirs[i]->path;
-			const char *b = set->dirs[j]->path;
-			size_t len = strlen(a);
-
-			if (i != j && !strncmp(a, b, len) && b[len] == '/') {
-				ucm_complain(complaint,
-					     "%s lies inside %s", b, a);
-				return -EINVAL;
-			}
-		}
-	}
-	return 0;
-}
-
-/* Before anything is locked, so that it is not "in use by another ucmfs". */
-static int check_given_twice(const struct ucm_config *config,
-			     struct ucm_complaint *complaint)
-{
-	struct stat seen[UCM_MAX_DIRS];
-	unsigned num = 0;
-
-	for (unsigned i = 0; i < config->num_tiers; i++) {
-		for (unsigned j = 0; j < config->tiers[i].num_dirs; j++) {
-			const char *path = config->tiers[i].dirs[j];
-
-			if (stat(path, &seen[num]))
-				continue; /* opening it will say why */
-			for (unsigned k = 0; k < num; k++) {
-				if (seen[k].st_dev != seen[num].st_dev ||
-				    seen[k].st_ino != seen[num].st_ino)
-					continue;
-				ucm_complain(complaint, "%s: given twice",
-					     path);
-				return -EINVAL;
-			}
-			num++;
-		}
-	}
-	return 0;
-}
-
-static int open_tiers(struct ucm_store *set, struct ucm_complaint *complaint)
-{
-	int err = 0;
-
-	set->tiers = calloc(set->config->num_tiers, sizeof(*set->tiers));
-	if (!set->tiers)
-		return -ENOMEM;
-	for (unsigned i = 0; i < set->config->num_tiers && !err; i++) {
-		struct ucm_tier *tier = &set->tiers[i];
-
-		err = ucm_tier_open(tier, &set->config->tiers[i],
-				    set->num_dirs, set->config, complaint);
-		if (err)
-			break;
-		set->num_tiers++;
-		for (unsigned j = 0; j < tier->num_dirs; j++) {
-			set->tier_of[set->num_dirs] = tier;
-			set->dirs[set->num_dirs++] = &tier->dirs[j];
-		}
-		err = check_nesting(set, complaint);
-	}
-	return err;
-}
-
 /* Owner and mode of a space are those of its folder. */
 static void take_owner(struct ucm_space *space, const struct stat *st)
 {
@@ -178,18 +108,19 @@ static void name_tiers(struct ucm_store *set)
 {
 	struct ucm_index_memory *live = ucm_index_live(set->index);
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		const struct ucm_tier *tier = set->tier_of[dir];
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		const struct ucm_tier *tier = set->dirs.tier_of[dir];
 
 		ucm_index_memory_name_tier(
-			live, dir, (unsigned)(tier - set->tiers), tier->name);
+			live, dir, (unsigned)(tier - set->dirs.tiers),
+			tier->name);
 	}
 }
 
 static int find_spaces(struct ucm_store *set, struct ucm_complaint *complaint)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		int err = list_spaces(set, set->dirs[dir], complaint);
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		int err = list_spaces(set, set->dirs.at[dir], complaint);
 
 		if (err)
 			return err;
@@ -203,12 +134,6 @@ static int find_spaces(struct ucm_store *set, struct ucm_complaint *complaint)
 	set->scan_spaces = set->names.num;
 	ucm_snapshots_open(set);
 	return 0;
-}
-
-void ucm_store_count_error(struct ucm_store *set, unsigned dir, int err)
-{
-	ucm_count(&set->stats.io_errors);
-	ucm_count_errno(set->tier_of[dir]->stats.errors, err);
 }
 
 static pthread_mutex_t *name_lock(struct ucm_store *set,
@@ -270,13 +195,11 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	init_keepers(set);
 	err = ucm_config_check(config, complaint);
 	if (!err)
-		err = check_given_twice(config, complaint);
-	if (!err)
-		err = open_tiers(set, complaint);
+		err = ucm_dirs_open(&set->dirs, config, complaint);
 	if (!err)
 		err = ucm_index_new(&set->index);
 	if (!err)
-		err = ucm_namespace_init(&set->names, set->num_dirs);
+		err = ucm_namespace_init(&set->names, set->dirs.num);
 	if (!err)
 		name_tiers(set);
 	if (!err)
@@ -293,8 +216,8 @@ int ucm_store_begin(struct ucm_store *set)
 {
 	int err = 0;
 
-	for (unsigned i = 0; i < set->num_dirs && !err; i++)
-		err = ucm_backing_begin(set->dirs[i]);
+	for (unsigned i = 0; i < set->dirs.num && !err; i++)
+		err = ucm_backing_begin(set->dirs.at[i]);
 	set->begun = !err;
 	if (!err)
 		ucm_files_recover(set);
@@ -317,8 +240,8 @@ int ucm_store_start(struct ucm_store *set)
 static void tell_all(struct ucm_store *set, enum ucm_lock_state state,
 		     dev_t mount)
 {
-	for (unsigned i = 0; i < set->num_dirs; i++)
-		ucm_lock_tell(set->dirs[i]->lockfd, state, mount);
+	for (unsigned i = 0; i < set->dirs.num; i++)
+		ucm_lock_tell(set->dirs.at[i]->lockfd, state, mount);
 }
 
 void ucm_store_serving(struct ucm_store *set, dev_t mount)
@@ -342,9 +265,9 @@ void ucm_store_quiet(struct ucm_store *set)
  * others are given free, and what it may touch stays. */
 static void leave_behind(struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (set->keepers[dir].ended)
-			ucm_backing_close(set->dirs[dir], false);
+			ucm_backing_close(set->dirs.at[dir], false);
 	}
 }
 
@@ -358,9 +281,7 @@ void ucm_store_close(struct ucm_store *set)
 		return;
 	}
 	ucm_snapshots_free(set);
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		ucm_tier_close(&set->tiers[i]);
-	free(set->tiers);
+	ucm_dirs_close(&set->dirs);
 	ucm_index_free(set->index);
 	if (set->names.spaces)
 		ucm_namespace_fini(&set->names);
@@ -412,7 +333,7 @@ int ucm_store_index_add(struct ucm_store *set, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&set->blocks, 1);
-	atomic_fetch_add(&set->tier_of[entry->dir]->used,
+	atomic_fetch_add(&set->dirs.tier_of[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
 	if (entry->size > atomic_load(&set->largest))
 		atomic_store(&set->largest, entry->size);
@@ -428,7 +349,7 @@ bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
 		return false;
 	atomic_fetch_sub(&set->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&set->blocks, 1);
-	atomic_fetch_sub(&set->tier_of[entry.dir]->used,
+	atomic_fetch_sub(&set->dirs.tier_of[entry.dir]->used,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(set, entry.dir, -1);
@@ -445,7 +366,7 @@ static void probe(struct ucm_store *set, struct ucm_space *space,
 {
 	bool asked = false;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
 			continue;
 		asked = true;
@@ -515,7 +436,7 @@ static void edit_touch(struct ucm_entry *entry, void *arg)
 static void edit_use(struct ucm_entry *entry, void *arg)
 {
 	struct ucm_store *set = arg;
-	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
+	struct ucm_tier_stats *stats = &set->dirs.tier_of[entry->dir]->stats;
 
 	edit_touch(entry, NULL);
 	ucm_count(&stats->opens);
@@ -536,7 +457,7 @@ int ucm_store_touch(struct ucm_store *set, ucm_ref ref)
 static int open_entry(struct ucm_store *set, const struct ucm_entry *entry,
 		      struct stat *st)
 {
-	return ucm_backing_open_block(set->dirs[entry->dir],
+	return ucm_backing_open_block(set->dirs.at[entry->dir],
 				      set->names.spaces[entry->space]->folder,
 				      &entry->id, O_RDONLY, st);
 }
@@ -582,10 +503,10 @@ void ucm_store_lose(struct ucm_store *set, ucm_ref ref, int err)
 		return;
 	ucm_count(&set->stats.vanished);
 	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
-		    set->dirs[entry.dir]->path, strerror(-err));
+		    set->dirs.at[entry.dir]->path, strerror(-err));
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	/* all copies, not only the first, so that a removal finds them */
-	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+	for (unsigned dir = 0; dir < set->dirs.num; dir++)
 		ucm_store_examine(set, set->names.spaces[entry.space],
 				  &entry.id, dir);
 	ucm_store_tell_loss(set, &key);
@@ -601,8 +522,9 @@ static int first_look(struct ucm_store *set, ucm_ref ref,
 	int err = ucm_verify_header(fd, size, &entry->id, &block, &fault);
 
 	if (err) {
-		ucm_store_count_error(set, entry->dir, err);
-		ucm_error("%s: block %s: read: %s", set->dirs[entry->dir]->path,
+		ucm_dirs_count_error(&set->dirs, entry->dir, err);
+		ucm_error("%s: block %s: read: %s",
+			  set->dirs.at[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
 	}
@@ -637,8 +559,9 @@ static int open_checked(struct ucm_store *set, ucm_ref ref,
 		return -ENOENT;
 	}
 	if (fd < 0) {
-		ucm_store_count_error(set, entry.dir, fd);
-		ucm_error("%s: block %s: open: %s", set->dirs[entry.dir]->path,
+		ucm_dirs_count_error(&set->dirs, entry.dir, fd);
+		ucm_error("%s: block %s: open: %s",
+			  set->dirs.at[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
 	}
@@ -709,7 +632,7 @@ void ucm_store_fill_bucket(struct ucm_store *set, struct ucm_space *space,
 {
 	if (atomic_load(&set->scanned))
 		return;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (!ucm_space_is_scanned(space, dir, bucket))
 			ucm_store_scan_bucket(set, space, dir, bucket);
 	}
@@ -729,14 +652,14 @@ static bool may_lie_in(struct ucm_store *set, const struct ucm_entry *entry,
 static bool lies_on_readonly(struct ucm_store *set, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
-	for (unsigned i = 0; i < set->num_dirs; i++) {
+	for (unsigned i = 0; i < set->dirs.num; i++) {
 		char path[UCM_BACKING_PATH_MAX];
 		struct stat st;
 
-		if (!set->dirs[i]->readonly || !may_lie_in(set, entry, i))
+		if (!set->dirs.at[i]->readonly || !may_lie_in(set, entry, i))
 			continue;
 		ucm_backing_block_path(space->folder, &entry->id, path);
-		if (!ucm_os_stat(set->dirs[i]->dirfd, path, &st))
+		if (!ucm_os_stat(set->dirs.at[i]->dirfd, path, &st))
 			return true;
 	}
 	return false;
@@ -744,7 +667,7 @@ static bool lies_on_readonly(struct ucm_store *set, struct ucm_space *space,
 
 static void count_removal(struct ucm_store *set, const struct ucm_entry *entry)
 {
-	struct ucm_tier_stats *stats = &set->tier_of[entry->dir]->stats;
+	struct ucm_tier_stats *stats = &set->dirs.tier_of[entry->dir]->stats;
 
 	ucm_debug(TIER, 1, "block %s: removed", ucm_hex(&entry->id).text);
 	ucm_count(&set->stats.removed);
@@ -756,18 +679,18 @@ static void count_removal(struct ucm_store *set, const struct ucm_entry *entry)
 static int remove_files(struct ucm_store *set, const struct ucm_space *space,
 			const struct ucm_entry *entry)
 {
-	for (unsigned i = set->num_dirs; i-- > 0;) {
+	for (unsigned i = set->dirs.num; i-- > 0;) {
 		int err;
 
-		if (set->dirs[i]->readonly || !may_lie_in(set, entry, i))
+		if (set->dirs.at[i]->readonly || !may_lie_in(set, entry, i))
 			continue;
-		err = ucm_backing_remove(set->dirs[i], space->folder,
+		err = ucm_backing_remove(set->dirs.at[i], space->folder,
 					 &entry->id);
 		if (err && err != -ENOENT) {
-			ucm_store_count_error(set, i, err);
+			ucm_dirs_count_error(&set->dirs, i, err);
 			ucm_error("%s: block %s: unlink: %s",
-				  set->dirs[i]->path, ucm_hex(&entry->id).text,
-				  strerror(-err));
+				  set->dirs.at[i]->path,
+				  ucm_hex(&entry->id).text, strerror(-err));
 			return err;
 		}
 	}
@@ -797,8 +720,8 @@ static int remove_locked(struct ucm_store *set, const struct ucm_key *key)
 		return err;
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(set->dirs[entry.dir], space->folder, &key->id,
-				false);
+		ucm_backing_pin(set->dirs.at[entry.dir], space->folder,
+				&key->id, false);
 	if (!ucm_store_index_remove(set, ref, &entry))
 		return -ENOENT;
 	count_removal(set, &entry);
@@ -810,7 +733,7 @@ int ucm_store_remove(struct ucm_store *set, const struct ucm_key *key)
 	int err;
 
 	/* no snapshot shall bring it back while it goes */
-	for (unsigned dir = 0; dir < set->num_dirs; dir++)
+	for (unsigned dir = 0; dir < set->dirs.num; dir++)
 		ucm_snapshots_load(set, dir, ucm_bucket(&key->id));
 	ucm_store_lock_name(set, &key->id);
 	err = remove_locked(set, key);
@@ -857,14 +780,14 @@ static int pin_locked(struct ucm_store *set, ucm_ref ref, bool pinned)
 
 	if (!ucm_index_get(set->index, ref, &entry))
 		return -ENOENT;
-	err = ucm_backing_pin(set->dirs[entry.dir],
+	err = ucm_backing_pin(set->dirs.at[entry.dir],
 			      set->names.spaces[entry.space]->folder,
 			      &entry.id, pinned);
 	if (err) {
-		ucm_store_count_error(set, entry.dir, err);
+		ucm_dirs_count_error(&set->dirs, entry.dir, err);
 		ucm_error("%s: block %s: .ucmfs/pinned: %s",
-			  set->dirs[entry.dir]->path, ucm_hex(&entry.id).text,
-			  strerror(-err));
+			  set->dirs.at[entry.dir]->path,
+			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
 	ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, pinned);
@@ -894,16 +817,19 @@ int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
 
 	ucm_backing_block_path(set->names.spaces[entry->space]->folder,
 			       &entry->id, block);
-	len = snprintf(path, size, "%s/%s", set->dirs[entry->dir]->path, block);
+	len = snprintf(path, size, "%s/%s", set->dirs.at[entry->dir]->path,
+		       block);
 	return (size_t)len < size ? 0 : -ERANGE;
 }
 
 /* Tiers without a limit on one file system share its space. */
 static bool shares_device(const struct ucm_store *set, unsigned number)
 {
+	const struct ucm_tier *tiers = set->dirs.tiers;
+
 	for (unsigned i = 0; i < number; i++) {
-		if (!set->tiers[i].limit &&
-		    set->tiers[i].dirs[0].dev == set->tiers[number].dirs[0].dev)
+		if (!tiers[i].limit &&
+		    tiers[i].dirs[0].dev == tiers[number].dirs[0].dev)
 			return true;
 	}
 	return false;
@@ -913,14 +839,14 @@ void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out)
 {
 	uint64_t total = 0, available = 0;
 
-	for (unsigned i = 0; i < set->num_tiers; i++) {
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
 		uint64_t tier_total, tier_free;
 
-		ucm_tier_space(&set->tiers[i], &tier_total, &tier_free);
-		if (shares_device(set, i) && !set->tiers[i].limit)
+		ucm_tier_space(&set->dirs.tiers[i], &tier_total, &tier_free);
+		if (shares_device(set, i) && !set->dirs.tiers[i].limit)
 			continue;
 		total += tier_total;
-		if (!set->tiers[i].readonly)
+		if (!set->dirs.tiers[i].readonly)
 			available += tier_free;
 	}
 	*out = (struct statvfs){
@@ -942,8 +868,9 @@ int ucm_store_sync(struct ucm_store *set)
 {
 	int first = 0;
 
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		int err = set->dirs[i]->readonly ? 0 : ucm_upkeep_sync(set, i);
+	for (unsigned i = 0; i < set->dirs.num; i++) {
+		int err = set->dirs.at[i]->readonly ? 0
+						    : ucm_upkeep_sync(set, i);
 
 		first = first ? first : err;
 	}

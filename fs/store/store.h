@@ -22,12 +22,12 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-#include "fs/tier/config.h"
 #include "fs/index/index.h"
 #include "fs/store/namespace.h"
-#include "fs/tier/stats.h"
-#include "fs/tier/tier.h"
 #include "fs/store/unread.h"
+#include "fs/tier/config.h"
+#include "fs/tier/dirs.h"
+#include "fs/tier/stats.h"
 
 struct ucm_store;
 
@@ -47,11 +47,7 @@ struct ucm_keeper {
 
 struct ucm_store {
 	struct ucm_config *config; /* the caller's; outlives the store */
-	struct ucm_tier *tiers;
-	unsigned num_tiers;
-	struct ucm_backing *dirs[UCM_MAX_DIRS]; /* of all tiers, in order */
-	struct ucm_tier *tier_of[UCM_MAX_DIRS];
-	unsigned num_dirs;
+	struct ucm_dirs dirs; /* of all tiers */
 	struct ucm_index *index;
 	struct ucm_namespace names;
 	struct ucm_stats stats;
@@ -296,9 +292,6 @@ void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space);
  * owner and mode. */
 int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
 			  const struct ucm_space *space);
-
-/* Count a failed call on a directory; err is -errno. */
-void ucm_store_count_error(struct ucm_store *set, unsigned dir, int err);
 
 void ucm_store_lock_name(struct ucm_store *set, const struct ucm_id *id);
 void ucm_store_unlock_name(struct ucm_store *set, const struct ucm_id *id);

@@ -35,7 +35,7 @@
 
 static struct ucm_backing *backing_of(const struct ucm_keeper *keeper)
 {
-	return keeper->set->dirs[keeper->dir];
+	return keeper->set->dirs.at[keeper->dir];
 }
 
 static bool is_known(struct ucm_keeper *keeper)
@@ -58,7 +58,7 @@ static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 	struct ucm_backing *backing = backing_of(keeper);
 
 	ucm_scan_doubt(keeper->set, keeper->dir);
-	ucm_store_count_error(keeper->set, keeper->dir, err);
+	ucm_dirs_count_error(&keeper->set->dirs, keeper->dir, err);
 	if (again)
 		return;
 	ucm_error("%s: sync: %s: writes may be lost; %llu blocks are checked "
@@ -81,7 +81,7 @@ static int sync_by(struct ucm_keeper *keeper,
 		writes_were_lost(keeper, lost, err);
 	} else if (err) { /* the old checkpoint goes on to hold */
 		ucm_backing_failed(backing, "checkpoint", err);
-		ucm_store_count_error(keeper->set, keeper->dir, err);
+		ucm_dirs_count_error(&keeper->set->dirs, keeper->dir, err);
 	}
 	return err;
 }
@@ -137,10 +137,10 @@ int ucm_upkeep_checkpoint(struct ucm_store *set)
 {
 	int result = 0;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		int err = 0;
 
-		if (!set->dirs[dir]->readonly)
+		if (!set->dirs.at[dir]->readonly)
 			err = checkpoint_of(&set->keepers[dir]);
 		if (err == -EAGAIN && !result)
 			result = err;
@@ -240,7 +240,7 @@ static void *upkeep_main(void *arg)
 
 int ucm_upkeep_start(struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		struct ucm_keeper *keeper = &set->keepers[dir];
 		int err;
 
@@ -257,7 +257,7 @@ int ucm_upkeep_start(struct ucm_store *set)
 
 static bool have_all_ended(const struct ucm_store *set)
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		if (!set->keepers[dir].ended)
 			return false;
 	}
@@ -288,7 +288,7 @@ bool ucm_upkeep_stop(struct ucm_store *set)
 {
 	bool all = wait_for_all(set);
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
 		struct ucm_keeper *keeper = &set->keepers[dir];
 
 		if (!keeper->running)

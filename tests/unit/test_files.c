@@ -305,7 +305,7 @@ START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
 	fx_fail(NULL, 0, 0, false);
 	ck_assert(fx_logged("/files/none: stat: Input/output error"));
 	leads_to("files/x", "a");
-	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+	ck_assert_uint_gt(fx_set->dirs.io_errors, 0);
 }
 END_TEST
 
@@ -357,8 +357,8 @@ START_TEST(a_new_file_is_what_was_asked_for)
 	ck_assert_int_eq(make_folder("files/d", 0711), 0);
 	ck_assert_uint_eq(found.st.st_mode, S_IFDIR | 0711);
 	ck_assert_int_eq(create("files/d"), -EEXIST);
-	ck_assert_uint_eq(fx_set->tiers[0].stats.files_created, 1);
-	ck_assert_int_eq(atomic_load(&fx_set->dirs[0]->retry_s), 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.files_created, 1);
+	ck_assert_int_eq(atomic_load(&fx_set->dirs.at[0]->retry_s), 0);
 }
 END_TEST
 
@@ -399,14 +399,14 @@ START_TEST(folders_are_made_where_a_file_needs_them)
 	ck_assert_int_eq(make_folder("files/d/e", 0705), 0);
 	ck_assert(fx_exists(fx_path("$/a/files/d/e")));
 	ck_assert(!fx_exists(fx_path("$/b/files/d")));
-	fx_set->tiers[0].limit = 1; /* nothing more */
-	atomic_store(&fx_set->tiers[0].used, 2);
+	fx_set->dirs.tiers[0].limit = 1; /* nothing more */
+	atomic_store(&fx_set->dirs.tiers[0].used, 2);
 	ck_assert_int_eq(create("files/d/e/f"), 0);
 	ck_assert_uint_eq(found.dir, 1);
 	ck_assert(fx_exists(fx_path("$/b/files/d/e/f")));
 	ck_assert_uint_eq(mode_of("b/files/d"), 0750);
 	ck_assert_uint_eq(mode_of("b/files/d/e"), 0705);
-	atomic_store(&fx_set->tiers[0].used, 0);
+	atomic_store(&fx_set->dirs.tiers[0].used, 0);
 }
 END_TEST
 
@@ -443,8 +443,8 @@ START_TEST(no_room_anywhere_is_enospc)
 {
 	fx_store("$/a:$/b");
 	for (unsigned i = 0; i < 2; i++) {
-		fx_set->tiers[i].limit = 1;
-		atomic_store(&fx_set->tiers[i].files, 2);
+		fx_set->dirs.tiers[i].limit = 1;
+		atomic_store(&fx_set->dirs.tiers[i].files, 2);
 	}
 	ck_assert_int_eq(create("files/x"), -ENOSPC);
 	leads_nowhere("files/x");
@@ -460,7 +460,7 @@ START_TEST(room_is_set_aside_as_files_before_have_taken)
 	int fd;
 
 	fx_store("$/a:$/b");
-	fx_set->tiers[0].limit = 5000;
+	fx_set->dirs.tiers[0].limit = 5000;
 	ck_assert_int_eq(create("files/first"), 0);
 	ucm_files_written(fx_set, &found, 2000);
 	for (unsigned i = 0; i < 3; i++) {
@@ -471,19 +471,19 @@ START_TEST(room_is_set_aside_as_files_before_have_taken)
 		ck_assert_uint_eq(made[i].promise->bytes, 2000);
 		ck_assert_uint_eq(made[i].dir, i == 2);
 	}
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 4000);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 4000);
 	ucm_files_written(fx_set, &made[0], 2000);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 2000);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 2000);
 	ck_assert_int_eq(create("files/again"), 0);
 	ck_assert_uint_eq(found.dir, 0);
-	fx_set->tiers[1].limit = 5000;
+	fx_set->dirs.tiers[1].limit = 5000;
 	ucm_files_written(fx_set, &made[1], 6000);
 	ck_assert_int_eq(create("files/small"), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 0);
 	/* one that is huge is no example */
 	ucm_files_written(fx_set, &made[2], UINT64_C(1) << 40);
 	ck_assert_uint_eq(fx_set->file_bytes, 6000);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 0);
 }
 END_TEST
 
@@ -992,16 +992,16 @@ START_TEST(what_files_take_counts_in_the_limit)
 	fx_open();
 	fx_start();
 	fx_wait(is_counted, NULL);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 2 * one);
-	ck_assert_uint_eq(ucm_tier_used(&fx_set->tiers[0]), 2 * one);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[1]), 0);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->dirs.tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->dirs.tiers[1]), 0);
 	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/e/x"), 0);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), one);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->dirs.tiers[0]), one);
 	ck_assert_int_eq(create("files/n"), 0);
 	ck_assert_int_eq(rename_to("files/n", "files/y"), 0);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->dirs.tiers[0]), 0);
 	ucm_files_account(fx_set, 0, -4096); /* a wrong count does no harm */
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
+	ck_assert_uint_eq(ucm_tier_files(&fx_set->dirs.tiers[0]), 0);
 }
 END_TEST
 
@@ -1016,8 +1016,8 @@ START_TEST(paths_may_be_long)
 		ck_assert_int_eq(make_folder(path, 0755), 0);
 	}
 	snprintf(deep, sizeof(deep), "%s/x", path);
-	fx_set->tiers[0].limit = 1;
-	atomic_store(&fx_set->tiers[0].files, 2);
+	fx_set->dirs.tiers[0].limit = 1;
+	atomic_store(&fx_set->dirs.tiers[0].files, 2);
 	ck_assert_int_eq(create(deep), 0); /* with all above it, in b */
 	ck_assert_uint_eq(found.dir, 1);
 	ck_assert_int_eq(ucm_files_list(fx_set, path, &names), 0);

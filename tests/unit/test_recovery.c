@@ -371,7 +371,7 @@ START_TEST(after_a_clean_close_nothing_is_in_doubt)
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
-	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
 	fx_serves(good);
 }

@@ -256,7 +256,7 @@ START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 	fx_start_only();
 	fx_misses(&file);
 	fx_wait(all_tasks_are_done, NULL);
-	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+	ck_assert_uint_gt(fx_set->dirs.io_errors, 0);
 }
 END_TEST
 

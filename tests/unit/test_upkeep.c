@@ -144,7 +144,7 @@ START_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
 	fx_wait_settled();
 	fx_wait(any_checkpoint, NULL);
 	ck_assert_int_gt(checkpoint_of("$/a"), before);
-	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 }
 END_TEST
 
@@ -165,7 +165,7 @@ static void commit_in_both_and_die(void *arg)
 	(void)arg;
 	fx_store("$/a:$/b");
 	ck_assert_int_eq(fx_commit(&file), 0);
-	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	atomic_store(&fx_set->dirs.at[0]->retry_s, INT64_MAX);
 	ck_assert_int_eq(fx_commit(&more), 0);
 	fx_set = NULL;
 }
@@ -281,7 +281,7 @@ START_TEST(a_sync_that_hangs_holds_nobody)
 	ucm_os_fault = first_sync_hangs;
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_wait(sync_hangs, NULL);
-	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	atomic_store(&fx_set->dirs.at[0]->retry_s, INT64_MAX);
 	ck_assert_int_eq(fx_commit(&more), 0);
 	fx_wait(others_checkpoint_moved, &before[1]);
 	ck_assert_int_eq(checkpoint_of("$/a"), before[0]);
@@ -430,7 +430,7 @@ START_TEST(a_directory_that_lost_writes_recovers_by_itself)
 	fx_wait(any_checkpoint, NULL);
 	ck_assert_uint_eq(fx_losses, 1);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
-	ck_assert(!fx_set->dirs[0]->recovery.lost);
+	ck_assert(!fx_set->dirs.at[0]->recovery.lost);
 	ck_assert_int_eq(fx_commit(&bad), 0);
 	fx_close();
 	ck_assert(is_clean("$/a"));
