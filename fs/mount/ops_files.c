@@ -52,9 +52,9 @@ int ucm_files_ops_init(struct ucm_daemon *daemon)
 	struct ucm_files root;
 	int err = ucm_files_nodes_init(&daemon->plain);
 
-	if (!err && !ucm_files_find(daemon->set, UCM_FILES_ROOT,
+	if (!err && !ucm_files_find(&daemon->tree, UCM_FILES_ROOT,
 				    UCM_FILES_NOWHERE, &root))
-		daemon->plain.root.ino = ucm_files_ino(daemon->set, &root);
+		daemon->plain.root.ino = ucm_files_ino(&daemon->tree, &root);
 	return err;
 }
 
@@ -100,14 +100,15 @@ static int attr_by_name(struct ucm_daemon *daemon, struct ucm_files_node *node,
 
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path,
+	err = ucm_files_find(&daemon->tree, path,
 			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	ucm_files_unlock(&lock);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
-	    (!node->is_dir && ucm_files_ino(daemon->set, &found) != node->ino))
+	    (!node->is_dir &&
+	     ucm_files_ino(&daemon->tree, &found) != node->ino))
 		return -ESTALE;
 	fill_attr(daemon, node, &found.st, out);
 	return 0;
@@ -207,11 +208,11 @@ int ucm_files_op_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return change_gone(node, change);
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path,
+	err = ucm_files_find(&daemon->tree, path,
 			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	if (!err)
-		err = ucm_files_change(daemon->set, path, &found, change);
+		err = ucm_files_change(&daemon->tree, path, &found, change);
 	ucm_files_unlock(&lock);
 	return err == -ENOENT ? -ESTALE : err;
 }
@@ -242,7 +243,7 @@ static int enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 {
 	struct ucm_files_node *node = ucm_files_looked_up(
 		&daemon->plain, parent, name, S_ISDIR(plain->st.st_mode),
-		ucm_files_ino(daemon->set, plain), plain->dir);
+		ucm_files_ino(&daemon->tree, plain), plain->dir);
 
 	if (!node)
 		return -ENOMEM;
@@ -285,8 +286,8 @@ int ucm_files_op_lookup(struct ucm_daemon *daemon, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path, hint_for(daemon, folder, name),
-			     &found);
+	err = ucm_files_find(&daemon->tree, path,
+			     hint_for(daemon, folder, name), &found);
 	if (!err)
 		err = enter(daemon, folder, name, &found, out);
 	ucm_files_unlock(&lock);
@@ -335,7 +336,7 @@ int ucm_files_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 	if (err)
 		return err;
-	err = ucm_files_mkdir(daemon->set, path, &owner, &made);
+	err = ucm_files_mkdir(&daemon->tree, path, &owner, &made);
 	if (!err)
 		err = enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
@@ -359,10 +360,10 @@ int ucm_files_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	err = ucm_files_lock_name(&daemon->plain, folder, name, &lock, path);
 	if (err)
 		return err;
-	fd = ucm_files_create(daemon->set, path, &owner, &made);
+	fd = ucm_files_create(&daemon->tree, path, &owner, &made);
 	err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 	if (fd >= 0)
-		ucm_files_written(daemon->set, &made, 0);
+		ucm_files_written(&daemon->tree, &made, 0);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -382,7 +383,7 @@ int ucm_files_op_symlink(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (err)
 		return err;
 	owner.target = target;
-	err = ucm_files_symlink(daemon->set, path, &owner, &made);
+	err = ucm_files_symlink(&daemon->tree, path, &owner, &made);
 	if (!err)
 		err = enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
@@ -403,7 +404,7 @@ int ucm_files_op_readlink(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
 	if (err)
 		return err;
-	err = ucm_files_readlink(daemon->set, path, node->dir, target);
+	err = ucm_files_readlink(&daemon->tree, path, node->dir, target);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -417,7 +418,7 @@ static void count_growth(struct ucm_daemon *daemon, struct ucm_handle *file)
 	if (ucm_os_fstat(file->fd, &st))
 		return;
 	bytes = ucm_file_takes(&st);
-	ucm_files_account(daemon->set, file->dir,
+	ucm_files_account(&daemon->tree, file->dir,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
 }
@@ -475,7 +476,7 @@ int ucm_files_op_rmdir(struct ucm_daemon *daemon, fuse_ino_t parent,
 	if (err)
 		return err;
 	fd = before_it_goes(daemon, folder, name, path);
-	err = ucm_files_rmdir(daemon->set, path);
+	err = ucm_files_rmdir(&daemon->tree, path);
 	has_gone(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
@@ -494,7 +495,7 @@ int ucm_files_op_unlink(struct ucm_daemon *daemon, fuse_ino_t parent,
 	if (err)
 		return err;
 	fd = before_it_goes(daemon, folder, name, path);
-	err = ucm_files_unlink(daemon->set, path);
+	err = ucm_files_unlink(&daemon->tree, path);
 	has_gone(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
@@ -511,7 +512,7 @@ static int rename_pair(struct ucm_daemon *daemon,
 		return -ENOMEM;
 	fd = before_it_goes(daemon, pair->parent[1], pair->name[1],
 			    pair->path[1]);
-	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
+	err = ucm_files_rename(&daemon->tree, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
 		ucm_files_renamed(&daemon->plain, pair, copy, dir, fd);
@@ -574,7 +575,7 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file = NULL;
 	struct ucm_files made;
-	int fd = ucm_files_create(daemon->set, path, &owner, &made);
+	int fd = ucm_files_create(&daemon->tree, path, &owner, &made);
 	int err = fd < 0 ? fd : enter(daemon, folder, name, &made, out);
 
 	if (!err) {
@@ -586,7 +587,7 @@ static int create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	}
 	if (err) {
 		if (fd >= 0) {
-			ucm_files_written(daemon->set, &made, 0);
+			ucm_files_written(&daemon->tree, &made, 0);
 			close(fd);
 		}
 		return err;
@@ -665,11 +666,11 @@ static int open_first(struct ucm_daemon *daemon,
 
 	if (!path)
 		return reopen_gone(node, flags, st);
-	fd = ucm_files_open(daemon->set, path, node->dir, flags, st);
+	fd = ucm_files_open(&daemon->tree, path, node->dir, flags, st);
 	if (fd < 0)
 		return fd;
 	opened.st = *st;
-	if (ucm_files_ino(daemon->set, &opened) == node->ino)
+	if (ucm_files_ino(&daemon->tree, &opened) == node->ino)
 		return fd;
 	close(fd);
 	return -ESTALE;
@@ -764,7 +765,8 @@ void ucm_files_last_close(struct ucm_daemon *daemon, struct ucm_handle *file)
 	if (file->writes &&
 	    !ucm_files_is_gone(&daemon->plain, node_of(daemon, file->node)))
 		count_growth(daemon, file);
-	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
+	ucm_files_written(&daemon->tree, &made,
+			  file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
@@ -810,7 +812,7 @@ static int list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (err)
 		return -ENOENT;
 	ucm_files_names_free(&folder->names);
-	err = ucm_files_list(daemon->set, path, &folder->names);
+	err = ucm_files_list(&daemon->tree, path, &folder->names);
 	folder->listed = !err;
 	ucm_files_unlock(&lock);
 	return err;
@@ -891,7 +893,7 @@ int ucm_files_op_fsyncdir(struct ucm_daemon *daemon, fuse_ino_t ino)
 
 	if (err)
 		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
-	err = ucm_files_sync_dir(daemon->set, path);
+	err = ucm_files_sync_dir(&daemon->tree, path);
 	ucm_files_unlock(&lock);
 	return err;
 }

@@ -23,7 +23,6 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/tier/lock.h"
-#include "fs/files/files.h"
 #include "fs/block/verify.h"
 #include "hashing/name.h"
 
@@ -219,8 +218,6 @@ int ucm_store_begin(struct ucm_store *set)
 	for (unsigned i = 0; i < set->dirs.num && !err; i++)
 		err = ucm_backing_begin(set->dirs.at[i]);
 	set->begun = !err;
-	if (!err)
-		ucm_files_recover(set);
 	return err;
 }
 
@@ -230,8 +227,6 @@ int ucm_store_start(struct ucm_store *set)
 
 	if (!err)
 		err = ucm_scan_start(set);
-	if (!err)
-		err = ucm_files_count_start(set);
 	if (!err)
 		err = ucm_upkeep_start(set);
 	return err;
@@ -254,7 +249,6 @@ void ucm_store_quiet(struct ucm_store *set)
 	if (!atomic_exchange(&set->stopping, true))
 		tell_all(set, UCM_LOCK_ENDING, 0);
 	ucm_scan_stop(set);
-	ucm_files_count_stop(set);
 	/* the keepers are still there, and one may be at it */
 	pthread_mutex_lock(&set->loss_lock);
 	set->on_loss = NULL;

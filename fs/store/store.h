@@ -91,10 +91,6 @@ struct ucm_store {
 	unsigned close_ms; /* how long the close waits for one that hangs */
 	pthread_t scan_threads[64];
 	unsigned num_scan_threads;
-	pthread_t count_thread; /* list.c */
-	bool counting;
-	_Atomic bool files_counted;
-	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
 	bool begun;
 };
 
