@@ -9,8 +9,7 @@
 #include <errno.h>
 
 #include "common/clock.h"
-#include "common/log.h"
-#include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "hashing/name.h"
 
 /* Under the name's lock, under which leases are given: what was located and
@@ -174,7 +173,7 @@ int ucm_calls_flush(struct ucm_store *set)
 
 		if (set->dirs.at[i]->readonly)
 			continue;
-		err = ucm_upkeep_sync(set, i);
+		err = ucm_store_sync_dir(set, i);
 		if (err && !result)
 			result = err;
 	}

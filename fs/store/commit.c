@@ -10,10 +10,9 @@
  *
  * Its writer may be at work all the time: through another descriptor, by a copy
  * that a fork made, or by a mapping. So the state of the file (its stamp) is
- * taken before anything of it is judged, and compared before and after the link:
- * a verdict holds for the state that it was formed on and for no other. From the
- * link to the last close the entry says WRITABLE, and whoever opens the block
- * compares the stamp again, or the checksums where a mapping leaves no trace.
+ * taken before anything of it is judged, and compared before and after the
+ * link: a verdict holds for the state that it was formed on and for no other.
+ * What is written later is late.c's.
  *
  * Two writers of one block: link(2) lets one win, in one directory; the index
  * decides between directories. The loser's file goes, and its writer is told
@@ -21,236 +20,16 @@
  */
 #include <config.h>
 
-#include "fs/store/store.h"
+#include "fs/store/inside.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/name.h"
-
-/* ---- where to ---- */
-
-/* A space's first blocks are taken to be no larger, unless larger ones have
- * been seen. */
-#define GUESS_BYTES (UINT64_C(64) << 20)
-
-static void raise_to(_Atomic uint64_t *most, uint64_t value)
-{
-	uint64_t was = atomic_load(most);
-
-	while (was < value && !atomic_compare_exchange_weak(most, &was, value))
-		;
-}
-
-static struct ucm_want guess(struct ucm_store *set)
-{
-	struct ucm_want want = {
-		.bytes = GUESS_BYTES,
-		.outgrown = atomic_load(&set->outgrown),
-		.guessed = true,
-	};
-	uint64_t largest = atomic_load(&set->largest);
-
-	/* no disk gives all that it calls free */
-	want.outgrown += want.outgrown / 8;
-	if (want.bytes < largest)
-		want.bytes = largest;
-	if (want.bytes < want.outgrown)
-		want.bytes = want.outgrown;
-	if (want.bytes > set->config->block_max)
-		want.bytes = set->config->block_max;
-	return want;
-}
-
-_Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
-	       "a promise has room for the name of its file");
-
-/* A new file, and what is to become of it. */
-struct creation {
-	struct ucm_store *set;
-	const struct ucm_key *key;
-	struct ucm_want want;
-	struct ucm_temp temp;
-	int result;
-};
-
-static int create_in(struct creation *c, struct ucm_promise *promise)
-{
-	struct ucm_backing *backing = promise->backing;
-	struct ucm_temp *temp = &c->temp;
-	int fd = ucm_backing_temp(backing, temp->name);
-
-	if (fd < 0)
-		return fd;
-	ucm_debug(TIER, 1, "block %s: new file %s in %s",
-		  ucm_hex(&c->key->id).text, temp->name, backing->path);
-	ucm_room_watch(promise, backing->tmpfd, temp->name);
-	temp->promise = promise;
-	temp->backing = backing;
-	temp->losses = atomic_load(&backing->recovery.losses);
-	temp->tier = promise->tier;
-	temp->guessed = promise->guessed;
-	temp->dir = (uint8_t)(temp->tier->first +
-			      (unsigned)(backing - temp->tier->dirs));
-	return fd;
-}
-
-static bool try_tier(struct creation *c, struct ucm_tier *tier)
-{
-	struct ucm_store *set = c->set;
-	struct ucm_promise *promise;
-	struct ucm_backing *backing;
-
-	/* as often as there are directories: each failure rules one out */
-	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		int err = ucm_tier_choose(tier, set->dirs.placement,
-					  &c->key->id, &c->want, &promise);
-
-		if (err) {
-			c->result = c->result == -EROFS ? err : c->result;
-			return false;
-		}
-		backing = promise->backing;
-		c->result = create_in(c, promise);
-		if (c->result >= 0)
-			return true;
-		ucm_promise_end(promise);
-		ucm_dirs_count_error(
-			&set->dirs,
-			tier->first + (unsigned)(backing - tier->dirs),
-			c->result);
-		ucm_backing_failed(backing, "create", c->result);
-		if (!atomic_load(&backing->retry_s))
-			return false;
-	}
-	return false;
-}
-
-static bool try_tiers(struct creation *c)
-{
-	for (unsigned i = 0; i < c->set->dirs.num_tiers; i++) {
-		if (try_tier(c, &c->set->dirs.tiers[i]))
-			return true;
-	}
-	return false;
-}
-
-/* The one with the most free space. */
-static struct ucm_tier *roomiest(struct ucm_store *set, const bool *tried)
-{
-	struct ucm_tier *best = NULL;
-	uint64_t most = 0;
-
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
-		uint64_t total, room;
-
-		if (tried[i])
-			continue;
-		ucm_tier_space(&set->dirs.tiers[i], &total, &room);
-		if (!best || room > most) {
-			best = &set->dirs.tiers[i];
-			most = room;
-		}
-	}
-	return best;
-}
-
-/* No tier has room for a guess, but the guess may be wrong: where there is most
- * room it is the least likely to be missed. */
-static bool try_anywhere(struct creation *c)
-{
-	bool tried[UCM_MAX_DIRS] = { false };
-	struct ucm_tier *tier;
-
-	c->want.anywhere = true;
-	while ((tier = roomiest(c->set, tried))) {
-		if (try_tier(c, tier))
-			return true;
-		tried[tier - c->set->dirs.tiers] = true;
-	}
-	return false;
-}
-
-int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
-		     uint64_t bytes, struct ucm_temp *out)
-{
-	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
-	struct creation c = { .set = set, .key = key, .result = -EROFS };
-
-	if (!space)
-		return -ENOENT;
-	c.want.bytes = bytes ? bytes : ucm_space_block_bytes(space);
-	if (c.want.bytes > set->config->block_max) {
-		if (ucm_space_has_geometry(space))
-			return -EFBIG;
-		c.want.bytes = 0; /* promise nothing for it */
-	}
-	if (!c.want.bytes)
-		c.want = guess(set);
-	if (!try_tiers(&c) &&
-	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
-		return c.result;
-	*out = c.temp;
-	return c.result;
-}
-
-int ucm_store_reopen(struct ucm_store *set, const struct ucm_temp *temp)
-{
-	(void)set;
-	return ucm_backing_temp_open(temp->backing, temp->name);
-}
-
-/* The room is taken now, or not needed. */
-static void end_promise(struct ucm_temp *temp)
-{
-	ucm_promise_end(temp->promise);
-	temp->promise = NULL;
-}
-
-void ucm_store_rest(struct ucm_temp *temp, int fd)
-{
-	struct stat st;
-
-	if (temp->promise && temp->promise->guessed &&
-	    !ucm_os_fstat(fd, &st) && st.st_size)
-		ucm_promise_resize(temp->promise, ucm_file_takes(&st));
-}
-
-/* Where there is no room for more than this, files like it are not tried
- * again: one after the other would fail in mid-write. */
-static void note_outgrown(struct ucm_store *set, const struct ucm_temp *temp)
-{
-	struct stat st;
-
-	if (temp->guessed &&
-	    !ucm_os_stat(temp->backing->tmpfd, temp->name, &st))
-		raise_to(&set->outgrown, ucm_file_takes(&st));
-}
-
-void ucm_store_abandon(const struct ucm_temp *temp)
-{
-	if (temp->committed && temp->ref)
-		temp->backing->abandoned = true;
-}
-
-void ucm_store_drop(struct ucm_store *set, struct ucm_temp *temp)
-{
-	if (!temp->committed) {
-		note_outgrown(set, temp);
-		ucm_backing_temp_drop(temp->backing, temp->name);
-		ucm_count(&set->stats.dropped);
-	} else if (temp->ref) {
-		ucm_index_flag(set->index, temp->ref,
-			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
-		atomic_fetch_sub(&set->writers, 1);
-	}
-	end_promise(temp);
-}
 
 int ucm_store_refuse(struct ucm_store *set, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail)
@@ -463,68 +242,6 @@ static int link_block(struct ucm_store *set, const struct ucm_temp *temp,
 	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 
-struct restat {
-	struct stat st;
-	struct ucm_store *set;
-	unsigned dir;
-	uint8_t flags; /* to add */
-};
-
-/* The tier gets back what it gave, whenever the block goes. */
-static void edit_stat(struct ucm_entry *entry, void *arg)
-{
-	const struct restat *new = arg;
-	uint64_t takes = ucm_file_takes(&new->st);
-	struct ucm_store *set = new->set;
-
-	atomic_fetch_sub(&set->dirs.tier_of[entry->dir]->used,
-			 (uint64_t)entry->blocks * 512);
-	atomic_fetch_add(&set->dirs.tier_of[new->dir]->used, takes);
-	if (entry->dir != new->dir) {
-		if (entry->flags & UCM_ENTRY_DOUBT)
-			ucm_store_count_doubts(set, entry->dir, -1);
-		entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
-		entry->flags |= UCM_ENTRY_DUPLICATE;
-	}
-	entry->dir = (uint8_t)new->dir;
-	entry->epoch = atomic_load(&set->dirs.at[new->dir]->recovery.epoch);
-	atomic_store(&set->keepers[new->dir].dirty, true);
-	entry->size = (uint64_t)new->st.st_size;
-	entry->blocks = (uint32_t)(takes / 512);
-	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
-}
-
-/* The entry is that file's now. */
-static void move_entry(struct ucm_store *set, ucm_ref ref, unsigned dir,
-		       const struct stat *st)
-{
-	struct restat new = { .st = *st, .set = set, .dir = dir };
-
-	ucm_index_edit(set->index, ref, edit_stat, &new);
-}
-
-static void edit_adopt(struct ucm_entry *entry, void *arg)
-{
-	const struct restat *new = arg;
-
-	edit_stat(entry, arg);
-	if (entry->flags & UCM_ENTRY_DOUBT)
-		ucm_store_count_doubts(new->set, entry->dir, -1);
-	entry->flags &= (uint8_t)~(UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD);
-	entry->flags |= new->flags;
-}
-
-/* The same for a file that has just been judged: what was to be said of an older
- * one is over. */
-static void adopt_entry(struct ucm_store *set, const struct ucm_temp *temp,
-			uint8_t flags)
-{
-	struct restat new = { .st = temp->stamp, .set = set, .dir = temp->dir,
-			      .flags = flags };
-
-	ucm_index_edit(set->index, temp->ref, edit_adopt, &new);
-}
-
 static bool is_unreadable(struct ucm_store *set, ucm_ref ref)
 {
 	int err = ucm_store_check(set, ref);
@@ -555,25 +272,6 @@ static bool same_bytes(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim));
 }
 
-/* A block's file that was written to after its commit was begun. Without
- * checksums nobody can say what it holds now. */
-static int find_late_fault(struct ucm_space *space, int fd,
-			   const struct stat *st, const struct ucm_id *id,
-			   enum ucm_fault *fault)
-{
-	struct ucm_block block;
-	uint32_t plane;
-	int err = ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, fault,
-				   &plane);
-
-	if (err || *fault)
-		return err;
-	*fault = block.flags & UCM_BLOCK_HAS_CRC
-			 ? ucm_space_fits(space, &block, false)
-			 : UCM_FAULT_UNVOUCHED;
-	return 0;
-}
-
 /* The file has its name. Was it still the one that was judged? Without a new
  * stamp the old one stays: it differs, so that the file is checked when it is
  * closed for the last time. */
@@ -586,7 +284,7 @@ static int stamp_link(struct ucm_store *set, struct ucm_temp *temp, int fd,
 	if (ucm_os_fstat(fd, &st))
 		return 0;
 	if (!same_bytes(&st, &temp->stamp) &&
-	    find_late_fault(space, fd, &st, &key->id, &fault))
+	    ucm_store_find_late_fault(space, fd, &st, &key->id, &fault))
 		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	temp->stamp = st;
 	if (!fault)
@@ -617,8 +315,8 @@ static int index_block(struct ucm_store *set, struct ucm_temp *temp,
 	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
 	    (there.dir == temp->dir || is_unreadable(set, temp->ref))) {
-		adopt_entry(set, temp,
-			    entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
+		ucm_store_adopt(set, temp,
+				entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
 		err = 0;
 	}
 	if (!err) {
@@ -733,7 +431,8 @@ static int try_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 			  (long long)temp->stamp.st_size);
 		temp->committed = true;
 		temp->key = *key;
-		end_promise(temp);
+		ucm_promise_end(temp->promise);
+		temp->promise = NULL;
 	}
 	ucm_space_settled(space);
 	return err;
@@ -755,81 +454,4 @@ int ucm_store_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
 		err = try_commit(set, temp, fd, space, key, when);
 	return err;
-}
-
-static bool same_stamp(const struct stat *a, const struct stat *b)
-{
-	return a->st_size == b->st_size &&
-	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
-	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
-}
-
-bool ucm_store_unchanged(const struct ucm_temp *temp, int fd)
-{
-	struct stat st;
-
-	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
-}
-
-/* Its size and mtime are those that the index knows, from the commit or from
- * utimensat(2) through the mount. */
-static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
-{
-	return (uint64_t)st->st_size == entry->size &&
-	       ucm_time_ns(&st->st_mtim) == entry->mtime_ns;
-}
-
-/* Is the file of an entry right that was perhaps written to? fd and st are of
- * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
- * read. */
-static int recheck(struct ucm_store *set, ucm_ref ref,
-		   const struct ucm_entry *entry, int fd, const struct stat *st)
-{
-	enum ucm_fault fault = UCM_FAULT_NONE;
-	int err = find_late_fault(set->names.spaces[entry->space], fd, st,
-				  &entry->id, &fault);
-
-	if (err) {
-		ucm_dirs_count_error(&set->dirs, entry->dir, err);
-		ucm_error("%s: block %s: read: %s",
-			  set->dirs.at[entry->dir]->path,
-			  ucm_hex(&entry->id).text, strerror(-err));
-		return err;
-	}
-	/* without checksums, but only its times were set, through the mount */
-	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
-		fault = UCM_FAULT_NONE;
-	if (!fault) {
-		move_entry(set, ref, entry->dir, st);
-		return 0;
-	}
-	ucm_store_condemn(set, ref, st, fault, ", written to after its commit");
-	return -ENOENT;
-}
-
-int ucm_store_check_written(struct ucm_store *set, ucm_ref ref,
-			    const struct ucm_entry *entry, int fd,
-			    const struct stat *st)
-{
-	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
-		return 0;
-	return recheck(set, ref, entry, fd, st);
-}
-
-void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
-		       int fd)
-{
-	struct ucm_entry entry;
-	struct stat st;
-	int err;
-
-	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
-		return;
-	if (!temp->shared && same_stamp(&st, &temp->stamp))
-		return;
-	if (!ucm_index_get(set->index, temp->ref, &entry))
-		return;
-	err = recheck(set, temp->ref, &entry, fd, &st);
-	if (err && err != -ENOENT) /* before the next reader, then */
-		ucm_store_doubt(set, temp->ref);
 }

@@ -8,10 +8,12 @@
  */
 #include <config.h>
 
-#include "fs/store/store.h"
+#include "fs/store/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -260,6 +262,8 @@ int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
 	return apply_owner_everywhere(set, space);
 }
 
+/* ---- space.json ---- */
+
 static void manifest_path(const struct ucm_space *space, char *path,
 			  size_t size)
 {
@@ -279,9 +283,10 @@ int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
 	return err;
 }
 
-int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
-			     size_t len, struct ucm_manifest *out,
-			     struct ucm_complaint *complaint)
+/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
+static int parse_manifest(struct ucm_store *set, const char *text,
+			  size_t len, struct ucm_manifest *out,
+			  struct ucm_complaint *complaint)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
@@ -302,6 +307,29 @@ int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
 	return 0;
 }
 
+/* What space.json says, if there is one; logs what is wrong with it. */
+static void load_manifest(struct ucm_store *set, struct ucm_space *space)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	struct ucm_complaint complaint;
+	struct ucm_manifest manifest;
+	int err;
+
+	if (!text)
+		return;
+	err = ucm_store_read_manifest(set, space, text, UCM_MANIFEST_MAX);
+	if (err == -ENOENT)
+		return;
+	ucm_complain(&complaint, "%s", strerror(-err));
+	if (!err)
+		err = parse_manifest(set, text, strlen(text),
+				     &manifest, &complaint);
+	if (!err)
+		err = ucm_space_set_manifest(space, &manifest, &complaint);
+	if (err)
+		ucm_error("%s: %s", space->folder, complaint.text);
+}
+
 int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 			     const char *text, size_t len)
 {
@@ -310,7 +338,7 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err =
-		ucm_store_parse_manifest(set, text, len, &manifest, &complaint);
+		parse_manifest(set, text, len, &manifest, &complaint);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
@@ -337,7 +365,80 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
 		ucm_space_drop_manifest(space);
-		ucm_store_load_manifest(set, space); /* the old one, if any */
+		load_manifest(set, space); /* the old one, if any */
 	}
 	return err;
+}
+
+/* ---- at the start ---- */
+
+/* Owner and mode of a space are those of its folder. */
+static void take_owner(struct ucm_space *space, const struct stat *st)
+{
+	space->uid = st->st_uid;
+	space->gid = st->st_gid;
+	space->is_private = ucm_space_mode_is_private(st->st_mode);
+}
+
+static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
+			   const char *name, struct ucm_complaint *complaint)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	struct ucm_space *space;
+	struct stat st;
+	int err;
+
+	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
+		return 0;
+	snprintf(path, sizeof(path), "spaces/%s", name);
+	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	err = ucm_trust_space(&backing->trust, &st, path, complaint);
+	if (err)
+		return err;
+	if (ucm_namespace_add(&set->names, name, &space))
+		return 0;
+	take_owner(space, &st);
+	atomic_store(&space->maker, st.st_uid);
+	if (space->is_private) /* it has no blocks yet, so that cannot fail */
+		ucm_index_hide(set->index, space->number);
+	return 0;
+}
+
+static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
+		       struct ucm_complaint *complaint)
+{
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(backing->dirfd, "spaces", &names);
+
+	if (err == -ENOENT)
+		return 0;
+	if (err) {
+		ucm_complain(complaint, "%s/spaces: %s", backing->path,
+			     strerror(-err));
+		return err;
+	}
+	for (const char *name = names; *name && !err; name += strlen(name) + 1)
+		err = add_found_space(set, backing, name, complaint);
+	return err;
+}
+
+int ucm_store_find_spaces(struct ucm_store *set,
+			  struct ucm_complaint *complaint)
+{
+	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		int err = list_spaces(set, set->dirs.at[dir], complaint);
+
+		if (err)
+			return err;
+	}
+	set->names.spaces[0]->uid = geteuid();
+	set->names.spaces[0]->gid = getegid();
+	for (unsigned i = 0; i < set->names.num; i++) {
+		load_manifest(set, set->names.spaces[i]);
+		ucm_store_learn(set, set->names.spaces[i]);
+	}
+	set->scan_spaces = set->names.num;
+	ucm_snapshots_open(set);
+	return 0;
 }

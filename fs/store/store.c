@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.c - open the tiers, find and read blocks, remove them.
+ * store.c - find and read blocks, remove and mark them.
  *
  * The index is the truth for what it has. What it has not is absent, unless
  * the scan has not come to that bucket yet: then every directory that may have
@@ -8,11 +8,11 @@
  */
 #include <config.h>
 
-#include "fs/store/store.h"
+#include "fs/store/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,336 +21,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "fs/index/memory.h"
-#include "fs/tier/lock.h"
 #include "fs/block/verify.h"
 #include "hashing/name.h"
-
-/* A sync of all that was written lately may take this long; what it leaves is
- * only checked once more. */
-#define CLOSE_MS 30000
-
-/* Owner and mode of a space are those of its folder. */
-static void take_owner(struct ucm_space *space, const struct stat *st)
-{
-	space->uid = st->st_uid;
-	space->gid = st->st_gid;
-	space->is_private = ucm_space_mode_is_private(st->st_mode);
-}
-
-void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space)
-{
-	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
-	struct ucm_complaint complaint;
-	struct ucm_manifest manifest;
-	int err;
-
-	if (!text)
-		return;
-	err = ucm_store_read_manifest(set, space, text, UCM_MANIFEST_MAX);
-	if (err == -ENOENT)
-		return;
-	ucm_complain(&complaint, "%s", strerror(-err));
-	if (!err)
-		err = ucm_store_parse_manifest(set, text, strlen(text),
-					       &manifest, &complaint);
-	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &complaint);
-	if (err)
-		ucm_error("%s: %s", space->folder, complaint.text);
-}
-
-static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
-			   const char *name, struct ucm_complaint *complaint)
-{
-	char path[UCM_BACKING_PATH_MAX];
-	struct ucm_space *space;
-	struct stat st;
-	int err;
-
-	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
-		return 0;
-	snprintf(path, sizeof(path), "spaces/%s", name);
-	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
-		return 0;
-	err = ucm_trust_space(&backing->trust, &st, path, complaint);
-	if (err)
-		return err;
-	if (ucm_namespace_add(&set->names, name, &space))
-		return 0;
-	take_owner(space, &st);
-	atomic_store(&space->maker, st.st_uid);
-	if (space->is_private) /* it has no blocks yet, so that cannot fail */
-		ucm_index_hide(set->index, space->number);
-	return 0;
-}
-
-static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
-		       struct ucm_complaint *complaint)
-{
-	_cleanup_free_ char *names = NULL;
-	int err = ucm_os_list(backing->dirfd, "spaces", &names);
-
-	if (err == -ENOENT)
-		return 0;
-	if (err) {
-		ucm_complain(complaint, "%s/spaces: %s", backing->path,
-			     strerror(-err));
-		return err;
-	}
-	for (const char *name = names; *name && !err; name += strlen(name) + 1)
-		err = add_found_space(set, backing, name, complaint);
-	return err;
-}
-
-static void name_tiers(struct ucm_store *set)
-{
-	struct ucm_index_memory *live = ucm_index_live(set->index);
-
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		const struct ucm_tier *tier = set->dirs.tier_of[dir];
-
-		ucm_index_memory_name_tier(
-			live, dir, (unsigned)(tier - set->dirs.tiers),
-			tier->name);
-	}
-}
-
-static int find_spaces(struct ucm_store *set, struct ucm_complaint *complaint)
-{
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		int err = list_spaces(set, set->dirs.at[dir], complaint);
-
-		if (err)
-			return err;
-	}
-	set->names.spaces[0]->uid = geteuid();
-	set->names.spaces[0]->gid = getegid();
-	for (unsigned i = 0; i < set->names.num; i++) {
-		ucm_store_load_manifest(set, set->names.spaces[i]);
-		ucm_scan_look_around(set, set->names.spaces[i]);
-	}
-	set->scan_spaces = set->names.num;
-	ucm_snapshots_open(set);
-	return 0;
-}
-
-static pthread_mutex_t *name_lock(struct ucm_store *set,
-				  const struct ucm_id *id)
-{
-	return &set->name_locks[id->bytes[1]];
-}
-
-void ucm_store_lock_name(struct ucm_store *set, const struct ucm_id *id)
-{
-	pthread_mutex_lock(name_lock(set, id));
-}
-
-void ucm_store_unlock_name(struct ucm_store *set, const struct ucm_id *id)
-{
-	pthread_mutex_unlock(name_lock(set, id));
-}
-
-static void init_name_locks(struct ucm_store *set)
-{
-	pthread_mutexattr_t attr;
-
-	pthread_mutexattr_init(&attr);
-	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-	for (unsigned i = 0; i < 256; i++)
-		pthread_mutex_init(&set->name_locks[i], &attr);
-	pthread_mutexattr_destroy(&attr);
-}
-
-static void init_keepers(struct ucm_store *set)
-{
-	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {
-		struct ucm_keeper *keeper = &set->keepers[dir];
-
-		keeper->set = set;
-		keeper->dir = dir;
-		keeper->ended = true; /* it has not begun */
-		pthread_mutex_init(&keeper->sync_lock, NULL);
-	}
-}
-
-int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
-		   struct ucm_complaint *complaint)
-{
-	struct ucm_store *set = calloc(1, sizeof(*set));
-	int err;
-
-	ucm_complain(complaint, "out of memory");
-	if (!set)
-		return -ENOMEM;
-	set->config = config;
-	init_name_locks(set);
-	ucm_unread_init(&set->unread);
-	set->close_ms = CLOSE_MS;
-	pthread_mutex_init(&set->loss_lock, NULL);
-	pthread_mutex_init(&set->upkeep_lock, NULL);
-	ucm_cond_init_monotonic(&set->upkeep_wake);
-	ucm_cond_init_monotonic(&set->upkeep_ended);
-	init_keepers(set);
-	err = ucm_config_check(config, complaint);
-	if (!err)
-		err = ucm_dirs_open(&set->dirs, config, complaint);
-	if (!err)
-		err = ucm_index_new(&set->index);
-	if (!err)
-		err = ucm_namespace_init(&set->names, set->dirs.num);
-	if (!err)
-		name_tiers(set);
-	if (!err)
-		err = find_spaces(set, complaint);
-	if (err) {
-		ucm_store_close(set);
-		return err;
-	}
-	*out = set;
-	return 0;
-}
-
-int ucm_store_begin(struct ucm_store *set)
-{
-	int err = 0;
-
-	for (unsigned i = 0; i < set->dirs.num && !err; i++)
-		err = ucm_backing_begin(set->dirs.at[i]);
-	set->begun = !err;
-	return err;
-}
-
-int ucm_store_start(struct ucm_store *set)
-{
-	int err = set->begun ? 0 : ucm_store_begin(set);
-
-	if (!err)
-		err = ucm_scan_start(set);
-	if (!err)
-		err = ucm_upkeep_start(set);
-	return err;
-}
-
-static void tell_all(struct ucm_store *set, enum ucm_lock_state state,
-		     dev_t mount)
-{
-	for (unsigned i = 0; i < set->dirs.num; i++)
-		ucm_lock_tell(set->dirs.at[i]->lockfd, state, mount);
-}
-
-void ucm_store_serving(struct ucm_store *set, dev_t mount)
-{
-	tell_all(set, UCM_LOCK_SERVING, mount);
-}
-
-void ucm_store_quiet(struct ucm_store *set)
-{
-	if (!atomic_exchange(&set->stopping, true))
-		tell_all(set, UCM_LOCK_ENDING, 0);
-	ucm_scan_stop(set);
-	/* the keepers are still there, and one may be at it */
-	pthread_mutex_lock(&set->loss_lock);
-	set->on_loss = NULL;
-	pthread_mutex_unlock(&set->loss_lock);
-}
-
-/* A thread hangs in a directory that does not answer, and may come back: the
- * others are given free, and what it may touch stays. */
-static void leave_behind(struct ucm_store *set)
-{
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (set->keepers[dir].ended)
-			ucm_backing_close(set->dirs.at[dir], false);
-	}
-}
-
-void ucm_store_close(struct ucm_store *set)
-{
-	if (!set)
-		return;
-	ucm_store_quiet(set);
-	if (!ucm_upkeep_stop(set)) {
-		leave_behind(set);
-		return;
-	}
-	ucm_snapshots_free(set);
-	ucm_dirs_close(&set->dirs);
-	ucm_index_free(set->index);
-	if (set->names.spaces)
-		ucm_namespace_fini(&set->names);
-	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
-		pthread_mutex_destroy(&set->keepers[dir].sync_lock);
-	pthread_mutex_destroy(&set->loss_lock);
-	pthread_mutex_destroy(&set->upkeep_lock);
-	pthread_cond_destroy(&set->upkeep_wake);
-	pthread_cond_destroy(&set->upkeep_ended);
-	for (unsigned i = 0; i < 256; i++)
-		pthread_mutex_destroy(&set->name_locks[i]);
-	ucm_unread_fini(&set->unread);
-	free(set);
-}
-
-void ucm_store_entry(const struct ucm_key *key, unsigned dir,
-		     const struct stat *st, struct ucm_entry *out)
-{
-	*out = (struct ucm_entry){
-		.id = key->id,
-		.space = key->space,
-		.dir = (uint8_t)dir,
-		.size = (uint64_t)st->st_size,
-		.blocks = (uint32_t)(ucm_file_takes(st) / 512),
-		.mtime_ns = ucm_time_ns(&st->st_mtim),
-		.atime_s = (uint32_t)st->st_atim.tv_sec,
-	};
-}
-
-void ucm_store_count_doubts(struct ucm_store *set, unsigned dir, int more)
-{
-	atomic_fetch_add(&set->keepers[dir].doubts, (uint64_t)more);
-	atomic_fetch_add(&set->doubts, (uint64_t)more);
-}
-
-int ucm_store_index_add(struct ucm_store *set, struct ucm_space *space,
-			const struct ucm_entry *entry, ucm_ref *ref_out)
-{
-	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
-
-	ucm_store_count_doubts(set, entry->dir, doubts);
-	err = ucm_index_add(set->index, entry, ref_out);
-	if (err == -EFBIG)
-		ucm_warning("block %s: too large for the index",
-			    ucm_hex(&entry->id).text);
-	if (err) {
-		ucm_store_count_doubts(set, entry->dir, -doubts);
-		return err;
-	}
-	atomic_fetch_add(&space->blocks, 1);
-	atomic_fetch_add(&set->blocks, 1);
-	atomic_fetch_add(&set->dirs.tier_of[entry->dir]->used,
-			 (uint64_t)entry->blocks * 512);
-	if (entry->size > atomic_load(&set->largest))
-		atomic_store(&set->largest, entry->size);
-	return 0;
-}
-
-bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
-			    struct ucm_entry *out)
-{
-	struct ucm_entry entry;
-
-	if (!ucm_index_remove(set->index, ref, &entry))
-		return false;
-	atomic_fetch_sub(&set->names.spaces[entry.space]->blocks, 1);
-	atomic_fetch_sub(&set->blocks, 1);
-	atomic_fetch_sub(&set->dirs.tier_of[entry.dir]->used,
-			 (uint64_t)entry.blocks * 512);
-	if (entry.flags & UCM_ENTRY_DOUBT)
-		ucm_store_count_doubts(set, entry.dir, -1);
-	if (out)
-		*out = entry;
-	return true;
-}
 
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
@@ -480,32 +152,6 @@ int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out)
 	return err ? err : fault ? -EIO : 0;
 }
 
-void ucm_store_tell_loss(struct ucm_store *set, const struct ucm_key *key)
-{
-	pthread_mutex_lock(&set->loss_lock);
-	if (set->on_loss)
-		set->on_loss(set->on_loss_arg, key);
-	pthread_mutex_unlock(&set->loss_lock);
-}
-
-void ucm_store_lose(struct ucm_store *set, ucm_ref ref, int err)
-{
-	struct ucm_entry entry;
-	struct ucm_key key;
-
-	if (!ucm_store_index_remove(set, ref, &entry))
-		return;
-	ucm_count(&set->stats.vanished);
-	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
-		    set->dirs.at[entry.dir]->path, strerror(-err));
-	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	/* all copies, not only the first, so that a removal finds them */
-	for (unsigned dir = 0; dir < set->dirs.num; dir++)
-		ucm_store_examine(set, set->names.spaces[entry.space],
-				  &entry.id, dir);
-	ucm_store_tell_loss(set, &key);
-}
-
 /* The first open of what a snapshot has told: is it the block? If not, it is
  * looked at as if it had just been found. */
 static int first_look(struct ucm_store *set, ucm_ref ref,
@@ -621,16 +267,7 @@ int ucm_store_open_again(struct ucm_store *set, ucm_ref ref)
 	return err;
 }
 
-void ucm_store_fill_bucket(struct ucm_store *set, struct ucm_space *space,
-			   unsigned bucket)
-{
-	if (atomic_load(&set->scanned))
-		return;
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (!ucm_space_is_scanned(space, dir, bucket))
-			ucm_store_scan_bucket(set, space, dir, bucket);
-	}
-}
+/* ---- removing and marking ---- */
 
 /* Where else a copy may lie: everywhere, if a second one was seen. */
 static bool may_lie_in(struct ucm_store *set, const struct ucm_entry *entry,
@@ -803,6 +440,8 @@ int ucm_store_pin(struct ucm_store *set, ucm_ref ref, bool pinned)
 	return err;
 }
 
+/* ---- for people ---- */
+
 int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
 		   char *path, size_t size)
 {
@@ -856,17 +495,4 @@ void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out)
 		.f_favail = available / UCM_BLOCK_PAGE,
 		.f_namemax = 255,
 	};
-}
-
-int ucm_store_sync(struct ucm_store *set)
-{
-	int first = 0;
-
-	for (unsigned i = 0; i < set->dirs.num; i++) {
-		int err = set->dirs.at[i]->readonly ? 0
-						    : ucm_upkeep_sync(set, i);
-
-		first = first ? first : err;
-	}
-	return first;
 }

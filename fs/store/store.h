@@ -7,10 +7,9 @@
  * a descriptor) or -errno and may be made from any thread, but open, start,
  * stop and close, which are the owner's.
  *
- * Split by task: store.c (open, find, read, remove), commit.c (new blocks),
- * scan.c (filling the index; doubts after a crash), snapshot_index.c (filling
- * it from what a clean end has left), upkeep.c (threads). files/ is not of
- * blocks: files.h.
+ * Split by task: life.c (open to close), store.c (find, read, remove), create.c
+ * and commit.c (new blocks), spaces.c, checkpoint.c (what is on disk). What
+ * fills the index and keeps it true is behind them: inside.h lists its files.
  */
 #ifndef UCM_STORE_H
 #define UCM_STORE_H
@@ -72,9 +71,9 @@ struct ucm_store {
 	void *on_loss_arg;
 	pthread_mutex_t loss_lock; /* so that nobody is told after quiet */
 
-	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_index.c */
+	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
-	/* scan.c and upkeep.c */
+	/* scan.c and keeper.c */
 	_Atomic uint64_t next_task;
 	_Atomic uint64_t tasks_done;
 	uint64_t num_tasks;
@@ -167,6 +166,13 @@ void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out);
 /* syncfs of all directories that may be written to. One that fails is logged;
  * the first error comes back, and the others are synced all the same. */
 int ucm_store_sync(struct ucm_store *set);
+/* The same of one directory. */
+int ucm_store_sync_dir(struct ucm_store *set, unsigned dir);
+
+/* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
+ * read, or something in it is in doubt; -EIO: one failed, which is logged. The
+ * others have their checkpoint then. Any thread. */
+int ucm_store_checkpoint(struct ucm_store *set);
 
 /* ---- new blocks (commit.c) ---- */
 
@@ -274,142 +280,11 @@ int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
 int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 			     const char *text, size_t len);
 
-/* ---- shared by the store's own files ---- */
-
-/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
-int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
-			     size_t len, struct ucm_manifest *out,
-			     struct ucm_complaint *complaint);
-
-/* What space.json says, if there is one; logs what is wrong with it. */
-void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space);
-
-/* Make a space's folder in a directory that has not got it, with the space's
- * owner and mode. */
-int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
-			  const struct ucm_space *space);
-
-void ucm_store_lock_name(struct ucm_store *set, const struct ucm_id *id);
-void ucm_store_unlock_name(struct ucm_store *set, const struct ucm_id *id);
-
-/* Add what a directory holds; flags as in the index. Counts space and room. */
-int ucm_store_index_add(struct ucm_store *set, struct ucm_space *space,
-			const struct ucm_entry *entry, ucm_ref *ref_out);
-bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
-			    struct ucm_entry *out);
-
-/* What fstat says of a block's file, as an entry. */
-void ucm_store_entry(const struct ucm_key *key, unsigned dir,
-		     const struct stat *st, struct ucm_entry *out);
-
-/* Look at one name in one directory and index it if it is a block.
- * 1: it is; 0: it is not; -errno: the directory failed. */
-int ucm_store_examine(struct ucm_store *set, struct ucm_space *space,
-		      const struct ucm_id *id, unsigned dir);
-
-/* Index one bucket of one directory, also if that has been done: the first
- * time a snapshot may save the listing. -errno if it could not be read (logged
- * the first time); then its names go on to be probed for. */
-int ucm_store_scan_bucket(struct ucm_store *set, struct ucm_space *space,
-			  unsigned dir, unsigned bucket);
-
-/* Look again at the files of a block (NULL: of any) that could not be read, in a
- * directory or in UCM_UNREAD_ANY_DIR, if it is time to. */
-void ucm_store_read_again(struct ucm_store *set, const struct ucm_key *key,
-			  unsigned dir);
-
-/* Is the file of an entry there and good, as far as open_block looks? 0;
- * -ENOENT: it was not, and the entry is gone; -errno. Counts as no use. */
-int ucm_store_check(struct ucm_store *set, ucm_ref ref);
-
-/* The file is not there, or is no file: the entry goes, unless another
- * directory has a copy, which takes its place. err: for the log. */
-void ucm_store_lose(struct ucm_store *set, ucm_ref ref, int err);
-
-/* Compare the checksums of a block in doubt with what the disk has. 0: it is
- * good; -ENOENT: it was not, and is gone. */
-int ucm_store_settle(struct ucm_store *set, ucm_ref ref);
-
-/* Put it in doubt. */
-void ucm_store_doubt(struct ucm_store *set, ucm_ref ref);
-/* Count doubts of a directory: before an entry gets the flag, and after it has
- * lost it. */
-void ucm_store_count_doubts(struct ucm_store *set, unsigned dir, int more);
-
-/* By who has removed an entry. */
-void ucm_store_tell_loss(struct ucm_store *set, const struct ucm_key *key);
-
 /* A block is torn or damaged: out of the index, moved aside, told. judged: the
  * file that was found so; if another one has the name by now, nothing is done.
  * NULL: whatever has it. */
 void ucm_store_condemn(struct ucm_store *set, ucm_ref ref,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail);
-
-/* The same for a file that is not in the index. */
-void ucm_store_set_aside(struct ucm_store *set, struct ucm_space *space,
-			 const struct ucm_id *id, unsigned dir,
-			 const struct stat *judged, enum ucm_fault fault,
-			 const char *detail);
-
-/* A block whose writer still has it open is about to be read: fd and st are of
- * its file. 0; -ENOENT: it was written to and is wrong, and has been set
- * aside; -errno: it cannot be read. */
-int ucm_store_check_written(struct ucm_store *set, ucm_ref ref,
-			    const struct ucm_entry *entry, int fd,
-			    const struct stat *st);
-
-/* The scan threads, and their end. */
-int ucm_scan_start(struct ucm_store *set);
-/* Have all buckets of a directory been read? */
-bool ucm_scan_knows(struct ucm_store *set, unsigned dir);
-/* Of one directory, once its scan has ended: try again what could not be
- * read, and what is in doubt. */
-void ucm_scan_retry(struct ucm_store *set, unsigned dir);
-void ucm_scan_settle(struct ucm_store *set, unsigned dir);
-/* Check the blocks whose writers still have them open: what these wrote late
- * must not pass for older than a checkpoint. */
-void ucm_scan_check_writers(struct ucm_store *set, unsigned dir);
-/* Writes were lost: put in doubt what no sync has covered. */
-void ucm_scan_doubt(struct ucm_store *set, unsigned dir);
-void ucm_scan_stop(struct ucm_store *set);
-/* Which buckets of a space there are, the others are scanned; and what its
- * blocks look like, from the first right one. */
-void ucm_scan_look_around(struct ucm_store *set, struct ucm_space *space);
-/* Into the index, or noted as a copy of what is there. 1, or -errno. */
-int ucm_scan_admit(struct ucm_store *set, struct ucm_space *space,
-		   const struct ucm_entry *entry);
-/* One bit for each bucket that a space's folder has; none if there is no such
- * folder. */
-int ucm_scan_buckets(const struct ucm_backing *backing,
-		     const struct ucm_space *space, uint64_t out[4]);
-
-/* ---- what the last clean end has left (snapshot_index.c, snapshot.h) ---- */
-
-/* Look for the snapshots, once the spaces are known. */
-void ucm_snapshots_open(struct ucm_store *set);
-/* Index what a directory's snapshot has of a bucket, in all spaces, if that has
- * not been done: buckets that are as they were count as scanned. */
-void ucm_snapshots_load(struct ucm_store *set, unsigned dir, unsigned bucket);
-/* Was that bucket indexed without being listed? */
-bool ucm_snapshots_trusted(struct ucm_store *set, const struct ucm_space *space,
-			   unsigned dir, unsigned bucket);
-/* They are not asked again. */
-void ucm_snapshots_close(struct ucm_store *set);
-void ucm_snapshots_free(struct ucm_store *set);
-/* Write a directory's new one; its number is for the state file of a clean end.
- * When nobody uses the store any more. */
-void ucm_snapshots_save(struct ucm_store *set, unsigned dir);
-
-/* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
- * read, or something in it is in doubt; -EIO: one failed, which is logged. The
- * others have their checkpoint then. Any thread. */
-int ucm_upkeep_checkpoint(struct ucm_store *set);
-/* The syncfs alone, of one directory. */
-int ucm_upkeep_sync(struct ucm_store *set, unsigned dir);
-int ucm_upkeep_start(struct ucm_store *set);
-/* The threads leave each directory clean, if it is, and end. False if one
- * hangs: its keeper has not ended. */
-bool ucm_upkeep_stop(struct ucm_store *set);
 
 #endif

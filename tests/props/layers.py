@@ -46,8 +46,6 @@ KNOWN = {
     "a circle of 4: hashing/hasher hashing/rank hashing/request hashing/sha",
     "a circle of 4: mount/control mount/node mount/ops_file mount/ops_files",
     "a circle of 5: load/engine load/files load/load load/save load/task",
-    "a circle of 6: store/commit store/scan store/snapshot_index store/spaces"
-    " store/store store/upkeep",
 }
 # a library outside, and the one file that includes it
 DOORS = {

@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 #define TMP "$/a/.ucmfs/tmp"
@@ -1371,7 +1372,7 @@ START_TEST(what_is_said_of_a_file_that_made_way_is_over)
 	fx_store("$/a");
 	fx_block(&file, 1, _i ? FX_PAGED_RAW : FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fd = begin(&file, file.len);
 	fx_wait(stamp_differs, &fd);
 	fx_fail_on("open", strrchr(fx_name(&file), '/'), 1, -EIO, false);
@@ -1397,7 +1398,7 @@ START_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_fail(NULL, 0, 0, false);
 	atomic_store(&fx_set->dirs.at[0]->recovery.lost, false);
 	fd = begin(&file, file.len);

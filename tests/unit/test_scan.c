@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 #define QUARANTINE "$/a/.ucmfs/quarantine"
