@@ -28,7 +28,7 @@
 #define BATCH 32
 
 struct batch {
-	struct ucm_store *set;
+	struct ucm_store *store;
 	struct ucm_space *space;
 	unsigned dir, num;
 	int err; /* one of them could not be looked at */
@@ -56,7 +56,7 @@ static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
 	case -ENOENT: case -EFBIG:
 		break;
 	default:
-		if (!ucm_unread_add(&batch->set->unread, &key, batch->dir,
+		if (!ucm_unread_add(&batch->store->unread, &key, batch->dir,
 				    ucm_monotonic_ms()))
 			batch->err = err;
 		break;
@@ -66,7 +66,7 @@ static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
 static void batch_run(struct batch *batch)
 {
 	for (unsigned i = 0; i < batch->num; i++) {
-		int err = ucm_store_examine_file(batch->set, batch->space,
+		int err = ucm_store_examine_file(batch->store, batch->space,
 						 &batch->files[i].id, batch->dir,
 						 batch->files[i].fd,
 						 &batch->files[i].st);
@@ -80,7 +80,7 @@ static void batch_run(struct batch *batch)
 static void batch_add(struct batch *batch, const struct ucm_id *id)
 {
 	struct stat *st = &batch->files[batch->num].st;
-	int fd = ucm_store_open_file(batch->set, batch->space, id, batch->dir,
+	int fd = ucm_store_open_file(batch->store, batch->space, id, batch->dir,
 				     st);
 
 	note_failure(batch, id, fd);
@@ -96,30 +96,30 @@ static void batch_add(struct batch *batch, const struct ucm_id *id)
 static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 {
 	struct ucm_key key = { .space = batch->space->number };
-	struct ucm_store *set = batch->set;
+	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
 	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
-		ucm_count(&set->stats.strays);
-	else if (!ucm_index_find(set->index, &key, &entry, NULL) ||
+		ucm_count(&store->stats.strays);
+	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)
 		batch_add(batch, &key.id);
 }
 
-static int scan_names(struct ucm_store *set, struct ucm_space *space,
+static int scan_names(struct ucm_store *store, struct ucm_space *space,
 		      unsigned dir, unsigned bucket, const char *names)
 {
-	struct batch batch = { .set = set, .space = space, .dir = dir };
+	struct batch batch = { .store = store, .space = space, .dir = dir };
 
 	/* whoever closes the store waits for us */
-	for (const char *name = names; *name && !atomic_load(&set->stopping);
+	for (const char *name = names; *name && !atomic_load(&store->stopping);
 	     name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
-	return atomic_load(&set->stopping) ? -ECANCELED : batch.err;
+	return atomic_load(&store->stopping) ? -ECANCELED : batch.err;
 }
 
-static int read_bucket(struct ucm_store *set, struct ucm_space *space,
+static int read_bucket(struct ucm_store *store, struct ucm_space *space,
 		       unsigned dir, unsigned bucket)
 {
 	char path[UCM_BACKING_PATH_MAX];
@@ -127,62 +127,63 @@ static int read_bucket(struct ucm_store *set, struct ucm_space *space,
 	int err;
 
 	ucm_backing_bucket_path(space->folder, bucket, path);
-	err = ucm_os_list(set->dirs.at[dir]->dirfd, path, &names);
+	err = ucm_os_list(store->dirs.at[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
-		if (!atomic_exchange(&set->dirs.at[dir]->unreadable, true))
+		if (!atomic_exchange(&store->dirs.at[dir]->unreadable, true))
 			ucm_error("%s/%s: %s; its blocks are looked for one "
 				  "by one",
-				  set->dirs.at[dir]->path, path,
+				  store->dirs.at[dir]->path, path,
 				  strerror(-err));
-		ucm_dirs_count_error(&set->dirs, dir, err);
+		ucm_dirs_count_error(&store->dirs, dir, err);
 		return err;
 	}
-	if (atomic_exchange(&set->dirs.at[dir]->unreadable, false))
-		ucm_info("%s: can be read again", set->dirs.at[dir]->path);
-	err = names ? scan_names(set, space, dir, bucket, names) : 0;
-	ucm_debug(SCAN, 1, "%s/%s: %s", set->dirs.at[dir]->path, path,
+	if (atomic_exchange(&store->dirs.at[dir]->unreadable, false))
+		ucm_info("%s: can be read again", store->dirs.at[dir]->path);
+	err = names ? scan_names(store, space, dir, bucket, names) : 0;
+	ucm_debug(SCAN, 1, "%s/%s: %s", store->dirs.at[dir]->path, path,
 		  err ? strerror(-err) : names ? "read" : "not there");
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);
 	return err;
 }
 
-int ucm_store_scan_bucket(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket)
 {
 	bool again = ucm_space_is_scanned(space, dir, bucket);
 
-	ucm_snapshots_load(set, dir, bucket);
+	ucm_snapshots_load(store, dir, bucket);
 	if (!again && ucm_space_is_scanned(space, dir, bucket))
 		return 0;
-	return read_bucket(set, space, dir, bucket);
+	return read_bucket(store, space, dir, bucket);
 }
 
-void ucm_store_fill_bucket(struct ucm_store *set, struct ucm_space *space,
+void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 			   unsigned bucket)
 {
-	if (atomic_load(&set->scanned))
+	if (atomic_load(&store->scanned))
 		return;
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (!ucm_space_is_scanned(space, dir, bucket))
-			ucm_store_scan_bucket(set, space, dir, bucket);
+			ucm_store_scan_bucket(store, space, dir, bucket);
 	}
 }
 
-void ucm_store_read_again(struct ucm_store *set, const struct ucm_key *key,
+void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
 			  unsigned dir)
 {
 	int64_t now_ms = ucm_monotonic_ms();
 	struct ucm_unread_file file;
 	unsigned cursor = 0;
 
-	while (ucm_unread_next(&set->unread, key, dir, now_ms, &cursor,
+	while (ucm_unread_next(&store->unread, key, dir, now_ms, &cursor,
 			       &file)) {
 		struct ucm_space *space =
-			ucm_namespace_get(&set->names, file.key.space);
+			ucm_namespace_get(&store->names, file.key.space);
 
 		if (!space ||
-		    ucm_store_examine(set, space, &file.key.id, file.dir) >= 0)
-			ucm_unread_remove(&set->unread, &file.key, file.dir);
+		    ucm_store_examine(store, space, &file.key.id,
+				      file.dir) >= 0)
+			ucm_unread_remove(&store->unread, &file.key, file.dir);
 	}
 }

@@ -33,9 +33,9 @@ bool ucm_keeper_knows(struct ucm_keeper *keeper)
 
 	/* after a crash, what could not be read may be torn: it is a doubt, too */
 	if (atomic_load(&backing->recovery.unclean) &&
-	    ucm_unread_any(&keeper->set->unread, keeper->dir))
+	    ucm_unread_any(&keeper->store->unread, keeper->dir))
 		return false;
-	return ucm_scan_knows(keeper->set, keeper->dir) &&
+	return ucm_scan_knows(keeper->store, keeper->dir) &&
 	       !atomic_load(&keeper->doubts) &&
 	       !atomic_load(&backing->abandoned);
 }
@@ -46,8 +46,8 @@ static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 {
 	struct ucm_backing *backing = ucm_keeper_backing(keeper);
 
-	ucm_store_doubt_uncovered(keeper->set, keeper->dir);
-	ucm_dirs_count_error(&keeper->set->dirs, keeper->dir, err);
+	ucm_store_doubt_uncovered(keeper->store, keeper->dir);
+	ucm_dirs_count_error(&keeper->store->dirs, keeper->dir, err);
 	if (again)
 		return;
 	ucm_error("%s: sync: %s: writes may be lost; %llu blocks are checked "
@@ -70,16 +70,16 @@ static int sync_by(struct ucm_keeper *keeper,
 		writes_were_lost(keeper, lost, err);
 	} else if (err) { /* the old checkpoint goes on to hold */
 		ucm_backing_failed(backing, "checkpoint", err);
-		ucm_dirs_count_error(&keeper->set->dirs, keeper->dir, err);
+		ucm_dirs_count_error(&keeper->store->dirs, keeper->dir, err);
 	}
 	return err;
 }
 
-static void check_writers(struct ucm_store *set, unsigned dir)
+static void check_writers(struct ucm_store *store, unsigned dir)
 {
 	for (unsigned shard = 0;
-	     shard < UCM_BUCKETS && atomic_load(&set->writers); shard++)
-		ucm_store_each_flagged(set, shard, dir, UCM_ENTRY_WRITABLE,
+	     shard < UCM_BUCKETS && atomic_load(&store->writers); shard++)
+		ucm_store_each_flagged(store, shard, dir, UCM_ENTRY_WRITABLE,
 				       ucm_store_check);
 }
 
@@ -94,14 +94,14 @@ static int checkpoint(struct ucm_keeper *keeper)
 		return err ? err : -EAGAIN;
 	}
 	ucm_recovery_mark(&backing->recovery, backing->ctlfd);
-	check_writers(keeper->set, keeper->dir);
+	check_writers(keeper->store, keeper->dir);
 	dirty = atomic_exchange(&keeper->dirty, false);
 	err = sync_by(keeper, ucm_recovery_checkpoint);
 	if (err) {
 		atomic_store(&keeper->dirty, dirty);
 		return err;
 	}
-	ucm_count(&keeper->set->stats.checkpoints);
+	ucm_count(&keeper->store->stats.checkpoints);
 	if (lost)
 		ucm_info("%s: a sync has succeeded, and nothing is in doubt: "
 			 "it is good again",
@@ -111,9 +111,9 @@ static int checkpoint(struct ucm_keeper *keeper)
 
 /* ---- for all ---- */
 
-int ucm_store_sync_dir(struct ucm_store *set, unsigned dir)
+int ucm_store_sync_dir(struct ucm_store *store, unsigned dir)
 {
-	struct ucm_keeper *keeper = &set->keepers[dir];
+	struct ucm_keeper *keeper = &store->keepers[dir];
 	int err;
 
 	pthread_mutex_lock(&keeper->sync_lock);
@@ -122,15 +122,15 @@ int ucm_store_sync_dir(struct ucm_store *set, unsigned dir)
 	return err;
 }
 
-int ucm_store_sync(struct ucm_store *set)
+int ucm_store_sync(struct ucm_store *store)
 {
 	int first = 0;
 
-	for (unsigned i = 0; i < set->dirs.num; i++) {
-		int err = set->dirs.at[i]->readonly ? 0
-						    : ucm_store_sync_dir(set,
-									 i);
+	for (unsigned i = 0; i < store->dirs.num; i++) {
+		int err = 0;
 
+		if (!store->dirs.at[i]->readonly)
+			err = ucm_store_sync_dir(store, i);
 		first = first ? first : err;
 	}
 	return first;
@@ -146,15 +146,15 @@ int ucm_keeper_checkpoint(struct ucm_keeper *keeper)
 	return err;
 }
 
-int ucm_store_checkpoint(struct ucm_store *set)
+int ucm_store_checkpoint(struct ucm_store *store)
 {
 	int result = 0;
 
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		int err = 0;
 
-		if (!set->dirs.at[dir]->readonly)
-			err = ucm_keeper_checkpoint(&set->keepers[dir]);
+		if (!store->dirs.at[dir]->readonly)
+			err = ucm_keeper_checkpoint(&store->keepers[dir]);
 		if (err == -EAGAIN && !result)
 			result = err;
 		else if (err && err != -EAGAIN)

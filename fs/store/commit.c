@@ -31,17 +31,17 @@
 #include "fs/block/verify.h"
 #include "hashing/name.h"
 
-int ucm_store_refuse(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail)
 {
 	ucm_warning("block %s: not committed: %s", ucm_hex(&key->id).text,
 		    detail ? detail : ucm_fault_text(fault));
-	ucm_count(&set->stats.commit_refused);
-	ucm_count(&set->stats.refused_for[fault]);
+	ucm_count(&store->stats.commit_refused);
+	ucm_count(&store->stats.refused_for[fault]);
 	return -EINVAL;
 }
 
-static int tier_failed(struct ucm_store *set, const struct ucm_temp *temp,
+static int tier_failed(struct ucm_store *store, const struct ucm_temp *temp,
 		       const struct ucm_key *key, const char *call, int err)
 {
 	char what[80];
@@ -49,8 +49,8 @@ static int tier_failed(struct ucm_store *set, const struct ucm_temp *temp,
 	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
 		 call);
 	ucm_backing_failed(temp->backing, what, err);
-	ucm_dirs_count_error(&set->dirs, temp->dir, err);
-	ucm_count(&set->stats.commit_failed);
+	ucm_dirs_count_error(&store->dirs, temp->dir, err);
+	ucm_count(&store->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
 }
 
@@ -158,7 +158,7 @@ static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
 }
 
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
-static int judge(struct ucm_store *set, struct ucm_temp *temp, int fd,
+static int judge(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		 struct ucm_space *space, const struct ucm_key *key,
 		 enum ucm_commit_when when, struct ucm_block *block)
 {
@@ -169,59 +169,59 @@ static int judge(struct ucm_store *set, struct ucm_temp *temp, int fd,
 	if (!err)
 		err = find_fault(temp, fd, space, key, when, block, &fault);
 	if (err)
-		return tier_failed(set, temp, key, "read", err);
+		return tier_failed(store, temp, key, "read", err);
 	if (fault == UCM_FAULT_SHORT) {
 		ucm_debug(COMMIT, 2, "block %s: incomplete: %lld bytes",
 			  ucm_hex(&key->id).text,
 			  (long long)temp->stamp.st_size);
 		return -EAGAIN;
 	}
-	return fault ? ucm_store_refuse(set, key, fault, NULL) : 0;
+	return fault ? ucm_store_refuse(store, key, fault, NULL) : 0;
 }
 
-static void forget_entry(struct ucm_store *set, const struct ucm_key *key,
+static void forget_entry(struct ucm_store *store, const struct ucm_key *key,
 			 unsigned dir)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
 
-	if (ucm_index_find(set->index, key, &entry, &ref) && entry.dir == dir)
-		ucm_store_index_remove(set, ref, NULL);
+	if (ucm_index_find(store->index, key, &entry, &ref) && entry.dir == dir)
+		ucm_store_index_remove(store, ref, NULL);
 }
 
 /* What has our name is no block that can be served. */
-static void make_way(struct ucm_store *set, const struct ucm_temp *temp,
+static void make_way(struct ucm_store *store, const struct ucm_temp *temp,
 		     struct ucm_space *space, const struct ucm_key *key)
 {
-	forget_entry(set, key, temp->dir);
+	forget_entry(store, key, temp->dir);
 	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
 		return;
 	ucm_warning("%s: block %s: its name was that of another file: "
 		    "quarantined",
 		    temp->backing->path, ucm_hex(&key->id).text);
-	ucm_count(&set->stats.quarantined);
-	ucm_count(&set->stats.quarantined_for[UCM_FAULT_NONE]);
+	ucm_count(&store->stats.quarantined);
+	ucm_count(&store->stats.quarantined_for[UCM_FAULT_NONE]);
 }
 
 /* There already, and good: one that is in doubt is checked first, and one
  * whose file has vanished is none. */
-static bool is_there(struct ucm_store *set, const struct ucm_key *key)
+static bool is_there(struct ucm_store *store, const struct ucm_key *key)
 {
 	ucm_ref ref;
 
-	return ucm_index_find(set->index, key, NULL, &ref) &&
-	       !ucm_store_check(set, ref);
+	return ucm_index_find(store->index, key, NULL, &ref) &&
+	       !ucm_store_check(store, ref);
 }
 
-static int link_block(struct ucm_store *set, const struct ucm_temp *temp,
+static int link_block(struct ucm_store *store, const struct ucm_temp *temp,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
-	bool sync = set->config->durability == UCM_DURABILITY_FULL;
+	bool sync = store->config->durability == UCM_DURABILITY_FULL;
 	int err = ucm_backing_commit(temp->backing, temp->name, space->folder,
 				     &key->id, sync);
 
 	if (err == -ENOENT) { /* the space's first block in this directory */
-		err = ucm_store_make_folder(set, temp->backing, space);
+		err = ucm_store_make_folder(store, temp->backing, space);
 		if (!err)
 			err = ucm_backing_commit(temp->backing, temp->name,
 						 space->folder, &key->id, sync);
@@ -229,32 +229,32 @@ static int link_block(struct ucm_store *set, const struct ucm_temp *temp,
 	if (err != -EEXIST)
 		return err;
 	/* a file has our name: a block, perhaps one that no scan has seen */
-	if (is_there(set, key))
+	if (is_there(store, key))
 		return -EEXIST;
-	err = ucm_store_examine(set, space, &key->id, temp->dir);
+	err = ucm_store_examine(store, space, &key->id, temp->dir);
 	if (err < 0 && err != -EIO)
 		return err; /* it says nothing of the file */
-	if (err > 0 && is_there(set, key))
+	if (err > 0 && is_there(store, key))
 		return -EEXIST;
-	make_way(set, temp, space, key);
+	make_way(store, temp, space, key);
 	err = ucm_backing_commit(temp->backing, temp->name, space->folder,
 				 &key->id, sync);
 	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 
-static bool is_unreadable(struct ucm_store *set, ucm_ref ref)
+static bool is_unreadable(struct ucm_store *store, ucm_ref ref)
 {
-	int err = ucm_store_check(set, ref);
+	int err = ucm_store_check(store, ref);
 
 	return err && err != -ENOENT;
 }
 
-static void count_commit(struct ucm_store *set, const struct ucm_temp *temp)
+static void count_commit(struct ucm_store *store, const struct ucm_temp *temp)
 {
-	struct ucm_tier_stats *stats = &set->dirs.tier_of[temp->dir]->stats;
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[temp->dir]->stats;
 
-	atomic_store(&set->keepers[temp->dir].dirty, true);
-	ucm_count(&set->stats.commits);
+	atomic_store(&store->keepers[temp->dir].dirty, true);
+	ucm_count(&store->stats.commits);
 	ucm_count(&stats->commits);
 	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);
 }
@@ -275,7 +275,7 @@ static bool same_bytes(const struct stat *a, const struct stat *b)
 /* The file has its name. Was it still the one that was judged? Without a new
  * stamp the old one stays: it differs, so that the file is checked when it is
  * closed for the last time. */
-static int stamp_link(struct ucm_store *set, struct ucm_temp *temp, int fd,
+static int stamp_link(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -291,14 +291,14 @@ static int stamp_link(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		return 0;
 	temp->lost = true; /* it has no name to be tried again under */
 	/* a scan may have come between, and have taken it for a block */
-	forget_entry(set, key, temp->dir);
-	ucm_store_set_aside(set, space, &key->id, temp->dir, &st, fault,
+	forget_entry(store, key, temp->dir);
+	ucm_store_set_aside(store, space, &key->id, temp->dir, &st, fault,
 			    ", written to during its commit");
-	return ucm_store_refuse(set, key, fault, NULL);
+	return ucm_store_refuse(store, key, fault, NULL);
 }
 
 /* Into the index, unless another directory's writer was faster. */
-static int index_block(struct ucm_store *set, struct ucm_temp *temp,
+static int index_block(struct ucm_store *store, struct ucm_temp *temp,
 		       struct ucm_space *space, const struct ucm_key *key)
 {
 	struct ucm_entry entry, there;
@@ -310,89 +310,89 @@ static int index_block(struct ucm_store *set, struct ucm_temp *temp,
 	if (is_loser(temp))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	entry.epoch = atomic_load(&temp->backing->recovery.epoch);
-	err = ucm_store_index_add(set, space, &entry, &temp->ref);
+	err = ucm_store_index_add(store, space, &entry, &temp->ref);
 	/* a scan came between link and index, or it is the entry of a file that
 	 * made way; or another directory's is there that cannot be read */
-	if (err == -EEXIST && ucm_index_get(set->index, temp->ref, &there) &&
-	    (there.dir == temp->dir || is_unreadable(set, temp->ref))) {
-		ucm_store_adopt(set, temp,
+	if (err == -EEXIST && ucm_index_get(store->index, temp->ref, &there) &&
+	    (there.dir == temp->dir || is_unreadable(store, temp->ref))) {
+		ucm_store_adopt(store, temp,
 				entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
 		err = 0;
 	}
 	if (!err) {
 		if (is_loser(temp)) /* since the commit began */
-			ucm_store_doubt(set, temp->ref);
-		atomic_fetch_add(&set->writers, 1);
-		count_commit(set, temp);
+			ucm_store_doubt(store, temp->ref);
+		atomic_fetch_add(&store->writers, 1);
+		count_commit(store, temp);
 		return 0;
 	}
 	temp->ref = 0;
 	ucm_backing_remove(temp->backing, space->folder, &key->id);
 	if (err != -EEXIST)
 		return err;
-	ucm_count(&set->stats.commit_duplicates);
+	ucm_count(&store->stats.commit_duplicates);
 	return 0;
 }
 
 /* As durable as it is to be. A network file system writes what it has kept, and
  * tells of errors, when a file is closed; a failure is told once and never asked
  * for again: the next answer would be a lie. */
-static int make_durable(struct ucm_store *set, struct ucm_temp *temp, int fd,
+static int make_durable(struct ucm_store *store, struct ucm_temp *temp, int fd,
 			const struct ucm_key *key)
 {
 	const char *call = "close";
 	int err = temp->backing->remote ? ucm_os_flush(fd) : 0;
 
-	if (!err && set->config->durability != UCM_DURABILITY_NONE) {
+	if (!err && store->config->durability != UCM_DURABILITY_NONE) {
 		call = "fdatasync";
 		err = ucm_os_fdatasync(fd);
 	}
 	if (!err)
 		return 0;
 	temp->lost = true;
-	return tier_failed(set, temp, key, call, err);
+	return tier_failed(store, temp, key, call, err);
 }
 
-static int make_block(struct ucm_store *set, struct ucm_temp *temp, int fd,
+static int make_block(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key)
 {
-	int err = make_durable(set, temp, fd, key);
+	int err = make_durable(store, temp, fd, key);
 
 	if (err)
 		return err;
 	temp->changed = !ucm_store_unchanged(temp, fd);
 	if (temp->changed)
 		return -EAGAIN;
-	err = link_block(set, temp, space, key);
+	err = link_block(store, temp, space, key);
 	if (err == -EEXIST) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
-		ucm_count(&set->stats.commit_duplicates);
+		ucm_count(&store->stats.commit_duplicates);
 		return 0;
 	}
 	if (err)
-		return tier_failed(set, temp, key, "link", err);
-	err = stamp_link(set, temp, fd, space, key);
-	return err ? err : index_block(set, temp, space, key);
+		return tier_failed(store, temp, key, "link", err);
+	err = stamp_link(store, temp, fd, space, key);
+	return err ? err : index_block(store, temp, space, key);
 }
 
 /* The first block would fix a geometry for which each new file is promised as
  * much room. */
-static int check_size(struct ucm_store *set, const struct ucm_key *key,
+static int check_size(struct ucm_store *store, const struct ucm_key *key,
 		      uint64_t size)
 {
 	char why[80];
 
-	if (size <= set->config->block_max)
+	if (size <= store->config->block_max)
 		return 0;
 	snprintf(why, sizeof(why), "%llu bytes: block_max is %llu",
 		 (unsigned long long)size,
-		 (unsigned long long)set->config->block_max);
-	ucm_store_refuse(set, key, UCM_FAULT_SIZE, why);
+		 (unsigned long long)store->config->block_max);
+	ucm_store_refuse(store, key, UCM_FAULT_SIZE, why);
 	return -EFBIG;
 }
 
 /* Judge it and, if it is right, make it a block. */
-static int try_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
+static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
@@ -404,25 +404,25 @@ static int try_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 	temp->changed = false;
 	if (is_loser(temp)) {
 		temp->lost = true;
-		return tier_failed(set, temp, key, "writes were lost", -EIO);
+		return tier_failed(store, temp, key, "writes were lost", -EIO);
 	}
-	err = judge(set, temp, fd, space, key, when, &block);
+	err = judge(store, temp, fd, space, key, when, &block);
 	if (!err)
-		err = check_size(set, key, (uint64_t)temp->stamp.st_size);
+		err = check_size(store, key, (uint64_t)temp->stamp.st_size);
 	if (err)
 		return err;
 	fault = ucm_space_admit(space, &block, &why);
 	if (fault)
-		return ucm_store_refuse(set, key, fault, why.text);
+		return ucm_store_refuse(store, key, fault, why.text);
 
-	ucm_store_lock_name(set, &key->id);
-	if (is_there(set, key)) {
+	ucm_store_lock_name(store, &key->id);
+	if (is_there(store, key)) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
-		ucm_count(&set->stats.commit_duplicates);
+		ucm_count(&store->stats.commit_duplicates);
 	} else {
-		err = make_block(set, temp, fd, space, key);
+		err = make_block(store, temp, fd, space, key);
 	}
-	ucm_store_unlock_name(set, &key->id);
+	ucm_store_unlock_name(store, &key->id);
 	if (!err) {
 		ucm_debug(COMMIT, 1, "block %s: %s %s, %lld bytes",
 			  ucm_hex(&key->id).text,
@@ -440,10 +440,10 @@ static int try_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 
 #define TRIES 3 /* of a file that is written to while it is judged */
 
-int ucm_store_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
+int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		     const struct ucm_key *key, enum ucm_commit_when when)
 {
-	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	int err = -EAGAIN;
 
 	if (!space)
@@ -452,6 +452,6 @@ int ucm_store_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
 		return -EIO;
 	temp->changed = true;
 	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
-		err = try_commit(set, temp, fd, space, key, when);
+		err = try_commit(store, temp, fd, space, key, when);
 	return err;
 }

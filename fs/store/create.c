@@ -28,14 +28,14 @@ static void raise_to(_Atomic uint64_t *most, uint64_t value)
 		;
 }
 
-static struct ucm_want guess(struct ucm_store *set)
+static struct ucm_want guess(struct ucm_store *store)
 {
 	struct ucm_want want = {
 		.bytes = GUESS_BYTES,
-		.outgrown = atomic_load(&set->outgrown),
+		.outgrown = atomic_load(&store->outgrown),
 		.guessed = true,
 	};
-	uint64_t largest = atomic_load(&set->largest);
+	uint64_t largest = atomic_load(&store->largest);
 
 	/* no disk gives all that it calls free */
 	want.outgrown += want.outgrown / 8;
@@ -43,8 +43,8 @@ static struct ucm_want guess(struct ucm_store *set)
 		want.bytes = largest;
 	if (want.bytes < want.outgrown)
 		want.bytes = want.outgrown;
-	if (want.bytes > set->config->block_max)
-		want.bytes = set->config->block_max;
+	if (want.bytes > store->config->block_max)
+		want.bytes = store->config->block_max;
 	return want;
 }
 
@@ -53,7 +53,7 @@ _Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
 
 /* A new file, and what is to become of it. */
 struct creation {
-	struct ucm_store *set;
+	struct ucm_store *store;
 	const struct ucm_key *key;
 	struct ucm_want want;
 	struct ucm_temp temp;
@@ -83,13 +83,13 @@ static int create_in(struct creation *c, struct ucm_promise *promise)
 
 static bool try_tier(struct creation *c, struct ucm_tier *tier)
 {
-	struct ucm_store *set = c->set;
+	struct ucm_store *store = c->store;
 	struct ucm_promise *promise;
 	struct ucm_backing *backing;
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		int err = ucm_tier_choose(tier, set->dirs.placement,
+		int err = ucm_tier_choose(tier, store->dirs.placement,
 					  &c->key->id, &c->want, &promise);
 
 		if (err) {
@@ -102,7 +102,7 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 			return true;
 		ucm_promise_end(promise);
 		ucm_dirs_count_error(
-			&set->dirs,
+			&store->dirs,
 			tier->first + (unsigned)(backing - tier->dirs),
 			c->result);
 		ucm_backing_failed(backing, "create", c->result);
@@ -114,27 +114,27 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 
 static bool try_tiers(struct creation *c)
 {
-	for (unsigned i = 0; i < c->set->dirs.num_tiers; i++) {
-		if (try_tier(c, &c->set->dirs.tiers[i]))
+	for (unsigned i = 0; i < c->store->dirs.num_tiers; i++) {
+		if (try_tier(c, &c->store->dirs.tiers[i]))
 			return true;
 	}
 	return false;
 }
 
 /* The one with the most free space. */
-static struct ucm_tier *roomiest(struct ucm_store *set, const bool *tried)
+static struct ucm_tier *roomiest(struct ucm_store *store, const bool *tried)
 {
 	struct ucm_tier *best = NULL;
 	uint64_t most = 0;
 
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
 		uint64_t total, room;
 
 		if (tried[i])
 			continue;
-		ucm_tier_space(&set->dirs.tiers[i], &total, &room);
+		ucm_tier_space(&store->dirs.tiers[i], &total, &room);
 		if (!best || room > most) {
-			best = &set->dirs.tiers[i];
+			best = &store->dirs.tiers[i];
 			most = room;
 		}
 	}
@@ -149,30 +149,30 @@ static bool try_anywhere(struct creation *c)
 	struct ucm_tier *tier;
 
 	c->want.anywhere = true;
-	while ((tier = roomiest(c->set, tried))) {
+	while ((tier = roomiest(c->store, tried))) {
 		if (try_tier(c, tier))
 			return true;
-		tried[tier - c->set->dirs.tiers] = true;
+		tried[tier - c->store->dirs.tiers] = true;
 	}
 	return false;
 }
 
-int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 		     uint64_t bytes, struct ucm_temp *out)
 {
-	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
-	struct creation c = { .set = set, .key = key, .result = -EROFS };
+	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
+	struct creation c = { .store = store, .key = key, .result = -EROFS };
 
 	if (!space)
 		return -ENOENT;
 	c.want.bytes = bytes ? bytes : ucm_space_block_bytes(space);
-	if (c.want.bytes > set->config->block_max) {
+	if (c.want.bytes > store->config->block_max) {
 		if (ucm_space_has_geometry(space))
 			return -EFBIG;
 		c.want.bytes = 0; /* promise nothing for it */
 	}
 	if (!c.want.bytes)
-		c.want = guess(set);
+		c.want = guess(store);
 	if (!try_tiers(&c) &&
 	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
 		return c.result;
@@ -180,9 +180,9 @@ int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
 	return c.result;
 }
 
-int ucm_store_reopen(struct ucm_store *set, const struct ucm_temp *temp)
+int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp)
 {
-	(void)set;
+	(void)store;
 	return ucm_backing_temp_open(temp->backing, temp->name);
 }
 
@@ -204,13 +204,13 @@ void ucm_store_rest(struct ucm_temp *temp, int fd)
 
 /* Where there is no room for more than this, files like it are not tried
  * again: one after the other would fail in mid-write. */
-static void note_outgrown(struct ucm_store *set, const struct ucm_temp *temp)
+static void note_outgrown(struct ucm_store *store, const struct ucm_temp *temp)
 {
 	struct stat st;
 
 	if (temp->guessed &&
 	    !ucm_os_stat(temp->backing->tmpfd, temp->name, &st))
-		raise_to(&set->outgrown, ucm_file_takes(&st));
+		raise_to(&store->outgrown, ucm_file_takes(&st));
 }
 
 void ucm_store_abandon(const struct ucm_temp *temp)
@@ -219,16 +219,16 @@ void ucm_store_abandon(const struct ucm_temp *temp)
 		temp->backing->abandoned = true;
 }
 
-void ucm_store_drop(struct ucm_store *set, struct ucm_temp *temp)
+void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 {
 	if (!temp->committed) {
-		note_outgrown(set, temp);
+		note_outgrown(store, temp);
 		ucm_backing_temp_drop(temp->backing, temp->name);
-		ucm_count(&set->stats.dropped);
+		ucm_count(&store->stats.dropped);
 	} else if (temp->ref) {
-		ucm_index_flag(set->index, temp->ref,
+		ucm_index_flag(store->index, temp->ref,
 			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
-		atomic_fetch_sub(&set->writers, 1);
+		atomic_fetch_sub(&store->writers, 1);
 	}
 	end_promise(temp);
 }

@@ -26,7 +26,7 @@ static bool is_due(struct ucm_keeper *keeper)
 {
 	const struct ucm_recovery *recovery =
 		&ucm_keeper_backing(keeper)->recovery;
-	unsigned every_s = keeper->set->config->checkpoint_s;
+	unsigned every_s = keeper->store->config->checkpoint_s;
 	int64_t now = ucm_monotonic_ms();
 
 	if (ucm_keeper_backing(keeper)->readonly)
@@ -41,15 +41,15 @@ static bool is_due(struct ucm_keeper *keeper)
 
 static void look_after(struct ucm_keeper *keeper)
 {
-	if (atomic_load(&keeper->set->stopping))
+	if (atomic_load(&keeper->store->stopping))
 		return;
-	ucm_scan_retry(keeper->set, keeper->dir);
-	ucm_store_read_again(keeper->set, NULL, keeper->dir);
-	ucm_scan_settle(keeper->set, keeper->dir);
-	if (atomic_load(&keeper->set->stopping))
+	ucm_scan_retry(keeper->store, keeper->dir);
+	ucm_store_read_again(keeper->store, NULL, keeper->dir);
+	ucm_scan_settle(keeper->store, keeper->dir);
+	if (atomic_load(&keeper->store->stopping))
 		return; /* who comes back late finds the configuration gone */
 	if (is_due(keeper) && ucm_keeper_checkpoint(keeper))
-		ucm_scan_settle(keeper->set, keeper->dir);
+		ucm_scan_settle(keeper->store, keeper->dir);
 }
 
 /* What is not known to be good stays unclean. */
@@ -64,7 +64,7 @@ static void leave(struct ucm_keeper *keeper)
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
 	pthread_mutex_lock(&keeper->sync_lock);
-	ucm_snapshots_save(keeper->set, keeper->dir);
+	ucm_snapshots_save(keeper->store, keeper->dir);
 	err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	if (err)
@@ -74,45 +74,46 @@ static void leave(struct ucm_keeper *keeper)
 /* False at the end. */
 static bool wait_a_while(struct ucm_keeper *keeper)
 {
-	struct ucm_store *set = keeper->set;
+	struct ucm_store *store = keeper->store;
 	struct timespec until;
 	unsigned every_s;
 
-	if (atomic_load(&set->closing)) /* the configuration may be gone */
+	if (atomic_load(&store->closing)) /* the configuration may be gone */
 		return false;
-	every_s = set->config->checkpoint_s;
+	every_s = store->config->checkpoint_s;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += every_s && every_s < RETRY_S ? every_s : RETRY_S;
-	pthread_mutex_lock(&set->upkeep_lock);
-	while (!atomic_load(&set->closing) &&
-	       pthread_cond_timedwait(&set->upkeep_wake, &set->upkeep_lock,
+	pthread_mutex_lock(&store->upkeep_lock);
+	while (!atomic_load(&store->closing) &&
+	       pthread_cond_timedwait(&store->upkeep_wake, &store->upkeep_lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&set->upkeep_lock);
-	return !atomic_load(&set->closing);
+	pthread_mutex_unlock(&store->upkeep_lock);
+	return !atomic_load(&store->closing);
 }
 
 static void *keeper_main(void *arg)
 {
 	struct ucm_keeper *keeper = arg;
-	struct ucm_store *set = keeper->set;
+	struct ucm_store *store = keeper->store;
 
 	keeper->checkpoint_due_ms =
-		ucm_monotonic_ms() + set->config->checkpoint_s * INT64_C(1000);
+		ucm_monotonic_ms() +
+		store->config->checkpoint_s * INT64_C(1000);
 	while (wait_a_while(keeper))
 		look_after(keeper);
 	leave(keeper);
-	pthread_mutex_lock(&set->upkeep_lock);
+	pthread_mutex_lock(&store->upkeep_lock);
 	keeper->ended = true;
-	pthread_cond_signal(&set->upkeep_ended);
-	pthread_mutex_unlock(&set->upkeep_lock);
+	pthread_cond_signal(&store->upkeep_ended);
+	pthread_mutex_unlock(&store->upkeep_lock);
 	return NULL;
 }
 
-int ucm_keepers_start(struct ucm_store *set)
+int ucm_keepers_start(struct ucm_store *store)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		struct ucm_keeper *keeper = &set->keepers[dir];
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		struct ucm_keeper *keeper = &store->keepers[dir];
 		int err;
 
 		keeper->ended = false;
@@ -126,41 +127,41 @@ int ucm_keepers_start(struct ucm_store *set)
 	return 0;
 }
 
-static bool have_all_ended(const struct ucm_store *set)
+static bool have_all_ended(const struct ucm_store *store)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (!set->keepers[dir].ended)
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!store->keepers[dir].ended)
 			return false;
 	}
 	return true;
 }
 
-static bool wait_for_all(struct ucm_store *set)
+static bool wait_for_all(struct ucm_store *store)
 {
-	int64_t until_ms = ucm_monotonic_ms() + set->close_ms;
+	int64_t until_ms = ucm_monotonic_ms() + store->close_ms;
 	struct timespec until = {
 		.tv_sec = until_ms / 1000,
 		.tv_nsec = until_ms % 1000 * 1000000,
 	};
 	bool all;
 
-	pthread_mutex_lock(&set->upkeep_lock);
-	atomic_store(&set->closing, true);
-	pthread_cond_broadcast(&set->upkeep_wake);
-	while (!(all = have_all_ended(set)) &&
-	       pthread_cond_timedwait(&set->upkeep_ended, &set->upkeep_lock,
+	pthread_mutex_lock(&store->upkeep_lock);
+	atomic_store(&store->closing, true);
+	pthread_cond_broadcast(&store->upkeep_wake);
+	while (!(all = have_all_ended(store)) &&
+	       pthread_cond_timedwait(&store->upkeep_ended, &store->upkeep_lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&set->upkeep_lock);
+	pthread_mutex_unlock(&store->upkeep_lock);
 	return all;
 }
 
-bool ucm_keepers_stop(struct ucm_store *set)
+bool ucm_keepers_stop(struct ucm_store *store)
 {
-	bool all = wait_for_all(set);
+	bool all = wait_for_all(store);
 
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		struct ucm_keeper *keeper = &set->keepers[dir];
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		struct ucm_keeper *keeper = &store->keepers[dir];
 
 		if (!keeper->running)
 			continue;

@@ -65,17 +65,17 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 /* Is the file of an entry right that was perhaps written to? fd and st are of
  * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
  * read. */
-static int recheck(struct ucm_store *set, ucm_ref ref,
+static int recheck(struct ucm_store *store, ucm_ref ref,
 		   const struct ucm_entry *entry, int fd, const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
-	int err = ucm_store_find_late_fault(set->names.spaces[entry->space], fd,
-					    st, &entry->id, &fault);
+	int err = ucm_store_find_late_fault(store->names.spaces[entry->space],
+					    fd, st, &entry->id, &fault);
 
 	if (err) {
-		ucm_dirs_count_error(&set->dirs, entry->dir, err);
+		ucm_dirs_count_error(&store->dirs, entry->dir, err);
 		ucm_error("%s: block %s: read: %s",
-			  set->dirs.at[entry->dir]->path,
+			  store->dirs.at[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
 	}
@@ -83,23 +83,24 @@ static int recheck(struct ucm_store *set, ucm_ref ref,
 	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
 		fault = UCM_FAULT_NONE;
 	if (!fault) {
-		ucm_store_restat(set, ref, entry->dir, st);
+		ucm_store_restat(store, ref, entry->dir, st);
 		return 0;
 	}
-	ucm_store_condemn(set, ref, st, fault, ", written to after its commit");
+	ucm_store_condemn(store, ref, st, fault,
+			  ", written to after its commit");
 	return -ENOENT;
 }
 
-int ucm_store_check_written(struct ucm_store *set, ucm_ref ref,
+int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_entry *entry, int fd,
 			    const struct stat *st)
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
-	return recheck(set, ref, entry, fd, st);
+	return recheck(store, ref, entry, fd, st);
 }
 
-void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
+void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 		       int fd)
 {
 	struct ucm_entry entry;
@@ -110,9 +111,9 @@ void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
 		return;
 	if (!temp->shared && same_stamp(&st, &temp->stamp))
 		return;
-	if (!ucm_index_get(set->index, temp->ref, &entry))
+	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;
-	err = recheck(set, temp->ref, &entry, fd, &st);
+	err = recheck(store, temp->ref, &entry, fd, &st);
 	if (err && err != -ENOENT) /* before the next reader, then */
-		ucm_store_doubt(set, temp->ref);
+		ucm_store_doubt(store, temp->ref);
 }

@@ -18,7 +18,7 @@
 #include "hashing/name.h"
 
 /* One file after another until one is right: 1. 0: none is; -errno. */
-static int learn_from_names(struct ucm_store *set, struct ucm_space *space,
+static int learn_from_names(struct ucm_store *store, struct ucm_space *space,
 			    unsigned dir, unsigned bucket, const char *piece,
 			    ssize_t len)
 {
@@ -30,13 +30,13 @@ static int learn_from_names(struct ucm_store *set, struct ucm_space *space,
 		entry = (const struct dirent *)(piece + at);
 		if (!ucm_name_parse(entry->d_name, &id) &&
 		    ucm_bucket(&id) == bucket)
-			found = ucm_store_learn_from(set, space, &id, dir);
+			found = ucm_store_learn_from(store, space, &id, dir);
 	}
 	return found;
 }
 
 /* In pieces: a bucket may have millions of names. */
-static bool learn_from_bucket(struct ucm_store *set, struct ucm_space *space,
+static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
 	_Alignas(struct dirent) char piece[4096];
@@ -46,13 +46,13 @@ static bool learn_from_bucket(struct ucm_store *set, struct ucm_space *space,
 	ssize_t len;
 
 	ucm_backing_bucket_path(space->folder, bucket, path);
-	fd = ucm_os_open(set->dirs.at[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
-			 0);
+	fd = ucm_os_open(store->dirs.at[dir]->dirfd, path,
+			 O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return false;
 	while (!found &&
 	       (len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0)
-		found = learn_from_names(set, space, dir, bucket, piece, len);
+		found = learn_from_names(store, space, dir, bucket, piece, len);
 	return found > 0;
 }
 
@@ -63,24 +63,24 @@ static bool is_there(uint64_t there[4], unsigned bucket)
 
 /* What a space's blocks look like must be known before the first commit, and
  * the mount is waiting: one block tells. */
-static void learn_geometry(struct ucm_store *set, struct ucm_space *space,
+static void learn_geometry(struct ucm_store *store, struct ucm_space *space,
 			   uint64_t there[][4])
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
-		for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 			if (is_there(there[dir], bucket) &&
-			    learn_from_bucket(set, space, dir, bucket))
+			    learn_from_bucket(store, space, dir, bucket))
 				return;
 		}
 	}
 }
 
-void ucm_store_learn(struct ucm_store *set, struct ucm_space *space)
+void ucm_store_learn(struct ucm_store *store, struct ucm_space *space)
 {
 	uint64_t there[UCM_MAX_DIRS][4];
 
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (ucm_backing_buckets(set->dirs.at[dir], space->folder,
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (ucm_backing_buckets(store->dirs.at[dir], space->folder,
 					there[dir]))
 			continue;
 		for (unsigned word = 0; word < 4; word++)
@@ -88,5 +88,5 @@ void ucm_store_learn(struct ucm_store *set, struct ucm_space *space)
 					~there[dir][word]);
 	}
 	if (!space->has_geometry)
-		learn_geometry(set, space, there);
+		learn_geometry(store, space, there);
 }

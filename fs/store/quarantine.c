@@ -18,7 +18,7 @@
 
 /* Does the name still lead to the file that was judged? Under the name's lock,
  * and while a descriptor keeps its inode from being another's. */
-bool ucm_store_is_still(struct ucm_store *set, const struct ucm_space *space,
+bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			const struct stat *judged)
 {
@@ -28,36 +28,38 @@ bool ucm_store_is_still(struct ucm_store *set, const struct ucm_space *space,
 	if (!judged)
 		return true;
 	ucm_backing_block_path(space->folder, id, path);
-	return ucm_os_stat(set->dirs.at[dir]->dirfd, path, &now) ||
+	return ucm_os_stat(store->dirs.at[dir]->dirfd, path, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
-void ucm_store_quarantine(struct ucm_store *set, const struct ucm_space *space,
+void ucm_store_quarantine(struct ucm_store *store,
+			  const struct ucm_space *space,
 			  const struct ucm_id *id, unsigned dir,
 			  enum ucm_fault fault, const char *detail)
 {
-	int err = ucm_backing_quarantine(set->dirs.at[dir], space->folder, id);
+	int err = ucm_backing_quarantine(store->dirs.at[dir], space->folder,
+					 id);
 
-	ucm_warning("%s: block %s: %s%s: %s", set->dirs.at[dir]->path,
+	ucm_warning("%s: block %s: %s%s: %s", store->dirs.at[dir]->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
 	if (err && err != -ENOENT) /* it is still there, and in no index */
-		atomic_store(&set->dirs.at[dir]->abandoned, true);
+		atomic_store(&store->dirs.at[dir]->abandoned, true);
 	if (err) {
-		ucm_dirs_count_error(&set->dirs, dir, err);
+		ucm_dirs_count_error(&store->dirs, dir, err);
 		return;
 	}
-	ucm_count(&set->stats.quarantined);
-	ucm_count(&set->stats.quarantined_for[fault]);
+	ucm_count(&store->stats.quarantined);
+	ucm_count(&store->stats.quarantined_for[fault]);
 }
 
-void ucm_store_set_aside(struct ucm_store *set, struct ucm_space *space,
+void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
 			 const struct ucm_id *id, unsigned dir,
 			 const struct stat *judged, enum ucm_fault fault,
 			 const char *detail)
 {
-	ucm_store_lock_name(set, id);
-	if (ucm_store_is_still(set, space, id, dir, judged))
-		ucm_store_quarantine(set, space, id, dir, fault, detail);
-	ucm_store_unlock_name(set, id);
+	ucm_store_lock_name(store, id);
+	if (ucm_store_is_still(store, space, id, dir, judged))
+		ucm_store_quarantine(store, space, id, dir, fault, detail);
+	ucm_store_unlock_name(store, id);
 }

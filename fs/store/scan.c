@@ -28,37 +28,37 @@ struct task {
 	unsigned dir, bucket;
 };
 
-static unsigned dir_of_task(const struct ucm_store *set, uint64_t number)
+static unsigned dir_of_task(const struct ucm_store *store, uint64_t number)
 {
-	return (unsigned)(number / UCM_BUCKETS / set->scan_spaces);
+	return (unsigned)(number / UCM_BUCKETS / store->scan_spaces);
 }
 
-static struct task task_of(struct ucm_store *set, uint64_t number)
+static struct task task_of(struct ucm_store *store, uint64_t number)
 {
-	unsigned space = (unsigned)(number / UCM_BUCKETS % set->scan_spaces);
+	unsigned space = (unsigned)(number / UCM_BUCKETS % store->scan_spaces);
 
 	return (struct task){
-		.space = ucm_namespace_get(&set->names, space),
-		.dir = dir_of_task(set, number),
+		.space = ucm_namespace_get(&store->names, space),
+		.dir = dir_of_task(store, number),
 		.bucket = (unsigned)(number % UCM_BUCKETS),
 	};
 }
 
-static int run_task(struct ucm_store *set, uint64_t number)
+static int run_task(struct ucm_store *store, uint64_t number)
 {
-	struct task task = task_of(set, number);
+	struct task task = task_of(store, number);
 
 	if (task.space &&
 	    !ucm_space_is_scanned(task.space, task.dir, task.bucket))
-		return ucm_store_scan_bucket(set, task.space, task.dir,
+		return ucm_store_scan_bucket(store, task.space, task.dir,
 					     task.bucket);
 	return 0;
 }
 
-bool ucm_scan_knows(struct ucm_store *set, unsigned dir)
+bool ucm_scan_knows(struct ucm_store *store, unsigned dir)
 {
-	for (unsigned i = 0; i < set->scan_spaces; i++) {
-		struct ucm_space *space = ucm_namespace_get(&set->names, i);
+	for (unsigned i = 0; i < store->scan_spaces; i++) {
+		struct ucm_space *space = ucm_namespace_get(&store->names, i);
 
 		for (unsigned word = 0; space && word < 4; word++) {
 			if (~atomic_load(&space->scanned[4 * dir + word]))
@@ -70,12 +70,12 @@ bool ucm_scan_knows(struct ucm_store *set, unsigned dir)
 
 /* A directory that could not be read keeps its names unknown: then the index
  * never counts as whole, and what it lacks is probed for. */
-static bool all_scanned(struct ucm_store *set)
+static bool all_scanned(struct ucm_store *store)
 {
-	if (atomic_load(&set->dirs_left))
+	if (atomic_load(&store->dirs_left))
 		return false;
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (!ucm_scan_knows(set, dir))
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!ucm_scan_knows(store, dir))
 			return false;
 	}
 	return true;
@@ -83,169 +83,171 @@ static bool all_scanned(struct ucm_store *set)
 
 static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 {
-	struct ucm_store *set = arg;
-	struct ucm_space *space = *name ? ucm_namespace_find(&set->names, name)
-					: set->names.spaces[0];
+	struct ucm_store *store = arg;
+	struct ucm_space *space = *name ? ucm_namespace_find(&store->names,
+							     name)
+					: store->names.spaces[0];
 	struct ucm_key key = { .id = *id };
 	ucm_ref ref;
 
 	if (!space)
 		return;
 	key.space = space->number;
-	if (ucm_index_find(set->index, &key, NULL, &ref))
-		ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, true);
+	if (ucm_index_find(store->index, &key, NULL, &ref))
+		ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, true);
 }
 
 /* What others put into a bucket behind an earlier mount, the snapshot does not
  * know, and its times do not tell. */
-static void audit(struct ucm_store *set)
+static void audit(struct ucm_store *store)
 {
-	for (uint64_t number = 0; number < set->num_tasks; number++) {
-		struct task task = task_of(set, number);
+	for (uint64_t number = 0; number < store->num_tasks; number++) {
+		struct task task = task_of(store, number);
 
-		if (atomic_load(&set->stopping))
+		if (atomic_load(&store->stopping))
 			return;
-		if (task.space && ucm_snapshots_trusted(set, task.space,
+		if (task.space && ucm_snapshots_trusted(store, task.space,
 							task.dir, task.bucket))
-			ucm_store_scan_bucket(set, task.space, task.dir,
+			ucm_store_scan_bucket(store, task.space, task.dir,
 					      task.bucket);
 	}
 }
 
-static void scan_ended(struct ucm_store *set)
+static void scan_ended(struct ucm_store *store)
 {
-	if (!all_scanned(set) || atomic_exchange(&set->scanned, true))
+	if (!all_scanned(store) || atomic_exchange(&store->scanned, true))
 		return;
-	ucm_index_memory_set_complete(ucm_index_live(set->index));
+	ucm_index_memory_set_complete(ucm_index_live(store->index));
 	ucm_info("%llu blocks found",
-		 (unsigned long long)atomic_load(&set->blocks));
+		 (unsigned long long)atomic_load(&store->blocks));
 }
 
 /* All tasks of a directory have been tried. */
-static void dir_ended(struct ucm_store *set, unsigned dir)
+static void dir_ended(struct ucm_store *store, unsigned dir)
 {
-	ucm_backing_each_pin(set->dirs.at[dir], mark_pinned, set);
-	atomic_fetch_sub(&set->dirs_left, 1);
-	scan_ended(set);
+	ucm_backing_each_pin(store->dirs.at[dir], mark_pinned, store);
+	atomic_fetch_sub(&store->dirs_left, 1);
+	scan_ended(store);
 }
 
-void ucm_scan_retry(struct ucm_store *set, unsigned dir)
+void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 {
-	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
+	uint64_t num = (uint64_t)store->scan_spaces * UCM_BUCKETS;
 
-	if (atomic_load(&set->keepers[dir].tasks_left) ||
-	    ucm_scan_knows(set, dir))
+	if (atomic_load(&store->keepers[dir].tasks_left) ||
+	    ucm_scan_knows(store, dir))
 		return;
 	for (uint64_t task = dir * num; task < (dir + 1) * num; task++) {
-		if (atomic_load(&set->stopping))
+		if (atomic_load(&store->stopping))
 			return;
 		/* one that fails again is not asked 256 times */
-		if (run_task(set, task))
+		if (run_task(store, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
-	ucm_backing_each_pin(set->dirs.at[dir], mark_pinned, set);
-	scan_ended(set);
+	ucm_backing_each_pin(store->dirs.at[dir], mark_pinned, store);
+	scan_ended(store);
 }
 
-static void settle_shard(struct ucm_store *set, unsigned shard, unsigned dir)
+static void settle_shard(struct ucm_store *store, unsigned shard, unsigned dir)
 {
-	ucm_store_each_flagged(set, shard, dir, UCM_ENTRY_DOUBT,
+	ucm_store_each_flagged(store, shard, dir, UCM_ENTRY_DOUBT,
 			       ucm_store_settle);
 }
 
 /* All that is in doubt; by several threads, each of which takes shards. */
-static void settle_all(struct ucm_store *set)
+static void settle_all(struct ucm_store *store)
 {
 	unsigned shard;
 
-	while (atomic_load(&set->doubts) && !atomic_load(&set->stopping) &&
-	       (shard = atomic_fetch_add(&set->next_shard, 1)) < UCM_BUCKETS)
-		settle_shard(set, shard, UCM_ALL_DIRS);
+	while (atomic_load(&store->doubts) && !atomic_load(&store->stopping) &&
+	       (shard = atomic_fetch_add(&store->next_shard, 1)) < UCM_BUCKETS)
+		settle_shard(store, shard, UCM_ALL_DIRS);
 }
 
-void ucm_scan_settle(struct ucm_store *set, unsigned dir)
+void ucm_scan_settle(struct ucm_store *store, unsigned dir)
 {
-	const struct ucm_keeper *keeper = &set->keepers[dir];
+	const struct ucm_keeper *keeper = &store->keepers[dir];
 
 	if (atomic_load(&keeper->tasks_left))
 		return;
 	/* from the other end than the threads of the scan, who may be at it */
 	for (unsigned shard = UCM_BUCKETS; shard-- > 0;) {
 		if (!atomic_load(&keeper->doubts) ||
-		    atomic_load(&set->stopping))
+		    atomic_load(&store->stopping))
 			return;
-		settle_shard(set, shard, dir);
+		settle_shard(store, shard, dir);
 	}
 }
 
 /* ---- threads ---- */
 
-static void task_ended(struct ucm_store *set, uint64_t number)
+static void task_ended(struct ucm_store *store, uint64_t number)
 {
-	unsigned dir = dir_of_task(set, number);
+	unsigned dir = dir_of_task(store, number);
 
-	if (atomic_fetch_sub(&set->keepers[dir].tasks_left, 1) == 1)
-		dir_ended(set, dir);
-	if (atomic_fetch_add(&set->tasks_done, 1) + 1 < set->num_tasks)
+	if (atomic_fetch_sub(&store->keepers[dir].tasks_left, 1) == 1)
+		dir_ended(store, dir);
+	if (atomic_fetch_add(&store->tasks_done, 1) + 1 < store->num_tasks)
 		return;
-	pthread_mutex_lock(&set->upkeep_lock);
-	pthread_cond_broadcast(&set->upkeep_wake);
-	pthread_mutex_unlock(&set->upkeep_lock);
+	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_cond_broadcast(&store->upkeep_wake);
+	pthread_mutex_unlock(&store->upkeep_lock);
 }
 
-static void wait_for_last_task(struct ucm_store *set)
+static void wait_for_last_task(struct ucm_store *store)
 {
-	pthread_mutex_lock(&set->upkeep_lock);
-	while (atomic_load(&set->tasks_done) < set->num_tasks &&
-	       !atomic_load(&set->stopping))
-		pthread_cond_wait(&set->upkeep_wake, &set->upkeep_lock);
-	pthread_mutex_unlock(&set->upkeep_lock);
+	pthread_mutex_lock(&store->upkeep_lock);
+	while (atomic_load(&store->tasks_done) < store->num_tasks &&
+	       !atomic_load(&store->stopping))
+		pthread_cond_wait(&store->upkeep_wake, &store->upkeep_lock);
+	pthread_mutex_unlock(&store->upkeep_lock);
 }
 
 static void *scan_main(void *arg)
 {
-	struct ucm_store *set = arg;
+	struct ucm_store *store = arg;
 	uint64_t task;
 
-	while (!atomic_load(&set->stopping) &&
-	       (task = atomic_fetch_add(&set->next_task, 1)) < set->num_tasks) {
-		run_task(set, task);
-		task_ended(set, task);
+	while (!atomic_load(&store->stopping) &&
+	       (task = atomic_fetch_add(&store->next_task, 1)) <
+		       store->num_tasks) {
+		run_task(store, task);
+		task_ended(store, task);
 	}
-	wait_for_last_task(set);
-	settle_all(set);
-	if (!atomic_exchange(&set->audited, true)) {
-		audit(set);
-		ucm_snapshots_close(set);
+	wait_for_last_task(store);
+	settle_all(store);
+	if (!atomic_exchange(&store->audited, true)) {
+		audit(store);
+		ucm_snapshots_close(store);
 	}
 	return NULL;
 }
 
-int ucm_scan_start(struct ucm_store *set)
+int ucm_scan_start(struct ucm_store *store)
 {
-	uint64_t num = (uint64_t)set->scan_spaces * UCM_BUCKETS;
+	uint64_t num = (uint64_t)store->scan_spaces * UCM_BUCKETS;
 
-	set->num_tasks = set->dirs.num * num;
-	set->dirs_left = set->dirs.num;
-	for (unsigned dir = 0; dir < set->dirs.num; dir++)
-		set->keepers[dir].tasks_left = num;
-	for (unsigned i = 0; i < set->config->scan_threads; i++) {
-		int err = pthread_create(&set->scan_threads[i], NULL,
-					 scan_main, set);
+	store->num_tasks = store->dirs.num * num;
+	store->dirs_left = store->dirs.num;
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		store->keepers[dir].tasks_left = num;
+	for (unsigned i = 0; i < store->config->scan_threads; i++) {
+		int err = pthread_create(&store->scan_threads[i], NULL,
+					 scan_main, store);
 
 		if (err)
-			return set->num_scan_threads ? 0 : -err;
-		set->num_scan_threads++;
+			return store->num_scan_threads ? 0 : -err;
+		store->num_scan_threads++;
 	}
 	return 0;
 }
 
-void ucm_scan_stop(struct ucm_store *set)
+void ucm_scan_stop(struct ucm_store *store)
 {
-	pthread_mutex_lock(&set->upkeep_lock);
-	pthread_cond_broadcast(&set->upkeep_wake);
-	pthread_mutex_unlock(&set->upkeep_lock);
-	for (unsigned i = 0; i < set->num_scan_threads; i++)
-		pthread_join(set->scan_threads[i], NULL);
-	set->num_scan_threads = 0;
+	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_cond_broadcast(&store->upkeep_wake);
+	pthread_mutex_unlock(&store->upkeep_lock);
+	for (unsigned i = 0; i < store->num_scan_threads; i++)
+		pthread_join(store->scan_threads[i], NULL);
+	store->num_scan_threads = 0;
 }

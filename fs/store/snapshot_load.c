@@ -72,12 +72,12 @@ static bool fits(struct ucm_space *space,
 	return !ucm_space_fits(space, &block, true);
 }
 
-static uint32_t find_space(struct ucm_store *set,
+static uint32_t find_space(struct ucm_store *store,
 			   const struct ucm_snapshot_space *then)
 {
 	struct ucm_space *space = *then->name
-		? ucm_namespace_find(&set->names, then->name)
-		: set->names.spaces[0];
+		? ucm_namespace_find(&store->names, then->name)
+		: store->names.spaces[0];
 
 	return space && fits(space, then) ? space->number : NO_SPACE;
 }
@@ -93,7 +93,7 @@ static void recall_free(struct ucm_recall *recall)
 	free(recall);
 }
 
-static struct ucm_recall *recall_new(struct ucm_store *set,
+static struct ucm_recall *recall_new(struct ucm_store *store,
 				     const struct ucm_snapshot *file)
 {
 	struct ucm_recall *recall = calloc(1, sizeof(*recall));
@@ -105,20 +105,20 @@ static struct ucm_recall *recall_new(struct ucm_store *set,
 		pthread_mutex_init(&recall->locks[i], NULL);
 	recall->space_of = calloc(file->head.num_spaces + 1,
 				  sizeof(*recall->space_of));
-	recall->trusted = calloc(set->scan_spaces, sizeof(*recall->trusted));
+	recall->trusted = calloc(store->scan_spaces, sizeof(*recall->trusted));
 	if (!recall->space_of || !recall->trusted) {
 		recall->file.fd = -1; /* the caller's still */
 		recall_free(recall);
 		return NULL;
 	}
 	for (uint32_t i = 0; i < file->head.num_spaces; i++)
-		recall->space_of[i] = find_space(set, file->spaces[i]);
+		recall->space_of[i] = find_space(store, file->spaces[i]);
 	return recall;
 }
 
-static void open_snapshot(struct ucm_store *set, unsigned dir)
+static void open_snapshot(struct ucm_store *store, unsigned dir)
 {
-	struct ucm_backing *backing = set->dirs.at[dir];
+	struct ucm_backing *backing = store->dirs.at[dir];
 	struct ucm_snapshot file;
 	const char *why;
 	struct stat st;
@@ -134,18 +134,19 @@ static void open_snapshot(struct ucm_store *set, unsigned dir)
 		refuse(backing, why);
 		return;
 	}
-	set->recalls[dir] = recall_new(set, &file);
-	if (!set->recalls[dir])
+	store->recalls[dir] = recall_new(store, &file);
+	if (!store->recalls[dir])
 		ucm_snapshot_close(&file);
 }
 
-void ucm_snapshots_open(struct ucm_store *set)
+void ucm_snapshots_open(struct ucm_store *store)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		const struct ucm_recovery *state = &set->dirs.at[dir]->recovery;
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		const struct ucm_recovery *state =
+			&store->dirs.at[dir]->recovery;
 
 		if (!state->unclean && state->snapshot)
-			open_snapshot(set, dir);
+			open_snapshot(store, dir);
 	}
 }
 
@@ -181,11 +182,11 @@ static int sort_names(struct verdict *verdict, const char *names)
 }
 
 /* A bucket that cannot be read is the scan's to tell of. */
-static void judge(struct ucm_store *set, unsigned dir, unsigned bucket,
+static void judge(struct ucm_store *store, unsigned dir, unsigned bucket,
 		  const struct ucm_snapshot_stamp *stamp,
 		  struct verdict *verdict)
 {
-	struct ucm_backing *backing = set->dirs.at[dir];
+	struct ucm_backing *backing = store->dirs.at[dir];
 	_cleanup_free_ char *names = NULL;
 	char path[UCM_BACKING_PATH_MAX];
 	struct stat st;
@@ -199,10 +200,10 @@ static void judge(struct ucm_store *set, unsigned dir, unsigned bucket,
 		verdict->what = COMPARE;
 }
 
-static void judge_all(struct ucm_store *set, unsigned dir, unsigned bucket,
+static void judge_all(struct ucm_store *store, unsigned dir, unsigned bucket,
 		      struct verdict *verdicts)
 {
-	const struct ucm_recall *recall = set->recalls[dir];
+	const struct ucm_recall *recall = store->recalls[dir];
 
 	for (uint32_t i = 0; i < recall->file.head.num_spaces; i++) {
 		const struct ucm_snapshot_stamp *stamp =
@@ -210,11 +211,11 @@ static void judge_all(struct ucm_store *set, unsigned dir, unsigned bucket,
 
 		if (!stamp || recall->space_of[i] == NO_SPACE)
 			continue;
-		verdicts[i].space = ucm_namespace_get(&set->names,
+		verdicts[i].space = ucm_namespace_get(&store->names,
 						      recall->space_of[i]);
 		if (verdicts[i].space &&
 		    !ucm_space_is_scanned(verdicts[i].space, dir, bucket))
-			judge(set, dir, bucket, stamp, &verdicts[i]);
+			judge(store, dir, bucket, stamp, &verdicts[i]);
 	}
 }
 
@@ -226,7 +227,7 @@ static bool holds(const struct verdict *verdict, const struct ucm_id *id)
 			sizeof(*verdict->ids), compare_ids));
 }
 
-static int admit(struct ucm_store *set, struct ucm_space *space, unsigned dir,
+static int admit(struct ucm_store *store, struct ucm_space *space, unsigned dir,
 		 const struct ucm_snapshot_record *record)
 {
 	const struct ucm_entry entry = {
@@ -241,13 +242,13 @@ static int admit(struct ucm_store *set, struct ucm_space *space, unsigned dir,
 			 (record->flags & UCM_SNAPSHOT_DUPLICATE
 				  ? UCM_ENTRY_DUPLICATE : 0),
 	};
-	int err = ucm_store_admit(set, space, &entry);
+	int err = ucm_store_admit(store, space, &entry);
 
 	return err < 0 ? err : 0;
 }
 
 /* One that cannot be taken in leaves its space's bucket to the scan. */
-static void admit_all(struct ucm_store *set, unsigned dir,
+static void admit_all(struct ucm_store *store, unsigned dir,
 		      const struct ucm_snapshot_record *records, uint64_t num,
 		      struct verdict *verdicts)
 {
@@ -255,7 +256,7 @@ static void admit_all(struct ucm_store *set, unsigned dir,
 		struct verdict *verdict = &verdicts[records[i].space];
 
 		if (holds(verdict, &records[i].id) &&
-		    admit(set, verdict->space, dir, &records[i]))
+		    admit(store, verdict->space, dir, &records[i]))
 			verdict->what = LEAVE;
 	}
 }
@@ -270,9 +271,9 @@ static void trust(struct ucm_recall *recall, const struct verdict *verdict,
 	ucm_space_set_scanned(verdict->space, dir, bucket);
 }
 
-static void load_section(struct ucm_store *set, unsigned dir, unsigned bucket)
+static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_recall *recall = set->recalls[dir];
+	struct ucm_recall *recall = store->recalls[dir];
 	_cleanup_free_ struct ucm_snapshot_record *records = NULL;
 	uint32_t num_spaces = recall->file.head.num_spaces;
 	struct verdict *verdicts;
@@ -281,14 +282,14 @@ static void load_section(struct ucm_store *set, unsigned dir, unsigned bucket)
 
 	if (ucm_snapshot_read(&recall->file, bucket, &records, &num, &why)) {
 		if (!atomic_exchange(&recall->bad, true))
-			refuse(set->dirs.at[dir], why);
+			refuse(store->dirs.at[dir], why);
 		return;
 	}
 	verdicts = calloc(num_spaces + 1, sizeof(*verdicts));
 	if (!verdicts)
 		return;
-	judge_all(set, dir, bucket, verdicts);
-	admit_all(set, dir, records, num, verdicts);
+	judge_all(store, dir, bucket, verdicts);
+	admit_all(store, dir, records, num, verdicts);
 	for (uint32_t i = 0; i < num_spaces; i++) {
 		trust(recall, &verdicts[i], dir, bucket);
 		free(verdicts[i].ids);
@@ -296,23 +297,24 @@ static void load_section(struct ucm_store *set, unsigned dir, unsigned bucket)
 	free(verdicts);
 }
 
-void ucm_snapshots_load(struct ucm_store *set, unsigned dir, unsigned bucket)
+void ucm_snapshots_load(struct ucm_store *store, unsigned dir, unsigned bucket)
 {
-	struct ucm_recall *recall = set->recalls[dir];
+	struct ucm_recall *recall = store->recalls[dir];
 
 	if (!recall || atomic_load(&recall->done[bucket]))
 		return;
 	pthread_mutex_lock(&recall->locks[bucket]);
 	if (!atomic_load(&recall->done[bucket]) && !atomic_load(&recall->bad))
-		load_section(set, dir, bucket);
+		load_section(store, dir, bucket);
 	atomic_store(&recall->done[bucket], true);
 	pthread_mutex_unlock(&recall->locks[bucket]);
 }
 
-bool ucm_snapshots_trusted(struct ucm_store *set, const struct ucm_space *space,
-			   unsigned dir, unsigned bucket)
+bool ucm_snapshots_trusted(struct ucm_store *store,
+			   const struct ucm_space *space, unsigned dir,
+			   unsigned bucket)
 {
-	const struct ucm_recall *recall = set->recalls[dir];
+	const struct ucm_recall *recall = store->recalls[dir];
 
 	return recall &&
 	       recall->trusted[space->number][bucket / 64] >> bucket % 64 & 1;
@@ -330,18 +332,18 @@ static void end_loading(struct ucm_recall *recall)
 		ucm_snapshot_close(&recall->file);
 }
 
-void ucm_snapshots_close(struct ucm_store *set)
+void ucm_snapshots_close(struct ucm_store *store)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (set->recalls[dir])
-			end_loading(set->recalls[dir]);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->recalls[dir])
+			end_loading(store->recalls[dir]);
 	}
 }
 
-void ucm_snapshots_free(struct ucm_store *set)
+void ucm_snapshots_free(struct ucm_store *store)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (set->recalls[dir])
-			recall_free(set->recalls[dir]);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->recalls[dir])
+			recall_free(store->recalls[dir]);
 	}
 }

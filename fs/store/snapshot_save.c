@@ -23,7 +23,7 @@
 #include "hashing/name.h"
 
 struct saving {
-	struct ucm_store *set;
+	struct ucm_store *store;
 	unsigned dir;
 	struct ucm_snapshot_writer writer;
 	uint16_t *number_of; /* in the file, by the space's number */
@@ -36,7 +36,7 @@ static bool is_saved(const struct ucm_space *space)
 
 static void number_spaces(struct saving *saving)
 {
-	const struct ucm_namespace *names = &saving->set->names;
+	const struct ucm_namespace *names = &saving->store->names;
 	uint16_t number = 0;
 
 	for (unsigned i = 0; i < names->num; i++) {
@@ -58,7 +58,7 @@ static void save_entry(struct saving *saving, const struct ucm_entry *entry)
 		.space = saving->number_of[entry->space],
 		.flags = duplicate ? UCM_SNAPSHOT_DUPLICATE : 0,
 	};
-	struct ucm_space *space = saving->set->names.spaces[entry->space];
+	struct ucm_space *space = saving->store->names.spaces[entry->space];
 	unsigned bucket = ucm_bucket(&entry->id);
 	bool mine = entry->dir == saving->dir;
 
@@ -76,7 +76,7 @@ static void save_entries(struct saving *saving)
 		struct ucm_entry entry;
 		uint32_t cursor = 0;
 
-		while (ucm_index_next_any(saving->set->index, bucket, &cursor,
+		while (ucm_index_next_any(saving->store->index, bucket, &cursor,
 					  &entry))
 			save_entry(saving, &entry);
 	}
@@ -123,7 +123,7 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 			 struct ucm_snapshot_stamp stamps[UCM_BUCKETS],
 			 unsigned *num_out)
 {
-	struct ucm_backing *backing = saving->set->dirs.at[saving->dir];
+	struct ucm_backing *backing = saving->store->dirs.at[saving->dir];
 	_cleanup_fd_ int folder = ucm_os_open(backing->dirfd, space->folder,
 					      O_RDONLY | O_DIRECTORY, 0);
 	int64_t taken_ns = saving->writer.head.taken_ns;
@@ -155,7 +155,7 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 	if (writer->err)
 		return;
 	describe(space, &is);
-	writer->err = ucm_backing_buckets(saving->set->dirs.at[saving->dir],
+	writer->err = ucm_backing_buckets(saving->store->dirs.at[saving->dir],
 					  space->folder, is.buckets);
 	if (!writer->err)
 		writer->err = stamp_buckets(saving, space, is.buckets, stamps,
@@ -166,8 +166,8 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 
 static int save(struct saving *saving)
 {
-	struct ucm_backing *backing = saving->set->dirs.at[saving->dir];
-	struct ucm_namespace *names = &saving->set->names;
+	struct ucm_backing *backing = saving->store->dirs.at[saving->dir];
+	struct ucm_namespace *names = &saving->store->names;
 	int64_t now;
 	int err = ucm_recovery_time(backing->ctlfd, &now);
 
@@ -186,25 +186,25 @@ static int save(struct saving *saving)
 				   &backing->recovery.snapshot);
 }
 
-void ucm_snapshots_save(struct ucm_store *set, unsigned dir)
+void ucm_snapshots_save(struct ucm_store *store, unsigned dir)
 {
 	struct saving *saving;
 	int err = -ENOMEM;
 
-	if (atomic_load(&set->dirs.at[dir]->recovery.lost))
+	if (atomic_load(&store->dirs.at[dir]->recovery.lost))
 		return;
 	saving = calloc(1, sizeof(*saving));
 	if (saving)
-		saving->number_of = calloc(set->names.num,
+		saving->number_of = calloc(store->names.num,
 					   sizeof(*saving->number_of));
 	if (saving && saving->number_of) {
-		saving->set = set;
+		saving->store = store;
 		saving->dir = dir;
 		err = save(saving);
 	}
 	if (err)
 		ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s",
-			    set->dirs.at[dir]->path, strerror(-err));
+			    store->dirs.at[dir]->path, strerror(-err));
 	if (saving)
 		free(saving->number_of);
 	free(saving);

@@ -48,19 +48,19 @@ static int apply_owner(const struct ucm_backing *backing,
 
 /* fn on each directory that may be written to; ends with the first error,
  * which is logged as that of doing what. */
-static int in_every_directory(struct ucm_store *set,
+static int in_every_directory(struct ucm_store *store,
 			      const struct ucm_space *space, const char *what,
 			      int (*fn)(const struct ucm_backing *backing,
 					const struct ucm_space *space))
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		int err;
 
-		if (set->dirs.at[dir]->readonly)
+		if (store->dirs.at[dir]->readonly)
 			continue;
-		err = fn(set->dirs.at[dir], space);
+		err = fn(store->dirs.at[dir], space);
 		if (err) {
-			ucm_error("%s/%s: %s: %s", set->dirs.at[dir]->path,
+			ucm_error("%s/%s: %s: %s", store->dirs.at[dir]->path,
 				  space->folder, what, strerror(-err));
 			return err;
 		}
@@ -68,13 +68,13 @@ static int in_every_directory(struct ucm_store *set,
 	return 0;
 }
 
-static int apply_owner_everywhere(struct ucm_store *set,
+static int apply_owner_everywhere(struct ucm_store *store,
 				  const struct ucm_space *space)
 {
-	return in_every_directory(set, space, "owner and mode", apply_owner);
+	return in_every_directory(store, space, "owner and mode", apply_owner);
 }
 
-int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
 			  const struct ucm_space *space)
 {
 	/* nobody's until it has its owner */
@@ -83,45 +83,46 @@ int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
 	if (err)
 		return err == -EEXIST ? 0 : err;
 	err = apply_owner(backing, space);
-	if (!err && set->config->durability == UCM_DURABILITY_FULL)
+	if (!err && store->config->durability == UCM_DURABILITY_FULL)
 		err = ucm_os_sync_dir(backing->dirfd,
 				      *space->name ? "spaces" : ".");
 	return err;
 }
 
 /* In the first directory that takes it. */
-static int make_first_folder(struct ucm_store *set,
+static int make_first_folder(struct ucm_store *store,
 			     const struct ucm_space *space)
 {
 	int err = -EROFS;
 
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		if (set->dirs.at[dir]->readonly)
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->dirs.at[dir]->readonly)
 			continue;
-		err = ucm_store_make_folder(set, set->dirs.at[dir], space);
+		err = ucm_store_make_folder(store, store->dirs.at[dir], space);
 		if (!err)
 			return 0;
-		ucm_backing_failed(set->dirs.at[dir], space->folder, err);
+		ucm_backing_failed(store->dirs.at[dir], space->folder, err);
 	}
 	return err;
 }
 
 /* Else one user could use up the numbers of all. */
-static bool may_make_more(struct ucm_store *set, uid_t uid)
+static bool may_make_more(struct ucm_store *store, uid_t uid)
 {
 	return uid == 0 || uid == geteuid() ||
-	       ucm_namespace_made_by(&set->names, uid) < set->config->spaces;
+	       ucm_namespace_made_by(&store->names,
+				     uid) < store->config->spaces;
 }
 
-int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
+int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 		    uid_t uid, gid_t gid, struct ucm_space **out)
 {
 	struct ucm_space *space;
 	int err;
 
-	if (!may_make_more(set, uid))
+	if (!may_make_more(store, uid))
 		return -EDQUOT;
-	err = ucm_namespace_add(&set->names, name, &space);
+	err = ucm_namespace_add(&store->names, name, &space);
 	if (err)
 		return err;
 	atomic_store(&space->maker, uid);
@@ -131,25 +132,25 @@ int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
 	space->is_private = ucm_space_mode_is_private(mode);
 	pthread_mutex_unlock(&space->lock);
 	if (ucm_space_mode_is_private(mode)) /* no blocks yet: cannot fail */
-		ucm_index_hide(set->index, space->number);
-	for (unsigned i = 0; i < 4 * set->dirs.num; i++)
+		ucm_index_hide(store->index, space->number);
+	for (unsigned i = 0; i < 4 * store->dirs.num; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
-	err = make_first_folder(set, space);
+	err = make_first_folder(store, space);
 	if (!err)
-		err = apply_owner_everywhere(set, space);
+		err = apply_owner_everywhere(store, space);
 	if (err) {
-		ucm_namespace_remove(&set->names, space);
+		ucm_namespace_remove(&store->names, space);
 		return err;
 	}
-	ucm_index_memory_names_changed(ucm_index_live(set->index));
+	ucm_index_memory_names_changed(ucm_index_live(store->index));
 	*out = space;
 	return 0;
 }
 
-static bool has_blocks(struct ucm_store *set, struct ucm_space *space)
+static bool has_blocks(struct ucm_store *store, struct ucm_space *space)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-		ucm_store_fill_bucket(set, space, bucket);
+		ucm_store_fill_bucket(store, space, bucket);
 	return atomic_load(&space->blocks) > 0;
 }
 
@@ -217,40 +218,40 @@ static void end_removal(struct ucm_space *space)
 	pthread_mutex_unlock(&space->lock);
 }
 
-int ucm_store_rmdir(struct ucm_store *set, struct ucm_space *space)
+int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space)
 {
 	int err = begin_removal(space);
 
 	if (err)
 		return err;
-	err = has_blocks(set, space) ? -ENOTEMPTY : 0;
+	err = has_blocks(store, space) ? -ENOTEMPTY : 0;
 	/* all that can be in the way first: space.json goes last */
 	if (!err)
-		err = in_every_directory(set, space, "rmdir", empty_folder);
+		err = in_every_directory(store, space, "rmdir", empty_folder);
 	if (!err)
-		err = in_every_directory(set, space, "rmdir", remove_folder);
+		err = in_every_directory(store, space, "rmdir", remove_folder);
 	if (!err) {
-		ucm_namespace_remove(&set->names, space);
-		ucm_index_memory_names_changed(ucm_index_live(set->index));
+		ucm_namespace_remove(&store->names, space);
+		ucm_index_memory_names_changed(ucm_index_live(store->index));
 	}
 	end_removal(space);
 	return err;
 }
 
-int ucm_store_chmod(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_chmod(struct ucm_store *store, struct ucm_space *space,
 		    bool is_private)
 {
-	int err = is_private ? ucm_index_hide(set->index, space->number) : 0;
+	int err = is_private ? ucm_index_hide(store->index, space->number) : 0;
 
 	if (err)
 		return err;
 	pthread_mutex_lock(&space->lock);
 	space->is_private = is_private;
 	pthread_mutex_unlock(&space->lock);
-	return apply_owner_everywhere(set, space);
+	return apply_owner_everywhere(store, space);
 }
 
-int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
+int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 		    gid_t gid)
 {
 	pthread_mutex_lock(&space->lock);
@@ -259,7 +260,7 @@ int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
 	if (gid != (gid_t)-1)
 		space->gid = gid;
 	pthread_mutex_unlock(&space->lock);
-	return apply_owner_everywhere(set, space);
+	return apply_owner_everywhere(store, space);
 }
 
 /* ---- space.json ---- */
@@ -270,21 +271,21 @@ static void manifest_path(const struct ucm_space *space, char *path,
 	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
 }
 
-int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	int err = -ENOENT;
 
 	manifest_path(space, path, sizeof(path));
-	for (unsigned dir = 0; dir < set->dirs.num && err == -ENOENT; dir++)
-		err = ucm_os_read_file(set->dirs.at[dir]->dirfd, path, text,
+	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++)
+		err = ucm_os_read_file(store->dirs.at[dir]->dirfd, path, text,
 				       size);
 	return err;
 }
 
 /* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
-static int parse_manifest(struct ucm_store *set, const char *text,
+static int parse_manifest(struct ucm_store *store, const char *text,
 			  size_t len, struct ucm_manifest *out,
 			  struct ucm_complaint *complaint)
 {
@@ -295,12 +296,12 @@ static int parse_manifest(struct ucm_store *set, const char *text,
 	if (err)
 		return err;
 	bytes = ucm_geometry_file_bytes(&manifest.geometry);
-	if (bytes > set->config->block_max) {
+	if (bytes > store->config->block_max) {
 		ucm_complain(complaint,
 			     "space.json: blocks of %llu bytes: block_max is "
 			     "%llu",
 			     (unsigned long long)bytes,
-			     (unsigned long long)set->config->block_max);
+			     (unsigned long long)store->config->block_max);
 		return -EFBIG;
 	}
 	*out = manifest;
@@ -308,7 +309,7 @@ static int parse_manifest(struct ucm_store *set, const char *text,
 }
 
 /* What space.json says, if there is one; logs what is wrong with it. */
-static void load_manifest(struct ucm_store *set, struct ucm_space *space)
+static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	struct ucm_complaint complaint;
@@ -317,12 +318,12 @@ static void load_manifest(struct ucm_store *set, struct ucm_space *space)
 
 	if (!text)
 		return;
-	err = ucm_store_read_manifest(set, space, text, UCM_MANIFEST_MAX);
+	err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
 	if (err == -ENOENT)
 		return;
 	ucm_complain(&complaint, "%s", strerror(-err));
 	if (!err)
-		err = parse_manifest(set, text, strlen(text),
+		err = parse_manifest(store, text, strlen(text),
 				     &manifest, &complaint);
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
@@ -330,7 +331,7 @@ static void load_manifest(struct ucm_store *set, struct ucm_space *space)
 		ucm_error("%s: %s", space->folder, complaint.text);
 }
 
-int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
@@ -338,7 +339,7 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err =
-		parse_manifest(set, text, len, &manifest, &complaint);
+		parse_manifest(store, text, len, &manifest, &complaint);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
@@ -349,23 +350,23 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	}
 	manifest_path(space, path, sizeof(path));
 	pthread_mutex_lock(&writing); /* they share a temporary name */
-	err = make_first_folder(set, space);
-	for (unsigned dir = 0; dir < set->dirs.num && !err; dir++) {
+	err = make_first_folder(store, space);
+	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
 		struct stat st;
 
 		/* where the folder is, the first directory's being the one */
-		if (set->dirs.at[dir]->readonly ||
-		    ucm_os_stat(set->dirs.at[dir]->dirfd, space->folder, &st))
+		if (store->dirs.at[dir]->readonly ||
+		    ucm_os_stat(store->dirs.at[dir]->dirfd, space->folder, &st))
 			continue;
-		err = ucm_os_replace_file(set->dirs.at[dir]->dirfd, path, text,
-					  len);
+		err = ucm_os_replace_file(store->dirs.at[dir]->dirfd, path,
+					  text, len);
 		break;
 	}
 	pthread_mutex_unlock(&writing);
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
 		ucm_space_drop_manifest(space);
-		load_manifest(set, space); /* the old one, if any */
+		load_manifest(store, space); /* the old one, if any */
 	}
 	return err;
 }
@@ -380,7 +381,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 	space->is_private = ucm_space_mode_is_private(st->st_mode);
 }
 
-static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
+static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
 			   const char *name, struct ucm_complaint *complaint)
 {
 	char path[UCM_BACKING_PATH_MAX];
@@ -396,16 +397,16 @@ static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
 	err = ucm_trust_space(&backing->trust, &st, path, complaint);
 	if (err)
 		return err;
-	if (ucm_namespace_add(&set->names, name, &space))
+	if (ucm_namespace_add(&store->names, name, &space))
 		return 0;
 	take_owner(space, &st);
 	atomic_store(&space->maker, st.st_uid);
 	if (space->is_private) /* it has no blocks yet, so that cannot fail */
-		ucm_index_hide(set->index, space->number);
+		ucm_index_hide(store->index, space->number);
 	return 0;
 }
 
-static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
+static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
 		       struct ucm_complaint *complaint)
 {
 	_cleanup_free_ char *names = NULL;
@@ -419,26 +420,26 @@ static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
 		return err;
 	}
 	for (const char *name = names; *name && !err; name += strlen(name) + 1)
-		err = add_found_space(set, backing, name, complaint);
+		err = add_found_space(store, backing, name, complaint);
 	return err;
 }
 
-int ucm_store_find_spaces(struct ucm_store *set,
+int ucm_store_find_spaces(struct ucm_store *store,
 			  struct ucm_complaint *complaint)
 {
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
-		int err = list_spaces(set, set->dirs.at[dir], complaint);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		int err = list_spaces(store, store->dirs.at[dir], complaint);
 
 		if (err)
 			return err;
 	}
-	set->names.spaces[0]->uid = geteuid();
-	set->names.spaces[0]->gid = getegid();
-	for (unsigned i = 0; i < set->names.num; i++) {
-		load_manifest(set, set->names.spaces[i]);
-		ucm_store_learn(set, set->names.spaces[i]);
+	store->names.spaces[0]->uid = geteuid();
+	store->names.spaces[0]->gid = getegid();
+	for (unsigned i = 0; i < store->names.num; i++) {
+		load_manifest(store, store->names.spaces[i]);
+		ucm_store_learn(store, store->names.spaces[i]);
 	}
-	set->scan_spaces = set->names.num;
-	ucm_snapshots_open(set);
+	store->scan_spaces = store->names.num;
+	ucm_snapshots_open(store);
 	return 0;
 }

@@ -27,51 +27,51 @@
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
  * new blocks must find their way past it. */
-static void probe(struct ucm_store *set, struct ucm_space *space,
+static void probe(struct ucm_store *store, struct ucm_space *space,
 		  const struct ucm_id *id)
 {
 	bool asked = false;
 
-	for (unsigned dir = 0; dir < set->dirs.num; dir++) {
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
 			continue;
 		asked = true;
-		if (ucm_store_examine(set, space, id, dir) > 0)
+		if (ucm_store_examine(store, space, id, dir) > 0)
 			break;
 	}
 	if (asked)
-		ucm_count(&set->stats.probes);
+		ucm_count(&store->stats.probes);
 }
 
-static int find_or_probe(struct ucm_store *set, const struct ucm_key *key,
+static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	struct ucm_space *space;
 
-	if (ucm_index_find(set->index, key, out, ref))
+	if (ucm_index_find(store->index, key, out, ref))
 		return 0;
-	if (atomic_load_explicit(&set->unread.num, memory_order_relaxed))
-		ucm_store_read_again(set, key, UCM_UNREAD_ANY_DIR);
-	else if (atomic_load_explicit(&set->scanned, memory_order_acquire))
+	if (atomic_load_explicit(&store->unread.num, memory_order_relaxed))
+		ucm_store_read_again(store, key, UCM_UNREAD_ANY_DIR);
+	else if (atomic_load_explicit(&store->scanned, memory_order_acquire))
 		return -ENOENT;
-	space = ucm_namespace_get(&set->names, key->space);
+	space = ucm_namespace_get(&store->names, key->space);
 	if (!space)
 		return -ENOENT;
-	if (!atomic_load_explicit(&set->scanned, memory_order_acquire))
-		probe(set, space, &key->id);
-	return ucm_index_find(set->index, key, out, ref) ? 0 : -ENOENT;
+	if (!atomic_load_explicit(&store->scanned, memory_order_acquire))
+		probe(store, space, &key->id);
+	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;
 }
 
-int ucm_store_peek(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err = find_or_probe(set, key, &entry, &ref);
+	int err = find_or_probe(store, key, &entry, &ref);
 
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_store_settle(set, ref);
-		if (!err && !ucm_index_get(set->index, ref, &entry))
+		err = ucm_store_settle(store, ref);
+		if (!err && !ucm_index_get(store->index, ref, &entry))
 			err = -ENOENT;
 	}
 	if (err)
@@ -81,14 +81,14 @@ int ucm_store_peek(struct ucm_store *set, const struct ucm_key *key,
 	return 0;
 }
 
-int ucm_store_find(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out)
 {
 	int err;
 
-	ucm_count(&set->stats.lookups);
-	err = ucm_store_peek(set, key, out, ref_out);
-	ucm_count(err ? &set->stats.misses : &set->stats.hits);
+	ucm_count(&store->stats.lookups);
+	err = ucm_store_peek(store, key, out, ref_out);
+	ucm_count(err ? &store->stats.misses : &store->stats.hits);
 	return err;
 }
 
@@ -101,42 +101,45 @@ static void edit_touch(struct ucm_entry *entry, void *arg)
 
 static void edit_use(struct ucm_entry *entry, void *arg)
 {
-	struct ucm_store *set = arg;
-	struct ucm_tier_stats *stats = &set->dirs.tier_of[entry->dir]->stats;
+	struct ucm_store *store = arg;
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
 
 	edit_touch(entry, NULL);
 	ucm_count(&stats->opens);
 	ucm_count_more(&stats->opened_bytes, entry->size);
 }
 
-static void count_use(struct ucm_store *set, ucm_ref ref)
+static void count_use(struct ucm_store *store, ucm_ref ref)
 {
-	ucm_index_edit(set->index, ref, edit_use, set);
-	ucm_count(&set->stats.opens);
+	ucm_index_edit(store->index, ref, edit_use, store);
+	ucm_count(&store->stats.opens);
 }
 
-int ucm_store_touch(struct ucm_store *set, ucm_ref ref)
+int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 {
-	return ucm_index_edit(set->index, ref, edit_touch, NULL) ? 0 : -ENOENT;
+	bool there = ucm_index_edit(store->index, ref, edit_touch, NULL);
+
+	return there ? 0 : -ENOENT;
 }
 
-static int open_entry(struct ucm_store *set, const struct ucm_entry *entry,
+static int open_entry(struct ucm_store *store, const struct ucm_entry *entry,
 		      struct stat *st)
 {
-	return ucm_backing_open_block(set->dirs.at[entry->dir],
-				      set->names.spaces[entry->space]->folder,
+	return ucm_backing_open_block(store->dirs.at[entry->dir],
+				      store->names.spaces[entry->space]->folder,
 				      &entry->id, O_RDONLY, st);
 }
 
-static int open_ref(struct ucm_store *set, ucm_ref ref,
+static int open_ref(struct ucm_store *store, ucm_ref ref,
 		    struct ucm_entry *entry_out, struct stat *st)
 {
-	return ucm_index_get(set->index, ref, entry_out)
-		       ? open_entry(set, entry_out, st)
+	return ucm_index_get(store->index, ref, entry_out)
+		       ? open_entry(store, entry_out, st)
 		       : -ENOENT;
 }
 
-int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out)
+int ucm_store_header(struct ucm_store *store, ucm_ref ref,
+		     struct ucm_block *out)
 {
 	enum ucm_fault fault;
 	struct ucm_entry entry;
@@ -144,7 +147,7 @@ int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out)
 	struct stat st;
 	int err;
 
-	fd = open_ref(set, ref, &entry, &st);
+	fd = open_ref(store, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	err = ucm_verify_header(fd, (uint64_t)st.st_size, &entry.id, out,
@@ -154,7 +157,7 @@ int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out)
 
 /* The first open of what a snapshot has told: is it the block? If not, it is
  * looked at as if it had just been found. */
-static int first_look(struct ucm_store *set, ucm_ref ref,
+static int first_look(struct ucm_store *store, ucm_ref ref,
 		      const struct ucm_entry *entry, int fd, uint64_t size)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -162,58 +165,58 @@ static int first_look(struct ucm_store *set, ucm_ref ref,
 	int err = ucm_verify_header(fd, size, &entry->id, &block, &fault);
 
 	if (err) {
-		ucm_dirs_count_error(&set->dirs, entry->dir, err);
+		ucm_dirs_count_error(&store->dirs, entry->dir, err);
 		ucm_error("%s: block %s: read: %s",
-			  set->dirs.at[entry->dir]->path,
+			  store->dirs.at[entry->dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
 	}
 	if (!fault)
-		fault = ucm_space_fits(set->names.spaces[entry->space], &block,
-				       true);
+		fault = ucm_space_fits(store->names.spaces[entry->space],
+				       &block, true);
 	if (!fault && size == entry->size) {
-		ucm_index_flag(set->index, ref, UCM_ENTRY_UNREAD, false);
+		ucm_index_flag(store->index, ref, UCM_ENTRY_UNREAD, false);
 		return 0;
 	}
-	ucm_store_lose(set, ref, -ESTALE);
+	ucm_store_lose(store, ref, -ESTALE);
 	return -ENOENT;
 }
 
-static int open_checked(struct ucm_store *set, ucm_ref ref,
+static int open_checked(struct ucm_store *store, ucm_ref ref,
 			struct ucm_entry *out)
 {
 	struct ucm_entry entry;
 	struct stat st;
 	int fd, err;
 
-	if (!ucm_index_get(set->index, ref, &entry))
+	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_store_settle(set, ref);
+		err = ucm_store_settle(store, ref);
 		if (err)
 			return err;
 	}
-	fd = open_entry(set, &entry, &st);
+	fd = open_entry(store, &entry, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
-		ucm_store_lose(set, ref, fd);
+		ucm_store_lose(store, ref, fd);
 		return -ENOENT;
 	}
 	if (fd < 0) {
-		ucm_dirs_count_error(&set->dirs, entry.dir, fd);
+		ucm_dirs_count_error(&store->dirs, entry.dir, fd);
 		ucm_error("%s: block %s: open: %s",
-			  set->dirs.at[entry.dir]->path,
+			  store->dirs.at[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-fd));
 		return fd;
 	}
 	err = entry.flags & UCM_ENTRY_UNREAD
-		      ? first_look(set, ref, &entry, fd, (uint64_t)st.st_size)
+		      ? first_look(store, ref, &entry, fd, (uint64_t)st.st_size)
 		      : 0;
 	if (err) {
 		close(fd);
 		return err;
 	}
 	if ((uint64_t)st.st_size != entry.size) {
-		ucm_store_condemn(set, ref, &st,
+		ucm_store_condemn(store, ref, &st,
 				  (uint64_t)st.st_size < entry.size
 					  ? UCM_FAULT_SHORT
 					  : UCM_FAULT_SIZE,
@@ -222,7 +225,7 @@ static int open_checked(struct ucm_store *set, ucm_ref ref,
 		return -ENOENT;
 	}
 	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_store_check_written(set, ref, &entry, fd, &st)
+		      ? ucm_store_check_written(store, ref, &entry, fd, &st)
 		      : 0;
 	if (err) {
 		close(fd);
@@ -232,20 +235,20 @@ static int open_checked(struct ucm_store *set, ucm_ref ref,
 	return fd;
 }
 
-int ucm_store_open_block(struct ucm_store *set, ucm_ref ref,
+int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out)
 {
-	int fd = open_checked(set, ref, out);
+	int fd = open_checked(store, ref, out);
 
 	if (fd >= 0)
-		count_use(set, ref);
+		count_use(store, ref);
 	return fd;
 }
 
-int ucm_store_check(struct ucm_store *set, ucm_ref ref)
+int ucm_store_check(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
-	int fd = open_checked(set, ref, &entry);
+	int fd = open_checked(store, ref, &entry);
 
 	if (fd < 0)
 		return fd;
@@ -253,74 +256,76 @@ int ucm_store_check(struct ucm_store *set, ucm_ref ref)
 	return 0;
 }
 
-int ucm_store_open_again(struct ucm_store *set, ucm_ref ref)
+int ucm_store_open_again(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
 	int err = 0;
 
-	if (!ucm_index_get(set->index, ref, &entry))
+	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
-		err = ucm_store_check(set, ref);
+		err = ucm_store_check(store, ref);
 	if (!err)
-		count_use(set, ref);
+		count_use(store, ref);
 	return err;
 }
 
 /* ---- removing and marking ---- */
 
 /* Where else a copy may lie: everywhere, if a second one was seen. */
-static bool may_lie_in(struct ucm_store *set, const struct ucm_entry *entry,
+static bool may_lie_in(struct ucm_store *store, const struct ucm_entry *entry,
 		       unsigned dir)
 {
-	struct ucm_space *space = set->names.spaces[entry->space];
+	struct ucm_space *space = store->names.spaces[entry->space];
 
 	return dir == entry->dir || entry->flags & UCM_ENTRY_DUPLICATE ||
 	       !ucm_space_is_scanned(space, dir, ucm_bucket(&entry->id));
 }
 
 /* A copy on a read-only tier would come back with the next mount. */
-static bool lies_on_readonly(struct ucm_store *set, struct ucm_space *space,
+static bool lies_on_readonly(struct ucm_store *store, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
-	for (unsigned i = 0; i < set->dirs.num; i++) {
+	for (unsigned i = 0; i < store->dirs.num; i++) {
 		char path[UCM_BACKING_PATH_MAX];
 		struct stat st;
 
-		if (!set->dirs.at[i]->readonly || !may_lie_in(set, entry, i))
+		if (!store->dirs.at[i]->readonly ||
+		    !may_lie_in(store, entry, i))
 			continue;
 		ucm_backing_block_path(space->folder, &entry->id, path);
-		if (!ucm_os_stat(set->dirs.at[i]->dirfd, path, &st))
+		if (!ucm_os_stat(store->dirs.at[i]->dirfd, path, &st))
 			return true;
 	}
 	return false;
 }
 
-static void count_removal(struct ucm_store *set, const struct ucm_entry *entry)
+static void count_removal(struct ucm_store *store,
+			  const struct ucm_entry *entry)
 {
-	struct ucm_tier_stats *stats = &set->dirs.tier_of[entry->dir]->stats;
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
 
 	ucm_debug(TIER, 1, "block %s: removed", ucm_hex(&entry->id).text);
-	ucm_count(&set->stats.removed);
+	ucm_count(&store->stats.removed);
 	ucm_count(&stats->removed);
 	ucm_count_more(&stats->removed_bytes, entry->size);
 }
 
 /* Slow tiers first: what fails leaves the fast copy and the entry. */
-static int remove_files(struct ucm_store *set, const struct ucm_space *space,
+static int remove_files(struct ucm_store *store, const struct ucm_space *space,
 			const struct ucm_entry *entry)
 {
-	for (unsigned i = set->dirs.num; i-- > 0;) {
+	for (unsigned i = store->dirs.num; i-- > 0;) {
 		int err;
 
-		if (set->dirs.at[i]->readonly || !may_lie_in(set, entry, i))
+		if (store->dirs.at[i]->readonly || !may_lie_in(store, entry, i))
 			continue;
-		err = ucm_backing_remove(set->dirs.at[i], space->folder,
+		err = ucm_backing_remove(store->dirs.at[i], space->folder,
 					 &entry->id);
 		if (err && err != -ENOENT) {
-			ucm_dirs_count_error(&set->dirs, i, err);
+			ucm_dirs_count_error(&store->dirs, i, err);
 			ucm_error("%s: block %s: unlink: %s",
-				  set->dirs.at[i]->path,
+				  store->dirs.at[i]->path,
 				  ucm_hex(&entry->id).text, strerror(-err));
 			return err;
 		}
@@ -328,47 +333,47 @@ static int remove_files(struct ucm_store *set, const struct ucm_space *space,
 	return 0;
 }
 
-static int remove_locked(struct ucm_store *set, const struct ucm_key *key)
+static int remove_locked(struct ucm_store *store, const struct ucm_key *key)
 {
-	struct ucm_space *space = ucm_namespace_get(&set->names, key->space);
+	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int err;
 
 	if (!space)
 		return -ENOENT;
-	err = find_or_probe(set, key, &entry, &ref);
+	err = find_or_probe(store, key, &entry, &ref);
 	if (err)
 		return err;
-	if (lies_on_readonly(set, space, &entry))
+	if (lies_on_readonly(store, space, &entry))
 		return -EROFS;
 	/* before the file: who maps the index is never told of a block that
 	 * is gone; behind it the entry goes, so that we find it as long */
-	ucm_index_flag(set->index, ref, UCM_ENTRY_LEAVING, true);
-	err = remove_files(set, space, &entry);
+	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, true);
+	err = remove_files(store, space, &entry);
 	if (err) {
-		ucm_index_flag(set->index, ref, UCM_ENTRY_LEAVING, false);
+		ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, false);
 		return err;
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(set->dirs.at[entry.dir], space->folder,
+		ucm_backing_pin(store->dirs.at[entry.dir], space->folder,
 				&key->id, false);
-	if (!ucm_store_index_remove(set, ref, &entry))
+	if (!ucm_store_index_remove(store, ref, &entry))
 		return -ENOENT;
-	count_removal(set, &entry);
+	count_removal(store, &entry);
 	return 0;
 }
 
-int ucm_store_remove(struct ucm_store *set, const struct ucm_key *key)
+int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 {
 	int err;
 
 	/* no snapshot shall bring it back while it goes */
-	for (unsigned dir = 0; dir < set->dirs.num; dir++)
-		ucm_snapshots_load(set, dir, ucm_bucket(&key->id));
-	ucm_store_lock_name(set, &key->id);
-	err = remove_locked(set, key);
-	ucm_store_unlock_name(set, &key->id);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		ucm_snapshots_load(store, dir, ucm_bucket(&key->id));
+	ucm_store_lock_name(store, &key->id);
+	err = remove_locked(store, key);
+	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
@@ -380,7 +385,7 @@ static void edit_times(struct ucm_entry *entry, void *arg)
 	entry->atime_s = (uint32_t)st->st_atim.tv_sec;
 }
 
-int ucm_store_set_times(struct ucm_store *set, ucm_ref ref,
+int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 			const struct timespec times[2])
 {
 	struct ucm_entry entry;
@@ -388,77 +393,77 @@ int ucm_store_set_times(struct ucm_store *set, ucm_ref ref,
 	struct stat st;
 	int err;
 
-	fd = open_ref(set, ref, &entry, &st);
+	fd = open_ref(store, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	/* or new times would hide what its writer has done meanwhile */
 	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_store_check_written(set, ref, &entry, fd, &st)
+		      ? ucm_store_check_written(store, ref, &entry, fd, &st)
 		      : 0;
 	if (!err)
 		err = ucm_os_utimens(fd, times);
 	if (!err)
 		err = ucm_os_fstat(fd, &st);
 	if (!err)
-		ucm_index_edit(set->index, ref, edit_times, &st);
+		ucm_index_edit(store->index, ref, edit_times, &st);
 	return err;
 }
 
-static int pin_locked(struct ucm_store *set, ucm_ref ref, bool pinned)
+static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
 	int err;
 
-	if (!ucm_index_get(set->index, ref, &entry))
+	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	err = ucm_backing_pin(set->dirs.at[entry.dir],
-			      set->names.spaces[entry.space]->folder,
+	err = ucm_backing_pin(store->dirs.at[entry.dir],
+			      store->names.spaces[entry.space]->folder,
 			      &entry.id, pinned);
 	if (err) {
-		ucm_dirs_count_error(&set->dirs, entry.dir, err);
+		ucm_dirs_count_error(&store->dirs, entry.dir, err);
 		ucm_error("%s: block %s: .ucmfs/pinned: %s",
-			  set->dirs.at[entry.dir]->path,
+			  store->dirs.at[entry.dir]->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
-	ucm_index_flag(set->index, ref, UCM_ENTRY_PINNED, pinned);
+	ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, pinned);
 	return 0;
 }
 
 /* Under the name's lock: no mark stays behind of a block that is just being
  * removed, and none that is being pinned is evicted. */
-int ucm_store_pin(struct ucm_store *set, ucm_ref ref, bool pinned)
+int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
 	int err;
 
-	if (!ucm_index_get(set->index, ref, &entry))
+	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	ucm_store_lock_name(set, &entry.id);
-	err = pin_locked(set, ref, pinned);
-	ucm_store_unlock_name(set, &entry.id);
+	ucm_store_lock_name(store, &entry.id);
+	err = pin_locked(store, ref, pinned);
+	ucm_store_unlock_name(store, &entry.id);
 	return err;
 }
 
 /* ---- for people ---- */
 
-int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
+int ucm_store_path(struct ucm_store *store, const struct ucm_entry *entry,
 		   char *path, size_t size)
 {
 	char block[UCM_BACKING_PATH_MAX];
 	int len;
 
-	ucm_backing_block_path(set->names.spaces[entry->space]->folder,
+	ucm_backing_block_path(store->names.spaces[entry->space]->folder,
 			       &entry->id, block);
-	len = snprintf(path, size, "%s/%s", set->dirs.at[entry->dir]->path,
+	len = snprintf(path, size, "%s/%s", store->dirs.at[entry->dir]->path,
 		       block);
 	return (size_t)len < size ? 0 : -ERANGE;
 }
 
 /* Tiers without a limit on one file system share its space. */
-static bool shares_device(const struct ucm_store *set, unsigned number)
+static bool shares_device(const struct ucm_store *store, unsigned number)
 {
-	const struct ucm_tier *tiers = set->dirs.tiers;
+	const struct ucm_tier *tiers = store->dirs.tiers;
 
 	for (unsigned i = 0; i < number; i++) {
 		if (!tiers[i].limit &&
@@ -468,18 +473,18 @@ static bool shares_device(const struct ucm_store *set, unsigned number)
 	return false;
 }
 
-void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out)
+void ucm_store_statvfs(struct ucm_store *store, struct statvfs *out)
 {
 	uint64_t total = 0, available = 0;
 
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
 		uint64_t tier_total, tier_free;
 
-		ucm_tier_space(&set->dirs.tiers[i], &tier_total, &tier_free);
-		if (shares_device(set, i) && !set->dirs.tiers[i].limit)
+		ucm_tier_space(&store->dirs.tiers[i], &tier_total, &tier_free);
+		if (shares_device(store, i) && !store->dirs.tiers[i].limit)
 			continue;
 		total += tier_total;
-		if (!set->dirs.tiers[i].readonly)
+		if (!store->dirs.tiers[i].readonly)
 			available += tier_free;
 	}
 	*out = (struct statvfs){
@@ -489,7 +494,7 @@ void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out)
 		.f_bfree = available / UCM_BLOCK_PAGE,
 		.f_bavail = available / UCM_BLOCK_PAGE,
 		/* as many small blocks as there is room for */
-		.f_files = atomic_load(&set->blocks) +
+		.f_files = atomic_load(&store->blocks) +
 			   available / UCM_BLOCK_PAGE,
 		.f_ffree = available / UCM_BLOCK_PAGE,
 		.f_favail = available / UCM_BLOCK_PAGE,

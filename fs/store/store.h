@@ -32,7 +32,7 @@ struct ucm_store;
 
 /* What a directory has for itself: none waits for another that hangs. */
 struct ucm_keeper {
-	struct ucm_store *set;
+	struct ucm_store *store;
 	unsigned dir;
 	_Atomic uint64_t doubts;     /* its entries that are in doubt */
 	_Atomic uint64_t tasks_left; /* of the scan */
@@ -84,7 +84,7 @@ struct ucm_store {
 	_Atomic bool stopping; /* begin nothing more */
 	_Atomic bool closing;  /* no request is left: leave the directories */
 	pthread_mutex_t upkeep_lock;
-	pthread_cond_t upkeep_wake; /* the scan or the set's life is over */
+	pthread_cond_t upkeep_wake; /* the scan is over, or the store */
 	pthread_cond_t upkeep_ended;
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	unsigned close_ms; /* how long the close waits for one that hangs */
@@ -102,77 +102,78 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		   struct ucm_complaint *complaint);
 
 /* Mark the directories as in use. */
-int ucm_store_begin(struct ucm_store *set);
+int ucm_store_begin(struct ucm_store *store);
 
 /* The same, if that has not been done; start the scan and the checkpoints. */
-int ucm_store_start(struct ucm_store *set);
+int ucm_store_start(struct ucm_store *store);
 
 /* Tell other starts that a mount, of this device, uses the directories: when
  * it is gone they wait for us to end. */
-void ucm_store_serving(struct ucm_store *set, dev_t mount);
+void ucm_store_serving(struct ucm_store *store, dev_t mount);
 
 /* From now on nobody is told of losses. Close follows. */
-void ucm_store_quiet(struct ucm_store *set);
+void ucm_store_quiet(struct ucm_store *store);
 
 /* End the threads, and leave each directory clean of which everything is known
  * to be. One that hangs is left as it is, and what its thread may still touch
  * is never freed. */
-void ucm_store_close(struct ucm_store *set);
+void ucm_store_close(struct ucm_store *store);
 
 /* ---- finding and reading ---- */
 
 /* -ENOENT, also if a directory could not say. A block in doubt is checked
  * first: -EIO and the like if it cannot be read. */
-int ucm_store_find(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
 /* The same for those who look around: it is not counted as a lookup. */
-int ucm_store_peek(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
 /* Open a block for reading and count the use. -ENOENT if it is gone. */
-int ucm_store_open_block(struct ucm_store *set, ucm_ref ref,
+int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out);
 
 /* One more open of a block that is open already: count it. If it has come into
  * doubt, or its writer still has it open, it is checked first: -ENOENT as above. */
-int ucm_store_open_again(struct ucm_store *set, ucm_ref ref);
+int ucm_store_open_again(struct ucm_store *store, ucm_ref ref);
 
 /* Read a block's header. */
-int ucm_store_header(struct ucm_store *set, ucm_ref ref, struct ucm_block *out);
+int ucm_store_header(struct ucm_store *store, ucm_ref ref,
+		     struct ucm_block *out);
 
 /* See to it that the index has all of a bucket, for a listing. */
-void ucm_store_fill_bucket(struct ucm_store *set, struct ucm_space *space,
+void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 			   unsigned bucket);
 
 /* Unlink a block from every tier. -ENOENT, -EROFS, ... */
-int ucm_store_remove(struct ucm_store *set, const struct ucm_key *key);
+int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key);
 
 /* Set atime and mtime as utimensat(2) does. */
-int ucm_store_set_times(struct ucm_store *set, ucm_ref ref,
+int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 			const struct timespec times[2]);
 
 /* Count a use that is no open. -ENOENT: it is gone. */
-int ucm_store_touch(struct ucm_store *set, ucm_ref ref);
+int ucm_store_touch(struct ucm_store *store, ucm_ref ref);
 
-int ucm_store_pin(struct ucm_store *set, ucm_ref ref, bool pinned);
+int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned);
 
 /* The path of a block's file, for people. */
-int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
+int ucm_store_path(struct ucm_store *store, const struct ucm_entry *entry,
 		   char *path, size_t size);
 
-void ucm_store_statvfs(struct ucm_store *set, struct statvfs *out);
+void ucm_store_statvfs(struct ucm_store *store, struct statvfs *out);
 
 /* syncfs of all directories that may be written to. One that fails is logged;
  * the first error comes back, and the others are synced all the same. */
-int ucm_store_sync(struct ucm_store *set);
+int ucm_store_sync(struct ucm_store *store);
 /* The same of one directory. */
-int ucm_store_sync_dir(struct ucm_store *set, unsigned dir);
+int ucm_store_sync_dir(struct ucm_store *store, unsigned dir);
 
 /* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
  * read, or something in it is in doubt; -EIO: one failed, which is logged. The
  * others have their checkpoint then. Any thread. */
-int ucm_store_checkpoint(struct ucm_store *set);
+int ucm_store_checkpoint(struct ucm_store *store);
 
 /* ---- new blocks (commit.c) ---- */
 
@@ -221,7 +222,7 @@ enum ucm_commit_when {
  * ucm_store_drop(). bytes: of room for it; 0: as the space's blocks take, or
  * a guess. -ENOSPC, -EROFS, ... if no tier takes it; -EFBIG if the space's
  * blocks are larger than block_max. */
-int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 		     uint64_t bytes, struct ucm_temp *out);
 
 /* A temporary file's last descriptor (fd) is about to be closed, and it may be
@@ -229,7 +230,7 @@ int ucm_store_create(struct ucm_store *set, const struct ucm_key *key,
 void ucm_store_rest(struct ucm_temp *temp, int fd);
 
 /* Open a temporary file once more. */
-int ucm_store_reopen(struct ucm_store *set, const struct ucm_temp *temp);
+int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp);
 
 /*
  * Check a temporary file and make it the block of that name; fd is open on it.
@@ -238,12 +239,12 @@ int ucm_store_reopen(struct ucm_store *set, const struct ucm_temp *temp);
  * logged with the rule. -EFBIG: larger than block_max, likewise.
  * Others: the tier failed; logged. Not from two threads for one file.
  */
-int ucm_store_commit(struct ucm_store *set, struct ucm_temp *temp, int fd,
+int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		     const struct ucm_key *key, enum ucm_commit_when when);
 
 /* Log and count that a file is not committed, and why: -EINVAL. detail: more
  * than the fault says, or NULL. */
-int ucm_store_refuse(struct ucm_store *set, const struct ucm_key *key,
+int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail);
 
 /* Has it not been written to since its commit was last tried? */
@@ -251,7 +252,7 @@ bool ucm_store_unchanged(const struct ucm_temp *temp, int fd);
 
 /* The last descriptor of a committed file is closed: has it been written to
  * since? A wrong file is quarantined. */
-void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
+void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 		       int fd);
 
 /* A descriptor of a committed file outlives the store, which will not see what
@@ -260,30 +261,30 @@ void ucm_store_recheck(struct ucm_store *set, const struct ucm_temp *temp,
 void ucm_store_abandon(const struct ucm_temp *temp);
 
 /* Forget a temporary file; its name goes if it was not committed. */
-void ucm_store_drop(struct ucm_store *set, struct ucm_temp *temp);
+void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp);
 
 /* ---- spaces ---- */
 
 /* -EDQUOT: the user has made so many that he may make no more. */
-int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
+int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 		    uid_t uid, gid_t gid, struct ucm_space **out);
-int ucm_store_rmdir(struct ucm_store *set, struct ucm_space *space);
-int ucm_store_chmod(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space);
+int ucm_store_chmod(struct ucm_store *store, struct ucm_space *space,
 		    bool is_private);
-int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
+int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 		    gid_t gid);
 
 /* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL; -EFBIG: its
  * blocks would be larger than block_max). */
-int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size);
-int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len);
 
 /* A block is torn or damaged: out of the index, moved aside, told. judged: the
  * file that was found so; if another one has the name by now, nothing is done.
  * NULL: whatever has it. */
-void ucm_store_condemn(struct ucm_store *set, ucm_ref ref,
+void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail);
 
