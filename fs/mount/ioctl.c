@@ -201,7 +201,7 @@ static int run_warm(const struct call *call, void *data)
 static int run_flush(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_calls_flush(call->daemon->set);
+	return ucm_store_sync(call->daemon->set);
 }
 
 static bool is_interrupted(void *arg)

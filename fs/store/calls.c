@@ -165,22 +165,6 @@ void ucm_calls_statistics(struct ucm_store *store,
 	*out = all;
 }
 
-int ucm_calls_flush(struct ucm_store *store)
-{
-	int result = 0;
-
-	for (unsigned i = 0; i < store->dirs.num; i++) {
-		int err;
-
-		if (store->dirs.at[i]->readonly)
-			continue;
-		err = ucm_store_sync_dir(store, i);
-		if (err && !result)
-			result = err;
-	}
-	return result;
-}
-
 /* All directories' buckets of one space. */
 static int rescan_space(struct ucm_store *store, struct ucm_space *space,
 			bool (*stop)(void *arg), void *arg)

@@ -35,9 +35,6 @@ void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
 void ucm_calls_statistics(struct ucm_store *store,
 			  struct ucm_control_statistics *out);
 
-/* All tiers: 0, or the first error; each is logged. */
-int ucm_calls_flush(struct ucm_store *store);
-
 /* Read all buckets of all spaces anew: 0, or the first error. stop() is asked
  * now and then: true ends it with -EINTR. */
 int ucm_calls_rescan(struct ucm_store *store, bool (*stop)(void *arg),

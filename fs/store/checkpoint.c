@@ -111,7 +111,7 @@ static int checkpoint(struct ucm_keeper *keeper)
 
 /* ---- for all ---- */
 
-int ucm_store_sync_dir(struct ucm_store *store, unsigned dir)
+static int sync_dir(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_keeper *keeper = &store->keepers[dir];
 	int err;
@@ -130,7 +130,7 @@ int ucm_store_sync(struct ucm_store *store)
 		int err = 0;
 
 		if (!store->dirs.at[i]->readonly)
-			err = ucm_store_sync_dir(store, i);
+			err = sync_dir(store, i);
 		first = first ? first : err;
 	}
 	return first;

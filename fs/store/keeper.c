@@ -83,12 +83,13 @@ static bool wait_a_while(struct ucm_keeper *keeper)
 	every_s = store->config->checkpoint_s;
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += every_s && every_s < RETRY_S ? every_s : RETRY_S;
-	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
 	while (!atomic_load(&store->closing) &&
-	       pthread_cond_timedwait(&store->upkeep_wake, &store->upkeep_lock,
+	       pthread_cond_timedwait(&store->keepers_wake,
+				      &store->keepers_lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&store->upkeep_lock);
+	pthread_mutex_unlock(&store->keepers_lock);
 	return !atomic_load(&store->closing);
 }
 
@@ -103,10 +104,10 @@ static void *keeper_main(void *arg)
 	while (wait_a_while(keeper))
 		look_after(keeper);
 	leave(keeper);
-	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
 	keeper->ended = true;
-	pthread_cond_signal(&store->upkeep_ended);
-	pthread_mutex_unlock(&store->upkeep_lock);
+	pthread_cond_signal(&store->keepers_ended);
+	pthread_mutex_unlock(&store->keepers_lock);
 	return NULL;
 }
 
@@ -145,14 +146,15 @@ static bool wait_for_all(struct ucm_store *store)
 	};
 	bool all;
 
-	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
 	atomic_store(&store->closing, true);
-	pthread_cond_broadcast(&store->upkeep_wake);
+	pthread_cond_broadcast(&store->keepers_wake);
 	while (!(all = have_all_ended(store)) &&
-	       pthread_cond_timedwait(&store->upkeep_ended, &store->upkeep_lock,
+	       pthread_cond_timedwait(&store->keepers_ended,
+				      &store->keepers_lock,
 				      &until) != ETIMEDOUT)
 		;
-	pthread_mutex_unlock(&store->upkeep_lock);
+	pthread_mutex_unlock(&store->keepers_lock);
 	return all;
 }
 

@@ -73,9 +73,9 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_unread_init(&store->unread);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
-	pthread_mutex_init(&store->upkeep_lock, NULL);
-	ucm_cond_init_monotonic(&store->upkeep_wake);
-	ucm_cond_init_monotonic(&store->upkeep_ended);
+	pthread_mutex_init(&store->keepers_lock, NULL);
+	ucm_cond_init_monotonic(&store->keepers_wake);
+	ucm_cond_init_monotonic(&store->keepers_ended);
 	init_keepers(store);
 	err = ucm_config_check(config, complaint);
 	if (!err)
@@ -167,9 +167,9 @@ void ucm_store_close(struct ucm_store *store)
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		pthread_mutex_destroy(&store->keepers[dir].sync_lock);
 	pthread_mutex_destroy(&store->loss_lock);
-	pthread_mutex_destroy(&store->upkeep_lock);
-	pthread_cond_destroy(&store->upkeep_wake);
-	pthread_cond_destroy(&store->upkeep_ended);
+	pthread_mutex_destroy(&store->keepers_lock);
+	pthread_cond_destroy(&store->keepers_wake);
+	pthread_cond_destroy(&store->keepers_ended);
 	for (unsigned i = 0; i < 256; i++)
 		pthread_mutex_destroy(&store->name_locks[i]);
 	ucm_unread_fini(&store->unread);

@@ -189,18 +189,18 @@ static void task_ended(struct ucm_store *store, uint64_t number)
 		dir_ended(store, dir);
 	if (atomic_fetch_add(&store->tasks_done, 1) + 1 < store->num_tasks)
 		return;
-	pthread_mutex_lock(&store->upkeep_lock);
-	pthread_cond_broadcast(&store->upkeep_wake);
-	pthread_mutex_unlock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
+	pthread_cond_broadcast(&store->keepers_wake);
+	pthread_mutex_unlock(&store->keepers_lock);
 }
 
 static void wait_for_last_task(struct ucm_store *store)
 {
-	pthread_mutex_lock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
 	while (atomic_load(&store->tasks_done) < store->num_tasks &&
 	       !atomic_load(&store->stopping))
-		pthread_cond_wait(&store->upkeep_wake, &store->upkeep_lock);
-	pthread_mutex_unlock(&store->upkeep_lock);
+		pthread_cond_wait(&store->keepers_wake, &store->keepers_lock);
+	pthread_mutex_unlock(&store->keepers_lock);
 }
 
 static void *scan_main(void *arg)
@@ -244,9 +244,9 @@ int ucm_scan_start(struct ucm_store *store)
 
 void ucm_scan_stop(struct ucm_store *store)
 {
-	pthread_mutex_lock(&store->upkeep_lock);
-	pthread_cond_broadcast(&store->upkeep_wake);
-	pthread_mutex_unlock(&store->upkeep_lock);
+	pthread_mutex_lock(&store->keepers_lock);
+	pthread_cond_broadcast(&store->keepers_wake);
+	pthread_mutex_unlock(&store->keepers_lock);
 	for (unsigned i = 0; i < store->num_scan_threads; i++)
 		pthread_join(store->scan_threads[i], NULL);
 	store->num_scan_threads = 0;

@@ -83,9 +83,9 @@ struct ucm_store {
 	_Atomic bool audited; /* and to list what came from snapshots */
 	_Atomic bool stopping; /* begin nothing more */
 	_Atomic bool closing;  /* no request is left: leave the directories */
-	pthread_mutex_t upkeep_lock;
-	pthread_cond_t upkeep_wake; /* the scan is over, or the store */
-	pthread_cond_t upkeep_ended;
+	pthread_mutex_t keepers_lock;
+	pthread_cond_t keepers_wake; /* the scan is over, or the store */
+	pthread_cond_t keepers_ended;
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	unsigned close_ms; /* how long the close waits for one that hangs */
 	pthread_t scan_threads[64];
@@ -167,9 +167,6 @@ void ucm_store_statvfs(struct ucm_store *store, struct statvfs *out);
 /* syncfs of all directories that may be written to. One that fails is logged;
  * the first error comes back, and the others are synced all the same. */
 int ucm_store_sync(struct ucm_store *store);
-/* The same of one directory. */
-int ucm_store_sync_dir(struct ucm_store *store, unsigned dir);
-
 /* Note now, for each directory, that all is on disk. -EAGAIN: one has not been
  * read, or something in it is in doubt; -EIO: one failed, which is logged. The
  * others have their checkpoint then. Any thread. */

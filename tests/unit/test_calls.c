@@ -251,9 +251,9 @@ END_TEST
 
 START_TEST(flush_tells_the_first_error_and_goes_on)
 {
-	ck_assert_int_eq(ucm_calls_flush(fx_set), 0);
+	ck_assert_int_eq(ucm_store_sync(fx_set), 0);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_calls_flush(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_sync(fx_set), -EIO);
 	ck_assert_uint_eq(fx_calls(), 2);
 	fx_fail(NULL, 0, 0, false);
 }

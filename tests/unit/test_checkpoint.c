@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_upkeep.c - when a checkpoint is made, and when it must not be. */
+/* test_checkpoint.c - when a checkpoint is made, and when it must not be. */
 #include <config.h>
 
 #include "fs/store/store.h"
@@ -545,8 +545,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("upkeep");
-	TCase *tests = tcase_create("upkeep");
+	Suite *suite = suite_create("checkpoint");
+	TCase *tests = tcase_create("checkpoint");
 
 	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
 	tcase_add_test(tests, a_commit_leads_to_a_checkpoint);
