@@ -21,11 +21,16 @@
 #define FOLDER "folder" /* in .ucmfs, in the making */
 #define MODE_KEPT 01777 /* set-id bits of files are not */
 
-int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
-		     const char *what, int err)
+void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs)
 {
-	ucm_store_count_error(set, dir, err);
-	ucm_error("%s/%s: %s: %s", set->dirs[dir]->path, path, what,
+	*tree = (struct ucm_files_tree){ .dirs = dirs };
+}
+
+int ucm_files_failed(struct ucm_files_tree *tree, unsigned dir,
+		     const char *path, const char *what, int err)
+{
+	ucm_dirs_count_error(tree->dirs, dir, err);
+	ucm_error("%s/%s: %s: %s", tree->dirs->at[dir]->path, path, what,
 		  strerror(-err));
 	return err;
 }
@@ -39,24 +44,24 @@ static bool is_shown(const char *path, mode_t mode)
 	       (S_ISLNK(mode) && strcmp(path, UCM_FILES_ROOT));
 }
 
-int ucm_files_look(struct ucm_store *set, unsigned dir, const char *path,
+int ucm_files_look(struct ucm_files_tree *tree, unsigned dir, const char *path,
 		   struct stat *out)
 {
-	int err = ucm_os_stat(set->dirs[dir]->dirfd, path, out);
+	int err = ucm_os_stat(tree->dirs->at[dir]->dirfd, path, out);
 
 	switch (err) {
 	case 0:
 		if (is_shown(path, out->st_mode))
 			return 0;
 		ucm_warning("%s/%s: neither file, link nor folder: left out",
-			    set->dirs[dir]->path, path);
+			    tree->dirs->at[dir]->path, path);
 		return -ENOENT;
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EXDEV:
 		return -ENOENT;
 	case -ENAMETOOLONG: case -ENOMEM:
 		return err;
 	default:
-		return ucm_files_failed(set, dir, path, "stat", err);
+		return ucm_files_failed(tree, dir, path, "stat", err);
 	}
 }
 
@@ -67,13 +72,14 @@ static void take_later(struct timespec *time, const struct timespec *other)
 }
 
 /* A name made or removed changes the folder in one directory only. */
-static void merge_times(struct ucm_store *set, const char *path,
+static void merge_times(struct ucm_files_tree *tree, const char *path,
 			struct ucm_files *plain)
 {
 	struct stat st;
 
-	for (unsigned dir = plain->dir + 1; dir < set->num_dirs; dir++) {
-		if (ucm_files_look(set, dir, path, &st) || !S_ISDIR(st.st_mode))
+	for (unsigned dir = plain->dir + 1; dir < tree->dirs->num; dir++) {
+		if (ucm_files_look(tree, dir, path, &st) ||
+		    !S_ISDIR(st.st_mode))
 			continue;
 		take_later(&plain->st.st_mtim, &st.st_mtim);
 		take_later(&plain->st.st_ctim, &st.st_ctim);
@@ -81,13 +87,13 @@ static void merge_times(struct ucm_store *set, const char *path,
 	}
 }
 
-static int find_first(struct ucm_store *set, const char *path,
+static int find_first(struct ucm_files_tree *tree, const char *path,
 		      struct ucm_files *out)
 {
 	int err, failed = -ENOENT;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		err = ucm_files_look(set, dir, path, &out->st);
+	for (unsigned dir = 0; dir < tree->dirs->num; dir++) {
+		err = ucm_files_look(tree, dir, path, &out->st);
 		if (!err) {
 			out->dir = dir;
 			return 0;
@@ -98,40 +104,40 @@ static int find_first(struct ucm_store *set, const char *path,
 	return failed;
 }
 
-int ucm_files_find(struct ucm_store *set, const char *path, unsigned hint,
+int ucm_files_find(struct ucm_files_tree *tree, const char *path, unsigned hint,
 		   struct ucm_files *out)
 {
 	struct ucm_files found;
 	int err;
 
-	if (hint < set->num_dirs &&
-	    !ucm_files_look(set, hint, path, &found.st) &&
+	if (hint < tree->dirs->num &&
+	    !ucm_files_look(tree, hint, path, &found.st) &&
 	    !S_ISDIR(found.st.st_mode)) {
 		found.dir = hint;
 		*out = found;
 		return 0;
 	}
-	err = find_first(set, path, &found);
+	err = find_first(tree, path, &found);
 	if (err)
 		return err;
 	if (S_ISDIR(found.st.st_mode))
-		merge_times(set, path, &found);
+		merge_times(tree, path, &found);
 	*out = found;
 	return 0;
 }
 
-uint64_t ucm_files_ino(const struct ucm_store *set,
+uint64_t ucm_files_ino(const struct ucm_files_tree *tree,
 		       const struct ucm_files *plain)
 {
 	uint64_t ino = plain->st.st_ino;
 	struct ucm_id id = { 0 };
 
 	memcpy(id.bytes, &ino, sizeof(ino));
-	ino = ucm_placement_score(set->dirs[plain->dir]->uuid, &id);
+	ino = ucm_placement_score(tree->dirs->at[plain->dir]->uuid, &id);
 	return (ino & (INO_HASHED - 1)) | INO_HASHED;
 }
 
-int ucm_files_copies(struct ucm_store *set, const char *path,
+int ucm_files_copies(struct ucm_files_tree *tree, const char *path,
 		     struct ucm_files_copies *out)
 {
 	struct stat st;
@@ -139,8 +145,8 @@ int ucm_files_copies(struct ucm_store *set, const char *path,
 
 	out->num = 0;
 	out->is_dir = out->readonly = false;
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		err = ucm_files_look(set, dir, path, &st);
+	for (unsigned dir = 0; dir < tree->dirs->num; dir++) {
+		err = ucm_files_look(tree, dir, path, &st);
 		if (err == -ENOENT)
 			continue;
 		if (err)
@@ -152,7 +158,7 @@ int ucm_files_copies(struct ucm_store *set, const char *path,
 		out->dirs[out->num] = (uint8_t)dir;
 		out->inos[out->num] = st.st_ino;
 		out->bytes[out->num++] = ucm_file_takes(&st);
-		out->readonly |= set->dirs[dir]->readonly;
+		out->readonly |= tree->dirs->at[dir]->readonly;
 	}
 	return out->num ? 0 : -ENOENT;
 }
@@ -272,9 +278,10 @@ static int put_folder(struct ucm_backing *backing, const char *path,
 }
 
 /* Make a folder in one directory as it is in another; under the same lock. */
-static int copy_folder(struct ucm_store *set, unsigned dir, const char *path)
+static int copy_folder(struct ucm_files_tree *tree, unsigned dir,
+		       const char *path)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = tree->dirs->at[dir];
 	struct ucm_files_owner owner;
 	struct ucm_files there;
 	struct stat st;
@@ -284,7 +291,7 @@ static int copy_folder(struct ucm_store *set, unsigned dir, const char *path)
 		return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 	if (err != -ENOENT)
 		return err;
-	err = find_first(set, path, &there);
+	err = find_first(tree, path, &there);
 	if (err)
 		return err;
 	if (!S_ISDIR(there.st.st_mode))
@@ -295,7 +302,8 @@ static int copy_folder(struct ucm_store *set, unsigned dir, const char *path)
 	return put_folder(backing, path, &owner);
 }
 
-int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path)
+int ucm_files_make_above(struct ucm_files_tree *tree, unsigned dir,
+			 const char *path)
 {
 	char folder[PATH_MAX];
 	int err = 0;
@@ -305,9 +313,9 @@ int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path)
 		slash = strchr(slash + 1, '/');
 		if (slash)
 			*slash = '\0';
-		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
-		err = copy_folder(set, dir, folder);
-		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_lock(&tree->dirs->at[dir]->folder_lock);
+		err = copy_folder(tree, dir, folder);
+		pthread_mutex_unlock(&tree->dirs->at[dir]->folder_lock);
 		if (slash)
 			*slash = '/';
 	}
@@ -317,16 +325,16 @@ int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path)
 typedef int (*make_fn)(int dirfd, const char *path,
 		       const struct ucm_files_owner *owner, struct stat *st);
 
-static int make_in(struct ucm_store *set, unsigned dir, const char *path,
+static int make_in(struct ucm_files_tree *tree, unsigned dir, const char *path,
 		   const struct ucm_files_owner *owner, make_fn make,
 		   struct stat *st)
 {
-	int rc = make(set->dirs[dir]->dirfd, path, owner, st);
+	int rc = make(tree->dirs->at[dir]->dirfd, path, owner, st);
 
 	if (rc != -ENOENT)
 		return rc;
-	rc = ucm_files_make_above(set, dir, path);
-	return rc ? rc : make(set->dirs[dir]->dirfd, path, owner, st);
+	rc = ucm_files_make_above(tree, dir, path);
+	return rc ? rc : make(tree->dirs->at[dir]->dirfd, path, owner, st);
 }
 
 /* Errors that speak of the directory and not of the name. */
@@ -343,7 +351,7 @@ static bool is_out_of_order(int err)
 
 /* What is to be made, and where that has been tried. */
 struct making {
-	struct ucm_store *set;
+	struct ucm_files_tree *tree;
 	const char *path;
 	const struct ucm_files_owner *owner;
 	make_fn make;
@@ -362,7 +370,7 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		err = ucm_tier_choose(tier, m->set->config->placement, &m->id,
+		err = ucm_tier_choose(tier, m->tree->dirs->placement, &m->id,
 				      &want, &m->made.promise);
 		if (err) {
 			m->result = m->result == -EROFS ? err : m->result;
@@ -370,13 +378,13 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 		}
 		backing = m->made.promise->backing;
 		m->made.dir = tier->first + (unsigned)(backing - tier->dirs);
-		m->result = make_in(m->set, m->made.dir, m->path, m->owner,
+		m->result = make_in(m->tree, m->made.dir, m->path, m->owner,
 				    m->make, &m->made.st);
 		if (m->result < 0)
 			ucm_promise_end(m->made.promise);
 		if (m->result >= 0 || !is_out_of_order(m->result))
 			return true;
-		ucm_store_count_error(m->set, m->made.dir, m->result);
+		ucm_dirs_count_error(m->tree->dirs, m->made.dir, m->result);
 		ucm_backing_failed(backing, m->path, m->result);
 	}
 	return false;
@@ -385,24 +393,24 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 static bool make_in_tiers(struct making *m)
 {
 	m->result = -EROFS;
-	for (unsigned i = 0; i < m->set->num_tiers; i++) {
-		if (make_in_tier(m, &m->set->tiers[i]))
+	for (unsigned i = 0; i < m->tree->dirs->num_tiers; i++) {
+		if (make_in_tier(m, &m->tree->dirs->tiers[i]))
 			return true;
 	}
 	return false;
 }
 
 /* It was not there before, so it is another machine's, or not to be seen. */
-static int explain_eexist(struct ucm_store *set, const char *path)
+static int explain_eexist(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files there;
 
-	return find_first(set, path, &there) ? -EPERM : -EEXIST;
+	return find_first(tree, path, &there) ? -EPERM : -EEXIST;
 }
 
 static int make_somewhere(struct making *m, struct ucm_files *out)
 {
-	int err = find_first(m->set, m->path, &m->made);
+	int err = find_first(m->tree, m->path, &m->made);
 
 	if (err != -ENOENT)
 		return err ? err : -EEXIST;
@@ -412,29 +420,29 @@ static int make_somewhere(struct making *m, struct ucm_files *out)
 		make_in_tiers(m);
 	}
 	if (m->result == -EEXIST)
-		return explain_eexist(m->set, m->path);
+		return explain_eexist(m->tree, m->path);
 	if (m->result < 0)
 		return m->result;
 	*out = m->made;
 	return m->result;
 }
 
-int ucm_files_create(struct ucm_store *set, const char *path,
+int ucm_files_create(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files_owner *owner, struct ucm_files *out)
 {
 	struct making m = {
-		.set = set,
+		.tree = tree,
 		.path = path,
 		.owner = owner,
 		.make = new_file,
-		.bytes = atomic_load(&set->file_bytes),
+		.bytes = atomic_load(&tree->file_bytes),
 	};
 	int fd = make_somewhere(&m, out);
 
 	if (fd < 0)
 		return fd;
 	ucm_room_watch(out->promise, fd, "");
-	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	ucm_count(&tree->dirs->tier_of[out->dir]->stats.files_created);
 	return fd;
 }
 
@@ -445,24 +453,24 @@ static void end_promise(struct ucm_files *made)
 	made->promise = NULL;
 }
 
-void ucm_files_written(struct ucm_store *set, struct ucm_files *made,
+void ucm_files_written(struct ucm_files_tree *tree, struct ucm_files *made,
 		       uint64_t bytes)
 {
-	uint64_t before = atomic_load(&set->file_bytes);
+	uint64_t before = atomic_load(&tree->file_bytes);
 
 	end_promise(made);
 	if (!bytes || bytes > CHUNK_MAX)
 		return;
 	/* the large ones count; who comes between has counted as well */
-	atomic_store(&set->file_bytes,
+	atomic_store(&tree->file_bytes,
 		     bytes > before ? bytes : before - (before - bytes) / 8);
 }
 
-int ucm_files_mkdir(struct ucm_store *set, const char *path,
+int ucm_files_mkdir(struct ucm_files_tree *tree, const char *path,
 		    const struct ucm_files_owner *owner, struct ucm_files *out)
 {
 	struct making m = {
-		.set = set,
+		.tree = tree,
 		.path = path,
 		.owner = owner,
 		.make = new_folder,
@@ -474,12 +482,12 @@ int ucm_files_mkdir(struct ucm_store *set, const char *path,
 	return err;
 }
 
-int ucm_files_symlink(struct ucm_store *set, const char *path,
+int ucm_files_symlink(struct ucm_files_tree *tree, const char *path,
 		      const struct ucm_files_owner *owner,
 		      struct ucm_files *out)
 {
 	struct making m = {
-		.set = set,
+		.tree = tree,
 		.path = path,
 		.owner = owner,
 		.make = new_link,
@@ -488,18 +496,18 @@ int ucm_files_symlink(struct ucm_store *set, const char *path,
 
 	if (err)
 		return err;
-	ucm_files_account(set, out->dir, (int64_t)ucm_file_takes(&out->st));
+	ucm_files_account(tree, out->dir, (int64_t)ucm_file_takes(&out->st));
 	end_promise(out);
-	ucm_count(&set->tier_of[out->dir]->stats.files_created);
+	ucm_count(&tree->dirs->tier_of[out->dir]->stats.files_created);
 	return 0;
 }
 
 /* ---- opening ---- */
 
-int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
-		       char *target_out)
+int ucm_files_readlink(struct ucm_files_tree *tree, const char *path,
+		       unsigned dir, char *target_out)
 {
-	int err = ucm_os_readlink(set->dirs[dir]->dirfd, path, target_out,
+	int err = ucm_os_readlink(tree->dirs->at[dir]->dirfd, path, target_out,
 				  PATH_MAX);
 
 	switch (err) {
@@ -508,18 +516,19 @@ int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EINVAL:
 		return -ESTALE;
 	default:
-		return ucm_files_failed(set, dir, path, "readlink", err);
+		return ucm_files_failed(tree, dir, path, "readlink", err);
 	}
 }
 
-int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
+int ucm_files_open(struct ucm_files_tree *tree, const char *path, unsigned dir,
 		   int flags, struct stat *stat_out)
 {
 	int fd;
 
-	if (flags != O_RDONLY && set->dirs[dir]->readonly)
+	if (flags != O_RDONLY && tree->dirs->at[dir]->readonly)
 		return -EROFS;
-	fd = ucm_os_open_regular(set->dirs[dir]->dirfd, path, flags, stat_out);
+	fd = ucm_os_open_regular(tree->dirs->at[dir]->dirfd, path, flags,
+				 stat_out);
 	switch (fd) {
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -ENXIO: case -EISDIR:
 		return -ESTALE;
@@ -529,17 +538,17 @@ int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
 		break;
 	}
 	if (fd < 0)
-		return ucm_files_failed(set, dir, path, "open", fd);
-	ucm_count(&set->tier_of[dir]->stats.files_opened);
+		return ucm_files_failed(tree, dir, path, "open", fd);
+	ucm_count(&tree->dirs->tier_of[dir]->stats.files_opened);
 	return fd;
 }
 
 /* ---- removing ---- */
 
-int ucm_files_unlink(struct ucm_store *set, const char *path)
+int ucm_files_unlink(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files_copies copies;
-	int err = ucm_files_copies(set, path, &copies);
+	int err = ucm_files_copies(tree, path, &copies);
 
 	if (err)
 		return err;
@@ -551,22 +560,22 @@ int ucm_files_unlink(struct ucm_store *set, const char *path)
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+		err = ucm_os_unlink(tree->dirs->at[dir]->dirfd, path);
 		if (err && err != -ENOENT)
-			return ucm_files_failed(set, dir, path, "unlink", err);
-		ucm_files_account(set, dir, -(int64_t)copies.bytes[i]);
-		ucm_count(&set->tier_of[dir]->stats.files_removed);
+			return ucm_files_failed(tree, dir, path, "unlink", err);
+		ucm_files_account(tree, dir, -(int64_t)copies.bytes[i]);
+		ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 	}
 	return 0;
 }
 
-int ucm_files_check_empty(struct ucm_store *set, const char *path,
+int ucm_files_check_empty(struct ucm_files_tree *tree, const char *path,
 			  const struct ucm_files_copies *copies)
 {
 	for (unsigned i = 0; i < copies->num; i++) {
 		_cleanup_free_ char *names = NULL;
-		int err = ucm_os_list(set->dirs[copies->dirs[i]]->dirfd, path,
-				      &names);
+		unsigned dir = copies->dirs[i];
+		int err = ucm_os_list(tree->dirs->at[dir]->dirfd, path, &names);
 
 		if (err)
 			return err;
@@ -578,10 +587,10 @@ int ucm_files_check_empty(struct ucm_store *set, const char *path,
 
 /* All or none: of a folder that stays none may go, or the inode that gave it
  * its number goes and may be another folder's next. */
-int ucm_files_rmdir(struct ucm_store *set, const char *path)
+int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files_copies copies;
-	int err = ucm_files_copies(set, path, &copies);
+	int err = ucm_files_copies(tree, path, &copies);
 
 	if (err)
 		return err;
@@ -589,17 +598,17 @@ int ucm_files_rmdir(struct ucm_store *set, const char *path)
 		return -ENOTDIR;
 	if (copies.readonly)
 		return -EROFS;
-	err = ucm_files_check_empty(set, path, &copies);
+	err = ucm_files_check_empty(tree, path, &copies);
 	if (err)
 		return err;
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_rmdir(set->dirs[dir]->dirfd, path);
+		err = ucm_os_rmdir(tree->dirs->at[dir]->dirfd, path);
 		if (err == -ENOTEMPTY || err == -EEXIST)
 			return -ENOTEMPTY;
 		if (err && err != -ENOENT)
-			return ucm_files_failed(set, dir, path, "rmdir", err);
+			return ucm_files_failed(tree, dir, path, "rmdir", err);
 	}
 	return 0;
 }
@@ -626,13 +635,14 @@ int ucm_files_change_fd(int fd, const struct ucm_files_change *change)
 	return err;
 }
 
-static int change_in(struct ucm_store *set, unsigned dir, const char *path,
-		     int flags, const struct ucm_files_change *change)
+static int change_in(struct ucm_files_tree *tree, unsigned dir,
+		     const char *path, int flags,
+		     const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
-	int dirfd = set->dirs[dir]->dirfd;
+	int dirfd = tree->dirs->at[dir]->dirfd;
 
-	if (set->dirs[dir]->readonly)
+	if (tree->dirs->at[dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_open(dirfd, path, flags, 0);
 	if (fd == -EACCES) /* one that we may write and not read */
@@ -640,19 +650,19 @@ static int change_in(struct ucm_store *set, unsigned dir, const char *path,
 	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
 }
 
-static int change_file(struct ucm_store *set, const char *path,
+static int change_file(struct ucm_files_tree *tree, const char *path,
 		       const struct ucm_files *plain,
 		       const struct ucm_files_change *change)
 {
 	int flags = S_ISLNK(plain->st.st_mode) ? O_PATH
 		    : change->size_set	       ? O_WRONLY
 					       : O_RDONLY;
-	int err = change_in(set, plain->dir, path, flags, change);
+	int err = change_in(tree, plain->dir, path, flags, change);
 	struct stat st;
 
 	if (!err && change->size_set &&
-	    !ucm_os_stat(set->dirs[plain->dir]->dirfd, path, &st))
-		ucm_files_account(set, plain->dir,
+	    !ucm_os_stat(tree->dirs->at[plain->dir]->dirfd, path, &st))
+		ucm_files_account(tree, plain->dir,
 				  (int64_t)(ucm_file_takes(&st) -
 					    ucm_file_takes(&plain->st)));
 	return err;
@@ -660,25 +670,25 @@ static int change_file(struct ucm_store *set, const char *path,
 
 /* Wherever it is and not done yet: the number of those, or an error. Under each
  * directory's lock for folders, so that a copy is there or not begun. */
-static int change_copies(struct ucm_store *set, const char *path,
+static int change_copies(struct ucm_files_tree *tree, const char *path,
 			 const struct ucm_files_change *change,
 			 bool done[UCM_MAX_DIRS])
 {
 	int num = 0, err = 0;
 	struct stat st;
 
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+	for (unsigned dir = 0; dir < tree->dirs->num && !err; dir++) {
 		if (done[dir])
 			continue;
-		pthread_mutex_lock(&set->dirs[dir]->folder_lock);
-		err = ucm_files_look(set, dir, path, &st);
+		pthread_mutex_lock(&tree->dirs->at[dir]->folder_lock);
+		err = ucm_files_look(tree, dir, path, &st);
 		if (!err && S_ISDIR(st.st_mode)) {
-			err = change_in(set, dir, path, O_RDONLY | O_DIRECTORY,
+			err = change_in(tree, dir, path, O_RDONLY | O_DIRECTORY,
 					change);
 			done[dir] = true;
 			num++;
 		}
-		pthread_mutex_unlock(&set->dirs[dir]->folder_lock);
+		pthread_mutex_unlock(&tree->dirs->at[dir]->folder_lock);
 		if (err == -ENOENT)
 			err = 0;
 	}
@@ -687,41 +697,41 @@ static int change_copies(struct ucm_store *set, const char *path,
 
 /* A file made below it meanwhile may have copied it as it was, to a directory
  * that had been passed: until all have been seen. */
-static int change_folder(struct ucm_store *set, const char *path,
+static int change_folder(struct ucm_files_tree *tree, const char *path,
 			 const struct ucm_files_change *change)
 {
 	bool done[UCM_MAX_DIRS] = { false };
-	int first = change_copies(set, path, change, done), more = first;
+	int first = change_copies(tree, path, change, done), more = first;
 
 	while (more > 0)
-		more = change_copies(set, path, change, done);
+		more = change_copies(tree, path, change, done);
 	return more ? more : first ? 0 : -ENOENT;
 }
 
-int ucm_files_change(struct ucm_store *set, const char *path,
+int ucm_files_change(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files *plain,
 		     const struct ucm_files_change *change)
 {
 	if (!S_ISDIR(plain->st.st_mode))
-		return change_file(set, path, plain, change);
+		return change_file(tree, path, plain, change);
 	if (change->size_set)
 		return -EISDIR;
-	return change_folder(set, path, change);
+	return change_folder(tree, path, change);
 }
 
-int ucm_files_sync_dir(struct ucm_store *set, const char *path)
+int ucm_files_sync_dir(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files_copies copies;
-	int err = ucm_files_copies(set, path, &copies);
+	int err = ucm_files_copies(tree, path, &copies);
 
 	for (unsigned i = 0; i < copies.num && !err; i++) {
 		unsigned dir = copies.dirs[i];
 
-		if (set->dirs[dir]->readonly)
+		if (tree->dirs->at[dir]->readonly)
 			continue;
-		err = ucm_os_sync_dir(set->dirs[dir]->dirfd, path);
+		err = ucm_os_sync_dir(tree->dirs->at[dir]->dirfd, path);
 		if (err)
-			ucm_files_failed(set, dir, path, "fsync", err);
+			ucm_files_failed(tree, dir, path, "fsync", err);
 	}
 	return err;
 }

@@ -14,6 +14,11 @@
  * may leave both files: then the rule above says which one is seen, the old or
  * the new. If it is the old one, the new one still has the name that it had.
  *
+ * It stands on the directories alone and knows nothing of blocks. Whoever opens
+ * them has the tree: after the directories have been marked as in use it calls
+ * ucm_files_recover(), then the tree may be used; ucm_files_count_start() makes
+ * the tiers' limits hold for what lies there, too.
+ *
  * Paths are below a backing directory and begin with "files". Whoever changes
  * a name sees to it that nobody else uses it meanwhile (node.h); apart
  * from that, calls may be made from any thread. They return 0 (or a descriptor)
@@ -26,14 +31,27 @@
 #define UCM_FILES_H
 
 #include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "fs/store/store.h"
+#include "fs/tier/dirs.h"
 
 #define UCM_FILES_ROOT	  "files"
 #define UCM_FILES_NOWHERE UINT32_MAX /* for a number of a directory */
+
+struct ucm_files_tree {
+	struct ucm_dirs *dirs;
+	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
+
+	/* list.c */
+	pthread_t count_thread;
+	bool counting; /* the thread has been started */
+	_Atomic bool stopping;
+	_Atomic bool counted; /* all that is there */
+};
 
 /* What a name leads to. */
 struct ucm_files {
@@ -60,15 +78,18 @@ struct ucm_files_change {
 	struct timespec times[2]; /* as for utimensat(2) */
 };
 
+/* The directories are the caller's, and outlive the tree. */
+void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs);
+
 /* Is there a file, link or folder of this name? hint: the directory to ask first
  * for a file, or NOWHERE. If none has it, and one could not say, the error is
  * that one's and not -ENOENT. */
-int ucm_files_find(struct ucm_store *set, const char *path, unsigned hint,
+int ucm_files_find(struct ucm_files_tree *tree, const char *path, unsigned hint,
 		   struct ucm_files *out);
 
 /* A number for st_ino: of the file in its directory, which is known by its
  * UUID; so it survives renames and remounts. Bit 62 is set. */
-uint64_t ucm_files_ino(const struct ucm_store *set,
+uint64_t ucm_files_ino(const struct ucm_files_tree *tree,
 		       const struct ucm_files *plain);
 
 /*
@@ -79,43 +100,43 @@ uint64_t ucm_files_ino(const struct ucm_store *set,
  * make them alike, and cannot go on if a tier fills up in the middle of one.
  * out->promise is for ucm_files_written(), before the descriptor is closed.
  */
-int ucm_files_create(struct ucm_store *set, const char *path,
+int ucm_files_create(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files_owner *owner,
 		     struct ucm_files *out);
-int ucm_files_mkdir(struct ucm_store *set, const char *path,
+int ucm_files_mkdir(struct ucm_files_tree *tree, const char *path,
 		    const struct ucm_files_owner *owner, struct ucm_files *out);
 
-int ucm_files_symlink(struct ucm_store *set, const char *path,
+int ucm_files_symlink(struct ucm_files_tree *tree, const char *path,
 		      const struct ucm_files_owner *owner,
 		      struct ucm_files *out);
 
 /* What a link says (PATH_MAX bytes). */
-int ucm_files_readlink(struct ucm_store *set, const char *path, unsigned dir,
-		       char *target_out);
+int ucm_files_readlink(struct ucm_files_tree *tree, const char *path,
+		       unsigned dir, char *target_out);
 
 /* A new file has been written, and takes so many bytes (0: not known): what was
  * set aside is free again. */
-void ucm_files_written(struct ucm_store *set, struct ucm_files *made,
+void ucm_files_written(struct ucm_files_tree *tree, struct ucm_files *made,
 		       uint64_t bytes);
 
 /* Open a file that lies in dir; flags: O_RDONLY or O_RDWR. -ESTALE: it is not
  * there any more. */
-int ucm_files_open(struct ucm_store *set, const char *path, unsigned dir,
+int ucm_files_open(struct ucm_files_tree *tree, const char *path, unsigned dir,
 		   int flags, struct stat *stat_out);
 
 /* Remove a file, or an empty folder, from all directories. */
-int ucm_files_unlink(struct ucm_store *set, const char *path);
-int ucm_files_rmdir(struct ucm_store *set, const char *path);
+int ucm_files_unlink(struct ucm_files_tree *tree, const char *path);
+int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path);
 
 /* Change a file or folder; plain: as it was found. An open file's descriptor
  * (for writing, if its size is to change) does as well. */
-int ucm_files_change(struct ucm_store *set, const char *path,
+int ucm_files_change(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files *plain,
 		     const struct ucm_files_change *change);
 int ucm_files_change_fd(int fd, const struct ucm_files_change *change);
 
 /* fsync of a folder, wherever it is. */
-int ucm_files_sync_dir(struct ucm_store *set, const char *path);
+int ucm_files_sync_dir(struct ucm_files_tree *tree, const char *path);
 
 /* ---- place.c ---- */
 
@@ -133,11 +154,12 @@ const char *ucm_files_stem(const char *name, size_t *len_out);
  * several directories. What fails half-way is undone. dir_out: where a file
  * lies.
  */
-int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
-		     bool noreplace, unsigned *dir_out);
+int ucm_files_rename(struct ucm_files_tree *tree, const char *from,
+		     const char *to, bool noreplace, unsigned *dir_out);
 
-/* Before anything is served: no file keeps two names that a crash left. */
-void ucm_files_recover(struct ucm_store *set);
+/* Before anything is served, and once the directories may be written to: no
+ * file keeps two names that a crash left. */
+void ucm_files_recover(struct ucm_files_tree *tree);
 
 /* ---- list.c ---- */
 
@@ -155,14 +177,15 @@ struct ucm_files_names {
 };
 
 /* All names in a folder, each once. */
-int ucm_files_list(struct ucm_store *set, const char *path,
+int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 		   struct ucm_files_names *out);
 void ucm_files_names_free(struct ucm_files_names *names);
 
 /* Add what the files take to their tiers, in a thread. What is
  * changed by others than new files meanwhile may be counted wrong. */
-int ucm_files_count_start(struct ucm_store *set);
-void ucm_files_count_stop(struct ucm_store *set);
+int ucm_files_count_start(struct ucm_files_tree *tree);
+/* End it, as far as it has come. Before the directories are closed. */
+void ucm_files_count_stop(struct ucm_files_tree *tree);
 
 /* ---- for the files above ---- */
 
@@ -177,30 +200,31 @@ struct ucm_files_copies {
 };
 
 /* -ENOENT: in none. An error if a directory could not say. */
-int ucm_files_copies(struct ucm_store *set, const char *path,
+int ucm_files_copies(struct ucm_files_tree *tree, const char *path,
 		     struct ucm_files_copies *out);
 
 /* -ENOTEMPTY: a folder has names in one of the directories. */
-int ucm_files_check_empty(struct ucm_store *set, const char *path,
+int ucm_files_check_empty(struct ucm_files_tree *tree, const char *path,
 			  const struct ucm_files_copies *copies);
 
 /* In one directory: 0, -ENOENT (also for what is none of ours), or its error,
  * logged and counted. */
-int ucm_files_look(struct ucm_store *set, unsigned dir, const char *path,
+int ucm_files_look(struct ucm_files_tree *tree, unsigned dir, const char *path,
 		   struct stat *out);
 
 /* Make the folders above a path in a directory, as they are elsewhere. */
-int ucm_files_make_above(struct ucm_store *set, unsigned dir, const char *path);
+int ucm_files_make_above(struct ucm_files_tree *tree, unsigned dir,
+			 const char *path);
 
 /* Log and count that a directory failed; err comes back. */
-int ucm_files_failed(struct ucm_store *set, unsigned dir, const char *path,
-		     const char *what, int err);
+int ucm_files_failed(struct ucm_files_tree *tree, unsigned dir,
+		     const char *path, const char *what, int err);
 
 /* Bytes more, or less, in a directory. */
-static inline void ucm_files_account(struct ucm_store *set, unsigned dir,
+static inline void ucm_files_account(struct ucm_files_tree *tree, unsigned dir,
 				     int64_t bytes)
 {
-	atomic_fetch_add(&set->tier_of[dir]->files, bytes);
+	atomic_fetch_add(&tree->dirs->tier_of[dir]->files, bytes);
 }
 
 #endif

@@ -30,7 +30,7 @@ static const struct dirent *first_entry(const struct dirent *entries)
 }
 
 /* DT_DIR, DT_REG, DT_LNK, or 0 for what is left out. */
-static unsigned char type_of(struct ucm_store *set, unsigned dir,
+static unsigned char type_of(struct ucm_files_tree *tree, unsigned dir,
 			     const char *path, const struct dirent *entry)
 {
 	char name[PATH_MAX];
@@ -42,7 +42,7 @@ static unsigned char type_of(struct ucm_store *set, unsigned dir,
 	if (entry->d_type != DT_UNKNOWN ||
 	    snprintf(name, sizeof(name), "%s/%s", path, entry->d_name) >=
 		    (int)sizeof(name) ||
-	    ucm_files_look(set, dir, name, &st))
+	    ucm_files_look(tree, dir, name, &st))
 		return 0;
 	return (unsigned char)IFTODT(st.st_mode);
 }
@@ -65,14 +65,15 @@ static int add_name(struct ucm_files_names *names, size_t *room,
 	return 0;
 }
 
-static int add_entries(struct ucm_store *set, unsigned dir, const char *path,
-		       struct ucm_files_names *names, size_t *room)
+static int add_entries(struct ucm_files_tree *tree, unsigned dir,
+		       const char *path, struct ucm_files_names *names,
+		       size_t *room)
 {
 	int err = 0;
 
 	for (const struct dirent *entry = first_entry(names->entries[dir]);
 	     entry && !err; entry = next_entry(entry)) {
-		unsigned char type = type_of(set, dir, path, entry);
+		unsigned char type = type_of(tree, dir, path, entry);
 		struct ucm_files plain = { .dir = dir };
 
 		plain.st.st_ino = entry->d_ino;
@@ -81,7 +82,7 @@ static int add_entries(struct ucm_store *set, unsigned dir, const char *path,
 				names, room,
 				&(struct ucm_files_name){
 					.name = entry->d_name,
-					.ino = ucm_files_ino(set, &plain),
+					.ino = ucm_files_ino(tree, &plain),
 					.type = type,
 					.dir = (uint8_t)dir,
 				});
@@ -111,7 +112,7 @@ static void leave_out_copies(struct ucm_files_names *names)
 	names->num = num;
 }
 
-int ucm_files_list(struct ucm_store *set, const char *path,
+int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 		   struct ucm_files_names *out)
 {
 	struct ucm_files_names names = { 0 };
@@ -119,19 +120,19 @@ int ucm_files_list(struct ucm_store *set, const char *path,
 	size_t room = 0;
 	int err = 0;
 
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
-		err = ucm_os_list_entries(set->dirs[dir]->dirfd, path,
+	for (unsigned dir = 0; dir < tree->dirs->num && !err; dir++) {
+		err = ucm_os_list_entries(tree->dirs->at[dir]->dirfd, path,
 					  &names.entries[dir]);
 		if (err == -ENOENT || err == -ENOTDIR || err == -ELOOP) {
 			err = 0;
 			continue;
 		}
 		if (err) {
-			ucm_files_failed(set, dir, path, "readdir", err);
+			ucm_files_failed(tree, dir, path, "readdir", err);
 			break;
 		}
 		folders++;
-		err = add_entries(set, dir, path, &names, &room);
+		err = add_entries(tree, dir, path, &names, &room);
 	}
 	if (!err && !folders)
 		err = -ENOENT;
@@ -157,7 +158,7 @@ void ucm_files_names_free(struct ucm_files_names *names)
 
 /* A directory's tree, folder by folder; paths to come, each allocated. */
 struct walk {
-	struct ucm_store *set;
+	struct ucm_files_tree *tree;
 	unsigned dir;
 	int64_t since_ns; /* what was changed later is counted as it changes */
 	char **paths;
@@ -189,13 +190,13 @@ static void count_file(struct walk *walk, int folder, const char *name)
 
 	if (!ucm_os_stat(folder, name, &st) && !S_ISDIR(st.st_mode) &&
 	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
-		ucm_files_account(walk->set, walk->dir,
+		ucm_files_account(walk->tree, walk->dir,
 				  (int64_t)ucm_file_takes(&st));
 }
 
 static int count_folder(struct walk *walk, const char *path)
 {
-	int dirfd = walk->set->dirs[walk->dir]->dirfd;
+	int dirfd = walk->tree->dirs->at[walk->dir]->dirfd;
 	_cleanup_free_ struct dirent *entries = NULL;
 	_cleanup_fd_ int fd = -1;
 	int err;
@@ -205,9 +206,10 @@ static int count_folder(struct walk *walk, const char *path)
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	for (const struct dirent *entry = first_entry(entries);
-	     entry && !err && !atomic_load(&walk->set->stopping);
+	     entry && !err && !atomic_load(&walk->tree->stopping);
 	     entry = next_entry(entry)) {
-		unsigned char type = type_of(walk->set, walk->dir, path, entry);
+		unsigned char type = type_of(walk->tree, walk->dir, path,
+					     entry);
 
 		if (type == DT_DIR)
 			err = push(walk, path, entry->d_name);
@@ -219,7 +221,7 @@ static int count_folder(struct walk *walk, const char *path)
 
 static void count_directory(struct walk *walk)
 {
-	struct ucm_backing *backing = walk->set->dirs[walk->dir];
+	struct ucm_backing *backing = walk->tree->dirs->at[walk->dir];
 	struct stat st;
 	int err;
 
@@ -231,36 +233,37 @@ static void count_directory(struct walk *walk)
 	while (walk->num) {
 		_cleanup_free_ char *path = walk->paths[--walk->num];
 
-		if (!err && !atomic_load(&walk->set->stopping))
+		if (!err && !atomic_load(&walk->tree->stopping))
 			err = count_folder(walk, path);
 	}
 	if (err)
-		ucm_files_failed(walk->set, walk->dir, UCM_FILES_ROOT,
+		ucm_files_failed(walk->tree, walk->dir, UCM_FILES_ROOT,
 				 "counting", err);
 }
 
 static void *count_main(void *arg)
 {
-	struct walk walk = { .set = arg };
+	struct walk walk = { .tree = arg };
 
-	for (; walk.dir < walk.set->num_dirs; walk.dir++)
+	for (; walk.dir < walk.tree->dirs->num; walk.dir++)
 		count_directory(&walk);
 	free(walk.paths);
-	atomic_store(&walk.set->files_counted, true);
+	atomic_store(&walk.tree->counted, true);
 	return NULL;
 }
 
-int ucm_files_count_start(struct ucm_store *set)
+int ucm_files_count_start(struct ucm_files_tree *tree)
 {
-	int err = pthread_create(&set->count_thread, NULL, count_main, set);
+	int err = pthread_create(&tree->count_thread, NULL, count_main, tree);
 
-	set->counting = !err;
+	tree->counting = !err;
 	return -err;
 }
 
-void ucm_files_count_stop(struct ucm_store *set)
+void ucm_files_count_stop(struct ucm_files_tree *tree)
 {
-	if (set->counting)
-		pthread_join(set->count_thread, NULL);
-	set->counting = false;
+	atomic_store(&tree->stopping, true);
+	if (tree->counting)
+		pthread_join(tree->count_thread, NULL);
+	tree->counting = false;
 }

@@ -36,32 +36,33 @@ typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
 		       const char *to);
 
 /* Rename or link, in a folder that may have to be made. */
-static int name_in(struct ucm_store *set, unsigned dir, const char *from,
+static int name_in(struct ucm_files_tree *tree, unsigned dir, const char *from,
 		   const char *to, name_fn name)
 {
-	int dirfd = set->dirs[dir]->dirfd;
+	int dirfd = tree->dirs->at[dir]->dirfd;
 	int err = name(dirfd, from, dirfd, to);
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_files_make_above(set, dir, to);
+	err = ucm_files_make_above(tree, dir, to);
 	return err ? err : name(dirfd, from, dirfd, to);
 }
 
-static int rename_in(struct ucm_store *set, unsigned dir, const char *from,
-		     const char *to)
+static int rename_in(struct ucm_files_tree *tree, unsigned dir,
+		     const char *from, const char *to)
 {
-	return name_in(set, dir, from, to, ucm_os_rename);
+	return name_in(tree, dir, from, to, ucm_os_rename);
 }
 
 /* fsync of the folder that a name is in. */
-static int sync_above(struct ucm_store *set, unsigned dir, const char *path)
+static int sync_above(struct ucm_files_tree *tree, unsigned dir,
+		      const char *path)
 {
 	char folder[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	return ucm_os_sync_dir(set->dirs[dir]->dirfd, folder);
+	return ucm_os_sync_dir(tree->dirs->at[dir]->dirfd, folder);
 }
 
 /* ---- notes ---- */
@@ -93,21 +94,21 @@ static const char *parse_note(char *text, char *from)
 
 /* ---- files ---- */
 
-static int drop_copy(struct ucm_store *set, const char *path,
+static int drop_copy(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files_copies *copies, unsigned i)
 {
 	unsigned dir = copies->dirs[i];
-	int err = ucm_os_unlink(set->dirs[dir]->dirfd, path);
+	int err = ucm_os_unlink(tree->dirs->at[dir]->dirfd, path);
 
 	if (err && err != -ENOENT)
-		return ucm_files_failed(set, dir, path, "unlink", err);
-	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
-	ucm_count(&set->tier_of[dir]->stats.files_removed);
+		return ucm_files_failed(tree, dir, path, "unlink", err);
+	ucm_files_account(tree, dir, -(int64_t)copies->bytes[i]);
+	ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 	return 0;
 }
 
 /* Unlink the copies from number `first` on, but one in the directory `but`. */
-static int drop_copies(struct ucm_store *set, const char *path,
+static int drop_copies(struct ucm_files_tree *tree, const char *path,
 		       const struct ucm_files_copies *copies, unsigned first,
 		       unsigned but)
 {
@@ -115,7 +116,7 @@ static int drop_copies(struct ucm_store *set, const char *path,
 
 	for (unsigned i = copies->num; i-- > first && !err;) {
 		if (copies->dirs[i] != but)
-			err = drop_copy(set, path, copies, i);
+			err = drop_copy(tree, path, copies, i);
 	}
 	return err;
 }
@@ -131,33 +132,33 @@ static unsigned copy_in(const struct ucm_files_copies *copies, unsigned dir)
 }
 
 /* The replaced file in the same directory went with the rename. */
-static void count_replaced(struct ucm_store *set, unsigned dir,
+static void count_replaced(struct ucm_files_tree *tree, unsigned dir,
 			   const struct ucm_files_copies *copies)
 {
 	unsigned i = copy_in(copies, dir);
 
 	if (i == copies->num)
 		return;
-	ucm_files_account(set, dir, -(int64_t)copies->bytes[i]);
-	ucm_count(&set->tier_of[dir]->stats.files_removed);
+	ucm_files_account(tree, dir, -(int64_t)copies->bytes[i]);
+	ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 }
 
 /* The name is there twice now: with the other file gone it is done. */
-static int drop_replaced(struct ucm_store *set, const char *from,
+static int drop_replaced(struct ucm_files_tree *tree, const char *from,
 			 const char *to, unsigned dir,
 			 const struct ucm_files_copies *old)
 {
-	int err = sync_above(set, dir, to), undone;
+	int err = sync_above(tree, dir, to), undone;
 
 	if (err)
-		ucm_files_failed(set, dir, to, "fsync of its folder", err);
+		ucm_files_failed(tree, dir, to, "fsync of its folder", err);
 	else
-		err = drop_copies(set, to, old, 0, dir);
+		err = drop_copies(tree, to, old, 0, dir);
 	if (!err)
 		return 0;
-	undone = rename_in(set, dir, to, from);
+	undone = rename_in(tree, dir, to, from);
 	if (undone)
-		ucm_files_failed(set, dir, to, "taking back its rename",
+		ucm_files_failed(tree, dir, to, "taking back its rename",
 				 undone);
 	return err;
 }
@@ -187,35 +188,35 @@ static int note_both(struct ucm_backing *backing, const char *from,
 
 /* Give the file its new name as well, and take that from the old one. both: it
  * has both names, though it could not be done. */
-static int link_over(struct ucm_store *set, const char *from, const char *to,
-		     unsigned dir, const struct ucm_files_copies *old,
-		     bool *both)
+static int link_over(struct ucm_files_tree *tree, const char *from,
+		     const char *to, unsigned dir,
+		     const struct ucm_files_copies *old, bool *both)
 {
-	int err = name_in(set, dir, from, to, ucm_os_link);
+	int err = name_in(tree, dir, from, to, ucm_os_link);
 
 	if (err)
-		return ucm_files_failed(set, dir, to, "link", err);
-	err = sync_above(set, dir, to);
+		return ucm_files_failed(tree, dir, to, "link", err);
+	err = sync_above(tree, dir, to);
 	if (err)
-		ucm_files_failed(set, dir, to, "fsync of its folder", err);
+		ucm_files_failed(tree, dir, to, "fsync of its folder", err);
 	else
-		err = drop_copies(set, to, old, 0, dir);
+		err = drop_copies(tree, to, old, 0, dir);
 	if (err)
-		*both = ucm_os_unlink(set->dirs[dir]->dirfd, to) != 0;
+		*both = ucm_os_unlink(tree->dirs->at[dir]->dirfd, to) != 0;
 	return err;
 }
 
 /* The old file is in front of the new one: until it goes, that keeps its
  * name. */
-static int replace_in_front(struct ucm_store *set, const char *from,
+static int replace_in_front(struct ucm_files_tree *tree, const char *from,
 			    const char *to, unsigned dir,
 			    const struct ucm_files_copies *old)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = tree->dirs->at[dir];
 	unsigned hidden = copy_in(old, dir);
 	bool both = false;
 	char note[32];
-	int err = hidden < old->num ? drop_copy(set, to, old, hidden) : 0;
+	int err = hidden < old->num ? drop_copy(tree, to, old, hidden) : 0;
 
 	if (err)
 		return err;
@@ -223,12 +224,12 @@ static int replace_in_front(struct ucm_store *set, const char *from,
 	if (err) /* no room: it is still right unless we are killed now */
 		ucm_warning("%s/.ucmfs/%s: %s", backing->path, note,
 			    strerror(-err));
-	err = link_over(set, from, to, dir, old, &both);
+	err = link_over(tree, from, to, dir, old, &both);
 	if (!err) {
 		err = ucm_os_unlink(backing->dirfd, from);
 		both = err != 0;
 		if (err)
-			ucm_files_failed(set, dir, from, "unlink", err);
+			ucm_files_failed(tree, dir, from, "unlink", err);
 	}
 	if (!both) /* else the next start does it */
 		ucm_os_unlink(backing->ctlfd, note);
@@ -244,29 +245,29 @@ static bool has_both(const struct ucm_files_copies *source,
 	return i < old->num && old->inos[i] == source->inos[0];
 }
 
-static int rename_file(struct ucm_store *set, const char *from, const char *to,
-		       const struct ucm_files_copies *source,
+static int rename_file(struct ucm_files_tree *tree, const char *from,
+		       const char *to, const struct ucm_files_copies *source,
 		       const struct ucm_files_copies *old)
 {
 	unsigned dir = source->dirs[0];
 	bool elsewhere = old->num && old->dirs[0] != dir;
-	int err = drop_copies(set, from, source, 1, dir);
+	int err = drop_copies(tree, from, source, 1, dir);
 
 	if (!err && !elsewhere)
-		err = drop_copies(set, to, old, 1, dir);
+		err = drop_copies(tree, to, old, 1, dir);
 	if (err)
 		return err;
 	if (elsewhere && old->dirs[0] < dir)
-		return replace_in_front(set, from, to, dir, old);
+		return replace_in_front(tree, from, to, dir, old);
 	if (has_both(source, old, dir))
-		return drop_copy(set, from, source, 0);
-	err = rename_in(set, dir, from, to);
+		return drop_copy(tree, from, source, 0);
+	err = rename_in(tree, dir, from, to);
 	if (err)
-		return ucm_files_failed(set, dir, from, "rename", err);
+		return ucm_files_failed(tree, dir, from, "rename", err);
 	if (elsewhere)
-		err = drop_replaced(set, from, to, dir, old);
+		err = drop_replaced(tree, from, to, dir, old);
 	if (!err)
-		count_replaced(set, dir, old);
+		count_replaced(tree, dir, old);
 	return err;
 }
 
@@ -274,32 +275,32 @@ static int rename_file(struct ucm_store *set, const char *from, const char *to,
 
 /* What was there, and empty, in other directories; if it stays, it is a part of
  * the renamed one. */
-static void drop_empty(struct ucm_store *set, const char *path,
+static void drop_empty(struct ucm_files_tree *tree, const char *path,
 		       const struct ucm_files_copies *old, unsigned dir)
 {
 	for (unsigned i = 0; i < old->num; i++) {
 		if (old->dirs[i] != dir)
-			ucm_os_rmdir(set->dirs[old->dirs[i]]->dirfd, path);
+			ucm_os_rmdir(tree->dirs->at[old->dirs[i]]->dirfd, path);
 	}
 }
 
 /* Of one that lies in several directories a crash could leave a part under each
  * name. -EXDEV makes mv(1) copy it, file by file. */
-static int rename_folder(struct ucm_store *set, const char *from,
+static int rename_folder(struct ucm_files_tree *tree, const char *from,
 			 const char *to, const struct ucm_files_copies *source,
 			 const struct ucm_files_copies *old)
 {
 	unsigned dir = source->dirs[0];
-	int err = ucm_files_check_empty(set, to, old);
+	int err = ucm_files_check_empty(tree, to, old);
 
 	if (err)
 		return err;
 	if (source->num > 1)
 		return -EXDEV;
-	err = rename_in(set, dir, from, to);
+	err = rename_in(tree, dir, from, to);
 	if (err)
-		return ucm_files_failed(set, dir, from, "rename", err);
-	drop_empty(set, to, old, dir);
+		return ucm_files_failed(tree, dir, from, "rename", err);
+	drop_empty(tree, to, old, dir);
 	return 0;
 }
 
@@ -319,11 +320,11 @@ static int check_kinds(const struct ucm_files_copies *source,
 	return source->is_dir && !old->is_dir ? -ENOTDIR : 0;
 }
 
-int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
-		     bool noreplace, unsigned *dir_out)
+int ucm_files_rename(struct ucm_files_tree *tree, const char *from,
+		     const char *to, bool noreplace, unsigned *dir_out)
 {
 	struct ucm_files_copies source, old;
-	int err = ucm_files_copies(set, from, &source);
+	int err = ucm_files_copies(tree, from, &source);
 
 	if (err)
 		return err;
@@ -331,14 +332,14 @@ int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
 		*dir_out = source.dirs[0];
 		return 0;
 	}
-	err = ucm_files_copies(set, to, &old);
+	err = ucm_files_copies(tree, to, &old);
 	if (err && err != -ENOENT)
 		return err;
 	err = check_kinds(&source, &old, noreplace);
 	if (!err)
 		err = source.is_dir
-			      ? rename_folder(set, from, to, &source, &old)
-			      : rename_file(set, from, to, &source, &old);
+			      ? rename_folder(tree, from, to, &source, &old)
+			      : rename_file(tree, from, to, &source, &old);
 	if (!err)
 		*dir_out = source.dirs[0];
 	return err;
@@ -348,33 +349,34 @@ int ucm_files_rename(struct ucm_store *set, const char *from, const char *to,
 
 /* If the file has both names: the old one goes, unless another file in front
  * has the new one still. */
-static int part_names(struct ucm_store *set, unsigned dir, const char *from,
-		      const char *to)
+static int part_names(struct ucm_files_tree *tree, unsigned dir,
+		      const char *from, const char *to)
 {
 	struct ucm_files_copies source, old;
-	int err = ucm_files_copies(set, from, &source);
+	int err = ucm_files_copies(tree, from, &source);
 	unsigned i, j;
 
 	if (!err)
-		err = ucm_files_copies(set, to, &old);
+		err = ucm_files_copies(tree, to, &old);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	i = copy_in(&source, dir);
 	j = copy_in(&old, dir);
 	if (i == source.num || j == old.num || source.inos[i] != old.inos[j])
 		return 0;
-	return ucm_os_unlink(set->dirs[dir]->dirfd, j ? to : from);
+	return ucm_os_unlink(tree->dirs->at[dir]->dirfd, j ? to : from);
 }
 
-static void recover_both(struct ucm_store *set, unsigned dir, const char *name)
+static void recover_both(struct ucm_files_tree *tree, unsigned dir,
+			 const char *name)
 {
-	struct ucm_backing *backing = set->dirs[dir];
+	struct ucm_backing *backing = tree->dirs->at[dir];
 	char text[NOTE_MAX], from[PATH_MAX];
 	int err = ucm_os_read_file(backing->ctlfd, name, text, sizeof(text));
 	const char *to = err ? NULL : parse_note(text, from);
 
 	if (to) /* else it was killed before it had written it */
-		err = part_names(set, dir, from, to);
+		err = part_names(tree, dir, from, to);
 	if (err)
 		ucm_error("%s/.ucmfs/%s: a file may have two names: %s",
 			  backing->path, name, strerror(-err));
@@ -382,22 +384,22 @@ static void recover_both(struct ucm_store *set, unsigned dir, const char *name)
 		ucm_os_unlink(backing->ctlfd, name);
 }
 
-static void recover_files(struct ucm_store *set, unsigned dir)
+static void recover_files(struct ucm_files_tree *tree, unsigned dir)
 {
 	_cleanup_free_ char *names = NULL;
 
-	if (ucm_os_list(set->dirs[dir]->ctlfd, ".", &names))
+	if (ucm_os_list(tree->dirs->at[dir]->ctlfd, ".", &names))
 		return; /* what is there needs the directory as well */
 	for (char *name = names; *name; name += strlen(name) + 1) {
 		if (!strncmp(name, BOTH, strlen(BOTH)))
-			recover_both(set, dir, name);
+			recover_both(tree, dir, name);
 	}
 }
 
-void ucm_files_recover(struct ucm_store *set)
+void ucm_files_recover(struct ucm_files_tree *tree)
 {
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		if (!set->dirs[i]->readonly)
-			recover_files(set, i);
+	for (unsigned i = 0; i < tree->dirs->num; i++) {
+		if (!tree->dirs->at[i]->readonly)
+			recover_files(tree, i);
 	}
 }

@@ -53,7 +53,7 @@ static uint8_t tier_number(const struct ucm_store *set, uint8_t dir)
 {
 	return dir == UCM_TRACE_NONE
 		       ? UCM_TRACE_NONE
-		       : (uint8_t)(set->tier_of[dir] - set->tiers);
+		       : (uint8_t)(set->dirs.tier_of[dir] - set->dirs.tiers);
 }
 
 static void trace(const struct ucm_account *account, uint64_t ns, int err)

@@ -191,7 +191,7 @@ int ucm_block_sync(struct ucm_daemon *daemon, const struct ucm_handle *file,
 		return 0;
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
-	ucm_store_count_error(daemon->set, file->dir, err);
+	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 	return err;
 }
 
@@ -211,7 +211,7 @@ static int block_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->set->tier_of[entry.dir]->name);
+			daemon->set->dirs.tier_of[entry.dir]->name);
 }
 
 static int block_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,

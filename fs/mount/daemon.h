@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
+#include "fs/files/files.h"
 #include "fs/files/node.h"
 #include "fs/mount/options.h"
 #include "fs/store/lease.h"
@@ -61,6 +62,7 @@ struct ucm_notifier {
 struct ucm_daemon {
 	struct ucm_options *options;
 	struct ucm_store *set;
+	struct ucm_files_tree file_tree; /* over its directories */
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;

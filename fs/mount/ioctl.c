@@ -201,7 +201,7 @@ static int run_warm(const struct call *call, void *data)
 static int run_flush(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_calls_flush(call->daemon->set);
+	return ucm_store_sync(call->daemon->set);
 }
 
 static bool is_interrupted(void *arg)
@@ -218,7 +218,7 @@ static int run_rescan(const struct call *call, void *data)
 static int run_checkpoint(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_upkeep_checkpoint(call->daemon->set);
+	return ucm_store_checkpoint(call->daemon->set);
 }
 
 static const struct command commands[] = {

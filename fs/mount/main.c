@@ -55,8 +55,8 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 		free(path);
 		return -EINVAL;
 	}
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		const char *dir = set->dirs[i]->path;
+	for (unsigned i = 0; i < set->dirs.num; i++) {
+		const char *dir = set->dirs.at[i]->path;
 
 		if (lies_in(dir, path) || lies_in(path, dir)) {
 			ucm_complain(complaint,
@@ -83,7 +83,7 @@ static int open_trace(const struct ucm_options *options,
 		.ops = ucm_op_names,
 		.num_ops = UCM_OP_COUNT,
 		.tiers = tiers,
-		.num_tiers = set->num_tiers,
+		.num_tiers = set->dirs.num_tiers,
 	};
 	char *mount;
 	int err;
@@ -91,8 +91,8 @@ static int open_trace(const struct ucm_options *options,
 	*out = NULL;
 	if (!options->trace)
 		return 0;
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		tiers[i] = set->tiers[i].name;
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++)
+		tiers[i] = set->dirs.tiers[i].name;
 	mount = realpath(options->mountpoint, NULL);
 	names.mount = mount ? mount : options->mountpoint;
 	err = ucm_trace_open(options->trace, options->trace_size, &names, out);

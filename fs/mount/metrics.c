@@ -120,8 +120,8 @@ struct space {
 
 static void measure_tiers(const struct ucm_store *set, struct space *out)
 {
-	for (unsigned i = 0; i < set->num_tiers; i++) {
-		const struct ucm_tier *tier = &set->tiers[i];
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
+		const struct ucm_tier *tier = &set->dirs.tiers[i];
 		uint64_t limit = ucm_tier_limit_bytes(tier);
 
 		ucm_tier_space(tier, &out[i].total, &out[i].available);
@@ -131,8 +131,8 @@ static void measure_tiers(const struct ucm_store *set, struct space *out)
 }
 
 #define for_each_tier(tier, set)                                              \
-	for (const struct ucm_tier *tier = (set)->tiers;                      \
-	     tier < (set)->tiers + (set)->num_tiers; tier++)
+	for (const struct ucm_tier *tier = (set)->dirs.tiers;                 \
+	     tier < (set)->dirs.tiers + (set)->dirs.num_tiers; tier++)
 
 static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *set,
 			   const struct space *spaces)
@@ -141,17 +141,17 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *set,
 			"size of the tier's file systems, within its limit");
 	for_each_tier(tier, set)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     spaces[tier - set->tiers].total);
+			     spaces[tier - set->dirs.tiers].total);
 	ucm_prom_family(prom, "ucmfs_tier_free_bytes", "gauge",
 			"room left, within the limit");
 	for_each_tier(tier, set)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     spaces[tier - set->tiers].available);
+			     spaces[tier - set->dirs.tiers].available);
 	ucm_prom_family(prom, "ucmfs_tier_limit_bytes", "gauge",
 			"most that the tier's blocks and files may take");
 	for_each_tier(tier, set)
 		ucm_prom_double(prom, LABELS("tier", tier->name),
-				spaces[tier - set->tiers].limit);
+				spaces[tier - set->dirs.tiers].limit);
 	ucm_prom_family(prom, "ucmfs_tier_used_bytes", "gauge",
 			"what the tier's blocks and files take on disk");
 	for_each_tier(tier, set)
@@ -290,6 +290,9 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 		return NULL;
 	put_mount(&prom, daemon);
 	put_counters(&prom, &daemon->set->stats);
+	put_counter(&prom, "ucmfs_io_errors_total",
+		    "failed calls on backing directories",
+		    ucm_counted(&daemon->set->dirs.io_errors));
 	put_index(&prom, daemon->set);
 	put_tiers(&prom, daemon->set);
 	put_times(&prom, daemon->ops);

@@ -390,6 +390,8 @@ static int serve(struct ucm_daemon *daemon)
 	int err = ucm_store_begin(daemon->set);
 
 	if (!err)
+		ucm_files_recover(&daemon->file_tree);
+	if (!err)
 		err = go_to_background(daemon->options);
 	if (err)
 		return err;
@@ -400,6 +402,8 @@ static int serve(struct ucm_daemon *daemon)
 	err = ucm_notify_start(daemon);
 	if (!err)
 		err = ucm_store_start(daemon->set);
+	if (!err)
+		err = ucm_files_count_start(&daemon->file_tree);
 	if (!err)
 		err = loop(daemon);
 	ucm_index_memory_unserve(ucm_index_live(daemon->set->index));
@@ -440,6 +444,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		 * of ours holds: only now, with the connection gone, will it
 		 * end; and it uses the session, and losses use us. */
 		ucm_store_quiet(daemon->set);
+		ucm_files_count_stop(&daemon->file_tree);
 		ucm_notify_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
@@ -472,6 +477,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = ucm_handles_init(&daemon.files);
 
+	ucm_files_tree_init(&daemon.file_tree, &set->dirs);
 	ucm_leases_init(&daemon.leases, options->leases, options->lease_age_s);
 	if (!err)
 		err = ucm_tree_ops_init(&daemon);

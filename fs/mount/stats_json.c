@@ -35,7 +35,7 @@ static json_t *text_json(const char *text)
 
 static json_t *directory_json(const struct ucm_store *set, unsigned dir)
 {
-	const struct ucm_backing *backing = set->dirs[dir];
+	const struct ucm_backing *backing = set->dirs.at[dir];
 	json_t *json = json_object();
 
 	json_object_set_new(json, "path", text_json(backing->path));
@@ -83,8 +83,8 @@ static json_t *tiers_json(const struct ucm_store *set)
 {
 	json_t *json = json_array();
 
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		json_array_append_new(json, tier_json(set, &set->tiers[i]));
+	for (unsigned i = 0; i < set->dirs.num_tiers; i++)
+		json_array_append_new(json, tier_json(set, &set->dirs.tiers[i]));
 	return json;
 }
 
@@ -119,13 +119,15 @@ static json_t *spaces_json(struct ucm_store *set)
 	return json;
 }
 
-static json_t *counters_json(const struct ucm_stats *stats)
+static json_t *counters_json(const struct ucm_store *store)
 {
+	const struct ucm_stats *stats = &store->stats;
 	json_t *json = json_object();
 
 #define PUT(name, help) put_number(json, #name, ucm_counted(&stats->name));
 	UCM_STATS(PUT)
 #undef PUT
+	put_number(json, "io_errors", ucm_counted(&store->dirs.io_errors));
 	return json;
 }
 
@@ -200,7 +202,7 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 	json_object_set_new(json, "transport", transport_json(daemon));
 	json_object_set_new(json, "index", index_json(daemon->set));
 	json_object_set_new(json, "counters",
-			    counters_json(&daemon->set->stats));
+			    counters_json(daemon->set));
 	json_object_set_new(json, "commit_refused_for",
 			    causes_json(daemon->set->stats.refused_for));
 	json_object_set_new(json, "quarantined_for",

@@ -55,9 +55,9 @@ int ucm_tree_ops_init(struct ucm_daemon *daemon)
 	struct ucm_files root;
 	int err = ucm_files_nodes_init(&daemon->tree);
 
-	if (!err && !ucm_files_find(daemon->set, UCM_FILES_ROOT,
+	if (!err && !ucm_files_find(&daemon->file_tree, UCM_FILES_ROOT,
 				    UCM_FILES_NOWHERE, &root))
-		daemon->tree.root.ino = ucm_files_ino(daemon->set, &root);
+		daemon->tree.root.ino = ucm_files_ino(&daemon->file_tree, &root);
 	return err;
 }
 
@@ -65,8 +65,8 @@ static double tree_timeout(const struct ucm_daemon *daemon)
 {
 	double timeout = daemon->options->entry_timeout_s;
 
-	for (unsigned i = 0; i < daemon->set->num_dirs; i++) {
-		if (daemon->set->dirs[i]->remote && timeout > SHORT_TIMEOUT_S)
+	for (unsigned i = 0; i < daemon->set->dirs.num; i++) {
+		if (daemon->set->dirs.at[i]->remote && timeout > SHORT_TIMEOUT_S)
 			return SHORT_TIMEOUT_S;
 	}
 	return timeout;
@@ -102,14 +102,14 @@ static int tree_attr_by_name(struct ucm_daemon *daemon,
 
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path,
+	err = ucm_files_find(&daemon->file_tree, path,
 			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	ucm_files_unlock(&lock);
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
-	    (!node->is_dir && ucm_files_ino(daemon->set, &found) != node->ino))
+	    (!node->is_dir && ucm_files_ino(&daemon->file_tree, &found) != node->ino))
 		return -ESTALE;
 	tree_fill_attr(daemon, node, &found.st, out);
 	return 0;
@@ -211,11 +211,11 @@ static int tree_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return tree_change_gone(node, change);
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path,
+	err = ucm_files_find(&daemon->file_tree, path,
 			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	if (!err)
-		err = ucm_files_change(daemon->set, path, &found, change);
+		err = ucm_files_change(&daemon->file_tree, path, &found, change);
 	ucm_files_unlock(&lock);
 	return err == -ENOENT ? -ESTALE : err;
 }
@@ -270,7 +270,7 @@ static int tree_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 {
 	struct ucm_files_node *node = ucm_files_looked_up(
 		&daemon->tree, parent, name, S_ISDIR(found->st.st_mode),
-		ucm_files_ino(daemon->set, found), found->dir);
+		ucm_files_ino(&daemon->file_tree, found), found->dir);
 
 	if (!node)
 		return -ENOMEM;
@@ -314,7 +314,7 @@ static int tree_lookup(struct ucm_account *account, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_files_find(daemon->set, path, tree_hint(daemon, folder, name),
+	err = ucm_files_find(&daemon->file_tree, path, tree_hint(daemon, folder, name),
 			     &found);
 	if (!err)
 		err = tree_enter(daemon, folder, name, &found, out);
@@ -364,7 +364,7 @@ static int tree_mkdir(struct ucm_account *account, fuse_ino_t parent,
 
 	if (err)
 		return err;
-	err = ucm_files_mkdir(daemon->set, path, &owner, &made);
+	err = ucm_files_mkdir(&daemon->file_tree, path, &owner, &made);
 	if (!err)
 		err = tree_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
@@ -389,10 +389,10 @@ static int tree_mknod(struct ucm_account *account, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
 	if (err)
 		return err;
-	fd = ucm_files_create(daemon->set, path, &owner, &made);
+	fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
 	err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
 	if (fd >= 0)
-		ucm_files_written(daemon->set, &made, 0);
+		ucm_files_written(&daemon->file_tree, &made, 0);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -412,7 +412,7 @@ static int tree_symlink(struct ucm_account *account, fuse_ino_t parent,
 	if (err)
 		return err;
 	owner.target = target;
-	err = ucm_files_symlink(daemon->set, path, &owner, &made);
+	err = ucm_files_symlink(&daemon->file_tree, path, &owner, &made);
 	if (!err)
 		err = tree_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
@@ -435,7 +435,7 @@ static int tree_readlink(struct ucm_account *account, fuse_ino_t ino,
 		return ucm_os_readlink(node->fd, "", target, PATH_MAX);
 	if (err)
 		return err;
-	err = ucm_files_readlink(daemon->set, path, node->dir, target);
+	err = ucm_files_readlink(&daemon->file_tree, path, node->dir, target);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -450,7 +450,7 @@ static void tree_count_growth(struct ucm_daemon *daemon,
 	if (ucm_os_fstat(file->fd, &st))
 		return;
 	bytes = ucm_file_takes(&st);
-	ucm_files_account(daemon->set, file->dir,
+	ucm_files_account(&daemon->file_tree, file->dir,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
 }
@@ -483,7 +483,7 @@ static int tree_before_removal(struct ucm_daemon *daemon,
 		return -1;
 	if (!child.is_dir)
 		tree_settle(daemon, child.node);
-	return ucm_os_open(daemon->set->dirs[child.dir]->dirfd, path, O_PATH,
+	return ucm_os_open(daemon->set->dirs.at[child.dir]->dirfd, path, O_PATH,
 			   0);
 }
 
@@ -511,7 +511,7 @@ static int tree_rmdir(struct ucm_account *account, fuse_ino_t parent,
 	if (err)
 		return err;
 	fd = tree_before_removal(daemon, folder, name, path);
-	err = ucm_files_rmdir(daemon->set, path);
+	err = ucm_files_rmdir(&daemon->file_tree, path);
 	tree_after_removal(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
@@ -530,7 +530,7 @@ static int tree_unlink(struct ucm_account *account, fuse_ino_t parent,
 	if (err)
 		return err;
 	fd = tree_before_removal(daemon, folder, name, path);
-	err = ucm_files_unlink(daemon->set, path);
+	err = ucm_files_unlink(&daemon->file_tree, path);
 	tree_after_removal(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
@@ -547,7 +547,7 @@ static int tree_rename_pair(struct ucm_daemon *daemon,
 		return -ENOMEM;
 	fd = tree_before_removal(daemon, pair->parent[1], pair->name[1],
 				 pair->path[1]);
-	err = ucm_files_rename(daemon->set, pair->path[0], pair->path[1],
+	err = ucm_files_rename(&daemon->file_tree, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
 		ucm_files_renamed(&daemon->tree, pair, copy, dir, fd);
@@ -594,7 +594,7 @@ static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 	file->counted = ucm_file_takes(st);
 	file->promise = NULL;
 	file->writes = writes;
-	file->told_at_close = ucm_daemon_of(req)->set->dirs[dir]->remote;
+	file->told_at_close = ucm_daemon_of(req)->set->dirs.at[dir]->remote;
 	file->shared_write = false;
 	ucm_handle_attach(req, file);
 }
@@ -618,7 +618,7 @@ static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file = NULL;
 	struct ucm_files made;
-	int fd = ucm_files_create(daemon->set, path, &owner, &made);
+	int fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
 	int err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
 
 	if (!err) {
@@ -630,7 +630,7 @@ static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	}
 	if (err) {
 		if (fd >= 0) {
-			ucm_files_written(daemon->set, &made, 0);
+			ucm_files_written(&daemon->file_tree, &made, 0);
 			close(fd);
 		}
 		return err;
@@ -670,7 +670,7 @@ static int tree_make_writable(struct ucm_daemon *daemon,
 {
 	int fd;
 
-	if (daemon->set->dirs[file->dir]->readonly)
+	if (daemon->set->dirs.at[file->dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
@@ -710,11 +710,11 @@ static int tree_open_first(struct ucm_daemon *daemon,
 
 	if (!path)
 		return tree_reopen_gone(node, flags, st);
-	fd = ucm_files_open(daemon->set, path, node->dir, flags, st);
+	fd = ucm_files_open(&daemon->file_tree, path, node->dir, flags, st);
 	if (fd < 0)
 		return fd;
 	opened.st = *st;
-	if (ucm_files_ino(daemon->set, &opened) == node->ino)
+	if (ucm_files_ino(&daemon->file_tree, &opened) == node->ino)
 		return fd;
 	close(fd);
 	return -ESTALE;
@@ -791,8 +791,8 @@ static int tree_failed(struct ucm_daemon *daemon, const struct ucm_handle *file,
 		       const char *what, int err)
 {
 	ucm_error("a file in %s/files: %s: %s",
-		  daemon->set->dirs[file->dir]->path, what, strerror(-err));
-	ucm_store_count_error(daemon->set, file->dir, err);
+		  daemon->set->dirs.at[file->dir]->path, what, strerror(-err));
+	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 	return err;
 }
 
@@ -832,7 +832,7 @@ static void tree_last_close(struct ucm_account *account,
 	if (file->writes &&
 	    !ucm_files_is_gone(&daemon->tree, tree_node(daemon, file->node)))
 		tree_count_growth(daemon, file);
-	ucm_files_written(daemon->set, &made, file->writes ? file->counted : 0);
+	ucm_files_written(&daemon->file_tree, &made, file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
@@ -878,7 +878,7 @@ static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (err)
 		return -ENOENT;
 	ucm_files_names_free(&folder->names);
-	err = ucm_files_list(daemon->set, path, &folder->names);
+	err = ucm_files_list(&daemon->file_tree, path, &folder->names);
 	folder->listed = !err;
 	ucm_files_unlock(&lock);
 	return err;
@@ -935,7 +935,7 @@ static int tree_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 
 	if (err)
 		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
-	err = ucm_files_sync_dir(daemon->set, path);
+	err = ucm_files_sync_dir(&daemon->file_tree, path);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -951,7 +951,7 @@ static int tree_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
 	if (err)
 		return err;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->set->tier_of[dir]->name);
+			daemon->set->dirs.tier_of[dir]->name);
 }
 
 static int tree_get_path(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
@@ -963,7 +963,7 @@ static int tree_get_path(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
 	if (err)
 		return err;
 	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
-		       daemon->set->dirs[dir]->path, path);
+		       daemon->set->dirs.at[dir]->path, path);
 	return err < UCM_XATTR_MAX ? err : -ERANGE;
 }
 

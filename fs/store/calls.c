@@ -9,47 +9,46 @@
 #include <errno.h>
 
 #include "common/clock.h"
-#include "common/log.h"
-#include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "hashing/name.h"
 
 /* Under the name's lock, under which leases are given: what was located and
  * leased is not removed behind it. */
-static int evict_locked(struct ucm_store *set, struct ucm_leases *leases,
+static int evict_locked(struct ucm_store *store, struct ucm_leases *leases,
 			const struct ucm_key *key, ucm_ref ref)
 {
 	struct ucm_entry entry;
 
-	if (!ucm_index_get(set->index, ref, &entry))
+	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_PINNED)
 		return -EPERM;
 	if (ucm_lease_held(leases, ref, ucm_monotonic_ms()))
 		return -EBUSY;
-	return ucm_store_remove(set, key);
+	return ucm_store_remove(store, key);
 }
 
-static int evict(struct ucm_store *set, struct ucm_leases *leases,
+static int evict(struct ucm_store *store, struct ucm_leases *leases,
 		 const struct ucm_key *key, ucm_ref ref)
 {
 	int err;
 
-	ucm_store_lock_name(set, &key->id);
-	err = evict_locked(set, leases, key, ref);
-	ucm_store_unlock_name(set, &key->id);
+	ucm_store_lock_name(store, &key->id);
+	err = evict_locked(store, leases, key, ref);
+	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
-static int lookup(struct ucm_store *set, const struct ucm_key *key)
+static int lookup(struct ucm_store *store, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err = ucm_store_find(set, key, &entry, &ref);
+	int err = ucm_store_find(store, key, &entry, &ref);
 
 	return err == -ENOENT ? 0 : err ? err : 1;
 }
 
-int ucm_calls_one(struct ucm_store *set, struct ucm_leases *leases,
+int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
 		  enum ucm_calls_op op, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
@@ -57,44 +56,46 @@ int ucm_calls_one(struct ucm_store *set, struct ucm_leases *leases,
 	int err;
 
 	if (op == UCM_BATCH_LOOKUP)
-		return lookup(set, key);
-	err = ucm_store_peek(set, key, &entry, &ref);
+		return lookup(store, key);
+	err = ucm_store_peek(store, key, &entry, &ref);
 	if (err)
 		return err;
 	switch (op) {
 	case UCM_BATCH_TOUCH:
-		return ucm_store_touch(set, ref);
+		return ucm_store_touch(store, ref);
 	case UCM_BATCH_PIN:
-		return ucm_store_pin(set, ref, true);
+		return ucm_store_pin(store, ref, true);
 	case UCM_BATCH_UNPIN:
-		return ucm_store_pin(set, ref, false);
+		return ucm_store_pin(store, ref, false);
 	case UCM_BATCH_EVICT:
-		return evict(set, leases, key, ref);
+		return evict(store, leases, key, ref);
 	default:
 		return -EINVAL;
 	}
 }
 
-static int lease(struct ucm_store *set, struct ucm_leases *leases, uint32_t uid,
-		 const struct ucm_key *key, ucm_ref ref, uint32_t lease_ms)
+static int lease(struct ucm_store *store, struct ucm_leases *leases,
+		 uint32_t uid, const struct ucm_key *key, ucm_ref ref,
+		 uint32_t lease_ms)
 {
 	struct ucm_entry entry;
 	int err = -ENOENT;
 
-	ucm_store_lock_name(set, &key->id);
-	if (ucm_index_get(set->index, ref, &entry))
+	ucm_store_lock_name(store, &key->id);
+	if (ucm_index_get(store->index, ref, &entry))
 		err = ucm_lease_take(leases, ref, uid, ucm_monotonic_ms(),
 				     lease_ms);
-	ucm_store_unlock_name(set, &key->id);
+	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
-static void fill_place(const struct ucm_store *set,
+static void fill_place(const struct ucm_store *store,
 		       const struct ucm_entry *entry,
 		       const struct ucm_block *block,
 		       struct ucm_control_place *place)
 {
-	place->tier = (uint8_t)(set->tier_of[entry->dir] - set->tiers);
+	place->tier =
+		(uint8_t)(store->dirs.tier_of[entry->dir] - store->dirs.tiers);
 	place->directory = entry->dir;
 	place->size = entry->size;
 	place->mtime_ns = entry->mtime_ns;
@@ -109,7 +110,7 @@ static void fill_place(const struct ucm_store *set,
 	}
 }
 
-void ucm_calls_locate(struct ucm_store *set, struct ucm_leases *leases,
+void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
 		      uint32_t uid, const struct ucm_key *key,
 		      uint32_t lease_ms, uint32_t flags,
 		      struct ucm_control_place *out)
@@ -121,28 +122,28 @@ void ucm_calls_locate(struct ucm_store *set, struct ucm_leases *leases,
 	int err;
 
 	if (flags & UCM_LOCATE_PEEK)
-		err = ucm_store_peek(set, key, &entry, &ref);
+		err = ucm_store_peek(store, key, &entry, &ref);
 	else
-		err = ucm_store_find(set, key, &entry, &ref);
+		err = ucm_store_find(store, key, &entry, &ref);
 	if (!err && lease_ms)
-		err = lease(set, leases, uid, key, ref, lease_ms);
+		err = lease(store, leases, uid, key, ref, lease_ms);
 	/* leased now, and read after that: so it is still the same file */
 	if (!err && flags & UCM_LOCATE_CRC)
-		err = ucm_store_header(set, ref, &block);
+		err = ucm_store_header(store, ref, &block);
 	if (!err)
-		fill_place(set, &entry, &block, &place);
+		fill_place(store, &entry, &block, &place);
 	place.result = err;
 	*out = place;
 }
 
-void ucm_calls_statistics(struct ucm_store *set,
+void ucm_calls_statistics(struct ucm_store *store,
 			  struct ucm_control_statistics *out)
 {
-	const struct ucm_stats *stats = &set->stats;
+	const struct ucm_stats *stats = &store->stats;
 	struct ucm_control_statistics all = {
 		.version = UCM_CONTROL_VERSION,
-		.scanned = atomic_load(&set->scanned),
-		.blocks = atomic_load(&set->blocks),
+		.scanned = atomic_load(&store->scanned),
+		.blocks = atomic_load(&store->blocks),
 #define GET(name) .name = ucm_counted(&stats->name)
 		GET(lookups),
 		GET(hits),
@@ -151,47 +152,31 @@ void ucm_calls_statistics(struct ucm_store *set,
 		GET(commits),
 		GET(removed),
 		GET(quarantined),
-		GET(io_errors),
 #undef GET
+		.io_errors = ucm_counted(&store->dirs.io_errors),
 	};
 	struct statvfs st;
 
-	ucm_store_statvfs(set, &st);
+	ucm_store_statvfs(store, &st);
 	all.total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	all.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
-	for (unsigned i = 0; i < set->num_tiers; i++)
-		all.bytes += atomic_load(&set->tiers[i].used);
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++)
+		all.bytes += atomic_load(&store->dirs.tiers[i].used);
 	*out = all;
 }
 
-int ucm_calls_flush(struct ucm_store *set)
-{
-	int result = 0;
-
-	for (unsigned i = 0; i < set->num_dirs; i++) {
-		int err;
-
-		if (set->dirs[i]->readonly)
-			continue;
-		err = ucm_upkeep_sync(set, i);
-		if (err && !result)
-			result = err;
-	}
-	return result;
-}
-
 /* All directories' buckets of one space. */
-static int rescan_space(struct ucm_store *set, struct ucm_space *space,
+static int rescan_space(struct ucm_store *store, struct ucm_space *space,
 			bool (*stop)(void *arg), void *arg)
 {
 	int result = 0;
 
-	for (unsigned i = 0; i < set->num_dirs * UCM_BUCKETS; i++) {
+	for (unsigned i = 0; i < store->dirs.num * UCM_BUCKETS; i++) {
 		int err;
 
-		if (atomic_load(&set->stopping) || stop(arg))
+		if (atomic_load(&store->stopping) || stop(arg))
 			return -EINTR;
-		err = ucm_store_scan_bucket(set, space, i / UCM_BUCKETS,
+		err = ucm_store_scan_bucket(store, space, i / UCM_BUCKETS,
 					    i % UCM_BUCKETS);
 		if (err && !result)
 			result = err;
@@ -199,13 +184,14 @@ static int rescan_space(struct ucm_store *set, struct ucm_space *space,
 	return result;
 }
 
-int ucm_calls_rescan(struct ucm_store *set, bool (*stop)(void *arg), void *arg)
+int ucm_calls_rescan(struct ucm_store *store, bool (*stop)(void *arg),
+		     void *arg)
 {
 	int result = 0;
 
-	for (unsigned i = 0; i < set->names.num; i++) {
-		struct ucm_space *space = ucm_namespace_get(&set->names, i);
-		int err = space ? rescan_space(set, space, stop, arg) : 0;
+	for (unsigned i = 0; i < store->names.num; i++) {
+		struct ucm_space *space = ucm_namespace_get(&store->names, i);
+		int err = space ? rescan_space(store, space, stop, arg) : 0;
 
 		if (err == -EINTR)
 			return err;

@@ -22,24 +22,22 @@ enum ucm_calls_op {
 };
 
 /* One block: what control.h says of its result. */
-int ucm_calls_one(struct ucm_store *set, struct ucm_leases *leases,
+int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
 		  enum ucm_calls_op op, const struct ucm_key *key);
 
 /* Where a block lies; lease_ms: of a lease of user uid, 0 for none; flags:
  * UCM_LOCATE_*. */
-void ucm_calls_locate(struct ucm_store *set, struct ucm_leases *leases,
+void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
 		      uint32_t uid, const struct ucm_key *key,
 		      uint32_t lease_ms, uint32_t flags,
 		      struct ucm_control_place *out);
 
-void ucm_calls_statistics(struct ucm_store *set,
+void ucm_calls_statistics(struct ucm_store *store,
 			  struct ucm_control_statistics *out);
-
-/* All tiers: 0, or the first error; each is logged. */
-int ucm_calls_flush(struct ucm_store *set);
 
 /* Read all buckets of all spaces anew: 0, or the first error. stop() is asked
  * now and then: true ends it with -EINTR. */
-int ucm_calls_rescan(struct ucm_store *set, bool (*stop)(void *arg), void *arg);
+int ucm_calls_rescan(struct ucm_store *store, bool (*stop)(void *arg),
+		     void *arg);
 
 #endif

@@ -8,10 +8,12 @@
  */
 #include <config.h>
 
-#include "fs/store/store.h"
+#include "fs/store/inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,19 +48,19 @@ static int apply_owner(const struct ucm_backing *backing,
 
 /* fn on each directory that may be written to; ends with the first error,
  * which is logged as that of doing what. */
-static int in_every_directory(struct ucm_store *set,
+static int in_every_directory(struct ucm_store *store,
 			      const struct ucm_space *space, const char *what,
 			      int (*fn)(const struct ucm_backing *backing,
 					const struct ucm_space *space))
 {
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		int err;
 
-		if (set->dirs[dir]->readonly)
+		if (store->dirs.at[dir]->readonly)
 			continue;
-		err = fn(set->dirs[dir], space);
+		err = fn(store->dirs.at[dir], space);
 		if (err) {
-			ucm_error("%s/%s: %s: %s", set->dirs[dir]->path,
+			ucm_error("%s/%s: %s: %s", store->dirs.at[dir]->path,
 				  space->folder, what, strerror(-err));
 			return err;
 		}
@@ -66,13 +68,13 @@ static int in_every_directory(struct ucm_store *set,
 	return 0;
 }
 
-static int apply_owner_everywhere(struct ucm_store *set,
+static int apply_owner_everywhere(struct ucm_store *store,
 				  const struct ucm_space *space)
 {
-	return in_every_directory(set, space, "owner and mode", apply_owner);
+	return in_every_directory(store, space, "owner and mode", apply_owner);
 }
 
-int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
 			  const struct ucm_space *space)
 {
 	/* nobody's until it has its owner */
@@ -81,45 +83,46 @@ int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
 	if (err)
 		return err == -EEXIST ? 0 : err;
 	err = apply_owner(backing, space);
-	if (!err && set->config->durability == UCM_DURABILITY_FULL)
+	if (!err && store->config->durability == UCM_DURABILITY_FULL)
 		err = ucm_os_sync_dir(backing->dirfd,
 				      *space->name ? "spaces" : ".");
 	return err;
 }
 
 /* In the first directory that takes it. */
-static int make_first_folder(struct ucm_store *set,
+static int make_first_folder(struct ucm_store *store,
 			     const struct ucm_space *space)
 {
 	int err = -EROFS;
 
-	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		if (set->dirs[dir]->readonly)
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->dirs.at[dir]->readonly)
 			continue;
-		err = ucm_store_make_folder(set, set->dirs[dir], space);
+		err = ucm_store_make_folder(store, store->dirs.at[dir], space);
 		if (!err)
 			return 0;
-		ucm_backing_failed(set->dirs[dir], space->folder, err);
+		ucm_backing_failed(store->dirs.at[dir], space->folder, err);
 	}
 	return err;
 }
 
 /* Else one user could use up the numbers of all. */
-static bool may_make_more(struct ucm_store *set, uid_t uid)
+static bool may_make_more(struct ucm_store *store, uid_t uid)
 {
 	return uid == 0 || uid == geteuid() ||
-	       ucm_namespace_made_by(&set->names, uid) < set->config->spaces;
+	       ucm_namespace_made_by(&store->names,
+				     uid) < store->config->spaces;
 }
 
-int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
+int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 		    uid_t uid, gid_t gid, struct ucm_space **out)
 {
 	struct ucm_space *space;
 	int err;
 
-	if (!may_make_more(set, uid))
+	if (!may_make_more(store, uid))
 		return -EDQUOT;
-	err = ucm_namespace_add(&set->names, name, &space);
+	err = ucm_namespace_add(&store->names, name, &space);
 	if (err)
 		return err;
 	atomic_store(&space->maker, uid);
@@ -129,25 +132,25 @@ int ucm_store_mkdir(struct ucm_store *set, const char *name, mode_t mode,
 	space->is_private = ucm_space_mode_is_private(mode);
 	pthread_mutex_unlock(&space->lock);
 	if (ucm_space_mode_is_private(mode)) /* no blocks yet: cannot fail */
-		ucm_index_hide(set->index, space->number);
-	for (unsigned i = 0; i < 4 * set->num_dirs; i++)
+		ucm_index_hide(store->index, space->number);
+	for (unsigned i = 0; i < 4 * store->dirs.num; i++)
 		atomic_store(&space->scanned[i], UINT64_MAX); /* it is new */
-	err = make_first_folder(set, space);
+	err = make_first_folder(store, space);
 	if (!err)
-		err = apply_owner_everywhere(set, space);
+		err = apply_owner_everywhere(store, space);
 	if (err) {
-		ucm_namespace_remove(&set->names, space);
+		ucm_namespace_remove(&store->names, space);
 		return err;
 	}
-	ucm_index_memory_names_changed(ucm_index_live(set->index));
+	ucm_index_memory_names_changed(ucm_index_live(store->index));
 	*out = space;
 	return 0;
 }
 
-static bool has_blocks(struct ucm_store *set, struct ucm_space *space)
+static bool has_blocks(struct ucm_store *store, struct ucm_space *space)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++)
-		ucm_store_fill_bucket(set, space, bucket);
+		ucm_store_fill_bucket(store, space, bucket);
 	return atomic_load(&space->blocks) > 0;
 }
 
@@ -215,40 +218,40 @@ static void end_removal(struct ucm_space *space)
 	pthread_mutex_unlock(&space->lock);
 }
 
-int ucm_store_rmdir(struct ucm_store *set, struct ucm_space *space)
+int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space)
 {
 	int err = begin_removal(space);
 
 	if (err)
 		return err;
-	err = has_blocks(set, space) ? -ENOTEMPTY : 0;
+	err = has_blocks(store, space) ? -ENOTEMPTY : 0;
 	/* all that can be in the way first: space.json goes last */
 	if (!err)
-		err = in_every_directory(set, space, "rmdir", empty_folder);
+		err = in_every_directory(store, space, "rmdir", empty_folder);
 	if (!err)
-		err = in_every_directory(set, space, "rmdir", remove_folder);
+		err = in_every_directory(store, space, "rmdir", remove_folder);
 	if (!err) {
-		ucm_namespace_remove(&set->names, space);
-		ucm_index_memory_names_changed(ucm_index_live(set->index));
+		ucm_namespace_remove(&store->names, space);
+		ucm_index_memory_names_changed(ucm_index_live(store->index));
 	}
 	end_removal(space);
 	return err;
 }
 
-int ucm_store_chmod(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_chmod(struct ucm_store *store, struct ucm_space *space,
 		    bool is_private)
 {
-	int err = is_private ? ucm_index_hide(set->index, space->number) : 0;
+	int err = is_private ? ucm_index_hide(store->index, space->number) : 0;
 
 	if (err)
 		return err;
 	pthread_mutex_lock(&space->lock);
 	space->is_private = is_private;
 	pthread_mutex_unlock(&space->lock);
-	return apply_owner_everywhere(set, space);
+	return apply_owner_everywhere(store, space);
 }
 
-int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
+int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 		    gid_t gid)
 {
 	pthread_mutex_lock(&space->lock);
@@ -257,8 +260,10 @@ int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
 	if (gid != (gid_t)-1)
 		space->gid = gid;
 	pthread_mutex_unlock(&space->lock);
-	return apply_owner_everywhere(set, space);
+	return apply_owner_everywhere(store, space);
 }
+
+/* ---- space.json ---- */
 
 static void manifest_path(const struct ucm_space *space, char *path,
 			  size_t size)
@@ -266,21 +271,23 @@ static void manifest_path(const struct ucm_space *space, char *path,
 	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
 }
 
-int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
+int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	int err = -ENOENT;
 
 	manifest_path(space, path, sizeof(path));
-	for (unsigned dir = 0; dir < set->num_dirs && err == -ENOENT; dir++)
-		err = ucm_os_read_file(set->dirs[dir]->dirfd, path, text, size);
+	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++)
+		err = ucm_os_read_file(store->dirs.at[dir]->dirfd, path, text,
+				       size);
 	return err;
 }
 
-int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
-			     size_t len, struct ucm_manifest *out,
-			     struct ucm_complaint *complaint)
+/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
+static int parse_manifest(struct ucm_store *store, const char *text,
+			  size_t len, struct ucm_manifest *out,
+			  struct ucm_complaint *complaint)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
@@ -289,19 +296,42 @@ int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
 	if (err)
 		return err;
 	bytes = ucm_geometry_file_bytes(&manifest.geometry);
-	if (bytes > set->config->block_max) {
+	if (bytes > store->config->block_max) {
 		ucm_complain(complaint,
 			     "space.json: blocks of %llu bytes: block_max is "
 			     "%llu",
 			     (unsigned long long)bytes,
-			     (unsigned long long)set->config->block_max);
+			     (unsigned long long)store->config->block_max);
 		return -EFBIG;
 	}
 	*out = manifest;
 	return 0;
 }
 
-int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
+/* What space.json says, if there is one; logs what is wrong with it. */
+static void load_manifest(struct ucm_store *store, struct ucm_space *space)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	struct ucm_complaint complaint;
+	struct ucm_manifest manifest;
+	int err;
+
+	if (!text)
+		return;
+	err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
+	if (err == -ENOENT)
+		return;
+	ucm_complain(&complaint, "%s", strerror(-err));
+	if (!err)
+		err = parse_manifest(store, text, strlen(text),
+				     &manifest, &complaint);
+	if (!err)
+		err = ucm_space_set_manifest(space, &manifest, &complaint);
+	if (err)
+		ucm_error("%s: %s", space->folder, complaint.text);
+}
+
+int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
@@ -309,7 +339,7 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err =
-		ucm_store_parse_manifest(set, text, len, &manifest, &complaint);
+		parse_manifest(store, text, len, &manifest, &complaint);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &complaint);
@@ -320,23 +350,96 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 	}
 	manifest_path(space, path, sizeof(path));
 	pthread_mutex_lock(&writing); /* they share a temporary name */
-	err = make_first_folder(set, space);
-	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {
+	err = make_first_folder(store, space);
+	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
 		struct stat st;
 
 		/* where the folder is, the first directory's being the one */
-		if (set->dirs[dir]->readonly ||
-		    ucm_os_stat(set->dirs[dir]->dirfd, space->folder, &st))
+		if (store->dirs.at[dir]->readonly ||
+		    ucm_os_stat(store->dirs.at[dir]->dirfd, space->folder, &st))
 			continue;
-		err = ucm_os_replace_file(set->dirs[dir]->dirfd, path, text,
-					  len);
+		err = ucm_os_replace_file(store->dirs.at[dir]->dirfd, path,
+					  text, len);
 		break;
 	}
 	pthread_mutex_unlock(&writing);
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));
 		ucm_space_drop_manifest(space);
-		ucm_store_load_manifest(set, space); /* the old one, if any */
+		load_manifest(store, space); /* the old one, if any */
 	}
 	return err;
+}
+
+/* ---- at the start ---- */
+
+/* Owner and mode of a space are those of its folder. */
+static void take_owner(struct ucm_space *space, const struct stat *st)
+{
+	space->uid = st->st_uid;
+	space->gid = st->st_gid;
+	space->is_private = ucm_space_mode_is_private(st->st_mode);
+}
+
+static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
+			   const char *name, struct ucm_complaint *complaint)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	struct ucm_space *space;
+	struct stat st;
+	int err;
+
+	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
+		return 0;
+	snprintf(path, sizeof(path), "spaces/%s", name);
+	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	err = ucm_trust_space(&backing->trust, &st, path, complaint);
+	if (err)
+		return err;
+	if (ucm_namespace_add(&store->names, name, &space))
+		return 0;
+	take_owner(space, &st);
+	atomic_store(&space->maker, st.st_uid);
+	if (space->is_private) /* it has no blocks yet, so that cannot fail */
+		ucm_index_hide(store->index, space->number);
+	return 0;
+}
+
+static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
+		       struct ucm_complaint *complaint)
+{
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(backing->dirfd, "spaces", &names);
+
+	if (err == -ENOENT)
+		return 0;
+	if (err) {
+		ucm_complain(complaint, "%s/spaces: %s", backing->path,
+			     strerror(-err));
+		return err;
+	}
+	for (const char *name = names; *name && !err; name += strlen(name) + 1)
+		err = add_found_space(store, backing, name, complaint);
+	return err;
+}
+
+int ucm_store_find_spaces(struct ucm_store *store,
+			  struct ucm_complaint *complaint)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		int err = list_spaces(store, store->dirs.at[dir], complaint);
+
+		if (err)
+			return err;
+	}
+	store->names.spaces[0]->uid = geteuid();
+	store->names.spaces[0]->gid = getegid();
+	for (unsigned i = 0; i < store->names.num; i++) {
+		load_manifest(store, store->names.spaces[i]);
+		ucm_store_learn(store, store->names.spaces[i]);
+	}
+	store->scan_spaces = store->names.num;
+	ucm_snapshots_open(store);
+	return 0;
 }

@@ -651,3 +651,21 @@ void ucm_backing_each_pin(struct ucm_backing *backing,
 	for (const char *name = names; *name; name += strlen(name) + 1)
 		read_pin(name, fn, arg);
 }
+
+int ucm_backing_buckets(const struct ucm_backing *backing, const char *folder,
+			uint64_t out[4])
+{
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(backing->dirfd, folder, &names);
+
+	memset(out, 0, 4 * sizeof(*out));
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		int bucket = ucm_bucket_parse(name);
+
+		if (bucket >= 0)
+			out[bucket / 64] |= UINT64_C(1) << bucket % 64;
+	}
+	return 0;
+}

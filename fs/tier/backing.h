@@ -129,6 +129,11 @@ void ucm_backing_each_pin(struct ucm_backing *backing,
 				     const struct ucm_id *id),
 			  void *arg);
 
+/* One bit for each bucket that a space's folder has; none if there is no such
+ * folder. */
+int ucm_backing_buckets(const struct ucm_backing *backing, const char *folder,
+			uint64_t out[4]);
+
 /* A block's path below the directory, and its bucket's. */
 #define UCM_BACKING_PATH_MAX 320
 void ucm_backing_block_path(const char *folder, const struct ucm_id *id,

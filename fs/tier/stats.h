@@ -31,8 +31,7 @@
 	X(misfits, "blocks of another geometry than their space's")           \
 	X(vanished, "blocks that disappeared behind the daemon")              \
 	X(doubts_settled, "blocks in doubt that were found good")             \
-	X(checkpoints, "syncfs checkpoints")                                  \
-	X(io_errors, "failed calls on backing directories")
+	X(checkpoints, "syncfs checkpoints")
 
 /* The same of each tier. Bytes are the sizes of whole blocks: who reads them
  * reads past the daemon. */

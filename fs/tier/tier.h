@@ -2,7 +2,7 @@
 /*
  * tier.h - the directories of one tier, and the room in them.
  *
- * Knows nothing of other tiers (store.h) nor of single blocks.
+ * Knows nothing of other tiers (dirs.h) nor of single blocks.
  */
 #ifndef UCM_TIER_H
 #define UCM_TIER_H
@@ -20,7 +20,7 @@ struct ucm_tier {
 	char name[UCM_TIER_NAME_MAX + 1];
 	struct ucm_backing *dirs;
 	unsigned num_dirs;
-	unsigned first; /* number of dirs[0] in the tier set */
+	unsigned first; /* number of dirs[0], see dirs.h */
 	uint64_t limit; /* as configured; 0: none */
 	bool limit_percent;
 	bool readonly;

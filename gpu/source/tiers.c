@@ -21,8 +21,9 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "fs/store/store.h"
 #include "common/why.h"
+#include "fs/files/files.h"
+#include "fs/store/store.h"
 #include "hashing/name.h"
 
 #define RETRY_MS 1000
@@ -40,6 +41,7 @@ struct ucm_source {
 	struct tier *tiers;
 	pthread_mutex_t lock; /* guards the rest */
 	struct ucm_store *store;   /* NULL until the first block is written */
+	struct ucm_files_tree files; /* of it: what files/ takes is counted */
 	int store_err;             /* why it could not be opened, */
 	int64_t tried_ms;          /* and when */
 };
@@ -49,9 +51,19 @@ struct ucm_draft {
 	struct ucm_temp temp;
 };
 
+/* NULL does nothing. */
+static void close_store(struct ucm_source *source, struct ucm_store *store)
+{
+	if (!store)
+		return;
+	ucm_store_quiet(store);
+	ucm_files_count_stop(&source->files);
+	ucm_store_close(store);
+}
+
 static void tiers_close(struct ucm_source *source)
 {
-	ucm_store_close(source->store);
+	close_store(source, source->store);
 	for (unsigned i = 0; i < source->num_dirs; i++)
 		ucm_backing_close(&source->backings[i], false);
 	for (unsigned i = 0; source->tiers && i < source->config.num_tiers; i++)
@@ -176,6 +188,19 @@ static bool tiers_lost(struct ucm_source *source)
 	return false;
 }
 
+/* As a mount does it: what lies in files/ counts towards the tiers' limits. */
+static int start_store(struct ucm_source *source, struct ucm_store *store)
+{
+	int err = ucm_store_begin(store);
+
+	ucm_files_tree_init(&source->files, &store->dirs);
+	if (err)
+		return err;
+	ucm_files_recover(&source->files);
+	err = ucm_store_start(store);
+	return err ? err : ucm_files_count_start(&source->files);
+}
+
 static int try_store(struct ucm_source *source)
 {
 	struct ucm_complaint complaint;
@@ -186,9 +211,9 @@ static int try_store(struct ucm_source *source)
 		ucm_error("%s", complaint.text);
 		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
-	err = ucm_store_start(store);
+	err = start_store(source, store);
 	if (err)
-		ucm_store_close(store);
+		close_store(source, store);
 	else
 		source->store = store;
 	return err;

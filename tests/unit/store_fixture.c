@@ -387,17 +387,10 @@ void fx_start_only(void)
 	ck_assert_int_eq(ucm_store_start(fx_set), 0);
 }
 
-static bool is_counted(void *arg)
-{
-	(void)arg;
-	return atomic_load(&fx_set->files_counted);
-}
-
 void fx_start(void)
 {
 	fx_start_only();
 	fx_wait_scanned();
-	fx_wait(is_counted, NULL); /* or its calls meet a test's faults */
 }
 
 void fx_close(void)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 static struct ucm_leases leases;
@@ -199,7 +200,7 @@ END_TEST
 static void *checkpoints(void *arg)
 {
 	for (int i = 0; i < 50; i++)
-		must(ucm_upkeep_checkpoint(fx_set) == 0);
+		must(ucm_store_checkpoint(fx_set) == 0);
 	return arg;
 }
 
@@ -250,9 +251,9 @@ END_TEST
 
 START_TEST(flush_tells_the_first_error_and_goes_on)
 {
-	ck_assert_int_eq(ucm_calls_flush(fx_set), 0);
+	ck_assert_int_eq(ucm_store_sync(fx_set), 0);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_calls_flush(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_sync(fx_set), -EIO);
 	ck_assert_uint_eq(fx_calls(), 2);
 	fx_fail(NULL, 0, 0, false);
 }
@@ -263,7 +264,7 @@ START_TEST(checkpoint_waits_for_what_is_in_doubt)
 	uint64_t before = atomic_load(&fx_set->stats.checkpoints);
 	ucm_ref ref;
 
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 2);
 	/* in one directory */
 	fx_block(&other, 2, FX_PAGED);
@@ -271,10 +272,10 @@ START_TEST(checkpoint_waits_for_what_is_in_doubt)
 	ck_assert(ucm_index_find(fx_set->index, &other.key, NULL, &ref));
 	ucm_scan_stop(fx_set); /* they would settle it */
 	ucm_store_doubt(fx_set, ref);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 3);
 	ck_assert_int_eq(ucm_store_settle(fx_set, ref), 0);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 }
 END_TEST
 

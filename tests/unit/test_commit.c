@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 #define TMP "$/a/.ucmfs/tmp"
@@ -735,7 +736,7 @@ START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	fx_start();
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	fx_set->tiers[0].limit = 0; /* from now on there is room */
+	fx_set->dirs.tiers[0].limit = 0; /* from now on there is room */
 
 	ucm_os_fault = unreadable_blocks;
 	ck_assert_int_eq(fx_commit(&file), 0);
@@ -743,7 +744,7 @@ START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 0);
 	fx_serves(&file);
-	ck_assert_uint_eq(atomic_load(&fx_set->tiers[1].used), 0);
+	ck_assert_uint_eq(atomic_load(&fx_set->dirs.tiers[1].used), 0);
 	/* and both go when it is removed */
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))));
@@ -833,8 +834,8 @@ static unsigned five_at_once(unsigned first, uint64_t bytes)
 		close(fds[i]);
 		fx_serves(&file);
 	}
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
-	ck_assert_uint_eq(fx_set->tiers[0].guessed, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].guessed, 0);
 	return in_first;
 }
 
@@ -848,7 +849,7 @@ START_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
 	/* now the size is known: of three that fit, one is there */
 	ck_assert_uint_eq(five_at_once(5, 0), 2);
 	ck_assert_uint_eq(five_at_once(10, 0), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].used, 3 * file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
 	ck_assert_uint_eq(fx_set->largest, file.len);
 }
 END_TEST
@@ -861,7 +862,7 @@ START_TEST(a_size_that_is_told_needs_no_guess)
 	fx_start();
 	fx_block(&file, 0, FX_PAGED);
 	ck_assert_uint_eq(five_at_once(0, file.len), 3);
-	ck_assert_uint_eq(fx_set->tiers[0].used, 3 * file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
 }
 END_TEST
 
@@ -874,7 +875,7 @@ START_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
 	fx_start();
 	atomic_store(&fx_set->largest, UINT64_C(1) << 60);
 	ck_assert_uint_eq(five_at_once(0, 0), 1);
-	ck_assert_uint_eq(fx_set->tiers[1].used, 4 * file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[1].used, 4 * file.len);
 }
 END_TEST
 
@@ -901,12 +902,12 @@ START_TEST(a_closed_file_needs_no_guess)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 0);
 	ucm_store_rest(&temp, fd);
-	ck_assert_uint_ge(fx_set->tiers[0].guessed, 1 << 20);
+	ck_assert_uint_ge(fx_set->dirs.tiers[0].guessed, 1 << 20);
 	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ucm_store_rest(&temp, fd);
-	ck_assert_uint_eq(fx_set->tiers[0].guessed, 0);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].guessed, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, file.len);
 	end(fd);
 }
 END_TEST
@@ -933,10 +934,10 @@ START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
 				 0);
 		ck_assert_uint_eq(entry.dir, 1);
 	}
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
-	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
-	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[-errors[_i]], 1);
-	ck_assert_uint_eq(fx_set->tiers[1].stats.errors[-errors[_i]], 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 0);
+	ck_assert_uint_eq(fx_set->dirs.io_errors, 1);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.errors[-errors[_i]], 1);
+	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.errors[-errors[_i]], 0);
 }
 END_TEST
 
@@ -948,8 +949,8 @@ START_TEST(commits_opens_and_removals_are_counted_by_tier)
 	fx_option("limit", "fast:10000");
 	fx_open();
 	fx_start();
-	fast = &fx_set->tiers[0].stats;
-	slow = &fx_set->tiers[1].stats;
+	fast = &fx_set->dirs.tiers[0].stats;
+	slow = &fx_set->dirs.tiers[1].stats;
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_block(&second, 2, FX_PAGED);
@@ -996,10 +997,10 @@ START_TEST(without_room_anywhere_it_is_enospc)
 	fx_option("limit", "slow:1");
 	fx_open();
 	fx_start();
-	fx_set->tiers[0].used = fx_set->tiers[1].used = 2;
+	fx_set->dirs.tiers[0].used = fx_set->dirs.tiers[1].used = 2;
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), -ENOSPC);
-	fx_set->tiers[0].used = fx_set->tiers[1].used = 0;
+	fx_set->dirs.tiers[0].used = fx_set->dirs.tiers[1].used = 0;
 }
 END_TEST
 
@@ -1093,7 +1094,7 @@ START_TEST(a_file_whose_fdatasync_failed_is_never_committed)
 	end(fd);
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")), 0);
-	atomic_store(&fx_set->dirs[0]->retry_s, 0);
+	atomic_store(&fx_set->dirs.at[0]->retry_s, 0);
 	ck_assert_int_eq(fx_commit(&file), 0); /* written anew */
 	fx_serves(&file);
 }
@@ -1144,7 +1145,7 @@ static void sweep(const char *durability)
 		failures += err != 0;
 		check_after_fault(err, nth, failed);
 		/* and then it succeeds */
-		atomic_store(&fx_set->dirs[0]->retry_s, 0);
+		atomic_store(&fx_set->dirs.at[0]->retry_s, 0);
 		ck_assert_msg(!fx_commit(&file), "after %s", failed);
 		fx_serves(&file);
 	}
@@ -1190,7 +1191,7 @@ START_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
 			fx_misses(&file);
 		if (!failed)
 			break;
-		atomic_store(&fx_set->dirs[0]->retry_s, 0);
+		atomic_store(&fx_set->dirs.at[0]->retry_s, 0);
 		ck_assert_msg(!fx_commit(&file), "after %s", failed);
 		fx_serves(&file);
 	}
@@ -1371,7 +1372,7 @@ START_TEST(what_is_said_of_a_file_that_made_way_is_over)
 	fx_store("$/a");
 	fx_block(&file, 1, _i ? FX_PAGED_RAW : FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fd = begin(&file, file.len);
 	fx_wait(stamp_differs, &fd);
 	fx_fail_on("open", strrchr(fx_name(&file), '/'), 1, -EIO, false);
@@ -1397,9 +1398,9 @@ START_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_fail(NULL, 0, 0, false);
-	atomic_store(&fx_set->dirs[0]->recovery.lost, false);
+	atomic_store(&fx_set->dirs.at[0]->recovery.lost, false);
 	fd = begin(&file, file.len);
 	fx_fail("reopen", 1, -EIO, false); /* to read past the page cache */
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
@@ -1569,9 +1570,9 @@ START_TEST(room_is_given_back_as_it_was_taken)
 	temp.shared = true;
 	ucm_store_recheck(fx_set, &temp, fd);
 	end(fd);
-	ck_assert_uint_ge(fx_set->tiers[0].used, 16384);
+	ck_assert_uint_ge(fx_set->dirs.tiers[0].used, 16384);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
 END_TEST
 
@@ -1590,20 +1591,20 @@ START_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 		return; /* not on this file system */
 	}
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, &ref));
 	ck_assert_uint_eq(entry.blocks, file.len / 512);
 	ck_assert_int_eq(futimens(fd, NULL), 0); /* seen as a write */
 	temp.shared = true;
 	ucm_store_recheck(fx_set, &temp, fd);
-	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
 	end(fd);
 	fx_close();
 	fx_open();
 	fx_start();
-	ck_assert_uint_eq(fx_set->tiers[0].used, file.len);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
 END_TEST
 

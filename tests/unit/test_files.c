@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain.c - files/: one tree over several directories. */
+/* test_files.c - files/: one tree over several directories. */
 #include <config.h>
 
 #include "fs/files/files.h"
@@ -14,8 +14,63 @@
 #include "common/osfile.h"
 #include "tests/unit/store_fixture.h"
 
+static struct ucm_dirs dirs;
+static struct ucm_files_tree tree;
 static struct ucm_files found;
 static unsigned dir;
+
+/* ---- a tree ---- */
+
+static void tree_open(void)
+{
+	struct ucm_complaint complaint = { "" };
+
+	ck_assert_msg(!ucm_dirs_open(&dirs, &fx_config, &complaint), "%s",
+		      complaint.text);
+	ucm_files_tree_init(&tree, &dirs);
+}
+
+static void tree_close(void)
+{
+	ucm_files_count_stop(&tree);
+	ucm_dirs_close(&dirs);
+}
+
+static void tree_teardown(void)
+{
+	tree_close();
+	fx_teardown();
+}
+
+/* Does not wait until what is there has been counted. */
+static void tree_start_only(void)
+{
+	for (unsigned i = 0; i < dirs.num; i++)
+		ck_assert_int_eq(ucm_backing_begin(dirs.at[i]), 0);
+	ucm_files_recover(&tree);
+	ck_assert_int_eq(ucm_files_count_start(&tree), 0);
+}
+
+static bool is_counted(void *arg)
+{
+	(void)arg;
+	return atomic_load(&tree.counted);
+}
+
+static void tree_start(void)
+{
+	tree_start_only();
+	fx_wait(is_counted, NULL); /* or its calls meet a test's faults */
+}
+
+static void tree_store(const char *source)
+{
+	fx_configure(source);
+	tree_open();
+	tree_start();
+}
+
+/* ---- what is in it ---- */
 
 static struct ucm_files_owner owner(mode_t mode)
 {
@@ -24,7 +79,7 @@ static struct ucm_files_owner owner(mode_t mode)
 					 .mode = mode };
 }
 
-/* A file behind the store's back: "a/files/x" holds the text. */
+/* A file that was put there by somebody else: "a/files/x" holds the text. */
 static void put(const char *path, const char *text)
 {
 	char full[256], *slash;
@@ -47,7 +102,7 @@ static void holds(const char *path, const char *text)
 
 static int find(const char *path)
 {
-	return ucm_files_find(fx_set, path, UCM_FILES_NOWHERE, &found);
+	return ucm_files_find(&tree, path, UCM_FILES_NOWHERE, &found);
 }
 
 /* The name leads to a file with this text. */
@@ -58,7 +113,7 @@ static void leads_to(const char *path, const char *text)
 	int fd;
 
 	ck_assert_msg(!find(path), "%s is not there", path);
-	fd = ucm_files_open(fx_set, path, found.dir, O_RDONLY, &st);
+	fd = ucm_files_open(&tree, path, found.dir, O_RDONLY, &st);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_ge(read(fd, is, sizeof(is) - 1), 0);
 	close(fd);
@@ -73,12 +128,12 @@ static void leads_nowhere(const char *path)
 static int create(const char *path)
 {
 	struct ucm_files_owner who = owner(0640);
-	int fd = ucm_files_create(fx_set, path, &who, &found);
+	int fd = ucm_files_create(&tree, path, &who, &found);
 
 	if (fd < 0)
 		return fd;
 	close(fd);
-	ucm_files_written(fx_set, &found, 0);
+	ucm_files_written(&tree, &found, 0);
 	return 0;
 }
 
@@ -86,12 +141,12 @@ static int make_folder(const char *path, mode_t mode)
 {
 	struct ucm_files_owner who = owner(mode);
 
-	return ucm_files_mkdir(fx_set, path, &who, &found);
+	return ucm_files_mkdir(&tree, path, &who, &found);
 }
 
 static int rename_to(const char *from, const char *to)
 {
-	return ucm_files_rename(fx_set, from, to, false, &dir);
+	return ucm_files_rename(&tree, from, to, false, &dir);
 }
 
 static mode_t mode_of(const char *path)
@@ -106,7 +161,7 @@ static mode_t mode_of(const char *path)
 
 START_TEST(the_first_directory_that_has_a_name_wins)
 {
-	fx_store("$/a,$/b:$/c");
+	tree_store("$/a,$/b:$/c");
 	put("b/files/x", "b");
 	put("c/files/x", "c");
 	put("c/files/only", "here");
@@ -116,7 +171,7 @@ START_TEST(the_first_directory_that_has_a_name_wins)
 	leads_nowhere("files/none");
 	leads_nowhere("files/x/below");
 	/* one that is known to lie elsewhere goes on to */
-	ck_assert_int_eq(ucm_files_find(fx_set, "files/x", 2, &found), 0);
+	ck_assert_int_eq(ucm_files_find(&tree, "files/x", 2, &found), 0);
 	ck_assert_uint_eq(found.dir, 2);
 }
 END_TEST
@@ -125,13 +180,13 @@ START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 {
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	ck_assert_int_eq(mkfifo(fx_path("$/a/files/file"), 0600), 0);
 	ck_assert_int_eq(mkfifo(fx_path("$/a/files/fifo"), 0600), 0);
 	put("b/files/file", "good");
 	leads_nowhere("files/fifo");
 	leads_to("files/file", "good");
-	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), 0);
 	ck_assert_uint_eq(names.num, 1);
 	ck_assert_str_eq(names.list[0].name, "file");
 	ucm_files_names_free(&names);
@@ -145,7 +200,7 @@ static int make_link(const char *target, const char *path)
 	struct ucm_files_owner who = owner(0777);
 
 	who.target = target;
-	return ucm_files_symlink(fx_set, path, &who, &found);
+	return ucm_files_symlink(&tree, path, &who, &found);
 }
 
 /* The name is a link, and says so. */
@@ -156,7 +211,7 @@ static void says(const char *path, const char *target)
 	ck_assert_msg(!find(path), "%s is not there", path);
 	ck_assert(S_ISLNK(found.st.st_mode));
 	ck_assert_uint_eq(found.st.st_size, strlen(target));
-	ck_assert_int_eq(ucm_files_readlink(fx_set, path, found.dir, is), 0);
+	ck_assert_int_eq(ucm_files_readlink(&tree, path, found.dir, is), 0);
 	ck_assert_str_eq(is, target);
 }
 
@@ -164,7 +219,7 @@ START_TEST(a_link_is_never_followed)
 {
 	char text[PATH_MAX];
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("outside/secret", "s");
 	put("b/files/file", "hidden");
 	ck_assert_int_eq(symlink("../../outside", fx_path("$/a/files/link")),
@@ -182,13 +237,13 @@ START_TEST(a_link_is_never_followed)
 	ck_assert_int_eq(make_link("x", "files/file"), -EEXIST);
 	ck_assert(!fx_exists(fx_path("$/outside/new")));
 	ck_assert_int_eq(
-		ucm_files_readlink(fx_set, "files/link/secret", 0, text),
+		ucm_files_readlink(&tree, "files/link/secret", 0, text),
 		-ESTALE);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/link/secret"),
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/link/secret"),
 			 -ENOENT);
-	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/link"), -ENOTDIR);
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/link"), -ENOTDIR);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/file"), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/file"), 0);
 	leads_nowhere("files/file");
 	holds("outside/secret", "s");
 }
@@ -196,7 +251,7 @@ END_TEST
 
 START_TEST(a_link_in_the_place_of_the_tree_is_none_of_it)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("outside/secret", "s");
 	ck_assert_int_eq(rmdir(fx_path("$/a/files")), 0);
 	ck_assert_int_eq(symlink("../outside", fx_path("$/a/files")), 0);
@@ -212,7 +267,7 @@ static const char *const targets[] = {
 
 START_TEST(a_link_says_what_it_was_told)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	ck_assert_int_eq(make_link(targets[_i], "files/l"), 0);
 	says("files/l", targets[_i]);
 	ck_assert_int_eq(make_link(targets[_i], "files/none/l"), -ENOENT);
@@ -229,16 +284,16 @@ START_TEST(a_link_is_renamed_listed_and_changed)
 	};
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("b/files/x", "x");
 	ck_assert_int_eq(make_link("x", "files/l"), 0);
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/l", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/l", &found, &change),
 			 0);
 	says("files/l", "x");
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
 	ck_assert_int_eq(find("files/x"), 0);
 	ck_assert_int_ne(found.st.st_mtim.tv_sec, 22);
-	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), 0);
 	ck_assert_uint_eq(names.num, 2);
 	ck_assert_uint_eq(names.list[0].type, DT_LNK);
 	ck_assert_uint_eq(names.list[1].type, DT_REG);
@@ -263,9 +318,9 @@ START_TEST(a_link_whose_owner_cannot_be_set_goes_again)
 
 	who.uid++;
 	who.target = "x";
-	fx_store("$/a");
+	tree_store("$/a");
 	fx_fail("fchown", 1, -EIO, false);
-	ck_assert_int_eq(ucm_files_symlink(fx_set, "files/l", &who, &found),
+	ck_assert_int_eq(ucm_files_symlink(&tree, "files/l", &who, &found),
 			 -EIO);
 	leads_nowhere("files/l");
 }
@@ -281,12 +336,12 @@ START_TEST(no_path_leaves_the_tree)
 {
 	struct stat st;
 
-	fx_store("$/a");
+	tree_store("$/a");
 	put("outside/secret", "s");
-	ck_assert_int_lt(ucm_files_open(fx_set, ways_out[0], 0, O_RDONLY, &st),
+	ck_assert_int_lt(ucm_files_open(&tree, ways_out[0], 0, O_RDONLY, &st),
 			 0);
-	ck_assert_int_lt(ucm_files_unlink(fx_set, ways_out[0]), 0);
-	ck_assert_int_lt(ucm_files_open(fx_set, ways_out[2], 0, O_RDONLY, &st),
+	ck_assert_int_lt(ucm_files_unlink(&tree, ways_out[0]), 0);
+	ck_assert_int_lt(ucm_files_open(&tree, ways_out[2], 0, O_RDONLY, &st),
 			 0);
 	ck_assert_int_lt(rename_to(ways_out[2], "files/x"), 0);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
@@ -295,17 +350,17 @@ END_TEST
 
 START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/x", "a");
 	fx_fail_on("stat", "files/", 2, -EIO, false);
 	leads_to("files/x", "a"); /* the first says yes: one call */
 	ck_assert_int_eq(find("files/none"), -EIO);
 	ck_assert_int_eq(create("files/new"), -EIO);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), -EIO);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/x"), -EIO);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert(fx_logged("/files/none: stat: Input/output error"));
 	leads_to("files/x", "a");
-	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+	ck_assert_uint_gt(dirs.io_errors, 0);
 }
 END_TEST
 
@@ -314,7 +369,7 @@ START_TEST(a_folder_has_the_latest_time_of_all)
 	static const struct timespec late[2] = { { 5000, 0 },
 						 { 4000000000, 7 } };
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_mkdirs(fx_path("$/b/files/d"));
 	ck_assert_int_eq(utimensat(AT_FDCWD, fx_path("$/b/files/d"), late, 0),
@@ -329,17 +384,17 @@ START_TEST(an_inode_number_outlives_rename_and_restart)
 {
 	uint64_t ino, other;
 
-	fx_store("$/a,$/b");
+	tree_store("$/a,$/b");
 	ck_assert_int_eq(create("files/x"), 0);
-	ino = ucm_files_ino(fx_set, &found);
+	ino = ucm_files_ino(&tree, &found);
 	ck_assert_int_eq(create("files/y"), 0);
-	other = ucm_files_ino(fx_set, &found);
+	other = ucm_files_ino(&tree, &found);
 	ck_assert(ino != other);
 	ck_assert_int_eq(rename_to("files/x", "files/z"), 0);
-	fx_close();
-	fx_store("$/b,$/a");
+	tree_close();
+	tree_store("$/b,$/a");
 	ck_assert_int_eq(find("files/z"), 0);
-	ck_assert_uint_eq(ucm_files_ino(fx_set, &found), ino);
+	ck_assert_uint_eq(ucm_files_ino(&tree, &found), ino);
 }
 END_TEST
 
@@ -347,7 +402,7 @@ END_TEST
 
 START_TEST(a_new_file_is_what_was_asked_for)
 {
-	fx_store("$/a");
+	tree_store("$/a");
 	ck_assert_int_eq(create("files/x"), 0);
 	ck_assert_uint_eq(found.st.st_mode, S_IFREG | 0640);
 	ck_assert_int_eq(create("files/x"), -EEXIST);
@@ -357,8 +412,8 @@ START_TEST(a_new_file_is_what_was_asked_for)
 	ck_assert_int_eq(make_folder("files/d", 0711), 0);
 	ck_assert_uint_eq(found.st.st_mode, S_IFDIR | 0711);
 	ck_assert_int_eq(create("files/d"), -EEXIST);
-	ck_assert_uint_eq(fx_set->tiers[0].stats.files_created, 1);
-	ck_assert_int_eq(atomic_load(&fx_set->dirs[0]->retry_s), 0);
+	ck_assert_uint_eq(dirs.tiers[0].stats.files_created, 1);
+	ck_assert_int_eq(atomic_load(&dirs.at[0]->retry_s), 0);
 }
 END_TEST
 
@@ -373,15 +428,15 @@ START_TEST(set_id_bits_of_files_are_not_kept)
 	};
 	int fd;
 
-	fx_store("$/a");
-	fd = ucm_files_create(fx_set, "files/x", &who, &found);
+	tree_store("$/a");
+	fd = ucm_files_create(&tree, "files/x", &who, &found);
 	ck_assert_int_ge(fd, 0);
 	close(fd);
 	ck_assert_uint_eq(found.st.st_mode, S_IFREG | 0755);
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/x", &found, &change),
 			 0);
 	ck_assert_uint_eq(mode_of("a/files/x"), 0711);
-	ucm_files_written(fx_set, &found, 0);
+	ucm_files_written(&tree, &found, 0);
 	/* a folder hands down its group by one */
 	ck_assert_int_eq(make_folder("files/d", 02770), 0);
 	ck_assert_uint_eq(mode_of("a/files/d"), 02770);
@@ -393,20 +448,20 @@ END_TEST
 START_TEST(folders_are_made_where_a_file_needs_them)
 {
 	fx_configure("fast=$/a:slow=$/b");
-	fx_open();
-	fx_start();
+	tree_open();
+	tree_start();
 	ck_assert_int_eq(make_folder("files/d", 0750), 0);
 	ck_assert_int_eq(make_folder("files/d/e", 0705), 0);
 	ck_assert(fx_exists(fx_path("$/a/files/d/e")));
 	ck_assert(!fx_exists(fx_path("$/b/files/d")));
-	fx_set->tiers[0].limit = 1; /* nothing more */
-	atomic_store(&fx_set->tiers[0].used, 2);
+	dirs.tiers[0].limit = 1; /* nothing more */
+	atomic_store(&dirs.tiers[0].used, 2);
 	ck_assert_int_eq(create("files/d/e/f"), 0);
 	ck_assert_uint_eq(found.dir, 1);
 	ck_assert(fx_exists(fx_path("$/b/files/d/e/f")));
 	ck_assert_uint_eq(mode_of("b/files/d"), 0750);
 	ck_assert_uint_eq(mode_of("b/files/d/e"), 0705);
-	atomic_store(&fx_set->tiers[0].used, 0);
+	atomic_store(&dirs.tiers[0].used, 0);
 }
 END_TEST
 
@@ -427,12 +482,12 @@ static int see_folder(const char *call, const char *path)
 
 START_TEST(a_copied_folder_comes_into_view_as_it_is)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/d/x", "x");
 	ck_assert_int_eq(chmod(fx_path("$/a/files/d"), 02750), 0);
 	views = 0;
 	ucm_os_fault = see_folder;
-	ck_assert_int_eq(ucm_files_make_above(fx_set, 1, "files/d/y"), 0);
+	ck_assert_int_eq(ucm_files_make_above(&tree, 1, "files/d/y"), 0);
 	ucm_os_fault = NULL;
 	ck_assert_uint_eq(views, 1);
 	ck_assert_uint_eq(mode_of("b/files/d"), 02750);
@@ -441,10 +496,10 @@ END_TEST
 
 START_TEST(no_room_anywhere_is_enospc)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	for (unsigned i = 0; i < 2; i++) {
-		fx_set->tiers[i].limit = 1;
-		atomic_store(&fx_set->tiers[i].files, 2);
+		dirs.tiers[i].limit = 1;
+		atomic_store(&dirs.tiers[i].files, 2);
 	}
 	ck_assert_int_eq(create("files/x"), -ENOSPC);
 	leads_nowhere("files/x");
@@ -459,37 +514,37 @@ START_TEST(room_is_set_aside_as_files_before_have_taken)
 	struct ucm_files made[3];
 	int fd;
 
-	fx_store("$/a:$/b");
-	fx_set->tiers[0].limit = 5000;
+	tree_store("$/a:$/b");
+	dirs.tiers[0].limit = 5000;
 	ck_assert_int_eq(create("files/first"), 0);
-	ucm_files_written(fx_set, &found, 2000);
+	ucm_files_written(&tree, &found, 2000);
 	for (unsigned i = 0; i < 3; i++) {
-		fd = ucm_files_create(fx_set, fx_path("files/%u", i), &who,
+		fd = ucm_files_create(&tree, fx_path("files/%u", i), &who,
 				      &made[i]);
 		ck_assert_int_ge(fd, 0);
 		close(fd);
 		ck_assert_uint_eq(made[i].promise->bytes, 2000);
 		ck_assert_uint_eq(made[i].dir, i == 2);
 	}
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 4000);
-	ucm_files_written(fx_set, &made[0], 2000);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 2000);
+	ck_assert_uint_eq(dirs.tiers[0].writing, 4000);
+	ucm_files_written(&tree, &made[0], 2000);
+	ck_assert_uint_eq(dirs.tiers[0].writing, 2000);
 	ck_assert_int_eq(create("files/again"), 0);
 	ck_assert_uint_eq(found.dir, 0);
-	fx_set->tiers[1].limit = 5000;
-	ucm_files_written(fx_set, &made[1], 6000);
+	dirs.tiers[1].limit = 5000;
+	ucm_files_written(&tree, &made[1], 6000);
 	ck_assert_int_eq(create("files/small"), 0);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+	ck_assert_uint_eq(dirs.tiers[0].writing, 0);
 	/* one that is huge is no example */
-	ucm_files_written(fx_set, &made[2], UINT64_C(1) << 40);
-	ck_assert_uint_eq(fx_set->file_bytes, 6000);
-	ck_assert_uint_eq(fx_set->tiers[0].writing, 0);
+	ucm_files_written(&tree, &made[2], UINT64_C(1) << 40);
+	ck_assert_uint_eq(tree.file_bytes, 6000);
+	ck_assert_uint_eq(dirs.tiers[0].writing, 0);
 }
 END_TEST
 
 START_TEST(a_directory_that_fails_is_passed_over)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	fx_fail_on("open", "files/x", 1, -ENOSPC, true);
 	ck_assert_int_eq(create("files/x"), 0);
 	ck_assert_uint_eq(found.dir, 1);
@@ -506,24 +561,24 @@ START_TEST(a_read_only_tier_takes_and_loses_nothing)
 	struct stat st;
 
 	fx_configure("$/a:$/b");
-	fx_open();
-	fx_close();
+	tree_open();
+	tree_close();
 	put("b/files/d/x", "b");
 	fx_configure("$/a:$/b");
 	fx_config.tiers[1].readonly = true;
-	fx_open();
-	fx_start();
+	tree_open();
+	tree_start();
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/x"), -EROFS);
-	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), -EROFS);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/d/x"), -EROFS);
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/d"), -EROFS);
 	ck_assert_int_eq(rename_to("files/d/x", "files/y"), -EROFS);
 	ck_assert_int_eq(rename_to("files/d", "files/y"), -EROFS);
 	ck_assert_int_eq(create("files/new"), 0);
 	ck_assert_int_eq(rename_to("files/new", "files/d/x"), -EROFS);
-	ck_assert_int_eq(ucm_files_open(fx_set, "files/d/x", 1, O_RDWR, &st),
+	ck_assert_int_eq(ucm_files_open(&tree, "files/d/x", 1, O_RDWR, &st),
 			 -EROFS);
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/d/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/d/x", &found, &change),
 			 -EROFS);
 	ck_assert_int_eq(create("files/d/more"), 0); /* in the other one */
 	ck_assert(fx_exists(fx_path("$/a/files/d/more")));
@@ -534,30 +589,30 @@ END_TEST
 
 START_TEST(a_removed_name_is_gone_from_everywhere)
 {
-	fx_store("$/a:$/b:$/c");
+	tree_store("$/a:$/b:$/c");
 	put("a/files/x", "a");
 	put("c/files/x", "c");
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/x"), 0);
 	leads_nowhere("files/x");
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/x"), -ENOENT);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/x"), -ENOENT);
 	ck_assert_int_eq(make_folder("files/d", 0755), 0);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d"), -EISDIR);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/d"), -EISDIR);
 }
 END_TEST
 
 START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
 {
-	fx_store("$/a:$/b:$/c");
+	tree_store("$/a:$/b:$/c");
 	fx_mkdirs(fx_path("$/a/files/d"));
 	put("b/files/d/x", "b");
 	fx_mkdirs(fx_path("$/c/files/d"));
-	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), -ENOTEMPTY);
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/d"), -ENOTEMPTY);
 	for (const char *d = "abc"; *d; d++)
 		ck_assert(fx_exists(fx_path("$/%c/files/d", *d)));
 	leads_to("files/d/x", "b");
-	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d/x"), -ENOTDIR);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/x"), 0);
-	ck_assert_int_eq(ucm_files_rmdir(fx_set, "files/d"), 0);
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/d/x"), -ENOTDIR);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/d/x"), 0);
+	ck_assert_int_eq(ucm_files_rmdir(&tree, "files/d"), 0);
 	leads_nowhere("files/d");
 	for (const char *d = "abc"; *d; d++)
 		ck_assert(!fx_exists(fx_path("$/%c/files/d", *d)));
@@ -575,16 +630,16 @@ START_TEST(a_folder_changes_in_all_directories)
 		.gid = (gid_t)-1,
 	};
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_mkdirs(fx_path("$/b/files/d"));
 	ck_assert_int_eq(find("files/d"), 0);
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/d", &found, &change),
 			 0);
 	ck_assert_uint_eq(mode_of("a/files/d"), 01700);
 	ck_assert_uint_eq(mode_of("b/files/d"), 01700);
 	change.size_set = true;
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/d", &found, &change),
 			 -EISDIR);
 }
 END_TEST
@@ -595,7 +650,7 @@ static int make_below(const char *call, const char *path)
 	if (strcmp(call, "fchmod") || path)
 		return 0;
 	ucm_os_fault = NULL;
-	ck_assert_int_eq(ucm_files_make_above(fx_set, 0, "files/d/x"), 0);
+	ck_assert_int_eq(ucm_files_make_above(&tree, 0, "files/d/x"), 0);
 	return 0;
 }
 
@@ -608,11 +663,11 @@ START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
 		.gid = (gid_t)-1,
 	};
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/b/files/d"));
 	ck_assert_int_eq(find("files/d"), 0);
 	ucm_os_fault = make_below;
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/d", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/d", &found, &change),
 			 0);
 	ck_assert_ptr_null(ucm_os_fault);
 	ck_assert_uint_eq(mode_of("a/files/d"), 0700);
@@ -631,10 +686,10 @@ START_TEST(a_file_takes_size_and_times)
 		.times = { { 11, 0 }, { 22, 0 } },
 	};
 
-	fx_store("$/a");
+	tree_store("$/a");
 	put("a/files/x", "abcdef");
 	ck_assert_int_eq(find("files/x"), 0);
-	ck_assert_int_eq(ucm_files_change(fx_set, "files/x", &found, &change),
+	ck_assert_int_eq(ucm_files_change(&tree, "files/x", &found, &change),
 			 0);
 	leads_to("files/x", "abc");
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
@@ -658,7 +713,7 @@ START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
 {
 	unsigned left = 0;
 
-	fx_store("$/a:$/b:$/c");
+	tree_store("$/a:$/b:$/c");
 	ck_assert_int_eq(make_folder("files/to", 0755), 0);
 	for (const char *d = renames[_i].from; *d; d++)
 		put(fx_path("%c/files/from/x", *d),
@@ -692,14 +747,14 @@ static const struct {
 
 START_TEST(a_rename_that_cannot_be_changes_nothing)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/x", "x");
 	put("b/files/y", "y");
 	put("a/files/d/z", "z");
 	fx_mkdirs(fx_path("$/b/files/e"));
 	fx_mkdirs(fx_path("$/a/files/full"));
 	put("b/files/full/f", "f");
-	ck_assert_int_eq(ucm_files_rename(fx_set, refusals[_i].from,
+	ck_assert_int_eq(ucm_files_rename(&tree, refusals[_i].from,
 					  refusals[_i].to,
 					  refusals[_i].noreplace, &dir),
 			 refusals[_i].err);
@@ -721,7 +776,7 @@ static const struct {
 
 START_TEST(a_rename_that_fails_half_way_is_undone)
 {
-	fx_store(rename_faults[_i].tiers);
+	tree_store(rename_faults[_i].tiers);
 	put("a/files/y", "old");
 	put("b/files/x", "new");
 	if (*rename_faults[_i].path)
@@ -742,7 +797,7 @@ END_TEST
 
 START_TEST(a_name_is_renamed_to_itself)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("b/files/x", "x");
 	put("b/files/d/y", "y");
 	ck_assert_int_eq(rename_to("files/x", "files/x"), 0);
@@ -776,8 +831,8 @@ static const char *crash_from, *crash_to;
 static void rename_and_die(void *arg)
 {
 	(void)arg;
-	fx_open();
-	fx_start_only();
+	tree_open();
+	tree_start_only();
 	changes = 0;
 	ucm_os_fault = die_at_change;
 	ck_assert_int_eq(rename_to(crash_from, crash_to), 0);
@@ -817,21 +872,21 @@ START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
 	put("c/files/d/x", "hid");
 	fx_in_child(rename_and_die, NULL);
 	for (unsigned i = 0; i < 2; i++) { /* and goes on to be the same */
-		fx_open();
-		fx_start();
+		tree_open();
+		tree_start();
 		old_or_new("files/d/x", "files/y");
-		fx_close();
+		tree_close();
 	}
 	/* no file has both names, and none is left behind */
 	ck_assert_uint_eq(links_of("b/files/y") + links_of("b/files/d/x"), 1);
 	ck_assert_uint_eq(links_of("b/.ucmfs/both.0"), 0);
-	fx_open();
-	fx_start();
+	tree_open();
+	tree_start();
 	if (!find("files/d/x"))
 		ck_assert_int_eq(rename_to("files/d/x", "files/y"), 0);
 	leads_to("files/y", "new");
 	leads_nowhere("files/d/x");
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/y"), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/y"), 0);
 	leads_nowhere("files/y");
 }
 END_TEST
@@ -845,13 +900,13 @@ START_TEST(a_wrong_note_is_taken_away)
 	};
 
 	fx_configure("$/a:$/b");
-	fx_open();
-	fx_close();
+	tree_open();
+	tree_close();
 	put("outside/s", "s");
 	put("a/files/a/x", "x");
 	fx_put(fx_path("$/a/.ucmfs/both.7"), texts[_i], strlen(texts[_i]));
-	fx_open();
-	fx_start();
+	tree_open();
+	tree_start();
 	leads_to("files/a/x", "x");
 	holds("outside/s", "s");
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/both.7")));
@@ -875,7 +930,7 @@ START_TEST(a_folder_is_renamed_if_it_lies_in_one_directory)
 	unsigned left = 0;
 	bool done = !folder_renames[_i].err;
 
-	fx_store("$/a:$/b:$/c");
+	tree_store("$/a:$/b:$/c");
 	for (const char *d = folder_renames[_i].from; *d; d++)
 		put(fx_path("%c/files/d/e/%c", *d, *d), "x");
 	for (const char *d = folder_renames[_i].to; *d; d++)
@@ -896,7 +951,7 @@ END_TEST
 
 START_TEST(a_folder_whose_rename_fails_stays)
 {
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/d/1", "1");
 	fx_mkdirs(fx_path("$/b/files/n"));
 	fx_fail_on("rename", "files/n", 1, -EIO, true);
@@ -914,14 +969,14 @@ START_TEST(a_listing_has_each_name_once)
 	static const char *const want[] = { "1", "2", "d", "e" };
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/1", "a");
 	put("b/files/1", "b");
 	put("b/files/2", "b");
 	put("a/files/d/x", "x");
 	put("b/files/d/y", "y");
 	fx_mkdirs(fx_path("$/b/files/e"));
-	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), 0);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), 0);
 	ck_assert_uint_eq(names.num, NUM_ROWS(want));
 	for (unsigned i = 0; i < names.num; i++) {
 		char path[64];
@@ -930,13 +985,13 @@ START_TEST(a_listing_has_each_name_once)
 		snprintf(path, sizeof(path), "files/%s", want[i]);
 		ck_assert_int_eq(find(path), 0);
 		ck_assert_uint_eq(names.list[i].ino,
-				  ucm_files_ino(fx_set, &found));
+				  ucm_files_ino(&tree, &found));
 		ck_assert_uint_eq(DTTOIF(names.list[i].type),
 				  found.st.st_mode & S_IFMT);
 	}
 	ucm_files_names_free(&names);
-	ck_assert_int_eq(ucm_files_list(fx_set, "files/none", &names), -ENOENT);
-	ck_assert_int_eq(ucm_files_list(fx_set, "files/1", &names), -ENOENT);
+	ck_assert_int_eq(ucm_files_list(&tree, "files/none", &names), -ENOENT);
+	ck_assert_int_eq(ucm_files_list(&tree, "files/1", &names), -ENOENT);
 }
 END_TEST
 
@@ -944,10 +999,10 @@ START_TEST(an_empty_folder_in_several_directories_is_empty)
 {
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_mkdirs(fx_path("$/b/files/d"));
-	ck_assert_int_eq(ucm_files_list(fx_set, "files/d", &names), 0);
+	ck_assert_int_eq(ucm_files_list(&tree, "files/d", &names), 0);
 	ck_assert_uint_eq(names.num, 0);
 	ucm_files_names_free(&names);
 }
@@ -957,18 +1012,12 @@ START_TEST(a_listing_that_fails_is_not_a_short_one)
 {
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	put("a/files/1", "a");
 	fx_fail_on("list", "files", 2, -EIO, true);
-	ck_assert_int_eq(ucm_files_list(fx_set, "files", &names), -EIO);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), -EIO);
 }
 END_TEST
-
-static bool is_counted(void *arg)
-{
-	(void)arg;
-	return atomic_load(&fx_set->files_counted);
-}
 
 START_TEST(what_files_take_counts_in_the_limit)
 {
@@ -977,8 +1026,8 @@ START_TEST(what_files_take_counts_in_the_limit)
 	struct stat st;
 
 	fx_configure("$/a:$/b");
-	fx_open();
-	fx_close();
+	tree_open();
+	tree_close();
 	put("a/files/d/e/x", "");
 	fx_put(fx_path("$/a/files/d/e/x"), bytes, sizeof(bytes));
 	put("a/files/y", "");
@@ -989,19 +1038,19 @@ START_TEST(what_files_take_counts_in_the_limit)
 	/* the clock of the state file is coarse */
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	fx_configure("$/a:$/b");
-	fx_open();
-	fx_start();
+	tree_open();
+	tree_start();
 	fx_wait(is_counted, NULL);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 2 * one);
-	ck_assert_uint_eq(ucm_tier_used(&fx_set->tiers[0]), 2 * one);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[1]), 0);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, "files/d/e/x"), 0);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), one);
+	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_used(&dirs.tiers[0]), 2 * one);
+	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[1]), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/d/e/x"), 0);
+	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[0]), one);
 	ck_assert_int_eq(create("files/n"), 0);
 	ck_assert_int_eq(rename_to("files/n", "files/y"), 0);
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
-	ucm_files_account(fx_set, 0, -4096); /* a wrong count does no harm */
-	ck_assert_uint_eq(ucm_tier_files(&fx_set->tiers[0]), 0);
+	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[0]), 0);
+	ucm_files_account(&tree, 0, -4096); /* a wrong count does no harm */
+	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[0]), 0);
 }
 END_TEST
 
@@ -1010,20 +1059,20 @@ START_TEST(paths_may_be_long)
 	char path[4000] = "files", deep[4096];
 	struct ucm_files_names names;
 
-	fx_store("$/a:$/b");
+	tree_store("$/a:$/b");
 	while (strlen(path) < 3700) {
 		strcat(path, "/0123456789012345678901234567890123456789");
 		ck_assert_int_eq(make_folder(path, 0755), 0);
 	}
 	snprintf(deep, sizeof(deep), "%s/x", path);
-	fx_set->tiers[0].limit = 1;
-	atomic_store(&fx_set->tiers[0].files, 2);
+	dirs.tiers[0].limit = 1;
+	atomic_store(&dirs.tiers[0].files, 2);
 	ck_assert_int_eq(create(deep), 0); /* with all above it, in b */
 	ck_assert_uint_eq(found.dir, 1);
-	ck_assert_int_eq(ucm_files_list(fx_set, path, &names), 0);
+	ck_assert_int_eq(ucm_files_list(&tree, path, &names), 0);
 	ck_assert_uint_eq(names.num, 1);
 	ucm_files_names_free(&names);
-	ck_assert_int_eq(ucm_files_unlink(fx_set, deep), 0);
+	ck_assert_int_eq(ucm_files_unlink(&tree, deep), 0);
 }
 END_TEST
 
@@ -1031,7 +1080,7 @@ static TCase *tcase(Suite *suite, const char *name)
 {
 	TCase *tc = tcase_create(name);
 
-	tcase_add_checked_fixture(tc, fx_setup, fx_teardown);
+	tcase_add_checked_fixture(tc, fx_setup, tree_teardown);
 	suite_add_tcase(suite, tc);
 	return tc;
 }

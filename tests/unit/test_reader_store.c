@@ -12,6 +12,7 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/reader/reader.h"
+#include "fs/store/inside.h"
 #include "hashing/name.h"
 #include "tests/unit/store_fixture.h"
 

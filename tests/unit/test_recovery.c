@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 /* ---- the state file alone ---- */
@@ -371,7 +372,7 @@ START_TEST(after_a_clean_close_nothing_is_in_doubt)
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
-	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
 	fx_serves(good);
 }
@@ -534,7 +535,7 @@ START_TEST(a_torn_second_copy_is_set_aside)
 	fx_start_only();
 	fx_wait_settled();
 	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/quarantine")), 1);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fx_serves(good);
 	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &good->key), 0);
@@ -559,7 +560,7 @@ static void write_late_and_die(void *arg)
 	do { /* clocks tick coarsely */
 		ck_assert_int_eq(pwrite(fd, arg, 4, 4200), 4);
 	} while (ucm_store_unchanged(&late, fd));
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fx_set = NULL;
 }
 
@@ -594,13 +595,13 @@ START_TEST(a_file_that_is_read_late_after_a_crash_is_checked_all_the_same)
 	fx_start_only();
 	fx_wait_settled();
 	ck_assert_uint_eq(fx_set->unread.num, 1);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	fx_fail(NULL, 0, 0, false);
 	read_again_now();
 	fx_misses(torn);
 	fx_serves(good);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 }
 END_TEST
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 #define QUARANTINE "$/a/.ucmfs/quarantine"
@@ -256,7 +257,7 @@ START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 	fx_start_only();
 	fx_misses(&file);
 	fx_wait(all_tasks_are_done, NULL);
-	ck_assert_uint_gt(fx_set->stats.io_errors, 0);
+	ck_assert_uint_gt(fx_set->dirs.io_errors, 0);
 }
 END_TEST
 

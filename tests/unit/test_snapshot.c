@@ -172,8 +172,8 @@ START_TEST(entries_come_back_as_they_were)
 	ck_assert_uint_eq(after.atime_s, before.atime_s);
 	ck_assert_uint_eq(after.uses, 0);
 	ck_assert_uint_ne(after.flags & UCM_ENTRY_PINNED, 0);
-	ck_assert_uint_eq(atomic_load(&fx_set->tiers[0].used),
-			  atomic_load(&fx_set->tiers[0].used));
+	ck_assert_uint_eq(atomic_load(&fx_set->dirs.tiers[0].used),
+			  atomic_load(&fx_set->dirs.tiers[0].used));
 }
 END_TEST
 
@@ -543,7 +543,7 @@ START_TEST(one_that_cannot_be_written_is_not_there)
 	fx_fail(NULL, 0, 0, false);
 	fx_clear_log();
 	start();
-	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 	ck_assert(!fx_logged("not used"));
 	all_are_served();
 }

@@ -328,7 +328,7 @@ END_TEST
 
 START_TEST(a_removal_that_failed_leaves_the_space_in_use)
 {
-	/* by what they are about: upkeep makes calls as well meanwhile */
+	/* by what they are about: the keepers make calls meanwhile */
 	static const char *const calls[][2] = {
 		{ "open", "llama" },
 		{ "list", "llama" },

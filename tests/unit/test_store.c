@@ -57,7 +57,7 @@ END_TEST
 START_TEST(directories_with_a_common_beginning_are_two)
 {
 	fx_store("$/a,$/ab");
-	ck_assert_uint_eq(fx_set->num_dirs, 2);
+	ck_assert_uint_eq(fx_set->dirs.num, 2);
 }
 END_TEST
 
@@ -122,7 +122,8 @@ START_TEST(an_entry_says_what_stat_says)
 	ck_assert_uint_eq(entry.size, (uint64_t)st.st_size);
 	ck_assert_uint_eq(entry.blocks, (uint32_t)st.st_blocks);
 	ck_assert_int_eq(entry.mtime_ns / 1000000000, st.st_mtim.tv_sec);
-	ck_assert_uint_eq(fx_set->tiers[0].used, (uint64_t)st.st_blocks * 512);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used,
+			  (uint64_t)st.st_blocks * 512);
 }
 END_TEST
 
@@ -138,7 +139,7 @@ START_TEST(a_vanished_file_is_a_miss)
 	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.vanished, 1);
 	ck_assert_uint_eq(fx_losses, 1);
-	ck_assert_uint_eq(fx_set->tiers[0].used, 0);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
 END_TEST
 
@@ -190,8 +191,8 @@ START_TEST(a_tier_that_fails_to_open_loses_nothing)
 	find(&file);
 	fx_fail("open", 1, -EIO, true);
 	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -EIO);
-	ck_assert_uint_eq(fx_set->stats.io_errors, 1);
-	ck_assert_uint_eq(fx_set->tiers[0].stats.errors[EIO], 1);
+	ck_assert_uint_eq(fx_set->dirs.io_errors, 1);
+	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.errors[EIO], 1);
 	fx_serves(&file);
 }
 END_TEST
@@ -539,8 +540,9 @@ START_TEST(threads_never_see_other_bytes_or_half_a_block)
 	}
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 	ck_assert_uint_eq(fx_set->names.spaces[0]->pending, 0);
-	for (unsigned i = 0; i < fx_set->num_tiers; i++)
-		used += fx_set->tiers[i].used + fx_set->tiers[i].writing;
+	for (unsigned i = 0; i < fx_set->dirs.num_tiers; i++)
+		used += fx_set->dirs.tiers[i].used +
+			fx_set->dirs.tiers[i].writing;
 	ck_assert_uint_eq(used, 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")) +
 				  fx_count(fx_path("$/b/.ucmfs/quarantine")) +

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_upkeep.c - when a checkpoint is made, and when it must not be. */
+/* test_checkpoint.c - when a checkpoint is made, and when it must not be. */
 #include <config.h>
 
 #include "fs/store/store.h"
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
+#include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file;
@@ -144,7 +145,7 @@ START_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
 	fx_wait_settled();
 	fx_wait(any_checkpoint, NULL);
 	ck_assert_int_gt(checkpoint_of("$/a"), before);
-	ck_assert(!fx_set->dirs[0]->recovery.unclean);
+	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 }
 END_TEST
 
@@ -165,7 +166,7 @@ static void commit_in_both_and_die(void *arg)
 	(void)arg;
 	fx_store("$/a:$/b");
 	ck_assert_int_eq(fx_commit(&file), 0);
-	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	atomic_store(&fx_set->dirs.at[0]->retry_s, INT64_MAX);
 	ck_assert_int_eq(fx_commit(&more), 0);
 	fx_set = NULL;
 }
@@ -199,7 +200,7 @@ START_TEST(a_doubt_of_one_directory_is_not_the_others)
 	fx_start();
 	fx_wait(only_one_is_in_doubt, NULL);
 	ck_assert_uint_eq(atomic_load(&fx_set->keepers[0].doubts), 1);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
 	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
 	fx_close();
@@ -218,7 +219,7 @@ START_TEST(what_one_directory_has_not_told_is_not_the_others)
 	before_b = checkpoint_of("$/b");
 	atomic_fetch_and(&fx_set->names.spaces[0]->scanned[2], ~UINT64_C(1));
 	ck_assert(!ucm_scan_knows(fx_set, 0));
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
 	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
 }
@@ -281,7 +282,7 @@ START_TEST(a_sync_that_hangs_holds_nobody)
 	ucm_os_fault = first_sync_hangs;
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_wait(sync_hangs, NULL);
-	atomic_store(&fx_set->dirs[0]->retry_s, INT64_MAX);
+	atomic_store(&fx_set->dirs.at[0]->retry_s, INT64_MAX);
 	ck_assert_int_eq(fx_commit(&more), 0);
 	fx_wait(others_checkpoint_moved, &before[1]);
 	ck_assert_int_eq(checkpoint_of("$/a"), before[0]);
@@ -313,7 +314,7 @@ static void commit_and_lose(void)
 {
 	fx_block(&more, 9, FX_PAGED_RAW);
 	ck_assert_int_eq(fx_commit(&more), 0);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fx_block(&file, 1, FX_PAGED);
 	fx_block(&bad, 2, FX_PAGED);
 	fx_block(&raw, 3, FX_PAGED_RAW);
@@ -322,7 +323,7 @@ static void commit_and_lose(void)
 	ck_assert_int_eq(fx_commit(&raw), 0);
 	lose_a_page(&bad);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_fail(NULL, 0, 0, false);
 }
 
@@ -331,7 +332,7 @@ START_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
 	fx_store("$/a:$/b");
 	commit_and_lose();
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 3);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	fx_serves(&file);
 	fx_serves(&more); /* older than the last checkpoint */
 	fx_misses(&bad);
@@ -354,12 +355,12 @@ START_TEST(nothing_is_placed_where_writes_were_lost)
 	fx_serves(&file);
 	fx_clear_log();
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	ck_assert(!fx_logged("lost")); /* it is known */
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 	fx_fail(NULL, 0, 0, false);
 
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	ck_assert(fx_logged("good again"));
 	ck_assert_int_eq(fx_commit(&raw), 0);
 	ck_assert(fx_exists(fx_path("$/a/blocks/%s", fx_name(&raw))));
@@ -390,9 +391,9 @@ START_TEST(a_file_that_was_being_written_is_not_committed)
 	ck_assert_int_eq(pwrite(fd, more.bytes, more.len, 0),
 			 (ssize_t)more.len);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_fail(NULL, 0, 0, false);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), 0);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(ucm_store_commit(fx_set, &temp, fd, &more.key,
 						  UCM_COMMIT_NOW),
@@ -412,7 +413,7 @@ START_TEST(a_second_loss_leaves_alone_what_was_checked)
 	fx_misses(&bad);
 	fx_misses(&raw);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 }
 END_TEST
@@ -430,7 +431,7 @@ START_TEST(a_directory_that_lost_writes_recovers_by_itself)
 	fx_wait(any_checkpoint, NULL);
 	ck_assert_uint_eq(fx_losses, 1);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 1);
-	ck_assert(!fx_set->dirs[0]->recovery.lost);
+	ck_assert(!fx_set->dirs.at[0]->recovery.lost);
 	ck_assert_int_eq(fx_commit(&bad), 0);
 	fx_close();
 	ck_assert(is_clean("$/a"));
@@ -479,7 +480,7 @@ START_TEST(losses_are_noticed_where_there_are_doubts)
 	ucm_store_doubt(fx_set, ref);
 	lose_a_page(&bad);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 2);
 	fx_misses(&bad);
 }
@@ -503,7 +504,7 @@ START_TEST(what_was_only_trusted_is_doubted_again)
 	fx_wait_settled();
 	fx_serves(&raw);
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EIO);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_misses(&raw);
 }
 END_TEST
@@ -518,7 +519,7 @@ START_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
 	fx_misses(&raw);
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
-	ck_assert_int_eq(ucm_upkeep_checkpoint(fx_set), -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EAGAIN);
 	fx_close();
 	ck_assert(!is_clean("$/a"));
 	fx_open();
@@ -544,8 +545,8 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("upkeep");
-	TCase *tests = tcase_create("upkeep");
+	Suite *suite = suite_create("checkpoint");
+	TCase *tests = tcase_create("checkpoint");
 
 	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
 	tcase_add_test(tests, a_commit_leads_to_a_checkpoint);

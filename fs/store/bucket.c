@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bucket.c - one bucket of one directory, listed.
+ *
+ * Whoever needs a bucket lists it: the scan in its turn, or a listing before
+ * that; twice does no harm. Its names are looked at in batches (examine.c). A
+ * file that cannot be read is kept by name (unread.h) and looked at again
+ * later; want of descriptors or memory leaves the whole bucket to be read
+ * again.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "hashing/name.h"
+
+/* Files of one bucket that are open: the disk is asked for the headers of all
+ * of them before the first is waited for. */
+#define BATCH 32
+
+struct batch {
+	struct ucm_store *store;
+	struct ucm_space *space;
+	unsigned dir, num;
+	int err; /* one of them could not be looked at */
+	struct {
+		struct ucm_id id;
+		struct stat st;
+		int fd;
+	} files[BATCH];
+};
+
+/* Want of descriptors or memory, or a server that does not answer, says nothing
+ * of the file: the bucket must be looked at once more. Other errors are the
+ * file's own. */
+static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
+{
+	struct ucm_key key = { .id = *id, .space = batch->space->number };
+
+	if (err >= 0)
+		return;
+	switch (err) {
+	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
+	case -ENOTCONN: case -EINTR:
+		batch->err = err;
+		break;
+	case -ENOENT: case -EFBIG:
+		break;
+	default:
+		if (!ucm_unread_add(&batch->store->unread, &key, batch->dir,
+				    ucm_monotonic_ms()))
+			batch->err = err;
+		break;
+	}
+}
+
+static void batch_run(struct batch *batch)
+{
+	for (unsigned i = 0; i < batch->num; i++) {
+		int err = ucm_store_examine_file(batch->store, batch->space,
+						 &batch->files[i].id, batch->dir,
+						 batch->files[i].fd,
+						 &batch->files[i].st);
+
+		note_failure(batch, &batch->files[i].id, err);
+		close(batch->files[i].fd);
+	}
+	batch->num = 0;
+}
+
+static void batch_add(struct batch *batch, const struct ucm_id *id)
+{
+	struct stat *st = &batch->files[batch->num].st;
+	int fd = ucm_store_open_file(batch->store, batch->space, id, batch->dir,
+				     st);
+
+	note_failure(batch, id, fd);
+	if (fd < 0)
+		return;
+	ucm_os_advise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
+	batch->files[batch->num].id = *id;
+	batch->files[batch->num++].fd = fd;
+	if (batch->num == BATCH)
+		batch_run(batch);
+}
+
+static void scan_name(struct batch *batch, unsigned bucket, const char *name)
+{
+	struct ucm_key key = { .space = batch->space->number };
+	struct ucm_store *store = batch->store;
+	struct ucm_entry entry;
+
+	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
+		ucm_count(&store->stats.strays);
+	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
+		 entry.dir != batch->dir)
+		batch_add(batch, &key.id);
+}
+
+static int scan_names(struct ucm_store *store, struct ucm_space *space,
+		      unsigned dir, unsigned bucket, const char *names)
+{
+	struct batch batch = { .store = store, .space = space, .dir = dir };
+
+	/* whoever closes the store waits for us */
+	for (const char *name = names; *name && !atomic_load(&store->stopping);
+	     name += strlen(name) + 1)
+		scan_name(&batch, bucket, name);
+	batch_run(&batch);
+	return atomic_load(&store->stopping) ? -ECANCELED : batch.err;
+}
+
+static int read_bucket(struct ucm_store *store, struct ucm_space *space,
+		       unsigned dir, unsigned bucket)
+{
+	char path[UCM_BACKING_PATH_MAX];
+	_cleanup_free_ char *names = NULL;
+	int err;
+
+	ucm_backing_bucket_path(space->folder, bucket, path);
+	err = ucm_os_list(store->dirs.at[dir]->dirfd, path, &names);
+	if (err && err != -ENOENT) {
+		if (!atomic_exchange(&store->dirs.at[dir]->unreadable, true))
+			ucm_error("%s/%s: %s; its blocks are looked for one "
+				  "by one",
+				  store->dirs.at[dir]->path, path,
+				  strerror(-err));
+		ucm_dirs_count_error(&store->dirs, dir, err);
+		return err;
+	}
+	if (atomic_exchange(&store->dirs.at[dir]->unreadable, false))
+		ucm_info("%s: can be read again", store->dirs.at[dir]->path);
+	err = names ? scan_names(store, space, dir, bucket, names) : 0;
+	ucm_debug(SCAN, 1, "%s/%s: %s", store->dirs.at[dir]->path, path,
+		  err ? strerror(-err) : names ? "read" : "not there");
+	if (!err)
+		ucm_space_set_scanned(space, dir, bucket);
+	return err;
+}
+
+int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
+			  unsigned dir, unsigned bucket)
+{
+	bool again = ucm_space_is_scanned(space, dir, bucket);
+
+	ucm_snapshots_load(store, dir, bucket);
+	if (!again && ucm_space_is_scanned(space, dir, bucket))
+		return 0;
+	return read_bucket(store, space, dir, bucket);
+}
+
+void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
+			   unsigned bucket)
+{
+	if (atomic_load(&store->scanned))
+		return;
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!ucm_space_is_scanned(space, dir, bucket))
+			ucm_store_scan_bucket(store, space, dir, bucket);
+	}
+}
+
+void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
+			  unsigned dir)
+{
+	int64_t now_ms = ucm_monotonic_ms();
+	struct ucm_unread_file file;
+	unsigned cursor = 0;
+
+	while (ucm_unread_next(&store->unread, key, dir, now_ms, &cursor,
+			       &file)) {
+		struct ucm_space *space =
+			ucm_namespace_get(&store->names, file.key.space);
+
+		if (!space ||
+		    ucm_store_examine(store, space, &file.key.id,
+				      file.dir) >= 0)
+			ucm_unread_remove(&store->unread, &file.key, file.dir);
+	}
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doubt.c - entries whose file may not be what they say.
+ *
+ * One that is in doubt is compared, checksums and all, with what the disk has
+ * before it is served. What is wrong is condemned: out of the index and moved
+ * aside, and a copy in another directory takes its place.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/log.h"
+#include "hashing/name.h"
+
+void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err)
+{
+	struct ucm_entry entry;
+	struct ucm_key key;
+
+	if (!ucm_store_index_remove(store, ref, &entry))
+		return;
+	ucm_count(&store->stats.vanished);
+	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
+		    store->dirs.at[entry.dir]->path, strerror(-err));
+	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	/* all copies, not only the first, so that a removal finds them */
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		ucm_store_examine(store, store->names.spaces[entry.space],
+				  &entry.id, dir);
+	ucm_store_tell_loss(store, &key);
+}
+
+/* Under the name's lock: take the entry out, if it is that file's. */
+static bool take_entry(struct ucm_store *store, ucm_ref ref,
+		       const struct stat *judged, struct ucm_entry *entry)
+{
+	return ucm_index_get(store->index, ref, entry) &&
+	       ucm_store_is_still(store, store->names.spaces[entry->space],
+				  &entry->id, entry->dir, judged) &&
+	       ucm_store_index_remove(store, ref, entry);
+}
+
+void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
+		       const struct stat *judged, enum ucm_fault fault,
+		       const char *detail)
+{
+	struct ucm_space *space;
+	struct ucm_entry entry;
+	struct ucm_key key;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return;
+	ucm_store_lock_name(store, &entry.id);
+	if (!take_entry(store, ref, judged, &entry)) {
+		ucm_store_unlock_name(store, &entry.id);
+		return; /* another thread was faster */
+	}
+	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	space = store->names.spaces[entry.space];
+	ucm_store_quarantine(store, space, &entry.id, entry.dir, fault, detail);
+	if (entry.flags & UCM_ENTRY_PINNED)
+		ucm_backing_pin(store->dirs.at[entry.dir], space->folder,
+				&entry.id, false);
+	if (entry.flags & UCM_ENTRY_DUPLICATE) {
+		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+			if (dir != entry.dir)
+				ucm_store_examine(store, space, &entry.id, dir);
+		}
+	}
+	ucm_store_unlock_name(store, &entry.id);
+	ucm_store_tell_loss(store, &key);
+}
+
+struct settled {
+	struct ucm_store *store;
+	bool has_crc;
+	bool changed;
+};
+
+static void edit_settled(struct ucm_entry *entry, void *arg)
+{
+	struct settled *settled = arg;
+
+	settled->changed = entry->flags & UCM_ENTRY_DOUBT;
+	if (settled->changed)
+		ucm_store_count_doubts(settled->store, entry->dir, -1);
+	entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
+	if (settled->has_crc) /* the disk has it; else it was only trusted */
+		entry->epoch = 0;
+}
+
+int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
+{
+	struct settled settled = { .store = store };
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_entry entry;
+	struct ucm_space *space;
+	struct ucm_block block;
+	uint32_t plane = 0;
+	char detail[40] = "";
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (!(entry.flags & UCM_ENTRY_DOUBT))
+		return 0;
+	space = store->names.spaces[entry.space];
+	fd = ucm_store_open_file(store, space, &entry.id, entry.dir, &st);
+	if (fd == -ENOENT)
+		ucm_store_lose(store, ref, fd);
+	if (fd < 0)
+		return fd;
+	err = ucm_store_verify_on_disk(fd, &st, &entry.id, &block, &fault,
+				       &plane);
+	if (err) {
+		ucm_error("%s: block %s: read: %s",
+			  store->dirs.at[entry.dir]->path,
+			  ucm_hex(&entry.id).text, strerror(-err));
+		ucm_dirs_count_error(&store->dirs, entry.dir, err);
+		return err;
+	}
+	if (!fault && !(block.flags & UCM_BLOCK_HAS_CRC) &&
+	    store->dirs.at[entry.dir]->recovery.unvouched)
+		fault = UCM_FAULT_UNVOUCHED;
+	if (fault) {
+		if (fault == UCM_FAULT_PLANE)
+			snprintf(detail, sizeof(detail), " (layer %u %s)",
+				 plane / 2, plane % 2 ? "V" : "K");
+		ucm_store_condemn(store, ref, &st, fault, detail);
+		return -ENOENT;
+	}
+	settled.has_crc = block.flags & UCM_BLOCK_HAS_CRC;
+	/* unless another thread has settled it meanwhile */
+	if (ucm_index_edit(store->index, ref, edit_settled, &settled) &&
+	    settled.changed)
+		ucm_count(&store->stats.doubts_settled);
+	return 0;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * entry.c - the entries of the index, and what is counted by them.
+ *
+ * Nobody else adds, moves or removes an entry, or puts one in doubt: so the
+ * number of blocks, the room that a tier's blocks take and the number of doubts
+ * of a directory agree with the index. Asks no directory.
+ *
+ * A doubt is counted before its entry gets the flag, and is taken off after the
+ * flag has gone: a directory whose count is 0 has none.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "hashing/name.h"
+
+static pthread_mutex_t *name_lock(struct ucm_store *store,
+				  const struct ucm_id *id)
+{
+	return &store->name_locks[id->bytes[1]];
+}
+
+void ucm_store_lock_name(struct ucm_store *store, const struct ucm_id *id)
+{
+	pthread_mutex_lock(name_lock(store, id));
+}
+
+void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id)
+{
+	pthread_mutex_unlock(name_lock(store, id));
+}
+
+void ucm_store_entry(const struct ucm_key *key, unsigned dir,
+		     const struct stat *st, struct ucm_entry *out)
+{
+	*out = (struct ucm_entry){
+		.id = key->id,
+		.space = key->space,
+		.dir = (uint8_t)dir,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint32_t)(ucm_file_takes(st) / 512),
+		.mtime_ns = ucm_time_ns(&st->st_mtim),
+		.atime_s = (uint32_t)st->st_atim.tv_sec,
+	};
+}
+
+void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more)
+{
+	atomic_fetch_add(&store->keepers[dir].doubts, (uint64_t)more);
+	atomic_fetch_add(&store->doubts, (uint64_t)more);
+}
+
+int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
+			const struct ucm_entry *entry, ucm_ref *ref_out)
+{
+	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
+
+	ucm_store_count_doubts(store, entry->dir, doubts);
+	err = ucm_index_add(store->index, entry, ref_out);
+	if (err == -EFBIG)
+		ucm_warning("block %s: too large for the index",
+			    ucm_hex(&entry->id).text);
+	if (err) {
+		ucm_store_count_doubts(store, entry->dir, -doubts);
+		return err;
+	}
+	atomic_fetch_add(&space->blocks, 1);
+	atomic_fetch_add(&store->blocks, 1);
+	atomic_fetch_add(&store->dirs.tier_of[entry->dir]->used,
+			 (uint64_t)entry->blocks * 512);
+	if (entry->size > atomic_load(&store->largest))
+		atomic_store(&store->largest, entry->size);
+	return 0;
+}
+
+bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
+			    struct ucm_entry *out)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_index_remove(store->index, ref, &entry))
+		return false;
+	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
+	atomic_fetch_sub(&store->blocks, 1);
+	atomic_fetch_sub(&store->dirs.tier_of[entry.dir]->used,
+			 (uint64_t)entry.blocks * 512);
+	if (entry.flags & UCM_ENTRY_DOUBT)
+		ucm_store_count_doubts(store, entry.dir, -1);
+	if (out)
+		*out = entry;
+	return true;
+}
+
+struct restat {
+	struct stat st;
+	struct ucm_store *store;
+	unsigned dir;
+	uint8_t flags; /* to add */
+};
+
+/* The tier gets back what it gave, whenever the block goes. */
+static void edit_stat(struct ucm_entry *entry, void *arg)
+{
+	const struct restat *new = arg;
+	uint64_t takes = ucm_file_takes(&new->st);
+	struct ucm_store *store = new->store;
+
+	atomic_fetch_sub(&store->dirs.tier_of[entry->dir]->used,
+			 (uint64_t)entry->blocks * 512);
+	atomic_fetch_add(&store->dirs.tier_of[new->dir]->used, takes);
+	if (entry->dir != new->dir) {
+		if (entry->flags & UCM_ENTRY_DOUBT)
+			ucm_store_count_doubts(store, entry->dir, -1);
+		entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
+		entry->flags |= UCM_ENTRY_DUPLICATE;
+	}
+	entry->dir = (uint8_t)new->dir;
+	entry->epoch = atomic_load(&store->dirs.at[new->dir]->recovery.epoch);
+	atomic_store(&store->keepers[new->dir].dirty, true);
+	entry->size = (uint64_t)new->st.st_size;
+	entry->blocks = (uint32_t)(takes / 512);
+	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
+}
+
+void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		      const struct stat *st)
+{
+	struct restat new = { .st = *st, .store = store, .dir = dir };
+
+	ucm_index_edit(store->index, ref, edit_stat, &new);
+}
+
+static void edit_adopt(struct ucm_entry *entry, void *arg)
+{
+	const struct restat *new = arg;
+
+	edit_stat(entry, arg);
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		ucm_store_count_doubts(new->store, entry->dir, -1);
+	entry->flags &= (uint8_t)~(UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD);
+	entry->flags |= new->flags;
+}
+
+void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
+		     uint8_t flags)
+{
+	struct restat new = {
+		.st = temp->stamp,
+		.store = store,
+		.dir = temp->dir,
+		.flags = flags,
+	};
+
+	ucm_index_edit(store->index, temp->ref, edit_adopt, &new);
+}
+
+/* ---- in doubt ---- */
+
+static bool doubt_entry(struct ucm_store *store, struct ucm_entry *entry)
+{
+	if (entry->flags & UCM_ENTRY_DOUBT)
+		return false;
+	ucm_store_count_doubts(store, entry->dir, 1);
+	entry->flags |= UCM_ENTRY_DOUBT;
+	return true;
+}
+
+static void edit_doubt(struct ucm_entry *entry, void *arg)
+{
+	doubt_entry(arg, entry);
+}
+
+void ucm_store_doubt(struct ucm_store *store, ucm_ref ref)
+{
+	ucm_index_edit(store->index, ref, edit_doubt, store);
+}
+
+struct uncovered {
+	struct ucm_store *store;
+	unsigned dir;
+};
+
+static bool doubt_uncovered(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	const struct uncovered *of = arg;
+
+	(void)ref;
+	return entry->dir == of->dir &&
+	       ucm_recovery_uncovered(&of->store->dirs.at[of->dir]->recovery,
+				      entry->epoch) &&
+	       doubt_entry(of->store, entry);
+}
+
+void ucm_store_doubt_uncovered(struct ucm_store *store, unsigned dir)
+{
+	struct uncovered of = { .store = store, .dir = dir };
+
+	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_walk(store->index, shard, &cursor,
+				      doubt_uncovered, &of))
+			;
+	}
+}
+
+/* ---- of all entries ---- */
+
+struct flagged {
+	struct ucm_store *store;
+	unsigned dir; /* or all */
+	uint8_t flag;
+	unsigned num;
+	ucm_ref refs[UCM_INDEX_PIECE];
+};
+
+static bool note_flagged(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	struct flagged *found = arg;
+
+	if (entry->flags & found->flag &&
+	    (found->dir == UCM_ALL_DIRS || found->dir == entry->dir))
+		found->refs[found->num++] = ref;
+	return false;
+}
+
+void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
+			    unsigned dir, uint8_t flag,
+			    int (*fn)(struct ucm_store *store, ucm_ref ref))
+{
+	struct flagged found = { .store = store, .dir = dir, .flag = flag };
+	uint32_t cursor = 0;
+	bool more;
+
+	do {
+		found.num = 0;
+		more = ucm_index_walk(store->index, shard, &cursor,
+				      note_flagged, &found);
+		for (unsigned i = 0; i < found.num; i++) {
+			if (atomic_load(&store->stopping))
+				return;
+			fn(store, found.refs[i]);
+		}
+	} while (more);
+}
+
+void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key)
+{
+	pthread_mutex_lock(&store->loss_lock);
+	if (store->on_loss)
+		store->on_loss(store->on_loss_arg, key);
+	pthread_mutex_unlock(&store->loss_lock);
+}

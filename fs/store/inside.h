@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside.h - what the store's own files ask of each other, low to high.
+ *
+ * Each part stands on those above it here; none calls one below.
+ */
+#ifndef UCM_STORE_INSIDE_H
+#define UCM_STORE_INSIDE_H
+
+#include <limits.h>
+
+#include "fs/store/store.h"
+
+/* ---- entries (entry.c) ---- */
+
+void ucm_store_lock_name(struct ucm_store *store, const struct ucm_id *id);
+void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id);
+
+/* What fstat says of a block's file, as an entry. */
+void ucm_store_entry(const struct ucm_key *key, unsigned dir,
+		     const struct stat *st, struct ucm_entry *out);
+
+/* Add what a directory holds; flags as in the index. Counts space and room. */
+int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
+			const struct ucm_entry *entry, ucm_ref *ref_out);
+bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
+			    struct ucm_entry *out);
+
+/* The entry is that file's now. */
+void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		      const struct stat *st);
+/* The same for a file that has just been judged, and flags to add: what was to
+ * be said of an older one is over. */
+void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
+		     uint8_t flags);
+
+/* Put it in doubt. */
+void ucm_store_doubt(struct ucm_store *store, ucm_ref ref);
+/* Writes were lost: put in doubt what no sync has covered. */
+void ucm_store_doubt_uncovered(struct ucm_store *store, unsigned dir);
+/* Count doubts of a directory: before an entry gets the flag, and after it has
+ * lost it. */
+void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more);
+
+/* fn on the entries of a shard, and of a directory or all, that have a flag;
+ * outside of the index's locks, and until the store is stopping. */
+#define UCM_ALL_DIRS UINT_MAX
+void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
+			    unsigned dir, uint8_t flag,
+			    int (*fn)(struct ucm_store *store, ucm_ref ref));
+
+/* By who has removed an entry. */
+void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key);
+
+/* ---- moving aside (quarantine.c) ---- */
+
+/* Does the name still lead to the file that was judged (NULL: any)? Under the
+ * name's lock, and while a descriptor keeps its inode from being another's. */
+bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir,
+			const struct stat *judged);
+
+/* Under the name's lock: move the file aside, with a word in the log. */
+void ucm_store_quarantine(struct ucm_store *store,
+			  const struct ucm_space *space,
+			  const struct ucm_id *id, unsigned dir,
+			  enum ucm_fault fault, const char *detail);
+
+/* The same for a file that is not in the index; judged as for
+ * ucm_store_condemn(). */
+void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir,
+			 const struct stat *judged, enum ucm_fault fault,
+			 const char *detail);
+
+/* ---- one file (examine.c) ---- */
+
+/* Open a block's file for reading; what is none is -ENOENT and counted, other
+ * failures are logged and counted. */
+int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir, struct stat *st);
+
+/* Compare all of a file, as the disk and not the page cache has it. */
+int ucm_store_verify_on_disk(int fd, const struct stat *st,
+			     const struct ucm_id *id, struct ucm_block *block,
+			     enum ucm_fault *fault, uint32_t *plane);
+
+/* Into the index, or noted as a copy of what is there. 1, or -errno. */
+int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
+		    const struct ucm_entry *entry);
+
+/* Look at one name in one directory and index it if it is a block.
+ * 1: it is; 0: it is not; -errno: the directory failed. */
+int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
+		      const struct ucm_id *id, unsigned dir);
+/* The same of its open file. */
+int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
+			   const struct ucm_id *id, unsigned dir, int fd,
+			   const struct stat *st);
+/* The same, quiet about what is wrong, and only if the block may teach its space
+ * what blocks look like. */
+int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir);
+
+/* ---- bad entries (doubt.c); ucm_store_condemn() ---- */
+
+/* The file is not there, or is no file: the entry goes, unless another
+ * directory has a copy, which takes its place. err: for the log. */
+void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err);
+
+/* Compare the checksums of a block in doubt with what the disk has. 0: it is
+ * good; -ENOENT: it was not, and is gone. */
+int ucm_store_settle(struct ucm_store *store, ucm_ref ref);
+
+/* ---- late writes (late.c) ---- */
+
+/* A block's file that was written to after its commit was begun: what is wrong
+ * with it? Without checksums nobody can say what it holds now. */
+int ucm_store_find_late_fault(struct ucm_space *space, int fd,
+			      const struct stat *st, const struct ucm_id *id,
+			      enum ucm_fault *fault);
+
+/* A block whose writer still has it open is about to be read: fd and st are of
+ * its file. 0; -ENOENT: it was written to and is wrong, and has been set
+ * aside; -errno: it cannot be read. */
+int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_entry *entry, int fd,
+			    const struct stat *st);
+
+/* ---- what the last clean end has left (snapshot_load.c, snapshot.h) ---- */
+
+/* Look for the snapshots, once the spaces are known. */
+void ucm_snapshots_open(struct ucm_store *store);
+/* Index what a directory's snapshot has of a bucket, in all spaces, if that has
+ * not been done: buckets that are as they were count as scanned. */
+void ucm_snapshots_load(struct ucm_store *store, unsigned dir, unsigned bucket);
+/* Was that bucket indexed without being listed? */
+bool ucm_snapshots_trusted(struct ucm_store *store,
+			   const struct ucm_space *space, unsigned dir,
+			   unsigned bucket);
+/* They are not asked again. */
+void ucm_snapshots_close(struct ucm_store *store);
+void ucm_snapshots_free(struct ucm_store *store);
+
+/* ---- buckets (bucket.c); ucm_store_fill_bucket() ---- */
+
+/* Index one bucket of one directory, also if that has been done: the first
+ * time a snapshot may save the listing. -errno if it could not be read (logged
+ * the first time); then its names go on to be probed for. */
+int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
+			  unsigned dir, unsigned bucket);
+
+/* Look again at the files of a block (NULL: of any) that could not be read, in a
+ * directory or in UCM_UNREAD_ANY_DIR, if it is time to. */
+void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
+			  unsigned dir);
+
+/* ---- spaces (learn.c, spaces.c) ---- */
+
+/* Which buckets of a space there are, the others are scanned; and what its
+ * blocks look like, from the first right one. */
+void ucm_store_learn(struct ucm_store *store, struct ucm_space *space);
+
+/* At the start: which spaces the directories have, and all of the above. */
+int ucm_store_find_spaces(struct ucm_store *store,
+			  struct ucm_complaint *complaint);
+
+/* Make a space's folder in a directory that has not got it, with the space's
+ * owner and mode. */
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
+			  const struct ucm_space *space);
+
+/* ---- blocks (store.c) ---- */
+
+/* Is the file of an entry there and good, as far as open_block looks? 0;
+ * -ENOENT: it was not, and the entry is gone; -errno. Counts as no use. */
+int ucm_store_check(struct ucm_store *store, ucm_ref ref);
+
+/* ---- the scan's threads, and their end (scan.c) ---- */
+
+int ucm_scan_start(struct ucm_store *store);
+void ucm_scan_stop(struct ucm_store *store);
+/* Have all buckets of a directory been read? */
+bool ucm_scan_knows(struct ucm_store *store, unsigned dir);
+/* Of one directory, once its scan has ended: try again what could not be
+ * read, and what is in doubt. */
+void ucm_scan_retry(struct ucm_store *store, unsigned dir);
+void ucm_scan_settle(struct ucm_store *store, unsigned dir);
+
+/* ---- directories, one by one (checkpoint.c, snapshot_save.c) ---- */
+
+static inline struct ucm_backing *
+ucm_keeper_backing(const struct ucm_keeper *keeper)
+{
+	return keeper->store->dirs.at[keeper->dir];
+}
+
+/* Has all of its directory been read, and is nothing in it in doubt? */
+bool ucm_keeper_knows(struct ucm_keeper *keeper);
+
+/* A new checkpoint of its directory: 0; -EAGAIN: not all of it is known; -errno,
+ * logged. */
+int ucm_keeper_checkpoint(struct ucm_keeper *keeper);
+
+/* Write a directory's snapshot; its number is for the state file of a clean end.
+ * When nobody uses the store any more. */
+void ucm_snapshots_save(struct ucm_store *store, unsigned dir);
+
+/* ---- the keepers' threads (keeper.c) ---- */
+
+int ucm_keepers_start(struct ucm_store *store);
+/* The threads leave each directory clean, if it is, and end. False if one
+ * hangs: its keeper has not ended. */
+bool ucm_keepers_stop(struct ucm_store *store);
+
+#endif

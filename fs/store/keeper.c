@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * keeper.c - a thread for each directory, which looks after it.
+ *
+ * It reads again what could not be read, checks what is in doubt, renews the
+ * checkpoint, and leaves the directory clean at the end.
+ *
+ * A thread of its own, because a disk that hangs holds whoever asks it: neither
+ * the other directories nor the close wait for it.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+/* What is wrong with a directory is looked at again after this. */
+#define RETRY_S 30
+
+static bool is_due(struct ucm_keeper *keeper)
+{
+	const struct ucm_recovery *recovery =
+		&ucm_keeper_backing(keeper)->recovery;
+	unsigned every_s = keeper->store->config->checkpoint_s;
+	int64_t now = ucm_monotonic_ms();
+
+	if (ucm_keeper_backing(keeper)->readonly)
+		return false;
+	if (atomic_load(&recovery->lost))
+		return true;
+	if (!every_s || now < keeper->checkpoint_due_ms)
+		return false;
+	keeper->checkpoint_due_ms = now + every_s * INT64_C(1000);
+	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean);
+}
+
+static void look_after(struct ucm_keeper *keeper)
+{
+	if (atomic_load(&keeper->store->stopping))
+		return;
+	ucm_scan_retry(keeper->store, keeper->dir);
+	ucm_store_read_again(keeper->store, NULL, keeper->dir);
+	ucm_scan_settle(keeper->store, keeper->dir);
+	if (atomic_load(&keeper->store->stopping))
+		return; /* who comes back late finds the configuration gone */
+	if (is_due(keeper) && ucm_keeper_checkpoint(keeper))
+		ucm_scan_settle(keeper->store, keeper->dir);
+}
+
+/* What is not known to be good stays unclean. */
+static void leave(struct ucm_keeper *keeper)
+{
+	struct ucm_backing *backing = ucm_keeper_backing(keeper);
+	const struct ucm_recovery *recovery = &backing->recovery;
+	int err = 0;
+
+	if (backing->readonly || atomic_load(&backing->abandoned))
+		return;
+	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
+		return;
+	pthread_mutex_lock(&keeper->sync_lock);
+	ucm_snapshots_save(keeper->store, keeper->dir);
+	err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
+	pthread_mutex_unlock(&keeper->sync_lock);
+	if (err)
+		ucm_error("%s: closing: %s", backing->path, strerror(-err));
+}
+
+/* False at the end. */
+static bool wait_a_while(struct ucm_keeper *keeper)
+{
+	struct ucm_store *store = keeper->store;
+	struct timespec until;
+	unsigned every_s;
+
+	if (atomic_load(&store->closing)) /* the configuration may be gone */
+		return false;
+	every_s = store->config->checkpoint_s;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += every_s && every_s < RETRY_S ? every_s : RETRY_S;
+	pthread_mutex_lock(&store->keepers_lock);
+	while (!atomic_load(&store->closing) &&
+	       pthread_cond_timedwait(&store->keepers_wake,
+				      &store->keepers_lock,
+				      &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&store->keepers_lock);
+	return !atomic_load(&store->closing);
+}
+
+static void *keeper_main(void *arg)
+{
+	struct ucm_keeper *keeper = arg;
+	struct ucm_store *store = keeper->store;
+
+	keeper->checkpoint_due_ms =
+		ucm_monotonic_ms() +
+		store->config->checkpoint_s * INT64_C(1000);
+	while (wait_a_while(keeper))
+		look_after(keeper);
+	leave(keeper);
+	pthread_mutex_lock(&store->keepers_lock);
+	keeper->ended = true;
+	pthread_cond_signal(&store->keepers_ended);
+	pthread_mutex_unlock(&store->keepers_lock);
+	return NULL;
+}
+
+int ucm_keepers_start(struct ucm_store *store)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		struct ucm_keeper *keeper = &store->keepers[dir];
+		int err;
+
+		keeper->ended = false;
+		err = pthread_create(&keeper->thread, NULL, keeper_main,
+				     keeper);
+		keeper->running = !err;
+		keeper->ended = err;
+		if (err)
+			return -err;
+	}
+	return 0;
+}
+
+static bool have_all_ended(const struct ucm_store *store)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!store->keepers[dir].ended)
+			return false;
+	}
+	return true;
+}
+
+static bool wait_for_all(struct ucm_store *store)
+{
+	int64_t until_ms = ucm_monotonic_ms() + store->close_ms;
+	struct timespec until = {
+		.tv_sec = until_ms / 1000,
+		.tv_nsec = until_ms % 1000 * 1000000,
+	};
+	bool all;
+
+	pthread_mutex_lock(&store->keepers_lock);
+	atomic_store(&store->closing, true);
+	pthread_cond_broadcast(&store->keepers_wake);
+	while (!(all = have_all_ended(store)) &&
+	       pthread_cond_timedwait(&store->keepers_ended,
+				      &store->keepers_lock,
+				      &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&store->keepers_lock);
+	return all;
+}
+
+bool ucm_keepers_stop(struct ucm_store *store)
+{
+	bool all = wait_for_all(store);
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		struct ucm_keeper *keeper = &store->keepers[dir];
+
+		if (!keeper->running)
+			continue;
+		if (keeper->ended) {
+			pthread_join(keeper->thread, NULL);
+			continue;
+		}
+		pthread_detach(keeper->thread);
+		ucm_error("%s: does not answer: left as it is",
+			  ucm_keeper_backing(keeper)->path);
+	}
+	return all;
+}

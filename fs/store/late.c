@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * late.c - what is written to a block after its commit has been begun.
+ *
+ * From its link to the last close of its writer an entry says WRITABLE. Whoever
+ * opens the block compares the file's size and mtime with those of the entry,
+ * or the checksums where a mapping leaves no trace (SHARED). A file that is
+ * still right gets its new stamp; one that is wrong, or whose bytes nothing
+ * vouches for, is condemned.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "fs/block/verify.h"
+#include "hashing/name.h"
+
+/* A block's file that was written to after its commit was begun. Without
+ * checksums nobody can say what it holds now. */
+int ucm_store_find_late_fault(struct ucm_space *space, int fd,
+			      const struct stat *st, const struct ucm_id *id,
+			      enum ucm_fault *fault)
+{
+	struct ucm_block block;
+	uint32_t plane;
+	int err = ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, fault,
+				   &plane);
+
+	if (err || *fault)
+		return err;
+	*fault = block.flags & UCM_BLOCK_HAS_CRC
+			 ? ucm_space_fits(space, &block, false)
+			 : UCM_FAULT_UNVOUCHED;
+	return 0;
+}
+
+static bool same_stamp(const struct stat *a, const struct stat *b)
+{
+	return a->st_size == b->st_size &&
+	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
+	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
+}
+
+bool ucm_store_unchanged(const struct ucm_temp *temp, int fd)
+{
+	struct stat st;
+
+	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
+}
+
+/* Its size and mtime are those that the index knows, from the commit or from
+ * utimensat(2) through the mount. */
+static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
+{
+	return (uint64_t)st->st_size == entry->size &&
+	       ucm_time_ns(&st->st_mtim) == entry->mtime_ns;
+}
+
+/* Is the file of an entry right that was perhaps written to? fd and st are of
+ * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
+ * read. */
+static int recheck(struct ucm_store *store, ucm_ref ref,
+		   const struct ucm_entry *entry, int fd, const struct stat *st)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	int err = ucm_store_find_late_fault(store->names.spaces[entry->space],
+					    fd, st, &entry->id, &fault);
+
+	if (err) {
+		ucm_dirs_count_error(&store->dirs, entry->dir, err);
+		ucm_error("%s: block %s: read: %s",
+			  store->dirs.at[entry->dir]->path,
+			  ucm_hex(&entry->id).text, strerror(-err));
+		return err;
+	}
+	/* without checksums, but only its times were set, through the mount */
+	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
+		fault = UCM_FAULT_NONE;
+	if (!fault) {
+		ucm_store_restat(store, ref, entry->dir, st);
+		return 0;
+	}
+	ucm_store_condemn(store, ref, st, fault,
+			  ", written to after its commit");
+	return -ENOENT;
+}
+
+int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_entry *entry, int fd,
+			    const struct stat *st)
+{
+	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
+		return 0;
+	return recheck(store, ref, entry, fd, st);
+}
+
+void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
+		       int fd)
+{
+	struct ucm_entry entry;
+	struct stat st;
+	int err;
+
+	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
+		return;
+	if (!temp->shared && same_stamp(&st, &temp->stamp))
+		return;
+	if (!ucm_index_get(store->index, temp->ref, &entry))
+		return;
+	err = recheck(store, temp->ref, &entry, fd, &st);
+	if (err && err != -ENOENT) /* before the next reader, then */
+		ucm_store_doubt(store, temp->ref);
+}

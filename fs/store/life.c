@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * life.c - the store's life: open, begin, start, serving, quiet, close.
+ *
+ * open reads; begin marks the directories as in use; start begins the threads
+ * of the scan and a keeper for each directory; quiet ends the scan, and nobody
+ * is told of losses any more; close ends the keepers and leaves the
+ * directories.
+ */
+#include <config.h>
+
+#include "fs/store/inside.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <pthread.h>
+
+#include "common/clock.h"
+#include "fs/index/memory.h"
+#include "fs/tier/lock.h"
+
+/* A sync of all that was written lately may take this long; what it leaves is
+ * only checked once more. */
+#define CLOSE_MS 30000
+
+static void name_tiers(struct ucm_store *store)
+{
+	struct ucm_index_memory *live = ucm_index_live(store->index);
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		const struct ucm_tier *tier = store->dirs.tier_of[dir];
+
+		ucm_index_memory_name_tier(
+			live, dir, (unsigned)(tier - store->dirs.tiers),
+			tier->name);
+	}
+}
+
+static void init_name_locks(struct ucm_store *store)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+	for (unsigned i = 0; i < 256; i++)
+		pthread_mutex_init(&store->name_locks[i], &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+static void init_keepers(struct ucm_store *store)
+{
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {
+		struct ucm_keeper *keeper = &store->keepers[dir];
+
+		keeper->store = store;
+		keeper->dir = dir;
+		keeper->ended = true; /* it has not begun */
+		pthread_mutex_init(&keeper->sync_lock, NULL);
+	}
+}
+
+int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
+		   struct ucm_complaint *complaint)
+{
+	struct ucm_store *store = calloc(1, sizeof(*store));
+	int err;
+
+	ucm_complain(complaint, "out of memory");
+	if (!store)
+		return -ENOMEM;
+	store->config = config;
+	init_name_locks(store);
+	ucm_unread_init(&store->unread);
+	store->close_ms = CLOSE_MS;
+	pthread_mutex_init(&store->loss_lock, NULL);
+	pthread_mutex_init(&store->keepers_lock, NULL);
+	ucm_cond_init_monotonic(&store->keepers_wake);
+	ucm_cond_init_monotonic(&store->keepers_ended);
+	init_keepers(store);
+	err = ucm_config_check(config, complaint);
+	if (!err)
+		err = ucm_dirs_open(&store->dirs, config, complaint);
+	if (!err)
+		err = ucm_index_new(&store->index);
+	if (!err)
+		err = ucm_namespace_init(&store->names, store->dirs.num);
+	if (!err)
+		name_tiers(store);
+	if (!err)
+		err = ucm_store_find_spaces(store, complaint);
+	if (err) {
+		ucm_store_close(store);
+		return err;
+	}
+	*out = store;
+	return 0;
+}
+
+int ucm_store_begin(struct ucm_store *store)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < store->dirs.num && !err; i++)
+		err = ucm_backing_begin(store->dirs.at[i]);
+	store->begun = !err;
+	return err;
+}
+
+int ucm_store_start(struct ucm_store *store)
+{
+	int err = store->begun ? 0 : ucm_store_begin(store);
+
+	if (!err)
+		err = ucm_scan_start(store);
+	if (!err)
+		err = ucm_keepers_start(store);
+	return err;
+}
+
+static void tell_all(struct ucm_store *store, enum ucm_lock_state state,
+		     dev_t mount)
+{
+	for (unsigned i = 0; i < store->dirs.num; i++)
+		ucm_lock_tell(store->dirs.at[i]->lockfd, state, mount);
+}
+
+void ucm_store_serving(struct ucm_store *store, dev_t mount)
+{
+	tell_all(store, UCM_LOCK_SERVING, mount);
+}
+
+void ucm_store_quiet(struct ucm_store *store)
+{
+	if (!atomic_exchange(&store->stopping, true))
+		tell_all(store, UCM_LOCK_ENDING, 0);
+	ucm_scan_stop(store);
+	/* the keepers are still there, and one may be at it */
+	pthread_mutex_lock(&store->loss_lock);
+	store->on_loss = NULL;
+	pthread_mutex_unlock(&store->loss_lock);
+}
+
+/* A thread hangs in a directory that does not answer, and may come back: the
+ * others are given free, and what it may touch stays. */
+static void leave_behind(struct ucm_store *store)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->keepers[dir].ended)
+			ucm_backing_close(store->dirs.at[dir], false);
+	}
+}
+
+void ucm_store_close(struct ucm_store *store)
+{
+	if (!store)
+		return;
+	ucm_store_quiet(store);
+	if (!ucm_keepers_stop(store)) {
+		leave_behind(store);
+		return;
+	}
+	ucm_snapshots_free(store);
+	ucm_dirs_close(&store->dirs);
+	ucm_index_free(store->index);
+	if (store->names.spaces)
+		ucm_namespace_fini(&store->names);
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+		pthread_mutex_destroy(&store->keepers[dir].sync_lock);
+	pthread_mutex_destroy(&store->loss_lock);
+	pthread_mutex_destroy(&store->keepers_lock);
+	pthread_cond_destroy(&store->keepers_wake);
+	pthread_cond_destroy(&store->keepers_ended);
+	for (unsigned i = 0; i < 256; i++)
+		pthread_mutex_destroy(&store->name_locks[i]);
+	ucm_unread_fini(&store->unread);
+	free(store);
+}
