@@ -78,7 +78,7 @@ FILE_CALLS_KNOWN = {
     ("tier/backing", "fstat"),
     ("tier/backing", "fstatfs"),
     ("tier/lock", "stat"),      # of /proc/self/ns/mnt
-    ("store/store", "stat"),    # of directories: is one named twice?
+    ("tier/dirs", "stat"),      # of directories: is one named twice?
 }
 
 top = os.environ["top_srcdir"]
