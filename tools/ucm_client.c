@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
 #include "tools/ucm_tool.h"
 
@@ -56,7 +57,7 @@ static int open_control(const char *mount)
 	char path[4096 + 32];
 	int fd, err;
 
-	snprintf(path, sizeof(path), "%s/.ucmfs/control", mount);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0)
 		return fd;
@@ -152,14 +153,6 @@ const char *ucm_client_tier(struct ucm_client *client, unsigned number)
 	return client->tiers[number] ? client->tiers[number] : "?";
 }
 
-void ucm_client_folder(const char *space, char folder[UCM_FOLDER_MAX])
-{
-	if (space && *space)
-		snprintf(folder, UCM_FOLDER_MAX, "spaces/%.128s", space);
-	else
-		snprintf(folder, UCM_FOLDER_MAX, "blocks");
-}
-
 /* ---- calls ---- */
 
 static struct ucm_control_head head_of(const char *space, size_t num)
@@ -175,14 +168,14 @@ static struct ucm_control_head head_of(const char *space, size_t num)
 
 static int tell(const struct ucm_client *client, const char *space, int err)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (!space) {
 		ucm_tool_complain("%s: %s", client->mount,
 				  ucm_client_words(err));
 		return err;
 	}
-	ucm_client_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	ucm_tool_complain("%s/%s: %s", client->mount, folder,
 			  ucm_client_words(err));
 	return err;

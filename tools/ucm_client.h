@@ -62,10 +62,6 @@ int ucm_client_statistics(const struct ucm_client *client,
 /* A tier's name; "tier2" if that is not known. Valid until close. */
 const char *ucm_client_tier(struct ucm_client *client, unsigned number);
 
-/* A space's folder in the mount: "blocks" or "spaces/NAME". */
-#define UCM_FOLDER_MAX 160
-void ucm_client_folder(const char *space, char folder[UCM_FOLDER_MAX]);
-
 /* A call's error in words: what an operator can do about it. */
 const char *ucm_client_words(int err);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 /* ---- one bucket ---- */
@@ -56,7 +56,7 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 	errno = 0;
 	while (!err && (entry = readdir(dir))) {
 		if (!strncmp(entry->d_name, prefix, len) &&
-		    !ucm_name_parse(entry->d_name, &id))
+		    !ucm_tree_parse_block(entry->d_name, &id))
 			err = add_id(bucket, &id);
 		errno = 0;
 	}
@@ -108,14 +108,14 @@ static int read_bucket(struct ucm_client *client, const char *space,
 		       const char *prefix, unsigned number,
 		       struct bucket *bucket, struct ucm_rows *rows)
 {
-	char folder[UCM_FOLDER_MAX], name[3];
+	char folder[UCM_TREE_FOLDER_MAX], bucket_path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	_cleanup_dir_ DIR *dir = NULL;
 	int err;
 
-	ucm_client_folder(space, folder);
-	ucm_bucket_format(number, name);
-	if (asprintf(&path, "%s/%s/%s", client->mount, folder, name) < 0) {
+	ucm_tree_folder(space, folder);
+	ucm_tree_bucket_path(folder, number, bucket_path);
+	if (asprintf(&path, "%s/%s", client->mount, bucket_path) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
@@ -140,7 +140,7 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++) {
 		char name[3];
 
-		ucm_bucket_format(i, name);
+		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
 		err = read_bucket(client, space, prefix, i, &bucket, rows);
@@ -260,7 +260,7 @@ int ucm_spaces_read(const struct ucm_client *client, char ***out,
 	size_t num = 0;
 	int err;
 
-	if (asprintf(&path, "%s/spaces", client->mount) < 0) {
+	if (asprintf(&path, "%s/" UCM_TREE_SPACES, client->mount) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}

@@ -21,6 +21,7 @@
 
 #include "common/log.h"
 #include "fs/index/memory.h"
+#include "hashing/tree.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
@@ -104,7 +105,8 @@ static json_t *space_json(struct ucm_space *space)
 	char geometry[160];
 
 	json_object_set_new(json, "name",
-			    text_json(*space->name ? space->name : "blocks"));
+			    text_json(*space->name ? space->name
+						   : UCM_TREE_BLOCKS));
 	put_number(json, "blocks", atomic_load(&space->blocks));
 	if (ucm_space_has_geometry(space)) {
 		pthread_mutex_lock(&space->lock);
@@ -266,7 +268,7 @@ static int write_debug(struct ucm_daemon *daemon, const char *text)
 
 	(void)daemon;
 	if (err)
-		ucm_warning(".ucmfs/debug: %s", why);
+		ucm_warning(UCM_TREE_DEBUG ": %s", why);
 	return err;
 }
 

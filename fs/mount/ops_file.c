@@ -32,7 +32,7 @@
 #include "fs/index/memory.h"
 #include "fs/mount/ops_files.h"
 #include "hashing/digest.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static struct ucm_handle *file_of(const struct fuse_file_info *fi)
 {
@@ -249,9 +249,11 @@ static int plan_file(fuse_ino_t parent, const char *name,
 		     enum ucm_handle_kind *kind, struct ucm_key *key)
 {
 	key->space = ucm_bucket_space(parent);
-	if (!ucm_name_parse(name, &key->id)) {
+	if (!ucm_tree_parse_block(name, &key->id)) {
 		*kind = UCM_HANDLE_WRITER;
-		return ucm_bucket(&key->id) == ucm_bucket_number(parent) ? 0 : -EINVAL;
+		return ucm_tree_bucket(&key->id) == ucm_bucket_number(parent)
+			       ? 0
+			       : -EINVAL;
 	}
 	if (strlen(name) > UCM_NAME_MAX)
 		return -ENAMETOOLONG;
@@ -360,7 +362,7 @@ static int load_manifest(struct ucm_daemon *daemon, struct ucm_space *space,
 
 	if (!text)
 		return -ENOMEM;
-	fd = ucm_os_memory_file(UCM_MANIFEST_NAME);
+	fd = ucm_os_memory_file(UCM_TREE_MANIFEST);
 	if (fd < 0)
 		return fd;
 	err = ucm_store_read_manifest(daemon->set, space, text,
@@ -457,7 +459,7 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (ucm_node_type(parent) == UCM_NODE_BUCKET)
 		err = create_in_bucket(req, parent, name, fi, &file);
 	else if (ucm_node_type(parent) == UCM_NODE_SPACE &&
-		 !strcmp(name, UCM_MANIFEST_NAME))
+		 !strcmp(name, UCM_TREE_MANIFEST))
 		err = open_manifest(event.daemon, parent, fi, &file);
 	else
 		err = strlen(name) > UCM_NAME_MAX ? -ENAMETOOLONG : -EPERM;

@@ -14,7 +14,7 @@
 
 #include "common/cleanup.h"
 #include "fs/mount/ops_files.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -38,7 +38,8 @@ static struct ucm_handle *staging_in(struct ucm_daemon *daemon,
 /* 0 and the id, if name is a block's name in this bucket. */
 static int block_name(fuse_ino_t bucket, const char *name, struct ucm_id *id)
 {
-	if (ucm_name_parse(name, id) || ucm_bucket(id) != ucm_bucket_number(bucket))
+	if (ucm_tree_parse_block(name, id) ||
+	    ucm_tree_bucket(id) != ucm_bucket_number(bucket))
 		return -EINVAL;
 	return 0;
 }
@@ -62,14 +63,14 @@ static int lookup_in_root(struct ucm_daemon *daemon, const char *name,
 {
 	double timeout = daemon->options->entry_timeout_s;
 
-	if (!strcmp(name, "blocks"))
+	if (!strcmp(name, UCM_TREE_BLOCKS))
 		return reply_plain(daemon, ucm_node_make(UCM_NODE_SPACE, 0),
 				   timeout, out);
-	if (!strcmp(name, "spaces"))
+	if (!strcmp(name, UCM_TREE_SPACES))
 		return reply_plain(daemon, UCM_FIXED_SPACES, timeout, out);
-	if (!strcmp(name, ".ucmfs"))
+	if (!strcmp(name, UCM_TREE_OWN))
 		return reply_plain(daemon, UCM_FIXED_CONTROL, timeout, out);
-	if (!strcmp(name, "files"))
+	if (!strcmp(name, UCM_TREE_FILES))
 		return ucm_files_op_root(daemon, out);
 	return -ENOENT;
 }
@@ -90,7 +91,7 @@ static int lookup_in_space(struct ucm_daemon *daemon, fuse_ino_t parent,
 			   const char *name, struct fuse_entry_param *out)
 {
 	struct ucm_space *space = ucm_node_space(daemon, parent);
-	int bucket = ucm_bucket_parse(name);
+	int bucket = ucm_tree_parse_bucket(name);
 
 	if (!space)
 		return -ENOENT;
@@ -99,7 +100,7 @@ static int lookup_in_space(struct ucm_daemon *daemon, fuse_ino_t parent,
 			daemon,
 			ucm_node_bucket(space->number, (unsigned)bucket),
 			daemon->options->entry_timeout_s, out);
-	if (strcmp(name, UCM_MANIFEST_NAME))
+	if (strcmp(name, UCM_TREE_MANIFEST))
 		return -ENOENT;
 	return reply_plain(daemon,
 			   ucm_node_make(UCM_NODE_MANIFEST, space->number), 0,
@@ -253,15 +254,15 @@ static void list_root(struct listing *list, off_t off)
 {
 	struct fuse_entry_param files;
 
-	if (off == 2 && list_name(list, "blocks",
+	if (off == 2 && list_name(list, UCM_TREE_BLOCKS,
 				  ucm_node_make(UCM_NODE_SPACE, 0), NULL, 3))
 		off++;
 	if (off == 3 &&
-	    list_name(list, "spaces", UCM_FIXED_SPACES, NULL, 4))
+	    list_name(list, UCM_TREE_SPACES, UCM_FIXED_SPACES, NULL, 4))
 		off++;
 	/* old tiers that are read-only have none */
 	if (off == 4 && !ucm_files_op_root(list->daemon, &files))
-		list_name(list, "files", 0, &files, 5);
+		list_name(list, UCM_TREE_FILES, 0, &files, 5);
 }
 
 static void list_spaces(struct listing *list, off_t off)
@@ -288,15 +289,15 @@ static void list_buckets(struct listing *list, fuse_ino_t ino, off_t off)
 	for (unsigned i = (unsigned)off - 2; i < UCM_BUCKETS; i++) {
 		char name[3];
 
-		ucm_bucket_format(i, name);
+		ucm_tree_bucket_name(i, name);
 		if (!list_name(list, name, ucm_node_bucket(space, i), NULL,
 			       (off_t)i + 3))
 			return;
 		off = (off_t)i + 3;
 	}
 	if (off == UCM_BUCKETS + 2 &&
-	    !lookup_in_space(list->daemon, ino, UCM_MANIFEST_NAME, &manifest)) {
-		list_name(list, UCM_MANIFEST_NAME, 0,
+	    !lookup_in_space(list->daemon, ino, UCM_TREE_MANIFEST, &manifest)) {
+		list_name(list, UCM_TREE_MANIFEST, 0,
 			  &manifest, UCM_BUCKETS + 3);
 	}
 }
@@ -336,10 +337,10 @@ static void list_staging(struct listing *list, fuse_ino_t bucket, off_t off)
 static bool list_block(struct listing *list, const struct ucm_entry *entry,
 		       ucm_ref ref, off_t next)
 {
-	char name[UCM_BLOCK_NAME_LEN + 1];
+	char name[UCM_TREE_BLOCK_LEN + 1];
 	struct fuse_entry_param param;
 
-	ucm_name_format(&entry->id, name);
+	ucm_tree_block_name(&entry->id, name);
 	ucm_entry_block(list->daemon, entry, ref, &param);
 	if (entry->flags & UCM_ENTRY_DOUBT)
 		param.ino = 0; /* its lookup will check it */

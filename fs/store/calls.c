@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* Under the name's lock, under which leases are given: what was located and
  * leased is not removed behind it. */

@@ -31,7 +31,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* ---- where to ---- */
 

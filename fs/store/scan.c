@@ -31,7 +31,7 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static int open_file(struct ucm_store *set, struct ucm_space *space,
 		     const struct ucm_id *id, unsigned dir, struct stat *st)
@@ -57,12 +57,12 @@ static bool is_still(struct ucm_store *set, const struct ucm_space *space,
 		     const struct ucm_id *id, unsigned dir,
 		     const struct stat *judged)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct stat now;
 
 	if (!judged)
 		return true;
-	ucm_backing_block_path(space->folder, id, path);
+	ucm_tree_block_path(space->folder, id, path);
 	return ucm_os_stat(set->dirs[dir]->dirfd, path, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
@@ -348,7 +348,8 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	struct ucm_store *set = batch->set;
 	struct ucm_entry entry;
 
-	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
+	if (ucm_tree_parse_block(name, &key.id) ||
+	    ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&set->stats.strays);
 	else if (!ucm_index_find(set->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)
@@ -371,11 +372,11 @@ static int scan_names(struct ucm_store *set, struct ucm_space *space,
 static int read_bucket(struct ucm_store *set, struct ucm_space *space,
 		       unsigned dir, unsigned bucket)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
 	int err;
 
-	ucm_backing_bucket_path(space->folder, bucket, path);
+	ucm_tree_bucket_path(space->folder, bucket, path);
 	err = ucm_os_list(set->dirs[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
 		if (!atomic_exchange(&set->dirs[dir]->unreadable, true))
@@ -441,8 +442,8 @@ static int learn_from_names(struct ucm_store *set, struct ucm_space *space,
 
 	for (ssize_t at = 0; at < len && !found; at += entry->d_reclen) {
 		entry = (const struct dirent *)(piece + at);
-		if (!ucm_name_parse(entry->d_name, &id) &&
-		    ucm_bucket(&id) == bucket)
+		if (!ucm_tree_parse_block(entry->d_name, &id) &&
+		    ucm_tree_bucket(&id) == bucket)
 			found = learn_from_file(set, space, &id, dir);
 	}
 	return found;
@@ -453,12 +454,12 @@ static bool learn_from_bucket(struct ucm_store *set, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
 	_Alignas(struct dirent) char piece[4096];
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	_cleanup_fd_ int fd = -1;
 	int found = 0;
 	ssize_t len;
 
-	ucm_backing_bucket_path(space->folder, bucket, path);
+	ucm_tree_bucket_path(space->folder, bucket, path);
 	fd = ucm_os_open(set->dirs[dir]->dirfd, path, O_RDONLY | O_DIRECTORY,
 			 0);
 	if (fd < 0)
@@ -479,7 +480,7 @@ int ucm_scan_buckets(const struct ucm_backing *backing,
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		int bucket = ucm_bucket_parse(name);
+		int bucket = ucm_tree_parse_bucket(name);
 
 		if (bucket >= 0)
 			out[bucket / 64] |= UINT64_C(1) << bucket % 64;

@@ -27,7 +27,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/snapshot.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* ---- from a snapshot ---- */
 
@@ -45,8 +45,9 @@ struct ucm_recall {
 
 static void refuse(const struct ucm_backing *backing, const char *why)
 {
-	ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
-		    "and headers are read instead", backing->path, why);
+	ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME
+		    ": %s: not used; all names and headers are read instead",
+		    backing->path, why);
 }
 
 /* What its blocks look like must be what they looked like: a manifest may have
@@ -176,7 +177,7 @@ static int sort_names(struct verdict *verdict, const char *names)
 	if (!verdict->ids)
 		return -ENOMEM;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (!ucm_name_parse(name, &verdict->ids[verdict->num_ids]))
+		if (!ucm_tree_parse_block(name, &verdict->ids[verdict->num_ids]))
 			verdict->num_ids++;
 	}
 	qsort(verdict->ids, verdict->num_ids, sizeof(*verdict->ids),
@@ -191,10 +192,10 @@ static void judge(struct ucm_store *set, unsigned dir, unsigned bucket,
 {
 	struct ucm_backing *backing = set->dirs[dir];
 	_cleanup_free_ char *names = NULL;
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct stat st;
 
-	ucm_backing_bucket_path(verdict->space->folder, bucket, path);
+	ucm_tree_bucket_path(verdict->space->folder, bucket, path);
 	if (!backing->remote && !ucm_os_stat(backing->dirfd, path, &st) &&
 	    S_ISDIR(st.st_mode) && ucm_snapshot_stamp_equal(stamp, &st))
 		verdict->what = TRUST;
@@ -389,7 +390,7 @@ static void save_entry(struct saving *saving, const struct ucm_entry *entry)
 		.flags = duplicate ? UCM_SNAPSHOT_DUPLICATE : 0,
 	};
 	struct ucm_space *space = saving->set->names.spaces[entry->space];
-	unsigned bucket = ucm_bucket(&entry->id);
+	unsigned bucket = ucm_tree_bucket(&entry->id);
 	bool mine = entry->dir == saving->dir;
 
 	/* of another directory's block nobody says that we have it, too; and what
@@ -441,7 +442,7 @@ static int stamp_bucket(int folder, unsigned bucket, int64_t taken_ns,
 	int err;
 
 	*out = (struct ucm_snapshot_stamp){ 0 };
-	ucm_bucket_format(bucket, name);
+	ucm_tree_bucket_name(bucket, name);
 	err = ucm_os_stat(folder, name, &st);
 	if (!err && S_ISDIR(st.st_mode))
 		*out = ucm_snapshot_stamp(&st, taken_ns);
@@ -533,7 +534,7 @@ void ucm_snapshots_save(struct ucm_store *set, unsigned dir)
 		err = save(saving);
 	}
 	if (err)
-		ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s",
+		ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME ": %s",
 			    set->dirs[dir]->path, strerror(-err));
 	if (saving)
 		free(saving->number_of);

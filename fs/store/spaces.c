@@ -19,7 +19,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static int open_folder(const struct ucm_backing *backing,
 		       const struct ucm_space *space)
@@ -83,7 +83,7 @@ int ucm_store_make_folder(struct ucm_store *set, struct ucm_backing *backing,
 	err = apply_owner(backing, space);
 	if (!err && set->config->durability == UCM_DURABILITY_FULL)
 		err = ucm_os_sync_dir(backing->dirfd,
-				      *space->name ? "spaces" : ".");
+				      *space->name ? UCM_TREE_SPACES : ".");
 	return err;
 }
 
@@ -165,7 +165,7 @@ static int empty_folder(const struct ucm_backing *backing,
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
 		char name[3];
 
-		ucm_bucket_format(bucket, name);
+		ucm_tree_bucket_name(bucket, name);
 		err = ucm_os_rmdir(fd, name);
 		if (err == -ENOENT)
 			err = 0;
@@ -173,8 +173,8 @@ static int empty_folder(const struct ucm_backing *backing,
 	if (!err)
 		err = ucm_os_list(backing->dirfd, space->folder, &names);
 	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
-		if (strcmp(name, UCM_MANIFEST_NAME) &&
-		    strcmp(name, UCM_MANIFEST_NAME ".new"))
+		if (strcmp(name, UCM_TREE_MANIFEST) &&
+		    strcmp(name, UCM_TREE_MANIFEST ".new"))
 			err = -ENOTEMPTY;
 	}
 	return err;
@@ -188,9 +188,9 @@ static int remove_folder(const struct ucm_backing *backing,
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
+	err = ucm_os_unlink(fd, UCM_TREE_MANIFEST);
 	if (!err || err == -ENOENT) /* and what a crash may have left of one */
-		err = ucm_os_unlink(fd, UCM_MANIFEST_NAME ".new");
+		err = ucm_os_unlink(fd, UCM_TREE_MANIFEST ".new");
 	if (err && err != -ENOENT)
 		return err;
 	return ucm_os_rmdir(backing->dirfd, space->folder);
@@ -260,19 +260,13 @@ int ucm_store_chown(struct ucm_store *set, struct ucm_space *space, uid_t uid,
 	return apply_owner_everywhere(set, space);
 }
 
-static void manifest_path(const struct ucm_space *space, char *path,
-			  size_t size)
-{
-	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
-}
-
 int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
 			    char *text, size_t size)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	int err = -ENOENT;
 
-	manifest_path(space, path, sizeof(path));
+	ucm_tree_manifest_path(space->folder, path);
 	for (unsigned dir = 0; dir < set->num_dirs && err == -ENOENT; dir++)
 		err = ucm_os_read_file(set->dirs[dir]->dirfd, path, text, size);
 	return err;
@@ -305,7 +299,7 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err =
@@ -318,7 +312,7 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 			    complaint.text);
 		return err;
 	}
-	manifest_path(space, path, sizeof(path));
+	ucm_tree_manifest_path(space->folder, path);
 	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(set, space);
 	for (unsigned dir = 0; dir < set->num_dirs && !err; dir++) {

@@ -25,7 +25,7 @@
 #include "fs/tier/lock.h"
 #include "fs/files/files.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* A sync of all that was written lately may take this long; what it leaves is
  * only checked once more. */
@@ -134,14 +134,14 @@ void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space)
 static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
 			   const char *name, struct ucm_complaint *complaint)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct ucm_space *space;
 	struct stat st;
 	int err;
 
-	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
+	if (!ucm_tree_space_valid(name))
 		return 0;
-	snprintf(path, sizeof(path), "spaces/%s", name);
+	ucm_tree_folder(name, path);
 	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return 0;
 	err = ucm_trust_space(&backing->trust, &st, path, complaint);
@@ -160,13 +160,13 @@ static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
 		       struct ucm_complaint *complaint)
 {
 	_cleanup_free_ char *names = NULL;
-	int err = ucm_os_list(backing->dirfd, "spaces", &names);
+	int err = ucm_os_list(backing->dirfd, UCM_TREE_SPACES, &names);
 
 	if (err == -ENOENT)
 		return 0;
 	if (err) {
-		ucm_complain(complaint, "%s/spaces: %s", backing->path,
-			     strerror(-err));
+		ucm_complain(complaint, "%s/" UCM_TREE_SPACES ": %s",
+			     backing->path, strerror(-err));
 		return err;
 	}
 	for (const char *name = names; *name && !err; name += strlen(name) + 1)
@@ -446,7 +446,7 @@ static void probe(struct ucm_store *set, struct ucm_space *space,
 	bool asked = false;
 
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
+		if (ucm_space_is_scanned(space, dir, ucm_tree_bucket(id)))
 			continue;
 		asked = true;
 		if (ucm_store_examine(set, space, id, dir) > 0)
@@ -722,7 +722,7 @@ static bool may_lie_in(struct ucm_store *set, const struct ucm_entry *entry,
 	struct ucm_space *space = set->names.spaces[entry->space];
 
 	return dir == entry->dir || entry->flags & UCM_ENTRY_DUPLICATE ||
-	       !ucm_space_is_scanned(space, dir, ucm_bucket(&entry->id));
+	       !ucm_space_is_scanned(space, dir, ucm_tree_bucket(&entry->id));
 }
 
 /* A copy on a read-only tier would come back with the next mount. */
@@ -730,12 +730,12 @@ static bool lies_on_readonly(struct ucm_store *set, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
-		char path[UCM_BACKING_PATH_MAX];
+		char path[UCM_TREE_PATH_MAX];
 		struct stat st;
 
 		if (!set->dirs[i]->readonly || !may_lie_in(set, entry, i))
 			continue;
-		ucm_backing_block_path(space->folder, &entry->id, path);
+		ucm_tree_block_path(space->folder, &entry->id, path);
 		if (!ucm_os_stat(set->dirs[i]->dirfd, path, &st))
 			return true;
 	}
@@ -811,7 +811,7 @@ int ucm_store_remove(struct ucm_store *set, const struct ucm_key *key)
 
 	/* no snapshot shall bring it back while it goes */
 	for (unsigned dir = 0; dir < set->num_dirs; dir++)
-		ucm_snapshots_load(set, dir, ucm_bucket(&key->id));
+		ucm_snapshots_load(set, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(set, &key->id);
 	err = remove_locked(set, key);
 	ucm_store_unlock_name(set, &key->id);
@@ -889,10 +889,10 @@ int ucm_store_pin(struct ucm_store *set, ucm_ref ref, bool pinned)
 int ucm_store_path(struct ucm_store *set, const struct ucm_entry *entry,
 		   char *path, size_t size)
 {
-	char block[UCM_BACKING_PATH_MAX];
+	char block[UCM_TREE_PATH_MAX];
 	int len;
 
-	ucm_backing_block_path(set->names.spaces[entry->space]->folder,
+	ucm_tree_block_path(set->names.spaces[entry->space]->folder,
 			       &entry->id, block);
 	len = snprintf(path, size, "%s/%s", set->dirs[entry->dir]->path, block);
 	return (size_t)len < size ? 0 : -ERANGE;

@@ -129,11 +129,4 @@ void ucm_backing_each_pin(struct ucm_backing *backing,
 				     const struct ucm_id *id),
 			  void *arg);
 
-/* A block's path below the directory, and its bucket's. */
-#define UCM_BACKING_PATH_MAX 320
-void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
-			    char path[UCM_BACKING_PATH_MAX]);
-void ucm_backing_bucket_path(const char *folder, unsigned bucket,
-			     char path[UCM_BACKING_PATH_MAX]);
-
 #endif

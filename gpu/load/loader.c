@@ -225,7 +225,7 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	if (!layout->layer_first)
 		return ucm_why(why, why_len, -EINVAL,
 			       "the layout is not sealed");
-	if (*space && !ucm_space_name_valid(space))
+	if (*space && !ucm_tree_space_valid(space))
 		return ucm_why(why, why_len, -EINVAL, "space '%s': no name",
 			       space);
 	if (ucm_layout_layer_bytes(layout) +

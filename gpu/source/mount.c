@@ -29,7 +29,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/why.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define RETRY_MS 200
 
@@ -63,7 +63,7 @@ static int open_root(const char *path, int *fd_out)
 	if (fstatfs(fd, &fs))
 		err = -errno;
 	else if (fs.f_type != FUSE_SUPER_MAGIC ||
-		 fstatat(fd, ".ucmfs/stats.json", &st, AT_SYMLINK_NOFOLLOW))
+		 fstatat(fd, UCM_TREE_STATS, &st, AT_SYMLINK_NOFOLLOW))
 		err = -ENOTCONN;
 	if (err) {
 		close(fd);
@@ -117,10 +117,10 @@ static void mount_close(struct ucm_source *source)
 
 static int mount_check_space(struct ucm_source *source, const char *space)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	struct stat st;
 
-	ucm_source_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	return fstatat(source->dir.fd, folder, &st, AT_SYMLINK_NOFOLLOW)
 		       ? -errno
 		       : 0;
@@ -131,11 +131,11 @@ static int mount_check_space(struct ucm_source *source, const char *space)
 static void mount_announce(struct ucm_source *source, const char *space,
 			   uint64_t bytes)
 {
-	char folder[UCM_BACKING_PATH_MAX], text[24];
+	char folder[UCM_TREE_FOLDER_MAX], text[24];
 	int len = snprintf(text, sizeof(text), "%" PRIu64, bytes);
 	_cleanup_fd_ int fd = -1;
 
-	ucm_source_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
 		fsetxattr(fd, "user.ucmfs.block_bytes", text, (size_t)len, 0);
@@ -145,12 +145,12 @@ static int mount_place(struct ucm_source *source, const char *space,
 		       const struct ucm_id *id, unsigned attempt,
 		       struct ucm_place *out)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (attempt)
 		return -ENOENT;
-	ucm_source_folder(space, folder);
-	ucm_backing_block_path(folder, id, out->path);
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &source->dir;
 	return 0;
 }
@@ -223,7 +223,7 @@ static bool is_alive(const struct ucm_source *source)
 {
 	struct stat st;
 
-	return !fstatat(source->dir.fd, ".ucmfs/stats.json", &st,
+	return !fstatat(source->dir.fd, UCM_TREE_STATS, &st,
 			AT_SYMLINK_NOFOLLOW);
 }
 

@@ -17,6 +17,7 @@
 #include <ucm/block.h>
 
 #include "fs/tier/backing.h"
+#include "hashing/tree.h"
 
 /* A directory that block files are found below. */
 struct ucm_dir {
@@ -31,7 +32,7 @@ struct ucm_dir {
 /* Where a block may lie. */
 struct ucm_place {
 	struct ucm_dir *dir;
-	char path[UCM_BACKING_PATH_MAX]; /* below dir */
+	char path[UCM_TREE_PATH_MAX]; /* below dir */
 };
 
 struct ucm_source;
@@ -90,9 +91,6 @@ struct ucm_source_ops {
 
 extern const struct ucm_source_ops ucm_source_mount;
 extern const struct ucm_source_ops ucm_source_tiers;
-
-/* For both: a space's folder, "blocks" or "spaces/NAME". */
-void ucm_source_folder(const char *space, char folder[UCM_BACKING_PATH_MAX]);
 
 /* What the file system of a directory says. */
 void ucm_dir_init(struct ucm_dir *dir, int fd);

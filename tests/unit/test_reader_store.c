@@ -12,7 +12,7 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/reader/reader.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file, other;

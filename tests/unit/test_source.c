@@ -27,17 +27,6 @@ static struct ucm_source *open_tiers(const char *text)
 	return source;
 }
 
-START_TEST(folders_have_names)
-{
-	char folder[UCM_BACKING_PATH_MAX];
-
-	ucm_source_folder("", folder);
-	ck_assert_str_eq(folder, "blocks");
-	ucm_source_folder("llama", folder);
-	ck_assert_str_eq(folder, "spaces/llama");
-}
-END_TEST
-
 START_TEST(a_directory_tells_what_it_is)
 {
 	int fd = open("/dev/shm", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -245,7 +234,6 @@ int main(void)
 	TCase *tests = tcase_create("source");
 
 	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, folders_have_names);
 	tcase_add_test(tests, a_directory_tells_what_it_is);
 	tcase_add_test(tests, every_directory_is_a_place);
 	tcase_add_loop_test(tests, bad_tiers_are_refused_with_the_cause, 0,
