@@ -173,10 +173,32 @@ static struct space_index *index_of(struct ucm_source *source,
 	return index;
 }
 
+/* A question to an index, and its answer. */
+struct question {
+	int (*ask)(struct ucm_index_reader *reader, struct question *question);
+	const struct ucm_id *ids;
+	size_t num;
+	uint64_t *present, *unknown; /* lookup: bitmaps */
+	size_t count;                /* prefix: so many, and */
+	int doubt;                   /* whether the next one is not known */
+};
+
+static int ask_each(struct ucm_index_reader *reader, struct question *question)
+{
+	return ucm_index_lookup(reader, question->ids, question->num,
+				question->present, question->unknown);
+}
+
+static int ask_prefix(struct ucm_index_reader *reader,
+		      struct question *question)
+{
+	return ucm_index_prefix(reader, question->ids, question->num,
+				&question->count, &question->doubt);
+}
+
 /* A reader that finds its daemon gone is opened anew, for the next mount. */
 static int ask_index(struct ucm_source *source, struct space_index *index,
-		     const struct ucm_id *ids, size_t num, uint64_t *present,
-		     uint64_t *unknown)
+		     struct question *question)
 {
 	int err = -ENOTCONN;
 
@@ -185,13 +207,25 @@ static int ask_index(struct ucm_source *source, struct space_index *index,
 				    : ucm_index_open(source->path, index->space,
 						     &index->reader);
 		if (!err)
-			err = ucm_index_lookup(index->reader, ids, num, present,
-					       unknown);
+			err = question->ask(index->reader, question);
 		if (err) {
 			ucm_index_close(index->reader);
 			index->reader = NULL;
 		}
 	}
+	return err;
+}
+
+static int ask_space(struct ucm_source *source, const char *space,
+		     struct question *question)
+{
+	struct space_index *index;
+	int err;
+
+	pthread_mutex_lock(&source->index_lock);
+	index = index_of(source, space);
+	err = index ? ask_index(source, index, question) : -ENOMEM;
+	pthread_mutex_unlock(&source->index_lock);
 	return err;
 }
 
@@ -201,14 +235,15 @@ static int mount_lookup(struct ucm_source *source, const char *space,
 	size_t words = UCM_INDEX_WORDS(num);
 	_cleanup_free_ uint64_t *bits = calloc(2 * words + 1, sizeof(*bits));
 	uint64_t *unknown = bits + words;
-	struct space_index *index;
-	int err;
+	struct question question = {
+		.ask = ask_each,
+		.ids = ids,
+		.num = num,
+		.present = bits,
+		.unknown = unknown,
+	};
+	int err = bits ? ask_space(source, space, &question) : -ENOMEM;
 
-	pthread_mutex_lock(&source->index_lock);
-	index = bits ? index_of(source, space) : NULL;
-	err = index ? ask_index(source, index, ids, num, bits, unknown)
-		    : -ENOMEM;
-	pthread_mutex_unlock(&source->index_lock);
 	for (size_t i = 0; i < num && !err; i++) {
 		if (unknown[i / 64] >> i % 64 & 1)
 			found[i] = UCM_FOUND_UNKNOWN;
@@ -216,6 +251,24 @@ static int mount_lookup(struct ucm_source *source, const char *space,
 			found[i] = bits[i / 64] >> i % 64 & 1;
 	}
 	return err;
+}
+
+static int mount_prefix(struct ucm_source *source, const char *space,
+			const struct ucm_id *ids, size_t num, size_t *count_out,
+			bool *unknown_out)
+{
+	struct question question = {
+		.ask = ask_prefix,
+		.ids = ids,
+		.num = num,
+	};
+	int err = ask_space(source, space, &question);
+
+	if (err)
+		return err;
+	*count_out = question.count;
+	*unknown_out = question.doubt;
+	return 0;
 }
 
 /* Does the descriptor answer? Somebody else may have replaced it. */
@@ -262,5 +315,6 @@ const struct ucm_source_ops ucm_source_mount = {
 	.announce = mount_announce,
 	.place = mount_place,
 	.lookup = mount_lookup,
+	.prefix = mount_prefix,
 	.lost = mount_lost,
 };
