@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucm/space.h>
+
 #include "common/cleanup.h"
 #include "hashing/tree.h"
 #include "tools/ucm_tool.h"
@@ -239,41 +241,36 @@ static int add_space(char ***spaces, size_t *num, const char *name)
 	return more[*num - 1] ? 0 : -ENOMEM;
 }
 
-static int read_spaces(DIR *dir, char ***spaces, size_t *num)
-{
-	struct dirent *entry;
-	int err = add_space(spaces, num, "");
+struct spaces {
+	char **names;
+	size_t num;
+};
 
-	while (!err && (entry = readdir(dir))) {
-		if (entry->d_name[0] != '.')
-			err = add_space(spaces, num, entry->d_name);
-	}
-	return err;
+static int add_each(void *arg, const char *name)
+{
+	struct spaces *spaces = arg;
+
+	return add_space(&spaces->names, &spaces->num, name);
 }
 
 int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_dir_ DIR *dir = NULL;
-	char **spaces = NULL;
-	size_t num = 0;
-	int err;
+	struct spaces spaces = { NULL, 0 };
+	char why[512] = "no memory";
+	int err = add_each(&spaces, "");
 
-	if (asprintf(&path, "%s/" UCM_TREE_SPACES, client->mount) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	dir = opendir(path);
-	err = dir ? read_spaces(dir, &spaces, &num) : -errno;
+	if (!err)
+		err = ucm_space_list(client->mount, NULL, add_each, &spaces,
+				     why, sizeof(why));
 	if (err) {
-		ucm_tool_complain("%s: %s", path, strerror(-err));
-		ucm_spaces_free(spaces, num);
+		ucm_tool_complain("%s", why);
+		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}
-	qsort(spaces, num, sizeof(*spaces), compare_names);
-	*out = spaces;
-	*num_out = num;
+	qsort(spaces.names, spaces.num, sizeof(*spaces.names), compare_names);
+	*out = spaces.names;
+	*num_out = spaces.num;
 	return 0;
 }
 
