@@ -26,7 +26,7 @@
 
 #include "common/parse.h"
 #include "fs/index/index.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define ME "index_bench"
 #define MAX_ROUNDS 1000
@@ -214,10 +214,11 @@ static double time_access(const struct bench *bench, const struct ucm_id *ids,
 	double start;
 
 	for (size_t i = 0; i < bench->asked; i++) {
-		char name[UCM_BLOCK_PATH_LEN + 1];
+		char name[UCM_TREE_BELOW_LEN + 1];
 
-		ucm_path_format(&ids[i], name);
-		snprintf(paths[i], sizeof(paths[i]), "%.4000s/blocks/%s",
+		ucm_tree_block_below(&ids[i], name);
+		snprintf(paths[i], sizeof(paths[i]),
+			 "%.4000s/" UCM_TREE_BLOCKS "/%s",
 			 bench->mount, name);
 	}
 	start = now_us();

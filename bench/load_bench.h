@@ -16,7 +16,7 @@
 #include <ucm/load.h>
 
 #include "bench/table.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define ME "load_bench"
 #define MAX_ROUNDS 200
@@ -25,7 +25,7 @@
 /* A block file that is there. */
 struct file {
 	struct ucm_id id;
-	char path[UCM_BLOCK_PATH_LEN + 1]; /* below blocks/ */
+	char path[UCM_TREE_BELOW_LEN + 1]; /* below blocks/ */
 	uint32_t crc;                      /* of its payload */
 };
 

@@ -47,7 +47,8 @@ static int link_files(struct bench *bench)
 		size_t i = bench->num_links;
 
 		link_path(bench, i, path);
-		snprintf(target, sizeof(target), "%s/blocks/%s", bench->tiers,
+		snprintf(target, sizeof(target),
+			 "%s/" UCM_TREE_BLOCKS "/%s", bench->tiers,
 			 bench->files[i].path);
 		if (symlink(target, path))
 			return complain(path, "symlink");

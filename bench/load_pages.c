@@ -137,7 +137,8 @@ static int open_file(const struct bench *bench, const struct file *file)
 	char path[512];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/blocks/%s", bench->tiers, file->path);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s",
+		 bench->tiers, file->path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? complain(path, "open") : fd;
 }
@@ -192,8 +193,8 @@ static int read_list(struct bench *bench)
 		const char *name = strrchr(line, '/');
 
 		line[strcspn(line, "\n")] = '\0';
-		err = name ? ucm_name_parse(name + 1, &file->id) : -EINVAL;
-		ucm_path_format(&file->id, file->path);
+		err = name ? ucm_tree_parse_block(name + 1, &file->id) : -EINVAL;
+		ucm_tree_block_below(&file->id, file->path);
 	}
 	fclose(list);
 	if (!err && !bench->num_files)
@@ -315,14 +316,14 @@ static enum ucm_fault judge_saved(const struct bench *bench,
 int check_saved(struct bench *bench, const char *dir, const struct ucm_id *id,
 		uint32_t page)
 {
-	char name[UCM_BLOCK_PATH_LEN + 1], path[512];
+	char name[UCM_TREE_BELOW_LEN + 1], path[512];
 	uint8_t *bytes = malloc(bench->file_size + 1);
 	enum ucm_fault fault = UCM_FAULT_SHORT;
 	ssize_t got = -1;
 	int fd;
 
-	ucm_path_format(id, name);
-	snprintf(path, sizeof(path), "%s/blocks/%s", dir, name);
+	ucm_tree_block_below(id, name);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s", dir, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && bytes)
 		got = read(fd, bytes, bench->file_size + 1);

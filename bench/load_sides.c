@@ -159,14 +159,16 @@ static int remove_saved(struct bench *bench, const char *dir,
 			const char *backing, const struct ucm_move *moves,
 			size_t num)
 {
-	char name[UCM_BLOCK_PATH_LEN + 1], path[512];
+	char name[UCM_TREE_BELOW_LEN + 1], path[512];
 	int err = 0;
 
 	for (size_t i = 0; i < num && !err; i++) {
-		ucm_path_format(&moves[i].id, name);
-		snprintf(path, sizeof(path), "%s/blocks/%s", backing, name);
+		ucm_tree_block_below(&moves[i].id, name);
+		snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s",
+			 backing, name);
 		err = bury(bench, path);
-		snprintf(path, sizeof(path), "%s/blocks/%s", dir, name);
+		snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s", dir,
+			 name);
 		if (!err && unlink(path))
 			err = complain(path, "unlink");
 	}

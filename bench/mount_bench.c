@@ -88,7 +88,7 @@ static int add_name(struct bench *bench, const struct ucm_id *id, size_t *room)
 		*room = more;
 	}
 	bench->names[bench->num_names].id = *id;
-	ucm_path_format(id, bench->names[bench->num_names++].path);
+	ucm_tree_block_below(id, bench->names[bench->num_names++].path);
 	return 0;
 }
 
@@ -100,7 +100,7 @@ static int list_bucket(struct bench *bench, int dirfd, unsigned bucket,
 	DIR *dir;
 	int fd, err = 0;
 
-	ucm_bucket_format(bucket, name);
+	ucm_tree_bucket_name(bucket, name);
 	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
 		return 0;
@@ -110,7 +110,7 @@ static int list_bucket(struct bench *bench, int dirfd, unsigned bucket,
 	while (!err && (entry = readdir(dir))) {
 		struct ucm_id id;
 
-		if (!ucm_name_parse(entry->d_name, &id))
+		if (!ucm_tree_parse_block(entry->d_name, &id))
 			err = add_name(bench, &id, room);
 	}
 	closedir(dir);
@@ -275,7 +275,7 @@ static int open_plain(struct bench *bench)
 	for (unsigned i = 0; i < UCM_BUCKETS; i++) {
 		char name[3];
 
-		ucm_bucket_format(i, name);
+		ucm_tree_bucket_name(i, name);
 		if (mkdirat(fd, name, 0755) && errno != EEXIST)
 			return complain(name, "mkdir");
 	}
@@ -349,7 +349,7 @@ static bool uses_uring(const struct bench *bench)
 	char path[512], text[2048] = "";
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/.ucmfs/stats.json", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_STATS, bench->mnt);
 	file = fopen(path, "re");
 	if (!file)
 		return false;

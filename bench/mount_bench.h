@@ -20,7 +20,7 @@
 #include <ucm/block.h>
 
 #include "bench/table.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define ME "mount_bench"
 #define SLOTS 8 /* reads in flight */
@@ -36,7 +36,7 @@ struct side {
 
 struct name {
 	struct ucm_id id;
-	char path[UCM_BLOCK_PATH_LEN + 1]; /* "3f/3f....bin" */
+	char path[UCM_TREE_BELOW_LEN + 1]; /* "3f/3f....bin" */
 };
 
 /* A buffer, and the block that was last read into it (NULL: none). */

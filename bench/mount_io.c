@@ -278,7 +278,7 @@ static int make_block(struct bench *bench, struct name *name)
 
 	memcpy(name->id.bytes, words, sizeof(words));
 	name->id.bytes[0] = like->id.bytes[0];
-	ucm_path_format(&name->id, name->path);
+	ucm_tree_block_below(&name->id, name->path);
 	bench->block.id = name->id;
 	slot->name = NULL;
 	return ucm_block_encode(&bench->block,
@@ -307,7 +307,7 @@ static int write_file(struct bench *bench, int dirfd, const char *path,
 static int commit_plain(struct bench *bench, int dirfd, const char *path,
 			int extra)
 {
-	char temp[UCM_BLOCK_PATH_LEN + 5];
+	char temp[UCM_TREE_BELOW_LEN + 5];
 	int err;
 
 	snprintf(temp, sizeof(temp), "%s.tmp", path);

@@ -28,7 +28,7 @@ static int warm_buckets(const struct side *side)
 	for (unsigned i = 0; i < UCM_BUCKETS; i++) {
 		char bucket[3];
 
-		ucm_bucket_format(i, bucket);
+		ucm_tree_bucket_name(i, bucket);
 		if (fstatat(side->dirfd, bucket, &st, 0) && errno != ENOENT)
 			return complain(bucket, "stat");
 	}
@@ -176,7 +176,7 @@ static int run_stat_absent(struct bench *bench, const struct side *side,
 		struct stat st;
 
 		memcpy(name.id.bytes + 8, &word, sizeof(word));
-		ucm_path_format(&name.id, name.path);
+		ucm_tree_block_below(&name.id, name.path);
 		began = now_ns();
 		if (!fstatat(side->dirfd, name.path, &st, 0) ||
 		    errno != ENOENT) {
@@ -200,7 +200,7 @@ static int list_bucket(int dirfd, unsigned bucket, bool with_stat,
 	DIR *dir;
 	int fd, err = 0;
 
-	ucm_bucket_format(bucket, name);
+	ucm_tree_bucket_name(bucket, name);
 	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir)

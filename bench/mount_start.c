@@ -132,7 +132,8 @@ static int stat_in_mount(const struct bench *bench, const struct name *name)
 	char path[512];
 	struct stat st;
 
-	snprintf(path, sizeof(path), "%s/blocks/%s", bench->mnt, name->path);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s", bench->mnt,
+		 name->path);
 	return stat(path, &st) ? complain(path, "stat") : 0;
 }
 
@@ -145,7 +146,7 @@ static int list_last_bucket(const struct bench *bench)
 	DIR *dir;
 	int err = 0;
 
-	snprintf(path, sizeof(path), "%s/blocks/ff", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/ff", bench->mnt);
 	dir = opendir(path);
 	if (!dir)
 		return complain(path, "opendir");
@@ -179,7 +180,7 @@ static int weigh(const struct bench *bench, pid_t pid, double *rss_bytes,
 	*rss_bytes *= 1024;
 	if (err)
 		return err;
-	snprintf(path, sizeof(path), "%s/.ucmfs/stats.json", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_STATS, bench->mnt);
 	return read_number(path, "\"memory_bytes\":", index_bytes);
 }
 
@@ -205,7 +206,7 @@ static int use_daemon(struct bench *bench, uint64_t began, pid_t pid,
 	if (!err)
 		err = list_last_bucket(bench);
 	keep(&readings[FIRST_LIST], ms_since(listing));
-	snprintf(path, sizeof(path), "%s/.ucmfs/stats.json", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_STATS, bench->mnt);
 	if (!err)
 		err = wait_complete(bench, path);
 	keep(&readings[COMPLETE], ms_since(began));
@@ -245,7 +246,8 @@ static int start_anew(struct bench *bench, struct reading *reading)
 	pid_t pid = -1;
 	int err, end;
 
-	snprintf(path, sizeof(path), "%s/.ucmfs/snapshot", bench->tier);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_OWN "/snapshot",
+		 bench->tier);
 	if (unlink(path) && errno != ENOENT)
 		return complain(path, "unlink");
 	err = drop_caches("3");
@@ -253,7 +255,7 @@ static int start_anew(struct bench *bench, struct reading *reading)
 		return err;
 	began = now_ns();
 	err = start_daemon(bench, bench->tier, &pid);
-	snprintf(path, sizeof(path), "%s/.ucmfs/stats.json", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_STATS, bench->mnt);
 	if (!err)
 		err = wait_complete(bench, path);
 	keep(reading, ms_since(began));
@@ -267,7 +269,7 @@ static int weigh_empty(struct bench *bench, double empty[2])
 	pid_t pid = -1;
 	int err = start_daemon(bench, bench->empty, &pid), end;
 
-	snprintf(path, sizeof(path), "%s/.ucmfs/stats.json", bench->mnt);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_STATS, bench->mnt);
 	if (!err)
 		err = wait_complete(bench, path);
 	if (!err)

@@ -195,6 +195,36 @@ static void hash_md5(const struct ucm_hasher *hasher,
 	ucm_walk_all(num > 1 ? hasher->lanes : NULL, next_request, &batch);
 }
 
+/* Block after block; the ids of rank 0. */
+static void chain_sha256(const struct ucm_hasher *hasher,
+			 const struct ucm_hash_request *request,
+			 struct ucm_hash_state *state)
+{
+	size_t num = ucm_hash_count(hasher, request->num_tokens,
+				    request->flags);
+	uint32_t block_size = hasher->meta.block_size;
+
+	for (size_t i = 0; i < num; i++) {
+		size_t left = request->num_tokens - i * block_size;
+		struct ucm_sha_block block = {
+			.parent = state->parent,
+			.tokens = request->tokens + i * block_size,
+			.num = left < block_size ? left : block_size,
+			.position = state->tokens,
+			.extras = extras_of(hasher, request->extras),
+		};
+		struct ucm_sha256 sha;
+
+		ucm_sha256_begin(&sha);
+		ucm_sha_block(&block, ucm_sha_add, &sha);
+		request->ids[i] = ucm_sha_end(&sha);
+		if (block.num < block_size)
+			return;
+		state->parent = request->ids[i];
+		state->tokens += block_size;
+	}
+}
+
 static void hash_sha256(const struct ucm_hasher *hasher,
 			const struct ucm_hash_request *request)
 {
@@ -204,8 +234,7 @@ static void hash_sha256(const struct ucm_hasher *hasher,
 		state = *request->state;
 	else
 		begin_state(hasher, request->extras, &state);
-	ucm_sha_request(hasher, request, extras_of(hasher, request->extras),
-			&state);
+	chain_sha256(hasher, request, &state);
 	if (request->state)
 		*request->state = state;
 }

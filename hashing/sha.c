@@ -167,33 +167,3 @@ struct ucm_id ucm_sha_end(struct ucm_sha256 *sha)
 	memcpy(&id, digest, sizeof(id));
 	return id;
 }
-
-void ucm_sha_request(const struct ucm_hasher *hasher,
-		     const struct ucm_hash_request *request,
-		     const struct ucm_hash_extras *extras,
-		     struct ucm_hash_state *state)
-{
-	size_t num = ucm_hash_count(hasher, request->num_tokens,
-				    request->flags);
-	uint32_t block_size = hasher->meta.block_size;
-
-	for (size_t i = 0; i < num; i++) {
-		size_t left = request->num_tokens - i * block_size;
-		struct ucm_sha_block block = {
-			.parent = state->parent,
-			.tokens = request->tokens + i * block_size,
-			.num = left < block_size ? left : block_size,
-			.position = state->tokens,
-			.extras = extras,
-		};
-		struct ucm_sha256 sha;
-
-		ucm_sha256_begin(&sha);
-		ucm_sha_block(&block, ucm_sha_add, &sha);
-		request->ids[i] = ucm_sha_end(&sha);
-		if (block.num < block_size)
-			return;
-		state->parent = request->ids[i];
-		state->tokens += block_size;
-	}
-}

@@ -36,10 +36,4 @@ void ucm_sha_add(void *arg, const char *name, const void *bytes, size_t len);
 /* Its first 16 bytes. */
 struct ucm_id ucm_sha_end(struct ucm_sha256 *sha);
 
-/* A request with these extras; the ids of rank 0. state as in hash.h. */
-void ucm_sha_request(const struct ucm_hasher *hasher,
-		     const struct ucm_hash_request *request,
-		     const struct ucm_hash_extras *extras,
-		     struct ucm_hash_state *state);
-
 #endif

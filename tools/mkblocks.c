@@ -27,7 +27,7 @@
 
 #include "common/align.h"
 #include "common/parse.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define ME "mkblocks"
 #define MODEL "meta-llama/Llama-3.1-8B"
@@ -455,9 +455,9 @@ static void fill_file(struct maker *maker)
 
 static void path_of(const struct maker *maker, char *path, size_t size)
 {
-	char name[UCM_BLOCK_PATH_LEN + 1];
+	char name[UCM_TREE_BELOW_LEN + 1];
 
-	ucm_path_format(&maker->block.id, name);
+	ucm_tree_block_below(&maker->block.id, name);
 	snprintf(path, size, "%s/%s", maker->opt->dir, name);
 }
 
@@ -599,9 +599,9 @@ static int handle_block(struct maker *maker)
 
 static void print_path(const struct maker *maker)
 {
-	char name[UCM_BLOCK_PATH_LEN + 1];
+	char name[UCM_TREE_BELOW_LEN + 1];
 
-	ucm_path_format(&maker->block.id, name);
+	ucm_tree_block_below(&maker->block.id, name);
 	printf("%s\n", name);
 	if (!maker->opt->list) /* a reader of --print waits for each line */
 		fflush(stdout);

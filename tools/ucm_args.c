@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/parse.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 #define MOST 16
@@ -125,8 +126,7 @@ int ucm_arg_number(const char *value, void *to)
 /* As the mount has them; so a name leads nowhere else. */
 int ucm_arg_space(const char *value, void *to)
 {
-	if (!*value || *value == '.' || strchr(value, '/') ||
-	    strlen(value) > 128)
+	if (!ucm_tree_space_valid(value))
 		return -EINVAL;
 	*(const char **)to = value;
 	return 0;

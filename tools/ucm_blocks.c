@@ -39,7 +39,7 @@ static struct options {
 	struct ucm_common common;
 	const char *file;
 	/* of the command */
-	unsigned long call;
+	ucm_client_call *call;
 	const char *done; /* what became of the blocks */
 	struct ucm_ids ids;
 } opt;
@@ -58,9 +58,9 @@ static const char *why_not(int result)
 {
 	if (result == -ENOENT)
 		return "absent";
-	if (opt.call == UCM_CONTROL_EVICT && result == -EPERM)
+	if (opt.call == ucm_blocks_evict && result == -EPERM)
 		return "pinned";
-	if (opt.call == UCM_CONTROL_EVICT && result == -EBUSY)
+	if (opt.call == ucm_blocks_evict && result == -EBUSY)
 		return "leased";
 	return strerror(-result);
 }
@@ -151,7 +151,7 @@ static int read_ids(int argc, char **argv)
 	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
 }
 
-static int blocks_main(int argc, char **argv, unsigned long call,
+static int blocks_main(int argc, char **argv, ucm_client_call *call,
 		       const char *done)
 {
 	_cleanup_free_ char *help = NULL;
@@ -176,25 +176,25 @@ static int blocks_main(int argc, char **argv, unsigned long call,
 
 int ucm_pin_main(int argc, char **argv)
 {
-	return blocks_main(argc, argv, UCM_CONTROL_PIN, "pinned");
+	return blocks_main(argc, argv, ucm_blocks_pin, "pinned");
 }
 
 int ucm_unpin_main(int argc, char **argv)
 {
-	return blocks_main(argc, argv, UCM_CONTROL_UNPIN, "unpinned");
+	return blocks_main(argc, argv, ucm_blocks_unpin, "unpinned");
 }
 
 int ucm_warm_main(int argc, char **argv)
 {
-	return blocks_main(argc, argv, UCM_CONTROL_WARM, "warmed");
+	return blocks_main(argc, argv, ucm_blocks_warm, "warmed");
 }
 
 int ucm_evict_main(int argc, char **argv)
 {
-	return blocks_main(argc, argv, UCM_CONTROL_EVICT, "evicted");
+	return blocks_main(argc, argv, ucm_blocks_evict, "evicted");
 }
 
 int ucm_touch_main(int argc, char **argv)
 {
-	return blocks_main(argc, argv, UCM_CONTROL_TOUCH, "touched");
+	return blocks_main(argc, argv, ucm_blocks_touch, "touched");
 }

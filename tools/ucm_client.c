@@ -5,13 +5,11 @@
 #include "tools/ucm_client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
 #include "tools/ucm_tool.h"
 
@@ -22,7 +20,6 @@ const char *ucm_client_words(int err)
 	case -EINVAL: return "the mount is of another version";
 	case -ENOENT: return "no such space";
 	case -ECANCELED: /* these two: while it was asked */
-	case -ECONNABORTED:
 	case -ENOTCONN: return "its daemon is gone";
 	case -ENOTTY: return "the mount knows no such call";
 	case -EOPNOTSUPP: return "this version of ucmfs cannot do that";
@@ -51,36 +48,32 @@ static void learn_tiers(struct ucm_client *client)
 	ucm_metrics_fini(&metrics);
 }
 
-static int open_control(const char *mount)
+static int open_blocks(const char *mount, struct ucm_blocks **out)
 {
-	char path[4096 + 32];
-	int fd, err;
+	int err = ucm_blocks_open(mount, out);
 
-	snprintf(path, sizeof(path), "%s/.ucmfs/control", mount);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0)
-		return fd;
-	err = -errno;
-	if (err == -ENOENT || err == -ENOTDIR)
+	if (err == -ENOENT)
 		ucm_tool_complain("%s: not a mount of ucmfs", mount);
-	else if (err == -ENOTCONN || err == -ECONNABORTED)
+	else if (err == -ENOTCONN)
 		ucm_tool_complain("%s: its daemon is gone; umount -l %s", mount,
 				  mount);
-	else
-		ucm_tool_complain("%s: %s", path, strerror(-err));
+	else if (err)
+		ucm_tool_complain("%s/" UCM_TREE_CONTROL ": %s", mount,
+				  strerror(-err));
 	return err;
 }
 
 int ucm_client_open(const char *mount, struct ucm_client *out)
 {
 	struct ucm_client client = { .mount = ucm_mount_find(mount) };
+	int err;
 
 	if (!client.mount)
 		return -ENOENT;
-	client.fd = open_control(client.mount);
-	if (client.fd < 0) {
+	err = open_blocks(client.mount, &client.blocks);
+	if (err) {
 		free(client.mount);
-		return client.fd;
+		return err;
 	}
 	learn_tiers(&client);
 	*out = client;
@@ -92,7 +85,7 @@ void ucm_client_close(struct ucm_client *client)
 	for (unsigned i = 0; i < UCM_CLIENT_TIERS; i++)
 		free(client->tiers[i]);
 	free(client->mount);
-	close(client->fd);
+	ucm_blocks_close(client->blocks);
 }
 
 static int run_turn(const char *mount, unsigned turn,
@@ -152,48 +145,21 @@ const char *ucm_client_tier(struct ucm_client *client, unsigned number)
 	return client->tiers[number] ? client->tiers[number] : "?";
 }
 
-void ucm_client_folder(const char *space, char folder[UCM_FOLDER_MAX])
-{
-	if (space && *space)
-		snprintf(folder, UCM_FOLDER_MAX, "spaces/%.128s", space);
-	else
-		snprintf(folder, UCM_FOLDER_MAX, "blocks");
-}
-
 /* ---- calls ---- */
-
-static struct ucm_control_head head_of(const char *space, size_t num)
-{
-	struct ucm_control_head head = {
-		.version = UCM_CONTROL_VERSION,
-		.num = (uint32_t)num,
-	};
-
-	snprintf(head.space, sizeof(head.space), "%s", space ? space : "");
-	return head;
-}
 
 static int tell(const struct ucm_client *client, const char *space, int err)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (!space) {
 		ucm_tool_complain("%s: %s", client->mount,
 				  ucm_client_words(err));
 		return err;
 	}
-	ucm_client_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	ucm_tool_complain("%s/%s: %s", client->mount, folder,
 			  ucm_client_words(err));
 	return err;
-}
-
-static int call(const struct ucm_client *client, unsigned long number,
-		const char *space, void *data)
-{
-	if (!ioctl(client->fd, number, data))
-		return 0;
-	return tell(client, space ? space : "", -errno);
 }
 
 static size_t min(size_t a, size_t b)
@@ -201,29 +167,23 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-int ucm_client_batch(const struct ucm_client *client, unsigned long number,
+/* A batch of the daemon's at a time, for the sake of the progress. */
+int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress)
 {
-	struct ucm_control_batch batch;
-	size_t part;
+	size_t part, at = 0;
+	int err;
 
-	/* once at least: who may not ask hears of it */
-	for (size_t at = 0; at == 0 || at < num; at += part) {
-		int err;
-
+	do {
 		part = min(num - at, UCM_CONTROL_IDS);
-		batch.head = head_of(space, part);
-		if (part)
-			memcpy(batch.u.ids, ids + at, part * sizeof(*ids));
-		err = call(client, number, space, &batch);
-		if (err || !part)
-			return err;
-		memcpy(results + at, batch.u.results,
-		       part * sizeof(*results));
-		if (progress)
-			ucm_progress_tell(progress, at + part, num, 0);
-	}
+		err = call(client->blocks, space, ids + at, part, results + at);
+		if (err)
+			return tell(client, space ? space : "", err);
+		at += part;
+		if (progress && part)
+			ucm_progress_tell(progress, at, num, 0);
+	} while (at < num);
 	return 0;
 }
 
@@ -231,47 +191,26 @@ int ucm_client_locate(const struct ucm_client *client, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places)
 {
-	struct ucm_control_locate locate;
-	size_t part;
+	int err = ucm_blocks_locate(client->blocks, space, ids, num,
+				    UCM_LOCATE_PEEK, 0, places);
 
-	for (size_t at = 0; at < num; at += part) {
-		int err;
-
-		part = min(num - at, UCM_CONTROL_PLACES);
-		locate.head = head_of(space, part);
-		locate.head.flags = UCM_LOCATE_PEEK;
-		memcpy(locate.u.ids, ids + at, part * sizeof(*ids));
-		err = call(client, UCM_CONTROL_LOCATE, space, &locate);
-		if (err)
-			return err;
-		memcpy(places + at, locate.u.places, part * sizeof(*places));
-	}
-	return 0;
+	return err ? tell(client, space ? space : "", err) : 0;
 }
 
 int ucm_client_path(const struct ucm_client *client, const char *space,
-		    const struct ucm_id *id, char path[4096])
+		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX])
 {
-	struct ucm_control_path data = { .head = head_of(space, 1) };
+	int err = ucm_blocks_path(client->blocks, space, id, path);
 
-	data.u.id = *id;
-	if (!ioctl(client->fd, UCM_CONTROL_PATH, &data)) {
-		memcpy(path, data.u.path, sizeof(data.u.path));
-		return 0;
-	}
-	if (errno == EPERM || errno == ENOENT)
-		return -errno;
-	return tell(client, space ? space : "", -errno);
+	return err && err != -EPERM && err != -ENOENT
+		       ? tell(client, space ? space : "", err)
+		       : err;
 }
 
 int ucm_client_statistics(const struct ucm_client *client,
 			  struct ucm_control_statistics *out)
 {
-	struct ucm_control_statistics stats = { .version =
-							UCM_CONTROL_VERSION };
+	int err = ucm_blocks_statistics(client->blocks, out);
 
-	if (ioctl(client->fd, UCM_CONTROL_STATISTICS, &stats))
-		return tell(client, NULL, -errno);
-	*out = stats;
-	return 0;
+	return err ? tell(client, NULL, err) : 0;
 }

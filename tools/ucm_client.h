@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_client.h - a mount that is asked about blocks, by the calls of
- * ucm-control(7).
+ * ucm_client.h - a mount that is asked about blocks, by ucm_blocks(3).
  *
- * The one place of ucm(1) that makes them: batches are cut here, and errors are
- * told in words. Calls return 0, or -errno (told), unless it says otherwise;
+ * The one place of ucm(1) that does so: errors are told in words. Calls return 0, or -errno (told), unless it says otherwise;
  * one thread.
  */
 #ifndef UCM_TOOLS_CLIENT_H
@@ -13,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <ucm/control.h>
+#include <ucm/blocks.h>
 
 #include "tools/ucm_progress.h"
 
@@ -21,7 +19,7 @@
 
 struct ucm_client {
 	char *mount;
-	int fd;
+	struct ucm_blocks *blocks;
 	char *tiers[UCM_CLIENT_TIERS]; /* names, as far as they are known */
 	unsigned turn; /* which of several mounts it is, from 1 on; 0: the only */
 };
@@ -41,9 +39,14 @@ int ucm_client_run_each(const char *mount,
 /* A line that says which mount the text below is about, if there are several. */
 void ucm_client_title(const struct ucm_client *client);
 
-/* One of the calls on struct ucm_control_batch, for any number of blocks of a
- * space (NULL or "": the default one). progress may be NULL. */
-int ucm_client_batch(const struct ucm_client *client, unsigned long call,
+/* One of the calls of <ucm/blocks.h> that have a result for each block. */
+typedef int ucm_client_call(struct ucm_blocks *blocks, const char *space,
+			    const struct ucm_id *ids, size_t num,
+			    int32_t *results);
+
+/* Make it for any number of blocks of a space (NULL or "": the default one).
+ * progress may be NULL. */
+int ucm_client_batch(const struct ucm_client *client, ucm_client_call *call,
 		     const char *space, const struct ucm_id *ids, size_t num,
 		     int32_t *results, struct ucm_progress *progress);
 
@@ -54,17 +57,13 @@ int ucm_client_locate(const struct ucm_client *client, const char *space,
 
 /* -EPERM and -ENOENT (there is no such block) are not told. */
 int ucm_client_path(const struct ucm_client *client, const char *space,
-		    const struct ucm_id *id, char path[4096]);
+		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX]);
 
 int ucm_client_statistics(const struct ucm_client *client,
 			  struct ucm_control_statistics *out);
 
 /* A tier's name; "tier2" if that is not known. Valid until close. */
 const char *ucm_client_tier(struct ucm_client *client, unsigned number);
-
-/* A space's folder in the mount: "blocks" or "spaces/NAME". */
-#define UCM_FOLDER_MAX 160
-void ucm_client_folder(const char *space, char folder[UCM_FOLDER_MAX]);
 
 /* A call's error in words: what an operator can do about it. */
 const char *ucm_client_words(int err);

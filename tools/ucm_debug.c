@@ -22,6 +22,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
+#include "hashing/tree.h"
 
 #define TEXT_MAX 65536
 
@@ -74,14 +75,14 @@ static int set(const char *mount, char **settings)
 
 	if (!text)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	fd = ucm_mount_open(mount, "debug", O_WRONLY);
+	fd = ucm_mount_open(mount, UCM_TREE_DEBUG, O_WRONLY);
 	if (fd < 0)
 		return UCM_EXIT_FAILED;
 	put = write(fd, text, strlen(text));
 	if (put == (ssize_t)strlen(text))
 		return 0;
-	return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s", mount,
-			     put < 0 ? strerror(errno) : "not all taken");
+	return ucm_tool_fail(UCM_EXIT_FAILED, "%s/" UCM_TREE_DEBUG ": %s",
+			     mount, put < 0 ? strerror(errno) : "not all taken");
 }
 
 /* "name=depth", a line each, as a JSON object. */
@@ -107,7 +108,7 @@ static int print_json(char *text)
 
 static int list(const char *mount, bool json)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, "debug", O_RDONLY);
+	_cleanup_fd_ int fd = ucm_mount_open(mount, UCM_TREE_DEBUG, O_RDONLY);
 	_cleanup_free_ char *text = NULL;
 	size_t len;
 	int err;
@@ -116,8 +117,9 @@ static int list(const char *mount, bool json)
 		return UCM_EXIT_FAILED;
 	err = ucm_tool_read(fd, TEXT_MAX, &text, &len);
 	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s",
-				     mount, strerror(-err));
+		return ucm_tool_fail(UCM_EXIT_FAILED,
+				     "%s/" UCM_TREE_DEBUG ": %s", mount,
+				     strerror(-err));
 	if (json)
 		return print_json(text);
 	fputs(text, stdout);

@@ -23,6 +23,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "hashing/tree.h"
 #include "tools/ucm_text.h"
 
 #define SHM "/dev/shm"
@@ -358,7 +359,8 @@ void ucm_doctor_engine(struct ucm_doctor *doctor, unsigned patience_s)
 void ucm_doctor_engine_mount(struct ucm_doctor *doctor,
 			     const struct ucm_mount *mount)
 {
-	static const char *const parts[] = { "files", "spaces" };
+	static const char *const parts[] = { UCM_TREE_FILES,
+					     UCM_TREE_SPACES };
 	char path[4096], mend[64];
 
 	snprintf(mend, sizeof(mend), "mount with -o uid=%u,allow_other",

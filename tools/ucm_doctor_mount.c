@@ -11,6 +11,7 @@
 
 #include "common/cleanup.h"
 #include "fs/tier/config.h"
+#include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
 
 static void check_transport(struct ucm_doctor *doctor, const char *point,
@@ -71,7 +72,7 @@ static void check_metrics(struct ucm_doctor *doctor, const char *point)
 	if (err) {
 		ucm_doctor_say(doctor, UCM_WARN, point,
 			       "mount with -o allow_other, or ask as its user",
-			       ".ucmfs/metrics: %s", strerror(-err));
+			       UCM_TREE_METRICS ": %s", strerror(-err));
 		return;
 	}
 	check_transport(doctor, point, &metrics);
@@ -102,7 +103,8 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 {
 	_cleanup_free_ char *path = NULL;
 
-	if (asprintf(&path, "%s/.ucmfs/config.yaml", mount->point) < 0) {
+	if (asprintf(&path, "%s/" UCM_TREE_OWN "/config.yaml", mount->point) <
+	    0) {
 		path = NULL;
 		return -ENOMEM;
 	}

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "hashing/tree.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_text.h"
@@ -82,9 +83,9 @@ static void add_up(const struct ucm_rows *rows, struct sum *sums)
 static void tell_space(struct report *report, const char *space,
 		       const struct sum *sums)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
-	ucm_client_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	for (unsigned i = 0; i < UCM_CLIENT_TIERS; i++) {
 		const char *tier;
 

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 #include "tools/ucm_http.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:9741"
@@ -43,14 +44,14 @@ static const char help_text[] =
 
 static int read_metrics(const char *mount, char **out, size_t *len_out)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, "metrics", O_RDONLY);
+	_cleanup_fd_ int fd = ucm_mount_open(mount, UCM_TREE_METRICS, O_RDONLY);
 	int err;
 
 	if (fd < 0)
 		return fd;
 	err = ucm_tool_read(fd, METRICS_MAX, out, len_out);
 	if (err)
-		ucm_tool_fail(0, "%s/.ucmfs/metrics: %s", mount,
+		ucm_tool_fail(0, "%s/" UCM_TREE_METRICS ": %s", mount,
 			      strerror(-err));
 	return err;
 }

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 struct job {
 	const struct ucm_hash_options *opt;
@@ -189,10 +189,10 @@ static void count_blocks(struct job *job)
 
 static void print_id(const struct ucm_id *id, bool path, char end)
 {
-	char text[UCM_BLOCK_PATH_LEN + 1];
+	char text[UCM_TREE_BELOW_LEN + 1];
 
 	if (path)
-		ucm_path_format(id, text);
+		ucm_tree_block_below(id, text);
 	else
 		ucm_id_format(id, text);
 	printf("%s%c", text, end);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 int ucm_ids_parse(const char *text, struct ucm_id *out)
@@ -22,7 +22,7 @@ int ucm_ids_parse(const char *text, struct ucm_id *out)
 
 	if (strlen(name) == UCM_ID_HEX)
 		return ucm_id_parse(name, out);
-	return ucm_name_parse(name, out);
+	return ucm_tree_parse_block(name, out);
 }
 
 static int add_id(struct ucm_ids *ids, const char *text)

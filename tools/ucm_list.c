@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucm/space.h>
+
 #include "common/cleanup.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 /* ---- one bucket ---- */
@@ -56,7 +58,7 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 	errno = 0;
 	while (!err && (entry = readdir(dir))) {
 		if (!strncmp(entry->d_name, prefix, len) &&
-		    !ucm_name_parse(entry->d_name, &id))
+		    !ucm_tree_parse_block(entry->d_name, &id))
 			err = add_id(bucket, &id);
 		errno = 0;
 	}
@@ -108,14 +110,14 @@ static int read_bucket(struct ucm_client *client, const char *space,
 		       const char *prefix, unsigned number,
 		       struct bucket *bucket, struct ucm_rows *rows)
 {
-	char folder[UCM_FOLDER_MAX], name[3];
+	char folder[UCM_TREE_FOLDER_MAX], bucket_path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	_cleanup_dir_ DIR *dir = NULL;
 	int err;
 
-	ucm_client_folder(space, folder);
-	ucm_bucket_format(number, name);
-	if (asprintf(&path, "%s/%s/%s", client->mount, folder, name) < 0) {
+	ucm_tree_folder(space, folder);
+	ucm_tree_bucket_path(folder, number, bucket_path);
+	if (asprintf(&path, "%s/%s", client->mount, bucket_path) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
@@ -140,7 +142,7 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 	for (unsigned i = 0; i < UCM_BUCKETS && !err; i++) {
 		char name[3];
 
-		ucm_bucket_format(i, name);
+		ucm_tree_bucket_name(i, name);
 		if (strncmp(name, prefix, strnlen(prefix, 2)))
 			continue;
 		err = read_bucket(client, space, prefix, i, &bucket, rows);
@@ -239,41 +241,36 @@ static int add_space(char ***spaces, size_t *num, const char *name)
 	return more[*num - 1] ? 0 : -ENOMEM;
 }
 
-static int read_spaces(DIR *dir, char ***spaces, size_t *num)
-{
-	struct dirent *entry;
-	int err = add_space(spaces, num, "");
+struct spaces {
+	char **names;
+	size_t num;
+};
 
-	while (!err && (entry = readdir(dir))) {
-		if (entry->d_name[0] != '.')
-			err = add_space(spaces, num, entry->d_name);
-	}
-	return err;
+static int add_each(void *arg, const char *name)
+{
+	struct spaces *spaces = arg;
+
+	return add_space(&spaces->names, &spaces->num, name);
 }
 
 int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_dir_ DIR *dir = NULL;
-	char **spaces = NULL;
-	size_t num = 0;
-	int err;
+	struct spaces spaces = { NULL, 0 };
+	char why[512] = "no memory";
+	int err = add_each(&spaces, "");
 
-	if (asprintf(&path, "%s/spaces", client->mount) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	dir = opendir(path);
-	err = dir ? read_spaces(dir, &spaces, &num) : -errno;
+	if (!err)
+		err = ucm_space_list(client->mount, NULL, add_each, &spaces,
+				     why, sizeof(why));
 	if (err) {
-		ucm_tool_complain("%s: %s", path, strerror(-err));
-		ucm_spaces_free(spaces, num);
+		ucm_tool_complain("%s", why);
+		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}
-	qsort(spaces, num, sizeof(*spaces), compare_names);
-	*out = spaces;
-	*num_out = num;
+	qsort(spaces.names, spaces.num, sizeof(*spaces.names), compare_names);
+	*out = spaces.names;
+	*num_out = spaces.num;
 	return 0;
 }
 

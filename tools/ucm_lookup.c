@@ -108,7 +108,7 @@ static int run(struct ucm_client *client)
 
 	if (!results || !digits)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_client_batch(client, UCM_CONTROL_LOOKUP, opt.common.space,
+	if (ucm_client_batch(client, ucm_blocks_lookup, opt.common.space,
 			     opt.ids.ids, opt.ids.num, results, NULL))
 		return UCM_EXIT_FAILED;
 	read_results(results, opt.ids.num, &answer);

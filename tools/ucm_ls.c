@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "hashing/tree.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_text.h"
@@ -96,7 +97,7 @@ static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 static json_t *describe_all(struct ucm_client *client,
 			    const struct ucm_rows *rows)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	json_t *blocks = json_array();
 
 	for (size_t i = 0; i < num_shown(rows); i++) {
@@ -106,7 +107,7 @@ static json_t *describe_all(struct ucm_client *client,
 			return NULL;
 		}
 	}
-	ucm_client_folder(opt.common.space, folder);
+	ucm_tree_folder(opt.common.space, folder);
 	return json_pack("{so so sI sI so}", "mount",
 			 ucm_json_text(client->mount), "space",
 			 ucm_json_text(folder),

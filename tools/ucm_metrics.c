@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 #define TEXT_MAX (16u << 20)
@@ -95,7 +96,7 @@ int ucm_metrics_read(const char *mount, struct ucm_metrics *out)
 	size_t len;
 	int err;
 
-	if (asprintf(&path, "%s/.ucmfs/metrics", mount) < 0) {
+	if (asprintf(&path, "%s/" UCM_TREE_METRICS, mount) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}

@@ -117,13 +117,12 @@ char *ucm_mount_find(const char *arg)
 	return found;
 }
 
-int ucm_mount_open(const char *mount, const char *name,
-		   int flags)
+int ucm_mount_open(const char *mount, const char *below, int flags)
 {
 	_cleanup_free_ char *path = NULL;
 	int fd, err;
 
-	if (asprintf(&path, "%s/.ucmfs/%s", mount, name) < 0) {
+	if (asprintf(&path, "%s/%s", mount, below) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}

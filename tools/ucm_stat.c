@@ -21,7 +21,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
 #include "tools/ucm_ids.h"
@@ -68,13 +68,13 @@ static int fail(const char *why)
 
 static int open_block(const struct ucm_client *client)
 {
-	char folder[UCM_FOLDER_MAX], name[UCM_BLOCK_PATH_LEN + 1];
+	char folder[UCM_TREE_FOLDER_MAX], below[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	int fd;
 
-	ucm_client_folder(common.space, folder);
-	ucm_path_format(&id, name);
-	if (asprintf(&path, "%s/%s/%s", client->mount, folder, name) < 0) {
+	ucm_tree_folder(common.space, folder);
+	ucm_tree_block_path(folder, &id, below);
+	if (asprintf(&path, "%s/%s", client->mount, below) < 0) {
 		path = NULL;
 		return fail("no memory");
 	}
@@ -211,10 +211,10 @@ static void add_header(struct field **at, const struct ucm_block *block)
 static size_t fill_fields(const struct subject *subject, struct field *fields)
 {
 	const struct ucm_control_place *place = &subject->place;
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	struct field *at = fields;
 
-	ucm_client_folder(common.space, folder);
+	ucm_tree_folder(common.space, folder);
 	add_id(&at, "id", &id);
 	add(&at, "space", "%s", folder);
 	add(&at, "size", "%" PRIu64, place->size);

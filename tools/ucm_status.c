@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
 #include "tools/ucm_metrics.h"
@@ -55,7 +56,7 @@ static int read_stats(const char *mount, json_t **out)
 	size_t len;
 	int err;
 
-	if (asprintf(&path, "%s/.ucmfs/stats.json", mount) < 0) {
+	if (asprintf(&path, "%s/" UCM_TREE_STATS, mount) < 0) {
 		path = NULL;
 		return ucm_tool_complain("no memory");
 	}

@@ -11,7 +11,7 @@
 
 #include <ucm/load.h>
 
-#include "fs/tier/backing.h"
+#include "hashing/tree.h"
 
 /* The commands, as bits: which of them know an option. */
 enum { UCM_PUT = 1, UCM_GET = 2, UCM_VERIFY = 4 };
@@ -45,7 +45,7 @@ struct ucm_store_dirs {
 	unsigned num;
 	char **paths;
 	int *fds;
-	char folder[UCM_BACKING_PATH_MAX]; /* the space's: "blocks" */
+	char folder[UCM_TREE_FOLDER_MAX]; /* the space's */
 };
 
 /* 0, or -errno and a line on standard error. */

@@ -14,8 +14,8 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "fs/store/namespace.h"
-#include "hashing/name.h"
+#include "fs/tier/config.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 static int add_dir(struct ucm_store_dirs *dirs, const char *path)
@@ -47,7 +47,7 @@ static int open_mount(const char *path, struct ucm_store_dirs *dirs)
 	struct stat st;
 	int err = make_room(dirs, 1) ?: add_dir(dirs, path);
 
-	if (!err && fstatat(dirs->fds[0], ".ucmfs/stats.json", &st,
+	if (!err && fstatat(dirs->fds[0], UCM_TREE_STATS, &st,
 			    AT_SYMLINK_NOFOLLOW))
 		err = ucm_tool_complain("%s: no mount of ucmfs", path);
 	return err;
@@ -97,10 +97,9 @@ int ucm_store_dirs_open(const struct ucm_store_options *opt,
 	int err;
 
 	*out = (struct ucm_store_dirs){ .num = 0 };
-	if (*opt->space && !ucm_space_name_valid(opt->space))
+	if (*opt->space && !ucm_tree_space_valid(opt->space))
 		return ucm_tool_complain("space '%s': no name", opt->space);
-	snprintf(out->folder, sizeof(out->folder), "%s%s",
-		 *opt->space ? "spaces/" : "blocks", opt->space);
+	ucm_tree_folder(opt->space, out->folder);
 	err = opt->mount ? open_mount(opt->mount, out)
 			 : open_tiers(opt->tiers, out);
 	if (!err)
@@ -126,12 +125,12 @@ int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
 		   int (*fn)(void *arg, unsigned dir, const struct ucm_id *id),
 		   void *arg)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
 	struct ucm_id id;
 	int err;
 
-	ucm_backing_bucket_path(dirs->folder, bucket, path);
+	ucm_tree_bucket_path(dirs->folder, bucket, path);
 	err = ucm_os_list(dirs->fds[dir], path, &names);
 	if (err == -ENOENT)
 		return 0; /* buckets are made when they are needed */
@@ -139,7 +138,8 @@ int ucm_store_each(const struct ucm_store_dirs *dirs, unsigned dir,
 		return err;
 	err = 0;
 	for (const char *name = names; *name && !err; name += strlen(name) + 1) {
-		if (!ucm_name_parse(name, &id) && ucm_bucket(&id) == bucket)
+		if (!ucm_tree_parse_block(name, &id) &&
+		    ucm_tree_bucket(&id) == bucket)
 			err = fn(arg, dir, &id);
 	}
 	return err;

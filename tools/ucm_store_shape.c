@@ -14,7 +14,7 @@
 #include "common/cleanup.h"
 #include "common/osfile.h"
 #include "fs/store/manifest.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
 /* Of an open file, if it is a block. */
@@ -50,13 +50,13 @@ static int of_like(const char *path, struct ucm_geometry *out)
 static int of_manifest(const struct ucm_store_dirs *dirs, unsigned dir,
 		       struct ucm_geometry *out)
 {
-	char path[UCM_BACKING_PATH_MAX + sizeof("/" UCM_MANIFEST_NAME)];
+	char path[UCM_TREE_PATH_MAX];
 	static char text[UCM_MANIFEST_MAX + 1];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err;
 
-	snprintf(path, sizeof(path), "%s/" UCM_MANIFEST_NAME, dirs->folder);
+	ucm_tree_manifest_path(dirs->folder, path);
 	err = ucm_os_read_file(dirs->fds[dir], path, text, sizeof(text));
 	if (err == -ENOENT)
 		return err;
@@ -80,11 +80,11 @@ struct search {
 static int try_block(void *arg, unsigned dir, const struct ucm_id *id)
 {
 	const struct search *search = arg;
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct stat st;
 	_cleanup_fd_ int fd = -1;
 
-	ucm_backing_block_path(search->dirs->folder, id, path);
+	ucm_tree_block_path(search->dirs->folder, id, path);
 	fd = ucm_os_open_regular(search->dirs->fds[dir], path, O_RDONLY, &st);
 	return fd >= 0 && !of_file(fd, (uint64_t)st.st_size, search->out);
 }

@@ -49,9 +49,8 @@ void ucm_mounts_fini(struct ucm_mounts *mounts);
  * is. To free; NULL: none or several (told). */
 char *ucm_mount_find(const char *arg);
 
-/* Open MOUNT/.ucmfs/NAME: a descriptor, or -errno (told). */
-int ucm_mount_open(const char *mount, const char *name,
-		   int flags);
+/* Open a file of a mount: a descriptor, or -errno (told). */
+int ucm_mount_open(const char *mount, const char *below, int flags);
 
 /* All of a file, up to max bytes, with a NUL behind it; to free. 0 or -errno
  * (-EFBIG if there is more). */

@@ -11,13 +11,14 @@
 
 #include <jansson.h>
 
+#include "hashing/tree.h"
 #include "tools/ucm_list.h"
 #include "tools/ucm_metrics.h"
 
 /* A block, and whose. */
 struct ucm_hot {
 	struct ucm_row row;
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 };
 
 #define UCM_HOT_MAX 200

@@ -12,6 +12,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "hashing/tree.h"
 
 #define REST 10 /* times as long as it took to look at all blocks */
 
@@ -58,17 +59,17 @@ static void insert(struct ucm_hottest *hottest, const struct ucm_row *row,
 	memmove(&hottest->blocks[at + 1], &hottest->blocks[at],
 		(hottest->num - at - 1) * sizeof(*hottest->blocks));
 	hottest->blocks[at].row = *row;
-	snprintf(hottest->blocks[at].folder, UCM_FOLDER_MAX, "%s", folder);
+	snprintf(hottest->blocks[at].folder, UCM_TREE_FOLDER_MAX, "%s", folder);
 }
 
 static int add_space(struct ucm_client *client, struct ucm_hottest *hottest,
 		     const char *space)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	struct ucm_rows rows = { 0 };
 	int err = ucm_rows_read(client, space, "", &rows, NULL);
 
-	ucm_client_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	for (size_t i = 0; i < rows.num; i++) {
 		if (rows.rows[i].place.uses)
 			insert(hottest, &rows.rows[i], folder);
@@ -80,10 +81,10 @@ static int add_space(struct ucm_client *client, struct ucm_hottest *hottest,
 /* A private space of somebody else is none of ours. */
 static bool may_read(const struct ucm_client *client, const char *space)
 {
-	char folder[UCM_FOLDER_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	_cleanup_free_ char *path = NULL;
 
-	ucm_client_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	if (asprintf(&path, "%s/%s", client->mount, folder) < 0) {
 		path = NULL;
 		return false;

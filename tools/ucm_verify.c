@@ -21,7 +21,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tools/ucm_ids.h"
 #include "tools/ucm_report.h"
 #include "tools/ucm_store.h"
@@ -85,12 +85,12 @@ static bool check_place(struct job *job, unsigned dir, const struct ucm_id *id)
 {
 	const struct ucm_store_dirs *dirs = &job->dirs;
 	struct ucm_outcome outcome = { 0 };
-	char below[UCM_BACKING_PATH_MAX];
+	char below[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	_cleanup_fd_ int fd = -1;
 	struct stat st;
 
-	ucm_backing_block_path(dirs->folder, id, below);
+	ucm_tree_block_path(dirs->folder, id, below);
 	if (asprintf(&path, "%s/%s", dirs->paths[dir], below) < 0)
 		path = NULL;
 	fd = ucm_os_open_regular(dirs->fds[dir], below, O_RDONLY, &st);
@@ -134,13 +134,15 @@ static void check_bucket(struct job *job, size_t item)
 	unsigned dir = (unsigned)(item / UCM_BUCKETS);
 	unsigned bucket = (unsigned)(item % UCM_BUCKETS);
 	int err = ucm_store_each(&job->dirs, dir, bucket, check_name, job);
+	char path[UCM_TREE_PATH_MAX];
 
 	if (!err)
 		return;
+	ucm_tree_bucket_path(job->dirs.folder, bucket, path);
 	atomic_store(&job->incomplete, true);
 	pthread_mutex_lock(&job->lock);
-	ucm_tool_complain("%s/%s/%02x: %s", job->dirs.paths[dir],
-			  job->dirs.folder, bucket, strerror(-err));
+	ucm_tool_complain("%s/%s: %s", job->dirs.paths[dir], path,
+			  strerror(-err));
 	pthread_mutex_unlock(&job->lock);
 }
 

@@ -38,8 +38,9 @@
 #include <sys/stat.h>
 
 #include "fs/tier/dirs.h"
+#include "hashing/tree.h"
 
-#define UCM_FILES_ROOT	  "files"
+#define UCM_FILES_ROOT	  UCM_TREE_FILES
 #define UCM_FILES_NOWHERE UINT32_MAX /* for a number of a directory */
 
 struct ucm_files_tree {

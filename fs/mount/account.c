@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 void ucm_account_block(struct ucm_account *account, const struct ucm_key *key)
 {

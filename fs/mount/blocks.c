@@ -19,7 +19,7 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static const struct ucm_handle_ops block_handle;
 

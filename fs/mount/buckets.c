@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -41,8 +41,8 @@ static int bucket_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 /* 0 and the key, if name is a block's name in this bucket. */
 static int bucket_key(fuse_ino_t bucket, const char *name, struct ucm_key *out)
 {
-	if (ucm_name_parse(name, &out->id) ||
-	    ucm_bucket(&out->id) != ucm_bucket_number(bucket))
+	if (ucm_tree_parse_block(name, &out->id) ||
+	    ucm_tree_bucket(&out->id) != ucm_bucket_number(bucket))
 		return -EINVAL;
 	out->space = ucm_bucket_space(bucket);
 	return 0;
@@ -105,10 +105,10 @@ static bool bucket_list_block(struct ucm_listing *list,
 			      const struct ucm_entry *entry, ucm_ref ref,
 			      off_t next)
 {
-	char name[UCM_BLOCK_NAME_LEN + 1];
+	char name[UCM_TREE_BLOCK_LEN + 1];
 	struct fuse_entry_param param;
 
-	ucm_name_format(&entry->id, name);
+	ucm_tree_block_name(&entry->id, name);
 	ucm_block_entry(list->daemon, entry, ref, &param);
 	if (entry->flags & UCM_ENTRY_DOUBT)
 		param.ino = 0; /* its lookup will check it */

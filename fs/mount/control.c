@@ -60,7 +60,7 @@ static int debug_write(struct ucm_daemon *daemon, const char *text)
 
 	(void)daemon;
 	if (err)
-		ucm_warning(".ucmfs/debug: %s", why);
+		ucm_warning(UCM_TREE_DEBUG ": %s", why);
 	return err;
 }
 

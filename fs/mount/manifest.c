@@ -70,7 +70,7 @@ static int manifest_load(struct ucm_daemon *daemon, struct ucm_space *space,
 
 	if (!text)
 		return -ENOMEM;
-	fd = ucm_os_memory_file(UCM_MANIFEST_NAME);
+	fd = ucm_os_memory_file(UCM_TREE_MANIFEST);
 	if (fd < 0)
 		return fd;
 	err = ucm_store_read_manifest(daemon->set, space, text,

@@ -16,7 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define EXPIRE_EVERY_S 30
 
@@ -117,13 +117,14 @@ static void forget_owner(struct ucm_daemon *daemon, unsigned space)
 
 static void forget(struct ucm_daemon *daemon, const struct ucm_key *key)
 {
-	char name[UCM_BLOCK_NAME_LEN + 1];
-	fuse_ino_t bucket = ucm_node_bucket(key->space, ucm_bucket(&key->id));
+	char name[UCM_TREE_BLOCK_LEN + 1];
+	fuse_ino_t bucket =
+		ucm_node_bucket(key->space, ucm_tree_bucket(&key->id));
 
-	ucm_name_format(&key->id, name);
+	ucm_tree_block_name(&key->id, name);
 	ucm_debug(NOTIFY, 1, "forget %s of space %u", name, key->space);
 	fuse_lowlevel_notify_inval_entry(daemon->session, bucket, name,
-					 UCM_BLOCK_NAME_LEN);
+					 UCM_TREE_BLOCK_LEN);
 }
 
 static void *notify_main(void *arg)

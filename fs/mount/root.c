@@ -22,16 +22,16 @@ static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
 	struct ucm_daemon *daemon = account->daemon;
 
 	(void)parent;
-	if (!strcmp(name, "blocks"))
+	if (!strcmp(name, UCM_TREE_BLOCKS))
 		return ucm_entry_fill(&ucm_space_ops, daemon,
 				      ucm_node_make(UCM_NODE_SPACE, 0), out);
-	if (!strcmp(name, "spaces"))
+	if (!strcmp(name, UCM_TREE_SPACES))
 		return ucm_entry_fill(&ucm_spaces_ops, daemon,
 				      UCM_FIXED_SPACES, out);
-	if (!strcmp(name, ".ucmfs"))
+	if (!strcmp(name, UCM_TREE_OWN))
 		return ucm_entry_fill(&ucm_control_dir_ops, daemon,
 				      UCM_FIXED_CONTROL, out);
-	if (!strcmp(name, "files"))
+	if (!strcmp(name, UCM_TREE_FILES))
 		return ucm_tree_ops_root(daemon, out);
 	return -ENOENT;
 }
@@ -48,14 +48,14 @@ static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 	if (!ucm_list_dots(list, &attr, &off))
 		return 0;
 	ucm_space_attr(list->daemon, list->daemon->set->names.spaces[0], &attr);
-	if (off == 2 && ucm_list_name(list, "blocks", &attr, 3))
+	if (off == 2 && ucm_list_name(list, UCM_TREE_BLOCKS, &attr, 3))
 		off++;
 	ucm_spaces_attr(list->daemon, &attr);
-	if (off == 3 && ucm_list_name(list, "spaces", &attr, 4))
+	if (off == 3 && ucm_list_name(list, UCM_TREE_SPACES, &attr, 4))
 		off++;
 	/* old tiers that are read-only have none */
 	if (off == 4 && !ucm_tree_ops_root(list->daemon, &files))
-		ucm_list_entry(list, "files", &files, 5);
+		ucm_list_entry(list, UCM_TREE_FILES, &files, 5);
 	return 0;
 }
 

@@ -16,7 +16,7 @@
 
 #include "common/cleanup.h"
 #include "common/parse.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* ---- spaces/ ---- */
 
@@ -166,7 +166,7 @@ static int space_lookup(struct ucm_account *account, fuse_ino_t parent,
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space = ucm_node_space(daemon, parent);
-	int bucket = ucm_bucket_parse(name);
+	int bucket = ucm_tree_parse_bucket(name);
 
 	if (!space)
 		return -ENOENT;
@@ -174,7 +174,7 @@ static int space_lookup(struct ucm_account *account, fuse_ino_t parent,
 		return ucm_entry_fill(
 			&ucm_bucket_ops, daemon,
 			ucm_node_bucket(space->number, (unsigned)bucket), out);
-	if (strcmp(name, UCM_MANIFEST_NAME))
+	if (strcmp(name, UCM_TREE_MANIFEST))
 		return -ENOENT;
 	return ucm_entry_fill(&ucm_manifest_ops, daemon,
 			      ucm_node_make(UCM_NODE_MANIFEST, space->number),
@@ -197,7 +197,7 @@ static bool space_list_buckets(struct ucm_listing *list,
 	for (; *off < UCM_BUCKETS + 2; ++*off) {
 		unsigned bucket = (unsigned)*off - 2;
 
-		ucm_bucket_format(bucket, name);
+		ucm_tree_bucket_name(bucket, name);
 		ucm_bucket_attr(list->daemon, space, bucket, &attr);
 		if (!ucm_list_name(list, name, &attr, *off + 1))
 			return false;
@@ -221,7 +221,7 @@ static int space_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 	    !ucm_entry_fill(&ucm_manifest_ops, list->daemon,
 			    ucm_node_make(UCM_NODE_MANIFEST, space->number),
 			    &manifest))
-		ucm_list_entry(list, UCM_MANIFEST_NAME, &manifest,
+		ucm_list_entry(list, UCM_TREE_MANIFEST, &manifest,
 			       UCM_BUCKETS + 3);
 	return 0;
 }
@@ -232,7 +232,7 @@ static int space_create(struct ucm_account *account, fuse_ino_t parent,
 			struct fuse_entry_param *out)
 {
 	(void)mode;
-	if (strcmp(name, UCM_MANIFEST_NAME))
+	if (strcmp(name, UCM_TREE_MANIFEST))
 		return -EPERM;
 	return ucm_manifest_create(account, parent, fi, out);
 }

@@ -35,7 +35,7 @@
 #include "common/osfile.h"
 #include "common/process.h"
 #include "hashing/digest.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static const struct ucm_handle_ops writer_handle, staging_handle;
 
@@ -193,9 +193,9 @@ static int staging_plan(fuse_ino_t parent, const char *name,
 			const struct ucm_handle_ops **ops, struct ucm_key *key)
 {
 	key->space = ucm_bucket_space(parent);
-	if (!ucm_name_parse(name, &key->id)) {
+	if (!ucm_tree_parse_block(name, &key->id)) {
 		*ops = &writer_handle;
-		return ucm_bucket(&key->id) == ucm_bucket_number(parent)
+		return ucm_tree_bucket(&key->id) == ucm_bucket_number(parent)
 			       ? 0
 			       : -EINVAL;
 	}

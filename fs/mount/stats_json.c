@@ -94,7 +94,8 @@ static json_t *space_json(struct ucm_space *space)
 	char geometry[160];
 
 	json_object_set_new(json, "name",
-			    text_json(*space->name ? space->name : "blocks"));
+			    text_json(*space->name ? space->name
+						   : UCM_TREE_BLOCKS));
 	put_number(json, "blocks", atomic_load(&space->blocks));
 	if (ucm_space_has_geometry(space)) {
 		pthread_mutex_lock(&space->lock);

@@ -20,6 +20,7 @@
 #include <ucm/control.h>
 
 #include "common/cleanup.h"
+#include "hashing/tree.h"
 
 static int ask(int fd, struct ucm_control_batch *batch)
 {
@@ -54,16 +55,14 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 {
 	_cleanup_free_ struct ucm_control_batch *batch =
 		calloc(1, sizeof(*batch));
-	const char *name = strchr(reader->folder, '/');
 	size_t step;
 	int err = 0;
 
 	if (!batch)
 		return -ENOMEM;
 	batch->head.version = UCM_CONTROL_VERSION;
-	if (name) /* spaces/NAME */
-		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
-			 name + 1);
+	snprintf(batch->head.space, sizeof(batch->head.space), "%s",
+		 ucm_tree_folder_name(reader->folder));
 	for (size_t at = 0; at < num && !err; at += step) {
 		step = num - at < UCM_CONTROL_IDS ? num - at : UCM_CONTROL_IDS;
 		err = lookup_some(reader, batch, ids, step, at, present,
@@ -80,7 +79,7 @@ static int entry(struct ucm_index_reader *reader, const struct ucm_id *id,
 
 void ucm_reader_control_open(struct ucm_index_reader *reader)
 {
-	reader->control = openat(reader->root, ".ucmfs/control",
+	reader->control = openat(reader->root, UCM_TREE_CONTROL,
 				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 }
 

@@ -25,19 +25,13 @@
 #include "common/parse.h"
 
 #define FUSE_MAGIC 0x65735546
-#define SPACE_NAME_MOST 128
 #define CHOICES 8 /* times that the spaces may change under one call */
 
 static int set_folder(struct ucm_index_reader *reader, const char *space)
 {
-	if (!space || !*space) {
-		snprintf(reader->folder, sizeof(reader->folder), "blocks");
-		return 0;
-	}
-	if (*space == '.' || strchr(space, '/') ||
-	    strlen(space) > SPACE_NAME_MOST)
+	if (space && *space && !ucm_tree_space_valid(space))
 		return -EINVAL;
-	snprintf(reader->folder, sizeof(reader->folder), "spaces/%s", space);
+	ucm_tree_folder(space, reader->folder);
 	return 0;
 }
 
@@ -50,19 +44,19 @@ static int error_of(int number)
 static const char *why_not(int err)
 {
 	switch (err) {
-	case -ENOENT: return "the mount has no .ucmfs/index";
-	case -EACCES: return ".ucmfs/index may not be read";
+	case -ENOENT: return "the mount has no " UCM_TREE_INDEX;
+	case -EACCES: return UCM_TREE_INDEX " may not be read";
 	case -EOPNOTSUPP: return "the daemon has no passthrough";
-	case -EPROTO: return ".ucmfs/index is of another version";
+	case -EPROTO: return UCM_TREE_INDEX " is of another version";
 	case -EXDEV: return "this is no FUSE mount of this machine";
-	default: return ".ucmfs/index cannot be mapped";
+	default: return UCM_TREE_INDEX " cannot be mapped";
 	}
 }
 
 static int map_index(struct ucm_index_reader *reader)
 {
 	struct statfs st;
-	int fd = openat(reader->root, ".ucmfs/index",
+	int fd = openat(reader->root, UCM_TREE_INDEX,
 			O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	int err;
 

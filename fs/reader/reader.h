@@ -16,6 +16,7 @@
 #include <ucm/index.h>
 
 #include "fs/index/memory_layout.h"
+#include "hashing/tree.h"
 
 /* The mapped file. Whatever is in it, no call reads outside of it. */
 struct ucm_reader_map {
@@ -28,7 +29,7 @@ struct ucm_reader_map {
 struct ucm_index_reader {
 	int root;         /* the mount point */
 	int control;      /* .ucmfs/control; -1: it cannot be had */
-	char folder[160]; /* "blocks" or "spaces/NAME" */
+	char folder[UCM_TREE_FOLDER_MAX]; /* the space's */
 	struct ucm_reader_map map;
 	const char *why;  /* not "map", else NULL */
 	bool resolved;    /* the rest holds, as long as names is the map's */

@@ -17,19 +17,6 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-#include "hashing/name.h"
-
-#define PATH_MOST 256
-
-static void block_path(const struct ucm_index_reader *reader,
-		       const struct ucm_id *id, char path[PATH_MOST])
-{
-	char name[UCM_BLOCK_PATH_LEN + 1];
-
-	ucm_path_format(id, name);
-	snprintf(path, PATH_MOST, "%s/%s", reader->folder, name);
-}
-
 /* 0, -ENOENT (absent), -EAGAIN (it cannot be said), or what ends the call. */
 static int ask(const struct ucm_index_reader *reader, const char *path,
 	       struct stat *out)
@@ -48,11 +35,11 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		  size_t num, uint64_t *present, uint64_t *unknown)
 {
 	for (size_t i = 0; i < num; i++) {
-		char path[PATH_MOST];
+		char path[UCM_TREE_PATH_MAX];
 		struct stat st;
 		int err;
 
-		block_path(reader, &ids[i], path);
+		ucm_tree_block_path(reader->folder, &ids[i], path);
 		err = ask(reader, path, &st);
 		if (!err)
 			ucm_bit_set(present, i);
@@ -68,7 +55,7 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 static void get_attr(const struct ucm_index_reader *reader, const char *path,
 		     const char *name, char *value, size_t size)
 {
-	char full[PATH_MOST + 40];
+	char full[UCM_TREE_PATH_MAX + 40];
 	ssize_t len;
 
 	/* there is no getxattrat(2) before Linux 6.13 */
@@ -80,11 +67,11 @@ static void get_attr(const struct ucm_index_reader *reader, const char *path,
 static int entry(struct ucm_index_reader *reader, const struct ucm_id *id,
 		 struct ucm_index_entry *out)
 {
-	char path[PATH_MOST], pinned[2];
+	char path[UCM_TREE_PATH_MAX], pinned[2];
 	struct stat st;
 	int err;
 
-	block_path(reader, id, path);
+	ucm_tree_block_path(reader->folder, id, path);
 	err = ask(reader, path, &st);
 	if (err)
 		return err;

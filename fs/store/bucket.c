@@ -21,7 +21,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* Files of one bucket that are open: the disk is asked for the headers of all
  * of them before the first is waited for. */
@@ -99,7 +99,7 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
-	if (ucm_name_parse(name, &key.id) || ucm_bucket(&key.id) != bucket)
+	if (ucm_tree_parse_block(name, &key.id) || ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&store->stats.strays);
 	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)
@@ -122,11 +122,11 @@ static int scan_names(struct ucm_store *store, struct ucm_space *space,
 static int read_bucket(struct ucm_store *store, struct ucm_space *space,
 		       unsigned dir, unsigned bucket)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
 	int err;
 
-	ucm_backing_bucket_path(space->folder, bucket, path);
+	ucm_tree_bucket_path(space->folder, bucket, path);
 	err = ucm_os_list(store->dirs.at[dir]->dirfd, path, &names);
 	if (err && err != -ENOENT) {
 		if (!atomic_exchange(&store->dirs.at[dir]->unreadable, true))

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "fs/store/inside.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* Under the name's lock, under which leases are given: what was located and
  * leased is not removed behind it. */

@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 bool ucm_keeper_knows(struct ucm_keeper *keeper)
 {

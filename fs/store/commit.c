@@ -29,7 +29,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail)

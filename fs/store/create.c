@@ -14,7 +14,7 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* A space's first blocks are taken to be no larger, unless larger ones have
  * been seen. */

@@ -17,7 +17,7 @@
 
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err)
 {

@@ -18,7 +18,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static pthread_mutex_t *name_lock(struct ucm_store *store,
 				  const struct ucm_id *id)

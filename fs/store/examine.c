@@ -22,7 +22,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir, struct stat *st)

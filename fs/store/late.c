@@ -19,7 +19,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* A block's file that was written to after its commit was begun. Without
  * checksums nobody can say what it holds now. */

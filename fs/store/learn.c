@@ -15,7 +15,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* One file after another until one is right: 1. 0: none is; -errno. */
 static int learn_from_names(struct ucm_store *store, struct ucm_space *space,
@@ -28,8 +28,8 @@ static int learn_from_names(struct ucm_store *store, struct ucm_space *space,
 
 	for (ssize_t at = 0; at < len && !found; at += entry->d_reclen) {
 		entry = (const struct dirent *)(piece + at);
-		if (!ucm_name_parse(entry->d_name, &id) &&
-		    ucm_bucket(&id) == bucket)
+		if (!ucm_tree_parse_block(entry->d_name, &id) &&
+		    ucm_tree_bucket(&id) == bucket)
 			found = ucm_store_learn_from(store, space, &id, dir);
 	}
 	return found;
@@ -40,12 +40,12 @@ static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
 	_Alignas(struct dirent) char piece[4096];
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	_cleanup_fd_ int fd = -1;
 	int found = 0;
 	ssize_t len;
 
-	ucm_backing_bucket_path(space->folder, bucket, path);
+	ucm_tree_bucket_path(space->folder, bucket, path);
 	fd = ucm_os_open(store->dirs.at[dir]->dirfd, path,
 			 O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)

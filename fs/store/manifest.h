@@ -25,8 +25,8 @@
 #include <ucm/block.h>
 
 #include "fs/tier/config.h"
+#include "hashing/tree.h"
 
-#define UCM_MANIFEST_NAME "space.json"
 #define UCM_MANIFEST_MAX 65536
 
 struct ucm_manifest {

@@ -23,13 +23,8 @@ static struct ucm_space *new_space(const char *name, unsigned num_dirs)
 		return NULL;
 	}
 	pthread_mutex_init(&space->lock, NULL);
-	if (*name) {
-		snprintf(space->name, sizeof(space->name), "%s", name);
-		snprintf(space->folder, sizeof(space->folder), "spaces/%s",
-			 name);
-	} else {
-		snprintf(space->folder, sizeof(space->folder), "blocks");
-	}
+	snprintf(space->name, sizeof(space->name), "%s", name);
+	ucm_tree_folder(name, space->folder);
 	return space;
 }
 
@@ -74,17 +69,6 @@ void ucm_namespace_fini(struct ucm_namespace *names)
 	pthread_rwlock_destroy(&names->lock);
 }
 
-bool ucm_space_name_valid(const char *name)
-{
-	if (name[0] == '\0' || name[0] == '.')
-		return false;
-	for (const char *c = name; *c; c++) {
-		if ((unsigned char)*c < ' ' || *c == '/' || *c == 127)
-			return false;
-	}
-	return true;
-}
-
 static struct ucm_space *find_locked(struct ucm_namespace *names,
 				     const char *name)
 {
@@ -126,9 +110,9 @@ int ucm_namespace_add(struct ucm_namespace *names, const char *name,
 	struct ucm_space *space;
 	int err;
 
-	if (strlen(name) > UCM_SPACE_NAME_MAX)
+	if (strlen(name) > UCM_TREE_SPACE_MAX)
 		return -ENAMETOOLONG;
-	if (!ucm_space_name_valid(name))
+	if (!ucm_tree_space_valid(name))
 		return -EINVAL;
 	space = new_space(name, names->num_dirs);
 	if (!space)

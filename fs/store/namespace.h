@@ -18,14 +18,14 @@
 #include <ucm/block.h>
 
 #include "fs/store/manifest.h"
+#include "hashing/tree.h"
 
-#define UCM_SPACE_NAME_MAX 128
 #define UCM_MAX_SPACES 65535
 
 struct ucm_space {
 	uint16_t number;
-	char name[UCM_SPACE_NAME_MAX + 1];       /* "" for the default one */
-	char folder[UCM_SPACE_NAME_MAX + 8 + 1]; /* "blocks", "spaces/NAME" */
+	char name[UCM_TREE_SPACE_MAX + 1];       /* "" for the default one */
+	char folder[UCM_TREE_FOLDER_MAX];        /* "blocks", "spaces/NAME" */
 	_Atomic bool removed;
 	_Atomic uid_t maker; /* who made it, or owned it at the start */
 	_Atomic uint64_t blocks; /* in the index */
@@ -61,9 +61,6 @@ static inline bool ucm_space_mode_is_private(mode_t mode)
 {
 	return !(mode & 07);
 }
-
-/* 1 to 128 bytes, no '/', no control character, no '.' first. */
-bool ucm_space_name_valid(const char *name);
 
 /* NULL if there is none (any more). */
 struct ucm_space *ucm_namespace_find(struct ucm_namespace *names,

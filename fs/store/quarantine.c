@@ -14,7 +14,7 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* Does the name still lead to the file that was judged? Under the name's lock,
  * and while a descriptor keeps its inode from being another's. */
@@ -22,12 +22,12 @@ bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			const struct stat *judged)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct stat now;
 
 	if (!judged)
 		return true;
-	ucm_backing_block_path(space->folder, id, path);
+	ucm_tree_block_path(space->folder, id, path);
 	return ucm_os_stat(store->dirs.at[dir]->dirfd, path, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }

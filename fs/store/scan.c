@@ -19,7 +19,7 @@
 #include <errno.h>
 
 #include "common/log.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "fs/index/memory.h"
 
 /* What a task's number stands for. */

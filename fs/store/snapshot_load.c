@@ -25,7 +25,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/snapshot.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define NO_SPACE UINT32_MAX
 
@@ -173,7 +173,7 @@ static int sort_names(struct verdict *verdict, const char *names)
 	if (!verdict->ids)
 		return -ENOMEM;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (!ucm_name_parse(name, &verdict->ids[verdict->num_ids]))
+		if (!ucm_tree_parse_block(name, &verdict->ids[verdict->num_ids]))
 			verdict->num_ids++;
 	}
 	qsort(verdict->ids, verdict->num_ids, sizeof(*verdict->ids),
@@ -188,10 +188,10 @@ static void judge(struct ucm_store *store, unsigned dir, unsigned bucket,
 {
 	struct ucm_backing *backing = store->dirs.at[dir];
 	_cleanup_free_ char *names = NULL;
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct stat st;
 
-	ucm_backing_bucket_path(verdict->space->folder, bucket, path);
+	ucm_tree_bucket_path(verdict->space->folder, bucket, path);
 	if (!backing->remote && !ucm_os_stat(backing->dirfd, path, &st) &&
 	    S_ISDIR(st.st_mode) && ucm_snapshot_stamp_equal(stamp, &st))
 		verdict->what = TRUST;

@@ -20,7 +20,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/snapshot.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 struct saving {
 	struct ucm_store *store;
@@ -59,7 +59,7 @@ static void save_entry(struct saving *saving, const struct ucm_entry *entry)
 		.flags = duplicate ? UCM_SNAPSHOT_DUPLICATE : 0,
 	};
 	struct ucm_space *space = saving->store->names.spaces[entry->space];
-	unsigned bucket = ucm_bucket(&entry->id);
+	unsigned bucket = ucm_tree_bucket(&entry->id);
 	bool mine = entry->dir == saving->dir;
 
 	/* of another directory's block nobody says that we have it, too; and what
@@ -111,7 +111,7 @@ static int stamp_bucket(int folder, unsigned bucket, int64_t taken_ns,
 	int err;
 
 	*out = (struct ucm_snapshot_stamp){ 0 };
-	ucm_bucket_format(bucket, name);
+	ucm_tree_bucket_name(bucket, name);
 	err = ucm_os_stat(folder, name, &st);
 	if (!err && S_ISDIR(st.st_mode))
 		*out = ucm_snapshot_stamp(&st, taken_ns);

@@ -21,7 +21,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static int open_folder(const struct ucm_backing *backing,
 		       const struct ucm_space *space)
@@ -85,7 +85,7 @@ int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
 	err = apply_owner(backing, space);
 	if (!err && store->config->durability == UCM_DURABILITY_FULL)
 		err = ucm_os_sync_dir(backing->dirfd,
-				      *space->name ? "spaces" : ".");
+				      *space->name ? UCM_TREE_SPACES : ".");
 	return err;
 }
 
@@ -168,7 +168,7 @@ static int empty_folder(const struct ucm_backing *backing,
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
 		char name[3];
 
-		ucm_bucket_format(bucket, name);
+		ucm_tree_bucket_name(bucket, name);
 		err = ucm_os_rmdir(fd, name);
 		if (err == -ENOENT)
 			err = 0;
@@ -176,8 +176,8 @@ static int empty_folder(const struct ucm_backing *backing,
 	if (!err)
 		err = ucm_os_list(backing->dirfd, space->folder, &names);
 	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
-		if (strcmp(name, UCM_MANIFEST_NAME) &&
-		    strcmp(name, UCM_MANIFEST_NAME ".new"))
+		if (strcmp(name, UCM_TREE_MANIFEST) &&
+		    strcmp(name, UCM_TREE_MANIFEST ".new"))
 			err = -ENOTEMPTY;
 	}
 	return err;
@@ -191,9 +191,9 @@ static int remove_folder(const struct ucm_backing *backing,
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	err = ucm_os_unlink(fd, UCM_MANIFEST_NAME);
+	err = ucm_os_unlink(fd, UCM_TREE_MANIFEST);
 	if (!err || err == -ENOENT) /* and what a crash may have left of one */
-		err = ucm_os_unlink(fd, UCM_MANIFEST_NAME ".new");
+		err = ucm_os_unlink(fd, UCM_TREE_MANIFEST ".new");
 	if (err && err != -ENOENT)
 		return err;
 	return ucm_os_rmdir(backing->dirfd, space->folder);
@@ -265,19 +265,13 @@ int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 
 /* ---- space.json ---- */
 
-static void manifest_path(const struct ucm_space *space, char *path,
-			  size_t size)
-{
-	snprintf(path, size, "%s/" UCM_MANIFEST_NAME, space->folder);
-}
-
 int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	int err = -ENOENT;
 
-	manifest_path(space, path, sizeof(path));
+	ucm_tree_manifest_path(space->folder, path);
 	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++)
 		err = ucm_os_read_file(store->dirs.at[dir]->dirfd, path, text,
 				       size);
@@ -335,7 +329,7 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	int err =
@@ -348,7 +342,7 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			    complaint.text);
 		return err;
 	}
-	manifest_path(space, path, sizeof(path));
+	ucm_tree_manifest_path(space->folder, path);
 	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(store, space);
 	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
@@ -384,14 +378,14 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
 			   const char *name, struct ucm_complaint *complaint)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 	struct ucm_space *space;
 	struct stat st;
 	int err;
 
-	if (!ucm_space_name_valid(name) || strlen(name) > UCM_SPACE_NAME_MAX)
+	if (!ucm_tree_space_valid(name))
 		return 0;
-	snprintf(path, sizeof(path), "spaces/%s", name);
+	ucm_tree_folder(name, path);
 	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return 0;
 	err = ucm_trust_space(&backing->trust, &st, path, complaint);
@@ -410,7 +404,7 @@ static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
 		       struct ucm_complaint *complaint)
 {
 	_cleanup_free_ char *names = NULL;
-	int err = ucm_os_list(backing->dirfd, "spaces", &names);
+	int err = ucm_os_list(backing->dirfd, UCM_TREE_SPACES, &names);
 
 	if (err == -ENOENT)
 		return 0;

@@ -22,7 +22,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
@@ -33,7 +33,7 @@ static void probe(struct ucm_store *store, struct ucm_space *space,
 	bool asked = false;
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (ucm_space_is_scanned(space, dir, ucm_bucket(id)))
+		if (ucm_space_is_scanned(space, dir, ucm_tree_bucket(id)))
 			continue;
 		asked = true;
 		if (ucm_store_examine(store, space, id, dir) > 0)
@@ -279,7 +279,7 @@ static bool may_lie_in(struct ucm_store *store, const struct ucm_entry *entry,
 	struct ucm_space *space = store->names.spaces[entry->space];
 
 	return dir == entry->dir || entry->flags & UCM_ENTRY_DUPLICATE ||
-	       !ucm_space_is_scanned(space, dir, ucm_bucket(&entry->id));
+	       !ucm_space_is_scanned(space, dir, ucm_tree_bucket(&entry->id));
 }
 
 /* A copy on a read-only tier would come back with the next mount. */
@@ -287,13 +287,13 @@ static bool lies_on_readonly(struct ucm_store *store, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
 	for (unsigned i = 0; i < store->dirs.num; i++) {
-		char path[UCM_BACKING_PATH_MAX];
+		char path[UCM_TREE_PATH_MAX];
 		struct stat st;
 
 		if (!store->dirs.at[i]->readonly ||
 		    !may_lie_in(store, entry, i))
 			continue;
-		ucm_backing_block_path(space->folder, &entry->id, path);
+		ucm_tree_block_path(space->folder, &entry->id, path);
 		if (!ucm_os_stat(store->dirs.at[i]->dirfd, path, &st))
 			return true;
 	}
@@ -370,7 +370,7 @@ int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 
 	/* no snapshot shall bring it back while it goes */
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		ucm_snapshots_load(store, dir, ucm_bucket(&key->id));
+		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
 	err = remove_locked(store, key);
 	ucm_store_unlock_name(store, &key->id);
@@ -450,10 +450,10 @@ int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned)
 int ucm_store_path(struct ucm_store *store, const struct ucm_entry *entry,
 		   char *path, size_t size)
 {
-	char block[UCM_BACKING_PATH_MAX];
+	char block[UCM_TREE_PATH_MAX];
 	int len;
 
-	ucm_backing_block_path(store->names.spaces[entry->space]->folder,
+	ucm_tree_block_path(store->names.spaces[entry->space]->folder,
 			       &entry->id, block);
 	len = snprintf(path, size, "%s/%s", store->dirs.at[entry->dir]->path,
 		       block);

@@ -32,39 +32,20 @@
 #include "fs/tier/fstype.h"
 #include "fs/tier/lock.h"
 #include "fs/index/snapshot.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define FORMAT_VERSION 1
 #define UUID_TEXT 32
 #define NETWORK_DEADLINE_S 30
 
-void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
-			    char path[UCM_BACKING_PATH_MAX])
-{
-	char name[UCM_BLOCK_PATH_LEN + 1];
-
-	ucm_path_format(id, name);
-	snprintf(path, UCM_BACKING_PATH_MAX, "%s/%s", folder, name);
-}
-
-void ucm_backing_bucket_path(const char *folder, unsigned bucket,
-			     char path[UCM_BACKING_PATH_MAX])
-{
-	char name[3];
-
-	ucm_bucket_format(bucket, name);
-	snprintf(path, UCM_BACKING_PATH_MAX, "%s/%s", folder, name);
-}
-
 /* "blocks" or "spaces/NAME" and an id as one flat name. */
 static void flat_name(const char *folder, const struct ucm_id *id, char *out,
 		      size_t size)
 {
-	const char *slash = strchr(folder, '/');
 	char hex[UCM_ID_HEX + 1];
 
 	ucm_id_format(id, hex);
-	snprintf(out, size, "%s@%s", slash ? slash + 1 : "", hex);
+	snprintf(out, size, "%s@%s", ucm_tree_folder_name(folder), hex);
 }
 
 static int make_dir(int dirfd, const char *path)
@@ -150,8 +131,9 @@ static int read_identity(struct ucm_backing *backing,
 
 static int make_layout(struct ucm_backing *backing)
 {
-	static const char *const below_root[] = { "blocks", "spaces",
-						  "files" };
+	static const char *const below_root[] = {
+		UCM_TREE_BLOCKS, UCM_TREE_SPACES, UCM_TREE_FILES,
+	};
 	static const char *const below_ctl[] = { "tmp", "quarantine",
 						 "pinned" };
 	int err = 0;
@@ -204,17 +186,17 @@ static int open_control(struct ucm_backing *backing,
 
 	if (!backing->readonly)
 		/* files of private spaces are written in there */
-		err = ucm_os_mkdir(backing->dirfd, ".ucmfs", 0700);
+		err = ucm_os_mkdir(backing->dirfd, UCM_TREE_OWN, 0700);
 	if (err == -EEXIST)
 		err = 0;
 	if (!err) {
-		backing->ctlfd = open_dir(backing->dirfd, ".ucmfs");
+		backing->ctlfd = open_dir(backing->dirfd, UCM_TREE_OWN);
 		if (backing->ctlfd < 0)
 			err = backing->ctlfd;
 	}
 	if (err)
 		ucm_complain(complaint, "%s: %s: %s", backing->path,
-			     backing->readonly ? ".ucmfs" : "not writable",
+			     backing->readonly ? UCM_TREE_OWN : "not writable",
 			     strerror(-err));
 	return err;
 }
@@ -240,10 +222,14 @@ static int trust_control(struct ucm_backing *backing,
 			 struct ucm_complaint *complaint)
 {
 	static const struct used used[] = {
-		{ ".ucmfs/tmp", S_IFDIR },   { ".ucmfs/quarantine", S_IFDIR },
-		{ ".ucmfs/pinned", S_IFDIR }, { ".ucmfs/id", S_IFREG },
-		{ ".ucmfs/state", S_IFREG }, { ".ucmfs/clock", S_IFREG },
-		{ ".ucmfs/lock", S_IFREG },  { NULL, 0 },
+		{ UCM_TREE_OWN "/tmp", S_IFDIR },
+		{ UCM_TREE_OWN "/quarantine", S_IFDIR },
+		{ UCM_TREE_OWN "/pinned", S_IFDIR },
+		{ UCM_TREE_OWN "/id", S_IFREG },
+		{ UCM_TREE_OWN "/state", S_IFREG },
+		{ UCM_TREE_OWN "/clock", S_IFREG },
+		{ UCM_TREE_OWN "/lock", S_IFREG },
+		{ NULL, 0 },
 	};
 	int err = 0;
 
@@ -254,8 +240,8 @@ static int trust_control(struct ucm_backing *backing,
 			     strerror(-err));
 		return err;
 	}
-	err = ucm_trust_fd(&backing->trust, backing->ctlfd, S_IFDIR, ".ucmfs",
-			   complaint);
+	err = ucm_trust_fd(&backing->trust, backing->ctlfd, S_IFDIR,
+			   UCM_TREE_OWN, complaint);
 	return err ? err : trust_names(backing, used, complaint);
 }
 
@@ -264,7 +250,9 @@ static int trust_tree(struct ucm_backing *backing,
 		      struct ucm_complaint *complaint)
 {
 	static const struct used used[] = {
-		{ "blocks", S_IFDIR }, { "spaces", S_IFDIR }, { NULL, 0 },
+		{ UCM_TREE_BLOCKS, S_IFDIR },
+		{ UCM_TREE_SPACES, S_IFDIR },
+		{ NULL, 0 },
 	};
 	int err = trust_names(backing, used, complaint);
 
@@ -509,7 +497,7 @@ void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name)
 	int err = ucm_os_unlink(backing->tmpfd, name);
 
 	if (err && err != -ENOENT)
-		ucm_error("%s/.ucmfs/tmp/%s: %s", backing->path, name,
+		ucm_error("%s/" UCM_TREE_OWN "/tmp/%s: %s", backing->path, name,
 			  strerror(-err));
 }
 
@@ -536,11 +524,11 @@ static int publish(struct ucm_backing *backing, const char *temp)
 int ucm_backing_commit(struct ucm_backing *backing, const char *temp,
 		       const char *folder, const struct ucm_id *id, bool sync)
 {
-	char path[UCM_BACKING_PATH_MAX], bucket[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
 	int err;
 
-	ucm_backing_block_path(folder, id, path);
-	ucm_backing_bucket_path(folder, ucm_bucket(id), bucket);
+	ucm_tree_block_path(folder, id, path);
+	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
 	err = publish(backing, temp);
 	if (err)
 		return err;
@@ -565,34 +553,34 @@ int ucm_backing_open_block(struct ucm_backing *backing, const char *folder,
 			   const struct ucm_id *id, int flags,
 			   struct stat *stat_out)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 
-	ucm_backing_block_path(folder, id, path);
+	ucm_tree_block_path(folder, id, path);
 	return ucm_os_open_regular(backing->dirfd, path, flags, stat_out);
 }
 
 int ucm_backing_remove(struct ucm_backing *backing, const char *folder,
 		       const struct ucm_id *id)
 {
-	char path[UCM_BACKING_PATH_MAX];
+	char path[UCM_TREE_PATH_MAX];
 
-	ucm_backing_block_path(folder, id, path);
+	ucm_tree_block_path(folder, id, path);
 	return ucm_os_unlink(backing->dirfd, path);
 }
 
 int ucm_backing_quarantine(struct ucm_backing *backing, const char *folder,
 			   const struct ucm_id *id)
 {
-	char path[UCM_BACKING_PATH_MAX], flat[UCM_BACKING_PATH_MAX];
-	char to[UCM_BACKING_PATH_MAX + 64];
+	char path[UCM_TREE_PATH_MAX], flat[UCM_TREE_PATH_MAX];
+	char to[UCM_TREE_PATH_MAX + 64];
 	struct timespec now;
 
 	if (backing->readonly)
 		return -EROFS;
 	clock_gettime(CLOCK_REALTIME, &now);
-	ucm_backing_block_path(folder, id, path);
+	ucm_tree_block_path(folder, id, path);
 	flat_name(folder, id, flat, sizeof(flat));
-	snprintf(to, sizeof(to), ".ucmfs/quarantine/%s.%lld%09ld", flat,
+	snprintf(to, sizeof(to), UCM_TREE_OWN "/quarantine/%s.%lld%09ld", flat,
 		 (long long)now.tv_sec, now.tv_nsec);
 	return ucm_os_rename(backing->dirfd, path, backing->dirfd, to);
 }
@@ -600,7 +588,7 @@ int ucm_backing_quarantine(struct ucm_backing *backing, const char *folder,
 static void pin_path(const char *folder, const struct ucm_id *id, char *path,
 		     size_t size)
 {
-	char flat[UCM_BACKING_PATH_MAX];
+	char flat[UCM_TREE_PATH_MAX];
 
 	flat_name(folder, id, flat, sizeof(flat));
 	snprintf(path, size, "pinned/%s", flat);
@@ -609,7 +597,7 @@ static void pin_path(const char *folder, const struct ucm_id *id, char *path,
 int ucm_backing_pin(struct ucm_backing *backing, const char *folder,
 		    const struct ucm_id *id, bool pinned)
 {
-	char path[UCM_BACKING_PATH_MAX + 16];
+	char path[UCM_TREE_PATH_MAX + 16];
 	_cleanup_fd_ int fd = -1;
 	int err;
 
@@ -630,7 +618,7 @@ static void read_pin(const char *name,
 		     void *arg)
 {
 	const char *at = strrchr(name, '@');
-	char space[UCM_BACKING_PATH_MAX];
+	char space[UCM_TREE_PATH_MAX];
 	struct ucm_id id;
 
 	if (!at || strlen(at + 1) != UCM_ID_HEX || ucm_id_parse(at + 1, &id))
@@ -662,7 +650,7 @@ int ucm_backing_buckets(const struct ucm_backing *backing, const char *folder,
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		int bucket = ucm_bucket_parse(name);
+		int bucket = ucm_tree_parse_bucket(name);
 
 		if (bucket >= 0)
 			out[bucket / 64] |= UINT64_C(1) << bucket % 64;

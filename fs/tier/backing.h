@@ -135,10 +135,10 @@ int ucm_backing_buckets(const struct ucm_backing *backing, const char *folder,
 			uint64_t out[4]);
 
 /* A block's path below the directory, and its bucket's. */
-#define UCM_BACKING_PATH_MAX 320
-void ucm_backing_block_path(const char *folder, const struct ucm_id *id,
-			    char path[UCM_BACKING_PATH_MAX]);
-void ucm_backing_bucket_path(const char *folder, unsigned bucket,
-			     char path[UCM_BACKING_PATH_MAX]);
+#define UCM_TREE_PATH_MAX 320
+void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
+			    char path[UCM_TREE_PATH_MAX]);
+void ucm_tree_bucket_path(const char *folder, unsigned bucket,
+			     char path[UCM_TREE_PATH_MAX]);
 
 #endif

@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 /* A directory that failed is tried again after this. */
 #define RETRY_S 10

@@ -14,6 +14,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
+#include "hashing/tree.h"
 
 #define OTHERS_WRITE (S_IWGRP | S_IWOTH)
 
@@ -139,14 +140,15 @@ int ucm_trust_plain(const struct ucm_trust *trust, int dirfd,
 {
 	struct ucm_trust anybody = *trust;
 	struct stat st;
-	int err = ucm_os_stat(dirfd, "files", &st);
+	int err = ucm_os_stat(dirfd, UCM_TREE_FILES, &st);
 
 	if (err)
 		return err == -ENOENT
 			       ? 0
-			       : cannot_tell(trust, "files", err, complaint);
+			       : cannot_tell(trust, UCM_TREE_FILES, err,
+					     complaint);
 	st.st_mode &= ~(mode_t)OTHERS_WRITE; /* as its owner wants it */
 	anybody.any_owner = !trust->open_to_all;
 	anybody.owner_too = true;
-	return check(&anybody, &st, S_IFDIR, "files", complaint);
+	return check(&anybody, &st, S_IFDIR, UCM_TREE_FILES, complaint);
 }

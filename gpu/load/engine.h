@@ -169,9 +169,6 @@ void ucm_load_files_want(struct ucm_engine *engine, int64_t num);
 /* Close the idle ones. */
 void ucm_load_files_close(struct ucm_engine *engine);
 
-/* Errors that say that the mount or server behind a file has gone. */
-bool ucm_is_lost(int err);
-
 /* ---- pieces (load.c) ---- */
 
 struct ucm_piece {

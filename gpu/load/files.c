@@ -35,12 +35,6 @@
 
 static void open_next(struct ucm_load_file *file);
 
-bool ucm_is_lost(int err)
-{
-	return err == -ENOTCONN || err == -ECONNABORTED || err == -ENODEV ||
-	       err == -ESTALE;
-}
-
 /* ---- the table ---- */
 
 static struct ucm_load_file **bucket_of(struct ucm_engine *engine,

@@ -225,7 +225,7 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	if (!layout->layer_first)
 		return ucm_why(why, why_len, -EINVAL,
 			       "the layout is not sealed");
-	if (*space && !ucm_space_name_valid(space))
+	if (*space && !ucm_tree_space_valid(space))
 		return ucm_why(why, why_len, -EINVAL, "space '%s': no name",
 			       space);
 	if (ucm_layout_layer_bytes(layout) +
@@ -320,52 +320,28 @@ static const struct ucm_group *group_of(struct ucm_loader *loader,
 
 /* ---- lookup ---- */
 
-static int exists(struct ucm_shared *shared, const char *space,
-		  const struct ucm_id *id)
-{
-	struct ucm_place place;
-	struct stat st;
-	int err = 0;
-
-	for (unsigned i = 0;
-	     !shared->source_ops->place(shared->source, space, id, i, &place);
-	     i++) {
-		if (!fstatat(place.dir->fd, place.path, &st,
-			     AT_SYMLINK_NOFOLLOW))
-			return S_ISREG(st.st_mode);
-		if (errno != ENOENT && errno != ENOTDIR)
-			err = -errno;
-	}
-	return err;
-}
-
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found)
 {
 	const struct ucm_group *of = group_of(loader, group);
 	struct ucm_shared *shared = &loader->shared;
-	int result;
 
 	if (!of)
 		return -EINVAL;
-	if (!shared->source_ops->lookup ||
-	    shared->source_ops->lookup(shared->source, of->space, ids, num,
-				       found))
-		memset(found, UCM_FOUND_UNKNOWN, num);
-	for (size_t i = 0; i < num; i++) {
-		if (found[i] != UCM_FOUND_UNKNOWN)
-			continue;
-		result = exists(shared, of->space, &ids[i]);
-		if (ucm_is_lost(result) &&
-		    shared->source_ops->lost(shared->source))
-			result = exists(shared, of->space, &ids[i]);
-		if (result < 0) {
-			memset(found, 0, num);
-			return result;
-		}
-		found[i] = (uint8_t)result;
-	}
-	return 0;
+	return ucm_source_lookup(shared->source_ops, shared->source, of->space,
+				 ids, num, found);
+}
+
+int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, size_t *count_out)
+{
+	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_shared *shared = &loader->shared;
+
+	if (!of)
+		return -EINVAL;
+	return ucm_source_prefix(shared->source_ops, shared->source, of->space,
+				 ids, num, count_out);
 }
 
 /* ---- submit ---- */

@@ -241,21 +241,13 @@ int ucm_shards_lookup_on_prefix(struct ucm_shards *store,
 				const struct ucm_id *ids, size_t num,
 				int64_t *last_out)
 {
-	int64_t last = -1;
-	uint8_t found = 1;
+	size_t count;
+	int err = ucm_loader_prefix(store->loader, store->group, ids, num,
+				    &count);
 
-	for (size_t i = 0; i < num; i++) {
-		int err = ucm_loader_lookup(store->loader, store->group,
-					    &ids[i], 1, &found);
-
-		if (err)
-			return err;
-		if (!found)
-			break;
-		last = (int64_t)i;
-	}
-	*last_out = last;
-	return 0;
+	if (!err)
+		*last_out = (int64_t)count - 1;
+	return err;
 }
 
 int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,

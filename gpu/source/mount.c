@@ -29,7 +29,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/why.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define RETRY_MS 200
 
@@ -63,7 +63,7 @@ static int open_root(const char *path, int *fd_out)
 	if (fstatfs(fd, &fs))
 		err = -errno;
 	else if (fs.f_type != FUSE_SUPER_MAGIC ||
-		 fstatat(fd, ".ucmfs/stats.json", &st, AT_SYMLINK_NOFOLLOW))
+		 fstatat(fd, UCM_TREE_STATS, &st, AT_SYMLINK_NOFOLLOW))
 		err = -ENOTCONN;
 	if (err) {
 		close(fd);
@@ -117,10 +117,10 @@ static void mount_close(struct ucm_source *source)
 
 static int mount_check_space(struct ucm_source *source, const char *space)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 	struct stat st;
 
-	ucm_source_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	return fstatat(source->dir.fd, folder, &st, AT_SYMLINK_NOFOLLOW)
 		       ? -errno
 		       : 0;
@@ -131,11 +131,11 @@ static int mount_check_space(struct ucm_source *source, const char *space)
 static void mount_announce(struct ucm_source *source, const char *space,
 			   uint64_t bytes)
 {
-	char folder[UCM_BACKING_PATH_MAX], text[24];
+	char folder[UCM_TREE_FOLDER_MAX], text[24];
 	int len = snprintf(text, sizeof(text), "%" PRIu64, bytes);
 	_cleanup_fd_ int fd = -1;
 
-	ucm_source_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0)
 		fsetxattr(fd, "user.ucmfs.block_bytes", text, (size_t)len, 0);
@@ -145,12 +145,12 @@ static int mount_place(struct ucm_source *source, const char *space,
 		       const struct ucm_id *id, unsigned attempt,
 		       struct ucm_place *out)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (attempt)
 		return -ENOENT;
-	ucm_source_folder(space, folder);
-	ucm_backing_block_path(folder, id, out->path);
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &source->dir;
 	return 0;
 }
@@ -173,10 +173,32 @@ static struct space_index *index_of(struct ucm_source *source,
 	return index;
 }
 
+/* A question to an index, and its answer. */
+struct question {
+	int (*ask)(struct ucm_index_reader *reader, struct question *question);
+	const struct ucm_id *ids;
+	size_t num;
+	uint64_t *present, *unknown; /* lookup: bitmaps */
+	size_t count;                /* prefix: so many, and */
+	int doubt;                   /* whether the next one is not known */
+};
+
+static int ask_each(struct ucm_index_reader *reader, struct question *question)
+{
+	return ucm_index_lookup(reader, question->ids, question->num,
+				question->present, question->unknown);
+}
+
+static int ask_prefix(struct ucm_index_reader *reader,
+		      struct question *question)
+{
+	return ucm_index_prefix(reader, question->ids, question->num,
+				&question->count, &question->doubt);
+}
+
 /* A reader that finds its daemon gone is opened anew, for the next mount. */
 static int ask_index(struct ucm_source *source, struct space_index *index,
-		     const struct ucm_id *ids, size_t num, uint64_t *present,
-		     uint64_t *unknown)
+		     struct question *question)
 {
 	int err = -ENOTCONN;
 
@@ -185,13 +207,25 @@ static int ask_index(struct ucm_source *source, struct space_index *index,
 				    : ucm_index_open(source->path, index->space,
 						     &index->reader);
 		if (!err)
-			err = ucm_index_lookup(index->reader, ids, num, present,
-					       unknown);
+			err = question->ask(index->reader, question);
 		if (err) {
 			ucm_index_close(index->reader);
 			index->reader = NULL;
 		}
 	}
+	return err;
+}
+
+static int ask_space(struct ucm_source *source, const char *space,
+		     struct question *question)
+{
+	struct space_index *index;
+	int err;
+
+	pthread_mutex_lock(&source->index_lock);
+	index = index_of(source, space);
+	err = index ? ask_index(source, index, question) : -ENOMEM;
+	pthread_mutex_unlock(&source->index_lock);
 	return err;
 }
 
@@ -201,14 +235,15 @@ static int mount_lookup(struct ucm_source *source, const char *space,
 	size_t words = UCM_INDEX_WORDS(num);
 	_cleanup_free_ uint64_t *bits = calloc(2 * words + 1, sizeof(*bits));
 	uint64_t *unknown = bits + words;
-	struct space_index *index;
-	int err;
+	struct question question = {
+		.ask = ask_each,
+		.ids = ids,
+		.num = num,
+		.present = bits,
+		.unknown = unknown,
+	};
+	int err = bits ? ask_space(source, space, &question) : -ENOMEM;
 
-	pthread_mutex_lock(&source->index_lock);
-	index = bits ? index_of(source, space) : NULL;
-	err = index ? ask_index(source, index, ids, num, bits, unknown)
-		    : -ENOMEM;
-	pthread_mutex_unlock(&source->index_lock);
 	for (size_t i = 0; i < num && !err; i++) {
 		if (unknown[i / 64] >> i % 64 & 1)
 			found[i] = UCM_FOUND_UNKNOWN;
@@ -218,12 +253,30 @@ static int mount_lookup(struct ucm_source *source, const char *space,
 	return err;
 }
 
+static int mount_prefix(struct ucm_source *source, const char *space,
+			const struct ucm_id *ids, size_t num, size_t *count_out,
+			bool *unknown_out)
+{
+	struct question question = {
+		.ask = ask_prefix,
+		.ids = ids,
+		.num = num,
+	};
+	int err = ask_space(source, space, &question);
+
+	if (err)
+		return err;
+	*count_out = question.count;
+	*unknown_out = question.doubt;
+	return 0;
+}
+
 /* Does the descriptor answer? Somebody else may have replaced it. */
 static bool is_alive(const struct ucm_source *source)
 {
 	struct stat st;
 
-	return !fstatat(source->dir.fd, ".ucmfs/stats.json", &st,
+	return !fstatat(source->dir.fd, UCM_TREE_STATS, &st,
 			AT_SYMLINK_NOFOLLOW);
 }
 
@@ -262,5 +315,6 @@ const struct ucm_source_ops ucm_source_mount = {
 	.announce = mount_announce,
 	.place = mount_place,
 	.lookup = mount_lookup,
+	.prefix = mount_prefix,
 	.lost = mount_lost,
 };

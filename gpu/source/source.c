@@ -9,21 +9,11 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/stat.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #define DEFAULT_ALIGN 4096u
 #define MOST_ALIGN 65536u
-
-void ucm_source_folder(const char *space, char folder[UCM_BACKING_PATH_MAX])
-{
-	if (*space)
-		snprintf(folder, UCM_BACKING_PATH_MAX, "spaces/%s", space);
-	else
-		strcpy(folder, "blocks");
-}
 
 void ucm_dir_init(struct ucm_dir *dir, int fd)
 {

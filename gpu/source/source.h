@@ -17,6 +17,7 @@
 #include <ucm/block.h>
 
 #include "fs/tier/backing.h"
+#include "hashing/tree.h"
 
 /* A directory that block files are found below. */
 struct ucm_dir {
@@ -31,7 +32,7 @@ struct ucm_dir {
 /* Where a block may lie. */
 struct ucm_place {
 	struct ucm_dir *dir;
-	char path[UCM_BACKING_PATH_MAX]; /* below dir */
+	char path[UCM_TREE_PATH_MAX]; /* below dir */
 };
 
 struct ucm_source;
@@ -65,6 +66,13 @@ struct ucm_source_ops {
 	int (*lookup)(struct ucm_source *source, const char *space,
 		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
+	/* How many of the ids, from the first on, are there, in one question;
+	 * unknown: the place of the next one has to be looked at. Both are
+	 * written on success only. -errno: all have. NULL: likewise. */
+	int (*prefix)(struct ucm_source *source, const char *space,
+		      const struct ucm_id *ids, size_t num, size_t *count_out,
+		      bool *unknown_out);
+
 	/* A call below a directory failed as it does when the mount is gone.
 	 * true: it is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
@@ -91,8 +99,20 @@ struct ucm_source_ops {
 extern const struct ucm_source_ops ucm_source_mount;
 extern const struct ucm_source_ops ucm_source_tiers;
 
-/* For both: a space's folder, "blocks" or "spaces/NAME". */
-void ucm_source_folder(const char *space, char folder[UCM_BACKING_PATH_MAX]);
+/* Errors that say that the mount or server of a file has gone. */
+bool ucm_is_lost(int err);
+
+/* Which of num blocks there are: found[i] is 1 or 0. -errno, with nothing
+ * found, if that could not be learned. */
+int ucm_source_lookup(const struct ucm_source_ops *ops,
+		      struct ucm_source *source, const char *space,
+		      const struct ucm_id *ids, size_t num, uint8_t *found);
+
+/* How many of them are there, from the first on: up to the first that is
+ * absent. -errno if that could not be learned. */
+int ucm_source_prefix(const struct ucm_source_ops *ops,
+		      struct ucm_source *source, const char *space,
+		      const struct ucm_id *ids, size_t num, size_t *count_out);
 
 /* What the file system of a directory says. */
 void ucm_dir_init(struct ucm_dir *dir, int fd);

@@ -24,7 +24,7 @@
 #include "common/why.h"
 #include "fs/files/files.h"
 #include "fs/store/store.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 #define RETRY_MS 1000
 
@@ -147,10 +147,10 @@ static int tiers_open(const char *text, struct ucm_source **out, char *why,
 
 static int tiers_check_space(struct ucm_source *source, const char *space)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_PATH_MAX];
 	struct stat st;
 
-	ucm_source_folder(space, folder);
+	ucm_tree_folder(space, folder);
 	for (unsigned i = 0; i < source->num_dirs; i++) {
 		if (!fstatat(source->dirs[i].fd, folder, &st,
 			     AT_SYMLINK_NOFOLLOW))
@@ -163,7 +163,7 @@ static int tiers_place(struct ucm_source *source, const char *space,
 		       const struct ucm_id *id, unsigned attempt,
 		       struct ucm_place *out)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_PATH_MAX];
 	uint8_t order[UCM_MAX_DIRS];
 	const struct tier *tier = source->tiers;
 
@@ -174,8 +174,8 @@ static int tiers_place(struct ucm_source *source, const char *space,
 	ucm_placement_order(source->config.placement,
 			    (const uint8_t(*)[16])tier->uuids, tier->num, id, 0,
 			    order);
-	ucm_source_folder(space, folder);
-	ucm_backing_block_path(folder, id, out->path);
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &source->dirs[tier->first + order[attempt]];
 	return 0;
 }

@@ -25,6 +25,7 @@
 
 #include "common/clock.h"
 #include "common/why.h"
+#include "hashing/tree.h"
 
 #define TELL_AFTER_S 1
 #define CLOSE_WAIT_S 2
@@ -111,7 +112,7 @@ int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
 		return ucm_why(why, why_len, -ENOMEM, "out of memory");
 	pthread_mutex_init(&heat->lock, NULL);
 	ucm_cond_init_monotonic(&heat->cond);
-	snprintf(path, sizeof(path), "%s/.ucmfs/control", mount);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
 	heat->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (heat->fd < 0)
 		err = -errno;

@@ -207,6 +207,11 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found);
 
+/* How many of them exist, from the first on: up to the first that does not.
+ * -errno if that could not be learned. Blocks the caller. */
+int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
+		      const struct ucm_id *ids, size_t num, size_t *count_out);
+
 enum ucm_verify {
 	UCM_VERIFY_FULL = 0, /* header, and each plane's checksum, if the block
 			      * was written with checksums */

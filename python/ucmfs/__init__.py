@@ -13,8 +13,9 @@
         group.load(ids, pages).wait()
 
 Nothing but the standard library is imported, and libucm is loaded when it is
-first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3) and
-ucm_hash(3) say what is promised; the docstrings here, what Python adds.
+first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3),
+ucm_blocks(3) and ucm_hash(3) say what is promised; the docstrings here, what
+Python adds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .errors import (BlockDamaged, Busy, Cancelled, ConfigError, Dropped,
                      NoSpace, NotConnected, NotFound, Timeout, UcmfsError)
 
 if TYPE_CHECKING:
+    from .blocks import Blocks, Place
     from .config import validate_config
     from .hash import Hasher, HashState, Item, crc32c
     from .index import Entry, Index
@@ -43,6 +45,7 @@ _LAZY = {
     "Region": "layout", "regions_of": "layout",
     "Loader": "loader", "Group": "loader",
     "Task": "task", "Outcome": "task",
+    "Blocks": "blocks", "Place": "blocks",
     "Index": "index", "Entry": "index",
     "Hasher": "hash", "HashState": "hash", "Item": "hash", "crc32c": "hash",
     "canonical": "namespace", "space_id": "namespace",

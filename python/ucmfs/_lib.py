@@ -142,6 +142,22 @@ class IndexInfo(Structure):
                 ("blocks", c_uint64), ("complete", c_int)]
 
 
+class ControlPlace(Structure):
+    _fields_ = [("result", c_int32), ("tier", c_uint8),
+                ("directory", c_uint8), ("flags", c_uint16),
+                ("size", c_uint64), ("mtime_ns", c_int64),
+                ("generation", c_uint32), ("crc32c", c_uint32),
+                ("uses", c_uint32), ("atime_s", c_uint32)]
+
+
+class ControlStatistics(Structure):
+    _fields_ = [("version", c_uint32), ("scanned", c_uint32),
+                *((name, c_uint64) for name in (
+                    "blocks", "bytes", "total_bytes", "free_bytes", "lookups",
+                    "hits", "misses", "opens", "commits", "removed",
+                    "quarantined", "io_errors"))]
+
+
 class StoreConfig(Structure):
     _fields_ = [("size", c_size_t), ("tensor_size", c_uint64),
                 ("shard_size", c_uint64), ("block_size", c_uint64),
@@ -170,6 +186,8 @@ STRUCTS = {
     "ucm_hash_meta": HashMeta, "ucm_hash_error": HashError,
     "ucm_hash_state": HashState, "ucm_hash_request": HashRequest,
     "ucm_index_entry": IndexEntry, "ucm_index_info": IndexInfo,
+    "ucm_control_place": ControlPlace,
+    "ucm_control_statistics": ControlStatistics,
     "ucm_shards_config": StoreConfig, "ucm_shards_shape": StoreShape,
     "ucm_span": Span,
 }
@@ -181,6 +199,7 @@ STRUCTS = {
 _ptr = c_void_p
 _out = POINTER(c_void_p)
 _why = (c_char_p, c_size_t)
+_blocks = (c_int, (c_void_p, c_char_p, c_void_p, c_size_t, c_void_p))
 
 PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_fault_text": (c_char_p, (c_int,)),
@@ -202,6 +221,8 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_loader_add_group": (c_int, (_ptr, _ptr, c_char_p, POINTER(c_uint),
                                      *_why)),
     "ucm_loader_lookup": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
+    "ucm_loader_prefix": (c_int, (_ptr, c_uint, _ptr, c_size_t,
+                                  POINTER(c_size_t))),
     "ucm_loader_get_stats": (None, (_ptr, POINTER(LoaderStats), c_size_t)),
     "ucm_loader_describe": (None, (_ptr, c_char_p, c_size_t)),
     "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
@@ -226,6 +247,25 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
                                  POINTER(c_int))),
     "ucm_index_entry": (c_int, (_ptr, _ptr, POINTER(IndexEntry))),
     "ucm_index_info": (c_int, (_ptr, POINTER(IndexInfo))),
+
+    "ucm_blocks_open": (c_int, (c_char_p, _out)),
+    "ucm_blocks_close": (None, (_ptr,)),
+    "ucm_blocks_lookup": _blocks,
+    "ucm_blocks_touch": _blocks,
+    "ucm_blocks_pin": _blocks,
+    "ucm_blocks_unpin": _blocks,
+    "ucm_blocks_evict": _blocks,
+    "ucm_blocks_warm": _blocks,
+    "ucm_blocks_remove": _blocks,
+    "ucm_blocks_locate": (c_int, (_ptr, c_char_p, _ptr, c_size_t, c_uint32,
+                                  c_uint32, _ptr)),
+    "ucm_blocks_path": (c_int, (_ptr, c_char_p, _ptr, c_char_p)),
+    "ucm_blocks_statistics": (c_int, (_ptr, POINTER(ControlStatistics))),
+
+    "ucm_space_make": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
+                               c_char_p, *_why)),
+    "ucm_space_manifest": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
+                                   *_why)),
 
     "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out,
                                 POINTER(HashError))),

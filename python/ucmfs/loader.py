@@ -188,6 +188,18 @@ class Group:
             raise from_errno(err, "lookup")
         return list(map(bool, found.raw[:num]))
 
+    def prefix(self, ids: _pack.Ids) -> int:
+        """How many are there, up to the first that is not. Blocks the
+        caller."""
+        packed = _pack.pack_ids(ids)
+        count = ctypes.c_size_t()
+        err = _lib.lib().ucm_loader_prefix(
+            self.loader._open(), self.number, packed,
+            len(packed) // _pack.ID_BYTES, count)
+        if err:
+            raise from_errno(err, "prefix")
+        return count.value
+
     def load(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,
              addresses: Optional[_pack.Numbers] = None, verify: str = "full",

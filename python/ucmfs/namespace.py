@@ -8,18 +8,17 @@ described in ucmfs(8), "Spaces".
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import ctypes
+import errno
 import hashlib
 import json
 import os
 import re
-import tempfile
-from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence,
-                    Tuple, Union)
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
-from .errors import (InvalidArgument, NamespaceMismatch, NotFound,
-                     from_errno)
+from . import _lib
+from .errors import InvalidArgument, NamespaceMismatch
+from .loader import source_of
 
 NAME_MAX = 128
 MANIFEST_MAX = 65536
@@ -125,121 +124,40 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     check_name(name)
     if (mount is None) == (not tiers):
         raise InvalidArgument("ensure_space: a mount, or tiers, is needed")
-    if mount is not None:
-        root = os.fspath(mount)
-        _ensure(root, name, text, _write_through_mount, [root])
-    else:
-        _ensure_tiers([os.fspath(tier) for tier in tiers or ()], name, text)
+    there = ctypes.create_string_buffer(MANIFEST_MAX)
+    why = _lib.Why()
+    err = _lib.lib().ucm_space_make(
+        _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
+        text, there, *why.args)
+    if err == -errno.EEXIST:
+        _compare(name, _parse(name, there.value), json.loads(text))
+    if err in (-errno.EEXIST, -errno.ENOTEMPTY):
+        raise NamespaceMismatch(name)
+    why.check(err, f"space {name}")
     return hashlib.sha256(text).digest()
 
 
 def read_manifest(mount: Paths, name: str) -> Optional[Dict[str, Any]]:
     """Of a space; None: it has none, or there is no such space."""
-    return _read(os.path.join(os.fspath(mount), "spaces", name))
-
-
-def _ensure(root: str, name: str, text: bytes, write: Any,
-            roots: Sequence[str]) -> None:
-    """roots: where blocks of the space may be."""
-    folder = os.path.join(root, "spaces", name)
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        # A manifest can be replaced as long as there are no blocks: whoever
-        # writes one holds the lock and has looked.
-        with _locked(folder):
-            here = _read(folder)
-            if here is None:
-                if any(_has_blocks(os.path.join(r, "spaces", name))
-                       for r in roots):
-                    raise NamespaceMismatch(name)
-                write(folder, text)
-                here = _read(folder)
-    except OSError as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise _explained(error, root, folder) from error
-    _compare(name, here or {}, json.loads(text))
-
-
-def _ensure_tiers(tiers: List[str], name: str, text: bytes) -> None:
-    for tier in tiers:
-        if not os.path.isdir(tier):
-            raise NotFound(2, f"tier {tier}: no such directory")
-    there = [t for t in tiers
-             if _read(os.path.join(t, "spaces", name)) is not None]
-    for tier in there or tiers[:1]:
-        os.makedirs(os.path.join(tier, "spaces"), exist_ok=True)
-        _ensure(tier, name, text, _write_beside, tiers)
-
-
-def _has_blocks(folder: str) -> bool:
-    if not os.path.isdir(folder):
-        return False
-    with os.scandir(folder) as buckets:
-        return any(name.endswith(".bin") for bucket in buckets
-                   if bucket.is_dir() for name in os.listdir(bucket.path))
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
-
-
-def _read(folder: str) -> Optional[Dict[str, Any]]:
-    try:
-        with open(os.path.join(folder, "space.json"), "rb") as file:
-            value = json.loads(file.read())
-    except (FileNotFoundError, NotADirectoryError):
+    text = ctypes.create_string_buffer(MANIFEST_MAX)
+    why = _lib.Why()
+    err = _lib.lib().ucm_space_manifest(_lib.path_bytes(mount), None,
+                                        os.fsencode(name), text, *why.args)
+    if err == -errno.ENOENT:
         return None
+    why.check(err, f"space {name}")
+    return _parse(name, text.value)
+
+
+def _parse(name: str, text: bytes) -> Dict[str, Any]:
+    try:
+        value = json.loads(text)
     except ValueError as error:
         raise InvalidArgument(
-            f"{folder}/space.json: no JSON: {error}") from None
+            f"space {name}: its manifest is no JSON: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidArgument(f"{folder}/space.json: no JSON object")
+        raise InvalidArgument(f"space {name}: its manifest is no JSON object")
     return value
-
-
-def _write_through_mount(folder: str, text: bytes) -> None:
-    """The daemon checks it, and takes it whole, at the close."""
-    path = os.path.join(folder, "space.json")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, text)
-    except BaseException:
-        os.close(fd)
-        raise
-    os.close(fd)
-
-
-def _write_beside(folder: str, text: bytes) -> None:
-    """Whole, or not there, for who does not lock; the first one stays."""
-    fd, temporary = tempfile.mkstemp(prefix=".space.json.", dir=folder)
-    try:
-        with open(fd, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, os.path.join(folder, "space.json"))
-    finally:
-        os.unlink(temporary)
-
-
-def _explained(error: OSError, root: str, folder: str) -> Exception:
-    why = error.strerror or str(error)
-    if isinstance(error, FileNotFoundError):
-        why = f"{root} has no spaces/: is ucmfs mounted there?"
-    elif error.errno == 22:
-        why += " (blocks of another geometry, or a manifest that ucmfs " \
-               "refuses; its log says which)"
-    return from_errno(error.errno or 5, folder, why)
 
 
 # ---- comparing ----

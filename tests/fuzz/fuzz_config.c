@@ -17,7 +17,7 @@
 #include "common/parse.h"
 #include "fs/tier/config.h"
 #include "fs/store/manifest.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/fuzz/require.h"
 
 static struct ucm_complaint complaint;
@@ -145,16 +145,16 @@ static void fuzz_words(const char *text)
 	uint64_t number;
 	bool yes;
 	struct ucm_id id;
-	char name[UCM_BLOCK_NAME_LEN + 1];
+	char name[UCM_TREE_BLOCK_LEN + 1];
 
 	ucm_parse_u64(text, &number);
 	ucm_parse_bytes(text, &number);
 	if (!ucm_parse_limit(text, &number, &yes) && yes)
 		REQUIRE(number >= 1 && number <= 100);
 	ucm_parse_bool(text, &yes);
-	REQUIRE(ucm_bucket_parse(text) < 256);
-	if (!ucm_name_parse(text, &id)) {
-		ucm_name_format(&id, name);
+	REQUIRE(ucm_tree_parse_bucket(text) < 256);
+	if (!ucm_tree_parse_block(text, &id)) {
+		ucm_tree_block_name(&id, name);
 		REQUIRE(!strcmp(name, text));
 	}
 }

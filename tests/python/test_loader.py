@@ -82,6 +82,9 @@ class Blocks(Case):
                                             self.id(NUM - 1)]),
                          [True, False, True])
         self.assertEqual(self.group.lookup(b""), [])
+        self.assertEqual(self.group.prefix([self.id(3), bytes(16),
+                                            self.id(4)]), 1)
+        self.assertEqual(self.group.prefix(b""), 0)
 
     def test_ids_and_pages_may_be_of_any_kind(self):
         self.saved()

@@ -140,7 +140,9 @@ class OnMount(Places, unittest.TestCase):
     def test_that_are_wrong_for_the_mount_say_so(self):
         with self.assertRaises(ucmfs.InvalidArgument) as caught:
             self.ensure(self.name(), {"geometry": {"num_layers": 0}})
-        self.assertIn("its log says which", str(caught.exception))
+        self.assertIn("geometry.num_layers", str(caught.exception))
+        self.assertFalse(os.path.exists(os.path.join(MOUNT, "spaces",
+                                                     self.name())))
 
     def test_with_other_blocks_are_refused(self):
         name = self.name()

@@ -176,11 +176,12 @@ class Prototypes(unittest.TestCase):
 
     # Pure helpers for C programs, which Python does without.
     UNUSED = re.compile(
-        r"ucm_(block_|dtype_|geometry_|id_|scheme_)")
+        r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$)")
 
     def headers(self):
         text = ""
-        for name in ("block", "hash", "index", "load", "shards"):
+        for name in ("block", "blocks", "hash", "index", "load", "shards",
+                     "space"):
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()
@@ -205,7 +206,7 @@ class Prototypes(unittest.TestCase):
 
     def kinds(self, declaration):
         """The ctypes that a C declaration may be."""
-        if "*" in declaration:
+        if "*" in declaration or "[" in declaration:
             return None  # a pointer
         words = [w for w in declaration.split() if w not in ("const", "enum")]
         return {"int": ctypes.c_int, "unsigned": ctypes.c_uint,
@@ -269,6 +270,9 @@ class Prototypes(unittest.TestCase):
         want["UCM_FAULT_PLANE"] = _lib.FAULT_PLANE
         want["UCM_HASH_PARTIAL"] = _lib.HASH_PARTIAL
         want["UCM_INDEX_PINNED"] = 2
+        want["UCM_PLACE_PINNED"] = 1
+        want["UCM_LOCATE_PEEK"] = 2
+        want["UCM_BLOCKS_PATH_MAX"] = 4096
         want["UCM_ID_BYTES"] = 16
         seen = self.compiled(compiler, "\n".join(
             f'printf("%d\\n", (int){name});' for name in want)).split()
@@ -279,6 +283,7 @@ class Prototypes(unittest.TestCase):
             source = os.path.join(path, "a.c")
             with open(source, "w", encoding="utf-8") as file:
                 file.write("#include <stdio.h>\n#include <ucm/hash.h>\n"
+                           "#include <ucm/blocks.h>\n"
                            "#include <ucm/index.h>\n#include <ucm/shards.h>\n"
                            "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
             out = os.path.join(path, "a")

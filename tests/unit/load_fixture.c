@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 const struct ucm_geometry lf_geometry = {
 	.num_layers = 4,
@@ -204,9 +204,9 @@ uint8_t *lf_file(const struct ucm_geometry *geometry, unsigned n,
 const char *lf_path(const char *dir, unsigned n)
 {
 	struct ucm_id id = lf_id(n);
-	char name[UCM_BLOCK_PATH_LEN + 1];
+	char name[UCM_TREE_BELOW_LEN + 1];
 
-	ucm_path_format(&id, name);
+	ucm_tree_block_below(&id, name);
 	return fx_path("%s/blocks/%s", dir, name);
 }
 

@@ -20,7 +20,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/block/verify.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 
 static char program_dir[4000], test_dir[4050];
 
@@ -330,9 +330,9 @@ void fx_block(struct fx_file *file, unsigned n, enum fx_kind kind)
 
 const char *fx_name(const struct fx_file *file)
 {
-	char name[UCM_BLOCK_PATH_LEN + 1];
+	char name[UCM_TREE_BELOW_LEN + 1];
 
-	ucm_path_format(&file->key.id, name);
+	ucm_tree_block_below(&file->key.id, name);
 	return fx_path("%s", name);
 }
 
@@ -512,7 +512,7 @@ static int check_one(const char *path, const struct stat *st, int type,
 
 	if (type != FTW_F || !strcmp(path + ftw->base, "space.json"))
 		return 0;
-	ck_assert_int_eq(ucm_name_parse(path + ftw->base, &id), 0);
+	ck_assert_int_eq(ucm_tree_parse_block(path + ftw->base, &id), 0);
 	fd = open(path, O_RDONLY);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ucm_verify_whole(fd, (uint64_t)st->st_size, &id,

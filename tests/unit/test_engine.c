@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
 
 #define NUM 40      /* blocks */
@@ -39,12 +39,12 @@ static int place(struct ucm_source *of, const char *space,
 		 const struct ucm_id *id, unsigned attempt,
 		 struct ucm_place *out)
 {
-	char folder[UCM_BACKING_PATH_MAX];
+	char folder[UCM_TREE_FOLDER_MAX];
 
 	if (attempt)
 		return -ENOENT;
-	ucm_source_folder(space, folder);
-	ucm_backing_block_path(folder, id, out->path);
+	ucm_tree_folder(space, folder);
+	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &of->dir;
 	return 0;
 }

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "gpu/layout/layout.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
 #include "tests/unit/tensors.h"
 
@@ -189,9 +189,9 @@ static const char *path_of(const struct world *world,
 			   const struct group *group, unsigned file)
 {
 	struct ucm_id id = lf_id(name_of(group, file));
-	char name[UCM_BLOCK_PATH_LEN + 1];
+	char name[UCM_TREE_BELOW_LEN + 1];
 
-	ucm_path_format(&id, name);
+	ucm_tree_block_below(&id, name);
 	return fx_path("%s/spaces/%s/%s", world->tier, group->space, name);
 }
 

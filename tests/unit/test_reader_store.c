@@ -13,7 +13,7 @@
 #include "fs/index/memory.h"
 #include "fs/reader/reader.h"
 #include "fs/store/inside.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/unit/store_fixture.h"
 
 static struct fx_file file, other;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "common/osfile.h"
-#include "hashing/name.h"
+#include "hashing/tree.h"
 #include "tests/unit/store_fixture.h"
 
 #define PATH "$/a/.ucmfs/" UCM_SNAPSHOT_NAME
@@ -358,7 +358,7 @@ static bool is_stamped(const char *path, const struct ucm_id *id)
 	ck_assert_int_eq(pread(fd, &at, sizeof(at), 0), sizeof(at));
 	ck_assert_int_eq(ucm_snapshot_open(fd, at.uuid, at.number, &snapshot,
 					   &why), 0);
-	stamp = ucm_snapshot_bucket(snapshot.spaces[0], ucm_bucket(id));
+	stamp = ucm_snapshot_bucket(snapshot.spaces[0], ucm_tree_bucket(id));
 	ck_assert_ptr_nonnull(stamp);
 	is = stamp->ino;
 	ucm_snapshot_close(&snapshot);

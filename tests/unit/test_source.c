@@ -27,17 +27,6 @@ static struct ucm_source *open_tiers(const char *text)
 	return source;
 }
 
-START_TEST(folders_have_names)
-{
-	char folder[UCM_BACKING_PATH_MAX];
-
-	ucm_source_folder("", folder);
-	ck_assert_str_eq(folder, "blocks");
-	ucm_source_folder("llama", folder);
-	ck_assert_str_eq(folder, "spaces/llama");
-}
-END_TEST
-
 START_TEST(a_directory_tells_what_it_is)
 {
 	int fd = open("/dev/shm", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -239,13 +228,181 @@ START_TEST(tiers_in_use_are_tried_again)
 }
 END_TEST
 
+/* ---- look-ups, with a source that is an array ---- */
+
+#define MOST 300
+
+struct ucm_source {
+	struct ucm_dir dir; /* every file of it is "there" or "gone" */
+	bool there[MOST], unknown[MOST];
+	bool has_index;
+	unsigned asked; /* questions to the index */
+	unsigned looked; /* at places */
+};
+
+static size_t number_of(const struct ucm_id *id)
+{
+	return (size_t)id->bytes[0] << 8 | id->bytes[1];
+}
+
+static int array_place(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, unsigned attempt,
+		       struct ucm_place *out)
+{
+	(void)space;
+	if (attempt)
+		return -ENOENT;
+	source->looked++;
+	out->dir = &source->dir;
+	strcpy(out->path, source->there[number_of(id)] ? "there" : "gone");
+	return 0;
+}
+
+static int array_prefix(struct ucm_source *source, const char *space,
+			const struct ucm_id *ids, size_t num, size_t *count_out,
+			bool *unknown_out)
+{
+	size_t i = 0, at = number_of(ids);
+
+	(void)space;
+	source->asked++;
+	if (!source->has_index)
+		return -ENOTCONN;
+	while (i < num && source->there[at + i] && !source->unknown[at + i])
+		i++;
+	*count_out = i;
+	*unknown_out = i < num && source->unknown[at + i];
+	return 0;
+}
+
+static const struct ucm_source_ops array_ops = {
+	.name = "array", .place = array_place, .prefix = array_prefix,
+};
+
+static struct ucm_id array_ids[MOST];
+
+static struct ucm_source *new_array(bool has_index)
+{
+	struct ucm_source *source = calloc(1, sizeof(*source));
+
+	ck_assert_ptr_nonnull(source);
+	fx_put(fx_path("$/there"), "", 0);
+	ucm_dir_init(&source->dir,
+		     open(fx_path("$"), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	source->has_index = has_index;
+	for (size_t i = 0; i < MOST; i++) {
+		source->there[i] = true;
+		array_ids[i].bytes[0] = (uint8_t)(i >> 8);
+		array_ids[i].bytes[1] = (uint8_t)i;
+	}
+	return source;
+}
+
+static void free_array(struct ucm_source *source)
+{
+	close(source->dir.fd);
+	free(source);
+}
+
+static size_t prefix_of(struct ucm_source *source)
+{
+	size_t count = MOST + 1;
+
+	source->asked = source->looked = 0;
+	ck_assert_int_eq(ucm_source_prefix(&array_ops, source, "", array_ids,
+					   MOST, &count), 0);
+	return count;
+}
+
+START_TEST(a_prefix_is_one_question)
+{
+	struct ucm_source *source = new_array(true);
+
+	ck_assert_uint_eq(prefix_of(source), MOST);
+	ck_assert_uint_eq(source->asked, 1);
+	source->there[200] = false;
+	ck_assert_uint_eq(prefix_of(source), 200);
+	ck_assert_uint_eq(source->asked, 1);
+	ck_assert_uint_eq(source->looked, 0);
+	free_array(source);
+}
+END_TEST
+
+START_TEST(what_the_index_does_not_know_is_looked_at)
+{
+	struct ucm_source *source = new_array(true);
+
+	source->unknown[0] = source->unknown[7] = true;
+	source->unknown[MOST - 1] = true;
+	ck_assert_uint_eq(prefix_of(source), MOST);
+	ck_assert_uint_eq(source->looked, 3);
+	source->there[7] = false;
+	ck_assert_uint_eq(prefix_of(source), 7);
+	ck_assert_uint_eq(source->asked, 2);
+	ck_assert_uint_eq(source->looked, 2);
+	free_array(source);
+}
+END_TEST
+
+START_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
+{
+	struct ucm_source *source = new_array(false);
+
+	source->there[20] = false;
+	ck_assert_uint_eq(prefix_of(source), 20);
+	ck_assert_uint_eq(source->asked, 1);
+	ck_assert_uint_eq(source->looked, 21);
+	free_array(source);
+}
+END_TEST
+
+START_TEST(a_prefix_is_what_each_lookup_says)
+{
+	struct ucm_source *source = new_array(true);
+	unsigned seed = 1;
+
+	for (int round = 0; round < 200; round++) {
+		uint8_t found[MOST];
+		size_t want = 0;
+
+		for (size_t i = 0; i < MOST; i++) {
+			source->there[i] = rand_r(&seed) % 64 != 0;
+			source->unknown[i] = rand_r(&seed) % 16 == 0;
+		}
+		ck_assert_int_eq(ucm_source_lookup(&array_ops, source, "",
+						   array_ids, MOST, found), 0);
+		while (want < MOST && found[want])
+			want++;
+		ck_assert_uint_eq(prefix_of(source), want);
+	}
+	free_array(source);
+}
+END_TEST
+
+START_TEST(a_prefix_that_cannot_be_learned_is_an_error)
+{
+	struct ucm_source *source = new_array(false);
+	int fd = source->dir.fd;
+	size_t count = 77;
+
+	source->dir.fd = -1; /* EBADF */
+	ck_assert_int_eq(ucm_source_prefix(&array_ops, source, "", array_ids, 1,
+					   &count), -EBADF);
+	ck_assert_uint_eq(count, 77);
+	ck_assert_int_eq(ucm_source_prefix(&array_ops, source, "", array_ids, 0,
+					   &count), 0);
+	ck_assert_uint_eq(count, 0);
+	source->dir.fd = fd;
+	free_array(source);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("source");
 	TCase *tests = tcase_create("source");
 
 	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, folders_have_names);
 	tcase_add_test(tests, a_directory_tells_what_it_is);
 	tcase_add_test(tests, every_directory_is_a_place);
 	tcase_add_loop_test(tests, bad_tiers_are_refused_with_the_cause, 0,
@@ -254,6 +411,13 @@ int main(void)
 	tcase_add_test(tests, spaces_are_there_or_not);
 	tcase_add_test(tests, drafts_become_blocks_or_nothing);
 	tcase_add_test(tests, tiers_in_use_are_tried_again);
+	tcase_add_test(tests, a_prefix_is_one_question);
+	tcase_add_test(tests, what_the_index_does_not_know_is_looked_at);
+	tcase_add_test(
+		tests,
+		without_an_index_places_are_looked_at_up_to_the_first_gap);
+	tcase_add_test(tests, a_prefix_is_what_each_lookup_says);
+	tcase_add_test(tests, a_prefix_that_cannot_be_learned_is_an_error);
 	suite_add_tcase(suite, tests);
 	return fx_run(suite);
 }

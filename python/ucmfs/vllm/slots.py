@@ -22,6 +22,7 @@ from collections import deque
 from typing import (Any, Callable, Deque, Dict, List, Mapping, NamedTuple,
                     Optional, Sequence, Set)
 
+from ucmfs.blocks import Blocks
 from ucmfs.errors import InvalidArgument, UcmfsError
 from ucmfs.hash import Hasher
 from ucmfs.index import Index
@@ -508,15 +509,14 @@ class SlotStore:
     def _remove(self, id: bytes) -> None:
         """A damaged block is in the way of a whole one: a save finds that it
         is there, and skips it."""
-        name = id.hex()
         try:
-            os.unlink(os.path.join(self.mount, "spaces", self.space, name[:2],
-                                   name + ".bin"))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            log.warning("ucmfs: block %s of %s: not removed: %s", name,
-                        self.space, error.strerror)
+            with Blocks(self.mount) as blocks:
+                result = blocks.remove([id], self.space)[0]
+        except UcmfsError as error:
+            result = error.errno
+        if result not in (0, errno.ENOENT):
+            log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
+                        self.space, os.strerror(result))
 
     def drain(self) -> None:
         """Wait until no job touches a slot; finished() has them then."""

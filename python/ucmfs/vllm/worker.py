@@ -21,6 +21,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
+from ..blocks import Blocks
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout
 from .groups import Group, Plan
@@ -561,27 +562,29 @@ class _Dropper:
 
     def __init__(self, mount: str) -> None:
         self._mount = mount
-        self._names: "queue.Queue[Optional[str]]" = queue.Queue()
+        self._drops: "queue.Queue[Optional[Tuple[str, bytes]]]" = \
+            queue.Queue()
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name="ucmfs-drop")
         self._thread.start()
 
     def drop(self, space: str, ids: Sequence[bytes]) -> None:
-        for one in ids:
-            name = one.hex()
-            self._names.put(os.path.join(self._mount, "spaces", space,
-                                         name[:2], f"{name}.bin"))
+        self._drops.put((space, b"".join(ids)))
 
     def _run(self) -> None:
         while True:
-            path = self._names.get()
-            if path is None:
+            drop = self._drops.get()
+            if drop is None:
                 return
+            space, ids = drop
             try:
-                os.unlink(path)
-            except OSError as error:
-                log.debug("ucmfs: %s: %s", path, error)
+                with Blocks(self._mount) as blocks:
+                    results = blocks.remove(ids, space)
+                log.debug("ucmfs: %d of %d damaged blocks of %s removed",
+                          results.count(0), len(results), space)
+            except UcmfsError as error:
+                log.debug("ucmfs: %s", error)
 
     def close(self) -> None:
-        self._names.put(None)
+        self._drops.put(None)
         self._thread.join(1.0)

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spaces.c - the calls of <ucm/space.h>: spaces that programs make and read, by
+ * their folders below a mount or in the directories of the tiers.
+ *
+ * A manifest can be replaced as long as a space has no blocks. So whoever
+ * writes one holds the lock (flock(2)) of the space's folder, and has looked
+ * under it that there is neither a manifest nor a block. On a mount the daemon
+ * checks it and takes it whole, when the file is closed. In a directory it is
+ * linked under its name when all of it is there: whoever does not lock sees it
+ * whole or not at all, and the first one stays.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <ucm/space.h>
+
+#include "common/cleanup.h"
+#include "common/osfile.h"
+#include "common/why.h"
+#include "fs/store/manifest.h"
+#include "fs/tier/config.h"
+#include "hashing/tree.h"
+
+_Static_assert(UCM_SPACE_MANIFEST_MAX == UCM_MANIFEST_MAX, "one limit");
+
+struct root {
+	char *path;
+	int fd;
+};
+
+/* A mount point, or the directories of the tiers. */
+struct roots {
+	bool mount;
+	unsigned num;
+	struct root *roots;
+};
+
+/* Where a call tells what was wrong. */
+struct words {
+	char *why;
+	size_t why_len;
+};
+
+/* "PATH/FOLDER: cause" */
+static int space_failed(const struct words *words, const struct root *root,
+			const char *folder, int err)
+{
+	return ucm_why(words->why, words->why_len, err, "%s/%s: %s",
+		       root->path, folder, strerror(-err));
+}
+
+/* ---- roots ---- */
+
+static void close_roots(struct roots *roots)
+{
+	for (unsigned i = 0; i < roots->num; i++) {
+		if (roots->roots[i].fd >= 0)
+			close(roots->roots[i].fd);
+		free(roots->roots[i].path);
+	}
+	free(roots->roots);
+}
+
+static int add_root(struct roots *roots, const char *path,
+		    const struct words *words)
+{
+	struct root *root = &roots->roots[roots->num++];
+
+	root->path = strdup(path);
+	root->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root->path && root->fd >= 0)
+		return 0;
+	return ucm_why(words->why, words->why_len,
+		       root->path ? -errno : -ENOMEM, "%s: %s", path,
+		       root->path ? strerror(errno) : "out of memory");
+}
+
+static int add_tiers(struct roots *roots, const struct ucm_config *config,
+		     const struct words *words)
+{
+	unsigned num = 0;
+	int err = 0;
+
+	for (unsigned i = 0; i < config->num_tiers; i++)
+		num += config->tiers[i].num_dirs;
+	roots->roots = calloc(num, sizeof(*roots->roots));
+	if (!roots->roots)
+		return ucm_why(words->why, words->why_len, -ENOMEM,
+			       "out of memory");
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		for (unsigned j = 0; j < config->tiers[i].num_dirs && !err; j++)
+			err = add_root(roots, config->tiers[i].dirs[j], words);
+	}
+	return err;
+}
+
+static int open_tiers(struct roots *roots, const char *tiers,
+		      const struct words *words)
+{
+	struct ucm_complaint complaint;
+	struct ucm_config config;
+	int err;
+
+	ucm_config_init(&config);
+	err = ucm_config_source(&config, tiers, &complaint);
+	if (!err)
+		err = ucm_config_check(&config, &complaint);
+	if (err)
+		ucm_why(words->why, words->why_len, err, "%s", complaint.text);
+	else
+		err = add_tiers(roots, &config, words);
+	ucm_config_fini(&config);
+	return err;
+}
+
+/* On error there is nothing to close. */
+static int open_roots(struct roots *roots, const char *mount, const char *tiers,
+		      const struct words *words)
+{
+	int err;
+
+	*roots = (struct roots){ .mount = mount };
+	if (!mount == !tiers)
+		return ucm_why(words->why, words->why_len, -EINVAL,
+			       "neither a mount nor tiers, or both");
+	if (mount) {
+		roots->roots = calloc(1, sizeof(*roots->roots));
+		err = roots->roots ? add_root(roots, mount, words)
+				   : ucm_why(words->why, words->why_len,
+					     -ENOMEM, "out of memory");
+	} else {
+		err = open_tiers(roots, tiers, words);
+	}
+	if (err)
+		close_roots(roots);
+	return err;
+}
+
+/* ---- what there is ---- */
+
+static int check_name(const char *name, const struct words *words)
+{
+	return ucm_tree_space_valid(name)
+		       ? 0
+		       : ucm_why(words->why, words->why_len, -EINVAL,
+				 "'%s': no name of a space", name);
+}
+
+static int read_manifest(const struct root *root, const char *folder,
+			 char text[UCM_SPACE_MANIFEST_MAX])
+{
+	char path[UCM_TREE_PATH_MAX];
+	int err;
+
+	ucm_tree_manifest_path(folder, path);
+	err = ucm_os_read_file(root->fd, path, text, UCM_SPACE_MANIFEST_MAX);
+	return err == -ENOTDIR ? -ENOENT : err;
+}
+
+static int bucket_has_blocks(const struct root *root, const char *folder,
+			     unsigned bucket, bool *out)
+{
+	char path[UCM_TREE_PATH_MAX];
+	_cleanup_free_ char *names = NULL;
+	struct ucm_id id;
+	int err;
+
+	ucm_tree_bucket_path(folder, bucket, path);
+	err = ucm_os_list(root->fd, path, &names);
+	if (err) /* buckets are made when they are needed */
+		return err == -ENOENT || err == -ENOTDIR ? 0 : err;
+	for (const char *name = names; *name; name += strlen(name) + 1)
+		*out |= !ucm_tree_parse_block(name, &id);
+	return 0;
+}
+
+static int has_blocks(const struct roots *roots, const char *folder, bool *out)
+{
+	int err = 0;
+
+	*out = false;
+	for (unsigned i = 0; i < roots->num && !err; i++) {
+		for (unsigned bucket = 0;
+		     bucket < UCM_BUCKETS && !err && !*out; bucket++)
+			err = bucket_has_blocks(&roots->roots[i], folder,
+						bucket, out);
+	}
+	return err;
+}
+
+/* ---- making one ---- */
+
+struct making {
+	const struct roots *roots;
+	struct words words;
+	char folder[UCM_TREE_FOLDER_MAX];
+	const char *manifest;
+	uint8_t space_id[32];
+	char *there; /* UCM_SPACE_MANIFEST_MAX bytes */
+};
+
+/* The daemon says what is wrong at the close. */
+static int write_through_mount(const struct root *root, const char *path,
+			       const char *manifest)
+{
+	int fd = ucm_os_open(root->fd, path, O_WRONLY | O_CREAT, 0644);
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_write_at(fd, manifest, strlen(manifest), 0);
+	if (close(fd) && !err)
+		err = -errno;
+	return err;
+}
+
+static int write_temp(const struct root *root, const char *temp,
+		      const char *manifest)
+{
+	_cleanup_fd_ int fd = -1;
+	int err;
+
+	ucm_os_unlink(root->fd, temp); /* we have the lock: left by a crash */
+	fd = ucm_os_open(root->fd, temp, O_WRONLY | O_CREAT | O_EXCL, 0644);
+	if (fd < 0)
+		return fd;
+	err = ucm_os_write_at(fd, manifest, strlen(manifest), 0);
+	if (!err)
+		err = ucm_os_fchmod(fd, 0644); /* whatever the umask says */
+	return err ? err : ucm_os_fsync(fd);
+}
+
+static int write_beside(const struct root *root, const char *path,
+			const char *manifest)
+{
+	char temp[UCM_TREE_PATH_MAX + 8];
+	int err;
+
+	snprintf(temp, sizeof(temp), "%s.make", path);
+	err = write_temp(root, temp, manifest);
+	if (!err)
+		err = ucm_os_link(root->fd, temp, root->fd, path);
+	ucm_os_unlink(root->fd, temp);
+	return err == -EEXIST ? 0 : err;
+}
+
+static int write_manifest(const struct making *making, const struct root *root)
+{
+	char path[UCM_TREE_PATH_MAX];
+	int err;
+
+	ucm_tree_manifest_path(making->folder, path);
+	if (!making->roots->mount)
+		err = write_beside(root, path, making->manifest);
+	else
+		err = write_through_mount(root, path, making->manifest);
+	if (err == -EINVAL)
+		return ucm_why(making->words.why, making->words.why_len, err,
+			       "%s/%s: blocks of another geometry, or a "
+			       "manifest that ucmfs refuses; its log says which",
+			       root->path, path);
+	return err ? space_failed(&making->words, root, path, err) : 0;
+}
+
+static int compare(const struct making *making)
+{
+	struct ucm_complaint complaint;
+	struct ucm_manifest here;
+
+	if (!ucm_manifest_parse(making->there, strlen(making->there), &here,
+				&complaint) &&
+	    !memcmp(here.space_id, making->space_id, sizeof(here.space_id)))
+		return 0;
+	return ucm_why(making->words.why, making->words.why_len, -EEXIST,
+		       "%s: it has another manifest", making->folder);
+}
+
+static int make_locked(const struct making *making, const struct root *root)
+{
+	int err = read_manifest(root, making->folder, making->there);
+	bool blocks;
+
+	if (err == -ENOENT) {
+		err = has_blocks(making->roots, making->folder, &blocks);
+		if (!err && blocks)
+			return ucm_why(making->words.why, making->words.why_len,
+				       -ENOTEMPTY,
+				       "%s: it has blocks and no manifest",
+				       making->folder);
+		if (!err) {
+			err = write_manifest(making, root);
+			if (err)
+				return err;
+			err = read_manifest(root, making->folder,
+					    making->there);
+		}
+	}
+	return err ? space_failed(&making->words, root, making->folder, err)
+		   : compare(making);
+}
+
+static int lock_folder(int fd)
+{
+	int err;
+
+	do
+		err = flock(fd, LOCK_EX) ? -errno : 0;
+	while (err == -EINTR);
+	return err;
+}
+
+static int make_folder(const struct making *making, const struct root *root)
+{
+	int err = 0;
+
+	if (!making->roots->mount)
+		err = ucm_os_mkdir(root->fd, UCM_TREE_SPACES, 0777);
+	if (!err || err == -EEXIST)
+		err = ucm_os_mkdir(root->fd, making->folder, 0777);
+	if (!err || err == -EEXIST)
+		return 0;
+	return space_failed(&making->words, root, making->folder, err);
+}
+
+static int make_in(const struct making *making, const struct root *root)
+{
+	_cleanup_fd_ int lock = -1;
+	int err = make_folder(making, root);
+
+	if (err)
+		return err;
+	lock = ucm_os_open(root->fd, making->folder, O_RDONLY | O_DIRECTORY, 0);
+	err = lock < 0 ? lock : lock_folder(lock);
+	return err ? space_failed(&making->words, root, making->folder, err)
+		   : make_locked(making, root);
+}
+
+/* Neither a directory that is no mount nor one whose daemon is gone. */
+static int check_mount(const struct roots *roots, const struct words *words)
+{
+	const struct root *root = &roots->roots[0];
+	struct stat st;
+	int err = roots->mount ? ucm_os_stat(root->fd, UCM_TREE_SPACES, &st)
+			       : 0;
+
+	if (err == -ENOENT)
+		return ucm_why(words->why, words->why_len, err,
+			       "%s has no " UCM_TREE_SPACES
+			       "/: is ucmfs mounted there?", root->path);
+	return err ? space_failed(words, root, UCM_TREE_SPACES, err) : 0;
+}
+
+/* Wherever there is a manifest, or else in the first. */
+static int make_somewhere(const struct making *making)
+{
+	const struct roots *roots = making->roots;
+	bool made = false;
+
+	for (unsigned i = 0; i < roots->num; i++) {
+		int err = read_manifest(&roots->roots[i], making->folder,
+					making->there);
+
+		if (err == -ENOENT)
+			continue;
+		err = make_in(making, &roots->roots[i]);
+		if (err)
+			return err;
+		made = true;
+	}
+	return made ? 0 : make_in(making, &roots->roots[0]);
+}
+
+static int check_manifest(struct making *making)
+{
+	struct ucm_complaint complaint;
+	struct ucm_manifest manifest;
+	size_t len = strlen(making->manifest);
+	int err;
+
+	if (len >= UCM_SPACE_MANIFEST_MAX)
+		return ucm_why(making->words.why, making->words.why_len,
+			       -EINVAL, "a manifest of %zu bytes; %u are the "
+			       "most", len, UCM_SPACE_MANIFEST_MAX - 1);
+	err = ucm_manifest_parse(making->manifest, len, &manifest, &complaint);
+	if (err)
+		return ucm_why(making->words.why, making->words.why_len, err,
+			       "%s", complaint.text);
+	memcpy(making->space_id, manifest.space_id, sizeof(making->space_id));
+	return 0;
+}
+
+int ucm_space_make(const char *mount, const char *tiers, const char *name,
+		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
+		   char *why, size_t why_len)
+{
+	_cleanup_free_ char *text = malloc(UCM_SPACE_MANIFEST_MAX);
+	struct roots roots;
+	struct making making = {
+		.roots = &roots,
+		.words = { why, why_len },
+		.manifest = manifest,
+		.there = text,
+	};
+	int err = text ? check_name(name, &making.words)
+		       : ucm_why(why, why_len, -ENOMEM, "out of memory");
+
+	if (!err)
+		err = open_roots(&roots, mount, tiers, &making.words);
+	if (err)
+		return err;
+	ucm_tree_folder(name, making.folder);
+	err = check_mount(&roots, &making.words);
+	if (!err)
+		err = check_manifest(&making);
+	if (!err)
+		err = make_somewhere(&making);
+	close_roots(&roots);
+	if (err == -EEXIST && there)
+		strcpy(there, text);
+	return err;
+}
+
+/* ---- reading ---- */
+
+int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
+		       char text[UCM_SPACE_MANIFEST_MAX], char *why,
+		       size_t why_len)
+{
+	const struct words words = { why, why_len };
+	char folder[UCM_TREE_FOLDER_MAX];
+	struct roots roots;
+	int err = check_name(name, &words);
+
+	if (!err)
+		err = open_roots(&roots, mount, tiers, &words);
+	if (err)
+		return err;
+	ucm_tree_folder(name, folder);
+	err = -ENOENT;
+	for (unsigned i = 0; i < roots.num && err == -ENOENT; i++) {
+		err = read_manifest(&roots.roots[i], folder, text);
+		if (err)
+			space_failed(&words, &roots.roots[i], folder, err);
+	}
+	close_roots(&roots);
+	return err;
+}
+
+/* Has one of the roots before this one told of the space? */
+static bool was_told(const struct roots *roots, unsigned before,
+		     const char *folder)
+{
+	struct stat st;
+
+	for (unsigned i = 0; i < before; i++) {
+		if (!ucm_os_stat(roots->roots[i].fd, folder, &st) &&
+		    S_ISDIR(st.st_mode))
+			return true;
+	}
+	return false;
+}
+
+static int list_root(const struct roots *roots, unsigned number,
+		     int (*each)(void *arg, const char *name), void *arg,
+		     const struct words *words)
+{
+	const struct root *root = &roots->roots[number];
+	_cleanup_free_ char *names = NULL;
+	int err = ucm_os_list(root->fd, UCM_TREE_SPACES, &names);
+
+	if (err == -ENOENT && !roots->mount)
+		return 0;
+	if (err)
+		return space_failed(words, root, UCM_TREE_SPACES, err);
+	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
+		char folder[UCM_TREE_FOLDER_MAX];
+		struct stat st;
+
+		if (!ucm_tree_space_valid(name))
+			continue;
+		ucm_tree_folder(name, folder);
+		if (!was_told(roots, number, folder) &&
+		    !ucm_os_stat(root->fd, folder, &st) && S_ISDIR(st.st_mode))
+			err = each(arg, name);
+	}
+	return err;
+}
+
+int ucm_space_list(const char *mount, const char *tiers,
+		   int (*each)(void *arg, const char *name), void *arg,
+		   char *why, size_t why_len)
+{
+	const struct words words = { why, why_len };
+	struct roots roots;
+	int err = open_roots(&roots, mount, tiers, &words);
+
+	if (err)
+		return err;
+	for (unsigned i = 0; i < roots.num && !err; i++)
+		err = list_root(&roots, i, each, arg, &words);
+	close_roots(&roots);
+	return err;
+}

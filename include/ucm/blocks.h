@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * blocks.h - what can be done to the blocks of a mount by their ids: touch,
+ * pin, evict, remove, and ask where they lie.
+ *
+ * The calls of ucm-control(7), for any number of blocks: they are cut into
+ * batches here. To look up which blocks there are, <ucm/index.h> is faster.
+ *
+ * Any number of threads may use one handle. All calls return 0 or -errno, as
+ * <ucm/control.h> says; -ENOTCONN: the daemon is gone, and with it the mount.
+ * See ucm_blocks(3).
+ */
+#ifndef UCM_BLOCKS_H
+#define UCM_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucm/block.h>
+#include <ucm/control.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ucm_blocks;
+
+/* mount: the mount point. -ENOENT: no mount of ucmfs. */
+int ucm_blocks_open(const char *mount, struct ucm_blocks **out);
+/* NULL is harmless. Until then the mount is busy. */
+void ucm_blocks_close(struct ucm_blocks *blocks);
+
+/*
+ * space: the name of a space, NULL or "" for the default one. results: one for
+ * each id, 0 or -errno unless it says otherwise; those of earlier batches are
+ * written also if a later one fails. With num 0 a call only tells whether it
+ * may be made.
+ */
+
+/* 1: there, 0: absent; -errno: could not be learned. */
+int ucm_blocks_lookup(struct ucm_blocks *blocks, const char *space,
+		      const struct ucm_id *ids, size_t num, int32_t *results);
+/* Count a use, as an open does. */
+int ucm_blocks_touch(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, int32_t *results);
+/* Keep them from being evicted, and let them be evicted again. */
+int ucm_blocks_pin(struct ucm_blocks *blocks, const char *space,
+		   const struct ucm_id *ids, size_t num, int32_t *results);
+int ucm_blocks_unpin(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, int32_t *results);
+/* Remove them from every tier, if they are neither pinned (-EPERM) nor leased
+ * (-EBUSY). */
+int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, int32_t *results);
+/* Fetch them to a faster tier: -EOPNOTSUPP in this version. */
+int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
+		    const struct ucm_id *ids, size_t num, int32_t *results);
+/* Unlink them: for whoever may write to the space, and pinned or leased ones
+ * too. A damaged block is in the way of a whole one until it is removed. */
+int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
+		      const struct ucm_id *ids, size_t num, int32_t *results);
+
+/* Where they lie. flags: UCM_LOCATE_*; lease_ms: keep them from being evicted
+ * for so long (0: do not). */
+int ucm_blocks_locate(struct ucm_blocks *blocks, const char *space,
+		      const struct ucm_id *ids, size_t num, uint32_t flags,
+		      uint32_t lease_ms, struct ucm_control_place *places);
+
+#define UCM_BLOCKS_PATH_MAX 4096u
+
+/* The path of a block's file in its tier. -ENOENT: there is no such block. */
+int ucm_blocks_path(struct ucm_blocks *blocks, const char *space,
+		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX]);
+
+int ucm_blocks_statistics(struct ucm_blocks *blocks,
+			  struct ucm_control_statistics *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space.h - spaces and their manifests, on a mount or in the directories of
+ * the tiers.
+ *
+ * mount: a mount point of ucmfs; or NULL, and tiers: directories, as SOURCE of
+ * ucmfs(8) says. All calls return 0 or -errno, with a line in why (may be NULL)
+ * that names the place and the cause. Any thread; they block the caller.
+ * See ucm_blocks(3).
+ */
+#ifndef UCM_SPACE_H
+#define UCM_SPACE_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define UCM_SPACE_MANIFEST_MAX 65536u /* bytes of a manifest, with a NUL */
+
+/*
+ * Make the space for blocks of a manifest, unless it is there. Of tiers the
+ * first gets it, and the others keep theirs. Many may do so at once: one of
+ * them makes it, and all see the same manifest.
+ *
+ * -EEXIST: it has another manifest, which is written to there (may be NULL).
+ * -ENOTEMPTY: it has blocks and no manifest: nobody knows what they are for.
+ * -EINVAL: no name of a space, or a manifest that the mount does not accept.
+ * -ENOENT: no mount, or no directory.
+ */
+int ucm_space_make(const char *mount, const char *tiers, const char *name,
+		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
+		   char *why, size_t why_len);
+
+/* The manifest of a space, as it was written. -ENOENT: it has none, or there is
+ * no such space. */
+int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
+		       char text[UCM_SPACE_MANIFEST_MAX], char *why,
+		       size_t why_len);
+
+/* Call each with the name of every space but the default one, each once and in
+ * no order, until it returns what is not 0; returns that. */
+int ucm_space_list(const char *mount, const char *tiers,
+		   int (*each)(void *arg, const char *name), void *arg,
+		   char *why, size_t why_len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done to the blocks of a mount by their ids: ucm_blocks(3)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import List, NamedTuple, Optional, Union
+
+from . import _lib, _pack
+from .errors import InvalidArgument, from_errno
+
+_PEEK = 0x2
+_PINNED = 0x1
+_PATH_MAX = 4096
+
+
+class Place(NamedTuple):
+    """Where a block lies: tier (0 is the fastest), directory (from 0, over
+    all tiers in order), size of its file in bytes, uses since the mount,
+    pinned."""
+
+    tier: int
+    directory: int
+    size: int
+    uses: int
+    pinned: bool
+
+
+class Blocks:
+    """The blocks of a mount. space: None for the default one.
+
+    Calls that have a result for each block return a list: 0, or the errno of
+    the block. Any thread. NotFound: no mount of ucmfs, or no such space.
+    NotConnected: the daemon is gone: close this, and open another. Until it is
+    closed the mount is busy.
+    """
+
+    def __init__(self, mount: Union[str, bytes, "os.PathLike[str]"]) -> None:
+        self._what = f"blocks of {os.fsdecode(mount)}"
+        self._handle = ctypes.c_void_p()
+        self._lib = _lib.lib()
+        self._check(self._lib.ucm_blocks_open(os.fsencode(mount),
+                                              self._handle))
+
+    def _check(self, err: int) -> None:
+        if err:
+            raise from_errno(err, self._what)
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument(f"{self._what}: it is closed")
+        return self._handle
+
+    def _call(self, function: str, ids: _pack.Ids,
+              space: Optional[str]) -> List[int]:
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        results = (ctypes.c_int32 * max(num, 1))()
+        self._check(getattr(self._lib, function)(
+            self._open(), _lib.text_bytes(space), packed, num, results))
+        return [-result for result in results[:num]]
+
+    def touch(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+        """Count a use, as an open does."""
+        return self._call("ucm_blocks_touch", ids, space)
+
+    def pin(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+        """Keep them from being evicted, until they are unpinned."""
+        return self._call("ucm_blocks_pin", ids, space)
+
+    def unpin(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+        """Let them be evicted again."""
+        return self._call("ucm_blocks_unpin", ids, space)
+
+    def evict(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+        """Remove them from every tier. EPERM: pinned; EBUSY: leased."""
+        return self._call("ucm_blocks_evict", ids, space)
+
+    def remove(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
+        """Unlink them, pinned and leased ones too."""
+        return self._call("ucm_blocks_remove", ids, space)
+
+    def locate(self, ids: _pack.Ids, space: Optional[str] = None, *,
+               lease_ms: int = 0) -> List[Optional[Place]]:
+        """Where they lie; None: absent, or it could not be learned. lease_ms:
+        they are not evicted for so long."""
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        places = (_lib.ControlPlace * max(num, 1))()
+        self._check(self._lib.ucm_blocks_locate(
+            self._open(), _lib.text_bytes(space), packed, num,
+            0 if lease_ms else _PEEK, lease_ms, places))
+        return [None if at.result else Place(
+            at.tier, at.directory, at.size, at.uses, bool(at.flags & _PINNED))
+            for at in places[:num]]
+
+    def path(self, id: bytes, space: Optional[str] = None) -> str:
+        """The path of a block's file in its tier."""
+        path = ctypes.create_string_buffer(_PATH_MAX)
+        self._check(self._lib.ucm_blocks_path(
+            self._open(), _lib.text_bytes(space),
+            _pack.pack_ids([bytes(id)]), path))
+        return os.fsdecode(path.value)
+
+    def close(self) -> None:
+        """Again: nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._lib.ucm_blocks_close(handle)
+
+    def __enter__(self) -> Blocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

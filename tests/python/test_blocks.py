@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to the blocks of a mount by their ids."""
+
+import errno
+import itertools
+import os
+import unittest
+
+import ucmfs
+from tests.python.support import (LIMIT, MOUNT, TIER, id_of, join, needs_mount,
+                                  new_space, pages_layout, payload_of)
+
+NUM = 1500  # more than a batch of the daemon's
+counter = itertools.count()
+
+
+@needs_mount
+class OfAMount(unittest.TestCase):
+    def setUp(self):
+        self.space = new_space(f"blocks-{os.getpid()}-{next(counter)}")
+        self.ids = [id_of(f"{self.space} {i}") for i in range(4)]
+        _, layout = pages_layout(join(payload_of(i) for i in range(4)))
+        with ucmfs.Loader(MOUNT) as loader:
+            loader.add_group(layout, self.space).save(
+                self.ids, range(4)).wait(LIMIT)
+        self.blocks = ucmfs.Blocks(MOUNT)
+        self.addCleanup(self.blocks.close)
+
+    def there(self):
+        with ucmfs.Index(MOUNT, self.space) as index:
+            return list(index.lookup(self.ids)[0])
+
+    def test_are_evicted_if_not_pinned(self):
+        self.assertEqual(self.blocks.pin(self.ids[:1], self.space), [0])
+        self.assertEqual(
+            self.blocks.evict([*self.ids[:2], id_of("absent")], self.space),
+            [errno.EPERM, 0, errno.ENOENT])
+        self.assertEqual(self.there(), [1, 0, 1, 1])
+        self.assertEqual(self.blocks.unpin(self.ids[:1], self.space), [0])
+        self.assertEqual(self.blocks.evict(self.ids[:1], self.space), [0])
+        self.assertEqual(self.there(), [0, 0, 1, 1])
+
+    def test_are_removed_pinned_or_not(self):
+        self.blocks.pin(self.ids[:1], self.space)
+        self.assertEqual(
+            self.blocks.remove([*self.ids[:2], id_of("absent")], self.space),
+            [0, 0, errno.ENOENT])
+        self.assertEqual(self.there(), [0, 0, 1, 1])
+
+    def test_are_located(self):
+        self.blocks.pin(self.ids[1:2], self.space)
+        self.assertEqual(self.blocks.touch(self.ids[:1], self.space), [0])
+        places = self.blocks.locate([*self.ids[:2], id_of("absent")],
+                                    self.space)
+        self.assertIsNone(places[2])
+        self.assertEqual([(p.tier, p.directory, p.size, p.pinned)
+                          for p in places[:2]],
+                         [(0, 0, 8192, False), (0, 0, 8192, True)])
+        self.assertGreater(places[0].uses, 0)
+        path = self.blocks.path(self.ids[0], self.space)
+        self.assertTrue(path.startswith(os.path.realpath(TIER)), path)
+        self.assertEqual(os.stat(path).st_size, 8192)
+        with self.assertRaises(ucmfs.NotFound):
+            self.blocks.path(id_of("absent"), self.space)
+
+    def test_may_be_leased(self):
+        self.blocks.locate(self.ids[:1], self.space, lease_ms=60000)
+        self.assertEqual(self.blocks.evict(self.ids[:2], self.space),
+                         [errno.EBUSY, 0])
+
+    def test_may_be_many(self):
+        ids = [id_of(f"none {i}") for i in range(NUM)]
+        ids[0], ids[-1] = self.ids[0], self.ids[3]
+        self.assertEqual(self.blocks.touch(ids, self.space),
+                         [0, *[errno.ENOENT] * (NUM - 2), 0])
+        places = self.blocks.locate(ids, self.space)
+        self.assertEqual([i for i, at in enumerate(places) if at],
+                         [0, NUM - 1])
+        self.assertEqual(self.blocks.touch([], self.space), [])
+
+    def test_are_of_a_space_and_a_mount_that_are_there(self):
+        for call in (self.blocks.touch, self.blocks.locate):
+            with self.assertRaises(ucmfs.NotFound):
+                call(self.ids, "no-such-space")
+        for space in ("..", "a/b", "x" * 300):
+            with self.assertRaises(ucmfs.UcmfsError):
+                self.blocks.remove(self.ids, space)
+        with self.assertRaises(ucmfs.NotFound):
+            ucmfs.Blocks(TIER)
+        self.blocks.close()
+        with self.assertRaises(ucmfs.InvalidArgument):
+            self.blocks.touch(self.ids)
+
+
+if __name__ == "__main__":
+    unittest.main()
