@@ -11,26 +11,18 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm du [options]\n"
-	"\n"
-	"How many blocks, and bytes of their files, each space has in each tier.\n"
-	"\n"
-	UCM_HELP_MOUNTS
-	"  -s, --space NAME    only this space\n"
-	"  -H, --human         sizes as 2.0M\n"
-	UCM_HELP_JSON UCM_HELP_HELP;
-
 static struct options {
 	struct ucm_common common;
 	bool human;
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
+	UCM_ARG_MOUNTS(opt.common),
+	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
+	  .help = "only the space spaces/NAME (default: all spaces)" },
+	{ "human", 'H', .to = &opt.human,
+	  .help = "sizes in units of 1024, such as 2.0M" },
 	UCM_ARG_JSON(opt.common),
-	{ "human", 'H', NULL, &opt.human },
 	{ 0 },
 };
 
@@ -172,11 +164,18 @@ static int tell(struct ucm_client *client)
 	return status ? status : report.status;
 }
 
-int ucm_du_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run_each(opt.common.mount, tell) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run_each(opt.common.mount, tell);
 }
+
+const struct ucm_command ucm_du_command = {
+	.name = "du",
+	.does = "blocks and bytes by space and tier",
+	.operands = "",
+	.about = "Print how many blocks each space has in each tier, and how "
+		 "many bytes their files have.",
+	.args = args,
+	.run = run,
+};

@@ -130,23 +130,44 @@ static int get(struct ucm_move_job *job)
 	return err;
 }
 
-int ucm_get_main(int argc, char **argv)
+static const struct ucm_arg args[] = {
+	UCM_ARGS(ucm_store_where),
+	UCM_ARGS(ucm_store_shapes),
+	{ "missing", 0, "fail|zero", ucm_arg_choice,
+	  &ucm_store_opt.missing_zero,
+	  .help = "what an absent block means: no RAW (the default), or a page "
+		  "of zeros" },
+	/* in the order of enum ucm_verify */
+	{ "verify", 0, "full|header|none", ucm_arg_choice,
+	  &ucm_store_opt.verify, .help = "what is checked (full)" },
+	{ 0 },
+};
+
+static int run(int argc, char **argv)
 {
-	struct ucm_store_options opt;
 	struct ucm_move_job job;
 	int err;
 
-	if (ucm_store_parse(&opt, UCM_GET, argc, argv))
+	if (ucm_store_options_check(argc, argv))
 		return UCM_EXIT_USAGE;
-	if (opt.help) {
-		ucm_store_help(UCM_GET);
-		return 0;
-	}
 	catch_signals();
-	err = ucm_move_init(&job, &opt);
+	err = ucm_move_init(&job, &ucm_store_opt);
 	if (!err)
 		err = get(&job);
 	drop_raw();
 	ucm_move_fini(&job);
 	return err ? UCM_EXIT_FAILED : 0;
 }
+
+const struct ucm_command ucm_get_command = {
+	.name = "get",
+	.does = "blocks of a store to a file of pages",
+	.operands = "RAW [IDS]",
+	.about = "Load blocks of a store into the pages of a new file RAW: one "
+		 "page for each block, back to back. IDS or standard input "
+		 "lists the blocks, one a line, as ucm hash prints them. RAW "
+		 "appears only when it is complete.",
+	.args = args,
+	.most = 2,
+	.run = run,
+};

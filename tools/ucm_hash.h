@@ -7,6 +7,7 @@
 
 #include <ucm/hash.h>
 
+#include "tools/ucm_args.h"
 #include "tools/ucm_tokens.h"
 #include "tools/ucm_tool.h"
 
@@ -15,11 +16,11 @@
 struct ucm_hash_options {
 	struct ucm_hash_meta meta; /* leads into the arguments and the fields
 				      below: it lives as long as they */
+	uint64_t block_size, group;
 	enum ucm_token_format format;
-	uint32_t group;
 	uint32_t first_rank, last_rank;
 	bool all_ranks; /* more than meta.rank's: a column for each */
-	bool partial, paths, explain, help;
+	bool mla, partial, paths, explain;
 	bool resume; /* from parent, behind so many tokens */
 	struct ucm_id parent;
 	uint64_t parent_tokens;
@@ -29,10 +30,9 @@ struct ucm_hash_options {
 	struct ucm_hash_item items[UCM_HASH_MAX_ITEMS];
 };
 
-/* 0, or -EINVAL and a line on standard error. Cuts arguments into pieces. */
-int ucm_hash_parse(struct ucm_hash_options *opt, int argc, char **argv);
-
-void ucm_hash_help(void);
+/* What the options are set to: a process runs one command. */
+extern struct ucm_hash_options ucm_hash_opt;
+extern const struct ucm_arg ucm_hash_args[];
 
 /* 2 * num hex digits, either case, and nothing behind; 0 or -EINVAL. */
 int ucm_hash_hex(const char *text, size_t num, uint8_t *out);

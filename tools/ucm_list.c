@@ -181,42 +181,28 @@ BY(uses)
 BY(atime_s)
 #undef BY
 
-static const struct {
-	const char *name;
-	int (*compare)(const void *a, const void *b);
-} orders[] = {
-	[UCM_ROWS_NAME] = { "name", by_name },
-	[UCM_ROWS_SIZE] = { "size", by_size },
-	[UCM_ROWS_AGE] = { "age", by_mtime_ns },
-	[UCM_ROWS_USES] = { "uses", by_uses },
-	[UCM_ROWS_ATIME] = { "atime", by_atime_s },
+static int (*const orders[])(const void *a, const void *b) = {
+	[UCM_ROWS_NAME] = by_name,
+	[UCM_ROWS_SIZE] = by_size,
+	[UCM_ROWS_AGE] = by_mtime_ns,
+	[UCM_ROWS_USES] = by_uses,
+	[UCM_ROWS_ATIME] = by_atime_s,
 };
-
-int ucm_rows_order(const char *name, void *order)
-{
-	for (unsigned i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
-		if (strcmp(name, orders[i].name))
-			continue;
-		*(enum ucm_rows_order *)order = (enum ucm_rows_order)i;
-		return 0;
-	}
-	return -EINVAL;
-}
 
 void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order)
 {
 	if (rows->num)
 		qsort(rows->rows, rows->num, sizeof(*rows->rows),
-		      orders[order].compare);
+		      orders[order]);
 }
 
-int ucm_rows_prefix(const char *value, void *prefix)
+int ucm_rows_prefix(const struct ucm_arg *arg, char *value)
 {
 	size_t len = strlen(value);
 
 	if (!len || len > UCM_ID_HEX || strspn(value, "0123456789abcdef") != len)
 		return -EINVAL;
-	*(const char **)prefix = value;
+	*(const char **)arg->to = value;
 	return 0;
 }
 

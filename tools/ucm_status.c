@@ -24,18 +24,10 @@
 
 #define STATS_MAX (64u << 20)
 
-static const char help_text[] =
-	"usage: ucm status [options]\n"
-	"\n"
-	"Print how a mount is: passthrough and io_uring, the index, hits, tiers,\n"
-	"spaces. Root and the owner of the mount see all of it.\n"
-	"\n"
-	UCM_HELP_MOUNTS UCM_HELP_JSON UCM_HELP_HELP;
-
 static struct ucm_common common;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(common),
+	UCM_ARG_MOUNTS(common),
 	UCM_ARG_JSON(common),
 	{ 0 },
 };
@@ -307,7 +299,7 @@ static json_t *describe(const struct ucm_client *client,
 			 "missing", status->missing, "stats", status->stats);
 }
 
-static int run(struct ucm_client *client)
+static int show(struct ucm_client *client)
 {
 	struct status status = { 0 };
 	int result, err = read_stats(client->mount, &status.stats);
@@ -322,11 +314,19 @@ static int run(struct ucm_client *client)
 	return result;
 }
 
-int ucm_status_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run_each(common.mount, run) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run_each(common.mount, show);
 }
+
+const struct ucm_command ucm_status_command = {
+	.name = "status",
+	.does = "the state of a mount",
+	.operands = "",
+	.about = "Print the state of a mount: passthrough and io_uring, the "
+		 "index, hits, tiers, spaces. Only root and the owner of the "
+		 "mount see all of it.",
+	.args = args,
+	.run = run,
+};

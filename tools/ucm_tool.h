@@ -57,27 +57,4 @@ int ucm_mount_open(const char *mount, const char *name,
  * (-EFBIG if there is more). */
 int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
 
-/* ---- the subcommands; argv[0] is the name ---- */
-
-int ucm_debug_main(int argc, char **argv);
-int ucm_doctor_main(int argc, char **argv);
-int ucm_du_main(int argc, char **argv);
-int ucm_evict_main(int argc, char **argv);
-int ucm_exporter_main(int argc, char **argv);
-int ucm_get_main(int argc, char **argv);
-int ucm_hash_main(int argc, char **argv);
-int ucm_lookup_main(int argc, char **argv);
-int ucm_ls_main(int argc, char **argv);
-int ucm_pin_main(int argc, char **argv);
-int ucm_put_main(int argc, char **argv);
-int ucm_stat_main(int argc, char **argv);
-int ucm_status_main(int argc, char **argv);
-int ucm_top_main(int argc, char **argv);
-int ucm_touch_main(int argc, char **argv);
-int ucm_trace_main(int argc, char **argv);
-int ucm_unpin_main(int argc, char **argv);
-int ucm_verify_main(int argc, char **argv);
-int ucm_warm_main(int argc, char **argv);
-int ucm_where_main(int argc, char **argv);
-
 #endif

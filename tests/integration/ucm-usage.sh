@@ -77,7 +77,7 @@ for command in put get verify; do
 		echo "FAIL: ucm $command --help"
 		failed=1
 	}
-	grep -o '^  --.*' "$work/help" | grep -o -- '--[a-z-]*' |
+	grep -o '^  .*' "$work/help" | grep -o -- '--[a-z-]*' |
 		sort -u >"$work/options"
 	[ "$(wc -l <"$work/options")" -ge 6 ] || {
 		echo "FAIL: few options in ucm $command --help"
