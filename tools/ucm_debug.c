@@ -54,13 +54,15 @@ static int set(const char *mount, char **settings)
 	if (!text)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	fd = ucm_mount_open(mount, "debug", O_WRONLY);
-	if (fd < 0)
+	if (fd < 0) {
+		ucm_mount_complain(mount, "debug", fd);
 		return UCM_EXIT_FAILED;
+	}
 	put = write(fd, text, strlen(text));
 	if (put == (ssize_t)strlen(text))
 		return 0;
-	return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s", mount,
-			     put < 0 ? strerror(errno) : "not all taken");
+	ucm_mount_complain(mount, "debug", put < 0 ? -errno : -EIO);
+	return UCM_EXIT_FAILED;
 }
 
 /* "name=depth", a line each, as a JSON object. */
@@ -86,17 +88,14 @@ static int print_json(char *text)
 
 static int list(const char *mount)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, "debug", O_RDONLY);
 	_cleanup_free_ char *text = NULL;
 	size_t len;
-	int err;
+	int err = ucm_mount_read(mount, "debug", TEXT_MAX, &text, &len);
 
-	if (fd < 0)
+	if (err) {
+		ucm_mount_complain(mount, "debug", err);
 		return UCM_EXIT_FAILED;
-	err = ucm_tool_read(fd, TEXT_MAX, &text, &len);
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "%s/.ucmfs/debug: %s",
-				     mount, strerror(-err));
+	}
 	if (json)
 		return print_json(text);
 	fputs(text, stdout);

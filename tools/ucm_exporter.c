@@ -8,7 +8,6 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include "common/cleanup.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_http.h"
+#include "tools/ucm_metrics.h"
 #include "tools/ucm_tool.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:9741"
@@ -35,20 +35,12 @@ static const struct ucm_arg args[] = {
 
 #ifdef HAVE_MICROHTTPD
 
-#define METRICS_MAX (16u << 20)
-
 static int read_metrics(const char *mount, char **out, size_t *len_out)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, "metrics", O_RDONLY);
-	int err;
+	int err = ucm_mount_read(mount, "metrics", UCM_METRICS_MAX, out,
+				 len_out);
 
-	if (fd < 0)
-		return fd;
-	err = ucm_tool_read(fd, METRICS_MAX, out, len_out);
-	if (err)
-		ucm_tool_fail(0, "%s/.ucmfs/metrics: %s", mount,
-			      strerror(-err));
-	return err;
+	return err ? ucm_mount_complain(mount, "metrics", err) : 0;
 }
 
 /* "127.0.0.1:9741", "[::1]:9741": cuts it in two. NULL: it is neither. */

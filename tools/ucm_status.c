@@ -9,11 +9,9 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "tools/ucm_args.h"
@@ -42,23 +40,18 @@ struct status {
 /* 0, -EACCES (not told) or -errno (told). */
 static int read_stats(const char *mount, json_t **out)
 {
-	_cleanup_free_ char *path = NULL, *text = NULL;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_free_ char *text = NULL;
 	size_t len;
-	int err;
+	int err = ucm_mount_read(mount, "stats.json", STATS_MAX, &text, &len);
 
-	if (asprintf(&path, "%s/.ucmfs/stats.json", mount) < 0) {
-		path = NULL;
-		return ucm_tool_complain("no memory");
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	err = fd < 0 ? -errno : ucm_tool_read(fd, STATS_MAX, &text, &len);
-	if (err == -EACCES)
-		return err;
 	if (err)
-		return ucm_tool_complain("%s: %s", path, strerror(-err));
+		return err == -EACCES
+			       ? err
+			       : ucm_mount_complain(mount, "stats.json", err);
 	*out = json_loads(text, 0, NULL);
-	return *out ? 0 : ucm_tool_complain("%s: it is no JSON", path);
+	return *out ? 0
+		    : ucm_tool_complain("%s/.ucmfs/stats.json: not JSON",
+					mount);
 }
 
 /* ---- for others ---- */

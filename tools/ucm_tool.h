@@ -49,12 +49,18 @@ void ucm_mounts_fini(struct ucm_mounts *mounts);
  * is. To free; NULL: none or several (told). */
 char *ucm_mount_find(const char *arg);
 
-/* Open MOUNT/.ucmfs/NAME: a descriptor, or -errno (told). */
-int ucm_mount_open(const char *mount, const char *name,
-		   int flags);
+/* ---- files (ucm_tool.c) ---- */
 
-/* All of a file, up to max bytes, with a NUL behind it; to free. 0 or -errno
- * (-EFBIG if there is more). */
-int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
+/* All of a file, up to max bytes, and a NUL; to free. 0 or -errno (not told;
+ * -EFBIG if there is more). */
+int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out);
+
+/* MOUNT/.ucmfs/NAME: a descriptor, or all of it as above. */
+int ucm_mount_open(const char *mount, const char *name, int flags);
+int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
+		   size_t *len_out);
+
+/* One line that such a file could not be used; returns err. */
+int ucm_mount_complain(const char *mount, const char *name, int err);
 
 #endif

@@ -8,7 +8,6 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -60,14 +59,12 @@ static int print_all(const struct ucm_trace_view *view)
 
 static int decode(const char *path)
 {
-	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 	_cleanup_free_ char *bytes = NULL;
 	struct ucm_trace_view view;
 	const char *why;
 	size_t len;
-	int err;
+	int err = ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len);
 
-	err = fd < 0 ? -errno : ucm_tool_read(fd, SIZE_MAX / 4, &bytes, &len);
 	if (err)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path,
 				     strerror(-err));
