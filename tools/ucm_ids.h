@@ -20,6 +20,7 @@ struct ucm_ids {
 int ucm_ids_read(const char *name, struct ucm_ids *ids);
 /* From arguments: 0; -EINVAL: one is no id; -ENOMEM; told. */
 int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments);
+int ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id); /* -ENOMEM */
 void ucm_ids_fini(struct ucm_ids *ids);
 
 /* An id, an id with ".bin" behind it, or either behind a path; 0 or -EINVAL. */

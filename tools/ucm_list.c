@@ -6,44 +6,21 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
 #include "hashing/name.h"
+#include "tools/ucm_ids.h"
 #include "tools/ucm_tool.h"
 
 /* ---- one bucket ---- */
 
 struct bucket {
-	struct ucm_id *ids;
-	struct ucm_control_place *places;
-	size_t num, room;
+	struct ucm_ids ids;
+	struct ucm_control_place *places; /* ids.room of them */
 };
-
-static void free_bucket(struct bucket *bucket)
-{
-	free(bucket->ids);
-	free(bucket->places);
-}
-
-static int add_id(struct bucket *bucket, const struct ucm_id *id)
-{
-	if (bucket->num == bucket->room) {
-		size_t room = bucket->room ? 2 * bucket->room : 256;
-		struct ucm_id *more =
-			reallocarray(bucket->ids, room, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		bucket->ids = more;
-		bucket->room = room;
-	}
-	bucket->ids[bucket->num++] = *id;
-	return 0;
-}
 
 static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 {
@@ -52,12 +29,12 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 	struct ucm_id id;
 	int err = 0;
 
-	bucket->num = 0;
+	bucket->ids.num = 0;
 	errno = 0;
 	while (!err && (entry = readdir(dir))) {
 		if (!strncmp(entry->d_name, prefix, len) &&
 		    !ucm_name_parse(entry->d_name, &id))
-			err = add_id(bucket, &id);
+			err = ucm_ids_add(&bucket->ids, &id);
 		errno = 0;
 	}
 	return err ? err : -errno;
@@ -65,7 +42,7 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 
 static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
 {
-	size_t need = rows->num + bucket->num;
+	size_t need = rows->num + bucket->ids.num;
 
 	if (need > rows->room) {
 		size_t room = need > 2 * rows->room ? need : 2 * rows->room;
@@ -77,12 +54,12 @@ static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
 		rows->rows = more;
 		rows->room = room;
 	}
-	for (size_t i = 0; i < bucket->num; i++) {
+	for (size_t i = 0; i < bucket->ids.num; i++) {
 		int result = bucket->places[i].result;
 
 		if (!result)
 			rows->rows[rows->num++] = (struct ucm_row){
-				bucket->ids[i], bucket->places[i]
+				bucket->ids.ids[i], bucket->places[i]
 			};
 		else if (result != -ENOENT)
 			rows->failed++;
@@ -95,13 +72,14 @@ static int locate(struct ucm_client *client, const char *space,
 {
 	struct ucm_control_place *more;
 
-	if (!bucket->num)
+	if (!bucket->ids.num)
 		return 0;
-	more = reallocarray(bucket->places, bucket->room, sizeof(*more));
+	more = reallocarray(bucket->places, bucket->ids.room, sizeof(*more));
 	if (!more)
 		return ucm_tool_complain("no memory");
 	bucket->places = more;
-	return ucm_client_locate(client, space, bucket->ids, bucket->num, more);
+	return ucm_client_locate(client, space, bucket->ids.ids,
+				 bucket->ids.num, more);
 }
 
 static int read_bucket(struct ucm_client *client, const char *space,
@@ -147,7 +125,8 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
-	free_bucket(&bucket);
+	ucm_ids_fini(&bucket.ids);
+	free(bucket.places);
 	return err;
 }
 
