@@ -90,6 +90,10 @@ struct ucm_common {
 #define UCM_ARG_JSON(common)                                                  \
 	{ "json", 'j', .to = &(common).json, .help = "print JSON instead" }
 
+/* What those have that ask one mount about blocks of a space. */
+#define UCM_ARGS_BLOCKS(common)                                               \
+	UCM_ARG_MOUNT(common), UCM_ARG_SPACE(common), UCM_ARG_JSON(common)
+
 /* ---- the subcommands ---- */
 
 extern const struct ucm_command ucm_debug_command;

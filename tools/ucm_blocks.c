@@ -27,11 +27,9 @@ static struct options {
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
+	UCM_ARGS_BLOCKS(opt.common),
 	{ "file", 'f', "FILE", ucm_arg_text, &opt.file,
 	  .help = "ids from a file, one a line; -: standard input" },
-	UCM_ARG_JSON(opt.common),
 	{ 0 },
 };
 

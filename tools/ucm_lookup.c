@@ -21,11 +21,9 @@ static struct options {
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
+	UCM_ARGS_BLOCKS(opt.common),
 	{ "list", 'l', .to = &opt.list,
 	  .help = "print each id with its digit instead" },
-	UCM_ARG_JSON(opt.common),
 	{ 0 },
 };
 

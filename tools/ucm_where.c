@@ -18,9 +18,7 @@ static struct ucm_common common;
 static struct ucm_ids ids;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(common),
-	UCM_ARG_SPACE(common),
-	UCM_ARG_JSON(common),
+	UCM_ARGS_BLOCKS(common),
 	{ 0 },
 };
 
