@@ -23,7 +23,9 @@ static int help(void)
 {
 	puts("usage: ucm COMMAND [options] ...\n"
 	     "       ucm COMMAND --help\n"
-	     "       ucm --version\n");
+	     "       ucm --version\n"
+	     "\n"
+	     "Look at, move and check KV-cache blocks; see ucm(1).\n");
 	for (size_t i = 0; i < LENGTH(commands); i++)
 		printf("  %-10s %s\n", commands[i]->name, commands[i]->does);
 	return 0;

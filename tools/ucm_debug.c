@@ -150,7 +150,7 @@ static void print_areas(void)
 
 const struct ucm_command ucm_debug_command = {
 	.name = "debug",
-	.does = "switch the debugging of a mount",
+	.does = "choose what a mount logs for debugging",
 	.operands = "[MOUNT] [AREA=DEPTH...]",
 	.about = "Choose what the daemon of a mount logs for debugging; "
 		 "without AREA, list the areas and their depths. MOUNT (with "

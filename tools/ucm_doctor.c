@@ -184,7 +184,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_doctor_command = {
 	.name = "doctor",
-	.does = "check machine, directories and mounts",
+	.does = "check the machine, mounts and directories",
 	.operands = "[MOUNT|DIRECTORY...]",
 	.about = "Check the machine (kernel, /dev/fuse, limits, clock), "
 		 "mounts, and the directories of tiers: those that are named, "

@@ -172,10 +172,10 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_du_command = {
 	.name = "du",
-	.does = "blocks and bytes by space and tier",
+	.does = "count blocks and bytes by space and tier",
 	.operands = "",
-	.about = "Print how many blocks each space has in each tier, and how "
-		 "many bytes their files have.",
+	.about = "Count the blocks that each space has in each tier, and the "
+		 "bytes of their files.",
 	.args = args,
 	.run = run,
 };

@@ -132,14 +132,16 @@ static int get(struct ucm_move_job *job)
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS(ucm_store_where),
-	UCM_ARGS(ucm_store_shapes),
 	{ "missing", 0, "fail|zero", ucm_arg_choice,
 	  &ucm_store_opt.missing_zero,
-	  .help = "what an absent block means: no RAW (the default), or a page "
-		  "of zeros" },
+	  .help = "what an absent block means: no RAW (default), or zeros in "
+		  "its place" },
 	/* in the order of enum ucm_verify */
 	{ "verify", 0, "full|header|none", ucm_arg_choice,
-	  &ucm_store_opt.verify, .help = "what is checked (full)" },
+	  &ucm_store_opt.verify,
+	  .help = "what is checked: header and checksums (full), header, or "
+		  "hardly anything" },
+	UCM_ARGS(ucm_store_shapes),
 	{ 0 },
 };
 
@@ -161,13 +163,15 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_get_command = {
 	.name = "get",
-	.does = "blocks of a store to a file of pages",
+	.does = "load blocks of a store into a file",
 	.operands = "RAW [IDS]",
-	.about = "Load blocks of a store into the pages of a new file RAW: one "
-		 "page for each block, back to back. IDS or standard input "
-		 "lists the blocks, one a line, as ucm hash prints them. RAW "
-		 "appears only when it is complete.",
+	.about = "Load blocks of a store into a new file RAW: the payload of "
+		 "one block after the other, as ucm put reads it. IDS or standard "
+		 "input lists their ids, one a line, as ucm hash prints them. "
+		 "RAW appears only when it is complete.",
 	.args = args,
+	.end = UCM_STORE_SHAPES_END
+	       "\n\nExit status 1: a block could not be loaded.",
 	.most = 2,
 	.run = run,
 };

@@ -253,9 +253,10 @@ const struct ucm_command ucm_hash_command = {
 	.name = "hash",
 	.does = "print the ids of the blocks of a request",
 	.operands = "[FILE]",
-	.about = "Print the ids of the blocks of a request, one a line. FILE "
-		 "or standard input holds its token ids; with the scheme "
-		 "external, the engine's hashes in hex.",
+	.about = "Print the ids of the blocks that the tokens of a request "
+		 "fill, one a line, in order. FILE or standard input holds its "
+		 "token ids; with the scheme external, the engine's hashes in "
+		 "hex.",
 	.args = ucm_hash_args,
 	.most = 1,
 	.run = run,

@@ -164,15 +164,17 @@ static int parse_space(const struct ucm_arg *arg, char *value)
 const struct ucm_arg ucm_hash_args[] = {
 	{ "scheme", 0, "ucm|chain|prefix|hexchain|sha256|external",
 	  parse_scheme, &ucm_hash_opt.meta.scheme,
-	  .help = "how ids are made (sha256)" },
+	  .help = "how ids are made (sha256); see ucm_hash(3)" },
 	{ "meta", 0, "MODEL:WORLD_SIZE:DTYPE:RANK", parse_meta,
 	  &ucm_hash_opt.meta,
-	  .help = "what the ids depend on; needed by ucm, chain and sha256" },
+	  .help = "what the ids depend on beside the tokens, and the rank whose "
+		  "ids are printed; needed by ucm, chain and sha256" },
 	{ "block-size", 0, "N", ucm_arg_number, &ucm_hash_opt.block_size,
 	  .help = "tokens of a block (16)",
 	  .min = 1, .max = UCM_HASH_BLOCK_SIZE_MAX },
 	{ "mla", .to = &ucm_hash_opt.mla,
-	  .help = "all ranks share rank 0's blocks" },
+	  .help = "multi-head latent attention: all ranks share rank 0's "
+		  "blocks" },
 	{ "ranks", 0, "RANKS", parse_ranks, &ucm_hash_opt,
 	  .help = "print a column for each of these ranks: N, A-B or all" },
 	{ "partial", .to = &ucm_hash_opt.partial,
@@ -182,21 +184,24 @@ const struct ucm_arg ucm_hash_args[] = {
 	  .help = "continue after this block, which ends after TOKENS tokens "
 		  "of the request" },
 	{ "salt", 0, "TEXT", parse_salt, &ucm_hash_opt.meta.extras.salt,
-	  .help = "cache salt; sha256" },
+	  .help = "cache salt, for sha256" },
 	{ "lora", 0, "ID[=DIGEST]", parse_lora, &ucm_hash_opt,
-	  .help = "LoRA adapter, and 64 hex digits over its weights; sha256" },
+	  .help = "LoRA adapter, and 64 hex digits over its weights, for "
+		  "sha256" },
 	{ "item", 0, "HASH@POSITION+LENGTH", parse_item, &ucm_hash_opt,
 	  .help = "a multimodal item: 64 hex digits over its content, its "
-		  "first token and their number; may be repeated; sha256" },
+		  "first token and their number, for sha256; may be repeated" },
 	{ "space", 0, "SPACE_ID", parse_space, &ucm_hash_opt,
-	  .help = "64 hex digits; needed by external" },
+	  .help = "identity of the space, 64 hex digits; needed by external" },
 	{ "group", 0, "N", ucm_arg_number, &ucm_hash_opt.group,
-	  .help = "KV cache group (0); external", .max = UINT32_MAX },
+	  .help = "KV cache group, for external (0)", .max = UINT32_MAX },
 	/* in the order of enum ucm_token_format */
 	{ "format", 0, "text|int32|int64", ucm_arg_choice,
-	  &ucm_hash_opt.format, .help = "of the token ids (text)" },
+	  &ucm_hash_opt.format,
+	  .help = "how the input holds token ids: decimal numbers (text), or "
+		  "binary ones" },
 	{ "paths", .to = &ucm_hash_opt.paths,
-	  .help = "print 3f/3f9a...e1.bin instead of ids" },
+	  .help = "print paths below blocks/, such as 3f/3f9a...e1.bin" },
 	{ "explain", .to = &ucm_hash_opt.explain,
 	  .help = "print the bytes that go into each hash" },
 	{ 0 },

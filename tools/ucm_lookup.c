@@ -112,7 +112,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_lookup_command = {
 	.name = "lookup",
-	.does = "which of these blocks are there",
+	.does = "count which blocks are present",
 	.operands = "[FILE]",
 	.about = "Read ids from FILE or standard input, one a line, as ucm "
 		 "hash prints them. Print how many of these blocks are there "

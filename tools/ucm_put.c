@@ -55,12 +55,12 @@ static int parse_parent(const struct ucm_arg *arg, char *value)
 
 static const struct ucm_arg args[] = {
 	UCM_ARGS(ucm_store_where),
-	UCM_ARGS(ucm_store_shapes),
 	{ "parents", .to = &ucm_store_opt.parents,
 	  .help = "the blocks are a chain: each names the one before as its "
 		  "parent" },
 	{ "parent", 0, "ID", parse_parent, &ucm_store_opt.parent,
 	  .help = "the same, and the parent of the first block is this one" },
+	UCM_ARGS(ucm_store_shapes),
 	{ 0 },
 };
 
@@ -86,14 +86,16 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_put_command = {
 	.name = "put",
-	.does = "pages of a file to blocks of a store",
+	.does = "save the contents of a file as blocks",
 	.operands = "RAW [IDS]",
-	.about = "Save the pages of the file RAW as blocks of a store. RAW "
-		 "holds one page for each block, back to back, each in the "
-		 "order of a block's payload. IDS or standard input lists the "
-		 "blocks, one a line, as ucm hash prints them. Blocks that "
-		 "exist are left alone.",
+	.about = "Save what is in the file RAW as blocks of a store. RAW holds "
+		 "the payload of one block after the other (layer 0 K, layer 0 "
+		 "V, layer 1 K, ...) and nothing else. IDS or standard input "
+		 "lists their ids, one a line, as ucm hash prints them. Blocks "
+		 "that exist are left alone.",
 	.args = args,
+	.end = UCM_STORE_SHAPES_END
+	       "\n\nExit status 1: a block could not be saved.",
 	.most = 2,
 	.run = run,
 };

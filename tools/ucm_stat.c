@@ -370,7 +370,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_stat_command = {
 	.name = "stat",
-	.does = "all about one block",
+	.does = "show all about one block",
 	.operands = "ID",
 	.about = "Print what a block's header says, where the block lies, and "
 		 "each plane with its checksum. Reading the header counts as a "

@@ -315,7 +315,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_status_command = {
 	.name = "status",
-	.does = "the state of a mount",
+	.does = "show the state of a mount",
 	.operands = "",
 	.about = "Print the state of a mount: passthrough and io_uring, the "
 		 "index, hits, tiers, spaces. Only root and the owner of the "

@@ -39,6 +39,11 @@ extern struct ucm_store_options ucm_store_opt;
 extern const struct ucm_arg ucm_store_where[]; /* put, get and verify */
 extern const struct ucm_arg ucm_store_shapes[]; /* put and get: geometry, I/O */
 
+/* For --help of put and get. */
+#define UCM_STORE_SHAPES_END                                                  \
+	"Without an option of geometry, it is that of the space's "           \
+	"space.json, or else of one of its blocks."
+
 /* Keeps the operands, and checks what holds for all three. 0, or -EINVAL and a
  * line on standard error. */
 int ucm_store_options_take(int argc, char **argv);

@@ -13,12 +13,14 @@ struct ucm_store_options ucm_store_opt = { .space = "" };
 
 const struct ucm_arg ucm_store_where[] = {
 	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
-	  .help = "the store is mounted there" },
+	  .help = "where the store is mounted" },
 	{ "tiers", 0, "SOURCE", ucm_arg_text, &ucm_store_opt.tiers,
-	  .help = "its directories themselves, written as in ucmfs(8)" },
+	  .help = "instead of a mount: the directories of its tiers, "
+		  "written as in ucmfs(8)" },
 	UCM_ARG_SPACE(ucm_store_opt),
 	{ "threads", 0, "N", ucm_arg_number, &ucm_store_opt.threads,
-	  .help = "threads that do the work", .min = 1, .max = 64 },
+	  .help = "how many threads do the work, at most 64",
+	  .min = 1, .max = 64 },
 	UCM_ARG_JSON(ucm_store_opt),
 	{ 0 },
 };
@@ -48,33 +50,35 @@ static int parse_dtype(const struct ucm_arg *arg, char *value)
 
 const struct ucm_arg ucm_store_shapes[] = {
 	{ "layers", 0, "N", ucm_arg_number, &shape.layers,
-	  .help = "geometry of the blocks: layers; without these options it is "
-		  "that of the space",
-	  .min = 1, .max = 1 << 20 },
+	  .help = "geometry: layers", .min = 1, .max = 1 << 20 },
 	{ "tokens", 0, "N", ucm_arg_number, &shape.tokens,
-	  .help = "tokens of a block", .min = 1, .max = UINT32_MAX },
+	  .help = "geometry: tokens of a block", .min = 1, .max = UINT32_MAX },
 	{ "dtype", 0,
 	  "float16|bfloat16|float32|float8_e4m3|float8_e5m2|int8|uint8|opaque",
-	  parse_dtype, &shape.dtype, .help = "type of the elements" },
+	  parse_dtype, &shape.dtype,
+	  .help = "geometry: type of the elements" },
 	{ "heads", 0, "N", ucm_arg_number, &shape.heads,
-	  .help = "heads of keys and values", .max = UINT16_MAX },
+	  .help = "geometry: heads of keys and values", .max = UINT16_MAX },
 	{ "dim", 0, "N", ucm_arg_number, &shape.dim,
-	  .help = "elements of a head", .max = UINT16_MAX },
+	  .help = "geometry: elements of a head", .max = UINT16_MAX },
 	{ "k-bytes", 0, "N", ucm_arg_number, &shape.k_bytes,
-	  .help = "bytes of a layer's K plane, if they do not follow from the "
-		  "others",
+	  .help = "geometry: bytes of the keys of a layer, if they do not "
+		  "follow from the others",
 	  .min = 1, .max = UINT32_MAX },
 	{ "v-bytes", 0, "N", ucm_arg_number, &shape.v_bytes,
-	  .help = "bytes of a layer's V plane (as many as K); 0 for MLA",
+	  .help = "geometry: bytes of the values of a layer (as many as of the "
+		  "keys); 0 for MLA",
 	  .max = UINT32_MAX },
 	/* in the order of UCM_ORDER_... */
 	{ "order", 0, "NHD|HND|opaque", ucm_arg_choice, &shape.order,
-	  .help = "order of the elements in a plane (NHD)" },
+	  .help = "geometry: order of tokens (N), heads (H) and their "
+		  "elements (D) in a plane (NHD)" },
 	{ "like", 0, "FILE", ucm_arg_text, &ucm_store_opt.like,
-	  .help = "the geometry of this block" },
+	  .help = "geometry: that of this block" },
 	/* in the order of enum ucm_io_kind */
 	{ "io", 0, "auto|uring|threads", ucm_arg_choice, &ucm_store_opt.io,
-	  .help = "how to read and write (auto)" },
+	  .help = "read and write by io_uring, by threads, or by what is "
+		  "allowed (auto)" },
 	{ 0 },
 };
 

@@ -306,7 +306,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_top_command = {
 	.name = "top",
-	.does = "what a mount does, as it happens",
+	.does = "show what a mount does, as it happens",
 	.operands = "",
 	.about = "Show what a mount does, anew every second: lookups, hits, "
 		 "opens and commits, bytes by tier, how long requests take, "

@@ -82,7 +82,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_trace_command = {
 	.name = "trace",
-	.does = "decode an access trace",
+	.does = "print an access trace as text or JSON",
 	.operands = "FILE",
 	.about = "Print the records of an access trace (ucmfs -o trace=FILE), "
 		 "oldest first. The daemon may be running or gone.",

@@ -320,13 +320,15 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_verify_command = {
 	.name = "verify",
-	.does = "check blocks, and say what is damaged",
+	.does = "check blocks, and show what is damaged",
 	.operands = "FILE...\n"
 		    "--mount MOUNT | --tiers SOURCE [IDS | --all]",
-	.about = "Read blocks and check all that they say of themselves: "
-		 "FILEs, the blocks of a store that IDS or standard input "
-		 "lists, or all of a space.",
+	.about = "Read blocks and compare them with their headers and "
+		 "checksums: the FILEs; or, of a store, the blocks that IDS or "
+		 "standard input lists, or all of a space. Nothing is repaired "
+		 "or removed.",
 	.args = args,
+	.end = "Exit status 1: a block is absent or damaged.",
 	.most = UCM_ARGS_ANY,
 	.run = run,
 };

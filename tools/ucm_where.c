@@ -136,7 +136,7 @@ static int run(int argc, char **argv)
 
 const struct ucm_command ucm_where_command = {
 	.name = "where",
-	.does = "which tier and file has a block",
+	.does = "show the tier and the file of blocks",
 	.operands = "ID...",
 	.about = "Print for each block its tier and, for root and the owner of "
 		 "the mount, the path of its file; \"absent\" if there is "
