@@ -51,11 +51,11 @@ struct ucm_command {
 /*
  * Reads options, in any place, and leaves the operands in *argv. Returns -1 to
  * go on, or the exit status: help was asked for (printed), or something is
- * wrong (told).
+ * wrong (reported).
  */
 int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv);
 
-/* No operands beyond so many: -1, or the exit status (told). */
+/* No operands beyond so many: -1, or the exit status (reported). */
 int ucm_args_limit(int argc, char **argv, int most);
 
 /* ---- values ---- */

@@ -118,7 +118,7 @@ static int call_blocks(struct ucm_client *client)
 
 /* ---- arguments ---- */
 
-/* 0 or the exit status (told). */
+/* 0 or the exit status (reported). */
 static int read_ids(int argc, char **argv)
 {
 	if (!argc && !opt.file)

@@ -208,7 +208,7 @@ int ucm_client_batch(const struct ucm_client *client, unsigned long number,
 	struct ucm_control_batch batch;
 	size_t part;
 
-	/* once at least: who may not ask hears of it */
+	/* once at least: so that whoever may not ask is told so */
 	for (size_t at = 0; at == 0 || at < num; at += part) {
 		int err;
 

@@ -4,8 +4,8 @@
  * ucm-control(7).
  *
  * The one place of ucm(1) that makes them: batches are cut here, and errors are
- * told in words. Calls return 0, or -errno (told), unless it says otherwise;
- * one thread.
+ * reported in words. Calls return 0, or -errno (reported), unless it says
+ * otherwise; one thread.
  */
 #ifndef UCM_TOOLS_CLIENT_H
 #define UCM_TOOLS_CLIENT_H
@@ -52,7 +52,7 @@ int ucm_client_locate(const struct ucm_client *client, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);
 
-/* -EPERM and -ENOENT (there is no such block) are not told. */
+/* -EPERM and -ENOENT (there is no such block) are not reported. */
 int ucm_client_path(const struct ucm_client *client, const char *space,
 		    const struct ucm_id *id, char path[4096]);
 

@@ -92,7 +92,7 @@ static void tell_space(struct report *report, const char *space,
 	}
 }
 
-/* One that cannot be read is told, and the others go on. */
+/* One that cannot be read is reported, and the others go on. */
 static void do_space(struct report *report, const char *space)
 {
 	struct sum sums[UCM_CLIENT_TIERS] = { 0 };

@@ -78,7 +78,7 @@ static int open_listener(const struct addrinfo *at)
 	return err;
 }
 
-/* A listening socket, or the exit status, negative (told). */
+/* A listening socket, or the exit status, negative (reported). */
 static int open_socket(const char *listen)
 {
 	struct addrinfo hints = {

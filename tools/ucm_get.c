@@ -122,7 +122,7 @@ static int get(struct ucm_move_job *job)
 	if (!err && is_complete(job))
 		err = finish_raw(job);
 	else if (!err)
-		err = -EIO; /* and it has been told why */
+		err = -EIO; /* and the cause has been reported */
 	if (job->task)
 		err = report(job) ?: err;
 	else if (!err)

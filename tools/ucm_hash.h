@@ -21,7 +21,7 @@ struct ucm_hash_options {
 	uint32_t first_rank, last_rank;
 	bool all_ranks; /* more than meta.rank's: a column for each */
 	bool mla, partial, paths, explain;
-	bool resume; /* from parent, behind so many tokens */
+	bool resume; /* from parent, after so many tokens */
 	struct ucm_id parent;
 	uint64_t parent_tokens;
 	const char *input; /* "-": standard input */
@@ -34,7 +34,7 @@ struct ucm_hash_options {
 extern struct ucm_hash_options ucm_hash_opt;
 extern const struct ucm_arg ucm_hash_args[];
 
-/* 2 * num hex digits, either case, and nothing behind; 0 or -EINVAL. */
+/* 2 * num hex digits, either case, and nothing else; 0 or -EINVAL. */
 int ucm_hash_hex(const char *text, size_t num, uint8_t *out);
 
 /* The whole input. */
@@ -51,8 +51,8 @@ int ucm_hash_read(const struct ucm_hash_options *opt,
 void ucm_hash_input_fini(struct ucm_hash_input *input);
 const char *ucm_hash_input_name(const struct ucm_hash_options *opt);
 
-/* Print every block of a request, and the bytes behind its id. state: before
- * its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */
+/* Print every block of a request, and the bytes that its id is made of. state:
+ * before its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */
 int ucm_hash_explain(const struct ucm_hasher *hasher,
 		     const struct ucm_hash_request *request,
 		     const struct ucm_hash_state *state,

@@ -52,7 +52,7 @@ static int parse_u32(const char *text, uint64_t min, uint32_t *out)
 	return err;
 }
 
-/* Cut text at the last c; returns what is behind it. */
+/* Cut text at the last c; returns what follows it. */
 static char *cut_last(char *text, char c)
 {
 	char *at = strrchr(text, c);

@@ -26,7 +26,7 @@ struct ucm_rows {
 };
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
- * *rows; fini also after an error. 0 or -errno (told). */
+ * *rows; fini also after an error. 0 or -errno (reported). */
 int ucm_rows_read(struct ucm_client *client, const char *space,
 		  const char *prefix, struct ucm_rows *rows,
 		  struct ucm_progress *progress);
@@ -47,7 +47,7 @@ void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order);
 int ucm_rows_prefix(const struct ucm_arg *arg, char *value);
 
 /* The names of all spaces, the default one ("") first, then sorted; each with
- * its NUL, num of them; to free. 0 or -errno (told). */
+ * its NUL, num of them; to free. 0 or -errno (reported). */
 int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out);
 void ucm_spaces_free(char **spaces, size_t num);

@@ -39,7 +39,7 @@ static const struct ucm_arg args[] = {
 struct subject {
 	struct ucm_client *client;
 	struct ucm_control_place place;
-	char path[4096];   /* "": not told */
+	char path[4096];   /* "": not known */
 	struct ucm_block block;
 	uint8_t *head;     /* the file's first data_offset bytes */
 };

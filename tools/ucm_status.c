@@ -37,7 +37,7 @@ struct status {
 
 /* ---- for those who may read stats.json ---- */
 
-/* 0, -EACCES (not told) or -errno (told). */
+/* 0, -EACCES (not reported) or -errno (reported). */
 static int read_stats(const char *mount, json_t **out)
 {
 	_cleanup_free_ char *text = NULL;

@@ -26,7 +26,7 @@ struct found {
 	struct ucm_client *client;
 	const struct ucm_id *id;
 	struct ucm_control_place place;
-	char path[4096]; /* "": not told */
+	char path[4096]; /* "": not known */
 };
 
 /* What became of it, if it is not there. */
