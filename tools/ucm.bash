@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # bash completion for ucm(1).
 #
-# Commands and options are those that ucm --help lists, so that nothing need be
-# kept up to date here; needs no bash-completion package.
-
-# The options of a command, as its --help has them.
-_ucm_options() {
-	"$1" "$2" --help 2>/dev/null | grep -o -- '--[a-z][a-z-]*' | sort -u
-}
+# Commands, options and the values to choose from are those that --help lists,
+# so that nothing need be kept up to date here; needs no bash-completion package.
 
 _ucm_commands() {
 	"$1" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p'
+}
+
+# The options of a command, one a line: its letter or "-", its name, its value.
+_ucm_options() {
+	"$1" "$2" --help 2>/dev/null | sed -n '
+		s/^  \(-.\), --/\1 --/
+		s/^      --/- --/
+		s/^\(-.\{0,1\} --[a-z-]* \{0,1\}[^ ]*\).*/\1/p'
 }
 
 # Mount points; one with white space in its name is not offered.
@@ -33,15 +36,16 @@ _ucm_mount() {
 	_ucm_mounts | head -n 1
 }
 
-# The values that an option takes; nothing: a file.
+# What to offer for the value of an option; nothing: a file.
 _ucm_values() {
-	case $1 in
-	-m | --mount) _ucm_mounts ;;
-	-s | --space) ls "$(_ucm_mount)/spaces" 2>/dev/null ;;
-	-o | --sort) printf '%s\n' name size age uses atime ;;
-	--scheme) printf '%s\n' ucm chain prefix hexchain sha256 external ;;
-	-e | --engine) echo vllm ;;
-	--format) printf '%s\n' text int32 int64 ;;
+	local value
+
+	value=$(_ucm_options "$1" "$2" |
+		awk -v option="$3" '$1 == option || $2 == option { print $3 }')
+	case $value in
+	MOUNT) _ucm_mounts ;;
+	NAME) ls "$(_ucm_mount)/spaces" 2>/dev/null ;;
+	[[:lower:]]* | *'|'*) printf '%s\n' "${value//|/ }" ;;
 	esac
 }
 
@@ -54,12 +58,13 @@ _ucm() {
 	if ((COMP_CWORD == 1)); then
 		words="$(_ucm_commands "$ucm") --help --version"
 	elif [[ $word == -* ]]; then
-		words=$(_ucm_options "$ucm" "$command")
-	else
-		words=$(_ucm_values "$last")
-		[[ -n $words || $command != doctor ]] || words=$(_ucm_mounts)
+		words=$(_ucm_options "$ucm" "$command" | awk '{ print $2 }')
+	elif [[ $last == -* ]]; then
+		words=$(_ucm_values "$ucm" "$command" "$last")
+	elif "$ucm" "$command" --help 2>/dev/null | grep -q '^usage:.*\[MOUNT'; then
+		words=$(_ucm_mounts)
 	fi
-	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+	mapfile -t COMPREPLY < <(compgen -W "${words-}" -- "$word")
 }
 
 complete -o bashdefault -o default -F _ucm ucm

@@ -5,32 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/ucm_args.h"
 #include "tools/ucm_tool.h"
 
-static const struct command {
-	const char *name, *does;
-	int (*run)(int argc, char **argv);
-} commands[] = {
-	{ "debug", "switch the debugging of a mount", ucm_debug_main },
-	{ "doctor", "check machine, directories and mounts", ucm_doctor_main },
-	{ "du", "blocks and bytes by space and tier", ucm_du_main },
-	{ "evict", "remove blocks that are not pinned", ucm_evict_main },
-	{ "exporter", "serve a mount's metrics over HTTP", ucm_exporter_main },
-	{ "get", "blocks of a store to a file of pages", ucm_get_main },
-	{ "hash", "print the ids of the blocks of a request", ucm_hash_main },
-	{ "lookup", "which of these blocks are there", ucm_lookup_main },
-	{ "ls", "list the blocks of a space", ucm_ls_main },
-	{ "pin", "keep blocks from being evicted", ucm_pin_main },
-	{ "put", "pages of a file to blocks of a store", ucm_put_main },
-	{ "stat", "all about one block", ucm_stat_main },
-	{ "status", "how a mount is", ucm_status_main },
-	{ "top", "what a mount does, as it happens", ucm_top_main },
-	{ "touch", "count a use of blocks", ucm_touch_main },
-	{ "trace", "decode an access trace", ucm_trace_main },
-	{ "unpin", "let blocks be evicted again", ucm_unpin_main },
-	{ "verify", "check blocks, and say what is damaged", ucm_verify_main },
-	{ "warm", "fetch blocks to a faster tier", ucm_warm_main },
-	{ "where", "which tier and file has a block", ucm_where_main },
+static const struct ucm_command *const commands[] = {
+	&ucm_debug_command,  &ucm_doctor_command, &ucm_du_command,
+	&ucm_evict_command,  &ucm_exporter_command, &ucm_get_command,
+	&ucm_hash_command,   &ucm_lookup_command, &ucm_ls_command,
+	&ucm_pin_command,    &ucm_put_command,	  &ucm_stat_command,
+	&ucm_status_command, &ucm_top_command,	  &ucm_touch_command,
+	&ucm_trace_command,  &ucm_unpin_command,  &ucm_verify_command,
+	&ucm_warm_command,   &ucm_where_command,
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -38,10 +23,21 @@ static int help(void)
 {
 	puts("usage: ucm COMMAND [options] ...\n"
 	     "       ucm COMMAND --help\n"
-	     "       ucm --version\n");
+	     "       ucm --version\n"
+	     "\n"
+	     "Look at, move and check KV-cache blocks; see ucm(1).\n");
 	for (size_t i = 0; i < LENGTH(commands); i++)
-		printf("  %-10s %s\n", commands[i].name, commands[i].does);
+		printf("  %-10s %s\n", commands[i]->name, commands[i]->does);
 	return 0;
+}
+
+static int run(const struct ucm_command *command, int argc, char **argv)
+{
+	int status;
+
+	ucm_tool_command = command->name;
+	status = ucm_args_parse(command, &argc, &argv);
+	return status < 0 ? command->run(argc, argv) : status;
 }
 
 int main(int argc, char **argv)
@@ -57,10 +53,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	for (size_t i = 0; i < LENGTH(commands); i++) {
-		if (strcmp(argv[1], commands[i].name) != 0)
-			continue;
-		ucm_tool_command = commands[i].name;
-		return commands[i].run(argc - 1, argv + 1);
+		if (!strcmp(argv[1], commands[i]->name))
+			return run(commands[i], argc - 1, argv + 1);
 	}
 	fprintf(stderr, "ucm: no command '%s'; try --help\n", argv[1]);
 	return UCM_EXIT_USAGE;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_args.c - the command line of a subcommand, from a table. */
+/* ucm_args.c - command line and --help of a subcommand, from a table. */
 #include <config.h>
 
 #include "tools/ucm_args.h"
 
+#include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,61 +16,161 @@
 #include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
-#define MOST 16
-#define KEY 256 /* + number of the argument */
+#define MOST 32
+#define KEY 256 /* + number of the row */
 
-/* What getopt_long(3) wants to know. */
+/* The rows, and what getopt_long(3) wants to know of them. */
 struct tables {
-	struct option longs[MOST + 2];
-	char shorts[2 * MOST + 2];
+	const struct ucm_arg *rows[MOST];
 	unsigned num;
+	struct option longs[MOST + 1];
+	char shorts[2 * MOST + 2];
 };
+
+static const struct ucm_arg help_row[] = {
+	{ "help", .help = "print this text" },
+	{ 0 },
+};
+
+static void gather_rows(const struct ucm_arg *args, struct tables *out)
+{
+	for (; args->name || args->table; args++) {
+		if (args->table) {
+			gather_rows(args->table, out);
+			continue;
+		}
+		assert(out->num < MOST);
+		out->rows[out->num++] = args;
+	}
+}
 
 static void fill_tables(const struct ucm_arg *args, struct tables *out)
 {
 	char *at = out->shorts;
-	unsigned i;
 
 	*out = (struct tables){ 0 };
+	gather_rows(args, out);
+	gather_rows(help_row, out);
 	*at++ = ':';
-	for (i = 0; args[i].name && i < MOST; i++) {
-		int has = args[i].parse ? required_argument : no_argument;
+	for (unsigned i = 0; i < out->num; i++) {
+		const struct ucm_arg *arg = out->rows[i];
+		int has = arg->value ? required_argument : no_argument;
 
-		out->longs[i] = (struct option){ args[i].name, has, NULL,
+		out->longs[i] = (struct option){ arg->name, has, NULL,
 						 KEY + (int)i };
-		if (!args[i].letter)
+		if (!arg->letter)
 			continue;
-		*at++ = args[i].letter;
-		if (args[i].parse)
+		*at++ = arg->letter;
+		if (arg->value)
 			*at++ = ':';
 	}
-	out->longs[i] = (struct option){ "help", no_argument, NULL, 'h' };
-	out->num = i;
 }
 
-static unsigned number_of(const struct ucm_arg *args, int key)
+static const struct ucm_arg *find_row(const struct tables *tables, int key)
 {
 	unsigned i = 0;
 
 	if (key >= KEY)
-		return (unsigned)(key - KEY);
-	while (args[i].letter != key)
+		return tables->rows[key - KEY];
+	while (tables->rows[i]->letter != key)
 		i++;
-	return i;
+	return tables->rows[i];
 }
 
-static int set(const struct ucm_arg *arg)
+/* ---- --help ---- */
+
+#define COLUMN 22 /* where the text of an option begins */
+#define WIDTH 79
+
+/* Lines of at most WIDTH columns; all but the first are indented. */
+static void print_text(const char *text, int indent)
 {
-	if (!arg->parse) {
+	for (int blanks = 0; *text; blanks = indent) {
+		int room = WIDTH - indent;
+		int len = (int)strcspn(text, "\n");
+
+		if (len > room) {
+			for (len = room; text[len] != ' '; len--)
+				assert(len);
+		}
+		printf("%*s%.*s\n", blanks, "", len, text);
+		text += len + (text[len] != '\0');
+	}
+}
+
+static void print_row(const struct ucm_arg *arg)
+{
+	char letter[] = "    ";
+	int len;
+
+	if (arg->letter)
+		snprintf(letter, sizeof(letter), "-%c, ", arg->letter);
+	len = printf("  %s--%s%s%s", letter, arg->name, arg->value ? " " : "",
+		     arg->value ? arg->value : "");
+	if (len > COLUMN - 2) {
+		putchar('\n');
+		len = 0;
+	}
+	printf("%*s", COLUMN - len, "");
+	print_text(arg->help, COLUMN);
+}
+
+static int print_help(const struct ucm_command *command,
+		      const struct tables *tables)
+{
+	const char *form = command->operands, *lead = "usage:";
+
+	do {
+		int len = (int)strcspn(form, "\n");
+
+		printf("%-6s ucm %s [options]%s%.*s\n", lead, command->name,
+		       len ? " " : "", len, form);
+		form += len + (form[len] != '\0');
+		lead = "";
+	} while (*form);
+	putchar('\n');
+	print_text(command->about, 0);
+	if (command->print_more)
+		command->print_more();
+	putchar('\n');
+	for (unsigned i = 0; i < tables->num; i++)
+		print_row(tables->rows[i]);
+	if (command->end) {
+		putchar('\n');
+		print_text(command->end, 0);
+	}
+	return ucm_tool_flush();
+}
+
+/* ---- parsing ---- */
+
+static int complain_of_value(const struct ucm_arg *arg, const char *given)
+{
+	if (arg->parse == ucm_arg_number && arg->max)
+		return ucm_tool_complain("--%s '%s': must be a number from "
+					 "%" PRIu64 " to %" PRIu64
+					 "; try --help", arg->name, given,
+					 arg->min, arg->max);
+	if (strchr(arg->value, '|') || islower((unsigned char)*arg->value))
+		return ucm_tool_complain("--%s '%s': must be %s; try --help",
+					 arg->name, given, arg->value);
+	return ucm_tool_complain("--%s '%s': not a valid %s; try --help",
+				 arg->name, given, arg->value);
+}
+
+static int set_row(const struct ucm_arg *arg)
+{
+	char *given;
+
+	if (!arg->value) {
 		*(bool *)arg->to = true;
 		return 0;
 	}
-	if (!arg->parse(optarg, arg->to))
-		return 0;
-	return ucm_tool_complain("--%s '%s'; try --help", arg->name, optarg);
+	given = strdupa(optarg);
+	return arg->parse(arg, optarg) ? complain_of_value(arg, given) : 0;
 }
 
-static int complain_of(int key, char **argv)
+static int complain_of_option(int key, char **argv)
 {
 	/* of several letters in one argument, the one that is wrong */
 	const char letter[3] = { '-', (char)optopt, '\0' };
@@ -75,59 +178,82 @@ static int complain_of(int key, char **argv)
 
 	if (key == ':')
 		return ucm_tool_complain("%s: no value; try --help", what);
+	if (optopt >= KEY)
+		return ucm_tool_complain("%s: takes no value; try --help",
+					 what);
 	return ucm_tool_complain("unknown option %s; try --help", what);
 }
 
-int ucm_args_parse(int *argc, char ***argv, const struct ucm_arg *args,
-		   const char *help)
+int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv)
 {
 	struct tables tables;
 	int key;
 
-	fill_tables(args, &tables);
+	fill_tables(command->args, &tables);
 	opterr = 0;
 	while ((key = getopt_long(*argc, *argv, tables.shorts, tables.longs,
 				  NULL)) != -1) {
-		if (key == 'h') {
-			fputs(help, stdout);
-			return ucm_tool_flush();
-		}
+		const struct ucm_arg *arg;
+
 		if (key == ':' || key == '?') {
-			complain_of(key, *argv);
+			complain_of_option(key, *argv);
 			return UCM_EXIT_USAGE;
 		}
-		if (set(&args[number_of(args, key)]))
+		arg = find_row(&tables, key);
+		if (arg == help_row)
+			return print_help(command, &tables);
+		if (set_row(arg))
 			return UCM_EXIT_USAGE;
 	}
 	*argc -= optind;
 	*argv += optind;
-	return -1;
+	return ucm_args_limit(*argc, *argv, command->most);
 }
 
 int ucm_args_limit(int argc, char **argv, int most)
 {
-	if (argc <= most)
+	if (most == UCM_ARGS_ANY || argc <= most)
 		return -1;
-	return ucm_tool_fail(UCM_EXIT_USAGE, "too many arguments: %s; try --help",
-			     argv[most]);
+	return ucm_tool_fail(UCM_EXIT_USAGE,
+			     "too many arguments: %s; try --help", argv[most]);
 }
 
-int ucm_arg_text(const char *value, void *to)
+/* ---- values ---- */
+
+int ucm_arg_text(const struct ucm_arg *arg, char *value)
 {
-	*(const char **)to = value;
+	*(const char **)arg->to = value;
 	return *value ? 0 : -EINVAL;
 }
 
-int ucm_arg_number(const char *value, void *to)
+int ucm_arg_number(const struct ucm_arg *arg, char *value)
 {
-	return ucm_parse_u64(value, to);
+	return ucm_parse_range(value, arg->min,
+			       arg->max ? arg->max : UINT64_MAX, arg->to);
+}
+
+int ucm_arg_choice(const struct ucm_arg *arg, char *value)
+{
+	const char *word = arg->value;
+
+	for (unsigned number = 0; ; number++) {
+		size_t len = strcspn(word, "|");
+
+		if (len == strlen(value) && !strncmp(word, value, len)) {
+			*(unsigned *)arg->to = number;
+			return 0;
+		}
+		if (!word[len])
+			return -EINVAL;
+		word += len + 1;
+	}
 }
 
 /* As the mount has them; so a name leads nowhere else. */
-int ucm_arg_space(const char *value, void *to)
+int ucm_arg_space(const struct ucm_arg *arg, char *value)
 {
 	if (!ucm_tree_space_valid(value))
 		return -EINVAL;
-	*(const char **)to = value;
+	*(const char **)arg->to = value;
 	return 0;
 }

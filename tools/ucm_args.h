@@ -1,40 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_args.h - the command line of a subcommand, from a table.
+ * ucm_args.h - a subcommand in one table: options, --help, and what it runs.
  *
- * What is wrong with it is told in one line that ends with "try --help".
+ * All that is known of an option stands in its row. Parsing and --help are made
+ * from the rows; the completion for bash asks --help, and a test compares the
+ * man page with it. What is wrong with a command line is said in one line that
+ * names the option and the value, and ends with "try --help".
  */
 #ifndef UCM_TOOLS_ARGS_H
 #define UCM_TOOLS_ARGS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* The last one has no name. */
+/* The last row of a table is zero. */
 struct ucm_arg {
 	const char *name; /* without the "--" */
 	char letter;      /* 0: none */
-	/* NULL: a flag, and to is a bool. Else 0 or -errno; value lives as long
-	 * as the arguments. */
-	int (*parse)(const char *value, void *to);
+	/* What --help calls the value, such as "FILE"; NULL: the option is a
+	 * flag, and to is a bool. Words that can be chosen are in lower case,
+	 * with '|' between them. */
+	const char *value;
+	/* Sets what to points to: 0 or -errno. May cut value into pieces, which
+	 * live as long as the process. */
+	int (*parse)(const struct ucm_arg *arg, char *value);
 	void *to;
+	const char *help;
+	uint64_t min, max; /* ucm_arg_number */
+	const struct ucm_arg *table; /* instead of all this: the rows there */
+};
+
+/* The rows of a table that several commands share. */
+#define UCM_ARGS(rows) { .table = (rows) }
+
+#define UCM_ARGS_ANY -1
+
+struct ucm_command {
+	const char *name;
+	const char *does;     /* in a few words, for ucm --help */
+	const char *operands; /* for the usage line; a line for each form */
+	const char *about;
+	void (*print_more)(void); /* follows about in --help; or NULL */
+	const struct ucm_arg *args;
+	const char *end; /* follows the options in --help; or NULL */
+	int most;        /* operands; UCM_ARGS_ANY: any number */
+	/* Gets the operands alone; returns the exit status. */
+	int (*run)(int argc, char **argv);
 };
 
 /*
  * Reads options, in any place, and leaves the operands in *argv. Returns -1 to
  * go on, or the exit status: help was asked for (printed), or something is
- * wrong (told).
+ * wrong (reported).
  */
-int ucm_args_parse(int *argc, char ***argv, const struct ucm_arg *args,
-		   const char *help);
+int ucm_args_parse(const struct ucm_command *command, int *argc, char ***argv);
 
-/* No operands beyond so many: -1, or the exit status (told). */
+/* No operands beyond so many: -1, or the exit status (reported). */
 int ucm_args_limit(int argc, char **argv, int most);
 
 /* ---- values ---- */
 
-int ucm_arg_text(const char *value, void *to);   /* const char * */
-int ucm_arg_number(const char *value, void *to); /* uint64_t */
-int ucm_arg_space(const char *value, void *to);  /* const char *, a name */
+/* const char *; not empty */
+int ucm_arg_text(const struct ucm_arg *arg, char *value);
+/* uint64_t, from min to max; max 0: any */
+int ucm_arg_number(const struct ucm_arg *arg, char *value);
+/* unsigned or an enum: 0 for the first of the words, 1 for the next, ... */
+int ucm_arg_choice(const struct ucm_arg *arg, char *value);
+/* const char *, the name of a space */
+int ucm_arg_space(const struct ucm_arg *arg, char *value);
 
 /* ---- what most subcommands have ---- */
 
@@ -44,16 +77,44 @@ struct ucm_common {
 	bool json;
 };
 
-#define UCM_ARG_MOUNT(common) { "mount", 'm', ucm_arg_text, &(common).mount }
-#define UCM_ARG_SPACE(common) { "space", 's', ucm_arg_space, &(common).space }
-#define UCM_ARG_JSON(common) { "json", 'j', NULL, &(common).json }
+#define UCM_ARG_MOUNT(common)                                                 \
+	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
+	  .help = "the mount point; not needed if there is only one" }
+#define UCM_ARG_MOUNTS(common)                                                \
+	{ "mount", 'm', "MOUNT", ucm_arg_text, &(common).mount,               \
+	  .help = "the mount point (default: all mounts, one after the "      \
+		  "other)" }
+#define UCM_ARG_SPACE(common)                                                 \
+	{ "space", 's', "NAME", ucm_arg_space, &(common).space,               \
+	  .help = "the space spaces/NAME (default: blocks/)" }
+#define UCM_ARG_JSON(common)                                                  \
+	{ "json", 'j', .to = &(common).json, .help = "print JSON instead" }
 
-#define UCM_HELP_MOUNT                                                        \
-	"  -m, --mount MOUNT   the mount point; not needed if there is one only\n"
-#define UCM_HELP_MOUNTS                                                       \
-	"  -m, --mount MOUNT   the mount point; all that there are, if left out\n"
-#define UCM_HELP_SPACE "  -s, --space NAME    a space (the default one: blocks/)\n"
-#define UCM_HELP_JSON "  -j, --json          a JSON object\n"
-#define UCM_HELP_HELP "      --help\n"
+/* What those have that ask one mount about blocks of a space. */
+#define UCM_ARGS_BLOCKS(common)                                               \
+	UCM_ARG_MOUNT(common), UCM_ARG_SPACE(common), UCM_ARG_JSON(common)
+
+/* ---- the subcommands ---- */
+
+extern const struct ucm_command ucm_debug_command;
+extern const struct ucm_command ucm_doctor_command;
+extern const struct ucm_command ucm_du_command;
+extern const struct ucm_command ucm_evict_command;
+extern const struct ucm_command ucm_exporter_command;
+extern const struct ucm_command ucm_get_command;
+extern const struct ucm_command ucm_hash_command;
+extern const struct ucm_command ucm_lookup_command;
+extern const struct ucm_command ucm_ls_command;
+extern const struct ucm_command ucm_pin_command;
+extern const struct ucm_command ucm_put_command;
+extern const struct ucm_command ucm_stat_command;
+extern const struct ucm_command ucm_status_command;
+extern const struct ucm_command ucm_top_command;
+extern const struct ucm_command ucm_touch_command;
+extern const struct ucm_command ucm_trace_command;
+extern const struct ucm_command ucm_unpin_command;
+extern const struct ucm_command ucm_verify_command;
+extern const struct ucm_command ucm_warm_command;
+extern const struct ucm_command ucm_where_command;
 
 #endif

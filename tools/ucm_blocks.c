@@ -17,24 +17,6 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	" [options] ID...\n"
-	"       ucm COMMAND [options] --file FILE\n"
-	"\n"
-	"  pin    the blocks are not evicted, until they are unpinned\n"
-	"  unpin  they may be evicted again\n"
-	"  warm   fetch them to a faster tier\n"
-	"  evict  remove them from every tier; not if pinned or leased\n"
-	"  touch  count a use of them now, as reading them does\n"
-	"\n"
-	"All but touch are for root and the owner of the mount.\n"
-	"\n"
-	UCM_HELP_MOUNT UCM_HELP_SPACE
-	"  -f, --file FILE     ids from a file, one a line; -: standard input\n"
-	UCM_HELP_JSON UCM_HELP_HELP
-	"\n"
-	"Exit status 1: it could not be done with a block, or one is absent.\n";
-
 static struct options {
 	struct ucm_common common;
 	const char *file;
@@ -45,10 +27,9 @@ static struct options {
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
-	UCM_ARG_JSON(opt.common),
-	{ "file", 'f', ucm_arg_text, &opt.file },
+	UCM_ARGS_BLOCKS(opt.common),
+	{ "file", 'f', "FILE", ucm_arg_text, &opt.file,
+	  .help = "ids from a file, one a line; -: standard input" },
 	{ 0 },
 };
 
@@ -111,7 +92,7 @@ static json_t *describe(const int32_t *results, size_t failed)
 			 (json_int_t)failed, "failures", list);
 }
 
-static int run(struct ucm_client *client)
+static int call_blocks(struct ucm_client *client)
 {
 	_cleanup_free_ int32_t *results =
 		calloc(opt.ids.num + 1, sizeof(*results));
@@ -137,7 +118,7 @@ static int run(struct ucm_client *client)
 
 /* ---- arguments ---- */
 
-/* 0 or the exit status (told). */
+/* 0 or the exit status (reported). */
 static int read_ids(int argc, char **argv)
 {
 	if (!argc && !opt.file)
@@ -151,50 +132,48 @@ static int read_ids(int argc, char **argv)
 	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
 }
 
-static int blocks_main(int argc, char **argv, ucm_client_call *call,
-		       const char *done)
+static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 {
-	_cleanup_free_ char *help = NULL;
-	int status;
+	int status = read_ids(argc, argv);
 
-	if (asprintf(&help, "usage: ucm %s%s", ucm_tool_command, help_text) <
-	    0) {
-		help = NULL;
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	}
 	opt.call = call;
 	opt.done = done;
-	status = ucm_args_parse(&argc, &argv, args, help);
-	if (status >= 0)
-		return status;
-	status = read_ids(argc, argv);
 	if (!status)
-		status = ucm_client_run(opt.common.mount, run);
+		status = ucm_client_run(opt.common.mount, call_blocks);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }
 
-int ucm_pin_main(int argc, char **argv)
-{
-	return blocks_main(argc, argv, ucm_blocks_pin, "pinned");
-}
+#define FOR_THE_OWNER " For root and the owner of the mount."
 
-int ucm_unpin_main(int argc, char **argv)
-{
-	return blocks_main(argc, argv, ucm_blocks_unpin, "unpinned");
-}
+#define COMMAND(word, call, done, what, text)                                 \
+	static int run_##word(int argc, char **argv)                          \
+	{                                                                     \
+		return run(call, done, argc, argv);                           \
+	}                                                                     \
+	const struct ucm_command ucm_##word##_command = {                     \
+		.name = #word,                                                \
+		.does = what,                                                 \
+		.operands = "ID...\n--file FILE",                             \
+		.about = text,                                                \
+		.args = args,                                                 \
+		.end = "Exit status 1: it could not be done with a block, "   \
+		       "or a block is absent.",                               \
+		.most = UCM_ARGS_ANY,                                         \
+		.run = run_##word,                                            \
+	}
 
-int ucm_warm_main(int argc, char **argv)
-{
-	return blocks_main(argc, argv, ucm_blocks_warm, "warmed");
-}
-
-int ucm_evict_main(int argc, char **argv)
-{
-	return blocks_main(argc, argv, ucm_blocks_evict, "evicted");
-}
-
-int ucm_touch_main(int argc, char **argv)
-{
-	return blocks_main(argc, argv, ucm_blocks_touch, "touched");
-}
+COMMAND(pin, ucm_blocks_pin, "pinned", "keep blocks from being evicted",
+	"Keep blocks from being evicted until they are unpinned."
+	FOR_THE_OWNER);
+COMMAND(unpin, ucm_blocks_unpin, "unpinned", "let blocks be evicted again",
+	"Let pinned blocks be evicted again." FOR_THE_OWNER);
+COMMAND(warm, ucm_blocks_warm, "warmed", "fetch blocks to a faster tier",
+	"Fetch blocks to a faster tier. Nothing moves blocks between tiers in "
+	"this version, so it fails." FOR_THE_OWNER);
+COMMAND(evict, ucm_blocks_evict, "evicted",
+	"remove blocks that are not pinned",
+	"Remove blocks from every tier, unless they are pinned or somebody has "
+	"a lease on them." FOR_THE_OWNER);
+COMMAND(touch, ucm_blocks_touch, "touched", "count a use of blocks",
+	"Count a use of blocks now, as reading them does.");

@@ -2,8 +2,8 @@
 /*
  * ucm_client.h - a mount that is asked about blocks, by ucm_blocks(3).
  *
- * The one place of ucm(1) that does so: errors are told in words. Calls return 0, or -errno (told), unless it says otherwise;
- * one thread.
+ * The one place of ucm(1) that does so: errors are reported in words. Calls return
+ * 0, or -errno (reported), unless it says otherwise; one thread.
  */
 #ifndef UCM_TOOLS_CLIENT_H
 #define UCM_TOOLS_CLIENT_H
@@ -55,7 +55,7 @@ int ucm_client_locate(const struct ucm_client *client, const char *space,
 		      const struct ucm_id *ids, size_t num,
 		      struct ucm_control_place *places);
 
-/* -EPERM and -ENOENT (there is no such block) are not told. */
+/* -EPERM and -ENOENT (there is no such block) are not reported. */
 int ucm_client_path(const struct ucm_client *client, const char *space,
 		    const struct ucm_id *id, char path[UCM_BLOCKS_PATH_MAX]);
 

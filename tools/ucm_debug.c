@@ -7,11 +7,8 @@
  */
 #include <config.h>
 
-#include "tools/ucm_tool.h"
-
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,35 +20,17 @@
 #include "common/cleanup.h"
 #include "common/log.h"
 #include "hashing/tree.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_tool.h"
 
 #define TEXT_MAX 65536
 
-static const char help_text[] =
-	"usage: ucm debug [--json] [MOUNT] [AREA=DEPTH ...]\n"
-	"\n"
-	"Switch the debugging of a mount's daemon; without AREA, list the areas\n"
-	"and their depths. MOUNT (with a slash in it) can be left out if there is\n"
-	"one only. DEPTH is 0 (off), 1 or 2. AREA is one of these, what stands\n"
-	"before its dot, or all:\n"
-	"\n";
+static bool json;
 
-static const char *const areas[][3] = {
-#define ROW(id, name, one, two) { name, one, two },
-	UCM_LOG_AREAS(ROW)
-#undef ROW
+static const struct ucm_arg args[] = {
+	{ "json", 'j', .to = &json, .help = "list as a JSON object" },
+	{ 0 },
 };
-
-static int help(void)
-{
-	fputs(help_text, stdout);
-	for (size_t i = 0; i < UCM_AREA_COUNT; i++) {
-		printf("  %-10s 1: %s\n", areas[i][0], areas[i][1]);
-		if (*areas[i][2])
-			printf("  %-10s 2: and %s\n", "", areas[i][2]);
-	}
-	puts("\n  --json     list as a JSON object\n  --help");
-	return 0;
-}
 
 /* The settings as one line. */
 static char *join(char **words)
@@ -75,14 +54,16 @@ static int set(const char *mount, char **settings)
 
 	if (!text)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	fd = ucm_mount_open(mount, UCM_TREE_DEBUG, O_WRONLY);
-	if (fd < 0)
+	fd = ucm_mount_open(mount, "debug", O_WRONLY);
+	if (fd < 0) {
+		ucm_mount_complain(mount, "debug", fd);
 		return UCM_EXIT_FAILED;
+	}
 	put = write(fd, text, strlen(text));
 	if (put == (ssize_t)strlen(text))
 		return 0;
-	return ucm_tool_fail(UCM_EXIT_FAILED, "%s/" UCM_TREE_DEBUG ": %s",
-			     mount, put < 0 ? strerror(errno) : "not all taken");
+	ucm_mount_complain(mount, "debug", put < 0 ? -errno : -EIO);
+	return UCM_EXIT_FAILED;
 }
 
 /* "name=depth", a line each, as a JSON object. */
@@ -106,20 +87,16 @@ static int print_json(char *text)
 	return ucm_tool_flush();
 }
 
-static int list(const char *mount, bool json)
+static int list(const char *mount)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, UCM_TREE_DEBUG, O_RDONLY);
 	_cleanup_free_ char *text = NULL;
 	size_t len;
-	int err;
+	int err = ucm_mount_read(mount, "debug", TEXT_MAX, &text, &len);
 
-	if (fd < 0)
+	if (err) {
+		ucm_mount_complain(mount, "debug", err);
 		return UCM_EXIT_FAILED;
-	err = ucm_tool_read(fd, TEXT_MAX, &text, &len);
-	if (err)
-		return ucm_tool_fail(UCM_EXIT_FAILED,
-				     "%s/" UCM_TREE_DEBUG ": %s", mount,
-				     strerror(-err));
+	}
 	if (json)
 		return print_json(text);
 	fputs(text, stdout);
@@ -139,29 +116,13 @@ static int check(char **settings)
 	return 0;
 }
 
-int ucm_debug_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
 	_cleanup_free_ char *mount = NULL;
 	const char *named = NULL;
-	bool json = false;
-	int flag, status;
+	int status;
 
-	opterr = 0;
-	while ((flag = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (flag) {
-		case 'j': json = true; break;
-		case 'h': return help();
-		default:
-			return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': unknown; try --help",
-					     argv[optind - 1]);
-		}
-	}
-	argv += optind;
+	(void)argc;
 	if (*argv && ucm_mount_is_named(*argv))
 		named = *argv++;
 	status = *argv ? check(argv) : 0;
@@ -170,5 +131,34 @@ int ucm_debug_main(int argc, char **argv)
 	mount = ucm_mount_find(named);
 	if (!mount)
 		return UCM_EXIT_FAILED;
-	return *argv ? set(mount, argv) : list(mount, json);
+	return *argv ? set(mount, argv) : list(mount);
 }
+
+static void print_areas(void)
+{
+	static const char *const areas[][3] = {
+#define ROW(id, name, one, two) { name, one, two },
+		UCM_LOG_AREAS(ROW)
+#undef ROW
+	};
+
+	for (size_t i = 0; i < UCM_AREA_COUNT; i++) {
+		printf("  %-10s 1: %s\n", areas[i][0], areas[i][1]);
+		if (*areas[i][2])
+			printf("  %-10s 2: and %s\n", "", areas[i][2]);
+	}
+}
+
+const struct ucm_command ucm_debug_command = {
+	.name = "debug",
+	.does = "choose what a mount logs for debugging",
+	.operands = "[MOUNT] [AREA=DEPTH...]",
+	.about = "Choose what the daemon of a mount logs for debugging; "
+		 "without AREA, list the areas and their depths. MOUNT (with "
+		 "a slash in it) is not needed if there is only one. DEPTH is "
+		 "0 (off), 1 or 2. AREA is all, fs, os, or one of these:\n\n",
+	.print_more = print_areas,
+	.args = args,
+	.most = UCM_ARGS_ANY,
+	.run = run,
+};

@@ -17,52 +17,30 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
-#include "common/parse.h"
 #include "tools/ucm_args.h"
 #include "tools/ucm_text.h"
 
 #define PATIENCE_MS 5000
 #define DAY_S 86400
 
-static const char help_text[] =
-	"usage: ucm doctor [options] [MOUNT|DIRECTORY...]\n"
-	"\n"
-	"Check the machine (kernel, /dev/fuse, limits, clock), mounts, and the\n"
-	"directories of tiers: those named, or all that are mounted. One line\n"
-	"each: OK; WARN: slower or less safe than it could be; FAIL: does not\n"
-	"work; and what mends it. In a directory that is not read-only, small files\n"
-	"are made and removed.\n"
-	"\n"
-	"  -e, --engine vllm   and whether vLLM, as this user would start it, is\n"
-	"                      ready: Python, versions, hash seed, /dev/shm, rights\n"
-	"  -p, --patience S    how long Python may take to import it [60]\n"
-	"  -j, --json          a JSON object\n"
-	UCM_HELP_HELP
-	"\n"
-	"Exit status 1: something does not work.\n";
-
 static bool json;
 static const char *engine;
 static uint64_t patience_s = 60;
 
-static int parse_engine(const char *value, void *to)
+static int parse_engine(const struct ucm_arg *arg, char *value)
 {
-	*(const char **)to = value;
-	return strcmp(value, "vllm") ? -EINVAL : 0;
-}
-
-static int parse_patience(const char *value, void *to)
-{
-	uint64_t *seconds = to;
-	int err = ucm_parse_u64(value, seconds);
-
-	return err || !*seconds || *seconds > DAY_S ? -EINVAL : 0;
+	*(const char **)arg->to = value;
+	return strcmp(value, arg->value) ? -EINVAL : 0;
 }
 
 static const struct ucm_arg args[] = {
-	{ "engine", 'e', parse_engine, &engine },
-	{ "patience", 'p', parse_patience, &patience_s },
-	{ "json", 'j', NULL, &json },
+	{ "engine", 'e', "vllm", parse_engine, &engine,
+	  .help = "also check whether vLLM, as this user would start it, is "
+		  "ready: Python, versions, hash seed, /dev/shm, rights" },
+	{ "patience", 'p', "SECONDS", ucm_arg_number, &patience_s,
+	  .help = "how long Python may take to import it (60)",
+	  .min = 1, .max = DAY_S },
+	{ "json", 'j', .to = &json, .help = "print JSON instead" },
 	{ 0 },
 };
 
@@ -184,14 +162,11 @@ static int end(struct ucm_doctor *doctor)
 		status);
 }
 
-int ucm_doctor_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
 	struct ucm_doctor doctor = { 0 };
 	struct ucm_mounts mounts;
 
-	if (status >= 0)
-		return status;
 	if (ucm_mounts_list(&mounts))
 		return UCM_EXIT_FAILED;
 	doctor.findings = json ? json_array() : NULL;
@@ -206,3 +181,19 @@ int ucm_doctor_main(int argc, char **argv)
 	ucm_mounts_fini(&mounts);
 	return end(&doctor);
 }
+
+const struct ucm_command ucm_doctor_command = {
+	.name = "doctor",
+	.does = "check the machine, mounts and directories",
+	.operands = "[MOUNT|DIRECTORY...]",
+	.about = "Check the machine (kernel, /dev/fuse, limits, clock), "
+		 "mounts, and the directories of tiers: those that are named, "
+		 "or all mounts. Each check prints one line: OK; WARN: slower "
+		 "or less safe than it could be; FAIL: does not work; the "
+		 "last two with what mends it. Small files are made and "
+		 "removed in a directory, unless its tier is read-only.",
+	.args = args,
+	.end = "Exit status 1: something does not work.",
+	.most = UCM_ARGS_ANY,
+	.run = run,
+};

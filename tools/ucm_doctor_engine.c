@@ -95,7 +95,7 @@ static const char *const names[NUM_SAID] = {
 
 struct answers {
 	char text[16384];
-	const char *values[NUM_SAID]; /* in text; NULL: not told */
+	const char *values[NUM_SAID]; /* in text; NULL: not known */
 };
 
 /* In a process group of its own, with what it imports and starts. */
@@ -217,7 +217,7 @@ static void check_vllm(struct ucm_doctor *doctor, const struct answers *answers)
 			       version, python);
 }
 
-/* Block hashes are names of files: who shares them must come to the same. */
+/* Block hashes are names of files: all that share them must make the same. */
 static void check_own_seed(struct ucm_doctor *doctor, const char *version,
 			   const char *seed)
 {
@@ -228,7 +228,7 @@ static void check_own_seed(struct ucm_doctor *doctor, const char *version,
 			       "it is not known how vLLM %s makes it", version);
 	else if (!strcmp(seed, "fixed"))
 		ucm_doctor_say(doctor, UCM_OK, "hash seed", NULL,
-			       "vLLM %s has a fixed one, but for "
+			       "vLLM %s has a fixed one, except with "
 			       "--prefix-caching-hash-algo xxhash", version);
 	else
 		ucm_doctor_say(doctor, UCM_FAIL, "hash seed", mend,
@@ -268,8 +268,8 @@ static void check_policy(struct ucm_doctor *doctor,
 		ucm_doctor_say(doctor, UCM_WARN, "load failures",
 			       "\"kv_load_failure_policy\": \"recompute\" in "
 			       "--kv-transfer-config, with UcmfsConnector",
-			       "unless told otherwise vLLM fails a request "
-			       "whose blocks cannot be loaded");
+			       "vLLM fails a request whose blocks cannot be "
+			       "loaded, unless it is configured otherwise");
 }
 
 static void check_package(struct ucm_doctor *doctor,

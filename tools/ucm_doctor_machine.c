@@ -46,8 +46,8 @@ static void check_passthrough(struct ucm_doctor *doctor, const char *release)
 	if (!ucm_release_is(release, 6, 9))
 		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
 			       "boot Linux 6.9 or newer",
-			       "Linux %s has it not; data goes through the "
-			       "daemon", release);
+			       "Linux %s does not have it; data goes "
+			       "through the daemon", release);
 	else if (!has_admin())
 		ucm_doctor_say(doctor, UCM_WARN, "passthrough",
 			       "mount as root",
@@ -66,7 +66,7 @@ static void check_uring(struct ucm_doctor *doctor, const char *release)
 	if (!ucm_release_is(release, 6, 14))
 		ucm_doctor_say(doctor, UCM_WARN, "io_uring",
 			       "boot Linux 6.14 or newer",
-			       "Linux %s has it not for FUSE", release);
+			       "Linux %s does not have it for FUSE", release);
 	else if (fd < 0)
 		ucm_doctor_say(doctor, UCM_WARN, "io_uring", "modprobe fuse",
 			       "%s: %s", PARAMETER, strerror(errno));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_doctor_mount.c - a mount, and the directories behind it. */
+/* ucm_doctor_mount.c - a mount and its directories. */
 #include <config.h>
 
 #include "tools/ucm_doctor.h"

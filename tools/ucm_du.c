@@ -12,26 +12,18 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm du [options]\n"
-	"\n"
-	"How many blocks, and bytes of their files, each space has in each tier.\n"
-	"\n"
-	UCM_HELP_MOUNTS
-	"  -s, --space NAME    only this space\n"
-	"  -H, --human         sizes as 2.0M\n"
-	UCM_HELP_JSON UCM_HELP_HELP;
-
 static struct options {
 	struct ucm_common common;
 	bool human;
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
+	UCM_ARG_MOUNTS(opt.common),
+	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
+	  .help = "only the space spaces/NAME (default: all spaces)" },
+	{ "human", 'H', .to = &opt.human,
+	  .help = "sizes in units of 1024, such as 2.0M" },
 	UCM_ARG_JSON(opt.common),
-	{ "human", 'H', NULL, &opt.human },
 	{ 0 },
 };
 
@@ -101,7 +93,7 @@ static void tell_space(struct report *report, const char *space,
 	}
 }
 
-/* One that cannot be read is told, and the others go on. */
+/* One that cannot be read is reported, and the others go on. */
 static void do_space(struct report *report, const char *space)
 {
 	struct sum sums[UCM_CLIENT_TIERS] = { 0 };
@@ -173,11 +165,18 @@ static int tell(struct ucm_client *client)
 	return status ? status : report.status;
 }
 
-int ucm_du_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run_each(opt.common.mount, tell) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run_each(opt.common.mount, tell);
 }
+
+const struct ucm_command ucm_du_command = {
+	.name = "du",
+	.does = "count blocks and bytes by space and tier",
+	.operands = "",
+	.about = "Count the blocks that each space has in each tier, and the "
+		 "bytes of their files.",
+	.args = args,
+	.run = run,
+};

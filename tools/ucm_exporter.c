@@ -7,11 +7,7 @@
  */
 #include <config.h>
 
-#include "tools/ucm_tool.h"
-
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -22,38 +18,30 @@
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
+#include "tools/ucm_args.h"
 #include "tools/ucm_http.h"
+#include "tools/ucm_metrics.h"
+#include "tools/ucm_tool.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:9741"
 
-static const char help_text[] =
-	"usage: ucm exporter [--listen ADDRESS:PORT] [MOUNT]\n"
-	"\n"
-	"Serve MOUNT/.ucmfs/metrics at /metrics, for Prometheus, until it is told\n"
-	"to end (SIGTERM, SIGINT). MOUNT can be left out if there is one only.\n"
-	"\n"
-	"  --listen ADDRESS:PORT\n"
-	"            where to listen (" DEFAULT_LISTEN "); [::1]:PORT for IPv6;\n"
-	"            port 0: any that is free; what it is stands in the first line\n"
-	"            of standard output\n"
-	"  --help\n";
+static const char *listen_at = DEFAULT_LISTEN;
+
+static const struct ucm_arg args[] = {
+	{ "listen", 0, "ADDRESS:PORT", ucm_arg_text, &listen_at,
+	  .help = "where to listen (" DEFAULT_LISTEN "); [ADDRESS]:PORT for "
+		  "IPv6; port 0: any that is free" },
+	{ 0 },
+};
 
 #ifdef HAVE_MICROHTTPD
 
-#define METRICS_MAX (16u << 20)
-
 static int read_metrics(const char *mount, char **out, size_t *len_out)
 {
-	_cleanup_fd_ int fd = ucm_mount_open(mount, UCM_TREE_METRICS, O_RDONLY);
-	int err;
+	int err = ucm_mount_read(mount, "metrics", UCM_METRICS_MAX, out,
+				 len_out);
 
-	if (fd < 0)
-		return fd;
-	err = ucm_tool_read(fd, METRICS_MAX, out, len_out);
-	if (err)
-		ucm_tool_fail(0, "%s/" UCM_TREE_METRICS ": %s", mount,
-			      strerror(-err));
-	return err;
+	return err ? ucm_mount_complain(mount, "metrics", err) : 0;
 }
 
 /* "127.0.0.1:9741", "[::1]:9741": cuts it in two. NULL: it is neither. */
@@ -75,7 +63,7 @@ static char *cut_port(char *address)
 	return *address ? colon + 1 : NULL;
 }
 
-static int listen_at(const struct addrinfo *at)
+static int open_listener(const struct addrinfo *at)
 {
 	int on = 1, err;
 	int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC,
@@ -91,7 +79,7 @@ static int listen_at(const struct addrinfo *at)
 	return err;
 }
 
-/* A listening socket, or the exit status, negative (told). */
+/* A listening socket, or the exit status, negative (reported). */
 static int open_socket(const char *listen)
 {
 	struct addrinfo hints = {
@@ -110,7 +98,7 @@ static int open_socket(const char *listen)
 	if (err)
 		return -ucm_tool_fail(UCM_EXIT_USAGE, "--listen '%s': %s",
 				      listen, gai_strerror(err));
-	fd = listen_at(found);
+	fd = open_listener(found);
 	freeaddrinfo(found);
 	if (fd < 0)
 		return -ucm_tool_fail(UCM_EXIT_FAILED, "--listen %s: %s",
@@ -159,33 +147,21 @@ static int serve(const char *mount, const char *listen)
 
 #endif
 
-int ucm_exporter_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "listen", required_argument, NULL, 'l' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
-	_cleanup_free_ char *mount = NULL;
-	const char *listen = DEFAULT_LISTEN;
-	int flag;
+	_cleanup_free_ char *mount = ucm_mount_find(argc ? argv[0] : NULL);
 
-	opterr = 0;
-	while ((flag = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (flag) {
-		case 'l': listen = optarg; break;
-		case 'h':
-			fputs(help_text, stdout);
-			return 0;
-		default:
-			return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': unknown, or no value; "
-					     "try --help", argv[optind - 1]);
-		}
-	}
-	if (argc - optind > 1)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "one MOUNT at most; try --help");
-	mount = ucm_mount_find(argv[optind]);
-	if (!mount)
-		return UCM_EXIT_FAILED;
-	return serve(mount, listen);
+	return mount ? serve(mount, listen_at) : UCM_EXIT_FAILED;
 }
+
+const struct ucm_command ucm_exporter_command = {
+	.name = "exporter",
+	.does = "serve a mount's metrics over HTTP",
+	.operands = "[MOUNT]",
+	.about = "Serve MOUNT/.ucmfs/metrics at /metrics for Prometheus, until "
+		 "SIGTERM or SIGINT. The first line on standard output is the "
+		 "address. MOUNT is not needed if there is only one.",
+	.args = args,
+	.most = 1,
+	.run = run,
+};

@@ -122,7 +122,7 @@ static int get(struct ucm_move_job *job)
 	if (!err && is_complete(job))
 		err = finish_raw(job);
 	else if (!err)
-		err = -EIO; /* and it has been told why */
+		err = -EIO; /* and the cause has been reported */
 	if (job->task)
 		err = report(job) ?: err;
 	else if (!err)
@@ -130,23 +130,48 @@ static int get(struct ucm_move_job *job)
 	return err;
 }
 
-int ucm_get_main(int argc, char **argv)
+static const struct ucm_arg args[] = {
+	UCM_ARGS(ucm_store_where),
+	{ "missing", 0, "fail|zero", ucm_arg_choice,
+	  &ucm_store_opt.missing_zero,
+	  .help = "what an absent block means: no RAW (default), or zeros in "
+		  "its place" },
+	/* in the order of enum ucm_verify */
+	{ "verify", 0, "full|header|none", ucm_arg_choice,
+	  &ucm_store_opt.verify,
+	  .help = "what is checked: header and checksums (full), header, or "
+		  "hardly anything" },
+	UCM_ARGS(ucm_store_shapes),
+	{ 0 },
+};
+
+static int run(int argc, char **argv)
 {
-	struct ucm_store_options opt;
 	struct ucm_move_job job;
 	int err;
 
-	if (ucm_store_parse(&opt, UCM_GET, argc, argv))
+	if (ucm_store_options_check(argc, argv))
 		return UCM_EXIT_USAGE;
-	if (opt.help) {
-		ucm_store_help(UCM_GET);
-		return 0;
-	}
 	catch_signals();
-	err = ucm_move_init(&job, &opt);
+	err = ucm_move_init(&job, &ucm_store_opt);
 	if (!err)
 		err = get(&job);
 	drop_raw();
 	ucm_move_fini(&job);
 	return err ? UCM_EXIT_FAILED : 0;
 }
+
+const struct ucm_command ucm_get_command = {
+	.name = "get",
+	.does = "load blocks of a store into a file",
+	.operands = "RAW [IDS]",
+	.about = "Load blocks of a store into a new file RAW: the payload of "
+		 "one block after the other, as ucm put reads it. IDS or standard "
+		 "input lists their ids, one a line, as ucm hash prints them. "
+		 "RAW appears only when it is complete.",
+	.args = args,
+	.end = UCM_STORE_SHAPES_END
+	       "\n\nExit status 1: a block could not be loaded.",
+	.most = 2,
+	.run = run,
+};

@@ -208,7 +208,7 @@ static void print_ids(const struct job *job)
 	}
 }
 
-static int run(struct job *job)
+static int hash_all(struct job *job)
 {
 	int err = ucm_hash_read(job->opt, &job->input);
 
@@ -232,22 +232,32 @@ static int run(struct job *job)
 	return err;
 }
 
-int ucm_hash_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	static struct ucm_hash_options opt;
-	struct job job = { .opt = &opt };
+	struct ucm_hash_options *opt = &ucm_hash_opt;
+	struct job job = { .opt = opt };
 	int err;
 
-	if (ucm_hash_parse(&opt, argc, argv))
-		return UCM_EXIT_USAGE;
-	if (opt.help) {
-		ucm_hash_help();
-		return 0;
-	}
+	opt->meta.block_size = (uint32_t)opt->block_size;
+	opt->meta.mla = opt->mla;
+	opt->input = argc ? argv[0] : "-";
 	if (check_options(&job))
 		return UCM_EXIT_USAGE;
-	err = run(&job);
+	err = hash_all(&job);
 	ucm_hash_input_fini(&job.input);
 	free(job.ids);
 	return err ? UCM_EXIT_FAILED : 0;
 }
+
+const struct ucm_command ucm_hash_command = {
+	.name = "hash",
+	.does = "print the ids of the blocks of a request",
+	.operands = "[FILE]",
+	.about = "Print the ids of the blocks that the tokens of a request "
+		 "fill, one a line, in order. FILE or standard input holds its "
+		 "token ids; with the scheme external, the engine's hashes in "
+		 "hex.",
+	.args = ucm_hash_args,
+	.most = 1,
+	.run = run,
+};

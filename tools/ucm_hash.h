@@ -7,6 +7,7 @@
 
 #include <ucm/hash.h>
 
+#include "tools/ucm_args.h"
 #include "tools/ucm_tokens.h"
 #include "tools/ucm_tool.h"
 
@@ -15,12 +16,12 @@
 struct ucm_hash_options {
 	struct ucm_hash_meta meta; /* leads into the arguments and the fields
 				      below: it lives as long as they */
+	uint64_t block_size, group;
 	enum ucm_token_format format;
-	uint32_t group;
 	uint32_t first_rank, last_rank;
 	bool all_ranks; /* more than meta.rank's: a column for each */
-	bool partial, paths, explain, help;
-	bool resume; /* from parent, behind so many tokens */
+	bool mla, partial, paths, explain;
+	bool resume; /* from parent, after so many tokens */
 	struct ucm_id parent;
 	uint64_t parent_tokens;
 	const char *input; /* "-": standard input */
@@ -29,12 +30,11 @@ struct ucm_hash_options {
 	struct ucm_hash_item items[UCM_HASH_MAX_ITEMS];
 };
 
-/* 0, or -EINVAL and a line on standard error. Cuts arguments into pieces. */
-int ucm_hash_parse(struct ucm_hash_options *opt, int argc, char **argv);
+/* What the options are set to: a process runs one command. */
+extern struct ucm_hash_options ucm_hash_opt;
+extern const struct ucm_arg ucm_hash_args[];
 
-void ucm_hash_help(void);
-
-/* 2 * num hex digits, either case, and nothing behind; 0 or -EINVAL. */
+/* 2 * num hex digits, either case, and nothing else; 0 or -EINVAL. */
 int ucm_hash_hex(const char *text, size_t num, uint8_t *out);
 
 /* The whole input. */
@@ -51,8 +51,8 @@ int ucm_hash_read(const struct ucm_hash_options *opt,
 void ucm_hash_input_fini(struct ucm_hash_input *input);
 const char *ucm_hash_input_name(const struct ucm_hash_options *opt);
 
-/* Print every block of a request, and the bytes behind its id. state: before
- * its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */
+/* Print every block of a request, and the bytes that its id is made of. state:
+ * before its first token; ids0: rank 0's ids of it. 0 or -ENOMEM. */
 int ucm_hash_explain(const struct ucm_hasher *hasher,
 		     const struct ucm_hash_request *request,
 		     const struct ucm_hash_state *state,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_hash_explain.c - ucm hash --explain: the bytes behind each id. */
+/* ucm_hash_explain.c - ucm hash --explain: the bytes of which ids are made. */
 #include <config.h>
 
 #include "tools/ucm_hash.h"

@@ -79,7 +79,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection,
 	static char once;
 
 	(void)version, (void)upload;
-	if (!*seen) { /* the headers; the answer comes behind the body */
+	if (!*seen) { /* the headers; the answer comes after the body */
 		*seen = &once;
 		return MHD_YES;
 	}

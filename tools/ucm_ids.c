@@ -25,7 +25,7 @@ int ucm_ids_parse(const char *text, struct ucm_id *out)
 	return ucm_tree_parse_block(name, out);
 }
 
-static int add_id(struct ucm_ids *ids, const char *text)
+int ucm_ids_add(struct ucm_ids *ids, const struct ucm_id *id)
 {
 	if (ids->num == ids->room) {
 		size_t room = ids->room ? 2 * ids->room : 256;
@@ -37,10 +37,17 @@ static int add_id(struct ucm_ids *ids, const char *text)
 		ids->ids = more;
 		ids->room = room;
 	}
-	if (ids->num == UINT32_MAX || ucm_ids_parse(text, &ids->ids[ids->num]))
-		return -EINVAL;
-	ids->num++;
+	ids->ids[ids->num++] = *id;
 	return 0;
+}
+
+static int add_text(struct ucm_ids *ids, const char *text)
+{
+	struct ucm_id id;
+
+	if (ids->num == UINT32_MAX || ucm_ids_parse(text, &id))
+		return -EINVAL;
+	return ucm_ids_add(ids, &id);
 }
 
 /* Cut off the white space around it. */
@@ -66,7 +73,7 @@ static int read_lines(FILE *file, const char *shown, struct ucm_ids *ids)
 		number++;
 		text = trim(line);
 		if (*text)
-			err = add_id(ids, text);
+			err = add_text(ids, text);
 	}
 	free(line);
 	if (err == -EINVAL)
@@ -96,7 +103,7 @@ int ucm_ids_read(const char *name, struct ucm_ids *ids)
 int ucm_ids_take(struct ucm_ids *ids, int num, char *const *arguments)
 {
 	for (int i = 0; i < num; i++) {
-		int err = add_id(ids, arguments[i]);
+		int err = add_text(ids, arguments[i]);
 
 		if (err == -EINVAL)
 			ucm_tool_complain("'%s': not an id: 32 hex digits, or "

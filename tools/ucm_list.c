@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,37 +14,15 @@
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
+#include "tools/ucm_ids.h"
 #include "tools/ucm_tool.h"
 
 /* ---- one bucket ---- */
 
 struct bucket {
-	struct ucm_id *ids;
-	struct ucm_control_place *places;
-	size_t num, room;
+	struct ucm_ids ids;
+	struct ucm_control_place *places; /* ids.room of them */
 };
-
-static void free_bucket(struct bucket *bucket)
-{
-	free(bucket->ids);
-	free(bucket->places);
-}
-
-static int add_id(struct bucket *bucket, const struct ucm_id *id)
-{
-	if (bucket->num == bucket->room) {
-		size_t room = bucket->room ? 2 * bucket->room : 256;
-		struct ucm_id *more =
-			reallocarray(bucket->ids, room, sizeof(*more));
-
-		if (!more)
-			return -ENOMEM;
-		bucket->ids = more;
-		bucket->room = room;
-	}
-	bucket->ids[bucket->num++] = *id;
-	return 0;
-}
 
 static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 {
@@ -54,12 +31,12 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 	struct ucm_id id;
 	int err = 0;
 
-	bucket->num = 0;
+	bucket->ids.num = 0;
 	errno = 0;
 	while (!err && (entry = readdir(dir))) {
 		if (!strncmp(entry->d_name, prefix, len) &&
 		    !ucm_tree_parse_block(entry->d_name, &id))
-			err = add_id(bucket, &id);
+			err = ucm_ids_add(&bucket->ids, &id);
 		errno = 0;
 	}
 	return err ? err : -errno;
@@ -67,7 +44,7 @@ static int read_names(DIR *dir, const char *prefix, struct bucket *bucket)
 
 static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
 {
-	size_t need = rows->num + bucket->num;
+	size_t need = rows->num + bucket->ids.num;
 
 	if (need > rows->room) {
 		size_t room = need > 2 * rows->room ? need : 2 * rows->room;
@@ -79,12 +56,12 @@ static int add_rows(struct ucm_rows *rows, const struct bucket *bucket)
 		rows->rows = more;
 		rows->room = room;
 	}
-	for (size_t i = 0; i < bucket->num; i++) {
+	for (size_t i = 0; i < bucket->ids.num; i++) {
 		int result = bucket->places[i].result;
 
 		if (!result)
 			rows->rows[rows->num++] = (struct ucm_row){
-				bucket->ids[i], bucket->places[i]
+				bucket->ids.ids[i], bucket->places[i]
 			};
 		else if (result != -ENOENT)
 			rows->failed++;
@@ -97,13 +74,14 @@ static int locate(struct ucm_client *client, const char *space,
 {
 	struct ucm_control_place *more;
 
-	if (!bucket->num)
+	if (!bucket->ids.num)
 		return 0;
-	more = reallocarray(bucket->places, bucket->room, sizeof(*more));
+	more = reallocarray(bucket->places, bucket->ids.room, sizeof(*more));
 	if (!more)
 		return ucm_tool_complain("no memory");
 	bucket->places = more;
-	return ucm_client_locate(client, space, bucket->ids, bucket->num, more);
+	return ucm_client_locate(client, space, bucket->ids.ids,
+				 bucket->ids.num, more);
 }
 
 static int read_bucket(struct ucm_client *client, const char *space,
@@ -149,7 +127,8 @@ int ucm_rows_read(struct ucm_client *client, const char *space,
 		if (progress)
 			ucm_progress_tell(progress, rows->num, 0, 0);
 	}
-	free_bucket(&bucket);
+	ucm_ids_fini(&bucket.ids);
+	free(bucket.places);
 	return err;
 }
 
@@ -183,42 +162,28 @@ BY(uses)
 BY(atime_s)
 #undef BY
 
-static const struct {
-	const char *name;
-	int (*compare)(const void *a, const void *b);
-} orders[] = {
-	[UCM_ROWS_NAME] = { "name", by_name },
-	[UCM_ROWS_SIZE] = { "size", by_size },
-	[UCM_ROWS_AGE] = { "age", by_mtime_ns },
-	[UCM_ROWS_USES] = { "uses", by_uses },
-	[UCM_ROWS_ATIME] = { "atime", by_atime_s },
+static int (*const orders[])(const void *a, const void *b) = {
+	[UCM_ROWS_NAME] = by_name,
+	[UCM_ROWS_SIZE] = by_size,
+	[UCM_ROWS_AGE] = by_mtime_ns,
+	[UCM_ROWS_USES] = by_uses,
+	[UCM_ROWS_ATIME] = by_atime_s,
 };
-
-int ucm_rows_order(const char *name, void *order)
-{
-	for (unsigned i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
-		if (strcmp(name, orders[i].name))
-			continue;
-		*(enum ucm_rows_order *)order = (enum ucm_rows_order)i;
-		return 0;
-	}
-	return -EINVAL;
-}
 
 void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order)
 {
 	if (rows->num)
 		qsort(rows->rows, rows->num, sizeof(*rows->rows),
-		      orders[order].compare);
+		      orders[order]);
 }
 
-int ucm_rows_prefix(const char *value, void *prefix)
+int ucm_rows_prefix(const struct ucm_arg *arg, char *value)
 {
 	size_t len = strlen(value);
 
 	if (!len || len > UCM_ID_HEX || strspn(value, "0123456789abcdef") != len)
 		return -EINVAL;
-	*(const char **)prefix = value;
+	*(const char **)arg->to = value;
 	return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
 
 struct ucm_row {
@@ -25,7 +26,7 @@ struct ucm_rows {
 };
 
 /* Add those whose id begins with the hex digits of prefix ("": all) to a zeroed
- * *rows; fini also after an error. 0 or -errno (told). */
+ * *rows; fini also after an error. 0 or -errno (reported). */
 int ucm_rows_read(struct ucm_client *client, const char *space,
 		  const char *prefix, struct ucm_rows *rows,
 		  struct ucm_progress *progress);
@@ -39,16 +40,14 @@ enum ucm_rows_order {
 	UCM_ROWS_ATIME, /* the one used last first */
 };
 
-/* "name", "size", ...; 0 or -EINVAL. For struct ucm_arg. */
-int ucm_rows_order(const char *name, void *order);
 /* What is equal goes by name. */
 void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order);
 
-/* 1 to 32 lowercase hex digits; 0 or -EINVAL. For struct ucm_arg. */
-int ucm_rows_prefix(const char *value, void *prefix);
+/* An option: 1 to 32 lowercase hex digits, as a const char *. */
+int ucm_rows_prefix(const struct ucm_arg *arg, char *value);
 
 /* The names of all spaces, the default one ("") first, then sorted; each with
- * its NUL, num of them; to free. 0 or -errno (told). */
+ * its NUL, num of them; to free. 0 or -errno (reported). */
 int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out);
 void ucm_spaces_free(char **spaces, size_t num);

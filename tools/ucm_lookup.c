@@ -14,20 +14,6 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm lookup [options] [FILE]\n"
-	"\n"
-	"Ask for the blocks whose ids FILE or standard input holds, one a line, as\n"
-	"ucm hash prints them: how many are there from the first on (the prefix\n"
-	"that a request can load), how many in all, and a digit for each: 1 there,\n"
-	"0 absent, ? not known.\n"
-	"\n"
-	UCM_HELP_MOUNT UCM_HELP_SPACE
-	"  -l, --list          instead: each id with its digit\n"
-	UCM_HELP_JSON UCM_HELP_HELP
-	"\n"
-	"Exit status 1: not all of them are there.\n";
-
 static struct options {
 	struct ucm_common common;
 	bool list;
@@ -35,10 +21,9 @@ static struct options {
 } opt;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
-	UCM_ARG_JSON(opt.common),
-	{ "list", 'l', NULL, &opt.list },
+	UCM_ARGS_BLOCKS(opt.common),
+	{ "list", 'l', .to = &opt.list,
+	  .help = "print each id with its digit instead" },
 	{ 0 },
 };
 
@@ -99,7 +84,7 @@ static int tell(const struct answer *answer)
 	return ucm_tool_flush() | status;
 }
 
-static int run(struct ucm_client *client)
+static int ask(struct ucm_client *client)
 {
 	_cleanup_free_ int32_t *results =
 		calloc(opt.ids.num + 1, sizeof(*results));
@@ -115,18 +100,27 @@ static int run(struct ucm_client *client)
 	return tell(&answer);
 }
 
-int ucm_lookup_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
+	int status = UCM_EXIT_FAILED;
 
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 1);
-	if (status >= 0)
-		return status;
-	if (ucm_ids_read(argc ? argv[0] : "-", &opt.ids))
-		status = UCM_EXIT_FAILED;
-	else
-		status = ucm_client_run(opt.common.mount, run);
+	if (!ucm_ids_read(argc ? argv[0] : "-", &opt.ids))
+		status = ucm_client_run(opt.common.mount, ask);
 	ucm_ids_fini(&opt.ids);
 	return status;
 }
+
+const struct ucm_command ucm_lookup_command = {
+	.name = "lookup",
+	.does = "count which blocks are present",
+	.operands = "[FILE]",
+	.about = "Read ids from FILE or standard input, one a line, as ucm "
+		 "hash prints them. Print how many of these blocks are there "
+		 "from the first on (the prefix that a request can load), how "
+		 "many in all, and a digit for each: 1 present, 0 absent, ? "
+		 "not known.",
+	.args = args,
+	.end = "Exit status 1: not all of them are there.",
+	.most = 1,
+	.run = run,
+};

@@ -12,22 +12,6 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm ls [options]\n"
-	"\n"
-	"List the blocks of a space: id, size, tier, uses since the mount, time\n"
-	"since the commit and since the last use, and whether it is pinned.\n"
-	"\n"
-	UCM_HELP_MOUNTS UCM_HELP_SPACE
-	"  -p, --prefix HEX    only ids that begin so\n"
-	"  -o, --sort WHAT     name (default), size (largest first), age\n"
-	"                      (youngest first), uses (most first) or atime (used\n"
-	"                      last first)\n"
-	"  -r, --reverse       the other way round\n"
-	"  -n, --limit N       only the first N\n"
-	"  -H, --human         sizes as 2.0M\n"
-	UCM_HELP_JSON UCM_HELP_HELP;
-
 static struct options {
 	struct ucm_common common;
 	const char *prefix;
@@ -37,14 +21,20 @@ static struct options {
 } opt = { .prefix = "", .limit = UINT64_MAX };
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(opt.common),
+	UCM_ARG_MOUNTS(opt.common),
 	UCM_ARG_SPACE(opt.common),
+	{ "prefix", 'p', "HEX", ucm_rows_prefix, &opt.prefix,
+	  .help = "only ids that begin with these digits" },
+	/* in the order of enum ucm_rows_order */
+	{ "sort", 'o', "name|size|age|uses|atime", ucm_arg_choice, &opt.order,
+	  .help = "by id (default); largest, youngest, most used or last used "
+		  "first" },
+	{ "reverse", 'r', .to = &opt.reverse, .help = "the other way round" },
+	{ "limit", 'n', "N", ucm_arg_number, &opt.limit,
+	  .help = "only the first N" },
+	{ "human", 'H', .to = &opt.human,
+	  .help = "sizes in units of 1024, such as 2.0M" },
 	UCM_ARG_JSON(opt.common),
-	{ "prefix", 'p', ucm_rows_prefix, &opt.prefix },
-	{ "sort", 'o', ucm_rows_order, &opt.order },
-	{ "reverse", 'r', NULL, &opt.reverse },
-	{ "limit", 'n', ucm_arg_number, &opt.limit },
-	{ "human", 'H', NULL, &opt.human },
 	{ 0 },
 };
 
@@ -144,11 +134,19 @@ static int list(struct ucm_client *client)
 	return status;
 }
 
-int ucm_ls_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run_each(opt.common.mount, list) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run_each(opt.common.mount, list);
 }
+
+const struct ucm_command ucm_ls_command = {
+	.name = "ls",
+	.does = "list the blocks of a space",
+	.operands = "",
+	.about = "List the blocks of a space: id, size, tier, uses since the "
+		 "mount, time since the commit and since the last use, and "
+		 "whether it is pinned.",
+	.args = args,
+	.run = run,
+};

@@ -5,17 +5,12 @@
 #include "tools/ucm_metrics.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cleanup.h"
-#include "hashing/tree.h"
 #include "tools/ucm_tool.h"
-
-#define TEXT_MAX (16u << 20)
 
 /* The brace that ends the labels; one between quotes is part of a value. */
 static char *end_of_labels(char *at)
@@ -90,20 +85,11 @@ int ucm_metrics_parse(char *text, struct ucm_metrics *out)
 
 int ucm_metrics_read(const char *mount, struct ucm_metrics *out)
 {
-	_cleanup_free_ char *path = NULL;
-	_cleanup_fd_ int fd = -1;
 	char *text;
 	size_t len;
-	int err;
+	int err = ucm_mount_read(mount, "metrics", UCM_METRICS_MAX, &text,
+				 &len);
 
-	if (asprintf(&path, "%s/" UCM_TREE_METRICS, mount) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	err = ucm_tool_read(fd, TEXT_MAX, &text, &len);
 	return err ? err : ucm_metrics_parse(text, out);
 }
 

@@ -24,7 +24,9 @@ struct ucm_metrics {
  * -ENOMEM. */
 int ucm_metrics_parse(char *text, struct ucm_metrics *out);
 
-/* From a mount: 0 or -errno (not told: an older mount has none). */
+#define UCM_METRICS_MAX (16u << 20)
+
+/* From a mount: 0 or -errno (not reported: an older mount has none). */
 int ucm_metrics_read(const char *mount, struct ucm_metrics *out);
 void ucm_metrics_fini(struct ucm_metrics *metrics);
 

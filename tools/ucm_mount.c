@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_mount.c - which mount is meant, and the files in its .ucmfs. */
+/* ucm_mount.c - which mount is meant. */
 #include <config.h>
 
 #include "tools/ucm_tool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <mntent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -115,21 +114,4 @@ char *ucm_mount_find(const char *arg)
 		found = strdup(mounts.mounts[0].point);
 	ucm_mounts_fini(&mounts);
 	return found;
-}
-
-int ucm_mount_open(const char *mount, const char *below, int flags)
-{
-	_cleanup_free_ char *path = NULL;
-	int fd, err;
-
-	if (asprintf(&path, "%s/%s", mount, below) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	fd = open(path, flags | O_CLOEXEC);
-	if (fd >= 0)
-		return fd;
-	err = -errno;
-	ucm_tool_fail(0, "%s: %s", path, strerror(-err));
-	return err;
 }

@@ -109,7 +109,7 @@ static int open_loader(struct ucm_move_job *job, char *why, size_t why_len)
 		.mount = job->opt->mount,
 		.tiers = job->opt->tiers,
 		.io = job->opt->io,
-		.threads = job->opt->threads,
+		.threads = (unsigned)job->opt->threads,
 		/* whoever asks for so many wants them all */
 		.save_budget_bytes = UINT64_MAX / 2,
 	};

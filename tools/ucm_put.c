@@ -44,19 +44,34 @@ static int report(struct ucm_move_job *job)
 			      job->ids.num, stats.save_bytes);
 }
 
-int ucm_put_main(int argc, char **argv)
+/* ---- the command ---- */
+
+static int parse_parent(const struct ucm_arg *arg, char *value)
 {
-	struct ucm_store_options opt;
+	ucm_store_opt.parents = true;
+	return strlen(value) == UCM_ID_HEX ? ucm_id_parse(value, arg->to)
+					   : -EINVAL;
+}
+
+static const struct ucm_arg args[] = {
+	UCM_ARGS(ucm_store_where),
+	{ "parents", .to = &ucm_store_opt.parents,
+	  .help = "the blocks are a chain: each names the one before as its "
+		  "parent" },
+	{ "parent", 0, "ID", parse_parent, &ucm_store_opt.parent,
+	  .help = "the same, and the parent of the first block is this one" },
+	UCM_ARGS(ucm_store_shapes),
+	{ 0 },
+};
+
+static int run(int argc, char **argv)
+{
 	struct ucm_move_job job;
 	int err;
 
-	if (ucm_store_parse(&opt, UCM_PUT, argc, argv))
+	if (ucm_store_options_check(argc, argv))
 		return UCM_EXIT_USAGE;
-	if (opt.help) {
-		ucm_store_help(UCM_PUT);
-		return 0;
-	}
-	err = ucm_move_init(&job, &opt);
+	err = ucm_move_init(&job, &ucm_store_opt);
 	if (!err)
 		err = open_raw(&job);
 	if (!err)
@@ -68,3 +83,19 @@ int ucm_put_main(int argc, char **argv)
 	ucm_move_fini(&job);
 	return err ? UCM_EXIT_FAILED : 0;
 }
+
+const struct ucm_command ucm_put_command = {
+	.name = "put",
+	.does = "save the contents of a file as blocks",
+	.operands = "RAW [IDS]",
+	.about = "Save what is in the file RAW as blocks of a store. RAW holds "
+		 "the payload of one block after the other (layer 0 K, layer 0 "
+		 "V, layer 1 K, ...) and nothing else. IDS or standard input "
+		 "lists their ids, one a line, as ucm hash prints them. Blocks "
+		 "that exist are left alone.",
+	.args = args,
+	.end = UCM_STORE_SHAPES_END
+	       "\n\nExit status 1: a block could not be saved.",
+	.most = 2,
+	.run = run,
+};

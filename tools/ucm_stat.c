@@ -28,30 +28,18 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm stat [options] ID\n"
-	"\n"
-	"Print what a block's header says, where the block lies, and each plane\n"
-	"with its checksum. Reading the header counts as a use of the block.\n"
-	"\n"
-	UCM_HELP_MOUNT UCM_HELP_SPACE UCM_HELP_JSON UCM_HELP_HELP
-	"\n"
-	"Exit status 1: the block is absent, or its header is wrong.\n";
-
 static struct ucm_common common;
 static struct ucm_id id;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(common),
-	UCM_ARG_SPACE(common),
-	UCM_ARG_JSON(common),
+	UCM_ARGS_BLOCKS(common),
 	{ 0 },
 };
 
 struct subject {
 	struct ucm_client *client;
 	struct ucm_control_place place;
-	char path[4096];   /* "": not told */
+	char path[4096];   /* "": not known */
 	struct ucm_block block;
 	uint8_t *head;     /* the file's first data_offset bytes */
 };
@@ -360,7 +348,7 @@ static int tell(const struct subject *subject)
 	return ucm_tool_flush();
 }
 
-static int run(struct ucm_client *client)
+static int show(struct ucm_client *client)
 {
 	struct subject subject = { .client = client };
 	int status = read_subject(&subject) ? UCM_EXIT_FAILED
@@ -370,18 +358,25 @@ static int run(struct ucm_client *client)
 	return status;
 }
 
-int ucm_stat_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 1);
-	if (status >= 0)
-		return status;
 	if (!argc)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
 	if (ucm_ids_parse(argv[0], &id))
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "'%s': not an id; try --help", argv[0]);
-	return ucm_client_run(common.mount, run);
+	return ucm_client_run(common.mount, show);
 }
+
+const struct ucm_command ucm_stat_command = {
+	.name = "stat",
+	.does = "show all about one block",
+	.operands = "ID",
+	.about = "Print what a block's header says, where the block lies, and "
+		 "each plane with its checksum. Reading the header counts as a "
+		 "use of the block.",
+	.args = args,
+	.end = "Exit status 1: the block is absent, or its header is wrong.",
+	.most = 1,
+	.run = run,
+};

@@ -9,11 +9,9 @@
 #include <config.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "hashing/tree.h"
@@ -25,18 +23,10 @@
 
 #define STATS_MAX (64u << 20)
 
-static const char help_text[] =
-	"usage: ucm status [options]\n"
-	"\n"
-	"Print how a mount is: passthrough and io_uring, the index, hits, tiers,\n"
-	"spaces. Root and the owner of the mount see all of it.\n"
-	"\n"
-	UCM_HELP_MOUNTS UCM_HELP_JSON UCM_HELP_HELP;
-
 static struct ucm_common common;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(common),
+	UCM_ARG_MOUNTS(common),
 	UCM_ARG_JSON(common),
 	{ 0 },
 };
@@ -48,26 +38,21 @@ struct status {
 
 /* ---- for those who may read stats.json ---- */
 
-/* 0, -EACCES (not told) or -errno (told). */
+/* 0, -EACCES (not reported) or -errno (reported). */
 static int read_stats(const char *mount, json_t **out)
 {
-	_cleanup_free_ char *path = NULL, *text = NULL;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_free_ char *text = NULL;
 	size_t len;
-	int err;
+	int err = ucm_mount_read(mount, "stats.json", STATS_MAX, &text, &len);
 
-	if (asprintf(&path, "%s/" UCM_TREE_STATS, mount) < 0) {
-		path = NULL;
-		return ucm_tool_complain("no memory");
-	}
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	err = fd < 0 ? -errno : ucm_tool_read(fd, STATS_MAX, &text, &len);
-	if (err == -EACCES)
-		return err;
 	if (err)
-		return ucm_tool_complain("%s: %s", path, strerror(-err));
+		return err == -EACCES
+			       ? err
+			       : ucm_mount_complain(mount, "stats.json", err);
 	*out = json_loads(text, 0, NULL);
-	return *out ? 0 : ucm_tool_complain("%s: it is no JSON", path);
+	return *out ? 0
+		    : ucm_tool_complain("%s/" UCM_TREE_STATS ": not JSON",
+					mount);
 }
 
 /* ---- for others ---- */
@@ -308,7 +293,7 @@ static json_t *describe(const struct ucm_client *client,
 			 "missing", status->missing, "stats", status->stats);
 }
 
-static int run(struct ucm_client *client)
+static int show(struct ucm_client *client)
 {
 	struct status status = { 0 };
 	int result, err = read_stats(client->mount, &status.stats);
@@ -323,11 +308,19 @@ static int run(struct ucm_client *client)
 	return result;
 }
 
-int ucm_status_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run_each(common.mount, run) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run_each(common.mount, show);
 }
+
+const struct ucm_command ucm_status_command = {
+	.name = "status",
+	.does = "show the state of a mount",
+	.operands = "",
+	.about = "Print the state of a mount: passthrough and io_uring, the "
+		 "index, hits, tiers, spaces. Only root and the owner of the "
+		 "mount see all of it.",
+	.args = args,
+	.run = run,
+};

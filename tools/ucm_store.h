@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_store.h - what ucm put, get and verify have in common: the command line,
- * where a store's blocks are, and what their geometry is.
+ * ucm_store.h - what ucm put, get and verify have in common: options, where a
+ * store's blocks are, and what their geometry is.
  */
 #ifndef UCM_TOOLS_STORE_H
 #define UCM_TOOLS_STORE_H
@@ -12,9 +12,7 @@
 #include <ucm/load.h>
 
 #include "hashing/tree.h"
-
-/* The commands, as bits: which of them know an option. */
-enum { UCM_PUT = 1, UCM_GET = 2, UCM_VERIFY = 4 };
+#include "tools/ucm_args.h"
 
 struct ucm_store_options {
 	const char *mount, *tiers; /* one of the two, or (verify) none */
@@ -22,22 +20,35 @@ struct ucm_store_options {
 	bool shaped; /* geometry was given */
 	struct ucm_geometry geometry;
 	const char *like;
-	uint32_t threads; /* 0: the default */
+	uint64_t threads; /* 0: the default */
 	enum ucm_io_kind io;
-	bool json, help;
+	bool json;
 	bool parents;            /* put */
 	struct ucm_id parent;    /* put: of the first block, or zero */
-	bool missing_zero;       /* get */
+	unsigned missing_zero;   /* get */
 	enum ucm_verify verify;  /* get */
 	bool all;                /* verify */
-	char **args; /* the others, num_args of them */
+	char **args; /* the operands, num_args of them */
 	int num_args;
 };
 
-/* command: UCM_PUT or another. 0, or -EINVAL and a line on standard error. */
-int ucm_store_parse(struct ucm_store_options *opt, int command, int argc,
-		    char **argv);
-void ucm_store_help(int command);
+/* What the options are set to: a process runs one command. */
+extern struct ucm_store_options ucm_store_opt;
+
+/* Rows that the commands share. */
+extern const struct ucm_arg ucm_store_where[]; /* put, get and verify */
+extern const struct ucm_arg ucm_store_shapes[]; /* put and get: geometry, I/O */
+
+/* For --help of put and get. */
+#define UCM_STORE_SHAPES_END                                                  \
+	"Without an option of geometry, it is that of the space's "           \
+	"space.json, or else of one of its blocks."
+
+/* Keeps the operands, and checks what holds for all three. 0, or -EINVAL and a
+ * line on standard error. */
+int ucm_store_options_take(int argc, char **argv);
+/* The same for put and get: with the geometry, and what may not be missing. */
+int ucm_store_options_check(int argc, char **argv);
 
 /* ---- the directories that blocks lie below (ucm_store_dirs.c) ---- */
 

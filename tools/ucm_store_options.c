@@ -1,293 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_store_options.c - the command lines of ucm put, get and verify. */
+/* ucm_store_options.c - the options that ucm put, get and verify share. */
 #include <config.h>
 
 #include "tools/ucm_store.h"
 
 #include <errno.h>
-#include <getopt.h>
-#include <stdio.h>
-#include <string.h>
+#include <limits.h>
 
-#include "common/parse.h"
 #include "tools/ucm_tool.h"
 
-static const char put_text[] =
-	"usage: ucm put [options] RAW [IDS]\n"
-	"\n"
-	"Save the pages of the file RAW as blocks of a store. RAW holds one page\n"
-	"for each block, back to back, each in the order of a block's payload. IDS\n"
-	"or standard input lists the blocks, one a line, as ucm hash prints them.\n"
-	"Blocks that exist are left alone.\n"
-	"\n";
-static const char get_text[] =
-	"usage: ucm get [options] RAW [IDS]\n"
-	"\n"
-	"Load blocks of a store into the pages of a new file RAW: one page for\n"
-	"each block, back to back. IDS or standard input lists the blocks, one a\n"
-	"line, as ucm hash prints them. RAW appears only when it is complete.\n"
-	"\n";
-static const char verify_text[] =
-	"usage: ucm verify [options] FILE...\n"
-	"       ucm verify --mount DIR | --tiers SOURCE [options] [IDS | --all]\n"
-	"\n"
-	"Read blocks and check all that they say of themselves: FILEs, the blocks\n"
-	"of a store that IDS or standard input lists, or all of a space.\n"
-	"\n";
-static const char where_text[] =
-	"  --mount DIR         the store is mounted there\n"
-	"  --tiers SOURCE      its directories, as in ucmfs(8)\n"
-	"  --space NAME        a space (the default one)\n";
-static const char shape_text[] =
-	"  --layers N --tokens N --dtype NAME --heads N --dim N\n"
-	"                      geometry of the blocks; without it, that of the\n"
-	"                      space is used\n"
-	"  --k-bytes N --v-bytes N\n"
-	"                      bytes of a layer's plane, where they do not follow\n"
-	"                      from the others; --v-bytes 0 for MLA\n"
-	"  --order NHD|HND|opaque\n"
-	"                      inside a plane (NHD)\n"
-	"  --like FILE         the geometry of this block\n"
-	"  --io auto|uring|threads\n"
-	"                      how to read and write (auto)\n";
-static const char put_options[] =
-	"  --parents           the blocks are a chain: each names the one before\n"
-	"  --parent ID         the same, and the first one follows this block\n";
-static const char get_options[] =
-	"  --missing fail|zero what an absent block means: no RAW (the default),\n"
-	"                      or a page of zeros\n"
-	"  --verify full|header|none\n"
-	"                      what is checked (full)\n";
-static const char verify_options[] =
-	"  --all               every block of the space\n";
-static const char common_text[] =
-	"  --threads N         that do the work\n"
-	"  --json              print one JSON object\n"
-	"  --help\n";
+struct ucm_store_options ucm_store_opt = { .space = "" };
 
-enum option_key {
-	KEY_ALL = 1,
-	KEY_DIM,
-	KEY_DTYPE,
-	KEY_HEADS,
-	KEY_HELP,
-	KEY_IO,
-	KEY_JSON,
-	KEY_K_BYTES,
-	KEY_LAYERS,
-	KEY_LIKE,
-	KEY_MISSING,
-	KEY_MOUNT,
-	KEY_ORDER,
-	KEY_PARENT,
-	KEY_PARENTS,
-	KEY_SPACE,
-	KEY_THREADS,
-	KEY_TIERS,
-	KEY_TOKENS,
-	KEY_VERIFY,
-	KEY_V_BYTES,
-	NUM_KEYS,
+const struct ucm_arg ucm_store_where[] = {
+	{ "mount", 'm', "MOUNT", ucm_arg_text, &ucm_store_opt.mount,
+	  .help = "where the store is mounted" },
+	{ "tiers", 0, "SOURCE", ucm_arg_text, &ucm_store_opt.tiers,
+	  .help = "instead of a mount: the directories of its tiers, "
+		  "written as in ucmfs(8)" },
+	UCM_ARG_SPACE(ucm_store_opt),
+	{ "threads", 0, "N", ucm_arg_number, &ucm_store_opt.threads,
+	  .help = "how many threads do the work, at most 64",
+	  .min = 1, .max = 64 },
+	UCM_ARG_JSON(ucm_store_opt),
+	{ 0 },
 };
 
-static const struct option long_options[] = {
-	{ "all", no_argument, NULL, KEY_ALL },
-	{ "dim", required_argument, NULL, KEY_DIM },
-	{ "dtype", required_argument, NULL, KEY_DTYPE },
-	{ "heads", required_argument, NULL, KEY_HEADS },
-	{ "help", no_argument, NULL, KEY_HELP },
-	{ "io", required_argument, NULL, KEY_IO },
-	{ "json", no_argument, NULL, KEY_JSON },
-	{ "k-bytes", required_argument, NULL, KEY_K_BYTES },
-	{ "layers", required_argument, NULL, KEY_LAYERS },
-	{ "like", required_argument, NULL, KEY_LIKE },
-	{ "missing", required_argument, NULL, KEY_MISSING },
-	{ "mount", required_argument, NULL, KEY_MOUNT },
-	{ "order", required_argument, NULL, KEY_ORDER },
-	{ "parent", required_argument, NULL, KEY_PARENT },
-	{ "parents", no_argument, NULL, KEY_PARENTS },
-	{ "space", required_argument, NULL, KEY_SPACE },
-	{ "threads", required_argument, NULL, KEY_THREADS },
-	{ "tiers", required_argument, NULL, KEY_TIERS },
-	{ "tokens", required_argument, NULL, KEY_TOKENS },
-	{ "verify", required_argument, NULL, KEY_VERIFY },
-	{ "v-bytes", required_argument, NULL, KEY_V_BYTES },
-	{ NULL, 0, NULL, 0 },
+/* ---- geometry ---- */
+
+#define NOT_GIVEN UINT64_MAX
+
+/* What the command line says of it. */
+static struct {
+	uint64_t layers, tokens, dtype, heads, dim, k_bytes, v_bytes;
+	unsigned order;
+} shape = {
+	NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN, NOT_GIVEN,
+	NOT_GIVEN, UINT_MAX
 };
 
-/* Who knows an option; both that move blocks if nothing is said. */
-static const int known_by[NUM_KEYS] = {
-	[KEY_ALL] = UCM_VERIFY,
-	[KEY_HELP] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_JSON] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_MISSING] = UCM_GET,
-	[KEY_MOUNT] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_PARENT] = UCM_PUT,
-	[KEY_PARENTS] = UCM_PUT,
-	[KEY_SPACE] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_THREADS] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_TIERS] = UCM_PUT | UCM_GET | UCM_VERIFY,
-	[KEY_VERIFY] = UCM_GET,
-};
-
-/* Numbers of the geometry, with the values that a header can take. */
-static const struct {
-	int key;
-	uint64_t min, max;
-} numbers[] = {
-	{ KEY_LAYERS, 1, 1 << 20 },	{ KEY_TOKENS, 1, UINT32_MAX },
-	{ KEY_HEADS, 0, UINT16_MAX },	{ KEY_DIM, 0, UINT16_MAX },
-	{ KEY_K_BYTES, 1, UINT32_MAX }, { KEY_V_BYTES, 0, UINT32_MAX },
-};
-#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
-
-/* What the command line says of the geometry, by key. */
-struct shape {
-	bool given[NUM_KEYS];
-	uint64_t value[NUM_KEYS];
-};
-
-void ucm_store_help(int command)
-{
-	fputs(command == UCM_PUT   ? put_text
-	      : command == UCM_GET ? get_text
-				   : verify_text,
-	      stdout);
-	fputs(where_text, stdout);
-	if (command != UCM_VERIFY)
-		fputs(shape_text, stdout);
-	fputs(command == UCM_PUT   ? put_options
-	      : command == UCM_GET ? get_options
-				   : verify_options,
-	      stdout);
-	fputs(common_text, stdout);
-}
-
-/* ---- values ---- */
-
-static int parse_word(const char *text, const char *const *words,
-		      uint64_t *out)
-{
-	for (uint64_t i = 0; words[i]; i++) {
-		if (!strcmp(text, words[i])) {
-			*out = i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
-static int parse_dtype(const char *text, uint64_t *out)
+static int parse_dtype(const struct ucm_arg *arg, char *value)
 {
 	uint32_t dtype;
-	int err = ucm_dtype_parse(text, &dtype);
+	int err = ucm_dtype_parse(value, &dtype);
 
 	if (!err)
-		*out = dtype;
+		*(uint64_t *)arg->to = dtype;
 	return err;
 }
 
-static int set_shape(struct shape *shape, int key, const char *text)
+const struct ucm_arg ucm_store_shapes[] = {
+	{ "layers", 0, "N", ucm_arg_number, &shape.layers,
+	  .help = "geometry: layers", .min = 1, .max = 1 << 20 },
+	{ "tokens", 0, "N", ucm_arg_number, &shape.tokens,
+	  .help = "geometry: tokens of a block", .min = 1, .max = UINT32_MAX },
+	{ "dtype", 0,
+	  "float16|bfloat16|float32|float8_e4m3|float8_e5m2|int8|uint8|opaque",
+	  parse_dtype, &shape.dtype,
+	  .help = "geometry: type of the elements" },
+	{ "heads", 0, "N", ucm_arg_number, &shape.heads,
+	  .help = "geometry: heads of keys and values", .max = UINT16_MAX },
+	{ "dim", 0, "N", ucm_arg_number, &shape.dim,
+	  .help = "geometry: elements of a head", .max = UINT16_MAX },
+	{ "k-bytes", 0, "N", ucm_arg_number, &shape.k_bytes,
+	  .help = "geometry: bytes of the keys of a layer, if they do not "
+		  "follow from the others",
+	  .min = 1, .max = UINT32_MAX },
+	{ "v-bytes", 0, "N", ucm_arg_number, &shape.v_bytes,
+	  .help = "geometry: bytes of the values of a layer (as many as of the "
+		  "keys); 0 for MLA",
+	  .max = UINT32_MAX },
+	/* in the order of UCM_ORDER_... */
+	{ "order", 0, "NHD|HND|opaque", ucm_arg_choice, &shape.order,
+	  .help = "geometry: order of tokens (N), heads (H) and their "
+		  "elements (D) in a plane (NHD)" },
+	{ "like", 0, "FILE", ucm_arg_text, &ucm_store_opt.like,
+	  .help = "geometry: that of this block" },
+	/* in the order of enum ucm_io_kind */
+	{ "io", 0, "auto|uring|threads", ucm_arg_choice, &ucm_store_opt.io,
+	  .help = "read and write by io_uring, by threads, or by what is "
+		  "allowed (auto)" },
+	{ 0 },
+};
+
+static int need(uint64_t value, const char *name)
 {
-	static const char *const orders[] = { "NHD", "HND", "opaque", NULL };
-	uint64_t *value = &shape->value[key];
-
-	shape->given[key] = true;
-	if (key == KEY_DTYPE)
-		return parse_dtype(text, value);
-	if (key == KEY_ORDER)
-		return parse_word(text, orders, value);
-	for (unsigned i = 0; i < LENGTH(numbers); i++) {
-		if (numbers[i].key == key)
-			return ucm_parse_range(text, numbers[i].min,
-					       numbers[i].max, value);
-	}
-	return -ENOENT;
-}
-
-static bool set_flag(struct ucm_store_options *opt, int key)
-{
-	switch (key) {
-	case KEY_ALL:
-		opt->all = true;
-		return true;
-	case KEY_HELP:
-		opt->help = true;
-		return true;
-	case KEY_JSON:
-		opt->json = true;
-		return true;
-	case KEY_PARENTS:
-		opt->parents = true;
-		return true;
-	default:
-		return false;
-	}
-}
-
-static int set_text(struct ucm_store_options *opt, int key, const char *text)
-{
-	switch (key) {
-	case KEY_LIKE:
-		opt->like = text;
-		return 0;
-	case KEY_MOUNT:
-		opt->mount = text;
-		return 0;
-	case KEY_SPACE:
-		opt->space = text;
-		return 0;
-	case KEY_TIERS:
-		opt->tiers = text;
-		return 0;
-	default:
-		return -ENOENT;
-	}
-}
-
-static int set_choice(struct ucm_store_options *opt, int key, const char *text)
-{
-	static const char *const ios[] = { "auto", "uring", "threads", NULL };
-	static const char *const missing[] = { "fail", "zero", NULL };
-	static const char *const checks[] = { "full", "header", "none", NULL };
-	uint64_t value = 0;
-	int err;
-
-	switch (key) {
-	case KEY_IO:
-		err = parse_word(text, ios, &value);
-		opt->io = (enum ucm_io_kind)value;
-		return err;
-	case KEY_MISSING:
-		err = parse_word(text, missing, &value);
-		opt->missing_zero = value;
-		return err;
-	case KEY_PARENT:
-		opt->parents = true;
-		return strlen(text) == UCM_ID_HEX
-			       ? ucm_id_parse(text, &opt->parent)
-			       : -EINVAL;
-	case KEY_THREADS:
-		err = ucm_parse_range(text, 1, 64, &value);
-		opt->threads = (uint32_t)value;
-		return err;
-	case KEY_VERIFY:
-		err = parse_word(text, checks, &value);
-		opt->verify = (enum ucm_verify)value;
-		return err;
-	default:
-		return -ENOENT;
-	}
-}
-
-/* ---- the whole line ---- */
-
-static int need(const struct shape *shape, int key, const char *name)
-{
-	if (shape->given[key])
+	if (value != NOT_GIVEN)
 		return 0;
 	return ucm_tool_complain("geometry: --%s is missing; try --help",
 				 name);
+}
+
+static uint64_t given_or(uint64_t value, uint64_t otherwise)
+{
+	return value != NOT_GIVEN ? value : otherwise;
 }
 
 /* The same rules as for a header: encode one, and see. */
@@ -307,121 +112,69 @@ static int check_geometry(const struct ucm_geometry *geometry)
 				 "try --help");
 }
 
-static int make_geometry(struct ucm_store_options *opt,
-			 const struct shape *shape)
+static int make_geometry(struct ucm_store_options *opt)
 {
-	const uint64_t *value = shape->value;
-	uint64_t k = value[KEY_TOKENS] * value[KEY_HEADS] * value[KEY_DIM];
+	uint64_t k = shape.k_bytes;
 
-	if (need(shape, KEY_LAYERS, "layers") ||
-	    need(shape, KEY_TOKENS, "tokens") ||
-	    need(shape, KEY_DTYPE, "dtype"))
+	if (need(shape.layers, "layers") || need(shape.tokens, "tokens") ||
+	    need(shape.dtype, "dtype"))
 		return -EINVAL;
-	k *= ucm_dtype_size((uint32_t)value[KEY_DTYPE]);
-	if (shape->given[KEY_K_BYTES])
-		k = value[KEY_K_BYTES];
-	else if (need(shape, KEY_HEADS, "heads") ||
-		 need(shape, KEY_DIM, "dim"))
+	if (k == NOT_GIVEN &&
+	    (need(shape.heads, "heads") || need(shape.dim, "dim")))
 		return -EINVAL;
+	if (k == NOT_GIVEN)
+		k = shape.tokens * shape.heads * shape.dim *
+		    ucm_dtype_size((uint32_t)shape.dtype);
 	if (!k || k > UINT32_MAX)
 		return ucm_tool_complain("geometry: planes of %llu bytes; "
 					 "try --help",
 					 (unsigned long long)k);
 	opt->shaped = true;
 	opt->geometry = (struct ucm_geometry){
-		.num_layers = (uint32_t)value[KEY_LAYERS],
-		.block_size = (uint32_t)value[KEY_TOKENS],
-		.dtype = (uint32_t)value[KEY_DTYPE],
+		.num_layers = (uint32_t)shape.layers,
+		.block_size = (uint32_t)shape.tokens,
+		.dtype = (uint32_t)shape.dtype,
 		.k_bytes = (uint32_t)k,
-		.v_bytes = shape->given[KEY_V_BYTES]
-				   ? (uint32_t)value[KEY_V_BYTES]
-				   : (uint32_t)k,
-		.num_kv_heads = (uint16_t)value[KEY_HEADS],
-		.head_dim = (uint16_t)value[KEY_DIM],
-		.order = (uint32_t)value[KEY_ORDER],
+		.v_bytes = (uint32_t)given_or(shape.v_bytes, k),
+		.num_kv_heads = (uint16_t)given_or(shape.heads, 0),
+		.head_dim = (uint16_t)given_or(shape.dim, 0),
+		.order = shape.order != UINT_MAX ? shape.order : UCM_ORDER_NHD,
 	};
 	return check_geometry(&opt->geometry);
 }
 
-static int check_shape(struct ucm_store_options *opt,
-		       const struct shape *shape)
+static int check_shape(struct ucm_store_options *opt)
 {
-	bool any = false;
+	/* all bits are set in what was not given */
+	bool any = (shape.layers & shape.tokens & shape.dtype & shape.heads &
+		    shape.dim & shape.k_bytes & shape.v_bytes) != NOT_GIVEN ||
+		   shape.order != UINT_MAX;
 
-	for (int i = 0; i < NUM_KEYS; i++)
-		any |= shape->given[i];
 	if (any && opt->like)
 		return ucm_tool_complain("--like, or a geometry; try --help");
-	return any ? make_geometry(opt, shape) : 0;
+	return any ? make_geometry(opt) : 0;
 }
 
-static int check_options(const struct ucm_store_options *opt, int command)
-{
-	bool files = command == UCM_VERIFY && !opt->mount && !opt->tiers;
-	int most = command == UCM_VERIFY ? !opt->all : 2;
+/* ---- the whole line ---- */
 
-	if (opt->mount && opt->tiers)
+int ucm_store_options_take(int argc, char **argv)
+{
+	ucm_store_opt.args = argv;
+	ucm_store_opt.num_args = argc;
+	if (ucm_store_opt.mount && ucm_store_opt.tiers)
 		return ucm_tool_complain("--mount or --tiers; try --help");
-	if (files && (opt->all || *opt->space))
-		return ucm_tool_complain("--all and --space need --mount or "
-					 "--tiers; try --help");
-	if (files && !opt->num_args)
-		return ucm_tool_complain("no FILE, and no --mount or --tiers; "
-					 "try --help");
-	if (command != UCM_VERIFY && !opt->mount && !opt->tiers)
-		return ucm_tool_complain("no --mount or --tiers; try --help");
-	if (command != UCM_VERIFY && !opt->num_args)
-		return ucm_tool_complain("no file RAW; try --help");
-	if (!files && opt->num_args > most)
-		return ucm_tool_complain("too many arguments: %s; try --help",
-					 opt->args[most]);
 	return 0;
 }
 
-static int set_option(struct ucm_store_options *opt, struct shape *shape,
-		      int command, int key, int index)
+int ucm_store_options_check(int argc, char **argv)
 {
-	int users = known_by[key] ? known_by[key] : UCM_PUT | UCM_GET;
-	int err;
+	struct ucm_store_options *opt = &ucm_store_opt;
 
-	if (!(users & command))
-		return ucm_tool_complain("unknown option --%s; try --help",
-					 long_options[index].name);
-	if (set_flag(opt, key))
-		return 0;
-	err = set_text(opt, key, optarg);
-	if (err == -ENOENT)
-		err = set_choice(opt, key, optarg);
-	if (err == -ENOENT)
-		err = set_shape(shape, key, optarg);
-	return err ? ucm_tool_complain("--%s '%s'; try --help",
-				       long_options[index].name, optarg)
-		   : 0;
-}
-
-int ucm_store_parse(struct ucm_store_options *opt, int command, int argc,
-		    char **argv)
-{
-	struct shape shape = { 0 };
-	int key, index = 0;
-
-	*opt = (struct ucm_store_options){ .space = "" };
-	opterr = 0;
-	while ((key = getopt_long(argc, argv, ":", long_options, &index)) !=
-	       -1) {
-		if (key == ':')
-			return ucm_tool_complain("%s: no value; try --help",
-						 argv[optind - 1]);
-		if (key == '?')
-			return ucm_tool_complain("unknown option %s; try "
-						 "--help",
-						 argv[optind - 1]);
-		if (set_option(opt, &shape, command, key, index))
-			return -EINVAL;
-	}
-	if (opt->help)
-		return 0;
-	opt->args = argv + optind;
-	opt->num_args = argc - optind;
-	return check_shape(opt, &shape) ?: check_options(opt, command);
+	if (check_shape(opt) || ucm_store_options_take(argc, argv))
+		return -EINVAL;
+	if (!opt->mount && !opt->tiers)
+		return ucm_tool_complain("no --mount or --tiers; try --help");
+	if (!argc)
+		return ucm_tool_complain("no file RAW; try --help");
+	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_store_shape.c - the geometry of a space's blocks, wherever it is told. */
+/* ucm_store_shape.c - finds out the geometry of a space's blocks. */
 #include <config.h>
 
 #include "tools/ucm_store.h"

@@ -35,7 +35,7 @@ json_t *ucm_json_number(uint64_t value);
 json_t *ucm_json_id(const void *id);
 
 /* Takes the object (NULL: there was no memory) and prints it. The exit status:
- * status if it was printed, else a failure (told). */
+ * status if it was printed, else a failure (reported). */
 int ucm_json_print(json_t *object, int status);
 
 #endif

@@ -5,11 +5,15 @@
 #include "tools/ucm_tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "common/cleanup.h"
+#include "hashing/tree.h"
 
 const char *ucm_tool_command = "";
 
@@ -49,7 +53,7 @@ int ucm_tool_flush(void)
 			     strerror(errno));
 }
 
-int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out)
+static int read_fd(int fd, size_t max, char **out, size_t *len_out)
 {
 	size_t room = 65536, len = 0;
 	char *text = malloc(room);
@@ -88,4 +92,38 @@ int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out)
 	*out = text;
 	*len_out = len;
 	return 0;
+}
+
+int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out)
+{
+	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : read_fd(fd, max, out, len_out);
+}
+
+int ucm_mount_open(const char *mount, const char *name, int flags)
+{
+	_cleanup_free_ char *path = NULL;
+	int fd;
+
+	if (asprintf(&path, "%s/" UCM_TREE_OWN "/%s", mount, name) < 0) {
+		path = NULL;
+		return -ENOMEM;
+	}
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
+		   size_t *len_out)
+{
+	_cleanup_fd_ int fd = ucm_mount_open(mount, name, O_RDONLY);
+
+	return fd < 0 ? fd : read_fd(fd, max, out, len_out);
+}
+
+int ucm_mount_complain(const char *mount, const char *name, int err)
+{
+	ucm_tool_complain("%s/" UCM_TREE_OWN "/%s: %s", mount, name, strerror(-err));
+	return err;
 }

@@ -3,7 +3,7 @@
  * ucm_tool.h - what the subcommands of ucm(1) have in common.
  *
  * Exit status: 0; 1: it could not be done; 2: a wrong argument. Either failure
- * is told in one line on standard error, "ucm COMMAND: what".
+ * is reported in one line on standard error, "ucm COMMAND: what".
  */
 #ifndef UCM_TOOLS_TOOL_H
 #define UCM_TOOLS_TOOL_H
@@ -24,7 +24,7 @@ int ucm_tool_complain(const char *format, ...)
 int ucm_tool_fail(int status, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Standard output has taken everything? 0, or UCM_EXIT_FAILED (told). */
+/* Standard output has taken everything? 0, or UCM_EXIT_FAILED (reported). */
 int ucm_tool_flush(void);
 
 /* ---- mounts (ucm_mount.c) ---- */
@@ -41,42 +41,26 @@ struct ucm_mounts {
 	size_t num;
 };
 
-/* 0 or -errno (told). */
+/* 0 or -errno (reported). */
 int ucm_mounts_list(struct ucm_mounts *out);
 void ucm_mounts_fini(struct ucm_mounts *mounts);
 
 /* The mount that is meant: arg, or if that is NULL, the only one that there
- * is. To free; NULL: none or several (told). */
+ * is. To free; NULL: none or several (reported). */
 char *ucm_mount_find(const char *arg);
 
-/* Open a file of a mount: a descriptor, or -errno (told). */
-int ucm_mount_open(const char *mount, const char *below, int flags);
+/* ---- files (ucm_tool.c) ---- */
 
-/* All of a file, up to max bytes, with a NUL behind it; to free. 0 or -errno
- * (-EFBIG if there is more). */
-int ucm_tool_read(int fd, size_t max, char **out, size_t *len_out);
+/* All of a file, up to max bytes, and a NUL; to free. 0, or -errno
+ * (not reported; -EFBIG if there is more). */
+int ucm_tool_read(const char *path, size_t max, char **out, size_t *len_out);
 
-/* ---- the subcommands; argv[0] is the name ---- */
+/* MOUNT/.ucmfs/NAME: a descriptor, or all of it as above. */
+int ucm_mount_open(const char *mount, const char *name, int flags);
+int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
+		   size_t *len_out);
 
-int ucm_debug_main(int argc, char **argv);
-int ucm_doctor_main(int argc, char **argv);
-int ucm_du_main(int argc, char **argv);
-int ucm_evict_main(int argc, char **argv);
-int ucm_exporter_main(int argc, char **argv);
-int ucm_get_main(int argc, char **argv);
-int ucm_hash_main(int argc, char **argv);
-int ucm_lookup_main(int argc, char **argv);
-int ucm_ls_main(int argc, char **argv);
-int ucm_pin_main(int argc, char **argv);
-int ucm_put_main(int argc, char **argv);
-int ucm_stat_main(int argc, char **argv);
-int ucm_status_main(int argc, char **argv);
-int ucm_top_main(int argc, char **argv);
-int ucm_touch_main(int argc, char **argv);
-int ucm_trace_main(int argc, char **argv);
-int ucm_unpin_main(int argc, char **argv);
-int ucm_verify_main(int argc, char **argv);
-int ucm_warm_main(int argc, char **argv);
-int ucm_where_main(int argc, char **argv);
+/* One line that such a file could not be used; returns err. */
+int ucm_mount_complain(const char *mount, const char *name, int err);
 
 #endif

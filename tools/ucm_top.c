@@ -18,57 +18,38 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm top [options]\n"
-	"\n"
-	"Show what a mount does: lookups, hits, opens and commits, bytes by tier,\n"
-	"how long requests take, and the blocks that were used most. q ends it.\n"
-	"\n"
-	UCM_HELP_MOUNT
-	"  -s, --space NAME    the hottest blocks of this space only\n"
-	"  -d, --delay SECONDS between two looks, 0.1 to 3600 (1)\n"
-	"  -n, --blocks N      the hottest N blocks, at most 200 (10); 0: none,\n"
-	"                      and nobody need look for them\n"
-	"  -1, --once          print what happens within one delay, and end\n"
-	"  -j, --json          the same as a JSON object\n"
-	UCM_HELP_HELP;
-
-static int parse_delay(const char *value, void *to)
+static int parse_delay(const struct ucm_arg *arg, char *value)
 {
 	char *end;
 	double seconds = strtod(value, &end);
 
 	if (end == value || *end || !(seconds >= 0.1 && seconds <= 3600))
 		return -EINVAL;
-	*(int *)to = (int)(seconds * 1000);
-	return 0;
-}
-
-static int parse_blocks(const char *value, void *to)
-{
-	uint64_t most;
-	int err = ucm_arg_number(value, &most);
-
-	if (err || most > UCM_HOT_MAX)
-		return -EINVAL;
-	*(size_t *)to = (size_t)most;
+	*(int *)arg->to = (int)(seconds * 1000);
 	return 0;
 }
 
 static struct options {
 	struct ucm_common common;
 	int delay_ms;
-	size_t blocks;
+	uint64_t blocks;
 	bool once;
 } opt = { .delay_ms = 1000, .blocks = 10 };
 
 static const struct ucm_arg args[] = {
 	UCM_ARG_MOUNT(opt.common),
-	UCM_ARG_SPACE(opt.common),
-	UCM_ARG_JSON(opt.common),
-	{ "delay", 'd', parse_delay, &opt.delay_ms },
-	{ "blocks", 'n', parse_blocks, &opt.blocks },
-	{ "once", '1', NULL, &opt.once },
+	{ "space", 's', "NAME", ucm_arg_space, &opt.common.space,
+	  .help = "the hottest blocks of spaces/NAME only" },
+	{ "delay", 'd', "SECONDS", parse_delay, &opt.delay_ms,
+	  .help = "time between two looks, 0.1 to 3600 (1)" },
+	{ "blocks", 'n', "N", ucm_arg_number, &opt.blocks,
+	  .help = "the hottest N blocks, at most 200 (10); 0: do not look for "
+		  "them",
+	  .max = UCM_HOT_MAX },
+	{ "once", '1', .to = &opt.once,
+	  .help = "print what happens within one delay, and end" },
+	{ "json", 'j', .to = &opt.common.json,
+	  .help = "the same as --once, as a JSON object" },
 	{ 0 },
 };
 
@@ -300,7 +281,7 @@ static int show(struct view *view)
 	return err ? UCM_EXIT_FAILED : 0;
 }
 
-static int run(struct ucm_client *client)
+static int run_top(struct ucm_client *client)
 {
 	struct view *view = calloc(1, sizeof(*view));
 	int status;
@@ -308,7 +289,7 @@ static int run(struct ucm_client *client)
 	if (!view)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	view->client = client;
-	view->hottest.most = opt.blocks;
+	view->hottest.most = (size_t)opt.blocks;
 	view->hottest.space = opt.common.space;
 	status = opt.once || opt.common.json ? once(view) : show(view);
 	ucm_sample_fini(&view->before);
@@ -317,11 +298,19 @@ static int run(struct ucm_client *client)
 	return status;
 }
 
-int ucm_top_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
-
-	if (status < 0)
-		status = ucm_args_limit(argc, argv, 0);
-	return status < 0 ? ucm_client_run(opt.common.mount, run) : status;
+	(void)argc, (void)argv;
+	return ucm_client_run(opt.common.mount, run_top);
 }
+
+const struct ucm_command ucm_top_command = {
+	.name = "top",
+	.does = "show what a mount does, as it happens",
+	.operands = "",
+	.about = "Show what a mount does, anew every second: lookups, hits, "
+		 "opens and commits, bytes by tier, how long requests take, "
+		 "and the blocks that were used most. q ends it.",
+	.args = args,
+	.run = run,
+};

@@ -40,7 +40,7 @@ struct ucm_hottest {
 	int64_t next_ns;
 };
 
-/* 0 or -errno (told). fini also of a zeroed one. */
+/* 0 or -errno (reported). fini also of a zeroed one. */
 int ucm_sample_take(struct ucm_client *client, struct ucm_sample *out);
 void ucm_sample_fini(struct ucm_sample *sample);
 

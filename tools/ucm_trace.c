@@ -7,27 +7,23 @@
  */
 #include <config.h>
 
-#include "tools/ucm_tool.h"
-
 #include <errno.h>
-#include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_tool.h"
 #include "tools/ucm_trace_print.h"
 
-static const char help_text[] =
-	"usage: ucm trace [--json] FILE\n"
-	"\n"
-	"Print what is in an access trace (ucmfs -o trace=FILE), oldest first; the\n"
-	"daemon may be running or gone.\n"
-	"\n"
-	"  --json   a JSON object a line\n"
-	"  --help\n";
+static bool json;
+
+static const struct ucm_arg args[] = {
+	{ "json", 'j', .to = &json, .help = "a JSON object on each line" },
+	{ 0 },
+};
 
 static const char *state_of(const struct ucm_trace_view *view)
 {
@@ -35,7 +31,7 @@ static const char *state_of(const struct ucm_trace_view *view)
 			   : "the mount is there, or did not end well";
 }
 
-static int print_all(const struct ucm_trace_view *view, bool json)
+static int print_all(const struct ucm_trace_view *view)
 {
 	struct ucm_trace_cursor cursor = { 0 };
 	struct ucm_trace_record record;
@@ -61,47 +57,36 @@ static int print_all(const struct ucm_trace_view *view, bool json)
 	return ucm_tool_flush();
 }
 
-static int decode(const char *path, bool json)
+static int decode(const char *path)
 {
-	_cleanup_fd_ int fd = open(path, O_RDONLY | O_CLOEXEC);
 	_cleanup_free_ char *bytes = NULL;
 	struct ucm_trace_view view;
 	const char *why;
 	size_t len;
-	int err;
+	int err = ucm_tool_read(path, SIZE_MAX / 4, &bytes, &len);
 
-	err = fd < 0 ? -errno : ucm_tool_read(fd, SIZE_MAX / 4, &bytes, &len);
 	if (err)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path,
 				     strerror(-err));
 	if (ucm_trace_parse(bytes, len, &view, &why))
 		return ucm_tool_fail(UCM_EXIT_FAILED, "%s: %s", path, why);
-	return print_all(&view, json);
+	return print_all(&view);
 }
 
-int ucm_trace_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	static const struct option longs[] = {
-		{ "json", no_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
-	};
-	bool json = false;
-	int flag;
-
-	opterr = 0;
-	while ((flag = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		switch (flag) {
-		case 'j': json = true; break;
-		case 'h':
-			fputs(help_text, stdout);
-			return 0;
-		default:
-			return ucm_tool_fail(UCM_EXIT_USAGE, "'%s': unknown; try --help",
-					     argv[optind - 1]);
-		}
-	}
-	if (argc - optind != 1)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "one FILE is needed; try --help");
-	return decode(argv[optind], json);
+	if (!argc)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "no FILE; try --help");
+	return decode(argv[0]);
 }
+
+const struct ucm_command ucm_trace_command = {
+	.name = "trace",
+	.does = "print an access trace as text or JSON",
+	.operands = "FILE",
+	.about = "Print the records of an access trace (ucmfs -o trace=FILE), "
+		 "oldest first. The daemon may be running or gone.",
+	.args = args,
+	.most = 1,
+	.run = run,
+};

@@ -35,7 +35,7 @@ static const char *op_name(const struct ucm_trace_view *view,
 	return clean(ucm_trace_op_name(view, record->op), out);
 }
 
-/* NULL: it is told of no tier. */
+/* NULL: the record is of no tier. */
 static const char *tier_name(const struct ucm_trace_view *view,
 			     const struct ucm_trace_record *record,
 			     char out[NAME_MAX_SHOWN + 1])

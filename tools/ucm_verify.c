@@ -213,9 +213,9 @@ static void show_progress(struct job *job)
 	}
 }
 
-static int run(struct job *job)
+static int run_threads(struct job *job)
 {
-	unsigned most = job->opt->threads ? job->opt->threads
+	unsigned most = job->opt->threads ? (unsigned)job->opt->threads
 					  : DEFAULT_THREADS, num = 0;
 	pthread_t *threads = calloc(most, sizeof(*threads));
 	int err = threads ? 0 : ENOMEM;
@@ -266,7 +266,7 @@ static int verify(struct job *job)
 	if (!err)
 		err = prepare(job);
 	if (!err)
-		err = run(job);
+		err = run_threads(job);
 	if (!err)
 		err = ucm_report_end(&job->report,
 				     (struct ucm_count[]){
@@ -279,21 +279,58 @@ static int verify(struct job *job)
 	return err;
 }
 
-int ucm_verify_main(int argc, char **argv)
-{
-	struct ucm_store_options opt;
-	struct job job = { .opt = &opt, .lock = PTHREAD_MUTEX_INITIALIZER };
-	int err;
+static const struct ucm_arg args[] = {
+	UCM_ARGS(ucm_store_where),
+	{ "all", .to = &ucm_store_opt.all,
+	  .help = "every block of the space" },
+	{ 0 },
+};
 
-	if (ucm_store_parse(&opt, UCM_VERIFY, argc, argv))
+static int check_options(int argc, char **argv)
+{
+	const struct ucm_store_options *opt = &ucm_store_opt;
+
+	if (ucm_store_options_take(argc, argv))
 		return UCM_EXIT_USAGE;
-	if (opt.help) {
-		ucm_store_help(UCM_VERIFY);
-		return 0;
-	}
+	if (opt->mount || opt->tiers)
+		return ucm_args_limit(argc, argv, !opt->all);
+	if (opt->all || *opt->space)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "--all and --space need "
+				     "--mount or --tiers; try --help");
+	if (!argc)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "no FILE, and no --mount "
+				     "or --tiers; try --help");
+	return -1;
+}
+
+static int run(int argc, char **argv)
+{
+	struct job job = {
+		.opt = &ucm_store_opt,
+		.lock = PTHREAD_MUTEX_INITIALIZER,
+	};
+	int err = check_options(argc, argv);
+
+	if (err >= 0)
+		return err;
 	err = verify(&job);
 	ucm_store_dirs_close(&job.dirs);
 	ucm_ids_fini(&job.ids);
 	ucm_report_fini(&job.report);
 	return err ? UCM_EXIT_FAILED : 0;
 }
+
+const struct ucm_command ucm_verify_command = {
+	.name = "verify",
+	.does = "check blocks, and show what is damaged",
+	.operands = "FILE...\n"
+		    "--mount MOUNT | --tiers SOURCE [IDS | --all]",
+	.about = "Read blocks and compare them with their headers and "
+		 "checksums: the FILEs; or, of a store, the blocks that IDS or "
+		 "standard input lists, or all of a space. Nothing is repaired "
+		 "or removed.",
+	.args = args,
+	.end = "Exit status 1: a block is absent or damaged.",
+	.most = UCM_ARGS_ANY,
+	.run = run,
+};

@@ -14,23 +14,11 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-static const char help_text[] =
-	"usage: ucm where [options] ID...\n"
-	"\n"
-	"Print for each block its tier and, for root and the owner of the mount,\n"
-	"the path of its file; \"absent\" if there is none.\n"
-	"\n"
-	UCM_HELP_MOUNT UCM_HELP_SPACE UCM_HELP_JSON UCM_HELP_HELP
-	"\n"
-	"Exit status 1: a block is absent.\n";
-
 static struct ucm_common common;
 static struct ucm_ids ids;
 
 static const struct ucm_arg args[] = {
-	UCM_ARG_MOUNT(common),
-	UCM_ARG_SPACE(common),
-	UCM_ARG_JSON(common),
+	UCM_ARGS_BLOCKS(common),
 	{ 0 },
 };
 
@@ -38,7 +26,7 @@ struct found {
 	struct ucm_client *client;
 	const struct ucm_id *id;
 	struct ucm_control_place place;
-	char path[4096]; /* "": not told */
+	char path[4096]; /* "": not known */
 };
 
 /* What became of it, if it is not there. */
@@ -122,7 +110,7 @@ static int tell_all(struct ucm_client *client,
 			   : ucm_tool_flush() | status;
 }
 
-static int run(struct ucm_client *client)
+static int locate(struct ucm_client *client)
 {
 	_cleanup_free_ struct ucm_control_place *places =
 		calloc(ids.num, sizeof(*places));
@@ -134,18 +122,27 @@ static int run(struct ucm_client *client)
 	return tell_all(client, places);
 }
 
-int ucm_where_main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	int status = ucm_args_parse(&argc, &argv, args, help_text);
+	int status = UCM_EXIT_USAGE;
 
-	if (status >= 0)
-		return status;
 	if (!argc)
 		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID; try --help");
-	if (ucm_ids_take(&ids, argc, argv))
-		status = UCM_EXIT_USAGE;
-	else
-		status = ucm_client_run(common.mount, run);
+	if (!ucm_ids_take(&ids, argc, argv))
+		status = ucm_client_run(common.mount, locate);
 	ucm_ids_fini(&ids);
 	return status;
 }
+
+const struct ucm_command ucm_where_command = {
+	.name = "where",
+	.does = "show the tier and the file of blocks",
+	.operands = "ID...",
+	.about = "Print for each block its tier and, for root and the owner of "
+		 "the mount, the path of its file; \"absent\" if there is "
+		 "none.",
+	.args = args,
+	.end = "Exit status 1: a block is absent.",
+	.most = UCM_ARGS_ANY,
+	.run = run,
+};

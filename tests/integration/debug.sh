@@ -54,7 +54,7 @@ same 'JSON' '{"fs.op":0,"fs.commit":0,"fs.tier":0,"fs.scan":0,"fs.notify":0,"fs.
 	"$("$ucm" debug --json "$mnt")"
 says 2 "no area 'fs.tear'" "$ucm" debug "$mnt" fs.tier=1 fs.tear=1
 says 2 "fs.tier: depth '9'" "$ucm" debug "$mnt" fs.tier=9
-says 2 "'--loud': unknown" "$ucm" debug --loud
+says 2 'unknown option --loud' "$ucm" debug --loud
 says 1 "$work/none/.ucmfs/debug: No such file" "$ucm" debug "$work/none"
 refused 'Invalid argument' 'the daemon looks for itself' \
 	sh -c 'echo fs.tier=1 fs.tear=1 | dd of="$1"' sh "$mnt/.ucmfs/debug"

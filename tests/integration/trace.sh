@@ -111,7 +111,7 @@ do_umount
 refused 'no trace: wrong magic' 'another file' "$ucm" trace "$ucmfs"
 refused 'no trace: too short' 'an empty file' "$ucm" trace /dev/null
 refused 'No such file' 'none' "$ucm" trace "$work/none"
-refused 'one FILE' 'no argument' "$ucm" trace
+refused 'no FILE' 'no argument' "$ucm" trace
 echo 'my thesis' >"$work/precious"
 "$ucmfs" -f "$work/tier" "$mnt" -o "trace=$work/precious" >"$work/out" 2>&1
 same 'another file is not overwritten: status' 2 $?

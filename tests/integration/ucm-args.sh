@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The commands that ask a mount: one line and exit status 2 for whatever is wrong
-# with the command line; and ucm(1) has every option that --help lists.
+# One line and exit status 2 for whatever is wrong with a command line.
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
 
@@ -33,6 +32,7 @@ for command in $commands; do
 	[ $command = doctor ] || refused '--mount: no value' $command --mount
 	[ $command = doctor ] || [ $command = status ] ||
 		refused "--space 'a/b'" $command --space a/b
+	refused '--json=1: takes no value' $command --json=1
 done
 for command in du ls status top; do
 	refused 'too many arguments: a' $command a
@@ -49,37 +49,54 @@ refused "'12': not an id" stat 12
 refused "too many arguments: b" stat "$id" b
 refused 'too many arguments: b' lookup a b
 refused "--prefix '3G'" ls -p 3G
-refused "--sort 'colour'" ls --sort colour
 refused "--limit '-1'" ls -n -1
-refused "--delay '0'" top -d 0
+refused "--sort 'colour': must be name|size|age|uses|atime" ls -o colour
+refused "--delay '0': not a valid SECONDS" top -d 0
 refused "--delay '1s'" top -d 1s
-refused "--blocks '201'" top -n 201
+refused "--blocks '201': must be a number from 0 to 200" top -n 201
 
-# of the man page: the part of a command and what all share, without marks
-for command in $commands; do
-	"$ucm" $command --help >"$work/help" || {
-		echo "FAIL: ucm $command --help"
-		failed=1
-	}
-	grep -q "^usage: ucm $command " "$work/help" || {
-		echo "FAIL: ucm $command --help has no usage"
-		failed=1
-	}
-	awk -v command="$command" '
-		/^\.S[SH] / { on = $0 ~ "(^| )(\"[a-z, ]*)?" command "(,|\"| and|$)" ||
-			$0 == ".SS \"Options of these commands\"" }
-		on' "$top_srcdir/man/ucm.1" |
-		sed 's/\\-/-/g; s/\\f[BIRP]//g; s/\\ / /g' >"$work/man"
-	grep -o '^  .*' "$work/help" | grep -o -- '--[a-z-]*' |
-		sort -u >"$work/options"
-	[ "$(wc -l <"$work/options")" -ge 2 ] || {
-		echo "FAIL: few options in ucm $command --help"
-		failed=1
-	}
-	while read -r option; do
-		grep -q -e "$option\([ ,.]\|\$\)" "$work/man" && continue
-		echo "FAIL: ucm(1) does not describe $option of $command"
-		failed=1
-	done <"$work/options"
+shape='--layers 2 --tokens 16 --dtype float16'
+for command in put get; do
+	refused 'no --mount or --tiers' $command
+	refused 'no file RAW' $command --mount /m
+	refused '--mount or --tiers' $command --mount /m --tiers /t raw
+	refused 'too many arguments: c' $command --mount /m a b c
+	refused 'unknown option --all' $command --all
+	refused '--layers is missing' $command --mount /m --heads 1 raw
+	refused '--dtype is missing' $command --mount /m --layers 1 --tokens 1 raw
+	# shellcheck disable=SC2086
+	refused '--heads is missing' $command --mount /m $shape raw
+	# shellcheck disable=SC2086
+	refused '--dim is missing' $command --mount /m $shape --heads 1 raw
+	# shellcheck disable=SC2086
+	refused 'bytes of a plane' $command --mount /m $shape --heads 1 --dim 16 \
+		--k-bytes 100 raw
+	# shellcheck disable=SC2086
+	refused 'planes of 0 bytes' $command --mount /m $shape --heads 0 --dim 1 raw
+	# shellcheck disable=SC2086
+	refused '--like, or' $command --mount /m $shape --k-bytes 1 --like f raw
+	refused "--layers '0'" $command --layers 0
+	refused "--heads '65536'" $command --heads 65536
+	refused "--dtype 'float17'" $command --dtype float17
+	refused "--order 'DHN'" $command --order DHN
+	refused "--io 'aio'" $command --io aio
+	refused "--threads '0'" $command --threads 0
 done
+refused "--missing 'skip'" get --missing skip
+refused "--verify 'most'" get --verify most
+refused 'unknown option --parents' get --parents
+refused "--parent '12'" put --parent 12
+refused 'unknown option --missing' put --missing zero
+refused 'no FILE' verify
+refused 'no FILE' verify --json
+refused '--all and --space need' verify --all
+refused '--all and --space need' verify --space a FILE
+refused 'too many arguments: ids' verify --mount /m --all ids
+refused 'too many arguments: b' verify --tiers /t a b
+refused 'unknown option --like' verify --like FILE
+refused '--mount: no value' verify --mount
+
+refused 'no FILE' trace
+refused 'too many arguments: b' trace a b
+refused 'too many arguments: /b' exporter /a /b
 exit $failed

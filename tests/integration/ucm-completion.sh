@@ -28,19 +28,32 @@ completes() {
 completes 'ucm st' 'stat status'
 completes 'ucm l' 'lookup ls'
 completes 'ucm --v' '--version'
-completes 'ucm ls --' "$("$top_builddir/ucm" ls --help |
-	grep -o -- '--[a-z]*' | sort -u | tr '\n' ' ' | sed 's/ $//')"
 completes 'ucm ls --so' '--sort'
 completes 'ucm ls --sort a' 'age atime'
 completes 'ucm hash --scheme s' 'sha256'
 completes 'ucm none --' ''
 completes 'ucm ls -m /nowhere -s ' ''
-# every command that there is
+completes 'ucm ls --json a' ''
+# every command that there is, each of its options, and the words of its values
+options=0
 for command in $("$top_builddir/ucm" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
-	completes "ucm $command --hel" '--help'
+	names=
+	while read -r name value _; do
+		options=$((options + 1))
+		names="$names$name "
+		case $value in
+		*'|'* | vllm) completes "ucm $command $name " \
+			"$(echo "$value" | tr '|' ' ')" ;;
+		FILE | N) completes "ucm $command $name " '' ;;
+		esac
+	done <<-EOF
+		$("$top_builddir/ucm" $command --help | grep '^  .. *--\|^  -' |
+			sed 's/^  -., /  /; s/  \( *\)[^- ].*//')
+	EOF
+	completes "ucm $command --" "${names% }"
 done
-"$top_builddir/ucm" --help | grep -q '^  where ' || {
-	echo 'FAIL: found no commands'
+[ $options -gt 100 ] || {
+	echo "FAIL: found $options options"
 	failed=1
 }
 same=$(bash -c '. "$1" && complete -p ucm' bash "$top_srcdir/tools/ucm.bash")

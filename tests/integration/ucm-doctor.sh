@@ -209,6 +209,7 @@ unset VIRTUAL_ENV
 PATH=$work/none "$ucm" doctor -e vllm >"$work/said"
 says FAIL 'python3: it does not run'
 doctor 2 --engine sglang
-check 'an engine that is not known' grep -q "engine 'sglang'; try" "$work/said"
+check 'an engine that is not known' \
+	grep -q "engine 'sglang': must be vllm; try" "$work/said"
 doctor 2 --patience 0
 do_umount

@@ -110,7 +110,7 @@ refused 2 'unknown option --bogus' hash --bogus
 refused 2 '--scheme: no value' hash --scheme
 refused 2 "--scheme 'md5'" hash --scheme md5
 refused 2 "--block-size '0'" hash --meta $meta --block-size 0
-refused 2 'block_size' hash --meta $meta --block-size 1048577
+refused 2 "--block-size '1048577'" hash --meta $meta --block-size 1048577
 refused 2 "--meta 'a:b'" hash --meta a:b
 refused 2 "--meta 'a:0:b:0'" hash --meta a:0:b:0
 refused 2 'rank' hash --meta a:1:b:1
@@ -129,7 +129,7 @@ refused 2 "--lora 'a=b'" hash --meta $meta --lora a=b
 refused 2 "--space '12'" hash --space 12
 refused 2 "--group '-1'" hash --group -1
 refused 2 "--format 'int16'" hash --format int16
-refused 2 'more than one FILE' hash a b
+refused 2 'too many arguments: b' hash a b
 refused 1 'No such file' hash --meta $meta "$work/none"
 refused 1 'Is a directory' hash --meta $meta "$work"
 echo '1 2 -3' >"$work/negative"
