@@ -173,7 +173,7 @@ int ucm_store_sync(struct ucm_store *store);
  * others have their checkpoint then. Any thread. */
 int ucm_store_checkpoint(struct ucm_store *store);
 
-/* ---- new blocks (commit.c) ---- */
+/* ---- new blocks (create.c, commit.c, late.c) ---- */
 
 /* A file being written. */
 struct ucm_temp {
