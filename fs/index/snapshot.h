@@ -3,8 +3,8 @@
  * snapshot.h - what a clean end leaves for the next start: .ucmfs/snapshot.
  *
  * The blocks of one directory, so that the start need not read their headers
- * again. Only the file: what is put into it and what of it is used is
- * snapshot_index.c's.
+ * again. Only the file: what is put into it is decided by snapshot_save.c, and
+ * what of it is used by snapshot_load.c.
  *
  * When it holds. It has a random number, which the state file has too, as long
  * as that says "clean" (recovery.h); the first write of the next mount ends

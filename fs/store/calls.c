@@ -14,8 +14,9 @@
 
 /* Under the name's lock, under which leases are given: what was located and
  * leased is not removed behind it. */
-static int evict_locked(struct ucm_store *store, struct ucm_leases *leases,
-			const struct ucm_key *key, ucm_ref ref)
+static int calls_evict_locked(struct ucm_store *store,
+			      struct ucm_leases *leases,
+			      const struct ucm_key *key, ucm_ref ref)
 {
 	struct ucm_entry entry;
 
@@ -28,18 +29,18 @@ static int evict_locked(struct ucm_store *store, struct ucm_leases *leases,
 	return ucm_store_remove(store, key);
 }
 
-static int evict(struct ucm_store *store, struct ucm_leases *leases,
-		 const struct ucm_key *key, ucm_ref ref)
+static int calls_evict(struct ucm_store *store, struct ucm_leases *leases,
+		       const struct ucm_key *key, ucm_ref ref)
 {
 	int err;
 
 	ucm_store_lock_name(store, &key->id);
-	err = evict_locked(store, leases, key, ref);
+	err = calls_evict_locked(store, leases, key, ref);
 	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
-static int lookup(struct ucm_store *store, const struct ucm_key *key)
+static int calls_lookup(struct ucm_store *store, const struct ucm_key *key)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -56,7 +57,7 @@ int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
 	int err;
 
 	if (op == UCM_BATCH_LOOKUP)
-		return lookup(store, key);
+		return calls_lookup(store, key);
 	err = ucm_store_peek(store, key, &entry, &ref);
 	if (err)
 		return err;
@@ -68,15 +69,15 @@ int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
 	case UCM_BATCH_UNPIN:
 		return ucm_store_pin(store, ref, false);
 	case UCM_BATCH_EVICT:
-		return evict(store, leases, key, ref);
+		return calls_evict(store, leases, key, ref);
 	default:
 		return -EINVAL;
 	}
 }
 
-static int lease(struct ucm_store *store, struct ucm_leases *leases,
-		 uint32_t uid, const struct ucm_key *key, ucm_ref ref,
-		 uint32_t lease_ms)
+static int calls_lease(struct ucm_store *store, struct ucm_leases *leases,
+		       uint32_t uid, const struct ucm_key *key, ucm_ref ref,
+		       uint32_t lease_ms)
 {
 	struct ucm_entry entry;
 	int err = -ENOENT;
@@ -126,7 +127,7 @@ void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
 	else
 		err = ucm_store_find(store, key, &entry, &ref);
 	if (!err && lease_ms)
-		err = lease(store, leases, uid, key, ref, lease_ms);
+		err = calls_lease(store, leases, uid, key, ref, lease_ms);
 	/* leased now, and read after that: so it is still the same file */
 	if (!err && flags & UCM_LOCATE_CRC)
 		err = ucm_store_header(store, ref, &block);

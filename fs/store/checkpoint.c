@@ -58,8 +58,9 @@ static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 }
 
 /* One of recovery.h's syncs, and what has to follow when it fails. */
-static int sync_by(struct ucm_keeper *keeper,
-		   int (*sync)(struct ucm_recovery *recovery, int ctldir))
+static int checkpoint_sync_by(struct ucm_keeper *keeper,
+			      int (*sync)(struct ucm_recovery *recovery,
+					  int ctldir))
 {
 	struct ucm_backing *backing = ucm_keeper_backing(keeper);
 	unsigned losses = atomic_load(&backing->recovery.losses);
@@ -75,7 +76,7 @@ static int sync_by(struct ucm_keeper *keeper,
 	return err;
 }
 
-static void check_writers(struct ucm_store *store, unsigned dir)
+static void checkpoint_check_writers(struct ucm_store *store, unsigned dir)
 {
 	for (unsigned shard = 0;
 	     shard < UCM_BUCKETS && atomic_load(&store->writers); shard++)
@@ -83,20 +84,20 @@ static void check_writers(struct ucm_store *store, unsigned dir)
 				       ucm_store_check);
 }
 
-static int checkpoint(struct ucm_keeper *keeper)
+static int checkpoint_renew(struct ucm_keeper *keeper)
 {
 	struct ucm_backing *backing = ucm_keeper_backing(keeper);
 	bool lost = atomic_load(&backing->recovery.lost), dirty;
 	int err;
 
 	if (!ucm_keeper_knows(keeper)) { /* but losses are to be noticed */
-		err = sync_by(keeper, ucm_recovery_sync);
+		err = checkpoint_sync_by(keeper, ucm_recovery_sync);
 		return err ? err : -EAGAIN;
 	}
 	ucm_recovery_mark(&backing->recovery, backing->ctlfd);
-	check_writers(keeper->store, keeper->dir);
+	checkpoint_check_writers(keeper->store, keeper->dir);
 	dirty = atomic_exchange(&keeper->dirty, false);
-	err = sync_by(keeper, ucm_recovery_checkpoint);
+	err = checkpoint_sync_by(keeper, ucm_recovery_checkpoint);
 	if (err) {
 		atomic_store(&keeper->dirty, dirty);
 		return err;
@@ -111,13 +112,13 @@ static int checkpoint(struct ucm_keeper *keeper)
 
 /* ---- for all ---- */
 
-static int sync_dir(struct ucm_store *store, unsigned dir)
+static int checkpoint_sync_dir(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_keeper *keeper = &store->keepers[dir];
 	int err;
 
 	pthread_mutex_lock(&keeper->sync_lock);
-	err = sync_by(keeper, ucm_recovery_sync);
+	err = checkpoint_sync_by(keeper, ucm_recovery_sync);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	return err;
 }
@@ -130,7 +131,7 @@ int ucm_store_sync(struct ucm_store *store)
 		int err = 0;
 
 		if (!store->dirs.at[i]->readonly)
-			err = sync_dir(store, i);
+			err = checkpoint_sync_dir(store, i);
 		first = first ? first : err;
 	}
 	return first;
@@ -141,7 +142,7 @@ int ucm_keeper_checkpoint(struct ucm_keeper *keeper)
 	int err;
 
 	pthread_mutex_lock(&keeper->sync_lock);
-	err = checkpoint(keeper);
+	err = checkpoint_renew(keeper);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	return err;
 }

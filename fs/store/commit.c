@@ -158,9 +158,9 @@ static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
 }
 
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
-static int judge(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		 struct ucm_space *space, const struct ucm_key *key,
-		 enum ucm_commit_when when, struct ucm_block *block)
+static int commit_judge(struct ucm_store *store, struct ucm_temp *temp, int fd,
+			struct ucm_space *space, const struct ucm_key *key,
+			enum ucm_commit_when when, struct ucm_block *block)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	int err = ucm_os_fstat(fd, &temp->stamp);
@@ -179,8 +179,8 @@ static int judge(struct ucm_store *store, struct ucm_temp *temp, int fd,
 	return fault ? ucm_store_refuse(store, key, fault, NULL) : 0;
 }
 
-static void forget_entry(struct ucm_store *store, const struct ucm_key *key,
-			 unsigned dir)
+static void commit_forget_entry(struct ucm_store *store,
+				const struct ucm_key *key, unsigned dir)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -193,7 +193,7 @@ static void forget_entry(struct ucm_store *store, const struct ucm_key *key,
 static void make_way(struct ucm_store *store, const struct ucm_temp *temp,
 		     struct ucm_space *space, const struct ucm_key *key)
 {
-	forget_entry(store, key, temp->dir);
+	commit_forget_entry(store, key, temp->dir);
 	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
 		return;
 	ucm_warning("%s: block %s: its name was that of another file: "
@@ -205,7 +205,7 @@ static void make_way(struct ucm_store *store, const struct ucm_temp *temp,
 
 /* There already, and good: one that is in doubt is checked first, and one
  * whose file has vanished is none. */
-static bool is_there(struct ucm_store *store, const struct ucm_key *key)
+static bool commit_is_there(struct ucm_store *store, const struct ucm_key *key)
 {
 	ucm_ref ref;
 
@@ -213,8 +213,9 @@ static bool is_there(struct ucm_store *store, const struct ucm_key *key)
 	       !ucm_store_check(store, ref);
 }
 
-static int link_block(struct ucm_store *store, const struct ucm_temp *temp,
-		      struct ucm_space *space, const struct ucm_key *key)
+static int commit_link_block(struct ucm_store *store,
+			     const struct ucm_temp *temp,
+			     struct ucm_space *space, const struct ucm_key *key)
 {
 	bool sync = store->config->durability == UCM_DURABILITY_FULL;
 	int err = ucm_backing_commit(temp->backing, temp->name, space->folder,
@@ -229,12 +230,12 @@ static int link_block(struct ucm_store *store, const struct ucm_temp *temp,
 	if (err != -EEXIST)
 		return err;
 	/* a file has our name: a block, perhaps one that no scan has seen */
-	if (is_there(store, key))
+	if (commit_is_there(store, key))
 		return -EEXIST;
 	err = ucm_store_examine(store, space, &key->id, temp->dir);
 	if (err < 0 && err != -EIO)
 		return err; /* it says nothing of the file */
-	if (err > 0 && is_there(store, key))
+	if (err > 0 && commit_is_there(store, key))
 		return -EEXIST;
 	make_way(store, temp, space, key);
 	err = ucm_backing_commit(temp->backing, temp->name, space->folder,
@@ -291,15 +292,16 @@ static int stamp_link(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		return 0;
 	temp->lost = true; /* it has no name to be tried again under */
 	/* a scan may have come between, and have taken it for a block */
-	forget_entry(store, key, temp->dir);
+	commit_forget_entry(store, key, temp->dir);
 	ucm_store_set_aside(store, space, &key->id, temp->dir, &st, fault,
 			    ", written to during its commit");
 	return ucm_store_refuse(store, key, fault, NULL);
 }
 
 /* Into the index, unless another directory's writer was faster. */
-static int index_block(struct ucm_store *store, struct ucm_temp *temp,
-		       struct ucm_space *space, const struct ucm_key *key)
+static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
+			      struct ucm_space *space,
+			      const struct ucm_key *key)
 {
 	struct ucm_entry entry, there;
 	int err;
@@ -363,7 +365,7 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp, int fd,
 	temp->changed = !ucm_store_unchanged(temp, fd);
 	if (temp->changed)
 		return -EAGAIN;
-	err = link_block(store, temp, space, key);
+	err = commit_link_block(store, temp, space, key);
 	if (err == -EEXIST) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
@@ -372,7 +374,7 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp, int fd,
 	if (err)
 		return tier_failed(store, temp, key, "link", err);
 	err = stamp_link(store, temp, fd, space, key);
-	return err ? err : index_block(store, temp, space, key);
+	return err ? err : commit_index_block(store, temp, space, key);
 }
 
 /* The first block would fix a geometry for which each new file is promised as
@@ -406,7 +408,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		temp->lost = true;
 		return tier_failed(store, temp, key, "writes were lost", -EIO);
 	}
-	err = judge(store, temp, fd, space, key, when, &block);
+	err = commit_judge(store, temp, fd, space, key, when, &block);
 	if (!err)
 		err = check_size(store, key, (uint64_t)temp->stamp.st_size);
 	if (err)
@@ -416,7 +418,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		return ucm_store_refuse(store, key, fault, why.text);
 
 	ucm_store_lock_name(store, &key->id);
-	if (is_there(store, key)) {
+	if (commit_is_there(store, key)) {
 		ucm_backing_temp_drop(temp->backing, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
 	} else {

@@ -28,7 +28,7 @@ static void raise_to(_Atomic uint64_t *most, uint64_t value)
 		;
 }
 
-static struct ucm_want guess(struct ucm_store *store)
+static struct ucm_want create_guess(struct ucm_store *store)
 {
 	struct ucm_want want = {
 		.bytes = GUESS_BYTES,
@@ -81,7 +81,7 @@ static int create_in(struct creation *c, struct ucm_promise *promise)
 	return fd;
 }
 
-static bool try_tier(struct creation *c, struct ucm_tier *tier)
+static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 {
 	struct ucm_store *store = c->store;
 	struct ucm_promise *promise;
@@ -112,10 +112,10 @@ static bool try_tier(struct creation *c, struct ucm_tier *tier)
 	return false;
 }
 
-static bool try_tiers(struct creation *c)
+static bool create_try_tiers(struct creation *c)
 {
 	for (unsigned i = 0; i < c->store->dirs.num_tiers; i++) {
-		if (try_tier(c, &c->store->dirs.tiers[i]))
+		if (create_try_tier(c, &c->store->dirs.tiers[i]))
 			return true;
 	}
 	return false;
@@ -150,7 +150,7 @@ static bool try_anywhere(struct creation *c)
 
 	c->want.anywhere = true;
 	while ((tier = roomiest(c->store, tried))) {
-		if (try_tier(c, tier))
+		if (create_try_tier(c, tier))
 			return true;
 		tried[tier - c->store->dirs.tiers] = true;
 	}
@@ -172,8 +172,8 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 		c.want.bytes = 0; /* promise nothing for it */
 	}
 	if (!c.want.bytes)
-		c.want = guess(store);
-	if (!try_tiers(&c) &&
+		c.want = create_guess(store);
+	if (!create_try_tiers(&c) &&
 	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
 		return c.result;
 	*out = c.temp;
@@ -187,7 +187,7 @@ int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp)
 }
 
 /* The room is taken now, or not needed. */
-static void end_promise(struct ucm_temp *temp)
+static void create_end_promise(struct ucm_temp *temp)
 {
 	ucm_promise_end(temp->promise);
 	temp->promise = NULL;
@@ -230,5 +230,5 @@ void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
 		atomic_fetch_sub(&store->writers, 1);
 	}
-	end_promise(temp);
+	create_end_promise(temp);
 }

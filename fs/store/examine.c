@@ -43,9 +43,9 @@ int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
 }
 
 /* Torn files go; what is no block at all is somebody else's and stays. */
-static void reject(struct ucm_store *store, struct ucm_space *space,
-		   const struct ucm_id *id, unsigned dir, const struct stat *st,
-		   enum ucm_fault fault)
+static void examine_reject(struct ucm_store *store, struct ucm_space *space,
+			   const struct ucm_id *id, unsigned dir,
+			   const struct stat *st, enum ucm_fault fault)
 {
 	bool torn = fault == UCM_FAULT_SHORT || fault == UCM_FAULT_SIZE ||
 		    ucm_recovery_doubts(&store->dirs.at[dir]->recovery, st);
@@ -129,9 +129,9 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 	return !fault;
 }
 
-static int admit_file(struct ucm_store *store, struct ucm_space *space,
-		      const struct ucm_id *id, unsigned dir, int fd,
-		      const struct stat *st)
+static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
+			      const struct ucm_id *id, unsigned dir, int fd,
+			      const struct stat *st)
 {
 	const struct ucm_recovery *recovery = &store->dirs.at[dir]->recovery;
 	struct ucm_key key = { .id = *id, .space = space->number };
@@ -184,10 +184,10 @@ int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
 	ucm_debug(SCAN, 2, "%s: block %s: %s", store->dirs.at[dir]->path,
 		  ucm_hex(id).text, ucm_fault_text(fault));
 	if (fault) {
-		reject(store, space, id, dir, st, fault);
+		examine_reject(store, space, id, dir, st, fault);
 		return 0;
 	}
-	return admit_file(store, space, id, dir, fd, st);
+	return examine_admit_file(store, space, id, dir, fd, st);
 }
 
 int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
@@ -223,5 +223,5 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 	if (err || fault || !teaches(store->dirs.at[dir], &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
-	return admit_file(store, space, id, dir, fd, &st);
+	return examine_admit_file(store, space, id, dir, fd, &st);
 }

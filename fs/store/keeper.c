@@ -22,7 +22,7 @@
 /* What is wrong with a directory is looked at again after this. */
 #define RETRY_S 30
 
-static bool is_due(struct ucm_keeper *keeper)
+static bool keeper_is_due(struct ucm_keeper *keeper)
 {
 	const struct ucm_recovery *recovery =
 		&ucm_keeper_backing(keeper)->recovery;
@@ -39,7 +39,7 @@ static bool is_due(struct ucm_keeper *keeper)
 	return atomic_load(&keeper->dirty) || atomic_load(&recovery->unclean);
 }
 
-static void look_after(struct ucm_keeper *keeper)
+static void keeper_look_after(struct ucm_keeper *keeper)
 {
 	if (atomic_load(&keeper->store->stopping))
 		return;
@@ -48,12 +48,12 @@ static void look_after(struct ucm_keeper *keeper)
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))
 		return; /* who comes back late finds the configuration gone */
-	if (is_due(keeper) && ucm_keeper_checkpoint(keeper))
+	if (keeper_is_due(keeper) && ucm_keeper_checkpoint(keeper))
 		ucm_scan_settle(keeper->store, keeper->dir);
 }
 
 /* What is not known to be good stays unclean. */
-static void leave(struct ucm_keeper *keeper)
+static void keeper_leave(struct ucm_keeper *keeper)
 {
 	struct ucm_backing *backing = ucm_keeper_backing(keeper);
 	const struct ucm_recovery *recovery = &backing->recovery;
@@ -102,8 +102,8 @@ static void *keeper_main(void *arg)
 		ucm_monotonic_ms() +
 		store->config->checkpoint_s * INT64_C(1000);
 	while (wait_a_while(keeper))
-		look_after(keeper);
-	leave(keeper);
+		keeper_look_after(keeper);
+	keeper_leave(keeper);
 	pthread_mutex_lock(&store->keepers_lock);
 	keeper->ended = true;
 	pthread_cond_signal(&store->keepers_ended);

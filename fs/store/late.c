@@ -40,7 +40,7 @@ int ucm_store_find_late_fault(struct ucm_space *space, int fd,
 	return 0;
 }
 
-static bool same_stamp(const struct stat *a, const struct stat *b)
+static bool late_same_stamp(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size &&
 	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim)) &&
@@ -51,7 +51,7 @@ bool ucm_store_unchanged(const struct ucm_temp *temp, int fd)
 {
 	struct stat st;
 
-	return !ucm_os_fstat(fd, &st) && same_stamp(&st, &temp->stamp);
+	return !ucm_os_fstat(fd, &st) && late_same_stamp(&st, &temp->stamp);
 }
 
 /* Its size and mtime are those that the index knows, from the commit or from
@@ -65,8 +65,9 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 /* Is the file of an entry right that was perhaps written to? fd and st are of
  * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
  * read. */
-static int recheck(struct ucm_store *store, ucm_ref ref,
-		   const struct ucm_entry *entry, int fd, const struct stat *st)
+static int late_recheck(struct ucm_store *store, ucm_ref ref,
+			const struct ucm_entry *entry, int fd,
+			const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	int err = ucm_store_find_late_fault(store->names.spaces[entry->space],
@@ -97,7 +98,7 @@ int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
-	return recheck(store, ref, entry, fd, st);
+	return late_recheck(store, ref, entry, fd, st);
 }
 
 void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
@@ -109,11 +110,11 @@ void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 
 	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
 		return;
-	if (!temp->shared && same_stamp(&st, &temp->stamp))
+	if (!temp->shared && late_same_stamp(&st, &temp->stamp))
 		return;
 	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;
-	err = recheck(store, temp->ref, &entry, fd, &st);
+	err = late_recheck(store, temp->ref, &entry, fd, &st);
 	if (err && err != -ENOENT) /* before the next reader, then */
 		ucm_store_doubt(store, temp->ref);
 }

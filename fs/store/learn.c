@@ -56,7 +56,7 @@ static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 	return found > 0;
 }
 
-static bool is_there(uint64_t there[4], unsigned bucket)
+static bool learn_is_there(uint64_t there[4], unsigned bucket)
 {
 	return there[bucket / 64] >> bucket % 64 & 1;
 }
@@ -68,7 +68,7 @@ static void learn_geometry(struct ucm_store *store, struct ucm_space *space,
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-			if (is_there(there[dir], bucket) &&
+			if (learn_is_there(there[dir], bucket) &&
 			    learn_from_bucket(store, space, dir, bucket))
 				return;
 		}

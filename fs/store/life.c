@@ -117,8 +117,8 @@ int ucm_store_start(struct ucm_store *store)
 	return err;
 }
 
-static void tell_all(struct ucm_store *store, enum ucm_lock_state state,
-		     dev_t mount)
+static void life_tell_all(struct ucm_store *store, enum ucm_lock_state state,
+			  dev_t mount)
 {
 	for (unsigned i = 0; i < store->dirs.num; i++)
 		ucm_lock_tell(store->dirs.at[i]->lockfd, state, mount);
@@ -126,13 +126,13 @@ static void tell_all(struct ucm_store *store, enum ucm_lock_state state,
 
 void ucm_store_serving(struct ucm_store *store, dev_t mount)
 {
-	tell_all(store, UCM_LOCK_SERVING, mount);
+	life_tell_all(store, UCM_LOCK_SERVING, mount);
 }
 
 void ucm_store_quiet(struct ucm_store *store)
 {
 	if (!atomic_exchange(&store->stopping, true))
-		tell_all(store, UCM_LOCK_ENDING, 0);
+		life_tell_all(store, UCM_LOCK_ENDING, 0);
 	ucm_scan_stop(store);
 	/* the keepers are still there, and one may be at it */
 	pthread_mutex_lock(&store->loss_lock);
@@ -142,7 +142,7 @@ void ucm_store_quiet(struct ucm_store *store)
 
 /* A thread hangs in a directory that does not answer, and may come back: the
  * others are given free, and what it may touch stays. */
-static void leave_behind(struct ucm_store *store)
+static void life_leave_behind(struct ucm_store *store)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (store->keepers[dir].ended)
@@ -156,7 +156,7 @@ void ucm_store_close(struct ucm_store *store)
 		return;
 	ucm_store_quiet(store);
 	if (!ucm_keepers_stop(store)) {
-		leave_behind(store);
+		life_leave_behind(store);
 		return;
 	}
 	ucm_snapshots_free(store);

@@ -33,7 +33,7 @@ static unsigned dir_of_task(const struct ucm_store *store, uint64_t number)
 	return (unsigned)(number / UCM_BUCKETS / store->scan_spaces);
 }
 
-static struct task task_of(struct ucm_store *store, uint64_t number)
+static struct task scan_task_of(struct ucm_store *store, uint64_t number)
 {
 	unsigned space = (unsigned)(number / UCM_BUCKETS % store->scan_spaces);
 
@@ -44,9 +44,9 @@ static struct task task_of(struct ucm_store *store, uint64_t number)
 	};
 }
 
-static int run_task(struct ucm_store *store, uint64_t number)
+static int scan_run_task(struct ucm_store *store, uint64_t number)
 {
-	struct task task = task_of(store, number);
+	struct task task = scan_task_of(store, number);
 
 	if (task.space &&
 	    !ucm_space_is_scanned(task.space, task.dir, task.bucket))
@@ -99,10 +99,10 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 
 /* What others put into a bucket behind an earlier mount, the snapshot does not
  * know, and its times do not tell. */
-static void audit(struct ucm_store *store)
+static void scan_audit(struct ucm_store *store)
 {
 	for (uint64_t number = 0; number < store->num_tasks; number++) {
-		struct task task = task_of(store, number);
+		struct task task = scan_task_of(store, number);
 
 		if (atomic_load(&store->stopping))
 			return;
@@ -141,27 +141,28 @@ void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 		if (atomic_load(&store->stopping))
 			return;
 		/* one that fails again is not asked 256 times */
-		if (run_task(store, task))
+		if (scan_run_task(store, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
 	ucm_backing_each_pin(store->dirs.at[dir], mark_pinned, store);
 	scan_ended(store);
 }
 
-static void settle_shard(struct ucm_store *store, unsigned shard, unsigned dir)
+static void scan_settle_shard(struct ucm_store *store, unsigned shard,
+			      unsigned dir)
 {
 	ucm_store_each_flagged(store, shard, dir, UCM_ENTRY_DOUBT,
 			       ucm_store_settle);
 }
 
 /* All that is in doubt; by several threads, each of which takes shards. */
-static void settle_all(struct ucm_store *store)
+static void scan_settle_all(struct ucm_store *store)
 {
 	unsigned shard;
 
 	while (atomic_load(&store->doubts) && !atomic_load(&store->stopping) &&
 	       (shard = atomic_fetch_add(&store->next_shard, 1)) < UCM_BUCKETS)
-		settle_shard(store, shard, UCM_ALL_DIRS);
+		scan_settle_shard(store, shard, UCM_ALL_DIRS);
 }
 
 void ucm_scan_settle(struct ucm_store *store, unsigned dir)
@@ -175,7 +176,7 @@ void ucm_scan_settle(struct ucm_store *store, unsigned dir)
 		if (!atomic_load(&keeper->doubts) ||
 		    atomic_load(&store->stopping))
 			return;
-		settle_shard(store, shard, dir);
+		scan_settle_shard(store, shard, dir);
 	}
 }
 
@@ -211,13 +212,13 @@ static void *scan_main(void *arg)
 	while (!atomic_load(&store->stopping) &&
 	       (task = atomic_fetch_add(&store->next_task, 1)) <
 		       store->num_tasks) {
-		run_task(store, task);
+		scan_run_task(store, task);
 		task_ended(store, task);
 	}
 	wait_for_last_task(store);
-	settle_all(store);
+	scan_settle_all(store);
 	if (!atomic_exchange(&store->audited, true)) {
-		audit(store);
+		scan_audit(store);
 		ucm_snapshots_close(store);
 	}
 	return NULL;

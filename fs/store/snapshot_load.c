@@ -39,7 +39,7 @@ struct ucm_recall {
 	_Atomic uint64_t (*trusted)[4];
 };
 
-static void refuse(const struct ucm_backing *backing, const char *why)
+static void snapshot_refuse(const struct ucm_backing *backing, const char *why)
 {
 	ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
 		    "and headers are read instead", backing->path, why);
@@ -47,8 +47,8 @@ static void refuse(const struct ucm_backing *backing, const char *why)
 
 /* What its blocks look like must be what they looked like: a manifest may have
  * been changed by hand. */
-static bool fits(struct ucm_space *space,
-		 const struct ucm_snapshot_space *then)
+static bool snapshot_fits(struct ucm_space *space,
+			  const struct ucm_snapshot_space *then)
 {
 	struct ucm_block block = {
 		.geometry = {
@@ -79,7 +79,7 @@ static uint32_t find_space(struct ucm_store *store,
 		? ucm_namespace_find(&store->names, then->name)
 		: store->names.spaces[0];
 
-	return space && fits(space, then) ? space->number : NO_SPACE;
+	return space && snapshot_fits(space, then) ? space->number : NO_SPACE;
 }
 
 static void recall_free(struct ucm_recall *recall)
@@ -126,12 +126,12 @@ static void open_snapshot(struct ucm_store *store, unsigned dir)
 				     O_RDONLY, &st);
 
 	if (fd < 0) {
-		refuse(backing, strerror(-fd));
+		snapshot_refuse(backing, strerror(-fd));
 		return;
 	}
 	if (ucm_snapshot_open(fd, backing->uuid, backing->recovery.snapshot,
 			      &file, &why)) {
-		refuse(backing, why);
+		snapshot_refuse(backing, why);
 		return;
 	}
 	store->recalls[dir] = recall_new(store, &file);
@@ -182,9 +182,10 @@ static int sort_names(struct verdict *verdict, const char *names)
 }
 
 /* A bucket that cannot be read is the scan's to tell of. */
-static void judge(struct ucm_store *store, unsigned dir, unsigned bucket,
-		  const struct ucm_snapshot_stamp *stamp,
-		  struct verdict *verdict)
+static void snapshot_judge(struct ucm_store *store, unsigned dir,
+			   unsigned bucket,
+			   const struct ucm_snapshot_stamp *stamp,
+			   struct verdict *verdict)
 {
 	struct ucm_backing *backing = store->dirs.at[dir];
 	_cleanup_free_ char *names = NULL;
@@ -200,8 +201,8 @@ static void judge(struct ucm_store *store, unsigned dir, unsigned bucket,
 		verdict->what = COMPARE;
 }
 
-static void judge_all(struct ucm_store *store, unsigned dir, unsigned bucket,
-		      struct verdict *verdicts)
+static void snapshot_judge_all(struct ucm_store *store, unsigned dir,
+			       unsigned bucket, struct verdict *verdicts)
 {
 	const struct ucm_recall *recall = store->recalls[dir];
 
@@ -215,11 +216,12 @@ static void judge_all(struct ucm_store *store, unsigned dir, unsigned bucket,
 						      recall->space_of[i]);
 		if (verdicts[i].space &&
 		    !ucm_space_is_scanned(verdicts[i].space, dir, bucket))
-			judge(store, dir, bucket, stamp, &verdicts[i]);
+			snapshot_judge(store, dir, bucket, stamp, &verdicts[i]);
 	}
 }
 
-static bool holds(const struct verdict *verdict, const struct ucm_id *id)
+static bool snapshot_holds(const struct verdict *verdict,
+			   const struct ucm_id *id)
 {
 	return verdict->what == TRUST ||
 	       (verdict->what == COMPARE &&
@@ -227,8 +229,9 @@ static bool holds(const struct verdict *verdict, const struct ucm_id *id)
 			sizeof(*verdict->ids), compare_ids));
 }
 
-static int admit(struct ucm_store *store, struct ucm_space *space, unsigned dir,
-		 const struct ucm_snapshot_record *record)
+static int snapshot_admit(struct ucm_store *store, struct ucm_space *space,
+			  unsigned dir,
+			  const struct ucm_snapshot_record *record)
 {
 	const struct ucm_entry entry = {
 		.id = record->id,
@@ -248,21 +251,22 @@ static int admit(struct ucm_store *store, struct ucm_space *space, unsigned dir,
 }
 
 /* One that cannot be taken in leaves its space's bucket to the scan. */
-static void admit_all(struct ucm_store *store, unsigned dir,
-		      const struct ucm_snapshot_record *records, uint64_t num,
-		      struct verdict *verdicts)
+static void snapshot_admit_all(struct ucm_store *store, unsigned dir,
+			       const struct ucm_snapshot_record *records,
+			       uint64_t num, struct verdict *verdicts)
 {
 	for (uint64_t i = 0; i < num; i++) {
 		struct verdict *verdict = &verdicts[records[i].space];
 
-		if (holds(verdict, &records[i].id) &&
-		    admit(store, verdict->space, dir, &records[i]))
+		if (snapshot_holds(verdict, &records[i].id) &&
+		    snapshot_admit(store, verdict->space, dir, &records[i]))
 			verdict->what = LEAVE;
 	}
 }
 
-static void trust(struct ucm_recall *recall, const struct verdict *verdict,
-		  unsigned dir, unsigned bucket)
+static void snapshot_trust(struct ucm_recall *recall,
+			   const struct verdict *verdict, unsigned dir,
+			   unsigned bucket)
 {
 	if (verdict->what != TRUST)
 		return;
@@ -282,16 +286,16 @@ static void load_section(struct ucm_store *store, unsigned dir, unsigned bucket)
 
 	if (ucm_snapshot_read(&recall->file, bucket, &records, &num, &why)) {
 		if (!atomic_exchange(&recall->bad, true))
-			refuse(store->dirs.at[dir], why);
+			snapshot_refuse(store->dirs.at[dir], why);
 		return;
 	}
 	verdicts = calloc(num_spaces + 1, sizeof(*verdicts));
 	if (!verdicts)
 		return;
-	judge_all(store, dir, bucket, verdicts);
-	admit_all(store, dir, records, num, verdicts);
+	snapshot_judge_all(store, dir, bucket, verdicts);
+	snapshot_admit_all(store, dir, records, num, verdicts);
 	for (uint32_t i = 0; i < num_spaces; i++) {
-		trust(recall, &verdicts[i], dir, bucket);
+		snapshot_trust(recall, &verdicts[i], dir, bucket);
 		free(verdicts[i].ids);
 	}
 	free(verdicts);

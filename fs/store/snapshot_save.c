@@ -45,7 +45,8 @@ static void number_spaces(struct saving *saving)
 	}
 }
 
-static void save_entry(struct saving *saving, const struct ucm_entry *entry)
+static void snapshot_save_entry(struct saving *saving,
+				const struct ucm_entry *entry)
 {
 	bool duplicate = entry->flags & UCM_ENTRY_DUPLICATE;
 	struct ucm_snapshot_record record = {
@@ -70,7 +71,7 @@ static void save_entry(struct saving *saving, const struct ucm_entry *entry)
 		ucm_snapshot_put(&saving->writer, bucket, &record);
 }
 
-static void save_entries(struct saving *saving)
+static void snapshot_save_entries(struct saving *saving)
 {
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		struct ucm_entry entry;
@@ -78,11 +79,12 @@ static void save_entries(struct saving *saving)
 
 		while (ucm_index_next_any(saving->store->index, bucket, &cursor,
 					  &entry))
-			save_entry(saving, &entry);
+			snapshot_save_entry(saving, &entry);
 	}
 }
 
-static void describe(struct ucm_space *space, struct ucm_snapshot_space *out)
+static void snapshot_describe(struct ucm_space *space,
+			      struct ucm_snapshot_space *out)
 {
 	const struct ucm_geometry *g = &space->geometry;
 
@@ -145,7 +147,7 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 }
 
 /* Whoever cannot be asked is not asked again: it may take its time to fail. */
-static void save_space(struct saving *saving, struct ucm_space *space)
+static void snapshot_save_space(struct saving *saving, struct ucm_space *space)
 {
 	struct ucm_snapshot_writer *writer = &saving->writer;
 	struct ucm_snapshot_stamp stamps[UCM_BUCKETS];
@@ -154,7 +156,7 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 
 	if (writer->err)
 		return;
-	describe(space, &is);
+	snapshot_describe(space, &is);
 	writer->err = ucm_backing_buckets(saving->store->dirs.at[saving->dir],
 					  space->folder, is.buckets);
 	if (!writer->err)
@@ -164,7 +166,7 @@ static void save_space(struct saving *saving, struct ucm_space *space)
 		ucm_snapshot_put_space(writer, &is, stamps, num);
 }
 
-static int save(struct saving *saving)
+static int snapshot_save(struct saving *saving)
 {
 	struct ucm_backing *backing = saving->store->dirs.at[saving->dir];
 	struct ucm_namespace *names = &saving->store->names;
@@ -177,10 +179,10 @@ static int save(struct saving *saving)
 	if (err)
 		return err;
 	number_spaces(saving);
-	save_entries(saving);
+	snapshot_save_entries(saving);
 	for (unsigned i = 0; i < names->num; i++) {
 		if (is_saved(names->spaces[i]))
-			save_space(saving, names->spaces[i]);
+			snapshot_save_space(saving, names->spaces[i]);
 	}
 	return ucm_snapshot_finish(&saving->writer,
 				   &backing->recovery.snapshot);
@@ -200,7 +202,7 @@ void ucm_snapshots_save(struct ucm_store *store, unsigned dir)
 	if (saving && saving->number_of) {
 		saving->store = store;
 		saving->dir = dir;
-		err = save(saving);
+		err = snapshot_save(saving);
 	}
 	if (err)
 		ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s",

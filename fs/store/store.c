@@ -27,8 +27,8 @@
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
  * new blocks must find their way past it. */
-static void probe(struct ucm_store *store, struct ucm_space *space,
-		  const struct ucm_id *id)
+static void store_probe(struct ucm_store *store, struct ucm_space *space,
+			const struct ucm_id *id)
 {
 	bool asked = false;
 
@@ -58,7 +58,7 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 	if (!space)
 		return -ENOENT;
 	if (!atomic_load_explicit(&store->scanned, memory_order_acquire))
-		probe(store, space, &key->id);
+		store_probe(store, space, &key->id);
 	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;
 }
 
@@ -122,19 +122,19 @@ int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 	return there ? 0 : -ENOENT;
 }
 
-static int open_entry(struct ucm_store *store, const struct ucm_entry *entry,
-		      struct stat *st)
+static int store_open_entry(struct ucm_store *store,
+			    const struct ucm_entry *entry, struct stat *st)
 {
 	return ucm_backing_open_block(store->dirs.at[entry->dir],
 				      store->names.spaces[entry->space]->folder,
 				      &entry->id, O_RDONLY, st);
 }
 
-static int open_ref(struct ucm_store *store, ucm_ref ref,
-		    struct ucm_entry *entry_out, struct stat *st)
+static int store_open_ref(struct ucm_store *store, ucm_ref ref,
+			  struct ucm_entry *entry_out, struct stat *st)
 {
 	return ucm_index_get(store->index, ref, entry_out)
-		       ? open_entry(store, entry_out, st)
+		       ? store_open_entry(store, entry_out, st)
 		       : -ENOENT;
 }
 
@@ -147,7 +147,7 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 	struct stat st;
 	int err;
 
-	fd = open_ref(store, ref, &entry, &st);
+	fd = store_open_ref(store, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	err = ucm_verify_header(fd, (uint64_t)st.st_size, &entry.id, out,
@@ -157,8 +157,9 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 
 /* The first open of what a snapshot has told: is it the block? If not, it is
  * looked at as if it had just been found. */
-static int first_look(struct ucm_store *store, ucm_ref ref,
-		      const struct ucm_entry *entry, int fd, uint64_t size)
+static int store_first_look(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_entry *entry, int fd,
+			    uint64_t size)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
@@ -182,8 +183,8 @@ static int first_look(struct ucm_store *store, ucm_ref ref,
 	return -ENOENT;
 }
 
-static int open_checked(struct ucm_store *store, ucm_ref ref,
-			struct ucm_entry *out)
+static int store_open_checked(struct ucm_store *store, ucm_ref ref,
+			      struct ucm_entry *out)
 {
 	struct ucm_entry entry;
 	struct stat st;
@@ -196,7 +197,7 @@ static int open_checked(struct ucm_store *store, ucm_ref ref,
 		if (err)
 			return err;
 	}
-	fd = open_entry(store, &entry, &st);
+	fd = store_open_entry(store, &entry, &st);
 	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
 		ucm_store_lose(store, ref, fd);
 		return -ENOENT;
@@ -209,7 +210,8 @@ static int open_checked(struct ucm_store *store, ucm_ref ref,
 		return fd;
 	}
 	err = entry.flags & UCM_ENTRY_UNREAD
-		      ? first_look(store, ref, &entry, fd, (uint64_t)st.st_size)
+		      ? store_first_look(store, ref, &entry, fd,
+					 (uint64_t)st.st_size)
 		      : 0;
 	if (err) {
 		close(fd);
@@ -238,7 +240,7 @@ static int open_checked(struct ucm_store *store, ucm_ref ref,
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out)
 {
-	int fd = open_checked(store, ref, out);
+	int fd = store_open_checked(store, ref, out);
 
 	if (fd >= 0)
 		count_use(store, ref);
@@ -248,7 +250,7 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 int ucm_store_check(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
-	int fd = open_checked(store, ref, &entry);
+	int fd = store_open_checked(store, ref, &entry);
 
 	if (fd < 0)
 		return fd;
@@ -312,8 +314,9 @@ static void count_removal(struct ucm_store *store,
 }
 
 /* Slow tiers first: what fails leaves the fast copy and the entry. */
-static int remove_files(struct ucm_store *store, const struct ucm_space *space,
-			const struct ucm_entry *entry)
+static int store_remove_files(struct ucm_store *store,
+			      const struct ucm_space *space,
+			      const struct ucm_entry *entry)
 {
 	for (unsigned i = store->dirs.num; i-- > 0;) {
 		int err;
@@ -333,7 +336,8 @@ static int remove_files(struct ucm_store *store, const struct ucm_space *space,
 	return 0;
 }
 
-static int remove_locked(struct ucm_store *store, const struct ucm_key *key)
+static int store_remove_locked(struct ucm_store *store,
+			       const struct ucm_key *key)
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct ucm_entry entry;
@@ -350,7 +354,7 @@ static int remove_locked(struct ucm_store *store, const struct ucm_key *key)
 	/* before the file: who maps the index is never told of a block that
 	 * is gone; behind it the entry goes, so that we find it as long */
 	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, true);
-	err = remove_files(store, space, &entry);
+	err = store_remove_files(store, space, &entry);
 	if (err) {
 		ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, false);
 		return err;
@@ -372,7 +376,7 @@ int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
-	err = remove_locked(store, key);
+	err = store_remove_locked(store, key);
 	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
@@ -393,7 +397,7 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 	struct stat st;
 	int err;
 
-	fd = open_ref(store, ref, &entry, &st);
+	fd = store_open_ref(store, ref, &entry, &st);
 	if (fd < 0)
 		return fd;
 	/* or new times would hide what its writer has done meanwhile */

@@ -64,12 +64,13 @@ struct ucm_store {
 	 * condemn what it finds there. */
 	pthread_mutex_t name_locks[256];
 
-	/* Told when a block goes that nobody has unlinked through this store:
-	 * damaged, torn or vanished. Set before start; called from any thread,
-	 * with no lock held but loss_lock. */
+	/* Called when a block goes that nobody has unlinked through this store:
+	 * damaged, torn or vanished. Set before start. From any thread, with
+	 * loss_lock held and perhaps the block's name lock and a sync_lock: it
+	 * must not call the store. */
 	void (*on_loss)(void *arg, const struct ucm_key *key);
 	void *on_loss_arg;
-	pthread_mutex_t loss_lock; /* so that nobody is told after quiet */
+	pthread_mutex_t loss_lock; /* so that it is not called after quiet */
 
 	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
@@ -172,7 +173,7 @@ int ucm_store_sync(struct ucm_store *store);
  * others have their checkpoint then. Any thread. */
 int ucm_store_checkpoint(struct ucm_store *store);
 
-/* ---- new blocks (commit.c) ---- */
+/* ---- new blocks (create.c, commit.c, late.c) ---- */
 
 /* A file being written. */
 struct ucm_temp {

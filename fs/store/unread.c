@@ -16,19 +16,20 @@ void ucm_unread_fini(struct ucm_unread *unread)
 	pthread_mutex_destroy(&unread->lock);
 }
 
-static bool same_key(const struct ucm_key *a, const struct ucm_key *b)
+static bool unread_same_key(const struct ucm_key *a, const struct ucm_key *b)
 {
 	return a->space == b->space && !memcmp(&a->id, &b->id, sizeof(a->id));
 }
 
 /* Under the lock; num if it is not there. */
-static unsigned find(const struct ucm_unread *unread, const struct ucm_key *key,
-		     unsigned dir)
+static unsigned unread_find(const struct ucm_unread *unread,
+			    const struct ucm_key *key, unsigned dir)
 {
 	unsigned i = 0;
 
 	while (i < unread->num && (unread->files[i].dir != dir ||
-				   !same_key(&unread->files[i].key, key)))
+				   !unread_same_key(&unread->files[i].key,
+						    key)))
 		i++;
 	return i;
 }
@@ -40,7 +41,7 @@ bool ucm_unread_add(struct ucm_unread *unread, const struct ucm_key *key,
 	unsigned i;
 
 	pthread_mutex_lock(&unread->lock);
-	i = find(unread, key, dir);
+	i = unread_find(unread, key, dir);
 	room = i < UCM_UNREAD_MAX;
 	if (room && i == unread->num) {
 		unread->files[i] = (struct ucm_unread_file){
@@ -54,12 +55,13 @@ bool ucm_unread_add(struct ucm_unread *unread, const struct ucm_key *key,
 	return room;
 }
 
-static bool is_due(const struct ucm_unread_file *file,
-		   const struct ucm_key *key, unsigned dir, int64_t now_ms)
+static bool unread_is_due(const struct ucm_unread_file *file,
+			  const struct ucm_key *key, unsigned dir,
+			  int64_t now_ms)
 {
 	return file->next_ms <= now_ms &&
 	       (dir == UCM_UNREAD_ANY_DIR || dir == file->dir) &&
-	       (key ? same_key(&file->key, key)
+	       (key ? unread_same_key(&file->key, key)
 		    : file->tries < UCM_UNREAD_TRIES);
 }
 
@@ -75,7 +77,7 @@ bool ucm_unread_next(struct ucm_unread *unread, const struct ucm_key *key,
 	for (; *cursor < unread->num && !found; ++*cursor) {
 		struct ucm_unread_file *file = &unread->files[*cursor];
 
-		found = is_due(file, key, dir, now_ms);
+		found = unread_is_due(file, key, dir, now_ms);
 		if (!found)
 			continue;
 		file->next_ms = now_ms + UCM_UNREAD_EVERY_MS;
@@ -94,7 +96,7 @@ bool ucm_unread_has(struct ucm_unread *unread, const struct ucm_key *key,
 	if (!atomic_load_explicit(&unread->num, memory_order_relaxed))
 		return false;
 	pthread_mutex_lock(&unread->lock);
-	has = find(unread, key, dir) < unread->num;
+	has = unread_find(unread, key, dir) < unread->num;
 	pthread_mutex_unlock(&unread->lock);
 	return has;
 }
@@ -116,7 +118,7 @@ void ucm_unread_remove(struct ucm_unread *unread, const struct ucm_key *key,
 	unsigned i, last;
 
 	pthread_mutex_lock(&unread->lock);
-	i = find(unread, key, dir);
+	i = unread_find(unread, key, dir);
 	if (i < unread->num) {
 		last = atomic_fetch_sub(&unread->num, 1) - 1;
 		unread->files[i] = unread->files[last];
