@@ -185,13 +185,13 @@ struct ucm_handle_ops {
 	/* May it be made as large as this? NULL: yes. */
 	int (*check_size)(const struct ucm_daemon *daemon,
 			  const struct ucm_handle *file, uint64_t size);
-	/* Some process closes it that had it open for writing. NULL: 0. */
+	/* A process that had it open for writing closes it. NULL: 0. */
 	int (*flush)(struct ucm_account *account, struct ucm_handle *file);
 	/* NULL: 0, there is no disk. */
 	int (*fsync)(struct ucm_account *account, struct ucm_handle *file,
 		     bool datasync);
-	/* Nobody has it open any more; it still has its descriptor. NULL:
-	 * nothing is to be done. */
+	/* The last close; it still has its descriptor. NULL: nothing is to be
+	 * done. */
 	void (*last_close)(struct ucm_account *account,
 			   struct ucm_handle *file);
 };
@@ -212,22 +212,22 @@ struct ucm_handle {
 	int fd;		 /* -1 while a staging file is closed */
 	int backing_id;	 /* 0: none */
 	uint8_t dir;	 /* where its bytes are, if on a tier */
-	uint8_t control; /* CONTROL: its number */
+	uint8_t control; /* of .ucmfs/: its number */
 	uint64_t size;	 /* when it was opened, or committed; else 0 */
 	uint16_t space;	 /* where its name is, under files.lock */
 	uint8_t bucket;
 	struct ucm_key key;	     /* the block, or the block to be */
-	struct ucm_temp temp;	     /* WRITER, STAGING */
-	char *name;		     /* STAGING, under files.lock */
-	uint64_t counted;	     /* TREE: of its bytes, in the tier's */
-	struct ucm_promise *promise; /* TREE, new: room set aside for it */
-	bool writes;	    /* MANIFEST: open for writing; FLUSH does not tell;
-			       TREE: the descriptor is */
-	bool told_at_close; /* TREE: write errors are, by a network file system
-			     */
+	struct ucm_temp temp;	     /* if it has one */
+	char *name;		     /* of staging, under files.lock */
+	uint64_t counted;	     /* of files/: bytes in the tier's */
+	struct ucm_promise *promise; /* of files/, new: room set aside */
+	bool writes;	    /* space.json: open for writing, which FLUSH does
+			       not say; of files/: the descriptor is */
+	bool told_at_close; /* of files/: write errors are, by a network file
+			       system */
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
-	bool vouched;	    /* WRITER: the process that closed it last goes
+	bool vouched;	    /* a writer's: the process that closed it last goes
 			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
@@ -237,7 +237,7 @@ int ucm_handles_init(struct ucm_handles *files);
 void ucm_handles_fini(struct ucm_daemon *daemon);
 
 /* A file with one reference, in the table under its node id. For a node that
- * is given (BLOCK) it may be one that is there already; else (0) it is new and
+ * is given it may be one that is there already; else (0) it is new and
  * gets a serial number. NULL: no memory. */
 struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 				   const struct ucm_handle_ops *ops,

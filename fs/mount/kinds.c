@@ -9,7 +9,7 @@
 static const struct ucm_node_ops no_ops;
 
 static const struct ucm_node_ops *const kinds[8] = {
-	[UCM_NODE_FIXED] = &no_ops,
+	/* UCM_NODE_FIXED: by number, below */
 	[UCM_NODE_SPACE] = &ucm_space_ops,
 	[UCM_NODE_BUCKET] = &ucm_bucket_ops,
 	[UCM_NODE_BLOCK] = &ucm_block_ops,
@@ -29,7 +29,7 @@ const struct ucm_node_ops *ucm_node_ops_of(fuse_ino_t ino)
 {
 	const struct ucm_node_ops *ops = kinds[ucm_node_type(ino)];
 
-	if (ops != &no_ops)
+	if (ops)
 		return ops;
 	if (ino >= UCM_FIXED_CONTROLS)
 		return &ucm_control_ops;

@@ -219,7 +219,7 @@ static int staging_new(struct ucm_daemon *daemon, fuse_ino_t parent,
 
 	if (err)
 		return err;
-	if (ops == &writer_handle &&
+	if (ops->is_block &&
 	    ucm_index_find(daemon->set->index, &key, NULL, NULL))
 		/* committed since the kernel looked */
 		return flags & O_EXCL ? -EEXIST : -EPERM;
@@ -236,7 +236,7 @@ static int staging_new(struct ucm_daemon *daemon, fuse_ino_t parent,
 	file->temp = temp;
 	file->dir = temp.dir;
 	file->key = key;
-	if (ops == &staging_handle &&
+	if (!ops->is_block &&
 	    ucm_handle_set_name(daemon, file, key.space,
 				ucm_bucket_number(parent), name)) {
 		ucm_handle_put(daemon, file);
@@ -444,11 +444,10 @@ static void staging_tell_unfinished(struct ucm_store *set,
 				 "it has no checksums, and its writer ended "
 				 "without closing it");
 	else if (file->temp.stamp.st_size)
-		ucm_info(
-			"block %s: dropped: it was closed before all of it was "
-			"written; size %lld",
-			ucm_hex(&file->key.id).text,
-			(long long)file->temp.stamp.st_size);
+		ucm_info("block %s: dropped: it was closed before all of it "
+			 "was written; size %lld",
+			 ucm_hex(&file->key.id).text,
+			 (long long)file->temp.stamp.st_size);
 }
 
 /* The last close of a file under a block's name; nobody hears an error now. */
