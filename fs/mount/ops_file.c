@@ -888,7 +888,7 @@ static int sync_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 	if (!err)
 		return 0;
 	if (file->kind == UCM_HANDLE_PLAIN) {
-		ucm_error("a file in %s/files: fsync: %s",
+		ucm_error("a file in %s/" UCM_TREE_FILES ": fsync: %s",
 			  daemon->set->dirs[file->dir]->path, strerror(-err));
 		ucm_store_count_error(daemon->set, file->dir, err);
 		return err;

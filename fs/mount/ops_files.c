@@ -750,7 +750,7 @@ int ucm_files_op_flush(struct ucm_daemon *daemon, struct ucm_handle *file)
 		err = ucm_os_flush(file->fd);
 	if (!err)
 		return 0;
-	ucm_error("a file in %s/files: close: %s",
+	ucm_error("a file in %s/" UCM_TREE_FILES ": close: %s",
 		  daemon->set->dirs[file->dir]->path, strerror(-err));
 	ucm_store_count_error(daemon->set, file->dir, err);
 	return err;
