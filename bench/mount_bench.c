@@ -287,11 +287,11 @@ static int open_sides(struct bench *bench)
 {
 	bench->side[0] = (struct side){
 		.name = "directory",
-		.dirfd = open_dir(bench->tier, "blocks"),
+		.dirfd = open_dir(bench->tier, UCM_TREE_BLOCKS),
 	};
 	bench->side[1] = (struct side){
 		.name = "mount",
-		.dirfd = open_dir(bench->mnt, "blocks"),
+		.dirfd = open_dir(bench->mnt, UCM_TREE_BLOCKS),
 		.is_mount = true,
 	};
 	if (bench->side[0].dirfd < 0 || bench->side[1].dirfd < 0)
@@ -367,7 +367,7 @@ static int run_starts(struct bench *bench)
 				"--empty\n");
 		return -EINVAL;
 	}
-	fd = open_dir(bench->tier, "blocks");
+	fd = open_dir(bench->tier, UCM_TREE_BLOCKS);
 	if (fd < 0)
 		return fd;
 	err = list_names(bench, fd);

@@ -222,7 +222,7 @@ static int replace_in_front(struct ucm_files_tree *tree, const char *from,
 		return err;
 	err = note_both(backing, from, to, note);
 	if (err) /* no room: it is still right unless we are killed now */
-		ucm_warning("%s/.ucmfs/%s: %s", backing->path, note,
+		ucm_warning("%s/" UCM_TREE_OWN "/%s: %s", backing->path, note,
 			    strerror(-err));
 	err = link_over(tree, from, to, dir, old, &both);
 	if (!err) {
@@ -378,7 +378,8 @@ static void recover_both(struct ucm_files_tree *tree, unsigned dir,
 	if (to) /* else it was killed before it had written it */
 		err = part_names(tree, dir, from, to);
 	if (err)
-		ucm_error("%s/.ucmfs/%s: a file may have two names: %s",
+		ucm_error("%s/" UCM_TREE_OWN "/%s: a file may have two names: "
+			  "%s",
 			  backing->path, name, strerror(-err));
 	else
 		ucm_os_unlink(backing->ctlfd, name);

@@ -790,7 +790,7 @@ static int tree_open(struct ucm_account *account, fuse_ino_t ino,
 static int tree_failed(struct ucm_daemon *daemon, const struct ucm_handle *file,
 		       const char *what, int err)
 {
-	ucm_error("a file in %s/files: %s: %s",
+	ucm_error("a file in %s/" UCM_TREE_FILES ": %s: %s",
 		  daemon->set->dirs.at[file->dir]->path, what, strerror(-err));
 	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
 	return err;

@@ -2,7 +2,7 @@
 /*
  * find.c - look-ups in the mapped index, without a system call.
  *
- * The writer is described in shard_chain.c. A look-up notes its shard's seq,
+ * The writer is described in fs/index/chain.c. A look-up notes its shard's seq,
  * walks one chain, and holds if seq is even and still the same; else it is made
  * anew, a limited number of times, and the answer is "unknown". So it ends also
  * if the writer has stopped for ever half-way. Chains are walked for many ids at

@@ -3,8 +3,9 @@
  * reader.h - the client's side of the index: what its back ends share.
  *
  * reader.c has the calls of <ucm/index.h> and chooses a back end for each:
- * reader_find.c where the index is mapped (reader_map.c) and has the space, else
- * reader_control.c, or reader_stat.c where there is not even that.
+ * find.c where the index is mapped (map.c) and has the space, else control.c, or
+ * stat.c where there is not even that. blocks.c, the calls of <ucm/blocks.h>,
+ * stands beside them.
  * Part of libucm; knows the mount and the layout, and nothing of the daemon.
  */
 #ifndef UCM_READER_H

@@ -41,7 +41,7 @@ struct ucm_recall {
 
 static void snapshot_refuse(const struct ucm_backing *backing, const char *why)
 {
-	ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
+	ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
 		    "and headers are read instead", backing->path, why);
 }
 

@@ -205,7 +205,7 @@ void ucm_snapshots_save(struct ucm_store *store, unsigned dir)
 		err = snapshot_save(saving);
 	}
 	if (err)
-		ucm_warning("%s/.ucmfs/" UCM_SNAPSHOT_NAME ": %s",
+		ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME ": %s",
 			    store->dirs.at[dir]->path, strerror(-err));
 	if (saving)
 		free(saving->number_of);

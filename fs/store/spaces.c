@@ -409,7 +409,7 @@ static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
 	if (err == -ENOENT)
 		return 0;
 	if (err) {
-		ucm_complain(complaint, "%s/spaces: %s", backing->path,
+		ucm_complain(complaint, "%s/" UCM_TREE_SPACES ": %s", backing->path,
 			     strerror(-err));
 		return err;
 	}

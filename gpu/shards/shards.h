@@ -2,9 +2,8 @@
 /*
  * shards.h - what the parts of the store interface share.
  *
- * store.c knows sizes and checks what callers say, store_call.c carries calls
- * out and keeps their handles, store_dumps.c remembers which blocks are being
- * dumped. What moves bytes is the loader; its public calls alone are used.
+ * shards.c knows sizes and checks what callers say, calls.c carries calls out
+ * and keeps their handles, dumps.c remembers which blocks are being dumped. What moves bytes is the loader; its public calls alone are used.
  */
 #ifndef UCM_GPU_STORE_H
 #define UCM_GPU_STORE_H
@@ -39,7 +38,7 @@ struct ucm_shards {
 	uint32_t first_free; /* num_slots: none */
 };
 
-/* ---- calls (store_call.c) ---- */
+/* ---- calls (calls.c) ---- */
 
 enum ucm_shards_kind {
 	UCM_SHARDS_LOAD,
@@ -76,7 +75,7 @@ uint64_t ucm_shards_call_start(struct ucm_shards_call *call);
 /* End all calls that have a handle. */
 void ucm_shards_end_calls(struct ucm_shards *store);
 
-/* ---- blocks that are being dumped (store_dumps.c); with the lock ---- */
+/* ---- blocks that are being dumped (dumps.c); with the lock ---- */
 
 /* Layers of a block are to be dumped (held: by V0). 0: they are, and
  * ucm_shards_dumped() must follow; or the outcome. */

@@ -3,7 +3,8 @@
  * control.h - calls on MOUNT/.ucmfs/control, many blocks at a time.
  *
  * Open the file for reading and use ioctl(2) with the commands below; see
- * ucm-control(7). All structs have one size on all machines. The kernel passes
+ * ucm-control(7). <ucm/blocks.h> has them as functions, for any number of
+ * blocks. All structs have one size on all machines. The kernel passes
  * at most 16 KiB with a call: hence the sizes of the batches.
  *
  * A call returns 0 or fails with errno: EINVAL (version, number, a field that
