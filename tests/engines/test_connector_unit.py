@@ -60,16 +60,16 @@ class Case(unittest.TestCase):
         cls.addClassCleanup(cls.mount.close)
 
     def setUp(self) -> None:
-        log = logging.getLogger("ucmfs.vllm")
+        log = logging.getLogger("vllm.ucmfs")
         log.setLevel(logging.CRITICAL)
         self.addCleanup(log.setLevel, logging.NOTSET)
 
     def extra(self, **more: object) -> dict:
         # A tenant for each test: they find nothing of each other's.
         return {"mount": self.mount.path, "weights": "none",
-                "tenant": self.id(), "save_budget": 0.5,
+                "tenant": self.id(), "pinned_share": 0.5,
                 "min_benefit": {"enabled": False},
-                "loader": {"staging_bytes": 16 << 20}, **more}
+                "staging_bytes": 16 << 20, **more}
 
     def config(self, extra: dict = {}, **more: object) -> Config:
         return Config(self.id(), connector="UcmfsConnector",
@@ -109,7 +109,7 @@ class Case(unittest.TestCase):
         for rank in runner.ranks:
             entry = rank.connector._worker._entry
             if entry is not None:
-                self.assertTrue(entry.end())
+                self.assertTrue(entry._tried.wait(20))
         return runner
 
     def forget(self, runner: FakeRunner) -> None:
@@ -577,8 +577,7 @@ class Failures(Case):
         second, counted = self.damaged(self.flip)
         self.one(second, self.prompt(100))
         # A thread takes them away.
-        self.worker(second)._dropper.close()
-        self.worker(second)._dropper = None
+        self.assertTrue(self.worker(second)._chores.end())
         self.forget(second)
         self.one(second, self.prompt(100))
         third = self.runner()
@@ -668,9 +667,9 @@ class Failures(Case):
         # fake_runner: told once by the rank, all blocks free in the end
         second.settle()
 
-    def test_save_budget(self) -> None:
+    def test_pinned_share(self) -> None:
         """Over the bound saves are dropped; nothing waits."""
-        runner = self.warm(self.runner({"save_budget": 0.05}))
+        runner = self.warm(self.runner({"pinned_share": 0.05}))
         counted = Counted(runner)
         half = self.half(runner)
         self.assertEqual(half.pins.limit, 16)

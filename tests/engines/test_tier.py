@@ -582,7 +582,8 @@ class Trouble(MountCase):
             self.assertLess(time.monotonic() - start, 0.2)
         finally:
             self.mount.thaw()
-        slots.tier._store._paused_until = time.monotonic()
+        slots.tier._store._pause.ended(0, 0.0)
+        self.until(lambda: slots.tier._store.connected, "the pause ends")
         slots.tier._store._avoid.clear()
         self.assertEqual(slots.hits(keys), [True] * 4)
         self.assertTrue(slots.load(keys, [8, 9, 10, 11]).success)
@@ -592,7 +593,7 @@ class Trouble(MountCase):
                                if name.endswith("deadline")), 0)
 
     def test_shutdown_while_the_daemon_hangs_is_bounded(self) -> None:
-        import ucmfs.vllm.slots as module
+        import ucmfs.vllm.mount as module
         slots = self.slots(deadline_ms=60_000)
         slots.fill(0)
         slots.store(keys_of(0), [0])
@@ -782,17 +783,9 @@ class Configurations(unittest.TestCase):
 
     def test_what_is_wrong_is_named(self) -> None:
         self.refused("mount", "needed")
-        self.refused("moutn", "mount?", moutn="/x")
+        self.refused("locality", "REMOTE", mount="/x", locality="near")
         self.refused("staging_byte", "staging_bytes?", mount="/x",
                      staging_byte=1)
-        self.refused("root_dir", "unknown", mount="/x", root_dir="/y")
-        self.refused("threads", "whole number", mount="/x", threads="many")
-        self.refused("threads", "whole number", mount="/x", threads=-1)
-        self.refused("verify", "header", mount="/x", verify="maybe")
-        self.refused("io", "threads", mount="/x", io="aio")
-        self.refused("locality", "REMOTE", mount="/x", locality="near")
-        self.refused("enable_kv_events", "true", mount="/x",
-                     enable_kv_events="yes")
         self.refused("namespace", "in sight", mount="/x")
 
     def test_random_hashes_are_refused_with_advice(self) -> None:

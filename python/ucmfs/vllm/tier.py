@@ -18,12 +18,7 @@ vLLM finds in its own memory are not reported as used.
 
 from __future__ import annotations
 
-import difflib
-import os
-import re
-from dataclasses import dataclass, fields
-from typing import (Any, ClassVar, Dict, Iterable, List, Optional,
-                    Sequence, Tuple, Union)
+from typing import Any, ClassVar, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
@@ -39,109 +34,18 @@ from ucmfs.namespace import default_name
 
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain)
-from .slots import (Finished, Memory, SlotStore, cause_of, geometry_of, log)
+from .mount import cause_of, log
+from .options import TierOptions, parse
+from .slots import Finished, Memory, SlotStore, geometry_of
+from .spaces import space_prefix
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
-_DEADLINE_MS = 30_000
-_VERIFY = ("full", "header", "none")
-_IO = ("auto", "uring", "threads")
-# what vLLM itself takes from a tier's configuration
-_VLLM_KEYS = ("type", "module_path", "backpressure")
-
-
-# ---- configuration ----
-
-@dataclass(frozen=True)
-class TierConfig:
-    """A tier's configuration: the keys, and what they are by default.
-
-    mount: a mount point of ucmfs. space: of the blocks; made from the model's
-    name and the namespace, if it is empty. tiers: the directories behind the
-    mount, as in SOURCE of ucmfs(8), to read from these. io, threads,
-    staging_bytes, save_budget_bytes: as of ucm_load(3). verify: what a load
-    checks: full, header, none. deadline_ms: of a job; 0: none. direct: read
-    into the slots themselves, which are pinned for it: a third less of the
-    processor's time, no deadline for loads (see "Reading into pages" in
-    ucm_load(3)). weights:
-    stands for the model's weights in the namespace. tenant, epoch: parts of
-    the namespace with no other meaning. era: of vLLM's layouts, instead of
-    its version. namespace: stands for all of the engine in the namespace.
-    locality: LOCAL or REMOTE, for events. enable_kv_events: tell of blocks
-    that are stored, if vLLM publishes events.
-    """
-
-    mount: str
-    space: str = ""
-    tiers: Union[str, Tuple[str, ...]] = ""
-    io: str = "auto"
-    threads: int = 0
-    staging_bytes: int = 0
-    save_budget_bytes: int = 0
-    verify: str = "full"
-    deadline_ms: int = _DEADLINE_MS
-    direct: bool = False
-    weights: str = ""
-    tenant: str = ""
-    epoch: str = ""
-    era: str = ""
-    namespace: str = ""
-    locality: str = ""
-    enable_kv_events: bool = False
-
-    @classmethod
-    def parse(cls, config: Dict[str, Any]) -> TierConfig:
-        """ConfigError names the first key that is wrong."""
-        known = {f.name: f for f in fields(cls)}
-        for key in config:
-            if key not in known and key not in _VLLM_KEYS:
-                near = difflib.get_close_matches(key, known, 1, 0)
-                raise ConfigError(key, "unknown; is it " + near[0] + "?")
-        if not config.get("mount"):
-            raise ConfigError("mount", "a mount point of ucmfs is needed")
-        values = {key: _value(key, value, known[key].default)
-                  for key, value in config.items()
-                  if key in known and value is not None}
-        _one_of("io", values.get("io", "auto"), _IO)
-        _one_of("verify", values.get("verify", "full"), _VERIFY)
-        _one_of("locality", values.get("locality", ""),
-                ("", *(each.value for each in Locality)))
-        return cls(**values)
-
-    @property
-    def overrides(self) -> Overrides:
-        return Overrides(self.weights, self.tenant, self.epoch, self.era)
-
-
-def _value(key: str, value: Any, default: Any) -> Any:
-    if key == "tiers" and isinstance(value, (list, tuple)):
-        return tuple(_value(key, each, "") for each in value)
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise ConfigError(key, f"{value!r} is neither true nor false")
-    if isinstance(default, int):
-        if isinstance(value, int) and not isinstance(value, bool) \
-                and value >= 0:
-            return value
-        raise ConfigError(key, f"{value!r} is no whole number from 0 on")
-    if key in ("tenant", "epoch", "era") and isinstance(value, int) \
-            and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    raise ConfigError(key, f"{value!r} is no text")
-
-
-def _one_of(key: str, value: str, names: Sequence[str]) -> None:
-    if value not in names:
-        raise ConfigError(key, f"{value!r} is none of "
-                          f"{', '.join(filter(None, names))}")
 
 
 # ---- the namespace ----
 
-def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
+def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
                   configs: Optional[EngineConfigs]) -> Dict[str, Any]:
     """The manifest of the space of a tier's blocks.
 
@@ -164,7 +68,7 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
     else:
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
-            overrides=config.overrides)
+            overrides=Overrides.of(config))
     chunk = offload.cache.blocks_per_chunk
     tokens = [group.tokens_per_block for group in offload.groups]
     return {
@@ -188,11 +92,6 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
         },
         "geometry": geometry_of(slot_bytes, max(tokens) * chunk).to_json(),
     }
-
-
-def _space_prefix(spec: Any) -> str:
-    name = os.path.basename(str(spec.config.model.name).rstrip("/"))
-    return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
 
 
 # ---- metrics ----
@@ -296,17 +195,17 @@ class UcmfsTier(SecondaryTierManager):
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview,
                  tier_type: str, backpressure_detector: Any = None,
                  **config: Any) -> None:
-        """config: see TierConfig; ConfigError, or what the mount says."""
+        """config: see TierOptions; ConfigError, or what the mount says."""
         super().__init__(offloading_spec, primary_kv_view, tier_type,
                          backpressure_detector)
-        self.config = TierConfig.parse(config)
+        self.config = parse(TierOptions, config)
         self.locality = Locality(self.config.locality) \
             if self.config.locality else None
         manifest = tier_manifest(
             offloading_spec, self.block_size_bytes, self.config,
             engine_configs())
         self.space = self.config.space or default_name(
-            _space_prefix(offloading_spec), manifest)
+            space_prefix(offloading_spec.config.model.name), manifest)
         self._events: Optional[List[OffloadingEvent]] = None
         if self.config.enable_kv_events:
             self._events = self._event_list(offloading_spec)
@@ -320,10 +219,7 @@ class UcmfsTier(SecondaryTierManager):
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
             deadline_ms=self.config.deadline_ms, direct=self.config.direct,
-            tiers=self.config.tiers or None, io=self.config.io,
-            threads=self.config.threads,
-            staging_bytes=self.config.staging_bytes,
-            save_budget_bytes=self.config.save_budget_bytes)
+            tiers=self.config.tiers or None, **self.config.loader)
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
 
