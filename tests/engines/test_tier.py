@@ -282,7 +282,7 @@ class RoundTrips(MountCase):
         self.assertEqual(done.transfer_bytes, SLOT)
         for path, when in before.items():
             self.assertEqual(os.stat(path).st_mtime_ns, when)
-        self.assertEqual(slots.stats()["store_skipped_blocks"], 2)
+        self.assertEqual(slots.stats()["save_skipped_blocks"], 2)
 
     def test_two_jobs_with_one_key_write_it_once(self) -> None:
         slots = self.slots()
@@ -482,11 +482,11 @@ class Trouble(MountCase):
             slots.store(keys[first:first + 8],
                         [n % 32 for n in range(first, first + 8)])
         stats = slots.stats()
-        self.assertGreater(stats["store_failed_blocks full"], 0)
-        self.assertEqual(stats["store_failed_blocks full"] +
-                         stats["stored_blocks"], 64)
+        self.assertGreater(stats["save_failed_blocks full"], 0)
+        self.assertEqual(stats["save_failed_blocks full"] +
+                         stats["saved_blocks"], 64)
         there = [n for n, hit in enumerate(slots.hits(keys)) if hit]
-        self.assertEqual(len(there), stats["stored_blocks"])
+        self.assertEqual(len(there), stats["saved_blocks"])
         for n in there:
             slots.bytes[0] = 0
             self.assertTrue(slots.load([keys[n]], [0]).success)
@@ -503,8 +503,8 @@ class Trouble(MountCase):
         failed = sum(not slots.wait(job).success for job in jobs)
         stats = slots.stats()
         self.assertGreater(failed, 0)
-        self.assertEqual(stats["store_failed_blocks budget"], failed)
-        self.assertEqual(stats["stored_blocks"], 32 - failed)
+        self.assertEqual(stats["save_failed_blocks budget"], failed)
+        self.assertEqual(stats["saved_blocks"], 32 - failed)
 
     def test_the_daemon_dies_and_comes_back(self) -> None:
         slots = self.slots()
@@ -519,7 +519,7 @@ class Trouble(MountCase):
         self.assertLess(time.monotonic() - start, 5.0)
         stats = slots.stats()
         self.assertEqual(stats["connected"], 0)
-        self.assertEqual(stats["store_failed_blocks disconnected"], 1)
+        self.assertEqual(stats["save_failed_blocks disconnected"], 1)
         self.mount.start()
         # what failed is avoided for a while; others are found
         other = self.slots()
@@ -681,8 +681,8 @@ class Manners(MountCase):
         for name, values in stats._values.items():
             for labels in values:
                 self.assertEqual(len(labels), len(known[name].labelnames))
-        for name in ("lookups", "hits", "loaded_blocks", "stored_bytes",
-                     "load_failed_blocks", "store_failed_blocks",
+        for name in ("lookups", "lookup_hits", "loaded_blocks", "saved_bytes",
+                     "load_failed_blocks", "save_failed_blocks",
                      "load_seconds", "connected"):
             self.assertIn(f"vllm:ucmfs_tier_{name}", stats._values)
         stats.reduce()

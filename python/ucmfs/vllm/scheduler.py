@@ -125,7 +125,8 @@ class UcmfsScheduler:
         self._epoch = options.epoch
         self._space = 0
         self._link = Link(options.mount, self._spaces(), self.plan.shards)
-        self._told: Tuple[int, List[Tuple[str, bytes]]] = (-1, [])
+        here = self._link.now
+        self._told = self._space, here.told if here else []
         _warn_of_policy(vllm_config)
 
     def _spaces(self) -> List[Any]:

@@ -34,6 +34,7 @@ from ucmfs.namespace import default_name
 
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain)
+from .metrics import BUCKETS, SHARED, by_cause
 from .mount import cause_of, log
 from .options import TierOptions, parse
 from .slots import Finished, Memory, SlotStore, geometry_of
@@ -96,55 +97,27 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
 
 # ---- metrics ----
 
-class Metric:
-    LOOKUPS = "vllm:ucmfs_tier_lookups"
-    HITS = "vllm:ucmfs_tier_hits"
-    LOADED = "vllm:ucmfs_tier_loaded_blocks"
-    LOADED_BYTES = "vllm:ucmfs_tier_loaded_bytes"
-    LOAD_FAILED = "vllm:ucmfs_tier_load_failed_blocks"
-    LOAD_SECONDS = "vllm:ucmfs_tier_load_seconds"
-    STORED = "vllm:ucmfs_tier_stored_blocks"
-    STORED_BYTES = "vllm:ucmfs_tier_stored_bytes"
-    STORE_SKIPPED = "vllm:ucmfs_tier_store_skipped_blocks"
-    STORE_FAILED = "vllm:ucmfs_tier_store_failed_blocks"
-    STORE_SECONDS = "vllm:ucmfs_tier_store_seconds"
-    CONNECTED = "vllm:ucmfs_tier_connected"
-
-
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
-            5, 10, 30)
+_PREFIX = "vllm:ucmfs_tier_"
 _MOUNT = ("mount",)
-_CAUSE = ("mount", "cause")
 _COUNTERS = (
-    (Metric.LOOKUPS, "Keys looked up.", _MOUNT),
-    (Metric.HITS, "Keys looked up whose blocks were there.", _MOUNT),
-    (Metric.LOADED, "Blocks loaded into slots.", _MOUNT),
-    (Metric.LOADED_BYTES, "Bytes loaded into slots.", _MOUNT),
-    (Metric.LOAD_FAILED, "Blocks that were not loaded, by cause: absent, "
-     "damaged, deadline, cancelled, disconnected, io.", _CAUSE),
-    (Metric.STORED, "Blocks stored.", _MOUNT),
-    (Metric.STORED_BYTES, "Bytes stored.", _MOUNT),
-    (Metric.STORE_SKIPPED, "Blocks not stored because they were there, or "
-     "were being stored.", _MOUNT),
-    (Metric.STORE_FAILED, "Blocks that were not stored, by cause: budget, "
-     "full, deadline, disconnected, io.", _CAUSE),
+    ("lookups", "Keys looked up."),
+    ("lookup_hits", "Keys looked up whose blocks were there."),
+    *SHARED,
 )
-_HISTOGRAMS = (
-    (Metric.LOAD_SECONDS, "From the submission of a load until its end was "
-     "seen, in seconds."),
-    (Metric.STORE_SECONDS, "From the submission of a store until its end was "
-     "seen, in seconds."),
-)
+_HISTOGRAMS = ("load_seconds", "save_seconds")
 
 
 def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
     out: Dict[str, OffloadingMetricMetadata] = {
-        name: OffloadingCounterMetadata(documentation=text, labelnames=labels)
-        for name, text, labels in _COUNTERS}
-    for name, text in _HISTOGRAMS:
-        out[name] = OffloadingHistogramMetadata(
-            documentation=text, labelnames=_MOUNT, buckets=_BUCKETS)
-    out[Metric.CONNECTED] = OffloadingGaugeMetadata(
+        _PREFIX + name: OffloadingCounterMetadata(
+            documentation=text,
+            labelnames=(*_MOUNT, "cause") if by_cause(text) else _MOUNT)
+        for name, text in _COUNTERS}
+    for name in _HISTOGRAMS:
+        out[_PREFIX + name] = OffloadingHistogramMetadata(
+            documentation="From the submission of a job until its end was "
+            "seen, in seconds.", labelnames=_MOUNT, buckets=BUCKETS)
+    out[_PREFIX + "connected"] = OffloadingGaugeMetadata(
         documentation="1 while the mount answers, else 0.",
         labelnames=_MOUNT)
     return out
@@ -329,20 +302,22 @@ class UcmfsTier(SecondaryTierManager):
         return {"ucmfs_mount": self.config.mount, "ucmfs_space": self.space}
 
     def _count(self, one: Finished) -> None:
-        stats = self._stats_now()
-        label, blocks = self._mount_label, one.moved // self.block_size_bytes
-        names = (Metric.LOADED, Metric.LOADED_BYTES, Metric.LOAD_FAILED,
-                 Metric.LOAD_SECONDS) if one.is_load else (
-            Metric.STORED, Metric.STORED_BYTES, Metric.STORE_FAILED,
-            Metric.STORE_SECONDS)
+        what = "load" if one.is_load else "save"
+        blocks = one.moved // self.block_size_bytes
+        done = "loaded" if one.is_load else "saved"
         if blocks:
-            stats.increase_counter(names[0], blocks, label)
-            stats.increase_counter(names[1], one.moved, label)
-            stats.observe_histogram(names[3], one.seconds, label)
+            self._add(f"{done}_blocks", blocks)
+            self._add(f"{done}_bytes", one.moved)
+            self._stats_now().observe_histogram(
+                f"{_PREFIX}{what}_seconds", one.seconds, self._mount_label)
         if one.skipped:
-            stats.increase_counter(Metric.STORE_SKIPPED, one.skipped, label)
+            self._add("save_skipped_blocks", one.skipped)
         for err in one.failed.values():
-            stats.increase_counter(names[2], 1, (*label, cause_of(err)))
+            self._add(f"{what}_failed_blocks", 1, cause_of(err))
+
+    def _add(self, name: str, amount: int, *cause: str) -> None:
+        self._stats_now().increase_counter(_PREFIX + name, amount,
+                                           (*self._mount_label, *cause))
 
     def _stats_now(self) -> Any:
         if self._stats is None:
@@ -358,12 +333,11 @@ class UcmfsTier(SecondaryTierManager):
             return None
         stats = self._stats_now()
         if self._lookups:
-            stats.increase_counter(Metric.LOOKUPS, self._lookups,
-                                   self._mount_label)
-            stats.increase_counter(Metric.HITS, self._hits,
-                                   self._mount_label)
+            self._add("lookups", self._lookups)
+            self._add("lookup_hits", self._hits)
             self._lookups = self._hits = 0
-        stats.set_gauge(Metric.CONNECTED, int(connected), self._mount_label)
+        stats.set_gauge(_PREFIX + "connected", int(connected),
+                        self._mount_label)
         self._told_connected = connected
         self._stats = None
         return stats

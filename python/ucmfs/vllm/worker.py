@@ -325,7 +325,8 @@ class UcmfsWorker:
             num = sum(part.num for part in job.parts)
             self.meta.saved[job.job] = 1
             self.meta.bad_saves[job.job] = num
-            self.stats.add("save_failed_blocks", num)
+            self.stats.add_failed("save_failed_blocks",
+                                  [errno.ENOTCONN] * num)
 
     def get_finished(self, finished: Set[str]) -> Set[str]:
         """Requests whose loads have ended; each is told once."""
@@ -412,9 +413,8 @@ class UcmfsWorker:
                     os.strerror(errors[first]))
         # What is behind the first one is of no use without it.
         self._bad_pages.update(array("I", part.pages)[first:])
-        self.stats.add("load_absent_blocks", errors.count(errno.ENOENT))
-        self.stats.add("load_damaged_blocks", errors.count(errno.EBADMSG))
-        self.stats.add("load_timeouts", errors.count(errno.ETIMEDOUT))
+        self.stats.add_failed("load_failed_blocks", [
+            e or errno.ECANCELED for e in errors] if all_bad else errors)
 
     def _drop_damaged(self, part: Part, task: Any) -> None:
         names = [task.ids[16 * i:16 * i + 16]
@@ -430,8 +430,8 @@ class UcmfsWorker:
 
     def _count_load(self, told: Loaded) -> None:
         self.stats.add("loads")
-        self.stats.add("load_bytes", told.num_bytes)
-        self.stats.add("load_failed_blocks", told.failed)
+        self.stats.add("loaded_blocks", told.blocks)
+        self.stats.add("loaded_bytes", told.num_bytes)
         self.stats.observe_load(told.seconds)
 
     def _end_save(self, transfer: Transfer) -> bool:
@@ -445,11 +445,11 @@ class UcmfsWorker:
             there = task.skipped().count(True) if task is not None else 0
             good = errors.count(0) - there
             bad += part.num - errors.count(0)
-            self.stats.add("saves", good)
-            self.stats.add("save_bytes", good * self.plan.groups[
+            self.stats.add("saved_blocks", good)
+            self.stats.add("saved_bytes", good * self.plan.groups[
                 part.group].geometry.payload_bytes)
             self.stats.add("save_skipped_blocks", there)
-        self.stats.add("save_failed_blocks", bad)
+            self.stats.add_failed("save_failed_blocks", errors)
         self.meta.saved[transfer.job.job] = 1
         if bad:
             self.meta.bad_saves[transfer.job.job] = bad
