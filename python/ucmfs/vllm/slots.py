@@ -108,7 +108,7 @@ class SlotStore:
     """Jobs between slots and blocks. One thread at a time.
 
     manifest: of the space, with the geometry of geometry_of(). tiers: the
-    directories behind the mount, to read from these. direct: read into the
+    directories of the mount, to read from these. direct: read into the
     slots themselves; loads then have no deadline, because a read that is under
     way has to be waited for. Errors of the constructor are UcmfsError; later
     ones become failed keys.
