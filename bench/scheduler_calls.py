@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=1)
     args = parser.parse_args()
-    logging.getLogger("ucmfs.vllm").setLevel(logging.ERROR)
+    logging.getLogger("vllm.ucmfs").setLevel(logging.ERROR)
     rng = random.Random(1)
     prompts = [[rng.randrange(900) for _ in range(args.tokens)]
                for _ in range(args.requests)]
@@ -120,8 +120,8 @@ def main() -> None:
         config = fake_runner.Config(
             "bench", connector="UcmfsConnector", module="ucmfs.vllm",
             extra={"mount": mount.path, "weights": "none",
-                   "save_budget": 0.9, "min_benefit": {"enabled": False},
-                   "loader": {"staging_bytes": 64 << 20}},
+                   "pinned_share": 0.9, "min_benefit": {"enabled": False},
+                   "staging_bytes": 64 << 20},
             ranks=args.ranks, layers=1, heads=1,
             num_blocks=args.tokens // 16 * 2, max_len=args.tokens + 64,
             batch_tokens=args.tokens + 64, patience=60)

@@ -13,8 +13,8 @@ import difflib
 import json
 import os
 from dataclasses import dataclass, field
-from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
-                    Tuple, Union)
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple,
+                    Optional, Tuple, Union)
 
 from .errors import ConfigError
 
@@ -46,15 +46,15 @@ class Config:
     connector_config: Dict[str, Any] = field(default_factory=dict)
 
 
-# ---- kinds of values ----
+# ---- kinds of values: each checks one, or raises ValueError ----
 
-def _bool(value: Any) -> bool:
+def check_bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false is needed")
     return value
 
 
-def _count(value: Any) -> int:
+def check_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("a whole number, 0 or above, is needed")
     return value
@@ -66,7 +66,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _one_of(*names: str) -> Callable[[Any], str]:
+def one_of(*names: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if value not in names:
             raise ValueError(f"one of {', '.join(names)} is needed")
@@ -83,6 +83,23 @@ def _io_engine(value: Any) -> str:
 
 def _hash(value: Any) -> str:
     return {"md5": "ucm"}.get(value, value) if _text(value) else value
+
+
+def checked(check: Callable[[Any], Any], key: str, value: Any) -> Any:
+    """The value, or a ConfigError that names the key."""
+    try:
+        return check(value)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(key, f"{error}, not {value!r}") from None
+
+
+def unknown(key: str, name: object, known: Iterable[str]) -> ConfigError:
+    """For a name that is none of the known ones."""
+    near = difflib.get_close_matches(str(name), list(known), 1, 0.5)
+    return ConfigError(key, f"unknown; did you mean {near[0]}?" if near else
+                       f"unknown; there are {', '.join(sorted(known))}")
 
 
 # ---- what becomes of a key ----
@@ -138,7 +155,7 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
     "block_size": Special(),
     "device": Special(),
     "device_id": Special(),
-    "timeout_ms": Map("store", "deadline_ms", _count),
+    "timeout_ms": Map("store", "deadline_ms", check_count),
     "posix_io_engine": Map("loader", "io", _io_engine),
     "io_direct": Note("the loader reads with O_DIRECT wherever the file "
                       "system can"),
@@ -189,25 +206,25 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
     "mount": Special(),
     "tiers": Special(),
     "space": Map("store", "space", _text),
-    "verify": Map("store", "verify", _one_of("full", "header", "none")),
-    "deadline_ms": Map("store", "deadline_ms", _count),
-    "num_layers": Map("store", "num_layers", _count),
-    "copy": Map("loader", "copy", _one_of("host", "cuda")),
-    "io": Map("loader", "io", _one_of("auto", "uring", "threads")),
-    "threads": Map("loader", "threads", _count),
-    "staging_bytes": Map("loader", "staging_bytes", _count),
-    "window_bytes": Map("loader", "window_bytes", _count),
-    "save_budget_bytes": Map("loader", "save_budget_bytes", _count),
-    "read_bytes": Map("loader", "read_bytes", _count),
-    "open_files": Map("loader", "open_files", _count),
+    "verify": Map("store", "verify", one_of("full", "header", "none")),
+    "deadline_ms": Map("store", "deadline_ms", check_count),
+    "num_layers": Map("store", "num_layers", check_count),
+    "copy": Map("loader", "copy", one_of("host", "cuda")),
+    "io": Map("loader", "io", one_of("auto", "uring", "threads")),
+    "threads": Map("loader", "threads", check_count),
+    "staging_bytes": Map("loader", "staging_bytes", check_count),
+    "window_bytes": Map("loader", "window_bytes", check_count),
+    "save_budget_bytes": Map("loader", "save_budget_bytes", check_count),
+    "read_bytes": Map("loader", "read_bytes", check_count),
+    "open_files": Map("loader", "open_files", check_count),
 }
 
 # Beside ucm_connectors, or inline in kv_connector_extra_config.
 TOP_KEYS: Dict[str, Rule] = {
     "ucm_connectors": Special(),
     ENVIRONMENT: Special(),
-    "use_layerwise": Map("engine", "layerwise", _bool),
-    "enable_prefix_cache": Map("engine", "prefix_cache", _bool),
+    "use_layerwise": Map("engine", "layerwise", check_bool),
+    "enable_prefix_cache": Map("engine", "prefix_cache", check_bool),
     "hash_method": Map("engine", "hash", _hash),
     "load_only_first_rank": Note("ranks that hold the same (MLA) share "
                                  "blocks, and no others"),
@@ -328,7 +345,7 @@ class _Reader:
             elif key in CONNECTOR_KEYS:
                 inline[key] = value
             else:
-                raise self.unknown(key, key, [*TOP_KEYS, *CONNECTOR_KEYS])
+                raise unknown(key, key, [*TOP_KEYS, *CONNECTOR_KEYS])
         if inline and "ucm_connectors" in content:
             raise ConfigError(next(iter(inline)),
                               "it belongs in ucm_connector_config")
@@ -347,21 +364,20 @@ class _Reader:
         entry = entries[at]
         for name in entry:
             if name not in ENTRY_KEYS:
-                raise self.unknown(f"{key}.{name}", name, ENTRY_KEYS)
+                raise unknown(f"{key}.{name}", name, ENTRY_KEYS)
         for name in ENTRY_KEYS[::2]:
             if name not in entry:
                 raise ConfigError(f"{key}.{name}", "it is missing")
         name = entry["ucm_connector_name"]
         config = entry["ucm_connector_config"] or {}
-        self.out.connector = self.value(_text, f"{key}.ucm_connector_name",
-                                        name)
+        self.out.connector = checked(_text, f"{key}.ucm_connector_name", name)
         if not isinstance(config, Mapping):
             raise ConfigError(f"{key}.ucm_connector_config",
                               "a mapping is needed")
         self.out.connector_config = dict(config)
         module = entry.get("ucm_connector_module_path")
         if module is not None:
-            self.out.module_path = self.value(
+            self.out.module_path = checked(
                 _text, f"{key}.ucm_connector_module_path", module)
             return  # its keys are the module's
         from .factory import check_name
@@ -393,7 +409,7 @@ class _Reader:
             key = f"{where}.{name}" if where else name
             rule = CONNECTOR_KEYS.get(name)
             if rule is None:
-                raise self.unknown(key, name, CONNECTOR_KEYS)
+                raise unknown(key, name, CONNECTOR_KEYS)
             if isinstance(rule, Special):
                 getattr(self, f"set_{name}")(key, value)
             else:
@@ -410,24 +426,11 @@ class _Reader:
             self.note(key, value, rule.why)
         elif isinstance(rule, Map):
             part = getattr(self.out, f"{rule.part}_options")
-            part[rule.name] = self.value(rule.check, key, value)
+            part[rule.name] = checked(rule.check, key, value)
 
     def note(self, key: str, value: Any, why: str) -> None:
         shown = "" if isinstance(value, (dict, list)) else f" {value}"
         self.out.notes.append(f"{key}{shown}: no effect: {why}")
-
-    @staticmethod
-    def value(check: Callable[[Any], Any], key: str, value: Any) -> Any:
-        try:
-            return check(value)
-        except ValueError as error:
-            raise ConfigError(key, f"{error}, not {value!r}") from None
-
-    @staticmethod
-    def unknown(key: str, name: object, known: Any) -> ConfigError:
-        near = difflib.get_close_matches(str(name), list(known), 1, 0.5)
-        hint = f"; {near[0]} is meant?" if near else ""
-        return ConfigError(key, f"it is unknown{hint}")
 
     def set_storage_backends(self, key: str, value: Any) -> None:
         paths = _split(value)
@@ -437,7 +440,7 @@ class _Reader:
         self.paths += [(key, path) for path in paths]
 
     def set_mount(self, key: str, value: Any) -> None:
-        self.out.mount = self.value(_text, key, value)
+        self.out.mount = checked(_text, key, value)
 
     set_tiers = set_storage_backends
 
@@ -452,10 +455,10 @@ class _Reader:
         self.store(value["config"], f"{key}.config")
 
     def set_store_pipeline(self, key: str, value: Any) -> None:
-        stages = self.value(_text, key, value).split("|")
+        stages = checked(_text, key, value).split("|")
         for stage in stages:
             if stage not in PIPELINE_STAGES:
-                raise self.unknown(key, stage, PIPELINE_STAGES)
+                raise unknown(key, stage, PIPELINE_STAGES)
             why = PIPELINE_STAGES[stage]
             if why:
                 raise ConfigError(key, f"{stage} cannot be had: {why}")
@@ -469,12 +472,13 @@ class _Reader:
         if value == -1:
             self.note(key, value, "a loader is opened when it is needed")
         else:
-            self.out.loader_options["device"] = self.value(_count, key, value)
+            self.out.loader_options["device"] = checked(check_count, key,
+                                                        value)
 
     set_device_id = set_device
 
     def set_tensor_size(self, key: str, value: Any) -> None:
-        self.sizes[key] = self.value(_count, key, value)
+        self.sizes[key] = checked(check_count, key, value)
 
     set_shard_size = set_block_size = set_tensor_size
 

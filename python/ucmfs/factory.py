@@ -75,7 +75,7 @@ def unknown(name: object, key: str, names: Any) -> ConfigError:
     if name in REFUSED:
         return ConfigError(key, f"{name} cannot be had: {REFUSED[name]}")
     near = difflib.get_close_matches(str(name), names, 1, 0.5)
-    hint = f" ({near[0]} is meant?)" if near else ""
+    hint = f" (did you mean {near[0]}?)" if near else ""
     return ConfigError(key, f"{name!r} is unknown{hint}; there are "
                        f"{', '.join(names)}; others need "
                        "ucm_connector_module_path")

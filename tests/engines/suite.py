@@ -53,6 +53,12 @@ def pause(word: str) -> Dict[str, Any]:
     return {"do": "pause", "say": word}
 
 
+def samples(metrics: Dict[str, float], name: str, label: str = "") -> float:
+    """The sum of a metric's samples that have this label."""
+    return sum(value for key, value in metrics.items()
+               if key.split("{")[0] == name and label in key)
+
+
 def make_prompts() -> Dict[str, List[int]]:
     source = random.Random(7)
 

@@ -60,16 +60,16 @@ class Case(unittest.TestCase):
         cls.addClassCleanup(cls.mount.close)
 
     def setUp(self) -> None:
-        log = logging.getLogger("ucmfs.vllm")
+        log = logging.getLogger("vllm.ucmfs")
         log.setLevel(logging.CRITICAL)
         self.addCleanup(log.setLevel, logging.NOTSET)
 
     def extra(self, **more: object) -> dict:
         # A tenant for each test: they find nothing of each other's.
         return {"mount": self.mount.path, "weights": "none",
-                "tenant": self.id(), "save_budget": 0.5,
+                "tenant": self.id(), "pinned_share": 0.5,
                 "min_benefit": {"enabled": False},
-                "loader": {"staging_bytes": 16 << 20}, **more}
+                "staging_bytes": 16 << 20, **more}
 
     def config(self, extra: dict = {}, **more: object) -> Config:
         return Config(self.id(), connector="UcmfsConnector",
@@ -109,7 +109,7 @@ class Case(unittest.TestCase):
         for rank in runner.ranks:
             entry = rank.connector._worker._entry
             if entry is not None:
-                self.assertTrue(entry.end())
+                self.assertTrue(entry._tried.wait(20))
         return runner
 
     def forget(self, runner: FakeRunner) -> None:
@@ -156,7 +156,9 @@ class Counted:
             half.get_kv_connector_stats = get
 
     def __getitem__(self, name: str) -> float:
-        return self.data.get(name, 0)
+        """Of a counter with causes: all of them, or of "NAME CAUSE"."""
+        return sum(value for key, value in self.data.items()
+                   if f"{key} ".startswith(f"{name} "))
 
 
 # ---- loads and saves ----
@@ -170,19 +172,19 @@ class Basics(Case):
                 counted = Counted(first)
                 self.one(first, self.prompt(100))
                 self.assertEqual(first.stats["loads"], 0)
-                self.assertEqual(counted["saves"], 6)
+                self.assertEqual(counted["saved_blocks"], 6)
                 second = self.runner(layout=layout)
                 counted = Counted(second)
                 self.one(second, self.prompt(100))
                 self.assertEqual(second.stats["tokens loaded"], 96)
-                self.assertEqual(counted["saves"], 0)
+                self.assertEqual(counted["saved_blocks"], 0)
                 self.assertEqual(counted["load_failed_blocks"], 0)
 
     def test_ranks(self) -> None:
         first = self.runner(ranks=2)
         counted = Counted(first)
         self.one(first, self.prompt(70))
-        self.assertEqual(counted["saves"], 8)
+        self.assertEqual(counted["saved_blocks"], 8)
         second = self.runner(ranks=2)
         self.one(second, self.prompt(70))
         self.assertEqual(second.stats["tokens loaded"], 64)
@@ -209,7 +211,7 @@ class Basics(Case):
         counted = Counted(second)
         self.one(second, self.prompt(50) + self.prompt(60, of=2))
         self.assertEqual(second.stats["tokens loaded"], 48)
-        self.assertEqual(counted["saves"], 3)
+        self.assertEqual(counted["saved_blocks"], 3)
 
     def test_behind_what_the_engine_has(self) -> None:
         """num_computed_tokens: only what is beyond is loaded."""
@@ -248,7 +250,7 @@ class Basics(Case):
                                       "tenant": str(decode)})
                 counted = Counted(runner)
                 self.one(runner, self.prompt(40), 50)
-                self.assertEqual(counted["saves"], blocks)
+                self.assertEqual(counted["saved_blocks"], blocks)
 
     def test_async_scheduling_and_second_runner(self) -> None:
         for more in ({"async_scheduling": True}, {"v2_runner": True}):
@@ -278,7 +280,7 @@ class Basics(Case):
                 runner = self.runner(kind=Role)
                 counted = Counted(runner)
                 self.one(runner, self.prompt(100))
-                self.assertEqual(counted["saves"], saves)
+                self.assertEqual(counted["saved_blocks"], saves)
                 self.assertEqual(runner.stats["tokens loaded"], loaded)
 
     def test_skip_reading(self) -> None:
@@ -337,7 +339,7 @@ class Basics(Case):
                 "num_publishable_block_hashes": 2})
             request.__class__ = kind
         runner.settle()
-        self.assertEqual(counted["saves"], 2)
+        self.assertEqual(counted["saved_blocks"], 2)
 
     def test_same_blocks_at_once(self) -> None:
         """Requests that compute the same blocks save them once."""
@@ -346,8 +348,8 @@ class Basics(Case):
         for i in range(4):
             runner.add(self.prompt(64) + self.prompt(20, of=i), 3)
         runner.settle()
-        self.assertEqual(counted["saves"] + counted["save_skipped_blocks"],
-                         4 + 4)
+        self.assertEqual(counted["saved_blocks"]
+                         + counted["save_skipped_blocks"], 4 + 4)
         self.assertEqual(counted["save_skipped_blocks"], 0)
 
     def test_benefit(self) -> None:
@@ -408,7 +410,7 @@ class Groups(Case):
         first = self.runner(window=40)
         counted = Counted(first)
         self.one(first, self.prompt(200))
-        self.assertEqual(counted["saves"], 24)
+        self.assertEqual(counted["saved_blocks"], 24)
         # Of 12 blocks of the window's group the first ones are not needed.
         second = self.runner(window=40)
         counted = Counted(second)
@@ -420,7 +422,7 @@ class Groups(Case):
     def loaded_blocks(counted: Counted, runner: FakeRunner) -> int:
         """Pages of the two groups differ in size: layers 1 and 2."""
         page = 2 * runner.config.heads * runner.config.head_size * 4 * BLOCK
-        return (counted["load_bytes"] - 12 * page) // (2 * page) + 12
+        return (counted["loaded_bytes"] - 12 * page) // (2 * page) + 12
 
     def test_window_at_the_end(self) -> None:
         """The last token is computed anew, and needs the one before its
@@ -461,7 +463,7 @@ class Groups(Case):
         first.ranks[1].content = first.ranks[0].content
         counted = Counted(first)
         self.one(first, self.prompt(100))
-        self.assertEqual(counted["saves"], 6)
+        self.assertEqual(counted["saved_blocks"], 6)
         for rank in (0, 1):
             self.assertEqual(self.half(first).plan.shards, 1)
             writes = [self.worker(first, rank).plan.writes(rank, i)
@@ -568,17 +570,17 @@ class Failures(Case):
                     second, counted = self.damaged(how, extra={
                         "load": load, "tenant": f"{load} {how.__name__}"})
                     self.one(second, self.prompt(100))
-                    self.assertEqual(counted["load_bytes"], 0)
+                    self.assertEqual(counted["loaded_bytes"], 0)
                     # The daemon itself sees a file that is too short.
                     if how != self.truncate:
-                        self.assertGreater(counted["load_damaged_blocks"], 0)
+                        self.assertGreater(
+                            counted["load_failed_blocks damaged"], 0)
 
     def test_damaged_blocks_are_replaced(self) -> None:
         second, counted = self.damaged(self.flip)
         self.one(second, self.prompt(100))
         # A thread takes them away.
-        self.worker(second)._dropper.close()
-        self.worker(second)._dropper = None
+        self.assertTrue(self.worker(second)._chores.end())
         self.forget(second)
         self.one(second, self.prompt(100))
         third = self.runner()
@@ -611,7 +613,7 @@ class Failures(Case):
         with mock.patch.object(self.half(second), "update_state_after_alloc",
                                vanish):
             self.one(second, self.prompt(100))
-        self.assertEqual(counted["load_absent_blocks"], 6)
+        self.assertEqual(counted["load_failed_blocks absent"], 6)
 
     def test_no_endless_retry(self) -> None:
         """The first block failed: the request is not promised it again."""
@@ -668,9 +670,9 @@ class Failures(Case):
         # fake_runner: told once by the rank, all blocks free in the end
         second.settle()
 
-    def test_save_budget(self) -> None:
+    def test_pinned_share(self) -> None:
         """Over the bound saves are dropped; nothing waits."""
-        runner = self.warm(self.runner({"save_budget": 0.05}))
+        runner = self.warm(self.runner({"pinned_share": 0.05}))
         counted = Counted(runner)
         half = self.half(runner)
         self.assertEqual(half.pins.limit, 16)
@@ -754,7 +756,7 @@ class DaemonFails(Case):
                 while name in runner.scheduler.requests:
                     runner.step()
                 runner.scheduler.reset_prefix_cache()
-            self.assertGreater(counted["load_timeouts"], 0)
+            self.assertGreater(counted["load_failed_blocks deadline"], 0)
             self.assertEqual(counted["loads"], loads)
         finally:
             self.mount.thaw()
@@ -800,7 +802,7 @@ class Full(Case):
         for i in range(24):
             self.one(runner, self.prompt(300, of=i), 2)
         self.assertGreater(counted["save_failed_blocks"], 0)
-        self.assertGreater(counted["saves"], 0)
+        self.assertGreater(counted["saved_blocks"], 0)
 
 
 # ---- the cache as a whole ----
@@ -828,9 +830,9 @@ class Reset(Case):
             name].num_computed_tokens >= 96)
         half = self.half(runner)
         self.assertTrue(half.reset_cache())
-        saves = counted["saves"]
+        saves = counted["saved_blocks"]
         runner.settle()
-        self.assertLessEqual(counted["saves"], saves + 6)
+        self.assertLessEqual(counted["saved_blocks"], saves + 6)
         self.forget(runner)
         self.one(runner, self.prompt(200))
         self.assertEqual(runner.stats["loads"], 0)
@@ -867,12 +869,18 @@ class Reset(Case):
         from ucmfs.vllm import scheduler
 
         runner = self.runner()
+        half = self.half(runner)
         self.one(runner, self.prompt(100))
+        names = half._link.now.names
         self.mount.crash()
         with mock.patch.object(scheduler, "RESET_SECONDS", 0.1):
-            self.assertTrue(self.half(runner).reset_cache())
+            self.assertTrue(half.reset_cache())
+        # The workers are not led into the old spaces as if they were new.
+        meta = half.build_connector_meta(SimpleNamespace(
+            total_num_scheduled_tokens=0, num_scheduled_tokens={}))
+        self.assertEqual((meta.space, [name for name, _ in meta.spaces]),
+                         (0, names))
         self.mount.start()
-        half = self.half(runner)
         self.until(runner, lambda: half._link.now is not None)
         self.forget(runner)
         self.one(runner, self.prompt(100))
@@ -936,9 +944,9 @@ class Told(Case):
         from ucmfs.vllm.connector import UcmfsConnector
         from ucmfs.vllm.metrics import UcmfsStats
 
-        rank0 = UcmfsStats(data={"loads": 1, "load_bytes": 10**9,
+        rank0 = UcmfsStats(data={"loads": 1, "loaded_bytes": 10**9,
                                  "load_seconds": [0.5]})
-        rank1 = UcmfsStats(data={"loads": 1, "load_bytes": 10**9,
+        rank1 = UcmfsStats(data={"loads": 1, "loaded_bytes": 10**9,
                                  "load_seconds": [0.5], "pinned_blocks": 3})
         both = UcmfsConnector.build_kv_connector_stats(
             rank0.aggregate(rank1).to_dict())
@@ -968,9 +976,13 @@ class Told(Case):
         self.assertEqual(len(list(registry.collect())), len(COUNTERS) + 2)
         metrics.observe({"loads": 3, "pinned_blocks": 7,
                          "load_seconds": [0.004, 0.2]})
-        metrics.observe({"loads": 2, "pinned_blocks": 1})
+        metrics.observe({"loads": 2, "pinned_blocks": 1,
+                         "load_failed_blocks absent": 4,
+                         "of another version": 1})
         value = registry.get_sample_value
         self.assertEqual(value("vllm:ucmfs_loads_total", {"engine": "0"}), 5)
+        self.assertEqual(value("vllm:ucmfs_load_failed_blocks_total",
+                               {"engine": "0", "cause": "absent"}), 4)
         self.assertEqual(value("vllm:ucmfs_pinned_blocks",
                                {"engine": "0"}), 1)
         self.assertEqual(value("vllm:ucmfs_load_seconds_count",

@@ -194,24 +194,23 @@ class QuietLibrary:
 class UcmfsCase(Case):
     """A mount, and UcmfsConnector's transfers late and in any order."""
 
-    SETTINGS = {"save_decode": True, "weights": "none", "save_budget": 0.5,
+    SETTINGS = {"save_decode": True, "weights": "none", "pinned_share": 0.5,
                 "deadline_ms": 3000, "lookup_budget_us": 1000000,
                 "min_benefit": {"enabled": False}}
 
     def setUp(self) -> None:
         stack = ExitStack()
         self.addCleanup(stack.close)
-        log = logging.getLogger("ucmfs")
+        log = logging.getLogger("vllm.ucmfs")
         stack.callback(log.setLevel, log.level)
         log.setLevel(logging.CRITICAL)
         self.mount = stack.enter_context(Mount(tmpfs=64 << 20))
         stack.enter_context(QuietLibrary())
         # Steps take a millisecond here: what is measured in seconds as well.
-        for name, seconds in (("scheduler.PAUSE_SECONDS", 0.01),
-                              ("scheduler.PAUSE_MOST", 0.01),
+        for name, seconds in (("mount.PAUSE_SECONDS", 0.01),
+                              ("mount.PAUSE_MOST", 0.01),
                               ("scheduler.RESET_SECONDS", 0.2),
-                              ("link.RETRY_SECONDS", 0.02),
-                              ("worker.RETRY_SECONDS", 0.02)):
+                              ("mount.RETRY_SECONDS", 0.02)):
             stack.enter_context(mock.patch(f"ucmfs.vllm.{name}", seconds))
 
     def config(self, mode: str, **changes: object) -> Config:

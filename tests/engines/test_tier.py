@@ -282,7 +282,7 @@ class RoundTrips(MountCase):
         self.assertEqual(done.transfer_bytes, SLOT)
         for path, when in before.items():
             self.assertEqual(os.stat(path).st_mtime_ns, when)
-        self.assertEqual(slots.stats()["store_skipped_blocks"], 2)
+        self.assertEqual(slots.stats()["save_skipped_blocks"], 2)
 
     def test_two_jobs_with_one_key_write_it_once(self) -> None:
         slots = self.slots()
@@ -482,11 +482,11 @@ class Trouble(MountCase):
             slots.store(keys[first:first + 8],
                         [n % 32 for n in range(first, first + 8)])
         stats = slots.stats()
-        self.assertGreater(stats["store_failed_blocks full"], 0)
-        self.assertEqual(stats["store_failed_blocks full"] +
-                         stats["stored_blocks"], 64)
+        self.assertGreater(stats["save_failed_blocks full"], 0)
+        self.assertEqual(stats["save_failed_blocks full"] +
+                         stats["saved_blocks"], 64)
         there = [n for n, hit in enumerate(slots.hits(keys)) if hit]
-        self.assertEqual(len(there), stats["stored_blocks"])
+        self.assertEqual(len(there), stats["saved_blocks"])
         for n in there:
             slots.bytes[0] = 0
             self.assertTrue(slots.load([keys[n]], [0]).success)
@@ -503,8 +503,8 @@ class Trouble(MountCase):
         failed = sum(not slots.wait(job).success for job in jobs)
         stats = slots.stats()
         self.assertGreater(failed, 0)
-        self.assertEqual(stats["store_failed_blocks budget"], failed)
-        self.assertEqual(stats["stored_blocks"], 32 - failed)
+        self.assertEqual(stats["save_failed_blocks budget"], failed)
+        self.assertEqual(stats["saved_blocks"], 32 - failed)
 
     def test_the_daemon_dies_and_comes_back(self) -> None:
         slots = self.slots()
@@ -519,7 +519,7 @@ class Trouble(MountCase):
         self.assertLess(time.monotonic() - start, 5.0)
         stats = slots.stats()
         self.assertEqual(stats["connected"], 0)
-        self.assertEqual(stats["store_failed_blocks disconnected"], 1)
+        self.assertEqual(stats["save_failed_blocks disconnected"], 1)
         self.mount.start()
         # what failed is avoided for a while; others are found
         other = self.slots()
@@ -582,7 +582,8 @@ class Trouble(MountCase):
             self.assertLess(time.monotonic() - start, 0.2)
         finally:
             self.mount.thaw()
-        slots.tier._store._paused_until = time.monotonic()
+        slots.tier._store._pause.ended(0, 0.0)
+        self.until(lambda: slots.tier._store.connected, "the pause ends")
         slots.tier._store._avoid.clear()
         self.assertEqual(slots.hits(keys), [True] * 4)
         self.assertTrue(slots.load(keys, [8, 9, 10, 11]).success)
@@ -592,7 +593,7 @@ class Trouble(MountCase):
                                if name.endswith("deadline")), 0)
 
     def test_shutdown_while_the_daemon_hangs_is_bounded(self) -> None:
-        import ucmfs.vllm.slots as module
+        import ucmfs.vllm.mount as module
         slots = self.slots(deadline_ms=60_000)
         slots.fill(0)
         slots.store(keys_of(0), [0])
@@ -680,8 +681,8 @@ class Manners(MountCase):
         for name, values in stats._values.items():
             for labels in values:
                 self.assertEqual(len(labels), len(known[name].labelnames))
-        for name in ("lookups", "hits", "loaded_blocks", "stored_bytes",
-                     "load_failed_blocks", "store_failed_blocks",
+        for name in ("lookups", "lookup_hits", "loaded_blocks", "saved_bytes",
+                     "load_failed_blocks", "save_failed_blocks",
                      "load_seconds", "connected"):
             self.assertIn(f"vllm:ucmfs_tier_{name}", stats._values)
         stats.reduce()
@@ -782,17 +783,9 @@ class Configurations(unittest.TestCase):
 
     def test_what_is_wrong_is_named(self) -> None:
         self.refused("mount", "needed")
-        self.refused("moutn", "mount?", moutn="/x")
+        self.refused("locality", "REMOTE", mount="/x", locality="near")
         self.refused("staging_byte", "staging_bytes?", mount="/x",
                      staging_byte=1)
-        self.refused("root_dir", "unknown", mount="/x", root_dir="/y")
-        self.refused("threads", "whole number", mount="/x", threads="many")
-        self.refused("threads", "whole number", mount="/x", threads=-1)
-        self.refused("verify", "header", mount="/x", verify="maybe")
-        self.refused("io", "threads", mount="/x", io="aio")
-        self.refused("locality", "REMOTE", mount="/x", locality="near")
-        self.refused("enable_kv_events", "true", mount="/x",
-                     enable_kv_events="yes")
         self.refused("namespace", "in sight", mount="/x")
 
     def test_random_hashes_are_refused_with_advice(self) -> None:

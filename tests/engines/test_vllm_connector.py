@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 from mount import Mount
 from scenarios import APART, Scenarios, Seeded, Verified, Windows
 from suite import METRICS, SETTLE
-from suite import generate, reset
+from suite import generate, reset, samples
 
 COUNT = "vllm:ucmfs_%s_total"
 
@@ -41,14 +41,15 @@ class Options:
                 for path in pathlib.Path(tier, "spaces").glob("*/??/*.bin")]
 
     def failed_blocks(self, metrics: Dict[str, float]) -> float:
-        return metrics.get(COUNT % "load_damaged_blocks", 0)
+        return samples(metrics, COUNT % "load_failed_blocks", "damaged")
 
 
 class Async(Options, Scenarios, Seeded, Verified, unittest.TestCase):
     saves_all = False  # only a part of the cache is pinned for saves
 
     def check_full(self, metrics: Dict[str, float]) -> None:
-        self.assertGreater(metrics.get(COUNT % "save_failed_blocks", 0), 0)
+        self.assertGreater(
+            samples(metrics, COUNT % "save_failed_blocks", "full"), 0)
 
     def test_damaged_blocks_may_fail_the_request(self) -> None:
         mount = self.damaged_mount()

@@ -9,12 +9,7 @@ from typing import Any, Dict, List
 
 from mount import Mount
 from scenarios import Scenarios, Seeded, Verified, Windows
-
-
-def samples(metrics: Dict[str, float], name: str, label: str = "") -> float:
-    """The sum of a metric's samples that have this label."""
-    return sum(value for key, value in metrics.items()
-               if key.split("{")[0] == name and label in key)
+from suite import samples
 
 
 class Options:
@@ -49,7 +44,7 @@ class Tier(Options, Scenarios, Seeded, Verified, unittest.TestCase):
 
     def check_full(self, metrics: Dict[str, float]) -> None:
         self.assertGreater(
-            samples(metrics, "vllm:ucmfs_tier_store_failed_blocks_total",
+            samples(metrics, "vllm:ucmfs_tier_save_failed_blocks_total",
                     "full"), 0)
 
 

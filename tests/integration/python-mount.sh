@@ -10,5 +10,6 @@ require_fuse
 require_python
 make_workdir
 need do_mount "$work/tier"
-python_tests test_loader test_store test_index test_blocks test_namespace
+python_tests test_loader test_store test_index test_blocks test_namespace \
+	test_vllm_mount
 do_umount

@@ -186,21 +186,21 @@ class Keys(unittest.TestCase):
     def test_that_nobody_knows_are_refused(self):
         for source, key, text in (
                 ({"storage_backend": "/a"}, "storage_backend",
-                 "storage_backends is meant?"),
-                ({"mount": "/m", "xyzzy": 1}, "xyzzy", "it is unknown"),
+                 "did you mean storage_backends?"),
+                ({"mount": "/m", "xyzzy": 1}, "xyzzy", "unknown; there are"),
                 ({"ucm_conectors": []}, "ucm_conectors",
-                 "ucm_connectors is meant?"),
+                 "did you mean ucm_connectors?"),
                 ({"ucm_connectors": [{"ucm_connector_name": "UcmPcStore",
                                       "ucm_connector_conf": {}}]},
                  "ucm_connectors[0].ucm_connector_conf",
-                 "ucm_connector_config is meant?"),
+                 "did you mean ucm_connector_config?"),
                 ({"ucm_connectors": [{
                     "ucm_connector_name": "UcmPcStore",
                     "ucm_connector_config": {"io_drect": 1}}]},
                  "ucm_connectors[0].ucm_connector_config.io_drect",
-                 "io_direct is meant?"),
+                 "did you mean io_direct?"),
                 ({"mount": "/m", "store_pipeline": "Cache|Possix"},
-                 "store_pipeline", "Posix is meant?"),
+                 "store_pipeline", "did you mean Posix?"),
                 ({"mount": "/m", "store_pipeline": "Cache|Empty"},
                  "store_pipeline", "it keeps nothing")):
             refused(self, source, key, text)
@@ -272,7 +272,7 @@ class Factory(unittest.TestCase):
 
     def test_refuses_other_names(self):
         for name, text in (
-                ("UcmNfStore", "UcmNfsStore is meant?"),
+                ("UcmNfStore", "did you mean UcmNfsStore?"),
                 ("X", "there are UcmCacheStore, UcmDs3fsStore"),
                 ("UcmFakeStore", "it keeps no data"),
                 ("UcmMooncakeStore", "cannot be had")):

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the vLLM connector that need no vLLM: options, what of an
-engine's groups becomes blocks, hits over several groups, pins, and the rule of
-minimum benefit."""
+"""The parts of the vLLM connector that need no vLLM: what of an engine's
+groups becomes blocks, hits over several groups, pins, and the rule of minimum
+benefit."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import sys
-import threading
 import unittest
 from types import SimpleNamespace
 
 from ucmfs.errors import ConfigError
 from ucmfs.layout import Geometry
-from ucmfs.vllm import benefit, hits, link
+from ucmfs.vllm import benefit, hits
 from ucmfs.vllm.groups import Group, Plan, plan_of, space_names
-from ucmfs.vllm.options import Options, options_of
+from ucmfs.vllm.options import ConnectorOptions
 from ucmfs.vllm.pins import Pins
 from ucmfs.vllm.spaces import load_mode
 
@@ -26,7 +25,7 @@ class Imports(unittest.TestCase):
     def test_cheap(self) -> None:
         """Neither packages nor threads nor libucm by an import."""
         code = ("import sys, threading\nimport ucmfs.vllm\n"
-                "from ucmfs.vllm import groups, hits, link, options, pins\n"
+                "from ucmfs.vllm import groups, hits, mount, options, pins\n"
                 "print(sorted({'vllm', 'torch', 'numpy'} & set(sys.modules)),"
                 " threading.active_count())\n"
                 "from ucmfs import _lib\nprint(_lib._library is None"
@@ -34,100 +33,6 @@ class Imports(unittest.TestCase):
         out = subprocess.run([sys.executable, "-c", code], check=True,
                              capture_output=True, text=True).stdout
         self.assertEqual(out.split("\n")[:2], ["[] 1", "True"])
-
-
-class OptionsOf(unittest.TestCase):
-
-    def refused(self, key: str, **extra: object) -> str:
-        with self.assertRaises(ConfigError) as caught:
-            options_of({"mount": "/m", **extra})
-        self.assertEqual(caught.exception.key, key)
-        return str(caught.exception)
-
-    def test_defaults(self) -> None:
-        self.assertEqual(options_of({"mount": "/m"}), Options("/m"))
-
-    def test_unknown(self) -> None:
-        self.assertIn("mounts", self.refused("mounts", mounts="/x"))
-        self.refused("min_benefit.on", min_benefit={"on": True})
-        self.refused("loader.copy", loader={"copy": "host"})
-
-    def test_bad_values(self) -> None:
-        for key, value in (
-                ("load", "later"), ("verify", "some"), ("lora", "yes"),
-                ("deadline_ms", -1), ("deadline_ms", 1.5),
-                ("deadline_ms", True), ("lookup_budget_us", "1"),
-                ("save_budget", 1.5), ("save_budget", "all"),
-                ("save_decode", 1), ("debug_log", 3), ("space", 5),
-                ("min_benefit", 1), ("loader", [])):
-            with self.subTest(key=key, value=value):
-                self.refused(key, **{key: value})
-        self.refused("min_benefit.enabled", min_benefit={"enabled": 1})
-
-    def test_no_mount(self) -> None:
-        with self.assertRaises(ConfigError) as caught:
-            options_of({})
-        self.assertEqual(caught.exception.key, "mount")
-        self.assertEqual(options_of({}, check_paths=False).mount, "")
-
-    def upstream(self, **more: object) -> dict:
-        return {"ucm_connectors": [{
-            "ucm_connector_name": "UcmPosixStore",
-            "ucm_connector_config": {"mount": "/m", **more}}]}
-
-    def test_upstream(self) -> None:
-        got = options_of({**self.upstream(timeout_ms=500, threads=3),
-                          "use_layerwise": True}, check_paths=False)
-        self.assertEqual(got, Options(
-            "/m", load="layerwise", deadline_ms=500, loader={"threads": 3}))
-
-    def test_upstream_ours_win(self) -> None:
-        got = options_of({**self.upstream(), "mount": "/n",
-                          "use_layerwise": False}, check_paths=False)
-        self.assertEqual((got.mount, got.load), ("/n", "async"))
-
-    def test_upstream_layerwise_alone(self) -> None:
-        got = options_of({"mount": "/m", "use_layerwise": True},
-                         check_paths=False)
-        self.assertEqual(got, Options("/m", load="layerwise"))
-
-    def test_upstream_loader(self) -> None:
-        """Ours win key by key."""
-        got = options_of({**self.upstream(threads=3, staging_bytes=1 << 20),
-                          "loader": {"threads": 2}}, check_paths=False)
-        self.assertEqual(got.loader, {"threads": 2, "staging_bytes": 1 << 20})
-
-    def test_upstream_told(self) -> None:
-        """What is read and has no effect is said by name."""
-        seeds = self.upstream(copy="cuda", device=3, num_layers=4,
-                              tensor_size=4096)
-        with self.assertLogs("ucmfs.vllm", "INFO") as logs:
-            options_of(seeds, check_paths=False)
-        told = "\n".join(logs.output)
-        for name in ("copy", "device", "num_layers", "tensor_size"):
-            self.assertIn(f"ucmfs: {name}: no effect", told)
-        del seeds["ucm_connectors"][0]["ucm_connector_config"]["mount"]
-        seeds["ucm_connectors"][0]["ucm_connector_config"][
-            "storage_backends"] = "/a:/b"
-        with self.assertLogs("ucmfs.vllm", "INFO") as logs:
-            options_of({**seeds, "mount": "/m"}, check_paths=False)
-        self.assertIn("storage_backends /a:/b: no effect",
-                      "\n".join(logs.output))
-
-    def test_upstream_refused(self) -> None:
-        with self.assertRaises(ConfigError) as caught:
-            options_of({**self.upstream(), "hit_ratio": 0.5},
-                       check_paths=False)
-        self.assertEqual(caught.exception.key, "hit_ratio")
-        with self.assertRaises(ConfigError) as caught:
-            options_of({**self.upstream(), "use_layerwise": True,
-                        "enable_prefix_cache": False}, check_paths=False)
-        self.assertEqual(caught.exception.key, "enable_prefix_cache")
-        with self.assertRaises(ConfigError):
-            options_of({"ucm_connectors": [{
-                "ucm_connector_name": "Other",
-                "ucm_connector_module_path": "other",
-                "ucm_connector_config": {}}]}, check_paths=False)
 
 
 class FullAttentionSpec(SimpleNamespace):
@@ -460,7 +365,7 @@ class LoadMode(unittest.TestCase):
         quiet = SimpleNamespace(max_concurrent_batches=1,
                                 speculative_config=None)
         for load in ("sync", "layerwise"):
-            options = Options("/m", load=load)
+            options = ConnectorOptions("/m", load=load)
             for config, plan, why in (
                     (quiet, one, ""), (quiet, two, "groups"),
                     (SimpleNamespace(max_concurrent_batches=2), one,
@@ -531,21 +436,6 @@ class BenefitTest(unittest.TestCase):
         rule.end_step(41)
         rule.end_step(40)
         self.assertEqual(rule.step.samples, 1)
-
-
-class Links(unittest.TestCase):
-
-    def test_asker(self) -> None:
-        """Questions are answered in another thread, errors told."""
-        asker = link.Asker()
-        here = threading.get_ident()
-        question = asker.ask(threading.get_ident)
-        self.assertTrue(question.done.wait(10))
-        self.assertNotEqual(question.answer, here)
-        wrong = asker.ask(lambda: 1 // 0)
-        self.assertTrue(wrong.done.wait(10))
-        self.assertIsInstance(wrong.error, ZeroDivisionError)
-        asker.end()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from ..errors import ConfigError
 from .metadata import UcmfsMetadata
 from .metrics import UcmfsPromMetrics, UcmfsStats
-from .options import options_of
+from .options import connector_options
 from .scheduler import UcmfsScheduler
 from .worker import UcmfsWorker
 
@@ -39,7 +39,7 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
                  kv_cache_config: Any = None, *args: Any,
                  **kwargs: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
-        options = options_of(
+        options = connector_options(
             vllm_config.kv_transfer_config.kv_connector_extra_config)
         if kv_cache_config is None:
             raise ConfigError("kv_cache_config", "vLLM has given none: it is "
@@ -69,13 +69,13 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: Dict[str, Any],
                                          *args: Any, **kwargs: Any) -> bool:
-        return options_of(extra_config,
-                          check_paths=False).load == "layerwise"
+        return connector_options(extra_config,
+                                 check_paths=False).load == "layerwise"
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any, *args: Any,
                                     **kwargs: Any) -> Optional[str]:
-        layout = options_of(
+        layout = connector_options(
             vllm_config.kv_transfer_config.kv_connector_extra_config,
             check_paths=False).layout
         return None if layout in ("", "auto") else layout

@@ -45,6 +45,10 @@ class Overrides(NamedTuple):
     epoch: str = ""
     era: str = ""  # of vLLM's layouts and kernels, instead of its version
 
+    @classmethod
+    def of(cls, options: Any) -> Overrides:
+        return cls(*(getattr(options, name) for name in cls._fields))
+
 
 class EngineConfigs(NamedTuple):
     """vLLM's own descriptions of an engine."""

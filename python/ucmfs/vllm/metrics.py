@@ -1,19 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of the connector: for vLLM's log, and for Prometheus.
+"""What both ways count, and the connector's counters for vLLM.
 
-Both roles count into a Stats of their own; vLLM takes them each step, adds
-them up, and hands them to the process that logs and exports. Names there begin
-with vllm:ucmfs_.
+Names are those of Prometheus behind vllm:ucmfs_ (connector) or
+vllm:ucmfs_tier_ (tier). Both roles of the connector count into a Stats of
+their own; vLLM takes them each step, adds them up, and hands them to the
+process that logs and exports. The tier counts into vLLM's own.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterable, List, Tuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics, KVConnectorStats)
 
-# Counters: name, what it counts.
+from .mount import cause_of
+
+# Counters: name, what it counts. Those that end in "by cause" are told apart
+# by a label, with the words of mount.cause_of().
+SHARED: Tuple[Tuple[str, str], ...] = (
+    ("loaded_blocks", "Blocks loaded."),
+    ("loaded_bytes", "Bytes loaded."),
+    ("load_failed_blocks", "Blocks that could not be loaded, by cause"),
+    ("saved_blocks", "Blocks saved."),
+    ("saved_bytes", "Bytes saved."),
+    ("save_skipped_blocks", "Blocks not saved because they were there, or "
+     "were being saved."),
+    ("save_failed_blocks", "Blocks that could not be saved, by cause"),
+)
 COUNTERS: Tuple[Tuple[str, str], ...] = (
     ("lookups", "Requests whose blocks were looked up."),
     ("lookup_hits", "Lookups that found more than the engine has."),
@@ -22,15 +36,7 @@ COUNTERS: Tuple[Tuple[str, str], ...] = (
     ("promised_tokens", "Tokens that were promised to be loaded."),
     ("skipped_loads", "Loads that computing was expected to beat."),
     ("loads", "Loads that have ended, of all ranks."),
-    ("load_bytes", "Bytes loaded into the KV cache, of all ranks."),
-    ("load_failed_blocks", "Blocks that could not be loaded."),
-    ("load_absent_blocks", "Of these, blocks that were not there."),
-    ("load_damaged_blocks", "Of these, blocks that were damaged."),
-    ("load_timeouts", "Of these, blocks past their deadline."),
-    ("saves", "Blocks saved, of all ranks."),
-    ("save_bytes", "Bytes saved, of all ranks."),
-    ("save_skipped_blocks", "Saves of blocks that were there."),
-    ("save_failed_blocks", "Blocks that could not be saved."),
+    *SHARED,
     ("save_dropped_blocks", "Blocks not saved for want of room to pin."),
     ("save_distrusted_blocks", "Blocks not saved as what they were computed "
      "from could not be loaded."),
@@ -42,13 +48,19 @@ GAUGES: Tuple[Tuple[str, str], ...] = (
 )
 # Histogram: the seconds from a load's start to its end.
 LOAD_SECONDS = "load_seconds"
-_BUCKETS = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
-            10.0, 30.0]
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
+           10, 30)
 _MOST = 256  # observations kept between two collections
 
 
+def by_cause(text: str) -> bool:
+    """Whether a counter is told apart, from its text."""
+    return text.endswith("by cause")
+
+
 class UcmfsStats(KVConnectorStats):
-    """data: counters and gauges by name, where not 0; load_seconds: a list."""
+    """data: counters ("NAME", or "NAME CAUSE") and gauges, where not 0;
+    load_seconds: a list."""
 
     def reset(self) -> None:
         self.data = {}
@@ -59,6 +71,12 @@ class UcmfsStats(KVConnectorStats):
     def add(self, name: str, amount: float = 1) -> None:
         if amount:
             self.data[name] = self.data.get(name, 0) + amount
+
+    def add_failed(self, name: str, errors: Iterable[int]) -> None:
+        """Of each block an errno, or 0: it is well."""
+        for err in errors:
+            if err:
+                self.add(f"{name} {cause_of(err)}")
 
     def set(self, name: str, value: float) -> None:
         self.data[name] = value
@@ -89,9 +107,8 @@ class UcmfsStats(KVConnectorStats):
         """For the log: what is not 0, and rates that a reader wants."""
         data = self.data
         out: Dict[str, Any] = {}
-        for name, _ in COUNTERS + GAUGES:
-            if data.get(name):
-                value = data[name]
+        for name, value in data.items():
+            if value and name != LOAD_SECONDS:
                 out[f"ucmfs {name.replace('_', ' ')}"] = (
                     round(value, 4) if isinstance(value, float) else value)
         seconds = data.get(LOAD_SECONDS)
@@ -100,7 +117,7 @@ class UcmfsStats(KVConnectorStats):
             out["ucmfs load ms"] = round(1000 * total / len(seconds), 2)
             if total > 0:
                 out["ucmfs load GB/s"] = round(
-                    data.get("load_bytes", 0) / total / 1e9, 3)
+                    data.get("loaded_bytes", 0) / total / 1e9, 3)
         return out
 
 
@@ -112,29 +129,29 @@ class UcmfsPromMetrics(KVConnectorPromMetrics):
                  per_engine_labelvalues: Dict[int, List[object]]) -> None:
         super().__init__(vllm_config, metric_types, labelnames,
                          per_engine_labelvalues)
-        self._made: Dict[str, Dict[int, Any]] = {}
+        self._made: Dict[str, Any] = {}
         for name, text in COUNTERS:
             self._make(self._counter_cls, name, text)
         for name, text in GAUGES:
             self._make(self._gauge_cls, name, text)
         self._make(self._histogram_cls, LOAD_SECONDS,
                    "Time of a load, from its start to its end.",
-                   buckets=_BUCKETS)
+                   buckets=list(BUCKETS))
 
     def _make(self, kind: Any, name: str, text: str, **more: Any) -> None:
-        metric = kind(name=f"vllm:ucmfs_{name}", documentation=text,
-                      labelnames=self._labelnames, **more)
-        self._made[name] = {
-            engine: metric.labels(*values)
-            for engine, values in self.per_engine_labelvalues.items()}
+        labels = [*self._labelnames, *(["cause"] if by_cause(text) else [])]
+        self._made[name] = kind(name=f"vllm:ucmfs_{name}", documentation=text,
+                                labelnames=labels, **more)
 
     def observe(self, transfer_stats_data: Dict[str, Any],
                 engine_idx: int = 0) -> None:
         gauges = {name for name, _ in GAUGES}
-        for name, value in (transfer_stats_data or {}).items():
-            metric = self._made.get(name, {}).get(engine_idx)
-            if metric is None:
+        for key, value in (transfer_stats_data or {}).items():
+            name, *cause = key.split(" ", 1)
+            values = self.per_engine_labelvalues.get(engine_idx)
+            if name not in self._made or values is None:
                 continue
+            metric = self._made[name].labels(*values, *cause)
             if name == LOAD_SECONDS:
                 for one in value:
                     metric.observe(one)

@@ -1,148 +1,224 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connector's configuration: kv_connector_extra_config, checked.
+"""The options of both ways into vLLM: one spelling, default and check each.
 
-Unknown keys and values that cannot be right are refused by name. The
-configuration of upstream UCM's connectors (UCM_CONFIG_FILE, ucm_connectors,
-use_layerwise) is read as well.
+doc/engines.md has the table for users. Unknown names and values that cannot
+be right are refused by name. Of upstream UCM's connectors the configuration
+(UCM_CONFIG_FILE, ucm_connectors, use_layerwise) is read as well.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, Mapping, Union
+from typing import (Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple,
+                    Type, TypeVar, Union)
 
+from ..config import (check_bool, check_count, checked, one_of, unknown,
+                      validate_config)
 from ..errors import ConfigError
+from .mount import log
 
-log = logging.getLogger("ucmfs.vllm")
-
-LOADS = ("async", "sync", "layerwise")
-VERIFY = ("full", "header", "none")
-LORA = ("skip", "name")
 SEEDS = ("UCM_CONFIG_FILE", "ucm_connectors", "use_layerwise")
-# vLLM's own keys in the same dict.
-FOREIGN = ("kv_connector_module_path",)
+# What somebody might try, and what it is called.
+_MEANT = {
+    "loader": "its options stand beside the others: io, threads, "
+              "staging_bytes, window_bytes, read_bytes, open_files, "
+              "save_budget_bytes",
+    "save_budget": "pinned_share is a share of the engine's blocks, "
+                   "save_budget_bytes the bytes that wait to be saved",
+    "timeout_ms": "deadline_ms is meant",
+    "timeout": "deadline_ms is meant, in milliseconds",
+}
 
+
+# ---- kinds of values ----
+
+def _text(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError("a text is needed")
+    return os.fspath(value)
+
+
+def _name(value: Any) -> str:
+    """Of what may well be a number: epoch 2."""
+    return str(value) if type(value) is int else _text(value)
+
+
+def _paths(value: Any) -> Union[str, Tuple[str, ...]]:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_text, value))
+    return _text(value)
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError("a number from 0 to 1 is needed")
+    return value
+
+
+def _rate(value: Any) -> float:
+    if type(value) not in (int, float) or value < 0:
+        raise ValueError("a number, 0 or above, is needed")
+    return value
+
+
+def _bool_or_path(value: Any) -> Union[bool, str]:
+    if not isinstance(value, (bool, str)):
+        raise ValueError("true, false or a path is needed")
+    return value
+
+
+def _option(default: Any, check: Callable[[Any], Any], **more: Any) -> Any:
+    return field(default=default, metadata={"check": check}, **more)
+
+
+# ---- the options ----
 
 @dataclass(frozen=True)
 class Options:
-    """mount: where ucmfs is mounted. space: a name to use instead of one
-    that tells what it is for.
+    """Of both ways.
+
+    mount: where ucmfs is mounted. space: a name of the blocks' space, instead
+    of one that says what it is for. verify: what a load checks, see
+    ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
+    0: none. tenant, epoch, weights, era: parts of the namespace, see
+    ucmfs.vllm.fingerprint. Those from io on are the loader's, see
+    ucm_load(3).
+    """
+
+    # vLLM's own keys in the same place
+    FOREIGN: ClassVar[Sequence[str]] = ()
+
+    mount: str = _option("", _text)
+    space: str = _option("", _text)
+    verify: str = _option("full", one_of("full", "header", "none"))
+    deadline_ms: int = _option(10_000, check_count)
+    tenant: str = _option("", _name)
+    epoch: str = _option("", _name)
+    weights: str = _option("", _name)
+    era: str = _option("", _name)
+    io: str = _option("auto", one_of("auto", "uring", "threads"))
+    threads: int = _option(0, check_count)
+    staging_bytes: int = _option(0, check_count)
+    window_bytes: int = _option(0, check_count)
+    read_bytes: int = _option(0, check_count)
+    open_files: int = _option(0, check_count)
+    save_budget_bytes: int = _option(0, check_count)
+
+    @property
+    def loader(self) -> Dict[str, Any]:
+        """What ucmfs.Loader is given."""
+        return {name: getattr(self, name) for name in LOADER}
+
+
+LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
+          "open_files", "save_budget_bytes")
+
+
+@dataclass(frozen=True)
+class TierOptions(Options):
+    """Of UcmfsTier.
+
+    tiers: the directories of the mount, as in SOURCE of ucmfs(8), to read
+    from these. direct: read into the slots themselves, which are pinned for
+    it: a third less of the processor's time, no deadline for loads (see
+    "Reading into pages" in ucm_load(3)). namespace: stands for all of the
+    engine in the namespace. enable_kv_events: report blocks that are stored,
+    if vLLM publishes events; locality: of these.
+    """
+
+    FOREIGN = ("type", "module_path", "backpressure")
+
+    tiers: Union[str, Tuple[str, ...]] = _option("", _paths)
+    direct: bool = _option(False, check_bool)
+    namespace: str = _option("", _text)
+    enable_kv_events: bool = _option(False, check_bool)
+    locality: str = _option("", one_of("", "LOCAL", "REMOTE"))
+
+
+_BENEFIT = {"enabled": check_bool, "bytes_per_second": _rate,
+            "tokens_per_second": _rate}
+
+
+def _benefit(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("a mapping is needed")
+    for key, one in value.items():
+        if key not in _BENEFIT:
+            raise unknown(f"min_benefit.{key}", key, _BENEFIT)
+        checked(_BENEFIT[key], f"min_benefit.{key}", one)
+    return value
+
+
+@dataclass(frozen=True)
+class ConnectorOptions(Options):
+    """Of UcmfsConnector.
 
     load: "async", between steps; "sync", in the step that needs it;
     "layerwise", the same, layer by layer. save_decode: blocks of generated
-    tokens too. verify: see ucm_load(3). deadline_ms: for a transfer, beside
-    what its size allows it. min_benefit: see ucmfs.vllm.benefit.
-    lookup_budget_us: of the scheduler's time for a request's lookup; what has
-    not been looked up then counts as absent. save_budget: of the engine's
-    blocks, how many may be pinned for saves. lora: what becomes of requests
-    with an adapter: "skip", "name" (adapters of a name are the same for
-    ever). tenant, epoch, weights, era: parts
-    of the namespace, see ucmfs.vllm.fingerprint. debug_log: a line of JSON
-    for each request: true, into the log; or the path of a file. layout: the
-    KV cache layout to ask vLLM for. loader: options of ucmfs.Loader.
+    tokens too. min_benefit: see ucmfs.vllm.benefit. lookup_budget_us: of the
+    scheduler's time for a request's lookup; what has not been looked up then
+    counts as absent. pinned_share: of the engine's blocks, how many may be
+    pinned for saves. lora: what becomes of requests with an adapter: "skip",
+    "name" (adapters of a name are the same for ever). debug_log: a line of
+    JSON for each request: true, into the log; or the path of a file. layout:
+    the KV cache layout to ask vLLM for.
     """
 
-    mount: str
-    space: str = ""
-    load: str = "async"
-    save_decode: bool = False
-    verify: str = "full"
-    deadline_ms: int = 10000
-    min_benefit: Mapping[str, Any] = field(default_factory=dict)
-    lookup_budget_us: int = 1000
-    save_budget: float = 0.1
-    lora: str = "skip"
-    tenant: str = ""
-    epoch: str = ""
-    weights: str = ""
-    era: str = ""
-    debug_log: Union[bool, str] = False
-    layout: str = "auto"
-    loader: Mapping[str, Any] = field(default_factory=dict)
+    FOREIGN = ("kv_connector_module_path",)
+
+    load: str = _option("async", one_of("async", "sync", "layerwise"))
+    save_decode: bool = _option(False, check_bool)
+    min_benefit: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"check": _benefit})
+    lookup_budget_us: int = _option(1000, check_count)
+    pinned_share: float = _option(0.1, _share)
+    lora: str = _option("skip", one_of("skip", "name"))
+    debug_log: Union[bool, str] = _option(False, _bool_or_path)
+    layout: str = _option("auto", _text)
 
 
-_CHOICES = {"load": LOADS, "verify": VERIFY, "lora": LORA}
-_NUMBERS = ("deadline_ms", "lookup_budget_us")
-_TEXTS = ("mount", "space", "tenant", "epoch", "weights", "era", "layout")
-_LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
-           "open_files", "save_budget_bytes")
-_BENEFIT = {"enabled": bool, "bytes_per_second": (int, float),
-            "tokens_per_second": (int, float)}
+# ---- reading ----
+
+Some = TypeVar("Some", bound=Options)
 
 
-def options_of(extra: Mapping[str, Any], *,
-               check_paths: bool = True) -> Options:
-    """From kv_connector_extra_config; ConfigError names the key.
+def parse(kind: Type[Some], given: Mapping[str, Any],
+          need_mount: bool = True) -> Some:
+    """Options from what vLLM was given; ConfigError names the key that is
+    wrong. None: as if it were not there."""
+    checks = {f.name: f.metadata["check"] for f in fields(kind)}
+    for key in given:
+        if key not in checks and key not in kind.FOREIGN:
+            if key in _MEANT:
+                raise ConfigError(key, f"unknown; {_MEANT[key]}")
+            raise unknown(key, key, checks)
+    if need_mount and not given.get("mount"):
+        raise ConfigError("mount", "a mount point of ucmfs is needed")
+    return kind(**{key: checked(checks[key], key, value)
+                   for key, value in given.items()
+                   if key in checks and value is not None})
+
+
+def connector_options(extra: Mapping[str, Any], *,
+                      check_paths: bool = True) -> ConnectorOptions:
+    """From kv_connector_extra_config.
 
     check_paths: look whether what upstream's keys name are mounts. Without, no
     file system is asked and the mount may be missing.
     """
-    given = {k: v for k, v in extra.items() if k not in FOREIGN}
-    if any(key in given for key in SEEDS):
-        given = _from_seeds(given, check_paths)
-    for key in given:
-        if key not in _KEYS:
-            raise ConfigError(key, "no such key of the connector; it has "
-                              + ", ".join(sorted(_KEYS)))
-    if check_paths and not given.get("mount"):
-        raise ConfigError("mount", "where ucmfs is mounted is needed")
-    for key, value in given.items():
-        _check(key, value)
-    return Options(**{"mount": "", **given})
-
-
-_KEYS = {f.name for f in fields(Options)}
-
-
-def _check(key: str, value: Any) -> None:
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise ConfigError(key, f"{value!r} is none of "
-                          + ", ".join(_CHOICES[key]))
-    if key in _NUMBERS and (type(value) is not int or value < 0):
-        raise ConfigError(key, f"{value!r} is no number from 0 on")
-    if key in _TEXTS and not isinstance(value, str):
-        raise ConfigError(key, f"{value!r} is no text")
-    if key == "save_decode" and not isinstance(value, bool):
-        raise ConfigError(key, f"{value!r} is neither true nor false")
-    if key == "debug_log" and not isinstance(value, (bool, str)):
-        raise ConfigError(key, f"{value!r} is neither true, false nor a path")
-    if key == "save_budget" and not (
-            isinstance(value, (int, float)) and 0 <= value <= 1):
-        raise ConfigError(key, f"{value!r} is not between 0 and 1")
-    if key == "min_benefit":
-        _check_benefit(value)
-    if key == "loader":
-        _check_loader(value)
-
-
-def _check_benefit(value: Any) -> None:
-    if not isinstance(value, Mapping):
-        raise ConfigError("min_benefit", f"{value!r} is no mapping")
-    for key, one in value.items():
-        if key not in _BENEFIT:
-            raise ConfigError(f"min_benefit.{key}", "no such key; there are "
-                              + ", ".join(_BENEFIT))
-        if not isinstance(one, _BENEFIT[key]) or one < 0:
-            raise ConfigError(f"min_benefit.{key}", f"{one!r} cannot be")
-
-
-def _check_loader(value: Any) -> None:
-    if not isinstance(value, Mapping):
-        raise ConfigError("loader", f"{value!r} is no mapping")
-    for key in value:
-        if key not in _LOADER:
-            raise ConfigError(f"loader.{key}", "no such key; there are "
-                              + ", ".join(_LOADER))
+    if any(key in extra for key in SEEDS):
+        extra = _from_seeds(extra, check_paths)
+    return parse(ConnectorOptions, extra, check_paths)
 
 
 def _from_seeds(given: Mapping[str, Any],
                 check_paths: bool) -> Dict[str, Any]:
     """The same with upstream's keys replaced by ours; ours win."""
-    from ..config import validate_config
-
-    ours = {k: v for k, v in given.items() if k in _KEYS}
-    seeds = {k: v for k, v in given.items() if k not in _KEYS}
+    known = {f.name for f in fields(ConnectorOptions)}
+    ours = {k: v for k, v in given.items() if k in known}
+    seeds = {k: v for k, v in given.items() if k not in known
+             and k not in ConnectorOptions.FOREIGN}
     if set(seeds) == {"use_layerwise"} and "mount" in ours:
         seeds["mount"] = ours["mount"]  # all that is said of a store
     config = validate_config(seeds, check_paths=check_paths)
@@ -155,20 +231,11 @@ def _from_seeds(given: Mapping[str, Any],
     if not config.engine_options.get("prefix_cache", True):
         raise ConfigError("enable_prefix_cache", "false: leave "
                           "--kv-transfer-config away instead")
-    theirs: Dict[str, Any] = {k: v for k, v in config.store_options.items()
-                              if k in _KEYS}
-    theirs["loader"] = {k: v for k, v in config.loader_options.items()
-                        if k in _LOADER}
-    if isinstance(ours.get("loader"), Mapping):
-        ours["loader"] = {**theirs["loader"], **ours["loader"]}
+    theirs = {**config.store_options, **config.loader_options}
     if config.mount:
         theirs["mount"] = config.mount
     if config.engine_options.get("layerwise"):
         theirs["load"] = "layerwise"
-    return _with_notes({**theirs, **ours}, config)
-
-
-def _with_notes(options: Dict[str, Any], config: Any) -> Dict[str, Any]:
     for note in config.notes:
         log.info("ucmfs: %s", note)
     if "hash" in config.engine_options:
@@ -176,8 +243,8 @@ def _with_notes(options: Dict[str, Any], config: Any) -> Dict[str, Any]:
                  "vLLM's own hashes")
     if config.tiers:
         log.info("ucmfs: storage_backends %s: no effect: the mount %s is used",
-                 ":".join(config.tiers), options.get("mount"))
-    for name in sorted({*config.loader_options} - {*_LOADER}
-                       | {*config.store_options} - _KEYS):
+                 ":".join(config.tiers), {**theirs, **ours}.get("mount"))
+    for name in sorted(set(theirs) - known):
         log.info("ucmfs: %s: no effect: the engine's tensors decide", name)
-    return options
+        del theirs[name]
+    return {**theirs, **ours}

@@ -15,9 +15,7 @@ computed from a block that could not be loaded must not be saved.
 
 from __future__ import annotations
 
-import errno
 import json
-import logging
 import time
 import uuid
 from array import array
@@ -29,22 +27,16 @@ from ..errors import UcmfsError
 from .benefit import Benefit
 from .groups import Plan
 from .hits import ID, Budget, Ids, all_shards, longest_hit
-from .link import Link, Open, Question
 from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
-from .options import Options
+from .mount import Link, Open, Pause, Question, close_all, log
+from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, plan_for, spaces_for
 
-log = logging.getLogger("ucmfs.vllm")
-
 RESET_SECONDS = 2.0
-PAUSE_SECONDS = 1.0
-PAUSE_MOST = 30.0
 # A lookup that is not from memory may take so long.
 LATE_SECONDS = 0.25
-# Loads that end so say that the next one will, too.
-_HOPELESS = (errno.ETIMEDOUT, errno.ENOTCONN, errno.EIO)
 
 NONE = (0, False)
 
@@ -93,7 +85,7 @@ class UcmfsScheduler:
     """See KVConnectorBase_V1 for the methods of the same names."""
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any,
-                 options: Options,
+                 options: ConnectorOptions,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._config = vllm_config
         self._cache = kv_cache_config
@@ -119,8 +111,7 @@ class UcmfsScheduler:
         self._saves: Dict[int, Pending] = {}
         self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
         self._step_reports: Dict[int, int] = {}
-        self._pause_until = 0.0
-        self._pause = PAUSE_SECONDS
+        self._pause = Pause(options.mount, clock)
         self.block_ids: Optional[Callable[[str], Sequence[List[int]]]] = None
         self._evict_blocks: Optional[Callable[[Set[int]], None]] = None
         events = getattr(vllm_config, "kv_events_config", None)
@@ -129,13 +120,13 @@ class UcmfsScheduler:
         self._log_file = _log_file(options.debug_log)
         blocks = self.plan.num_blocks
         self.pins = Pins(self.plan.ranks, max(
-            min(64, blocks // 4), int(blocks * options.save_budget))
-            if options.save_budget else 0)
+            min(64, blocks // 4), int(blocks * options.pinned_share))
+            if options.pinned_share else 0)
         self._epoch = options.epoch
         self._space = 0
-        self._link = Link(options.mount, self.plan.shards)
-        self._link.open(self._spaces())
-        self._told = self._link.now.told if self._link.now else []
+        self._link = Link(options.mount, self._spaces(), self.plan.shards)
+        here = self._link.now
+        self._told = self._space, here.told if here else []
         _warn_of_policy(vllm_config)
 
     def _spaces(self) -> List[Any]:
@@ -211,8 +202,7 @@ class UcmfsScheduler:
                                             self.plan.groups):
             limit -= 1
         limit = min(limit, len(request.block_hashes) * self.plan.hash_tokens)
-        if limit - local < self.plan.alignment \
-                or self._clock() < self._pause_until:
+        if limit - local < self.plan.alignment or self._pause:
             return 0
         here = self._link.now
         if here is None:
@@ -302,15 +292,17 @@ class UcmfsScheduler:
         self.benefit.begin_step(self._step, output.total_num_scheduled_tokens)
         here = self._link.now
         if here is not None:
-            self._told = here.told
+            self._told = self._space, here.told
             try:
                 self._find_saves(output, here)
             except UcmfsError as error:
                 self._link.lost(error)
+        # After a reset whose spaces are not open yet: still the old ones.
+        space, spaces = self._told
         meta = UcmfsMetadata(
             step=self._step, idle=not output.total_num_scheduled_tokens,
             report=not self.asynchronous, loads=self._loads,
-            saves=self._ready, space=self._space, spaces=self._told)
+            saves=self._ready, space=space, spaces=spaces)
         self._loads, self._ready = [], []
         return meta
 
@@ -463,11 +455,8 @@ class UcmfsScheduler:
                 # They are there: no need to look.
                 known.decided = [max(*both) for both in
                                  zip(known.decided, known.loading)]
-        if loaded.errno in _HOPELESS:
-            self._pause_until = self._clock() + self._pause
-            self._pause = min(2 * self._pause, PAUSE_MOST)
-        elif not loaded.failed:
-            self._pause = PAUSE_SECONDS
+        if loaded.errno or not loaded.failed:
+            self._pause.ended(loaded.errno, loaded.seconds)
 
     def _end_save(self, job: int) -> None:
         pending = self._forget_save(job)
@@ -559,7 +548,7 @@ class UcmfsScheduler:
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
-        self._link.close()
+        close_all(self._options.mount, [self._link.close])
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None

@@ -14,47 +14,25 @@ hang with a mount that hangs.
 from __future__ import annotations
 
 import errno
-import logging
-import os
-import threading
 import time
-from collections import deque
-from typing import (Any, Callable, Deque, Dict, List, Mapping, NamedTuple,
-                    Optional, Sequence, Set)
+from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
+                    Set)
 
-from ucmfs.blocks import Blocks
-from ucmfs.errors import InvalidArgument, UcmfsError
-from ucmfs.hash import Hasher
-from ucmfs.index import Index
+from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
 from ucmfs.layout import Geometry, Layout, Region
 from ucmfs.loader import Group, Loader
-from ucmfs.namespace import ensure_space
 from ucmfs.task import Outcome, Task
 
-log = logging.getLogger("vllm.ucmfs")
+from .mount import (Chores, Link, Pause, Space, Teller, close_all,
+                    deadline_of, end_tasks, log, remove_blocks)
 
 ID_BYTES = 16
 GROUP_BYTES = 4
 PAGE = 4096
 PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
 PIECES_MOST = 1024
-REOPEN_SECONDS = 1.0
 AVOID_SECONDS = 30.0  # what failed is not offered again for so long
 AVOID_MOST = 100_000
-CHORES_MOST = 10_000
-CLOSE_SECONDS = 10.0
-
-_CAUSES = {
-    errno.ENOENT: "absent", errno.EBADMSG: "damaged",
-    errno.ETIMEDOUT: "deadline", errno.ECANCELED: "cancelled",
-    errno.ENOBUFS: "budget", errno.ENOSPC: "full", errno.EDQUOT: "full",
-    errno.ENOTCONN: "disconnected", errno.ESTALE: "disconnected",
-}
-
-
-def cause_of(err: int) -> str:
-    """An errno as the label of a metric: one of a few words."""
-    return _CAUSES.get(err, "io")
 
 
 def pieces_of(slot_bytes: int) -> int:
@@ -126,154 +104,18 @@ class _Job:
         self.start = time.monotonic()
 
 
-class Chores:
-    """Calls that may hang, one after another in a thread that is started with
-    the first, and that nobody ever waits for longer than he likes."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._todo: Deque[Callable[[], None]] = deque()
-        self._wake = threading.Condition()
-        self._thread: Optional[threading.Thread] = None
-        self.stopped = threading.Event()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._todo)
-
-    def add(self, chore: Callable[[], None]) -> None:
-        with self._wake:
-            if self.stopped.is_set():
-                return
-            self._todo.append(chore)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._wake.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._todo and not self.stopped.is_set():
-                    self._wake.wait()
-                if self.stopped.is_set():
-                    return
-                chore = self._todo.popleft()
-            try:
-                chore()
-            except Exception:  # the next ones are to be done all the same
-                log.exception("ucmfs: in the background")
-
-    def stop(self, seconds: float) -> bool:
-        """True: the thread has ended."""
-        with self._wake:
-            self.stopped.set()
-            self._wake.notify()
-        if self._thread is None:
-            return True
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-
-class LiveIndex:
-    """The index of a space whose daemon may go and come back.
-
-    lookup() belongs to one thread at a time and never waits for the mount.
-    """
-
-    def __init__(self, mount: str, space: str, manifest: Mapping[str, Any],
-                 chores: Chores) -> None:
-        self._mount = mount
-        self._space = space
-        self._manifest = manifest
-        self._chores = chores
-        self.space_id = ensure_space(mount, space, manifest)
-        self._index: Optional[Index] = Index(mount, space)
-        self._fresh: Optional[Index] = None  # put there by the thread
-        self._told = ""
-        info = self._index.info()
-        if info["backend"] != "map":
-            log.warning(
-                "ucmfs: %s: look-ups ask the daemon instead of its shared "
-                "memory (%s): a daemon that hangs holds up the scheduler",
-                mount, info["why"])
-
-    @property
-    def connected(self) -> bool:
-        return self._index is not None or self._fresh is not None
-
-    def _take(self) -> Optional[Index]:
-        if self._index is None and self._fresh is not None:
-            self._index, self._fresh = self._fresh, None
-            log.info("ucmfs: %s: connected again", self._mount)
-        return self._index
-
-    def lookup(self, ids: bytes) -> bytes:
-        """A byte of 1 for each id that is there. What nobody can say counts
-        as absent: computing a block again is cheaper than a scheduler that
-        waits for a daemon to read its directories."""
-        index = self._take()
-        if index is None:
-            return bytes(len(ids) // ID_BYTES)
-        try:
-            return index.lookup(ids)[0]
-        except UcmfsError as error:
-            self._lost(index, error)
-            return bytes(len(ids) // ID_BYTES)
-
-    def has(self, id: bytes) -> bool:
-        """lookup() of one, for less."""
-        index = self._take()
-        if index is None:
-            return False
-        try:
-            return index.prefix(id)[0] == 1
-        except UcmfsError as error:
-            self._lost(index, error)
-            return False
-
-    def _lost(self, index: Index, error: UcmfsError) -> None:
-        log.warning("ucmfs: %s; everything is a miss until it is back", error)
-        self._index = None
-        self._chores.add(lambda: self._reopen(index))
-
-    def _reopen(self, old: Index) -> None:
-        old.close()
-        while not self._chores.stopped.is_set():
-            try:
-                ensure_space(self._mount, self._space, self._manifest)
-                self._fresh = Index(self._mount, self._space)
-                return
-            except (UcmfsError, OSError) as error:
-                self._tell(str(error))
-            self._chores.stopped.wait(REOPEN_SECONDS)
-
-    def _tell(self, text: str) -> None:
-        if text != self._told:
-            log.warning("ucmfs: not back yet: %s", text)
-            self._told = text
-
-    def close(self) -> None:
-        """When the chores have stopped."""
-        for index in (self._index, self._fresh):
-            if index is not None:
-                index.close()
-        self._index = self._fresh = None
-
-
 class SlotStore:
     """Jobs between slots and blocks. One thread at a time.
 
     manifest: of the space, with the geometry of geometry_of(). tiers: the
-    directories behind the mount, to read from these. direct: read into the
+    directories of the mount, to read from these. direct: read into the
     slots themselves; loads then have no deadline, because a read that is under
     way has to be waited for. Errors of the constructor are UcmfsError; later
     ones become failed keys.
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
-                 manifest: Mapping[str, Any], verify: str = "full",
+                 manifest: Dict[str, Any], verify: str = "full",
                  deadline_ms: int = 0, tiers: Any = None,
                  direct: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
@@ -286,13 +128,20 @@ class SlotStore:
         self._jobs: Dict[int, _Job] = {}
         self._saving: Set[bytes] = set()
         self._avoid: Dict[bytes, float] = {}
-        self._paused_until = 0.0
+        self._pause = Pause(mount)
+        self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
-        self._index = LiveIndex(mount, space, manifest, self._chores)
+        self._link = Link(mount, [Space(space, manifest)])
         self._loaders: List[Loader] = []
         try:
-            self._hasher = Hasher("external", block_size=geometry.block_size,
-                                  space_id=self._index.space_id)
+            here = self._link.now
+            assert here is not None
+            self._hasher = here.hashers[0]
+            if here.why:
+                log.warning(
+                    "ucmfs: %s: look-ups ask the daemon instead of its shared "
+                    "memory (%s): a daemon that hangs holds up the scheduler",
+                    mount, here.why)
             self._reads = self._writes = self._group(
                 layout_of(geometry, memory.address, memory.num_slots, direct),
                 tiers=tiers, **loader_options)
@@ -312,19 +161,7 @@ class SlotStore:
     @property
     def connected(self) -> bool:
         """The daemon is there, and not known to hang."""
-        return self._index.connected and not self._is_paused()
-
-    def _is_paused(self) -> bool:
-        """After a deadline: the index of a daemon that hangs still answers,
-        and each request would wait for the deadline again."""
-        return self._paused_until > 0 \
-            and time.monotonic() < self._paused_until
-
-    def _pause(self) -> None:
-        if not self._is_paused():
-            log.warning("ucmfs: %s: a job is past its deadline; everything is "
-                        "a miss for %g s", self.mount, AVOID_SECONDS)
-        self._paused_until = time.monotonic() + AVOID_SECONDS
+        return self._link.now is not None and not self._pause
 
     @property
     def busy(self) -> bool:
@@ -365,22 +202,37 @@ class SlotStore:
             int.from_bytes(key[-GROUP_BYTES:], "big"))
 
     def has(self, key: bytes) -> bool:
-        if self._is_paused():
-            return False
+        """lookup() of one, for less."""
         id = self._id_of(key)
-        return self._index.has(id) and not self._is_avoided(id)
+        return self._ask(lambda index: index.prefix(id)[0] == 1, False) \
+            and not self._is_avoided(id)
 
     def lookup(self, keys: Sequence[bytes]) -> bytes:
         """A byte of 1 for each key whose block is there."""
-        if self._is_paused():
-            return bytes(len(keys))
         ids = self.ids_of(keys)
-        found = self._index.lookup(ids)
+        found = self._there(ids)
         if not self._avoid:
             return found
         return bytes(
             there and not self._is_avoided(ids[i * ID_BYTES:][:ID_BYTES])
             for i, there in enumerate(found))
+
+    def _there(self, ids: bytes) -> bytes:
+        return self._ask(lambda index: index.lookup(ids)[0],
+                         bytes(len(ids) // ID_BYTES))
+
+    def _ask(self, look: Callable[[Any], Any], absent: Any) -> Any:
+        """What nobody can say counts as absent: computing a block again is
+        cheaper than a scheduler that waits. In a pause as well: the index of
+        a daemon that hangs still answers."""
+        here = None if self._pause else self._link.now
+        if here is None:
+            return absent
+        try:
+            return look(here.indexes[0])
+        except UcmfsError as error:
+            self._link.lost(error)
+            return absent
 
     def _is_avoided(self, id: bytes) -> bool:
         until = self._avoid.get(id)
@@ -405,8 +257,8 @@ class SlotStore:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
         self._start(one, slots, lambda ids, pages: self._reads.load(
-            ids, pages, verify=self._verify,
-            deadline_ms=self._load_deadline_ms))
+            ids, pages, verify=self._verify, deadline_ms=deadline_of(
+                self._load_deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def save(self, job: int, keys: Sequence[bytes],
              slots: Sequence[int]) -> None:
@@ -414,17 +266,18 @@ class SlotStore:
         there and not being written by another job."""
         one = _Job(job, False, list(keys))
         if not self.connected:
-            err = errno.ETIMEDOUT if self._is_paused() else errno.ENOTCONN
+            err = errno.ETIMEDOUT if self._pause else errno.ENOTCONN
             one.failed = dict.fromkeys(one.keys, err)
             one.sent = []
         else:
             slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._writes.save(
-            ids, pages, deadline_ms=self._deadline_ms))
+            ids, pages, deadline_ms=deadline_of(
+                self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
     def _leave_out(self, one: _Job, slots: Sequence[int]) -> List[int]:
         ids = self.ids_of(one.keys)
-        there = self._index.lookup(ids)
+        there = self._there(ids)
         one.sent, left = [], []
         for i, key in enumerate(one.keys):
             id = ids[i * ID_BYTES:(i + 1) * ID_BYTES]
@@ -448,7 +301,7 @@ class SlotStore:
         try:
             one.task = submit(one.ids, pages)
         except (UcmfsError, OSError) as error:
-            log.warning("ucmfs: job %d: %s", one.job, error)
+            self._teller.warn("load" if one.is_load else "save", "%s", error)
             one.failed.update(
                 dict.fromkeys(one.sent, error.errno or errno.EIO))
             one.sent = []
@@ -466,6 +319,7 @@ class SlotStore:
 
     def _finish(self, one: _Job) -> Finished:
         moved = 0
+        seconds = time.monotonic() - one.start
         if one.task is not None:
             ids = _split(one.ids)
             if not one.is_load:
@@ -477,10 +331,21 @@ class SlotStore:
                 for key, id, outcome in zip(one.sent, ids,
                                             one.task.outcomes()):
                     moved += self._settle(one, key, id, outcome)
+            self._learn(one, seconds)
         return Finished(
             one.job, one.is_load, one.present, one.failed,
-            moved * self.memory.slot_bytes, one.skipped,
-            time.monotonic() - one.start)
+            moved * self.memory.slot_bytes, one.skipped, seconds)
+
+    def _learn(self, one: _Job, seconds: float) -> None:
+        """What a job's end says of the mount."""
+        errors = set(one.failed.values())
+        if errno.ENOTCONN in errors:
+            self._link.lost(from_errno(errno.ENOTCONN, f"job {one.job}"))
+        elif errno.ETIMEDOUT in errors:
+            self._pause.ended(errno.ETIMEDOUT, seconds)
+        elif one.is_load:
+            self._pause.ended(errno.EIO if errno.EIO in errors else 0,
+                              seconds)
 
     def _settle(self, one: _Job, key: bytes, id: bytes,
                 outcome: Outcome) -> bool:
@@ -495,28 +360,15 @@ class SlotStore:
             self._avoid.pop(id, None)
             return True
         one.failed[key] = outcome.err
-        if outcome.err == errno.ETIMEDOUT:
-            self._pause()
         if one.is_load:
             self._avoid_for_now(id)
             if outcome.err == errno.EBADMSG:
-                log.warning("ucmfs: block %s of %s: %s; removed", id.hex(),
-                            self.space, outcome.text)
-                if self._chores.waiting < CHORES_MOST:
-                    self._chores.add(lambda: self._remove(id))
+                self._teller.warn("damaged", "block %s of %s: %s; it is "
+                                  "removed", id.hex(), self.space,
+                                  outcome.text)
+                self._chores.add(
+                    lambda: remove_blocks(self.mount, self.space, [id]))
         return False
-
-    def _remove(self, id: bytes) -> None:
-        """A damaged block is in the way of a whole one: a save finds that it
-        is there, and skips it."""
-        try:
-            with Blocks(self.mount) as blocks:
-                result = blocks.remove([id], self.space)[0]
-        except UcmfsError as error:
-            result = error.errno
-        if result not in (0, errno.ENOENT):
-            log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
-                        self.space, os.strerror(result))
 
     def drain(self) -> None:
         """Wait until no job touches a slot; finished() has them then."""
@@ -531,34 +383,13 @@ class SlotStore:
         for one in self._jobs.values():
             if one.task is not None and one.is_load:
                 one.task.cancel()
-        end = time.monotonic() + CLOSE_SECONDS
-        for one in self._jobs.values():
-            if one.task is not None:
-                self._end(one.task, end)
+        end_tasks(one.task for one in self._jobs.values()
+                  if one.task is not None)
         self._jobs.clear()
-        idle = self._chores.stop(CLOSE_SECONDS)
+        idle = self._chores.end()
         loaders, self._loaders = self._loaders, []
-        ending = threading.Thread(
-            target=self._close_all, args=(loaders, idle), daemon=True,
-            name="ucmfs-close")
-        ending.start()
-        ending.join(CLOSE_SECONDS)
-        if ending.is_alive() or not idle:
-            log.warning("ucmfs: %s hangs; it is left as it is", self.mount)
-
-    @staticmethod
-    def _end(task: Task, end: float) -> None:
-        try:
-            task.result(max(0.0, end - time.monotonic()))
-        except UcmfsError:
-            # Cancels, and waits: not for its I/O, unless that goes into slots.
-            task.free()
-
-    def _close_all(self, loaders: List[Loader], idle: bool) -> None:
-        for loader in loaders:
-            loader.close()
-        if idle:
-            self._index.close()
+        close_all(self.mount, [self._link.close,
+                               *(loader.close for loader in loaders)], idle)
 
 
 def _split(ids: bytes) -> List[bytes]:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Any, Dict, List, Tuple
 
 from ..namespace import check_name, default_name
 from .fingerprint import EngineConfigs, Overrides, engine_manifest
 from .groups import Plan, plan_of, space_names
-from .link import Space
-from .options import Options
+from .mount import Space
+from .options import ConnectorOptions
 
 
 def plan_for(vllm_config: Any, kv_cache_config: Any) -> Plan:
@@ -21,7 +23,7 @@ def plan_for(vllm_config: Any, kv_cache_config: Any) -> Plan:
     return plan_of(vllm_config, kv_cache_config, hash_tokens, alignment)
 
 
-def load_mode(vllm_config: Any, plan: Plan, options: Options,
+def load_mode(vllm_config: Any, plan: Plan, options: ConnectorOptions,
               ) -> Tuple[str, str]:
     """How loads are done, and why that is not what was asked for, or ""."""
     if options.load == "async":
@@ -39,22 +41,28 @@ def load_mode(vllm_config: Any, plan: Plan, options: Options,
     return options.load, ""
 
 
+def space_prefix(model: Any) -> str:
+    """What a space's name begins with, for who reads it."""
+    name = os.path.basename(str(model).rstrip("/"))
+    return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
+
+
 def spaces_for(vllm_config: Any, kv_cache_config: Any, plan: Plan,
-               options: Options, epoch: str) -> List[Space]:
+               options: ConnectorOptions, epoch: str) -> List[Space]:
     """A space for each group. epoch: the configured one, or what a reset has
     made of it; the same tokens have other blocks in another epoch."""
     common = engine_manifest(
         EngineConfigs(vllm_config, kv_cache_config),
         hash_block_size=plan.hash_tokens,
-        overrides=Overrides(options.weights, options.tenant, epoch,
-                            options.era))
+        overrides=Overrides.of(options)._replace(epoch=epoch))
     manifests = [_manifest(common, plan, g) for g in range(len(plan.groups))]
     if options.space:
         base = options.space
         if epoch != options.epoch:
             base = default_name(base, manifests[0])
     else:
-        base = default_name("vllm", manifests[0])
+        base = default_name(space_prefix(vllm_config.model_config.model),
+                            manifests[0])
     return [Space(check_name(name), manifest) for name, manifest
             in zip(space_names(plan, base), manifests)]
 

@@ -18,12 +18,7 @@ vLLM finds in its own memory are not reported as used.
 
 from __future__ import annotations
 
-import difflib
-import os
-import re
-from dataclasses import dataclass, fields
-from typing import (Any, ClassVar, Dict, Iterable, List, Optional,
-                    Sequence, Tuple, Union)
+from typing import Any, ClassVar, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
@@ -39,109 +34,19 @@ from ucmfs.namespace import default_name
 
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain)
-from .slots import (Finished, Memory, SlotStore, cause_of, geometry_of, log)
+from .metrics import BUCKETS, SHARED, by_cause
+from .mount import cause_of, log
+from .options import TierOptions, parse
+from .slots import Finished, Memory, SlotStore, geometry_of
+from .spaces import space_prefix
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
-_DEADLINE_MS = 30_000
-_VERIFY = ("full", "header", "none")
-_IO = ("auto", "uring", "threads")
-# what vLLM itself takes from a tier's configuration
-_VLLM_KEYS = ("type", "module_path", "backpressure")
-
-
-# ---- configuration ----
-
-@dataclass(frozen=True)
-class TierConfig:
-    """A tier's configuration: the keys, and what they are by default.
-
-    mount: a mount point of ucmfs. space: of the blocks; made from the model's
-    name and the namespace, if it is empty. tiers: the directories behind the
-    mount, as in SOURCE of ucmfs(8), to read from these. io, threads,
-    staging_bytes, save_budget_bytes: as of ucm_load(3). verify: what a load
-    checks: full, header, none. deadline_ms: of a job; 0: none. direct: read
-    into the slots themselves, which are pinned for it: a third less of the
-    processor's time, no deadline for loads (see "Reading into pages" in
-    ucm_load(3)). weights:
-    stands for the model's weights in the namespace. tenant, epoch: parts of
-    the namespace with no other meaning. era: of vLLM's layouts, instead of
-    its version. namespace: stands for all of the engine in the namespace.
-    locality: LOCAL or REMOTE, for events. enable_kv_events: tell of blocks
-    that are stored, if vLLM publishes events.
-    """
-
-    mount: str
-    space: str = ""
-    tiers: Union[str, Tuple[str, ...]] = ""
-    io: str = "auto"
-    threads: int = 0
-    staging_bytes: int = 0
-    save_budget_bytes: int = 0
-    verify: str = "full"
-    deadline_ms: int = _DEADLINE_MS
-    direct: bool = False
-    weights: str = ""
-    tenant: str = ""
-    epoch: str = ""
-    era: str = ""
-    namespace: str = ""
-    locality: str = ""
-    enable_kv_events: bool = False
-
-    @classmethod
-    def parse(cls, config: Dict[str, Any]) -> TierConfig:
-        """ConfigError names the first key that is wrong."""
-        known = {f.name: f for f in fields(cls)}
-        for key in config:
-            if key not in known and key not in _VLLM_KEYS:
-                near = difflib.get_close_matches(key, known, 1, 0)
-                raise ConfigError(key, "unknown; is it " + near[0] + "?")
-        if not config.get("mount"):
-            raise ConfigError("mount", "a mount point of ucmfs is needed")
-        values = {key: _value(key, value, known[key].default)
-                  for key, value in config.items()
-                  if key in known and value is not None}
-        _one_of("io", values.get("io", "auto"), _IO)
-        _one_of("verify", values.get("verify", "full"), _VERIFY)
-        _one_of("locality", values.get("locality", ""),
-                ("", *(each.value for each in Locality)))
-        return cls(**values)
-
-    @property
-    def overrides(self) -> Overrides:
-        return Overrides(self.weights, self.tenant, self.epoch, self.era)
-
-
-def _value(key: str, value: Any, default: Any) -> Any:
-    if key == "tiers" and isinstance(value, (list, tuple)):
-        return tuple(_value(key, each, "") for each in value)
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        raise ConfigError(key, f"{value!r} is neither true nor false")
-    if isinstance(default, int):
-        if isinstance(value, int) and not isinstance(value, bool) \
-                and value >= 0:
-            return value
-        raise ConfigError(key, f"{value!r} is no whole number from 0 on")
-    if key in ("tenant", "epoch", "era") and isinstance(value, int) \
-            and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, (str, os.PathLike)):
-        return os.fspath(value)
-    raise ConfigError(key, f"{value!r} is no text")
-
-
-def _one_of(key: str, value: str, names: Sequence[str]) -> None:
-    if value not in names:
-        raise ConfigError(key, f"{value!r} is none of "
-                          f"{', '.join(filter(None, names))}")
 
 
 # ---- the namespace ----
 
-def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
+def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
                   configs: Optional[EngineConfigs]) -> Dict[str, Any]:
     """The manifest of the space of a tier's blocks.
 
@@ -164,7 +69,7 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
     else:
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
-            overrides=config.overrides)
+            overrides=Overrides.of(config))
     chunk = offload.cache.blocks_per_chunk
     tokens = [group.tokens_per_block for group in offload.groups]
     return {
@@ -190,62 +95,29 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierConfig,
     }
 
 
-def _space_prefix(spec: Any) -> str:
-    name = os.path.basename(str(spec.config.model.name).rstrip("/"))
-    return "vllm-" + re.sub("[^A-Za-z0-9._-]", "_", name)[:64]
-
-
 # ---- metrics ----
 
-class Metric:
-    LOOKUPS = "vllm:ucmfs_tier_lookups"
-    HITS = "vllm:ucmfs_tier_hits"
-    LOADED = "vllm:ucmfs_tier_loaded_blocks"
-    LOADED_BYTES = "vllm:ucmfs_tier_loaded_bytes"
-    LOAD_FAILED = "vllm:ucmfs_tier_load_failed_blocks"
-    LOAD_SECONDS = "vllm:ucmfs_tier_load_seconds"
-    STORED = "vllm:ucmfs_tier_stored_blocks"
-    STORED_BYTES = "vllm:ucmfs_tier_stored_bytes"
-    STORE_SKIPPED = "vllm:ucmfs_tier_store_skipped_blocks"
-    STORE_FAILED = "vllm:ucmfs_tier_store_failed_blocks"
-    STORE_SECONDS = "vllm:ucmfs_tier_store_seconds"
-    CONNECTED = "vllm:ucmfs_tier_connected"
-
-
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
-            5, 10, 30)
+_PREFIX = "vllm:ucmfs_tier_"
 _MOUNT = ("mount",)
-_CAUSE = ("mount", "cause")
 _COUNTERS = (
-    (Metric.LOOKUPS, "Keys looked up.", _MOUNT),
-    (Metric.HITS, "Keys looked up whose blocks were there.", _MOUNT),
-    (Metric.LOADED, "Blocks loaded into slots.", _MOUNT),
-    (Metric.LOADED_BYTES, "Bytes loaded into slots.", _MOUNT),
-    (Metric.LOAD_FAILED, "Blocks that were not loaded, by cause: absent, "
-     "damaged, deadline, cancelled, disconnected, io.", _CAUSE),
-    (Metric.STORED, "Blocks stored.", _MOUNT),
-    (Metric.STORED_BYTES, "Bytes stored.", _MOUNT),
-    (Metric.STORE_SKIPPED, "Blocks not stored because they were there, or "
-     "were being stored.", _MOUNT),
-    (Metric.STORE_FAILED, "Blocks that were not stored, by cause: budget, "
-     "full, deadline, disconnected, io.", _CAUSE),
+    ("lookups", "Keys looked up."),
+    ("lookup_hits", "Keys looked up whose blocks were there."),
+    *SHARED,
 )
-_HISTOGRAMS = (
-    (Metric.LOAD_SECONDS, "From the submission of a load until its end was "
-     "seen, in seconds."),
-    (Metric.STORE_SECONDS, "From the submission of a store until its end was "
-     "seen, in seconds."),
-)
+_HISTOGRAMS = ("load_seconds", "save_seconds")
 
 
 def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
     out: Dict[str, OffloadingMetricMetadata] = {
-        name: OffloadingCounterMetadata(documentation=text, labelnames=labels)
-        for name, text, labels in _COUNTERS}
-    for name, text in _HISTOGRAMS:
-        out[name] = OffloadingHistogramMetadata(
-            documentation=text, labelnames=_MOUNT, buckets=_BUCKETS)
-    out[Metric.CONNECTED] = OffloadingGaugeMetadata(
+        _PREFIX + name: OffloadingCounterMetadata(
+            documentation=text,
+            labelnames=(*_MOUNT, "cause") if by_cause(text) else _MOUNT)
+        for name, text in _COUNTERS}
+    for name in _HISTOGRAMS:
+        out[_PREFIX + name] = OffloadingHistogramMetadata(
+            documentation="From the submission of a job until its end was "
+            "seen, in seconds.", labelnames=_MOUNT, buckets=BUCKETS)
+    out[_PREFIX + "connected"] = OffloadingGaugeMetadata(
         documentation="1 while the mount answers, else 0.",
         labelnames=_MOUNT)
     return out
@@ -296,17 +168,17 @@ class UcmfsTier(SecondaryTierManager):
     def __init__(self, offloading_spec: Any, primary_kv_view: memoryview,
                  tier_type: str, backpressure_detector: Any = None,
                  **config: Any) -> None:
-        """config: see TierConfig; ConfigError, or what the mount says."""
+        """config: see TierOptions; ConfigError, or what the mount says."""
         super().__init__(offloading_spec, primary_kv_view, tier_type,
                          backpressure_detector)
-        self.config = TierConfig.parse(config)
+        self.config = parse(TierOptions, config)
         self.locality = Locality(self.config.locality) \
             if self.config.locality else None
         manifest = tier_manifest(
             offloading_spec, self.block_size_bytes, self.config,
             engine_configs())
         self.space = self.config.space or default_name(
-            _space_prefix(offloading_spec), manifest)
+            space_prefix(offloading_spec.config.model.name), manifest)
         self._events: Optional[List[OffloadingEvent]] = None
         if self.config.enable_kv_events:
             self._events = self._event_list(offloading_spec)
@@ -320,10 +192,7 @@ class UcmfsTier(SecondaryTierManager):
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
             deadline_ms=self.config.deadline_ms, direct=self.config.direct,
-            tiers=self.config.tiers or None, io=self.config.io,
-            threads=self.config.threads,
-            staging_bytes=self.config.staging_bytes,
-            save_budget_bytes=self.config.save_budget_bytes)
+            tiers=self.config.tiers or None, **self.config.loader)
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
 
@@ -433,20 +302,22 @@ class UcmfsTier(SecondaryTierManager):
         return {"ucmfs_mount": self.config.mount, "ucmfs_space": self.space}
 
     def _count(self, one: Finished) -> None:
-        stats = self._stats_now()
-        label, blocks = self._mount_label, one.moved // self.block_size_bytes
-        names = (Metric.LOADED, Metric.LOADED_BYTES, Metric.LOAD_FAILED,
-                 Metric.LOAD_SECONDS) if one.is_load else (
-            Metric.STORED, Metric.STORED_BYTES, Metric.STORE_FAILED,
-            Metric.STORE_SECONDS)
+        what = "load" if one.is_load else "save"
+        blocks = one.moved // self.block_size_bytes
+        done = "loaded" if one.is_load else "saved"
         if blocks:
-            stats.increase_counter(names[0], blocks, label)
-            stats.increase_counter(names[1], one.moved, label)
-            stats.observe_histogram(names[3], one.seconds, label)
+            self._add(f"{done}_blocks", blocks)
+            self._add(f"{done}_bytes", one.moved)
+            self._stats_now().observe_histogram(
+                f"{_PREFIX}{what}_seconds", one.seconds, self._mount_label)
         if one.skipped:
-            stats.increase_counter(Metric.STORE_SKIPPED, one.skipped, label)
+            self._add("save_skipped_blocks", one.skipped)
         for err in one.failed.values():
-            stats.increase_counter(names[2], 1, (*label, cause_of(err)))
+            self._add(f"{what}_failed_blocks", 1, cause_of(err))
+
+    def _add(self, name: str, amount: int, *cause: str) -> None:
+        self._stats_now().increase_counter(_PREFIX + name, amount,
+                                           (*self._mount_label, *cause))
 
     def _stats_now(self) -> Any:
         if self._stats is None:
@@ -462,12 +333,11 @@ class UcmfsTier(SecondaryTierManager):
             return None
         stats = self._stats_now()
         if self._lookups:
-            stats.increase_counter(Metric.LOOKUPS, self._lookups,
-                                   self._mount_label)
-            stats.increase_counter(Metric.HITS, self._hits,
-                                   self._mount_label)
+            self._add("lookups", self._lookups)
+            self._add("lookup_hits", self._hits)
             self._lookups = self._hits = 0
-        stats.set_gauge(Metric.CONNECTED, int(connected), self._mount_label)
+        stats.set_gauge(_PREFIX + "connected", int(connected),
+                        self._mount_label)
         self._told_connected = connected
         self._stats = None
         return stats

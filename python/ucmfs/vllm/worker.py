@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import os
-import queue
-import threading
 import time
 from array import array
 from dataclasses import dataclass, field
@@ -27,20 +24,15 @@ from ..layout import Layout
 from .groups import Group, Plan
 from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
-from .options import Options
+from .mount import (Attempt, Chores, Teller, apart, close_all, deadline_of,
+                    end_tasks, log, remove_blocks)
+from .options import ConnectorOptions
 from .spaces import load_mode, plan_for
 
-log = logging.getLogger("ucmfs.vllm")
-
-# Beside deadline_ms a transfer may take its bytes at this rate.
-SLOWEST = 64 << 20
 # What an idle step waits for a transfer, so that the engine does not spin.
 IDLE_SECONDS = 0.002
-# Of getting to know a space: how long a step waits for it, and how often it is
-# tried.
+# How long a step waits to get to know the spaces of its jobs.
 ENTER_SECONDS = 2.0
-RETRY_SECONDS = 1.0
-END_SECONDS = 5.0
 # A loader never forgets a group, and has room for 256: after so many resets of
 # the cache another one is used.
 MOST_GROUPS = 128
@@ -70,34 +62,16 @@ class Transfer:
                 task.cancel()
 
 
-class Teller:
-    """Warnings, each kind at most so often: a mount that is gone fails every
-    transfer."""
-
-    SECONDS = 10.0
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._told: Dict[str, float] = {}
-
-    def warn(self, kind: str, text: str, *args: Any) -> None:
-        now = time.monotonic()
-        if now - self._told.get(kind, -self.SECONDS) >= self.SECONDS:
-            self._told[kind] = now
-            log.warning("ucmfs: rank %d: %s: " + text, self._rank, kind,
-                        *args)
-
-
 class UcmfsWorker:
     """See KVConnectorBase_V1 for the methods of the same names."""
 
     def __init__(self, vllm_config: Any, kv_cache_config: Any,
-                 options: Options) -> None:
+                 options: ConnectorOptions) -> None:
         self._options = options
         self.plan: Plan = plan_for(vllm_config, kv_cache_config)
         self.rank = vllm_config.parallel_config.rank % self.plan.ranks
         self._shard = self.plan.shard_of(self.rank)
-        self.teller = Teller(self.rank)
+        self._teller = Teller(f"rank {self.rank}")
         self._whole_requests = len(self.plan.groups) > 1
         self._mode = load_mode(vllm_config, self.plan, options)[0]
         self._order = "layers" if self._mode == "layerwise" else "blocks"
@@ -110,7 +84,8 @@ class UcmfsWorker:
         self._layouts: List[Layout] = []
         self._cuda: Any = None
         self._space = -1
-        self._entry: Optional[_Entry] = None
+        self._entry: Optional[Attempt] = None  # into the spaces of a number
+        self._entering = -1
         self._groups: List[Any] = []
         self._hashers: List[Any] = []
         self._loads: Dict[str, Transfer] = {}
@@ -123,7 +98,7 @@ class UcmfsWorker:
         self._failed: Set[str] = set()
         self._step: Optional[UcmfsMetadata] = None
         self._polled = time.monotonic()
-        self._dropper: Optional[_Dropper] = None
+        self._chores = Chores("ucmfs-remove")
 
     # ---- the KV cache ----
 
@@ -173,14 +148,19 @@ class UcmfsWorker:
         mount, which may hang; it is waited for once, and not for long."""
         if meta.space == self._space:
             return True
-        entry = self._entry
-        if entry is None or entry.space != meta.space or entry.is_over():
-            entry = self._entry = _Entry(self, meta)
+        if meta.space != self._entering:
+            if self._entry is not None:
+                self._entry.give_up()
+            self._entering, spaces = meta.space, list(meta.spaces)
+            self._entry = Attempt("ucmfs-spaces",
+                                  lambda: self._enter(spaces))
+        assert self._entry is not None
         if wait:
-            entry.wait()
-        if entry.found is None:
+            self._entry.wait_once(ENTER_SECONDS)
+        found = self._entry.take()
+        if found is None:
             return False
-        loader, self._groups, self._hashers = entry.found
+        loader, self._groups, self._hashers = found
         if loader is not self._loader:
             self._left.append(self._loader)
             self._loader, self._known_groups = loader, 0
@@ -188,8 +168,8 @@ class UcmfsWorker:
         self._space, self._entry = meta.space, None
         return True
 
-    def enter_spaces(self, spaces: Sequence[Tuple[str, bytes]],
-                     ) -> Tuple[Any, List[Any], List[Any]]:
+    def _enter(self, spaces: Sequence[Tuple[str, bytes]],
+               ) -> Tuple[Any, List[Any], List[Any]]:
         """A loader, its groups, and hashers, of spaces that the scheduler has
         made; their blocks must be what the pages here are."""
         from ..hash import Hasher
@@ -222,7 +202,7 @@ class UcmfsWorker:
 
     def _deadline(self, part: Part) -> int:
         each = self.plan.groups[part.group].geometry.payload_bytes
-        return self._options.deadline_ms + part.num * each * 1000 // SLOWEST
+        return deadline_of(self._options.deadline_ms, part.num * each)
 
     # ---- a step begins ----
 
@@ -257,7 +237,7 @@ class UcmfsWorker:
                         order=self._order,
                         deadline_ms=self._deadline(part))
             except (UcmfsError, OSError) as error:
-                self.teller.warn("load", "%s", error)
+                self._teller.warn("load", "%s", error)
                 transfer.errno = error.errno or errno.EIO
             transfer.tasks.append(task)
         return transfer
@@ -297,7 +277,7 @@ class UcmfsWorker:
             if unseen:
                 # Whatever ran did not wait for the layers: who knows what it
                 # has read.
-                self.teller.warn("load", "layers were not waited for; is a "
+                self._teller.warn("load", "layers were not waited for; is a "
                                   "full CUDA graph in use?")
             if self._end_load(transfer, all_bad=unseen) and self._step:
                 self.meta.sync_failed.add(self._step.step)
@@ -325,7 +305,7 @@ class UcmfsWorker:
                         self._ids(part), array("I", part.pages),
                         deadline_ms=self._deadline(part))
                 except (UcmfsError, OSError) as error:
-                    self.teller.warn("save", "%s", error)
+                    self._teller.warn("save", "%s", error)
                 transfer.tasks.append(task)
             self._saves.append(transfer)
 
@@ -346,7 +326,8 @@ class UcmfsWorker:
             num = sum(part.num for part in job.parts)
             self.meta.saved[job.job] = 1
             self.meta.bad_saves[job.job] = num
-            self.stats.add("save_failed_blocks", num)
+            self.stats.add_failed("save_failed_blocks",
+                                  [errno.ENOTCONN] * num)
 
     def get_finished(self, finished: Set[str]) -> Set[str]:
         """Requests whose loads have ended; each is told once."""
@@ -374,8 +355,7 @@ class UcmfsWorker:
 
     def _close_left(self) -> None:
         for loader in self._left:
-            threading.Thread(target=loader.close, daemon=True,
-                             name="ucmfs-close").start()
+            apart("ucmfs-close", loader.close)
         self._left = []
 
     def _poll_events(self) -> None:
@@ -428,34 +408,31 @@ class UcmfsWorker:
         if not all_bad:
             told.errno = told.errno or errors[first]
             if errors[first] != errno.ECANCELED:
-                self.teller.warn(
+                self._teller.warn(
                     "load", "%d of %d blocks could not be loaded: %s",
                     part.num - errors.count(0), part.num,
                     os.strerror(errors[first]))
         # What is behind the first one is of no use without it.
         self._bad_pages.update(array("I", part.pages)[first:])
-        self.stats.add("load_absent_blocks", errors.count(errno.ENOENT))
-        self.stats.add("load_damaged_blocks", errors.count(errno.EBADMSG))
-        self.stats.add("load_timeouts", errors.count(errno.ETIMEDOUT))
+        self.stats.add_failed("load_failed_blocks", [
+            e or errno.ECANCELED for e in errors] if all_bad else errors)
 
     def _drop_damaged(self, part: Part, task: Any) -> None:
-        """Damaged blocks would be found again and again, and nobody would
-        save them anew: take them away."""
         names = [task.ids[16 * i:16 * i + 16]
                  for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
         if not names:
             return
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
-                self.teller.warn("damaged block", "%s", outcome.text)
-        if self._dropper is None:
-            self._dropper = _Dropper(self._options.mount)
-        self._dropper.drop(self._groups[part.group].space, names)
+                self._teller.warn("damaged block", "%s", outcome.text)
+        space = self._groups[part.group].space
+        self._chores.add(
+            lambda: remove_blocks(self._options.mount, space, names))
 
     def _count_load(self, told: Loaded) -> None:
         self.stats.add("loads")
-        self.stats.add("load_bytes", told.num_bytes)
-        self.stats.add("load_failed_blocks", told.failed)
+        self.stats.add("loaded_blocks", told.blocks)
+        self.stats.add("loaded_bytes", told.num_bytes)
         self.stats.observe_load(told.seconds)
 
     def _end_save(self, transfer: Transfer) -> bool:
@@ -469,11 +446,11 @@ class UcmfsWorker:
             there = task.skipped().count(True) if task is not None else 0
             good = errors.count(0) - there
             bad += part.num - errors.count(0)
-            self.stats.add("saves", good)
-            self.stats.add("save_bytes", good * self.plan.groups[
+            self.stats.add("saved_blocks", good)
+            self.stats.add("saved_bytes", good * self.plan.groups[
                 part.group].geometry.payload_bytes)
             self.stats.add("save_skipped_blocks", there)
-        self.stats.add("save_failed_blocks", bad)
+            self.stats.add_failed("save_failed_blocks", errors)
         self.meta.saved[transfer.job.job] = 1
         if bad:
             self.meta.bad_saves[transfer.job.job] = bad
@@ -506,85 +483,12 @@ class UcmfsWorker:
             event.synchronize()
             self._start_saves(jobs)
         self._behind = []
-        for transfer in self._saves:
-            for task in transfer.tasks:
-                if task is not None:
-                    task.result()
-        if self._dropper is not None:
-            self._dropper.close()
+        end_tasks(task for transfer in [*self._saves, *self._loads.values(),
+                                        *self._sync]
+                  for task in transfer.tasks if task is not None)
+        idle = self._chores.end()
+        loaders = [] if self._loader is None else [*self._left, self._loader]
         if self._entry is not None and not self._entry.end():
-            log.warning("ucmfs: rank %d: the mount hangs; it is left as it "
-                        "is", self.rank)
-        elif self._loader is not None:
-            for loader in [*self._left, self._loader]:
-                loader.close()
+            idle, loaders = False, []  # its thread is using them
+        close_all(self._options.mount, [x.close for x in loaders], idle)
         self._loader = None
-
-
-class _Entry:
-    """Gets to know the spaces of a number, in a thread."""
-
-    def __init__(self, worker: UcmfsWorker, meta: UcmfsMetadata) -> None:
-        self.space = meta.space
-        self.found: Optional[Tuple[Any, List[Any], List[Any]]] = None
-        self._worker = worker
-        self._spaces = list(meta.spaces)
-        self._began = time.monotonic()
-        self._waited = False
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name="ucmfs-spaces")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.found = self._worker.enter_spaces(self._spaces)
-        except (UcmfsError, OSError) as error:
-            self._worker.teller.warn("spaces", "%s", error)
-
-    def wait(self) -> None:
-        if not self._waited:
-            self._thread.join(ENTER_SECONDS)
-            self._waited = True
-
-    def end(self) -> bool:
-        """Wait for the thread: False if it hangs."""
-        self._thread.join(END_SECONDS)
-        return not self._thread.is_alive()
-
-    def is_over(self) -> bool:
-        """It has failed, and may be tried again."""
-        return (self.found is None and not self._thread.is_alive()
-                and time.monotonic() - self._began > RETRY_SECONDS)
-
-
-class _Dropper:
-    """Unlinks blocks in a thread, as a mount may hang."""
-
-    def __init__(self, mount: str) -> None:
-        self._mount = mount
-        self._drops: "queue.Queue[Optional[Tuple[str, bytes]]]" = \
-            queue.Queue()
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name="ucmfs-drop")
-        self._thread.start()
-
-    def drop(self, space: str, ids: Sequence[bytes]) -> None:
-        self._drops.put((space, b"".join(ids)))
-
-    def _run(self) -> None:
-        while True:
-            drop = self._drops.get()
-            if drop is None:
-                return
-            space, ids = drop
-            try:
-                with Blocks(self._mount) as blocks:
-                    results = blocks.remove(ids, space)
-                log.debug("ucmfs: %d of %d damaged blocks of %s removed",
-                          results.count(0), len(results), space)
-            except UcmfsError as error:
-                log.debug("ucmfs: %s", error)
-
-    def close(self) -> None:
-        self._drops.put(None)
-        self._thread.join(1.0)

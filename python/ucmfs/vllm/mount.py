@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount that may hang, or go and come back, below an engine that must not
+wait for it.
+
+Both ways into vLLM stand on this, and nothing here knows an engine. What may
+hang is done by threads: Chores makes one call after another, an Attempt goes
+on until it succeeds. A Link holds the indexes of some spaces and gets them
+back when the mount is back. A Pause keeps loads away from a mount that fails
+them.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from collections import deque
+from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple,
+                    Optional, Sequence, Tuple)
+
+from ..blocks import Blocks
+from ..errors import UcmfsError
+
+log = logging.getLogger("vllm.ucmfs")
+
+RETRY_SECONDS = 1.0
+CLOSE_SECONDS = 10.0  # for each step of an end, where the mount hangs
+WARN_SECONDS = 10.0
+CHORES_MOST = 10_000
+PAUSE_SECONDS = 1.0
+PAUSE_MOST = 30.0
+SLOWEST = 64 << 20  # bytes/s that a transfer may take beside its deadline
+
+# Loads that end so say that the next one will, too.
+_HOPELESS = (errno.ETIMEDOUT, errno.ENOTCONN, errno.EIO)
+_CAUSES = {
+    errno.ENOENT: "absent", errno.EBADMSG: "damaged",
+    errno.ETIMEDOUT: "deadline", errno.ECANCELED: "cancelled",
+    errno.ENOBUFS: "budget", errno.ENOSPC: "full", errno.EDQUOT: "full",
+    errno.ENOTCONN: "disconnected", errno.ESTALE: "disconnected",
+}
+
+
+def cause_of(err: int) -> str:
+    """An errno as the label of a metric: one of a few words."""
+    return _CAUSES.get(err, "io")
+
+
+def deadline_of(deadline_ms: int, num_bytes: int) -> int:
+    """Of a transfer: its size has time of its own. 0: none."""
+    return deadline_ms and deadline_ms + num_bytes * 1000 // SLOWEST
+
+
+class Teller:
+    """Warnings, each kind at most so often: a mount that is gone fails every
+    transfer."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._told: Dict[str, float] = {}
+
+    def warn(self, kind: str, text: str, *args: Any) -> None:
+        now = time.monotonic()
+        if now - self._told.get(kind, -WARN_SECONDS) >= WARN_SECONDS:
+            self._told[kind] = now
+            log.warning("ucmfs: %s: %s: " + text, self._who, kind, *args)
+
+
+# ---- threads ----
+
+def apart(name: str, call: Callable[[], Any]) -> threading.Thread:
+    """Make a call in a thread of its own, which ends with the process if it
+    hangs."""
+    thread = threading.Thread(target=call, daemon=True, name=name)
+    thread.start()
+    return thread
+
+
+class Question:
+    """Something that a thread finds out."""
+
+    def __init__(self, find: Callable[[], Any], now: float) -> None:
+        self._find = find
+        self.asked = now
+        self.done = threading.Event()
+        self.answer: Any = None
+        self.error: Optional[Exception] = None
+
+    def find(self) -> None:
+        try:
+            self.answer = self._find()
+        except Exception as error:  # reported to whoever asked
+            self.error = error
+        self.done.set()
+
+
+class Chores:
+    """Calls that may hang, one after another, in a thread that is started
+    with the first. Nobody waits for them but end()."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._todo: Deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._thread: Optional[threading.Thread] = None
+        self._ending = False
+
+    def add(self, chore: Callable[[], None]) -> None:
+        """It is dropped if too many wait, or the end has come."""
+        with self._wake:
+            if self._ending or len(self._todo) >= CHORES_MOST:
+                return
+            self._todo.append(chore)
+            if self._thread is None:
+                self._thread = apart(self._name, self._run)
+            self._wake.notify()
+
+    def ask(self, find: Callable[[], Any], now: float = 0.0) -> Question:
+        question = Question(find, now)
+        self.add(question.find)
+        return question
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._todo and not self._ending:
+                    self._wake.wait()
+                if not self._todo:
+                    return
+                chore = self._todo.popleft()
+            try:
+                chore()
+            except Exception:  # the next ones are to be done all the same
+                log.exception("ucmfs: in the background")
+
+    def end(self) -> bool:
+        """Take no more and wait for those that are left: False if they hang,
+        and are abandoned."""
+        with self._wake:
+            self._ending = True
+            self._wake.notify()
+        if self._thread is None:
+            return True
+        self._thread.join(CLOSE_SECONDS)
+        return not self._thread.is_alive()
+
+
+class Attempt:
+    """Something that is made in a thread, every RETRY_SECONDS until it
+    succeeds. discard: what becomes of it where nobody wants it any more."""
+
+    def __init__(self, name: str, make: Callable[[], Any],
+                 discard: Callable[[Any], None] = lambda made: None) -> None:
+        self._make = make
+        self._discard = discard
+        self._made: Any = None
+        self._lock = threading.Lock()
+        self._unwanted = threading.Event()
+        self._tried = threading.Event()
+        self._waited = False
+        self._thread = apart(name, self._run)
+
+    def _run(self) -> None:
+        told = ""
+        while not self._unwanted.is_set():
+            try:
+                self._keep(self._make())
+                return
+            except Exception as error:  # it may be another the next time
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("ucmfs: %s; trying again", error)
+            self._tried.set()
+            self._unwanted.wait(RETRY_SECONDS)
+
+    def _keep(self, made: Any) -> None:
+        with self._lock:
+            if not self._unwanted.is_set():
+                self._made = made
+                self._tried.set()
+                return
+        self._discard(made)
+
+    def take(self) -> Any:
+        """What was made, once; None: nothing yet."""
+        with self._lock:
+            made, self._made = self._made, None
+        return made
+
+    def wait_once(self, seconds: float) -> None:
+        """Wait for the first try to end, unless that was waited for."""
+        if not self._waited:
+            self._waited = True
+            self._tried.wait(seconds)
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._unwanted.set()
+            made, self._made = self._made, None
+        if made is not None:
+            apart("ucmfs-close", lambda: self._discard(made))
+
+    def end(self) -> bool:
+        """Give up, and wait for the thread: False if it hangs."""
+        self.give_up()
+        self._thread.join(CLOSE_SECONDS)
+        return not self._thread.is_alive()
+
+
+# ---- ends ----
+
+def end_tasks(tasks: Iterable[Any]) -> None:
+    """Wait for tasks. Those that are not done in time are cancelled, and no
+    longer touch the engine's memory when this returns."""
+    end = time.monotonic() + CLOSE_SECONDS
+    for task in tasks:
+        try:
+            task.result(max(0.0, end - time.monotonic()))
+        except UcmfsError:
+            # It does not wait for I/O, unless that goes into that memory.
+            task.free()
+
+
+def close_all(mount: str, closers: Sequence[Callable[[], Any]],
+              idle: bool = True) -> None:
+    """Call all, in a thread that is abandoned where the mount hangs. idle:
+    it was not seen to hang so far."""
+    def close() -> None:
+        for each in closers:
+            each()
+
+    thread = apart("ucmfs-close", close)
+    thread.join(CLOSE_SECONDS)
+    if thread.is_alive() or not idle:
+        log.warning("ucmfs: %s hangs; it is left as it is", mount)
+
+
+# ---- spaces ----
+
+class Space(NamedTuple):
+    """A space and what it is for."""
+
+    name: str
+    manifest: Dict[str, Any]
+
+
+class Open:
+    """Spaces that are open: of each its name, id, index and hasher.
+
+    asker: None where all indexes are mapped and answer from memory. Else a
+    lookup is a call to the daemon, which may hang (why: the reason): these
+    belong to the asker's thread.
+    """
+
+    def __init__(self, mount: str, spaces: Sequence[Space],
+                 ranks: int) -> None:
+        from ..hash import Hasher
+        from ..index import Index
+        from ..namespace import ensure_space
+
+        self.names = [space.name for space in spaces]
+        self.ids: List[bytes] = []
+        self.hashers: List[Any] = []
+        self.indexes: List[Any] = []
+        self.asker: Optional[Chores] = None
+        self.why = ""
+        try:
+            for name, manifest in spaces:
+                space_id = ensure_space(mount, name, manifest)
+                self.ids.append(space_id)
+                self.hashers.append(Hasher(
+                    "external", space_id=space_id, world_size=ranks,
+                    block_size=manifest["geometry"]["block_size"]))
+                self.indexes.append(Index(mount, name))
+            for info in [index.info() for index in self.indexes]:
+                if info["backend"] != "map":
+                    self.asker = Chores("ucmfs-lookup")
+                    self.why = info["why"]
+        except BaseException:
+            self._close_indexes()
+            raise
+
+    @property
+    def told(self) -> List[Tuple[str, bytes]]:
+        """What others need to know: names and ids."""
+        return list(zip(self.names, self.ids))
+
+    def close(self) -> None:
+        """May hang."""
+        if self.asker is None:
+            self._close_indexes()
+        else:
+            self.asker.add(self._close_indexes)
+            self.asker.end()
+
+    def _close_indexes(self) -> None:
+        for index in self.indexes:
+            index.close()
+
+
+class Link:
+    """Spaces of a mount, opened by the constructor, which raises what the
+    mount says, and later by a thread. One thread at a time.
+
+    ranks: that have ids of their own. losses: how often the mount has gone.
+    """
+
+    def __init__(self, mount: str, spaces: Sequence[Space],
+                 ranks: int = 1) -> None:
+        self._mount = mount
+        self._spaces = spaces
+        self._ranks = ranks
+        self._attempt: Optional[Attempt] = None
+        self._open: Optional[Open] = self._make(spaces)
+        self.losses = 0
+
+    def _make(self, spaces: Sequence[Space]) -> Open:
+        return Open(self._mount, spaces, self._ranks)
+
+    @property
+    def now(self) -> Optional[Open]:
+        """What is open; None: the mount is gone, or not back yet."""
+        if self._open is None and self._attempt is not None:
+            self._open = self._attempt.take()
+            if self._open is not None:
+                self._attempt = None
+                log.info("ucmfs: %s: connected: %s", self._mount,
+                         ", ".join(self._open.names))
+        return self._open
+
+    def lost(self, error: BaseException) -> None:
+        """What was open is of no use any more: open it anew."""
+        if self._open is None:
+            return
+        log.warning("ucmfs: %s: %s; everything is a miss until it is back",
+                    self._mount, error)
+        self.losses += 1
+        self._reopen()
+
+    def move(self, spaces: Sequence[Space], seconds: float) -> bool:
+        """Leave the spaces for others: False if these are not open by then,
+        which goes on being tried."""
+        self._spaces = spaces
+        self._reopen().wait_once(seconds)
+        return self.now is not None
+
+    def _reopen(self) -> Attempt:
+        old, spaces = self._open, self._spaces
+        if self._attempt is not None:
+            self._attempt.give_up()
+        if old is not None:
+            apart("ucmfs-close", old.close)
+        self._open = None
+        self._attempt = Attempt("ucmfs-reopen", lambda: self._make(spaces),
+                                Open.close)
+        return self._attempt
+
+    def close(self) -> None:
+        """May hang, as to close a file may."""
+        if self._attempt is not None:
+            self._attempt.give_up()
+        if self._open is not None:
+            self._open.close()
+        self._open = self._attempt = None
+
+
+# ---- blocks ----
+
+class Pause:
+    """Whether loads are left out for a while, because one has ended as the
+    next would. It lasts as long as that one took, at least PAUSE_SECONDS, and
+    twice as long as the one before, up to PAUSE_MOST: a mount that hangs may
+    cost no more than half of the time."""
+
+    def __init__(self, mount: str,
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        self._mount = mount
+        self._clock = clock
+        self._until = 0.0
+        self._seconds = 0.0
+
+    def __bool__(self) -> bool:
+        return self._until > 0 and self._clock() < self._until
+
+    def ended(self, err: int, seconds: float) -> None:
+        """A transfer has: 0, or an errno of a block that failed."""
+        if not err:
+            self._seconds = 0.0
+        elif err in _HOPELESS and not self:
+            self._seconds = min(max(2 * self._seconds, seconds,
+                                    PAUSE_SECONDS), PAUSE_MOST)
+            self._until = self._clock() + self._seconds
+            log.warning("ucmfs: %s: %s; everything is a miss for %g s",
+                        self._mount, os.strerror(err), self._seconds)
+
+
+def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
+    """Damaged blocks are in the way of whole ones: they would be found again
+    and again, and a save finds that they are there. May hang."""
+    try:
+        with Blocks(mount) as blocks:
+            results = blocks.remove(list(ids), space)
+    except UcmfsError as error:
+        results = [error.errno] * len(ids)
+    for id, result in zip(ids, results):
+        if result not in (0, errno.ENOENT):
+            log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
+                        space, os.strerror(result))
