@@ -29,13 +29,6 @@
 #define COPY_POLL_NS 20000
 #define STARTS 256 /* in a round */
 
-void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece)
-{
-	piece->next = NULL;
-	*list->end = piece;
-	list->end = &piece->next;
-}
-
 static struct ucm_piece *pop(struct ucm_piece_list *list)
 {
 	struct ucm_piece *piece = list->first;
@@ -48,57 +41,7 @@ static struct ucm_piece *pop(struct ucm_piece_list *list)
 	return piece;
 }
 
-/* ---- the ring ---- */
-
-static void push_backlog(struct ucm_engine *engine, struct ucm_io *io)
-{
-	io->next = NULL;
-	*engine->backlog_end = io;
-	engine->backlog_end = &io->next;
-}
-
-void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op)
-{
-	engine->ops++;
-	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
-		push_backlog(engine, &op->io);
-}
-
-static void queue_backlog(struct ucm_engine *engine)
-{
-	struct ucm_io *io = engine->backlog;
-
-	engine->backlog = NULL;
-	engine->backlog_end = &engine->backlog;
-	while (io) {
-		struct ucm_io *next = io->next;
-
-		if (engine->backlog || ucm_ring_queue(engine->ring, io))
-			push_backlog(engine, io);
-		io = next;
-	}
-}
-
-/* Start what is queued, hear what is done. */
-static void poll_ring(struct ucm_engine *engine, int64_t timeout_ns)
-{
-	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
-
-	while (io) {
-		struct ucm_op *op = (struct ucm_op *)io;
-
-		io = io->next;
-		engine->ops--;
-		op->done(engine, op);
-	}
-	if (engine->backlog)
-		queue_backlog(engine);
-}
-
-void ucm_engine_feed(struct ucm_engine *engine)
-{
-	engine->fed = true;
-}
+/* ---- staging memory ---- */
 
 static void feed(struct ucm_engine *engine)
 {
@@ -367,7 +310,7 @@ static void one_round(struct ucm_engine *engine)
 	sweep(engine, &engine->saves);
 	start_work(engine);
 	start_copies(engine); /* of saves: what follows may wait */
-	poll_ring(engine, how_long(engine));
+	ucm_engine_poll(engine, how_long(engine));
 	if (engine->copies)
 		poll_copies(engine);
 	if (engine->fed)
@@ -375,7 +318,7 @@ static void one_round(struct ucm_engine *engine)
 	if (engine->ready.first && (engine->loads || engine->saves)) {
 		/* the window has room again: fill it before we compute */
 		start_work(engine);
-		poll_ring(engine, 0);
+		ucm_engine_poll(engine, 0);
 	}
 	piece = pop(&engine->ready);
 	if (piece)

@@ -427,6 +427,7 @@ static int share_out(struct ucm_loader *loader, struct ucm_task *task)
 	unsigned num[MAX_THREADS] = { 0 };
 
 	task->engines = loader->engines;
+	task->wake = ucm_engine_wake;
 	for (size_t i = 0; i < task->num_blocks; i++)
 		num[engine_of(task, i)]++;
 	for (unsigned i = 0; i < task->num_parts; i++) {

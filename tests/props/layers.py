@@ -49,7 +49,6 @@ KNOWN = {
     "fs/store/store.c includes fs/files/files.h",
     "a circle of 4: hashing/hasher hashing/rank hashing/request hashing/sha",
     "a circle of 4: mount/control mount/node mount/ops_file mount/ops_files",
-    "a circle of 5: load/engine load/files load/load load/save load/task",
     "a circle of 9: store/commit store/files store/list store/rename store/scan"
     " store/snapshot_index store/spaces store/store store/upkeep",
 }

@@ -269,6 +269,7 @@ static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
 				      shared.read_bytes, 1, &task),
 			 0);
 	task->engines = engines;
+	task->wake = ucm_engine_wake;
 	part = &task->parts[0];
 	part->task = task;
 	part->blocks = calloc(num, sizeof(*part->blocks));
