@@ -21,8 +21,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 
 #define DEPTH 512
 #define POOL_THREADS 16
@@ -397,31 +397,31 @@ int ucm_engine_add_group(struct ucm_engine *engine,
 	return err;
 }
 
-static int open_parts(struct ucm_engine *engine, char *why, size_t why_len)
+static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 {
 	struct ucm_shared *shared = engine->shared;
 	int err;
 
 	err = ucm_staging_open(shared->staging_bytes, &engine->staging);
 	if (err)
-		return ucm_why(why, why_len, err,
-			       "no memory for %llu bytes of staging",
-			       (unsigned long long)shared->staging_bytes);
-	err = shared->copy_ops->open(&shared->copy_options, &engine->copy, why,
-				     why_len);
+		return ucm_error_set(error, err,
+				     "no memory for %llu bytes of staging",
+				     (unsigned long long)shared->staging_bytes);
+	err = shared->copy_ops->open(&shared->copy_options, &engine->copy,
+				     error);
 	if (err)
 		return err;
 	err = shared->copy_ops->register_staging(
 		engine->copy, ucm_staging_memory(engine->staging),
 		ucm_staging_len(engine->staging));
 	if (err)
-		return ucm_why(why, why_len, err,
-			       "staging memory cannot be registered: %s",
-			       strerror(-err));
+		return ucm_error_set(error, err,
+				     "staging memory cannot be registered: %s",
+				     strerror(-err));
 	err = ucm_ring_open(shared->io, DEPTH, POOL_THREADS, &engine->ring);
 	if (err)
-		return ucm_why(why, why_len, err, "io_uring: %s",
-			       strerror(-err));
+		return ucm_error_set(error, err, "io_uring: %s",
+				     strerror(-err));
 	ucm_ring_register(engine->ring, ucm_staging_memory(engine->staging),
 			  ucm_staging_len(engine->staging));
 	return 0;
@@ -461,7 +461,7 @@ static int start_thread(struct ucm_engine *engine)
 }
 
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
-		     unsigned number, char *why, size_t why_len)
+		     unsigned number, struct ucm_error *error)
 {
 	int err;
 
@@ -474,15 +474,15 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);
-	err = open_parts(engine, why, why_len);
+	err = open_parts(engine, error);
 	if (!err) {
 		ucm_window_init(&engine->window, shared->window_bytes,
 				ucm_staging_len(engine->staging) / 2);
 		atomic_store(&engine->window_limit, engine->window.limit);
 		err = start_thread(engine);
 		if (err)
-			ucm_why(why, why_len, err, "no thread: %s",
-				strerror(-err));
+			ucm_error_set(error, err, "no thread: %s",
+				      strerror(-err));
 	}
 	if (err)
 		close_parts(engine);

@@ -276,7 +276,7 @@ struct ucm_engine {
 
 /* Start a thread. The engine is the caller's memory, zeroed. */
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
-		     unsigned number, char *why, size_t why_len);
+		     unsigned number, struct ucm_error *error);
 /* All tasks must be done; I/O that came too late is waited for. */
 void ucm_engine_stop(struct ucm_engine *engine);
 

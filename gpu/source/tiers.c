@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "fs/store/store.h"
-#include "common/why.h"
 #include "hashing/name.h"
 
 #define RETRY_MS 1000
@@ -111,15 +111,15 @@ static int open_tiers(struct ucm_source *source, const char *text,
 	return err;
 }
 
-static int tiers_open(const char *text, struct ucm_source **out, char *why,
-		      size_t why_len)
+static int tiers_open(const char *text, struct ucm_source **out,
+		      struct ucm_error *error)
 {
 	struct ucm_complaint complaint = { .text = "out of memory" };
 	struct ucm_source *source = calloc(1, sizeof(*source));
 	int err;
 
 	if (!source)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
 	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
@@ -127,7 +127,7 @@ static int tiers_open(const char *text, struct ucm_source **out, char *why,
 	err = open_tiers(source, text, &complaint);
 	if (err) {
 		tiers_close(source);
-		return ucm_why(why, why_len, err, "%s", complaint.text);
+		return ucm_error_set(error, err, "%s", complaint.text);
 	}
 	*out = source;
 	return 0;

@@ -180,7 +180,8 @@ class Prototypes(unittest.TestCase):
 
     def headers(self):
         text = ""
-        for name in ("block", "hash", "index", "load", "shards"):
+        for name in ("block", "error", "hash", "index", "load",
+                     "shards"):
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()
