@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
@@ -280,23 +281,22 @@ int ucm_store_read_manifest(struct ucm_store *set, struct ucm_space *space,
 
 int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
 			     size_t len, struct ucm_manifest *out,
-			     struct ucm_complaint *complaint)
+			     struct ucm_error *error)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
-	int err = ucm_manifest_parse(text, len, &manifest, complaint);
+	int err = ucm_manifest_parse(text, len, &manifest, error);
 
 	if (err)
 		return err;
 	bytes = ucm_geometry_file_bytes(&manifest.geometry);
-	if (bytes > set->config->block_max) {
-		ucm_complain(complaint,
-			     "space.json: blocks of %llu bytes: block_max is "
-			     "%llu",
-			     (unsigned long long)bytes,
-			     (unsigned long long)set->config->block_max);
-		return -EFBIG;
-	}
+	if (bytes > set->config->block_max)
+		return ucm_error_set(
+			error, -EFBIG,
+			"space.json: blocks of %llu bytes: block_max is "
+			"%llu",
+			(unsigned long long)bytes,
+			(unsigned long long)set->config->block_max);
 	*out = manifest;
 	return 0;
 }
@@ -306,16 +306,14 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 	char path[UCM_BACKING_PATH_MAX];
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_manifest manifest;
-	int err =
-		ucm_store_parse_manifest(set, text, len, &manifest, &complaint);
+	int err = ucm_store_parse_manifest(set, text, len, &manifest, &error);
 
 	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &complaint);
+		err = ucm_space_set_manifest(space, &manifest, &error);
 	if (err) {
-		ucm_warning("%s: not accepted: %s", space->folder,
-			    complaint.text);
+		ucm_warning("%s: not accepted: %s", space->folder, error.text);
 		return err;
 	}
 	manifest_path(space, path, sizeof(path));

@@ -19,6 +19,7 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
@@ -31,8 +32,7 @@
  * only checked once more. */
 #define CLOSE_MS 30000
 
-static int check_nesting(const struct ucm_store *set,
-			 struct ucm_complaint *complaint)
+static int check_nesting(const struct ucm_store *set, struct ucm_error *error)
 {
 	for (unsigned i = 0; i < set->num_dirs; i++) {
 		for (unsigned j = 0; j < set->num_dirs; j++) {
@@ -40,11 +40,9 @@ static int check_nesting(const struct ucm_store *set,
 			const char *b = set->dirs[j]->path;
 			size_t len = strlen(a);
 
-			if (i != j && !strncmp(a, b, len) && b[len] == '/') {
-				ucm_complain(complaint,
-					     "%s lies inside %s", b, a);
-				return -EINVAL;
-			}
+			if (i != j && !strncmp(a, b, len) && b[len] == '/')
+				return ucm_error_set(error, -EINVAL,
+						     "%s lies inside %s", b, a);
 		}
 	}
 	return 0;
@@ -52,7 +50,7 @@ static int check_nesting(const struct ucm_store *set,
 
 /* Before anything is locked, so that it is not "in use by another ucmfs". */
 static int check_given_twice(const struct ucm_config *config,
-			     struct ucm_complaint *complaint)
+			     struct ucm_error *error)
 {
 	struct stat seen[UCM_MAX_DIRS];
 	unsigned num = 0;
@@ -67,9 +65,8 @@ static int check_given_twice(const struct ucm_config *config,
 				if (seen[k].st_dev != seen[num].st_dev ||
 				    seen[k].st_ino != seen[num].st_ino)
 					continue;
-				ucm_complain(complaint, "%s: given twice",
-					     path);
-				return -EINVAL;
+				return ucm_error_set(error, -EINVAL,
+						     "%s: given twice", path);
 			}
 			num++;
 		}
@@ -77,7 +74,7 @@ static int check_given_twice(const struct ucm_config *config,
 	return 0;
 }
 
-static int open_tiers(struct ucm_store *set, struct ucm_complaint *complaint)
+static int open_tiers(struct ucm_store *set, struct ucm_error *error)
 {
 	int err = 0;
 
@@ -87,8 +84,8 @@ static int open_tiers(struct ucm_store *set, struct ucm_complaint *complaint)
 	for (unsigned i = 0; i < set->config->num_tiers && !err; i++) {
 		struct ucm_tier *tier = &set->tiers[i];
 
-		err = ucm_tier_open(tier, &set->config->tiers[i],
-				    set->num_dirs, set->config, complaint);
+		err = ucm_tier_open(tier, &set->config->tiers[i], set->num_dirs,
+				    set->config, error);
 		if (err)
 			break;
 		set->num_tiers++;
@@ -96,7 +93,7 @@ static int open_tiers(struct ucm_store *set, struct ucm_complaint *complaint)
 			set->tier_of[set->num_dirs] = tier;
 			set->dirs[set->num_dirs++] = &tier->dirs[j];
 		}
-		err = check_nesting(set, complaint);
+		err = check_nesting(set, error);
 	}
 	return err;
 }
@@ -112,7 +109,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_manifest manifest;
 	int err;
 
@@ -121,18 +118,18 @@ void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space)
 	err = ucm_store_read_manifest(set, space, text, UCM_MANIFEST_MAX);
 	if (err == -ENOENT)
 		return;
-	ucm_complain(&complaint, "%s", strerror(-err));
+	ucm_error_set(&error, err, "%s", strerror(-err));
 	if (!err)
 		err = ucm_store_parse_manifest(set, text, strlen(text),
-					       &manifest, &complaint);
+					       &manifest, &error);
 	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &complaint);
+		err = ucm_space_set_manifest(space, &manifest, &error);
 	if (err)
-		ucm_error("%s: %s", space->folder, complaint.text);
+		ucm_error("%s: %s", space->folder, error.text);
 }
 
 static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
-			   const char *name, struct ucm_complaint *complaint)
+			   const char *name, struct ucm_error *error)
 {
 	char path[UCM_BACKING_PATH_MAX];
 	struct ucm_space *space;
@@ -144,7 +141,7 @@ static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
 	snprintf(path, sizeof(path), "spaces/%s", name);
 	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return 0;
-	err = ucm_trust_space(&backing->trust, &st, path, complaint);
+	err = ucm_trust_space(&backing->trust, &st, path, error);
 	if (err)
 		return err;
 	if (ucm_namespace_add(&set->names, name, &space))
@@ -157,20 +154,18 @@ static int add_found_space(struct ucm_store *set, struct ucm_backing *backing,
 }
 
 static int list_spaces(struct ucm_store *set, struct ucm_backing *backing,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
 	_cleanup_free_ char *names = NULL;
 	int err = ucm_os_list(backing->dirfd, "spaces", &names);
 
 	if (err == -ENOENT)
 		return 0;
-	if (err) {
-		ucm_complain(complaint, "%s/spaces: %s", backing->path,
-			     strerror(-err));
-		return err;
-	}
+	if (err)
+		return ucm_error_set(error, err, "%s/spaces: %s", backing->path,
+				     strerror(-err));
 	for (const char *name = names; *name && !err; name += strlen(name) + 1)
-		err = add_found_space(set, backing, name, complaint);
+		err = add_found_space(set, backing, name, error);
 	return err;
 }
 
@@ -186,10 +181,10 @@ static void name_tiers(struct ucm_store *set)
 	}
 }
 
-static int find_spaces(struct ucm_store *set, struct ucm_complaint *complaint)
+static int find_spaces(struct ucm_store *set, struct ucm_error *error)
 {
 	for (unsigned dir = 0; dir < set->num_dirs; dir++) {
-		int err = list_spaces(set, set->dirs[dir], complaint);
+		int err = list_spaces(set, set->dirs[dir], error);
 
 		if (err)
 			return err;
@@ -251,12 +246,12 @@ static void init_keepers(struct ucm_store *set)
 }
 
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
-		   struct ucm_complaint *complaint)
+		   struct ucm_error *error)
 {
 	struct ucm_store *set = calloc(1, sizeof(*set));
 	int err;
 
-	ucm_complain(complaint, "out of memory");
+	ucm_error_set(error, -ENOMEM, "out of memory");
 	if (!set)
 		return -ENOMEM;
 	set->config = config;
@@ -268,11 +263,11 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_cond_init_monotonic(&set->upkeep_wake);
 	ucm_cond_init_monotonic(&set->upkeep_ended);
 	init_keepers(set);
-	err = ucm_config_check(config, complaint);
+	err = ucm_config_check(config, error);
 	if (!err)
-		err = check_given_twice(config, complaint);
+		err = check_given_twice(config, error);
 	if (!err)
-		err = open_tiers(set, complaint);
+		err = open_tiers(set, error);
 	if (!err)
 		err = ucm_index_new(&set->index);
 	if (!err)
@@ -280,7 +275,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	if (!err)
 		name_tiers(set);
 	if (!err)
-		err = find_spaces(set, complaint);
+		err = find_spaces(set, error);
 	if (err) {
 		ucm_store_close(set);
 		return err;

@@ -104,11 +104,11 @@ struct ucm_store {
 
 /*
  * Open all tiers and learn which spaces there are, and what their blocks look
- * like. Writes nothing but what a new directory lacks. Errors come with a
- * complaint that names the directory.
+ * like. Writes nothing but what a new directory lacks. On failure error
+ * names the directory.
  */
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
-		   struct ucm_complaint *complaint);
+		   struct ucm_error *error);
 
 /* Mark the directories as in use. */
 int ucm_store_begin(struct ucm_store *set);
@@ -284,10 +284,10 @@ int ucm_store_write_manifest(struct ucm_store *set, struct ucm_space *space,
 
 /* ---- shared by the store's own files ---- */
 
-/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
+/* What a text says, within our limits: else -EINVAL or -EFBIG, in words. */
 int ucm_store_parse_manifest(struct ucm_store *set, const char *text,
 			     size_t len, struct ucm_manifest *out,
-			     struct ucm_complaint *complaint);
+			     struct ucm_error *error);
 
 /* What space.json says, if there is one; logs what is wrong with it. */
 void ucm_store_load_manifest(struct ucm_store *set, struct ucm_space *space);
