@@ -261,12 +261,12 @@ static char *debug_text(struct ucm_daemon *daemon, size_t *len)
 
 static int write_debug(struct ucm_daemon *daemon, const char *text)
 {
-	char why[256];
-	int err = ucm_log_areas_set(text, why, sizeof(why));
+	struct ucm_error error;
+	int err = ucm_log_areas_set(text, &error);
 
 	(void)daemon;
 	if (err)
-		ucm_warning(".ucmfs/debug: %s", why);
+		ucm_warning(".ucmfs/debug: %s", error.text);
 	return err;
 }
 

@@ -225,12 +225,10 @@ static int set_level(struct ucm_options *options, const char *value,
 
 static int set_areas(const char *value, struct ucm_error *error)
 {
-	char why[256];
-	int err = ucm_log_areas_set(value, why, sizeof(why));
+	struct ucm_error why;
+	int err = ucm_log_areas_set(value, &why);
 
-	if (err)
-		ucm_error_set(error, err, "debug: %s", why);
-	return err;
+	return err ? ucm_error_set(error, err, "debug: %s", why.text) : 0;
 }
 
 static int set_text(const char *value, char **out)
