@@ -117,11 +117,11 @@ static void make_layout(struct bench *bench, const struct shape *shape)
 	struct ucm_geometry geometry = { .num_layers = shape->layers,
 					 .k_bytes = layer_bytes };
 	uint64_t tensor = (uint64_t)shape->run_bytes * bench->num_jobs;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
-	err = ucm_layout_new(&geometry, bench->num_jobs, &bench->layout, why,
-			     sizeof(why));
+	err = ucm_layout_new(&geometry, bench->num_jobs, &bench->layout,
+			     &error);
 	for (uint32_t layer = 0; layer < shape->layers && !err; layer++) {
 		struct ucm_region region = {
 			.base = bench->pages +
@@ -135,13 +135,12 @@ static void make_layout(struct bench *bench, const struct shape *shape)
 			.layer = layer,
 		};
 
-		err = ucm_layout_add_region(bench->layout, &region, why,
-					    sizeof(why));
+		err = ucm_layout_add_region(bench->layout, &region, &error);
 	}
 	if (!err)
-		err = ucm_layout_seal(bench->layout, why, sizeof(why));
+		err = ucm_layout_seal(bench->layout, &error);
 	if (err)
-		die(why);
+		die(error.text);
 }
 
 /* Blocks lie in staging in a row; pages are taken from the last one down, so
@@ -192,11 +191,11 @@ static void open_copy(struct bench *bench, unsigned ctas)
 {
 	struct ucm_copy_options options = { .device = bench->number,
 					    .ctas = ctas };
-	char why[256];
+	struct ucm_error error;
 
 	setenv("UCM_CUDA_RUN_BYTES", ctas ? "1T" : "0", 1);
-	if (ucm_copy_cuda.open(&options, &bench->copy, why, sizeof(why)))
-		die(why);
+	if (ucm_copy_cuda.open(&options, &bench->copy, &error))
+		die(error.text);
 	if (ucm_copy_cuda.register_staging(bench->copy, bench->staging,
 					   bench->len) ||
 	    ucm_copy_cuda.add_group(bench->copy, 0, bench->layout))
@@ -317,10 +316,11 @@ static bool run_shape(struct bench *bench, const struct shape *shape)
 
 static void open_device(struct bench *bench)
 {
-	char why[256], name[128];
+	struct ucm_error error;
+	char name[128];
 
-	if (ucm_cuda_get(&bench->cuda, why, sizeof(why))) {
-		fprintf(stderr, ME ": SKIP: %s\n", why);
+	if (ucm_cuda_get(&bench->cuda, &error)) {
+		fprintf(stderr, ME ": SKIP: %s\n", error.text);
 		exit(SKIPPED);
 	}
 	ok(bench, bench->cuda->DeviceGet(&bench->device, bench->number),

@@ -95,7 +95,7 @@ static uint8_t *page_plane(const struct bench *bench, uint64_t page,
 
 static int add_regions(struct bench *bench, struct ucm_layout *layout)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err = 0;
 
 	for (uint32_t i = 0; i < num_planes(bench) && !err; i++) {
@@ -110,13 +110,12 @@ static int add_regions(struct bench *bench, struct ucm_layout *layout)
 		};
 
 		if (region.run_bytes)
-			err = ucm_layout_add_region(layout, &region, why,
-						    sizeof(why));
+			err = ucm_layout_add_region(layout, &region, &error);
 	}
 	if (!err)
-		err = ucm_layout_seal(layout, why, sizeof(why));
+		err = ucm_layout_seal(layout, &error);
 	if (err)
-		fprintf(stderr, ME ": layout: %s\n", why);
+		fprintf(stderr, ME ": layout: %s\n", error.text);
 	return err;
 }
 
@@ -229,7 +228,7 @@ static void *get_memory(uint64_t len)
 
 int pages_open(struct bench *bench)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err = read_list(bench);
 
 	shuffle(bench);
@@ -242,9 +241,9 @@ int pages_open(struct bench *bench)
 	if (!bench->pages || !bench->staging)
 		return complain("pages", "mmap");
 	err = ucm_layout_new(&bench->block.geometry, bench->num_files,
-			     &bench->layout, why, sizeof(why));
+			     &bench->layout, &error);
 	if (err)
-		fprintf(stderr, ME ": layout: %s\n", why);
+		fprintf(stderr, ME ": layout: %s\n", error.text);
 	return err ? err : add_regions(bench, bench->layout);
 }
 

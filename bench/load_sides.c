@@ -49,15 +49,15 @@ static struct ucm_loader_options options_of(const struct bench *bench,
 int side_open(struct bench *bench, struct side *side)
 {
 	struct ucm_loader_options options = options_of(bench, side);
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	unsigned group;
-	int err = ucm_loader_open(&options, &side->loader, why, sizeof(why));
+	int err = ucm_loader_open(&options, &side->loader, &error);
 
 	if (!err)
 		err = ucm_loader_add_group(side->loader, bench->layout, NULL,
-					   &group, why, sizeof(why));
+					   &group, &error);
 	if (err)
-		fprintf(stderr, ME ": %s: %s\n", side->name, why);
+		fprintf(stderr, ME ": %s: %s\n", side->name, error.text);
 	return err;
 }
 
@@ -72,7 +72,7 @@ void side_close(struct side *side)
 static int submit(struct side *side, struct ucm_request *request,
 		  struct ucm_task **out)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
 	request->size = sizeof(*request);
@@ -80,9 +80,9 @@ static int submit(struct side *side, struct ucm_request *request,
 	request->order = side->order;
 	request->group_layers = side->group_layers;
 	err = (side->is_save ? ucm_save_submit : ucm_load_submit)(
-		side->loader, request, out, why, sizeof(why));
+		side->loader, request, out, &error);
 	if (err)
-		fprintf(stderr, ME ": %s: %s\n", side->name, why);
+		fprintf(stderr, ME ": %s: %s\n", side->name, error.text);
 	return err;
 }
 

@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <ucm/error.h>
+
 enum ucm_log_level {
 	UCM_LOG_ERROR,
 	UCM_LOG_WARNING,
@@ -137,10 +139,10 @@ void ucm_log_debug(enum ucm_log_area area, const char *format, ...)
 /*
  * Set depths by text: "AREA=DEPTH", several of them between commas, colons or
  * white space. AREA is a name; the part of names before a dot, for all of
- * them; or "all". Any thread. All or nothing: -EINVAL, and why names the wrong
- * part. An empty text is wrong, too.
+ * them; or "all". Any thread. All or nothing: -EINVAL, and error names the
+ * wrong part. An empty text is wrong, too.
  */
-int ucm_log_areas_set(const char *text, char *why, size_t why_size);
+int ucm_log_areas_set(const char *text, struct ucm_error *error);
 
 /* "AREA=DEPTH", a line each, as ucm_log_areas_set() takes it; to free. NULL:
  * no memory. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/parse.h"
 
 #define SEPARATORS ",: \t\r\n"
@@ -34,23 +35,21 @@ static bool matches(const char *name, const char *wanted)
 }
 
 /* One "AREA=DEPTH" into a table of depths; cuts the text at its '='. */
-static int set_one(char *text, uint8_t depths[UCM_AREA_COUNT], char *why,
-		   size_t why_size)
+static int set_one(char *text, uint8_t depths[UCM_AREA_COUNT],
+		   struct ucm_error *error)
 {
 	char *value = strchr(text, '=');
 	uint64_t depth;
 	bool found = false;
 
-	if (!value) {
-		snprintf(why, why_size, "'%.80s': AREA=DEPTH is needed", text);
-		return -EINVAL;
-	}
+	if (!value)
+		return ucm_error_set(error, -EINVAL,
+				     "'%.80s': AREA=DEPTH is needed", text);
 	*value++ = '\0';
-	if (ucm_parse_range(value, 0, UCM_LOG_DEPTH_MAX, &depth)) {
-		snprintf(why, why_size, "%.80s: depth '%.80s': 0 to %d", text,
-			 value, UCM_LOG_DEPTH_MAX);
-		return -EINVAL;
-	}
+	if (ucm_parse_range(value, 0, UCM_LOG_DEPTH_MAX, &depth))
+		return ucm_error_set(error, -EINVAL,
+				     "%.80s: depth '%.80s': 0 to %d", text,
+				     value, UCM_LOG_DEPTH_MAX);
 	for (unsigned i = 0; i < UCM_AREA_COUNT; i++) {
 		if (!matches(names[i], text))
 			continue;
@@ -58,29 +57,25 @@ static int set_one(char *text, uint8_t depths[UCM_AREA_COUNT], char *why,
 		found = true;
 	}
 	if (!found)
-		snprintf(why, why_size, "no area '%.80s'", text);
-	return found ? 0 : -EINVAL;
+		return ucm_error_set(error, -EINVAL, "no area '%.80s'", text);
+	return 0;
 }
 
-int ucm_log_areas_set(const char *text, char *why, size_t why_size)
+int ucm_log_areas_set(const char *text, struct ucm_error *error)
 {
 	uint8_t depths[UCM_AREA_COUNT];
 	_cleanup_free_ char *copy = strdup(text);
 	char *save = NULL, *part;
 	int err = 0;
 
-	if (!copy) {
-		snprintf(why, why_size, "out of memory");
-		return -ENOMEM;
-	}
+	if (!copy)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	memset(depths, UNCHANGED, sizeof(depths));
 	part = strtok_r(copy, SEPARATORS, &save);
-	if (!part) {
-		snprintf(why, why_size, "AREA=DEPTH is needed");
-		return -EINVAL;
-	}
+	if (!part)
+		return ucm_error_set(error, -EINVAL, "AREA=DEPTH is needed");
 	for (; part && !err; part = strtok_r(NULL, SEPARATORS, &save))
-		err = set_one(part, depths, why, why_size);
+		err = set_one(part, depths, error);
 	for (unsigned i = 0; i < UCM_AREA_COUNT && !err; i++) {
 		if (depths[i] != UNCHANGED)
 			atomic_store(&ucm_log_depths[i], depths[i]);

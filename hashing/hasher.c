@@ -5,24 +5,32 @@
 #include "hashing/sha.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/error.h"
 
 static bool empty(const char *text)
 {
 	return !text || !*text;
 }
 
-static bool too_long(const char *text)
+/* Is this text of a field one that can be hashed? */
+static int check_text(const char *field, const char *text,
+		      struct ucm_error *error)
 {
-	return text && strnlen(text, UCM_HASH_TEXT_MAX + 1) > UCM_HASH_TEXT_MAX;
+	if (text && strnlen(text, UCM_HASH_TEXT_MAX + 1) > UCM_HASH_TEXT_MAX)
+		return ucm_error_set(error, -EINVAL, "%s: over %u bytes", field,
+				     UCM_HASH_TEXT_MAX);
+	return 0;
 }
 
 /* ---- checks ---- */
 
 static int check_items(const struct ucm_hash_extras *extras,
-		       struct ucm_hash_error *why)
+		       struct ucm_error *error)
 {
 	uint64_t end = 0;
 
@@ -31,63 +39,90 @@ static int check_items(const struct ucm_hash_extras *extras,
 
 		if (item->position < end || item->length == 0 ||
 		    item->length > INT64_MAX || item->position > INT64_MAX)
-			return ucm_wrong(why, "items", i, -EINVAL);
+			return ucm_error_set(
+				error, -EINVAL,
+				"items[%zu]: tokens %" PRIu64 " + %" PRIu64
+				": none, or not after those of the one before",
+				i, item->position, item->length);
 		end = item->position + item->length;
 	}
 	return 0;
 }
 
+static int refuse_extra(const struct ucm_scheme_info *info, const char *field,
+			struct ucm_error *error)
+{
+	return ucm_error_set(error, -EINVAL, "%s: scheme %s cannot express it",
+			     field, info->name);
+}
+
 int ucm_extras_check(const struct ucm_scheme_info *info,
 		     const struct ucm_hash_extras *extras,
-		     struct ucm_hash_error *why)
+		     struct ucm_error *error)
 {
-	bool can = info->extras;
+	int err;
 
-	if (too_long(extras->salt) || (!can && !empty(extras->salt)))
-		return ucm_wrong(why, "salt", 0, -EINVAL);
-	if (too_long(extras->lora) || (!can && !empty(extras->lora)))
-		return ucm_wrong(why, "lora", 0, -EINVAL);
+	if (!info->extras && !empty(extras->salt))
+		return refuse_extra(info, "salt", error);
+	if (!info->extras && !empty(extras->lora))
+		return refuse_extra(info, "lora", error);
+	if (!info->extras && extras->num_items)
+		return refuse_extra(info, "items", error);
+	err = check_text("salt", extras->salt, error);
+	if (!err)
+		err = check_text("lora", extras->lora, error);
+	if (err)
+		return err;
 	if (extras->lora_digest && empty(extras->lora))
-		return ucm_wrong(why, "lora_digest", 0, -EINVAL);
-	if (extras->num_items && (!can || !extras->items))
-		return ucm_wrong(why, "items", 0, -EINVAL);
-	return check_items(extras, why);
+		return ucm_error_set(error, -EINVAL,
+				     "lora_digest: there is no lora");
+	if (extras->num_items && !extras->items)
+		return ucm_error_set(error, -EINVAL, "items: missing");
+	return check_items(extras, error);
 }
 
 /* A model may contain ':', as a path may: the three fields behind it cannot,
  * so the text is taken apart from its end in one way only. */
 static int check_texts(const struct ucm_scheme_info *info,
 		       const struct ucm_hash_meta *meta,
-		       struct ucm_hash_error *why)
+		       struct ucm_error *error)
 {
-	if (too_long(meta->model) || (info->meta && !meta->model))
-		return ucm_wrong(why, "model", 0, -EINVAL);
-	if (too_long(meta->dtype) || (info->meta && !meta->dtype) ||
-	    (info->plain && strchr(meta->dtype, ':')))
-		return ucm_wrong(why, "dtype", 0, -EINVAL);
-	return 0;
+	if (info->meta && !meta->model)
+		return ucm_error_set(error, -EINVAL, "model: missing");
+	if (info->meta && !meta->dtype)
+		return ucm_error_set(error, -EINVAL, "dtype: missing");
+	if (info->plain && strchr(meta->dtype, ':'))
+		return ucm_error_set(error, -EINVAL, "dtype %s: it has a ':'",
+				     meta->dtype);
+	return check_text("model", meta->model, error)
+		       ?: check_text("dtype", meta->dtype, error);
 }
 
-static int check_meta(const struct ucm_hash_meta *meta,
-		      struct ucm_hash_error *why)
+static int check_meta(const struct ucm_hash_meta *meta, struct ucm_error *error)
 {
 	const struct ucm_scheme_info *info = ucm_scheme_info(meta->scheme);
 	int err;
 
 	if (!info)
-		return ucm_wrong(why, "scheme", 0, -EINVAL);
+		return ucm_error_set(error, -EINVAL,
+				     "scheme %" PRIu32 ": unknown",
+				     meta->scheme);
 	if (meta->block_size == 0 || meta->block_size > UCM_HASH_BLOCK_SIZE_MAX)
-		return ucm_wrong(why, "block_size", 0, -EINVAL);
+		return ucm_error_set(error, -EINVAL,
+				     "block_size %" PRIu32 ": from 1 to %u",
+				     meta->block_size, UCM_HASH_BLOCK_SIZE_MAX);
 	if (meta->world_size == 0)
-		return ucm_wrong(why, "world_size", 0, -EINVAL);
+		return ucm_error_set(error, -EINVAL, "world_size 0: from 1 on");
 	if (meta->rank >= meta->world_size)
-		return ucm_wrong(why, "rank", 0, -EINVAL);
-	err = check_texts(info, meta, why);
+		return ucm_error_set(error, -EINVAL,
+				     "rank %" PRIu32 " of %" PRIu32, meta->rank,
+				     meta->world_size);
+	err = check_texts(info, meta, error);
 	if (err)
 		return err;
 	if (meta->scheme == UCM_SCHEME_EXTERNAL && !meta->space_id)
-		return ucm_wrong(why, "space_id", 0, -EINVAL);
-	return ucm_extras_check(info, &meta->extras, why);
+		return ucm_error_set(error, -EINVAL, "space_id: missing");
+	return ucm_extras_check(info, &meta->extras, error);
 }
 
 /* ---- copies ---- */
@@ -240,16 +275,16 @@ static void make_seed(struct ucm_hasher *hasher)
 }
 
 int ucm_hasher_open(const struct ucm_hash_meta *meta, struct ucm_hasher **out,
-		    struct ucm_hash_error *why)
+		    struct ucm_error *error)
 {
 	struct ucm_hasher *hasher;
-	int err = check_meta(meta, why);
+	int err = check_meta(meta, error);
 
 	if (err)
 		return err;
 	hasher = keep(meta);
 	if (!hasher)
-		return ucm_wrong(why, "memory", 0, -ENOMEM);
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	hasher->info = ucm_scheme_info(meta->scheme);
 	hasher->rank = meta->mla ? 0 : meta->rank;
 	hasher->lanes = ucm_md5_lanes_best();

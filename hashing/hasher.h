@@ -97,19 +97,9 @@ struct ucm_hasher {
 typedef void (*ucm_sink)(void *arg, const char *name, const void *bytes,
 			 size_t len);
 
-/* Tell what is wrong, if anybody wants to know; returns err. */
-static inline int ucm_wrong(struct ucm_hash_error *why, const char *field,
-			    size_t index, int err)
-{
-	if (why)
-		*why = (struct ucm_hash_error){ .field = field,
-						.index = index };
-	return err;
-}
-
 /* Whether extras make sense; 0 or -EINVAL. */
 int ucm_extras_check(const struct ucm_scheme_info *info,
 		     const struct ucm_hash_extras *extras,
-		     struct ucm_hash_error *why);
+		     struct ucm_error *error);
 
 #endif

@@ -10,7 +10,10 @@
 #include "hashing/walk.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
+
+#include "common/error.h"
 
 size_t ucm_hash_count(const struct ucm_hasher *hasher, size_t num_tokens,
 		      uint32_t flags)
@@ -46,7 +49,7 @@ static bool tokens_fit(const int64_t *tokens, size_t num, uint64_t max)
 
 static int check_tokens(const struct ucm_hasher *hasher,
 			const struct ucm_hash_request *request,
-			struct ucm_hash_error *why)
+			struct ucm_error *error)
 {
 	uint64_t max = hasher->info->token_max;
 	size_t i = 0;
@@ -55,45 +58,55 @@ static int check_tokens(const struct ucm_hasher *hasher,
 		return 0;
 	while ((uint64_t)request->tokens[i] <= max)
 		i++;
-	return ucm_wrong(why, "tokens", i, -EINVAL);
+	return ucm_error_set(error, -EINVAL,
+			     "token %zu is %" PRId64 ": from 0 to %" PRIu64, i,
+			     request->tokens[i], max);
 }
 
 static int check_request(const struct ucm_hasher *hasher,
 			 const struct ucm_hash_request *request,
-			 struct ucm_hash_error *why)
+			 struct ucm_error *error)
 {
+	size_t num;
 	int err;
 
 	if (request->flags & ~UCM_HASH_PARTIAL)
-		return ucm_wrong(why, "flags", 0, -EINVAL);
-	if (request->room < ucm_hash_count(hasher, request->num_tokens,
-					   request->flags))
-		return ucm_wrong(why, "room", 0, -EINVAL);
+		return ucm_error_set(error, -EINVAL,
+				     "flags 0x%" PRIx32 ": unknown",
+				     request->flags);
+	num = ucm_hash_count(hasher, request->num_tokens, request->flags);
+	if (request->room < num)
+		return ucm_error_set(error, -EINVAL, "room for %zu of %zu ids",
+				     request->room, num);
 	if (request->state &&
 	    request->state->tokens % hasher->meta.block_size)
-		return ucm_wrong(why, "state", 0, -EINVAL);
+		return ucm_error_set(error, -EINVAL,
+				     "state: %" PRIu64
+				     " tokens are no whole blocks",
+				     request->state->tokens);
 	if (request->extras) {
-		err = ucm_extras_check(hasher->info, request->extras, why);
+		err = ucm_extras_check(hasher->info, request->extras, error);
 		if (err)
 			return err;
 	}
-	return check_tokens(hasher, request, why);
+	return check_tokens(hasher, request, error);
 }
 
 static int check_all(const struct ucm_hasher *hasher,
 		     const struct ucm_hash_request *requests, size_t num,
-		     struct ucm_hash_error *why)
+		     struct ucm_error *error)
 {
 	if (hasher->meta.scheme == UCM_SCHEME_EXTERNAL)
-		return ucm_wrong(why, "scheme", 0, -ENOTSUP);
+		return ucm_error_set(error, -ENOTSUP,
+				     "scheme external hashes no tokens");
 	for (size_t i = 0; i < num; i++) {
-		int err = check_request(hasher, &requests[i], why);
+		int err = check_request(hasher, &requests[i], error);
 
-		if (!err)
-			continue;
-		if (why)
-			why->request = i;
-		return err;
+		if (err && num > 1 && error)
+			ucm_error_set(error, err, "request %zu: %s", i,
+				      error->text);
+		if (err)
+			return err;
 	}
 	return 0;
 }
@@ -118,9 +131,9 @@ static void begin_state(const struct ucm_hasher *hasher,
 
 int ucm_hash_start(const struct ucm_hasher *hasher,
 		   const struct ucm_hash_extras *extras,
-		   struct ucm_hash_state *out, struct ucm_hash_error *why)
+		   struct ucm_hash_state *out, struct ucm_error *error)
 {
-	int err = extras ? ucm_extras_check(hasher->info, extras, why) : 0;
+	int err = extras ? ucm_extras_check(hasher->info, extras, error) : 0;
 
 	if (!err)
 		begin_state(hasher, extras, out);
@@ -251,9 +264,9 @@ static void to_own_rank(const struct ucm_hasher *hasher,
 
 int ucm_hash_batch(const struct ucm_hasher *hasher,
 		   const struct ucm_hash_request *requests, size_t num,
-		   struct ucm_hash_error *why)
+		   struct ucm_error *error)
 {
-	int err = check_all(hasher, requests, num, why);
+	int err = check_all(hasher, requests, num, error);
 
 	if (err)
 		return err;
@@ -270,7 +283,7 @@ int ucm_hash_batch(const struct ucm_hasher *hasher,
 
 int ucm_hash_request(const struct ucm_hasher *hasher,
 		     const struct ucm_hash_request *request,
-		     struct ucm_hash_error *why)
+		     struct ucm_error *error)
 {
-	return ucm_hash_batch(hasher, request, 1, why);
+	return ucm_hash_batch(hasher, request, 1, error);
 }

@@ -107,12 +107,13 @@ static int list(const char *mount)
 static int check(char **settings)
 {
 	_cleanup_free_ char *text = join(settings);
-	char why[256];
+	struct ucm_error error;
 
 	if (!text)
 		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
-	if (ucm_log_areas_set(text, why, sizeof(why)))
-		return ucm_tool_fail(UCM_EXIT_USAGE, "%s; try --help", why);
+	if (ucm_log_areas_set(text, &error))
+		return ucm_tool_fail(UCM_EXIT_USAGE, "%s; try --help",
+				     error.text);
 	return 0;
 }
 

@@ -90,16 +90,16 @@ static void check_metrics(struct ucm_doctor *doctor, const char *point)
 
 /* The tiers' keys are read without it. */
 static int ignore(void *arg, const char *key, const char *value,
-		  struct ucm_complaint *complaint)
+		  struct ucm_error *error)
 {
-	(void)arg, (void)key, (void)value, (void)complaint;
+	(void)arg, (void)key, (void)value, (void)error;
 	return 0;
 }
 
 /* From the mount itself, which knows all, if it answers; else from what it was
  * mounted with, which says less. */
 static int read_tiers(const struct ucm_mount *mount, bool answers,
-		      struct ucm_config *config, struct ucm_complaint *why)
+		      struct ucm_config *config, struct ucm_error *why)
 {
 	_cleanup_free_ char *path = NULL;
 
@@ -119,7 +119,7 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 static void check_tiers(struct ucm_doctor *doctor,
 			const struct ucm_mount *mount, bool answers)
 {
-	struct ucm_complaint why = { .text = "" };
+	struct ucm_error why = { .text = "" };
 	struct ucm_config config;
 
 	ucm_config_init(&config);

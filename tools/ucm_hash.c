@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hashing/hasher.h"
 #include "hashing/tree.h"
 
 struct job {
@@ -29,19 +30,16 @@ static struct ucm_hasher *open_hasher(const struct job *job, uint32_t rank)
 {
 	struct ucm_hash_meta meta = job->opt->meta;
 	struct ucm_hasher *hasher = NULL;
-	struct ucm_hash_error why;
+	struct ucm_error error;
 
 	meta.rank = rank;
-	if (!ucm_hasher_open(&meta, &hasher, &why))
-		return hasher;
-	if (!strcmp(why.field, "model") && !meta.model)
+	if (ucm_scheme_info(meta.scheme)->meta && !meta.model)
 		ucm_tool_complain("the scheme needs --meta; try --help");
-	else if (!strcmp(why.field, "space_id"))
+	else if (meta.scheme == UCM_SCHEME_EXTERNAL && !meta.space_id)
 		ucm_tool_complain("the scheme needs --space; try --help");
-	else
-		ucm_tool_complain("the scheme does not take this %s; try --help",
-				  why.field);
-	return NULL;
+	else if (ucm_hasher_open(&meta, &hasher, &error))
+		ucm_tool_complain("%s; try --help", error.text);
+	return hasher;
 }
 
 static int begin(const struct job *job, const struct ucm_hasher *hasher,
@@ -76,14 +74,12 @@ static int hash_tokens(const struct job *job, const struct ucm_hasher *hasher,
 {
 	struct ucm_hash_state state = *start;
 	struct ucm_hash_request request = request_of(job, &state, ids);
-	struct ucm_hash_error why;
-	int err = ucm_hash_request(hasher, &request, &why);
+	struct ucm_error error;
 
-	if (!err)
+	if (!ucm_hash_request(hasher, &request, &error))
 		return 0;
-	return ucm_tool_complain("%s: token %zu is %lld, out of range",
-				 ucm_hash_input_name(job->opt), why.index,
-				 (long long)job->input.tokens.ids[why.index]);
+	return ucm_tool_complain("%s: %s", ucm_hash_input_name(job->opt),
+				 error.text);
 }
 
 static int hash_hashes(const struct job *job, const struct ucm_hasher *hasher,

@@ -222,14 +222,14 @@ int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out)
 {
 	struct spaces spaces = { NULL, 0 };
-	char why[512] = "no memory";
+	struct ucm_error error = { .text = "no memory" };
 	int err = add_each(&spaces, "");
 
 	if (!err)
 		err = ucm_space_list(client->mount, NULL, add_each, &spaces,
-				     why, sizeof(why));
+				     &error);
 	if (err) {
-		ucm_tool_complain("%s", why);
+		ucm_tool_complain("%s", error.text);
 		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "tools/ucm_tool.h"
 
@@ -79,8 +80,8 @@ int ucm_move_map(struct ucm_move_job *job, bool writable)
 /* ---- the loader ---- */
 
 /* A region for each layer: all of it in one run. */
-static int add_layers(const struct ucm_move_job *job,
-		      struct ucm_layout *layout, char *why, size_t why_len)
+static int add_layers(const struct ucm_move_job *job, struct ucm_layout *layout,
+		      struct ucm_error *error)
 {
 	const struct ucm_geometry *g = &job->geometry;
 	uint64_t layer_bytes = (uint64_t)g->k_bytes + g->v_bytes;
@@ -97,12 +98,12 @@ static int add_layers(const struct ucm_move_job *job,
 			.layer = layer,
 		};
 
-		err = ucm_layout_add_region(layout, &region, why, why_len);
+		err = ucm_layout_add_region(layout, &region, error);
 	}
 	return err;
 }
 
-static int open_loader(struct ucm_move_job *job, char *why, size_t why_len)
+static int open_loader(struct ucm_move_job *job, struct ucm_error *error)
 {
 	struct ucm_loader_options options = {
 		.size = sizeof(options),
@@ -114,18 +115,18 @@ static int open_loader(struct ucm_move_job *job, char *why, size_t why_len)
 		.save_budget_bytes = UINT64_MAX / 2,
 	};
 	struct ucm_layout *layout = NULL;
-	int err = ucm_loader_open(&options, &job->loader, why, why_len);
+	int err = ucm_loader_open(&options, &job->loader, error);
 
 	if (!err)
-		err = ucm_layout_new(&job->geometry, job->ids.num, &layout, why,
-				     why_len);
+		err = ucm_layout_new(&job->geometry, job->ids.num, &layout,
+				     error);
 	if (!err)
-		err = add_layers(job, layout, why, why_len);
+		err = add_layers(job, layout, error);
 	if (!err)
-		err = ucm_layout_seal(layout, why, why_len);
+		err = ucm_layout_seal(layout, error);
 	if (!err)
 		err = ucm_loader_add_group(job->loader, layout, job->opt->space,
-					   &job->group, why, why_len);
+					   &job->group, error);
 	ucm_layout_free(layout);
 	return err;
 }
@@ -144,8 +145,8 @@ static struct ucm_id *make_parents(const struct ucm_move_job *job)
 	return parents;
 }
 
-static int submit(struct ucm_move_job *job, bool is_save, char *why,
-		  size_t why_len)
+static int submit(struct ucm_move_job *job, bool is_save,
+		  struct ucm_error *error)
 {
 	struct ucm_move *blocks = calloc(job->ids.num, sizeof(*blocks));
 	struct ucm_id *parents = NULL;
@@ -166,9 +167,9 @@ static int submit(struct ucm_move_job *job, bool is_save, char *why,
 			blocks[i].page = (uint32_t)i;
 		}
 		err = (is_save ? ucm_save_submit : ucm_load_submit)(
-			job->loader, &request, &job->task, why, why_len);
+			job->loader, &request, &job->task, error);
 	} else {
-		strncpy(why, strerror(ENOMEM), why_len - 1);
+		ucm_error_set(error, err, "out of memory");
 	}
 	free(parents);
 	free(blocks);
@@ -195,16 +196,16 @@ static void wait_for_task(struct ucm_move_job *job)
 int ucm_move_run(struct ucm_move_job *job, bool is_save)
 {
 	const struct ucm_outcome *outcomes;
-	char why[512] = "";
+	struct ucm_error error = { "" };
 	int err;
 
 	if (!job->ids.num)
 		return 0;
-	err = open_loader(job, why, sizeof(why));
+	err = open_loader(job, &error);
 	if (!err)
-		err = submit(job, is_save, why, sizeof(why));
+		err = submit(job, is_save, &error);
 	if (err) {
-		ucm_tool_complain("%s", why);
+		ucm_tool_complain("%s", error.text);
 		return err;
 	}
 	wait_for_task(job);

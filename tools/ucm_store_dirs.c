@@ -55,16 +55,16 @@ static int open_mount(const char *path, struct ucm_store_dirs *dirs)
 
 static int open_tiers(const char *source, struct ucm_store_dirs *dirs)
 {
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_config config;
 	unsigned num = 0;
 	int err;
 
 	ucm_config_init(&config);
-	err = ucm_config_source(&config, source, &complaint) ?:
-		      ucm_config_check(&config, &complaint);
+	err = ucm_config_source(&config, source, &error)
+		      ?: ucm_config_check(&config, &error);
 	if (err)
-		ucm_tool_complain("%s", complaint.text);
+		ucm_tool_complain("%s", error.text);
 	for (unsigned i = 0; i < config.num_tiers; i++)
 		num += config.tiers[i].num_dirs;
 	if (!err)

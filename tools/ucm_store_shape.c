@@ -46,13 +46,13 @@ static int of_like(const char *path, struct ucm_geometry *out)
 	return err ? ucm_tool_complain("%s: %s", path, strerror(-err)) : 0;
 }
 
-/* 0, -ENOENT: there is none; or a complaint. */
+/* 0, -ENOENT: there is none; or an error. */
 static int of_manifest(const struct ucm_store_dirs *dirs, unsigned dir,
 		       struct ucm_geometry *out)
 {
 	char path[UCM_TREE_PATH_MAX];
 	static char text[UCM_MANIFEST_MAX + 1];
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_manifest manifest;
 	int err;
 
@@ -63,10 +63,10 @@ static int of_manifest(const struct ucm_store_dirs *dirs, unsigned dir,
 	if (err < 0)
 		return ucm_tool_complain("%s/%s: %s", dirs->paths[dir], path,
 					 strerror(-err));
-	err = ucm_manifest_parse(text, strlen(text), &manifest, &complaint);
+	err = ucm_manifest_parse(text, strlen(text), &manifest, &error);
 	if (err)
 		return ucm_tool_complain("%s/%s: %s", dirs->paths[dir],
-					 dirs->folder, complaint.text);
+					 dirs->folder, error.text);
 	*out = manifest.geometry;
 	return 0;
 }

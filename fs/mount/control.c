@@ -55,12 +55,12 @@ static char *debug_text(struct ucm_daemon *daemon, size_t *len)
 
 static int debug_write(struct ucm_daemon *daemon, const char *text)
 {
-	char why[256];
-	int err = ucm_log_areas_set(text, why, sizeof(why));
+	struct ucm_error error;
+	int err = ucm_log_areas_set(text, &error);
 
 	(void)daemon;
 	if (err)
-		ucm_warning(UCM_TREE_DEBUG ": %s", why);
+		ucm_warning(UCM_TREE_DEBUG ": %s", error.text);
 	return err;
 }
 

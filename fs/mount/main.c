@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <syslog.h>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "fs/mount/daemon.h"
 
@@ -22,9 +23,9 @@ static void show_version(void)
 	printf("ucmfs %s, libfuse %s\n", PACKAGE_VERSION, fuse_pkgversion());
 }
 
-static int complain(const struct ucm_complaint *complaint)
+static int complain(const struct ucm_error *error)
 {
-	fprintf(stderr, "ucmfs: %s\n", complaint->text);
+	fprintf(stderr, "ucmfs: %s\n", error->text);
 	return 2;
 }
 
@@ -39,7 +40,7 @@ static bool lies_in(const char *path, const char *dir)
 /* A tier below the mount point would vanish under the mount, and the daemon
  * would wait for itself; so it would with a mount over a tier's folder. */
 static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
-			    struct ucm_complaint *complaint)
+			    struct ucm_error *error)
 {
 	char *path = realpath(mountpoint, NULL);
 	struct stat st;
@@ -47,11 +48,11 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 	if (!path) {
 		if (errno == ENOTCONN || errno == ECONNABORTED)
 			return 0; /* a dead mount, soon to be detached */
-		ucm_complain(complaint, "%s: %m", mountpoint);
-		return -EINVAL;
+		return ucm_error_set(error, -EINVAL, "%s: %m", mountpoint);
 	}
 	if (!stat(path, &st) && !S_ISDIR(st.st_mode)) {
-		ucm_complain(complaint, "%s: %s", path, strerror(ENOTDIR));
+		ucm_error_set(error, -EINVAL, "%s: %s", path,
+			      strerror(ENOTDIR));
 		free(path);
 		return -EINVAL;
 	}
@@ -59,12 +60,13 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 		const char *dir = set->dirs.at[i]->path;
 
 		if (lies_in(dir, path) || lies_in(path, dir)) {
-			ucm_complain(complaint,
-				     lies_in(dir, path)
-					     ? "%s lies inside the mount "
-					       "point %s"
-					     : "%s contains the mount point %s",
-				     dir, path);
+			ucm_error_set(
+				error, -EINVAL,
+				lies_in(dir, path)
+					? "%s lies inside the mount "
+					  "point %s"
+					: "%s contains the mount point %s",
+				dir, path);
 			free(path);
 			return -EINVAL;
 		}
@@ -76,7 +78,7 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 /* NULL without an error: none is asked for. */
 static int open_trace(const struct ucm_options *options,
 		      const struct ucm_store *set, struct ucm_trace **out,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	const char *tiers[UCM_MAX_DIRS];
 	struct ucm_trace_names names = {
@@ -98,30 +100,30 @@ static int open_trace(const struct ucm_options *options,
 	err = ucm_trace_open(options->trace, options->trace_size, &names, out);
 	free(mount);
 	if (err)
-		ucm_complain(complaint, "trace %s: %s", options->trace,
-			     err == -EEXIST ? "is there, and is no trace"
-					    : strerror(-err));
+		ucm_error_set(error, err, "trace %s: %s", options->trace,
+			      err == -EEXIST ? "is there, and is no trace"
+					     : strerror(-err));
 	return err;
 }
 
 static int run(struct ucm_options *options)
 {
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_store *set;
 	struct ucm_trace *trace;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
 	if (err) {
-		ucm_complain(&complaint, "log %s: %s", options->log_file,
-			     strerror(-err));
-		return complain(&complaint);
+		ucm_error_set(&error, err, "log %s: %s", options->log_file,
+			      strerror(-err));
+		return complain(&error);
 	}
-	if (ucm_store_open(&options->config, &set, &complaint))
-		return complain(&complaint);
-	if (check_mountpoint(options->mountpoint, set, &complaint) ||
-	    open_trace(options, set, &trace, &complaint)) {
+	if (ucm_store_open(&options->config, &set, &error))
+		return complain(&error);
+	if (check_mountpoint(options->mountpoint, set, &error) ||
+	    open_trace(options, set, &trace, &error)) {
 		ucm_store_close(set);
-		return complain(&complaint);
+		return complain(&error);
 	}
 	err = ucm_daemon_run(options, set, trace);
 	ucm_trace_close(trace);
@@ -131,14 +133,14 @@ static int run(struct ucm_options *options)
 
 int main(int argc, char **argv)
 {
-	struct ucm_complaint complaint = { "out of memory" };
+	struct ucm_error error = { "out of memory" };
 	struct ucm_options options;
 	int status = 0;
 
 	openlog("ucmfs", LOG_PID, LOG_DAEMON);
 	ucm_options_init(&options);
-	if (ucm_options_parse(&options, argc, argv, &complaint))
-		status = complain(&complaint);
+	if (ucm_options_parse(&options, argc, argv, &error))
+		status = complain(&error);
 	else if (options.show_help)
 		ucm_options_help(stdout);
 	else if (options.show_version)

@@ -12,6 +12,7 @@
 
 #include <ucm/control.h>
 
+#include "common/error.h"
 #include "common/parse.h"
 #include "fs/watch/trace.h"
 
@@ -149,15 +150,13 @@ static int find_word(const char *const *words, int num, const char *word)
 }
 
 static int set_switch(const struct option_row *row, const char *value,
-		      enum ucm_switch *out, struct ucm_complaint *complaint)
+		      enum ucm_switch *out, struct ucm_error *error)
 {
 	int i = find_word(switches, 3, value);
 
-	if (i < 0) {
-		ucm_complain(complaint, "%s '%s': auto, on or off", row->name,
-			     value);
-		return -EINVAL;
-	}
+	if (i < 0)
+		return ucm_error_set(error, -EINVAL, "%s '%s': auto, on or off",
+				     row->name, value);
 	*out = (enum ucm_switch)i;
 	return 0;
 }
@@ -172,24 +171,23 @@ static uint64_t least_of(const struct option_row *row)
 }
 
 static int set_number(const struct option_row *row, const char *value,
-		      unsigned *out, struct ucm_complaint *complaint)
+		      unsigned *out, struct ucm_error *error)
 {
 	uint64_t min = least_of(row);
 	uint64_t max = row->max ? row->max : UINT32_MAX - 1;
 	uint64_t number;
 
-	if (ucm_parse_range(value, min, max, &number)) {
-		ucm_complain(complaint, "%s '%s': a number from %llu to %llu",
-			     row->name, value, (unsigned long long)min,
-			     (unsigned long long)max);
-		return -EINVAL;
-	}
+	if (ucm_parse_range(value, min, max, &number))
+		return ucm_error_set(error, -EINVAL,
+				     "%s '%s': a number from %llu to %llu",
+				     row->name, value, (unsigned long long)min,
+				     (unsigned long long)max);
 	*out = (unsigned)number;
 	return 0;
 }
 
 static int set_log(struct ucm_options *options, const char *value,
-		   struct ucm_complaint *complaint)
+		   struct ucm_error *error)
 {
 	char *file = NULL;
 
@@ -203,9 +201,9 @@ static int set_log(struct ucm_options *options, const char *value,
 			return -ENOMEM;
 		options->log = UCM_LOG_TO_FILE;
 	} else {
-		ucm_complain(complaint, "log '%s': stderr, syslog or /PATH",
-			     value);
-		return -EINVAL;
+		return ucm_error_set(error, -EINVAL,
+				     "log '%s': stderr, syslog or /PATH",
+				     value);
 	}
 	free(options->log_file);
 	options->log_file = file;
@@ -213,28 +211,24 @@ static int set_log(struct ucm_options *options, const char *value,
 }
 
 static int set_level(struct ucm_options *options, const char *value,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	int i = find_word(ucm_log_level_names, UCM_LOG_LEVELS, value);
 
-	if (i < 0) {
-		ucm_complain(complaint,
-			     "log_level '%s': error, warning, info or debug",
-			     value);
-		return -EINVAL;
-	}
+	if (i < 0)
+		return ucm_error_set(
+			error, -EINVAL,
+			"log_level '%s': error, warning, info or debug", value);
 	options->log_level = (enum ucm_log_level)i;
 	return 0;
 }
 
-static int set_areas(const char *value, struct ucm_complaint *complaint)
+static int set_areas(const char *value, struct ucm_error *error)
 {
-	char why[256];
-	int err = ucm_log_areas_set(value, why, sizeof(why));
+	struct ucm_error why;
+	int err = ucm_log_areas_set(value, &why);
 
-	if (err)
-		ucm_complain(complaint, "debug: %s", why);
-	return err;
+	return err ? ucm_error_set(error, err, "debug: %s", why.text) : 0;
 }
 
 static int set_text(const char *value, char **out)
@@ -249,16 +243,14 @@ static int set_text(const char *value, char **out)
 }
 
 static int set_bytes(const struct option_row *row, const char *value,
-		     uint64_t *out, struct ucm_complaint *complaint)
+		     uint64_t *out, struct ucm_error *error)
 {
 	uint64_t bytes;
 
 	if (ucm_parse_bytes(value, &bytes) || bytes < UCM_TRACE_SIZE_MIN ||
-	    bytes > UCM_TRACE_SIZE_MAX) {
-		ucm_complain(complaint, "%s '%s': from 64K to 1T", row->name,
-			     value);
-		return -EINVAL;
-	}
+	    bytes > UCM_TRACE_SIZE_MAX)
+		return ucm_error_set(error, -EINVAL, "%s '%s': from 64K to 1T",
+				     row->name, value);
 	*out = bytes;
 	return 0;
 }
@@ -276,32 +268,32 @@ static int pass_on(struct ucm_options *options, const char *name)
 }
 
 static int apply(struct ucm_options *options, const struct option_row *row,
-		 const char *value, struct ucm_complaint *complaint)
+		 const char *value, struct ucm_error *error)
 {
 	void *field = (char *)options + row->offset;
 
 	switch (row->kind) {
 	case STORE:
 		return ucm_config_set(&options->config, row->name, value,
-				      complaint);
+				      error);
 	case SWITCH:
-		return set_switch(row, value, field, complaint);
+		return set_switch(row, value, field, error);
 	case NUMBER:
-		return set_number(row, value, field, complaint);
+		return set_number(row, value, field, error);
 	case OWNER:
 		*(row->offset == AT(uid) ? &options->has_uid
 					 : &options->has_gid) = true;
-		return set_number(row, value, field, complaint);
+		return set_number(row, value, field, error);
 	case LOG:
-		return set_log(options, value, complaint);
+		return set_log(options, value, error);
 	case LEVEL:
-		return set_level(options, value, complaint);
+		return set_level(options, value, error);
 	case AREAS:
-		return set_areas(value, complaint);
+		return set_areas(value, error);
 	case TEXT:
 		return set_text(value, field);
 	case BYTES:
-		return set_bytes(row, value, field, complaint);
+		return set_bytes(row, value, field, error);
 	case FLAG:
 		*(bool *)field = true;
 		return pass_on(options, row->name);
@@ -316,7 +308,7 @@ static int apply(struct ucm_options *options, const struct option_row *row,
 
 /* From the command line: "name" or "name=value". */
 static int set_option(struct ucm_options *options, char *text,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	char *value = strchr(text, '=');
 	const struct option_row *row;
@@ -324,25 +316,22 @@ static int set_option(struct ucm_options *options, char *text,
 	if (value)
 		*value++ = '\0';
 	row = find_row(text);
-	if (!row) {
-		ucm_complain(complaint, "unknown option '%.200s'", text);
-		return -EINVAL;
-	}
-	if (row->arg && !value) {
-		ucm_complain(complaint, "option %s needs a value: %s=%s", text,
-			     text, row->arg);
-		return -EINVAL;
-	}
-	if (!row->arg && value && row->kind != IGNORE) {
-		ucm_complain(complaint, "option %s takes no value", text);
-		return -EINVAL;
-	}
-	return apply(options, row, value, complaint);
+	if (!row)
+		return ucm_error_set(error, -EINVAL, "unknown option '%.200s'",
+				     text);
+	if (row->arg && !value)
+		return ucm_error_set(error, -EINVAL,
+				     "option %s needs a value: %s=%s", text,
+				     text, row->arg);
+	if (!row->arg && value && row->kind != IGNORE)
+		return ucm_error_set(error, -EINVAL, "option %s takes no value",
+				     text);
+	return apply(options, row, value, error);
 }
 
 /* From the configuration file: the same names; flags are true or false. */
 static int set_from_file(void *arg, const char *key, const char *value,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
 	const struct option_row *row = find_row(key);
 	bool on;
@@ -351,12 +340,11 @@ static int set_from_file(void *arg, const char *key, const char *value,
 	    row->offset == AT(ready_fd))
 		return -ENOENT;
 	if (row->arg)
-		return apply(arg, row, value, complaint);
-	if (ucm_parse_bool(value, &on)) {
-		ucm_complain(complaint, "%s '%s': true or false", key, value);
-		return -EINVAL;
-	}
-	return on ? apply(arg, row, NULL, complaint) : 0;
+		return apply(arg, row, value, error);
+	if (ucm_parse_bool(value, &on))
+		return ucm_error_set(error, -EINVAL, "%s '%s': true or false",
+				     key, value);
+	return on ? apply(arg, row, NULL, error) : 0;
 }
 
 /* Cut the next option off a list: at a comma that no backslash protects. */
@@ -377,33 +365,33 @@ static char *next_option(char **list)
 }
 
 typedef int (*each_fn)(struct ucm_options *options, char *text,
-		       struct ucm_complaint *complaint);
+		       struct ucm_error *error);
 
 static int each_option(struct ucm_options *options, const char *list,
-		       each_fn fn, struct ucm_complaint *complaint)
+		       each_fn fn, struct ucm_error *error)
 {
 	char *copy = strdup(list), *rest = copy, *text;
 	int err = copy ? 0 : -ENOMEM;
 
 	while (!err && (text = next_option(&rest))) {
 		if (*text)
-			err = fn(options, text, complaint);
+			err = fn(options, text, error);
 	}
 	free(copy);
 	return err;
 }
 
 static int read_config(struct ucm_options *options, char *text,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
 	if (strncmp(text, "config=", 7))
 		return 0;
 	return ucm_config_read(&options->config, text + 7, set_from_file,
-			       options, complaint);
+			       options, error);
 }
 
 static int take_flags(struct ucm_options *options, int argc, char **argv,
-		      const char **lists, struct ucm_complaint *complaint)
+		      const char **lists, struct ucm_error *error)
 {
 	static const struct option longs[] = {
 		{ "help", no_argument, NULL, 'h' },
@@ -425,29 +413,28 @@ static int take_flags(struct ucm_options *options, int argc, char **argv,
 		case 'V': options->show_version = true; break;
 		case 'n': case 's': case 'v': case 't': break;
 		case ':':
-			ucm_complain(complaint, "-%c needs a value", optopt);
-			return -EINVAL;
+			return ucm_error_set(error, -EINVAL,
+					     "-%c needs a value", optopt);
 		default:
-			ucm_complain(complaint, "unknown flag '%s'",
-				     optopt ? (char[]){ '-', (char)optopt, 0 }
-					    : argv[optind - 1]);
-			return -EINVAL;
+			return ucm_error_set(
+				error, -EINVAL, "unknown flag '%s'",
+				optopt ? (char[]){ '-', (char)optopt, 0 }
+				       : argv[optind - 1]);
 		}
 	}
 	return num;
 }
 
 static int take_operands(struct ucm_options *options, int argc, char **argv,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
-	if (argc - optind != 2) {
-		ucm_complain(complaint,
-			     argc - optind > 2
-				     ? "too many arguments: SOURCE MOUNTPOINT"
-				     : "SOURCE and MOUNTPOINT are needed; see "
-				       "ucmfs --help");
-		return -EINVAL;
-	}
+	if (argc - optind != 2)
+		return ucm_error_set(
+			error, -EINVAL,
+			argc - optind > 2
+				? "too many arguments: SOURCE MOUNTPOINT"
+				: "SOURCE and MOUNTPOINT are needed; see "
+				  "ucmfs --help");
 	options->source = argv[optind];
 	options->mountpoint = argv[optind + 1];
 	return 0;
@@ -455,29 +442,29 @@ static int take_operands(struct ucm_options *options, int argc, char **argv,
 
 /* The file first, then SOURCE, then options, which may name SOURCE's tiers. */
 int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	const char **lists = calloc((size_t)argc + 1, sizeof(*lists));
 	int num, err;
 
 	if (!lists)
 		return -ENOMEM;
-	num = take_flags(options, argc, argv, lists, complaint);
+	num = take_flags(options, argc, argv, lists, error);
 	err = num < 0 ? num : 0;
 	if (err || options->show_help || options->show_version) {
 		free(lists);
 		return err;
 	}
-	err = take_operands(options, argc, argv, complaint);
+	err = take_operands(options, argc, argv, error);
 	for (int i = 0; i < num && !err; i++)
-		err = each_option(options, lists[i], read_config, complaint);
+		err = each_option(options, lists[i], read_config, error);
 	if (!err)
 		err = ucm_config_source(&options->config, options->source,
-					complaint);
+					error);
 	for (int i = 0; i < num && !err; i++)
-		err = each_option(options, lists[i], set_option, complaint);
+		err = each_option(options, lists[i], set_option, error);
 	if (!err)
-		err = ucm_config_check(&options->config, complaint);
+		err = ucm_config_check(&options->config, error);
 	free(lists);
 	return err;
 }

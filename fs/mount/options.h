@@ -56,9 +56,9 @@ struct ucm_options {
 void ucm_options_init(struct ucm_options *options);
 void ucm_options_fini(struct ucm_options *options);
 
-/* 0, or -EINVAL with a complaint. Keeps pointers into argv. */
+/* 0, or -EINVAL with the cause in error. Keeps pointers into argv. */
 int ucm_options_parse(struct ucm_options *options, int argc, char **argv,
-		      struct ucm_complaint *complaint);
+		      struct ucm_error *error);
 
 void ucm_options_help(FILE *out);
 

@@ -398,7 +398,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		      struct ucm_space *space, const struct ucm_key *key,
 		      enum ucm_commit_when when)
 {
-	struct ucm_complaint why;
+	struct ucm_error why;
 	struct ucm_block block;
 	enum ucm_fault fault;
 	int err;

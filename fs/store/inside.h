@@ -174,7 +174,7 @@ void ucm_store_learn(struct ucm_store *store, struct ucm_space *space);
 
 /* At the start: which spaces the directories have, and all of the above. */
 int ucm_store_find_spaces(struct ucm_store *store,
-			  struct ucm_complaint *complaint);
+			  struct ucm_error *error);
 
 /* Make a space's folder in a directory that has not got it, with the space's
  * owner and mode. */

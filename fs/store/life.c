@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "fs/index/memory.h"
 #include "fs/tier/lock.h"
 
@@ -60,12 +61,13 @@ static void init_keepers(struct ucm_store *store)
 }
 
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
-		   struct ucm_complaint *complaint)
+		   struct ucm_error *error)
 {
 	struct ucm_store *store = calloc(1, sizeof(*store));
 	int err;
 
-	ucm_complain(complaint, "out of memory");
+	/* unless something else is known below */
+	ucm_error_set(error, -ENOMEM, "out of memory");
 	if (!store)
 		return -ENOMEM;
 	store->config = config;
@@ -77,9 +79,9 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_cond_init_monotonic(&store->keepers_wake);
 	ucm_cond_init_monotonic(&store->keepers_ended);
 	init_keepers(store);
-	err = ucm_config_check(config, complaint);
+	err = ucm_config_check(config, error);
 	if (!err)
-		err = ucm_dirs_open(&store->dirs, config, complaint);
+		err = ucm_dirs_open(&store->dirs, config, error);
 	if (!err)
 		err = ucm_index_new(&store->index);
 	if (!err)
@@ -87,7 +89,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	if (!err)
 		name_tiers(store);
 	if (!err)
-		err = ucm_store_find_spaces(store, complaint);
+		err = ucm_store_find_spaces(store, error);
 	if (err) {
 		ucm_store_close(store);
 		return err;

@@ -11,18 +11,17 @@
 
 #include <jansson.h>
 
+#include "common/error.h"
 #include "hashing/digest.h"
 
-static int bad_key(struct ucm_complaint *complaint, const char *key,
-		   const char *want)
+static int bad_key(struct ucm_error *error, const char *key, const char *want)
 {
-	ucm_complain(complaint, "space.json: geometry.%s: %s", key, want);
-	return -EINVAL;
+	return ucm_error_set(error, -EINVAL, "space.json: geometry.%s: %s", key,
+			     want);
 }
 
 static int get_number(const json_t *geometry, const char *key, json_int_t min,
-		      json_int_t max, uint32_t *out,
-		      struct ucm_complaint *complaint)
+		      json_int_t max, uint32_t *out, struct ucm_error *error)
 {
 	const json_t *value = json_object_get(geometry, key);
 	json_int_t number;
@@ -31,24 +30,24 @@ static int get_number(const json_t *geometry, const char *key, json_int_t min,
 		return 0;
 	number = json_integer_value(value);
 	if (!json_is_integer(value) || number < min || number > max)
-		return bad_key(complaint, key, "missing or out of range");
+		return bad_key(error, key, "missing or out of range");
 	*out = (uint32_t)number;
 	return 0;
 }
 
 static int get_dtype(const json_t *geometry, uint32_t *out,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	const char *name =
 		json_string_value(json_object_get(geometry, "dtype"));
 
 	if (!name || ucm_dtype_parse(name, out))
-		return bad_key(complaint, "dtype", "missing or unknown");
+		return bad_key(error, "dtype", "missing or unknown");
 	return 0;
 }
 
 static int get_order(const json_t *geometry, uint32_t *out,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	static const char *const orders[] = { "NHD", "HND", "opaque" };
 	const json_t *value = json_object_get(geometry, "order");
@@ -61,12 +60,12 @@ static int get_order(const json_t *geometry, uint32_t *out,
 			return 0;
 		}
 	}
-	return bad_key(complaint, "order", "not NHD, HND or opaque");
+	return bad_key(error, "order", "not NHD, HND or opaque");
 }
 
 /* The same rules as for a header: encode one, and see. */
 static int check_geometry(const struct ucm_geometry *geometry,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	char bytes[UCM_BLOCK_HEADER_BYTES];
 	struct ucm_block block = {
@@ -77,49 +76,48 @@ static int check_geometry(const struct ucm_geometry *geometry,
 
 	if (!ucm_block_encode(&block, NULL, bytes, sizeof(bytes)))
 		return 0;
-	ucm_complain(complaint,
-		     "space.json: geometry: k_bytes is not block_size * "
-		     "num_kv_heads * head_dim * size of dtype");
-	return -EINVAL;
+	return ucm_error_set(
+		error, -EINVAL,
+		"space.json: geometry: k_bytes is not block_size * "
+		"num_kv_heads * head_dim * size of dtype");
 }
 
 static int get_geometry(const json_t *root, struct ucm_geometry *out,
-			struct ucm_complaint *complaint)
+			struct ucm_error *error)
 {
 	const json_t *geometry = json_object_get(root, "geometry");
 	struct ucm_geometry g = { 0 };
 	uint32_t heads = 0, dim = 0;
 	int err;
 
-	if (!json_is_object(geometry)) {
-		ucm_complain(complaint, "space.json: no map 'geometry'");
-		return -EINVAL;
-	}
+	if (!json_is_object(geometry))
+		return ucm_error_set(error, -EINVAL,
+				     "space.json: no map 'geometry'");
 	err = get_number(geometry, "num_layers", 1, 1 << 20, &g.num_layers,
-			 complaint);
+			 error);
 	if (!err)
 		err = get_number(geometry, "block_size", 1, UINT32_MAX,
-				 &g.block_size, complaint);
+				 &g.block_size, error);
 	if (!err)
-		err = get_dtype(geometry, &g.dtype, complaint);
+		err = get_dtype(geometry, &g.dtype, error);
 	if (!err)
-		err = get_number(geometry, "k_bytes", 1, UINT32_MAX,
-				 &g.k_bytes, complaint);
+		err = get_number(geometry, "k_bytes", 1, UINT32_MAX, &g.k_bytes,
+				 error);
 	if (!err)
-		err = get_number(geometry, "v_bytes", 0, UINT32_MAX,
-				 &g.v_bytes, complaint);
+		err = get_number(geometry, "v_bytes", 0, UINT32_MAX, &g.v_bytes,
+				 error);
 	if (!err)
 		err = get_number(geometry, "num_kv_heads", 0, UINT16_MAX,
-				 &heads, complaint);
+				 &heads, error);
 	if (!err)
 		err = get_number(geometry, "head_dim", 0, UINT16_MAX, &dim,
-				 complaint);
+				 error);
 	if (!err)
-		err = get_order(geometry, &g.order, complaint);
+		err = get_order(geometry, &g.order, error);
 	g.num_kv_heads = (uint16_t)heads;
 	g.head_dim = (uint16_t)dim;
 	if (!err)
-		err = check_geometry(&g, complaint);
+		err = check_geometry(&g, error);
 	if (!err)
 		*out = g;
 	return err;
@@ -172,27 +170,26 @@ static int identify(const json_t *root, uint8_t out[32])
 }
 
 int ucm_manifest_parse(const char *text, size_t len, struct ucm_manifest *out,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
 	struct ucm_manifest manifest;
-	json_error_t error;
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+	json_error_t where;
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
 	int err;
 
 	if (!json_is_object(root)) {
-		ucm_complain(complaint, "space.json:%d: %s",
-			     root ? 1 : error.line,
-			     root ? "not a map" : error.text);
+		err = ucm_error_set(error, -EINVAL, "space.json:%d: %s",
+				    root ? 1 : where.line,
+				    root ? "not a map" : where.text);
 		json_decref(root);
-		return -EINVAL;
+		return err;
 	}
-	err = get_geometry(root, &manifest.geometry, complaint);
-	if (!err && has_real(root)) {
-		ucm_complain(complaint,
-			     "space.json: a number with a fraction has no "
-			     "canonical form: make it a string");
-		err = -EINVAL;
-	}
+	err = get_geometry(root, &manifest.geometry, error);
+	if (!err && has_real(root))
+		err = ucm_error_set(
+			error, -EINVAL,
+			"space.json: a number with a fraction has no "
+			"canonical form: make it a string");
 	if (!err)
 		err = identify(root, manifest.space_id);
 	json_decref(root);

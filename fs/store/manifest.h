@@ -34,8 +34,8 @@ struct ucm_manifest {
 	uint8_t space_id[32];
 };
 
-/* 0, or -EINVAL with a complaint that names the key. */
+/* 0, or -EINVAL; error names the key. */
 int ucm_manifest_parse(const char *text, size_t len, struct ucm_manifest *out,
-		       struct ucm_complaint *complaint);
+		       struct ucm_error *error);
 
 #endif

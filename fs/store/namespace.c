@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/align.h"
+#include "common/error.h"
 
 static struct ucm_space *new_space(const char *name, unsigned num_dirs)
 {
@@ -177,19 +178,18 @@ static enum ucm_fault fits_locked(struct ucm_space *space,
 }
 
 static void name_both(const struct ucm_geometry *mine,
-		      const struct ucm_geometry *its,
-		      struct ucm_complaint *why)
+		      const struct ucm_geometry *its, struct ucm_error *why)
 {
 	char a[160], b[160];
 
 	ucm_geometry_text(mine, a, sizeof(a));
 	ucm_geometry_text(its, b, sizeof(b));
-	ucm_complain(why, "the space has %s; the block has %s", a, b);
+	ucm_error_set(why, -EINVAL, "the space has %s; the block has %s", a, b);
 }
 
 enum ucm_fault ucm_space_admit(struct ucm_space *space,
 			       const struct ucm_block *block,
-			       struct ucm_complaint *why)
+			       struct ucm_error *why)
 {
 	enum ucm_fault fault;
 
@@ -201,11 +201,11 @@ enum ucm_fault ucm_space_admit(struct ucm_space *space,
 		learn(space, block);
 		space->pending++;
 	} else if (space->closing) {
-		ucm_complain(why, "the space is being removed");
+		ucm_error_set(why, -EINVAL, "the space is being removed");
 	} else if (fault == UCM_FAULT_GEOMETRY) {
 		name_both(&space->geometry, &block->geometry, why);
 	} else {
-		ucm_complain(why, "%s", ucm_fault_text(fault));
+		ucm_error_set(why, -EINVAL, "%s", ucm_fault_text(fault));
 	}
 	pthread_mutex_unlock(&space->lock);
 	return fault;
@@ -234,32 +234,31 @@ enum ucm_fault ucm_space_fits(struct ucm_space *space,
 /* The blocks that are there must go on to fit. */
 static int check_manifest(const struct ucm_space *space,
 			  const struct ucm_manifest *manifest,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	if (is_empty(space))
 		return 0;
 	if (space->has_geometry &&
 	    !ucm_geometry_equal(&space->geometry, &manifest->geometry)) {
-		name_both(&manifest->geometry, &space->geometry, complaint);
+		name_both(&manifest->geometry, &space->geometry, error);
 		return -EINVAL;
 	}
 	if (space->has_identity && memcmp(space->space_id, manifest->space_id,
-					  sizeof(space->space_id))) {
-		ucm_complain(complaint, "the space has blocks of another "
-					"space_id; remove them first");
-		return -EINVAL;
-	}
+					  sizeof(space->space_id)))
+		return ucm_error_set(error, -EINVAL,
+				     "the space has blocks of another "
+				     "space_id; remove them first");
 	return 0;
 }
 
 int ucm_space_set_manifest(struct ucm_space *space,
 			   const struct ucm_manifest *manifest,
-			   struct ucm_complaint *complaint)
+			   struct ucm_error *error)
 {
 	int err;
 
 	pthread_mutex_lock(&space->lock);
-	err = check_manifest(space, manifest, complaint);
+	err = check_manifest(space, manifest, error);
 	if (!err) {
 		space->geometry = manifest->geometry;
 		memcpy(space->space_id, manifest->space_id,

@@ -86,7 +86,7 @@ void ucm_namespace_remove(struct ucm_namespace *names,
  */
 enum ucm_fault ucm_space_admit(struct ucm_space *space,
 			       const struct ucm_block *block,
-			       struct ucm_complaint *why);
+			       struct ucm_error *why);
 void ucm_space_settled(struct ucm_space *space);
 
 /* The same question about a block that is there already; changes nothing but,
@@ -94,10 +94,10 @@ void ucm_space_settled(struct ucm_space *space);
 enum ucm_fault ucm_space_fits(struct ucm_space *space,
 			      const struct ucm_block *block, bool teaches);
 
-/* -EINVAL with a complaint if blocks that are there would not fit. */
+/* -EINVAL, in words, if blocks that are there would not fit. */
 int ucm_space_set_manifest(struct ucm_space *space,
 			   const struct ucm_manifest *manifest,
-			   struct ucm_complaint *complaint);
+			   struct ucm_error *error);
 
 /* It was not to be: the blocks that are there decide again. */
 void ucm_space_drop_manifest(struct ucm_space *space);

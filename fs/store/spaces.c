@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
@@ -278,26 +279,23 @@ int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 	return err;
 }
 
-/* What a text says, within our limits: -EINVAL, -EFBIG with a complaint. */
+/* What a text says, within our limits: -EINVAL, -EFBIG with a error. */
 static int parse_manifest(struct ucm_store *store, const char *text,
 			  size_t len, struct ucm_manifest *out,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	struct ucm_manifest manifest;
 	uint64_t bytes;
-	int err = ucm_manifest_parse(text, len, &manifest, complaint);
+	int err = ucm_manifest_parse(text, len, &manifest, error);
 
 	if (err)
 		return err;
 	bytes = ucm_geometry_file_bytes(&manifest.geometry);
-	if (bytes > store->config->block_max) {
-		ucm_complain(complaint,
-			     "space.json: blocks of %llu bytes: block_max is "
+	if (bytes > store->config->block_max)
+		return ucm_error_set(error, -EFBIG, "space.json: blocks of %llu bytes: block_max is "
 			     "%llu",
 			     (unsigned long long)bytes,
 			     (unsigned long long)store->config->block_max);
-		return -EFBIG;
-	}
 	*out = manifest;
 	return 0;
 }
@@ -306,7 +304,7 @@ static int parse_manifest(struct ucm_store *store, const char *text,
 static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_manifest manifest;
 	int err;
 
@@ -315,14 +313,14 @@ static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 	err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
 	if (err == -ENOENT)
 		return;
-	ucm_complain(&complaint, "%s", strerror(-err));
+	ucm_error_set(&error, err, "%s", strerror(-err));
 	if (!err)
 		err = parse_manifest(store, text, strlen(text),
-				     &manifest, &complaint);
+				     &manifest, &error);
 	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &complaint);
+		err = ucm_space_set_manifest(space, &manifest, &error);
 	if (err)
-		ucm_error("%s: %s", space->folder, complaint.text);
+		ucm_error("%s: %s", space->folder, error.text);
 }
 
 int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
@@ -330,16 +328,16 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 	char path[UCM_TREE_PATH_MAX];
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_manifest manifest;
 	int err =
-		parse_manifest(store, text, len, &manifest, &complaint);
+		parse_manifest(store, text, len, &manifest, &error);
 
 	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &complaint);
+		err = ucm_space_set_manifest(space, &manifest, &error);
 	if (err) {
 		ucm_warning("%s: not accepted: %s", space->folder,
-			    complaint.text);
+			    error.text);
 		return err;
 	}
 	ucm_tree_manifest_path(space->folder, path);
@@ -376,7 +374,7 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 }
 
 static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
-			   const char *name, struct ucm_complaint *complaint)
+			   const char *name, struct ucm_error *error)
 {
 	char path[UCM_TREE_PATH_MAX];
 	struct ucm_space *space;
@@ -388,7 +386,7 @@ static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
 	ucm_tree_folder(name, path);
 	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
 		return 0;
-	err = ucm_trust_space(&backing->trust, &st, path, complaint);
+	err = ucm_trust_space(&backing->trust, &st, path, error);
 	if (err)
 		return err;
 	if (ucm_namespace_add(&store->names, name, &space))
@@ -401,28 +399,26 @@ static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
 }
 
 static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
 	_cleanup_free_ char *names = NULL;
 	int err = ucm_os_list(backing->dirfd, UCM_TREE_SPACES, &names);
 
 	if (err == -ENOENT)
 		return 0;
-	if (err) {
-		ucm_complain(complaint, "%s/" UCM_TREE_SPACES ": %s", backing->path,
+	if (err)
+		return ucm_error_set(error, err, "%s/" UCM_TREE_SPACES ": %s", backing->path,
 			     strerror(-err));
-		return err;
-	}
 	for (const char *name = names; *name && !err; name += strlen(name) + 1)
-		err = add_found_space(store, backing, name, complaint);
+		err = add_found_space(store, backing, name, error);
 	return err;
 }
 
 int ucm_store_find_spaces(struct ucm_store *store,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		int err = list_spaces(store, store->dirs.at[dir], complaint);
+		int err = list_spaces(store, store->dirs.at[dir], error);
 
 		if (err)
 			return err;

@@ -97,10 +97,10 @@ struct ucm_store {
 /*
  * Open all tiers and learn which spaces there are, and what their blocks look
  * like. Writes nothing but what a new directory lacks. Errors come with a
- * complaint that names the directory.
+ * error that names the directory.
  */
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
-		   struct ucm_complaint *complaint);
+		   struct ucm_error *error);
 
 /* Mark the directories as in use. */
 int ucm_store_begin(struct ucm_store *store);

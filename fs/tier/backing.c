@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "common/osguard.h"
@@ -73,12 +74,12 @@ static void learn_type(struct ucm_backing *backing)
  * it: there a lock may hold for one machine only, or wait out a server's grace
  * period. */
 static int take_lock(struct ucm_backing *backing, unsigned wait_s,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	if (backing->remote)
 		return 0;
 	backing->lockfd = ucm_lock_take(backing->ctlfd, backing->path, wait_s,
-					complaint);
+					error);
 	return backing->lockfd < 0 ? backing->lockfd : 0;
 }
 
@@ -112,7 +113,7 @@ static int parse_identity(struct ucm_backing *backing, const char *text)
 }
 
 static int read_identity(struct ucm_backing *backing,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
 	char text[128];
 	int err = ucm_os_read_file(backing->ctlfd, "id", text, sizeof(text));
@@ -122,8 +123,7 @@ static int read_identity(struct ucm_backing *backing,
 	else if (!err)
 		err = parse_identity(backing, text);
 	if (err)
-		ucm_complain(complaint,
-			     "%s: .ucmfs/id is not of a version that this "
+		ucm_error_set(error, err, "%s: .ucmfs/id is not of a version that this "
 			     "ucmfs can use: %s",
 			     backing->path, strerror(-err));
 	return err;
@@ -149,7 +149,7 @@ static int make_layout(struct ucm_backing *backing)
 }
 
 static int open_root(struct ucm_backing *backing, const char *path,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	struct stat st;
 	int err;
@@ -157,15 +157,13 @@ static int open_root(struct ucm_backing *backing, const char *path,
 	backing->path = realpath(path, NULL);
 	if (!backing->path) {
 		err = -errno;
-		ucm_complain(complaint, "%s: %s", path, strerror(-err));
-		return err;
+		return ucm_error_set(error, err, "%s: %s", path, strerror(-err));
 	}
 	backing->dirfd = open(backing->path,
 			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (backing->dirfd < 0 || fstat(backing->dirfd, &st)) {
 		err = -errno;
-		ucm_complain(complaint, "%s: %s", path, strerror(-err));
-		return err;
+		return ucm_error_set(error, err, "%s: %s", path, strerror(-err));
 	}
 	backing->dev = st.st_dev;
 	backing->ino = st.st_ino;
@@ -180,7 +178,7 @@ static int open_root(struct ucm_backing *backing, const char *path,
 }
 
 static int open_control(struct ucm_backing *backing,
-			struct ucm_complaint *complaint)
+			struct ucm_error *error)
 {
 	int err = 0;
 
@@ -195,7 +193,7 @@ static int open_control(struct ucm_backing *backing,
 			err = backing->ctlfd;
 	}
 	if (err)
-		ucm_complain(complaint, "%s: %s: %s", backing->path,
+		ucm_error_set(error, err, "%s: %s: %s", backing->path,
 			     backing->readonly ? UCM_TREE_OWN : "not writable",
 			     strerror(-err));
 	return err;
@@ -207,19 +205,19 @@ struct used {
 };
 
 static int trust_names(struct ucm_backing *backing, const struct used *used,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
 	int err = 0;
 
 	for (; used->path && !err; used++)
 		err = ucm_trust_name(&backing->trust, backing->dirfd,
-				     used->type, used->path, complaint);
+				     used->type, used->path, error);
 	return err;
 }
 
 /* Before anything of it is used. */
 static int trust_control(struct ucm_backing *backing,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
 	static const struct used used[] = {
 		{ UCM_TREE_OWN "/tmp", S_IFDIR },
@@ -235,49 +233,47 @@ static int trust_control(struct ucm_backing *backing,
 
 	if (backing->remote && !backing->readonly)
 		err = ucm_trust_learn(&backing->trust, backing->ctlfd);
-	if (err) {
-		ucm_complain(complaint, "%s: not writable: %s", backing->path,
+	if (err)
+		return ucm_error_set(error, err, "%s: not writable: %s", backing->path,
 			     strerror(-err));
-		return err;
-	}
 	err = ucm_trust_fd(&backing->trust, backing->ctlfd, S_IFDIR,
-			   UCM_TREE_OWN, complaint);
-	return err ? err : trust_names(backing, used, complaint);
+			   UCM_TREE_OWN, error);
+	return err ? err : trust_names(backing, used, error);
 }
 
 /* Once it is there. */
 static int trust_tree(struct ucm_backing *backing,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	static const struct used used[] = {
 		{ UCM_TREE_BLOCKS, S_IFDIR },
 		{ UCM_TREE_SPACES, S_IFDIR },
 		{ NULL, 0 },
 	};
-	int err = trust_names(backing, used, complaint);
+	int err = trust_names(backing, used, error);
 
 	return err ? err
 		   : ucm_trust_plain(&backing->trust, backing->dirfd,
-				     complaint);
+				     error);
 }
 
 static int open_writable(struct ucm_backing *backing, unsigned wait_s,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
-	int err = take_lock(backing, wait_s, complaint);
+	int err = take_lock(backing, wait_s, error);
 
 	if (err)
 		return err;
 	err = make_layout(backing);
 	if (err)
-		ucm_complain(complaint, "%s: not writable: %s", backing->path,
+		ucm_error_set(error, err, "%s: not writable: %s", backing->path,
 			     strerror(-err));
 	return err;
 }
 
 /* What is opened below the directory inherits its guard. */
 static int guard_root(struct ucm_backing *backing, unsigned deadline_s,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	int err;
 
@@ -288,14 +284,14 @@ static int guard_root(struct ucm_backing *backing, unsigned deadline_s,
 	err = ucm_guard_open(backing->dirfd, backing->path, deadline_s * 1000,
 			     &backing->guard);
 	if (err)
-		ucm_complain(complaint, "%s: %s", backing->path,
+		ucm_error_set(error, err, "%s: %s", backing->path,
 			     strerror(-err));
 	return err;
 }
 
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		     bool readonly, const struct ucm_config *config,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	int err;
 
@@ -308,19 +304,19 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
 	};
 	ucm_temp_whoami(&backing->self);
-	err = open_root(backing, path, complaint);
+	err = open_root(backing, path, error);
 	if (!err)
-		err = guard_root(backing, config->deadline_s, complaint);
+		err = guard_root(backing, config->deadline_s, error);
 	if (!err)
-		err = open_control(backing, complaint);
+		err = open_control(backing, error);
 	if (!err)
-		err = trust_control(backing, complaint);
+		err = trust_control(backing, error);
 	if (!err && !readonly)
-		err = open_writable(backing, config->lock_wait_s, complaint);
+		err = open_writable(backing, config->lock_wait_s, error);
 	if (!err)
-		err = trust_tree(backing, complaint);
+		err = trust_tree(backing, error);
 	if (!err)
-		err = read_identity(backing, complaint);
+		err = read_identity(backing, error);
 	if (!err) {
 		err = ucm_recovery_read(&backing->recovery, backing->ctlfd,
 					backing->path);
@@ -329,7 +325,7 @@ int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		if (backing->remote && !backing->recovery.lost)
 			backing->recovery.unvouched = false;
 		if (err)
-			ucm_complain(complaint, "%s: .ucmfs/state: %s",
+			ucm_error_set(error, err, "%s: .ucmfs/state: %s",
 				     backing->path, strerror(-err));
 	}
 	if (err)

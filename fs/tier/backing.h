@@ -70,12 +70,12 @@ struct ucm_backing {
 /*
  * Open a directory: it must exist, be writable (unless readonly) and not in
  * use by another daemon; for one that is ending it waits. What of it we use
- * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes deadline_s and lock_wait_s. Errors come with a
- * complaint that names the path.
+ * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes
+ * deadline_s and lock_wait_s. Errors come with a error that names the path.
  */
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		     bool readonly, const struct ucm_config *config,
-		     struct ucm_complaint *complaint);
+		     struct ucm_error *error);
 
 /* Before the first write: the state file; leftovers in tmp are removed. */
 int ucm_backing_begin(struct ucm_backing *backing);

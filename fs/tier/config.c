@@ -6,24 +6,13 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/error.h"
 #include "common/parse.h"
 
 static const char *const durabilities[] = { "none", "data", "full" };
-
-void ucm_complain(struct ucm_complaint *complaint, const char *format, ...)
-{
-	int saved = errno; /* for %m */
-	va_list args;
-
-	va_start(args, format);
-	errno = saved;
-	vsnprintf(complaint->text, sizeof(complaint->text), format, args);
-	va_end(args);
-}
 
 void ucm_config_init(struct ucm_config *config)
 {
@@ -78,49 +67,46 @@ int ucm_config_add_tier(struct ucm_config *config,
 }
 
 static int name_tier(struct ucm_tier_config *tier, const char *name, size_t len,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	bool good = len > 0 && len <= UCM_TIER_NAME_MAX;
 
 	for (size_t i = 0; i < len && good; i++)
 		good = isalnum((unsigned char)name[i]) || strchr("_-.", name[i]);
-	if (!good) {
-		ucm_complain(complaint,
-			     "tier name '%.*s': 1 to %d letters, digits, '_', "
-			     "'-' or '.'",
-			     (int)(len < 100 ? len : 100), name,
-			     UCM_TIER_NAME_MAX);
-		return -EINVAL;
-	}
+	if (!good)
+		return ucm_error_set(
+			error, -EINVAL,
+			"tier name '%.*s': 1 to %d letters, digits, '_', "
+			"'-' or '.'",
+			(int)(len < 100 ? len : 100), name, UCM_TIER_NAME_MAX);
 	memcpy(tier->name, name, len);
 	tier->name[len] = '\0';
 	return 0;
 }
 
 static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
-		   struct ucm_complaint *complaint)
+		   struct ucm_error *error)
 {
 	char **dirs;
 
-	if (len == 0) {
-		ucm_complain(complaint, "tier '%s': empty directory name",
-			     tier->name);
-		return -EINVAL;
-	}
+	if (len == 0)
+		return ucm_error_set(error, -EINVAL,
+				     "tier '%s': empty directory name",
+				     tier->name);
 	dirs = realloc(tier->dirs, (tier->num_dirs + 1) * sizeof(*dirs));
 	if (!dirs)
-		return -ENOMEM;
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	tier->dirs = dirs;
 	dirs[tier->num_dirs] = strndup(path, len);
 	if (!dirs[tier->num_dirs])
-		return -ENOMEM;
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	tier->num_dirs++;
 	return 0;
 }
 
 /* "name=/a,/b" without the ':' */
 static int parse_tier(struct ucm_config *config, const char *text, size_t len,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	struct ucm_tier_config *tier;
 	const char *end = text + len;
@@ -128,15 +114,17 @@ static int parse_tier(struct ucm_config *config, const char *text, size_t len,
 	const char *slash = memchr(text, '/', len);
 	int err = ucm_config_add_tier(config, &tier);
 
-	if (!err && equals && (!slash || equals < slash)) {
-		err = name_tier(tier, text, (size_t)(equals - text), complaint);
+	if (err)
+		return ucm_error_set(error, err, "out of memory");
+	if (equals && (!slash || equals < slash)) {
+		err = name_tier(tier, text, (size_t)(equals - text), error);
 		text = equals + 1;
 	}
 	while (!err) {
 		const char *comma = memchr(text, ',', (size_t)(end - text));
 		const char *stop = comma ? comma : end;
 
-		err = add_dir(tier, text, (size_t)(stop - text), complaint);
+		err = add_dir(tier, text, (size_t)(stop - text), error);
 		if (!comma)
 			break;
 		text = comma + 1;
@@ -145,7 +133,7 @@ static int parse_tier(struct ucm_config *config, const char *text, size_t len,
 }
 
 int ucm_config_source(struct ucm_config *config, const char *source,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	int err = 0;
 
@@ -156,7 +144,7 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 		const char *colon = strchr(source, ':');
 		size_t len = colon ? (size_t)(colon - source) : strlen(source);
 
-		err = parse_tier(config, source, len, complaint);
+		err = parse_tier(config, source, len, error);
 		if (!colon)
 			break;
 		source = colon + 1;
@@ -166,49 +154,48 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 
 static struct ucm_tier_config *find_tier(struct ucm_config *config,
 					 const char *name, size_t len,
-					 struct ucm_complaint *complaint)
+					 struct ucm_error *error)
 {
 	for (unsigned i = 0; i < config->num_tiers; i++) {
 		if (strlen(config->tiers[i].name) == len &&
 		    !memcmp(config->tiers[i].name, name, len))
 			return &config->tiers[i];
 	}
-	ucm_complain(complaint, "no tier is called '%.*s'",
-		     (int)(len < 100 ? len : 100), name);
+	ucm_error_set(error, -EINVAL, "no tier is called '%.*s'",
+		      (int)(len < 100 ? len : 100), name);
 	return NULL;
 }
 
 static int set_limit(struct ucm_tier_config *tier, const char *value,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	if (!ucm_parse_limit(value, &tier->limit, &tier->limit_percent) &&
 	    tier->limit)
 		return 0;
-	ucm_complain(complaint,
-		     "limit '%s' of tier '%s': not a size such as 500G or 80%%",
-		     value, tier->name);
-	return -EINVAL;
+	return ucm_error_set(
+		error, -EINVAL,
+		"limit '%s' of tier '%s': not a size such as 500G or 80%%",
+		value, tier->name);
 }
 
 static int set_tier_limit(struct ucm_config *config, const char *value,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	const char *colon = strchr(value, ':');
 	struct ucm_tier_config *tier;
 
-	if (!colon) {
-		ucm_complain(complaint, "limit '%s': not TIER:SIZE", value);
-		return -EINVAL;
-	}
-	tier = find_tier(config, value, (size_t)(colon - value), complaint);
-	return tier ? set_limit(tier, colon + 1, complaint) : -EINVAL;
+	if (!colon)
+		return ucm_error_set(error, -EINVAL,
+				     "limit '%s': not TIER:SIZE", value);
+	tier = find_tier(config, value, (size_t)(colon - value), error);
+	return tier ? set_limit(tier, colon + 1, error) : -EINVAL;
 }
 
 static int set_readonly(struct ucm_config *config, const char *value,
-			struct ucm_complaint *complaint)
+			struct ucm_error *error)
 {
 	struct ucm_tier_config *tier =
-		find_tier(config, value, strlen(value), complaint);
+		find_tier(config, value, strlen(value), error);
 
 	if (!tier)
 		return -EINVAL;
@@ -217,7 +204,7 @@ static int set_readonly(struct ucm_config *config, const char *value,
 }
 
 static int set_durability(struct ucm_config *config, const char *value,
-			  struct ucm_complaint *complaint)
+			  struct ucm_error *error)
 {
 	for (unsigned i = 0; i < 3; i++) {
 		if (!strcmp(value, durabilities[i])) {
@@ -225,88 +212,84 @@ static int set_durability(struct ucm_config *config, const char *value,
 			return 0;
 		}
 	}
-	ucm_complain(complaint, "durability '%s': none, data or full", value);
-	return -EINVAL;
+	return ucm_error_set(error, -EINVAL,
+			     "durability '%s': none, data or full", value);
 }
 
 static int set_placement(struct ucm_config *config, const char *value,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
 	if (!ucm_policy_parse(value, &config->placement))
 		return 0;
-	ucm_complain(complaint,
-		     "placement '%s': rendezvous, round_robin or random", value);
-	return -EINVAL;
+	return ucm_error_set(
+		error, -EINVAL,
+		"placement '%s': rendezvous, round_robin or random", value);
 }
 
 static int set_number(const char *key, const char *value, uint64_t min,
-		      uint64_t max, unsigned *out,
-		      struct ucm_complaint *complaint)
+		      uint64_t max, unsigned *out, struct ucm_error *error)
 {
 	uint64_t number;
 
-	if (ucm_parse_range(value, min, max, &number)) {
-		ucm_complain(complaint, "%s '%s': a number from %llu to %llu",
-			     key, value, (unsigned long long)min,
-			     (unsigned long long)max);
-		return -EINVAL;
-	}
+	if (ucm_parse_range(value, min, max, &number))
+		return ucm_error_set(error, -EINVAL,
+				     "%s '%s': a number from %llu to %llu", key,
+				     value, (unsigned long long)min,
+				     (unsigned long long)max);
 	*out = (unsigned)number;
 	return 0;
 }
 
 /* The index takes no larger ones. */
 static int set_block_max(struct ucm_config *config, const char *value,
-			 struct ucm_complaint *complaint)
+			 struct ucm_error *error)
 {
 	uint64_t bytes;
 
 	if (ucm_parse_bytes(value, &bytes) || bytes < 4096 ||
-	    bytes > UINT64_C(1) << 40) {
-		ucm_complain(complaint, "block_max '%s': a size from 4K to 1T",
-			     value);
-		return -EINVAL;
-	}
+	    bytes > UINT64_C(1) << 40)
+		return ucm_error_set(error, -EINVAL,
+				     "block_max '%s': a size from 4K to 1T",
+				     value);
 	config->block_max = bytes;
 	return 0;
 }
 
 int ucm_config_set(struct ucm_config *config, const char *key,
-		   const char *value, struct ucm_complaint *complaint)
+		   const char *value, struct ucm_error *error)
 {
 	if (!strcmp(key, "durability"))
-		return set_durability(config, value, complaint);
+		return set_durability(config, value, error);
 	if (!strcmp(key, "placement"))
-		return set_placement(config, value, complaint);
+		return set_placement(config, value, error);
 	if (!strcmp(key, "limit"))
-		return set_tier_limit(config, value, complaint);
+		return set_tier_limit(config, value, error);
 	if (!strcmp(key, "readonly"))
-		return set_readonly(config, value, complaint);
+		return set_readonly(config, value, error);
 	if (!strcmp(key, "checkpoint"))
 		return set_number(key, value, 0, 86400, &config->checkpoint_s,
-				  complaint);
+				  error);
 	if (!strcmp(key, "scan_threads"))
 		return set_number(key, value, 1, 64, &config->scan_threads,
-				  complaint);
+				  error);
 	if (!strcmp(key, "staging_age"))
 		return set_number(key, value, 1, 31536000,
-				  &config->staging_age_s, complaint);
+				  &config->staging_age_s, error);
 	if (!strcmp(key, "deadline"))
 		return set_number(key, value, 0, 3600, &config->deadline_s,
-				  complaint);
+				  error);
 	if (!strcmp(key, "block_max"))
-		return set_block_max(config, value, complaint);
+		return set_block_max(config, value, error);
 	if (!strcmp(key, "spaces"))
-		return set_number(key, value, 0, 65534, &config->spaces,
-				  complaint);
+		return set_number(key, value, 0, 65534, &config->spaces, error);
 	if (!strcmp(key, "lock_wait"))
 		return set_number(key, value, 0, 3600, &config->lock_wait_s,
-				  complaint);
+				  error);
 	return -ENOENT;
 }
 
 static int check_dir_limit(const struct ucm_config *config,
-			   struct ucm_complaint *complaint)
+			   struct ucm_error *error)
 {
 	unsigned dirs = 0;
 
@@ -314,35 +297,30 @@ static int check_dir_limit(const struct ucm_config *config,
 		dirs += config->tiers[i].num_dirs;
 	if (dirs <= UCM_MAX_DIRS)
 		return 0;
-	ucm_complain(complaint, "%u directories: at most %d", dirs,
-		     UCM_MAX_DIRS);
-	return -EINVAL;
+	return ucm_error_set(error, -EINVAL, "%u directories: at most %d", dirs,
+			     UCM_MAX_DIRS);
 }
 
-int ucm_config_check(const struct ucm_config *config,
-		     struct ucm_complaint *complaint)
+int ucm_config_check(const struct ucm_config *config, struct ucm_error *error)
 {
-	if (config->num_tiers == 0) {
-		ucm_complain(complaint, "no tier given: name a directory");
-		return -EINVAL;
-	}
+	if (config->num_tiers == 0)
+		return ucm_error_set(error, -EINVAL,
+				     "no tier given: name a directory");
 	for (unsigned i = 0; i < config->num_tiers; i++) {
-		if (config->tiers[i].num_dirs == 0) {
-			ucm_complain(complaint, "tier '%s' has no directory",
-				     config->tiers[i].name);
-			return -EINVAL;
-		}
+		if (config->tiers[i].num_dirs == 0)
+			return ucm_error_set(error, -EINVAL,
+					     "tier '%s' has no directory",
+					     config->tiers[i].name);
 		for (unsigned j = 0; j < i; j++) {
 			if (!strcmp(config->tiers[i].name,
-				    config->tiers[j].name)) {
-				ucm_complain(complaint,
-					     "two tiers are called '%s'",
-					     config->tiers[i].name);
-				return -EINVAL;
-			}
+				    config->tiers[j].name))
+				return ucm_error_set(
+					error, -EINVAL,
+					"two tiers are called '%s'",
+					config->tiers[i].name);
 		}
 	}
-	return check_dir_limit(config, complaint);
+	return check_dir_limit(config, error);
 }
 
 void ucm_config_print_quoted(const char *text, FILE *out)
@@ -391,20 +369,19 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 }
 
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
-			const char *value, struct ucm_complaint *complaint)
+			const char *value, struct ucm_error *error)
 {
 	if (!strcmp(key, "name"))
-		return name_tier(tier, value, strlen(value), complaint);
+		return name_tier(tier, value, strlen(value), error);
 	if (!strcmp(key, "directories"))
-		return add_dir(tier, value, strlen(value), complaint);
+		return add_dir(tier, value, strlen(value), error);
 	if (!strcmp(key, "limit"))
-		return set_limit(tier, value, complaint);
+		return set_limit(tier, value, error);
 	if (!strcmp(key, "readonly")) {
 		if (!ucm_parse_bool(value, &tier->readonly))
 			return 0;
-		ucm_complain(complaint, "readonly '%s': true or false", value);
-		return -EINVAL;
+		return ucm_error_set(error, -EINVAL,
+				     "readonly '%s': true or false", value);
 	}
-	ucm_complain(complaint, "unknown key '%s' of a tier", key);
-	return -EINVAL;
+	return ucm_error_set(error, -EINVAL, "unknown key '%s' of a tier", key);
 }

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <ucm/error.h>
+
 #include "fs/tier/placement.h"
 
 #define UCM_MAX_DIRS 255 /* of all tiers together: an index entry has a byte */
@@ -50,49 +52,43 @@ struct ucm_config {
 	unsigned lock_wait_s;
 };
 
-/* What went wrong with the user's input, in one line. */
-struct ucm_complaint {
-	char text[512];
-};
-void ucm_complain(struct ucm_complaint *complaint, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
 void ucm_config_init(struct ucm_config *config); /* the defaults */
 void ucm_config_fini(struct ucm_config *config);
 
 /*
  * SOURCE: tiers separated by ':', directories of one tier by ',', a tier
  * optionally "name=". "none" leaves the tiers as they are. Replaces tiers that
- * came from a file. -EINVAL with a complaint.
+ * came from a file. -EINVAL, with the cause in error.
  */
 int ucm_config_source(struct ucm_config *config, const char *source,
-		      struct ucm_complaint *complaint);
+		      struct ucm_error *error);
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE), readonly
- * (TIER). -ENOENT if there is no such setting, -EINVAL with a complaint for a bad value.
+ * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE),
+ * readonly (TIER). -ENOENT if there is no such setting, -EINVAL and the cause
+ * in error for a bad value.
  */
 int ucm_config_set(struct ucm_config *config, const char *key,
-		   const char *value, struct ucm_complaint *complaint);
+		   const char *value, struct ucm_error *error);
 
 /* What a file says of a tier: append one with a default name, then set name,
- * directories (adds one), limit, readonly. -ENOMEM, or -EINVAL with a
- * complaint. */
+ * directories (adds one), limit, readonly. -ENOMEM, or -EINVAL with
+ * the cause in error. */
 int ucm_config_add_tier(struct ucm_config *config,
 			struct ucm_tier_config **out);
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
-			const char *value, struct ucm_complaint *complaint);
+			const char *value, struct ucm_error *error);
 
 /*
  * Read a YAML file: "tiers", a list of maps (name, directories, limit,
  * readonly), and scalars, which are handed to set(arg, key, value).
- * -EINVAL (or what set or open returned) with a complaint naming file and line.
+ * -EINVAL (or what set or open returned) with file and line in error.
  */
 int ucm_config_read(struct ucm_config *config, const char *path,
 		    int (*set)(void *arg, const char *key, const char *value,
-			       struct ucm_complaint *complaint),
-		    void *arg, struct ucm_complaint *complaint);
+			       struct ucm_error *error),
+		    void *arg, struct ucm_error *error);
 
 /* The settings as YAML that ucm_config_read() takes. */
 void ucm_config_print(const struct ucm_config *config, FILE *out);
@@ -100,8 +96,8 @@ void ucm_config_print(const struct ucm_config *config, FILE *out);
 /* A value of any bytes but control characters, as YAML takes it. */
 void ucm_config_print_quoted(const char *text, FILE *out);
 
-/* At least one tier, names and paths unique; -EINVAL with a complaint. */
-int ucm_config_check(const struct ucm_config *config,
-		     struct ucm_complaint *complaint);
+/* At least one tier, names and paths unique; -EINVAL, with the cause in error.
+ */
+int ucm_config_check(const struct ucm_config *config, struct ucm_error *error);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * config_yaml.c - the configuration file.
  *
- * libyaml builds the document; this walks it. Every complaint names the file
+ * libyaml builds the document; this walks it. Every error names the file
  * and the line.
  */
 #include <config.h>
@@ -15,8 +15,10 @@
 
 #include <yaml.h>
 
+#include "common/error.h"
+
 typedef int (*setter)(void *arg, const char *key, const char *value,
-		      struct ucm_complaint *complaint);
+		      struct ucm_error *error);
 
 struct reader {
 	struct ucm_config *config;
@@ -24,7 +26,7 @@ struct reader {
 	yaml_document_t document;
 	setter set;
 	void *arg;
-	struct ucm_complaint *complaint;
+	struct ucm_error *error;
 };
 
 static yaml_node_t *node_at(struct reader *reader, int number)
@@ -42,12 +44,11 @@ static const char *scalar(const yaml_node_t *node)
 static int complain_at(struct reader *reader, const yaml_node_t *node,
 		       const char *what)
 {
-	char text[sizeof(reader->complaint->text)];
+	char text[sizeof(reader->error->text)];
 
 	snprintf(text, sizeof(text), "%s", what);
-	ucm_complain(reader->complaint, "%s:%zu: %s", reader->path,
-		     node->start_mark.line + 1, text);
-	return -EINVAL;
+	return ucm_error_set(reader->error, -EINVAL, "%s:%zu: %s", reader->path,
+			     node->start_mark.line + 1, text);
 }
 
 /* Puts file and line in front of what a setter complained of. */
@@ -55,7 +56,7 @@ static int check_set(struct reader *reader, const yaml_node_t *node, int err)
 {
 	if (!err || err == -ENOMEM)
 		return err;
-	complain_at(reader, node, reader->complaint->text);
+	complain_at(reader, node, reader->error->text);
 	return err;
 }
 
@@ -76,7 +77,7 @@ static int read_directories(struct reader *reader, struct ucm_tier_config *tier,
 					   "a directory is not a path");
 		err = check_set(reader, child,
 				ucm_config_set_tier(tier, "directories", path,
-						    reader->complaint));
+						    reader->error));
 	}
 	return err;
 }
@@ -95,7 +96,7 @@ static int read_tier_field(struct reader *reader, struct ucm_tier_config *tier,
 		return complain_at(reader, value, "not a single value");
 	return check_set(reader, value,
 			 ucm_config_set_tier(tier, scalar(key), scalar(value),
-					     reader->complaint));
+					     reader->error));
 }
 
 static int read_tier(struct reader *reader, yaml_node_t *node)
@@ -137,11 +138,10 @@ static int read_setting(struct reader *reader, yaml_node_pair_t *pair)
 	if (!scalar(value))
 		return complain_at(reader, value, "not a single value");
 	err = reader->set(reader->arg, scalar(key), scalar(value),
-			  reader->complaint);
+			  reader->error);
 	if (err == -ENOENT) {
-		ucm_complain(reader->complaint, "unknown key '%.100s'",
-			     scalar(key));
-		err = -EINVAL;
+		err = ucm_error_set(reader->error, -EINVAL,
+				    "unknown key '%.100s'", scalar(key));
 	}
 	return check_set(reader, value, err);
 }
@@ -177,10 +177,10 @@ static int load(struct reader *reader, FILE *file)
 		return -ENOMEM;
 	yaml_parser_set_input_file(&parser, file);
 	if (!yaml_parser_load(&parser, &reader->document)) {
-		ucm_complain(reader->complaint, "%s:%zu: %s", reader->path,
-			     parser.problem_mark.line + 1,
-			     parser.problem ? parser.problem : "not YAML");
-		err = -EINVAL;
+		err = ucm_error_set(reader->error, -EINVAL, "%s:%zu: %s",
+				    reader->path, parser.problem_mark.line + 1,
+				    parser.problem ? parser.problem
+						   : "not YAML");
 	}
 	yaml_parser_delete(&parser);
 	return err;
@@ -188,23 +188,22 @@ static int load(struct reader *reader, FILE *file)
 
 int ucm_config_read(struct ucm_config *config, const char *path,
 		    int (*set)(void *arg, const char *key, const char *value,
-			       struct ucm_complaint *complaint),
-		    void *arg, struct ucm_complaint *complaint)
+			       struct ucm_error *error),
+		    void *arg, struct ucm_error *error)
 {
 	struct reader reader = {
 		.config = config,
 		.path = path,
 		.set = set,
 		.arg = arg,
-		.complaint = complaint,
+		.error = error,
 	};
 	FILE *file = fopen(path, "re");
 	int err;
 
 	if (!file) {
 		err = -errno;
-		ucm_complain(complaint, "%s: %m", path);
-		return err;
+		return ucm_error_set(error, err, "%s: %m", path);
 	}
 	err = load(&reader, file);
 	fclose(file);

@@ -9,10 +9,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/error.h"
 #include "fs/tier/stats.h"
 
 static int dirs_check_nesting(const struct ucm_dirs *dirs,
-			      struct ucm_complaint *complaint)
+			      struct ucm_error *error)
 {
 	for (unsigned i = 0; i < dirs->num; i++) {
 		for (unsigned j = 0; j < dirs->num; j++) {
@@ -20,11 +21,8 @@ static int dirs_check_nesting(const struct ucm_dirs *dirs,
 			const char *b = dirs->at[j]->path;
 			size_t len = strlen(a);
 
-			if (i != j && !strncmp(a, b, len) && b[len] == '/') {
-				ucm_complain(complaint,
-					     "%s lies inside %s", b, a);
-				return -EINVAL;
-			}
+			if (i != j && !strncmp(a, b, len) && b[len] == '/')
+				return ucm_error_set(error, -EINVAL, "%s lies inside %s", b, a);
 		}
 	}
 	return 0;
@@ -32,7 +30,7 @@ static int dirs_check_nesting(const struct ucm_dirs *dirs,
 
 /* Before anything is locked, so that it is not "in use by another ucmfs". */
 static int dirs_check_twice(const struct ucm_config *config,
-			    struct ucm_complaint *complaint)
+			    struct ucm_error *error)
 {
 	struct stat seen[UCM_MAX_DIRS];
 	unsigned num = 0;
@@ -47,9 +45,8 @@ static int dirs_check_twice(const struct ucm_config *config,
 				if (seen[k].st_dev != seen[num].st_dev ||
 				    seen[k].st_ino != seen[num].st_ino)
 					continue;
-				ucm_complain(complaint, "%s: given twice",
+				return ucm_error_set(error, -EINVAL, "%s: given twice",
 					     path);
-				return -EINVAL;
 			}
 			num++;
 		}
@@ -59,7 +56,7 @@ static int dirs_check_twice(const struct ucm_config *config,
 
 static int dirs_open_tiers(struct ucm_dirs *dirs,
 			   const struct ucm_config *config,
-			   struct ucm_complaint *complaint)
+			   struct ucm_error *error)
 {
 	int err = 0;
 
@@ -70,7 +67,7 @@ static int dirs_open_tiers(struct ucm_dirs *dirs,
 		struct ucm_tier *tier = &dirs->tiers[i];
 
 		err = ucm_tier_open(tier, &config->tiers[i], dirs->num, config,
-				    complaint);
+				    error);
 		if (err)
 			break;
 		dirs->num_tiers++;
@@ -78,20 +75,20 @@ static int dirs_open_tiers(struct ucm_dirs *dirs,
 			dirs->tier_of[dirs->num] = tier;
 			dirs->at[dirs->num++] = &tier->dirs[j];
 		}
-		err = dirs_check_nesting(dirs, complaint);
+		err = dirs_check_nesting(dirs, error);
 	}
 	return err;
 }
 
 int ucm_dirs_open(struct ucm_dirs *dirs, const struct ucm_config *config,
-		  struct ucm_complaint *complaint)
+		  struct ucm_error *error)
 {
 	int err;
 
 	*dirs = (struct ucm_dirs){ .placement = config->placement };
-	err = dirs_check_twice(config, complaint);
+	err = dirs_check_twice(config, error);
 	if (!err)
-		err = dirs_open_tiers(dirs, config, complaint);
+		err = dirs_open_tiers(dirs, config, error);
 	if (err)
 		ucm_dirs_close(dirs);
 	return err;

@@ -28,10 +28,10 @@ struct ucm_dirs {
 };
 
 /* Open the tiers that the configuration names. -EINVAL: a directory is given
- * twice, or lies inside another. Errors come with a complaint that names the
+ * twice, or lies inside another. Errors come with a error that names the
  * directory, and leave nothing open. */
 int ucm_dirs_open(struct ucm_dirs *dirs, const struct ucm_config *config,
-		  struct ucm_complaint *complaint);
+		  struct ucm_error *error);
 
 /* Leaves the directories as they are, clean or not. What was never opened (all
  * zero) may be closed, too. */

@@ -31,6 +31,7 @@
 #include <ucm/block.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
 #include "common/osfile.h"
 
@@ -119,7 +120,7 @@ static int wait_for(int fd, const char *path, unsigned wait_s)
 }
 
 int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
-		  struct ucm_complaint *complaint)
+		  struct ucm_error *error)
 {
 	int fd = ucm_os_open(ctldir, "lock", O_RDWR | O_CREAT, 0644);
 	int err = fd < 0 ? fd : wait_for(fd, path, wait_s);
@@ -129,11 +130,11 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		return fd;
 	}
 	if (err == -EBUSY)
-		ucm_complain(complaint, "%s: in use by another ucmfs%s", path,
-			     is_ending(fd) ? STILL_ENDING : "");
+		ucm_error_set(error, err, "%s: in use by another ucmfs%s", path,
+			      is_ending(fd) ? STILL_ENDING : "");
 	else
-		ucm_complain(complaint, "%s: .ucmfs/lock: %s", path,
-			     strerror(-err));
+		ucm_error_set(error, err, "%s: .ucmfs/lock: %s", path,
+			      strerror(-err));
 	if (fd >= 0)
 		close(fd);
 	return err;

@@ -23,11 +23,11 @@ enum ucm_lock_state {
 /*
  * Lock a directory's control directory: a descriptor, which is the lock. Waits
  * for at most wait_s seconds while its user is ending. Errors come with a
- * complaint that names path: -EBUSY if it is in use, or what the file system
+ * error that names path: -EBUSY if it is in use, or what the file system
  * says of the lock.
  */
 int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
-		  struct ucm_complaint *complaint);
+		  struct ucm_error *error);
 
 /* Tell those who wait. mount: the device of a mount that is SERVING. Nothing
  * happens if lockfd is -1, or if it cannot be told: then nobody waits. */

@@ -25,7 +25,7 @@ static int64_t now_s(void)
 
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		  unsigned first, const struct ucm_config *store,
-		  struct ucm_complaint *complaint)
+		  struct ucm_error *error)
 {
 	int err = 0;
 
@@ -43,7 +43,7 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		err = -ENOMEM;
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
 		err = ucm_backing_open(&tier->dirs[i], config->dirs[i],
-				       config->readonly, store, complaint);
+				       config->readonly, store, error);
 		if (err)
 			break;
 		memcpy(tier->uuids[i], tier->dirs[i].uuid, 16);

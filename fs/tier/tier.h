@@ -34,11 +34,11 @@ struct ucm_tier {
 	struct ucm_tier_stats stats;
 };
 
-/* Opens all directories, as those of a store with that configuration. Errors
- * come with a complaint. */
+/* Opens all directories, as those of a store with that configuration. On
+ * failure error names the directory. */
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		  unsigned first, const struct ucm_config *store,
-		  struct ucm_complaint *complaint);
+		  struct ucm_error *error);
 /* Leaves the directories as they are, clean or not. */
 void ucm_tier_close(struct ucm_tier *tier);
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/osfile.h"
 #include "hashing/tree.h"
 
@@ -61,18 +62,16 @@ static bool may_own(const struct ucm_trust *trust, uid_t uid)
 }
 
 static int complain(const struct ucm_trust *trust, const char *name,
-		    const char *why, struct ucm_complaint *complaint)
+		    const char *why, struct ucm_error *error)
 {
-	ucm_complain(complaint,
-		     "%s/%s is not to be trusted: %s; see BACKING DIRECTORIES "
+	return ucm_error_set(error, -EPERM, "%s/%s is not to be trusted: %s; see BACKING DIRECTORIES "
 		     "in ucmfs(8)",
 		     trust->path, name, why);
-	return -EPERM;
 }
 
 static int check(const struct ucm_trust *trust, const struct stat *st,
 		 mode_t type, const char *name,
-		 struct ucm_complaint *complaint)
+		 struct ucm_error *error)
 {
 	char why[80];
 
@@ -81,40 +80,39 @@ static int check(const struct ucm_trust *trust, const struct stat *st,
 				S_ISLNK(st->st_mode) ? "it is a symbolic link"
 				: type == S_IFDIR    ? "it is no directory"
 						     : "it is no plain file",
-				complaint);
+				error);
 	if (!may_own(trust, st->st_uid)) {
 		snprintf(why, sizeof(why),
 			 "it belongs to user %u, and ucmfs runs as %u",
 			 st->st_uid, trust->uid);
-		return complain(trust, name, why, complaint);
+		return complain(trust, name, why, error);
 	}
 	if (st->st_mode & OTHERS_WRITE) {
 		snprintf(why, sizeof(why), "others may write to it (mode %04o)",
 			 st->st_mode & 07777);
-		return complain(trust, name, why, complaint);
+		return complain(trust, name, why, error);
 	}
 	return 0;
 }
 
 static int cannot_tell(const struct ucm_trust *trust, const char *name, int err,
-		       struct ucm_complaint *complaint)
+		       struct ucm_error *error)
 {
-	ucm_complain(complaint, "%s/%s: %s", trust->path, name, strerror(-err));
-	return err;
+	return ucm_error_set(error, err, "%s/%s: %s", trust->path, name, strerror(-err));
 }
 
 int ucm_trust_fd(const struct ucm_trust *trust, int fd, mode_t type,
-		 const char *name, struct ucm_complaint *complaint)
+		 const char *name, struct ucm_error *error)
 {
 	struct stat st;
 	int err = ucm_os_fstat(fd, &st);
 
-	return err ? cannot_tell(trust, name, err, complaint)
-		   : check(trust, &st, type, name, complaint);
+	return err ? cannot_tell(trust, name, err, error)
+		   : check(trust, &st, type, name, error);
 }
 
 int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
-		   const char *path, struct ucm_complaint *complaint)
+		   const char *path, struct ucm_error *error)
 {
 	struct stat st;
 	int err = ucm_os_stat(dirfd, path, &st);
@@ -122,21 +120,21 @@ int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
 	if (err)
 		return err == -ENOENT
 			       ? 0
-			       : cannot_tell(trust, path, err, complaint);
-	return check(trust, &st, type, path, complaint);
+			       : cannot_tell(trust, path, err, error);
+	return check(trust, &st, type, path, error);
 }
 
 int ucm_trust_space(const struct ucm_trust *trust, const struct stat *st,
-		    const char *path, struct ucm_complaint *complaint)
+		    const char *path, struct ucm_error *error)
 {
 	struct ucm_trust anybody = *trust;
 
 	anybody.any_owner = true;
-	return check(&anybody, st, S_IFDIR, path, complaint);
+	return check(&anybody, st, S_IFDIR, path, error);
 }
 
 int ucm_trust_plain(const struct ucm_trust *trust, int dirfd,
-		    struct ucm_complaint *complaint)
+		    struct ucm_error *error)
 {
 	struct ucm_trust anybody = *trust;
 	struct stat st;
@@ -146,9 +144,9 @@ int ucm_trust_plain(const struct ucm_trust *trust, int dirfd,
 		return err == -ENOENT
 			       ? 0
 			       : cannot_tell(trust, UCM_TREE_FILES, err,
-					     complaint);
+					     error);
 	st.st_mode &= ~(mode_t)OTHERS_WRITE; /* as its owner wants it */
 	anybody.any_owner = !trust->open_to_all;
 	anybody.owner_too = true;
-	return check(&anybody, &st, S_IFDIR, UCM_TREE_FILES, complaint);
+	return check(&anybody, &st, S_IFDIR, UCM_TREE_FILES, error);
 }

@@ -38,24 +38,24 @@ void ucm_trust_init(struct ucm_trust *trust, const char *path,
 /* Whose are our files there? Makes one, for a moment: 0 or -errno. */
 int ucm_trust_learn(struct ucm_trust *trust, int ctldir);
 
-/* What is open, of that type (S_IFDIR, S_IFREG): 0, or -EPERM and a complaint
- * that calls it name. */
+/* What is open, of that type (S_IFDIR, S_IFREG): 0, or -EPERM and a
+ * line in error that calls it name. */
 int ucm_trust_fd(const struct ucm_trust *trust, int fd, mode_t type,
-		 const char *name, struct ucm_complaint *complaint);
+		 const char *name, struct ucm_error *error);
 
 /* The same for a name below dirfd, the end of path. What is not there is
  * nobody's. */
 int ucm_trust_name(const struct ucm_trust *trust, int dirfd, mode_t type,
-		   const char *path, struct ucm_complaint *complaint);
+		   const char *path, struct ucm_error *error);
 
 /* A space's folder: it is anybody's, but nobody else may write to it. */
 int ucm_trust_space(const struct ucm_trust *trust, const struct stat *st,
-		    const char *path, struct ucm_complaint *complaint);
+		    const char *path, struct ucm_error *error);
 
 /* files/: it may be anybody's, because chown(2) through the mount changes its
  * owner; but in a directory that is open to all, ours or the directory owner's:
  * there somebody else may have made it. */
 int ucm_trust_plain(const struct ucm_trust *trust, int dirfd,
-		    struct ucm_complaint *complaint);
+		    struct ucm_error *error);
 
 #endif

@@ -40,7 +40,7 @@ struct ucm_copy_ops {
 	const char *name;
 
 	int (*open)(const struct ucm_copy_options *options,
-		    struct ucm_copy **out, char *why, size_t why_len);
+		    struct ucm_copy **out, struct ucm_error *error);
 	void (*close)(struct ucm_copy *copy);
 
 	/* A layout by the loader's number for it; it outlives the copy. Numbers

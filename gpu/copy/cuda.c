@@ -19,8 +19,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 
 #define DEFAULT_CTAS 8
 
@@ -106,8 +106,8 @@ static CUresult open_device(struct ucm_copy *copy, int number,
 }
 
 static int open_inside(struct ucm_copy *copy,
-		       const struct ucm_copy_options *options, char *why,
-		       size_t why_len)
+		       const struct ucm_copy_options *options,
+		       struct ucm_error *error)
 {
 	const char *what = "";
 	char text[256];
@@ -118,16 +118,17 @@ static int open_inside(struct ucm_copy *copy,
 	if (result == CUDA_SUCCESS)
 		result = open_arena(copy, &what);
 	if (result == CUDA_SUCCESS)
-		return ucm_cuda_measure(copy, why, why_len);
+		return ucm_cuda_measure(copy, error);
 	ucm_cuda_text(copy->cuda, result, text, sizeof(text));
-	return ucm_why(why, why_len, ucm_cuda_errno(result),
-		       "CUDA device %d: %s: %s", options->device, what, text);
+	return ucm_error_set(error, ucm_cuda_errno(result),
+			     "CUDA device %d: %s: %s", options->device, what,
+			     text);
 }
 
 static void cuda_close(struct ucm_copy *copy);
 
 static int cuda_open(const struct ucm_copy_options *options,
-		     struct ucm_copy **out, char *why, size_t why_len)
+		     struct ucm_copy **out, struct ucm_error *error)
 {
 	struct ucm_copy *copy = calloc(1, sizeof(*copy));
 	const char *what;
@@ -136,9 +137,9 @@ static int cuda_open(const struct ucm_copy_options *options,
 	int err;
 
 	if (!copy)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	copy->ctas = options->ctas ? options->ctas : DEFAULT_CTAS;
-	err = ucm_cuda_get(&copy->cuda, why, why_len);
+	err = ucm_cuda_get(&copy->cuda, error);
 	if (err)
 		goto free_copy;
 	result = open_device(copy, options->device, &what);
@@ -148,12 +149,12 @@ static int cuda_open(const struct ucm_copy_options *options,
 	}
 	if (result != CUDA_SUCCESS) {
 		ucm_cuda_text(copy->cuda, result, text, sizeof(text));
-		err = ucm_why(why, why_len, ucm_cuda_errno(result),
-			      "CUDA device %d: %s: %s", options->device, what,
-			      text);
+		err = ucm_error_set(error, ucm_cuda_errno(result),
+				    "CUDA device %d: %s: %s", options->device,
+				    what, text);
 		goto close_copy;
 	}
-	err = open_inside(copy, options, why, why_len);
+	err = open_inside(copy, options, error);
 	leave(copy);
 	if (err)
 		goto close_copy;

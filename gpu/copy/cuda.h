@@ -124,6 +124,6 @@ CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
  * flight, in some milliseconds; or UCM_CUDA_RUN_BYTES of the environment.
  * -EINVAL: that one is no number of bytes.
  */
-int ucm_cuda_measure(struct ucm_copy *copy, char *why, size_t why_len);
+int ucm_cuda_measure(struct ucm_copy *copy, struct ucm_error *error);
 
 #endif

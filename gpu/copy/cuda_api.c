@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 
 const char *ucm_cuda_library = "libcuda.so.1";
 
@@ -48,15 +48,16 @@ static void *call_of(PFN_cuGetProcAddress_v12000 find, const char *name,
 }
 
 static int find_calls(PFN_cuGetProcAddress_v12000 find, struct ucm_cuda *cuda,
-		      char *why, size_t why_len)
+		      struct ucm_error *error)
 {
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		void *address = call_of(find, calls[i].name, calls[i].version);
 
 		if (!address)
-			return ucm_why(why, why_len, -ENODEV,
-				       "%s has no %s: the driver does not fit",
-				       ucm_cuda_library, calls[i].name);
+			return ucm_error_set(
+				error, -ENODEV,
+				"%s has no %s: the driver does not fit",
+				ucm_cuda_library, calls[i].name);
 		*(void **)((char *)cuda + calls[i].field) = address;
 	}
 	*(void **)&cuda->MemcpyBatchAsync =
@@ -64,7 +65,7 @@ static int find_calls(PFN_cuGetProcAddress_v12000 find, struct ucm_cuda *cuda,
 	return 0;
 }
 
-static int start(const struct ucm_cuda *cuda, char *why, size_t why_len)
+static int start(const struct ucm_cuda *cuda, struct ucm_error *error)
 {
 	CUresult result = cuda->Init(0);
 	char text[256];
@@ -74,43 +75,42 @@ static int start(const struct ucm_cuda *cuda, char *why, size_t why_len)
 		result = cuda->DeviceGetCount(&num);
 	if (result != CUDA_SUCCESS) {
 		ucm_cuda_text(cuda, result, text, sizeof(text));
-		return ucm_why(why, why_len, -ENODEV, "cuInit: %s", text);
+		return ucm_error_set(error, -ENODEV, "cuInit: %s", text);
 	}
 	if (!num)
-		return ucm_why(why, why_len, -ENODEV,
-			       "there is no CUDA device");
+		return ucm_error_set(error, -ENODEV, "there is no CUDA device");
 	return 0;
 }
 
-static int open_driver(struct ucm_cuda *cuda, char *why, size_t why_len)
+static int open_driver(struct ucm_cuda *cuda, struct ucm_error *error)
 {
 	void *library = dlopen(ucm_cuda_library, RTLD_NOW | RTLD_LOCAL);
 	PFN_cuGetProcAddress_v12000 find;
 	int err;
 
 	if (!library)
-		return ucm_why(why, why_len, -ENODEV, "no CUDA driver: %s",
-			       dlerror());
+		return ucm_error_set(error, -ENODEV, "no CUDA driver: %s",
+				     dlerror());
 	*(void **)&find = dlsym(library, "cuGetProcAddress_v2");
 	if (!find)
-		err = ucm_why(why, why_len, -ENODEV,
-			      "%s is older than CUDA 12", ucm_cuda_library);
+		err = ucm_error_set(error, -ENODEV, "%s is older than CUDA 12",
+				    ucm_cuda_library);
 	else
-		err = find_calls(find, cuda, why, why_len);
+		err = find_calls(find, cuda, error);
 	if (err) { /* once initialised it is not closed, see above */
 		dlclose(library);
 		return err;
 	}
-	return start(cuda, why, why_len);
+	return start(cuda, error);
 }
 
-int ucm_cuda_get(const struct ucm_cuda **out, char *why, size_t why_len)
+int ucm_cuda_get(const struct ucm_cuda **out, struct ucm_error *error)
 {
 	int err = 0;
 
 	pthread_mutex_lock(&open_lock);
 	if (!is_open) {
-		err = open_driver(&the_cuda, why, why_len);
+		err = open_driver(&the_cuda, error);
 		is_open = !err;
 	}
 	pthread_mutex_unlock(&open_lock);

@@ -13,6 +13,7 @@
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <ucm/error.h>
 
 /* Name without cu, and the version that is asked for. */
 #define UCM_CUDA_CALLS(X)                                                     \
@@ -61,7 +62,7 @@ extern const char *ucm_cuda_library;
 
 /* Open the driver, once for the process, which keeps it. -ENODEV: there is no
  * driver, it is too old, or it has no device. */
-int ucm_cuda_get(const struct ucm_cuda **out, char *why, size_t why_len);
+int ucm_cuda_get(const struct ucm_cuda **out, struct ucm_error *error);
 
 /* The result as -errno; what is not known is -EIO. */
 int ucm_cuda_errno(CUresult result);

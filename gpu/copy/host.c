@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/error.h"
+
 struct ucm_copy {
 	const struct ucm_layout **groups;
 	unsigned num_groups;
@@ -17,13 +19,11 @@ struct ucm_copy {
 };
 
 static int host_open(const struct ucm_copy_options *options,
-		     struct ucm_copy **out, char *why, size_t why_len)
+		     struct ucm_copy **out, struct ucm_error *error)
 {
 	(void)options;
-	(void)why;
-	(void)why_len;
 	*out = calloc(1, sizeof(**out));
-	return *out ? 0 : -ENOMEM;
+	return *out ? 0 : ucm_error_set(error, -ENOMEM, "out of memory");
 }
 
 static void host_close(struct ucm_copy *copy)

@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/parse.h"
-#include "common/why.h"
 
 #define SCRATCH_BYTES (UINT64_C(8) << 20)
 #define ROUNDS 3
@@ -221,7 +221,7 @@ static void tell(const struct ucm_copy *copy, const uint64_t engine_from[2])
 }
 
 /* With the lock held: who comes second waits for the result. */
-static int measure_once(struct ucm_copy *copy, char *why, size_t why_len)
+static int measure_once(struct ucm_copy *copy, struct ucm_error *error)
 {
 	struct found *found;
 
@@ -232,7 +232,7 @@ static int measure_once(struct ucm_copy *copy, char *why, size_t why_len)
 	if (!found) {
 		found = calloc(1, sizeof(*found));
 		if (!found)
-			return ucm_why(why, why_len, -ENOMEM, "out of memory");
+			return ucm_error_set(error, -ENOMEM, "out of memory");
 		found->device = copy->device;
 		found->ctas = copy->ctas;
 		measure(copy, found->engine_from);
@@ -245,7 +245,7 @@ static int measure_once(struct ucm_copy *copy, char *why, size_t why_len)
 	return 0;
 }
 
-int ucm_cuda_measure(struct ucm_copy *copy, char *why, size_t why_len)
+int ucm_cuda_measure(struct ucm_copy *copy, struct ucm_error *error)
 {
 	const char *text = getenv("UCM_CUDA_RUN_BYTES");
 	uint64_t bytes;
@@ -254,15 +254,16 @@ int ucm_cuda_measure(struct ucm_copy *copy, char *why, size_t why_len)
 	if (text) {
 		err = ucm_parse_bytes(text, &bytes);
 		if (err)
-			return ucm_why(why, why_len, err,
-				       "UCM_CUDA_RUN_BYTES=%s: no number of "
-				       "bytes",
-				       text);
+			return ucm_error_set(
+				error, err,
+				"UCM_CUDA_RUN_BYTES=%s: no number of "
+				"bytes",
+				text);
 		copy->engine_from[0] = copy->engine_from[1] = bytes;
 		return 0;
 	}
 	pthread_mutex_lock(&found_lock);
-	err = measure_once(copy, why, why_len);
+	err = measure_once(copy, error);
 	pthread_mutex_unlock(&found_lock);
 	return err;
 }

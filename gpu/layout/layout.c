@@ -11,31 +11,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/why.h"
+#include "common/error.h"
 
 #define MAX_PAGES (UINT64_C(1) << 32)
 /* As in a block's header; sizes of a payload fit 64 bits. */
 #define MAX_LAYERS (UINT32_C(1) << 20)
 
 int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
-		   struct ucm_layout **out, char *why, size_t why_len)
+		   struct ucm_layout **out, struct ucm_error *error)
 {
 	struct ucm_layout *layout;
 
 	if (!geometry->num_layers || geometry->num_layers > MAX_LAYERS ||
 	    !geometry->k_bytes || geometry->order > UCM_ORDER_OPAQUE)
-		return ucm_why(why, why_len, -EINVAL,
-			       "no geometry of a block: %" PRIu32
-			       " layers, K %" PRIu32 " bytes, order %" PRIu32,
-			       geometry->num_layers, geometry->k_bytes,
-			       geometry->order);
+		return ucm_error_set(error, -EINVAL,
+				     "no geometry of a block: %" PRIu32
+				     " layers, K %" PRIu32
+				     " bytes, order %" PRIu32,
+				     geometry->num_layers, geometry->k_bytes,
+				     geometry->order);
 	if (!num_pages || num_pages > MAX_PAGES)
-		return ucm_why(why, why_len, -EINVAL,
-			       "%" PRIu64 " pages: between 1 and 2^32",
-			       num_pages);
+		return ucm_error_set(error, -EINVAL,
+				     "%" PRIu64 " pages: between 1 and 2^32",
+				     num_pages);
 	layout = calloc(1, sizeof(*layout));
 	if (!layout)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	layout->geometry = *geometry;
 	layout->num_pages = num_pages;
 	*out = layout;
@@ -76,27 +77,27 @@ static const char *fault_of(const struct ucm_layout *layout,
 }
 
 int ucm_layout_add_region(struct ucm_layout *layout,
-			  const struct ucm_region *region, char *why,
-			  size_t why_len)
+			  const struct ucm_region *region,
+			  struct ucm_error *error)
 {
 	const char *fault = fault_of(layout, region);
 
 	if (layout->layer_first)
-		return ucm_why(why, why_len, -EINVAL, "the layout is sealed");
+		return ucm_error_set(error, -EINVAL, "the layout is sealed");
 	if (fault)
-		return ucm_why(why, why_len, -EINVAL,
-			       "region of layer %" PRIu32 ", offset %" PRIu64
-			       ", %" PRIu32 " x %" PRIu32 " x %" PRIu64
-			       " bytes: %s",
-			       region->layer, region->offset, region->n1,
-			       region->n0, region->run_bytes, fault);
+		return ucm_error_set(error, -EINVAL,
+				     "region of layer %" PRIu32
+				     ", offset %" PRIu64 ", %" PRIu32
+				     " x %" PRIu32 " x %" PRIu64 " bytes: %s",
+				     region->layer, region->offset, region->n1,
+				     region->n0, region->run_bytes, fault);
 	if (layout->num_regions == layout->room) {
 		size_t room = layout->room ? 2 * layout->room : 64;
 		struct ucm_region *more =
 			reallocarray(layout->regions, room, sizeof(*more));
 
 		if (!more)
-			return ucm_why(why, why_len, -ENOMEM, "out of memory");
+			return ucm_error_set(error, -ENOMEM, "out of memory");
 		layout->regions = more;
 		layout->room = room;
 	}
@@ -105,11 +106,11 @@ int ucm_layout_add_region(struct ucm_layout *layout,
 }
 
 int ucm_layout_add_tensor(struct ucm_layout *layout,
-			  const struct ucm_tensor *tensor, char *why,
-			  size_t why_len)
+			  const struct ucm_tensor *tensor,
+			  struct ucm_error *error)
 {
 	size_t before = layout->num_regions;
-	int err = ucm_regions_of_tensor(layout, tensor, why, why_len);
+	int err = ucm_regions_of_tensor(layout, tensor, error);
 
 	if (err)
 		layout->num_regions = before;
@@ -128,8 +129,7 @@ static uint64_t region_bytes(const struct ucm_region *region)
 	return region->run_bytes * region->n0 * region->n1;
 }
 
-static int check_cover(const struct ucm_layout *layout, char *why,
-		       size_t why_len)
+static int check_cover(const struct ucm_layout *layout, struct ucm_error *error)
 {
 	uint64_t at = 0;
 
@@ -137,29 +137,28 @@ static int check_cover(const struct ucm_layout *layout, char *why,
 		const struct ucm_region *region = &layout->regions[i];
 
 		if (region->offset != at)
-			return ucm_why(why, why_len, -EINVAL,
-				       "layer %" PRIu32 ": bytes %" PRIu64
-				       " to %" PRIu64 " of the payload %s",
-				       region->layer,
-				       region->offset < at ? region->offset
-							   : at,
-				       region->offset < at ? at
-							   : region->offset,
-				       region->offset < at
-					       ? "have two places"
-					       : "have no place");
+			return ucm_error_set(
+				error, -EINVAL,
+				"layer %" PRIu32 ": bytes %" PRIu64
+				" to %" PRIu64 " of the payload %s",
+				region->layer,
+				region->offset < at ? region->offset : at,
+				region->offset < at ? at : region->offset,
+				region->offset < at ? "have two places"
+						    : "have no place");
 		at += region_bytes(region);
 	}
 	if (at != ucm_block_payload_bytes(&layout->geometry))
-		return ucm_why(why, why_len, -EINVAL,
-			       "bytes %" PRIu64 " to %" PRIu64
-			       " of the payload have no place",
-			       at, ucm_block_payload_bytes(&layout->geometry));
+		return ucm_error_set(
+			error, -EINVAL,
+			"bytes %" PRIu64 " to %" PRIu64
+			" of the payload have no place",
+			at, ucm_block_payload_bytes(&layout->geometry));
 	return 0;
 }
 
-static int check_overlap(const struct ucm_layout *layout, char *why,
-			 size_t why_len)
+static int check_overlap(const struct ucm_layout *layout,
+			 struct ucm_error *error)
 {
 	const struct ucm_region *r = layout->regions;
 	size_t pair[2];
@@ -167,14 +166,15 @@ static int check_overlap(const struct ucm_layout *layout, char *why,
 					    layout->num_pages, pair);
 
 	if (found < 0)
-		return ucm_why(why, why_len, found, "out of memory");
+		return ucm_error_set(error, found, "out of memory");
 	if (!found)
 		return 0;
-	return ucm_why(why, why_len, -EINVAL,
-		       "pages overlap in memory: layer %" PRIu32
-		       " at 0x%" PRIx64 " and layer %" PRIu32 " at 0x%" PRIx64,
-		       r[pair[0]].layer, r[pair[0]].base, r[pair[1]].layer,
-		       r[pair[1]].base);
+	return ucm_error_set(error, -EINVAL,
+			     "pages overlap in memory: layer %" PRIu32
+			     " at 0x%" PRIx64 " and layer %" PRIu32
+			     " at 0x%" PRIx64,
+			     r[pair[0]].layer, r[pair[0]].base,
+			     r[pair[1]].layer, r[pair[1]].base);
 }
 
 /* Regions that follow each other in the payload and in every page. */
@@ -198,25 +198,25 @@ static uint64_t count_runs(const struct ucm_layout *layout)
 	return runs;
 }
 
-int ucm_layout_seal(struct ucm_layout *layout, char *why, size_t why_len)
+int ucm_layout_seal(struct ucm_layout *layout, struct ucm_error *error)
 {
 	uint32_t num_layers = layout->geometry.num_layers, layer = 0;
 	uint32_t *first;
 	int err;
 
 	if (layout->layer_first)
-		return ucm_why(why, why_len, -EINVAL, "the layout is sealed");
+		return ucm_error_set(error, -EINVAL, "the layout is sealed");
 	if (layout->num_regions) /* qsort wants memory even for none */
 		qsort(layout->regions, layout->num_regions,
 		      sizeof(*layout->regions), by_offset);
-	err = check_cover(layout, why, why_len);
+	err = check_cover(layout, error);
 	if (!err)
-		err = check_overlap(layout, why, why_len);
+		err = check_overlap(layout, error);
 	if (err)
 		return err;
 	first = calloc(num_layers + 1, sizeof(*first));
 	if (!first)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < layout->num_regions; i++) {
 		while (layer <= layout->regions[i].layer)
 			first[layer++] = (uint32_t)i;
@@ -268,16 +268,17 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout)
 	return layout->runs;
 }
 
-int ucm_layout_set_direct(struct ucm_layout *layout, char *why, size_t why_len)
+int ucm_layout_set_direct(struct ucm_layout *layout, struct ucm_error *error)
 {
 	if (!layout->layer_first)
-		return ucm_why(why, why_len, -EINVAL,
-			       "the layout is not sealed");
+		return ucm_error_set(error, -EINVAL,
+				     "the layout is not sealed");
 	if (layout->runs != 1)
-		return ucm_why(why, why_len, -EINVAL,
-			       "a block is %" PRIu64
-			       " pieces of memory: reading into pages needs one",
-			       layout->runs);
+		return ucm_error_set(
+			error, -EINVAL,
+			"a block is %" PRIu64
+			" pieces of memory: reading into pages needs one",
+			layout->runs);
 	layout->direct = true;
 	return 0;
 }

@@ -39,8 +39,8 @@ static inline uint64_t ucm_layout_layer_bytes(const struct ucm_layout *layout)
 
 /* A tensor's regions, see ucm_layout_add_tensor() (regions.c). */
 int ucm_regions_of_tensor(struct ucm_layout *layout,
-			  const struct ucm_tensor *tensor, char *why,
-			  size_t why_len);
+			  const struct ucm_tensor *tensor,
+			  struct ucm_error *error);
 
 /* Do runs of these two regions share a byte, in any two pages below num_pages
  * (or, if a == b, in any two different places)? True as well where that is too

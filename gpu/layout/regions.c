@@ -14,9 +14,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "common/why.h"
+#include "common/error.h"
 
 #define MAX_PARTS 256 /* regions of one plane */
 
@@ -39,8 +41,7 @@ struct view {
 	uint32_t kernel_blocks; /* of which a page is made */
 	struct dim dims[NUM_LETTERS];
 	bool has[NUM_LETTERS];
-	char *why;
-	size_t why_len;
+	struct ucm_error *error;
 };
 
 /* One plane of a page: its dimensions, outermost in the file first. */
@@ -81,13 +82,13 @@ refuse(const struct view *view, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(cause, sizeof(cause), format, args);
 	va_end(args);
-	return ucm_why(view->why, view->why_len, -EINVAL,
-		       "tensor %s: shape %s strides %s dims %.*s: %s",
-		       tensor->name ? tensor->name : "without a name",
-		       numbers_text(tensor->shape, num, shape, sizeof(shape)),
-		       numbers_text(tensor->strides, num, strides,
-				    sizeof(strides)),
-		       num ? (int)num : 4, num ? tensor->dims : "none", cause);
+	return ucm_error_set(
+		view->error, -EINVAL,
+		"tensor %s: shape %s strides %s dims %.*s: %s",
+		tensor->name ? tensor->name : "without a name",
+		numbers_text(tensor->shape, num, shape, sizeof(shape)),
+		numbers_text(tensor->strides, num, strides, sizeof(strides)),
+		num ? (int)num : 4, num ? tensor->dims : "none", cause);
 }
 
 /* ---- the shape, letter by letter ---- */
@@ -358,7 +359,7 @@ static int add_region(const struct view *view, struct ucm_layout *layout,
 	struct dim one = { .num = 1 };
 	struct dim inner = plane->num > 0 ? plane->axes[plane->num - 1] : one;
 	struct dim outer = plane->num > 1 ? plane->axes[plane->num - 2] : one;
-	char cause[128];
+	struct ucm_error cause;
 	int err;
 
 	if (base < 0 || base > UINT64_MAX)
@@ -370,8 +371,10 @@ static int add_region(const struct view *view, struct ucm_layout *layout,
 	region.s0 = inner.stride;
 	region.n1 = (uint32_t)outer.num;
 	region.s1 = outer.stride;
-	err = ucm_layout_add_region(layout, &region, cause, sizeof(cause));
-	return err == -EINVAL ? refuse(view, "%s", cause) : err;
+	err = ucm_layout_add_region(layout, &region, &cause);
+	if (err == -EINVAL)
+		return refuse(view, "%s", cause.text);
+	return err ? ucm_error_set(view->error, err, "%s", cause.text) : 0;
 }
 
 /* A region has two repetitions; of three, the outermost one becomes as many
@@ -420,16 +423,15 @@ static int add_planes(const struct view *view, struct ucm_layout *layout)
 }
 
 int ucm_regions_of_tensor(struct ucm_layout *layout,
-			  const struct ucm_tensor *tensor, char *why,
-			  size_t why_len)
+			  const struct ucm_tensor *tensor,
+			  struct ucm_error *error)
 {
 	struct view view = {
 		.geometry = &layout->geometry,
 		.tensor = tensor,
 		.num_pages = layout->num_pages,
 		.kernel_blocks = tensor->pages_per_block ?: 1,
-		.why = why,
-		.why_len = why_len,
+		.error = error,
 	};
 	int err = read_dims(&view);
 

@@ -21,20 +21,13 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 
 #define DEPTH 512
 #define POOL_THREADS 16
 #define COPY_POLL_NS 20000
 #define STARTS 256 /* in a round */
-
-void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece)
-{
-	piece->next = NULL;
-	*list->end = piece;
-	list->end = &piece->next;
-}
 
 static struct ucm_piece *pop(struct ucm_piece_list *list)
 {
@@ -48,57 +41,7 @@ static struct ucm_piece *pop(struct ucm_piece_list *list)
 	return piece;
 }
 
-/* ---- the ring ---- */
-
-static void push_backlog(struct ucm_engine *engine, struct ucm_io *io)
-{
-	io->next = NULL;
-	*engine->backlog_end = io;
-	engine->backlog_end = &io->next;
-}
-
-void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op)
-{
-	engine->ops++;
-	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
-		push_backlog(engine, &op->io);
-}
-
-static void queue_backlog(struct ucm_engine *engine)
-{
-	struct ucm_io *io = engine->backlog;
-
-	engine->backlog = NULL;
-	engine->backlog_end = &engine->backlog;
-	while (io) {
-		struct ucm_io *next = io->next;
-
-		if (engine->backlog || ucm_ring_queue(engine->ring, io))
-			push_backlog(engine, io);
-		io = next;
-	}
-}
-
-/* Start what is queued, hear what is done. */
-static void poll_ring(struct ucm_engine *engine, int64_t timeout_ns)
-{
-	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
-
-	while (io) {
-		struct ucm_op *op = (struct ucm_op *)io;
-
-		io = io->next;
-		engine->ops--;
-		op->done(engine, op);
-	}
-	if (engine->backlog)
-		queue_backlog(engine);
-}
-
-void ucm_engine_feed(struct ucm_engine *engine)
-{
-	engine->fed = true;
-}
+/* ---- staging memory ---- */
 
 static void feed(struct ucm_engine *engine)
 {
@@ -367,7 +310,7 @@ static void one_round(struct ucm_engine *engine)
 	sweep(engine, &engine->saves);
 	start_work(engine);
 	start_copies(engine); /* of saves: what follows may wait */
-	poll_ring(engine, how_long(engine));
+	ucm_engine_poll(engine, how_long(engine));
 	if (engine->copies)
 		poll_copies(engine);
 	if (engine->fed)
@@ -375,7 +318,7 @@ static void one_round(struct ucm_engine *engine)
 	if (engine->ready.first && (engine->loads || engine->saves)) {
 		/* the window has room again: fill it before we compute */
 		start_work(engine);
-		poll_ring(engine, 0);
+		ucm_engine_poll(engine, 0);
 	}
 	piece = pop(&engine->ready);
 	if (piece)
@@ -454,31 +397,31 @@ int ucm_engine_add_group(struct ucm_engine *engine,
 	return err;
 }
 
-static int open_parts(struct ucm_engine *engine, char *why, size_t why_len)
+static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 {
 	struct ucm_shared *shared = engine->shared;
 	int err;
 
 	err = ucm_staging_open(shared->staging_bytes, &engine->staging);
 	if (err)
-		return ucm_why(why, why_len, err,
-			       "no memory for %llu bytes of staging",
-			       (unsigned long long)shared->staging_bytes);
-	err = shared->copy_ops->open(&shared->copy_options, &engine->copy, why,
-				     why_len);
+		return ucm_error_set(error, err,
+				     "no memory for %llu bytes of staging",
+				     (unsigned long long)shared->staging_bytes);
+	err = shared->copy_ops->open(&shared->copy_options, &engine->copy,
+				     error);
 	if (err)
 		return err;
 	err = shared->copy_ops->register_staging(
 		engine->copy, ucm_staging_memory(engine->staging),
 		ucm_staging_len(engine->staging));
 	if (err)
-		return ucm_why(why, why_len, err,
-			       "staging memory cannot be registered: %s",
-			       strerror(-err));
+		return ucm_error_set(error, err,
+				     "staging memory cannot be registered: %s",
+				     strerror(-err));
 	err = ucm_ring_open(shared->io, DEPTH, POOL_THREADS, &engine->ring);
 	if (err)
-		return ucm_why(why, why_len, err, "io_uring: %s",
-			       strerror(-err));
+		return ucm_error_set(error, err, "io_uring: %s",
+				     strerror(-err));
 	ucm_ring_register(engine->ring, ucm_staging_memory(engine->staging),
 			  ucm_staging_len(engine->staging));
 	return 0;
@@ -518,7 +461,7 @@ static int start_thread(struct ucm_engine *engine)
 }
 
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
-		     unsigned number, char *why, size_t why_len)
+		     unsigned number, struct ucm_error *error)
 {
 	int err;
 
@@ -531,15 +474,15 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);
-	err = open_parts(engine, why, why_len);
+	err = open_parts(engine, error);
 	if (!err) {
 		ucm_window_init(&engine->window, shared->window_bytes,
 				ucm_staging_len(engine->staging) / 2);
 		atomic_store(&engine->window_limit, engine->window.limit);
 		err = start_thread(engine);
 		if (err)
-			ucm_why(why, why_len, err, "no thread: %s",
-				strerror(-err));
+			ucm_error_set(error, err, "no thread: %s",
+				      strerror(-err));
 	}
 	if (err)
 		close_parts(engine);

@@ -4,8 +4,9 @@
  *
  * An engine has a ring, staging memory, a copy back end and open files of its
  * own, so that its work needs no lock. Others reach it by its inbox only. Split
- * by task: engine.c (the loop), files.c (open files), load.c (pieces that are
- * read), save.c (blocks that are written).
+ * by task, high to low: engine.c (the loop), save.c (blocks that are written),
+ * load.c (pieces that are read) and files.c (open files), which call each other,
+ * queue.c (operations of the ring).
  */
 #ifndef UCM_ENGINE_H
 #define UCM_ENGINE_H
@@ -272,7 +273,7 @@ struct ucm_engine {
 
 /* Start a thread. The engine is the caller's memory, zeroed. */
 int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
-		     unsigned number, char *why, size_t why_len);
+		     unsigned number, struct ucm_error *error);
 /* All tasks must be done; I/O that came too late is waited for. */
 void ucm_engine_stop(struct ucm_engine *engine);
 
@@ -283,12 +284,25 @@ void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part);
 void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon);
 void ucm_engine_wake(struct ucm_engine *engine);
 
-/* ---- for files.c, load.c and save.c ---- */
+/* ---- operations of the ring (queue.c) ---- */
 
-/* Queue an operation; op->done is told. */
+/* Queue an operation; op->done is called when it has ended. */
 void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op);
-void ucm_piece_push(struct ucm_piece_list *list, struct ucm_piece *piece);
-/* Staging memory was given back: who waited for it goes on, soon. */
-void ucm_engine_feed(struct ucm_engine *engine);
+/* Start what is queued, wait (-1: for ever) and end what is done. */
+void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns);
+
+static inline void ucm_piece_push(struct ucm_piece_list *list,
+				  struct ucm_piece *piece)
+{
+	piece->next = NULL;
+	*list->end = piece;
+	list->end = &piece->next;
+}
+
+/* Staging memory was given back: pieces that wait for it go on, soon. */
+static inline void ucm_engine_feed(struct ucm_engine *engine)
+{
+	engine->fed = true;
+}
 
 #endif

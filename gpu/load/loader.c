@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 #include "common/align.h"
+#include "common/error.h"
 #include "fs/store/namespace.h"
 #include "gpu/load/engine.h"
-#include "common/why.h"
 
 #define MAX_THREADS 64
 #define MAX_GROUPS 256
@@ -67,8 +67,8 @@ static unsigned half_of_descriptors(void)
 }
 
 static int choose_copy(struct ucm_shared *shared,
-		       const struct ucm_loader_options *options, char *why,
-		       size_t why_len)
+		       const struct ucm_loader_options *options,
+		       struct ucm_error *error)
 {
 	switch (options->copy) {
 	case UCM_COPY_HOST:
@@ -79,31 +79,31 @@ static int choose_copy(struct ucm_shared *shared,
 		shared->copy_ops = &ucm_copy_cuda;
 		return 0;
 #else
-		return ucm_why(why, why_len, -ENOTSUP,
-			       "this library was built without CUDA");
+		return ucm_error_set(error, -ENOTSUP,
+				     "this library was built without CUDA");
 #endif
 	}
-	return ucm_why(why, why_len, -EINVAL, "copy %d: unknown",
-		       (int)options->copy);
+	return ucm_error_set(error, -EINVAL, "copy %d: unknown",
+			     (int)options->copy);
 }
 
 static int set_up(struct ucm_loader *loader,
-		  const struct ucm_loader_options *options, char *why,
-		  size_t why_len)
+		  const struct ucm_loader_options *options,
+		  struct ucm_error *error)
 {
 	struct ucm_shared *shared = &loader->shared;
 	unsigned threads = (unsigned)or_default(options->threads,
 						default_threads());
 
 	if (!options->mount && !options->tiers)
-		return ucm_why(why, why_len, -EINVAL,
-			       "mount or tiers must be given");
+		return ucm_error_set(error, -EINVAL,
+				     "mount or tiers must be given");
 	if (options->io > UCM_IO_THREADS)
-		return ucm_why(why, why_len, -EINVAL, "io %d: unknown",
-			       (int)options->io);
+		return ucm_error_set(error, -EINVAL, "io %d: unknown",
+				     (int)options->io);
 	if (threads > MAX_THREADS)
-		return ucm_why(why, why_len, -EINVAL, "%u threads: at most %u",
-			       threads, MAX_THREADS);
+		return ucm_error_set(error, -EINVAL, "%u threads: at most %u",
+				     threads, MAX_THREADS);
 	shared->source_ops =
 		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
 	shared->copy_options = (struct ucm_copy_options){
@@ -130,19 +130,19 @@ static int set_up(struct ucm_loader *loader,
 		or_default(options->save_budget_bytes, DEFAULT_SAVES);
 	loader->engines = calloc(threads, sizeof(*loader->engines));
 	if (!loader->engines)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
-	return choose_copy(shared, options, why, why_len) ?: (int)threads;
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	return choose_copy(shared, options, error) ?: (int)threads;
 }
 
 static int start_engines(struct ucm_loader *loader, unsigned threads,
-			 char *why, size_t why_len)
+			 struct ucm_error *error)
 {
 	for (unsigned i = 0; i < threads; i++) {
 		struct ucm_engine *engine = calloc(1, sizeof(*engine));
-		int err = engine ? ucm_engine_start(engine, &loader->shared, i,
-						    why, why_len)
-				 : ucm_why(why, why_len, -ENOMEM,
-					   "out of memory");
+		int err =
+			engine ? ucm_engine_start(engine, &loader->shared, i,
+						  error)
+			       : ucm_error_set(error, -ENOMEM, "out of memory");
 
 		if (err) {
 			free(engine);
@@ -154,31 +154,30 @@ static int start_engines(struct ucm_loader *loader, unsigned threads,
 }
 
 int ucm_loader_open(const struct ucm_loader_options *options,
-		    struct ucm_loader **out, char *why, size_t why_len)
+		    struct ucm_loader **out, struct ucm_error *error)
 {
 	struct ucm_loader_options own = { 0 };
 	struct ucm_loader *loader;
 	int threads, err;
 
 	if (options->size < offsetof(struct ucm_loader_options, copy))
-		return ucm_why(why, why_len, -EINVAL,
-			       "size of the options is not set");
+		return ucm_error_set(error, -EINVAL,
+				     "size of the options is not set");
 	memcpy(&own, options,
 	       options->size < sizeof(own) ? options->size : sizeof(own));
 	loader = calloc(1, sizeof(*loader));
 	if (!loader)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&loader->lock, NULL);
-	threads = err = set_up(loader, &own, why, why_len);
+	threads = err = set_up(loader, &own, error);
 	if (threads > 0)
 		err = loader->shared.source_ops->open(
 			own.tiers ? own.tiers : own.mount,
-			&loader->shared.source, why, why_len);
+			&loader->shared.source, error);
 	if (!err && own.mount && own.tiers)
-		err = ucm_touches_open(own.mount, &loader->shared.heat, why,
-				       why_len);
+		err = ucm_touches_open(own.mount, &loader->shared.heat, error);
 	if (!err)
-		err = start_engines(loader, (unsigned)threads, why, why_len);
+		err = start_engines(loader, (unsigned)threads, error);
 	if (err) {
 		ucm_loader_close(loader);
 		return err;
@@ -214,8 +213,8 @@ void ucm_loader_close(struct ucm_loader *loader)
 /* ---- groups ---- */
 
 static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
-		     const char *space, struct ucm_group **out, char *why,
-		     size_t why_len)
+		     const char *space, struct ucm_group **out,
+		     struct ucm_error *error)
 {
 	const struct ucm_geometry *g = &layout->geometry;
 	uint64_t most = loader->shared.staging_bytes / 2;
@@ -223,23 +222,24 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	struct ucm_group *group;
 
 	if (!layout->layer_first)
-		return ucm_why(why, why_len, -EINVAL,
-			       "the layout is not sealed");
+		return ucm_error_set(error, -EINVAL,
+				     "the layout is not sealed");
 	if (*space && !ucm_tree_space_valid(space))
-		return ucm_why(why, why_len, -EINVAL, "space '%s': no name",
-			       space);
+		return ucm_error_set(error, -EINVAL, "space '%s': no name",
+				     space);
 	if (ucm_layout_layer_bytes(layout) +
 		    ucm_block_data_offset(g->num_layers) > most)
-		return ucm_why(why, why_len, -EFBIG,
-			       "a header of %" PRIu32 " and a layer of %" PRIu64
-			       " bytes: the staging memory of a thread holds "
-			       "%" PRIu64,
-			       ucm_block_data_offset(g->num_layers),
-			       ucm_layout_layer_bytes(layout), most);
+		return ucm_error_set(
+			error, -EFBIG,
+			"a header of %" PRIu32 " and a layer of %" PRIu64
+			" bytes: the staging memory of a thread holds "
+			"%" PRIu64,
+			ucm_block_data_offset(g->num_layers),
+			ucm_layout_layer_bytes(layout), most);
 	group = calloc(1, sizeof(*group));
 	if (!group || ucm_layout_copy(layout, &group->layout)) {
 		free(group);
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	}
 	snprintf(group->space, sizeof(group->space), "%s", space);
 	group->layer_bytes = ucm_layout_layer_bytes(layout);
@@ -253,7 +253,7 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 
 /* Engines learn of it one by one; nobody uses it before the last one has. */
 static int publish(struct ucm_loader *loader, struct ucm_group *group,
-		   char *why, size_t why_len)
+		   struct ucm_error *error)
 {
 	unsigned number = atomic_load(&loader->num_groups);
 	int err = number < MAX_GROUPS ? 0 : -ENOSPC;
@@ -262,8 +262,8 @@ static int publish(struct ucm_loader *loader, struct ucm_group *group,
 	for (unsigned i = 0; i < loader->num_engines && !err; i++)
 		err = ucm_engine_add_group(loader->engines[i], group);
 	if (err)
-		return ucm_why(why, why_len, err, "group %u: %s", number,
-			       strerror(-err));
+		return ucm_error_set(error, err, "group %u: %s", number,
+				     strerror(-err));
 	loader->groups[number] = group;
 	atomic_store(&loader->num_groups, number + 1);
 	return 0;
@@ -285,23 +285,23 @@ static int check_space(struct ucm_shared *shared, const char *space,
 
 int ucm_loader_add_group(struct ucm_loader *loader,
 			 const struct ucm_layout *layout, const char *space,
-			 unsigned *group_out, char *why, size_t why_len)
+			 unsigned *group_out, struct ucm_error *error)
 {
 	struct ucm_shared *shared = &loader->shared;
 	struct ucm_group *group = NULL;
 	int err;
 
 	space = space ? space : "";
-	err = new_group(loader, layout, space, &group, why, why_len);
+	err = new_group(loader, layout, space, &group, error);
 	if (err)
 		return err;
 	err = check_space(shared, space, group->file_size);
 	if (err)
-		ucm_why(why, why_len, err, "space '%s': %s", space,
-			strerror(-err));
+		ucm_error_set(error, err, "space '%s': %s", space,
+			      strerror(-err));
 	pthread_mutex_lock(&loader->lock);
 	if (!err)
-		err = publish(loader, group, why, why_len);
+		err = publish(loader, group, error);
 	pthread_mutex_unlock(&loader->lock);
 	if (err)
 		free_group(group);
@@ -350,40 +350,40 @@ enum kind { LOAD, SAVE, COMMIT };
 
 static int check_request(struct ucm_loader *loader,
 			 const struct ucm_request *request, enum kind kind,
-			 char *why, size_t why_len)
+			 struct ucm_error *error)
 {
 	const struct ucm_group *group = group_of(loader, request->group);
 	uint32_t layers;
 
 	if (!group)
-		return ucm_why(why, why_len, -EINVAL, "group %u: unknown",
-			       request->group);
+		return ucm_error_set(error, -EINVAL, "group %u: unknown",
+				     request->group);
 	layers = group->layout->geometry.num_layers;
 	if (request->first_layer >= layers ||
 	    request->num_layers > layers - request->first_layer)
-		return ucm_why(why, why_len, -EINVAL,
-			       "layers %" PRIu32 " + %" PRIu32
-			       ": the group has %" PRIu32,
-			       request->first_layer, request->num_layers,
-			       layers);
+		return ucm_error_set(error, -EINVAL,
+				     "layers %" PRIu32 " + %" PRIu32
+				     ": the group has %" PRIu32,
+				     request->first_layer, request->num_layers,
+				     layers);
 	if (request->num_blocks > UINT32_MAX ||
 	    (request->num_blocks && !request->blocks))
-		return ucm_why(why, why_len, -EINVAL, "%zu blocks",
-			       request->num_blocks);
+		return ucm_error_set(error, -EINVAL, "%zu blocks",
+				     request->num_blocks);
 	if (request->verify > UCM_VERIFY_NONE ||
 	    request->order > UCM_LOAD_LAYERS)
-		return ucm_why(why, why_len, -EINVAL,
-			       "verify %d, order %d: unknown",
-			       (int)request->verify, (int)request->order);
+		return ucm_error_set(error, -EINVAL,
+				     "verify %d, order %d: unknown",
+				     (int)request->verify, (int)request->order);
 	if (request->addresses || kind == COMMIT)
 		return 0;
 	for (size_t i = 0; i < request->num_blocks; i++) {
 		if (request->blocks[i].page >= group->layout->num_pages)
-			return ucm_why(why, why_len, -EINVAL,
-				       "block %zu: page %" PRIu32
-				       " of %" PRIu64,
-				       i, request->blocks[i].page,
-				       group->layout->num_pages);
+			return ucm_error_set(error, -EINVAL,
+					     "block %zu: page %" PRIu32
+					     " of %" PRIu64,
+					     i, request->blocks[i].page,
+					     group->layout->num_pages);
 	}
 	return 0;
 }
@@ -403,6 +403,7 @@ static int share_out(struct ucm_loader *loader, struct ucm_task *task)
 	unsigned num[MAX_THREADS] = { 0 };
 
 	task->engines = loader->engines;
+	task->wake = ucm_engine_wake;
 	for (size_t i = 0; i < task->num_blocks; i++)
 		num[engine_of(task, i)]++;
 	for (unsigned i = 0; i < task->num_parts; i++) {
@@ -469,23 +470,23 @@ static void fit_staging(const struct ucm_loader *loader,
 }
 
 static int submit(struct ucm_loader *loader, const struct ucm_request *request,
-		  enum kind kind, struct ucm_task **out, char *why,
-		  size_t why_len)
+		  enum kind kind, struct ucm_task **out,
+		  struct ucm_error *error)
 {
 	struct ucm_request own = { 0 };
 	struct ucm_task *task;
 	int err;
 
 	if (request->size < offsetof(struct ucm_request, addresses))
-		return ucm_why(why, why_len, -EINVAL,
-			       "size of the request is not set");
+		return ucm_error_set(error, -EINVAL,
+				     "size of the request is not set");
 	memcpy(&own, request,
 	       request->size < sizeof(own) ? request->size : sizeof(own));
 	if (kind == COMMIT) {
 		own.first_layer = own.num_layers = 0;
 		own.addresses = NULL;
 	}
-	err = check_request(loader, &own, kind, why, why_len);
+	err = check_request(loader, &own, kind, error);
 	if (err)
 		return err;
 	fit_staging(loader, group_of(loader, own.group), &own);
@@ -498,7 +499,7 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 			ucm_task_put(task);
 	}
 	if (err)
-		return ucm_why(why, why_len, err, "out of memory");
+		return ucm_error_set(error, err, "out of memory");
 	task->is_commit = kind == COMMIT;
 	if (kind == SAVE && loader->shared.source_ops->prepare)
 		loader->shared.source_ops->prepare(loader->shared.source);
@@ -511,23 +512,23 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 
 int ucm_load_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len)
+		    struct ucm_error *error)
 {
-	return submit(loader, request, LOAD, out, why, why_len);
+	return submit(loader, request, LOAD, out, error);
 }
 
 int ucm_save_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len)
+		    struct ucm_error *error)
 {
-	return submit(loader, request, SAVE, out, why, why_len);
+	return submit(loader, request, SAVE, out, error);
 }
 
 int ucm_save_commit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len)
+		    struct ucm_error *error)
 {
-	return submit(loader, request, COMMIT, out, why, why_len);
+	return submit(loader, request, COMMIT, out, error);
 }
 
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,

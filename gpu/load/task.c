@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "gpu/load/engine.h"
 #include "gpu/layout/plan.h"
 
 /* The longest read in the order of layers, unless the caller says how many
@@ -341,7 +340,7 @@ void ucm_task_cancel(struct ucm_task *task)
 {
 	atomic_store(&task->cancelled, true);
 	for (unsigned i = 0; i < task->num_parts; i++)
-		ucm_engine_wake(task->engines[i]);
+		task->wake(task->engines[i]);
 }
 
 const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task)

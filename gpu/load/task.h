@@ -99,7 +99,10 @@ struct ucm_task {
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg;
 
-	struct ucm_engine **engines; /* the loader's, to be woken */
+	/* Of the loader, one for each part; wake tells one that the task has
+	 * been cancelled. */
+	struct ucm_engine **engines;
+	void (*wake)(struct ucm_engine *engine);
 	unsigned num_parts;
 	struct ucm_part parts[];
 };

@@ -252,21 +252,21 @@ static int submit(struct part *part, struct ucm_move *moves,
 		.on_done = on_done,
 		.arg = part,
 	};
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
 	if (call->kind == UCM_SHARDS_LOAD)
-		err = ucm_load_submit(store->loader, &request, &part->task, why,
-				      sizeof(why));
+		err = ucm_load_submit(store->loader, &request, &part->task,
+				      &error);
 	else if (call->kind == UCM_SHARDS_COMMIT)
-		err = ucm_save_commit(store->loader, &request, &part->task, why,
-				      sizeof(why));
+		err = ucm_save_commit(store->loader, &request, &part->task,
+				      &error);
 	else
-		err = ucm_save_submit(store->loader, &request, &part->task, why,
-				      sizeof(why));
+		err = ucm_save_submit(store->loader, &request, &part->task,
+				      &error);
 	if (err)
 		ucm_error("store: %zu blocks not submitted: %s", part->num,
-			  why);
+			  error.text);
 	return err;
 }
 

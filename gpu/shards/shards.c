@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/why.h"
+#include "common/error.h"
 
 /* ---- sizes ---- */
 
@@ -38,7 +40,7 @@ static bool divides(uint64_t small, uint64_t large)
 }
 
 static int shape_of(const struct ucm_shards_config *config,
-		    struct ucm_shards_shape *out, char *why, size_t why_len)
+		    struct ucm_shards_shape *out, struct ucm_error *error)
 {
 	uint64_t tensor = config->tensor_size;
 	uint64_t shard = config->shard_size ?: config->block_size ?: tensor;
@@ -48,28 +50,30 @@ static int shape_of(const struct ucm_shards_config *config,
 					  .block_size = block };
 
 	if (!divides(tensor, shard) || !divides(shard, block))
-		return ucm_why(why, why_len, -EINVAL,
-			       "tensor of %" PRIu64 ", shard of %" PRIu64
-			       ", block of %" PRIu64
-			       " bytes: each must divide the next",
-			       tensor, shard, block);
+		return ucm_error_set(error, -EINVAL,
+				     "tensor of %" PRIu64 ", shard of %" PRIu64
+				     ", block of %" PRIu64
+				     " bytes: each must divide the next",
+				     tensor, shard, block);
 	shape.num_layers = default_layers(&shape, config);
 	layer = shape.num_layers ? block / shape.num_layers : 0;
 	if (!divides(layer, block) || block / layer != shape.num_layers ||
 	    !divides(layer, shard) ||
 	    (!divides(layer, tensor) && !divides(tensor, layer)))
-		return ucm_why(why, why_len, -EINVAL,
-			       "%" PRIu32 " layers in a block of %" PRIu64
-			       " bytes: they do not fit shards of %" PRIu64
-			       " and tensors of %" PRIu64 " bytes",
-			       shape.num_layers, block, shard, tensor);
+		return ucm_error_set(
+			error, -EINVAL,
+			"%" PRIu32 " layers in a block of %" PRIu64
+			" bytes: they do not fit shards of %" PRIu64
+			" and tensors of %" PRIu64 " bytes",
+			shape.num_layers, block, shard, tensor);
 	if (layer > UINT32_MAX || block / shard > UINT32_MAX ||
 	    shard / tensor > UINT32_MAX)
-		return ucm_why(why, why_len, -EINVAL,
-			       "%" PRIu64 " bytes to a layer, %" PRIu64
-			       " shards, %" PRIu64
-			       " tensors to a shard: at most 2^32 - 1 each",
-			       layer, block / shard, shard / tensor);
+		return ucm_error_set(
+			error, -EINVAL,
+			"%" PRIu64 " bytes to a layer, %" PRIu64
+			" shards, %" PRIu64
+			" tensors to a shard: at most 2^32 - 1 each",
+			layer, block / shard, shard / tensor);
 	shape.layer_size = layer;
 	shape.num_shards = (uint32_t)(block / shard);
 	shape.tensors_per_shard = (uint32_t)(shard / tensor);
@@ -91,7 +95,7 @@ static bool is_geometry(const struct ucm_geometry *geometry)
 
 static int geometry_of(const struct ucm_shards_config *config,
 		       const struct ucm_shards_shape *shape,
-		       struct ucm_geometry *out, char *why, size_t why_len)
+		       struct ucm_geometry *out, struct ucm_error *error)
 {
 	bool two_planes = shape->layer_size == 2 * shape->tensor_size;
 	char text[256];
@@ -114,15 +118,15 @@ static int geometry_of(const struct ucm_shards_config *config,
 	    ucm_block_payload_bytes(out) == shape->block_size)
 		return 0;
 	ucm_geometry_text(out, text, sizeof(text));
-	return ucm_why(why, why_len, -EINVAL,
-		       "geometry %s: not that of blocks of %" PRIu64
-		       " bytes in %" PRIu32 " layers",
-		       text, shape->block_size, shape->num_layers);
+	return ucm_error_set(error, -EINVAL,
+			     "geometry %s: not that of blocks of %" PRIu64
+			     " bytes in %" PRIu32 " layers",
+			     text, shape->block_size, shape->num_layers);
 }
 
 /* Nobody uses the addresses in it: they need only be apart. */
 static int add_regions(const struct ucm_shards *store,
-		       struct ucm_layout *layout, char *why, size_t why_len)
+		       struct ucm_layout *layout, struct ucm_error *error)
 {
 	const struct ucm_shards_shape *shape = &store->shape;
 	int err = 0;
@@ -139,43 +143,43 @@ static int add_regions(const struct ucm_shards *store,
 			.layer = (uint32_t)(at / shape->layer_size),
 		};
 
-		err = ucm_layout_add_region(layout, &region, why, why_len);
+		err = ucm_layout_add_region(layout, &region, error);
 	}
 	return err;
 }
 
 static int add_group(struct ucm_shards *store, const struct ucm_geometry *g,
-		     const char *space, char *why, size_t why_len)
+		     const char *space, struct ucm_error *error)
 {
 	struct ucm_layout *layout;
-	int err = ucm_layout_new(g, 1, &layout, why, why_len);
+	int err = ucm_layout_new(g, 1, &layout, error);
 
 	if (err)
 		return err;
-	err = add_regions(store, layout, why, why_len);
+	err = add_regions(store, layout, error);
 	if (!err)
-		err = ucm_layout_seal(layout, why, why_len);
+		err = ucm_layout_seal(layout, error);
 	if (!err)
 		err = ucm_loader_add_group(store->loader, layout, space,
-					   &store->group, why, why_len);
+					   &store->group, error);
 	ucm_layout_free(layout);
 	return err;
 }
 
 static int set_up(struct ucm_shards *store,
-		  const struct ucm_shards_config *config, char *why,
-		  size_t why_len)
+		  const struct ucm_shards_config *config,
+		  struct ucm_error *error)
 {
 	struct ucm_shards_shape *shape = &store->shape;
 	struct ucm_geometry geometry;
 	int err;
 
 	if (config->verify > UCM_VERIFY_NONE)
-		return ucm_why(why, why_len, -EINVAL, "verify %d: unknown",
-			       (int)config->verify);
-	err = shape_of(config, shape, why, why_len);
+		return ucm_error_set(error, -EINVAL, "verify %d: unknown",
+				     (int)config->verify);
+	err = shape_of(config, shape, error);
 	if (!err)
-		err = geometry_of(config, shape, &geometry, why, why_len);
+		err = geometry_of(config, shape, &geometry, error);
 	if (err)
 		return err;
 	store->verify = config->verify;
@@ -183,27 +187,27 @@ static int set_up(struct ucm_shards *store,
 	store->region_bytes = shape->layer_size < shape->tensor_size
 				      ? shape->layer_size
 				      : shape->tensor_size;
-	return add_group(store, &geometry, config->space, why, why_len);
+	return add_group(store, &geometry, config->space, error);
 }
 
 int ucm_shards_open(struct ucm_loader *loader,
 		    const struct ucm_shards_config *config,
-		    struct ucm_shards **out, char *why, size_t why_len)
+		    struct ucm_shards **out, struct ucm_error *error)
 {
 	struct ucm_shards_config own = { 0 };
 	struct ucm_shards *store;
 	int err;
 
 	if (config->size < offsetof(struct ucm_shards_config, num_layers))
-		return ucm_why(why, why_len, -EINVAL,
-			       "size of the configuration is not set");
+		return ucm_error_set(error, -EINVAL,
+				     "size of the configuration is not set");
 	memcpy(&own, config,
 	       config->size < sizeof(own) ? config->size : sizeof(own));
 	store = calloc(1, sizeof(*store));
 	if (!store)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	store->loader = loader;
-	err = set_up(store, &own, why, why_len);
+	err = set_up(store, &own, error);
 	if (err) {
 		free(store);
 		return err;
@@ -262,9 +266,10 @@ int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,
 /* ---- what a call says ---- */
 
 /* "entry 3, block 0123...: " to a failure's cause. */
-__attribute__((format(printf, 5, 6))) static int
-refuse(char *why, size_t why_len, size_t i, const struct ucm_id *id,
-       const char *format, ...)
+__attribute__((format(printf, 4, 5))) static int refuse(struct ucm_error *error,
+							size_t i,
+							const struct ucm_id *id,
+							const char *format, ...)
 {
 	char hex[UCM_ID_HEX + 1], text[192];
 	va_list args;
@@ -273,18 +278,18 @@ refuse(char *why, size_t why_len, size_t i, const struct ucm_id *id,
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	return ucm_why(why, why_len, -EINVAL, "entry %zu, block %s: %s", i, hex,
-		       text);
+	return ucm_error_set(error, -EINVAL, "entry %zu, block %s: %s", i, hex,
+			     text);
 }
 
 static int check_addresses(const struct ucm_shards_entry *entry, size_t num,
-			   char *why, size_t why_len)
+			   struct ucm_error *error)
 {
 	for (size_t i = 0; i < num; i++) {
 		uint64_t address = entry->addresses[i];
 
 		if (!address || address + entry->piece_bytes - 1 < address)
-			return refuse(why, why_len, entry->index, &entry->id,
+			return refuse(error, entry->index, &entry->id,
 				      "%" PRIu64 " bytes at 0x%" PRIx64
 				      ": no address",
 				      entry->piece_bytes, address);
@@ -297,7 +302,7 @@ static int take_shards(const struct ucm_shards *store,
 		       struct ucm_shards_entry *entries,
 		       const struct ucm_id *ids, const uint32_t *shards,
 		       size_t num_entries, const uint64_t *addresses,
-		       uint32_t num, char *why, size_t why_len)
+		       uint32_t num, struct ucm_error *error)
 {
 	const struct ucm_shards_shape *shape = &store->shape;
 	uint32_t layers = shape->num_layers / shape->num_shards;
@@ -308,7 +313,7 @@ static int take_shards(const struct ucm_shards *store,
 		uint32_t shard = shards ? shards[i] : 0;
 
 		if (shard >= shape->num_shards)
-			return refuse(why, why_len, i, &ids[i],
+			return refuse(error, i, &ids[i],
 				      "shard %" PRIu32 " of %" PRIu32, shard,
 				      shape->num_shards);
 		entry->id = ids[i];
@@ -316,7 +321,7 @@ static int take_shards(const struct ucm_shards *store,
 		entry->num_layers = layers;
 		entry->addresses = addresses + i * num;
 		entry->piece_bytes = shape->shard_size / num;
-		err = check_addresses(entry, num, why, why_len);
+		err = check_addresses(entry, num, error);
 	}
 	return err;
 }
@@ -325,8 +330,8 @@ static int take_shards(const struct ucm_shards *store,
 static int take_offsets(const struct ucm_shards *store,
 			struct ucm_shards_entry *entries,
 			const struct ucm_id *ids, const uint64_t *offsets,
-			const struct ucm_span *spans, size_t num, char *why,
-			size_t why_len)
+			const struct ucm_span *spans, size_t num,
+			struct ucm_error *error)
 {
 	uint64_t layer = store->shape.layer_size;
 	uint64_t block = store->shape.block_size;
@@ -338,12 +343,12 @@ static int take_offsets(const struct ucm_shards *store,
 		uint64_t bytes = spans[i].bytes;
 
 		if (!bytes || bytes > block || offset > block - bytes)
-			return refuse(why, why_len, i, &ids[i],
+			return refuse(error, i, &ids[i],
 				      "%" PRIu64 " bytes from offset %" PRIu64
 				      " on: the block has %" PRIu64,
 				      bytes, offset, block);
 		if (offset % layer || bytes % layer)
-			return refuse(why, why_len, i, &ids[i],
+			return refuse(error, i, &ids[i],
 				      "%" PRIu64 " bytes from offset %" PRIu64
 				      " on: not whole layers of %" PRIu64
 				      " bytes (of %" PRIu32 ")",
@@ -354,7 +359,7 @@ static int take_offsets(const struct ucm_shards *store,
 		entry->num_layers = (uint32_t)(bytes / layer);
 		entry->addresses = &spans[i].address;
 		entry->piece_bytes = bytes;
-		err = check_addresses(entry, 1, why, why_len);
+		err = check_addresses(entry, 1, error);
 	}
 	return err;
 }
@@ -380,13 +385,13 @@ static void admit(struct ucm_shards *store, struct ucm_shards_call *call,
 }
 
 static int new_call(struct ucm_shards *store, enum ucm_shards_kind kind,
-		    size_t num, struct ucm_shards_call **out, char *why,
-		    size_t why_len)
+		    size_t num, struct ucm_shards_call **out,
+		    struct ucm_error *error)
 {
 	if (num > UINT32_MAX)
-		return ucm_why(why, why_len, -EINVAL, "%zu entries", num);
+		return ucm_error_set(error, -EINVAL, "%zu entries", num);
 	if (ucm_shards_call_new(store, kind, num, out))
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	return 0;
 }
 
@@ -395,16 +400,16 @@ static int new_call(struct ucm_shards *store, enum ucm_shards_kind kind,
 static int move_shards(struct ucm_shards *store, enum ucm_shards_kind kind,
 		       const struct ucm_id *ids, const uint32_t *shards,
 		       size_t num, const uint64_t *addresses,
-		       uint32_t per_shard, uint64_t *handle, char *why,
-		       size_t why_len)
+		       uint32_t per_shard, uint64_t *handle,
+		       struct ucm_error *error)
 {
 	struct ucm_shards_call *call;
-	int err = new_call(store, kind, num, &call, why, why_len);
+	int err = new_call(store, kind, num, &call, error);
 
 	if (err)
 		return err;
 	err = take_shards(store, ucm_shards_call_entries(call), ids, shards,
-			  num, addresses, per_shard, why, why_len);
+			  num, addresses, per_shard, error);
 	if (err) {
 		ucm_shards_call_free(call);
 		return err;
@@ -417,45 +422,43 @@ static int move_shards(struct ucm_shards *store, enum ucm_shards_kind kind,
 
 int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
-		    const uint64_t *addresses, uint64_t *handle, char *why,
-		    size_t why_len)
+		    const uint64_t *addresses, uint64_t *handle,
+		    struct ucm_error *error)
 {
 	return move_shards(store, UCM_SHARDS_LOAD, ids, shards, num, addresses,
-			   store->shape.tensors_per_shard, handle, why,
-			   why_len);
+			   store->shape.tensors_per_shard, handle, error);
 }
 
 int ucm_shards_dump(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
-		    const uint64_t *addresses, uint64_t *handle, char *why,
-		    size_t why_len)
+		    const uint64_t *addresses, uint64_t *handle,
+		    struct ucm_error *error)
 {
 	return move_shards(store, UCM_SHARDS_DUMP, ids, shards, num, addresses,
-			   store->shape.tensors_per_shard, handle, why,
-			   why_len);
+			   store->shape.tensors_per_shard, handle, error);
 }
 
 /* Spans to addresses. */
 static int take_spans(const struct ucm_shards *store,
 		      const struct ucm_span *spans, size_t num_spans,
 		      size_t num, uint32_t per_shard, uint64_t *addresses,
-		      char *why, size_t why_len)
+		      struct ucm_error *error)
 {
 	const struct ucm_shards_shape *shape = &store->shape;
 	uint64_t bytes = shape->shard_size / per_shard;
 
 	if (num_spans / per_shard != num || num_spans % per_shard)
-		return ucm_why(why, why_len, -EINVAL,
-			       "%zu spans for %zu shards: one or %" PRIu32
-			       " for each",
-			       num_spans, num, shape->tensors_per_shard);
+		return ucm_error_set(error, -EINVAL,
+				     "%zu spans for %zu shards: one or %" PRIu32
+				     " for each",
+				     num_spans, num, shape->tensors_per_shard);
 	for (size_t i = 0; i < num_spans; i++) {
 		if (spans[i].bytes != bytes)
-			return ucm_why(why, why_len, -EINVAL,
-				       "entry %zu, span %zu: %" PRIu64
-				       " bytes instead of %" PRIu64,
-				       i / per_shard, i % per_shard,
-				       spans[i].bytes, bytes);
+			return ucm_error_set(error, -EINVAL,
+					     "entry %zu, span %zu: %" PRIu64
+					     " bytes instead of %" PRIu64,
+					     i / per_shard, i % per_shard,
+					     spans[i].bytes, bytes);
 		addresses[i] = spans[i].address;
 	}
 	return 0;
@@ -464,7 +467,7 @@ static int take_spans(const struct ucm_shards *store,
 static int move_data(struct ucm_shards *store, enum ucm_shards_kind kind,
 		     const struct ucm_id *ids, const uint32_t *shards,
 		     size_t num, const struct ucm_span *spans, size_t num_spans,
-		     uint64_t *handle, char *why, size_t why_len)
+		     uint64_t *handle, struct ucm_error *error)
 {
 	uint32_t per_shard =
 		num_spans == num ? 1 : store->shape.tensors_per_shard;
@@ -473,12 +476,12 @@ static int move_data(struct ucm_shards *store, enum ucm_shards_kind kind,
 	int err;
 
 	if (!addresses)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	err = take_spans(store, spans, num_spans, num, per_shard, addresses,
-			 why, why_len);
+			 error);
 	if (!err)
 		err = move_shards(store, kind, ids, shards, num, addresses,
-				  per_shard, handle, why, why_len);
+				  per_shard, handle, error);
 	free(addresses);
 	return err;
 }
@@ -486,19 +489,19 @@ static int move_data(struct ucm_shards *store, enum ucm_shards_kind kind,
 int ucm_shards_load_data(struct ucm_shards *store, const struct ucm_id *ids,
 			 const uint32_t *shards, size_t num,
 			 const struct ucm_span *spans, size_t num_spans,
-			 uint64_t *handle, char *why, size_t why_len)
+			 uint64_t *handle, struct ucm_error *error)
 {
 	return move_data(store, UCM_SHARDS_LOAD, ids, shards, num, spans,
-			 num_spans, handle, why, why_len);
+			 num_spans, handle, error);
 }
 
 int ucm_shards_dump_data(struct ucm_shards *store, const struct ucm_id *ids,
 			 const uint32_t *shards, size_t num,
 			 const struct ucm_span *spans, size_t num_spans,
-			 uint64_t *handle, char *why, size_t why_len)
+			 uint64_t *handle, struct ucm_error *error)
 {
 	return move_data(store, UCM_SHARDS_DUMP, ids, shards, num, spans,
-			 num_spans, handle, why, why_len);
+			 num_spans, handle, error);
 }
 
 /* ---- V0 ---- */
@@ -527,15 +530,15 @@ out:
 static int move_bytes(struct ucm_shards *store, enum ucm_shards_kind kind,
 		      const struct ucm_id *ids, const uint64_t *offsets,
 		      const struct ucm_span *spans, size_t num,
-		      uint64_t *handle, char *why, size_t why_len)
+		      uint64_t *handle, struct ucm_error *error)
 {
 	struct ucm_shards_call *call;
-	int err = new_call(store, kind, num, &call, why, why_len);
+	int err = new_call(store, kind, num, &call, error);
 
 	if (err)
 		return err;
 	err = take_offsets(store, ucm_shards_call_entries(call), ids, offsets,
-			   spans, num, why, why_len);
+			   spans, num, error);
 	if (err) {
 		ucm_shards_call_free(call);
 		return err;
@@ -548,28 +551,28 @@ static int move_bytes(struct ucm_shards *store, enum ucm_shards_kind kind,
 
 int ucm_shards_load_at(struct ucm_shards *store, const struct ucm_id *ids,
 		       const uint64_t *offsets, const struct ucm_span *spans,
-		       size_t num, uint64_t *handle, char *why, size_t why_len)
+		       size_t num, uint64_t *handle, struct ucm_error *error)
 {
 	return move_bytes(store, UCM_SHARDS_LOAD, ids, offsets, spans, num,
-			  handle, why, why_len);
+			  handle, error);
 }
 
 int ucm_shards_dump_at(struct ucm_shards *store, const struct ucm_id *ids,
 		       const uint64_t *offsets, const struct ucm_span *spans,
-		       size_t num, uint64_t *handle, char *why, size_t why_len)
+		       size_t num, uint64_t *handle, struct ucm_error *error)
 {
 	return move_bytes(store, UCM_SHARDS_DUMP_HELD, ids, offsets, spans, num,
-			  handle, why, why_len);
+			  handle, error);
 }
 
 int ucm_shards_commit(struct ucm_shards *store, const struct ucm_id *ids,
 		      const uint8_t *success, size_t num, uint64_t *handle,
-		      char *why, size_t why_len)
+		      struct ucm_error *error)
 {
 	struct ucm_shards_entry *entries;
 	struct ucm_shards_call *call;
 	struct ucm_outcome outcome;
-	int err = new_call(store, UCM_SHARDS_COMMIT, num, &call, why, why_len);
+	int err = new_call(store, UCM_SHARDS_COMMIT, num, &call, error);
 
 	if (err)
 		return err;

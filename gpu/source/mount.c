@@ -27,8 +27,8 @@
 
 #include "common/cleanup.h"
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 200
@@ -73,24 +73,24 @@ static int open_root(const char *path, int *fd_out)
 	return 0;
 }
 
-static int mount_open(const char *text, struct ucm_source **out, char *why,
-		      size_t why_len)
+static int mount_open(const char *text, struct ucm_source **out,
+		      struct ucm_error *error)
 {
 	struct ucm_source *source;
 	int fd, err;
 
 	err = open_root(text, &fd);
 	if (err)
-		return ucm_why(why, why_len, err, "%s: %s", text,
-			       err == -ENOTCONN ? "no mount of ucmfs"
-						: strerror(-err));
+		return ucm_error_set(error, err, "%s: %s", text,
+				     err == -ENOTCONN ? "no mount of ucmfs"
+						      : strerror(-err));
 	source = calloc(1, sizeof(*source));
 	if (source)
 		source->path = realpath(text, NULL);
 	if (!source || !source->path) {
 		free(source);
 		close(fd);
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	}
 	ucm_dir_init(&source->dir, fd);
 	pthread_mutex_init(&source->lock, NULL);

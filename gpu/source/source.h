@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 
 #include "fs/tier/backing.h"
 #include "hashing/tree.h"
@@ -44,8 +45,8 @@ struct ucm_source_ops {
 	const char *name;
 
 	/* text: a mount point; or tiers, as in SOURCE of ucmfs(8). */
-	int (*open)(const char *text, struct ucm_source **out, char *why,
-		    size_t why_len);
+	int (*open)(const char *text, struct ucm_source **out,
+		    struct ucm_error *error);
 	void (*close)(struct ucm_source *source);
 
 	/* space: its name, "" for the default one. -ENOENT if there is none. */

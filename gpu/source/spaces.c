@@ -24,8 +24,8 @@
 #include <ucm/space.h>
 
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/osfile.h"
-#include "common/why.h"
 #include "fs/store/manifest.h"
 #include "fs/tier/config.h"
 #include "hashing/tree.h"
@@ -44,17 +44,11 @@ struct roots {
 	struct root *roots;
 };
 
-/* Where a call tells what was wrong. */
-struct words {
-	char *why;
-	size_t why_len;
-};
-
 /* "PATH/FOLDER: cause" */
-static int space_failed(const struct words *words, const struct root *root,
+static int space_failed(struct ucm_error *error, const struct root *root,
 			const char *folder, int err)
 {
-	return ucm_why(words->why, words->why_len, err, "%s/%s: %s",
+	return ucm_error_set(error, err, "%s/%s: %s",
 		       root->path, folder, strerror(-err));
 }
 
@@ -71,7 +65,7 @@ static void close_roots(struct roots *roots)
 }
 
 static int add_root(struct roots *roots, const char *path,
-		    const struct words *words)
+		    struct ucm_error *error)
 {
 	struct root *root = &roots->roots[roots->num++];
 
@@ -79,13 +73,12 @@ static int add_root(struct roots *roots, const char *path,
 	root->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root->path && root->fd >= 0)
 		return 0;
-	return ucm_why(words->why, words->why_len,
-		       root->path ? -errno : -ENOMEM, "%s: %s", path,
+	return ucm_error_set(error, root->path ? -errno : -ENOMEM, "%s: %s", path,
 		       root->path ? strerror(errno) : "out of memory");
 }
 
 static int add_tiers(struct roots *roots, const struct ucm_config *config,
-		     const struct words *words)
+		     struct ucm_error *error)
 {
 	unsigned num = 0;
 	int err = 0;
@@ -94,51 +87,47 @@ static int add_tiers(struct roots *roots, const struct ucm_config *config,
 		num += config->tiers[i].num_dirs;
 	roots->roots = calloc(num, sizeof(*roots->roots));
 	if (!roots->roots)
-		return ucm_why(words->why, words->why_len, -ENOMEM,
+		return ucm_error_set(error, -ENOMEM,
 			       "out of memory");
 	for (unsigned i = 0; i < config->num_tiers; i++) {
 		for (unsigned j = 0; j < config->tiers[i].num_dirs && !err; j++)
-			err = add_root(roots, config->tiers[i].dirs[j], words);
+			err = add_root(roots, config->tiers[i].dirs[j], error);
 	}
 	return err;
 }
 
 static int open_tiers(struct roots *roots, const char *tiers,
-		      const struct words *words)
+		      struct ucm_error *error)
 {
-	struct ucm_complaint complaint;
 	struct ucm_config config;
 	int err;
 
 	ucm_config_init(&config);
-	err = ucm_config_source(&config, tiers, &complaint);
+	err = ucm_config_source(&config, tiers, error);
 	if (!err)
-		err = ucm_config_check(&config, &complaint);
-	if (err)
-		ucm_why(words->why, words->why_len, err, "%s", complaint.text);
-	else
-		err = add_tiers(roots, &config, words);
+		err = ucm_config_check(&config, error);
+	if (!err)
+		err = add_tiers(roots, &config, error);
 	ucm_config_fini(&config);
 	return err;
 }
 
 /* On error there is nothing to close. */
 static int open_roots(struct roots *roots, const char *mount, const char *tiers,
-		      const struct words *words)
+		      struct ucm_error *error)
 {
 	int err;
 
 	*roots = (struct roots){ .mount = mount };
 	if (!mount == !tiers)
-		return ucm_why(words->why, words->why_len, -EINVAL,
+		return ucm_error_set(error, -EINVAL,
 			       "neither a mount nor tiers, or both");
 	if (mount) {
 		roots->roots = calloc(1, sizeof(*roots->roots));
-		err = roots->roots ? add_root(roots, mount, words)
-				   : ucm_why(words->why, words->why_len,
-					     -ENOMEM, "out of memory");
+		err = roots->roots ? add_root(roots, mount, error)
+				   : ucm_error_set(error, -ENOMEM, "out of memory");
 	} else {
-		err = open_tiers(roots, tiers, words);
+		err = open_tiers(roots, tiers, error);
 	}
 	if (err)
 		close_roots(roots);
@@ -147,11 +136,11 @@ static int open_roots(struct roots *roots, const char *mount, const char *tiers,
 
 /* ---- what there is ---- */
 
-static int check_name(const char *name, const struct words *words)
+static int check_name(const char *name, struct ucm_error *error)
 {
 	return ucm_tree_space_valid(name)
 		       ? 0
-		       : ucm_why(words->why, words->why_len, -EINVAL,
+		       : ucm_error_set(error, -EINVAL,
 				 "'%s': no name of a space", name);
 }
 
@@ -201,7 +190,7 @@ static int has_blocks(const struct roots *roots, const char *folder, bool *out)
 
 struct making {
 	const struct roots *roots;
-	struct words words;
+	struct ucm_error *error;
 	char folder[UCM_TREE_FOLDER_MAX];
 	const char *manifest;
 	uint8_t space_id[32];
@@ -264,23 +253,22 @@ static int write_manifest(const struct making *making, const struct root *root)
 	else
 		err = write_through_mount(root, path, making->manifest);
 	if (err == -EINVAL)
-		return ucm_why(making->words.why, making->words.why_len, err,
+		return ucm_error_set(making->error, err,
 			       "%s/%s: blocks of another geometry, or a "
 			       "manifest that ucmfs refuses; its log says which",
 			       root->path, path);
-	return err ? space_failed(&making->words, root, path, err) : 0;
+	return err ? space_failed(making->error, root, path, err) : 0;
 }
 
 static int compare(const struct making *making)
 {
-	struct ucm_complaint complaint;
 	struct ucm_manifest here;
 
 	if (!ucm_manifest_parse(making->there, strlen(making->there), &here,
-				&complaint) &&
+				NULL) &&
 	    !memcmp(here.space_id, making->space_id, sizeof(here.space_id)))
 		return 0;
-	return ucm_why(making->words.why, making->words.why_len, -EEXIST,
+	return ucm_error_set(making->error, -EEXIST,
 		       "%s: it has another manifest", making->folder);
 }
 
@@ -292,8 +280,7 @@ static int make_locked(const struct making *making, const struct root *root)
 	if (err == -ENOENT) {
 		err = has_blocks(making->roots, making->folder, &blocks);
 		if (!err && blocks)
-			return ucm_why(making->words.why, making->words.why_len,
-				       -ENOTEMPTY,
+			return ucm_error_set(making->error, -ENOTEMPTY,
 				       "%s: it has blocks and no manifest",
 				       making->folder);
 		if (!err) {
@@ -304,7 +291,7 @@ static int make_locked(const struct making *making, const struct root *root)
 					    making->there);
 		}
 	}
-	return err ? space_failed(&making->words, root, making->folder, err)
+	return err ? space_failed(making->error, root, making->folder, err)
 		   : compare(making);
 }
 
@@ -328,7 +315,7 @@ static int make_folder(const struct making *making, const struct root *root)
 		err = ucm_os_mkdir(root->fd, making->folder, 0777);
 	if (!err || err == -EEXIST)
 		return 0;
-	return space_failed(&making->words, root, making->folder, err);
+	return space_failed(making->error, root, making->folder, err);
 }
 
 static int make_in(const struct making *making, const struct root *root)
@@ -340,12 +327,12 @@ static int make_in(const struct making *making, const struct root *root)
 		return err;
 	lock = ucm_os_open(root->fd, making->folder, O_RDONLY | O_DIRECTORY, 0);
 	err = lock < 0 ? lock : lock_folder(lock);
-	return err ? space_failed(&making->words, root, making->folder, err)
+	return err ? space_failed(making->error, root, making->folder, err)
 		   : make_locked(making, root);
 }
 
 /* Neither a directory that is no mount nor one whose daemon is gone. */
-static int check_mount(const struct roots *roots, const struct words *words)
+static int check_mount(const struct roots *roots, struct ucm_error *error)
 {
 	const struct root *root = &roots->roots[0];
 	struct stat st;
@@ -353,10 +340,10 @@ static int check_mount(const struct roots *roots, const struct words *words)
 			       : 0;
 
 	if (err == -ENOENT)
-		return ucm_why(words->why, words->why_len, err,
+		return ucm_error_set(error, err,
 			       "%s has no " UCM_TREE_SPACES
 			       "/: is ucmfs mounted there?", root->path);
-	return err ? space_failed(words, root, UCM_TREE_SPACES, err) : 0;
+	return err ? space_failed(error, root, UCM_TREE_SPACES, err) : 0;
 }
 
 /* Wherever there is a manifest, or else in the first. */
@@ -381,44 +368,42 @@ static int make_somewhere(const struct making *making)
 
 static int check_manifest(struct making *making)
 {
-	struct ucm_complaint complaint;
 	struct ucm_manifest manifest;
 	size_t len = strlen(making->manifest);
 	int err;
 
 	if (len >= UCM_SPACE_MANIFEST_MAX)
-		return ucm_why(making->words.why, making->words.why_len,
-			       -EINVAL, "a manifest of %zu bytes; %u are the "
+		return ucm_error_set(making->error, -EINVAL, "a manifest of %zu bytes; %u are the "
 			       "most", len, UCM_SPACE_MANIFEST_MAX - 1);
-	err = ucm_manifest_parse(making->manifest, len, &manifest, &complaint);
+	err = ucm_manifest_parse(making->manifest, len, &manifest,
+				 making->error);
 	if (err)
-		return ucm_why(making->words.why, making->words.why_len, err,
-			       "%s", complaint.text);
+		return err;
 	memcpy(making->space_id, manifest.space_id, sizeof(making->space_id));
 	return 0;
 }
 
 int ucm_space_make(const char *mount, const char *tiers, const char *name,
 		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
-		   char *why, size_t why_len)
+		   struct ucm_error *error)
 {
 	_cleanup_free_ char *text = malloc(UCM_SPACE_MANIFEST_MAX);
 	struct roots roots;
 	struct making making = {
 		.roots = &roots,
-		.words = { why, why_len },
+		.error = error,
 		.manifest = manifest,
 		.there = text,
 	};
-	int err = text ? check_name(name, &making.words)
-		       : ucm_why(why, why_len, -ENOMEM, "out of memory");
+	int err = text ? check_name(name, error)
+		       : ucm_error_set(error, -ENOMEM, "out of memory");
 
 	if (!err)
-		err = open_roots(&roots, mount, tiers, &making.words);
+		err = open_roots(&roots, mount, tiers, error);
 	if (err)
 		return err;
 	ucm_tree_folder(name, making.folder);
-	err = check_mount(&roots, &making.words);
+	err = check_mount(&roots, error);
 	if (!err)
 		err = check_manifest(&making);
 	if (!err)
@@ -432,16 +417,14 @@ int ucm_space_make(const char *mount, const char *tiers, const char *name,
 /* ---- reading ---- */
 
 int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
-		       char text[UCM_SPACE_MANIFEST_MAX], char *why,
-		       size_t why_len)
+		       char text[UCM_SPACE_MANIFEST_MAX], struct ucm_error *error)
 {
-	const struct words words = { why, why_len };
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct roots roots;
-	int err = check_name(name, &words);
+	int err = check_name(name, error);
 
 	if (!err)
-		err = open_roots(&roots, mount, tiers, &words);
+		err = open_roots(&roots, mount, tiers, error);
 	if (err)
 		return err;
 	ucm_tree_folder(name, folder);
@@ -449,7 +432,7 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	for (unsigned i = 0; i < roots.num && err == -ENOENT; i++) {
 		err = read_manifest(&roots.roots[i], folder, text);
 		if (err)
-			space_failed(&words, &roots.roots[i], folder, err);
+			space_failed(error, &roots.roots[i], folder, err);
 	}
 	close_roots(&roots);
 	return err;
@@ -471,7 +454,7 @@ static bool was_told(const struct roots *roots, unsigned before,
 
 static int list_root(const struct roots *roots, unsigned number,
 		     int (*each)(void *arg, const char *name), void *arg,
-		     const struct words *words)
+		     struct ucm_error *error)
 {
 	const struct root *root = &roots->roots[number];
 	_cleanup_free_ char *names = NULL;
@@ -480,7 +463,7 @@ static int list_root(const struct roots *roots, unsigned number,
 	if (err == -ENOENT && !roots->mount)
 		return 0;
 	if (err)
-		return space_failed(words, root, UCM_TREE_SPACES, err);
+		return space_failed(error, root, UCM_TREE_SPACES, err);
 	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
 		char folder[UCM_TREE_FOLDER_MAX];
 		struct stat st;
@@ -497,16 +480,15 @@ static int list_root(const struct roots *roots, unsigned number,
 
 int ucm_space_list(const char *mount, const char *tiers,
 		   int (*each)(void *arg, const char *name), void *arg,
-		   char *why, size_t why_len)
+		   struct ucm_error *error)
 {
-	const struct words words = { why, why_len };
 	struct roots roots;
-	int err = open_roots(&roots, mount, tiers, &words);
+	int err = open_roots(&roots, mount, tiers, error);
 
 	if (err)
 		return err;
 	for (unsigned i = 0; i < roots.num && !err; i++)
-		err = list_root(&roots, i, each, arg, &words);
+		err = list_root(&roots, i, each, arg, error);
 	close_roots(&roots);
 	return err;
 }

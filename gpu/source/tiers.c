@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/error.h"
 #include "common/log.h"
-#include "common/why.h"
 #include "fs/files/files.h"
 #include "fs/store/store.h"
 #include "hashing/tree.h"
@@ -78,17 +78,17 @@ static void tiers_close(struct ucm_source *source)
 
 static int open_tier(struct ucm_source *source,
 		     const struct ucm_tier_config *config, struct tier *tier,
-		     struct ucm_complaint *complaint)
+		     struct ucm_error *error)
 {
 	tier->first = source->num_dirs;
 	tier->uuids = calloc(config->num_dirs, sizeof(*tier->uuids));
 	if (!tier->uuids)
-		return -ENOMEM;
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < config->num_dirs; i++) {
 		struct ucm_backing *backing =
 			&source->backings[source->num_dirs];
 		int err = ucm_backing_open(backing, config->dirs[i], true,
-					   &source->config, complaint);
+					   &source->config, error);
 
 		if (err)
 			return err;
@@ -100,13 +100,13 @@ static int open_tier(struct ucm_source *source,
 }
 
 static int open_tiers(struct ucm_source *source, const char *text,
-		      struct ucm_complaint *complaint)
+		      struct ucm_error *error)
 {
 	unsigned num = 0;
-	int err = ucm_config_source(&source->config, text, complaint);
+	int err = ucm_config_source(&source->config, text, error);
 
 	if (!err)
-		err = ucm_config_check(&source->config, complaint);
+		err = ucm_config_check(&source->config, error);
 	if (err)
 		return err;
 	for (unsigned i = 0; i < source->config.num_tiers; i++)
@@ -116,30 +116,29 @@ static int open_tiers(struct ucm_source *source, const char *text,
 	source->tiers =
 		calloc(source->config.num_tiers, sizeof(*source->tiers));
 	if (!source->backings || !source->dirs || !source->tiers)
-		return -ENOMEM;
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < source->config.num_tiers && !err; i++)
 		err = open_tier(source, &source->config.tiers[i],
-				&source->tiers[i], complaint);
+				&source->tiers[i], error);
 	return err;
 }
 
-static int tiers_open(const char *text, struct ucm_source **out, char *why,
-		      size_t why_len)
+static int tiers_open(const char *text, struct ucm_source **out,
+		      struct ucm_error *error)
 {
-	struct ucm_complaint complaint = { .text = "out of memory" };
 	struct ucm_source *source = calloc(1, sizeof(*source));
 	int err;
 
 	if (!source)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
 	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
 	source->config.block_max = UINT64_MAX; /* its blocks are its own */
-	err = open_tiers(source, text, &complaint);
+	err = open_tiers(source, text, error);
 	if (err) {
 		tiers_close(source);
-		return ucm_why(why, why_len, err, "%s", complaint.text);
+		return err;
 	}
 	*out = source;
 	return 0;
@@ -203,12 +202,12 @@ static int start_store(struct ucm_source *source, struct ucm_store *store)
 
 static int try_store(struct ucm_source *source)
 {
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	struct ucm_store *store;
-	int err = ucm_store_open(&source->config, &store, &complaint);
+	int err = ucm_store_open(&source->config, &store, &error);
 
 	if (err) {
-		ucm_error("%s", complaint.text);
+		ucm_error("%s", error.text);
 		return err == -EAGAIN ? -EBUSY : err; /* somebody's lock */
 	}
 	err = start_store(source, store);

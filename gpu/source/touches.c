@@ -24,7 +24,7 @@
 #include <ucm/control.h>
 
 #include "common/clock.h"
-#include "common/why.h"
+#include "common/error.h"
 #include "hashing/tree.h"
 
 #define TELL_AFTER_S 1
@@ -101,15 +101,15 @@ static int start_thread(struct ucm_touches *heat)
 	return -err;
 }
 
-int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
-		     size_t why_len)
+int ucm_touches_open(const char *mount, struct ucm_touches **out,
+		     struct ucm_error *error)
 {
 	struct ucm_touches *heat = calloc(1, sizeof(*heat));
 	char path[4096];
 	int err = -ENOMEM;
 
 	if (!heat)
-		return ucm_why(why, why_len, -ENOMEM, "out of memory");
+		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&heat->lock, NULL);
 	ucm_cond_init_monotonic(&heat->cond);
 	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
@@ -122,8 +122,8 @@ int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
 		err = start_thread(heat);
 	if (err) {
 		free_heat(heat);
-		return ucm_why(why, why_len, err, "%s: %s", path,
-			       strerror(-err));
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
 	}
 	*out = heat;
 	return 0;

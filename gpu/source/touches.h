@@ -13,12 +13,13 @@
 #include <stddef.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 
 struct ucm_touches;
 
-/* A thread of its own. -errno with why: no mount of ucmfs. */
-int ucm_touches_open(const char *mount, struct ucm_touches **out, char *why,
-		     size_t why_len);
+/* A thread of its own. -errno: no mount of ucmfs. */
+int ucm_touches_open(const char *mount, struct ucm_touches **out,
+		     struct ucm_error *error);
 
 /* Tells what it still has, unless the daemon does not answer. NULL is
  * harmless. */

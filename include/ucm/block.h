@@ -3,9 +3,9 @@
  * block.h - the block file: what its bytes mean.
  *
  * One KV-cache block is one file: a header and the K and V planes of every
- * layer, in a layout that the header alone fixes. The format is described in
- * ucm-block(5). Everything here is pure: no call opens a file, allocates or
- * keeps state, and all of them may be called from any thread.
+ * layer, in a layout that the header alone fixes. ucm-block(5) describes the format, and
+ * ucm_block(3) the calls. Everything here is pure: no call opens a file,
+ * allocates or keeps state, and all of them may be called from any thread.
  */
 #ifndef UCM_BLOCK_H
 #define UCM_BLOCK_H

@@ -10,7 +10,7 @@
  * A hasher holds scheme and meta. It does not change after ucm_hasher_open():
  * any number of threads may use one at a time. No call but open and close
  * allocates, and none keeps a pointer of the caller's. All calls return 0 or
- * -errno, and write nothing but *why if they fail.
+ * -errno, and write nothing but *error if they fail (<ucm/error.h>).
  */
 #ifndef UCM_HASH_H
 #define UCM_HASH_H
@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,13 +75,6 @@ struct ucm_hash_meta {
 	struct ucm_hash_extras extras; /* of requests without their own */
 };
 
-/* What was wrong with an argument. */
-struct ucm_hash_error {
-	const char *field; /* "tokens", "dtype", ...; static text */
-	size_t request;    /* its index in a batch */
-	size_t index;      /* of the token or item */
-};
-
 /*
  * How far a request has been hashed; to be copied, stored and compared as one
  * likes, and to be filled by ucm_hash_start() or ucm_hash_resume().
@@ -115,10 +109,10 @@ struct ucm_hasher;
  * Make a hasher. Everything in meta is copied.
  *
  * -EINVAL: a field is out of range or missing, or the scheme cannot express
- * it; why (NULL: not wanted) names it. -ENOMEM.
+ * it. -ENOMEM.
  */
 int ucm_hasher_open(const struct ucm_hash_meta *meta, struct ucm_hasher **out,
-		    struct ucm_hash_error *why);
+		    struct ucm_error *error);
 void ucm_hasher_close(struct ucm_hasher *hasher);
 
 /* Ids that a request of num_tokens has. */
@@ -128,13 +122,13 @@ size_t ucm_hash_count(const struct ucm_hasher *hasher, size_t num_tokens,
 /*
  * The ids of a request, or of the next part of one.
  *
- * -EINVAL: why->field is "tokens" (index: the first that is negative or over
- * the scheme's range: 2^31 - 1, or 2^32 - 1 for prefix and sha256), "room",
- * "flags", or a field of extras. -ENOTSUP: the scheme is external.
+ * -EINVAL: a token that is negative or over the scheme's range (2^31 - 1, or
+ * 2^32 - 1 for prefix and sha256; error names the first), too little room, a
+ * flag that is unknown, or a field of extras. -ENOTSUP: the scheme is external.
  */
 int ucm_hash_request(const struct ucm_hasher *hasher,
 		     const struct ucm_hash_request *request,
-		     struct ucm_hash_error *why);
+		     struct ucm_error *error);
 
 /*
  * The same for many requests at once, several times as fast for the schemes
@@ -143,12 +137,12 @@ int ucm_hash_request(const struct ucm_hasher *hasher,
  */
 int ucm_hash_batch(const struct ucm_hasher *hasher,
 		   const struct ucm_hash_request *requests, size_t num,
-		   struct ucm_hash_error *why);
+		   struct ucm_error *error);
 
 /* The state before a request's first token. extras as in the request. */
 int ucm_hash_start(const struct ucm_hasher *hasher,
 		   const struct ucm_hash_extras *extras,
-		   struct ucm_hash_state *out, struct ucm_hash_error *why);
+		   struct ucm_hash_state *out, struct ucm_error *error);
 
 /*
  * The state behind a block that is known by its id alone.

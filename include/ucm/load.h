@@ -14,8 +14,7 @@
  * Nothing is ever told to be loaded whose bytes were not read, checked as asked
  * for, and copied. ucm_load(3) describes the library with an example.
  *
- * Calls return 0 or -errno. Where a call takes why and why_len, a failure puts
- * one line there that names the cause; why may be NULL.
+ * Calls return 0 or -errno; some say in words what was wrong (<ucm/error.h>).
  */
 #ifndef UCM_LOAD_H
 #define UCM_LOAD_H
@@ -25,6 +24,7 @@
 #include <stdint.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -105,28 +105,28 @@ struct ucm_layout;
  * a group of their own.
  */
 int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
-		   struct ucm_layout **out, char *why, size_t why_len);
+		   struct ucm_layout **out, struct ucm_error *error);
 void ucm_layout_free(struct ucm_layout *layout); /* NULL is harmless */
 
 /* -EINVAL: a region outside the payload, or of more than one layer, or with
  * addresses that are not between 0 and 2^64 - 1. */
 int ucm_layout_add_region(struct ucm_layout *layout,
-			  const struct ucm_region *region, char *why,
-			  size_t why_len);
+			  const struct ucm_region *region,
+			  struct ucm_error *error);
 
 /* Derive the tensor's regions by collapsing the dimensions that are contiguous.
  * Where three repetitions are left, a plane becomes a region for each step of
  * the outermost. -EINVAL, and nothing is added: its shape does not fit the
  * geometry or the number of pages, more than three repetitions would be left,
- * or a plane would become more than 256 regions; why names tensor, shape and
+ * or a plane would become more than 256 regions; error names tensor, shape and
  * strides. */
 int ucm_layout_add_tensor(struct ucm_layout *layout,
-			  const struct ucm_tensor *tensor, char *why,
-			  size_t why_len);
+			  const struct ucm_tensor *tensor,
+			  struct ucm_error *error);
 
 /* Check that the regions hold each byte of the payload exactly once, and that
  * no two runs of any pages overlap in memory. -EINVAL if not. */
-int ucm_layout_seal(struct ucm_layout *layout, char *why, size_t why_len);
+int ucm_layout_seal(struct ucm_layout *layout, struct ucm_error *error);
 
 /* Of a sealed layout, in the order of the payload. */
 size_t ucm_layout_num_regions(const struct ucm_layout *layout);
@@ -142,8 +142,7 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout);
  * layout is added to loaders, which pin the memory of all pages, for as long
  * as they are open. -EINVAL: not sealed, or more than one piece.
  */
-int ucm_layout_set_direct(struct ucm_layout *layout, char *why,
-			  size_t why_len);
+int ucm_layout_set_direct(struct ucm_layout *layout, struct ucm_error *error);
 
 /* ---- the loader ---- */
 
@@ -186,7 +185,7 @@ struct ucm_loader_options {
 struct ucm_loader;
 
 int ucm_loader_open(const struct ucm_loader_options *options,
-		    struct ucm_loader **out, char *why, size_t why_len);
+		    struct ucm_loader **out, struct ucm_error *error);
 
 /* Its tasks must have been freed, and no other call be under way. Waits for I/O
  * that is still under way for tasks that ended before it (cancelled, or past
@@ -200,7 +199,7 @@ void ucm_loader_close(struct ucm_loader *loader);
  */
 int ucm_loader_add_group(struct ucm_loader *loader,
 			 const struct ucm_layout *layout, const char *space,
-			 unsigned *group_out, char *why, size_t why_len);
+			 unsigned *group_out, struct ucm_error *error);
 
 /* Which of num blocks exist: found[i] is 1 or 0. -errno, with nothing found, if
  * that could not be learned. Blocks the caller. */
@@ -272,7 +271,7 @@ struct ucm_request {
  */
 int ucm_load_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len);
+		    struct ucm_error *error);
 
 /*
  * Save pages as blocks. Pages must keep their content until the task is done,
@@ -283,7 +282,7 @@ int ucm_load_submit(struct ucm_loader *loader,
  */
 int ucm_save_submit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len);
+		    struct ucm_error *error);
 
 /*
  * Commit blocks that were saved with hold. Of the request the group, the ids,
@@ -294,7 +293,7 @@ int ucm_save_submit(struct ucm_loader *loader,
  */
 int ucm_save_commit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
-		    char *why, size_t why_len);
+		    struct ucm_error *error);
 
 /* Forget what was saved of blocks that are not committed yet; ids NULL: of all.
  * Of one that a task saves at the moment it goes when that ends, unless it is

@@ -21,8 +21,7 @@
  * describes all that with an example.
  *
  * Calls return 0 or -errno; all but open and close may be made from any thread.
- * Where a call takes why and why_len, a failure puts one line there that names
- * the cause; why may be NULL.
+ * Some say in words what was wrong (<ucm/error.h>).
  */
 #ifndef UCM_SHARDS_H
 #define UCM_SHARDS_H
@@ -31,6 +30,7 @@
 #include <stdint.h>
 
 #include <ucm/block.h>
+#include <ucm/error.h>
 #include <ucm/load.h>
 
 #ifdef __cplusplus
@@ -76,12 +76,12 @@ struct ucm_shards;
 
 /*
  * A store on a loader, which must outlive it, and of which it takes up a group
- * until the loader is closed. -EINVAL: sizes that do not fit each other; why
+ * until the loader is closed. -EINVAL: sizes that do not fit each other; error
  * names them.
  */
 int ucm_shards_open(struct ucm_loader *loader,
 		    const struct ucm_shards_config *config,
-		    struct ucm_shards **out, char *why, size_t why_len);
+		    struct ucm_shards **out, struct ucm_error *error);
 
 /* Cancels what is under way and waits for that; blocks that are not committed
  * are given up. No other call may be under way. NULL is harmless. */
@@ -160,8 +160,8 @@ int ucm_shards_cancel(struct ucm_shards *store, uint64_t handle);
  */
 int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
-		    const uint64_t *addresses, uint64_t *handle, char *why,
-		    size_t why_len);
+		    const uint64_t *addresses, uint64_t *handle,
+		    struct ucm_error *error);
 
 /*
  * Dump, likewise. A block is committed by the last of its shards. One that
@@ -172,19 +172,19 @@ int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
  */
 int ucm_shards_dump(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
-		    const uint64_t *addresses, uint64_t *handle, char *why,
-		    size_t why_len);
+		    const uint64_t *addresses, uint64_t *handle,
+		    struct ucm_error *error);
 
 /* The same with spans, whose sizes are checked: tensors_per_shard for an entry,
  * each of tensor_size bytes; or one for an entry, with the whole shard. */
 int ucm_shards_load_data(struct ucm_shards *store, const struct ucm_id *ids,
 			 const uint32_t *shards, size_t num,
 			 const struct ucm_span *spans, size_t num_spans,
-			 uint64_t *handle, char *why, size_t why_len);
+			 uint64_t *handle, struct ucm_error *error);
 int ucm_shards_dump_data(struct ucm_shards *store, const struct ucm_id *ids,
 			 const uint32_t *shards, size_t num,
 			 const struct ucm_span *spans, size_t num_spans,
-			 uint64_t *handle, char *why, size_t why_len);
+			 uint64_t *handle, struct ucm_error *error);
 
 /* ---- V0: offsets ---- */
 
@@ -200,18 +200,18 @@ int ucm_shards_create(struct ucm_shards *store, const struct ucm_id *ids,
 /*
  * Entry i is spans[i].bytes bytes of block ids[i] from offsets[i] of the
  * payload on (NULL: 0 everywhere): whole layers, else the call is refused with
- * -EINVAL and why names offset and length. (Where K and V of a layer are to be
- * moved by themselves, let num_layers count them as layers.)
+ * -EINVAL and error names offset and length. (Where K and V of a layer are to
+ * be moved by themselves, let num_layers count them as layers.)
  */
 int ucm_shards_load_at(struct ucm_shards *store, const struct ucm_id *ids,
 		       const uint64_t *offsets, const struct ucm_span *spans,
-		       size_t num, uint64_t *handle, char *why, size_t why_len);
+		       size_t num, uint64_t *handle, struct ucm_error *error);
 
 /* Dump, likewise; nothing is committed. -ENOENT: the block was not created;
  * -ECANCELED: a dump of it has failed, only a commit ends that. */
 int ucm_shards_dump_at(struct ucm_shards *store, const struct ucm_id *ids,
 		       const uint64_t *offsets, const struct ucm_span *spans,
-		       size_t num, uint64_t *handle, char *why, size_t why_len);
+		       size_t num, uint64_t *handle, struct ucm_error *error);
 
 /*
  * Commit (success[i] is not 0, or success is NULL) or give up. Outcomes:
@@ -228,7 +228,7 @@ int ucm_shards_dump_at(struct ucm_shards *store, const struct ucm_id *ids,
  */
 int ucm_shards_commit(struct ucm_shards *store, const struct ucm_id *ids,
 		      const uint8_t *success, size_t num, uint64_t *handle,
-		      char *why, size_t why_len);
+		      struct ucm_error *error);
 
 #ifdef __cplusplus
 }

@@ -4,14 +4,14 @@
  * the tiers.
  *
  * mount: a mount point of ucmfs; or NULL, and tiers: directories, as SOURCE of
- * ucmfs(8) says. All calls return 0 or -errno, with a line in why (may be NULL)
- * that names the place and the cause. Any thread; they block the caller.
+ * ucmfs(8) says. All calls return 0 or -errno, and error (see error.h) names the
+ * place and the cause. Any thread; they block the caller.
  * See ucm_blocks(3).
  */
 #ifndef UCM_SPACE_H
 #define UCM_SPACE_H
 
-#include <stddef.h>
+#include <ucm/error.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,19 +31,19 @@ extern "C" {
  */
 int ucm_space_make(const char *mount, const char *tiers, const char *name,
 		   const char *manifest, char there[UCM_SPACE_MANIFEST_MAX],
-		   char *why, size_t why_len);
+		   struct ucm_error *error);
 
 /* The manifest of a space, as it was written. -ENOENT: it has none, or there is
  * no such space. */
 int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
-		       char text[UCM_SPACE_MANIFEST_MAX], char *why,
-		       size_t why_len);
+		       char text[UCM_SPACE_MANIFEST_MAX],
+		       struct ucm_error *error);
 
-/* Call each with the name of every space but the default one, each once and in
+/* Call each with the name of every space except the default one, each once and in
  * no order, until it returns what is not 0; returns that. */
 int ucm_space_list(const char *mount, const char *tiers,
 		   int (*each)(void *arg, const char *name), void *arg,
-		   char *why, size_t why_len);
+		   struct ucm_error *error);
 
 #ifdef __cplusplus
 }

@@ -23,7 +23,6 @@ from typing import Dict, Optional, Sequence, Tuple
 from .errors import LibraryMissing, from_errno
 
 ID_BYTES = 16
-WHY_BYTES = 1024
 
 SONAME = "libucm.so.0"
 
@@ -37,7 +36,18 @@ FAULT_PLANE = 11
 HASH_PARTIAL = 1
 
 
-# ---- structs: block.h, load.h ----
+# ---- structs: error.h, block.h, load.h ----
+
+class Error(Structure):
+    """The line that a C function gives with its error."""
+
+    _fields_ = [("text", c_char * 1024)]
+
+    def check(self, err: int, what: str) -> None:
+        """Raise what a result below zero says, with the line."""
+        if err < 0:
+            raise from_errno(err, what, self.text.decode(errors="replace"))
+
 
 class Geometry(Structure):
     _fields_ = [("num_layers", c_uint32), ("block_size", c_uint32),
@@ -112,11 +122,6 @@ class HashMeta(Structure):
                 ("space_id", c_char_p), ("extras", HashExtras)]
 
 
-class HashError(Structure):
-    _fields_ = [("field", c_char_p), ("request", c_size_t),
-                ("index", c_size_t)]
-
-
 class HashState(Structure):
     _fields_ = [("parent", c_uint8 * 16), ("tokens", c_uint64),
                 ("md5", c_uint32 * 4), ("rest", c_uint8 * 64)]
@@ -179,12 +184,13 @@ class Span(Structure):
 
 # The C names, for the test that compares sizes and offsets.
 STRUCTS = {
+    "ucm_error": Error,
     "ucm_geometry": Geometry, "ucm_region": Region, "ucm_tensor": Tensor,
     "ucm_loader_options": LoaderOptions, "ucm_request": Request,
     "ucm_outcome": Outcome, "ucm_loader_stats": LoaderStats,
     "ucm_hash_item": HashItem, "ucm_hash_extras": HashExtras,
-    "ucm_hash_meta": HashMeta, "ucm_hash_error": HashError,
-    "ucm_hash_state": HashState, "ucm_hash_request": HashRequest,
+    "ucm_hash_meta": HashMeta, "ucm_hash_state": HashState,
+    "ucm_hash_request": HashRequest,
     "ucm_index_entry": IndexEntry, "ucm_index_info": IndexInfo,
     "ucm_control_place": ControlPlace,
     "ucm_control_statistics": ControlStatistics,
@@ -198,7 +204,7 @@ STRUCTS = {
 # Ids, moves, outcomes and other arrays are plain bytes on this side: void *.
 _ptr = c_void_p
 _out = POINTER(c_void_p)
-_why = (c_char_p, c_size_t)
+_error = POINTER(Error)
 _blocks = (c_int, (c_void_p, c_char_p, c_void_p, c_size_t, c_void_p))
 
 PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
@@ -206,28 +212,28 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_block_payload_bytes": (c_uint64, (POINTER(Geometry),)),
     "ucm_crc32c": (c_uint32, (c_uint32, _ptr, c_size_t)),
 
-    "ucm_layout_new": (c_int, (POINTER(Geometry), c_uint64, _out, *_why)),
+    "ucm_layout_new": (c_int, (POINTER(Geometry), c_uint64, _out, _error)),
     "ucm_layout_free": (None, (_ptr,)),
-    "ucm_layout_add_region": (c_int, (_ptr, POINTER(Region), *_why)),
-    "ucm_layout_add_tensor": (c_int, (_ptr, POINTER(Tensor), *_why)),
-    "ucm_layout_seal": (c_int, (_ptr, *_why)),
-    "ucm_layout_set_direct": (c_int, (_ptr, *_why)),
+    "ucm_layout_add_region": (c_int, (_ptr, POINTER(Region), _error)),
+    "ucm_layout_add_tensor": (c_int, (_ptr, POINTER(Tensor), _error)),
+    "ucm_layout_seal": (c_int, (_ptr, _error)),
+    "ucm_layout_set_direct": (c_int, (_ptr, _error)),
     "ucm_layout_num_regions": (c_size_t, (_ptr,)),
     "ucm_layout_regions": (POINTER(Region), (_ptr,)),
     "ucm_layout_runs": (c_uint64, (_ptr,)),
 
-    "ucm_loader_open": (c_int, (POINTER(LoaderOptions), _out, *_why)),
+    "ucm_loader_open": (c_int, (POINTER(LoaderOptions), _out, _error)),
     "ucm_loader_close": (None, (_ptr,)),
     "ucm_loader_add_group": (c_int, (_ptr, _ptr, c_char_p, POINTER(c_uint),
-                                     *_why)),
+                                     _error)),
     "ucm_loader_lookup": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
     "ucm_loader_prefix": (c_int, (_ptr, c_uint, _ptr, c_size_t,
                                   POINTER(c_size_t))),
     "ucm_loader_get_stats": (None, (_ptr, POINTER(LoaderStats), c_size_t)),
     "ucm_loader_describe": (None, (_ptr, c_char_p, c_size_t)),
-    "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
-    "ucm_save_submit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
-    "ucm_save_commit": (c_int, (_ptr, POINTER(Request), _out, *_why)),
+    "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, _error)),
+    "ucm_save_submit": (c_int, (_ptr, POINTER(Request), _out, _error)),
+    "ucm_save_commit": (c_int, (_ptr, POINTER(Request), _out, _error)),
     "ucm_save_abandon": (None, (_ptr, c_uint, _ptr, c_size_t)),
 
     "ucm_outcome_text": (None, (POINTER(Outcome), c_char_p, c_size_t)),
@@ -263,26 +269,24 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_blocks_statistics": (c_int, (_ptr, POINTER(ControlStatistics))),
 
     "ucm_space_make": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
-                               c_char_p, *_why)),
+                               c_char_p, _error)),
     "ucm_space_manifest": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
-                                   *_why)),
+                                   _error)),
 
-    "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out,
-                                POINTER(HashError))),
+    "ucm_hasher_open": (c_int, (POINTER(HashMeta), _out, _error)),
     "ucm_hasher_close": (None, (_ptr,)),
     "ucm_hash_count": (c_size_t, (_ptr, c_size_t, c_uint32)),
-    "ucm_hash_request": (c_int, (_ptr, POINTER(HashRequest),
-                                 POINTER(HashError))),
+    "ucm_hash_request": (c_int, (_ptr, POINTER(HashRequest), _error)),
     "ucm_hash_batch": (c_int, (_ptr, POINTER(HashRequest), c_size_t,
-                               POINTER(HashError))),
+                               _error)),
     "ucm_hash_start": (c_int, (_ptr, POINTER(HashExtras),
-                               POINTER(HashState), POINTER(HashError))),
+                               POINTER(HashState), _error)),
     "ucm_hash_resume": (c_int, (_ptr, _ptr, c_uint64, POINTER(HashState))),
     "ucm_hash_rank_ids": (c_int, (_ptr, c_uint32, _ptr, c_size_t, _ptr)),
     "ucm_hash_external": (c_int, (_ptr, c_uint32, _ptr, c_size_t, c_size_t,
                                   _ptr)),
 
-    "ucm_shards_open": (c_int, (_ptr, POINTER(StoreConfig), _out, *_why)),
+    "ucm_shards_open": (c_int, (_ptr, POINTER(StoreConfig), _out, _error)),
     "ucm_shards_close": (None, (_ptr,)),
     "ucm_shards_get_shape": (None, (_ptr, POINTER(StoreShape))),
     "ucm_shards_lookup": (c_int, (_ptr, _ptr, c_size_t, _ptr)),
@@ -294,20 +298,20 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_shards_notify": (c_int, (_ptr, c_uint64, c_int)),
     "ucm_shards_cancel": (c_int, (_ptr, c_uint64)),
     "ucm_shards_load": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
-                               POINTER(c_uint64), *_why)),
+                               POINTER(c_uint64), _error)),
     "ucm_shards_dump": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
-                               POINTER(c_uint64), *_why)),
+                               POINTER(c_uint64), _error)),
     "ucm_shards_load_data": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
-                                    c_size_t, POINTER(c_uint64), *_why)),
+                                    c_size_t, POINTER(c_uint64), _error)),
     "ucm_shards_dump_data": (c_int, (_ptr, _ptr, _ptr, c_size_t, _ptr,
-                                    c_size_t, POINTER(c_uint64), *_why)),
+                                    c_size_t, POINTER(c_uint64), _error)),
     "ucm_shards_create": (c_int, (_ptr, _ptr, c_size_t, _ptr)),
     "ucm_shards_load_at": (c_int, (_ptr, _ptr, _ptr, _ptr, c_size_t,
-                                  POINTER(c_uint64), *_why)),
+                                  POINTER(c_uint64), _error)),
     "ucm_shards_dump_at": (c_int, (_ptr, _ptr, _ptr, _ptr, c_size_t,
-                                  POINTER(c_uint64), *_why)),
+                                  POINTER(c_uint64), _error)),
     "ucm_shards_commit": (c_int, (_ptr, _ptr, _ptr, c_size_t,
-                                 POINTER(c_uint64), *_why)),
+                                 POINTER(c_uint64), _error)),
 }
 
 
@@ -357,25 +361,6 @@ def lib() -> ctypes.CDLL:
             if _library is None:
                 _library = _load()
     return _library
-
-
-class Why:
-    """Room for the line that a C function gives with its error."""
-
-    __slots__ = ("text",)
-
-    def __init__(self) -> None:
-        self.text = ctypes.create_string_buffer(WHY_BYTES)
-
-    @property
-    def args(self) -> tuple:
-        return self.text, WHY_BYTES
-
-    def check(self, err: int, what: str) -> None:
-        """Raise what a result below zero says, with the line."""
-        if err < 0:
-            raise from_errno(err, what,
-                             self.text.value.decode(errors="replace"))
 
 
 def path_bytes(path: object) -> Optional[bytes]:

@@ -8,7 +8,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _lib, _pack
-from .errors import InvalidArgument, from_errno
+from .errors import InvalidArgument
 from .layout import _number_of
 
 
@@ -102,23 +102,16 @@ class Hasher:
         self.block_size = block_size
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
-        why = _lib.HashError()
+        error = _lib.Error()
         self._check(self._lib.ucm_hasher_open(_lib.HashMeta(
             scheme=_number_of("scheme", scheme, _lib.SCHEMES),
             block_size=block_size, world_size=world_size, rank=rank,
             mla=bool(mla), model=_text("model", model),
             dtype=_text("dtype", dtype), space_id=space_id,
-            extras=extras.c), self._handle, why), why)
+            extras=extras.c), self._handle, error), error)
 
-    def _check(self, err: int, why: Optional[_lib.HashError] = None) -> None:
-        if not err:
-            return
-        text = ""
-        if why is not None and why.field:
-            text = f"{why.field.decode()} is wrong, or missing"
-            if why.field in (b"tokens", b"items"):
-                text += f" (request {why.request}, index {why.index})"
-        raise from_errno(err, f"hash {self.scheme}", text)
+    def _check(self, err: int, error: Optional[_lib.Error] = None) -> None:
+        (error or _lib.Error()).check(err, f"hash {self.scheme}")
 
     def count(self, num_tokens: int, partial: bool = False) -> int:
         """Ids that a request of so many tokens has."""
@@ -140,9 +133,9 @@ class Hasher:
         """
         extras = _Extras(salt, lora, lora_digest, items)
         one = self._prepare(tokens, partial, extras, state)
-        why = _lib.HashError()
-        self._check(self._lib.ucm_hash_request(self._handle, one[0], why),
-                    why)
+        error = _lib.Error()
+        self._check(self._lib.ucm_hash_request(self._handle, one[0], error),
+                    error)
         return one[1].tobytes()
 
     def batch(self, requests: Sequence[_pack.Numbers], *,
@@ -157,9 +150,9 @@ class Hasher:
                                states[i] if states else None)
                  for i, tokens in enumerate(requests)]
         many = (_lib.HashRequest * num)(*(part[0] for part in parts))
-        why = _lib.HashError()
-        self._check(self._lib.ucm_hash_batch(self._handle, many, num, why),
-                    why)
+        error = _lib.Error()
+        self._check(self._lib.ucm_hash_batch(self._handle, many, num, error),
+                    error)
         return [part[1].tobytes() for part in parts]
 
     def _prepare(self, tokens: _pack.Numbers, partial: bool,
@@ -184,9 +177,10 @@ class Hasher:
               items: Optional[Sequence[Item]] = None) -> HashState:
         """The state before a request's first token."""
         extras = _Extras(salt, lora, lora_digest, items)
-        out, why = _lib.HashState(), _lib.HashError()
+        out, error = _lib.HashState(), _lib.Error()
         self._check(self._lib.ucm_hash_start(
-            self._handle, extras.c if extras.any else None, out, why), why)
+            self._handle, extras.c if extras.any else None, out, error),
+                    error)
         return HashState(out)
 
     def resume(self, parent: bytes, tokens: int) -> HashState:

@@ -174,11 +174,11 @@ class Layout:
         self._layers: Optional[List[int]] = None  # of the sealed regions
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
-        why = _lib.Why()
+        error = _lib.Error()
         if num_pages < 0:
             raise InvalidArgument(f"layout: {num_pages} pages")
-        why.check(self._lib.ucm_layout_new(
-            geometry._c(), num_pages, self._handle, *why.args), "layout")
+        error.check(self._lib.ucm_layout_new(
+            geometry._c(), num_pages, self._handle, error), "layout")
 
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
@@ -196,13 +196,13 @@ class Layout:
                 f"{name}: {len(raw.shape)} dimensions, shape {raw.shape}, "
                 f"strides {raw.strides}, where {dims!r} has {len(dims)}")
         many = ctypes.c_int64 * len(dims)
-        why = _lib.Why()
-        why.check(self._lib.ucm_layout_add_tensor(self._handle, _lib.Tensor(
+        error = _lib.Error()
+        error.check(self._lib.ucm_layout_add_tensor(self._handle, _lib.Tensor(
             name=name.encode(), data=raw.pointer, dims=dims.encode(),
             shape=many(*raw.shape), strides=many(*raw.strides),
             item_bytes=raw.item_bytes, layer=layer,
             plane=_number_of("plane", plane, _lib.PLANES),
-            pages_per_block=pages_per_block), *why.args), "layout")
+            pages_per_block=pages_per_block), error), "layout")
         self._keep.append(raw)
         if raw.device is not None:
             self.devices.add(raw.device)
@@ -210,16 +210,16 @@ class Layout:
     def add_region(self, region: Region) -> None:
         """Add a region. InvalidArgument: it is not inside of the payload, or
         of more than one layer, or has impossible addresses."""
-        why = _lib.Why()
-        why.check(self._lib.ucm_layout_add_region(
-            self._handle, _lib.Region(**region._asdict()), *why.args),
+        error = _lib.Error()
+        error.check(self._lib.ucm_layout_add_region(
+            self._handle, _lib.Region(**region._asdict()), error),
             "layout")
 
     def seal(self) -> Layout:
         """Check that each byte of the payload is there exactly once, and that
         nothing overlaps in memory; returns self."""
-        why = _lib.Why()
-        why.check(self._lib.ucm_layout_seal(self._handle, *why.args),
+        error = _lib.Error()
+        error.check(self._lib.ucm_layout_seal(self._handle, error),
                   "layout")
         self.sealed = True
         return self
@@ -232,8 +232,8 @@ class Layout:
         changes: ucm_load(3), "Reading into pages". InvalidArgument: a page is
         more than one run.
         """
-        why = _lib.Why()
-        why.check(self._lib.ucm_layout_set_direct(self._handle, *why.args),
+        error = _lib.Error()
+        error.check(self._lib.ucm_layout_set_direct(self._handle, error),
                   "layout")
         return self
 

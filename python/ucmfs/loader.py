@@ -77,9 +77,9 @@ class Loader(TaskOwner):
         self._lib = _lib.lib()
         self._keep: List[Any] = []
         self._stores: Set[Any] = set()  # that are on it
-        why = _lib.Why()
+        error = _lib.Error()
         what = f"loader of {mount if mount is not None else tiers}"
-        why.check(self._lib.ucm_loader_open(_lib.LoaderOptions(
+        error.check(self._lib.ucm_loader_open(_lib.LoaderOptions(
             size=ctypes.sizeof(_lib.LoaderOptions),
             mount=_lib.path_bytes(mount), tiers=source_of(tiers),
             copy=_number_of("copy", copy, COPIES),
@@ -87,7 +87,7 @@ class Loader(TaskOwner):
             staging_bytes=staging_bytes, window_bytes=window_bytes,
             save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
             open_files=open_files, device=device, stream=stream, ctas=ctas),
-            self._handle, *why.args), what)
+            self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -104,10 +104,10 @@ class Loader(TaskOwner):
                 f"loader: the tensors are {', '.join(sorted(wrong))} memory, "
                 f"and its copy is {self.copy!r}")
         number = ctypes.c_uint()
-        why = _lib.Why()
-        why.check(self._lib.ucm_loader_add_group(
+        error = _lib.Error()
+        error.check(self._lib.ucm_loader_add_group(
             self._open(), layout._handle, _lib.text_bytes(space), number,
-            *why.args), f"space {space or 'blocks'}")
+            error), f"space {space or 'blocks'}")
         self._keep.append(layout)
         return Group(self, number.value, layout, space)
 
@@ -282,10 +282,10 @@ class Group:
         own = -1 if eventfd else new_eventfd()
         request.eventfd = eventfd or own
         out = ctypes.c_void_p()
-        why = _lib.Why()
+        error = _lib.Error()
         try:
-            why.check(getattr(_lib.lib(), function)(
-                handle, request, out, *why.args), what)
+            error.check(getattr(_lib.lib(), function)(
+                handle, request, out, error), what)
         except BaseException:
             if own >= 0:
                 os.close(own)

@@ -125,27 +125,27 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
     if (mount is None) == (not tiers):
         raise InvalidArgument("ensure_space: a mount, or tiers, is needed")
     there = ctypes.create_string_buffer(MANIFEST_MAX)
-    why = _lib.Why()
+    error = _lib.Error()
     err = _lib.lib().ucm_space_make(
         _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
-        text, there, *why.args)
+        text, there, error)
     if err == -errno.EEXIST:
         _compare(name, _parse(name, there.value), json.loads(text))
     if err in (-errno.EEXIST, -errno.ENOTEMPTY):
         raise NamespaceMismatch(name)
-    why.check(err, f"space {name}")
+    error.check(err, f"space {name}")
     return hashlib.sha256(text).digest()
 
 
 def read_manifest(mount: Paths, name: str) -> Optional[Dict[str, Any]]:
     """Of a space; None: it has none, or there is no such space."""
     text = ctypes.create_string_buffer(MANIFEST_MAX)
-    why = _lib.Why()
+    error = _lib.Error()
     err = _lib.lib().ucm_space_manifest(_lib.path_bytes(mount), None,
-                                        os.fsencode(name), text, *why.args)
+                                        os.fsencode(name), text, error)
     if err == -errno.ENOENT:
         return None
-    why.check(err, f"space {name}")
+    error.check(err, f"space {name}")
     return _parse(name, text.value)
 
 

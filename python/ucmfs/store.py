@@ -139,9 +139,9 @@ class _Base(TaskOwner):
         self.tensors_per_shard: int = shape.tensors_per_shard
 
     def _open_store(self, config: _lib.StoreConfig) -> None:
-        why = _lib.Why()
-        why.check(self._lib.ucm_shards_open(
-            self.loader._open(), config, self._handle, *why.args), "store")
+        error = _lib.Error()
+        error.check(self._lib.ucm_shards_open(
+            self.loader._open(), config, self._handle, error), "store")
         # it must not end before the store
         self.loader._stores.add(self)
 
@@ -217,14 +217,14 @@ class _Base(TaskOwner):
 
     def _start(self, function: str, what: str, ids: _pack.Ids, keep: Any,
                *arguments: Any) -> StoreTask:
-        """Call function(store, ids, arguments..., handle, why)."""
+        """Call function(store, ids, arguments..., handle, error)."""
         handle = self._open()
         self._reap()
         packed = _pack.pack_ids(ids)
         out = ctypes.c_uint64()
-        why = _lib.Why()
-        why.check(getattr(self._lib, function)(
-            handle, packed, *arguments, out, *why.args), what)
+        error = _lib.Error()
+        error.check(getattr(self._lib, function)(
+            handle, packed, *arguments, out, error), what)
         return StoreTask(self, out.value, packed, keep, what)
 
     def close(self, cancel: bool = False) -> None:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_config.c - SOURCE, settings, YAML and space.json from any bytes: taken,
- * or refused with a complaint. What is taken can be printed and read back.
+ * or refused in words. What is taken can be printed and read back.
  *
  * The first byte of the input says which of them it is.
  */
@@ -20,10 +20,10 @@
 #include "hashing/tree.h"
 #include "tests/fuzz/require.h"
 
-static struct ucm_complaint complaint;
+static struct ucm_error error;
 
 static int set_here(void *arg, const char *key, const char *value,
-		    struct ucm_complaint *why)
+		    struct ucm_error *why)
 {
 	return ucm_config_set(arg, key, value, why);
 }
@@ -36,7 +36,7 @@ static int read_yaml(struct ucm_config *config, const char *text, size_t len)
 
 	REQUIRE(fd >= 0 && write(fd, text, len) == (ssize_t)len);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	err = ucm_config_read(config, path, set_here, config, &complaint);
+	err = ucm_config_read(config, path, set_here, config, &error);
 	close(fd);
 	return err;
 }
@@ -98,7 +98,7 @@ static void fuzz_source(struct ucm_config *config, char *text)
 {
 	char *save = NULL, *line = strtok_r(text, "\n", &save);
 
-	if (!line || ucm_config_source(config, line, &complaint))
+	if (!line || ucm_config_source(config, line, &error))
 		return;
 	while ((line = strtok_r(NULL, "\n", &save))) {
 		char *equals = strchr(line, '=');
@@ -107,12 +107,12 @@ static void fuzz_source(struct ucm_config *config, char *text)
 		if (!equals)
 			continue;
 		*equals = '\0';
-		complaint.text[0] = '\0';
-		err = ucm_config_set(config, line, equals + 1, &complaint);
+		error.text[0] = '\0';
+		err = ucm_config_set(config, line, equals + 1, &error);
 		REQUIRE(!err || err == -ENOENT ||
-			(err == -EINVAL && complaint.text[0]));
+			(err == -EINVAL && error.text[0]));
 	}
-	if (!ucm_config_check(config, &complaint))
+	if (!ucm_config_check(config, &error))
 		check_printed(config);
 }
 
@@ -120,10 +120,10 @@ static void fuzz_yaml(struct ucm_config *config, const char *text, size_t len)
 {
 	int err;
 
-	complaint.text[0] = '\0';
+	error.text[0] = '\0';
 	err = read_yaml(config, text, len);
-	REQUIRE(!err || complaint.text[0]);
-	if (!err && !ucm_config_check(config, &complaint))
+	REQUIRE(!err || error.text[0]);
+	if (!err && !ucm_config_check(config, &error))
 		check_printed(config);
 }
 
@@ -132,9 +132,9 @@ static void fuzz_manifest(const char *text, size_t len)
 	struct ucm_manifest manifest;
 	int err;
 
-	complaint.text[0] = '\0';
-	err = ucm_manifest_parse(text, len, &manifest, &complaint);
-	REQUIRE(!err || complaint.text[0]);
+	error.text[0] = '\0';
+	err = ucm_manifest_parse(text, len, &manifest, &error);
+	REQUIRE(!err || error.text[0]);
 	if (err)
 		return;
 	REQUIRE(manifest.geometry.num_layers && manifest.geometry.k_bytes);

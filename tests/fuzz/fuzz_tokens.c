@@ -72,7 +72,8 @@ static void hash(const struct ucm_hasher *hasher, const struct ucm_tokens *token
 	size_t room = ucm_hash_count(hasher, tokens->num, UCM_HASH_PARTIAL);
 	struct ucm_id *ids = calloc(3 * room + 1, sizeof(*ids));
 	struct ucm_hash_request requests[2];
-	struct ucm_hash_error why;
+	struct ucm_error error;
+	size_t i, at;
 
 	REQUIRE(ids);
 	for (int i = 0; i < 2; i++) {
@@ -84,10 +85,11 @@ static void hash(const struct ucm_hasher *hasher, const struct ucm_tokens *token
 			.room = room,
 		};
 	}
-	if (ucm_hash_batch(hasher, requests, 2, &why)) {
-		REQUIRE(!strcmp(why.field, "tokens") && why.index < tokens->num);
-		REQUIRE(tokens->ids[why.index] < 0 ||
-			tokens->ids[why.index] > INT32_MAX);
+	if (ucm_hash_batch(hasher, requests, 2, &error)) {
+		REQUIRE(sscanf(error.text, "request %zu: token %zu is ", &i,
+			       &at) == 2 &&
+			at < tokens->num);
+		REQUIRE(tokens->ids[at] < 0 || tokens->ids[at] > INT32_MAX);
 	} else {
 		in_parts(hasher, requests[0], tokens->num / 2, ids + 2 * room);
 		REQUIRE(!memcmp(ids, ids + room, room * sizeof(*ids)));

@@ -85,10 +85,10 @@ static int run(void)
 int main(void)
 {
 	const struct ucm_cuda *cuda;
-	char why[256];
+	struct ucm_error error;
 
-	if (ucm_cuda_get(&cuda, why, sizeof(why))) {
-		printf("1..0 # SKIP %s\n", why);
+	if (ucm_cuda_get(&cuda, &error)) {
+		printf("1..0 # SKIP %s\n", error.text);
 		return EXIT_SUCCESS;
 	}
 	return run();

@@ -126,7 +126,7 @@ static struct job start(bool is_save, unsigned first, unsigned num,
 	struct ucm_move *moves = calloc(num + 1, sizeof(*moves));
 	struct job job = { .is_save = is_save, .first = first, .num = num };
 	struct ucm_request request = *options;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	if (!moves || num > num_pages)
 		die("start", "too many blocks");
@@ -141,9 +141,9 @@ static struct job start(bool is_save, unsigned first, unsigned num,
 	request.group = group;
 	request.blocks = moves;
 	request.num_blocks = num;
-	if ((is_save ? ucm_save_submit : ucm_load_submit)(
-		    loader, &request, &job.task, why, sizeof(why)))
-		die("submit", why);
+	if ((is_save ? ucm_save_submit : ucm_load_submit)(loader, &request,
+							  &job.task, &error))
+		die("submit", error.text);
 	free(moves);
 	return job;
 }
@@ -230,11 +230,10 @@ static void tell_group(const char *space)
 {
 	struct ucm_layout *layout = make_layout();
 	unsigned number;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
-	err = ucm_loader_add_group(loader, layout, space, &number, why,
-				   sizeof(why));
+	err = ucm_loader_add_group(loader, layout, space, &number, &error);
 	if (err)
 		printf("= %s\n", strerror(-err));
 	else
@@ -280,10 +279,10 @@ static void run_line(const char *line, struct job *job)
 static struct ucm_layout *make_layout(void)
 {
 	struct ucm_layout *layout;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	if (ucm_layout_new(&geometry, num_pages, &layout, why, sizeof(why)))
-		die("layout", why);
+	if (ucm_layout_new(&geometry, num_pages, &layout, &error))
+		die("layout", error.text);
 	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
 		struct ucm_region region = {
 			.base = (uintptr_t)plane_of(0, plane),
@@ -295,11 +294,11 @@ static struct ucm_layout *make_layout(void)
 			.layer = plane / 2,
 		};
 
-		if (ucm_layout_add_region(layout, &region, why, sizeof(why)))
-			die("region", why);
+		if (ucm_layout_add_region(layout, &region, &error))
+			die("region", error.text);
 	}
-	if (ucm_layout_seal(layout, why, sizeof(why)))
-		die("layout", why);
+	if (ucm_layout_seal(layout, &error))
+		die("layout", error.text);
 	return layout;
 }
 
@@ -307,13 +306,12 @@ static void open_loader(const struct ucm_loader_options *options,
 			const char *space)
 {
 	struct ucm_layout *layout = make_layout();
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	if (ucm_loader_open(options, &loader, why, sizeof(why)))
-		die("open", why);
-	if (ucm_loader_add_group(loader, layout, space, &group, why,
-				 sizeof(why)))
-		die("group", why);
+	if (ucm_loader_open(options, &loader, &error))
+		die("open", error.text);
+	if (ucm_loader_add_group(loader, layout, space, &group, &error))
+		die("group", error.text);
 	ucm_layout_free(layout);
 }
 

@@ -159,10 +159,10 @@ class Requests(unittest.TestCase):
     def test_that_are_wrong_are_named(self):
         h = hasher("ucm")
         for call, text in (
-                (lambda: h.request([1, -1] * 8), "tokens is wrong, or "
-                 "missing (request 0, index 1)"),
+                (lambda: h.request([1, -1] * 8), "token 1 is -1: "
+                 "from 0 to 2147483647"),
                 (lambda: h.batch([[0] * 16, [0] * 3 + [1 << 40]]),
-                 "request 1, index 3"),
+                 "request 1: token 3 is "),
                 (lambda: h.request(["a"]), "tokens"),
                 (lambda: h.request([1 << 70]), "tokens"),
                 (lambda: h.request(TOKENS, salt="x"), "salt"),

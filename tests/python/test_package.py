@@ -180,8 +180,8 @@ class Prototypes(unittest.TestCase):
 
     def headers(self):
         text = ""
-        for name in ("block", "blocks", "hash", "index", "load", "shards",
-                     "space"):
+        for name in ("block", "blocks", "error", "hash", "index", "load",
+                     "shards", "space"):
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()

@@ -48,12 +48,12 @@ void cuda_fixture_download(struct cuda_fixture *fixture, uint8_t *bytes)
 void cuda_fixture_open(struct cuda_fixture *fixture,
 		       const struct ucm_copy_options *options)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
 	memset(fixture, 0, sizeof(*fixture));
-	err = ucm_cuda_get(&fixture->cuda, why, sizeof(why));
-	ck_assert_msg(!err, "%s", why);
+	err = ucm_cuda_get(&fixture->cuda, &error);
+	ck_assert_msg(!err, "%s", error.text);
 	ok(fixture->cuda->DeviceGet(&fixture->device, options->device));
 	ok(fixture->cuda->DevicePrimaryCtxRetain(&fixture->context,
 						 fixture->device));
@@ -66,8 +66,8 @@ void cuda_fixture_open(struct cuda_fixture *fixture,
 	fixture->want = malloc(PAGES_BYTES);
 	fixture->got = malloc(PAGES_BYTES);
 	fixture->want_staging = malloc(STAGING_BYTES);
-	err = ucm_copy_cuda.open(options, &fixture->copy, why, sizeof(why));
-	ck_assert_msg(!err, "%s", why);
+	err = ucm_copy_cuda.open(options, &fixture->copy, &error);
+	ck_assert_msg(!err, "%s", error.text);
 	err = ucm_copy_cuda.register_staging(fixture->copy, fixture->staging,
 					     STAGING_BYTES);
 	ck_assert_int_eq(err, 0);

@@ -35,12 +35,12 @@ static inline struct ucm_hash_meta meta_of(uint32_t scheme, uint32_t block_size)
 
 static inline struct ucm_hasher *open_meta(const struct ucm_hash_meta *meta)
 {
-	struct ucm_hash_error why = { 0 };
+	struct ucm_error error = { "" };
 	struct ucm_hasher *hasher = NULL;
-	int err = ucm_hasher_open(meta, &hasher, &why);
+	int err = ucm_hasher_open(meta, &hasher, &error);
 
 	if (err)
-		ck_abort_msg("ucm_hasher_open: %d, %s", err, why.field);
+		ck_abort_msg("ucm_hasher_open: %d, %s", err, error.text);
 	return hasher;
 }
 

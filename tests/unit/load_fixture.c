@@ -55,7 +55,7 @@ void lf_cache_clear(struct lf_cache *cache)
 void lf_cache_open(struct lf_cache *cache, const struct ucm_geometry *geometry,
 		   uint32_t num_pages)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int64_t shape[] = { 2, num_pages, geometry->block_size,
 			    geometry->num_kv_heads, geometry->head_dim };
 	int64_t strides[5] = { [4] = 1 };
@@ -71,9 +71,8 @@ void lf_cache_open(struct lf_cache *cache, const struct ucm_geometry *geometry,
 	lf_cache_clear(cache);
 	for (int i = 3; i >= 0; i--)
 		strides[i] = strides[i + 1] * shape[i + 1];
-	ck_assert_int_eq(ucm_layout_new(geometry, num_pages, &cache->layout,
-					why, sizeof(why)),
-			 0);
+	ck_assert_int_eq(
+		ucm_layout_new(geometry, num_pages, &cache->layout, &error), 0);
 	for (uint32_t layer = 0; layer < geometry->num_layers; layer++) {
 		struct ucm_tensor tensor = {
 			.name = "kv",
@@ -86,12 +85,12 @@ void lf_cache_open(struct lf_cache *cache, const struct ucm_geometry *geometry,
 			.layer = layer,
 		};
 
-		ck_assert_msg(!ucm_layout_add_tensor(cache->layout, &tensor,
-						     why, sizeof(why)),
-			      "%s", why);
+		ck_assert_msg(
+			!ucm_layout_add_tensor(cache->layout, &tensor, &error),
+			"%s", error.text);
 	}
-	ck_assert_msg(!ucm_layout_seal(cache->layout, why, sizeof(why)), "%s",
-		      why);
+	ck_assert_msg(!ucm_layout_seal(cache->layout, &error), "%s",
+		      error.text);
 }
 
 void lf_cache_close(struct lf_cache *cache)
@@ -481,7 +480,7 @@ struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 {
 	struct ucm_loader_options own = { 0 };
 	struct ucm_loader *loader;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	unsigned group;
 
 	if (options)
@@ -492,11 +491,11 @@ struct ucm_loader *lf_loader(const char *tiers, const struct lf_cache *cache,
 		own.tiers = fx_path("%s", tiers);
 	if (!own.staging_bytes)
 		own.staging_bytes = 16 << 20;
-	ck_assert_msg(!ucm_loader_open(&own, &loader, why, sizeof(why)), "%s",
-		      why);
+	ck_assert_msg(!ucm_loader_open(&own, &loader, &error), "%s",
+		      error.text);
 	ck_assert_msg(!ucm_loader_add_group(loader, cache->layout, NULL, &group,
-					    why, sizeof(why)),
-		      "%s", why);
+					    &error),
+		      "%s", error.text);
 	ck_assert_uint_eq(group, 0);
 	return loader;
 }
@@ -508,7 +507,7 @@ struct ucm_task *lf_submit(struct ucm_loader *loader, bool is_save,
 	struct ucm_move *blocks = calloc(num ? num : 1, sizeof(*blocks));
 	struct ucm_request request = { 0 };
 	struct ucm_task *task = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 	int err;
 
 	if (options)
@@ -520,9 +519,9 @@ struct ucm_task *lf_submit(struct ucm_loader *loader, bool is_save,
 	request.size = sizeof(request);
 	request.blocks = blocks;
 	request.num_blocks = num;
-	err = (is_save ? ucm_save_submit : ucm_load_submit)(
-		loader, &request, &task, why, sizeof(why));
-	ck_assert_msg(!err, "%s", why);
+	err = (is_save ? ucm_save_submit : ucm_load_submit)(loader, &request,
+							    &task, &error);
+	ck_assert_msg(!err, "%s", error.text);
 	free(blocks);
 	return task;
 }

@@ -346,10 +346,11 @@ void fx_plant(const char *dir, const char *folder, const struct fx_file *file)
 
 void fx_configure(const char *source)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
-	ck_assert_msg(!ucm_config_source(&fx_config, fx_path("%s", source),
-					 &complaint), "%s", complaint.text);
+	ck_assert_msg(
+		!ucm_config_source(&fx_config, fx_path("%s", source), &error),
+		"%s", error.text);
 	for (unsigned i = 0; i < fx_config.num_tiers; i++) {
 		for (unsigned j = 0; j < fx_config.tiers[i].num_dirs; j++)
 			fx_mkdirs(fx_config.tiers[i].dirs[j]);
@@ -359,10 +360,10 @@ void fx_configure(const char *source)
 
 void fx_option(const char *key, const char *value)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
-	ck_assert_msg(!ucm_config_set(&fx_config, key, value, &complaint),
-		      "%s", complaint.text);
+	ck_assert_msg(!ucm_config_set(&fx_config, key, value, &error), "%s",
+		      error.text);
 }
 
 static void count_loss(void *arg, const struct ucm_key *key)
@@ -374,11 +375,11 @@ static void count_loss(void *arg, const struct ucm_key *key)
 
 void fx_open(void)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
 	ck_assert_ptr_null(fx_set);
-	ck_assert_msg(!ucm_store_open(&fx_config, &fx_set, &complaint), "%s",
-		      complaint.text);
+	ck_assert_msg(!ucm_store_open(&fx_config, &fx_set, &error), "%s",
+		      error.text);
 	fx_set->on_loss = count_loss;
 }
 

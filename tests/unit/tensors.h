@@ -196,7 +196,7 @@ static inline struct places expected(const struct shape *s, uint64_t page)
 
 /* One layer's part of the tensor, or with UINT32_MAX all of it. */
 static inline int add(struct ucm_layout *layout, const struct shape *s,
-		      uint32_t layer, uint32_t plane, char *why)
+		      uint32_t layer, uint32_t plane, struct ucm_error *error)
 {
 	int64_t shape[UCM_TENSOR_MAX_DIMS], strides[UCM_TENSOR_MAX_DIMS];
 	char dims[UCM_TENSOR_MAX_DIMS + 1] = "";
@@ -222,30 +222,30 @@ static inline int add(struct ucm_layout *layout, const struct shape *s,
 	}
 	if (!whole)
 		tensor.data += layer * (uint64_t)s->stride[L];
-	return ucm_layout_add_tensor(layout, &tensor, why, 512);
+	return ucm_layout_add_tensor(layout, &tensor, error);
 }
 
 static inline int add_layer(struct ucm_layout *layout, const struct shape *s,
-			    uint32_t layer, char *why)
+			    uint32_t layer, struct ucm_error *error)
 {
 	uint32_t plane = s->form.has_v ? UCM_PLANE_K : UCM_PLANE_BOTH;
-	int err = add(layout, s, layer, plane, why);
+	int err = add(layout, s, layer, plane, error);
 
 	if (!err && s->form.has_v && !splits(s))
-		err = add(layout, s, layer, UCM_PLANE_V, why);
+		err = add(layout, s, layer, UCM_PLANE_V, error);
 	return err;
 }
 
 /* The tensor as a whole, or as views of each of its layers. */
 static inline int add_all(struct ucm_layout *layout, const struct shape *s,
-			  bool by_layer, char *why)
+			  bool by_layer, struct ucm_error *error)
 {
 	int err = 0;
 
 	if (has(s, L) && !by_layer)
-		return add_layer(layout, s, UINT32_MAX, why);
+		return add_layer(layout, s, UINT32_MAX, error);
 	for (uint32_t l = 0; l < s->geometry.num_layers && !err; l++)
-		err = add_layer(layout, s, l, why);
+		err = add_layer(layout, s, l, error);
 	return err;
 }
 

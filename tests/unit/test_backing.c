@@ -13,18 +13,18 @@
 #include "tests/unit/store_fixture.h"
 
 static struct ucm_backing backing;
-static struct ucm_complaint complaint;
+static struct ucm_error error;
 static struct fx_file file;
 
 static int open_it(const char *path, bool readonly)
 {
-	return ucm_backing_open(&backing, path, readonly, &fx_config, &complaint);
+	return ucm_backing_open(&backing, path, readonly, &fx_config, &error);
 }
 
 static void must_open(void)
 {
 	fx_mkdirs(fx_path("$/a"));
-	ck_assert_msg(!open_it(fx_path("$/a"), false), "%s", complaint.text);
+	ck_assert_msg(!open_it(fx_path("$/a"), false), "%s", error.text);
 }
 
 /* A temporary file with a block's bytes in it. */
@@ -91,7 +91,7 @@ START_TEST(an_identity_of_another_kind_is_refused)
 {
 	fx_put(fx_path("$/a/.ucmfs/id"), wrong_ids[_i], strlen(wrong_ids[_i]));
 	ck_assert_int_lt(open_it(fx_path("$/a"), false), 0);
-	ck_assert_ptr_nonnull(strstr(complaint.text, ".ucmfs/id"));
+	ck_assert_ptr_nonnull(strstr(error.text, ".ucmfs/id"));
 	ck_assert_ptr_null(backing.path);
 }
 END_TEST
@@ -100,9 +100,9 @@ START_TEST(what_is_no_directory_is_named)
 {
 	fx_put(fx_path("$/file"), "x", 1);
 	ck_assert_int_eq(open_it(fx_path("$/none"), false), -ENOENT);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "/none: No such file"));
+	ck_assert_ptr_nonnull(strstr(error.text, "/none: No such file"));
 	ck_assert_int_eq(open_it(fx_path("$/file"), false), -ENOTDIR);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "/file: "));
+	ck_assert_ptr_nonnull(strstr(error.text, "/file: "));
 }
 END_TEST
 
@@ -117,8 +117,8 @@ START_TEST(a_directory_that_takes_no_files_is_named)
 		ck_assert_int_eq(open_it(fx_path("$/d%zu", i), false),
 				 !strcmp(calls[i], "read") ? 0 : -EROFS);
 		if (strcmp(calls[i], "read"))
-			ck_assert_ptr_nonnull(strstr(complaint.text,
-						     fx_path("$/d%zu", i)));
+			ck_assert_ptr_nonnull(
+				strstr(error.text, fx_path("$/d%zu", i)));
 		fx_fail(NULL, 0, 0, false);
 		ucm_backing_close(&backing, false);
 	}
@@ -152,7 +152,7 @@ static void open_in_use(void *arg)
 {
 	(void)arg;
 	ck_assert_int_eq(open_it(fx_path("$/a"), false), -EBUSY);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "in use by another"));
+	ck_assert_ptr_nonnull(strstr(error.text, "in use by another"));
 	/* reading beside a writer is allowed */
 	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
 	ucm_backing_close(&backing, false);

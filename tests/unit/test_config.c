@@ -11,13 +11,13 @@
 
 #include "tests/unit/store_fixture.h"
 
-static struct ucm_complaint complaint;
+static struct ucm_error error;
 
 START_TEST(a_source_is_tiers_of_directories)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
-					   "/a/kv,/b/kv:/mnt/nfs/kv",
-					   &complaint), 0);
+					   "/a/kv,/b/kv:/mnt/nfs/kv", &error),
+			 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 	ck_assert_uint_eq(fx_config.tiers[0].num_dirs, 2);
@@ -25,7 +25,7 @@ START_TEST(a_source_is_tiers_of_directories)
 	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b/kv");
 	ck_assert_str_eq(fx_config.tiers[1].name, "tier1");
 	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "/mnt/nfs/kv");
-	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), 0);
 }
 END_TEST
 
@@ -33,7 +33,8 @@ START_TEST(a_tier_may_have_a_name)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   "nvme=/a,/b=c:n.f-s_2=relative",
-					   &complaint), 0);
+					   &error),
+			 0);
 	ck_assert_str_eq(fx_config.tiers[0].name, "nvme");
 	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a");
 	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b=c");
@@ -45,7 +46,7 @@ END_TEST
 /* '=' behind a '/' belongs to the path. */
 START_TEST(a_path_may_have_an_equals_sign)
 {
-	ck_assert_int_eq(ucm_config_source(&fx_config, "/a=b", &complaint), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/a=b", &error), 0);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a=b");
 }
@@ -69,19 +70,19 @@ static const struct {
 
 START_TEST(a_wrong_source_is_named)
 {
-	ck_assert_int_eq(ucm_config_source(&fx_config,
-					   wrong_sources[_i].source,
-					   &complaint), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(complaint.text, wrong_sources[_i].says));
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, wrong_sources[_i].source, &error),
+		-EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, wrong_sources[_i].says));
 }
 END_TEST
 
 START_TEST(source_none_leaves_the_tiers_of_a_file)
 {
-	ck_assert_int_eq(ucm_config_source(&fx_config, "x=/a", &complaint), 0);
-	ck_assert_int_eq(ucm_config_source(&fx_config, "none", &complaint), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "x=/a", &error), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "none", &error), 0);
 	ck_assert_str_eq(fx_config.tiers[0].name, "x");
-	ck_assert_int_eq(ucm_config_source(&fx_config, "/b:/c", &complaint), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/b:/c", &error), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 }
@@ -92,27 +93,26 @@ START_TEST(tiers_must_be_there_and_differ_in_name)
 	struct ucm_tier_config *tier;
 	char source[2048] = "/x";
 
-	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
-	ck_assert_int_eq(ucm_config_source(&fx_config, "a=/a:a=/b", &complaint),
-			 0);
-	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "'a'"));
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "a=/a:a=/b", &error), 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "'a'"));
 	for (int i = 0; i < 255; i++)
 		strcat(source, ",/x");
-	ck_assert_int_eq(ucm_config_source(&fx_config, source, &complaint), 0);
-	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "256 directories"));
-	ck_assert_int_eq(ucm_config_source(&fx_config, "/a", &complaint), 0);
+	ck_assert_int_eq(ucm_config_source(&fx_config, source, &error), 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "256 directories"));
+	ck_assert_int_eq(ucm_config_source(&fx_config, "/a", &error), 0);
 	ck_assert_int_eq(ucm_config_add_tier(&fx_config, &tier), 0);
-	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "no directory"));
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "no directory"));
 }
 END_TEST
 
 static const struct {
 	const char *key, *value;
 	int err;
-	const char *says; /* part of the complaint */
+	const char *says; /* part of the error */
 } settings[] = {
 	{ "durability", "none", 0, NULL },
 	{ "durability", "data", 0, NULL },
@@ -156,22 +156,21 @@ START_TEST(a_setting_is_taken_or_named)
 {
 	int err;
 
-	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
-					   &complaint), 0);
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, "nvme=/a:nfs=/b", &error), 0);
 	err = ucm_config_set(&fx_config, settings[_i].key, settings[_i].value,
-			     &complaint);
+			     &error);
 	ck_assert_msg(err == settings[_i].err, "%s=%s: %d", settings[_i].key,
 		      settings[_i].value, err);
 	if (settings[_i].says)
-		ck_assert_ptr_nonnull(strstr(complaint.text,
-					     settings[_i].says));
+		ck_assert_ptr_nonnull(strstr(error.text, settings[_i].says));
 }
 END_TEST
 
 START_TEST(settings_change_what_they_are_called)
 {
-	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
-					   &complaint), 0);
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, "nvme=/a:nfs=/b", &error), 0);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 30);
 	ck_assert_uint_eq(fx_config.lock_wait_s, 10);
 	ck_assert_uint_eq(fx_config.staging_age_s, 3600);
@@ -200,7 +199,7 @@ END_TEST
 /* ---- YAML ---- */
 
 static int set_here(void *arg, const char *key, const char *value,
-		    struct ucm_complaint *why)
+		    struct ucm_error *why)
 {
 	return ucm_config_set(arg, key, value, why);
 }
@@ -209,7 +208,7 @@ static int read_yaml(const char *text)
 {
 	fx_put(fx_path("$/c.yaml"), text, strlen(text));
 	return ucm_config_read(&fx_config, fx_path("$/c.yaml"), set_here,
-			       &fx_config, &complaint);
+			       &fx_config, &error);
 }
 
 START_TEST(a_file_says_what_options_say)
@@ -274,19 +273,20 @@ static const struct {
 START_TEST(a_wrong_file_is_named_with_its_line)
 {
 	ck_assert_int_eq(read_yaml(wrong_files[_i].text), -EINVAL);
-	ck_assert_msg(strstr(complaint.text, wrong_files[_i].says) != NULL,
-		      "%s", complaint.text);
+	ck_assert_msg(strstr(error.text, wrong_files[_i].says) != NULL, "%s",
+		      error.text);
 }
 END_TEST
 
 START_TEST(an_absent_file_is_named)
 {
 	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$/none"),
-					 set_here, &fx_config, &complaint),
+					 set_here, &fx_config, &error),
 			 -ENOENT);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "/none: No such file"));
+	ck_assert_ptr_nonnull(strstr(error.text, "/none: No such file"));
 	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$"), set_here,
-					 &fx_config, &complaint), -EINVAL);
+					 &fx_config, &error),
+			 -EINVAL);
 }
 END_TEST
 
@@ -295,9 +295,9 @@ START_TEST(what_is_printed_can_be_read_back)
 	char first[2048] = "", second[2048] = "";
 	FILE *out = fmemopen(first, sizeof(first), "w");
 
-	ck_assert_int_eq(ucm_config_source(&fx_config,
-					   "n=/a'b,/c: d #e:/-f\"", &complaint),
-			 0);
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, "n=/a'b,/c: d #e:/-f\"", &error),
+		0);
 	ck_assert_uint_eq(fx_config.num_tiers, 3);
 	fx_option("limit", "n:12345");
 	fx_option("limit", "tier1:80%");
@@ -309,7 +309,7 @@ START_TEST(what_is_printed_can_be_read_back)
 
 	ucm_config_fini(&fx_config);
 	ucm_config_init(&fx_config);
-	ck_assert_msg(!read_yaml(first), "%s", complaint.text);
+	ck_assert_msg(!read_yaml(first), "%s", error.text);
 	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a'b");
 	out = fmemopen(second, sizeof(second), "w");
 	ucm_config_print(&fx_config, out);
@@ -324,13 +324,13 @@ START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
 	char text[2048] = "";
 	FILE *out = fmemopen(text, sizeof(text), "w");
 
-	ck_assert_int_eq(ucm_config_source(&fx_config, "-=/a:.=/b:1=/c",
-					   &complaint), 0);
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, "-=/a:.=/b:1=/c", &error), 0);
 	ucm_config_print(&fx_config, out);
 	fclose(out);
 	ucm_config_fini(&fx_config);
 	ucm_config_init(&fx_config);
-	ck_assert_msg(!read_yaml(text), "%s", complaint.text);
+	ck_assert_msg(!read_yaml(text), "%s", error.text);
 	ck_assert_str_eq(fx_config.tiers[0].name, "-");
 	ck_assert_str_eq(fx_config.tiers[2].name, "1");
 }

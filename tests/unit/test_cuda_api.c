@@ -71,11 +71,10 @@ static void fails_to_open(const char *part)
 {
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *copy = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
-			 -ENODEV);
-	ck_assert_msg(strstr(why, part) != NULL, "%s", why);
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error), -ENODEV);
+	ck_assert_msg(strstr(error.text, part) != NULL, "%s", error.text);
 	ck_assert_ptr_null(copy);
 }
 
@@ -116,12 +115,12 @@ START_TEST(a_device_that_is_not_there)
 {
 	struct ucm_copy_options options = { .device = 3 };
 	struct ucm_copy *copy;
-	char why[256];
+	struct ucm_error error;
 
 	use_fake();
-	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
-			 -ENODEV);
-	ck_assert_ptr_nonnull(strstr(why, "CUDA device 3: cuDeviceGet: "));
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error), -ENODEV);
+	ck_assert_ptr_nonnull(
+		strstr(error.text, "CUDA device 3: cuDeviceGet: "));
 	ck_assert_uint_eq(fake->live, 0);
 }
 END_TEST
@@ -445,7 +444,7 @@ START_TEST(an_open_that_fails_leaves_nothing)
 	};
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *copy;
-	char why[256];
+	struct ucm_error error;
 
 	use_fake();
 	setenv("UCM_CUDA_RUN_BYTES", KERNELS, 1);
@@ -453,18 +452,16 @@ START_TEST(an_open_that_fails_leaves_nothing)
 	for (size_t i = 0; i < NUM_ROWS(names); i++) {
 		fake->fail = names[i];
 		fake->fail_after = 0;
-		why[0] = '\0';
-		ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why,
-						    sizeof(why)),
+		error.text[0] = '\0';
+		ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error),
 				 -ENOMEM);
-		ck_assert_ptr_nonnull(strstr(why, "CUDA device 0: "));
+		ck_assert_ptr_nonnull(strstr(error.text, "CUDA device 0: "));
 		ck_assert_uint_eq(fake->live, 0);
 		ck_assert_int_eq(fake->pushed, 0);
 	}
 	setenv("UCM_CUDA_RUN_BYTES", "much", 1);
 	fake->fail = NULL;
-	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, why, sizeof(why)),
-			 -EINVAL);
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error), -EINVAL);
 	ck_assert_uint_eq(fake->live, 0);
 }
 END_TEST
@@ -515,10 +512,10 @@ START_TEST(staging_that_is_pinned_already_is_taken_and_left)
 {
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *second;
-	char why[256];
+	struct ucm_error error;
 
 	open_with(KERNELS, NULL);
-	must(!ucm_copy_cuda.open(&options, &second, why, sizeof(why)));
+	must(!ucm_copy_cuda.open(&options, &second, &error));
 	ck_assert_int_eq(ucm_copy_cuda.register_staging(
 				 second, fixture.staging, STAGING_BYTES),
 			 0);
@@ -548,7 +545,7 @@ START_TEST(the_run_length_is_found_by_measuring_once)
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *copy;
 	unsigned launches;
-	char why[256];
+	struct ucm_error error;
 
 	use_fake();
 	for (unsigned i = 0; i < NUM_ROWS(rows); i++) {
@@ -556,8 +553,7 @@ START_TEST(the_run_length_is_found_by_measuring_once)
 		options.ctas = i + 1; /* is measured by itself */
 		for (int again = 0; again < 2; again++) {
 			launches = fake->launches;
-			must(!ucm_copy_cuda.open(&options, &copy, why,
-						 sizeof(why)));
+			must(!ucm_copy_cuda.open(&options, &copy, &error));
 			ck_assert_uint_eq(copy->engine_from[0], rows[i].want);
 			ck_assert_uint_eq(copy->engine_from[1], rows[i].want);
 			ck_assert_int_eq(fake->launches == launches, again);
@@ -577,7 +573,7 @@ START_TEST(what_cannot_be_measured_has_a_default)
 					     "cuMemcpyBatchAsync" };
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *copy;
-	char why[256];
+	struct ucm_error error;
 
 	use_fake();
 	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
@@ -585,7 +581,7 @@ START_TEST(what_cannot_be_measured_has_a_default)
 		fake->fail = names[i];
 		fake->fail_after = 2;
 		options.ctas = i + 1;
-		must(!ucm_copy_cuda.open(&options, &copy, why, sizeof(why)));
+		must(!ucm_copy_cuda.open(&options, &copy, &error));
 		ck_assert_uint_eq(copy->engine_from[0], 512 << 10);
 		ck_assert_uint_eq(copy->engine_from[1], 512 << 10);
 		ucm_copy_cuda.close(copy);

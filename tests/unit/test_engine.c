@@ -71,11 +71,10 @@ static _Atomic int device_err;
 static _Atomic unsigned device_jobs; /* that it ever got */
 
 static int device_open(const struct ucm_copy_options *options,
-		       struct ucm_copy **out, char *why, size_t why_len)
+		       struct ucm_copy **out, struct ucm_error *error)
 {
 	(void)options;
-	(void)why;
-	(void)why_len;
+	(void)error;
 	*out = calloc(1, sizeof(**out));
 	return *out ? 0 : -ENOMEM;
 }
@@ -175,7 +174,7 @@ static int64_t idle_ns = INT64_MAX / 2;
 
 static void start(uint32_t read_bytes)
 {
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	memset(&engine, 0, sizeof(engine));
 	shared = (struct ucm_shared){
@@ -189,8 +188,8 @@ static void start(uint32_t read_bytes)
 		.idle_ns = idle_ns,
 		.save_budget = UINT64_MAX,
 	};
-	ck_assert_msg(!ucm_engine_start(&engine, &shared, 0, why, sizeof(why)),
-		      "%s", why);
+	ck_assert_msg(!ucm_engine_start(&engine, &shared, 0, &error), "%s",
+		      error.text);
 	ck_assert_int_eq(ucm_engine_add_group(&engine, &group), 0);
 }
 
@@ -269,6 +268,7 @@ static struct ucm_task *submit(bool is_save, unsigned first, unsigned num,
 				      shared.read_bytes, 1, &task),
 			 0);
 	task->engines = engines;
+	task->wake = ucm_engine_wake;
 	part = &task->parts[0];
 	part->task = task;
 	part->blocks = calloc(num, sizeof(*part->blocks));

@@ -23,10 +23,10 @@ static unsigned dir;
 
 static void tree_open(void)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
-	ck_assert_msg(!ucm_dirs_open(&dirs, &fx_config, &complaint), "%s",
-		      complaint.text);
+	ck_assert_msg(!ucm_dirs_open(&dirs, &fx_config, &error), "%s",
+		      error.text);
 	ucm_files_tree_init(&tree, &dirs);
 }
 

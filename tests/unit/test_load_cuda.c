@@ -30,7 +30,7 @@ static const struct ucm_loader_options on_device = { .copy = UCM_COPY_CUDA,
 /* The cache's memory becomes the device's: its addresses get the mark. */
 static void setup(void)
 {
-	char why[256];
+	struct ucm_error error;
 	void *library;
 
 	fx_setup();
@@ -42,7 +42,7 @@ static void setup(void)
 	library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
 	ck_assert_msg(library != NULL, "%s", dlerror());
 	fake = dlsym(library, "fake_cuda");
-	must(!ucm_cuda_get(&cuda, why, sizeof(why)));
+	must(!ucm_cuda_get(&cuda, &error));
 	must(!cuda->DevicePrimaryCtxRetain(&context, 0));
 	must(!cuda->CtxPushCurrent(context));
 	must(!cuda->MemHostRegister(cache.memory, cache.len,
@@ -125,15 +125,14 @@ START_TEST(a_loader_without_a_device_says_why)
 {
 	struct ucm_loader_options options = on_device;
 	struct ucm_loader *loader;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	options.size = sizeof(options);
 	options.tiers = fx_path("$/tier");
 	options.device = 7;
-	ck_assert_int_eq(ucm_loader_open(&options, &loader, why, sizeof(why)),
-			 -ENODEV);
-	ck_assert_msg(strstr(why, "CUDA device 7: cuDeviceGet") != NULL, "%s",
-		      why);
+	ck_assert_int_eq(ucm_loader_open(&options, &loader, &error), -ENODEV);
+	ck_assert_msg(strstr(error.text, "CUDA device 7: cuDeviceGet") != NULL,
+		      "%s", error.text);
 }
 END_TEST
 

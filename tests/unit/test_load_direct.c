@@ -62,7 +62,7 @@ static void add_region(struct place *place, uint32_t layer)
 		.layer = layer,
 	};
 
-	ck_assert_int_eq(ucm_layout_add_region(place->layout, &region, NULL, 0),
+	ck_assert_int_eq(ucm_layout_add_region(place->layout, &region, NULL),
 			 0);
 }
 
@@ -85,13 +85,12 @@ static void open_place(struct place *place, struct ucm_geometry geometry,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	ck_assert_ptr_ne(place->memory, MAP_FAILED);
 	clear(place);
-	ck_assert_int_eq(ucm_layout_new(&geometry, NUM, &place->layout, NULL,
-					0),
+	ck_assert_int_eq(ucm_layout_new(&geometry, NUM, &place->layout, NULL),
 			 0);
 	for (uint32_t layer = 0; layer < geometry.num_layers; layer++)
 		add_region(place, layer);
-	ck_assert_int_eq(ucm_layout_seal(place->layout, NULL, 0), 0);
-	ck_assert_int_eq(ucm_layout_set_direct(place->layout, NULL, 0), 0);
+	ck_assert_int_eq(ucm_layout_seal(place->layout, NULL), 0);
+	ck_assert_int_eq(ucm_layout_set_direct(place->layout, NULL), 0);
 }
 
 static void close_place(struct place *place)
@@ -189,17 +188,16 @@ START_TEST(only_pages_in_one_piece)
 {
 	struct ucm_layout *layout;
 	struct lf_cache cache;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	lf_cache_open(&cache, &lf_geometry, 2);
-	ck_assert_int_eq(ucm_layout_new(&lf_geometry, 2, &layout, NULL, 0), 0);
-	ck_assert_int_eq(ucm_layout_set_direct(layout, why, sizeof(why)),
-			 -EINVAL);
-	ck_assert_str_eq(why, "the layout is not sealed");
-	ck_assert_int_eq(ucm_layout_set_direct(cache.layout, why, sizeof(why)),
-			 -EINVAL);
-	ck_assert_str_eq(why, "a block is 8 pieces of memory: reading into "
-			      "pages needs one");
+	ck_assert_int_eq(ucm_layout_new(&lf_geometry, 2, &layout, NULL), 0);
+	ck_assert_int_eq(ucm_layout_set_direct(layout, &error), -EINVAL);
+	ck_assert_str_eq(error.text, "the layout is not sealed");
+	ck_assert_int_eq(ucm_layout_set_direct(cache.layout, &error), -EINVAL);
+	ck_assert_str_eq(error.text,
+			 "a block is 8 pieces of memory: reading into "
+			 "pages needs one");
 	ucm_layout_free(layout);
 	lf_cache_close(&cache);
 }

@@ -155,7 +155,7 @@ static void place_shape(struct world *world, struct group *group)
 
 static bool make_layout(struct world *world, struct group *group)
 {
-	char why[512] = "";
+	struct ucm_error error = { "" };
 
 	group->shape = random_shape(&world->random, group->dims, group->memory,
 				    chance(world, 3) ? 100 : 5);
@@ -163,15 +163,14 @@ static bool make_layout(struct world *world, struct group *group)
 	group->shape.form.memory = group->memory;
 	place_shape(world, group);
 	ck_assert_int_eq(ucm_layout_new(&group->shape.geometry,
-					group->shape.pages, &group->layout, why,
-					sizeof(why)),
+					group->shape.pages, &group->layout,
+					&error),
 			 0);
-	if (!add_all(group->layout, &group->shape, chance(world, 2), why)) {
-		must_here(!ucm_layout_seal(group->layout, why, sizeof(why)),
-			  why);
+	if (!add_all(group->layout, &group->shape, chance(world, 2), &error)) {
+		must_here(!ucm_layout_seal(group->layout, &error), error.text);
 		return true;
 	}
-	must_here(strstr(why, "repetitions of"), why);
+	must_here(strstr(error.text, "repetitions of"), error.text);
 	ucm_layout_free(group->layout);
 	free(group->arena);
 	free(group->want);
@@ -264,17 +263,17 @@ static void open_loader(struct world *world)
 		.window_bytes = chance(world, 2) ? 0 : 1u << pick(world, 22),
 		.open_files = 1 + pick(world, 40),
 	};
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	must_here(!ucm_loader_open(&options, &world->loader, why, sizeof(why)),
-		  why);
+	must_here(!ucm_loader_open(&options, &world->loader, &error),
+		  error.text);
 	for (unsigned i = 0; i < NUM_GROUPS; i++) {
 		struct group *group = &world->groups[i];
 
 		must_here(!ucm_loader_add_group(world->loader, group->layout,
 						group->space, &group->number,
-						why, sizeof(why)),
-			  why);
+						&error),
+			  error.text);
 	}
 }
 
@@ -429,15 +428,14 @@ static void start_job(struct world *world, struct job *job)
 		.group_layers = pick(world, 4),
 	};
 	uint64_t *addresses = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	memcpy(pages, job->moves, sizeof(pages));
 	if (chance(world, 4))
 		request.addresses = addresses = addresses_of(job);
-	must_here(!(job->save ? ucm_save_submit
-			      : ucm_load_submit)(world->loader, &request,
-						 &job->task, why, sizeof(why)),
-		  why);
+	must_here(!(job->save ? ucm_save_submit : ucm_load_submit)(
+			  world->loader, &request, &job->task, &error),
+		  error.text);
 	memcpy(job->moves, pages, sizeof(pages));
 	free(addresses);
 	job->cancelled = chance(world, 25);

@@ -75,14 +75,13 @@ START_TEST(wrong_requests_are_refused)
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
 	struct ucm_request request = wrong[_i];
 	struct ucm_task *task = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	request.size = request.size ? request.size : sizeof(request);
-	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, why,
-					 sizeof(why)),
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, &error),
 			 -EINVAL);
-	ck_assert_str_ne(why, "");
-	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL, 0),
+	ck_assert_str_ne(error.text, "");
+	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL),
 			 -EINVAL);
 	ck_assert_ptr_null(task);
 	ucm_loader_close(loader);
@@ -97,14 +96,13 @@ START_TEST(a_page_that_is_none_is_refused)
 				       .blocks = moves, .num_blocks = 2 };
 	struct ucm_loader *loader;
 	struct ucm_task *task = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	plant(2);
 	loader = lf_loader("$/tier", &cache, NULL);
-	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, why,
-					 sizeof(why)),
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, &error),
 			 -EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "page 32 of 32"));
+	ck_assert_ptr_nonnull(strstr(error.text, "page 32 of 32"));
 	ck_assert_ptr_null(task);
 	ck_assert(all_untouched()); /* nothing was started */
 	ucm_loader_close(loader);
@@ -141,7 +139,7 @@ START_TEST(thousands_of_absent_blocks)
 
 	for (unsigned i = 0; i < MANY; i++)
 		moves[i].id = lf_id(i);
-	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL), 0);
 	ck_assert_int_eq(ucm_task_wait(task, 30000), -EIO);
 	outcomes = ucm_task_outcomes(task);
 	for (unsigned i = 0; i < MANY; i++)
@@ -174,9 +172,8 @@ START_TEST(a_block_may_be_wanted_twice)
 	loader = lf_loader("$/tier", &cache, &options);
 	for (unsigned i = 0; i < 2; i++) {
 		request.blocks = moves + 2 * i;
-		ck_assert_int_eq(ucm_load_submit(loader, &request, &tasks[i],
-						 NULL, 0),
-				 0);
+		ck_assert_int_eq(
+			ucm_load_submit(loader, &request, &tasks[i], NULL), 0);
 	}
 	for (unsigned i = 0; i < 2; i++) {
 		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
@@ -220,7 +217,7 @@ START_TEST(addresses_take_the_place_of_pages)
 		fill_addresses(addresses + 4 * i, 20 + i);
 	}
 	loader = lf_loader("$/tier", &cache, &options);
-	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_load_submit(loader, &request, &task, NULL), 0);
 	memset(addresses, 0, sizeof(addresses)); /* they were copied */
 	memset(moves, 0, sizeof(moves));
 	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
@@ -250,7 +247,7 @@ START_TEST(addresses_are_saved_from)
 	lf_fill_page(&cache, 0, 5);
 	lf_fill_page(&cache, 17, 5);
 	fill_addresses(addresses, 17);
-	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL), 0);
 	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
 	ucm_task_free(task);
 	ck_assert_int_eq(lf_save(loader, 5, 1, &rest, NULL), 0);
@@ -649,7 +646,7 @@ static void one_task(struct worker *worker, uint64_t *state)
 		moves[i].page = i;
 	}
 	if ((is_save ? ucm_save_submit : ucm_load_submit)(
-		    worker->loader, &request, &task, NULL, 0)) {
+		    worker->loader, &request, &task, NULL)) {
 		worker->failed = true;
 		return;
 	}
@@ -694,7 +691,7 @@ START_TEST(many_threads_at_once)
 	struct worker workers[WORKERS] = { 0 };
 	struct ucm_loader *loader;
 	struct ucm_loader_stats stats;
-	char why[256];
+	struct ucm_error error;
 
 	plant(NUM / 2);
 	loader = lf_loader("$/tier", &cache, &options);
@@ -705,11 +702,10 @@ START_TEST(many_threads_at_once)
 		worker->number = i;
 		worker->rounds = 60;
 		lf_cache_open(&worker->cache, &lf_geometry, NUM);
-		ck_assert_int_eq(ucm_loader_add_group(loader,
-						      worker->cache.layout,
-						      NULL, &worker->group, why,
-						      sizeof(why)),
-				 0);
+		ck_assert_int_eq(
+			ucm_loader_add_group(loader, worker->cache.layout, NULL,
+					     &worker->group, &error),
+			0);
 		ck_assert_int_eq(pthread_create(&worker->thread, NULL,
 						run_worker, worker),
 				 0);

@@ -235,7 +235,7 @@ static int commit(struct ucm_loader *loader, unsigned n)
 	struct ucm_task *task;
 	int err;
 
-	ck_assert_int_eq(ucm_save_commit(loader, &request, &task, NULL, 0), 0);
+	ck_assert_int_eq(ucm_save_commit(loader, &request, &task, NULL), 0);
 	ucm_task_wait(task, 20000);
 	err = ucm_task_outcomes(task)->err;
 	ucm_task_free(task);

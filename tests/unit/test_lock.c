@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "tests/unit/store_fixture.h"
 
-static struct ucm_complaint complaint;
+static struct ucm_error error;
 static int ctl, held;
 
 static void setup(void)
@@ -24,7 +24,7 @@ static void setup(void)
 	fx_mkdirs(fx_path("$/ctl"));
 	ctl = open(fx_path("$/ctl"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	ck_assert_int_ge(ctl, 0);
-	held = ucm_lock_take(ctl, "dir", 0, &complaint);
+	held = ucm_lock_take(ctl, "dir", 0, &error);
 	ck_assert_int_ge(held, 0);
 }
 
@@ -38,7 +38,7 @@ static void teardown(void)
 
 static int take(unsigned wait_s)
 {
-	int fd = ucm_lock_take(ctl, "dir", wait_s, &complaint);
+	int fd = ucm_lock_take(ctl, "dir", wait_s, &error);
 
 	if (fd >= 0)
 		close(fd);
@@ -67,7 +67,7 @@ static void must_be_refused_at_once(void)
 
 	ck_assert_int_eq(take(60), -EBUSY);
 	ck_assert_int_lt(ucm_monotonic_ms() - before, 30000);
-	ck_assert_str_eq(complaint.text, "dir: in use by another ucmfs");
+	ck_assert_str_eq(error.text, "dir: in use by another ucmfs");
 	ck_assert(!fx_logged("waiting"));
 }
 
@@ -154,8 +154,8 @@ START_TEST(the_wait_is_bounded)
 	ck_assert(!fx_logged("waiting"));
 	ck_assert_int_eq(take(1), -EBUSY);
 	ck_assert_int_ge(ucm_monotonic_ms() - before, 1000);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "dir: in use by another "
-						     "ucmfs, which is ending"));
+	ck_assert_ptr_nonnull(strstr(error.text, "dir: in use by another "
+						 "ucmfs, which is ending"));
 }
 END_TEST
 
@@ -172,7 +172,7 @@ START_TEST(in_use_is_said_only_of_what_is_in_use)
 {
 	fx_fail("lock", 1, errors[_i].err, false);
 	ck_assert_int_eq(take(0), errors[_i].want);
-	ck_assert_str_eq(complaint.text, errors[_i].says);
+	ck_assert_str_eq(error.text, errors[_i].says);
 }
 END_TEST
 
@@ -181,7 +181,7 @@ START_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 {
 	close(held);
 	fx_fail("write", 1, -ENOSPC, false);
-	held = ucm_lock_take(ctl, "dir", 0, &complaint);
+	held = ucm_lock_take(ctl, "dir", 0, &error);
 	ck_assert_int_ge(held, 0);
 	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
 	fx_fail(NULL, 0, 0, false);

@@ -207,21 +207,21 @@ END_TEST
 
 START_TEST(debugging_lines_come_as_deep_as_their_area_is_set)
 {
-	char why[128];
+	struct ucm_error error;
 	int evaluated = 0;
 
 	ucm_log_set(keep, UCM_LOG_ERROR);
 	ucm_debug(TIER, 1, "%d", ++evaluated);
 	ck_assert_int_eq(num_lines, 0);
 	ck_assert_int_eq(evaluated, 0);
-	ck_assert_int_eq(ucm_log_areas_set("fs.tier=1", why, sizeof(why)), 0);
+	ck_assert_int_eq(ucm_log_areas_set("fs.tier=1", &error), 0);
 	ucm_debug(TIER, 1, "%d", ++evaluated);
 	ck_assert_str_eq(last_line, "fs.tier: 1");
 	ck_assert_int_eq(last_level, UCM_LOG_DEBUG);
 	ucm_debug(TIER, 2, "%d", ++evaluated);
 	ucm_debug(COMMIT, 1, "%d", ++evaluated);
 	ck_assert_int_eq(num_lines, 1);
-	ck_assert_int_eq(ucm_log_areas_set("fs.tier=0", why, sizeof(why)), 0);
+	ck_assert_int_eq(ucm_log_areas_set("fs.tier=0", &error), 0);
 	ucm_debug(TIER, 1, "%d", ++evaluated);
 	ck_assert_int_eq(num_lines, 1);
 	ck_assert_int_eq(evaluated, 1);
@@ -230,9 +230,9 @@ END_TEST
 
 START_TEST(the_level_debug_is_depth_one_of_every_area)
 {
-	char why[128];
+	struct ucm_error error;
 
-	ucm_log_areas_set("fs.tier=2", why, sizeof(why));
+	ucm_log_areas_set("fs.tier=2", &error);
 	ucm_log_set(keep, UCM_LOG_DEBUG);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], 2);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], 1);
@@ -266,11 +266,11 @@ static const struct {
 
 START_TEST(areas_are_set_by_text_all_or_none)
 {
-	char why[128] = "";
-	int err = ucm_log_areas_set(settings[_i].text, why, sizeof(why));
+	struct ucm_error error = { "" };
+	int err = ucm_log_areas_set(settings[_i].text, &error);
 
 	ck_assert_int_eq(err, settings[_i].why ? -EINVAL : 0);
-	ck_assert_str_eq(why, settings[_i].why ? settings[_i].why : "");
+	ck_assert_str_eq(error.text, settings[_i].why ? settings[_i].why : "");
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_OP], settings[_i].op);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], settings[_i].tier);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], settings[_i].call);
@@ -279,14 +279,15 @@ END_TEST
 
 START_TEST(areas_are_listed_as_they_are_set)
 {
-	char why[128], *text, *again;
+	struct ucm_error error;
+	char *text, *again;
 
-	ck_assert_int_eq(ucm_log_areas_set("fs.scan=2", why, sizeof(why)), 0);
+	ck_assert_int_eq(ucm_log_areas_set("fs.scan=2", &error), 0);
 	text = ucm_log_areas_text();
 	ck_assert_ptr_nonnull(strstr(text, "fs.scan=2\n"));
 	ck_assert_ptr_nonnull(strstr(text, "os.call=0\n"));
-	ck_assert_int_eq(ucm_log_areas_set("all=1", why, sizeof(why)), 0);
-	ck_assert_int_eq(ucm_log_areas_set(text, why, sizeof(why)), 0);
+	ck_assert_int_eq(ucm_log_areas_set("all=1", &error), 0);
+	ck_assert_int_eq(ucm_log_areas_set(text, &error), 0);
 	again = ucm_log_areas_text();
 	ck_assert_str_eq(again, text);
 	free(text);

@@ -18,13 +18,13 @@
 	"\"dtype\": \"float16\", \"k_bytes\": 128, \"v_bytes\": 128, "        \
 	"\"num_kv_heads\": 2, \"head_dim\": 8, \"order\": \"HND\"}"
 
-static struct ucm_complaint complaint;
+static struct ucm_error error;
 static struct ucm_manifest manifest;
 
 static int parse(const char *text)
 {
-	complaint.text[0] = '\0';
-	return ucm_manifest_parse(text, strlen(text), &manifest, &complaint);
+	error.text[0] = '\0';
+	return ucm_manifest_parse(text, strlen(text), &manifest, &error);
 }
 
 static void identity(char hex[65])
@@ -35,7 +35,7 @@ static void identity(char hex[65])
 
 START_TEST(the_geometry_is_read)
 {
-	ck_assert_msg(!parse("{" GEOMETRY "}"), "%s", complaint.text);
+	ck_assert_msg(!parse("{" GEOMETRY "}"), "%s", error.text);
 	ck_assert_uint_eq(manifest.geometry.num_layers, 2);
 	ck_assert_uint_eq(manifest.geometry.block_size, 4);
 	ck_assert_uint_eq(manifest.geometry.dtype, UCM_DTYPE_FLOAT16);
@@ -113,8 +113,8 @@ START_TEST(a_wrong_manifest_is_named)
 {
 	memset(&manifest, 0x55, sizeof(manifest));
 	ck_assert_int_eq(parse(wrong[_i].text), -EINVAL);
-	ck_assert_msg(strstr(complaint.text, wrong[_i].says) != NULL, "%s",
-		      complaint.text);
+	ck_assert_msg(strstr(error.text, wrong[_i].says) != NULL, "%s",
+		      error.text);
 	ck_assert_uint_eq(manifest.space_id[0], 0x55); /* left alone */
 }
 END_TEST
@@ -164,8 +164,8 @@ START_TEST(a_geometry_obeys_the_rules_of_a_header)
 	err = parse(text);
 	ck_assert_int_eq(err, geometries[_i].says ? -EINVAL : 0);
 	if (err)
-		ck_assert_msg(strstr(complaint.text, geometries[_i].says) !=
-			      NULL, "%s", complaint.text);
+		ck_assert_msg(strstr(error.text, geometries[_i].says) != NULL,
+			      "%s", error.text);
 }
 END_TEST
 

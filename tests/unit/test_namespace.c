@@ -12,7 +12,7 @@
 
 static struct ucm_namespace names;
 static struct ucm_space *space; /* the default one */
-static struct ucm_complaint why;
+static struct ucm_error why;
 
 static const struct ucm_geometry one = { 2, 4, 1, 128, 128, 2, 8, 0 };
 static const struct ucm_geometry other = { 3, 4, 1, 128, 128, 2, 8, 0 };

@@ -292,9 +292,8 @@ START_TEST(a_block_saved_twice_is_there_once)
 	unsigned skipped = 0;
 
 	for (unsigned i = 0; i < NUM_ROWS(tasks); i++)
-		ck_assert_int_eq(ucm_save_submit(loader, &request, &tasks[i],
-						 NULL, 0),
-				 0);
+		ck_assert_int_eq(
+			ucm_save_submit(loader, &request, &tasks[i], NULL), 0);
 	for (unsigned i = 0; i < NUM_ROWS(tasks); i++) {
 		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
 		outcomes = ucm_task_outcomes(tasks[i]);

@@ -30,7 +30,7 @@
 
 static struct ucm_loader *loader;
 static struct ucm_shards *store;
-static char why[512];
+static struct ucm_error error;
 
 static const struct ucm_shards_config by_layer = {
 	.size = sizeof(by_layer),
@@ -92,15 +92,14 @@ static void open_loader(enum ucm_io_kind io)
 		.io = io,
 	};
 
-	ck_assert_msg(!ucm_loader_open(&options, &loader, why, sizeof(why)),
-		      "%s", why);
+	ck_assert_msg(!ucm_loader_open(&options, &loader, &error), "%s",
+		      error.text);
 }
 
 static void open_store(const struct ucm_shards_config *config)
 {
-	ck_assert_msg(
-		!ucm_shards_open(loader, config, &store, why, sizeof(why)),
-		"%s", why);
+	ck_assert_msg(!ucm_shards_open(loader, config, &store, &error), "%s",
+		      error.text);
 }
 
 static void setup(void)
@@ -172,10 +171,10 @@ static uint64_t start_shard(bool is_dump, unsigned n, uint32_t shard,
 	for (uint32_t i = 0; i < shape.tensors_per_shard; i++)
 		addresses[i] = (uintptr_t)bytes + shard * shape.shard_size +
 			       i * shape.tensor_size;
-	ck_assert_msg(!(is_dump ? ucm_shards_dump : ucm_shards_load)(
-			      store, &id, &shard, 1, addresses, &handle, why,
-			      sizeof(why)),
-		      "%s", why);
+	ck_assert_msg(!(is_dump ? ucm_shards_dump
+				: ucm_shards_load)(store, &id, &shard, 1,
+						   addresses, &handle, &error),
+		      "%s", error.text);
 	return handle;
 }
 
@@ -198,9 +197,8 @@ static uint64_t start_at(bool is_dump, unsigned n, uint64_t offset,
 	uint64_t handle = 0;
 
 	ck_assert_msg(!(is_dump ? ucm_shards_dump_at : ucm_shards_load_at)(
-			      store, &id, &offset, &span, 1, &handle, why,
-			      sizeof(why)),
-		      "%s", why);
+			      store, &id, &offset, &span, 1, &handle, &error),
+		      "%s", error.text);
 	return handle;
 }
 
@@ -231,9 +229,8 @@ static int commit(unsigned n, bool success)
 	struct ucm_outcome outcome;
 	uint64_t handle;
 
-	ck_assert_int_eq(ucm_shards_commit(store, &id, &flag, 1, &handle, why,
-					   sizeof(why)),
-			 0);
+	ck_assert_int_eq(
+		ucm_shards_commit(store, &id, &flag, 1, &handle, &error), 0);
 	wait_one(handle, &outcome);
 	return outcome.err;
 }
@@ -358,12 +355,11 @@ START_TEST(sizes_fit_each_other)
 	struct ucm_shards *other = NULL;
 	struct ucm_shards_shape shape;
 
-	ck_assert_int_eq(
-		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
-		sizes[_i].err);
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, &error),
+			 sizes[_i].err);
 	if (sizes[_i].err) {
 		ck_assert_ptr_null(other);
-		ck_assert_uint_gt(strlen(why), 0);
+		ck_assert_uint_gt(strlen(error.text), 0);
 		return;
 	}
 	ucm_shards_get_shape(other, &shape);
@@ -382,28 +378,26 @@ START_TEST(what_is_no_configuration_is_refused)
 	struct ucm_shards *other = NULL;
 
 	config.size = 0;
-	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL),
 			 -EINVAL);
 	config = by_layer;
 	config.geometry = &geometry;
 	geometry.v_bytes = 0; /* not 16384 bytes */
-	ck_assert_int_eq(
-		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
-		-EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "geometry"));
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "geometry"));
 	geometry = lf_geometry;
 	geometry.head_dim = 33; /* no header says that */
-	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL),
 			 -EINVAL);
 	config = by_layer;
 	config.num_layers = 8; /* the geometry has 4 */
-	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL, 0),
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, NULL),
 			 -EINVAL);
 	config = by_layer;
 	config.space = "none";
-	ck_assert_int_eq(
-		ucm_shards_open(loader, &config, &other, why, sizeof(why)),
-		-ENOENT);
+	ck_assert_int_eq(ucm_shards_open(loader, &config, &other, &error),
+			 -ENOENT);
 	ucm_shards_close(NULL);
 }
 END_TEST
@@ -475,7 +469,7 @@ START_TEST(entries_of_a_call_have_outcomes_of_their_own)
 			(struct ucm_span){ (uintptr_t)memory[i], TENSOR };
 	}
 	ck_assert_int_eq(ucm_shards_load_data(store, ids, shards, 4, spans, 4,
-					      &handle, why, sizeof(why)),
+					      &handle, &error),
 			 0);
 	ck_assert_int_eq(ucm_shards_wait(store, handle, 20000, outcomes, 4),
 			 -EIO);
@@ -489,7 +483,7 @@ START_TEST(entries_of_a_call_have_outcomes_of_their_own)
 	ck_assert(is_block(memory[3], 1, 2 * LAYER, LAYER));
 
 	ck_assert_int_eq(ucm_shards_load_data(store, ids, shards, 4, halves, 8,
-					      &handle, why, sizeof(why)),
+					      &handle, &error),
 			 0);
 	ck_assert_int_eq(ucm_shards_wait(store, handle, 20000, NULL, 0), -EIO);
 	ck_assert(is_block(memory[3] + TENSOR, 1, 2 * LAYER, TENSOR));
@@ -530,24 +524,24 @@ START_TEST(wrong_arguments_start_nothing)
 	uint64_t handle = 77;
 
 	ck_assert_int_eq(ucm_shards_load(store, &id, &shard, 1, addresses,
-					 &handle, why, sizeof(why)),
+					 &handle, &error),
 			 -EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "shard 4 of 4"));
-	ck_assert_int_eq(ucm_shards_dump(store, &id, NULL, 1, nowhere, &handle,
-					 why, sizeof(why)),
-			 -EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "no address"));
+	ck_assert_ptr_nonnull(strstr(error.text, "shard 4 of 4"));
+	ck_assert_int_eq(
+		ucm_shards_dump(store, &id, NULL, 1, nowhere, &handle, &error),
+		-EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "no address"));
 	ck_assert_int_eq(ucm_shards_dump_data(store, &id, NULL, 1, &span, 1,
-					      &handle, why, sizeof(why)),
+					      &handle, &error),
 			 -EINVAL);
-	ck_assert_ptr_nonnull(strstr(why, "4095 bytes instead of 4096"));
+	ck_assert_ptr_nonnull(strstr(error.text, "4095 bytes instead of 4096"));
 	ck_assert_int_eq(ucm_shards_load_data(store, &id, NULL, 1, spans, 3,
-					      &handle, NULL, 0),
+					      &handle, NULL),
 			 -EINVAL);
 	ck_assert_uint_eq(handle, 77);
-	ck_assert_int_eq(ucm_shards_load(store, NULL, NULL, 0, NULL, &handle,
-					 why, sizeof(why)),
-			 0);
+	ck_assert_int_eq(
+		ucm_shards_load(store, NULL, NULL, 0, NULL, &handle, &error),
+		0);
 	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), 0);
 }
 END_TEST
@@ -667,12 +661,12 @@ START_TEST(offsets_inside_layers_are_refused)
 
 	ck_assert_int_eq(create(1), 0);
 	ck_assert_int_eq(ucm_shards_dump_at(store, &id, &offsets[_i].offset,
-					    &span, 1, &handle, why,
-					    sizeof(why)),
+					    &span, 1, &handle, &error),
 			 -EINVAL);
-	ck_assert_msg(strstr(why, offsets[_i].says) != NULL, "%s", why);
+	ck_assert_msg(strstr(error.text, offsets[_i].says) != NULL, "%s",
+		      error.text);
 	ck_assert_int_eq(ucm_shards_load_at(store, &id, &offsets[_i].offset,
-					    &span, 1, &handle, NULL, 0),
+					    &span, 1, &handle, NULL),
 			 -EINVAL);
 	ck_assert_uint_eq(handle, 0);
 }
@@ -809,7 +803,7 @@ static uint64_t start_stuck(unsigned n, uint8_t *bytes)
 
 	stick();
 	ck_assert_int_eq(ucm_shards_dump_data(store, ids, shards, 2, spans, 2,
-					      &handle, why, sizeof(why)),
+					      &handle, &error),
 			 0);
 	sem_wait(&held);
 	return handle;

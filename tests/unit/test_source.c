@@ -19,11 +19,10 @@ static const struct ucm_source_ops *const ops = &ucm_source_tiers;
 static struct ucm_source *open_tiers(const char *text)
 {
 	struct ucm_source *source;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	ck_assert_msg(!ops->open(fx_path("%s", text), &source, why,
-				 sizeof(why)),
-		      "%s", why);
+	ck_assert_msg(!ops->open(fx_path("%s", text), &source, &error), "%s",
+		      error.text);
 	return source;
 }
 
@@ -93,36 +92,32 @@ static const char *const bad[] = {
 START_TEST(bad_tiers_are_refused_with_the_cause)
 {
 	struct ucm_source *source = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
 	lf_tier("a=$/a:b=$/b");
 	fx_put(fx_path("$/file"), "x", 1);
-	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, why,
-				   sizeof(why)),
-			 0);
+	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, &error), 0);
 	ck_assert_ptr_null(source);
-	ck_assert_str_ne(why, "");
-	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, NULL, 0),
-			 0);
+	ck_assert_str_ne(error.text, "");
+	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, NULL), 0);
 }
 END_TEST
 
 START_TEST(what_is_no_mount_is_refused)
 {
 	struct ucm_source *source = NULL;
-	char why[256] = "";
+	struct ucm_error error = { "" };
 
-	ck_assert_int_eq(ucm_source_mount.open(fx_path("$"), &source, why,
-					       sizeof(why)),
+	ck_assert_int_eq(ucm_source_mount.open(fx_path("$"), &source, &error),
 			 -ENOTCONN);
-	ck_assert_ptr_nonnull(strstr(why, "no mount of ucmfs"));
-	ck_assert_int_eq(ucm_source_mount.open(fx_path("$/nowhere"), &source,
-					       why, sizeof(why)),
-			 -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "no mount of ucmfs"));
+	ck_assert_int_eq(
+		ucm_source_mount.open(fx_path("$/nowhere"), &source, &error),
+		-ENOENT);
 	fx_put(fx_path("$/file"), "x", 1);
-	ck_assert_int_eq(ucm_source_mount.open(fx_path("$/file"), &source, why,
-					       sizeof(why)),
-			 -ENOTDIR);
+	ck_assert_int_eq(
+		ucm_source_mount.open(fx_path("$/file"), &source, &error),
+		-ENOTDIR);
 	ck_assert_ptr_null(source);
 }
 END_TEST

@@ -17,21 +17,21 @@
 	"{\"geometry\":{\"block_size\":16,\"dtype\":\"opaque\","             \
 	"\"k_bytes\":512,\"num_layers\":" layers "}" more "}"
 
-static char there[UCM_SPACE_MANIFEST_MAX], why[512];
+static char there[UCM_SPACE_MANIFEST_MAX];
+static struct ucm_error error;
 
 static int make(const char *tiers, const char *name, const char *manifest)
 {
 	memset(there, 0, sizeof(there));
-	*why = '\0';
+	error.text[0] = '\0';
 	return ucm_space_make(NULL, fx_path("%s", tiers), name, manifest, there,
-			      why, sizeof(why));
+			      &error);
 }
 
 static int manifest_of(const char *tiers, const char *name)
 {
 	memset(there, 0, sizeof(there));
-	return ucm_space_manifest(NULL, fx_path("%s", tiers), name, there, why,
-				  sizeof(why));
+	return ucm_space_manifest(NULL, fx_path("%s", tiers), name, there, &error);
 }
 
 static void setup(void)
@@ -106,21 +106,19 @@ START_TEST(what_is_wrong_is_said)
 {
 	ck_assert_int_eq(make(bad[_i].tiers, bad[_i].name, bad[_i].manifest),
 			 bad[_i].err);
-	ck_assert_msg(strstr(why, bad[_i].why), "'%s'", why);
+	ck_assert_msg(strstr(error.text, bad[_i].why), "'%s'", error.text);
 	ck_assert(!fx_exists(fx_path("$/a/spaces")));
 }
 END_TEST
 
 START_TEST(a_mount_or_tiers_are_needed)
 {
-	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, why,
-					    sizeof(why)), -EINVAL);
-	ck_assert_int_eq(ucm_space_manifest("/", "/", "s", there, NULL, 0),
+	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, &error), -EINVAL);
+	ck_assert_int_eq(ucm_space_manifest("/", "/", "s", there, NULL),
 			 -EINVAL);
 	ck_assert_int_eq(ucm_space_make(fx_path("$/a"), NULL, "s",
-					MANIFEST("2", ""), NULL, why,
-					sizeof(why)), -ENOENT);
-	ck_assert_ptr_nonnull(strstr(why, "is ucmfs mounted there?"));
+					MANIFEST("2", ""), NULL, &error), -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "is ucmfs mounted there?"));
 }
 END_TEST
 
@@ -139,13 +137,13 @@ START_TEST(spaces_are_listed_once)
 	fx_mkdirs(fx_path("$/b/spaces/.hidden"));
 	fx_put(fx_path("$/b/spaces/file"), "", 0);
 	ck_assert_int_eq(ucm_space_list(NULL, fx_path("$/a:$/b"), add_name,
-					names, why, sizeof(why)), 0);
+					names, &error), 0);
 	ck_assert_str_eq(names, "s");
 	fx_mkdirs(fx_path("$/b/spaces/stop"));
 	ck_assert_int_eq(ucm_space_list(NULL, fx_path("$/b"), add_name, names,
-					why, sizeof(why)), 7);
+					&error), 7);
 	ck_assert_int_eq(ucm_space_list(fx_path("$"), NULL, add_name, names,
-					why, sizeof(why)), -ENOENT);
+					&error), -ENOENT);
 }
 END_TEST
 

@@ -204,12 +204,13 @@ END_TEST
 START_TEST(a_block_names_its_space_rightly_or_not_at_all)
 {
 	struct ucm_manifest manifest;
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 
 	with_space("$/a");
 	ck_assert_int_eq(ucm_manifest_parse(MANIFEST("2"),
 					    strlen(MANIFEST("2")), &manifest,
-					    &complaint), 0);
+					    &error),
+			 0);
 	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
 	file.block.flags = UCM_BLOCK_HAS_SPACE;
 	memset(file.block.space_id, 7, 32);
@@ -290,7 +291,7 @@ END_TEST
 
 START_TEST(a_space_with_a_commit_under_way_is_busy)
 {
-	struct ucm_complaint why;
+	struct ucm_error why;
 
 	with_space("$/a");
 	ck_assert_int_eq(ucm_space_admit(space, &file.block, &why), 0);

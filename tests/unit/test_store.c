@@ -34,7 +34,7 @@ static const struct {
 
 START_TEST(wrong_directories_are_named_and_none_is_kept)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 	struct ucm_store *set = NULL;
 
 	fx_mkdirs(fx_path("$/a/in"));
@@ -43,11 +43,11 @@ START_TEST(wrong_directories_are_named_and_none_is_kept)
 	ck_assert_int_eq(
 		ucm_config_source(&fx_config,
 				  fx_path("%s", wrong_sources[_i].source),
-				  &complaint),
+				  &error),
 		0);
-	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &complaint), 0);
-	ck_assert_msg(strstr(complaint.text, wrong_sources[_i].says) != NULL,
-		      "%s", complaint.text);
+	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &error), 0);
+	ck_assert_msg(strstr(error.text, wrong_sources[_i].says) != NULL, "%s",
+		      error.text);
 	ck_assert_ptr_null(set);
 	fx_store("$/a"); /* nothing is locked */
 }
@@ -63,12 +63,12 @@ END_TEST
 
 static void open_again(void *arg)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 	struct ucm_store *set;
 
 	(void)arg;
-	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &complaint), 0);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "in use by another"));
+	ck_assert_int_lt(ucm_store_open(&fx_config, &set, &error), 0);
+	ck_assert_ptr_nonnull(strstr(error.text, "in use by another"));
 }
 
 START_TEST(a_second_daemon_is_refused)

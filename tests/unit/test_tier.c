@@ -16,11 +16,12 @@ static struct ucm_id id;
 
 static void open_tier(const char *source)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
 	fx_configure(source);
 	ck_assert_msg(!ucm_tier_open(&tier, &fx_config.tiers[0], 0, &fx_config,
-				     &complaint), "%s", complaint.text);
+				     &error),
+		      "%s", error.text);
 }
 
 static int choose(enum ucm_policy policy, uint64_t bytes)
@@ -372,14 +373,16 @@ END_TEST
 
 START_TEST(a_tier_opens_all_its_directories_or_none)
 {
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 
 	fx_configure("$/a,$/b");
-	ck_assert_int_eq(ucm_config_source(&fx_config, fx_path("$/a,$/none"),
-					   &complaint), 0);
-	ck_assert_int_eq(ucm_tier_open(&tier, &fx_config.tiers[0], 0, &fx_config,
-				       &complaint), -ENOENT);
-	ck_assert_ptr_nonnull(strstr(complaint.text, "/none"));
+	ck_assert_int_eq(
+		ucm_config_source(&fx_config, fx_path("$/a,$/none"), &error),
+		0);
+	ck_assert_int_eq(ucm_tier_open(&tier, &fx_config.tiers[0], 0,
+				       &fx_config, &error),
+			 -ENOENT);
+	ck_assert_ptr_nonnull(strstr(error.text, "/none"));
 	open_tier("$/a,$/b"); /* the first is not locked any more */
 	close_tier();
 }

@@ -67,19 +67,19 @@ START_TEST(owner_type_and_mode_decide)
 {
 	struct ucm_trust trust =
 		trust_of(rows[_i].readonly, rows[_i].remote, 0755);
-	struct ucm_complaint complaint = { "" };
+	struct ucm_error error = { "" };
 	int dir, err;
 
 	if (!make(rows[_i].uid, rows[_i].mode))
 		return;
 	dir = open(fx_path("$/"), O_RDONLY | O_DIRECTORY);
-	err = ucm_trust_name(&trust, dir, S_IFDIR, "it", &complaint);
+	err = ucm_trust_name(&trust, dir, S_IFDIR, "it", &error);
 	close(dir);
 	ck_assert_int_eq(err, rows[_i].why ? -EPERM : 0);
 	if (rows[_i].why) {
-		ck_assert_ptr_nonnull(strstr(complaint.text, rows[_i].why));
-		ck_assert_ptr_nonnull(strstr(complaint.text,
-					     "/tier/it is not to be trusted"));
+		ck_assert_ptr_nonnull(strstr(error.text, rows[_i].why));
+		ck_assert_ptr_nonnull(
+			strstr(error.text, "/tier/it is not to be trusted"));
 	}
 }
 END_TEST
@@ -87,12 +87,12 @@ END_TEST
 START_TEST(what_is_not_there_is_nobodys)
 {
 	struct ucm_trust trust = trust_of(false, false, 0755);
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	int dir = open(fx_path("$/"), O_RDONLY | O_DIRECTORY);
 
-	ck_assert_int_eq(ucm_trust_name(&trust, dir, S_IFDIR, "none",
-					&complaint), 0);
-	ck_assert_int_eq(ucm_trust_plain(&trust, dir, &complaint), 0);
+	ck_assert_int_eq(ucm_trust_name(&trust, dir, S_IFDIR, "none", &error),
+			 0);
+	ck_assert_int_eq(ucm_trust_plain(&trust, dir, &error), 0);
 	close(dir);
 }
 END_TEST
@@ -106,7 +106,7 @@ static const struct { uid_t uid; mode_t above; bool trusted; } plain[] = {
 START_TEST(files_is_anybodys_unless_the_directory_is_open_to_all)
 {
 	struct ucm_trust trust = trust_of(false, false, plain[_i].above);
-	struct ucm_complaint complaint;
+	struct ucm_error error;
 	int dir;
 
 	fx_mkdirs(fx_path("$/files"));
@@ -114,7 +114,7 @@ START_TEST(files_is_anybodys_unless_the_directory_is_open_to_all)
 	if (lchown(fx_path("$/files"), plain[_i].uid, (gid_t)-1))
 		return;
 	dir = open(fx_path("$/"), O_RDONLY | O_DIRECTORY);
-	ck_assert_int_eq(ucm_trust_plain(&trust, dir, &complaint),
+	ck_assert_int_eq(ucm_trust_plain(&trust, dir, &error),
 			 plain[_i].trusted ? 0 : -EPERM);
 	close(dir);
 }

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * queue.c - operations of the ring, and more of them than it takes at a time.
+ *
+ * What does not fit the ring waits in the backlog, in its order. It knows of an
+ * operation only whom to call when that has ended, not what it is for.
+ */
+#include <config.h>
+
+#include "gpu/load/engine.h"
+
+static void queue_backlog_push(struct ucm_engine *engine, struct ucm_io *io)
+{
+	io->next = NULL;
+	*engine->backlog_end = io;
+	engine->backlog_end = &io->next;
+}
+
+void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op)
+{
+	engine->ops++;
+	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
+		queue_backlog_push(engine, &op->io);
+}
+
+static void queue_backlog(struct ucm_engine *engine)
+{
+	struct ucm_io *io = engine->backlog;
+
+	engine->backlog = NULL;
+	engine->backlog_end = &engine->backlog;
+	while (io) {
+		struct ucm_io *next = io->next;
+
+		if (engine->backlog || ucm_ring_queue(engine->ring, io))
+			queue_backlog_push(engine, io);
+		io = next;
+	}
+}
+
+void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)
+{
+	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
+
+	while (io) {
+		struct ucm_op *op = (struct ucm_op *)io;
+
+		io = io->next;
+		engine->ops--;
+		op->done(engine, op);
+	}
+	if (engine->backlog)
+		queue_backlog(engine);
+}
