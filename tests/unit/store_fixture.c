@@ -49,21 +49,24 @@ static void remove_tree(const char *path)
 	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-int fx_run(Suite *suite)
+static void make_program_dir(void)
 {
 	const char *base = getenv("TMPDIR");
-	int status;
 
 	snprintf(program_dir, sizeof(program_dir), "%s/ucm-unit-XXXXXX",
 		 base && *base ? base : "/tmp");
-	if (!mkdtemp(program_dir)) {
-		perror(program_dir);
-		return EXIT_FAILURE;
-	}
-	status = unit_run(suite);
-	remove_tree(program_dir);
-	return status;
+	if (mkdtemp(program_dir))
+		return;
+	perror(program_dir);
+	exit(EXIT_FAILURE);
 }
+
+static void remove_program_dir(void)
+{
+	remove_tree(program_dir);
+}
+
+UNIT_PROGRAM(.begin = make_program_dir, .end = remove_program_dir);
 
 /* ---- the log ---- */
 

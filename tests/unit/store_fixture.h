@@ -22,10 +22,7 @@
 #include "fs/index/index.h"
 #include "fs/store/store.h"
 
-/* Runs the suite inside the program's directory. */
-int fx_run(Suite *suite);
-
-/* For tcase_add_checked_fixture: a fresh directory, and the log kept. */
+/* For UNIT_FIXTURE: a fresh directory, and the log kept. */
 void fx_setup(void);
 void fx_teardown(void);
 

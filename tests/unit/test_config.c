@@ -13,7 +13,9 @@
 
 static struct ucm_complaint complaint;
 
-START_TEST(a_source_is_tiers_of_directories)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_source_is_tiers_of_directories)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   "/a/kv,/b/kv:/mnt/nfs/kv",
@@ -27,9 +29,8 @@ START_TEST(a_source_is_tiers_of_directories)
 	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "/mnt/nfs/kv");
 	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), 0);
 }
-END_TEST
 
-START_TEST(a_tier_may_have_a_name)
+UNIT_TEST(a_tier_may_have_a_name)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   "nvme=/a,/b=c:n.f-s_2=relative",
@@ -40,16 +41,14 @@ START_TEST(a_tier_may_have_a_name)
 	ck_assert_str_eq(fx_config.tiers[1].name, "n.f-s_2");
 	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "relative");
 }
-END_TEST
 
 /* '=' behind a '/' belongs to the path. */
-START_TEST(a_path_may_have_an_equals_sign)
+UNIT_TEST(a_path_may_have_an_equals_sign)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config, "/a=b", &complaint), 0);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a=b");
 }
-END_TEST
 
 static const struct {
 	const char *source, *says;
@@ -67,16 +66,15 @@ static const struct {
 	{ "a234567890123456789012345678901234=/a", "1 to 32" },
 };
 
-START_TEST(a_wrong_source_is_named)
+UNIT_TEST(a_wrong_source_is_named, .rows = NUM_ROWS(wrong_sources))
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   wrong_sources[_i].source,
 					   &complaint), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(complaint.text, wrong_sources[_i].says));
 }
-END_TEST
 
-START_TEST(source_none_leaves_the_tiers_of_a_file)
+UNIT_TEST(source_none_leaves_the_tiers_of_a_file)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config, "x=/a", &complaint), 0);
 	ck_assert_int_eq(ucm_config_source(&fx_config, "none", &complaint), 0);
@@ -85,9 +83,8 @@ START_TEST(source_none_leaves_the_tiers_of_a_file)
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 }
-END_TEST
 
-START_TEST(tiers_must_be_there_and_differ_in_name)
+UNIT_TEST(tiers_must_be_there_and_differ_in_name)
 {
 	struct ucm_tier_config *tier;
 	char source[2048] = "/x";
@@ -107,7 +104,6 @@ START_TEST(tiers_must_be_there_and_differ_in_name)
 	ck_assert_int_eq(ucm_config_check(&fx_config, &complaint), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(complaint.text, "no directory"));
 }
-END_TEST
 
 static const struct {
 	const char *key, *value;
@@ -152,7 +148,7 @@ static const struct {
 	{ "nonsense", "1", -ENOENT, NULL },
 };
 
-START_TEST(a_setting_is_taken_or_named)
+UNIT_TEST(a_setting_is_taken_or_named, .rows = NUM_ROWS(settings))
 {
 	int err;
 
@@ -166,9 +162,8 @@ START_TEST(a_setting_is_taken_or_named)
 		ck_assert_ptr_nonnull(strstr(complaint.text,
 					     settings[_i].says));
 }
-END_TEST
 
-START_TEST(settings_change_what_they_are_called)
+UNIT_TEST(settings_change_what_they_are_called)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config, "nvme=/a:nfs=/b",
 					   &complaint), 0);
@@ -195,7 +190,6 @@ START_TEST(settings_change_what_they_are_called)
 	ck_assert(fx_config.tiers[1].limit_percent);
 	ck_assert(fx_config.tiers[1].readonly);
 }
-END_TEST
 
 /* ---- YAML ---- */
 
@@ -212,7 +206,7 @@ static int read_yaml(const char *text)
 			       &fx_config, &complaint);
 }
 
-START_TEST(a_file_says_what_options_say)
+UNIT_TEST(a_file_says_what_options_say)
 {
 	ck_assert_int_eq(read_yaml("durability: data\n"
 				   "limit: nvme:1G\n"
@@ -235,15 +229,13 @@ START_TEST(a_file_says_what_options_say)
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_DATA);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 5);
 }
-END_TEST
 
-START_TEST(an_empty_file_says_nothing)
+UNIT_TEST(an_empty_file_says_nothing)
 {
 	ck_assert_int_eq(read_yaml(""), 0);
 	ck_assert_int_eq(read_yaml("# nothing\n"), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 0);
 }
-END_TEST
 
 static const struct {
 	const char *text, *says; /* file and line first */
@@ -271,15 +263,14 @@ static const struct {
 	{ "a: *nobody\n", "c.yaml:1" },
 };
 
-START_TEST(a_wrong_file_is_named_with_its_line)
+UNIT_TEST(a_wrong_file_is_named_with_its_line, .rows = NUM_ROWS(wrong_files))
 {
 	ck_assert_int_eq(read_yaml(wrong_files[_i].text), -EINVAL);
 	ck_assert_msg(strstr(complaint.text, wrong_files[_i].says) != NULL,
 		      "%s", complaint.text);
 }
-END_TEST
 
-START_TEST(an_absent_file_is_named)
+UNIT_TEST(an_absent_file_is_named)
 {
 	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$/none"),
 					 set_here, &fx_config, &complaint),
@@ -288,9 +279,8 @@ START_TEST(an_absent_file_is_named)
 	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$"), set_here,
 					 &fx_config, &complaint), -EINVAL);
 }
-END_TEST
 
-START_TEST(what_is_printed_can_be_read_back)
+UNIT_TEST(what_is_printed_can_be_read_back)
 {
 	char first[2048] = "", second[2048] = "";
 	FILE *out = fmemopen(first, sizeof(first), "w");
@@ -316,10 +306,9 @@ START_TEST(what_is_printed_can_be_read_back)
 	fclose(out);
 	ck_assert_str_eq(second, first);
 }
-END_TEST
 
 /* Found by the fuzzer: "name: -" is a list to YAML. */
-START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
+UNIT_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
 {
 	char text[2048] = "";
 	FILE *out = fmemopen(text, sizeof(text), "w");
@@ -333,33 +322,4 @@ START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
 	ck_assert_msg(!read_yaml(text), "%s", complaint.text);
 	ck_assert_str_eq(fx_config.tiers[0].name, "-");
 	ck_assert_str_eq(fx_config.tiers[2].name, "1");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("config");
-	TCase *tests = tcase_create("config");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_source_is_tiers_of_directories);
-	tcase_add_test(tests, a_tier_may_have_a_name);
-	tcase_add_test(tests, a_path_may_have_an_equals_sign);
-	tcase_add_loop_test(tests, a_wrong_source_is_named, 0,
-			    NUM_ROWS(wrong_sources));
-	tcase_add_test(tests, source_none_leaves_the_tiers_of_a_file);
-	tcase_add_test(tests, tiers_must_be_there_and_differ_in_name);
-	tcase_add_loop_test(tests, a_setting_is_taken_or_named, 0,
-			    NUM_ROWS(settings));
-	tcase_add_test(tests, settings_change_what_they_are_called);
-	tcase_add_test(tests, a_file_says_what_options_say);
-	tcase_add_test(tests, an_empty_file_says_nothing);
-	tcase_add_loop_test(tests, a_wrong_file_is_named_with_its_line, 0,
-			    NUM_ROWS(wrong_files));
-	tcase_add_test(tests, an_absent_file_is_named);
-	tcase_add_test(tests, what_is_printed_can_be_read_back);
-	tcase_add_test(tests,
-		       odd_tier_names_are_printed_so_that_they_can_be_read);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

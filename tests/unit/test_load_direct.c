@@ -185,7 +185,9 @@ static void setup(void)
 
 /* ---- which reads go there ---- */
 
-START_TEST(only_pages_in_one_piece)
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 300);
+
+UNIT_TEST(only_pages_in_one_piece)
 {
 	struct ucm_layout *layout;
 	struct lf_cache cache;
@@ -203,7 +205,6 @@ START_TEST(only_pages_in_one_piece)
 	ucm_layout_free(layout);
 	lf_cache_close(&cache);
 }
-END_TEST
 
 static const struct {
 	uint32_t layers, k, v;
@@ -223,7 +224,7 @@ static const struct {
 	{ 2, PLANE, 0, 0, 2048 + 64, 0, 0 },      /* nor all but one of these */
 };
 
-START_TEST(what_is_aligned_is_read_into_pages)
+UNIT_TEST(what_is_aligned_is_read_into_pages, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .read_bytes =
 						      ways[_i].read_bytes };
@@ -255,10 +256,9 @@ START_TEST(what_is_aligned_is_read_into_pages)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* A deadline is kept, and addresses may be anywhere: by way of staging. */
-START_TEST(requests_that_go_through_staging)
+UNIT_TEST(requests_that_go_through_staging)
 {
 	struct ucm_request requests[] = {
 		{ .deadline_ms = 60000 },
@@ -282,7 +282,6 @@ START_TEST(requests_that_go_through_staging)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -297,7 +296,7 @@ static void damage(unsigned n, off_t at)
 	close(fd);
 }
 
-START_TEST(damage_is_noticed_in_the_page)
+UNIT_TEST(damage_is_noticed_in_the_page)
 {
 	struct ucm_request header_only = { .verify = UCM_VERIFY_HEADER };
 	struct ucm_outcome outcomes[3];
@@ -326,7 +325,6 @@ START_TEST(damage_is_noticed_in_the_page)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 static struct {
 	_Atomic bool begun, cancelled;
@@ -355,7 +353,7 @@ static void note_end(void *arg, struct ucm_task *task)
 	slow.steps_at_end = atomic_load(&slow.steps);
 }
 
-START_TEST(a_cancelled_task_ends_when_its_reads_have)
+UNIT_TEST(a_cancelled_task_ends_when_its_reads_have)
 {
 	struct ucm_request request = { .on_done = note_end };
 	const unsigned steps = 64 * PLANE / 512;
@@ -383,7 +381,6 @@ START_TEST(a_cancelled_task_ends_when_its_reads_have)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* So much memory may be locked, whoever we are. */
 static void limit_locked(uint64_t bytes)
@@ -402,7 +399,7 @@ static void limit_locked(uint64_t bytes)
 
 /* There is room for what the first thread pins of it, and not for the second;
  * nor for staging memory, which is larger. */
-START_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
+UNIT_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 {
 	const struct ucm_loader_options options = { .threads = 2 };
 	struct ucm_loader *loader;
@@ -422,7 +419,6 @@ START_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* ---- at random ---- */
 
@@ -548,7 +544,7 @@ static void load_at_random(struct trial *trial)
 	ucm_task_free(task);
 }
 
-START_TEST(what_is_loaded_is_right_at_random)
+UNIT_TEST(what_is_loaded_is_right_at_random)
 {
 	uint64_t direct = 0;
 
@@ -564,24 +560,4 @@ START_TEST(what_is_loaded_is_right_at_random)
 	}
 	if (can_read_directly())
 		ck_assert_uint_ne(direct, 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("load_direct");
-	TCase *tests = tcase_create("load_direct");
-
-	tcase_set_timeout(tests, 300);
-	tcase_add_checked_fixture(tests, setup, fx_teardown);
-	tcase_add_test(tests, only_pages_in_one_piece);
-	tcase_add_loop_test(tests, what_is_aligned_is_read_into_pages, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, requests_that_go_through_staging);
-	tcase_add_test(tests, damage_is_noticed_in_the_page);
-	tcase_add_test(tests, a_cancelled_task_ends_when_its_reads_have);
-	tcase_add_test(tests, a_thread_that_cannot_pin_the_pages_is_told_of);
-	tcase_add_test(tests, what_is_loaded_is_right_at_random);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -27,7 +27,9 @@ static struct ucm_source *open_tiers(const char *text)
 	return source;
 }
 
-START_TEST(folders_have_names)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(folders_have_names)
 {
 	char folder[UCM_BACKING_PATH_MAX];
 
@@ -36,9 +38,8 @@ START_TEST(folders_have_names)
 	ucm_source_folder("llama", folder);
 	ck_assert_str_eq(folder, "spaces/llama");
 }
-END_TEST
 
-START_TEST(a_directory_tells_what_it_is)
+UNIT_TEST(a_directory_tells_what_it_is)
 {
 	int fd = open("/dev/shm", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct ucm_dir dir = { 0 };
@@ -56,11 +57,10 @@ START_TEST(a_directory_tells_what_it_is)
 	close(fd);
 	ck_assert_uint_eq(ucm_dir_align(&dir, -1), align); /* remembered */
 }
-END_TEST
 
 /* Each attempt is at another directory, and none is left out: the first tier's
  * first, and of a tier the one where the block was put. */
-START_TEST(every_directory_is_a_place)
+UNIT_TEST(every_directory_is_a_place)
 {
 	struct ucm_source *source;
 	struct ucm_place place;
@@ -95,13 +95,12 @@ START_TEST(every_directory_is_a_place)
 	ck_assert(!ops->lost(source));
 	ops->close(source);
 }
-END_TEST
 
 static const char *const bad[] = {
 	"", "$/nowhere", "a=", "$/a,", "$/file", "a=$/a:a=$/b",
 };
 
-START_TEST(bad_tiers_are_refused_with_the_cause)
+UNIT_TEST(bad_tiers_are_refused_with_the_cause, .rows = NUM_ROWS(bad))
 {
 	struct ucm_source *source = NULL;
 	char why[256] = "";
@@ -116,9 +115,8 @@ START_TEST(bad_tiers_are_refused_with_the_cause)
 	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, NULL, 0),
 			 0);
 }
-END_TEST
 
-START_TEST(what_is_no_mount_is_refused)
+UNIT_TEST(what_is_no_mount_is_refused)
 {
 	struct ucm_source *source = NULL;
 	char why[256] = "";
@@ -136,9 +134,8 @@ START_TEST(what_is_no_mount_is_refused)
 			 -ENOTDIR);
 	ck_assert_ptr_null(source);
 }
-END_TEST
 
-START_TEST(spaces_are_there_or_not)
+UNIT_TEST(spaces_are_there_or_not)
 {
 	struct ucm_source *source;
 
@@ -150,7 +147,6 @@ START_TEST(spaces_are_there_or_not)
 	ck_assert_int_eq(ops->check_space(source, "qwen"), -ENOENT);
 	ops->close(source);
 }
-END_TEST
 
 static int draft_of(struct ucm_source *source, unsigned n,
 		    struct ucm_draft **draft)
@@ -173,7 +169,7 @@ static struct ucm_block write_block(int fd, unsigned n, size_t less)
 	return block;
 }
 
-START_TEST(drafts_become_blocks_or_nothing)
+UNIT_TEST(drafts_become_blocks_or_nothing)
 {
 	struct ucm_source *source;
 	struct ucm_block block;
@@ -207,7 +203,6 @@ START_TEST(drafts_become_blocks_or_nothing)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	ops->close(source);
 }
-END_TEST
 
 static bool can_create(void *arg)
 {
@@ -222,7 +217,7 @@ static bool can_create(void *arg)
 }
 
 /* Who has the tiers open for writing keeps others from it, for as long. */
-START_TEST(tiers_in_use_are_tried_again)
+UNIT_TEST(tiers_in_use_are_tried_again)
 {
 	struct ucm_source *first, *second;
 	struct ucm_draft *draft;
@@ -236,24 +231,4 @@ START_TEST(tiers_in_use_are_tried_again)
 	ops->close(first);
 	fx_wait(can_create, second);
 	ops->close(second);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("source");
-	TCase *tests = tcase_create("source");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, folders_have_names);
-	tcase_add_test(tests, a_directory_tells_what_it_is);
-	tcase_add_test(tests, every_directory_is_a_place);
-	tcase_add_loop_test(tests, bad_tiers_are_refused_with_the_cause, 0,
-			    NUM_ROWS(bad));
-	tcase_add_test(tests, what_is_no_mount_is_refused);
-	tcase_add_test(tests, spaces_are_there_or_not);
-	tcase_add_test(tests, drafts_become_blocks_or_nothing);
-	tcase_add_test(tests, tiers_in_use_are_tried_again);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }
