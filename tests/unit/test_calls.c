@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_batch.c - calls on many blocks, on a store; and leases.
+ * test_calls.c - calls on many blocks, on a store; and leases.
  */
 #include <config.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_head.c - what the loader believes of a file's header.
+ * test_file_header.c - what the loader believes of a file's header.
  */
 #include <config.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain.c - files/: one tree over several directories. */
+/* test_files.c - files/: one tree over several directories. */
 #include <config.h>
 
 #include "fs/files/files.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain_node.c - nodes of files/: names, paths, locks. */
+/* test_files_node.c - nodes of files/: names, paths, locks. */
 #include <config.h>
 
 #include "fs/files/node.h"

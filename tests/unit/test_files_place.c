@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain_place.c - what of a name of files/ decides where it is placed. */
+/* test_files_place.c - what of a name of files/ decides where it is placed. */
 #include <config.h>
 
 #include "fs/files/files.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_live.c - memory that grows in place, and that only we can write to. */
+/*
+ * test_index_memory.c - memory that grows in place, and that only we can write
+ * to.
+ */
 #include <config.h>
 
 #include "fs/index/memory.h"

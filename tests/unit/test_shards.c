@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_store_api.c - blocks by id and shard, by both forms of the interface,
+ * test_shards.c - blocks by id and shard, by both forms of the interface,
  * against what a reader of store.h would expect to find.
  */
 #include <config.h>

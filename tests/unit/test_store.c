@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tierset.c - finding, reading and removing blocks in several tiers. */
+/* test_store.c - finding, reading and removing blocks in several tiers. */
 #include <config.h>
 
 #include "fs/store/store.h"
