@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/block_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_backing backing;
 static struct ucm_complaint complaint;
@@ -49,7 +50,13 @@ static int commit(const char *folder, bool sync)
 	return err;
 }
 
-UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+static void setup(void)
+{
+	fx_setup();
+	fx_config_begin();
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
 
 UNIT_TEST(a_new_directory_gets_its_layout)
 {

@@ -9,11 +9,17 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_complaint complaint;
 
-UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+static void setup(void)
+{
+	fx_setup();
+	fx_config_begin();
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
 
 UNIT_TEST(a_source_is_tiers_of_directories)
 {

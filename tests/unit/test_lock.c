@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static struct ucm_complaint complaint;
 static int ctl, held;

@@ -15,7 +15,7 @@
 
 #include "common/align.h"
 #include "common/cleanup.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static int root_fd(void)
 {

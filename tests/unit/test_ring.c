@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 #define UNIT 4096
 #define FILE_LEN (3 * UNIT + 1234)

@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static struct ucm_room *room;
 static uint64_t most; /* what is free, or a bit less: others write as well */

@@ -6,10 +6,11 @@
 #include "fs/tier/temp.h"
 
 #include <linux/magic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fs/tier/fstype.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 /* Host 1, in its boot 2, which began 1000 s ago. */
 static const struct ucm_temp_maker self = { .host = 1, .boot = 2,

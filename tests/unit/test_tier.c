@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_tier tier;
 static struct ucm_backing *chosen;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 /* We are user 7, the directory is user 8's. */
 enum { US = 7, OWNER = 8, OTHER = 9 };

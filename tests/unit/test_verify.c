@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/block_fixture.h"
 
 static struct fx_file file;
 
