@@ -310,6 +310,15 @@ static void ended(struct ucm_task *task, unsigned from, int err)
 	ucm_task_free(task);
 }
 
+/* A task is given up while so many of its operations are held. */
+static void give_up_held(struct ucm_task *task, unsigned num, int how)
+{
+	lf_wait_held(num);
+	give_up(task, how);
+	ended(task, 0, ends[how].err);
+	lf_release();
+}
+
 static void stop(void)
 {
 	ucm_engine_stop(&engine);
@@ -353,10 +362,7 @@ UNIT_TEST(a_load_is_given_up_while_it_opens, .rows = 2)
 	start(1 << 20);
 	lf_hold(UCM_IO_OPEN, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
 
@@ -368,10 +374,7 @@ UNIT_TEST(a_load_is_given_up_while_it_is_read, .rows = 2)
 	start(LAYER);
 	lf_hold(UCM_IO_READ, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4 * 4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4 * 4, _i);
 	stop_untouched();
 }
 
@@ -385,10 +388,7 @@ UNIT_TEST(a_load_is_given_up_while_it_waits_for_the_head, .rows = 2)
 	start(1 << 20);
 	lf_hold_at(UCM_IO_READ, 0, 1);
 	task = submit(false, 0, 4, &request);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
 
@@ -407,10 +407,7 @@ UNIT_TEST(a_load_is_given_up_before_its_form_is_known, .rows = 2)
 	start(1 << 20);
 	lf_hold(UCM_IO_READ, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
 
@@ -428,10 +425,7 @@ UNIT_TEST(a_load_is_given_up_while_it_is_vouched_for, .rows = 2)
 	start(LAYER);
 	lf_hold(UCM_IO_READ, 2); /* the header's, its own */
 	task = submit(false, 0, 1, &request);
-	lf_wait_held(1);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 1, _i);
 	stop_untouched();
 }
 
@@ -703,10 +697,7 @@ UNIT_TEST(a_save_is_given_up_while_it_is_committed, .rows = 2)
 	start(1 << 20);
 	lf_hold(UCM_IO_CLOSE, 0);
 	task = submit(true, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop();
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert(is_block(i));
