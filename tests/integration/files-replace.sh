@@ -5,16 +5,8 @@
 # one is one rename(2) in one directory, and no more.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3 strace
-make_workdir
+start_test root fuse python3 strace
 
-strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
-
-# Leaks cannot be looked for under a tracer.
-ASAN_OPTIONS=detect_leaks=0
-export ASAN_OPTIONS
 calls=rename,renameat,renameat2,link,linkat,unlink,unlinkat,fsync,fdatasync
 mkdir "$work/a" "$work/b" "$work/c"
 ucmfs_wrapper="strace -D -f -q -o $work/trace -e trace=$calls"
