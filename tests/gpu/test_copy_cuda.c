@@ -31,65 +31,44 @@ static void rounds(const char *run_bytes, void *stream, unsigned ctas, int num)
 	cuda_fixture_close(&fixture);
 }
 
-START_TEST(kernels_copy_what_load_h_says)
+/* In this process: a CUDA context does not survive a fork. */
+static void find_device(void)
+{
+	const struct ucm_cuda *cuda;
+	struct ucm_error error;
+
+	setenv("CK_FORK", "no", 1);
+	if (!ucm_cuda_get(&cuda, &error))
+		return;
+	printf("1..0 # SKIP %s\n", error.text);
+	exit(EXIT_SUCCESS);
+}
+
+UNIT_PROGRAM(.begin = find_device);
+
+UNIT_TEST(kernels_copy_what_load_h_says)
 {
 	rounds(KERNELS, NULL, 0, 100);
 	rounds(KERNELS, NULL, 1, 20);
 	rounds(KERNELS, NULL, 32, 20);
 }
-END_TEST
 
-START_TEST(the_copy_engine_does_the_same)
+UNIT_TEST(the_copy_engine_does_the_same)
 {
 	rounds(ENGINE, NULL, 0, 100);
 }
-END_TEST
 
-START_TEST(in_the_default_stream_as_well)
+UNIT_TEST(in_the_default_stream_as_well)
 {
 	rounds(KERNELS, CU_STREAM_LEGACY, 0, 20);
 	rounds(ENGINE, CU_STREAM_LEGACY, 0, 20);
 }
-END_TEST
 
-START_TEST(the_run_length_can_be_measured)
+UNIT_TEST(the_run_length_can_be_measured)
 {
 	unsetenv("UCM_CUDA_RUN_BYTES");
 	cuda_fixture_open(&fixture, &(struct ucm_copy_options){ 0 });
 	cuda_fixture_group(&fixture);
 	cuda_fixture_round(&fixture, false);
 	cuda_fixture_close(&fixture);
-}
-END_TEST
-
-static int run(void)
-{
-	Suite *suite = suite_create("copy_cuda");
-	TCase *tests = tcase_create("copy_cuda");
-	SRunner *runner;
-	int failed;
-
-	tcase_add_test(tests, kernels_copy_what_load_h_says);
-	tcase_add_test(tests, the_copy_engine_does_the_same);
-	tcase_add_test(tests, in_the_default_stream_as_well);
-	tcase_add_test(tests, the_run_length_can_be_measured);
-	suite_add_tcase(suite, tests);
-	runner = srunner_create(suite);
-	srunner_set_fork_status(runner, CK_NOFORK);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-int main(void)
-{
-	const struct ucm_cuda *cuda;
-	struct ucm_error error;
-
-	if (ucm_cuda_get(&cuda, &error)) {
-		printf("1..0 # SKIP %s\n", error.text);
-		return EXIT_SUCCESS;
-	}
-	return run();
 }

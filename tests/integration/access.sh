@@ -5,10 +5,7 @@
 # to him; UCM asks access(R_OK|W_OK) before it loads. Others may read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setpriv
-make_workdir
+start_test root fuse setpriv
 
 as_other() {
 	setpriv --reuid=1234 --regid=1234 --clear-groups "$@"
@@ -16,8 +13,7 @@ as_other() {
 
 first=$(small_paths 1)
 second=$(small_paths 2 | tail -n 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 as_nobody test -r "$work/src/$first" ||
 	skip "$work cannot be reached by other users"
 need do_mount -o allow_other,uid=65534,gid=65534 "$work/tier"

@@ -6,10 +6,7 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 is_unmounted() {
 	! is_mounted

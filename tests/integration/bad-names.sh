@@ -5,10 +5,7 @@
 # not found, and do no harm.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 # cannot_make 'Error text' NAME: neither as a file nor by rename
 cannot_make() {

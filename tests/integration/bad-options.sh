@@ -5,9 +5,7 @@
 # nothing mounted.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # bad 'text that must be in the line' argument...
 bad() {

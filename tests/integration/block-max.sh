@@ -5,10 +5,7 @@
 # the blocks of a space larger than block_max.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setpriv
-make_workdir
+start_test root fuse setpriv
 
 # 1024 layers of 4 MiB K and V: 8 GiB
 cat >"$work/huge.json" <<'END'

@@ -5,9 +5,7 @@
 # them and end well: also the first of a space, whose size nothing tells.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_cmd rsync
-make_workdir
+start_test fuse rsync
 
 with_cp() { cp "$1" "$2"; }
 with_cp_p() { cp -p "$1" "$2"; }
@@ -26,8 +24,7 @@ with_python() { python3 -c 'import sys; open(sys.argv[2], "wb").write(open(sys.a
 need do_mount "$work/tier"
 for form in bare packed; do
 	rm -rf "$work/src"
-	mkdir "$work/src"
-	need mk --form $form --no-crc --count 2 "$work/src"
+	make_src --form $form --no-crc --count 2
 	small_paths 2 >"$work/paths"
 	for program in cp cp_p install cat cats sh dd dd_fsync rsync \
 		rsync_inplace tar mv python; do

@@ -5,9 +5,7 @@
 # end is whole, and nothing is lost.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # in the background, remembered
 run() {

@@ -5,10 +5,7 @@
 # 1000, what is refused, and who may make which.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3 setpriv getfattr
-make_workdir
+start_test root fuse python3 setpriv getfattr
 
 mkdir "$work/slow"
 as_nobody test -r "$work/slow" || skip "$work cannot be reached by other users"
@@ -71,8 +68,7 @@ check 'the kernel forgets it' \
 check 'its file is gone' [ ! -e "$work/tier/blocks/$(small_paths 15 | tail -n 1)" ]
 
 # by hand into the slow tier
-mkdir "$work/src"
-need mk --count 20 "$work/src"
+make_src --count 20
 late=$(small_paths 20 | tail -n 1)
 mkdir -p "$work/slow/blocks/${late%/*}"
 need cp "$work/src/$late" "$work/slow/blocks/$late"

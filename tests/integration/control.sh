@@ -5,10 +5,7 @@
 # was told, and another mount can be made from it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 mkdir "$work/fast" "$work/slow 'two'"
 need do_mount -o "limit=fast:80%,durability=data,threads=3,checkpoint=7,staging_age=77" \

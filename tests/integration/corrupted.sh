@@ -6,9 +6,7 @@
 # all others are served.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"

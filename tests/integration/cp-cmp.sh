@@ -4,9 +4,7 @@
 # Blocks copied in with cp are the same blocks, through the mount and behind it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 copy_all() {
 	for path in $paths; do
@@ -20,8 +18,7 @@ compare_all() {
 	done
 }
 
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 paths=$(small_paths 16)
 need do_mount "$work/tier"
 check 'cp puts blocks in' copy_all

@@ -5,9 +5,7 @@
 # again. After a remount no acknowledged block is missing and none is half.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 random_below() {
 	echo $(($(od -An -N2 -tu2 /dev/urandom) % $1))

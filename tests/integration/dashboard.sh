@@ -5,10 +5,7 @@
 # that a mount exports; and its queries are ones that Prometheus can read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"

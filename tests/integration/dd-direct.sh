@@ -4,9 +4,7 @@
 # dd writes and reads blocks with O_DIRECT.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 shape='--quiet --layers 4 --heads 2 --dim 64 --count 4' # files of 68 KiB
 

@@ -5,9 +5,7 @@
 # point detaches it, also while somebody has a file of it open.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 is_dead() {
 	stat "$mnt/blocks/00" 2>&1 >/dev/null |

@@ -5,11 +5,7 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-
-require_root
-require_fuse
-require_cmd fsfreeze
-make_workdir
+start_test root fuse fsfreeze
 
 # frozen, it could not be unmounted
 on_exit() {

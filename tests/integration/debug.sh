@@ -5,9 +5,7 @@
 # whoever runs it; a wrong setting changes nothing and is named.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # silent 'text': the daemon has not said so
 silent() {

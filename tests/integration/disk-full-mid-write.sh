@@ -5,9 +5,7 @@
 # nothing of it stays.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # of the first block of a space the size is not known when it is created
 need mount -t tmpfs -o size=1m tmpfs "$work/tier"

@@ -5,16 +5,9 @@
 # none does neither.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd strace
-make_workdir
+start_test root fuse strace
 
-# A tracer in the background leaves the daemon our child; leaks cannot be
-# looked for under it.
 trace_for() {
-	ASAN_OPTIONS=detect_leaks=0
-	export ASAN_OPTIONS
 	ucmfs_wrapper="strace -D -f -q -y -o $work/trace.$1"
 	ucmfs_wrapper="$ucmfs_wrapper -e trace=fsync,fdatasync,linkat"
 	mkdir "$work/tier.$1"
@@ -28,8 +21,6 @@ trace_for() {
 tail_is_there() {
 	grep -q 'exited with' "$1"
 }
-
-strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
 
 # calls NAME LEVEL PATTERN
 calls() {

@@ -4,10 +4,7 @@
 # ucm exporter serves the metrics over HTTP, of a mount that may come and go.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"

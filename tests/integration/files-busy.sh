@@ -5,10 +5,7 @@
 # changed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd fsfreeze
-make_workdir
+start_test root fuse fsfreeze
 
 # frozen, it could not be unmounted
 on_exit() {

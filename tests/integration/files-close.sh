@@ -5,10 +5,7 @@
 # closes a file of files/ is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 flush_fails=$top_builddir/tests/lib/flush_fails
 [ -x "$flush_fails" ] || skip "$flush_fails is not built"

@@ -6,10 +6,7 @@
 # and never back behind what was once acknowledged; the folder is whole.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 rounds=12
 mkdir "$work/a" "$work/b" "$work/slow"

@@ -4,10 +4,7 @@
 # git works in files/: clone, commit, branch, merge, gc, fsck.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd git
-make_workdir
+start_test root fuse git
 
 HOME=$work
 GIT_CONFIG_NOSYSTEM=1

@@ -5,10 +5,7 @@
 # them for who asks, and they come and go as files do.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 cat >"$work/links.py" <<'END'
 import errno

@@ -5,10 +5,7 @@
 # read(2) and write(2), cut and made longer; fio writes and verifies.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 cat >"$work/map.py" <<'END'
 import mmap, os, sys, time

@@ -5,10 +5,7 @@
 # it, nor to another file than the one that is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 back=$work/tier/files
 files=$mnt/files

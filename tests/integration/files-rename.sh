@@ -6,10 +6,7 @@
 # directories is not renamed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 mkdir "$work/a" "$work/b"
 need do_mount "a=$work/a:b=$work/b"

@@ -5,11 +5,8 @@
 # one of them is killed again and again; locks hold and nothing is damaged.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
+start_test root fuse python3
 python3 -c 'import sqlite3' 2>/dev/null || skip 'needs sqlite3 of python3'
-make_workdir
 
 cat >"$work/add.py" <<'END'
 import sqlite3, sys

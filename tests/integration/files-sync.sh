@@ -5,16 +5,7 @@
 # told. syncfs of the mount is not: the kernel does not pass it on.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd strace
-make_workdir
-
-strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
-
-# Leaks cannot be looked for under a tracer.
-ASAN_OPTIONS=detect_leaks=0
-export ASAN_OPTIONS
+start_test root fuse strace
 
 # serve [strace options]: with a tracer in the background
 serve() {

@@ -5,10 +5,7 @@
 # what is refused; over two tiers, of which the first fills up.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3 rsync tar
-make_workdir
+start_test root fuse python3 rsync tar
 
 mkdir "$work/a" "$work/b" "$work/slow" "$work/src"
 for dir in one one/two 'a name' .hidden; do

@@ -5,10 +5,7 @@
 # in a plain directory: results, errors, attributes and contents are the same.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 # The twin is what the files lie on.
 # twin OPTIONS FIRST_SEED

@@ -4,9 +4,7 @@
 # find and du tell of the mount what they tell of the directory behind it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # size, allocated blocks, mtime and name of every block
 facts() {

@@ -5,18 +5,14 @@
 # nothing but regular files is made beside it; cp -f and rm replace and remove.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 no() {
 	refused 'Operation not permitted' "$@"
 }
 
 need do_mount "$work/tier"
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need mk "$mnt/blocks"
 path=$(small_paths 1)
 f=$mnt/blocks/$path

@@ -6,9 +6,7 @@
 # none that nobody wrote; then they notice, and do not hang.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 random_below() {
 	echo $(($(od -An -N2 -tu2 /dev/urandom) % $1))

@@ -5,10 +5,7 @@
 # of a private one: not after it became private, nor before it was made public.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setpriv python3
-make_workdir
+start_test root fuse setpriv python3
 
 private='control: the space is, or was, private'
 

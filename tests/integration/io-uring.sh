@@ -5,9 +5,8 @@
 # for the time of the test.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/core.sh"
-require_root
-require_fuse
+. "$top_srcdir/tests/lib/core.sh"
+start_test root fuse
 parameter=/sys/module/fuse/parameters/enable_uring
 [ -w $parameter ] || skip 'this kernel has no FUSE over io_uring'
 was=$(cat $parameter)
@@ -15,7 +14,6 @@ on_exit() {
 	echo "$was" >$parameter
 }
 echo Y 2>/dev/null >$parameter || skip "$parameter cannot be set"
-make_workdir
 
 need do_mount -o io_uring=on "$work/tier"
 grep -q '"io_uring": true' "$mnt/.ucmfs/stats.json" ||

@@ -7,10 +7,7 @@
 # and also where the block has no checksums.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 # 8 layers, 1 MiB: large enough for file systems to set something aside
 large='--quiet --layers 8 --heads 8 --dim 128 --tokens 256'

@@ -5,14 +5,11 @@
 # says, and loads blocks; the one of ucm_load(3) compiles.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
 cc=${CC:-cc}
-require_cmd pkg-config make "$cc"
+start_test root fuse pkg-config make "$cc"
 [ -f "$top_builddir/.libs/libucm.so" ] || skip 'libucm.so is not built'
 ! nm -D "$top_builddir/.libs/libucm.so" | grep -q '__[at]san' ||
 	skip 'the library is built with a sanitizer'
-make_workdir
 
 install_library() {
 	# make check has variables of its own for who it calls

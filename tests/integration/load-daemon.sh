@@ -7,10 +7,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
-require_root
-require_fuse
-require_client
-make_workdir
+start_test root fuse client
 
 failed_blocks() {
 	echo "$answer" | sed 's/.* failed //'

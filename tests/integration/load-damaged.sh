@@ -6,10 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/load.sh"
-require_root
-require_fuse
-require_client
-make_workdir
+start_test root fuse client
 
 path_of() {
 	ask path "$1"

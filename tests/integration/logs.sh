@@ -5,9 +5,7 @@
 # left out is told and counted. Names that users choose forge no lines.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 flood=50
 burst=20

@@ -7,10 +7,7 @@
 # other tier until a sync succeeds; and all that is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_namespace
-require_cmd getfattr losetup python3
-make_workdir
+start_test fuse namespace getfattr losetup python3
 [ -w /proc/sys/vm/drop_caches ] || skip 'the page cache cannot be dropped here'
 
 # It goes when its last user does.

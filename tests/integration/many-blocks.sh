@@ -4,9 +4,7 @@
 # 20 000 blocks are found and listed, each once, at once after the mount.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 shape='--quiet --layers 1 --heads 1 --dim 8 --tokens 1 --form packed --count 20000'
 

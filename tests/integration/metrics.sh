@@ -6,10 +6,7 @@
 # everybody, node_exporter's textfile collector among them.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 odd=$(printf '%s/m "q" \\ \303\251\nb' "$work")
 mkdir "$work/secret-fast" "$work/secret-slow" "$odd"

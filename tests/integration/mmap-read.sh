@@ -4,14 +4,10 @@
 # A block can be mapped, privately and shared, and shows its bytes.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 first=$(small_paths 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
 export SRC="$work/src/$first" DST="$mnt/blocks/$first"

@@ -5,15 +5,11 @@
 # after the commit is found out when it lets go.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 first=$(small_paths 1)
 second=$(small_paths 2 | tail -n 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 # passthrough=off has no shared mappings of files that are written
 [ "$(grep -c '"passthrough": true' "$mnt/.ucmfs/stats.json")" = 1 ] ||

@@ -5,10 +5,7 @@
 # namespace, where the installation lies over /usr; the machine is left alone.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_cmd make findmnt
-require_namespace "$@"
-make_workdir
+start_test fuse make findmnt namespace
 
 lay_over() {
 	mount -t overlay -o "lowerdir=$1:$2" overlay "$2"

@@ -6,11 +6,8 @@
 # of root's.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_cmd setpriv fusermount3 mknod
-require_namespace "$@"
+start_test fuse setpriv fusermount3 mknod namespace
 [ -e /etc/mtab ] || skip 'no /etc/mtab: fusermount3 cannot unmount'
-make_workdir
 
 # /dev/fuse is root's on some machines
 mknod "$work/fuse" c 10 229 && chmod 666 "$work/fuse" &&
@@ -21,8 +18,7 @@ as_nobody test -x "$work/ucmfs" || skip "$work cannot be reached by others"
 ucmfs=$work/ucmfs
 ucmfs_wrapper='setpriv --reuid=65534 --regid=65534 --clear-groups'
 chown 65534:65534 "$work/tier" "$mnt"
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 chmod 755 "$work/src"
 
 need do_mount "$work/tier"

@@ -6,13 +6,9 @@
 # mid-stream. Whole files become blocks, all others leave no trace.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
-mkdir "$work/src"
-need mk --count 40 "$work/src"
+make_src --count 40
 small_paths 40 >"$work/paths"
 need do_mount "$work/tier"
 number=0

@@ -6,13 +6,8 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-
-require_root
-require_fuse
-require_cmd python3
-make_workdir
-need mkdir "$work/src"
-need mk --count 2 "$work/src"
+start_test root fuse python3
+make_src --count 2
 one=$(small_paths 1)
 need do_mount "$work/tier"
 mkfifo "$work/go" || exit 1

@@ -4,10 +4,8 @@
 # Without passthrough the mount promises the same.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-. "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/core.sh"
-require_root
-require_fuse
-make_workdir
+. "$top_srcdir/tests/lib/core.sh"
+start_test root fuse
 
 need do_mount -o passthrough=off "$work/tier"
 check 'it is off' grep -q '"passthrough": false' "$mnt/.ucmfs/stats.json"

@@ -5,19 +5,11 @@
 # it; the next one may have it. What the kernel says for good turns it off.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd strace
-make_workdir
+start_test root fuse strace
 
-strace -D -f -qq -o "$work/probe" true 2>/dev/null || skip 'strace cannot trace'
 need do_mount "$work/tier"
 grep -q '"passthrough": true' "$mnt/.ucmfs/stats.json" || skip 'no passthrough'
 do_umount
-
-# what leaks is not looked for under it
-ASAN_OPTIONS=detect_leaks=0
-export ASAN_OPTIONS
 
 # mount_with ERROR: every other ioctl of each thread fails so
 mount_with() {

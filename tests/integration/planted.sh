@@ -6,10 +6,7 @@
 # where they are, and counted.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd timeout
-make_workdir
+start_test root fuse timeout
 
 plant() {
 	# a symbolic link, a FIFO, a directory, something that is no block, a

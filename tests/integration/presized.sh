@@ -5,10 +5,7 @@
 # closes a descriptor of it meanwhile: the half block is never seen.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 mkdir "$work/blocks"
 need mk "$work/blocks"

@@ -5,11 +5,8 @@
 # dashboard's queries with it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
+start_test root fuse python3
 command -v prometheus >/dev/null || skip 'needs prometheus (package prometheus)'
-make_workdir
 ! "$ucm" exporter --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without' ||
 	skip 'ucm was built without libmicrohttpd'
 

@@ -6,10 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-require_root
-require_fuse
-require_python
-make_workdir
+start_test root fuse python
 need do_mount "$work/tier"
 python_tests test_killed
 reap "$(daemon_pid)"

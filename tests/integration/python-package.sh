@@ -7,7 +7,6 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-require_python
-make_workdir
+start_test python
 python_tests test_package test_layout test_hash test_config \
 	test_connector_parts test_vllm_options test_vllm_mount

@@ -6,8 +6,7 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
-require_python
-make_workdir
+start_test python
 
 version=$(sed -n 's/^AC_INIT(\[ucmfs\], \[\([^]]*\)\].*/\1/p' \
 	"$top_srcdir/configure.ac")

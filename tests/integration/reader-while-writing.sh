@@ -5,13 +5,10 @@
 # it is whole.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 first=$(small_paths 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 src=$work/src/$first
 dst=$mnt/blocks/$first

@@ -6,9 +6,7 @@
 # refused at once.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # As a user does it: into the background.
 mount_it() {

@@ -5,10 +5,7 @@
 # sizes, times, pins.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setfattr
-make_workdir
+start_test root fuse setfattr
 
 facts() {
 	find "$mnt/blocks" "$mnt/spaces" \( -type f -o -type d \) \

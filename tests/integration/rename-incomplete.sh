@@ -5,15 +5,11 @@
 # can be completed, and then it can.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 first=$(small_paths 1)
 other=$(small_paths 2 | tail -n 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 src=$work/src/$first
 dst=$mnt/blocks/$first

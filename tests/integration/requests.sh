@@ -5,9 +5,7 @@
 # and writing does not ask for an attribute each time.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 shape='--quiet --layers 4 --heads 2 --dim 64 --count 4 --chunk 4096'
 writes=36 # 4 files of 9 pages

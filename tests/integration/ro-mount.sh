@@ -4,9 +4,7 @@
 # Mounted read-only: blocks are read, nothing is written.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"

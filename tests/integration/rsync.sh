@@ -5,10 +5,7 @@
 # into another directory. Its temporary files are staging until renamed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd rsync
-make_workdir
+start_test root fuse rsync
 
 transferred() {
 	rsync -a --stats "$1" "$2" |

@@ -5,9 +5,7 @@
 # the directories are called clean.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # the shell has what it starts in the background ignore SIGINT
 env --default-signal=INT true 2>/dev/null || skip 'env cannot reset signals'

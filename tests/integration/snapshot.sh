@@ -5,9 +5,7 @@
 # whatever moment of the end, they are. All blocks are there in any case.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 count=300
 snapshot=$work/tier/.ucmfs/snapshot

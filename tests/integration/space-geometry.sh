@@ -5,9 +5,7 @@
 # alone, until it is empty again.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 mk3() {
 	mk --layers 3 --count 2 --seed 3 "$@"

@@ -6,11 +6,7 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 need do_mount "$work/tier"
 need mkdir "$mnt/spaces/x"
 check 'setattr and the last close may meet' timeout 60 python3 - "$mnt/spaces/x/space.json" <<'PY'

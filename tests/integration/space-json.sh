@@ -5,9 +5,7 @@
 # is closed, kept over a remount, and binding for blocks.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # manifest LAYERS
 manifest() {

@@ -6,11 +6,7 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-
-require_root
-require_fuse
-require_cmd setpriv
-make_workdir
+start_test root fuse setpriv
 need do_mount -o allow_other "$work/tier"
 
 need as_nobody mkdir "$mnt/spaces/x"

@@ -5,10 +5,7 @@
 # nor open nor look up what is in it; so after a remount.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setpriv
-make_workdir
+start_test root fuse setpriv
 
 as_other() {
 	setpriv --reuid=1234 --regid=1234 --clear-groups "$@"
@@ -31,8 +28,7 @@ closed_to_others() {
 path=$(small_paths 1)
 other=$(small_paths 2 | tail -n 1)
 s=$mnt/spaces/mine
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 as_nobody test -r "$work/src/$path" ||
 	skip "$work cannot be reached by other users"
 need do_mount -o allow_other "$work/tier"

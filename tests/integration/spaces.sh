@@ -5,9 +5,7 @@
 # rmdir when they are empty.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 path=$(small_paths 1)
 need do_mount "$work/tier"

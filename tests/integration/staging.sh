@@ -5,14 +5,10 @@
 # of it outlives the mount or its age.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setfattr
-make_workdir
+start_test root fuse setfattr
 
 need do_mount -o staging_age=1 "$work/tier"
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 path=$(small_paths 1)
 b=$mnt/blocks/${path%/*}
 src=$work/src/$path

@@ -4,9 +4,7 @@
 # df adds up the tiers, within their limits, and shows what is used.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 df_of() {
 	df -B1 --output="$1" "$mnt" | tail -n 1 | tr -d ' '

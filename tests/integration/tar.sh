@@ -5,10 +5,7 @@
 # owner, mode and times before it closes.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd tar
-make_workdir
+start_test root fuse tar
 
 mkdir "$work/src" "$work/back"
 need mk "$work/src"

@@ -6,9 +6,7 @@
 # mount here: FUSE may be anything.)
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # mount_as NAME: the shared directory, once more
 mount_as() {

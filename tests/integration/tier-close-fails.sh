@@ -5,9 +5,7 @@
 # network file systems do: such a file becomes no block, and its writer is told.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 flush_fails=$top_builddir/tests/lib/flush_fails
 [ -x "$flush_fails" ] || skip "$flush_fails is not built"

@@ -5,10 +5,7 @@
 # nothing half is left.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd getfattr
-make_workdir
+start_test root fuse getfattr
 
 mkdir "$work/fast" "$work/slow"
 need mount -t tmpfs -o size=1m tmpfs "$work/fast"

@@ -5,10 +5,7 @@
 # and its blocks cannot be removed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd getfattr
-make_workdir
+start_test root fuse getfattr
 
 used() {
 	du -sk "$1/blocks" | cut -f 1

@@ -5,10 +5,7 @@
 # blocks are still read, new ones go to the next tier.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd getfattr
-make_workdir
+start_test root fuse getfattr
 
 make_fs ext4 8M "$work/fast" errors=remount-ro
 mkdir "$work/slow"

@@ -5,10 +5,7 @@
 # new ones go to the other tier, and nobody hangs.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd getfattr timeout
-make_workdir
+start_test root fuse getfattr timeout
 
 mkdir "$work/fast" "$work/slow"
 need do_mount "slow=$work/slow"

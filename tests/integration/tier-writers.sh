@@ -7,10 +7,7 @@
 # not known.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 # 8 MiB and a page
 mk_large() {

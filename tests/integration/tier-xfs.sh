@@ -5,9 +5,7 @@
 # what is counted as used, and against a limit, is what stays.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # 4 layers, 128 KiB a plane: 1 MiB and a page
 mk_large() {

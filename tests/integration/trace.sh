@@ -5,10 +5,7 @@
 # after it was killed, and after it ended.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 trace=$work/trace
 mkdir "$work/slow"

@@ -7,10 +7,7 @@
 # be read by nobody else.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd setpriv python3
-make_workdir
+start_test root fuse setpriv python3
 tier=$work/tier
 
 # no_mount 'what it says' 'what is wrong' [tier]
@@ -111,8 +108,7 @@ chown -R 0 "$tier"
 need do_mount -o allow_other "$tier"
 chmod 755 "$tier/.ucmfs"
 path=$(small_paths 17 | tail -n 1)
-mkdir "$work/src"
-need mk --count 17 "$work/src"
+make_src --count 17
 exec 5>"$mnt/blocks/$path"
 head -c 5000 "$work/src/$path" >&5
 temp=$(find "$tier/.ucmfs/tmp" -type f)

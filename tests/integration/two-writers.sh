@@ -5,14 +5,10 @@
 # and there is one block.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 first=$(small_paths 1)
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 export SRC="$work/src/$first" DST="$mnt/blocks/$first"
 check 'two descriptors, in turn' python3 -c '

@@ -5,12 +5,7 @@
 # and several spaces, by root and by others; every --json is JSON.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3 setpriv
-make_workdir
-
-ucm=$top_builddir/ucm
+start_test root fuse python3 setpriv
 
 # on COMMAND argument...: of the mount
 on() {

@@ -6,12 +6,7 @@
 # nothing behind.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_cmd python3 setpriv
-require_namespace "$@"
-make_workdir
-
-ucm=$top_builddir/ucm
+start_test fuse python3 setpriv namespace
 
 # doctor STATUS argument...: what it says is in $work/said
 doctor() {

@@ -6,11 +6,7 @@
 # and no incomplete file appears.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
-
-ucm=$top_builddir/ucm
+start_test root fuse
 shape='--layers 2 --heads 1 --dim 16 --tokens 16 --dtype float16'
 payload=2048
 nobody=00000000000000000000000000000001

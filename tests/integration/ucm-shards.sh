@@ -6,9 +6,7 @@
 # several processes at once.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # put_shard FILE N: the Nth 2 KiB of it, by a descriptor of its own
 put_shard() {
@@ -32,8 +30,7 @@ at_once() {
 	done
 }
 
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 writers=
 

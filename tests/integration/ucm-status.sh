@@ -5,12 +5,7 @@
 # none is named.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_fuse
-require_cmd python3 setpriv
-require_namespace "$@"
-make_workdir
-
-ucm=$top_builddir/ucm
+start_test fuse python3 setpriv namespace
 # those of others are none of ours
 awk '/ - fuse\.ucmfs / { print $5 }' /proc/self/mountinfo |
 	while read -r other; do

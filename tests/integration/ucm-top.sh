@@ -5,10 +5,7 @@
 # with q, and gives the terminal back however it ends.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 top() {
 	"$top_builddir/ucm" top -m "$mnt" -d 0.1 "$@"

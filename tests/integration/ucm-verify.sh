@@ -4,11 +4,7 @@
 # ucm verify: blocks of a mount, of tiers, and files; which plane is damaged.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
-
-ucm=$top_builddir/ucm
+start_test root fuse
 nobody=00000000000000000000000000000001
 
 # finds STATUS 'text' arguments of ucm verify...

@@ -4,9 +4,7 @@
 # Removing a block removes it from every tier.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 mkdir "$work/fast" "$work/slow" "$work/fast/blocks" "$work/slow/blocks"
 need mk "$work/fast/blocks"

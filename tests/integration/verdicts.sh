@@ -5,9 +5,7 @@
 # EINVAL, nothing becomes visible, and the log names the rule.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # wrong 'text in the log' mkblocks options...
 wrong() {

@@ -5,10 +5,7 @@
 # what it has done is found when it is closed.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd python3
-make_workdir
+start_test root fuse python3
 
 # write_again BYTES OFFSET: commit by closing a dup(2), then write once more
 write_again() {
@@ -32,8 +29,7 @@ quarantined_is() {
 	[ "$(in_quarantine)" = "$1" ]
 }
 
-mkdir "$work/src"
-need mk "$work/src"
+make_src
 need do_mount "$work/tier"
 count=0
 # in the payload, in the header, in the extension, behind the end

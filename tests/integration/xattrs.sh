@@ -5,10 +5,7 @@
 # which of them may be set.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-require_cmd getfattr setfattr setpriv
-make_workdir
+start_test root fuse getfattr setfattr setpriv
 
 names() {
 	getfattr --absolute-names "$@" | sed -n 's/^user\.ucmfs\.//p' | sort |

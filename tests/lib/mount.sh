@@ -3,7 +3,7 @@
 #
 # mount.sh - a mount to test; sourced by the integration tests, POSIX sh.
 #
-# A test arranges with plain commands and `need`, acts, and compares with
+# A test begins with start_test and what it needs. It arranges with plain commands and `need`, acts, and compares with
 # `check`, `same` and `refused`. Whatever it started or mounted is ended when
 # the shell exits, however that comes about. Exit status: 0, 1, or 77 (cannot
 # run here, and why).
@@ -131,6 +131,20 @@ wait_until() {
 
 # ---- what a test asks for ----
 
+# start_test NEED...: skips the test where one of these is missing, and makes
+# $work. "root", "fuse", "namespace", "strace" (and "client" of load.sh, "python"
+# of python.sh) are the functions below; any other word is a command.
+start_test() {
+	for need_word; do
+		if type "require_$need_word" >/dev/null 2>&1; then
+			"require_$need_word"
+		else
+			require_cmd "$need_word"
+		fi
+	done
+	make_workdir
+}
+
 require_root() {
 	[ "$(id -u)" = 0 ] || skip 'needs root'
 }
@@ -148,6 +162,16 @@ require_cmd() {
 	done
 }
 
+# A tracer in the background, which leaves the daemon our child. Leaks cannot be
+# looked for under it.
+require_strace() {
+	require_cmd strace
+	strace -D -f -qq -o /dev/null true 2>/dev/null ||
+		skip 'strace cannot trace'
+	ASAN_OPTIONS=detect_leaks=0
+	export ASAN_OPTIONS
+}
+
 # A private mount namespace, for tests that change what is mounted where: run
 # the test again inside one. It begins with copies of what other tests have
 # mounted, which would keep their daemons running after they have unmounted.
@@ -162,7 +186,7 @@ require_namespace() {
 	UCMFS_TEST_INSIDE=1 top_srcdir=$top_srcdir top_builddir=$top_builddir
 	export UCMFS_TEST_INSIDE top_srcdir top_builddir
 	trap - EXIT
-	exec unshare -m --propagation private "${SHELL:-/bin/sh}" "$0" "$@"
+	exec unshare -m --propagation private "${SHELL:-/bin/sh}" "$0"
 }
 
 # The daemon as a plain executable file, also where it is a libtool wrapper;
@@ -385,6 +409,12 @@ metric_is() {
 # xattr NAME FILE: its value
 xattr() {
 	getfattr --absolute-names --only-values -n "user.ucmfs.$1" "$2"
+}
+
+# make_src [options]: small blocks to copy from, in $work/src
+make_src() {
+	need mkdir "$work/src"
+	need mk "$@" "$work/src"
 }
 
 # The names of the first N small blocks, "3f/3f….bin" each.

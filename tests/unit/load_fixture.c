@@ -295,14 +295,13 @@ bool lf_open_memory(void)
 	return false;
 }
 
-int lf_run(Suite *suite)
+static void remove_memory(void)
 {
-	int status = fx_run(suite);
-
 	lf_empty_memory();
 	rmdir(lf_memory);
-	return status;
 }
+
+UNIT_PROGRAM(.end = remove_memory);
 
 /* ---- I/O that is held up, or goes wrong ---- */
 

@@ -80,11 +80,9 @@ int lf_save(struct ucm_loader *loader, unsigned first, unsigned num,
 
 /* ---- memory ---- */
 
-/* A directory in memory for all tests of a program; false, and told, where
- * there is none. lf_run() is fx_run(), and removes it at the end, also after a
- * test that crashed. */
+/* A directory in memory for all tests of a program, removed at its end, also
+ * after a test that crashed; false, and reported, where there is none. */
 bool lf_open_memory(void);
-int lf_run(Suite *suite);
 extern char lf_memory[32];
 void lf_empty_memory(void);
 

@@ -72,7 +72,7 @@ static int parse(const char *const *words, char **operands, int *num)
 	return status;
 }
 
-START_TEST(options_and_operands_may_be_mixed)
+UNIT_TEST(options_and_operands_may_be_mixed)
 {
 	static const char *const words[] = { "c", "a", "-jm", "/m", "--number=7",
 					     "b", NULL };
@@ -88,9 +88,8 @@ START_TEST(options_and_operands_may_be_mixed)
 	ck_assert_str_eq(common.mount, "/m");
 	ck_assert_uint_eq(number, 7);
 }
-END_TEST
 
-START_TEST(behind_two_dashes_come_operands)
+UNIT_TEST(behind_two_dashes_come_operands)
 {
 	static const char *const words[] = { "c", "--flag", "--", "--flag",
 					     NULL };
@@ -101,7 +100,6 @@ START_TEST(behind_two_dashes_come_operands)
 	ck_assert_int_eq(num, 1);
 	ck_assert(flag);
 }
-END_TEST
 
 static const struct {
 	const char *words[5];
@@ -129,7 +127,7 @@ static const struct {
 	{ { "c", "-s", "a b" }, -1 },
 };
 
-START_TEST(what_is_wrong_ends_with_2)
+UNIT_TEST(what_is_wrong_ends_with_2, .rows = NUM_ROWS(ends))
 {
 	char *operands[MOST];
 	int num;
@@ -137,9 +135,8 @@ START_TEST(what_is_wrong_ends_with_2)
 	ck_assert_int_eq(parse(ends[_i].words, operands, &num),
 			 ends[_i].status);
 }
-END_TEST
 
-START_TEST(a_choice_is_the_number_of_its_word)
+UNIT_TEST(a_choice_is_the_number_of_its_word, .rows = 3)
 {
 	static const char *const words[][4] = {
 		{ "c", "--colour", "red" },
@@ -152,7 +149,6 @@ START_TEST(a_choice_is_the_number_of_its_word)
 	ck_assert_int_eq(parse(words[_i], operands, &num), -1);
 	ck_assert_int_eq((int)colour, _i);
 }
-END_TEST
 
 static const char help[] =
 	"usage: ucm test [options] A B\n"
@@ -172,7 +168,7 @@ static const char help[] =
 	"\n"
 	"The end.\n";
 
-START_TEST(help_is_made_of_the_rows)
+UNIT_TEST(help_is_made_of_the_rows)
 {
 	static const char *const words[] = { "c", "--help", NULL };
 	char *operands[MOST], got[2048] = "";
@@ -191,9 +187,8 @@ START_TEST(help_is_made_of_the_rows)
 	ck_assert_int_eq(status, 0);
 	ck_assert_str_eq(got, help);
 }
-END_TEST
 
-START_TEST(a_name_has_at_most_128_bytes)
+UNIT_TEST(a_name_has_at_most_128_bytes)
 {
 	const char *space;
 	const struct ucm_arg arg = { .to = &space };
@@ -204,21 +199,4 @@ START_TEST(a_name_has_at_most_128_bytes)
 	ck_assert_int_ne(ucm_arg_space(&arg, name), 0);
 	name[128] = '\0';
 	ck_assert_int_eq(ucm_arg_space(&arg, name), 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("args");
-	TCase *tests = tcase_create("args");
-
-	tcase_add_test(tests, options_and_operands_may_be_mixed);
-	tcase_add_test(tests, behind_two_dashes_come_operands);
-	tcase_add_loop_test(tests, what_is_wrong_ends_with_2, 0,
-			    NUM_ROWS(ends));
-	tcase_add_loop_test(tests, a_choice_is_the_number_of_its_word, 0, 3);
-	tcase_add_test(tests, help_is_made_of_the_rows);
-	tcase_add_test(tests, a_name_has_at_most_128_bytes);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/block_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_backing backing;
 static struct ucm_error error;
@@ -49,7 +50,15 @@ static int commit(const char *folder, bool sync)
 	return err;
 }
 
-START_TEST(a_new_directory_gets_its_layout)
+static void setup(void)
+{
+	fx_setup();
+	fx_config_begin();
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_new_directory_gets_its_layout)
 {
 	static const char *const made[] = {
 		"blocks", "spaces", ".ucmfs/id", ".ucmfs/tmp",
@@ -63,9 +72,8 @@ START_TEST(a_new_directory_gets_its_layout)
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
-START_TEST(a_directory_keeps_its_identity)
+UNIT_TEST(a_directory_keeps_its_identity)
 {
 	uint8_t uuid[16];
 
@@ -76,7 +84,6 @@ START_TEST(a_directory_keeps_its_identity)
 	ck_assert_mem_eq(backing.uuid, uuid, 16);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
 static const char *const wrong_ids[] = {
 	"",
@@ -87,16 +94,15 @@ static const char *const wrong_ids[] = {
 	"garbage",
 };
 
-START_TEST(an_identity_of_another_kind_is_refused)
+UNIT_TEST(an_identity_of_another_kind_is_refused, .rows = NUM_ROWS(wrong_ids))
 {
 	fx_put(fx_path("$/a/.ucmfs/id"), wrong_ids[_i], strlen(wrong_ids[_i]));
 	ck_assert_int_lt(open_it(fx_path("$/a"), false), 0);
 	ck_assert_ptr_nonnull(strstr(error.text, ".ucmfs/id"));
 	ck_assert_ptr_null(backing.path);
 }
-END_TEST
 
-START_TEST(what_is_no_directory_is_named)
+UNIT_TEST(what_is_no_directory_is_named)
 {
 	fx_put(fx_path("$/file"), "x", 1);
 	ck_assert_int_eq(open_it(fx_path("$/none"), false), -ENOENT);
@@ -104,9 +110,8 @@ START_TEST(what_is_no_directory_is_named)
 	ck_assert_int_eq(open_it(fx_path("$/file"), false), -ENOTDIR);
 	ck_assert_ptr_nonnull(strstr(error.text, "/file: "));
 }
-END_TEST
 
-START_TEST(a_directory_that_takes_no_files_is_named)
+UNIT_TEST(a_directory_that_takes_no_files_is_named)
 {
 	static const char *const calls[] = { "mkdir", "open", "write",
 					     "rename", "read" };
@@ -123,9 +128,8 @@ START_TEST(a_directory_that_takes_no_files_is_named)
 		ucm_backing_close(&backing, false);
 	}
 }
-END_TEST
 
-START_TEST(a_readonly_directory_is_not_written_to)
+UNIT_TEST(a_readonly_directory_is_not_written_to)
 {
 	char name[UCM_TEMP_NAME_MAX];
 
@@ -146,7 +150,6 @@ START_TEST(a_readonly_directory_is_not_written_to)
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
 	ck_assert_uint_eq(fx_calls(), 0);
 }
-END_TEST
 
 static void open_in_use(void *arg)
 {
@@ -158,7 +161,7 @@ static void open_in_use(void *arg)
 	ucm_backing_close(&backing, false);
 }
 
-START_TEST(a_directory_in_use_is_refused_to_another_process)
+UNIT_TEST(a_directory_in_use_is_refused_to_another_process)
 {
 	struct ucm_backing mine;
 
@@ -169,7 +172,6 @@ START_TEST(a_directory_in_use_is_refused_to_another_process)
 	must_open();
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
 /* The lock is the open file's: the child that goes into the background has
  * it, whatever its parent does. */
@@ -179,7 +181,7 @@ static void close_in_child(void *arg)
 	ucm_backing_close(&backing, false);
 }
 
-START_TEST(the_lock_outlives_a_forks_other_half)
+UNIT_TEST(the_lock_outlives_a_forks_other_half)
 {
 	struct ucm_backing mine;
 
@@ -189,9 +191,8 @@ START_TEST(the_lock_outlives_a_forks_other_half)
 	fx_in_child(open_in_use, NULL);
 	ucm_backing_close(&mine, false);
 }
-END_TEST
 
-START_TEST(a_commit_makes_its_bucket_and_no_folder)
+UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
 {
 	char name[UCM_TEMP_NAME_MAX];
 
@@ -211,9 +212,8 @@ START_TEST(a_commit_makes_its_bucket_and_no_folder)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
-START_TEST(a_synced_commit_syncs_the_folders_it_changed)
+UNIT_TEST(a_synced_commit_syncs_the_folders_it_changed)
 {
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
@@ -231,10 +231,9 @@ START_TEST(a_synced_commit_syncs_the_folders_it_changed)
 	ck_assert_uint_eq(fx_calls(), 0);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
 /* What may not be on disk must not be found by a second try as if it were. */
-START_TEST(a_commit_that_cannot_be_synced_leaves_no_block)
+UNIT_TEST(a_commit_that_cannot_be_synced_leaves_no_block)
 {
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
@@ -249,9 +248,8 @@ START_TEST(a_commit_that_cannot_be_synced_leaves_no_block)
 	ck_assert_int_eq(commit("blocks", true), 0);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
-START_TEST(blocks_are_opened_and_removed)
+UNIT_TEST(blocks_are_opened_and_removed)
 {
 	struct stat st;
 	int fd;
@@ -273,9 +271,8 @@ START_TEST(blocks_are_opened_and_removed)
 			 -ENOENT);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
-START_TEST(quarantine_keeps_every_file)
+UNIT_TEST(quarantine_keeps_every_file)
 {
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
@@ -293,7 +290,6 @@ START_TEST(quarantine_keeps_every_file)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")), 4);
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
 static char pins[512];
 
@@ -306,7 +302,7 @@ static void note_pin(void *arg, const char *space, const struct ucm_id *id)
 		 id->bytes[0], id->bytes[1]);
 }
 
-START_TEST(pins_are_kept_by_space_and_id)
+UNIT_TEST(pins_are_kept_by_space_and_id)
 {
 	struct ucm_id id = { { 0xab, 0xcd } };
 
@@ -324,9 +320,8 @@ START_TEST(pins_are_kept_by_space_and_id)
 	ck_assert_str_eq(pins, "a@b:abcd ");
 	ucm_backing_close(&backing, false);
 }
-END_TEST
 
-START_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
+UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 {
 	char name[UCM_TEMP_NAME_MAX];
 
@@ -339,9 +334,8 @@ START_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 	ck_assert(fx_logged("removed 2 unfinished files"));
 	ucm_backing_close(&backing, true);
 }
-END_TEST
 
-START_TEST(temporary_names_are_never_used_twice)
+UNIT_TEST(temporary_names_are_never_used_twice)
 {
 	char first[UCM_TEMP_NAME_MAX], second[UCM_TEMP_NAME_MAX];
 	int fd;
@@ -360,9 +354,8 @@ START_TEST(temporary_names_are_never_used_twice)
 	ck_assert(!fx_logged(first));
 	ucm_backing_close(&backing, true);
 }
-END_TEST
 
-START_TEST(a_directory_open_to_all_is_warned_of)
+UNIT_TEST(a_directory_open_to_all_is_warned_of)
 {
 	fx_mkdirs(fx_path("$/a"));
 	ck_assert_int_eq(chmod(fx_path("$/a"), 0777), 0);
@@ -379,33 +372,4 @@ START_TEST(a_directory_open_to_all_is_warned_of)
 	must_open();
 	ck_assert(!fx_logged("anyone may write"));
 	ucm_backing_close(&backing, false);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("backing");
-	TCase *tests = tcase_create("backing");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_new_directory_gets_its_layout);
-	tcase_add_test(tests, a_directory_keeps_its_identity);
-	tcase_add_loop_test(tests, an_identity_of_another_kind_is_refused, 0,
-			    NUM_ROWS(wrong_ids));
-	tcase_add_test(tests, what_is_no_directory_is_named);
-	tcase_add_test(tests, a_directory_that_takes_no_files_is_named);
-	tcase_add_test(tests, a_readonly_directory_is_not_written_to);
-	tcase_add_test(tests, a_directory_in_use_is_refused_to_another_process);
-	tcase_add_test(tests, the_lock_outlives_a_forks_other_half);
-	tcase_add_test(tests, a_commit_makes_its_bucket_and_no_folder);
-	tcase_add_test(tests, a_synced_commit_syncs_the_folders_it_changed);
-	tcase_add_test(tests, a_commit_that_cannot_be_synced_leaves_no_block);
-	tcase_add_test(tests, blocks_are_opened_and_removed);
-	tcase_add_test(tests, quarantine_keeps_every_file);
-	tcase_add_test(tests, pins_are_kept_by_space_and_id);
-	tcase_add_test(tests, leftovers_of_a_stopped_daemon_go_at_the_start);
-	tcase_add_test(tests, temporary_names_are_never_used_twice);
-	tcase_add_test(tests, a_directory_open_to_all_is_warned_of);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_batch.c - calls on many blocks, on a store; and leases.
+ * test_calls.c - calls on many blocks, on a store; and leases.
  */
 #include <config.h>
 
@@ -50,14 +50,15 @@ static int one(enum ucm_calls_op op, const struct fx_file *of)
 	return ucm_calls_one(fx_set, &leases, op, &of->key);
 }
 
-START_TEST(lookup_says_one_or_none)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(lookup_says_one_or_none)
 {
 	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &file), 1);
 	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &other), 0);
 }
-END_TEST
 
-START_TEST(all_but_lookup_need_the_block)
+UNIT_TEST(all_but_lookup_need_the_block, .rows = 4)
 {
 	static const enum ucm_calls_op ops[] = { UCM_BATCH_TOUCH, UCM_BATCH_PIN,
 						 UCM_BATCH_UNPIN,
@@ -65,9 +66,8 @@ START_TEST(all_but_lookup_need_the_block)
 
 	ck_assert_int_eq(one(ops[_i], &other), -ENOENT);
 }
-END_TEST
 
-START_TEST(touch_counts_a_use_but_no_open)
+UNIT_TEST(touch_counts_a_use_but_no_open)
 {
 	uint64_t opens = atomic_load(&fx_set->stats.opens);
 	struct ucm_entry entry;
@@ -79,9 +79,8 @@ START_TEST(touch_counts_a_use_but_no_open)
 	ck_assert_uint_eq(entry.uses, 2);
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.opens), opens);
 }
-END_TEST
 
-START_TEST(pinned_blocks_are_not_evicted)
+UNIT_TEST(pinned_blocks_are_not_evicted)
 {
 	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EPERM);
@@ -90,9 +89,8 @@ START_TEST(pinned_blocks_are_not_evicted)
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
 	fx_misses(&file);
 }
-END_TEST
 
-START_TEST(leased_blocks_are_not_evicted)
+UNIT_TEST(leased_blocks_are_not_evicted)
 {
 	struct ucm_control_place place;
 	ucm_ref ref;
@@ -108,9 +106,8 @@ START_TEST(leased_blocks_are_not_evicted)
 	ck_assert(ucm_lease_held(&leases, ref, ucm_monotonic_ms()));
 	ck_assert(!ucm_lease_held(&leases, ref, ucm_monotonic_ms() + 60001));
 }
-END_TEST
 
-START_TEST(locate_tells_what_is_on_disk)
+UNIT_TEST(locate_tells_what_is_on_disk)
 {
 	struct ucm_control_place place;
 	struct fx_file raw;
@@ -145,9 +142,8 @@ START_TEST(locate_tells_what_is_on_disk)
 			 &place);
 	ck_assert_int_eq(place.result, -ENOENT);
 }
-END_TEST
 
-START_TEST(statistics_add_up)
+UNIT_TEST(statistics_add_up)
 {
 	struct ucm_control_statistics stats;
 
@@ -162,10 +158,9 @@ START_TEST(statistics_add_up)
 	ck_assert_uint_ge(stats.bytes, 4096);
 	ck_assert_uint_gt(stats.total_bytes, stats.free_bytes);
 }
-END_TEST
 
 /* An operator who looks around does not change the hit rate. */
-START_TEST(only_lookups_and_plain_locates_are_counted)
+UNIT_TEST(only_lookups_and_plain_locates_are_counted)
 {
 	struct ucm_control_place place;
 	struct ucm_control_statistics stats;
@@ -186,16 +181,14 @@ START_TEST(only_lookups_and_plain_locates_are_counted)
 	ck_assert_uint_eq(stats.hits, 2);
 	ck_assert_uint_eq(stats.misses, 1);
 }
-END_TEST
 
-START_TEST(a_rescan_can_be_ended)
+UNIT_TEST(a_rescan_can_be_ended)
 {
 	int asked = 0;
 
 	ck_assert_int_eq(ucm_calls_rescan(fx_set, third_time, &asked), -EINTR);
 	ck_assert_int_eq(asked, 3);
 }
-END_TEST
 
 static void *checkpoints(void *arg)
 {
@@ -205,7 +198,7 @@ static void *checkpoints(void *arg)
 }
 
 /* They write one state file. */
-START_TEST(checkpoints_of_two_threads_do_not_meet)
+UNIT_TEST(checkpoints_of_two_threads_do_not_meet)
 {
 	pthread_t thread;
 
@@ -213,7 +206,6 @@ START_TEST(checkpoints_of_two_threads_do_not_meet)
 	checkpoints(NULL);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
-END_TEST
 
 static void *locate_once(void *arg)
 {
@@ -224,7 +216,7 @@ static void *locate_once(void *arg)
 }
 
 /* Whoever is first: what was leased is there, or it was not leased. */
-START_TEST(a_lease_that_was_given_is_kept)
+UNIT_TEST(a_lease_that_was_given_is_kept)
 {
 	for (int i = 0; i < 100; i++) {
 		struct ucm_control_place place = { 0 };
@@ -247,9 +239,8 @@ START_TEST(a_lease_that_was_given_is_kept)
 		ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
 	}
 }
-END_TEST
 
-START_TEST(flush_tells_the_first_error_and_goes_on)
+UNIT_TEST(flush_tells_the_first_error_and_goes_on)
 {
 	ck_assert_int_eq(ucm_store_sync(fx_set), 0);
 	fx_fail("syncfs", 1, -EIO, true);
@@ -257,9 +248,8 @@ START_TEST(flush_tells_the_first_error_and_goes_on)
 	ck_assert_uint_eq(fx_calls(), 2);
 	fx_fail(NULL, 0, 0, false);
 }
-END_TEST
 
-START_TEST(checkpoint_waits_for_what_is_in_doubt)
+UNIT_TEST(checkpoint_waits_for_what_is_in_doubt)
 {
 	uint64_t before = atomic_load(&fx_set->stats.checkpoints);
 	ucm_ref ref;
@@ -277,10 +267,9 @@ START_TEST(checkpoint_waits_for_what_is_in_doubt)
 	ck_assert_int_eq(ucm_store_settle(fx_set, ref), 0);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 }
-END_TEST
 
 /* Many more than the table's first size, most of which have run out. */
-START_TEST(leases_run_out_and_make_room)
+UNIT_TEST(leases_run_out_and_make_room)
 {
 	const int64_t now = 10001;
 
@@ -292,9 +281,8 @@ START_TEST(leases_run_out_and_make_room)
 		ck_assert(ucm_lease_held(&leases, ref, now) == !(ref % 100));
 	ck_assert_uint_le(leases.room, 1024);
 }
-END_TEST
 
-START_TEST(a_lease_is_never_shortened)
+UNIT_TEST(a_lease_is_never_shortened)
 {
 	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
 	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 500), 0);
@@ -302,16 +290,14 @@ START_TEST(a_lease_is_never_shortened)
 	ck_assert(!ucm_lease_held(&leases, 7, 1000));
 	ck_assert(!ucm_lease_held(&leases, 8, 0));
 }
-END_TEST
 
-START_TEST(a_lease_of_another_user_holds_as_well)
+UNIT_TEST(a_lease_of_another_user_holds_as_well)
 {
 	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
 	ck_assert_int_eq(ucm_lease_take(&leases, 7, 2, 0, 2000), 0);
 	ck_assert(ucm_lease_held(&leases, 7, 1999));
 	ck_assert(!ucm_lease_held(&leases, 7, 2000));
 }
-END_TEST
 
 /* One user and one block; a lease is at most 600 s old. At that time, for so
  * long (in s): is it given? */
@@ -345,7 +331,7 @@ static const struct {
 	{ 1201, 60, 0 }, /* long over */
 };
 
-START_TEST(a_block_is_not_held_for_ever)
+UNIT_TEST(a_block_is_not_held_for_ever)
 {
 	for (size_t i = 0; i < NUM_ROWS(renewals); i++)
 		ck_assert_msg(ucm_lease_take(&leases, 7, 1,
@@ -354,9 +340,8 @@ START_TEST(a_block_is_not_held_for_ever)
 				      renewals[i].err,
 			      "at %lld", (long long)renewals[i].at);
 }
-END_TEST
 
-START_TEST(a_user_has_so_many_leases_and_others_have_theirs)
+UNIT_TEST(a_user_has_so_many_leases_and_others_have_theirs)
 {
 	struct ucm_leases few;
 
@@ -374,33 +359,4 @@ START_TEST(a_user_has_so_many_leases_and_others_have_theirs)
 	ck_assert(ucm_lease_held(&few, 3, 11000));
 	ck_assert(!ucm_lease_held(&few, 6, 11000));
 	ucm_leases_fini(&few);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("batch");
-	TCase *tests = tcase_create("batch");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, lookup_says_one_or_none);
-	tcase_add_loop_test(tests, all_but_lookup_need_the_block, 0, 4);
-	tcase_add_test(tests, touch_counts_a_use_but_no_open);
-	tcase_add_test(tests, pinned_blocks_are_not_evicted);
-	tcase_add_test(tests, leased_blocks_are_not_evicted);
-	tcase_add_test(tests, locate_tells_what_is_on_disk);
-	tcase_add_test(tests, statistics_add_up);
-	tcase_add_test(tests, only_lookups_and_plain_locates_are_counted);
-	tcase_add_test(tests, a_rescan_can_be_ended);
-	tcase_add_test(tests, checkpoints_of_two_threads_do_not_meet);
-	tcase_add_test(tests, a_lease_that_was_given_is_kept);
-	tcase_add_test(tests, flush_tells_the_first_error_and_goes_on);
-	tcase_add_test(tests, checkpoint_waits_for_what_is_in_doubt);
-	tcase_add_test(tests, leases_run_out_and_make_room);
-	tcase_add_test(tests, a_lease_is_never_shortened);
-	tcase_add_test(tests, a_lease_of_another_user_holds_as_well);
-	tcase_add_test(tests, a_block_is_not_held_for_ever);
-	tcase_add_test(tests, a_user_has_so_many_leases_and_others_have_theirs);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

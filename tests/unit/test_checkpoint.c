@@ -51,7 +51,9 @@ static bool fault_was_hit(void *arg)
 	return fx_failed_call() != NULL;
 }
 
-START_TEST(a_commit_leads_to_a_checkpoint)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_commit_leads_to_a_checkpoint)
 {
 	int64_t before_a, before_b;
 
@@ -63,7 +65,6 @@ START_TEST(a_commit_leads_to_a_checkpoint)
 	ck_assert_int_gt(checkpoint_of("$/a"), before_a);
 	ck_assert_int_eq(checkpoint_of("$/b"), before_b);
 }
-END_TEST
 
 static bool others_checkpoint_moved(void *arg)
 {
@@ -94,7 +95,7 @@ static bool was_tried_again(void *arg)
 }
 
 /* One dead directory must not keep the others from being safe. */
-START_TEST(a_directory_that_cannot_sync_stays_unclean_alone)
+UNIT_TEST(a_directory_that_cannot_sync_stays_unclean_alone)
 {
 	int64_t before_a, before_b;
 	char state[256];
@@ -118,7 +119,6 @@ START_TEST(a_directory_that_cannot_sync_stays_unclean_alone)
 	fx_read(fx_path("$/b/.ucmfs/state"), state, sizeof(state));
 	ck_assert_ptr_nonnull(strstr(state, "clean=1"));
 }
-END_TEST
 
 static bool any_checkpoint_of_a(void *arg)
 {
@@ -134,7 +134,7 @@ static void commit_and_die(void *arg)
 }
 
 /* Once all doubts are settled the directory is as good as clean. */
-START_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
+UNIT_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
 {
 	int64_t before;
 
@@ -147,7 +147,6 @@ START_TEST(after_a_crash_the_first_checkpoint_ends_the_doubts)
 	ck_assert_int_gt(checkpoint_of("$/a"), before);
 	ck_assert(!fx_set->dirs.at[0]->recovery.unclean);
 }
-END_TEST
 
 /* ---- each directory by itself ---- */
 
@@ -188,7 +187,7 @@ static bool only_one_is_in_doubt(void *arg)
 }
 
 /* A block that cannot be read keeps its own directory in doubt only. */
-START_TEST(a_doubt_of_one_directory_is_not_the_others)
+UNIT_TEST(a_doubt_of_one_directory_is_not_the_others)
 {
 	int64_t before_a, before_b;
 
@@ -207,10 +206,9 @@ START_TEST(a_doubt_of_one_directory_is_not_the_others)
 	ck_assert(!is_clean("$/a"));
 	ck_assert(is_clean("$/b"));
 }
-END_TEST
 
 /* So does a bucket that could not be listed. */
-START_TEST(what_one_directory_has_not_told_is_not_the_others)
+UNIT_TEST(what_one_directory_has_not_told_is_not_the_others)
 {
 	int64_t before_a, before_b;
 
@@ -223,10 +221,9 @@ START_TEST(what_one_directory_has_not_told_is_not_the_others)
 	ck_assert_int_eq(checkpoint_of("$/a"), before_a);
 	ck_assert_int_gt(checkpoint_of("$/b"), before_b);
 }
-END_TEST
 
 /* And nobody has to look it up. */
-START_TEST(what_could_not_be_read_is_settled_after_all)
+UNIT_TEST(what_could_not_be_read_is_settled_after_all)
 {
 	int64_t before;
 
@@ -247,7 +244,6 @@ START_TEST(what_could_not_be_read_is_settled_after_all)
 	fx_close();
 	ck_assert(is_clean("$/a"));
 }
-END_TEST
 
 static pthread_mutex_t hang = PTHREAD_MUTEX_INITIALIZER;
 
@@ -270,7 +266,7 @@ static bool sync_hangs(void *arg)
 static struct ucm_store *volatile left_behind; /* not a leak, for sanitizers */
 
 /* Neither the other's checkpoints nor the close wait for it. */
-START_TEST(a_sync_that_hangs_holds_nobody)
+UNIT_TEST(a_sync_that_hangs_holds_nobody)
 {
 	int64_t before[2];
 
@@ -295,7 +291,6 @@ START_TEST(a_sync_that_hangs_holds_nobody)
 	ucm_os_fault = NULL;
 	pthread_mutex_unlock(&hang); /* the thread comes back to what it had */
 }
-END_TEST
 
 /* ---- lost writes ---- */
 
@@ -327,7 +322,7 @@ static void commit_and_lose(void)
 	fx_fail(NULL, 0, 0, false);
 }
 
-START_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
+UNIT_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
 {
 	fx_store("$/a:$/b");
 	commit_and_lose();
@@ -341,9 +336,8 @@ START_TEST(after_lost_writes_what_is_new_is_checked_before_it_is_served)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")), 2);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 }
-END_TEST
 
-START_TEST(nothing_is_placed_where_writes_were_lost)
+UNIT_TEST(nothing_is_placed_where_writes_were_lost)
 {
 	fx_store("$/a:$/b");
 	commit_and_lose();
@@ -367,19 +361,17 @@ START_TEST(nothing_is_placed_where_writes_were_lost)
 	fx_close();
 	ck_assert(is_clean("$/a"));
 }
-END_TEST
 
-START_TEST(without_another_directory_the_error_is_the_disks)
+UNIT_TEST(without_another_directory_the_error_is_the_disks)
 {
 	fx_store("$/a");
 	commit_and_lose();
 	fx_block(&more, 10, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&more), -EIO);
 }
-END_TEST
 
 /* Its pages may be among those that are gone. */
-START_TEST(a_file_that_was_being_written_is_not_committed)
+UNIT_TEST(a_file_that_was_being_written_is_not_committed)
 {
 	struct ucm_temp temp;
 	int fd;
@@ -402,10 +394,9 @@ START_TEST(a_file_that_was_being_written_is_not_committed)
 	ucm_store_drop(fx_set, &temp);
 	fx_misses(&more);
 }
-END_TEST
 
 /* They have been compared with the disk: what they were is over. */
-START_TEST(a_second_loss_leaves_alone_what_was_checked)
+UNIT_TEST(a_second_loss_leaves_alone_what_was_checked)
 {
 	fx_store("$/a");
 	commit_and_lose();
@@ -416,10 +407,9 @@ START_TEST(a_second_loss_leaves_alone_what_was_checked)
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 }
-END_TEST
 
 /* The thread finds it, and mends what it can, without anybody asking. */
-START_TEST(a_directory_that_lost_writes_recovers_by_itself)
+UNIT_TEST(a_directory_that_lost_writes_recovers_by_itself)
 {
 	open_with_checkpoints("$/a");
 	fx_block(&bad, 2, FX_PAGED);
@@ -436,7 +426,6 @@ START_TEST(a_directory_that_lost_writes_recovers_by_itself)
 	fx_close();
 	ck_assert(is_clean("$/a"));
 }
-END_TEST
 
 static void lose_and_die(void *arg)
 {
@@ -447,7 +436,7 @@ static void lose_and_die(void *arg)
 }
 
 /* In the same boot, where a block without checksums is trusted else. */
-START_TEST(a_crash_after_lost_writes_forgets_nothing)
+UNIT_TEST(a_crash_after_lost_writes_forgets_nothing)
 {
 	fx_in_child(lose_and_die, NULL);
 	fx_block(&more, 9, FX_PAGED_RAW);
@@ -463,10 +452,9 @@ START_TEST(a_crash_after_lost_writes_forgets_nothing)
 	fx_close();
 	ck_assert(is_clean("$/a"));
 }
-END_TEST
 
 /* Something else there cannot be settled, and ends the checkpoints. */
-START_TEST(losses_are_noticed_where_there_are_doubts)
+UNIT_TEST(losses_are_noticed_where_there_are_doubts)
 {
 	ucm_ref ref;
 
@@ -484,7 +472,6 @@ START_TEST(losses_are_noticed_where_there_are_doubts)
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 2);
 	fx_misses(&bad);
 }
-END_TEST
 
 static void commit_raw_and_die(void *arg)
 {
@@ -496,7 +483,7 @@ static void commit_raw_and_die(void *arg)
 
 /* After a crash of the daemon a block without checksums is taken for good, but
  * nobody has looked whether the disk has it. */
-START_TEST(what_was_only_trusted_is_doubted_again)
+UNIT_TEST(what_was_only_trusted_is_doubted_again)
 {
 	fx_block(&raw, 3, FX_PAGED_RAW);
 	fx_in_child(commit_raw_and_die, NULL);
@@ -507,10 +494,9 @@ START_TEST(what_was_only_trusted_is_doubted_again)
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_misses(&raw);
 }
-END_TEST
 
 /* A torn block that stays in its place must not be taken for good later. */
-START_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
+UNIT_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
 {
 	fx_store("$/a");
 	commit_and_lose();
@@ -529,9 +515,8 @@ START_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
 	fx_close();
 	ck_assert(is_clean("$/a"));
 }
-END_TEST
 
-START_TEST(closing_does_not_wait_for_the_next_checkpoint)
+UNIT_TEST(closing_does_not_wait_for_the_next_checkpoint)
 {
 	fx_configure("$/a");
 	fx_option("checkpoint", "86400");
@@ -540,38 +525,4 @@ START_TEST(closing_does_not_wait_for_the_next_checkpoint)
 		fx_start_only();
 		fx_close(); /* CK_DEFAULT_TIMEOUT ends it otherwise */
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("checkpoint");
-	TCase *tests = tcase_create("checkpoint");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_commit_leads_to_a_checkpoint);
-	tcase_add_test(tests, a_directory_that_cannot_sync_stays_unclean_alone);
-	tcase_add_test(tests,
-		       after_a_crash_the_first_checkpoint_ends_the_doubts);
-	tcase_add_test(tests, a_doubt_of_one_directory_is_not_the_others);
-	tcase_add_test(tests,
-		       what_one_directory_has_not_told_is_not_the_others);
-	tcase_add_test(tests, what_could_not_be_read_is_settled_after_all);
-	tcase_add_test(tests, a_sync_that_hangs_holds_nobody);
-	tcase_add_test(
-		tests,
-		after_lost_writes_what_is_new_is_checked_before_it_is_served);
-	tcase_add_test(tests, nothing_is_placed_where_writes_were_lost);
-	tcase_add_test(tests, without_another_directory_the_error_is_the_disks);
-	tcase_add_test(tests, a_file_that_was_being_written_is_not_committed);
-	tcase_add_test(tests, a_second_loss_leaves_alone_what_was_checked);
-	tcase_add_test(tests, a_directory_that_lost_writes_recovers_by_itself);
-	tcase_add_test(tests, a_crash_after_lost_writes_forgets_nothing);
-	tcase_add_test(tests, losses_are_noticed_where_there_are_doubts);
-	tcase_add_test(tests, what_was_only_trusted_is_doubted_again);
-	tcase_add_test(tests,
-		       what_cannot_be_moved_aside_leaves_its_directory_unclean);
-	tcase_add_test(tests, closing_does_not_wait_for_the_next_checkpoint);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -48,7 +48,9 @@ static void end(int fd)
 	ck_assert_uint_eq(atomic_load(&temp.tier->writing), 0);
 }
 
-START_TEST(blocks_of_every_form_are_committed)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(blocks_of_every_form_are_committed)
 {
 	for (int kind = FX_PAGED; kind <= FX_BARE; kind++) {
 		fx_close();
@@ -67,9 +69,8 @@ START_TEST(blocks_of_every_form_are_committed)
 		ck_assert_uint_eq(fx_set->stats.dropped, 0);
 	}
 }
-END_TEST
 
-START_TEST(a_name_is_not_there_before_the_commit)
+UNIT_TEST(a_name_is_not_there_before_the_commit)
 {
 	int fd;
 
@@ -83,9 +84,8 @@ START_TEST(a_name_is_not_there_before_the_commit)
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 	ck_assert_uint_eq(fx_set->stats.dropped, 1);
 }
-END_TEST
 
-START_TEST(an_incomplete_file_may_be_gone_on_with)
+UNIT_TEST(an_incomplete_file_may_be_gone_on_with)
 {
 	static const size_t lengths[] = { 0, 1, 63, 64, 4095, 4096, 8191 };
 	int fd;
@@ -109,7 +109,6 @@ START_TEST(an_incomplete_file_may_be_gone_on_with)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_set->stats.commit_refused, 0);
 }
-END_TEST
 
 static int no_reads(const char *call, const char *path)
 {
@@ -118,7 +117,7 @@ static int no_reads(const char *call, const char *path)
 }
 
 /* Who has written all of a file says what its header is. */
-START_TEST(what_the_writer_knows_is_not_read_back)
+UNIT_TEST(what_the_writer_knows_is_not_read_back)
 {
 	struct ucm_block other;
 	int fd;
@@ -144,7 +143,6 @@ START_TEST(what_the_writer_knows_is_not_read_back)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 static const struct {
 	const char *what;
@@ -161,7 +159,7 @@ static const struct {
 };
 
 /* The size is there before the bytes: header first, the payload later. */
-START_TEST(a_file_of_full_size_is_not_whole_without_its_bytes)
+UNIT_TEST(a_file_of_full_size_is_not_whole_without_its_bytes, .rows = 2)
 {
 	int fd;
 
@@ -185,9 +183,8 @@ START_TEST(a_file_of_full_size_is_not_whole_without_its_bytes)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
+UNIT_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
 {
 	int fd;
 
@@ -203,9 +200,8 @@ START_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_wrong_file_is_refused_by_rule_and_kept)
+UNIT_TEST(a_wrong_file_is_refused_by_rule_and_kept, .rows = NUM_ROWS(wrongs))
 {
 	uint8_t byte;
 	int fd;
@@ -235,7 +231,6 @@ START_TEST(a_wrong_file_is_refused_by_rule_and_kept)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* ---- whose word it takes ---- */
 
@@ -299,7 +294,7 @@ static int begin_row(unsigned row)
 	return fd;
 }
 
-START_TEST(what_proves_nothing_takes_its_writers_word)
+UNIT_TEST(what_proves_nothing_takes_its_writers_word, .rows = NUM_ROWS(words))
 {
 	for (int when = UCM_COMMIT_IF_WHOLE; when <= UCM_COMMIT_NOW; when++) {
 		int fd, result;
@@ -326,10 +321,9 @@ START_TEST(what_proves_nothing_takes_its_writers_word)
 		ucm_config_init(&fx_config);
 	}
 }
-END_TEST
 
 /* A gap within a page is no hole. */
-START_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
+UNIT_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
 {
 	const size_t gap = 4096, end = gap + 384;
 	int fd;
@@ -345,7 +339,6 @@ START_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
 	ucm_store_drop(fx_set, &temp);
 	fx_misses(&file);
 }
-END_TEST
 
 /* What an NFS server without SEEK_HOLE does: everything is data. */
 static int all_is_data(const char *call, const char *path)
@@ -354,7 +347,7 @@ static int all_is_data(const char *call, const char *path)
 	return strcmp(call, "seek") ? 0 : -EOPNOTSUPP;
 }
 
-START_TEST(where_holes_are_not_seen_the_checksums_are_compared)
+UNIT_TEST(where_holes_are_not_seen_the_checksums_are_compared)
 {
 	int fd;
 
@@ -378,11 +371,10 @@ START_TEST(where_holes_are_not_seen_the_checksums_are_compared)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* ---- bare blocks: only geometry or the end of writing tell the size ---- */
 
-START_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
+UNIT_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
 {
 	int fd;
 
@@ -397,9 +389,8 @@ START_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
+UNIT_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 {
 	int fd;
 
@@ -422,11 +413,10 @@ START_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
 	end(fd);
 }
-END_TEST
 
 /* ---- one name, several writers ---- */
 
-START_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
+UNIT_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
 {
 	struct stat before, after;
 
@@ -444,9 +434,8 @@ START_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 }
-END_TEST
 
-START_TEST(two_writers_at_once_both_succeed)
+UNIT_TEST(two_writers_at_once_both_succeed)
 {
 	struct ucm_temp first;
 	int fd, other;
@@ -473,7 +462,6 @@ START_TEST(two_writers_at_once_both_succeed)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/tmp")), 0);
 }
-END_TEST
 
 /* The other writer comes in between our look at the index and our link. */
 static struct ucm_temp rival_temp;
@@ -514,14 +502,13 @@ static void race(const char *source)
 	ck_assert_uint_eq(fx_set->stats.commit_duplicates, 1);
 }
 
-START_TEST(a_rival_who_links_first_in_the_same_directory_wins)
+UNIT_TEST(a_rival_who_links_first_in_the_same_directory_wins)
 {
 	race("$/a");
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 }
-END_TEST
 
-START_TEST(a_rival_who_links_first_in_another_directory_wins)
+UNIT_TEST(a_rival_who_links_first_in_another_directory_wins)
 {
 	unsigned files = 0;
 
@@ -530,7 +517,6 @@ START_TEST(a_rival_who_links_first_in_another_directory_wins)
 	files += fx_exists(fx_path("$/b/blocks/%s", fx_name(&file)));
 	ck_assert_uint_eq(files, 1);
 }
-END_TEST
 
 /* A writer who comes while a damaged block of that name is being set aside:
  * what is set aside must not be the new one. */
@@ -556,7 +542,7 @@ static int commit_at_quarantine(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_commit_during_a_quarantine_is_not_quarantined)
+UNIT_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 {
 	ucm_ref ref;
 
@@ -575,7 +561,6 @@ START_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	close(rival_fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* A scan that comes upon our link before we have indexed it. */
 static int scan_after_link(const char *call, const char *path)
@@ -593,7 +578,7 @@ static int scan_after_link(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_commit_that_a_scan_was_first_to_see_is_still_ours)
+UNIT_TEST(a_commit_that_a_scan_was_first_to_see_is_still_ours)
 {
 	int fd;
 
@@ -608,11 +593,10 @@ START_TEST(a_commit_that_a_scan_was_first_to_see_is_still_ours)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* ---- geometry and identity ---- */
 
-START_TEST(a_block_of_another_geometry_is_refused_naming_both)
+UNIT_TEST(a_block_of_another_geometry_is_refused_naming_both)
 {
 	struct ucm_geometry g = fx_geometry;
 	int fd;
@@ -629,9 +613,8 @@ START_TEST(a_block_of_another_geometry_is_refused_naming_both)
 	end(fd);
 	fx_misses(&second);
 }
-END_TEST
 
-START_TEST(a_space_that_is_empty_again_takes_another_geometry)
+UNIT_TEST(a_space_that_is_empty_again_takes_another_geometry)
 {
 	struct ucm_geometry g = fx_geometry;
 
@@ -646,9 +629,8 @@ START_TEST(a_space_that_is_empty_again_takes_another_geometry)
 	fx_serves(&second);
 	ck_assert_int_eq(fx_commit(&file), -EINVAL);
 }
-END_TEST
 
-START_TEST(a_geometry_outlives_the_store)
+UNIT_TEST(a_geometry_outlives_the_store)
 {
 	struct ucm_geometry g = fx_geometry;
 
@@ -661,11 +643,10 @@ START_TEST(a_geometry_outlives_the_store)
 	fx_block_of(&second, 2, FX_PAGED, &g);
 	ck_assert_int_eq(fx_commit(&second), -EINVAL);
 }
-END_TEST
 
 /* ---- what lies there already ---- */
 
-START_TEST(a_good_file_behind_the_index_is_the_block)
+UNIT_TEST(a_good_file_behind_the_index_is_the_block)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -676,7 +657,6 @@ START_TEST(a_good_file_behind_the_index_is_the_block)
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 }
-END_TEST
 
 static void plant_obstacle(int which)
 {
@@ -695,7 +675,7 @@ static void plant_obstacle(int which)
 	}
 }
 
-START_TEST(whatever_else_has_the_name_makes_room)
+UNIT_TEST(whatever_else_has_the_name_makes_room, .rows = 7)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -706,10 +686,9 @@ START_TEST(whatever_else_has_the_name_makes_room)
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 }
-END_TEST
 
 /* The index has it, the disk has not: success must not mean "neither". */
-START_TEST(a_block_that_vanished_can_be_committed_again)
+UNIT_TEST(a_block_that_vanished_can_be_committed_again)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -718,14 +697,13 @@ START_TEST(a_block_that_vanished_can_be_committed_again)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 }
-END_TEST
 
 static int unreadable_blocks(const char *call, const char *path)
 {
 	return !strcmp(call, "open") && path && strstr(path, ".bin") ? -EIO : 0;
 }
 
-START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
+UNIT_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -749,11 +727,10 @@ START_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))));
 }
-END_TEST
 
 /* ---- tiers that are full or fail ---- */
 
-START_TEST(a_full_tier_passes_blocks_to_the_next)
+UNIT_TEST(a_full_tier_passes_blocks_to_the_next)
 {
 	struct ucm_entry entry;
 	unsigned dirs[4];
@@ -781,10 +758,9 @@ START_TEST(a_full_tier_passes_blocks_to_the_next)
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 0);
 }
-END_TEST
 
 /* Files that are being written count as if they were there. */
-START_TEST(room_is_promised_once)
+UNIT_TEST(room_is_promised_once)
 {
 	struct ucm_temp temps[3];
 	int fds[3];
@@ -807,7 +783,6 @@ START_TEST(room_is_promised_once)
 	ucm_store_drop(fx_set, &temps[2]);
 	close(fds[2]);
 }
-END_TEST
 
 /* Files of blocks first to first + 4 are made at once, with bytes told; then
  * all are written. How many lie in the first directory? */
@@ -839,7 +814,7 @@ static unsigned five_at_once(unsigned first, uint64_t bytes)
 	return in_first;
 }
 
-START_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
+UNIT_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:30000");
@@ -852,9 +827,8 @@ START_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
 	ck_assert_uint_eq(fx_set->largest, file.len);
 }
-END_TEST
 
-START_TEST(a_size_that_is_told_needs_no_guess)
+UNIT_TEST(a_size_that_is_told_needs_no_guess)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:30000");
@@ -864,10 +838,9 @@ START_TEST(a_size_that_is_told_needs_no_guess)
 	ck_assert_uint_eq(five_at_once(0, file.len), 3);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
 }
-END_TEST
 
 /* Of many that may be too large for all tiers, none is turned away. */
-START_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
+UNIT_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:30000");
@@ -877,9 +850,8 @@ START_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
 	ck_assert_uint_eq(five_at_once(0, 0), 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[1].used, 4 * file.len);
 }
-END_TEST
 
-START_TEST(what_a_file_of_unknown_size_had_is_remembered)
+UNIT_TEST(what_a_file_of_unknown_size_had_is_remembered)
 {
 	int fd;
 
@@ -892,9 +864,8 @@ START_TEST(what_a_file_of_unknown_size_had_is_remembered)
 	end(fd);
 	ck_assert_uint_eq(fx_set->outgrown, file.len);
 }
-END_TEST
 
-START_TEST(a_closed_file_needs_no_guess)
+UNIT_TEST(a_closed_file_needs_no_guess)
 {
 	int fd;
 
@@ -910,9 +881,8 @@ START_TEST(a_closed_file_needs_no_guess)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, file.len);
 	end(fd);
 }
-END_TEST
 
-START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
+UNIT_TEST(a_directory_that_fails_is_passed_over_for_a_while, .rows = 4)
 {
 	static const int errors[] = { -ENOSPC, -EIO, -EROFS, -EDQUOT };
 	struct ucm_entry entry;
@@ -939,9 +909,8 @@ START_TEST(a_directory_that_fails_is_passed_over_for_a_while)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.errors[-errors[_i]], 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[1].stats.errors[-errors[_i]], 0);
 }
-END_TEST
 
-START_TEST(commits_opens_and_removals_are_counted_by_tier)
+UNIT_TEST(commits_opens_and_removals_are_counted_by_tier)
 {
 	struct ucm_tier_stats *fast, *slow;
 
@@ -969,9 +938,8 @@ START_TEST(commits_opens_and_removals_are_counted_by_tier)
 	ck_assert_uint_eq(slow->removed_bytes, second.len);
 	ck_assert_uint_eq(fast->removed, 0);
 }
-END_TEST
 
-START_TEST(refused_files_are_counted_by_cause)
+UNIT_TEST(refused_files_are_counted_by_cause)
 {
 	struct ucm_geometry g = fx_geometry;
 
@@ -988,9 +956,8 @@ START_TEST(refused_files_are_counted_by_cause)
 	ck_assert_uint_eq(fx_set->stats.refused_for[UCM_FAULT_MAGIC], 1);
 	ck_assert_uint_eq(fx_set->stats.commit_refused, 2);
 }
-END_TEST
 
-START_TEST(without_room_anywhere_it_is_enospc)
+UNIT_TEST(without_room_anywhere_it_is_enospc)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("limit", "fast:1");
@@ -1002,9 +969,8 @@ START_TEST(without_room_anywhere_it_is_enospc)
 	ck_assert_int_eq(fx_commit(&file), -ENOSPC);
 	fx_set->dirs.tiers[0].used = fx_set->dirs.tiers[1].used = 0;
 }
-END_TEST
 
-START_TEST(a_readonly_tier_takes_nothing)
+UNIT_TEST(a_readonly_tier_takes_nothing)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -1027,9 +993,8 @@ START_TEST(a_readonly_tier_takes_nothing)
 	fx_start();
 	ck_assert_int_eq(fx_commit(&file), -EROFS);
 }
-END_TEST
 
-START_TEST(enospc_of_the_link_is_told_as_such)
+UNIT_TEST(enospc_of_the_link_is_told_as_such)
 {
 	int fd;
 
@@ -1043,11 +1008,10 @@ START_TEST(enospc_of_the_link_is_told_as_such)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* ---- durability ---- */
 
-START_TEST(durability_decides_what_is_synced)
+UNIT_TEST(durability_decides_what_is_synced)
 {
 	static const struct {
 		const char *durability;
@@ -1071,11 +1035,10 @@ START_TEST(durability_decides_what_is_synced)
 		ck_assert_uint_eq(fx_calls(), rows[i].fsync);
 	}
 }
-END_TEST
 
 /* The kernel tells of a lost write once; a second fdatasync would say that all
  * is well. */
-START_TEST(a_file_whose_fdatasync_failed_is_never_committed)
+UNIT_TEST(a_file_whose_fdatasync_failed_is_never_committed)
 {
 	int fd;
 
@@ -1098,7 +1061,6 @@ START_TEST(a_file_whose_fdatasync_failed_is_never_committed)
 	ck_assert_int_eq(fx_commit(&file), 0); /* written anew */
 	fx_serves(&file);
 }
-END_TEST
 
 /* ---- every call fails once ---- */
 
@@ -1158,16 +1120,15 @@ static void sweep(const char *durability)
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 0);
 }
 
-START_TEST(no_call_that_fails_leaves_half_a_block)
+UNIT_TEST(no_call_that_fails_leaves_half_a_block, .rows = 3)
 {
 	static const char *const durabilities[] = { "none", "data", "full" };
 
 	sweep(durabilities[_i]);
 }
-END_TEST
 
 /* From some call on the disk is gone. */
-START_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
+UNIT_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
 {
 	unsigned nth;
 
@@ -1197,7 +1158,6 @@ START_TEST(a_disk_that_dies_in_mid_commit_leaves_no_half_block)
 	}
 	ck_assert_uint_gt(nth, 8);
 }
-END_TEST
 
 static bool stamp_differs(void *arg)
 {
@@ -1255,7 +1215,8 @@ static int intrude(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(what_is_written_during_a_commit_is_judged_again)
+UNIT_TEST(what_is_written_during_a_commit_is_judged_again,
+	  .rows = NUM_ROWS(intruders))
 {
 	int fd;
 
@@ -1284,7 +1245,6 @@ START_TEST(what_is_written_during_a_commit_is_judged_again)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks),
 			  !intruders[_i].result);
 }
-END_TEST
 
 /* ---- after the commit ---- */
 
@@ -1304,7 +1264,7 @@ static int open_found(void)
 
 /* Its writer has not closed it yet: who opens it gets the right bytes, or
  * none. */
-START_TEST(a_late_write_is_found_by_the_next_reader)
+UNIT_TEST(a_late_write_is_found_by_the_next_reader)
 {
 	int fd = commit_and_hold();
 
@@ -1319,9 +1279,8 @@ START_TEST(a_late_write_is_found_by_the_next_reader)
 	end(fd);
 	fx_misses(&file);
 }
-END_TEST
 
-START_TEST(a_late_write_is_found_by_who_opens_it_once_more)
+UNIT_TEST(a_late_write_is_found_by_who_opens_it_once_more)
 {
 	struct ucm_entry entry;
 	int fd = commit_and_hold(), reader;
@@ -1338,10 +1297,9 @@ START_TEST(a_late_write_is_found_by_who_opens_it_once_more)
 	end(fd);
 	fx_misses(&file);
 }
-END_TEST
 
 /* A mapping changes bytes and no time. */
-START_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader)
+UNIT_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader, .rows = 2)
 {
 	struct timespec times[2];
 	struct ucm_entry entry;
@@ -1361,10 +1319,9 @@ START_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader)
 	ck_assert(_i || ucm_index_find(fx_set->index, &file.key, &entry, NULL));
 	ck_assert(_i || !(entry.flags & UCM_ENTRY_WRITABLE));
 }
-END_TEST
 
 /* The old file cannot be opened, and lies where the new one is to. */
-START_TEST(what_is_said_of_a_file_that_made_way_is_over)
+UNIT_TEST(what_is_said_of_a_file_that_made_way_is_over, .rows = 2)
 {
 	struct ucm_entry entry;
 	int fd;
@@ -1387,10 +1344,9 @@ START_TEST(what_is_said_of_a_file_that_made_way_is_over)
 	end(fd);
 	fx_serves(&file);
 }
-END_TEST
 
 /* A new good file is not dropped for an old one that nobody can check. */
-START_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
+UNIT_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
 {
 	int fd;
 
@@ -1411,9 +1367,8 @@ START_TEST(a_block_in_doubt_that_cannot_be_read_makes_way)
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(new_times_do_not_hide_a_late_write)
+UNIT_TEST(new_times_do_not_hide_a_late_write, .rows = 2)
 {
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
 	ucm_ref ref;
@@ -1432,9 +1387,8 @@ START_TEST(new_times_do_not_hide_a_late_write)
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(a_passing_error_condemns_no_late_write)
+UNIT_TEST(a_passing_error_condemns_no_late_write)
 {
 	int fd = commit_and_hold();
 
@@ -1448,9 +1402,8 @@ START_TEST(a_passing_error_condemns_no_late_write)
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 0);
 }
-END_TEST
 
-START_TEST(a_block_that_is_gone_is_not_opened_once_more)
+UNIT_TEST(a_block_that_is_gone_is_not_opened_once_more)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -1465,9 +1418,8 @@ START_TEST(a_block_that_is_gone_is_not_opened_once_more)
 	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
 	close(reader);
 }
-END_TEST
 
-START_TEST(without_checksums_a_late_write_cannot_be_right)
+UNIT_TEST(without_checksums_a_late_write_cannot_be_right)
 {
 	struct timespec times[2] = { { 1, 0 }, { 1, 0 } };
 	ucm_ref ref;
@@ -1492,9 +1444,8 @@ START_TEST(without_checksums_a_late_write_cannot_be_right)
 			fx_misses(&file);
 	}
 }
-END_TEST
 
-START_TEST(a_late_write_that_damages_is_found_and_set_aside)
+UNIT_TEST(a_late_write_that_damages_is_found_and_set_aside)
 {
 	int fd = commit_and_hold();
 
@@ -1510,9 +1461,8 @@ START_TEST(a_late_write_that_damages_is_found_and_set_aside)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_late_truncate_is_found_and_set_aside)
+UNIT_TEST(a_late_truncate_is_found_and_set_aside)
 {
 	int fd = commit_and_hold();
 
@@ -1522,9 +1472,8 @@ START_TEST(a_late_truncate_is_found_and_set_aside)
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(a_late_write_of_the_same_bytes_does_no_harm)
+UNIT_TEST(a_late_write_of_the_same_bytes_does_no_harm)
 {
 	int fd = commit_and_hold();
 
@@ -1534,10 +1483,9 @@ START_TEST(a_late_write_of_the_same_bytes_does_no_harm)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_losses, 0);
 }
-END_TEST
 
 /* A store through a mapping need not show in any time stamp. */
-START_TEST(a_file_that_was_mapped_is_checked_in_any_case)
+UNIT_TEST(a_file_that_was_mapped_is_checked_in_any_case)
 {
 	int fd = commit_and_hold();
 
@@ -1550,10 +1498,9 @@ START_TEST(a_file_that_was_mapped_is_checked_in_any_case)
 	end(fd);
 	fx_misses(&file);
 }
-END_TEST
 
 /* A hole that is filled after the commit takes room that was not counted. */
-START_TEST(room_is_given_back_as_it_was_taken)
+UNIT_TEST(room_is_given_back_as_it_was_taken)
 {
 	struct ucm_geometry large = { 1, 4, 0, 16384, 0, 0, 0, 2 };
 	int fd;
@@ -1574,10 +1521,9 @@ START_TEST(room_is_given_back_as_it_was_taken)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
-END_TEST
 
 /* As XFS does it before a file is closed. */
-START_TEST(what_was_allocated_beyond_the_end_is_not_counted)
+UNIT_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -1606,9 +1552,8 @@ START_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
-END_TEST
 
-START_TEST(rechecking_what_was_not_committed_does_nothing)
+UNIT_TEST(rechecking_what_was_not_committed_does_nothing)
 {
 	int fd;
 
@@ -1620,9 +1565,8 @@ START_TEST(rechecking_what_was_not_committed_does_nothing)
 	end(fd);
 	ck_assert_uint_eq(fx_losses, 0);
 }
-END_TEST
 
-START_TEST(a_temporary_file_can_be_opened_again)
+UNIT_TEST(a_temporary_file_can_be_opened_again)
 {
 	int fd, again;
 
@@ -1636,104 +1580,4 @@ START_TEST(a_temporary_file_can_be_opened_again)
 	ck_assert_int_eq(commit(again, &file, UCM_COMMIT_NOW), 0);
 	end(again);
 	fx_serves(&file);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("commit");
-	TCase *tests = tcase_create("commit");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, blocks_of_every_form_are_committed);
-	tcase_add_test(tests, a_name_is_not_there_before_the_commit);
-	tcase_add_test(tests, an_incomplete_file_may_be_gone_on_with);
-	tcase_add_test(tests, what_the_writer_knows_is_not_read_back);
-	tcase_add_loop_test(
-		tests, a_file_of_full_size_is_not_whole_without_its_bytes, 0,
-		2);
-	tcase_add_test(tests,
-		       without_checksums_a_sized_file_is_whole_at_the_end);
-	tcase_add_loop_test(tests, a_wrong_file_is_refused_by_rule_and_kept, 0,
-			    NUM_ROWS(wrongs));
-	tcase_add_loop_test(tests, what_proves_nothing_takes_its_writers_word,
-			    0, NUM_ROWS(words));
-	tcase_add_test(tests,
-		       a_gap_that_no_hole_shows_is_found_where_nobody_vouches);
-	tcase_add_test(tests,
-		       where_holes_are_not_seen_the_checksums_are_compared);
-	tcase_add_test(tests,
-		       a_bare_block_of_unknown_size_is_whole_at_the_end);
-	tcase_add_test(tests, a_bare_block_of_known_size_is_whole_by_its_size);
-	tcase_add_test(tests,
-		       a_second_commit_of_a_block_succeeds_and_leaves_the_first);
-	tcase_add_test(tests, two_writers_at_once_both_succeed);
-	tcase_add_test(tests,
-		       a_rival_who_links_first_in_the_same_directory_wins);
-	tcase_add_test(tests,
-		       a_rival_who_links_first_in_another_directory_wins);
-	tcase_add_test(tests,
-		       a_commit_that_a_scan_was_first_to_see_is_still_ours);
-	tcase_add_test(tests,
-		       a_commit_during_a_quarantine_is_not_quarantined);
-	tcase_add_test(tests,
-		       a_block_of_another_geometry_is_refused_naming_both);
-	tcase_add_test(tests,
-		       a_space_that_is_empty_again_takes_another_geometry);
-	tcase_add_test(tests, a_geometry_outlives_the_store);
-	tcase_add_test(tests, a_good_file_behind_the_index_is_the_block);
-	tcase_add_loop_test(tests, whatever_else_has_the_name_makes_room, 0, 7);
-	tcase_add_test(tests, a_block_that_vanished_can_be_committed_again);
-	tcase_add_test(
-		tests,
-		a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one);
-	tcase_add_test(tests, a_full_tier_passes_blocks_to_the_next);
-	tcase_add_test(tests, room_is_promised_once);
-	tcase_add_test(tests,
-		       the_first_blocks_of_a_space_do_not_pass_the_limit);
-	tcase_add_test(tests, a_size_that_is_told_needs_no_guess);
-	tcase_add_test(tests,
-		       a_guess_that_fits_nowhere_goes_where_there_is_most_room);
-	tcase_add_test(tests, what_a_file_of_unknown_size_had_is_remembered);
-	tcase_add_test(tests, a_closed_file_needs_no_guess);
-	tcase_add_loop_test(tests,
-			    a_directory_that_fails_is_passed_over_for_a_while,
-			    0, 4);
-	tcase_add_test(tests, commits_opens_and_removals_are_counted_by_tier);
-	tcase_add_test(tests, refused_files_are_counted_by_cause);
-	tcase_add_test(tests, without_room_anywhere_it_is_enospc);
-	tcase_add_test(tests, a_readonly_tier_takes_nothing);
-	tcase_add_test(tests, enospc_of_the_link_is_told_as_such);
-	tcase_add_test(tests, durability_decides_what_is_synced);
-	tcase_add_test(tests, a_file_whose_fdatasync_failed_is_never_committed);
-	tcase_add_loop_test(tests, no_call_that_fails_leaves_half_a_block, 0,
-			    3);
-	tcase_add_test(tests,
-		       a_disk_that_dies_in_mid_commit_leaves_no_half_block);
-	tcase_add_loop_test(tests,
-			    what_is_written_during_a_commit_is_judged_again, 0,
-			    NUM_ROWS(intruders));
-	tcase_add_test(tests, a_late_write_is_found_by_the_next_reader);
-	tcase_add_test(tests, a_late_write_is_found_by_who_opens_it_once_more);
-	tcase_add_loop_test(tests,
-			    a_block_that_may_be_mapped_is_checked_by_every_reader,
-			    0, 2);
-	tcase_add_loop_test(tests, what_is_said_of_a_file_that_made_way_is_over,
-			    0, 2);
-	tcase_add_test(tests, a_block_in_doubt_that_cannot_be_read_makes_way);
-	tcase_add_loop_test(tests, new_times_do_not_hide_a_late_write, 0, 2);
-	tcase_add_test(tests, a_passing_error_condemns_no_late_write);
-	tcase_add_test(tests, a_block_that_is_gone_is_not_opened_once_more);
-	tcase_add_test(tests, without_checksums_a_late_write_cannot_be_right);
-	tcase_add_test(tests,
-		       a_late_write_that_damages_is_found_and_set_aside);
-	tcase_add_test(tests, a_late_truncate_is_found_and_set_aside);
-	tcase_add_test(tests, a_late_write_of_the_same_bytes_does_no_harm);
-	tcase_add_test(tests, a_file_that_was_mapped_is_checked_in_any_case);
-	tcase_add_test(tests, room_is_given_back_as_it_was_taken);
-	tcase_add_test(tests, what_was_allocated_beyond_the_end_is_not_counted);
-	tcase_add_test(tests, rechecking_what_was_not_committed_does_nothing);
-	tcase_add_test(tests, a_temporary_file_can_be_opened_again);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

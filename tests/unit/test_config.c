@@ -9,11 +9,19 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_error error;
 
-START_TEST(a_source_is_tiers_of_directories)
+static void setup(void)
+{
+	fx_setup();
+	fx_config_begin();
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_source_is_tiers_of_directories)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   "/a/kv,/b/kv:/mnt/nfs/kv", &error),
@@ -27,9 +35,8 @@ START_TEST(a_source_is_tiers_of_directories)
 	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "/mnt/nfs/kv");
 	ck_assert_int_eq(ucm_config_check(&fx_config, &error), 0);
 }
-END_TEST
 
-START_TEST(a_tier_may_have_a_name)
+UNIT_TEST(a_tier_may_have_a_name)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config,
 					   "nvme=/a,/b=c:n.f-s_2=relative",
@@ -41,16 +48,14 @@ START_TEST(a_tier_may_have_a_name)
 	ck_assert_str_eq(fx_config.tiers[1].name, "n.f-s_2");
 	ck_assert_str_eq(fx_config.tiers[1].dirs[0], "relative");
 }
-END_TEST
 
 /* '=' behind a '/' belongs to the path. */
-START_TEST(a_path_may_have_an_equals_sign)
+UNIT_TEST(a_path_may_have_an_equals_sign)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config, "/a=b", &error), 0);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 	ck_assert_str_eq(fx_config.tiers[0].dirs[0], "/a=b");
 }
-END_TEST
 
 static const struct {
 	const char *source, *says;
@@ -68,16 +73,15 @@ static const struct {
 	{ "a234567890123456789012345678901234=/a", "1 to 32" },
 };
 
-START_TEST(a_wrong_source_is_named)
+UNIT_TEST(a_wrong_source_is_named, .rows = NUM_ROWS(wrong_sources))
 {
 	ck_assert_int_eq(
 		ucm_config_source(&fx_config, wrong_sources[_i].source, &error),
 		-EINVAL);
 	ck_assert_ptr_nonnull(strstr(error.text, wrong_sources[_i].says));
 }
-END_TEST
 
-START_TEST(source_none_leaves_the_tiers_of_a_file)
+UNIT_TEST(source_none_leaves_the_tiers_of_a_file)
 {
 	ck_assert_int_eq(ucm_config_source(&fx_config, "x=/a", &error), 0);
 	ck_assert_int_eq(ucm_config_source(&fx_config, "none", &error), 0);
@@ -86,9 +90,8 @@ START_TEST(source_none_leaves_the_tiers_of_a_file)
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
 }
-END_TEST
 
-START_TEST(tiers_must_be_there_and_differ_in_name)
+UNIT_TEST(tiers_must_be_there_and_differ_in_name)
 {
 	struct ucm_tier_config *tier;
 	char source[2048] = "/x";
@@ -107,7 +110,6 @@ START_TEST(tiers_must_be_there_and_differ_in_name)
 	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(error.text, "no directory"));
 }
-END_TEST
 
 static const struct {
 	const char *key, *value;
@@ -152,7 +154,7 @@ static const struct {
 	{ "nonsense", "1", -ENOENT, NULL },
 };
 
-START_TEST(a_setting_is_taken_or_named)
+UNIT_TEST(a_setting_is_taken_or_named, .rows = NUM_ROWS(settings))
 {
 	int err;
 
@@ -165,9 +167,8 @@ START_TEST(a_setting_is_taken_or_named)
 	if (settings[_i].says)
 		ck_assert_ptr_nonnull(strstr(error.text, settings[_i].says));
 }
-END_TEST
 
-START_TEST(settings_change_what_they_are_called)
+UNIT_TEST(settings_change_what_they_are_called)
 {
 	ck_assert_int_eq(
 		ucm_config_source(&fx_config, "nvme=/a:nfs=/b", &error), 0);
@@ -194,7 +195,6 @@ START_TEST(settings_change_what_they_are_called)
 	ck_assert(fx_config.tiers[1].limit_percent);
 	ck_assert(fx_config.tiers[1].readonly);
 }
-END_TEST
 
 /* ---- YAML ---- */
 
@@ -211,7 +211,7 @@ static int read_yaml(const char *text)
 			       &fx_config, &error);
 }
 
-START_TEST(a_file_says_what_options_say)
+UNIT_TEST(a_file_says_what_options_say)
 {
 	ck_assert_int_eq(read_yaml("durability: data\n"
 				   "limit: nvme:1G\n"
@@ -234,15 +234,13 @@ START_TEST(a_file_says_what_options_say)
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_DATA);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 5);
 }
-END_TEST
 
-START_TEST(an_empty_file_says_nothing)
+UNIT_TEST(an_empty_file_says_nothing)
 {
 	ck_assert_int_eq(read_yaml(""), 0);
 	ck_assert_int_eq(read_yaml("# nothing\n"), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 0);
 }
-END_TEST
 
 static const struct {
 	const char *text, *says; /* file and line first */
@@ -270,15 +268,14 @@ static const struct {
 	{ "a: *nobody\n", "c.yaml:1" },
 };
 
-START_TEST(a_wrong_file_is_named_with_its_line)
+UNIT_TEST(a_wrong_file_is_named_with_its_line, .rows = NUM_ROWS(wrong_files))
 {
 	ck_assert_int_eq(read_yaml(wrong_files[_i].text), -EINVAL);
 	ck_assert_msg(strstr(error.text, wrong_files[_i].says) != NULL, "%s",
 		      error.text);
 }
-END_TEST
 
-START_TEST(an_absent_file_is_named)
+UNIT_TEST(an_absent_file_is_named)
 {
 	ck_assert_int_eq(ucm_config_read(&fx_config, fx_path("$/none"),
 					 set_here, &fx_config, &error),
@@ -288,9 +285,8 @@ START_TEST(an_absent_file_is_named)
 					 &fx_config, &error),
 			 -EINVAL);
 }
-END_TEST
 
-START_TEST(what_is_printed_can_be_read_back)
+UNIT_TEST(what_is_printed_can_be_read_back)
 {
 	char first[2048] = "", second[2048] = "";
 	FILE *out = fmemopen(first, sizeof(first), "w");
@@ -316,10 +312,9 @@ START_TEST(what_is_printed_can_be_read_back)
 	fclose(out);
 	ck_assert_str_eq(second, first);
 }
-END_TEST
 
 /* Found by the fuzzer: "name: -" is a list to YAML. */
-START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
+UNIT_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
 {
 	char text[2048] = "";
 	FILE *out = fmemopen(text, sizeof(text), "w");
@@ -333,33 +328,4 @@ START_TEST(odd_tier_names_are_printed_so_that_they_can_be_read)
 	ck_assert_msg(!read_yaml(text), "%s", error.text);
 	ck_assert_str_eq(fx_config.tiers[0].name, "-");
 	ck_assert_str_eq(fx_config.tiers[2].name, "1");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("config");
-	TCase *tests = tcase_create("config");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_source_is_tiers_of_directories);
-	tcase_add_test(tests, a_tier_may_have_a_name);
-	tcase_add_test(tests, a_path_may_have_an_equals_sign);
-	tcase_add_loop_test(tests, a_wrong_source_is_named, 0,
-			    NUM_ROWS(wrong_sources));
-	tcase_add_test(tests, source_none_leaves_the_tiers_of_a_file);
-	tcase_add_test(tests, tiers_must_be_there_and_differ_in_name);
-	tcase_add_loop_test(tests, a_setting_is_taken_or_named, 0,
-			    NUM_ROWS(settings));
-	tcase_add_test(tests, settings_change_what_they_are_called);
-	tcase_add_test(tests, a_file_says_what_options_say);
-	tcase_add_test(tests, an_empty_file_says_nothing);
-	tcase_add_loop_test(tests, a_wrong_file_is_named_with_its_line, 0,
-			    NUM_ROWS(wrong_files));
-	tcase_add_test(tests, an_absent_file_is_named);
-	tcase_add_test(tests, what_is_printed_can_be_read_back);
-	tcase_add_test(tests,
-		       odd_tier_names_are_printed_so_that_they_can_be_read);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -78,14 +78,13 @@ static void fails_to_open(const char *part)
 	ck_assert_ptr_null(copy);
 }
 
-START_TEST(without_a_driver_it_says_so)
+UNIT_TEST(without_a_driver_it_says_so)
 {
 	ucm_cuda_library = "/nonexistent/libcuda.so.1";
 	fails_to_open("no CUDA driver: /nonexistent/libcuda.so.1");
 }
-END_TEST
 
-START_TEST(a_driver_that_does_not_fit_is_named)
+UNIT_TEST(a_driver_that_does_not_fit_is_named)
 {
 	ucm_cuda_library = "libm.so.6"; /* a library, and no such call */
 	fails_to_open("libm.so.6 is older than CUDA 12");
@@ -93,9 +92,8 @@ START_TEST(a_driver_that_does_not_fit_is_named)
 	fake->missing = "cuMemHostRegister";
 	fails_to_open("has no cuMemHostRegister");
 }
-END_TEST
 
-START_TEST(without_a_device_it_says_so)
+UNIT_TEST(without_a_device_it_says_so)
 {
 	use_fake();
 	fake->num_devices = 0;
@@ -109,9 +107,8 @@ START_TEST(without_a_device_it_says_so)
 	cuda_fixture_open(&fixture, &(struct ucm_copy_options){ 0 });
 	close_clean();
 }
-END_TEST
 
-START_TEST(a_device_that_is_not_there)
+UNIT_TEST(a_device_that_is_not_there)
 {
 	struct ucm_copy_options options = { .device = 3 };
 	struct ucm_copy *copy;
@@ -123,7 +120,6 @@ START_TEST(a_device_that_is_not_there)
 		strstr(error.text, "CUDA device 3: cuDeviceGet: "));
 	ck_assert_uint_eq(fake->live, 0);
 }
-END_TEST
 
 /* ---- copying ---- */
 
@@ -137,7 +133,7 @@ static void rounds(int num)
 	}
 }
 
-START_TEST(kernels_copy_what_load_h_says)
+UNIT_TEST(kernels_copy_what_load_h_says)
 {
 	open_with(KERNELS, NULL);
 	rounds(40);
@@ -146,9 +142,8 @@ START_TEST(kernels_copy_what_load_h_says)
 	ck_assert_uint_eq(fake->foreign, 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(the_copy_engine_does_the_same)
+UNIT_TEST(the_copy_engine_does_the_same)
 {
 	open_with(ENGINE, NULL);
 	rounds(40);
@@ -156,9 +151,8 @@ START_TEST(the_copy_engine_does_the_same)
 	ck_assert_uint_ge(fake->batches, 40);
 	close_clean();
 }
-END_TEST
 
-START_TEST(an_older_driver_copies_piece_by_piece)
+UNIT_TEST(an_older_driver_copies_piece_by_piece)
 {
 	use_fake();
 	fake->version = 12040;
@@ -167,18 +161,16 @@ START_TEST(an_older_driver_copies_piece_by_piece)
 	ck_assert_uint_eq(fake->batches, 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(the_legacy_stream_gets_no_batched_call)
+UNIT_TEST(the_legacy_stream_gets_no_batched_call)
 {
 	open_with(ENGINE, CU_STREAM_LEGACY);
 	rounds(20);
 	ck_assert_uint_eq(fake->batches, 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(copies_are_ordered_in_the_callers_stream)
+UNIT_TEST(copies_are_ordered_in_the_callers_stream)
 {
 	open_with(KERNELS, (void *)FAKE_STREAM);
 	cuda_fixture_group(&fixture);
@@ -187,9 +179,8 @@ START_TEST(copies_are_ordered_in_the_callers_stream)
 	ck_assert_uint_eq(fake->foreign, 3);
 	close_clean();
 }
-END_TEST
 
-START_TEST(ctas_are_as_asked_for)
+UNIT_TEST(ctas_are_as_asked_for)
 {
 	struct ucm_copy_options options = { .ctas = 3 };
 
@@ -200,7 +191,6 @@ START_TEST(ctas_are_as_asked_for)
 	ck_assert_uint_eq(fake->ctas, 3);
 	close_clean();
 }
-END_TEST
 
 /* ---- many at a time ---- */
 
@@ -220,7 +210,7 @@ static struct ucm_copy_job *many_jobs(const struct ucm_layout *layout,
 	return jobs;
 }
 
-START_TEST(what_has_no_room_waits_and_each_job_comes_back_once)
+UNIT_TEST(what_has_no_room_waits_and_each_job_comes_back_once, .rows = 2)
 {
 	const struct ucm_layout *layout;
 	struct ucm_copy_job *jobs;
@@ -245,7 +235,6 @@ START_TEST(what_has_no_room_waits_and_each_job_comes_back_once)
 	close_clean();
 	free(jobs);
 }
-END_TEST
 
 /* Pages of 16 bytes, in four regions: more descriptors than the ring holds. */
 #define TINY 40000
@@ -317,7 +306,7 @@ static void send_all(struct ucm_copy_job *jobs, bool gather)
 	ck_assert_int_eq(cuda_fixture_wait(&fixture, in_flight), 0);
 }
 
-START_TEST(descriptors_lie_in_a_ring)
+UNIT_TEST(descriptors_lie_in_a_ring)
 {
 	uint64_t(*addresses)[4] = calloc(TINY, sizeof(*addresses));
 	uint32_t *staging;
@@ -341,9 +330,8 @@ START_TEST(descriptors_lie_in_a_ring)
 	free(jobs);
 	free(addresses);
 }
-END_TEST
 
-START_TEST(close_waits_for_what_is_under_way)
+UNIT_TEST(close_waits_for_what_is_under_way)
 {
 	struct ucm_copy_job job = { .end_layer = 1 };
 
@@ -355,7 +343,6 @@ START_TEST(close_waits_for_what_is_under_way)
 	ck_assert_uint_gt(fake->queued, 0);
 	close_clean(); /* memory that is in use is not freed: a mistake */
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -382,7 +369,7 @@ static void one_job_fails(const char *call, unsigned after, const char *line)
 
 #define FAILURE "CUDA_ERROR_LAUNCH_FAILED (719): unspecified launch failure"
 
-START_TEST(a_call_that_fails_fails_its_jobs_only)
+UNIT_TEST(a_call_that_fails_fails_its_jobs_only)
 {
 	static const struct {
 		const char *run_bytes, *call, *line;
@@ -405,9 +392,8 @@ START_TEST(a_call_that_fails_fails_its_jobs_only)
 		close_clean();
 	}
 }
-END_TEST
 
-START_TEST(a_lost_context_fails_everything_that_waits)
+UNIT_TEST(a_lost_context_fails_everything_that_waits)
 {
 	const struct ucm_layout *layout;
 	struct ucm_copy_job *jobs;
@@ -431,10 +417,9 @@ START_TEST(a_lost_context_fails_everything_that_waits)
 	close_clean();
 	free(jobs);
 }
-END_TEST
 
 /* Whichever call fails while it is opened, nothing is left behind. */
-START_TEST(an_open_that_fails_leaves_nothing)
+UNIT_TEST(an_open_that_fails_leaves_nothing)
 {
 	static const char *const names[] = {
 		"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent",
@@ -464,9 +449,8 @@ START_TEST(an_open_that_fails_leaves_nothing)
 	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error), -EINVAL);
 	ck_assert_uint_eq(fake->live, 0);
 }
-END_TEST
 
-START_TEST(what_the_device_could_not_refuse_is_refused_here)
+UNIT_TEST(what_the_device_could_not_refuse_is_refused_here)
 {
 	const struct ucm_layout *layout;
 	struct ucm_copy_job good = { .end_layer = 1 }, bad;
@@ -506,9 +490,8 @@ START_TEST(what_the_device_could_not_refuse_is_refused_here)
 	ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(staging_that_is_pinned_already_is_taken_and_left)
+UNIT_TEST(staging_that_is_pinned_already_is_taken_and_left)
 {
 	struct ucm_copy_options options = { 0 };
 	struct ucm_copy *second;
@@ -529,11 +512,10 @@ START_TEST(staging_that_is_pinned_already_is_taken_and_left)
 			 -ENOMEM);
 	close_clean();
 }
-END_TEST
 
 /* ---- kernel or copy engine ---- */
 
-START_TEST(the_run_length_is_found_by_measuring_once)
+UNIT_TEST(the_run_length_is_found_by_measuring_once)
 {
 	static const struct {
 		double us_per_piece;
@@ -563,9 +545,8 @@ START_TEST(the_run_length_is_found_by_measuring_once)
 	ck_assert_uint_eq(fake->live, 0);
 	ck_assert_uint_eq(fake->mistakes, 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_measured_has_a_default)
+UNIT_TEST(what_cannot_be_measured_has_a_default)
 {
 	static const char *const names[] = { "cuEventElapsedTime",
 					     "cuLaunchKernel",
@@ -588,36 +569,4 @@ START_TEST(what_cannot_be_measured_has_a_default)
 		ck_assert_uint_eq(fake->live, 0);
 	}
 	ck_assert_uint_eq(fake->mistakes, 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cuda_api");
-	TCase *tests = tcase_create("cuda_api");
-
-	tcase_add_test(tests, without_a_driver_it_says_so);
-	tcase_add_test(tests, a_driver_that_does_not_fit_is_named);
-	tcase_add_test(tests, without_a_device_it_says_so);
-	tcase_add_test(tests, a_device_that_is_not_there);
-	tcase_add_test(tests, kernels_copy_what_load_h_says);
-	tcase_add_test(tests, the_copy_engine_does_the_same);
-	tcase_add_test(tests, an_older_driver_copies_piece_by_piece);
-	tcase_add_test(tests, the_legacy_stream_gets_no_batched_call);
-	tcase_add_test(tests, copies_are_ordered_in_the_callers_stream);
-	tcase_add_test(tests, ctas_are_as_asked_for);
-	tcase_add_loop_test(
-		tests, what_has_no_room_waits_and_each_job_comes_back_once, 0,
-		2);
-	tcase_add_test(tests, descriptors_lie_in_a_ring);
-	tcase_add_test(tests, close_waits_for_what_is_under_way);
-	tcase_add_test(tests, a_call_that_fails_fails_its_jobs_only);
-	tcase_add_test(tests, a_lost_context_fails_everything_that_waits);
-	tcase_add_test(tests, an_open_that_fails_leaves_nothing);
-	tcase_add_test(tests, what_the_device_could_not_refuse_is_refused_here);
-	tcase_add_test(tests, staging_that_is_pinned_already_is_taken_and_left);
-	tcase_add_test(tests, the_run_length_is_found_by_measuring_once);
-	tcase_add_test(tests, what_cannot_be_measured_has_a_default);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -19,7 +19,7 @@ static void hex_of(const uint8_t *bytes, size_t len, char *hex)
 	hex[2 * len] = '\0';
 }
 
-START_TEST(md5_is_that_of_rfc_1321)
+UNIT_TEST(md5_is_that_of_rfc_1321)
 {
 	uint8_t out[UCM_MD5_BYTES];
 	char hex[33];
@@ -31,9 +31,8 @@ START_TEST(md5_is_that_of_rfc_1321)
 	hex_of(out, sizeof(out), hex);
 	ck_assert_str_eq(hex, "900150983cd24fb0d6963f7d28e17f72");
 }
-END_TEST
 
-START_TEST(sha256_is_that_of_fips_180)
+UNIT_TEST(sha256_is_that_of_fips_180)
 {
 	uint8_t out[UCM_SHA256_BYTES];
 	char hex[65];
@@ -46,16 +45,4 @@ START_TEST(sha256_is_that_of_fips_180)
 	hex_of(out, sizeof(out), hex);
 	ck_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223"
 			      "b00361a396177a9cb410ff61f20015ad");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("digest");
-	TCase *tests = tcase_create("digest");
-
-	tcase_add_test(tests, md5_is_that_of_rfc_1321);
-	tcase_add_test(tests, sha256_is_that_of_fips_180);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -310,6 +310,15 @@ static void ended(struct ucm_task *task, unsigned from, int err)
 	ucm_task_free(task);
 }
 
+/* A task is given up while so many of its operations are held. */
+static void give_up_held(struct ucm_task *task, unsigned num, int how)
+{
+	lf_wait_held(num);
+	give_up(task, how);
+	ended(task, 0, ends[how].err);
+	lf_release();
+}
+
 static void stop(void)
 {
 	ucm_engine_stop(&engine);
@@ -325,7 +334,9 @@ static void stop_untouched(void)
 
 /* ---- the way of a load ---- */
 
-START_TEST(loads_and_saves_pass)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(loads_and_saves_pass)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		start(i ? LAYER : 1 << 20);
@@ -342,9 +353,8 @@ START_TEST(loads_and_saves_pass)
 			unlink(lf_path("$/dir", j));
 	}
 }
-END_TEST
 
-START_TEST(a_load_is_given_up_while_it_opens)
+UNIT_TEST(a_load_is_given_up_while_it_opens, .rows = 2)
 {
 	struct ucm_task *task;
 
@@ -352,15 +362,11 @@ START_TEST(a_load_is_given_up_while_it_opens)
 	start(1 << 20);
 	lf_hold(UCM_IO_OPEN, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
-END_TEST
 
-START_TEST(a_load_is_given_up_while_it_is_read)
+UNIT_TEST(a_load_is_given_up_while_it_is_read, .rows = 2)
 {
 	struct ucm_task *task;
 
@@ -368,16 +374,12 @@ START_TEST(a_load_is_given_up_while_it_is_read)
 	start(LAYER);
 	lf_hold(UCM_IO_READ, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4 * 4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4 * 4, _i);
 	stop_untouched();
 }
-END_TEST
 
 /* Its own bytes are there, the header is not. */
-START_TEST(a_load_is_given_up_while_it_waits_for_the_head)
+UNIT_TEST(a_load_is_given_up_while_it_waits_for_the_head, .rows = 2)
 {
 	struct ucm_request request = { .first_layer = 1 };
 	struct ucm_task *task;
@@ -386,16 +388,12 @@ START_TEST(a_load_is_given_up_while_it_waits_for_the_head)
 	start(1 << 20);
 	lf_hold_at(UCM_IO_READ, 0, 1);
 	task = submit(false, 0, 4, &request);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
-END_TEST
 
 /* The same where nothing is read before the header is known. */
-START_TEST(a_load_is_given_up_before_its_form_is_known)
+UNIT_TEST(a_load_is_given_up_before_its_form_is_known, .rows = 2)
 {
 	struct ucm_task *task;
 	uint8_t *bytes;
@@ -409,16 +407,12 @@ START_TEST(a_load_is_given_up_before_its_form_is_known)
 	start(1 << 20);
 	lf_hold(UCM_IO_READ, 0);
 	task = submit(false, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop_untouched();
 }
-END_TEST
 
 /* Or while its payload is read to be vouched for: one read holds up all. */
-START_TEST(a_load_is_given_up_while_it_is_vouched_for)
+UNIT_TEST(a_load_is_given_up_while_it_is_vouched_for, .rows = 2)
 {
 	struct ucm_request request = { .first_layer = 2, .num_layers = 1 };
 	struct ucm_task *task;
@@ -431,17 +425,13 @@ START_TEST(a_load_is_given_up_while_it_is_vouched_for)
 	start(LAYER);
 	lf_hold(UCM_IO_READ, 2); /* the header's, its own */
 	task = submit(false, 0, 1, &request);
-	lf_wait_held(1);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 1, _i);
 	stop_untouched();
 }
-END_TEST
 
 /* What the device has begun is waited for; the rest starves meanwhile, and ends
  * at once. */
-START_TEST(a_load_is_given_up_while_it_is_copied)
+UNIT_TEST(a_load_is_given_up_while_it_is_copied, .rows = 2)
 {
 	struct ucm_task *task;
 
@@ -461,9 +451,8 @@ START_TEST(a_load_is_given_up_while_it_is_copied)
 	for (unsigned i = 0; i < NUM; i++)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
 }
-END_TEST
 
-START_TEST(starved_loads_go_on)
+UNIT_TEST(starved_loads_go_on)
 {
 	struct ucm_task *tasks[2];
 
@@ -478,11 +467,10 @@ START_TEST(starved_loads_go_on)
 	ended(tasks[1], 0, 0);
 	stop();
 }
-END_TEST
 
 /* Reads that hang have most of the memory, and one that found too little waits:
  * once it has been given up it must not keep small ones from the rest. */
-START_TEST(what_starved_and_was_given_up_is_in_nobodys_way)
+UNIT_TEST(what_starved_and_was_given_up_is_in_nobodys_way)
 {
 	const struct ucm_geometry large = lf_geometry_of(4, 16, 8, 160);
 	struct ucm_request layer = { .first_layer = 1, .num_layers = 1,
@@ -509,10 +497,9 @@ START_TEST(what_starved_and_was_given_up_is_in_nobodys_way)
 	lf_release();
 	stop();
 }
-END_TEST
 
 /* Bytes have come, nobody has looked at them: they are not copied any more. */
-START_TEST(a_load_is_given_up_when_it_has_arrived)
+UNIT_TEST(a_load_is_given_up_when_it_has_arrived, .rows = 2)
 {
 	struct ucm_task *task;
 	unsigned jobs;
@@ -533,9 +520,8 @@ START_TEST(a_load_is_given_up_when_it_has_arrived)
 	}
 	stop();
 }
-END_TEST
 
-START_TEST(a_device_may_fail)
+UNIT_TEST(a_device_may_fail)
 {
 	plant(4);
 	start(1 << 20);
@@ -549,9 +535,8 @@ START_TEST(a_device_may_fail)
 		ck_assert(!lf_saved("$/dir", &lf_geometry, i));
 	stop();
 }
-END_TEST
 
-START_TEST(damage_does_not_reach_the_device)
+UNIT_TEST(damage_does_not_reach_the_device)
 {
 	uint8_t *bytes;
 	size_t len;
@@ -565,13 +550,12 @@ START_TEST(damage_does_not_reach_the_device)
 	ck_assert_uint_eq(atomic_load(&device_jobs), 0);
 	stop_untouched();
 }
-END_TEST
 
 /* ---- a mount that goes ---- */
 
 static const int gone[] = { -ENOTCONN, -ECONNABORTED, -ENODEV, -ESTALE };
 
-START_TEST(what_went_and_came_back_is_opened_anew)
+UNIT_TEST(what_went_and_came_back_is_opened_anew, .rows = NUM_ROWS(gone))
 {
 	plant(4);
 	start(1 << 20);
@@ -588,9 +572,8 @@ START_TEST(what_went_and_came_back_is_opened_anew)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
 	stop();
 }
-END_TEST
 
-START_TEST(what_went_for_good_fails)
+UNIT_TEST(what_went_for_good_fails, .rows = NUM_ROWS(gone))
 {
 	plant(NUM);
 	start(1 << 20);
@@ -605,11 +588,10 @@ START_TEST(what_went_for_good_fails)
 	ended(submit(false, 0, NUM, NULL), 0, 0);
 	stop();
 }
-END_TEST
 
 /* Those that gave their memory back to be opened anew fail without it: whoever
  * waits for memory must hear of it all the same. */
-START_TEST(starved_loads_hear_of_memory_given_back)
+UNIT_TEST(starved_loads_hear_of_memory_given_back)
 {
 	struct ucm_task *copying, *task;
 	struct ucm_request layer = { .num_layers = 1 };
@@ -633,7 +615,6 @@ START_TEST(starved_loads_hear_of_memory_given_back)
 	ended(copying, 0, 0);
 	stop();
 }
-END_TEST
 
 /* ---- files that are open ---- */
 
@@ -644,7 +625,7 @@ static bool is_idle(void *arg)
 }
 
 /* A block that was removed is open no longer than a moment. */
-START_TEST(files_do_not_stay_open)
+UNIT_TEST(files_do_not_stay_open)
 {
 	plant(4);
 	idle_ns = 20 * 1000000;
@@ -655,7 +636,6 @@ START_TEST(files_do_not_stay_open)
 	ended(submit(false, 0, 4, NULL), 0, 0);
 	stop();
 }
-END_TEST
 
 /* ---- the way of a save ---- */
 
@@ -698,20 +678,18 @@ static void give_up_save(unsigned step, int row)
 	stop_unsaved(4);
 }
 
-START_TEST(a_save_is_cancelled_at_each_step)
+UNIT_TEST(a_save_is_cancelled_at_each_step, .rows = NUM_ROWS(steps))
 {
 	give_up_save((unsigned)_i, 0);
 }
-END_TEST
 
-START_TEST(a_save_is_late_at_each_step)
+UNIT_TEST(a_save_is_late_at_each_step, .rows = NUM_ROWS(steps))
 {
 	give_up_save((unsigned)_i, 1);
 }
-END_TEST
 
 /* The last step cannot be taken back: the block is whole, or not there. */
-START_TEST(a_save_is_given_up_while_it_is_committed)
+UNIT_TEST(a_save_is_given_up_while_it_is_committed, .rows = 2)
 {
 	struct ucm_task *task;
 
@@ -719,19 +697,15 @@ START_TEST(a_save_is_given_up_while_it_is_committed)
 	start(1 << 20);
 	lf_hold(UCM_IO_CLOSE, 0);
 	task = submit(true, 0, 4, NULL);
-	lf_wait_held(4);
-	give_up(task, _i);
-	ended(task, 0, ends[_i].err);
-	lf_release();
+	give_up_held(task, 4, _i);
 	stop();
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert(is_block(i));
 }
-END_TEST
 
 /* Pages that the device reads are waited for; who has no memory yet ends at
  * once. */
-START_TEST(a_save_is_given_up_while_it_is_gathered)
+UNIT_TEST(a_save_is_given_up_while_it_is_gathered, .rows = 2)
 {
 	struct ucm_task *task;
 
@@ -749,9 +723,8 @@ START_TEST(a_save_is_given_up_while_it_is_gathered)
 	ck_assert_uint_eq(atomic_load(&device_jobs), SLOTS);
 	stop_unsaved(NUM);
 }
-END_TEST
 
-START_TEST(hungry_saves_go_on)
+UNIT_TEST(hungry_saves_go_on)
 {
 	struct ucm_task *task;
 
@@ -766,9 +739,8 @@ START_TEST(hungry_saves_go_on)
 		ck_assert(is_block(i));
 	stop();
 }
-END_TEST
 
-START_TEST(a_save_is_given_up_while_it_waits_for_its_turn)
+UNIT_TEST(a_save_is_given_up_while_it_waits_for_its_turn, .rows = 2)
 {
 	struct ucm_task *first, *second, *third;
 
@@ -789,10 +761,9 @@ START_TEST(a_save_is_given_up_while_it_waits_for_its_turn)
 		ck_assert(is_block(i));
 	stop();
 }
-END_TEST
 
 /* Where closing commits, what failed in its middle must not look whole. */
-START_TEST(a_failed_write_leaves_no_header)
+UNIT_TEST(a_failed_write_leaves_no_header)
 {
 	uint8_t head[64], zero[64] = { 0 };
 	struct ucm_outcome outcome;
@@ -814,7 +785,6 @@ START_TEST(a_failed_write_leaves_no_header)
 	fclose(file);
 	ck_assert_mem_eq(head, zero, 64);
 }
-END_TEST
 
 /* ---- refusals ---- */
 
@@ -833,7 +803,7 @@ static const struct {
 	{ UCM_IO_CLOSE, 1, -ENOTCONN, -ENOTCONN },
 };
 
-START_TEST(a_save_is_refused)
+UNIT_TEST(a_save_is_refused, .rows = NUM_ROWS(refused))
 {
 	struct ucm_task *task;
 
@@ -853,62 +823,4 @@ START_TEST(a_save_is_refused)
 	ended(submit(true, 0, 1, NULL), 0, 0);
 	ck_assert(is_block(0));
 	stop();
-}
-END_TEST
-
-static void add_loads(TCase *tests)
-{
-	tcase_add_test(tests, loads_and_saves_pass);
-	tcase_add_loop_test(tests, a_load_is_given_up_while_it_opens, 0, 2);
-	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_read, 0, 2);
-	tcase_add_loop_test(tests,
-			    a_load_is_given_up_while_it_waits_for_the_head, 0,
-			    2);
-	tcase_add_loop_test(tests, a_load_is_given_up_before_its_form_is_known,
-			    0, 2);
-	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_vouched_for,
-			    0, 2);
-	tcase_add_loop_test(tests, a_load_is_given_up_while_it_is_copied, 0, 2);
-	tcase_add_loop_test(tests, a_load_is_given_up_when_it_has_arrived, 0,
-			    2);
-	tcase_add_test(tests, starved_loads_go_on);
-	tcase_add_test(tests,
-		       what_starved_and_was_given_up_is_in_nobodys_way);
-	tcase_add_test(tests, a_device_may_fail);
-	tcase_add_test(tests, damage_does_not_reach_the_device);
-	tcase_add_loop_test(tests, what_went_and_came_back_is_opened_anew, 0,
-			    NUM_ROWS(gone));
-	tcase_add_loop_test(tests, what_went_for_good_fails, 0, NUM_ROWS(gone));
-	tcase_add_test(tests, starved_loads_hear_of_memory_given_back);
-	tcase_add_test(tests, files_do_not_stay_open);
-}
-
-static void add_saves(TCase *tests)
-{
-	tcase_add_loop_test(tests, a_save_is_cancelled_at_each_step, 0,
-			    NUM_ROWS(steps));
-	tcase_add_loop_test(tests, a_save_is_late_at_each_step, 0,
-			    NUM_ROWS(steps));
-	tcase_add_loop_test(tests, a_save_is_given_up_while_it_is_committed, 0,
-			    2);
-	tcase_add_loop_test(tests, a_save_is_given_up_while_it_is_gathered, 0,
-			    2);
-	tcase_add_test(tests, hungry_saves_go_on);
-	tcase_add_loop_test(tests,
-			    a_save_is_given_up_while_it_waits_for_its_turn, 0,
-			    2);
-	tcase_add_test(tests, a_failed_write_leaves_no_header);
-	tcase_add_loop_test(tests, a_save_is_refused, 0, NUM_ROWS(refused));
-}
-
-int main(void)
-{
-	Suite *suite = suite_create("engine");
-	TCase *tests = tcase_create("engine");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	add_loads(tests);
-	add_saves(tests);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -9,7 +9,7 @@
 
 #include "tests/unit/unit.h"
 
-START_TEST(the_error_is_given_back)
+UNIT_TEST(the_error_is_given_back)
 {
 	struct ucm_error error;
 
@@ -18,46 +18,29 @@ START_TEST(the_error_is_given_back)
 	ck_assert_str_eq(error.text, "disk 3: gone");
 	ck_assert_int_eq(ucm_error_set(NULL, -EIO, "disk"), -EIO);
 }
-END_TEST
 
 /* Names may hold anything. */
-START_TEST(it_is_one_line)
+UNIT_TEST(it_is_one_line)
 {
 	struct ucm_error error;
 
 	ucm_error_set(&error, -EIO, "%s: gone", "a\nb\tc\x7f\xc3\xa4");
 	ck_assert_str_eq(error.text, "a?b?c?\xc3\xa4: gone");
 }
-END_TEST
 
-START_TEST(what_is_too_long_is_cut)
+UNIT_TEST(what_is_too_long_is_cut)
 {
 	struct ucm_error error;
 
 	ucm_error_set(&error, -EIO, "%*d", 2 * (int)UCM_ERROR_BYTES, 1);
 	ck_assert_uint_eq(strlen(error.text), UCM_ERROR_BYTES - 1);
 }
-END_TEST
 
-START_TEST(a_cause_may_be_put_into_words_that_hold_it)
+UNIT_TEST(a_cause_may_be_put_into_words_that_hold_it)
 {
 	struct ucm_error error;
 
 	ucm_error_set(&error, -EIO, "gone");
 	ucm_error_set(&error, -EIO, "disk: %s", error.text);
 	ck_assert_str_eq(error.text, "disk: gone");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("error");
-	TCase *tests = tcase_create("error");
-
-	tcase_add_test(tests, the_error_is_given_back);
-	tcase_add_test(tests, it_is_one_line);
-	tcase_add_test(tests, what_is_too_long_is_cut);
-	tcase_add_test(tests, a_cause_may_be_put_into_words_that_hold_it);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

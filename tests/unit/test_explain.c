@@ -71,7 +71,8 @@ static void compare(struct ucm_hasher *base, struct ucm_hasher *hasher)
 	free(request.ids);
 }
 
-START_TEST(what_is_shown_has_the_digest_that_is_told)
+UNIT_TEST(what_is_shown_has_the_digest_that_is_told,
+	  .rows = NUM_ROWS(token_schemes))
 {
 	uint32_t scheme = token_schemes[_i];
 
@@ -92,9 +93,8 @@ START_TEST(what_is_shown_has_the_digest_that_is_told)
 		ucm_hasher_close(hasher);
 	}
 }
-END_TEST
 
-START_TEST(the_seed_is_shown_where_there_is_one)
+UNIT_TEST(the_seed_is_shown_where_there_is_one, .rows = NUM_ROWS(token_schemes))
 {
 	uint32_t scheme = token_schemes[_i];
 	struct ucm_hasher *hasher = open_scheme(scheme, 16);
@@ -108,18 +108,4 @@ START_TEST(the_seed_is_shown_where_there_is_one)
 		digest(hasher, &shown, &id);
 	ck_assert(same_ids(&id, &hasher->seed, 1));
 	ucm_hasher_close(hasher);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("explain");
-	TCase *tests = tcase_create("explain");
-
-	tcase_add_loop_test(tests, what_is_shown_has_the_digest_that_is_told, 0,
-			    NUM_ROWS(token_schemes));
-	tcase_add_loop_test(tests, the_seed_is_shown_where_there_is_one, 0,
-			    NUM_ROWS(token_schemes));
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

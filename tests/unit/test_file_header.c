@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_head.c - what the loader believes of a file's header.
+ * test_file_header.c - what the loader believes of a file's header.
  */
 #include <config.h>
 
@@ -46,7 +46,9 @@ static const struct {
 	{ FX_PACKED_RAW, false, UCM_BLOCK_HEADER_BYTES },
 };
 
-START_TEST(heads_of_all_forms_are_made)
+UNIT_FIXTURE(.teardown = teardown);
+
+UNIT_TEST(heads_of_all_forms_are_made, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_file_header head;
 	uint32_t plane = 99;
@@ -65,9 +67,8 @@ START_TEST(heads_of_all_forms_are_made)
 	ucm_file_header_fini(&head);
 	ucm_file_header_fini(&head); /* harmless */
 }
-END_TEST
 
-START_TEST(each_plane_is_told_from_the_others)
+UNIT_TEST(each_plane_is_told_from_the_others)
 {
 	struct ucm_file_header head;
 
@@ -95,10 +96,9 @@ START_TEST(each_plane_is_told_from_the_others)
 	}
 	ucm_file_header_fini(&head);
 }
-END_TEST
 
 /* In steps of any size: the same as the table of a file that has one. */
-START_TEST(checksums_of_planes_are_added_up)
+UNIT_TEST(checksums_of_planes_are_added_up, .rows = 12)
 {
 	static const struct ucm_geometry mla = { .num_layers = 3,
 						 .block_size = 1,
@@ -121,7 +121,6 @@ START_TEST(checksums_of_planes_are_added_up)
 		ck_assert_uint_eq(planes[i],
 				  ucm_block_plane_crc(&block, bytes, i));
 }
-END_TEST
 
 /* What is done to a good file, and what must be said of it. */
 static const struct {
@@ -139,7 +138,7 @@ static const struct {
 	{ 4095, 0, 0, UCM_FAULT_EXTENSION }, /* must be zero */
 };
 
-START_TEST(wrong_ones_are_refused)
+UNIT_TEST(wrong_ones_are_refused, .rows = NUM_ROWS(wrongs))
 {
 	struct ucm_file_header head = { .planes = (uint32_t *)bytes };
 	size_t seen = wrongs[_i].seen;
@@ -153,9 +152,8 @@ START_TEST(wrong_ones_are_refused)
 			 wrongs[_i].fault);
 	ck_assert_ptr_eq(head.planes, bytes); /* left alone */
 }
-END_TEST
 
-START_TEST(another_name_or_geometry_is_refused)
+UNIT_TEST(another_name_or_geometry_is_refused)
 {
 	struct ucm_geometry other = lf_geometry;
 	struct ucm_id id = lf_id(8);
@@ -182,10 +180,9 @@ START_TEST(another_name_or_geometry_is_refused)
 		ucm_file_header_make(bytes, len, len, &id, &other, &head, &err),
 		UCM_FAULT_GEOMETRY);
 }
-END_TEST
 
 /* A block without V planes: only the K of each layer has a checksum. */
-START_TEST(empty_planes_are_passed_over)
+UNIT_TEST(empty_planes_are_passed_over)
 {
 	struct ucm_geometry mla = lf_geometry;
 	struct ucm_file_header head;
@@ -203,22 +200,4 @@ START_TEST(empty_planes_are_passed_over)
 	ck_assert(!ucm_file_header_check(&head, 0, 4, bytes + HEAD, &plane));
 	ck_assert_uint_eq(plane, 6);
 	ucm_file_header_fini(&head);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("head");
-	TCase *tests = tcase_create("head");
-
-	tcase_add_checked_fixture(tests, NULL, teardown);
-	tcase_add_loop_test(tests, heads_of_all_forms_are_made, 0,
-			    NUM_ROWS(kinds));
-	tcase_add_test(tests, each_plane_is_told_from_the_others);
-	tcase_add_loop_test(tests, checksums_of_planes_are_added_up, 0, 12);
-	tcase_add_loop_test(tests, wrong_ones_are_refused, 0, NUM_ROWS(wrongs));
-	tcase_add_test(tests, another_name_or_geometry_is_refused);
-	tcase_add_test(tests, empty_planes_are_passed_over);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -159,7 +159,9 @@ static mode_t mode_of(const char *path)
 
 /* ---- finding ---- */
 
-START_TEST(the_first_directory_that_has_a_name_wins)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = tree_teardown);
+
+UNIT_TEST(the_first_directory_that_has_a_name_wins)
 {
 	tree_store("$/a,$/b:$/c");
 	put("b/files/x", "b");
@@ -174,9 +176,8 @@ START_TEST(the_first_directory_that_has_a_name_wins)
 	ck_assert_int_eq(ucm_files_find(&tree, "files/x", 2, &found), 0);
 	ck_assert_uint_eq(found.dir, 2);
 }
-END_TEST
 
-START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
+UNIT_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 {
 	struct ucm_files_names names;
 
@@ -191,7 +192,6 @@ START_TEST(what_is_neither_file_link_nor_folder_is_not_there)
 	ck_assert_str_eq(names.list[0].name, "file");
 	ucm_files_names_free(&names);
 }
-END_TEST
 
 /* ---- links ---- */
 
@@ -215,7 +215,7 @@ static void says(const char *path, const char *target)
 	ck_assert_str_eq(is, target);
 }
 
-START_TEST(a_link_is_never_followed)
+UNIT_TEST(a_link_is_never_followed)
 {
 	char text[PATH_MAX];
 
@@ -247,9 +247,8 @@ START_TEST(a_link_is_never_followed)
 	leads_nowhere("files/file");
 	holds("outside/secret", "s");
 }
-END_TEST
 
-START_TEST(a_link_in_the_place_of_the_tree_is_none_of_it)
+UNIT_TEST(a_link_in_the_place_of_the_tree_is_none_of_it)
 {
 	tree_store("$/a:$/b");
 	put("outside/secret", "s");
@@ -259,22 +258,20 @@ START_TEST(a_link_in_the_place_of_the_tree_is_none_of_it)
 	ck_assert_uint_eq(found.dir, 1);
 	leads_nowhere("files/secret");
 }
-END_TEST
 
 static const char *const targets[] = {
 	"x", "/", "/etc/passwd", "../../..", "l", "not/there", " ", "\\\n",
 };
 
-START_TEST(a_link_says_what_it_was_told)
+UNIT_TEST(a_link_says_what_it_was_told, .rows = NUM_ROWS(targets))
 {
 	tree_store("$/a:$/b");
 	ck_assert_int_eq(make_link(targets[_i], "files/l"), 0);
 	says("files/l", targets[_i]);
 	ck_assert_int_eq(make_link(targets[_i], "files/none/l"), -ENOENT);
 }
-END_TEST
 
-START_TEST(a_link_is_renamed_listed_and_changed)
+UNIT_TEST(a_link_is_renamed_listed_and_changed)
 {
 	struct ucm_files_change change = {
 		.times_set = true,
@@ -310,9 +307,8 @@ START_TEST(a_link_is_renamed_listed_and_changed)
 	ck_assert_int_eq(rename_to("files/l", "files/d"), -EISDIR);
 	ck_assert_int_eq(rename_to("files/d", "files/l"), -ENOTDIR);
 }
-END_TEST
 
-START_TEST(a_link_whose_owner_cannot_be_set_goes_again)
+UNIT_TEST(a_link_whose_owner_cannot_be_set_goes_again)
 {
 	struct ucm_files_owner who = owner(0777);
 
@@ -324,7 +320,6 @@ START_TEST(a_link_whose_owner_cannot_be_set_goes_again)
 			 -EIO);
 	leads_nowhere("files/l");
 }
-END_TEST
 
 static const char *const ways_out[] = {
 	"files/../../outside/secret",
@@ -332,7 +327,7 @@ static const char *const ways_out[] = {
 	"../outside/secret",
 };
 
-START_TEST(no_path_leaves_the_tree)
+UNIT_TEST(no_path_leaves_the_tree)
 {
 	struct stat st;
 
@@ -346,9 +341,8 @@ START_TEST(no_path_leaves_the_tree)
 	ck_assert_int_lt(rename_to(ways_out[2], "files/x"), 0);
 	ck_assert(fx_exists(fx_path("$/outside/secret")));
 }
-END_TEST
 
-START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
+UNIT_TEST(a_directory_that_cannot_say_makes_no_name_absent)
 {
 	tree_store("$/a:$/b");
 	put("a/files/x", "a");
@@ -362,9 +356,8 @@ START_TEST(a_directory_that_cannot_say_makes_no_name_absent)
 	leads_to("files/x", "a");
 	ck_assert_uint_gt(dirs.io_errors, 0);
 }
-END_TEST
 
-START_TEST(a_folder_has_the_latest_time_of_all)
+UNIT_TEST(a_folder_has_the_latest_time_of_all)
 {
 	static const struct timespec late[2] = { { 5000, 0 },
 						 { 4000000000, 7 } };
@@ -378,9 +371,8 @@ START_TEST(a_folder_has_the_latest_time_of_all)
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 4000000000);
 	ck_assert_uint_eq(found.dir, 0);
 }
-END_TEST
 
-START_TEST(an_inode_number_outlives_rename_and_restart)
+UNIT_TEST(an_inode_number_outlives_rename_and_restart)
 {
 	uint64_t ino, other;
 
@@ -396,11 +388,10 @@ START_TEST(an_inode_number_outlives_rename_and_restart)
 	ck_assert_int_eq(find("files/z"), 0);
 	ck_assert_uint_eq(ucm_files_ino(&tree, &found), ino);
 }
-END_TEST
 
 /* ---- making ---- */
 
-START_TEST(a_new_file_is_what_was_asked_for)
+UNIT_TEST(a_new_file_is_what_was_asked_for)
 {
 	tree_store("$/a");
 	ck_assert_int_eq(create("files/x"), 0);
@@ -415,9 +406,8 @@ START_TEST(a_new_file_is_what_was_asked_for)
 	ck_assert_uint_eq(dirs.tiers[0].stats.files_created, 1);
 	ck_assert_int_eq(atomic_load(&dirs.at[0]->retry_s), 0);
 }
-END_TEST
 
-START_TEST(set_id_bits_of_files_are_not_kept)
+UNIT_TEST(set_id_bits_of_files_are_not_kept)
 {
 	struct ucm_files_owner who = owner(06755);
 	struct ucm_files_change change = {
@@ -443,9 +433,8 @@ START_TEST(set_id_bits_of_files_are_not_kept)
 	ck_assert_int_eq(make_folder("files/d/e", 0700), 0);
 	ck_assert_uint_eq(mode_of("a/files/d/e"), 02700);
 }
-END_TEST
 
-START_TEST(folders_are_made_where_a_file_needs_them)
+UNIT_TEST(folders_are_made_where_a_file_needs_them)
 {
 	fx_configure("fast=$/a:slow=$/b");
 	tree_open();
@@ -463,7 +452,6 @@ START_TEST(folders_are_made_where_a_file_needs_them)
 	ck_assert_uint_eq(mode_of("b/files/d/e"), 0705);
 	atomic_store(&dirs.tiers[0].used, 0);
 }
-END_TEST
 
 static unsigned views; /* of a folder that came into view */
 
@@ -480,7 +468,7 @@ static int see_folder(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_copied_folder_comes_into_view_as_it_is)
+UNIT_TEST(a_copied_folder_comes_into_view_as_it_is)
 {
 	tree_store("$/a:$/b");
 	put("a/files/d/x", "x");
@@ -492,9 +480,8 @@ START_TEST(a_copied_folder_comes_into_view_as_it_is)
 	ck_assert_uint_eq(views, 1);
 	ck_assert_uint_eq(mode_of("b/files/d"), 02750);
 }
-END_TEST
 
-START_TEST(no_room_anywhere_is_enospc)
+UNIT_TEST(no_room_anywhere_is_enospc)
 {
 	tree_store("$/a:$/b");
 	for (unsigned i = 0; i < 2; i++) {
@@ -504,11 +491,10 @@ START_TEST(no_room_anywhere_is_enospc)
 	ck_assert_int_eq(create("files/x"), -ENOSPC);
 	leads_nowhere("files/x");
 }
-END_TEST
 
 /* Chunks are alike: a tier with no room for another of them is passed over,
  * but not if none has room for one; and several are made at once. */
-START_TEST(room_is_set_aside_as_files_before_have_taken)
+UNIT_TEST(room_is_set_aside_as_files_before_have_taken)
 {
 	static const struct ucm_files_owner who = { .mode = 0600 };
 	struct ucm_files made[3];
@@ -540,9 +526,8 @@ START_TEST(room_is_set_aside_as_files_before_have_taken)
 	ck_assert_uint_eq(tree.file_bytes, 6000);
 	ck_assert_uint_eq(dirs.tiers[0].writing, 0);
 }
-END_TEST
 
-START_TEST(a_directory_that_fails_is_passed_over)
+UNIT_TEST(a_directory_that_fails_is_passed_over)
 {
 	tree_store("$/a:$/b");
 	fx_fail_on("open", "files/x", 1, -ENOSPC, true);
@@ -553,9 +538,8 @@ START_TEST(a_directory_that_fails_is_passed_over)
 	ck_assert_int_eq(create("files/y"), 0);
 	ck_assert_uint_eq(found.dir, 1);
 }
-END_TEST
 
-START_TEST(a_read_only_tier_takes_and_loses_nothing)
+UNIT_TEST(a_read_only_tier_takes_and_loses_nothing)
 {
 	struct ucm_files_change change = { .uid = 1, .gid = 1 };
 	struct stat st;
@@ -583,11 +567,10 @@ START_TEST(a_read_only_tier_takes_and_loses_nothing)
 	ck_assert_int_eq(create("files/d/more"), 0); /* in the other one */
 	ck_assert(fx_exists(fx_path("$/a/files/d/more")));
 }
-END_TEST
 
 /* ---- removing ---- */
 
-START_TEST(a_removed_name_is_gone_from_everywhere)
+UNIT_TEST(a_removed_name_is_gone_from_everywhere)
 {
 	tree_store("$/a:$/b:$/c");
 	put("a/files/x", "a");
@@ -598,9 +581,8 @@ START_TEST(a_removed_name_is_gone_from_everywhere)
 	ck_assert_int_eq(make_folder("files/d", 0755), 0);
 	ck_assert_int_eq(ucm_files_unlink(&tree, "files/d"), -EISDIR);
 }
-END_TEST
 
-START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
+UNIT_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
 {
 	tree_store("$/a:$/b:$/c");
 	fx_mkdirs(fx_path("$/a/files/d"));
@@ -617,11 +599,10 @@ START_TEST(a_folder_is_removed_only_if_it_is_empty_everywhere)
 	for (const char *d = "abc"; *d; d++)
 		ck_assert(!fx_exists(fx_path("$/%c/files/d", *d)));
 }
-END_TEST
 
 /* ---- attributes ---- */
 
-START_TEST(a_folder_changes_in_all_directories)
+UNIT_TEST(a_folder_changes_in_all_directories)
 {
 	struct ucm_files_change change = {
 		.mode_set = true,
@@ -642,7 +623,6 @@ START_TEST(a_folder_changes_in_all_directories)
 	ck_assert_int_eq(ucm_files_change(&tree, "files/d", &found, &change),
 			 -EISDIR);
 }
-END_TEST
 
 /* A file below it is made just then, in a directory that has been passed. */
 static int make_below(const char *call, const char *path)
@@ -654,7 +634,7 @@ static int make_below(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
+UNIT_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
 {
 	struct ucm_files_change change = {
 		.mode_set = true,
@@ -673,9 +653,8 @@ START_TEST(a_folder_changes_also_where_it_is_copied_to_meanwhile)
 	ck_assert_uint_eq(mode_of("a/files/d"), 0700);
 	ck_assert_uint_eq(mode_of("b/files/d"), 0700);
 }
-END_TEST
 
-START_TEST(a_file_takes_size_and_times)
+UNIT_TEST(a_file_takes_size_and_times)
 {
 	struct ucm_files_change change = {
 		.size_set = true,
@@ -694,7 +673,6 @@ START_TEST(a_file_takes_size_and_times)
 	leads_to("files/x", "abc");
 	ck_assert_int_eq(found.st.st_mtim.tv_sec, 22);
 }
-END_TEST
 
 /* ---- renaming files ---- */
 
@@ -709,7 +687,8 @@ static const struct {
 	{ "ab", "" },	{ "bc", "a" },	{ "abc", "abc" }, { "ac", "b" },
 };
 
-START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
+UNIT_TEST(a_renamed_file_takes_the_name_from_whoever_has_it,
+	  .rows = NUM_ROWS(renames))
 {
 	unsigned left = 0;
 
@@ -729,7 +708,6 @@ START_TEST(a_renamed_file_takes_the_name_from_whoever_has_it)
 	ck_assert_uint_eq(left, 1);
 	ck_assert_int_eq(rename_to("files/from/x", "files/to/y"), -ENOENT);
 }
-END_TEST
 
 static const struct {
 	const char *from, *to;
@@ -745,7 +723,7 @@ static const struct {
 	{ "files/d", "files/e", true, -EEXIST },
 };
 
-START_TEST(a_rename_that_cannot_be_changes_nothing)
+UNIT_TEST(a_rename_that_cannot_be_changes_nothing, .rows = NUM_ROWS(refusals))
 {
 	tree_store("$/a:$/b");
 	put("a/files/x", "x");
@@ -763,7 +741,6 @@ START_TEST(a_rename_that_cannot_be_changes_nothing)
 	leads_to("files/d/z", "z");
 	leads_to("files/full/f", "f");
 }
-END_TEST
 
 static const struct {
 	const char *tiers, *call, *path;
@@ -774,7 +751,8 @@ static const struct {
 	{ "$/b:$/a", "fsync", "" },
 };
 
-START_TEST(a_rename_that_fails_half_way_is_undone)
+UNIT_TEST(a_rename_that_fails_half_way_is_undone,
+	  .rows = NUM_ROWS(rename_faults))
 {
 	tree_store(rename_faults[_i].tiers);
 	put("a/files/y", "old");
@@ -793,9 +771,8 @@ START_TEST(a_rename_that_fails_half_way_is_undone)
 	ck_assert_int_eq(rename_to("files/x", "files/y"), 0);
 	leads_to("files/y", "new");
 }
-END_TEST
 
-START_TEST(a_name_is_renamed_to_itself)
+UNIT_TEST(a_name_is_renamed_to_itself)
 {
 	tree_store("$/a:$/b");
 	put("b/files/x", "x");
@@ -806,7 +783,6 @@ START_TEST(a_name_is_renamed_to_itself)
 	leads_to("files/x", "x");
 	leads_to("files/d/y", "y");
 }
-END_TEST
 
 /* ---- crashes ---- */
 
@@ -860,7 +836,7 @@ static unsigned links_of(const char *path)
 	return stat(fx_path("$/%s", path), &st) ? 0 : (unsigned)st.st_nlink;
 }
 
-START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
+UNIT_TEST(a_crash_leaves_the_old_file_or_the_new_one, .rows = 16)
 {
 	die_at = (unsigned)_i / 2 + 1;
 	crash_from = "files/d/x";
@@ -889,10 +865,9 @@ START_TEST(a_crash_leaves_the_old_file_or_the_new_one)
 	ck_assert_int_eq(ucm_files_unlink(&tree, "files/y"), 0);
 	leads_nowhere("files/y");
 }
-END_TEST
 
 /* A note that makes no sense harms nothing. */
-START_TEST(a_wrong_note_is_taken_away)
+UNIT_TEST(a_wrong_note_is_taken_away, .rows = 6)
 {
 	static const char *const texts[] = {
 		"",	     "x",	   "999999 files/afiles/b",
@@ -911,7 +886,6 @@ START_TEST(a_wrong_note_is_taken_away)
 	holds("outside/s", "s");
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/both.7")));
 }
-END_TEST
 
 /* ---- renaming folders ---- */
 
@@ -925,7 +899,8 @@ static const struct {
 	{ "ab", "", -EXDEV }, { "bc", "b", -EXDEV }, { "abc", "a", -EXDEV },
 };
 
-START_TEST(a_folder_is_renamed_if_it_lies_in_one_directory)
+UNIT_TEST(a_folder_is_renamed_if_it_lies_in_one_directory,
+	  .rows = NUM_ROWS(folder_renames))
 {
 	unsigned left = 0;
 	bool done = !folder_renames[_i].err;
@@ -947,9 +922,8 @@ START_TEST(a_folder_is_renamed_if_it_lies_in_one_directory)
 		left += fx_exists(fx_path("$/%c/files/n/m", *d));
 	ck_assert_uint_eq(left, done ? 1 : strlen(folder_renames[_i].to));
 }
-END_TEST
 
-START_TEST(a_folder_whose_rename_fails_stays)
+UNIT_TEST(a_folder_whose_rename_fails_stays)
 {
 	tree_store("$/a:$/b");
 	put("a/files/d/1", "1");
@@ -960,11 +934,10 @@ START_TEST(a_folder_whose_rename_fails_stays)
 	leads_to("files/d/1", "1");
 	ck_assert(fx_exists(fx_path("$/b/files/n")));
 }
-END_TEST
 
 /* ---- listing and counting ---- */
 
-START_TEST(a_listing_has_each_name_once)
+UNIT_TEST(a_listing_has_each_name_once)
 {
 	static const char *const want[] = { "1", "2", "d", "e" };
 	struct ucm_files_names names;
@@ -993,9 +966,8 @@ START_TEST(a_listing_has_each_name_once)
 	ck_assert_int_eq(ucm_files_list(&tree, "files/none", &names), -ENOENT);
 	ck_assert_int_eq(ucm_files_list(&tree, "files/1", &names), -ENOENT);
 }
-END_TEST
 
-START_TEST(an_empty_folder_in_several_directories_is_empty)
+UNIT_TEST(an_empty_folder_in_several_directories_is_empty)
 {
 	struct ucm_files_names names;
 
@@ -1006,9 +978,8 @@ START_TEST(an_empty_folder_in_several_directories_is_empty)
 	ck_assert_uint_eq(names.num, 0);
 	ucm_files_names_free(&names);
 }
-END_TEST
 
-START_TEST(a_listing_that_fails_is_not_a_short_one)
+UNIT_TEST(a_listing_that_fails_is_not_a_short_one)
 {
 	struct ucm_files_names names;
 
@@ -1017,9 +988,8 @@ START_TEST(a_listing_that_fails_is_not_a_short_one)
 	fx_fail_on("list", "files", 2, -EIO, true);
 	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), -EIO);
 }
-END_TEST
 
-START_TEST(what_files_take_counts_in_the_limit)
+UNIT_TEST(what_files_take_counts_in_the_limit)
 {
 	static char bytes[100000];
 	uint64_t one;
@@ -1052,9 +1022,8 @@ START_TEST(what_files_take_counts_in_the_limit)
 	ucm_files_account(&tree, 0, -4096); /* a wrong count does no harm */
 	ck_assert_uint_eq(ucm_tier_files(&dirs.tiers[0]), 0);
 }
-END_TEST
 
-START_TEST(paths_may_be_long)
+UNIT_TEST(paths_may_be_long)
 {
 	char path[4000] = "files", deep[4096];
 	struct ucm_files_names names;
@@ -1073,79 +1042,4 @@ START_TEST(paths_may_be_long)
 	ck_assert_uint_eq(names.num, 1);
 	ucm_files_names_free(&names);
 	ck_assert_int_eq(ucm_files_unlink(&tree, deep), 0);
-}
-END_TEST
-
-static TCase *tcase(Suite *suite, const char *name)
-{
-	TCase *tc = tcase_create(name);
-
-	tcase_add_checked_fixture(tc, fx_setup, tree_teardown);
-	suite_add_tcase(suite, tc);
-	return tc;
-}
-
-int main(void)
-{
-	Suite *suite = suite_create("plain");
-	TCase *tc = tcase(suite, "find");
-
-	tcase_add_test(tc, the_first_directory_that_has_a_name_wins);
-	tcase_add_test(tc, what_is_neither_file_link_nor_folder_is_not_there);
-	tcase_add_test(tc, no_path_leaves_the_tree);
-	tcase_add_test(tc, a_directory_that_cannot_say_makes_no_name_absent);
-	tcase_add_test(tc, a_folder_has_the_latest_time_of_all);
-	tcase_add_test(tc, an_inode_number_outlives_rename_and_restart);
-
-	tc = tcase(suite, "links");
-	tcase_add_test(tc, a_link_is_never_followed);
-	tcase_add_test(tc, a_link_in_the_place_of_the_tree_is_none_of_it);
-	tcase_add_loop_test(tc, a_link_says_what_it_was_told, 0,
-			    NUM_ROWS(targets));
-	tcase_add_test(tc, a_link_is_renamed_listed_and_changed);
-	tcase_add_test(tc, a_link_whose_owner_cannot_be_set_goes_again);
-
-	tc = tcase(suite, "make");
-	tcase_add_test(tc, a_new_file_is_what_was_asked_for);
-	tcase_add_test(tc, set_id_bits_of_files_are_not_kept);
-	tcase_add_test(tc, folders_are_made_where_a_file_needs_them);
-	tcase_add_test(tc, a_copied_folder_comes_into_view_as_it_is);
-	tcase_add_test(tc, no_room_anywhere_is_enospc);
-	tcase_add_test(tc, room_is_set_aside_as_files_before_have_taken);
-	tcase_add_test(tc, a_directory_that_fails_is_passed_over);
-	tcase_add_test(tc, a_read_only_tier_takes_and_loses_nothing);
-
-	tc = tcase(suite, "change");
-	tcase_add_test(tc, a_removed_name_is_gone_from_everywhere);
-	tcase_add_test(tc, a_folder_is_removed_only_if_it_is_empty_everywhere);
-	tcase_add_test(tc, a_folder_changes_in_all_directories);
-	tcase_add_test(tc,
-		       a_folder_changes_also_where_it_is_copied_to_meanwhile);
-	tcase_add_test(tc, a_file_takes_size_and_times);
-
-	tc = tcase(suite, "rename");
-	tcase_add_loop_test(tc,
-			    a_renamed_file_takes_the_name_from_whoever_has_it,
-			    0, NUM_ROWS(renames));
-	tcase_add_loop_test(tc, a_rename_that_cannot_be_changes_nothing, 0,
-			    NUM_ROWS(refusals));
-	tcase_add_loop_test(tc, a_rename_that_fails_half_way_is_undone, 0,
-			    NUM_ROWS(rename_faults));
-	tcase_add_loop_test(tc, a_folder_is_renamed_if_it_lies_in_one_directory,
-			    0, NUM_ROWS(folder_renames));
-	tcase_add_test(tc, a_folder_whose_rename_fails_stays);
-	tcase_add_test(tc, a_name_is_renamed_to_itself);
-
-	tc = tcase(suite, "crash");
-	tcase_add_loop_test(tc, a_crash_leaves_the_old_file_or_the_new_one, 0,
-			    16);
-	tcase_add_loop_test(tc, a_wrong_note_is_taken_away, 0, 6);
-
-	tc = tcase(suite, "list");
-	tcase_add_test(tc, a_listing_has_each_name_once);
-	tcase_add_test(tc, an_empty_folder_in_several_directories_is_empty);
-	tcase_add_test(tc, a_listing_that_fails_is_not_a_short_one);
-	tcase_add_test(tc, what_files_take_counts_in_the_limit);
-	tcase_add_test(tc, paths_may_be_long);
-	return fx_run(suite);
 }

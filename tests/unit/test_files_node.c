@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain_node.c - nodes of files/: names, paths, locks. */
+/* test_files_node.c - nodes of files/: names, paths, locks. */
 #include <config.h>
 
 #include "fs/files/node.h"
@@ -70,7 +70,9 @@ static int move(struct ucm_files_node *from, const char *name,
 	return 0;
 }
 
-START_TEST(a_path_is_made_of_names)
+UNIT_FIXTURE(.setup = set_up, .teardown = tear_down, .timeout = 60);
+
+UNIT_TEST(a_path_is_made_of_names)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d");
 	struct ucm_files_node *f = file(d, "f", 7);
@@ -81,7 +83,6 @@ START_TEST(a_path_is_made_of_names)
 	ck_assert_str_eq(path, "files/d/new");
 	ucm_files_unlock(&lock);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -91,7 +92,7 @@ static const struct {
 	{ "a/b", -EINVAL }, { "/", -EINVAL },
 };
 
-START_TEST(names_are_names)
+UNIT_TEST(names_are_names, .rows = NUM_ROWS(wrong_names))
 {
 	char name[NAME_MAX + 2];
 
@@ -108,9 +109,8 @@ START_TEST(names_are_names)
 		ucm_files_lock_name(&nodes, &nodes.root, name, &lock, path), 0);
 	ucm_files_unlock(&lock);
 }
-END_TEST
 
-START_TEST(a_path_has_an_end)
+UNIT_TEST(a_path_has_an_end)
 {
 	struct ucm_files_node *node = &nodes.root;
 	char name[200] = "";
@@ -127,9 +127,8 @@ START_TEST(a_path_has_an_end)
 	}
 	ck_assert_int_eq(err, -ENAMETOOLONG);
 }
-END_TEST
 
-START_TEST(what_is_looked_up_again_is_the_same)
+UNIT_TEST(what_is_looked_up_again_is_the_same)
 {
 	struct ucm_files_node *f = file(&nodes.root, "f", 7), *other;
 
@@ -141,9 +140,8 @@ START_TEST(what_is_looked_up_again_is_the_same)
 	ck_assert_int_eq(ucm_files_lock_node(&nodes, f, &lock, path), -ESTALE);
 	ck_assert_ptr_eq(child(&nodes.root, "f"), other);
 }
-END_TEST
 
-START_TEST(a_renamed_folder_takes_along_what_is_in_it)
+UNIT_TEST(a_renamed_folder_takes_along_what_is_in_it)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d");
 	struct ucm_files_node *e = folder(d, "e"), *f = file(e, "f", 1);
@@ -153,9 +151,8 @@ START_TEST(a_renamed_folder_takes_along_what_is_in_it)
 	ck_assert_ptr_null(child(d, "e"));
 	ck_assert_ptr_eq(child(&nodes.root, "new"), e);
 }
-END_TEST
 
-START_TEST(who_is_renamed_over_is_gone)
+UNIT_TEST(who_is_renamed_over_is_gone)
 {
 	struct ucm_files_node *x = file(&nodes.root, "x", 1);
 	struct ucm_files_node *y = file(&nodes.root, "y", 2);
@@ -167,9 +164,8 @@ START_TEST(who_is_renamed_over_is_gone)
 	ck_assert_uint_eq(x->dir, 5);
 	ck_assert_ptr_eq(child(&nodes.root, "y"), x);
 }
-END_TEST
 
-START_TEST(nothing_is_made_in_a_folder_that_is_gone)
+UNIT_TEST(nothing_is_made_in_a_folder_that_is_gone)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d");
 
@@ -179,9 +175,8 @@ START_TEST(nothing_is_made_in_a_folder_that_is_gone)
 	ck_assert_int_eq(ucm_files_lock_tree(&nodes, d, "x", &lock, path),
 			 -ENOENT);
 }
-END_TEST
 
-START_TEST(what_is_forgotten_takes_no_room)
+UNIT_TEST(what_is_forgotten_takes_no_room)
 {
 	struct ucm_files_node *d = folder(&nodes.root, "d"), *e, *f;
 
@@ -199,9 +194,8 @@ START_TEST(what_is_forgotten_takes_no_room)
 	ucm_files_forget(&nodes, &nodes.root, 1000);
 	path_is(&nodes.root, "files");
 }
-END_TEST
 
-START_TEST(the_table_grows)
+UNIT_TEST(the_table_grows)
 {
 	static struct ucm_files_node *made[5000];
 	char name[16];
@@ -217,7 +211,6 @@ START_TEST(the_table_grows)
 	}
 	ck_assert_uint_eq(nodes.num, 0);
 }
-END_TEST
 
 /* ---- threads ---- */
 
@@ -290,7 +283,7 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-START_TEST(a_node_is_found_wherever_it_is_moved)
+UNIT_TEST(a_node_is_found_wherever_it_is_moved)
 {
 	void *(*const roles[])(void *) = { mover, folder_mover, reader,
 					   reader };
@@ -304,26 +297,4 @@ START_TEST(a_node_is_found_wherever_it_is_moved)
 		must(!pthread_create(&threads[i], NULL, roles[i], NULL));
 	for (unsigned i = 0; i < NUM_ROWS(roles); i++)
 		pthread_join(threads[i], NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("plain_node");
-	TCase *tc = tcase_create("all");
-
-	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 60);
-	tcase_add_test(tc, a_path_is_made_of_names);
-	tcase_add_loop_test(tc, names_are_names, 0, NUM_ROWS(wrong_names));
-	tcase_add_test(tc, a_path_has_an_end);
-	tcase_add_test(tc, what_is_looked_up_again_is_the_same);
-	tcase_add_test(tc, a_renamed_folder_takes_along_what_is_in_it);
-	tcase_add_test(tc, who_is_renamed_over_is_gone);
-	tcase_add_test(tc, nothing_is_made_in_a_folder_that_is_gone);
-	tcase_add_test(tc, what_is_forgotten_takes_no_room);
-	tcase_add_test(tc, the_table_grows);
-	tcase_add_test(tc, a_node_is_found_wherever_it_is_moved);
-	suite_add_tcase(suite, tc);
-	return unit_run(suite);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plain_place.c - what of a name of files/ decides where it is placed. */
+/* test_files_place.c - what of a name of files/ decides where it is placed. */
 #include <config.h>
 
 #include "fs/files/files.h"
@@ -64,7 +64,7 @@ static const struct {
 	{ "Qwen2.5-7B@1@0@9a41@bfloat16.tmp", "Qwen2.5-7B@1@0@9a41@bfloat16" },
 };
 
-START_TEST(a_temporary_name_has_the_stem_of_the_other)
+UNIT_TEST(a_temporary_name_has_the_stem_of_the_other, .rows = NUM_ROWS(stems))
 {
 	size_t len;
 	const char *stem = ucm_files_stem(stems[_i].name, &len);
@@ -73,7 +73,6 @@ START_TEST(a_temporary_name_has_the_stem_of_the_other)
 			      !memcmp(stem, stems[_i].stem, len),
 		      "%s: %.*s", stems[_i].name, (int)len, stem);
 }
-END_TEST
 
 static struct ucm_id placed(const char *path)
 {
@@ -90,7 +89,7 @@ static bool together(const char *a, const char *b)
 	return !memcmp(&x, &y, sizeof(x));
 }
 
-START_TEST(the_folder_and_the_stem_decide)
+UNIT_TEST(the_folder_and_the_stem_decide)
 {
 	char path[PATH_MAX];
 
@@ -104,10 +103,9 @@ START_TEST(the_folder_and_the_stem_decide)
 	memcpy(path, "files/", 6);
 	ck_assert(!together(path, "files/x"));
 }
-END_TEST
 
 /* The fullest of four directories has not much more than its quarter. */
-START_TEST(chunks_in_one_folder_are_spread)
+UNIT_TEST(chunks_in_one_folder_are_spread, .rows = 7)
 {
 	static const struct {
 		const char *before, *after; /* the number */
@@ -137,18 +135,4 @@ START_TEST(chunks_in_one_folder_are_spread)
 	}
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_uint_lt(shares[i], 1100);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("plain_place");
-	TCase *tc = tcase_create("plain_place");
-
-	tcase_add_loop_test(tc, a_temporary_name_has_the_stem_of_the_other, 0,
-			    NUM_ROWS(stems));
-	tcase_add_test(tc, the_folder_and_the_stem_decide);
-	tcase_add_loop_test(tc, chunks_in_one_folder_are_spread, 0, 7);
-	suite_add_tcase(suite, tc);
-	return unit_run(suite);
 }

@@ -99,7 +99,7 @@ static struct ucm_block encode_plain(uint8_t page[4096])
 	return block;
 }
 
-START_TEST(crc32c_gives_the_published_values)
+UNIT_TEST(crc32c_gives_the_published_values)
 {
 	uint8_t zeros[32] = { 0 }, ones[32];
 
@@ -109,9 +109,8 @@ START_TEST(crc32c_gives_the_published_values)
 	ck_assert_uint_eq(ucm_crc32c(0, zeros, 32), 0x8a9136aa); /* RFC 3720 */
 	ck_assert_uint_eq(ucm_crc32c(0, ones, 32), 0x62a8ab43);
 }
-END_TEST
 
-START_TEST(crc32c_of_parts_is_that_of_the_whole)
+UNIT_TEST(crc32c_of_parts_is_that_of_the_whole)
 {
 	for (size_t cut = 0; cut <= 9; cut++) {
 		uint32_t crc = ucm_crc32c(0, "123456789", cut);
@@ -120,9 +119,8 @@ START_TEST(crc32c_of_parts_is_that_of_the_whole)
 				  0xe3069283);
 	}
 }
-END_TEST
 
-START_TEST(encode_writes_the_bytes_of_the_document)
+UNIT_TEST(encode_writes_the_bytes_of_the_document)
 {
 	struct ucm_block block = golden_block();
 	uint8_t page[4096], payload[24];
@@ -134,7 +132,6 @@ START_TEST(encode_writes_the_bytes_of_the_document)
 		ck_assert_msg(page[i] == (i < 144 ? golden[i] : 0),
 			      "byte %zu is %02x", i, page[i]);
 }
-END_TEST
 
 static void compare_blocks(const struct ucm_block *a, const struct ucm_block *b)
 {
@@ -149,7 +146,7 @@ static void compare_blocks(const struct ucm_block *a, const struct ucm_block *b)
 	ck_assert_uint_eq(a->created_ns, b->created_ns);
 }
 
-START_TEST(parse_reads_the_bytes_of_the_document)
+UNIT_TEST(parse_reads_the_bytes_of_the_document)
 {
 	struct ucm_block want = golden_block(), block;
 	uint8_t page[4096] = { 0 };
@@ -161,10 +158,9 @@ START_TEST(parse_reads_the_bytes_of_the_document)
 	ck_assert_uint_eq(ucm_block_plane_crc(&block, page, 0), 0xd225c0e8);
 	ck_assert_uint_eq(ucm_block_plane_crc(&block, page, 3), 0xbe5cb6d8);
 }
-END_TEST
 
 /* Of a paged file 64 bytes tell the layout, 128 also the extension's fields. */
-START_TEST(parse_reads_the_extension_only_if_given_it)
+UNIT_TEST(parse_reads_the_extension_only_if_given_it)
 {
 	struct ucm_block block;
 
@@ -175,7 +171,6 @@ START_TEST(parse_reads_the_extension_only_if_given_it)
 	ck_assert_uint_eq(block.created_ns, 0x1122334455667788);
 	ck_assert_uint_eq(block.parent.bytes[0], 0xa0);
 }
-END_TEST
 
 static const struct {
 	enum ucm_form form;
@@ -202,7 +197,7 @@ static const struct {
 	{ UCM_FORM_PAGED, true, 6, 2, 0, 4, 4, 0, 0, 2, 8192 },
 };
 
-START_TEST(parse_finds_what_encode_wrote)
+UNIT_TEST(parse_finds_what_encode_wrote, .rows = NUM_ROWS(trips))
 {
 	static uint8_t bytes[32768], payload[16384];
 	struct ucm_block block, back;
@@ -243,9 +238,8 @@ START_TEST(parse_finds_what_encode_wrote)
 	ck_assert_int_eq(ucm_block_check_extension(&back, bytes,
 						   back.data_offset), 0);
 }
-END_TEST
 
-START_TEST(plane_table_has_the_checksum_of_each_plane)
+UNIT_TEST(plane_table_has_the_checksum_of_each_plane)
 {
 	static uint8_t bytes[12288], payload[1009 * 12];
 	struct ucm_block block = {
@@ -268,9 +262,8 @@ START_TEST(plane_table_has_the_checksum_of_each_plane)
 	block.form = UCM_FORM_PACKED;
 	ck_assert_uint_eq(ucm_block_plane_crc(&block, bytes, 0), 0);
 }
-END_TEST
 
-START_TEST(planes_checksums_do_for_the_payload)
+UNIT_TEST(planes_checksums_do_for_the_payload)
 {
 	static const uint32_t v_bytes[] = { 0, 1, 4095, 70000 };
 	struct ucm_block block = golden_block();
@@ -299,9 +292,8 @@ START_TEST(planes_checksums_do_for_the_payload)
 	ck_assert_int_eq(ucm_block_encode_planes(&block, planes, got,
 						 sizeof(got)), -EINVAL);
 }
-END_TEST
 
-START_TEST(empty_planes_have_checksum_zero)
+UNIT_TEST(empty_planes_have_checksum_zero)
 {
 	uint8_t bytes[4096], payload[30];
 	struct ucm_block block = {
@@ -314,7 +306,6 @@ START_TEST(empty_planes_have_checksum_zero)
 	ck_assert_uint_ne(ucm_block_plane_crc(&block, bytes, 4), 0);
 	ck_assert_uint_eq(ucm_block_plane_crc(&block, bytes, 5), 0);
 }
-END_TEST
 
 /* One field of a sealed header made wrong, and the header sealed again. */
 static const struct {
@@ -354,7 +345,7 @@ static const struct {
 	{ "dim at odds", 50, 2, 9, UCM_FAULT_FIELD },
 };
 
-START_TEST(parse_names_the_wrong_field)
+UNIT_TEST(parse_names_the_wrong_field, .rows = NUM_ROWS(wrong_fields))
 {
 	struct ucm_block block = { .data_offset = 4711 };
 	uint8_t page[4096];
@@ -367,9 +358,8 @@ START_TEST(parse_names_the_wrong_field)
 		      wrong_fields[_i].fault, "%s", wrong_fields[_i].what);
 	ck_assert_uint_eq(block.data_offset, 4711); /* left alone */
 }
-END_TEST
 
-START_TEST(packed_blocks_have_no_room_for_a_parent)
+UNIT_TEST(packed_blocks_have_no_room_for_a_parent)
 {
 	struct ucm_block block = { .geometry = plain, .form = UCM_FORM_PACKED,
 				   .data_offset = 64 };
@@ -383,9 +373,8 @@ START_TEST(packed_blocks_have_no_room_for_a_parent)
 				 UCM_FAULT_FIELD);
 	}
 }
-END_TEST
 
-START_TEST(any_changed_bit_of_a_header_is_seen)
+UNIT_TEST(any_changed_bit_of_a_header_is_seen)
 {
 	struct ucm_block block;
 	uint8_t page[4096];
@@ -402,9 +391,8 @@ START_TEST(any_changed_bit_of_a_header_is_seen)
 		page[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 }
-END_TEST
 
-START_TEST(any_changed_byte_of_an_extension_is_seen)
+UNIT_TEST(any_changed_byte_of_an_extension_is_seen)
 {
 	uint8_t page[4096];
 	struct ucm_block block = encode_plain(page);
@@ -417,10 +405,9 @@ START_TEST(any_changed_byte_of_an_extension_is_seen)
 	}
 	ck_assert_int_eq(ucm_block_check_extension(&block, page, 4096), 0);
 }
-END_TEST
 
 /* Not zero where it must be, under a right checksum. */
-START_TEST(reserved_bytes_of_an_extension_are_zero)
+UNIT_TEST(reserved_bytes_of_an_extension_are_zero)
 {
 	static const size_t offsets[] = { 64, 79, 80, 111, 124, 127, 144, 4095 };
 	uint8_t page[4096];
@@ -434,9 +421,8 @@ START_TEST(reserved_bytes_of_an_extension_are_zero)
 		page[offsets[i]] = 0;
 	}
 }
-END_TEST
 
-START_TEST(an_extension_cut_short_is_short)
+UNIT_TEST(an_extension_cut_short_is_short)
 {
 	uint8_t page[4096];
 	struct ucm_block block = encode_plain(page);
@@ -446,9 +432,8 @@ START_TEST(an_extension_cut_short_is_short)
 	block.form = UCM_FORM_PACKED;
 	ck_assert_int_eq(ucm_block_check_extension(&block, page, 0), 0);
 }
-END_TEST
 
-START_TEST(fewer_bytes_than_a_header_are_short)
+UNIT_TEST(fewer_bytes_than_a_header_are_short)
 {
 	struct ucm_block block;
 	uint8_t page[4096];
@@ -458,7 +443,6 @@ START_TEST(fewer_bytes_than_a_header_are_short)
 		ck_assert_int_eq(ucm_block_parse(page, len, 8192, &block),
 				 UCM_FAULT_SHORT);
 }
-END_TEST
 
 /* The seed's own header: 36 bytes and zeros. */
 static const struct {
@@ -482,7 +466,7 @@ static const struct {
 	{ (1u << 20) + 1, UINT64_C(1) << 40, UCM_FAULT_FIELD, 0 },
 };
 
-START_TEST(bare_planes_divide_the_file_exactly)
+UNIT_TEST(bare_planes_divide_the_file_exactly, .rows = NUM_ROWS(bares))
 {
 	struct ucm_block block = { 0 };
 	uint8_t bytes[64] = { 0 };
@@ -501,9 +485,8 @@ START_TEST(bare_planes_divide_the_file_exactly)
 	ck_assert_uint_eq(block.geometry.v_bytes, bares[_i].plane);
 	ck_assert_uint_eq(ucm_block_file_size(&block), bares[_i].size);
 }
-END_TEST
 
-START_TEST(bare_fields_are_checked)
+UNIT_TEST(bare_fields_are_checked)
 {
 	struct ucm_block block;
 	uint8_t bytes[64] = { 0 };
@@ -521,7 +504,6 @@ START_TEST(bare_fields_are_checked)
 	ck_assert_int_eq(ucm_block_parse(bytes, 64, 464, &block),
 			 UCM_FAULT_HEADER_CRC);
 }
-END_TEST
 
 static const struct {
 	uint32_t layers, data_offset;
@@ -530,13 +512,12 @@ static const struct {
 	{ 1008, 8192 }, { 1009, 12288 }, { 1u << 20, 8392704 },
 };
 
-START_TEST(data_offset_leaves_room_for_the_plane_table)
+UNIT_TEST(data_offset_leaves_room_for_the_plane_table)
 {
 	for (size_t i = 0; i < NUM_ROWS(offsets_of); i++)
 		ck_assert_uint_eq(ucm_block_data_offset(offsets_of[i].layers),
 				  offsets_of[i].data_offset);
 }
-END_TEST
 
 static const struct {
 	enum ucm_form form;
@@ -552,7 +533,7 @@ static const struct {
 	  UINT64_C(9007199261036544), UINT64_C(9007190671101954) },
 };
 
-START_TEST(sizes_and_offsets_follow_from_the_header)
+UNIT_TEST(sizes_and_offsets_follow_from_the_header)
 {
 	for (size_t i = 0; i < NUM_ROWS(sizes); i++) {
 		struct ucm_block block = {
@@ -571,9 +552,8 @@ START_TEST(sizes_and_offsets_follow_from_the_header)
 				  sizes[i].last);
 	}
 }
-END_TEST
 
-START_TEST(encode_refuses_what_parse_would)
+UNIT_TEST(encode_refuses_what_parse_would)
 {
 	static const struct {
 		const char *what;
@@ -615,10 +595,9 @@ START_TEST(encode_refuses_what_parse_would)
 		ck_assert_mem_eq(bytes, untouched, sizeof(bytes));
 	}
 }
-END_TEST
 
 /* The header's fields are read and written by memcpy; so is the table. */
-START_TEST(buffers_need_no_alignment)
+UNIT_TEST(buffers_need_no_alignment)
 {
 	struct ucm_block block = golden_block(), back;
 	uint8_t bytes[4097], payload[25];
@@ -630,9 +609,8 @@ START_TEST(buffers_need_no_alignment)
 	ck_assert_int_eq(ucm_block_parse(bytes + 1, 4096, 8192, &back), 0);
 	ck_assert_int_eq(ucm_block_check_extension(&back, bytes + 1, 4096), 0);
 }
-END_TEST
 
-START_TEST(every_fault_has_a_text_of_its_own)
+UNIT_TEST(every_fault_has_a_text_of_its_own)
 {
 	for (int i = 0; i < UCM_FAULT_COUNT; i++) {
 		const char *text = ucm_fault_text((enum ucm_fault)i);
@@ -645,9 +623,8 @@ START_TEST(every_fault_has_a_text_of_its_own)
 	ck_assert_str_eq(ucm_fault_text(UCM_FAULT_COUNT), "unknown fault");
 	ck_assert_str_eq(ucm_fault_text((enum ucm_fault)-1), "unknown fault");
 }
-END_TEST
 
-START_TEST(dtypes_have_names_and_sizes)
+UNIT_TEST(dtypes_have_names_and_sizes)
 {
 	static const struct {
 		const char *name;
@@ -670,9 +647,8 @@ START_TEST(dtypes_have_names_and_sizes)
 	ck_assert_int_eq(ucm_dtype_parse("Float16", &dtype), -EINVAL);
 	ck_assert_uint_eq(dtype, 7);
 }
-END_TEST
 
-START_TEST(geometries_are_compared_by_what_both_tell)
+UNIT_TEST(geometries_are_compared_by_what_both_tell)
 {
 	static const struct {
 		const char *what;
@@ -698,9 +674,8 @@ START_TEST(geometries_are_compared_by_what_both_tell)
 			      rows[i].equal, "%s", rows[i].what);
 	}
 }
-END_TEST
 
-START_TEST(geometry_in_words_never_overruns)
+UNIT_TEST(geometry_in_words_never_overruns)
 {
 	struct ucm_geometry odd = { .dtype = 77, .order = 9 };
 	char text[200], tiny[8];
@@ -713,9 +688,8 @@ START_TEST(geometry_in_words_never_overruns)
 	ucm_geometry_text(&odd, text, sizeof(text));
 	ck_assert_ptr_nonnull(strstr(text, "unknown dtype"));
 }
-END_TEST
 
-START_TEST(ids_are_lowercase_hex_only)
+UNIT_TEST(ids_are_lowercase_hex_only)
 {
 	static const char good[] = "3f9a101112131415161718191a1b1ce1";
 	struct ucm_id id = { { 0 } }, before;
@@ -737,44 +711,4 @@ START_TEST(ids_are_lowercase_hex_only)
 		ck_assert_int_eq(ucm_id_parse(bad, &id), -EINVAL);
 	}
 	ck_assert_mem_eq(&id, &before, sizeof(id));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("format");
-	TCase *tests = tcase_create("format");
-
-	tcase_add_test(tests, crc32c_gives_the_published_values);
-	tcase_add_test(tests, crc32c_of_parts_is_that_of_the_whole);
-	tcase_add_test(tests, encode_writes_the_bytes_of_the_document);
-	tcase_add_test(tests, parse_reads_the_bytes_of_the_document);
-	tcase_add_test(tests, parse_reads_the_extension_only_if_given_it);
-	tcase_add_loop_test(tests, parse_finds_what_encode_wrote, 0,
-			    NUM_ROWS(trips));
-	tcase_add_test(tests, plane_table_has_the_checksum_of_each_plane);
-	tcase_add_test(tests, planes_checksums_do_for_the_payload);
-	tcase_add_test(tests, empty_planes_have_checksum_zero);
-	tcase_add_loop_test(tests, parse_names_the_wrong_field, 0,
-			    NUM_ROWS(wrong_fields));
-	tcase_add_test(tests, packed_blocks_have_no_room_for_a_parent);
-	tcase_add_test(tests, any_changed_bit_of_a_header_is_seen);
-	tcase_add_test(tests, any_changed_byte_of_an_extension_is_seen);
-	tcase_add_test(tests, reserved_bytes_of_an_extension_are_zero);
-	tcase_add_test(tests, an_extension_cut_short_is_short);
-	tcase_add_test(tests, fewer_bytes_than_a_header_are_short);
-	tcase_add_loop_test(tests, bare_planes_divide_the_file_exactly, 0,
-			    NUM_ROWS(bares));
-	tcase_add_test(tests, bare_fields_are_checked);
-	tcase_add_test(tests, data_offset_leaves_room_for_the_plane_table);
-	tcase_add_test(tests, sizes_and_offsets_follow_from_the_header);
-	tcase_add_test(tests, encode_refuses_what_parse_would);
-	tcase_add_test(tests, buffers_need_no_alignment);
-	tcase_add_test(tests, every_fault_has_a_text_of_its_own);
-	tcase_add_test(tests, dtypes_have_names_and_sizes);
-	tcase_add_test(tests, geometries_are_compared_by_what_both_tell);
-	tcase_add_test(tests, geometry_in_words_never_overruns);
-	tcase_add_test(tests, ids_are_lowercase_hex_only);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -54,7 +54,7 @@ static void end(struct a_case *c)
 	free(c->ids);
 }
 
-START_TEST(a_prefix_of_a_request_has_a_prefix_of_its_ids)
+UNIT_TEST(a_prefix_of_a_request_has_a_prefix_of_its_ids, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 
@@ -67,9 +67,8 @@ START_TEST(a_prefix_of_a_request_has_a_prefix_of_its_ids)
 	}
 	end(&c);
 }
-END_TEST
 
-START_TEST(a_changed_token_changes_its_block_and_all_behind)
+UNIT_TEST(a_changed_token_changes_its_block_and_all_behind, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 
@@ -88,10 +87,9 @@ START_TEST(a_changed_token_changes_its_block_and_all_behind)
 	}
 	end(&c);
 }
-END_TEST
 
 /* Parts of random lengths, of which only whole blocks are taken. */
-START_TEST(going_on_from_a_state_is_hashing_at_once)
+UNIT_TEST(going_on_from_a_state_is_hashing_at_once, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 	struct ucm_id *ids = calloc(c.all, sizeof(*ids));
@@ -120,9 +118,8 @@ START_TEST(going_on_from_a_state_is_hashing_at_once)
 	free(ids);
 	end(&c);
 }
-END_TEST
 
-START_TEST(going_on_from_a_parent_is_hashing_at_once)
+UNIT_TEST(going_on_from_a_parent_is_hashing_at_once, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 	struct ucm_id *ids = calloc(c.all, sizeof(*ids));
@@ -146,7 +143,6 @@ START_TEST(going_on_from_a_parent_is_hashing_at_once)
 	free(ids);
 	end(&c);
 }
-END_TEST
 
 #define MAX_BATCH 50
 
@@ -189,7 +185,7 @@ static void compare_batch(struct a_case *c, size_t num)
 	}
 }
 
-START_TEST(a_batch_is_its_requests_one_by_one)
+UNIT_TEST(a_batch_is_its_requests_one_by_one, .rows = NUM_CASES)
 {
 	static const char *const ways[] = { "avx512", "avx2", "none" };
 	struct a_case c = begin(_i);
@@ -202,7 +198,6 @@ START_TEST(a_batch_is_its_requests_one_by_one)
 	}
 	end(&c);
 }
-END_TEST
 
 #define NUM_RANKS 6
 
@@ -231,7 +226,7 @@ static bool any_same(const struct ucm_id *a, const struct ucm_id *b, size_t num)
 	return false;
 }
 
-START_TEST(ids_of_all_ranks_differ_but_with_mla)
+UNIT_TEST(ids_of_all_ranks_differ_but_with_mla, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 	bool ranks = c.scheme != UCM_SCHEME_PREFIX &&
@@ -252,9 +247,8 @@ START_TEST(ids_of_all_ranks_differ_but_with_mla)
 		free(ids[r]);
 	end(&c);
 }
-END_TEST
 
-START_TEST(a_rank_goes_on_from_its_state_as_rank_0_does)
+UNIT_TEST(a_rank_goes_on_from_its_state_as_rank_0_does, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 	struct ucm_hash_meta meta = meta_of(c.scheme, c.block_size);
@@ -282,9 +276,8 @@ START_TEST(a_rank_goes_on_from_its_state_as_rank_0_does)
 	free(ids);
 	end(&c);
 }
-END_TEST
 
-START_TEST(ids_of_a_rank_follow_from_rank_0_s)
+UNIT_TEST(ids_of_a_rank_follow_from_rank_0_s, .rows = NUM_CASES)
 {
 	struct a_case c = begin(_i);
 	struct ucm_hash_meta meta = meta_of(c.scheme, c.block_size);
@@ -307,10 +300,9 @@ START_TEST(ids_of_a_rank_follow_from_rank_0_s)
 	ucm_hasher_close(hasher);
 	end(&c);
 }
-END_TEST
 
 /* An item changes the blocks that it lies in, and so all behind. */
-START_TEST(an_item_changes_its_first_block_and_all_behind)
+UNIT_TEST(an_item_changes_its_first_block_and_all_behind)
 {
 	struct ucm_hasher *hasher = open_scheme(UCM_SCHEME_SHA256, 16);
 	int64_t tokens[160] = { 0 };
@@ -332,24 +324,4 @@ START_TEST(an_item_changes_its_first_block_and_all_behind)
 	}
 	ucm_hasher_close(hasher);
 	free(plain);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("hash_props");
-	TCase *tests = tcase_create("hash_props");
-
-#define EACH(test) tcase_add_loop_test(tests, test, 0, NUM_CASES)
-	EACH(a_prefix_of_a_request_has_a_prefix_of_its_ids);
-	EACH(a_changed_token_changes_its_block_and_all_behind);
-	EACH(going_on_from_a_state_is_hashing_at_once);
-	EACH(going_on_from_a_parent_is_hashing_at_once);
-	EACH(a_batch_is_its_requests_one_by_one);
-	EACH(ids_of_all_ranks_differ_but_with_mla);
-	EACH(a_rank_goes_on_from_its_state_as_rank_0_does);
-	EACH(ids_of_a_rank_follow_from_rank_0_s);
-	tcase_add_test(tests, an_item_changes_its_first_block_and_all_behind);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

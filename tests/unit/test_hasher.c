@@ -6,7 +6,7 @@
 
 #include "tests/unit/hash_fixture.h"
 
-START_TEST(schemes_have_names)
+UNIT_TEST(schemes_have_names)
 {
 	uint32_t scheme = 77;
 
@@ -21,7 +21,6 @@ START_TEST(schemes_have_names)
 	ck_assert_int_eq(ucm_scheme_parse("", &scheme), -EINVAL);
 	ck_assert_uint_eq(scheme, 77);
 }
-END_TEST
 
 static void set_scheme(struct ucm_hash_meta *m) { m->scheme = UCM_SCHEME_COUNT; }
 static void no_tokens(struct ucm_hash_meta *m) { m->block_size = 0; }
@@ -108,7 +107,7 @@ static const struct {
 	{ UCM_SCHEME_SHA256, items_huge, "items[0]: tokens " },
 };
 
-START_TEST(a_wrong_field_is_named)
+UNIT_TEST(a_wrong_field_is_named, .rows = NUM_ROWS(wrong))
 {
 	struct ucm_hash_meta meta = meta_of(wrong[_i].scheme, 16);
 	struct ucm_hasher *hasher = (void *)1;
@@ -120,9 +119,8 @@ START_TEST(a_wrong_field_is_named)
 	ck_assert_ptr_eq(hasher, (void *)1);
 	ck_assert_int_eq(ucm_hasher_open(&meta, &hasher, NULL), -EINVAL);
 }
-END_TEST
 
-START_TEST(what_a_scheme_does_not_hash_need_not_be_there)
+UNIT_TEST(what_a_scheme_does_not_hash_need_not_be_there)
 {
 	static const uint32_t without[] = {
 		UCM_SCHEME_PREFIX, UCM_SCHEME_HEXCHAIN, UCM_SCHEME_EXTERNAL,
@@ -136,18 +134,16 @@ START_TEST(what_a_scheme_does_not_hash_need_not_be_there)
 		ucm_hasher_close(open_meta(&meta));
 	}
 }
-END_TEST
 
-START_TEST(a_model_may_be_a_path_with_colons)
+UNIT_TEST(a_model_may_be_a_path_with_colons)
 {
 	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_UCM, 16);
 
 	meta.model = "hf://org/model:rev";
 	ucm_hasher_close(open_meta(&meta));
 }
-END_TEST
 
-START_TEST(a_text_may_have_64_kib_and_no_more)
+UNIT_TEST(a_text_may_have_64_kib_and_no_more)
 {
 	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_SHA256, 16);
 	struct ucm_error error;
@@ -163,9 +159,8 @@ START_TEST(a_text_may_have_64_kib_and_no_more)
 	ucm_hasher_close(open_meta(&meta));
 	free(text);
 }
-END_TEST
 
-START_TEST(a_hasher_keeps_nothing_of_its_caller)
+UNIT_TEST(a_hasher_keeps_nothing_of_its_caller)
 {
 	char model[] = "/models/test", dtype[] = "float16", salt_text[] = "s";
 	char lora_text[] = "l";
@@ -199,20 +194,4 @@ START_TEST(a_hasher_keeps_nothing_of_its_caller)
 	ucm_hasher_close(NULL);
 	free(a);
 	free(b);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("hasher");
-	TCase *tests = tcase_create("hasher");
-
-	tcase_add_test(tests, schemes_have_names);
-	tcase_add_loop_test(tests, a_wrong_field_is_named, 0, NUM_ROWS(wrong));
-	tcase_add_test(tests, what_a_scheme_does_not_hash_need_not_be_there);
-	tcase_add_test(tests, a_model_may_be_a_path_with_colons);
-	tcase_add_test(tests, a_text_may_have_64_kib_and_no_more);
-	tcase_add_test(tests, a_hasher_keeps_nothing_of_its_caller);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

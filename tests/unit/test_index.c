@@ -51,7 +51,9 @@ static struct ucm_key key_of(const struct ucm_entry *entry)
 	return (struct ucm_key){ .id = entry->id, .space = entry->space };
 }
 
-START_TEST(what_was_added_is_found_by_name_and_by_reference)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(what_was_added_is_found_by_name_and_by_reference)
 {
 	struct ucm_entry entry = entry_of(1, 0), out = { 0 };
 	struct ucm_key key = key_of(&entry);
@@ -68,9 +70,8 @@ START_TEST(what_was_added_is_found_by_name_and_by_reference)
 	ck_assert(ucm_index_get(ix, ref, &out));
 	ck_assert_mem_eq(&out.id, &entry.id, sizeof(out.id));
 }
-END_TEST
 
-START_TEST(a_second_add_tells_of_the_first)
+UNIT_TEST(a_second_add_tells_of_the_first)
 {
 	struct ucm_entry entry = entry_of(1, 0), out;
 	ucm_ref ref, second = 0;
@@ -83,9 +84,8 @@ START_TEST(a_second_add_tells_of_the_first)
 	ck_assert_uint_eq(out.dir, 3);
 	ck_assert_int_eq(ucm_index_add(ix, &entry, NULL), -EEXIST);
 }
-END_TEST
 
-START_TEST(one_id_in_two_spaces_is_two_blocks)
+UNIT_TEST(one_id_in_two_spaces_is_two_blocks)
 {
 	struct ucm_entry a = entry_of(1, 0), b = entry_of(1, 1), out;
 	struct ucm_key key = key_of(&b);
@@ -99,9 +99,8 @@ START_TEST(one_id_in_two_spaces_is_two_blocks)
 	ck_assert_uint_eq(out.space, 0);
 	ck_assert(ucm_index_find(ix, &key, NULL, NULL));
 }
-END_TEST
 
-START_TEST(a_reference_dies_with_its_entry_and_stays_dead)
+UNIT_TEST(a_reference_dies_with_its_entry_and_stays_dead)
 {
 	struct ucm_entry entry = entry_of(1, 0), out;
 	ucm_ref old[50], ref;
@@ -123,9 +122,8 @@ START_TEST(a_reference_dies_with_its_entry_and_stays_dead)
 	ck_assert_uint_eq(ref & ((1u << 28) - 1),
 			  old[0] & ((1u << 28) - 1)); /* reused indeed */
 }
-END_TEST
 
-START_TEST(references_that_never_were_are_refused)
+UNIT_TEST(references_that_never_were_are_refused)
 {
 	static const ucm_ref wild[] = { 0, 1, UINT64_MAX, UINT64_C(1) << 36,
 					UINT64_C(0xfffffffffffff) };
@@ -137,14 +135,13 @@ START_TEST(references_that_never_were_are_refused)
 		ck_assert(!ucm_index_edit(ix, wild[i], NULL, NULL));
 	}
 }
-END_TEST
 
 static void set_uses(struct ucm_entry *entry, void *arg)
 {
 	entry->uses = *(uint32_t *)arg;
 }
 
-START_TEST(edits_are_seen)
+UNIT_TEST(edits_are_seen)
 {
 	struct ucm_entry entry = entry_of(1, 0), out;
 	uint32_t uses = 77;
@@ -157,7 +154,6 @@ START_TEST(edits_are_seen)
 	ck_assert(ucm_index_remove(ix, ref, NULL));
 	ck_assert(!ucm_index_edit(ix, ref, set_uses, &uses));
 }
-END_TEST
 
 static unsigned count_bucket(uint16_t space, unsigned bucket)
 {
@@ -178,7 +174,7 @@ static unsigned count_bucket(uint16_t space, unsigned bucket)
 	return num;
 }
 
-START_TEST(a_listing_has_each_entry_of_its_bucket_once)
+UNIT_TEST(a_listing_has_each_entry_of_its_bucket_once)
 {
 	unsigned want[256] = { 0 }, total = 0;
 
@@ -195,10 +191,9 @@ START_TEST(a_listing_has_each_entry_of_its_bucket_once)
 	ck_assert_uint_eq(total, 1667);
 	ck_assert_uint_eq(count_bucket(2, 0), 0);
 }
-END_TEST
 
 /* "rm *" lists and removes at once. */
-START_TEST(a_listing_goes_on_over_removed_entries)
+UNIT_TEST(a_listing_goes_on_over_removed_entries)
 {
 	struct ucm_entry entry;
 	unsigned removed = 0;
@@ -218,7 +213,6 @@ START_TEST(a_listing_goes_on_over_removed_entries)
 	for (unsigned bucket = 0; bucket < 256; bucket++)
 		ck_assert_uint_eq(count_bucket(0, bucket), 0);
 }
-END_TEST
 
 static struct ucm_entry crowd_of(unsigned number, uint16_t space)
 {
@@ -229,7 +223,7 @@ static struct ucm_entry crowd_of(unsigned number, uint16_t space)
 }
 
 /* Slots that are looked at in one go: not all of a shard, whose lock is held. */
-START_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
+UNIT_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
 {
 	struct ucm_index_memory live;
 	struct ucm_shard shard;
@@ -260,7 +254,6 @@ START_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
 	ucm_shard_fini(&shard);
 	ucm_index_memory_fini(&live);
 }
-END_TEST
 
 static _Atomic unsigned walk; /* odd: one is under way */
 static _Atomic unsigned served;
@@ -282,7 +275,7 @@ static void *ask_meanwhile(void *arg)
 	return NULL;
 }
 
-START_TEST(others_come_first_while_a_space_is_listed)
+UNIT_TEST(others_come_first_while_a_space_is_listed)
 {
 	struct ucm_entry entry;
 	pthread_t thread;
@@ -308,10 +301,9 @@ START_TEST(others_come_first_while_a_space_is_listed)
 	pthread_join(thread, &wrong);
 	ck_assert_msg(!wrong, "%s", (char *)wrong);
 }
-END_TEST
 
 /* Those of a listing that goes on are seen once, whatever comes and goes. */
-START_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
+UNIT_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
 {
 	unsigned seen[3000] = { 0 };
 	struct ucm_entry entry;
@@ -338,9 +330,8 @@ START_TEST(a_listing_in_pieces_sees_what_stays_exactly_once)
 	for (unsigned i = 0; i < NUM_ROWS(seen); i++)
 		must(seen[i] == 1);
 }
-END_TEST
 
-START_TEST(a_hundred_thousand_blocks_take_80_bytes_each_at_most)
+UNIT_TEST(a_hundred_thousand_blocks_take_80_bytes_each_at_most)
 {
 	struct ucm_entry out;
 
@@ -358,9 +349,8 @@ START_TEST(a_hundred_thousand_blocks_take_80_bytes_each_at_most)
 		ck_assert_uint_eq(out.size, 4096 + i);
 	}
 }
-END_TEST
 
-START_TEST(memory_is_used_again)
+UNIT_TEST(memory_is_used_again)
 {
 	uint64_t before;
 	ucm_ref ref;
@@ -383,10 +373,9 @@ START_TEST(memory_is_used_again)
 		}
 	}
 }
-END_TEST
 
 /* Counted names, as a test bench makes them: all in one bucket, all alike. */
-START_TEST(names_that_are_no_hashes_are_found_too)
+UNIT_TEST(names_that_are_no_hashes_are_found_too)
 {
 	for (unsigned i = 0; i < 20000; i++) {
 		struct ucm_entry entry = { .space = 0 };
@@ -396,7 +385,6 @@ START_TEST(names_that_are_no_hashes_are_found_too)
 	}
 	ck_assert_uint_eq(count_bucket(0, 0), 20000);
 }
-END_TEST
 
 static int no_memory(const char *call, const char *path)
 {
@@ -404,7 +392,7 @@ static int no_memory(const char *call, const char *path)
 	return strcmp(call, "fallocate") ? 0 : -ENOSPC;
 }
 
-START_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
+UNIT_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
 {
 	unsigned num = 0, later = 0;
 
@@ -432,7 +420,6 @@ START_TEST(without_memory_it_takes_no_more_and_keeps_what_it_has)
 		must(entry.size == 4096 + i);
 	}
 }
-END_TEST
 
 static void set_size(struct ucm_entry *entry, void *arg)
 {
@@ -451,7 +438,7 @@ static bool mark(struct ucm_entry *entry, ucm_ref ref, void *arg)
 }
 
 /* One walk for all spaces, a little at a time. */
-START_TEST(a_walk_meets_each_entry_of_every_space_once)
+UNIT_TEST(a_walk_meets_each_entry_of_every_space_once)
 {
 	unsigned seen = 0;
 	ucm_ref gone;
@@ -488,9 +475,8 @@ START_TEST(a_walk_meets_each_entry_of_every_space_once)
 				  i % 4 != 2 ? entry.size % 1000 : 0);
 	}
 }
-END_TEST
 
-START_TEST(a_size_that_does_not_fit_is_refused)
+UNIT_TEST(a_size_that_does_not_fit_is_refused)
 {
 	struct ucm_entry entry = entry_of(1, 0), out;
 	uint64_t most = (UINT64_C(1) << 40) - 1, more = most + 1;
@@ -506,7 +492,6 @@ START_TEST(a_size_that_does_not_fit_is_refused)
 	ck_assert_uint_eq(out.space, 0);
 	ck_assert_uint_eq(out.dir, 3);
 }
-END_TEST
 
 /* ---- hidden spaces ---- */
 
@@ -519,7 +504,7 @@ static bool is_seen(const struct ucm_entry *entry)
 		      sizeof(entry->id)) != NULL;
 }
 
-START_TEST(a_hidden_space_is_kept_out_of_shared_memory)
+UNIT_TEST(a_hidden_space_is_kept_out_of_shared_memory)
 {
 	struct ucm_entry mine = entry_of(1, 7), others = entry_of(2, 8), out;
 	struct ucm_key key = key_of(&mine);
@@ -543,10 +528,9 @@ START_TEST(a_hidden_space_is_kept_out_of_shared_memory)
 	ck_assert(ucm_index_remove(ix, ref, NULL));
 	ck_assert(!ucm_index_get(ix, ref, &out));
 }
-END_TEST
 
 /* References are node ids, and held by writers. */
-START_TEST(references_outlive_the_hiding_of_their_space)
+UNIT_TEST(references_outlive_the_hiding_of_their_space)
 {
 	enum { NUM = 3000 };
 	static ucm_ref refs[NUM];
@@ -575,9 +559,8 @@ START_TEST(references_outlive_the_hiding_of_their_space)
 	for (unsigned i = 0; i < NUM; i++)
 		must(ucm_index_remove(ix, refs[i], NULL));
 }
-END_TEST
 
-START_TEST(a_slot_is_used_again_after_its_exile)
+UNIT_TEST(a_slot_is_used_again_after_its_exile)
 {
 	struct ucm_entry mine = entry_of(1, 7), other = entry_of(1, 8), out;
 	ucm_ref old, new;
@@ -592,10 +575,9 @@ START_TEST(a_slot_is_used_again_after_its_exile)
 	ck_assert(!ucm_index_get(ix, old, &out));
 	ck_assert(is_seen(&other));
 }
-END_TEST
 
 /* Who sees how often a shard changes learns first bytes of hidden ids. */
-START_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
+UNIT_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
 {
 	struct ucm_index_memory *live = ucm_index_live(ix);
 	uint64_t size = ucm_index_memory_size(live);
@@ -616,9 +598,8 @@ START_TEST(nothing_that_can_be_seen_moves_with_a_hidden_space)
 	ck_assert(!memcmp(before, live->base, size));
 	free(before);
 }
-END_TEST
 
-START_TEST(a_listing_has_hidden_entries_too)
+UNIT_TEST(a_listing_has_hidden_entries_too)
 {
 	unsigned num = 0;
 
@@ -633,7 +614,6 @@ START_TEST(a_listing_has_hidden_entries_too)
 		num += count_bucket(7, bucket);
 	ck_assert_uint_eq(num, 3000);
 }
-END_TEST
 
 #define THREADS 4
 #define ROUNDS 20000
@@ -684,7 +664,7 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_agree_on_who_added_and_who_removed)
+UNIT_TEST(threads_agree_on_who_added_and_who_removed)
 {
 	pthread_t threads[THREADS];
 	uint64_t left = 0;
@@ -703,49 +683,8 @@ START_TEST(threads_agree_on_who_added_and_who_removed)
 	ck_assert_uint_eq(adds - removes, left);
 	ck_assert_uint_gt(removes, 1000);
 }
-END_TEST
 
-START_TEST(freeing_no_index_is_harmless)
+UNIT_TEST(freeing_no_index_is_harmless)
 {
 	ucm_index_free(NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("index");
-	TCase *tests = tcase_create("index");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, what_was_added_is_found_by_name_and_by_reference);
-	tcase_add_test(tests, a_second_add_tells_of_the_first);
-	tcase_add_test(tests, one_id_in_two_spaces_is_two_blocks);
-	tcase_add_test(tests, a_reference_dies_with_its_entry_and_stays_dead);
-	tcase_add_test(tests, references_that_never_were_are_refused);
-	tcase_add_test(tests, edits_are_seen);
-	tcase_add_test(tests, a_listing_has_each_entry_of_its_bucket_once);
-	tcase_add_test(tests, a_listing_goes_on_over_removed_entries);
-	tcase_add_test(tests,
-		       a_walk_gives_the_lock_back_after_a_bounded_number_of_slots);
-	tcase_add_test(tests, others_come_first_while_a_space_is_listed);
-	tcase_add_test(tests,
-		       a_listing_in_pieces_sees_what_stays_exactly_once);
-	tcase_add_test(tests,
-		       a_hundred_thousand_blocks_take_80_bytes_each_at_most);
-	tcase_add_test(tests, memory_is_used_again);
-	tcase_add_test(tests, names_that_are_no_hashes_are_found_too);
-	tcase_add_test(tests,
-		       without_memory_it_takes_no_more_and_keeps_what_it_has);
-	tcase_add_test(tests, a_walk_meets_each_entry_of_every_space_once);
-	tcase_add_test(tests, a_size_that_does_not_fit_is_refused);
-	tcase_add_test(tests, a_hidden_space_is_kept_out_of_shared_memory);
-	tcase_add_test(tests, references_outlive_the_hiding_of_their_space);
-	tcase_add_test(tests, a_slot_is_used_again_after_its_exile);
-	tcase_add_test(tests,
-		       nothing_that_can_be_seen_moves_with_a_hidden_space);
-	tcase_add_test(tests, a_listing_has_hidden_entries_too);
-	tcase_add_test(tests, threads_agree_on_who_added_and_who_removed);
-	tcase_add_test(tests, freeing_no_index_is_harmless);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_live.c - memory that grows in place, and that only we can write to. */
+/*
+ * test_index_memory.c - memory that grows in place, and that only we can write
+ * to.
+ */
 #include <config.h>
 
 #include "fs/index/memory.h"
@@ -35,7 +38,9 @@ static uint64_t file_size(void)
 	return (uint64_t)st.st_size;
 }
 
-START_TEST(a_new_one_says_what_it_is)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(a_new_one_says_what_it_is)
 {
 	const struct ucm_index_memory_header *header =
 		ucm_index_memory_header(&live);
@@ -54,9 +59,8 @@ START_TEST(a_new_one_says_what_it_is)
 			 ucm_index_memory_header(&other)->instance, 16);
 	ucm_index_memory_fini(&other);
 }
-END_TEST
 
-START_TEST(what_is_taken_is_zero_and_does_not_move_or_overlap)
+UNIT_TEST(what_is_taken_is_zero_and_does_not_move_or_overlap)
 {
 	uint32_t units[300];
 	uint8_t *at[300];
@@ -78,10 +82,9 @@ START_TEST(what_is_taken_is_zero_and_does_not_move_or_overlap)
 	ck_assert_uint_eq(ucm_index_memory_size(&live), file_size());
 	ck_assert_uint_eq(ucm_index_memory_header(&live)->size, file_size());
 }
-END_TEST
 
 /* All of it is allocated: a reader cannot make it take more memory. */
-START_TEST(it_has_no_holes)
+UNIT_TEST(it_has_no_holes)
 {
 	uint32_t unit;
 	struct stat st;
@@ -90,9 +93,8 @@ START_TEST(it_has_no_holes)
 	ck_assert_int_eq(fstat(live.fd, &st), 0);
 	ck_assert_uint_ge((uint64_t)st.st_blocks * 512, (uint64_t)st.st_size);
 }
-END_TEST
 
-START_TEST(nobody_else_writes_to_it_or_cuts_it)
+UNIT_TEST(nobody_else_writes_to_it_or_cuts_it)
 {
 	char byte = 1;
 
@@ -105,9 +107,8 @@ START_TEST(nobody_else_writes_to_it_or_cuts_it)
 	ck_assert_int_lt(ftruncate(live.fd, 4096), 0);
 	ck_assert_int_eq(errno, EPERM);
 }
-END_TEST
 
-START_TEST(it_can_be_mapped_for_reading_and_not_be_made_writable)
+UNIT_TEST(it_can_be_mapped_for_reading_and_not_be_made_writable)
 {
 	void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, live.fd, 0);
 
@@ -116,7 +117,6 @@ START_TEST(it_can_be_mapped_for_reading_and_not_be_made_writable)
 	ck_assert_int_lt(mprotect(map, 4096, PROT_READ | PROT_WRITE), 0);
 	munmap(map, 4096);
 }
-END_TEST
 
 static int no_memory(const char *call, const char *path)
 {
@@ -124,7 +124,7 @@ static int no_memory(const char *call, const char *path)
 	return strcmp(call, "fallocate") ? 0 : -ENOSPC;
 }
 
-START_TEST(want_of_memory_is_an_error_and_passes)
+UNIT_TEST(want_of_memory_is_an_error_and_passes)
 {
 	uint64_t before = file_size();
 	uint32_t unit = 77;
@@ -136,19 +136,17 @@ START_TEST(want_of_memory_is_an_error_and_passes)
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(ucm_index_memory_take(&live, 1 << 20, &unit), 0);
 }
-END_TEST
 
-START_TEST(more_than_its_addresses_is_refused)
+UNIT_TEST(more_than_its_addresses_is_refused)
 {
 	uint32_t unit;
 
 	ck_assert_int_eq(ucm_index_memory_take(&live, live.reserve, &unit),
 			 -ENOMEM);
 }
-END_TEST
 
 /* As by "ulimit -f", which holds for memory files as well. */
-START_TEST(under_a_limit_on_files_it_is_ordinary_memory)
+UNIT_TEST(under_a_limit_on_files_it_is_ordinary_memory)
 {
 	struct rlimit limit = { .rlim_cur = 4096, .rlim_max = RLIM_INFINITY };
 	struct ucm_index_memory other;
@@ -167,10 +165,9 @@ START_TEST(under_a_limit_on_files_it_is_ordinary_memory)
 	ck_assert_uint_ge(ucm_index_memory_size(&other), 1000 * 4096);
 	ucm_index_memory_fini(&other);
 }
-END_TEST
 
 /* Chunks, as readers compute them: 8 of each size, no gap, no overlap. */
-START_TEST(numbers_go_through_the_chunks_in_order)
+UNIT_TEST(numbers_go_through_the_chunks_in_order)
 {
 	uint32_t number = 0, at;
 
@@ -187,10 +184,9 @@ START_TEST(numbers_go_through_the_chunks_in_order)
 	}
 	ck_assert_uint_eq(number, UCM_INDEX_MEMORY_MAX_ITEMS);
 }
-END_TEST
 
 /* From one number of heads to the next only one chain is split. */
-START_TEST(a_new_head_takes_from_one_chain_only)
+UNIT_TEST(a_new_head_takes_from_one_chain_only)
 {
 	for (uint32_t heads = 32; heads < 300; heads++) {
 		uint32_t parent = UINT32_MAX;
@@ -208,27 +204,4 @@ START_TEST(a_new_head_takes_from_one_chain_only)
 		}
 		must(parent != UINT32_MAX);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("live");
-	TCase *tests = tcase_create("live");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, a_new_one_says_what_it_is);
-	tcase_add_test(tests,
-		       what_is_taken_is_zero_and_does_not_move_or_overlap);
-	tcase_add_test(tests, it_has_no_holes);
-	tcase_add_test(tests, nobody_else_writes_to_it_or_cuts_it);
-	tcase_add_test(tests,
-		       it_can_be_mapped_for_reading_and_not_be_made_writable);
-	tcase_add_test(tests, want_of_memory_is_an_error_and_passes);
-	tcase_add_test(tests, more_than_its_addresses_is_refused);
-	tcase_add_test(tests, under_a_limit_on_files_it_is_ordinary_memory);
-	tcase_add_test(tests, numbers_go_through_the_chunks_in_order);
-	tcase_add_test(tests, a_new_head_takes_from_one_chain_only);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -36,7 +36,7 @@ static const struct {
 	{ (fuse_ino_t)7 << 60 | UCM_FIXED_ROOT, &nothing },
 };
 
-START_TEST(a_node_has_the_table_of_its_kind)
+UNIT_TEST(a_node_has_the_table_of_its_kind, .rows = NUM_ROWS(nodes))
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(nodes[_i].ino);
 
@@ -46,7 +46,6 @@ START_TEST(a_node_has_the_table_of_its_kind)
 	else
 		ck_assert_ptr_eq(ops, nodes[_i].want);
 }
-END_TEST
 
 static const struct ucm_node_ops *const kinds[] = {
 	&ucm_root_ops,	   &ucm_spaces_ops,	 &ucm_space_ops,
@@ -55,13 +54,12 @@ static const struct ucm_node_ops *const kinds[] = {
 	&ucm_tree_ops,
 };
 
-START_TEST(every_kind_tells_its_attributes)
+UNIT_TEST(every_kind_tells_its_attributes, .rows = NUM_ROWS(kinds))
 {
 	ck_assert_ptr_nonnull(kinds[_i]->getattr);
 }
-END_TEST
 
-START_TEST(a_folder_can_be_searched_and_listed_and_a_file_opened)
+UNIT_TEST(a_folder_can_be_searched_and_listed_and_a_file_opened, .rows = NUM_ROWS(kinds))
 {
 	const struct ucm_node_ops *ops = kinds[_i];
 
@@ -72,15 +70,13 @@ START_TEST(a_folder_can_be_searched_and_listed_and_a_file_opened)
 	if (ops->releasedir)
 		ck_assert_ptr_nonnull(ops->opendir);
 }
-END_TEST
 
-START_TEST(what_makes_folders_removes_them)
+UNIT_TEST(what_makes_folders_removes_them, .rows = NUM_ROWS(kinds))
 {
 	ck_assert(!kinds[_i]->mkdir == !kinds[_i]->rmdir);
 }
-END_TEST
 
-START_TEST(extended_attributes_are_ours_and_can_be_read)
+UNIT_TEST(extended_attributes_are_ours_and_can_be_read, .rows = NUM_ROWS(kinds))
 {
 	const struct ucm_xattr *attr = kinds[_i]->xattrs;
 
@@ -90,24 +86,4 @@ START_TEST(extended_attributes_are_ours_and_can_be_read)
 				 0);
 		ck_assert_ptr_nonnull(attr->get);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("kinds");
-	TCase *tests = tcase_create("kinds");
-	int num = NUM_ROWS(kinds);
-
-	tcase_add_loop_test(tests, a_node_has_the_table_of_its_kind, 0,
-			    NUM_ROWS(nodes));
-	tcase_add_loop_test(tests, every_kind_tells_its_attributes, 0, num);
-	tcase_add_loop_test(
-		tests, a_folder_can_be_searched_and_listed_and_a_file_opened, 0,
-		num);
-	tcase_add_loop_test(tests, what_makes_folders_removes_them, 0, num);
-	tcase_add_loop_test(tests, extended_attributes_are_ours_and_can_be_read,
-			    0, num);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -68,7 +68,7 @@ static void seal_says(struct ucm_layout *layout, const char *want)
 	ck_assert_str_eq(error.text, want);
 }
 
-START_TEST(a_sealed_layout_is_in_the_order_of_the_payload)
+UNIT_TEST(a_sealed_layout_is_in_the_order_of_the_payload)
 {
 	struct ucm_layout *layout = new_layout();
 	const struct ucm_region *regions;
@@ -88,9 +88,8 @@ START_TEST(a_sealed_layout_is_in_the_order_of_the_payload)
 	ck_assert_uint_eq(ucm_layout_runs(layout), 6);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(more_regions_than_the_first_table_holds)
+UNIT_TEST(more_regions_than_the_first_table_holds)
 {
 	struct ucm_layout *layout = new_layout();
 
@@ -109,9 +108,8 @@ START_TEST(more_regions_than_the_first_table_holds)
 	ck_assert_uint_eq(ucm_layout_runs(layout), 3 * LAYER);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(what_follows_in_file_and_memory_is_one_run)
+UNIT_TEST(what_follows_in_file_and_memory_is_one_run)
 {
 	struct ucm_layout *layout = new_layout();
 
@@ -127,9 +125,8 @@ START_TEST(what_follows_in_file_and_memory_is_one_run)
 	ck_assert_uint_eq(ucm_layout_runs(layout), 2);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(repetitions_are_runs)
+UNIT_TEST(repetitions_are_runs)
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_region region = plane_of(0, false);
@@ -148,9 +145,8 @@ START_TEST(repetitions_are_runs)
 	ck_assert_uint_eq(ucm_layout_runs(layout), 8 + 5);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(a_gap_in_the_payload_is_refused)
+UNIT_TEST(a_gap_in_the_payload_is_refused)
 {
 	struct ucm_layout *layout = new_layout();
 
@@ -165,9 +161,8 @@ START_TEST(a_gap_in_the_payload_is_refused)
 	seal_says(layout, "");
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(bytes_with_two_places_are_refused)
+UNIT_TEST(bytes_with_two_places_are_refused)
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_region again = plane_of(1, true);
@@ -181,9 +176,8 @@ START_TEST(bytes_with_two_places_are_refused)
 			  "places");
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(pages_that_overlap_in_memory_are_refused)
+UNIT_TEST(pages_that_overlap_in_memory_are_refused)
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_region region = plane_of(2, true);
@@ -196,9 +190,8 @@ START_TEST(pages_that_overlap_in_memory_are_refused)
 			  "layer 2 at 0x2027f");
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(a_region_that_overlaps_itself_is_refused)
+UNIT_TEST(a_region_that_overlaps_itself_is_refused)
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_region region = plane_of(2, true);
@@ -211,7 +204,6 @@ START_TEST(a_region_that_overlaps_itself_is_refused)
 			  "layer 2 at 0x31000");
 	ucm_layout_free(layout);
 }
-END_TEST
 
 /* Layer 1's V: 32 bytes from 160 on. */
 static const struct {
@@ -245,7 +237,7 @@ static const struct {
 	  "addresses exceed 64 bits" },
 };
 
-START_TEST(a_region_outside_is_refused)
+UNIT_TEST(a_region_outside_is_refused, .rows = NUM_ROWS(outside))
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_error error = { "" };
@@ -257,9 +249,8 @@ START_TEST(a_region_outside_is_refused)
 	ck_assert_uint_eq(ucm_layout_num_regions(layout), 0);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(the_last_address_may_be_used)
+UNIT_TEST(the_last_address_may_be_used)
 {
 	struct ucm_layout *layout = new_layout();
 
@@ -267,7 +258,6 @@ START_TEST(the_last_address_may_be_used)
 					 160, 1 });
 	ucm_layout_free(layout);
 }
-END_TEST
 
 static const struct {
 	struct ucm_geometry geometry;
@@ -284,7 +274,7 @@ static const struct {
 	  "4294967297 pages" },
 };
 
-START_TEST(no_layout_without_layers_bytes_and_pages)
+UNIT_TEST(no_layout_without_layers_bytes_and_pages, .rows = NUM_ROWS(not_new))
 {
 	struct ucm_layout *layout = NULL;
 	struct ucm_error error = { "" };
@@ -295,9 +285,8 @@ START_TEST(no_layout_without_layers_bytes_and_pages)
 	ck_assert_msg(strstr(error.text, not_new[_i].why), "%s", error.text);
 	ck_assert_ptr_null(layout);
 }
-END_TEST
 
-START_TEST(a_sealed_layout_stays_as_it_is)
+UNIT_TEST(a_sealed_layout_stays_as_it_is)
 {
 	struct ucm_layout *layout = new_layout();
 	struct ucm_region region = plane_of(0, false);
@@ -324,10 +313,9 @@ START_TEST(a_sealed_layout_stays_as_it_is)
 	ck_assert_uint_eq(ucm_layout_num_regions(layout), 6);
 	ucm_layout_free(layout);
 }
-END_TEST
 
 /* The second of a tensor's layers is outside: the first goes as well. */
-START_TEST(a_tensor_is_added_whole_or_not_at_all)
+UNIT_TEST(a_tensor_is_added_whole_or_not_at_all)
 {
 	struct ucm_layout *layout = new_layout();
 	const int64_t shape[] = { 2, PAGES, 4, 16 };
@@ -347,9 +335,8 @@ START_TEST(a_tensor_is_added_whole_or_not_at_all)
 	ck_assert_uint_eq(ucm_layout_num_regions(layout), 2);
 	ucm_layout_free(layout);
 }
-END_TEST
 
-START_TEST(a_copy_lives_by_itself)
+UNIT_TEST(a_copy_lives_by_itself)
 {
 	struct ucm_layout *layout = new_layout(), *copy = NULL;
 
@@ -368,30 +355,4 @@ START_TEST(a_copy_lives_by_itself)
 	seal_says(copy, "the layout is sealed");
 	ucm_layout_free(copy);
 	ucm_layout_free(NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("layout");
-	TCase *tests = tcase_create("layout");
-
-	tcase_add_test(tests, a_sealed_layout_is_in_the_order_of_the_payload);
-	tcase_add_test(tests, more_regions_than_the_first_table_holds);
-	tcase_add_test(tests, what_follows_in_file_and_memory_is_one_run);
-	tcase_add_test(tests, repetitions_are_runs);
-	tcase_add_test(tests, a_gap_in_the_payload_is_refused);
-	tcase_add_test(tests, bytes_with_two_places_are_refused);
-	tcase_add_test(tests, pages_that_overlap_in_memory_are_refused);
-	tcase_add_test(tests, a_region_that_overlaps_itself_is_refused);
-	tcase_add_loop_test(tests, a_region_outside_is_refused, 0,
-			    NUM_ROWS(outside));
-	tcase_add_test(tests, the_last_address_may_be_used);
-	tcase_add_loop_test(tests, no_layout_without_layers_bytes_and_pages, 0,
-			    NUM_ROWS(not_new));
-	tcase_add_test(tests, a_sealed_layout_stays_as_it_is);
-	tcase_add_test(tests, a_tensor_is_added_whole_or_not_at_all);
-	tcase_add_test(tests, a_copy_lives_by_itself);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -60,7 +60,9 @@ static void wait_until_held(void)
 		usleep(100);
 }
 
-START_TEST(it_dies_with_a_process_that_is_killed)
+UNIT_FIXTURE(.setup = setup);
+
+UNIT_TEST(it_dies_with_a_process_that_is_killed, .rows = 3)
 {
 	static const int signals[] = { SIGKILL, SIGTERM, SIGSEGV };
 	pid_t pid = start(wait_for_ever);
@@ -70,7 +72,6 @@ START_TEST(it_dies_with_a_process_that_is_killed)
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 	ck_assert(!lives());
 }
-END_TEST
 
 static void leave(struct ucm_lifeline *line)
 {
@@ -78,7 +79,7 @@ static void leave(struct ucm_lifeline *line)
 	_exit(7);
 }
 
-START_TEST(it_dies_with_a_process_that_ends)
+UNIT_TEST(it_dies_with_a_process_that_ends)
 {
 	int status;
 	pid_t pid = start(leave);
@@ -88,9 +89,8 @@ START_TEST(it_dies_with_a_process_that_ends)
 	ck_assert(!lives());
 	ck_assert_uint_ne(atomic_load(word), 0); /* the kernel has been there */
 }
-END_TEST
 
-START_TEST(it_can_be_given_up_and_taken_again)
+UNIT_TEST(it_can_be_given_up_and_taken_again)
 {
 	struct ucm_lifeline line = { 0 };
 
@@ -102,9 +102,8 @@ START_TEST(it_can_be_given_up_and_taken_again)
 	}
 	ucm_lifeline_release(&line);
 }
-END_TEST
 
-START_TEST(a_child_does_not_hold_it)
+UNIT_TEST(a_child_does_not_hold_it)
 {
 	struct ucm_lifeline line = { 0 };
 	pid_t pid;
@@ -117,7 +116,6 @@ START_TEST(a_child_does_not_hold_it)
 	ck_assert(lives());
 	ucm_lifeline_release(&line);
 }
-END_TEST
 
 static void *hold_and_end(void *arg)
 {
@@ -126,7 +124,7 @@ static void *hold_and_end(void *arg)
 	return ucm_lifeline_hold(line, word) ? "hold" : NULL;
 }
 
-START_TEST(it_is_one_threads)
+UNIT_TEST(it_is_one_threads)
 {
 	struct ucm_lifeline line = { 0 };
 	pthread_t thread;
@@ -136,20 +134,4 @@ START_TEST(it_is_one_threads)
 	pthread_join(thread, &wrong);
 	ck_assert_ptr_null(wrong);
 	ck_assert(!lives());
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("lifeline");
-	TCase *tests = tcase_create("lifeline");
-
-	tcase_add_checked_fixture(tests, setup, NULL);
-	tcase_add_loop_test(tests, it_dies_with_a_process_that_is_killed, 0, 3);
-	tcase_add_test(tests, it_dies_with_a_process_that_ends);
-	tcase_add_test(tests, it_can_be_given_up_and_taken_again);
-	tcase_add_test(tests, a_child_does_not_hold_it);
-	tcase_add_test(tests, it_is_one_threads);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -30,7 +30,7 @@ static struct dirent_head head_at(size_t at)
 	return head;
 }
 
-START_TEST(dots_come_first)
+UNIT_TEST(dots_come_first)
 {
 	struct ucm_listing list = listing(sizeof(buffer));
 	off_t off = 0;
@@ -44,9 +44,8 @@ START_TEST(dots_come_first)
 	ck_assert_uint_eq(head_at(32).off, 2);
 	ck_assert_uint_eq(head_at(32).name_len, 2);
 }
-END_TEST
 
-START_TEST(dots_that_were_listed_are_not_listed_again)
+UNIT_TEST(dots_that_were_listed_are_not_listed_again)
 {
 	struct ucm_listing list = listing(sizeof(buffer));
 	off_t off = 1;
@@ -59,9 +58,8 @@ START_TEST(dots_that_were_listed_are_not_listed_again)
 	ck_assert_int_eq(off, 9);
 	ck_assert_uint_eq(list.used, 32);
 }
-END_TEST
 
-START_TEST(what_has_no_room_is_left_to_the_next_request)
+UNIT_TEST(what_has_no_room_is_left_to_the_next_request)
 {
 	struct ucm_listing list = listing(40);
 	off_t off = 0;
@@ -72,10 +70,9 @@ START_TEST(what_has_no_room_is_left_to_the_next_request)
 	ck_assert(!ucm_list_name(&list, "name", &folder, 3));
 	ck_assert_uint_eq(list.used, 32);
 }
-END_TEST
 
 /* struct fuse_direntplus begins with an entry; its node id is the first. */
-START_TEST(a_name_is_no_lookup_and_an_entry_is_one)
+UNIT_TEST(a_name_is_no_lookup_and_an_entry_is_one)
 {
 	struct ucm_listing list = listing(sizeof(buffer));
 	struct fuse_entry_param entry = { .ino = 77, .attr = folder };
@@ -90,18 +87,4 @@ START_TEST(a_name_is_no_lookup_and_an_entry_is_one)
 	ck_assert(ucm_list_entry(&list, "entry", &entry, 2));
 	memcpy(&node, buffer + at, sizeof(node));
 	ck_assert_uint_eq(node, 77);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("listing");
-	TCase *tests = tcase_create("listing");
-
-	tcase_add_test(tests, dots_come_first);
-	tcase_add_test(tests, dots_that_were_listed_are_not_listed_again);
-	tcase_add_test(tests, what_has_no_room_is_left_to_the_next_request);
-	tcase_add_test(tests, a_name_is_no_lookup_and_an_entry_is_one);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

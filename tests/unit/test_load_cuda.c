@@ -65,7 +65,9 @@ static void teardown(void)
 
 static const char *const run_bytes[] = { "1T", "0" }; /* kernel, engine */
 
-START_TEST(blocks_come_back_as_they_were_saved)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(blocks_come_back_as_they_were_saved, .rows = 2)
 {
 	struct ucm_request some = { .first_layer = 1, .num_layers = 2 };
 	struct ucm_loader *loader;
@@ -93,9 +95,8 @@ START_TEST(blocks_come_back_as_they_were_saved)
 	ck_assert_int_eq(fake->launches > 0, _i == 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_device_that_fails_fails_the_blocks)
+UNIT_TEST(a_device_that_fails_fails_the_blocks, .rows = 2)
 {
 	struct ucm_outcome outcomes[4];
 	struct ucm_loader *loader;
@@ -119,9 +120,8 @@ START_TEST(a_device_that_fails_fails_the_blocks)
 	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, NULL), 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_loader_without_a_device_says_why)
+UNIT_TEST(a_loader_without_a_device_says_why)
 {
 	struct ucm_loader_options options = on_device;
 	struct ucm_loader *loader;
@@ -133,18 +133,4 @@ START_TEST(a_loader_without_a_device_says_why)
 	ck_assert_int_eq(ucm_loader_open(&options, &loader, &error), -ENODEV);
 	ck_assert_msg(strstr(error.text, "CUDA device 7: cuDeviceGet") != NULL,
 		      "%s", error.text);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("load_cuda");
-	TCase *tests = tcase_create("load_cuda");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_loop_test(tests, blocks_come_back_as_they_were_saved, 0, 2);
-	tcase_add_loop_test(tests, a_device_that_fails_fails_the_blocks, 0, 2);
-	tcase_add_test(tests, a_loader_without_a_device_says_why);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -184,7 +184,9 @@ static void setup(void)
 
 /* ---- which reads go there ---- */
 
-START_TEST(only_pages_in_one_piece)
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 300);
+
+UNIT_TEST(only_pages_in_one_piece)
 {
 	struct ucm_layout *layout;
 	struct lf_cache cache;
@@ -201,7 +203,6 @@ START_TEST(only_pages_in_one_piece)
 	ucm_layout_free(layout);
 	lf_cache_close(&cache);
 }
-END_TEST
 
 static const struct {
 	uint32_t layers, k, v;
@@ -221,7 +222,7 @@ static const struct {
 	{ 2, PLANE, 0, 0, 2048 + 64, 0, 0 },      /* nor all but one of these */
 };
 
-START_TEST(what_is_aligned_is_read_into_pages)
+UNIT_TEST(what_is_aligned_is_read_into_pages, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .read_bytes =
 						      ways[_i].read_bytes };
@@ -253,10 +254,9 @@ START_TEST(what_is_aligned_is_read_into_pages)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* A deadline is kept, and addresses may be anywhere: by way of staging. */
-START_TEST(requests_that_go_through_staging)
+UNIT_TEST(requests_that_go_through_staging)
 {
 	struct ucm_request requests[] = {
 		{ .deadline_ms = 60000 },
@@ -280,7 +280,6 @@ START_TEST(requests_that_go_through_staging)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -295,7 +294,7 @@ static void damage(unsigned n, off_t at)
 	close(fd);
 }
 
-START_TEST(damage_is_noticed_in_the_page)
+UNIT_TEST(damage_is_noticed_in_the_page)
 {
 	struct ucm_request header_only = { .verify = UCM_VERIFY_HEADER };
 	struct ucm_outcome outcomes[3];
@@ -324,7 +323,6 @@ START_TEST(damage_is_noticed_in_the_page)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 static struct {
 	_Atomic bool begun, cancelled;
@@ -353,7 +351,7 @@ static void note_end(void *arg, struct ucm_task *task)
 	slow.steps_at_end = atomic_load(&slow.steps);
 }
 
-START_TEST(a_cancelled_task_ends_when_its_reads_have)
+UNIT_TEST(a_cancelled_task_ends_when_its_reads_have)
 {
 	struct ucm_request request = { .on_done = note_end };
 	const unsigned steps = 64 * PLANE / 512;
@@ -381,7 +379,6 @@ START_TEST(a_cancelled_task_ends_when_its_reads_have)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* So much memory may be locked, whoever we are. */
 static void limit_locked(uint64_t bytes)
@@ -400,7 +397,7 @@ static void limit_locked(uint64_t bytes)
 
 /* There is room for what the first thread pins of it, and not for the second;
  * nor for staging memory, which is larger. */
-START_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
+UNIT_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 {
 	const struct ucm_loader_options options = { .threads = 2 };
 	struct ucm_loader *loader;
@@ -420,7 +417,6 @@ START_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 	ucm_loader_close(loader);
 	close_place(&place);
 }
-END_TEST
 
 /* ---- at random ---- */
 
@@ -546,7 +542,7 @@ static void load_at_random(struct trial *trial)
 	ucm_task_free(task);
 }
 
-START_TEST(what_is_loaded_is_right_at_random)
+UNIT_TEST(what_is_loaded_is_right_at_random)
 {
 	uint64_t direct = 0;
 
@@ -562,24 +558,4 @@ START_TEST(what_is_loaded_is_right_at_random)
 	}
 	if (can_read_directly())
 		ck_assert_uint_ne(direct, 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("load_direct");
-	TCase *tests = tcase_create("load_direct");
-
-	tcase_set_timeout(tests, 300);
-	tcase_add_checked_fixture(tests, setup, fx_teardown);
-	tcase_add_test(tests, only_pages_in_one_piece);
-	tcase_add_loop_test(tests, what_is_aligned_is_read_into_pages, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, requests_that_go_through_staging);
-	tcase_add_test(tests, damage_is_noticed_in_the_page);
-	tcase_add_test(tests, a_cancelled_task_ends_when_its_reads_have);
-	tcase_add_test(tests, a_thread_that_cannot_pin_the_pages_is_told_of);
-	tcase_add_test(tests, what_is_loaded_is_right_at_random);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

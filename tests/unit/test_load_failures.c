@@ -178,21 +178,14 @@ static void load_damaged(const char *dir, unsigned row)
 	load_as_all(dir, UCM_VERIFY_NONE, damages[row].none ? &bad : &well);
 }
 
-START_TEST(damage_is_noticed)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(damage_is_noticed, .rows = NUM_ROWS(damages))
 {
 	load_damaged("$/tier", (unsigned)_i);
 }
-END_TEST
 
-START_TEST(damage_in_memory_is_noticed)
-{
-
-	lf_tier(tier);
-	load_damaged(tier, (unsigned)_i);
-}
-END_TEST
-
-START_TEST(another_block_under_the_name_is_noticed)
+UNIT_TEST(another_block_under_the_name_is_noticed)
 {
 	const struct ucm_outcome bad = { .err = -EBADMSG,
 					 .fault = UCM_FAULT_NAME };
@@ -206,9 +199,8 @@ START_TEST(another_block_under_the_name_is_noticed)
 	load_as_all("$/tier", UCM_VERIFY_FULL, &bad);
 	load_as_all("$/tier", UCM_VERIFY_HEADER, &bad);
 }
-END_TEST
 
-START_TEST(another_geometry_is_noticed)
+UNIT_TEST(another_geometry_is_noticed)
 {
 	const struct ucm_outcome bad = { .err = -EBADMSG,
 					 .fault = UCM_FAULT_GEOMETRY };
@@ -228,7 +220,6 @@ START_TEST(another_geometry_is_noticed)
 	}
 	load_as_all("$/tier", UCM_VERIFY_NONE, &bad); /* by its size */
 }
-END_TEST
 
 static void put_nothing(const char *path)
 {
@@ -254,7 +245,7 @@ static void put_link(const char *path)
 static void (*const puts_other[])(const char *) = { put_nothing, put_folder,
 						    put_fifo, put_link };
 
-START_TEST(what_is_no_file_is_absent)
+UNIT_TEST(what_is_no_file_is_absent, .rows = NUM_ROWS(puts_other))
 {
 	const struct ucm_outcome absent = { .err = -ENOENT };
 
@@ -264,7 +255,6 @@ START_TEST(what_is_no_file_is_absent)
 	load_as_all("$/tier", UCM_VERIFY_FULL, &absent);
 	load_as_all("$/tier", UCM_VERIFY_NONE, &absent);
 }
-END_TEST
 
 /* ---- forms that others write ---- */
 
@@ -283,7 +273,7 @@ static void put_foreign(enum fx_kind kind)
 	free(bytes);
 }
 
-START_TEST(foreign_forms_are_loaded)
+UNIT_TEST(foreign_forms_are_loaded, .rows = NUM_ROWS(foreign))
 {
 	const struct ucm_outcome well = { .err = 0 };
 
@@ -295,9 +285,8 @@ START_TEST(foreign_forms_are_loaded)
 	load_as_all("$/tier", UCM_VERIFY_NONE, &well);
 	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
 }
-END_TEST
 
-START_TEST(a_packed_payload_is_checked)
+UNIT_TEST(a_packed_payload_is_checked)
 {
 	const struct ucm_outcome bad = { .err = -EBADMSG,
 					 .fault = UCM_FAULT_PAYLOAD };
@@ -313,7 +302,6 @@ START_TEST(a_packed_payload_is_checked)
 	load_as_all("$/tier", UCM_VERIFY_HEADER,
 		    &(struct ucm_outcome){ .err = 0 });
 }
-END_TEST
 
 /* What was compared is not what came first: each read is held against it. (As
  * a device would, it writes to memory that is the kernel's at the moment.) */
@@ -325,7 +313,7 @@ spoil_pieces(const struct ucm_io *io, ssize_t result)
 	return result;
 }
 
-START_TEST(what_is_copied_of_a_packed_payload_was_checked)
+UNIT_TEST(what_is_copied_of_a_packed_payload_was_checked)
 {
 	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
 	struct ucm_outcome outcome;
@@ -346,11 +334,10 @@ START_TEST(what_is_copied_of_a_packed_payload_was_checked)
 	ck_assert(lf_page_untouched(&cache, 0, 0, 4));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* The checksum of all tells nothing of a part: what is not asked for is read
  * for it, and must be right as well. */
-START_TEST(a_part_of_a_packed_payload_is_checked)
+UNIT_TEST(a_part_of_a_packed_payload_is_checked)
 {
 	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
 	struct ucm_outcome outcomes[3];
@@ -379,7 +366,6 @@ START_TEST(a_part_of_a_packed_payload_is_checked)
 	ck_assert_int_eq(outcomes[2].err, 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 static void put_with_offset(uint32_t data_offset, size_t less)
 {
@@ -403,7 +389,7 @@ static void put_with_offset(uint32_t data_offset, size_t less)
 
 static const uint32_t offsets[] = { 8192, 12288, 1 << 20 };
 
-START_TEST(longer_headers_are_read)
+UNIT_TEST(longer_headers_are_read, .rows = NUM_ROWS(offsets))
 {
 	plant(3);
 	put_with_offset(offsets[_i], 0);
@@ -411,10 +397,9 @@ START_TEST(longer_headers_are_read)
 		    &(struct ucm_outcome){ .err = 0 });
 	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
 }
-END_TEST
 
 /* Cut off inside of it, before it is opened and after. */
-START_TEST(longer_headers_may_be_torn)
+UNIT_TEST(longer_headers_may_be_torn)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS };
 	struct ucm_loader *loader;
@@ -438,7 +423,6 @@ START_TEST(longer_headers_may_be_torn)
 	ucm_task_free(task);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- errors while reading ---- */
 
@@ -452,17 +436,16 @@ static const struct {
 	{ 12345, -ENODATA },  { 12345, -EACCES }, { 12345, -ENOTCONN },
 };
 
-START_TEST(an_error_at_a_byte_fails_its_block)
+UNIT_TEST(an_error_at_a_byte_fails_its_block, .rows = NUM_ROWS(errors))
 {
 	plant(3);
 	lf_fail_at(lf_path("$/tier", 1), errors[_i].at, errors[_i].err);
 	load_as_all("$/tier", UCM_VERIFY_FULL,
 		    &(struct ucm_outcome){ .err = errors[_i].err });
 }
-END_TEST
 
 /* The one that was read for a damaged page is not believed for ever. */
-START_TEST(after_an_error_the_file_is_opened_anew)
+UNIT_TEST(after_an_error_the_file_is_opened_anew)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -477,10 +460,9 @@ START_TEST(after_an_error_the_file_is_opened_anew)
 	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* One of the calls brings less, at every size; the rest comes after it. */
-START_TEST(short_reads_of_every_size)
+UNIT_TEST(short_reads_of_every_size, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .io = ways[_i].io };
 	struct ucm_request request = { .order = ways[_i].order,
@@ -507,10 +489,9 @@ START_TEST(short_reads_of_every_size)
 	ck_assert_uint_ge(stats.short_reads, 20);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* Nothing, or never a whole unit of direct I/O: it ends all the same. */
-START_TEST(short_reads_for_ever)
+UNIT_TEST(short_reads_for_ever)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -529,10 +510,9 @@ START_TEST(short_reads_for_ever)
 	ck_assert(lf_page_untouched(&cache, 0, 0, 4));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* The end comes before it is due: the file was cut off after its opening. */
-START_TEST(an_early_end_is_torn)
+UNIT_TEST(an_early_end_is_torn)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -550,9 +530,8 @@ START_TEST(an_early_end_is_torn)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(an_open_may_fail)
+UNIT_TEST(an_open_may_fail)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -571,9 +550,8 @@ START_TEST(an_open_may_fail)
 	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(without_direct_io)
+UNIT_TEST(without_direct_io, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .io = ways[_i].io,
 					      .threads = 1 };
@@ -588,11 +566,10 @@ START_TEST(without_direct_io)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* Of two directories one cannot say: its error is the block's only if the other
  * one has not got it. */
-START_TEST(one_directory_cannot_say)
+UNIT_TEST(one_directory_cannot_say)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -609,7 +586,6 @@ START_TEST(one_directory_cannot_say)
 	ck_assert_int_eq(outcomes[0].err, -ENOENT);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- open files ---- */
 
@@ -618,7 +594,7 @@ static bool are_few(void *arg)
 	return lf_open_files("/blocks/") <= *(unsigned *)arg;
 }
 
-START_TEST(few_files_stay_open)
+UNIT_TEST(few_files_stay_open)
 {
 	struct ucm_loader_options options = { .open_files = 5, .threads = 1 };
 	struct ucm_loader_stats stats;
@@ -640,9 +616,8 @@ START_TEST(few_files_stay_open)
 	ucm_loader_close(loader);
 	ck_assert_uint_eq(lf_open_files("/blocks/"), 0);
 }
-END_TEST
 
-START_TEST(an_open_file_is_found_again)
+UNIT_TEST(an_open_file_is_found_again)
 {
 	struct ucm_loader_options options = { .open_files = NUM,
 					      .threads = 1 };
@@ -659,10 +634,9 @@ START_TEST(an_open_file_is_found_again)
 	ucm_loader_close(loader);
 	ck_assert_uint_eq(lf_open_files("/blocks/"), 0);
 }
-END_TEST
 
 /* More blocks than the process may have files: the loader waits for its own. */
-START_TEST(few_descriptors_are_enough)
+UNIT_TEST(few_descriptors_are_enough, .rows = 2)
 {
 	struct ucm_loader_options options = { .io = _i ? UCM_IO_THREADS
 						       : UCM_IO_AUTO,
@@ -686,7 +660,6 @@ START_TEST(few_descriptors_are_enough)
 	ucm_loader_close(loader);
 	lf_cache_close(&many);
 }
-END_TEST
 
 /* ---- memory ---- */
 
@@ -703,8 +676,19 @@ static unsigned mappings_of(const char *part)
 	return num;
 }
 
+UNIT_FIXTURE(.setup = setup_memory,
+	     .teardown = teardown_memory,
+	     .only_if = lf_open_memory);
+
 /* Read the first time, mapped from the second one on. */
-START_TEST(blocks_in_memory_are_copied_from_there)
+UNIT_TEST(damage_in_memory_is_noticed, .rows = NUM_ROWS(damages))
+{
+
+	lf_tier(tier);
+	load_damaged(tier, (unsigned)_i);
+}
+
+UNIT_TEST(blocks_in_memory_are_copied_from_there)
 {
 	struct ucm_loader_stats stats;
 	struct ucm_loader *loader;
@@ -726,10 +710,9 @@ START_TEST(blocks_in_memory_are_copied_from_there)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* While it is read as well as when it is mapped. */
-START_TEST(damage_in_memory_is_noticed_each_time)
+UNIT_TEST(damage_in_memory_is_noticed_each_time, .rows = 3)
 {
 	struct ucm_outcome outcomes[2];
 	struct ucm_loader *loader;
@@ -754,10 +737,9 @@ START_TEST(damage_in_memory_is_noticed_each_time)
 	ck_assert(lf_page_untouched(&cache, 1, 2, 4));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* Some layers have been read: it is not mapped yet. */
-START_TEST(a_file_in_memory_is_cut_off_while_it_is_read)
+UNIT_TEST(a_file_in_memory_is_cut_off_while_it_is_read)
 {
 	struct ucm_request request = { .num_layers = 1 };
 	struct ucm_outcome outcome;
@@ -775,10 +757,9 @@ START_TEST(a_file_in_memory_is_cut_off_while_it_is_read)
 	ck_assert(lf_page_untouched(&cache, 0, 1, 4));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* Touching what is not there any more would kill the process. */
-START_TEST(a_file_in_memory_that_is_cut_off_is_noticed)
+UNIT_TEST(a_file_in_memory_that_is_cut_off_is_noticed)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -801,9 +782,8 @@ START_TEST(a_file_in_memory_that_is_cut_off_is_noticed)
 	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(memory_holds_foreign_forms)
+UNIT_TEST(memory_holds_foreign_forms, .rows = NUM_ROWS(foreign))
 {
 	const struct ucm_outcome well = { .err = 0 };
 	uint8_t *bytes;
@@ -820,10 +800,9 @@ START_TEST(memory_holds_foreign_forms)
 	load_as_all(tier, UCM_VERIFY_NONE, &well);
 	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
 }
-END_TEST
 
 /* What is checked in a second turn is copied once, what fails is not at all. */
-START_TEST(what_comes_from_memory_is_counted_once)
+UNIT_TEST(what_comes_from_memory_is_counted_once)
 {
 	struct ucm_request request = { .first_layer = 1, .num_layers = 1 };
 	struct ucm_loader_stats stats;
@@ -847,64 +826,4 @@ START_TEST(what_comes_from_memory_is_counted_once)
 	ck_assert_uint_eq(stats.load_bytes, LAYER);
 	ck_assert_uint_eq(stats.mapped_bytes, LAYER);
 	ucm_loader_close(loader);
-}
-END_TEST
-
-static void add_reading(TCase *tests)
-{
-	tcase_add_loop_test(tests, damage_is_noticed, 0, NUM_ROWS(damages));
-	tcase_add_test(tests, another_block_under_the_name_is_noticed);
-	tcase_add_test(tests, another_geometry_is_noticed);
-	tcase_add_loop_test(tests, what_is_no_file_is_absent, 0,
-			    NUM_ROWS(puts_other));
-	tcase_add_loop_test(tests, foreign_forms_are_loaded, 0,
-			    NUM_ROWS(foreign));
-	tcase_add_test(tests, a_packed_payload_is_checked);
-	tcase_add_test(tests, a_part_of_a_packed_payload_is_checked);
-	tcase_add_test(tests, what_is_copied_of_a_packed_payload_was_checked);
-	tcase_add_loop_test(tests, longer_headers_are_read, 0,
-			    NUM_ROWS(offsets));
-	tcase_add_test(tests, longer_headers_may_be_torn);
-	tcase_add_loop_test(tests, an_error_at_a_byte_fails_its_block, 0,
-			    NUM_ROWS(errors));
-	tcase_add_test(tests, after_an_error_the_file_is_opened_anew);
-	tcase_add_loop_test(tests, short_reads_of_every_size, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, short_reads_for_ever);
-	tcase_add_test(tests, an_early_end_is_torn);
-	tcase_add_test(tests, an_open_may_fail);
-	tcase_add_loop_test(tests, without_direct_io, 0, NUM_ROWS(ways));
-	tcase_add_test(tests, one_directory_cannot_say);
-	tcase_add_test(tests, few_files_stay_open);
-	tcase_add_test(tests, an_open_file_is_found_again);
-	tcase_add_loop_test(tests, few_descriptors_are_enough, 0, 2);
-}
-
-static void add_memory(TCase *tests)
-{
-	tcase_add_loop_test(tests, damage_in_memory_is_noticed, 0,
-			    NUM_ROWS(damages));
-	tcase_add_test(tests, blocks_in_memory_are_copied_from_there);
-	tcase_add_test(tests, a_file_in_memory_that_is_cut_off_is_noticed);
-	tcase_add_loop_test(tests, damage_in_memory_is_noticed_each_time, 0, 3);
-	tcase_add_test(tests, a_file_in_memory_is_cut_off_while_it_is_read);
-	tcase_add_test(tests, what_comes_from_memory_is_counted_once);
-	tcase_add_loop_test(tests, memory_holds_foreign_forms, 0,
-			    NUM_ROWS(foreign));
-}
-
-int main(void)
-{
-	Suite *suite = suite_create("load_failures");
-	TCase *tests = tcase_create("load_failures");
-	TCase *memory = tcase_create("memory");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	add_reading(tests);
-	suite_add_tcase(suite, tests);
-	tcase_add_checked_fixture(memory, setup_memory, teardown_memory);
-	if (lf_open_memory())
-		add_memory(memory);
-	suite_add_tcase(suite, memory);
-	return lf_run(suite);
 }

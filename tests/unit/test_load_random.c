@@ -792,7 +792,15 @@ static void setup(void)
 	lf_faults();
 }
 
-START_TEST(all_memory_is_as_the_reference_says)
+static void open_memory(void)
+{
+	lf_open_memory();
+}
+
+UNIT_PROGRAM(.begin = open_memory);
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 120);
+
+UNIT_TEST(all_memory_is_as_the_reference_says)
 {
 	static struct world world;
 
@@ -812,18 +820,4 @@ START_TEST(all_memory_is_as_the_reference_says)
 	/* with fewer tasks chance may leave something out */
 	for (unsigned i = 0; i < NUM_ROWS(outcomes_seen); i++)
 		ck_assert(outcomes_seen[i] || num_tasks() < 1000);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("load_random");
-	TCase *tests = tcase_create("load_random");
-
-	tcase_set_timeout(tests, 120);
-	tcase_add_checked_fixture(tests, setup, fx_teardown);
-	tcase_add_test(tests, all_memory_is_as_the_reference_says);
-	suite_add_tcase(suite, tests);
-	lf_open_memory();
-	return lf_run(suite);
 }

@@ -70,7 +70,9 @@ static const struct ucm_request wrong[] = {
 	{ .order = 2 },
 };
 
-START_TEST(wrong_requests_are_refused)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(wrong_requests_are_refused, .rows = NUM_ROWS(wrong))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
 	struct ucm_request request = wrong[_i];
@@ -86,9 +88,8 @@ START_TEST(wrong_requests_are_refused)
 	ck_assert_ptr_null(task);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_page_that_is_none_is_refused)
+UNIT_TEST(a_page_that_is_none_is_refused)
 {
 	struct ucm_move moves[2] = { { .id = lf_id(0), .page = 0 },
 				     { .id = lf_id(1), .page = NUM } };
@@ -107,9 +108,8 @@ START_TEST(a_page_that_is_none_is_refused)
 	ck_assert(all_untouched()); /* nothing was started */
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(no_blocks_are_loaded_at_once)
+UNIT_TEST(no_blocks_are_loaded_at_once)
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, NULL);
 	struct ucm_task *task;
@@ -123,9 +123,8 @@ START_TEST(no_blocks_are_loaded_at_once)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(thousands_of_absent_blocks)
+UNIT_TEST(thousands_of_absent_blocks, .rows = 2)
 {
 	enum { MANY = 8192 };
 	static struct ucm_move moves[MANY];
@@ -152,10 +151,9 @@ START_TEST(thousands_of_absent_blocks)
 	ucm_loader_close(loader);
 	ck_assert(all_untouched());
 }
-END_TEST
 
 /* The same block to four pages, by two tasks. */
-START_TEST(a_block_may_be_wanted_twice)
+UNIT_TEST(a_block_may_be_wanted_twice, .rows = 2)
 {
 	struct ucm_move moves[4];
 	struct ucm_request request = { .size = sizeof(request),
@@ -184,7 +182,6 @@ START_TEST(a_block_may_be_wanted_twice)
 	ck_assert(lf_page_untouched(&cache, 4, 0, 4));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 static void fill_addresses(uint64_t *addresses, unsigned page)
 {
@@ -196,7 +193,7 @@ static void fill_addresses(uint64_t *addresses, unsigned page)
 }
 
 /* Pages are not asked for then, and may be nonsense. */
-START_TEST(addresses_take_the_place_of_pages)
+UNIT_TEST(addresses_take_the_place_of_pages, .rows = 2)
 {
 	uint64_t addresses[3 * 4];
 	struct ucm_move moves[3];
@@ -230,9 +227,8 @@ START_TEST(addresses_take_the_place_of_pages)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(addresses_are_saved_from)
+UNIT_TEST(addresses_are_saved_from)
 {
 	uint64_t addresses[4];
 	struct ucm_move move = { .id = lf_id(5) };
@@ -256,10 +252,9 @@ START_TEST(addresses_are_saved_from)
 	ck_assert(lf_saved("$/tier", &lf_geometry, 5));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* Reads and writes are cut to what the staging memory holds. */
-START_TEST(blocks_that_are_larger_than_the_staging_memory)
+UNIT_TEST(blocks_that_are_larger_than_the_staging_memory)
 {
 	struct ucm_geometry large = lf_geometry_of(24, 16, 8, 1024);
 	struct ucm_loader_options options = { .threads = 1,
@@ -286,11 +281,10 @@ START_TEST(blocks_that_are_larger_than_the_staging_memory)
 	ucm_loader_close(loader);
 	lf_cache_close(&other);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
-START_TEST(waits_end_in_time)
+UNIT_TEST(waits_end_in_time)
 {
 	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
 				       .group_layers = 1 };
@@ -315,10 +309,9 @@ START_TEST(waits_end_in_time)
 	ucm_task_free(task);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* A failed block does not keep the layers of others from being complete. */
-START_TEST(layers_are_complete_but_for_failed_blocks)
+UNIT_TEST(layers_are_complete_but_for_failed_blocks)
 {
 	struct ucm_request request = { .order = UCM_LOAD_LAYERS,
 				       .group_layers = 1 };
@@ -338,7 +331,6 @@ START_TEST(layers_are_complete_but_for_failed_blocks)
 	ucm_task_free(task);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 struct told {
 	_Atomic unsigned times;
@@ -353,7 +345,7 @@ static void on_done(void *arg, struct ucm_task *task)
 	told->times++;
 }
 
-START_TEST(a_callback_has_returned_when_a_wait_ends)
+UNIT_TEST(a_callback_has_returned_when_a_wait_ends)
 {
 	struct told told = { 0 };
 	struct ucm_request request = { .on_done = on_done, .arg = &told };
@@ -368,7 +360,6 @@ START_TEST(a_callback_has_returned_when_a_wait_ends)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- I/O that hangs ---- */
 
@@ -385,7 +376,7 @@ static const struct {
 
 /* Slots that I/O hangs on fill the staging memory, but for a rest: what waited
  * for more than that and is given up is not in the way of less. */
-START_TEST(what_is_given_up_keeps_nobody_waiting)
+UNIT_TEST(what_is_given_up_keeps_nobody_waiting)
 {
 	const struct ucm_geometry g = lf_geometry_of(4, 16, 32, 128);
 	const uint64_t layer = (uint64_t)g.k_bytes + g.v_bytes;
@@ -419,10 +410,9 @@ START_TEST(what_is_given_up_keeps_nobody_waiting)
 	ucm_loader_close(loader);
 	lf_cache_close(&large);
 }
-END_TEST
 
 /* The task ends in time; what comes late must not be seen in its pages. */
-START_TEST(a_deadline_is_kept)
+UNIT_TEST(a_deadline_is_kept, .rows = NUM_ROWS(hangs))
 {
 	struct ucm_request request = { .order = hangs[_i].order,
 				       .verify = hangs[_i].verify,
@@ -462,7 +452,6 @@ START_TEST(a_deadline_is_kept)
 	for (uint32_t page = 1; page < NUM; page++)
 		ck_assert(lf_page_untouched(&cache, page, 0, 4));
 }
-END_TEST
 
 /* Closed while late I/O is still under way: it waits for that. */
 static void *release_later(void *arg)
@@ -475,7 +464,7 @@ static void *release_later(void *arg)
 	return NULL;
 }
 
-START_TEST(close_waits_for_late_reads)
+UNIT_TEST(close_waits_for_late_reads)
 {
 	struct ucm_request request = { .deadline_ms = 1 };
 	struct ucm_loader *loader;
@@ -491,10 +480,9 @@ START_TEST(close_waits_for_late_reads)
 	pthread_join(thread, NULL);
 	ck_assert(all_untouched());
 }
-END_TEST
 
 /* Reads of a file that hang do not keep others from being loaded. */
-START_TEST(others_go_on_while_some_hang)
+UNIT_TEST(others_go_on_while_some_hang)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1,
@@ -515,11 +503,10 @@ START_TEST(others_go_on_while_some_hang)
 	lf_release();
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- cancelling ---- */
 
-START_TEST(a_load_is_cancelled_while_it_is_read)
+UNIT_TEST(a_load_is_cancelled_while_it_is_read, .rows = NUM_ROWS(hangs))
 {
 	struct ucm_request request = { .order = hangs[_i].order,
 				       .verify = hangs[_i].verify,
@@ -546,9 +533,8 @@ START_TEST(a_load_is_cancelled_while_it_is_read)
 	ucm_loader_close(loader);
 	ck_assert(all_untouched());
 }
-END_TEST
 
-START_TEST(free_cancels)
+UNIT_TEST(free_cancels)
 {
 	struct ucm_loader *loader;
 	struct ucm_task *task;
@@ -563,10 +549,9 @@ START_TEST(free_cancels)
 	ucm_loader_close(loader);
 	ck_assert(all_untouched());
 }
-END_TEST
 
 /* At whatever moment it comes. */
-START_TEST(a_cancel_at_any_moment)
+UNIT_TEST(a_cancel_at_any_moment, .rows = 2)
 {
 	struct ucm_loader_options options = { .threads = 2,
 					      .io = _i ? UCM_IO_THREADS
@@ -603,7 +588,6 @@ START_TEST(a_cancel_at_any_moment)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- many threads ---- */
 
@@ -681,7 +665,7 @@ static void *run_worker(void *arg)
 	return NULL;
 }
 
-START_TEST(many_threads_at_once)
+UNIT_TEST(many_threads_at_once, .rows = 2)
 {
 	struct ucm_loader_options options = { .threads = 3,
 					      .open_files = 8,
@@ -724,46 +708,4 @@ START_TEST(many_threads_at_once)
 	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
 	for (unsigned i = 0; i < WORKERS; i++)
 		lf_cache_close(&workers[i].cache);
-}
-END_TEST
-
-static void add_requests(TCase *tests)
-{
-	tcase_add_loop_test(tests, wrong_requests_are_refused, 0,
-			    NUM_ROWS(wrong));
-	tcase_add_test(tests, a_page_that_is_none_is_refused);
-	tcase_add_test(tests, no_blocks_are_loaded_at_once);
-	tcase_add_test(tests, what_is_given_up_keeps_nobody_waiting);
-	tcase_add_loop_test(tests, thousands_of_absent_blocks, 0, 2);
-	tcase_add_loop_test(tests, a_block_may_be_wanted_twice, 0, 2);
-	tcase_add_loop_test(tests, addresses_take_the_place_of_pages, 0, 2);
-	tcase_add_test(tests, addresses_are_saved_from);
-	tcase_add_test(tests, blocks_that_are_larger_than_the_staging_memory);
-}
-
-static void add_waiting(TCase *tests)
-{
-	tcase_add_test(tests, waits_end_in_time);
-	tcase_add_test(tests, layers_are_complete_but_for_failed_blocks);
-	tcase_add_test(tests, a_callback_has_returned_when_a_wait_ends);
-	tcase_add_loop_test(tests, a_deadline_is_kept, 0, NUM_ROWS(hangs));
-	tcase_add_test(tests, close_waits_for_late_reads);
-	tcase_add_test(tests, others_go_on_while_some_hang);
-	tcase_add_loop_test(tests, a_load_is_cancelled_while_it_is_read, 0,
-			    NUM_ROWS(hangs));
-	tcase_add_test(tests, free_cancels);
-	tcase_add_loop_test(tests, a_cancel_at_any_moment, 0, 2);
-	tcase_add_loop_test(tests, many_threads_at_once, 0, 2);
-}
-
-int main(void)
-{
-	Suite *suite = suite_create("load_tasks");
-	TCase *tests = tcase_create("load_tasks");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	add_requests(tests);
-	add_waiting(tests);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

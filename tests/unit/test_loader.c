@@ -52,7 +52,9 @@ static const struct {
 	{ UCM_IO_THREADS, 2, UCM_VERIFY_NONE, UCM_LOAD_LAYERS },
 };
 
-START_TEST(load_fills_the_pages)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(load_fills_the_pages, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .io = ways[_i].io,
 					      .threads = ways[_i].threads };
@@ -77,11 +79,10 @@ START_TEST(load_fills_the_pages)
 	ck_assert_uint_eq(stats.load_bytes, 2 * (NUM - 1) * 16384);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* A window for one read at a time, and reads of one layer: files are opened
  * long before they are read, those that are absent or damaged too. */
-START_TEST(files_opened_ahead_are_not_mixed_up)
+UNIT_TEST(files_opened_ahead_are_not_mixed_up, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = {
 		.io = ways[_i].io, .threads = ways[_i].threads,
@@ -111,9 +112,8 @@ START_TEST(files_opened_ahead_are_not_mixed_up)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(load_of_some_layers_leaves_the_others)
+UNIT_TEST(load_of_some_layers_leaves_the_others, .rows = NUM_ROWS(ways))
 {
 	struct ucm_request request = { .first_layer = 1, .num_layers = 2,
 				       .verify = ways[_i].verify };
@@ -130,9 +130,8 @@ START_TEST(load_of_some_layers_leaves_the_others)
 	}
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(absent_blocks_are_told_one_by_one)
+UNIT_TEST(absent_blocks_are_told_one_by_one)
 {
 	struct ucm_outcome outcomes[4];
 	struct ucm_loader *loader;
@@ -151,9 +150,8 @@ START_TEST(absent_blocks_are_told_one_by_one)
 	ck_assert_uint_eq(stats.load_absent, 2);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_damaged_plane_is_named)
+UNIT_TEST(a_damaged_plane_is_named)
 {
 	struct ucm_outcome outcomes[3];
 	struct ucm_loader *loader;
@@ -177,9 +175,8 @@ START_TEST(a_damaged_plane_is_named)
 	ck_assert(fx_logged("layer 2 V"));
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(save_makes_blocks)
+UNIT_TEST(save_makes_blocks, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = { .io = ways[_i].io,
 					      .threads = ways[_i].threads };
@@ -202,9 +199,8 @@ START_TEST(save_makes_blocks)
 		ck_assert(lf_page_is(&cache, i, 0, 4, i));
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(layers_saved_one_by_one_make_a_block)
+UNIT_TEST(layers_saved_one_by_one_make_a_block)
 {
 	struct ucm_loader *loader;
 
@@ -222,7 +218,6 @@ START_TEST(layers_saved_one_by_one_make_a_block)
 		ck_assert(lf_saved("$/tier", &lf_geometry, i));
 	ucm_loader_close(loader);
 }
-END_TEST
 
 static int commit(struct ucm_loader *loader, unsigned n)
 {
@@ -264,7 +259,7 @@ static unsigned count_drafts(const char *dir, bool *any_block)
 	return num;
 }
 
-START_TEST(held_blocks_wait_for_their_commit)
+UNIT_TEST(held_blocks_wait_for_their_commit)
 {
 	struct ucm_request whole = { .hold = 1 };
 	struct ucm_request first = { .num_layers = 1, .hold = 1 };
@@ -301,9 +296,8 @@ START_TEST(held_blocks_wait_for_their_commit)
 	ucm_loader_close(loader);
 	ck_assert(!fx_exists(lf_path("$/tier", 1)));
 }
-END_TEST
 
-START_TEST(an_eventfd_tells_the_end)
+UNIT_TEST(an_eventfd_tells_the_end)
 {
 	struct ucm_request request = { .eventfd = eventfd(0, EFD_CLOEXEC) };
 	struct pollfd fd = { .fd = request.eventfd, .events = POLLIN };
@@ -323,9 +317,8 @@ START_TEST(an_eventfd_tells_the_end)
 	ucm_loader_close(loader);
 	close(request.eventfd);
 }
-END_TEST
 
-START_TEST(lookup_tells_which_are_there)
+UNIT_TEST(lookup_tells_which_are_there)
 {
 	struct ucm_id ids[4];
 	uint8_t found[4];
@@ -339,27 +332,4 @@ START_TEST(lookup_tells_which_are_there)
 	ck_assert(found[0] && found[1] && !found[2] && !found[3]);
 	ck_assert_int_eq(ucm_loader_lookup(loader, 1, ids, 4, found), -EINVAL);
 	ucm_loader_close(loader);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("loader");
-	TCase *tests = tcase_create("loader");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_loop_test(tests, load_fills_the_pages, 0, NUM_ROWS(ways));
-	tcase_add_loop_test(tests, files_opened_ahead_are_not_mixed_up, 0,
-			    NUM_ROWS(ways));
-	tcase_add_loop_test(tests, load_of_some_layers_leaves_the_others, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, absent_blocks_are_told_one_by_one);
-	tcase_add_test(tests, a_damaged_plane_is_named);
-	tcase_add_loop_test(tests, save_makes_blocks, 0, NUM_ROWS(ways));
-	tcase_add_test(tests, layers_saved_one_by_one_make_a_block);
-	tcase_add_test(tests, held_blocks_wait_for_their_commit);
-	tcase_add_test(tests, an_eventfd_tells_the_end);
-	tcase_add_test(tests, lookup_tells_which_are_there);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

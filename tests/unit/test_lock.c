@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static struct ucm_error error;
 static int ctl, held;
@@ -71,13 +71,14 @@ static void must_be_refused_at_once(void)
 	ck_assert(!fx_logged("waiting"));
 }
 
-START_TEST(one_that_starts_or_serves_is_not_waited_for)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(one_that_starts_or_serves_is_not_waited_for)
 {
 	must_be_refused_at_once();
 	ucm_lock_tell(held, UCM_LOCK_SERVING, mounted_device());
 	must_be_refused_at_once();
 }
-END_TEST
 
 /* Of an older version, of another mount namespace, and whatever else. */
 static const char *const sayings[] = {
@@ -86,12 +87,12 @@ static const char *const sayings[] = {
 	"endin",
 };
 
-START_TEST(what_cannot_be_understood_is_not_waited_for)
+UNIT_TEST(what_cannot_be_understood_is_not_waited_for,
+	  .rows = NUM_ROWS(sayings))
 {
 	say(sayings[_i]);
 	must_be_refused_at_once();
 }
-END_TEST
 
 static void *let_go(void *arg)
 {
@@ -112,22 +113,20 @@ static void must_be_waited_for(void)
 	pthread_join(thread, NULL);
 }
 
-START_TEST(one_that_is_ending_is_waited_for)
+UNIT_TEST(one_that_is_ending_is_waited_for)
 {
 	ucm_lock_tell(held, UCM_LOCK_ENDING, 0);
 	must_be_waited_for();
 }
-END_TEST
 
-START_TEST(one_whose_mount_is_gone_is_waited_for)
+UNIT_TEST(one_whose_mount_is_gone_is_waited_for)
 {
 	ucm_lock_tell(held, UCM_LOCK_SERVING, makedev(4000, 1000000));
 	must_be_waited_for();
 }
-END_TEST
 
 /* Numbers of devices are soon used again. */
-START_TEST(another_mount_of_its_device_number_is_not_its_own)
+UNIT_TEST(another_mount_of_its_device_number_is_not_its_own)
 {
 	char text[65] = "";
 	unsigned long long where;
@@ -143,9 +142,8 @@ START_TEST(another_mount_of_its_device_number_is_not_its_own)
 	say(text);
 	must_be_waited_for();
 }
-END_TEST
 
-START_TEST(the_wait_is_bounded)
+UNIT_TEST(the_wait_is_bounded)
 {
 	int64_t before = ucm_monotonic_ms();
 
@@ -157,7 +155,6 @@ START_TEST(the_wait_is_bounded)
 	ck_assert_ptr_nonnull(strstr(error.text, "dir: in use by another "
 						 "ucmfs, which is ending"));
 }
-END_TEST
 
 static const struct { int err, want; const char *says; } errors[] = {
 	{ -EAGAIN, -EBUSY, "dir: in use by another ucmfs" },
@@ -168,16 +165,15 @@ static const struct { int err, want; const char *says; } errors[] = {
 	{ -EIO, -EIO, "dir: .ucmfs/lock: Input/output error" },
 };
 
-START_TEST(in_use_is_said_only_of_what_is_in_use)
+UNIT_TEST(in_use_is_said_only_of_what_is_in_use, .rows = NUM_ROWS(errors))
 {
 	fx_fail("lock", 1, errors[_i].err, false);
 	ck_assert_int_eq(take(0), errors[_i].want);
 	ck_assert_str_eq(error.text, errors[_i].says);
 }
-END_TEST
 
 /* A full directory is to be used, and emptied. */
-START_TEST(a_lock_in_which_nothing_can_be_written_is_one)
+UNIT_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 {
 	close(held);
 	fx_fail("write", 1, -ENOSPC, false);
@@ -187,26 +183,4 @@ START_TEST(a_lock_in_which_nothing_can_be_written_is_one)
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(take(0), -EBUSY);
 	ucm_lock_tell(-1, UCM_LOCK_ENDING, 0); /* harmless */
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("lock");
-	TCase *tests = tcase_create("lock");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, one_that_starts_or_serves_is_not_waited_for);
-	tcase_add_loop_test(tests, what_cannot_be_understood_is_not_waited_for,
-			    0, NUM_ROWS(sayings));
-	tcase_add_test(tests, one_that_is_ending_is_waited_for);
-	tcase_add_test(tests, one_whose_mount_is_gone_is_waited_for);
-	tcase_add_test(tests,
-		       another_mount_of_its_device_number_is_not_its_own);
-	tcase_add_test(tests, the_wait_is_bounded);
-	tcase_add_loop_test(tests, in_use_is_said_only_of_what_is_in_use, 0,
-			    NUM_ROWS(errors));
-	tcase_add_test(tests, a_lock_in_which_nothing_can_be_written_is_one);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

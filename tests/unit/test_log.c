@@ -24,7 +24,7 @@ static void keep(enum ucm_log_level level, const char *line)
 	num_lines++;
 }
 
-START_TEST(lines_reach_the_sink_with_their_level)
+UNIT_TEST(lines_reach_the_sink_with_their_level)
 {
 	ucm_log_set(keep, UCM_LOG_DEBUG);
 	ucm_warning("tier %s: %d", "nvme", 7);
@@ -32,9 +32,8 @@ START_TEST(lines_reach_the_sink_with_their_level)
 	ck_assert_int_eq(last_level, UCM_LOG_WARNING);
 	ck_assert_int_eq(num_lines, 1);
 }
-END_TEST
 
-START_TEST(lines_above_the_level_are_dropped)
+UNIT_TEST(lines_above_the_level_are_dropped)
 {
 	ucm_log_set(keep, UCM_LOG_WARNING);
 	ucm_info("no");
@@ -43,9 +42,8 @@ START_TEST(lines_above_the_level_are_dropped)
 	ucm_warning("yes");
 	ck_assert_int_eq(num_lines, 2);
 }
-END_TEST
 
-START_TEST(errno_is_told_by_percent_m_and_kept)
+UNIT_TEST(errno_is_told_by_percent_m_and_kept)
 {
 	ucm_log_set(keep, UCM_LOG_INFO);
 	errno = ENOSPC;
@@ -53,9 +51,8 @@ START_TEST(errno_is_told_by_percent_m_and_kept)
 	ck_assert_int_eq(errno, ENOSPC);
 	ck_assert_str_eq(last_line, "commit: No space left on device");
 }
-END_TEST
 
-START_TEST(a_long_line_is_cut_not_overrun)
+UNIT_TEST(a_long_line_is_cut_not_overrun)
 {
 	char name[4097];
 
@@ -65,7 +62,6 @@ START_TEST(a_long_line_is_cut_not_overrun)
 	ucm_info("%s", name);
 	ck_assert_uint_eq(strlen(last_line), 1023);
 }
-END_TEST
 
 /* What users choose cannot make a line, or a part of one, that is ours. */
 static const struct { const char *name, *logged; } names[] = {
@@ -91,7 +87,7 @@ static const struct { const char *name, *logged; } names[] = {
 	{ "\xff\x80z", "\\xff\\x80z" },
 };
 
-START_TEST(names_are_escaped)
+UNIT_TEST(names_are_escaped, .rows = NUM_ROWS(names))
 {
 	char want[256];
 
@@ -104,9 +100,8 @@ START_TEST(names_are_escaped)
 	ck_assert_str_eq(last_line, want);
 	ck_assert_int_eq(num_lines, 2);
 }
-END_TEST
 
-START_TEST(a_long_line_is_cut_between_characters)
+UNIT_TEST(a_long_line_is_cut_between_characters)
 {
 	char name[4097];
 
@@ -122,7 +117,6 @@ START_TEST(a_long_line_is_cut_between_characters)
 		ck_assert_uint_eq((strlen(last_line) - odd) % 4, 0);
 	}
 }
-END_TEST
 
 /* Each call is one place. */
 static void flood(unsigned lines)
@@ -131,7 +125,7 @@ static void flood(unsigned lines)
 		ucm_warning("flood %u", i);
 }
 
-START_TEST(a_place_that_floods_is_cut_off_and_that_is_told)
+UNIT_TEST(a_place_that_floods_is_cut_off_and_that_is_told)
 {
 	ucm_log_set(keep, UCM_LOG_INFO);
 	flood(UCM_LOG_BURST + 7);
@@ -148,9 +142,8 @@ START_TEST(a_place_that_floods_is_cut_off_and_that_is_told)
 	ucm_log_tell_left_out(true);
 	ck_assert_int_eq(num_lines, 1);
 }
-END_TEST
 
-START_TEST(a_place_may_log_again_when_its_time_is_over)
+UNIT_TEST(a_place_may_log_again_when_its_time_is_over)
 {
 	static struct ucm_log_site site;
 
@@ -166,9 +159,8 @@ START_TEST(a_place_may_log_again_when_its_time_is_over)
 	ucm_log_tell_left_out(true);
 	ck_assert_int_eq(num_lines, 2);
 }
-END_TEST
 
-START_TEST(lines_are_counted_by_level)
+UNIT_TEST(lines_are_counted_by_level)
 {
 	ucm_log_set(keep, UCM_LOG_WARNING);
 	ucm_error("one");
@@ -179,9 +171,8 @@ START_TEST(lines_are_counted_by_level)
 	ck_assert_uint_eq(ucm_log_count(UCM_LOG_WARNING), 2);
 	ck_assert_uint_eq(ucm_log_count(UCM_LOG_INFO), 0);
 }
-END_TEST
 
-START_TEST(the_file_is_appended_to_with_time_level_and_process)
+UNIT_TEST(the_file_is_appended_to_with_time_level_and_process)
 {
 	char path[] = "/tmp/ucm-test-log.XXXXXX", want[64], text[256] = "";
 	int fd = mkstemp(path);
@@ -201,11 +192,10 @@ START_TEST(the_file_is_appended_to_with_time_level_and_process)
 	close(fd);
 	ck_assert_int_eq(ucm_log_open("/nonexistent/log"), -ENOENT);
 }
-END_TEST
 
 /* ---- areas ---- */
 
-START_TEST(debugging_lines_come_as_deep_as_their_area_is_set)
+UNIT_TEST(debugging_lines_come_as_deep_as_their_area_is_set)
 {
 	struct ucm_error error;
 	int evaluated = 0;
@@ -226,9 +216,8 @@ START_TEST(debugging_lines_come_as_deep_as_their_area_is_set)
 	ck_assert_int_eq(num_lines, 1);
 	ck_assert_int_eq(evaluated, 1);
 }
-END_TEST
 
-START_TEST(the_level_debug_is_depth_one_of_every_area)
+UNIT_TEST(the_level_debug_is_depth_one_of_every_area)
 {
 	struct ucm_error error;
 
@@ -237,7 +226,6 @@ START_TEST(the_level_debug_is_depth_one_of_every_area)
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], 2);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], 1);
 }
-END_TEST
 
 /* What is set, and what the areas fs.op, fs.tier and os.call are then; or
  * what is wrong. */
@@ -264,7 +252,7 @@ static const struct {
 	{ "fs.tier=1 fs.op=x", "fs.op: depth 'x': 0 to 2", 0, 0, 0 },
 };
 
-START_TEST(areas_are_set_by_text_all_or_none)
+UNIT_TEST(areas_are_set_by_text_all_or_none, .rows = NUM_ROWS(settings))
 {
 	struct ucm_error error = { "" };
 	int err = ucm_log_areas_set(settings[_i].text, &error);
@@ -275,9 +263,8 @@ START_TEST(areas_are_set_by_text_all_or_none)
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_TIER], settings[_i].tier);
 	ck_assert_int_eq(ucm_log_depths[UCM_AREA_CALL], settings[_i].call);
 }
-END_TEST
 
-START_TEST(areas_are_listed_as_they_are_set)
+UNIT_TEST(areas_are_listed_as_they_are_set)
 {
 	struct ucm_error error;
 	char *text, *again;
@@ -293,9 +280,8 @@ START_TEST(areas_are_listed_as_they_are_set)
 	free(text);
 	free(again);
 }
-END_TEST
 
-START_TEST(standard_error_gets_the_program_and_the_level)
+UNIT_TEST(standard_error_gets_the_program_and_the_level)
 {
 	static const struct {
 		enum ucm_log_level level;
@@ -317,30 +303,4 @@ START_TEST(standard_error_gets_the_program_and_the_level)
 		stderr = saved;
 		ck_assert_str_eq(text, rows[i].want);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("log");
-	TCase *tests = tcase_create("log");
-
-	tcase_add_test(tests, lines_reach_the_sink_with_their_level);
-	tcase_add_test(tests, lines_above_the_level_are_dropped);
-	tcase_add_test(tests, errno_is_told_by_percent_m_and_kept);
-	tcase_add_test(tests, a_long_line_is_cut_not_overrun);
-	tcase_add_loop_test(tests, names_are_escaped, 0, NUM_ROWS(names));
-	tcase_add_test(tests, a_long_line_is_cut_between_characters);
-	tcase_add_test(tests, a_place_that_floods_is_cut_off_and_that_is_told);
-	tcase_add_test(tests, a_place_may_log_again_when_its_time_is_over);
-	tcase_add_test(tests, lines_are_counted_by_level);
-	tcase_add_test(tests, the_file_is_appended_to_with_time_level_and_process);
-	tcase_add_test(tests, debugging_lines_come_as_deep_as_their_area_is_set);
-	tcase_add_test(tests, the_level_debug_is_depth_one_of_every_area);
-	tcase_add_loop_test(tests, areas_are_set_by_text_all_or_none, 0,
-			    NUM_ROWS(settings));
-	tcase_add_test(tests, areas_are_listed_as_they_are_set);
-	tcase_add_test(tests, standard_error_gets_the_program_and_the_level);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -33,7 +33,7 @@ static void identity(char hex[65])
 		snprintf(hex + 2 * i, 3, "%02x", manifest.space_id[i]);
 }
 
-START_TEST(the_geometry_is_read)
+UNIT_TEST(the_geometry_is_read)
 {
 	ck_assert_msg(!parse("{" GEOMETRY "}"), "%s", error.text);
 	ck_assert_uint_eq(manifest.geometry.num_layers, 2);
@@ -45,9 +45,8 @@ START_TEST(the_geometry_is_read)
 	ck_assert_uint_eq(manifest.geometry.head_dim, 8);
 	ck_assert_uint_eq(manifest.geometry.order, UCM_ORDER_HND);
 }
-END_TEST
 
-START_TEST(the_identity_is_that_of_python)
+UNIT_TEST(the_identity_is_that_of_python)
 {
 	char hex[65];
 
@@ -57,10 +56,9 @@ START_TEST(the_identity_is_that_of_python)
 	ck_assert_str_eq(hex, "8cfe91ee5db01e6643b34a5e764a1be7"
 			      "a2c555a6ebb8e04de0f49ecf62d9c515");
 }
-END_TEST
 
 /* Python writes \u001f, jansson \u001F. */
-START_TEST(the_identity_of_odd_characters_is_that_of_python)
+UNIT_TEST(the_identity_of_odd_characters_is_that_of_python)
 {
 	char hex[65];
 
@@ -70,9 +68,8 @@ START_TEST(the_identity_of_odd_characters_is_that_of_python)
 	ck_assert_str_eq(hex, "4808180b4128dd36b75b143d9c1598e4"
 			      "2dd6a091f07725363c0fc8dcb92ff010");
 }
-END_TEST
 
-START_TEST(spelling_does_not_change_the_identity)
+UNIT_TEST(spelling_does_not_change_the_identity)
 {
 	char first[65], second[65];
 
@@ -88,7 +85,6 @@ START_TEST(spelling_does_not_change_the_identity)
 	identity(second);
 	ck_assert_str_ne(first, second);
 }
-END_TEST
 
 static const struct {
 	const char *text, *says;
@@ -109,7 +105,7 @@ static const struct {
 	{ "{\"a\": \"\xff\", " GEOMETRY "}", "decode byte" },
 };
 
-START_TEST(a_wrong_manifest_is_named)
+UNIT_TEST(a_wrong_manifest_is_named, .rows = NUM_ROWS(wrong))
 {
 	memset(&manifest, 0x55, sizeof(manifest));
 	ck_assert_int_eq(parse(wrong[_i].text), -EINVAL);
@@ -117,7 +113,6 @@ START_TEST(a_wrong_manifest_is_named)
 		      error.text);
 	ck_assert_uint_eq(manifest.space_id[0], 0x55); /* left alone */
 }
-END_TEST
 
 static const struct {
 	const char *geometry, *says; /* NULL: right */
@@ -154,7 +149,7 @@ static const struct {
 	  "\"k_bytes\":16,\"num_kv_heads\":2,\"head_dim\":4", NULL },
 };
 
-START_TEST(a_geometry_obeys_the_rules_of_a_header)
+UNIT_TEST(a_geometry_obeys_the_rules_of_a_header, .rows = NUM_ROWS(geometries))
 {
 	char text[512];
 	int err;
@@ -167,32 +162,12 @@ START_TEST(a_geometry_obeys_the_rules_of_a_header)
 		ck_assert_msg(strstr(error.text, geometries[_i].says) != NULL,
 			      "%s", error.text);
 }
-END_TEST
 
-START_TEST(deep_nesting_is_refused_not_followed)
+UNIT_TEST(deep_nesting_is_refused_not_followed)
 {
 	static char text[65536];
 
 	memset(text, '[', sizeof(text) - 1);
 	memcpy(text, "{\"a\":", 5);
 	ck_assert_int_eq(parse(text), -EINVAL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("manifest");
-	TCase *tests = tcase_create("manifest");
-
-	tcase_add_test(tests, the_geometry_is_read);
-	tcase_add_test(tests, the_identity_is_that_of_python);
-	tcase_add_test(tests, the_identity_of_odd_characters_is_that_of_python);
-	tcase_add_test(tests, spelling_does_not_change_the_identity);
-	tcase_add_loop_test(tests, a_wrong_manifest_is_named, 0,
-			    NUM_ROWS(wrong));
-	tcase_add_loop_test(tests, a_geometry_obeys_the_rules_of_a_header, 0,
-			    NUM_ROWS(geometries));
-	tcase_add_test(tests, deep_nesting_is_refused_not_followed);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

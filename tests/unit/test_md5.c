@@ -30,7 +30,7 @@ static size_t finish(uint8_t *bytes, size_t len)
 	       ucm_md5_pad(bytes + whole, len - whole, len);
 }
 
-START_TEST(every_length_is_padded_as_openssl_does)
+UNIT_TEST(every_length_is_padded_as_openssl_does)
 {
 	uint8_t bytes[ROOM], want[16], got[16];
 	uint64_t random = 1;
@@ -46,7 +46,6 @@ START_TEST(every_length_is_padded_as_openssl_does)
 		must(!memcmp(got, want, sizeof(got)));
 	}
 }
-END_TEST
 
 static const char *const ways[] = { "avx2", "avx512" };
 
@@ -76,7 +75,7 @@ static void compare_lanes(ucm_md5_lanes compress, uint64_t *random)
 	}
 }
 
-START_TEST(a_million_messages_in_lanes_are_openssl_s)
+UNIT_TEST(a_million_messages_in_lanes_are_openssl_s, .rows = NUM_ROWS(ways))
 {
 	ucm_md5_lanes compress = ucm_md5_lanes_named(ways[_i]);
 	uint64_t random = 2;
@@ -86,9 +85,8 @@ START_TEST(a_million_messages_in_lanes_are_openssl_s)
 	for (int i = 0; i < NUM_MESSAGES; i += UCM_MD5_LANES)
 		compare_lanes(compress, &random);
 }
-END_TEST
 
-START_TEST(a_lane_does_not_care_where_its_message_lies)
+UNIT_TEST(a_lane_does_not_care_where_its_message_lies)
 {
 	static uint8_t bytes[UCM_MD5_LANES * 65 + 128];
 	ucm_md5_lanes compress = ucm_md5_lanes_best();
@@ -110,15 +108,13 @@ START_TEST(a_lane_does_not_care_where_its_message_lies)
 			must(state[i][lane] == alone[i]);
 	}
 }
-END_TEST
 
-START_TEST(an_unknown_way_is_none)
+UNIT_TEST(an_unknown_way_is_none)
 {
 	ck_assert(!ucm_md5_lanes_named("mmx"));
 }
-END_TEST
 
-START_TEST(a_lead_in_pieces_is_the_lead_at_once)
+UNIT_TEST(a_lead_in_pieces_is_the_lead_at_once)
 {
 	struct ucm_midstate once, pieces;
 	uint8_t bytes[200];
@@ -135,20 +131,4 @@ START_TEST(a_lead_in_pieces_is_the_lead_at_once)
 		must(!memcmp(once.state, pieces.state, sizeof(once.state)));
 		must(!memcmp(once.rest, pieces.rest, len % 64));
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("md5");
-	TCase *tests = tcase_create("md5");
-
-	tcase_add_test(tests, every_length_is_padded_as_openssl_does);
-	tcase_add_loop_test(tests, a_million_messages_in_lanes_are_openssl_s, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, a_lane_does_not_care_where_its_message_lies);
-	tcase_add_test(tests, an_unknown_way_is_none);
-	tcase_add_test(tests, a_lead_in_pieces_is_the_lead_at_once);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -15,7 +15,7 @@ static int parse(const char *text, struct ucm_metrics *out)
 	return ucm_metrics_parse(strdup(text), out);
 }
 
-START_TEST(names_labels_and_values)
+UNIT_TEST(names_labels_and_values)
 {
 	struct ucm_metrics metrics;
 	char value[64];
@@ -45,20 +45,18 @@ START_TEST(names_labels_and_values)
 					  sizeof(value)), -ENOENT);
 	ucm_metrics_fini(&metrics);
 }
-END_TEST
 
 static const char *const wrong[] = {
 	"a\n",	      "a \n",	    "a x\n",   "a 1 2\n", "a{x=\"1\" 1\n",
 	"a{x=\"1\"}\n", "a{x=\"1\"}1\n", " 1\n",
 };
 
-START_TEST(a_line_that_is_none_is_refused)
+UNIT_TEST(a_line_that_is_none_is_refused, .rows = NUM_ROWS(wrong))
 {
 	struct ucm_metrics metrics;
 
 	ck_assert_int_eq(parse(wrong[_i], &metrics), -EINVAL);
 }
-END_TEST
 
 #define HISTOGRAM(a, b, c)                                                    \
 	"t_bucket{op=\"x\",le=\"0.1\"} " #a "\n"                              \
@@ -66,7 +64,7 @@ END_TEST
 	"t_bucket{op=\"x\",le=\"+Inf\"} " #c "\n"                             \
 	"t_bucket{op=\"y\",le=\"0.1\"} 100\n"
 
-START_TEST(quantiles_of_what_came_since)
+UNIT_TEST(quantiles_of_what_came_since)
 {
 	struct ucm_metrics before, now;
 
@@ -86,18 +84,4 @@ START_TEST(quantiles_of_what_came_since)
 #undef QUANTILE
 	ucm_metrics_fini(&before);
 	ucm_metrics_fini(&now);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("metrics");
-	TCase *tests = tcase_create("metrics");
-
-	tcase_add_test(tests, names_labels_and_values);
-	tcase_add_loop_test(tests, a_line_that_is_none_is_refused, 0,
-			    NUM_ROWS(wrong));
-	tcase_add_test(tests, quantiles_of_what_came_since);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

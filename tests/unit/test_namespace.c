@@ -45,16 +45,17 @@ static void commit(const struct ucm_geometry *geometry)
 	ucm_space_settled(space);
 }
 
-START_TEST(the_default_space_is_number_0_without_a_name)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(the_default_space_is_number_0_without_a_name)
 {
 	ck_assert_uint_eq(space->number, 0);
 	ck_assert_str_eq(space->name, "");
 	ck_assert_str_eq(space->folder, "blocks");
 	ck_assert_ptr_eq(ucm_namespace_find(&names, ""), space);
 }
-END_TEST
 
-START_TEST(spaces_are_found_until_they_are_removed)
+UNIT_TEST(spaces_are_found_until_they_are_removed)
 {
 	struct ucm_space *a, *b;
 
@@ -70,9 +71,8 @@ START_TEST(spaces_are_found_until_they_are_removed)
 	ck_assert_uint_ne(b->number, a->number); /* the old is still there */
 	ck_assert_str_eq(a->name, "llama");
 }
-END_TEST
 
-START_TEST(names_of_spaces_are_plain)
+UNIT_TEST(names_of_spaces_are_plain)
 {
 	static const char *const good[] = { "a", "a.b", "A b", "\xc3\xa9", "x@y",
 					    "blocks", "~" };
@@ -94,9 +94,8 @@ START_TEST(names_of_spaces_are_plain)
 	ck_assert_uint_eq(strlen(out->folder), 7 + 128);
 	ck_assert_ptr_null(ucm_namespace_get(&names, 60000));
 }
-END_TEST
 
-START_TEST(the_first_block_fixes_the_geometry)
+UNIT_TEST(the_first_block_fixes_the_geometry)
 {
 	ck_assert_uint_eq(ucm_space_block_bytes(space), 0);
 	ck_assert(!ucm_space_has_geometry(space));
@@ -108,9 +107,8 @@ START_TEST(the_first_block_fixes_the_geometry)
 	ck_assert_ptr_nonnull(strstr(why.text, "the block has 3 layers"));
 	commit(&one);
 }
-END_TEST
 
-START_TEST(an_empty_space_takes_a_new_geometry)
+UNIT_TEST(an_empty_space_takes_a_new_geometry)
 {
 	commit(&one);
 	atomic_fetch_sub(&space->blocks, 1);
@@ -118,9 +116,8 @@ START_TEST(an_empty_space_takes_a_new_geometry)
 	commit(&other);
 	ck_assert_int_eq(admit(&one), UCM_FAULT_GEOMETRY);
 }
-END_TEST
 
-START_TEST(the_size_of_first_blocks_can_be_announced)
+UNIT_TEST(the_size_of_first_blocks_can_be_announced)
 {
 	ucm_space_announce(space, 1000000);
 	ck_assert_uint_eq(ucm_space_block_bytes(space), 1000000);
@@ -131,10 +128,9 @@ START_TEST(the_size_of_first_blocks_can_be_announced)
 	ucm_space_announce(space, 0);
 	ck_assert_uint_eq(ucm_space_block_bytes(space), 8192);
 }
-END_TEST
 
 /* Between admission and index the space is not empty. */
-START_TEST(a_commit_under_way_holds_the_geometry)
+UNIT_TEST(a_commit_under_way_holds_the_geometry)
 {
 	ck_assert_int_eq(admit(&one), UCM_FAULT_NONE);
 	ck_assert_int_eq(admit(&other), UCM_FAULT_GEOMETRY);
@@ -142,9 +138,8 @@ START_TEST(a_commit_under_way_holds_the_geometry)
 	ck_assert_int_eq(admit(&other), UCM_FAULT_NONE);
 	ucm_space_settled(space);
 }
-END_TEST
 
-START_TEST(a_fuller_block_completes_a_bare_one)
+UNIT_TEST(a_fuller_block_completes_a_bare_one)
 {
 	struct ucm_geometry hnd = one;
 
@@ -155,9 +150,8 @@ START_TEST(a_fuller_block_completes_a_bare_one)
 	commit(&bare);
 	ck_assert_uint_eq(space->geometry.num_kv_heads, 2);
 }
-END_TEST
 
-START_TEST(a_manifest_holds_also_without_blocks)
+UNIT_TEST(a_manifest_holds_also_without_blocks)
 {
 	struct ucm_manifest manifest = { .geometry = one, .space_id = { 1 } };
 
@@ -168,9 +162,8 @@ START_TEST(a_manifest_holds_also_without_blocks)
 	atomic_fetch_sub(&space->blocks, 1);
 	ck_assert_int_eq(admit(&other), UCM_FAULT_GEOMETRY);
 }
-END_TEST
 
-START_TEST(a_manifest_must_fit_the_blocks_that_are_there)
+UNIT_TEST(a_manifest_must_fit_the_blocks_that_are_there)
 {
 	struct ucm_manifest manifest = { .geometry = other };
 
@@ -183,9 +176,8 @@ START_TEST(a_manifest_must_fit_the_blocks_that_are_there)
 	atomic_fetch_sub(&space->blocks, 1);
 	ck_assert_int_eq(ucm_space_set_manifest(space, &manifest, &why), 0);
 }
-END_TEST
 
-START_TEST(a_block_with_a_space_id_must_have_the_right_one)
+UNIT_TEST(a_block_with_a_space_id_must_have_the_right_one)
 {
 	struct ucm_manifest manifest = { .geometry = one, .space_id = { 1 } };
 	struct ucm_block block = { .geometry = one,
@@ -203,9 +195,8 @@ START_TEST(a_block_with_a_space_id_must_have_the_right_one)
 	block.flags = 0;
 	ck_assert_int_eq(ucm_space_fits(space, &block, true), UCM_FAULT_NONE);
 }
-END_TEST
 
-START_TEST(buckets_are_marked_one_by_one)
+UNIT_TEST(buckets_are_marked_one_by_one)
 {
 	for (unsigned dir = 0; dir < 3; dir++) {
 		for (unsigned bucket = 0; bucket < 256; bucket++) {
@@ -215,9 +206,8 @@ START_TEST(buckets_are_marked_one_by_one)
 		}
 	}
 }
-END_TEST
 
-START_TEST(there_are_at_most_65535_spaces)
+UNIT_TEST(there_are_at_most_65535_spaces)
 {
 	struct ucm_space *out;
 	int err = 0;
@@ -232,28 +222,4 @@ START_TEST(there_are_at_most_65535_spaces)
 	ck_assert_int_eq(err, -ENOSPC);
 	names.spaces[1] = names.spaces[UCM_MAX_SPACES - 1];
 	names.num = 2;
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("namespace");
-	TCase *tests = tcase_create("namespace");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, the_default_space_is_number_0_without_a_name);
-	tcase_add_test(tests, spaces_are_found_until_they_are_removed);
-	tcase_add_test(tests, names_of_spaces_are_plain);
-	tcase_add_test(tests, the_first_block_fixes_the_geometry);
-	tcase_add_test(tests, an_empty_space_takes_a_new_geometry);
-	tcase_add_test(tests, the_size_of_first_blocks_can_be_announced);
-	tcase_add_test(tests, a_commit_under_way_holds_the_geometry);
-	tcase_add_test(tests, a_fuller_block_completes_a_bare_one);
-	tcase_add_test(tests, a_manifest_holds_also_without_blocks);
-	tcase_add_test(tests, a_manifest_must_fit_the_blocks_that_are_there);
-	tcase_add_test(tests, a_block_with_a_space_id_must_have_the_right_one);
-	tcase_add_test(tests, buckets_are_marked_one_by_one);
-	tcase_add_test(tests, there_are_at_most_65535_spaces);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

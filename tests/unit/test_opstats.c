@@ -31,7 +31,10 @@ static const struct { uint64_t ns; unsigned bucket; } rows[] = {
 	{ UINT64_MAX, 24 },
 };
 
-START_TEST(a_time_falls_into_the_bucket_of_its_power_of_two)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(a_time_falls_into_the_bucket_of_its_power_of_two,
+	  .rows = NUM_ROWS(rows))
 {
 	unsigned bucket = rows[_i].bucket;
 
@@ -47,9 +50,8 @@ START_TEST(a_time_falls_into_the_bucket_of_its_power_of_two)
 	ucm_opstats_times(stats, UCM_OP_LOOKUP, &times);
 	ck_assert_uint_eq(times.count, 0);
 }
-END_TEST
 
-START_TEST(errors_are_counted_by_operation_and_errno)
+UNIT_TEST(errors_are_counted_by_operation_and_errno)
 {
 	ucm_opstats_add(stats, UCM_OP_OPEN, 1, 0);
 	ucm_opstats_add(stats, UCM_OP_OPEN, 1, -EIO);
@@ -61,7 +63,6 @@ START_TEST(errors_are_counted_by_operation_and_errno)
 	ucm_opstats_times(stats, UCM_OP_OPEN, &times);
 	ck_assert_uint_eq(times.count, 4);
 }
-END_TEST
 
 #define THREADS 20 /* more than shards */
 #define ROUNDS 10000
@@ -73,7 +74,7 @@ static void *count(void *arg)
 	return arg;
 }
 
-START_TEST(threads_lose_nothing)
+UNIT_TEST(threads_lose_nothing)
 {
 	pthread_t threads[THREADS];
 
@@ -88,20 +89,4 @@ START_TEST(threads_lose_nothing)
 			  (uint64_t)THREADS * ROUNDS * (ROUNDS - 1) / 2);
 	ck_assert_uint_eq(ucm_opstats_errors(stats, UCM_OP_READ, ENOENT),
 			  THREADS * ROUNDS / 2);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("opstats");
-	TCase *tests = tcase_create("opstats");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_loop_test(tests,
-			    a_time_falls_into_the_bucket_of_its_power_of_two, 0,
-			    NUM_ROWS(rows));
-	tcase_add_test(tests, errors_are_counted_by_operation_and_errno);
-	tcase_add_test(tests, threads_lose_nothing);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -15,7 +15,7 @@
 
 #include "common/align.h"
 #include "common/cleanup.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static int root_fd(void)
 {
@@ -25,7 +25,9 @@ static int root_fd(void)
 	return fd;
 }
 
-START_TEST(open_stays_below_its_directory)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(open_stays_below_its_directory)
 {
 	static const struct {
 		const char *path;
@@ -56,9 +58,8 @@ START_TEST(open_stays_below_its_directory)
 			      "%s: %d", rows[i].path, fd);
 	}
 }
-END_TEST
 
-START_TEST(open_regular_waits_for_nothing_and_takes_files_only)
+UNIT_TEST(open_regular_waits_for_nothing_and_takes_files_only)
 {
 	_cleanup_fd_ int root = root_fd();
 	struct stat st;
@@ -79,10 +80,9 @@ START_TEST(open_regular_waits_for_nothing_and_takes_files_only)
 	ck_assert_int_eq(ucm_os_open_regular(root, "dir", O_RDONLY, &st),
 			 -ENXIO);
 }
-END_TEST
 
 /* Every wrapper asks the seam first, under its own name. */
-START_TEST(each_call_can_be_made_to_fail)
+UNIT_TEST(each_call_can_be_made_to_fail)
 {
 	_cleanup_fd_ int root = root_fd();
 	_cleanup_fd_ int fd = -1;
@@ -127,9 +127,8 @@ START_TEST(each_call_can_be_made_to_fail)
 	ck_assert_int_eq(ucm_os_stat(root, "file", &st), 0);
 	ck_assert_int_eq(st.st_size, 3);
 }
-END_TEST
 
-START_TEST(calls_do_what_they_are_called)
+UNIT_TEST(calls_do_what_they_are_called)
 {
 	_cleanup_fd_ int root = root_fd();
 	_cleanup_fd_ int fd = ucm_os_open(root, "f", O_RDWR | O_CREAT, 0644);
@@ -162,9 +161,8 @@ START_TEST(calls_do_what_they_are_called)
 	ck_assert_int_eq(ucm_os_fsync(fd), 0);
 	ck_assert_int_eq(ucm_os_syncfs(fd), 0);
 }
-END_TEST
 
-START_TEST(stat_does_not_follow_links)
+UNIT_TEST(stat_does_not_follow_links)
 {
 	_cleanup_fd_ int root = root_fd();
 	struct stat st;
@@ -173,9 +171,8 @@ START_TEST(stat_does_not_follow_links)
 	ck_assert_int_eq(ucm_os_stat(root, "link", &st), 0);
 	ck_assert(S_ISLNK(st.st_mode));
 }
-END_TEST
 
-START_TEST(a_link_is_data)
+UNIT_TEST(a_link_is_data)
 {
 	static const char *const targets[] = { "f", "/etc/passwd", "..", "l" };
 	_cleanup_fd_ int root = root_fd();
@@ -203,10 +200,9 @@ START_TEST(a_link_is_data)
 	ck_assert_int_eq(ucm_os_readlink(root, "dir/l", text, 16), -ENOTDIR);
 	ck_assert_int_eq(ucm_os_symlink("x", root, "dir/l"), -ENOTDIR);
 }
-END_TEST
 
 /* And what it leads to does not. */
-START_TEST(a_link_changes_by_its_descriptor)
+UNIT_TEST(a_link_changes_by_its_descriptor)
 {
 	struct timespec times[2] = { { .tv_sec = 5 }, { .tv_sec = 7 } };
 	_cleanup_fd_ int root = root_fd();
@@ -228,9 +224,8 @@ START_TEST(a_link_changes_by_its_descriptor)
 	ck_assert_int_ne(st.st_mtim.tv_sec, 7);
 	ck_assert_int_eq(ucm_os_readlink(root, "", text, 16), -EINVAL);
 }
-END_TEST
 
-START_TEST(reads_end_at_the_end_of_the_file)
+UNIT_TEST(reads_end_at_the_end_of_the_file)
 {
 	_cleanup_fd_ int root = root_fd();
 	_cleanup_fd_ int fd = ucm_os_open(root, "f", O_RDWR | O_CREAT, 0644);
@@ -243,9 +238,8 @@ START_TEST(reads_end_at_the_end_of_the_file)
 	ck_assert_mem_eq(text, "6789", 4);
 	ck_assert_int_eq(ucm_os_read_at(fd, text, 4, 100), 0);
 }
-END_TEST
 
-START_TEST(errors_of_the_kernel_come_back_as_they_are)
+UNIT_TEST(errors_of_the_kernel_come_back_as_they_are)
 {
 	char c;
 
@@ -255,9 +249,8 @@ START_TEST(errors_of_the_kernel_come_back_as_they_are)
 	ck_assert_int_eq(ucm_os_fdatasync(-1), -EBADF);
 	ck_assert_int_eq(ucm_os_open(-1, "x", O_RDONLY, 0), -EBADF);
 }
-END_TEST
 
-START_TEST(a_small_file_is_replaced_whole_or_not_at_all)
+UNIT_TEST(a_small_file_is_replaced_whole_or_not_at_all)
 {
 	static const char *const calls[] = { "open", "write", "fsync",
 					     "rename" };
@@ -279,9 +272,8 @@ START_TEST(a_small_file_is_replaced_whole_or_not_at_all)
 	ck_assert_str_eq(text, "newer");
 	ck_assert_uint_eq(fx_count(fx_path("$")), 1);
 }
-END_TEST
 
-START_TEST(a_file_must_fit_with_its_nul)
+UNIT_TEST(a_file_must_fit_with_its_nul)
 {
 	_cleanup_fd_ int root = root_fd();
 	char text[8], name[300];
@@ -296,9 +288,8 @@ START_TEST(a_file_must_fit_with_its_nul)
 	ck_assert_int_eq(ucm_os_replace_file(root, name, "x", 1),
 			 -ENAMETOOLONG);
 }
-END_TEST
 
-START_TEST(a_listing_has_what_readdir_tells)
+UNIT_TEST(a_listing_has_what_readdir_tells)
 {
 	_cleanup_fd_ int root = root_fd();
 	_cleanup_free_ struct dirent *entries = NULL;
@@ -321,12 +312,11 @@ START_TEST(a_listing_has_what_readdir_tells)
 	ck_assert_uint_eq(num, 2);
 	ck_assert_int_eq(ucm_os_list_entries(root, "file", &entries), -ENOTDIR);
 }
-END_TEST
 
 /* Also one that has lost its name, and one that was opened for no more than
  * that. */
 /* 300 names do not fit in a piece, and each comes once. */
-START_TEST(a_listing_in_pieces_has_every_name_once)
+UNIT_TEST(a_listing_in_pieces_has_every_name_once)
 {
 	_Alignas(struct dirent) char piece[1024];
 	_cleanup_fd_ int root = root_fd();
@@ -356,9 +346,8 @@ START_TEST(a_listing_in_pieces_has_every_name_once)
 	ck_assert_uint_gt(pieces, 1);
 	ck_assert_int_eq(ucm_os_list_piece(-1, piece, sizeof(piece)), -EBADF);
 }
-END_TEST
 
-START_TEST(a_file_is_opened_once_more_without_its_name)
+UNIT_TEST(a_file_is_opened_once_more_without_its_name)
 {
 	_cleanup_fd_ int root = root_fd();
 	_cleanup_fd_ int fd = -1;
@@ -377,9 +366,8 @@ START_TEST(a_file_is_opened_once_more_without_its_name)
 	ck_assert_int_eq(ucm_os_seek(again, 0, SEEK_HOLE), 4);
 	ck_assert_int_eq(ucm_os_seek(again, 9, SEEK_DATA), -ENXIO);
 }
-END_TEST
 
-START_TEST(rounding_goes_up_to_the_next_multiple)
+UNIT_TEST(rounding_goes_up_to_the_next_multiple)
 {
 	static const struct {
 		uint64_t value, to, want;
@@ -392,31 +380,4 @@ START_TEST(rounding_goes_up_to_the_next_multiple)
 	for (size_t i = 0; i < NUM_ROWS(rows); i++)
 		ck_assert_uint_eq(ucm_round_up(rows[i].value, rows[i].to),
 				  rows[i].want);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("osfile");
-	TCase *tests = tcase_create("osfile");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, open_stays_below_its_directory);
-	tcase_add_test(tests,
-		       open_regular_waits_for_nothing_and_takes_files_only);
-	tcase_add_test(tests, each_call_can_be_made_to_fail);
-	tcase_add_test(tests, calls_do_what_they_are_called);
-	tcase_add_test(tests, stat_does_not_follow_links);
-	tcase_add_test(tests, a_link_is_data);
-	tcase_add_test(tests, a_link_changes_by_its_descriptor);
-	tcase_add_test(tests, reads_end_at_the_end_of_the_file);
-	tcase_add_test(tests, errors_of_the_kernel_come_back_as_they_are);
-	tcase_add_test(tests, a_small_file_is_replaced_whole_or_not_at_all);
-	tcase_add_test(tests, a_file_must_fit_with_its_nul);
-	tcase_add_test(tests, a_listing_has_what_readdir_tells);
-	tcase_add_test(tests, a_listing_in_pieces_has_every_name_once);
-	tcase_add_test(tests, a_file_is_opened_once_more_without_its_name);
-	tcase_add_test(tests, rounding_goes_up_to_the_next_multiple);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

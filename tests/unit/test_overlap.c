@@ -102,7 +102,9 @@ static void try_pair(unsigned number, unsigned outcomes[2][2])
 	outcomes[1][shared]++;
 }
 
-START_TEST(pairs_overlap_when_they_share_a_byte)
+UNIT_FIXTURE(.timeout = 120);
+
+UNIT_TEST(pairs_overlap_when_they_share_a_byte)
 {
 	unsigned outcomes[2][2] = { { 0 } };
 
@@ -113,7 +115,6 @@ START_TEST(pairs_overlap_when_they_share_a_byte)
 			      "the cases are one-sided: %u of %d",
 			      outcomes[i / 2][i % 2], CASES);
 }
-END_TEST
 
 /* As engines have them: slices of one array, some with a byte too many. */
 static size_t random_slices(uint64_t *random, uint64_t pages,
@@ -174,7 +175,7 @@ static void try_slices(unsigned number, unsigned outcomes[2])
 	must_in_case(twice(counts), number, "another pair is named");
 }
 
-START_TEST(slices_of_an_array_are_told_apart)
+UNIT_TEST(slices_of_an_array_are_told_apart)
 {
 	unsigned outcomes[2] = { 0 };
 
@@ -183,7 +184,6 @@ START_TEST(slices_of_an_array_are_told_apart)
 	ck_assert_uint_gt(outcomes[0], CASES / 5);
 	ck_assert_uint_gt(outcomes[1], CASES / 5);
 }
-END_TEST
 
 /* 500 layers of K and V, 100 000 pages, 8 heads of 16 tokens, 128 bytes each;
  * strides as the letters tell, the outermost first. A layer's V follows its K
@@ -226,7 +226,7 @@ static const char *const orders[] = {
 };
 
 /* Byte by byte or page by page this would not end. */
-START_TEST(many_layers_of_many_pages_need_no_walk)
+UNIT_TEST(many_layers_of_many_pages_need_no_walk, .rows = NUM_ROWS(orders))
 {
 	struct ucm_region regions[2 * LAYERS];
 	size_t pair[2] = { 0, 0 };
@@ -240,7 +240,6 @@ START_TEST(many_layers_of_many_pages_need_no_walk)
 						 pair), 1);
 	ck_assert(pair[0] == 701 || pair[1] == 701);
 }
-END_TEST
 
 static const struct {
 	const char *what;
@@ -281,17 +280,16 @@ static const struct {
 	  100000, false },
 };
 
-START_TEST(known_pairs)
+UNIT_TEST(known_pairs, .rows = NUM_ROWS(known))
 {
 	bool got = ucm_regions_overlap(&known[_i].a, &known[_i].b,
 				       known[_i].pages);
 
 	ck_assert_msg(got == known[_i].want, "%s", known[_i].what);
 }
-END_TEST
 
 /* What cannot be told in time is refused. */
-START_TEST(too_intricate_is_an_overlap)
+UNIT_TEST(too_intricate_is_an_overlap)
 {
 	struct ucm_region a = region_of(0, 999983 * 2, 1, 99999, 999979 * 2,
 					99999, 999961 * 2);
@@ -300,7 +298,6 @@ START_TEST(too_intricate_is_an_overlap)
 
 	ck_assert(ucm_regions_overlap(&a, &b, 99999));
 }
-END_TEST
 
 static const struct {
 	struct ucm_region region;
@@ -322,7 +319,7 @@ static const struct {
 	    .n1 = UINT32_MAX, .s1 = INT64_MIN }, 1, -EOVERFLOW, 0, 0 },
 };
 
-START_TEST(bounds_are_the_first_and_last_byte)
+UNIT_TEST(bounds_are_the_first_and_last_byte, .rows = NUM_ROWS(bounds))
 {
 	uint64_t first = 0, last = 0;
 
@@ -330,23 +327,4 @@ START_TEST(bounds_are_the_first_and_last_byte)
 					   &first, &last), bounds[_i].want);
 	ck_assert_uint_eq(first, bounds[_i].first);
 	ck_assert_uint_eq(last, bounds[_i].last);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("overlap");
-	TCase *tests = tcase_create("overlap");
-
-	tcase_set_timeout(tests, 120);
-	tcase_add_test(tests, pairs_overlap_when_they_share_a_byte);
-	tcase_add_test(tests, slices_of_an_array_are_told_apart);
-	tcase_add_loop_test(tests, many_layers_of_many_pages_need_no_walk, 0,
-			    NUM_ROWS(orders));
-	tcase_add_loop_test(tests, known_pairs, 0, NUM_ROWS(known));
-	tcase_add_test(tests, too_intricate_is_an_overlap);
-	tcase_add_loop_test(tests, bounds_are_the_first_and_last_byte, 0,
-			    NUM_ROWS(bounds));
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -28,7 +28,7 @@ static const struct {
 	{ "1K", -EINVAL, 0 },
 };
 
-START_TEST(a_number_is_digits_and_nothing_else)
+UNIT_TEST(a_number_is_digits_and_nothing_else, .rows = NUM_ROWS(numbers))
 {
 	uint64_t value = 4711;
 
@@ -36,7 +36,6 @@ START_TEST(a_number_is_digits_and_nothing_else)
 			 numbers[_i].err);
 	ck_assert_uint_eq(value, numbers[_i].err ? 4711 : numbers[_i].want);
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -68,7 +67,7 @@ static const struct {
 	{ "", -EINVAL, 0 },
 };
 
-START_TEST(a_size_has_one_unit_of_1024)
+UNIT_TEST(a_size_has_one_unit_of_1024, .rows = NUM_ROWS(bytes))
 {
 	uint64_t value = 4711;
 
@@ -76,7 +75,6 @@ START_TEST(a_size_has_one_unit_of_1024)
 			 bytes[_i].err);
 	ck_assert_uint_eq(value, bytes[_i].err ? 4711 : bytes[_i].want);
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -96,7 +94,7 @@ static const struct {
 	{ "1.5%", -EINVAL, 0, false },
 };
 
-START_TEST(a_limit_is_a_size_or_a_percentage)
+UNIT_TEST(a_limit_is_a_size_or_a_percentage, .rows = NUM_ROWS(limits))
 {
 	uint64_t value = 4711;
 	bool percent = !limits[_i].percent, before = percent;
@@ -106,9 +104,8 @@ START_TEST(a_limit_is_a_size_or_a_percentage)
 	ck_assert_uint_eq(value, err ? 4711 : limits[_i].want);
 	ck_assert_int_eq(percent, err ? before : limits[_i].percent);
 }
-END_TEST
 
-START_TEST(a_range_has_both_its_ends)
+UNIT_TEST(a_range_has_both_its_ends)
 {
 	uint64_t value = 4711;
 
@@ -121,9 +118,8 @@ START_TEST(a_range_has_both_its_ends)
 	ck_assert_int_eq(ucm_parse_range("64", 1, 64, &value), 0);
 	ck_assert_uint_eq(value, 64);
 }
-END_TEST
 
-START_TEST(booleans_have_four_spellings_each)
+UNIT_TEST(booleans_have_four_spellings_each)
 {
 	static const struct {
 		const char *text;
@@ -144,22 +140,4 @@ START_TEST(booleans_have_four_spellings_each)
 		ck_assert_int_eq(value, rows[i].err ? !rows[i].want
 						    : rows[i].want);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("parse");
-	TCase *tests = tcase_create("parse");
-
-	tcase_add_loop_test(tests, a_number_is_digits_and_nothing_else, 0,
-			    NUM_ROWS(numbers));
-	tcase_add_loop_test(tests, a_size_has_one_unit_of_1024, 0,
-			    NUM_ROWS(bytes));
-	tcase_add_loop_test(tests, a_limit_is_a_size_or_a_percentage, 0,
-			    NUM_ROWS(limits));
-	tcase_add_test(tests, a_range_has_both_its_ends);
-	tcase_add_test(tests, booleans_have_four_spellings_each);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -51,7 +51,7 @@ static const struct {
 	{ 5, { 1, 2, 3, 4, 5 }, "94284b014b024b034b044b05" "7494" "86942e", 35 },
 };
 
-START_TEST(short_tuples_have_opcodes_of_their_own)
+UNIT_TEST(short_tuples_have_opcodes_of_their_own, .rows = NUM_ROWS(tuples))
 {
 	uint8_t out[256], other[256];
 	char hex[512];
@@ -68,7 +68,6 @@ START_TEST(short_tuples_have_opcodes_of_their_own)
 				    other), len);
 	ck_assert_mem_eq(out, other, len);
 }
-END_TEST
 
 static uint64_t frame_at(const uint8_t *bytes)
 {
@@ -89,7 +88,7 @@ static const struct { size_t num; uint64_t frames[4]; } framed[] = {
 	{ 26213, { 65540, 65540, 10 } },
 };
 
-START_TEST(a_frame_ends_behind_64_kib)
+UNIT_TEST(a_frame_ends_behind_64_kib, .rows = NUM_ROWS(framed))
 {
 	size_t num = framed[_i].num, at = 2, len;
 	int64_t *tokens = calloc(num, sizeof(*tokens));
@@ -106,9 +105,8 @@ START_TEST(a_frame_ends_behind_64_kib)
 	free(tokens);
 	free(out);
 }
-END_TEST
 
-START_TEST(pieces_of_any_size_are_the_same)
+UNIT_TEST(pieces_of_any_size_are_the_same)
 {
 	size_t num = 30000, want, len;
 	int64_t *tokens = calloc(num, sizeof(*tokens));
@@ -124,19 +122,4 @@ START_TEST(pieces_of_any_size_are_the_same)
 	free(tokens);
 	free(out);
 	free(other);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("pickle");
-	TCase *tests = tcase_create("pickle");
-
-	tcase_add_loop_test(tests, short_tuples_have_opcodes_of_their_own, 0,
-			    NUM_ROWS(tuples));
-	tcase_add_loop_test(tests, a_frame_ends_behind_64_kib, 0,
-			    NUM_ROWS(framed));
-	tcase_add_test(tests, pieces_of_any_size_are_the_same);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -51,7 +51,7 @@ static unsigned first_choice(uint8_t (*uuids)[16], unsigned num,
 	return order[0];
 }
 
-START_TEST(a_new_directory_takes_its_share_and_nothing_else_moves)
+UNIT_TEST(a_new_directory_takes_its_share_and_nothing_else_moves)
 {
 	uint8_t uuids[9][16];
 
@@ -75,9 +75,8 @@ START_TEST(a_new_directory_takes_its_share_and_nothing_else_moves)
 			      "%u of %u moved from %u", moved, BLOCKS, n);
 	}
 }
-END_TEST
 
-START_TEST(directories_get_equal_shares_of_counted_ids_too)
+UNIT_TEST(directories_get_equal_shares_of_counted_ids_too)
 {
 	unsigned counts[4] = { 0 };
 	uint8_t uuids[4][16];
@@ -94,9 +93,8 @@ START_TEST(directories_get_equal_shares_of_counted_ids_too)
 			      counts[i] < BLOCKS / 4 * 11 / 10,
 			      "directory %u got %u", i, counts[i]);
 }
-END_TEST
 
-START_TEST(the_order_of_the_directories_does_not_matter)
+UNIT_TEST(the_order_of_the_directories_does_not_matter)
 {
 	uint8_t uuids[5][16], turned[5][16];
 
@@ -110,9 +108,8 @@ START_TEST(the_order_of_the_directories_does_not_matter)
 				  4 - first_choice(turned, 5, &id));
 	}
 }
-END_TEST
 
-START_TEST(an_order_is_a_permutation_by_falling_score)
+UNIT_TEST(an_order_is_a_permutation_by_falling_score)
 {
 	static uint8_t uuids[255][16];
 	uint8_t order[255];
@@ -137,11 +134,10 @@ START_TEST(an_order_is_a_permutation_by_falling_score)
 		}
 	}
 }
-END_TEST
 
 /* On-disk placement must not change between versions: blocks would be sought
  * elsewhere. Computed by hand with Python from the documented formula. */
-START_TEST(scores_are_the_documented_formula)
+UNIT_TEST(scores_are_the_documented_formula)
 {
 	uint8_t uuid[16] = { 1, 2, 3, 4, 5, 6, 7, 8,
 			     9, 10, 11, 12, 13, 14, 15, 16 };
@@ -150,9 +146,8 @@ START_TEST(scores_are_the_documented_formula)
 	ck_assert_uint_eq(ucm_placement_score(uuid, &id),
 			  UINT64_C(0x4de3b5de6aa1a420));
 }
-END_TEST
 
-START_TEST(turns_go_round)
+UNIT_TEST(turns_go_round)
 {
 	static const struct {
 		uint64_t turn;
@@ -177,9 +172,8 @@ START_TEST(turns_go_round)
 	ck_assert_uint_eq((1u << order[0]) | (1u << order[1]) | (1u << order[2]),
 			  7);
 }
-END_TEST
 
-START_TEST(policies_have_names)
+UNIT_TEST(policies_have_names)
 {
 	enum ucm_policy policy = UCM_POLICY_RENDEZVOUS;
 
@@ -190,22 +184,4 @@ START_TEST(policies_have_names)
 	}
 	ck_assert_int_eq(ucm_policy_parse("Random", &policy), -EINVAL);
 	ck_assert_int_eq(policy, UCM_POLICY_RANDOM);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("placement");
-	TCase *tests = tcase_create("placement");
-
-	tcase_add_test(tests,
-		       a_new_directory_takes_its_share_and_nothing_else_moves);
-	tcase_add_test(tests, directories_get_equal_shares_of_counted_ids_too);
-	tcase_add_test(tests, the_order_of_the_directories_does_not_matter);
-	tcase_add_test(tests, an_order_is_a_permutation_by_falling_score);
-	tcase_add_test(tests, scores_are_the_documented_formula);
-	tcase_add_test(tests, turns_go_round);
-	tcase_add_test(tests, policies_have_names);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

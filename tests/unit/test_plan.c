@@ -21,7 +21,7 @@ static const struct {
 	{ UINT64_C(1) << 40, 4096, 1 },
 };
 
-START_TEST(a_multiple_is_the_least_one)
+UNIT_TEST(a_multiple_is_the_least_one, .rows = NUM_ROWS(multiples))
 {
 	uint64_t bytes = multiples[_i].layer_bytes;
 	uint32_t align = multiples[_i].align, n = 1;
@@ -31,7 +31,6 @@ START_TEST(a_multiple_is_the_least_one)
 	ck_assert_uint_eq(n, multiples[_i].multiple);
 	ck_assert_uint_eq(ucm_plan_multiple(bytes, align), n);
 }
-END_TEST
 
 static const struct {
 	uint64_t layer_bytes;
@@ -62,7 +61,7 @@ static const struct {
 	{ 2048, 0, 7, 1, 3, 2, 2, { 0, 4, 7 } },
 };
 
-START_TEST(cuts_are_as_the_table_says)
+UNIT_TEST(cuts_are_as_the_table_says, .rows = NUM_ROWS(cut_rows))
 {
 	uint32_t cuts[9];
 	uint32_t num = ucm_plan_cuts(
@@ -77,11 +76,10 @@ START_TEST(cuts_are_as_the_table_says)
 	for (uint32_t i = 0; i <= num; i++)
 		ck_assert_uint_eq(cuts[i], cut_rows[_i].cuts[i]);
 }
-END_TEST
 
 /* Whatever is asked: cuts cover the layers in order, none holds more than a
  * read unless it is the least that may be, and their number is the least. */
-START_TEST(cuts_cover_all_layers)
+UNIT_TEST(cuts_cover_all_layers)
 {
 	static uint32_t cuts[MAX_CUTS + 1];
 
@@ -99,7 +97,6 @@ START_TEST(cuts_cover_all_layers)
 		}
 	}
 }
-END_TEST
 
 static const struct {
 	uint64_t layer_bytes;
@@ -122,7 +119,7 @@ static const struct {
 	{ 65536, 0, 4, 1, 1, { 0, 1, 2, 3, 4 } },
 };
 
-START_TEST(growing_cuts_are_as_the_table_says)
+UNIT_TEST(growing_cuts_are_as_the_table_says, .rows = NUM_ROWS(growing_rows))
 {
 	uint32_t cuts[12] = { 0 }, num;
 
@@ -140,7 +137,6 @@ START_TEST(growing_cuts_are_as_the_table_says)
 	ck_assert_uint_eq(cuts[num], growing_rows[_i].end);
 	ck_assert_mem_eq(cuts, growing_rows[_i].cuts, sizeof(cuts));
 }
-END_TEST
 
 static const struct {
 	uint64_t layer_bytes, data_offset;
@@ -170,7 +166,7 @@ static const struct {
 	    0 } },
 };
 
-START_TEST(reads_are_as_the_table_says)
+UNIT_TEST(reads_are_as_the_table_says, .rows = NUM_ROWS(reads))
 {
 	struct ucm_plan plan;
 
@@ -182,9 +178,8 @@ START_TEST(reads_are_as_the_table_says)
 	ck_assert_uint_eq(plan.want, reads[_i].plan.want);
 	ck_assert_uint_eq(plan.skip, reads[_i].plan.skip);
 }
-END_TEST
 
-START_TEST(reads_hold_their_layers)
+UNIT_TEST(reads_hold_their_layers)
 {
 	struct ucm_plan p;
 
@@ -201,24 +196,4 @@ START_TEST(reads_hold_their_layers)
 			must(p.len - p.want < 4096 && p.skip < 4096);
 		}
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("plan");
-	TCase *tests = tcase_create("plan");
-
-	tcase_add_loop_test(tests, a_multiple_is_the_least_one, 0,
-			    NUM_ROWS(multiples));
-	tcase_add_loop_test(tests, cuts_are_as_the_table_says, 0,
-			    NUM_ROWS(cut_rows));
-	tcase_add_test(tests, cuts_cover_all_layers);
-	tcase_add_loop_test(tests, growing_cuts_are_as_the_table_says, 0,
-			    NUM_ROWS(growing_rows));
-	tcase_add_loop_test(tests, reads_are_as_the_table_says, 0,
-			    NUM_ROWS(reads));
-	tcase_add_test(tests, reads_hold_their_layers);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

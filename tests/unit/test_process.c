@@ -13,12 +13,11 @@
 
 #include "tests/unit/unit.h"
 
-START_TEST(one_that_runs_goes_on)
+UNIT_TEST(one_that_runs_goes_on)
 {
 	ck_assert(ucm_process_goes_on(getpid()));
 	ck_assert(ucm_process_goes_on(getppid()));
 }
-END_TEST
 
 static void *ask_of_myself(void *arg)
 {
@@ -26,7 +25,7 @@ static void *ask_of_myself(void *arg)
 	return NULL;
 }
 
-START_TEST(a_thread_is_asked_for_by_its_own_number)
+UNIT_TEST(a_thread_is_asked_for_by_its_own_number)
 {
 	bool goes_on = false;
 	pthread_t thread;
@@ -36,10 +35,9 @@ START_TEST(a_thread_is_asked_for_by_its_own_number)
 	pthread_join(thread, NULL);
 	ck_assert(goes_on);
 }
-END_TEST
 
 /* It stays a zombie, which has begun to end, until it is waited for. */
-START_TEST(one_that_has_ended_does_not)
+UNIT_TEST(one_that_has_ended_does_not, .rows = 2)
 {
 	pid_t pid = fork();
 	siginfo_t info;
@@ -55,9 +53,8 @@ START_TEST(one_that_has_ended_does_not)
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 	ck_assert(!ucm_process_goes_on(pid));
 }
-END_TEST
 
-START_TEST(a_name_that_looks_like_the_rest_of_the_line_is_a_name)
+UNIT_TEST(a_name_that_looks_like_the_rest_of_the_line_is_a_name)
 {
 	char was[16];
 
@@ -66,27 +63,10 @@ START_TEST(a_name_that_looks_like_the_rest_of_the_line_is_a_name)
 	ck_assert(ucm_process_goes_on(getpid()));
 	prctl(PR_SET_NAME, was);
 }
-END_TEST
 
-START_TEST(one_that_cannot_be_seen_does_not)
+UNIT_TEST(one_that_cannot_be_seen_does_not)
 {
 	ck_assert(!ucm_process_goes_on(0));
 	ck_assert(!ucm_process_goes_on(-1));
 	ck_assert(!ucm_process_goes_on(INT32_MAX));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("process");
-	TCase *tests = tcase_create("process");
-
-	tcase_add_test(tests, one_that_runs_goes_on);
-	tcase_add_test(tests, a_thread_is_asked_for_by_its_own_number);
-	tcase_add_loop_test(tests, one_that_has_ended_does_not, 0, 2);
-	tcase_add_test(tests,
-		       a_name_that_looks_like_the_rest_of_the_line_is_a_name);
-	tcase_add_test(tests, one_that_cannot_be_seen_does_not);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

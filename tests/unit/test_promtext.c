@@ -25,7 +25,7 @@ static void written(const char *want)
 	free(text);
 }
 
-START_TEST(a_family_has_help_type_and_samples)
+UNIT_TEST(a_family_has_help_type_and_samples)
 {
 	ck_assert_int_eq(ucm_prom_begin(&prom, "mount", "/kv"), 0);
 	ucm_prom_family(&prom, "ucmfs_x_total", "counter", "things");
@@ -45,9 +45,8 @@ START_TEST(a_family_has_help_type_and_samples)
 		"ucmfs_y{mount=\"/kv\",tier=\"a\"} +Inf\n"
 		"ucmfs_y{mount=\"/kv\",tier=\"b\"} -Inf\n");
 }
-END_TEST
 
-START_TEST(a_histogram_adds_up_and_ends_with_all)
+UNIT_TEST(a_histogram_adds_up_and_ends_with_all)
 {
 	static const double bounds[] = { 1.024e-6, 8.589934592 };
 	static const uint64_t counts[] = { 2, 0, 3 };
@@ -63,7 +62,6 @@ START_TEST(a_histogram_adds_up_and_ends_with_all)
 		"h_sum{m=\"x\",op=\"open\"} 1.5\n"
 		"h_count{m=\"x\",op=\"open\"} 5\n");
 }
-END_TEST
 
 static const struct { const char *text, *want; } rows[] = {
 	{ "", "" },
@@ -90,34 +88,18 @@ static const struct { const char *text, *want; } rows[] = {
 	{ "\xc3\xa9\xff", "???" },     /* one wrong, none taken */
 };
 
-START_TEST(what_labels_cannot_hold_is_escaped)
+UNIT_TEST(what_labels_cannot_hold_is_escaped, .rows = NUM_ROWS(rows))
 {
 	char *text = ucm_prom_escape(rows[_i].text);
 
 	ck_assert_str_eq(text, rows[_i].want);
 	free(text);
 }
-END_TEST
 
-START_TEST(the_label_of_all_samples_is_escaped)
+UNIT_TEST(the_label_of_all_samples_is_escaped)
 {
 	ck_assert_int_eq(ucm_prom_begin(&prom, "mount", "/a\"\\\n"), 0);
 	ucm_prom_family(&prom, "x", "gauge", "y");
 	ucm_prom_u64(&prom, NULL, 1);
 	written("# HELP x y\n# TYPE x gauge\nx{mount=\"/a\\\"\\\\\\n\"} 1\n");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("promtext");
-	TCase *tests = tcase_create("promtext");
-
-	tcase_add_test(tests, a_family_has_help_type_and_samples);
-	tcase_add_test(tests, a_histogram_adds_up_and_ends_with_all);
-	tcase_add_loop_test(tests, what_labels_cannot_hold_is_escaped, 0,
-			    NUM_ROWS(rows));
-	tcase_add_test(tests, the_label_of_all_samples_is_escaped);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -29,7 +29,9 @@ static void teardown(void)
 
 /* ---- answers ---- */
 
-START_TEST(what_is_added_is_there_at_once_and_gone_when_removed)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(what_is_added_is_there_at_once_and_gone_when_removed)
 {
 	ucm_ref ref;
 
@@ -40,9 +42,8 @@ START_TEST(what_is_added_is_there_at_once_and_gone_when_removed)
 	ck_assert(ucm_index_remove(ix, ref, NULL));
 	ck_assert_int_eq(rf_ask(reader, 1), 'n');
 }
-END_TEST
 
-START_TEST(an_entry_is_told_as_it_is)
+UNIT_TEST(an_entry_is_told_as_it_is)
 {
 	struct ucm_index_entry entry, later;
 	struct ucm_id id = rf_id(7);
@@ -64,9 +65,8 @@ START_TEST(an_entry_is_told_as_it_is)
 	ck_assert_int_eq(ucm_index_entry(reader, &id, &later), 0);
 	ck_assert_uint_ne(later.generation, entry.generation);
 }
-END_TEST
 
-START_TEST(what_is_in_doubt_or_leaving_is_unknown)
+UNIT_TEST(what_is_in_doubt_or_leaving_is_unknown, .rows = 2)
 {
 	static const uint8_t flags[] = { UCM_ENTRY_DOUBT, UCM_ENTRY_LEAVING };
 	struct ucm_index_entry entry;
@@ -84,9 +84,8 @@ START_TEST(what_is_in_doubt_or_leaving_is_unknown)
 	ck_assert(ucm_index_flag(ix, ref, flags[_i], false));
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 }
-END_TEST
 
-START_TEST(while_the_scan_runs_absent_means_unknown)
+UNIT_TEST(while_the_scan_runs_absent_means_unknown)
 {
 	struct ucm_index *young;
 	struct ucm_index_reader *early;
@@ -110,9 +109,8 @@ START_TEST(while_the_scan_runs_absent_means_unknown)
 	ucm_index_close(early);
 	ucm_index_free(young);
 }
-END_TEST
 
-START_TEST(a_prefix_ends_at_the_first_that_is_absent)
+UNIT_TEST(a_prefix_ends_at_the_first_that_is_absent, .rows = 12)
 {
 	static const unsigned holes[] = { 0, 1, 63, 64, 65, 255, 256, 257,
 					  511, 512, 999, 1000 };
@@ -133,9 +131,8 @@ START_TEST(a_prefix_ends_at_the_first_that_is_absent)
 	ck_assert_int_eq(ucm_index_prefix(reader, ids, 0, &count, NULL), 0);
 	ck_assert_uint_eq(count, 0);
 }
-END_TEST
 
-START_TEST(a_bitmap_has_a_bit_for_each_id)
+UNIT_TEST(a_bitmap_has_a_bit_for_each_id)
 {
 	enum { NUM = 1003 };
 	struct ucm_id ids[NUM];
@@ -165,9 +162,8 @@ START_TEST(a_bitmap_has_a_bit_for_each_id)
 	ck_assert_int_eq(ucm_index_lookup(reader, ids, NUM, present, NULL), 0);
 	ck_assert_uint_eq(present[0] & 0xff, 0x48);
 }
-END_TEST
 
-START_TEST(one_id_in_two_spaces_is_two_blocks)
+UNIT_TEST(one_id_in_two_spaces_is_two_blocks)
 {
 	struct ucm_entry entry = rf_entry(1, 0);
 
@@ -177,10 +173,9 @@ START_TEST(one_id_in_two_spaces_is_two_blocks)
 	reader->space = 5;
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 }
-END_TEST
 
 /* The file grows, and what it has is mapped as far as it is needed. */
-START_TEST(a_growing_index_is_followed)
+UNIT_TEST(a_growing_index_is_followed)
 {
 	enum { NUM = 120000 };
 	uint64_t before = reader->map.len;
@@ -198,9 +193,8 @@ START_TEST(a_growing_index_is_followed)
 	ck_assert_str_eq(info.backend, "map");
 	ck_assert_ptr_null(info.why);
 }
-END_TEST
 
-START_TEST(counted_names_are_found)
+UNIT_TEST(counted_names_are_found)
 {
 	for (unsigned i = 0; i < 5000; i++) {
 		struct ucm_entry entry = { .size = 4096 };
@@ -212,9 +206,8 @@ START_TEST(counted_names_are_found)
 		must(present == 1);
 	}
 }
-END_TEST
 
-START_TEST(what_is_hidden_is_not_found)
+UNIT_TEST(what_is_hidden_is_not_found)
 {
 	struct ucm_id id = rf_id(1);
 	uint64_t present = 7;
@@ -228,11 +221,10 @@ START_TEST(what_is_hidden_is_not_found)
 	reader->resolved = true;
 	ck_assert_int_eq(rf_ask(reader, 1), 'n');
 }
-END_TEST
 
 /* ---- the daemon's end ---- */
 
-START_TEST(an_index_that_nobody_keeps_is_gone)
+UNIT_TEST(an_index_that_nobody_keeps_is_gone)
 {
 	struct ucm_index_entry entry = { .size = 77 };
 	struct ucm_id id = rf_id(1);
@@ -255,10 +247,9 @@ START_TEST(an_index_that_nobody_keeps_is_gone)
 	ck_assert_uint_eq(entry.size, 77);
 	ck_assert_int_eq(ucm_index_info(reader, &info), -ENOTCONN);
 }
-END_TEST
 
 /* A writer that never ends what it began; so does one that is stopped. */
-START_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
+UNIT_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
 {
 	struct ucm_index_memory *live = ucm_index_live(ix);
 	uint64_t present, unknown;
@@ -280,7 +271,6 @@ START_TEST(a_shard_that_is_being_changed_is_waited_for_not_for_ever)
 		must((present >> i & 1) == !odd);
 	}
 }
-END_TEST
 
 /* ---- files that are no index, or a damaged one ---- */
 
@@ -293,7 +283,7 @@ static int copy_of_index(uint64_t size)
 	return fd;
 }
 
-START_TEST(what_is_no_index_is_refused)
+UNIT_TEST(what_is_no_index_is_refused, .rows = 9)
 {
 	static const struct { unsigned at; uint32_t value; } wrong[] = {
 		{ 0, 0 }, { 8, 2 }, { 8, 0 }, { 12, 0 }, { 12, 12289 },
@@ -306,9 +296,8 @@ START_TEST(what_is_no_index_is_refused)
 	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
 	close(fd);
 }
-END_TEST
 
-START_TEST(a_file_that_is_too_short_is_refused)
+UNIT_TEST(a_file_that_is_too_short_is_refused, .rows = 6)
 {
 	static const uint64_t sizes[] = {
 		0,
@@ -327,10 +316,9 @@ START_TEST(a_file_that_is_too_short_is_refused)
 	ck_assert_int_eq(ucm_reader_map_open(&map, fd), -EPROTO);
 	close(fd);
 }
-END_TEST
 
 /* As if it had been cut: chunks that the header tells of are not there. */
-START_TEST(what_lies_behind_the_end_is_unknown)
+UNIT_TEST(what_lies_behind_the_end_is_unknown)
 {
 	struct ucm_index_reader *cut;
 	unsigned unknown = 0;
@@ -345,7 +333,6 @@ START_TEST(what_lies_behind_the_end_is_unknown)
 	ck_assert_uint_gt(unknown, 4000);
 	ucm_index_close(cut);
 }
-END_TEST
 
 /* Numbers that hurt where a place, a count or a link is expected. */
 static uint32_t bad_number(uint64_t *seed)
@@ -403,7 +390,7 @@ static void ask_everything(struct ucm_index_reader *of)
 	}
 }
 
-START_TEST(a_damaged_index_harms_nobody)
+UNIT_TEST(a_damaged_index_harms_nobody, .rows = 4)
 {
 	uint64_t size, seed = 12345 + (uint64_t)_i;
 	char *whole;
@@ -431,10 +418,9 @@ START_TEST(a_damaged_index_harms_nobody)
 	}
 	close(fd);
 }
-END_TEST
 
 /* A ring of records: each leads to another, none is the one. */
-START_TEST(a_chain_without_an_end_is_left)
+UNIT_TEST(a_chain_without_an_end_is_left)
 {
 	struct ucm_index_memory *live = ucm_index_live(ix);
 	struct ucm_index_memory_shard *shard;
@@ -455,11 +441,10 @@ START_TEST(a_chain_without_an_end_is_left)
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 	first->next = 0;
 }
-END_TEST
 
 /* ---- opening ---- */
 
-START_TEST(names_that_are_no_spaces_are_refused)
+UNIT_TEST(names_that_are_no_spaces_are_refused)
 {
 	static const char *const names[] = { ".", "..", ".hidden", "a/b", "/" };
 	struct ucm_index_reader *none = NULL;
@@ -473,9 +458,8 @@ START_TEST(names_that_are_no_spaces_are_refused)
 	ck_assert_int_eq(ucm_index_open("/tmp", name, &none), -EINVAL);
 	ck_assert_ptr_null(none);
 }
-END_TEST
 
-START_TEST(what_is_no_mount_is_not_there)
+UNIT_TEST(what_is_no_mount_is_not_there)
 {
 	struct ucm_index_reader *none = NULL;
 
@@ -484,38 +468,4 @@ START_TEST(what_is_no_mount_is_not_there)
 	ck_assert_int_eq(ucm_index_open("/proc", "x", &none), -ENOENT);
 	ck_assert_ptr_null(none);
 	ucm_index_close(NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("reader");
-	TCase *tests = tcase_create("reader");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests,
-		       what_is_added_is_there_at_once_and_gone_when_removed);
-	tcase_add_test(tests, an_entry_is_told_as_it_is);
-	tcase_add_loop_test(tests, what_is_in_doubt_or_leaving_is_unknown,
-			    0, 2);
-	tcase_add_test(tests, while_the_scan_runs_absent_means_unknown);
-	tcase_add_loop_test(tests, a_prefix_ends_at_the_first_that_is_absent,
-			    0, 12);
-	tcase_add_test(tests, a_bitmap_has_a_bit_for_each_id);
-	tcase_add_test(tests, one_id_in_two_spaces_is_two_blocks);
-	tcase_add_test(tests, a_growing_index_is_followed);
-	tcase_add_test(tests, counted_names_are_found);
-	tcase_add_test(tests, what_is_hidden_is_not_found);
-	tcase_add_test(tests, an_index_that_nobody_keeps_is_gone);
-	tcase_add_test(tests,
-		       a_shard_that_is_being_changed_is_waited_for_not_for_ever);
-	tcase_add_loop_test(tests, what_is_no_index_is_refused, 0, 9);
-	tcase_add_loop_test(tests, a_file_that_is_too_short_is_refused, 0, 6);
-	tcase_add_test(tests, what_lies_behind_the_end_is_unknown);
-	tcase_add_loop_test(tests, a_damaged_index_harms_nobody, 0, 4);
-	tcase_add_test(tests, a_chain_without_an_end_is_left);
-	tcase_add_test(tests, names_that_are_no_spaces_are_refused);
-	tcase_add_test(tests, what_is_no_mount_is_not_there);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

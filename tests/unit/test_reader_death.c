@@ -218,7 +218,9 @@ static bool let_run(pid_t pid)
 	return true;
 }
 
-START_TEST(a_reader_sees_no_half_of_any_change)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown, .timeout = 120);
+
+UNIT_TEST(a_reader_sees_no_half_of_any_change, .rows = NUM_ROWS(changes))
 {
 	const struct change *change = &changes[_i];
 	unsigned steps = 0, mid = 0, last = 0;
@@ -244,7 +246,6 @@ START_TEST(a_reader_sees_no_half_of_any_change)
 	       steps, mid);
 	ck_assert_uint_gt(mid, 2);
 }
-END_TEST
 
 /* ---- killing ---- */
 
@@ -266,7 +267,7 @@ static pid_t start_keeper(const struct change *change)
 	return WIFSTOPPED(status) ? pid : 0;
 }
 
-START_TEST(a_killed_writer_is_told_of_whatever_it_was_doing)
+UNIT_TEST(a_killed_writer_is_told_of_whatever_it_was_doing, .rows = 15)
 {
 	const struct change *change = &changes[1];
 	unsigned more = 20 * (unsigned)_i;
@@ -291,21 +292,4 @@ START_TEST(a_killed_writer_is_told_of_whatever_it_was_doing)
 	waitpid(pid, NULL, 0);
 	for (unsigned i = 0; i < KEPT; i++)
 		must(rf_ask(reader, kept[i]) == '-');
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("reader_death");
-	TCase *tests = tcase_create("reader_death");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 120);
-	tcase_add_loop_test(tests, a_reader_sees_no_half_of_any_change, 0,
-			    NUM_ROWS(changes));
-	tcase_add_loop_test(tests,
-			    a_killed_writer_is_told_of_whatever_it_was_doing,
-			    0, 15);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

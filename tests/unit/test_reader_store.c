@@ -56,7 +56,9 @@ static char ask(const struct fx_file *of)
 	return present ? 'y' : unknown ? '?' : 'n';
 }
 
-START_TEST(before_the_scan_has_ended_nothing_is_absent)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(before_the_scan_has_ended_nothing_is_absent)
 {
 	fx_configure("$/a");
 	fx_plant("$/a", "blocks", &file);
@@ -67,7 +69,6 @@ START_TEST(before_the_scan_has_ended_nothing_is_absent)
 	ck_assert_int_eq(ask(&file), 'y');
 	ck_assert_int_eq(ask(&other), 'n');
 }
-END_TEST
 
 static void leave_unclean(void *arg)
 {
@@ -77,7 +78,7 @@ static void leave_unclean(void *arg)
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
 
-START_TEST(a_block_in_doubt_is_unknown_until_it_has_been_checked)
+UNIT_TEST(a_block_in_doubt_is_unknown_until_it_has_been_checked)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -90,7 +91,6 @@ START_TEST(a_block_in_doubt_is_unknown_until_it_has_been_checked)
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_int_eq(ask(&file), 'y');
 }
-END_TEST
 
 /* ---- the order of things ---- */
 
@@ -121,7 +121,7 @@ static void start_watching(const char *call, int (*how)(const char *,
 	ucm_os_fault = how;
 }
 
-START_TEST(a_block_is_seen_behind_its_link_only)
+UNIT_TEST(a_block_is_seen_behind_its_link_only)
 {
 	fx_store("$/a");
 	attach();
@@ -130,9 +130,8 @@ START_TEST(a_block_is_seen_behind_its_link_only)
 	ck_assert_str_eq(seen, "nn"); /* the bucket was missing */
 	ck_assert_int_eq(ask(&file), 'y');
 }
-END_TEST
 
-START_TEST(a_block_is_retracted_before_its_file_goes)
+UNIT_TEST(a_block_is_retracted_before_its_file_goes)
 {
 	fx_store("$/a");
 	attach();
@@ -142,9 +141,8 @@ START_TEST(a_block_is_retracted_before_its_file_goes)
 	ck_assert_str_eq(seen, "?");
 	ck_assert_int_eq(ask(&file), 'n');
 }
-END_TEST
 
-START_TEST(a_block_that_could_not_be_removed_is_there_again)
+UNIT_TEST(a_block_that_could_not_be_removed_is_there_again)
 {
 	fx_store("$/a");
 	attach();
@@ -156,9 +154,8 @@ START_TEST(a_block_that_could_not_be_removed_is_there_again)
 	ck_assert_int_eq(ask(&file), 'y');
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_condemned_block_is_retracted_before_it_is_moved_aside)
+UNIT_TEST(a_condemned_block_is_retracted_before_it_is_moved_aside)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -172,9 +169,8 @@ START_TEST(a_condemned_block_is_retracted_before_it_is_moved_aside)
 	ck_assert_str_eq(seen, "n");
 	ck_assert_int_eq(ask(&file), 'n');
 }
-END_TEST
 
-START_TEST(a_block_too_large_for_the_index_is_refused_and_named)
+UNIT_TEST(a_block_too_large_for_the_index_is_refused_and_named)
 {
 	struct ucm_entry entry = { .id = file.key.id, .size = 1ull << 40 };
 	ucm_ref ref;
@@ -186,7 +182,6 @@ START_TEST(a_block_too_large_for_the_index_is_refused_and_named)
 	ck_assert(fx_logged("too large for the index"));
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 }
-END_TEST
 
 /* ---- spaces ---- */
 
@@ -205,7 +200,7 @@ static bool is_published(const struct ucm_space *space)
 	return ucm_index_is_published(fx_set->index, space->number);
 }
 
-START_TEST(private_spaces_are_not_published_whichever_way_they_became_so)
+UNIT_TEST(private_spaces_are_not_published_whichever_way_they_became_so)
 {
 	struct ucm_space *open, *closed, *later;
 
@@ -227,9 +222,8 @@ START_TEST(private_spaces_are_not_published_whichever_way_they_became_so)
 	ck_assert(!is_published(ucm_namespace_find(&fx_set->names, "closed")));
 	ck_assert(is_published(ucm_namespace_find(&fx_set->names, "later")));
 }
-END_TEST
 
-START_TEST(readers_are_told_when_spaces_change)
+UNIT_TEST(readers_are_told_when_spaces_change)
 {
 	struct ucm_space *space;
 	uint32_t names;
@@ -246,11 +240,10 @@ START_TEST(readers_are_told_when_spaces_change)
 	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 	ck_assert_uint_ne(ucm_reader_map_names(&reader->map), names);
 }
-END_TEST
 
 /* A block that is hidden while its writer still has it open is found wrong at
  * its release all the same. */
-START_TEST(a_writers_reference_holds_when_its_space_becomes_private)
+UNIT_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 {
 	struct ucm_space *space;
 	struct ucm_temp temp;
@@ -275,11 +268,10 @@ START_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
 }
-END_TEST
 
 /* ---- by stat: a backing directory will do for a mount ---- */
 
-START_TEST(without_an_index_the_names_are_asked_for)
+UNIT_TEST(without_an_index_the_names_are_asked_for)
 {
 	struct ucm_index_info info;
 	struct ucm_index_entry entry;
@@ -314,10 +306,9 @@ START_TEST(without_an_index_the_names_are_asked_for)
 	ck_assert_int_eq(ucm_index_lookup(reader, ids, 3, &present, NULL), 0);
 	ck_assert_uint_eq(present, 2);
 }
-END_TEST
 
 /* A file that is no FUSE's, and that no daemon keeps. */
-START_TEST(an_index_that_lies_on_disk_is_not_mapped)
+UNIT_TEST(an_index_that_lies_on_disk_is_not_mapped)
 {
 	struct ucm_index_info info;
 	struct ucm_index *index;
@@ -332,32 +323,4 @@ START_TEST(an_index_that_lies_on_disk_is_not_mapped)
 	ck_assert_int_eq(ucm_index_info(reader, &info), 0);
 	ck_assert_str_eq(info.backend, "stat");
 	ck_assert_str_eq(info.why, "this is no FUSE mount of this machine");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("reader_store");
-	TCase *tests = tcase_create("reader_store");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, before_the_scan_has_ended_nothing_is_absent);
-	tcase_add_test(tests,
-		       a_block_in_doubt_is_unknown_until_it_has_been_checked);
-	tcase_add_test(tests, a_block_is_seen_behind_its_link_only);
-	tcase_add_test(tests, a_block_is_retracted_before_its_file_goes);
-	tcase_add_test(tests, a_block_that_could_not_be_removed_is_there_again);
-	tcase_add_test(tests,
-		       a_condemned_block_is_retracted_before_it_is_moved_aside);
-	tcase_add_test(tests,
-		       a_block_too_large_for_the_index_is_refused_and_named);
-	tcase_add_test(tests,
-		       private_spaces_are_not_published_whichever_way_they_became_so);
-	tcase_add_test(tests, readers_are_told_when_spaces_change);
-	tcase_add_test(tests,
-		       a_writers_reference_holds_when_its_space_becomes_private);
-	tcase_add_test(tests, without_an_index_the_names_are_asked_for);
-	tcase_add_test(tests, an_index_that_lies_on_disk_is_not_mapped);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

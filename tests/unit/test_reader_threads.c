@@ -153,7 +153,9 @@ static void *read_main(void *arg)
 	return (void *)wrong;
 }
 
-START_TEST(readers_see_what_is_there_and_nothing_else)
+UNIT_FIXTURE(.timeout = 240);
+
+UNIT_TEST(readers_see_what_is_there_and_nothing_else)
 {
 	pthread_t writers[WRITERS], readers[READERS];
 
@@ -179,16 +181,4 @@ START_TEST(readers_see_what_is_there_and_nothing_else)
 	       (unsigned long long)atomic_load(&answers));
 	ck_assert_uint_ge(answers, READERS);
 	ucm_index_free(ix);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("reader_threads");
-	TCase *tests = tcase_create("reader_threads");
-
-	tcase_set_timeout(tests, 240);
-	tcase_add_test(tests, readers_see_what_is_there_and_nothing_else);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

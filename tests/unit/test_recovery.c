@@ -55,7 +55,9 @@ static struct stat changed_at(int64_t ns)
 					   .tv_nsec = ns % 1000000000 } };
 }
 
-START_TEST(a_directory_without_a_state_is_clean)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_directory_without_a_state_is_clean)
 {
 	struct stat st = changed_at(INT64_C(4000000000000000000));
 
@@ -63,9 +65,8 @@ START_TEST(a_directory_without_a_state_is_clean)
 	ck_assert(!recovery.unclean);
 	ck_assert(!ucm_recovery_doubts(&recovery, &st));
 }
-END_TEST
 
-START_TEST(in_use_is_unclean_until_the_end)
+UNIT_TEST(in_use_is_unclean_until_the_end)
 {
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
@@ -77,9 +78,8 @@ START_TEST(in_use_is_unclean_until_the_end)
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(!recovery.unclean);
 }
-END_TEST
 
-START_TEST(files_changed_after_the_checkpoint_are_in_doubt)
+UNIT_TEST(files_changed_after_the_checkpoint_are_in_doubt)
 {
 	const int64_t second = 1000000000, checkpoint = 1000 * second;
 	static const struct {
@@ -100,9 +100,8 @@ START_TEST(files_changed_after_the_checkpoint_are_in_doubt)
 				 rows[i].doubt);
 	}
 }
-END_TEST
 
-START_TEST(another_boot_is_told_until_doubts_are_settled)
+UNIT_TEST(another_boot_is_told_until_doubts_are_settled)
 {
 	put_state("clean=0\ncheckpoint=5\nboot=another\n");
 	ck_assert_int_eq(read_state(), 0);
@@ -118,22 +117,20 @@ START_TEST(another_boot_is_told_until_doubts_are_settled)
 	ck_assert(!recovery.unvouched);
 	ck_assert_int_gt(recovery.checkpoint_ns, 5);
 }
-END_TEST
 
 static const char *const wrong_states[] = {
 	"", "clean=1", "clean=x\ncheckpoint=1\nboot=b\n", "\xff\xff\xff\xff",
 	"clean=1\ncheckpoint=1\nboot=\n",
 };
 
-START_TEST(a_state_that_says_nothing_is_an_error)
+UNIT_TEST(a_state_that_says_nothing_is_an_error, .rows = NUM_ROWS(wrong_states))
 {
 	put_state("%s", wrong_states[_i]);
 	ck_assert_int_eq(read_state(), -EINVAL);
 	ck_assert(fx_logged("state cannot be read"));
 }
-END_TEST
 
-START_TEST(a_state_that_is_too_long_is_an_error)
+UNIT_TEST(a_state_that_is_too_long_is_an_error)
 {
 	char text[4096];
 
@@ -141,10 +138,9 @@ START_TEST(a_state_that_is_too_long_is_an_error)
 	fx_put(fx_path("$/state"), text, sizeof(text));
 	ck_assert_int_eq(read_state(), -EFBIG);
 }
-END_TEST
 
 /* A crash after a sync that failed must not make it forgotten. */
-START_TEST(lost_writes_are_told_until_there_is_a_checkpoint)
+UNIT_TEST(lost_writes_are_told_until_there_is_a_checkpoint, .rows = 3)
 {
 	static int (*const syncs[])(struct ucm_recovery *recovery,
 				    int ctldir) = {
@@ -175,7 +171,6 @@ START_TEST(lost_writes_are_told_until_there_is_a_checkpoint)
 	ck_assert(!recovery.unvouched);
 	ck_assert_int_gt(recovery.checkpoint_ns, before);
 }
-END_TEST
 
 static int no_sync_and_no_room(const char *call, const char *path)
 {
@@ -184,7 +179,7 @@ static int no_sync_and_no_room(const char *call, const char *path)
 	       : !strcmp(call, "rename") ? -ENOSPC : 0;
 }
 
-START_TEST(lost_writes_are_noted_in_place_without_room)
+UNIT_TEST(lost_writes_are_noted_in_place_without_room)
 {
 	int64_t before;
 
@@ -198,10 +193,9 @@ START_TEST(lost_writes_are_noted_in_place_without_room)
 	ck_assert(recovery.lost);
 	ck_assert_int_eq(recovery.checkpoint_ns, before);
 }
-END_TEST
 
 /* From the first epoch that no sync has covered to the one that is. */
-START_TEST(what_no_sync_has_covered_is_known_by_its_epoch)
+UNIT_TEST(what_no_sync_has_covered_is_known_by_its_epoch)
 {
 	static const struct {
 		uint16_t oldest, epoch, of;
@@ -223,9 +217,8 @@ START_TEST(what_no_sync_has_covered_is_known_by_its_epoch)
 				 rows[i].uncovered);
 	}
 }
-END_TEST
 
-START_TEST(a_failed_sync_covers_nothing)
+UNIT_TEST(a_failed_sync_covers_nothing)
 {
 	uint16_t first;
 
@@ -243,9 +236,8 @@ START_TEST(a_failed_sync_covers_nothing)
 	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
 	ck_assert_uint_ne(recovery.epoch, 0);
 }
-END_TEST
 
-START_TEST(without_room_the_mark_is_made_in_place)
+UNIT_TEST(without_room_the_mark_is_made_in_place)
 {
 	char before[256], text[256];
 
@@ -266,9 +258,8 @@ START_TEST(without_room_the_mark_is_made_in_place)
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unclean);
 }
-END_TEST
 
-START_TEST(a_directory_in_use_is_marked_already)
+UNIT_TEST(a_directory_in_use_is_marked_already)
 {
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
@@ -276,9 +267,8 @@ START_TEST(a_directory_in_use_is_marked_already)
 	fx_fail(NULL, 1, -ENOSPC, false);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 }
-END_TEST
 
-START_TEST(a_state_that_cannot_be_written_is_told)
+UNIT_TEST(a_state_that_cannot_be_written_is_told)
 {
 	static const char *const calls[] = { "open", "utimens", "write",
 					     "fsync", "rename" };
@@ -293,7 +283,6 @@ START_TEST(a_state_that_cannot_be_written_is_told)
 	fx_fail("fsync", 2, -EINVAL, true);
 	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
 }
-END_TEST
 
 /* ---- a store after a crash ---- */
 
@@ -361,7 +350,7 @@ static void my_boot(char boot[64])
 	boot[strcspn(boot, "\n")] = '\0';
 }
 
-START_TEST(after_a_clean_close_nothing_is_in_doubt)
+UNIT_TEST(after_a_clean_close_nothing_is_in_doubt)
 {
 	fx_block(good, 1, FX_PAGED);
 	fx_store("$/a");
@@ -376,9 +365,8 @@ START_TEST(after_a_clean_close_nothing_is_in_doubt)
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
 	fx_serves(good);
 }
-END_TEST
 
-START_TEST(after_a_crash_torn_blocks_go_and_good_ones_stay)
+UNIT_TEST(after_a_crash_torn_blocks_go_and_good_ones_stay)
 {
 	crash();
 	tear(torn);
@@ -397,9 +385,8 @@ START_TEST(after_a_crash_torn_blocks_go_and_good_ones_stay)
 	fx_close();
 	ck_assert(state_says("clean=1"));
 }
-END_TEST
 
-START_TEST(a_block_in_doubt_is_checked_before_it_is_served)
+UNIT_TEST(a_block_in_doubt_is_checked_before_it_is_served)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -413,9 +400,8 @@ START_TEST(a_block_in_doubt_is_checked_before_it_is_served)
 	fx_misses(torn);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(blocks_older_than_the_checkpoint_are_not_read_again)
+UNIT_TEST(blocks_older_than_the_checkpoint_are_not_read_again)
 {
 	char boot[64];
 
@@ -429,9 +415,8 @@ START_TEST(blocks_older_than_the_checkpoint_are_not_read_again)
 	fx_serves(good);
 	ck_assert_uint_eq(fx_set->stats.doubts_settled, 0);
 }
-END_TEST
 
-START_TEST(after_another_boot_only_checksums_vouch)
+UNIT_TEST(after_another_boot_only_checksums_vouch)
 {
 	crash();
 	edit_state("clean=0\ncheckpoint=0\nboot=another\n");
@@ -445,7 +430,6 @@ START_TEST(after_another_boot_only_checksums_vouch)
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 2);
 	ck_assert(fx_logged("no checksum"));
 }
-END_TEST
 
 static void commit_bare_and_die(void *arg)
 {
@@ -455,7 +439,7 @@ static void commit_bare_and_die(void *arg)
 }
 
 /* Its size is all that tells its geometry, and half of it has another. */
-START_TEST(a_torn_bare_block_teaches_no_geometry)
+UNIT_TEST(a_torn_bare_block_teaches_no_geometry)
 {
 	fx_block(raw, 1, FX_BARE);
 	fx_block(good, 2, FX_PAGED);
@@ -472,9 +456,8 @@ START_TEST(a_torn_bare_block_teaches_no_geometry)
 	ck_assert_int_eq(fx_commit(good), 0);
 	fx_serves(good);
 }
-END_TEST
 
-START_TEST(a_page_of_zeros_where_a_header_was_is_set_aside)
+UNIT_TEST(a_page_of_zeros_where_a_header_was_is_set_aside)
 {
 	char zeros[8192] = { 0 };
 
@@ -486,9 +469,8 @@ START_TEST(a_page_of_zeros_where_a_header_was_is_set_aside)
 	fx_misses(torn);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(doubts_that_could_not_be_settled_stay)
+UNIT_TEST(doubts_that_could_not_be_settled_stay)
 {
 	char before[256], after[256];
 
@@ -509,7 +491,6 @@ START_TEST(doubts_that_could_not_be_settled_stay)
 	fx_close();
 	ck_assert(state_says("clean=1"));
 }
-END_TEST
 
 static void die_with_two(void *arg)
 {
@@ -519,7 +500,7 @@ static void die_with_two(void *arg)
 }
 
 /* The index has one entry for both copies. */
-START_TEST(a_torn_second_copy_is_set_aside)
+UNIT_TEST(a_torn_second_copy_is_set_aside)
 {
 	int fd;
 
@@ -541,7 +522,6 @@ START_TEST(a_torn_second_copy_is_set_aside)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &good->key), 0);
 	fx_misses(good);
 }
-END_TEST
 
 static struct ucm_temp late;
 
@@ -564,7 +544,7 @@ static void write_late_and_die(void *arg)
 	fx_set = NULL;
 }
 
-START_TEST(a_checkpoint_does_not_cover_up_a_late_write)
+UNIT_TEST(a_checkpoint_does_not_cover_up_a_late_write)
 {
 	fx_block(good, 1, FX_PAGED);
 	fx_in_child(write_late_and_die, "late");
@@ -575,7 +555,6 @@ START_TEST(a_checkpoint_does_not_cover_up_a_late_write)
 	fx_misses(good);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
 static void read_again_now(void)
 {
@@ -586,7 +565,7 @@ static void read_again_now(void)
 
 /* It is torn, and its first page could not be read when the others were looked
  * at. */
-START_TEST(a_file_that_is_read_late_after_a_crash_is_checked_all_the_same)
+UNIT_TEST(a_file_that_is_read_late_after_a_crash_is_checked_all_the_same)
 {
 	crash();
 	tear(torn);
@@ -603,9 +582,8 @@ START_TEST(a_file_that_is_read_late_after_a_crash_is_checked_all_the_same)
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 }
-END_TEST
 
-START_TEST(a_store_that_was_only_opened_changes_no_state)
+UNIT_TEST(a_store_that_was_only_opened_changes_no_state)
 {
 	char before[256], after[256];
 
@@ -616,10 +594,9 @@ START_TEST(a_store_that_was_only_opened_changes_no_state)
 	fx_read(fx_path(STATE), after, sizeof(after));
 	ck_assert_str_eq(after, before);
 }
-END_TEST
 
 /* The file of a block in doubt is removed by hand. */
-START_TEST(a_doubt_about_a_vanished_file_is_settled)
+UNIT_TEST(a_doubt_about_a_vanished_file_is_settled)
 {
 	crash();
 	fx_open(); /* indexes what it needs to know the geometry */
@@ -642,10 +619,9 @@ START_TEST(a_doubt_about_a_vanished_file_is_settled)
 	fx_close();
 	ck_assert(state_says("clean=1"));
 }
-END_TEST
 
 /* A new copy must not be dropped in favour of one that may be torn. */
-START_TEST(a_commit_replaces_a_torn_block_in_doubt)
+UNIT_TEST(a_commit_replaces_a_torn_block_in_doubt)
 {
 	crash();
 	tear(torn);
@@ -660,9 +636,8 @@ START_TEST(a_commit_replaces_a_torn_block_in_doubt)
 	fx_serves(torn);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(a_commit_replaces_a_torn_block_that_is_not_indexed_yet)
+UNIT_TEST(a_commit_replaces_a_torn_block_that_is_not_indexed_yet)
 {
 	crash();
 	tear(torn);
@@ -672,49 +647,4 @@ START_TEST(a_commit_replaces_a_torn_block_that_is_not_indexed_yet)
 	fx_start_only();
 	fx_wait_settled();
 	fx_serves(torn);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("recovery");
-	TCase *tests = tcase_create("recovery");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_directory_without_a_state_is_clean);
-	tcase_add_test(tests, in_use_is_unclean_until_the_end);
-	tcase_add_test(tests, files_changed_after_the_checkpoint_are_in_doubt);
-	tcase_add_test(tests, another_boot_is_told_until_doubts_are_settled);
-	tcase_add_loop_test(tests, a_state_that_says_nothing_is_an_error, 0,
-			    NUM_ROWS(wrong_states));
-	tcase_add_test(tests, a_state_that_is_too_long_is_an_error);
-	tcase_add_loop_test(
-		tests, lost_writes_are_told_until_there_is_a_checkpoint, 0, 3);
-	tcase_add_test(tests, lost_writes_are_noted_in_place_without_room);
-	tcase_add_test(tests, what_no_sync_has_covered_is_known_by_its_epoch);
-	tcase_add_test(tests, a_failed_sync_covers_nothing);
-	tcase_add_test(tests, without_room_the_mark_is_made_in_place);
-	tcase_add_test(tests, a_directory_in_use_is_marked_already);
-	tcase_add_test(tests, a_state_that_cannot_be_written_is_told);
-	tcase_add_test(tests, after_a_clean_close_nothing_is_in_doubt);
-	tcase_add_test(tests, after_a_crash_torn_blocks_go_and_good_ones_stay);
-	tcase_add_test(tests, a_block_in_doubt_is_checked_before_it_is_served);
-	tcase_add_test(tests,
-		       blocks_older_than_the_checkpoint_are_not_read_again);
-	tcase_add_test(tests, after_another_boot_only_checksums_vouch);
-	tcase_add_test(tests, a_torn_bare_block_teaches_no_geometry);
-	tcase_add_test(tests, a_page_of_zeros_where_a_header_was_is_set_aside);
-	tcase_add_test(tests, doubts_that_could_not_be_settled_stay);
-	tcase_add_test(tests, a_torn_second_copy_is_set_aside);
-	tcase_add_test(tests, a_checkpoint_does_not_cover_up_a_late_write);
-	tcase_add_test(
-		tests,
-		a_file_that_is_read_late_after_a_crash_is_checked_all_the_same);
-	tcase_add_test(tests, a_store_that_was_only_opened_changes_no_state);
-	tcase_add_test(tests, a_doubt_about_a_vanished_file_is_settled);
-	tcase_add_test(tests, a_commit_replaces_a_torn_block_in_doubt);
-	tcase_add_test(tests,
-		       a_commit_replaces_a_torn_block_that_is_not_indexed_yet);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -182,12 +182,13 @@ static const struct form forms[] = {
 	  true, 3, 0, 2, 144 },
 };
 
-START_TEST(every_form_of_the_engines)
+UNIT_FIXTURE(.timeout = 120);
+
+UNIT_TEST(every_form_of_the_engines, .rows = NUM_ROWS(forms))
 {
 	check_form(&forms[_i], false);
 	check_form(&forms[_i], true);
 }
-END_TEST
 
 /* ---- random tensors ---- */
 
@@ -258,7 +259,7 @@ done:
 	ucm_layout_free(layout);
 }
 
-START_TEST(random_tensors_are_right_or_cannot_be_expressed)
+UNIT_TEST(random_tensors_are_right_or_cannot_be_expressed)
 {
 	unsigned outcomes[2] = { 0 };
 
@@ -269,7 +270,6 @@ START_TEST(random_tensors_are_right_or_cannot_be_expressed)
 	ck_assert_uint_gt(outcomes[0], 50);
 	ck_assert_uint_gt(outcomes[1], 10000);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -420,7 +420,7 @@ static void check_refusal(const struct ucm_geometry *geometry,
 	ucm_layout_free(layout);
 }
 
-START_TEST(refused_with_its_name_shape_and_cause)
+UNIT_TEST(refused_with_its_name_shape_and_cause, .rows = NUM_ROWS(refusals))
 {
 	const struct refusal *row = &refusals[_i];
 	struct ucm_tensor tensor = tensor_of(row);
@@ -437,9 +437,8 @@ START_TEST(refused_with_its_name_shape_and_cause)
 		geometry.num_kv_heads = geometry.head_dim = 0;
 	check_refusal(&geometry, &tensor, row->want);
 }
-END_TEST
 
-START_TEST(pointers_that_are_null_are_refused)
+UNIT_TEST(pointers_that_are_null_are_refused)
 {
 	struct ucm_tensor good = tensor_of(&refusals[NUM_ROWS(refusals) - 1]);
 	struct ucm_tensor bad = good;
@@ -453,11 +452,10 @@ START_TEST(pointers_that_are_null_are_refused)
 	bad.data = 0;
 	check_refusal(&plain, &bad, "no data");
 }
-END_TEST
 
 /* Strides of dimensions of one element mean nothing, and engines put anything
  * there. */
-START_TEST(strides_of_single_elements_are_ignored)
+UNIT_TEST(strides_of_single_elements_are_ignored)
 {
 	const int64_t shape[] = { 1, 1, 8, 1, 16 };
 	const int64_t strides[] = { 0, INT64_MAX, 16, INT64_MIN, 1 };
@@ -482,11 +480,10 @@ START_TEST(strides_of_single_elements_are_ignored)
 	ck_assert_uint_eq(ucm_layout_regions(layout)->run_bytes, 128);
 	ucm_layout_free(layout);
 }
-END_TEST
 
 /* Backwards in memory: the file has tokens in their order, or, if opaque, the
  * memory's. */
-START_TEST(negative_strides_are_followed)
+UNIT_TEST(negative_strides_are_followed, .rows = 2)
 {
 	const int64_t shape[] = { 2, 4, 8 }, strides[] = { 32, -8, 1 };
 	struct ucm_tensor tensor = {
@@ -514,23 +511,4 @@ START_TEST(negative_strides_are_followed)
 	ck_assert_uint_eq(region->n0, _i ? 1 : 4);
 	ck_assert_int_eq(region->s0, _i ? 0 : -8);
 	ucm_layout_free(layout);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("regions");
-	TCase *tests = tcase_create("regions");
-
-	tcase_set_timeout(tests, 120);
-	tcase_add_loop_test(tests, every_form_of_the_engines, 0,
-			    NUM_ROWS(forms));
-	tcase_add_test(tests, random_tensors_are_right_or_cannot_be_expressed);
-	tcase_add_loop_test(tests, refused_with_its_name_shape_and_cause, 0,
-			    NUM_ROWS(refusals));
-	tcase_add_test(tests, pointers_that_are_null_are_refused);
-	tcase_add_test(tests, strides_of_single_elements_are_ignored);
-	tcase_add_loop_test(tests, negative_strides_are_followed, 0, 2);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

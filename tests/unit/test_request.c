@@ -43,7 +43,9 @@ static const struct {
 				  "41174b2f32cf1bfc1efd0165fb8056bc" } },
 };
 
-START_TEST(ids_are_those_of_the_vectors)
+UNIT_FIXTURE(.setup = set_up);
+
+UNIT_TEST(ids_are_those_of_the_vectors, .rows = NUM_ROWS(vectors))
 {
 	struct ucm_hash_meta meta = meta_of(vectors[_i].scheme, 16);
 	struct ucm_hasher *hasher;
@@ -57,10 +59,9 @@ START_TEST(ids_are_those_of_the_vectors)
 	ucm_hasher_close(hasher);
 	free(ids);
 }
-END_TEST
 
 /* the vectors of upstream UCM, made with its own RequestHasher's formula */
-START_TEST(upstream_ucm_finds_its_blocks)
+UNIT_TEST(upstream_ucm_finds_its_blocks)
 {
 	struct ucm_hasher *hasher = open_scheme(UCM_SCHEME_UCM, 128);
 	struct ucm_id *ids, other[2];
@@ -82,7 +83,6 @@ START_TEST(upstream_ucm_finds_its_blocks)
 	ucm_hasher_close(hasher);
 	free(ids);
 }
-END_TEST
 
 static const struct ucm_hash_item item = {
 	.hash = { 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
@@ -99,7 +99,7 @@ static const struct ucm_hash_extras extras = {
 	.items = &item, .num_items = 1,
 };
 
-START_TEST(extras_of_a_request_are_as_good_as_the_hasher_s)
+UNIT_TEST(extras_of_a_request_are_as_good_as_the_hasher_s)
 {
 	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_SHA256, 16);
 	struct ucm_hasher *plain = open_meta(&meta), *hasher;
@@ -120,9 +120,8 @@ START_TEST(extras_of_a_request_are_as_good_as_the_hasher_s)
 	ucm_hasher_close(hasher);
 	free(others);
 }
-END_TEST
 
-START_TEST(hashes_of_the_engine_depend_on_space_group_and_rank)
+UNIT_TEST(hashes_of_the_engine_depend_on_space_group_and_rank)
 {
 	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_EXTERNAL, 16);
 	struct ucm_hasher *hasher = open_meta(&meta), *rank1;
@@ -146,7 +145,6 @@ START_TEST(hashes_of_the_engine_depend_on_space_group_and_rank)
 	ucm_hasher_close(hasher);
 	ucm_hasher_close(rank1);
 }
-END_TEST
 
 static const struct {
 	uint32_t scheme;
@@ -168,7 +166,7 @@ static const struct {
 };
 
 /* In any place, also behind the last whole block; nothing is written. */
-START_TEST(a_token_out_of_range_is_told_by_its_index)
+UNIT_TEST(a_token_out_of_range_is_told_by_its_index, .rows = NUM_ROWS(edges))
 {
 	struct ucm_hasher *hasher = open_scheme(edges[_i].scheme, 16);
 	struct ucm_id ids[13], before[13];
@@ -205,9 +203,8 @@ START_TEST(a_token_out_of_range_is_told_by_its_index)
 	}
 	ucm_hasher_close(hasher);
 }
-END_TEST
 
-START_TEST(one_wrong_request_spoils_the_batch_and_is_told)
+UNIT_TEST(one_wrong_request_spoils_the_batch_and_is_told)
 {
 	struct ucm_hasher *hasher = open_scheme(UCM_SCHEME_CHAIN, 16);
 	int64_t bad[16] = { [5] = -3 };
@@ -228,9 +225,8 @@ START_TEST(one_wrong_request_spoils_the_batch_and_is_told)
 	ck_assert_mem_eq(ids, before, sizeof(ids));
 	ucm_hasher_close(hasher);
 }
-END_TEST
 
-START_TEST(room_and_flags_and_states_are_checked)
+UNIT_TEST(room_and_flags_and_states_are_checked)
 {
 	struct ucm_hasher *hasher = open_scheme(UCM_SCHEME_CHAIN, 16);
 	struct ucm_id ids[2];
@@ -262,9 +258,8 @@ START_TEST(room_and_flags_and_states_are_checked)
 			 -EINVAL);
 	ucm_hasher_close(hasher);
 }
-END_TEST
 
-START_TEST(what_a_scheme_cannot_do_it_says)
+UNIT_TEST(what_a_scheme_cannot_do_it_says)
 {
 	struct ucm_hasher *external = open_scheme(UCM_SCHEME_EXTERNAL, 16);
 	struct ucm_hasher *prefix = open_scheme(UCM_SCHEME_PREFIX, 16);
@@ -289,9 +284,8 @@ START_TEST(what_a_scheme_cannot_do_it_says)
 	ucm_hasher_close(prefix);
 	ucm_hasher_close(chain);
 }
-END_TEST
 
-START_TEST(no_tokens_have_no_ids)
+UNIT_TEST(no_tokens_have_no_ids)
 {
 	for (size_t i = 0; i < NUM_ROWS(token_schemes); i++) {
 		struct ucm_hasher *hasher = open_scheme(token_schemes[i], 16);
@@ -304,27 +298,4 @@ START_TEST(no_tokens_have_no_ids)
 		ck_assert_int_eq(ucm_hash_batch(hasher, NULL, 0, NULL), 0);
 		ucm_hasher_close(hasher);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("request");
-	TCase *tests = tcase_create("request");
-
-	tcase_add_checked_fixture(tests, set_up, NULL);
-	tcase_add_loop_test(tests, ids_are_those_of_the_vectors, 0,
-			    NUM_ROWS(vectors));
-	tcase_add_test(tests, upstream_ucm_finds_its_blocks);
-	tcase_add_test(tests, extras_of_a_request_are_as_good_as_the_hasher_s);
-	tcase_add_test(tests,
-		       hashes_of_the_engine_depend_on_space_group_and_rank);
-	tcase_add_loop_test(tests, a_token_out_of_range_is_told_by_its_index, 0,
-			    NUM_ROWS(edges));
-	tcase_add_test(tests, one_wrong_request_spoils_the_batch_and_is_told);
-	tcase_add_test(tests, room_and_flags_and_states_are_checked);
-	tcase_add_test(tests, what_a_scheme_cannot_do_it_says);
-	tcase_add_test(tests, no_tokens_have_no_ids);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

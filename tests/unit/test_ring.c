@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 #define UNIT 4096
 #define FILE_LEN (3 * UNIT + 1234)
@@ -139,7 +139,17 @@ static unsigned open_files(void)
 
 /* ---- files ---- */
 
-START_TEST(reads_bring_what_the_file_has)
+static void __attribute__((constructor)) use_working_directory(void)
+{
+	char here[4096];
+
+	if (!getcwd(here, sizeof(here)) || setenv("TMPDIR", here, 1))
+		exit(EXIT_FAILURE);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(reads_bring_what_the_file_has, .rows = NUM_ROWS(kinds))
 {
 	static const struct {
 		uint32_t align;
@@ -190,10 +200,9 @@ START_TEST(reads_bring_what_the_file_has)
 	ck_assert_int_eq(ring_close(ring, direct), -EBADF);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* Who knows how much there is need not have the end proven. */
-START_TEST(a_read_ends_when_it_has_enough)
+UNIT_TEST(a_read_ends_when_it_has_enough, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	struct ucm_io io;
@@ -215,9 +224,8 @@ START_TEST(a_read_ends_when_it_has_enough)
 	ring_close(ring, fd);
 	ucm_ring_close(ring);
 }
-END_TEST
 
-START_TEST(opens_stay_below_and_wait_for_nothing)
+UNIT_TEST(opens_stay_below_and_wait_for_nothing, .rows = NUM_ROWS(kinds))
 {
 	static const struct {
 		const char *path;
@@ -258,9 +266,8 @@ START_TEST(opens_stay_below_and_wait_for_nothing)
 	ck_assert_int_eq(st.st_mode & 0137, 0);
 	ucm_ring_close(ring);
 }
-END_TEST
 
-START_TEST(writes_are_whole)
+UNIT_TEST(writes_are_whole, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	struct ucm_io io;
@@ -282,10 +289,10 @@ START_TEST(writes_are_whole)
 	ck_assert_int_eq(ring_close(ring, fd), 0);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* Each operation comes back once, with its own bytes, whatever the order. */
-START_TEST(more_than_the_depth_is_refused_until_some_are_back)
+UNIT_TEST(more_than_the_depth_is_refused_until_some_are_back,
+	  .rows = NUM_ROWS(kinds))
 {
 	enum { DEPTH = 5, READS = 500, LEN = 16 };
 	struct ucm_ring *ring = open_ring(_i, DEPTH);
@@ -325,7 +332,6 @@ START_TEST(more_than_the_depth_is_refused_until_some_are_back)
 	ring_close(ring, fd);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* ---- faults ---- */
 
@@ -359,7 +365,7 @@ static void arrange_fault(enum ucm_io_op op, unsigned times, ssize_t most,
 
 #define FOR_EVER UINT32_MAX
 
-START_TEST(short_reads_of_every_length_go_on)
+UNIT_TEST(short_reads_of_every_length_go_on, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	ssize_t plain, direct;
@@ -390,11 +396,10 @@ START_TEST(short_reads_of_every_length_go_on)
 	ring_close(ring, direct);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* One byte a call brings a plain read to its end; where a unit has to come
  * whole it never does, and that is an error, not the end of the file. */
-START_TEST(short_reads_for_ever_end)
+UNIT_TEST(short_reads_for_ever_end, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	ssize_t plain, direct;
@@ -421,9 +426,8 @@ START_TEST(short_reads_for_ever_end)
 	ring_close(ring, direct);
 	ucm_ring_close(ring);
 }
-END_TEST
 
-START_TEST(short_writes_go_on_or_fail)
+UNIT_TEST(short_writes_go_on_or_fail, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	ssize_t fd;
@@ -457,9 +461,8 @@ START_TEST(short_writes_go_on_or_fail)
 	ring_close(ring, fd);
 	ucm_ring_close(ring);
 }
-END_TEST
 
-START_TEST(errors_are_tried_again_where_that_helps)
+UNIT_TEST(errors_are_tried_again_where_that_helps, .rows = NUM_ROWS(kinds))
 {
 	static const struct {
 		unsigned times;
@@ -498,10 +501,10 @@ START_TEST(errors_are_tried_again_where_that_helps)
 	ring_close(ring, fd);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* A second close could be that of somebody else's file. */
-START_TEST(faults_of_open_and_close_keep_count_of_descriptors)
+UNIT_TEST(faults_of_open_and_close_keep_count_of_descriptors,
+	  .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	unsigned before;
@@ -524,7 +527,6 @@ START_TEST(faults_of_open_and_close_keep_count_of_descriptors)
 	ucm_ring_fault = NULL;
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* ---- waiting ---- */
 
@@ -548,7 +550,7 @@ static void *wake_often(void *arg)
 	return NULL;
 }
 
-START_TEST(no_wake_is_lost)
+UNIT_TEST(no_wake_is_lost, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	struct waker waker = { .ring = ring };
@@ -564,7 +566,6 @@ START_TEST(no_wake_is_lost)
 	pthread_join(thread, NULL);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 static void *wake_at_random(void *arg)
 {
@@ -576,7 +577,7 @@ static void *wake_at_random(void *arg)
 }
 
 /* Wakes do not cost operations their results. */
-START_TEST(work_goes_on_while_woken)
+UNIT_TEST(work_goes_on_while_woken, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 8);
 	struct waker waker = { .ring = ring };
@@ -609,7 +610,6 @@ START_TEST(work_goes_on_while_woken)
 	ring_close(ring, fd);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 static int64_t now_ns(void)
 {
@@ -619,7 +619,7 @@ static int64_t now_ns(void)
 	return ucm_time_ns(&now);
 }
 
-START_TEST(polls_end_in_time)
+UNIT_TEST(polls_end_in_time, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	int64_t start = now_ns();
@@ -636,7 +636,6 @@ START_TEST(polls_end_in_time)
 	ck_assert_int_ge(now_ns() - start, 30 * 1000000);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 static void *use_ring(void *arg)
 {
@@ -647,7 +646,7 @@ static void *use_ring(void *arg)
 	return NULL;
 }
 
-START_TEST(who_opens_a_ring_need_not_use_it)
+UNIT_TEST(who_opens_a_ring_need_not_use_it, .rows = NUM_ROWS(kinds))
 {
 	struct ucm_ring *ring = open_ring(_i, 1);
 	pthread_t thread;
@@ -660,7 +659,6 @@ START_TEST(who_opens_a_ring_need_not_use_it)
 	pthread_join(thread, NULL);
 	ucm_ring_close(ring);
 }
-END_TEST
 
 /* ---- the end ---- */
 
@@ -692,7 +690,7 @@ static void close_while_reading(int kind, struct ucm_ring *ring)
 	close(ends[1]);
 }
 
-START_TEST(close_ends_a_read_that_waits)
+UNIT_TEST(close_ends_a_read_that_waits, .rows = NUM_ROWS(kinds))
 {
 	unsigned before = open_files();
 	struct ucm_ring *ring = open_ring(_i, 1);
@@ -702,10 +700,9 @@ START_TEST(close_ends_a_read_that_waits)
 	close_while_reading(_i, ring);
 	ck_assert_uint_eq(open_files(), before);
 }
-END_TEST
 
 /* Whether they were started, or not, or are done: nobody hears of them. */
-START_TEST(close_leaves_no_descriptors)
+UNIT_TEST(close_leaves_no_descriptors, .rows = NUM_ROWS(kinds))
 {
 	enum { OPS = 64 };
 
@@ -737,11 +734,10 @@ START_TEST(close_leaves_no_descriptors)
 		ck_assert_uint_eq(open_files(), before);
 	}
 }
-END_TEST
 
 /* ---- kinds ---- */
 
-START_TEST(memory_that_is_registered_is_used)
+UNIT_TEST(memory_that_is_registered_is_used)
 {
 	struct ucm_ring *ring = open_ring(0, 1);
 	void *none = mmap(NULL, UNIT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -771,7 +767,6 @@ START_TEST(memory_that_is_registered_is_used)
 	ucm_ring_close(ring);
 	munmap(none, UNIT);
 }
-END_TEST
 
 static void refuse_io_uring(void)
 {
@@ -816,13 +811,12 @@ static void use_without_io_uring(void *arg)
 	ucm_ring_close(ring);
 }
 
-START_TEST(without_io_uring_there_are_threads)
+UNIT_TEST(without_io_uring_there_are_threads)
 {
 	fx_in_child(use_without_io_uring, NULL);
 }
-END_TEST
 
-START_TEST(threads_are_had_for_the_asking)
+UNIT_TEST(threads_are_had_for_the_asking)
 {
 	struct ucm_ring *ring;
 
@@ -832,41 +826,4 @@ START_TEST(threads_are_had_for_the_asking)
 	ck_assert_str_eq(ucm_ring_text(ring), "threads");
 	ucm_ring_close(ring);
 	ucm_ring_close(NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("ring");
-	TCase *both = tcase_create("both kinds");
-	TCase *one = tcase_create("one kind");
-	char here[4096];
-
-	tcase_add_checked_fixture(both, setup, teardown);
-	tcase_add_checked_fixture(one, setup, teardown);
-#define BOTH(test) tcase_add_loop_test(both, test, 0, (int)NUM_ROWS(kinds))
-	BOTH(reads_bring_what_the_file_has);
-	BOTH(a_read_ends_when_it_has_enough);
-	BOTH(opens_stay_below_and_wait_for_nothing);
-	BOTH(writes_are_whole);
-	BOTH(more_than_the_depth_is_refused_until_some_are_back);
-	BOTH(short_reads_of_every_length_go_on);
-	BOTH(short_reads_for_ever_end);
-	BOTH(short_writes_go_on_or_fail);
-	BOTH(errors_are_tried_again_where_that_helps);
-	BOTH(faults_of_open_and_close_keep_count_of_descriptors);
-	BOTH(no_wake_is_lost);
-	BOTH(work_goes_on_while_woken);
-	BOTH(polls_end_in_time);
-	BOTH(who_opens_a_ring_need_not_use_it);
-	BOTH(close_ends_a_read_that_waits);
-	BOTH(close_leaves_no_descriptors);
-	tcase_add_test(one, memory_that_is_registered_is_used);
-	tcase_add_test(one, without_io_uring_there_are_threads);
-	tcase_add_test(one, threads_are_had_for_the_asking);
-	suite_add_tcase(suite, both);
-	suite_add_tcase(suite, one);
-	if (!getcwd(here, sizeof(here)) || setenv("TMPDIR", here, 1))
-		return EXIT_FAILURE;
-	return fx_run(suite);
 }

@@ -7,11 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 static struct ucm_room *room;
 static uint64_t most; /* what is free, or a bit less: others write as well */
@@ -46,7 +47,9 @@ static bool take(struct ucm_promise *promise, unsigned percent)
 	return ucm_room_take(room, dirfd, promise);
 }
 
-START_TEST(room_is_promised_once)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(room_is_promised_once)
 {
 	struct ucm_promise first = { 0 }, second = { 0 }, third = { 0 };
 
@@ -62,9 +65,8 @@ START_TEST(room_is_promised_once)
 	ck_assert(take(&first, 90));
 	ucm_room_give_back(&first);
 }
-END_TEST
 
-START_TEST(who_holds_a_file_system_shares_its_room)
+UNIT_TEST(who_holds_a_file_system_shares_its_room)
 {
 	struct ucm_promise first = { 0 }, second = { 0 };
 	struct ucm_room *again, *other;
@@ -84,9 +86,8 @@ START_TEST(who_holds_a_file_system_shares_its_room)
 	ucm_room_put(again);
 	ucm_room_put(other);
 }
-END_TEST
 
-START_TEST(a_guess_makes_do_with_what_is_left_if_it_is_the_only_one)
+UNIT_TEST(a_guess_makes_do_with_what_is_left_if_it_is_the_only_one)
 {
 	struct ucm_promise sure = { 0 };
 	struct ucm_promise guess = { .guessed = true };
@@ -105,9 +106,8 @@ START_TEST(a_guess_makes_do_with_what_is_left_if_it_is_the_only_one)
 	ck_assert_uint_eq(guess.bytes, most / 100 * 90);
 	ucm_room_give_back(&guess);
 }
-END_TEST
 
-START_TEST(a_size_that_becomes_known_is_what_is_promised)
+UNIT_TEST(a_size_that_becomes_known_is_what_is_promised)
 {
 	struct ucm_promise guess = { .guessed = true };
 	struct ucm_promise other = { 0 };
@@ -123,9 +123,8 @@ START_TEST(a_size_that_becomes_known_is_what_is_promised)
 	ucm_room_give_back(&other);
 	ucm_room_give_back(&guess);
 }
-END_TEST
 
-START_TEST(any_room_will_do_for_some)
+UNIT_TEST(any_room_will_do_for_some)
 {
 	struct ucm_promise sure = { 0 };
 	struct ucm_promise any = { .anywhere = true };
@@ -138,10 +137,9 @@ START_TEST(any_room_will_do_for_some)
 	ck_assert(!take(&any, 1));
 	ck_assert_ptr_null(any.room);
 }
-END_TEST
 
 /* Each is asked for what it has, by name or descriptor; none need answer. */
-START_TEST(files_that_cannot_be_asked_have_nothing_yet)
+UNIT_TEST(files_that_cannot_be_asked_have_nothing_yet)
 {
 	struct ucm_promise promises[4] = { 0 };
 	struct ucm_promise last = { 0 };
@@ -161,7 +159,6 @@ START_TEST(files_that_cannot_be_asked_have_nothing_yet)
 	for (unsigned i = 0; i < NUM_ROWS(promises); i++)
 		ucm_room_give_back(&promises[i]);
 }
-END_TEST
 
 #define THREADS 8
 #define TURNS 2000
@@ -186,7 +183,7 @@ static void *take_and_give(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_never_get_more_than_there_is)
+UNIT_TEST(threads_never_get_more_than_there_is)
 {
 	struct ucm_promise all = { 0 };
 	pthread_t threads[THREADS];
@@ -199,23 +196,4 @@ START_TEST(threads_never_get_more_than_there_is)
 	ck_assert(!atomic_load(&too_many));
 	ck_assert(take(&all, 90));
 	ucm_room_give_back(&all);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("room");
-	TCase *tests = tcase_create("room");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, room_is_promised_once);
-	tcase_add_test(tests, who_holds_a_file_system_shares_its_room);
-	tcase_add_test(tests,
-		       a_guess_makes_do_with_what_is_left_if_it_is_the_only_one);
-	tcase_add_test(tests, a_size_that_becomes_known_is_what_is_promised);
-	tcase_add_test(tests, any_room_will_do_for_some);
-	tcase_add_test(tests, files_that_cannot_be_asked_have_nothing_yet);
-	tcase_add_test(tests, threads_never_get_more_than_there_is);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -26,7 +26,8 @@ static const struct {
 	{ UCM_ROWS_ATIME, "312" },
 };
 
-START_TEST(rows_go_by_what_was_asked_for_and_then_by_name)
+UNIT_TEST(rows_go_by_what_was_asked_for_and_then_by_name,
+	  .rows = NUM_ROWS(orders))
 {
 	struct ucm_row copies[3];
 	struct ucm_rows rows = { .rows = copies, .num = 3 };
@@ -38,7 +39,6 @@ START_TEST(rows_go_by_what_was_asked_for_and_then_by_name)
 		ck_assert_int_eq('0' + copies[i].id.bytes[0],
 				 orders[_i].order[i]);
 }
-END_TEST
 
 #define HEX "0123456789abcdef0123456789abcdef"
 
@@ -50,7 +50,7 @@ static const struct {
 	{ "3F", false }, { "g", false }, { HEX "0", false }, { "3f/", false },
 };
 
-START_TEST(a_prefix_is_some_lowercase_hex_digits)
+UNIT_TEST(a_prefix_is_some_lowercase_hex_digits, .rows = NUM_ROWS(prefixes))
 {
 	const char *prefix;
 	const struct ucm_arg arg = { .to = &prefix };
@@ -59,9 +59,8 @@ START_TEST(a_prefix_is_some_lowercase_hex_digits)
 	snprintf(text, sizeof(text), "%s", prefixes[_i].text);
 	ck_assert(!ucm_rows_prefix(&arg, text) == prefixes[_i].good);
 }
-END_TEST
 
-START_TEST(ids_are_taken_from_arguments)
+UNIT_TEST(ids_are_taken_from_arguments)
 {
 	static char *const good[] = { HEX, HEX ".bin", "/m/blocks/01/" HEX
 							".bin" };
@@ -75,7 +74,6 @@ START_TEST(ids_are_taken_from_arguments)
 	ck_assert_int_eq(ucm_ids_take(&ids, 2, bad), -EINVAL);
 	ucm_ids_fini(&ids);
 }
-END_TEST
 
 static const struct {
 	const char *release;
@@ -88,27 +86,9 @@ static const struct {
 	{ "unknown", 6, 9, false },  { "", 0, 0, false },
 };
 
-START_TEST(releases_of_the_kernel_are_compared_as_numbers)
+UNIT_TEST(releases_of_the_kernel_are_compared_as_numbers,
+	  .rows = NUM_ROWS(releases))
 {
 	ck_assert(ucm_release_is(releases[_i].release, releases[_i].major,
 				 releases[_i].minor) == releases[_i].is);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("rows");
-	TCase *tests = tcase_create("rows");
-
-	tcase_add_loop_test(tests,
-			    rows_go_by_what_was_asked_for_and_then_by_name, 0,
-			    NUM_ROWS(orders));
-	tcase_add_loop_test(tests, a_prefix_is_some_lowercase_hex_digits, 0,
-			    NUM_ROWS(prefixes));
-	tcase_add_test(tests, ids_are_taken_from_arguments);
-	tcase_add_loop_test(tests,
-			    releases_of_the_kernel_are_compared_as_numbers, 0,
-			    NUM_ROWS(releases));
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

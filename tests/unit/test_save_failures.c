@@ -79,7 +79,9 @@ static bool writes_that_often(const struct ucm_loader_options *way, int row)
 	return refusals[row].call || refusals[row].nth == 1 || way->read_bytes;
 }
 
-START_TEST(a_save_that_is_refused_leaves_nothing)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(a_save_that_is_refused_leaves_nothing, .rows = NUM_ROWS(refusals))
 {
 	for (unsigned i = 0; i < NUM_ROWS(ways); i++) {
 		struct ucm_loader *loader;
@@ -123,9 +125,8 @@ START_TEST(a_save_that_is_refused_leaves_nothing)
 			unlink(lf_path("$/tier", j));
 	}
 }
-END_TEST
 
-START_TEST(one_that_fails_is_alone)
+UNIT_TEST(one_that_fails_is_alone, .rows = NUM_ROWS(ways))
 {
 	struct ucm_outcome outcomes[NUM];
 	struct ucm_loader *loader;
@@ -147,9 +148,8 @@ START_TEST(one_that_fails_is_alone)
 	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(short_writes_go_on)
+UNIT_TEST(short_writes_go_on, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 
@@ -160,9 +160,8 @@ START_TEST(short_writes_go_on)
 	check_saved(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(short_writes_for_ever_end)
+UNIT_TEST(short_writes_for_ever_end, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 	struct ucm_outcome outcomes[NUM];
@@ -174,9 +173,8 @@ START_TEST(short_writes_for_ever_end)
 	check_nothing(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(tiers_that_a_daemon_has_are_told)
+UNIT_TEST(tiers_that_a_daemon_has_are_told)
 {
 	struct ucm_outcome outcomes[NUM];
 	struct ucm_loader *loader;
@@ -191,11 +189,10 @@ START_TEST(tiers_that_a_daemon_has_are_told)
 	check_nothing(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- the budget ---- */
 
-START_TEST(saves_over_the_budget_are_dropped)
+UNIT_TEST(saves_over_the_budget_are_dropped)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1,
@@ -238,9 +235,8 @@ START_TEST(saves_over_the_budget_are_dropped)
 	check_saved(3, 6);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_block_beyond_the_budget_is_dropped)
+UNIT_TEST(a_block_beyond_the_budget_is_dropped)
 {
 	struct ucm_loader_options options = { .save_budget_bytes = BLOCK - 1 };
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
@@ -253,11 +249,10 @@ START_TEST(a_block_beyond_the_budget_is_dropped)
 	ucm_loader_close(loader);
 	check_nothing(0, 1);
 }
-END_TEST
 
 /* A file system may say so, too: that block was not dropped, it has failed, and
  * makes room. */
-START_TEST(no_buffers_is_a_failure_like_others)
+UNIT_TEST(no_buffers_is_a_failure_like_others)
 {
 	struct ucm_loader_options options = { .save_budget_bytes = 3 * BLOCK };
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
@@ -276,11 +271,10 @@ START_TEST(no_buffers_is_a_failure_like_others)
 	check_saved(0, 3);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- the same block ---- */
 
-START_TEST(a_block_saved_twice_is_there_once)
+UNIT_TEST(a_block_saved_twice_is_there_once, .rows = NUM_ROWS(ways))
 {
 	struct ucm_move moves[3] = { { .id = lf_id(0) }, { .id = lf_id(0) },
 				     { .id = lf_id(0) } };
@@ -306,10 +300,9 @@ START_TEST(a_block_saved_twice_is_there_once)
 	check_nothing(1, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* The first of two fails: the second one is not taken down with it. */
-START_TEST(a_second_save_goes_on_where_the_first_failed)
+UNIT_TEST(a_second_save_goes_on_where_the_first_failed)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1 };
@@ -331,7 +324,6 @@ START_TEST(a_second_save_goes_on_where_the_first_failed)
 	ucm_task_free(second);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 /* ---- layers ---- */
 
@@ -348,7 +340,7 @@ static const uint8_t orders[][4] = {
 	{ 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 }, { 1, 3, 0, 2 },
 };
 
-START_TEST(layers_come_in_any_order)
+UNIT_TEST(layers_come_in_any_order, .rows = NUM_ROWS(orders))
 {
 	for (unsigned i = 0; i < NUM_ROWS(ways); i++) {
 		struct ucm_loader *loader =
@@ -367,10 +359,9 @@ START_TEST(layers_come_in_any_order)
 			unlink(lf_path("$/tier", j));
 	}
 }
-END_TEST
 
 /* What is saved once more is written once more; 3 + 2 layers make 4. */
-START_TEST(layers_may_overlap)
+UNIT_TEST(layers_may_overlap, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 	struct ucm_task *tasks[3];
@@ -385,7 +376,6 @@ START_TEST(layers_may_overlap)
 	check_saved(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 static void save_and_wait(struct ucm_loader *loader, uint32_t first,
 			  uint32_t num, int result)
@@ -396,7 +386,7 @@ static void save_and_wait(struct ucm_loader *loader, uint32_t first,
 	ucm_task_free(task);
 }
 
-START_TEST(a_layer_that_fails_takes_the_block_along)
+UNIT_TEST(a_layer_that_fails_takes_the_block_along, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 
@@ -413,7 +403,6 @@ START_TEST(a_layer_that_fails_takes_the_block_along)
 	ck_assert_uint_eq(fx_count(fx_path("$/tier/.ucmfs/tmp")), 0);
 	ucm_loader_close(loader);
 }
-END_TEST
 
 static bool has_no_temps(void *arg)
 {
@@ -421,7 +410,7 @@ static bool has_no_temps(void *arg)
 	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
 }
 
-START_TEST(what_is_abandoned_goes)
+UNIT_TEST(what_is_abandoned_goes, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 	struct ucm_id id = lf_id(2);
@@ -440,9 +429,8 @@ START_TEST(what_is_abandoned_goes)
 	check_saved(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(what_is_abandoned_while_it_is_saved_goes_too)
+UNIT_TEST(what_is_abandoned_while_it_is_saved_goes_too)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1 };
@@ -465,9 +453,9 @@ START_TEST(what_is_abandoned_while_it_is_saved_goes_too)
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
 }
-END_TEST
 
-START_TEST(a_loader_closes_with_blocks_that_are_not_whole)
+UNIT_TEST(a_loader_closes_with_blocks_that_are_not_whole,
+	  .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
 
@@ -479,11 +467,10 @@ START_TEST(a_loader_closes_with_blocks_that_are_not_whole)
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
 }
-END_TEST
 
 /* ---- cancel and deadline ---- */
 
-START_TEST(a_save_is_cancelled_while_it_is_written)
+UNIT_TEST(a_save_is_cancelled_while_it_is_written, .rows = NUM_ROWS(ways))
 {
 	struct ucm_loader_options options = ways[_i];
 	struct ucm_loader *loader;
@@ -507,9 +494,8 @@ START_TEST(a_save_is_cancelled_while_it_is_written)
 	check_nothing(0, NUM);
 	ucm_loader_close(loader);
 }
-END_TEST
 
-START_TEST(a_save_has_a_deadline)
+UNIT_TEST(a_save_has_a_deadline)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS };
 	struct ucm_request request = { .deadline_ms = 20 };
@@ -524,10 +510,9 @@ START_TEST(a_save_has_a_deadline)
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
 }
-END_TEST
 
 /* Pages are the caller's again before the block is written. */
-START_TEST(copied_comes_before_written)
+UNIT_TEST(copied_comes_before_written)
 {
 	struct ucm_loader_options options = { .io = UCM_IO_THREADS,
 					      .threads = 1 };
@@ -544,52 +529,4 @@ START_TEST(copied_comes_before_written)
 	check_saved(0, NUM);
 	ucm_task_free(task);
 	ucm_loader_close(loader);
-}
-END_TEST
-
-static void add_failures(TCase *tests)
-{
-	tcase_add_loop_test(tests, a_save_that_is_refused_leaves_nothing, 0,
-			    NUM_ROWS(refusals));
-	tcase_add_loop_test(tests, one_that_fails_is_alone, 0, NUM_ROWS(ways));
-	tcase_add_loop_test(tests, short_writes_go_on, 0, NUM_ROWS(ways));
-	tcase_add_loop_test(tests, short_writes_for_ever_end, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, tiers_that_a_daemon_has_are_told);
-	tcase_add_test(tests, saves_over_the_budget_are_dropped);
-	tcase_add_test(tests, a_block_beyond_the_budget_is_dropped);
-	tcase_add_test(tests, no_buffers_is_a_failure_like_others);
-	tcase_add_loop_test(tests, a_block_saved_twice_is_there_once, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, a_second_save_goes_on_where_the_first_failed);
-	tcase_add_loop_test(tests, a_save_is_cancelled_while_it_is_written, 0,
-			    NUM_ROWS(ways));
-	tcase_add_test(tests, a_save_has_a_deadline);
-	tcase_add_test(tests, copied_comes_before_written);
-}
-
-static void add_layers(TCase *tests)
-{
-	tcase_add_loop_test(tests, layers_come_in_any_order, 0,
-			    NUM_ROWS(orders));
-	tcase_add_loop_test(tests, layers_may_overlap, 0, NUM_ROWS(ways));
-	tcase_add_loop_test(tests, a_layer_that_fails_takes_the_block_along, 0,
-			    NUM_ROWS(ways));
-	tcase_add_loop_test(tests, what_is_abandoned_goes, 0, NUM_ROWS(ways));
-	tcase_add_test(tests, what_is_abandoned_while_it_is_saved_goes_too);
-	tcase_add_loop_test(tests,
-			    a_loader_closes_with_blocks_that_are_not_whole, 0,
-			    NUM_ROWS(ways));
-}
-
-int main(void)
-{
-	Suite *suite = suite_create("save_failures");
-	TCase *tests = tcase_create("save_failures");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	add_failures(tests);
-	add_layers(tests);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -47,7 +47,9 @@ static void scan(void)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 }
 
-START_TEST(blocks_of_every_kind_are_found)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(blocks_of_every_kind_are_found)
 {
 	struct fx_file files[5];
 
@@ -65,7 +67,6 @@ START_TEST(blocks_of_every_kind_are_found)
 	ck_assert(fx_logged("5 blocks found"));
 	ck_assert_uint_eq(fx_set->stats.strays, 0);
 }
-END_TEST
 
 static bool all_tasks_are_done(void *arg)
 {
@@ -75,7 +76,7 @@ static bool all_tasks_are_done(void *arg)
 
 /* What a want of descriptors, or a slow server, kept from being looked at is
  * not absent. */
-START_TEST(a_file_that_could_not_be_looked_at_is_probed_for)
+UNIT_TEST(a_file_that_could_not_be_looked_at_is_probed_for, .rows = 2)
 {
 	static const struct { const char *call; int err; } faults[] = {
 		{ "open", -EMFILE }, { "open", -ETIMEDOUT },
@@ -96,7 +97,6 @@ START_TEST(a_file_that_could_not_be_looked_at_is_probed_for)
 	fx_serves(&good);
 	fx_serves(&file);
 }
-END_TEST
 
 static const struct {
 	const char *what;
@@ -106,7 +106,7 @@ static const struct {
 	{ "page", 4096 }, { "torn", 8191 }, { "long", 8193 },
 };
 
-START_TEST(torn_files_are_set_aside_and_counted)
+UNIT_TEST(torn_files_are_set_aside_and_counted, .rows = NUM_ROWS(torn))
 {
 	const char *path = prepare();
 
@@ -122,7 +122,6 @@ START_TEST(torn_files_are_set_aside_and_counted)
 			  1);
 	ck_assert_uint_eq(fx_set->stats.strays, 0);
 }
-END_TEST
 
 /* While a torn file is being judged, its good successor is committed. */
 static int rival_err;
@@ -137,7 +136,7 @@ static int commit_while_it_is_read(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_torn_files_successor_is_not_set_aside_for_it)
+UNIT_TEST(a_torn_files_successor_is_not_set_aside_for_it)
 {
 	const char *path = prepare();
 
@@ -154,9 +153,8 @@ START_TEST(a_torn_files_successor_is_not_set_aside_for_it)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 }
-END_TEST
 
-START_TEST(what_is_no_block_is_left_alone_and_counted)
+UNIT_TEST(what_is_no_block_is_left_alone_and_counted)
 {
 	static const char *const names[] = {
 		"README", ".hidden", "x.bin",
@@ -178,9 +176,9 @@ START_TEST(what_is_no_block_is_left_alone_and_counted)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks/3f")), before);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 0);
 }
-END_TEST
 
-START_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone)
+UNIT_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone,
+	  .rows = 4)
 {
 	const char *path = prepare();
 
@@ -197,9 +195,8 @@ START_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone)
 	ck_assert(fx_exists(path));
 	ck_assert_uint_eq(fx_set->stats.strays, 1);
 }
-END_TEST
 
-START_TEST(a_block_under_another_name_is_left_alone)
+UNIT_TEST(a_block_under_another_name_is_left_alone)
 {
 	const char *path = prepare();
 
@@ -210,9 +207,8 @@ START_TEST(a_block_under_another_name_is_left_alone)
 	ck_assert_uint_eq(fx_set->stats.strays, 1);
 	ck_assert(fx_logged("not the file's name"));
 }
-END_TEST
 
-START_TEST(a_foreign_file_of_a_blocks_size_is_left_alone)
+UNIT_TEST(a_foreign_file_of_a_blocks_size_is_left_alone)
 {
 	const char *path = prepare();
 
@@ -223,9 +219,8 @@ START_TEST(a_foreign_file_of_a_blocks_size_is_left_alone)
 	ck_assert(fx_exists(path));
 	ck_assert_uint_eq(fx_set->stats.strays, 1);
 }
-END_TEST
 
-START_TEST(a_block_of_another_geometry_is_left_alone)
+UNIT_TEST(a_block_of_another_geometry_is_left_alone)
 {
 	struct ucm_geometry g = fx_geometry;
 	const char *path;
@@ -241,9 +236,8 @@ START_TEST(a_block_of_another_geometry_is_left_alone)
 	ck_assert_uint_eq(fx_set->stats.misfits, 1);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 0);
 }
-END_TEST
 
-START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
+UNIT_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 {
 	fx_configure("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -259,7 +253,6 @@ START_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 	fx_wait(all_tasks_are_done, NULL);
 	ck_assert_uint_gt(fx_set->dirs.io_errors, 0);
 }
-END_TEST
 
 /* Block number n, in the bucket 07. */
 static void block_in_07(struct fx_file *out, unsigned n)
@@ -271,7 +264,7 @@ static void block_in_07(struct fx_file *out, unsigned n)
 }
 
 /* The mount is waiting: one right header tells what the blocks are like. */
-START_TEST(a_full_bucket_is_not_read_before_the_start)
+UNIT_TEST(a_full_bucket_is_not_read_before_the_start)
 {
 	fx_configure("$/a");
 	for (unsigned i = 0; i < 200; i++) {
@@ -286,9 +279,8 @@ START_TEST(a_full_bucket_is_not_read_before_the_start)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 200);
 }
-END_TEST
 
-START_TEST(one_right_block_among_others_tells_the_geometry)
+UNIT_TEST(one_right_block_among_others_tells_the_geometry)
 {
 	fx_configure("$/a,$/b");
 	fx_mkdirs(fx_path("$/a/blocks/07"));
@@ -302,9 +294,8 @@ START_TEST(one_right_block_among_others_tells_the_geometry)
 	ck_assert(fx_set->names.spaces[0]->has_geometry);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 }
-END_TEST
 
-START_TEST(an_empty_space_costs_one_listing_before_the_start)
+UNIT_TEST(an_empty_space_costs_one_listing_before_the_start)
 {
 	fx_configure("$/a,$/b");
 	for (unsigned i = 0; i < 20; i++)
@@ -317,9 +308,8 @@ START_TEST(an_empty_space_costs_one_listing_before_the_start)
 	fx_open();
 	ck_assert_uint_le(fx_calls(), 2 * 20); /* space.json */
 }
-END_TEST
 
-START_TEST(names_are_probed_for_before_the_scan)
+UNIT_TEST(names_are_probed_for_before_the_scan)
 {
 	prepare();
 	fx_plant("$/a", "blocks", &file);
@@ -337,9 +327,8 @@ START_TEST(names_are_probed_for_before_the_scan)
 	ck_assert_uint_eq(fx_set->stats.probes, 2);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 }
-END_TEST
 
-START_TEST(a_listing_before_the_scan_scans_its_bucket)
+UNIT_TEST(a_listing_before_the_scan_scans_its_bucket)
 {
 	struct ucm_entry entry;
 	uint32_t cursor = 0;
@@ -359,9 +348,8 @@ START_TEST(a_listing_before_the_scan_scans_its_bucket)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 }
-END_TEST
 
-START_TEST(a_bucket_that_could_not_be_read_is_probed)
+UNIT_TEST(a_bucket_that_could_not_be_read_is_probed)
 {
 	prepare();
 	fx_plant("$/a", "blocks", &file);
@@ -373,10 +361,9 @@ START_TEST(a_bucket_that_could_not_be_read_is_probed)
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->scanned), 0);
 }
-END_TEST
 
 /* A read error says nothing about the bytes: nothing is moved aside. */
-START_TEST(a_block_that_cannot_be_read_stays_where_it_is)
+UNIT_TEST(a_block_that_cannot_be_read_stays_where_it_is)
 {
 	const char *path = prepare();
 
@@ -388,9 +375,8 @@ START_TEST(a_block_that_cannot_be_read_stays_where_it_is)
 	ck_assert(fx_exists(path));
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_copy_in_another_tier_is_noted)
+UNIT_TEST(a_copy_in_another_tier_is_noted)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -405,9 +391,8 @@ START_TEST(a_copy_in_another_tier_is_noted)
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_ne(entry.flags & UCM_ENTRY_DUPLICATE, 0);
 }
-END_TEST
 
-START_TEST(spaces_on_any_directory_are_found_and_scanned)
+UNIT_TEST(spaces_on_any_directory_are_found_and_scanned)
 {
 	struct ucm_space *space;
 
@@ -429,9 +414,8 @@ START_TEST(spaces_on_any_directory_are_found_and_scanned)
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&space->blocks), 1);
 }
-END_TEST
 
-START_TEST(many_blocks_in_many_threads_are_all_found_once)
+UNIT_TEST(many_blocks_in_many_threads_are_all_found_once)
 {
 	fx_configure("$/a,$/b");
 	fx_option("scan_threads", "8");
@@ -447,9 +431,8 @@ START_TEST(many_blocks_in_many_threads_are_all_found_once)
 		must(fx_find(&file) == 0);
 	}
 }
-END_TEST
 
-START_TEST(a_scan_can_be_stopped_in_the_middle)
+UNIT_TEST(a_scan_can_be_stopped_in_the_middle)
 {
 	fx_configure("$/a");
 	for (unsigned i = 0; i < 300; i++) {
@@ -465,7 +448,6 @@ START_TEST(a_scan_can_be_stopped_in_the_middle)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 300);
 }
-END_TEST
 
 /* ---- files that cannot be read ---- */
 
@@ -485,7 +467,7 @@ static void scan_with_a_bad_file(void)
 	fx_start();
 }
 
-START_TEST(a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts)
+UNIT_TEST(a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts)
 {
 	scan_with_a_bad_file();
 	fx_serves(&good);
@@ -496,10 +478,9 @@ START_TEST(a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_set->unread.num, 0);
 }
-END_TEST
 
 /* Or without being asked for. */
-START_TEST(a_file_that_could_not_be_read_is_tried_again)
+UNIT_TEST(a_file_that_could_not_be_read_is_tried_again)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
@@ -510,9 +491,8 @@ START_TEST(a_file_that_could_not_be_read_is_tried_again)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 	ck_assert_uint_eq(fx_set->unread.num, 0);
 }
-END_TEST
 
-START_TEST(a_bad_sector_is_not_read_for_ever)
+UNIT_TEST(a_bad_sector_is_not_read_for_ever)
 {
 	unsigned tries = 0;
 
@@ -533,9 +513,8 @@ START_TEST(a_bad_sector_is_not_read_for_ever)
 	let_time_pass();
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
+UNIT_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
@@ -544,9 +523,8 @@ START_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_set->unread.num, 0);
 }
-END_TEST
 
-START_TEST(names_that_cannot_be_kept_have_their_bucket_read_again)
+UNIT_TEST(names_that_cannot_be_kept_have_their_bucket_read_again)
 {
 	struct ucm_unread unread;
 	struct ucm_key key = { .space = 3 };
@@ -564,7 +542,6 @@ START_TEST(names_that_cannot_be_kept_have_their_bucket_read_again)
 	ck_assert(ucm_unread_add(&unread, &key, 2, 0));
 	ucm_unread_fini(&unread);
 }
-END_TEST
 
 static unsigned opened;
 
@@ -578,7 +555,7 @@ static int stop_at_first_open(const char *call, const char *path)
 }
 
 /* Somebody waits for the end: not for all files of a large bucket. */
-START_TEST(a_scan_stops_in_the_middle_of_a_bucket)
+UNIT_TEST(a_scan_stops_in_the_middle_of_a_bucket)
 {
 	unsigned bucket;
 
@@ -600,56 +577,4 @@ START_TEST(a_scan_stops_in_the_middle_of_a_bucket)
 			 -ECANCELED);
 	ck_assert_uint_eq(opened, 1);
 	ck_assert(!ucm_space_is_scanned(fx_set->names.spaces[0], 0, bucket));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("scan");
-	TCase *tests = tcase_create("scan");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, blocks_of_every_kind_are_found);
-	tcase_add_loop_test(tests,
-			    a_file_that_could_not_be_looked_at_is_probed_for,
-			    0, 2);
-	tcase_add_loop_test(tests, torn_files_are_set_aside_and_counted, 0,
-			    NUM_ROWS(torn));
-	tcase_add_test(tests, a_torn_files_successor_is_not_set_aside_for_it);
-	tcase_add_test(tests, what_is_no_block_is_left_alone_and_counted);
-	tcase_add_loop_test(
-		tests, things_under_a_blocks_name_that_are_no_files_are_left_alone,
-		0, 4);
-	tcase_add_test(tests, a_block_under_another_name_is_left_alone);
-	tcase_add_test(tests, a_foreign_file_of_a_blocks_size_is_left_alone);
-	tcase_add_test(tests, a_block_of_another_geometry_is_left_alone);
-	tcase_add_test(tests,
-		       a_bucket_that_is_no_directory_or_a_link_is_not_entered);
-	tcase_add_test(tests, a_full_bucket_is_not_read_before_the_start);
-	tcase_add_test(tests,
-		       one_right_block_among_others_tells_the_geometry);
-	tcase_add_test(tests,
-		       an_empty_space_costs_one_listing_before_the_start);
-	tcase_add_test(tests, names_are_probed_for_before_the_scan);
-	tcase_add_test(tests, a_listing_before_the_scan_scans_its_bucket);
-	tcase_add_test(tests, a_bucket_that_could_not_be_read_is_probed);
-	tcase_add_test(tests, a_block_that_cannot_be_read_stays_where_it_is);
-	tcase_add_test(tests, a_copy_in_another_tier_is_noted);
-	tcase_add_test(tests, spaces_on_any_directory_are_found_and_scanned);
-	tcase_add_test(tests, many_blocks_in_many_threads_are_all_found_once);
-	tcase_add_test(tests, a_scan_can_be_stopped_in_the_middle);
-	tcase_add_test(
-		tests,
-		a_passing_error_of_one_file_hides_it_no_longer_than_it_lasts);
-	tcase_add_test(tests, a_file_that_could_not_be_read_is_tried_again);
-	tcase_add_test(tests, a_bad_sector_is_not_read_for_ever);
-	tcase_add_test(
-		tests,
-		a_file_that_could_not_be_read_and_is_gone_is_forgotten);
-	tcase_add_test(
-		tests,
-		names_that_cannot_be_kept_have_their_bucket_read_again);
-	tcase_add_test(tests, a_scan_stops_in_the_middle_of_a_bucket);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

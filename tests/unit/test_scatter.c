@@ -170,7 +170,7 @@ static void one_run(uint32_t len, uint32_t page_at, uint32_t slot_at,
 	}
 }
 
-START_TEST(a_run_of_any_size_at_any_alignment)
+UNIT_TEST(a_run_of_any_size_at_any_alignment)
 {
 	static const uint32_t long_ones[] = { 127, 128, 255, 256, 257, 511,
 					      512, 1000, 4096, 8191, 8192,
@@ -186,7 +186,6 @@ START_TEST(a_run_of_any_size_at_any_alignment)
 		}
 	}
 }
-END_TEST
 
 /* ---- layouts as engines have them, and stranger ones ---- */
 
@@ -241,7 +240,7 @@ static void layout_of(const struct row *row, struct ucm_layout *layout,
 	seal(layout, first);
 }
 
-START_TEST(layouts_of_engines)
+UNIT_TEST(layouts_of_engines, .rows = NUM_ROWS(rows))
 {
 	static const uint32_t threads[] = { 32, 96, 512 };
 	const struct row *row = &rows[_i];
@@ -273,9 +272,8 @@ START_TEST(layouts_of_engines)
 		}
 	}
 }
-END_TEST
 
-START_TEST(addresses_take_the_place_of_pages)
+UNIT_TEST(addresses_take_the_place_of_pages)
 {
 	uint64_t addresses[2] = { (uintptr_t)arena + 70001,
 				  (uintptr_t)arena + 1000 };
@@ -294,11 +292,10 @@ START_TEST(addresses_take_the_place_of_pages)
 	compare(&layout, &job, 64, false);
 	compare(&layout, &job, 64, true);
 }
-END_TEST
 
 /* ---- random layouts ---- */
 
-START_TEST(random_layouts_and_layer_ranges)
+UNIT_TEST(random_layouts_and_layer_ranges)
 {
 	struct ucm_region regions[MAX_REGIONS];
 	uint32_t first[MAX_REGIONS + 1];
@@ -324,11 +321,10 @@ START_TEST(random_layouts_and_layer_ranges)
 		compare(&layout, &a, 32 * (1 + below(6)), below(2));
 	}
 }
-END_TEST
 
 /* ---- arithmetic ---- */
 
-START_TEST(division_by_multiplication_is_exact)
+UNIT_TEST(division_by_multiplication_is_exact)
 {
 	static const uint32_t numbers[] = {
 		0, 1, 2, 3, 511, 512, 641, 65535, 65536, 6700417,
@@ -358,9 +354,8 @@ START_TEST(division_by_multiplication_is_exact)
 		}
 	}
 }
-END_TEST
 
-START_TEST(more_runs_than_can_be_counted_are_refused)
+UNIT_TEST(more_runs_than_can_be_counted_are_refused)
 {
 	struct ucm_region region = { .n0 = 1u << 31, .n1 = 1, .run_bytes = 1 };
 	struct ucm_layout layout = { .regions = &region, .num_regions = 1 };
@@ -368,11 +363,10 @@ START_TEST(more_runs_than_can_be_counted_are_refused)
 
 	ck_assert_int_eq(ucm_scatter_table(&layout, table), -EINVAL);
 }
-END_TEST
 
 /* ---- the copy engine's pieces ---- */
 
-START_TEST(contiguous_runs_are_one_piece)
+UNIT_TEST(contiguous_runs_are_one_piece)
 {
 	struct ucm_region regions[MAX_REGIONS];
 	uint32_t first[MAX_REGIONS + 1];
@@ -398,9 +392,8 @@ START_TEST(contiguous_runs_are_one_piece)
 	ck_assert_uint_eq(run.offset, 0);
 	must(!ucm_runs_next(&runs, &run));
 }
-END_TEST
 
-START_TEST(pieces_are_what_the_kernels_copy)
+UNIT_TEST(pieces_are_what_the_kernels_copy)
 {
 	struct ucm_region regions[MAX_REGIONS];
 	uint32_t first[MAX_REGIONS + 1];
@@ -427,22 +420,4 @@ START_TEST(pieces_are_what_the_kernels_copy)
 		}
 		must(!memcmp(arena, want, ARENA));
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("scatter");
-	TCase *tests = tcase_create("scatter");
-
-	tcase_add_test(tests, a_run_of_any_size_at_any_alignment);
-	tcase_add_loop_test(tests, layouts_of_engines, 0, NUM_ROWS(rows));
-	tcase_add_test(tests, addresses_take_the_place_of_pages);
-	tcase_add_test(tests, random_layouts_and_layer_ranges);
-	tcase_add_test(tests, division_by_multiplication_is_exact);
-	tcase_add_test(tests, more_runs_than_can_be_counted_are_refused);
-	tcase_add_test(tests, contiguous_runs_are_one_piece);
-	tcase_add_test(tests, pieces_are_what_the_kernels_copy);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

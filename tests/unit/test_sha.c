@@ -6,7 +6,7 @@
 
 #include "tests/unit/hash_fixture.h"
 
-START_TEST(sha256_in_pieces_is_sha256_at_once)
+UNIT_TEST(sha256_in_pieces_is_sha256_at_once)
 {
 	uint8_t bytes[300], want[32], got[32];
 	uint64_t random = 1;
@@ -25,7 +25,6 @@ START_TEST(sha256_in_pieces_is_sha256_at_once)
 		must(!memcmp(got, want, sizeof(got)));
 	}
 }
-END_TEST
 
 struct found {
 	uint64_t positions[8];
@@ -72,7 +71,7 @@ static const struct {
 	{ 0, 100, 4, { 0, 16, 40, 60 } },
 };
 
-START_TEST(a_block_has_the_items_that_lie_in_it)
+UNIT_TEST(a_block_has_the_items_that_lie_in_it, .rows = NUM_ROWS(blocks))
 {
 	static const int64_t tokens[100];
 	const struct ucm_hash_extras extras = { .items = items,
@@ -90,17 +89,4 @@ START_TEST(a_block_has_the_items_that_lie_in_it)
 	ck_assert_uint_eq(found.num, blocks[_i].num);
 	for (unsigned i = 0; i < found.num; i++)
 		ck_assert_uint_eq(found.positions[i], blocks[_i].positions[i]);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("sha");
-	TCase *tests = tcase_create("sha");
-
-	tcase_add_test(tests, sha256_in_pieces_is_sha256_at_once);
-	tcase_add_loop_test(tests, a_block_has_the_items_that_lie_in_it, 0,
-			    NUM_ROWS(blocks));
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_store_api.c - blocks by id and shard, by both forms of the interface,
+ * test_shards.c - blocks by id and shard, by both forms of the interface,
  * against what a reader of store.h would expect to find.
  */
 #include <config.h>
@@ -344,7 +344,9 @@ static const struct {
 	{ 1, UINT64_C(1) << 33, UINT64_C(1) << 33, 1 << 20, -EINVAL, { 0 } },
 };
 
-START_TEST(sizes_fit_each_other)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown, .timeout = 120);
+
+UNIT_TEST(sizes_fit_each_other, .rows = NUM_ROWS(sizes))
 {
 	struct ucm_shards_config config = { .size = sizeof(config),
 					    .tensor_size = sizes[_i].tensor,
@@ -369,9 +371,8 @@ START_TEST(sizes_fit_each_other)
 	ck_assert_uint_eq(shape.tensors_per_shard, want->tensors_per_shard);
 	ucm_shards_close(other);
 }
-END_TEST
 
-START_TEST(what_is_no_configuration_is_refused)
+UNIT_TEST(what_is_no_configuration_is_refused)
 {
 	struct ucm_shards_config config = by_layer;
 	struct ucm_geometry geometry = lf_geometry;
@@ -400,7 +401,6 @@ START_TEST(what_is_no_configuration_is_refused)
 			 -ENOENT);
 	ucm_shards_close(NULL);
 }
-END_TEST
 
 /* ---- V1 ---- */
 
@@ -421,7 +421,7 @@ static const struct {
 	{ 512, 2048, 8, USUAL_IO, 8, { 7, 0, 6, 1, 5, 2, 4, 3 } },
 };
 
-START_TEST(shards_make_a_block_in_any_order)
+UNIT_TEST(shards_make_a_block_in_any_order, .rows = NUM_ROWS(cuts))
 {
 	struct ucm_shards_config config = {
 		.size = sizeof(config),
@@ -445,10 +445,9 @@ START_TEST(shards_make_a_block_in_any_order)
 	if (config.geometry)
 		ck_assert(lf_saved("$/tier", &lf_geometry, 1));
 }
-END_TEST
 
 /* A call with several blocks, and other shards of each. */
-START_TEST(entries_of_a_call_have_outcomes_of_their_own)
+UNIT_TEST(entries_of_a_call_have_outcomes_of_their_own)
 {
 	uint32_t shards[] = { 2, 0, 1, 2 };
 	struct ucm_id ids[] = { lf_id(0), lf_id(7), lf_id(1), lf_id(1) };
@@ -489,9 +488,8 @@ START_TEST(entries_of_a_call_have_outcomes_of_their_own)
 	ck_assert(is_block(memory[3] + TENSOR, 1, 2 * LAYER, TENSOR));
 	ck_assert(is_block(memory[3], 1, 2 * LAYER + TENSOR, TENSOR));
 }
-END_TEST
 
-START_TEST(a_block_that_exists_is_skipped)
+UNIT_TEST(a_block_that_exists_is_skipped)
 {
 	uint8_t *bytes = filled(3);
 	struct ucm_outcome outcome;
@@ -507,9 +505,8 @@ START_TEST(a_block_that_exists_is_skipped)
 	check_loads(3);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(wrong_arguments_start_nothing)
+UNIT_TEST(wrong_arguments_start_nothing)
 {
 	uint8_t memory[LAYER];
 	struct ucm_id id = lf_id(5);
@@ -544,7 +541,6 @@ START_TEST(wrong_arguments_start_nothing)
 		0);
 	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), 0);
 }
-END_TEST
 
 /* ---- lookup ---- */
 
@@ -557,7 +553,7 @@ static const struct {
 	{ { 1, 1, 1, 1, 0 }, 3 },  { { 1, 1, 1, 1, 1 }, 4 },
 };
 
-START_TEST(lookup_tells_each_and_the_prefix)
+UNIT_TEST(lookup_tells_each_and_the_prefix, .rows = NUM_ROWS(prefixes))
 {
 	struct ucm_id ids[5];
 	uint8_t found[5];
@@ -577,11 +573,10 @@ START_TEST(lookup_tells_each_and_the_prefix)
 	ck_assert_int_eq(last, -1);
 	ck_assert_int_eq(ucm_shards_prefetch(store, ids, 5), 0);
 }
-END_TEST
 
 /* ---- V0 ---- */
 
-START_TEST(a_created_block_is_seen_after_its_commit)
+UNIT_TEST(a_created_block_is_seen_after_its_commit)
 {
 	/* in one piece, and in two */
 	for (unsigned n = 0; n < 2; n++) {
@@ -603,14 +598,13 @@ START_TEST(a_created_block_is_seen_after_its_commit)
 		ck_assert_int_eq(dump_at(n, 0, LAYER), -ENOENT);
 	}
 }
-END_TEST
 
 static unsigned temporaries(void)
 {
 	return fx_count("$/tier/.ucmfs/tmp");
 }
 
-START_TEST(a_block_given_up_leaves_nothing)
+UNIT_TEST(a_block_given_up_leaves_nothing)
 {
 	struct ucm_id id = lf_id(1);
 
@@ -636,7 +630,6 @@ START_TEST(a_block_given_up_leaves_nothing)
 	ucm_save_abandon(loader, 0, &id, 1); /* of nothing */
 	check_loads(1);
 }
-END_TEST
 
 static const struct {
 	uint64_t offset, len;
@@ -652,7 +645,7 @@ static const struct {
 	{ 0, UINT64_MAX, "the block has 16384" },
 };
 
-START_TEST(offsets_inside_layers_are_refused)
+UNIT_TEST(offsets_inside_layers_are_refused, .rows = NUM_ROWS(offsets))
 {
 	uint8_t memory[1];
 	struct ucm_span span = { (uintptr_t)memory, offsets[_i].len };
@@ -670,10 +663,9 @@ START_TEST(offsets_inside_layers_are_refused)
 			 -EINVAL);
 	ck_assert_uint_eq(handle, 0);
 }
-END_TEST
 
 /* With planes for layers, K and V may come by themselves. */
-START_TEST(planes_can_be_the_layers)
+UNIT_TEST(planes_can_be_the_layers)
 {
 	struct ucm_shards_config config = { .size = sizeof(config),
 					    .tensor_size = TENSOR,
@@ -690,7 +682,6 @@ START_TEST(planes_can_be_the_layers)
 	ck_assert_int_eq(commit(1, true), 0);
 	check_loads(1);
 }
-END_TEST
 
 /* ---- failures ---- */
 
@@ -705,7 +696,7 @@ static void limit_files(rlim_t bytes)
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-START_TEST(a_failed_dump_drops_the_block)
+UNIT_TEST(a_failed_dump_drops_the_block)
 {
 	limit_files(4096 + 2 * LAYER);
 	ck_assert_int_eq(dump_shard(1, 0), 0);
@@ -732,9 +723,8 @@ START_TEST(a_failed_dump_drops_the_block)
 	}
 	check_loads(2);
 }
-END_TEST
 
-START_TEST(a_failed_dump_cannot_be_committed)
+UNIT_TEST(a_failed_dump_cannot_be_committed)
 {
 	ck_assert_int_eq(create(1), 0);
 	limit_files(4096 + 2 * LAYER);
@@ -750,9 +740,8 @@ START_TEST(a_failed_dump_cannot_be_committed)
 	ck_assert_int_eq(commit(1, true), 0);
 	check_loads(1);
 }
-END_TEST
 
-START_TEST(a_failed_commit_leaves_nothing)
+UNIT_TEST(a_failed_commit_leaves_nothing)
 {
 	ck_assert_int_eq(create(1), 0);
 	ck_assert_int_eq(dump_at(1, 0, BLOCK), 0);
@@ -768,10 +757,9 @@ START_TEST(a_failed_commit_leaves_nothing)
 	loader = NULL;
 	ck_assert_uint_eq(temporaries(), 0);
 }
-END_TEST
 
 /* Somebody else was quicker. */
-START_TEST(a_block_that_appears_is_not_saved_twice)
+UNIT_TEST(a_block_that_appears_is_not_saved_twice)
 {
 	ck_assert_int_eq(create(1), 0);
 	/* not planted: the store in the loader must know of it */
@@ -789,7 +777,6 @@ START_TEST(a_block_that_appears_is_not_saved_twice)
 	ck_assert_int_eq(commit(1, true), -ENOENT);
 	check_loads(1);
 }
-END_TEST
 
 /* ---- handles ---- */
 
@@ -809,7 +796,7 @@ static uint64_t start_stuck(unsigned n, uint8_t *bytes)
 	return handle;
 }
 
-START_TEST(a_wait_that_times_out_loses_nothing)
+UNIT_TEST(a_wait_that_times_out_loses_nothing)
 {
 	uint8_t *bytes = filled(1);
 	struct ucm_outcome outcomes[2] = { { .err = 99 }, { .err = 99 } };
@@ -829,9 +816,8 @@ START_TEST(a_wait_that_times_out_loses_nothing)
 	ck_assert_int_eq(outcomes[1].err, 0);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(a_handle_means_one_call_and_ends_with_it)
+UNIT_TEST(a_handle_means_one_call_and_ends_with_it)
 {
 	uint8_t *bytes = filled(1);
 	struct ucm_outcome outcome;
@@ -864,9 +850,8 @@ START_TEST(a_handle_means_one_call_and_ends_with_it)
 	ck_assert_int_eq(wait_one(other, &outcome), 0);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(many_handles_are_open_at_once)
+UNIT_TEST(many_handles_are_open_at_once)
 {
 	uint8_t *bytes = filled(1);
 	uint64_t handles[500];
@@ -881,7 +866,6 @@ START_TEST(many_handles_are_open_at_once)
 	ck_assert(is_block(bytes, 1, 0, BLOCK));
 	free(bytes);
 }
-END_TEST
 
 static void *wait_for_it(void *arg)
 {
@@ -889,7 +873,7 @@ static void *wait_for_it(void *arg)
 						 NULL, 0);
 }
 
-START_TEST(whoever_waits_is_told)
+UNIT_TEST(whoever_waits_is_told)
 {
 	uint8_t *bytes = filled(1);
 	uint64_t handle = start_stuck(1, bytes);
@@ -911,9 +895,8 @@ START_TEST(whoever_waits_is_told)
 	ck_assert_int_eq(ucm_shards_wait(store, handle, 0, NULL, 0), -ENOENT);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(commit_before_the_dumps_are_done_is_refused)
+UNIT_TEST(commit_before_the_dumps_are_done_is_refused)
 {
 	uint8_t *bytes = filled(1);
 	uint64_t handle;
@@ -931,7 +914,6 @@ START_TEST(commit_before_the_dumps_are_done_is_refused)
 	ck_assert_int_eq(create(1), 0);
 	free(bytes);
 }
-END_TEST
 
 static uint64_t told(int fd)
 {
@@ -940,7 +922,7 @@ static uint64_t told(int fd)
 	return read(fd, &num, sizeof(num)) == sizeof(num) ? num : 0;
 }
 
-START_TEST(an_eventfd_is_told_of_the_end)
+UNIT_TEST(an_eventfd_is_told_of_the_end)
 {
 	uint8_t *bytes = filled(1);
 	int first = eventfd(0, EFD_NONBLOCK), second = eventfd(0, 0);
@@ -961,9 +943,8 @@ START_TEST(an_eventfd_is_told_of_the_end)
 	close(second);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(a_cancelled_dump_drops_the_block)
+UNIT_TEST(a_cancelled_dump_drops_the_block)
 {
 	uint8_t *bytes = filled(1);
 	struct ucm_outcome outcomes[2];
@@ -980,9 +961,8 @@ START_TEST(a_cancelled_dump_drops_the_block)
 	check_loads(1);
 	free(bytes);
 }
-END_TEST
 
-START_TEST(closing_ends_what_is_under_way)
+UNIT_TEST(closing_ends_what_is_under_way)
 {
 	uint8_t *bytes = filled(0);
 
@@ -1003,7 +983,6 @@ START_TEST(closing_ends_what_is_under_way)
 	ck_assert_uint_eq(temporaries(), 0);
 	free(bytes);
 }
-END_TEST
 
 /* ---- all together ---- */
 
@@ -1081,7 +1060,7 @@ static void known_commit(struct known *known, unsigned n, bool success)
 		memset(known->have, 0, sizeof(known->have));
 }
 
-START_TEST(it_does_what_a_naive_one_does)
+UNIT_TEST(it_does_what_a_naive_one_does)
 {
 	struct known blocks[8] = { { 0 } };
 	uint64_t random = random_case(0);
@@ -1108,7 +1087,6 @@ START_TEST(it_does_what_a_naive_one_does)
 			check_loads(n);
 	}
 }
-END_TEST
 
 #define SHARED 40u
 
@@ -1136,7 +1114,7 @@ static void *busy(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_may_work_on_the_same_blocks)
+UNIT_TEST(threads_may_work_on_the_same_blocks)
 {
 	unsigned numbers[4] = { 0, 1, 2, 3 };
 	pthread_t threads[4];
@@ -1147,44 +1125,4 @@ START_TEST(threads_may_work_on_the_same_blocks)
 		pthread_join(threads[i], NULL);
 	for (unsigned n = 0; n < SHARED; n++)
 		ck_assert(lf_saved("$/tier", &lf_geometry, n));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("store_api");
-	TCase *tests = tcase_create("store_api");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_set_timeout(tests, 120);
-	tcase_add_loop_test(tests, sizes_fit_each_other, 0, NUM_ROWS(sizes));
-	tcase_add_test(tests, what_is_no_configuration_is_refused);
-	tcase_add_loop_test(tests, shards_make_a_block_in_any_order, 0,
-			    NUM_ROWS(cuts));
-	tcase_add_test(tests, entries_of_a_call_have_outcomes_of_their_own);
-	tcase_add_test(tests, a_block_that_exists_is_skipped);
-	tcase_add_test(tests, wrong_arguments_start_nothing);
-	tcase_add_loop_test(tests, lookup_tells_each_and_the_prefix, 0,
-			    NUM_ROWS(prefixes));
-	tcase_add_test(tests, a_created_block_is_seen_after_its_commit);
-	tcase_add_test(tests, a_block_given_up_leaves_nothing);
-	tcase_add_loop_test(tests, offsets_inside_layers_are_refused, 0,
-			    NUM_ROWS(offsets));
-	tcase_add_test(tests, planes_can_be_the_layers);
-	tcase_add_test(tests, a_failed_dump_drops_the_block);
-	tcase_add_test(tests, a_failed_dump_cannot_be_committed);
-	tcase_add_test(tests, a_failed_commit_leaves_nothing);
-	tcase_add_test(tests, a_block_that_appears_is_not_saved_twice);
-	tcase_add_test(tests, a_wait_that_times_out_loses_nothing);
-	tcase_add_test(tests, a_handle_means_one_call_and_ends_with_it);
-	tcase_add_test(tests, many_handles_are_open_at_once);
-	tcase_add_test(tests, whoever_waits_is_told);
-	tcase_add_test(tests, commit_before_the_dumps_are_done_is_refused);
-	tcase_add_test(tests, an_eventfd_is_told_of_the_end);
-	tcase_add_test(tests, a_cancelled_dump_drops_the_block);
-	tcase_add_test(tests, closing_ends_what_is_under_way);
-	tcase_add_test(tests, it_does_what_a_naive_one_does);
-	tcase_add_test(tests, threads_may_work_on_the_same_blocks);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -117,8 +117,10 @@ static const char *path_of(unsigned i)
 
 /* ---- what it saves ---- */
 
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
 /* One block of each space that has some tells what they look like. */
-START_TEST(after_a_clean_end_no_header_is_read)
+UNIT_TEST(after_a_clean_end_no_header_is_read)
 {
 	prepare();
 	count_opens();
@@ -135,9 +137,8 @@ START_TEST(after_a_clean_end_no_header_is_read)
 	ck_assert_uint_le(fx_calls(), 2);
 	all_are_served();
 }
-END_TEST
 
-START_TEST(no_bucket_is_listed_before_the_index_is_complete)
+UNIT_TEST(no_bucket_is_listed_before_the_index_is_complete)
 {
 	prepare();
 	fx_option("scan_threads", "1");
@@ -147,9 +148,8 @@ START_TEST(no_bucket_is_listed_before_the_index_is_complete)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM);
 }
-END_TEST
 
-START_TEST(entries_come_back_as_they_were)
+UNIT_TEST(entries_come_back_as_they_were)
 {
 	struct ucm_entry before, after;
 	ucm_ref ref;
@@ -175,9 +175,8 @@ START_TEST(entries_come_back_as_they_were)
 	ck_assert_uint_eq(atomic_load(&fx_set->dirs.tiers[0].used),
 			  atomic_load(&fx_set->dirs.tiers[0].used));
 }
-END_TEST
 
-START_TEST(a_read_only_mount_uses_it_and_leaves_it)
+UNIT_TEST(a_read_only_mount_uses_it_and_leaves_it)
 {
 	prepare();
 	fx_option("readonly", "tier0");
@@ -188,9 +187,8 @@ START_TEST(a_read_only_mount_uses_it_and_leaves_it)
 	fx_close();
 	ck_assert(fx_exists(fx_path(PATH)));
 }
-END_TEST
 
-START_TEST(what_was_not_known_at_the_end_is_read)
+UNIT_TEST(what_was_not_known_at_the_end_is_read)
 {
 	prepare();
 	fx_open();
@@ -200,11 +198,10 @@ START_TEST(what_was_not_known_at_the_end_is_read)
 	start();
 	all_are_served();
 }
-END_TEST
 
 /* ---- what has changed since ---- */
 
-START_TEST(what_came_and_went_meanwhile_is_noticed)
+UNIT_TEST(what_came_and_went_meanwhile_is_noticed)
 {
 	prepare();
 	fx_plant("$/a", "blocks", &other);
@@ -220,7 +217,6 @@ START_TEST(what_came_and_went_meanwhile_is_noticed)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM - 1);
 	ck_assert_uint_eq(fx_set->stats.vanished, 0);
 }
-END_TEST
 
 /* The times of a bucket do not tell what came behind an earlier mount. */
 static bool has_one_more(void *arg)
@@ -229,7 +225,7 @@ static bool has_one_more(void *arg)
 	return atomic_load(&fx_set->blocks) == NUM + 1;
 }
 
-START_TEST(what_came_behind_an_earlier_mount_is_found_soon)
+UNIT_TEST(what_came_behind_an_earlier_mount_is_found_soon)
 {
 	prepare();
 	start();
@@ -244,7 +240,6 @@ START_TEST(what_came_behind_an_earlier_mount_is_found_soon)
 	fx_wait(has_one_more, NULL);
 	fx_serves(&other);
 }
-END_TEST
 
 static void put_garbage(const char *path)
 {
@@ -278,7 +273,8 @@ static const struct {
 };
 
 /* Nothing that was replaced in place is served before it was looked at. */
-START_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened)
+UNIT_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened,
+	  .rows = NUM_ROWS(replaced))
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -294,9 +290,8 @@ START_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened)
 		fx_misses(&files[7]);
 	fx_serves(&files[6]);
 }
-END_TEST
 
-START_TEST(a_block_removed_before_its_turn_stays_away)
+UNIT_TEST(a_block_removed_before_its_turn_stays_away)
 {
 	prepare();
 	fx_open();
@@ -312,9 +307,8 @@ START_TEST(a_block_removed_before_its_turn_stays_away)
 	}
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
 }
-END_TEST
 
-START_TEST(a_space_that_is_gone_is_forgotten)
+UNIT_TEST(a_space_that_is_gone_is_forgotten)
 {
 	prepare();
 	ck_assert_int_eq(rename(fx_path("$/a/spaces/s"), fx_path("$/s")), 0);
@@ -323,10 +317,9 @@ START_TEST(a_space_that_is_gone_is_forgotten)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
 }
-END_TEST
 
 /* By hand; its blocks do not fit any more, as after a start without it. */
-START_TEST(a_space_of_another_geometry_is_read_anew)
+UNIT_TEST(a_space_of_another_geometry_is_read_anew)
 {
 	static const char manifest[] =
 		"{\"version\":1,\"geometry\":{\"num_layers\":3,"
@@ -343,7 +336,6 @@ START_TEST(a_space_of_another_geometry_is_read_anew)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
 	ck_assert_uint_eq(fx_set->stats.misfits, NUM / 2);
 }
-END_TEST
 
 /* Would the next start take the bucket of a block as it is? */
 static bool is_stamped(const char *path, const struct ucm_id *id)
@@ -365,7 +357,7 @@ static bool is_stamped(const char *path, const struct ucm_id *id)
 	return is;
 }
 
-START_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
+UNIT_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
 {
 	fx_configure("$/a:$/b");
 	fx_block(&other, 1, FX_PAGED);
@@ -394,7 +386,6 @@ START_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
 	fx_start();
 	fx_serves(&other);
 }
-END_TEST
 
 /* ---- when it does not hold ---- */
 
@@ -405,7 +396,7 @@ static void crash(void *arg)
 	fx_start();
 }
 
-START_TEST(after_a_crash_all_is_read)
+UNIT_TEST(after_a_crash_all_is_read)
 {
 	prepare();
 	take(PATH);
@@ -417,7 +408,6 @@ START_TEST(after_a_crash_all_is_read)
 	ck_assert_uint_ge(fx_calls(), NUM);
 	all_are_served();
 }
-END_TEST
 
 static void write_back(void)
 {
@@ -496,7 +486,7 @@ static const struct {
 	{ make_folder, "No such device" },
 };
 
-START_TEST(a_wrong_one_is_told_of_and_not_used)
+UNIT_TEST(a_wrong_one_is_told_of_and_not_used, .rows = NUM_ROWS(spoilt))
 {
 	prepare();
 	take(PATH);
@@ -507,7 +497,6 @@ START_TEST(a_wrong_one_is_told_of_and_not_used)
 	ck_assert(fx_logged("not used"));
 	all_are_served();
 }
-END_TEST
 
 static const struct {
 	const char *call, *part; /* "": the bucket of block 0 */
@@ -522,7 +511,7 @@ static const struct {
 };
 
 /* A failure in writing it fails nothing else. */
-START_TEST(one_that_cannot_be_written_is_not_there)
+UNIT_TEST(one_that_cannot_be_written_is_not_there, .rows = NUM_ROWS(failures))
 {
 	char part[3];
 
@@ -547,7 +536,6 @@ START_TEST(one_that_cannot_be_written_is_not_there)
 	ck_assert(!fx_logged("not used"));
 	all_are_served();
 }
-END_TEST
 
 /* ---- the file ---- */
 
@@ -585,7 +573,7 @@ static void take_parsed(void)
 	ck_assert_int_eq(parse(head.uuid, head.number), 0);
 }
 
-START_TEST(a_flipped_bit_anywhere_is_noticed)
+UNIT_TEST(a_flipped_bit_anywhere_is_noticed)
 {
 	take_parsed();
 	for (size_t i = 0; i < len; i++) {
@@ -594,17 +582,15 @@ START_TEST(a_flipped_bit_anywhere_is_noticed)
 		bytes[i] ^= 1 << i % 8;
 	}
 }
-END_TEST
 
-START_TEST(a_missing_end_is_noticed)
+UNIT_TEST(a_missing_end_is_noticed)
 {
 	take_parsed();
 	while (len--)
 		must(parse(head.uuid, head.number) < 0);
 }
-END_TEST
 
-START_TEST(another_directory_or_number_is_noticed)
+UNIT_TEST(another_directory_or_number_is_noticed)
 {
 	uint8_t uuid[16];
 
@@ -615,7 +601,6 @@ START_TEST(another_directory_or_number_is_noticed)
 	ck_assert_int_eq(parse(head.uuid, head.number ^ 1), -EINVAL);
 	ck_assert_int_eq(parse(head.uuid, 0), -EINVAL);
 }
-END_TEST
 
 /* All checksums as what they cover asks for. */
 static void seal(void)
@@ -692,7 +677,8 @@ static const struct {
 	{ SPACE(zero[23]), 1 },
 };
 
-START_TEST(a_wrong_field_with_right_checksums_is_noticed)
+UNIT_TEST(a_wrong_field_with_right_checksums_is_noticed,
+	  .rows = NUM_ROWS(fields))
 {
 	size_t at;
 
@@ -706,7 +692,6 @@ START_TEST(a_wrong_field_with_right_checksums_is_noticed)
 	seal();
 	ck_assert_int_eq(parse(head.uuid, head.number), 0);
 }
-END_TEST
 
 /* ---- stamps ---- */
 
@@ -731,7 +716,8 @@ static struct timespec time_of(int64_t ns)
 				  .tv_nsec = ns % SECOND };
 }
 
-START_TEST(a_bucket_that_has_just_changed_is_not_known_by_its_times)
+UNIT_TEST(a_bucket_that_has_just_changed_is_not_known_by_its_times,
+	  .rows = NUM_ROWS(stamps))
 {
 	struct stat st = {
 		.st_ino = 7,
@@ -745,9 +731,8 @@ START_TEST(a_bucket_that_has_just_changed_is_not_known_by_its_times)
 	ck_assert_int_eq(ucm_snapshot_stamp_equal(&stamp, &st),
 			 stamps[_i].holds);
 }
-END_TEST
 
-START_TEST(another_inode_or_time_is_another_bucket)
+UNIT_TEST(another_inode_or_time_is_another_bucket)
 {
 	const struct stat st = { .st_ino = 7, .st_ctim = { 100, 5 },
 				 .st_mtim = { 90, 6 } };
@@ -764,46 +749,4 @@ START_TEST(another_inode_or_time_is_another_bucket)
 	now = st;
 	now.st_mtim.tv_nsec++;
 	ck_assert(!ucm_snapshot_stamp_equal(&stamp, &now));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("snapshot");
-	TCase *tests = tcase_create("snapshot");
-
-	tcase_add_checked_fixture(tests, setup, fx_teardown);
-	tcase_add_test(tests, after_a_clean_end_no_header_is_read);
-	tcase_add_test(tests,
-		       no_bucket_is_listed_before_the_index_is_complete);
-	tcase_add_test(tests, entries_come_back_as_they_were);
-	tcase_add_test(tests, a_read_only_mount_uses_it_and_leaves_it);
-	tcase_add_test(tests, what_was_not_known_at_the_end_is_read);
-	tcase_add_test(tests, what_came_and_went_meanwhile_is_noticed);
-	tcase_add_test(tests, what_came_behind_an_earlier_mount_is_found_soon);
-	tcase_add_loop_test(
-		tests, a_file_that_was_replaced_is_looked_at_when_it_is_opened,
-		0, NUM_ROWS(replaced));
-	tcase_add_test(tests, a_block_removed_before_its_turn_stays_away);
-	tcase_add_test(tests, a_space_that_is_gone_is_forgotten);
-	tcase_add_test(tests, a_space_of_another_geometry_is_read_anew);
-	tcase_add_test(tests,
-		       a_copy_is_known_where_its_first_directory_is_left_out);
-	tcase_add_test(tests, after_a_crash_all_is_read);
-	tcase_add_loop_test(tests, a_wrong_one_is_told_of_and_not_used, 0,
-			    NUM_ROWS(spoilt));
-	tcase_add_loop_test(tests, one_that_cannot_be_written_is_not_there, 0,
-			    NUM_ROWS(failures));
-	tcase_add_test(tests, a_flipped_bit_anywhere_is_noticed);
-	tcase_add_test(tests, a_missing_end_is_noticed);
-	tcase_add_test(tests, another_directory_or_number_is_noticed);
-	tcase_add_loop_test(tests,
-			    a_wrong_field_with_right_checksums_is_noticed, 0,
-			    NUM_ROWS(fields));
-	tcase_add_loop_test(
-		tests, a_bucket_that_has_just_changed_is_not_known_by_its_times,
-		0, NUM_ROWS(stamps));
-	tcase_add_test(tests, another_inode_or_time_is_another_bucket);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

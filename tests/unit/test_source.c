@@ -26,7 +26,9 @@ static struct ucm_source *open_tiers(const char *text)
 	return source;
 }
 
-START_TEST(a_directory_tells_what_it_is)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_directory_tells_what_it_is)
 {
 	int fd = open("/dev/shm", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct ucm_dir dir = { 0 };
@@ -44,11 +46,10 @@ START_TEST(a_directory_tells_what_it_is)
 	close(fd);
 	ck_assert_uint_eq(ucm_dir_align(&dir, -1), align); /* remembered */
 }
-END_TEST
 
 /* Each attempt is at another directory, and none is left out: the first tier's
  * first, and of a tier the one where the block was put. */
-START_TEST(every_directory_is_a_place)
+UNIT_TEST(every_directory_is_a_place)
 {
 	struct ucm_source *source;
 	struct ucm_place place;
@@ -83,13 +84,12 @@ START_TEST(every_directory_is_a_place)
 	ck_assert(!ops->lost(source));
 	ops->close(source);
 }
-END_TEST
 
 static const char *const bad[] = {
 	"", "$/nowhere", "a=", "$/a,", "$/file", "a=$/a:a=$/b",
 };
 
-START_TEST(bad_tiers_are_refused_with_the_cause)
+UNIT_TEST(bad_tiers_are_refused_with_the_cause, .rows = NUM_ROWS(bad))
 {
 	struct ucm_source *source = NULL;
 	struct ucm_error error = { "" };
@@ -101,9 +101,8 @@ START_TEST(bad_tiers_are_refused_with_the_cause)
 	ck_assert_str_ne(error.text, "");
 	ck_assert_int_lt(ops->open(fx_path("%s", bad[_i]), &source, NULL), 0);
 }
-END_TEST
 
-START_TEST(what_is_no_mount_is_refused)
+UNIT_TEST(what_is_no_mount_is_refused)
 {
 	struct ucm_source *source = NULL;
 	struct ucm_error error = { "" };
@@ -120,9 +119,8 @@ START_TEST(what_is_no_mount_is_refused)
 		-ENOTDIR);
 	ck_assert_ptr_null(source);
 }
-END_TEST
 
-START_TEST(spaces_are_there_or_not)
+UNIT_TEST(spaces_are_there_or_not)
 {
 	struct ucm_source *source;
 
@@ -134,7 +132,6 @@ START_TEST(spaces_are_there_or_not)
 	ck_assert_int_eq(ops->check_space(source, "qwen"), -ENOENT);
 	ops->close(source);
 }
-END_TEST
 
 static int draft_of(struct ucm_source *source, unsigned n,
 		    struct ucm_draft **draft)
@@ -157,7 +154,7 @@ static struct ucm_block write_block(int fd, unsigned n, size_t less)
 	return block;
 }
 
-START_TEST(drafts_become_blocks_or_nothing)
+UNIT_TEST(drafts_become_blocks_or_nothing)
 {
 	struct ucm_source *source;
 	struct ucm_block block;
@@ -191,7 +188,6 @@ START_TEST(drafts_become_blocks_or_nothing)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	ops->close(source);
 }
-END_TEST
 
 static bool can_create(void *arg)
 {
@@ -206,7 +202,7 @@ static bool can_create(void *arg)
 }
 
 /* Who has the tiers open for writing keeps others from it, for as long. */
-START_TEST(tiers_in_use_are_tried_again)
+UNIT_TEST(tiers_in_use_are_tried_again)
 {
 	struct ucm_source *first, *second;
 	struct ucm_draft *draft;
@@ -221,7 +217,6 @@ START_TEST(tiers_in_use_are_tried_again)
 	fx_wait(can_create, second);
 	ops->close(second);
 }
-END_TEST
 
 /* ---- look-ups, with a source that is an array ---- */
 
@@ -309,7 +304,7 @@ static size_t prefix_of(struct ucm_source *source)
 	return count;
 }
 
-START_TEST(a_prefix_is_one_question)
+UNIT_TEST(a_prefix_is_one_question)
 {
 	struct ucm_source *source = new_array(true);
 
@@ -321,9 +316,8 @@ START_TEST(a_prefix_is_one_question)
 	ck_assert_uint_eq(source->looked, 0);
 	free_array(source);
 }
-END_TEST
 
-START_TEST(what_the_index_does_not_know_is_looked_at)
+UNIT_TEST(what_the_index_does_not_know_is_looked_at)
 {
 	struct ucm_source *source = new_array(true);
 
@@ -337,9 +331,8 @@ START_TEST(what_the_index_does_not_know_is_looked_at)
 	ck_assert_uint_eq(source->looked, 2);
 	free_array(source);
 }
-END_TEST
 
-START_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
+UNIT_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
 {
 	struct ucm_source *source = new_array(false);
 
@@ -349,9 +342,8 @@ START_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
 	ck_assert_uint_eq(source->looked, 21);
 	free_array(source);
 }
-END_TEST
 
-START_TEST(a_prefix_is_what_each_lookup_says)
+UNIT_TEST(a_prefix_is_what_each_lookup_says)
 {
 	struct ucm_source *source = new_array(true);
 	unsigned seed = 1;
@@ -372,9 +364,8 @@ START_TEST(a_prefix_is_what_each_lookup_says)
 	}
 	free_array(source);
 }
-END_TEST
 
-START_TEST(a_prefix_that_cannot_be_learned_is_an_error)
+UNIT_TEST(a_prefix_that_cannot_be_learned_is_an_error)
 {
 	struct ucm_source *source = new_array(false);
 	int fd = source->dir.fd;
@@ -389,30 +380,4 @@ START_TEST(a_prefix_that_cannot_be_learned_is_an_error)
 	ck_assert_uint_eq(count, 0);
 	source->dir.fd = fd;
 	free_array(source);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("source");
-	TCase *tests = tcase_create("source");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_directory_tells_what_it_is);
-	tcase_add_test(tests, every_directory_is_a_place);
-	tcase_add_loop_test(tests, bad_tiers_are_refused_with_the_cause, 0,
-			    NUM_ROWS(bad));
-	tcase_add_test(tests, what_is_no_mount_is_refused);
-	tcase_add_test(tests, spaces_are_there_or_not);
-	tcase_add_test(tests, drafts_become_blocks_or_nothing);
-	tcase_add_test(tests, tiers_in_use_are_tried_again);
-	tcase_add_test(tests, a_prefix_is_one_question);
-	tcase_add_test(tests, what_the_index_does_not_know_is_looked_at);
-	tcase_add_test(
-		tests,
-		without_an_index_places_are_looked_at_up_to_the_first_gap);
-	tcase_add_test(tests, a_prefix_is_what_each_lookup_says);
-	tcase_add_test(tests, a_prefix_that_cannot_be_learned_is_an_error);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -41,7 +41,9 @@ static void setup(void)
 	fx_mkdirs(fx_path("$/b"));
 }
 
-START_TEST(the_first_directory_gets_the_manifest)
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+UNIT_TEST(the_first_directory_gets_the_manifest)
 {
 	ck_assert_int_eq(make("$/a:$/b", "s", MANIFEST("2", "")), 0);
 	ck_assert_int_eq(manifest_of("$/a", "s"), 0);
@@ -51,9 +53,8 @@ START_TEST(the_first_directory_gets_the_manifest)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/spaces/s")), 1);
 	ck_assert(!fx_exists(fx_path("$/b/spaces")));
 }
-END_TEST
 
-START_TEST(the_same_manifest_may_be_spelt_differently)
+UNIT_TEST(the_same_manifest_may_be_spelt_differently)
 {
 	ck_assert_int_eq(make("$/a", "s", MANIFEST("2", ",\"x\":1")), 0);
 	ck_assert_int_eq(make("$/a", "s", " " MANIFEST(" 2", ", \"x\": 1 ")),
@@ -61,9 +62,8 @@ START_TEST(the_same_manifest_may_be_spelt_differently)
 	ck_assert_int_eq(make("$/a", "s", MANIFEST("2", ",\"x\":2")), -EEXIST);
 	ck_assert_str_eq(there, MANIFEST("2", ",\"x\":1"));
 }
-END_TEST
 
-START_TEST(the_manifest_of_any_directory_counts)
+UNIT_TEST(the_manifest_of_any_directory_counts)
 {
 	ck_assert_int_eq(make("$/b", "s", MANIFEST("2", "")), 0);
 	ck_assert_int_eq(make("$/a:$/b", "s", MANIFEST("3", "")), -EEXIST);
@@ -71,9 +71,8 @@ START_TEST(the_manifest_of_any_directory_counts)
 	ck_assert_int_eq(make("$/a:$/b", "s", MANIFEST("2", "")), 0);
 	ck_assert(!fx_exists(fx_path("$/a/spaces")));
 }
-END_TEST
 
-START_TEST(blocks_without_a_manifest_are_left_alone)
+UNIT_TEST(blocks_without_a_manifest_are_left_alone)
 {
 	fx_mkdirs(fx_path("$/b/spaces/s/3f"));
 	fx_put(fx_path("$/b/spaces/s/3f/notes.bin"), "", 0);
@@ -84,7 +83,6 @@ START_TEST(blocks_without_a_manifest_are_left_alone)
 	ck_assert_int_eq(make("$/a:$/b", "t", MANIFEST("2", "")), -ENOTEMPTY);
 	ck_assert_int_eq(manifest_of("$/a:$/b", "t"), -ENOENT);
 }
-END_TEST
 
 static const struct {
 	const char *tiers, *name, *manifest;
@@ -102,16 +100,15 @@ static const struct {
 	{ "", "s", MANIFEST("2", ""), -EINVAL, "" },
 };
 
-START_TEST(what_is_wrong_is_said)
+UNIT_TEST(what_is_wrong_is_said, .rows = NUM_ROWS(bad))
 {
 	ck_assert_int_eq(make(bad[_i].tiers, bad[_i].name, bad[_i].manifest),
 			 bad[_i].err);
 	ck_assert_msg(strstr(error.text, bad[_i].why), "'%s'", error.text);
 	ck_assert(!fx_exists(fx_path("$/a/spaces")));
 }
-END_TEST
 
-START_TEST(a_mount_or_tiers_are_needed)
+UNIT_TEST(a_mount_or_tiers_are_needed)
 {
 	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, &error), -EINVAL);
 	ck_assert_int_eq(ucm_space_manifest("/", "/", "s", there, NULL),
@@ -120,7 +117,6 @@ START_TEST(a_mount_or_tiers_are_needed)
 					MANIFEST("2", ""), NULL, &error), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(error.text, "is ucmfs mounted there?"));
 }
-END_TEST
 
 static int add_name(void *arg, const char *name)
 {
@@ -128,7 +124,7 @@ static int add_name(void *arg, const char *name)
 	return !strcmp(name, "stop") ? 7 : 0;
 }
 
-START_TEST(spaces_are_listed_once)
+UNIT_TEST(spaces_are_listed_once)
 {
 	char names[64] = "";
 
@@ -145,9 +141,8 @@ START_TEST(spaces_are_listed_once)
 	ck_assert_int_eq(ucm_space_list(fx_path("$"), NULL, add_name, names,
 					&error), -ENOENT);
 }
-END_TEST
 
-START_TEST(what_a_crash_has_left_is_no_hindrance)
+UNIT_TEST(what_a_crash_has_left_is_no_hindrance)
 {
 	struct stat st;
 
@@ -157,23 +152,4 @@ START_TEST(what_a_crash_has_left_is_no_hindrance)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/spaces/s")), 1);
 	ck_assert_int_eq(stat(fx_path("$/a/spaces/s/space.json"), &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0644);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("space");
-	TCase *tests = tcase_create("space");
-
-	tcase_add_checked_fixture(tests, setup, fx_teardown);
-	tcase_add_test(tests, the_first_directory_gets_the_manifest);
-	tcase_add_test(tests, the_same_manifest_may_be_spelt_differently);
-	tcase_add_test(tests, the_manifest_of_any_directory_counts);
-	tcase_add_test(tests, blocks_without_a_manifest_are_left_alone);
-	tcase_add_loop_test(tests, what_is_wrong_is_said, 0, NUM_ROWS(bad));
-	tcase_add_test(tests, a_mount_or_tiers_are_needed);
-	tcase_add_test(tests, spaces_are_listed_once);
-	tcase_add_test(tests, what_a_crash_has_left_is_no_hindrance);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

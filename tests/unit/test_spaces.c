@@ -40,7 +40,9 @@ static int write_manifest(const char *text)
 	return ucm_store_write_manifest(fx_set, space, text, strlen(text));
 }
 
-START_TEST(a_space_is_made_used_emptied_and_removed)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(a_space_is_made_used_emptied_and_removed)
 {
 	with_space("$/a,$/b");
 	ck_assert(fx_exists(fx_path("$/a/spaces/llama")));
@@ -56,9 +58,8 @@ START_TEST(a_space_is_made_used_emptied_and_removed)
 	ck_assert_int_eq(fx_commit(&file), -ENOENT);
 	ck_assert_int_eq(make("llama", 0755), 0);
 }
-END_TEST
 
-START_TEST(a_space_comes_back_with_its_blocks)
+UNIT_TEST(a_space_comes_back_with_its_blocks)
 {
 	with_space("$/a,$/b");
 	ck_assert_int_eq(fx_commit(&file), 0);
@@ -70,9 +71,8 @@ START_TEST(a_space_comes_back_with_its_blocks)
 	file.key.space = space->number;
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(one_name_in_two_spaces_is_two_blocks)
+UNIT_TEST(one_name_in_two_spaces_is_two_blocks)
 {
 	struct fx_file same;
 
@@ -84,9 +84,8 @@ START_TEST(one_name_in_two_spaces_is_two_blocks)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	fx_serves(&same);
 }
-END_TEST
 
-START_TEST(wrong_spaces_are_refused)
+UNIT_TEST(wrong_spaces_are_refused)
 {
 	fx_store("$/a");
 	ck_assert_int_eq(make("", 0755), -EINVAL);
@@ -99,7 +98,6 @@ START_TEST(wrong_spaces_are_refused)
 	ck_assert_ptr_null(ucm_namespace_find(&fx_set->names, "b"));
 	ck_assert_int_eq(make("b", 0755), 0);
 }
-END_TEST
 
 static mode_t mode_of(const char *path)
 {
@@ -109,7 +107,7 @@ static mode_t mode_of(const char *path)
 	return st.st_mode & 0777;
 }
 
-START_TEST(a_private_space_stays_private)
+UNIT_TEST(a_private_space_stays_private)
 {
 	fx_store("$/a");
 	ck_assert_int_eq(make("secret", 0700), 0);
@@ -128,11 +126,10 @@ START_TEST(a_private_space_stays_private)
 	fx_fail("fchmod", 1, -EIO, true);
 	ck_assert_int_eq(ucm_store_chmod(fx_set, space, true), -EIO);
 }
-END_TEST
 
 /* Folders of a private space in other directories are made with its first
  * block there. */
-START_TEST(a_private_space_is_private_in_every_directory)
+UNIT_TEST(a_private_space_is_private_in_every_directory)
 {
 	fx_configure("$/a,$/b");
 	fx_option("placement", "round_robin");
@@ -147,9 +144,8 @@ START_TEST(a_private_space_is_private_in_every_directory)
 	ck_assert_uint_eq(mode_of(fx_path("$/a/spaces/secret")), 0700);
 	ck_assert_uint_eq(mode_of(fx_path("$/b/spaces/secret")), 0700);
 }
-END_TEST
 
-START_TEST(a_foreign_file_keeps_a_space_and_all_that_is_in_it)
+UNIT_TEST(a_foreign_file_keeps_a_space_and_all_that_is_in_it, .rows = 3)
 {
 	static const char *const foreign[] = {
 		"$/b/spaces/llama/00/notes", "$/b/spaces/llama/notes",
@@ -167,9 +163,8 @@ START_TEST(a_foreign_file_keeps_a_space_and_all_that_is_in_it)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_manifest_is_kept_and_enforced)
+UNIT_TEST(a_manifest_is_kept_and_enforced)
 {
 	struct ucm_geometry g = fx_geometry;
 	struct fx_file wrong;
@@ -199,9 +194,8 @@ START_TEST(a_manifest_is_kept_and_enforced)
 	file.key.space = space->number;
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
-END_TEST
 
-START_TEST(a_block_names_its_space_rightly_or_not_at_all)
+UNIT_TEST(a_block_names_its_space_rightly_or_not_at_all)
 {
 	struct ucm_manifest manifest;
 	struct ucm_error error;
@@ -227,9 +221,8 @@ START_TEST(a_block_names_its_space_rightly_or_not_at_all)
 	file.key.space = ucm_namespace_find(&fx_set->names, "llama")->number;
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(a_wrong_manifest_changes_nothing)
+UNIT_TEST(a_wrong_manifest_changes_nothing)
 {
 	char text[1024];
 
@@ -243,9 +236,8 @@ START_TEST(a_wrong_manifest_changes_nothing)
 		-ENOENT);
 	ck_assert_int_eq(write_manifest(MANIFEST("2")), 0);
 }
-END_TEST
 
-START_TEST(a_manifest_that_cannot_be_written_is_not_in_force)
+UNIT_TEST(a_manifest_that_cannot_be_written_is_not_in_force)
 {
 	struct ucm_geometry g = fx_geometry;
 
@@ -257,9 +249,8 @@ START_TEST(a_manifest_that_cannot_be_written_is_not_in_force)
 	file.key.space = space->number;
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
-END_TEST
 
-START_TEST(a_manifest_that_is_spoilt_is_told_and_ignored)
+UNIT_TEST(a_manifest_that_is_spoilt_is_told_and_ignored)
 {
 	fx_configure("$/a");
 	fx_put(fx_path("$/a/spaces/llama/space.json"), "{]", 2);
@@ -271,9 +262,8 @@ START_TEST(a_manifest_that_is_spoilt_is_told_and_ignored)
 	file.key.space = space->number;
 	ck_assert_int_eq(fx_commit(&file), 0);
 }
-END_TEST
 
-START_TEST(the_default_space_may_have_a_manifest)
+UNIT_TEST(the_default_space_may_have_a_manifest)
 {
 	fx_store("$/a");
 	space = fx_set->names.spaces[0];
@@ -287,9 +277,8 @@ START_TEST(the_default_space_may_have_a_manifest)
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_set->stats.strays, 0);
 }
-END_TEST
 
-START_TEST(a_space_with_a_commit_under_way_is_busy)
+UNIT_TEST(a_space_with_a_commit_under_way_is_busy)
 {
 	struct ucm_error why;
 
@@ -299,7 +288,6 @@ START_TEST(a_space_with_a_commit_under_way_is_busy)
 	ucm_space_settled(space);
 	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 }
-END_TEST
 
 /* A block that comes in the middle of a removal must not lie in a folder that
  * nobody knows any more. */
@@ -315,7 +303,7 @@ static int commit_at_rmdir(const char *call, const char *path)
 	return 0;
 }
 
-START_TEST(a_space_that_is_being_removed_takes_no_block)
+UNIT_TEST(a_space_that_is_being_removed_takes_no_block)
 {
 	with_space("$/a");
 	ucm_os_fault = commit_at_rmdir;
@@ -325,9 +313,8 @@ START_TEST(a_space_that_is_being_removed_takes_no_block)
 	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 }
-END_TEST
 
-START_TEST(a_removal_that_failed_leaves_the_space_in_use)
+UNIT_TEST(a_removal_that_failed_leaves_the_space_in_use)
 {
 	/* by what they are about: the keepers make calls meanwhile */
 	static const char *const calls[][2] = {
@@ -348,10 +335,9 @@ START_TEST(a_removal_that_failed_leaves_the_space_in_use)
 	}
 	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
 }
-END_TEST
 
 /* Numbers are not used again, so nobody may use them up. */
-START_TEST(a_user_makes_so_many_spaces)
+UNIT_TEST(a_user_makes_so_many_spaces)
 {
 	const uid_t uid = geteuid() + 1;
 	char name[16];
@@ -371,34 +357,4 @@ START_TEST(a_user_makes_so_many_spaces)
 		ucm_store_mkdir(fx_set, "s0", 0755, uid + 1, 0, &space), 0);
 	ck_assert_int_eq(
 		ucm_store_mkdir(fx_set, "s1", 0755, geteuid(), 0, &space), 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("spaces");
-	TCase *tests = tcase_create("spaces");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, a_space_is_made_used_emptied_and_removed);
-	tcase_add_test(tests, a_space_comes_back_with_its_blocks);
-	tcase_add_test(tests, one_name_in_two_spaces_is_two_blocks);
-	tcase_add_test(tests, wrong_spaces_are_refused);
-	tcase_add_test(tests, a_private_space_stays_private);
-	tcase_add_test(tests, a_private_space_is_private_in_every_directory);
-	tcase_add_loop_test(tests,
-			    a_foreign_file_keeps_a_space_and_all_that_is_in_it,
-			    0, 3);
-	tcase_add_test(tests, a_manifest_is_kept_and_enforced);
-	tcase_add_test(tests, a_block_names_its_space_rightly_or_not_at_all);
-	tcase_add_test(tests, a_wrong_manifest_changes_nothing);
-	tcase_add_test(tests, a_manifest_that_cannot_be_written_is_not_in_force);
-	tcase_add_test(tests, a_manifest_that_is_spoilt_is_told_and_ignored);
-	tcase_add_test(tests, the_default_space_may_have_a_manifest);
-	tcase_add_test(tests, a_space_with_a_commit_under_way_is_busy);
-	tcase_add_test(tests, a_space_that_is_being_removed_takes_no_block);
-	tcase_add_test(tests, a_removal_that_failed_leaves_the_space_in_use);
-	tcase_add_test(tests, a_user_makes_so_many_spaces);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

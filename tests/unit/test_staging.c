@@ -36,7 +36,9 @@ static struct ucm_slot get(size_t len)
 	return slot;
 }
 
-START_TEST(the_length_is_rounded_up)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(the_length_is_rounded_up)
 {
 	struct ucm_staging *odd;
 
@@ -47,9 +49,8 @@ START_TEST(the_length_is_rounded_up)
 	ucm_staging_close(odd);
 	ucm_staging_close(NULL);
 }
-END_TEST
 
-START_TEST(slots_lie_apart_and_aligned)
+UNIT_TEST(slots_lie_apart_and_aligned)
 {
 	struct ucm_slot slots[LEN / UNIT];
 	struct ucm_slot none = { .memory = NULL };
@@ -72,9 +73,8 @@ START_TEST(slots_lie_apart_and_aligned)
 		ck_assert_ptr_null(slots[i].memory);
 	}
 }
-END_TEST
 
-START_TEST(what_can_never_be_is_refused_for_good)
+UNIT_TEST(what_can_never_be_is_refused_for_good)
 {
 	struct ucm_slot slot, all;
 
@@ -87,10 +87,9 @@ START_TEST(what_can_never_be_is_refused_for_good)
 	all = get(LEN);
 	ucm_staging_put(staging, &all);
 }
-END_TEST
 
 /* A hole in front of where the last search ended is found. */
-START_TEST(the_search_comes_round)
+UNIT_TEST(the_search_comes_round)
 {
 	struct ucm_slot first = get(LEN / 4), rest = get(LEN / 4 * 3), again;
 
@@ -103,10 +102,9 @@ START_TEST(the_search_comes_round)
 	ucm_staging_put(staging, &first);
 	ucm_staging_put(staging, &rest);
 }
-END_TEST
 
 /* At random, and each slot keeps its bytes for as long as it is held. */
-START_TEST(no_two_slots_share_a_byte)
+UNIT_TEST(no_two_slots_share_a_byte)
 {
 	struct ucm_slot slots[MAX_SLOTS];
 	uint64_t state = random_case(0);
@@ -137,9 +135,8 @@ START_TEST(no_two_slots_share_a_byte)
 	slots[0] = get(LEN); /* nothing was lost */
 	ucm_staging_put(staging, &slots[0]);
 }
-END_TEST
 
-START_TEST(a_slot_goes_from_hand_to_hand)
+UNIT_TEST(a_slot_goes_from_hand_to_hand)
 {
 	struct ucm_slot slot = get(UNIT);
 
@@ -150,45 +147,20 @@ START_TEST(a_slot_goes_from_hand_to_hand)
 	ucm_slot_move(&slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
 	ucm_staging_put(staging, &slot);
 }
-END_TEST
 
 #ifndef NDEBUG
-START_TEST(a_slot_is_not_taken_from_who_has_it)
+UNIT_TEST(a_slot_is_not_taken_from_who_has_it, .signal = SIGABRT)
 {
 	struct ucm_slot slot = get(UNIT);
 
 	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_IO);
 	ucm_staging_put(staging, &slot); /* aborts */
 }
-END_TEST
 
-START_TEST(a_slot_is_not_moved_from_where_it_is_not)
+UNIT_TEST(a_slot_is_not_moved_from_where_it_is_not, .signal = SIGABRT)
 {
 	struct ucm_slot slot = get(UNIT);
 
 	ucm_slot_move(&slot, UCM_SLOT_COPY, UCM_SLOT_HELD); /* aborts */
 }
-END_TEST
 #endif
-
-int main(void)
-{
-	Suite *suite = suite_create("staging");
-	TCase *tests = tcase_create("staging");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, the_length_is_rounded_up);
-	tcase_add_test(tests, slots_lie_apart_and_aligned);
-	tcase_add_test(tests, what_can_never_be_is_refused_for_good);
-	tcase_add_test(tests, the_search_comes_round);
-	tcase_add_test(tests, no_two_slots_share_a_byte);
-	tcase_add_test(tests, a_slot_goes_from_hand_to_hand);
-#ifndef NDEBUG
-	tcase_add_test_raise_signal(tests, a_slot_is_not_taken_from_who_has_it,
-				    SIGABRT);
-	tcase_add_test_raise_signal(
-		tests, a_slot_is_not_moved_from_where_it_is_not, SIGABRT);
-#endif
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
-}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tierset.c - finding, reading and removing blocks in several tiers. */
+/* test_store.c - finding, reading and removing blocks in several tiers. */
 #include <config.h>
 
 #include "fs/store/store.h"
@@ -32,7 +32,10 @@ static const struct {
 	{ "$/none", "No such file" },	 { "$/a:$/file", "Not a directory" },
 };
 
-START_TEST(wrong_directories_are_named_and_none_is_kept)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(wrong_directories_are_named_and_none_is_kept,
+	  .rows = NUM_ROWS(wrong_sources))
 {
 	struct ucm_error error = { "" };
 	struct ucm_store *set = NULL;
@@ -51,15 +54,13 @@ START_TEST(wrong_directories_are_named_and_none_is_kept)
 	ck_assert_ptr_null(set);
 	fx_store("$/a"); /* nothing is locked */
 }
-END_TEST
 
 /* "/a" and "/ab" begin alike and are two. */
-START_TEST(directories_with_a_common_beginning_are_two)
+UNIT_TEST(directories_with_a_common_beginning_are_two)
 {
 	fx_store("$/a,$/ab");
 	ck_assert_uint_eq(fx_set->dirs.num, 2);
 }
-END_TEST
 
 static void open_again(void *arg)
 {
@@ -71,23 +72,21 @@ static void open_again(void *arg)
 	ck_assert_ptr_nonnull(strstr(error.text, "in use by another"));
 }
 
-START_TEST(a_second_daemon_is_refused)
+UNIT_TEST(a_second_daemon_is_refused)
 {
 	fx_configure("$/a");
 	fx_open();
 	fx_in_child(open_again, NULL);
 }
-END_TEST
 
-START_TEST(closing_nothing_is_harmless)
+UNIT_TEST(closing_nothing_is_harmless)
 {
 	ucm_store_close(NULL);
 }
-END_TEST
 
 /* ---- finding and reading ---- */
 
-START_TEST(lookups_are_counted)
+UNIT_TEST(lookups_are_counted)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -103,9 +102,8 @@ START_TEST(lookups_are_counted)
 	ck_assert_uint_eq(entry.uses, 1);
 	ck_assert_uint_gt(entry.atime_s, 0);
 }
-END_TEST
 
-START_TEST(an_entry_says_what_stat_says)
+UNIT_TEST(an_entry_says_what_stat_says)
 {
 	struct stat st;
 	char path[512];
@@ -125,9 +123,8 @@ START_TEST(an_entry_says_what_stat_says)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used,
 			  (uint64_t)st.st_blocks * 512);
 }
-END_TEST
 
-START_TEST(a_vanished_file_is_a_miss)
+UNIT_TEST(a_vanished_file_is_a_miss)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -141,9 +138,8 @@ START_TEST(a_vanished_file_is_a_miss)
 	ck_assert_uint_eq(fx_losses, 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
 }
-END_TEST
 
-START_TEST(a_file_that_changed_its_size_is_set_aside)
+UNIT_TEST(a_file_that_changed_its_size_is_set_aside)
 {
 	static const off_t sizes[] = { 0, 100, 9000 };
 
@@ -163,9 +159,8 @@ START_TEST(a_file_that_changed_its_size_is_set_aside)
 				  i + 1);
 	}
 }
-END_TEST
 
-START_TEST(an_open_block_stays_readable_when_it_goes)
+UNIT_TEST(an_open_block_stays_readable_when_it_goes)
 {
 	uint8_t bytes[8192];
 	int fd;
@@ -181,9 +176,8 @@ START_TEST(an_open_block_stays_readable_when_it_goes)
 	ck_assert_mem_eq(bytes, file.bytes, 8192);
 	close(fd);
 }
-END_TEST
 
-START_TEST(a_tier_that_fails_to_open_loses_nothing)
+UNIT_TEST(a_tier_that_fails_to_open_loses_nothing)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -195,9 +189,8 @@ START_TEST(a_tier_that_fails_to_open_loses_nothing)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.errors[EIO], 1);
 	fx_serves(&file);
 }
-END_TEST
 
-START_TEST(the_header_of_a_block_can_be_asked_for)
+UNIT_TEST(the_header_of_a_block_can_be_asked_for)
 {
 	struct ucm_block block;
 
@@ -213,7 +206,6 @@ START_TEST(the_header_of_a_block_can_be_asked_for)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_int_eq(ucm_store_header(fx_set, ref, &block), -ENOENT);
 }
-END_TEST
 
 /* ---- copies ---- */
 
@@ -226,7 +218,7 @@ static void plant_copies(void)
 	fx_plant("$/c", "blocks", &file);
 }
 
-START_TEST(the_loss_of_one_copy_leads_to_the_next)
+UNIT_TEST(the_loss_of_one_copy_leads_to_the_next)
 {
 	static const char *const dirs[] = { "$/a", "$/b", "$/c" };
 
@@ -248,9 +240,8 @@ START_TEST(the_loss_of_one_copy_leads_to_the_next)
 	fx_misses(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 }
-END_TEST
 
-START_TEST(damage_to_one_copy_leads_to_the_next)
+UNIT_TEST(damage_to_one_copy_leads_to_the_next)
 {
 	static const char *const dirs[] = { "$/a", "$/b", "$/c" };
 
@@ -265,7 +256,6 @@ START_TEST(damage_to_one_copy_leads_to_the_next)
 	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
 	fx_serves(&file);
 }
-END_TEST
 
 static unsigned copies_left(void)
 {
@@ -274,7 +264,7 @@ static unsigned copies_left(void)
 	       fx_exists(fx_path("$/c/blocks/%s", fx_name(&file)));
 }
 
-START_TEST(a_removed_block_is_gone_from_every_tier)
+UNIT_TEST(a_removed_block_is_gone_from_every_tier)
 {
 	plant_copies();
 	fx_open();
@@ -285,9 +275,8 @@ START_TEST(a_removed_block_is_gone_from_every_tier)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.removed, 1);
 }
-END_TEST
 
-START_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
+UNIT_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
 {
 	plant_copies();
 	fx_open();
@@ -296,10 +285,9 @@ START_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
 	fx_start();
 	fx_misses(&file);
 }
-END_TEST
 
 /* One copy vanishes; the other two must still both be found for removal. */
-START_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
+UNIT_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
 {
 	plant_copies();
 	fx_open();
@@ -315,9 +303,8 @@ START_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 }
-END_TEST
 
-START_TEST(a_remove_that_fails_leaves_the_block)
+UNIT_TEST(a_remove_that_fails_leaves_the_block)
 {
 	plant_copies();
 	fx_open();
@@ -328,9 +315,8 @@ START_TEST(a_remove_that_fails_leaves_the_block)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 }
-END_TEST
 
-START_TEST(a_block_on_a_readonly_tier_cannot_be_removed)
+UNIT_TEST(a_block_on_a_readonly_tier_cannot_be_removed)
 {
 	fx_store("$/a:$/r");
 	fx_close();
@@ -346,11 +332,10 @@ START_TEST(a_block_on_a_readonly_tier_cannot_be_removed)
 	ck_assert_int_eq(fx_commit(&other), 0);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &other.key), 0);
 }
-END_TEST
 
 /* ---- attributes ---- */
 
-START_TEST(times_are_set_on_the_file_and_in_the_index)
+UNIT_TEST(times_are_set_on_the_file_and_in_the_index)
 {
 	struct timespec times[2] = { { .tv_sec = 1000 },
 				     { .tv_sec = 2000, .tv_nsec = 5000 } };
@@ -376,9 +361,8 @@ START_TEST(times_are_set_on_the_file_and_in_the_index)
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), -ENOENT);
 }
-END_TEST
 
-START_TEST(pins_survive_the_store)
+UNIT_TEST(pins_survive_the_store)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -404,9 +388,8 @@ START_TEST(pins_survive_the_store)
 	find(&file);
 	ck_assert_uint_eq(entry.flags & UCM_ENTRY_PINNED, 0);
 }
-END_TEST
 
-START_TEST(a_pin_goes_with_its_block)
+UNIT_TEST(a_pin_goes_with_its_block)
 {
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
@@ -420,9 +403,8 @@ START_TEST(a_pin_goes_with_its_block)
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 0);
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), -ENOENT);
 }
-END_TEST
 
-START_TEST(statvfs_stays_within_the_limit)
+UNIT_TEST(statvfs_stays_within_the_limit)
 {
 	struct statvfs all, limited;
 
@@ -442,7 +424,6 @@ START_TEST(statvfs_stays_within_the_limit)
 	ck_assert_uint_eq(limited.f_bavail, 254);
 	ck_assert_uint_eq(limited.f_files - limited.f_ffree, 1);
 }
-END_TEST
 
 /* ---- many threads, few names ---- */
 
@@ -508,7 +489,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_never_see_other_bytes_or_half_a_block)
+UNIT_TEST(threads_never_see_other_bytes_or_half_a_block)
 {
 	pthread_t threads[THREADS];
 	uint64_t used = 0;
@@ -548,41 +529,4 @@ START_TEST(threads_never_see_other_bytes_or_half_a_block)
 				  fx_count(fx_path("$/b/.ucmfs/quarantine")) +
 				  fx_count(fx_path("$/c/.ucmfs/quarantine")),
 			  0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("tierset");
-	TCase *tests = tcase_create("tierset");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_loop_test(tests, wrong_directories_are_named_and_none_is_kept,
-			    0, NUM_ROWS(wrong_sources));
-	tcase_add_test(tests, directories_with_a_common_beginning_are_two);
-	tcase_add_test(tests, a_second_daemon_is_refused);
-	tcase_add_test(tests, closing_nothing_is_harmless);
-	tcase_add_test(tests, lookups_are_counted);
-	tcase_add_test(tests, an_entry_says_what_stat_says);
-	tcase_add_test(tests, a_vanished_file_is_a_miss);
-	tcase_add_test(tests, a_file_that_changed_its_size_is_set_aside);
-	tcase_add_test(tests, an_open_block_stays_readable_when_it_goes);
-	tcase_add_test(tests, a_tier_that_fails_to_open_loses_nothing);
-	tcase_add_test(tests, the_header_of_a_block_can_be_asked_for);
-	tcase_add_test(tests, the_loss_of_one_copy_leads_to_the_next);
-	tcase_add_test(tests, damage_to_one_copy_leads_to_the_next);
-	tcase_add_test(tests, a_removed_block_is_gone_from_every_tier);
-	tcase_add_test(tests,
-		       a_block_removed_before_the_scan_is_gone_from_every_tier);
-	tcase_add_test(tests,
-		       a_removed_block_does_not_come_back_from_a_third_copy);
-	tcase_add_test(tests, a_remove_that_fails_leaves_the_block);
-	tcase_add_test(tests, a_block_on_a_readonly_tier_cannot_be_removed);
-	tcase_add_test(tests, times_are_set_on_the_file_and_in_the_index);
-	tcase_add_test(tests, pins_survive_the_store);
-	tcase_add_test(tests, a_pin_goes_with_its_block);
-	tcase_add_test(tests, statvfs_stays_within_the_limit);
-	tcase_add_test(tests, threads_never_see_other_bytes_or_half_a_block);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

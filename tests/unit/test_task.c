@@ -63,7 +63,9 @@ static void settle_all(struct ucm_task *task)
 	}
 }
 
-START_TEST(a_task_is_what_was_asked_for)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(a_task_is_what_was_asked_for)
 {
 	uint64_t addresses[NUM * 6] = { 0 };
 	struct ucm_request request = { .addresses = addresses,
@@ -90,9 +92,8 @@ START_TEST(a_task_is_what_was_asked_for)
 	settle_all(task);
 	ucm_task_free(task);
 }
-END_TEST
 
-START_TEST(the_first_cause_of_a_failure_stays)
+UNIT_TEST(the_first_cause_of_a_failure_stays)
 {
 	struct ucm_task *task = make(false, NULL);
 	const struct ucm_outcome plane = { .err = -EBADMSG,
@@ -113,9 +114,8 @@ START_TEST(the_first_cause_of_a_failure_stays)
 	ck_assert_int_eq(ucm_task_wait(task, 0), -EIO);
 	ucm_task_free(task);
 }
-END_TEST
 
-START_TEST(layers_are_waited_for_one_by_one)
+UNIT_TEST(layers_are_waited_for_one_by_one)
 {
 	struct ucm_task *task = make(false, NULL);
 
@@ -134,9 +134,8 @@ START_TEST(layers_are_waited_for_one_by_one)
 	}
 	ucm_task_free(task);
 }
-END_TEST
 
-START_TEST(pages_are_waited_for_when_saving)
+UNIT_TEST(pages_are_waited_for_when_saving)
 {
 	struct ucm_task *task = make(true, NULL);
 
@@ -150,9 +149,8 @@ START_TEST(pages_are_waited_for_when_saving)
 	settle_all(task);
 	ucm_task_free(task);
 }
-END_TEST
 
-START_TEST(a_wait_takes_as_long_as_it_was_told)
+UNIT_TEST(a_wait_takes_as_long_as_it_was_told)
 {
 	struct ucm_task *task = make(false, NULL);
 	int64_t before = ucm_monotonic_ns(), took;
@@ -163,7 +161,6 @@ START_TEST(a_wait_takes_as_long_as_it_was_told)
 	settle_all(task);
 	ucm_task_free(task);
 }
-END_TEST
 
 struct told {
 	unsigned times;
@@ -179,7 +176,7 @@ static void on_done(void *arg, struct ucm_task *task)
 	told->final = ucm_task_outcomes(task)[NUM - 1].err == 0;
 }
 
-START_TEST(the_end_is_told_once)
+UNIT_TEST(the_end_is_told_once)
 {
 	struct told told = { 0 };
 	struct ucm_request request = {
@@ -200,9 +197,8 @@ START_TEST(the_end_is_told_once)
 	ucm_task_free(task);
 	close(request.eventfd);
 }
-END_TEST
 
-START_TEST(a_full_eventfd_is_no_obstacle)
+UNIT_TEST(a_full_eventfd_is_no_obstacle)
 {
 	struct ucm_request request = {
 		.eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
@@ -215,9 +211,8 @@ START_TEST(a_full_eventfd_is_no_obstacle)
 	ucm_task_free(task);
 	close(request.eventfd);
 }
-END_TEST
 
-START_TEST(nothing_to_do_is_done)
+UNIT_TEST(nothing_to_do_is_done)
 {
 	struct told told = { .final = true };
 	struct ucm_request request = { .first_layer = 0 };
@@ -235,7 +230,6 @@ START_TEST(nothing_to_do_is_done)
 	ucm_task_free(NULL);
 	ck_assert(told.final);
 }
-END_TEST
 
 /* ---- two threads ---- */
 
@@ -249,7 +243,7 @@ static void *play_loader(void *arg)
 }
 
 /* Whoever waits is woken, and may free the task at once. */
-START_TEST(no_wake_is_lost)
+UNIT_TEST(no_wake_is_lost)
 {
 	for (unsigned i = 0; i < 2000; i++) {
 		struct ucm_request request = {
@@ -279,7 +273,6 @@ START_TEST(no_wake_is_lost)
 		pthread_join(thread, NULL);
 	}
 }
-END_TEST
 
 static void *play_canceller(void *arg)
 {
@@ -290,7 +283,7 @@ static void *play_canceller(void *arg)
 	return play_loader(task);
 }
 
-START_TEST(free_cancels_and_waits)
+UNIT_TEST(free_cancels_and_waits)
 {
 	struct ucm_task *task = make(false, NULL);
 	pthread_t thread;
@@ -301,7 +294,6 @@ START_TEST(free_cancels_and_waits)
 	ucm_task_free(task);
 	pthread_join(thread, NULL);
 }
-END_TEST
 
 static const struct {
 	struct ucm_outcome outcome;
@@ -320,7 +312,7 @@ static const struct {
 	{ { .err = -EBADMSG, .fault = UCM_FAULT_NAME }, "" },
 };
 
-START_TEST(outcomes_have_words)
+UNIT_TEST(outcomes_have_words, .rows = NUM_ROWS(texts))
 {
 	char text[96];
 
@@ -328,26 +320,4 @@ START_TEST(outcomes_have_words)
 	ck_assert_str_ne(text, "");
 	ck_assert_msg(!strncmp(text, texts[_i].text, strlen(texts[_i].text)),
 		      "%s", text);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("task");
-	TCase *tests = tcase_create("task");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, a_task_is_what_was_asked_for);
-	tcase_add_test(tests, the_first_cause_of_a_failure_stays);
-	tcase_add_test(tests, layers_are_waited_for_one_by_one);
-	tcase_add_test(tests, pages_are_waited_for_when_saving);
-	tcase_add_test(tests, a_wait_takes_as_long_as_it_was_told);
-	tcase_add_test(tests, the_end_is_told_once);
-	tcase_add_test(tests, a_full_eventfd_is_no_obstacle);
-	tcase_add_test(tests, nothing_to_do_is_done);
-	tcase_add_test(tests, no_wake_is_lost);
-	tcase_add_test(tests, free_cancels_and_waits);
-	tcase_add_loop_test(tests, outcomes_have_words, 0, NUM_ROWS(texts));
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -6,10 +6,11 @@
 #include "fs/tier/temp.h"
 
 #include <linux/magic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fs/tier/fstype.h"
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 /* Host 1, in its boot 2, which began 1000 s ago. */
 static const struct ucm_temp_maker self = { .host = 1, .boot = 2,
@@ -36,23 +37,21 @@ static const struct { const char *name; int64_t age_s; bool over; } files[] = {
 	{ "00000001-00000009-00000003-4", -5, false }, /* clocks */
 };
 
-START_TEST(only_what_nobody_can_be_writing_is_over)
+UNIT_TEST(only_what_nobody_can_be_writing_is_over, .rows = NUM_ROWS(files))
 {
 	ck_assert_int_eq(ucm_temp_is_over(&self, files[_i].name,
 					  files[_i].age_s), files[_i].over);
 }
-END_TEST
 
-START_TEST(who_does_not_know_his_boot_knows_no_earlier_one)
+UNIT_TEST(who_does_not_know_his_boot_knows_no_earlier_one)
 {
 	const struct ucm_temp_maker nobody = { .host = 1, .up_s = 1000 };
 
 	ck_assert(!ucm_temp_is_over(&nobody, "00000001-00000009-00000003-4",
 				    2000));
 }
-END_TEST
 
-START_TEST(a_name_says_who_made_it)
+UNIT_TEST(a_name_says_who_made_it)
 {
 	struct ucm_temp_maker me, again;
 	char name[UCM_TEMP_NAME_MAX], want[UCM_TEMP_NAME_MAX];
@@ -70,7 +69,6 @@ START_TEST(a_name_says_who_made_it)
 		 "18446744073709551615");
 	ck_assert_str_eq(name, want);
 }
-END_TEST
 
 static const struct { uint32_t type; bool local; } types[] = {
 	{ EXT4_SUPER_MAGIC, true },  { XFS_SUPER_MAGIC, true },
@@ -89,23 +87,7 @@ static const struct { uint32_t type; bool local; } types[] = {
 	{ 0, false },
 };
 
-START_TEST(only_known_file_systems_are_local)
+UNIT_TEST(only_known_file_systems_are_local, .rows = NUM_ROWS(types))
 {
 	ck_assert_int_eq(ucm_fstype_is_local(types[_i].type), types[_i].local);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("temp");
-	TCase *tests = tcase_create("temp");
-
-	tcase_add_loop_test(tests, only_what_nobody_can_be_writing_is_over, 0,
-			    NUM_ROWS(files));
-	tcase_add_test(tests, who_does_not_know_his_boot_knows_no_earlier_one);
-	tcase_add_test(tests, a_name_says_who_made_it);
-	tcase_add_loop_test(tests, only_known_file_systems_are_local, 0,
-			    NUM_ROWS(types));
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

@@ -24,19 +24,17 @@ static const struct {
 	{ UINT64_MAX, "16E" },
 };
 
-START_TEST(sizes_in_units)
+UNIT_TEST(sizes_in_units, .rows = NUM_ROWS(sizes))
 {
 	ck_assert_str_eq(ucm_text_size(sizes[_i].bytes, false).text,
 			 sizes[_i].text);
 }
-END_TEST
 
-START_TEST(sizes_in_all_digits)
+UNIT_TEST(sizes_in_all_digits)
 {
 	ck_assert_str_eq(ucm_text_size(UINT64_MAX, true).text,
 			 "18446744073709551615");
 }
-END_TEST
 
 static const struct {
 	int64_t seconds;
@@ -47,11 +45,10 @@ static const struct {
 	{ 86399, "23h" }, { 86400, "1d" }, { 864000000, "10000d" },
 };
 
-START_TEST(ages_in_the_largest_unit)
+UNIT_TEST(ages_in_the_largest_unit, .rows = NUM_ROWS(ages))
 {
 	ck_assert_str_eq(ucm_text_age(ages[_i].seconds).text, ages[_i].text);
 }
-END_TEST
 
 static const struct {
 	double seconds;
@@ -62,14 +59,13 @@ static const struct {
 	{ 60, "60s" },
 };
 
-START_TEST(durations_in_the_largest_unit)
+UNIT_TEST(durations_in_the_largest_unit, .rows = NUM_ROWS(durations))
 {
 	ck_assert_str_eq(ucm_text_duration(durations[_i].seconds).text,
 			 durations[_i].text);
 }
-END_TEST
 
-START_TEST(shares_of_nothing_are_not_told)
+UNIT_TEST(shares_of_nothing_are_not_told)
 {
 	json_t *none = ucm_json_share(0, 0), *half = ucm_json_share(1, 2);
 
@@ -81,9 +77,8 @@ START_TEST(shares_of_nothing_are_not_told)
 	json_decref(none);
 	json_decref(half);
 }
-END_TEST
 
-START_TEST(names_that_are_no_utf8_lose_what_is_not_ascii)
+UNIT_TEST(names_that_are_no_utf8_lose_what_is_not_ascii)
 {
 	json_t *good = ucm_json_text("caf\xc3\xa9"),
 	       *bad = ucm_json_text("caf\xe9!");
@@ -92,22 +87,4 @@ START_TEST(names_that_are_no_utf8_lose_what_is_not_ascii)
 	ck_assert_str_eq(json_string_value(bad), "caf?!");
 	json_decref(good);
 	json_decref(bad);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("text");
-	TCase *tests = tcase_create("text");
-
-	tcase_add_loop_test(tests, sizes_in_units, 0, NUM_ROWS(sizes));
-	tcase_add_test(tests, sizes_in_all_digits);
-	tcase_add_loop_test(tests, ages_in_the_largest_unit, 0,
-			    NUM_ROWS(ages));
-	tcase_add_loop_test(tests, durations_in_the_largest_unit, 0,
-			    NUM_ROWS(durations));
-	tcase_add_test(tests, shares_of_nothing_are_not_told);
-	tcase_add_test(tests, names_that_are_no_utf8_lose_what_is_not_ascii);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

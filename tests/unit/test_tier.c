@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_tier tier;
 static struct ucm_backing *chosen;
@@ -42,7 +42,9 @@ static void close_tier(void)
 	ucm_tier_close(&tier);
 }
 
-START_TEST(rendezvous_always_chooses_the_same_directory)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(rendezvous_always_chooses_the_same_directory)
 {
 	const struct ucm_backing *first;
 	unsigned counts[3] = { 0 };
@@ -61,9 +63,8 @@ START_TEST(rendezvous_always_chooses_the_same_directory)
 		ck_assert_uint_gt(counts[i], 50);
 	close_tier();
 }
-END_TEST
 
-START_TEST(round_robin_takes_turns)
+UNIT_TEST(round_robin_takes_turns)
 {
 	open_tier("$/a,$/b,$/c");
 	for (unsigned i = 0; i < 9; i++) {
@@ -73,9 +74,8 @@ START_TEST(round_robin_takes_turns)
 	ck_assert_int_eq(choose(UCM_POLICY_RANDOM, 0), 0);
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_directory_that_failed_is_the_last_to_be_asked_again)
+UNIT_TEST(a_directory_that_failed_is_the_last_to_be_asked_again)
 {
 	open_tier("$/a,$/b");
 	ucm_backing_failed(&tier.dirs[0], "test", -EIO);
@@ -91,10 +91,9 @@ START_TEST(a_directory_that_failed_is_the_last_to_be_asked_again)
 	ck_assert_ptr_eq(chosen, &tier.dirs[0]);
 	close_tier();
 }
-END_TEST
 
 /* What is the caller's fault says nothing about the directory. */
-START_TEST(only_some_errors_rest_a_directory)
+UNIT_TEST(only_some_errors_rest_a_directory)
 {
 	static const struct {
 		int err;
@@ -115,9 +114,8 @@ START_TEST(only_some_errors_rest_a_directory)
 	}
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
+UNIT_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
 {
 	static const struct {
 		uint64_t used, writing, bytes;
@@ -141,7 +139,6 @@ START_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
 	}
 	close_tier();
 }
-END_TEST
 
 static struct ucm_promise *promises[16];
 
@@ -153,7 +150,7 @@ static int promise(unsigned n, uint64_t bytes, bool guessed)
 			       &promises[n]);
 }
 
-START_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
+UNIT_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
 {
 	open_tier("t=$/a");
 	tier.limit = 100000;
@@ -169,10 +166,9 @@ START_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
 	ck_assert_uint_eq(tier.writing, 0);
 	close_tier();
 }
-END_TEST
 
 /* Of a size that nobody knows, one at a time may pass the limit. */
-START_TEST(near_a_limit_there_is_one_guess_at_a_time)
+UNIT_TEST(near_a_limit_there_is_one_guess_at_a_time)
 {
 	open_tier("t=$/a");
 	tier.limit = 100000;
@@ -197,9 +193,8 @@ START_TEST(near_a_limit_there_is_one_guess_at_a_time)
 	ck_assert_int_eq(promise(0, 1 << 20, true), -ENOSPC);
 	close_tier();
 }
-END_TEST
 
-START_TEST(far_from_a_limit_there_are_many)
+UNIT_TEST(far_from_a_limit_there_are_many)
 {
 	open_tier("t=$/a");
 	tier.limit = 100000;
@@ -210,10 +205,9 @@ START_TEST(far_from_a_limit_there_are_many)
 		ucm_promise_end(promises[i]);
 	close_tier();
 }
-END_TEST
 
 /* It has to be more to matter: a file that is told to be short may grow. */
-START_TEST(a_size_that_was_known_only_grows)
+UNIT_TEST(a_size_that_was_known_only_grows)
 {
 	open_tier("t=$/a");
 	ck_assert_int_eq(promise(0, 10000, false), 0);
@@ -226,9 +220,8 @@ START_TEST(a_size_that_was_known_only_grows)
 	ucm_promise_resize(NULL, 1);
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_promise_that_finds_no_directory_takes_nothing)
+UNIT_TEST(a_promise_that_finds_no_directory_takes_nothing)
 {
 	open_tier("t=$/a");
 	tier.limit = 100000;
@@ -239,7 +232,6 @@ START_TEST(a_promise_that_finds_no_directory_takes_nothing)
 	ck_assert_uint_eq(tier.guessed, 0);
 	close_tier();
 }
-END_TEST
 
 static _Atomic unsigned granted;
 
@@ -261,7 +253,7 @@ static void *promise_some(void *arg)
 	return NULL;
 }
 
-START_TEST(threads_do_not_pass_the_limit)
+UNIT_TEST(threads_do_not_pass_the_limit)
 {
 	pthread_t threads[8];
 
@@ -276,18 +268,16 @@ START_TEST(threads_do_not_pass_the_limit)
 	ck_assert_uint_eq(tier.used, 100000);
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_block_larger_than_the_disk_has_no_room)
+UNIT_TEST(a_block_larger_than_the_disk_has_no_room)
 {
 	open_tier("$/a");
 	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, UINT64_C(1) << 60),
 			 -ENOSPC);
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_directory_that_cannot_be_asked_is_passed_over)
+UNIT_TEST(a_directory_that_cannot_be_asked_is_passed_over)
 {
 	open_tier("$/a,$/b");
 	for (unsigned i = 0; i < 4; i++) {
@@ -299,9 +289,8 @@ START_TEST(a_directory_that_cannot_be_asked_is_passed_over)
 	ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), -ENOSPC);
 	close_tier();
 }
-END_TEST
 
-START_TEST(a_percentage_is_one_of_the_file_systems)
+UNIT_TEST(a_percentage_is_one_of_the_file_systems)
 {
 	uint64_t total, available;
 
@@ -315,9 +304,8 @@ START_TEST(a_percentage_is_one_of_the_file_systems)
 	ck_assert_uint_eq(ucm_tier_limit_bytes(&tier), total / 100 * 50);
 	close_tier();
 }
-END_TEST
 
-START_TEST(space_is_what_the_limit_leaves)
+UNIT_TEST(space_is_what_the_limit_leaves)
 {
 	uint64_t total, available;
 
@@ -338,10 +326,9 @@ START_TEST(space_is_what_the_limit_leaves)
 	ck_assert_uint_eq(available, 0);
 	close_tier();
 }
-END_TEST
 
 /* Beyond its end a file keeps nothing; holes and compression take less. */
-START_TEST(a_file_takes_its_size_in_whole_blocks_at_most)
+UNIT_TEST(a_file_takes_its_size_in_whole_blocks_at_most)
 {
 	static const struct {
 		off_t size;
@@ -369,9 +356,8 @@ START_TEST(a_file_takes_its_size_in_whole_blocks_at_most)
 		ck_assert_uint_eq(ucm_file_takes(&st), rows[i].takes);
 	}
 }
-END_TEST
 
-START_TEST(a_tier_opens_all_its_directories_or_none)
+UNIT_TEST(a_tier_opens_all_its_directories_or_none)
 {
 	struct ucm_error error = { "" };
 
@@ -385,35 +371,4 @@ START_TEST(a_tier_opens_all_its_directories_or_none)
 	ck_assert_ptr_nonnull(strstr(error.text, "/none"));
 	open_tier("$/a,$/b"); /* the first is not locked any more */
 	close_tier();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("tier");
-	TCase *tests = tcase_create("tier");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, rendezvous_always_chooses_the_same_directory);
-	tcase_add_test(tests, round_robin_takes_turns);
-	tcase_add_test(tests,
-		       a_directory_that_failed_is_the_last_to_be_asked_again);
-	tcase_add_test(tests, only_some_errors_rest_a_directory);
-	tcase_add_test(tests,
-		       a_limit_counts_what_is_there_and_what_is_being_written);
-	tcase_add_test(tests,
-		       what_is_promised_is_taken_from_the_limit_until_it_ends);
-	tcase_add_test(tests, near_a_limit_there_is_one_guess_at_a_time);
-	tcase_add_test(tests, far_from_a_limit_there_are_many);
-	tcase_add_test(tests, a_size_that_was_known_only_grows);
-	tcase_add_test(tests, a_promise_that_finds_no_directory_takes_nothing);
-	tcase_add_test(tests, threads_do_not_pass_the_limit);
-	tcase_add_test(tests, a_block_larger_than_the_disk_has_no_room);
-	tcase_add_test(tests, a_directory_that_cannot_be_asked_is_passed_over);
-	tcase_add_test(tests, a_percentage_is_one_of_the_file_systems);
-	tcase_add_test(tests, space_is_what_the_limit_leaves);
-	tcase_add_test(tests, a_file_takes_its_size_in_whole_blocks_at_most);
-	tcase_add_test(tests, a_tier_opens_all_its_directories_or_none);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

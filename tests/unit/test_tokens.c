@@ -38,7 +38,7 @@ static const struct {
 	{ "-9223372036854775807", 1, { -INT64_MAX } },
 };
 
-START_TEST(numbers_are_read_in_portions_of_any_size)
+UNIT_TEST(numbers_are_read_in_portions_of_any_size, .rows = NUM_ROWS(texts))
 {
 	for (size_t portion = 1; portion < 25; portion++) {
 		struct ucm_tokens tokens;
@@ -52,7 +52,6 @@ START_TEST(numbers_are_read_in_portions_of_any_size)
 		ucm_tokens_fini(&tokens);
 	}
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -73,7 +72,7 @@ static const struct {
 	{ "99999999999999999999999", -ERANGE, 18 },
 };
 
-START_TEST(other_text_is_refused_where_it_is_wrong)
+UNIT_TEST(other_text_is_refused_where_it_is_wrong, .rows = NUM_ROWS(wrong))
 {
 	struct ucm_tokens tokens;
 
@@ -82,9 +81,8 @@ START_TEST(other_text_is_refused_where_it_is_wrong)
 	ck_assert_uint_eq(tokens.offset, wrong[_i].offset);
 	ucm_tokens_fini(&tokens);
 }
-END_TEST
 
-START_TEST(binary_integers_are_little_endian_and_whole)
+UNIT_TEST(binary_integers_are_little_endian_and_whole)
 {
 	static const uint8_t bytes[] = { 1, 2, 3, 0, 0, 0, 0, 0x80,
 					 0xff, 0xff, 0xff, 0xff };
@@ -105,19 +103,4 @@ START_TEST(binary_integers_are_little_endian_and_whole)
 	ck_assert_int_eq(read_all(&tokens, UCM_TOKENS_INT64, bytes, 12, 5),
 			 -EINVAL);
 	ucm_tokens_fini(&tokens);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("tokens");
-	TCase *tests = tcase_create("tokens");
-
-	tcase_add_loop_test(tests, numbers_are_read_in_portions_of_any_size, 0,
-			    NUM_ROWS(texts));
-	tcase_add_loop_test(tests, other_text_is_refused_where_it_is_wrong, 0,
-			    NUM_ROWS(wrong));
-	tcase_add_test(tests, binary_integers_are_little_endian_and_whole);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -132,7 +132,9 @@ static void same_as_added(unsigned want, uint64_t want_first,
 	ck_assert_uint_eq(last, want_last);
 }
 
-START_TEST(an_empty_trace_has_no_records)
+UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+
+UNIT_TEST(an_empty_trace_has_no_records)
 {
 	open_trace();
 	same_as_added(0, 0, 0);
@@ -148,7 +150,6 @@ START_TEST(an_empty_trace_has_no_records)
 	parse();
 	ck_assert(view.ended);
 }
-END_TEST
 
 /* So many are added; so many are there. */
 static const unsigned amounts[] = {
@@ -156,7 +157,7 @@ static const unsigned amounts[] = {
 	2 * SLOTS + 5, 5 * SLOTS + 3,
 };
 
-START_TEST(the_newest_records_are_there_in_order)
+UNIT_TEST(the_newest_records_are_there_in_order, .rows = NUM_ROWS(amounts))
 {
 	unsigned num = amounts[_i], there = num < SLOTS ? num : SLOTS;
 
@@ -169,9 +170,8 @@ START_TEST(the_newest_records_are_there_in_order)
 	ck_assert_uint_eq(ucm_trace_added(trace), num);
 	ucm_trace_close(trace);
 }
-END_TEST
 
-START_TEST(a_damaged_record_is_left_out_and_the_gap_is_told)
+UNIT_TEST(a_damaged_record_is_left_out_and_the_gap_is_told)
 {
 	uint64_t first, last;
 
@@ -189,9 +189,8 @@ START_TEST(a_damaged_record_is_left_out_and_the_gap_is_told)
 	ck_assert_uint_eq(last, SLOTS + 9);
 	ucm_trace_close(trace);
 }
-END_TEST
 
-START_TEST(a_file_that_was_cut_gives_what_is_left)
+UNIT_TEST(a_file_that_was_cut_gives_what_is_left)
 {
 	uint64_t first, last;
 	size_t header;
@@ -210,11 +209,10 @@ START_TEST(a_file_that_was_cut_gives_what_is_left)
 	ck_assert_uint_eq(read_all(&first, &last), 0);
 	ucm_trace_close(trace);
 }
-END_TEST
 
 /* A byte of the header is changed: none of them goes unnoticed, but in what
  * changes by itself. */
-START_TEST(a_damaged_header_is_refused_with_a_reason)
+UNIT_TEST(a_damaged_header_is_refused_with_a_reason)
 {
 	const char *why = NULL;
 
@@ -236,7 +234,6 @@ START_TEST(a_damaged_header_is_refused_with_a_reason)
 	ck_assert_str_eq(why, "no trace: wrong magic");
 	ucm_trace_close(trace);
 }
-END_TEST
 
 #define THREADS 8
 
@@ -247,7 +244,7 @@ static void *add_many(void *arg)
 	return arg;
 }
 
-START_TEST(threads_and_a_reader_do_not_disturb_each_other)
+UNIT_TEST(threads_and_a_reader_do_not_disturb_each_other)
 {
 	pthread_t threads[THREADS];
 	uint64_t first, last;
@@ -273,7 +270,6 @@ START_TEST(threads_and_a_reader_do_not_disturb_each_other)
 	ck_assert_uint_ge(last, THREADS * 20 * SLOTS - THREADS);
 	ucm_trace_close(trace);
 }
-END_TEST
 
 static void add_until_killed(int tell)
 {
@@ -285,7 +281,7 @@ static void add_until_killed(int tell)
 	}
 }
 
-START_TEST(what_was_added_outlives_a_kill)
+UNIT_TEST(what_was_added_outlives_a_kill)
 {
 	uint64_t first, last;
 	int pipes[2];
@@ -308,9 +304,8 @@ START_TEST(what_was_added_outlives_a_kill)
 	close(pipes[0]);
 	close(pipes[1]);
 }
-END_TEST
 
-START_TEST(an_older_trace_is_put_aside)
+UNIT_TEST(an_older_trace_is_put_aside)
 {
 	struct stat st;
 
@@ -327,9 +322,8 @@ START_TEST(an_older_trace_is_put_aside)
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0600);
 }
-END_TEST
 
-START_TEST(what_is_no_trace_is_not_touched)
+UNIT_TEST(what_is_no_trace_is_not_touched)
 {
 	struct stat st;
 	int fd = open(path, O_RDWR | O_CREAT, 0644);
@@ -351,25 +345,4 @@ START_TEST(what_is_no_trace_is_not_touched)
 					&trace), -EFBIG);
 	ck_assert_int_ne(access(old_path, F_OK), 0);
 	ucm_trace_close(NULL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("trace");
-	TCase *tests = tcase_create("trace");
-
-	tcase_add_checked_fixture(tests, setup, teardown);
-	tcase_add_test(tests, an_empty_trace_has_no_records);
-	tcase_add_loop_test(tests, the_newest_records_are_there_in_order, 0,
-			    NUM_ROWS(amounts));
-	tcase_add_test(tests, a_damaged_record_is_left_out_and_the_gap_is_told);
-	tcase_add_test(tests, a_file_that_was_cut_gives_what_is_left);
-	tcase_add_test(tests, a_damaged_header_is_refused_with_a_reason);
-	tcase_add_test(tests, threads_and_a_reader_do_not_disturb_each_other);
-	tcase_add_test(tests, what_was_added_outlives_a_kill);
-	tcase_add_test(tests, an_older_trace_is_put_aside);
-	tcase_add_test(tests, what_is_no_trace_is_not_touched);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -11,7 +11,7 @@
 
 #define HEX "3f9a101112131415161718191a1b1ce1"
 
-START_TEST(a_name_is_an_id_and_back)
+UNIT_TEST(a_name_is_an_id_and_back)
 {
 	char name[UCM_TREE_BLOCK_LEN + 1], path[UCM_TREE_BELOW_LEN + 1];
 	struct ucm_id id;
@@ -23,7 +23,6 @@ START_TEST(a_name_is_an_id_and_back)
 	ucm_tree_block_below(&id, path);
 	ck_assert_str_eq(path, "3f/" HEX ".bin");
 }
-END_TEST
 
 static const char *const wrong_names[] = {
 	"",
@@ -50,7 +49,7 @@ static const char *const wrong_names[] = {
 	"\xff\xfe\xfd\xfc\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b.bin"),
 };
 
-START_TEST(other_names_are_not_blocks)
+UNIT_TEST(other_names_are_not_blocks, .rows = NUM_ROWS(wrong_names))
 {
 	struct ucm_id id, before;
 
@@ -59,9 +58,8 @@ START_TEST(other_names_are_not_blocks)
 	ck_assert_int_eq(ucm_tree_parse_block(wrong_names[_i], &id), -EINVAL);
 	ck_assert_mem_eq(&id, &before, sizeof(id));
 }
-END_TEST
 
-START_TEST(a_name_of_4_kib_is_not_a_block)
+UNIT_TEST(a_name_of_4_kib_is_not_a_block)
 {
 	char name[4097];
 	struct ucm_id id;
@@ -72,9 +70,8 @@ START_TEST(a_name_of_4_kib_is_not_a_block)
 	memcpy(name + sizeof(name) - 5, ".bin", 4);
 	ck_assert_int_eq(ucm_tree_parse_block(name, &id), -EINVAL);
 }
-END_TEST
 
-START_TEST(a_name_with_any_wrong_byte_is_not_a_block)
+UNIT_TEST(a_name_with_any_wrong_byte_is_not_a_block)
 {
 	for (size_t at = 0; at < UCM_TREE_BLOCK_LEN; at++) {
 		for (int c = 0; c < 256; c++) {
@@ -90,9 +87,8 @@ START_TEST(a_name_with_any_wrong_byte_is_not_a_block)
 		}
 	}
 }
-END_TEST
 
-START_TEST(buckets_are_two_lowercase_digits)
+UNIT_TEST(buckets_are_two_lowercase_digits)
 {
 	static const char *const wrong[] = {
 		"", "3", "3F", "F3", "3g", "g3", "..", ".", "3f0", "/3", "3/",
@@ -109,9 +105,8 @@ START_TEST(buckets_are_two_lowercase_digits)
 		ck_assert_msg(ucm_tree_parse_bucket(wrong[i]) == -EINVAL, "'%s'",
 			      wrong[i]);
 }
-END_TEST
 
-START_TEST(a_space_has_a_folder)
+UNIT_TEST(a_space_has_a_folder)
 {
 	char folder[UCM_TREE_FOLDER_MAX], name[UCM_TREE_SPACE_MAX + 1];
 
@@ -128,9 +123,8 @@ START_TEST(a_space_has_a_folder)
 	ck_assert_uint_eq(strlen(folder), sizeof(folder) - 1);
 	ck_assert_str_eq(ucm_tree_folder_name(folder), name);
 }
-END_TEST
 
-START_TEST(paths_are_below_the_folder_of_the_space)
+UNIT_TEST(paths_are_below_the_folder_of_the_space)
 {
 	char path[UCM_TREE_PATH_MAX];
 	struct ucm_id id;
@@ -145,9 +139,8 @@ START_TEST(paths_are_below_the_folder_of_the_space)
 	ucm_tree_manifest_path("spaces/llama", path);
 	ck_assert_str_eq(path, "spaces/llama/space.json");
 }
-END_TEST
 
-START_TEST(a_name_of_a_space_leads_nowhere_else)
+UNIT_TEST(a_name_of_a_space_leads_nowhere_else)
 {
 	static const char *const wrong[] = {
 		"", ".", "..", ".hidden", "a/b", "/", "a\n", "\x7f", "a\tb",
@@ -164,23 +157,4 @@ START_TEST(a_name_of_a_space_leads_nowhere_else)
 	ck_assert(!ucm_tree_space_valid(name));
 	name[sizeof(name) - 2] = '\0';
 	ck_assert(ucm_tree_space_valid(name));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("tree");
-	TCase *tests = tcase_create("tree");
-
-	tcase_add_test(tests, a_name_is_an_id_and_back);
-	tcase_add_loop_test(tests, other_names_are_not_blocks, 0,
-			    NUM_ROWS(wrong_names));
-	tcase_add_test(tests, a_name_of_4_kib_is_not_a_block);
-	tcase_add_test(tests, a_name_with_any_wrong_byte_is_not_a_block);
-	tcase_add_test(tests, buckets_are_two_lowercase_digits);
-	tcase_add_test(tests, a_space_has_a_folder);
-	tcase_add_test(tests, paths_are_below_the_folder_of_the_space);
-	tcase_add_test(tests, a_name_of_a_space_leads_nowhere_else);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/dir_fixture.h"
 
 /* We are user 7, the directory is user 8's. */
 enum { US = 7, OWNER = 8, OTHER = 9 };
@@ -63,7 +63,9 @@ static bool make(uid_t uid, mode_t mode)
 	return !lchown(path, uid, (gid_t)-1);
 }
 
-START_TEST(owner_type_and_mode_decide)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(owner_type_and_mode_decide, .rows = NUM_ROWS(rows))
 {
 	struct ucm_trust trust =
 		trust_of(rows[_i].readonly, rows[_i].remote, 0755);
@@ -82,9 +84,8 @@ START_TEST(owner_type_and_mode_decide)
 			strstr(error.text, "/tier/it is not to be trusted"));
 	}
 }
-END_TEST
 
-START_TEST(what_is_not_there_is_nobodys)
+UNIT_TEST(what_is_not_there_is_nobodys)
 {
 	struct ucm_trust trust = trust_of(false, false, 0755);
 	struct ucm_error error;
@@ -95,7 +96,6 @@ START_TEST(what_is_not_there_is_nobodys)
 	ck_assert_int_eq(ucm_trust_plain(&trust, dir, &error), 0);
 	close(dir);
 }
-END_TEST
 
 /* files/: owner, mode of the directory above it, and is it trusted? */
 static const struct { uid_t uid; mode_t above; bool trusted; } plain[] = {
@@ -103,7 +103,8 @@ static const struct { uid_t uid; mode_t above; bool trusted; } plain[] = {
 	{ US, 01777, true },    { OWNER, 01777, true },
 };
 
-START_TEST(files_is_anybodys_unless_the_directory_is_open_to_all)
+UNIT_TEST(files_is_anybodys_unless_the_directory_is_open_to_all,
+	  .rows = NUM_ROWS(plain))
 {
 	struct ucm_trust trust = trust_of(false, false, plain[_i].above);
 	struct ucm_error error;
@@ -118,9 +119,8 @@ START_TEST(files_is_anybodys_unless_the_directory_is_open_to_all)
 			 plain[_i].trusted ? 0 : -EPERM);
 	close(dir);
 }
-END_TEST
 
-START_TEST(a_server_tells_who_we_are)
+UNIT_TEST(a_server_tells_who_we_are)
 {
 	struct ucm_trust trust = trust_of(false, true, 0755);
 	int dir = open(fx_path("$/"), O_RDONLY | O_DIRECTORY);
@@ -131,22 +131,4 @@ START_TEST(a_server_tells_who_we_are)
 	fx_fail("open", 1, -EACCES, true);
 	ck_assert_int_eq(ucm_trust_learn(&trust, dir), -EACCES);
 	close(dir);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("trust");
-	TCase *tests = tcase_create("trust");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_loop_test(tests, owner_type_and_mode_decide, 0,
-			    NUM_ROWS(rows));
-	tcase_add_test(tests, what_is_not_there_is_nobodys);
-	tcase_add_loop_test(tests,
-			    files_is_anybodys_unless_the_directory_is_open_to_all,
-			    0, NUM_ROWS(plain));
-	tcase_add_test(tests, a_server_tells_who_we_are);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

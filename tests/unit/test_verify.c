@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/unit/store_fixture.h"
+#include "tests/unit/block_fixture.h"
 
 static struct fx_file file;
 
@@ -54,7 +54,9 @@ static void expect(size_t len, enum ucm_fault header, enum ucm_fault commit,
 	ck_assert_str_eq(ucm_fault_text(v.whole), ucm_fault_text(whole));
 }
 
-START_TEST(good_blocks_of_every_form_pass)
+UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
+
+UNIT_TEST(good_blocks_of_every_form_pass)
 {
 	for (int kind = FX_PAGED; kind <= FX_BARE; kind++) {
 		fx_block(&file, 1, (enum fx_kind)kind);
@@ -62,9 +64,8 @@ START_TEST(good_blocks_of_every_form_pass)
 		       UCM_FAULT_NONE);
 	}
 }
-END_TEST
 
-START_TEST(blocks_with_an_extension_of_several_pages_pass)
+UNIT_TEST(blocks_with_an_extension_of_several_pages_pass)
 {
 	struct ucm_geometry many = { 1009, 1, 0, 8, 4, 0, 0, 2 };
 	struct verdicts v;
@@ -81,9 +82,8 @@ START_TEST(blocks_with_an_extension_of_several_pages_pass)
 	expect(file.len, UCM_FAULT_NONE, UCM_FAULT_EXTENSION,
 	       UCM_FAULT_EXTENSION);
 }
-END_TEST
 
-START_TEST(blocks_without_v_planes_pass)
+UNIT_TEST(blocks_without_v_planes_pass)
 {
 	struct ucm_geometry mla = { 3, 4, 2, 1152, 0, 0, 0, 2 };
 
@@ -92,9 +92,8 @@ START_TEST(blocks_without_v_planes_pass)
 	fx_block_of(&file, 1, FX_PACKED, &mla);
 	expect(file.len, UCM_FAULT_NONE, UCM_FAULT_NONE, UCM_FAULT_NONE);
 }
-END_TEST
 
-START_TEST(every_cut_of_a_file_is_short)
+UNIT_TEST(every_cut_of_a_file_is_short)
 {
 	static const size_t lengths[] = { 0, 1, 63, 64, 127, 128, 4095, 4096,
 					  4097, 8191 };
@@ -106,9 +105,8 @@ START_TEST(every_cut_of_a_file_is_short)
 	fx_block(&file, 1, FX_PACKED);
 	expect(575, UCM_FAULT_SHORT, UCM_FAULT_SHORT, UCM_FAULT_SHORT);
 }
-END_TEST
 
-START_TEST(longer_files_are_not_blocks)
+UNIT_TEST(longer_files_are_not_blocks)
 {
 	fx_block(&file, 1, FX_PAGED);
 	expect(8193, UCM_FAULT_SIZE, UCM_FAULT_SIZE, UCM_FAULT_SIZE);
@@ -116,18 +114,16 @@ START_TEST(longer_files_are_not_blocks)
 	fx_block(&file, 1, FX_PACKED);
 	expect(577, UCM_FAULT_SIZE, UCM_FAULT_SIZE, UCM_FAULT_SIZE);
 }
-END_TEST
 
-START_TEST(a_file_under_another_name_is_not_the_block)
+UNIT_TEST(a_file_under_another_name_is_not_the_block)
 {
 	fx_block(&file, 1, FX_PAGED);
 	file.key.id.bytes[15] ^= 1;
 	expect(file.len, UCM_FAULT_NAME, UCM_FAULT_NAME, UCM_FAULT_NAME);
 }
-END_TEST
 
 /* Found by its own checksum, on the plane where it is. */
-START_TEST(one_wrong_byte_of_a_plane_names_the_plane)
+UNIT_TEST(one_wrong_byte_of_a_plane_names_the_plane)
 {
 	static const struct {
 		size_t at;
@@ -148,9 +144,8 @@ START_TEST(one_wrong_byte_of_a_plane_names_the_plane)
 		ck_assert_uint_eq(v.plane, rows[i].plane);
 	}
 }
-END_TEST
 
-START_TEST(one_wrong_byte_of_a_packed_payload_is_found)
+UNIT_TEST(one_wrong_byte_of_a_packed_payload_is_found)
 {
 	for (size_t at = 64; at < 576; at += 73) {
 		fx_block(&file, 1, FX_PACKED);
@@ -159,9 +154,8 @@ START_TEST(one_wrong_byte_of_a_packed_payload_is_found)
 		       UCM_FAULT_PAYLOAD);
 	}
 }
-END_TEST
 
-START_TEST(the_tail_is_zero_even_without_checksums)
+UNIT_TEST(the_tail_is_zero_even_without_checksums)
 {
 	static const size_t offsets[] = { 4608, 6000, 8191 };
 
@@ -176,9 +170,8 @@ START_TEST(the_tail_is_zero_even_without_checksums)
 		       UCM_FAULT_TAIL);
 	}
 }
-END_TEST
 
-START_TEST(without_checksums_any_payload_passes_and_flags_tell)
+UNIT_TEST(without_checksums_any_payload_passes_and_flags_tell)
 {
 	struct verdicts v;
 
@@ -188,9 +181,8 @@ START_TEST(without_checksums_any_payload_passes_and_flags_tell)
 	ck_assert_int_eq(v.whole, UCM_FAULT_NONE);
 	ck_assert_uint_eq(v.block.flags & UCM_BLOCK_HAS_CRC, 0);
 }
-END_TEST
 
-START_TEST(foreign_files_are_told_from_torn_ones)
+UNIT_TEST(foreign_files_are_told_from_torn_ones)
 {
 	fx_block(&file, 1, FX_PAGED);
 	memset(file.bytes, 0, 4096); /* a page that was never written */
@@ -201,10 +193,9 @@ START_TEST(foreign_files_are_told_from_torn_ones)
 	expect(file.len, UCM_FAULT_HEADER_CRC, UCM_FAULT_HEADER_CRC,
 	       UCM_FAULT_HEADER_CRC);
 }
-END_TEST
 
 /* A tier that cannot be read says nothing about the bytes. */
-START_TEST(read_errors_are_errors_not_verdicts)
+UNIT_TEST(read_errors_are_errors_not_verdicts)
 {
 	struct ucm_geometry many = { 1009, 1, 0, 8, 4, 0, 0, 2 };
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -228,10 +219,9 @@ START_TEST(read_errors_are_errors_not_verdicts)
 	ck_assert_uint_eq(nth, 4); /* after head, extension, and the rest */
 	close(fd);
 }
-END_TEST
 
 /* The file shrinks between the stat and the read. */
-START_TEST(a_file_cut_while_it_is_read_is_an_error)
+UNIT_TEST(a_file_cut_while_it_is_read_is_an_error)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
@@ -244,7 +234,6 @@ START_TEST(a_file_cut_while_it_is_read_is_an_error)
 					  &fault, &plane), -EIO);
 	close(fd);
 }
-END_TEST
 
 static enum ucm_fault judge_direct(const struct ucm_geometry *geometry,
 				   enum fx_kind kind, bool spoil)
@@ -268,7 +257,7 @@ static enum ucm_fault judge_direct(const struct ucm_geometry *geometry,
 }
 
 /* Planes, extensions and ends of files that are not aligned. */
-START_TEST(a_file_can_be_read_past_the_page_cache)
+UNIT_TEST(a_file_can_be_read_past_the_page_cache)
 {
 	static const struct ucm_geometry odd[] = {
 		{ 2, 4, 0, 128, 128, 0, 0, 2 }, { 1009, 1, 0, 8, 4, 0, 0, 2 },
@@ -292,30 +281,4 @@ START_TEST(a_file_can_be_read_past_the_page_cache)
 					       : UCM_FAULT_NONE);
 		}
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("verify");
-	TCase *tests = tcase_create("verify");
-
-	tcase_add_checked_fixture(tests, fx_setup, fx_teardown);
-	tcase_add_test(tests, good_blocks_of_every_form_pass);
-	tcase_add_test(tests, blocks_with_an_extension_of_several_pages_pass);
-	tcase_add_test(tests, blocks_without_v_planes_pass);
-	tcase_add_test(tests, every_cut_of_a_file_is_short);
-	tcase_add_test(tests, longer_files_are_not_blocks);
-	tcase_add_test(tests, a_file_under_another_name_is_not_the_block);
-	tcase_add_test(tests, one_wrong_byte_of_a_plane_names_the_plane);
-	tcase_add_test(tests, one_wrong_byte_of_a_packed_payload_is_found);
-	tcase_add_test(tests, the_tail_is_zero_even_without_checksums);
-	tcase_add_test(tests,
-		       without_checksums_any_payload_passes_and_flags_tell);
-	tcase_add_test(tests, foreign_files_are_told_from_torn_ones);
-	tcase_add_test(tests, read_errors_are_errors_not_verdicts);
-	tcase_add_test(tests, a_file_cut_while_it_is_read_is_an_error);
-	tcase_add_test(tests, a_file_can_be_read_past_the_page_cache);
-	suite_add_tcase(suite, tests);
-	return fx_run(suite);
 }

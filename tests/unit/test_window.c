@@ -13,7 +13,7 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-START_TEST(a_given_limit_stays)
+UNIT_TEST(a_given_limit_stays)
 {
 	struct ucm_window window;
 
@@ -31,9 +31,8 @@ START_TEST(a_given_limit_stays)
 	ucm_window_init(&window, 4 * MIB, 2 * MIB);
 	ck_assert_uint_eq(window.limit, 2 * MIB); /* never above */
 }
-END_TEST
 
-START_TEST(one_may_always_be)
+UNIT_TEST(one_may_always_be)
 {
 	struct ucm_window window;
 
@@ -45,7 +44,6 @@ START_TEST(one_may_always_be)
 	ck_assert(ucm_window_take(&window, MIB - 1, 2));
 	ck_assert(!ucm_window_take(&window, 1, 2));
 }
-END_TEST
 
 /* Reads of 1 MiB, as many as allowed, against a device whose rate grows with
  * what is in flight up to `enough`. */
@@ -78,7 +76,7 @@ static const struct {
 	{ 20, 1000, 20, 20 },  /* no power of two */
 };
 
-START_TEST(the_limit_is_found)
+UNIT_TEST(the_limit_is_found, .rows = NUM_ROWS(devices))
 {
 	uint64_t limit = found(devices[_i].most * MIB, devices[_i].enough * MIB,
 			       10000 * MIB);
@@ -86,11 +84,10 @@ START_TEST(the_limit_is_found)
 	ck_assert_uint_ge(limit, devices[_i].least * MIB);
 	ck_assert_uint_le(limit, devices[_i].limit * MIB);
 }
-END_TEST
 
 /* A device that gets faster by itself, or reads that get longer: it is not the
  * wider window that helps. */
-START_TEST(what_gets_faster_anyway_is_not_taken_for_it)
+UNIT_TEST(what_gets_faster_anyway_is_not_taken_for_it)
 {
 	struct ucm_window window;
 	int64_t now = 0;
@@ -105,10 +102,9 @@ START_TEST(what_gets_faster_anyway_is_not_taken_for_it)
 	ck_assert(window.settled);
 	ck_assert_uint_eq(window.limit, 8 * MIB);
 }
-END_TEST
 
 /* A trial that the caller has too little work for says nothing. */
-START_TEST(a_window_that_is_not_used_does_not_grow)
+UNIT_TEST(a_window_that_is_not_used_does_not_grow)
 {
 	struct ucm_window window;
 
@@ -119,19 +115,4 @@ START_TEST(a_window_that_is_not_used_does_not_grow)
 	}
 	ck_assert_uint_eq(window.limit, 8 * MIB);
 	ck_assert(!window.settled);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("window");
-	TCase *tests = tcase_create("window");
-
-	tcase_add_test(tests, a_given_limit_stays);
-	tcase_add_test(tests, one_may_always_be);
-	tcase_add_loop_test(tests, the_limit_is_found, 0, NUM_ROWS(devices));
-	tcase_add_test(tests, what_gets_faster_anyway_is_not_taken_for_it);
-	tcase_add_test(tests, a_window_that_is_not_used_does_not_grow);
-	suite_add_tcase(suite, tests);
-	return unit_run(suite);
 }

@@ -2,8 +2,9 @@
 /*
  * unit.h - what every unit test program needs, and nothing of the store.
  *
- * One suite a program; results go to the TAP driver through check's own
- * environment variables (tests/Makefile.inc).
+ * A test is what follows UNIT_TEST: it registers itself, and main() (unit.c)
+ * runs those of the program in the order of their lines. Results go to the TAP
+ * driver through check's own environment variables (tests/Makefile.inc).
  */
 #ifndef UCM_TESTS_UNIT_H
 #define UCM_TESTS_UNIT_H
@@ -21,15 +22,64 @@
 			ck_abort_msg("%s", #condition);                       \
 	} while (0)
 
-static inline int unit_run(Suite *suite)
-{
-	SRunner *runner = srunner_create(suite);
-	int failed;
+/*
+ * UNIT_TEST(name) { ... }, and in the brackets, where it is wanted:
+ *
+ *   .rows = NUM_ROWS(table)   run once for each row; _i is its number
+ *   .signal = SIGABRT         passes only if it ends by that signal
+ */
+#define UNIT_TEST(name_, ...)                                                 \
+	static void name_(int _i);                                            \
+	UNIT_ITEM(name_, .test = { #name_, name_, __FILE__, __LINE__ },       \
+		  ##__VA_ARGS__)                                              \
+	static void name_(int _i CK_ATTRIBUTE_UNUSED)
 
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+/*
+ * UNIT_FIXTURE(...): what the tests below this line have around them, up to the
+ * next one. All are optional:
+ *
+ *   .setup, .teardown    run before and after each test
+ *   .timeout             seconds, in place of CK_DEFAULT_TIMEOUT
+ *   .only_if             these tests are left out where it returns false; it
+ *                        is asked once, and says why
+ */
+#define UNIT_FIXTURE(...)                                                     \
+	UNIT_ITEM_AT(__LINE__, ##__VA_ARGS__)                                 \
+	struct unit_item /* so that a semicolon follows */
+
+/*
+ * UNIT_PROGRAM(.begin = f, .end = g): before the first test of the program, and
+ * after its last one, also if that crashed. begin may exit(), and then no test
+ * is run. A fixture's file may have one too, and their order does not matter.
+ */
+#define UNIT_PROGRAM(...) UNIT_FIXTURE(__VA_ARGS__)
+
+/* A line of the program: a test, a fixture or what is around all. */
+struct unit_item {
+	TTest test;
+	size_t rows;
+	int signal;
+
+	void (*setup)(void), (*teardown)(void);
+	double timeout;
+	bool (*only_if)(void);
+
+	void (*begin)(void), (*end)(void);
+
+	int line;
+	struct unit_item *next;
+};
+
+void unit_add(struct unit_item *item);
+
+#define UNIT_ITEM_AT(line, ...) UNIT_ITEM_OF(line, ##__VA_ARGS__)
+#define UNIT_ITEM_OF(line, ...) UNIT_ITEM(item_##line, ##__VA_ARGS__)
+#define UNIT_ITEM(id, ...)                                                    \
+	static void __attribute__((constructor)) id##_add(void)               \
+	{                                                                     \
+		static struct unit_item id##_item = { .line = __LINE__,       \
+						      ##__VA_ARGS__ };        \
+		unit_add(&id##_item);                                         \
+	}
 
 #endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* block_fixture.c - see block_fixture.h. */
+#include <config.h>
+
+#include "tests/unit/block_fixture.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs/block/verify.h"
+#include "hashing/tree.h"
+
+const struct ucm_geometry fx_geometry = {
+	.num_layers = 2, .block_size = 4, .dtype = UCM_DTYPE_FLOAT16,
+	.k_bytes = 128, .v_bytes = 128, .num_kv_heads = 2, .head_dim = 8,
+};
+
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+	return x ^ x >> 31;
+}
+
+void fx_encode(struct fx_file *file, bool crc)
+{
+	struct ucm_block *block = &file->block;
+	size_t payload = ucm_block_payload_bytes(&block->geometry);
+	uint8_t *at = file->bytes + block->data_offset;
+
+	file->len = ucm_block_file_size(block);
+	ck_assert_uint_le(file->len, sizeof(file->bytes));
+	memset(file->bytes, 0, sizeof(file->bytes));
+	for (size_t i = 0; i < payload; i++)
+		at[i] = (uint8_t)mix(i ^ (uint64_t)file->key.id.bytes[15] << 32);
+	ck_assert_int_eq(ucm_block_encode(block, crc ? at : NULL, file->bytes,
+					  block->data_offset), 0);
+}
+
+static void make_bare(struct fx_file *file)
+{
+	fx_encode(file, false);
+	memset(file->bytes + 36, 0, 28);
+	file->block.form = UCM_FORM_BARE;
+}
+
+void fx_block_of(struct fx_file *file, unsigned n, enum fx_kind kind,
+		 const struct ucm_geometry *geometry)
+{
+	bool paged = kind == FX_PAGED || kind == FX_PAGED_RAW;
+	uint64_t words[2] = { mix(n), mix(n + 1000003) };
+
+	*file = (struct fx_file){ .block = { .geometry = *geometry } };
+	memcpy(file->key.id.bytes, words, sizeof(words));
+	file->block.id = file->key.id;
+	file->block.form = paged ? UCM_FORM_PAGED : UCM_FORM_PACKED;
+	file->block.data_offset =
+		paged ? ucm_block_data_offset(geometry->num_layers) : 64;
+	if (kind == FX_BARE)
+		make_bare(file);
+	else
+		fx_encode(file, kind == FX_PAGED || kind == FX_PACKED);
+}
+
+void fx_block(struct fx_file *file, unsigned n, enum fx_kind kind)
+{
+	fx_block_of(file, n, kind, &fx_geometry);
+}
+
+const char *fx_name(const struct fx_file *file)
+{
+	char name[UCM_TREE_BELOW_LEN + 1];
+
+	ucm_tree_block_below(&file->key.id, name);
+	return fx_path("%s", name);
+}
+
+void fx_plant(const char *dir, const char *folder, const struct fx_file *file)
+{
+	fx_put(fx_path("%s/%s/%s", dir, folder, fx_name(file)), file->bytes,
+	       file->len);
+}
+
+static int check_one(const char *path, const struct stat *st, int type,
+		     struct FTW *ftw)
+{
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_block block;
+	struct ucm_id id;
+	uint32_t plane;
+	int fd;
+
+	if (type != FTW_F || !strcmp(path + ftw->base, "space.json"))
+		return 0;
+	ck_assert_int_eq(ucm_tree_parse_block(path + ftw->base, &id), 0);
+	fd = open(path, O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(ucm_verify_whole(fd, (uint64_t)st->st_size, &id,
+					  &block, &fault, &plane), 0);
+	ck_assert_msg(!fault, "%s: %s", path, ucm_fault_text(fault));
+	close(fd);
+	return 0;
+}
+
+void fx_all_whole(const char *dir)
+{
+	nftw(fx_path("%s/blocks", dir), check_one, 16, FTW_PHYS);
+	nftw(fx_path("%s/spaces", dir), check_one, 16, FTW_PHYS);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tier_fixture.c - see tier_fixture.h. */
+#include <config.h>
+
+#include "tests/unit/tier_fixture.h"
+
+struct ucm_config fx_config;
+static bool has_begun;
+
+static void config_end(void)
+{
+	ucm_config_fini(&fx_config);
+	has_begun = false;
+}
+
+void fx_config_begin(void)
+{
+	if (has_begun)
+		return;
+	ucm_config_init(&fx_config);
+	has_begun = true;
+	fx_at_end(config_end);
+}
+
+void fx_configure(const char *source)
+{
+	struct ucm_error error = { "" };
+
+	fx_config_begin();
+	ck_assert_msg(!ucm_config_source(&fx_config, fx_path("%s", source),
+					 &error), "%s", error.text);
+	for (unsigned i = 0; i < fx_config.num_tiers; i++) {
+		for (unsigned j = 0; j < fx_config.tiers[i].num_dirs; j++)
+			fx_mkdirs(fx_config.tiers[i].dirs[j]);
+	}
+	fx_option("checkpoint", "0");
+}
+
+void fx_option(const char *key, const char *value)
+{
+	struct ucm_error error = { "" };
+
+	fx_config_begin();
+	ck_assert_msg(!ucm_config_set(&fx_config, key, value, &error),
+		      "%s", error.text);
+}

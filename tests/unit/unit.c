@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unit.c - main() of every unit test program: its tests, in the order of their
+ * lines, as a suite of check.
+ *
+ * Each UNIT_TEST adds itself before main() begins, so none can be forgotten.
+ */
+#include <config.h>
+
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct unit_item *items;  /* tests and fixtures, by line */
+static struct unit_item *around; /* in any order */
+
+static void unit_insert(struct unit_item **at, struct unit_item *item)
+{
+	item->next = *at;
+	*at = item;
+}
+
+void unit_add(struct unit_item *item)
+{
+	struct unit_item **at = &items;
+
+	if (item->begin || item->end) {
+		unit_insert(&around, item);
+		return;
+	}
+	while (*at && (*at)->line < item->line)
+		at = &(*at)->next;
+	unit_insert(at, item);
+}
+
+/* A case of check for the tests below a fixture; NULL if they are left out. */
+static TCase *unit_case(Suite *suite, const char *name,
+			const struct unit_item *fixture)
+{
+	TCase *tests;
+
+	if (fixture->only_if && !fixture->only_if())
+		return NULL;
+	tests = tcase_create(name);
+	if (fixture->setup || fixture->teardown)
+		tcase_add_checked_fixture(tests, fixture->setup,
+					  fixture->teardown);
+	if (fixture->timeout)
+		tcase_set_timeout(tests, fixture->timeout);
+	suite_add_tcase(suite, tests);
+	return tests;
+}
+
+static Suite *unit_suite(const char *name)
+{
+	static const struct unit_item plain;
+	Suite *suite = suite_create(name);
+	TCase *tests = NULL;
+
+	if (items && items->test.fn)
+		tests = unit_case(suite, name, &plain);
+	for (const struct unit_item *item = items; item; item = item->next) {
+		if (!item->test.fn)
+			tests = unit_case(suite, name, item);
+		else if (tests)
+			tcase_add_loop_test_raise_signal(
+				tests, &item->test, item->signal, 0,
+				item->rows ? (int)item->rows : 1);
+	}
+	return suite;
+}
+
+/* "digest" of tests/unit/test_digest, also where libtool has wrapped it. */
+static const char *unit_name(void)
+{
+	const char *name = strstr(program_invocation_short_name, "test_");
+
+	return name ? name + strlen("test_") : program_invocation_short_name;
+}
+
+static int unit_run(void)
+{
+	SRunner *runner = srunner_create(unit_suite(unit_name()));
+	int failed;
+
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(void)
+{
+	int status;
+
+	for (struct unit_item *item = around; item; item = item->next) {
+		if (item->begin)
+			item->begin();
+	}
+	status = unit_run();
+	for (struct unit_item *item = around; item; item = item->next) {
+		if (item->end)
+			item->end();
+	}
+	return status;
+}
