@@ -264,6 +264,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_unread_init(&set->unread);
 	set->close_ms = CLOSE_MS;
 	pthread_mutex_init(&set->loss_lock, NULL);
+	pthread_rwlock_init(&set->gone_lock, NULL);
 	pthread_mutex_init(&set->upkeep_lock, NULL);
 	ucm_cond_init_monotonic(&set->upkeep_wake);
 	ucm_cond_init_monotonic(&set->upkeep_ended);
@@ -336,6 +337,9 @@ void ucm_store_quiet(struct ucm_store *set)
 	pthread_mutex_lock(&set->loss_lock);
 	set->on_loss = NULL;
 	pthread_mutex_unlock(&set->loss_lock);
+	pthread_rwlock_wrlock(&set->gone_lock);
+	set->on_gone = NULL;
+	pthread_rwlock_unlock(&set->gone_lock);
 }
 
 /* A thread hangs in a directory that does not answer, and may come back: the
@@ -367,6 +371,7 @@ void ucm_store_close(struct ucm_store *set)
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		pthread_mutex_destroy(&set->keepers[dir].sync_lock);
 	pthread_mutex_destroy(&set->loss_lock);
+	pthread_rwlock_destroy(&set->gone_lock);
 	pthread_mutex_destroy(&set->upkeep_lock);
 	pthread_cond_destroy(&set->upkeep_wake);
 	pthread_cond_destroy(&set->upkeep_ended);
@@ -419,6 +424,14 @@ int ucm_store_index_add(struct ucm_store *set, struct ucm_space *space,
 	return 0;
 }
 
+static void tell_gone(struct ucm_store *set, ucm_ref ref)
+{
+	pthread_rwlock_rdlock(&set->gone_lock);
+	if (set->on_gone)
+		set->on_gone(set->on_gone_arg, ref);
+	pthread_rwlock_unlock(&set->gone_lock);
+}
+
 bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
 			    struct ucm_entry *out)
 {
@@ -432,6 +445,7 @@ bool ucm_store_index_remove(struct ucm_store *set, ucm_ref ref,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(set, entry.dir, -1);
+	tell_gone(set, ref);
 	if (out)
 		*out = entry;
 	return true;
