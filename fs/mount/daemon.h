@@ -24,6 +24,7 @@
 
 #include "common/clock.h"
 #include "fs/files/node.h"
+#include "fs/mount/kept.h"
 #include "fs/mount/options.h"
 #include "fs/store/lease.h"
 #include "fs/store/store.h"
@@ -37,6 +38,7 @@ struct ucm_handles {
 	pthread_mutex_t lock;
 	struct ucm_handle **by_node;
 	struct ucm_handle **by_name; /* staging */
+	unsigned num;		     /* by node */
 	uint64_t serial;
 };
 
@@ -61,6 +63,7 @@ struct ucm_daemon {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
+	struct ucm_kept kept;
 	struct ucm_files_nodes plain;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
@@ -210,6 +213,11 @@ struct ucm_handle {
 			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
+	/* BLOCK: see kept.h */
+	struct ucm_handle *next_kept, *prev_kept; /* under files.lock */
+	bool kept;				  /* the same */
+	int64_t opened_ms;			  /* when fd was opened */
+	struct timespec changed;		  /* its file's ctime then */
 };
 
 /* Does it lie in .ucmfs/tmp, so that it can be opened once more? */
@@ -241,6 +249,10 @@ struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
 				      unsigned bucket, const char *name);
 void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
 
+/* Its descriptor and backing id, if it has them, are closed. Under file->lock,
+ * when the kernel has no open left on it. */
+void ucm_handle_close(struct ucm_daemon *daemon, struct ucm_handle *file);
+
 /* A descriptor of a file being written for the time of one operation, also if
  * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
 int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file);
@@ -262,6 +274,14 @@ size_t ucm_handles_list(struct ucm_daemon *daemon, uint16_t space,
 int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when);
+
+/* Is the kernel to reach the file's descriptor itself? */
+static inline bool ucm_handle_wants_backing(const struct ucm_daemon *daemon,
+					    const struct ucm_handle *file)
+{
+	return atomic_load(&daemon->passthrough) &&
+	       !atomic_load(&daemon->refused[file->dir]);
+}
 
 /* Let the kernel reach the file's descriptor itself, if it can; the end of
  * that, and of the descriptor; one more open. Under file->lock (ops_file.c). */

@@ -107,8 +107,7 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 	int id;
 
 	file->backing_id = 0;
-	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(&daemon->refused[file->dir]))
+	if (!ucm_handle_wants_backing(daemon, file))
 		return;
 	id = register_backing(req, file->fd);
 	if (id > 0)
@@ -120,11 +119,7 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 /* Last close: the kernel has no open left on it. Under file->lock. */
 void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file)
 {
-	if (file->backing_id)
-		fuse_passthrough_close(req, file->backing_id);
-	file->backing_id = 0;
-	close(file->fd);
-	file->fd = -1;
+	ucm_handle_close(ucm_daemon_of(req), file);
 }
 
 /* One more open of a file that has its descriptor. Under file->lock. */
@@ -215,6 +210,7 @@ static void close_file(fuse_req_t req, struct ucm_account *event,
 		       struct ucm_handle *file)
 {
 	pthread_mutex_lock(&file->lock);
+	file->touched_ms = ucm_monotonic_ms();
 	if (--file->opens == 0) {
 		if (file->kind == UCM_HANDLE_WRITER)
 			finish_writer(event, file);
@@ -222,10 +218,10 @@ static void close_file(fuse_req_t req, struct ucm_account *event,
 			ucm_files_last_close(event->daemon, file);
 		else if (file->kind == UCM_HANDLE_STAGING)
 			ucm_store_rest(&file->temp, file->fd);
-		ucm_handle_detach(req, file);
+		if (!ucm_kept_add(event->daemon, file))
+			ucm_handle_detach(req, file);
 	}
 	note_file(event, file);
-	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(event->daemon, file);
 }
@@ -484,6 +480,7 @@ static int first_open_block(fuse_req_t req, struct ucm_handle *file)
 	file->dir = entry.dir;
 	file->size = entry.size;
 	ucm_handle_attach(req, file);
+	ucm_kept_opened(daemon, file);
 	return 0;
 }
 
@@ -514,7 +511,7 @@ static int open_block(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
 	pthread_mutex_lock(&file->lock);
 	if (file->opens)
 		err = ucm_store_open_again(daemon->set, ucm_node_value(ino));
-	else
+	else if (!ucm_kept_open(daemon, file))
 		err = first_open_block(req, file);
 	if (!err) {
 		ucm_handle_count_open(file, fi);

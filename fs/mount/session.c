@@ -396,8 +396,12 @@ static int serve(struct ucm_daemon *daemon)
 	choose_log(daemon->options);
 	daemon->set->on_loss = ucm_notify_loss;
 	daemon->set->on_loss_arg = daemon;
+	daemon->set->on_gone = ucm_kept_gone;
+	daemon->set->on_gone_arg = daemon;
 	serve_index(daemon);
 	err = ucm_notify_start(daemon);
+	if (!err)
+		err = ucm_kept_start(daemon, daemon->options->keep_open);
 	if (!err)
 		err = ucm_store_start(daemon->set);
 	if (!err)
@@ -441,6 +445,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		 * end; and it uses the session, and losses use us. */
 		ucm_store_quiet(daemon->set);
 		ucm_notify_stop(daemon);
+		ucm_kept_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
 	}
@@ -490,6 +495,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	}
 	if (daemon.session)
 		fuse_session_destroy(daemon.session);
+	daemon.session = NULL;
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
 	ucm_leases_fini(&daemon.leases);
