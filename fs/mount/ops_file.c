@@ -505,7 +505,9 @@ static int open_block(fuse_req_t req, struct ucm_account *event, fuse_ino_t ino,
 
 	if (wants_write(fi) || fi->flags & O_TRUNC)
 		return refuse_to_write(event, ino);
-	file = ucm_handle_open(daemon, UCM_HANDLE_BLOCK, ino);
+	file = ucm_handle_get(daemon, ino);
+	if (!file)
+		file = ucm_handle_open(daemon, UCM_HANDLE_BLOCK, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
