@@ -28,7 +28,8 @@ policies() {
 		esac
 	done | sort -u
 }
-same 'no request takes the processor from a reader' 3 "$(policies 'fuse-ring-*')"
+same 'no request takes the processor from a reader' 3 \
+	"$(policies 'fuse-ring-*')"
 same 'what else the daemon does is scheduled as usual' 0 "$(policies ucmfs)"
 core_promises
 do_umount
