@@ -139,6 +139,7 @@ static int block_open_first(fuse_req_t req, struct ucm_handle *file)
 	file->dir = entry.dir;
 	file->size = entry.size;
 	ucm_handle_attach(req, file);
+	ucm_kept_opened(daemon, file);
 	return 0;
 }
 
@@ -162,13 +163,15 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 
 	if (ucm_open_changes(fi))
 		return block_refuse_write(account, ino);
-	file = ucm_handle_open(daemon, &block_handle, ino);
+	file = ucm_handle_get(daemon, ino);
+	if (!file)
+		file = ucm_handle_open(daemon, &block_handle, ino);
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (file->opens)
 		err = ucm_store_open_again(daemon->set, ucm_node_value(ino));
-	else
+	else if (!ucm_kept_open(daemon, file))
 		err = block_open_first(account->req, file);
 	if (!err) {
 		ucm_handle_count_open(file, fi);

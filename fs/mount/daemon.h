@@ -28,6 +28,7 @@
 #include "common/clock.h"
 #include "fs/files/files.h"
 #include "fs/files/node.h"
+#include "fs/mount/kept.h"
 #include "fs/mount/options.h"
 #include "fs/store/lease.h"
 #include "fs/store/store.h"
@@ -41,6 +42,7 @@ struct ucm_handles {
 	pthread_mutex_t lock;
 	struct ucm_handle **by_node;
 	struct ucm_handle **by_name; /* staging */
+	unsigned num;		     /* by node */
 	uint64_t serial;
 };
 
@@ -66,6 +68,7 @@ struct ucm_daemon {
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
+	struct ucm_kept kept;
 	struct ucm_files_nodes tree;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
@@ -231,6 +234,11 @@ struct ucm_handle {
 			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
+	/* of a block; see kept.h */
+	struct ucm_handle *next_kept, *prev_kept; /* under files.lock */
+	bool kept;				  /* the same */
+	int64_t opened_ms;			  /* when fd was opened */
+	struct timespec changed;		  /* its file's ctime then */
 };
 
 int ucm_handles_init(struct ucm_handles *files);
@@ -247,6 +255,10 @@ struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node);
 struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
 				      unsigned bucket, const char *name);
 void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
+
+/* Its descriptor and backing id, if it has them, are closed. Under file->lock,
+ * when the kernel has no open left on it. */
+void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file);
 
 /* A descriptor of a file being written for the time of one operation, also if
  * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
@@ -280,6 +292,14 @@ int ucm_passthrough_register(fuse_req_t req, int fd);
 /* Does an error of that say something of the file system, or of us? Else it is
  * of the moment: the next file may find enough memory. */
 bool ucm_passthrough_is_refusal(int err);
+
+/* Is the kernel to reach the file's descriptor itself? */
+static inline bool ucm_handle_wants_backing(const struct ucm_daemon *daemon,
+					    const struct ucm_handle *file)
+{
+	return atomic_load(&daemon->passthrough) &&
+	       !atomic_load(&daemon->refused[file->dir]);
+}
 
 /* All under file->lock. The first open: let the kernel reach the descriptor
  * itself, if it can. */

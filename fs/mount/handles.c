@@ -13,12 +13,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 
 #define HEADS 4096u
+
+/* linux/fuse.h has it since 6.9; libfuse makes the call only for a request */
+#ifndef FUSE_DEV_IOC_BACKING_CLOSE
+#define FUSE_DEV_IOC_BACKING_CLOSE _IOW(229, 2, uint32_t)
+#endif
 
 static struct ucm_handle **node_head(struct ucm_handles *files, fuse_ino_t node)
 {
@@ -44,11 +50,24 @@ int ucm_handles_init(struct ucm_handles *files)
 	return files->by_node && files->by_name ? 0 : -ENOMEM;
 }
 
+void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
+{
+	uint32_t id = (uint32_t)file->backing_id;
+
+	/* a connection that is gone has taken its ids with it */
+	if (id && daemon->session)
+		ioctl(fuse_session_fd(daemon->session),
+		      FUSE_DEV_IOC_BACKING_CLOSE, &id);
+	file->backing_id = 0;
+	if (file->fd >= 0)
+		close(file->fd);
+	file->fd = -1;
+}
+
 static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	ucm_promise_end(file->promise);
-	if (file->fd >= 0)
-		close(file->fd);
+	ucm_handle_close_file(daemon, file);
 	if (file->ops->has_temp)
 		ucm_store_drop(daemon->set, &file->temp);
 	pthread_mutex_destroy(&file->lock);
@@ -102,6 +121,7 @@ struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 	} else {
 		file->next_node = *head;
 		*head = file;
+		files->num++;
 	}
 	pthread_mutex_unlock(&files->lock);
 	if (!there)
@@ -158,6 +178,7 @@ static void unlink_node(struct ucm_handles *files, struct ucm_handle *file)
 	while (*link != file)
 		link = &(*link)->next_node;
 	*link = file->next_node;
+	files->num--;
 }
 
 static void unlink_name(struct ucm_handles *files, struct ucm_handle *file)

@@ -67,8 +67,7 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 	int id;
 
 	file->backing_id = 0;
-	if (!atomic_load(&daemon->passthrough) ||
-	    atomic_load(&daemon->refused[file->dir]))
+	if (!ucm_handle_wants_backing(daemon, file))
 		return;
 	id = ucm_passthrough_register(req, file->fd);
 	if (id > 0)
@@ -80,11 +79,7 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 /* The kernel has no open left on it. */
 void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file)
 {
-	if (file->backing_id)
-		fuse_passthrough_close(req, file->backing_id);
-	file->backing_id = 0;
-	close(file->fd);
-	file->fd = -1;
+	ucm_handle_close_file(ucm_daemon_of(req), file);
 }
 
 void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
@@ -103,13 +98,14 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 {
 	pthread_mutex_lock(&file->lock);
+	file->touched_ms = ucm_monotonic_ms();
 	if (--file->opens == 0) {
 		if (file->ops->last_close)
 			file->ops->last_close(account, file);
-		ucm_handle_detach(account->req, file);
+		if (!ucm_kept_add(account->daemon, file))
+			ucm_handle_detach(account->req, file);
 	}
 	ucm_account_file(account, file);
-	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(account->daemon, file);
 }

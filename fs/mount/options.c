@@ -60,6 +60,7 @@ static const struct option_row rows[] = {
 	{ "io_uring", "WHEN", SWITCH, AT(io_uring), 0, "auto (default), on or off: FUSE requests over io_uring" },
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
 	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
+	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
 	{ "leases", "N", NUMBER, AT(leases), 1 << 24, "most leases on blocks that one user may have at a time [65536]" },
 	{ "lease_age", "SECONDS", NUMBER, AT(lease_age_s), 86400, "how long a user may keep a block from eviction by renewing leases [600]" },
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
@@ -109,6 +110,7 @@ void ucm_options_init(struct ucm_options *options)
 	*options = (struct ucm_options){
 		.threads = 10,
 		.entry_timeout_s = 3600,
+		.keep_open = 4096,
 		.leases = 65536,
 		.lease_age_s = 600,
 		.ready_fd = -1,

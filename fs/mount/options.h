@@ -39,6 +39,7 @@ struct ucm_options {
 	enum ucm_switch io_uring;
 	unsigned threads;
 	unsigned entry_timeout_s;
+	unsigned keep_open;   /* closed blocks */
 	unsigned leases;      /* of one user */
 	unsigned lease_age_s; /* how long one may hold a block */
 	int ready_fd; /* -1: none */

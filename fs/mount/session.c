@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,24 @@ static void choose_uring(struct ucm_daemon *daemon, struct fuse_conn_info *conn)
 	}
 }
 
+/*
+ * With io_uring a request is served on the processor that it comes from. A
+ * program that waits for the answer has left the processor by then; but for a
+ * RELEASE nobody waits, and serving it at once would interrupt a reader that
+ * goes on, with two context switches for each block. As a batch process we are
+ * scheduled when the reader sleeps or its time is over, and serve the RELEASE
+ * together with its next request. The threads that libfuse starts after this
+ * inherit the policy.
+ */
+static void yield_to_readers(const struct ucm_daemon *daemon)
+{
+	const struct sched_param none = { 0 };
+
+	if (daemon->uring && sched_getscheduler(0) == SCHED_OTHER &&
+	    sched_setscheduler(0, SCHED_BATCH, &none))
+		ucm_debug(FUSE, 1, "sched_setscheduler: %m");
+}
+
 /* Worth its system calls only where data goes through the daemon: receiving a
  * request by splice takes a pipe and six calls more than a read. */
 static void choose_splice(struct ucm_daemon *daemon,
@@ -163,6 +182,7 @@ static void op_init(void *userdata, struct fuse_conn_info *conn)
 	choose_passthrough(daemon, conn);
 	choose_splice(daemon, conn);
 	choose_uring(daemon, conn);
+	yield_to_readers(daemon);
 	say_ready(daemon);
 }
 
@@ -398,8 +418,12 @@ static int serve(struct ucm_daemon *daemon)
 	choose_log(daemon->options);
 	daemon->set->on_loss = ucm_notify_loss;
 	daemon->set->on_loss_arg = daemon;
+	daemon->set->on_gone = ucm_kept_gone;
+	daemon->set->on_gone_arg = daemon;
 	serve_index(daemon);
 	err = ucm_notify_start(daemon);
+	if (!err)
+		err = ucm_kept_start(daemon, daemon->options->keep_open);
 	if (!err)
 		err = ucm_store_start(daemon->set);
 	if (!err)
@@ -446,6 +470,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		ucm_store_quiet(daemon->set);
 		ucm_files_count_stop(&daemon->file_tree);
 		ucm_notify_stop(daemon);
+		ucm_kept_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
 	}
@@ -496,6 +521,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	}
 	if (daemon.session)
 		fuse_session_destroy(daemon.session);
+	daemon.session = NULL;
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
 	ucm_leases_fini(&daemon.leases);

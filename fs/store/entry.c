@@ -79,6 +79,14 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	return 0;
 }
 
+static void entry_gone(struct ucm_store *store, ucm_ref ref)
+{
+	pthread_rwlock_rdlock(&store->gone_lock);
+	if (store->on_gone)
+		store->on_gone(store->on_gone_arg, ref);
+	pthread_rwlock_unlock(&store->gone_lock);
+}
+
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			    struct ucm_entry *out)
 {
@@ -92,6 +100,7 @@ bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(store, entry.dir, -1);
+	entry_gone(store, ref);
 	if (out)
 		*out = entry;
 	return true;

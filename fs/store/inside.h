@@ -9,8 +9,9 @@
  *   sync_lock of a directory's keeper, over a sync and the checks before it
  *   one of name_locks, over the calls that change a name's file; recursive
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
- *   loss_lock; or the lock of the leases, of a space, of the table of spaces,
- *   of unread.h, or of a shard of the index, which may take that of its memory
+ *   loss_lock or gone_lock; or the lock of the leases, of a space, of the table
+ *   of spaces, of unread.h, or of a shard of the index, which may take that of
+ *   its memory
  *
  * Nobody holds two name locks, two sync_locks or two locks of the last line.
  * keepers_lock and the lock of writers of space.json are held over no other.

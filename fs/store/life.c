@@ -75,6 +75,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_unread_init(&store->unread);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
+	pthread_rwlock_init(&store->gone_lock, NULL);
 	pthread_mutex_init(&store->keepers_lock, NULL);
 	ucm_cond_init_monotonic(&store->keepers_wake);
 	ucm_cond_init_monotonic(&store->keepers_ended);
@@ -140,6 +141,9 @@ void ucm_store_quiet(struct ucm_store *store)
 	pthread_mutex_lock(&store->loss_lock);
 	store->on_loss = NULL;
 	pthread_mutex_unlock(&store->loss_lock);
+	pthread_rwlock_wrlock(&store->gone_lock);
+	store->on_gone = NULL;
+	pthread_rwlock_unlock(&store->gone_lock);
 }
 
 /* A thread hangs in a directory that does not answer, and may come back: the
@@ -169,6 +173,7 @@ void ucm_store_close(struct ucm_store *store)
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		pthread_mutex_destroy(&store->keepers[dir].sync_lock);
 	pthread_mutex_destroy(&store->loss_lock);
+	pthread_rwlock_destroy(&store->gone_lock);
 	pthread_mutex_destroy(&store->keepers_lock);
 	pthread_cond_destroy(&store->keepers_wake);
 	pthread_cond_destroy(&store->keepers_ended);

@@ -72,6 +72,12 @@ struct ucm_store {
 	void *on_loss_arg;
 	pthread_mutex_t loss_lock; /* so that it is not called after quiet */
 
+	/* Called when an entry has left the index, whatever the reason. Set
+	 * before start; from any thread, also with a name's lock held. */
+	void (*on_gone)(void *arg, ucm_ref ref);
+	void *on_gone_arg;
+	pthread_rwlock_t gone_lock; /* the same */
+
 	struct ucm_recall *recalls[UCM_MAX_DIRS]; /* snapshot_load.c */
 
 	/* scan.c and keeper.c */

@@ -18,6 +18,17 @@ echo Y 2>/dev/null >$parameter || skip "$parameter cannot be set"
 need do_mount -o io_uring=on "$work/tier"
 grep -q '"io_uring": true' "$mnt/.ucmfs/stats.json" ||
 	skip "$(grep -o 'io_uring off.*' "$log")"
+# policies NAME: of the daemon's threads of that name; 3 is SCHED_BATCH
+policies() {
+	for task in /proc/"$(daemon_pid)"/task/*; do
+		case $(cat "$task/comm") in
+		$1) sed 's/.*) //' "$task/stat" | cut -d ' ' -f 39 ;;
+		esac
+	done | sort -u
+}
+same 'no request takes the processor from a reader' 3 \
+	"$(policies 'fuse-ring-*')"
+same 'what else the daemon does is scheduled as usual' 0 "$(policies ucmfs)"
 core_promises
 do_umount
 mkdir "$work/tier2"
