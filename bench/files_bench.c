@@ -8,7 +8,7 @@
  *
  * Empty folders: BEHIND is where MOUNTED's files lie, and what is read on both
  * sides are the same; PLAIN is on the same disk, for what is written. Each work
- * is done on both sides in turn, which goes first changing every round; the
+ * is done on both sides in turn, which comes first changing every round; the
  * first round is dropped. What is printed: both medians, the median of the
  * rounds' ratios and its quartiles. Files hold numbers that are looked at when
  * the clock has stopped.
@@ -37,7 +37,7 @@ struct bench {
 	uint64_t rounds, count, mib;
 	const char *label;
 	bool tsv;
-	int dirfd[2];     /* where is read: behind the mount, and through it */
+	int dirfd[2];     /* read from: the directory, and the mount */
 	int new_dirfd[2]; /* where is written */
 	size_t size;
 	char *bytes; /* size of them */
@@ -171,7 +171,7 @@ static int read_open(struct bench *bench, int dirfd, double *out)
 	return err;
 }
 
-/* What is new each time, and goes when the clock has stopped. */
+/* What is new each time, and is removed when the clock has stopped. */
 static int write_files(struct bench *bench, int dirfd, size_t size,
 		       uint64_t *ns_out)
 {

@@ -35,7 +35,7 @@ struct bench {
 	int64_t *ids_in; /* tokens of the longest request */
 	struct ucm_id *ids;
 	struct ucm_hash_request *requests; /* blocks in all, in batch parts */
-	uint8_t *messages; /* all, one behind the other */
+	uint8_t *messages; /* all, one after the other */
 	size_t *lengths, *parents; /* of a message; of the parent in it */
 };
 

@@ -55,7 +55,7 @@ static int one_round(struct bench *bench, struct side *sides, unsigned num)
 			continue;
 		err = side->run(bench, side, &figure);
 		if (err && side->huge) { /* others have taken them */
-			fprintf(stderr, ME ": goes on without huge pages\n");
+			fprintf(stderr, ME ": continues without huge pages\n");
 			bench->huge = false;
 			continue;
 		}

@@ -80,7 +80,7 @@ struct bench {
 
 /* ---- load_pages.c ---- */
 
-int complain(const char *object, const char *call); /* tells; -errno */
+int complain(const char *object, const char *call); /* reports it; -errno */
 uint64_t next_random(struct bench *bench);
 struct rusage;
 double seconds_of(const struct rusage *usage); /* of CPU */

@@ -3,10 +3,10 @@
  * load_fio.c - fio's turns: the same files, each in one read or write.
  *
  * The time is the job's own: io_uring until the last completion, with opening
- * the files, without fio's start. So is the CPU time of reads, as fio tells it;
- * but that leaves out the kernel's workers for its ring, which is where writes
- * are made. Of writes it is that of the whole process, less what a fio with two
- * files takes; so it has some of fio's own in it.
+ * the files, without fio's start. So is the CPU time of reads, as fio reports
+ * it; but that leaves out the kernel's workers for its ring, which is where
+ * writes are made. Of writes it is that of the whole process, less what a fio
+ * with two files takes; so it has some of fio's own in it.
  *
  * fio's own buffers are small pages, which the kernel pins for each read; a
  * large read then has many segments, and disks like few. With huge pages that

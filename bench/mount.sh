@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# mount.sh - what the mount costs, compared with the directory behind it.
+# mount.sh - what the mount costs, compared with the directory that it shows.
 #
 # For tmpfs and for a disk: make a tier, start the daemon on it, let
 # mount_bench measure, take all of it away again. One table on standard output

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount_bench.c - what a mount costs, compared with the directory behind it.
+ * mount_bench.c - what a mount costs, compared with the directory that it
+ * shows.
  *
  * Each work is done on the backing directory and on the mount in turn, which
- * goes first changing every round; the first round is dropped. What is
+ * comes first changing every round; the first round is dropped. What is
  * printed: both medians, the median of the rounds' ratios and its quartiles.
  * A ratio is mount / directory; where the figures are rates, more is better.
  *
- * It starts no mount but for --section start; mount.sh does that.
+ * It starts no mount except for --section start; mount.sh does that.
  */
 #include <config.h>
 

@@ -99,7 +99,7 @@ int measure_starts(struct bench *bench);
 
 /* ---- helpers (mount_bench.c) ---- */
 
-int complain(const char *object, const char *call); /* tells; -errno */
+int complain(const char *object, const char *call); /* reports it; -errno */
 uint64_t next_random(struct bench *bench);
 int drop_caches(const char *which);
 /* The names below a directory of buckets, at most count of them. */

@@ -5,7 +5,7 @@
  * Each call has its own clock; a side's figure for a round is the median.
  * "New" names are ones that the kernel does not know, because it was told to
  * drop its dentries (those of tmpfs itself cannot be dropped); for the mount,
- * the directory behind it knows them.
+ * the tier's directory knows them.
  */
 #include <config.h>
 

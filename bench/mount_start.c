@@ -82,7 +82,7 @@ static int stop_daemon(pid_t pid)
 	return -EIO;
 }
 
-/* A number behind a key, in a file of /proc or in JSON. */
+/* A number after a key, in a file of /proc or in JSON. */
 static int read_number(const char *path, const char *key, double *out)
 {
 	char text[16384] = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lifeline.h - a word in shared memory that tells whether a thread lives.
+ * lifeline.h - a word in shared memory that says whether a thread lives.
  *
  * The kernel itself changes the word when the thread ends, also by SIGKILL: it
  * takes the word for a robust futex (set_robust_list(2)) that the thread holds.

@@ -91,7 +91,7 @@ void ucm_log_file(enum ucm_log_level level, const char *line)
 		len = sizeof(text) - 1;
 		text[len - 1] = '\n';
 	}
-	/* what a full disk does not take is lost: there is nobody to tell */
+	/* what a full disk does not take is lost: nobody can be informed */
 	while (write(log_fd, text, len) < 0 && errno == EINTR)
 		;
 }
@@ -220,7 +220,7 @@ static bool window_is_over(const struct ucm_log_site *site, int64_t now_ms)
 	return now_ms - site->since_ms >= UCM_LOG_WINDOW_MS;
 }
 
-/* May it log a line? What it left out before is the caller's to tell. */
+/* May it log a line? The caller reports what it left out before. */
 static bool admit(struct ucm_log_site *site, const char *format,
 		  unsigned *left_out)
 {
@@ -271,7 +271,7 @@ void ucm_log_limited(struct ucm_log_site *site, enum ucm_log_level level,
 	va_end(args);
 }
 
-/* The next one that has something to tell, its count taken. */
+/* The next one that has something to report, its count taken. */
 static unsigned take_left_out(bool all, const char **format)
 {
 	int64_t now_ms = ucm_monotonic_ms();

@@ -8,10 +8,10 @@
  * Control characters and bytes that are no UTF-8 become \xNN, so that no name
  * that a user chose looks like a line of ours.
  *
- * Errors, warnings and infos are limited: a place in the source that has
- * logged UCM_LOG_BURST lines within UCM_LOG_WINDOW_MS logs no more until that
- * time is over. What was left out is counted, and told with the next line of
- * that place or by ucm_log_tell_left_out().
+ * Errors, warnings and infos are limited: a place in the source that has logged
+ * UCM_LOG_BURST lines within UCM_LOG_WINDOW_MS logs no more until that time is
+ * over. What was left out is counted, and reported with the next line of that
+ * place or by ucm_log_tell_left_out().
  *
  * Debugging lines belong to an area, which is off (0) until it is switched on,
  * also at run time. They are not limited, and not subject to the level.

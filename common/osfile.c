@@ -318,7 +318,7 @@ static long do_seek(const struct args *a)
 	return offset < 0 ? -errno : offset;
 }
 
-/* The file system is told of a close; interrupted, it has to be told again. */
+/* The file system learns of a close; if interrupted, it must learn again. */
 static long do_flush(const struct args *a)
 {
 	long rc;
@@ -492,7 +492,7 @@ static long call_guarded(struct ucm_guard *guard, const struct args *a)
 	return rc;
 }
 
-/* A sync may take its time, and who asks for it has chosen to wait. */
+/* A sync may take its time, and whoever asks for it has chosen to wait. */
 static bool may_take_long(const struct args *a)
 {
 	return a->what == DO_FSYNC || a->what == DO_FDATASYNC ||

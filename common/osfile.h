@@ -4,7 +4,7 @@
  *
  * One seam for four things: EINTR, paths that cannot leave a backing
  * directory, deadlines (osguard.h; not for the syncs), and faults put in by
- * tests. Nothing here logs, but for debugging.
+ * tests. Nothing here logs, except for debugging.
  */
 #ifndef UCM_OSFILE_H
 #define UCM_OSFILE_H
@@ -48,7 +48,7 @@ int ucm_os_fstat(int fd, struct stat *out);
  * one at the end; to free. */
 int ucm_os_list(int dirfd, const char *path, char **names_out);
 /* The same, as readdir(3) gives them: each has d_reclen bytes and stands right
- * behind the one before; d_reclen 0 is the end. To free. */
+ * after the one before; d_reclen 0 is the end. To free. */
 int ucm_os_list_entries(int dirfd, const char *path, struct dirent **out);
 /* A piece of that, "." and ".." among it, from an open directory, without an
  * entry at the end: its bytes, 0 when there are no more. */
@@ -81,7 +81,7 @@ int ucm_os_advise(int fd, off_t offset, off_t length, int advice);
 int ucm_os_lock(int fd);
 
 /* What close(2) of this file would say; the descriptor stays open. Network file
- * systems write what is left to be written, and tell of errors, only then. */
+ * systems write what is left to be written, and report errors, only then. */
 int ucm_os_flush(int fd);
 
 int ucm_os_fdatasync(int fd);

@@ -46,7 +46,7 @@ static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
 /* By descriptor; untouched pages of it cost nothing. */
 static struct ucm_guard *_Atomic guards[MAX_FDS];
-static _Atomic int guards_end; /* behind the highest that ever had one */
+static _Atomic int guards_end; /* one past the highest that ever had one */
 
 static void set_guard(int fd, struct ucm_guard *guard)
 {
@@ -68,7 +68,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&pool.lock);
 }
 
-/* Threads do not survive a fork: a daemon that goes to the background starts
+/* Threads do not survive a fork: a daemon that moves to the background starts
  * with none. What a stuck one of them had is lost. */
 static void after_fork_in_child(void)
 {

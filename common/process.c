@@ -3,7 +3,7 @@
  * process.c - asks the kernel, and reads /proc.
  *
  * A process that was killed closes its files like one that calls close(2): the
- * kernel does it, in its name. What tells them apart is a flag that the kernel
+ * kernel does it, in its name. They differ in a flag that the kernel
  * sets before it closes the first one (PF_EXITING; proc_pid_stat(5), "flags").
  */
 #include <config.h>
@@ -22,7 +22,8 @@
 
 /* The C library registers a list of each thread's robust futexes, which the
  * kernel takes away when the thread begins to end, before it closes files. One
- * that is there says "it goes on" for a tenth of the time that /proc takes. */
+ * that is there says "it keeps running" for a tenth of the time that /proc
+ * takes. */
 static bool has_robust_list(pid_t pid)
 {
 	void *head = NULL;

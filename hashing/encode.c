@@ -5,7 +5,7 @@
  * ucm       meta ‖ pickle of (parent, tuple(tokens))
  * chain     parent ‖ tokens as int32
  * prefix    tokens as 32 bits each, from the request's first on
- * hexchain  parent in hex, but for the first block ‖ tokens as int32 ‖
+ * hexchain  parent in hex, except for the first block ‖ tokens as int32 ‖
  *           block size in decimal
  * rank      meta of the rank ‖ rank 0's id; of ucm
  *

@@ -14,7 +14,7 @@
 
 struct part {
 	const char *name;
-	size_t bytes; /* 0: there is none; REST: up to the parts behind */
+	size_t bytes; /* 0: there is none; REST: up to the parts that follow */
 };
 
 #define REST SIZE_MAX
@@ -75,7 +75,7 @@ void ucm_explain_rank(const struct ucm_hasher *hasher,
 
 /* ---- blocks ---- */
 
-/* The parts of a block's message, but for the meta before it. */
+/* The parts of a block's message, without the meta before it. */
 static void parts_of(const struct ucm_walk *walk, struct part *parts)
 {
 	bool first = walk->at_start.tokens == 0;

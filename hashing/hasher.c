@@ -81,7 +81,7 @@ int ucm_extras_check(const struct ucm_scheme_info *info,
 	return check_items(extras, error);
 }
 
-/* A model may contain ':', as a path may: the three fields behind it cannot,
+/* A model may contain ':', as a path may: the three fields after it cannot,
  * so the text is taken apart from its end in one way only. */
 static int check_texts(const struct ucm_scheme_info *info,
 		       const struct ucm_hash_meta *meta,

@@ -3,7 +3,7 @@
  * hasher.h - what a hasher holds, and what the schemes have in common.
  *
  * A scheme over MD5 is an encoder: functions that write a block's message, all
- * of it or what is before, in and behind its tokens. walk.h drives it.
+ * of it or what is before, in and after its tokens. walk.h drives it.
  */
 #ifndef UCM_HASHER_H
 #define UCM_HASHER_H

@@ -38,7 +38,7 @@ ucm_md5_lanes ucm_md5_lanes_best(void);
 ucm_md5_lanes ucm_md5_lanes_named(const char *name);
 
 /*
- * Padding behind the last byte of a message: 0x80, zeros, its length in bits.
+ * Padding after the last byte of a message: 0x80, zeros, its length in bits.
  * room holds what the last whole chunk left over, partial bytes, and 72 more;
  * total is the message's length in bytes. Returns the chunks in room, 1 or 2.
  */

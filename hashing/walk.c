@@ -5,7 +5,7 @@
  * A small message, which is the rule, is in the buffer as a whole. A large one
  * streams through it: whole chunks are handed out, what is left moves to the
  * front. So does every message of a cumulative scheme; its state before the
- * padding is kept, and is where the next goes on.
+ * padding is kept, and is where the next continues.
  */
 #include <config.h>
 
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* The request's state behind the whole blocks done so far. */
+/* The request's state after the whole blocks done so far. */
 static void tell_state(const struct ucm_walk *walk)
 {
 	struct ucm_hash_state *out = walk->at_end;

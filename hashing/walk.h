@@ -18,7 +18,7 @@
 #include "hashing/pickle.h"
 
 #define UCM_WALK_ROOM 1024 /* bytes of messages that are in the buffer */
-#define UCM_WALK_SLACK 192 /* bytes behind it that may be touched */
+#define UCM_WALK_SLACK 192 /* bytes after it that may be touched */
 
 struct ucm_walk {
 	/* The run in hand: to be compressed into state. */

@@ -53,7 +53,7 @@ struct maker {
 	char *back;             /* the same room, for reading it back */
 	char *text;             /* NULL: tokens are made from the seed */
 	struct ucm_hasher *hasher;
-	struct ucm_hash_state chain; /* behind the block in hand */
+	struct ucm_hash_state chain; /* after the block in hand */
 	int64_t *tokens;        /* of the block in hand */
 	uint64_t number;        /* its number */
 	uint64_t done;

@@ -114,7 +114,7 @@ static void check_skew(const struct patient *patient)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	if (fstat(patient->fd, &st))
-		return; /* the next checks tell */
+		return; /* the next checks report it */
 	skew_s = (ucm_time_ns(&st.st_mtim) - ucm_time_ns(&now)) / 1000000000;
 	if (skew_s > SKEW_MOST_S || skew_s < -SKEW_MOST_S)
 		SAY(patient, UCM_WARN, "timedatectl set-ntp true on both",
@@ -148,7 +148,7 @@ static void check_xattr(const struct patient *patient)
 		SAY(patient, UCM_OK, NULL, "user extended attributes work");
 }
 
-/* 0: it does not tell. */
+/* 0: it does not say. */
 static unsigned direct_alignment(int fd)
 {
 #if defined(STATX_DIOALIGN) && defined(SYS_statx)

@@ -40,7 +40,7 @@ enum ucm_rows_order {
 	UCM_ROWS_ATIME, /* the one used last first */
 };
 
-/* What is equal goes by name. */
+/* What is equal is sorted by name. */
 void ucm_rows_sort(struct ucm_rows *rows, enum ucm_rows_order order);
 
 /* An option: 1 to 32 lowercase hex digits, as a const char *. */

@@ -122,7 +122,7 @@ static void check_id(struct job *job, size_t item)
 	tell(job, id, NULL, &absent);
 }
 
-/* A block that goes meanwhile is no fault of the store. */
+/* A block that disappears meanwhile is no fault of the store. */
 static int check_name(void *arg, unsigned dir, const struct ucm_id *id)
 {
 	check_place(arg, dir, id);

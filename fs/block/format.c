@@ -82,9 +82,9 @@ static const char *const fault_texts[UCM_FAULT_COUNT] = {
 	[UCM_FAULT_GEOMETRY] = "geometry differs from that of its space",
 	[UCM_FAULT_PLANE] = "plane checksum differs",
 	[UCM_FAULT_PAYLOAD] = "payload checksum differs",
-	[UCM_FAULT_TAIL] = "bytes behind the payload are not zero",
+	[UCM_FAULT_TAIL] = "bytes after the payload are not zero",
 	[UCM_FAULT_UNVOUCHED] =
-		"has no checksum, and nobody can tell whether it is whole",
+		"has no checksum, and nobody can say whether it is whole",
 	[UCM_FAULT_SPACE] = "space_id is not that of its space",
 };
 
@@ -365,7 +365,7 @@ uint32_t ucm_block_plane_crc(const struct ucm_block *block, const void *bytes,
 
 /*
  * The checksum of bytes in a row from those of its parts: a CRC is the rest of
- * a division of polynomials over GF(2), and bytes behind others multiply these
+ * a division of polynomials over GF(2), and bytes that follow multiply these
  * by x^8 each. Bits are reflected: the highest one is x^0.
  */
 #define CRC32C_POLYNOMIAL 0x82f63b78u

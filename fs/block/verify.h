@@ -25,8 +25,8 @@ int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
 /*
  * Everything, with all checksums. On UCM_FAULT_PLANE *plane is the plane's
  * number (layer 0 K, layer 0 V, ...). A block without checksums passes if the
- * rest is right; block->flags tells. fd may have been opened with O_DIRECT;
- * -EINVAL then: not in this file system.
+ * rest is right; block->flags says which. fd may have been opened with
+ * O_DIRECT; -EINVAL then: not in this file system.
  */
 int ucm_verify_whole(int fd, uint64_t size, const struct ucm_id *name,
 		     struct ucm_block *out, enum ucm_fault *fault,

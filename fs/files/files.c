@@ -461,7 +461,7 @@ void ucm_files_written(struct ucm_files_tree *tree, struct ucm_files *made,
 	end_promise(made);
 	if (!bytes || bytes > CHUNK_MAX)
 		return;
-	/* the large ones count; who comes between has counted as well */
+	/* the large ones count; whatever came between has counted as well */
 	atomic_store(&tree->file_bytes,
 		     bytes > before ? bytes : before - (before - bytes) / 8);
 }
@@ -586,7 +586,7 @@ int ucm_files_check_empty(struct ucm_files_tree *tree, const char *path,
 }
 
 /* All or none: of a folder that stays none may go, or the inode that gave it
- * its number goes and may be another folder's next. */
+ * its number is freed and may be another folder's next. */
 int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files_copies copies;

@@ -5,10 +5,10 @@
  * The tree lies over files/ of each backing directory. A file lies whole in one
  * of them, chosen when it is made, as a block's directory is; a folder may be
  * in any number of them and is made where it is needed. A name leads to what
- * the first directory has that has it, from fast to slow; a copy behind that
- * is never seen, and goes when the name is removed or replaced. A symbolic link
- * is a file whose content is what it says: it is never followed here. What is
- * none of these is not there. There is no index: the directories are asked.
+ * the first directory has that has it, from fast to slow; a copy after that is
+ * never seen, and is removed when the name is removed or replaced. A symbolic
+ * link is a file whose content is what it says: it is never followed here. What
+ * is none of these is not there. There is no index: the directories are asked.
  *
  * A rename over a file in another directory is done in steps, so that a crash
  * may leave both files: then the rule above says which one is seen, the old or

@@ -81,7 +81,7 @@ int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
 			struct ucm_files_node *parent, const char *name,
 			struct ucm_files_lock *out, char *path);
 
-/* The name of a node, wherever it is. -ESTALE: it has none any more. */
+/* The name of a node, wherever it is. -ESTALE: it no longer has one. */
 int ucm_files_lock_node(struct ucm_files_nodes *nodes,
 			struct ucm_files_node *node, struct ucm_files_lock *out,
 			char *path);

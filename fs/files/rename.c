@@ -8,7 +8,7 @@
  * and after a crash in between both are there, of which the first is seen. If
  * that would be the old one, the new file is linked to its new name, and loses
  * its old one last: so a crash hides neither. A file with two names is put
- * right at the next start, as .ucmfs/both.N tells; else who writes one name
+ * right at the next start, as .ucmfs/both.N says; else whoever writes one name
  * would change the other. Copies that nobody sees go before, so that none turns
  * up.
  *
@@ -206,7 +206,7 @@ static int link_over(struct ucm_files_tree *tree, const char *from,
 	return err;
 }
 
-/* The old file is in front of the new one: until it goes, that keeps its
+/* The old file hides the new one: until it is removed, that keeps its
  * name. */
 static int replace_in_front(struct ucm_files_tree *tree, const char *from,
 			    const char *to, unsigned dir,
@@ -347,8 +347,8 @@ int ucm_files_rename(struct ucm_files_tree *tree, const char *from,
 
 /* ---- after a crash ---- */
 
-/* If the file has both names: the old one goes, unless another file in front
- * has the new one still. */
+/* If the file has both names: the old one is removed, unless another file in
+ * front has the new one still. */
 static int part_names(struct ucm_files_tree *tree, unsigned dir,
 		      const char *from, const char *to)
 {

@@ -4,9 +4,9 @@
  *
  * Whatever a reader can reach is changed between begin and end only: the number
  * seq is odd there. Fields are stored with release and loaded (by readers) with
- * acquire, so that who sees a new field sees the odd number, or a later one,
- * when he looks at it again. A reader that has met two equal even numbers has
- * seen one moment.
+ * acquire, so that whoever sees a new field sees the odd number, or a later
+ * one, when he looks at it again. A reader that has met two equal even numbers
+ * has seen one moment.
  *
  * Linear hashing: heads are added one at a time, and each splits one chain.
  * Nothing is ever built anew, so there is no moment at which the table is large

@@ -2,9 +2,9 @@
 /*
  * index.c - 256 shards, one for each first byte of an id.
  *
- * Listing a bucket walks one shard, and two buckets never share a lock. The walk
- * goes in pieces, as most of a shard may be of other spaces: nobody waits for
- * more than a piece. What is in a shard is shard.h's.
+ * Listing a bucket walks one shard, and two buckets never share a lock. The
+ * walk is done in pieces, as most of a shard may be of other spaces: nobody
+ * waits for more than a piece. What is in a shard is shard.h's.
  *
  * Memory: 32 + 24 bytes an entry, 4 to 8 for heads, at most an eighth of that
  * idle in the last chunks.
@@ -350,8 +350,8 @@ int ucm_index_hide(struct ucm_index *index, uint16_t space)
 	/* who adds under a shard's lock that we have had knows of it */
 	atomic_fetch_or(&index->hidden_spaces[space / 64],
 			UINT64_C(1) << space % 64);
-	/* before the first entry goes, so that a reader who misses one will
-	 * find that it has to ask again */
+	/* before the first entry is removed, so that a reader that misses one
+	 * will find that it has to ask again */
 	ucm_index_memory_names_changed(&index->live);
 	for (unsigned i = 0; i < UCM_INDEX_MEMORY_SHARDS && !err; i++)
 		err = hide_in_shard(index, i, space);

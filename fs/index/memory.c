@@ -185,7 +185,7 @@ uint64_t ucm_index_memory_size(struct ucm_index_memory *live)
 	return size;
 }
 
-/* ---- what readers are told ---- */
+/* ---- what readers see ---- */
 
 int ucm_index_memory_serve(struct ucm_index_memory *live)
 {

@@ -53,7 +53,7 @@ static inline void *ucm_index_memory_at(const struct ucm_index_memory *live,
 
 uint64_t ucm_index_memory_size(struct ucm_index_memory *live);
 
-/* ---- what readers are told ---- */
+/* ---- what readers see ---- */
 
 /* From now on, and for as long as the calling thread lives or until it takes
  * it back, somebody keeps the index. */

@@ -5,7 +5,7 @@
  * The reference for .ucmfs/index, version 1; doc/index-format.md has it in
  * words. Little-endian. The daemon writes, everybody else reads; what changes
  * after the file can be opened is _Atomic. Only the layout and its arithmetic:
- * who reads (fs/reader/find.c) trusts no number in it and checks each against
+ * the reader (fs/reader/find.c) trusts no number in it and checks each against
  * the file's size.
  */
 #ifndef UCM_INDEX_MEMORY_LAYOUT_H

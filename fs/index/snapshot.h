@@ -14,15 +14,15 @@
  *
  * What is promised of its blocks. Who owns a name is compared with the
  * directories: a bucket whose inode, ctime and mtime are those of the snapshot
- * has the names of the snapshot, and every other bucket is listed. A bucket that
- * changed within the clock's grain (two seconds) before, or is on a network file
- * system, where such times are hearsay, is always listed. A name says nothing of
- * a file's bytes, which an outsider may have replaced meanwhile, so the header of
- * each block is read at its first open: no block is served before, as ever. That
- * was preferred to comparing the file's own ctime, which costs memory for each
- * block and another fstat for each commit, changes with every chmod, and is not
- * kept by a copy of the directory; whoever opens a block reads its first page
- * next.
+ * has the names of the snapshot, and every other bucket is listed. A bucket
+ * that changed within the clock's grain (two seconds) before, or is on a
+ * network file system, whose times cannot be relied on, is always listed. A
+ * name says nothing of a file's bytes, which an outsider may have replaced
+ * meanwhile, so the header of each block is read at its first open: no block is
+ * served before, as always. That was preferred to comparing the file's own
+ * ctime, which costs memory for each block and another fstat for each commit,
+ * changes with every chmod, and is not kept by a copy of the directory; whoever
+ * opens a block reads its first page next.
  *
  * Little-endian, reserved bytes zero:
  *

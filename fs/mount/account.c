@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * account.c - what a request leaves behind when it ends: its time in the
+ * account.c - what a request leaves when it ends: its time in the
  * statistics, a record in the trace, a line for debugging.
  */
 #include <config.h>

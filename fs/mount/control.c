@@ -91,7 +91,7 @@ struct control {
 };
 
 static const struct control controls[] = {
-	/* these two tell paths and tenants' names */
+	/* these two show paths and tenants' names */
 	{ .name = "stats.json", .mode = 0400, .text = ucm_stats_text },
 	{ .name = "config.yaml", .mode = 0400, .text = config_text },
 	{ .name = "metrics", .mode = 0444, .text = ucm_metrics_text },

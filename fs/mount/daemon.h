@@ -230,7 +230,7 @@ struct ucm_handle {
 			       system */
 	bool shared_write;  /* opened O_RDWR: may be mapped for writing */
 	bool refused;	    /* by the last FLUSH, as wrong */
-	bool vouched;	    /* a writer's: the process that closed it last goes
+	bool vouched;	    /* a writer's: the process that closed it last keeps
 			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
@@ -266,7 +266,7 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file);
 void ucm_handle_return_fd(const struct ucm_handle *file, int fd);
 
 /* Give a staging file a (new) name, or take it away (NULL). The table's own
- * reference comes and goes with it. A file that had the name loses it. */
+ * reference lives as long. A file that had the name loses it. */
 int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
 			uint16_t space, unsigned bucket, const char *name);
 
@@ -476,7 +476,7 @@ void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino);
 
 /* ---- mounting (session.c) ---- */
 
-/* Mount, serve until told to stop, unmount. trace: NULL, or the caller's. 0 or
+/* Mount, serve until asked to stop, unmount. trace: NULL, or the caller's. 0 or
  * -errno (logged). */
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 		   struct ucm_trace *trace);

@@ -23,7 +23,7 @@ static const struct ucm_handle_ops manifest_handle;
 
 /* ---- attributes ---- */
 
-/* -ENOENT: the space has none that can be read. */
+/* -ENOENT: the space has no manifest that can be read. */
 static int manifest_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 			    struct stat *out)
 {

@@ -55,7 +55,7 @@ static void put_by_cause(struct ucm_prom *prom, const char *name,
 			     ucm_counted(&counters[i]));
 }
 
-/* What one table of stats.h has; two of them tell their causes instead. */
+/* What one table of stats.h has; two of them show their causes instead. */
 static void put_counters(struct ucm_prom *prom, const struct ucm_stats *stats)
 {
 #define PUT(name, help)                                                       \

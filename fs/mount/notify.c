@@ -78,7 +78,7 @@ void ucm_notify_owner(struct ucm_daemon *daemon, const struct ucm_space *space)
 	pthread_mutex_unlock(&notifier->lock);
 }
 
-/* The next space to tell of, under the lock. */
+/* The next space to report, under the lock. */
 static unsigned take_space(struct ucm_notifier *notifier)
 {
 	unsigned word = 0, bit;

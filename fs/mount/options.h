@@ -21,7 +21,7 @@ enum ucm_switch {
 };
 
 enum ucm_log_to {
-	UCM_LOG_TO_DEFAULT, /* stderr in the foreground, syslog behind it */
+	UCM_LOG_TO_DEFAULT, /* stderr in the foreground, else syslog */
 	UCM_LOG_TO_STDERR,
 	UCM_LOG_TO_SYSLOG,
 	UCM_LOG_TO_FILE,
@@ -46,7 +46,7 @@ struct ucm_options {
 	bool has_uid, has_gid;
 	unsigned uid, gid;
 	enum ucm_log_to log;
-	char *log_file; /* absolute, if it goes there */
+	char *log_file; /* absolute, if it is logged there */
 	enum ucm_log_level log_level;
 	char *trace; /* file, NULL: none */
 	uint64_t trace_size;

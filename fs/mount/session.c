@@ -94,7 +94,7 @@ static const char *want_passthrough(const struct ucm_daemon *daemon,
 		return "it needs CAP_SYS_ADMIN";
 	/* fails if the kernel has not offered it */
 	if (!fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH))
-		return "this kernel has it not (6.9 or later does)";
+		return "this kernel does not have it (6.9 or later does)";
 	return NULL;
 }
 
@@ -303,7 +303,7 @@ log_of_libfuse(enum fuse_log_level level, const char *format, va_list args)
 
 /* ---- the mount point ---- */
 
-/* The way for who is not root; fusermount3 itself says why it fails. */
+/* The way for users other than root; fusermount3 itself says why it fails. */
 static bool run_fusermount(const char *mountpoint)
 {
 	pid_t pid = fork();

@@ -87,7 +87,7 @@ void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off)
 
 /* ---- attributes ---- */
 
-/* The descriptor tells; a closed staging file is opened for the question. */
+/* The descriptor says; a closed staging file is opened for the question. */
 static int staging_stat(struct ucm_daemon *daemon, struct ucm_handle *file,
 			struct stat *out)
 {
@@ -458,7 +458,7 @@ static void staging_finish_writer(struct ucm_account *within,
 	bool unchanged = ucm_store_unchanged(&file->temp, file->fd);
 
 	if (file->refused && unchanged)
-		return; /* close(2) has told, and so has the log */
+		return; /* close(2) has failed, and the log says why */
 	if (file->temp.committed)
 		ucm_store_recheck(set, &file->temp, file->fd);
 	else if (staging_commit_writer(within, file,

@@ -135,7 +135,7 @@ static int tree_attr_of_open(struct ucm_daemon *daemon,
 	return err;
 }
 
-/* Its descriptor tells: of a removed folder as well, which may be the working
+/* Its descriptor says: of a removed folder as well, which may be the working
  * directory of somebody. */
 static int tree_attr_of_gone(struct ucm_daemon *daemon,
 			     struct ucm_files_node *node, struct stat *out)
@@ -471,7 +471,7 @@ static void tree_settle(struct ucm_daemon *daemon,
 	ucm_handle_put(daemon, file);
 }
 
-/* A name goes: a descriptor for those who know what it leads to, or -1.
+/* A name is removed: a descriptor for those who know what it leads to, or -1.
  * Whoever has looked up a file can open it, as on any file system. */
 static int tree_before_removal(struct ucm_daemon *daemon,
 			       struct ucm_files_node *folder, const char *name,
@@ -664,7 +664,7 @@ static int tree_create(struct ucm_account *account, fuse_ino_t parent,
 	return err == -EEXIST && !(fi->flags & O_EXCL) ? -ESTALE : err;
 }
 
-/* From now on for writing as well; whoever reads with it goes on. */
+/* From now on for writing as well; whoever reads with it still can. */
 static int tree_make_writable(struct ucm_daemon *daemon,
 			      struct ucm_handle *file)
 {
@@ -699,7 +699,7 @@ static int tree_reopen_gone(const struct ucm_files_node *node, int flags,
 }
 
 /* path: NULL if it is gone. What was looked up is opened and nothing else: of
- * another file, put there behind us, the kernel remembers nothing that is
+ * another file, put there by others, the kernel remembers nothing that is
  * right. It looks again then. */
 static int tree_open_first(struct ucm_daemon *daemon,
 			   const struct ucm_files_node *node, const char *path,
@@ -802,7 +802,7 @@ static int tree_flush(struct ucm_account *account, struct ucm_handle *file)
 	int err = 0;
 
 	/* the kernel opens a file that it passes through once more, and does
-	 * not tell its file system when that is closed */
+	 * not report to its file system when that is closed */
 	if (file->told_at_close && file->writes)
 		err = ucm_os_flush(file->fd);
 	return err ? tree_failed(account->daemon, file, "close", err) : 0;
@@ -884,7 +884,7 @@ static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err;
 }
 
-/* Entry number off, "." and ".." being the first; false behind the last. Its
+/* Entry number off, "." and ".." being the first; false after the last. Its
  * name is looked up when it is asked for. */
 static bool tree_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 const struct folder *folder, off_t off,

@@ -4,7 +4,7 @@
  *
  * For spaces that are not published, and where the index cannot be mapped. The
  * daemon answers for what it has not read yet and for what is in doubt. One
- * block's entry is stat's to tell.
+ * block's entry, stat says.
  */
 #include <config.h>
 

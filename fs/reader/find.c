@@ -29,7 +29,7 @@ enum answer {
 	PRESENT,
 	UNKNOWN,
 	AGAIN,  /* the shard was being changed */
-	BROKEN, /* what is there makes no sense, or lies behind the limit */
+	BROKEN, /* what is there makes no sense, or lies beyond the limit */
 };
 
 struct probe {

@@ -3,7 +3,7 @@
  * reader.c - the calls of <ucm/index.h>, and which back end answers them.
  *
  * A space is known by name to the caller and by number to the index. The number
- * is asked for once (an extended attribute of the space's folder, which tells
+ * is asked for once (an extended attribute of the space's folder, which says
  * whether it is published as well) and holds until the map says that the spaces
  * have changed.
  */

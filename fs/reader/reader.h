@@ -66,7 +66,7 @@ static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 
 /* ---- the map ---- */
 
-/* A field of shared memory, and nothing behind it before it. */
+/* A field of shared memory, and nothing after it before it. */
 #define UCM_READ(field) atomic_load_explicit(field, memory_order_acquire)
 
 static inline const struct ucm_index_memory_header *

@@ -13,7 +13,7 @@
 #include "hashing/tree.h"
 
 /* Under the name's lock, under which leases are given: what was located and
- * leased is not removed behind it. */
+ * leased is not removed after it. */
 static int calls_evict_locked(struct ucm_store *store,
 			      struct ucm_leases *leases,
 			      const struct ucm_key *key, ucm_ref ref)

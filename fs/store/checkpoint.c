@@ -9,7 +9,7 @@
  * checking them.
  *
  * When a sync fails, the kernel may have dropped pages that never came to the
- * disk, and tells so once: the next sync succeeds. So what has been committed
+ * disk, and says so once: the next sync succeeds. So what has been committed
  * since the last good one is in doubt, and is compared with what the disk has
  * before it is served; nothing new is placed there. When all of it has been
  * checked and a sync succeeds, the directory is as good as before.
@@ -69,7 +69,7 @@ static int checkpoint_sync_by(struct ucm_keeper *keeper,
 
 	if (atomic_load(&backing->recovery.losses) != losses) {
 		writes_were_lost(keeper, lost, err);
-	} else if (err) { /* the old checkpoint goes on to hold */
+	} else if (err) { /* the old checkpoint still holds */
 		ucm_backing_failed(backing, "checkpoint", err);
 		ucm_dirs_count_error(&keeper->store->dirs, keeper->dir, err);
 	}

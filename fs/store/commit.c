@@ -15,8 +15,8 @@
  * What is written later is late.c's.
  *
  * Two writers of one block: link(2) lets one win, in one directory; the index
- * decides between directories. The loser's file goes, and its writer is told
- * that all is well, because the name says what the bytes are.
+ * decides between directories. The loser's file is removed, and its writer is
+ * told that all is well, because the name says what the bytes are.
  */
 #include <config.h>
 
@@ -92,7 +92,7 @@ static enum ucm_fault judge_by_word(struct ucm_temp *temp,
 /*
  * A file may have its size before it has its bytes: made by ftruncate or
  * fallocate, or full of holes because it was written out of order. Then only
- * the checksums tell whether it is whole.
+ * the checksums say whether it is whole.
  */
 static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
 		       enum ucm_commit_when when, struct ucm_block *block,
@@ -137,7 +137,8 @@ static enum ucm_fault judge_written(const struct ucm_temp *temp,
 }
 
 /* What is wrong with the file, of which temp->stamp is the state before
- * anything of it was read. Who has written it all knows that it is whole. */
+ * anything of it was read. Whoever has written it all knows that it is
+ * whole. */
 static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
 		      const struct ucm_key *key, enum ucm_commit_when when,
 		      struct ucm_block *block, enum ucm_fault *fault)
@@ -266,7 +267,7 @@ static bool is_loser(const struct ucm_temp *temp)
 	return atomic_load(&temp->backing->recovery.losses) != temp->losses;
 }
 
-/* The same bytes, as far as stamps tell; link(2) has set the ctime. */
+/* The same bytes, as far as stamps show; link(2) has set the ctime. */
 static bool same_bytes(const struct stat *a, const struct stat *b)
 {
 	return a->st_size == b->st_size &&
@@ -337,8 +338,8 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 }
 
 /* As durable as it is to be. A network file system writes what it has kept, and
- * tells of errors, when a file is closed; a failure is told once and never asked
- * for again: the next answer would be a lie. */
+ * reports errors, when a file is closed; a failure is reported once and never
+ * asked for again: the next answer would be a lie. */
 static int make_durable(struct ucm_store *store, struct ucm_temp *temp, int fd,
 			const struct ucm_key *key)
 {

@@ -113,7 +113,7 @@ struct restat {
 	uint8_t flags; /* to add */
 };
 
-/* The tier gets back what it gave, whenever the block goes. */
+/* The tier gets back what it gave, whenever the block is removed. */
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
 	const struct restat *new = arg;

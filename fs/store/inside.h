@@ -61,7 +61,7 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 			    unsigned dir, uint8_t flag,
 			    int (*fn)(struct ucm_store *store, ucm_ref ref));
 
-/* By who has removed an entry. */
+/* By whoever has removed an entry. */
 void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key);
 
 /* ---- moving aside (quarantine.c) ---- */
@@ -116,7 +116,7 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 
 /* ---- bad entries (doubt.c); ucm_store_condemn() ---- */
 
-/* The file is not there, or is no file: the entry goes, unless another
+/* The file is not there, or is no file: the entry is removed, unless another
  * directory has a copy, which takes its place. err: for the log. */
 void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err);
 

@@ -47,7 +47,7 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 	ucm_store_read_again(keeper->store, NULL, keeper->dir);
 	ucm_scan_settle(keeper->store, keeper->dir);
 	if (atomic_load(&keeper->store->stopping))
-		return; /* who comes back late finds the configuration gone */
+		return; /* the configuration is gone by now */
 	if (keeper_is_due(keeper) && ucm_keeper_checkpoint(keeper))
 		ucm_scan_settle(keeper->store, keeper->dir);
 }

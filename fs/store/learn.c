@@ -62,7 +62,7 @@ static bool learn_is_there(uint64_t there[4], unsigned bucket)
 }
 
 /* What a space's blocks look like must be known before the first commit, and
- * the mount is waiting: one block tells. */
+ * the mount is waiting: one block is enough. */
 static void learn_geometry(struct ucm_store *store, struct ucm_space *space,
 			   uint64_t there[][4])
 {

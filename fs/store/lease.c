@@ -3,9 +3,9 @@
  * lease.c - a table of references, users and times, by open addressing.
  *
  * The leases of one block are in one chain. Nothing is taken out: what is over
- * goes when the table is made anew, which happens when it is two thirds full or
- * a user seems to have too many. A lease is over, and forgotten, when its block
- * has been left for a tenth of the time that it was held.
+ * disappears when the table is made anew, which happens when it is two thirds
+ * full or a user seems to have too many. A lease is over, and forgotten, when
+ * its block has been left for a tenth of the time that it was held.
  */
 #include <config.h>
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define FIRST_ROOM 256
-#define CLEAR_EVERY_MS 1000 /* for a user who asks for more than he gets */
+#define CLEAR_EVERY_MS 1000 /* for a user who asks for more than is left */
 
 void ucm_leases_init(struct ucm_leases *leases, unsigned most, unsigned age_s)
 {

@@ -147,7 +147,7 @@ void ucm_namespace_remove(struct ucm_namespace *names, struct ucm_space *space)
 	pthread_rwlock_unlock(&names->lock);
 }
 
-/* A bare block does not tell heads and order: a fuller one completes it. */
+/* A bare block does not say heads and order: a fuller one completes it. */
 static void learn(struct ucm_space *space, const struct ucm_block *block)
 {
 	if (!space->has_geometry || !space->geometry.num_kv_heads)

@@ -97,8 +97,8 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 		ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, true);
 }
 
-/* What others put into a bucket behind an earlier mount, the snapshot does not
- * know, and its times do not tell. */
+/* What others put into a bucket during an earlier mount, the snapshot does not
+ * know, and its times do not show. */
 static void scan_audit(struct ucm_store *store)
 {
 	for (uint64_t number = 0; number < store->num_tasks; number++) {

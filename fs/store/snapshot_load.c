@@ -181,7 +181,7 @@ static int sort_names(struct verdict *verdict, const char *names)
 	return 0;
 }
 
-/* A bucket that cannot be read is the scan's to tell of. */
+/* The scan reports a bucket that cannot be read. */
 static void snapshot_judge(struct ucm_store *store, unsigned dir,
 			   unsigned bucket,
 			   const struct ucm_snapshot_stamp *stamp,

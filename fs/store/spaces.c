@@ -226,7 +226,7 @@ int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space)
 	if (err)
 		return err;
 	err = has_blocks(store, space) ? -ENOTEMPTY : 0;
-	/* all that can be in the way first: space.json goes last */
+	/* all that can be in the way first: space.json is removed last */
 	if (!err)
 		err = in_every_directory(store, space, "rmdir", empty_folder);
 	if (!err)

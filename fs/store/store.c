@@ -155,7 +155,7 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 	return err ? err : fault ? -EIO : 0;
 }
 
-/* The first open of what a snapshot has told: is it the block? If not, it is
+/* The first open of what a snapshot has named: is it the block? If not, it is
  * looked at as if it had just been found. */
 static int store_first_look(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_entry *entry, int fd,
@@ -351,8 +351,8 @@ static int store_remove_locked(struct ucm_store *store,
 		return err;
 	if (lies_on_readonly(store, space, &entry))
 		return -EROFS;
-	/* before the file: who maps the index is never told of a block that
-	 * is gone; behind it the entry goes, so that we find it as long */
+	/* before the file: whoever maps the index never sees a block that is
+	 * gone; the entry is removed after it, so that we find it until then */
 	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, true);
 	err = store_remove_files(store, space, &entry);
 	if (err) {
@@ -372,7 +372,7 @@ int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 {
 	int err;
 
-	/* no snapshot shall bring it back while it goes */
+	/* no snapshot shall bring it back while it is removed */
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
@@ -434,7 +434,7 @@ static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 	return 0;
 }
 
-/* Under the name's lock: no mark stays behind of a block that is just being
+/* Under the name's lock: no mark is left of a block that is just being
  * removed, and none that is being pinned is evicted. */
 int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned)
 {

@@ -4,7 +4,7 @@
  *
  * Finds a block in whichever tier has it, writes new ones to the first tier
  * with room, and keeps the index. It knows nothing of FUSE. Calls return 0 (or
- * a descriptor) or -errno and may be made from any thread, but open, start,
+ * a descriptor) or -errno and may be made from any thread, except open, start,
  * stop and close, which are the owner's.
  *
  * Split by task: life.c (open to close), store.c (find, read, remove), create.c
@@ -54,7 +54,7 @@ struct ucm_store {
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
 	_Atomic uint64_t writers; /* files that are open after their commit */
 	_Atomic bool scanned;    /* the whole index is filled, */
-	struct ucm_unread unread; /* but for what could not be read */
+	struct ucm_unread unread; /* except for what could not be read */
 	/* For the size of a space's first blocks: the largest block that there
 	 * has been, and the most that a file of unknown size had when it was
 	 * dropped. */
@@ -102,7 +102,7 @@ struct ucm_store {
 
 /*
  * Open all tiers and learn which spaces there are, and what their blocks look
- * like. Writes nothing but what a new directory lacks. Errors come with a
+ * like. Writes only what a new directory lacks. Errors come with a
  * error that names the directory.
  */
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
@@ -118,7 +118,7 @@ int ucm_store_start(struct ucm_store *store);
  * it is gone they wait for us to end. */
 void ucm_store_serving(struct ucm_store *store, dev_t mount);
 
-/* From now on nobody is told of losses. Close follows. */
+/* From now on nobody is notified of losses. Close follows. */
 void ucm_store_quiet(struct ucm_store *store);
 
 /* End the threads, and leave each directory clean of which everything is known
@@ -133,7 +133,7 @@ void ucm_store_close(struct ucm_store *store);
 int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
-/* The same for those who look around: it is not counted as a lookup. */
+/* The same for browsing: it is not counted as a lookup. */
 int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
@@ -201,24 +201,24 @@ struct ucm_temp {
 	struct ucm_key key; /* once committed */
 	ucm_ref ref;        /* 0: a duplicate */
 	struct stat stamp;  /* at the commit, or when it was tried last */
-	/* What its header says, from who has written all of the file and knows
-	 * that it was written; the commit reads nothing back then. NULL: it
-	 * looks for itself. */
+	/* What its header says, from whoever has written all of the file and
+	 * knows that it was written; the commit reads nothing back then. NULL:
+	 * it looks for itself. */
 	const struct ucm_block *written;
 };
 
 /*
  * Why a file may be whole. Checksums prove it whoever closes it. Without them,
- * and without a geometry that tells the size, only its writer knows: its word
- * is fsync, rename, or a close by a process that goes on. What the kernel
+ * and without a geometry that gives the size, only its writer knows: its word
+ * is fsync, rename, or a close by a process that keeps running. What the kernel
  * closes for a process that was killed is nobody's word.
  */
 enum ucm_commit_when {
 	UCM_COMMIT_IF_WHOLE, /* a descriptor was closed, perhaps not the last */
-	UCM_COMMIT_CLOSED,   /* the same, by a process that goes on */
+	UCM_COMMIT_CLOSED,   /* the same, by a process that keeps running */
 	UCM_COMMIT_LAST,     /* the last close */
 	UCM_COMMIT_NOW,      /* fsync, rename, or the last close of what has not
-			      * changed since a process that goes on closed it */
+			      * changed since such a process closed it */
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
@@ -264,7 +264,7 @@ void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
  * mount checks what has changed. */
 void ucm_store_abandon(const struct ucm_temp *temp);
 
-/* Forget a temporary file; its name goes if it was not committed. */
+/* Forget a temporary file; its name is removed if it was not committed. */
 void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp);
 
 /* ---- spaces ---- */
@@ -285,9 +285,9 @@ int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len);
 
-/* A block is torn or damaged: out of the index, moved aside, told. judged: the
- * file that was found so; if another one has the name by now, nothing is done.
- * NULL: whatever has it. */
+/* A block is torn or damaged: out of the index, moved aside, reported. judged:
+ * the file that was found so; if another one has the name by now, nothing is
+ * done. NULL: whatever has it. */
 void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail);

@@ -389,7 +389,7 @@ int ucm_backing_begin(struct ucm_backing *backing)
 	if (err)
 		ucm_error("%s: .ucmfs/state: %s", backing->path,
 			  strerror(-err));
-	else /* the state file has ended it; who reads it has it open */
+	else /* the state file has ended it; its reader has it open */
 		ucm_snapshot_remove(backing->ctlfd);
 	return err;
 }
@@ -458,7 +458,7 @@ static enum ucm_holes try_seek_hole(struct ucm_backing *backing)
  * Fewer blocks than bytes is a hole or compression; more is no proof, since
  * XFS counts what it has set aside. Huge pages of tmpfs, and blocks larger than
  * a page, are filled with zeros around the first byte that is written: local
- * file systems tell by st_blksize. (On a network file system that is the size
+ * file systems say so by st_blksize. (On a network file system that is the size
  * of a transfer.)
  */
 enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,

@@ -18,7 +18,7 @@
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
  * "folder" below is a space's place in the directory: "blocks" or
- * "spaces/NAME". All calls may be made from any thread, but open and close.
+ * "spaces/NAME". All calls may be made from any thread, except open and close.
  */
 #ifndef UCM_BACKING_H
 #define UCM_BACKING_H
@@ -92,7 +92,7 @@ void ucm_backing_temp_drop(struct ucm_backing *backing, const char *name);
 /* Has a temporary file bytes everywhere? Not every file system can say: some
  * answer "no holes" to everything, and huge pages fill what nobody wrote. */
 enum ucm_holes {
-	UCM_HOLES_UNKNOWN, /* it cannot be told */
+	UCM_HOLES_UNKNOWN, /* not known */
 	UCM_HOLES_NONE,
 	UCM_HOLES_SOME,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h - what the store is told: tiers and how to treat them.
+ * config.h - the store's settings: tiers and how to treat them.
  *
  * The same settings come from the mount's SOURCE and options and from a YAML
  * file; this file parses both. It opens no tier.

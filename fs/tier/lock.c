@@ -7,7 +7,7 @@
  *
  * The kernel takes a mount away before the daemon hears of it. So "serving" is
  * believed only while the mount is there (its device number may soon be that of
- * another mount elsewhere); who is in another namespace cannot see that, and
+ * another mount elsewhere); a process in another namespace cannot see that, and
  * takes the word for it.
  *
  * The lock is an open-file one: it survives the fork into the background and
@@ -47,7 +47,7 @@ static const char *const words[] = {
 	[UCM_LOCK_ENDING] = "ending",
 };
 
-/* 0: cannot be told. */
+/* 0: not known. */
 static unsigned long long mount_namespace(void)
 {
 	struct stat st;
@@ -55,7 +55,7 @@ static unsigned long long mount_namespace(void)
 	return stat("/proc/self/ns/mnt", &st) ? 0 : st.st_ino;
 }
 
-/* Is a device mounted, and where: at *place, or (0) at any, which is told? As
+/* Is a device mounted, and where: at *place, or (0) at any, which is stored? As
  * good as yes if that cannot be learned. */
 static bool is_mounted(dev_t device, unsigned *place)
 {

@@ -30,7 +30,7 @@ int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		  struct ucm_error *error);
 
 /* Tell those who wait. mount: the device of a mount that is SERVING. Nothing
- * happens if lockfd is -1, or if it cannot be told: then nobody waits. */
+ * happens if lockfd is -1, or if it is not known: then nobody waits. */
 void ucm_lock_tell(int lockfd, enum ucm_lock_state state, dev_t mount);
 
 #endif

@@ -3,8 +3,8 @@
  * recovery.c - the state file of a directory: "clean", "checkpoint", "boot", and
  * the number of the snapshot, if it is clean.
  *
- * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but
- * never ctime. The boot id tells a crash of the daemon, after which the page
+ * ctime decides, because utimensat(2) can set mtime (cp -p, rsync -t) but never
+ * ctime. The boot id distinguishes a crash of the daemon, after which the page
  * cache still holds every byte, from one of the machine; blocks without
  * checksums are trusted after the first and not after the second.
  */

@@ -168,12 +168,12 @@ static uint64_t open_before(struct ucm_promise *promise)
 	return open;
 }
 
-/* Free space, but for one block of it; false: none, or it cannot say. */
+/* Free space, except for one block of it; false: none, or it cannot say. */
 static bool free_of(int dirfd, uint64_t *out)
 {
 	struct statvfs st;
 
-	/* a lookup server and a full disk are told apart by the next write */
+	/* the next write shows whether the server or the disk is full */
 	if (ucm_os_statvfs(dirfd, &st) || (st.f_files && !st.f_favail) ||
 	    !st.f_bavail)
 		return false;

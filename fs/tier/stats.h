@@ -29,12 +29,12 @@
 	X(quarantined, "torn or damaged blocks moved aside")                  \
 	X(strays, "files in buckets that are not blocks")                     \
 	X(misfits, "blocks of another geometry than their space's")           \
-	X(vanished, "blocks that disappeared behind the daemon")              \
+	X(vanished, "blocks that disappeared without the daemon")              \
 	X(doubts_settled, "blocks in doubt that were found good")             \
 	X(checkpoints, "syncfs checkpoints")
 
-/* The same of each tier. Bytes are the sizes of whole blocks: who reads them
- * reads past the daemon. */
+/* The same of each tier. Bytes are the sizes of whole blocks: whoever reads
+ * them reads past the daemon. */
 #define UCM_TIER_STATS(X)                                                     \
 	X(opens, "blocks opened for reading")                                 \
 	X(opened_bytes, "sizes of blocks opened for reading")                 \

@@ -63,7 +63,7 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
 
-/* The size has been told: a guess is one no more; of others it may be more
+/* The size is known: a guess is one no more; of others it may be more
  * than was promised. NULL does nothing, here and below. */
 void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes);
 
@@ -71,7 +71,7 @@ void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes);
 void ucm_promise_end(struct ucm_promise *promise);
 
 /* What a file takes on disk, as it is counted: what was allocated beyond its
- * end to be written to (XFS does that) goes when it is closed. */
+ * end to be written to (XFS does that) is given back when it is closed. */
 uint64_t ucm_file_takes(const struct stat *st);
 
 /* Bytes that its files take, and its blocks and files. */

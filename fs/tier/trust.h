@@ -27,7 +27,7 @@ struct ucm_trust {
 	uid_t owner;      /* of the directory */
 	bool open_to_all; /* others may make names in it */
 	bool owner_too;   /* trust him as well */
-	bool any_owner;   /* only a server knows who is who */
+	bool any_owner;   /* only the server knows the users */
 };
 
 /* st: of the directory. remote: a server decides whose our files are, which

@@ -25,7 +25,7 @@ struct shard {
 
 struct ucm_opstats {
 	struct shard shards[SHARDS];
-	/* rarer than successes, but for names that are absent */
+	/* rarer than successes, except for absent names */
 	_Atomic uint64_t errors[UCM_OP_COUNT][UCM_ERRNOS];
 };
 

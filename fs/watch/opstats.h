@@ -3,7 +3,7 @@
  * opstats.h - how long requests take, and how they fail.
  *
  * A histogram for each operation. Threads count in shards of their own, so
- * that they do not pull each other's cache lines; who reads adds them up. It
+ * that they do not pull each other's cache lines; the reader adds them up. It
  * knows nothing of FUSE.
  */
 #ifndef UCM_OPSTATS_H
@@ -75,7 +75,7 @@ void ucm_opstats_free(struct ucm_opstats *stats);
 void ucm_opstats_add(struct ucm_opstats *stats, enum ucm_op op, uint64_t ns,
 		     int err);
 
-/* What has been counted so far, while others go on. */
+/* What has been counted so far, while others keep counting. */
 void ucm_opstats_times(const struct ucm_opstats *stats, enum ucm_op op,
 		       struct ucm_op_times *out);
 uint64_t ucm_opstats_errors(const struct ucm_opstats *stats, enum ucm_op op,

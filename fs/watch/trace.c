@@ -31,7 +31,7 @@ static bool has_bad_sizes(const struct trace_header *header, size_t len)
 		       header->header_bytes - header->names_offset;
 }
 
-/* Exactly so many strings, and nothing behind the last. */
+/* Exactly so many strings, and nothing after the last. */
 static bool has_bad_names(const struct trace_header *header, const char *names)
 {
 	uint32_t num = 0;
@@ -191,7 +191,7 @@ static void begin(const struct ucm_trace_view *view,
 	};
 }
 
-/* The next slot in the order of writing: from behind the newest to the end,
+/* The next slot in the order of writing: from after the newest to the end,
  * then from the start to the newest. */
 static bool next_slot(const struct ucm_trace_view *view,
 		      struct ucm_trace_cursor *cursor, uint64_t *slot)
@@ -212,7 +212,7 @@ static bool next_slot(const struct ucm_trace_view *view,
 	return true;
 }
 
-/* Of this round or the one before, and behind what came before? An older one
+/* Of this round or the one before, and after what came before? An older one
  * stands where a later one was lost. */
 static bool is_in_order(const struct ucm_trace_view *view,
 			const struct ucm_trace_cursor *cursor, uint64_t seq)

@@ -8,7 +8,7 @@
  *
  * An error: the jobs of the batch end with -EIO. Before they are handed back
  * the stream is waited for, as a part of them may have been started and pages
- * must not be written to behind the caller's back. This is the only wait.
+ * must not be written to without the caller's knowledge. This is the only wait.
  */
 #include <config.h>
 
@@ -78,7 +78,7 @@ static uint64_t job_bytes(const struct ucm_layout *layout,
 	       ucm_layout_layer_bytes(layout);
 }
 
-/* Descriptors in a row, and behind them the addresses. Returns the items;
+/* Descriptors in a row, and after them the addresses. Returns the items;
  * *len_out is what was written. */
 static uint64_t describe(struct ucm_copy *copy, const struct ucm_copy_job *job,
 			 unsigned num, size_t at, size_t *len_out)

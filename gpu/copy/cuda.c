@@ -313,7 +313,8 @@ static int cuda_register_staging(struct ucm_copy *copy, void *memory,
 
 /* ---- copying ---- */
 
-/* Mistakes of the loader must not reach the device, which could not tell. */
+/* Mistakes of the loader must not reach the device, which could not report
+ * them. */
 static bool is_sound(const struct ucm_copy *copy,
 		     const struct ucm_copy_job *job)
 {

@@ -9,7 +9,7 @@
  * Everything belongs to one thread. Jobs wait, until a batch and room in the
  * arena are free; then they are in a batch, until its event has come; then
  * they are finished, until poll hands them out. Calls into the driver are made
- * with the primary context pushed; who is called from outside pushes it.
+ * with the primary context pushed; whoever is called from outside pushes it.
  */
 #ifndef UCM_COPY_CUDA_H
 #define UCM_COPY_CUDA_H
@@ -40,7 +40,7 @@ struct ucm_cuda_list {
 	struct ucm_copy_job *first, *last;
 };
 
-/* What one event tells of. In the order of their start, which is that of the
+/* What one event reports. In the order of their start, which is that of the
  * stream, and so of their ends. */
 struct ucm_cuda_batch {
 	CUevent event;

@@ -220,7 +220,7 @@ static void tell(const struct ucm_copy *copy, const uint64_t engine_from[2])
 		 "from pages %s", copy->device, name, words[0], words[1]);
 }
 
-/* With the lock held: who comes second waits for the result. */
+/* With the lock held: whoever comes second waits for the result. */
 static int measure_once(struct ucm_copy *copy, struct ucm_error *error)
 {
 	struct found *found;

@@ -5,7 +5,7 @@
  * One text for the device (kernels.cu) and the host, where the tests run it for
  * every thread of a grid. It knows a table of regions and jobs (staging, page),
  * no pointer for a fragment, and neither files nor the driver. Whoever includes
- * it defines ucm_scatter_load(), _store() and _piece() behind it, by which all
+ * it defines ucm_scatter_load(), _store() and _piece() after it, by which all
  * bytes are moved; and UCM_AT before it, if addresses are not pointers.
  *
  *	unit  = up to 16 bytes of a run, of a thread (the first of a run: 31)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scatter_args.h - what the kernels are told: structs of host and device.
+ * scatter_args.h - what the kernels are given: structs of host and device.
  *
  * Read by nvcc as well; scatter.h says what is done with it.
  */
@@ -21,7 +21,7 @@ struct ucm_divisor {
 	uint32_t by;
 };
 
-/* A region of load.h; a table is as long as the layout's, and one behind it of
+/* A region of load.h; a table is as long as the layout's, and one after it of
  * which only first_item counts. */
 struct ucm_scatter_region {
 	uint64_t base;

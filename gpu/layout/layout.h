@@ -44,11 +44,11 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 
 /* Do runs of these two regions share a byte, in any two pages below num_pages
  * (or, if a == b, in any two different places)? True as well where that is too
- * intricate to tell, see overlap.c. */
+ * intricate to say, see overlap.c. */
 bool ucm_regions_overlap(const struct ucm_region *a,
 			 const struct ucm_region *b, uint64_t num_pages);
 
-/* Do any of these? 1: pair_out tells which two (or twice the same); 0: none;
+/* Do any of these? 1: pair_out says which two (or twice the same); 0: none;
  * -ENOMEM. */
 int ucm_regions_any_overlap(const struct ucm_region *regions, size_t num,
 			    uint64_t num_pages, size_t pair_out[2]);

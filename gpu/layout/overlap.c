@@ -13,7 +13,7 @@
  * where strides nest as those of an array do. Strides that both regions have
  * become one step, so that the number of pages costs nothing.
  *
- * The answer is exact, but for regions so intricate that MAX_TRIES do not
+ * The answer is exact, except for regions so intricate that MAX_TRIES do not
  * decide: these are said to overlap, for which they are refused. No array
  * that is sliced or permuted comes near.
  */

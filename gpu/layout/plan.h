@@ -21,7 +21,7 @@ uint32_t ucm_plan_cuts(uint64_t layer_bytes, uint32_t first, uint32_t end,
 		       uint32_t multiple, uint32_t *cuts);
 
 /*
- * Likewise, for who wants the first layers early: the first read has a
+ * Likewise, for callers who want the first layers early: the first read has a
  * sixteenth of the layers, the next ones as many as all before them, up to
  * read_bytes.
  */

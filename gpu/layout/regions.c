@@ -143,7 +143,7 @@ static int read_dims(struct view *view)
 	return err;
 }
 
-/* K and V are told apart inside the tensor. */
+/* K and V are distinguished inside the tensor. */
 static bool splits(const struct view *view)
 {
 	return view->geometry->v_bytes && (view->has[P] || view->has[C]);

@@ -204,8 +204,8 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
 }
 
 /* So that reads go there: see direct_place() in load.c. Where it cannot be had
- * they go through staging. That is told once: what one thread may pin can be
- * too much for the next one. */
+ * they go through staging. That is reported once: what one thread may pin can
+ * be too much for the next one. */
 static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 {
 	uint64_t first, last;

@@ -32,7 +32,7 @@ struct ucm_engine;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
-	struct ucm_touches *heat; /* NULL: nobody to be told */
+	struct ucm_touches *heat; /* NULL: nobody to inform */
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
@@ -59,7 +59,7 @@ static inline void ucm_add(_Atomic uint64_t *counter, uint64_t number)
 	atomic_fetch_add_explicit(counter, number, memory_order_relaxed);
 }
 
-/* An operation of the ring, and who wants to know. */
+/* An operation of the ring, and whoever wants to know. */
 struct ucm_op {
 	struct ucm_io io; /* first */
 	void (*done)(struct ucm_engine *engine, struct ucm_op *op);
@@ -216,7 +216,7 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
 		      int err);
 /* Go on with those that waited for staging memory. */
 void ucm_save_feed(struct ucm_engine *engine);
-/* What was saved of blocks that are not whole goes. */
+/* What was saved of blocks that are not whole is removed. */
 void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
 		   const struct ucm_id *id);
 void ucm_save_drop_all(struct ucm_engine *engine,

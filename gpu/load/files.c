@@ -10,9 +10,9 @@
  * under its name.
  *
  * Opening goes through the places where the block may lie. Where an open may
- * hang (a mount, a file server) it goes through the ring; fstat(2) behind it is
+ * hang (a mount, a file server) it goes through the ring; fstat(2) after it is
  * answered from what the open has fetched. A file that is OPENING or whose head
- * is coming has waiters: they are told by ucm_load_go().
+ * is coming has waiters: they are woken by ucm_load_go().
  */
 #include <config.h>
 
@@ -462,7 +462,7 @@ bool ucm_load_file_map(struct ucm_load_file *file)
 	struct stat st;
 	void *map;
 
-	/* touching a page behind the end would kill the process: a file in
+	/* touching a page past the end would kill the process: a file in
 	 * memory that somebody has cut off is noticed here */
 	if (ucm_os_fstat(file->fd, &st) || (uint64_t)st.st_size != file->size ||
 	    !file->size)

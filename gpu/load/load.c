@@ -805,7 +805,7 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 			continue;
 		/* I/O that hangs shall not keep others from starting */
 		leave_window(piece);
-		/* but who has the page must know when it is left alone */
+		/* but the owner of the page must know when it is left alone */
 		if (piece->direct && !piece->arrived)
 			continue;
 		leave_part(piece);

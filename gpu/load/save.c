@@ -5,12 +5,12 @@
  *	create -> for each part of the layers: gather, checksums, write -> header
  *	-> commit
  *
- * A block that fits one read is gathered behind its header and written at once.
- * Of others the header goes last, so that the file is no block before it is
- * whole: whatever fails or dies on the way leaves nothing that could be taken
- * for one. A range of layers may be saved by itself; then the file stays open
- * and waits for the others. A block that is held waits likewise, without its
- * header, for the turn that commits it.
+ * A block that fits one read is gathered after its header and written at once.
+ * Of others the header is written last, so that the file is no block before it
+ * is whole: whatever fails or dies on the way leaves nothing that could be
+ * taken for one. A range of layers may be saved by itself; then the file stays
+ * open and waits for the others. A block that is held waits likewise, without
+ * its header, for the turn that commits it.
  *
  * A saving belongs to the block's id: two tasks that save one block have one
  * after the other. The one under way belongs to its part; when the part has
@@ -229,8 +229,8 @@ static bool may_be_whole(const struct ucm_saving *saving)
 	       stx.stx_size >= saving->group->file_size;
 }
 
-/* The file goes; nothing of it will be seen. Where closing it would commit it,
- * its header goes first. */
+/* The file is removed; nothing of it will be seen. Where closing it would
+ * commit it, its header is wiped first. */
 static void drop(struct ucm_saving *saving)
 {
 	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
@@ -486,7 +486,7 @@ static void take_checksums(struct ucm_saving *saving)
 		saving->crcs[2 * layer + 1] = ucm_crc32c(0, at, g->v_bytes);
 		at += g->v_bytes;
 	}
-	/* the tail behind the payload is zero */
+	/* the tail after the payload is zero */
 	memset((uint8_t *)(uintptr_t)at, 0,
 	       saving->slot.len -
 		       (size_t)(at - saving->slot.memory));
@@ -858,7 +858,7 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		       false);
 }
 
-/* One that is busy goes when its turn ends without making it whole. */
+/* One that is busy is removed when its turn ends without making it whole. */
 static void abandon(struct ucm_saving *saving)
 {
 	if (saving->busy)

@@ -216,7 +216,7 @@ void ucm_task_decide(struct ucm_task *task, uint32_t block,
 /*
  * The caller may free the task as soon as it sees that it is done: we hold a
  * reference of our own. And it may close the eventfd: so that is written to
- * under the lock, through which everybody passes who sees that it is done.
+ * under the lock, which everybody takes who sees that it is done.
  */
 static void finish(struct ucm_task *task)
 {

@@ -3,7 +3,7 @@
  * ops.h - what ring.c and the two kinds of rings know of each other.
  *
  * A kind makes calls and nothing else: what a result means, and how the next
- * part of a read or write goes on, is ucm_io_step()'s (ring.c) for both.
+ * part of a read or write is done next, is ucm_io_step()'s (ring.c) for both.
  */
 #ifndef UCM_RING_OPS_H
 #define UCM_RING_OPS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ring.c - what both kinds of rings have in common: which of them it is, what
- * the results of their calls mean, and who has to be woken.
+ * the results of their calls mean, and whom to wake.
  */
 #include <config.h>
 
@@ -74,7 +74,7 @@ static size_t needed(const struct ucm_io *io)
 }
 
 /*
- * A read that ended inside a unit goes on from there: at the end of the file
+ * A read that ended inside a unit continues from there: at the end of the file
  * that gives 0 bytes, without a look at the multiples, and is the only proof of
  * it; anywhere else direct I/O refuses, and the unit is read again. What was
  * written of a unit is written again.

@@ -2,7 +2,7 @@
 /*
  * staging.c - the memory between files and pages.
  *
- * The arena is cut into units, of which a map tells the free ones. Slots are
+ * The arena is cut into units, of which a map shows the free ones. Slots are
  * few (what is in flight), and mostly of one size, so the search starts where
  * the last one ended and is short.
  */
@@ -52,7 +52,7 @@ static uint8_t *map_arena(size_t len, bool *huge_out)
 	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			       flags | MAP_HUGETLB, -1, 0), *start;
 
-	/* had now, or not at all: a pool that has none left later would fail
+	/* had now, or not at all: a pool that runs out later would fail
 	 * reads with EFAULT, and kill whoever touches the memory */
 	if (memory != MAP_FAILED && madvise(memory, len, MADV_POPULATE_WRITE)) {
 		munmap(memory, len);
@@ -118,7 +118,7 @@ bool ucm_staging_is_huge(const struct ucm_staging *staging)
 	return staging->huge;
 }
 
-/* The first place for num units at or behind from, or num_units. */
+/* The first place for num units at or after from, or num_units. */
 static size_t search(const struct ucm_staging *staging, size_t from, size_t num)
 {
 	size_t run = 0;

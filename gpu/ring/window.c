@@ -5,7 +5,7 @@
  * A limit is tried against the double of it, and against itself again: reads
  * that grow, files that are opened for the first time and a device that others
  * use, too, all make the later trial look better. Only what is faster than the
- * narrow limit before and behind it counts.
+ * narrow limit before and after it counts.
  */
 #include <config.h>
 

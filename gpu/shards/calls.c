@@ -6,10 +6,10 @@
  * call may each want others. They are sorted by what they want, and each kind
  * becomes a task (a part). A call is done when all its parts are.
  *
- * A handle is a slot's number and generation: one that has been told its end
+ * A handle is a slot's number and generation: one whose end has been reported
  * never means another call, short of 2^32 calls in one slot.
  *
- * A part's end is told in a thread of the loader, which takes the lock; so
+ * A part's end is reported in a thread of the loader, which takes the lock; so
  * nothing that waits for the loader is called with it.
  */
 #include <config.h>
@@ -174,7 +174,7 @@ void ucm_shards_call_decide(struct ucm_shards_call *call, size_t i,
 
 /* ---- carrying it out ---- */
 
-/* With the lock, through which everybody passes who sees that the call is done
+/* With the lock, which everybody takes who sees that the call is done
  * and may then close the eventfd. */
 static void notify(const struct ucm_shards_call *call)
 {

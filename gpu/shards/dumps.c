@@ -21,7 +21,7 @@ struct ucm_shards_dump {
 	struct ucm_shards_dump *next;
 	struct ucm_id id;
 	bool created;      /* by V0: nothing but a commit ends it */
-	bool giving_up;    /* goes when nothing is under way any more */
+	bool giving_up;    /* removed when nothing is under way any more */
 	bool committing;
 	bool existed;      /* somebody else has committed it */
 	int err;           /* of the first dump that failed */

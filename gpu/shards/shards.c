@@ -81,7 +81,7 @@ static int shape_of(const struct ucm_shards_config *config,
 	return 0;
 }
 
-/* What a header can say: encoding one tells. */
+/* What a header can say: encoding one shows. */
 static bool is_geometry(const struct ucm_geometry *geometry)
 {
 	const struct ucm_block block = { .geometry = *geometry,

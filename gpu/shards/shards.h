@@ -47,7 +47,7 @@ enum ucm_shards_kind {
 	UCM_SHARDS_COMMIT,
 };
 
-/* One entry of a call. Its bytes lie in pieces of piece_bytes, one behind the
+/* One entry of a call. Its bytes lie in pieces of piece_bytes, one after the
  * other in the payload, each at an address. */
 struct ucm_shards_entry {
 	struct ucm_id id;

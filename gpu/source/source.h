@@ -4,7 +4,7 @@
  *
  * A source knows paths and, for the tiers, how a new block comes to be; it
  * reads no data. Opening and reading is the loader's, through its ring. All
- * calls but open and close may be made from any thread.
+ * calls except open and close may be made from any thread.
  */
 #ifndef UCM_SOURCE_H
 #define UCM_SOURCE_H
@@ -79,13 +79,13 @@ struct ucm_source_ops {
 	bool (*lost)(struct ucm_source *source);
 
 	/* Get ready for new blocks; may take a while. Errors are create's to
-	 * tell. NULL: nothing to do. */
+	 * say. NULL: nothing to do. */
 	void (*prepare)(struct ucm_source *source);
 
 	/*
 	 * A new block, which is going to take so many bytes: a descriptor to
 	 * write to; commit or drop ends the draft, the caller closes the
-	 * descriptor behind it. -EEXIST: it is there.
+	 * descriptor of its backing file. -EEXIST: it is there.
 	 * written: what the header says; all of the file is written.
 	 * NULL: creating the place (O_CREAT | O_EXCL) and closing it does it.
 	 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiers.c - blocks in the directories behind a mount.
+ * tiers.c - blocks in the directories of a mount.
  *
  * Reading needs no daemon and does not disturb one: a block is looked for in
  * the directory where placement puts it, then in the others. Writing is the
@@ -299,7 +299,7 @@ static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 {
 	int err;
 
-	/* what the store reads, if it does, goes to whatever memory it likes */
+	/* what the store reads, if it does, may use any memory */
 	fcntl(fd, F_SETFL, O_RDWR);
 	draft->temp.written = written;
 	err = ucm_store_commit(source->store, &draft->temp, fd, &draft->key,

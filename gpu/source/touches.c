@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * touches.c - telling a mount which blocks were read behind its back.
+ * touches.c - telling a mount which blocks were read without it.
  *
  * One batch is filled while the thread tells the one before. A call may hang
  * with the daemon: it is the thread's alone; at the close it is waited for a

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * touches.h - telling a mount which blocks were read behind its back.
+ * touches.h - telling a mount which blocks were read without it.
  *
  * A daemon sees the opens of its mount, and by them which blocks are in use.
  * Blocks that are read from the tiers' directories it hears of here, by touch of
- * .ucmfs/control. A hint, no more: what cannot be told soon is forgotten, and
+ * .ucmfs/control. A hint, no more: what cannot be sent soon is forgotten, and
  * nobody waits for it.
  */
 #ifndef UCM_TOUCHES_H

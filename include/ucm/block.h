@@ -52,7 +52,7 @@ enum ucm_order {
 #define UCM_BLOCK_HAS_PARENT 0x2u
 #define UCM_BLOCK_HAS_SPACE 0x4u
 
-/* How a file is laid out; told by the header. */
+/* How a file is laid out; the header says so. */
 enum ucm_form {
 	UCM_FORM_PAGED,  /* payload at a multiple of 4096, extension, zero tail */
 	UCM_FORM_PACKED, /* payload at 64, no extension */
@@ -66,7 +66,7 @@ struct ucm_geometry {
 	uint32_t dtype;      /* enum ucm_dtype */
 	uint32_t k_bytes;    /* one layer's K plane */
 	uint32_t v_bytes;    /* one layer's V plane; 0: K and V are one (MLA) */
-	uint16_t num_kv_heads; /* 0: not applicable, or not told (bare) */
+	uint16_t num_kv_heads; /* 0: not applicable, or not known (bare) */
 	uint16_t head_dim;     /* elements; 0 likewise */
 	uint32_t order;        /* enum ucm_order */
 };
@@ -100,7 +100,7 @@ enum ucm_fault {
 	UCM_FAULT_GEOMETRY,  /* not the geometry of its space */
 	UCM_FAULT_PLANE,     /* a plane's CRC differs */
 	UCM_FAULT_PAYLOAD,   /* the payload's CRC differs */
-	UCM_FAULT_TAIL,      /* bytes behind the payload are not zero */
+	UCM_FAULT_TAIL,      /* bytes after the payload are not zero */
 	UCM_FAULT_UNVOUCHED, /* in doubt, and no checksum to settle it */
 	UCM_FAULT_SPACE,     /* space_id is not that of its space */
 	UCM_FAULT_COUNT
@@ -181,7 +181,7 @@ uint32_t ucm_crc32c(uint32_t crc, const void *bytes, size_t len);
 
 /*
  * Geometries a and b describe the same blocks. Fields that one of them does
- * not tell (heads, dim and order of a bare block) match anything.
+ * not say (heads, dim and order of a bare block) match anything.
  */
 int ucm_geometry_equal(const struct ucm_geometry *a,
 		       const struct ucm_geometry *b);
@@ -191,7 +191,7 @@ void ucm_geometry_text(const struct ucm_geometry *geometry, char *text,
 		       size_t len);
 
 /* 32 lowercase hex digits to an id; -EINVAL for anything else. hex need not
- * end behind them. */
+ * end after them. */
 int ucm_id_parse(const char *hex, struct ucm_id *out);
 
 /* Write 32 hex digits and a NUL. */

@@ -11,7 +11,7 @@
  * must be 0, a name without its end), ENOENT (no such space), EACCES (a private
  * space of somebody else), EPERM (not root or the owner of the mount), EROFS
  * (mounted read-only), EOPNOTSUPP (see each command), ENOTTY (no such command,
- * or not a control file). What becomes of each block is told by itself.
+ * or not a control file). What becomes of each block is reported separately.
  */
 #ifndef UCM_CONTROL_H
 #define UCM_CONTROL_H
@@ -47,11 +47,11 @@ struct ucm_control_batch {
 	} u;
 };
 
-#define UCM_LOCATE_CRC 0x1u  /* read the header, and tell its checksum */
+#define UCM_LOCATE_CRC 0x1u  /* read the header, and give its checksum */
 #define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
 #define UCM_PLACE_PINNED 0x1u
-#define UCM_PLACE_CRC 0x2u /* crc32c is told */
+#define UCM_PLACE_CRC 0x2u /* crc32c is given */
 
 struct ucm_control_place {
 	int32_t result;      /* 0; -ENOENT, -EIO, ... */
@@ -114,7 +114,7 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_PIN _IOWR('U', 6, struct ucm_control_batch)
 #define UCM_CONTROL_UNPIN _IOWR('U', 7, struct ucm_control_batch)
 /* Remove blocks from every tier: -EPERM: pinned, -EBUSY: leased, -EROFS. Who
- * has one open goes on reading. */
+ * has one open can still read it. */
 #define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
 /* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)

@@ -8,7 +8,7 @@
  * scheme, block size and meta are the same.
  *
  * A hasher holds scheme and meta. It does not change after ucm_hasher_open():
- * any number of threads may use one at a time. No call but open and close
+ * any number of threads may use one at a time. No calls except open and close
  * allocates, and none keeps a pointer of the caller's. All calls return 0 or
  * -errno, and write nothing but *error if they fail (<ucm/error.h>).
  */
@@ -86,8 +86,8 @@ struct ucm_hash_state {
 	uint8_t rest[64];     /* ... and what it has not yet taken in */
 };
 
-/* Also an id for the tokens behind the last whole block. Nothing continues
- * from it: the state stays behind the last whole block. */
+/* Also an id for the tokens after the last whole block. Nothing continues
+ * from it: the state stays after the last whole block. */
 #define UCM_HASH_PARTIAL 0x1u
 
 struct ucm_hash_request {
@@ -145,7 +145,7 @@ int ucm_hash_start(const struct ucm_hasher *hasher,
 		   struct ucm_hash_state *out, struct ucm_error *error);
 
 /*
- * The state behind a block that is known by its id alone.
+ * The state after a block that is known by its id alone.
  *
  * parent: rank 0's id of it. tokens: in the request up to its end, a multiple
  * of the block size. -EINVAL: tokens is not, or is 0. -ENOTSUP: prefix, whose
@@ -167,7 +167,7 @@ int ucm_hash_rank_ids(const struct ucm_hasher *hasher, uint32_t rank,
 		      struct ucm_id *out);
 
 /*
- * Ids from hashes that the engine gives, of 16 or 32 bytes each, one behind
+ * Ids from hashes that the engine gives, of 16 or 32 bytes each, one after
  * the other. group: the KV cache group (0 if there is one only).
  *
  * -EINVAL: hash_bytes is neither. -ENOTSUP: the scheme is not external.

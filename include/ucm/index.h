@@ -57,7 +57,7 @@ int ucm_index_lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 
 /*
  * How many of the ids, from the first on, are there. unknown_out (NULL: not
- * wanted): 1 if it is not known whether the one behind them is, else 0. Errors
+ * wanted): 1 if it is not known whether the one after them is, else 0. Errors
  * as of lookup; then nothing is written.
  */
 int ucm_index_prefix(struct ucm_index_reader *reader, const struct ucm_id *ids,

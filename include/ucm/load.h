@@ -5,14 +5,14 @@
  * A loader reads block files (through a mount of ucmfs, or from the tiers'
  * directories), verifies them and scatters them into pages; saving goes the
  * other way. Everything is asynchronous: a submit returns a task, which is
- * polled or waited for and tells each block's outcome by itself.
+ * polled or waited for and gives each block's outcome separately.
  *
  *	layout = which bytes of a page are which bytes of a block's payload
  *	group  = a layout and the space of its blocks, known to a loader
  *	task   = blocks and pages of one group that are moved together
  *
- * Nothing is ever told to be loaded whose bytes were not read, checked as asked
- * for, and copied. ucm_load(3) describes the library with an example.
+ * Nothing is ever reported as loaded whose bytes were not read, checked as
+ * asked for, and copied. ucm_load(3) describes the library with an example.
  *
  * Calls return 0 or -errno; some say in words what was wrong (<ucm/error.h>).
  */
@@ -66,15 +66,15 @@ struct ucm_region {
  *	N  tokens of a page
  *	H  heads
  *	D  elements of a head, or the latent of MLA
- *	C  as D, with K's elements first and V's behind them: 2 x head_dim
+ *	C  as D, with K's elements first and V's after them: 2 x head_dim
  *
  * "BNHD" and "PBNHD", "BPNHD", "BHNC", "BND" (MLA), "BLNHC" and so on. Strides
- * tell where the bytes lie; the order of the letters does not matter. B must be
+ * say where the bytes lie; the order of the letters does not matter. B must be
  * there; D or C, and the others, where the tensor has them. N and H may be
  * missing, if the geometry's order is opaque (H also if there is one head): a
  * page of bytes is "BD", with elements of one byte.
  *
- * Where the geometry tells dtype, num_kv_heads or head_dim, item_bytes, H, D
+ * Where the geometry gives dtype, num_kv_heads or head_dim, item_bytes, H, D
  * and C must agree. Where v_bytes is 0 the whole tensor is one plane: C may be
  * head_dim as well, and P needs an opaque order.
  */
@@ -138,7 +138,7 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout);
  * Let loads read into the pages themselves where they can, for pages that are
  * one piece of memory each: less work, but a block is checked when it is in its
  * page already, and I/O that is under way has to be waited for. ucm_load(3)
- * tells what it takes, and what else changes ("Reading into pages"). Before the
+ * says what it takes, and what else changes ("Reading into pages"). Before the
  * layout is added to loaders, which pin the memory of all pages, for as long
  * as they are open. -EINVAL: not sealed, or more than one piece.
  */
@@ -161,7 +161,7 @@ enum ucm_io_kind {
 struct ucm_loader_options {
 	size_t size;
 	/* Where the blocks are: one of the two. With both they are read from
-	 * the tiers, and the mount is told which ones are in use. */
+	 * the tiers, and the mount learns which ones are in use. */
 	const char *mount; /* a mount point of ucmfs */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;
@@ -251,7 +251,7 @@ struct ucm_request {
 				       * counts is the request that makes the
 				       * block whole */
 	uint32_t deadline_ms;         /* from submit; 0: none */
-	/* Told once, when the task is done (a wait ends behind on_done): */
+	/* Signalled once, when the task is done (a wait ends after on_done): */
 	int eventfd;                  /* 1 is added to it; 0: none */
 	/* Runs in the loader's threads (without blocks: in the submit itself),
 	 * and must not wait. Outcomes are final; ucm_task_done() and the waits
@@ -286,10 +286,10 @@ int ucm_save_submit(struct ucm_loader *loader,
 
 /*
  * Commit blocks that were saved with hold. Of the request the group, the ids,
- * parents, the deadline and how the end is told are used. Outcomes: 0; -EAGAIN:
- * not all layers are saved, the rest may follow; -ENOENT: nothing is kept of
- * the block, because nothing was saved or because that has failed. Saves that
- * were submitted before are waited for.
+ * parents, the deadline and how the end is signalled are used. Outcomes: 0;
+ * -EAGAIN: not all layers are saved, the rest may follow; -ENOENT: nothing is
+ * kept of the block, because nothing was saved or because that has failed.
+ * Saves that were submitted before are waited for.
  */
 int ucm_save_commit(struct ucm_loader *loader,
 		    const struct ucm_request *request, struct ucm_task **out,
@@ -324,7 +324,7 @@ bool ucm_task_done(const struct ucm_task *task);
 
 /*
  * Wait; timeout_ms < 0 is for ever. 0: done, every block well; -EIO: done, and
- * some block failed; -ETIMEDOUT: not done yet, the task goes on.
+ * some block failed; -ETIMEDOUT: not done yet, the task continues.
  */
 int ucm_task_wait(struct ucm_task *task, int timeout_ms);
 

@@ -20,8 +20,8 @@
  * loads when it is whole, checked and committed, never before. ucm_shards(3)
  * describes all that with an example.
  *
- * Calls return 0 or -errno; all but open and close may be made from any thread.
- * Some say in words what was wrong (<ucm/error.h>).
+ * Calls return 0 or -errno; all except open and close may be made from any
+ * thread. Some say in words what was wrong (<ucm/error.h>).
  */
 #ifndef UCM_SHARDS_H
 #define UCM_SHARDS_H
@@ -53,7 +53,7 @@ struct ucm_shards_config {
 	 */
 	uint32_t num_layers;
 	/*
-	 * What the files' headers tell, and what loaded blocks must have; its
+	 * What the files' headers say, and what loaded blocks must have; its
 	 * planes must make up block_size. NULL: data of an opaque kind, with a
 	 * K and a V plane to a layer where a layer is two tensors, else with
 	 * one plane.
@@ -132,9 +132,9 @@ struct ucm_span {
  * Wait. 0: done, all entries well; -EIO: done, and some entry failed; both give
  * the outcomes (num entries, as the call had; NULL: not wanted), and end the
  * handle. -ETIMEDOUT: not done within timeout_ms (< 0: for ever); the task goes
- * on and the handle stays. -ENOENT: no such handle, or its end was told before;
- * of several threads that wait for one task at once, all are told. -EINVAL: num
- * is not that of the call; nothing has changed.
+ * on and the handle stays. -ENOENT: no such handle, or its end was reported
+ * before; of several threads that wait for one task at once, all learn its end.
+ * -EINVAL: num is not that of the call; nothing has changed.
  */
 int ucm_shards_wait(struct ucm_shards *store, uint64_t handle, int timeout_ms,
 		    struct ucm_outcome *outcomes, size_t num);
@@ -166,9 +166,9 @@ int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
 /*
  * Dump, likewise. A block is committed by the last of its shards. One that
  * exists is skipped (and the outcome says so). If a shard fails the block is
- * given up: what was dumped of it goes, and shards that follow are refused with
- * -ECANCELED until each has come once, or one comes again: that begins anew.
- * -EBUSY: the id was created for V0.
+ * given up: what was dumped of it is removed, and shards that follow are
+ * refused with -ECANCELED until each has come once, or one comes again: that
+ * begins anew. -EBUSY: the id was created for V0.
  */
 int ucm_shards_dump(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
