@@ -403,7 +403,9 @@ def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
         with Blocks(mount) as blocks:
             results = blocks.remove(list(ids), space)
     except UcmfsError as error:
-        results = [error.errno] * len(ids)
+        log.warning("ucmfs: damaged blocks of %s: not removed: %s", space,
+                    error)
+        return
     for id, result in zip(ids, results):
         if result not in (0, errno.ENOENT):
             log.warning("ucmfs: block %s of %s: not removed: %s", id.hex(),
