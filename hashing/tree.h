@@ -29,6 +29,9 @@
 #define UCM_TREE_SPACES "spaces"
 #define UCM_TREE_FILES "files"
 #define UCM_TREE_MANIFEST "space.json"
+/* While one is written by the daemon, and by a program without it. */
+#define UCM_TREE_MANIFEST_NEW UCM_TREE_MANIFEST ".new"
+#define UCM_TREE_MANIFEST_MAKE UCM_TREE_MANIFEST ".make"
 #define UCM_TREE_OWN ".ucmfs"
 
 /* What a mount has in .ucmfs for programs. */

@@ -155,6 +155,21 @@ static bool has_blocks(struct ucm_store *store, struct ucm_space *space)
 	return atomic_load(&space->blocks) > 0;
 }
 
+/* space.json, and what a crash may have left of one. */
+static const char *const manifests[] = {
+	UCM_TREE_MANIFEST, UCM_TREE_MANIFEST_NEW, UCM_TREE_MANIFEST_MAKE,
+};
+#define NUM_MANIFESTS (sizeof(manifests) / sizeof(manifests[0]))
+
+static bool is_manifest(const char *name)
+{
+	for (size_t i = 0; i < NUM_MANIFESTS; i++) {
+		if (!strcmp(name, manifests[i]))
+			return true;
+	}
+	return false;
+}
+
 /* Away with its buckets. -ENOTEMPTY if there is more in them or beside them
  * than we have put there; then all else is as it was. */
 static int empty_folder(const struct ucm_backing *backing,
@@ -177,8 +192,7 @@ static int empty_folder(const struct ucm_backing *backing,
 	if (!err)
 		err = ucm_os_list(backing->dirfd, space->folder, &names);
 	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
-		if (strcmp(name, UCM_TREE_MANIFEST) &&
-		    strcmp(name, UCM_TREE_MANIFEST ".new"))
+		if (!is_manifest(name))
 			err = -ENOTEMPTY;
 	}
 	return err;
@@ -188,15 +202,15 @@ static int remove_folder(const struct ucm_backing *backing,
 			 const struct ucm_space *space)
 {
 	_cleanup_fd_ int fd = open_folder(backing, space);
-	int err;
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	err = ucm_os_unlink(fd, UCM_TREE_MANIFEST);
-	if (!err || err == -ENOENT) /* and what a crash may have left of one */
-		err = ucm_os_unlink(fd, UCM_TREE_MANIFEST ".new");
-	if (err && err != -ENOENT)
-		return err;
+	for (size_t i = 0; i < NUM_MANIFESTS; i++) {
+		int err = ucm_os_unlink(fd, manifests[i]);
+
+		if (err && err != -ENOENT)
+			return err;
+	}
 	return ucm_os_rmdir(backing->dirfd, space->folder);
 }
 

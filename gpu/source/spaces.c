@@ -228,13 +228,13 @@ static int write_temp(const struct root *root, const char *temp,
 	return err ? err : ucm_os_fsync(fd);
 }
 
-static int write_beside(const struct root *root, const char *path,
-			const char *manifest)
+static int write_beside(const struct root *root, const char *folder,
+			const char *path, const char *manifest)
 {
 	char temp[UCM_TREE_PATH_MAX + 8];
 	int err;
 
-	snprintf(temp, sizeof(temp), "%s.make", path);
+	snprintf(temp, sizeof(temp), "%s/" UCM_TREE_MANIFEST_MAKE, folder);
 	err = write_temp(root, temp, manifest);
 	if (!err)
 		err = ucm_os_link(root->fd, temp, root->fd, path);
@@ -249,7 +249,8 @@ static int write_manifest(const struct making *making, const struct root *root)
 
 	ucm_tree_manifest_path(making->folder, path);
 	if (!making->roots->mount)
-		err = write_beside(root, path, making->manifest);
+		err = write_beside(root, making->folder, path,
+				   making->manifest);
 	else
 		err = write_through_mount(root, path, making->manifest);
 	if (err == -EINVAL)

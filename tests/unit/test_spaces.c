@@ -42,6 +42,16 @@ static int write_manifest(const char *text)
 
 UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
 
+/* Of one that was being written when its writer was killed. */
+UNIT_TEST(a_space_with_the_rest_of_a_manifest_can_be_removed)
+{
+	with_space("$/a,$/b");
+	fx_put(fx_path("$/a/spaces/llama/space.json.new"), "{", 1);
+	fx_put(fx_path("$/a/spaces/llama/space.json.make"), "{", 1);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
+	ck_assert(!fx_exists(fx_path("$/a/spaces/llama")));
+}
+
 UNIT_TEST(a_space_is_made_used_emptied_and_removed)
 {
 	with_space("$/a,$/b");
