@@ -3,10 +3,10 @@
 #
 # mount.sh - a mount to test; sourced by the integration tests, POSIX sh.
 #
-# A test begins with start_test and what it needs. It arranges with plain commands and `need`, acts, and compares with
-# `check`, `same` and `refused`. Whatever it started or mounted is ended when
-# the shell exits, however that comes about. Exit status: 0, 1, or 77 (cannot
-# run here, and why).
+# A test begins with start_test and what it needs. It arranges with plain
+# commands and `need`, acts, and compares with `check`, `same` and `refused`.
+# Whatever it started or mounted is ended when the shell exits, however that
+# comes about. Exit status: 0, 1, or 77 (cannot run here, and why).
 #
 #   $work       a directory of the test's own      $mnt    the mount point
 #   $log        what the daemon of $mnt has said   $small  options for mkblocks
