@@ -18,7 +18,7 @@ check 'while it is mounted it is not called clean' \
 kill_daemon
 flip "$work/tier/blocks/$bits" 5000 # layer 0, V
 truncate -s 5000 "$work/tier/blocks/$torn"
-flip "$work/tier/blocks/$tail" 8000 # behind the payload
+flip "$work/tier/blocks/$tail" 8000 # after the payload
 
 need do_mount "$work/tier"
 absent "$mnt/blocks/$bits"

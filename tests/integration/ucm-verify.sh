@@ -65,9 +65,9 @@ finds 0 '2 blocks: 2 intact' "$work/copy" "$fourth"
 cp "$fourth" "$work/$(basename "$third")"
 finds 1 "block_hash in the header is not the file's name" \
 	"$work/$(basename "$third")"
-# the zeros behind the payload
+# the zeros after the payload
 flip "$work/copy" $((small_size - 1))
-finds 1 'bytes behind the payload are not zero' "$work/copy"
+finds 1 'bytes after the payload are not zero' "$work/copy"
 finds 1 "$work/none: absent" "$work/none"
 finds 1 'Is a directory' "$work"
 finds 1 'not a block: wrong magic' "$work/paths"

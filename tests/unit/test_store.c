@@ -43,6 +43,7 @@ UNIT_TEST(wrong_directories_are_named_and_none_is_kept,
 	fx_mkdirs(fx_path("$/a/in"));
 	fx_mkdirs(fx_path("$/b"));
 	fx_put(fx_path("$/file"), "", 0);
+	fx_config_begin();
 	ck_assert_int_eq(
 		ucm_config_source(&fx_config,
 				  fx_path("%s", wrong_sources[_i].source),
