@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Each returns 0 and writes *out, or -EINVAL (not such a number, or something
- * behind it) or -ERANGE (too large) and leaves it alone. */
+ * after it) or -ERANGE (too large) and leaves it alone. */
 
 int ucm_parse_u64(const char *text, uint64_t *out);
 

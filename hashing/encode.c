@@ -76,7 +76,7 @@ static size_t ucm_whole(struct ucm_walk *walk, uint8_t *out)
 				       walk->end - walk->at, out + lead);
 }
 
-static size_t ucm_file_header(struct ucm_walk *walk, uint8_t *out)
+static size_t ucm_head(struct ucm_walk *walk, uint8_t *out)
 {
 	size_t lead = put_lead(walk, out);
 
@@ -107,7 +107,7 @@ static size_t ucm_tail(struct ucm_walk *walk, uint8_t *out)
 const struct ucm_encoder ucm_encode_ucm = {
 	.whole = ucm_whole,
 	.parent = ucm_parent,
-	.head = ucm_file_header,
+	.head = ucm_head,
 	.tokens = ucm_tokens,
 	.tail = ucm_tail,
 };

@@ -41,8 +41,9 @@ static inline size_t ucm_midstate_rest(const struct ucm_midstate *lead)
 #define UCM_SEED_PICKLE_BYTES (sizeof(UCM_SEED_PICKLE) - 1)
 #define UCM_SEED_CHAIN "UCMHASHSEED"
 
-#define UCM_FILE_HEADER_MAX 95 /* bytes before the tokens; 128 may be touched  \
-				*/
+#define UCM_HEAD_MAX                                                           \
+	95 /* bytes before the tokens; 128 may be touched                      \
+	    */
 #define UCM_TAIL_MAX 8
 
 struct ucm_encoder {

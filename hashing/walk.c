@@ -48,7 +48,7 @@ static bool fits(const struct ucm_walk *walk)
 	uint64_t tokens = (uint64_t)walk->hasher->meta.block_size * 5;
 
 	return walk->from ||
-	       UCM_FILE_HEADER_MAX + tokens + UCM_TAIL_MAX <= UCM_WALK_ROOM;
+	       UCM_HEAD_MAX + tokens + UCM_TAIL_MAX <= UCM_WALK_ROOM;
 }
 
 void ucm_walk_begin(struct ucm_walk *walk)

@@ -40,7 +40,7 @@ struct ucm_walk {
 
 	/* Where it is. */
 	size_t index;         /* of the block in hand */
-	size_t at, end;       /* tokens: the next to be encoded, and one behind
+	size_t at, end;	      /* tokens: the next to be encoded, and one past
 				 the last of its block */
 	struct ucm_id parent; /* of the block in hand */
 	struct ucm_pickle pickle;

@@ -4,7 +4,7 @@
  *
  * Threads take one item after the other: a file, an id to be looked for in all
  * directories, or (--all) a bucket of a directory. The reading and comparing is
- * fs/verify's; nothing is loaded anywhere.
+ * fs/block/verify's; nothing is loaded anywhere.
  */
 #include <config.h>
 

@@ -6,10 +6,10 @@
  * nothing of files. All calls may be made from any thread; entries are copied
  * out, so that nothing points into the table.
  *
- * Other processes can map it (live_layout.h): what names a block and says where
- * it lies is kept in shared memory from the start, so that there is one table
- * and no copy of it. What is added can be seen at once, what is removed cannot
- * be seen any more when the call returns.
+ * Other processes can map it (memory_layout.h): what names a block and says
+ * where it lies is kept in shared memory from the start, so that there is one
+ * table and no copy of it. What is added can be seen at once, what is removed
+ * cannot be seen any more when the call returns.
  */
 #ifndef UCM_FS_INDEX_H
 #define UCM_FS_INDEX_H
@@ -53,7 +53,7 @@ struct ucm_entry {
 	uint32_t uses;     /* opens since the mount */
 	uint32_t generation;
 	uint16_t space;
-	uint8_t dir;       /* the directory's number in the tier set */
+	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t flags;     /* UCM_ENTRY_* */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };

@@ -62,7 +62,7 @@ static int reserve(struct ucm_index_memory *live)
 	return err;
 }
 
-/* Behind the mapping: it is the last one that can be written to. Before
+/* After the mapping: it is the last one that can be written to. Before
  * Linux 5.1 nothing but the permissions of the mount keeps others out. */
 static int seal(int fd)
 {

@@ -5,7 +5,7 @@
  * A file in memory that grows at its end and never shrinks or moves, so that a
  * pointer into it is good until the end. Nobody but its maker can write to it,
  * whatever descriptor he gets. The daemon's side; what lies where is
- * live_layout.h's, what is in the records shard.h's.
+ * memory_layout.h's, what is in the records shard.h's.
  */
 #ifndef UCM_INDEX_MEMORY_H
 #define UCM_INDEX_MEMORY_H

@@ -3,16 +3,17 @@
  * shard.h - the part of the index that has the ids with one first byte.
  *
  * index.c has 256 of them, and takes a shard's lock for each call here. What
- * the others share is the shared memory (live.h), of which each has its chunks.
+ * the others share is the shared memory (memory.h), of which each has its
+ * chunks.
  *
  * A shard is one bucket of the tree (of all spaces). Entries have slots, whose
  * numbers are cursors and parts of references and hence never change. Two sides
  * of it: the open one, whose records and chains lie in shared memory, and the
- * hidden one, for private spaces, in private memory. An entry that was open when
- * its space became private keeps its slot, but its record and its chain are
- * hidden then: an exile.
+ * hidden one, for private spaces, in private memory. An entry that was open
+ * when its space became private keeps its slot, but its record and its chain
+ * are hidden then: an exile.
  *
- * Split by task: shard.c (slots and records), shard_chain.c (chains, and what a
+ * Split by task: shard.c (slots and records), chain.c (chains, and what a
  * reader may see of a change).
  */
 #ifndef UCM_SHARD_H
@@ -73,9 +74,9 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 /* Is there an entry in that slot, of that generation? Any slot number. */
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot,
 		   uint32_t generation);
-/* The next slot with an entry of a space (or UCM_ANY_SPACE), from *cursor on, which is moved
- * behind it; or UCM_NO_SLOT. UCM_LATER_SLOT: none among UCM_SHARD_STEPS slots,
- * the lock is to be given back before the next call. */
+/* The next slot with an entry of a space (or UCM_ANY_SPACE), from *cursor on,
+ * which is moved past it; or UCM_NO_SLOT. UCM_LATER_SLOT: none among
+ * UCM_SHARD_STEPS slots, the lock is to be given back before the next call. */
 uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor);
 
 /* The next slot of all, used or not; or UCM_NO_SLOT. */
@@ -101,7 +102,7 @@ int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor);
 /* Bytes of private memory. */
 uint64_t ucm_shard_memory(const struct ucm_shard *shard);
 
-/* ---- shared by shard.c and shard_chain.c ---- */
+/* ---- shared by shard.c and chain.c ---- */
 
 /* Fields of shared memory: somebody may be reading. Nobody but us writes. */
 #define UCM_GET(field) atomic_load_explicit(field, memory_order_relaxed)

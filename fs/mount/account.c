@@ -35,7 +35,7 @@ void ucm_account_ref(struct ucm_account *account, ucm_ref ref)
 	struct ucm_entry entry;
 
 	if (account->daemon->trace &&
-	    ucm_index_get(account->daemon->set->index, ref, &entry))
+	    ucm_index_get(account->daemon->store->index, ref, &entry))
 		ucm_account_entry(account, &entry);
 }
 
@@ -49,11 +49,11 @@ void ucm_account_file(struct ucm_account *account,
 	account->bytes = file->size;
 }
 
-static uint8_t tier_number(const struct ucm_store *set, uint8_t dir)
+static uint8_t tier_number(const struct ucm_store *store, uint8_t dir)
 {
-	return dir == UCM_TRACE_NONE
-		       ? UCM_TRACE_NONE
-		       : (uint8_t)(set->dirs.tier_of[dir] - set->dirs.tiers);
+	return dir == UCM_TRACE_NONE ? UCM_TRACE_NONE
+				     : (uint8_t)(store->dirs.tier_of[dir] -
+						 store->dirs.tiers);
 }
 
 static void trace(const struct ucm_account *account, uint64_t ns, int err)
@@ -69,7 +69,7 @@ static void trace(const struct ucm_account *account, uint64_t ns, int err)
 		.space = account->key.space,
 		.error = (uint16_t)-err,
 		.op = (uint8_t)account->op,
-		.tier = tier_number(daemon->set, account->dir),
+		.tier = tier_number(daemon->store, account->dir),
 		.dir = account->dir,
 	};
 

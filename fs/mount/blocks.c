@@ -28,7 +28,7 @@ static const struct ucm_handle_ops block_handle;
 static void block_attr(struct ucm_daemon *daemon,
 		       const struct ucm_entry *entry, struct stat *out)
 {
-	struct ucm_space *space = daemon->set->names.spaces[entry->space];
+	struct ucm_space *space = daemon->store->names.spaces[entry->space];
 
 	*out = (struct stat){
 		.st_ino = ucm_ino_of_block(space, &entry->id),
@@ -60,7 +60,7 @@ void ucm_block_entry(struct ucm_daemon *daemon, const struct ucm_entry *entry,
 static bool block_find(struct ucm_daemon *daemon, fuse_ino_t ino,
 		       struct ucm_entry *out)
 {
-	return ucm_index_get(daemon->set->index, ucm_node_value(ino), out);
+	return ucm_index_get(daemon->store->index, ucm_node_value(ino), out);
 }
 
 /* One that was unlinked lives on in its descriptor. */
@@ -79,7 +79,7 @@ static int block_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (!err) {
 		ucm_attr_file(daemon, file, &st, out);
 		out->st_ino = ucm_ino_of_block(
-			daemon->set->names.spaces[file->key.space],
+			daemon->store->names.spaces[file->key.space],
 			&file->key.id);
 		out->st_nlink = 0;
 	}
@@ -114,7 +114,7 @@ static int block_setattr(struct ucm_account *account, fuse_ino_t ino,
 	if (!(to_set & UCM_SET_TIMES))
 		return 0;
 	ucm_attr_times(attr, to_set, times);
-	return ucm_store_set_times(daemon->set, ucm_node_value(ino), times);
+	return ucm_store_set_times(daemon->store, ucm_node_value(ino), times);
 }
 
 static void block_note(struct ucm_account *account, fuse_ino_t ino)
@@ -129,7 +129,7 @@ static int block_open_first(fuse_req_t req, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_entry entry;
-	int fd = ucm_store_open_block(daemon->set, ucm_node_value(file->node),
+	int fd = ucm_store_open_block(daemon->store, ucm_node_value(file->node),
 				      &entry);
 
 	if (fd < 0)
@@ -170,7 +170,7 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (file->opens)
-		err = ucm_store_open_again(daemon->set, ucm_node_value(ino));
+		err = ucm_store_open_again(daemon->store, ucm_node_value(ino));
 	else if (!ucm_kept_open(daemon, file))
 		err = block_open_first(account->req, file);
 	if (!err) {
@@ -194,7 +194,7 @@ int ucm_block_sync(struct ucm_daemon *daemon, const struct ucm_handle *file,
 		return 0;
 	ucm_error("block %s: fsync: %s: the file will not become a block",
 		  ucm_hex(&file->key.id).text, strerror(-err));
-	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
+	ucm_dirs_count_error(&daemon->store->dirs, file->dir, err);
 	return err;
 }
 
@@ -214,7 +214,7 @@ static int block_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->set->dirs.tier_of[entry.dir]->name);
+			daemon->store->dirs.tier_of[entry.dir]->name);
 }
 
 static int block_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
@@ -225,7 +225,7 @@ static int block_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
-	err = ucm_store_path(daemon->set, &entry, value, UCM_XATTR_MAX);
+	err = ucm_store_path(daemon->store, &entry, value, UCM_XATTR_MAX);
 	return err ? err : (int)strlen(value);
 }
 
@@ -238,7 +238,7 @@ static int block_header(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (!block_find(daemon, ino, &entry))
 		return -ENOENT;
-	err = ucm_store_header(daemon->set, ucm_node_value(ino), out);
+	err = ucm_store_header(daemon->store, ucm_node_value(ino), out);
 	if (err)
 		return err;
 	return out->flags & field ? 0 : -ENODATA;
@@ -292,7 +292,7 @@ static int block_set_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
 {
 	if (size != 1 || (*value != '0' && *value != '1'))
 		return -EINVAL;
-	return ucm_store_pin(daemon->set, ucm_node_value(ino), *value == '1');
+	return ucm_store_pin(daemon->store, ucm_node_value(ino), *value == '1');
 }
 
 static int block_set_nothing(struct ucm_daemon *daemon, fuse_ino_t ino,

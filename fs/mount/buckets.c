@@ -58,7 +58,7 @@ static int bucket_lookup_block(struct ucm_account *account,
 	int err;
 
 	ucm_account_block(account, key);
-	err = ucm_store_find(daemon->set, key, &entry, &ref);
+	err = ucm_store_find(daemon->store, key, &entry, &ref);
 	if (err)
 		return err;
 	ucm_account_entry(account, &entry);
@@ -97,7 +97,7 @@ static int bucket_opendir(struct ucm_account *account, fuse_ino_t ino,
 	(void)fi;
 	if (!space)
 		return -ENOENT;
-	ucm_store_fill_bucket(daemon->set, space, ucm_bucket_number(ino));
+	ucm_store_fill_bucket(daemon->store, space, ucm_bucket_number(ino));
 	return 0;
 }
 
@@ -123,7 +123,7 @@ static bool bucket_list_blocks(struct ucm_listing *list, fuse_ino_t ino,
 	struct ucm_entry entry;
 	ucm_ref ref;
 
-	while (ucm_index_next(list->daemon->set->index, ucm_bucket_space(ino),
+	while (ucm_index_next(list->daemon->store->index, ucm_bucket_space(ino),
 			      ucm_bucket_number(ino), &cursor, &entry, &ref)) {
 		if (!bucket_list_block(list, &entry, ref, (off_t)cursor + 2))
 			return false;
@@ -172,9 +172,9 @@ static int bucket_unlink_block(struct ucm_account *account,
 
 	ucm_account_block(account, key);
 	if (daemon->trace &&
-	    ucm_index_find(daemon->set->index, key, &entry, NULL))
+	    ucm_index_find(daemon->store->index, key, &entry, NULL))
 		ucm_account_entry(account, &entry);
-	return ucm_store_remove(daemon->set, key);
+	return ucm_store_remove(daemon->store, key);
 }
 
 static int bucket_unlink(struct ucm_account *account, fuse_ino_t parent,
@@ -206,7 +206,7 @@ static int bucket_rename_to_block(struct ucm_account *account,
 	int err;
 
 	if (flags & RENAME_NOREPLACE &&
-	    !ucm_store_find(daemon->set, key, &entry, &ref))
+	    !ucm_store_find(daemon->store, key, &entry, &ref))
 		return -EEXIST;
 	err = ucm_staging_commit(account, file, key);
 	if (!err)

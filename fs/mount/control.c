@@ -127,7 +127,7 @@ static int control_size(struct ucm_daemon *daemon,
 
 	if (!control->text) {
 		*out = ucm_index_memory_size(
-			ucm_index_live(daemon->set->index));
+			ucm_index_live(daemon->store->index));
 		return 0;
 	}
 	text = control->text(daemon, out);
@@ -230,8 +230,8 @@ static ssize_t control_write(struct ucm_daemon *daemon,
 static int control_first_index(fuse_req_t req, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
-	int fd = fcntl(ucm_index_live(daemon->set->index)->fd, F_DUPFD_CLOEXEC,
-		       0);
+	int fd = fcntl(ucm_index_live(daemon->store->index)->fd,
+		       F_DUPFD_CLOEXEC, 0);
 	int id;
 
 	if (fd < 0)
@@ -262,7 +262,7 @@ static int control_open_index(fuse_req_t req, fuse_ino_t ino,
 		return -EPERM;
 	if (!atomic_load(&daemon->passthrough) ||
 	    atomic_load(&daemon->index_refused) ||
-	    ucm_index_live(daemon->set->index)->fd < 0)
+	    ucm_index_live(daemon->store->index)->fd < 0)
 		return -EOPNOTSUPP;
 	file = ucm_handle_open(daemon, &index_handle, ino);
 	if (!file)

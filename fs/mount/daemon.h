@@ -3,15 +3,17 @@
  * daemon.h - one mount: what the FUSE operations share.
  *
  * The daemon translates between FUSE's node ids and handles and the store's
- * keys and references. All that it knows of files on disk it asks store.h.
+ * keys and references. What it wants to know of files on disk it asks
+ * store.h, and for files/ files.h.
  *
  * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), kinds.h
  * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
- * staging.c, manifest.c, control.c, tree.c), node.c (inode numbers,
+ * staging.c, manifest.c, control.c, files.c), node.c (inode numbers,
  * attributes), listing.c, handles.c, opens.c (open inodes and files being
  * written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
- * the kernel must forget), session.c (mounting and the loop).
+ * the kernel must forget), kept.c (blocks that were just closed), options.c,
+ * session.c (mounting and the loop), main.c.
  */
 #ifndef UCM_DAEMON_H
 #define UCM_DAEMON_H
@@ -63,13 +65,13 @@ struct ucm_notifier {
 
 struct ucm_daemon {
 	struct ucm_options *options;
-	struct ucm_store *set;
+	struct ucm_store *store;
 	struct ucm_files_tree file_tree; /* over its directories */
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
 	struct ucm_handles files;
 	struct ucm_kept kept;
-	struct ucm_files_nodes tree;
+	struct ucm_files_nodes nodes;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
@@ -94,8 +96,8 @@ static inline struct ucm_daemon *ucm_daemon_of(fuse_req_t req)
 
 /*
  * A node id says what it stands for; nothing is allocated for a name that the
- * kernel looks up, and nothing need be forgotten, but in files/. Bits 60-62 are
- * the type:
+ * kernel looks up, and nothing need be forgotten, except in files/. Bits 60-62
+ * are the type:
  */
 enum ucm_node {
 	UCM_NODE_FIXED, /* number below: root, spaces/, .ucmfs/ and its files */
@@ -171,7 +173,7 @@ bool ucm_name_is_staging(const char *name);
 
 /*
  * What a kind of open file does; what all do alike is in ops_file.c. Calls
- * return 0 or -errno, and are made under file->lock, but for write.
+ * return 0 or -errno, and are made under file->lock, except write.
  */
 struct ucm_handle_ops {
 	bool is_block;	/* or one in the making: accounts name it */
@@ -478,7 +480,7 @@ void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino);
 
 /* Mount, serve until asked to stop, unmount. trace: NULL, or the caller's. 0 or
  * -errno (logged). */
-int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
+int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		   struct ucm_trace *trace);
 
 #endif

@@ -69,7 +69,7 @@ static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 	ucm_promise_end(file->promise);
 	ucm_handle_close_file(daemon, file);
 	if (file->ops->has_temp)
-		ucm_store_drop(daemon->set, &file->temp);
+		ucm_store_drop(daemon->store, &file->temp);
 	pthread_mutex_destroy(&file->lock);
 	free(file->name);
 	free(file);
@@ -207,7 +207,7 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 	if (file->fd >= 0)
 		return file->fd;
 	return file->ops->has_temp
-		       ? ucm_store_reopen(daemon->set, &file->temp)
+		       ? ucm_store_reopen(daemon->store, &file->temp)
 		       : -ENOENT;
 }
 
@@ -233,7 +233,7 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      enum ucm_commit_when when)
 {
 	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
-	int err = ucm_store_commit(within->daemon->set, &file->temp, fd, key,
+	int err = ucm_store_commit(within->daemon->store, &file->temp, fd, key,
 				   when);
 
 	if (err == -EAGAIN)
@@ -354,7 +354,7 @@ static struct ucm_handle *take_expired(struct ucm_daemon *daemon,
 void ucm_handles_expire(struct ucm_daemon *daemon)
 {
 	int64_t before = ucm_monotonic_ms() -
-			 daemon->set->config->staging_age_s * INT64_C(1000);
+			 daemon->store->config->staging_age_s * INT64_C(1000);
 	struct ucm_handle *file;
 
 	while ((file = take_expired(daemon, before)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ioctl.c - calls on .ucmfs/control: who may make them, and what they
- * bring and take. What they do is in batch.c.
+ * bring and take. What they do is in fs/store/calls.c.
  *
  * The kernel has copied what the command's number says: in and out have the
  * size of the command's struct, which is checked all the same.
@@ -55,7 +55,7 @@ static bool is_daemons(const struct call *call)
 static int check_right(const struct call *call)
 {
 	const struct ucm_daemon *daemon = call->daemon;
-	uid_t owner = daemon->set->names.spaces[0]->uid;
+	uid_t owner = daemon->store->names.spaces[0]->uid;
 
 	if (call->command->right == READERS)
 		return 0;
@@ -72,7 +72,7 @@ static int space_of(const struct call *call,
 		    const struct ucm_control_head *head,
 		    struct ucm_space **out)
 {
-	struct ucm_namespace *names = &call->daemon->set->names;
+	struct ucm_namespace *names = &call->daemon->store->names;
 	struct ucm_space *space;
 	bool hidden;
 
@@ -120,7 +120,7 @@ static int run_batch(const struct call *call, void *data)
 		struct ucm_key key = { .id = batch->u.ids[i],
 				       .space = space->number };
 		int result =
-			ucm_calls_one(daemon->set, &daemon->leases, op, &key);
+			ucm_calls_one(daemon->store, &daemon->leases, op, &key);
 
 		if (op == UCM_BATCH_EVICT && !result)
 			ucm_notify_loss(daemon, &key);
@@ -151,7 +151,7 @@ static int run_locate(const struct call *call, void *data)
 	for (uint32_t i = 0; i < locate->head.num; i++) {
 		struct ucm_key key = { .id = ids[i], .space = space->number };
 
-		ucm_calls_locate(daemon->set, &daemon->leases,
+		ucm_calls_locate(daemon->store, &daemon->leases,
 				 fuse_req_ctx(call->req)->uid, &key,
 				 locate->head.lease_ms, locate->head.flags,
 				 &locate->u.places[i]);
@@ -162,7 +162,7 @@ static int run_locate(const struct call *call, void *data)
 static int run_path(const struct call *call, void *data)
 {
 	struct ucm_control_path *path = data;
-	struct ucm_store *set = call->daemon->set;
+	struct ucm_store *store = call->daemon->store;
 	struct ucm_space *space;
 	struct ucm_entry entry;
 	struct ucm_key key;
@@ -176,9 +176,9 @@ static int run_path(const struct call *call, void *data)
 	if (err)
 		return err;
 	key = (struct ucm_key){ .id = path->u.id, .space = space->number };
-	err = ucm_store_peek(set, &key, &entry, &ref);
+	err = ucm_store_peek(store, &key, &entry, &ref);
 	return err ? err
-		   : ucm_store_path(set, &entry, path->u.path,
+		   : ucm_store_path(store, &entry, path->u.path,
 				    sizeof(path->u.path));
 }
 
@@ -188,7 +188,7 @@ static int run_statistics(const struct call *call, void *data)
 
 	if (stats->version != UCM_CONTROL_VERSION)
 		return -EINVAL;
-	ucm_calls_statistics(call->daemon->set, stats);
+	ucm_calls_statistics(call->daemon->store, stats);
 	return 0;
 }
 
@@ -201,7 +201,7 @@ static int run_warm(const struct call *call, void *data)
 static int run_flush(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_store_sync(call->daemon->set);
+	return ucm_store_sync(call->daemon->store);
 }
 
 static bool is_interrupted(void *arg)
@@ -212,13 +212,13 @@ static bool is_interrupted(void *arg)
 static int run_rescan(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_calls_rescan(call->daemon->set, is_interrupted, call->req);
+	return ucm_calls_rescan(call->daemon->store, is_interrupted, call->req);
 }
 
 static int run_checkpoint(const struct call *call, void *data)
 {
 	(void)data;
-	return ucm_store_checkpoint(call->daemon->set);
+	return ucm_store_checkpoint(call->daemon->store);
 }
 
 static const struct command commands[] = {

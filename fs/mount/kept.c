@@ -242,7 +242,7 @@ static bool kept_is_entry(struct ucm_daemon *daemon,
 {
 	struct ucm_entry entry;
 
-	return ucm_index_get(daemon->set->index, ucm_node_value(file->node),
+	return ucm_index_get(daemon->store->index, ucm_node_value(file->node),
 			     &entry) &&
 	       !(entry.flags &
 		 (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE | UCM_ENTRY_UNREAD)) &&
@@ -294,7 +294,7 @@ bool ucm_kept_open(struct ucm_daemon *daemon, struct ucm_handle *file)
 		return false;
 	kept_take(daemon, file);
 	if (kept_is_entry(daemon, file) && kept_is_file(file) &&
-	    !ucm_store_open_again(daemon->set, ucm_node_value(file->node)))
+	    !ucm_store_open_again(daemon->store, ucm_node_value(file->node)))
 		return true;
 	ucm_handle_close_file(daemon, file);
 	return false;

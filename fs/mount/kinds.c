@@ -15,7 +15,7 @@ static const struct ucm_node_ops *const kinds[8] = {
 	[UCM_NODE_BLOCK] = &ucm_block_ops,
 	[UCM_NODE_FILE] = &ucm_staging_ops,
 	[UCM_NODE_MANIFEST] = &ucm_manifest_ops,
-	[UCM_NODE_TREE] = &ucm_tree_ops,
+	[UCM_NODE_TREE] = &ucm_files_ops,
 	[UCM_NODE_TREE + 1] = &no_ops,
 };
 

@@ -129,7 +129,7 @@ extern const struct ucm_node_ops ucm_staging_ops;  /* being written */
 extern const struct ucm_node_ops ucm_manifest_ops; /* space.json */
 extern const struct ucm_node_ops ucm_control_dir_ops; /* .ucmfs */
 extern const struct ucm_node_ops ucm_control_ops;     /* a file of it */
-extern const struct ucm_node_ops ucm_tree_ops;	      /* files/ */
+extern const struct ucm_node_ops ucm_files_ops;	      /* files/ */
 
 /* The table of a node, never NULL (kinds.c). */
 const struct ucm_node_ops *ucm_node_ops_of(fuse_ino_t ino);
@@ -188,9 +188,9 @@ int ucm_staging_commit(const struct ucm_account *within,
 void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off);
 
 /* After the store is open, before anything is served. */
-int ucm_tree_ops_init(struct ucm_daemon *daemon);
+int ucm_files_ops_init(struct ucm_daemon *daemon);
 /* files/ itself, as it stands in the root. */
-int ucm_tree_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
+int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
 
 /* A call on .ucmfs/control (ioctl.c); as ioctl above. */
 int ucm_control_call(fuse_req_t req, unsigned number, const void *in,

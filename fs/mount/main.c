@@ -39,7 +39,8 @@ static bool lies_in(const char *path, const char *dir)
 
 /* A tier below the mount point would vanish under the mount, and the daemon
  * would wait for itself; so it would with a mount over a tier's folder. */
-static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
+static int check_mountpoint(const char *mountpoint,
+			    const struct ucm_store *store,
 			    struct ucm_error *error)
 {
 	char *path = realpath(mountpoint, NULL);
@@ -56,8 +57,8 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 		free(path);
 		return -EINVAL;
 	}
-	for (unsigned i = 0; i < set->dirs.num; i++) {
-		const char *dir = set->dirs.at[i]->path;
+	for (unsigned i = 0; i < store->dirs.num; i++) {
+		const char *dir = store->dirs.at[i]->path;
 
 		if (lies_in(dir, path) || lies_in(path, dir)) {
 			ucm_error_set(
@@ -77,7 +78,7 @@ static int check_mountpoint(const char *mountpoint, const struct ucm_store *set,
 
 /* NULL without an error: none is asked for. */
 static int open_trace(const struct ucm_options *options,
-		      const struct ucm_store *set, struct ucm_trace **out,
+		      const struct ucm_store *store, struct ucm_trace **out,
 		      struct ucm_error *error)
 {
 	const char *tiers[UCM_MAX_DIRS];
@@ -85,7 +86,7 @@ static int open_trace(const struct ucm_options *options,
 		.ops = ucm_op_names,
 		.num_ops = UCM_OP_COUNT,
 		.tiers = tiers,
-		.num_tiers = set->dirs.num_tiers,
+		.num_tiers = store->dirs.num_tiers,
 	};
 	char *mount;
 	int err;
@@ -93,8 +94,8 @@ static int open_trace(const struct ucm_options *options,
 	*out = NULL;
 	if (!options->trace)
 		return 0;
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++)
-		tiers[i] = set->dirs.tiers[i].name;
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++)
+		tiers[i] = store->dirs.tiers[i].name;
 	mount = realpath(options->mountpoint, NULL);
 	names.mount = mount ? mount : options->mountpoint;
 	err = ucm_trace_open(options->trace, options->trace_size, &names, out);
@@ -109,7 +110,7 @@ static int open_trace(const struct ucm_options *options,
 static int run(struct ucm_options *options)
 {
 	struct ucm_error error;
-	struct ucm_store *set;
+	struct ucm_store *store;
 	struct ucm_trace *trace;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
@@ -118,16 +119,16 @@ static int run(struct ucm_options *options)
 			      strerror(-err));
 		return complain(&error);
 	}
-	if (ucm_store_open(&options->config, &set, &error))
+	if (ucm_store_open(&options->config, &store, &error))
 		return complain(&error);
-	if (check_mountpoint(options->mountpoint, set, &error) ||
-	    open_trace(options, set, &trace, &error)) {
-		ucm_store_close(set);
+	if (check_mountpoint(options->mountpoint, store, &error) ||
+	    open_trace(options, store, &trace, &error)) {
+		ucm_store_close(store);
 		return complain(&error);
 	}
-	err = ucm_daemon_run(options, set, trace);
+	err = ucm_daemon_run(options, store, trace);
 	ucm_trace_close(trace);
-	ucm_store_close(set);
+	ucm_store_close(store);
 	return err ? 1 : 0;
 }
 

@@ -35,7 +35,8 @@ static int manifest_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	text = malloc(UCM_MANIFEST_MAX);
 	if (!text)
 		return -ENOMEM;
-	if (ucm_store_read_manifest(daemon->set, space, text, UCM_MANIFEST_MAX))
+	if (ucm_store_read_manifest(daemon->store, space, text,
+				    UCM_MANIFEST_MAX))
 		return -ENOENT;
 	*out = (struct stat){
 		.st_ino = ucm_ino_in_space(space, 1000),
@@ -73,7 +74,7 @@ static int manifest_load(struct ucm_daemon *daemon, struct ucm_space *space,
 	fd = ucm_os_memory_file(UCM_TREE_MANIFEST);
 	if (fd < 0)
 		return fd;
-	err = ucm_store_read_manifest(daemon->set, space, text,
+	err = ucm_store_read_manifest(daemon->store, space, text,
 				      UCM_MANIFEST_MAX);
 	if (!err)
 		err = ucm_os_write_at(fd, text, strlen(text), 0);
@@ -97,7 +98,8 @@ static int manifest_store(struct ucm_daemon *daemon, struct ucm_space *space,
 	len = ucm_os_read_at(fd, text, UCM_MANIFEST_MAX, 0);
 	if (len <= 0)
 		return (int)len;
-	return ucm_store_write_manifest(daemon->set, space, text, (size_t)len);
+	return ucm_store_write_manifest(daemon->store, space, text,
+					(size_t)len);
 }
 
 /* ino: of the space, or of what is in it. */
@@ -179,7 +181,7 @@ static int manifest_flush(struct ucm_account *account, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space =
-		ucm_namespace_get(&daemon->set->names, file->key.space);
+		ucm_namespace_get(&daemon->store->names, file->key.space);
 
 	if (!file->writes)
 		return 0;

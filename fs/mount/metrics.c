@@ -88,24 +88,24 @@ static void put_mount(struct ucm_prom *prom, struct ucm_daemon *daemon)
 		  daemon->uring);
 }
 
-static void put_index(struct ucm_prom *prom, struct ucm_store *set)
+static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 {
 	uint64_t spaces = 0;
 
-	for (unsigned i = 0; i < set->names.num; i++)
-		spaces += !!ucm_namespace_get(&set->names, i);
+	for (unsigned i = 0; i < store->names.num; i++)
+		spaces += !!ucm_namespace_get(&store->names, i);
 	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
-		  atomic_load(&set->blocks));
+		  atomic_load(&store->blocks));
 	put_gauge(prom, "ucmfs_index_doubtful_blocks",
 		  "blocks to be checked before use, after an unclean stop or "
 		  "lost writes",
-		  atomic_load(&set->doubts));
+		  atomic_load(&store->doubts));
 	put_gauge(prom, "ucmfs_index_memory_bytes", "memory of the index",
-		  ucm_index_memory(set->index));
+		  ucm_index_memory(store->index));
 	put_gauge(prom, "ucmfs_index_complete",
 		  "1: every directory has been read, so what is not known is "
 		  "absent",
-		  atomic_load(&set->scanned));
+		  atomic_load(&store->scanned));
 	put_gauge(prom, "ucmfs_spaces", "spaces, the default one included",
 		  spaces);
 }
@@ -118,10 +118,10 @@ struct space {
 	double limit;
 };
 
-static void measure_tiers(const struct ucm_store *set, struct space *out)
+static void measure_tiers(const struct ucm_store *store, struct space *out)
 {
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++) {
-		const struct ucm_tier *tier = &set->dirs.tiers[i];
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
+		const struct ucm_tier *tier = &store->dirs.tiers[i];
 		uint64_t limit = ucm_tier_limit_bytes(tier);
 
 		ucm_tier_space(tier, &out[i].total, &out[i].available);
@@ -130,50 +130,49 @@ static void measure_tiers(const struct ucm_store *set, struct space *out)
 	}
 }
 
-#define for_each_tier(tier, set)                                              \
-	for (const struct ucm_tier *tier = (set)->dirs.tiers;                 \
-	     tier < (set)->dirs.tiers + (set)->dirs.num_tiers; tier++)
+#define for_each_tier(tier, store)                                             \
+	for (const struct ucm_tier *tier = (store)->dirs.tiers;                \
+	     tier < (store)->dirs.tiers + (store)->dirs.num_tiers; tier++)
 
-static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *set,
+static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *store,
 			   const struct space *spaces)
 {
 	ucm_prom_family(prom, "ucmfs_tier_size_bytes", "gauge",
 			"size of the tier's file systems, within its limit");
-	for_each_tier(tier, set)
+	for_each_tier(tier, store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     spaces[tier - set->dirs.tiers].total);
+			     spaces[tier - store->dirs.tiers].total);
 	ucm_prom_family(prom, "ucmfs_tier_free_bytes", "gauge",
 			"room left, within the limit");
-	for_each_tier(tier, set)
+	for_each_tier(tier, store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     spaces[tier - set->dirs.tiers].available);
+			     spaces[tier - store->dirs.tiers].available);
 	ucm_prom_family(prom, "ucmfs_tier_limit_bytes", "gauge",
 			"most that the tier's blocks and files may take");
-	for_each_tier(tier, set)
+	for_each_tier(tier, store)
 		ucm_prom_double(prom, LABELS("tier", tier->name),
-				spaces[tier - set->dirs.tiers].limit);
+				spaces[tier - store->dirs.tiers].limit);
 	ucm_prom_family(prom, "ucmfs_tier_used_bytes", "gauge",
 			"what the tier's blocks and files take on disk");
-	for_each_tier(tier, set)
-		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     ucm_tier_used(tier));
+	for_each_tier(tier, store) ucm_prom_u64(
+		prom, LABELS("tier", tier->name), ucm_tier_used(tier));
 	ucm_prom_family(prom, "ucmfs_tier_writing_bytes", "gauge",
 			"room promised to files being written");
-	for_each_tier(tier, set)
-		ucm_prom_u64(prom, LABELS("tier", tier->name),
-			     atomic_load(&tier->writing));
+	for_each_tier(tier, store) ucm_prom_u64(
+		prom, LABELS("tier", tier->name), atomic_load(&tier->writing));
 }
 
-static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *set)
+static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
 			"1: nothing is written to the tier");
-	for_each_tier(tier, set)
+	for_each_tier(tier, store)
 		ucm_prom_u64(prom, LABELS("tier", tier->name), tier->readonly);
 	ucm_prom_family(prom, "ucmfs_tier_directories", "gauge",
 			"the tier's directories by state: good; set aside "
 			"after an error; unreadable; a sync failed");
-	for_each_tier(tier, set) {
+	for_each_tier(tier, store)
+	{
 		unsigned num[UCM_DIR_STATES] = { 0 };
 
 		for (unsigned i = 0; i < tier->num_dirs; i++)
@@ -184,29 +183,31 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *set)
 	}
 	ucm_prom_family(prom, "ucmfs_tier_doubtful_blocks", "gauge",
 			"the tier's blocks to be checked before use");
-	for_each_tier(tier, set) {
+	for_each_tier(tier, store)
+	{
 		uint64_t num = 0;
 
 		for (unsigned i = 0; i < tier->num_dirs; i++)
 			num += atomic_load(
-				&set->keepers[tier->first + i].doubts);
+				&store->keepers[tier->first + i].doubts);
 		ucm_prom_u64(prom, LABELS("tier", tier->name), num);
 	}
 }
 
 static void put_tier_counters(struct ucm_prom *prom,
-			      const struct ucm_store *set)
+			      const struct ucm_store *store)
 {
-#define PUT(field, help)                                                      \
-	ucm_prom_family(prom, "ucmfs_tier_" #field "_total", "counter", help);\
-	for_each_tier(tier, set)                                              \
-		ucm_prom_u64(prom, LABELS("tier", tier->name),                \
+#define PUT(field, help)                                                       \
+	ucm_prom_family(prom, "ucmfs_tier_" #field "_total", "counter", help); \
+	for_each_tier(tier, store)                                             \
+		ucm_prom_u64(prom, LABELS("tier", tier->name),                 \
 			     ucm_counted(&tier->stats.field));
 	UCM_TIER_STATS(PUT)
 #undef PUT
 	ucm_prom_family(prom, "ucmfs_tier_errors_total", "counter",
 			"failed calls on the tier's directories, by errno");
-	for_each_tier(tier, set) {
+	for_each_tier(tier, store)
+	{
 		for (unsigned i = 0; i < UCM_ERRNOS; i++) {
 			uint64_t num = ucm_counted(&tier->stats.errors[i]);
 
@@ -219,14 +220,14 @@ static void put_tier_counters(struct ucm_prom *prom,
 	}
 }
 
-static void put_tiers(struct ucm_prom *prom, const struct ucm_store *set)
+static void put_tiers(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	struct space spaces[UCM_MAX_DIRS];
 
-	measure_tiers(set, spaces);
-	put_tier_space(prom, set, spaces);
-	put_tier_state(prom, set);
-	put_tier_counters(prom, set);
+	measure_tiers(store, spaces);
+	put_tier_space(prom, store, spaces);
+	put_tier_state(prom, store);
+	put_tier_counters(prom, store);
 }
 
 /* ---- requests ---- */
@@ -289,12 +290,12 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 	if (ucm_prom_begin(&prom, "mount", daemon->mountpoint))
 		return NULL;
 	put_mount(&prom, daemon);
-	put_counters(&prom, &daemon->set->stats);
+	put_counters(&prom, &daemon->store->stats);
 	put_counter(&prom, "ucmfs_io_errors_total",
 		    "failed calls on backing directories",
-		    ucm_counted(&daemon->set->dirs.io_errors));
-	put_index(&prom, daemon->set);
-	put_tiers(&prom, daemon->set);
+		    ucm_counted(&daemon->store->dirs.io_errors));
+	put_index(&prom, daemon->store);
+	put_tiers(&prom, daemon->store);
 	put_times(&prom, daemon->ops);
 	put_errors(&prom, daemon->ops);
 	put_log(&prom);

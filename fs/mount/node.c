@@ -68,9 +68,9 @@ struct ucm_space *ucm_node_space(struct ucm_daemon *daemon, fuse_ino_t ino)
 
 	if (ucm_node_type(ino) == UCM_NODE_BUCKET)
 		value >>= 8;
-	return value < UCM_MAX_SPACES
-		       ? ucm_namespace_get(&daemon->set->names, (unsigned)value)
-		       : NULL;
+	return value < UCM_MAX_SPACES ? ucm_namespace_get(&daemon->store->names,
+							  (unsigned)value)
+				      : NULL;
 }
 
 double ucm_entry_timeout(const struct ucm_daemon *daemon)
@@ -108,8 +108,8 @@ void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out)
 		.st_ino = ino,
 		.st_mode = S_IFDIR | 0755,
 		.st_nlink = 1, /* 2 would say that there is no folder in it */
-		.st_uid = daemon->set->names.spaces[0]->uid,
-		.st_gid = daemon->set->names.spaces[0]->gid,
+		.st_uid = daemon->store->names.spaces[0]->uid,
+		.st_gid = daemon->store->names.spaces[0]->gid,
 		.st_blksize = UCM_BLOCK_PAGE,
 		.st_atim = daemon->started,
 		.st_mtim = daemon->started,
@@ -120,7 +120,7 @@ void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out)
 void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
 		   const struct stat *st, struct stat *out)
 {
-	struct ucm_space *space = daemon->set->names.spaces[file->key.space];
+	struct ucm_space *space = daemon->store->names.spaces[file->key.space];
 
 	*out = *st;
 	out->st_ino = file->node;

@@ -109,7 +109,7 @@ static void forget_owner(struct ucm_daemon *daemon, unsigned space)
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		uint32_t cursor = 0;
 
-		while (ucm_index_next(daemon->set->index, (uint16_t)space,
+		while (ucm_index_next(daemon->store->index, (uint16_t)space,
 				      bucket, &cursor, &entry, &ref))
 			forget_attr(daemon, ucm_node_make(UCM_NODE_BLOCK, ref));
 	}
@@ -162,7 +162,7 @@ static void *notify_main(void *arg)
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_sec +=
-			daemon->set->config->staging_age_s < EXPIRE_EVERY_S
+			daemon->store->config->staging_age_s < EXPIRE_EVERY_S
 				? 1
 				: EXPIRE_EVERY_S;
 		if (pthread_cond_timedwait(&notifier->wake, &notifier->lock,

@@ -28,9 +28,9 @@ static void opens_give_up(struct ucm_daemon *daemon, unsigned dir)
 	ucm_warning("%s: passthrough off: the kernel refused a backing file "
 		    "(it needs CAP_SYS_ADMIN and a file system that is not "
 		    "itself stacked too deep)",
-		    daemon->set->dirs.at[dir]->path);
+		    daemon->store->dirs.at[dir]->path);
 	if (atomic_fetch_add(&daemon->num_refused, 1) + 1 <
-	    daemon->set->dirs.num)
+	    daemon->store->dirs.num)
 		return;
 	daemon->passthrough_why = "the kernel refused a backing file";
 	atomic_store(&daemon->passthrough, false);

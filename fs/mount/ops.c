@@ -307,7 +307,7 @@ void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct statvfs st;
 
 	(void)ino;
-	ucm_store_statvfs(account.daemon->set, &st);
+	ucm_store_statvfs(account.daemon->store, &st);
 	ucm_account_end(&account, 0);
 	fuse_reply_statfs(req, &st);
 }

@@ -69,7 +69,7 @@ static void count_moved(struct ucm_account *account, struct ucm_handle *file,
 
 	if (file->ops->in_memory)
 		return;
-	stats = &account->daemon->set->dirs.tier_of[file->dir]->stats;
+	stats = &account->daemon->store->dirs.tier_of[file->dir]->stats;
 	ucm_count_more(account->op == UCM_OP_READ ? &stats->read_bytes
 						  : &stats->written_bytes,
 		       bytes);

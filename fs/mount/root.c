@@ -32,7 +32,7 @@ static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
 		return ucm_entry_fill(&ucm_control_dir_ops, daemon,
 				      UCM_FIXED_CONTROL, out);
 	if (!strcmp(name, UCM_TREE_FILES))
-		return ucm_tree_ops_root(daemon, out);
+		return ucm_files_ops_root(daemon, out);
 	return -ENOENT;
 }
 
@@ -47,14 +47,15 @@ static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 	root_getattr(list->daemon, ino, &attr);
 	if (!ucm_list_dots(list, &attr, &off))
 		return 0;
-	ucm_space_attr(list->daemon, list->daemon->set->names.spaces[0], &attr);
+	ucm_space_attr(list->daemon, list->daemon->store->names.spaces[0],
+		       &attr);
 	if (off == 2 && ucm_list_name(list, UCM_TREE_BLOCKS, &attr, 3))
 		off++;
 	ucm_spaces_attr(list->daemon, &attr);
 	if (off == 3 && ucm_list_name(list, UCM_TREE_SPACES, &attr, 4))
 		off++;
 	/* old tiers that are read-only have none */
-	if (off == 4 && !ucm_tree_ops_root(list->daemon, &files))
+	if (off == 4 && !ucm_files_ops_root(list->daemon, &files))
 		ucm_list_entry(list, UCM_TREE_FILES, &files, 5);
 	return 0;
 }
@@ -63,7 +64,7 @@ static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 static int root_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 {
 	(void)ino;
-	return ucm_store_sync(account->daemon->set);
+	return ucm_store_sync(account->daemon->store);
 }
 
 const struct ucm_node_ops ucm_root_ops = {

@@ -51,7 +51,8 @@ static void notify_systemd(void)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 ||
 	    sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
-		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) <
+		    0)
 		ucm_warning("NOTIFY_SOCKET: %m");
 }
 
@@ -395,7 +396,7 @@ static int loop(struct ucm_daemon *daemon)
 /* By this thread, which lives as long as the loop. */
 static void serve_index(struct ucm_daemon *daemon)
 {
-	int err = ucm_index_memory_serve(ucm_index_live(daemon->set->index));
+	int err = ucm_index_memory_serve(ucm_index_live(daemon->store->index));
 
 	if (!err)
 		return;
@@ -407,7 +408,7 @@ static void serve_index(struct ucm_daemon *daemon)
 static int serve(struct ucm_daemon *daemon)
 {
 	/* what may fail comes while somebody waits for our exit status */
-	int err = ucm_store_begin(daemon->set);
+	int err = ucm_store_begin(daemon->store);
 
 	if (!err)
 		ucm_files_recover(&daemon->file_tree);
@@ -416,21 +417,21 @@ static int serve(struct ucm_daemon *daemon)
 	if (err)
 		return err;
 	choose_log(daemon->options);
-	daemon->set->on_loss = ucm_notify_loss;
-	daemon->set->on_loss_arg = daemon;
-	daemon->set->on_gone = ucm_kept_gone;
-	daemon->set->on_gone_arg = daemon;
+	daemon->store->on_loss = ucm_notify_loss;
+	daemon->store->on_loss_arg = daemon;
+	daemon->store->on_gone = ucm_kept_gone;
+	daemon->store->on_gone_arg = daemon;
 	serve_index(daemon);
 	err = ucm_notify_start(daemon);
 	if (!err)
 		err = ucm_kept_start(daemon, daemon->options->keep_open);
 	if (!err)
-		err = ucm_store_start(daemon->set);
+		err = ucm_store_start(daemon->store);
 	if (!err)
 		err = ucm_files_count_start(&daemon->file_tree);
 	if (!err)
 		err = loop(daemon);
-	ucm_index_memory_unserve(ucm_index_live(daemon->set->index));
+	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
 	return err;
 }
 
@@ -461,13 +462,13 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		return -EINVAL;
 	err = fuse_session_mount(daemon->session, mountpoint);
 	if (!err) {
-		ucm_store_serving(daemon->set, device_of_mount(mountpoint));
+		ucm_store_serving(daemon->store, device_of_mount(mountpoint));
 		err = serve(daemon);
 		fuse_session_unmount(daemon->session);
 		/* The notifier may wait for a lock in the kernel that a caller
 		 * of ours holds: only now, with the connection gone, will it
 		 * end; and it uses the session, and losses use us. */
-		ucm_store_quiet(daemon->set);
+		ucm_store_quiet(daemon->store);
 		ucm_files_count_stop(&daemon->file_tree);
 		ucm_notify_stop(daemon);
 		ucm_kept_stop(daemon);
@@ -481,7 +482,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 
 static void set_owner(struct ucm_daemon *daemon)
 {
-	struct ucm_space *space = daemon->set->names.spaces[0];
+	struct ucm_space *space = daemon->store->names.spaces[0];
 
 	if (daemon->options->has_uid)
 		space->uid = daemon->options->uid;
@@ -489,12 +490,12 @@ static void set_owner(struct ucm_daemon *daemon)
 		space->gid = daemon->options->gid;
 }
 
-int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
+int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		   struct ucm_trace *trace)
 {
 	struct ucm_daemon daemon = {
 		.options = options,
-		.set = set,
+		.store = store,
 		.mountpoint = options->mountpoint,
 		.trace = trace,
 		.ops = ucm_opstats_new(),
@@ -502,10 +503,10 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	int err = ucm_handles_init(&daemon.files);
 
-	ucm_files_tree_init(&daemon.file_tree, &set->dirs);
+	ucm_files_tree_init(&daemon.file_tree, &store->dirs);
 	ucm_leases_init(&daemon.leases, options->leases, options->lease_age_s);
 	if (!err)
-		err = ucm_tree_ops_init(&daemon);
+		err = ucm_files_ops_init(&daemon);
 	if (!daemon.ops)
 		err = -ENOMEM;
 	clock_gettime(CLOCK_REALTIME, &daemon.started);
@@ -525,7 +526,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *set,
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
 	ucm_leases_fini(&daemon.leases);
-	ucm_files_nodes_fini(&daemon.tree);
+	ucm_files_nodes_fini(&daemon.nodes);
 	ucm_opstats_free(daemon.ops);
 	ucm_log_tell_left_out(true);
 	return err;

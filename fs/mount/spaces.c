@@ -38,7 +38,7 @@ static int spaces_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 static struct ucm_space *spaces_find(struct ucm_daemon *daemon,
 				     const char *name)
 {
-	return *name ? ucm_namespace_find(&daemon->set->names, name) : NULL;
+	return *name ? ucm_namespace_find(&daemon->store->names, name) : NULL;
 }
 
 static int spaces_lookup(struct ucm_account *account, fuse_ino_t parent,
@@ -57,7 +57,7 @@ static int spaces_lookup(struct ucm_account *account, fuse_ino_t parent,
 static int spaces_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 			  const struct fuse_file_info *fi)
 {
-	struct ucm_namespace *names = &list->daemon->set->names;
+	struct ucm_namespace *names = &list->daemon->store->names;
 	unsigned num = names->num;
 	struct stat attr;
 
@@ -84,9 +84,9 @@ static int spaces_mkdir(struct ucm_account *account, fuse_ino_t parent,
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(account->req);
 	struct ucm_space *space;
-	int err = ucm_store_mkdir(account->daemon->set, name,
-				  mode & ~ctx->umask, ctx->uid, ctx->gid,
-				  &space);
+	int err =
+		ucm_store_mkdir(account->daemon->store, name,
+				mode & ~ctx->umask, ctx->uid, ctx->gid, &space);
 
 	return err ? err : spaces_lookup(account, parent, name, out);
 }
@@ -103,7 +103,7 @@ static int spaces_rmdir(struct ucm_account *account, fuse_ino_t parent,
 		return -ENOENT;
 	if (ucm_handles_list(daemon, space->number, UINT32_MAX, &serials))
 		return -ENOTEMPTY;
-	return ucm_store_rmdir(daemon->set, space);
+	return ucm_store_rmdir(daemon->store, space);
 }
 
 /* ---- a space's folder ---- */
@@ -133,11 +133,11 @@ static int space_chown(struct ucm_daemon *daemon, struct ucm_space *space,
 	int err = 0;
 
 	if (to_set & FUSE_SET_ATTR_MODE)
-		err = ucm_store_chmod(daemon->set, space,
+		err = ucm_store_chmod(daemon->store, space,
 				      ucm_space_mode_is_private(attr->st_mode));
 	if (!err && to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		err = ucm_store_chown(
-			daemon->set, space,
+			daemon->store, space,
 			to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1,
 			to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1);
 	ucm_notify_owner(daemon, space);
@@ -246,7 +246,7 @@ static int space_get_number(struct ucm_daemon *daemon, fuse_ino_t ino,
 	const struct ucm_space *space = ucm_node_space(daemon, ino);
 
 	if (!space ||
-	    !ucm_index_is_published(daemon->set->index, space->number))
+	    !ucm_index_is_published(daemon->store->index, space->number))
 		return -ENODATA;
 	return snprintf(value, UCM_XATTR_MAX, "%u", space->number);
 }

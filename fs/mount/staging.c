@@ -220,16 +220,16 @@ static int staging_new(struct ucm_daemon *daemon, fuse_ino_t parent,
 	if (err)
 		return err;
 	if (ops->is_block &&
-	    ucm_index_find(daemon->set->index, &key, NULL, NULL))
+	    ucm_index_find(daemon->store->index, &key, NULL, NULL))
 		/* committed since the kernel looked */
 		return flags & O_EXCL ? -EEXIST : -EPERM;
-	fd = ucm_store_create(daemon->set, &key, 0, &temp);
+	fd = ucm_store_create(daemon->store, &key, 0, &temp);
 	if (fd < 0)
 		return fd;
 	file = ucm_handle_open(daemon, ops, 0);
 	if (!file) {
 		close(fd);
-		ucm_store_drop(daemon->set, &temp);
+		ucm_store_drop(daemon->store, &temp);
 		return -ENOMEM;
 	}
 	file->fd = fd;
@@ -276,7 +276,7 @@ static int staging_open_locked(fuse_req_t req, struct ucm_handle *file,
 	if (!file->opens) {
 		if (file->temp.committed || !file->ops->has_temp)
 			return -ENOENT;
-		fd = ucm_store_reopen(daemon->set, &file->temp);
+		fd = ucm_store_reopen(daemon->store, &file->temp);
 		if (fd < 0)
 			return fd;
 		file->fd = fd;
@@ -329,7 +329,7 @@ static int staging_check_size(const struct ucm_daemon *daemon,
 {
 	if (file->temp.committed)
 		return -EPERM;
-	return size > daemon->set->config->block_max ? -EFBIG : 0;
+	return size > daemon->store->config->block_max ? -EFBIG : 0;
 }
 
 static int staging_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
@@ -385,7 +385,7 @@ int ucm_staging_commit(const struct ucm_account *within,
 	pthread_mutex_unlock(&file->lock);
 	if (err != -EAGAIN)
 		return err;
-	return ucm_store_refuse(daemon->set, key, UCM_FAULT_SHORT, NULL);
+	return ucm_store_refuse(daemon->store, key, UCM_FAULT_SHORT, NULL);
 }
 
 /* Pages that could not be written count as written afterwards: what failed
@@ -401,7 +401,7 @@ static int staging_fsync(struct ucm_account *account, struct ucm_handle *file,
 	err = ucm_block_sync(daemon, file, datasync);
 	file->failed = err;
 	if (err && file->temp.committed && file->temp.ref)
-		ucm_store_condemn(daemon->set, file->temp.ref,
+		ucm_store_condemn(daemon->store, file->temp.ref,
 				  &file->temp.stamp, UCM_FAULT_UNVOUCHED,
 				  " (fsync failed)");
 	return err;
@@ -436,11 +436,11 @@ static int staging_flush(struct ucm_account *account, struct ucm_handle *file)
 }
 
 /* Somebody has begun a block, and there is none. */
-static void staging_tell_unfinished(struct ucm_store *set,
+static void staging_tell_unfinished(struct ucm_store *store,
 				    const struct ucm_handle *file)
 {
 	if (file->temp.wants_word)
-		ucm_store_refuse(set, &file->key, UCM_FAULT_UNVOUCHED,
+		ucm_store_refuse(store, &file->key, UCM_FAULT_UNVOUCHED,
 				 "it has no checksums, and its writer ended "
 				 "without closing it");
 	else if (file->temp.stamp.st_size)
@@ -454,18 +454,18 @@ static void staging_tell_unfinished(struct ucm_store *set,
 static void staging_finish_writer(struct ucm_account *within,
 				  struct ucm_handle *file)
 {
-	struct ucm_store *set = within->daemon->set;
+	struct ucm_store *store = within->daemon->store;
 	bool unchanged = ucm_store_unchanged(&file->temp, file->fd);
 
 	if (file->refused && unchanged)
 		return; /* close(2) has failed, and the log says why */
 	if (file->temp.committed)
-		ucm_store_recheck(set, &file->temp, file->fd);
+		ucm_store_recheck(store, &file->temp, file->fd);
 	else if (staging_commit_writer(within, file,
 				       file->vouched && unchanged
 					       ? UCM_COMMIT_NOW
 					       : UCM_COMMIT_LAST) == -EAGAIN)
-		staging_tell_unfinished(set, file);
+		staging_tell_unfinished(store, file);
 }
 
 static void staging_rest(struct ucm_account *account, struct ucm_handle *file)

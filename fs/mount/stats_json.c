@@ -33,9 +33,9 @@ static json_t *text_json(const char *text)
 	return json;
 }
 
-static json_t *directory_json(const struct ucm_store *set, unsigned dir)
+static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 {
-	const struct ucm_backing *backing = set->dirs.at[dir];
+	const struct ucm_backing *backing = store->dirs.at[dir];
 	json_t *json = json_object();
 
 	json_object_set_new(json, "path", text_json(backing->path));
@@ -43,7 +43,7 @@ static json_t *directory_json(const struct ucm_store *set, unsigned dir)
 	json_object_set_new(
 		json, "state",
 		json_string(ucm_dir_states[ucm_backing_state(backing)]));
-	put_number(json, "in_doubt", atomic_load(&set->keepers[dir].doubts));
+	put_number(json, "in_doubt", atomic_load(&store->keepers[dir].doubts));
 	return json;
 }
 
@@ -57,7 +57,7 @@ static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
 	return json;
 }
 
-static json_t *tier_json(const struct ucm_store *set,
+static json_t *tier_json(const struct ucm_store *store,
 			 const struct ucm_tier *tier)
 {
 	json_t *json = json_object(), *dirs = json_array();
@@ -73,18 +73,19 @@ static json_t *tier_json(const struct ucm_store *set,
 	put_number(json, "writing_bytes", atomic_load(&tier->writing));
 	for (unsigned i = 0; i < tier->num_dirs; i++)
 		json_array_append_new(dirs,
-				      directory_json(set, tier->first + i));
+				      directory_json(store, tier->first + i));
 	json_object_set_new(json, "directories", dirs);
 	json_object_set_new(json, "counters", tier_counters_json(&tier->stats));
 	return json;
 }
 
-static json_t *tiers_json(const struct ucm_store *set)
+static json_t *tiers_json(const struct ucm_store *store)
 {
 	json_t *json = json_array();
 
-	for (unsigned i = 0; i < set->dirs.num_tiers; i++)
-		json_array_append_new(json, tier_json(set, &set->dirs.tiers[i]));
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++)
+		json_array_append_new(json,
+				      tier_json(store, &store->dirs.tiers[i]));
 	return json;
 }
 
@@ -107,12 +108,12 @@ static json_t *space_json(struct ucm_space *space)
 	return json;
 }
 
-static json_t *spaces_json(struct ucm_store *set)
+static json_t *spaces_json(struct ucm_store *store)
 {
 	json_t *json = json_array();
 
-	for (unsigned i = 0; i < set->names.num; i++) {
-		struct ucm_space *space = ucm_namespace_get(&set->names, i);
+	for (unsigned i = 0; i < store->names.num; i++) {
+		struct ucm_space *space = ucm_namespace_get(&store->names, i);
 
 		if (space)
 			json_array_append_new(json, space_json(space));
@@ -178,15 +179,15 @@ static json_t *transport_json(const struct ucm_daemon *daemon)
 	return json;
 }
 
-static json_t *index_json(struct ucm_store *set)
+static json_t *index_json(struct ucm_store *store)
 {
 	json_t *json = json_object();
 
-	put_number(json, "blocks", atomic_load(&set->blocks));
-	put_number(json, "in_doubt", atomic_load(&set->doubts));
-	put_number(json, "memory_bytes", ucm_index_memory(set->index));
+	put_number(json, "blocks", atomic_load(&store->blocks));
+	put_number(json, "in_doubt", atomic_load(&store->doubts));
+	put_number(json, "memory_bytes", ucm_index_memory(store->index));
 	json_object_set_new(json, "complete",
-			    json_boolean(atomic_load(&set->scanned)));
+			    json_boolean(atomic_load(&store->scanned)));
 	return json;
 }
 
@@ -201,16 +202,15 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 	put_number(json, "uptime_s",
 		   (uint64_t)(now.tv_sec - daemon->started.tv_sec));
 	json_object_set_new(json, "transport", transport_json(daemon));
-	json_object_set_new(json, "index", index_json(daemon->set));
-	json_object_set_new(json, "counters",
-			    counters_json(daemon->set));
+	json_object_set_new(json, "index", index_json(daemon->store));
+	json_object_set_new(json, "counters", counters_json(daemon->store));
 	json_object_set_new(json, "commit_refused_for",
-			    causes_json(daemon->set->stats.refused_for));
+			    causes_json(daemon->store->stats.refused_for));
 	json_object_set_new(json, "quarantined_for",
-			    causes_json(daemon->set->stats.quarantined_for));
+			    causes_json(daemon->store->stats.quarantined_for));
 	json_object_set_new(json, "operations", operations_json(daemon->ops));
-	json_object_set_new(json, "tiers", tiers_json(daemon->set));
-	json_object_set_new(json, "spaces", spaces_json(daemon->set));
+	json_object_set_new(json, "tiers", tiers_json(daemon->store));
+	json_object_set_new(json, "spaces", spaces_json(daemon->store));
 	dump = json_dumps(json, JSON_INDENT(2));
 	json_decref(json);
 	if (!dump)

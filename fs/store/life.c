@@ -3,8 +3,8 @@
  * life.c - the store's life: open, begin, start, serving, quiet, close.
  *
  * open reads; begin marks the directories as in use; start begins the threads
- * of the scan and a keeper for each directory; quiet ends the scan, and nobody
- * is told of losses any more; close ends the keepers and leaves the
+ * of the scan and a keeper for each directory; quiet ends the scan and
+ * the reports of losses; close ends the keepers and leaves the
  * directories.
  */
 #include <config.h>

@@ -293,7 +293,7 @@ int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 	return err;
 }
 
-/* What a text says, within our limits: -EINVAL, -EFBIG with a error. */
+/* What a text says, within our limits: -EINVAL, -EFBIG, and why in error. */
 static int parse_manifest(struct ucm_store *store, const char *text,
 			  size_t len, struct ucm_manifest *out,
 			  struct ucm_error *error)

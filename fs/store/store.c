@@ -2,9 +2,9 @@
 /*
  * store.c - find and read blocks, remove and mark them.
  *
- * The index is the truth for what it has. What it has not is absent, unless
- * the scan has not come to that bucket yet: then every directory that may have
- * the name is asked, fast tiers first.
+ * The index is the truth for what it has. What it does not have is absent,
+ * unless the scan has not come to that bucket yet: then every directory that
+ * may have the name is asked, fast tiers first.
  */
 #include <config.h>
 

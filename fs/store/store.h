@@ -4,12 +4,12 @@
  *
  * Finds a block in whichever tier has it, writes new ones to the first tier
  * with room, and keeps the index. It knows nothing of FUSE. Calls return 0 (or
- * a descriptor) or -errno and may be made from any thread, except open, start,
- * stop and close, which are the owner's.
+ * a descriptor) or -errno and may be made from any thread, except open,
+ * begin, start, serving, quiet and close, which are the owner's.
  *
  * Split by task: life.c (open to close), store.c (find, read, remove), create.c
  * and commit.c (new blocks), spaces.c, checkpoint.c (what is on disk). What
- * fills the index and keeps it true is behind them: inside.h lists its files.
+ * fills the index and keeps it true is declared in inside.h, file by file.
  */
 #ifndef UCM_STORE_H
 #define UCM_STORE_H
@@ -102,8 +102,8 @@ struct ucm_store {
 
 /*
  * Open all tiers and learn which spaces there are, and what their blocks look
- * like. Writes only what a new directory lacks. Errors come with a
- * error that names the directory.
+ * like. Writes only what a new directory lacks. error names the
+ * directory.
  */
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		   struct ucm_error *error);

@@ -71,7 +71,7 @@ struct ucm_backing {
  * Open a directory: it must exist, be writable (unless readonly) and not in
  * use by another daemon; for one that is ending it waits. What of it we use
  * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes
- * deadline_s and lock_wait_s. Errors come with a error that names the path.
+ * deadline_s and lock_wait_s. error names the path.
  */
 int ucm_backing_open(struct ucm_backing *backing, const char *path,
 		     bool readonly, const struct ucm_config *config,

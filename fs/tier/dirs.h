@@ -28,8 +28,8 @@ struct ucm_dirs {
 };
 
 /* Open the tiers that the configuration names. -EINVAL: a directory is given
- * twice, or lies inside another. Errors come with a error that names the
- * directory, and leave nothing open. */
+ * twice, or lies inside another. error names the directory; a failure
+ * leaves nothing open. */
 int ucm_dirs_open(struct ucm_dirs *dirs, const struct ucm_config *config,
 		  struct ucm_error *error);
 

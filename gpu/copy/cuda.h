@@ -2,9 +2,9 @@
 /*
  * cuda.h - the CUDA copy back end, as its own files see it.
  *
- *	copy_cuda.c     the calls of copy.h: device, groups, staging
- *	cuda_batch.c    jobs to launches, launches to events, events to jobs
- *	cuda_measure.c  kernel or copy engine?
+ *	cuda.c     the calls of copy.h: device, groups, staging
+ *	batch.c    jobs to launches, launches to events, events to jobs
+ *	measure.c  kernel or copy engine?
  *
  * Everything belongs to one thread. Jobs wait, until a batch and room in the
  * arena are free; then they are in a batch, until its event has come; then
@@ -90,7 +90,7 @@ void ucm_cuda_group_fini(struct ucm_copy *copy, struct ucm_cuda_group *group);
 CUdeviceptr ucm_cuda_staging(const struct ucm_copy *copy,
 			     const uint8_t *staging, uint64_t len);
 
-/* ---- cuda_batch.c ---- */
+/* ---- batch.c ---- */
 
 void ucm_cuda_append(struct ucm_cuda_list *list, struct ucm_copy_job *job);
 /* Start what waits, as far as there is room. */
@@ -116,7 +116,7 @@ CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
 			    const struct ucm_copy_job *jobs, unsigned num,
 			    bool gather, const char **what);
 
-/* ---- cuda_measure.c ---- */
+/* ---- measure.c ---- */
 
 /*
  * From which run length on the copy engine is as fast as the kernels, on this

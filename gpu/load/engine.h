@@ -5,7 +5,7 @@
  * An engine has a ring, staging memory, a copy back end and open files of its
  * own, so that its work needs no lock. Others reach it by its inbox only. Split
  * by task, high to low: engine.c (the loop), save.c (blocks that are written),
- * load.c (pieces that are read) and files.c (open files), which call each other,
+ * load.c (pieces that are read) and files.c (open files), which call one another,
  * queue.c (operations of the ring).
  */
 #ifndef UCM_ENGINE_H
@@ -32,7 +32,7 @@ struct ucm_engine;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
-	struct ucm_touches *heat; /* NULL: nobody to inform */
+	struct ucm_touches *touches; /* NULL: nobody to inform */
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
@@ -60,9 +60,9 @@ static inline void ucm_add(_Atomic uint64_t *counter, uint64_t number)
 }
 
 /* An operation of the ring, and whoever wants to know. */
-struct ucm_op {
+struct ucm_engine_op {
 	struct ucm_io io; /* first */
-	void (*done)(struct ucm_engine *engine, struct ucm_op *op);
+	void (*done)(struct ucm_engine *engine, struct ucm_engine_op *op);
 };
 
 /* ---- open files (files.c) ---- */
@@ -76,7 +76,7 @@ enum ucm_load_file_state {
 struct ucm_piece;
 
 struct ucm_load_file {
-	struct ucm_op op; /* open, reading the head, vouching, close */
+	struct ucm_engine_op op; /* open, reading the head, vouching, close */
 	struct ucm_engine *engine;
 	const struct ucm_group *group;
 	struct ucm_id id;
@@ -132,7 +132,8 @@ void ucm_load_file_forget(struct ucm_load_file *file);
 void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault);
 
 /* Make the head from the file's first bytes; fails the file if it is wrong. */
-void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size_t len);
+void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
+			     size_t len);
 
 /* Read the head by itself; changes the file when it is there. */
 void ucm_load_file_read_head(struct ucm_load_file *file);
@@ -173,7 +174,7 @@ void ucm_load_files_close(struct ucm_engine *engine);
 /* ---- pieces (load.c) ---- */
 
 struct ucm_piece {
-	struct ucm_op op; /* its read */
+	struct ucm_engine_op op; /* its read */
 	struct ucm_copy_job job;
 	struct ucm_engine *engine;
 	struct ucm_task *task;
@@ -287,7 +288,7 @@ void ucm_engine_wake(struct ucm_engine *engine);
 /* ---- operations of the ring (queue.c) ---- */
 
 /* Queue an operation; op->done is called when it has ended. */
-void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op);
+void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op);
 /* Start what is queued, wait (-1: for ever) and end what is done. */
 void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns);
 

@@ -62,7 +62,8 @@ static struct ucm_load_file *find(struct ucm_engine *engine,
 
 static void unhash(struct ucm_load_file *file)
 {
-	struct ucm_load_file **at = bucket_of(file->engine, file->group, &file->id);
+	struct ucm_load_file **at =
+		bucket_of(file->engine, file->group, &file->id);
 
 	while (*at != file)
 		at = &(*at)->hash_next;
@@ -92,7 +93,7 @@ static void become_idle(struct ucm_load_file *file)
 
 /* ---- the end of a file ---- */
 
-static void on_closed(struct ucm_engine *engine, struct ucm_op *op)
+static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	(void)engine;
 	free(op); /* the file */
@@ -254,7 +255,7 @@ static void note_failure(struct ucm_load_file *file, int err)
 		file->err = err;
 }
 
-static void on_opened(struct ucm_engine *engine, struct ucm_op *op)
+static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_load_file *file = (struct ucm_load_file *)op;
 	int result = (int)op->io.result;
@@ -290,7 +291,8 @@ static void open_next(struct ucm_load_file *file)
 		if (shared->source_ops->place(shared->source,
 					      file->group->space, &file->id,
 					      file->attempt, &file->place)) {
-			ucm_load_file_fail(file, file->err ? file->err : -ENOENT, 0);
+			ucm_load_file_fail(file,
+					   file->err ? file->err : -ENOENT, 0);
 			return;
 		}
 		flags = open_flags(file);
@@ -351,7 +353,8 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 
 /* ---- the head ---- */
 
-void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size_t len)
+void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
+			     size_t len)
 {
 	enum ucm_fault fault;
 	int err;
@@ -360,7 +363,8 @@ void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size
 				     &file->group->layout->geometry,
 				     &file->head, &err);
 	if (fault || err)
-		ucm_load_file_fail(file, fault ? -EBADMSG : err, (uint16_t)fault);
+		ucm_load_file_fail(file, fault ? -EBADMSG : err,
+				   (uint16_t)fault);
 	else
 		file->head_known = true;
 }
@@ -368,7 +372,8 @@ void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes, size
 static void read_head(struct ucm_load_file *file, uint64_t len);
 
 /* A header that is longer than what was asked for: how long it says it is. */
-static uint64_t longer_head(const struct ucm_load_file *file, const struct ucm_io *io)
+static uint64_t longer_head(const struct ucm_load_file *file,
+			    const struct ucm_io *io)
 {
 	struct ucm_block block;
 
@@ -411,7 +416,7 @@ void ucm_load_file_read_head_now(struct ucm_load_file *file)
 	}
 }
 
-static void on_head(struct ucm_engine *engine, struct ucm_op *op)
+static void on_head(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_load_file *file = (struct ucm_load_file *)op;
 	uint64_t more;
@@ -528,7 +533,7 @@ static void end_vouching(struct ucm_load_file *file)
 	file->buffer = NULL;
 }
 
-static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
+static void on_vouch(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_load_file *file = (struct ucm_load_file *)op;
 	ssize_t result = op->io.result;
@@ -538,7 +543,8 @@ static void on_vouch(struct ucm_engine *engine, struct ucm_op *op)
 		ucm_load_file_fail(file, (int)result, 0);
 	else
 		count_in(file, (uint64_t)result);
-	if (file->state == UCM_LOAD_FILE_OPEN && ucm_load_file_needs_vouch(file)) {
+	if (file->state == UCM_LOAD_FILE_OPEN &&
+	    ucm_load_file_needs_vouch(file)) {
 		read_to_vouch(file);
 		return;
 	}

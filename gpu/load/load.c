@@ -105,7 +105,7 @@ static void count_block(struct ucm_engine *engine,
 
 	if (!err) {
 		ucm_add(&shared->stats.loads, 1);
-		ucm_touches_add(shared->heat, task->group->space,
+		ucm_touches_add(shared->touches, task->group->space,
 				&task->blocks[block].id);
 	} else if (err == -ENOENT) {
 		ucm_add(&shared->stats.load_absent, 1);
@@ -340,7 +340,7 @@ static void call_for_head(struct ucm_load_file *file)
 		ucm_load_file_tell(file);
 }
 
-static void on_read(struct ucm_engine *engine, struct ucm_op *op)
+static void on_read(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_piece *piece = (struct ucm_piece *)op;
 	struct ucm_load_file *file = piece->file;

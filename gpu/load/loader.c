@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loader.c - the library's face: options, groups, submits.
+ * loader.c - the calls of <ucm/load.h> on a loader: options, groups, submits.
  *
  * A request is checked here as a whole, made a task, and shared out: loads to
  * the engines in turn, saves by their ids, so that one block is always written
@@ -175,7 +175,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 			own.tiers ? own.tiers : own.mount,
 			&loader->shared.source, error);
 	if (!err && own.mount && own.tiers)
-		err = ucm_touches_open(own.mount, &loader->shared.heat, error);
+		err = ucm_touches_open(own.mount, &loader->shared.touches,
+				       error);
 	if (!err)
 		err = start_engines(loader, (unsigned)threads, error);
 	if (err) {
@@ -200,7 +201,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		ucm_engine_stop(loader->engines[i]);
 		free(loader->engines[i]);
 	}
-	ucm_touches_close(loader->shared.heat);
+	ucm_touches_close(loader->shared.touches);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	for (unsigned i = 0; i < loader->num_groups; i++)

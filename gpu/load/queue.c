@@ -16,7 +16,7 @@ static void queue_backlog_push(struct ucm_engine *engine, struct ucm_io *io)
 	engine->backlog_end = &io->next;
 }
 
-void ucm_engine_queue(struct ucm_engine *engine, struct ucm_op *op)
+void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	engine->ops++;
 	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
@@ -43,7 +43,7 @@ void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)
 	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
 
 	while (io) {
-		struct ucm_op *op = (struct ucm_op *)io;
+		struct ucm_engine_op *op = (struct ucm_engine_op *)io;
 
 		io = io->next;
 		engine->ops--;

@@ -41,7 +41,7 @@ struct turn {
 };
 
 struct ucm_saving {
-	struct ucm_op op; /* create, write, close */
+	struct ucm_engine_op op; /* create, write, close */
 	struct ucm_copy_job job;
 	struct ucm_engine *engine;
 	const struct ucm_group *group;
@@ -73,7 +73,8 @@ struct ucm_saving {
 
 static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 			uint64_t offset,
-			void (*done)(struct ucm_engine *, struct ucm_op *));
+			void (*done)(struct ucm_engine *,
+				     struct ucm_engine_op *));
 static void next_chunk(struct ucm_saving *saving);
 static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		  uint32_t block);
@@ -168,7 +169,7 @@ static void free_saving(struct ucm_saving *saving)
 	free(saving);
 }
 
-static void on_dropped(struct ucm_engine *engine, struct ucm_op *op)
+static void on_dropped(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	(void)engine;
 	free_saving((struct ucm_saving *)op);
@@ -201,7 +202,7 @@ static void close_dropped(struct ucm_saving *saving)
 	ucm_engine_queue(saving->engine, &saving->op);
 }
 
-static void on_spoiled(struct ucm_engine *engine, struct ucm_op *op)
+static void on_spoiled(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	(void)engine;
 	close_dropped((struct ucm_saving *)op);
@@ -289,7 +290,7 @@ static void end_well(struct ucm_saving *saving, bool skipped)
 	end_turn(saving, &outcome);
 }
 
-static void on_committed(struct ucm_engine *engine, struct ucm_op *op)
+static void on_committed(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
 	int result = (int)op->io.result;
@@ -327,7 +328,8 @@ static void commit(struct ucm_saving *saving)
 
 static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 			uint64_t offset,
-			void (*done)(struct ucm_engine *, struct ucm_op *))
+			void (*done)(struct ucm_engine *,
+				     struct ucm_engine_op *))
 {
 	saving->op.io = (struct ucm_io){
 		.op = UCM_IO_WRITE,
@@ -364,7 +366,7 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 				       block.data_offset);
 }
 
-static void on_head_written(struct ucm_engine *engine, struct ucm_op *op)
+static void on_head_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
 
@@ -418,7 +420,7 @@ static void end_part(struct ucm_saving *saving)
 		next_turns(saving);
 }
 
-static void on_written(struct ucm_engine *engine, struct ucm_op *op)
+static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
 
@@ -631,7 +633,7 @@ static void created(struct ucm_saving *saving, int fd)
 
 static void create(struct ucm_saving *saving);
 
-static void on_created(struct ucm_engine *engine, struct ucm_op *op)
+static void on_created(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
 	int result = (int)op->io.result;

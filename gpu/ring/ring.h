@@ -5,10 +5,10 @@
  * One ring belongs to one thread, which makes all calls but ucm_ring_wake().
  * That is the one that polls: another one may open the ring and register
  * memory before, and close it when nothing is queued any more.
- * Two kinds: io_uring (ring_uring.c), and a pool of threads that make the plain
- * calls (ring_pool.c) where io_uring is refused. A ring knows nothing of
- * blocks: whoever queues an operation owns its buffer and its struct, and both
- * belong to the ring until it has handed the operation back.
+ * Two kinds: io_uring (uring.c), and a pool of threads that make the plain
+ * calls (pool.c) where io_uring is refused. A ring knows nothing of blocks:
+ * whoever queues an operation owns its buffer and its struct, and both belong
+ * to the ring until it has handed the operation back.
  */
 #ifndef UCM_RING_H
 #define UCM_RING_H

@@ -5,8 +5,8 @@
  * shards.c knows sizes and checks what callers say, calls.c carries calls out
  * and keeps their handles, dumps.c remembers which blocks are being dumped. What moves bytes is the loader; its public calls alone are used.
  */
-#ifndef UCM_GPU_STORE_H
-#define UCM_GPU_STORE_H
+#ifndef UCM_GPU_SHARDS_H
+#define UCM_GPU_SHARDS_H
 
 #include <pthread.h>
 #include <stdbool.h>

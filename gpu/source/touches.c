@@ -40,63 +40,65 @@ struct ucm_touches {
 	struct ucm_control_batch *told; /* the thread's */
 };
 
-static void free_heat(struct ucm_touches *heat)
+static void free_touches(struct ucm_touches *touches)
 {
-	if (heat->fd >= 0)
-		close(heat->fd);
-	pthread_mutex_destroy(&heat->lock);
-	pthread_cond_destroy(&heat->cond);
-	free(heat->filling);
-	free(heat->told);
-	free(heat);
+	if (touches->fd >= 0)
+		close(touches->fd);
+	pthread_mutex_destroy(&touches->lock);
+	pthread_cond_destroy(&touches->cond);
+	free(touches->filling);
+	free(touches->told);
+	free(touches);
 }
 
 /* Until there is a full batch, or an older one, or the end. */
-static void wait_for_batch(struct ucm_touches *heat)
+static void wait_for_batch(struct ucm_touches *touches)
 {
 	struct timespec until;
 
-	while (!heat->filling->head.num && !heat->stopping)
-		pthread_cond_wait(&heat->cond, &heat->lock);
+	while (!touches->filling->head.num && !touches->stopping)
+		pthread_cond_wait(&touches->cond, &touches->lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += TELL_AFTER_S;
-	while (heat->filling->head.num < UCM_CONTROL_IDS && !heat->stopping &&
-	       pthread_cond_timedwait(&heat->cond, &heat->lock, &until) !=
+	while (touches->filling->head.num < UCM_CONTROL_IDS &&
+	       !touches->stopping &&
+	       pthread_cond_timedwait(&touches->cond, &touches->lock, &until) !=
 		       ETIMEDOUT)
 		;
 }
 
-static void *heat_main(void *arg)
+static void *touches_main(void *arg)
 {
-	struct ucm_touches *heat = arg;
+	struct ucm_touches *touches = arg;
 	bool more = true;
 
 	while (more) {
 		struct ucm_control_batch *batch;
 
-		pthread_mutex_lock(&heat->lock);
-		wait_for_batch(heat);
-		more = !heat->stopping;
-		batch = heat->filling;
-		heat->filling = heat->told;
-		heat->filling->head.num = 0;
-		heat->told = batch;
-		pthread_mutex_unlock(&heat->lock);
+		pthread_mutex_lock(&touches->lock);
+		wait_for_batch(touches);
+		more = !touches->stopping;
+		batch = touches->filling;
+		touches->filling = touches->told;
+		touches->filling->head.num = 0;
+		touches->told = batch;
+		pthread_mutex_unlock(&touches->lock);
 		batch->head.version = UCM_CONTROL_VERSION;
-		if (batch->head.num && ioctl(heat->fd, UCM_CONTROL_TOUCH, batch))
+		if (batch->head.num &&
+		    ioctl(touches->fd, UCM_CONTROL_TOUCH, batch))
 			continue; /* the mount has gone, and with it its index */
 	}
 	return NULL;
 }
 
-static int start_thread(struct ucm_touches *heat)
+static int start_thread(struct ucm_touches *touches)
 {
 	sigset_t all, before;
 	int err;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = pthread_create(&heat->thread, NULL, heat_main, heat);
+	err = pthread_create(&touches->thread, NULL, touches_main, touches);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return -err;
 }
@@ -104,58 +106,58 @@ static int start_thread(struct ucm_touches *heat)
 int ucm_touches_open(const char *mount, struct ucm_touches **out,
 		     struct ucm_error *error)
 {
-	struct ucm_touches *heat = calloc(1, sizeof(*heat));
+	struct ucm_touches *touches = calloc(1, sizeof(*touches));
 	char path[4096];
 	int err = -ENOMEM;
 
-	if (!heat)
+	if (!touches)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	pthread_mutex_init(&heat->lock, NULL);
-	ucm_cond_init_monotonic(&heat->cond);
+	pthread_mutex_init(&touches->lock, NULL);
+	ucm_cond_init_monotonic(&touches->cond);
 	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
-	heat->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (heat->fd < 0)
+	touches->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (touches->fd < 0)
 		err = -errno;
-	heat->filling = calloc(1, sizeof(*heat->filling));
-	heat->told = calloc(1, sizeof(*heat->told));
-	if (heat->fd >= 0 && heat->filling && heat->told)
-		err = start_thread(heat);
+	touches->filling = calloc(1, sizeof(*touches->filling));
+	touches->told = calloc(1, sizeof(*touches->told));
+	if (touches->fd >= 0 && touches->filling && touches->told)
+		err = start_thread(touches);
 	if (err) {
-		free_heat(heat);
+		free_touches(touches);
 		return ucm_error_set(error, err, "%s: %s", path,
 				     strerror(-err));
 	}
-	*out = heat;
+	*out = touches;
 	return 0;
 }
 
-void ucm_touches_close(struct ucm_touches *heat)
+void ucm_touches_close(struct ucm_touches *touches)
 {
 	struct timespec until;
 
-	if (!heat)
+	if (!touches)
 		return;
-	pthread_mutex_lock(&heat->lock);
-	heat->stopping = true;
-	pthread_cond_signal(&heat->cond);
-	pthread_mutex_unlock(&heat->lock);
+	pthread_mutex_lock(&touches->lock);
+	touches->stopping = true;
+	pthread_cond_signal(&touches->cond);
+	pthread_mutex_unlock(&touches->lock);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += CLOSE_WAIT_S;
-	if (pthread_timedjoin_np(heat->thread, NULL, &until))
-		pthread_detach(heat->thread);
+	if (pthread_timedjoin_np(touches->thread, NULL, &until))
+		pthread_detach(touches->thread);
 	else
-		free_heat(heat);
+		free_touches(touches);
 }
 
-void ucm_touches_add(struct ucm_touches *heat, const char *space,
+void ucm_touches_add(struct ucm_touches *touches, const char *space,
 		     const struct ucm_id *id)
 {
 	struct ucm_control_batch *batch;
 
-	if (!heat)
+	if (!touches)
 		return;
-	pthread_mutex_lock(&heat->lock);
-	batch = heat->filling;
+	pthread_mutex_lock(&touches->lock);
+	batch = touches->filling;
 	if (!batch->head.num)
 		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
 			 space);
@@ -165,7 +167,7 @@ void ucm_touches_add(struct ucm_touches *heat, const char *space,
 		batch->u.ids[batch->head.num++] = *id;
 		if (batch->head.num == 1 ||
 		    batch->head.num == UCM_CONTROL_IDS)
-			pthread_cond_signal(&heat->cond);
+			pthread_cond_signal(&touches->cond);
 	}
-	pthread_mutex_unlock(&heat->lock);
+	pthread_mutex_unlock(&touches->lock);
 }

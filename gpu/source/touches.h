@@ -23,10 +23,10 @@ int ucm_touches_open(const char *mount, struct ucm_touches **out,
 
 /* Tells what it still has, unless the daemon does not answer. NULL is
  * harmless. */
-void ucm_touches_close(struct ucm_touches *heat);
+void ucm_touches_close(struct ucm_touches *touches);
 
-/* A block was read. From any thread; heat may be NULL. */
-void ucm_touches_add(struct ucm_touches *heat, const char *space,
+/* A block was read. From any thread; touches may be NULL. */
+void ucm_touches_add(struct ucm_touches *touches, const char *space,
 		     const struct ucm_id *id);
 
 #endif

@@ -113,8 +113,8 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_PATH _IOWR('U', 5, struct ucm_control_path)
 #define UCM_CONTROL_PIN _IOWR('U', 6, struct ucm_control_batch)
 #define UCM_CONTROL_UNPIN _IOWR('U', 7, struct ucm_control_batch)
-/* Remove blocks from every tier: -EPERM: pinned, -EBUSY: leased, -EROFS. Who
- * has one open can still read it. */
+/* Remove blocks from every tier: -EPERM: pinned, -EBUSY: leased, -EROFS. A
+ * program that has one open can still read it. */
 #define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
 /* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
@@ -124,8 +124,8 @@ struct ucm_control_statistics {
  * signal; or the first error, after all else has been looked at. */
 #define UCM_CONTROL_RESCAN _IO('U', 11)
 /* Flush, and note that all is on disk: a crash leaves nothing older in doubt.
- * EAGAIN: a directory has not been read to its end, or has blocks in doubt; EIO:
- * the sync of one failed. It is noted for all others. */
+ * EAGAIN: a directory has not been read to its end, or has blocks in doubt;
+ * EIO: the sync of one failed. It is noted for all others. */
 #define UCM_CONTROL_CHECKPOINT _IO('U', 12)
 
 #ifdef __cplusplus

@@ -296,8 +296,8 @@ int ucm_save_commit(struct ucm_loader *loader,
 		    struct ucm_error *error);
 
 /* Forget what was saved of blocks that are not committed yet; ids NULL: of all.
- * Of one that a task saves at the moment it goes when that ends, unless it is
- * whole then. */
+ * Of one that a task saves at the moment it is forgotten when that ends, unless
+ * it is whole then. */
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num);
 

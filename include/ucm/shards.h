@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store.h - whole blocks and shards of them, by id: a store's interface.
+ * shards.h - whole blocks and shards of them, by id: a store's interface.
  *
  * A thin layer over the loader (load.h) for those who have addresses instead of
  * pages: connectors that were written for a store with lookup, load, dump and

@@ -60,7 +60,7 @@ used() {
 	[ "$(uses)" -eq "$1" ]
 }
 before=$(uses)
-start_client --heat "$mnt" tiers "$tiers"
+start_client --touches "$mnt" tiers "$tiers"
 ask load 0 30
 answers 'from the tiers, with a mount to be told' 30 0 0 0 0
 end_client

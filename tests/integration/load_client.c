@@ -316,7 +316,7 @@ static void open_loader(const struct ucm_loader_options *options,
 }
 
 static const struct option long_options[] = {
-	{ "heat", required_argument, NULL, 'h' },
+	{ "touches", required_argument, NULL, 'h' },
 	{ "layers", required_argument, NULL, 'l' },
 	{ "plane", required_argument, NULL, 'p' },
 	{ "space", required_argument, NULL, 's' },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_fixture.c - copies through copy_cuda.c, compared with load.h. */
+/* cuda_fixture.c - copies through gpu/copy/cuda.c, compared with load.h. */
 #include <config.h>
 
 #include "tests/unit/cuda_fixture.h"

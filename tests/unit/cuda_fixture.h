@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_fixture.h - copies between staging and pages through copy_cuda.c,
+ * cuda_fixture.h - copies between staging and pages through gpu/copy/cuda.c,
  * compared with load.h word by word: on the driver made for tests (tests/unit)
  * and on a device (tests/gpu), with the same code.
  */

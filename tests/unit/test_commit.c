@@ -170,7 +170,7 @@ UNIT_TEST(a_file_of_full_size_is_not_whole_without_its_bytes, .rows = 2)
 		ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
 	} else { /* room, but zeroes in it */
 		ck_assert_int_eq(posix_fallocate(fd, 0, (off_t)file.len), 0);
-		temp.presized = true; /* as the face sets it */
+		temp.presized = true; /* as the mount sets it */
 	}
 	ck_assert_int_eq(pwrite(fd, file.bytes, 4096, 0), 4096);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree.c - files/ and all that is in it.
+ * files.c - files/ and all that is in it.
  *
  * A node id is the address of a node of fs/files/node.h, 0 for files/ itself.
  * Order of locks: a name's (node.h), file->lock, the table of the open files.
@@ -31,42 +31,44 @@
 
 #define TREE_ROOT ucm_node_make(UCM_NODE_TREE, 0)
 
-static const struct ucm_handle_ops tree_handle;
+static const struct ucm_handle_ops files_handle;
 
-static struct ucm_files_node *tree_node(struct ucm_daemon *daemon,
-					fuse_ino_t ino)
+static struct ucm_files_node *files_node(struct ucm_daemon *daemon,
+					 fuse_ino_t ino)
 {
 	uint64_t value = ucm_node_value(ino);
 
 	return value ? (struct ucm_files_node *)(uintptr_t)value
-		     : &daemon->tree.root;
+		     : &daemon->nodes.root;
 }
 
-static fuse_ino_t tree_ino(struct ucm_daemon *daemon,
-			   const struct ucm_files_node *node)
+static fuse_ino_t files_ino(struct ucm_daemon *daemon,
+			    const struct ucm_files_node *node)
 {
-	return node == &daemon->tree.root
+	return node == &daemon->nodes.root
 		       ? TREE_ROOT
 		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
 }
 
-int ucm_tree_ops_init(struct ucm_daemon *daemon)
+int ucm_files_ops_init(struct ucm_daemon *daemon)
 {
 	struct ucm_files root;
-	int err = ucm_files_nodes_init(&daemon->tree);
+	int err = ucm_files_nodes_init(&daemon->nodes);
 
 	if (!err && !ucm_files_find(&daemon->file_tree, UCM_FILES_ROOT,
 				    UCM_FILES_NOWHERE, &root))
-		daemon->tree.root.ino = ucm_files_ino(&daemon->file_tree, &root);
+		daemon->nodes.root.ino =
+			ucm_files_ino(&daemon->file_tree, &root);
 	return err;
 }
 
-static double tree_timeout(const struct ucm_daemon *daemon)
+static double files_timeout(const struct ucm_daemon *daemon)
 {
 	double timeout = daemon->options->entry_timeout_s;
 
-	for (unsigned i = 0; i < daemon->set->dirs.num; i++) {
-		if (daemon->set->dirs.at[i]->remote && timeout > SHORT_TIMEOUT_S)
+	for (unsigned i = 0; i < daemon->store->dirs.num; i++) {
+		if (daemon->store->dirs.at[i]->remote &&
+		    timeout > SHORT_TIMEOUT_S)
 			return SHORT_TIMEOUT_S;
 	}
 	return timeout;
@@ -74,9 +76,9 @@ static double tree_timeout(const struct ucm_daemon *daemon)
 
 /* ---- attributes ---- */
 
-static void tree_fill_attr(struct ucm_daemon *daemon,
-			   const struct ucm_files_node *node,
-			   const struct stat *st, struct stat *out)
+static void files_fill_attr(struct ucm_daemon *daemon,
+			    const struct ucm_files_node *node,
+			    const struct stat *st, struct stat *out)
 {
 	const struct ucm_options *options = daemon->options;
 
@@ -84,7 +86,7 @@ static void tree_fill_attr(struct ucm_daemon *daemon,
 	out->st_ino = node->ino;
 	out->st_nlink = 1; /* the folders in a folder are not counted */
 	out->st_blksize = UCM_BLOCK_PAGE;
-	if (node != &daemon->tree.root)
+	if (node != &daemon->nodes.root)
 		return;
 	if (options->has_uid)
 		out->st_uid = options->uid;
@@ -92,13 +94,13 @@ static void tree_fill_attr(struct ucm_daemon *daemon,
 		out->st_gid = options->gid;
 }
 
-static int tree_attr_by_name(struct ucm_daemon *daemon,
-			     struct ucm_files_node *node, struct stat *out)
+static int files_attr_by_name(struct ucm_daemon *daemon,
+			      struct ucm_files_node *node, struct stat *out)
 {
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+	int err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
 
 	if (err)
 		return err;
@@ -109,18 +111,19 @@ static int tree_attr_by_name(struct ucm_daemon *daemon,
 	if (err)
 		return err == -ENOENT ? -ESTALE : err;
 	if (S_ISDIR(found.st.st_mode) != node->is_dir ||
-	    (!node->is_dir && ucm_files_ino(&daemon->file_tree, &found) != node->ino))
+	    (!node->is_dir &&
+	     ucm_files_ino(&daemon->file_tree, &found) != node->ino))
 		return -ESTALE;
-	tree_fill_attr(daemon, node, &found.st, out);
+	files_fill_attr(daemon, node, &found.st, out);
 	return 0;
 }
 
 /* -ENOENT: nobody has it open. */
-static int tree_attr_of_open(struct ucm_daemon *daemon,
-			     struct ucm_files_node *node, struct stat *out)
+static int files_attr_of_open(struct ucm_daemon *daemon,
+			      struct ucm_files_node *node, struct stat *out)
 {
 	struct ucm_handle *file =
-		ucm_handle_get(daemon, tree_ino(daemon, node));
+		ucm_handle_get(daemon, files_ino(daemon, node));
 	struct stat st;
 	int err;
 
@@ -131,43 +134,44 @@ static int tree_attr_of_open(struct ucm_daemon *daemon,
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(daemon, file);
 	if (!err)
-		tree_fill_attr(daemon, node, &st, out);
+		files_fill_attr(daemon, node, &st, out);
 	return err;
 }
 
 /* Its descriptor says: of a removed folder as well, which may be the working
  * directory of somebody. */
-static int tree_attr_of_gone(struct ucm_daemon *daemon,
-			     struct ucm_files_node *node, struct stat *out)
+static int files_attr_of_gone(struct ucm_daemon *daemon,
+			      struct ucm_files_node *node, struct stat *out)
 {
 	struct stat st;
 	int err = node->fd < 0 ? -ESTALE : ucm_os_fstat(node->fd, &st);
 
 	if (!err)
-		tree_fill_attr(daemon, node, &st, out);
+		files_fill_attr(daemon, node, &st, out);
 	return err;
 }
 
-static int tree_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
-			struct stat *out)
+static int files_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 struct stat *out)
 {
-	struct ucm_files_node *node = tree_node(daemon, ino);
-	int err = node->is_dir ? -ENOENT : tree_attr_of_open(daemon, node, out);
+	struct ucm_files_node *node = files_node(daemon, ino);
+	int err =
+		node->is_dir ? -ENOENT : files_attr_of_open(daemon, node, out);
 	bool gone;
 
 	if (err == -ENOENT)
-		err = tree_attr_by_name(daemon, node, out);
-	gone = ucm_files_is_gone(&daemon->tree, node);
+		err = files_attr_by_name(daemon, node, out);
+	gone = ucm_files_is_gone(&daemon->nodes, node);
 	if (err == -ESTALE && gone)
-		err = tree_attr_of_gone(daemon, node, out);
+		err = files_attr_of_gone(daemon, node, out);
 	if (!err && gone)
 		out->st_nlink = 0;
 	return err;
 }
 
 /* Through its descriptor, if that will do; -ENOENT if not. */
-static int tree_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
-			    const struct ucm_files_change *change)
+static int files_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
+			     const struct ucm_files_change *change)
 {
 	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	int err = -ENOENT;
@@ -183,8 +187,8 @@ static int tree_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 }
 
 /* A link cannot be opened, and has neither mode nor size to change. */
-static int tree_change_gone(const struct ucm_files_node *node,
-			    const struct ucm_files_change *change)
+static int files_change_gone(const struct ucm_files_node *node,
+			     const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
 
@@ -194,43 +198,44 @@ static int tree_change_gone(const struct ucm_files_node *node,
 	return fd < 0 ? fd : ucm_files_change_fd(fd, change);
 }
 
-static int tree_change(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       const struct ucm_files_change *change)
+static int files_change(struct ucm_daemon *daemon, fuse_ino_t ino,
+			const struct ucm_files_change *change)
 {
-	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_node *node = files_node(daemon, ino);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
 	int err =
-		node->is_dir ? -ENOENT : tree_change_open(daemon, ino, change);
+		node->is_dir ? -ENOENT : files_change_open(daemon, ino, change);
 
 	if (err != -ENOENT)
 		return err;
-	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
 	if (err == -ESTALE && node->fd >= 0)
-		return tree_change_gone(node, change);
+		return files_change_gone(node, change);
 	if (err)
 		return err;
 	err = ucm_files_find(&daemon->file_tree, path,
 			     node->is_dir ? UCM_FILES_NOWHERE : node->dir,
 			     &found);
 	if (!err)
-		err = ucm_files_change(&daemon->file_tree, path, &found, change);
+		err = ucm_files_change(&daemon->file_tree, path, &found,
+				       change);
 	ucm_files_unlock(&lock);
 	return err == -ENOENT ? -ESTALE : err;
 }
 
 /* Where a file is now: its directory, and its path below that (PATH_MAX). */
-static int tree_where(struct ucm_daemon *daemon, fuse_ino_t ino,
-		      unsigned *dir_out, char *path_out)
+static int files_where(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       unsigned *dir_out, char *path_out)
 {
-	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_node *node = files_node(daemon, ino);
 	struct ucm_files_lock lock;
 	int err;
 
 	if (node->is_dir)
 		return -ENODATA;
-	err = ucm_files_lock_node(&daemon->tree, node, &lock, path_out);
+	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path_out);
 	if (err)
 		return err;
 	*dir_out = node->dir;
@@ -238,8 +243,8 @@ static int tree_where(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return 0;
 }
 
-static int tree_setattr(struct ucm_account *account, fuse_ino_t ino,
-			const struct stat *attr, int to_set)
+static int files_setattr(struct ucm_account *account, fuse_ino_t ino,
+			 const struct stat *attr, int to_set)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_change change = {
@@ -258,88 +263,88 @@ static int tree_setattr(struct ucm_account *account, fuse_ino_t ino,
 	     (change.gid != (gid_t)-1 && daemon->options->has_gid)))
 		return -EPERM;
 	ucm_attr_times(attr, to_set, change.times);
-	return tree_change(daemon, ino, &change);
+	return files_change(daemon, ino, &change);
 }
 
 /* ---- names ---- */
 
 /* An entry for what was found or made under a name, which is locked. */
-static int tree_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
-		      const char *name, const struct ucm_files *found,
-		      struct fuse_entry_param *out)
+static int files_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
+		       const char *name, const struct ucm_files *found,
+		       struct fuse_entry_param *out)
 {
 	struct ucm_files_node *node = ucm_files_looked_up(
-		&daemon->tree, parent, name, S_ISDIR(found->st.st_mode),
+		&daemon->nodes, parent, name, S_ISDIR(found->st.st_mode),
 		ucm_files_ino(&daemon->file_tree, found), found->dir);
 
 	if (!node)
 		return -ENOMEM;
 	*out = (struct fuse_entry_param){
-		.ino = tree_ino(daemon, node),
+		.ino = files_ino(daemon, node),
 		.generation = 1,
-		.attr_timeout = tree_timeout(daemon),
-		.entry_timeout = tree_timeout(daemon),
+		.attr_timeout = files_timeout(daemon),
+		.entry_timeout = files_timeout(daemon),
 	};
-	tree_fill_attr(daemon, node, &found->st, &out->attr);
+	files_fill_attr(daemon, node, &found->st, &out->attr);
 	return 0;
 }
 
 /* Where to look for it first. */
-static unsigned tree_hint(struct ucm_daemon *daemon,
-			  struct ucm_files_node *parent, const char *name)
+static unsigned files_hint(struct ucm_daemon *daemon,
+			   struct ucm_files_node *parent, const char *name)
 {
 	struct ucm_files_child child;
 
-	return ucm_files_child(&daemon->tree, parent, name, &child) &&
+	return ucm_files_child(&daemon->nodes, parent, name, &child) &&
 			       !child.is_dir
 		       ? child.dir
 		       : UCM_FILES_NOWHERE;
 }
 
-static int tree_lookup(struct ucm_account *account, fuse_ino_t parent,
-		       const char *name, struct fuse_entry_param *out)
+static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
+			const char *name, struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_node *folder = files_node(daemon, parent);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
-	double timeout = tree_timeout(daemon);
+	double timeout = files_timeout(daemon);
 	int err;
 
-	*out = (struct fuse_entry_param){
-		.entry_timeout = timeout < SHORT_TIMEOUT_S ? timeout
-							   : SHORT_TIMEOUT_S
-	};
-	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	*out = (struct fuse_entry_param){ .entry_timeout =
+						  timeout < SHORT_TIMEOUT_S
+							  ? timeout
+							  : SHORT_TIMEOUT_S };
+	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_files_find(&daemon->file_tree, path, tree_hint(daemon, folder, name),
-			     &found);
+	err = ucm_files_find(&daemon->file_tree, path,
+			     files_hint(daemon, folder, name), &found);
 	if (!err)
-		err = tree_enter(daemon, folder, name, &found, out);
+		err = files_enter(daemon, folder, name, &found, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-int ucm_tree_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
+int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 {
 	*out = (struct fuse_entry_param){
 		.ino = TREE_ROOT,
 		.generation = 1,
-		.attr_timeout = tree_timeout(daemon),
-		.entry_timeout = tree_timeout(daemon),
+		.attr_timeout = files_timeout(daemon),
+		.entry_timeout = files_timeout(daemon),
 	};
-	return tree_attr_by_name(daemon, &daemon->tree.root, &out->attr);
+	return files_attr_by_name(daemon, &daemon->nodes.root, &out->attr);
 }
 
-static void tree_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
-			uint64_t lookups)
+static void files_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 uint64_t lookups)
 {
-	ucm_files_forget(&daemon->tree, tree_node(daemon, ino), lookups);
+	ucm_files_forget(&daemon->nodes, files_node(daemon, ino), lookups);
 }
 
-static struct ucm_files_owner tree_owner(fuse_req_t req, mode_t mode)
+static struct ucm_files_owner files_owner(fuse_req_t req, mode_t mode)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
@@ -350,34 +355,35 @@ static struct ucm_files_owner tree_owner(fuse_req_t req, mode_t mode)
 	};
 }
 
-static int tree_mkdir(struct ucm_account *account, fuse_ino_t parent,
-		      const char *name, mode_t mode,
-		      struct fuse_entry_param *out)
+static int files_mkdir(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, mode_t mode,
+		       struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
-	struct ucm_files_owner owner = tree_owner(account->req, mode);
+	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_owner owner = files_owner(account->req, mode);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	err = ucm_files_mkdir(&daemon->file_tree, path, &owner, &made);
 	if (!err)
-		err = tree_enter(daemon, folder, name, &made, out);
+		err = files_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int tree_mknod(struct ucm_account *account, fuse_ino_t parent,
-		      const char *name, mode_t mode,
-		      struct fuse_entry_param *out)
+static int files_mknod(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name, mode_t mode,
+		       struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
-	struct ucm_files_owner owner = tree_owner(account->req, mode);
+	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_owner owner = files_owner(account->req, mode);
 	_cleanup_fd_ int fd = -1;
 	struct ucm_files_lock lock;
 	struct ucm_files made;
@@ -386,49 +392,50 @@ static int tree_mknod(struct ucm_account *account, fuse_ino_t parent,
 
 	if (!S_ISREG(mode))
 		return -EPERM;
-	err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
 	fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
-	err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
+	err = fd < 0 ? fd : files_enter(daemon, folder, name, &made, out);
 	if (fd >= 0)
 		ucm_files_written(&daemon->file_tree, &made, 0);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int tree_symlink(struct ucm_account *account, fuse_ino_t parent,
-			const char *name, const char *target,
-			struct fuse_entry_param *out)
+static int files_symlink(struct ucm_account *account, fuse_ino_t parent,
+			 const char *name, const char *target,
+			 struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
-	struct ucm_files_owner owner = tree_owner(account->req, 0777);
+	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_owner owner = files_owner(account->req, 0777);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 
 	if (err)
 		return err;
 	owner.target = target;
 	err = ucm_files_symlink(&daemon->file_tree, path, &owner, &made);
 	if (!err)
-		err = tree_enter(daemon, folder, name, &made, out);
+		err = files_enter(daemon, folder, name, &made, out);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int tree_readlink(struct ucm_account *account, fuse_ino_t ino,
-			 char *target)
+static int files_readlink(struct ucm_account *account, fuse_ino_t ino,
+			  char *target)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_node *node = files_node(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err = node->is_dir ? -EINVAL
-			       : ucm_files_lock_node(&daemon->tree, node, &lock,
-						     path);
+			       : ucm_files_lock_node(&daemon->nodes, node,
+						     &lock, path);
 
 	/* removed, and known to somebody */
 	if (err == -ESTALE && node->fd >= 0)
@@ -441,8 +448,8 @@ static int tree_readlink(struct ucm_account *account, fuse_ino_t ino,
 }
 
 /* What an open file has grown by, under file->lock. */
-static void tree_count_growth(struct ucm_daemon *daemon,
-			      struct ucm_handle *file)
+static void files_count_growth(struct ucm_daemon *daemon,
+			       struct ucm_handle *file)
 {
 	uint64_t bytes;
 	struct stat st;
@@ -456,88 +463,90 @@ static void tree_count_growth(struct ucm_daemon *daemon,
 }
 
 /* What it has on disk is what must be counted now. */
-static void tree_settle(struct ucm_daemon *daemon,
-			const struct ucm_files_node *node)
+static void files_settle(struct ucm_daemon *daemon,
+			 const struct ucm_files_node *node)
 {
 	struct ucm_handle *file =
-		ucm_handle_get(daemon, tree_ino(daemon, node));
+		ucm_handle_get(daemon, files_ino(daemon, node));
 
 	if (!file)
 		return;
 	pthread_mutex_lock(&file->lock);
 	if (file->fd >= 0 && file->writes)
-		tree_count_growth(daemon, file);
+		files_count_growth(daemon, file);
 	pthread_mutex_unlock(&file->lock);
 	ucm_handle_put(daemon, file);
 }
 
 /* A name is removed: a descriptor for those who know what it leads to, or -1.
  * Whoever has looked up a file can open it, as on any file system. */
-static int tree_before_removal(struct ucm_daemon *daemon,
-			       struct ucm_files_node *folder, const char *name,
-			       const char *path)
+static int files_before_removal(struct ucm_daemon *daemon,
+				struct ucm_files_node *folder, const char *name,
+				const char *path)
 {
 	struct ucm_files_child child;
 
-	if (!ucm_files_child(&daemon->tree, folder, name, &child))
+	if (!ucm_files_child(&daemon->nodes, folder, name, &child))
 		return -1;
 	if (!child.is_dir)
-		tree_settle(daemon, child.node);
-	return ucm_os_open(daemon->set->dirs.at[child.dir]->dirfd, path, O_PATH,
-			   0);
+		files_settle(daemon, child.node);
+	return ucm_os_open(daemon->store->dirs.at[child.dir]->dirfd, path,
+			   O_PATH, 0);
 }
 
 /* err: what came of it. */
-static void tree_after_removal(struct ucm_daemon *daemon,
-			       struct ucm_files_node *folder, const char *name,
-			       int fd, int err)
+static void files_after_removal(struct ucm_daemon *daemon,
+				struct ucm_files_node *folder, const char *name,
+				int fd, int err)
 {
 	if (!err || err == -ENOENT)
-		ucm_files_removed(&daemon->tree, folder, name, fd);
+		ucm_files_removed(&daemon->nodes, folder, name, fd);
 	else if (fd >= 0)
 		close(fd);
 }
 
-static int tree_rmdir(struct ucm_account *account, fuse_ino_t parent,
-		      const char *name)
-{
-	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err = ucm_files_lock_tree(&daemon->tree, folder, name, &lock, path);
-	int fd;
-
-	if (err)
-		return err;
-	fd = tree_before_removal(daemon, folder, name, path);
-	err = ucm_files_rmdir(&daemon->file_tree, path);
-	tree_after_removal(daemon, folder, name, fd, err);
-	ucm_files_unlock(&lock);
-	return err;
-}
-
-static int tree_unlink(struct ucm_account *account, fuse_ino_t parent,
+static int files_rmdir(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_node *folder = files_node(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_tree(&daemon->nodes, folder, name, &lock, path);
 	int fd;
 
 	if (err)
 		return err;
-	fd = tree_before_removal(daemon, folder, name, path);
-	err = ucm_files_unlink(&daemon->file_tree, path);
-	tree_after_removal(daemon, folder, name, fd, err);
+	fd = files_before_removal(daemon, folder, name, path);
+	err = ucm_files_rmdir(&daemon->file_tree, path);
+	files_after_removal(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int tree_rename_pair(struct ucm_daemon *daemon,
-			    const struct ucm_files_pair *pair, bool noreplace)
+static int files_unlink(struct ucm_account *account, fuse_ino_t parent,
+			const char *name)
+{
+	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int err =
+		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
+	int fd;
+
+	if (err)
+		return err;
+	fd = files_before_removal(daemon, folder, name, path);
+	err = ucm_files_unlink(&daemon->file_tree, path);
+	files_after_removal(daemon, folder, name, fd, err);
+	ucm_files_unlock(&lock);
+	return err;
+}
+
+static int files_rename_pair(struct ucm_daemon *daemon,
+			     const struct ucm_files_pair *pair, bool noreplace)
 {
 	char *copy = strdup(pair->name[1]);
 	unsigned dir;
@@ -545,12 +554,12 @@ static int tree_rename_pair(struct ucm_daemon *daemon,
 
 	if (!copy)
 		return -ENOMEM;
-	fd = tree_before_removal(daemon, pair->parent[1], pair->name[1],
-				 pair->path[1]);
+	fd = files_before_removal(daemon, pair->parent[1], pair->name[1],
+				  pair->path[1]);
 	err = ucm_files_rename(&daemon->file_tree, pair->path[0], pair->path[1],
 			       noreplace, &dir);
 	if (!err) {
-		ucm_files_renamed(&daemon->tree, pair, copy, dir, fd);
+		ucm_files_renamed(&daemon->nodes, pair, copy, dir, fd);
 		return 0;
 	}
 	free(copy);
@@ -559,9 +568,9 @@ static int tree_rename_pair(struct ucm_daemon *daemon,
 	return err;
 }
 
-static int tree_rename(struct ucm_account *account, fuse_ino_t parent,
-		       const char *name, fuse_ino_t newparent,
-		       const char *newname, unsigned flags)
+static int files_rename(struct ucm_account *account, fuse_ino_t parent,
+			const char *name, fuse_ino_t newparent,
+			const char *newname, unsigned flags)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_lock lock;
@@ -570,14 +579,14 @@ static int tree_rename(struct ucm_account *account, fuse_ino_t parent,
 
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	pair.parent[0] = tree_node(daemon, parent);
-	pair.parent[1] = tree_node(daemon, newparent);
+	pair.parent[0] = files_node(daemon, parent);
+	pair.parent[1] = files_node(daemon, newparent);
 	pair.name[0] = name;
 	pair.name[1] = newname;
-	err = ucm_files_lock_pair(&daemon->tree, &pair, &lock);
+	err = ucm_files_lock_pair(&daemon->nodes, &pair, &lock);
 	if (err)
 		return err;
-	err = tree_rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
+	err = files_rename_pair(daemon, &pair, flags & RENAME_NOREPLACE);
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -585,8 +594,8 @@ static int tree_rename(struct ucm_account *account, fuse_ino_t parent,
 /* ---- open files ---- */
 
 /* A file that has its descriptor gets its first open. Under file->lock. */
-static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
-			    unsigned dir, const struct stat *st, bool writes)
+static void files_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
+			     unsigned dir, const struct stat *st, bool writes)
 {
 	file->fd = fd;
 	file->dir = (uint8_t)dir;
@@ -594,7 +603,7 @@ static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 	file->counted = ucm_file_takes(st);
 	file->promise = NULL;
 	file->writes = writes;
-	file->told_at_close = ucm_daemon_of(req)->set->dirs.at[dir]->remote;
+	file->told_at_close = ucm_daemon_of(req)->store->dirs.at[dir]->remote;
 	file->shared_write = false;
 	ucm_handle_attach(req, file);
 }
@@ -602,29 +611,29 @@ static void tree_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 /* Nothing is judged when it is closed, and where the kernel has its pages
  * nothing is left to be written either; unless its file system has something
  * to tell. */
-static void tree_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
+static void files_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 {
 	ucm_handle_count_open(file, fi);
 	if (file->backing_id && !file->told_at_close)
 		fi->noflush = true;
 }
 
-static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
-			      const char *name, const char *path, mode_t mode,
-			      struct fuse_file_info *fi,
-			      struct fuse_entry_param *out)
+static int files_create_locked(fuse_req_t req, struct ucm_files_node *folder,
+			       const char *name, const char *path, mode_t mode,
+			       struct fuse_file_info *fi,
+			       struct fuse_entry_param *out)
 {
-	struct ucm_files_owner owner = tree_owner(req, mode);
+	struct ucm_files_owner owner = files_owner(req, mode);
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file = NULL;
 	struct ucm_files made;
 	int fd = ucm_files_create(&daemon->file_tree, path, &owner, &made);
-	int err = fd < 0 ? fd : tree_enter(daemon, folder, name, &made, out);
+	int err = fd < 0 ? fd : files_enter(daemon, folder, name, &made, out);
 
 	if (!err) {
-		file = ucm_handle_open(daemon, &tree_handle, out->ino);
+		file = ucm_handle_open(daemon, &files_handle, out->ino);
 		if (!file) {
-			tree_forget(daemon, out->ino, 1);
+			files_forget(daemon, out->ino, 1);
 			err = -ENOMEM;
 		}
 	}
@@ -636,28 +645,29 @@ static int tree_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 		return err;
 	}
 	pthread_mutex_lock(&file->lock);
-	tree_begin_file(req, file, fd, made.dir, &made.st, true);
+	files_begin_file(req, file, fd, made.dir, &made.st, true);
 	file->counted = 0; /* nothing of it is, yet */
 	file->promise = made.promise;
-	tree_count_open(file, fi);
+	files_count_open(file, fi);
 	pthread_mutex_unlock(&file->lock);
 	return 0;
 }
 
-static int tree_create(struct ucm_account *account, fuse_ino_t parent,
-		       const char *name, mode_t mode, struct fuse_file_info *fi,
-		       struct fuse_entry_param *out)
+static int files_create(struct ucm_account *account, fuse_ino_t parent,
+			const char *name, mode_t mode,
+			struct fuse_file_info *fi, struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = tree_node(daemon, parent);
+	struct ucm_files_node *folder = files_node(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_name(&daemon->tree, folder, name, &lock, path);
+	int err =
+		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 
 	if (err)
 		return err;
-	err = tree_create_locked(account->req, folder, name, path, mode, fi,
-				 out);
+	err = files_create_locked(account->req, folder, name, path, mode, fi,
+				  out);
 	ucm_files_unlock(&lock);
 	/* It is there, though the kernel remembers otherwise and has not
 	 * compared modes: let it look again, and open. */
@@ -665,12 +675,12 @@ static int tree_create(struct ucm_account *account, fuse_ino_t parent,
 }
 
 /* From now on for writing as well; whoever reads with it still can. */
-static int tree_make_writable(struct ucm_daemon *daemon,
-			      struct ucm_handle *file)
+static int files_make_writable(struct ucm_daemon *daemon,
+			       struct ucm_handle *file)
 {
 	int fd;
 
-	if (daemon->set->dirs.at[file->dir]->readonly)
+	if (daemon->store->dirs.at[file->dir]->readonly)
 		return -EROFS;
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
@@ -684,8 +694,8 @@ static int tree_make_writable(struct ucm_daemon *daemon,
 	return 0;
 }
 
-static int tree_reopen_gone(const struct ucm_files_node *node, int flags,
-			    struct stat *st)
+static int files_reopen_gone(const struct ucm_files_node *node, int flags,
+			     struct stat *st)
 {
 	int fd, err;
 
@@ -701,15 +711,15 @@ static int tree_reopen_gone(const struct ucm_files_node *node, int flags,
 /* path: NULL if it is gone. What was looked up is opened and nothing else: of
  * another file, put there by others, the kernel remembers nothing that is
  * right. It looks again then. */
-static int tree_open_first(struct ucm_daemon *daemon,
-			   const struct ucm_files_node *node, const char *path,
-			   int flags, struct stat *st)
+static int files_open_first(struct ucm_daemon *daemon,
+			    const struct ucm_files_node *node, const char *path,
+			    int flags, struct stat *st)
 {
 	struct ucm_files opened = { .dir = node->dir };
 	int fd;
 
 	if (!path)
-		return tree_reopen_gone(node, flags, st);
+		return files_reopen_gone(node, flags, st);
 	fd = ucm_files_open(&daemon->file_tree, path, node->dir, flags, st);
 	if (fd < 0)
 		return fd;
@@ -721,9 +731,9 @@ static int tree_open_first(struct ucm_daemon *daemon,
 }
 
 /* Under file->lock. */
-static int tree_open_locked(fuse_req_t req, struct ucm_files_node *node,
-			    struct ucm_handle *file, const char *path,
-			    struct fuse_file_info *fi)
+static int files_open_locked(fuse_req_t req, struct ucm_files_node *node,
+			     struct ucm_handle *file, const char *path,
+			     struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	bool writes = ucm_open_changes(fi);
@@ -731,73 +741,75 @@ static int tree_open_locked(fuse_req_t req, struct ucm_files_node *node,
 	int fd, err = 0;
 
 	if (!file->opens) {
-		fd = tree_open_first(daemon, node, path,
-				     writes ? O_RDWR : O_RDONLY, &st);
+		fd = files_open_first(daemon, node, path,
+				      writes ? O_RDWR : O_RDONLY, &st);
 		if (fd < 0)
 			return fd;
-		tree_begin_file(req, file, fd, node->dir, &st, writes);
+		files_begin_file(req, file, fd, node->dir, &st, writes);
 	} else if (writes && !file->writes) {
-		err = tree_make_writable(daemon, file);
+		err = files_make_writable(daemon, file);
 	}
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(file->fd, 0);
 	if (!err)
-		tree_count_open(file, fi);
+		files_count_open(file, fi);
 	else if (!file->opens)
 		ucm_handle_detach(req, file);
 	return err;
 }
 
-static int tree_open_node(fuse_req_t req, struct ucm_files_node *node,
-			  const char *path, struct fuse_file_info *fi)
+static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
+			   const char *path, struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
-		ucm_handle_open(daemon, &tree_handle, tree_ino(daemon, node));
+		ucm_handle_open(daemon, &files_handle, files_ino(daemon, node));
 	int err;
 
 	if (!file)
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
-	err = tree_open_locked(req, node, file, path, fi);
+	err = files_open_locked(req, node, file, path, fi);
 	pthread_mutex_unlock(&file->lock);
 	if (err)
 		ucm_handle_put(daemon, file);
 	return err;
 }
 
-static int tree_open(struct ucm_account *account, fuse_ino_t ino,
-		     struct fuse_file_info *fi)
+static int files_open(struct ucm_account *account, fuse_ino_t ino,
+		      struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *node = tree_node(daemon, ino);
+	struct ucm_files_node *node = files_node(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err;
 
 	if (node->is_dir)
 		return -EISDIR;
-	err = ucm_files_lock_node(&daemon->tree, node, &lock, path);
+	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path);
 	if (err == -ESTALE)
-		return tree_open_node(account->req, node, NULL, fi);
+		return files_open_node(account->req, node, NULL, fi);
 	if (err)
 		return err;
-	err = tree_open_node(account->req, node, path, fi);
+	err = files_open_node(account->req, node, path, fi);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
-static int tree_failed(struct ucm_daemon *daemon, const struct ucm_handle *file,
-		       const char *what, int err)
+static int files_failed(struct ucm_daemon *daemon,
+			const struct ucm_handle *file, const char *what,
+			int err)
 {
 	ucm_error("a file in %s/" UCM_TREE_FILES ": %s: %s",
-		  daemon->set->dirs.at[file->dir]->path, what, strerror(-err));
-	ucm_dirs_count_error(&daemon->set->dirs, file->dir, err);
+		  daemon->store->dirs.at[file->dir]->path, what,
+		  strerror(-err));
+	ucm_dirs_count_error(&daemon->store->dirs, file->dir, err);
 	return err;
 }
 
 /* The error is the program's. */
-static int tree_flush(struct ucm_account *account, struct ucm_handle *file)
+static int files_flush(struct ucm_account *account, struct ucm_handle *file)
 {
 	int err = 0;
 
@@ -805,34 +817,35 @@ static int tree_flush(struct ucm_account *account, struct ucm_handle *file)
 	 * not report to its file system when that is closed */
 	if (file->told_at_close && file->writes)
 		err = ucm_os_flush(file->fd);
-	return err ? tree_failed(account->daemon, file, "close", err) : 0;
+	return err ? files_failed(account->daemon, file, "close", err) : 0;
 }
 
-static int tree_fsync(struct ucm_account *account, struct ucm_handle *file,
-		      bool datasync)
+static int files_fsync(struct ucm_account *account, struct ucm_handle *file,
+		       bool datasync)
 {
 	int err = ucm_handle_sync(file, datasync);
 
-	return err ? tree_failed(account->daemon, file, "fsync", err) : 0;
+	return err ? files_failed(account->daemon, file, "fsync", err) : 0;
 }
 
-static int tree_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
-			  int mode, off_t off, off_t len)
+static int files_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
+			   int mode, off_t off, off_t len)
 {
 	(void)daemon;
 	return ucm_os_fallocate(file->fd, mode, off, len);
 }
 
-static void tree_last_close(struct ucm_account *account,
-			    struct ucm_handle *file)
+static void files_last_close(struct ucm_account *account,
+			     struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 
 	if (file->writes &&
-	    !ucm_files_is_gone(&daemon->tree, tree_node(daemon, file->node)))
-		tree_count_growth(daemon, file);
-	ucm_files_written(&daemon->file_tree, &made, file->writes ? file->counted : 0);
+	    !ucm_files_is_gone(&daemon->nodes, files_node(daemon, file->node)))
+		files_count_growth(daemon, file);
+	ucm_files_written(&daemon->file_tree, &made,
+			  file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
@@ -847,19 +860,19 @@ struct folder {
 	bool listed;
 };
 
-static int tree_opendir(struct ucm_account *account, fuse_ino_t ino,
-			struct fuse_file_info *fi)
+static int files_opendir(struct ucm_account *account, fuse_ino_t ino,
+			 struct fuse_file_info *fi)
 {
 	struct folder *folder;
 
-	if (!tree_node(account->daemon, ino)->is_dir)
+	if (!files_node(account->daemon, ino)->is_dir)
 		return -ENOTDIR;
 	folder = calloc(1, sizeof(*folder));
 	fi->fh = (uintptr_t)folder;
 	return folder ? 0 : -ENOMEM;
 }
 
-static void tree_releasedir(const struct fuse_file_info *fi)
+static void files_releasedir(const struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
 
@@ -867,12 +880,12 @@ static void tree_releasedir(const struct fuse_file_info *fi)
 	free(folder);
 }
 
-static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
-			   struct folder *folder)
+static int files_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
+			    struct folder *folder)
 {
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->nodes, files_node(daemon, ino),
 				      &lock, path);
 
 	if (err)
@@ -886,16 +899,16 @@ static int tree_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 /* Entry number off, "." and ".." being the first; false after the last. Its
  * name is looked up when it is asked for. */
-static bool tree_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
-			 const struct folder *folder, off_t off,
-			 const char **name, struct stat *out)
+static bool files_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  const struct folder *folder, off_t off,
+			  const char **name, struct stat *out)
 {
 	const struct ucm_files_name *listed;
 
 	*out = (struct stat){ 0 };
 	if (off < 2) {
 		*name = off ? ".." : ".";
-		out->st_ino = tree_node(daemon, ino)->ino;
+		out->st_ino = files_node(daemon, ino)->ino;
 		out->st_mode = S_IFDIR;
 		return true;
 	}
@@ -908,8 +921,8 @@ static bool tree_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return true;
 }
 
-static int tree_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
-			const struct fuse_file_info *fi)
+static int files_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
+			 const struct fuse_file_info *fi)
 {
 	struct folder *folder = (struct folder *)(uintptr_t)fi->fh;
 	struct stat attr;
@@ -917,20 +930,20 @@ static int tree_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 	int err = 0;
 
 	if (off == 0 || !folder->listed)
-		err = tree_list_again(list->daemon, ino, folder);
+		err = files_list_again(list->daemon, ino, folder);
 	while (!err &&
-	       tree_name_at(list->daemon, ino, folder, off, &name, &attr) &&
+	       files_name_at(list->daemon, ino, folder, off, &name, &attr) &&
 	       ucm_list_name(list, name, &attr, off + 1))
 		off++;
 	return err;
 }
 
-static int tree_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
+static int files_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->tree, tree_node(daemon, ino),
+	int err = ucm_files_lock_node(&daemon->nodes, files_node(daemon, ino),
 				      &lock, path);
 
 	if (err)
@@ -942,69 +955,71 @@ static int tree_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 
 /* ---- extended attributes of a file ---- */
 
-static int tree_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+static int files_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *value)
 {
 	char path[PATH_MAX];
 	unsigned dir;
-	int err = tree_where(daemon, ino, &dir, path);
+	int err = files_where(daemon, ino, &dir, path);
 
 	if (err)
 		return err;
 	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->set->dirs.tier_of[dir]->name);
+			daemon->store->dirs.tier_of[dir]->name);
 }
 
-static int tree_get_path(struct ucm_daemon *daemon, fuse_ino_t ino, char *value)
+static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *value)
 {
 	char path[PATH_MAX];
 	unsigned dir;
-	int err = tree_where(daemon, ino, &dir, path);
+	int err = files_where(daemon, ino, &dir, path);
 
 	if (err)
 		return err;
 	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
-		       daemon->set->dirs.at[dir]->path, path);
+		       daemon->store->dirs.at[dir]->path, path);
 	return err < UCM_XATTR_MAX ? err : -ERANGE;
 }
 
-static const struct ucm_xattr tree_xattrs[] = {
-	{ .name = UCM_XATTR_PREFIX "tier", .get = tree_get_tier },
+static const struct ucm_xattr files_xattrs[] = {
+	{ .name = UCM_XATTR_PREFIX "tier", .get = files_get_tier },
 	{
 		.name = UCM_XATTR_PREFIX "path",
-		.get = tree_get_path,
+		.get = files_get_path,
 		.root_only = true,
 	},
 	{ 0 },
 };
 
-static const struct ucm_handle_ops tree_handle = {
+static const struct ucm_handle_ops files_handle = {
 	.write = ucm_handle_write,
-	.fallocate = tree_fallocate,
-	.flush = tree_flush,
-	.fsync = tree_fsync,
-	.last_close = tree_last_close,
+	.fallocate = files_fallocate,
+	.flush = files_flush,
+	.fsync = files_fsync,
+	.last_close = files_last_close,
 };
 
-const struct ucm_node_ops ucm_tree_ops = {
-	.timeout = tree_timeout,
+const struct ucm_node_ops ucm_files_ops = {
+	.timeout = files_timeout,
 	.remembers_absence = true,
 	.moved_by_copy = true,
-	.xattrs = tree_xattrs,
-	.getattr = tree_getattr,
-	.setattr = tree_setattr,
-	.forget = tree_forget,
-	.lookup = tree_lookup,
-	.readdir = tree_readdir,
-	.opendir = tree_opendir,
-	.releasedir = tree_releasedir,
-	.fsyncdir = tree_fsyncdir,
-	.create = tree_create,
-	.mkdir = tree_mkdir,
-	.mknod = tree_mknod,
-	.symlink = tree_symlink,
-	.unlink = tree_unlink,
-	.rmdir = tree_rmdir,
-	.rename = tree_rename,
-	.open = tree_open,
-	.readlink = tree_readlink,
+	.xattrs = files_xattrs,
+	.getattr = files_getattr,
+	.setattr = files_setattr,
+	.forget = files_forget,
+	.lookup = files_lookup,
+	.readdir = files_readdir,
+	.opendir = files_opendir,
+	.releasedir = files_releasedir,
+	.fsyncdir = files_fsyncdir,
+	.create = files_create,
+	.mkdir = files_mkdir,
+	.mknod = files_mknod,
+	.symlink = files_symlink,
+	.unlink = files_unlink,
+	.rmdir = files_rmdir,
+	.rename = files_rename,
+	.open = files_open,
+	.readlink = files_readlink,
 };
