@@ -222,14 +222,15 @@ int ucm_spaces_read(const struct ucm_client *client, char ***out,
 		    size_t *num_out)
 {
 	struct spaces spaces = { NULL, 0 };
-	struct ucm_error error = { .text = "no memory" };
+	struct ucm_error error = { .text = "" };
 	int err = add_each(&spaces, "");
 
 	if (!err)
 		err = ucm_space_list(client->mount, NULL, add_each, &spaces,
 				     &error);
 	if (err) {
-		ucm_tool_complain("%s", error.text);
+		ucm_tool_complain("%s",
+				  *error.text ? error.text : "no memory");
 		ucm_spaces_free(spaces.names, spaces.num);
 		return err;
 	}

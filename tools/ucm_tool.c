@@ -124,6 +124,7 @@ int ucm_mount_read(const char *mount, const char *name, size_t max, char **out,
 
 int ucm_mount_complain(const char *mount, const char *name, int err)
 {
-	ucm_tool_complain("%s/" UCM_TREE_OWN "/%s: %s", mount, name, strerror(-err));
+	ucm_tool_complain("%s/" UCM_TREE_OWN "/%s: %s", mount, name,
+			  strerror(-err));
 	return err;
 }

@@ -14,6 +14,9 @@
  *   size and the change time that it had when it was opened, and a name. And
  *   what was opened UCM_KEPT_SECONDS ago is not kept once more: a file that was
  *   moved away in the very moment of its opening is not served for ever.
+ * - Only files of local file systems are kept. Elsewhere fstat(2) may be
+ *   answered from memory when others have changed or removed the file, and
+ *   close(2) waits for the server.
  * - A block that is in doubt, or whose writer has it open, is looked at as at
  *   any first open.
  *
@@ -218,7 +221,9 @@ void ucm_kept_opened(struct ucm_daemon *daemon, struct ucm_handle *file)
 	struct stat st;
 
 	file->opened_ms = INT64_MIN; /* not to be kept */
-	if (!daemon->kept.running || ucm_os_fstat(file->fd, &st))
+	if (!daemon->kept.running ||
+	    daemon->store->dirs.at[file->dir]->remote ||
+	    ucm_os_fstat(file->fd, &st))
 		return;
 	file->opened_ms = ucm_monotonic_ms();
 	file->changed = st.st_ctim;

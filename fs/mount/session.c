@@ -405,6 +405,16 @@ static void serve_index(struct ucm_daemon *daemon)
 	atomic_store(&daemon->index_refused, true);
 }
 
+/* Without it blocks are opened anew each time, and that is all. */
+static void start_keeping(struct ucm_daemon *daemon)
+{
+	int err = ucm_kept_start(daemon, daemon->options->keep_open);
+
+	if (err)
+		ucm_warning("closed blocks do not stay open: %s",
+			    strerror(-err));
+}
+
 static int serve(struct ucm_daemon *daemon)
 {
 	/* what may fail comes while somebody waits for our exit status */
@@ -424,7 +434,7 @@ static int serve(struct ucm_daemon *daemon)
 	serve_index(daemon);
 	err = ucm_notify_start(daemon);
 	if (!err)
-		err = ucm_kept_start(daemon, daemon->options->keep_open);
+		start_keeping(daemon);
 	if (!err)
 		err = ucm_store_start(daemon->store);
 	if (!err)

@@ -66,10 +66,9 @@ static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
 static void batch_run(struct batch *batch)
 {
 	for (unsigned i = 0; i < batch->num; i++) {
-		int err = ucm_store_examine_file(batch->store, batch->space,
-						 &batch->files[i].id, batch->dir,
-						 batch->files[i].fd,
-						 &batch->files[i].st);
+		int err = ucm_store_examine_file(
+			batch->store, batch->space, &batch->files[i].id,
+			batch->dir, batch->files[i].fd, &batch->files[i].st);
 
 		note_failure(batch, &batch->files[i].id, err);
 		close(batch->files[i].fd);
@@ -99,7 +98,8 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
-	if (ucm_tree_parse_block(name, &key.id) || ucm_tree_bucket(&key.id) != bucket)
+	if (ucm_tree_parse_block(name, &key.id) ||
+	    ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&store->stats.strays);
 	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)

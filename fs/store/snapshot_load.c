@@ -41,8 +41,10 @@ struct ucm_recall {
 
 static void snapshot_refuse(const struct ucm_backing *backing, const char *why)
 {
-	ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME ": %s: not used; all names "
-		    "and headers are read instead", backing->path, why);
+	ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME
+		    ": %s: not used; all names "
+		    "and headers are read instead",
+		    backing->path, why);
 }
 
 /* What its blocks look like must be what they looked like: a manifest may have
@@ -173,7 +175,8 @@ static int sort_names(struct verdict *verdict, const char *names)
 	if (!verdict->ids)
 		return -ENOMEM;
 	for (const char *name = names; *name; name += strlen(name) + 1) {
-		if (!ucm_tree_parse_block(name, &verdict->ids[verdict->num_ids]))
+		if (!ucm_tree_parse_block(name,
+					  &verdict->ids[verdict->num_ids]))
 			verdict->num_ids++;
 	}
 	qsort(verdict->ids, verdict->num_ids, sizeof(*verdict->ids),

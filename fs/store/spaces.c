@@ -191,7 +191,8 @@ static int empty_folder(const struct ucm_backing *backing,
 	}
 	if (!err)
 		err = ucm_os_list(backing->dirfd, space->folder, &names);
-	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
+	for (const char *name = names; !err && *name;
+	     name += strlen(name) + 1) {
 		if (!is_manifest(name))
 			err = -ENOTEMPTY;
 	}
@@ -306,10 +307,12 @@ static int parse_manifest(struct ucm_store *store, const char *text,
 		return err;
 	bytes = ucm_geometry_file_bytes(&manifest.geometry);
 	if (bytes > store->config->block_max)
-		return ucm_error_set(error, -EFBIG, "space.json: blocks of %llu bytes: block_max is "
-			     "%llu",
-			     (unsigned long long)bytes,
-			     (unsigned long long)store->config->block_max);
+		return ucm_error_set(
+			error, -EFBIG,
+			"space.json: blocks of %llu bytes: block_max is "
+			"%llu",
+			(unsigned long long)bytes,
+			(unsigned long long)store->config->block_max);
 	*out = manifest;
 	return 0;
 }
@@ -421,8 +424,8 @@ static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
 	if (err == -ENOENT)
 		return 0;
 	if (err)
-		return ucm_error_set(error, err, "%s/" UCM_TREE_SPACES ": %s", backing->path,
-			     strerror(-err));
+		return ucm_error_set(error, err, "%s/" UCM_TREE_SPACES ": %s",
+				     backing->path, strerror(-err));
 	for (const char *name = names; *name && !err; name += strlen(name) + 1)
 		err = add_found_space(store, backing, name, error);
 	return err;

@@ -123,9 +123,10 @@ static int read_identity(struct ucm_backing *backing,
 	else if (!err)
 		err = parse_identity(backing, text);
 	if (err)
-		ucm_error_set(error, err, "%s: .ucmfs/id is not of a version that this "
-			     "ucmfs can use: %s",
-			     backing->path, strerror(-err));
+		ucm_error_set(error, err,
+			      "%s: .ucmfs/id is not of a version that this "
+			      "ucmfs can use: %s",
+			      backing->path, strerror(-err));
 	return err;
 }
 
@@ -157,13 +158,15 @@ static int open_root(struct ucm_backing *backing, const char *path,
 	backing->path = realpath(path, NULL);
 	if (!backing->path) {
 		err = -errno;
-		return ucm_error_set(error, err, "%s: %s", path, strerror(-err));
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
 	}
 	backing->dirfd = open(backing->path,
 			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (backing->dirfd < 0 || fstat(backing->dirfd, &st)) {
 		err = -errno;
-		return ucm_error_set(error, err, "%s: %s", path, strerror(-err));
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
 	}
 	backing->dev = st.st_dev;
 	backing->ino = st.st_ino;
@@ -234,8 +237,8 @@ static int trust_control(struct ucm_backing *backing,
 	if (backing->remote && !backing->readonly)
 		err = ucm_trust_learn(&backing->trust, backing->ctlfd);
 	if (err)
-		return ucm_error_set(error, err, "%s: not writable: %s", backing->path,
-			     strerror(-err));
+		return ucm_error_set(error, err, "%s: not writable: %s",
+				     backing->path, strerror(-err));
 	err = ucm_trust_fd(&backing->trust, backing->ctlfd, S_IFDIR,
 			   UCM_TREE_OWN, error);
 	return err ? err : trust_names(backing, used, error);
@@ -474,7 +477,8 @@ enum ucm_holes ucm_backing_find_holes(struct ucm_backing *backing, int fd,
 	if (worth != UCM_HOLES_SOME ||
 	    (!backing->remote && st->st_blksize > UCM_BLOCK_PAGE))
 		return UCM_HOLES_UNKNOWN;
-	if (backing->is_tmpfs) /* counts pages, and would look at each (18 us) */
+	if (backing->is_tmpfs) /* counts pages, and would look at each (18 us)
+				*/
 		return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
 			       ? UCM_HOLES_SOME
 			       : UCM_HOLES_NONE;

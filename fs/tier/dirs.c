@@ -22,7 +22,8 @@ static int dirs_check_nesting(const struct ucm_dirs *dirs,
 			size_t len = strlen(a);
 
 			if (i != j && !strncmp(a, b, len) && b[len] == '/')
-				return ucm_error_set(error, -EINVAL, "%s lies inside %s", b, a);
+				return ucm_error_set(error, -EINVAL,
+						     "%s lies inside %s", b, a);
 		}
 	}
 	return 0;
@@ -45,8 +46,8 @@ static int dirs_check_twice(const struct ucm_config *config,
 				if (seen[k].st_dev != seen[num].st_dev ||
 				    seen[k].st_ino != seen[num].st_ino)
 					continue;
-				return ucm_error_set(error, -EINVAL, "%s: given twice",
-					     path);
+				return ucm_error_set(error, -EINVAL,
+						     "%s: given twice", path);
 			}
 			num++;
 		}

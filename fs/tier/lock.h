@@ -22,9 +22,9 @@ enum ucm_lock_state {
 
 /*
  * Lock a directory's control directory: a descriptor, which is the lock. Waits
- * for at most wait_s seconds while its user is ending. Errors come with a
- * error that names path: -EBUSY if it is in use, or what the file system
- * says of the lock.
+ * for at most wait_s seconds while its user is ending. On failure error
+ * names path: -EBUSY if it is in use, or what the file system says of the
+ * lock.
  */
 int ucm_lock_take(int ctldir, const char *path, unsigned wait_s,
 		  struct ucm_error *error);

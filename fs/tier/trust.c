@@ -64,9 +64,11 @@ static bool may_own(const struct ucm_trust *trust, uid_t uid)
 static int complain(const struct ucm_trust *trust, const char *name,
 		    const char *why, struct ucm_error *error)
 {
-	return ucm_error_set(error, -EPERM, "%s/%s is not to be trusted: %s; see BACKING DIRECTORIES "
-		     "in ucmfs(8)",
-		     trust->path, name, why);
+	return ucm_error_set(
+		error, -EPERM,
+		"%s/%s is not to be trusted: %s; see BACKING DIRECTORIES "
+		"in ucmfs(8)",
+		trust->path, name, why);
 }
 
 static int check(const struct ucm_trust *trust, const struct stat *st,
@@ -98,7 +100,8 @@ static int check(const struct ucm_trust *trust, const struct stat *st,
 static int cannot_tell(const struct ucm_trust *trust, const char *name, int err,
 		       struct ucm_error *error)
 {
-	return ucm_error_set(error, err, "%s/%s: %s", trust->path, name, strerror(-err));
+	return ucm_error_set(error, err, "%s/%s: %s", trust->path, name,
+			     strerror(-err));
 }
 
 int ucm_trust_fd(const struct ucm_trust *trust, int fd, mode_t type,

@@ -3,7 +3,8 @@
  * shards.h - what the parts of the store interface share.
  *
  * shards.c knows sizes and checks what callers say, calls.c carries calls out
- * and keeps their handles, dumps.c remembers which blocks are being dumped. What moves bytes is the loader; its public calls alone are used.
+ * and keeps their handles, dumps.c remembers which blocks are being dumped.
+ * What moves bytes is the loader; its public calls alone are used.
  */
 #ifndef UCM_GPU_SHARDS_H
 #define UCM_GPU_SHARDS_H

@@ -73,8 +73,9 @@ static int add_root(struct roots *roots, const char *path,
 	root->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root->path && root->fd >= 0)
 		return 0;
-	return ucm_error_set(error, root->path ? -errno : -ENOMEM, "%s: %s", path,
-		       root->path ? strerror(errno) : "out of memory");
+	return ucm_error_set(error, root->path ? -errno : -ENOMEM, "%s: %s",
+			     path,
+			     root->path ? strerror(errno) : "out of memory");
 }
 
 static int add_tiers(struct roots *roots, const struct ucm_config *config,
@@ -124,8 +125,9 @@ static int open_roots(struct roots *roots, const char *mount, const char *tiers,
 			       "neither a mount nor tiers, or both");
 	if (mount) {
 		roots->roots = calloc(1, sizeof(*roots->roots));
-		err = roots->roots ? add_root(roots, mount, error)
-				   : ucm_error_set(error, -ENOMEM, "out of memory");
+		err = roots->roots
+			      ? add_root(roots, mount, error)
+			      : ucm_error_set(error, -ENOMEM, "out of memory");
 	} else {
 		err = open_tiers(roots, tiers, error);
 	}
@@ -254,10 +256,11 @@ static int write_manifest(const struct making *making, const struct root *root)
 	else
 		err = write_through_mount(root, path, making->manifest);
 	if (err == -EINVAL)
-		return ucm_error_set(making->error, err,
-			       "%s/%s: blocks of another geometry, or a "
-			       "manifest that ucmfs refuses; its log says which",
-			       root->path, path);
+		return ucm_error_set(
+			making->error, err,
+			"%s/%s: blocks of another geometry, or a "
+			"manifest that ucmfs refuses; its log says which",
+			root->path, path);
 	return err ? space_failed(making->error, root, path, err) : 0;
 }
 
@@ -374,8 +377,10 @@ static int check_manifest(struct making *making)
 	int err;
 
 	if (len >= UCM_SPACE_MANIFEST_MAX)
-		return ucm_error_set(making->error, -EINVAL, "a manifest of %zu bytes; %u are the "
-			       "most", len, UCM_SPACE_MANIFEST_MAX - 1);
+		return ucm_error_set(making->error, -EINVAL,
+				     "a manifest of %zu bytes; %u are the "
+				     "most",
+				     len, UCM_SPACE_MANIFEST_MAX - 1);
 	err = ucm_manifest_parse(making->manifest, len, &manifest,
 				 making->error);
 	if (err)
@@ -418,10 +423,12 @@ int ucm_space_make(const char *mount, const char *tiers, const char *name,
 /* ---- reading ---- */
 
 int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
-		       char text[UCM_SPACE_MANIFEST_MAX], struct ucm_error *error)
+		       char text[UCM_SPACE_MANIFEST_MAX],
+		       struct ucm_error *error)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct roots roots;
+	unsigned last = 0;
 	int err = check_name(name, error);
 
 	if (!err)
@@ -431,10 +438,11 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	ucm_tree_folder(name, folder);
 	err = -ENOENT;
 	for (unsigned i = 0; i < roots.num && err == -ENOENT; i++) {
+		last = i;
 		err = read_manifest(&roots.roots[i], folder, text);
-		if (err)
-			space_failed(error, &roots.roots[i], folder, err);
 	}
+	if (err)
+		space_failed(error, &roots.roots[last], folder, err);
 	close_roots(&roots);
 	return err;
 }
@@ -465,7 +473,8 @@ static int list_root(const struct roots *roots, unsigned number,
 		return 0;
 	if (err)
 		return space_failed(error, root, UCM_TREE_SPACES, err);
-	for (const char *name = names; !err && *name; name += strlen(name) + 1) {
+	for (const char *name = names; !err && *name;
+	     name += strlen(name) + 1) {
 		char folder[UCM_TREE_FOLDER_MAX];
 		struct stat st;
 
@@ -475,6 +484,8 @@ static int list_root(const struct roots *roots, unsigned number,
 		if (!was_told(roots, number, folder) &&
 		    !ucm_os_stat(root->fd, folder, &st) && S_ISDIR(st.st_mode))
 			err = each(arg, name);
+		if (err) /* the caller knows why */
+			ucm_error_set(error, err, "%s", "");
 	}
 	return err;
 }

@@ -40,7 +40,7 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 		       struct ucm_error *error);
 
 /* Call each with the name of every space except the default one, each once and in
- * no order, until it returns what is not 0; returns that. */
+ * no order, until it returns what is not 0; returns that, with error empty. */
 int ucm_space_list(const char *mount, const char *tiers,
 		   int (*each)(void *arg, const char *name), void *arg,
 		   struct ucm_error *error);

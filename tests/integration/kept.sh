@@ -5,9 +5,7 @@
 # that was removed, changed or lost is served, and its room comes back.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-require_root
-require_fuse
-make_workdir
+start_test root fuse
 
 # held: the daemon's descriptors of blocks' files, "17 3f/3f….bin" each
 held() {

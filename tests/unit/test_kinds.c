@@ -59,7 +59,8 @@ UNIT_TEST(every_kind_tells_its_attributes, .rows = NUM_ROWS(kinds))
 	ck_assert_ptr_nonnull(kinds[_i]->getattr);
 }
 
-UNIT_TEST(a_folder_can_be_searched_and_listed_and_a_file_opened, .rows = NUM_ROWS(kinds))
+UNIT_TEST(a_folder_can_be_searched_and_listed_and_a_file_opened,
+	  .rows = NUM_ROWS(kinds))
 {
 	const struct ucm_node_ops *ops = kinds[_i];
 

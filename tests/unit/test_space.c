@@ -31,7 +31,8 @@ static int make(const char *tiers, const char *name, const char *manifest)
 static int manifest_of(const char *tiers, const char *name)
 {
 	memset(there, 0, sizeof(there));
-	return ucm_space_manifest(NULL, fx_path("%s", tiers), name, there, &error);
+	return ucm_space_manifest(NULL, fx_path("%s", tiers), name, there,
+				  &error);
 }
 
 static void setup(void)
@@ -110,11 +111,13 @@ UNIT_TEST(what_is_wrong_is_said, .rows = NUM_ROWS(bad))
 
 UNIT_TEST(a_mount_or_tiers_are_needed)
 {
-	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, &error), -EINVAL);
+	ck_assert_int_eq(ucm_space_manifest(NULL, NULL, "s", there, &error),
+			 -EINVAL);
 	ck_assert_int_eq(ucm_space_manifest("/", "/", "s", there, NULL),
 			 -EINVAL);
 	ck_assert_int_eq(ucm_space_make(fx_path("$/a"), NULL, "s",
-					MANIFEST("2", ""), NULL, &error), -ENOENT);
+					MANIFEST("2", ""), NULL, &error),
+			 -ENOENT);
 	ck_assert_ptr_nonnull(strstr(error.text, "is ucmfs mounted there?"));
 }
 

@@ -18,7 +18,6 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from ..blocks import Blocks
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout
 from .groups import Group, Plan
