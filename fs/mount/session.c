@@ -377,6 +377,16 @@ static void choose_log(const struct ucm_options *options)
 	ucm_log_set(sink, level);
 }
 
+/*
+ * The module's parameter was switched off after the kernel had offered the
+ * rings: it refuses them, and sends all requests over /dev/fuse. libfuse serves
+ * those and tells of the refusal when its loop ends.
+ */
+static bool uring_was_refused(const struct ucm_daemon *daemon, int err)
+{
+	return daemon->uring && err == -EOPNOTSUPP;
+}
+
 static int loop(struct ucm_daemon *daemon)
 {
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
@@ -388,6 +398,10 @@ static int loop(struct ucm_daemon *daemon)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	err = fuse_session_loop_mt(daemon->session, config);
 	fuse_loop_cfg_destroy(config);
+	if (uring_was_refused(daemon, err)) {
+		ucm_warning("io_uring off: it was switched off while this mount began; requests came over /dev/fuse");
+		err = 0;
+	}
 	if (err < 0)
 		ucm_error("serving ended: %s", strerror(-err));
 	return err < 0 ? err : 0; /* a signal's number is a normal end */

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # FUSE over io_uring: the mount promises the same. The module's parameter is set
-# for the time of the test.
+# for the time of the test. A daemon that starts in the moment in which it is
+# switched off serves over /dev/fuse, and ends well.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/core.sh"
@@ -35,3 +36,20 @@ mkdir "$work/tier2"
 need do_mount -o io_uring=on,passthrough=off "$work/tier2"
 core_promises "$work/tier2"
 do_umount TERM
+
+# The kernel has offered the rings when the daemon says that it is ready, and
+# asks the parameter once more when it gets the answer, half a second later.
+if [ "$transport" = on ]; then
+	echo 'SKIP: switched off in between: other tests need it to stay on'
+	exit $failed
+fi
+require_strace
+# shellcheck disable=SC2034 # read by do_mount
+ucmfs_wrapper='strace -D -f -qq -o /dev/null
+	-e trace=write -e inject=write:delay_exit=500000'
+mkdir "$work/tier3"
+need do_mount -o io_uring=on "$work/tier3"
+echo N >$parameter
+core_promises "$work/tier3"
+do_umount
+logged 'io_uring off: it was switched off while this mount began'

@@ -114,7 +114,8 @@ try() {
 	echo 3 >/proc/sys/vm/drop_caches
 	check 'no wrong byte after that' no_wrong_byte 4 10
 	do_umount
-	need umount "$work/disk/fs"
+	# the kernel closes what it held for the mount a moment later
+	need wait_until umount "$work/disk/fs"
 	need umount "$work/disk"
 	rm -r "$work/disk" "$work/slow"
 	mkdir "$work/slow"

@@ -22,6 +22,9 @@ ucmfs=$top_builddir/ucmfs
 mkblocks=$top_builddir/mkblocks
 ucm=$top_builddir/ucm
 index_ask=$top_builddir/tests/lib/index_ask
+# whether requests come over io_uring, where a test does not say: on, off, or
+# auto, which is what users get
+transport=${UCMFS_TEST_URING:-auto}
 
 # 2 layers, 512 bytes a plane: a file of two pages
 small='--quiet --layers 2 --heads 1 --dim 16 --tokens 16'
@@ -265,6 +268,12 @@ is_mounted() {
 	grep -q " ${1:-$mnt} " /proc/self/mountinfo
 }
 
+# A suite that is to run over io_uring does not run over something else.
+check_transport() {
+	[ "$transport" != on ] || ! grep -q 'io_uring off: ' "$log" ||
+		die "$(grep 'io_uring off: ' "$log")"
+}
+
 # do_mount [-o options] SOURCE: the daemon serves $mnt when this returns.
 # $ucmfs_wrapper: a command that executes the daemon; $mount_flags: more flags.
 do_mount() {
@@ -280,12 +289,9 @@ do_mount() {
 	rm -f "$mount_ready"
 	mkfifo "$mount_ready" || return 1
 	# the last open end of the FIFO is the daemon's: read ends when it does
-	# io_uring only where it is asked for: io-uring.sh switches the module's
-	# parameter for a while, and a daemon that starts just then and finds it
-	# off again ends with an error
 	case $mount_opts in
 	*io_uring=*) ;;
-	*) mount_opts=$mount_opts,io_uring=off ;;
+	*) mount_opts=$mount_opts,io_uring=$transport ;;
 	esac
 	# shellcheck disable=SC2086 # a wrapper may have arguments
 	${ucmfs_wrapper-} "$ucmfs" -f ${mount_flags-} "$1" "$mnt" -o "ready-fd=9$mount_opts" \
@@ -296,7 +302,10 @@ do_mount() {
 	mount_said=
 	read -r mount_said <"$mount_ready"
 	rm -f "$mount_ready"
-	[ "$mount_said" = READY=1 ] && return 0
+	[ "$mount_said" = READY=1 ] && {
+		check_transport
+		return
+	}
 	reap $mount_pid
 	mount_status=$reaped
 	echo "ucmfs -o ready-fd=9$mount_opts $1 did not start: status $reaped"
