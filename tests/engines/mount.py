@@ -116,7 +116,8 @@ class Mount:
         ours, theirs = os.pipe()
         options = f"ready-fd={theirs}"
         if "io_uring" not in self.options:
-            options += ",io_uring=off"
+            # auto is what users get
+            options += ",io_uring=" + os.environ.get("UCMFS_TEST_URING", "auto")
         if self.options:
             options += "," + self.options
         with open(self.log, "ab") as log:

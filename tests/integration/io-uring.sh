@@ -43,6 +43,7 @@ if [ "$transport" = on ]; then
 	echo 'SKIP: switched off in between: other tests need it to stay on'
 	exit $failed
 fi
+(require_strace) || exit $failed
 require_strace
 # shellcheck disable=SC2034 # read by do_mount
 ucmfs_wrapper='strace -D -f -qq -o /dev/null

@@ -9,6 +9,7 @@
 
 set -u
 limit=${UCMFS_TEST_LIMIT:-600}
+began=$(date +%s)
 
 # below PID: it and all its descendants
 below() {
@@ -40,4 +41,5 @@ trap 'kill "$test_pid"' HUP INT TERM
 wait "$test_pid"
 status=$?
 wait
+echo "# took $(($(date +%s) - began)) s"
 exit "$status"

@@ -268,12 +268,6 @@ is_mounted() {
 	grep -q " ${1:-$mnt} " /proc/self/mountinfo
 }
 
-# A suite that is to run over io_uring does not run over something else.
-check_transport() {
-	[ "$transport" != on ] || ! grep -q 'io_uring off: ' "$log" ||
-		die "$(grep 'io_uring off: ' "$log")"
-}
-
 # do_mount [-o options] SOURCE: the daemon serves $mnt when this returns.
 # $ucmfs_wrapper: a command that executes the daemon; $mount_flags: more flags.
 do_mount() {
@@ -289,8 +283,9 @@ do_mount() {
 	rm -f "$mount_ready"
 	mkfifo "$mount_ready" || return 1
 	# the last open end of the FIFO is the daemon's: read ends when it does
+	mount_uring=$transport
 	case $mount_opts in
-	*io_uring=*) ;;
+	*io_uring=*) mount_uring= ;;
 	*) mount_opts=$mount_opts,io_uring=$transport ;;
 	esac
 	# shellcheck disable=SC2086 # a wrapper may have arguments
@@ -302,10 +297,11 @@ do_mount() {
 	mount_said=
 	read -r mount_said <"$mount_ready"
 	rm -f "$mount_ready"
-	[ "$mount_said" = READY=1 ] && {
-		check_transport
+	if [ "$mount_said" = READY=1 ]; then
+		# what is to run over io_uring does not run over something else
+		[ "$mount_uring" != on ] || ! grep 'io_uring off: ' "$log"
 		return
-	}
+	fi
 	reap $mount_pid
 	mount_status=$reaped
 	echo "ucmfs -o ready-fd=9$mount_opts $1 did not start: status $reaped"
@@ -318,7 +314,7 @@ daemon_pid() {
 }
 
 no_sanitizer_report() {
-	if grep -E 'AddressSanitizer|LeakSanitizer|runtime error' "$log"; then
+	if grep -E '(Address|Leak|Thread)Sanitizer|runtime error' "$log"; then
 		return 1
 	fi
 }
