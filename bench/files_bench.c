@@ -268,7 +268,7 @@ static void print_work(const struct bench *bench, const struct work *work,
 		 "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", bench->label,
 		 work->section, work->name, work->unit, text[0], text[1],
 		 text[2], text[3], text[4], target,
-		 verdict_of(work->target > 0, ratio >= work->target));
+		 verdict_least(ratios, n, work->target));
 	print_line(bench->tsv, line);
 }
 

@@ -82,20 +82,24 @@ static void *get(size_t num, size_t size)
 	return room;
 }
 
-/* The median, of one of the parts. */
+/* The median and the quartiles, of one of the parts. */
 static void tell(const char *what, double *us, size_t num, size_t parts)
 {
+	double one = 1 / (double)parts;
+
 	qsort(us, num, sizeof(*us), by_value);
-	printf("%s\t%.4f\tus\n", what, us[num / 2] / (double)parts);
+	printf("%s\t%.4f\tus\t%.4f\t%.4f\n", what, us[num / 2] * one,
+	       us[num / 4] * one, us[num * 3 / 4] * one);
 }
 
 /* The same, and what the whole of it takes. */
 static void tell_call(const char *what, double *us, size_t num, size_t parts)
 {
 	tell(what, us, num, parts);
-	printf("%s, whole call\t%.1f\tus\n"
+	printf("%s, whole call\t%.1f\tus\t%.1f\t%.1f\n"
 	       "%s, whole call, 9 of 10\t%.1f\tus\n",
-	       what, us[num / 2], what, us[num * 9 / 10]);
+	       what, us[num / 2], us[num / 4], us[num * 3 / 4], what,
+	       us[num * 9 / 10]);
 }
 
 /* ---- the yardstick ---- */

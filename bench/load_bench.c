@@ -147,8 +147,7 @@ static void print_rate(const struct bench *bench, const struct side *yardstick,
 		snprintf(target, sizeof(target), ">= %.2f", least);
 	snprintf(work, sizeof(work), "%s / %s", side->name, yardstick->name);
 	print_row(bench, work, "MB/s", there, here, ratios, target,
-		  verdict_of(least > 0, quantile(ratios, bench->rounds, 0.5) >=
-						least));
+		  verdict_least(ratios, bench->rounds, least));
 }
 
 /* A quotient of two sides' figures in the same round, as per cent of most. */
@@ -168,7 +167,7 @@ static void print_share(const struct bench *bench, const char *work,
 	if (most > 0)
 		snprintf(target, sizeof(target), "<= %g", most);
 	print_row(bench, work, "%", "-", here, NULL, target,
-		  verdict_of(most > 0, median <= most));
+		  verdict_most(values, bench->rounds, most));
 }
 
 /* Seconds of CPU for each GB; with copy: at most 1.5 times fio's and the copy's
@@ -182,16 +181,19 @@ static void print_cpu(const struct bench *bench, const struct side *fio,
 	double own = copy ? median_of(bench, copy, CPU) / gb : 0;
 	double most = 1.5 * there + own;
 	char work[96], texts[2][16], target[24];
-	double ratios[MAX_ROUNDS];
+	double ratios[MAX_ROUNDS], values[MAX_ROUNDS];
 
-	for (unsigned i = 0; i < bench->rounds; i++)
+	for (unsigned i = 0; i < bench->rounds; i++) {
 		ratios[i] = side->figures[i].cpu / fio->figures[i].cpu;
+		values[i] = side->figures[i].cpu / gb;
+	}
 	snprintf(work, sizeof(work), "%s / %s, CPU", side->name, fio->name);
 	snprintf(texts[0], sizeof(texts[0]), "%.3f", there);
 	snprintf(texts[1], sizeof(texts[1]), "%.3f", here);
 	snprintf(target, sizeof(target), "<= %.3f", most);
 	print_row(bench, work, "s/GB", texts[0], texts[1], ratios,
-		  copy ? target : "-", verdict_of(copy, here <= most));
+		  copy ? target : "-",
+		  verdict_most(values, bench->rounds, copy ? most : 0));
 }
 
 /* ---- sections ---- */
@@ -320,12 +322,14 @@ static int measure_submit(struct bench *bench)
 	int err = measure(bench, sides, 3);
 
 	for (unsigned i = 0; i < 3 && !err; i++) {
-		double ms = 1e3 * median_of(bench, &sides[i], SECONDS);
+		double ms[MAX_ROUNDS];
 		char here[16];
 
-		text_of(ms, here);
+		for (unsigned k = 0; k < bench->rounds; k++)
+			ms[k] = 1e3 * sides[i].figures[k].seconds;
+		text_of(quantile(ms, bench->rounds, 0.5), here);
 		print_row(bench, sides[i].name, "ms", "-", here, NULL, "<= 10",
-			  verdict_of(true, ms <= 10));
+			  verdict_most(ms, bench->rounds, 10));
 	}
 	return err;
 }

@@ -13,11 +13,12 @@ LC_ALL=C
 export LC_ALL
 umask 022
 
+# shellcheck source=bench/machine.sh
+. "$(dirname "$0")/machine.sh"
 : "${top_builddir:=$PWD}"
 ucmfs=$top_builddir/ucmfs
 mkblocks=$top_builddir/mkblocks
 bench=$top_builddir/bench/mount_bench
-param=/sys/module/fuse/parameters/enable_uring
 
 rounds=15
 count=64
@@ -34,7 +35,6 @@ tsv=
 work=
 pid=
 table=
-uring_was=
 
 usage() {
 	cat <<END
@@ -169,7 +169,7 @@ at_exit() {
 	fi
 	remove_work
 	end_table
-	[ -z "$uring_was" ] || echo "$uring_was" >$param
+	put_uring_back
 	exit $status
 }
 
@@ -251,11 +251,7 @@ measure_names() {
 }
 
 facts() {
-	echo "# $("$ucmfs" --version | head -n 1), $(date -u +%Y-%m-%d)"
-	echo "# kernel $(uname -r), $(uname -m)"
-	echo "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo |
-		head -n 1), $(nproc) cores, $(awk '/^MemTotal/ {
-			printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo)"
+	tell_facts
 	for dir in "$tmpfs_dir" "$disk_dir"; do
 		echo "# $dir: $(df --output=fstype,source "$dir" | tail -n 1)"
 	done
@@ -283,13 +279,9 @@ for program in "$ucmfs" "$mkblocks" "$bench"; do
 done
 trap at_exit EXIT
 trap 'exit 1' HUP INT TERM
-if [ -w $param ]; then
-	uring_was=$(cat $param)
-	echo Y >$param
-else
-	progress 'no FUSE over io_uring in this kernel'
-fi
+switch_uring_on
 
 [ -n "$tsv" ] || start_table
 facts
 measure_all
+tell_end

@@ -168,8 +168,8 @@ void print_reading(struct bench *bench, struct reading *reading)
 	snprintf(line, sizeof(line), "%s\t%s\t%s\t%s\t-\t%s\t-\t-\t-\t%s\t%s",
 		 bench->label, reading->section, reading->name, reading->unit,
 		 value, target,
-		 verdict_of(reading->max_value > 0,
-			    median <= reading->max_value));
+		 verdict_most(reading->values, reading->num,
+			      reading->max_value));
 	print_line(bench->tsv, line);
 }
 
@@ -194,9 +194,10 @@ static void print_work(const struct bench *bench, const struct work *work,
 		 bench->label, work->section, work->name, units[work->unit],
 		 there, here, ratio, quantile(ratios, bench->rounds, 0.25),
 		 quantile(ratios, bench->rounds, 0.75), target,
-		 verdict_of(by_ratio || by_value,
-			    by_ratio ? ratio >= work->min_ratio
-				     : median <= work->max_value));
+		 by_ratio ? verdict_least(ratios, bench->rounds,
+					  work->min_ratio)
+			  : verdict_most(values[1], bench->rounds,
+					 by_value ? work->max_value : 0));
 	print_line(bench->tsv, line);
 }
 

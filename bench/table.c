@@ -43,9 +43,29 @@ void text_of(double value, char text[16])
 		 value);
 }
 
-const char *verdict_of(bool has_target, bool passed)
+static const char *verdict(bool has_target, bool low_is_good, bool high_is_good)
 {
-	return !has_target ? "-" : passed ? "PASS" : "MISS";
+	const char *busy = getenv("UCMFS_BENCH_BUSY");
+
+	if (!has_target)
+		return "-";
+	if (busy && *busy)
+		return "busy";
+	if (low_is_good != high_is_good)
+		return "open";
+	return low_is_good ? "PASS" : "MISS";
+}
+
+const char *verdict_least(double *values, size_t num, double least)
+{
+	return verdict(least > 0, quantile(values, num, 0.25) >= least,
+		       quantile(values, num, 0.75) >= least);
+}
+
+const char *verdict_most(double *values, size_t num, double most)
+{
+	return verdict(most > 0, quantile(values, num, 0.25) <= most,
+		       quantile(values, num, 0.75) <= most);
 }
 
 /* One line of a table; the columns are separated by tabs. */
