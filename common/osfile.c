@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@
 #include "common/log.h"
 #include "common/osguard.h"
 
-int (*ucm_os_fault)(const char *call, const char *path);
+int (*_Atomic ucm_os_fault)(const char *call, const char *path);
 
 #define PATH_ROOM PATH_MAX
 #define BUFFER_ALIGN 4096 /* for O_DIRECT */
@@ -389,12 +390,14 @@ static void debug_call(const struct args *a, long rc)
 /* The injected error, if a test asks for one; else the call. */
 static long attempt(const struct args *a)
 {
+	int (*fault)(const char *call, const char *path) =
+		atomic_load_explicit(&ucm_os_fault, memory_order_relaxed);
 	long rc = 0;
 
-	if (__builtin_expect(!!ucm_os_fault, 0))
-		rc = ucm_os_fault(call_names[a->what],
-				  a->path2 && a->what != DO_SYMLINK ? a->path2
-								    : a->path);
+	if (__builtin_expect(!!fault, 0))
+		rc = fault(call_names[a->what],
+			   a->path2 && a->what != DO_SYMLINK ? a->path2
+							     : a->path);
 	if (!rc)
 		rc = perform(a);
 	if (ucm_log_debugs(UCM_AREA_CALL, 1))

@@ -21,7 +21,7 @@
  * "link", ...) and its path (NULL if it has none) and returns 0 or the -errno
  * that the call shall return instead of being made. NULL outside of tests.
  */
-extern int (*ucm_os_fault)(const char *call, const char *path);
+extern int (*_Atomic ucm_os_fault)(const char *call, const char *path);
 
 /*
  * All paths are below a dirfd and have less than PATH_MAX bytes: no symbolic link is

@@ -100,27 +100,38 @@ void fx_clear_log(void)
 /* ---- faults ---- */
 
 static struct {
+	pthread_mutex_t lock;
 	const char *call; /* NULL: any */
 	char part[256];   /* of the path; "": any */
-	_Atomic unsigned nth, seen;
+	unsigned nth;     /* 0: none */
 	int err;
 	bool only_once;
+	_Atomic unsigned seen;
 	_Atomic(const char *) failed;
-} failing;
+} failing = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int maybe_fail(const char *call, const char *path)
+static bool must_fail(const char *call, const char *path)
 {
 	unsigned seen;
 
-	if (!atomic_load(&failing.nth) ||
-	    (failing.call && strcmp(call, failing.call)) ||
+	if (!failing.nth || (failing.call && strcmp(call, failing.call)) ||
 	    (failing.part[0] && (!path || !strstr(path, failing.part))))
-		return 0;
+		return false;
 	seen = atomic_fetch_add(&failing.seen, 1) + 1;
-	if (seen < failing.nth || (failing.only_once && seen > failing.nth))
-		return 0;
-	atomic_store(&failing.failed, call);
-	return failing.err;
+	return seen == failing.nth || (seen > failing.nth && !failing.only_once);
+}
+
+static int maybe_fail(const char *call, const char *path)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&failing.lock);
+	if (must_fail(call, path)) {
+		atomic_store(&failing.failed, call);
+		err = failing.err;
+	}
+	pthread_mutex_unlock(&failing.lock);
+	return err;
 }
 
 void fx_fail(const char *call, unsigned nth, int err, bool only_once)
@@ -131,14 +142,15 @@ void fx_fail(const char *call, unsigned nth, int err, bool only_once)
 void fx_fail_on(const char *call, const char *part_of_path, unsigned nth,
 		int err, bool only_once)
 {
-	atomic_store(&failing.nth, 0);
+	pthread_mutex_lock(&failing.lock);
 	snprintf(failing.part, sizeof(failing.part), "%s", part_of_path);
 	failing.call = call;
 	failing.err = err;
 	failing.only_once = only_once;
 	atomic_store(&failing.seen, 0);
 	atomic_store(&failing.failed, NULL);
-	atomic_store(&failing.nth, nth);
+	failing.nth = nth;
+	pthread_mutex_unlock(&failing.lock);
 }
 
 unsigned fx_calls(void)
