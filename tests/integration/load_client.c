@@ -103,6 +103,12 @@ static bool page_is(uint32_t page, unsigned n)
 	return true;
 }
 
+static void clear_page(uint32_t page)
+{
+	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++)
+		memset(plane_of(page, plane), UNTOUCHED, geometry.k_bytes);
+}
+
 static bool is_untouched(uint32_t page)
 {
 	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
@@ -130,8 +136,8 @@ static struct job start(bool is_save, unsigned first, unsigned num,
 
 	if (!moves || num > num_pages)
 		die("start", "too many blocks");
-	memset(pages, UNTOUCHED, pages_len());
 	for (unsigned i = 0; i < num; i++) {
+		clear_page(i);
 		moves[i] = (struct ucm_move){ .id = id_of(first + i),
 					      .page = i };
 		if (is_save)
