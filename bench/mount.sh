@@ -30,6 +30,7 @@ tmpfs_dir=/dev/shm
 disk_dir=/var/tmp
 min_ms=200
 more_options=
+peer=
 tsv=
 
 work=
@@ -50,6 +51,9 @@ usage: bench/mount.sh [options], as root, in the build directory
   --tmpfs DIR, --disk DIR
                   where the tiers are made ($tmpfs_dir, $disk_dir)
   --options LIST  more mount options for the daemon, as -o takes them
+  --peer PROGRAM  libfuse's example, made by tools/install-deps --peer: the
+                  same through a file system that only passes everything on
+                  (direct, buffered, latency)
   --tsv           lines for machines
 END
 }
@@ -84,6 +88,7 @@ while [ $# -gt 0 ]; do
 	--tmpfs) tmpfs_dir=$2 ;;
 	--disk) disk_dir=$2 ;;
 	--options) more_options=,$2 ;;
+	--peer) peer=$2 ;;
 	*) die "$1: unknown; see --help" ;;
 	esac
 	shift 2
@@ -133,6 +138,30 @@ stop_daemon() {
 	wait "$pid" || die "the daemon ended badly: $(cat "$work/log")"
 	pid=
 	[ ! -s "$work/log" ] || sed 's/^/mount.sh: log: /' "$work/log" >&2
+}
+
+# start_peer io_uring|dev-fuse: the example serves the same tier
+start_peer() {
+	options=fsname=peer
+	[ "$1" != io_uring ] || options=$options,io_uring
+	LD_LIBRARY_PATH=$(dirname "$peer") "$peer" --foreground -o $options \
+		"$work/tier" "$work/mnt" >"$work/log" 2>&1 &
+	pid=$!
+	left=1000
+	until grep -q " $work/mnt " /proc/self/mountinfo &&
+		ls "$work/mnt" >/dev/null 2>&1; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || die "the peer did not start:
+$(cat "$work/log")"
+		sleep 0.01
+	done
+}
+
+# Its log says nothing of interest, and its exit status neither.
+stop_peer() {
+	umount "$work/mnt" || die 'the peer cannot be unmounted'
+	wait "$pid"
+	pid=
 }
 
 # ---- directories ----
@@ -198,6 +227,19 @@ measure() {
 	"$bench" --tsv --rounds "$rounds" --min-ms "$min_ms" "$@"
 }
 
+# measure_peer io_uring|dev-fuse LABEL "SECTION..." N
+measure_peer() {
+	[ -n "$peer" ] || return 0
+	start_peer "$1"
+	for section in $3; do
+		wants "$section" || continue
+		measure --label "$2, $(basename "$peer")" --section "$section" \
+			--count "$4" "$work/tier" "$work/mnt" ||
+			die "$section failed"
+	done
+	stop_peer
+}
+
 # measure_data MIB
 measure_data() {
 	set -- "$1" --quiet --count "$count" --tokens $(($1 * 8))
@@ -218,6 +260,7 @@ measure_data() {
 		"$mkblocks" "$@" --verify "$side" || die 'verify failed'
 	done
 	stop_daemon
+	measure_peer io_uring "$place, $mib MiB" 'direct buffered' "$count"
 	remove_work
 }
 
@@ -239,6 +282,9 @@ measure_names() {
 				die "$section failed"
 		done
 		stop_daemon
+		! wants latency ||
+			measure_peer $transport "$place, $transport" latency \
+				"$blocks"
 	done
 	if wants start; then
 		measure --label "$place, $blocks blocks" --section start \
