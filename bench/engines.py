@@ -375,6 +375,30 @@ class Bench:
             store.close()
         fs.close()
 
+    def peers(self) -> None:
+        import peers  # where LMCache and NIXL are installed
+
+        slots, mount = self.slots, self.path("mnt")
+        maker = Store(slots, self.jobs, mount=mount)
+        maker.name_blocks(1 << 21)
+        slots.restore()
+        maker.store()
+        maker.close()
+        ours = Store(slots, self.jobs, tiers=self.path("tier"))
+        ours.name_blocks(1 << 21)
+        others = [peers.open_peer(slots, name, self.path("plain/peer"))
+                  for name in peers.NAMES]
+        sides = [self.load_side("tiers", ours)] + [
+            Side(name, peer.load, peer.clear, peer.check)
+            for name, peer in zip(peers.NAMES, others)]
+        take_turns(sides, self.rounds)
+        for side in sides[1:]:
+            compare_rates(self.table, "peers", slots, side, sides[0], None,
+                          None)
+        ours.close()
+        for peer in others:
+            peer.close()
+
     def store_side(self, name: str, store: Store, folder: str,
                    behind: str) -> Side:
         def prepare() -> None:
@@ -491,7 +515,8 @@ def main() -> None:
     parser.add_argument("--work", required=True)
     parser.add_argument("--tsv", action="store_true")
     parser.add_argument("sections", nargs="+",
-                        choices=("load", "store", "files", "lookup"))
+                        choices=("load", "store", "files", "lookup",
+                                 "peers"))
     options = parser.parse_args()
     bench = Bench(options)
     for section in options.sections:

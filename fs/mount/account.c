@@ -97,6 +97,7 @@ void ucm_account_end(const struct ucm_account *account, int err)
 		trace(account, ns, err);
 	if (ucm_log_debugs(UCM_AREA_OP, 1))
 		debug(account, ns, err);
+	ucm_handover_give(account->daemon);
 }
 
 void ucm_account_reply(const struct ucm_account *account, int err)

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "common/clock.h"
+#include "common/handover.h"
 #include "fs/files/files.h"
 #include "fs/files/node.h"
 #include "fs/mount/kept.h"
@@ -353,10 +354,12 @@ static inline struct ucm_account ucm_account_begin(fuse_req_t req,
 						   enum ucm_op op)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
 
+	ucm_handover_take(daemon);
 	return (struct ucm_account){
 		.req = req,
-		.daemon = ucm_daemon_of(req),
+		.daemon = daemon,
 		.began_ns = ucm_monotonic_ns(),
 		.op = op,
 		.pid = (uint32_t)ctx->pid,

@@ -51,9 +51,11 @@ void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
 
+	ucm_handover_take(daemon);
 	if (ops->forget)
-		ops->forget(ucm_daemon_of(req), ino, lookups);
+		ops->forget(daemon, ino, lookups);
 }
 
 void ucm_op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)

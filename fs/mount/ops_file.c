@@ -105,6 +105,7 @@ void ucm_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			   FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = file->fd;
 	out.buf[0].pos = off;
+	ucm_handover_give(account.daemon);
 	/* it reads and replies in one, and reports no failure of the file */
 	fuse_reply_data(req, &out, FUSE_BUF_SPLICE_MOVE);
 	ucm_account_end(&account, 0);

@@ -6,7 +6,7 @@
 
 # shellcheck source=tests/lib/mount.sh
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse
+start_test root fuse no_tsan
 
 is_unmounted() {
 	! is_mounted
