@@ -32,7 +32,7 @@ from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 SIZE = 2 << 20
 KEYS = 8192
 CHECKED = 8  # slots in a turn
-HEADS = ("where", "section", "work", "unit", "fs tier", "ucmfs", "ratio",
+HEADS = ("where", "section", "work", "unit", "theirs", "ucmfs", "ratio",
          "q1", "q3", "target", "")
 
 Turn = Callable[[], None]

@@ -75,6 +75,8 @@ class Lmcache:
                 sys.exit(f"peers: LMCache: block {block} has other bytes")
 
     def close(self) -> None:
+        for object_ in self.objects:
+            object_.ref_count_down()
         self.store.close()
 
 
