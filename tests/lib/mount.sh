@@ -36,9 +36,28 @@ pids=
 
 # ---- telling ----
 
+# What has failed before that stays a failure.
 skip() {
 	echo "SKIP: $*"
+	[ $failed = 0 ] || exit 1
 	exit 77
+}
+
+# A part of the test that cannot run here, and why.
+left_out() {
+	echo "SKIP: $*"
+}
+
+# may_try 'what' COMMAND...: whether a part of the test has what it needs
+may_try() {
+	may_try_what=$1
+	shift
+	for cmd; do
+		command -v "$cmd" >/dev/null 2>&1 || {
+			left_out "$may_try_what: needs $cmd"
+			return 1
+		}
+	done
 }
 
 die() {
@@ -465,6 +484,15 @@ rename_file() {
 # as_nobody command...: without any privilege
 as_nobody() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+
+# others_can 'what' command...: whether a part of the test has the user it needs
+others_can() {
+	others_can_what=$1
+	shift
+	as_nobody "$@" >/dev/null 2>&1 && return
+	left_out "$others_can_what: other users cannot get there"
+	return 1
 }
 
 # ---- the end ----
