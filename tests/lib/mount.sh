@@ -231,7 +231,9 @@ make_workdir() {
 	start_watchdog
 }
 
-# A daemon that hangs makes its clients wait for ever; without it they fail.
+# A daemon that hangs makes its clients wait for ever; without it they fail. A
+# test that freezes or stops something says in let_go how it moves again, before
+# start_test: what waits for that cannot be killed.
 start_watchdog() {
 	(
 		trap - EXIT
@@ -240,6 +242,7 @@ start_watchdog() {
 		trap 'kill $sleeper; exit' TERM
 		wait $sleeper
 		echo 'FAIL: this takes too long: the daemons are killed'
+		! type let_go >/dev/null 2>&1 || let_go
 		for pid in $(cat "$work"/run/*.pid); do
 			! grep -q ucmfs "/proc/$pid/comm" || kill -9 "$pid"
 		done
@@ -530,6 +533,7 @@ at_exit() {
 		echo "-- the daemon's log, at most the last 60 lines:"
 		tail -n 60 "$log"
 	fi
+	[ -n "$work" ] && type let_go >/dev/null 2>&1 && let_go
 	type on_exit >/dev/null 2>&1 && on_exit
 	clean_up
 	exit $status
