@@ -94,8 +94,9 @@ bad "c.yaml:1: threads 'many'" "$t" "$mnt" -o config="$work/c.yaml"
 yaml ''
 bad 'no tier' none "$mnt" -o config="$work/c.yaml"
 
-if command -v setpriv >/dev/null && copy_ucmfs "$work/ucmfs" &&
-	as_nobody test -x "$work/ucmfs" -a -r "$t"; then
+need copy_ucmfs "$work/ucmfs"
+if others_can 'a directory that is not writable' \
+	test -x "$work/ucmfs" -a -r "$t"; then
 	ucmfs_was=$ucmfs
 	printf '#!/bin/sh\nexec setpriv --reuid=65534 --regid=65534 --clear-groups %s "$@"\n' \
 		"$work/ucmfs" >"$work/as-nobody"
@@ -104,8 +105,6 @@ if command -v setpriv >/dev/null && copy_ucmfs "$work/ucmfs" &&
 	bad "$work/t3: not writable: Permission denied" "$work/t3" "$mnt"
 	bad "$t: not writable: Permission denied" "$t" "$mnt"
 	ucmfs=$ucmfs_was
-else
-	echo 'not tried: a directory that is not writable (needs setpriv)'
 fi
 
 # one that is in use

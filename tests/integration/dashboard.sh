@@ -64,9 +64,7 @@ with open(sys.argv[3], "w") as out:
          "expr": expr.replace("$__rate_interval", "1m").replace("$mount", ".*")}
         for i, (_, expr, _) in enumerate(exprs)]}]}, out) # JSON is YAML
 END
-if command -v promtool >/dev/null; then
+if may_try 'promtool (package prometheus)' promtool; then
 	check 'promtool can read its queries' promtool check rules "$work/rules"
-else
-	echo 'not tried: promtool (package prometheus)'
 fi
 do_umount

@@ -61,7 +61,7 @@ refused 'File too large' 'a flood' sh -c 'exec dd bs=8192 if=/dev/zero count=1 o
 	sh "$mnt/.ucmfs/debug"
 same 'and nothing has changed' '' "$(grep -v =0 "$mnt/.ucmfs/debug")"
 same 'it is for root' '600 0' "$(stat -c '%a %u' "$mnt/.ucmfs/debug")"
-if command -v setpriv >/dev/null; then
+if may_try 'that it is for root alone' setpriv; then
 	refused 'ermission denied' 'not for others' \
 		as_nobody sh -c 'echo all=1 >"$1"' sh "$mnt/.ucmfs/debug"
 	refused 'ermission denied' 'nor to read' \
@@ -70,7 +70,7 @@ fi
 do_umount
 
 need do_mount -o uid=65534,allow_other "$work/tier"
-if command -v setpriv >/dev/null; then
+if may_try "that it is not for the owner of blocks/" setpriv; then
 	refused 'ermission denied' 'nor for the owner of blocks/' \
 		as_nobody sh -c 'echo all=1 >"$1"' sh "$mnt/.ucmfs/debug"
 	check 'who may read the rest' as_nobody cat "$mnt/.ucmfs/stats.json"

@@ -12,7 +12,7 @@ if "$ucm" exporter --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without'; t
 	refused 'libmicrohttpd' 'without libmicrohttpd it says so' \
 		"$ucm" exporter "$mnt"
 	do_umount
-	exit $failed
+	skip 'the exporter: ucm was built without libmicrohttpd'
 fi
 
 # start LISTEN: $url is where it serves
@@ -100,11 +100,12 @@ reap $exporter
 same 'SIGTERM ends it well' 0 "$reaped"
 do_umount
 
-if [ -f /proc/net/if_inet6 ] && start '[::1]:0' 2>/dev/null; then
+if grep -q '^0\{31\}1 ' /proc/net/if_inet6 2>/dev/null; then
+	start '[::1]:0'
 	check 'IPv6' sh -c 'echo "$1" | grep -q "^http://\[::1\]:"' sh "$url"
 	kill -INT $exporter
 	kill -TERM $exporter
 	reap $exporter
 else
-	echo 'not tried: IPv6'
+	left_out 'IPv6: there is no ::1 here'
 fi

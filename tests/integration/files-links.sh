@@ -137,7 +137,7 @@ serve() {
 		same 'and its Python' "$files/venv" "$("$files/venv/bin/python3" \
 			-c 'import sys; print(sys.prefix)')"
 	else
-		echo 'not tried: a virtual environment'
+		left_out 'a virtual environment: needs venv of python3'
 	fi
 	need mkdir -m 1777 "$files/open"
 	need as_nobody ln -s ../d/f "$files/open/mine"

@@ -52,7 +52,7 @@ serve() {
 	mkdir "$work/tier"
 	need do_mount -o "$1" "$work/tier"
 	check 'mapped by two' python3 "$work/map.py" "$mnt/files"
-	if command -v fio >/dev/null 2>&1; then
+	if may_try 'fio verifies' fio; then
 		for engine in mmap psync; do
 			check "fio verifies, $engine" fio --name=v \
 				--directory="$mnt/files" --ioengine=$engine \
@@ -63,8 +63,6 @@ serve() {
 			--directory="$mnt/files" --ioengine=libaio --iodepth=8 \
 			--direct=1 --rw=randwrite --bs=64k --size=32m \
 			--verify=crc32c --verify_fatal=1 --output=/dev/null
-	else
-		echo 'not tried: fio'
 	fi
 	do_umount
 }

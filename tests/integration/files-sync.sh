@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # fsync of the root of the mount is syncfs of every tier, and its errors are
-# told. syncfs of the mount is not: the kernel does not pass it on.
+# told; that of a folder in files/ is fsync of the folder wherever it is. syncfs
+# of the mount is neither: the kernel does not pass it on.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 start_test root fuse strace
 
 # serve [strace options]: with a tracer in the background
 serve() {
-	ucmfs_wrapper="strace -D -f -q -y -o $work/trace $* -e trace=syncfs"
+	ucmfs_wrapper="strace -D -f -q -y -o $work/trace $*
+		-e trace=syncfs,fsync"
 	need do_mount -o checkpoint=0 "a=$work/a:b=$work/b"
 }
 
@@ -17,9 +19,18 @@ syncs() {
 	grep -c "syncfs([0-9]*<$work/$1" "$work/trace"
 }
 
+# folder_syncs DIR
+folder_syncs() {
+	grep -c "fsync([0-9]*<$work/$1/files/folder>)" "$work/trace"
+}
+
 # The tracer writes when it has nothing else to do.
 told() {
 	[ "$(syncs b)" -ge 1 ]
+}
+
+folder_told() {
+	[ "$(folder_syncs b)" -ge 1 ]
 }
 
 # The tracer ends after the daemon.
@@ -27,12 +38,15 @@ traced() {
 	grep -q 'exited with' "$work/trace"
 }
 
-mkdir "$work/a" "$work/b"
+mkdir -p "$work/a/files/folder" "$work/b/files/folder"
 serve
 need sync -f "$mnt"
 same 'syncfs of the mount does not come through' 0 "$(syncs a)"
-need sync "$mnt/files"
-same 'fsync of a folder is its own' 0 "$(syncs a)"
+need sync "$mnt/files/folder"
+wait_until folder_told
+same 'fsync of a folder is its own, in one tier' 1 "$(folder_syncs a)"
+same 'and in the other' 1 "$(folder_syncs b)"
+same 'and no more' 0 "$(syncs a)"
 need sync "$mnt"
 wait_until told
 same 'fsync of the root syncs the first tier' 1 "$(syncs a)"

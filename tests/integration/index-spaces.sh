@@ -43,7 +43,8 @@ as_told 'the default one' '' map nn
 same 'one that is not there' 'open: No such file or directory' "$(ask b)"
 check 'a public block is in it' index_has "$first"
 
-if as_nobody test -x "$top_builddir" -a -r "$mnt"; then
+if others_can 'private spaces and others' \
+	test -x "$index_ask" -a -r "$mnt"; then
 	same 'others learn nothing of a private space' \
 		'open: Permission denied' "$(small_paths 2 |
 			as_nobody "$index_ask" ask "$mnt" mine)"

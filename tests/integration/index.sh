@@ -48,7 +48,7 @@ mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)' "$index"
 check 'it says what it is' sh -c 'head -c 8 "$1" | grep -qx UCMINDEX' sh "$index"
 same 'it is as long as it says' "$(stat -c %s "$index")" \
 	"$(od -An -tu8 -j64 -N8 "$index" | tr -d ' ')"
-if as_nobody test -x "$top_builddir" -a -r "$mnt"; then
+if others_can "another user's reader" test -x "$index_ask" -a -r "$mnt"; then
 	same 'another user maps it as well' map \
 		"$(small_paths 1 | as_nobody "$index_ask" ask "$mnt" | head -n 1)"
 fi

@@ -112,12 +112,10 @@ for line in text[:-1].split("\n"):
 assert helps == set(types) and samples > 500, (len(helps), samples)
 print(len(helps), "families,", samples, "samples")
 END
-if command -v promtool >/dev/null; then
+if may_try 'promtool (package prometheus)' promtool; then
 	check 'promtool finds nothing to say' sh -c \
 		'said=$(promtool check metrics 2>&1 <"$1") && [ -z "$said" ]' \
 		sh "$work/metrics"
-else
-	echo 'not tried: promtool (package prometheus)'
 fi
 check 'it tells no path of a tier and no space' \
 	sh -c "! grep -a secret \"\$1\"" sh "$work/metrics"
@@ -125,7 +123,7 @@ same 'its mode' 444 "$(stat -c %a "$mnt/.ucmfs/metrics")"
 same 'that of what tells more' 400 "$(stat -c %a "$mnt/.ucmfs/stats.json")"
 now=$(date +%s)
 check 'it is of now' test $((now - $(stat -c %Y "$mnt/.ucmfs/metrics"))) -le 5
-if command -v setpriv >/dev/null; then
+if may_try 'what others can read' setpriv; then
 	check 'nobody can read it' as_nobody cat "$mnt/.ucmfs/metrics"
 	refused 'ermission denied' 'but not stats.json' \
 		as_nobody cat "$mnt/.ucmfs/stats.json"
@@ -134,7 +132,7 @@ fi
 # ---- node_exporter, as it stands ----
 
 exporter=$(command -v prometheus-node-exporter || command -v node_exporter) || {
-	echo 'not tried: node_exporter (package prometheus-node-exporter)'
+	left_out 'node_exporter (package prometheus-node-exporter): not there'
 	exit $failed
 }
 mkdir "$work/textfile"

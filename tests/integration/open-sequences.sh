@@ -37,7 +37,7 @@ leaves_nothing() {
 }
 
 next; becomes_block 'sh: cat >' sh -c 'cat "$src" >"$dst"'
-if command -v bash >/dev/null; then
+if may_try 'bash: cat >' bash; then
 	next; becomes_block 'bash: cat >' bash -c 'cat "$src" >"$dst"'
 fi
 next; becomes_block 'dd' dd if="$src" of="$dst"

@@ -25,12 +25,12 @@ check 'it is still there' test -f "$work/tier/spaces/x/$one"
 
 in_bucket() {
 	cd "$mnt/spaces/x/${one%/*}" && as_nobody sh -c \
-		'until ! cat "$1" >/dev/null; do sleep 0.05; done' sh "${one#*/}"
+		'while cat "$1"; do sleep 0.05; done' sh "${one#*/}"
 }
 (in_bucket) >"$work/reader" 2>&1 &
 reader=$!
 keep_pid $reader
-sleep 0.3
+need wait_until test -s "$work/reader"
 need chmod 700 "$mnt/spaces/x"
 check 'who stands in a bucket is shut out' wait_until is_gone $reader
 do_umount

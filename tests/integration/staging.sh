@@ -23,6 +23,9 @@ for name in .x .name.bin.AbCdEf x.tmp '.a b' ".$(printf '%0254d' 0)"; do
 	check 'truncated' truncate -s 100 "$b/$name"
 	same 'to its size' 100 "$(stat -c %s "$b/$name")"
 	check 'emptied' sh -c ': >"$1"' sh "$b/$name"
+	same 'and nothing is left of it' 0 "$(stat -c %s "$b/$name")"
+	same 'also behind the mount' '' \
+		"$(find "$work/tier/.ucmfs/tmp" -type f -size +0)"
 	check 'chmod' chmod 600 "$b/$name"
 	check 'chown' chown 0:0 "$b/$name"
 	check 'touch' touch -d '2020-02-02 02:02:02 UTC' "$b/$name"

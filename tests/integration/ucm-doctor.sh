@@ -56,7 +56,7 @@ doctor 1 "$work/small"
 says WARN "$work/small: its file system is read-only; mend: .*readonly=TIER"
 umount "$work/small"
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
-if as_nobody "$work/ucm" --version >/dev/null; then
+if others_can 'doctor of another user' "$work/ucm" --version; then
 	as_nobody "$work/ucm" doctor "$work/tier" >"$work/said"
 	says FAIL "$work/tier: no file can be made: Permission denied; mend: chown"
 	says '[WF][AI][RI][NL]' 'passthrough: \|/dev/fuse: '
@@ -138,7 +138,7 @@ need do_mount "fast=$work/tier:slow=$work/slow"
 engine 0 "$mnt"
 says OK "$mnt/files: user 0 may write there"
 says OK "$mnt/spaces: user 0 may write there"
-if as_nobody "$work/ucm" --version >/dev/null; then
+if others_can 'the engine of another user' "$work/ucm" --version; then
 	as_nobody "$work/ucm" doctor -e vllm "$mnt" >"$work/said"
 	says FAIL "$mnt/files: user [0-9]* may not write there; mend: .*other"
 	do_umount

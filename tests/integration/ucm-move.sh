@@ -93,7 +93,7 @@ check 'ucm hash | ucm put' grep -q '5 blocks: 5 saved' "$work/out"
 hash --paths | "$ucm" get --mount "$mnt" --space chain back >"$work/out" 2>&1
 check 'ucm hash --paths | ucm get' cmp five back
 second=$(hash --paths | sed -n 2p)
-if command -v getfattr >/dev/null; then
+if may_try 'parents' getfattr; then
 	same 'the second names the first' "$(hash | head -n 1)" \
 		"$(xattr parent "$mnt/spaces/chain/$second")"
 	need mkdir "$mnt/spaces/later"
@@ -142,7 +142,7 @@ says 'line 1: not an id'
 exits 1 "$ucm" get --mount "$mnt" $shape --order HND back "$work/ids"
 says 'geometry differs'
 absent back
-if command -v python3 >/dev/null; then
+if may_try 'JSON' python3; then
 	"$ucm" get --mount "$mnt" --json back "$work/more" >"$work/json"
 	same 'JSON' '17 15 1 1 absent damaged' "$(python3 -c 'import json, sys
 d = json.load(sys.stdin)

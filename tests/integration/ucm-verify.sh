@@ -72,7 +72,7 @@ finds 1 "$work/none: absent" "$work/none"
 finds 1 'Is a directory' "$work"
 finds 1 'not a block: wrong magic' "$work/paths"
 
-if command -v python3 >/dev/null; then
+if may_try 'JSON' python3; then
 	"$ucm" verify --tiers "$tiers" --json --all >"$work/json"
 	same 'JSON' "16 15 1 3 1 V $work/slow/blocks/$third" \
 		"$(python3 -c 'import json, sys

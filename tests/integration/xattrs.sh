@@ -52,7 +52,7 @@ refused 'Operation not supported' 'nor any other attribute' \
 refused 'Operation not supported' 'nor one of the system' \
 	setfattr -n security.other -v x "$f"
 
-if as_nobody test -r "$f"; then
+if others_can 'attributes for others' test -r "$f"; then
 	same 'others see all but the path' 'crc32c parent pinned tier uses ' \
 		"$(as_nobody getfattr --absolute-names "$f" |
 			sed -n 's/^user\.ucmfs\.//p' | sort | tr '\n' ' ')"
@@ -89,7 +89,7 @@ check 'and taken back' \
 	setfattr -x user.ucmfs.block_bytes "$mnt/spaces/new"
 refused 'No such attribute' 'then it is unknown again' \
 	getfattr -n user.ucmfs.block_bytes "$mnt/spaces/new"
-if as_nobody test -r "$mnt/blocks"; then
+if others_can 'an announcement by others' test -r "$mnt/blocks"; then
 	refused 'Permission denied' 'by who may write there' as_nobody \
 		setfattr -n user.ucmfs.block_bytes -v 1 "$mnt/spaces/new"
 fi

@@ -39,9 +39,28 @@ pids=
 
 # ---- telling ----
 
+# What has failed before that stays a failure.
 skip() {
 	echo "SKIP: $*"
+	[ $failed = 0 ] || exit 1
 	exit 77
+}
+
+# A part of the test that cannot run here, and why.
+left_out() {
+	echo "SKIP: $*"
+}
+
+# may_try 'what' COMMAND...: whether a part of the test has what it needs
+may_try() {
+	may_try_what=$1
+	shift
+	for cmd; do
+		command -v "$cmd" >/dev/null 2>&1 || {
+			left_out "$may_try_what: needs $cmd"
+			return 1
+		}
+	done
 }
 
 die() {
@@ -222,7 +241,9 @@ make_workdir() {
 	start_watchdog
 }
 
-# A daemon that hangs makes its clients wait for ever; without it they fail.
+# A daemon that hangs makes its clients wait for ever; without it they fail. A
+# test that freezes or stops something says in let_go how it moves again, before
+# start_test: what waits for that cannot be killed.
 start_watchdog() {
 	(
 		trap - EXIT
@@ -231,6 +252,7 @@ start_watchdog() {
 		trap 'kill $sleeper; exit' TERM
 		wait $sleeper
 		echo 'FAIL: this takes too long: the daemons are killed'
+		! type let_go >/dev/null 2>&1 || let_go
 		for pid in $(cat "$work"/run/*.pid); do
 			! grep -q ucmfs "/proc/$pid/comm" || kill -9 "$pid"
 		done
@@ -479,6 +501,15 @@ as_nobody() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 }
 
+# others_can 'what' command...: whether a part of the test has the user it needs
+others_can() {
+	others_can_what=$1
+	shift
+	as_nobody "$@" >/dev/null 2>&1 && return
+	left_out "$others_can_what: other users cannot get there"
+	return 1
+}
+
 # ---- the end ----
 
 # unmount_below PREFIX: what is mounted where the name begins so
@@ -514,6 +545,7 @@ at_exit() {
 		echo "-- the daemon's log, at most the last 60 lines:"
 		tail -n 60 "$log"
 	fi
+	[ -n "$work" ] && type let_go >/dev/null 2>&1 && let_go
 	type on_exit >/dev/null 2>&1 && on_exit
 	clean_up
 	exit $status

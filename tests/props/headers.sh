@@ -24,6 +24,7 @@ compiles() {
 cc=${CC:-cc}
 cxx=${CXX:-c++}
 command -v "$cc" >/dev/null || { echo "SKIP: no C compiler"; exit 77; }
+command -v "$cxx" >/dev/null || echo 'SKIP: as C++: no C++ compiler'
 for header in "$top_srcdir"/include/ucm/*.h "$top_builddir"/include/ucm/*.h; do
 	[ -f "$header" ] || continue
 	name=ucm/${header##*/}

@@ -303,6 +303,24 @@ void fx_wait(bool (*done)(void *arg), void *arg)
 	ck_abort_msg("waited ten seconds in vain; log:\n%s", log_text);
 }
 
+bool fx_sleeps(void *tid)
+{
+	char path[64], line[256] = "";
+	char *state;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat",
+		 (int)atomic_load((_Atomic pid_t *)tid));
+	in = fopen(path, "re");
+	if (!in)
+		return false;
+	if (!fgets(line, sizeof(line), in))
+		line[0] = '\0';
+	fclose(in);
+	state = strrchr(line, ')');
+	return state && !strncmp(state, ") S", 3);
+}
+
 void fx_in_child(void (*fn)(void *arg), void *arg)
 {
 	int status;

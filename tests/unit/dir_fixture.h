@@ -37,6 +37,10 @@ unsigned fx_count(const char *path); /* entries; 0 if there is no such folder */
 /* The wait of all waits: until done(arg), for ten seconds at most. */
 void fx_wait(bool (*done)(void *arg), void *arg);
 
+/* For fx_wait, of a thread's id (an _Atomic pid_t; 0: not known yet): it waits,
+ * for a lock or whatever it is. */
+bool fx_sleeps(void *tid);
+
 /* Runs fn in a child that leaves by _exit: a daemon that was killed. */
 void fx_in_child(void (*fn)(void *arg), void *arg);
 

@@ -521,13 +521,24 @@ UNIT_TEST(a_rival_who_links_first_in_another_directory_wins)
 /* A writer who comes while a damaged block of that name is being set aside:
  * what is set aside must not be the new one. */
 static pthread_t late_thread;
+static _Atomic pid_t late_tid;
+static _Atomic bool late_ended;
 
 static void *late_writer(void *arg)
 {
 	(void)arg;
+	late_tid = gettid();
 	rival_err = ucm_store_commit(fx_set, &rival_temp, rival_fd, &file.key,
 				     UCM_COMMIT_NOW);
+	late_ended = true;
 	return NULL;
+}
+
+/* It does one or the other. */
+static bool late_waits_or_has_ended(void *arg)
+{
+	(void)arg;
+	return late_ended || fx_sleeps(&late_tid);
 }
 
 static int commit_at_quarantine(const char *call, const char *path)
@@ -537,7 +548,7 @@ static int commit_at_quarantine(const char *call, const char *path)
 	(void)path;
 	if (!strcmp(call, "rename") && !atomic_exchange(&begun, true)) {
 		pthread_create(&late_thread, NULL, late_writer, NULL);
-		usleep(200000);
+		fx_wait(late_waits_or_has_ended, NULL);
 	}
 	return 0;
 }

@@ -456,10 +456,7 @@ UNIT_TEST(a_deadline_is_kept, .rows = NUM_ROWS(hangs))
 /* Closed while late I/O is still under way: it waits for that. */
 static void *release_later(void *arg)
 {
-	struct timespec moment = { .tv_nsec = 20000000 };
-
-	(void)arg;
-	nanosleep(&moment, NULL);
+	fx_wait(fx_sleeps, arg);
 	lf_release();
 	return NULL;
 }
@@ -468,6 +465,7 @@ UNIT_TEST(close_waits_for_late_reads)
 {
 	struct ucm_request request = { .deadline_ms = 1 };
 	struct ucm_loader *loader;
+	_Atomic pid_t self = gettid();
 	pthread_t thread;
 
 	plant(6);
@@ -475,7 +473,8 @@ UNIT_TEST(close_waits_for_late_reads)
 	lf_hold(UCM_IO_READ, 0);
 	ck_assert_int_eq(lf_load(loader, 0, 6, &request, NULL), -EIO);
 	lf_cache_clear(&cache);
-	ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, release_later, &self),
+			 0);
 	ucm_loader_close(loader);
 	pthread_join(thread, NULL);
 	ck_assert(all_untouched());
