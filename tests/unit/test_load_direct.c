@@ -131,8 +131,8 @@ static bool can_read_directly(void)
 	ck_assert_int_eq(lf_load(loader, 1000, 1, NULL, NULL), 0);
 	known = direct_bytes(loader) != 0;
 	if (!known)
-		fprintf(stderr, "# not tested: reading into pages: "
-				"no io_uring, locked memory or O_DIRECT\n");
+		unit_skip("reading into pages: no io_uring, locked memory or "
+			  "O_DIRECT");
 	ucm_loader_close(loader);
 	close_place(&place);
 	return known;
