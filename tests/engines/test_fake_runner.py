@@ -6,7 +6,7 @@ that the runner asks for nothing that cannot be had; ones that are broken in
 one way each, which the runner must notice; and UcmfsConnector on a mount whose
 blocks are damaged, whose daemon dies and whose tiers fill up meanwhile.
 
-    FAKE_RUNNER_SEED=N     a run to repeat ("random": another each time; 1)
+    UCMFS_TEST_SEED=N      a run to repeat; else another one each time
     FAKE_RUNNER_STEPS=N    instead of 2000
     FAKE_RUNNER_ALL=1      every engine in every mode, which takes minutes
                            more; else those of CHOSEN
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import sys
 import tempfile
 import time
@@ -29,7 +28,8 @@ from contextlib import ExitStack
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "python"),
+                os.path.join(HERE, "..", "lib")]
 
 try:
     import torch
@@ -42,10 +42,9 @@ import memory_connector
 from fake_runner import Config, Violation, run
 from mount import Mount
 from mount_faults import BLOCKS, OUTAGES, MountFaults
+from seed import SEED
 from slow_loader import Slowness, slow_loaders
 
-SEED = os.environ.get("FAKE_RUNNER_SEED", "1")
-SEED = random.randrange(1 << 30) if SEED == "random" else int(SEED)
 STEPS = int(os.environ.get("FAKE_RUNNER_STEPS", "2000"))
 ALL = os.environ.get("FAKE_RUNNER_ALL", "0") != "0"
 
@@ -100,7 +99,7 @@ class Case(unittest.TestCase):
         try:
             stats = run(config, SEED, STEPS, faults)
         except Violation as violation:
-            self.fail(f"{violation}\nrepeat: FAKE_RUNNER_SEED={SEED} "
+            self.fail(f"{violation}\nrepeat: UCMFS_TEST_SEED={SEED} "
                       f"FAKE_RUNNER_STEPS={STEPS} python3 -m unittest "
                       f"{self.id()}")
         tell(self.id(), began, stats)

@@ -20,7 +20,8 @@ import uuid
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 try:
@@ -35,6 +36,7 @@ except ImportError as error:
     raise unittest.SkipTest(f"needs vLLM: {error}") from None
 
 from mount import Mount
+from seed import SEED
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
 from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
@@ -93,7 +95,7 @@ class Slots:
             spec_stub(slot=slot, events=events), memoryview(self.bytes),
             "UcmfsTier", backpressure_detector=detector, mount=mount.path,
             **config)
-        self.random = np.random.default_rng(7)
+        self.random = np.random.default_rng(SEED)
         self.jobs = 0
         self.results: Dict[int, Any] = {}
         self.closed = False

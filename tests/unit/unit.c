@@ -10,14 +10,17 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 static struct unit_item *items;  /* tests and fixtures, by line */
 static struct unit_item *around; /* in any order */
 static unsigned num_tests;       /* that are not left out */
 static char skipped[256];        /* why some are */
+static uint64_t seed;
 
 static void unit_insert(struct unit_item **at, struct unit_item *item)
 {
@@ -47,6 +50,23 @@ bool unit_skip(const char *why, ...)
 	va_end(args);
 	fprintf(stderr, "SKIP: %s\n", skipped);
 	return false;
+}
+
+/* Before any test: each runs in a process of its own. */
+static void draw_seed(void)
+{
+	const char *text = getenv("UCMFS_TEST_SEED");
+	uint32_t drawn = 1;
+
+	if (!text && getrandom(&drawn, sizeof(drawn), 0) < 0)
+		perror("getrandom");
+	seed = text ? strtoull(text, NULL, 0) : drawn;
+	printf("# UCMFS_TEST_SEED=%" PRIu64 "\n", seed);
+}
+
+uint64_t unit_seed(void)
+{
+	return seed;
 }
 
 /* A case of check for the tests below a fixture; NULL if they are left out. */
@@ -116,6 +136,7 @@ int main(void)
 
 	/* what tests say on standard error comes between lines */
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	draw_seed();
 	for (struct unit_item *item = around; item; item = item->next) {
 		if (item->begin)
 			item->begin();

@@ -11,6 +11,7 @@
 
 #include <check.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #define NUM_ROWS(table) (sizeof(table) / sizeof((table)[0]))
@@ -60,6 +61,10 @@
  * skipped as a whole.
  */
 bool unit_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
+
+/* What all random input of a run follows from: another number each time, unless
+ * the environment has it, as UCMFS_TEST_SEED. The program's log shows it. */
+uint64_t unit_seed(void);
 
 /* A line of the program: a test, a fixture or what is around all. */
 struct unit_item {
