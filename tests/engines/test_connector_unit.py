@@ -6,6 +6,7 @@ test by itself where a slot holds what it should not."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import functools
 import json
@@ -46,6 +47,30 @@ class FakeRunner(fake_runner.FakeRunner):
         os.mkdir(inner)
         self.directory = SimpleNamespace(name=inner, cleanup=outer.cleanup)
         super().write_model()
+
+
+class WithEvents(FakeRunner):
+    """What its connector publishes, in .told."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        connector = self.scheduler.connector
+        inner, self.told = connector.take_events, []
+
+        def take():
+            events = list(inner())
+            self.told.extend(events)
+            return events
+
+        connector.take_events = take
+
+    def make_vllm_config(self, rank):
+        from vllm.config import KVEventsConfig
+
+        config = super().make_vllm_config(rank)
+        config.kv_events_config = KVEventsConfig(
+            enable_kv_cache_events=True, publisher="null")
+        return config
 
 
 class Case(unittest.TestCase):
@@ -710,6 +735,17 @@ class Failures(Case):
         self.assertFalse(half.has_pending_push_work())
 
 
+    def test_a_save_that_is_not_even_started(self) -> None:
+        runner = self.warm(self.runner(kind=WithEvents))
+        counted, before = Counted(runner), len(runner.told)
+        with mock.patch("ucmfs.loader.Group.save",
+                        side_effect=OSError(errno.ENOMEM, "no")):
+            self.one(runner, self.prompt(100))
+        self.assertEqual(counted["save_failed_blocks"], 6)
+        self.assertEqual(counted["saved_blocks"], 0)
+        self.assertEqual(len(runner.told), before)
+
+
 class DaemonFails(Case):
 
     def test_killed(self) -> None:
@@ -796,13 +832,19 @@ class Full(Case):
     MOUNT = {"tmpfs": 2 << 20}
 
     def test_no_room(self) -> None:
-        """Saves fail, the engine goes on."""
-        runner = self.runner()
+        """Saves fail, and nobody is told otherwise; the engine goes on."""
+        runner = self.runner(kind=WithEvents)
         counted = Counted(runner)
         for i in range(24):
             self.one(runner, self.prompt(300, of=i), 2)
-        self.assertGreater(counted["save_failed_blocks"], 0)
-        self.assertGreater(counted["saved_blocks"], 0)
+        self.assertEqual(counted["save_failed_blocks full"],
+                         counted["save_failed_blocks"])
+        self.assertEqual(counted["save_failed_blocks"] +
+                         counted["saved_blocks"], 24 * (300 // BLOCK))
+        self.assertEqual(counted["saved_blocks"], len(self.paths()))
+        # A job tells of all its blocks, or of none.
+        self.assertGreater(len(runner.told), 0)
+        self.assertLessEqual(len(runner.told), len(self.paths()))
 
 
 # ---- the cache as a whole ----
@@ -913,27 +955,10 @@ class Reset(Case):
 class Told(Case):
 
     def test_events(self) -> None:
-        from vllm.config import KVEventsConfig
-
-        class WithEvents(FakeRunner):
-            def make_vllm_config(self, rank):
-                config = super().make_vllm_config(rank)
-                config.kv_events_config = KVEventsConfig(
-                    enable_kv_cache_events=True, publisher="null")
-                return config
-
         runner = self.runner(kind=WithEvents)
-        connector = runner.scheduler.connector
-        inner, seen = connector.take_events, []
-
-        def take():
-            events = list(inner())
-            seen.extend(events)
-            return events
-
-        connector.take_events = take
         prompt = self.prompt(50)
         self.one(runner, prompt)
+        seen = runner.told
         self.assertEqual([e.medium for e in seen], ["STORAGE"] * 3)
         self.assertEqual(sum((e.token_ids for e in seen), []), prompt[:48])
         self.assertEqual(seen[1].parent_block_hash, seen[0].block_hashes[0])

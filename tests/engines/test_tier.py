@@ -20,7 +20,8 @@ import uuid
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 try:
@@ -35,9 +36,14 @@ except ImportError as error:
     raise unittest.SkipTest(f"needs vLLM: {error}") from None
 
 from mount import Mount
+from seed import SEED
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
+from ucmfs.namespace import space_id
 from ucmfs.vllm import UcmfsTier
+from ucmfs.vllm.fingerprint import EngineConfigs
+from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
+from ucmfs.vllm.tier import tier_manifest
 
 SLOT = 64 << 10
 PATIENCE = 30.0
@@ -93,7 +99,7 @@ class Slots:
             spec_stub(slot=slot, events=events), memoryview(self.bytes),
             "UcmfsTier", backpressure_detector=detector, mount=mount.path,
             **config)
-        self.random = np.random.default_rng(7)
+        self.random = np.random.default_rng(SEED)
         self.jobs = 0
         self.results: Dict[int, Any] = {}
         self.closed = False
@@ -816,6 +822,67 @@ class Configurations(unittest.TestCase):
             geometry = geometry_of(slot, 16)
             self.assertEqual(geometry.payload_bytes, slot)
             self.assertEqual(geometry.k_bytes % PAGE, 0)
+
+
+class Manifests(unittest.TestCase):
+    """A namespace that is named by hand says nothing of what follows: that is
+    taken from the engine, and makes another space."""
+
+    MODEL = dict(name="tiny/model", dtype="float32")
+    CACHE = dict(tokens_per_hash=16, blocks_per_chunk=1)
+    GROUP = dict(tokens_per_block=16, layer_names=("layers.0", "layers.1"),
+                 group_id=0)
+    PARALLEL = dict(
+        rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
+        data_parallel_index=0, data_parallel_size=1,
+        data_parallel_rank_local=None, is_parallelism_agnostic=False)
+
+    def space(self, *, slot: int = SLOT, algorithm: str = "",
+              replicated: bool = False, canonical: bool = False,
+              layout: str = "", config: Dict[str, Any] = {},
+              groups: int = 1, **changes: Any) -> bytes:
+        def of(kind: type, values: Dict[str, Any]) -> Any:
+            return kind(**{k: changes.pop(k, v) for k, v in values.items()})
+
+        one = of(OffloadingGroupConfig, self.GROUP)
+        spec = spec_stub(
+            slot=changes.pop("worker_bytes", SLOT), groups=(one,) * groups,
+            model=of(OffloadingModelConfig, self.MODEL),
+            cache=of(OffloadingCacheConfig, self.CACHE),
+            parallel=of(OffloadingParallelConfig, self.PARALLEL))
+        self.assertFalse(changes)
+        spec.replicated_layout = replicated
+        # not of every version of vLLM
+        spec.config = SimpleNamespace(**{
+            **vars(spec.config), "canonical_layout": canonical,
+            "kv_cache_layout": layout})
+        configs = EngineConfigs(SimpleNamespace(cache_config=SimpleNamespace(
+            prefix_caching_hash_algo=algorithm)), None) if algorithm else None
+        return space_id(tier_manifest(
+            spec, slot, parse(TierOptions, {
+                "mount": "/x", "namespace": "n", **config}), configs))
+
+    def test_each_field_makes_another(self) -> None:
+        seen = {self.space(): "unchanged"}
+        for change in (
+                dict(slot=2 * SLOT), dict(worker_bytes=2 * SLOT),
+                dict(name="other"), dict(dtype="float16"),
+                dict(tokens_per_hash=32), dict(blocks_per_chunk=2),
+                dict(tokens_per_block=32), dict(group_id=1), dict(groups=2),
+                dict(world_size=2), dict(tp_size=2), dict(pp_size=2),
+                dict(dcp_size=2), dict(pcp_size=2), dict(replicated=True),
+                dict(canonical=True), dict(layout="BLNHC"),
+                dict(algorithm="sha256"), dict(algorithm="sha256_cbor"),
+                dict(config={"namespace": "m"}),
+                dict(config={"tenant": "t"}), dict(config={"epoch": "1"})):
+            space = self.space(**change)
+            self.assertNotIn(space, seen,
+                             f"{change} is as {seen.get(space)}")
+            seen[space] = change
+
+    def test_the_same_is_the_same(self) -> None:
+        self.assertEqual(self.space(), self.space())
+        self.assertEqual(self.space(rank=1), self.space())
 
 
 class Spaces(MountCase):

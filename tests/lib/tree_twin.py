@@ -3,7 +3,7 @@
 """tree_twin.py - the same random calls in two folders: what comes of each call,
 and what is there in the end, must be the same.
 
-    tree_twin.py SEED CALLS FOLDER TWIN
+    tree_twin.py CALLS FOLDER TWIN
 
 The first is the one that is tried, the second any other file system. As root,
 some of the calls are made as another user. Compared are results and errors,
@@ -17,6 +17,8 @@ import os
 import random
 import stat
 import sys
+
+from seed import SEED
 
 NAMES = ["a", "b", "c", "d", "long" * 60, "x" * 255, "y" * 256, "."]
 FLAGS = [
@@ -221,9 +223,9 @@ def short(value):
 
 
 def main():
-    seed, calls = int(sys.argv[1]), int(sys.argv[2])
-    sides = [Side(root) for root in sys.argv[3:5]]
-    rng = random.Random(seed)
+    calls = int(sys.argv[1])
+    sides = [Side(root) for root in sys.argv[2:4]]
+    rng = random.Random(SEED)
     os.umask(0o022)
     for i in range(calls):
         call = some_call(rng)
@@ -236,15 +238,15 @@ def main():
             os.seteuid(0)
             os.setegid(0)
         if results[0] != results[1]:
-            print(f"seed {seed}, call {i}, as {uid}: {short(call)}:",
+            print(f"call {i}, as {uid}: {short(call)}:",
                   *map(short, results), sep="\n  ")
             return 1  # what follows differs for it
     trees = [whole(side.root) for side in sides]
     different = [name for name in sorted(set(trees[0]) | set(trees[1]))
                  if trees[0].get(name) != trees[1].get(name)]
     for name in different[:5]:
-        print(f"seed {seed}: {name}:", *(short(tree.get(name))
-                                         for tree in trees), sep="\n  ")
+        print(f"{name}:", *(short(tree.get(name)) for tree in trees),
+              sep="\n  ")
     return 1 if different else 0
 
 

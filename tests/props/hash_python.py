@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""hash_python.py UCM [SEED] - "ucm hash" against CPython, on random requests.
+"""hash_python.py UCM - "ucm hash" against CPython, on random requests.
 
 Every scheme is written here a second time, from ucm_hash(3) and with nothing of
-ours: UCM's by CPython's own pickle, the others by hashlib and struct. Prints the
-seed, and on a difference the command, and leaves its input behind.
+ours: UCM's by CPython's own pickle, the others by hashlib and struct. On a
+difference it prints the command, and leaves its input behind.
 """
 import hashlib
 import os
@@ -14,6 +14,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "lib"))
+from seed import SEED  # noqa: E402
 
 BIG = [13104, 13105, 13106, 13107, 14000, 32758, 32759, 40000]
 
@@ -195,10 +199,8 @@ def check_external(ucm, rand):
 
 
 def main():
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else \
-        int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed}, Python {sys.version.split()[0]}")
-    rand = random.Random(seed)
+    print(f"Python {sys.version.split()[0]}")
+    rand = random.Random(SEED)
     num = 0
     for _ in range(60):
         for scheme in ("ucm", "chain", "prefix", "hexchain", "sha256"):

@@ -11,6 +11,7 @@ import sys
 import unittest
 from types import SimpleNamespace
 
+from tests.lib.seed import SEED
 from ucmfs.errors import ConfigError
 from ucmfs.layout import Geometry
 from ucmfs.vllm import benefit, hits
@@ -243,7 +244,7 @@ class Hits(unittest.TestCase):
         return local
 
     def test_longest(self) -> None:
-        rng = random.Random(3)
+        rng = random.Random(SEED)
         for turn in range(400):
             shards = rng.choice((1, 2))
             groups = [group_with(0, 32)]

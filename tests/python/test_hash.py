@@ -9,6 +9,7 @@ import subprocess
 import unittest
 
 import ucmfs
+from tests.lib.seed import SEED
 from tests.python.support import BUILDDIR, needs_numpy, numpy
 
 TOKENS = [*range(1, 17), *range(100000, 100016)]
@@ -80,7 +81,7 @@ class Tool(unittest.TestCase):
         ucm = os.path.join(BUILDDIR, "ucm")
         if not os.path.exists(ucm):
             self.skipTest(f"{ucm} is not built")
-        rand = random.Random(1)
+        rand = random.Random(SEED)
         for scheme, model in (("ucm", True), ("chain", True),
                               ("sha256", True), ("prefix", False),
                               ("hexchain", False)):

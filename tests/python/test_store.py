@@ -12,6 +12,7 @@ import unittest
 
 import ucmfs
 from ucmfs import factory
+from tests.lib.seed import SEED
 from tests.python.support import (LIMIT, MOUNT, TIER, backing_file,
                                   daemon_stopped, flip, id_of, join,
                                   needs_mount, needs_numpy, new_space, numpy)
@@ -339,7 +340,7 @@ class V1(Case):
             except Exception as error:  # pylint: disable=broad-except
                 errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(n,))
+        threads = [threading.Thread(target=work, args=(SEED + n,))
                    for n in range(8)]
         for thread in threads:
             thread.start()

@@ -108,6 +108,9 @@ static int check_one(const char *path, const struct stat *st, int type,
 
 void fx_all_whole(const char *dir)
 {
-	nftw(fx_path("%s/blocks", dir), check_one, 16, FTW_PHYS);
-	nftw(fx_path("%s/spaces", dir), check_one, 16, FTW_PHYS);
+	static const char *const folders[] = { "blocks", "spaces" };
+
+	for (size_t i = 0; i < NUM_ROWS(folders); i++)
+		ck_assert_int_eq(nftw(fx_path("%s/%s", dir, folders[i]),
+				      check_one, 16, FTW_PHYS), 0);
 }

@@ -10,6 +10,7 @@
 
 #include <ucm/hash.h>
 
+#include "tests/unit/random.h"
 #include "tests/unit/unit.h"
 
 static const uint32_t token_schemes[] = {
@@ -89,23 +90,14 @@ static inline void id_text(const struct ucm_id *id, char hex[33])
 		ck_assert_str_eq(id_hex, want);                               \
 	} while (0)
 
-static inline uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
 /* Token ids of one, two and four bytes. */
 static inline void random_tokens(uint64_t *state, int64_t *tokens, size_t num)
 {
 	static const uint64_t ranges[] = { 0xff, 0xffff, 0x7fffffff };
 
 	for (size_t i = 0; i < num; i++)
-		tokens[i] = (int64_t)(next_random(state) &
-				      ranges[next_random(state) % 3]);
+		tokens[i] = (int64_t)(random_next(state) &
+				      ranges[random_next(state) % 3]);
 }
 
 #endif

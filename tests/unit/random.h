@@ -2,15 +2,14 @@
 /*
  * random.h - random cases that can be repeated.
  *
- * Case number i of a run depends on the seed and i alone. The seed is a fixed
- * one, or that in the environment's UCM_TEST_SEED; messages name both.
+ * Case number i of a run depends on unit_seed() and i alone; messages name
+ * both.
  */
 #ifndef UCM_TESTS_RANDOM_H
 #define UCM_TESTS_RANDOM_H
 
 #include <inttypes.h>
 #include <stdint.h>
-#include <stdlib.h>
 
 #include "tests/unit/unit.h"
 
@@ -30,16 +29,9 @@ static inline int64_t random_between(uint64_t *state, int64_t min, int64_t max)
 			       (uint64_t)(max - min + 1));
 }
 
-static inline uint64_t random_seed(void)
-{
-	const char *text = getenv("UCM_TEST_SEED");
-
-	return text ? strtoull(text, NULL, 0) : 1;
-}
-
 static inline uint64_t random_case(unsigned number)
 {
-	uint64_t state = random_seed();
+	uint64_t state = unit_seed();
 
 	return random_next(&state) + number;
 }
@@ -47,9 +39,8 @@ static inline uint64_t random_case(unsigned number)
 #define must_in_case(condition, number, what)                                 \
 	do {                                                                  \
 		if (!(condition))                                             \
-			ck_abort_msg("case %u of UCM_TEST_SEED=%" PRIu64      \
-				     ": %s", (number), random_seed(),         \
-				     (what));                                 \
+			ck_abort_msg("case %u of UCMFS_TEST_SEED=%" PRIu64    \
+				     ": %s", (number), unit_seed(), (what));  \
 	} while (0)
 
 #endif

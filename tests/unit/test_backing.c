@@ -6,8 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/unit/block_fixture.h"
@@ -372,4 +376,107 @@ UNIT_TEST(a_directory_open_to_all_is_warned_of)
 	must_open();
 	ck_assert(!fx_logged("anyone may write"));
 	ucm_backing_close(&backing, false);
+}
+
+/* ---- where other machines may write, too ---- */
+
+static uint32_t fs_type; /* 0: what it is */
+static int fs_err;
+
+/* In the place of the C library's, for this program. */
+int fstatfs(int fd, struct statfs *out)
+{
+	int err = (int)syscall(SYS_fstatfs, fd, out);
+
+	if (fs_type)
+		out->f_type = fs_type;
+	errno = fs_err ? fs_err : errno;
+	return fs_err ? -1 : err;
+}
+
+static const struct { uint32_t type; int err; bool remote; } types[] = {
+	{ EXT4_SUPER_MAGIC, 0, false }, { XFS_SUPER_MAGIC, 0, false },
+	{ TMPFS_MAGIC, 0, false },	{ NFS_SUPER_MAGIC, 0, true },
+	{ SMB2_SUPER_MAGIC, 0, true },	{ CEPH_SUPER_MAGIC, 0, true },
+	{ FUSE_SUPER_MAGIC, 0, true },	{ 0x12345678, 0, true },
+	{ EXT4_SUPER_MAGIC, EIO, true },
+};
+
+/* It has deadlines, unless others are asked for, and no lock. */
+UNIT_TEST(a_network_file_system_is_recognised, .rows = NUM_ROWS(types))
+{
+	fs_type = types[_i].type;
+	fs_err = types[_i].err;
+	must_open();
+	ck_assert_int_eq(backing.remote, types[_i].remote);
+	ck_assert_int_eq(backing.lockfd < 0, types[_i].remote);
+	ck_assert_int_eq(backing.guard != NULL, types[_i].remote);
+	ucm_backing_close(&backing, false);
+	fx_option("deadline", "0");
+	must_open();
+	ck_assert_ptr_null(backing.guard);
+	ucm_backing_close(&backing, false);
+}
+
+#define DAY UCM_TEMP_OLD_S
+
+/* Host 1, in its boot 2, which began 1000 s ago. */
+static const struct ucm_temp_maker self = { .host = 1, .boot = 2,
+					    .up_s = 1000 };
+
+static const struct { uint32_t host, boot; int64_t age_s; bool stays; }
+temps[] = {
+	{ 1, 2, 900, true }, /* another daemon's */
+	{ 1, 2, DAY + 60, false },
+	{ 1, 9, 900, true },
+	{ 1, 9, 1100, false },
+	{ 8, 2, 900, true },
+	{ 8, 9, DAY - 60, true },
+	{ 8, 9, DAY + 60, false },
+};
+
+static const char *temp_path(unsigned row)
+{
+	const struct ucm_temp_maker maker = { .host = temps[row].host,
+					      .boot = temps[row].boot };
+	char name[UCM_TEMP_NAME_MAX];
+
+	ucm_temp_name(&maker, 7, row, name);
+	return fx_path("$/a/.ucmfs/tmp/%s", name);
+}
+
+static void put_old_temp(unsigned row)
+{
+	const struct timespec then = { .tv_sec = time(NULL) -
+						 temps[row].age_s };
+	const struct timespec times[2] = { then, then };
+
+	fx_put(temp_path(row), "x", 1);
+	ck_assert_int_eq(utimensat(AT_FDCWD, temp_path(row), times, 0), 0);
+}
+
+static void begin_on(uint32_t type)
+{
+	fs_type = type;
+	must_open();
+	backing.self = self;
+	for (unsigned row = 0; row < NUM_ROWS(temps); row++)
+		put_old_temp(row);
+	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+}
+
+UNIT_TEST(there_unfinished_files_of_others_stay)
+{
+	begin_on(NFS_SUPER_MAGIC);
+	for (unsigned row = 0; row < NUM_ROWS(temps); row++)
+		ck_assert_msg(fx_exists(temp_path(row)) == temps[row].stays,
+			      "row %u", row);
+	ucm_backing_close(&backing, true);
+}
+
+UNIT_TEST(where_we_are_alone_all_of_them_go)
+{
+	begin_on(EXT4_SUPER_MAGIC);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
+	ucm_backing_close(&backing, true);
 }

@@ -1545,7 +1545,8 @@ UNIT_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 	fd = begin(&file, file.len);
 	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1 << 20)) {
 		end(fd);
-		return; /* not on this file system */
+		unit_skip("room beyond the end: this file system has none");
+		return;
 	}
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,6 +36,12 @@ struct ucm_source {
 
 static struct ucm_source source;
 
+/* A block, and what the device had got when its place was asked for. */
+static struct ucm_id awaited;
+static unsigned jobs_before;
+
+static _Atomic unsigned device_jobs; /* that it ever got */
+
 static int place(struct ucm_source *of, const char *space,
 		 const struct ucm_id *id, unsigned attempt,
 		 struct ucm_place *out)
@@ -43,6 +50,8 @@ static int place(struct ucm_source *of, const char *space,
 
 	if (attempt)
 		return -ENOENT;
+	if (!memcmp(id, &awaited, sizeof(awaited)))
+		jobs_before = atomic_load(&device_jobs);
 	ucm_tree_folder(space, folder);
 	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &of->dir;
@@ -68,7 +77,7 @@ struct ucm_copy {
 
 static _Atomic bool device_holds;
 static _Atomic int device_err;
-static _Atomic unsigned device_jobs; /* that it ever got */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* into its memory */
 
 static int device_open(const struct ucm_copy_options *options,
 		       struct ucm_copy **out, struct ucm_error *error)
@@ -113,6 +122,8 @@ static void take(struct ucm_copy_job **list, struct ucm_copy_job *jobs)
 static void device_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
 {
 	take(&copy->scatters, jobs);
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
 }
 
 static void device_gather(struct ucm_copy *copy, struct ucm_copy_job *jobs)
@@ -171,6 +182,7 @@ static struct ucm_group group;
 static struct ucm_shared shared;
 static struct ucm_engine engine, *engines[1] = { &engine };
 static int64_t idle_ns = INT64_MAX / 2;
+static uint64_t window_bytes; /* 0: it finds out */
 
 static void start(uint32_t read_bytes)
 {
@@ -184,6 +196,7 @@ static void start(uint32_t read_bytes)
 		.io = UCM_IO_THREADS,
 		.staging_bytes = SLOTS * 65536,
 		.read_bytes = read_bytes,
+		.window_bytes = window_bytes,
 		.open_files = 64,
 		.idle_ns = idle_ns,
 		.save_budget = UINT64_MAX,
@@ -352,6 +365,30 @@ UNIT_TEST(loads_and_saves_pass)
 		for (unsigned j = 0; j < NUM; j++)
 			unlink(lf_path("$/dir", j));
 	}
+}
+
+/* The window has room for a block, and so a load is started when the one before
+ * it has been read. The saves are there first. */
+UNIT_TEST(saves_wait_for_all_loads_to_be_started)
+{
+	enum { LOADS = 16 };
+	struct ucm_task *plug, *save, *load;
+
+	plant(LOADS + 1);
+	window_bytes = 4 * LAYER;
+	start(1 << 20);
+	pthread_mutex_lock(&gate);
+	plug = submit(false, LOADS, 1, NULL);
+	wait_device(1); /* the engine's thread stands before the gate */
+	awaited = lf_id(LOADS + 1);
+	save = submit(true, LOADS + 1, 4, NULL);
+	load = submit(false, 0, LOADS, NULL);
+	pthread_mutex_unlock(&gate);
+	ended(plug, 0, 0);
+	ended(load, 0, 0);
+	ended(save, 0, 0);
+	stop();
+	ck_assert_uint_ge(jobs_before, 1 + LOADS - 2);
 }
 
 UNIT_TEST(a_load_is_given_up_while_it_opens, .rows = 2)

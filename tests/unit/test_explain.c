@@ -44,7 +44,7 @@ static void compare(struct ucm_hasher *base, struct ucm_hasher *hasher)
 	struct ucm_hash_request request = { .num_tokens = NUM };
 	struct ucm_id *ids0, id, parent;
 	int64_t tokens[NUM];
-	uint64_t random = 9;
+	uint64_t random = random_case(0);
 	size_t num = ucm_hash_count(hasher, NUM, UCM_HASH_PARTIAL);
 	struct shown shown;
 

@@ -32,7 +32,7 @@ static struct a_case begin(int number)
 	struct a_case c = {
 		.scheme = token_schemes[(size_t)number %
 					NUM_ROWS(token_schemes)],
-		.random = (uint64_t)number,
+		.random = random_case((unsigned)number),
 	};
 	size_t shape = (size_t)number / NUM_ROWS(token_schemes);
 
@@ -59,7 +59,7 @@ UNIT_TEST(a_prefix_of_a_request_has_a_prefix_of_its_ids, .rows = NUM_CASES)
 	struct a_case c = begin(_i);
 
 	for (int i = 0; i < 20; i++) {
-		size_t num = next_random(&c.random) % c.num;
+		size_t num = random_next(&c.random) % c.num;
 		struct ucm_id *ids = ids_of(c.hasher, c.tokens, num);
 
 		must(same_ids(ids, c.ids, num / c.block_size));
@@ -73,11 +73,11 @@ UNIT_TEST(a_changed_token_changes_its_block_and_all_behind, .rows = NUM_CASES)
 	struct a_case c = begin(_i);
 
 	for (int i = 0; i < 20; i++) {
-		size_t at = next_random(&c.random) % c.num;
+		size_t at = random_next(&c.random) % c.num;
 		size_t block = at / c.block_size;
 		struct ucm_id *ids;
 
-		c.tokens[at] ^= 1 << next_random(&c.random) % 20;
+		c.tokens[at] ^= 1 << random_next(&c.random) % 20;
 		ids = ids_of(c.hasher, c.tokens, c.num);
 		must(same_ids(ids, c.ids, block));
 		for (size_t k = block; k < c.all; k++)
@@ -99,7 +99,7 @@ UNIT_TEST(going_on_from_a_state_is_hashing_at_once, .rows = NUM_CASES)
 	must(!ucm_hash_start(c.hasher, NULL, &state, NULL));
 	while (done < c.whole) {
 		size_t left = c.num - done * c.block_size;
-		size_t num = next_random(&c.random) % (left + 1);
+		size_t num = random_next(&c.random) % (left + 1);
 		struct ucm_hash_request request = {
 			.tokens = c.tokens + done * c.block_size,
 			.num_tokens = num,
@@ -153,7 +153,7 @@ static void compare_batch(struct a_case *c, size_t num)
 	struct ucm_hash_state states[MAX_BATCH], alone[MAX_BATCH];
 
 	for (size_t i = 0; i < num; i++) {
-		size_t len = next_random(&c->random) % (c->num + 1);
+		size_t len = random_next(&c->random) % (c->num + 1);
 		size_t room = ucm_hash_count(c->hasher, len, UCM_HASH_PARTIAL);
 
 		requests[i] = (struct ucm_hash_request){

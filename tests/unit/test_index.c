@@ -12,6 +12,7 @@
 #include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "fs/index/shard.h"
+#include "tests/unit/random.h"
 #include "tests/unit/unit.h"
 
 #define MANY 100000u
@@ -623,7 +624,7 @@ static _Atomic uint64_t adds, removes;
 
 static void *hammer(void *arg)
 {
-	uint64_t seed = (uint64_t)(uintptr_t)arg;
+	uint64_t seed = random_case((unsigned)(uintptr_t)arg);
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		struct ucm_entry entry, out;

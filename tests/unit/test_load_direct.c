@@ -131,8 +131,8 @@ static bool can_read_directly(void)
 	ck_assert_int_eq(lf_load(loader, 1000, 1, NULL, NULL), 0);
 	known = direct_bytes(loader) != 0;
 	if (!known)
-		fprintf(stderr, "# not tested: reading into pages: "
-				"no io_uring, locked memory or O_DIRECT\n");
+		unit_skip("reading into pages: no io_uring, locked memory or "
+			  "O_DIRECT");
 	ucm_loader_close(loader);
 	close_place(&place);
 	return known;
@@ -414,6 +414,42 @@ UNIT_TEST(a_thread_that_cannot_pin_the_pages_is_told_of)
 	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
 	for (uint32_t n = 0; n < NUM; n++)
 		ck_assert(has_block(&place, n, 0, 1, n));
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+
+/* A file is cut off after its opening: what the pages still have from before is
+ * not taken for what was read. */
+UNIT_TEST(an_early_end_is_torn, .rows = 3)
+{
+	const struct ucm_request request = { .verify = (enum ucm_verify)_i };
+	struct ucm_loader_options options = { .read_bytes = 2 * PLANE };
+	const off_t payload = 4 * 2 * PLANE;
+	off_t cut;
+	struct ucm_outcome outcomes[2];
+	struct ucm_loader *loader;
+	struct place place;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(4, PLANE, PLANE), 0, 0);
+	lf_plant("$/tier", &place.geometry, 0);
+	loader = open_loader(&place, &options);
+	for (cut = 1; cut <= payload; cut += cut > 1 ? PLANE : PLANE - 1) {
+		uint64_t direct = direct_bytes(loader);
+
+		lf_plant("$/tier", &place.geometry, 1);
+		ck_assert_int_eq(lf_load(loader, 0, 2, &request, NULL), 0);
+		ck_assert_uint_eq(direct_bytes(loader) - direct,
+				  2 * (uint64_t)payload);
+		ck_assert_int_eq(truncate(lf_path("$/tier", 1),
+					  HEAD + payload - cut), 0);
+		ck_assert_int_eq(lf_load(loader, 0, 2, &request, outcomes),
+				 -EIO);
+		ck_assert_int_eq(outcomes[0].err, 0);
+		ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+		ck_assert_uint_eq(outcomes[1].fault, UCM_FAULT_SHORT);
+	}
 	ucm_loader_close(loader);
 	close_place(&place);
 }

@@ -511,24 +511,63 @@ UNIT_TEST(short_reads_for_ever)
 	ucm_loader_close(loader);
 }
 
-/* The end comes before it is due: the file was cut off after its opening. */
-UNIT_TEST(an_early_end_is_torn)
+/* A file is cut off after its opening, in which so much of it was loaded: its
+ * end comes before it is due. */
+static const struct ucm_request openings[] = {
+	{ .verify = UCM_VERIFY_NONE, .num_layers = 1 },
+	{ .verify = UCM_VERIFY_NONE },
+	{ .verify = UCM_VERIFY_FULL },
+};
+
+static void cut_off(struct ucm_loader *loader, const char *dir,
+		    enum fx_kind kind, const struct ucm_request *opening,
+		    const struct ucm_request *request)
 {
 	struct ucm_outcome outcomes[3];
-	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
 
-	plant(3);
-	loader = lf_loader("$/tier", &cache, NULL);
-	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
-	for (off_t len = 0; len < 20480; len += 1024) {
-		ck_assert_int_eq(truncate(lf_path("$/tier", 1), len), 0);
-		ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	bytes = lf_file(&lf_geometry, 1, kind, &len);
+	for (size_t cut = 1; cut <= len; cut += cut < 8 ? 7 : len / 8) {
+		fx_put(lf_path(dir, 1), bytes, len);
+		ck_assert_int_eq(lf_load(loader, 0, 3, opening, NULL), 0);
+		ck_assert_int_eq(truncate(lf_path(dir, 1), (off_t)(len - cut)),
+				 0);
+		lf_cache_clear(&cache);
+		ck_assert_int_eq(lf_load(loader, 0, 3, request, outcomes),
+				 -EIO);
 		ck_assert_int_eq(outcomes[1].err, -EBADMSG);
-		ck_assert_int_eq(outcomes[0].err, 0);
-		plant(3);
-		ck_assert_int_eq(lf_load(loader, 0, 3, NULL, NULL), 0);
+		ck_assert_uint_eq(outcomes[1].fault, UCM_FAULT_SHORT);
+		ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
+		ck_assert(lf_page_is(&cache, 2, 0, 4, 2));
+	}
+	free(bytes);
+}
+
+static void cut_off_all(const char *dir, unsigned row)
+{
+	static const enum fx_kind kinds[] = { FX_PAGED, FX_PACKED, FX_BARE };
+	const struct way *way = &ways[row];
+	struct ucm_loader_options options = { .io = way->io,
+					      .threads = way->threads,
+					      .read_bytes = way->read_bytes };
+	struct ucm_loader *loader = lf_loader(dir, &cache, &options);
+	struct ucm_request request = { .order = way->order,
+				       .group_layers = way->group_layers };
+
+	for (unsigned i = 0; i < 3 * NUM_ROWS(kinds) * NUM_ROWS(openings);
+	     i++) {
+		request.verify = (enum ucm_verify)(i % 3);
+		cut_off(loader, dir, kinds[i / 3 % NUM_ROWS(kinds)],
+			&openings[i / 3 / NUM_ROWS(kinds)], &request);
 	}
 	ucm_loader_close(loader);
+}
+
+UNIT_TEST(an_early_end_is_torn, .rows = NUM_ROWS(ways))
+{
+	plant(3);
+	cut_off_all("$/tier", (unsigned)_i);
 }
 
 UNIT_TEST(an_open_may_fail)
@@ -736,6 +775,14 @@ UNIT_TEST(damage_in_memory_is_noticed_each_time, .rows = 3)
 	ck_assert(lf_page_is(&cache, 0, 0, 4, 0));
 	ck_assert(lf_page_untouched(&cache, 1, 2, 4));
 	ucm_loader_close(loader);
+}
+
+UNIT_TEST(an_early_end_in_memory_is_torn, .rows = NUM_ROWS(ways))
+{
+	lf_tier(tier);
+	for (unsigned i = 0; i < 3; i++)
+		lf_plant(tier, &lf_geometry, i);
+	cut_off_all(tier, (unsigned)_i);
 }
 
 /* Some layers have been read: it is not mapped yet. */

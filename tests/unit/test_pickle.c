@@ -111,7 +111,7 @@ UNIT_TEST(pieces_of_any_size_are_the_same)
 	size_t num = 30000, want, len;
 	int64_t *tokens = calloc(num, sizeof(*tokens));
 	uint8_t *out = calloc(num + 1000, 6), *other = calloc(num + 1000, 6);
-	uint64_t random = 5;
+	uint64_t random = random_case(0);
 
 	random_tokens(&random, tokens, num);
 	want = in_pieces(tokens, num, 6 * num, out);

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "tests/unit/random.h"
 #include "tests/unit/reader_fixture.h"
 
 #define WRITERS 2
@@ -60,7 +61,7 @@ static void change_one(uint64_t n, uint64_t how)
 static void *write_main(void *arg)
 {
 	unsigned writer = (unsigned)(uintptr_t)arg;
-	uint64_t seed = writer;
+	uint64_t seed = random_case(writer);
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		seed = rf_mix(seed);
@@ -127,7 +128,7 @@ static const char *check_changing(struct ucm_index_reader *reader,
 static const char *read_all(struct ucm_index_reader *reader)
 {
 	const char *wrong = NULL;
-	uint64_t seed = 1;
+	uint64_t seed = random_case(WRITERS);
 
 	do {
 		wrong = check_staying(reader);

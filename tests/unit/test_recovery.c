@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/osfile.h"
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
@@ -137,6 +138,42 @@ UNIT_TEST(a_state_that_is_too_long_is_an_error)
 	memset(text, 'x', sizeof(text));
 	fx_put(fx_path("$/state"), text, sizeof(text));
 	ck_assert_int_eq(read_state(), -EFBIG);
+}
+
+static int64_t changed_ns(const char *path)
+{
+	struct stat st;
+
+	fx_put(path, "x", 1);
+	ck_assert_int_eq(stat(path, &st), 0);
+	return ucm_time_ns(&st.st_ctim);
+}
+
+static int64_t made_ns;
+
+/* A file is made while the sync runs; clocks tick coarsely. */
+static int make_a_file(const char *call, const char *path)
+{
+	(void)path;
+	if (!strcmp(call, "syncfs")) {
+		made_ns = changed_ns(fx_path("$/made"));
+		while (changed_ns(fx_path("$/later")) == made_ns)
+			;
+	}
+	return 0;
+}
+
+/* Nobody knows whether the sync has covered it. */
+UNIT_TEST(what_is_made_during_the_sync_is_newer_than_the_checkpoint, .rows = 2)
+{
+	ck_assert_int_eq(read_state(), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ucm_os_fault = make_a_file;
+	ck_assert_int_eq((_i ? ucm_recovery_end : ucm_recovery_checkpoint)(
+				 &recovery, ctl), 0);
+	ucm_os_fault = NULL;
+	ck_assert_int_ne(made_ns, 0);
+	ck_assert_int_le(recovery.checkpoint_ns, made_ns);
 }
 
 /* A crash after a sync that failed must not make it forgotten. */

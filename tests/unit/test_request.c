@@ -121,6 +121,59 @@ UNIT_TEST(extras_of_a_request_are_as_good_as_the_hasher_s)
 	free(others);
 }
 
+/* Each of them alone, by what ucm_hash(3) says and hashlib. */
+static const struct {
+	struct ucm_hash_extras extras;
+	const char *ids[2];
+} each_extra[] = {
+	{ { .salt = "tenant-7" }, { "13022bf7e4982827fdf7b780ee06ced5",
+				    "0a0240a8fa35e17df84cda07d234e207" } },
+	{ { .lora = "sql" }, { "01b98adcf3e6556127acb84f07c9522f",
+			       "a36237d897bdae3b8abf401cb390e59d" } },
+	{ { .lora = "sql", .lora_digest = digest },
+	  { "1e3007f1c6901b2a04b24822d458b509",
+	    "a9a94ce11509c44a5883bdac52c75e6b" } },
+	{ { .items = &item, .num_items = 1 },
+	  { "997b3e25f228ddc9615d4a4df3a2bdd9",
+	    "8884150fcd0a65d394587a76766ca1dc" } },
+};
+
+UNIT_TEST(each_extra_makes_other_ids, .rows = NUM_ROWS(each_extra))
+{
+	struct ucm_hasher *hasher = open_scheme(UCM_SCHEME_SHA256, 16);
+	struct ucm_id ids[2];
+	struct ucm_hash_request request = {
+		.tokens = tokens, .num_tokens = 32, .ids = ids, .room = 2,
+		.extras = &each_extra[_i].extras,
+	};
+
+	ck_assert_int_eq(ucm_hash_request(hasher, &request, NULL), 0);
+	assert_id(&ids[0], each_extra[_i].ids[0]);
+	assert_id(&ids[1], each_extra[_i].ids[1]);
+	ucm_hasher_close(hasher);
+}
+
+/* Also in schemes that know no ranks, as nothing is to be done. */
+UNIT_TEST(with_mla_the_ids_of_any_rank_are_those_of_rank_0,
+	  .rows = UCM_SCHEME_COUNT)
+{
+	struct ucm_hash_meta meta = meta_of((uint32_t)_i, 16);
+	struct ucm_id ids0[2] = { { { 1 } }, { { 2 } } }, ids[2];
+	struct ucm_hasher *hasher;
+
+	meta.world_size = 4;
+	meta.mla = 1;
+	hasher = open_meta(&meta);
+	for (uint32_t rank = 0; rank < 4; rank++) {
+		memset(ids, 0x55, sizeof(ids));
+		ck_assert_int_eq(ucm_hash_rank_ids(hasher, rank, ids0, 2, ids),
+				 0);
+		ck_assert(same_ids(ids, ids0, 2));
+	}
+	ck_assert_int_eq(ucm_hash_rank_ids(hasher, 4, ids0, 2, ids), -EINVAL);
+	ucm_hasher_close(hasher);
+}
+
 UNIT_TEST(hashes_of_the_engine_depend_on_space_group_and_rank)
 {
 	struct ucm_hash_meta meta = meta_of(UCM_SCHEME_EXTERNAL, 16);

@@ -60,7 +60,7 @@ static struct ucm_ring *open_ring(int kind, unsigned depth)
 	int err = ucm_ring_open(kinds[kind], depth, 3, &ring);
 
 	if (err && kinds[kind] == UCM_IO_URING)
-		fprintf(stderr, "# not tested: io_uring: %s\n", strerror(-err));
+		unit_skip("io_uring: %s", strerror(-err));
 	else
 		ck_assert_int_eq(err, 0);
 	return ring;
@@ -120,7 +120,7 @@ static ssize_t open_direct(struct ucm_ring *ring, const char *path, int flags)
 
 	if (fd != -EINVAL)
 		return fd;
-	fprintf(stderr, "# no direct I/O on this file system: not tested\n");
+	unit_skip("direct I/O: this file system has none");
 	return ring_open(ring, path, flags);
 }
 

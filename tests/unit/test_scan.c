@@ -328,6 +328,28 @@ UNIT_TEST(names_are_probed_for_before_the_scan)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 2);
 }
 
+/* And what a fast one has the slow one is not asked for. */
+UNIT_TEST(before_the_scan_fast_tiers_are_asked_first)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b");
+	for (unsigned n = 0; n < 4; n++) { /* one is looked at at the opening */
+		fx_block(&file, n, FX_PAGED);
+		fx_plant("$/a", "blocks", &file);
+		fx_plant("$/b", "blocks", &file);
+	}
+	fx_open();
+	for (unsigned n = 0; n < 4; n++) {
+		fx_block(&file, n, FX_PAGED);
+		ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry,
+						&ref), 0);
+		ck_assert_uint_eq(entry.dir, 0);
+		ck_assert_uint_eq(entry.flags & UCM_ENTRY_DUPLICATE, 0);
+	}
+}
+
 UNIT_TEST(a_listing_before_the_scan_scans_its_bucket)
 {
 	struct ucm_entry entry;

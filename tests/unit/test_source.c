@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/unit/load_fixture.h"
+#include "tests/unit/random.h"
 
 static const struct ucm_source_ops *const ops = &ucm_source_tiers;
 
@@ -346,15 +347,15 @@ UNIT_TEST(without_an_index_places_are_looked_at_up_to_the_first_gap)
 UNIT_TEST(a_prefix_is_what_each_lookup_says)
 {
 	struct ucm_source *source = new_array(true);
-	unsigned seed = 1;
+	uint64_t random = random_case(0);
 
 	for (int round = 0; round < 200; round++) {
 		uint8_t found[MOST];
 		size_t want = 0;
 
 		for (size_t i = 0; i < MOST; i++) {
-			source->there[i] = rand_r(&seed) % 64 != 0;
-			source->unknown[i] = rand_r(&seed) % 16 == 0;
+			source->there[i] = random_next(&random) % 64 != 0;
+			source->unknown[i] = random_next(&random) % 16 == 0;
 		}
 		ck_assert_int_eq(ucm_source_lookup(&array_ops, source, "",
 						   array_ids, MOST, found), 0);

@@ -10,11 +10,17 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 static struct unit_item *items;  /* tests and fixtures, by line */
 static struct unit_item *around; /* in any order */
+static unsigned num_tests;       /* that are not left out */
+static char skipped[256];        /* why some are */
+static uint64_t seed;
 
 static void unit_insert(struct unit_item **at, struct unit_item *item)
 {
@@ -33,6 +39,34 @@ void unit_add(struct unit_item *item)
 	while (*at && (*at)->line < item->line)
 		at = &(*at)->next;
 	unit_insert(at, item);
+}
+
+bool unit_skip(const char *why, ...)
+{
+	va_list args;
+
+	va_start(args, why);
+	vsnprintf(skipped, sizeof(skipped), why, args);
+	va_end(args);
+	fprintf(stderr, "SKIP: %s\n", skipped);
+	return false;
+}
+
+/* Before any test: each runs in a process of its own. */
+static void draw_seed(void)
+{
+	const char *text = getenv("UCMFS_TEST_SEED");
+	uint32_t drawn = 1;
+
+	if (!text && getrandom(&drawn, sizeof(drawn), 0) < 0)
+		perror("getrandom");
+	seed = text ? strtoull(text, NULL, 0) : drawn;
+	printf("# UCMFS_TEST_SEED=%" PRIu64 "\n", seed);
+}
+
+uint64_t unit_seed(void)
+{
+	return seed;
 }
 
 /* A case of check for the tests below a fixture; NULL if they are left out. */
@@ -62,12 +96,14 @@ static Suite *unit_suite(const char *name)
 	if (items && items->test.fn)
 		tests = unit_case(suite, name, &plain);
 	for (const struct unit_item *item = items; item; item = item->next) {
-		if (!item->test.fn)
+		if (!item->test.fn) {
 			tests = unit_case(suite, name, item);
-		else if (tests)
+		} else if (tests) {
 			tcase_add_loop_test_raise_signal(
 				tests, &item->test, item->signal, 0,
 				item->rows ? (int)item->rows : 1);
+			num_tests++;
+		}
 	}
 	return suite;
 }
@@ -85,7 +121,10 @@ static int unit_run(void)
 	SRunner *runner = srunner_create(unit_suite(unit_name()));
 	int failed;
 
-	srunner_run_all(runner, CK_ENV);
+	if (!num_tests)
+		printf("1..0 # SKIP %s\n", skipped);
+	else
+		srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -95,6 +134,9 @@ int main(void)
 {
 	int status;
 
+	/* what tests say on standard error comes between lines */
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	draw_seed();
 	for (struct unit_item *item = around; item; item = item->next) {
 		if (item->begin)
 			item->begin();

@@ -11,6 +11,7 @@
 
 #include <check.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #define NUM_ROWS(table) (sizeof(table) / sizeof((table)[0]))
@@ -41,7 +42,7 @@
  *   .setup, .teardown    run before and after each test
  *   .timeout             seconds, in place of CK_DEFAULT_TIMEOUT
  *   .only_if             these tests are left out where it returns false; it
- *                        is asked once, and says why
+ *                        is asked once, and says why with unit_skip()
  */
 #define UNIT_FIXTURE(...)                                                     \
 	UNIT_ITEM_AT(__LINE__, ##__VA_ARGS__)                                 \
@@ -53,6 +54,17 @@
  * is run. A fixture's file may have one too, and their order does not matter.
  */
 #define UNIT_PROGRAM(...) UNIT_FIXTURE(__VA_ARGS__)
+
+/*
+ * What cannot be tried here: the log gets a line that begins with "SKIP: ", and
+ * the reason. Returns false, for .only_if. A program of which no test is left is
+ * skipped as a whole.
+ */
+bool unit_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
+
+/* What all random input of a run follows from: another number each time, unless
+ * the environment has it, as UCMFS_TEST_SEED. The program's log shows it. */
+uint64_t unit_seed(void);
 
 /* A line of the program: a test, a fixture or what is around all. */
 struct unit_item {
