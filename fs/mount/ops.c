@@ -210,6 +210,7 @@ void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 {
 	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
 
+	ucm_handover_take(ucm_daemon_of(req));
 	if (ops->releasedir)
 		ops->releasedir(fi);
 	fuse_reply_err(req, 0);
