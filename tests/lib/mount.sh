@@ -209,6 +209,8 @@ require_namespace() {
 	require_cmd unshare
 	if [ -n "${UCMFS_TEST_INSIDE-}" ]; then
 		unmount_below "$(tests_dir)/ucmfs."
+		awk '/ - fuse\.ucmfs / { print $5 }' /proc/self/mountinfo |
+			unmount_listed
 		return 0
 	fi
 	unshare -m true 2>/dev/null || skip 'needs unshare -m'
@@ -512,17 +514,21 @@ others_can() {
 
 # ---- the end ----
 
+# Standard input: places as mountinfo writes them
+unmount_listed() {
+	sort -r | while read -r where; do
+		# \040 and the like
+		where=$(printf "%b." "$(printf "%s" "$where" |
+			sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')")
+		where=${where%.}
+		umount "$where" 2>/dev/null || umount -l "$where"
+	done
+}
+
 # unmount_below PREFIX: what is mounted where the name begins so
 unmount_below() {
 	awk -v below="$1" 'index($5, below) == 1 { print $5 }' \
-		/proc/self/mountinfo | sort -r |
-		while read -r where; do
-			# \040 and the like
-			where=$(printf "%b." "$(printf "%s" "$where" |
-				sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')")
-			where=${where%.}
-			umount "$where" 2>/dev/null || umount -l "$where"
-		done
+		/proc/self/mountinfo | unmount_listed
 }
 
 clean_up() {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 struct ucm_store *fx_set;
-unsigned fx_losses;
+_Atomic unsigned fx_losses;
 
 static void count_loss(void *arg, const struct ucm_key *key)
 {

@@ -10,7 +10,7 @@
 #include "fs/store/store.h"
 
 extern struct ucm_store *fx_set;
-extern unsigned fx_losses; /* times on_loss was called */
+extern _Atomic unsigned fx_losses; /* times on_loss was called */
 
 void fx_open(void);       /* as fx_config says; closed when the test ends */
 void fx_start(void);      /* and waits until its threads are done */
