@@ -23,9 +23,13 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
-from typing import Dict, List, Optional
+from typing import Dict, Iterable, List, Optional
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import writers  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 START_SECONDS = 30
@@ -176,8 +180,15 @@ class Mount:
     def blocks(self, space: Optional[str] = None) -> Dict[str, str]:
         """Committed blocks in the tiers: hex id to the path of its file."""
         folder = os.path.join("spaces", space) if space else "blocks"
-        return {path.stem: str(path) for tier in self.tiers
-                for path in pathlib.Path(tier, folder).glob("??/*.bin")}
+        found = {path.stem: str(path) for tier in self.tiers
+                 for path in pathlib.Path(tier, folder).glob("??/*.bin")}
+        self.wait_for_writers(found.values())
+        return found
+
+    def wait_for_writers(self, paths: Iterable[str]) -> None:
+        """What is damaged must not be what is still being written."""
+        if self._daemon is not None:
+            writers.wait_for_writers(self._daemon.pid, paths)
 
     def close(self) -> None:
         """End the daemon, unmount and remove everything; never raises for a

@@ -83,7 +83,9 @@ class MountFaults:
                 found += [os.path.join(folder, name) for name in names
                           if name.endswith(".bin")]
         found.sort()
-        return rng.sample(found, min(len(found), 4))
+        chosen = rng.sample(found, min(len(found), 4))
+        self.mount.wait_for_writers(chosen)
+        return chosen
 
     def _edit(self, rng: random.Random, whole: bool) -> bool:
         files = self._files(rng)

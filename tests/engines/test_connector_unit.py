@@ -153,7 +153,9 @@ class Case(unittest.TestCase):
                                path.split("/spaces/")[1]))
 
     def paths(self) -> list:
-        return [path for tier in self.mount.tiers for path in _blocks(tier)]
+        found = [path for tier in self.mount.tiers for path in _blocks(tier)]
+        self.mount.wait_for_writers(found)
+        return found
 
 
 def _blocks(tier: str) -> list:

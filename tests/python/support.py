@@ -15,6 +15,8 @@ import unittest
 
 import ucmfs
 
+from tests.lib.writers import wait_for_writers
+
 try:
     import numpy
 except ImportError:
@@ -96,8 +98,12 @@ def new_space(name):
 
 
 def backing_file(space, block):
+    """Where it lies; the daemon does not write it any more."""
     name = block.hex()
-    return os.path.join(TIER, "spaces", space, name[:2], f"{name}.bin")
+    path = os.path.join(TIER, "spaces", space, name[:2], f"{name}.bin")
+    if DAEMON:
+        wait_for_writers(DAEMON, [path])
+    return path
 
 
 def flip(path, offset):
