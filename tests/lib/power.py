@@ -11,7 +11,9 @@ usage: power.py WORK MOUNT DISK MKBLOCKS SEED CUT CALL [ARGUMENT...]
                       a random moment; checkpoint: right after a checkpoint;
                       slow: the same, and its syncfs takes seconds; closing:
                       PID is ending; or quiet: no cut, the writers end well
-  rush PID            a cut as soon as a checkpoint succeeds, or a little later
+  grow_old            what was written last is older than the seconds before a
+                      checkpoint that recovery distrusts
+  rush PID            a cut as soon as a checkpoint succeeds, or before that
   kill PID            at a random moment; the machine goes on
   cut
   sum                 a line about all cuts; fails if they prove nothing
@@ -44,6 +46,7 @@ SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and XFS
 FLAGS = {"default": 0, "logflush": 1, "nologflush": 2}
 CHECKPOINT = ord("U") << 8 | 12
 LIMIT_S = 60
+SLACK_S = 2  # of fs/tier/recovery.c
 SPACE = "spaces/s"
 SHAPE = "--quiet --layers 4 --heads 4 --dim 64 --tokens 16".split()
 MANIFEST = {"model": "x" * 6000, "geometry": {
@@ -142,6 +145,7 @@ class Session:
         self.acked = []
         self.must = set(world["must"])
         self.removed = set()
+        self.touched = set()  # their removal has begun, at least
         self.gone = set()
         self.problems = []
         self.sources = {}
@@ -249,6 +253,7 @@ def remover(session):
             return
         with session.lock:
             session.must.discard(path)
+            session.touched.add(path)
         os.unlink(f"{MOUNT}/{path}")
         with session.lock:
             if not session.ended.is_set():
@@ -330,7 +335,8 @@ def begin(session):
     session.run(writer, session, "packed", every)
     session.run(writer, session, "raw", every)
     session.run(writer, session, "packed-raw", every)
-    session.run(writer, session, "bare", every)
+    # fsync says of half a bare block that it is a whole one
+    session.run(writer, session, "bare", ("plain", "fsync"))
     session.run(process_writer, session)
     session.run(remover, session)
     session.run(files_writer, session)
@@ -351,15 +357,13 @@ def wait_for_slow_checkpoint(session):
     Recovery distrusts the last two seconds before a checkpoint. So what counts,
     if that has its time too late, is what was written before them.
     """
-    def state():
-        return read(f"{DISK}/a/.ucmfs/state")
-
-    before = state()
+    before = read(f"{DISK}/a/.ucmfs/state")
     session.run(checkpointer, session, threading.Event())
     begin(session)
     time.sleep(0.7)
     session.paused.set()
-    wait_for("a slow checkpoint", lambda: state() != before, session)
+    wait_for("a slow checkpoint",
+             lambda: read(f"{DISK}/a/.ucmfs/state") != before, session)
 
 
 def wait_for_moment(session, plan):
@@ -398,13 +402,14 @@ def note_promises(session, plan, durability):
     if durability == "full":
         must |= {path for path in acked if world["blocks"][path][1]}
     if plan == "quiet":
-        must |= acked | set(world["served"])
+        must |= acked | (set(world["served"]) - session.touched)
         session.gone = session.removed
     world["must"] = sorted(must - session.removed)
     world["gone"] = sorted(session.gone & session.removed)
     world["durability"] = durability
     world["acked"] += len(acked)
     world["cuts"] += 1
+    world["time"] = time.time()
 
 
 def write(durability, pid, plan):
@@ -590,11 +595,32 @@ def check():
     fail(one.problems)
 
 
+def grow_old():
+    time.sleep(max(0, load()["time"] + SLACK_S + 0.2 - time.time()))
+
+
+def states():
+    return [read(f"{DISK}/{directory}/.ucmfs/state") for directory in DIRS]
+
+
 def rush(pid):
-    end = time.monotonic() + 0.1 + RANDOM.random() / 2
-    while not ask_checkpoint() and time.monotonic() < end:
+    """Before much of what is in doubt has been checked."""
+    before = states()
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            try:
+                ask_checkpoint()
+            except OSError:
+                return  # the cut
+    threading.Thread(target=ask).start()
+    end = time.monotonic() + 0.3 + RANDOM.random()
+    while states() == before and time.monotonic() < end:
         pass
-    print(do_cut(int(pid)))
+    ended.set()
+    checkpoint = states() != before
+    print(do_cut(int(pid)), "after a checkpoint" if checkpoint else "")
 
 
 def kill(pid):
@@ -613,6 +639,6 @@ def total():
 
 
 CALLS = {"new": new, "make": make, "check": check, "write": write,
-         "rush": rush, "kill": kill, "cut": lambda: print(do_cut()),
+         "grow_old": grow_old, "rush": rush, "kill": kill, "cut": lambda: print(do_cut()),
          "sum": total}
 CALLS[CALL](*sys.argv[8:])

@@ -15,12 +15,12 @@
 
 # What is done before each cut, by turns; see power.py. rush and kill: a cut,
 # and then another one, or a kill, before all is checked.
-power_plans_none='cut rush checkpoint slow rush clean rush'
-power_plans_data='cut checkpoint closing rush clean kill'
+power_plans_none='rush cut checkpoint slow rush clean rush'
+power_plans_data='cut checkpoint closing cut clean kill'
 power_plans_full='cut kill checkpoint clean rush closing'
 
 power() {
-	python3 "$top_srcdir/tests/lib/power.py" "$work" "$mnt" "$disk" \
+	"$power_python" "$top_srcdir/tests/lib/power.py" "$work" "$mnt" "$disk" \
 		"$mkblocks" "$power_seed" "$power_cut" "$@"
 }
 
@@ -36,6 +36,8 @@ power_fake_boot_id() {
 }
 
 power_settings() {
+	# not a wrapper around it
+	power_python=$(python3 -c 'import sys; print(sys.executable)')
 	power_seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 	echo "seed: $power_seed (UCMFS_TEST_SEED=$power_seed makes the same cuts)"
 	power_cuts=20
@@ -113,7 +115,8 @@ power_once() {
 	power_comes_back
 	case $2 in
 	rush)
-		power_start "$1" pread64 10000
+		need power grow_old
+		power_start "$1" pread64 30000
 		power_tell rush "$(daemon_pid)"
 		power_comes_back ;;
 	kill)
