@@ -12,7 +12,9 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 long=${UCMFS_TEST_LONG-}
 [ "${long:-0}" != 0 ] || long=
-[ -z "$long" ] || : "${UCMFS_TEST_TIMEOUT:=7200}"
+limit=540
+[ -z "$long" ] || limit=7200
+: "${UCMFS_TEST_TIMEOUT:=$limit}"
 start_test root fuse strace python3
 
 errnos='ENOSPC EDQUOT EROFS ENOMEM EMFILE EINTR ESTALE EACCES'

@@ -6,6 +6,6 @@
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/power.sh"
-[ "${UCMFS_TEST_LONG:-0}" = 0 ] || : "${UCMFS_TEST_TIMEOUT:=7200}"
+power_limit
 start_test fuse namespace losetup python3
 power_test ext4

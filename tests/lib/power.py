@@ -382,7 +382,7 @@ def wait_for_moment(session, plan):
 
 def end_session(session, plan, pid):
     disk_fd = os.open(DISK, os.O_RDONLY)
-    flags = "logflush" if plan == "slow" else choose_flags()
+    flags = "logflush" if plan in ("slow", "rush") else choose_flags()
     with session.lock:
         session.ended.set()
     if plan == "closing":

@@ -19,6 +19,12 @@ power_plans_none='rush cut checkpoint slow rush clean rush'
 power_plans_data='cut checkpoint closing cut clean kill'
 power_plans_full='cut kill checkpoint clean rush closing'
 
+# Before start_test: how long it may take.
+power_limit() {
+	[ "${UCMFS_TEST_LONG:-0}" != 0 ] || : "${UCMFS_TEST_TIMEOUT:=540}"
+	: "${UCMFS_TEST_TIMEOUT:=7200}"
+}
+
 power() {
 	"$power_python" "$top_srcdir/tests/lib/power.py" "$work" "$mnt" "$disk" \
 		"$mkblocks" "$power_seed" "$power_cut" "$@"
@@ -109,7 +115,7 @@ power_once() {
 		power_tell cut
 		disk_comes_back
 		return ;;
-	rush | kill) power_tell write "$1" "$(daemon_pid)" cut ;;
+	kill) power_tell write "$1" "$(daemon_pid)" cut ;;
 	*) power_tell write "$1" "$(daemon_pid)" "$2" ;;
 	esac
 	power_comes_back
