@@ -5,9 +5,9 @@
 # 1 until the operation is not met any more. The operation is done then, or not
 # done, as it was said; the daemon lives, or another one serves what is whole.
 #
-# UCMFS_TEST_LONG=1 tries every error with every call; otherwise EIO, and a kill,
-# and of the other errors a sample, which follows from a seed that is printed;
-# UCMFS_TEST_SEED=... makes it again.
+# UCMFS_TEST_LONG=1 tries every error with every call; otherwise EIO, and a
+# kill, and of the other errors a sample, which follows from a seed that is
+# printed; UCMFS_TEST_SEED=... makes it again.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 long=${UCMFS_TEST_LONG-}
@@ -70,7 +70,8 @@ with_error() {
 		esac
 		restart
 	done
-	echo "ok: $1: $3 from $2, $(($(tail -n 1 "$work/errors.out") - 1)) times"
+	n=$(tail -n 1 "$work/errors.out")
+	pass "$1: $3 from $2, $((n - 1)) times"
 }
 
 with_errors() {

@@ -17,9 +17,9 @@ usage: nth.py WORK MOUNT SEED CALL [ARGUMENT...]
                             PID dies when it begins the nth; status 3 if so
   verify                    what the last operation left
   tear                      cut a block's file, past the mount
-  all [disturbed|complete]  all blocks that are served are right. disturbed: some
-                            reads may fail; complete: and all that were there
-                            the last time are
+  all [disturbed|complete]  all blocks that are served are right. disturbed:
+                            some reads may fail; complete: and all that were
+                            there the last time are
 
 WORK/a and WORK/b are the directories of the only tier. WORK/nth.json keeps what
 is known from one call to the next.

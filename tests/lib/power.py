@@ -9,8 +9,9 @@ usage: power.py WORK MOUNT DISK MKBLOCKS SEED CUT CALL [ARGUMENT...]
   write DURABILITY PID PLAN
                       writers on the mount that PID serves. The plan is cut: at
                       a random moment; checkpoint: right after a checkpoint;
-                      slow: the same, and its syncfs takes seconds; closing:
-                      PID is ending; or quiet: no cut, the writers end well
+                      slow: the same, and its syncfs takes seconds; rush: as
+                      cut, and the log is written; closing: PID is ending; or
+                      quiet: no cut, the writers end well
   grow_old            what was written last is older than the seconds before a
                       checkpoint that recovery distrusts
   rush PID            a cut as soon as a checkpoint succeeds, or before that
@@ -639,6 +640,6 @@ def total():
 
 
 CALLS = {"new": new, "make": make, "check": check, "write": write,
-         "grow_old": grow_old, "rush": rush, "kill": kill, "cut": lambda: print(do_cut()),
-         "sum": total}
+         "grow_old": grow_old, "rush": rush, "kill": kill,
+         "cut": lambda: print(do_cut()), "sum": total}
 CALLS[CALL](*sys.argv[8:])

@@ -26,8 +26,8 @@ power_limit() {
 }
 
 power() {
-	"$power_python" "$top_srcdir/tests/lib/power.py" "$work" "$mnt" "$disk" \
-		"$mkblocks" "$power_seed" "$power_cut" "$@"
+	"$power_python" "$top_srcdir/tests/lib/power.py" "$work" "$mnt" \
+		"$disk" "$mkblocks" "$power_seed" "$power_cut" "$@"
 }
 
 # Recovery tells a crash from a restart of the machine by its boot id.
@@ -44,8 +44,9 @@ power_fake_boot_id() {
 power_settings() {
 	# not a wrapper around it
 	power_python=$(python3 -c 'import sys; print(sys.executable)')
-	power_seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
-	echo "seed: $power_seed (UCMFS_TEST_SEED=$power_seed makes the same cuts)"
+	power_seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom |
+		tr -d ' ')}
+	echo "seed: $power_seed (UCMFS_TEST_SEED=$power_seed for the same cuts)"
 	power_cuts=20
 	case ${UCMFS_TEST_LONG:-0} in
 	0) ;;

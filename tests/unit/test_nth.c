@@ -175,7 +175,8 @@ static void stop(void)
 	ucm_config_init(&fx_config);
 }
 
-/* As a power cut leaves the directory: in use, and the machine was restarted. */
+/* As a power cut leaves the directory: in use, by a machine that has started
+ * anew since. */
 static void cut_power(void)
 {
 	static const char state[] = "clean=0\ncheckpoint=1\nboot=another\n";
