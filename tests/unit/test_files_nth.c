@@ -276,6 +276,12 @@ static void sweep(const struct operation *op, int err, bool once)
 	ck_assert_msg(nth > op->calls, "%s: %u calls only", op->name, nth - 1);
 }
 
+/* There are thousands of starts, and each syncs. */
+static void __attribute__((constructor)) use_memory(void)
+{
+	fx_use_memory();
+}
+
 UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
 
 UNIT_TEST(a_call_that_fails_leaves_no_name_half_way,

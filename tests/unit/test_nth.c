@@ -13,10 +13,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/osfile.h"
@@ -565,17 +563,6 @@ static bool try_nth(const struct operation *op, unsigned nth, int err,
 	return failed;
 }
 
-/* In memory, where there is some: there are thousands of starts and ends, and
- * each syncs. */
-static void __attribute__((constructor)) use_memory(void)
-{
-	struct statfs st;
-
-	if (!statfs("/dev/shm", &st) && st.f_type == TMPFS_MAGIC &&
-	    !access("/dev/shm", W_OK))
-		setenv("TMPDIR", "/dev/shm", 0);
-}
-
 static void sweep(const struct operation *op, int err, bool once)
 {
 	unsigned nth = 1;
@@ -586,6 +573,12 @@ static void sweep(const struct operation *op, int err, bool once)
 	while (try_nth(op, nth, err, once))
 		nth += op->calls > 100 ? (unsigned)-err : 1;
 	ck_assert_msg(nth > op->calls, "%s: %u calls only", op->name, nth - 1);
+}
+
+/* There are thousands of starts and ends, and each syncs. */
+static void __attribute__((constructor)) use_memory(void)
+{
+	fx_use_memory();
 }
 
 UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
