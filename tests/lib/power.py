@@ -10,7 +10,7 @@ usage: power.py WORK MOUNT DISK MKBLOCKS SEED CUT CALL [ARGUMENT...]
                       writers on the mount that PID serves. The plan is cut: at
                       a random moment; checkpoint: right after a checkpoint;
                       slow: the same, and its syncfs takes seconds; rush: as
-                      cut, and the log is written; closing: PID is ending; or
+                      cut, of blocks that it tears; closing: PID is ending; or
                       quiet: no cut, the writers end well
   grow_old            what was written last is older than the seconds before a
                       checkpoint that recovery distrusts
@@ -330,6 +330,12 @@ def find_sources(session):
                         digest(read(source)), has_crc, source)
 
 
+def begin_half(session):
+    """What is torn has its whole size: that only its bytes can show."""
+    session.run(writer, session, "paged", ("half",))
+    session.run(writer, session, "packed", ("half",))
+
+
 def begin(session):
     every = ("plain", "half", "half", "fsync")
     session.run(writer, session, "paged", ("half", "half", "cp", "dd"))
@@ -368,9 +374,12 @@ def wait_for_slow_checkpoint(session):
 
 
 def wait_for_moment(session, plan):
-    goal = RANDOM.randrange(10, 60)
+    goal = RANDOM.randrange(30 if plan == "rush" else 10, 60)
     done = threading.Event()
-    begin(session)
+    if plan == "rush":
+        begin_half(session)
+    else:
+        begin(session)
     if plan == "checkpoint" or RANDOM.random() < 0.2:
         session.run(checkpointer, session, done)
     wait_for(f"{goal} blocks", lambda: len(session.acked) >= goal, session)
@@ -616,7 +625,7 @@ def rush(pid):
             except OSError:
                 return  # the cut
     threading.Thread(target=ask).start()
-    end = time.monotonic() + 0.3 + RANDOM.random()
+    end = time.monotonic() + 0.5 + 2 * RANDOM.random()
     while states() == before and time.monotonic() < end:
         pass
     ended.set()

@@ -56,7 +56,8 @@ power_settings() {
 	power_slow=strace
 	(require_strace) >"$work/no_strace" || {
 		power_slow=
-		sed 's/$/: no slow syncs, and no slow reads/' "$work/no_strace"
+		sed 's/$/: no slow syncs, and no slow quarantine/' \
+			"$work/no_strace"
 	}
 }
 
@@ -123,7 +124,7 @@ power_once() {
 	case $2 in
 	rush)
 		need power grow_old
-		power_start "$1" pread64 30000
+		power_start "$1" renameat 200000 # to quarantine
 		power_tell rush "$(daemon_pid)"
 		power_comes_back ;;
 	kill)
