@@ -140,6 +140,12 @@ class World:
         must(found in (None, self.bytes_of(path)), f"{path}: wrong bytes")
         return found is not None
 
+    def has_become(self, path):
+        """The same, and so it must be after the next start."""
+        there = self.is_right(path)
+        self.state["fates"][path] = there
+        return there
+
 
 # ---- operations ----
 
@@ -170,7 +176,7 @@ class Commit(Operation):
             self.world.state["next"] % 3])
 
     def verify(self, path, result):
-        done = self.world.is_right(path)
+        done = self.world.has_become(path)
         # what failed at close(2) is tried again at the last close
         must(done or result != 0, f"{path}: lost")
 
@@ -185,7 +191,11 @@ class Unlink(Operation):
         os.unlink(f"{MOUNT}/{path}")
 
     def verify(self, path, result):
-        self.fate(result, not self.world.is_right(path), path)
+        self.fate(result, not self.world.has_become(path), path)
+
+
+def pin_of(path):
+    return os.getxattr(f"{MOUNT}/{path}", "user.ucmfs.pinned")
 
 
 class Pin(Operation):
@@ -199,9 +209,10 @@ class Pin(Operation):
         os.setxattr(f"{MOUNT}/{path}", "user.ucmfs.pinned", self.value)
 
     def verify(self, path, result):
-        must(self.world.is_right(path), f"{path}: lost")
-        found = os.getxattr(f"{MOUNT}/{path}", "user.ucmfs.pinned")
-        self.fate(result, found == self.value, path)
+        must(self.world.has_become(path), f"{path}: lost")
+        pinned = pin_of(path)
+        self.world.state["pins"][path] = pinned.decode()
+        self.fate(result, pinned == self.value, path)
 
 
 class Unpin(Pin):
@@ -412,13 +423,14 @@ def verify():
     world = World()
     name, item, result = world.state["last"]
     OPERATIONS[name](world).verify(item, result)
+    save(world.state)
 
 
 # ---- the rest ----
 
 def new(mkblocks):
-    save({"blocks": {}, "served": [], "next": 0, "pools": 0,
-          "mkblocks": mkblocks})
+    save({"blocks": {}, "served": [], "fates": {}, "pins": {}, "next": 0,
+          "pools": 0, "mkblocks": mkblocks})
 
 
 def listed():
@@ -441,6 +453,12 @@ def everything(how=""):
     lost = set(world.state["served"]) - seen
     must(how != "complete" or not lost, f"lost: {lost}")
     if how != "disturbed":
+        for path, there in world.state["fates"].items():
+            must(there == (path in seen),
+                 f"{path}: there: {there}, and not so after a start")
+        for path, pin in world.state["pins"].items():
+            must(pin_of(path) == pin.encode(), f"{path}: pinned? not {pin}")
+        world.state["fates"], world.state["pins"] = {}, {}
         world.state["served"] = sorted(seen)
     save(world.state)
     print(f"{len(seen)} blocks are served")
