@@ -154,6 +154,7 @@ class Operation:
 
     result: 0, the number of an error, or None: the daemon died.
     """
+    enough = any  # of the directories, which an error sets aside for a while
 
     def __init__(self, world):
         self.world = world
@@ -267,16 +268,23 @@ class Quarantine(Operation):
 
 
 class Rename(Operation):
-    """In files/, over a file that may lie in the other directory."""
+    """In files/, over a file that lies in the other directory."""
+    old_in = "b"
+    enough = all
     syscalls = (STAT, RENAME, "unlinkat", "linkat", "fsync", "openat2",
                 "pwrite64")
 
     def arrange(self):
-        self.world.state["next"] += 1
-        name = f"{MOUNT}/files/{self.world.state['next']}"
-        write_new(f"{name}-new", b"new")
-        write_new(name, b"old")
-        return name
+        new_in = "a" if self.old_in == "b" else "b"
+        for _ in range(200):  # the directory follows from the name
+            self.world.state["next"] += 1
+            name = f"files/{self.world.state['next']}"
+            write_new(f"{MOUNT}/{name}-new", b"new")
+            write_new(f"{MOUNT}/{name}", b"old")
+            if (os.path.exists(f"{WORK}/{self.old_in}/{name}") and
+                    os.path.exists(f"{WORK}/{new_in}/{name}-new")):
+                return f"{MOUNT}/{name}"
+        raise Failure("no two names in two directories")
 
     def act(self, name):
         os.rename(f"{name}-new", name)
@@ -292,8 +300,14 @@ class Rename(Operation):
              f"{name}: it has two names")
 
 
+class RenameInFront(Rename):
+    """The old file hides the new one as long as it is there."""
+    old_in = "a"
+
+
 OPERATIONS = {kind.__name__.lower(): kind for kind in (
-    Commit, Unlink, Pin, Unpin, Checkpoint, Quarantine, Rename)}
+    Commit, Unlink, Pin, Unpin, Checkpoint, Quarantine, Rename,
+    RenameInFront)}
 
 
 # ---- faults ----
@@ -367,17 +381,18 @@ def try_with(world, pid, name, syscalls, inject, times):
     return met
 
 
-def is_set_aside():
+def is_set_aside(name):
     stats = json.loads(read(f"{MOUNT}/.ucmfs/stats.json"))
-    return all(directory["state"] != "good"
-               for directory in stats["tiers"][0]["directories"])
+    return not OPERATIONS[name].enough(
+        directory["state"] == "good"
+        for directory in stats["tiers"][0]["directories"])
 
 
 def errors(pid, name, syscall, error, nth):
     world = World()
     nth = int(nth)
     try:
-        while not is_set_aside():
+        while not is_set_aside(name):
             if not try_with(world, pid, name, syscall,
                             f"error={error}:when={nth}", 1):
                 print(nth)
@@ -395,7 +410,7 @@ def sample(pid, name, syscalls, errnos):
     total = 0
     try:
         for one in syscalls.split("+"):
-            if is_set_aside():
+            if is_set_aside(name):
                 break
             error = choice.choice(errnos.split())
             when = f"{choice.randint(1, 3)}+{choice.randint(2, 5)}"
