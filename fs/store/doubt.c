@@ -47,35 +47,52 @@ static bool take_entry(struct ucm_store *store, ucm_ref ref,
 	       ucm_store_index_remove(store, ref, entry);
 }
 
+/* Under the name's lock; false: another thread was faster. */
+static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
+			   const struct stat *judged, enum ucm_fault fault,
+			   const char *detail, struct ucm_entry *entry)
+{
+	struct ucm_space *space;
+
+	if (!take_entry(store, ref, judged, entry))
+		return false;
+	space = store->names.spaces[entry->space];
+	ucm_store_quarantine(store, space, &entry->id, entry->dir, fault,
+			     detail);
+	if (entry->flags & UCM_ENTRY_PINNED)
+		ucm_backing_pin(store->dirs.at[entry->dir], space->folder,
+				&entry->id, false);
+	if (entry->flags & UCM_ENTRY_DUPLICATE) {
+		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+			if (dir != entry->dir)
+				ucm_store_examine(store, space, &entry->id,
+						  dir);
+		}
+	}
+	return true;
+}
+
 void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail)
 {
-	struct ucm_space *space;
 	struct ucm_entry entry;
 	struct ucm_key key;
+	unsigned dir;
+	bool taken;
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return;
-	ucm_store_lock_name(store, &entry.id);
-	if (!take_entry(store, ref, judged, &entry)) {
-		ucm_store_unlock_name(store, &entry.id);
-		return; /* another thread was faster */
-	}
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	space = store->names.spaces[entry.space];
-	ucm_store_quarantine(store, space, &entry.id, entry.dir, fault, detail);
-	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(store->dirs.at[entry.dir], space->folder,
-				&entry.id, false);
-	if (entry.flags & UCM_ENTRY_DUPLICATE) {
-		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-			if (dir != entry.dir)
-				ucm_store_examine(store, space, &entry.id, dir);
-		}
-	}
-	ucm_store_unlock_name(store, &entry.id);
-	ucm_store_tell_loss(store, &key);
+	dir = entry.dir;
+	/* no checkpoint covers its file before that is out of the way */
+	ucm_store_count_doubts(store, dir, 1);
+	ucm_store_lock_name(store, &key.id);
+	taken = condemn_locked(store, ref, judged, fault, detail, &entry);
+	ucm_store_unlock_name(store, &key.id);
+	ucm_store_count_doubts(store, dir, -1);
+	if (taken)
+		ucm_store_tell_loss(store, &key);
 }
 
 struct settled {

@@ -87,6 +87,8 @@ int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
 	if (!err && store->config->durability == UCM_DURABILITY_FULL)
 		err = ucm_os_sync_dir(backing->dirfd,
 				      *space->name ? UCM_TREE_SPACES : ".");
+	if (err)
+		ucm_os_rmdir(backing->dirfd, space->folder);
 	return err;
 }
 
@@ -105,6 +107,16 @@ static int make_first_folder(struct ucm_store *store,
 		ucm_backing_failed(store->dirs.at[dir], space->folder, err);
 	}
 	return err;
+}
+
+/* Or the next start would find it, as somebody's private space. */
+static void unmake_folders(struct ucm_store *store,
+			   const struct ucm_space *space)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!store->dirs.at[dir]->readonly)
+			ucm_os_rmdir(store->dirs.at[dir]->dirfd, space->folder);
+	}
 }
 
 /* Else one user could use up the numbers of all. */
@@ -140,6 +152,7 @@ int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 	if (!err)
 		err = apply_owner_everywhere(store, space);
 	if (err) {
+		unmake_folders(store, space);
 		ucm_namespace_remove(&store->names, space);
 		return err;
 	}
@@ -340,6 +353,28 @@ static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 		ucm_error("%s: %s", space->folder, error.text);
 }
 
+/* Where the folder is, the first directory's being the one. */
+static int replace_manifest(struct ucm_store *store,
+			    const struct ucm_space *space, const char *path,
+			    const char *text, size_t len)
+{
+	struct stat st;
+	int err = -EROFS;
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		int dirfd = store->dirs.at[dir]->dirfd;
+
+		if (store->dirs.at[dir]->readonly)
+			continue;
+		err = ucm_os_stat(dirfd, space->folder, &st);
+		if (!err)
+			return ucm_os_replace_file(dirfd, path, text, len);
+		if (err != -ENOENT)
+			return err;
+	}
+	return err;
+}
+
 int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len)
 {
@@ -360,17 +395,8 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 	ucm_tree_manifest_path(space->folder, path);
 	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(store, space);
-	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++) {
-		struct stat st;
-
-		/* where the folder is, the first directory's being the one */
-		if (store->dirs.at[dir]->readonly ||
-		    ucm_os_stat(store->dirs.at[dir]->dirfd, space->folder, &st))
-			continue;
-		err = ucm_os_replace_file(store->dirs.at[dir]->dirfd, path,
-					  text, len);
-		break;
-	}
+	if (!err)
+		err = replace_manifest(store, space, path, text, len);
 	pthread_mutex_unlock(&writing);
 	if (err) {
 		ucm_error("%s: %s", path, strerror(-err));

@@ -14,6 +14,10 @@
 
 #include <sys/types.h>
 
+/* From a constructor: the directory is in memory, where there is some and
+ * $TMPDIR does not say otherwise. */
+void fx_use_memory(void);
+
 /* For UNIT_FIXTURE: a fresh directory, and the log kept. */
 void fx_setup(void);
 void fx_teardown(void);

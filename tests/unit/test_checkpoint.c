@@ -495,6 +495,34 @@ UNIT_TEST(what_was_only_trusted_is_doubted_again)
 	fx_misses(&raw);
 }
 
+static int checkpoint_said;
+
+static int checkpoint_in_between(const char *call, const char *path)
+{
+	if (strcmp(call, "rename") || !strstr(path, "quarantine"))
+		return 0;
+	ucm_os_fault = NULL;
+	checkpoint_said = ucm_store_checkpoint(fx_set);
+	return 0;
+}
+
+/* It would be newer than the torn file, which a power cut may leave there. */
+UNIT_TEST(no_checkpoint_is_made_while_a_torn_block_is_moved_aside)
+{
+	ucm_ref ref;
+
+	fx_store("$/a");
+	fx_block(&bad, 2, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&bad), 0);
+	lose_a_page(&bad);
+	ck_assert(ucm_index_find(fx_set->index, &bad.key, NULL, &ref));
+	ucm_store_doubt(fx_set, ref);
+	ucm_os_fault = checkpoint_in_between;
+	fx_misses(&bad);
+	ck_assert_int_eq(checkpoint_said, -EAGAIN);
+	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
+}
+
 /* A torn block that stays in its place must not be taken for good later. */
 UNIT_TEST(what_cannot_be_moved_aside_leaves_its_directory_unclean)
 {
