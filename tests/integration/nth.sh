@@ -15,7 +15,7 @@ long=${UCMFS_TEST_LONG-}
 limit=540
 [ -z "$long" ] || limit=7200
 : "${UCMFS_TEST_TIMEOUT:=$limit}"
-start_test root fuse strace python3
+start_test campaigns root fuse strace python3
 
 errnos='ENOSPC EDQUOT EROFS ENOMEM EMFILE EINTR ESTALE EACCES'
 seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}

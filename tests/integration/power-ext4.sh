@@ -7,5 +7,5 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/power.sh"
 power_limit
-start_test fuse namespace losetup python3
+start_test campaigns fuse namespace losetup python3
 power_test ext4

@@ -154,8 +154,9 @@ wait_until() {
 # ---- what a test asks for ----
 
 # start_test NEED...: skips the test where one of these is missing, and makes
-# $work. "root", "fuse", "namespace", "no_tsan", "strace" (and "client" of load.sh,
-# "python" of python.sh) are the functions below; any other word is a command.
+# $work. "root", "fuse", "namespace", "no_tsan", "campaigns", "strace", "python3"
+# (and "client" of load.sh, "python" of python.sh) are the functions below; any
+# other word is a command.
 start_test() {
 	for need_word; do
 		if type "require_$need_word" >/dev/null 2>&1; then
@@ -182,6 +183,13 @@ require_cmd() {
 	for cmd; do
 		command -v "$cmd" >/dev/null 2>&1 || skip "needs $cmd"
 	done
+}
+
+# The long tests: tools/selftest leaves them out where it has run them without
+# sanitizers, or will in its long form.
+require_campaigns() {
+	[ "${UCMFS_TEST_CAMPAIGNS-}" != no ] ||
+		skip 'not with sanitizers, but in tools/selftest --long'
 }
 
 # Itself, where the one in PATH is a shim that looks for it each time: 0.1 s.
