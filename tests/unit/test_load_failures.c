@@ -461,6 +461,28 @@ UNIT_TEST(after_an_error_the_file_is_opened_anew)
 	ucm_loader_close(loader);
 }
 
+UNIT_TEST(what_took_the_place_of_a_damaged_file_is_loaded)
+{
+	struct ucm_outcome outcomes[3];
+	struct ucm_loader *loader;
+	uint8_t *bytes;
+	size_t len;
+
+	plant(3);
+	bytes = lf_file(&lf_geometry, 1, FX_PAGED, &len);
+	bytes[HEAD] ^= 1;
+	fx_put(lf_path("$/tier", 1), bytes, len);
+	free(bytes);
+	loader = lf_loader("$/tier", &cache, NULL);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), -EIO);
+	ck_assert_int_eq(outcomes[1].err, -EBADMSG);
+	ck_assert_int_eq(unlink(lf_path("$/tier", 1)), 0);
+	lf_plant("$/tier", &lf_geometry, 1);
+	ck_assert_int_eq(lf_load(loader, 0, 3, NULL, outcomes), 0);
+	ck_assert(lf_page_is(&cache, 1, 0, 4, 1));
+	ucm_loader_close(loader);
+}
+
 /* One of the calls brings less, at every size; the rest comes after it. */
 UNIT_TEST(short_reads_of_every_size, .rows = NUM_ROWS(ways))
 {
