@@ -129,6 +129,9 @@ exits 0 "$ucm" get --mount "$mnt" --verify none back "$work/ids"
 rm back
 exits 1 "$ucm" put --mount "$mnt" --space copy five "$work/ids"
 says '10240 bytes; 16 blocks of 2048 are 32768'
+head -n 4 "$work/ids" >"$work/first"
+exits 1 "$ucm" put --mount "$mnt" --space copy five "$work/first"
+says '10240 bytes; 4 blocks of 2048 are 8192'
 exits 1 "$ucm" put --mount "$mnt" --space none five "$work/ids"
 says "space 'none'"
 exits 1 "$ucm" put --mount "$work" five "$work/ids"
