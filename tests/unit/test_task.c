@@ -274,6 +274,39 @@ UNIT_TEST(no_wake_is_lost)
 	}
 }
 
+static void *wait_for_a_part(void *arg)
+{
+	struct ucm_task *task = arg;
+
+	must(!(task->is_save ? ucm_task_wait_copied(task, -1)
+			     : ucm_task_wait_layer(task, 1, -1)));
+	return NULL;
+}
+
+UNIT_TEST(a_part_is_told_before_all_is_done, .rows = 2)
+{
+	struct ucm_task *task = make(_i, NULL);
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_a_part, task),
+			 0);
+	while (!atomic_load(&task->waiters))
+		;
+	for (uint32_t block = 0; block < NUM; block++) {
+		if (task->is_save)
+			ucm_task_copied(task);
+		else
+			ucm_task_settle(task, block, 0);
+	}
+	pthread_join(thread, NULL);
+	ck_assert(!ucm_task_done(task));
+	for (uint32_t cut = task->is_save ? 0 : 1; cut < task->num_cuts; cut++) {
+		for (uint32_t block = 0; block < NUM; block++)
+			ucm_task_settle(task, block, cut);
+	}
+	ucm_task_free(task);
+}
+
 static void *play_canceller(void *arg)
 {
 	struct ucm_task *task = arg;
