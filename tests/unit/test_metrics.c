@@ -41,7 +41,7 @@ UNIT_TEST(names_labels_and_values)
 	ck_assert_str_eq(value, "q\"}\\ \n,=z");
 	ck_assert_int_eq(ucm_metric_label(&metrics.metrics[2], "long", value,
 					  4), -ERANGE);
-	ck_assert_int_eq(ucm_metric_label(&metrics.metrics[2], "on", value,
+	ck_assert_int_eq(ucm_metric_label(&metrics.metrics[2], "lon", value,
 					  sizeof(value)), -ENOENT);
 	ucm_metrics_fini(&metrics);
 }
