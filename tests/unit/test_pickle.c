@@ -78,14 +78,20 @@ static uint64_t frame_at(const uint8_t *bytes)
 	return len;
 }
 
-/* How many tokens of 5 bytes, and what CPython's frames are then. */
-static const struct { size_t num; uint64_t frames[4]; } framed[] = {
-	{ 13103, { 65540 } },           /* 20 + 5 * 13103 = 65535: no more */
-	{ 13104, { 65545 } },           /* 65540, and no token behind it */
-	{ 13105, { 65540, 10 } },
-	{ 26211, { 65540, 65540 } },
-	{ 26212, { 65540, 65545 } },
-	{ 26213, { 65540, 65540, 10 } },
+/* How many tokens, all of 5 bytes but the first ones, which have 2; and what
+ * CPython's frames are then. */
+static const struct {
+	size_t num, small;
+	uint64_t frames[4];
+} framed[] = {
+	{ 13103, 0, { 65540 } },        /* 20 + 5 * 13103 = 65535: no more */
+	{ 13104, 0, { 65545 } },        /* 65540, and no token behind it */
+	{ 13105, 0, { 65540, 10 } },
+	{ 26211, 0, { 65540, 65540 } },
+	{ 26212, 0, { 65540, 65545 } },
+	{ 26213, 0, { 65540, 65540, 10 } },
+	{ 13105, 3, { 65541 } },        /* 65536, and no token behind it */
+	{ 13106, 3, { 65536, 10 } },
 };
 
 UNIT_TEST(a_frame_ends_behind_64_kib, .rows = NUM_ROWS(framed))
@@ -95,7 +101,7 @@ UNIT_TEST(a_frame_ends_behind_64_kib, .rows = NUM_ROWS(framed))
 	uint8_t *out = calloc(num + 100, 6);
 
 	for (size_t i = 0; i < num; i++)
-		tokens[i] = 100000;
+		tokens[i] = i < framed[_i].small ? 1 : 100000;
 	len = in_pieces(tokens, num, 1000, out);
 	for (int i = 0; framed[_i].frames[i]; i++) {
 		ck_assert_uint_eq(frame_at(out + at), framed[_i].frames[i]);
