@@ -331,6 +331,7 @@ static const struct {
 	{ "2^32 - 1 layers", 24, 4, UINT32_MAX, UCM_FAULT_FIELD },
 	{ "no token", 28, 4, 0, UCM_FAULT_FIELD },
 	{ "k_bytes at odds with tokens", 28, 4, 5, UCM_FAULT_FIELD },
+	{ "the same but for 2^32", 28, 4, 0x80000004, UCM_FAULT_FIELD },
 	{ "2^32 - 1 tokens", 28, 4, UINT32_MAX, UCM_FAULT_FIELD },
 	{ "dtype 8", 32, 4, 8, UCM_FAULT_FIELD },
 	{ "dtype of other size", 32, 4, UCM_DTYPE_FLOAT32, UCM_FAULT_FIELD },
