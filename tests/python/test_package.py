@@ -342,5 +342,13 @@ class Errors(unittest.TestCase):
                 self.assertEqual(outcome.exception(b"i" * 16).errno, -raw[0])
 
 
+class Times(unittest.TestCase):
+    def test_milliseconds_for_c(self):
+        for seconds, want in ((0, 0), (-1, 0), (0.0001, 1), (0.03, 30),
+                              (1.5, 1500), (3600, 3600000),
+                              (1e9, 0x7fffffff)):
+            self.assertEqual(task.milliseconds(seconds), want, seconds)
+
+
 if __name__ == "__main__":
     unittest.main()
