@@ -19,6 +19,7 @@ import unittest
 import uuid
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib")]
@@ -430,6 +431,12 @@ class Damage(MountCase):
 
     def test_a_flipped_bit(self) -> None:
         self.damaged(flip_a_bit, 3)
+
+    def test_what_failed_is_not_offered_while_it_is_still_there(self) -> None:
+        slots = self.stored()
+        flip_a_bit(self.file_of(slots, self.keys[3]))
+        with mock.patch("ucmfs.vllm.slots.remove_blocks"):
+            self.check(slots, [3], "damaged")
 
     def test_a_flipped_bit_in_the_header(self) -> None:
         self.damaged(lambda path: flip_a_bit(path, 20), 0, 11)
