@@ -505,44 +505,42 @@ static void files_after_removal(struct ucm_daemon *daemon,
 		close(fd);
 }
 
-static int files_rmdir(struct ucm_account *account, fuse_ino_t parent,
-		       const char *name)
+typedef int files_lock_fn(struct ucm_files_nodes *nodes,
+			  struct ucm_files_node *folder, const char *name,
+			  struct ucm_files_lock *lock, char *path);
+typedef int files_remove_fn(struct ucm_files_tree *tree, const char *path);
+
+static int files_remove(struct ucm_daemon *daemon, fuse_ino_t parent,
+			const char *name, files_lock_fn *lock_it,
+			files_remove_fn *remove_it)
 {
-	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_node *folder = files_node(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_tree(&daemon->nodes, folder, name, &lock, path);
+	int err = lock_it(&daemon->nodes, folder, name, &lock, path);
 	int fd;
 
 	if (err)
 		return err;
 	fd = files_before_removal(daemon, folder, name, path);
-	err = ucm_files_rmdir(&daemon->file_tree, path);
+	err = remove_it(&daemon->file_tree, path);
 	files_after_removal(daemon, folder, name, fd, err);
 	ucm_files_unlock(&lock);
 	return err;
 }
 
+static int files_rmdir(struct ucm_account *account, fuse_ino_t parent,
+		       const char *name)
+{
+	return files_remove(account->daemon, parent, name, ucm_files_lock_tree,
+			    ucm_files_rmdir);
+}
+
 static int files_unlink(struct ucm_account *account, fuse_ino_t parent,
 			const char *name)
 {
-	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
-	int fd;
-
-	if (err)
-		return err;
-	fd = files_before_removal(daemon, folder, name, path);
-	err = ucm_files_unlink(&daemon->file_tree, path);
-	files_after_removal(daemon, folder, name, fd, err);
-	ucm_files_unlock(&lock);
-	return err;
+	return files_remove(account->daemon, parent, name, ucm_files_lock_name,
+			    ucm_files_unlink);
 }
 
 static int files_rename_pair(struct ucm_daemon *daemon,
