@@ -357,6 +357,15 @@ static bool is_stamped(const char *path, const struct ucm_id *id)
 	return is;
 }
 
+static bool is_known_twice(void *arg)
+{
+	struct ucm_entry entry;
+
+	(void)arg;
+	return ucm_index_find(fx_set->index, &other.key, &entry, NULL) &&
+	       entry.flags & UCM_ENTRY_DUPLICATE;
+}
+
 UNIT_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
 {
 	fx_configure("$/a:$/b");
@@ -376,6 +385,7 @@ UNIT_TEST(a_copy_is_known_where_its_first_directory_is_left_out)
 	fx_close();
 	fx_open();
 	fx_start();
+	fx_wait(is_known_twice, NULL); /* what snapshots spared is listed */
 	fx_close();
 	ck_assert(is_stamped(PATH, &other.key.id));
 	ck_assert(!is_stamped("$/b/.ucmfs/" UCM_SNAPSHOT_NAME, &other.key.id));
