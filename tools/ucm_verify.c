@@ -57,14 +57,15 @@ static void tell(struct job *job, const struct ucm_id *id, const char *path,
 static void check_file(struct job *job, int fd, const struct stat *st,
 		       const struct ucm_id *id, const char *path)
 {
+	const struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
 	static const struct ucm_id any;
 	uint64_t size = (uint64_t)st->st_size;
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_outcome outcome = { 0 };
 	struct ucm_block block;
 
-	outcome.err = ucm_verify_whole(fd, size, id ? id : &any, &block, &fault,
-				       &outcome.plane);
+	outcome.err = ucm_verify_whole(&bytes, size, id ? id : &any, &block,
+				       &fault, &outcome.plane);
 	if (!outcome.err && fault) {
 		outcome.err = -EBADMSG;
 		outcome.fault = (uint16_t)fault;

@@ -5,14 +5,12 @@
 #include "fs/block/verify.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/align.h"
 #include "common/cleanup.h"
-#include "common/osfile.h"
 
 #define CHUNK (1u << 20)
 #define ALIGN ((uint64_t)UCM_BLOCK_PAGE) /* of memory, offset and length */
@@ -30,9 +28,15 @@ static void head_fini(struct head *head)
 		free(head->bytes);
 }
 
-static int head_read(int fd, struct head *head)
+static void expect_one_page(const struct ucm_bytes *file, bool one)
 {
-	ssize_t got = ucm_os_read_at(fd, head->first, sizeof(head->first), 0);
+	if (file->expect_one_page)
+		file->expect_one_page(file, one);
+}
+
+static int head_read(const struct ucm_bytes *file, struct head *head)
+{
+	ssize_t got = file->read(file, head->first, sizeof(head->first), 0);
 
 	head->bytes = head->first;
 	if (got < 0)
@@ -42,7 +46,8 @@ static int head_read(int fd, struct head *head)
 }
 
 /* Many layers make an extension of several pages. */
-static int head_extend(int fd, struct head *head, size_t len)
+static int head_extend(const struct ucm_bytes *file, struct head *head,
+		       size_t len)
 {
 	ssize_t got;
 	char *bytes;
@@ -52,7 +57,7 @@ static int head_extend(int fd, struct head *head, size_t len)
 	bytes = aligned_alloc(ALIGN, ucm_round_up(len, ALIGN));
 	if (!bytes)
 		return -ENOMEM;
-	got = ucm_os_read_at(fd, bytes, ucm_round_up(len, ALIGN), 0);
+	got = file->read(file, bytes, ucm_round_up(len, ALIGN), 0);
 	if (got < 0) {
 		free(bytes);
 		return (int)got;
@@ -81,50 +86,52 @@ static enum ucm_fault check_head(const struct head *head, uint64_t size,
 }
 
 /* A scan reads one header in two megabytes: no read-ahead for that. */
-int ucm_verify_header(int fd, uint64_t size, const struct ucm_id *name,
-		      struct ucm_block *out, enum ucm_fault *fault)
+int ucm_verify_header(const struct ucm_bytes *file, uint64_t size,
+		      const struct ucm_id *name, struct ucm_block *out,
+		      enum ucm_fault *fault)
 {
 	struct head head;
 	int err;
 
-	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-	err = head_read(fd, &head);
+	expect_one_page(file, true);
+	err = head_read(file, &head);
 	if (err)
 		return err;
 	*fault = check_head(&head, size, name, out);
 	return 0;
 }
 
-static int check_extension(int fd, struct head *head,
+static int check_extension(const struct ucm_bytes *file, struct head *head,
 			   const struct ucm_block *block, enum ucm_fault *fault)
 {
 	int err;
 
 	if (block->form != UCM_FORM_PAGED)
 		return 0;
-	err = head_extend(fd, head, block->data_offset);
+	err = head_extend(file, head, block->data_offset);
 	if (!err)
 		*fault = ucm_block_check_extension(block, head->bytes,
 						   head->len);
 	return err;
 }
 
-int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
-		      struct ucm_block *out, enum ucm_fault *fault)
+int ucm_verify_commit(const struct ucm_bytes *file, uint64_t size,
+		      const struct ucm_id *name, struct ucm_block *out,
+		      enum ucm_fault *fault)
 {
 	struct head head;
 	int err;
 
 	/* one page, of a file whose rest was perhaps written with O_DIRECT; the
 	 * descriptor is the one that readers will share, so set it back */
-	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-	err = head_read(fd, &head);
-	posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
+	expect_one_page(file, true);
+	err = head_read(file, &head);
+	expect_one_page(file, false);
 	if (err)
 		return err;
 	*fault = check_head(&head, size, name, out);
 	if (!*fault)
-		err = check_extension(fd, &head, out, fault);
+		err = check_extension(file, &head, out, fault);
 	head_fini(&head);
 	return err;
 }
@@ -132,7 +139,7 @@ int ucm_verify_commit(int fd, uint64_t size, const struct ucm_id *name,
 /* A megabyte of the file, read as a descriptor with O_DIRECT wants it: planes
  * are small, and nothing is read ahead for that one. */
 struct window {
-	int fd;
+	const struct ucm_bytes *file;
 	char *bytes;
 	uint64_t offset;
 	size_t len;
@@ -151,8 +158,8 @@ static int window_move(struct window *window, uint64_t offset)
 
 	window->offset = offset - offset % ALIGN;
 	window->len = 0;
-	got = ucm_os_read_at(window->fd, window->bytes, WINDOW,
-			     (off_t)window->offset);
+	got = window->file->read(window->file, window->bytes, WINDOW,
+				 window->offset);
 	if (got < 0)
 		return (int)got;
 	window->len = (size_t)got;
@@ -252,23 +259,23 @@ static int check_tail(struct window *window, const struct ucm_block *block,
 	return 0;
 }
 
-int ucm_verify_whole(int fd, uint64_t size, const struct ucm_id *name,
-		     struct ucm_block *out, enum ucm_fault *fault,
-		     uint32_t *plane)
+int ucm_verify_whole(const struct ucm_bytes *file, uint64_t size,
+		     const struct ucm_id *name, struct ucm_block *out,
+		     enum ucm_fault *fault, uint32_t *plane)
 {
 	_cleanup_free_ char *bytes = aligned_alloc(ALIGN, WINDOW);
-	struct window window = { .fd = fd, .bytes = bytes };
+	struct window window = { .file = file, .bytes = bytes };
 	struct head head;
 	int err;
 
 	if (!bytes)
 		return -ENOMEM;
-	err = head_read(fd, &head);
+	err = head_read(file, &head);
 	if (err)
 		return err;
 	*fault = check_head(&head, size, name, out);
 	if (!*fault)
-		err = check_extension(fd, &head, out, fault);
+		err = check_extension(file, &head, out, fault);
 	if (!err && !*fault)
 		err = check_payload(&window, &head, out, fault, plane);
 	if (!err && !*fault)

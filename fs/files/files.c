@@ -47,7 +47,7 @@ static bool is_shown(const char *path, mode_t mode)
 int ucm_files_look(struct ucm_files_tree *tree, unsigned dir, const char *path,
 		   struct stat *out)
 {
-	int err = ucm_os_stat(tree->dirs->at[dir]->dirfd, path, out);
+	int err = ucm_os_stat(ucm_files_fd(tree, dir), path, out);
 
 	switch (err) {
 	case 0:
@@ -261,7 +261,7 @@ static int new_link(int dirfd, const char *path,
 
 /* It comes into view with its owner and mode, because others may look at the
  * name meanwhile, and remember. Under backing->folder_lock. */
-static int put_folder(struct ucm_backing *backing, const char *path,
+static int put_folder(struct ucm_directory *backing, const char *path,
 		      const struct ucm_files_owner *owner)
 {
 	struct stat st;
@@ -281,7 +281,8 @@ static int put_folder(struct ucm_backing *backing, const char *path,
 static int copy_folder(struct ucm_files_tree *tree, unsigned dir,
 		       const char *path)
 {
-	struct ucm_backing *backing = tree->dirs->at[dir];
+	struct ucm_directory *backing =
+		ucm_files_directory(tree, dir);
 	struct ucm_files_owner owner;
 	struct ucm_files there;
 	struct stat st;
@@ -313,9 +314,11 @@ int ucm_files_make_above(struct ucm_files_tree *tree, unsigned dir,
 		slash = strchr(slash + 1, '/');
 		if (slash)
 			*slash = '\0';
-		pthread_mutex_lock(&tree->dirs->at[dir]->folder_lock);
+		pthread_mutex_lock(
+			&ucm_files_directory(tree, dir)->folder_lock);
 		err = copy_folder(tree, dir, folder);
-		pthread_mutex_unlock(&tree->dirs->at[dir]->folder_lock);
+		pthread_mutex_unlock(
+			&ucm_files_directory(tree, dir)->folder_lock);
 		if (slash)
 			*slash = '/';
 	}
@@ -329,12 +332,12 @@ static int make_in(struct ucm_files_tree *tree, unsigned dir, const char *path,
 		   const struct ucm_files_owner *owner, make_fn make,
 		   struct stat *st)
 {
-	int rc = make(tree->dirs->at[dir]->dirfd, path, owner, st);
+	int rc = make(ucm_files_fd(tree, dir), path, owner, st);
 
 	if (rc != -ENOENT)
 		return rc;
 	rc = ucm_files_make_above(tree, dir, path);
-	return rc ? rc : make(tree->dirs->at[dir]->dirfd, path, owner, st);
+	return rc ? rc : make(ucm_files_fd(tree, dir), path, owner, st);
 }
 
 /* Errors that speak of the directory and not of the name. */
@@ -365,7 +368,7 @@ struct making {
 static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 {
 	struct ucm_want want = { .bytes = m->bytes, .anywhere = !m->bytes };
-	struct ucm_backing *backing;
+	struct ucm_medium *medium;
 	int err;
 
 	/* as often as there are directories: each failure rules one out */
@@ -376,8 +379,8 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 			m->result = m->result == -EROFS ? err : m->result;
 			return false;
 		}
-		backing = m->made.promise->backing;
-		m->made.dir = tier->first + (unsigned)(backing - tier->dirs);
+		medium = m->made.promise->medium;
+		m->made.dir = ucm_tier_dir(tier, medium);
 		m->result = make_in(m->tree, m->made.dir, m->path, m->owner,
 				    m->make, &m->made.st);
 		if (m->result < 0)
@@ -385,7 +388,7 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 		if (m->result >= 0 || !is_out_of_order(m->result))
 			return true;
 		ucm_dirs_count_error(m->tree->dirs, m->made.dir, m->result);
-		ucm_backing_failed(backing, m->path, m->result);
+		ucm_medium_failed(medium, m->path, m->result);
 	}
 	return false;
 }
@@ -441,7 +444,7 @@ int ucm_files_create(struct ucm_files_tree *tree, const char *path,
 
 	if (fd < 0)
 		return fd;
-	ucm_room_watch(out->promise, fd, "");
+	ucm_room_watch(out->promise, fd);
 	ucm_count(&tree->dirs->tier_of[out->dir]->stats.files_created);
 	return fd;
 }
@@ -507,7 +510,7 @@ int ucm_files_symlink(struct ucm_files_tree *tree, const char *path,
 int ucm_files_readlink(struct ucm_files_tree *tree, const char *path,
 		       unsigned dir, char *target_out)
 {
-	int err = ucm_os_readlink(tree->dirs->at[dir]->dirfd, path, target_out,
+	int err = ucm_os_readlink(ucm_files_fd(tree, dir), path, target_out,
 				  PATH_MAX);
 
 	switch (err) {
@@ -527,7 +530,7 @@ int ucm_files_open(struct ucm_files_tree *tree, const char *path, unsigned dir,
 
 	if (flags != O_RDONLY && tree->dirs->at[dir]->readonly)
 		return -EROFS;
-	fd = ucm_os_open_regular(tree->dirs->at[dir]->dirfd, path, flags,
+	fd = ucm_os_open_regular(ucm_files_fd(tree, dir), path, flags,
 				 stat_out);
 	switch (fd) {
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -ENXIO: case -EISDIR:
@@ -560,7 +563,7 @@ int ucm_files_unlink(struct ucm_files_tree *tree, const char *path)
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_unlink(tree->dirs->at[dir]->dirfd, path);
+		err = ucm_os_unlink(ucm_files_fd(tree, dir), path);
 		if (err && err != -ENOENT)
 			return ucm_files_failed(tree, dir, path, "unlink", err);
 		ucm_files_account(tree, dir, -(int64_t)copies.bytes[i]);
@@ -575,7 +578,7 @@ int ucm_files_check_empty(struct ucm_files_tree *tree, const char *path,
 	for (unsigned i = 0; i < copies->num; i++) {
 		_cleanup_free_ char *names = NULL;
 		unsigned dir = copies->dirs[i];
-		int err = ucm_os_list(tree->dirs->at[dir]->dirfd, path, &names);
+		int err = ucm_os_list(ucm_files_fd(tree, dir), path, &names);
 
 		if (err)
 			return err;
@@ -604,7 +607,7 @@ int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path)
 	for (unsigned i = copies.num; i-- > 0;) {
 		unsigned dir = copies.dirs[i];
 
-		err = ucm_os_rmdir(tree->dirs->at[dir]->dirfd, path);
+		err = ucm_os_rmdir(ucm_files_fd(tree, dir), path);
 		if (err == -ENOTEMPTY || err == -EEXIST)
 			return -ENOTEMPTY;
 		if (err && err != -ENOENT)
@@ -640,7 +643,7 @@ static int change_in(struct ucm_files_tree *tree, unsigned dir,
 		     const struct ucm_files_change *change)
 {
 	_cleanup_fd_ int fd = -1;
-	int dirfd = tree->dirs->at[dir]->dirfd;
+	int dirfd = ucm_files_fd(tree, dir);
 
 	if (tree->dirs->at[dir]->readonly)
 		return -EROFS;
@@ -661,7 +664,7 @@ static int change_file(struct ucm_files_tree *tree, const char *path,
 	struct stat st;
 
 	if (!err && change->size_set &&
-	    !ucm_os_stat(tree->dirs->at[plain->dir]->dirfd, path, &st))
+	    !ucm_os_stat(ucm_files_fd(tree, plain->dir), path, &st))
 		ucm_files_account(tree, plain->dir,
 				  (int64_t)(ucm_file_takes(&st) -
 					    ucm_file_takes(&plain->st)));
@@ -680,7 +683,8 @@ static int change_copies(struct ucm_files_tree *tree, const char *path,
 	for (unsigned dir = 0; dir < tree->dirs->num && !err; dir++) {
 		if (done[dir])
 			continue;
-		pthread_mutex_lock(&tree->dirs->at[dir]->folder_lock);
+		pthread_mutex_lock(
+			&ucm_files_directory(tree, dir)->folder_lock);
 		err = ucm_files_look(tree, dir, path, &st);
 		if (!err && S_ISDIR(st.st_mode)) {
 			err = change_in(tree, dir, path, O_RDONLY | O_DIRECTORY,
@@ -688,7 +692,8 @@ static int change_copies(struct ucm_files_tree *tree, const char *path,
 			done[dir] = true;
 			num++;
 		}
-		pthread_mutex_unlock(&tree->dirs->at[dir]->folder_lock);
+		pthread_mutex_unlock(
+			&ucm_files_directory(tree, dir)->folder_lock);
 		if (err == -ENOENT)
 			err = 0;
 	}
@@ -729,7 +734,7 @@ int ucm_files_sync_dir(struct ucm_files_tree *tree, const char *path)
 
 		if (tree->dirs->at[dir]->readonly)
 			continue;
-		err = ucm_os_sync_dir(tree->dirs->at[dir]->dirfd, path);
+		err = ucm_os_sync_dir(ucm_files_fd(tree, dir), path);
 		if (err)
 			ucm_files_failed(tree, dir, path, "fsync", err);
 	}

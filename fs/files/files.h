@@ -37,6 +37,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/tier/dir.h"
 #include "fs/tier/dirs.h"
 #include "hashing/tree.h"
 
@@ -53,6 +54,18 @@ struct ucm_files_tree {
 	_Atomic bool stopping;
 	_Atomic bool counted; /* all that is there */
 };
+
+/* Where its names are made: only directories have files/. */
+static inline struct ucm_directory *
+ucm_files_directory(const struct ucm_files_tree *tree, unsigned dir)
+{
+	return ucm_directory_of(tree->dirs->at[dir]);
+}
+
+static inline int ucm_files_fd(const struct ucm_files_tree *tree, unsigned dir)
+{
+	return ucm_files_directory(tree, dir)->dirfd;
+}
 
 /* What a name leads to. */
 struct ucm_files {

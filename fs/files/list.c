@@ -121,7 +121,7 @@ int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 	int err = 0;
 
 	for (unsigned dir = 0; dir < tree->dirs->num && !err; dir++) {
-		err = ucm_os_list_entries(tree->dirs->at[dir]->dirfd, path,
+		err = ucm_os_list_entries(ucm_files_fd(tree, dir), path,
 					  &names.entries[dir]);
 		if (err == -ENOENT || err == -ENOTDIR || err == -ELOOP) {
 			err = 0;
@@ -196,7 +196,7 @@ static void count_file(struct walk *walk, int folder, const char *name)
 
 static int count_folder(struct walk *walk, const char *path)
 {
-	int dirfd = walk->tree->dirs->at[walk->dir]->dirfd;
+	int dirfd = ucm_files_fd(walk->tree, walk->dir);
 	_cleanup_free_ struct dirent *entries = NULL;
 	_cleanup_fd_ int fd = -1;
 	int err;
@@ -221,13 +221,15 @@ static int count_folder(struct walk *walk, const char *path)
 
 static void count_directory(struct walk *walk)
 {
-	struct ucm_backing *backing = walk->tree->dirs->at[walk->dir];
+	struct ucm_directory *backing =
+		ucm_files_directory(walk->tree, walk->dir);
 	struct stat st;
 	int err;
 
 	/* by this file system's own clock, as it was marked as in use */
 	walk->since_ns = INT64_MAX;
-	if (!backing->readonly && !ucm_os_stat(backing->ctlfd, "state", &st))
+	if (!backing->medium.readonly &&
+	    !ucm_os_stat(backing->ctlfd, "state", &st))
 		walk->since_ns = ucm_time_ns(&st.st_ctim);
 	err = count_folder(walk, UCM_FILES_ROOT);
 	while (walk->num) {

@@ -39,7 +39,7 @@ typedef int (*name_fn)(int from_dirfd, const char *from, int to_dirfd,
 static int name_in(struct ucm_files_tree *tree, unsigned dir, const char *from,
 		   const char *to, name_fn name)
 {
-	int dirfd = tree->dirs->at[dir]->dirfd;
+	int dirfd = ucm_files_fd(tree, dir);
 	int err = name(dirfd, from, dirfd, to);
 
 	if (err != -ENOENT)
@@ -62,7 +62,7 @@ static int sync_above(struct ucm_files_tree *tree, unsigned dir,
 	const char *slash = strrchr(path, '/');
 
 	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	return ucm_os_sync_dir(tree->dirs->at[dir]->dirfd, folder);
+	return ucm_os_sync_dir(ucm_files_fd(tree, dir), folder);
 }
 
 /* ---- notes ---- */
@@ -98,7 +98,7 @@ static int drop_copy(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files_copies *copies, unsigned i)
 {
 	unsigned dir = copies->dirs[i];
-	int err = ucm_os_unlink(tree->dirs->at[dir]->dirfd, path);
+	int err = ucm_os_unlink(ucm_files_fd(tree, dir), path);
 
 	if (err && err != -ENOENT)
 		return ucm_files_failed(tree, dir, path, "unlink", err);
@@ -165,7 +165,7 @@ static int drop_replaced(struct ucm_files_tree *tree, const char *from,
 
 /* Not synced: it is for a daemon that is killed. After a power cut without it,
  * the file keeps both names. */
-static int note_both(struct ucm_backing *backing, const char *from,
+static int note_both(struct ucm_directory *backing, const char *from,
 		     const char *to, char name[32])
 {
 	static _Atomic unsigned number;
@@ -202,7 +202,7 @@ static int link_over(struct ucm_files_tree *tree, const char *from,
 	else
 		err = drop_copies(tree, to, old, 0, dir);
 	if (err)
-		*both = ucm_os_unlink(tree->dirs->at[dir]->dirfd, to) != 0;
+		*both = ucm_os_unlink(ucm_files_fd(tree, dir), to) != 0;
 	return err;
 }
 
@@ -212,7 +212,8 @@ static int replace_in_front(struct ucm_files_tree *tree, const char *from,
 			    const char *to, unsigned dir,
 			    const struct ucm_files_copies *old)
 {
-	struct ucm_backing *backing = tree->dirs->at[dir];
+	struct ucm_directory *backing =
+		ucm_files_directory(tree, dir);
 	unsigned hidden = copy_in(old, dir);
 	bool both = false;
 	char note[32];
@@ -222,7 +223,8 @@ static int replace_in_front(struct ucm_files_tree *tree, const char *from,
 		return err;
 	err = note_both(backing, from, to, note);
 	if (err) /* no room: it is still right unless we are killed now */
-		ucm_warning("%s/" UCM_TREE_OWN "/%s: %s", backing->path, note,
+		ucm_warning("%s/" UCM_TREE_OWN "/%s: %s",
+			    backing->medium.path, note,
 			    strerror(-err));
 	err = link_over(tree, from, to, dir, old, &both);
 	if (!err) {
@@ -280,7 +282,7 @@ static void drop_empty(struct ucm_files_tree *tree, const char *path,
 {
 	for (unsigned i = 0; i < old->num; i++) {
 		if (old->dirs[i] != dir)
-			ucm_os_rmdir(tree->dirs->at[old->dirs[i]]->dirfd, path);
+			ucm_os_rmdir(ucm_files_fd(tree, old->dirs[i]), path);
 	}
 }
 
@@ -364,13 +366,14 @@ static int part_names(struct ucm_files_tree *tree, unsigned dir,
 	j = copy_in(&old, dir);
 	if (i == source.num || j == old.num || source.inos[i] != old.inos[j])
 		return 0;
-	return ucm_os_unlink(tree->dirs->at[dir]->dirfd, j ? to : from);
+	return ucm_os_unlink(ucm_files_fd(tree, dir), j ? to : from);
 }
 
 static void recover_both(struct ucm_files_tree *tree, unsigned dir,
 			 const char *name)
 {
-	struct ucm_backing *backing = tree->dirs->at[dir];
+	struct ucm_directory *backing =
+		ucm_files_directory(tree, dir);
 	char text[NOTE_MAX], from[PATH_MAX];
 	int err = ucm_os_read_file(backing->ctlfd, name, text, sizeof(text));
 	const char *to = err ? NULL : parse_note(text, from);
@@ -380,7 +383,7 @@ static void recover_both(struct ucm_files_tree *tree, unsigned dir,
 	if (err)
 		ucm_error("%s/" UCM_TREE_OWN "/%s: a file may have two names: "
 			  "%s",
-			  backing->path, name, strerror(-err));
+			  backing->medium.path, name, strerror(-err));
 	else
 		ucm_os_unlink(backing->ctlfd, name);
 }
@@ -389,7 +392,7 @@ static void recover_files(struct ucm_files_tree *tree, unsigned dir)
 {
 	_cleanup_free_ char *names = NULL;
 
-	if (ucm_os_list(tree->dirs->at[dir]->ctlfd, ".", &names))
+	if (ucm_os_list(ucm_files_directory(tree, dir)->ctlfd, ".", &names))
 		return; /* what is there needs the directory as well */
 	for (char *name = names; *name; name += strlen(name) + 1) {
 		if (!strncmp(name, BOTH, strlen(BOTH)))

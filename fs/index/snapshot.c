@@ -8,16 +8,12 @@
 #include "fs/index/snapshot.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "common/clock.h"
-#include "common/osfile.h"
 
-#define TEMP UCM_SNAPSHOT_NAME ".new"
 #define ROOM (256u << 10) /* of a writer */
 
 int64_t ucm_snapshot_grain_ns = 2 * INT64_C(1000000000);
@@ -124,10 +120,10 @@ static const char *split_area(struct ucm_snapshot *snapshot, size_t len)
 	return at == end ? NULL : "there is more than spaces";
 }
 
-static int read_all(int fd, void *out, size_t len, uint64_t at,
-		    const char **why)
+static int read_all(const struct ucm_bytes *file, void *out, size_t len,
+		    uint64_t at, const char **why)
 {
-	ssize_t got = ucm_os_read_at(fd, out, len, (off_t)at);
+	ssize_t got = file->read(file, out, len, at);
 
 	*why = got < 0 ? strerror((int)-got) : "cut short";
 	if (got < 0)
@@ -150,7 +146,7 @@ static int read_spaces(struct ucm_snapshot *snapshot, const char **why)
 	snapshot->spaces = calloc((size_t)num + 1, sizeof(*snapshot->spaces));
 	if (!snapshot->area || !snapshot->spaces)
 		return -ENOMEM;
-	err = read_all(snapshot->fd, snapshot->area, len, at, why);
+	err = read_all(&snapshot->file, snapshot->area, len, at, why);
 	if (err)
 		return err;
 	*why = "checksum of the spaces differs";
@@ -160,22 +156,18 @@ static int read_spaces(struct ucm_snapshot *snapshot, const char **why)
 	return *why ? -EINVAL : 0;
 }
 
-static int read_head(struct ucm_snapshot *snapshot, const uint8_t uuid[16],
-		     uint64_t number, const char **why)
+static int read_head(struct ucm_snapshot *snapshot, uint64_t size,
+		     const uint8_t uuid[16], uint64_t number, const char **why)
 {
-	struct stat st;
-	int err = ucm_os_fstat(snapshot->fd, &st);
+	int err = read_all(&snapshot->file, &snapshot->head,
+			   sizeof(snapshot->head), 0, why);
 
-	*why = strerror(-err);
-	if (!err)
-		err = read_all(snapshot->fd, &snapshot->head,
-			       sizeof(snapshot->head), 0, why);
 	if (err)
 		return err;
-	*why = check_head(&snapshot->head, uuid, number, (uint64_t)st.st_size);
+	*why = check_head(&snapshot->head, uuid, number, size);
 	if (*why)
 		return -EINVAL;
-	err = read_all(snapshot->fd, snapshot->sections,
+	err = read_all(&snapshot->file, snapshot->sections,
 		       sizeof(snapshot->sections), sizeof(snapshot->head), why);
 	if (err)
 		return err;
@@ -183,13 +175,14 @@ static int read_head(struct ucm_snapshot *snapshot, const uint8_t uuid[16],
 	return *why ? -EINVAL : 0;
 }
 
-int ucm_snapshot_open(int fd, const uint8_t uuid[16], uint64_t number,
+int ucm_snapshot_open(const struct ucm_bytes *file, uint64_t size,
+		      const uint8_t uuid[16], uint64_t number,
 		      struct ucm_snapshot *out, const char **why_out)
 {
 	int err;
 
-	*out = (struct ucm_snapshot){ .fd = fd };
-	err = read_head(out, uuid, number, why_out);
+	*out = (struct ucm_snapshot){ .file = *file };
+	err = read_head(out, size, uuid, number, why_out);
 	if (!err)
 		err = read_spaces(out, why_out);
 	if (err)
@@ -199,10 +192,9 @@ int ucm_snapshot_open(int fd, const uint8_t uuid[16], uint64_t number,
 
 void ucm_snapshot_close(struct ucm_snapshot *snapshot)
 {
-	close(snapshot->fd);
 	free(snapshot->area);
 	free(snapshot->spaces);
-	*snapshot = (struct ucm_snapshot){ .fd = -1 };
+	*snapshot = (struct ucm_snapshot){ 0 };
 }
 
 static const char *check_records(const struct ucm_snapshot *snapshot,
@@ -234,7 +226,7 @@ int ucm_snapshot_read(const struct ucm_snapshot *snapshot, unsigned section,
 	*why_out = strerror(ENOMEM);
 	if (!records)
 		return -ENOMEM;
-	err = read_all(snapshot->fd, records, len,
+	err = read_all(&snapshot->file, records, len,
 		       section_at(snapshot, section), why_out);
 	if (!err) {
 		*why_out = "checksum of a section differs";
@@ -296,8 +288,8 @@ bool ucm_snapshot_stamp_equal(const struct ucm_snapshot_stamp *stamp,
 static void flush(struct ucm_snapshot_writer *writer)
 {
 	if (!writer->err)
-		writer->err = ucm_os_write_at(writer->fd, writer->buffer,
-					      writer->used, (off_t)writer->at);
+		writer->err = writer->write(writer->arg, writer->buffer,
+					    writer->used, writer->at);
 	writer->at += writer->used;
 	writer->used = 0;
 }
@@ -322,13 +314,16 @@ static int make_number(uint64_t *out)
 	return 0;
 }
 
-int ucm_snapshot_create(struct ucm_snapshot_writer *writer, int ctldir,
-			const uint8_t uuid[16], int64_t taken_ns)
+int ucm_snapshot_create(struct ucm_snapshot_writer *writer,
+			int (*write)(void *arg, const void *bytes, size_t len,
+				     uint64_t offset),
+			void *arg, const uint8_t uuid[16], int64_t taken_ns)
 {
 	int err;
 
 	*writer = (struct ucm_snapshot_writer){
-		.ctldir = ctldir,
+		.write = write,
+		.arg = arg,
 		.at = UCM_SNAPSHOT_HEAD_BYTES,
 		.head = {
 			.magic = UCM_SNAPSHOT_MAGIC,
@@ -343,16 +338,7 @@ int ucm_snapshot_create(struct ucm_snapshot_writer *writer, int ctldir,
 	if (err)
 		return err;
 	writer->buffer = malloc(ROOM);
-	if (!writer->buffer)
-		return -ENOMEM;
-	/* names and sizes of private spaces are nobody's business */
-	writer->fd = ucm_os_open(ctldir, TEMP, O_WRONLY | O_CREAT | O_TRUNC,
-				 0600);
-	if (writer->fd < 0) {
-		free(writer->buffer);
-		return writer->fd;
-	}
-	return 0;
+	return writer->buffer ? 0 : -ENOMEM;
 }
 
 void ucm_snapshot_put(struct ucm_snapshot_writer *writer, unsigned section,
@@ -400,22 +386,8 @@ int ucm_snapshot_finish(struct ucm_snapshot_writer *writer,
 {
 	flush(writer);
 	put_head(writer);
-	if (!writer->err)
-		writer->err = ucm_os_fsync(writer->fd);
-	close(writer->fd);
 	free(writer->buffer);
 	if (!writer->err)
-		writer->err = ucm_os_rename(writer->ctldir, TEMP,
-					    writer->ctldir, UCM_SNAPSHOT_NAME);
-	if (writer->err)
-		ucm_os_unlink(writer->ctldir, TEMP);
-	else
 		*number_out = writer->head.number;
 	return writer->err;
-}
-
-void ucm_snapshot_remove(int ctldir)
-{
-	ucm_os_unlink(ctldir, UCM_SNAPSHOT_NAME);
-	ucm_os_unlink(ctldir, TEMP);
 }

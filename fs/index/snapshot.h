@@ -43,6 +43,8 @@
 
 #include <ucm/block.h>
 
+#include "fs/block/bytes.h"
+
 #define UCM_SNAPSHOT_NAME "snapshot"
 #define UCM_SNAPSHOT_MAGIC "UCMSNAP\n"
 #define UCM_SNAPSHOT_VERSION 1u
@@ -117,15 +119,17 @@ _Static_assert(sizeof(struct ucm_snapshot_space) == 256, "layout");
 /* ---- reading ---- */
 
 struct ucm_snapshot {
-	int fd;
+	struct ucm_bytes file;
 	struct ucm_snapshot_head head;
 	struct ucm_snapshot_section sections[UCM_SNAPSHOT_SECTIONS];
 	char *area; /* spaces and stamps, as in the file */
 	const struct ucm_snapshot_space **spaces; /* into it */
 };
 
-/* Takes fd, also on failure. *why_out: static text. To be closed. */
-int ucm_snapshot_open(int fd, const uint8_t uuid[16], uint64_t number,
+/* file: its bytes, for as long as it is used; size: of them. *why_out: static
+ * text. To be closed. */
+int ucm_snapshot_open(const struct ucm_bytes *file, uint64_t size,
+		      const uint8_t uuid[16], uint64_t number,
 		      struct ucm_snapshot *out, const char **why_out);
 void ucm_snapshot_close(struct ucm_snapshot *snapshot);
 
@@ -150,7 +154,8 @@ bool ucm_snapshot_stamp_equal(const struct ucm_snapshot_stamp *stamp,
 			      const struct stat *st);
 
 struct ucm_snapshot_writer {
-	int ctldir, fd;
+	int (*write)(void *arg, const void *bytes, size_t len, uint64_t offset);
+	void *arg;
 	int err; /* the first; nothing is written after it */
 	uint64_t at;
 	size_t used; /* in buffer */
@@ -159,9 +164,11 @@ struct ucm_snapshot_writer {
 	struct ucm_snapshot_section sections[UCM_SNAPSHOT_SECTIONS];
 };
 
-/* A temporary file below ctldir. */
-int ucm_snapshot_create(struct ucm_snapshot_writer *writer, int ctldir,
-			const uint8_t uuid[16], int64_t taken_ns);
+/* write: all of it, or -errno. On success finish must follow. */
+int ucm_snapshot_create(struct ucm_snapshot_writer *writer,
+			int (*write)(void *arg, const void *bytes, size_t len,
+				     uint64_t offset),
+			void *arg, const uint8_t uuid[16], int64_t taken_ns);
 /* By section, in order; then the spaces, each followed by its stamps. Errors are
  * kept for the end. */
 void ucm_snapshot_put(struct ucm_snapshot_writer *writer, unsigned section,
@@ -170,11 +177,8 @@ void ucm_snapshot_put_space(struct ucm_snapshot_writer *writer,
 			    const struct ucm_snapshot_space *space,
 			    const struct ucm_snapshot_stamp *stamps,
 			    unsigned num_stamps);
-/* On disk, under its name; its number. Or not at all. The writer is over. */
+/* All has been written: its number; or the first error. The writer is over. */
 int ucm_snapshot_finish(struct ucm_snapshot_writer *writer,
 			uint64_t *number_out);
-
-/* No snapshot, nor what a crash has left of one. */
-void ucm_snapshot_remove(int ctldir);
 
 #endif

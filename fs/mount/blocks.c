@@ -129,12 +129,15 @@ static int block_open_first(fuse_req_t req, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_entry entry;
-	int fd = ucm_store_open_block(daemon->store, ucm_node_value(file->node),
-				      &entry);
+	struct ucm_file opened;
+	int err = ucm_store_open_block(daemon->store,
+				       ucm_node_value(file->node), &entry,
+				       &opened);
 
-	if (fd < 0)
-		return fd;
-	file->fd = fd;
+	if (!err)
+		err = ucm_handle_take(file, &opened);
+	if (err)
+		return err;
 	file->key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	file->dir = entry.dir;
 	file->size = entry.size;

@@ -263,6 +263,13 @@ void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
  * when the kernel has no open left on it. */
 void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file);
 
+/* What was opened of a medium becomes the file's descriptor. -EOPNOTSUPP: the
+ * medium has none for it, and it is closed. */
+int ucm_handle_take(struct ucm_handle *file, struct ucm_file *opened);
+/* Another descriptor of a file being written; the caller's. */
+int ucm_handle_reopen(struct ucm_daemon *daemon,
+		      const struct ucm_handle *file);
+
 /* A descriptor of a file being written for the time of one operation, also if
  * nobody has it open; under file->lock. -ENOENT if it cannot be had. */
 int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file);

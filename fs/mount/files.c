@@ -490,7 +490,7 @@ static int files_before_removal(struct ucm_daemon *daemon,
 		return -1;
 	if (!child.is_dir)
 		files_settle(daemon, child.node);
-	return ucm_os_open(daemon->store->dirs.at[child.dir]->dirfd, path,
+	return ucm_os_open(ucm_files_fd(&daemon->file_tree, child.dir), path,
 			   O_PATH, 0);
 }
 

@@ -202,13 +202,36 @@ static bool drop_ref(struct ucm_handles *files, struct ucm_handle *file)
 	return true;
 }
 
+int ucm_handle_take(struct ucm_handle *file, struct ucm_file *opened)
+{
+	int fd = ucm_file_descriptor(opened);
+
+	if (fd < 0)
+		ucm_file_close(opened);
+	else
+		file->fd = fd;
+	return fd < 0 ? fd : 0;
+}
+
+int ucm_handle_reopen(struct ucm_daemon *daemon,
+		      const struct ucm_handle *file)
+{
+	struct ucm_file opened;
+	int err = ucm_store_reopen(daemon->store, &file->temp, &opened);
+
+	if (err)
+		return err;
+	err = ucm_file_descriptor(&opened);
+	if (err < 0)
+		ucm_file_close(&opened);
+	return err;
+}
+
 int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
 	if (file->fd >= 0)
 		return file->fd;
-	return file->ops->has_temp
-		       ? ucm_store_reopen(daemon->store, &file->temp)
-		       : -ENOENT;
+	return file->ops->has_temp ? ucm_handle_reopen(daemon, file) : -ENOENT;
 }
 
 void ucm_handle_return_fd(const struct ucm_handle *file, int fd)
@@ -233,8 +256,9 @@ int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      enum ucm_commit_when when)
 {
 	struct ucm_account account = ucm_account_within(within, UCM_OP_COMMIT);
-	int err = ucm_store_commit(within->daemon->store, &file->temp, fd, key,
-				   when);
+	const struct ucm_file opened = ucm_file_of(file->temp.medium, fd);
+	int err = ucm_store_commit(within->daemon->store, &file->temp, &opened,
+				   key, when);
 
 	if (err == -EAGAIN)
 		return err;

@@ -176,7 +176,7 @@ static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 		unsigned num[UCM_DIR_STATES] = { 0 };
 
 		for (unsigned i = 0; i < tier->num_dirs; i++)
-			num[ucm_backing_state(&tier->dirs[i])]++;
+			num[ucm_medium_state(tier->dirs[i])]++;
 		for (unsigned i = 0; i < UCM_DIR_STATES; i++)
 			ucm_prom_u64(prom, LABELS("tier", tier->name, "state",
 						  ucm_dir_states[i]), num[i]);

@@ -213,9 +213,10 @@ static int staging_new(struct ucm_daemon *daemon, fuse_ino_t parent,
 {
 	const struct ucm_handle_ops *ops;
 	struct ucm_temp temp;
+	struct ucm_file opened;
 	struct ucm_handle *file;
 	struct ucm_key key;
-	int fd, err = staging_plan(parent, name, &ops, &key);
+	int err = staging_plan(parent, name, &ops, &key);
 
 	if (err)
 		return err;
@@ -223,17 +224,21 @@ static int staging_new(struct ucm_daemon *daemon, fuse_ino_t parent,
 	    ucm_index_find(daemon->store->index, &key, NULL, NULL))
 		/* committed since the kernel looked */
 		return flags & O_EXCL ? -EEXIST : -EPERM;
-	fd = ucm_store_create(daemon->store, &key, 0, &temp);
-	if (fd < 0)
-		return fd;
+	err = ucm_store_create(daemon->store, &key, 0, &temp, &opened);
+	if (err)
+		return err;
 	file = ucm_handle_open(daemon, ops, 0);
+	err = file ? ucm_handle_take(file, &opened) : -ENOMEM;
 	if (!file) {
-		close(fd);
+		ucm_file_close(&opened);
 		ucm_store_drop(daemon->store, &temp);
-		return -ENOMEM;
+		return err;
 	}
-	file->fd = fd;
 	file->temp = temp;
+	if (err) {
+		ucm_handle_put(daemon, file);
+		return err;
+	}
 	file->dir = temp.dir;
 	file->key = key;
 	if (!ops->is_block &&
@@ -276,7 +281,7 @@ static int staging_open_locked(fuse_req_t req, struct ucm_handle *file,
 	if (!file->opens) {
 		if (file->temp.committed || !file->ops->has_temp)
 			return -ENOENT;
-		fd = ucm_store_reopen(daemon->store, &file->temp);
+		fd = ucm_handle_reopen(daemon, file);
 		if (fd < 0)
 			return fd;
 		file->fd = fd;
@@ -454,13 +459,14 @@ static void staging_tell_unfinished(struct ucm_store *store,
 static void staging_finish_writer(struct ucm_account *within,
 				  struct ucm_handle *file)
 {
+	const struct ucm_file opened = ucm_file_of(file->temp.medium, file->fd);
 	struct ucm_store *store = within->daemon->store;
-	bool unchanged = ucm_store_unchanged(&file->temp, file->fd);
+	bool unchanged = ucm_store_unchanged(&file->temp, &opened);
 
 	if (file->refused && unchanged)
 		return; /* close(2) has failed, and the log says why */
 	if (file->temp.committed)
-		ucm_store_recheck(store, &file->temp, file->fd);
+		ucm_store_recheck(store, &file->temp, &opened);
 	else if (staging_commit_writer(within, file,
 				       file->vouched && unchanged
 					       ? UCM_COMMIT_NOW
@@ -470,8 +476,10 @@ static void staging_finish_writer(struct ucm_account *within,
 
 static void staging_rest(struct ucm_account *account, struct ucm_handle *file)
 {
+	const struct ucm_file opened = ucm_file_of(file->temp.medium, file->fd);
+
 	(void)account;
-	ucm_store_rest(&file->temp, file->fd);
+	ucm_store_rest(&file->temp, &opened);
 }
 
 static const struct ucm_handle_ops writer_handle = {

@@ -35,14 +35,14 @@ static json_t *text_json(const char *text)
 
 static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 {
-	const struct ucm_backing *backing = store->dirs.at[dir];
+	const struct ucm_medium *medium = store->dirs.at[dir];
 	json_t *json = json_object();
 
-	json_object_set_new(json, "path", text_json(backing->path));
-	json_object_set_new(json, "network", json_boolean(backing->remote));
+	json_object_set_new(json, "path", text_json(medium->path));
+	json_object_set_new(json, "network", json_boolean(medium->remote));
 	json_object_set_new(
 		json, "state",
-		json_string(ucm_dir_states[ucm_backing_state(backing)]));
+		json_string(ucm_dir_states[ucm_medium_state(medium)]));
 	put_number(json, "in_doubt", atomic_load(&store->keepers[dir].doubts));
 	return json;
 }

@@ -13,14 +13,11 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 
 /* Files of one bucket that are open: the disk is asked for the headers of all
@@ -35,7 +32,7 @@ struct batch {
 	struct {
 		struct ucm_id id;
 		struct stat st;
-		int fd;
+		struct ucm_file file;
 	} files[BATCH];
 };
 
@@ -68,26 +65,26 @@ static void batch_run(struct batch *batch)
 	for (unsigned i = 0; i < batch->num; i++) {
 		int err = ucm_store_examine_file(
 			batch->store, batch->space, &batch->files[i].id,
-			batch->dir, batch->files[i].fd, &batch->files[i].st);
+			batch->dir, &batch->files[i].file, &batch->files[i].st);
 
 		note_failure(batch, &batch->files[i].id, err);
-		close(batch->files[i].fd);
+		ucm_file_close(&batch->files[i].file);
 	}
 	batch->num = 0;
 }
 
 static void batch_add(struct batch *batch, const struct ucm_id *id)
 {
-	struct stat *st = &batch->files[batch->num].st;
-	int fd = ucm_store_open_file(batch->store, batch->space, id, batch->dir,
-				     st);
+	struct ucm_file *file = &batch->files[batch->num].file;
+	int err = ucm_store_open_file(batch->store, batch->space, id,
+				      batch->dir, file,
+				      &batch->files[batch->num].st);
 
-	note_failure(batch, id, fd);
-	if (fd < 0)
+	note_failure(batch, id, err);
+	if (err)
 		return;
-	ucm_os_advise(fd, 0, UCM_BLOCK_PAGE, POSIX_FADV_WILLNEED);
-	batch->files[batch->num].id = *id;
-	batch->files[batch->num++].fd = fd;
+	ucm_file_want(file, UCM_BLOCK_PAGE);
+	batch->files[batch->num++].id = *id;
 	if (batch->num == BATCH)
 		batch_run(batch);
 }
@@ -122,25 +119,27 @@ static int scan_names(struct ucm_store *store, struct ucm_space *space,
 static int read_bucket(struct ucm_store *store, struct ucm_space *space,
 		       unsigned dir, unsigned bucket)
 {
+	struct ucm_medium *medium = store->dirs.at[dir];
 	char path[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *names = NULL;
 	int err;
 
+	if (!medium->ops->list)
+		return -EOPNOTSUPP; /* its names go on to be probed for */
 	ucm_tree_bucket_path(space->folder, bucket, path);
-	err = ucm_os_list(store->dirs.at[dir]->dirfd, path, &names);
+	err = medium->ops->list(medium, space->folder, bucket, &names);
 	if (err && err != -ENOENT) {
-		if (!atomic_exchange(&store->dirs.at[dir]->unreadable, true))
+		if (!atomic_exchange(&medium->unreadable, true))
 			ucm_error("%s/%s: %s; its blocks are looked for one "
 				  "by one",
-				  store->dirs.at[dir]->path, path,
-				  strerror(-err));
+				  medium->path, path, strerror(-err));
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		return err;
 	}
-	if (atomic_exchange(&store->dirs.at[dir]->unreadable, false))
-		ucm_info("%s: can be read again", store->dirs.at[dir]->path);
+	if (atomic_exchange(&medium->unreadable, false))
+		ucm_info("%s: can be read again", medium->path);
 	err = names ? scan_names(store, space, dir, bucket, names) : 0;
-	ucm_debug(SCAN, 1, "%s/%s: %s", store->dirs.at[dir]->path, path,
+	ucm_debug(SCAN, 1, "%s/%s: %s", medium->path, path,
 		  err ? strerror(-err) : names ? "read" : "not there");
 	if (!err)
 		ucm_space_set_scanned(space, dir, bucket);

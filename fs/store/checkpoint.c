@@ -29,22 +29,22 @@
 
 bool ucm_keeper_knows(struct ucm_keeper *keeper)
 {
-	struct ucm_backing *backing = ucm_keeper_backing(keeper);
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
 
 	/* after a crash, what could not be read may be torn: it is a doubt, too */
-	if (atomic_load(&backing->recovery.unclean) &&
+	if (atomic_load(&medium->recovery.unclean) &&
 	    ucm_unread_any(&keeper->store->unread, keeper->dir))
 		return false;
 	return ucm_scan_knows(keeper->store, keeper->dir) &&
 	       !atomic_load(&keeper->doubts) &&
-	       !atomic_load(&backing->abandoned);
+	       !atomic_load(&medium->abandoned);
 }
 
 /* ---- syncs; under sync_lock ---- */
 
 static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 {
-	struct ucm_backing *backing = ucm_keeper_backing(keeper);
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
 
 	ucm_store_doubt_uncovered(keeper->store, keeper->dir);
 	ucm_dirs_count_error(&keeper->store->dirs, keeper->dir, err);
@@ -53,24 +53,24 @@ static void writes_were_lost(struct ucm_keeper *keeper, bool again, int err)
 	ucm_error("%s: sync: %s: writes may be lost; %llu blocks are checked "
 		  "before use, and nothing new is placed there until a sync "
 		  "succeeds",
-		  backing->path, strerror(-err),
+		  medium->path, strerror(-err),
 		  (unsigned long long)atomic_load(&keeper->doubts));
 }
 
 /* One of recovery.h's syncs, and what has to follow when it fails. */
 static int checkpoint_sync_by(struct ucm_keeper *keeper,
 			      int (*sync)(struct ucm_recovery *recovery,
-					  int ctldir))
+					  struct ucm_medium *medium))
 {
-	struct ucm_backing *backing = ucm_keeper_backing(keeper);
-	unsigned losses = atomic_load(&backing->recovery.losses);
-	bool lost = atomic_load(&backing->recovery.lost);
-	int err = sync(&backing->recovery, backing->ctlfd);
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
+	unsigned losses = atomic_load(&medium->recovery.losses);
+	bool lost = atomic_load(&medium->recovery.lost);
+	int err = sync(&medium->recovery, medium);
 
-	if (atomic_load(&backing->recovery.losses) != losses) {
+	if (atomic_load(&medium->recovery.losses) != losses) {
 		writes_were_lost(keeper, lost, err);
 	} else if (err) { /* the old checkpoint still holds */
-		ucm_backing_failed(backing, "checkpoint", err);
+		ucm_medium_failed(medium, "checkpoint", err);
 		ucm_dirs_count_error(&keeper->store->dirs, keeper->dir, err);
 	}
 	return err;
@@ -86,15 +86,15 @@ static void checkpoint_check_writers(struct ucm_store *store, unsigned dir)
 
 static int checkpoint_renew(struct ucm_keeper *keeper)
 {
-	struct ucm_backing *backing = ucm_keeper_backing(keeper);
-	bool lost = atomic_load(&backing->recovery.lost), dirty;
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
+	bool lost = atomic_load(&medium->recovery.lost), dirty;
 	int err;
 
 	if (!ucm_keeper_knows(keeper)) { /* but losses are to be noticed */
 		err = checkpoint_sync_by(keeper, ucm_recovery_sync);
 		return err ? err : -EAGAIN;
 	}
-	ucm_recovery_mark(&backing->recovery, backing->ctlfd);
+	ucm_recovery_mark(&medium->recovery, medium);
 	checkpoint_check_writers(keeper->store, keeper->dir);
 	dirty = atomic_exchange(&keeper->dirty, false);
 	err = checkpoint_sync_by(keeper, ucm_recovery_checkpoint);
@@ -106,7 +106,7 @@ static int checkpoint_renew(struct ucm_keeper *keeper)
 	if (lost)
 		ucm_info("%s: a sync has succeeded, and nothing is in doubt: "
 			 "it is good again",
-			 backing->path);
+			 medium->path);
 	return 0;
 }
 

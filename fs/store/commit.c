@@ -27,7 +27,6 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
@@ -48,7 +47,7 @@ static int tier_failed(struct ucm_store *store, const struct ucm_temp *temp,
 
 	snprintf(what, sizeof(what), "commit %s: %s", ucm_hex(&key->id).text,
 		 call);
-	ucm_backing_failed(temp->backing, what, err);
+	ucm_medium_failed(temp->medium, what, err);
 	ucm_dirs_count_error(&store->dirs, temp->dir, err);
 	ucm_count(&store->stats.commit_failed);
 	return err == -ENOSPC || err == -EDQUOT ? err : -EIO;
@@ -94,27 +93,28 @@ static enum ucm_fault judge_by_word(struct ucm_temp *temp,
  * fallocate, or full of holes because it was written out of order. Then only
  * the checksums say whether it is whole.
  */
-static int judge_bytes(struct ucm_temp *temp, int fd, const struct ucm_key *key,
-		       enum ucm_commit_when when, struct ucm_block *block,
-		       enum ucm_fault *fault)
+static int judge_bytes(struct ucm_temp *temp, const struct ucm_file *file,
+		       const struct ucm_key *key, enum ucm_commit_when when,
+		       struct ucm_block *block, enum ucm_fault *fault)
 {
+	const struct ucm_bytes bytes = ucm_file_bytes(file);
+	struct ucm_medium *medium = temp->medium;
 	const struct stat *st = &temp->stamp;
 	uint32_t plane;
 	int err;
 
 	if (!(block->flags & UCM_BLOCK_HAS_CRC)) {
 		*fault = judge_by_word(
-			temp, ucm_backing_find_holes(temp->backing, fd, st),
-			when);
+			temp, medium->ops->find_holes(medium, file, st), when);
 		return 0;
 	}
 	/* bytes everywhere need not be the right ones: zeros, or a gap within a
 	 * page; its writer knows, or the checksums do */
 	if (!temp->presized &&
 	    (when == UCM_COMMIT_CLOSED || when == UCM_COMMIT_NOW) &&
-	    ucm_backing_find_holes(temp->backing, fd, st) == UCM_HOLES_NONE)
+	    medium->ops->find_holes(medium, file, st) == UCM_HOLES_NONE)
 		return 0;
-	err = ucm_verify_whole(fd, (uint64_t)st->st_size, &key->id, block,
+	err = ucm_verify_whole(&bytes, (uint64_t)st->st_size, &key->id, block,
 			       fault, &plane);
 	if (!err && *fault && when < UCM_COMMIT_LAST)
 		*fault = UCM_FAULT_SHORT; /* it may be on its way */
@@ -139,10 +139,12 @@ static enum ucm_fault judge_written(const struct ucm_temp *temp,
 /* What is wrong with the file, of which temp->stamp is the state before
  * anything of it was read. Whoever has written it all knows that it is
  * whole. */
-static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
-		      const struct ucm_key *key, enum ucm_commit_when when,
-		      struct ucm_block *block, enum ucm_fault *fault)
+static int find_fault(struct ucm_temp *temp, const struct ucm_file *file,
+		      struct ucm_space *space, const struct ucm_key *key,
+		      enum ucm_commit_when when, struct ucm_block *block,
+		      enum ucm_fault *fault)
 {
+	const struct ucm_bytes bytes = ucm_file_bytes(file);
 	uint64_t size = (uint64_t)temp->stamp.st_size;
 	int err;
 
@@ -150,25 +152,26 @@ static int find_fault(struct ucm_temp *temp, int fd, struct ucm_space *space,
 		*fault = judge_written(temp, key, block);
 		return 0;
 	}
-	err = ucm_verify_commit(fd, size, &key->id, block, fault);
+	err = ucm_verify_commit(&bytes, size, &key->id, block, fault);
 	if (!err && !*fault)
-		err = judge_bytes(temp, fd, key, when, block, fault);
+		err = judge_bytes(temp, file, key, when, block, fault);
 	if (!err && !*fault && block->form == UCM_FORM_BARE)
 		*fault = judge_bare(space, block, size, when);
 	return err;
 }
 
 /* 0 and the block; -EAGAIN if it is not whole yet; or what commit returns. */
-static int commit_judge(struct ucm_store *store, struct ucm_temp *temp, int fd,
-			struct ucm_space *space, const struct ucm_key *key,
-			enum ucm_commit_when when, struct ucm_block *block)
+static int commit_judge(struct ucm_store *store, struct ucm_temp *temp,
+			const struct ucm_file *file, struct ucm_space *space,
+			const struct ucm_key *key, enum ucm_commit_when when,
+			struct ucm_block *block)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
-	int err = ucm_os_fstat(fd, &temp->stamp);
+	int err = ucm_file_stat(file, &temp->stamp);
 
 	temp->wants_word = false;
 	if (!err)
-		err = find_fault(temp, fd, space, key, when, block, &fault);
+		err = find_fault(temp, file, space, key, when, block, &fault);
 	if (err)
 		return tier_failed(store, temp, key, "read", err);
 	if (fault == UCM_FAULT_SHORT) {
@@ -194,12 +197,14 @@ static void commit_forget_entry(struct ucm_store *store,
 static void make_way(struct ucm_store *store, const struct ucm_temp *temp,
 		     struct ucm_space *space, const struct ucm_key *key)
 {
+	struct ucm_medium *medium = temp->medium;
+
 	commit_forget_entry(store, key, temp->dir);
-	if (ucm_backing_quarantine(temp->backing, space->folder, &key->id))
+	if (medium->ops->set_aside(medium, space->folder, &key->id))
 		return;
 	ucm_warning("%s: block %s: its name was that of another file: "
 		    "quarantined",
-		    temp->backing->path, ucm_hex(&key->id).text);
+		    medium->path, ucm_hex(&key->id).text);
 	ucm_count(&store->stats.quarantined);
 	ucm_count(&store->stats.quarantined_for[UCM_FAULT_NONE]);
 }
@@ -219,14 +224,16 @@ static int commit_link_block(struct ucm_store *store,
 			     struct ucm_space *space, const struct ucm_key *key)
 {
 	bool sync = store->config->durability == UCM_DURABILITY_FULL;
-	int err = ucm_backing_commit(temp->backing, temp->name, space->folder,
-				     &key->id, sync);
+	struct ucm_medium *medium = temp->medium;
+	int err = medium->ops->commit(medium, temp->name, space->folder,
+				      &key->id, sync);
 
 	if (err == -ENOENT) { /* the space's first block in this directory */
-		err = ucm_store_make_folder(store, temp->backing, space);
+		err = ucm_store_make_folder(store, medium, space);
 		if (!err)
-			err = ucm_backing_commit(temp->backing, temp->name,
-						 space->folder, &key->id, sync);
+			err = medium->ops->commit(medium, temp->name,
+						  space->folder, &key->id,
+						  sync);
 	}
 	if (err != -EEXIST)
 		return err;
@@ -239,8 +246,8 @@ static int commit_link_block(struct ucm_store *store,
 	if (err > 0 && commit_is_there(store, key))
 		return -EEXIST;
 	make_way(store, temp, space, key);
-	err = ucm_backing_commit(temp->backing, temp->name, space->folder,
-				 &key->id, sync);
+	err = medium->ops->commit(medium, temp->name, space->folder, &key->id,
+				  sync);
 	return err == -EEXIST ? -EIO : err; /* it did not go */
 }
 
@@ -264,7 +271,7 @@ static void count_commit(struct ucm_store *store, const struct ucm_temp *temp)
 /* Its directory has lost writes since it was made: these, perhaps. */
 static bool is_loser(const struct ucm_temp *temp)
 {
-	return atomic_load(&temp->backing->recovery.losses) != temp->losses;
+	return atomic_load(&temp->medium->recovery.losses) != temp->losses;
 }
 
 /* The same bytes, as far as stamps show; link(2) has set the ctime. */
@@ -277,16 +284,17 @@ static bool same_bytes(const struct stat *a, const struct stat *b)
 /* The file has its name. Was it still the one that was judged? Without a new
  * stamp the old one stays: it differs, so that the file is checked when it is
  * closed for the last time. */
-static int stamp_link(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		      struct ucm_space *space, const struct ucm_key *key)
+static int stamp_link(struct ucm_store *store, struct ucm_temp *temp,
+		      const struct ucm_file *file, struct ucm_space *space,
+		      const struct ucm_key *key)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct stat st;
 
-	if (ucm_os_fstat(fd, &st))
+	if (ucm_file_stat(file, &st))
 		return 0;
 	if (!same_bytes(&st, &temp->stamp) &&
-	    ucm_store_find_late_fault(space, fd, &st, &key->id, &fault))
+	    ucm_store_find_late_fault(space, file, &st, &key->id, &fault))
 		fault = UCM_FAULT_UNVOUCHED; /* changed, and cannot be read */
 	temp->stamp = st;
 	if (!fault)
@@ -312,7 +320,7 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 				   : UCM_ENTRY_WRITABLE;
 	if (is_loser(temp))
 		entry.flags |= UCM_ENTRY_DOUBT;
-	entry.epoch = atomic_load(&temp->backing->recovery.epoch);
+	entry.epoch = atomic_load(&temp->medium->recovery.epoch);
 	err = ucm_store_index_add(store, space, &entry, &temp->ref);
 	/* a scan came between link and index, or it is the entry of a file that
 	 * made way; or another directory's is there that cannot be read */
@@ -330,7 +338,7 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 		return 0;
 	}
 	temp->ref = 0;
-	ucm_backing_remove(temp->backing, space->folder, &key->id);
+	temp->medium->ops->remove(temp->medium, space->folder, &key->id);
 	if (err != -EEXIST)
 		return err;
 	ucm_count(&store->stats.commit_duplicates);
@@ -340,15 +348,17 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 /* As durable as it is to be. A network file system writes what it has kept, and
  * reports errors, when a file is closed; a failure is reported once and never
  * asked for again: the next answer would be a lie. */
-static int make_durable(struct ucm_store *store, struct ucm_temp *temp, int fd,
-			const struct ucm_key *key)
+static int make_durable(struct ucm_store *store, struct ucm_temp *temp,
+			const struct ucm_file *file, const struct ucm_key *key)
 {
 	const char *call = "close";
-	int err = temp->backing->remote ? ucm_os_flush(fd) : 0;
+	int err = temp->medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE
+			  ? ucm_file_flush(file)
+			  : 0;
 
 	if (!err && store->config->durability != UCM_DURABILITY_NONE) {
 		call = "fdatasync";
-		err = ucm_os_fdatasync(fd);
+		err = ucm_file_sync(file);
 	}
 	if (!err)
 		return 0;
@@ -356,25 +366,26 @@ static int make_durable(struct ucm_store *store, struct ucm_temp *temp, int fd,
 	return tier_failed(store, temp, key, call, err);
 }
 
-static int make_block(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		      struct ucm_space *space, const struct ucm_key *key)
+static int make_block(struct ucm_store *store, struct ucm_temp *temp,
+		      const struct ucm_file *file, struct ucm_space *space,
+		      const struct ucm_key *key)
 {
-	int err = make_durable(store, temp, fd, key);
+	int err = make_durable(store, temp, file, key);
 
 	if (err)
 		return err;
-	temp->changed = !ucm_store_unchanged(temp, fd);
+	temp->changed = !ucm_store_unchanged(temp, file);
 	if (temp->changed)
 		return -EAGAIN;
 	err = commit_link_block(store, temp, space, key);
 	if (err == -EEXIST) {
-		ucm_backing_temp_drop(temp->backing, temp->name);
+		temp->medium->ops->drop(temp->medium, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
 		return 0;
 	}
 	if (err)
 		return tier_failed(store, temp, key, "link", err);
-	err = stamp_link(store, temp, fd, space, key);
+	err = stamp_link(store, temp, file, space, key);
 	return err ? err : commit_index_block(store, temp, space, key);
 }
 
@@ -395,9 +406,9 @@ static int check_size(struct ucm_store *store, const struct ucm_key *key,
 }
 
 /* Judge it and, if it is right, make it a block. */
-static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		      struct ucm_space *space, const struct ucm_key *key,
-		      enum ucm_commit_when when)
+static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
+		      const struct ucm_file *file, struct ucm_space *space,
+		      const struct ucm_key *key, enum ucm_commit_when when)
 {
 	struct ucm_error why;
 	struct ucm_block block;
@@ -409,7 +420,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		temp->lost = true;
 		return tier_failed(store, temp, key, "writes were lost", -EIO);
 	}
-	err = commit_judge(store, temp, fd, space, key, when, &block);
+	err = commit_judge(store, temp, file, space, key, when, &block);
 	if (!err)
 		err = check_size(store, key, (uint64_t)temp->stamp.st_size);
 	if (err)
@@ -420,17 +431,17 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 
 	ucm_store_lock_name(store, &key->id);
 	if (commit_is_there(store, key)) {
-		ucm_backing_temp_drop(temp->backing, temp->name);
+		temp->medium->ops->drop(temp->medium, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
 	} else {
-		err = make_block(store, temp, fd, space, key);
+		err = make_block(store, temp, file, space, key);
 	}
 	ucm_store_unlock_name(store, &key->id);
 	if (!err) {
 		ucm_debug(COMMIT, 1, "block %s: %s %s, %lld bytes",
 			  ucm_hex(&key->id).text,
 			  temp->ref ? "committed in" : "there already; from",
-			  temp->backing->path,
+			  temp->medium->path,
 			  (long long)temp->stamp.st_size);
 		temp->committed = true;
 		temp->key = *key;
@@ -443,8 +454,9 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 
 #define TRIES 3 /* of a file that is written to while it is judged */
 
-int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		     const struct ucm_key *key, enum ucm_commit_when when)
+int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
+		     const struct ucm_file *file, const struct ucm_key *key,
+		     enum ucm_commit_when when)
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	int err = -EAGAIN;
@@ -455,6 +467,6 @@ int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
 		return -EIO;
 	temp->changed = true;
 	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
-		err = try_commit(store, temp, fd, space, key, when);
+		err = try_commit(store, temp, file, space, key, when);
 	return err;
 }

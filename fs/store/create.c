@@ -13,7 +13,6 @@
 #include <errno.h>
 
 #include "common/log.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 
 /* A space's first blocks are taken to be no larger, unless larger ones have
@@ -57,35 +56,35 @@ struct creation {
 	const struct ucm_key *key;
 	struct ucm_want want;
 	struct ucm_temp temp;
+	struct ucm_file file;
 	int result;
 };
 
 static int create_in(struct creation *c, struct ucm_promise *promise)
 {
-	struct ucm_backing *backing = promise->backing;
+	struct ucm_medium *medium = promise->medium;
 	struct ucm_temp *temp = &c->temp;
-	int fd = ucm_backing_temp(backing, temp->name);
+	int err = medium->ops->put(medium, temp->name, &c->file);
 
-	if (fd < 0)
-		return fd;
+	if (err)
+		return err;
 	ucm_debug(TIER, 1, "block %s: new file %s in %s",
-		  ucm_hex(&c->key->id).text, temp->name, backing->path);
-	ucm_room_watch(promise, backing->tmpfd, temp->name);
+		  ucm_hex(&c->key->id).text, temp->name, medium->path);
+	ucm_room_watch_name(promise, temp->name);
 	temp->promise = promise;
-	temp->backing = backing;
-	temp->losses = atomic_load(&backing->recovery.losses);
+	temp->medium = medium;
+	temp->losses = atomic_load(&medium->recovery.losses);
 	temp->tier = promise->tier;
 	temp->guessed = promise->guessed;
-	temp->dir = (uint8_t)(temp->tier->first +
-			      (unsigned)(backing - temp->tier->dirs));
-	return fd;
+	temp->dir = (uint8_t)ucm_tier_dir(temp->tier, medium);
+	return 0;
 }
 
 static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 {
 	struct ucm_store *store = c->store;
 	struct ucm_promise *promise;
-	struct ucm_backing *backing;
+	struct ucm_medium *medium;
 
 	/* as often as there are directories: each failure rules one out */
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
@@ -96,17 +95,15 @@ static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 			c->result = c->result == -EROFS ? err : c->result;
 			return false;
 		}
-		backing = promise->backing;
+		medium = promise->medium;
 		c->result = create_in(c, promise);
-		if (c->result >= 0)
+		if (!c->result)
 			return true;
 		ucm_promise_end(promise);
-		ucm_dirs_count_error(
-			&store->dirs,
-			tier->first + (unsigned)(backing - tier->dirs),
-			c->result);
-		ucm_backing_failed(backing, "create", c->result);
-		if (!atomic_load(&backing->retry_s))
+		ucm_dirs_count_error(&store->dirs, ucm_tier_dir(tier, medium),
+				     c->result);
+		ucm_medium_failed(medium, "create", c->result);
+		if (!atomic_load(&medium->retry_s))
 			return false;
 	}
 	return false;
@@ -158,7 +155,8 @@ static bool try_anywhere(struct creation *c)
 }
 
 int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
-		     uint64_t bytes, struct ucm_temp *out)
+		     uint64_t bytes, struct ucm_temp *out,
+		     struct ucm_file *file_out)
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct creation c = { .store = store, .key = key, .result = -EROFS };
@@ -177,13 +175,15 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
 		return c.result;
 	*out = c.temp;
-	return c.result;
+	*file_out = c.file;
+	return 0;
 }
 
-int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp)
+int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
+		     struct ucm_file *out)
 {
 	(void)store;
-	return ucm_backing_temp_open(temp->backing, temp->name);
+	return temp->medium->ops->put_again(temp->medium, temp->name, out);
 }
 
 /* The room is taken now, or not needed. */
@@ -193,12 +193,12 @@ static void create_end_promise(struct ucm_temp *temp)
 	temp->promise = NULL;
 }
 
-void ucm_store_rest(struct ucm_temp *temp, int fd)
+void ucm_store_rest(struct ucm_temp *temp, const struct ucm_file *file)
 {
 	struct stat st;
 
 	if (temp->promise && temp->promise->guessed &&
-	    !ucm_os_fstat(fd, &st) && st.st_size)
+	    !ucm_file_stat(file, &st) && st.st_size)
 		ucm_promise_resize(temp->promise, ucm_file_takes(&st));
 }
 
@@ -209,21 +209,21 @@ static void note_outgrown(struct ucm_store *store, const struct ucm_temp *temp)
 	struct stat st;
 
 	if (temp->guessed &&
-	    !ucm_os_stat(temp->backing->tmpfd, temp->name, &st))
+	    !temp->medium->ops->look(temp->medium, temp->name, &st))
 		raise_to(&store->outgrown, ucm_file_takes(&st));
 }
 
 void ucm_store_abandon(const struct ucm_temp *temp)
 {
 	if (temp->committed && temp->ref)
-		temp->backing->abandoned = true;
+		temp->medium->abandoned = true;
 }
 
 void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
 {
 	if (!temp->committed) {
 		note_outgrown(store, temp);
-		ucm_backing_temp_drop(temp->backing, temp->name);
+		temp->medium->ops->drop(temp->medium, temp->name);
 		ucm_count(&store->stats.dropped);
 	} else if (temp->ref) {
 		ucm_index_flag(store->index, temp->ref,

@@ -13,9 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/log.h"
 #include "hashing/tree.h"
 
@@ -60,8 +58,7 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 	ucm_store_quarantine(store, space, &entry->id, entry->dir, fault,
 			     detail);
 	if (entry->flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(store->dirs.at[entry->dir], space->folder,
-				&entry->id, false);
+		ucm_store_mark_pin(store, entry, false);
 	if (entry->flags & UCM_ENTRY_DUPLICATE) {
 		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 			if (dir != entry->dir)
@@ -122,7 +119,7 @@ int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
 	struct ucm_block block;
 	uint32_t plane = 0;
 	char detail[40] = "";
-	_cleanup_fd_ int fd = -1;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct stat st;
 	int err;
 
@@ -131,12 +128,13 @@ int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
 	if (!(entry.flags & UCM_ENTRY_DOUBT))
 		return 0;
 	space = store->names.spaces[entry.space];
-	fd = ucm_store_open_file(store, space, &entry.id, entry.dir, &st);
-	if (fd == -ENOENT)
-		ucm_store_lose(store, ref, fd);
-	if (fd < 0)
-		return fd;
-	err = ucm_store_verify_on_disk(fd, &st, &entry.id, &block, &fault,
+	err = ucm_store_open_file(store, space, &entry.id, entry.dir, &file,
+				  &st);
+	if (err == -ENOENT)
+		ucm_store_lose(store, ref, err);
+	if (err)
+		return err;
+	err = ucm_store_verify_on_disk(&file, &st, &entry.id, &block, &fault,
 				       &plane);
 	if (err) {
 		ucm_error("%s: block %s: read: %s",

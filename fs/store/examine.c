@@ -13,33 +13,30 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
 int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
-			const struct ucm_id *id, unsigned dir, struct stat *st)
+			const struct ucm_id *id, unsigned dir,
+			struct ucm_file *out, struct stat *st)
 {
-	int fd = ucm_backing_open_block(store->dirs.at[dir], space->folder, id,
-					O_RDONLY, st);
+	struct ucm_medium *medium = store->dirs.at[dir];
+	int err = medium->ops->open(medium, space->folder, id, out, st);
 
-	if (fd == -ENXIO || fd == -ELOOP) {
+	if (err == -ENXIO || err == -ELOOP) {
 		ucm_count(&store->stats.strays);
 		return -ENOENT;
 	}
-	if (fd < 0 && fd != -ENOENT) {
-		ucm_error("%s: block %s: %s", store->dirs.at[dir]->path,
-			  ucm_hex(id).text, strerror(-fd));
-		ucm_dirs_count_error(&store->dirs, dir, fd);
+	if (err && err != -ENOENT) {
+		ucm_error("%s: block %s: %s", medium->path, ucm_hex(id).text,
+			  strerror(-err));
+		ucm_dirs_count_error(&store->dirs, dir, err);
 	}
-	return fd;
+	return err;
 }
 
 /* Torn files go; what is no block at all is somebody else's and stays. */
@@ -84,23 +81,27 @@ int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
 /* The page cache may have good bytes that never came to the disk, so it is not
  * asked. Where there is no O_DIRECT it is made to forget the file: what has
  * been written is written back before, and what is mapped stays. */
-int ucm_store_verify_on_disk(int fd, const struct stat *st,
-			     const struct ucm_id *id, struct ucm_block *block,
-			     enum ucm_fault *fault, uint32_t *plane)
+int ucm_store_verify_on_disk(const struct ucm_file *file,
+			     const struct stat *st, const struct ucm_id *id,
+			     struct ucm_block *block, enum ucm_fault *fault,
+			     uint32_t *plane)
 {
-	_cleanup_fd_ int direct = ucm_os_reopen(fd, O_RDONLY | O_DIRECT);
-	int err = direct;
+	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
+	struct ucm_bytes bytes;
+	int err = ucm_file_uncached(file, &direct);
 
-	if (direct >= 0)
-		err = ucm_verify_whole(direct, (uint64_t)st->st_size, id, block,
+	if (!err) {
+		bytes = ucm_file_bytes(&direct);
+		err = ucm_verify_whole(&bytes, (uint64_t)st->st_size, id, block,
 				       fault, plane);
+	}
 	if (err != -EINVAL)
 		return err;
-	err = ucm_os_fdatasync(fd);
+	err = ucm_file_forget(file);
 	if (err)
 		return err;
-	ucm_os_advise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	return ucm_verify_whole(fd, (uint64_t)st->st_size, id, block, fault,
+	bytes = ucm_file_bytes(file);
+	return ucm_verify_whole(&bytes, (uint64_t)st->st_size, id, block, fault,
 				plane);
 }
 
@@ -108,14 +109,14 @@ int ucm_store_verify_on_disk(int fd, const struct stat *st,
  * doubt, so it is checked at once. What is wrong is set aside; what cannot be
  * read keeps its directory from being called clean. */
 static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
-			 const struct ucm_key *key, unsigned dir, int fd,
-			 const struct stat *st)
+			 const struct ucm_key *key, unsigned dir,
+			 const struct ucm_file *file, const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
 	uint32_t plane;
 
-	if (ucm_store_verify_on_disk(fd, st, &key->id, &block, &fault,
+	if (ucm_store_verify_on_disk(file, st, &key->id, &block, &fault,
 				     &plane)) {
 		ucm_unread_add(&store->unread, key, dir, ucm_monotonic_ms());
 		return false;
@@ -130,7 +131,8 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 }
 
 static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
-			      const struct ucm_id *id, unsigned dir, int fd,
+			      const struct ucm_id *id, unsigned dir,
+			      const struct ucm_file *file,
 			      const struct stat *st)
 {
 	const struct ucm_recovery *recovery = &store->dirs.at[dir]->recovery;
@@ -146,29 +148,31 @@ static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
 		entry.flags |= UCM_ENTRY_DOUBT;
 	if (entry.flags & UCM_ENTRY_DOUBT &&
 	    ucm_index_find(store->index, &key, &there, NULL) &&
-	    there.dir != dir && !is_good_copy(store, space, &key, dir, fd, st))
+	    there.dir != dir &&
+	    !is_good_copy(store, space, &key, dir, file, st))
 		return 0;
 	return ucm_store_admit(store, space, &entry);
 }
 
 /* A bare block's geometry is its size. One that a power cut may have torn would
  * teach its space a wrong one. */
-static bool teaches(const struct ucm_backing *backing,
+static bool teaches(const struct ucm_medium *medium,
 		    const struct ucm_block *block, const struct stat *st)
 {
 	return block->form != UCM_FORM_BARE ||
-	       !atomic_load(&backing->recovery.unvouched) ||
-	       !ucm_recovery_doubts(&backing->recovery, st);
+	       !atomic_load(&medium->recovery.unvouched) ||
+	       !ucm_recovery_doubts(&medium->recovery, st);
 }
 
 /* An open file: into the index with it, or not; see ucm_store_examine(). */
 int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
-			   const struct ucm_id *id, unsigned dir, int fd,
-			   const struct stat *st)
+			   const struct ucm_id *id, unsigned dir,
+			   const struct ucm_file *file, const struct stat *st)
 {
+	const struct ucm_bytes bytes = ucm_file_bytes(file);
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
-	int err = ucm_verify_header(fd, (uint64_t)st->st_size, id, &block,
+	int err = ucm_verify_header(&bytes, (uint64_t)st->st_size, id, &block,
 				    &fault);
 
 	if (err) {
@@ -187,19 +191,19 @@ int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
 		examine_reject(store, space, id, dir, st, fault);
 		return 0;
 	}
-	return examine_admit_file(store, space, id, dir, fd, st);
+	return examine_admit_file(store, space, id, dir, file, st);
 }
 
 int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir)
 {
-	_cleanup_fd_ int fd = -1;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct stat st;
+	int err = ucm_store_open_file(store, space, id, dir, &file, &st);
 
-	fd = ucm_store_open_file(store, space, id, dir, &st);
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	return ucm_store_examine_file(store, space, id, dir, fd, &st);
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	return ucm_store_examine_file(store, space, id, dir, &file, &st);
 }
 
 /* 1: it is a block, and in the index now. Quiet: what else there is to say of
@@ -207,21 +211,22 @@ int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
 int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 			 const struct ucm_id *id, unsigned dir)
 {
+	struct ucm_medium *medium = store->dirs.at[dir];
 	enum ucm_fault fault = UCM_FAULT_NONE;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct ucm_block block;
+	struct ucm_bytes bytes;
 	struct stat st;
-	int err;
+	int err = medium->ops->open(medium, space->folder, id, &file, &st);
 
-	fd = ucm_backing_open_block(store->dirs.at[dir], space->folder, id,
-				    O_RDONLY, &st);
-	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP)
-		return 0;
-	if (fd < 0)
-		return fd;
-	err = ucm_verify_header(fd, (uint64_t)st.st_size, id, &block, &fault);
-	if (err || fault || !teaches(store->dirs.at[dir], &block, &st) ||
+	if (err)
+		return err == -ENOENT || err == -ENXIO || err == -ELOOP ? 0
+									: err;
+	bytes = ucm_file_bytes(&file);
+	err = ucm_verify_header(&bytes, (uint64_t)st.st_size, id, &block,
+				&fault);
+	if (err || fault || !teaches(medium, &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
-	return examine_admit_file(store, space, id, dir, fd, &st);
+	return examine_admit_file(store, space, id, dir, &file, &st);
 }

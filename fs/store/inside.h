@@ -46,6 +46,17 @@ void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
 void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 		     uint8_t flags);
 
+/* The mark of a pinned block, on its medium. */
+static inline int ucm_store_mark_pin(struct ucm_store *store,
+				     const struct ucm_entry *entry, bool pinned)
+{
+	struct ucm_medium *medium = store->dirs.at[entry->dir];
+
+	return medium->ops->notes->pin(
+		medium, store->names.spaces[entry->space]->folder, &entry->id,
+		pinned);
+}
+
 /* Put it in doubt. */
 void ucm_store_doubt(struct ucm_store *store, ucm_ref ref);
 /* Writes were lost: put in doubt what no sync has covered. */
@@ -90,12 +101,14 @@ void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
 /* Open a block's file for reading; what is none is -ENOENT and counted, other
  * failures are logged and counted. */
 int ucm_store_open_file(struct ucm_store *store, struct ucm_space *space,
-			const struct ucm_id *id, unsigned dir, struct stat *st);
+			const struct ucm_id *id, unsigned dir,
+			struct ucm_file *out, struct stat *st);
 
 /* Compare all of a file, as the disk and not the page cache has it. */
-int ucm_store_verify_on_disk(int fd, const struct stat *st,
-			     const struct ucm_id *id, struct ucm_block *block,
-			     enum ucm_fault *fault, uint32_t *plane);
+int ucm_store_verify_on_disk(const struct ucm_file *file,
+			     const struct stat *st, const struct ucm_id *id,
+			     struct ucm_block *block, enum ucm_fault *fault,
+			     uint32_t *plane);
 
 /* Into the index, or noted as a copy of what is there. 1, or -errno. */
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
@@ -107,8 +120,8 @@ int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
 		      const struct ucm_id *id, unsigned dir);
 /* The same of its open file. */
 int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
-			   const struct ucm_id *id, unsigned dir, int fd,
-			   const struct stat *st);
+			   const struct ucm_id *id, unsigned dir,
+			   const struct ucm_file *file, const struct stat *st);
 /* The same, quiet about what is wrong, and only if the block may teach its space
  * what blocks look like. */
 int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
@@ -128,18 +141,26 @@ int ucm_store_settle(struct ucm_store *store, ucm_ref ref);
 
 /* A block's file that was written to after its commit was begun: what is wrong
  * with it? Without checksums nobody can say what it holds now. */
-int ucm_store_find_late_fault(struct ucm_space *space, int fd,
+int ucm_store_find_late_fault(struct ucm_space *space,
+			      const struct ucm_file *file,
 			      const struct stat *st, const struct ucm_id *id,
 			      enum ucm_fault *fault);
 
-/* A block whose writer still has it open is about to be read: fd and st are of
+/* A block whose writer still has it open is about to be read; file and st are of
  * its file. 0; -ENOENT: it was written to and is wrong, and has been set
  * aside; -errno: it cannot be read. */
 int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
-			    const struct ucm_entry *entry, int fd,
-			    const struct stat *st);
+			    const struct ucm_entry *entry,
+			    const struct ucm_file *file, const struct stat *st);
 
 /* ---- what the last clean end has left (snapshot_load.c, snapshot.h) ---- */
+
+/* Does a bucket's stamp tell whether its names have changed? */
+static inline bool ucm_store_shows_changes(const struct ucm_medium *medium)
+{
+	return medium->ops->spaces->stamp &&
+	       !(medium->flags & UCM_MEDIUM_SHARED);
+}
 
 /* Look for the snapshots, once the spaces are known. */
 void ucm_snapshots_open(struct ucm_store *store);
@@ -179,7 +200,7 @@ int ucm_store_find_spaces(struct ucm_store *store,
 
 /* Make a space's folder in a directory that has not got it, with the space's
  * owner and mode. */
-int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 			  const struct ucm_space *space);
 
 /* ---- blocks (store.c) ---- */
@@ -201,8 +222,8 @@ void ucm_scan_settle(struct ucm_store *store, unsigned dir);
 
 /* ---- directories, one by one (checkpoint.c, snapshot_save.c) ---- */
 
-static inline struct ucm_backing *
-ucm_keeper_backing(const struct ucm_keeper *keeper)
+static inline struct ucm_medium *
+ucm_keeper_medium(const struct ucm_keeper *keeper)
 {
 	return keeper->store->dirs.at[keeper->dir];
 }

@@ -25,11 +25,11 @@
 static bool keeper_is_due(struct ucm_keeper *keeper)
 {
 	const struct ucm_recovery *recovery =
-		&ucm_keeper_backing(keeper)->recovery;
+		&ucm_keeper_medium(keeper)->recovery;
 	unsigned every_s = keeper->store->config->checkpoint_s;
 	int64_t now = ucm_monotonic_ms();
 
-	if (ucm_keeper_backing(keeper)->readonly)
+	if (ucm_keeper_medium(keeper)->readonly)
 		return false;
 	if (atomic_load(&recovery->lost))
 		return true;
@@ -55,20 +55,20 @@ static void keeper_look_after(struct ucm_keeper *keeper)
 /* What is not known to be good stays unclean. */
 static void keeper_leave(struct ucm_keeper *keeper)
 {
-	struct ucm_backing *backing = ucm_keeper_backing(keeper);
-	const struct ucm_recovery *recovery = &backing->recovery;
+	struct ucm_medium *medium = ucm_keeper_medium(keeper);
+	const struct ucm_recovery *recovery = &medium->recovery;
 	int err = 0;
 
-	if (backing->readonly || atomic_load(&backing->abandoned))
+	if (medium->readonly || atomic_load(&medium->abandoned))
 		return;
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
 	pthread_mutex_lock(&keeper->sync_lock);
 	ucm_snapshots_save(keeper->store, keeper->dir);
-	err = ucm_recovery_end(&backing->recovery, backing->ctlfd);
+	err = ucm_recovery_end(&medium->recovery, medium);
 	pthread_mutex_unlock(&keeper->sync_lock);
 	if (err)
-		ucm_error("%s: closing: %s", backing->path, strerror(-err));
+		ucm_error("%s: closing: %s", medium->path, strerror(-err));
 }
 
 /* False at the end. */
@@ -173,7 +173,7 @@ bool ucm_keepers_stop(struct ucm_store *store)
 		}
 		pthread_detach(keeper->thread);
 		ucm_error("%s: does not answer: left as it is",
-			  ucm_keeper_backing(keeper)->path);
+			  ucm_keeper_medium(keeper)->path);
 	}
 	return all;
 }

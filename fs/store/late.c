@@ -17,20 +17,21 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
 /* A block's file that was written to after its commit was begun. Without
  * checksums nobody can say what it holds now. */
-int ucm_store_find_late_fault(struct ucm_space *space, int fd,
+int ucm_store_find_late_fault(struct ucm_space *space,
+			      const struct ucm_file *file,
 			      const struct stat *st, const struct ucm_id *id,
 			      enum ucm_fault *fault)
 {
+	const struct ucm_bytes bytes = ucm_file_bytes(file);
 	struct ucm_block block;
 	uint32_t plane;
-	int err = ucm_verify_whole(fd, (uint64_t)st->st_size, id, &block, fault,
-				   &plane);
+	int err = ucm_verify_whole(&bytes, (uint64_t)st->st_size, id, &block,
+				   fault, &plane);
 
 	if (err || *fault)
 		return err;
@@ -47,11 +48,12 @@ static bool late_same_stamp(const struct stat *a, const struct stat *b)
 	       !memcmp(&a->st_ctim, &b->st_ctim, sizeof(a->st_ctim));
 }
 
-bool ucm_store_unchanged(const struct ucm_temp *temp, int fd)
+bool ucm_store_unchanged(const struct ucm_temp *temp,
+			 const struct ucm_file *file)
 {
 	struct stat st;
 
-	return !ucm_os_fstat(fd, &st) && late_same_stamp(&st, &temp->stamp);
+	return !ucm_file_stat(file, &st) && late_same_stamp(&st, &temp->stamp);
 }
 
 /* Its size and mtime are those that the index knows, from the commit or from
@@ -62,16 +64,16 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 	       ucm_time_ns(&st->st_mtim) == entry->mtime_ns;
 }
 
-/* Is the file of an entry right that was perhaps written to? fd and st are of
+/* Is the file of an entry right that was perhaps written to? file and st are of
  * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
  * read. */
 static int late_recheck(struct ucm_store *store, ucm_ref ref,
-			const struct ucm_entry *entry, int fd,
-			const struct stat *st)
+			const struct ucm_entry *entry,
+			const struct ucm_file *file, const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	int err = ucm_store_find_late_fault(store->names.spaces[entry->space],
-					    fd, st, &entry->id, &fault);
+					    file, st, &entry->id, &fault);
 
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, entry->dir, err);
@@ -93,28 +95,28 @@ static int late_recheck(struct ucm_store *store, ucm_ref ref,
 }
 
 int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
-			    const struct ucm_entry *entry, int fd,
-			    const struct stat *st)
+			    const struct ucm_entry *entry,
+			    const struct ucm_file *file, const struct stat *st)
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
-	return late_recheck(store, ref, entry, fd, st);
+	return late_recheck(store, ref, entry, file, st);
 }
 
 void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
-		       int fd)
+		       const struct ucm_file *file)
 {
 	struct ucm_entry entry;
 	struct stat st;
 	int err;
 
-	if (!temp->committed || !temp->ref || ucm_os_fstat(fd, &st))
+	if (!temp->committed || !temp->ref || ucm_file_stat(file, &st))
 		return;
 	if (!temp->shared && late_same_stamp(&st, &temp->stamp))
 		return;
 	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;
-	err = late_recheck(store, temp->ref, &entry, fd, &st);
+	err = late_recheck(store, temp->ref, &entry, file, &st);
 	if (err && err != -ENOENT) /* before the next reader, then */
 		ucm_store_doubt(store, temp->ref);
 }

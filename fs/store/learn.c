@@ -9,51 +9,40 @@
 
 #include "fs/store/inside.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
-
-#include "common/cleanup.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 
-/* One file after another until one is right: 1. 0: none is; -errno. */
-static int learn_from_names(struct ucm_store *store, struct ucm_space *space,
-			    unsigned dir, unsigned bucket, const char *piece,
-			    ssize_t len)
-{
-	const struct dirent *entry;
-	struct ucm_id id;
-	int found = 0;
+struct learning {
+	struct ucm_store *store;
+	struct ucm_space *space;
+	unsigned dir, bucket;
+	int found; /* 1: one was right; -errno: its medium failed */
+};
 
-	for (ssize_t at = 0; at < len && !found; at += entry->d_reclen) {
-		entry = (const struct dirent *)(piece + at);
-		if (!ucm_tree_parse_block(entry->d_name, &id) &&
-		    ucm_tree_bucket(&id) == bucket)
-			found = ucm_store_learn_from(store, space, &id, dir);
-	}
-	return found;
+static bool learn_from_name(void *arg, const char *name)
+{
+	struct learning *from = arg;
+	struct ucm_id id;
+
+	if (!ucm_tree_parse_block(name, &id) &&
+	    ucm_tree_bucket(&id) == from->bucket)
+		from->found = ucm_store_learn_from(from->store, from->space,
+						   &id, from->dir);
+	return from->found != 0;
 }
 
-/* In pieces: a bucket may have millions of names. */
+/* One file after another until one is right. */
 static bool learn_from_bucket(struct ucm_store *store, struct ucm_space *space,
 			      unsigned dir, unsigned bucket)
 {
-	_Alignas(struct dirent) char piece[4096];
-	char path[UCM_TREE_PATH_MAX];
-	_cleanup_fd_ int fd = -1;
-	int found = 0;
-	ssize_t len;
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct learning from = {
+		.store = store, .space = space, .dir = dir, .bucket = bucket,
+	};
 
-	ucm_tree_bucket_path(space->folder, bucket, path);
-	fd = ucm_os_open(store->dirs.at[dir]->dirfd, path,
-			 O_RDONLY | O_DIRECTORY, 0);
-	if (fd < 0)
-		return false;
-	while (!found &&
-	       (len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0)
-		found = learn_from_names(store, space, dir, bucket, piece, len);
-	return found > 0;
+	if (medium->ops->each)
+		medium->ops->each(medium, space->folder, bucket,
+				  learn_from_name, &from);
+	return from.found > 0;
 }
 
 static bool learn_is_there(uint64_t there[4], unsigned bucket)
@@ -80,8 +69,10 @@ void ucm_store_learn(struct ucm_store *store, struct ucm_space *space)
 	uint64_t there[UCM_MAX_DIRS][4];
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (ucm_backing_buckets(store->dirs.at[dir], space->folder,
-					there[dir]))
+		struct ucm_medium *medium = store->dirs.at[dir];
+
+		if (medium->ops->spaces->buckets(medium, space->folder,
+						 there[dir]))
 			continue;
 		for (unsigned word = 0; word < 4; word++)
 			atomic_fetch_or(&space->scanned[4 * dir + word],

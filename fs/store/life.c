@@ -18,7 +18,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "fs/index/memory.h"
-#include "fs/tier/lock.h"
 
 /* A sync of all that was written lately may take this long; what it leaves is
  * only checked once more. */
@@ -104,7 +103,7 @@ int ucm_store_begin(struct ucm_store *store)
 	int err = 0;
 
 	for (unsigned i = 0; i < store->dirs.num && !err; i++)
-		err = ucm_backing_begin(store->dirs.at[i]);
+		err = ucm_medium_begin(store->dirs.at[i]);
 	store->begun = !err;
 	return err;
 }
@@ -120,22 +119,26 @@ int ucm_store_start(struct ucm_store *store)
 	return err;
 }
 
-static void life_tell_all(struct ucm_store *store, enum ucm_lock_state state,
+static void life_tell_all(struct ucm_store *store, enum ucm_medium_use use,
 			  dev_t mount)
 {
-	for (unsigned i = 0; i < store->dirs.num; i++)
-		ucm_lock_tell(store->dirs.at[i]->lockfd, state, mount);
+	for (unsigned i = 0; i < store->dirs.num; i++) {
+		struct ucm_medium *medium = store->dirs.at[i];
+
+		if (medium->ops->tell)
+			medium->ops->tell(medium, use, mount);
+	}
 }
 
 void ucm_store_serving(struct ucm_store *store, dev_t mount)
 {
-	life_tell_all(store, UCM_LOCK_SERVING, mount);
+	life_tell_all(store, UCM_USE_SERVING, mount);
 }
 
 void ucm_store_quiet(struct ucm_store *store)
 {
 	if (!atomic_exchange(&store->stopping, true))
-		life_tell_all(store, UCM_LOCK_ENDING, 0);
+		life_tell_all(store, UCM_USE_ENDING, 0);
 	ucm_scan_stop(store);
 	/* the keepers are still there, and one may be at it */
 	pthread_mutex_lock(&store->loss_lock);
@@ -152,7 +155,7 @@ static void life_leave_behind(struct ucm_store *store)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (store->keepers[dir].ended)
-			ucm_backing_close(store->dirs.at[dir], false);
+			ucm_medium_close(store->dirs.at[dir], false);
 	}
 }
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 
 /* Does the name still lead to the file that was judged? Under the name's lock,
@@ -22,13 +21,12 @@ bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
 			const struct ucm_id *id, unsigned dir,
 			const struct stat *judged)
 {
-	char path[UCM_TREE_PATH_MAX];
+	struct ucm_medium *medium = store->dirs.at[dir];
 	struct stat now;
 
 	if (!judged)
 		return true;
-	ucm_tree_block_path(space->folder, id, path);
-	return ucm_os_stat(store->dirs.at[dir]->dirfd, path, &now) ||
+	return medium->ops->find(medium, space->folder, id, &now) ||
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
@@ -37,14 +35,14 @@ void ucm_store_quarantine(struct ucm_store *store,
 			  const struct ucm_id *id, unsigned dir,
 			  enum ucm_fault fault, const char *detail)
 {
-	int err = ucm_backing_quarantine(store->dirs.at[dir], space->folder,
-					 id);
+	struct ucm_medium *medium = store->dirs.at[dir];
+	int err = medium->ops->set_aside(medium, space->folder, id);
 
-	ucm_warning("%s: block %s: %s%s: %s", store->dirs.at[dir]->path,
+	ucm_warning("%s: block %s: %s%s: %s", medium->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,
 		    err ? strerror(-err) : "quarantined");
 	if (err && err != -ENOENT) /* it is still there, and in no index */
-		atomic_store(&store->dirs.at[dir]->abandoned, true);
+		atomic_store(&medium->abandoned, true);
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		return;

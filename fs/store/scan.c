@@ -97,6 +97,13 @@ static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
 		ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, true);
 }
 
+static void scan_mark_pins(struct ucm_store *store, unsigned dir)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	medium->ops->notes->pins(medium, mark_pinned, store);
+}
+
 /* What others put into a bucket during an earlier mount, the snapshot does not
  * know, and its times do not show. */
 static void scan_audit(struct ucm_store *store)
@@ -125,7 +132,7 @@ static void scan_ended(struct ucm_store *store)
 /* All tasks of a directory have been tried. */
 static void dir_ended(struct ucm_store *store, unsigned dir)
 {
-	ucm_backing_each_pin(store->dirs.at[dir], mark_pinned, store);
+	scan_mark_pins(store, dir);
 	atomic_fetch_sub(&store->dirs_left, 1);
 	scan_ended(store);
 }
@@ -144,7 +151,7 @@ void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 		if (scan_run_task(store, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
-	ucm_backing_each_pin(store->dirs.at[dir], mark_pinned, store);
+	scan_mark_pins(store, dir);
 	scan_ended(store);
 }
 

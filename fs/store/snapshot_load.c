@@ -17,19 +17,18 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/index/snapshot.h"
 #include "hashing/tree.h"
 
 #define NO_SPACE UINT32_MAX
 
 struct ucm_recall {
+	struct ucm_file note; /* the snapshot reads it */
 	struct ucm_snapshot file;
 	uint32_t *space_of; /* its number now, by its number in the file */
 	pthread_mutex_t locks[UCM_SNAPSHOT_SECTIONS];
@@ -39,12 +38,12 @@ struct ucm_recall {
 	_Atomic uint64_t (*trusted)[4];
 };
 
-static void snapshot_refuse(const struct ucm_backing *backing, const char *why)
+static void snapshot_refuse(const struct ucm_medium *medium, const char *why)
 {
 	ucm_warning("%s/" UCM_TREE_OWN "/" UCM_SNAPSHOT_NAME
 		    ": %s: not used; all names "
 		    "and headers are read instead",
-		    backing->path, why);
+		    medium->path, why);
 }
 
 /* What its blocks look like must be what they looked like: a manifest may have
@@ -84,10 +83,15 @@ static uint32_t find_space(struct ucm_store *store,
 	return space && snapshot_fits(space, then) ? space->number : NO_SPACE;
 }
 
+static void recall_end_file(struct ucm_recall *recall)
+{
+	ucm_snapshot_close(&recall->file);
+	ucm_file_close(&recall->note);
+}
+
 static void recall_free(struct ucm_recall *recall)
 {
-	if (recall->file.fd >= 0)
-		ucm_snapshot_close(&recall->file);
+	recall_end_file(recall);
 	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
 		pthread_mutex_destroy(&recall->locks[i]);
 	free(recall->space_of);
@@ -95,50 +99,57 @@ static void recall_free(struct ucm_recall *recall)
 	free(recall);
 }
 
-static struct ucm_recall *recall_new(struct ucm_store *store,
-				     const struct ucm_snapshot *file)
+static int recall_open_file(struct ucm_recall *recall,
+			    struct ucm_medium *medium, const char **why)
 {
-	struct ucm_recall *recall = calloc(1, sizeof(*recall));
+	struct ucm_bytes bytes;
+	struct stat st;
+	int err = medium->ops->notes->open(medium, UCM_SNAPSHOT_NAME,
+					   UCM_NOTE_READ, &recall->note);
 
-	if (!recall)
-		return NULL;
-	recall->file = *file;
-	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
-		pthread_mutex_init(&recall->locks[i], NULL);
+	if (!err)
+		err = ucm_file_stat(&recall->note, &st);
+	*why = strerror(-err);
+	if (err)
+		return err;
+	bytes = ucm_file_bytes(&recall->note);
+	return ucm_snapshot_open(&bytes, (uint64_t)st.st_size, medium->uuid,
+				 medium->recovery.snapshot, &recall->file, why);
+}
+
+static int recall_find_spaces(struct ucm_recall *recall,
+			      struct ucm_store *store)
+{
+	const struct ucm_snapshot *file = &recall->file;
+
 	recall->space_of = calloc(file->head.num_spaces + 1,
 				  sizeof(*recall->space_of));
 	recall->trusted = calloc(store->scan_spaces, sizeof(*recall->trusted));
-	if (!recall->space_of || !recall->trusted) {
-		recall->file.fd = -1; /* the caller's still */
-		recall_free(recall);
-		return NULL;
-	}
+	if (!recall->space_of || !recall->trusted)
+		return -ENOMEM;
 	for (uint32_t i = 0; i < file->head.num_spaces; i++)
 		recall->space_of[i] = find_space(store, file->spaces[i]);
-	return recall;
+	return 0;
 }
 
 static void open_snapshot(struct ucm_store *store, unsigned dir)
 {
-	struct ucm_backing *backing = store->dirs.at[dir];
-	struct ucm_snapshot file;
+	struct ucm_recall *recall = calloc(1, sizeof(*recall));
 	const char *why;
-	struct stat st;
-	int fd = ucm_os_open_regular(backing->ctlfd, UCM_SNAPSHOT_NAME,
-				     O_RDONLY, &st);
 
-	if (fd < 0) {
-		snapshot_refuse(backing, strerror(-fd));
+	if (!recall)
 		return;
+	recall->note = UCM_NO_FILE;
+	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
+		pthread_mutex_init(&recall->locks[i], NULL);
+	if (recall_open_file(recall, store->dirs.at[dir], &why)) {
+		snapshot_refuse(store->dirs.at[dir], why);
+		recall_free(recall);
+	} else if (recall_find_spaces(recall, store)) {
+		recall_free(recall);
+	} else {
+		store->recalls[dir] = recall;
 	}
-	if (ucm_snapshot_open(fd, backing->uuid, backing->recovery.snapshot,
-			      &file, &why)) {
-		snapshot_refuse(backing, why);
-		return;
-	}
-	store->recalls[dir] = recall_new(store, &file);
-	if (!store->recalls[dir])
-		ucm_snapshot_close(&file);
 }
 
 void ucm_snapshots_open(struct ucm_store *store)
@@ -190,16 +201,17 @@ static void snapshot_judge(struct ucm_store *store, unsigned dir,
 			   const struct ucm_snapshot_stamp *stamp,
 			   struct verdict *verdict)
 {
-	struct ucm_backing *backing = store->dirs.at[dir];
+	struct ucm_medium *medium = store->dirs.at[dir];
+	const char *folder = verdict->space->folder;
 	_cleanup_free_ char *names = NULL;
-	char path[UCM_TREE_PATH_MAX];
 	struct stat st;
 
-	ucm_tree_bucket_path(verdict->space->folder, bucket, path);
-	if (!backing->remote && !ucm_os_stat(backing->dirfd, path, &st) &&
-	    S_ISDIR(st.st_mode) && ucm_snapshot_stamp_equal(stamp, &st))
+	if (ucm_store_shows_changes(medium) &&
+	    !medium->ops->spaces->stamp(medium, folder, bucket, &st) &&
+	    ucm_snapshot_stamp_equal(stamp, &st))
 		verdict->what = TRUST;
-	else if (!ucm_os_list(backing->dirfd, path, &names) &&
+	else if (medium->ops->list &&
+		 !medium->ops->list(medium, folder, bucket, &names) &&
 		 !sort_names(verdict, names))
 		verdict->what = COMPARE;
 }
@@ -335,8 +347,7 @@ static void end_loading(struct ucm_recall *recall)
 		atomic_store(&recall->done[i], true);
 		pthread_mutex_unlock(&recall->locks[i]);
 	}
-	if (recall->file.fd >= 0)
-		ucm_snapshot_close(&recall->file);
+	recall_end_file(recall);
 }
 
 void ucm_snapshots_close(struct ucm_store *store)

@@ -11,20 +11,17 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/index/snapshot.h"
 #include "hashing/tree.h"
 
 struct saving {
 	struct ucm_store *store;
 	unsigned dir;
+	struct ucm_file note;
 	struct ucm_snapshot_writer writer;
 	uint16_t *number_of; /* in the file, by the space's number */
 };
@@ -105,17 +102,14 @@ static void snapshot_describe(struct ucm_space *space,
 }
 
 /* A bucket that is none, or gone, is listed by the next start. */
-static int stamp_bucket(int folder, unsigned bucket, int64_t taken_ns,
+static int stamp_bucket(struct ucm_medium *medium, const char *folder,
+			unsigned bucket, int64_t taken_ns,
 			struct ucm_snapshot_stamp *out)
 {
 	struct stat st;
-	char name[3];
-	int err;
+	int err = medium->ops->spaces->stamp(medium, folder, bucket, &st);
 
-	*out = (struct ucm_snapshot_stamp){ 0 };
-	ucm_tree_bucket_name(bucket, name);
-	err = ucm_os_stat(folder, name, &st);
-	if (!err && S_ISDIR(st.st_mode))
+	if (!err)
 		*out = ucm_snapshot_stamp(&st, taken_ns);
 	return err == -ENOENT ? 0 : err;
 }
@@ -125,11 +119,9 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 			 struct ucm_snapshot_stamp stamps[UCM_BUCKETS],
 			 unsigned *num_out)
 {
-	struct ucm_backing *backing = saving->store->dirs.at[saving->dir];
-	_cleanup_fd_ int folder = ucm_os_open(backing->dirfd, space->folder,
-					      O_RDONLY | O_DIRECTORY, 0);
+	struct ucm_medium *medium = saving->store->dirs.at[saving->dir];
 	int64_t taken_ns = saving->writer.head.taken_ns;
-	int err = folder < 0 && folder != -ENOENT ? folder : 0;
+	int err = 0;
 
 	*num_out = 0;
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
@@ -139,9 +131,10 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 			continue;
 		++*num_out;
 		*stamp = (struct ucm_snapshot_stamp){ 0 };
-		if (folder >= 0 && !backing->remote &&
+		if (ucm_store_shows_changes(medium) &&
 		    ucm_space_is_scanned(space, saving->dir, bucket))
-			err = stamp_bucket(folder, bucket, taken_ns, stamp);
+			err = stamp_bucket(medium, space->folder, bucket,
+					   taken_ns, stamp);
 	}
 	return err;
 }
@@ -149,6 +142,7 @@ static int stamp_buckets(struct saving *saving, const struct ucm_space *space,
 /* Whoever cannot be asked is not asked again: it may take its time to fail. */
 static void snapshot_save_space(struct saving *saving, struct ucm_space *space)
 {
+	struct ucm_medium *medium = saving->store->dirs.at[saving->dir];
 	struct ucm_snapshot_writer *writer = &saving->writer;
 	struct ucm_snapshot_stamp stamps[UCM_BUCKETS];
 	struct ucm_snapshot_space is;
@@ -157,8 +151,8 @@ static void snapshot_save_space(struct saving *saving, struct ucm_space *space)
 	if (writer->err)
 		return;
 	snapshot_describe(space, &is);
-	writer->err = ucm_backing_buckets(saving->store->dirs.at[saving->dir],
-					  space->folder, is.buckets);
+	writer->err = medium->ops->spaces->buckets(medium, space->folder,
+						   is.buckets);
 	if (!writer->err)
 		writer->err = stamp_buckets(saving, space, is.buckets, stamps,
 					    &num);
@@ -166,16 +160,20 @@ static void snapshot_save_space(struct saving *saving, struct ucm_space *space)
 		ucm_snapshot_put_space(writer, &is, stamps, num);
 }
 
-static int snapshot_save(struct saving *saving)
+static int write_note(void *arg, const void *bytes, size_t len, uint64_t offset)
 {
-	struct ucm_backing *backing = saving->store->dirs.at[saving->dir];
-	struct ucm_namespace *names = &saving->store->names;
-	int64_t now;
-	int err = ucm_recovery_time(backing->ctlfd, &now);
+	const struct saving *saving = arg;
 
-	if (!err)
-		err = ucm_snapshot_create(&saving->writer, backing->ctlfd,
-					  backing->uuid, now);
+	return ucm_file_write(&saving->note, bytes, len, offset);
+}
+
+static int snapshot_write(struct saving *saving, int64_t now, uint64_t *number)
+{
+	struct ucm_medium *medium = saving->store->dirs.at[saving->dir];
+	struct ucm_namespace *names = &saving->store->names;
+	int err = ucm_snapshot_create(&saving->writer, write_note, saving,
+				      medium->uuid, now);
+
 	if (err)
 		return err;
 	number_spaces(saving);
@@ -184,8 +182,27 @@ static int snapshot_save(struct saving *saving)
 		if (is_saved(names->spaces[i]))
 			snapshot_save_space(saving, names->spaces[i]);
 	}
-	return ucm_snapshot_finish(&saving->writer,
-				   &backing->recovery.snapshot);
+	return ucm_snapshot_finish(&saving->writer, number);
+}
+
+static int snapshot_save(struct saving *saving)
+{
+	struct ucm_medium *medium = saving->store->dirs.at[saving->dir];
+	uint64_t number = 0;
+	int64_t now;
+	int err = medium->ops->now(medium, &now);
+
+	if (!err)
+		err = medium->ops->notes->open(medium, UCM_SNAPSHOT_NAME,
+					       UCM_NOTE_MAKE, &saving->note);
+	if (err)
+		return err;
+	err = snapshot_write(saving, now, &number);
+	err = medium->ops->notes->keep(medium, UCM_SNAPSHOT_NAME, &saving->note,
+				       err);
+	if (!err)
+		medium->recovery.snapshot = number;
+	return err;
 }
 
 void ucm_snapshots_save(struct ucm_store *store, unsigned dir)

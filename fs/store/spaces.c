@@ -11,7 +11,6 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,38 +19,30 @@
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/index/memory.h"
 #include "hashing/tree.h"
 
-static int open_folder(const struct ucm_backing *backing,
-		       const struct ucm_space *space)
+static struct ucm_space_owner owner_of(const struct ucm_space *space)
 {
-	return ucm_os_open(backing->dirfd, space->folder,
-			   O_RDONLY | O_DIRECTORY, 0);
+	return (struct ucm_space_owner){
+		.uid = space->uid,
+		.gid = space->gid,
+		.is_private = space->is_private,
+	};
 }
 
-/* On one folder; the mode last, as chown may clear bits of it. */
-static int apply_owner(const struct ucm_backing *backing,
-		       const struct ucm_space *space)
+static int apply_owner(struct ucm_medium *medium, const struct ucm_space *space)
 {
-	_cleanup_fd_ int fd = open_folder(backing, space);
-	int err;
+	const struct ucm_space_owner owner = owner_of(space);
 
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	err = ucm_os_fchown(fd, space->uid, space->gid);
-	if (err == -EPERM)
-		err = 0; /* not root: it is ours anyway */
-	return err ? err
-		   : ucm_os_fchmod(fd, space->is_private ? 0700 : 0755);
+	return medium->ops->spaces->set_owner(medium, space->folder, &owner);
 }
 
 /* fn on each directory that may be written to; ends with the first error,
  * which is logged as that of doing what. */
 static int in_every_directory(struct ucm_store *store,
 			      const struct ucm_space *space, const char *what,
-			      int (*fn)(const struct ucm_backing *backing,
+			      int (*fn)(struct ucm_medium *medium,
 					const struct ucm_space *space))
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
@@ -75,21 +66,14 @@ static int apply_owner_everywhere(struct ucm_store *store,
 	return in_every_directory(store, space, "owner and mode", apply_owner);
 }
 
-int ucm_store_make_folder(struct ucm_store *store, struct ucm_backing *backing,
+int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 			  const struct ucm_space *space)
 {
-	/* nobody's until it has its owner */
-	int err = ucm_os_mkdir(backing->dirfd, space->folder, 0700);
+	const struct ucm_space_owner owner = owner_of(space);
 
-	if (err)
-		return err == -EEXIST ? 0 : err;
-	err = apply_owner(backing, space);
-	if (!err && store->config->durability == UCM_DURABILITY_FULL)
-		err = ucm_os_sync_dir(backing->dirfd,
-				      *space->name ? UCM_TREE_SPACES : ".");
-	if (err)
-		ucm_os_rmdir(backing->dirfd, space->folder);
-	return err;
+	return medium->ops->spaces->make(
+		medium, space->folder, &owner,
+		store->config->durability == UCM_DURABILITY_FULL);
 }
 
 /* In the first directory that takes it. */
@@ -104,7 +88,7 @@ static int make_first_folder(struct ucm_store *store,
 		err = ucm_store_make_folder(store, store->dirs.at[dir], space);
 		if (!err)
 			return 0;
-		ucm_backing_failed(store->dirs.at[dir], space->folder, err);
+		ucm_medium_failed(store->dirs.at[dir], space->folder, err);
 	}
 	return err;
 }
@@ -114,8 +98,10 @@ static void unmake_folders(struct ucm_store *store,
 			   const struct ucm_space *space)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!store->dirs.at[dir]->readonly)
-			ucm_os_rmdir(store->dirs.at[dir]->dirfd, space->folder);
+		struct ucm_medium *medium = store->dirs.at[dir];
+
+		if (!medium->readonly)
+			medium->ops->spaces->unmake(medium, space->folder);
 	}
 }
 
@@ -168,64 +154,16 @@ static bool has_blocks(struct ucm_store *store, struct ucm_space *space)
 	return atomic_load(&space->blocks) > 0;
 }
 
-/* space.json, and what a crash may have left of one. */
-static const char *const manifests[] = {
-	UCM_TREE_MANIFEST, UCM_TREE_MANIFEST_NEW, UCM_TREE_MANIFEST_MAKE,
-};
-#define NUM_MANIFESTS (sizeof(manifests) / sizeof(manifests[0]))
-
-static bool is_manifest(const char *name)
-{
-	for (size_t i = 0; i < NUM_MANIFESTS; i++) {
-		if (!strcmp(name, manifests[i]))
-			return true;
-	}
-	return false;
-}
-
-/* Away with its buckets. -ENOTEMPTY if there is more in them or beside them
- * than we have put there; then all else is as it was. */
-static int empty_folder(const struct ucm_backing *backing,
+static int clear_folder(struct ucm_medium *medium,
 			const struct ucm_space *space)
 {
-	_cleanup_fd_ int fd = open_folder(backing, space);
-	_cleanup_free_ char *names = NULL;
-	int err = 0;
-
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
-		char name[3];
-
-		ucm_tree_bucket_name(bucket, name);
-		err = ucm_os_rmdir(fd, name);
-		if (err == -ENOENT)
-			err = 0;
-	}
-	if (!err)
-		err = ucm_os_list(backing->dirfd, space->folder, &names);
-	for (const char *name = names; !err && *name;
-	     name += strlen(name) + 1) {
-		if (!is_manifest(name))
-			err = -ENOTEMPTY;
-	}
-	return err;
+	return medium->ops->spaces->clear(medium, space->folder);
 }
 
-static int remove_folder(const struct ucm_backing *backing,
+static int remove_folder(struct ucm_medium *medium,
 			 const struct ucm_space *space)
 {
-	_cleanup_fd_ int fd = open_folder(backing, space);
-
-	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
-	for (size_t i = 0; i < NUM_MANIFESTS; i++) {
-		int err = ucm_os_unlink(fd, manifests[i]);
-
-		if (err && err != -ENOENT)
-			return err;
-	}
-	return ucm_os_rmdir(backing->dirfd, space->folder);
+	return medium->ops->spaces->remove(medium, space->folder);
 }
 
 /* From now on no commit is admitted: -EBUSY if one is under way. */
@@ -256,7 +194,7 @@ int ucm_store_rmdir(struct ucm_store *store, struct ucm_space *space)
 	err = has_blocks(store, space) ? -ENOTEMPTY : 0;
 	/* all that can be in the way first: space.json is removed last */
 	if (!err)
-		err = in_every_directory(store, space, "rmdir", empty_folder);
+		err = in_every_directory(store, space, "rmdir", clear_folder);
 	if (!err)
 		err = in_every_directory(store, space, "rmdir", remove_folder);
 	if (!err) {
@@ -297,13 +235,14 @@ int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size)
 {
-	char path[UCM_TREE_PATH_MAX];
 	int err = -ENOENT;
 
-	ucm_tree_manifest_path(space->folder, path);
-	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++)
-		err = ucm_os_read_file(store->dirs.at[dir]->dirfd, path, text,
-				       size);
+	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++) {
+		struct ucm_medium *medium = store->dirs.at[dir];
+
+		err = medium->ops->notes->read(medium, space->folder,
+					       UCM_TREE_MANIFEST, text, size);
+	}
 	return err;
 }
 
@@ -355,20 +294,21 @@ static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 
 /* Where the folder is, the first directory's being the one. */
 static int replace_manifest(struct ucm_store *store,
-			    const struct ucm_space *space, const char *path,
-			    const char *text, size_t len)
+			    const struct ucm_space *space, const char *text,
+			    size_t len)
 {
-	struct stat st;
 	int err = -EROFS;
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		int dirfd = store->dirs.at[dir]->dirfd;
+		struct ucm_medium *medium = store->dirs.at[dir];
 
-		if (store->dirs.at[dir]->readonly)
+		if (medium->readonly)
 			continue;
-		err = ucm_os_stat(dirfd, space->folder, &st);
+		err = medium->ops->spaces->find(medium, space->folder);
 		if (!err)
-			return ucm_os_replace_file(dirfd, path, text, len);
+			return medium->ops->notes->replace(
+				medium, space->folder, UCM_TREE_MANIFEST, text,
+				len);
 		if (err != -ENOENT)
 			return err;
 	}
@@ -379,7 +319,6 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len)
 {
 	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
-	char path[UCM_TREE_PATH_MAX];
 	struct ucm_error error;
 	struct ucm_manifest manifest;
 	int err =
@@ -392,14 +331,14 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			    error.text);
 		return err;
 	}
-	ucm_tree_manifest_path(space->folder, path);
 	pthread_mutex_lock(&writing); /* they share a temporary name */
 	err = make_first_folder(store, space);
 	if (!err)
-		err = replace_manifest(store, space, path, text, len);
+		err = replace_manifest(store, space, text, len);
 	pthread_mutex_unlock(&writing);
 	if (err) {
-		ucm_error("%s: %s", path, strerror(-err));
+		ucm_error("%s/" UCM_TREE_MANIFEST ": %s", space->folder,
+			  strerror(-err));
 		ucm_space_drop_manifest(space);
 		load_manifest(store, space); /* the old one, if any */
 	}
@@ -416,52 +355,27 @@ static void take_owner(struct ucm_space *space, const struct stat *st)
 	space->is_private = ucm_space_mode_is_private(st->st_mode);
 }
 
-static int add_found_space(struct ucm_store *store, struct ucm_backing *backing,
-			   const char *name, struct ucm_error *error)
+static int add_found_space(void *arg, const char *name, const struct stat *st)
 {
-	char path[UCM_TREE_PATH_MAX];
+	struct ucm_store *store = arg;
 	struct ucm_space *space;
-	struct stat st;
-	int err;
 
-	if (!ucm_tree_space_valid(name))
-		return 0;
-	ucm_tree_folder(name, path);
-	if (ucm_os_stat(backing->dirfd, path, &st) || !S_ISDIR(st.st_mode))
-		return 0;
-	err = ucm_trust_space(&backing->trust, &st, path, error);
-	if (err)
-		return err;
 	if (ucm_namespace_add(&store->names, name, &space))
 		return 0;
-	take_owner(space, &st);
-	atomic_store(&space->maker, st.st_uid);
+	take_owner(space, st);
+	atomic_store(&space->maker, st->st_uid);
 	if (space->is_private) /* it has no blocks yet, so that cannot fail */
 		ucm_index_hide(store->index, space->number);
 	return 0;
-}
-
-static int list_spaces(struct ucm_store *store, struct ucm_backing *backing,
-		       struct ucm_error *error)
-{
-	_cleanup_free_ char *names = NULL;
-	int err = ucm_os_list(backing->dirfd, UCM_TREE_SPACES, &names);
-
-	if (err == -ENOENT)
-		return 0;
-	if (err)
-		return ucm_error_set(error, err, "%s/" UCM_TREE_SPACES ": %s",
-				     backing->path, strerror(-err));
-	for (const char *name = names; *name && !err; name += strlen(name) + 1)
-		err = add_found_space(store, backing, name, error);
-	return err;
 }
 
 int ucm_store_find_spaces(struct ucm_store *store,
 			  struct ucm_error *error)
 {
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		int err = list_spaces(store, store->dirs.at[dir], error);
+		struct ucm_medium *medium = store->dirs.at[dir];
+		int err = medium->ops->spaces->list(medium, add_found_space,
+						    store, error);
 
 		if (err)
 			return err;

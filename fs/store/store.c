@@ -11,16 +11,12 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
 
@@ -123,18 +119,22 @@ int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 }
 
 static int store_open_entry(struct ucm_store *store,
-			    const struct ucm_entry *entry, struct stat *st)
+			    const struct ucm_entry *entry,
+			    struct ucm_file *out, struct stat *st)
 {
-	return ucm_backing_open_block(store->dirs.at[entry->dir],
-				      store->names.spaces[entry->space]->folder,
-				      &entry->id, O_RDONLY, st);
+	struct ucm_medium *medium = store->dirs.at[entry->dir];
+
+	return medium->ops->open(medium,
+				 store->names.spaces[entry->space]->folder,
+				 &entry->id, out, st);
 }
 
 static int store_open_ref(struct ucm_store *store, ucm_ref ref,
-			  struct ucm_entry *entry_out, struct stat *st)
+			  struct ucm_entry *entry_out, struct ucm_file *out,
+			  struct stat *st)
 {
 	return ucm_index_get(store->index, ref, entry_out)
-		       ? store_open_entry(store, entry_out, st)
+		       ? store_open_entry(store, entry_out, out, st)
 		       : -ENOENT;
 }
 
@@ -143,14 +143,16 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 {
 	enum ucm_fault fault;
 	struct ucm_entry entry;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct ucm_bytes bytes;
 	struct stat st;
 	int err;
 
-	fd = store_open_ref(store, ref, &entry, &st);
-	if (fd < 0)
-		return fd;
-	err = ucm_verify_header(fd, (uint64_t)st.st_size, &entry.id, out,
+	err = store_open_ref(store, ref, &entry, &file, &st);
+	if (err)
+		return err;
+	bytes = ucm_file_bytes(&file);
+	err = ucm_verify_header(&bytes, (uint64_t)st.st_size, &entry.id, out,
 				&fault);
 	return err ? err : fault ? -EIO : 0;
 }
@@ -158,12 +160,13 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 /* The first open of what a snapshot has named: is it the block? If not, it is
  * looked at as if it had just been found. */
 static int store_first_look(struct ucm_store *store, ucm_ref ref,
-			    const struct ucm_entry *entry, int fd,
-			    uint64_t size)
+			    const struct ucm_entry *entry,
+			    const struct ucm_file *file, uint64_t size)
 {
+	const struct ucm_bytes bytes = ucm_file_bytes(file);
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
-	int err = ucm_verify_header(fd, size, &entry->id, &block, &fault);
+	int err = ucm_verify_header(&bytes, size, &entry->id, &block, &fault);
 
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, entry->dir, err);
@@ -183,12 +186,38 @@ static int store_first_look(struct ucm_store *store, ucm_ref ref,
 	return -ENOENT;
 }
 
+/* Its file is open: may it be served? 0; -ENOENT: no, and the entry is gone. */
+static int store_check_opened(struct ucm_store *store, ucm_ref ref,
+			      const struct ucm_entry *entry,
+			      const struct ucm_file *file,
+			      const struct stat *st)
+{
+	int err = entry->flags & UCM_ENTRY_UNREAD
+			  ? store_first_look(store, ref, entry, file,
+					     (uint64_t)st->st_size)
+			  : 0;
+
+	if (err)
+		return err;
+	if ((uint64_t)st->st_size != entry->size) {
+		ucm_store_condemn(store, ref, st,
+				  (uint64_t)st->st_size < entry->size
+					  ? UCM_FAULT_SHORT
+					  : UCM_FAULT_SIZE,
+				  "");
+		return -ENOENT;
+	}
+	return entry->flags & UCM_ENTRY_WRITABLE
+		       ? ucm_store_check_written(store, ref, entry, file, st)
+		       : 0;
+}
+
 static int store_open_checked(struct ucm_store *store, ucm_ref ref,
-			      struct ucm_entry *out)
+			      struct ucm_entry *out, struct ucm_file *file)
 {
 	struct ucm_entry entry;
 	struct stat st;
-	int fd, err;
+	int err;
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
@@ -197,65 +226,42 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 		if (err)
 			return err;
 	}
-	fd = store_open_entry(store, &entry, &st);
-	if (fd == -ENOENT || fd == -ENXIO || fd == -ELOOP) {
-		ucm_store_lose(store, ref, fd);
+	err = store_open_entry(store, &entry, file, &st);
+	if (err == -ENOENT || err == -ENXIO || err == -ELOOP) {
+		ucm_store_lose(store, ref, err);
 		return -ENOENT;
 	}
-	if (fd < 0) {
-		ucm_dirs_count_error(&store->dirs, entry.dir, fd);
+	if (err) {
+		ucm_dirs_count_error(&store->dirs, entry.dir, err);
 		ucm_error("%s: block %s: open: %s",
 			  store->dirs.at[entry.dir]->path,
-			  ucm_hex(&entry.id).text, strerror(-fd));
-		return fd;
-	}
-	err = entry.flags & UCM_ENTRY_UNREAD
-		      ? store_first_look(store, ref, &entry, fd,
-					 (uint64_t)st.st_size)
-		      : 0;
-	if (err) {
-		close(fd);
+			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
-	if ((uint64_t)st.st_size != entry.size) {
-		ucm_store_condemn(store, ref, &st,
-				  (uint64_t)st.st_size < entry.size
-					  ? UCM_FAULT_SHORT
-					  : UCM_FAULT_SIZE,
-				  "");
-		close(fd);
-		return -ENOENT;
-	}
-	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_store_check_written(store, ref, &entry, fd, &st)
-		      : 0;
-	if (err) {
-		close(fd);
-		return err;
-	}
-	*out = entry;
-	return fd;
+	err = store_check_opened(store, ref, &entry, file, &st);
+	if (err)
+		ucm_file_close(file);
+	else
+		*out = entry;
+	return err;
 }
 
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
-			 struct ucm_entry *out)
+			 struct ucm_entry *out, struct ucm_file *file_out)
 {
-	int fd = store_open_checked(store, ref, out);
+	int err = store_open_checked(store, ref, out, file_out);
 
-	if (fd >= 0)
+	if (!err)
 		count_use(store, ref);
-	return fd;
+	return err;
 }
 
 int ucm_store_check(struct ucm_store *store, ucm_ref ref)
 {
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct ucm_entry entry;
-	int fd = store_open_checked(store, ref, &entry);
 
-	if (fd < 0)
-		return fd;
-	close(fd);
-	return 0;
+	return store_open_checked(store, ref, &entry, &file);
 }
 
 int ucm_store_open_again(struct ucm_store *store, ucm_ref ref)
@@ -289,14 +295,12 @@ static bool lies_on_readonly(struct ucm_store *store, struct ucm_space *space,
 			     const struct ucm_entry *entry)
 {
 	for (unsigned i = 0; i < store->dirs.num; i++) {
-		char path[UCM_TREE_PATH_MAX];
+		struct ucm_medium *medium = store->dirs.at[i];
 		struct stat st;
 
-		if (!store->dirs.at[i]->readonly ||
-		    !may_lie_in(store, entry, i))
+		if (!medium->readonly || !may_lie_in(store, entry, i))
 			continue;
-		ucm_tree_block_path(space->folder, &entry->id, path);
-		if (!ucm_os_stat(store->dirs.at[i]->dirfd, path, &st))
+		if (!medium->ops->find(medium, space->folder, &entry->id, &st))
 			return true;
 	}
 	return false;
@@ -319,16 +323,15 @@ static int store_remove_files(struct ucm_store *store,
 			      const struct ucm_entry *entry)
 {
 	for (unsigned i = store->dirs.num; i-- > 0;) {
+		struct ucm_medium *medium = store->dirs.at[i];
 		int err;
 
-		if (store->dirs.at[i]->readonly || !may_lie_in(store, entry, i))
+		if (medium->readonly || !may_lie_in(store, entry, i))
 			continue;
-		err = ucm_backing_remove(store->dirs.at[i], space->folder,
-					 &entry->id);
+		err = medium->ops->remove(medium, space->folder, &entry->id);
 		if (err && err != -ENOENT) {
 			ucm_dirs_count_error(&store->dirs, i, err);
-			ucm_error("%s: block %s: unlink: %s",
-				  store->dirs.at[i]->path,
+			ucm_error("%s: block %s: unlink: %s", medium->path,
 				  ucm_hex(&entry->id).text, strerror(-err));
 			return err;
 		}
@@ -360,8 +363,7 @@ static int store_remove_locked(struct ucm_store *store,
 		return err;
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_backing_pin(store->dirs.at[entry.dir], space->folder,
-				&key->id, false);
+		ucm_store_mark_pin(store, &entry, false);
 	if (!ucm_store_index_remove(store, ref, &entry))
 		return -ENOENT;
 	count_removal(store, &entry);
@@ -393,21 +395,21 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 			const struct timespec times[2])
 {
 	struct ucm_entry entry;
-	_cleanup_fd_ int fd = -1;
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct stat st;
 	int err;
 
-	fd = store_open_ref(store, ref, &entry, &st);
-	if (fd < 0)
-		return fd;
+	err = store_open_ref(store, ref, &entry, &file, &st);
+	if (err)
+		return err;
 	/* or new times would hide what its writer has done meanwhile */
 	err = entry.flags & UCM_ENTRY_WRITABLE
-		      ? ucm_store_check_written(store, ref, &entry, fd, &st)
+		      ? ucm_store_check_written(store, ref, &entry, &file, &st)
 		      : 0;
 	if (!err)
-		err = ucm_os_utimens(fd, times);
+		err = ucm_file_set_times(&file, times);
 	if (!err)
-		err = ucm_os_fstat(fd, &st);
+		err = ucm_file_stat(&file, &st);
 	if (!err)
 		ucm_index_edit(store->index, ref, edit_times, &st);
 	return err;
@@ -420,9 +422,7 @@ static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	err = ucm_backing_pin(store->dirs.at[entry.dir],
-			      store->names.spaces[entry.space]->folder,
-			      &entry.id, pinned);
+	err = ucm_store_mark_pin(store, &entry, pinned);
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, entry.dir, err);
 		ucm_error("%s: block %s: .ucmfs/pinned: %s",
@@ -471,7 +471,7 @@ static bool shares_device(const struct ucm_store *store, unsigned number)
 
 	for (unsigned i = 0; i < number; i++) {
 		if (!tiers[i].limit &&
-		    tiers[i].dirs[0].dev == tiers[number].dirs[0].dev)
+		    tiers[i].dirs[0]->dev == tiers[number].dirs[0]->dev)
 			return true;
 	}
 	return false;

@@ -3,8 +3,8 @@
  * store.h - the store: all tiers under one set of names.
  *
  * Finds a block in whichever tier has it, writes new ones to the first tier
- * with room, and keeps the index. It knows nothing of FUSE. Calls return 0 (or
- * a descriptor) or -errno and may be made from any thread, except open,
+ * with room, and keeps the index. It knows nothing of FUSE. Calls return 0
+ * or -errno and may be made from any thread, except open,
  * begin, start, serving, quiet and close, which are the owner's.
  *
  * Split by task: life.c (open to close), store.c (find, read, remove), create.c
@@ -139,7 +139,7 @@ int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 
 /* Open a block for reading and count the use. -ENOENT if it is gone. */
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
-			 struct ucm_entry *out);
+			 struct ucm_entry *out, struct ucm_file *file_out);
 
 /* One more open of a block that is open already: count it. If it has come into
  * doubt, or its writer still has it open, it is checked first: -ENOENT as above. */
@@ -183,7 +183,7 @@ int ucm_store_checkpoint(struct ucm_store *store);
 
 /* A file being written. */
 struct ucm_temp {
-	struct ucm_backing *backing;
+	struct ucm_medium *medium;
 	struct ucm_tier *tier;
 	uint8_t dir;
 	char name[UCM_TEMP_NAME_MAX];
@@ -222,29 +222,32 @@ enum ucm_commit_when {
 };
 
 /* Make a temporary file where a block of this name shall lie. The caller gets
- * a descriptor open for reading and writing, and ends the file with
+ * it open for reading and writing, closes it, and ends the file with
  * ucm_store_drop(). bytes: of room for it; 0: as the space's blocks take, or
  * a guess. -ENOSPC, -EROFS, ... if no tier takes it; -EFBIG if the space's
  * blocks are larger than block_max. */
 int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
-		     uint64_t bytes, struct ucm_temp *out);
+		     uint64_t bytes, struct ucm_temp *out,
+		     struct ucm_file *file_out);
 
-/* A temporary file's last descriptor (fd) is about to be closed, and it may be
- * renamed later: a guess of its size becomes what it has. */
-void ucm_store_rest(struct ucm_temp *temp, int fd);
+/* A temporary file is about to be closed for the last time, and may be renamed
+ * later: a guess of its size becomes what it has. */
+void ucm_store_rest(struct ucm_temp *temp, const struct ucm_file *file);
 
 /* Open a temporary file once more. */
-int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp);
+int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
+		     struct ucm_file *out);
 
 /*
- * Check a temporary file and make it the block of that name; fd is open on it.
+ * Check a temporary file, which is open, and make it the block of that name.
  * 0: there is now a whole block of that name, this file's or an earlier one.
  * -EAGAIN: incomplete, go on writing; or temp->wants_word. -EINVAL: wrong,
  * logged with the rule. -EFBIG: larger than block_max, likewise.
  * Others: the tier failed; logged. Not from two threads for one file.
  */
-int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp, int fd,
-		     const struct ucm_key *key, enum ucm_commit_when when);
+int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
+		     const struct ucm_file *file, const struct ucm_key *key,
+		     enum ucm_commit_when when);
 
 /* Log and count that a file is not committed, and why: -EINVAL. detail: more
  * than the fault says, or NULL. */
@@ -252,12 +255,13 @@ int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
 		     enum ucm_fault fault, const char *detail);
 
 /* Has it not been written to since its commit was last tried? */
-bool ucm_store_unchanged(const struct ucm_temp *temp, int fd);
+bool ucm_store_unchanged(const struct ucm_temp *temp,
+			 const struct ucm_file *file);
 
-/* The last descriptor of a committed file is closed: has it been written to
+/* A committed file is closed for the last time: has it been written to
  * since? A wrong file is quarantined. */
 void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
-		       int fd);
+		       const struct ucm_file *file);
 
 /* A descriptor of a committed file outlives the store, which will not see what
  * is written through it: its directory is not left clean, so that the next

@@ -35,7 +35,19 @@ struct ucm_tier_config {
 	bool readonly;
 };
 
+struct ucm_config;
+struct ucm_medium;
+
+/* Open what a directory of the configuration stands for (medium.h): all but its
+ * recovery state. On failure nothing is left, and error says what is wrong with
+ * path. */
+typedef int ucm_medium_open_fn(const char *path, bool readonly,
+			       const struct ucm_config *config,
+			       struct ucm_medium **out,
+			       struct ucm_error *error);
+
 struct ucm_config {
+	ucm_medium_open_fn *open_medium; /* NULL: they are directories */
 	struct ucm_tier_config *tiers; /* fast to slow */
 	unsigned num_tiers;
 	enum ucm_durability durability;

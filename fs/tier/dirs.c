@@ -74,7 +74,7 @@ static int dirs_open_tiers(struct ucm_dirs *dirs,
 		dirs->num_tiers++;
 		for (unsigned j = 0; j < tier->num_dirs; j++) {
 			dirs->tier_of[dirs->num] = tier;
-			dirs->at[dirs->num++] = &tier->dirs[j];
+			dirs->at[dirs->num++] = tier->dirs[j];
 		}
 		err = dirs_check_nesting(dirs, error);
 	}

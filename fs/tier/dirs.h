@@ -13,14 +13,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "fs/tier/backing.h"
+#include "fs/tier/medium.h"
 #include "fs/tier/config.h"
 #include "fs/tier/tier.h"
 
 struct ucm_dirs {
 	struct ucm_tier *tiers;
 	unsigned num_tiers;
-	struct ucm_backing *at[UCM_MAX_DIRS]; /* by number */
+	struct ucm_medium *at[UCM_MAX_DIRS]; /* by number */
 	struct ucm_tier *tier_of[UCM_MAX_DIRS];
 	unsigned num;
 	enum ucm_policy placement;  /* of new files within a tier */

@@ -23,10 +23,9 @@
 #include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
+#include "fs/tier/medium.h"
 
 #define STATE "state"
-#define CLOCK "clock"
 #define LOST "lost" /* instead of a boot id: writes were lost */
 
 /* Clocks tick coarsely and may be stepped back a little. */
@@ -43,27 +42,11 @@ static void read_boot_id(char *id, size_t size)
 		fclose(file);
 }
 
-int ucm_recovery_time(int ctldir, int64_t *out_ns)
-{
-	_cleanup_fd_ int fd = ucm_os_open(ctldir, CLOCK, O_WRONLY | O_CREAT, 0644);
-	struct stat st;
-	int err;
-
-	if (fd < 0)
-		return fd;
-	err = ucm_os_utimens(fd, NULL);
-	if (!err)
-		err = ucm_os_fstat(fd, &st);
-	if (!err)
-		*out_ns = ucm_time_ns(&st.st_ctim);
-	return err;
-}
-
-static int write_state(const struct ucm_recovery *recovery, int ctldir,
-		       bool clean)
+static int write_state(const struct ucm_recovery *recovery,
+		       struct ucm_medium *medium, bool clean)
 {
 	char text[160];
-	int err, len = snprintf(text, sizeof(text),
+	int len = snprintf(text, sizeof(text),
 				"clean=%d\ncheckpoint=%" PRId64 "\nboot=%s\n",
 				clean, atomic_load(&recovery->checkpoint_ns),
 				recovery->boot);
@@ -71,11 +54,8 @@ static int write_state(const struct ucm_recovery *recovery, int ctldir,
 	if (clean && recovery->snapshot)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 				"snapshot=%" PRIx64 "\n", recovery->snapshot);
-	err = ucm_os_replace_file(ctldir, STATE, text, (size_t)len);
-	if (err)
-		return err;
-	err = ucm_os_fsync(ctldir);
-	return err == -EINVAL ? 0 : err; /* some cannot sync a folder */
+	return medium->ops->notes->replace(medium, NULL, STATE, text,
+					   (size_t)len);
 }
 
 static uint64_t snapshot_number(const char *text)
@@ -88,8 +68,7 @@ static uint64_t snapshot_number(const char *text)
 		       : 0;
 }
 
-int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
-		      const char *path)
+int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	char text[256], boot[40] = "";
 	int64_t checkpoint;
@@ -100,14 +79,15 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 					   .oldest = 1,
 					   .checkpoint_ns = INT64_MAX };
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	err = ucm_os_read_file(ctldir, STATE, text, sizeof(text));
+	err = medium->ops->notes->read(medium, NULL, STATE, text,
+				       sizeof(text));
 	if (err == -ENOENT)
 		return 0;
 	if (!err && sscanf(text, "clean=%d checkpoint=%" SCNd64 " boot=%39s",
 			   &clean, &checkpoint, boot) != 3)
 		err = -EINVAL;
 	if (err) {
-		ucm_error("%s: .ucmfs/state cannot be read: %s", path,
+		ucm_error("%s: .ucmfs/state cannot be read: %s", medium->path,
 			  strerror(-err));
 		return err;
 	}
@@ -127,26 +107,27 @@ int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
 /* The mark alone, where there is no room for another file: a full directory
  * is to be read, and to be emptied. What else the file says is older than it
  * could be, so that more blocks are checked after a crash. */
-static int mark_in_place(int ctldir)
+static int mark_in_place(struct ucm_medium *medium)
 {
 	static const char unclean[] = "clean=0";
 	char text[sizeof(unclean)];
-	_cleanup_fd_ int fd = ucm_os_open(ctldir, STATE, O_RDWR, 0);
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	ssize_t got;
-	int err;
+	int err = medium->ops->notes->open(medium, STATE, UCM_NOTE_CHANGE,
+					   &file);
 
-	if (fd < 0)
-		return fd;
-	got = ucm_os_read_at(fd, text, sizeof(unclean) - 1, 0);
+	if (err)
+		return err;
+	got = ucm_file_read(&file, text, sizeof(unclean) - 1, 0);
 	if (got < 0)
 		return (int)got;
 	if (got != sizeof(unclean) - 1 || memcmp(text, "clean=1", (size_t)got))
 		return -EINVAL;
-	err = ucm_os_write_at(fd, unclean, sizeof(unclean) - 1, 0);
-	return err ? err : ucm_os_fsync(fd);
+	err = ucm_file_write(&file, unclean, sizeof(unclean) - 1, 0);
+	return err ? err : ucm_file_sync(&file);
 }
 
-int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
+int ucm_recovery_begin(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int64_t now;
 	int err;
@@ -154,23 +135,24 @@ int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir)
 	recovery->snapshot = 0;
 	if (recovery->unclean)
 		return 0; /* the mark is there, with what it has to say */
-	err = ucm_recovery_time(ctldir, &now);
+	err = medium->ops->now(medium, &now);
 	if (!err) {
 		recovery->checkpoint_ns = now;
-		err = write_state(recovery, ctldir, false);
+		err = write_state(recovery, medium, false);
 	}
-	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(ctldir))
+	if ((err == -ENOSPC || err == -EDQUOT) && !mark_in_place(medium))
 		err = 0;
 	return err;
 }
 
 /* The same for the boot id. Not synced: after a restart of the machine any id
  * means as much, and until then the page cache has it. */
-static int mark_lost_in_place(int ctldir)
+static int mark_lost_in_place(struct ucm_medium *medium)
 {
 	char text[256], *boot;
-	_cleanup_fd_ int fd = -1;
-	int err = ucm_os_read_file(ctldir, STATE, text, sizeof(text));
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	int err = medium->ops->notes->read(medium, NULL, STATE, text,
+					   sizeof(text));
 
 	boot = err ? NULL : strstr(text, "boot=");
 	if (!boot)
@@ -181,12 +163,13 @@ static int mark_lost_in_place(int ctldir)
 		return -EINVAL;
 	memset(boot, ' ', strlen(boot));
 	memcpy(boot, LOST, strlen(LOST));
-	fd = ucm_os_open(ctldir, STATE, O_WRONLY, 0);
-	return fd < 0 ? fd : ucm_os_write_at(fd, boot, strlen(boot),
-					     boot - text);
+	err = medium->ops->notes->open(medium, STATE, UCM_NOTE_CHANGE, &file);
+	return err ? err
+		   : ucm_file_write(&file, boot, strlen(boot),
+				    (uint64_t)(boot - text));
 }
 
-static void lose(struct ucm_recovery *recovery, int ctldir)
+static void lose(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	bool again = recovery->lost;
 	int err;
@@ -195,13 +178,13 @@ static void lose(struct ucm_recovery *recovery, int ctldir)
 	atomic_fetch_add(&recovery->losses, 1);
 	recovery->lost = true;
 	memcpy(recovery->boot, LOST, sizeof(LOST));
-	err = write_state(recovery, ctldir, false);
-	if (err && mark_lost_in_place(ctldir) && !again)
+	err = write_state(recovery, medium, false);
+	if (err && mark_lost_in_place(medium) && !again)
 		ucm_error(".ucmfs/state: that writes were lost cannot be "
 			  "noted: %s", strerror(-err));
 }
 
-int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir)
+int ucm_recovery_sync(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	uint16_t epoch = (uint16_t)(recovery->epoch + 1);
 	int err;
@@ -209,26 +192,27 @@ int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir)
 	if (!epoch)
 		epoch = 1;
 	recovery->epoch = epoch;
-	err = ucm_os_syncfs(ctldir);
+	err = medium->ops->sync(medium);
 	if (err)
-		lose(recovery, ctldir);
+		lose(recovery, medium);
 	else
 		recovery->oldest = epoch;
 	return err;
 }
 
-void ucm_recovery_mark(struct ucm_recovery *recovery, int ctldir)
+void ucm_recovery_mark(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
-	if (ucm_recovery_time(ctldir, &recovery->mark_ns))
+	if (medium->ops->now(medium, &recovery->mark_ns))
 		recovery->mark_ns = 0;
 }
 
-int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
+int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
+			    struct ucm_medium *medium)
 {
 	int64_t before = recovery->mark_ns;
-	int no_time = before ? 0 : ucm_recovery_time(ctldir, &before);
+	int no_time = before ? 0 : medium->ops->now(medium, &before);
 	/* in any case: one that has gone read-only has perhaps lost writes */
-	int err = ucm_recovery_sync(recovery, ctldir);
+	int err = ucm_recovery_sync(recovery, medium);
 
 	recovery->mark_ns = 0;
 	if (!err)
@@ -237,24 +221,24 @@ int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir)
 		return err;
 	recovery->checkpoint_ns = before;
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	err = write_state(recovery, ctldir, false);
+	err = write_state(recovery, medium, false);
 	if (!err)
 		recovery->unclean = recovery->lost = false;
 	return err;
 }
 
-int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir)
+int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium)
 {
 	int64_t before;
-	int no_time = ucm_recovery_time(ctldir, &before);
-	int err = ucm_recovery_sync(recovery, ctldir);
+	int no_time = medium->ops->now(medium, &before);
+	int err = ucm_recovery_sync(recovery, medium);
 
 	if (err)
 		return err;
 	if (!no_time)
 		recovery->checkpoint_ns = before;
 	read_boot_id(recovery->boot, sizeof(recovery->boot));
-	return write_state(recovery, ctldir, true);
+	return write_state(recovery, medium, true);
 }
 
 bool ucm_recovery_uncovered(const struct ucm_recovery *recovery, uint16_t epoch)

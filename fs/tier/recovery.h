@@ -9,7 +9,7 @@
  * checksums have been compared. So it is after a sync that failed.
  *
  * Times are the backing file system's own (a file server's clock is not ours):
- * they are read from a file that is touched there.
+ * the medium says what its clock says.
  */
 #ifndef UCM_RECOVERY_H
 #define UCM_RECOVERY_H
@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+
+struct ucm_medium;
 
 struct ucm_recovery {
 	/* What has changed since the checkpoint is in doubt: the last user did
@@ -40,33 +42,34 @@ struct ucm_recovery {
 	_Atomic int64_t checkpoint_ns;
 };
 
-/* Read the state file below ctldir (the directory's .ucmfs); a directory
- * without one is clean. -EINVAL (logged, with path) if it is not readable as
- * one. */
-int ucm_recovery_read(struct ucm_recovery *recovery, int ctldir,
-		      const char *path);
+/* Read a medium's state file; a medium without one is clean. -EINVAL (logged)
+ * if it is not readable as one. */
+int ucm_recovery_read(struct ucm_recovery *recovery, struct ucm_medium *medium);
 
 /* Say on disk that the directory is in use. Before the first write. */
-int ucm_recovery_begin(struct ucm_recovery *recovery, int ctldir);
+int ucm_recovery_begin(struct ucm_recovery *recovery,
+		       struct ucm_medium *medium);
 
 /*
- * syncfs; one at a time, as the two below. When it fails, pages that could not
+ * The medium is synced; one at a time, as the two below. When it fails, pages that could not
  * be written may be gone from memory, and the next one will not say so: losses
  * is counted, and the state file says from now on that writes were lost. The
  * caller then doubts all that is uncovered.
  */
-int ucm_recovery_sync(struct ucm_recovery *recovery, int ctldir);
+int ucm_recovery_sync(struct ucm_recovery *recovery, struct ucm_medium *medium);
 
 /* The next checkpoint holds for what was changed before now. What is to be
  * checked for it is checked after this. */
-void ucm_recovery_mark(struct ucm_recovery *recovery, int ctldir);
+void ucm_recovery_mark(struct ucm_recovery *recovery,
+		       struct ucm_medium *medium);
 
 /* The same, and a new checkpoint, which also ends a loss. Only when nothing is
  * in doubt any more. */
-int ucm_recovery_checkpoint(struct ucm_recovery *recovery, int ctldir);
+int ucm_recovery_checkpoint(struct ucm_recovery *recovery,
+			    struct ucm_medium *medium);
 
 /* The same, and say that all is well. Not while anything is in doubt. */
-int ucm_recovery_end(struct ucm_recovery *recovery, int ctldir);
+int ucm_recovery_end(struct ucm_recovery *recovery, struct ucm_medium *medium);
 
 /* Has no sync covered what was committed in that epoch? 0 is on disk. */
 bool ucm_recovery_uncovered(const struct ucm_recovery *recovery,
@@ -75,9 +78,6 @@ bool ucm_recovery_uncovered(const struct ucm_recovery *recovery,
 /* Has a file with this ctime changed since the checkpoint? */
 bool ucm_recovery_is_recent(const struct ucm_recovery *recovery,
 			    const struct stat *st);
-
-/* Now, by the clock of the file system. */
-int ucm_recovery_time(int ctldir, int64_t *out_ns);
 
 /* Is a file in doubt, that has changed since the checkpoint? */
 bool ucm_recovery_doubts(const struct ucm_recovery *recovery,

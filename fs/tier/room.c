@@ -16,9 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include "common/osfile.h"
+#include "fs/tier/medium.h"
 
 struct ucm_room {
 	dev_t dev;
@@ -112,10 +112,17 @@ void ucm_room_give_back(struct ucm_promise *promise)
 	pthread_mutex_unlock(&room->lock);
 }
 
-void ucm_room_watch(struct ucm_promise *promise, int at, const char *name)
+void ucm_room_watch(struct ucm_promise *promise, int fd)
 {
 	pthread_mutex_lock(&promise->room->lock);
-	promise->at = at;
+	promise->fd = fd;
+	promise->watched = true;
+	pthread_mutex_unlock(&promise->room->lock);
+}
+
+void ucm_room_watch_name(struct ucm_promise *promise, const char *name)
+{
+	pthread_mutex_lock(&promise->room->lock);
 	strncpy(promise->name, name, sizeof(promise->name) - 1);
 	promise->watched = true;
 	pthread_mutex_unlock(&promise->room->lock);
@@ -142,8 +149,9 @@ static int look_at(const struct ucm_promise *promise, struct stat *out)
 {
 	if (!promise->watched)
 		return -ENOENT;
-	return *promise->name ? ucm_os_stat(promise->at, promise->name, out)
-			      : ucm_os_fstat(promise->at, out);
+	if (!*promise->name)
+		return ucm_os_fstat(promise->fd, out);
+	return promise->medium->ops->look(promise->medium, promise->name, out);
 }
 
 /* What the files before this one have not taken yet. */
@@ -169,30 +177,29 @@ static uint64_t open_before(struct ucm_promise *promise)
 }
 
 /* Free space, except for one block of it; false: none, or it cannot say. */
-static bool free_of(int dirfd, uint64_t *out)
+static bool free_of(struct ucm_medium *medium, uint64_t *out)
 {
-	struct statvfs st;
+	struct ucm_medium_room room;
 
 	/* the next write shows whether the server or the disk is full */
-	if (ucm_os_statvfs(dirfd, &st) || (st.f_files && !st.f_favail) ||
-	    !st.f_bavail)
+	if (medium->ops->room(medium, &room) || room.no_files ||
+	    room.free_bytes < room.unit)
 		return false;
-	*out = (uint64_t)(st.f_bavail - 1) * st.f_frsize;
+	*out = room.free_bytes - room.unit;
 	return true;
 }
 
-static bool is_enough(int dirfd, struct ucm_promise *promise, uint64_t before,
-		      bool alone)
+static bool is_enough(struct ucm_promise *promise, uint64_t before, bool alone)
 {
 	uint64_t room;
 
-	if (!free_of(dirfd, &room))
+	if (!free_of(promise->medium, &room))
 		return false;
 	if (promise->anywhere || room >= before + promise->bytes)
 		return true;
 	if (before && (promise->guessed || room >= promise->bytes)) {
 		before = open_before(promise);
-		if (!free_of(dirfd, &room))
+		if (!free_of(promise->medium, &room))
 			return false;
 	}
 	if (room >= before + promise->bytes)
@@ -203,13 +210,15 @@ static bool is_enough(int dirfd, struct ucm_promise *promise, uint64_t before,
 	return true;
 }
 
-bool ucm_room_take(struct ucm_room *room, int dirfd,
+bool ucm_room_take(struct ucm_room *room, struct ucm_medium *medium,
 		   struct ucm_promise *promise)
 {
 	bool alone;
-	uint64_t before = enter(room, promise, &alone);
+	uint64_t before;
 
-	if (is_enough(dirfd, promise, before, alone))
+	promise->medium = medium;
+	before = enter(room, promise, &alone);
+	if (is_enough(promise, before, alone))
 		return true;
 	ucm_room_give_back(promise);
 	return false;

@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct ucm_backing;
+struct ucm_medium;
 struct ucm_room;
 struct ucm_tier;
 
@@ -33,13 +33,13 @@ struct ucm_promise {
 
 	/* tier.c */
 	struct ucm_tier *tier;
-	struct ucm_backing *backing;
 
-	/* room.c: of those taken after this one, and before */
+	/* room.c: where, and of those taken after this one, and before */
+	struct ucm_medium *medium;
 	struct ucm_room *room; /* NULL: none is taken */
 	struct ucm_promise *newer, *older;
-	int at; /* the file: at/name, or the descriptor at */
-	char name[UCM_ROOM_NAME_MAX];
+	char name[UCM_ROOM_NAME_MAX]; /* of the file in there; or "", and */
+	int fd;                       /* its descriptor */
 	bool watched;
 };
 
@@ -48,17 +48,18 @@ struct ucm_room *ucm_room_get(dev_t dev);
 void ucm_room_put(struct ucm_room *room);
 
 /*
- * Take what the promise says, from the file system of dirfd; false: there is
+ * Take what the promise says, of a medium on that file system; false: there is
  * no such room. One that is guessed, where no other guess is open, also makes
  * do with what is left if that is more than it has outgrown: bytes says then
  * how much it is.
  */
-bool ucm_room_take(struct ucm_room *room, int dirfd,
+bool ucm_room_take(struct ucm_room *room, struct ucm_medium *medium,
 		   struct ucm_promise *promise);
 
-/* Which file it is for: a name below a descriptor, or the descriptor (name is
- * ""). It can be asked until the promise ends. */
-void ucm_room_watch(struct ucm_promise *promise, int at, const char *name);
+/* Which file it is for: its descriptor, or its name, as the medium's put() has
+ * given it. It can be asked until the promise ends. */
+void ucm_room_watch(struct ucm_promise *promise, int fd);
+void ucm_room_watch_name(struct ucm_promise *promise, const char *name);
 
 /* The size is known now. */
 void ucm_room_resize(struct ucm_promise *promise, uint64_t bytes);

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define UCM_TEMP_NAME_MAX 48
+#include "fs/tier/medium.h" /* UCM_TEMP_NAME_MAX */
 
 /* Untouched for so long, another machine's file is nobody's. */
 #define UCM_TEMP_OLD_S 86400

@@ -12,7 +12,6 @@
 #include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/osfile.h"
 #include "hashing/tree.h"
 
 /* A directory that failed is tried again after this. */
@@ -42,13 +41,13 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 	if (!tier->dirs || !tier->uuids || !tier->rooms)
 		err = -ENOMEM;
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
-		err = ucm_backing_open(&tier->dirs[i], config->dirs[i],
-				       config->readonly, store, error);
+		err = ucm_medium_open(config->dirs[i], config->readonly, store,
+				      &tier->dirs[i], error);
 		if (err)
 			break;
-		memcpy(tier->uuids[i], tier->dirs[i].uuid, 16);
+		memcpy(tier->uuids[i], tier->dirs[i]->uuid, 16);
 		tier->num_dirs++;
-		tier->rooms[i] = ucm_room_get(tier->dirs[i].dev);
+		tier->rooms[i] = ucm_room_get(tier->dirs[i]->dev);
 		if (!tier->rooms[i])
 			err = -ENOMEM;
 	}
@@ -60,7 +59,8 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 void ucm_tier_close(struct ucm_tier *tier)
 {
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		ucm_backing_close(&tier->dirs[i], false);
+		ucm_medium_close(tier->dirs[i], false);
+		ucm_medium_free(tier->dirs[i]);
 		ucm_room_put(tier->rooms[i]);
 	}
 	free(tier->dirs);
@@ -69,17 +69,17 @@ void ucm_tier_close(struct ucm_tier *tier)
 	*tier = (struct ucm_tier){ 0 };
 }
 
-void ucm_backing_failed(struct ucm_backing *backing, const char *what, int err)
+void ucm_medium_failed(struct ucm_medium *medium, const char *what, int err)
 {
 	switch (err) {
 	case -EIO: case -EROFS: case -ENOSPC: case -EDQUOT: case -ESTALE:
 	case -ENOENT: case -ENOTCONN: case -ETIMEDOUT: case -EACCES:
-		atomic_store(&backing->retry_s, now_s() + RETRY_S);
+		atomic_store(&medium->retry_s, now_s() + RETRY_S);
 		break;
 	default:
 		break;
 	}
-	ucm_error("%s: %s: %s", backing->path, what, strerror(-err));
+	ucm_error("%s: %s: %s", medium->path, what, strerror(-err));
 }
 
 const char *const ucm_dir_states[UCM_DIR_STATES] = {
@@ -89,18 +89,28 @@ const char *const ucm_dir_states[UCM_DIR_STATES] = {
 	[UCM_DIR_LOST] = "sync_failed",
 };
 
-static bool is_set_aside(const struct ucm_backing *backing)
+static bool is_set_aside(const struct ucm_medium *medium)
 {
-	return atomic_load(&backing->retry_s) > now_s();
+	return atomic_load(&medium->retry_s) > now_s();
 }
 
-enum ucm_dir_state ucm_backing_state(const struct ucm_backing *backing)
+enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)
 {
-	if (atomic_load(&backing->recovery.lost))
+	if (atomic_load(&medium->recovery.lost))
 		return UCM_DIR_LOST;
-	if (atomic_load(&backing->unreadable))
+	if (atomic_load(&medium->unreadable))
 		return UCM_DIR_UNREADABLE;
-	return is_set_aside(backing) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
+	return is_set_aside(medium) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
+}
+
+unsigned ucm_tier_dir(const struct ucm_tier *tier,
+		      const struct ucm_medium *medium)
+{
+	unsigned i = 0;
+
+	while (tier->dirs[i] != medium)
+		i++;
+	return tier->first + i;
 }
 
 /* ---- promises ---- */
@@ -157,11 +167,11 @@ void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes)
 /* ---- choosing ---- */
 
 /* Why nothing new is placed there, or NULL. */
-static const char *refusal(const struct ucm_backing *backing)
+static const char *refusal(const struct ucm_medium *medium)
 {
-	if (atomic_load(&backing->recovery.lost))
+	if (atomic_load(&medium->recovery.lost))
 		return "it has lost writes";
-	return is_set_aside(backing) ? "it failed lately" : NULL;
+	return is_set_aside(medium) ? "it failed lately" : NULL;
 }
 
 static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
@@ -181,10 +191,9 @@ static bool take_room(struct ucm_promise *promise, unsigned dir)
 	struct ucm_tier *tier = promise->tier;
 	uint64_t bytes = promise->bytes;
 
-	if (!ucm_room_take(tier->rooms[dir], tier->dirs[dir].dirfd, promise))
+	if (!ucm_room_take(tier->rooms[dir], tier->dirs[dir], promise))
 		return false;
 	set_share(promise, bytes, promise->bytes);
-	promise->backing = &tier->dirs[dir];
 	return true;
 }
 
@@ -198,15 +207,15 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
 	ucm_placement_order(policy, (const uint8_t(*)[16])tier->uuids,
 			    tier->num_dirs, id, turn_of(tier, policy), order);
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		struct ucm_backing *backing = &tier->dirs[order[i]];
-		const char *why = refusal(backing);
+		struct ucm_medium *medium = tier->dirs[order[i]];
+		const char *why = refusal(medium);
 
 		if (!why && take_room(promise, order[i]))
 			return 0;
-		if (atomic_load(&backing->recovery.lost))
+		if (atomic_load(&medium->recovery.lost))
 			err = -EIO;
 		ucm_debug(TIER, 2, "block %s: not in %s: %s", ucm_hex(id).text,
-			  backing->path, why ? why : "no room");
+			  medium->path, why ? why : "no room");
 	}
 	return err;
 }
@@ -244,7 +253,7 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 static bool counted_before(const struct ucm_tier *tier, unsigned number)
 {
 	for (unsigned i = 0; i < number; i++) {
-		if (tier->dirs[i].dev == tier->dirs[number].dev)
+		if (tier->dirs[i]->dev == tier->dirs[number]->dev)
 			return true;
 	}
 	return false;
@@ -255,13 +264,14 @@ static void raw_space(const struct ucm_tier *tier, uint64_t *total_out,
 {
 	*total_out = *free_out = 0;
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		struct statvfs st;
+		struct ucm_medium *medium = tier->dirs[i];
+		struct ucm_medium_room room;
 
 		if (counted_before(tier, i) ||
-		    ucm_os_statvfs(tier->dirs[i].dirfd, &st))
+		    medium->ops->room(medium, &room))
 			continue;
-		*total_out += (uint64_t)st.f_blocks * st.f_frsize;
-		*free_out += (uint64_t)st.f_bavail * st.f_frsize;
+		*total_out += room.total_bytes;
+		*free_out += room.free_bytes;
 	}
 }
 

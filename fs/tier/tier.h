@@ -10,15 +10,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/statvfs.h>
 
-#include "fs/tier/backing.h"
+#include "fs/tier/medium.h"
 #include "fs/tier/room.h"
 #include "fs/tier/stats.h"
 
 struct ucm_tier {
 	char name[UCM_TIER_NAME_MAX + 1];
-	struct ucm_backing *dirs;
+	struct ucm_medium **dirs;
 	unsigned num_dirs;
 	unsigned first; /* number of dirs[0], see dirs.h */
 	uint64_t limit; /* as configured; 0: none */
@@ -52,7 +51,7 @@ struct ucm_want {
 
 /*
  * Promise a new file room in a directory, the first of the policy's order that
- * has it; out->backing says which. -ENOSPC if there is none, -EROFS for a
+ * has it; out->medium says which. -ENOSPC if there is none, -EROFS for a
  * read-only tier. Directories that failed lately are passed over, and those that
  * have lost writes and had no checkpoint since (-EIO, if that is why).
  *
@@ -62,6 +61,10 @@ struct ucm_want {
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
+
+/* The number of a medium, of this tier, in dirs.h. */
+unsigned ucm_tier_dir(const struct ucm_tier *tier,
+		      const struct ucm_medium *medium);
 
 /* The size is known: a guess is one no more; of others it may be more
  * than was promised. NULL does nothing, here and below. */
@@ -94,11 +97,10 @@ enum ucm_dir_state {
 };
 extern const char *const ucm_dir_states[UCM_DIR_STATES];
 
-enum ucm_dir_state ucm_backing_state(const struct ucm_backing *backing);
+enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium);
 
 /* A call on this directory failed with err: after some errors it gets no new
  * blocks for a while. */
-void ucm_backing_failed(struct ucm_backing *backing, const char *what,
-			int err);
+void ucm_medium_failed(struct ucm_medium *medium, const char *what, int err);
 
 #endif

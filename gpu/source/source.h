@@ -17,7 +17,7 @@
 #include <ucm/block.h>
 #include <ucm/error.h>
 
-#include "fs/tier/backing.h"
+#include "fs/tier/config.h"
 #include "hashing/tree.h"
 
 /* A directory that block files are found below. */

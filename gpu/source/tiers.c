@@ -24,6 +24,7 @@
 #include "common/log.h"
 #include "fs/files/files.h"
 #include "fs/store/store.h"
+#include "fs/tier/dir.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 1000
@@ -35,7 +36,7 @@ struct tier {
 
 struct ucm_source {
 	struct ucm_config config;
-	struct ucm_backing *backings; /* opened for reading only */
+	struct ucm_medium **media; /* directories, for reading only */
 	struct ucm_dir *dirs;
 	unsigned num_dirs;
 	struct tier *tiers;
@@ -64,13 +65,15 @@ static void close_store(struct ucm_source *source, struct ucm_store *store)
 static void tiers_close(struct ucm_source *source)
 {
 	close_store(source, source->store);
-	for (unsigned i = 0; i < source->num_dirs; i++)
-		ucm_backing_close(&source->backings[i], false);
+	for (unsigned i = 0; source->media && i < source->num_dirs; i++) {
+		ucm_medium_close(source->media[i], false);
+		ucm_medium_free(source->media[i]);
+	}
 	for (unsigned i = 0; source->tiers && i < source->config.num_tiers; i++)
 		free(source->tiers[i].uuids);
 	free(source->tiers);
 	free(source->dirs);
-	free(source->backings);
+	free(source->media);
 	ucm_config_fini(&source->config);
 	pthread_mutex_destroy(&source->lock);
 	free(source);
@@ -85,16 +88,17 @@ static int open_tier(struct ucm_source *source,
 	if (!tier->uuids)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < config->num_dirs; i++) {
-		struct ucm_backing *backing =
-			&source->backings[source->num_dirs];
-		int err = ucm_backing_open(backing, config->dirs[i], true,
-					   &source->config, error);
+		struct ucm_dir *dir = &source->dirs[source->num_dirs];
+		struct ucm_medium *medium;
+		int err = ucm_medium_open(config->dirs[i], true,
+					  &source->config, &medium, error);
 
 		if (err)
 			return err;
-		ucm_dir_init(&source->dirs[source->num_dirs], backing->dirfd);
-		source->dirs[source->num_dirs++].quick = !backing->remote;
-		memcpy(tier->uuids[tier->num++], backing->uuid, 16);
+		source->media[source->num_dirs++] = medium;
+		ucm_dir_init(dir, ucm_directory_fd(medium));
+		dir->quick = !medium->remote;
+		memcpy(tier->uuids[tier->num++], medium->uuid, 16);
 	}
 	return 0;
 }
@@ -111,11 +115,11 @@ static int open_tiers(struct ucm_source *source, const char *text,
 		return err;
 	for (unsigned i = 0; i < source->config.num_tiers; i++)
 		num += source->config.tiers[i].num_dirs;
-	source->backings = calloc(num, sizeof(*source->backings));
+	source->media = calloc(num, sizeof(*source->media));
 	source->dirs = calloc(num, sizeof(*source->dirs));
 	source->tiers =
 		calloc(source->config.num_tiers, sizeof(*source->tiers));
-	if (!source->backings || !source->dirs || !source->tiers)
+	if (!source->media || !source->dirs || !source->tiers)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < source->config.num_tiers && !err; i++)
 		err = open_tier(source, &source->config.tiers[i],
@@ -266,8 +270,9 @@ static int tiers_create(struct ucm_source *source, const char *space,
 {
 	struct ucm_draft *draft;
 	struct ucm_entry entry;
+	struct ucm_file file;
 	ucm_ref ref;
-	int err = open_store(source), fd;
+	int err = open_store(source);
 
 	if (err)
 		return err;
@@ -277,15 +282,15 @@ static int tiers_create(struct ucm_source *source, const char *space,
 	err = key_of(source, space, id, &draft->key);
 	if (!err && !ucm_store_find(source->store, &draft->key, &entry, &ref))
 		err = -EEXIST;
-	fd = err ? err
-		 : ucm_store_create(source->store, &draft->key, bytes,
-				    &draft->temp);
-	if (fd < 0) {
+	if (!err)
+		err = ucm_store_create(source->store, &draft->key, bytes,
+				       &draft->temp, &file);
+	if (err) {
 		free(draft);
-		return fd;
+		return err;
 	}
 	*out = draft;
-	return fd;
+	return ucm_file_descriptor(&file); /* of a directory: it has one */
 }
 
 static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
@@ -297,13 +302,14 @@ static void tiers_drop(struct ucm_source *source, struct ucm_draft *draft)
 static int tiers_commit(struct ucm_source *source, struct ucm_draft *draft,
 			int fd, const struct ucm_block *written)
 {
+	const struct ucm_file file = ucm_file_of(draft->temp.medium, fd);
 	int err;
 
 	/* what the store reads, if it does, may use any memory */
 	fcntl(fd, F_SETFL, O_RDWR);
 	draft->temp.written = written;
-	err = ucm_store_commit(source->store, &draft->temp, fd, &draft->key,
-			       UCM_COMMIT_NOW);
+	err = ucm_store_commit(source->store, &draft->temp, &file,
+			       &draft->key, UCM_COMMIT_NOW);
 
 	tiers_drop(source, draft);
 	return err;

@@ -88,7 +88,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static uint8_t bytes[1 << 20];
 	struct ucm_snapshot_head head = { .number = 1 };
 	struct ucm_snapshot snapshot;
+	struct ucm_bytes file;
 	const char *why = NULL;
+	int fd, err;
 
 	if (size < 1 || size > sizeof(bytes))
 		return 0;
@@ -97,9 +99,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		seal(bytes, size);
 	if (size >= sizeof(head))
 		memcpy(&head, bytes, sizeof(head));
-	if (ucm_snapshot_open(new_file(bytes, size), head.uuid, head.number,
-			      &snapshot, &why)) {
+	fd = new_file(bytes, size);
+	file = ucm_bytes_of_fd(fd);
+	err = ucm_snapshot_open(&file, size, head.uuid, head.number, &snapshot,
+				&why);
+	if (err) {
 		REQUIRE(why && *why);
+		close(fd);
 		return 0;
 	}
 	for (unsigned i = 0; i < UCM_SNAPSHOT_SECTIONS; i++)
@@ -107,5 +113,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (uint32_t i = 0; i < snapshot.head.num_spaces; i++)
 		read_stamps(snapshot.spaces[i]);
 	ucm_snapshot_close(&snapshot);
+	close(fd);
 	return 0;
 }

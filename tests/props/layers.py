@@ -71,12 +71,20 @@ FILE_CALLS = set("""
     """.split())
 FILE_CALLS_KNOWN = {
     ("index/memory", "mmap"),   # of its own memory file
-    ("tier/backing", "open"),   # these three: of the directory itself
-    ("tier/backing", "fstat"),
-    ("tier/backing", "fstatfs"),
+    ("tier/dir", "open"),       # these three: of the directory itself
+    ("tier/dir", "fstat"),
+    ("tier/dir", "fstatfs"),
     ("tier/lock", "stat"),      # of /proc/self/ns/mnt
     ("tier/dirs", "stat"),      # of directories: is one named twice?
 }
+
+# The store speaks to media, and knows no directory's descriptor: it includes none
+# of these, names none of those, and calls nothing of osfile.
+STORE_ROOM = "store"
+STORE_HEADERS = ["common/osfile.h", "fs/tier/dir.h", "fs/tier/lock.h",
+                 "fs/tier/temp.h", "fs/tier/trust.h"]
+STORE_WORDS = re.compile(r"\b(dirfd|ctlfd|tmpfd|lockfd)\b")
+STORE_CALLS = ["common/osfile", "tier/dir", "tier/dir_notes", "tier/dir_spaces"]
 
 top = os.environ["top_srcdir"]
 build = os.environ["top_builddir"]
@@ -184,6 +192,21 @@ def check_calls(uses):
                 failures.append(f"{name} calls {other}")
 
 
+def check_store(uses):
+    for path in sources(ROOMS[STORE_ROOM][0]):
+        with open(f"{top}/{path}") as source:
+            for word in sorted(set(STORE_WORDS.findall(source.read()))):
+                failures.append(f"{path} names {word}, a directory's")
+        for name in includes(path, '"'):
+            if name in STORE_HEADERS:
+                failures.append(f"{path} includes {name}, which is a"
+                                " directory's")
+    for name, others in uses.items():
+        if name.split("/")[0] == STORE_ROOM:
+            for other in sorted(others & set(STORE_CALLS)):
+                failures.append(f"{name} calls {other}, and not a medium")
+
+
 def reach(uses, start):
     seen = set()
     todo = [start]
@@ -210,6 +233,7 @@ def check_circles(uses):
 check_includes()
 uses = graph()
 check_calls(uses)
+check_store(uses)
 check_circles(uses)
 for failure in sorted(set(failures) - KNOWN):
     print(f"FAIL: {failure}")

@@ -5,10 +5,8 @@
 #include "tests/unit/block_fixture.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "fs/block/verify.h"
 #include "hashing/tree.h"
@@ -85,32 +83,51 @@ void fx_plant(const char *dir, const char *folder, const struct fx_file *file)
 	       file->len);
 }
 
-static int check_one(const char *path, const struct stat *st, int type,
-		     struct FTW *ftw)
+struct fx_whole {
+	struct ucm_bytes bytes;
+	int number;
+};
+
+static ssize_t read_number(const struct ucm_bytes *bytes, void *buffer,
+			   size_t len, uint64_t offset)
+{
+	const struct fx_whole *whole = bytes->from;
+
+	return fx_pread(whole->number, buffer, len, (off_t)offset);
+}
+
+static int check_one(void *arg, const char *path)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
+	const char *name = strrchr(path, '/') + 1;
+	struct fx_whole *whole = arg;
 	struct ucm_block block;
 	struct ucm_id id;
+	struct stat st;
 	uint32_t plane;
-	int fd;
+	int number;
 
-	if (type != FTW_F || !strcmp(path + ftw->base, "space.json"))
+	ck_assert_int_eq(fx_stat(path, &st), 0);
+	if (!S_ISREG(st.st_mode) || !strcmp(name, "space.json"))
 		return 0;
-	ck_assert_int_eq(ucm_tree_parse_block(path + ftw->base, &id), 0);
-	fd = open(path, O_RDONLY);
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(ucm_verify_whole(fd, (uint64_t)st->st_size, &id,
-					  &block, &fault, &plane), 0);
+	ck_assert_int_eq(ucm_tree_parse_block(name, &id), 0);
+	number = fx_open_path(path, O_RDONLY);
+	ck_assert_int_ge(number, 0);
+	whole->number = number;
+	ck_assert_int_eq(ucm_verify_whole(&whole->bytes, (uint64_t)st.st_size,
+					  &id, &block, &fault, &plane), 0);
 	ck_assert_msg(!fault, "%s: %s", path, ucm_fault_text(fault));
-	close(fd);
+	fx_close_file(number);
 	return 0;
 }
 
 void fx_all_whole(const char *dir)
 {
 	static const char *const folders[] = { "blocks", "spaces" };
+	struct fx_whole whole = { .bytes = { .read = read_number } };
 
+	whole.bytes.from = &whole;
 	for (size_t i = 0; i < NUM_ROWS(folders); i++)
-		ck_assert_int_eq(nftw(fx_path("%s/%s", dir, folders[i]),
-				      check_one, 16, FTW_PHYS), 0);
+		ck_assert_int_eq(fx_walk(fx_path("%s/%s", dir, folders[i]),
+					 check_one, &whole), 0);
 }

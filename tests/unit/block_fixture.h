@@ -3,7 +3,7 @@
 #ifndef UCM_TESTS_BLOCK_FIXTURE_H
 #define UCM_TESTS_BLOCK_FIXTURE_H
 
-#include "tests/unit/dir_fixture.h"
+#include "tests/unit/medium_fixture.h"
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
 #include <config.h>
 
 #include "tests/unit/dir_fixture.h"
+#include "tests/unit/medium_fixture.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -246,58 +246,65 @@ void fx_mkdirs(const char *path)
 	snprintf(part, sizeof(part), "%s", path);
 	for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
 		*slash = '\0';
-		mkdir(part, 0755);
+		fx_mkdir(part, 0755);
 		*slash = '/';
 	}
-	mkdir(part, 0755);
+	fx_mkdir(part, 0755);
 	ck_assert_msg(fx_exists(path), "%s: %s", path, strerror(errno));
 }
 
 void fx_put(const char *path, const void *bytes, size_t len)
 {
 	char folder[8192];
-	int fd;
+	int number;
 
 	snprintf(folder, sizeof(folder), "%s", path);
 	*strrchr(folder, '/') = '\0';
 	fx_mkdirs(folder);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-	ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
-	ck_assert_int_eq(write(fd, bytes, len), (ssize_t)len);
-	close(fd);
+	number = fx_open_path(path, O_WRONLY | O_CREAT | O_TRUNC);
+	ck_assert_msg(number >= 0, "%s: %s", path, strerror(errno));
+	ck_assert_int_eq(fx_pwrite(number, bytes, len, 0), (ssize_t)len);
+	fx_close_file(number);
 }
 
 bool fx_exists(const char *path)
 {
 	struct stat st;
 
-	return lstat(path, &st) == 0;
+	return fx_stat(path, &st) == 0;
 }
 
 void fx_read(const char *path, char *text, size_t size)
 {
-	int fd = open(path, O_RDONLY);
+	int number = fx_open_path(path, O_RDONLY);
 	ssize_t got;
 
-	ck_assert_msg(fd >= 0, "%s: %s", path, strerror(errno));
-	got = read(fd, text, size - 1);
+	ck_assert_msg(number >= 0, "%s: %s", path, strerror(errno));
+	got = fx_pread(number, text, size - 1, 0);
 	ck_assert_int_ge(got, 0);
 	text[got] = '\0';
-	close(fd);
+	fx_close_file(number);
+}
+
+struct counting {
+	size_t skip; /* of a path, up to the name in the folder */
+	unsigned num;
+};
+
+static int count_one(void *arg, const char *path)
+{
+	struct counting *counting = arg;
+
+	counting->num += !strchr(path + counting->skip, '/');
+	return 0;
 }
 
 unsigned fx_count(const char *path)
 {
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	unsigned num = 0;
+	struct counting counting = { .skip = strlen(path) + 1 };
 
-	if (!dir)
-		return 0;
-	while ((entry = readdir(dir)))
-		num += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	closedir(dir);
-	return num;
+	fx_walk(path, count_one, &counting);
+	return counting.num;
 }
 
 /* ---- waiting, and dying ---- */

@@ -5,9 +5,9 @@
 #include "tests/unit/store_fixture.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 struct ucm_store *fx_set;
 _Atomic unsigned fx_losses;
@@ -81,20 +81,109 @@ void fx_wait_settled(void)
 	fx_wait(is_settled, NULL);
 }
 
+/* ---- files by number ---- */
+
+#define MAX_OBJECTS 256
+
+static pthread_mutex_t objects_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ucm_file objects[MAX_OBJECTS];
+
+static int fx_number(int err, const struct ucm_file *file)
+{
+	int number = MAX_OBJECTS;
+
+	if (err || file->fd >= 0)
+		return err ? err : file->fd;
+	pthread_mutex_lock(&objects_lock);
+	for (int i = 0; i < MAX_OBJECTS && number == MAX_OBJECTS; i++) {
+		if (!objects[i].object)
+			number = i;
+	}
+	ck_assert_int_lt(number, MAX_OBJECTS);
+	objects[number] = *file;
+	pthread_mutex_unlock(&objects_lock);
+	return FX_NUMBERS + number;
+}
+
+static struct ucm_file *fx_object(int number)
+{
+	return &objects[number - FX_NUMBERS];
+}
+
+static struct ucm_file file_of(const struct ucm_temp *temp, int number)
+{
+	return number >= FX_NUMBERS ? *fx_object(number)
+				    : ucm_file_of(temp->medium, number);
+}
+
+int fx_create(const struct ucm_key *key, uint64_t bytes, struct ucm_temp *temp)
+{
+	struct ucm_file file;
+
+	return fx_number(ucm_store_create(fx_set, key, bytes, temp, &file),
+			 &file);
+}
+
+int fx_reopen(const struct ucm_temp *temp)
+{
+	struct ucm_file file;
+
+	return fx_number(ucm_store_reopen(fx_set, temp, &file), &file);
+}
+
+int fx_open_block(ucm_ref ref, struct ucm_entry *entry)
+{
+	struct ucm_file file;
+
+	return fx_number(ucm_store_open_block(fx_set, ref, entry, &file),
+			 &file);
+}
+
+int fx_commit_temp(struct ucm_temp *temp, int number,
+		   const struct ucm_key *key, enum ucm_commit_when when)
+{
+	const struct ucm_file file = file_of(temp, number);
+
+	return ucm_store_commit(fx_set, temp, &file, key, when);
+}
+
+bool fx_unchanged(const struct ucm_temp *temp, int number)
+{
+	const struct ucm_file file = file_of(temp, number);
+
+	return ucm_store_unchanged(temp, &file);
+}
+
+void fx_recheck(const struct ucm_temp *temp, int number)
+{
+	const struct ucm_file file = file_of(temp, number);
+
+	ucm_store_recheck(fx_set, temp, &file);
+}
+
+void fx_rest(struct ucm_temp *temp, int number)
+{
+	const struct ucm_file file = file_of(temp, number);
+
+	ucm_store_rest(temp, &file);
+}
+
+/* ---- all at once ---- */
+
 int fx_commit(const struct fx_file *file)
 {
 	struct ucm_temp temp;
-	int fd = ucm_store_create(fx_set, &file->key, 0, &temp);
+	int fd = fx_create(&file->key, 0, &temp);
 	int err;
 
 	if (fd < 0)
 		return fd;
-	err = pwrite(fd, file->bytes, file->len, 0) == (ssize_t)file->len
+	err = fx_pwrite(fd, file->bytes, file->len, 0) == (ssize_t)file->len
 		      ? 0 : -EIO;
 	if (!err)
-		err = ucm_store_commit(fx_set, &temp, fd, &file->key,
+		err = fx_commit_temp(&temp, fd, &file->key,
 				       UCM_COMMIT_NOW);
-	close(fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	return err;
 }
@@ -121,9 +210,10 @@ void fx_serves(const struct fx_file *file)
 
 	ck_assert_int_eq(ucm_store_find(fx_set, &file->key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.size, file->len);
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	ck_assert_msg(fd >= 0, "open: %s", strerror(-fd));
-	ck_assert_int_eq(read(fd, bytes, sizeof(bytes)), (ssize_t)file->len);
+	ck_assert_int_eq(fx_pread(fd, bytes, sizeof(bytes), 0),
+			 (ssize_t)file->len);
 	ck_assert_mem_eq(bytes, file->bytes, file->len);
-	close(fd);
+	fx_close_file(fd);
 }

@@ -22,6 +22,19 @@ void fx_store(const char *source);
 void fx_wait_scanned(void);
 void fx_wait_settled(void); /* scanned, and nothing in doubt */
 
+/*
+ * The calls of store.h on files, by number: their descriptor, or one from
+ * FX_NUMBERS on. medium_fixture.h reads, writes and closes them.
+ */
+int fx_create(const struct ucm_key *key, uint64_t bytes, struct ucm_temp *temp);
+int fx_reopen(const struct ucm_temp *temp);
+int fx_open_block(ucm_ref ref, struct ucm_entry *entry);
+int fx_commit_temp(struct ucm_temp *temp, int number,
+		   const struct ucm_key *key, enum ucm_commit_when when);
+bool fx_unchanged(const struct ucm_temp *temp, int number);
+void fx_recheck(const struct ucm_temp *temp, int number);
+void fx_rest(struct ucm_temp *temp, int number);
+
 /* create, write, commit and drop; what commit (or create) returned. */
 int fx_commit(const struct fx_file *file);
 int fx_find(const struct fx_file *file); /* what find returned */

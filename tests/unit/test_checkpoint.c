@@ -298,11 +298,11 @@ UNIT_TEST(a_sync_that_hangs_holds_nobody)
 static void lose_a_page(const struct fx_file *of)
 {
 	char zeros[256] = { 0 };
-	int fd = open(fx_path("$/a/blocks/%s", fx_name(of)), O_WRONLY);
+	int fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(of)), O_WRONLY);
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, zeros, sizeof(zeros), 4096), 256);
-	close(fd);
+	ck_assert_int_eq(fx_pwrite(fd, zeros, sizeof(zeros), 4096), 256);
+	fx_close_file(fd);
 }
 
 static void commit_and_lose(void)
@@ -378,19 +378,19 @@ UNIT_TEST(a_file_that_was_being_written_is_not_committed)
 
 	fx_store("$/a:$/b");
 	fx_block(&more, 4, FX_PAGED);
-	fd = ucm_store_create(fx_set, &more.key, 0, &temp);
+	fd = fx_create(&more.key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, more.bytes, more.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, more.bytes, more.len, 0),
 			 (ssize_t)more.len);
 	fx_fail("syncfs", 1, -EIO, true);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), -EIO);
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(ucm_store_commit(fx_set, &temp, fd, &more.key,
+		ck_assert_int_eq(fx_commit_temp(&temp, fd, &more.key,
 						  UCM_COMMIT_NOW),
 				 -EIO);
-	close(fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	fx_misses(&more);
 }

@@ -29,21 +29,21 @@ static struct ucm_temp temp;
 /* A temporary file with the first len bytes of a block. */
 static int begin(const struct fx_file *from, size_t len)
 {
-	int fd = ucm_store_create(fx_set, &from->key, 0, &temp);
+	int fd = fx_create(&from->key, 0, &temp);
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, from->bytes, len, 0), (ssize_t)len);
+	ck_assert_int_eq(fx_pwrite(fd, from->bytes, len, 0), (ssize_t)len);
 	return fd;
 }
 
 static int commit(int fd, const struct fx_file *as, enum ucm_commit_when when)
 {
-	return ucm_store_commit(fx_set, &temp, fd, &as->key, when);
+	return fx_commit_temp(&temp, fd, &as->key, when);
 }
 
 static void end(int fd)
 {
-	close(fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert_uint_eq(atomic_load(&temp.tier->writing), 0);
 }
@@ -96,13 +96,13 @@ UNIT_TEST(an_incomplete_file_may_be_gone_on_with)
 	for (size_t i = 0; i < NUM_ROWS(lengths); i++) {
 		size_t len = lengths[i];
 
-		ck_assert_int_eq(pwrite(fd, file.bytes, len, 0), (ssize_t)len);
+		ck_assert_int_eq(fx_pwrite(fd, file.bytes, len, 0), (ssize_t)len);
 		ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE),
 				 -EAGAIN);
 		ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
 		fx_misses(&file);
 	}
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
 	end(fd);
@@ -131,12 +131,12 @@ UNIT_TEST(what_the_writer_knows_is_not_read_back)
 	temp.written = &other;
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
 	temp.written = &file.block;
-	ck_assert_int_eq(ftruncate(fd, (off_t)file.len + 1), 0);
+	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len + 1), 0);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
-	ck_assert_int_eq(ftruncate(fd, (off_t)file.len - 1), 0);
+	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len - 1), 0);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
 	fx_misses(&file);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ucm_os_fault = NULL;
@@ -167,17 +167,17 @@ UNIT_TEST(a_file_of_full_size_is_not_whole_without_its_bytes, .rows = 2)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 0);
 	if (_i == 0) { /* holes */
-		ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+		ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
 	} else { /* room, but zeroes in it */
-		ck_assert_int_eq(posix_fallocate(fd, 0, (off_t)file.len), 0);
+		ck_assert_int_eq(fx_posix_fallocate(fd, 0, (off_t)file.len), 0);
 		temp.presized = true; /* as the mount sets it */
 	}
-	ck_assert_int_eq(pwrite(fd, file.bytes, 4096, 0), 4096);
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, 4096, 0), 4096);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	fx_misses(&file);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
 	fx_misses(&file);
-	ck_assert_int_eq(pwrite(fd, file.bytes + 4096, file.len - 4096, 4096),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes + 4096, file.len - 4096, 4096),
 			 (ssize_t)(file.len - 4096));
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
 	end(fd);
@@ -192,7 +192,7 @@ UNIT_TEST(without_checksums_a_sized_file_is_whole_at_the_end)
 	fx_block(&file, 1, FX_PAGED_RAW);
 	fd = begin(&file, 0);
 	temp.presized = true;
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	fx_misses(&file);
@@ -213,7 +213,7 @@ UNIT_TEST(a_wrong_file_is_refused_by_rule_and_kept, .rows = NUM_ROWS(wrongs))
 	if (!strcmp(wrongs[_i].what, "name"))
 		second.key.id.bytes[15] ^= 1;
 	else
-		ck_assert_int_eq(pwrite(fd, &wrongs[_i].value, 1,
+		ck_assert_int_eq(fx_pwrite(fd, &wrongs[_i].value, 1,
 					(off_t)wrongs[_i].at), 1);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(commit(fd, &second, (enum ucm_commit_when)i),
@@ -225,8 +225,8 @@ UNIT_TEST(a_wrong_file_is_refused_by_rule_and_kept, .rows = NUM_ROWS(wrongs))
 	ck_assert_uint_eq(fx_count(fx_path(TMP)), 1);
 	/* and it can be mended */
 	byte = file.bytes[wrongs[_i].at];
-	ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)wrongs[_i].at), 1);
-	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	ck_assert_int_eq(fx_pwrite(fd, &byte, 1, (off_t)wrongs[_i].at), 1);
+	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	end(fd);
 	fx_serves(&file);
@@ -288,7 +288,7 @@ static int begin_row(unsigned row)
 		memset(file.bytes + 4096, 0, file.len - 4096);
 	fd = begin(&file, words[row].hole ? 4096 : file.len);
 	if (words[row].hole)
-		ck_assert_int_eq(pwrite(fd, file.bytes + file.len - 1, 1,
+		ck_assert_int_eq(fx_pwrite(fd, file.bytes + file.len - 1, 1,
 					(off_t)file.len - 1), 1);
 	temp.presized = words[row].presized;
 	return fd;
@@ -331,11 +331,11 @@ UNIT_TEST(a_gap_that_no_hole_shows_is_found_where_nobody_vouches)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, gap);
-	ck_assert_int_eq(pwrite(fd, file.bytes + end, file.len - end,
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes + end, file.len - end,
 				(off_t)end), (ssize_t)(file.len - end));
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
-	close(fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	fx_misses(&file);
 }
@@ -355,10 +355,10 @@ UNIT_TEST(where_holes_are_not_seen_the_checksums_are_compared)
 	ucm_os_fault = all_is_data;
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, file.len);
-	ck_assert_int_eq(pwrite(fd, "X", 1, 4096 + 77), 1);
+	ck_assert_int_eq(fx_pwrite(fd, "X", 1, 4096 + 77), 1);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_LAST), -EINVAL);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), 0);
 	end(fd);
@@ -382,7 +382,7 @@ UNIT_TEST(a_bare_block_of_unknown_size_is_whole_at_the_end)
 	fx_block(&file, 1, FX_BARE);
 	fd = begin(&file, 64 + 256); /* divides, and is not all of it */
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
@@ -401,7 +401,7 @@ UNIT_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 	fd = begin(&file, 64 + 256);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_IF_WHOLE), -EAGAIN);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EAGAIN);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
 	end(fd);
@@ -409,7 +409,7 @@ UNIT_TEST(a_bare_block_of_known_size_is_whole_by_its_size)
 	/* too large for the geometry */
 	fx_block(&file, 3, FX_BARE);
 	fd = begin(&file, file.len);
-	ck_assert_int_eq(ftruncate(fd, 64 + 1024), 0);
+	ck_assert_int_eq(fx_ftruncate(fd, 64 + 1024), 0);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), -EINVAL);
 	end(fd);
 }
@@ -423,10 +423,10 @@ UNIT_TEST(a_second_commit_of_a_block_succeeds_and_leaves_the_first)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)),
+	ck_assert_int_eq(fx_stat(fx_path("$/a/blocks/%s", fx_name(&file)),
 			      &before), 0);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &after),
+	ck_assert_int_eq(fx_stat(fx_path("$/a/blocks/%s", fx_name(&file)), &after),
 			 0);
 	ck_assert_uint_eq(before.st_ino, after.st_ino);
 	ck_assert_uint_eq(fx_set->stats.commits, 1);
@@ -450,11 +450,11 @@ UNIT_TEST(two_writers_at_once_both_succeed)
 	fd = begin(&file, file.len);
 	ck_assert_uint_ne(first.dir, temp.dir);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_int_eq(ucm_store_commit(fx_set, &first, other, &file.key,
+	ck_assert_int_eq(fx_commit_temp(&first, other, &file.key,
 					  UCM_COMMIT_NOW),
 			 0);
 	ucm_store_drop(fx_set, &first);
-	close(other);
+	fx_close_file(other);
 	end(fd);
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/blocks")) +
@@ -472,7 +472,7 @@ static int commit_rival_at_link(const char *call, const char *path)
 	(void)path;
 	if (!strcmp(call, "link") && rival_err == 1) {
 		rival_err = 0; /* its own link must not come here */
-		rival_err = ucm_store_commit(fx_set, &rival_temp, rival_fd,
+		rival_err = fx_commit_temp(&rival_temp, rival_fd,
 					     &file.key, UCM_COMMIT_NOW);
 	}
 	return 0;
@@ -494,7 +494,7 @@ static void race(const char *source)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(rival_err, 0);
 	ucm_store_drop(fx_set, &rival_temp);
-	close(rival_fd);
+	fx_close_file(rival_fd);
 	end(fd);
 	fx_serves(&file);
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
@@ -528,7 +528,7 @@ static void *late_writer(void *arg)
 {
 	(void)arg;
 	late_tid = gettid();
-	rival_err = ucm_store_commit(fx_set, &rival_temp, rival_fd, &file.key,
+	rival_err = fx_commit_temp(&rival_temp, rival_fd, &file.key,
 				     UCM_COMMIT_NOW);
 	late_ended = true;
 	return NULL;
@@ -569,7 +569,7 @@ UNIT_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
 	ucm_store_drop(fx_set, &rival_temp);
-	close(rival_fd);
+	fx_close_file(rival_fd);
 	fx_serves(&file);
 }
 
@@ -680,9 +680,9 @@ static void plant_obstacle(int which)
 	case 2: fx_put(path, second.bytes, second.len); break;
 	case 3: fx_put(path, "a file of somebody else's, of some length, which "
 			     "is no block at all", 68); break;
-	case 4: ck_assert_int_eq(symlink("/etc/passwd", path), 0); break;
-	case 5: ck_assert_int_eq(mkfifo(path, 0644), 0); break;
-	case 6: ck_assert_int_eq(mkdir(path, 0755), 0); break;
+	case 4: ck_assert_int_eq(fx_symlink("/etc/passwd", path), 0); break;
+	case 5: ck_assert_int_eq(fx_mkfifo(path, 0644), 0); break;
+	case 6: ck_assert_int_eq(fx_mkdir(path, 0755), 0); break;
 	}
 }
 
@@ -704,7 +704,7 @@ UNIT_TEST(a_block_that_vanished_can_be_committed_again)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_serves(&file);
 }
@@ -783,16 +783,16 @@ UNIT_TEST(room_is_promised_once)
 	fx_block(&file, 0, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	fx_block(&file, 1, FX_PAGED);
-	fds[0] = ucm_store_create(fx_set, &file.key, 0, &temps[0]);
+	fds[0] = fx_create(&file.key, 0, &temps[0]);
 	ck_assert_int_ge(fds[0], 0);
-	ck_assert_int_eq(ucm_store_create(fx_set, &file.key, 0, &temps[1]),
+	ck_assert_int_eq(fx_create(&file.key, 0, &temps[1]),
 			 -ENOSPC);
 	ucm_store_drop(fx_set, &temps[0]);
-	close(fds[0]);
-	fds[2] = ucm_store_create(fx_set, &file.key, 0, &temps[2]);
+	fx_close_file(fds[0]);
+	fds[2] = fx_create(&file.key, 0, &temps[2]);
 	ck_assert_int_ge(fds[2], 0);
 	ucm_store_drop(fx_set, &temps[2]);
-	close(fds[2]);
+	fx_close_file(fds[2]);
 }
 
 /* Files of blocks first to first + 4 are made at once, with bytes told; then
@@ -805,19 +805,19 @@ static unsigned five_at_once(unsigned first, uint64_t bytes)
 
 	for (unsigned i = 0; i < 5; i++) {
 		fx_block(&file, first + i, FX_PAGED);
-		fds[i] = ucm_store_create(fx_set, &file.key, bytes, &temps[i]);
+		fds[i] = fx_create(&file.key, bytes, &temps[i]);
 		ck_assert_int_ge(fds[i], 0);
 		in_first += temps[i].dir == 0;
 	}
 	for (unsigned i = 0; i < 5; i++) {
 		fx_block(&file, first + i, FX_PAGED);
-		ck_assert_int_eq(pwrite(fds[i], file.bytes, file.len, 0),
+		ck_assert_int_eq(fx_pwrite(fds[i], file.bytes, file.len, 0),
 				 (ssize_t)file.len);
-		ck_assert_int_eq(ucm_store_commit(fx_set, &temps[i], fds[i],
+		ck_assert_int_eq(fx_commit_temp(&temps[i], fds[i],
 						  &file.key, UCM_COMMIT_NOW),
 				 0);
 		ucm_store_drop(fx_set, &temps[i]);
-		close(fds[i]);
+		fx_close_file(fds[i]);
 		fx_serves(&file);
 	}
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, 0);
@@ -883,11 +883,11 @@ UNIT_TEST(a_closed_file_needs_no_guess)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 0);
-	ucm_store_rest(&temp, fd);
+	fx_rest(&temp, fd);
 	ck_assert_uint_ge(fx_set->dirs.tiers[0].guessed, 1 << 20);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ucm_store_rest(&temp, fd);
+	fx_rest(&temp, fd);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].guessed, 0);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].writing, file.len);
 	end(fd);
@@ -1177,9 +1177,9 @@ static bool stamp_differs(void *arg)
 	char c;
 
 	/* clocks tick coarsely: touch it until it shows */
-	ck_assert_int_eq(pread(fd, &c, 1, 4100), 1);
-	ck_assert_int_eq(pwrite(fd, &c, 1, 4100), 1);
-	fstat(fd, &st);
+	ck_assert_int_eq(fx_pread(fd, &c, 1, 4100), 1);
+	ck_assert_int_eq(fx_pwrite(fd, &c, 1, 4100), 1);
+	fx_fstat(fd, &st);
 	return memcmp(&st.st_mtim, &temp.stamp.st_mtim, sizeof(st.st_mtim));
 }
 
@@ -1221,7 +1221,7 @@ static int intrude(const char *call, const char *path)
 		return 0;
 	intruder_call = NULL; /* once */
 	if (intruder_bytes)
-		ck_assert_int_eq(pwrite(intruder_fd, intruder_bytes, 1, 0), 1);
+		ck_assert_int_eq(fx_pwrite(intruder_fd, intruder_bytes, 1, 0), 1);
 	fx_wait(stamp_differs, &intruder_fd);
 	return 0;
 }
@@ -1267,9 +1267,9 @@ static int open_found(void)
 
 	if (err)
 		return err;
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	if (fd >= 0)
-		close(fd);
+		fx_close_file(fd);
 	return fd < 0 ? fd : 0;
 }
 
@@ -1282,7 +1282,7 @@ UNIT_TEST(a_late_write_is_found_by_the_next_reader)
 	ck_assert_int_eq(open_found(), 0);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(open_found(), 0); /* the same bytes */
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(open_found(), -ENOENT);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
@@ -1298,13 +1298,13 @@ UNIT_TEST(a_late_write_is_found_by_who_opens_it_once_more)
 	ucm_ref ref;
 
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = ucm_store_open_block(fx_set, ref, &entry);
+	reader = fx_open_block(ref, &entry);
 	ck_assert_int_ge(reader, 0);
 	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), 0);
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
-	close(reader);
+	fx_close_file(reader);
 	end(fd);
 	fx_misses(&file);
 }
@@ -1323,8 +1323,8 @@ UNIT_TEST(a_block_that_may_be_mapped_is_checked_by_every_reader, .rows = 2)
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
 	ck_assert_int_eq(open_found(), 0);
 	times[0] = times[1] = temp.stamp.st_mtim;
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
-	ck_assert_int_eq(futimens(fd, times), 0);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_futimens(fd, times), 0);
 	ck_assert_int_eq(open_found(), _i ? -ENOENT : 0);
 	end(fd);
 	ck_assert(_i || ucm_index_find(fx_set->index, &file.key, &entry, NULL));
@@ -1350,7 +1350,7 @@ UNIT_TEST(what_is_said_of_a_file_that_made_way_is_over, .rows = 2)
 	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, NULL));
 	ck_assert_int_eq(entry.mtime_ns, ucm_time_ns(&temp.stamp.st_mtim));
 	ck_assert_uint_eq(entry.epoch,
-			  atomic_load(&temp.backing->recovery.epoch));
+			  atomic_load(&temp.medium->recovery.epoch));
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
 	end(fd);
 	fx_serves(&file);
@@ -1389,7 +1389,7 @@ UNIT_TEST(new_times_do_not_hide_a_late_write, .rows = 2)
 	fx_block(&file, 1, _i ? FX_PAGED_RAW : FX_PAGED);
 	fd = begin(&file, file.len);
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, NULL, &ref));
 	ck_assert_int_eq(ucm_store_set_times(fx_set, ref, times), -ENOENT);
@@ -1406,7 +1406,7 @@ UNIT_TEST(a_passing_error_condemns_no_late_write)
 	fx_wait(stamp_differs, &fd);
 	fx_fail("read", 1, -EIO, false);
 	ck_assert_int_eq(open_found(), -EIO);
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	fx_fail(NULL, 0, 0, false);
 	end(fd);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 1);
@@ -1424,10 +1424,10 @@ UNIT_TEST(a_block_that_is_gone_is_not_opened_once_more)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = ucm_store_open_block(fx_set, ref, &entry);
+	reader = fx_open_block(ref, &entry);
 	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
 	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
-	close(reader);
+	fx_close_file(reader);
 }
 
 UNIT_TEST(without_checksums_a_late_write_cannot_be_right)
@@ -1447,7 +1447,7 @@ UNIT_TEST(without_checksums_a_late_write_cannot_be_right)
 				ucm_store_set_times(fx_set, ref, times), 0);
 		else
 			fx_wait(stamp_differs, &fd);
-		ucm_store_recheck(fx_set, &temp, fd);
+		fx_recheck(&temp, fd);
 		end(fd);
 		if (i == 1)
 			fx_serves(&file);
@@ -1460,10 +1460,10 @@ UNIT_TEST(a_late_write_that_damages_is_found_and_set_aside)
 {
 	int fd = commit_and_hold();
 
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
 	ck_assert_int_eq(fx_find(&file), 0);
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert(fx_logged("written to after its commit"));
@@ -1477,8 +1477,8 @@ UNIT_TEST(a_late_truncate_is_found_and_set_aside)
 {
 	int fd = commit_and_hold();
 
-	ck_assert_int_eq(ftruncate(fd, 100), 0);
-	ucm_store_recheck(fx_set, &temp, fd);
+	ck_assert_int_eq(fx_ftruncate(fd, 100), 0);
+	fx_recheck(&temp, fd);
 	end(fd);
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_count(fx_path(QUARANTINE)), 1);
@@ -1489,7 +1489,7 @@ UNIT_TEST(a_late_write_of_the_same_bytes_does_no_harm)
 	int fd = commit_and_hold();
 
 	fx_wait(stamp_differs, &fd);
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	end(fd);
 	fx_serves(&file);
 	ck_assert_uint_eq(fx_losses, 0);
@@ -1500,12 +1500,12 @@ UNIT_TEST(a_file_that_was_mapped_is_checked_in_any_case)
 {
 	int fd = commit_and_hold();
 
-	ck_assert_int_eq(pwrite(fd, "!", 1, 4200), 1);
-	ck_assert_int_eq(fstat(fd, &temp.stamp), 0); /* looks untouched */
-	ucm_store_recheck(fx_set, &temp, fd);
+	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
+	ck_assert_int_eq(fx_fstat(fd, &temp.stamp), 0); /* looks untouched */
+	fx_recheck(&temp, fd);
 	ck_assert_int_eq(fx_find(&file), 0);
 	temp.shared = true;
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	end(fd);
 	fx_misses(&file);
 }
@@ -1519,14 +1519,14 @@ UNIT_TEST(room_is_given_back_as_it_was_taken)
 	fx_store("$/a");
 	fx_block_of(&file, 1, FX_PAGED, &large);
 	fd = begin(&file, 4096);
-	ck_assert_int_eq(ftruncate(fd, (off_t)file.len), 0);
+	ck_assert_int_eq(fx_ftruncate(fd, (off_t)file.len), 0);
 	temp.written = &file.block;
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_int_eq(pwrite(fd, file.bytes, file.len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, file.bytes, file.len, 0),
 			 (ssize_t)file.len);
-	ck_assert_int_eq(fsync(fd), 0);
+	ck_assert_int_eq(fx_fsync(fd), 0);
 	temp.shared = true;
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	end(fd);
 	ck_assert_uint_ge(fx_set->dirs.tiers[0].used, 16384);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
@@ -1552,9 +1552,9 @@ UNIT_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, &ref));
 	ck_assert_uint_eq(entry.blocks, file.len / 512);
-	ck_assert_int_eq(futimens(fd, NULL), 0); /* seen as a write */
+	ck_assert_int_eq(fx_futimens(fd, NULL), 0); /* seen as a write */
 	temp.shared = true;
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
 	end(fd);
 	fx_close();
@@ -1573,7 +1573,7 @@ UNIT_TEST(rechecking_what_was_not_committed_does_nothing)
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 100);
 	temp.shared = true;
-	ucm_store_recheck(fx_set, &temp, fd);
+	fx_recheck(&temp, fd);
 	end(fd);
 	ck_assert_uint_eq(fx_losses, 0);
 }
@@ -1585,10 +1585,10 @@ UNIT_TEST(a_temporary_file_can_be_opened_again)
 	fx_store("$/a");
 	fx_block(&file, 1, FX_PAGED);
 	fd = begin(&file, 4096);
-	close(fd);
-	again = ucm_store_reopen(fx_set, &temp);
+	fx_close_file(fd);
+	again = fx_reopen(&temp);
 	ck_assert_int_ge(again, 0);
-	ck_assert_int_eq(pwrite(again, file.bytes + 4096, 4096, 4096), 4096);
+	ck_assert_int_eq(fx_pwrite(again, file.bytes + 4096, 4096, 4096), 4096);
 	ck_assert_int_eq(commit(again, &file, UCM_COMMIT_NOW), 0);
 	end(again);
 	fx_serves(&file);

@@ -46,7 +46,7 @@ static void tree_teardown(void)
 static void tree_start_only(void)
 {
 	for (unsigned i = 0; i < dirs.num; i++)
-		ck_assert_int_eq(ucm_backing_begin(dirs.at[i]), 0);
+		ck_assert_int_eq(ucm_medium_begin(dirs.at[i]), 0);
 	ucm_files_recover(&tree);
 	ck_assert_int_eq(ucm_files_count_start(&tree), 0);
 }

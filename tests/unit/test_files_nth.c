@@ -55,7 +55,7 @@ static void start(const char *source)
 		      error.text);
 	ucm_files_tree_init(&tree, &dirs);
 	for (unsigned i = 0; i < dirs.num; i++)
-		ck_assert_int_eq(ucm_backing_begin(dirs.at[i]), 0);
+		ck_assert_int_eq(ucm_medium_begin(dirs.at[i]), 0);
 	ucm_files_recover(&tree);
 }
 

@@ -71,12 +71,12 @@ static bool is_served(const struct fx_file *file)
 
 	if (ucm_store_find(fx_set, &file->key, &entry, &ref))
 		return false;
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	if (fd < 0)
 		return false;
-	holds(read(fd, bytes, sizeof(bytes)) == (ssize_t)file->len);
+	holds(fx_pread(fd, bytes, sizeof(bytes), 0) == (ssize_t)file->len);
 	holds(!memcmp(bytes, file->bytes, file->len));
-	close(fd);
+	fx_close_file(fd);
 	return true;
 }
 
@@ -115,11 +115,11 @@ static const char *path_of(unsigned i)
 static void spoil(const char *path)
 {
 	char zeros[256] = { 0 };
-	int fd = open(path, O_WRONLY);
+	int fd = fx_open_path(path, O_WRONLY);
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, zeros, sizeof(zeros), 4096), 256);
-	close(fd);
+	ck_assert_int_eq(fx_pwrite(fd, zeros, sizeof(zeros), 4096), 256);
+	fx_close_file(fd);
 }
 
 static ucm_ref ref_of(unsigned i)
@@ -379,7 +379,7 @@ static void closed_blocks(void)
 static void closed_blocks_without_snapshot(void)
 {
 	closed_blocks();
-	unlink(fx_path("%s/.ucmfs/snapshot", dir_a));
+	fx_unlink(fx_path("%s/.ucmfs/snapshot", dir_a));
 }
 
 /* What could not be read is looked for again, in a while. */
@@ -484,7 +484,7 @@ static void manifest_or_none(int err)
 	holds(got == (err ? -ENOENT : 0));
 	holds(got || !strcmp(text, manifest));
 	if (dying) /* it could not be removed, and the next one is made there */
-		unlink(fx_path("%s/spaces/s/space.json.new", dir_a));
+		fx_unlink(fx_path("%s/spaces/s/space.json.new", dir_a));
 }
 
 /* ---- all of them ---- */

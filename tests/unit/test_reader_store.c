@@ -253,17 +253,17 @@ UNIT_TEST(a_writers_reference_holds_when_its_space_becomes_private)
 	fx_store("$/a");
 	space = make("one", 0755);
 	file.key.space = space->number;
-	fd = ucm_store_create(fx_set, &file.key, 0, &temp);
+	fd = fx_create(&file.key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, file.bytes, file.len, 0), 0);
 	ck_assert_int_eq(
-		ucm_store_commit(fx_set, &temp, fd, &file.key, UCM_COMMIT_NOW),
+		fx_commit_temp(&temp, fd, &file.key, UCM_COMMIT_NOW),
 		0);
 	ck_assert_int_eq(ucm_store_chmod(fx_set, space, true), 0);
 	ck_assert_int_eq(ucm_os_write_at(fd, &byte, 1, 4096), 0);
 	temp.shared = true;
-	ucm_store_recheck(fx_set, &temp, fd);
-	close(fd);
+	fx_recheck(&temp, fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);

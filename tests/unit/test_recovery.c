@@ -27,14 +27,29 @@
 /* ---- the state file alone ---- */
 
 static struct ucm_recovery recovery;
-static int ctl;
+static struct ucm_medium *medium;
+
+#define ALONE "$/d/.ucmfs/state"
+
+static void close_medium(void)
+{
+	ucm_medium_close(medium, false);
+	ucm_medium_free(medium);
+	medium = NULL;
+}
 
 static int read_state(void)
 {
-	close(ctl);
-	ctl = open(fx_path("$"), O_RDONLY | O_DIRECTORY);
-	ck_assert_int_ge(ctl, 0);
-	return ucm_recovery_read(&recovery, ctl, "x");
+	struct ucm_error error;
+	int err = 0;
+
+	if (!medium) {
+		fx_configure("$/d");
+		fx_at_end(close_medium);
+		err = ucm_medium_open(fx_config.tiers[0].dirs[0], false,
+				      &fx_config, &medium, &error);
+	}
+	return err ? err : ucm_recovery_read(&recovery, medium);
 }
 
 static void put_state(const char *format, ...)
@@ -47,7 +62,7 @@ static void put_state(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	fx_put(fx_path("$/state"), text, strlen(text));
+	fx_put(fx_path(ALONE), text, strlen(text));
 }
 
 static struct stat changed_at(int64_t ns)
@@ -70,12 +85,12 @@ UNIT_TEST(a_directory_without_a_state_is_clean)
 UNIT_TEST(in_use_is_unclean_until_the_end)
 {
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unclean);
 	ck_assert(!recovery.unvouched);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
-	ck_assert_int_eq(ucm_recovery_end(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
+	ck_assert_int_eq(ucm_recovery_end(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(!recovery.unclean);
 }
@@ -108,12 +123,12 @@ UNIT_TEST(another_boot_is_told_until_doubts_are_settled)
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unvouched);
 	/* a second crash before that must not forget the first */
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.unclean);
 	ck_assert(recovery.unvouched);
 	ck_assert_int_eq(recovery.checkpoint_ns, 5);
-	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(!recovery.unvouched);
 	ck_assert_int_gt(recovery.checkpoint_ns, 5);
@@ -136,7 +151,7 @@ UNIT_TEST(a_state_that_is_too_long_is_an_error)
 	char text[4096];
 
 	memset(text, 'x', sizeof(text));
-	fx_put(fx_path("$/state"), text, sizeof(text));
+	fx_put(fx_path(ALONE), text, sizeof(text));
 	ck_assert_int_eq(read_state(), -EFBIG);
 }
 
@@ -145,7 +160,7 @@ static int64_t changed_ns(const char *path)
 	struct stat st;
 
 	fx_put(path, "x", 1);
-	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(fx_stat(path, &st), 0);
 	return ucm_time_ns(&st.st_ctim);
 }
 
@@ -167,10 +182,10 @@ static int make_a_file(const char *call, const char *path)
 UNIT_TEST(what_is_made_during_the_sync_is_newer_than_the_checkpoint, .rows = 2)
 {
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	ucm_os_fault = make_a_file;
 	ck_assert_int_eq((_i ? ucm_recovery_end : ucm_recovery_checkpoint)(
-				 &recovery, ctl), 0);
+				 &recovery, medium), 0);
 	ucm_os_fault = NULL;
 	ck_assert_int_ne(made_ns, 0);
 	ck_assert_int_le(recovery.checkpoint_ns, made_ns);
@@ -180,27 +195,27 @@ UNIT_TEST(what_is_made_during_the_sync_is_newer_than_the_checkpoint, .rows = 2)
 UNIT_TEST(lost_writes_are_told_until_there_is_a_checkpoint, .rows = 3)
 {
 	static int (*const syncs[])(struct ucm_recovery *recovery,
-				    int ctldir) = {
+				    struct ucm_medium *medium) = {
 		ucm_recovery_sync, ucm_recovery_checkpoint, ucm_recovery_end,
 	};
 	int64_t before;
 
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	before = recovery.checkpoint_ns;
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(syncs[_i](&recovery, ctl), -EIO);
+	ck_assert_int_eq(syncs[_i](&recovery, medium), -EIO);
 	ck_assert_uint_eq(recovery.losses, 1);
 	ck_assert(recovery.lost);
 	ck_assert(recovery.unclean);
 	ck_assert(recovery.unvouched);
-	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.lost);
 	ck_assert(recovery.unclean);
 	ck_assert(recovery.unvouched);
 	ck_assert_int_eq(recovery.checkpoint_ns, before);
-	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_checkpoint(&recovery, medium), 0);
 	ck_assert(!recovery.lost);
 	ck_assert(!recovery.unclean);
 	ck_assert_int_eq(read_state(), 0);
@@ -221,10 +236,10 @@ UNIT_TEST(lost_writes_are_noted_in_place_without_room)
 	int64_t before;
 
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	before = recovery.checkpoint_ns;
 	ucm_os_fault = no_sync_and_no_room;
-	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), -EIO);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, medium), -EIO);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(read_state(), 0);
 	ck_assert(recovery.lost);
@@ -262,15 +277,15 @@ UNIT_TEST(a_failed_sync_covers_nothing)
 	ck_assert_int_eq(read_state(), 0);
 	first = recovery.epoch;
 	fx_fail("syncfs", 1, -EIO, true);
-	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), -EIO);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, medium), -EIO);
 	ck_assert(ucm_recovery_uncovered(&recovery, first));
 	ck_assert(ucm_recovery_uncovered(&recovery, recovery.epoch));
-	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, medium), 0);
 	ck_assert(!ucm_recovery_uncovered(&recovery, first));
 	/* committed since it was begun */
 	ck_assert(ucm_recovery_uncovered(&recovery, recovery.epoch));
 	recovery.epoch = UINT16_MAX;
-	ck_assert_int_eq(ucm_recovery_sync(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_sync(&recovery, medium), 0);
 	ck_assert_uint_ne(recovery.epoch, 0);
 }
 
@@ -279,17 +294,17 @@ UNIT_TEST(without_room_the_mark_is_made_in_place)
 	char before[256], text[256];
 
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
-	ck_assert_int_eq(ucm_recovery_end(&recovery, ctl), 0);
-	fx_read(fx_path("$/state"), before, sizeof(before));
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
+	ck_assert_int_eq(ucm_recovery_end(&recovery, medium), 0);
+	fx_read(fx_path(ALONE), before, sizeof(before));
 	ck_assert_int_eq(strncmp(before, "clean=1\n", 8), 0);
 
 	ck_assert_int_eq(read_state(), 0);
 	fx_fail("rename", 1, -ENOSPC, false);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	ck_assert_str_eq(fx_failed_call(), "rename");
 	fx_fail(NULL, 0, 0, false);
-	fx_read(fx_path("$/state"), text, sizeof(text));
+	fx_read(fx_path(ALONE), text, sizeof(text));
 	before[6] = '0';
 	ck_assert_str_eq(text, before);
 	ck_assert_int_eq(read_state(), 0);
@@ -299,10 +314,10 @@ UNIT_TEST(without_room_the_mark_is_made_in_place)
 UNIT_TEST(a_directory_in_use_is_marked_already)
 {
 	ck_assert_int_eq(read_state(), 0);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 	ck_assert_int_eq(read_state(), 0);
 	fx_fail(NULL, 1, -ENOSPC, false);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 }
 
 UNIT_TEST(a_state_that_cannot_be_written_is_told)
@@ -313,12 +328,12 @@ UNIT_TEST(a_state_that_cannot_be_written_is_told)
 	ck_assert_int_eq(read_state(), 0);
 	for (size_t i = 0; i < NUM_ROWS(calls); i++) {
 		fx_fail(calls[i], 1, -EIO, true);
-		ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), -EIO);
+		ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), -EIO);
 	}
 	fx_fail("fsync", 2, -EIO, true); /* of the folder */
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), -EIO);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), -EIO);
 	fx_fail("fsync", 2, -EINVAL, true);
-	ck_assert_int_eq(ucm_recovery_begin(&recovery, ctl), 0);
+	ck_assert_int_eq(ucm_recovery_begin(&recovery, medium), 0);
 }
 
 /* ---- a store after a crash ---- */
@@ -353,11 +368,11 @@ static void crash(void)
 static void tear(const struct fx_file *file)
 {
 	char zeros[256] = { 0 };
-	int fd = open(fx_path("$/a/blocks/%s", fx_name(file)), O_WRONLY);
+	int fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(file)), O_WRONLY);
 
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, zeros, sizeof(zeros), 4096), 256);
-	close(fd);
+	ck_assert_int_eq(fx_pwrite(fd, zeros, sizeof(zeros), 4096), 256);
+	fx_close_file(fd);
 }
 
 static void edit_state(const char *format, ...)
@@ -481,7 +496,7 @@ UNIT_TEST(a_torn_bare_block_teaches_no_geometry)
 	fx_block(raw, 1, FX_BARE);
 	fx_block(good, 2, FX_PAGED);
 	fx_in_child(commit_bare_and_die, raw);
-	ck_assert_int_eq(truncate(fx_path("$/a/blocks/%s", fx_name(raw)),
+	ck_assert_int_eq(fx_truncate(fx_path("$/a/blocks/%s", fx_name(raw)),
 				  64 + 256), 0);
 	edit_state("clean=0\ncheckpoint=0\nboot=another\n");
 	fx_configure("$/a");
@@ -546,16 +561,16 @@ UNIT_TEST(a_torn_second_copy_is_set_aside)
 	fx_configure("$/a:$/b");
 	fx_plant("$/a", "blocks", good);
 	fx_plant("$/b", "blocks", good);
-	fd = open(fx_path("$/b/blocks/%s", fx_name(good)), O_WRONLY);
-	ck_assert_int_eq(pwrite(fd, "torn", 4, 4096), 4);
-	close(fd);
+	fd = fx_open_path(fx_path("$/b/blocks/%s", fx_name(good)), O_WRONLY);
+	ck_assert_int_eq(fx_pwrite(fd, "torn", 4, 4096), 4);
+	fx_close_file(fd);
 	fx_open();
 	fx_start_only();
 	fx_wait_settled();
 	ck_assert_uint_eq(fx_count(fx_path("$/b/.ucmfs/quarantine")), 1);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fx_serves(good);
-	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &good->key), 0);
 	fx_misses(good);
 }
@@ -567,16 +582,16 @@ static void write_late_and_die(void *arg)
 	int fd;
 
 	fx_store("$/a");
-	fd = ucm_store_create(fx_set, &good->key, 0, &late);
+	fd = fx_create(&good->key, 0, &late);
 	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(pwrite(fd, good->bytes, good->len, 0),
+	ck_assert_int_eq(fx_pwrite(fd, good->bytes, good->len, 0),
 			 (ssize_t)good->len);
 	ck_assert_int_eq(
-		ucm_store_commit(fx_set, &late, fd, &good->key, UCM_COMMIT_NOW),
+		fx_commit_temp(&late, fd, &good->key, UCM_COMMIT_NOW),
 		0);
 	do { /* clocks tick coarsely */
-		ck_assert_int_eq(pwrite(fd, arg, 4, 4200), 4);
-	} while (ucm_store_unchanged(&late, fd));
+		ck_assert_int_eq(fx_pwrite(fd, arg, 4, 4200), 4);
+	} while (fx_unchanged(&late, fd));
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
 	fx_set = NULL;
 }
@@ -648,7 +663,7 @@ UNIT_TEST(a_doubt_about_a_vanished_file_is_settled)
 						   &files[i].key.id, 0),
 				 1);
 	ck_assert_uint_eq(atomic_load(&fx_set->doubts), 4);
-	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/blocks/%s", fx_name(good))), 0);
 	fx_misses(good);
 	ck_assert_uint_eq(fx_set->stats.vanished, 1);
 	fx_start_only();

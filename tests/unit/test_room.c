@@ -5,46 +5,43 @@
 #include "fs/tier/room.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
-#include "tests/unit/dir_fixture.h"
+#include "fs/tier/medium.h"
+#include "tests/unit/tier_fixture.h"
 
 static struct ucm_room *room;
 static uint64_t most; /* what is free, or a bit less: others write as well */
-static int dirfd;
+static struct ucm_medium *dir;
 
 static void setup(void)
 {
-	struct statvfs fs;
-	struct stat st;
+	struct ucm_medium_room there;
+	struct ucm_error error;
 
 	fx_setup();
-	fx_mkdirs(fx_path("$/a"));
-	dirfd = open(fx_path("$/a"), O_RDONLY | O_DIRECTORY);
-	ck_assert_int_ge(dirfd, 0);
-	ck_assert_int_eq(fstat(dirfd, &st), 0);
-	ck_assert_int_eq(fstatvfs(dirfd, &fs), 0);
-	most = (uint64_t)fs.f_bavail * fs.f_frsize;
-	room = ucm_room_get(st.st_dev);
+	fx_configure("$/a");
+	ck_assert_int_eq(ucm_medium_open(fx_path("$/a"), false, &fx_config,
+					 &dir, &error), 0);
+	ck_assert_int_eq(dir->ops->room(dir, &there), 0);
+	most = there.free_bytes;
+	room = ucm_room_get(dir->dev);
 	ck_assert_ptr_nonnull(room);
 }
 
 static void teardown(void)
 {
 	ucm_room_put(room);
-	close(dirfd);
+	ucm_medium_close(dir, false);
+	ucm_medium_free(dir);
 	fx_teardown();
 }
 
 static bool take(struct ucm_promise *promise, unsigned percent)
 {
 	promise->bytes = most / 100 * percent;
-	return ucm_room_take(room, dirfd, promise);
+	return ucm_room_take(room, dir, promise);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
@@ -70,17 +67,15 @@ UNIT_TEST(who_holds_a_file_system_shares_its_room)
 {
 	struct ucm_promise first = { 0 }, second = { 0 };
 	struct ucm_room *again, *other;
-	struct stat st;
 
-	ck_assert_int_eq(fstat(dirfd, &st), 0);
-	again = ucm_room_get(st.st_dev);
-	other = ucm_room_get(st.st_dev + 1);
+	again = ucm_room_get(dir->dev);
+	other = ucm_room_get(dir->dev + 1);
 	ck_assert_ptr_eq(again, room);
 	ck_assert_ptr_ne(other, room);
 	ck_assert(take(&first, 60));
 	second.bytes = first.bytes;
-	ck_assert(!ucm_room_take(again, dirfd, &second));
-	ck_assert(ucm_room_take(other, dirfd, &second));
+	ck_assert(!ucm_room_take(again, dir, &second));
+	ck_assert(ucm_room_take(other, dir, &second));
 	ucm_room_give_back(&first);
 	ucm_room_give_back(&second);
 	ucm_room_put(again);
@@ -146,9 +141,9 @@ UNIT_TEST(files_that_cannot_be_asked_have_nothing_yet)
 
 	for (unsigned i = 0; i < NUM_ROWS(promises); i++)
 		ck_assert(take(&promises[i], 20));
-	ucm_room_watch(&promises[0], -1, "");
-	ucm_room_watch(&promises[1], dirfd, "none");
-	ucm_room_watch(&promises[2], dirfd, "none");
+	ucm_room_watch(&promises[0], -1);
+	ucm_room_watch_name(&promises[1], "none");
+	ucm_room_watch_name(&promises[2], "none");
 	fx_fail("stat", 1, -EIO, true);
 	ck_assert(!take(&last, 40));
 	ck_assert_uint_eq(fx_calls(), 1); /* the first failure is the last */

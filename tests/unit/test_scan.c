@@ -183,10 +183,10 @@ UNIT_TEST(things_under_a_blocks_name_that_are_no_files_are_left_alone,
 	const char *path = prepare();
 
 	switch (_i) {
-	case 0: ck_assert_int_eq(symlink("/etc/passwd", path), 0); break;
-	case 1: ck_assert_int_eq(mkfifo(path, 0644), 0); break;
-	case 2: ck_assert_int_eq(mkdir(path, 0755), 0); break;
-	case 3: ck_assert_int_eq(symlink(fx_path("$/a/blocks/%s",
+	case 0: ck_assert_int_eq(fx_symlink("/etc/passwd", path), 0); break;
+	case 1: ck_assert_int_eq(fx_mkfifo(path, 0644), 0); break;
+	case 2: ck_assert_int_eq(fx_mkdir(path, 0755), 0); break;
+	case 3: ck_assert_int_eq(fx_symlink(fx_path("$/a/blocks/%s",
 						 fx_name(&good)), path), 0);
 		break;
 	}
@@ -243,7 +243,7 @@ UNIT_TEST(a_bucket_that_is_no_directory_or_a_link_is_not_entered)
 	fx_block(&file, 1, FX_PAGED);
 	fx_plant("$/elsewhere", "blocks", &file);
 	fx_mkdirs(fx_path("$/a/blocks"));
-	ck_assert_int_eq(symlink(fx_path("$/elsewhere/blocks/%.2s",
+	ck_assert_int_eq(fx_symlink(fx_path("$/elsewhere/blocks/%.2s",
 					 fx_name(&file)),
 				 fx_path("$/a/blocks/%.2s", fx_name(&file))),
 			 0);
@@ -540,7 +540,7 @@ UNIT_TEST(a_file_that_could_not_be_read_and_is_gone_is_forgotten)
 {
 	scan_with_a_bad_file();
 	fx_fail(NULL, 0, 0, false);
-	unlink(fx_path("$/a/blocks/%s", fx_name(&file)));
+	fx_unlink(fx_path("$/a/blocks/%s", fx_name(&file)));
 	let_time_pass();
 	fx_misses(&file);
 	ck_assert_uint_eq(fx_set->unread.num, 0);

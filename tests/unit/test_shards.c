@@ -50,7 +50,7 @@ static int os_fault(const char *call, const char *path)
 {
 	if (fault == NO_LINK && strcmp(call, "link") == 0)
 		return -EIO;
-	/* backing.c's temporary names: 8 digits, '-', a number */
+	/* dir.c's temporary names: 8 digits, '-', a number */
 	if (fault == STUCK && strcmp(call, "open") == 0 && path &&
 	    strcspn(path, "-") == 8 && path[8]) {
 		sem_post(&held);

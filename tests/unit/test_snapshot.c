@@ -99,14 +99,28 @@ static void all_are_served(void)
 static char bytes[1 << 20];
 static size_t len;
 
+static ssize_t read_taken(const struct ucm_bytes *from, void *to, size_t want,
+			  uint64_t at)
+{
+	(void)from;
+	if (at >= len)
+		return 0;
+	if (want > len - at)
+		want = len - at;
+	memcpy(to, bytes + at, want);
+	return (ssize_t)want;
+}
+
+static const struct ucm_bytes taken = { .read = read_taken };
+
 static void take(const char *path)
 {
-	int fd = open(fx_path("%s", path), O_RDONLY);
-	ssize_t got = read(fd, bytes, sizeof(bytes));
+	int fd = fx_open_path(fx_path("%s", path), O_RDONLY);
+	ssize_t got = fx_pread(fd, bytes, sizeof(bytes), 0);
 
 	ck_assert_int_gt(got, 0);
 	len = (size_t)got;
-	close(fd);
+	fx_close_file(fd);
 }
 
 static const char *path_of(unsigned i)
@@ -205,8 +219,8 @@ UNIT_TEST(what_came_and_went_meanwhile_is_noticed)
 {
 	prepare();
 	fx_plant("$/a", "blocks", &other);
-	ck_assert_int_eq(unlink(path_of(0)), 0);
-	ck_assert_int_eq(unlink(path_of(4)), 0);
+	ck_assert_int_eq(fx_unlink(path_of(0)), 0);
+	ck_assert_int_eq(fx_unlink(path_of(4)), 0);
 	count_opens();
 	start();
 	ck_assert_uint_le(fx_calls(), 4);
@@ -260,8 +274,8 @@ static void put_other_form(const char *path)
 
 static void put_link(const char *path)
 {
-	unlink(path);
-	ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+	fx_unlink(path);
+	ck_assert_int_eq(fx_symlink("/etc/passwd", path), 0);
 }
 
 static const struct {
@@ -283,7 +297,7 @@ UNIT_TEST(a_file_that_was_replaced_is_looked_at_when_it_is_opened,
 	replaced[_i].put(path_of(7));
 	start();
 	if (!ucm_store_find(fx_set, &files[7].key, &entry, &ref))
-		ck_assert_int_lt(ucm_store_open_block(fx_set, ref, &entry), 0);
+		ck_assert_int_lt(fx_open_block(ref, &entry), 0);
 	if (replaced[_i].is_block)
 		fx_serves(&files[7]);
 	else
@@ -311,8 +325,8 @@ UNIT_TEST(a_block_removed_before_its_turn_stays_away)
 UNIT_TEST(a_space_that_is_gone_is_forgotten)
 {
 	prepare();
-	ck_assert_int_eq(rename(fx_path("$/a/spaces/s"), fx_path("$/s")), 0);
-	ck_assert_int_eq(rename(fx_path("$/b/spaces/s"), fx_path("$/t")), 0);
+	ck_assert_int_eq(fx_rename(fx_path("$/a/spaces/s"), fx_path("$/s")), 0);
+	ck_assert_int_eq(fx_rename(fx_path("$/b/spaces/s"), fx_path("$/t")), 0);
 	fx_open();
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), NUM / 2);
@@ -340,16 +354,16 @@ UNIT_TEST(a_space_of_another_geometry_is_read_anew)
 /* Would the next start take the bucket of a block as it is? */
 static bool is_stamped(const char *path, const struct ucm_id *id)
 {
-	int fd = open(fx_path("%s", path), O_RDONLY);
 	const struct ucm_snapshot_stamp *stamp;
 	struct ucm_snapshot snapshot;
 	struct ucm_snapshot_head at;
 	const char *why;
 	bool is;
 
-	ck_assert_int_eq(pread(fd, &at, sizeof(at), 0), sizeof(at));
-	ck_assert_int_eq(ucm_snapshot_open(fd, at.uuid, at.number, &snapshot,
-					   &why), 0);
+	take(path);
+	memcpy(&at, bytes, sizeof(at));
+	ck_assert_int_eq(ucm_snapshot_open(&taken, len, at.uuid, at.number,
+					   &snapshot, &why), 0);
 	stamp = ucm_snapshot_bucket(snapshot.spaces[0], ucm_tree_bucket(id));
 	ck_assert_ptr_nonnull(stamp);
 	is = stamp->ino;
@@ -446,7 +460,7 @@ static void lengthen(void)
 
 static void remove_it(void)
 {
-	ck_assert_int_eq(unlink(fx_path(PATH)), 0);
+	ck_assert_int_eq(fx_unlink(fx_path(PATH)), 0);
 }
 
 static void take_foreign(void)
@@ -554,12 +568,10 @@ static int parse(const uint8_t uuid[16], uint64_t number)
 {
 	struct ucm_snapshot_record *records;
 	struct ucm_snapshot snapshot;
-	int fd = ucm_os_memory_file("snapshot"), err;
 	const char *why = NULL;
 	uint64_t num;
+	int err = ucm_snapshot_open(&taken, len, uuid, number, &snapshot, &why);
 
-	must(write(fd, bytes, len) == (ssize_t)len);
-	err = ucm_snapshot_open(fd, uuid, number, &snapshot, &why);
 	if (err) {
 		must(why);
 		return err;

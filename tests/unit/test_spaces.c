@@ -113,7 +113,7 @@ static mode_t mode_of(const char *path)
 {
 	struct stat st;
 
-	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_eq(fx_stat(path, &st), 0);
 	return st.st_mode & 0777;
 }
 

@@ -116,7 +116,7 @@ UNIT_TEST(an_entry_says_what_stat_says)
 	ck_assert_int_eq(ucm_store_path(fx_set, &entry, path, sizeof(path)), 0);
 	ck_assert_str_eq(path, fx_path("$/a/blocks/%s", fx_name(&file)));
 	ck_assert_int_eq(ucm_store_path(fx_set, &entry, path, 10), -ERANGE);
-	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
+	ck_assert_int_eq(fx_stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
 			 0);
 	ck_assert_uint_eq(entry.size, (uint64_t)st.st_size);
 	ck_assert_uint_eq(entry.blocks, (uint32_t)st.st_blocks);
@@ -131,10 +131,10 @@ UNIT_TEST(a_vanished_file_is_a_miss)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	fx_misses(&file);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.vanished, 1);
 	ck_assert_uint_eq(fx_losses, 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
@@ -170,9 +170,9 @@ UNIT_TEST(whoever_asks_is_told_what_leaves_the_index)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
 	hear_of_gone();
-	ck_assert_int_eq(truncate(fx_path("$/a/blocks/%s", fx_name(&file)), 9),
+	ck_assert_int_eq(fx_truncate(fx_path("$/a/blocks/%s", fx_name(&file)), 9),
 			 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	ck_assert_uint_eq(gone, ref);
 }
 
@@ -186,10 +186,10 @@ UNIT_TEST(a_file_that_changed_its_size_is_set_aside)
 		ck_assert_int_eq(fx_commit(&file), 0);
 		find(&file);
 		ck_assert_int_eq(
-			truncate(fx_path("$/a/blocks/%s", fx_name(&file)),
+			fx_truncate(fx_path("$/a/blocks/%s", fx_name(&file)),
 				 sizes[i]),
 			0);
-		ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry),
+		ck_assert_int_eq(fx_open_block(ref, &entry),
 				 -ENOENT);
 		fx_misses(&file);
 		ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")),
@@ -206,12 +206,12 @@ UNIT_TEST(an_open_block_stays_readable_when_it_goes)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
-	ck_assert_int_eq(pread(fd, bytes, sizeof(bytes), 0), 8192);
+	ck_assert_int_eq(fx_pread(fd, bytes, sizeof(bytes), 0), 8192);
 	ck_assert_mem_eq(bytes, file.bytes, 8192);
-	close(fd);
+	fx_close_file(fd);
 }
 
 UNIT_TEST(a_tier_that_fails_to_open_loses_nothing)
@@ -221,7 +221,7 @@ UNIT_TEST(a_tier_that_fails_to_open_loses_nothing)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	find(&file);
 	fx_fail("open", 1, -EIO, true);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -EIO);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -EIO);
 	ck_assert_uint_eq(fx_set->dirs.io_errors, 1);
 	ck_assert_uint_eq(fx_set->dirs.tiers[0].stats.errors[EIO], 1);
 	fx_serves(&file);
@@ -268,10 +268,10 @@ UNIT_TEST(the_loss_of_one_copy_leads_to_the_next)
 		fx_serves(&file);
 		find(&file);
 		dir = entry.dir;
-		ck_assert_int_eq(unlink(fx_path("%s/blocks/%s", dirs[dir],
+		ck_assert_int_eq(fx_unlink(fx_path("%s/blocks/%s", dirs[dir],
 						fx_name(&file))),
 				 0);
-		ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry),
+		ck_assert_int_eq(fx_open_block(ref, &entry),
 				 -ENOENT);
 	}
 	fx_misses(&file);
@@ -286,11 +286,11 @@ UNIT_TEST(damage_to_one_copy_leads_to_the_next)
 	fx_open();
 	fx_start();
 	find(&file);
-	ck_assert_int_eq(truncate(fx_path("%s/blocks/%s", dirs[entry.dir],
+	ck_assert_int_eq(fx_truncate(fx_path("%s/blocks/%s", dirs[entry.dir],
 					  fx_name(&file)),
 				  5),
 			 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	fx_serves(&file);
 }
 
@@ -330,13 +330,13 @@ UNIT_TEST(a_removed_block_does_not_come_back_from_a_third_copy)
 	fx_open();
 	fx_start();
 	find(&file);
-	ck_assert_int_eq(unlink(fx_path("%s/blocks/%s",
+	ck_assert_int_eq(fx_unlink(fx_path("%s/blocks/%s",
 					entry.dir == 0	 ? "$/a"
 					: entry.dir == 1 ? "$/b"
 							 : "$/c",
 					fx_name(&file))),
 			 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry), -ENOENT);
+	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert_uint_eq(copies_left(), 0);
 }
@@ -387,7 +387,7 @@ UNIT_TEST(times_are_set_on_the_file_and_in_the_index)
 	find(&file);
 	ck_assert_uint_eq(entry.atime_s, 1000);
 	ck_assert_int_eq(entry.mtime_ns, 2000000005000);
-	ck_assert_int_eq(stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
+	ck_assert_int_eq(fx_stat(fx_path("$/a/blocks/%s", fx_name(&file)), &st),
 			 0);
 	ck_assert_int_eq(st.st_mtim.tv_sec, 2000);
 	times[0].tv_nsec = UTIME_OMIT;
@@ -480,15 +480,15 @@ static const char *one_round(unsigned choice, const struct fx_file *of)
 	if (choice == 0) {
 		struct ucm_temp temp;
 
-		fd = ucm_store_create(fx_set, &of->key, 0, &temp);
+		fd = fx_create(&of->key, 0, &temp);
 		if (fd < 0)
 			return "create failed";
-		if (pwrite(fd, of->bytes, of->len, 0) != (ssize_t)of->len)
+		if (fx_pwrite(fd, of->bytes, of->len, 0) != (ssize_t)of->len)
 			return "short write";
-		err = ucm_store_commit(fx_set, &temp, fd, &of->key,
+		err = fx_commit_temp(&temp, fd, &of->key,
 				       UCM_COMMIT_NOW);
-		ucm_store_recheck(fx_set, &temp, fd);
-		close(fd);
+		fx_recheck(&temp, fd);
+		fx_close_file(fd);
 		ucm_store_drop(fx_set, &temp);
 		return err ? "commit failed" : NULL;
 	}
@@ -499,14 +499,14 @@ static const char *one_round(unsigned choice, const struct fx_file *of)
 	err = ucm_store_find(fx_set, &of->key, &found, &at);
 	if (err)
 		return err == -ENOENT ? NULL : "find failed";
-	fd = ucm_store_open_block(fx_set, at, &found);
+	fd = fx_open_block(at, &found);
 	if (fd >= 0) {
 		uint8_t bytes[1024];
-		bool same = pread(fd, bytes, sizeof(bytes), 0) ==
+		bool same = fx_pread(fd, bytes, sizeof(bytes), 0) ==
 				    (ssize_t)of->len &&
 			    !memcmp(bytes, of->bytes, of->len);
 
-		close(fd);
+		fx_close_file(fd);
 		return same ? NULL : "other bytes";
 	}
 	return fd == -ENOENT ? NULL : "open failed";

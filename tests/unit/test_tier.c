@@ -11,7 +11,7 @@
 #include "tests/unit/tier_fixture.h"
 
 static struct ucm_tier tier;
-static struct ucm_backing *chosen;
+static struct ucm_medium *chosen;
 static struct ucm_id id;
 
 static void open_tier(const char *source)
@@ -32,7 +32,7 @@ static int choose(enum ucm_policy policy, uint64_t bytes)
 
 	if (err)
 		return err;
-	chosen = promise->backing;
+	chosen = promise->medium;
 	ucm_promise_end(promise);
 	return 0;
 }
@@ -46,7 +46,7 @@ UNIT_FIXTURE(.setup = fx_setup, .teardown = fx_teardown);
 
 UNIT_TEST(rendezvous_always_chooses_the_same_directory)
 {
-	const struct ucm_backing *first;
+	const struct ucm_medium *first;
 	unsigned counts[3] = { 0 };
 
 	open_tier("$/a,$/b,$/c");
@@ -57,7 +57,7 @@ UNIT_TEST(rendezvous_always_chooses_the_same_directory)
 		first = chosen;
 		ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 4096), 0);
 		ck_assert_ptr_eq(chosen, first);
-		counts[chosen - tier.dirs]++;
+		counts[ucm_tier_dir(&tier, chosen)]++;
 	}
 	for (unsigned i = 0; i < 3; i++)
 		ck_assert_uint_gt(counts[i], 50);
@@ -69,7 +69,7 @@ UNIT_TEST(round_robin_takes_turns)
 	open_tier("$/a,$/b,$/c");
 	for (unsigned i = 0; i < 9; i++) {
 		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
-		ck_assert_ptr_eq(chosen, &tier.dirs[i % 3]);
+		ck_assert_ptr_eq(chosen, tier.dirs[i % 3]);
 	}
 	ck_assert_int_eq(choose(UCM_POLICY_RANDOM, 0), 0);
 	close_tier();
@@ -78,17 +78,17 @@ UNIT_TEST(round_robin_takes_turns)
 UNIT_TEST(a_directory_that_failed_is_the_last_to_be_asked_again)
 {
 	open_tier("$/a,$/b");
-	ucm_backing_failed(&tier.dirs[0], "test", -EIO);
+	ucm_medium_failed(tier.dirs[0], "test", -EIO);
 	ck_assert(fx_logged("/a: test: Input/output error"));
 	for (unsigned i = 0; i < 4; i++) {
 		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
-		ck_assert_ptr_eq(chosen, &tier.dirs[1]);
+		ck_assert_ptr_eq(chosen, tier.dirs[1]);
 	}
-	ucm_backing_failed(&tier.dirs[1], "test", -ENOSPC);
+	ucm_medium_failed(tier.dirs[1], "test", -ENOSPC);
 	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 0), -ENOSPC);
-	atomic_store(&tier.dirs[0].retry_s, 1); /* long ago */
+	atomic_store(&tier.dirs[0]->retry_s, 1); /* long ago */
 	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 0), 0);
-	ck_assert_ptr_eq(chosen, &tier.dirs[0]);
+	ck_assert_ptr_eq(chosen, tier.dirs[0]);
 	close_tier();
 }
 
@@ -107,9 +107,9 @@ UNIT_TEST(only_some_errors_rest_a_directory)
 
 	open_tier("$/a");
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
-		atomic_store(&tier.dirs[0].retry_s, 0);
-		ucm_backing_failed(&tier.dirs[0], "test", rows[i].err);
-		ck_assert_int_eq(atomic_load(&tier.dirs[0].retry_s) != 0,
+		atomic_store(&tier.dirs[0]->retry_s, 0);
+		ucm_medium_failed(tier.dirs[0], "test", rows[i].err);
+		ck_assert_int_eq(atomic_load(&tier.dirs[0]->retry_s) != 0,
 				 rows[i].rests);
 	}
 	close_tier();
@@ -283,7 +283,7 @@ UNIT_TEST(a_directory_that_cannot_be_asked_is_passed_over)
 	for (unsigned i = 0; i < 4; i++) {
 		fx_fail("statvfs", 1, -EIO, true);
 		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
-		ck_assert_ptr_eq(chosen, &tier.dirs[(i + 1) % 2]);
+		ck_assert_ptr_eq(chosen, tier.dirs[(i + 1) % 2]);
 	}
 	fx_fail("statvfs", 1, -EIO, false);
 	ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), -ENOSPC);

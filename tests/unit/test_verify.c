@@ -33,12 +33,13 @@ static struct verdicts judge(size_t len)
 {
 	struct verdicts v = { .plane = 99 };
 	int fd = put_and_open(len);
+	const struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
 
-	ck_assert_int_eq(ucm_verify_header(fd, len, &file.key.id, &v.block,
+	ck_assert_int_eq(ucm_verify_header(&bytes, len, &file.key.id, &v.block,
 					   &v.header), 0);
-	ck_assert_int_eq(ucm_verify_commit(fd, len, &file.key.id, &v.block,
+	ck_assert_int_eq(ucm_verify_commit(&bytes, len, &file.key.id, &v.block,
 					   &v.commit), 0);
-	ck_assert_int_eq(ucm_verify_whole(fd, len, &file.key.id, &v.block,
+	ck_assert_int_eq(ucm_verify_whole(&bytes, len, &file.key.id, &v.block,
 					  &v.whole, &v.plane), 0);
 	close(fd);
 	return v;
@@ -202,13 +203,15 @@ UNIT_TEST(read_errors_are_errors_not_verdicts)
 	struct ucm_block block;
 	uint32_t plane;
 	unsigned nth;
+	struct ucm_bytes bytes;
 	int fd, err;
 
 	fx_block_of(&file, 1, FX_PAGED, &many);
 	fd = put_and_open(file.len);
+	bytes = ucm_bytes_of_fd(fd);
 	for (nth = 1;; nth++) {
 		fx_fail("read", nth, -EIO, true);
-		err = ucm_verify_whole(fd, file.len, &file.key.id, &block,
+		err = ucm_verify_whole(&bytes, file.len, &file.key.id, &block,
 				       &fault, &plane);
 		ck_assert_int_eq(fault, UCM_FAULT_NONE);
 		if (fx_calls() < nth)
@@ -226,11 +229,13 @@ UNIT_TEST(a_file_cut_while_it_is_read_is_an_error)
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
 	uint32_t plane;
+	struct ucm_bytes bytes;
 	int fd;
 
 	fx_block(&file, 1, FX_PAGED);
 	fd = put_and_open(4200);
-	ck_assert_int_eq(ucm_verify_whole(fd, 8192, &file.key.id, &block,
+	bytes = ucm_bytes_of_fd(fd);
+	ck_assert_int_eq(ucm_verify_whole(&bytes, 8192, &file.key.id, &block,
 					  &fault, &plane), -EIO);
 	close(fd);
 }
@@ -241,6 +246,7 @@ static enum ucm_fault judge_direct(const struct ucm_geometry *geometry,
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
 	uint32_t plane;
+	struct ucm_bytes bytes;
 	int fd, err;
 
 	fx_block_of(&file, 1, kind, geometry);
@@ -249,7 +255,8 @@ static enum ucm_fault judge_direct(const struct ucm_geometry *geometry,
 	close(put_and_open(file.len));
 	fd = open(fx_path("$/f"), O_RDONLY | O_DIRECT);
 	ck_assert_int_ge(fd, 0);
-	err = ucm_verify_whole(fd, file.len, &file.key.id, &block, &fault,
+	bytes = ucm_bytes_of_fd(fd);
+	err = ucm_verify_whole(&bytes, file.len, &file.key.id, &block, &fault,
 			       &plane);
 	close(fd);
 	ck_assert_int_eq(err, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_backing.c - one backing directory: identity, lock, files in and out. */
+/* test_dir.c - the medium that is a directory: identity, lock, files. */
 #include <config.h>
 
-#include "fs/tier/backing.h"
+#include "fs/tier/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,13 +17,21 @@
 #include "tests/unit/block_fixture.h"
 #include "tests/unit/tier_fixture.h"
 
-static struct ucm_backing backing;
+static struct ucm_medium *dir;
 static struct ucm_error error;
 static struct fx_file file;
 
 static int open_it(const char *path, bool readonly)
 {
-	return ucm_backing_open(&backing, path, readonly, &fx_config, &error);
+	dir = NULL;
+	return ucm_medium_open(path, readonly, &fx_config, &dir, &error);
+}
+
+static void close_it(bool clean)
+{
+	ucm_medium_close(dir, clean);
+	ucm_medium_free(dir);
+	dir = NULL;
 }
 
 static void must_open(void)
@@ -35,11 +43,11 @@ static void must_open(void)
 /* A temporary file with a block's bytes in it. */
 static void put_temp(char name[UCM_TEMP_NAME_MAX])
 {
-	int fd = ucm_backing_temp(&backing, name);
+	struct ucm_file temp;
 
-	ck_assert_int_ge(fd, 0);
-	ck_assert_int_eq(write(fd, file.bytes, file.len), (ssize_t)file.len);
-	close(fd);
+	ck_assert_int_eq(dir->ops->put(dir, name, &temp), 0);
+	ck_assert_int_eq(ucm_file_write(&temp, file.bytes, file.len, 0), 0);
+	ucm_file_close(&temp);
 }
 
 static int commit(const char *folder, bool sync)
@@ -48,9 +56,9 @@ static int commit(const char *folder, bool sync)
 	int err;
 
 	put_temp(name);
-	err = ucm_backing_commit(&backing, name, folder, &file.key.id, sync);
+	err = dir->ops->commit(dir, name, folder, &file.key.id, sync);
 	if (err)
-		ucm_backing_temp_drop(&backing, name);
+		dir->ops->drop(dir, name);
 	return err;
 }
 
@@ -74,7 +82,7 @@ UNIT_TEST(a_new_directory_gets_its_layout)
 		ck_assert_msg(fx_exists(fx_path("$/a/%s", made[i])), "%s",
 			      made[i]);
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(a_directory_keeps_its_identity)
@@ -82,11 +90,11 @@ UNIT_TEST(a_directory_keeps_its_identity)
 	uint8_t uuid[16];
 
 	must_open();
-	memcpy(uuid, backing.uuid, 16);
-	ucm_backing_close(&backing, false);
+	memcpy(uuid, dir->uuid, 16);
+	close_it(false);
 	must_open();
-	ck_assert_mem_eq(backing.uuid, uuid, 16);
-	ucm_backing_close(&backing, false);
+	ck_assert_mem_eq(dir->uuid, uuid, 16);
+	close_it(false);
 }
 
 static const char *const wrong_ids[] = {
@@ -103,7 +111,7 @@ UNIT_TEST(an_identity_of_another_kind_is_refused, .rows = NUM_ROWS(wrong_ids))
 	fx_put(fx_path("$/a/.ucmfs/id"), wrong_ids[_i], strlen(wrong_ids[_i]));
 	ck_assert_int_lt(open_it(fx_path("$/a"), false), 0);
 	ck_assert_ptr_nonnull(strstr(error.text, ".ucmfs/id"));
-	ck_assert_ptr_null(backing.path);
+	ck_assert_ptr_null(dir);
 }
 
 UNIT_TEST(what_is_no_directory_is_named)
@@ -129,28 +137,29 @@ UNIT_TEST(a_directory_that_takes_no_files_is_named)
 			ck_assert_ptr_nonnull(
 				strstr(error.text, fx_path("$/d%zu", i)));
 		fx_fail(NULL, 0, 0, false);
-		ucm_backing_close(&backing, false);
+		close_it(false);
 	}
 }
 
 UNIT_TEST(a_readonly_directory_is_not_written_to)
 {
 	char name[UCM_TEMP_NAME_MAX];
+	struct ucm_file temp;
 
 	fx_mkdirs(fx_path("$/b"));
 	ck_assert_int_lt(open_it(fx_path("$/b"), true), 0); /* none of ours */
 	ck_assert_uint_eq(fx_count(fx_path("$/b")), 0);
 	must_open();
-	ucm_backing_close(&backing, false);
+	close_it(false);
 	fx_fail("write", 1, -EROFS, false);
 	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
-	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
-	ck_assert_int_lt(ucm_backing_temp(&backing, name), 0);
-	ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+	ck_assert_int_eq(ucm_medium_begin(dir), 0);
+	ck_assert_int_lt(dir->ops->put(dir, name, &temp), 0);
+	ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
 						&file.key.id), -EROFS);
-	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &file.key.id,
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &file.key.id,
 					 true), -EROFS);
-	ucm_backing_close(&backing, true);
+	close_it(true);
 	ck_assert(!fx_exists(fx_path("$/a/.ucmfs/state")));
 	ck_assert_uint_eq(fx_calls(), 0);
 }
@@ -162,19 +171,20 @@ static void open_in_use(void *arg)
 	ck_assert_ptr_nonnull(strstr(error.text, "in use by another"));
 	/* reading beside a writer is allowed */
 	ck_assert_int_eq(open_it(fx_path("$/a"), true), 0);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(a_directory_in_use_is_refused_to_another_process)
 {
-	struct ucm_backing mine;
+	struct ucm_medium *mine;
 
 	must_open();
-	mine = backing;
+	mine = dir;
 	fx_in_child(open_in_use, NULL);
-	ucm_backing_close(&mine, false);
+	dir = mine;
+	close_it(false);
 	must_open();
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 /* The lock is the open file's: the child that goes into the background has
@@ -182,18 +192,19 @@ UNIT_TEST(a_directory_in_use_is_refused_to_another_process)
 static void close_in_child(void *arg)
 {
 	(void)arg;
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(the_lock_outlives_a_forks_other_half)
 {
-	struct ucm_backing mine;
+	struct ucm_medium *mine;
 
 	must_open();
-	mine = backing;
+	mine = dir;
 	fx_in_child(close_in_child, NULL);
 	fx_in_child(open_in_use, NULL);
-	ucm_backing_close(&mine, false);
+	dir = mine;
+	close_it(false);
 }
 
 UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
@@ -212,9 +223,9 @@ UNIT_TEST(a_commit_makes_its_bucket_and_no_folder)
 	ck_assert_int_eq(commit("blocks", false), -EEXIST);
 	put_temp(name);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 1);
-	ucm_backing_temp_drop(&backing, name);
+	dir->ops->drop(dir, name);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(a_synced_commit_syncs_the_folders_it_changed)
@@ -224,7 +235,7 @@ UNIT_TEST(a_synced_commit_syncs_the_folders_it_changed)
 	fx_fail("fsync", 99, -EIO, true);
 	ck_assert_int_eq(commit("blocks", true), 0);
 	ck_assert_uint_eq(fx_calls(), 2); /* a new bucket's folder, and it */
-	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
 			 0);
 	fx_fail("fsync", 99, -EIO, true);
 	ck_assert_int_eq(commit("blocks", true), 0);
@@ -233,7 +244,7 @@ UNIT_TEST(a_synced_commit_syncs_the_folders_it_changed)
 	fx_block(&file, 2, FX_PAGED);
 	ck_assert_int_eq(commit("blocks", false), 0);
 	ck_assert_uint_eq(fx_calls(), 0);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 /* What may not be on disk must not be found by a second try as if it were. */
@@ -250,30 +261,29 @@ UNIT_TEST(a_commit_that_cannot_be_synced_leaves_no_block)
 	}
 	fx_fail(NULL, 0, 0, false);
 	ck_assert_int_eq(commit("blocks", true), 0);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(blocks_are_opened_and_removed)
 {
+	struct ucm_file opened;
 	struct stat st;
-	int fd;
 
 	must_open();
 	fx_block(&file, 1, FX_PAGED);
-	ck_assert_int_eq(ucm_backing_open_block(&backing, "blocks",
-						&file.key.id, O_RDONLY, &st),
-			 -ENOENT);
+	ck_assert_int_eq(dir->ops->open(dir, "blocks", &file.key.id, &opened,
+					&st), -ENOENT);
 	ck_assert_int_eq(commit("blocks", false), 0);
-	fd = ucm_backing_open_block(&backing, "blocks", &file.key.id, O_RDONLY,
-				    &st);
-	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(dir->ops->open(dir, "blocks", &file.key.id, &opened,
+					&st), 0);
 	ck_assert_int_eq(st.st_size, (off_t)file.len);
-	close(fd);
-	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+	ck_assert_int_ge(ucm_file_descriptor(&opened), 0);
+	ucm_file_close(&opened);
+	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
 			 0);
-	ck_assert_int_eq(ucm_backing_remove(&backing, "blocks", &file.key.id),
+	ck_assert_int_eq(dir->ops->remove(dir, "blocks", &file.key.id),
 			 -ENOENT);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(quarantine_keeps_every_file)
@@ -282,17 +292,17 @@ UNIT_TEST(quarantine_keeps_every_file)
 	fx_block(&file, 1, FX_PAGED);
 	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(commit("blocks", false), 0);
-		ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+		ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
 							&file.key.id), 0);
 	}
 	fx_mkdirs(fx_path("$/a/spaces/x"));
 	ck_assert_int_eq(commit("spaces/x", false), 0);
-	ck_assert_int_eq(ucm_backing_quarantine(&backing, "spaces/x",
+	ck_assert_int_eq(dir->ops->set_aside(dir, "spaces/x",
 						&file.key.id), 0);
-	ck_assert_int_eq(ucm_backing_quarantine(&backing, "blocks",
+	ck_assert_int_eq(dir->ops->set_aside(dir, "blocks",
 						&file.key.id), -ENOENT);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")), 4);
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 static char pins[512];
@@ -311,18 +321,18 @@ UNIT_TEST(pins_are_kept_by_space_and_id)
 	struct ucm_id id = { { 0xab, 0xcd } };
 
 	must_open();
-	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, true), 0);
-	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, true), 0);
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, true), 0);
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, true), 0);
 	fx_put(fx_path("$/a/.ucmfs/pinned/junk"), "", 0);
-	ucm_backing_each_pin(&backing, note_pin, NULL);
+	dir->ops->notes->pins(dir, note_pin, NULL);
 	ck_assert_str_eq(pins, ":abcd ");
-	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, false), 0);
-	ck_assert_int_eq(ucm_backing_pin(&backing, "blocks", &id, false), 0);
-	ck_assert_int_eq(ucm_backing_pin(&backing, "spaces/a@b", &id, true), 0);
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, false), 0);
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "blocks", &id, false), 0);
+	ck_assert_int_eq(dir->ops->notes->pin(dir, "spaces/a@b", &id, true), 0);
 	pins[0] = '\0';
-	ucm_backing_each_pin(&backing, note_pin, NULL);
+	dir->ops->notes->pins(dir, note_pin, NULL);
 	ck_assert_str_eq(pins, "a@b:abcd ");
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
@@ -333,30 +343,31 @@ UNIT_TEST(leftovers_of_a_stopped_daemon_go_at_the_start)
 	fx_block(&file, 1, FX_PAGED);
 	put_temp(name);
 	put_temp(name);
-	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+	ck_assert_int_eq(ucm_medium_begin(dir), 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
 	ck_assert(fx_logged("removed 2 unfinished files"));
-	ucm_backing_close(&backing, true);
+	close_it(true);
 }
 
 UNIT_TEST(temporary_names_are_never_used_twice)
 {
 	char first[UCM_TEMP_NAME_MAX], second[UCM_TEMP_NAME_MAX];
-	int fd;
+	struct ucm_file temp;
 
 	must_open();
-	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
-	close(ucm_backing_temp(&backing, first));
-	close(ucm_backing_temp(&backing, second));
+	ck_assert_int_eq(ucm_medium_begin(dir), 0);
+	ck_assert_int_eq(dir->ops->put(dir, first, &temp), 0);
+	ucm_file_close(&temp);
+	ck_assert_int_eq(dir->ops->put(dir, second, &temp), 0);
+	ucm_file_close(&temp);
 	ck_assert_str_ne(first, second);
-	fd = ucm_backing_temp_open(&backing, first);
-	ck_assert_int_ge(fd, 0);
-	close(fd);
-	ucm_backing_temp_drop(&backing, first);
-	ck_assert_int_eq(ucm_backing_temp_open(&backing, first), -ENOENT);
-	ucm_backing_temp_drop(&backing, first); /* harmless */
+	ck_assert_int_eq(dir->ops->put_again(dir, first, &temp), 0);
+	ucm_file_close(&temp);
+	dir->ops->drop(dir, first);
+	ck_assert_int_eq(dir->ops->put_again(dir, first, &temp), -ENOENT);
+	dir->ops->drop(dir, first); /* harmless */
 	ck_assert(!fx_logged(first));
-	ucm_backing_close(&backing, true);
+	close_it(true);
 }
 
 UNIT_TEST(a_directory_open_to_all_is_warned_of)
@@ -365,17 +376,17 @@ UNIT_TEST(a_directory_open_to_all_is_warned_of)
 	ck_assert_int_eq(chmod(fx_path("$/a"), 0777), 0);
 	must_open();
 	ck_assert(fx_logged("anyone may write"));
-	ucm_backing_close(&backing, false);
+	close_it(false);
 	fx_clear_log();
 	ck_assert_int_eq(chmod(fx_path("$/a"), 01777), 0);
 	must_open();
 	ck_assert(fx_logged("anyone may write"));
-	ucm_backing_close(&backing, false);
+	close_it(false);
 	fx_clear_log();
 	ck_assert_int_eq(chmod(fx_path("$/a"), 0755), 0);
 	must_open();
 	ck_assert(!fx_logged("anyone may write"));
-	ucm_backing_close(&backing, false);
+	close_it(false);
 }
 
 /* ---- where other machines may write, too ---- */
@@ -408,14 +419,14 @@ UNIT_TEST(a_network_file_system_is_recognised, .rows = NUM_ROWS(types))
 	fs_type = types[_i].type;
 	fs_err = types[_i].err;
 	must_open();
-	ck_assert_int_eq(backing.remote, types[_i].remote);
-	ck_assert_int_eq(backing.lockfd < 0, types[_i].remote);
-	ck_assert_int_eq(backing.guard != NULL, types[_i].remote);
-	ucm_backing_close(&backing, false);
+	ck_assert_int_eq(dir->remote, types[_i].remote);
+	ck_assert_int_eq(ucm_directory_of(dir)->lockfd < 0, types[_i].remote);
+	ck_assert_int_eq(dir->guard != NULL, types[_i].remote);
+	close_it(false);
 	fx_option("deadline", "0");
 	must_open();
-	ck_assert_ptr_null(backing.guard);
-	ucm_backing_close(&backing, false);
+	ck_assert_ptr_null(dir->guard);
+	close_it(false);
 }
 
 #define DAY UCM_TEMP_OLD_S
@@ -459,10 +470,10 @@ static void begin_on(uint32_t type)
 {
 	fs_type = type;
 	must_open();
-	backing.self = self;
+	ucm_directory_of(dir)->self = self;
 	for (unsigned row = 0; row < NUM_ROWS(temps); row++)
 		put_old_temp(row);
-	ck_assert_int_eq(ucm_backing_begin(&backing), 0);
+	ck_assert_int_eq(ucm_medium_begin(dir), 0);
 }
 
 UNIT_TEST(there_unfinished_files_of_others_stay)
@@ -471,12 +482,12 @@ UNIT_TEST(there_unfinished_files_of_others_stay)
 	for (unsigned row = 0; row < NUM_ROWS(temps); row++)
 		ck_assert_msg(fx_exists(temp_path(row)) == temps[row].stays,
 			      "row %u", row);
-	ucm_backing_close(&backing, true);
+	close_it(true);
 }
 
 UNIT_TEST(where_we_are_alone_all_of_them_go)
 {
 	begin_on(EXT4_SUPER_MAGIC);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/tmp")), 0);
-	ucm_backing_close(&backing, true);
+	close_it(true);
 }

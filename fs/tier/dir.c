@@ -1,0 +1,744 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir.c - the medium that is a directory; its layout is in dir.h.
+ *
+ * A commit is link(2) from .ucmfs/tmp to the block's name and unlink(2) of the
+ * temporary one. link fails if the name exists, which decides between two
+ * writers on every file system; renameat2(RENAME_NOREPLACE) and O_TMPFILE do
+ * not work on NFS, GlusterFS, sshfs or MooseFS. What is linked is what was
+ * written: nobody else can write to .ucmfs/tmp (trust.h), which we hold open, so
+ * that the name in it stays that file's. By its descriptor it could be linked
+ * only where /proc is, and only while nothing has unlinked its last name.
+ */
+#include <config.h>
+
+#include "fs/tier/dir.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/statfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/cleanup.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/osfile.h"
+#include "common/osguard.h"
+#include "fs/tier/fstype.h"
+#include "fs/tier/lock.h"
+
+#define FORMAT_VERSION 1
+#define UUID_TEXT 32
+#define NETWORK_DEADLINE_S 30
+
+static const struct ucm_medium_ops directory_ops;
+
+struct ucm_directory *ucm_directory_of(struct ucm_medium *medium)
+{
+	assert(medium->ops == &directory_ops);
+	return (struct ucm_directory *)medium;
+}
+
+int ucm_directory_fd(struct ucm_medium *medium)
+{
+	return ucm_directory_of(medium)->dirfd;
+}
+
+void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
+			     char out[UCM_TREE_PATH_MAX])
+{
+	char hex[UCM_ID_HEX + 1];
+
+	ucm_id_format(id, hex);
+	snprintf(out, UCM_TREE_PATH_MAX, "%s@%s", ucm_tree_folder_name(folder),
+		 hex);
+}
+
+static int make_dir(int dirfd, const char *path)
+{
+	int err = ucm_os_mkdir(dirfd, path, 0755);
+
+	return err == -EEXIST ? 0 : err;
+}
+
+static int open_dir(int dirfd, const char *path)
+{
+	return ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+}
+
+static void learn_type(struct ucm_directory *dir)
+{
+	struct statfs st = { 0 };
+
+	dir->medium.remote = fstatfs(dir->dirfd, &st) ||
+			  !ucm_fstype_is_local((uint32_t)st.f_type);
+	dir->is_tmpfs = (uint32_t)st.f_type == TMPFS_MAGIC;
+	if (dir->medium.remote)
+		dir->medium.flags = UCM_MEDIUM_SHARED |
+				    UCM_MEDIUM_REPORTS_AT_CLOSE;
+}
+
+/* Two daemons must not write one directory. Not where other machines may use
+ * it: there a lock may hold for one machine only, or wait out a server's grace
+ * period. */
+static int take_lock(struct ucm_directory *dir, unsigned wait_s,
+		     struct ucm_error *error)
+{
+	if (dir->medium.remote)
+		return 0;
+	dir->lockfd = ucm_lock_take(dir->ctlfd, dir->medium.path, wait_s,
+					error);
+	return dir->lockfd < 0 ? dir->lockfd : 0;
+}
+
+static int new_identity(struct ucm_directory *dir)
+{
+	char text[80], hex[UUID_TEXT + 1];
+	int len;
+
+	if (getrandom(dir->medium.uuid, sizeof(dir->medium.uuid), 0) !=
+	    sizeof(dir->medium.uuid))
+		return -EIO;
+	for (int i = 0; i < 16; i++)
+		snprintf(hex + 2 * i, 3, "%02x", dir->medium.uuid[i]);
+	len = snprintf(text, sizeof(text), "ucmfs %d\nuuid %s\n",
+		       FORMAT_VERSION, hex);
+	return ucm_os_replace_file(dir->ctlfd, "id", text, (size_t)len);
+}
+
+static int parse_identity(struct ucm_directory *dir, const char *text)
+{
+	char hex[UUID_TEXT + 1];
+	struct ucm_id uuid; /* the same 32 hex digits as an id's */
+	int version;
+
+	if (sscanf(text, "ucmfs %d uuid %32s", &version, hex) != 2 ||
+	    version != FORMAT_VERSION || strlen(hex) != UUID_TEXT ||
+	    ucm_id_parse(hex, &uuid))
+		return -EINVAL;
+	memcpy(dir->medium.uuid, uuid.bytes, sizeof(dir->medium.uuid));
+	return 0;
+}
+
+static int read_identity(struct ucm_directory *dir,
+			 struct ucm_error *error)
+{
+	char text[128];
+	int err = ucm_os_read_file(dir->ctlfd, "id", text, sizeof(text));
+
+	if (err == -ENOENT && !dir->medium.readonly)
+		err = new_identity(dir);
+	else if (!err)
+		err = parse_identity(dir, text);
+	if (err)
+		ucm_error_set(error, err,
+			      "%s: .ucmfs/id is not of a version that this "
+			      "ucmfs can use: %s",
+			      dir->medium.path, strerror(-err));
+	return err;
+}
+
+static int make_layout(struct ucm_directory *dir)
+{
+	static const char *const below_root[] = {
+		UCM_TREE_BLOCKS, UCM_TREE_SPACES, UCM_TREE_FILES,
+	};
+	static const char *const below_ctl[] = { "tmp", "quarantine",
+						 "pinned" };
+	int err = 0;
+
+	for (size_t i = 0; i < 3 && !err; i++)
+		err = make_dir(dir->dirfd, below_root[i]);
+	for (size_t i = 0; i < 3 && !err; i++)
+		err = make_dir(dir->ctlfd, below_ctl[i]);
+	if (err)
+		return err;
+	dir->tmpfd = open_dir(dir->ctlfd, "tmp");
+	return dir->tmpfd < 0 ? dir->tmpfd : 0;
+}
+
+static int open_root(struct ucm_directory *dir, const char *path,
+		     struct ucm_error *error)
+{
+	struct stat st;
+	int err;
+
+	dir->medium.path = realpath(path, NULL);
+	if (!dir->medium.path) {
+		err = -errno;
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
+	}
+	dir->dirfd = open(dir->medium.path,
+			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir->dirfd < 0 || fstat(dir->dirfd, &st)) {
+		err = -errno;
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
+	}
+	dir->medium.dev = st.st_dev;
+	learn_type(dir);
+	ucm_trust_init(&dir->trust, dir->medium.path, &st, dir->medium.readonly,
+		       dir->medium.remote);
+	if (st.st_mode & S_IWOTH)
+		ucm_warning("%s: anyone may write to this directory: let only "
+			    "its owner do so",
+			    dir->medium.path);
+	return 0;
+}
+
+static int open_control(struct ucm_directory *dir,
+			struct ucm_error *error)
+{
+	int err = 0;
+
+	if (!dir->medium.readonly)
+		/* files of private spaces are written in there */
+		err = ucm_os_mkdir(dir->dirfd, UCM_TREE_OWN, 0700);
+	if (err == -EEXIST)
+		err = 0;
+	if (!err) {
+		dir->ctlfd = open_dir(dir->dirfd, UCM_TREE_OWN);
+		if (dir->ctlfd < 0)
+			err = dir->ctlfd;
+	}
+	if (err)
+		ucm_error_set(error, err, "%s: %s: %s", dir->medium.path,
+			     dir->medium.readonly ? UCM_TREE_OWN
+						  : "not writable",
+			     strerror(-err));
+	return err;
+}
+
+struct used {
+	const char *path; /* NULL: the last */
+	mode_t type;
+};
+
+static int trust_names(struct ucm_directory *dir, const struct used *used,
+		       struct ucm_error *error)
+{
+	int err = 0;
+
+	for (; used->path && !err; used++)
+		err = ucm_trust_name(&dir->trust, dir->dirfd,
+				     used->type, used->path, error);
+	return err;
+}
+
+/* Before anything of it is used. */
+static int trust_control(struct ucm_directory *dir,
+			 struct ucm_error *error)
+{
+	static const struct used used[] = {
+		{ UCM_TREE_OWN "/tmp", S_IFDIR },
+		{ UCM_TREE_OWN "/quarantine", S_IFDIR },
+		{ UCM_TREE_OWN "/pinned", S_IFDIR },
+		{ UCM_TREE_OWN "/id", S_IFREG },
+		{ UCM_TREE_OWN "/state", S_IFREG },
+		{ UCM_TREE_OWN "/clock", S_IFREG },
+		{ UCM_TREE_OWN "/lock", S_IFREG },
+		{ NULL, 0 },
+	};
+	int err = 0;
+
+	if (dir->medium.remote && !dir->medium.readonly)
+		err = ucm_trust_learn(&dir->trust, dir->ctlfd);
+	if (err)
+		return ucm_error_set(error, err, "%s: not writable: %s",
+				     dir->medium.path, strerror(-err));
+	err = ucm_trust_fd(&dir->trust, dir->ctlfd, S_IFDIR,
+			   UCM_TREE_OWN, error);
+	return err ? err : trust_names(dir, used, error);
+}
+
+/* Once it is there. */
+static int trust_tree(struct ucm_directory *dir,
+		      struct ucm_error *error)
+{
+	static const struct used used[] = {
+		{ UCM_TREE_BLOCKS, S_IFDIR },
+		{ UCM_TREE_SPACES, S_IFDIR },
+		{ NULL, 0 },
+	};
+	int err = trust_names(dir, used, error);
+
+	return err ? err
+		   : ucm_trust_plain(&dir->trust, dir->dirfd,
+				     error);
+}
+
+static int open_writable(struct ucm_directory *dir, unsigned wait_s,
+			 struct ucm_error *error)
+{
+	int err = take_lock(dir, wait_s, error);
+
+	if (err)
+		return err;
+	err = make_layout(dir);
+	if (err)
+		ucm_error_set(error, err, "%s: not writable: %s",
+			      dir->medium.path, strerror(-err));
+	return err;
+}
+
+/* What is opened below the directory inherits its guard. */
+static int guard_root(struct ucm_directory *dir, unsigned deadline_s,
+		      struct ucm_error *error)
+{
+	int err;
+
+	if (deadline_s == UCM_DEADLINE_AUTO)
+		deadline_s = dir->medium.remote ? NETWORK_DEADLINE_S : 0;
+	if (!deadline_s)
+		return 0;
+	err = ucm_guard_open(dir->dirfd, dir->medium.path, deadline_s * 1000,
+			     &dir->medium.guard);
+	if (err)
+		ucm_error_set(error, err, "%s: %s", dir->medium.path,
+			     strerror(-err));
+	return err;
+}
+
+static int directory_open_all(struct ucm_directory *dir, const char *path,
+			      const struct ucm_config *config,
+			      struct ucm_error *error)
+{
+	int err = open_root(dir, path, error);
+
+	if (!err)
+		err = guard_root(dir, config->deadline_s, error);
+	if (!err)
+		err = open_control(dir, error);
+	if (!err)
+		err = trust_control(dir, error);
+	if (!err && !dir->medium.readonly)
+		err = open_writable(dir, config->lock_wait_s, error);
+	if (!err)
+		err = trust_tree(dir, error);
+	if (!err)
+		err = read_identity(dir, error);
+	return err;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void directory_close(struct ucm_medium *medium)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+
+	ucm_guard_close(medium->guard);
+	medium->guard = NULL;
+	close_fd(&dir->lockfd);
+	close_fd(&dir->tmpfd);
+	close_fd(&dir->ctlfd);
+	close_fd(&dir->dirfd);
+	free(medium->path);
+	medium->path = NULL;
+}
+
+static void directory_free(struct ucm_medium *medium)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+
+	pthread_mutex_destroy(&dir->folder_lock);
+	free(dir);
+}
+
+int ucm_directory_open(const char *path, bool readonly,
+		       const struct ucm_config *config,
+		       struct ucm_medium **out, struct ucm_error *error)
+{
+	struct ucm_directory *dir = calloc(1, sizeof(*dir));
+	int err;
+
+	if (!dir)
+		return ucm_error_set(error, -ENOMEM, "%s: out of memory", path);
+	*dir = (struct ucm_directory){
+		.medium = { .ops = &directory_ops, .readonly = readonly },
+		.dirfd = -1,
+		.ctlfd = -1,
+		.tmpfd = -1,
+		.lockfd = -1,
+		.folder_lock = PTHREAD_MUTEX_INITIALIZER,
+	};
+	ucm_temp_whoami(&dir->self);
+	err = directory_open_all(dir, path, config, error);
+	if (err) {
+		directory_close(&dir->medium);
+		directory_free(&dir->medium);
+		return err;
+	}
+	*out = &dir->medium;
+	return 0;
+}
+
+/* ---- in use ---- */
+
+static int directory_now(struct ucm_medium *medium, int64_t *ns_out)
+{
+	_cleanup_fd_ int fd = ucm_os_open(ucm_directory_of(medium)->ctlfd,
+					  "clock", O_WRONLY | O_CREAT, 0644);
+	struct stat st;
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_utimens(fd, NULL);
+	if (!err)
+		err = ucm_os_fstat(fd, &st);
+	if (!err)
+		*ns_out = ucm_time_ns(&st.st_ctim);
+	return err;
+}
+
+/* What a stopped daemon left. Without a lock another one, here or on another
+ * machine, may be writing it. */
+static bool is_leftover(struct ucm_directory *dir, const char *name,
+			int64_t now_s)
+{
+	struct stat st;
+
+	return dir->lockfd >= 0 ||
+	       (!ucm_os_stat(dir->tmpfd, name, &st) &&
+		ucm_temp_is_over(&dir->self, name, now_s - st.st_mtime));
+}
+
+static void clear_temps(struct ucm_directory *dir)
+{
+	_cleanup_free_ char *names = NULL;
+	unsigned removed = 0;
+	int64_t now_ns = 0;
+
+	if (ucm_os_list(dir->ctlfd, "tmp", &names) || !*names)
+		return;
+	if (dir->lockfd < 0 && directory_now(&dir->medium, &now_ns))
+		return; /* by its clock: ours may be another */
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		if (is_leftover(dir, name, now_ns / 1000000000) &&
+		    !ucm_os_unlink(dir->tmpfd, name))
+			removed++;
+	}
+	if (removed)
+		ucm_info("%s: removed %u unfinished files", dir->medium.path,
+			 removed);
+}
+
+static void directory_begin(struct ucm_medium *medium)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+
+	if (getrandom(&dir->instance, sizeof(dir->instance), 0) < 0)
+		dir->instance = (uint32_t)getpid();
+	clear_temps(dir);
+}
+
+static void directory_tell(struct ucm_medium *medium, enum ucm_medium_use use,
+			   dev_t mount)
+{
+	static const enum ucm_lock_state states[] = {
+		[UCM_USE_STARTING] = UCM_LOCK_STARTING,
+		[UCM_USE_SERVING] = UCM_LOCK_SERVING,
+		[UCM_USE_ENDING] = UCM_LOCK_ENDING,
+	};
+
+	ucm_lock_tell(ucm_directory_of(medium)->lockfd, states[use], mount);
+}
+
+static int directory_room(struct ucm_medium *medium,
+			  struct ucm_medium_room *out)
+{
+	struct statvfs st;
+	int err = ucm_os_statvfs(ucm_directory_fd(medium), &st);
+
+	if (err)
+		return err;
+	*out = (struct ucm_medium_room){
+		.total_bytes = (uint64_t)st.f_blocks * st.f_frsize,
+		.free_bytes = (uint64_t)st.f_bavail * st.f_frsize,
+		.unit = st.f_frsize,
+		.no_files = st.f_files && !st.f_favail,
+	};
+	return 0;
+}
+
+static int directory_sync(struct ucm_medium *medium)
+{
+	return ucm_os_syncfs(ucm_directory_of(medium)->ctlfd);
+}
+
+/* ---- new files ---- */
+
+static int directory_put(struct ucm_medium *medium,
+			 char name_out[UCM_TEMP_NAME_MAX],
+			 struct ucm_file *out)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+	uint64_t serial = atomic_fetch_add(&dir->temps, 1);
+	int fd;
+
+	ucm_temp_name(&dir->self, dir->instance, serial, name_out);
+	fd = ucm_os_open(dir->tmpfd, name_out, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (fd < 0)
+		return fd;
+	*out = ucm_file_of(medium, fd);
+	return 0;
+}
+
+static int directory_put_again(struct ucm_medium *medium, const char *name,
+			       struct ucm_file *out)
+{
+	int fd = ucm_os_open(ucm_directory_of(medium)->tmpfd, name, O_RDWR, 0);
+
+	if (fd < 0)
+		return fd;
+	*out = ucm_file_of(medium, fd);
+	return 0;
+}
+
+static int directory_look(struct ucm_medium *medium, const char *name,
+			  struct stat *out)
+{
+	return ucm_os_stat(ucm_directory_of(medium)->tmpfd, name, out);
+}
+
+static void directory_drop(struct ucm_medium *medium, const char *name)
+{
+	int err = ucm_os_unlink(ucm_directory_of(medium)->tmpfd, name);
+
+	if (err && err != -ENOENT)
+		ucm_error("%s/" UCM_TREE_OWN "/tmp/%s: %s", medium->path, name,
+			  strerror(-err));
+}
+
+/*
+ * Does SEEK_HOLE see a hole where there is one? Tried once, on a file of two
+ * pages with a hole in front. A file system without the call says "all data".
+ */
+static enum ucm_holes try_seek_hole(struct ucm_directory *dir)
+{
+	char name[UCM_TEMP_NAME_MAX];
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	enum ucm_holes seen = UCM_HOLES_UNKNOWN;
+
+	if (directory_put(&dir->medium, name, &file))
+		return UCM_HOLES_UNKNOWN; /* no room, perhaps: next time */
+	if (!ucm_os_write_at(file.fd, "x", 1, UCM_BLOCK_PAGE))
+		seen = ucm_os_seek(file.fd, 0, SEEK_HOLE) == 0
+			       ? UCM_HOLES_SOME
+			       : UCM_HOLES_NONE;
+	directory_drop(&dir->medium, name);
+	return seen;
+}
+
+/*
+ * Fewer blocks than bytes is a hole or compression; more is no proof, since
+ * XFS counts what it has set aside. Huge pages of tmpfs, and blocks larger than
+ * a page, are filled with zeros around the first byte that is written: local
+ * file systems say so by st_blksize. (On a network file system that is the size
+ * of a transfer.)
+ */
+static enum ucm_holes directory_find_holes(struct ucm_medium *medium,
+					   const struct ucm_file *file,
+					   const struct stat *st)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+	int worth = atomic_load(&dir->holes);
+	off_t hole;
+
+	if (worth == UCM_HOLES_UNKNOWN) {
+		worth = try_seek_hole(dir);
+		atomic_store(&dir->holes, worth);
+	}
+	if (worth != UCM_HOLES_SOME ||
+	    (!medium->remote && st->st_blksize > UCM_BLOCK_PAGE))
+		return UCM_HOLES_UNKNOWN;
+	if (dir->is_tmpfs) /* counts pages, and would look at each (18 us) */
+		return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
+			       ? UCM_HOLES_SOME
+			       : UCM_HOLES_NONE;
+	hole = ucm_os_seek(file->fd, 0, SEEK_HOLE);
+	if (hole < 0)
+		return UCM_HOLES_UNKNOWN;
+	if (hole < st->st_size)
+		return UCM_HOLES_SOME;
+	return (uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size
+		       ? UCM_HOLES_UNKNOWN
+		       : UCM_HOLES_NONE;
+}
+
+/* ---- blocks ---- */
+
+static int directory_remove(struct ucm_medium *medium, const char *folder,
+			    const struct ucm_id *id)
+{
+	char path[UCM_TREE_PATH_MAX];
+
+	ucm_tree_block_path(folder, id, path);
+	return ucm_os_unlink(ucm_directory_fd(medium), path);
+}
+
+/* Not the space's folder: who may enter that is not ours to say. */
+static int make_bucket(struct ucm_directory *dir, const char *folder,
+		       const char *bucket, bool sync)
+{
+	int err = make_dir(dir->dirfd, bucket);
+
+	if (!err && sync)
+		err = ucm_os_sync_dir(dir->dirfd, folder);
+	return err;
+}
+
+/* Not for others while it is written: its space may be private. Some file
+ * systems have no modes. */
+static int publish(struct ucm_directory *dir, const char *temp)
+{
+	int err = ucm_os_chmod(dir->tmpfd, temp, 0644);
+
+	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
+}
+
+static int directory_commit(struct ucm_medium *medium, const char *name,
+			    const char *folder, const struct ucm_id *id,
+			    bool sync)
+{
+	struct ucm_directory *dir = ucm_directory_of(medium);
+	char path[UCM_TREE_PATH_MAX], bucket[UCM_TREE_PATH_MAX];
+	int err;
+
+	ucm_tree_block_path(folder, id, path);
+	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
+	err = publish(dir, name);
+	if (err)
+		return err;
+	err = ucm_os_link(dir->tmpfd, name, dir->dirfd, path);
+	if (err == -ENOENT) {
+		err = make_bucket(dir, folder, bucket, sync);
+		if (!err)
+			err = ucm_os_link(dir->tmpfd, name, dir->dirfd, path);
+	}
+	if (err)
+		return err;
+	directory_drop(medium, name);
+	err = sync ? ucm_os_sync_dir(dir->dirfd, bucket) : 0;
+	/* else the next commit would take it for one that is safe on disk */
+	if (err)
+		directory_remove(medium, folder, id);
+	return err;
+}
+
+static int directory_list(struct ucm_medium *medium, const char *folder,
+			  unsigned bucket, char **names_out)
+{
+	char path[UCM_TREE_PATH_MAX];
+
+	ucm_tree_bucket_path(folder, bucket, path);
+	return ucm_os_list(ucm_directory_fd(medium), path, names_out);
+}
+
+/* In pieces: a bucket may have millions of names. */
+static int directory_each(struct ucm_medium *medium, const char *folder,
+			  unsigned bucket,
+			  bool (*fn)(void *arg, const char *name), void *arg)
+{
+	_Alignas(struct dirent) char piece[4096];
+	char path[UCM_TREE_PATH_MAX];
+	_cleanup_fd_ int fd = -1;
+	ssize_t len;
+
+	ucm_tree_bucket_path(folder, bucket, path);
+	fd = open_dir(ucm_directory_fd(medium), path);
+	if (fd < 0)
+		return fd;
+	while ((len = ucm_os_list_piece(fd, piece, sizeof(piece))) > 0) {
+		const struct dirent *entry;
+
+		for (ssize_t at = 0; at < len; at += entry->d_reclen) {
+			entry = (const struct dirent *)(piece + at);
+			if (fn(arg, entry->d_name))
+				return 0;
+		}
+	}
+	return (int)len;
+}
+
+static int directory_find(struct ucm_medium *medium, const char *folder,
+			  const struct ucm_id *id, struct stat *out)
+{
+	char path[UCM_TREE_PATH_MAX];
+
+	ucm_tree_block_path(folder, id, path);
+	return ucm_os_stat(ucm_directory_fd(medium), path, out);
+}
+
+static int directory_open_block(struct ucm_medium *medium, const char *folder,
+				const struct ucm_id *id, struct ucm_file *out,
+				struct stat *st)
+{
+	char path[UCM_TREE_PATH_MAX];
+	int fd;
+
+	ucm_tree_block_path(folder, id, path);
+	fd = ucm_os_open_regular(ucm_directory_fd(medium), path, O_RDONLY, st);
+	if (fd < 0)
+		return fd;
+	*out = ucm_file_of(medium, fd);
+	return 0;
+}
+
+static int directory_set_aside(struct ucm_medium *medium, const char *folder,
+			       const struct ucm_id *id)
+{
+	char path[UCM_TREE_PATH_MAX], flat[UCM_TREE_PATH_MAX];
+	char to[UCM_TREE_PATH_MAX + 64];
+	int dirfd = ucm_directory_fd(medium);
+	struct timespec now;
+
+	if (medium->readonly)
+		return -EROFS;
+	clock_gettime(CLOCK_REALTIME, &now);
+	ucm_tree_block_path(folder, id, path);
+	ucm_directory_flat_name(folder, id, flat);
+	snprintf(to, sizeof(to), UCM_TREE_OWN "/quarantine/%s.%lld%09ld", flat,
+		 (long long)now.tv_sec, now.tv_nsec);
+	return ucm_os_rename(dirfd, path, dirfd, to);
+}
+
+static const struct ucm_medium_ops directory_ops = {
+	.kind = "directory",
+	.begin = directory_begin,
+	.tell = directory_tell,
+	.close = directory_close,
+	.free = directory_free,
+	.list = directory_list,
+	.each = directory_each,
+	.find = directory_find,
+	.open = directory_open_block,
+	.remove = directory_remove,
+	.set_aside = directory_set_aside,
+	.put = directory_put,
+	.put_again = directory_put_again,
+	.look = directory_look,
+	.find_holes = directory_find_holes,
+	.commit = directory_commit,
+	.drop = directory_drop,
+	.room = directory_room,
+	.sync = directory_sync,
+	.now = directory_now,
+	.spaces = &ucm_directory_spaces,
+	.notes = &ucm_directory_notes,
+};

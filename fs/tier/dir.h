@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dir.h - the medium that is a directory.
+ *
+ * It has an identity, makes temporary files, links them into place, opens,
+ * removes and quarantines blocks. It does not know that other directories
+ * exist: choosing between them is tier.h's and store.h's work.
+ *
+ *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
+ *   files/                see files.h
+ *   .ucmfs/id             UUID and format version
+ *   .ucmfs/state          see recovery.h
+ *   .ucmfs/snapshot       see snapshot.h
+ *   .ucmfs/lock           held while a daemon uses the directory
+ *   .ucmfs/tmp/           files being written
+ *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
+ *   .ucmfs/both.N         a file of files/ that is being renamed over another
+ *   .ucmfs/pinned/        one empty file for each pinned block
+ *
+ * Its descriptors are for files/, which is a tree of directories and no medium,
+ * and for the loader, which opens blocks below them by io_uring. The store does
+ * not include this header (tests/props/layers.py).
+ */
+#ifndef UCM_DIR_H
+#define UCM_DIR_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fs/tier/medium.h"
+#include "fs/tier/temp.h"
+#include "fs/tier/trust.h"
+#include "hashing/tree.h"
+
+struct ucm_directory {
+	struct ucm_medium medium; /* the first member */
+	int dirfd;
+	int ctlfd; /* .ucmfs */
+	int tmpfd; /* .ucmfs/tmp */
+	int lockfd; /* -1: not locked, as others may be at work there */
+	bool is_tmpfs; /* st_blocks are the pages that a file has */
+	struct ucm_trust trust; /* whose its files are to be */
+	struct ucm_temp_maker self; /* whose temporary files, */
+	uint32_t instance;       /* and of which start: random */
+	_Atomic uint64_t temps;  /* for their names */
+	pthread_mutex_t
+		folder_lock;	 /* files.c: a folder is copied, or changed */
+	_Atomic int holes; /* enum ucm_holes: what SEEK_HOLE is worth there */
+};
+
+/*
+ * Open a directory: it must exist, be writable (unless readonly) and not in
+ * use by another daemon; for one that is ending it waits. What of it we use
+ * must be ours (trust.h). Makes what it lacks of .ucmfs. Of config it takes
+ * deadline_s and lock_wait_s. error names the path. A ucm_medium_open_fn.
+ */
+int ucm_directory_open(const char *path, bool readonly,
+		       const struct ucm_config *config,
+		       struct ucm_medium **out, struct ucm_error *error);
+
+/* A medium that is one; an assertion. */
+struct ucm_directory *ucm_directory_of(struct ucm_medium *medium);
+/* Its descriptor. */
+int ucm_directory_fd(struct ucm_medium *medium);
+
+/* ---- for dir*.c ---- */
+
+extern const struct ucm_space_ops ucm_directory_spaces; /* dir_spaces.c */
+extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
+
+/* "blocks" or "spaces/NAME" and an id as one flat name. */
+void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
+			     char out[UCM_TREE_PATH_MAX]);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file.c - open files of media; see medium.h.
+ *
+ * A file with a descriptor is used by it, whatever its medium: so an open, a
+ * read and a stat of a local block cost what they cost without a medium between.
+ */
+#include <config.h>
+
+#include "fs/tier/medium.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/osfile.h"
+
+ssize_t ucm_file_read(const struct ucm_file *file, void *buffer, size_t len,
+		      uint64_t offset)
+{
+	return file->fd >= 0
+		       ? ucm_os_read_at(file->fd, buffer, len, (off_t)offset)
+		       : file->medium->ops->files->read(file, buffer, len,
+							offset);
+}
+
+int ucm_file_write(const struct ucm_file *file, const void *bytes, size_t len,
+		   uint64_t offset)
+{
+	return file->fd >= 0
+		       ? ucm_os_write_at(file->fd, bytes, len, (off_t)offset)
+		       : file->medium->ops->files->write(file, bytes, len,
+							 offset);
+}
+
+int ucm_file_stat(const struct ucm_file *file, struct stat *out)
+{
+	return file->fd >= 0 ? ucm_os_fstat(file->fd, out)
+			     : file->medium->ops->files->stat(file, out);
+}
+
+int ucm_file_set_times(const struct ucm_file *file,
+		       const struct timespec times[2])
+{
+	return file->fd >= 0
+		       ? ucm_os_utimens(file->fd, times)
+		       : file->medium->ops->files->set_times(file, times);
+}
+
+int ucm_file_flush(const struct ucm_file *file)
+{
+	return file->fd >= 0 ? ucm_os_flush(file->fd)
+			     : file->medium->ops->files->flush(file);
+}
+
+int ucm_file_sync(const struct ucm_file *file)
+{
+	return file->fd >= 0 ? ucm_os_fdatasync(file->fd)
+			     : file->medium->ops->files->sync(file);
+}
+
+void ucm_file_want(const struct ucm_file *file, size_t len)
+{
+	if (file->fd >= 0)
+		ucm_os_advise(file->fd, 0, (off_t)len, POSIX_FADV_WILLNEED);
+}
+
+/* Who reads without a descriptor asks the medium itself. */
+int ucm_file_uncached(const struct ucm_file *file, struct ucm_file *out)
+{
+	int fd;
+
+	if (file->fd < 0)
+		return -EINVAL;
+	fd = ucm_os_reopen(file->fd, O_RDONLY | O_DIRECT);
+	if (fd < 0)
+		return fd;
+	*out = ucm_file_of(file->medium, fd);
+	return 0;
+}
+
+int ucm_file_forget(const struct ucm_file *file)
+{
+	int err = ucm_file_sync(file);
+
+	if (!err && file->fd >= 0)
+		ucm_os_advise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+	return err;
+}
+
+void ucm_file_close(struct ucm_file *file)
+{
+	int saved = errno;
+
+	if (file->fd >= 0)
+		close(file->fd);
+	else if (file->object)
+		file->medium->ops->files->close(file);
+	*file = UCM_NO_FILE;
+	errno = saved;
+}
+
+static ssize_t medium_read_bytes(const struct ucm_bytes *bytes, void *buffer,
+				 size_t len, uint64_t offset)
+{
+	return ucm_file_read(bytes->from, buffer, len, offset);
+}
+
+struct ucm_bytes ucm_file_bytes(const struct ucm_file *file)
+{
+	if (file->fd >= 0)
+		return ucm_bytes_of_fd(file->fd);
+	return (struct ucm_bytes){ .read = medium_read_bytes, .from = file };
+}
