@@ -197,6 +197,8 @@ void fx_setup(void)
 	ucm_log_set(keep_log, UCM_LOG_INFO);
 	fx_fail(NULL, 0, 0, false);
 	ucm_os_fault = maybe_fail;
+	if (fx_begin_tree)
+		fx_begin_tree();
 }
 
 void fx_teardown(void)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 const struct fx_tree *fx_other_tree;
+void (*fx_begin_tree)(void);
 
 static bool is_other(const char *path)
 {

@@ -38,6 +38,9 @@ struct fx_tree {
 };
 extern const struct fx_tree *fx_other_tree; /* NULL: none */
 
+/* fx_setup() calls it, once there is a directory; NULL: nothing is to be done. */
+extern void (*fx_begin_tree)(void);
+
 int fx_open_path(const char *path, int flags);
 int fx_stat(const char *path, struct stat *st);
 int fx_unlink(const char *path);

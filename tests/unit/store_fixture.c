@@ -4,8 +4,9 @@
 
 #include "tests/unit/store_fixture.h"
 
+#include "tests/unit/memory_medium.h"
+
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -83,44 +84,29 @@ void fx_wait_settled(void)
 
 /* ---- files by number ---- */
 
-#define MAX_OBJECTS 256
-
-static pthread_mutex_t objects_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ucm_file objects[MAX_OBJECTS];
-
-static int fx_number(int err, const struct ucm_file *file)
+static int number_of(int err, const struct ucm_file *file)
 {
-	int number = MAX_OBJECTS;
-
-	if (err || file->fd >= 0)
-		return err ? err : file->fd;
-	pthread_mutex_lock(&objects_lock);
-	for (int i = 0; i < MAX_OBJECTS && number == MAX_OBJECTS; i++) {
-		if (!objects[i].object)
-			number = i;
-	}
-	ck_assert_int_lt(number, MAX_OBJECTS);
-	objects[number] = *file;
-	pthread_mutex_unlock(&objects_lock);
-	return FX_NUMBERS + number;
-}
-
-static struct ucm_file *fx_object(int number)
-{
-	return &objects[number - FX_NUMBERS];
+	if (err)
+		return err;
+	return file->fd >= 0 ? file->fd : memory_number(file->object);
 }
 
 static struct ucm_file file_of(const struct ucm_temp *temp, int number)
 {
-	return number >= FX_NUMBERS ? *fx_object(number)
-				    : ucm_file_of(temp->medium, number);
+	struct ucm_file file = ucm_file_of(temp->medium, number);
+
+	if (number >= FX_NUMBERS) {
+		file.fd = -1;
+		file.object = memory_object(number);
+	}
+	return file;
 }
 
 int fx_create(const struct ucm_key *key, uint64_t bytes, struct ucm_temp *temp)
 {
 	struct ucm_file file;
 
-	return fx_number(ucm_store_create(fx_set, key, bytes, temp, &file),
+	return number_of(ucm_store_create(fx_set, key, bytes, temp, &file),
 			 &file);
 }
 
@@ -128,14 +114,14 @@ int fx_reopen(const struct ucm_temp *temp)
 {
 	struct ucm_file file;
 
-	return fx_number(ucm_store_reopen(fx_set, temp, &file), &file);
+	return number_of(ucm_store_reopen(fx_set, temp, &file), &file);
 }
 
 int fx_open_block(ucm_ref ref, struct ucm_entry *entry)
 {
 	struct ucm_file file;
 
-	return fx_number(ucm_store_open_block(fx_set, ref, entry, &file),
+	return number_of(ucm_store_open_block(fx_set, ref, entry, &file),
 			 &file);
 }
 

@@ -14,6 +14,8 @@
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 static struct ucm_leases leases;
 static struct fx_file file, other;
 

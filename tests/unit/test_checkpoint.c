@@ -16,6 +16,8 @@
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 static struct fx_file file;
 
 static void open_with_checkpoints(const char *source)

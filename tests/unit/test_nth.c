@@ -21,6 +21,8 @@
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 /* What is known of a block after the operation. */
 enum fate {
 	NOT_ASKED,

@@ -24,6 +24,8 @@
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 /* ---- the state file alone ---- */
 
 static struct ucm_recovery recovery;

@@ -11,7 +11,10 @@
 
 #include "common/osfile.h"
 #include "fs/store/inside.h"
+#include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
+
+UNIT_PROGRAM(.variants = fx_media);
 
 #define QUARANTINE "$/a/.ucmfs/quarantine"
 
@@ -599,4 +602,63 @@ UNIT_TEST(a_scan_stops_in_the_middle_of_a_bucket)
 			 -ECANCELED);
 	ck_assert_uint_eq(opened, 1);
 	ck_assert(!ucm_space_is_scanned(fx_set->names.spaces[0], 0, bucket));
+}
+
+/* ---- media of another kind ---- */
+
+static bool all_tasks_tried(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->tasks_done) == fx_set->num_tasks;
+}
+
+/* Nothing is known to be absent, and nothing is wrong with the medium. */
+UNIT_TEST(a_medium_that_cannot_be_listed_is_asked_for_each_name)
+{
+	if (!fx_needs_memory("they can be listed"))
+		return;
+	fx_configure("$/a:$/b");
+	memory_hide_names();
+	fx_block(&good, 1, FX_PAGED);
+	fx_block(&file, 2, FX_PAGED);
+	fx_plant("$/b", "blocks", &good);
+	fx_open();
+	fx_start_only();
+	fx_wait(all_tasks_tried, NULL);
+	ck_assert(!atomic_load(&fx_set->scanned));
+	fx_serves(&good);
+	fx_misses(&file);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	fx_serves(&file);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &good.key), 0);
+	fx_misses(&good);
+	ck_assert_uint_eq(fx_set->dirs.io_errors, 0);
+	fx_close();
+	fx_open();
+	fx_start_only();
+	fx_serves(&file);
+	fx_misses(&good);
+}
+
+/* A file of a medium without descriptors is used like any other. */
+UNIT_TEST(a_block_that_has_no_descriptor_is_read_all_the_same)
+{
+	struct ucm_entry entry;
+	struct ucm_file read;
+	char first[4];
+	ucm_ref ref;
+
+	if (!fx_needs_memory("their files have descriptors"))
+		return;
+	fx_store("$/a");
+	fx_block(&good, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&good), 0);
+	ck_assert_int_eq(ucm_store_find(fx_set, &good.key, &entry, &ref), 0);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry, &read), 0);
+	ck_assert_int_eq(ucm_file_descriptor(&read), -EOPNOTSUPP);
+	ck_assert_int_eq(ucm_file_read(&read, first, 4, 0), 4);
+	ck_assert_mem_eq(first, good.bytes, 4);
+	ck_assert_int_eq(ucm_file_read(&read, first, 4, good.len - 2), 2);
+	ucm_file_close(&read);
+	ucm_file_close(&read); /* harmless */
 }

@@ -20,6 +20,8 @@
 #include "hashing/tree.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 #define PATH "$/a/.ucmfs/" UCM_SNAPSHOT_NAME
 #define NUM 40u
 

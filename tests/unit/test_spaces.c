@@ -13,6 +13,8 @@
 #include "fs/store/manifest.h"
 #include "tests/unit/store_fixture.h"
 
+UNIT_PROGRAM(.variants = fx_media);
+
 #define MANIFEST(layers)                                                      \
 	"{\"model\":\"m\",\"geometry\":{\"num_layers\":" layers               \
 	",\"block_size\":4,\"dtype\":\"float16\",\"k_bytes\":128,"            \

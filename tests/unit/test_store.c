@@ -11,7 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/unit/memory_medium.h"
 #include "tests/unit/store_fixture.h"
+
+UNIT_PROGRAM(.variants = fx_media);
 
 static struct fx_file file, other;
 static struct ucm_entry entry;
@@ -40,6 +43,8 @@ UNIT_TEST(wrong_directories_are_named_and_none_is_kept,
 	struct ucm_error error = { "" };
 	struct ucm_store *set = NULL;
 
+	if (!fx_needs_directory("nothing lies in another medium"))
+		return;
 	fx_mkdirs(fx_path("$/a/in"));
 	fx_mkdirs(fx_path("$/b"));
 	fx_put(fx_path("$/file"), "", 0);
@@ -75,6 +80,8 @@ static void open_again(void *arg)
 
 UNIT_TEST(a_second_daemon_is_refused)
 {
+	if (!fx_needs_directory("only a directory is locked"))
+		return;
 	fx_configure("$/a");
 	fx_open();
 	fx_in_child(open_again, NULL);
@@ -536,6 +543,7 @@ UNIT_TEST(threads_never_see_other_bytes_or_half_a_block)
 	fx_option("placement", "round_robin");
 	for (unsigned i = 0; i < NAMES; i++)
 		fx_block(&shared[i], i, FX_PACKED);
+	memory_delay(NULL, 40); /* where it is in memory: other orders */
 	fx_open();
 	fx_start_only(); /* scanning goes on beside it */
 	for (uintptr_t i = 0; i < THREADS; i++)

@@ -4,7 +4,50 @@
 
 #include "tests/unit/tier_fixture.h"
 
+#include "tests/unit/memory_medium.h"
+
 struct ucm_config fx_config;
+
+/* ---- on which media ---- */
+
+static bool in_memory;
+
+static void begin_memory(void)
+{
+	memory_begin(fx_path("$"));
+	fx_at_end(memory_end);
+}
+
+static void use_directories(void)
+{
+	in_memory = false;
+	fx_begin_tree = NULL;
+}
+
+static void use_memory(void)
+{
+	in_memory = true;
+	fx_begin_tree = begin_memory;
+}
+
+const struct unit_variant fx_media[] = {
+	{ "directory", use_directories },
+	{ "memory", use_memory },
+	{ 0 },
+};
+
+bool fx_needs_directory(const char *why)
+{
+	return !in_memory || unit_skip("not in memory: %s", why);
+}
+
+bool fx_needs_memory(const char *why)
+{
+	return in_memory || unit_skip("not on directories: %s", why);
+}
+
+/* ---- the configuration ---- */
+
 static bool has_begun;
 
 static void config_end(void)
@@ -18,6 +61,7 @@ void fx_config_begin(void)
 	if (has_begun)
 		return;
 	ucm_config_init(&fx_config);
+	fx_config.open_medium = in_memory ? memory_open : NULL;
 	has_begun = true;
 	fx_at_end(config_end);
 }
@@ -27,6 +71,7 @@ void fx_configure(const char *source)
 	struct ucm_error error = { "" };
 
 	fx_config_begin();
+	fx_config.open_medium = in_memory ? memory_open : NULL;
 	ck_assert_msg(!ucm_config_source(&fx_config, fx_path("%s", source),
 					 &error), "%s", error.text);
 	for (unsigned i = 0; i < fx_config.num_tiers; i++) {

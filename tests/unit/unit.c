@@ -32,7 +32,7 @@ void unit_add(struct unit_item *item)
 {
 	struct unit_item **at = &items;
 
-	if (item->begin || item->end) {
+	if (item->begin || item->end || item->variants) {
 		unit_insert(&around, item);
 		return;
 	}
@@ -71,13 +71,18 @@ uint64_t unit_seed(void)
 
 /* A case of check for the tests below a fixture; NULL if they are left out. */
 static TCase *unit_case(Suite *suite, const char *name,
+			const struct unit_variant *variant,
 			const struct unit_item *fixture)
 {
 	TCase *tests;
 
+	if (variant)
+		variant->choose();
 	if (fixture->only_if && !fixture->only_if())
 		return NULL;
 	tests = tcase_create(name);
+	if (variant)
+		tcase_add_checked_fixture(tests, variant->choose, NULL);
 	if (fixture->setup || fixture->teardown)
 		tcase_add_checked_fixture(tests, fixture->setup,
 					  fixture->teardown);
@@ -87,17 +92,22 @@ static TCase *unit_case(Suite *suite, const char *name,
 	return tests;
 }
 
-static Suite *unit_suite(const char *name)
+static void unit_add_tests(Suite *suite, const char *program,
+			   const struct unit_variant *variant)
 {
 	static const struct unit_item plain;
-	Suite *suite = suite_create(name);
+	static char names[4][64]; /* check keeps them */
+	static unsigned turn;
+	char *name = names[turn++ % NUM_ROWS(names)];
 	TCase *tests = NULL;
 
+	snprintf(name, sizeof(names[0]), "%s%s%s", program,
+		 variant ? ", " : "", variant ? variant->name : "");
 	if (items && items->test.fn)
-		tests = unit_case(suite, name, &plain);
+		tests = unit_case(suite, name, variant, &plain);
 	for (const struct unit_item *item = items; item; item = item->next) {
 		if (!item->test.fn) {
-			tests = unit_case(suite, name, item);
+			tests = unit_case(suite, name, variant, item);
 		} else if (tests) {
 			tcase_add_loop_test_raise_signal(
 				tests, &item->test, item->signal, 0,
@@ -105,6 +115,21 @@ static Suite *unit_suite(const char *name)
 			num_tests++;
 		}
 	}
+}
+
+static Suite *unit_suite(const char *name)
+{
+	Suite *suite = suite_create(name);
+	const struct unit_variant *variant = NULL;
+
+	for (const struct unit_item *item = around; item; item = item->next) {
+		if (item->variants)
+			variant = item->variants;
+	}
+	if (!variant)
+		unit_add_tests(suite, name, NULL);
+	for (; variant && variant->name; variant++)
+		unit_add_tests(suite, name, variant);
 	return suite;
 }
 

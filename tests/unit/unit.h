@@ -56,6 +56,16 @@
 #define UNIT_PROGRAM(...) UNIT_FIXTURE(__VA_ARGS__)
 
 /*
+ * UNIT_PROGRAM(.variants = table): all tests are run once for each entry of the
+ * table, which a name of NULL ends. Its choose() runs before a fixture's setup,
+ * and before only_if is asked.
+ */
+struct unit_variant {
+	const char *name;
+	void (*choose)(void);
+};
+
+/*
  * What cannot be tried here: the log gets a line that begins with "SKIP: ", and
  * the reason. Returns false, for .only_if. A program of which no test is left is
  * skipped as a whole.
@@ -77,6 +87,7 @@ struct unit_item {
 	bool (*only_if)(void);
 
 	void (*begin)(void), (*end)(void);
+	const struct unit_variant *variants;
 
 	int line;
 	struct unit_item *next;
