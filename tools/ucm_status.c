@@ -220,6 +220,12 @@ static void print_directory(const json_t *dir)
 	}
 	if (in_doubt)
 		printf("; %" PRIu64 " blocks in doubt", in_doubt);
+	if (json_object_get(dir, "used_bytes"))
+		printf(", %s used",
+		       ucm_text_size(number(dir, "used_bytes"), false).text);
+	if (json_object_get(dir, "limit_bytes"))
+		printf(" of %s",
+		       ucm_text_size(number(dir, "limit_bytes"), false).text);
 	putchar('\n');
 }
 

@@ -2,9 +2,9 @@
 /*
  * verify.h - is this file the block that it is called?
  *
- * Works on the bytes of an open file; knows the format, not where files lie. Each
- * call returns 0 and a verdict in *fault, or -errno if the file could not be read,
- * which says nothing about its bytes.
+ * Works on the bytes of an open file; knows the format, not where files lie.
+ * Each call returns 0 and a verdict in *fault, or -errno if the file could not be
+ * read, which says nothing about its bytes.
  */
 #ifndef UCM_VERIFY_H
 #define UCM_VERIFY_H

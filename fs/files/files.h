@@ -238,7 +238,7 @@ int ucm_files_failed(struct ucm_files_tree *tree, unsigned dir,
 static inline void ucm_files_account(struct ucm_files_tree *tree, unsigned dir,
 				     int64_t bytes)
 {
-	atomic_fetch_add(&tree->dirs->tier_of[dir]->files, bytes);
+	atomic_fetch_add(&tree->dirs->at[dir]->files, bytes);
 }
 
 #endif

@@ -162,6 +162,52 @@ static void put_tier_space(struct ucm_prom *prom, const struct ucm_store *store,
 		prom, LABELS("tier", tier->name), atomic_load(&tier->writing));
 }
 
+#define for_each_dir(dir, store)                                               \
+	for (unsigned dir = 0; dir < (store)->dirs.num; dir++)
+
+static void put_dir_gauge(struct ucm_prom *prom, const struct ucm_store *store,
+			  unsigned dir, double value)
+{
+	char number[12];
+
+	snprintf(number, sizeof(number), "%u", dir);
+	ucm_prom_double(prom,
+			LABELS("tier", store->dirs.tier_of[dir]->name,
+			       "directory", number),
+			value);
+}
+
+/* By the number of the directory, from 0 in the order of SOURCE: its path is
+ * not for everyone. */
+static void put_dir_space(struct ucm_prom *prom, const struct ucm_store *store)
+{
+	ucm_prom_family(prom, "ucmfs_directory_limit_bytes", "gauge",
+			"most that the directory's blocks and files may take");
+	for_each_dir(dir, store)
+	{
+		uint64_t limit = ucm_medium_limit_bytes(store->dirs.at[dir]);
+
+		put_dir_gauge(prom, store, dir,
+			      limit == UINT64_MAX ? (double)INFINITY
+						  : (double)limit);
+	}
+	ucm_prom_family(prom, "ucmfs_directory_used_bytes", "gauge",
+			"what the directory's blocks and files take on disk");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		(double)ucm_medium_used(store->dirs.at[dir]));
+	ucm_prom_family(prom, "ucmfs_directory_writing_bytes", "gauge",
+			"room promised to files being written there");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		(double)atomic_load(&store->dirs.at[dir]->writing));
+	ucm_prom_family(prom, "ucmfs_directory_blocks", "gauge",
+			"blocks that lie there");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		(double)atomic_load(&store->dirs.at[dir]->blocks));
+}
+
 static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
@@ -226,6 +272,7 @@ static void put_tiers(struct ucm_prom *prom, const struct ucm_store *store)
 
 	measure_tiers(store, spaces);
 	put_tier_space(prom, store, spaces);
+	put_dir_space(prom, store);
 	put_tier_state(prom, store);
 	put_tier_counters(prom, store);
 }

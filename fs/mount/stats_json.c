@@ -35,7 +35,8 @@ static json_t *text_json(const char *text)
 
 static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 {
-	const struct ucm_medium *medium = store->dirs.at[dir];
+	struct ucm_medium *medium = store->dirs.at[dir];
+	uint64_t limit = ucm_medium_limit_bytes(medium), total, available;
 	json_t *json = json_object();
 
 	json_object_set_new(json, "path", text_json(medium->path));
@@ -44,6 +45,15 @@ static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 		json, "state",
 		json_string(ucm_dir_states[ucm_medium_state(medium)]));
 	put_number(json, "in_doubt", atomic_load(&store->keepers[dir].doubts));
+	ucm_medium_space(medium, &total, &available);
+	put_number(json, "total_bytes", total);
+	put_number(json, "free_bytes", available);
+	if (limit != UINT64_MAX)
+		put_number(json, "limit_bytes", limit);
+	put_number(json, "used_bytes", ucm_medium_used(medium));
+	put_number(json, "files_bytes", ucm_medium_files(medium));
+	put_number(json, "writing_bytes", atomic_load(&medium->writing));
+	put_number(json, "blocks", atomic_load(&medium->blocks));
 	return json;
 }
 

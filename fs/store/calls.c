@@ -161,8 +161,8 @@ void ucm_calls_statistics(struct ucm_store *store,
 	ucm_store_statvfs(store, &st);
 	all.total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	all.free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
-	for (unsigned i = 0; i < store->dirs.num_tiers; i++)
-		all.bytes += atomic_load(&store->dirs.tiers[i].used);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		all.bytes += atomic_load(&store->dirs.at[dir]->used);
 	*out = all;
 }
 

@@ -3,8 +3,8 @@
  * entry.c - the entries of the index, and what is counted by them.
  *
  * Nobody else adds, moves or removes an entry, or puts one in doubt: so the
- * number of blocks, the room that a tier's blocks take and the number of doubts
- * of a directory agree with the index. Asks no directory.
+ * number of blocks, the room that a directory's blocks take and the number of
+ * its doubts agree with the index. Asks no directory.
  *
  * A doubt is counted before its entry gets the flag, and is taken off after the
  * flag has gone: a directory whose count is 0 has none.
@@ -72,7 +72,8 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
-	atomic_fetch_add(&store->dirs.tier_of[entry->dir]->used,
+	atomic_fetch_add(&store->dirs.at[entry->dir]->blocks, 1);
+	atomic_fetch_add(&store->dirs.at[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
 	if (entry->size > atomic_load(&store->largest))
 		atomic_store(&store->largest, entry->size);
@@ -96,7 +97,8 @@ bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 		return false;
 	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&store->blocks, 1);
-	atomic_fetch_sub(&store->dirs.tier_of[entry.dir]->used,
+	atomic_fetch_sub(&store->dirs.at[entry.dir]->blocks, 1);
+	atomic_fetch_sub(&store->dirs.at[entry.dir]->used,
 			 (uint64_t)entry.blocks * 512);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(store, entry.dir, -1);
@@ -113,16 +115,18 @@ struct restat {
 	uint8_t flags; /* to add */
 };
 
-/* The tier gets back what it gave, whenever the block is removed. */
+/* The directory gets back what it gave, whenever the block is removed. */
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
 	const struct restat *new = arg;
 	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_store *store = new->store;
 
-	atomic_fetch_sub(&store->dirs.tier_of[entry->dir]->used,
+	atomic_fetch_sub(&store->dirs.at[entry->dir]->blocks, 1);
+	atomic_fetch_sub(&store->dirs.at[entry->dir]->used,
 			 (uint64_t)entry->blocks * 512);
-	atomic_fetch_add(&store->dirs.tier_of[new->dir]->used, takes);
+	atomic_fetch_add(&store->dirs.at[new->dir]->blocks, 1);
+	atomic_fetch_add(&store->dirs.at[new->dir]->used, takes);
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);

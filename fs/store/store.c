@@ -464,13 +464,23 @@ int ucm_store_path(struct ucm_store *store, const struct ucm_entry *entry,
 	return (size_t)len < size ? 0 : -ERANGE;
 }
 
+/* The tier, or each of its directories. */
+static bool is_limited(const struct ucm_tier *tier)
+{
+	bool all = true;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++)
+		all = all && tier->dirs[i]->limit.size;
+	return tier->limit.size || all;
+}
+
 /* Tiers without a limit on one file system share its space. */
 static bool shares_device(const struct ucm_store *store, unsigned number)
 {
 	const struct ucm_tier *tiers = store->dirs.tiers;
 
 	for (unsigned i = 0; i < number; i++) {
-		if (!tiers[i].limit &&
+		if (!is_limited(&tiers[i]) &&
 		    tiers[i].dirs[0]->dev == tiers[number].dirs[0]->dev)
 			return true;
 	}
@@ -485,7 +495,8 @@ void ucm_store_statvfs(struct ucm_store *store, struct statvfs *out)
 		uint64_t tier_total, tier_free;
 
 		ucm_tier_space(&store->dirs.tiers[i], &tier_total, &tier_free);
-		if (shares_device(store, i) && !store->dirs.tiers[i].limit)
+		if (shares_device(store, i) &&
+		    !is_limited(&store->dirs.tiers[i]))
 			continue;
 		total += tier_total;
 		if (!store->dirs.tiers[i].readonly)

@@ -37,6 +37,7 @@ static void free_tiers(struct ucm_config *config)
 		for (unsigned j = 0; j < tier->num_dirs; j++)
 			free(tier->dirs[j]);
 		free(tier->dirs);
+		free(tier->limits);
 	}
 	free(config->tiers);
 	config->tiers = NULL;
@@ -87,6 +88,7 @@ static int name_tier(struct ucm_tier_config *tier, const char *name, size_t len,
 static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
 		   struct ucm_error *error)
 {
+	struct ucm_limit *limits;
 	char **dirs;
 
 	if (len == 0)
@@ -97,6 +99,11 @@ static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
 	if (!dirs)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	tier->dirs = dirs;
+	limits = realloc(tier->limits, (tier->num_dirs + 1) * sizeof(*limits));
+	if (!limits)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	tier->limits = limits;
+	limits[tier->num_dirs] = (struct ucm_limit){ 0 };
 	dirs[tier->num_dirs] = strndup(path, len);
 	if (!dirs[tier->num_dirs])
 		return ucm_error_set(error, -ENOMEM, "out of memory");
@@ -166,29 +173,59 @@ static struct ucm_tier_config *find_tier(struct ucm_config *config,
 	return NULL;
 }
 
-static int set_limit(struct ucm_tier_config *tier, const char *value,
+static int set_limit(struct ucm_limit *limit, const char *what,
+		     const char *name, const char *value,
 		     struct ucm_error *error)
 {
-	if (!ucm_parse_limit(value, &tier->limit, &tier->limit_percent) &&
-	    tier->limit)
+	if (!ucm_parse_limit(value, &limit->size, &limit->percent) &&
+	    limit->size)
 		return 0;
 	return ucm_error_set(
 		error, -EINVAL,
-		"limit '%s' of tier '%s': not a size such as 500G or 80%%",
-		value, tier->name);
+		"limit '%s' of %s '%s': not a size such as 500G or 80%%", value,
+		what, name);
 }
 
-static int set_tier_limit(struct ucm_config *config, const char *value,
-			  struct ucm_error *error)
+/* By the path that it was given by. */
+static int set_dir_limit(struct ucm_config *config, const char *path,
+			 size_t len, const char *value,
+			 struct ucm_error *error)
+{
+	for (unsigned i = 0; i < config->num_tiers; i++) {
+		struct ucm_tier_config *tier = &config->tiers[i];
+
+		for (unsigned j = 0; j < tier->num_dirs; j++) {
+			if (strlen(tier->dirs[j]) == len &&
+			    !memcmp(tier->dirs[j], path, len))
+				return set_limit(&tier->limits[j], "directory",
+						 tier->dirs[j], value, error);
+		}
+	}
+	return ucm_error_set(error, -EINVAL, "limit: no tier has '%.*s'",
+			     (int)(len < 200 ? len : 200), path);
+}
+
+/* A tier's name has no slash in it, and a directory's path none of these
+ * colons. */
+static int set_any_limit(struct ucm_config *config, const char *value,
+			 struct ucm_error *error)
 {
 	const char *colon = strchr(value, ':');
 	struct ucm_tier_config *tier;
+	size_t len;
 
 	if (!colon)
 		return ucm_error_set(error, -EINVAL,
-				     "limit '%s': not TIER:SIZE", value);
-	tier = find_tier(config, value, (size_t)(colon - value), error);
-	return tier ? set_limit(tier, colon + 1, error) : -EINVAL;
+				     "limit '%s': not TIER:SIZE or "
+				     "DIRECTORY:SIZE",
+				     value);
+	len = (size_t)(colon - value);
+	if (memchr(value, '/', len))
+		return set_dir_limit(config, value, len, colon + 1, error);
+	tier = find_tier(config, value, len, error);
+	return tier ? set_limit(&tier->limit, "tier", tier->name, colon + 1,
+				error)
+		    : -EINVAL;
 }
 
 static int set_readonly(struct ucm_config *config, const char *value,
@@ -263,7 +300,7 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "placement"))
 		return set_placement(config, value, error);
 	if (!strcmp(key, "limit"))
-		return set_tier_limit(config, value, error);
+		return set_any_limit(config, value, error);
 	if (!strcmp(key, "readonly"))
 		return set_readonly(config, value, error);
 	if (!strcmp(key, "checkpoint"))
@@ -334,6 +371,15 @@ void ucm_config_print_quoted(const char *text, FILE *out)
 	fputc('\'', out);
 }
 
+static void print_limit(const char *indent, const struct ucm_limit *limit,
+			FILE *out)
+{
+	if (limit->size)
+		fprintf(out, "%slimit: %llu%s\n", indent,
+			(unsigned long long)limit->size,
+			limit->percent ? "%" : "");
+}
+
 void ucm_config_print(const struct ucm_config *config, FILE *out)
 {
 	fprintf(out, "tiers:\n");
@@ -344,14 +390,13 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		ucm_config_print_quoted(tier->name, out); /* "-" is one as well */
 		fprintf(out, "\n    directories:\n");
 		for (unsigned j = 0; j < tier->num_dirs; j++) {
-			fprintf(out, "      - ");
+			fprintf(out, tier->limits[j].size ? "      - path: "
+							  : "      - ");
 			ucm_config_print_quoted(tier->dirs[j], out);
 			fputc('\n', out);
+			print_limit("        ", &tier->limits[j], out);
 		}
-		if (tier->limit)
-			fprintf(out, "    limit: %llu%s\n",
-				(unsigned long long)tier->limit,
-				tier->limit_percent ? "%" : "");
+		print_limit("    ", &tier->limit, out);
 		if (tier->readonly)
 			fprintf(out, "    readonly: true\n");
 	}
@@ -376,7 +421,8 @@ int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 	if (!strcmp(key, "directories"))
 		return add_dir(tier, value, strlen(value), error);
 	if (!strcmp(key, "limit"))
-		return set_limit(tier, value, error);
+		return set_limit(&tier->limit, "tier", tier->name, value,
+				 error);
 	if (!strcmp(key, "readonly")) {
 		if (!ucm_parse_bool(value, &tier->readonly))
 			return 0;
@@ -384,4 +430,13 @@ int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 				     "readonly '%s': true or false", value);
 	}
 	return ucm_error_set(error, -EINVAL, "unknown key '%s' of a tier", key);
+}
+
+int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
+			 struct ucm_error *error)
+{
+	unsigned last = tier->num_dirs - 1;
+
+	return set_limit(&tier->limits[last], "directory", tier->dirs[last],
+			 value, error);
 }

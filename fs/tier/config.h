@@ -26,12 +26,18 @@ enum ucm_durability {
 	UCM_DURABILITY_FULL, /* and the directory */
 };
 
+/* The most that blocks and files may take. */
+struct ucm_limit {
+	uint64_t size; /* bytes, or percent of the file systems; 0: none */
+	bool percent;
+};
+
 struct ucm_tier_config {
 	char name[UCM_TIER_NAME_MAX + 1];
 	char **dirs; /* paths as given */
+	struct ucm_limit *limits; /* of each of them */
 	unsigned num_dirs;
-	uint64_t limit; /* bytes, or percent of the file systems; 0: none */
-	bool limit_percent;
+	struct ucm_limit limit; /* of all of them */
 	bool readonly;
 };
 
@@ -77,9 +83,9 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE),
- * readonly (TIER). -ENOENT if there is no such setting, -EINVAL and the cause
- * in error for a bad value.
+ * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE or
+ * DIRECTORY:SIZE), readonly (TIER). -ENOENT if there is no such setting, -EINVAL
+ * and the cause in error for a bad value.
  */
 int ucm_config_set(struct ucm_config *config, const char *key,
 		   const char *value, struct ucm_error *error);
@@ -92,9 +98,14 @@ int ucm_config_add_tier(struct ucm_config *config,
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 			const char *value, struct ucm_error *error);
 
+/* The limit of the directory that was added last; -EINVAL as above. */
+int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
+			 struct ucm_error *error);
+
 /*
  * Read a YAML file: "tiers", a list of maps (name, directories, limit,
- * readonly), and scalars, which are handed to set(arg, key, value).
+ * readonly; a directory is its path, or a map of path and limit), and scalars,
+ * which are handed to set(arg, key, value).
  * -EINVAL (or what set or open returned) with file and line in error.
  */
 int ucm_config_read(struct ucm_config *config, const char *path,

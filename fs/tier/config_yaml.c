@@ -60,6 +60,61 @@ static int check_set(struct reader *reader, const yaml_node_t *node, int err)
 	return err;
 }
 
+/* What a map of a directory says under a key; NULL if it has none. */
+static yaml_node_t *value_of(struct reader *reader, yaml_node_t *map,
+			     const char *key)
+{
+	for (yaml_node_pair_t *pair = map->data.mapping.pairs.start;
+	     pair < map->data.mapping.pairs.top; pair++) {
+		const char *name = scalar(node_at(reader, pair->key));
+
+		if (name && !strcmp(name, key))
+			return node_at(reader, pair->value);
+	}
+	return NULL;
+}
+
+static int check_directory_keys(struct reader *reader, yaml_node_t *map)
+{
+	for (yaml_node_pair_t *pair = map->data.mapping.pairs.start;
+	     pair < map->data.mapping.pairs.top; pair++) {
+		yaml_node_t *key = node_at(reader, pair->key);
+
+		if (!scalar(key) || (strcmp(scalar(key), "path") != 0 &&
+				     strcmp(scalar(key), "limit") != 0))
+			return complain_at(reader, key,
+					   "a directory has the keys path and "
+					   "limit");
+	}
+	return 0;
+}
+
+/* Its path, or a map of path and limit. */
+static int read_directory(struct reader *reader, struct ucm_tier_config *tier,
+			  yaml_node_t *node)
+{
+	bool is_map = node->type == YAML_MAPPING_NODE;
+	yaml_node_t *path = is_map ? value_of(reader, node, "path") : node;
+	yaml_node_t *limit = is_map ? value_of(reader, node, "limit") : NULL;
+	int err = is_map ? check_directory_keys(reader, node) : 0;
+
+	if (!err && (!path || !scalar(path)))
+		err = complain_at(reader, path ? path : node,
+				  "a directory is not a path");
+	if (!err)
+		err = check_set(reader, path,
+				ucm_config_set_tier(tier, "directories",
+						    scalar(path),
+						    reader->error));
+	if (!err && limit && !scalar(limit))
+		err = complain_at(reader, limit, "not a single value");
+	if (!err && limit)
+		err = check_set(reader, limit,
+				ucm_config_limit_dir(tier, scalar(limit),
+						     reader->error));
+	return err;
+}
+
 static int read_directories(struct reader *reader, struct ucm_tier_config *tier,
 			    yaml_node_t *node)
 {
@@ -68,17 +123,8 @@ static int read_directories(struct reader *reader, struct ucm_tier_config *tier,
 	if (node->type != YAML_SEQUENCE_NODE)
 		return complain_at(reader, node, "directories is not a list");
 	for (yaml_node_item_t *item = node->data.sequence.items.start;
-	     !err && item < node->data.sequence.items.top; item++) {
-		yaml_node_t *child = node_at(reader, *item);
-		const char *path = scalar(child);
-
-		if (!path)
-			return complain_at(reader, child,
-					   "a directory is not a path");
-		err = check_set(reader, child,
-				ucm_config_set_tier(tier, "directories", path,
-						    reader->error));
-	}
+	     !err && item < node->data.sequence.items.top; item++)
+		err = read_directory(reader, tier, node_at(reader, *item));
 	return err;
 }
 

@@ -290,6 +290,14 @@ struct ucm_medium {
 	 * we are gone, or a torn block could not be moved aside. */
 	_Atomic bool abandoned;
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
+
+	/* What is in it, and promised; tier.c's, with entry.c for the blocks. */
+	struct ucm_limit limit;
+	_Atomic uint64_t blocks;  /* in the index, of those that lie here */
+	_Atomic uint64_t used;    /* bytes of them on disk */
+	_Atomic int64_t files;    /* bytes of files/; about, see files.h */
+	_Atomic uint64_t writing; /* bytes promised to files being written */
+	_Atomic uint64_t guessed; /* of them, where nobody knows the size */
 };
 
 /* ---- its life ---- */

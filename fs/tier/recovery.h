@@ -51,10 +51,10 @@ int ucm_recovery_begin(struct ucm_recovery *recovery,
 		       struct ucm_medium *medium);
 
 /*
- * The medium is synced; one at a time, as the two below. When it fails, pages that could not
- * be written may be gone from memory, and the next one will not say so: losses
- * is counted, and the state file says from now on that writes were lost. The
- * caller then doubts all that is uncovered.
+ * The medium is synced; one at a time, as the two below. When it fails, pages
+ * that could not be written may be gone from memory, and the next one will not
+ * say so: losses is counted, and the state file says from now on that writes
+ * were lost. The caller then doubts all that is uncovered.
  */
 int ucm_recovery_sync(struct ucm_recovery *recovery, struct ucm_medium *medium);
 

@@ -33,6 +33,7 @@ struct ucm_promise {
 
 	/* tier.c */
 	struct ucm_tier *tier;
+	bool shares; /* in the limit of the medium, too */
 
 	/* room.c: where, and of those taken after this one, and before */
 	struct ucm_medium *medium;

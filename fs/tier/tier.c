@@ -31,7 +31,6 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 	*tier = (struct ucm_tier){
 		.first = first,
 		.limit = config->limit,
-		.limit_percent = config->limit_percent,
 		.readonly = config->readonly,
 	};
 	memcpy(tier->name, config->name, sizeof(tier->name));
@@ -45,6 +44,7 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 				      &tier->dirs[i], error);
 		if (err)
 			break;
+		tier->dirs[i]->limit = config->limits[i];
 		memcpy(tier->uuids[i], tier->dirs[i]->uuid, 16);
 		tier->num_dirs++;
 		tier->rooms[i] = ucm_room_get(tier->dirs[i]->dev);
@@ -115,12 +115,39 @@ unsigned ucm_tier_dir(const struct ucm_tier *tier,
 
 /* ---- promises ---- */
 
-/* What the limit has been asked for becomes this. */
-static void set_share(struct ucm_promise *promise, uint64_t was, uint64_t is)
+/* What a limit has been asked for becomes this. */
+static void set_tier_share(struct ucm_promise *promise, uint64_t was,
+			   uint64_t is)
 {
 	atomic_fetch_add(&promise->tier->writing, is - was);
 	if (promise->guessed)
 		atomic_fetch_add(&promise->tier->guessed, is - was);
+}
+
+static void set_medium_share(struct ucm_promise *promise, uint64_t was,
+			     uint64_t is)
+{
+	if (!promise->shares)
+		return;
+	atomic_fetch_add(&promise->medium->writing, is - was);
+	if (promise->guessed)
+		atomic_fetch_add(&promise->medium->guessed, is - was);
+}
+
+static void set_share(struct ucm_promise *promise, uint64_t was, uint64_t is)
+{
+	set_tier_share(promise, was, is);
+	set_medium_share(promise, was, is);
+}
+
+/* What is left of a limit for the promise, of which so much was taken before;
+ * alone: no other guess is open. 0: it is not enough. */
+static uint64_t left_of_limit(const struct ucm_promise *promise, bool alone,
+			      uint64_t limit, uint64_t taken)
+{
+	if (taken <= limit && promise->bytes <= limit - taken)
+		return promise->bytes ? promise->bytes : 1;
+	return alone && taken < limit ? limit - taken : 0;
 }
 
 /* What is wanted is set aside before anything is compared, and what is used is
@@ -130,18 +157,37 @@ static bool is_within_limit(struct ucm_promise *promise)
 {
 	struct ucm_tier *tier = promise->tier;
 	uint64_t limit = ucm_tier_limit_bytes(tier);
-	uint64_t bytes = promise->bytes, taken;
+	uint64_t bytes = promise->bytes, taken, left;
 	bool alone = promise->guessed &&
 		     !atomic_fetch_add(&tier->guessed, bytes);
 
 	taken = atomic_fetch_add(&tier->writing, bytes);
 	taken += ucm_tier_used(tier);
-	if (taken <= limit && bytes <= limit - taken)
-		return true;
-	if (!alone || taken >= limit)
-		return false;
-	promise->bytes = limit - taken;
-	set_share(promise, bytes, promise->bytes);
+	left = left_of_limit(promise, alone, limit, taken);
+	if (!left || left >= bytes)
+		return left;
+	promise->bytes = left;
+	set_tier_share(promise, bytes, left);
+	return true;
+}
+
+/* The same for one directory of it. */
+static bool enter_medium(struct ucm_promise *promise, struct ucm_medium *medium)
+{
+	uint64_t limit = ucm_medium_limit_bytes(medium);
+	uint64_t bytes = promise->bytes, taken, left;
+	bool alone = promise->guessed &&
+		     !atomic_fetch_add(&medium->guessed, bytes);
+
+	promise->medium = medium;
+	promise->shares = true;
+	taken = atomic_fetch_add(&medium->writing, bytes);
+	taken += ucm_medium_used(medium);
+	left = left_of_limit(promise, alone, limit, taken);
+	if (!left || left >= bytes)
+		return left;
+	promise->bytes = left;
+	set_medium_share(promise, bytes, left);
 	return true;
 }
 
@@ -159,8 +205,10 @@ void ucm_promise_resize(struct ucm_promise *promise, uint64_t bytes)
 	if (!promise || (!promise->guessed && bytes <= promise->bytes))
 		return;
 	set_share(promise, promise->bytes, bytes);
-	if (promise->guessed)
+	if (promise->guessed) {
 		atomic_fetch_sub(&promise->tier->guessed, bytes);
+		atomic_fetch_sub(&promise->medium->guessed, bytes);
+	}
 	ucm_room_resize(promise, bytes);
 }
 
@@ -186,15 +234,25 @@ static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
 	return turn;
 }
 
+/* The tier's share stays as it was wanted until the room is taken: another
+ * directory may be tried. */
 static bool take_room(struct ucm_promise *promise, unsigned dir)
 {
-	struct ucm_tier *tier = promise->tier;
-	uint64_t bytes = promise->bytes;
+	struct ucm_medium *medium = promise->tier->dirs[dir];
+	struct ucm_room *room = promise->tier->rooms[dir];
+	uint64_t wanted = promise->bytes, entered;
+	bool taken = enter_medium(promise, medium);
 
-	if (!ucm_room_take(tier->rooms[dir], tier->dirs[dir], promise))
-		return false;
-	set_share(promise, bytes, promise->bytes);
-	return true;
+	entered = promise->bytes;
+	taken = taken && ucm_room_take(room, medium, promise);
+	set_medium_share(promise, entered, taken ? promise->bytes : 0);
+	if (taken) {
+		set_tier_share(promise, wanted, promise->bytes);
+	} else {
+		promise->shares = false;
+		promise->bytes = wanted;
+	}
+	return taken;
 }
 
 static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
@@ -249,6 +307,47 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 	return err;
 }
 
+uint64_t ucm_file_takes(const struct stat *st)
+{
+	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;
+	uint64_t most = ucm_round_up_to((uint64_t)st->st_size, unit);
+	uint64_t now = (uint64_t)st->st_blocks * 512;
+
+	return now < most ? now : most;
+}
+
+/* ---- what there is ---- */
+
+uint64_t ucm_medium_files(const struct ucm_medium *medium)
+{
+	int64_t files = atomic_load(&medium->files);
+
+	return files > 0 ? (uint64_t)files : 0;
+}
+
+uint64_t ucm_medium_used(const struct ucm_medium *medium)
+{
+	return atomic_load(&medium->used) + ucm_medium_files(medium);
+}
+
+uint64_t ucm_tier_files(const struct ucm_tier *tier)
+{
+	uint64_t files = 0;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++)
+		files += ucm_medium_files(tier->dirs[i]);
+	return files;
+}
+
+uint64_t ucm_tier_used(const struct ucm_tier *tier)
+{
+	uint64_t used = 0;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++)
+		used += ucm_medium_used(tier->dirs[i]);
+	return used;
+}
+
 /* Two directories on one file system share its space. */
 static bool counted_before(const struct ucm_tier *tier, unsigned number)
 {
@@ -259,77 +358,113 @@ static bool counted_before(const struct ucm_tier *tier, unsigned number)
 	return false;
 }
 
-static void raw_space(const struct ucm_tier *tier, uint64_t *total_out,
-		      uint64_t *free_out)
+static struct ucm_medium_room raw_space(struct ucm_medium *medium)
 {
-	*total_out = *free_out = 0;
+	struct ucm_medium_room room;
+
+	if (medium->ops->room(medium, &room))
+		room = (struct ucm_medium_room){ 0 };
+	return room;
+}
+
+/* Of all file systems of a tier, whatever the limits. */
+static uint64_t raw_total(const struct ucm_tier *tier)
+{
+	uint64_t total = 0;
+
 	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		struct ucm_medium *medium = tier->dirs[i];
-		struct ucm_medium_room room;
-
-		if (counted_before(tier, i) ||
-		    medium->ops->room(medium, &room))
-			continue;
-		*total_out += room.total_bytes;
-		*free_out += room.free_bytes;
+		if (!counted_before(tier, i))
+			total += raw_space(tier->dirs[i]).total_bytes;
 	}
+	return total;
 }
 
-uint64_t ucm_file_takes(const struct stat *st)
+uint64_t ucm_medium_limit_bytes(struct ucm_medium *medium)
 {
-	uint64_t unit = st->st_blksize > 0 ? (uint64_t)st->st_blksize : 512;
-	uint64_t most = ucm_round_up_to((uint64_t)st->st_size, unit);
-	uint64_t now = (uint64_t)st->st_blocks * 512;
-
-	return now < most ? now : most;
-}
-
-uint64_t ucm_tier_files(const struct ucm_tier *tier)
-{
-	int64_t files = atomic_load(&tier->files);
-
-	return files > 0 ? (uint64_t)files : 0;
-}
-
-uint64_t ucm_tier_used(const struct ucm_tier *tier)
-{
-	return atomic_load(&tier->used) + ucm_tier_files(tier);
+	if (!medium->limit.size)
+		return UINT64_MAX;
+	return medium->limit.percent
+		       ? raw_space(medium).total_bytes / 100 *
+				 medium->limit.size
+		       : medium->limit.size;
 }
 
 uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier)
 {
-	uint64_t total, unused;
-
-	if (!tier->limit)
+	if (!tier->limit.size)
 		return UINT64_MAX;
-	if (!tier->limit_percent)
-		return tier->limit;
-	raw_space(tier, &total, &unused);
-	return total / 100 * tier->limit;
+	return tier->limit.percent ? raw_total(tier) / 100 * tier->limit.size
+				   : tier->limit.size;
 }
 
 /* What is being written and is sure to be used. A guess is not: for a moment it
  * may be all that is left. */
-static uint64_t sure_writing(const struct ucm_tier *tier)
+static uint64_t sure_writing(const _Atomic uint64_t *writing,
+			     const _Atomic uint64_t *guessed)
 {
-	uint64_t guessed = atomic_load(&tier->guessed);
-	uint64_t writing = atomic_load(&tier->writing);
+	uint64_t not_sure = atomic_load(guessed);
+	uint64_t all = atomic_load(writing);
 
-	return writing > guessed ? writing - guessed : 0;
+	return all > not_sure ? all - not_sure : 0;
+}
+
+/* Of what there is and is free, what a limit leaves. */
+static void keep_within(uint64_t limit, uint64_t used, uint64_t *total,
+			uint64_t *available)
+{
+	uint64_t left = limit > used ? limit - used : 0;
+
+	if (limit >= *total)
+		return;
+	*total = limit;
+	if (left < *available)
+		*available = left;
+}
+
+void ucm_medium_space(struct ucm_medium *medium, uint64_t *total_out,
+		      uint64_t *free_out)
+{
+	const struct ucm_medium_room room = raw_space(medium);
+
+	*total_out = room.total_bytes;
+	*free_out = room.free_bytes;
+	keep_within(ucm_medium_limit_bytes(medium),
+		    ucm_medium_used(medium) + sure_writing(&medium->writing,
+							   &medium->guessed),
+		    total_out, free_out);
+}
+
+/* Of the directories on one file system, the first of which is this: together
+ * no more than that has, and each no more than its limit. */
+static void add_file_system(const struct ucm_tier *tier, unsigned first,
+			    uint64_t *total, uint64_t *available)
+{
+	const struct ucm_medium_room room = raw_space(tier->dirs[first]);
+	uint64_t all = 0, all_free = 0;
+
+	for (unsigned i = first; i < tier->num_dirs; i++) {
+		uint64_t one, one_free;
+
+		if (tier->dirs[i]->dev != tier->dirs[first]->dev)
+			continue;
+		ucm_medium_space(tier->dirs[i], &one, &one_free);
+		all += one;
+		all_free += one_free;
+	}
+	*total += all < room.total_bytes ? all : room.total_bytes;
+	*available += all_free < room.free_bytes ? all_free : room.free_bytes;
 }
 
 void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 		    uint64_t *free_out)
 {
-	uint64_t limit = ucm_tier_limit_bytes(tier);
-	uint64_t used = ucm_tier_used(tier) + sure_writing(tier);
-
-	raw_space(tier, total_out, free_out);
-	if (limit < *total_out) {
-		uint64_t left = limit > used ? limit - used : 0;
-
-		*total_out = limit;
-		if (left < *free_out)
-			*free_out = left;
+	*total_out = *free_out = 0;
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		if (!counted_before(tier, i))
+			add_file_system(tier, i, total_out, free_out);
 	}
+	keep_within(ucm_tier_limit_bytes(tier),
+		    ucm_tier_used(tier) +
+			    sure_writing(&tier->writing, &tier->guessed),
+		    total_out, free_out);
 }

@@ -20,15 +20,12 @@ struct ucm_tier {
 	struct ucm_medium **dirs;
 	unsigned num_dirs;
 	unsigned first; /* number of dirs[0], see dirs.h */
-	uint64_t limit; /* as configured; 0: none */
-	bool limit_percent;
+	struct ucm_limit limit;
 	bool readonly;
 	uint8_t (*uuids)[16];     /* of dirs, for placement */
 	struct ucm_room **rooms;  /* of dirs, which may share one */
-	_Atomic uint64_t used;    /* bytes of its blocks on disk */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic uint64_t guessed; /* of them, where nobody knows the size */
-	_Atomic int64_t files;	  /* bytes of files/; about, see files.h */
 	_Atomic uint64_t turns;   /* for round_robin */
 	struct ucm_tier_stats stats;
 };
@@ -56,7 +53,8 @@ struct ucm_want {
  * have lost writes and had no checkpoint since (-EIO, if that is why).
  *
  * Where there is no room for a guess, one file whose size is guessed is let in
- * at a time: so no limit is exceeded by more than one file.
+ * at a time: so no limit is exceeded by more than one file. There are three that
+ * may be in the way: the tier's limit, the directory's, and the file system.
  */
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
@@ -77,14 +75,21 @@ void ucm_promise_end(struct ucm_promise *promise);
  * end to be written to (XFS does that) is given back when it is closed. */
 uint64_t ucm_file_takes(const struct stat *st);
 
-/* Bytes that its files take, and its blocks and files. */
+/* Bytes that a directory's files take, and its blocks and files; and those of
+ * all directories of a tier. */
+uint64_t ucm_medium_files(const struct ucm_medium *medium);
+uint64_t ucm_medium_used(const struct ucm_medium *medium);
 uint64_t ucm_tier_files(const struct ucm_tier *tier);
 uint64_t ucm_tier_used(const struct ucm_tier *tier);
 
-/* The tier's limit in bytes, UINT64_MAX if it has none. */
+/* The limit in bytes, UINT64_MAX if there is none. */
+uint64_t ucm_medium_limit_bytes(struct ucm_medium *medium);
 uint64_t ucm_tier_limit_bytes(const struct ucm_tier *tier);
 
-/* Size and free space in bytes, within the limit. */
+/* Size and free space in bytes, within the limit; of a tier also within those
+ * of its directories. 0 of what cannot say. */
+void ucm_medium_space(struct ucm_medium *medium, uint64_t *total_out,
+		      uint64_t *free_out);
 void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 		    uint64_t *free_out);
 

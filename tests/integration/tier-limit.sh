@@ -23,6 +23,22 @@ same 'the rest is in the next' $((100 - in_fast)) \
 	"$(blocks_in "$work/slow/blocks")"
 do_umount
 
+mkdir "$work/one" "$work/two"
+need do_mount -o "limit=$work/one:128K,limit=all:512K" \
+	"all=$work/one,$work/two"
+refused 'No space left' 'a tier is full though its directories are not' \
+	mk --count 100 "$mnt/blocks"
+in_one=$(blocks_in "$work/one/blocks")
+check "the limit of a directory is kept: $in_one" test "$in_one" -le 16
+check 'and made use of' test "$in_one" -ge 12
+check 'the other takes more' test "$(blocks_in "$work/two/blocks")" -gt 24
+metric() { grep "^ucmfs_directory_$1{.*directory=\"$2\"" "$mnt/.ucmfs/metrics"; }
+check 'each says how many it has' [ "$(metric blocks 0 | grep -o '[0-9]*$')" \
+	= "$in_one" ]
+check 'and what it may take' [ "$(metric limit_bytes 0 | grep -o '[0-9]*$')" \
+	= 131072 ]
+do_umount
+
 was=$(find "$work/slow" -type f -printf '%P %s %T@\n' | sort)
 need do_mount -o readonly=slow "slow=$work/slow:fast=$work/fast"
 check 'blocks of a read-only tier are read' verify --count 100 "$mnt/blocks"

@@ -38,7 +38,7 @@ struct fx_tree {
 };
 extern const struct fx_tree *fx_other_tree; /* NULL: none */
 
-/* fx_setup() calls it, once there is a directory; NULL: nothing is to be done. */
+/* fx_setup() calls it, once there is a directory; NULL: nothing is to do. */
 extern void (*fx_begin_tree)(void);
 
 int fx_open_path(const char *path, int flags);

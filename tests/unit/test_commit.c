@@ -727,7 +727,7 @@ UNIT_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	fx_start();
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
-	fx_set->dirs.tiers[0].limit = 0; /* from now on there is room */
+	fx_set->dirs.tiers[0].limit.size = 0; /* from now on there is room */
 
 	ucm_os_fault = unreadable_blocks;
 	ck_assert_int_eq(fx_commit(&file), 0);
@@ -735,7 +735,7 @@ UNIT_TEST(a_copy_that_cannot_be_read_is_no_reason_to_drop_a_new_one)
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	ck_assert_uint_eq(entry.dir, 0);
 	fx_serves(&file);
-	ck_assert_uint_eq(atomic_load(&fx_set->dirs.tiers[1].used), 0);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[1]), 0);
 	/* and both go when it is removed */
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
 	ck_assert(!fx_exists(fx_path("$/b/blocks/%s", fx_name(&file))));
@@ -837,7 +837,7 @@ UNIT_TEST(the_first_blocks_of_a_space_do_not_pass_the_limit)
 	/* now the size is known: of three that fit, one is there */
 	ck_assert_uint_eq(five_at_once(5, 0), 2);
 	ck_assert_uint_eq(five_at_once(10, 0), 0);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 3 * file.len);
 	ck_assert_uint_eq(fx_set->largest, file.len);
 }
 
@@ -849,7 +849,7 @@ UNIT_TEST(a_size_that_is_told_needs_no_guess)
 	fx_start();
 	fx_block(&file, 0, FX_PAGED);
 	ck_assert_uint_eq(five_at_once(0, file.len), 3);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 3 * file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 3 * file.len);
 }
 
 /* Of many that may be too large for all tiers, none is turned away. */
@@ -861,7 +861,7 @@ UNIT_TEST(a_guess_that_fits_nowhere_goes_where_there_is_most_room)
 	fx_start();
 	atomic_store(&fx_set->largest, UINT64_C(1) << 60);
 	ck_assert_uint_eq(five_at_once(0, 0), 1);
-	ck_assert_uint_eq(fx_set->dirs.tiers[1].used, 4 * file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[1]), 4 * file.len);
 }
 
 UNIT_TEST(what_a_file_of_unknown_size_had_is_remembered)
@@ -977,10 +977,10 @@ UNIT_TEST(without_room_anywhere_it_is_enospc)
 	fx_option("limit", "slow:1");
 	fx_open();
 	fx_start();
-	fx_set->dirs.tiers[0].used = fx_set->dirs.tiers[1].used = 2;
+	fx_set->dirs.at[0]->used = fx_set->dirs.at[1]->used = 2;
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), -ENOSPC);
-	fx_set->dirs.tiers[0].used = fx_set->dirs.tiers[1].used = 0;
+	fx_set->dirs.at[0]->used = fx_set->dirs.at[1]->used = 0;
 }
 
 UNIT_TEST(a_readonly_tier_takes_nothing)
@@ -1532,9 +1532,9 @@ UNIT_TEST(room_is_given_back_as_it_was_taken)
 	temp.shared = true;
 	fx_recheck(&temp, fd);
 	end(fd);
-	ck_assert_uint_ge(fx_set->dirs.tiers[0].used, 16384);
+	ck_assert_uint_ge(ucm_tier_used(&fx_set->dirs.tiers[0]), 16384);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 0);
 }
 
 /* As XFS does it before a file is closed. */
@@ -1553,20 +1553,20 @@ UNIT_TEST(what_was_allocated_beyond_the_end_is_not_counted)
 		return;
 	}
 	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_NOW), 0);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), file.len);
 	ck_assert(ucm_index_find(fx_set->index, &file.key, &entry, &ref));
 	ck_assert_uint_eq(entry.blocks, file.len / 512);
 	ck_assert_int_eq(fx_futimens(fd, NULL), 0); /* seen as a write */
 	temp.shared = true;
 	fx_recheck(&temp, fd);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), file.len);
 	end(fd);
 	fx_close();
 	fx_open();
 	fx_start();
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, file.len);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), file.len);
 	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 0);
 }
 
 UNIT_TEST(rechecking_what_was_not_committed_does_nothing)

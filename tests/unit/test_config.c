@@ -149,6 +149,12 @@ static const struct {
 	{ "limit", "nvme:0", -EINVAL, "'nvme'" },
 	{ "limit", "nvme:", -EINVAL, "'nvme'" },
 	{ "limit", "nvme:1.5G", -EINVAL, "1.5G" },
+	{ "limit", "/a:500G", 0, NULL },
+	{ "limit", "/b:80%", 0, NULL },
+	{ "limit", "/c:1G", -EINVAL, "'/c'" },
+	{ "limit", "/a/:1G", -EINVAL, "'/a/'" },
+	{ "limit", "/a:0", -EINVAL, "directory '/a'" },
+	{ "limit", "/a:", -EINVAL, "directory '/a'" },
 	{ "readonly", "nfs", 0, NULL },
 	{ "readonly", "tape", -EINVAL, "'tape'" },
 	{ "nonsense", "1", -ENOENT, NULL },
@@ -188,11 +194,11 @@ UNIT_TEST(settings_change_what_they_are_called)
 	ck_assert_uint_eq(fx_config.checkpoint_s, 7);
 	ck_assert_uint_eq(fx_config.scan_threads, 3);
 	ck_assert_uint_eq(fx_config.staging_age_s, 9);
-	ck_assert_uint_eq(fx_config.tiers[0].limit, 65536);
-	ck_assert(!fx_config.tiers[0].limit_percent);
+	ck_assert_uint_eq(fx_config.tiers[0].limit.size, 65536);
+	ck_assert(!fx_config.tiers[0].limit.percent);
 	ck_assert(!fx_config.tiers[0].readonly);
-	ck_assert_uint_eq(fx_config.tiers[1].limit, 80);
-	ck_assert(fx_config.tiers[1].limit_percent);
+	ck_assert_uint_eq(fx_config.tiers[1].limit.size, 80);
+	ck_assert(fx_config.tiers[1].limit.percent);
 	ck_assert(fx_config.tiers[1].readonly);
 }
 
@@ -225,14 +231,35 @@ UNIT_TEST(a_file_says_what_options_say)
 				   "checkpoint: 5 # seconds\n"), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "nvme");
-	ck_assert_uint_eq(fx_config.tiers[0].limit, 1 << 30);
+	ck_assert_uint_eq(fx_config.tiers[0].limit.size, 1 << 30);
 	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b c");
 	ck_assert_str_eq(fx_config.tiers[1].name, "tier1");
-	ck_assert_uint_eq(fx_config.tiers[1].limit, 80);
-	ck_assert(fx_config.tiers[1].limit_percent);
+	ck_assert_uint_eq(fx_config.tiers[1].limit.size, 80);
+	ck_assert(fx_config.tiers[1].limit.percent);
 	ck_assert(fx_config.tiers[1].readonly);
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_DATA);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 5);
+}
+
+UNIT_TEST(a_directory_may_have_a_limit_of_its_own)
+{
+	ck_assert_int_eq(read_yaml("tiers:\n"
+				   "  - directories:\n"
+				   "      - /a\n"
+				   "      - path: /b:c\n"
+				   "        limit: 1G\n"
+				   "      - {limit: 50%, path: /d}\n"
+				   "    limit: 2G\n"), 0);
+	fx_option("limit", "/a:64K");
+	ck_assert_uint_eq(fx_config.tiers[0].num_dirs, 3);
+	ck_assert_uint_eq(fx_config.tiers[0].limits[0].size, 65536);
+	ck_assert_str_eq(fx_config.tiers[0].dirs[1], "/b:c");
+	ck_assert_uint_eq(fx_config.tiers[0].limits[1].size, 1 << 30);
+	ck_assert(!fx_config.tiers[0].limits[1].percent);
+	ck_assert_str_eq(fx_config.tiers[0].dirs[2], "/d");
+	ck_assert_uint_eq(fx_config.tiers[0].limits[2].size, 50);
+	ck_assert(fx_config.tiers[0].limits[2].percent);
+	ck_assert_uint_eq(fx_config.tiers[0].limit.size, UINT64_C(2) << 30);
 }
 
 UNIT_TEST(an_empty_file_says_nothing)
@@ -256,6 +283,15 @@ static const struct {
 	{ "tiers:\n  - directories: /a\n", "c.yaml:2: directories is not" },
 	{ "tiers:\n  - directories: [[/a]]\n", "c.yaml:2: a directory is" },
 	{ "tiers:\n  - directories: ['']\n", "c.yaml:2: tier 'tier0'" },
+	{ "tiers:\n  - directories: [{path: ''}]\n", "c.yaml:2: tier 'tier0'" },
+	{ "tiers:\n  - directories: [{limit: 1}]\n", "c.yaml:2: a directory" },
+	{ "tiers:\n  - directories: [{path: [1]}]\n", "c.yaml:2: a directory" },
+	{ "tiers:\n  - directories: [{path: /a, x: 1}]\n",
+	  "c.yaml:2: a directory has the keys" },
+	{ "tiers:\n  - directories: [{path: /a, limit: [1]}]\n",
+	  "c.yaml:2: not a single value" },
+	{ "tiers:\n  - directories: [{path: /a, limit: lots}]\n",
+	  "c.yaml:2: limit 'lots' of directory '/a'" },
 	{ "tiers:\n  - limit: [1]\n", "c.yaml:2: not a single value" },
 	{ "tiers:\n  - limit: lots\n", "c.yaml:2: limit 'lots'" },
 	{ "tiers:\n  - readonly: maybe\n", "c.yaml:2: readonly 'maybe'" },
@@ -297,6 +333,8 @@ UNIT_TEST(what_is_printed_can_be_read_back)
 	ck_assert_uint_eq(fx_config.num_tiers, 3);
 	fx_option("limit", "n:12345");
 	fx_option("limit", "tier1:80%");
+	fx_option("limit", "/a'b:7G");
+	fx_option("limit", "/-f\":1%");
 	fx_option("readonly", "tier2");
 	fx_option("durability", "full");
 	fx_option("placement", "random");

@@ -443,14 +443,14 @@ UNIT_TEST(folders_are_made_where_a_file_needs_them)
 	ck_assert_int_eq(make_folder("files/d/e", 0705), 0);
 	ck_assert(fx_exists(fx_path("$/a/files/d/e")));
 	ck_assert(!fx_exists(fx_path("$/b/files/d")));
-	dirs.tiers[0].limit = 1; /* nothing more */
-	atomic_store(&dirs.tiers[0].used, 2);
+	dirs.tiers[0].limit.size = 1; /* nothing more */
+	atomic_store(&dirs.at[0]->used, 2);
 	ck_assert_int_eq(create("files/d/e/f"), 0);
 	ck_assert_uint_eq(found.dir, 1);
 	ck_assert(fx_exists(fx_path("$/b/files/d/e/f")));
 	ck_assert_uint_eq(mode_of("b/files/d"), 0750);
 	ck_assert_uint_eq(mode_of("b/files/d/e"), 0705);
-	atomic_store(&dirs.tiers[0].used, 0);
+	atomic_store(&dirs.at[0]->used, 0);
 }
 
 static unsigned views; /* of a folder that came into view */
@@ -485,8 +485,8 @@ UNIT_TEST(no_room_anywhere_is_enospc)
 {
 	tree_store("$/a:$/b");
 	for (unsigned i = 0; i < 2; i++) {
-		dirs.tiers[i].limit = 1;
-		atomic_store(&dirs.tiers[i].files, 2);
+		dirs.tiers[i].limit.size = 1;
+		atomic_store(&dirs.tiers[i].dirs[0]->files, 2);
 	}
 	ck_assert_int_eq(create("files/x"), -ENOSPC);
 	leads_nowhere("files/x");
@@ -501,7 +501,7 @@ UNIT_TEST(room_is_set_aside_as_files_before_have_taken)
 	int fd;
 
 	tree_store("$/a:$/b");
-	dirs.tiers[0].limit = 5000;
+	dirs.tiers[0].limit.size = 5000;
 	ck_assert_int_eq(create("files/first"), 0);
 	ucm_files_written(&tree, &found, 2000);
 	for (unsigned i = 0; i < 3; i++) {
@@ -517,7 +517,7 @@ UNIT_TEST(room_is_set_aside_as_files_before_have_taken)
 	ck_assert_uint_eq(dirs.tiers[0].writing, 2000);
 	ck_assert_int_eq(create("files/again"), 0);
 	ck_assert_uint_eq(found.dir, 0);
-	dirs.tiers[1].limit = 5000;
+	dirs.tiers[1].limit.size = 5000;
 	ucm_files_written(&tree, &made[1], 6000);
 	ck_assert_int_eq(create("files/small"), 0);
 	ck_assert_uint_eq(dirs.tiers[0].writing, 0);
@@ -1046,8 +1046,8 @@ UNIT_TEST(paths_may_be_long)
 		ck_assert_int_eq(make_folder(path, 0755), 0);
 	}
 	snprintf(deep, sizeof(deep), "%s/x", path);
-	dirs.tiers[0].limit = 1;
-	atomic_store(&dirs.tiers[0].files, 2);
+	dirs.tiers[0].limit.size = 1;
+	atomic_store(&dirs.at[0]->files, 2);
 	ck_assert_int_eq(create(deep), 0); /* with all above it, in b */
 	ck_assert_uint_eq(found.dir, 1);
 	ck_assert_int_eq(ucm_files_list(&tree, path, &names), 0);

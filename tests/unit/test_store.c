@@ -128,7 +128,7 @@ UNIT_TEST(an_entry_says_what_stat_says)
 	ck_assert_uint_eq(entry.size, (uint64_t)st.st_size);
 	ck_assert_uint_eq(entry.blocks, (uint32_t)st.st_blocks);
 	ck_assert_int_eq(entry.mtime_ns / 1000000000, st.st_mtim.tv_sec);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used,
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]),
 			  (uint64_t)st.st_blocks * 512);
 }
 
@@ -144,7 +144,7 @@ UNIT_TEST(a_vanished_file_is_a_miss)
 	ck_assert_int_eq(fx_open_block(ref, &entry), -ENOENT);
 	ck_assert_uint_eq(fx_set->stats.vanished, 1);
 	ck_assert_uint_eq(fx_losses, 1);
-	ck_assert_uint_eq(fx_set->dirs.tiers[0].used, 0);
+	ck_assert_uint_eq(ucm_tier_used(&fx_set->dirs.tiers[0]), 0);
 }
 
 static ucm_ref gone;
@@ -568,7 +568,7 @@ UNIT_TEST(threads_never_see_other_bytes_or_half_a_block)
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 	ck_assert_uint_eq(fx_set->names.spaces[0]->pending, 0);
 	for (unsigned i = 0; i < fx_set->dirs.num_tiers; i++)
-		used += fx_set->dirs.tiers[i].used +
+		used += ucm_tier_used(&fx_set->dirs.tiers[i]) +
 			fx_set->dirs.tiers[i].writing;
 	ck_assert_uint_eq(used, 0);
 	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/quarantine")) +

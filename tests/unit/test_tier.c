@@ -130,14 +130,47 @@ UNIT_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
 	};
 
 	open_tier("t=$/a");
-	tier.limit = 100000;
+	tier.limit.size = 100000;
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
-		tier.used = rows[i].used;
+		tier.dirs[0]->used = rows[i].used;
 		tier.writing = rows[i].writing;
 		ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, rows[i].bytes),
 				 rows[i].err);
 	}
 	close_tier();
+}
+
+/* Each directory has its own, and the tier one over both. */
+UNIT_TEST(a_directory_that_is_full_is_passed_over)
+{
+	static const struct {
+		uint64_t used, writing, bytes;
+		int first; /* directory that takes it, or the error */
+	} rows[] = {
+		{ 0, 0, 100000, 0 },	      { 0, 0, 100001, 1 },
+		{ 60000, 40000, 0, 0 },	      { 60000, 40000, 1, 1 },
+		{ 100001, 0, 0, 1 },	      { 0, 0, 200001, -ENOSPC },
+		{ 100000, 0, 150000, -ENOSPC }, /* of 240000 in the tier */
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		int err;
+
+		open_tier("t=$/a,$/b");
+		tier.limit.size = 240000;
+		tier.dirs[0]->limit.size = 100000;
+		tier.dirs[1]->limit.size = 200000;
+		tier.dirs[0]->used = rows[i].used;
+		tier.dirs[0]->writing = rows[i].writing;
+		err = choose(UCM_POLICY_ROUND_ROBIN, rows[i].bytes);
+		ck_assert_int_eq(err < 0 ? err
+					 : (int)ucm_tier_dir(&tier, chosen),
+				 rows[i].first);
+		ck_assert_uint_eq(tier.dirs[0]->writing, rows[i].writing);
+		ck_assert_uint_eq(tier.dirs[1]->writing, 0);
+		ck_assert_uint_eq(tier.writing, 0);
+		close_tier();
+	}
 }
 
 static struct ucm_promise *promises[16];
@@ -153,7 +186,7 @@ static int promise(unsigned n, uint64_t bytes, bool guessed)
 UNIT_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
 {
 	open_tier("t=$/a");
-	tier.limit = 100000;
+	tier.limit.size = 100000;
 	for (unsigned i = 0; i < 10; i++)
 		ck_assert_int_eq(promise(i, 10000, false), 0);
 	ck_assert_int_eq(promise(10, 1, false), -ENOSPC);
@@ -171,8 +204,8 @@ UNIT_TEST(what_is_promised_is_taken_from_the_limit_until_it_ends)
 UNIT_TEST(near_a_limit_there_is_one_guess_at_a_time)
 {
 	open_tier("t=$/a");
-	tier.limit = 100000;
-	tier.used = 30000;
+	tier.limit.size = 100000;
+	tier.dirs[0]->used = 30000;
 	ck_assert_int_eq(promise(0, 1 << 20, true), 0);
 	ck_assert_uint_eq(promises[0]->bytes, 70000);
 	ck_assert_uint_eq(tier.writing, 70000);
@@ -189,15 +222,50 @@ UNIT_TEST(near_a_limit_there_is_one_guess_at_a_time)
 		ucm_promise_end(promises[i]);
 	ck_assert_uint_eq(tier.writing, 0);
 	ck_assert_uint_eq(tier.guessed, 0);
-	tier.used = 100000;
+	tier.dirs[0]->used = 100000;
 	ck_assert_int_eq(promise(0, 1 << 20, true), -ENOSPC);
+	close_tier();
+}
+
+/* It makes do with what a directory has left; for the next one it wants all. */
+UNIT_TEST(a_guess_is_one_for_each_directory)
+{
+	open_tier("t=$/a,$/b");
+	tier.dirs[0]->limit.size = 50000;
+	tier.dirs[1]->limit.size = 100000;
+	tier.dirs[0]->used = 20000;
+	ck_assert_int_eq(promise(0, 80000, true), 0);
+	ck_assert_int_eq(promise(1, 80000, true), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		bool first = promises[i]->medium == tier.dirs[0];
+
+		ck_assert_uint_eq(promises[i]->bytes, first ? 30000 : 80000);
+		ck_assert_uint_eq(promises[i]->medium->writing,
+				  promises[i]->bytes);
+		ck_assert_uint_eq(promises[i]->medium->guessed,
+				  promises[i]->bytes);
+	}
+	ck_assert_ptr_ne(promises[0]->medium, promises[1]->medium);
+	ck_assert_uint_eq(tier.writing, 110000);
+	ck_assert_int_eq(promise(2, 80000, true), -ENOSPC);
+	ck_assert_uint_eq(tier.writing, 110000);
+	ucm_promise_resize(promises[0], 1000); /* it has told */
+	ck_assert_uint_eq(promises[0]->medium->guessed, 0);
+	ck_assert_uint_eq(promises[0]->medium->writing, 1000);
+	for (unsigned i = 0; i < 2; i++)
+		ucm_promise_end(promises[i]);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(tier.dirs[i]->writing, 0);
+		ck_assert_uint_eq(tier.dirs[i]->guessed, 0);
+	}
+	ck_assert_uint_eq(tier.writing, 0);
 	close_tier();
 }
 
 UNIT_TEST(far_from_a_limit_there_are_many)
 {
 	open_tier("t=$/a");
-	tier.limit = 100000;
+	tier.limit.size = 100000;
 	for (unsigned i = 0; i < 4; i++)
 		ck_assert_int_eq(promise(i, 25000, true), 0);
 	ck_assert_int_eq(promise(4, 25000, true), -ENOSPC);
@@ -224,7 +292,7 @@ UNIT_TEST(a_size_that_was_known_only_grows)
 UNIT_TEST(a_promise_that_finds_no_directory_takes_nothing)
 {
 	open_tier("t=$/a");
-	tier.limit = 100000;
+	tier.limit.size = 100000;
 	fx_fail("statvfs", 1, -EIO, false);
 	ck_assert_int_eq(promise(0, 10000, false), -ENOSPC);
 	ck_assert_int_eq(promise(0, 10000, true), -ENOSPC);
@@ -245,7 +313,7 @@ static void *promise_some(void *arg)
 		if (!ucm_tier_choose(&tier, UCM_POLICY_RENDEZVOUS, &id, &want,
 				     &kept)) {
 			/* used first, then the promise ends: as commits do */
-			atomic_fetch_add(&tier.used, 1000);
+			atomic_fetch_add(&tier.dirs[0]->used, 1000);
 			ucm_promise_end(kept);
 			atomic_fetch_add(&granted, 1);
 		}
@@ -258,14 +326,14 @@ UNIT_TEST(threads_do_not_pass_the_limit)
 	pthread_t threads[8];
 
 	open_tier("t=$/a");
-	tier.limit = 100500;
+	tier.limit.size = 100500;
 	for (unsigned i = 0; i < NUM_ROWS(threads); i++)
 		ck_assert_int_eq(pthread_create(&threads[i], NULL,
 						promise_some, NULL), 0);
 	for (unsigned i = 0; i < NUM_ROWS(threads); i++)
 		pthread_join(threads[i], NULL);
 	ck_assert_uint_eq(granted, 100);
-	ck_assert_uint_eq(tier.used, 100000);
+	ck_assert_uint_eq(tier.dirs[0]->used, 100000);
 	close_tier();
 }
 
@@ -298,10 +366,34 @@ UNIT_TEST(a_percentage_is_one_of_the_file_systems)
 	ck_assert_uint_eq(ucm_tier_limit_bytes(&tier), UINT64_MAX);
 	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_gt(total, 0);
-	tier.limit = 50;
-	tier.limit_percent = true;
+	tier.limit = (struct ucm_limit){ .size = 50, .percent = true };
 	/* both directories are on one file system: its space counts once */
 	ck_assert_uint_eq(ucm_tier_limit_bytes(&tier), total / 100 * 50);
+	close_tier();
+}
+
+UNIT_TEST(a_tier_has_what_its_directories_may_take)
+{
+	uint64_t raw, total, available;
+
+	open_tier("t=$/a,$/b");
+	ucm_tier_space(&tier, &raw, &available);
+	tier.dirs[0]->limit.size = 1 << 20;
+	tier.dirs[0]->used = 1 << 18;
+	ucm_medium_space(tier.dirs[0], &total, &available);
+	ck_assert_uint_eq(total, 1 << 20);
+	ck_assert_uint_eq(available, (1 << 20) - (1 << 18));
+	ucm_tier_space(&tier, &total, &available);
+	ck_assert_uint_eq(total, raw); /* the other has no limit */
+	tier.dirs[1]->limit.size = 1 << 19;
+	tier.dirs[1]->writing = 1 << 16;
+	ucm_tier_space(&tier, &total, &available);
+	ck_assert_uint_eq(total, (1 << 20) + (1 << 19));
+	ck_assert_uint_eq(available, (1 << 20) - (1 << 18) + (1 << 19) -
+					     (1 << 16));
+	ck_assert_uint_eq(ucm_tier_used(&tier), 1 << 18);
+	tier.dirs[0]->limit = (struct ucm_limit){ 1, true };
+	ck_assert_uint_eq(ucm_medium_limit_bytes(tier.dirs[0]), raw / 100);
 	close_tier();
 }
 
@@ -310,8 +402,8 @@ UNIT_TEST(space_is_what_the_limit_leaves)
 	uint64_t total, available;
 
 	open_tier("t=$/a");
-	tier.limit = 1 << 20;
-	tier.used = 1 << 18;
+	tier.limit.size = 1 << 20;
+	tier.dirs[0]->used = 1 << 18;
 	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_eq(total, 1 << 20);
 	ck_assert_uint_eq(available, (1 << 20) - (1 << 18));
@@ -321,7 +413,7 @@ UNIT_TEST(space_is_what_the_limit_leaves)
 	tier.guessed = 1 << 17; /* nobody knows whether it will be that much */
 	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_eq(available, (1 << 20) - (1 << 18));
-	tier.used = 1 << 21; /* the limit was lowered */
+	tier.dirs[0]->used = 1 << 21; /* the limit was lowered */
 	ucm_tier_space(&tier, &total, &available);
 	ck_assert_uint_eq(available, 0);
 	close_tier();

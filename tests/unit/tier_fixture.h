@@ -12,8 +12,8 @@ extern struct ucm_config fx_config;
 /* An empty one, until the test ends; for tests that use neither of these. */
 void fx_config_begin(void);
 
-/* For UNIT_PROGRAM(.variants = ...): all tests of the program run on directories,
- * and on media in memory. */
+/* For UNIT_PROGRAM(.variants = ...): all tests of the program run on
+ * directories, and on media in memory. */
 extern const struct unit_variant fx_media[];
 
 /* True where fx_media runs on memory; else it says that the rest of a test is
