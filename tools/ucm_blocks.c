@@ -42,7 +42,7 @@ static const char *why_not(int result)
 	if (opt.call == ucm_blocks_evict && result == -EPERM)
 		return "pinned";
 	if (opt.call == ucm_blocks_evict && result == -EBUSY)
-		return "leased";
+		return "open or leased";
 	return strerror(-result);
 }
 
@@ -172,8 +172,8 @@ COMMAND(warm, ucm_blocks_warm, "warmed", "fetch blocks to a faster tier",
 	"Fetch blocks to a faster tier. Nothing moves blocks between tiers in "
 	"this version, so it fails." FOR_THE_OWNER);
 COMMAND(evict, ucm_blocks_evict, "evicted",
-	"remove blocks that are not pinned",
-	"Remove blocks from every tier, unless they are pinned or somebody has "
-	"a lease on them." FOR_THE_OWNER);
+	"remove blocks that nobody uses or has pinned",
+	"Remove blocks from every tier, unless they are pinned, or somebody has "
+	"them open or has a lease on them." FOR_THE_OWNER);
 COMMAND(touch, ucm_blocks_touch, "touched", "count a use of blocks",
 	"Count a use of blocks now, as reading them does.");

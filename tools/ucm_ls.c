@@ -62,12 +62,15 @@ static void print_rows(struct ucm_client *client, const struct ucm_rows *rows)
 		char hex[UCM_ID_HEX + 1];
 
 		ucm_id_format(&row->id, hex);
-		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s\n", hex,
+		printf("%s %10s %-8s %8" PRIu32 " %5s %5s%s%s%s%s\n", hex,
 		       ucm_text_size(place->size, !opt.human).text,
 		       ucm_client_tier(client, place->tier), place->uses,
 		       ucm_text_age(now - place->mtime_ns / 1000000000).text,
 		       ucm_text_age(now - place->atime_s).text,
-		       place->flags & UCM_PLACE_PINNED ? " pinned" : "");
+		       place->flags & UCM_PLACE_PINNED ? " pinned" : "",
+		       place->flags & UCM_PLACE_OPEN ? " open" : "",
+		       place->flags & UCM_PLACE_LEASED ? " leased" : "",
+		       place->flags & UCM_PLACE_WRITTEN ? " written" : "");
 	}
 }
 
@@ -75,13 +78,16 @@ static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 {
 	const struct ucm_control_place *place = &row->place;
 
-	return json_pack("{so sI ss sI sf sI sb}", "id", ucm_json_id(&row->id),
+	return json_pack("{so sI ss sI sf sI sb sb sb sb}", "id", ucm_json_id(&row->id),
 			 "size", (json_int_t)place->size, "tier",
 			 ucm_client_tier(client, place->tier), "uses",
 			 (json_int_t)place->uses, "committed",
 			 (double)place->mtime_ns / 1e9, "used",
 			 (json_int_t)place->atime_s, "pinned",
-			 place->flags & UCM_PLACE_PINNED);
+			 place->flags & UCM_PLACE_PINNED, "open",
+			 place->flags & UCM_PLACE_OPEN, "leased",
+			 place->flags & UCM_PLACE_LEASED, "written",
+			 place->flags & UCM_PLACE_WRITTEN);
 }
 
 static json_t *describe_all(struct ucm_client *client,
@@ -146,7 +152,8 @@ const struct ucm_command ucm_ls_command = {
 	.operands = "",
 	.about = "List the blocks of a space: id, size, tier, uses since the "
 		 "mount, time since the commit and since the last use, and "
-		 "whether it is pinned.",
+		 "what keeps it from being evicted: pinned, open, leased, or "
+		 "written (its writer has not closed it yet).",
 	.args = args,
 	.run = run,
 };

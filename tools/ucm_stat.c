@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ struct subject {
 	struct ucm_client *client;
 	struct ucm_control_place place;
 	char path[4096];   /* "": not known */
+	char opens[16], leases[48]; /* before we open it; "": not known */
 	struct ucm_block block;
 	uint8_t *head;     /* the file's first data_offset bytes */
 };
@@ -54,8 +56,17 @@ static int fail(const char *why)
 	return ucm_tool_complain("%s: %s", hex, why);
 }
 
-static int open_block(const struct ucm_client *client)
+static void read_attr(const char *path, const char *name, char *value,
+		      size_t size)
 {
+	ssize_t len = getxattr(path, name, value, size - 1);
+
+	value[len < 0 ? 0 : len] = '\0';
+}
+
+static int open_block(struct subject *subject)
+{
+	const struct ucm_client *client = subject->client;
 	char folder[UCM_TREE_FOLDER_MAX], below[UCM_TREE_PATH_MAX];
 	_cleanup_free_ char *path = NULL;
 	int fd;
@@ -66,6 +77,10 @@ static int open_block(const struct ucm_client *client)
 		path = NULL;
 		return fail("no memory");
 	}
+	read_attr(path, "user.ucmfs.opens", subject->opens,
+		  sizeof(subject->opens));
+	read_attr(path, "user.ucmfs.leases", subject->leases,
+		  sizeof(subject->leases));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd >= 0 ? fd : fail(errno == ENOENT ? "absent" : strerror(errno));
 }
@@ -124,7 +139,7 @@ static int read_subject(struct subject *subject)
 			      subject->path);
 	if (err && err != -EPERM)
 		return err == -ENOENT ? fail("absent") : err;
-	fd = open_block(subject->client);
+	fd = open_block(subject);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st))
@@ -171,6 +186,19 @@ static void add_time(struct field **at, const char *name, int64_t seconds)
 		add(at, name, "%s", text);
 }
 
+/* As user.ucmfs.leases has them: users, and milliseconds that are left. */
+static void add_leases(struct field **at, const char *value)
+{
+	unsigned users;
+	long long left_ms;
+
+	if (sscanf(value, "%u %lld", &users, &left_ms) != 2)
+		return;
+	add(at, "leases", "%u", users);
+	if (users)
+		add(at, "leased_ms", "%lld", left_ms);
+}
+
 static void add_header(struct field **at, const struct ucm_block *block)
 {
 	static const char *const forms[] = { "paged", "packed", "bare" };
@@ -215,6 +243,10 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 	add_time(&at, "committed", place->mtime_ns / 1000000000);
 	add(&at, "pinned", "%s",
 	    place->flags & UCM_PLACE_PINNED ? "yes" : "no");
+	if (*subject->opens)
+		add(&at, "opens", "%s", subject->opens);
+	if (*subject->leases)
+		add_leases(&at, subject->leases);
 	return (size_t)(at - fields);
 }
 
@@ -299,7 +331,7 @@ static json_t *field_json(const struct field *field)
 {
 	static const char *const numbers[] = {
 		"size", "payload", "payload_at", "directory", "generation",
-		"uses",
+		"uses", "opens", "leases", "leased_ms",
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

@@ -132,7 +132,7 @@ static int block_open_first(fuse_req_t req, struct ucm_handle *file)
 	struct ucm_file opened;
 	int err = ucm_store_open_block(daemon->store,
 				       ucm_node_value(file->node), &entry,
-				       &opened);
+				       &opened, &file->open);
 
 	if (!err)
 		err = ucm_handle_take(file, &opened);
@@ -173,7 +173,7 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 		return -ENOMEM;
 	pthread_mutex_lock(&file->lock);
 	if (file->opens)
-		err = ucm_store_open_again(daemon->store, ucm_node_value(ino));
+		err = ucm_store_open_again(daemon->store, &file->open);
 	else if (!ucm_kept_open(daemon, file))
 		err = block_open_first(account->req, file);
 	if (!err) {
@@ -279,6 +279,28 @@ static int block_get_uses(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return snprintf(value, UCM_XATTR_MAX, "%" PRIu32, entry.uses);
 }
 
+static int block_get_opens(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   char *value)
+{
+	struct ucm_hold hold;
+	int err = ucm_store_holds(daemon->store, ucm_node_value(ino), &hold);
+
+	return err ? err
+		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32, hold.opens);
+}
+
+/* By how many users, and for how many milliseconds yet. */
+static int block_get_leases(struct ucm_daemon *daemon, fuse_ino_t ino,
+			    char *value)
+{
+	struct ucm_hold hold;
+	int err = ucm_store_holds(daemon->store, ucm_node_value(ino), &hold);
+
+	return err ? err
+		   : snprintf(value, UCM_XATTR_MAX, "%" PRIu32 " %" PRId64,
+			      hold.lessees, hold.leased_ms);
+}
+
 static int block_get_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
 			    char *value)
 {
@@ -330,6 +352,16 @@ static const struct ucm_xattr block_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "uses",
 		.get = block_get_uses,
+		.set = block_set_nothing,
+	},
+	{
+		.name = UCM_XATTR_PREFIX "opens",
+		.get = block_get_opens,
+		.set = block_set_nothing,
+	},
+	{
+		.name = UCM_XATTR_PREFIX "leases",
+		.get = block_get_leases,
 		.set = block_set_nothing,
 	},
 	{

@@ -76,7 +76,6 @@ struct ucm_daemon {
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
-	struct ucm_leases leases;
 	struct timespec started;
 	_Atomic bool passthrough;	    /* in use */
 	_Atomic bool refused[UCM_MAX_DIRS]; /* not for files in there */
@@ -223,6 +222,7 @@ struct ucm_handle {
 	uint16_t space;	 /* where its name is, under files.lock */
 	uint8_t bucket;
 	struct ucm_key key;	     /* the block, or the block to be */
+	struct ucm_open open;	     /* of a block: for the store to count */
 	struct ucm_temp temp;	     /* if it has one */
 	char *name;		     /* of staging, under files.lock */
 	uint64_t counted;	     /* of files/: bytes in the tier's */

@@ -59,6 +59,7 @@ void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 		ioctl(fuse_session_fd(daemon->session),
 		      FUSE_DEV_IOC_BACKING_CLOSE, &id);
 	file->backing_id = 0;
+	ucm_hold_end(daemon->store, &file->open);
 	if (file->fd >= 0)
 		close(file->fd);
 	file->fd = -1;

@@ -103,14 +103,30 @@ static int check_head(const struct ucm_control_head *head, uint32_t most,
 
 /* ---- the calls ---- */
 
+static struct ucm_calls_terms terms_of(const struct call *call,
+				       const struct ucm_control_head *head)
+{
+	return (struct ucm_calls_terms){
+		.uid = fuse_req_ctx(call->req)->uid,
+		.lease_ms = head->lease_ms,
+		.flags = head->flags,
+	};
+}
+
 static int run_batch(const struct call *call, void *data)
 {
 	struct ucm_control_batch *batch = data;
 	struct ucm_daemon *daemon = call->daemon;
 	enum ucm_calls_op op = call->command->op;
+	const struct ucm_calls_terms terms = terms_of(call, &batch->head);
 	struct ucm_space *space;
-	int err = check_head(&batch->head, UCM_CONTROL_IDS, 0, 0);
+	int err;
 
+	if (op == UCM_BATCH_LEASE)
+		err = check_head(&batch->head, UCM_CONTROL_IDS,
+				 UCM_CONTROL_LEASE_MAX_MS, UCM_LEASE_RENEW);
+	else
+		err = check_head(&batch->head, UCM_CONTROL_IDS, 0, 0);
 	if (!err)
 		err = space_of(call, &batch->head, &space);
 	if (err)
@@ -119,8 +135,7 @@ static int run_batch(const struct call *call, void *data)
 	for (uint32_t i = 0; i < batch->head.num; i++) {
 		struct ucm_key key = { .id = batch->u.ids[i],
 				       .space = space->number };
-		int result =
-			ucm_calls_one(daemon->store, &daemon->leases, op, &key);
+		int result = ucm_calls_one(daemon->store, op, &key, &terms);
 
 		if (op == UCM_BATCH_EVICT && !result)
 			ucm_notify_loss(daemon, &key);
@@ -132,7 +147,7 @@ static int run_batch(const struct call *call, void *data)
 static int run_locate(const struct call *call, void *data)
 {
 	struct ucm_control_locate *locate = data;
-	struct ucm_daemon *daemon = call->daemon;
+	const struct ucm_calls_terms terms = terms_of(call, &locate->head);
 	_cleanup_free_ struct ucm_id *ids = NULL;
 	struct ucm_space *space;
 	int err = check_head(&locate->head, UCM_CONTROL_PLACES,
@@ -151,9 +166,7 @@ static int run_locate(const struct call *call, void *data)
 	for (uint32_t i = 0; i < locate->head.num; i++) {
 		struct ucm_key key = { .id = ids[i], .space = space->number };
 
-		ucm_calls_locate(daemon->store, &daemon->leases,
-				 fuse_req_ctx(call->req)->uid, &key,
-				 locate->head.lease_ms, locate->head.flags,
+		ucm_calls_locate(call->daemon->store, &key, &terms,
 				 &locate->u.places[i]);
 	}
 	return 0;
@@ -224,6 +237,7 @@ static int run_checkpoint(const struct call *call, void *data)
 static const struct command commands[] = {
 	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP },
 	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH },
+	{ UCM_CONTROL_LEASE, READERS, run_batch, UCM_BATCH_LEASE },
 	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0 },
 	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0 },
 	{ UCM_CONTROL_PATH, OWNER, run_path, 0 },

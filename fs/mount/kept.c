@@ -2,6 +2,9 @@
 /*
  * kept.c - blocks that were closed a moment ago and keep their descriptor.
  *
+ * To the store such a block is not open: it may be evicted, and then leaves the
+ * index, and with it the list.
+ *
  * The handle of a block is in use (it has opens), kept (it has only its
  * descriptor, and the list has a reference), or neither, while somebody who has
  * looked it up is about to open it. Whoever drops the last reference closes.
@@ -299,7 +302,7 @@ bool ucm_kept_open(struct ucm_daemon *daemon, struct ucm_handle *file)
 		return false;
 	kept_take(daemon, file);
 	if (kept_is_entry(daemon, file) && kept_is_file(file) &&
-	    !ucm_store_open_again(daemon->store, ucm_node_value(file->node)))
+	    !ucm_store_open_again(daemon->store, &file->open))
 		return true;
 	ucm_handle_close_file(daemon, file);
 	return false;

@@ -90,8 +90,9 @@ static void put_mount(struct ucm_prom *prom, struct ucm_daemon *daemon)
 
 static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 {
-	uint64_t spaces = 0;
+	uint64_t spaces = 0, open, leased;
 
+	ucm_store_count_holds(store, &open, &leased);
 	for (unsigned i = 0; i < store->names.num; i++)
 		spaces += !!ucm_namespace_get(&store->names, i);
 	put_gauge(prom, "ucmfs_index_blocks", "blocks known",
@@ -100,6 +101,9 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 		  "blocks to be checked before use, after an unclean stop or "
 		  "lost writes",
 		  atomic_load(&store->doubts));
+	put_gauge(prom, "ucmfs_open_blocks", "blocks that are open", open);
+	put_gauge(prom, "ucmfs_leased_blocks",
+		  "leases that have not run out, of all users", leased);
 	put_gauge(prom, "ucmfs_index_memory_bytes", "memory of the index",
 		  ucm_index_memory(store->index));
 	put_gauge(prom, "ucmfs_index_complete",

@@ -99,6 +99,8 @@ void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 {
 	pthread_mutex_lock(&file->lock);
 	file->touched_ms = ucm_monotonic_ms();
+	if (file->open.ref)
+		ucm_hold_close(&file->open);
 	if (--file->opens == 0) {
 		if (file->ops->last_close)
 			file->ops->last_close(account, file);

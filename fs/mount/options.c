@@ -61,8 +61,8 @@ static const struct option_row rows[] = {
 	{ "threads", "N", NUMBER, AT(threads), 1024, "threads that answer requests [10]" },
 	{ "entry_timeout", "SECONDS", NUMBER, AT(entry_timeout_s), 31536000, "how long the kernel may remember a committed block [3600]" },
 	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
-	{ "leases", "N", NUMBER, AT(leases), 1 << 24, "most leases on blocks that one user may have at a time [65536]" },
-	{ "lease_age", "SECONDS", NUMBER, AT(lease_age_s), 86400, "how long a user may keep a block from eviction by renewing leases [600]" },
+	{ "leases", "N", STORE, 0, 0, "most leases on blocks that one user may have at a time [65536]" },
+	{ "lease_age", "SECONDS", STORE, 0, 0, "how long a user may keep a block from eviction by renewing leases [600]" },
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
 	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
 	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },
@@ -111,8 +111,6 @@ void ucm_options_init(struct ucm_options *options)
 		.threads = 10,
 		.entry_timeout_s = 3600,
 		.keep_open = 4096,
-		.leases = 65536,
-		.lease_age_s = 600,
 		.ready_fd = -1,
 		.log_level = UCM_LOG_INFO,
 		.trace_size = 64 << 20,
@@ -167,8 +165,6 @@ static uint64_t least_of(const struct option_row *row)
 {
 	if (row->kind != NUMBER)
 		return 0;
-	if (row->offset == AT(lease_age_s))
-		return UCM_CONTROL_LEASE_MAX_MS / 1000;
 	return row->offset == AT(threads);
 }
 

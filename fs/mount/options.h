@@ -40,8 +40,6 @@ struct ucm_options {
 	unsigned threads;
 	unsigned entry_timeout_s;
 	unsigned keep_open;   /* closed blocks */
-	unsigned leases;      /* of one user */
-	unsigned lease_age_s; /* how long one may hold a block */
 	int ready_fd; /* -1: none */
 	bool has_uid, has_gid;
 	unsigned uid, gid;

@@ -528,7 +528,6 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	int err = ucm_handles_init(&daemon.files);
 
 	ucm_files_tree_init(&daemon.file_tree, &store->dirs);
-	ucm_leases_init(&daemon.leases, options->leases, options->lease_age_s);
 	if (!err)
 		err = ucm_files_ops_init(&daemon);
 	if (!daemon.ops)
@@ -549,7 +548,6 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 	daemon.session = NULL;
 	fuse_opt_free_args(&args);
 	ucm_handles_fini(&daemon);
-	ucm_leases_fini(&daemon.leases);
 	ucm_files_nodes_fini(&daemon.nodes);
 	ucm_opstats_free(daemon.ops);
 	ucm_log_tell_left_out(true);

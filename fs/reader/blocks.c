@@ -95,9 +95,11 @@ static size_t min(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-static int run_batches(const struct ucm_blocks *blocks, unsigned long number,
-		       const char *space, const struct ucm_id *ids, size_t num,
-		       int32_t *results)
+/* flags, lease_ms: of UCM_CONTROL_LEASE. */
+static int run_batches_for(const struct ucm_blocks *blocks,
+			   unsigned long number, const char *space,
+			   const struct ucm_id *ids, size_t num, uint32_t flags,
+			   uint32_t lease_ms, int32_t *results)
 {
 	_cleanup_free_ struct ucm_control_batch *batch =
 		malloc(sizeof(*batch));
@@ -109,6 +111,8 @@ static int run_batches(const struct ucm_blocks *blocks, unsigned long number,
 	do { /* once at least: whoever may not ask hears of it */
 		part = min(num - at, UCM_CONTROL_IDS);
 		err = fill_head(&batch->head, space, part);
+		batch->head.flags = flags;
+		batch->head.lease_ms = lease_ms;
 		if (!err && part)
 			memcpy(batch->u.ids, ids + at, part * sizeof(*ids));
 		if (!err)
@@ -119,6 +123,13 @@ static int run_batches(const struct ucm_blocks *blocks, unsigned long number,
 		at += part;
 	} while (!err && at < num);
 	return err;
+}
+
+static int run_batches(const struct ucm_blocks *blocks, unsigned long number,
+		       const char *space, const struct ucm_id *ids, size_t num,
+		       int32_t *results)
+{
+	return run_batches_for(blocks, number, space, ids, num, 0, 0, results);
 }
 
 int ucm_blocks_lookup(struct ucm_blocks *blocks, const char *space,
@@ -156,6 +167,14 @@ int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
 		    const struct ucm_id *ids, size_t num, int32_t *results)
 {
 	return run_batches(blocks, UCM_CONTROL_WARM, space, ids, num, results);
+}
+
+int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, uint32_t flags,
+		     uint32_t lease_ms, int32_t *results)
+{
+	return run_batches_for(blocks, UCM_CONTROL_LEASE, space, ids, num,
+			       flags, lease_ms, results);
 }
 
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,

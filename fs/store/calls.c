@@ -8,37 +8,8 @@
 
 #include <errno.h>
 
-#include "common/clock.h"
 #include "fs/store/inside.h"
 #include "hashing/tree.h"
-
-/* Under the name's lock, under which leases are given: what was located and
- * leased is not removed after it. */
-static int calls_evict_locked(struct ucm_store *store,
-			      struct ucm_leases *leases,
-			      const struct ucm_key *key, ucm_ref ref)
-{
-	struct ucm_entry entry;
-
-	if (!ucm_index_get(store->index, ref, &entry))
-		return -ENOENT;
-	if (entry.flags & UCM_ENTRY_PINNED)
-		return -EPERM;
-	if (ucm_lease_held(leases, ref, ucm_monotonic_ms()))
-		return -EBUSY;
-	return ucm_store_remove(store, key);
-}
-
-static int calls_evict(struct ucm_store *store, struct ucm_leases *leases,
-		       const struct ucm_key *key, ucm_ref ref)
-{
-	int err;
-
-	ucm_store_lock_name(store, &key->id);
-	err = calls_evict_locked(store, leases, key, ref);
-	ucm_store_unlock_name(store, &key->id);
-	return err;
-}
 
 static int calls_lookup(struct ucm_store *store, const struct ucm_key *key)
 {
@@ -49,8 +20,18 @@ static int calls_lookup(struct ucm_store *store, const struct ucm_key *key)
 	return err == -ENOENT ? 0 : err ? err : 1;
 }
 
-int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
-		  enum ucm_calls_op op, const struct ucm_key *key)
+static int calls_lease(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_calls_terms *terms)
+{
+	if (!terms->lease_ms)
+		return ucm_store_release(store, ref, terms->uid);
+	return ucm_store_lease(store, ref, terms->uid, terms->lease_ms,
+			       terms->flags & UCM_LEASE_RENEW);
+}
+
+int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
+		  const struct ucm_key *key,
+		  const struct ucm_calls_terms *terms)
 {
 	struct ucm_entry entry;
 	ucm_ref ref;
@@ -69,32 +50,30 @@ int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
 	case UCM_BATCH_UNPIN:
 		return ucm_store_pin(store, ref, false);
 	case UCM_BATCH_EVICT:
-		return calls_evict(store, leases, key, ref);
+		return ucm_store_evict(store, key);
+	case UCM_BATCH_LEASE:
+		return calls_lease(store, ref, terms);
 	default:
 		return -EINVAL;
 	}
 }
 
-static int calls_lease(struct ucm_store *store, struct ucm_leases *leases,
-		       uint32_t uid, const struct ucm_key *key, ucm_ref ref,
-		       uint32_t lease_ms)
+static uint16_t flags_of(const struct ucm_hold *hold)
 {
-	struct ucm_entry entry;
-	int err = -ENOENT;
-
-	ucm_store_lock_name(store, &key->id);
-	if (ucm_index_get(store->index, ref, &entry))
-		err = ucm_lease_take(leases, ref, uid, ucm_monotonic_ms(),
-				     lease_ms);
-	ucm_store_unlock_name(store, &key->id);
-	return err;
+	return (uint16_t)((hold->pinned ? UCM_PLACE_PINNED : 0) |
+			  (hold->opens ? UCM_PLACE_OPEN : 0) |
+			  (hold->lessees ? UCM_PLACE_LEASED : 0) |
+			  (hold->being_written ? UCM_PLACE_WRITTEN : 0));
 }
 
-static void fill_place(const struct ucm_store *store,
+static void fill_place(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_entry *entry,
 		       const struct ucm_block *block,
 		       struct ucm_control_place *place)
 {
+	struct ucm_hold hold;
+
+
 	place->tier =
 		(uint8_t)(store->dirs.tier_of[entry->dir] - store->dirs.tiers);
 	place->directory = entry->dir;
@@ -103,17 +82,16 @@ static void fill_place(const struct ucm_store *store,
 	place->generation = entry->generation;
 	place->uses = entry->uses;
 	place->atime_s = entry->atime_s;
-	if (entry->flags & UCM_ENTRY_PINNED)
-		place->flags |= UCM_PLACE_PINNED;
+	if (!ucm_store_holds(store, ref, &hold))
+		place->flags = flags_of(&hold);
 	if (block->flags & UCM_BLOCK_HAS_CRC) {
 		place->flags |= UCM_PLACE_CRC;
 		place->crc32c = block->payload_crc;
 	}
 }
 
-void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
-		      uint32_t uid, const struct ucm_key *key,
-		      uint32_t lease_ms, uint32_t flags,
+void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
+		      const struct ucm_calls_terms *terms,
 		      struct ucm_control_place *out)
 {
 	struct ucm_control_place place = { 0 };
@@ -122,17 +100,17 @@ void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
 	ucm_ref ref;
 	int err;
 
-	if (flags & UCM_LOCATE_PEEK)
+	if (terms->flags & UCM_LOCATE_PEEK)
 		err = ucm_store_peek(store, key, &entry, &ref);
 	else
 		err = ucm_store_find(store, key, &entry, &ref);
-	if (!err && lease_ms)
-		err = calls_lease(store, leases, uid, key, ref, lease_ms);
+	if (!err && terms->lease_ms)
+		err = calls_lease(store, ref, terms);
 	/* leased now, and read after that: so it is still the same file */
-	if (!err && flags & UCM_LOCATE_CRC)
+	if (!err && terms->flags & UCM_LOCATE_CRC)
 		err = ucm_store_header(store, ref, &block);
 	if (!err)
-		fill_place(store, &entry, &block, &place);
+		fill_place(store, ref, &entry, &block, &place);
 	place.result = err;
 	*out = place;
 }

@@ -10,7 +10,6 @@
 
 #include <ucm/control.h>
 
-#include "fs/store/lease.h"
 #include "fs/store/store.h"
 
 enum ucm_calls_op {
@@ -19,17 +18,24 @@ enum ucm_calls_op {
 	UCM_BATCH_PIN,
 	UCM_BATCH_UNPIN,
 	UCM_BATCH_EVICT,
+	UCM_BATCH_LEASE,
+};
+
+/* What a call says beside the ids, and who makes it. */
+struct ucm_calls_terms {
+	uint32_t uid;
+	uint32_t lease_ms; /* 0: none; of lease: give it back */
+	uint32_t flags;	   /* UCM_LOCATE_*, UCM_LEASE_* */
 };
 
 /* One block: what control.h says of its result. */
-int ucm_calls_one(struct ucm_store *store, struct ucm_leases *leases,
-		  enum ucm_calls_op op, const struct ucm_key *key);
+int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
+		  const struct ucm_key *key,
+		  const struct ucm_calls_terms *terms);
 
-/* Where a block lies; lease_ms: of a lease of user uid, 0 for none; flags:
- * UCM_LOCATE_*. */
-void ucm_calls_locate(struct ucm_store *store, struct ucm_leases *leases,
-		      uint32_t uid, const struct ucm_key *key,
-		      uint32_t lease_ms, uint32_t flags,
+/* Where a block lies. */
+void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
+		      const struct ucm_calls_terms *terms,
 		      struct ucm_control_place *out);
 
 void ucm_calls_statistics(struct ucm_store *store,

@@ -22,6 +22,10 @@ void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err)
 	struct ucm_entry entry;
 	struct ucm_key key;
 
+	/* whoever takes it away does the rest */
+	if (ucm_index_get(store->index, ref, &entry) &&
+	    entry.flags & UCM_ENTRY_LEAVING)
+		return;
 	if (!ucm_store_index_remove(store, ref, &entry))
 		return;
 	ucm_count(&store->stats.vanished);

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -171,6 +172,24 @@ void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 	};
 
 	ucm_index_edit(store->index, temp->ref, edit_adopt, &new);
+}
+
+/* ---- uses ---- */
+
+void ucm_store_touch_entry(struct ucm_entry *entry)
+{
+	entry->atime_s = (uint32_t)time(NULL);
+	entry->uses++;
+}
+
+void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry)
+{
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
+
+	ucm_store_touch_entry(entry);
+	ucm_count(&stats->opens);
+	ucm_count_more(&stats->opened_bytes, entry->size);
+	ucm_count(&store->stats.opens);
 }
 
 /* ---- in doubt ---- */

@@ -9,11 +9,12 @@
  *   sync_lock of a directory's keeper, over a sync and the checks before it
  *   one of name_locks, over the calls that change a name's file; recursive
  *   the lock of a snapshot's section (snapshot_load.c), while it is taken in
- *   loss_lock or gone_lock; or the lock of the leases, of a space, of the table
- *   of spaces, of unread.h, or of a shard of the index, which may take that of
- *   its memory
+ *   loss_lock or gone_lock; or the lock of a space, of the table of spaces, of
+ *   unread.h, or of a shard of the index
+ *   below that of a shard: its memory's, the leases', a chain's of open files
  *
- * Nobody holds two name locks, two sync_locks or two locks of the last line.
+ * Nobody holds two name locks, two sync_locks or two locks of the last two
+ * lines.
  * keepers_lock and the lock of writers of space.json are held over no other.
  */
 #ifndef UCM_STORE_INSIDE_H
@@ -56,6 +57,10 @@ static inline int ucm_store_mark_pin(struct ucm_store *store,
 		medium, store->names.spaces[entry->space]->folder, &entry->id,
 		pinned);
 }
+
+/* Count a use, or an open, of an entry that is being edited. */
+void ucm_store_touch_entry(struct ucm_entry *entry);
+void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
 
 /* Put it in doubt. */
 void ucm_store_doubt(struct ucm_store *store, ucm_ref ref);

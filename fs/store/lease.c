@@ -78,7 +78,7 @@ static void count_users(struct ucm_leases *leases)
 	for (size_t i = 0; i < leases->num_users; i++)
 		leases->users[i].num = 0;
 	for (size_t i = 0; i < leases->room; i++) {
-		if (leases->slots[i].ref)
+		if (leases->slots[i].takes)
 			user_of(leases, leases->slots[i].uid)->num++;
 	}
 }
@@ -104,8 +104,10 @@ static int make_anew(struct ucm_leases *leases, int64_t now_ms)
 	if (!slots)
 		return -ENOMEM;
 	for (size_t i = 0; i < leases->room; i++) {
-		const struct ucm_lease *old = &leases->slots[i];
+		struct ucm_lease *old = &leases->slots[i];
 
+		if (old->until_ms <= now_ms)
+			old->takes = 0;
 		if (!is_over(old, now_ms))
 			*slot_of(slots, room, old->ref, old->uid) = *old;
 	}
@@ -134,39 +136,29 @@ static int admit(struct ucm_leases *leases, uint32_t uid, int64_t now_ms)
 	return user->num < leases->most ? 0 : -EDQUOT;
 }
 
-/* One more lease of this user, in a free slot. */
-static int take_new(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
-		    int64_t now_ms, int64_t until_ms)
+/* He has it for so long. Those who let it run out have nothing to give back. */
+static int give(struct ucm_leases *leases, struct ucm_lease *lease,
+		int64_t now_ms, int64_t until_ms, bool renew)
 {
-	int err = admit(leases, uid, now_ms);
+	bool counted = lease->takes;
 
-	if (err)
-		return err;
-	*slot_of(leases->slots, leases->room, ref, uid) = (struct ucm_lease){
-		.ref = ref,
-		.uid = uid,
-		.since_ms = now_ms,
-		.until_ms = until_ms,
-	};
-	user_of(leases, uid)->num++;
-	leases->used++;
-	return 0;
-}
-
-static int renew(const struct ucm_leases *leases, struct ucm_lease *lease,
-		 int64_t now_ms, int64_t until_ms)
-{
 	if (is_over(lease, now_ms))
 		lease->since_ms = lease->until_ms = now_ms;
 	if (until_ms > lease->since_ms + leases->age_ms)
 		return -EDQUOT;
+	if (lease->until_ms <= now_ms)
+		lease->takes = 0;
+	if (!renew || !lease->takes)
+		lease->takes++;
+	if (!counted)
+		user_of(leases, lease->uid)->num++;
 	if (lease->until_ms < until_ms)
 		lease->until_ms = until_ms;
 	return 0;
 }
 
 static int take(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
-		int64_t now_ms, int64_t until_ms)
+		int64_t now_ms, int64_t until_ms, bool renew)
 {
 	struct ucm_lease *lease;
 	int err = 0;
@@ -176,34 +168,88 @@ static int take(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
 	if (err)
 		return err;
 	lease = slot_of(leases->slots, leases->room, ref, uid);
-	return lease->ref ? renew(leases, lease, now_ms, until_ms)
-			  : take_new(leases, ref, uid, now_ms, until_ms);
+	if (!lease->takes) {
+		err = admit(leases, uid, now_ms);
+		if (err)
+			return err;
+		/* there may be another table now */
+		lease = slot_of(leases->slots, leases->room, ref, uid);
+	}
+	if (!lease->ref) {
+		*lease = (struct ucm_lease){ .ref = ref, .uid = uid };
+		leases->used++;
+	}
+	return give(leases, lease, now_ms, until_ms, renew);
 }
 
 int ucm_lease_take(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
-		   int64_t now_ms, int64_t lease_ms)
+		   int64_t now_ms, int64_t lease_ms, bool renew)
 {
 	int err;
 
 	pthread_mutex_lock(&leases->lock);
-	err = take(leases, ref, uid, now_ms, now_ms + lease_ms);
+	err = take(leases, ref, uid, now_ms, now_ms + lease_ms, renew);
 	pthread_mutex_unlock(&leases->lock);
 	return err;
 }
 
-bool ucm_lease_held(struct ucm_leases *leases, ucm_ref ref, int64_t now_ms)
+void ucm_lease_release(struct ucm_leases *leases, ucm_ref ref, uint32_t uid,
+		       int64_t now_ms)
 {
-	bool held = false;
-	size_t at;
+	struct ucm_lease *lease;
 
 	pthread_mutex_lock(&leases->lock);
 	if (leases->room) {
-		for (at = first_slot(leases->room, ref);
-		     leases->slots[at].ref && !held;
-		     at = (at + 1) & (leases->room - 1))
-			held = leases->slots[at].ref == ref &&
-			       leases->slots[at].until_ms > now_ms;
+		lease = slot_of(leases->slots, leases->room, ref, uid);
+		if (lease->takes && lease->until_ms > now_ms &&
+		    !--lease->takes) {
+			lease->until_ms = now_ms;
+			user_of(leases, uid)->num--;
+		}
 	}
 	pthread_mutex_unlock(&leases->lock);
-	return held;
+}
+
+/* Under the lock, of a table that has room. */
+static unsigned ask(const struct ucm_leases *leases, ucm_ref ref,
+		    int64_t now_ms, int64_t *left_ms)
+{
+	size_t at = first_slot(leases->room, ref);
+	unsigned num = 0;
+
+	for (; leases->slots[at].ref; at = (at + 1) & (leases->room - 1)) {
+		const struct ucm_lease *lease = &leases->slots[at];
+
+		if (lease->ref != ref || lease->until_ms <= now_ms)
+			continue;
+		num++;
+		if (*left_ms < lease->until_ms - now_ms)
+			*left_ms = lease->until_ms - now_ms;
+	}
+	return num;
+}
+
+unsigned ucm_lease_ask(struct ucm_leases *leases, ucm_ref ref, int64_t now_ms,
+		       int64_t *left_ms_out)
+{
+	unsigned num = 0;
+
+	*left_ms_out = 0;
+	pthread_mutex_lock(&leases->lock);
+	if (leases->room)
+		num = ask(leases, ref, now_ms, left_ms_out);
+	pthread_mutex_unlock(&leases->lock);
+	return num;
+}
+
+uint64_t ucm_leases_count(struct ucm_leases *leases, int64_t now_ms)
+{
+	uint64_t num = 0;
+
+	pthread_mutex_lock(&leases->lock);
+	for (size_t i = 0; i < leases->room; i++)
+		num += leases->slots[i].ref &&
+		       leases->slots[i].until_ms > now_ms;
+	pthread_mutex_unlock(&leases->lock);
+	return num;
 }

@@ -71,6 +71,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		return -ENOMEM;
 	store->config = config;
 	init_name_locks(store);
+	ucm_holds_init(&store->holds, config->leases, config->lease_age_s);
 	ucm_unread_init(&store->unread);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
@@ -171,6 +172,7 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_snapshots_free(store);
 	ucm_dirs_close(&store->dirs);
 	ucm_index_free(store->index);
+	ucm_holds_fini(&store->holds);
 	if (store->names.spaces)
 		ucm_namespace_fini(&store->names);
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)

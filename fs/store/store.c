@@ -39,6 +39,7 @@ static void store_probe(struct ucm_store *store, struct ucm_space *space,
 		ucm_count(&store->stats.probes);
 }
 
+/* Also one that is being removed. */
 static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
@@ -65,6 +66,8 @@ int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 	ucm_ref ref;
 	int err = find_or_probe(store, key, &entry, &ref);
 
+	if (!err && entry.flags & UCM_ENTRY_LEAVING)
+		err = -ENOENT;
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
 		err = ucm_store_settle(store, ref);
 		if (!err && !ucm_index_get(store->index, ref, &entry))
@@ -91,24 +94,7 @@ int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 static void edit_touch(struct ucm_entry *entry, void *arg)
 {
 	(void)arg;
-	entry->atime_s = (uint32_t)time(NULL);
-	entry->uses++;
-}
-
-static void edit_use(struct ucm_entry *entry, void *arg)
-{
-	struct ucm_store *store = arg;
-	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
-
-	edit_touch(entry, NULL);
-	ucm_count(&stats->opens);
-	ucm_count_more(&stats->opened_bytes, entry->size);
-}
-
-static void count_use(struct ucm_store *store, ucm_ref ref)
-{
-	ucm_index_edit(store->index, ref, edit_use, store);
-	ucm_count(&store->stats.opens);
+	ucm_store_touch_entry(entry);
 }
 
 int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
@@ -129,31 +115,47 @@ static int store_open_entry(struct ucm_store *store,
 				 &entry->id, out, st);
 }
 
+/* For the store's own use; ends with store_close_ref(). */
 static int store_open_ref(struct ucm_store *store, ucm_ref ref,
 			  struct ucm_entry *entry_out, struct ucm_file *out,
-			  struct stat *st)
+			  struct stat *st, struct ucm_open *open)
 {
-	return ucm_index_get(store->index, ref, entry_out)
-		       ? store_open_entry(store, entry_out, out, st)
-		       : -ENOENT;
+	int err = ucm_hold_open(store, open, ref, false);
+
+	if (err)
+		return err;
+	err = ucm_index_get(store->index, ref, entry_out)
+		      ? store_open_entry(store, entry_out, out, st)
+		      : -ENOENT;
+	if (err)
+		ucm_hold_end(store, open);
+	return err;
+}
+
+static void store_close_ref(struct ucm_store *store, struct ucm_open *open,
+			    struct ucm_file *file)
+{
+	ucm_file_close(file);
+	ucm_hold_end(store, open);
 }
 
 int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 		     struct ucm_block *out)
 {
+	struct ucm_open open = { 0 };
 	enum ucm_fault fault;
 	struct ucm_entry entry;
-	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct ucm_file file;
 	struct ucm_bytes bytes;
 	struct stat st;
-	int err;
+	int err = store_open_ref(store, ref, &entry, &file, &st, &open);
 
-	err = store_open_ref(store, ref, &entry, &file, &st);
 	if (err)
 		return err;
 	bytes = ucm_file_bytes(&file);
 	err = ucm_verify_header(&bytes, (uint64_t)st.st_size, &entry.id, out,
 				&fault);
+	store_close_ref(store, &open, &file);
 	return err ? err : fault ? -EIO : 0;
 }
 
@@ -247,12 +249,20 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 }
 
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
-			 struct ucm_entry *out, struct ucm_file *file_out)
+			 struct ucm_entry *out, struct ucm_file *file_out,
+			 struct ucm_open *open)
 {
+	struct ucm_open own = { 0 };
 	int err = store_open_checked(store, ref, out, file_out);
 
-	if (!err)
-		count_use(store, ref);
+	if (err)
+		return err;
+	/* it may have been evicted while it was opened */
+	err = ucm_hold_open(store, open ? open : &own, ref, true);
+	if (err)
+		ucm_file_close(file_out);
+	else
+		ucm_hold_end(store, &own);
 	return err;
 }
 
@@ -264,18 +274,16 @@ int ucm_store_check(struct ucm_store *store, ucm_ref ref)
 	return store_open_checked(store, ref, &entry, &file);
 }
 
-int ucm_store_open_again(struct ucm_store *store, ucm_ref ref)
+int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 {
 	struct ucm_entry entry;
 	int err = 0;
 
-	if (!ucm_index_get(store->index, ref, &entry))
+	if (!ucm_index_get(store->index, open->ref, &entry))
 		return -ENOENT;
 	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
-		err = ucm_store_check(store, ref);
-	if (!err)
-		count_use(store, ref);
-	return err;
+		err = ucm_store_check(store, open->ref);
+	return err ? err : ucm_hold_open(store, open, open->ref, true);
 }
 
 /* ---- removing and marking ---- */
@@ -339,8 +347,23 @@ static int store_remove_files(struct ucm_store *store,
 	return 0;
 }
 
+/* Of an unlink, which asks nobody. */
+static int store_mark_leaving(struct ucm_store *store, ucm_ref ref)
+{
+	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, true);
+	return 0;
+}
+
+/* Of an eviction. */
+static int store_claim(struct ucm_store *store, ucm_ref ref)
+{
+	return ucm_store_claim(store, ref, NULL);
+}
+
 static int store_remove_locked(struct ucm_store *store,
-			       const struct ucm_key *key)
+			       const struct ucm_key *key,
+			       int (*mark)(struct ucm_store *store,
+					   ucm_ref ref))
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct ucm_entry entry;
@@ -356,10 +379,12 @@ static int store_remove_locked(struct ucm_store *store,
 		return -EROFS;
 	/* before the file: whoever maps the index never sees a block that is
 	 * gone; the entry is removed after it, so that we find it until then */
-	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, true);
+	err = mark(store, ref);
+	if (err)
+		return err;
 	err = store_remove_files(store, space, &entry);
 	if (err) {
-		ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, false);
+		ucm_store_unclaim(store, ref);
 		return err;
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
@@ -370,7 +395,8 @@ static int store_remove_locked(struct ucm_store *store,
 	return 0;
 }
 
-int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
+static int store_remove(struct ucm_store *store, const struct ucm_key *key,
+			int (*mark)(struct ucm_store *store, ucm_ref ref))
 {
 	int err;
 
@@ -378,9 +404,19 @@ int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
-	err = store_remove_locked(store, key);
+	err = store_remove_locked(store, key, mark);
 	ucm_store_unlock_name(store, &key->id);
 	return err;
+}
+
+int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
+{
+	return store_remove(store, key, store_mark_leaving);
+}
+
+int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key)
+{
+	return store_remove(store, key, store_claim);
 }
 
 static void edit_times(struct ucm_entry *entry, void *arg)
@@ -394,12 +430,12 @@ static void edit_times(struct ucm_entry *entry, void *arg)
 int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 			const struct timespec times[2])
 {
+	struct ucm_open open = { 0 };
 	struct ucm_entry entry;
-	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct ucm_file file;
 	struct stat st;
-	int err;
+	int err = store_open_ref(store, ref, &entry, &file, &st, &open);
 
-	err = store_open_ref(store, ref, &entry, &file, &st);
 	if (err)
 		return err;
 	/* or new times would hide what its writer has done meanwhile */
@@ -412,6 +448,7 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 		err = ucm_file_stat(&file, &st);
 	if (!err)
 		ucm_index_edit(store->index, ref, edit_times, &st);
+	store_close_ref(store, &open, &file);
 	return err;
 }
 

@@ -22,6 +22,7 @@
 #include <sys/statvfs.h>
 
 #include "fs/index/index.h"
+#include "fs/store/hold.h"
 #include "fs/store/namespace.h"
 #include "fs/store/unread.h"
 #include "fs/tier/config.h"
@@ -48,6 +49,7 @@ struct ucm_store {
 	struct ucm_config *config; /* the caller's; outlives the store */
 	struct ucm_dirs dirs; /* of all tiers */
 	struct ucm_index *index;
+	struct ucm_holds holds; /* what may not be moved or evicted */
 	struct ucm_namespace names;
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
@@ -128,8 +130,8 @@ void ucm_store_close(struct ucm_store *store);
 
 /* ---- finding and reading ---- */
 
-/* -ENOENT, also if a directory could not say. A block in doubt is checked
- * first: -EIO and the like if it cannot be read. */
+/* -ENOENT, also if a directory could not say, or the block is being removed. A
+ * block in doubt is checked first: -EIO and the like if it cannot be read. */
 int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
@@ -137,13 +139,16 @@ int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out);
 
-/* Open a block for reading and count the use. -ENOENT if it is gone. */
+/* Open a block for reading and count the use. -ENOENT if it is gone. open: the
+ * caller's, of no block; it holds this one from now on (hold.h). NULL: the file
+ * is read at once, and nobody need know of it. */
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
-			 struct ucm_entry *out, struct ucm_file *file_out);
+			 struct ucm_entry *out, struct ucm_file *file_out,
+			 struct ucm_open *open);
 
-/* One more open of a block that is open already: count it. If it has come into
+/* One more open of a file that is open or kept: count it. If it has come into
  * doubt, or its writer still has it open, it is checked first: -ENOENT as above. */
-int ucm_store_open_again(struct ucm_store *store, ucm_ref ref);
+int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open);
 
 /* Read a block's header. */
 int ucm_store_header(struct ucm_store *store, ucm_ref ref,
@@ -153,8 +158,11 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
 			   unsigned bucket);
 
-/* Unlink a block from every tier. -ENOENT, -EROFS, ... */
+/* Unlink a block from every tier, whatever holds it. -ENOENT, -EROFS, ... */
 int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key);
+
+/* The same if nothing holds it: else -EPERM or -EBUSY (ucm_store_claim()). */
+int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key);
 
 /* Set atime and mtime as utimensat(2) does. */
 int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucm/control.h>
+
 #include "common/error.h"
 #include "common/parse.h"
 
@@ -26,6 +28,8 @@ void ucm_config_init(struct ucm_config *config)
 		.lock_wait_s = 10,
 		.block_max = UINT64_C(1) << 30,
 		.spaces = 8192,
+		.leases = 65536,
+		.lease_age_s = 600,
 	};
 }
 
@@ -319,6 +323,12 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 		return set_block_max(config, value, error);
 	if (!strcmp(key, "spaces"))
 		return set_number(key, value, 0, 65534, &config->spaces, error);
+	if (!strcmp(key, "leases"))
+		return set_number(key, value, 0, 1 << 24, &config->leases,
+				  error);
+	if (!strcmp(key, "lease_age")) /* no less than one lease */
+		return set_number(key, value, UCM_CONTROL_LEASE_MAX_MS / 1000,
+				  86400, &config->lease_age_s, error);
 	if (!strcmp(key, "lock_wait"))
 		return set_number(key, value, 0, 3600, &config->lock_wait_s,
 				  error);
@@ -409,6 +419,8 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		fprintf(out, "deadline: %u\n", config->deadline_s);
 	fprintf(out, "lock_wait: %u\n", config->lock_wait_s);
 	fprintf(out, "spaces: %u\n", config->spaces);
+	fprintf(out, "leases: %u\n", config->leases);
+	fprintf(out, "lease_age: %u\n", config->lease_age_s);
 	fprintf(out, "block_max: %llu\n",
 		(unsigned long long)config->block_max);
 }

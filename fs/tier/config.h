@@ -65,6 +65,8 @@ struct ucm_config {
 	 * 0: wait for ever; UCM_DEADLINE_AUTO: 30 s on network file systems. */
 	unsigned deadline_s;
 	unsigned spaces; /* that one user may make */
+	unsigned leases;      /* on blocks, of one user */
+	unsigned lease_age_s; /* of one lease, with all renewals */
 	uint64_t block_max; /* bytes; a larger block is refused */
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
@@ -83,9 +85,9 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, spaces, limit (TIER:SIZE or
- * DIRECTORY:SIZE), readonly (TIER). -ENOENT if there is no such setting, -EINVAL
- * and the cause in error for a bad value.
+ * staging_age, deadline, lock_wait, block_max, spaces, leases, lease_age, limit
+ * (TIER:SIZE or DIRECTORY:SIZE), readonly (TIER). -ENOENT if there is no such
+ * setting, -EINVAL and the cause in error for a bad value.
  */
 int ucm_config_set(struct ucm_config *config, const char *key,
 		   const char *value, struct ucm_error *error);

@@ -20,6 +20,8 @@
 	X(misses, "lookups that found none")                                  \
 	X(probes, "lookups that had to ask a directory")                      \
 	X(opens, "blocks opened for reading")                                 \
+	X(leases, "leases given on blocks, renewals not counted")             \
+	X(leases_refused, "leases refused to a user who has too many")        \
 	X(commits, "blocks committed")                                        \
 	X(commit_duplicates, "commits of a block that was there already")     \
 	X(commit_refused, "files refused at commit as wrong")                 \

@@ -48,8 +48,8 @@ int ucm_blocks_pin(struct ucm_blocks *blocks, const char *space,
 		   const struct ucm_id *ids, size_t num, int32_t *results);
 int ucm_blocks_unpin(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
-/* Remove them from every tier, if they are neither pinned (-EPERM) nor leased
- * (-EBUSY). */
+/* Remove them from every tier, if they are neither pinned (-EPERM) nor open or
+ * leased (-EBUSY). */
 int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
 /* Fetch them to a faster tier: -EOPNOTSUPP in this version. */
@@ -59,6 +59,14 @@ int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
  * too. A damaged block is in the way of a whole one until it is removed. */
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, int32_t *results);
+
+/* Keep them from being evicted for lease_ms, and give that back (0), one
+ * lease for each call before; or renew (UCM_LEASE_RENEW in flags). -EDQUOT: the
+ * user has too many leases, or has had this block for too long. See also
+ * <ucm/lessee.h>. */
+int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, size_t num, uint32_t flags,
+		     uint32_t lease_ms, int32_t *results);
 
 /* Where they lie. flags: UCM_LOCATE_*; lease_ms: keep them from being evicted
  * for so long (0: do not). */

@@ -33,8 +33,8 @@ extern "C" {
 struct ucm_control_head {
 	uint32_t version;  /* UCM_CONTROL_VERSION */
 	uint32_t num;      /* blocks */
-	uint32_t lease_ms; /* locate: see there; else 0 */
-	uint32_t flags;    /* locate: UCM_LOCATE_*; else 0 */
+	uint32_t lease_ms; /* locate, lease: see there; else 0 */
+	uint32_t flags;    /* locate: UCM_LOCATE_*; lease: UCM_LEASE_*; else 0 */
 	char space[136];   /* with its NUL; "": the default one */
 };
 
@@ -50,8 +50,14 @@ struct ucm_control_batch {
 #define UCM_LOCATE_CRC 0x1u  /* read the header, and give its checksum */
 #define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
+#define UCM_LEASE_RENEW 0x4u /* of what the caller has leased already */
+
 #define UCM_PLACE_PINNED 0x1u
 #define UCM_PLACE_CRC 0x2u /* crc32c is given */
+/* It is not evicted now, because it is open, leased, or its writer has it open: */
+#define UCM_PLACE_OPEN 0x4u
+#define UCM_PLACE_LEASED 0x8u
+#define UCM_PLACE_WRITTEN 0x10u
 
 struct ucm_control_place {
 	int32_t result;      /* 0; -ENOENT, -EIO, ... */
@@ -113,8 +119,8 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_PATH _IOWR('U', 5, struct ucm_control_path)
 #define UCM_CONTROL_PIN _IOWR('U', 6, struct ucm_control_batch)
 #define UCM_CONTROL_UNPIN _IOWR('U', 7, struct ucm_control_batch)
-/* Remove blocks from every tier: -EPERM: pinned, -EBUSY: leased, -EROFS. A
- * program that has one open can still read it. */
+/* Remove blocks from every tier: -EPERM: pinned, -EBUSY: open or leased,
+ * -EROFS. */
 #define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
 /* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
@@ -127,6 +133,13 @@ struct ucm_control_statistics {
  * EAGAIN: a directory has not been read to its end, or has blocks in doubt;
  * EIO: the sync of one failed. It is noted for all others. */
 #define UCM_CONTROL_CHECKPOINT _IO('U', 12)
+
+/* Keep blocks from being evicted for lease_ms (up to UCM_CONTROL_LEASE_MAX_MS),
+ * as locate does; 0: give the lease back. A block that a user has leased several
+ * times, for several requests, is held until each has given it back or the time
+ * is over; UCM_LEASE_RENEW: the time of one of them begins anew. For whoever may
+ * read the blocks. result 0, -ENOENT, or -EDQUOT as for locate. */
+#define UCM_CONTROL_LEASE _IOWR('U', 13, struct ucm_control_batch)
 
 #ifdef __cplusplus
 }

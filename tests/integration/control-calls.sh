@@ -56,7 +56,8 @@ in=$(ids 17 16)
 answers 'no path of what is not there' ENOENT call path
 in=$(ids 16 15)
 answers 'the path of its file' "$work/tier/blocks/$path" call path
-answers 'a block with a lease' "$place" call locate '' flags=1 lease=60000
+answers 'a block with a lease' "$(echo "$place" | sed 's/flags=2/flags=10/')" \
+	call locate '' flags=1 lease=60000
 answers 'is not evicted' EBUSY call evict
 check 'unlink removes it all the same' rm "$file"
 answers 'gone' 0 call lookup
@@ -134,6 +135,8 @@ answers 'no path' EINVAL call path '' num=0
 answers 'a lease that is too long' EINVAL call locate '' lease=60001
 answers 'a lease where there is none' EINVAL call lookup '' lease=1
 answers 'a flag that means nothing' EINVAL call locate '' flags=4
+answers 'nor of a lease' EINVAL call lease '' lease=1000 flags=1
+answers 'a longer lease' EINVAL call lease '' lease=60001
 answers 'a flag where there is none' EINVAL call touch '' flags=1
 answers 'a name without an end' EINVAL call lookup '' nul=0
 answers 'no such space' ENOENT call lookup none
@@ -151,13 +154,15 @@ need as_nobody mkdir -m 700 "$mnt/spaces/mine"
 need cp "$work/src/$(small_paths 1)" "$mnt/spaces/mine/$(small_paths 1)"
 answers 'others: lookup' 1 called_by 1234 lookup
 answers 'others: touch' 0 called_by 1234 touch
+answers 'others: lease' 0 called_by 1234 lease '' lease=1000
+answers 'others: and back' 0 called_by 1234 lease
 same 'others: locate' tier=0 "$(printf '%s\n' "$in" | called_by 1234 locate |
 	cut -d' ' -f1)"
 check 'others: statistics' called_by 1234 statistics
 for what in path pin unpin evict warm flush rescan checkpoint; do
 	answers "others: no $what" EPERM called_by 1234 $what
 done
-for what in lookup touch locate; do
+for what in lookup touch locate lease; do
 	answers "others: no $what in a private space" EACCES \
 		called_by 1234 $what mine
 done

@@ -3,7 +3,7 @@
 
 usage: control.py MOUNT CALL [SPACE [ARGUMENT...]] <IDS
 
-CALL is lookup, touch, locate, path, pin, unpin, evict or warm, with ids on
+CALL is lookup, touch, locate, path, pin, unpin, evict, warm or lease, with ids on
 standard input, or statistics, flush, rescan, checkpoint. Prints a line for each
 result; a call that fails prints the name of its errno. Arguments change what is
 sent: version=, num=, lease=, flags= (numbers), size= (the bytes that the
@@ -31,7 +31,8 @@ CALLS = {
     "flush": (10, 0),
     "rescan": (11, 0),
     "checkpoint": (12, 0),
-    "none": (13, 0),  # there is no such call
+    "lease": (13, HEAD + 16 * 1000),
+    "none": (14, 0),  # there is no such call
 }
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
 

@@ -117,12 +117,18 @@ int fx_reopen(const struct ucm_temp *temp)
 	return number_of(ucm_store_reopen(fx_set, temp, &file), &file);
 }
 
-int fx_open_block(ucm_ref ref, struct ucm_entry *entry)
+int fx_open_block_held(ucm_ref ref, struct ucm_entry *entry,
+		       struct ucm_open *open)
 {
 	struct ucm_file file;
 
-	return number_of(ucm_store_open_block(fx_set, ref, entry, &file),
+	return number_of(ucm_store_open_block(fx_set, ref, entry, &file, open),
 			 &file);
+}
+
+int fx_open_block(ucm_ref ref, struct ucm_entry *entry)
+{
+	return fx_open_block_held(ref, entry, NULL);
 }
 
 int fx_commit_temp(struct ucm_temp *temp, int number,

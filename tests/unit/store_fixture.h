@@ -29,6 +29,9 @@ void fx_wait_settled(void); /* scanned, and nothing in doubt */
 int fx_create(const struct ucm_key *key, uint64_t bytes, struct ucm_temp *temp);
 int fx_reopen(const struct ucm_temp *temp);
 int fx_open_block(ucm_ref ref, struct ucm_entry *entry);
+/* The same, held by open (hold.h). */
+int fx_open_block_held(ucm_ref ref, struct ucm_entry *entry,
+		       struct ucm_open *open);
 int fx_commit_temp(struct ucm_temp *temp, int number,
 		   const struct ucm_key *key, enum ucm_commit_when when);
 bool fx_unchanged(const struct ucm_temp *temp, int number);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_calls.c - calls on many blocks, on a store; and leases.
+ * test_calls.c - calls on many blocks, on a store.
  */
 #include <config.h>
 
@@ -10,19 +10,20 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "common/clock.h"
 #include "fs/store/inside.h"
 #include "tests/unit/store_fixture.h"
 
 UNIT_PROGRAM(.variants = fx_media);
 
-static struct ucm_leases leases;
+static const struct ucm_calls_terms plain = { .uid = 1 };
+static const struct ucm_calls_terms with_crc = { .uid = 1,
+						 .flags = UCM_LOCATE_CRC };
+static const struct ucm_calls_terms minute = { .uid = 1, .lease_ms = 60000 };
 static struct fx_file file, other;
 
 static void setup(void)
 {
 	fx_setup();
-	ucm_leases_init(&leases, 1 << 20, 600);
 	fx_store("fast=$/a:slow=$/b");
 	fx_block(&file, 1, FX_PAGED);
 	fx_block(&other, 2, FX_PAGED);
@@ -32,7 +33,6 @@ static void setup(void)
 static void teardown(void)
 {
 	fx_close();
-	ucm_leases_fini(&leases);
 	fx_teardown();
 }
 
@@ -49,7 +49,7 @@ static bool third_time(void *arg)
 
 static int one(enum ucm_calls_op op, const struct fx_file *of)
 {
-	return ucm_calls_one(fx_set, &leases, op, &of->key);
+	return ucm_calls_one(fx_set, op, &of->key, &plain);
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);
@@ -60,11 +60,12 @@ UNIT_TEST(lookup_says_one_or_none)
 	ck_assert_int_eq(one(UCM_BATCH_LOOKUP, &other), 0);
 }
 
-UNIT_TEST(all_but_lookup_need_the_block, .rows = 4)
+UNIT_TEST(all_but_lookup_need_the_block, .rows = 5)
 {
 	static const enum ucm_calls_op ops[] = { UCM_BATCH_TOUCH, UCM_BATCH_PIN,
 						 UCM_BATCH_UNPIN,
-						 UCM_BATCH_EVICT };
+						 UCM_BATCH_EVICT,
+						 UCM_BATCH_LEASE };
 
 	ck_assert_int_eq(one(ops[_i], &other), -ENOENT);
 }
@@ -95,18 +96,39 @@ UNIT_TEST(pinned_blocks_are_not_evicted)
 UNIT_TEST(leased_blocks_are_not_evicted)
 {
 	struct ucm_control_place place;
-	ucm_ref ref;
-	struct ucm_entry entry;
 
-	ucm_calls_locate(fx_set, &leases, 1, &file.key, 60000, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &file.key, &minute, &place);
 	ck_assert_int_eq(place.result, 0);
+	ck_assert_uint_eq(place.flags, UCM_PLACE_LEASED);
 	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
 	fx_serves(&file);
-	/* once the lease has run out they are */
-	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	ck_assert(ucm_lease_held(&leases, ref, ucm_monotonic_ms()));
-	ck_assert(!ucm_lease_held(&leases, ref, ucm_monotonic_ms() + 60001));
+	/* given back */
+	ck_assert_int_eq(one(UCM_BATCH_LEASE, &file), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
+}
+
+static int lease(uint32_t uid, uint32_t lease_ms, uint32_t flags)
+{
+	const struct ucm_calls_terms terms = { .uid = uid,
+					       .lease_ms = lease_ms,
+					       .flags = flags };
+
+	return ucm_calls_one(fx_set, UCM_BATCH_LEASE, &file.key, &terms);
+}
+
+UNIT_TEST(a_lease_for_two_requests_is_given_back_twice)
+{
+	ck_assert_int_eq(lease(1, 60000, 0), 0);
+	ck_assert_int_eq(lease(1, 60000, 0), 0);
+	ck_assert_int_eq(lease(1, 60000, UCM_LEASE_RENEW), 0);
+	ck_assert_int_eq(lease(1, 0, 0), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
+	ck_assert_int_eq(lease(2, 0, 0), 0); /* he has none */
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), -EBUSY);
+	ck_assert_int_eq(lease(1, 0, 0), 0);
+	ck_assert_int_eq(one(UCM_BATCH_EVICT, &file), 0);
+	ck_assert_int_eq(lease(1, 60000, 0), -ENOENT);
+	ck_assert_uint_eq(atomic_load(&fx_set->stats.leases), 2);
 }
 
 UNIT_TEST(locate_tells_what_is_on_disk)
@@ -115,8 +137,7 @@ UNIT_TEST(locate_tells_what_is_on_disk)
 	struct fx_file raw;
 	uint32_t crc;
 
-	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &file.key, &with_crc, &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 0);
 	ck_assert_uint_eq(place.directory, 0);
@@ -125,23 +146,19 @@ UNIT_TEST(locate_tells_what_is_on_disk)
 	memcpy(&crc, file.bytes + 56, sizeof(crc));
 	ck_assert_uint_eq(place.crc32c, crc);
 	ck_assert_int_eq(one(UCM_BATCH_PIN, &file), 0);
-	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &file.key, &with_crc, &place);
 	ck_assert_uint_eq(place.flags, UCM_PLACE_CRC | UCM_PLACE_PINNED);
 	fx_block(&raw, 3, FX_PAGED_RAW);
 	fx_plant("$/b", "blocks", &raw);
-	ucm_calls_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &raw.key, &with_crc, &place);
 	ck_assert_int_eq(place.result, -ENOENT); /* put there by hand */
 	ck_assert_int_eq(ucm_calls_rescan(fx_set, never, NULL), 0);
-	ucm_calls_locate(fx_set, &leases, 1, &raw.key, 0, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &raw.key, &with_crc, &place);
 	ck_assert_int_eq(place.result, 0);
 	ck_assert_uint_eq(place.tier, 1);
 	ck_assert_uint_eq(place.directory, 1);
 	ck_assert_uint_eq(place.flags, 0);
-	ucm_calls_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_CRC,
-			 &place);
+	ucm_calls_locate(fx_set, &other.key, &with_crc, &place);
 	ck_assert_int_eq(place.result, -ENOENT);
 }
 
@@ -171,13 +188,14 @@ UNIT_TEST(only_lookups_and_plain_locates_are_counted)
 	one(UCM_BATCH_PIN, &other);
 	one(UCM_BATCH_UNPIN, &file);
 	one(UCM_BATCH_EVICT, &other);
-	ucm_calls_locate(fx_set, &leases, 1, &other.key, 0, UCM_LOCATE_PEEK,
+	ucm_calls_locate(fx_set, &other.key,
+			 &(struct ucm_calls_terms){ .flags = UCM_LOCATE_PEEK },
 			 &place);
 	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 0);
 	one(UCM_BATCH_LOOKUP, &file);
 	one(UCM_BATCH_LOOKUP, &other);
-	ucm_calls_locate(fx_set, &leases, 1, &file.key, 0, 0, &place);
+	ucm_calls_locate(fx_set, &file.key, &plain, &place);
 	ucm_calls_statistics(fx_set, &stats);
 	ck_assert_uint_eq(stats.lookups, 3);
 	ck_assert_uint_eq(stats.hits, 2);
@@ -213,7 +231,7 @@ static void *locate_once(void *arg)
 {
 	struct ucm_control_place *place = arg;
 
-	ucm_calls_locate(fx_set, &leases, 1, &other.key, 60000, 0, place);
+	ucm_calls_locate(fx_set, &other.key, &minute, place);
 	return NULL;
 }
 
@@ -268,97 +286,4 @@ UNIT_TEST(checkpoint_waits_for_what_is_in_doubt)
 	ck_assert_uint_eq(atomic_load(&fx_set->stats.checkpoints), before + 3);
 	ck_assert_int_eq(ucm_store_settle(fx_set, ref), 0);
 	ck_assert_int_eq(ucm_store_checkpoint(fx_set), 0);
-}
-
-/* Many more than the table's first size, most of which have run out. */
-UNIT_TEST(leases_run_out_and_make_room)
-{
-	const int64_t now = 10001;
-
-	for (ucm_ref ref = 1; ref <= 10000; ref++)
-		ck_assert_int_eq(ucm_lease_take(&leases, ref, 1, (int64_t)ref,
-						ref % 100 ? 1 : 60000),
-				 0);
-	for (ucm_ref ref = 1; ref <= 10000; ref++)
-		ck_assert(ucm_lease_held(&leases, ref, now) == !(ref % 100));
-	ck_assert_uint_le(leases.room, 1024);
-}
-
-UNIT_TEST(a_lease_is_never_shortened)
-{
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 500), 0);
-	ck_assert(ucm_lease_held(&leases, 7, 999));
-	ck_assert(!ucm_lease_held(&leases, 7, 1000));
-	ck_assert(!ucm_lease_held(&leases, 8, 0));
-}
-
-UNIT_TEST(a_lease_of_another_user_holds_as_well)
-{
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 1, 0, 1000), 0);
-	ck_assert_int_eq(ucm_lease_take(&leases, 7, 2, 0, 2000), 0);
-	ck_assert(ucm_lease_held(&leases, 7, 1999));
-	ck_assert(!ucm_lease_held(&leases, 7, 2000));
-}
-
-/* One user and one block; a lease is at most 600 s old. At that time, for so
- * long (in s): is it given? */
-static const struct {
-	int64_t at, lease;
-	int err;
-} renewals[] = {
-	{ 0, 60, 0 },
-	{ 50, 60, 0 },
-	{ 100, 60, 0 },
-	{ 150, 60, 0 },
-	{ 200, 60, 0 },
-	{ 250, 60, 0 },
-	{ 300, 60, 0 },
-	{ 350, 60, 0 },
-	{ 400, 60, 0 },
-	{ 450, 60, 0 },
-	{ 500, 60, 0 },
-	{ 540, 60, 0 }, /* until 600 */
-	{ 541, 60, -EDQUOT },
-	{ 599, 1, 0 },
-	{ 600, 1, -EDQUOT },
-	/* it must be left for a tenth of 600 s, */
-	{ 659, 1, -EDQUOT },
-	{ 659, 60, -EDQUOT },
-	{ 660, 60, 0 },
-	/* and one of 60 s for six */
-	{ 725, 60, 0 }, /* until 785: since 660 */
-	{ 797, 60, 0 },
-	{ 846, 60, 0 },	 /* 125 s are 12.5 s: since 660 still */
-	{ 1201, 60, 0 }, /* long over */
-};
-
-UNIT_TEST(a_block_is_not_held_for_ever)
-{
-	for (size_t i = 0; i < NUM_ROWS(renewals); i++)
-		ck_assert_msg(ucm_lease_take(&leases, 7, 1,
-					     renewals[i].at * 1000,
-					     renewals[i].lease * 1000) ==
-				      renewals[i].err,
-			      "at %lld", (long long)renewals[i].at);
-}
-
-UNIT_TEST(a_user_has_so_many_leases_and_others_have_theirs)
-{
-	struct ucm_leases few;
-
-	ucm_leases_init(&few, 3, 600);
-	for (ucm_ref ref = 1; ref <= 3; ref++)
-		ck_assert_int_eq(ucm_lease_take(&few, ref, 1, 0, 10000), 0);
-	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 0, 10000), -EDQUOT);
-	ck_assert_int_eq(ucm_lease_take(&few, 3, 1, 0, 20000), 0); /* renewed */
-	ck_assert_int_eq(ucm_lease_take(&few, 4, 2, 0, 10000), 0);
-	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 5000, 10000), -EDQUOT);
-	/* two are over */
-	ck_assert_int_eq(ucm_lease_take(&few, 4, 1, 11000, 10000), 0);
-	ck_assert_int_eq(ucm_lease_take(&few, 5, 1, 11000, 10000), 0);
-	ck_assert_int_eq(ucm_lease_take(&few, 6, 1, 11000, 10000), -EDQUOT);
-	ck_assert(ucm_lease_held(&few, 3, 11000));
-	ck_assert(!ucm_lease_held(&few, 6, 11000));
-	ucm_leases_fini(&few);
 }

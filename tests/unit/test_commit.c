@@ -1295,17 +1295,19 @@ UNIT_TEST(a_late_write_is_found_by_the_next_reader)
 
 UNIT_TEST(a_late_write_is_found_by_who_opens_it_once_more)
 {
-	struct ucm_entry entry;
 	int fd = commit_and_hold(), reader;
+	struct ucm_open open = { 0 };
+	struct ucm_entry entry;
 	ucm_ref ref;
 
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = fx_open_block(ref, &entry);
+	reader = fx_open_block_held(ref, &entry, &open);
 	ck_assert_int_ge(reader, 0);
-	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), 0);
+	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), 0);
 	ck_assert_int_eq(fx_pwrite(fd, "!", 1, 4200), 1);
 	fx_wait(stamp_differs, &fd);
-	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
+	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), -ENOENT);
+	ucm_hold_end(fx_set, &open);
 	fx_close_file(reader);
 	end(fd);
 	fx_misses(&file);
@@ -1420,6 +1422,7 @@ UNIT_TEST(a_passing_error_condemns_no_late_write)
 
 UNIT_TEST(a_block_that_is_gone_is_not_opened_once_more)
 {
+	struct ucm_open open = { 0 };
 	struct ucm_entry entry;
 	ucm_ref ref;
 	int reader;
@@ -1428,9 +1431,10 @@ UNIT_TEST(a_block_that_is_gone_is_not_opened_once_more)
 	fx_block(&file, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
-	reader = fx_open_block(ref, &entry);
+	reader = fx_open_block_held(ref, &entry, &open);
 	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
-	ck_assert_int_eq(ucm_store_open_again(fx_set, ref), -ENOENT);
+	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), -ENOENT);
+	ucm_hold_end(fx_set, &open);
 	fx_close_file(reader);
 }
 

@@ -654,7 +654,8 @@ UNIT_TEST(a_block_that_has_no_descriptor_is_read_all_the_same)
 	fx_block(&good, 1, FX_PAGED);
 	ck_assert_int_eq(fx_commit(&good), 0);
 	ck_assert_int_eq(ucm_store_find(fx_set, &good.key, &entry, &ref), 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry, &read), 0);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &entry, &read,
+					      NULL), 0);
 	ck_assert_int_eq(ucm_file_descriptor(&read), -EOPNOTSUPP);
 	ck_assert_int_eq(ucm_file_read(&read, first, 4, 0), 4);
 	ck_assert_mem_eq(first, good.bytes, 4);

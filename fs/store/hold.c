@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hold.c - what holds a block, and claims on it.
+ *
+ * The lock of an entry's shard of the index decides. Under it an open counts
+ * itself, a lease is given, and a claim looks at both and sets LEAVING: so each
+ * of them sees all that came before it. An open takes that lock in any case, to
+ * count the use.
+ *
+ * Opens are counted where they are known without a search: each open file has
+ * its number with whoever opened it. Only a claim has to find it, by a chain of
+ * the files with that reference; a file is put into its chain when it is opened
+ * and taken out when it is closed, which is rarer than opens and closes where
+ * files are kept. A number may fall at any time without a lock: a claim that
+ * sees it too high is refused, as if it had come a moment before.
+ *
+ * Memory is taken by blocks that are open or leased, and by no others.
+ */
+#include <config.h>
+
+#include "fs/store/hold.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "common/clock.h"
+#include "fs/store/inside.h"
+
+void ucm_holds_init(struct ucm_holds *holds, unsigned leases,
+		    unsigned lease_age_s)
+{
+	ucm_leases_init(&holds->leases, leases, lease_age_s);
+	for (unsigned i = 0; i < UCM_OPEN_LOCKS; i++)
+		pthread_mutex_init(&holds->locks[i], NULL);
+}
+
+void ucm_holds_fini(struct ucm_holds *holds)
+{
+	ucm_leases_fini(&holds->leases);
+	for (unsigned i = 0; i < UCM_OPEN_LOCKS; i++)
+		pthread_mutex_destroy(&holds->locks[i]);
+}
+
+/* ---- chains of open files ---- */
+
+static unsigned hold_head(ucm_ref ref)
+{
+	return (unsigned)(ref * UINT64_C(0x9e3779b97f4a7c15) >> 52);
+}
+_Static_assert(UCM_OPEN_HEADS == 1u << 12, "as many as 12 bits number");
+
+static void hold_lock_head(struct ucm_holds *holds, unsigned head)
+{
+	pthread_mutex_lock(&holds->locks[head % UCM_OPEN_LOCKS]);
+}
+
+static void hold_unlock_head(struct ucm_holds *holds, unsigned head)
+{
+	pthread_mutex_unlock(&holds->locks[head % UCM_OPEN_LOCKS]);
+}
+
+static void hold_link(struct ucm_holds *holds, struct ucm_open *open,
+		      ucm_ref ref)
+{
+	unsigned head = hold_head(ref);
+
+	hold_lock_head(holds, head);
+	open->ref = ref;
+	open->next = holds->heads[head];
+	holds->heads[head] = open;
+	hold_unlock_head(holds, head);
+}
+
+static void hold_unlink(struct ucm_holds *holds, struct ucm_open *open)
+{
+	unsigned head = hold_head(open->ref);
+	struct ucm_open **link = &holds->heads[head];
+
+	hold_lock_head(holds, head);
+	while (*link != open)
+		link = &(*link)->next;
+	*link = open->next;
+	open->ref = 0;
+	hold_unlock_head(holds, head);
+}
+
+static uint32_t hold_count_opens(struct ucm_holds *holds, ucm_ref ref)
+{
+	unsigned head = hold_head(ref);
+	uint32_t num = 0;
+
+	hold_lock_head(holds, head);
+	for (const struct ucm_open *open = holds->heads[head]; open;
+	     open = open->next) {
+		if (open->ref == ref)
+			num += atomic_load_explicit(&open->num,
+						    memory_order_acquire);
+	}
+	hold_unlock_head(holds, head);
+	return num;
+}
+
+/* ---- opens ---- */
+
+struct hold_opening {
+	struct ucm_store *store;
+	struct ucm_open *open;
+	bool is_use, refused;
+};
+
+static void edit_open(struct ucm_entry *entry, void *arg)
+{
+	struct hold_opening *opening = arg;
+
+	opening->refused = entry->flags & UCM_ENTRY_LEAVING;
+	if (opening->refused)
+		return;
+	atomic_fetch_add_explicit(&opening->open->num, 1, memory_order_relaxed);
+	if (opening->is_use)
+		ucm_store_use_entry(opening->store, entry);
+}
+
+int ucm_hold_open(struct ucm_store *store, struct ucm_open *open, ucm_ref ref,
+		  bool is_use)
+{
+	struct hold_opening opening = {
+	    .store = store, .open = open, .is_use = is_use};
+	bool is_first = !open->ref;
+
+	assert(is_first || open->ref == ref);
+	if (is_first)
+		hold_link(&store->holds, open, ref);
+	if (ucm_index_edit(store->index, ref, edit_open, &opening) &&
+	    !opening.refused)
+		return 0;
+	if (is_first)
+		hold_unlink(&store->holds, open);
+	return -ENOENT;
+}
+
+void ucm_hold_end(struct ucm_store *store, struct ucm_open *open)
+{
+	if (!open->ref)
+		return;
+	hold_unlink(&store->holds, open);
+	atomic_store_explicit(&open->num, 0, memory_order_relaxed);
+}
+
+/* ---- leases ---- */
+
+struct hold_leasing {
+	struct ucm_leases *leases;
+	ucm_ref ref;
+	uint32_t uid;
+	int64_t now_ms, lease_ms;
+	bool renew;
+	int err;
+};
+
+static void edit_lease(struct ucm_entry *entry, void *arg)
+{
+	struct hold_leasing *of = arg;
+
+	if (!(entry->flags & UCM_ENTRY_LEAVING))
+		of->err = ucm_lease_take(of->leases, of->ref, of->uid,
+					 of->now_ms, of->lease_ms, of->renew);
+}
+
+int ucm_store_lease(struct ucm_store *store, ucm_ref ref, uint32_t uid,
+		    uint32_t lease_ms, bool renew)
+{
+	struct hold_leasing of = {
+	    .leases = &store->holds.leases,
+	    .ref = ref,
+	    .uid = uid,
+	    .now_ms = ucm_monotonic_ms(),
+	    .lease_ms = lease_ms,
+	    .renew = renew,
+	    .err = -ENOENT,
+	};
+
+	ucm_index_edit(store->index, ref, edit_lease, &of);
+	if (!of.err && !renew)
+		ucm_count(&store->stats.leases);
+	else if (of.err == -EDQUOT)
+		ucm_count(&store->stats.leases_refused);
+	return of.err;
+}
+
+int ucm_store_release(struct ucm_store *store, ucm_ref ref, uint32_t uid)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	ucm_lease_release(&store->holds.leases, ref, uid, ucm_monotonic_ms());
+	return 0;
+}
+
+/* ---- the question ---- */
+
+struct hold_question {
+	struct ucm_holds *holds;
+	ucm_ref ref;
+	bool claim;
+	int err;
+	struct ucm_hold hold;
+};
+
+static int hold_verdict(const struct ucm_hold *hold)
+{
+	if (hold->leaving)
+		return -ENOENT;
+	if (hold->pinned)
+		return -EPERM;
+	return hold->opens || hold->lessees || hold->being_written ? -EBUSY : 0;
+}
+
+static void edit_ask(struct ucm_entry *entry, void *arg)
+{
+	struct hold_question *question = arg;
+	struct ucm_hold *hold = &question->hold;
+
+	hold->opens = hold_count_opens(question->holds, question->ref);
+	hold->lessees = ucm_lease_ask(&question->holds->leases, question->ref,
+				      ucm_monotonic_ms(), &hold->leased_ms);
+	hold->pinned = entry->flags & UCM_ENTRY_PINNED;
+	hold->being_written = entry->flags & UCM_ENTRY_WRITABLE;
+	hold->leaving = entry->flags & UCM_ENTRY_LEAVING;
+	question->err = hold_verdict(hold);
+	if (question->claim && !question->err)
+		entry->flags |= UCM_ENTRY_LEAVING;
+}
+
+static bool hold_ask(struct ucm_store *store, ucm_ref ref,
+		     struct hold_question *question)
+{
+	question->holds = &store->holds;
+	question->ref = ref;
+	return ucm_index_edit(store->index, ref, edit_ask, question);
+}
+
+int ucm_store_holds(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out)
+{
+	struct hold_question question = {.claim = false};
+
+	if (!hold_ask(store, ref, &question))
+		return -ENOENT;
+	*out = question.hold;
+	return 0;
+}
+
+int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out)
+{
+	struct hold_question question = {.claim = true};
+
+	if (!hold_ask(store, ref, &question))
+		return -ENOENT;
+	if (out && question.err != -ENOENT)
+		*out = question.hold;
+	return question.err;
+}
+
+void ucm_store_unclaim(struct ucm_store *store, ucm_ref ref)
+{
+	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, false);
+}
+
+/* ---- figures ---- */
+
+static uint64_t hold_count_head(struct ucm_holds *holds, unsigned head)
+{
+	uint64_t num = 0;
+
+	hold_lock_head(holds, head);
+	for (const struct ucm_open *open = holds->heads[head]; open;
+	     open = open->next)
+		num += atomic_load(&open->num) > 0;
+	hold_unlock_head(holds, head);
+	return num;
+}
+
+void ucm_store_count_holds(struct ucm_store *store, uint64_t *open_out,
+			   uint64_t *leased_out)
+{
+	*open_out = 0;
+	for (unsigned head = 0; head < UCM_OPEN_HEADS; head++)
+		*open_out += hold_count_head(&store->holds, head);
+	*leased_out =
+	    ucm_leases_count(&store->holds.leases, ucm_monotonic_ms());
+}
