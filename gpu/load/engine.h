@@ -27,12 +27,15 @@
 #include "gpu/ring/window.h"
 
 struct ucm_engine;
+struct ucm_lessee;
 
 /* What all engines of a loader share. */
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
 	struct ucm_touches *touches; /* NULL: nobody to inform */
+	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
+	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;

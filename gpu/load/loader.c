@@ -18,6 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ucm/control.h>
+#include <ucm/lessee.h>
+
 #include "common/align.h"
 #include "common/error.h"
 #include "fs/store/namespace.h"
@@ -153,6 +156,22 @@ static int start_engines(struct ucm_loader *loader, unsigned threads,
 	return 0;
 }
 
+static int open_lessee(struct ucm_loader *loader,
+		       const struct ucm_loader_options *options,
+		       struct ucm_error *error)
+{
+	int err = ucm_lessee_open(options->mount, options->lease_ms,
+				  &loader->shared.lessee);
+
+	loader->shared.lease_ms = options->lease_ms ?: UCM_LESSEE_MS;
+	return err == -EINVAL ? ucm_error_set(error, err,
+					      "lease_ms %" PRIu32 ": at most %u",
+					      options->lease_ms,
+					      UCM_CONTROL_LEASE_MAX_MS)
+	       : err ? ucm_error_set(error, err, "out of memory")
+		     : 0;
+}
+
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
@@ -177,6 +196,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && own.mount && own.tiers)
 		err = ucm_touches_open(own.mount, &loader->shared.touches,
 				       error);
+	if (!err && own.mount && own.lease_ms != UCM_LOAD_NO_LEASES)
+		err = open_lessee(loader, &own, error);
 	if (!err)
 		err = start_engines(loader, (unsigned)threads, error);
 	if (err) {
@@ -202,6 +223,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		free(loader->engines[i]);
 	}
 	ucm_touches_close(loader->shared.touches);
+	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
 	for (unsigned i = 0; i < loader->num_groups; i++)
@@ -321,16 +343,46 @@ static const struct ucm_group *group_of(struct ucm_loader *loader,
 
 /* ---- lookup ---- */
 
+/* So that they are there when they are loaded. */
+static void loader_lease(struct ucm_loader *loader,
+			 const struct ucm_group *group,
+			 const struct ucm_id *ids, size_t num)
+{
+	if (loader->shared.lessee)
+		ucm_lessee_hold(loader->shared.lessee, group->space, ids, num,
+				loader->shared.lease_ms);
+}
+
+static void loader_lease_found(struct ucm_loader *loader,
+			       const struct ucm_group *group,
+			       const struct ucm_id *ids, size_t num,
+			       const uint8_t *found)
+{
+	struct ucm_id *some = malloc(num * sizeof(*some));
+	size_t num_found = 0;
+
+	for (size_t i = 0; i < num && some; i++) {
+		if (found[i])
+			some[num_found++] = ids[i];
+	}
+	loader_lease(loader, group, some, num_found);
+	free(some);
+}
+
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found)
 {
 	const struct ucm_group *of = group_of(loader, group);
 	struct ucm_shared *shared = &loader->shared;
+	int err;
 
 	if (!of)
 		return -EINVAL;
-	return ucm_source_lookup(shared->source_ops, shared->source, of->space,
-				 ids, num, found);
+	err = ucm_source_lookup(shared->source_ops, shared->source, of->space,
+				ids, num, found);
+	if (!err)
+		loader_lease_found(loader, of, ids, num, found);
+	return err;
 }
 
 int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
@@ -338,11 +390,15 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 {
 	const struct ucm_group *of = group_of(loader, group);
 	struct ucm_shared *shared = &loader->shared;
+	int err;
 
 	if (!of)
 		return -EINVAL;
-	return ucm_source_prefix(shared->source_ops, shared->source, of->space,
-				 ids, num, count_out);
+	err = ucm_source_prefix(shared->source_ops, shared->source, of->space,
+				ids, num, count_out);
+	if (!err)
+		loader_lease(loader, of, ids, *count_out);
+	return err;
 }
 
 /* ---- submit ---- */

@@ -180,7 +180,13 @@ struct ucm_loader_options {
 	int device;
 	void *stream;  /* CUstream that copies are ordered in; NULL: our own */
 	unsigned ctas; /* thread blocks of a kernel [8] */
+	/* What a look-up finds is not evicted for so long, so that it can be
+	 * loaded, if there is a mount: see <ucm/lessee.h>. [20 s]; at most
+	 * UCM_CONTROL_LEASE_MAX_MS, or UCM_LOAD_NO_LEASES */
+	uint32_t lease_ms;
 };
+
+#define UCM_LOAD_NO_LEASES UINT32_MAX
 
 struct ucm_loader;
 

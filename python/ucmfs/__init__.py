@@ -14,8 +14,8 @@
 
 Nothing but the standard library is imported, and libucm is loaded when it is
 first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3),
-ucm_blocks(3) and ucm_hash(3) say what is promised; the docstrings here, what
-Python adds.
+ucm_blocks(3), ucm_lessee(3) and ucm_hash(3) say what is promised; the
+docstrings here, what Python adds.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .hash import Hasher, HashState, Item, crc32c
     from .index import Entry, Index
     from .layout import Geometry, Layout, Raw, Region, regions_of
+    from .lessee import Lessee
     from .loader import Group, Loader
     from .namespace import canonical, default_name, ensure_space, space_id
     from .store import Store, StoreV0
@@ -46,7 +47,7 @@ _LAZY = {
     "Loader": "loader", "Group": "loader",
     "Task": "task", "Outcome": "task",
     "Blocks": "blocks", "Place": "blocks",
-    "Index": "index", "Entry": "index",
+    "Index": "index", "Entry": "index", "Lessee": "lessee",
     "Hasher": "hash", "HashState": "hash", "Item": "hash", "crc32c": "hash",
     "canonical": "namespace", "space_id": "namespace",
     "ensure_space": "namespace", "default_name": "namespace",

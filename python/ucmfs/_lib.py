@@ -76,7 +76,8 @@ class LoaderOptions(Structure):
                 ("staging_bytes", c_uint64), ("window_bytes", c_uint64),
                 ("save_budget_bytes", c_uint64), ("read_bytes", c_uint32),
                 ("open_files", c_uint), ("device", c_int),
-                ("stream", c_void_p), ("ctas", c_uint)]
+                ("stream", c_void_p), ("ctas", c_uint),
+                ("lease_ms", c_uint32)]
 
 
 class Request(Structure):
@@ -92,6 +93,11 @@ class Request(Structure):
 class Outcome(Structure):
     _fields_ = [("err", c_int), ("fault", c_uint16), ("skipped", c_uint8),
                 ("plane", c_uint32)]
+
+
+class LesseeStats(Structure):
+    _fields_ = [(name, c_uint64) for name in (
+        "holds", "blocks", "leased", "absent", "refused", "calls", "failed")]
 
 
 class LoaderStats(Structure):
@@ -194,6 +200,7 @@ STRUCTS = {
     "ucm_index_entry": IndexEntry, "ucm_index_info": IndexInfo,
     "ucm_control_place": ControlPlace,
     "ucm_control_statistics": ControlStatistics,
+    "ucm_lessee_stats": LesseeStats,
     "ucm_shards_config": StoreConfig, "ucm_shards_shape": StoreShape,
     "ucm_span": Span,
 }
@@ -265,8 +272,17 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_blocks_remove": _blocks,
     "ucm_blocks_locate": (c_int, (_ptr, c_char_p, _ptr, c_size_t, c_uint32,
                                   c_uint32, _ptr)),
+    "ucm_blocks_lease": (c_int, (_ptr, c_char_p, _ptr, c_size_t, c_uint32,
+                                 c_uint32, _ptr)),
     "ucm_blocks_path": (c_int, (_ptr, c_char_p, _ptr, c_char_p)),
     "ucm_blocks_statistics": (c_int, (_ptr, POINTER(ControlStatistics))),
+
+    "ucm_lessee_open": (c_int, (c_char_p, c_uint32, _out)),
+    "ucm_lessee_close": (None, (_ptr,)),
+    "ucm_lessee_hold": (c_uint64, (_ptr, c_char_p, c_char_p, c_size_t,
+                                   c_uint32)),
+    "ucm_lessee_release": (None, (_ptr, c_uint64)),
+    "ucm_lessee_get_stats": (None, (_ptr, POINTER(LesseeStats))),
 
     "ucm_space_make": (c_int, (c_char_p, c_char_p, c_char_p, c_char_p,
                                c_char_p, _error)),

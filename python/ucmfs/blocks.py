@@ -11,20 +11,29 @@ from . import _lib, _pack
 from .errors import InvalidArgument, from_errno
 
 _PEEK = 0x2
-_PINNED = 0x1
+_RENEW = 0x4
+_PINNED, _OPEN, _LEASED, _WRITTEN = 0x1, 0x4, 0x8, 0x10
 _PATH_MAX = 4096
 
 
 class Place(NamedTuple):
     """Where a block lies: tier (0 is the fastest), directory (from 0, over
     all tiers in order), size of its file in bytes, uses since the mount,
-    pinned."""
+    pinned, open, leased, written (its writer has it open yet)."""
 
     tier: int
     directory: int
     size: int
     uses: int
     pinned: bool
+    open: bool
+    leased: bool
+    written: bool
+
+    @property
+    def held(self) -> bool:
+        """It is not evicted now, although it is not pinned."""
+        return self.open or self.leased or self.written
 
 
 class Blocks:
@@ -74,8 +83,21 @@ class Blocks:
         return self._call("ucm_blocks_unpin", ids, space)
 
     def evict(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
-        """Remove them from every tier. EPERM: pinned; EBUSY: leased."""
+        """Remove them from every tier. EPERM: pinned; EBUSY: open, leased or
+        being written."""
         return self._call("ucm_blocks_evict", ids, space)
+
+    def lease(self, ids: _pack.Ids, space: Optional[str] = None, *,
+              lease_ms: int, renew: bool = False) -> List[int]:
+        """Keep them from being evicted for so long; 0: give that back, once
+        for each call. EDQUOT: too many, or too long. See Lessee."""
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        results = (ctypes.c_int32 * max(num, 1))()
+        self._check(self._lib.ucm_blocks_lease(
+            self._open(), _lib.text_bytes(space), packed, num,
+            _RENEW if renew else 0, lease_ms, results))
+        return [-result for result in results[:num]]
 
     def remove(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
         """Unlink them, pinned and leased ones too."""
@@ -92,7 +114,9 @@ class Blocks:
             self._open(), _lib.text_bytes(space), packed, num,
             0 if lease_ms else _PEEK, lease_ms, places))
         return [None if at.result else Place(
-            at.tier, at.directory, at.size, at.uses, bool(at.flags & _PINNED))
+            at.tier, at.directory, at.size, at.uses,
+            *(bool(at.flags & flag)
+              for flag in (_PINNED, _OPEN, _LEASED, _WRITTEN)))
             for at in places[:num]]
 
     def path(self, id: bytes, space: Optional[str] = None) -> str:

@@ -16,6 +16,7 @@ from .task import Task, TaskOwner, new_eventfd
 COPIES = ("host", "cuda")
 IOS = ("auto", "uring", "threads")
 ORDERS = ("blocks", "layers")
+_NO_LEASES = 0xffffffff
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 Tiers = Union[Path, Sequence[Path]]
@@ -57,7 +58,8 @@ class Loader(TaskOwner):
     sequence of paths or text as in SOURCE of ucmfs(8); with both the blocks
     are read from the tiers, and the mount is told which are in use. Sizes are
     in bytes, and 0 is the default of ucm_load(3). stream: a CUstream's
-    address. Any thread; close() when no other call is under way.
+    address. lease_ms: what a look-up finds is not evicted for so long; None:
+    it may be. Any thread; close() when no other call is under way.
 
     NotConnected: no mount of ucmfs there. NotFound: no such directory, or
     one that has not been a tier yet.
@@ -68,7 +70,8 @@ class Loader(TaskOwner):
                  io: str = "auto", threads: int = 0, staging_bytes: int = 0,
                  window_bytes: int = 0, save_budget_bytes: int = 0,
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
-                 stream: Optional[int] = None, ctas: int = 0) -> None:
+                 stream: Optional[int] = None, ctas: int = 0,
+                 lease_ms: Optional[int] = 0) -> None:
         super().__init__()
         self.copy = copy
         self.mount = mount
@@ -86,7 +89,8 @@ class Loader(TaskOwner):
             io=_number_of("io", io, IOS), threads=threads,
             staging_bytes=staging_bytes, window_bytes=window_bytes,
             save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-            open_files=open_files, device=device, stream=stream, ctas=ctas),
+            open_files=open_files, device=device, stream=stream, ctas=ctas,
+            lease_ms=_NO_LEASES if lease_ms is None else lease_ms),
             self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:

@@ -7,6 +7,6 @@
 . "$top_srcdir/tests/lib/python.sh"
 start_test root fuse python
 need do_mount "$work/tier"
-python_tests test_loader test_store test_index test_blocks test_namespace \
+python_tests test_loader test_store test_index test_blocks test_lessee test_namespace \
 	test_vllm_mount
 do_umount

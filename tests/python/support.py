@@ -136,3 +136,13 @@ def daemon_stopped():
         yield
     finally:
         os.kill(DAEMON, signal.SIGCONT)
+
+
+def wait_unheld(blocks, ids, space):
+    """Until nobody has these open: the daemon hears of a close(2) a moment
+    after it has returned."""
+    end = time.monotonic() + LIMIT
+    while any(place and place.held for place in blocks.locate(ids, space)):
+        if time.monotonic() > end:
+            raise AssertionError("a block stays open, or leased")
+        time.sleep(0.002)

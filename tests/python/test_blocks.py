@@ -8,7 +8,8 @@ import unittest
 
 import ucmfs
 from tests.python.support import (LIMIT, MOUNT, TIER, id_of, join, needs_mount,
-                                  new_space, pages_layout, payload_of)
+                                  new_space, pages_layout, payload_of,
+                                  wait_unheld)
 
 NUM = 1500  # more than a batch of the daemon's
 counter = itertools.count()
@@ -25,6 +26,7 @@ class OfAMount(unittest.TestCase):
                 self.ids, range(4)).wait(LIMIT)
         self.blocks = ucmfs.Blocks(MOUNT)
         self.addCleanup(self.blocks.close)
+        wait_unheld(self.blocks, self.ids, self.space)
 
     def there(self):
         with ucmfs.Index(MOUNT, self.space) as index:

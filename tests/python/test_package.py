@@ -180,8 +180,8 @@ class Prototypes(unittest.TestCase):
 
     def headers(self):
         text = ""
-        for name in ("block", "blocks", "error", "hash", "index", "load",
-                     "shards", "space"):
+        for name in ("block", "blocks", "error", "hash", "index", "lessee",
+                     "load", "shards", "space"):
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()
@@ -284,6 +284,7 @@ class Prototypes(unittest.TestCase):
             with open(source, "w", encoding="utf-8") as file:
                 file.write("#include <stdio.h>\n#include <ucm/hash.h>\n"
                            "#include <ucm/blocks.h>\n"
+                           "#include <ucm/lessee.h>\n"
                            "#include <ucm/index.h>\n#include <ucm/shards.h>\n"
                            "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
             out = os.path.join(path, "a")

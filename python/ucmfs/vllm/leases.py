@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases on what a request was told is there, until it has been loaded.
+
+Both ways into vLLM take them: between answer and load the mount is not to
+evict the blocks. The answer does not wait for that (ucmfs.lessee) and stands
+without: what has gone meanwhile fails to load, as ever.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+from ..lessee import FOR_EVER, Lessee
+
+# What ucmfs.lessee counts, and what we call it.
+_COUNTED = {"leased": "leased_blocks", "refused": "lease_refused_blocks",
+            "failed": "lease_failures"}
+
+
+class Leases:
+    """lease_ms: of one, as in Lessee; 0: none are taken."""
+
+    def __init__(self, mount: str, lease_ms: int) -> None:
+        self._lessee = Lessee(mount, lease_ms) if lease_ms else None
+        self._told: Dict[str, int] = {}
+        self._news = False
+
+    def hold(self, ids: bytes, space: str, seconds: float = FOR_EVER,
+             ) -> List[int]:
+        """Numbers for release(), if any."""
+        if self._lessee is None or not ids:
+            return []
+        self._news = True
+        return [self._lessee.hold(ids, space, seconds)]
+
+    def release(self, holds: List[int]) -> None:
+        """And empty the list."""
+        if self._lessee is not None:
+            for hold in holds:
+                self._lessee.release(hold)
+        holds.clear()
+
+    def news(self) -> Dict[str, int]:
+        """What is to be added to the counters since the last time."""
+        if self._lessee is None or not self._news:
+            return {}
+        now = self._lessee.stats()
+        self._news = now["holds"] > 0
+        news = {ours: now[theirs] - self._told.get(theirs, 0)
+                for theirs, ours in _COUNTED.items()}
+        self._told = now
+        return news
+
+    def close(self) -> None:
+        if self._lessee is not None:
+            self._lessee.close()
