@@ -38,6 +38,7 @@ except ImportError as error:
 
 from mount import Mount
 from seed import SEED
+from ucmfs.blocks import Blocks
 from ucmfs.errors import ConfigError, NamespaceMismatch, UcmfsError
 from ucmfs.namespace import space_id
 from ucmfs.vllm import UcmfsTier
@@ -189,6 +190,59 @@ class MountCase(unittest.TestCase):
 
     def file_of(self, slots: Slots, key: bytes) -> str:
         return self.files(slots)[slots.tier._store.ids_of([key])]
+
+
+class Leases(MountCase):
+    def look(self, slots: Slots, keys: List[bytes], name: str) -> None:
+        """A request's look-ups of one step."""
+        context = ReqContext(req_id=name)
+        for key in keys:
+            self.assertIs(slots.tier.lookup(key, context), LookupResult.HIT)
+        slots.tier.on_schedule_end(None)
+
+    def held(self, slots: Slots, keys: List[bytes]) -> List[bool]:
+        store = slots.tier._store
+        with Blocks(self.mount.path) as blocks:
+            return [bool(place and place.leased) for place in blocks.locate(
+                store.ids_of(keys), store.space)]
+
+    def wait_held(self, slots: Slots, keys: List[bytes],
+                  want: List[bool]) -> None:
+        self.until(lambda: self.held(slots, keys) == want, f"not {want}")
+
+    def test_what_was_found_is_held_until_it_is_loaded(self) -> None:
+        slots = self.slots()
+        slots.fill(*range(4))
+        keys = keys_of(*range(4))
+        slots.store(keys, list(range(4)))
+        self.wait_held(slots, keys, 4 * [False])
+        self.look(slots, keys[:3], "r")
+        self.wait_held(slots, keys, [True, True, True, False])
+        lessee = slots.tier._store.leases._lessee
+        self.assertEqual(lessee.stats()["calls"], 1)
+        # one that waits looks in each step
+        self.look(slots, keys[:3], "r")
+        self.assertEqual(lessee.stats()["holds"], 1)
+        # and another request for the same
+        self.look(slots, keys, "other")
+        self.wait_held(slots, keys, 4 * [True])
+        self.assertTrue(slots.load(keys[:3], [10, 11, 12]).success)
+        self.until(lambda: lessee.stats()["holds"] == 1, "not released")
+        self.wait_held(slots, keys, 4 * [True])
+        slots.tier.on_request_finished(ReqContext(req_id="other"))
+        self.wait_held(slots, keys, 4 * [False])
+        stats = slots.stats()
+        self.assertEqual(stats["leased_blocks"], 7)
+        self.assertNotIn("lease_failures", stats)
+
+    def test_without_leases(self) -> None:
+        slots = self.slots(lease_ms=0)
+        slots.fill(0)
+        slots.store(keys_of(0), [0])
+        self.wait_held(slots, keys_of(0), [False])
+        self.look(slots, keys_of(0), "r")
+        self.assertEqual(self.held(slots, keys_of(0)), [False])
+        self.assertTrue(slots.load(keys_of(0), [1]).success)
 
 
 class RoundTrips(MountCase):

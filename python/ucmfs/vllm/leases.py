@@ -12,9 +12,7 @@ from typing import Dict, List
 
 from ..lessee import FOR_EVER, Lessee
 
-# What ucmfs.lessee counts, and what we call it.
-_COUNTED = {"leased": "leased_blocks", "refused": "lease_refused_blocks",
-            "failed": "lease_failures"}
+_COUNTED = ("leased_blocks", "lease_refused_blocks", "lease_failures")
 
 
 class Leases:
@@ -22,7 +20,7 @@ class Leases:
 
     def __init__(self, mount: str, lease_ms: int) -> None:
         self._lessee = Lessee(mount, lease_ms) if lease_ms else None
-        self._told: Dict[str, int] = {}
+        self._told = (0, 0, 0)
         self._news = False
 
     def hold(self, ids: bytes, space: str, seconds: float = FOR_EVER,
@@ -44,12 +42,14 @@ class Leases:
         """What is to be added to the counters since the last time."""
         if self._lessee is None or not self._news:
             return {}
-        now = self._lessee.stats()
-        self._news = now["holds"] > 0
-        news = {ours: now[theirs] - self._told.get(theirs, 0)
-                for theirs, ours in _COUNTED.items()}
-        self._told = now
-        return news
+        stats = self._lessee.counted()
+        self._news = stats.holds > 0
+        now = stats.leased, stats.refused, stats.failed
+        before, self._told = self._told, now
+        if now == before:
+            return {}
+        return {name: new - old
+                for name, new, old in zip(_COUNTED, now, before)}
 
     def close(self) -> None:
         if self._lessee is not None:

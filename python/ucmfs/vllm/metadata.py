@@ -57,13 +57,14 @@ class UcmfsMetadata(KVConnectorMetadata):
 @dataclass
 class Loaded:
     """What has come of a load: bytes, seconds, blocks that are well and that
-    are not, and an errno of these."""
+    are not, an errno of these, and how many ranks say so."""
 
     num_bytes: int = 0
     seconds: float = 0.0
     blocks: int = 0
     failed: int = 0
     errno: int = 0
+    ranks: int = 0
 
 
 @dataclass
@@ -94,5 +95,6 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
             both.blocks += one.blocks
             both.failed += one.failed
             both.errno = both.errno or one.errno
+            both.ranks += one.ranks
         self.sync_failed |= other.sync_failed
         return self

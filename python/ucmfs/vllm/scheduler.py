@@ -4,7 +4,8 @@
 Decides what is loaded and what is saved. Nothing here waits for the file
 system: lookups are of memory that the daemon shares, the rest is told to the
 workers. get_num_new_matched_tokens() may be asked any number of times for a
-request and changes nothing that could be seen.
+request and changes nothing that could be seen; what it promises is leased
+until it is loaded.
 
 A load that is promised is issued when the request has got its blocks. Blocks
 of a prompt are saved after the step that completes them, and pinned until all
@@ -27,6 +28,7 @@ from ..errors import UcmfsError
 from .benefit import Benefit
 from .groups import Plan
 from .hits import ID, Budget, Ids, all_shards, longest_hit
+from .leases import Leases
 from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import Link, Open, Pause, Question, close_all, log
@@ -60,6 +62,10 @@ class Known:
     # A load has failed: no other is tried. Its blocks are of another epoch.
     failed: bool = False
     stale: bool = False
+    # Leases on the last answer; ranks that have loaded what was promised.
+    holds: List[int] = field(default_factory=list)
+    held: Optional[Tuple[int, int, int]] = None
+    loaded: int = 0
     began: float = 0.0
     told: Dict[str, Any] = field(default_factory=dict)
 
@@ -112,6 +118,7 @@ class UcmfsScheduler:
         self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
         self._step_reports: Dict[int, int] = {}
         self._pause = Pause(options.mount, clock)
+        self._leases = Leases(options.mount, options.lease_ms)
         self.block_ids: Optional[Callable[[str], Sequence[List[int]]]] = None
         self._evict_blocks: Optional[Callable[[Set[int]], None]] = None
         events = getattr(vllm_config, "kv_events_config", None)
@@ -145,6 +152,8 @@ class UcmfsScheduler:
     def _known(self, request: Any) -> Known:
         known = self._requests.get(request.request_id)
         if known is None or known.request is not request:
+            if known is not None:
+                self._release(known)
             known = Known(request, decided=[0] * len(self.plan.groups),
                           began=self._clock())
             self._requests[request.request_id] = known
@@ -175,14 +184,35 @@ class UcmfsScheduler:
         known.lookup_seconds = time.perf_counter() - began
         if tokens is None:
             return None, False
-        if tokens <= num_computed:
-            return NONE
         more = tokens - num_computed
-        if not self.benefit.worth(self.plan.bytes_of(more), more):
-            known.too_slow = True
+        known.too_slow = more > 0 and not self.benefit.worth(
+            self.plan.bytes_of(more), more)
+        if more <= 0 or known.too_slow:
+            self._release(known)
             return NONE
         known.asked = (num_computed, more)
+        self._hold(known, num_computed, tokens)
         return more, self.asynchronous
+
+    def _hold(self, known: Known, local: int, tokens: int) -> None:
+        """Let nobody evict what was promised."""
+        here, held = self._link.now, (self._space, local, tokens)
+        if known.held == held or here is None or known.ids is None:
+            return
+        self._release(known)
+        known.held = held
+        step = ID * self.plan.shards
+        for g, group in enumerate(self.plan.groups):
+            first = max(local // group.block_tokens,
+                        group.first_needed(tokens))
+            last = tokens // group.block_tokens
+            known.holds += self._leases.hold(
+                known.ids.all[g][first * step:last * step], here.names[g])
+
+    def _release(self, known: Known) -> None:
+        if known.holds:
+            self._leases.release(known.holds)
+        known.held = None
 
     def _hit(self, known: Known, local: int) -> Optional[int]:
         """Tokens of a request that are here or in the store; 0: no more;
@@ -248,10 +278,12 @@ class UcmfsScheduler:
         (local, promised), known.asked = known.asked, None
         self._count_lookup(known, local, promised)
         if num_external <= 0 or not promised:
+            self._release(known)
             return
         parts = self._load_parts(known, local, min(num_external, promised),
                                  blocks.get_block_ids())
         self._loads.append(Job(self._next_job(), request.request_id, parts))
+        known.loaded = 0
         known.loading = [(local + num_external) // group.block_tokens
                          for group in self.plan.groups]
         self.stats.add("promised_tokens", num_external)
@@ -448,6 +480,9 @@ class UcmfsScheduler:
         if known is not None:
             known.count("loaded_blocks", loaded.blocks)
             known.count("failed_blocks", loaded.failed)
+            known.loaded += loaded.ranks
+            if known.loaded >= self.plan.ranks:
+                self._release(known)
             known.told["load_ms"] = round(loaded.seconds * 1e3, 2)
             # Asked for again, the same block would fail again.
             known.failed = known.failed or loaded.failed > 0
@@ -494,8 +529,10 @@ class UcmfsScheduler:
 
     def request_finished(self, request: Any) -> Tuple[bool, None]:
         known = self._requests.pop(request.request_id, None)
-        if known is not None and self._options.debug_log:
-            self._log_request(known)
+        if known is not None:
+            self._release(known)
+            if self._options.debug_log:
+                self._log_request(known)
         return False, None
 
     def _log_request(self, known: Known) -> None:
@@ -545,10 +582,12 @@ class UcmfsScheduler:
     def get_stats(self) -> Optional[UcmfsStats]:
         self.stats.add("mount_losses", self._link.losses)
         self._link.losses = 0
+        for name, amount in self._leases.news().items():
+            self.stats.add(name, amount)
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
-        close_all(self._options.mount, [self._link.close])
+        close_all(self._options.mount, [self._link.close, self._leases.close])
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None

@@ -23,6 +23,7 @@ from ucmfs.layout import Geometry, Layout, Region
 from ucmfs.loader import Group, Loader
 from ucmfs.task import Outcome, Task
 
+from .leases import Leases
 from .mount import (Chores, Link, Pause, Space, Teller, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 
@@ -116,8 +117,9 @@ class SlotStore:
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: Dict[str, Any], verify: str = "full",
-                 deadline_ms: int = 0, tiers: Any = None,
-                 direct: bool = False, **loader_options: Any) -> None:
+                 deadline_ms: int = 0, lease_ms: int = 0,
+                 tiers: Any = None, direct: bool = False,
+                 **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
         self.mount = mount
@@ -129,6 +131,7 @@ class SlotStore:
         self._saving: Set[bytes] = set()
         self._avoid: Dict[bytes, float] = {}
         self._pause = Pause(mount)
+        self.leases = Leases(mount, lease_ms)
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
         self._link = Link(mount, [Space(space, manifest)])
@@ -216,6 +219,10 @@ class SlotStore:
         return bytes(
             there and not self._is_avoided(ids[i * ID_BYTES:][:ID_BYTES])
             for i, there in enumerate(found))
+
+    def hold(self, keys: Sequence[bytes], seconds: float) -> List[int]:
+        """Let nobody evict their blocks: numbers for leases.release()."""
+        return self.leases.hold(self.ids_of(keys), self.space, seconds)
 
     def _there(self, ids: bytes) -> bytes:
         return self._ask(lambda index: index.lookup(ids)[0],
@@ -388,7 +395,7 @@ class SlotStore:
         self._jobs.clear()
         idle = self._chores.end()
         loaders, self._loaders = self._loaders, []
-        close_all(self.mount, [self._link.close,
+        close_all(self.mount, [self._link.close, self.leases.close,
                                *(loader.close for loader in loaders)], idle)
 
 

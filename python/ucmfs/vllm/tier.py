@@ -12,12 +12,16 @@ between the slots and storage. All calls come from the scheduler and must not
 wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 0.33; what a version has and another has not is looked for, not assumed.
 
+What a request has found is leased until it is loaded (leases.py).
+
 touch() is not passed on: a load counts as a use of its block, and blocks that
 vLLM finds in its own memory are not reported as used.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from typing import Any, ClassVar, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
@@ -42,6 +46,8 @@ from .spaces import space_prefix
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
+# What was found is leased for so long; a request that waits longer asks again.
+HOLD_SECONDS = 60.0
 
 
 # ---- the namespace ----
@@ -133,6 +139,11 @@ class _Known:
         self.keys: List[bytes] = []
         self.next = 0
         self.size = BATCH_FIRST
+        self.found: List[bytes] = []  # keys, in this step
+        self.held: List[bytes] = []   # keys that are leased
+        self.holds: List[int] = []
+        self.until = 0.0              # when they are to be leased anew
+        self.loads = 0                # jobs under way
 
     def batch(self, key: bytes, positions: Any) -> List[bytes]:
         """The key and those that will be asked for behind it."""
@@ -184,6 +195,7 @@ class UcmfsTier(SecondaryTierManager):
             self._events = self._event_list(offloading_spec)
         self._verdicts: Dict[bytes, int] = {}  # of this step
         self._requests: Dict[str, _Known] = {}
+        self._loads: Dict[int, _Known] = {}  # by job
         self._stats: Any = None
         self._lookups = self._hits = 0
         self._told_connected: Optional[bool] = None
@@ -191,7 +203,8 @@ class UcmfsTier(SecondaryTierManager):
         self._store = SlotStore(
             _memory_of(primary_kv_view), mount=self.config.mount,
             space=self.space, manifest=manifest, verify=self.config.verify,
-            deadline_ms=self.config.deadline_ms, direct=self.config.direct,
+            deadline_ms=self.config.deadline_ms,
+            lease_ms=self.config.lease_ms, direct=self.config.direct,
             tiers=self.config.tiers or None, **self.config.loader)
         log.info("ucmfs: tier on %s, space %s; %s", self.config.mount,
                  self.space, self._store.describe())
@@ -221,8 +234,13 @@ class UcmfsTier(SecondaryTierManager):
             key, getattr(req_context, "_offload_key_positions", None))
         if len(keys) == 1:
             found = self._verdicts[key] = int(self._store.has(key))
+            if found:
+                known.found.append(key)
             return found
-        self._verdicts.update(zip(keys, self._store.lookup(keys)))
+        verdicts = self._store.lookup(keys)
+        self._verdicts.update(zip(keys, verdicts))
+        known.found += keys if 0 not in verdicts else itertools.compress(
+            keys, verdicts)
         return self._verdicts[key]
 
     def on_schedule_end(self, context: Any) -> None:
@@ -231,12 +249,33 @@ class UcmfsTier(SecondaryTierManager):
             self._verdicts.clear()
             for known in self._requests.values():
                 known.rewind()
+                if known.found:
+                    self._hold(known)
+
+    def _hold(self, known: _Known) -> None:
+        """Let nobody evict what a request has found in this step: one call
+        for all of it, and none where it was found in the step before."""
+        now = time.monotonic()
+        found, known.found = known.found, []
+        if found == known.held and now < known.until:
+            return
+        before, known.holds = known.holds, self._store.hold(
+            found, HOLD_SECONDS)
+        self._store.leases.release(before)
+        known.held = found
+        known.until = now + HOLD_SECONDS / 2
+
+    def _release(self, known: _Known) -> None:
+        self._store.leases.release(known.holds)
+        known.held = []
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: Any) -> None:
-        self._requests.pop(req_context.req_id, None)
+        known = self._requests.pop(req_context.req_id, None)
+        if known is not None:
+            self._release(known)
 
     # ---- jobs ----
 
@@ -245,6 +284,11 @@ class UcmfsTier(SecondaryTierManager):
                          job_metadata.chunk_ids)
 
     def submit_load(self, job_metadata: Any) -> None:
+        context = getattr(job_metadata, "req_context", None)
+        known = self._requests.get(getattr(context, "req_id", ""))
+        if known is not None:
+            known.loads += 1
+            self._loads[job_metadata.job_id] = known
         self._store.load(job_metadata.job_id, list(job_metadata.keys),
                          job_metadata.chunk_ids)
 
@@ -256,6 +300,7 @@ class UcmfsTier(SecondaryTierManager):
     def _result(self, one: Finished) -> JobResult:
         self._count(one)
         if one.is_load:
+            self._end_load(one)
             for key in one.failed:
                 self._verdicts.pop(key, None)
         elif self._events is not None and one.present:
@@ -267,6 +312,13 @@ class UcmfsTier(SecondaryTierManager):
             job_id=one.job, success=not one.failed,
             successful_keys=tuple(one.present) if partly else None,
             transfer_time=one.seconds, transfer_bytes=one.moved)
+
+    def _end_load(self, one: Finished) -> None:
+        known = self._loads.pop(one.job, None)
+        if known is not None:
+            known.loads -= 1
+            if not known.loads:
+                self._release(known)
 
     def has_pending_work(self) -> bool:
         return self._store.busy
@@ -328,6 +380,9 @@ class UcmfsTier(SecondaryTierManager):
 
     def get_stats(self) -> Any:
         connected = self._store.connected
+        for name, amount in self._store.leases.news().items():
+            if amount:
+                self._add(name, amount)
         if not self._lookups and self._stats is None \
                 and connected == self._told_connected:
             return None

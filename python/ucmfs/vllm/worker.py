@@ -376,7 +376,7 @@ class UcmfsWorker:
 
     def _end_load(self, transfer: Transfer, all_bad: bool = False) -> bool:
         """Account for a load that is done: True if any of it failed."""
-        told = Loaded(errno=transfer.errno)
+        told = Loaded(errno=transfer.errno, ranks=1)
         for part, task in zip(transfer.parts, transfer.tasks):
             if task is None:
                 errors = [transfer.errno or errno.EIO] * part.num
