@@ -86,7 +86,7 @@ UNIT_TEST(an_open_block_is_not_evicted)
 	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), 0);
 	ck_assert_int_eq(evict(), -EBUSY);
 	ucm_hold_end(fx_set, &open);
-	close(fd);
+	fx_close_file(fd);
 	ck_assert_int_eq(evict(), 0);
 }
 
@@ -99,7 +99,7 @@ UNIT_TEST(a_kept_file_is_not_opened_once_its_block_is_evicted)
 	ck_assert_int_eq(evict(), 0);
 	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), -ENOENT);
 	ucm_hold_end(fx_set, &open);
-	close(fd);
+	fx_close_file(fd);
 }
 
 UNIT_TEST(files_of_one_block_add_up)
@@ -118,7 +118,7 @@ UNIT_TEST(files_of_one_block_add_up)
 	ucm_hold_end(fx_set, &opens[0]);
 	ck_assert_uint_eq(holds().opens, 0);
 	for (unsigned i = 0; i < 3; i++)
-		close(fds[i]);
+		fx_close_file(fds[i]);
 }
 
 UNIT_TEST(unlink_asks_nobody)
@@ -132,7 +132,7 @@ UNIT_TEST(unlink_asks_nobody)
 	fx_misses(&file);
 	ucm_hold_close(&open);
 	ucm_hold_end(fx_set, &open);
-	close(fd);
+	fx_close_file(fd);
 }
 
 UNIT_TEST(a_pinned_block_is_not_evicted)
@@ -174,7 +174,7 @@ UNIT_TEST(a_block_whose_writer_has_it_open_is_not_evicted)
 	ref = temp.ref;
 	ck_assert(holds().being_written);
 	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key), -EBUSY);
-	close(fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 	ck_assert(!holds().being_written);
 	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key), 0);
@@ -209,7 +209,7 @@ UNIT_TEST(a_claim_says_what_holds_the_block)
 	ck_assert_uint_eq(hold.opens, 1);
 	ck_assert(hold.pinned && !hold.leaving && !hold.lessees);
 	ucm_hold_end(fx_set, &open);
-	close(fd);
+	fx_close_file(fd);
 }
 
 /* Nothing is lost, and nobody goes on being told that it is absent. */
@@ -235,7 +235,7 @@ UNIT_TEST(what_is_open_and_leased_is_counted)
 	ck_assert_uint_eq(num_open, 1);
 	ck_assert_uint_eq(num_leases, 2);
 	ucm_hold_end(fx_set, &open);
-	close(fd);
+	fx_close_file(fd);
 }
 
 /* ---- against a model ---- */
@@ -522,7 +522,7 @@ UNIT_TEST(an_open_or_an_eviction_comes_first)
 		must(err == -EBUSY);
 		fx_serves(&file);
 		ucm_hold_end(fx_set, &opener.open);
-		close(opener.fd);
+		fx_close_file(opener.fd);
 		opened++;
 	}
 	ck_assert_uint_eq(opened + evicted, 300);
