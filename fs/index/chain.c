@@ -8,6 +8,9 @@
  * one, when he looks at it again. A reader that has met two equal even numbers
  * has seen one moment.
  *
+ * A link is the low part of a record's next; the rest of it is not the chain's
+ * and stays.
+ *
  * Linear hashing: heads are added one at a time, and each splits one chain.
  * Nothing is ever built anew, so there is no moment at which the table is large
  * and slow, and no pointer goes bad.
@@ -52,19 +55,21 @@ static _Atomic uint32_t *head_at(struct ucm_shard *shard,
 	return first + at;
 }
 
+static uint32_t get_link(const _Atomic uint32_t *link)
+{
+	return UCM_GET(link) & UCM_INDEX_MEMORY_LINK;
+}
+
+static void set_link(_Atomic uint32_t *link, uint32_t to)
+{
+	UCM_SET(link, (UCM_GET(link) & ~UCM_INDEX_MEMORY_LINK) | to);
+}
+
 static uint32_t hash_of(const struct ucm_index_memory_record *record)
 {
 	uint64_t id[2] = { UCM_GET(&record->id[0]), UCM_GET(&record->id[1]) };
 
 	return ucm_index_memory_hash(id, ucm_record_space(record));
-}
-
-static void set_count(struct ucm_shard *shard, struct ucm_side *side,
-		      uint32_t count)
-{
-	side->count = count;
-	if (side == &shard->open)
-		UCM_SET(&shard->live->count, count);
 }
 
 void ucm_chain_put(struct ucm_shard *shard, struct ucm_side *side,
@@ -74,9 +79,9 @@ void ucm_chain_put(struct ucm_shard *shard, struct ucm_side *side,
 	uint32_t head = ucm_index_memory_head(hash_of(record), side->num_heads);
 	_Atomic uint32_t *link = head_at(shard, side, head);
 
-	UCM_SET(&record->next, UCM_GET(link));
-	UCM_SET(link, slot + 1);
-	set_count(shard, side, side->count + 1);
+	set_link(&record->next, get_link(link));
+	set_link(link, slot + 1);
+	side->count++;
 }
 
 void ucm_chain_take(struct ucm_shard *shard, struct ucm_side *side,
@@ -86,10 +91,10 @@ void ucm_chain_take(struct ucm_shard *shard, struct ucm_side *side,
 	uint32_t head = ucm_index_memory_head(hash_of(record), side->num_heads);
 	_Atomic uint32_t *link = head_at(shard, side, head);
 
-	while (UCM_GET(link) != slot + 1)
-		link = &ucm_shard_record(shard, UCM_GET(link) - 1)->next;
-	UCM_SET(link, UCM_GET(&record->next));
-	set_count(shard, side, side->count - 1);
+	while (get_link(link) != slot + 1)
+		link = &ucm_shard_record(shard, get_link(link) - 1)->next;
+	set_link(link, get_link(&record->next));
+	side->count--;
 }
 
 uint32_t ucm_chain_find(struct ucm_shard *shard, struct ucm_side *side,
@@ -101,7 +106,7 @@ uint32_t ucm_chain_find(struct ucm_shard *shard, struct ucm_side *side,
 		return UCM_NO_SLOT;
 	head = ucm_index_memory_head(ucm_index_memory_hash(id, space),
 				     side->num_heads);
-	link = UCM_GET(head_at(shard, side, head));
+	link = get_link(head_at(shard, side, head));
 	while (link) {
 		const struct ucm_index_memory_record *record =
 			ucm_shard_record(shard, link - 1);
@@ -110,7 +115,7 @@ uint32_t ucm_chain_find(struct ucm_shard *shard, struct ucm_side *side,
 		    UCM_GET(&record->id[1]) == id[1] &&
 		    ucm_record_space(record) == space)
 			return link - 1;
-		link = UCM_GET(&record->next);
+		link = get_link(&record->next);
 	}
 	return UCM_NO_SLOT;
 }
@@ -163,19 +168,19 @@ static void split(struct ucm_shard *shard, struct ucm_side *side)
 	_Atomic uint32_t *to = head_at(shard, side, new);
 	uint32_t link;
 
-	while ((link = UCM_GET(from))) {
+	while ((link = get_link(from))) {
 		struct ucm_index_memory_record *record =
 			ucm_shard_record(shard, link - 1);
 
 		if (ucm_index_memory_head(hash_of(record), new + 1) == new) {
-			UCM_SET(to, link);
+			set_link(to, link);
 			to = &record->next;
-			UCM_SET(from, UCM_GET(to));
+			set_link(from, get_link(to));
 		} else {
 			from = &record->next;
 		}
 	}
-	UCM_SET(to, 0);
+	set_link(to, 0);
 }
 
 static void add_head(struct ucm_shard *shard, struct ucm_side *side)

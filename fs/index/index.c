@@ -6,8 +6,15 @@
  * walk is done in pieces, as most of a shard may be of other spaces: nobody
  * waits for more than a piece. What is in a shard is shard.h's.
  *
- * Memory: 32 + 24 bytes an entry, 4 to 8 for heads, at most an eighth of that
- * idle in the last chunks.
+ * Memory: 32 + 32 bytes an entry, 4 for its head, at most an eighth of that
+ * idle in the last chunks: below 80. As much for each name that is a parent and
+ * no block.
+ *
+ * Parents. A child has its parent's slot, and the parent the number of its
+ * children; while that is not 0 the slot is not given to another name (shard.h).
+ * A parent is in another shard, mostly, and two shards are never locked at the
+ * same time: a child is counted before it is linked, and counted off after its
+ * link has gone. So the count is never too small, and no link leads nowhere.
  */
 #include <config.h>
 
@@ -15,6 +22,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "fs/index/memory.h"
@@ -109,11 +117,115 @@ static uint32_t slot_of(struct ucm_shard *shard, ucm_ref ref)
 	return slot;
 }
 
+/* ---- parents ---- */
+
+/* A link: shard << 24 | slot + 1. Slots have 24 bits. */
+#define LINK_SLOT 0xffffffu
+
+static bool names_parent(const struct ucm_id *id, const struct ucm_id *parent)
+{
+	static const struct ucm_id none;
+
+	return parent && memcmp(parent, &none, sizeof(none)) != 0 &&
+	       memcmp(parent, id, sizeof(*id)) != 0;
+}
+
+/* Count a child of that name: a link, for the child to keep. */
+static int hold_parent(struct ucm_index *index, const struct ucm_id *parent,
+		       uint16_t space, uint32_t *link_out)
+{
+	unsigned number = parent->bytes[0];
+	struct ucm_shard *shard = lock_shard(index, number);
+	uint32_t slot;
+	int err = ucm_shard_hold(shard, parent, space,
+				 !ucm_index_is_published(index, space), &slot);
+
+	unlock_shard(shard);
+	if (!err)
+		*link_out = (uint32_t)number << 24 | (slot + 1);
+	return err;
+}
+
+static void release_parent(struct ucm_index *index, uint32_t link)
+{
+	struct ucm_shard *shard;
+
+	if (!link)
+		return;
+	shard = lock_shard(index, link >> 24);
+	ucm_shard_release(shard, (link & LINK_SLOT) - 1);
+	unlock_shard(shard);
+}
+
+/* The first parent stays. Takes the link, or leaves it to be released. */
+static void adopt_link(struct ucm_shard *shard, uint32_t slot, uint32_t *link)
+{
+	if (ucm_shard_parent(shard, slot))
+		return;
+	ucm_shard_set_parent(shard, slot, *link);
+	*link = 0;
+}
+
+int ucm_index_set_parent(struct ucm_index *index, ucm_ref ref,
+			 const struct ucm_id *parent)
+{
+	struct ucm_shard *shard;
+	struct ucm_entry entry;
+	uint32_t link, slot;
+	int err;
+
+	if (!ucm_index_get(index, ref, &entry))
+		return -ENOENT;
+	if (entry.parent || !names_parent(&entry.id, parent))
+		return 0;
+	err = hold_parent(index, parent, entry.space, &link);
+	if (err)
+		return err;
+	shard = lock_shard_of(index, ref);
+	slot = slot_of(shard, ref);
+	if (slot != UCM_NO_SLOT)
+		adopt_link(shard, slot, &link);
+	unlock_shard(shard);
+	release_parent(index, link);
+	return slot != UCM_NO_SLOT ? 0 : -ENOENT;
+}
+
+static uint32_t link_of(struct ucm_index *index, ucm_ref ref)
+{
+	struct ucm_shard *shard = lock_shard_of(index, ref);
+	uint32_t slot = slot_of(shard, ref);
+	uint32_t link = slot != UCM_NO_SLOT ? ucm_shard_parent(shard, slot) : 0;
+
+	unlock_shard(shard);
+	return link;
+}
+
+/* An entry never changes its parent: if it is there afterwards, the slot was
+ * its parent's all the time. */
+bool ucm_index_parent(struct ucm_index *index, ucm_ref ref, struct ucm_id *out)
+{
+	uint32_t link = link_of(index, ref);
+	struct ucm_shard *shard;
+	struct ucm_id id;
+
+	if (!link)
+		return false;
+	shard = lock_shard(index, link >> 24);
+	ucm_shard_name(shard, (link & LINK_SLOT) - 1, &id);
+	unlock_shard(shard);
+	if (link_of(index, ref) != link)
+		return false;
+	*out = id;
+	return true;
+}
+
+/* ---- entries ---- */
+
 static int add_locked(struct ucm_index *index, struct ucm_shard *shard,
 		      const struct ucm_entry *entry, uint32_t *slot)
 {
-	*slot = ucm_shard_find(shard, &entry->id, entry->space);
-	if (*slot != UCM_NO_SLOT)
+	*slot = ucm_shard_seek(shard, &entry->id, entry->space);
+	if (*slot != UCM_NO_SLOT && ucm_shard_is_used(shard, *slot))
 		return -EEXIST;
 	if (entry->size > UCM_INDEX_MEMORY_MAX_SIZE)
 		return -EFBIG;
@@ -122,16 +234,42 @@ static int add_locked(struct ucm_index *index, struct ucm_shard *shard,
 			     slot);
 }
 
-int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
-		  ucm_ref *ref_out)
+/* With a link, which is taken or left, as above. */
+static int add_linked(struct ucm_index *index, const struct ucm_entry *entry,
+		      uint32_t *link, ucm_ref *ref_out)
 {
 	struct ucm_shard *shard = lock_shard(index, entry->id.bytes[0]);
 	uint32_t slot;
 	int err = add_locked(index, shard, entry, &slot);
+	bool there = !err || err == -EEXIST;
 
-	if ((!err || err == -EEXIST) && ref_out)
+	if (there && *link)
+		adopt_link(shard, slot, link);
+	if (there && ref_out)
 		*ref_out = make_ref(index, shard, slot);
 	unlock_shard(shard);
+	return err;
+}
+
+int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
+		  ucm_ref *ref_out)
+{
+	uint32_t none = 0;
+
+	return add_linked(index, entry, &none, ref_out);
+}
+
+int ucm_index_add_child(struct ucm_index *index, const struct ucm_entry *entry,
+			const struct ucm_id *parent, ucm_ref *ref_out)
+{
+	uint32_t link = 0;
+	int err = 0;
+
+	if (names_parent(&entry->id, parent))
+		err = hold_parent(index, parent, entry->space, &link);
+	if (!err)
+		err = add_linked(index, entry, &link, ref_out);
+	release_parent(index, link);
 	return err;
 }
 
@@ -213,13 +351,16 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 {
 	struct ucm_shard *shard = lock_shard_of(index, ref);
 	uint32_t slot = slot_of(shard, ref);
+	uint32_t link = 0;
 
 	if (slot != UCM_NO_SLOT) {
 		if (out)
 			ucm_shard_load(shard, slot, out);
+		link = ucm_shard_parent(shard, slot);
 		ucm_shard_remove(shard, slot);
 	}
 	unlock_shard(shard);
+	release_parent(index, link);
 	return slot != UCM_NO_SLOT;
 }
 

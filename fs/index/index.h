@@ -38,7 +38,7 @@ typedef uint64_t ucm_ref;
 
 #define UCM_ENTRY_DOUBT 0x1u     /* must pass all checksums before use */
 #define UCM_ENTRY_PINNED 0x2u
-#define UCM_ENTRY_DUPLICATE 0x4u /* lies in another directory as well */
+#define UCM_ENTRY_DUPLICATE 0x4u /* lies in more directories, perhaps */
 #define UCM_ENTRY_LEAVING 0x8u   /* its file is being removed */
 #define UCM_ENTRY_WRITABLE 0x10u /* its writer still has it open */
 #define UCM_ENTRY_SHARED 0x20u   /* and may have it mapped */
@@ -52,8 +52,11 @@ struct ucm_entry {
 	uint32_t atime_s;  /* last use, seconds since the epoch */
 	uint32_t uses;     /* opens since the mount */
 	uint32_t generation;
+	uint32_t parent;   /* the index's; 0: it is not known to have one */
+	uint32_t children; /* see ucm_index_add_child() */
 	uint16_t space;
 	uint8_t dir;	   /* the directory's number (dirs.h) */
+	uint8_t copy;	   /* 1 + another directory that has it; 0: none known */
 	uint8_t flags;     /* UCM_ENTRY_* */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
@@ -61,11 +64,34 @@ struct ucm_entry {
 int ucm_index_new(struct ucm_index **out);
 void ucm_index_free(struct ucm_index *index);
 
-/* Add an entry (generation is ignored). 0 and its reference, or -EEXIST and the
+/* Add an entry (generation, parent and children are ignored). 0 and its reference, or -EEXIST and the
  * reference of the one that is there, or -ENOMEM, or -EFBIG (a size of 1 TiB or
  * more). */
 int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
 		  ucm_ref *ref_out);
+
+/*
+ * The same of one whose parent is known: the id of the block before it, in the
+ * same space (NULL: none). An entry has one parent, the first that it was given;
+ * one that is there already (-EEXIST) and has none gets this one.
+ *
+ * children is the number of entries whose parent is this name, whether or not it
+ * is the name of an entry itself: they may come before it, stay when it is
+ * removed, and are counted when it comes again. It is never too small; it is
+ * too large while such an entry is just being added or removed. A block whose
+ * header has not been read, or names no parent, is nobody's child: so what a
+ * scan has not reached yet is missing, and bare blocks always are.
+ */
+int ucm_index_add_child(struct ucm_index *index, const struct ucm_entry *entry,
+			const struct ucm_id *parent, ucm_ref *ref_out);
+
+/* Give an entry a parent, if it has none. -ENOENT: it is gone; -ENOMEM. */
+int ucm_index_set_parent(struct ucm_index *index, ucm_ref ref,
+			 const struct ucm_id *parent);
+
+/* The id of an entry's parent; false: none is known, or the entry is gone. */
+bool ucm_index_parent(struct ucm_index *index, ucm_ref ref,
+		      struct ucm_id *out);
 
 /* By name or by reference: true and a copy. Either output may be NULL. */
 bool ucm_index_find(struct ucm_index *index, const struct ucm_key *key,
@@ -74,7 +100,7 @@ bool ucm_index_get(struct ucm_index *index, ucm_ref ref,
 		   struct ucm_entry *out);
 
 /* Change an entry in place, under its lock: edit() must be short and must not
- * touch id, space or generation. False if the reference is stale, or if the
+ * touch id, space, generation, parent or children. False if the reference is stale, or if the
  * new size is too big: then nothing is changed. */
 bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 		    void (*edit)(struct ucm_entry *entry, void *arg),

@@ -2,7 +2,7 @@
 /*
  * memory_layout.h - how the index lies in the memory that other processes map.
  *
- * The reference for .ucmfs/index, version 1; doc/index-format.md has it in
+ * The reference for .ucmfs/index, version 2; doc/index-format.md has it in
  * words. Little-endian. The daemon writes, everybody else reads; what changes
  * after the file can be opened is _Atomic. Only the layout and its arithmetic:
  * the reader (fs/reader/find.c) trusts no number in it and checks each against
@@ -19,24 +19,29 @@
 #include <ucm/block.h>
 
 #define UCM_INDEX_MEMORY_MAGIC	 "UCMINDEX"
-#define UCM_INDEX_MEMORY_VERSION 1u
+#define UCM_INDEX_MEMORY_VERSION 2u
 #define UCM_INDEX_MEMORY_SHARDS	 256u /* one for each first byte of an id */
-#define UCM_INDEX_MEMORY_CHUNKS	 128u /* of records, and of heads, of a shard  \
+#define UCM_INDEX_MEMORY_CHUNKS	 120u /* of records, and of heads, of a shard  \
 				       */
 #define UCM_INDEX_MEMORY_TIERS	   255u
 #define UCM_INDEX_MEMORY_TIER_NAME 40u /* bytes, with at least one NUL */
 #define UCM_INDEX_MEMORY_UNIT	   64u /* bytes; places in the file count these */
 #define UCM_INDEX_MEMORY_MAX_ITEMS                                             \
-	((1u << 24) - 256u) /* in all chunks of a shard */
+	((1u << 23) - 256u) /* in all chunks of a shard */
 
 /* A block. */
 struct ucm_index_memory_record {
 	_Atomic uint64_t id[2]; /* its 16 bytes in order */
 	_Atomic uint64_t place; /* size << 24 | space << 8 | directory */
-	_Atomic uint32_t next;  /* number + 1 in its shard, 0: the last */
+	/* copy << 24 | number + 1 of the next in its shard, 0: the last.
+	 * copy: 1 + a second directory that has the block, 0: none known */
+	_Atomic uint32_t next;
 	_Atomic uint32_t state; /* generation << 8 | flags */
 };
 _Static_assert(sizeof(struct ucm_index_memory_record) == 32, "layout");
+
+#define UCM_INDEX_MEMORY_LINK	0xffffffu /* of next; of a head, too */
+#define UCM_INDEX_MEMORY_COPY_SHIFT 24
 
 #define UCM_INDEX_MEMORY_MAX_SIZE ((UINT64_C(1) << 40) - 1)
 
@@ -45,19 +50,21 @@ _Static_assert(sizeof(struct ucm_index_memory_record) == 32, "layout");
 				     */
 #define UCM_INDEX_MEMORY_PINNED	 0x2u
 #define UCM_INDEX_MEMORY_LEAVING 0x8u  /* its file is about to go */
-#define UCM_INDEX_MEMORY_USED	 0x80u /* there is a block in this record */
+/* There is a block in this record. In a chain and without it: only a name, of
+ * which others say that it is their parent; the block is absent. */
+#define UCM_INDEX_MEMORY_USED	 0x80u
 
 struct ucm_index_memory_shard {
 	_Atomic uint32_t seq;       /* odd: chains are being changed */
 	_Atomic uint32_t num_heads; /* 0: none, and no record either */
-	_Atomic uint32_t count;     /* records in chains */
+	_Atomic uint32_t count;     /* blocks */
 	uint32_t zero[13];
 	/* Where the chunks are, in units from the start; 0: not there. */
 	_Atomic uint32_t
 		heads[UCM_INDEX_MEMORY_CHUNKS]; /* of uint32_t, as next */
 	_Atomic uint32_t records[UCM_INDEX_MEMORY_CHUNKS]; /* of records */
 };
-_Static_assert(sizeof(struct ucm_index_memory_shard) == 1088, "layout");
+_Static_assert(sizeof(struct ucm_index_memory_shard) == 1024, "layout");
 
 #define UCM_INDEX_MEMORY_COMPLETE 0x1u /* what is not here is absent */
 #define UCM_INDEX_MEMORY_CLOSED	  0x2u /* nobody keeps it any more */
@@ -85,6 +92,10 @@ struct ucm_index_memory_header {
 #define UCM_INDEX_MEMORY_HEADER_BYTES 12288u
 _Static_assert(sizeof(struct ucm_index_memory_header) <=
 		       UCM_INDEX_MEMORY_HEADER_BYTES,
+	       "layout");
+/* Where all versions have them. */
+_Static_assert(offsetof(struct ucm_index_memory_header, magic) == 0 &&
+		       offsetof(struct ucm_index_memory_header, version) == 8,
 	       "layout");
 _Static_assert(offsetof(struct ucm_index_memory_header, alive) == 48 &&
 		       offsetof(struct ucm_index_memory_header, size) == 64 &&

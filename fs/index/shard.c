@@ -5,7 +5,9 @@
  * Slots come in chunks that never move. A record (id, size, place, flags) lies in
  * shared memory, or, if it is hidden, in own; what nobody else needs to know lies
  * in rest, at the same place of the same chunk. A free slot's record is linked
- * by next to another free one, and keeps the generation of the slot.
+ * by next to another free one, and keeps the generation of the slot. The record
+ * of a name that is only a parent is in a chain, without a size and a directory;
+ * its slot's generation is already that of the next block.
  */
 #include <config.h>
 
@@ -156,6 +158,11 @@ static uint64_t place_of(const struct ucm_entry *entry)
 	return entry->size << 24 | (uint64_t)entry->space << 8 | entry->dir;
 }
 
+static uint32_t copy_of(const struct ucm_entry *entry)
+{
+	return (uint32_t)entry->copy << UCM_INDEX_MEMORY_COPY_SHIFT;
+}
+
 static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 {
 	rest->mtime_ns = entry->mtime_ns;
@@ -190,6 +197,10 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		.blocks = rest->blocks,
 		.atime_s = rest->atime_s,
 		.uses = rest->uses,
+		.parent = rest->parent,
+		.children = rest->children,
+		.copy = (uint8_t)(UCM_GET(&record->next) >>
+				  UCM_INDEX_MEMORY_COPY_SHIFT),
 		.epoch = rest->epoch,
 	};
 	memcpy(out->id.bytes, id, sizeof(id));
@@ -204,20 +215,23 @@ void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 	uint64_t place = place_of(entry);
 	uint32_t state = generation_of(record) << 8 | UCM_INDEX_MEMORY_USED |
 			 entry->flags;
+	uint32_t next = (UCM_GET(&record->next) & UCM_INDEX_MEMORY_LINK) |
+			copy_of(entry);
 
 	store_rest(rest_at(shard, slot), entry);
 	if (place == UCM_GET(&record->place) &&
-	    state == UCM_GET(&record->state))
+	    state == UCM_GET(&record->state) && next == UCM_GET(&record->next))
 		return;
 	ucm_chain_begin(shard, side);
 	UCM_SET(&record->place, place);
+	UCM_SET(&record->next, next);
 	UCM_SET(&record->state, state);
 	ucm_chain_end(shard, side);
 }
 
 /* ---- finding ---- */
 
-uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
+uint32_t ucm_shard_seek(struct ucm_shard *shard, const struct ucm_id *id,
 			uint16_t space)
 {
 	uint64_t words[2];
@@ -228,6 +242,16 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 	return slot != UCM_NO_SLOT
 		       ? slot
 		       : ucm_chain_find(shard, &shard->hidden, words, space);
+}
+
+uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
+			uint16_t space)
+{
+	uint32_t slot = ucm_shard_seek(shard, id, space);
+
+	return slot != UCM_NO_SLOT && ucm_shard_is_used(shard, slot)
+		       ? slot
+		       : UCM_NO_SLOT;
 }
 
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot, uint32_t generation)
@@ -319,57 +343,156 @@ static int new_chunk(struct ucm_shard *shard, struct ucm_side *side)
 	return 0;
 }
 
-int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
-		  bool hidden, uint32_t *slot_out)
+/* For readers, who have no use for other names. */
+static void count_blocks(struct ucm_shard *shard, const struct ucm_side *side,
+			 uint32_t more)
+{
+	if (side == &shard->open)
+		UCM_SET(&shard->live->count,
+			UCM_GET(&shard->live->count) + more);
+}
+
+/* A free slot of a side, for a name; not in its chain yet. */
+static int take_slot(struct ucm_shard *shard, bool hidden, uint32_t *slot_out)
 {
 	struct ucm_side *side = hidden ? &shard->hidden : &shard->open;
-	struct ucm_index_memory_record *record;
-	uint32_t slot, state;
-	uint64_t id[2];
 
 	if (ucm_chain_room(shard, side) ||
 	    (!side->free_slot && new_chunk(shard, side)))
 		return -ENOMEM;
-	slot = side->free_slot - 1;
-	record = ucm_shard_record(shard, slot);
-	side->free_slot = UCM_GET(&record->next);
-
-	ucm_index_memory_id_words(&entry->id, id);
-	state = generation_of(record) << 8 | UCM_INDEX_MEMORY_USED |
-		entry->flags;
-	ucm_chain_begin(shard, side);
-	set_record(record, id, place_of(entry), 0, state);
-	ucm_chain_put(shard, side, slot);
-	ucm_chain_end(shard, side);
-	store_rest(rest_at(shard, slot), entry);
-	*slot_out = slot;
+	*slot_out = side->free_slot - 1;
+	side->free_slot = UCM_GET(&ucm_shard_record(shard, *slot_out)->next) &
+			  UCM_INDEX_MEMORY_LINK;
 	return 0;
 }
 
-/* Its generation counts removals. An exile's slot is used again as an open one,
- * and its own record no more. */
-static void free_slot(struct ucm_shard *shard, uint32_t slot)
+/* A name into its chain, in a slot that was just taken. */
+static void put_name(struct ucm_shard *shard, uint32_t slot,
+		     const struct ucm_id *id, uint64_t place, uint32_t next,
+		     uint32_t flags)
+{
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+	struct ucm_side *side = side_of(shard, slot);
+	uint64_t words[2];
+
+	ucm_index_memory_id_words(id, words);
+	ucm_chain_begin(shard, side);
+	set_record(record, words, place, next,
+		   generation_of(record) << 8 | flags);
+	ucm_chain_put(shard, side, slot);
+	ucm_chain_end(shard, side);
+}
+
+int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
+		  bool hidden, uint32_t *slot)
+{
+	if (*slot != UCM_NO_SLOT) {
+		ucm_shard_store(shard, *slot, entry);
+	} else {
+		if (take_slot(shard, hidden, slot))
+			return -ENOMEM;
+		put_name(shard, *slot, &entry->id, place_of(entry),
+			 copy_of(entry), UCM_INDEX_MEMORY_USED | entry->flags);
+		store_rest(rest_at(shard, *slot), entry);
+	}
+	count_blocks(shard, chains_of(shard, *slot), 1);
+	return 0;
+}
+
+/* An exile's slot is used again as an open one, and its own record no more. */
+static void free_slot(struct ucm_shard *shard, uint32_t slot,
+		      uint32_t generation)
 {
 	struct ucm_side *side = side_of(shard, slot);
 	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
-	uint32_t generation = (generation_of(record) + 1) & GENERATION_MASK;
 
 	if (!(slot & UCM_HIDDEN_SLOT) && is_exile(shard, slot)) {
 		rest_at(shard, slot)->exile = false;
 		record = shared_at(shard, slot);
 	}
-	wipe(record, side->free_slot, (generation ? generation : 1) << 8);
+	wipe(record, side->free_slot, generation << 8);
 	side->free_slot = slot + 1;
 }
 
+/* What is left of a block that others name as their parent. */
+static void keep_name(struct ucm_index_memory_record *record,
+		      uint32_t generation)
+{
+	UCM_SET(&record->state, generation << 8);
+	UCM_SET(&record->place, (uint64_t)ucm_record_space(record) << 8);
+	UCM_SET(&record->next, UCM_GET(&record->next) & UCM_INDEX_MEMORY_LINK);
+}
+
+/* A slot's generation counts removals. */
 void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot)
 {
 	struct ucm_side *side = chains_of(shard, slot);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+	struct ucm_rest *rest = rest_at(shard, slot);
+	uint32_t generation = (generation_of(record) + 1) & GENERATION_MASK;
 
+	generation = generation ? generation : 1;
+	rest->parent = 0;
+	count_blocks(shard, side, -1u);
+	ucm_chain_begin(shard, side);
+	if (rest->children) {
+		keep_name(record, generation);
+	} else {
+		ucm_chain_take(shard, side, slot);
+		free_slot(shard, slot, generation);
+	}
+	ucm_chain_end(shard, side);
+}
+
+/* ---- parents ---- */
+
+int ucm_shard_hold(struct ucm_shard *shard, const struct ucm_id *id,
+		   uint16_t space, bool hidden, uint32_t *slot_out)
+{
+	uint32_t slot = ucm_shard_seek(shard, id, space);
+
+	if (slot == UCM_NO_SLOT) {
+		if (take_slot(shard, hidden, &slot))
+			return -ENOMEM;
+		put_name(shard, slot, id, (uint64_t)space << 8, 0, 0);
+	}
+	/* as many as there are slots, at most: that never wraps */
+	rest_at(shard, slot)->children++;
+	*slot_out = slot;
+	return 0;
+}
+
+void ucm_shard_release(struct ucm_shard *shard, uint32_t slot)
+{
+	struct ucm_side *side = chains_of(shard, slot);
+	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+
+	if (--rest_at(shard, slot)->children || is_used(record))
+		return;
 	ucm_chain_begin(shard, side);
 	ucm_chain_take(shard, side, slot);
-	free_slot(shard, slot);
+	free_slot(shard, slot, generation_of(record));
 	ucm_chain_end(shard, side);
+}
+
+void ucm_shard_name(struct ucm_shard *shard, uint32_t slot, struct ucm_id *out)
+{
+	const struct ucm_index_memory_record *record =
+		ucm_shard_record(shard, slot);
+	uint64_t id[2] = { UCM_GET(&record->id[0]), UCM_GET(&record->id[1]) };
+
+	memcpy(out->bytes, id, sizeof(id));
+}
+
+uint32_t ucm_shard_parent(struct ucm_shard *shard, uint32_t slot)
+{
+	return rest_at(shard, slot)->parent;
+}
+
+void ucm_shard_set_parent(struct ucm_shard *shard, uint32_t slot,
+			  uint32_t parent)
+{
+	rest_at(shard, slot)->parent = parent;
 }
 
 /* ---- hiding ---- */
@@ -386,6 +509,7 @@ static int exile(struct ucm_shard *shard, uint32_t slot)
 					  sizeof(**open->own));
 	if (!open->own[chunk] || ucm_chain_room(shard, hidden))
 		return -ENOMEM;
+	count_blocks(shard, open, -(uint32_t)is_used(shared));
 	ucm_chain_begin(shard, open);
 	ucm_chain_take(shard, open, slot);
 	memcpy(&open->own[chunk][at], shared, sizeof(*shared));
@@ -406,7 +530,8 @@ int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor)
 		if (slot == UCM_NO_SLOT)
 			return 0;
 		record = ucm_shard_record(shard, slot);
-		if (is_used(record) && ucm_record_space(record) == space &&
+		if ((is_used(record) || rest_at(shard, slot)->children) &&
+		    ucm_record_space(record) == space &&
 		    chains_of(shard, slot) == &shard->open)
 			err = exile(shard, slot);
 		if (err)

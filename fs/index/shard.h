@@ -13,6 +13,11 @@
  * when its space became private keeps its slot, but its record and its chain
  * are hidden then: an exile.
  *
+ * A slot is taken while there is a block in it, or entries that name it as their
+ * parent: so a link to a parent is a slot and needs no generation. A name that
+ * is only a parent is in its chain like a block, and found by those alone who
+ * ask for it: when its block comes, it takes that slot, and the links are right.
+ *
  * Split by task: shard.c (slots and records), chain.c (chains, and what a
  * reader may see of a change).
  */
@@ -30,7 +35,7 @@
 #define UCM_LATER_SLOT (UINT32_MAX - 1)
 #define UCM_ANY_SPACE -1
 #define UCM_SHARD_STEPS 1024u /* slots looked at in one go */
-#define UCM_HIDDEN_SLOT (1u << 27) /* this bit: of the hidden side */
+#define UCM_HIDDEN_SLOT (1u << 23) /* this bit: of the hidden side */
 
 /* What readers have no use for. */
 struct ucm_rest {
@@ -38,10 +43,12 @@ struct ucm_rest {
 	uint32_t blocks;
 	uint32_t atime_s;
 	uint32_t uses;
+	uint32_t parent;   /* as in an entry */
+	uint32_t children; /* entries whose parent is this slot */
 	uint16_t epoch;
 	bool exile; /* the record is the one in own */
 };
-_Static_assert(sizeof(struct ucm_rest) == 24, "memory per block");
+_Static_assert(sizeof(struct ucm_rest) == 32, "memory per block");
 
 /* Records and chains: the open ones of a shard, or the hidden ones. */
 struct ucm_side {
@@ -68,6 +75,9 @@ void ucm_shard_init(struct ucm_shard *shard, struct ucm_index_memory *memory,
 		    unsigned number);
 void ucm_shard_fini(struct ucm_shard *shard);
 
+/* The slot of a name, of a block or of a parent alone; or UCM_NO_SLOT. */
+uint32_t ucm_shard_seek(struct ucm_shard *shard, const struct ucm_id *id,
+			uint16_t space);
 /* The slot of an entry; or UCM_NO_SLOT. */
 uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 			uint16_t space);
@@ -83,17 +93,29 @@ uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor);
 uint32_t ucm_shard_next_slot(struct ucm_shard *shard, uint32_t *cursor);
 bool ucm_shard_is_used(struct ucm_shard *shard, uint32_t slot);
 
-/* Slots below have an entry; the one of add has not: it must be of no entry
- * that is there. -ENOMEM. */
+/* Slots below have an entry; the one of add has not: *slot is what seek said of
+ * its name, and then where it is. -ENOMEM. */
 int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
-		  bool hidden, uint32_t *slot_out);
+		  bool hidden, uint32_t *slot);
 uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot);
 void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		    struct ucm_entry *out);
-/* All but id, space and generation. */
+/* All but id, space, generation, parent and children. */
 void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 		     const struct ucm_entry *entry);
 void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot);
+
+/* A child more of a name, which gets a slot if it has none (hidden: there). Or
+ * -ENOMEM. One less: a slot with neither block nor children is free. */
+int ucm_shard_hold(struct ucm_shard *shard, const struct ucm_id *id,
+		   uint16_t space, bool hidden, uint32_t *slot_out);
+void ucm_shard_release(struct ucm_shard *shard, uint32_t slot);
+/* Of any slot that is taken: its name. */
+void ucm_shard_name(struct ucm_shard *shard, uint32_t slot,
+		    struct ucm_id *out);
+uint32_t ucm_shard_parent(struct ucm_shard *shard, uint32_t slot);
+void ucm_shard_set_parent(struct ucm_shard *shard, uint32_t slot,
+			  uint32_t parent);
 
 /* Make exiles of a space's open entries, from *cursor on: -EAGAIN after
  * UCM_SHARD_STEPS slots, as above. -ENOMEM: of some. */

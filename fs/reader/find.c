@@ -41,6 +41,7 @@ struct probe {
 	enum answer answer;
 	uint64_t place; /* if it was found: its record */
 	uint32_t state;
+	uint32_t next;
 };
 
 static const struct ucm_index_memory_shard *
@@ -78,8 +79,10 @@ static void settle(const struct ucm_reader_map *map, struct probe *probe,
 }
 
 static void follow(const struct ucm_reader_map *map, struct probe *probe,
-		   uint32_t link)
+		   uint32_t next)
 {
+	uint32_t link = next & UCM_INDEX_MEMORY_LINK;
+
 	if (!link) {
 		settle(map, probe, ABSENT);
 		return;
@@ -128,10 +131,11 @@ static void read_head(const struct ucm_reader_map *map, struct probe *probe)
 	follow(map, probe, UCM_READ((const _Atomic uint32_t *)head));
 }
 
+/* A name without a block is some block's parent. */
 static enum answer judge(uint32_t state)
 {
 	if (!(state & UCM_INDEX_MEMORY_USED))
-		return BROKEN;
+		return ABSENT;
 	return state & (UCM_INDEX_MEMORY_DOUBT | UCM_INDEX_MEMORY_LEAVING)
 		       ? UNKNOWN
 		       : PRESENT;
@@ -148,6 +152,7 @@ static void step(const struct ucm_reader_map *map, struct probe *probe,
 	    (uint16_t)(UCM_READ(&record->place) >> 8) == space) {
 		probe->place = UCM_READ(&record->place);
 		probe->state = UCM_READ(&record->state);
+		probe->next = UCM_READ(&record->next);
 		settle(map, probe, judge(probe->state));
 	} else if (--probe->left == 0) {
 		settle(map, probe, UNKNOWN);
@@ -269,6 +274,8 @@ static void fill_entry(const struct ucm_reader_map *map,
 		.flags = probe->state & UCM_INDEX_MEMORY_PINNED,
 		.tier = -1,
 	};
+	if (probe->next >> UCM_INDEX_MEMORY_COPY_SHIFT)
+		out->flags |= UCM_INDEX_COPY;
 	if (tier < header->num_tiers && tier < UCM_INDEX_MEMORY_TIERS) {
 		out->tier = tier;
 		snprintf(out->tier_name, sizeof(out->tier_name), "%.*s",

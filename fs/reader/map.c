@@ -16,19 +16,30 @@
 #include <unistd.h>
 
 #include "common/lifeline.h"
+#include "common/log.h"
 
 #define SIZE_MOST (UINT64_C(1) << 40)
 #define POPULATE_MOST (UINT64_C(1) << 30)
 
-static bool is_index(const struct ucm_index_memory_header *header)
+/* Of another version nothing is known but where it says so. */
+static int check_header(const struct ucm_index_memory_header *header)
 {
-	return !memcmp(header->magic, UCM_INDEX_MEMORY_MAGIC,
-		       sizeof(header->magic)) &&
-	       header->version == UCM_INDEX_MEMORY_VERSION &&
-	       header->header_bytes == UCM_INDEX_MEMORY_HEADER_BYTES &&
-	       header->shard_bytes == sizeof(struct ucm_index_memory_shard) &&
-	       header->record_bytes == sizeof(struct ucm_index_memory_record) &&
-	       header->num_tiers <= UCM_INDEX_MEMORY_TIERS;
+	if (memcmp(header->magic, UCM_INDEX_MEMORY_MAGIC,
+		   sizeof(header->magic)) != 0)
+		return -EPROTO;
+	if (header->version != UCM_INDEX_MEMORY_VERSION) {
+		ucm_warning(UCM_TREE_INDEX
+			    ": its layout is of version %u, and this library "
+			    "reads version %u: the mount is asked instead",
+			    header->version, UCM_INDEX_MEMORY_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (header->header_bytes != UCM_INDEX_MEMORY_HEADER_BYTES ||
+	    header->shard_bytes != sizeof(struct ucm_index_memory_shard) ||
+	    header->record_bytes != sizeof(struct ucm_index_memory_record) ||
+	    header->num_tiers > UCM_INDEX_MEMORY_TIERS)
+		return -EPROTO;
+	return 0;
 }
 
 /* fstat(2) says what the daemon says; this asks the file itself. */
@@ -62,19 +73,23 @@ int ucm_reader_map_open(struct ucm_reader_map *map, int fd)
 	struct stat st;
 	uint64_t size;
 	void *base;
+	int err;
 
 	if (fstat(fd, &st))
 		return -errno;
 	size = (uint64_t)st.st_size;
-	if (!S_ISREG(st.st_mode) || size < UCM_INDEX_MEMORY_FIXED_BYTES ||
+	if (!S_ISREG(st.st_mode) || size < sizeof(struct ucm_index_memory_header) ||
 	    size > SIZE_MOST || !reaches(fd, size))
 		return -EPROTO;
 	base = mmap(NULL, 2 * size, PROT_READ, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
 		return -errno;
-	if (!is_index(base)) {
+	err = check_header(base);
+	if (!err && size < UCM_INDEX_MEMORY_FIXED_BYTES)
+		err = -EPROTO;
+	if (err) {
 		munmap(base, 2 * size);
-		return -EPROTO;
+		return err;
 	}
 	*map = (struct ucm_reader_map){
 		.fd = fd, .base = base, .len = 2 * size, .limit = size,

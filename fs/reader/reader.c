@@ -47,7 +47,8 @@ static const char *why_not(int err)
 	case -ENOENT: return "the mount has no " UCM_TREE_INDEX;
 	case -EACCES: return UCM_TREE_INDEX " may not be read";
 	case -EOPNOTSUPP: return "the daemon has no passthrough";
-	case -EPROTO: return UCM_TREE_INDEX " is of another version";
+	case -EPROTO: return UCM_TREE_INDEX " is no index";
+	case -EPROTONOSUPPORT: return UCM_TREE_INDEX " is of another version";
 	case -EXDEV: return "this is no FUSE mount of this machine";
 	default: return UCM_TREE_INDEX " cannot be mapped";
 	}

@@ -84,8 +84,8 @@ ucm_reader_shard(const struct ucm_reader_map *map, unsigned number)
 }
 
 /*
- * Map the index. fd is the map's on success. -EPROTO: it is none, or of
- * another version; others from mmap(2).
+ * Map the index. fd is the map's on success. -EPROTO: it is none;
+ * -EPROTONOSUPPORT: of another version, which is logged; others from mmap(2).
  */
 int ucm_reader_map_open(struct ucm_reader_map *map, int fd);
 void ucm_reader_map_close(struct ucm_reader_map *map);

@@ -64,6 +64,7 @@ int ucm_index_prefix(struct ucm_index_reader *reader, const struct ucm_id *ids,
 		     size_t num, size_t *count_out, int *unknown_out);
 
 #define UCM_INDEX_PINNED 0x2u /* exempt from eviction */
+#define UCM_INDEX_COPY 0x4u   /* another directory is known to have it, too */
 
 #define UCM_INDEX_TIER_NAME 40u /* bytes, with the NUL */
 

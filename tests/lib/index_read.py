@@ -18,7 +18,7 @@ class Index:
         fd = os.open(os.path.join(mount, ".ucmfs/index"), os.O_RDONLY)
         self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(fd)
-        assert self.map[:8] == b"UCMINDEX" and self.u32(8) == 1
+        assert self.map[:8] == b"UCMINDEX" and self.u32(8) == 2
         self.first, self.shard_bytes, self.record_bytes = (
             self.u32(12), self.u32(16), self.u32(20))
 
@@ -52,8 +52,9 @@ class Index:
         if not num_heads:
             return None
         link = self.u32(self.item(shard + 64, self.head(a, b, num_heads), 4))
-        while link:
-            at = self.item(shard + 576, link - 1, self.record_bytes)
+        while link & 0xffffff:
+            at = self.item(shard + 544, (link & 0xffffff) - 1,
+                           self.record_bytes)
             if (self.u64(at) == a and self.u64(at + 8) == b and
                     self.u64(at + 16) >> 8 & 0xffff == self.space):
                 return self.u32(at + 28) & 0xff
@@ -73,7 +74,7 @@ class Index:
         else:
             return "?"
         assert self.u32(48) & 0x3fffffff, "the daemon is gone"
-        if flags is None:
+        if flags is None or not flags & 0x80:
             return "n" if complete else "?"
         return "?" if flags & 9 else "y"
 

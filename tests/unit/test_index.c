@@ -5,6 +5,7 @@
 #include "fs/index/index.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -236,6 +237,7 @@ UNIT_TEST(a_walk_gives_the_lock_back_after_a_bounded_number_of_slots)
 	ucm_shard_init(&shard, &live, 7);
 	for (unsigned i = 0; i < 20000; i++) {
 		entry = crowd_of(i, i == 15000 ? 1 : 0);
+		slot = UCM_NO_SLOT;
 		must(!ucm_shard_add(&shard, &entry, i % 2, &slot));
 	}
 	do {
@@ -616,6 +618,213 @@ UNIT_TEST(a_listing_has_hidden_entries_too)
 	ck_assert_uint_eq(num, 3000);
 }
 
+/* ---- parents ---- */
+
+/* What a name's children are, by what the test knows. Entries are numbered, and
+ * their space follows from the number. */
+#define FAMILY 48u
+#define NOBODY UINT_MAX
+
+static struct {
+	bool there[FAMILY];
+	unsigned parent[FAMILY]; /* or NOBODY */
+	ucm_ref ref[FAMILY];
+	uint8_t copy[FAMILY];
+} family;
+
+static struct ucm_entry member(unsigned number)
+{
+	return entry_of(number, number % 2 ? 7 : 8);
+}
+
+static unsigned children_of(unsigned number)
+{
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < FAMILY; i++)
+		num += family.there[i] && family.parent[i] == number;
+	return num;
+}
+
+static void compare_family(void)
+{
+	for (unsigned i = 0; i < FAMILY; i++) {
+		struct ucm_entry entry = member(i), out;
+		struct ucm_key key = key_of(&entry);
+		struct ucm_id parent;
+		bool found = ucm_index_find(ix, &key, &out, NULL);
+
+		must(found == family.there[i]);
+		must(ucm_index_parent(ix, family.ref[i], &parent) ==
+		     (found && family.parent[i] != NOBODY));
+		if (!found)
+			continue;
+		must(out.children == children_of(i));
+		must(out.copy == family.copy[i] && out.size == entry.size);
+		must(!out.parent == (family.parent[i] == NOBODY));
+		if (out.parent) {
+			entry = member(family.parent[i]);
+			must(!memcmp(&parent, &entry.id, sizeof(parent)));
+		}
+	}
+}
+
+static void edit_copy(struct ucm_entry *entry, void *arg)
+{
+	entry->copy = *(const uint8_t *)arg;
+}
+
+/* One step; a parent is of the child's space, and may be the child. */
+static void live_on(uint64_t random)
+{
+	unsigned i = (unsigned)(random % FAMILY);
+	unsigned parent = (unsigned)(random >> 8) % (FAMILY / 2) * 2 + i % 2;
+	struct ucm_entry entry = member(i), above = member(parent);
+	bool named = random >> 16 & 3 && parent != i;
+	uint8_t copy = (uint8_t)(random >> 32);
+	int err;
+
+	if (!family.there[i] || !(random >> 20 & 7)) {
+		entry.copy = copy;
+		err = ucm_index_add_child(
+			ix, &entry, random >> 16 & 3 ? &above.id : NULL,
+			family.there[i] ? NULL : &family.ref[i]);
+		must(err == (family.there[i] ? -EEXIST : 0));
+		if (!err)
+			family.copy[i] = copy;
+		if (!err || family.parent[i] == NOBODY)
+			family.parent[i] = named ? parent : NOBODY;
+		family.there[i] = true;
+	} else if (random >> 20 & 1) {
+		must(ucm_index_remove(ix, family.ref[i], NULL));
+		must(!ucm_index_remove(ix, family.ref[i], NULL));
+		must(ucm_index_set_parent(ix, family.ref[i], &above.id) ==
+		     -ENOENT);
+		family.there[i] = false;
+	} else if (random >> 21 & 1) {
+		must(!ucm_index_set_parent(ix, family.ref[i], &above.id));
+		if (family.parent[i] == NOBODY && parent != i)
+			family.parent[i] = parent;
+	} else {
+		must(ucm_index_edit(ix, family.ref[i], edit_copy, &copy));
+		family.copy[i] = copy;
+	}
+}
+
+UNIT_TEST(children_are_counted_whatever_comes_and_goes, .rows = 8)
+{
+	uint64_t seed = random_case((unsigned)_i);
+	unsigned hide = (unsigned)_i % 4 * 1000; /* 0: never */
+
+	memset(&family, 0, sizeof(family));
+	for (unsigned i = 0; i < 4000; i++) {
+		seed = mix(seed);
+		live_on(seed);
+		if (hide && i == hide)
+			ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+		if (i < 200 || i % 16 == 0)
+			compare_family();
+	}
+	for (unsigned i = 0; i < FAMILY; i++) {
+		struct ucm_entry entry = member(i);
+
+		must(!hide || i % 2 == 0 || !is_seen(&entry));
+	}
+	for (unsigned i = 0; i < FAMILY; i++) {
+		if (family.there[i])
+			must(ucm_index_remove(ix, family.ref[i], NULL));
+		family.there[i] = false;
+		compare_family();
+	}
+	/* nothing is kept of a name that is nobody's */
+	for (unsigned i = 0; i < FAMILY; i++) {
+		struct ucm_entry entry = member(i);
+
+		must(!is_seen(&entry));
+	}
+}
+
+UNIT_TEST(a_parent_may_come_after_its_children_and_go_before_them)
+{
+	struct ucm_entry above = entry_of(1, 0), below = entry_of(2, 0), out;
+	struct ucm_key key = key_of(&above);
+	ucm_ref first, second, child;
+	uint32_t cursor = 0;
+
+	ck_assert_int_eq(ucm_index_add_child(ix, &below, &above.id, &child), 0);
+	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
+	ck_assert(!ucm_index_next(ix, 0, above.id.bytes[0], &cursor, &out,
+				  NULL));
+	ck_assert_int_eq(ucm_index_add(ix, &above, &first), 0);
+	ck_assert(ucm_index_get(ix, first, &out));
+	ck_assert_uint_eq(out.children, 1);
+	ck_assert(ucm_index_remove(ix, first, &out));
+	ck_assert_uint_eq(out.children, 1);
+	ck_assert(!ucm_index_get(ix, first, &out));
+	ck_assert(!ucm_index_find(ix, &key, NULL, NULL));
+	ck_assert_int_eq(ucm_index_add(ix, &above, &second), 0);
+	ck_assert_uint_ne(second, first);
+	ck_assert(!ucm_index_get(ix, first, &out));
+	ck_assert(ucm_index_get(ix, second, &out));
+	ck_assert_uint_eq(out.children, 1);
+	ck_assert(ucm_index_remove(ix, child, NULL));
+	ck_assert(ucm_index_get(ix, second, &out));
+	ck_assert_uint_eq(out.children, 0);
+}
+
+UNIT_TEST(no_id_and_its_own_id_are_no_parents)
+{
+	struct ucm_entry entry = entry_of(1, 0), out;
+	struct ucm_id none = { .bytes = { 0 } };
+	ucm_ref ref;
+
+	ck_assert_int_eq(ucm_index_add_child(ix, &entry, &none, &ref), 0);
+	ck_assert_int_eq(ucm_index_set_parent(ix, ref, &entry.id), 0);
+	ck_assert_int_eq(ucm_index_set_parent(ix, ref, NULL), 0);
+	ck_assert(ucm_index_get(ix, ref, &out));
+	ck_assert_uint_eq(out.parent, 0);
+	ck_assert_uint_eq(out.children, 0);
+}
+
+UNIT_TEST(parents_in_a_hidden_space_are_hidden)
+{
+	struct ucm_index_memory *live = ucm_index_live(ix);
+	uint64_t size = ucm_index_memory_size(live);
+	char *before = malloc(size);
+
+	ck_assert_ptr_nonnull(before);
+	ck_assert_int_eq(ucm_index_hide(ix, 7), 0);
+	memcpy(before, live->base, size);
+	for (unsigned i = 0; i < 5000; i++) {
+		struct ucm_entry entry = entry_of(i, 7);
+		struct ucm_entry above = entry_of(i * 3, 7);
+		ucm_ref ref;
+
+		must(!ucm_index_add_child(ix, &entry, &above.id, &ref));
+		must(i % 3 || ucm_index_remove(ix, ref, NULL));
+	}
+	ck_assert_uint_eq(ucm_index_memory_size(live), size);
+	ck_assert(!memcmp(before, live->base, size));
+	free(before);
+}
+
+/* Whatever its size: chunks that are not full cost, too. */
+UNIT_TEST(a_block_takes_80_bytes_at_most)
+{
+	uint64_t empty = ucm_index_memory(ix);
+
+	for (unsigned i = 1; i <= 1000000; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+		struct ucm_entry above = entry_of(i - 1, 0);
+
+		entry.copy = 1;
+		must(!ucm_index_add_child(ix, &entry, i > 1 ? &above.id : NULL,
+					  NULL));
+		must(i < 100000 || i % 1000 ||
+		     ucm_index_memory(ix) - empty <= UINT64_C(80) * i);
+	}
+}
+
 #define THREADS 4
 #define ROUNDS 20000
 #define NAMES 512 /* shared by all threads */
@@ -627,17 +836,19 @@ static void *hammer(void *arg)
 	uint64_t seed = random_case((unsigned)(uintptr_t)arg);
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct ucm_entry entry, out;
+		struct ucm_entry entry, above, out;
 		struct ucm_key key;
 		uint32_t uses = i, cursor = 0;
 		ucm_ref ref;
 
 		seed = mix(seed);
 		entry = entry_of((unsigned)(seed % NAMES), 0);
+		above = entry_of((unsigned)(seed >> 40) % NAMES, 0);
 		key = key_of(&entry);
 		switch (seed >> 32 & 3) {
 		case 0:
-			adds += ucm_index_add(ix, &entry, NULL) == 0;
+			adds += ucm_index_add_child(ix, &entry, &above.id,
+						    NULL) == 0;
 			break;
 		case 1:
 			if (ucm_index_find(ix, &key, &out, &ref))
@@ -665,8 +876,32 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
+/* By name, of all entries that there are. */
+static void count_all_children(uint32_t told[NAMES], uint32_t counted[NAMES])
+{
+	for (unsigned i = 0; i < NAMES; i++) {
+		struct ucm_entry entry = entry_of(i, 0), out;
+		struct ucm_key key = key_of(&entry);
+		struct ucm_id parent;
+		ucm_ref ref;
+
+		if (!ucm_index_find(ix, &key, &out, &ref))
+			continue;
+		told[i] = out.children;
+		if (!ucm_index_parent(ix, ref, &parent))
+			continue;
+		for (unsigned k = 0; k < NAMES; k++) {
+			struct ucm_entry above = entry_of(k, 0);
+
+			counted[k] += !memcmp(&above.id, &parent,
+					      sizeof(parent));
+		}
+	}
+}
+
 UNIT_TEST(threads_agree_on_who_added_and_who_removed)
 {
+	static uint32_t told[NAMES], counted[NAMES];
 	pthread_t threads[THREADS];
 	uint64_t left = 0;
 
@@ -683,6 +918,14 @@ UNIT_TEST(threads_agree_on_who_added_and_who_removed)
 		left += count_bucket(0, bucket);
 	ck_assert_uint_eq(adds - removes, left);
 	ck_assert_uint_gt(removes, 1000);
+	count_all_children(told, counted);
+	for (unsigned i = 0; i < NAMES; i++) {
+		struct ucm_entry entry = entry_of(i, 0);
+		struct ucm_key key = key_of(&entry);
+
+		must(told[i] == counted[i] ||
+		     !ucm_index_find(ix, &key, NULL, NULL));
+	}
 }
 
 UNIT_TEST(freeing_no_index_is_harmless)
