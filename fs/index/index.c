@@ -401,9 +401,10 @@ bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 }
 
 bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
-			uint32_t *cursor, struct ucm_entry *out)
+			uint32_t *cursor, struct ucm_entry *out,
+			ucm_ref *ref_out)
 {
-	return next(index, UCM_ANY_SPACE, bucket, cursor, out, NULL);
+	return next(index, UCM_ANY_SPACE, bucket, cursor, out, ref_out);
 }
 
 static void visit_slot(struct ucm_index *index, struct ucm_shard *shard,

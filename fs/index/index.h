@@ -61,6 +61,14 @@ struct ucm_entry {
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
 
+/* May an entry's block lie in that directory? */
+static inline bool ucm_entry_has_dir(const struct ucm_entry *entry,
+				     unsigned dir)
+{
+	return dir == entry->dir || dir + 1 == entry->copy ||
+	       entry->flags & UCM_ENTRY_DUPLICATE;
+}
+
 int ucm_index_new(struct ucm_index **out);
 void ucm_index_free(struct ucm_index *index);
 
@@ -124,7 +132,8 @@ bool ucm_index_next(struct ucm_index *index, uint16_t space, unsigned bucket,
 
 /* The same, of all spaces. */
 bool ucm_index_next_any(struct ucm_index *index, unsigned bucket,
-			uint32_t *cursor, struct ucm_entry *out);
+			uint32_t *cursor, struct ucm_entry *out,
+			ucm_ref *ref_out);
 
 /*
  * A piece of a shard, of all spaces: visit() is called under the shard's lock

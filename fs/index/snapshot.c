@@ -197,6 +197,12 @@ void ucm_snapshot_close(struct ucm_snapshot *snapshot)
 	*snapshot = (struct ucm_snapshot){ 0 };
 }
 
+static bool has_stray_parent(const struct ucm_snapshot_record *record)
+{
+	return !(record->flags & UCM_SNAPSHOT_PARENT) &&
+	       !all_zero(record->parent.bytes, sizeof(record->parent.bytes));
+}
+
 static const char *check_records(const struct ucm_snapshot *snapshot,
 				 unsigned section,
 				 const struct ucm_snapshot_record *records)
@@ -204,7 +210,8 @@ static const char *check_records(const struct ucm_snapshot *snapshot,
 	for (uint64_t i = 0; i < snapshot->sections[section].num; i++) {
 		if (records[i].id.bytes[0] != section || records[i].zero ||
 		    records[i].space >= snapshot->head.num_spaces ||
-		    records[i].flags & ~UCM_SNAPSHOT_DUPLICATE)
+		    records[i].flags & ~UCM_SNAPSHOT_FLAGS ||
+		    has_stray_parent(&records[i]))
 			return "a record is wrong";
 	}
 	return NULL;

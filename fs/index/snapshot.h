@@ -47,7 +47,7 @@
 
 #define UCM_SNAPSHOT_NAME "snapshot"
 #define UCM_SNAPSHOT_MAGIC "UCMSNAP\n"
-#define UCM_SNAPSHOT_VERSION 1u
+#define UCM_SNAPSHOT_VERSION 2u /* 1 knew no parents */
 #define UCM_SNAPSHOT_SECTIONS 256u
 
 struct ucm_snapshot_head {
@@ -80,19 +80,21 @@ struct ucm_snapshot_section {
 /* A block; its bucket is its section. */
 struct ucm_snapshot_record {
 	struct ucm_id id;
-	struct ucm_id parent; /* room for it: zero, not kept */
+	struct ucm_id parent; /* UCM_SNAPSHOT_PARENT, else zero */
 	uint64_t size;
 	int64_t mtime_ns;
 	uint32_t blocks;
 	uint32_t atime_s;
 	uint32_t uses; /* of the mount that has ended; the next counts anew */
 	uint16_t space; /* number in the snapshot */
-	uint8_t flags;  /* UCM_SNAPSHOT_DUPLICATE */
+	uint8_t flags;  /* UCM_SNAPSHOT_DUPLICATE, _PARENT */
 	uint8_t zero;
 };
 _Static_assert(sizeof(struct ucm_snapshot_record) == 64, "layout");
 
-#define UCM_SNAPSHOT_DUPLICATE 0x1u /* lies in another directory as well */
+#define UCM_SNAPSHOT_DUPLICATE 0x1u /* lies in more than two directories */
+#define UCM_SNAPSHOT_PARENT 0x2u    /* its parent is known */
+#define UCM_SNAPSHOT_FLAGS 0x3u
 
 /* A bucket as it was. ino 0: it is to be listed. */
 struct ucm_snapshot_stamp {

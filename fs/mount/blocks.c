@@ -301,6 +301,30 @@ static int block_get_leases(struct ucm_daemon *daemon, fuse_ino_t ino,
 			      hold.lessees, hold.leased_ms);
 }
 
+/* -ENODATA: none is known. */
+static int block_get_copy(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *value)
+{
+	struct ucm_entry entry;
+
+	if (!block_find(daemon, ino, &entry))
+		return -ENOENT;
+	if (!entry.copy)
+		return -ENODATA;
+	return snprintf(value, UCM_XATTR_MAX, "%s",
+			daemon->store->dirs.tier_of[entry.copy - 1]->name);
+}
+
+static int block_get_children(struct ucm_daemon *daemon, fuse_ino_t ino,
+			      char *value)
+{
+	struct ucm_entry entry;
+
+	if (!block_find(daemon, ino, &entry))
+		return -ENOENT;
+	return snprintf(value, UCM_XATTR_MAX, "%" PRIu32, entry.children);
+}
+
 static int block_get_pinned(struct ucm_daemon *daemon, fuse_ino_t ino,
 			    char *value)
 {
@@ -347,6 +371,16 @@ static const struct ucm_xattr block_xattrs[] = {
 	{
 		.name = UCM_XATTR_PREFIX "parent",
 		.get = block_get_parent,
+		.set = block_set_nothing,
+	},
+	{
+		.name = UCM_XATTR_PREFIX "children",
+		.get = block_get_children,
+		.set = block_set_nothing,
+	},
+	{
+		.name = UCM_XATTR_PREFIX "copy",
+		.get = block_get_copy,
 		.set = block_set_nothing,
 	},
 	{

@@ -310,7 +310,8 @@ static int stamp_link(struct ucm_store *store, struct ucm_temp *temp,
 /* Into the index, unless another directory's writer was faster. */
 static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 			      struct ucm_space *space,
-			      const struct ucm_key *key)
+			      const struct ucm_key *key,
+			      const struct ucm_id *parent)
 {
 	struct ucm_entry entry, there;
 	int err;
@@ -321,7 +322,7 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 	if (is_loser(temp))
 		entry.flags |= UCM_ENTRY_DOUBT;
 	entry.epoch = atomic_load(&temp->medium->recovery.epoch);
-	err = ucm_store_index_add(store, space, &entry, &temp->ref);
+	err = ucm_store_index_add(store, space, &entry, parent, &temp->ref);
 	/* a scan came between link and index, or it is the entry of a file that
 	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(store->index, temp->ref, &there) &&
@@ -368,7 +369,7 @@ static int make_durable(struct ucm_store *store, struct ucm_temp *temp,
 
 static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
-		      const struct ucm_key *key)
+		      const struct ucm_key *key, const struct ucm_id *parent)
 {
 	int err = make_durable(store, temp, file, key);
 
@@ -386,7 +387,8 @@ static int make_block(struct ucm_store *store, struct ucm_temp *temp,
 	if (err)
 		return tier_failed(store, temp, key, "link", err);
 	err = stamp_link(store, temp, file, space, key);
-	return err ? err : commit_index_block(store, temp, space, key);
+	return err ? err
+		   : commit_index_block(store, temp, space, key, parent);
 }
 
 /* The first block would fix a geometry for which each new file is promised as
@@ -434,7 +436,8 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 		temp->medium->ops->drop(temp->medium, temp->name);
 		ucm_count(&store->stats.commit_duplicates);
 	} else {
-		err = make_block(store, temp, file, space, key);
+		err = make_block(store, temp, file, space, key,
+				 ucm_store_parent(&block));
 	}
 	ucm_store_unlock_name(store, &key->id);
 	if (!err) {

@@ -33,9 +33,10 @@ void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err)
 		    store->dirs.at[entry.dir]->path, strerror(-err));
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
 	/* all copies, not only the first, so that a removal finds them */
-	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		ucm_store_examine(store, store->names.spaces[entry.space],
-				  &entry.id, dir);
+	entry.flags |= UCM_ENTRY_DUPLICATE;
+	ucm_store_examine_copies(store, &entry);
+	ucm_store_examine(store, store->names.spaces[entry.space], &entry.id,
+			  entry.dir);
 	ucm_store_tell_loss(store, &key);
 }
 
@@ -63,13 +64,7 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 			     detail);
 	if (entry->flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, entry, false);
-	if (entry->flags & UCM_ENTRY_DUPLICATE) {
-		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-			if (dir != entry->dir)
-				ucm_store_examine(store, space, &entry->id,
-						  dir);
-		}
-	}
+	ucm_store_examine_copies(store, entry);
 	return true;
 }
 

@@ -58,12 +58,13 @@ void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more)
 }
 
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
-			const struct ucm_entry *entry, ucm_ref *ref_out)
+			const struct ucm_entry *entry,
+			const struct ucm_id *parent, ucm_ref *ref_out)
 {
 	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
 
 	ucm_store_count_doubts(store, entry->dir, doubts);
-	err = ucm_index_add(store->index, entry, ref_out);
+	err = ucm_index_add_child(store->index, entry, parent, ref_out);
 	if (err == -EFBIG)
 		ucm_warning("block %s: too large for the index",
 			    ucm_hex(&entry->id).text);
@@ -109,6 +110,40 @@ bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 	return true;
 }
 
+/* ---- where it lies ---- */
+
+/* Two places are known; of more than that only that there are more. */
+static void add_place(struct ucm_entry *entry, unsigned dir)
+{
+	if (dir == entry->dir || dir + 1 == entry->copy)
+		return;
+	if (entry->copy)
+		entry->flags |= UCM_ENTRY_DUPLICATE;
+	else
+		entry->copy = (uint8_t)(dir + 1);
+}
+
+static void edit_note_copy(struct ucm_entry *entry, void *arg)
+{
+	add_place(entry, *(const unsigned *)arg);
+}
+
+void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	ucm_index_edit(store->index, ref, edit_note_copy, &dir);
+}
+
+/* What was its first place is its second one then. */
+static void move_to(struct ucm_entry *entry, unsigned dir)
+{
+	unsigned old = entry->dir;
+
+	entry->dir = (uint8_t)dir;
+	if (dir + 1 == entry->copy)
+		entry->copy = 0;
+	add_place(entry, old);
+}
+
 struct restat {
 	struct stat st;
 	struct ucm_store *store;
@@ -132,9 +167,8 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);
 		entry->flags &= (uint8_t)~UCM_ENTRY_DOUBT;
-		entry->flags |= UCM_ENTRY_DUPLICATE;
+		move_to(entry, new->dir);
 	}
-	entry->dir = (uint8_t)new->dir;
 	entry->epoch = atomic_load(&store->dirs.at[new->dir]->recovery.epoch);
 	atomic_store(&store->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;

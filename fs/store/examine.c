@@ -59,22 +59,14 @@ static void examine_reject(struct ucm_store *store, struct ucm_space *space,
 }
 
 /* The entry that is there already is this very file, or a copy elsewhere. */
-static void note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
-{
-	struct ucm_entry entry;
-
-	if (ucm_index_get(store->index, ref, &entry) && entry.dir != dir)
-		ucm_index_flag(store->index, ref, UCM_ENTRY_DUPLICATE, true);
-}
-
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
-		    const struct ucm_entry *entry)
+		    const struct ucm_entry *entry, const struct ucm_id *parent)
 {
 	ucm_ref ref;
-	int err = ucm_store_index_add(store, space, entry, &ref);
+	int err = ucm_store_index_add(store, space, entry, parent, &ref);
 
 	if (err == -EEXIST)
-		note_copy(store, ref, entry->dir);
+		ucm_store_note_copy(store, ref, entry->dir);
 	return err && err != -EEXIST ? err : 1;
 }
 
@@ -131,12 +123,12 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 }
 
 static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
-			      const struct ucm_id *id, unsigned dir,
+			      const struct ucm_block *block, unsigned dir,
 			      const struct ucm_file *file,
 			      const struct stat *st)
 {
 	const struct ucm_recovery *recovery = &store->dirs.at[dir]->recovery;
-	struct ucm_key key = { .id = *id, .space = space->number };
+	struct ucm_key key = { .id = block->id, .space = space->number };
 	struct ucm_entry entry, there;
 
 	ucm_store_entry(&key, dir, st, &entry);
@@ -151,7 +143,7 @@ static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
 	    there.dir != dir &&
 	    !is_good_copy(store, space, &key, dir, file, st))
 		return 0;
-	return ucm_store_admit(store, space, &entry);
+	return ucm_store_admit(store, space, &entry, ucm_store_parent(block));
 }
 
 /* A bare block's geometry is its size. One that a power cut may have torn would
@@ -191,7 +183,7 @@ int ucm_store_examine_file(struct ucm_store *store, struct ucm_space *space,
 		examine_reject(store, space, id, dir, st, fault);
 		return 0;
 	}
-	return examine_admit_file(store, space, id, dir, file, st);
+	return examine_admit_file(store, space, &block, dir, file, st);
 }
 
 int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
@@ -204,6 +196,20 @@ int ucm_store_examine(struct ucm_store *store, struct ucm_space *space,
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	return ucm_store_examine_file(store, space, id, dir, &file, &st);
+}
+
+void ucm_store_examine_copies(struct ucm_store *store,
+			      const struct ucm_entry *entry)
+{
+	struct ucm_space *space = store->names.spaces[entry->space];
+
+	if (entry->copy)
+		ucm_store_examine(store, space, &entry->id, entry->copy - 1u);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (dir != entry->dir && dir + 1 != entry->copy &&
+		    ucm_entry_has_dir(entry, dir))
+			ucm_store_examine(store, space, &entry->id, dir);
+	}
 }
 
 /* 1: it is a block, and in the index now. Quiet: what else there is to say of
@@ -228,5 +234,5 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 	if (err || fault || !teaches(medium, &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
-	return examine_admit_file(store, space, id, dir, &file, &st);
+	return examine_admit_file(store, space, &block, dir, &file, st);
 }

@@ -33,9 +33,11 @@ void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id);
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		     const struct stat *st, struct ucm_entry *out);
 
-/* Add what a directory holds; flags as in the index. Counts space and room. */
+/* Add what a directory holds; flags as in the index; the parent that it names,
+ * or NULL. Counts space and room. */
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
-			const struct ucm_entry *entry, ucm_ref *ref_out);
+			const struct ucm_entry *entry,
+			const struct ucm_id *parent, ucm_ref *ref_out);
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			    struct ucm_entry *out);
 
@@ -61,6 +63,16 @@ static inline int ucm_store_mark_pin(struct ucm_store *store,
 /* Count a use, or an open, of an entry that is being edited. */
 void ucm_store_touch_entry(struct ucm_entry *entry);
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
+
+/* A block's file was seen in that directory, too. */
+void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
+
+/* Of a block whose header has been read: the parent that it names, or NULL. */
+static inline const struct ucm_id *
+ucm_store_parent(const struct ucm_block *block)
+{
+	return block->flags & UCM_BLOCK_HAS_PARENT ? &block->parent : NULL;
+}
 
 /* Put it in doubt. */
 void ucm_store_doubt(struct ucm_store *store, ucm_ref ref);
@@ -117,7 +129,11 @@ int ucm_store_verify_on_disk(const struct ucm_file *file,
 
 /* Into the index, or noted as a copy of what is there. 1, or -errno. */
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,
-		    const struct ucm_entry *entry);
+		    const struct ucm_entry *entry, const struct ucm_id *parent);
+/* Look for the files of a block that has just lost its entry, in that entry's
+ * second place first, then in all other directories that may have one. */
+void ucm_store_examine_copies(struct ucm_store *store,
+			      const struct ucm_entry *entry);
 
 /* Look at one name in one directory and index it if it is a block.
  * 1: it is; 0: it is not; -errno: the directory failed. */

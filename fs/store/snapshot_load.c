@@ -260,7 +260,9 @@ static int snapshot_admit(struct ucm_store *store, struct ucm_space *space,
 			 (record->flags & UCM_SNAPSHOT_DUPLICATE
 				  ? UCM_ENTRY_DUPLICATE : 0),
 	};
-	int err = ucm_store_admit(store, space, &entry);
+	const struct ucm_id *parent =
+		record->flags & UCM_SNAPSHOT_PARENT ? &record->parent : NULL;
+	int err = ucm_store_admit(store, space, &entry, parent);
 
 	return err < 0 ? err : 0;
 }

@@ -42,10 +42,9 @@ static void number_spaces(struct saving *saving)
 	}
 }
 
-static void snapshot_save_entry(struct saving *saving,
-				const struct ucm_entry *entry)
+static void snapshot_put_entry(struct saving *saving,
+			       const struct ucm_entry *entry, ucm_ref ref)
 {
-	bool duplicate = entry->flags & UCM_ENTRY_DUPLICATE;
 	struct ucm_snapshot_record record = {
 		.id = entry->id,
 		.size = entry->size,
@@ -54,18 +53,29 @@ static void snapshot_save_entry(struct saving *saving,
 		.atime_s = entry->atime_s,
 		.uses = entry->uses,
 		.space = saving->number_of[entry->space],
-		.flags = duplicate ? UCM_SNAPSHOT_DUPLICATE : 0,
 	};
+
+	if (entry->flags & UCM_ENTRY_DUPLICATE)
+		record.flags |= UCM_SNAPSHOT_DUPLICATE;
+	if (ucm_index_parent(saving->store->index, ref, &record.parent))
+		record.flags |= UCM_SNAPSHOT_PARENT;
+	ucm_snapshot_put(&saving->writer, ucm_tree_bucket(&entry->id), &record);
+}
+
+static void snapshot_save_entry(struct saving *saving,
+				const struct ucm_entry *entry, ucm_ref ref)
+{
 	struct ucm_space *space = saving->store->names.spaces[entry->space];
-	unsigned bucket = ucm_tree_bucket(&entry->id);
 	bool mine = entry->dir == saving->dir;
 
 	/* of another directory's block nobody says that we have it, too; and what
 	 * is in doubt is not for the next start to trust */
-	if (mine ? entry->flags & UCM_ENTRY_DOUBT : duplicate)
-		ucm_space_clear_scanned(space, saving->dir, bucket);
+	if (mine ? entry->flags & UCM_ENTRY_DOUBT
+		 : ucm_entry_has_dir(entry, saving->dir))
+		ucm_space_clear_scanned(space, saving->dir,
+					ucm_tree_bucket(&entry->id));
 	else if (mine && is_saved(space))
-		ucm_snapshot_put(&saving->writer, bucket, &record);
+		snapshot_put_entry(saving, entry, ref);
 }
 
 static void snapshot_save_entries(struct saving *saving)
@@ -73,10 +83,11 @@ static void snapshot_save_entries(struct saving *saving)
 	for (unsigned bucket = 0; bucket < UCM_BUCKETS; bucket++) {
 		struct ucm_entry entry;
 		uint32_t cursor = 0;
+		ucm_ref ref;
 
 		while (ucm_index_next_any(saving->store->index, bucket, &cursor,
-					  &entry))
-			snapshot_save_entry(saving, &entry);
+					  &entry, &ref))
+			snapshot_save_entry(saving, &entry, ref);
 	}
 }
 

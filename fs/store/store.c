@@ -181,6 +181,8 @@ static int store_first_look(struct ucm_store *store, ucm_ref ref,
 		fault = ucm_space_fits(store->names.spaces[entry->space],
 				       &block, true);
 	if (!fault && size == entry->size) {
+		ucm_index_set_parent(store->index, ref,
+				     ucm_store_parent(&block));
 		ucm_index_flag(store->index, ref, UCM_ENTRY_UNREAD, false);
 		return 0;
 	}
@@ -288,13 +290,13 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 
 /* ---- removing and marking ---- */
 
-/* Where else a copy may lie: everywhere, if a second one was seen. */
+/* Its two places; everywhere, if more were seen; and where nobody has looked. */
 static bool may_lie_in(struct ucm_store *store, const struct ucm_entry *entry,
 		       unsigned dir)
 {
 	struct ucm_space *space = store->names.spaces[entry->space];
 
-	return dir == entry->dir || entry->flags & UCM_ENTRY_DUPLICATE ||
+	return ucm_entry_has_dir(entry, dir) ||
 	       !ucm_space_is_scanned(space, dir, ucm_tree_bucket(&entry->id));
 }
 

@@ -87,6 +87,32 @@ UNIT_TEST(a_name_is_not_there_before_the_commit)
 	ck_assert_uint_eq(fx_set->stats.dropped, 1);
 }
 
+UNIT_TEST(a_commit_tells_the_index_the_parent, .rows = 2)
+{
+	struct ucm_entry entry;
+	struct ucm_key key;
+	ucm_ref ref;
+	int fd;
+
+	fx_store("$/a");
+	fx_block(&second, 1, FX_PAGED);
+	fx_block(&file, 2, FX_PAGED);
+	file.block.flags |= UCM_BLOCK_HAS_PARENT;
+	file.block.parent = second.key.id;
+	fx_encode(&file, true);
+	ck_assert_int_eq(fx_commit(&second), 0);
+	fd = begin(&file, file.len);
+	temp.written = _i ? &file.block : NULL; /* as the loader's own store */
+	ck_assert_int_eq(commit(fd, &file, UCM_COMMIT_CLOSED), 0);
+	end(fd);
+	key = second.key;
+	ck_assert_int_eq(ucm_store_find(fx_set, &key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.children, 1);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert(ucm_index_get(fx_set->index, ref, &entry));
+	ck_assert_uint_eq(entry.children, 0);
+}
+
 UNIT_TEST(an_incomplete_file_may_be_gone_on_with)
 {
 	static const size_t lengths[] = { 0, 1, 63, 64, 4095, 4096, 8191 };

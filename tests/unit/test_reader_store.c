@@ -177,7 +177,7 @@ UNIT_TEST(a_block_too_large_for_the_index_is_refused_and_named)
 
 	fx_store("$/a");
 	ck_assert_int_eq(ucm_store_index_add(fx_set, fx_set->names.spaces[0],
-					     &entry, &ref),
+					     &entry, NULL, &ref),
 			 -EFBIG);
 	ck_assert(fx_logged("too large for the index"));
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);

@@ -349,7 +349,7 @@ UNIT_TEST(before_the_scan_fast_tiers_are_asked_first)
 		ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry,
 						&ref), 0);
 		ck_assert_uint_eq(entry.dir, 0);
-		ck_assert_uint_eq(entry.flags & UCM_ENTRY_DUPLICATE, 0);
+		ck_assert_uint_eq(entry.copy, 0);
 	}
 }
 
@@ -414,7 +414,67 @@ UNIT_TEST(a_copy_in_another_tier_is_noted)
 	fx_start();
 	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 1);
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_eq(entry.dir + entry.copy - 1, 1);
+	ck_assert_uint_eq(entry.flags & UCM_ENTRY_DUPLICATE, 0);
+}
+
+/* Number n's parent is number n / 2, so that most have two children. */
+static void plant_family(unsigned num)
+{
+	struct fx_file above;
+
+	for (unsigned n = 1; n < num; n++) {
+		fx_block(&file, n, FX_PAGED);
+		if (n > 1) {
+			fx_block(&above, n / 2, FX_PAGED);
+			file.block.flags |= UCM_BLOCK_HAS_PARENT;
+			file.block.parent = above.key.id;
+			fx_encode(&file, true);
+		}
+		fx_plant(n % 2 ? "$/a" : "$/b", "blocks", &file);
+	}
+}
+
+UNIT_TEST(a_scan_learns_parents_in_whatever_order)
+{
+	enum { NUM = 60 };
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("$/a:$/b");
+	plant_family(NUM);
+	fx_open();
+	fx_start();
+	for (unsigned n = 1; n < NUM; n++) {
+		unsigned children = (2 * n < NUM) + (2 * n + 1 < NUM);
+
+		fx_block(&file, n, FX_PAGED);
+		must(!ucm_store_find(fx_set, &file.key, &entry, &ref));
+		must(entry.children == children);
+		must(!entry.parent == (n == 1));
+	}
+}
+
+UNIT_TEST(of_a_third_copy_it_is_known_that_there_is_one)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	fx_configure("fast=$/a:slow=$/b:cold=$/c");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/a", "blocks", &file);
+	fx_plant("$/b", "blocks", &file);
+	fx_plant("$/c", "blocks", &file);
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
+	ck_assert_uint_ne(entry.copy, 0);
 	ck_assert_uint_ne(entry.flags & UCM_ENTRY_DUPLICATE, 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(atomic_load(&fx_set->blocks), 0);
 }
 
 UNIT_TEST(spaces_on_any_directory_are_found_and_scanned)

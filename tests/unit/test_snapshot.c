@@ -192,6 +192,36 @@ UNIT_TEST(entries_come_back_as_they_were)
 			  ucm_tier_used(&fx_set->dirs.tiers[0]));
 }
 
+UNIT_TEST(parents_come_back_without_a_header_being_read)
+{
+	struct ucm_entry entry;
+	struct ucm_id parent;
+	ucm_ref ref;
+
+	fx_configure("$/a");
+	fx_block(&files[0], 0, FX_PAGED);
+	fx_block(&files[1], 1, FX_PAGED);
+	files[1].block.flags |= UCM_BLOCK_HAS_PARENT;
+	files[1].block.parent = files[0].key.id;
+	fx_encode(&files[1], true);
+	fx_plant("$/a", "blocks", &files[0]);
+	fx_plant("$/a", "blocks", &files[1]);
+	for (unsigned i = 0; i < 3; i++) { /* and from the second end, too */
+		fx_clear_log();
+		fx_open();
+		count_opens();
+		fx_start();
+		ck_assert(!i || !fx_calls());
+		ck_assert(!fx_logged("not used"));
+		must(!ucm_store_find(fx_set, &files[0].key, &entry, &ref));
+		ck_assert_uint_eq(entry.children, 1);
+		must(!ucm_store_find(fx_set, &files[1].key, &entry, &ref));
+		ck_assert(ucm_index_parent(fx_set->index, ref, &parent));
+		ck_assert_mem_eq(&parent, &files[0].key.id, sizeof(parent));
+		fx_close();
+	}
+}
+
 UNIT_TEST(a_read_only_mount_uses_it_and_leaves_it)
 {
 	prepare();
@@ -695,7 +725,8 @@ static const struct {
 	{ HEAD(num_spaces), 1 }, { HEAD(num_spaces) , 0x80 },
 	{ HEAD(record_bytes), 1 }, { HEAD(zero), 1 }, { HEAD(zero[51]), 1 },
 	{ SECTION(num), 0x80 }, { SECTION(num) , 1 }, { SECTION(zero), 1 },
-	{ RECORD(id), 1 }, { RECORD(space), 0x80 }, { RECORD(flags), 2 },
+	{ RECORD(id), 1 }, { RECORD(space), 0x80 }, { RECORD(flags), 4 },
+	{ RECORD(parent), 1 },
 	{ RECORD(flags), 0x80 }, { RECORD(zero), 1 },
 	{ SPACE(name[135]), 'x' }, { SPACE(buckets[3]), 0xff },
 	{ SPACE(zero[23]), 1 },

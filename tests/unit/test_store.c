@@ -320,6 +320,41 @@ UNIT_TEST(a_removed_block_is_gone_from_every_tier)
 	ck_assert_uint_eq(fx_set->stats.removed, 1);
 }
 
+/* Where the scan has seen all of it, two places are two removals. */
+UNIT_TEST(a_block_is_removed_where_it_lies)
+{
+	fx_configure("fast=$/a:slow=$/b:tape=$/c");
+	fx_block(&file, 1, FX_PAGED);
+	fx_plant("$/b", "blocks", &file);
+	fx_plant("$/c", "blocks", &file);
+	fx_open();
+	fx_start();
+	fx_fail_on("unlink", ".bin", UINT32_MAX, -EIO, false);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(fx_calls(), 2);
+	ck_assert_uint_eq(copies_left(), 0);
+}
+
+UNIT_TEST(a_lost_block_is_looked_for_in_its_second_place_first)
+{
+	struct ucm_entry now;
+
+	plant_copies();
+	fx_open();
+	fx_start();
+	find(&file);
+	ck_assert_uint_ne(entry.copy, 0);
+	ck_assert_int_eq(unlink(fx_path("%s/blocks/%s",
+					entry.dir == 0	 ? "$/a"
+					: entry.dir == 1 ? "$/b"
+							 : "$/c",
+					fx_name(&file))),
+			 0);
+	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &now), -ENOENT);
+	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &now, &ref), 0);
+	ck_assert_uint_eq(now.dir + 1, entry.copy);
+}
+
 UNIT_TEST(a_block_removed_before_the_scan_is_gone_from_every_tier)
 {
 	plant_copies();
