@@ -406,7 +406,7 @@ static int staging_fsync(struct ucm_account *account, struct ucm_handle *file,
 	err = ucm_block_sync(daemon, file, datasync);
 	file->failed = err;
 	if (err && file->temp.committed && file->temp.ref)
-		ucm_store_condemn(daemon->store, file->temp.ref,
+		ucm_store_condemn(daemon->store, file->temp.ref, file->temp.dir,
 				  &file->temp.stamp, UCM_FAULT_UNVOUCHED,
 				  " (fsync failed)");
 	return err;

@@ -189,8 +189,12 @@ static void commit_forget_entry(struct ucm_store *store,
 	struct ucm_entry entry;
 	ucm_ref ref;
 
-	if (ucm_index_find(store->index, key, &entry, &ref) && entry.dir == dir)
+	if (!ucm_index_find(store->index, key, &entry, &ref))
+		return;
+	if (entry.dir == dir)
 		ucm_store_index_remove(store, ref, NULL);
+	else
+		ucm_store_forget_copy(store, ref, dir);
 }
 
 /* What has our name is no block that can be served. */

@@ -11,43 +11,58 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "hashing/tree.h"
 
-void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err)
+/* Is there still no file, or not the block's? Under the name's lock. */
+static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		    const struct stat *judged, struct ucm_entry *entry)
+{
+	_cleanup_fd_ int fd = -1;
+	struct stat st;
+
+	if (!ucm_store_get_judged(store, ref, dir, judged, entry))
+		return false;
+	if (judged)
+		return true;
+	fd = ucm_backing_open_block(store->dirs.at[dir],
+				    store->names.spaces[entry->space]->folder,
+				    &entry->id, O_RDONLY, &st);
+	return fd == -ENOENT || fd == -ENXIO || fd == -ELOOP;
+}
+
+bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		    const struct stat *judged, int err)
 {
 	struct ucm_entry entry;
 	struct ucm_key key;
+	bool lost;
 
+	if (!ucm_index_get(store->index, ref, &entry))
+		return false;
 	/* whoever takes it away does the rest */
-	if (ucm_index_get(store->index, ref, &entry) &&
-	    entry.flags & UCM_ENTRY_LEAVING)
-		return;
-	if (!ucm_store_index_remove(store, ref, &entry))
-		return;
-	ucm_count(&store->stats.vanished);
-	ucm_warning("block %s: gone from %s: %s", ucm_hex(&entry.id).text,
-		    store->dirs.at[entry.dir]->path, strerror(-err));
+	if (entry.flags & UCM_ENTRY_LEAVING)
+		return true;
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
+	ucm_store_lock_name(store, &key.id);
+	lost = is_lost(store, ref, dir, judged, &entry) &&
+	       ucm_store_index_remove(store, ref, &entry);
+	ucm_store_unlock_name(store, &key.id);
+	if (!lost)
+		return false;
+	ucm_count(&store->stats.vanished);
+	ucm_warning("block %s: gone from %s: %s", ucm_hex(&key.id).text,
+		    store->dirs.at[dir]->path, strerror(-err));
 	/* all copies, not only the first, so that a removal finds them */
 	entry.flags |= UCM_ENTRY_DUPLICATE;
 	ucm_store_examine_copies(store, &entry);
-	ucm_store_examine(store, store->names.spaces[entry.space], &entry.id,
-			  entry.dir);
+	ucm_store_examine(store, store->names.spaces[key.space], &key.id, dir);
 	ucm_store_tell_loss(store, &key);
-}
-
-/* Under the name's lock: take the entry out, if it is that file's. */
-static bool take_entry(struct ucm_store *store, ucm_ref ref,
-		       const struct stat *judged, struct ucm_entry *entry)
-{
-	return ucm_index_get(store->index, ref, entry) &&
-	       ucm_store_is_still(store, store->names.spaces[entry->space],
-				  &entry->id, entry->dir, judged) &&
-	       ucm_store_index_remove(store, ref, entry);
+	return true;
 }
 
 /* Under the name's lock; false: another thread was faster. */
@@ -57,7 +72,8 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 {
 	struct ucm_space *space;
 
-	if (!take_entry(store, ref, judged, entry))
+	if (!ucm_store_get_judged(store, ref, entry->dir, judged, entry) ||
+	    !ucm_store_index_remove(store, ref, entry))
 		return false;
 	space = store->names.spaces[entry->space];
 	ucm_store_quarantine(store, space, &entry->id, entry->dir, fault,
@@ -68,27 +84,39 @@ static bool condemn_locked(struct ucm_store *store, ucm_ref ref,
 	return true;
 }
 
-void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
+static bool condemn_entry(struct ucm_store *store, ucm_ref ref,
+			  const struct stat *judged, enum ucm_fault fault,
+			  const char *detail, struct ucm_entry *entry)
+{
+	unsigned dir = entry->dir;
+	bool taken;
+
+	/* no checkpoint covers its file before that is out of the way */
+	ucm_store_count_doubts(store, dir, 1);
+	ucm_store_lock_name(store, &entry->id);
+	taken = condemn_locked(store, ref, judged, fault, detail, entry);
+	ucm_store_unlock_name(store, &entry->id);
+	ucm_store_count_doubts(store, dir, -1);
+	return taken;
+}
+
+void ucm_store_condemn(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail)
 {
 	struct ucm_entry entry;
 	struct ucm_key key;
-	unsigned dir;
-	bool taken;
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return;
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };
-	dir = entry.dir;
-	/* no checkpoint covers its file before that is out of the way */
-	ucm_store_count_doubts(store, dir, 1);
-	ucm_store_lock_name(store, &key.id);
-	taken = condemn_locked(store, ref, judged, fault, detail, &entry);
-	ucm_store_unlock_name(store, &key.id);
-	ucm_store_count_doubts(store, dir, -1);
-	if (taken)
+	if (judged && entry.dir != dir) {
+		ucm_store_set_aside(store, store->names.spaces[key.space],
+				    &key.id, dir, judged, fault, detail);
+		ucm_store_forget_copy(store, ref, dir);
+	} else if (condemn_entry(store, ref, judged, fault, detail, &entry)) {
 		ucm_store_tell_loss(store, &key);
+	}
 }
 
 struct settled {
@@ -109,7 +137,27 @@ static void edit_settled(struct ucm_entry *entry, void *arg)
 		entry->epoch = 0;
 }
 
-int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
+/* What was found holds for the file that was looked at. */
+static bool settle_entry(struct ucm_store *store, ucm_ref ref, unsigned dir,
+			 const struct stat *judged, const struct ucm_id *id,
+			 struct settled *settled)
+{
+	struct ucm_entry entry;
+	bool still;
+
+	ucm_store_lock_name(store, id);
+	still = ucm_store_get_judged(store, ref, dir, judged, &entry);
+	/* unless another thread has settled it meanwhile */
+	if (still &&
+	    ucm_index_edit(store->index, ref, edit_settled, settled) &&
+	    settled->changed)
+		ucm_count(&store->stats.doubts_settled);
+	ucm_store_unlock_name(store, id);
+	return still;
+}
+
+/* One look; -EAGAIN: the entry has become another file's meanwhile. */
+static int settle_once(struct ucm_store *store, ucm_ref ref)
 {
 	struct settled settled = { .store = store };
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -130,7 +178,9 @@ int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
 	err = ucm_store_open_file(store, space, &entry.id, entry.dir, &file,
 				  &st);
 	if (err == -ENOENT)
-		ucm_store_lose(store, ref, err);
+		return ucm_store_lose(store, ref, entry.dir, NULL, err)
+			       ? -ENOENT
+			       : -EAGAIN;
 	if (err)
 		return err;
 	err = ucm_store_verify_on_disk(&file, &st, &entry.id, &block, &fault,
@@ -149,13 +199,23 @@ int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
 		if (fault == UCM_FAULT_PLANE)
 			snprintf(detail, sizeof(detail), " (layer %u %s)",
 				 plane / 2, plane % 2 ? "V" : "K");
-		ucm_store_condemn(store, ref, &st, fault, detail);
-		return -ENOENT;
+		ucm_store_condemn(store, ref, entry.dir, &st, fault, detail);
+		return ucm_index_get(store->index, ref, &entry) ? -EAGAIN
+								: -ENOENT;
 	}
 	settled.has_crc = block.flags & UCM_BLOCK_HAS_CRC;
-	/* unless another thread has settled it meanwhile */
-	if (ucm_index_edit(store->index, ref, edit_settled, &settled) &&
-	    settled.changed)
-		ucm_count(&store->stats.doubts_settled);
-	return 0;
+	return settle_entry(store, ref, entry.dir, &st, &entry.id, &settled)
+		       ? 0
+		       : -EAGAIN;
+}
+
+#define SETTLE_TRIES 4
+
+int ucm_store_settle(struct ucm_store *store, ucm_ref ref)
+{
+	int err = -EAGAIN;
+
+	for (int i = 0; i < SETTLE_TRIES && err == -EAGAIN; i++)
+		err = settle_once(store, ref);
+	return err == -EAGAIN ? -EIO : err;
 }

@@ -133,6 +133,17 @@ void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	ucm_index_edit(store->index, ref, edit_note_copy, &dir);
 }
 
+static void edit_forget_copy(struct ucm_entry *entry, void *arg)
+{
+	if (entry->copy == *(const unsigned *)arg + 1)
+		entry->copy = 0;
+}
+
+void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	ucm_index_edit(store->index, ref, edit_forget_copy, &dir);
+}
+
 /* What was its first place is its second one then. */
 static void move_to(struct ucm_entry *entry, unsigned dir)
 {

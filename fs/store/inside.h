@@ -44,6 +44,9 @@ bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 /* The entry is that file's now. */
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		      const struct stat *st);
+/* Under the name's lock: is the entry still that file's? Its copy, if so. */
+bool ucm_store_get_judged(struct ucm_store *store, ucm_ref ref, unsigned dir,
+			  const struct stat *judged, struct ucm_entry *out);
 /* The same for a file that has just been judged, and flags to add: what was to
  * be said of an older one is over. */
 void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
@@ -64,8 +67,9 @@ static inline int ucm_store_mark_pin(struct ucm_store *store,
 void ucm_store_touch_entry(struct ucm_entry *entry);
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
 
-/* A block's file was seen in that directory, too. */
+/* A block's file was seen in that directory, too; or it is gone from there. */
 void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
+void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
 
 /* Of a block whose header has been read: the parent that it names, or NULL. */
 static inline const struct ucm_id *
@@ -150,9 +154,11 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 
 /* ---- bad entries (doubt.c); ucm_store_condemn() ---- */
 
-/* The file is not there, or is no file: the entry is removed, unless another
- * directory has a copy, which takes its place. err: for the log. */
-void ucm_store_lose(struct ucm_store *store, ucm_ref ref, int err);
+/* The file of an entry is not there, or is no file (judged NULL), or not the
+ * block: the entry is removed, unless another directory has a copy, which takes
+ * its place. err: for the log. False: that is not so any more. */
+bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		    const struct stat *judged, int err);
 
 /* Compare the checksums of a block in doubt with what the disk has. 0: it is
  * good; -ENOENT: it was not, and is gone. */

@@ -64,11 +64,32 @@ static bool is_as_entered(const struct ucm_entry *entry, const struct stat *st)
 	       ucm_time_ns(&st->st_mtim) == entry->mtime_ns;
 }
 
-/* Is the file of an entry right that was perhaps written to? file and st are of
- * it. 0; -ENOENT: it was not, and has been set aside; -errno: it cannot be
- * read. */
+/* A file has been looked at that was perhaps written to. If it is right, and
+ * still the entry's, the entry gets its stamp; what the entry says counts then
+ * where nothing but its times was set, through the mount, and there are no
+ * checksums. True: it is right. */
+static bool late_accept(struct ucm_store *store, ucm_ref ref, unsigned dir,
+			const struct ucm_id *id, const struct stat *st,
+			enum ucm_fault fault)
+{
+	struct ucm_entry entry;
+	bool still;
+
+	ucm_store_lock_name(store, id);
+	still = ucm_store_get_judged(store, ref, dir, st, &entry);
+	if (fault == UCM_FAULT_UNVOUCHED && still && is_as_entered(&entry, st))
+		fault = UCM_FAULT_NONE;
+	if (!fault && still)
+		ucm_store_restat(store, ref, dir, st);
+	ucm_store_unlock_name(store, id);
+	return !fault;
+}
+
+/* Is a file right that was perhaps written to? file and st are of it; it lies in
+ * dir, and the entry may have become another directory's. 0; -ENOENT: it was
+ * not, and has been set aside; -errno: it cannot be read. */
 static int late_recheck(struct ucm_store *store, ucm_ref ref,
-			const struct ucm_entry *entry,
+			const struct ucm_entry *entry, unsigned dir,
 			const struct ucm_file *file, const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
@@ -76,20 +97,15 @@ static int late_recheck(struct ucm_store *store, ucm_ref ref,
 					    file, st, &entry->id, &fault);
 
 	if (err) {
-		ucm_dirs_count_error(&store->dirs, entry->dir, err);
-		ucm_error("%s: block %s: read: %s",
-			  store->dirs.at[entry->dir]->path,
+		ucm_dirs_count_error(&store->dirs, dir, err);
+		ucm_error("%s: block %s: read: %s", store->dirs.at[dir]->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		return err;
 	}
-	/* without checksums, but only its times were set, through the mount */
-	if (fault == UCM_FAULT_UNVOUCHED && is_as_entered(entry, st))
-		fault = UCM_FAULT_NONE;
-	if (!fault) {
-		ucm_store_restat(store, ref, entry->dir, st);
+	if ((!fault || fault == UCM_FAULT_UNVOUCHED) &&
+	    late_accept(store, ref, dir, &entry->id, st, fault))
 		return 0;
-	}
-	ucm_store_condemn(store, ref, st, fault,
+	ucm_store_condemn(store, ref, dir, st, fault,
 			  ", written to after its commit");
 	return -ENOENT;
 }
@@ -100,7 +116,23 @@ int ucm_store_check_written(struct ucm_store *store, ucm_ref ref,
 {
 	if (!(entry->flags & UCM_ENTRY_SHARED) && is_as_entered(entry, st))
 		return 0;
-	return late_recheck(store, ref, entry, file, st);
+	return late_recheck(store, ref, entry, entry->dir, file, st);
+}
+
+/* Nobody can say what the writer has left: its file is looked at by the next
+ * reader, and if it is a second copy only, before its directory is called
+ * clean. */
+static void late_unread(struct ucm_store *store, const struct ucm_temp *temp)
+{
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(store->index, temp->ref, &entry))
+		return;
+	if (entry.dir == temp->dir)
+		ucm_store_doubt(store, temp->ref);
+	else
+		ucm_unread_add(&store->unread, &temp->key, temp->dir,
+			       ucm_monotonic_ms());
 }
 
 void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
@@ -116,7 +148,8 @@ void ucm_store_recheck(struct ucm_store *store, const struct ucm_temp *temp,
 		return;
 	if (!ucm_index_get(store->index, temp->ref, &entry))
 		return;
-	err = late_recheck(store, temp->ref, &entry, file, &st);
-	if (err && err != -ENOENT) /* before the next reader, then */
-		ucm_store_doubt(store, temp->ref);
+	err = late_recheck(store, temp->ref, &entry, temp->dir, file,
+			   &st);
+	if (err && err != -ENOENT)
+		late_unread(store, temp);
 }

@@ -30,6 +30,14 @@ bool ucm_store_is_still(struct ucm_store *store, const struct ucm_space *space,
 	       (now.st_ino == judged->st_ino && now.st_dev == judged->st_dev);
 }
 
+bool ucm_store_get_judged(struct ucm_store *store, ucm_ref ref, unsigned dir,
+			  const struct stat *judged, struct ucm_entry *out)
+{
+	return ucm_index_get(store->index, ref, out) && out->dir == dir &&
+	       ucm_store_is_still(store, store->names.spaces[out->space],
+				  &out->id, dir, judged);
+}
+
 void ucm_store_quarantine(struct ucm_store *store,
 			  const struct ucm_space *space,
 			  const struct ucm_id *id, unsigned dir,

@@ -163,9 +163,10 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
  * looked at as if it had just been found. */
 static int store_first_look(struct ucm_store *store, ucm_ref ref,
 			    const struct ucm_entry *entry,
-			    const struct ucm_file *file, uint64_t size)
+			    const struct ucm_file *file, const struct stat *st)
 {
 	const struct ucm_bytes bytes = ucm_file_bytes(file);
+	uint64_t size = (uint64_t)st->st_size;
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block;
 	int err = ucm_verify_header(&bytes, size, &entry->id, &block, &fault);
@@ -186,38 +187,53 @@ static int store_first_look(struct ucm_store *store, ucm_ref ref,
 		ucm_index_flag(store->index, ref, UCM_ENTRY_UNREAD, false);
 		return 0;
 	}
-	ucm_store_lose(store, ref, -ESTALE);
-	return -ENOENT;
+	return ucm_store_lose(store, ref, entry->dir, st, -ESTALE) ? -ENOENT
+								   : -EAGAIN;
 }
 
-/* Its file is open: may it be served? 0; -ENOENT: no, and the entry is gone. */
-static int store_check_opened(struct ucm_store *store, ucm_ref ref,
-			      const struct ucm_entry *entry,
-			      const struct ucm_file *file,
-			      const struct stat *st)
+/* A file of another size than its entry says. -ENOENT: it has been set aside;
+ * -EAGAIN: the entry says so no more. */
+static int store_wrong_size(struct ucm_store *store, ucm_ref ref,
+			    const struct ucm_entry *entry,
+			    const struct stat *st)
 {
-	int err = entry->flags & UCM_ENTRY_UNREAD
-			  ? store_first_look(store, ref, entry, file,
-					     (uint64_t)st->st_size)
-			  : 0;
+	struct ucm_entry now;
+	bool wrong;
 
-	if (err)
-		return err;
-	if ((uint64_t)st->st_size != entry->size) {
-		ucm_store_condemn(store, ref, st,
-				  (uint64_t)st->st_size < entry->size
+	ucm_store_lock_name(store, &entry->id);
+	wrong = ucm_store_get_judged(store, ref, entry->dir, st, &now) &&
+		now.size != (uint64_t)st->st_size;
+	if (wrong)
+		ucm_store_condemn(store, ref, entry->dir, st,
+				  (uint64_t)st->st_size < now.size
 					  ? UCM_FAULT_SHORT
 					  : UCM_FAULT_SIZE,
 				  "");
-		return -ENOENT;
-	}
-	return entry->flags & UCM_ENTRY_WRITABLE
-		       ? ucm_store_check_written(store, ref, entry, file, st)
-		       : 0;
+	ucm_store_unlock_name(store, &entry->id);
+	return wrong ? -ENOENT : -EAGAIN;
 }
 
-static int store_open_checked(struct ucm_store *store, ucm_ref ref,
-			      struct ucm_entry *out, struct ucm_file *file)
+/* What of an open file may be wrong with regard to its entry. -EAGAIN: the
+ * entry has become another file's meanwhile. */
+static int store_look(struct ucm_store *store, ucm_ref ref,
+		      const struct ucm_entry *entry,
+		      const struct ucm_file *file, const struct stat *st)
+{
+	int err = 0;
+
+	if (entry->flags & UCM_ENTRY_UNREAD)
+		err = store_first_look(store, ref, entry, file, st);
+	if (!err && (uint64_t)st->st_size != entry->size)
+		err = store_wrong_size(store, ref, entry, st);
+	if (!err && entry->flags & UCM_ENTRY_WRITABLE)
+		err = ucm_store_check_written(store, ref, entry, file,
+					      st);
+	return err;
+}
+
+/* -EAGAIN: likewise. */
+static int store_open_once(struct ucm_store *store, ucm_ref ref,
+			   struct ucm_entry *out, struct ucm_file *file)
 {
 	struct ucm_entry entry;
 	struct stat st;
@@ -227,14 +243,16 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_DOUBT) {
 		err = ucm_store_settle(store, ref);
+		if (!err && !ucm_index_get(store->index, ref, &entry))
+			err = -ENOENT;
 		if (err)
 			return err;
 	}
 	err = store_open_entry(store, &entry, file, &st);
-	if (err == -ENOENT || err == -ENXIO || err == -ELOOP) {
-		ucm_store_lose(store, ref, err);
-		return -ENOENT;
-	}
+	if (err == -ENOENT || err == -ENXIO || err == -ELOOP)
+		return ucm_store_lose(store, ref, entry.dir, NULL, err)
+			       ? -ENOENT
+			       : -EAGAIN;
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, entry.dir, err);
 		ucm_error("%s: block %s: open: %s",
@@ -242,12 +260,25 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
-	err = store_check_opened(store, ref, &entry, file, &st);
+	err = store_look(store, ref, &entry, file, &st);
 	if (err)
 		ucm_file_close(file);
 	else
 		*out = entry;
 	return err;
+}
+
+/* A miss is never wrong: one that changes all the time is one. */
+#define OPEN_TRIES 4
+
+static int store_open_checked(struct ucm_store *store, ucm_ref ref,
+			      struct ucm_entry *out, struct ucm_file *file)
+{
+	int err = -EAGAIN;
+
+	for (int i = 0; i < OPEN_TRIES && err == -EAGAIN; i++)
+		err = store_open_once(store, ref, out, file);
+	return err == -EAGAIN ? -ENOENT : err;
 }
 
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,

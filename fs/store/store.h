@@ -298,9 +298,10 @@ int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
 			     const char *text, size_t len);
 
 /* A block is torn or damaged: out of the index, moved aside, reported. judged:
- * the file that was found so; if another one has the name by now, nothing is
- * done. NULL: whatever has it. */
-void ucm_store_condemn(struct ucm_store *store, ucm_ref ref,
+ * the file that was found so, in directory dir. If the entry is another
+ * directory's by now, that file alone is moved aside; if another file has its
+ * name, nothing is done. NULL: whatever the entry stands for. */
+void ucm_store_condemn(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail);
 

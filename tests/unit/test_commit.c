@@ -592,7 +592,7 @@ UNIT_TEST(a_commit_during_a_quarantine_is_not_quarantined)
 	rival_fd = begin(&file, file.len);
 	rival_temp = temp;
 	ucm_os_fault = commit_at_quarantine;
-	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ucm_store_condemn(fx_set, ref, 0, NULL, UCM_FAULT_PLANE, "");
 	pthread_join(late_thread, NULL);
 	ucm_os_fault = NULL;
 	ck_assert_int_eq(rival_err, 0);
@@ -1458,7 +1458,7 @@ UNIT_TEST(a_block_that_is_gone_is_not_opened_once_more)
 	ck_assert_int_eq(fx_commit(&file), 0);
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &entry, &ref), 0);
 	reader = fx_open_block_held(ref, &entry, &open);
-	ucm_store_condemn(fx_set, ref, NULL, UCM_FAULT_PLANE, "");
+	ucm_store_condemn(fx_set, ref, 0, NULL, UCM_FAULT_PLANE, "");
 	ck_assert_int_eq(ucm_store_open_again(fx_set, &open), -ENOENT);
 	ucm_hold_end(fx_set, &open);
 	fx_close_file(reader);
