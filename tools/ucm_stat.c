@@ -42,6 +42,7 @@ struct subject {
 	struct ucm_control_place place;
 	char path[4096];   /* "": not known */
 	char opens[16], leases[48]; /* before we open it; "": not known */
+	char children[16], copy[64]; /* as the mount says; "": it does not */
 	struct ucm_block block;
 	uint8_t *head;     /* the file's first data_offset bytes */
 };
@@ -56,6 +57,7 @@ static int fail(const char *why)
 	return ucm_tool_complain("%s: %s", hex, why);
 }
 
+/* "": there is none. */
 static void read_attr(const char *path, const char *name, char *value,
 		      size_t size)
 {
@@ -81,6 +83,10 @@ static int open_block(struct subject *subject)
 		  sizeof(subject->opens));
 	read_attr(path, "user.ucmfs.leases", subject->leases,
 		  sizeof(subject->leases));
+	read_attr(path, "user.ucmfs.children", subject->children,
+		  sizeof(subject->children));
+	read_attr(path, "user.ucmfs.copy", subject->copy,
+		  sizeof(subject->copy));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd >= 0 ? fd : fail(errno == ENOENT ? "absent" : strerror(errno));
 }
@@ -237,6 +243,10 @@ static size_t fill_fields(const struct subject *subject, struct field *fields)
 	add_header(&at, &subject->block);
 	add(&at, "tier", "%s", ucm_client_tier(subject->client, place->tier));
 	add(&at, "directory", "%u", place->directory);
+	if (*subject->copy)
+		add(&at, "copy", "%s", subject->copy);
+	if (*subject->children)
+		add(&at, "children", "%s", subject->children);
 	add(&at, "generation", "%" PRIu32, place->generation);
 	add(&at, "uses", "%" PRIu32, place->uses);
 	add_time(&at, "used", place->atime_s);

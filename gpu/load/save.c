@@ -343,6 +343,15 @@ static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 	ucm_engine_queue(saving->engine, &saving->op);
 }
 
+/* No id is none. */
+static bool has_parent(const struct ucm_task *task, uint32_t block)
+{
+	static const struct ucm_id none;
+
+	return task->parents &&
+	       memcmp(&task->parents[block], &none, sizeof(none)) != 0;
+}
+
 static int encode_head(struct ucm_saving *saving, void *bytes)
 {
 	const struct ucm_task *task = saving->task;
@@ -357,7 +366,7 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	block.created_ns = (uint64_t)ucm_time_ns(&now);
-	if (task->parents) {
+	if (has_parent(task, saving->block)) {
 		block.flags |= UCM_BLOCK_HAS_PARENT;
 		block.parent = task->parents[saving->block];
 	}

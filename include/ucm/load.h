@@ -253,9 +253,9 @@ struct ucm_request {
 	enum ucm_load_order order;    /* loads */
 	uint32_t group_layers;        /* LOAD_LAYERS: layers to a read; 0:
 				       * chosen */
-	const struct ucm_id *parents; /* saves: of each block, or NULL; what
-				       * counts is the request that makes the
-				       * block whole */
+	const struct ucm_id *parents; /* saves: of each block (all zero: it has
+				       * none), or NULL; what counts is the
+				       * request that makes the block whole */
 	uint32_t deadline_ms;         /* from submit; 0: none */
 	/* Signalled once, when the task is done (a wait ends after on_done): */
 	int eventfd;                  /* 1 is added to it; 0: none */

@@ -165,6 +165,17 @@ def _blocks(tier: str) -> list:
                   if name.endswith(".bin"))
 
 
+def parents_of(paths: set) -> dict:
+    """From each block's id to that of its parent; None: it names none."""
+    out = {}
+    for path in paths:
+        with open(path, "rb") as file:
+            head = file.read(80)
+        flags = int.from_bytes(head[52:56], "little")
+        out[head[8:24]] = head[64:80] if flags & 2 else None
+    return out
+
+
 class Counted:
     """What a runner's connectors have counted, all told."""
 
@@ -207,6 +218,22 @@ class Basics(Case):
                 self.assertEqual(second.stats["tokens loaded"], 96)
                 self.assertEqual(counted["saved_blocks"], 0)
                 self.assertEqual(counted["load_failed_blocks"], 0)
+
+    def test_blocks_name_the_block_before(self) -> None:
+        for options, chains, length in (({}, 1, 6), ({"ranks": 2}, 2, 6)):
+            with self.subTest(**options):
+                before = set(self.paths())
+                runner = self.runner(**options)
+                self.one(runner, self.prompt(100, of=40 + chains))
+                parents = parents_of(set(self.paths()) - before)
+                self.assertEqual(len(parents), chains * length)
+                firsts = [id for id, above in parents.items() if not above]
+                self.assertEqual(len(firsts), chains)
+                after = {above: id for id, above in parents.items() if above}
+                for id in firsts:
+                    for _ in range(length - 1):
+                        id = after.pop(id)
+                self.assertEqual(after, {})
 
     def test_ranks(self) -> None:
         first = self.runner(ranks=2)

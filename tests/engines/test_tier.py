@@ -113,12 +113,12 @@ class Slots:
         return {slot: self.bytes[slot].tobytes() for slot in slots}
 
     def submit(self, promotion: bool, keys: List[bytes],
-               slots: List[int]) -> int:
+               slots: List[int], context: Any = None) -> int:
         self.jobs += 1
         job = TransferJob(
             job_id=self.jobs, keys=keys,
             chunk_ids=np.array(slots, dtype=np.int32), is_promotion=promotion,
-            req_context=ReqContext(req_id="r"))
+            req_context=context or ReqContext(req_id="r"))
         (self.tier.submit_load if promotion else self.tier.submit_store)(job)
         return self.jobs
 
@@ -133,8 +133,9 @@ class Slots:
             time.sleep(0.001)
         return self.results[job]
 
-    def store(self, keys: List[bytes], slots: List[int]) -> Any:
-        return self.wait(self.submit(False, keys, slots))
+    def store(self, keys: List[bytes], slots: List[int],
+              context: Any = None) -> Any:
+        return self.wait(self.submit(False, keys, slots, context))
 
     def load(self, keys: List[bytes], slots: List[int]) -> Any:
         return self.wait(self.submit(True, keys, slots))
@@ -365,6 +366,44 @@ class RoundTrips(MountCase):
         self.mount.thaw()
         slots.wait(job)
         self.assertEqual(slots.hits(keys_of(0)), [True])
+
+
+    def parent_of(self, slots: Slots, key: bytes) -> Optional[bytes]:
+        """What the block's header says."""
+        id = slots.tier._store.ids_of([key])
+        path = os.path.join(self.mount.path, "spaces", slots.tier.space,
+                            id.hex()[:2], id.hex() + ".bin")
+        with open(path, "rb") as file:
+            head = file.read(80)
+        return head[64:80] if head[52] & 2 else None
+
+    def test_blocks_name_the_chunk_before(self) -> None:
+        slots = self.slots()
+        slots.fill(*range(8))
+        keys = keys_of(*range(60, 68))
+        context = ReqContext(req_id="chain")
+        for i, key in enumerate(keys):
+            context.set_offload_key_position(key, 16 * (i + 1))
+        slots.tier.lookup(keys[0], context)
+        # in no order, and in several jobs, as slots become free
+        slots.store([keys[5], keys[0], keys[3]], [5, 0, 3], context)
+        slots.store([keys[1], keys[2], keys[4]], [1, 2, 4], context)
+        slots.tier.on_request_finished(context)
+        slots.store(keys[6:], [6, 7], context)
+        ids = [slots.tier._store.ids_of([key]) for key in keys]
+        self.assertEqual([self.parent_of(slots, key) for key in keys],
+                         [None, *ids[:-1]])
+
+    def test_a_chunk_whose_place_is_not_told_names_nothing(self) -> None:
+        slots = self.slots()
+        slots.fill(0, 1)
+        keys = keys_of(70, 71)
+        context = ReqContext(req_id="gap")
+        context.set_offload_key_position(keys[0], 16)
+        context.set_offload_key_position(keys[1], 48)
+        slots.store(keys, [0, 1], context)
+        self.assertEqual([self.parent_of(slots, key) for key in keys],
+                         [None, None])
 
 
 class Lookups(MountCase):

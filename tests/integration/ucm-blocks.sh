@@ -123,6 +123,7 @@ status 'stat' 0 on stat "$late"
 says "path       $work/slow/blocks/$(small_paths 12 | tail -n 1)"
 says 'tier       slow'
 says "parent     $(ids 11 10)"
+says 'children   0'
 says "crc32c     $(xattr crc32c "$mnt/blocks/$(small_paths 12 | tail -n 1)")"
 same 'stat: planes' 4 "$(sed '1,/LAYER/d' "$work/said" | grep -c ' [0-9a-f]\{8\}$')"
 need dd if="$mnt/blocks/$(small_paths 12 | tail -n 1)" of="$work/plane" bs=512 \

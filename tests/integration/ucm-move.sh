@@ -96,6 +96,13 @@ second=$(hash --paths | sed -n 2p)
 if may_try 'parents' getfattr; then
 	same 'the second names the first' "$(hash | head -n 1)" \
 		"$(xattr parent "$mnt/spaces/chain/$second")"
+	first=$(hash --paths | sed -n 1p)
+	same 'the first names none' '' \
+		"$(xattr parent "$mnt/spaces/chain/$first" 2>/dev/null)"
+	same 'and is the parent of one' 1 \
+		"$(xattr children "$mnt/spaces/chain/$first")"
+	same 'the last is of none' 0 "$(xattr children \
+		"$mnt/spaces/chain/$(hash --paths | sed -n 5p)")"
 	need mkdir "$mnt/spaces/later"
 	hash | tail -n 4 >"$work/four"
 	tail -c $((4 * payload)) five >four

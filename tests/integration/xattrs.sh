@@ -18,7 +18,8 @@ path=$(small_paths 2 | tail -n 1)
 before=$(small_paths 1)
 f=$mnt/blocks/$path
 
-same 'root sees' 'crc32c leases opens parent path pinned tier uses ' "$(names "$f")"
+same 'root sees' 'children crc32c leases opens parent path pinned tier uses ' \
+	"$(names "$f")"
 same 'tier' nvme "$(xattr tier "$f")"
 same 'path' "$work/tier/blocks/$path" "$(xattr path "$f")"
 same 'crc32c is that of the header' \
@@ -43,7 +44,10 @@ check 'and be taken back' setfattr -n user.ucmfs.pinned -v 0 "$f"
 same 'and is' 0 "$(xattr pinned "$f")"
 same 'in the directory behind as well' 0 \
 	"$(find "$work/tier/.ucmfs/pinned" -type f | wc -l)"
-for name in tier path crc32c parent uses opens leases; do
+same 'children: the blocks that name it' 1 "$(xattr children "$mnt/blocks/$before")"
+same 'a block without a copy says nothing of one' '' \
+	"$(xattr copy "$f" 2>/dev/null)"
+for name in tier path crc32c parent children copy uses opens leases; do
 	refused 'Operation not permitted' "$name cannot be set" \
 		setfattr -n user.ucmfs.$name -v x "$f"
 done
@@ -53,7 +57,7 @@ refused 'Operation not supported' 'nor one of the system' \
 	setfattr -n security.other -v x "$f"
 
 if others_can 'attributes for others' test -r "$f"; then
-	same 'others see all but the path' 'crc32c leases opens parent pinned tier uses ' \
+	same 'others see all but the path' 'children crc32c leases opens parent pinned tier uses ' \
 		"$(as_nobody getfattr --absolute-names "$f" |
 			sed -n 's/^user\.ucmfs\.//p' | sort | tr '\n' ' ')"
 	refused 'Operation not permitted' 'they cannot ask for the path' \
@@ -65,7 +69,7 @@ fi
 # a block that has neither checksums nor a parent; staging; directories
 need mk --form packed --no-crc --seed 1 --count 1 "$mnt/blocks"
 f=$mnt/blocks/$(small_paths 1 --seed 1)
-same 'without checksums and parent' 'leases opens path pinned tier uses ' "$(names "$f")"
+same 'without checksums and parent' 'children leases opens path pinned tier uses ' "$(names "$f")"
 : >"$mnt/blocks/00/.staging"
 same 'staging has none' '' "$(names "$mnt/blocks/00/.staging")"
 same 'a bucket has none' '' "$(names "$mnt/blocks/00")"

@@ -14,16 +14,20 @@ from typing import Dict, List, Set, Tuple
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata, KVConnectorWorkerMetadata)
 
+NO_ID = bytes(16)
+
 
 @dataclass
 class Part:
     """Blocks of a group: plan.groups[group]; shard 0's ids, 16 bytes each;
-    their pages, and their places in the request, as array("I")."""
+    their pages, and their places in the request, as array("I"). parents: of
+    saves, shard 0's id of the block before each; NO_ID before the first."""
 
     group: int
     ids: bytes
     pages: bytes
     places: bytes
+    parents: bytes = b""
 
     @property
     def num(self) -> int:

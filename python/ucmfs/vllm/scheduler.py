@@ -29,7 +29,8 @@ from .benefit import Benefit
 from .groups import Plan
 from .hits import ID, Budget, Ids, all_shards, longest_hit
 from .leases import Leases
-from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
+from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
+                       UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import Link, Open, Pause, Question, close_all, log
 from .options import ConnectorOptions
@@ -387,7 +388,9 @@ class UcmfsScheduler:
                 places = places[:room]
             room -= len(places)
             if places:
-                parts.append(_part(g, ids.base[g], table, places))
+                part = _part(g, ids.base[g], table, places)
+                part.parents = _parents(ids.base[g], places)
+                parts.append(part)
         if parts:
             self._start_save(known, parts)
 
@@ -611,6 +614,15 @@ def _part(g: int, base: bytes, table: Sequence[int],
         ids = b"".join(_id(base, i) for i in places)
     return Part(g, ids, array("I", (table[i] for i in places)).tobytes(),
                 array("I", places).tobytes())
+
+
+def _parents(base: bytes, places: Sequence[int]) -> bytes:
+    """The ids of the blocks before those."""
+    first, end = places[0], places[-1] + 1
+    before = NO_ID + base
+    if end - first == len(places):
+        return before[first * ID:end * ID]
+    return b"".join(_id(before, i) for i in places)
 
 
 def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import (Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
-                    Set)
+from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set)
 
 from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
 from ucmfs.layout import Geometry, Layout, Region
@@ -28,6 +28,7 @@ from .mount import (Chores, Link, Pause, Space, Teller, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 
 ID_BYTES = 16
+NO_ID = bytes(ID_BYTES)
 GROUP_BYTES = 4
 PAGE = 4096
 PIECE_BYTES = 1 << 20  # of a slot that are read and checked as one, about
@@ -267,10 +268,11 @@ class SlotStore:
             ids, pages, verify=self._verify, deadline_ms=deadline_of(
                 self._load_deadline_ms, len(pages) * self.memory.slot_bytes)))
 
-    def save(self, job: int, keys: Sequence[bytes],
-             slots: Sequence[int]) -> None:
+    def save(self, job: int, keys: Sequence[bytes], slots: Sequence[int],
+             before: Optional[Mapping[bytes, bytes]] = None) -> None:
         """Start to write slots[i] as the block of keys[i], where it is not
-        there and not being written by another job."""
+        there and not being written by another job. before: from a key to that
+        of the chunk before it, as far as they are known."""
         one = _Job(job, False, list(keys))
         if not self.connected:
             err = errno.ETIMEDOUT if self._pause else errno.ENOTCONN
@@ -279,8 +281,16 @@ class SlotStore:
         else:
             slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._writes.save(
-            ids, pages, deadline_ms=deadline_of(
+            ids, pages, parents=self._parents(one.sent, before or {}),
+            deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
+
+    def _parents(self, keys: Sequence[bytes],
+                 before: Mapping[bytes, bytes]) -> bytes:
+        known = [key for key in keys if key in before]
+        ids = dict(zip(known, _split(self.ids_of(
+            [before[key] for key in known]))))
+        return b"".join(ids.get(key, NO_ID) for key in keys)
 
     def _leave_out(self, one: _Job, slots: Sequence[int]) -> List[int]:
         ids = self.ids_of(one.keys)

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any, ClassVar, Dict, Iterable, List, Optional, Tuple
+from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
+                    Sequence, Tuple)
 
 import numpy as np
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
@@ -41,7 +42,7 @@ from .fingerprint import (EngineConfigs, Overrides, engine_configs,
 from .metrics import BUCKETS, SHARED, by_cause
 from .mount import cause_of, log
 from .options import TierOptions, parse
-from .slots import Finished, Memory, SlotStore, geometry_of
+from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_prefix
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
@@ -131,6 +132,10 @@ def _metric_definitions() -> Dict[str, OffloadingMetricMetadata]:
 
 # ---- look-ups of a request ----
 
+def _group_of(key: bytes) -> int:
+    return int.from_bytes(key[-GROUP_BYTES:], "big")
+
+
 class _Known:
     """The keys of a request, as far as vLLM tells them, and how far they have
     been asked for. They are asked for mostly in order, one by one."""
@@ -144,6 +149,27 @@ class _Known:
         self.holds: List[int] = []
         self.until = 0.0              # when they are to be leased anew
         self.loads = 0                # jobs under way
+        self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
+        self._taken = 0
+
+    def before(self, keys: Sequence[bytes], positions: Any,
+               chunk_tokens: Mapping[int, int]) -> Dict[bytes, bytes]:
+        """From a key to that of the chunk before it, where vLLM tells where
+        the chunks end (positions; from 0.32 on). They only become more."""
+        if not positions:
+            return {}
+        for key, end in itertools.islice(positions.items(), self._taken, None):
+            self._ends[_group_of(key), end] = key
+        self._taken = len(positions)
+        out = {}
+        for key in keys:
+            group = _group_of(key)
+            if key in positions and group in chunk_tokens:
+                found = self._ends.get(
+                    (group, positions[key] - chunk_tokens[group]))
+                if found is not None:
+                    out[key] = found
+        return out
 
     def batch(self, key: bytes, positions: Any) -> List[bytes]:
         """The key and those that will be asked for behind it."""
@@ -190,6 +216,11 @@ class UcmfsTier(SecondaryTierManager):
             engine_configs())
         self.space = self.config.space or default_name(
             space_prefix(offloading_spec.config.model.name), manifest)
+        offload = offloading_spec.config
+        self._chunk_tokens = {
+            int(getattr(group, "group_id", i)):
+                group.tokens_per_block * offload.cache.blocks_per_chunk
+            for i, group in enumerate(offload.groups)}
         self._events: Optional[List[OffloadingEvent]] = None
         if self.config.enable_kv_events:
             self._events = self._event_list(offloading_spec)
@@ -280,8 +311,17 @@ class UcmfsTier(SecondaryTierManager):
     # ---- jobs ----
 
     def submit_store(self, job_metadata: Any) -> None:
-        self._store.save(job_metadata.job_id, list(job_metadata.keys),
-                         job_metadata.chunk_ids)
+        keys = list(job_metadata.keys)
+        self._store.save(
+            job_metadata.job_id, keys, job_metadata.chunk_ids,
+            self._before(keys, getattr(job_metadata, "req_context", None)))
+
+    def _before(self, keys: Sequence[bytes],
+                context: Any) -> Dict[bytes, bytes]:
+        known = self._requests.get(getattr(context, "req_id", ""))
+        return (known or _Known()).before(
+            keys, getattr(context, "_offload_key_positions", None),
+            self._chunk_tokens)
 
     def submit_load(self, job_metadata: Any) -> None:
         context = getattr(job_metadata, "req_context", None)

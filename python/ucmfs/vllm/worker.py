@@ -21,7 +21,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout
 from .groups import Group, Plan
-from .metadata import (Job, Loaded, Part, UcmfsMetadata, UcmfsWorkerMetadata)
+from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
+                       UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
 from .mount import (Attempt, Chores, Teller, apart, close_all, deadline_of,
                     end_tasks, log, remove_blocks)
@@ -199,6 +200,15 @@ class UcmfsWorker:
             return part.ids
         return self._hashers[part.group].rank_ids(self._shard, part.ids)
 
+    def _parents(self, part: Part) -> bytes:
+        """This rank's names of the blocks before them."""
+        if self.plan.shards == 1:
+            return part.parents
+        mine = self._hashers[part.group].rank_ids(self._shard, part.parents)
+        return b"".join(
+            mine[at:at + 16] if part.parents[at:at + 16] != NO_ID else NO_ID
+            for at in range(0, len(mine), 16))
+
     def _deadline(self, part: Part) -> int:
         each = self.plan.groups[part.group].geometry.payload_bytes
         return deadline_of(self._options.deadline_ms, part.num * each)
@@ -302,6 +312,7 @@ class UcmfsWorker:
                 try:
                     task = self._groups[part.group].save(
                         self._ids(part), array("I", part.pages),
+                        parents=self._parents(part),
                         deadline_ms=self._deadline(part))
                 except (UcmfsError, OSError) as error:
                     self._teller.warn("save", "%s", error)
@@ -318,7 +329,8 @@ class UcmfsWorker:
         return Part(part.group,
                     b"".join(part.ids[16 * i:16 * i + 16] for i in mine),
                     array("I", (pages[i] for i in mine)).tobytes(),
-                    array("I", (places[i] for i in mine)).tobytes())
+                    array("I", (places[i] for i in mine)).tobytes(),
+                    b"".join(part.parents[16 * i:16 * i + 16] for i in mine))
 
     def _give_up_saves(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
