@@ -78,7 +78,8 @@ static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 {
 	const struct ucm_control_place *place = &row->place;
 
-	return json_pack("{so sI ss sI sf sI sb sb sb sb}", "id", ucm_json_id(&row->id),
+	return json_pack("{so sI ss sI sf sI sb sb sb sb sb sb}", "id",
+			 ucm_json_id(&row->id),
 			 "size", (json_int_t)place->size, "tier",
 			 ucm_client_tier(client, place->tier), "uses",
 			 (json_int_t)place->uses, "committed",
@@ -87,7 +88,9 @@ static json_t *describe(struct ucm_client *client, const struct ucm_row *row)
 			 place->flags & UCM_PLACE_PINNED, "open",
 			 place->flags & UCM_PLACE_OPEN, "leased",
 			 place->flags & UCM_PLACE_LEASED, "written",
-			 place->flags & UCM_PLACE_WRITTEN);
+			 place->flags & UCM_PLACE_WRITTEN, "copy",
+			 place->flags & UCM_PLACE_COPY, "children",
+			 place->flags & UCM_PLACE_CHILDREN);
 }
 
 static json_t *describe_all(struct ucm_client *client,

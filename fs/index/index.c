@@ -356,8 +356,7 @@ bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,
 	if (slot != UCM_NO_SLOT) {
 		if (out)
 			ucm_shard_load(shard, slot, out);
-		link = ucm_shard_parent(shard, slot);
-		ucm_shard_remove(shard, slot);
+		link = ucm_shard_remove(shard, slot);
 	}
 	unlock_shard(shard);
 	release_parent(index, link);

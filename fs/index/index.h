@@ -88,7 +88,8 @@ int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
  * removed, and are counted when it comes again. It is never too small; it is
  * too large while such an entry is just being added or removed. A block whose
  * header has not been read, or names no parent, is nobody's child: so what a
- * scan has not reached yet is missing, and bare blocks always are.
+ * scan has not reached yet is missing, and bare blocks always are. Names that
+ * are each other's parents, which no hash makes, have no leaf.
  */
 int ucm_index_add_child(struct ucm_index *index, const struct ucm_entry *entry,
 			const struct ucm_id *parent, ucm_ref *ref_out);

@@ -25,7 +25,7 @@
 
 #define RESERVE_MOST (UINT64_C(1) << 36)
 #define RESERVE_LEAST (UINT64_C(1) << 30)
-#define STEP (UINT64_C(256) << 10) /* the file grows by this */
+#define STEP (UINT64_C(64) << 10) /* the file grows by this */
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010

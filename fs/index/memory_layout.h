@@ -59,12 +59,15 @@ struct ucm_index_memory_shard {
 	_Atomic uint32_t num_heads; /* 0: none, and no record either */
 	_Atomic uint32_t count;     /* blocks */
 	uint32_t zero[13];
-	/* Where the chunks are, in units from the start; 0: not there. */
+	/* Where the chunks are, in units from the start; 0: not there. Each array
+	 * begins a cache line, of which most look-ups need no other. */
 	_Atomic uint32_t
 		heads[UCM_INDEX_MEMORY_CHUNKS]; /* of uint32_t, as next */
+	uint32_t zero2[8];
 	_Atomic uint32_t records[UCM_INDEX_MEMORY_CHUNKS]; /* of records */
+	uint32_t zero3[8];
 };
-_Static_assert(sizeof(struct ucm_index_memory_shard) == 1024, "layout");
+_Static_assert(sizeof(struct ucm_index_memory_shard) == 1088, "layout");
 
 #define UCM_INDEX_MEMORY_COMPLETE 0x1u /* what is not here is absent */
 #define UCM_INDEX_MEMORY_CLOSED	  0x2u /* nobody keeps it any more */

@@ -98,12 +98,16 @@ static struct ucm_index_memory_record *own_at(struct ucm_shard *shard,
 	return &side_of(shard, slot)->own[chunk][at];
 }
 
-/* Most chunks have no exile, and are spared the look at rest. */
+/* Most shards have no exile, and most chunks; these are spared the look at
+ * rest. */
 static bool is_exile(struct ucm_shard *shard, uint32_t slot)
 {
 	uint32_t at;
-	unsigned chunk = ucm_index_memory_chunk(slot, &at);
+	unsigned chunk;
 
+	if (!shard->has_exiles)
+		return false;
+	chunk = ucm_index_memory_chunk(slot, &at);
 	return shard->open.own[chunk] && shard->open.rest[chunk][at].exile;
 }
 
@@ -352,50 +356,47 @@ static void count_blocks(struct ucm_shard *shard, const struct ucm_side *side,
 			UCM_GET(&shard->live->count) + more);
 }
 
-/* A free slot of a side, for a name; not in its chain yet. */
-static int take_slot(struct ucm_shard *shard, bool hidden, uint32_t *slot_out)
+/* A name into a free slot of a side, and its chain. */
+static int put_name(struct ucm_shard *shard, struct ucm_side *side,
+		    const struct ucm_id *id, uint64_t place, uint32_t next,
+		    uint32_t flags, uint32_t *slot_out)
 {
-	struct ucm_side *side = hidden ? &shard->hidden : &shard->open;
+	struct ucm_index_memory_record *record;
+	uint64_t words[2];
+	uint32_t slot;
 
 	if (ucm_chain_room(shard, side) ||
 	    (!side->free_slot && new_chunk(shard, side)))
 		return -ENOMEM;
-	*slot_out = side->free_slot - 1;
-	side->free_slot = UCM_GET(&ucm_shard_record(shard, *slot_out)->next) &
-			  UCM_INDEX_MEMORY_LINK;
-	return 0;
-}
-
-/* A name into its chain, in a slot that was just taken. */
-static void put_name(struct ucm_shard *shard, uint32_t slot,
-		     const struct ucm_id *id, uint64_t place, uint32_t next,
-		     uint32_t flags)
-{
-	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
-	struct ucm_side *side = side_of(shard, slot);
-	uint64_t words[2];
-
+	slot = side->free_slot - 1;
+	record = ucm_shard_record(shard, slot);
+	side->free_slot = UCM_GET(&record->next) & UCM_INDEX_MEMORY_LINK;
 	ucm_index_memory_id_words(id, words);
 	ucm_chain_begin(shard, side);
 	set_record(record, words, place, next,
 		   generation_of(record) << 8 | flags);
 	ucm_chain_put(shard, side, slot);
 	ucm_chain_end(shard, side);
+	*slot_out = slot;
+	return 0;
 }
 
 int ucm_shard_add(struct ucm_shard *shard, const struct ucm_entry *entry,
 		  bool hidden, uint32_t *slot)
 {
+	struct ucm_side *side = hidden ? &shard->hidden : &shard->open;
+
 	if (*slot != UCM_NO_SLOT) {
+		side = chains_of(shard, *slot);
 		ucm_shard_store(shard, *slot, entry);
 	} else {
-		if (take_slot(shard, hidden, slot))
+		if (put_name(shard, side, &entry->id, place_of(entry),
+			     copy_of(entry),
+			     UCM_INDEX_MEMORY_USED | entry->flags, slot))
 			return -ENOMEM;
-		put_name(shard, *slot, &entry->id, place_of(entry),
-			 copy_of(entry), UCM_INDEX_MEMORY_USED | entry->flags);
 		store_rest(rest_at(shard, *slot), entry);
 	}
-	count_blocks(shard, chains_of(shard, *slot), 1);
+	count_blocks(shard, side, 1);
 	return 0;
 }
 
@@ -423,25 +424,35 @@ static void keep_name(struct ucm_index_memory_record *record,
 	UCM_SET(&record->next, UCM_GET(&record->next) & UCM_INDEX_MEMORY_LINK);
 }
 
+/* Memory that is far away is spared where nobody has a family. */
+static uint32_t count_children(struct ucm_shard *shard, uint32_t slot)
+{
+	return shard->has_families
+		       ? rest_at(shard, slot)->children
+		       : 0;
+}
+
 /* A slot's generation counts removals. */
-void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot)
+uint32_t ucm_shard_remove(struct ucm_shard *shard, uint32_t slot)
 {
 	struct ucm_side *side = chains_of(shard, slot);
 	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
-	struct ucm_rest *rest = rest_at(shard, slot);
 	uint32_t generation = (generation_of(record) + 1) & GENERATION_MASK;
+	uint32_t parent = ucm_shard_parent(shard, slot);
 
 	generation = generation ? generation : 1;
-	rest->parent = 0;
+	if (parent)
+		ucm_shard_set_parent(shard, slot, 0);
 	count_blocks(shard, side, -1u);
 	ucm_chain_begin(shard, side);
-	if (rest->children) {
+	if (count_children(shard, slot)) {
 		keep_name(record, generation);
 	} else {
 		ucm_chain_take(shard, side, slot);
 		free_slot(shard, slot, generation);
 	}
 	ucm_chain_end(shard, side);
+	return parent;
 }
 
 /* ---- parents ---- */
@@ -451,13 +462,13 @@ int ucm_shard_hold(struct ucm_shard *shard, const struct ucm_id *id,
 {
 	uint32_t slot = ucm_shard_seek(shard, id, space);
 
-	if (slot == UCM_NO_SLOT) {
-		if (take_slot(shard, hidden, &slot))
-			return -ENOMEM;
-		put_name(shard, slot, id, (uint64_t)space << 8, 0, 0);
-	}
+	if (slot == UCM_NO_SLOT &&
+	    put_name(shard, hidden ? &shard->hidden : &shard->open, id,
+		     (uint64_t)space << 8, 0, 0, &slot))
+		return -ENOMEM;
 	/* as many as there are slots, at most: that never wraps */
 	rest_at(shard, slot)->children++;
+	shard->has_families = true;
 	*slot_out = slot;
 	return 0;
 }
@@ -486,13 +497,16 @@ void ucm_shard_name(struct ucm_shard *shard, uint32_t slot, struct ucm_id *out)
 
 uint32_t ucm_shard_parent(struct ucm_shard *shard, uint32_t slot)
 {
-	return rest_at(shard, slot)->parent;
+	return shard->has_families
+		       ? rest_at(shard, slot)->parent
+		       : 0;
 }
 
 void ucm_shard_set_parent(struct ucm_shard *shard, uint32_t slot,
 			  uint32_t parent)
 {
 	rest_at(shard, slot)->parent = parent;
+	shard->has_families = true;
 }
 
 /* ---- hiding ---- */
@@ -515,6 +529,7 @@ static int exile(struct ucm_shard *shard, uint32_t slot)
 	memcpy(&open->own[chunk][at], shared, sizeof(*shared));
 	wipe(shared, 0, 0);
 	rest_at(shard, slot)->exile = true;
+	shard->has_exiles = true;
 	ucm_chain_put(shard, hidden, slot);
 	ucm_chain_end(shard, open);
 	return 0;
@@ -530,7 +545,7 @@ int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor)
 		if (slot == UCM_NO_SLOT)
 			return 0;
 		record = ucm_shard_record(shard, slot);
-		if ((is_used(record) || rest_at(shard, slot)->children) &&
+		if ((is_used(record) || count_children(shard, slot)) &&
 		    ucm_record_space(record) == space &&
 		    chains_of(shard, slot) == &shard->open)
 			err = exile(shard, slot);

@@ -66,6 +66,8 @@ struct ucm_side {
 struct ucm_shard {
 	pthread_mutex_t lock; /* guards the rest; held by the caller */
 	_Atomic unsigned waiting; /* for the lock (index.c) */
+	bool has_families; /* some entry has, or had, a parent or children */
+	bool has_exiles;   /* some entry is one, or was */
 	struct ucm_index_memory *memory;
 	struct ucm_index_memory_shard *live;
 	struct ucm_side open, hidden;
@@ -103,7 +105,8 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 /* All but id, space, generation, parent and children. */
 void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 		     const struct ucm_entry *entry);
-void ucm_shard_remove(struct ucm_shard *shard, uint32_t slot);
+/* The parent that it had. */
+uint32_t ucm_shard_remove(struct ucm_shard *shard, uint32_t slot);
 
 /* A child more of a name, which gets a slot if it has none (hidden: there). Or
  * -ENOMEM. One less: a slot with neither block nor children is free. */

@@ -79,10 +79,8 @@ static void settle(const struct ucm_reader_map *map, struct probe *probe,
 }
 
 static void follow(const struct ucm_reader_map *map, struct probe *probe,
-		   uint32_t next)
+		   uint32_t link)
 {
-	uint32_t link = next & UCM_INDEX_MEMORY_LINK;
-
 	if (!link) {
 		settle(map, probe, ABSENT);
 		return;
@@ -128,7 +126,9 @@ static void read_head(const struct ucm_reader_map *map, struct probe *probe)
 {
 	const void *head = map->base + probe->at;
 
-	follow(map, probe, UCM_READ((const _Atomic uint32_t *)head));
+	follow(map, probe,
+	       UCM_READ((const _Atomic uint32_t *)head) &
+		       UCM_INDEX_MEMORY_LINK);
 }
 
 /* A name without a block is some block's parent. */
@@ -157,7 +157,8 @@ static void step(const struct ucm_reader_map *map, struct probe *probe,
 	} else if (--probe->left == 0) {
 		settle(map, probe, UNKNOWN);
 	} else {
-		follow(map, probe, UCM_READ(&record->next));
+		follow(map, probe,
+		       UCM_READ(&record->next) & UCM_INDEX_MEMORY_LINK);
 	}
 }
 

@@ -84,6 +84,10 @@ static void fill_place(struct ucm_store *store, ucm_ref ref,
 	place->atime_s = entry->atime_s;
 	if (!ucm_store_holds(store, ref, &hold))
 		place->flags = flags_of(&hold);
+	if (entry->copy)
+		place->flags |= UCM_PLACE_COPY;
+	if (entry->children)
+		place->flags |= UCM_PLACE_CHILDREN;
 	if (block->flags & UCM_BLOCK_HAS_CRC) {
 		place->flags |= UCM_PLACE_CRC;
 		place->crc32c = block->payload_crc;

@@ -58,6 +58,8 @@ struct ucm_control_batch {
 #define UCM_PLACE_OPEN 0x4u
 #define UCM_PLACE_LEASED 0x8u
 #define UCM_PLACE_WRITTEN 0x10u
+#define UCM_PLACE_COPY 0x20u     /* another directory is known to have it, too */
+#define UCM_PLACE_CHILDREN 0x40u /* blocks here name it as their parent */
 
 struct ucm_control_place {
 	int32_t result;      /* 0; -ENOENT, -EIO, ... */

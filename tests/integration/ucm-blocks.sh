@@ -92,6 +92,8 @@ same 'ls -o age' "$first" "$(on ls -o age | tail -n 1 | cut -d' ' -f1)"
 json 'x["found"] == 12 and len(x["blocks"]) == 5' on ls -j -n 5
 json 'x["space"] == "spaces/big" and not x["failed"]' on ls -j -s big
 json '{b["tier"] for b in x["blocks"]} == {"fast", "slow"}' on ls -j
+json 'sum(b["children"] for b in x["blocks"]) == 11' on ls -j # all but the last
+json 'not any(b["copy"] for b in x["blocks"])' on ls -j
 lookups=$(stat_of lookups)
 need on ls >/dev/null
 same 'ls is no lookup' "$lookups" "$(stat_of lookups)"

@@ -53,7 +53,7 @@ class Index:
             return None
         link = self.u32(self.item(shard + 64, self.head(a, b, num_heads), 4))
         while link & 0xffffff:
-            at = self.item(shard + 544, (link & 0xffffff) - 1,
+            at = self.item(shard + 576, (link & 0xffffff) - 1,
                            self.record_bytes)
             if (self.u64(at) == a and self.u64(at + 8) == b and
                     self.u64(at + 16) >> 8 & 0xffff == self.space):

@@ -49,7 +49,7 @@ UNIT_TEST(a_new_one_says_what_it_is)
 	ck_assert_mem_eq(header->magic, "UCMINDEX", 8);
 	ck_assert_uint_eq(header->version, 2);
 	ck_assert_uint_eq(header->header_bytes, 12288);
-	ck_assert_uint_eq(header->shard_bytes, 1024);
+	ck_assert_uint_eq(header->shard_bytes, 1088);
 	ck_assert_uint_eq(header->record_bytes, 32);
 	ck_assert_uint_eq(header->size, file_size());
 	ck_assert_uint_eq(header->alive, 0);

@@ -448,11 +448,10 @@ static void note_line(enum ucm_log_level level, const char *line)
 	snprintf(said, sizeof(said), "%s", line);
 }
 
-/* Of version 1 the shards were larger; of a later one nothing is known. */
 UNIT_TEST(another_version_is_refused_by_name, .rows = 3)
 {
 	static const struct { uint32_t version, shard_bytes; } other[] = {
-		{ 1, 1088 }, { 3, 4096 }, { 0, 1024 },
+		{ 1, 1088 }, { 3, 4096 }, { 0, 1088 },
 	};
 	struct ucm_reader_map map;
 	int fd = copy_of_index(UCM_INDEX_MEMORY_HEADER_BYTES);
