@@ -11,7 +11,7 @@
  * no block.
  *
  * Parents. A child has its parent's slot, and the parent the number of its
- * children; while that is not 0 the slot is not given to another name (shard.h).
+ * children; while that is not 0 no other name gets the slot (shard.h).
  * A parent is in another shard, mostly, and two shards are never locked at the
  * same time: a child is counted before it is linked, and counted off after its
  * link has gone. So the count is never too small, and no link leads nowhere.

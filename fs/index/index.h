@@ -56,7 +56,7 @@ struct ucm_entry {
 	uint32_t children; /* see ucm_index_add_child() */
 	uint16_t space;
 	uint8_t dir;	   /* the directory's number (dirs.h) */
-	uint8_t copy;	   /* 1 + another directory that has it; 0: none known */
+	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
@@ -72,19 +72,19 @@ static inline bool ucm_entry_has_dir(const struct ucm_entry *entry,
 int ucm_index_new(struct ucm_index **out);
 void ucm_index_free(struct ucm_index *index);
 
-/* Add an entry (generation, parent and children are ignored). 0 and its reference, or -EEXIST and the
- * reference of the one that is there, or -ENOMEM, or -EFBIG (a size of 1 TiB or
- * more). */
+/* Add an entry (generation, parent and children are ignored). 0 and its
+ * reference, or -EEXIST and the reference of the one that is there, or -ENOMEM,
+ * or -EFBIG (a size of 1 TiB or more). */
 int ucm_index_add(struct ucm_index *index, const struct ucm_entry *entry,
 		  ucm_ref *ref_out);
 
 /*
  * The same of one whose parent is known: the id of the block before it, in the
- * same space (NULL: none). An entry has one parent, the first that it was given;
- * one that is there already (-EEXIST) and has none gets this one.
+ * same space (NULL: none). An entry has one parent, the first that it was
+ * given; one that is there already (-EEXIST) and has none gets this one.
  *
- * children is the number of entries whose parent is this name, whether or not it
- * is the name of an entry itself: they may come before it, stay when it is
+ * children is the number of entries whose parent is this name, whether or not
+ * it is the name of an entry itself: they may come before it, stay when it is
  * removed, and are counted when it comes again. It is never too small; it is
  * too large while such an entry is just being added or removed. A block whose
  * header has not been read, or names no parent, is nobody's child: so what a
@@ -109,8 +109,8 @@ bool ucm_index_get(struct ucm_index *index, ucm_ref ref,
 		   struct ucm_entry *out);
 
 /* Change an entry in place, under its lock: edit() must be short and must not
- * touch id, space, generation, parent or children. False if the reference is stale, or if the
- * new size is too big: then nothing is changed. */
+ * touch id, space, generation, parent or children. False if the reference is
+ * stale, or if the new size is too big: then nothing is changed. */
 bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 		    void (*edit)(struct ucm_entry *entry, void *arg),
 		    void *arg);

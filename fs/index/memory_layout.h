@@ -21,8 +21,7 @@
 #define UCM_INDEX_MEMORY_MAGIC	 "UCMINDEX"
 #define UCM_INDEX_MEMORY_VERSION 2u
 #define UCM_INDEX_MEMORY_SHARDS	 256u /* one for each first byte of an id */
-#define UCM_INDEX_MEMORY_CHUNKS	 120u /* of records, and of heads, of a shard  \
-				       */
+#define UCM_INDEX_MEMORY_CHUNKS	 120u /* of a shard; of records, and of heads */
 #define UCM_INDEX_MEMORY_TIERS	   255u
 #define UCM_INDEX_MEMORY_TIER_NAME 40u /* bytes, with at least one NUL */
 #define UCM_INDEX_MEMORY_UNIT	   64u /* bytes; places in the file count these */
@@ -59,8 +58,8 @@ struct ucm_index_memory_shard {
 	_Atomic uint32_t num_heads; /* 0: none, and no record either */
 	_Atomic uint32_t count;     /* blocks */
 	uint32_t zero[13];
-	/* Where the chunks are, in units from the start; 0: not there. Each array
-	 * begins a cache line, of which most look-ups need no other. */
+	/* Where the chunks are, in units from the start; 0: not there. Each
+	 * array begins a cache line; most look-ups need no other of it. */
 	_Atomic uint32_t
 		heads[UCM_INDEX_MEMORY_CHUNKS]; /* of uint32_t, as next */
 	uint32_t zero2[8];

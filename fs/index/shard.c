@@ -6,8 +6,8 @@
  * shared memory, or, if it is hidden, in own; what nobody else needs to know lies
  * in rest, at the same place of the same chunk. A free slot's record is linked
  * by next to another free one, and keeps the generation of the slot. The record
- * of a name that is only a parent is in a chain, without a size and a directory;
- * its slot's generation is already that of the next block.
+ * of a name that is only a parent is in a chain, without a size and a
+ * directory; its slot's generation is already that of the next block.
  */
 #include <config.h>
 

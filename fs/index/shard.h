@@ -13,10 +13,11 @@
  * when its space became private keeps its slot, but its record and its chain
  * are hidden then: an exile.
  *
- * A slot is taken while there is a block in it, or entries that name it as their
- * parent: so a link to a parent is a slot and needs no generation. A name that
- * is only a parent is in its chain like a block, and found by those alone who
- * ask for it: when its block comes, it takes that slot, and the links are right.
+ * A slot is taken while there is a block in it, or entries that name it as
+ * their parent: so a link to a parent is a slot and needs no generation. A name
+ * that is only a parent is in its chain like a block, and found by those alone
+ * who ask for it: when its block comes, it takes that slot, and the links are
+ * right.
  *
  * Split by task: shard.c (slots and records), chain.c (chains, and what a
  * reader may see of a change).
