@@ -19,6 +19,7 @@
 #define INO_HASHED (UINT64_C(1) << 62)
 #define CHUNK_MAX (UINT64_C(64) << 20) /* larger files are no example */
 #define FOLDER "folder" /* in .ucmfs, in the making */
+#define SILENCE_ENDS_MS 1000
 #define MODE_KEPT 01777 /* set-id bits of files are not */
 
 void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs)
@@ -26,13 +27,62 @@ void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs)
 	*tree = (struct ucm_files_tree){ .dirs = dirs };
 }
 
+/* ---- directories that do not answer ---- */
+
+/* One name may be damaged; if the root of the tree cannot be looked at either,
+ * it is the directory. */
+static bool means_silence(struct ucm_files_tree *tree, unsigned dir, int err)
+{
+	struct stat st;
+
+	if (err == -ETIMEDOUT || err == -ENOTCONN)
+		return true;
+	if (err != -EIO && err != -ESTALE && err != -EHOSTDOWN &&
+	    err != -EHOSTUNREACH && err != -ESHUTDOWN && err != -ENODEV)
+		return false;
+	err = ucm_os_stat(tree->dirs->at[dir]->dirfd, UCM_FILES_ROOT, &st);
+	return err && err != -ENOENT;
+}
+
 int ucm_files_failed(struct ucm_files_tree *tree, unsigned dir,
 		     const char *path, const char *what, int err)
 {
+	struct ucm_files_silence *silence = &tree->silence[dir];
+	const char *where = tree->dirs->at[dir]->path;
+
 	ucm_dirs_count_error(tree->dirs, dir, err);
-	ucm_error("%s/%s: %s: %s", tree->dirs->at[dir]->path, path, what,
-		  strerror(-err));
-	return err;
+	if (!means_silence(tree, dir, err)) {
+		ucm_error("%s/%s: %s: %s", where, path, what, strerror(-err));
+		return err;
+	}
+	atomic_store(&silence->last_ms, ucm_monotonic_ms());
+	if (!atomic_exchange(&silence->is, true))
+		ucm_error("%s/%s: %s: %s: files/ goes on without this "
+			  "directory",
+			  where, path, what, strerror(-err));
+	return UCM_FILES_SILENT;
+}
+
+/* It may answer one kind of call and not another: a word for each outage. */
+static void heard_of(struct ucm_files_tree *tree, unsigned dir)
+{
+	struct ucm_files_silence *silence = &tree->silence[dir];
+
+	if (atomic_load_explicit(&silence->is, memory_order_relaxed) &&
+	    ucm_monotonic_ms() - atomic_load(&silence->last_ms) >
+		    SILENCE_ENDS_MS &&
+	    atomic_exchange(&silence->is, false))
+		ucm_info("%s: answers again", tree->dirs->at[dir]->path);
+}
+
+void ucm_files_did_without(struct ucm_files_tree *tree,
+			   const struct ucm_files_mutes *mutes)
+{
+	for (unsigned dir = 0; mutes->num && dir < tree->dirs->num; dir++) {
+		if (ucm_files_is_mute(mutes, dir))
+			ucm_count(&tree->dirs->tier_of[dir]
+					   ->stats.files_left_out);
+	}
 }
 
 /* ---- finding ---- */
@@ -51,12 +101,14 @@ int ucm_files_look(struct ucm_files_tree *tree, unsigned dir, const char *path,
 
 	switch (err) {
 	case 0:
+		heard_of(tree, dir);
 		if (is_shown(path, out->st_mode))
 			return 0;
 		ucm_warning("%s/%s: neither file, link nor folder: left out",
 			    tree->dirs->at[dir]->path, path);
 		return -ENOENT;
 	case -ENOENT: case -ENOTDIR: case -ELOOP: case -EXDEV:
+		heard_of(tree, dir);
 		return -ENOENT;
 	case -ENAMETOOLONG: case -ENOMEM:
 		return err;
@@ -87,8 +139,9 @@ static void merge_times(struct ucm_files_tree *tree, const char *path,
 	}
 }
 
+/* mutes: is added to. */
 static int find_first(struct ucm_files_tree *tree, const char *path,
-		      struct ucm_files *out)
+		      struct ucm_files *out, struct ucm_files_mutes *mutes)
 {
 	int err, failed = -ENOENT;
 
@@ -98,32 +151,72 @@ static int find_first(struct ucm_files_tree *tree, const char *path,
 			out->dir = dir;
 			return 0;
 		}
-		if (err != -ENOENT)
+		if (err == UCM_FILES_SILENT)
+			ucm_files_add_mute(mutes, dir);
+		else if (err != -ENOENT)
 			failed = err;
 	}
-	return failed;
+	return failed == -ENOENT && mutes->num ? UCM_FILES_SILENT : failed;
 }
 
-int ucm_files_find(struct ucm_files_tree *tree, const char *path, unsigned hint,
-		   struct ucm_files *out)
+static int find_anywhere(struct ucm_files_tree *tree, const char *path,
+			 struct ucm_files *out,
+			 struct ucm_files_mutes *mutes)
 {
 	struct ucm_files found;
-	int err;
+	int err = find_first(tree, path, &found, mutes);
 
-	if (hint < tree->dirs->num &&
-	    !ucm_files_look(tree, hint, path, &found.st) &&
-	    !S_ISDIR(found.st.st_mode)) {
-		found.dir = hint;
-		*out = found;
-		return 0;
-	}
-	err = find_first(tree, path, &found);
 	if (err)
 		return err;
 	if (S_ISDIR(found.st.st_mode))
 		merge_times(tree, path, &found);
 	*out = found;
 	return 0;
+}
+
+int ucm_files_find(struct ucm_files_tree *tree, const char *path, unsigned hint,
+		   struct ucm_files *out)
+{
+	struct ucm_files found;
+	struct ucm_files_mutes mutes = { 0 };
+	int err;
+
+	if (hint >= tree->dirs->num)
+		return find_anywhere(tree, path, out, &mutes);
+	err = ucm_files_look(tree, hint, path, &found.st);
+	/* another copy may be an old one, which this one hides */
+	if (err == UCM_FILES_SILENT)
+		return err;
+	if (err || S_ISDIR(found.st.st_mode))
+		return find_anywhere(tree, path, out, &mutes);
+	found.dir = hint;
+	*out = found;
+	return 0;
+}
+
+int ucm_files_find_unknown(struct ucm_files_tree *tree, const char *path,
+			   struct ucm_files *out, bool *unsure_out)
+{
+	struct ucm_files_mutes mutes = { 0 };
+	int err = find_anywhere(tree, path, out, &mutes);
+
+	*unsure_out = err == UCM_FILES_SILENT;
+	if (!*unsure_out)
+		return err;
+	ucm_files_did_without(tree, &mutes);
+	return -ENOENT;
+}
+
+void ucm_files_missing(struct ucm_files_tree *tree, const char *path,
+		       struct ucm_files_mutes *out)
+{
+	struct stat st;
+
+	*out = (struct ucm_files_mutes){ 0 };
+	for (unsigned dir = 0; dir < tree->dirs->num; dir++) {
+		if (ucm_files_look(tree, dir, path, &st) == UCM_FILES_SILENT)
+			ucm_files_add_mute(out, dir);
+	}
 }
 
 uint64_t ucm_files_ino(const struct ucm_files_tree *tree,
@@ -144,10 +237,13 @@ int ucm_files_copies(struct ucm_files_tree *tree, const char *path,
 	int err;
 
 	out->num = 0;
+	out->mutes = (struct ucm_files_mutes){ 0 };
 	out->is_dir = out->readonly = false;
 	for (unsigned dir = 0; dir < tree->dirs->num; dir++) {
 		err = ucm_files_look(tree, dir, path, &st);
-		if (err == -ENOENT)
+		if (err == UCM_FILES_SILENT)
+			ucm_files_add_mute(&out->mutes, dir);
+		if (err == -ENOENT || err == UCM_FILES_SILENT)
 			continue;
 		if (err)
 			return err;
@@ -160,7 +256,9 @@ int ucm_files_copies(struct ucm_files_tree *tree, const char *path,
 		out->bytes[out->num++] = ucm_file_takes(&st);
 		out->readonly |= tree->dirs->at[dir]->readonly;
 	}
-	return out->num ? 0 : -ENOENT;
+	if (out->num)
+		return 0;
+	return out->mutes.num ? UCM_FILES_SILENT : -ENOENT;
 }
 
 /* ---- making ---- */
@@ -285,6 +383,7 @@ static int copy_folder(struct ucm_files_tree *tree, unsigned dir,
 		ucm_files_directory(tree, dir);
 	struct ucm_files_owner owner;
 	struct ucm_files there;
+	struct ucm_files_mutes mutes = { 0 };
 	struct stat st;
 	int err = ucm_os_stat(backing->dirfd, path, &st);
 
@@ -292,7 +391,7 @@ static int copy_folder(struct ucm_files_tree *tree, unsigned dir,
 		return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 	if (err != -ENOENT)
 		return err;
-	err = find_first(tree, path, &there);
+	err = find_first(tree, path, &there, &mutes);
 	if (err)
 		return err;
 	if (!S_ISDIR(there.st.st_mode))
@@ -407,16 +506,34 @@ static bool make_in_tiers(struct making *m)
 static int explain_eexist(struct ucm_files_tree *tree, const char *path)
 {
 	struct ucm_files there;
+	struct ucm_files_mutes mutes = { 0 };
 
-	return find_first(tree, path, &there) ? -EPERM : -EEXIST;
+	return find_first(tree, path, &there, &mutes) ? -EPERM : -EEXIST;
+}
+
+/* Is a name free to be made? A directory that does not answer may have it; but
+ * the folder that it is in must be known, or nobody could say whose it is. */
+static int check_absent(struct making *m, struct ucm_files_mutes *mutes)
+{
+	struct ucm_files there;
+	char folder[PATH_MAX];
+	int err = find_first(m->tree, m->path, &there, mutes);
+
+	if (err == -ENOENT)
+		return 0;
+	if (err != UCM_FILES_SILENT)
+		return err ? err : -EEXIST;
+	folder_of(m->path, folder);
+	return find_first(m->tree, folder, &there, mutes);
 }
 
 static int make_somewhere(struct making *m, struct ucm_files *out)
 {
-	int err = find_first(m->tree, m->path, &m->made);
+	struct ucm_files_mutes mutes = { 0 };
+	int err = check_absent(m, &mutes);
 
-	if (err != -ENOENT)
-		return err ? err : -EEXIST;
+	if (err)
+		return err;
 	ucm_files_place(m->path, &m->id);
 	if (!make_in_tiers(m) && m->result == -ENOSPC && m->bytes) {
 		m->bytes = 0; /* it may be a small one */
@@ -426,6 +543,7 @@ static int make_somewhere(struct making *m, struct ucm_files *out)
 		return explain_eexist(m->tree, m->path);
 	if (m->result < 0)
 		return m->result;
+	ucm_files_did_without(m->tree, &mutes);
 	*out = m->made;
 	return m->result;
 }
@@ -569,6 +687,7 @@ int ucm_files_unlink(struct ucm_files_tree *tree, const char *path)
 		ucm_files_account(tree, dir, -(int64_t)copies.bytes[i]);
 		ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 	}
+	ucm_files_did_without(tree, &copies.mutes);
 	return 0;
 }
 
@@ -581,7 +700,8 @@ int ucm_files_check_empty(struct ucm_files_tree *tree, const char *path,
 		int err = ucm_os_list(ucm_files_fd(tree, dir), path, &names);
 
 		if (err)
-			return err;
+			return ucm_files_failed(tree, dir, path, "readdir",
+						err);
 		if (*names)
 			return -ENOTEMPTY;
 	}
@@ -601,6 +721,8 @@ int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path)
 		return -ENOTDIR;
 	if (copies.readonly)
 		return -EROFS;
+	if (copies.mutes.num) /* it may have names in it there */
+		return UCM_FILES_SILENT;
 	err = ucm_files_check_empty(tree, path, &copies);
 	if (err)
 		return err;
@@ -700,14 +822,30 @@ static int change_copies(struct ucm_files_tree *tree, const char *path,
 	return err ? err : num;
 }
 
+static bool changes_rights(const struct ucm_files_change *change)
+{
+	return change->mode_set || change->uid != (uid_t)-1 ||
+	       change->gid != (gid_t)-1;
+}
+
 /* A file made below it meanwhile may have copied it as it was, to a directory
- * that had been passed: until all have been seen. */
+ * that had been passed: until all have been seen. A directory that does not
+ * answer would come back with the old rights, so they are not changed; its
+ * times do no harm. */
 static int change_folder(struct ucm_files_tree *tree, const char *path,
 			 const struct ucm_files_change *change)
 {
 	bool done[UCM_MAX_DIRS] = { false };
-	int first = change_copies(tree, path, change, done), more = first;
+	struct ucm_files_copies copies;
+	int first, more, err = ucm_files_copies(tree, path, &copies);
 
+	if (err)
+		return err;
+	if (copies.mutes.num && changes_rights(change))
+		return UCM_FILES_SILENT;
+	for (unsigned dir = 0; dir < tree->dirs->num; dir++)
+		done[dir] = ucm_files_is_mute(&copies.mutes, dir);
+	more = first = change_copies(tree, path, change, done);
 	while (more > 0)
 		more = change_copies(tree, path, change, done);
 	return more ? more : first ? 0 : -ENOENT;
@@ -736,7 +874,8 @@ int ucm_files_sync_dir(struct ucm_files_tree *tree, const char *path)
 			continue;
 		err = ucm_os_sync_dir(ucm_files_fd(tree, dir), path);
 		if (err)
-			ucm_files_failed(tree, dir, path, "fsync", err);
+			err = ucm_files_failed(tree, dir, path, "fsync", err);
 	}
-	return err;
+	/* nobody knows whether what was made there is on its disk */
+	return !err && copies.mutes.num ? UCM_FILES_SILENT : err;
 }

@@ -19,6 +19,19 @@
  * ucm_files_recover(), then the tree may be used; ucm_files_count_start() makes
  * the tiers' limits hold for what lies there, too.
  *
+ * A directory may stop answering: calls on it fail with -ETIMEDOUT at its
+ * deadline, and at once after that (common/osguard.h), or with another error,
+ * also for the root of the tree. Then the others go on without it. What they
+ * have is found, opened, listed, changed and removed; what is made is made
+ * there. What it may have as well is not known: a file that is removed may turn
+ * up again from a copy that nobody saw, and a new one be hidden by an old one
+ * of its name if that lies in front of it. Neither is lost, and as always
+ * removing or replacing the name takes both. Where a wrong guess would lose
+ * something, the answer is UCM_FILES_SILENT: the removal and renaming of
+ * folders, because the directory may have names in them; the renaming of a file
+ * behind it, which an old one of the new name may hide; new rights of folders;
+ * a folder's fsync; and what is known to lie there. Each outage is logged once.
+ *
  * Paths are below a backing directory and begin with "files". Whoever changes
  * a name sees to it that nobody else uses it meanwhile (node.h); apart
  * from that, calls may be made from any thread. They return 0 (or a descriptor)
@@ -31,6 +44,7 @@
 #define UCM_FILES_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,9 +58,37 @@
 #define UCM_FILES_ROOT	  UCM_TREE_FILES
 #define UCM_FILES_NOWHERE UINT32_MAX /* for a number of a directory */
 
+/* A directory does not answer, whatever its file system has said; see above. */
+#define UCM_FILES_SILENT (-ETIMEDOUT)
+
+struct ucm_files_silence {
+	_Atomic bool is;
+	_Atomic int64_t last_ms; /* a call failed, by the monotonic clock */
+};
+
+/* Directories that did not answer during a call. */
+struct ucm_files_mutes {
+	uint64_t bits[(UCM_MAX_DIRS + 63) / 64];
+	unsigned num;
+};
+
+static inline bool ucm_files_is_mute(const struct ucm_files_mutes *mutes,
+				     unsigned dir)
+{
+	return mutes->bits[dir / 64] >> dir % 64 & 1;
+}
+
+static inline void ucm_files_add_mute(struct ucm_files_mutes *mutes,
+				      unsigned dir)
+{
+	mutes->num += !ucm_files_is_mute(mutes, dir);
+	mutes->bits[dir / 64] |= UINT64_C(1) << dir % 64;
+}
+
 struct ucm_files_tree {
 	struct ucm_dirs *dirs;
 	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
+	struct ucm_files_silence silence[UCM_MAX_DIRS];
 
 	/* list.c */
 	pthread_t count_thread;
@@ -95,11 +137,29 @@ struct ucm_files_change {
 /* The directories are the caller's, and outlive the tree. */
 void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs);
 
-/* Is there a file, link or folder of this name? hint: the directory to ask first
- * for a file, or NOWHERE. If none has it, and one could not say, the error is
- * that one's and not -ENOENT. */
+/* Is there a file, link or folder of this name? hint: the directory where a
+ * file is known to lie, or NOWHERE. If none has it, and one could not say, the
+ * error is that one's and not -ENOENT. */
 int ucm_files_find(struct ucm_files_tree *tree, const char *path, unsigned hint,
 		   struct ucm_files *out);
+
+/* The same of a name that nobody knows and that may be about to be made: it is
+ * absent where only directories that do not answer might have it, and unsure
+ * then. */
+int ucm_files_find_unknown(struct ucm_files_tree *tree, const char *path,
+			   struct ucm_files *out, bool *unsure_out);
+
+/* Has it lately not answered? Asks nobody. */
+static inline bool ucm_files_is_silent(const struct ucm_files_tree *tree,
+				       unsigned dir)
+{
+	return atomic_load_explicit(&tree->silence[dir].is,
+				    memory_order_relaxed);
+}
+
+/* The directories that do not answer for a path. */
+void ucm_files_missing(struct ucm_files_tree *tree, const char *path,
+		       struct ucm_files_mutes *out);
 
 /* A number for st_ino: of the file in its directory, which is known by its
  * UUID; so it survives renames and remounts. Bit 62 is set. */
@@ -149,7 +209,8 @@ int ucm_files_change(struct ucm_files_tree *tree, const char *path,
 		     const struct ucm_files_change *change);
 int ucm_files_change_fd(int fd, const struct ucm_files_change *change);
 
-/* fsync of a folder, wherever it is. */
+/* fsync of a folder, wherever it is; UCM_FILES_SILENT if one does not answer,
+ * after the others have been synced. */
 int ucm_files_sync_dir(struct ucm_files_tree *tree, const char *path);
 
 /* ---- place.c ---- */
@@ -188,9 +249,11 @@ struct ucm_files_names {
 	struct ucm_files_name *list;
 	size_t num;
 	struct dirent *entries[UCM_MAX_DIRS]; /* what the names are parts of */
+	struct ucm_files_mutes mutes; /* whose names are not among them */
 };
 
-/* All names in a folder, each once. */
+/* All names in a folder, each once; without those of directories that do not
+ * answer. */
 int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 		   struct ucm_files_names *out);
 void ucm_files_names_free(struct ucm_files_names *names);
@@ -209,11 +272,13 @@ struct ucm_files_copies {
 	uint8_t dirs[UCM_MAX_DIRS];
 	uint64_t bytes[UCM_MAX_DIRS]; /* of disk space, in that order */
 	uint64_t inos[UCM_MAX_DIRS];
+	struct ucm_files_mutes mutes; /* they may have it, too */
 	bool is_dir;   /* the first; others are left out */
 	bool readonly; /* one lies on a read-only tier */
 };
 
-/* -ENOENT: in none. An error if a directory could not say. */
+/* -ENOENT: in none. UCM_FILES_SILENT: in none that answers, and the rest of out
+ * is written; another error if a directory could not say. */
 int ucm_files_copies(struct ucm_files_tree *tree, const char *path,
 		     struct ucm_files_copies *out);
 
@@ -230,9 +295,14 @@ int ucm_files_look(struct ucm_files_tree *tree, unsigned dir, const char *path,
 int ucm_files_make_above(struct ucm_files_tree *tree, unsigned dir,
 			 const char *path);
 
-/* Log and count that a directory failed; err comes back. */
+/* Log and count that a directory failed; err comes back, or
+ * UCM_FILES_SILENT. */
 int ucm_files_failed(struct ucm_files_tree *tree, unsigned dir,
 		     const char *path, const char *what, int err);
+
+/* Count a call that has gone on without directories that do not answer. */
+void ucm_files_did_without(struct ucm_files_tree *tree,
+			   const struct ucm_files_mutes *mutes);
 
 /* Bytes more, or less, in a directory. */
 static inline void ucm_files_account(struct ucm_files_tree *tree, unsigned dir,

@@ -127,21 +127,27 @@ int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 			err = 0;
 			continue;
 		}
-		if (err) {
-			ucm_files_failed(tree, dir, path, "readdir", err);
-			break;
+		if (err)
+			err = ucm_files_failed(tree, dir, path, "readdir", err);
+		if (err == UCM_FILES_SILENT) {
+			ucm_files_add_mute(&names.mutes, dir);
+			err = 0;
+			continue;
 		}
+		if (err)
+			break;
 		folders++;
 		err = add_entries(tree, dir, path, &names, &room);
 	}
 	if (!err && !folders)
-		err = -ENOENT;
+		err = names.mutes.num ? UCM_FILES_SILENT : -ENOENT;
 	if (err) {
 		ucm_files_names_free(&names);
 		return err;
 	}
 	if (folders > 1 && names.num)
 		leave_out_copies(&names);
+	ucm_files_did_without(tree, &names.mutes);
 	*out = names;
 	return 0;
 }

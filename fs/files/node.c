@@ -397,15 +397,27 @@ static struct ucm_files_node *new_node(struct ucm_files_nodes *nodes,
 	return node;
 }
 
+static void keep_no_longer(struct ucm_files_nodes *nodes,
+			   struct ucm_files_node *node,
+			   struct ucm_files_node **list)
+{
+	if (!node->kept)
+		return;
+	node->kept = false;
+	drop_ref(nodes, node, list);
+}
+
 static struct ucm_files_node *looked_up(struct ucm_files_nodes *nodes,
 					struct ucm_files_node *parent,
 					const char *name, bool is_dir,
-					uint64_t ino)
+					uint64_t ino,
+					struct ucm_files_node **list)
 {
 	struct ucm_files_node *node = find(nodes, parent, name);
 
 	if (node && (node->is_dir != is_dir || (!is_dir && node->ino != ino))) {
 		node->gone = true;
+		keep_no_longer(nodes, node, list);
 		node = NULL;
 	}
 	if (!node) {
@@ -417,6 +429,7 @@ static struct ucm_files_node *looked_up(struct ucm_files_nodes *nodes,
 	}
 	if (node->lookups++ == 0)
 		node->refs++;
+	keep_no_longer(nodes, node, list);
 	return node;
 }
 
@@ -425,14 +438,29 @@ struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 					   const char *name, bool is_dir,
 					   uint64_t ino, unsigned dir)
 {
-	struct ucm_files_node *node;
+	struct ucm_files_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
-	node = looked_up(nodes, parent, name, is_dir, ino);
+	node = looked_up(nodes, parent, name, is_dir, ino, &list);
 	if (node)
 		node->dir = dir;
 	pthread_mutex_unlock(&nodes->lock);
+	free_nodes(list);
 	return node;
+}
+
+void ucm_files_keep(struct ucm_files_nodes *nodes,
+		    const struct ucm_files_node *parent, const char *name)
+{
+	struct ucm_files_node *node;
+
+	pthread_mutex_lock(&nodes->lock);
+	node = find(nodes, parent, name);
+	if (node && !node->kept) {
+		node->kept = true;
+		node->refs++;
+	}
+	pthread_mutex_unlock(&nodes->lock);
 }
 
 void ucm_files_forget(struct ucm_files_nodes *nodes,
@@ -451,9 +479,10 @@ void ucm_files_forget(struct ucm_files_nodes *nodes,
 }
 
 /* Under nodes->lock: what has that name is gone. Returns what is left to
- * close. */
+ * close; adds to a list to be freed. */
 static int let_go(struct ucm_files_nodes *nodes,
-		  const struct ucm_files_node *parent, const char *name, int fd)
+		  const struct ucm_files_node *parent, const char *name, int fd,
+		  struct ucm_files_node **list)
 {
 	struct ucm_files_node *node = find(nodes, parent, name);
 
@@ -461,15 +490,19 @@ static int let_go(struct ucm_files_nodes *nodes,
 		return fd;
 	node->gone = true;
 	node->fd = fd;
+	keep_no_longer(nodes, node, list);
 	return -1;
 }
 
 void ucm_files_removed(struct ucm_files_nodes *nodes,
 		       struct ucm_files_node *parent, const char *name, int fd)
 {
+	struct ucm_files_node *list = NULL;
+
 	pthread_mutex_lock(&nodes->lock);
-	fd = let_go(nodes, parent, name, fd);
+	fd = let_go(nodes, parent, name, fd, &list);
 	pthread_mutex_unlock(&nodes->lock);
+	free_nodes(list);
 	close_fd(fd);
 }
 
@@ -498,7 +531,7 @@ void ucm_files_renamed(struct ucm_files_nodes *nodes,
 	struct ucm_files_node *node, *list = NULL;
 
 	pthread_mutex_lock(&nodes->lock);
-	fd = let_go(nodes, pair->parent[1], pair->name[1], fd);
+	fd = let_go(nodes, pair->parent[1], pair->name[1], fd, &list);
 	node = find(nodes, pair->parent[0], pair->name[0]);
 	if (node) {
 		move_node(nodes, node, pair->parent[1], copy, &list);

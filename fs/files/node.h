@@ -5,9 +5,11 @@
  * A node is there while the kernel has a lookup of it that it has not
  * forgotten, or of something below it; what nobody has looked at takes no
  * memory. It knows its name and its parent, from which its path is made: a
- * renamed folder takes along all that is in it. A node whose name is removed
- * or replaced is gone: it lives on for those who have it open, or are about to
- * open what they have looked up, and keeps a descriptor for them.
+ * renamed folder takes along all that is in it. A node whose name is removed or
+ * replaced is gone: it lives on for those who have it open, or are about to
+ * open what they have looked up, and keeps a descriptor for them. One whose
+ * directory does not answer is kept, though the kernel forgets it because of
+ * the error: or the next one to ask would hear that it is not there.
  *
  * Locks. Whoever uses a name locks it (ucm_files_lock_name and its like) until
  * the directories and the nodes say the same again; removing and renaming
@@ -32,11 +34,11 @@ struct ucm_files_node {
 	char *name;
 	uint64_t hash;    /* of parent and name */
 	uint64_t lookups; /* to be forgotten */
-	uint64_t refs;    /* one for all lookups, one for each child */
+	uint64_t refs;    /* for all lookups, for each child, if it is kept */
 	uint64_t ino;     /* st_ino; a folder's as it was first seen */
 	unsigned dir;     /* where a file lies */
 	int fd;           /* of one that is gone (O_PATH), or -1 */
-	bool is_dir, gone;
+	bool is_dir, gone, kept;
 };
 
 struct ucm_files_nodes {
@@ -108,6 +110,10 @@ struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 					   struct ucm_files_node *parent,
 					   const char *name, bool is_dir,
 					   uint64_t ino, unsigned dir);
+
+/* Keep what is known under a name until it is looked up again, or gone. */
+void ucm_files_keep(struct ucm_files_nodes *nodes,
+		    const struct ucm_files_node *parent, const char *name);
 
 /* The kernel drops lookups; no lock is needed. */
 void ucm_files_forget(struct ucm_files_nodes *nodes,

@@ -297,6 +297,9 @@ static int rename_folder(struct ucm_files_tree *tree, const char *from,
 
 	if (err)
 		return err;
+	/* a part of either may lie there */
+	if (source->mutes.num || old->mutes.num)
+		return UCM_FILES_SILENT;
 	if (source->num > 1)
 		return -EXDEV;
 	err = rename_in(tree, dir, from, to);
@@ -307,6 +310,18 @@ static int rename_folder(struct ucm_files_tree *tree, const char *from,
 }
 
 /* ---- both ---- */
+
+/* A file of the new name in front of this one would hide it one day. What lies
+ * behind it does no harm. */
+static bool may_be_hidden(const struct ucm_files_copies *source,
+			  const struct ucm_files_copies *old)
+{
+	for (unsigned dir = 0; old->mutes.num && dir < source->dirs[0]; dir++) {
+		if (ucm_files_is_mute(&old->mutes, dir))
+			return true;
+	}
+	return false;
+}
 
 static int check_kinds(const struct ucm_files_copies *source,
 		       const struct ucm_files_copies *old, bool noreplace)
@@ -335,16 +350,20 @@ int ucm_files_rename(struct ucm_files_tree *tree, const char *from,
 		return 0;
 	}
 	err = ucm_files_copies(tree, to, &old);
-	if (err && err != -ENOENT)
+	if (err && err != -ENOENT && err != UCM_FILES_SILENT)
 		return err;
 	err = check_kinds(&source, &old, noreplace);
+	if (!err && may_be_hidden(&source, &old))
+		err = UCM_FILES_SILENT;
 	if (!err)
 		err = source.is_dir
 			      ? rename_folder(tree, from, to, &source, &old)
 			      : rename_file(tree, from, to, &source, &old);
-	if (!err)
-		*dir_out = source.dirs[0];
-	return err;
+	if (err)
+		return err;
+	ucm_files_did_without(tree, &old.mutes);
+	*dir_out = source.dirs[0];
+	return 0;
 }
 
 /* ---- after a crash ---- */
@@ -362,6 +381,8 @@ static int part_names(struct ucm_files_tree *tree, unsigned dir,
 		err = ucm_files_copies(tree, to, &old);
 	if (err)
 		return err == -ENOENT ? 0 : err;
+	if (old.mutes.num) /* it may have the file in front */
+		return UCM_FILES_SILENT;
 	i = copy_in(&source, dir);
 	j = copy_in(&old, dir);
 	if (i == source.num || j == old.num || source.inos[i] != old.inos[j])

@@ -289,16 +289,31 @@ static int files_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 	return 0;
 }
 
-/* Where to look for it first. */
-static unsigned files_hint(struct ucm_daemon *daemon,
-			   struct ucm_files_node *parent, const char *name)
+/* The kernel looks up what it is about to make, and does not say so. So while a
+ * directory does not answer, a name is absent that nobody knows, or nothing
+ * could be made; the kernel asks again each time. */
+static int files_find_name(struct ucm_daemon *daemon,
+			   struct ucm_files_node *folder, const char *name,
+			   const char *path, struct ucm_files *found,
+			   struct fuse_entry_param *out)
 {
 	struct ucm_files_child child;
+	bool unsure;
+	int err;
 
-	return ucm_files_child(&daemon->nodes, parent, name, &child) &&
-			       !child.is_dir
-		       ? child.dir
-		       : UCM_FILES_NOWHERE;
+	if (ucm_files_child(&daemon->nodes, folder, name, &child)) {
+		err = ucm_files_find(&daemon->file_tree, path,
+				     child.is_dir ? UCM_FILES_NOWHERE
+						  : child.dir,
+				     found);
+		if (err == UCM_FILES_SILENT)
+			ucm_files_keep(&daemon->nodes, folder, name);
+		return err;
+	}
+	err = ucm_files_find_unknown(&daemon->file_tree, path, found, &unsure);
+	if (unsure)
+		out->entry_timeout = 0;
+	return err;
 }
 
 static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
@@ -319,8 +334,7 @@ static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
 	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
-	err = ucm_files_find(&daemon->file_tree, path,
-			     files_hint(daemon, folder, name), &found);
+	err = files_find_name(daemon, folder, name, path, &found, out);
 	if (!err)
 		err = files_enter(daemon, folder, name, &found, out);
 	ucm_files_unlock(&lock);
@@ -494,6 +508,25 @@ static int files_before_removal(struct ucm_daemon *daemon,
 			   O_PATH, 0);
 }
 
+/* A file that is known to lie where no answer comes from cannot be removed,
+ * renamed or replaced: whatever other directories have of its name, it
+ * hides. */
+static int files_check_known(struct ucm_daemon *daemon,
+			     struct ucm_files_node *folder, const char *name,
+			     const char *path)
+{
+	struct ucm_files_child child;
+	struct stat st;
+	int err;
+
+	if (!ucm_files_child(&daemon->nodes, folder, name, &child) ||
+	    child.is_dir ||
+	    !ucm_files_is_silent(&daemon->file_tree, child.dir))
+		return 0;
+	err = ucm_files_look(&daemon->file_tree, child.dir, path, &st);
+	return err == UCM_FILES_SILENT ? err : 0;
+}
+
 /* err: what came of it. */
 static void files_after_removal(struct ucm_daemon *daemon,
 				struct ucm_files_node *folder, const char *name,
@@ -522,9 +555,12 @@ static int files_remove(struct ucm_daemon *daemon, fuse_ino_t parent,
 
 	if (err)
 		return err;
-	fd = files_before_removal(daemon, folder, name, path);
-	err = remove_it(&daemon->file_tree, path);
-	files_after_removal(daemon, folder, name, fd, err);
+	err = files_check_known(daemon, folder, name, path);
+	if (!err) {
+		fd = files_before_removal(daemon, folder, name, path);
+		err = remove_it(&daemon->file_tree, path);
+		files_after_removal(daemon, folder, name, fd, err);
+	}
 	ucm_files_unlock(&lock);
 	return err;
 }
@@ -546,12 +582,16 @@ static int files_unlink(struct ucm_account *account, fuse_ino_t parent,
 static int files_rename_pair(struct ucm_daemon *daemon,
 			     const struct ucm_files_pair *pair, bool noreplace)
 {
-	char *copy = strdup(pair->name[1]);
+	char *copy;
 	unsigned dir;
-	int fd, err;
+	int fd, err = 0;
 
+	for (unsigned i = 0; i < 2 && !err; i++)
+		err = files_check_known(daemon, pair->parent[i], pair->name[i],
+					pair->path[i]);
+	copy = err ? NULL : strdup(pair->name[1]);
 	if (!copy)
-		return -ENOMEM;
+		return err ? err : -ENOMEM;
 	fd = files_before_removal(daemon, pair->parent[1], pair->name[1],
 				  pair->path[1]);
 	err = ucm_files_rename(&daemon->file_tree, pair->path[0], pair->path[1],
@@ -980,7 +1020,38 @@ static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return err < UCM_XATTR_MAX ? err : -ERANGE;
 }
 
+/* Of a folder: the tiers that do not answer, whose names it may lack. */
+static int files_get_missing(struct ucm_daemon *daemon, fuse_ino_t ino,
+			     char *value)
+{
+	const struct ucm_dirs *dirs = &daemon->store->dirs;
+	struct ucm_files_node *node = files_node(daemon, ino);
+	const struct ucm_tier *last = NULL;
+	struct ucm_files_mutes mutes;
+	struct ucm_files_lock lock;
+	char path[PATH_MAX];
+	int len = 0, err = node->is_dir ? ucm_files_lock_node(&daemon->nodes,
+							      node, &lock, path)
+					: -ENODATA;
+
+	if (err)
+		return err;
+	ucm_files_missing(&daemon->file_tree, path, &mutes);
+	ucm_files_unlock(&lock);
+	for (unsigned dir = 0; dir < dirs->num && len < UCM_XATTR_MAX; dir++) {
+		if (!ucm_files_is_mute(&mutes, dir) ||
+		    dirs->tier_of[dir] == last)
+			continue;
+		len += snprintf(value + len, (size_t)(UCM_XATTR_MAX - len),
+				"%s%s", last ? "," : "",
+				dirs->tier_of[dir]->name);
+		last = dirs->tier_of[dir];
+	}
+	return !len ? -ENODATA : len < UCM_XATTR_MAX ? len : -ERANGE;
+}
+
 static const struct ucm_xattr files_xattrs[] = {
+	{ .name = UCM_XATTR_PREFIX "missing", .get = files_get_missing },
 	{ .name = UCM_XATTR_PREFIX "tier", .get = files_get_tier },
 	{
 		.name = UCM_XATTR_PREFIX "path",

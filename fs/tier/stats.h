@@ -47,6 +47,7 @@
 	X(files_opened, "files of files/ opened, the first time at once")     \
 	X(files_created, "files made in files/")                              \
 	X(files_removed, "files of files/ unlinked or replaced")              \
+	X(files_left_out, "calls in files/ that went on without a directory")  \
 	X(read_bytes, "bytes read through the daemon, without passthrough")   \
 	X(written_bytes, "bytes written through it")
 

@@ -989,6 +989,273 @@ UNIT_TEST(a_listing_that_fails_is_not_a_short_one)
 	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), -EIO);
 }
 
+/* ---- a directory that does not answer ---- */
+
+static void fall_silent(const char *call, const char *path, unsigned nth)
+{
+	fx_fail_on(call, path, nth, -ETIMEDOUT, true);
+}
+
+static uint64_t left_out(unsigned tier)
+{
+	return ucm_counted(&dirs.tiers[tier].stats.files_left_out);
+}
+
+static int find_unknown(const char *path, bool *unsure)
+{
+	return ucm_files_find_unknown(&tree, path, &found, unsure);
+}
+
+UNIT_TEST(what_lies_elsewhere_is_found_without_a_silent_directory)
+{
+	bool unsure;
+
+	tree_store("$/a:$/b");
+	put("b/files/x", "b");
+	fall_silent("stat", "files/x", 1);
+	leads_to("files/x", "b");
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(find_unknown("files/x", &unsure), 0);
+	ck_assert(!unsure);
+}
+
+/* Or nothing could be made: the kernel looks up what it is about to make. */
+UNIT_TEST(a_name_that_nobody_knows_is_absent_though_a_directory_is_silent)
+{
+	bool unsure;
+
+	tree_store("$/a:$/b");
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(find("files/x"), UCM_FILES_SILENT);
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(find_unknown("files/x", &unsure), -ENOENT);
+	ck_assert(unsure);
+	ck_assert_uint_eq(left_out(0), 1);
+	ck_assert_uint_eq(left_out(1), 0);
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(find_unknown("files/x", &unsure), -ENOENT);
+	ck_assert(!unsure);
+}
+
+UNIT_TEST(a_file_known_in_a_silent_directory_is_no_other_ones)
+{
+	tree_store("$/a:$/b");
+	put("a/files/x", "new");
+	put("b/files/x", "old");
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(ucm_files_find(&tree, "files/x", 0, &found),
+			 UCM_FILES_SILENT);
+}
+
+/* errno, and whether the root of the tree fails as well */
+static const struct {
+	int err;
+	bool root, silent;
+} failures[] = {
+	{ -ETIMEDOUT, false, true }, { -ENOTCONN, false, true },
+	{ -EIO, true, true },	     { -EIO, false, false },
+	{ -ESTALE, true, true },     { -ESTALE, false, false },
+	{ -EACCES, true, false },
+};
+
+UNIT_TEST(one_bad_name_is_no_silent_directory, .rows = NUM_ROWS(failures))
+{
+	int err = failures[_i].err;
+	bool unsure;
+
+	tree_store("$/a:$/b");
+	fx_fail_on("stat", failures[_i].root ? "files" : "files/x", 1, err,
+		   false);
+	ck_assert_int_eq(find_unknown("files/x", &unsure),
+			 failures[_i].silent ? -ENOENT : err);
+	ck_assert_int_eq(unsure, failures[_i].silent);
+	ck_assert_int_eq(ucm_files_is_silent(&tree, 0), failures[_i].silent);
+}
+
+UNIT_TEST(an_outage_is_logged_once)
+{
+	static const char goes_on[] = "files/ goes on without this directory";
+	bool unsure;
+
+	tree_store("$/a:$/b");
+	fall_silent("stat", "files/x", 1);
+	find_unknown("files/x", &unsure);
+	ck_assert(fx_logged(goes_on));
+	fx_clear_log();
+	fall_silent("stat", "files/y", 1);
+	find_unknown("files/y", &unsure);
+	ck_assert(!fx_logged(goes_on));
+	fx_fail(NULL, 0, 0, false);
+	/* an answer that comes soon after is no end of it */
+	find_unknown("files/x", &unsure);
+	ck_assert(ucm_files_is_silent(&tree, 0));
+	tree.silence[0].last_ms -= 3600000;
+	find_unknown("files/x", &unsure);
+	ck_assert(!ucm_files_is_silent(&tree, 0));
+	ck_assert(fx_logged("answers again"));
+}
+
+UNIT_TEST(a_file_is_made_without_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	put("a/files/x", "old");
+	fx_mkdirs(fx_path("$/b/files"));
+	fall_silent("stat", "files/x", 1);
+	/* as if that directory were not chosen either */
+	atomic_store(&dirs.at[0]->retry_s, INT64_MAX);
+	ck_assert_int_eq(create("files/x"), 0);
+	ck_assert_uint_eq(found.dir, 1);
+	ck_assert_uint_eq(left_out(0), 1);
+	/* it is back: the first one hides the new one, and nothing is lost */
+	fx_fail(NULL, 0, 0, false);
+	leads_to("files/x", "old");
+	ck_assert(fx_exists(fx_path("$/b/files/x")));
+}
+
+/* Or nobody could say whose folder it is. */
+UNIT_TEST(nothing_is_made_in_a_folder_that_is_only_in_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_fail_on("stat", "files/d", 1, -ETIMEDOUT, false);
+	ck_assert_int_eq(create("files/d/x"), UCM_FILES_SILENT);
+	ck_assert_uint_eq(ucm_backing_state(dirs.at[0]), UCM_DIR_GOOD);
+	ck_assert_uint_eq(ucm_backing_state(dirs.at[1]), UCM_DIR_GOOD);
+}
+
+UNIT_TEST(a_file_is_removed_without_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	put("a/files/x", "a");
+	put("b/files/x", "b");
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/x"), 0);
+	ck_assert(!fx_exists(fx_path("$/b/files/x")));
+	ck_assert_uint_eq(left_out(0), 1);
+	fall_silent("stat", "files/x", 1);
+	ck_assert_int_eq(ucm_files_unlink(&tree, "files/x"), UCM_FILES_SILENT);
+	ck_assert(fx_exists(fx_path("$/a/files/x")));
+}
+
+UNIT_TEST(a_file_is_renamed_without_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	put("a/files/x", "x");
+	put("a/files/y", "y");
+	fall_silent("stat", "files/x", 2);
+	ck_assert_int_eq(rename_to("files/x", "files/y"), 0);
+	leads_to("files/y", "x");
+	put("a/files/x", "z");
+	fall_silent("stat", "files/new", 2);
+	ck_assert_int_eq(rename_to("files/x", "files/new"), 0);
+	leads_to("files/new", "z");
+	ck_assert_uint_eq(left_out(1), 1);
+}
+
+/* It would be hidden when that one is back. */
+UNIT_TEST(a_file_is_not_renamed_behind_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	put("a/files/y", "old");
+	put("b/files/x", "new");
+	fall_silent("stat", "files/y", 1);
+	ck_assert_int_eq(rename_to("files/x", "files/y"), UCM_FILES_SILENT);
+	leads_to("files/x", "new");
+	leads_to("files/y", "old");
+}
+
+static int remove_folder(void)
+{
+	return ucm_files_rmdir(&tree, "files/d");
+}
+
+static int rename_folder(void)
+{
+	return rename_to("files/d", "files/e");
+}
+
+static int change_folder(bool rights)
+{
+	struct ucm_files_change change = {
+		.mode_set = rights,
+		.mode = 0700,
+		.times_set = !rights,
+		.times = { { .tv_sec = 1 }, { .tv_sec = 1 } },
+		.uid = (uid_t)-1,
+		.gid = (gid_t)-1,
+	};
+
+	found.st.st_mode = S_IFDIR;
+	return ucm_files_change(&tree, "files/d", &found, &change);
+}
+
+static int change_rights(void)
+{
+	return change_folder(true);
+}
+
+static int sync_folder(void)
+{
+	return ucm_files_sync_dir(&tree, "files/d");
+}
+
+static int (*const guesses[])(void) = {
+	remove_folder, rename_folder, change_rights, sync_folder,
+};
+
+/* Whichever of the directories it is. */
+UNIT_TEST(what_could_lose_something_by_a_guess_is_refused,
+	  .rows = 2 * NUM_ROWS(guesses))
+{
+	mode_t mode[2];
+
+	tree_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_mkdirs(fx_path("$/b/files/d"));
+	mode[0] = mode_of("a/files/d");
+	mode[1] = mode_of("b/files/d");
+	fall_silent("stat", "files/d", 1 + _i % 2);
+	ck_assert_int_eq(guesses[_i / 2](), UCM_FILES_SILENT);
+	ck_assert_uint_eq(mode_of("a/files/d"), mode[0]);
+	ck_assert_uint_eq(mode_of("b/files/d"), mode[1]);
+}
+
+UNIT_TEST(times_of_a_folder_change_without_a_silent_directory)
+{
+	tree_store("$/a:$/b");
+	fx_mkdirs(fx_path("$/a/files/d"));
+	fx_mkdirs(fx_path("$/b/files/d"));
+	fall_silent("stat", "files/d", 2);
+	ck_assert_int_eq(change_folder(false), 0);
+}
+
+UNIT_TEST(a_listing_says_what_it_lacks)
+{
+	struct ucm_files_mutes mutes;
+	struct ucm_files_names names;
+
+	tree_store("$/a:$/b");
+	put("a/files/1", "a");
+	put("b/files/2", "b");
+	fall_silent("list", "files", 1);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names), 0);
+	ck_assert_uint_eq(names.num, 1);
+	ck_assert_str_eq(names.list[0].name, "2");
+	ck_assert(ucm_files_is_mute(&names.mutes, 0));
+	ck_assert(!ucm_files_is_mute(&names.mutes, 1));
+	ck_assert_uint_eq(left_out(0), 1);
+	ucm_files_names_free(&names);
+	fx_fail_on("list", "files", 1, -ETIMEDOUT, false);
+	ck_assert_int_eq(ucm_files_list(&tree, "files", &names),
+			 UCM_FILES_SILENT);
+	fall_silent("stat", "files", 2);
+	ucm_files_missing(&tree, "files", &mutes);
+	ck_assert(!ucm_files_is_mute(&mutes, 0));
+	ck_assert(ucm_files_is_mute(&mutes, 1));
+	ucm_files_missing(&tree, "files", &mutes);
+	ck_assert_uint_eq(mutes.num, 0);
+}
+
 /* Times of files come from a coarse clock. */
 static bool new_files_are_newer(void *than)
 {

@@ -195,6 +195,43 @@ UNIT_TEST(what_is_forgotten_takes_no_room)
 	path_is(&nodes.root, "files");
 }
 
+/* Its directory does not answer, and the kernel forgets it. */
+UNIT_TEST(what_is_kept_is_known_until_it_is_looked_up_again)
+{
+	struct ucm_files_node *d = folder(&nodes.root, "d");
+	struct ucm_files_node *f = file(d, "f", 7);
+
+	ucm_files_keep(&nodes, d, "f");
+	ucm_files_keep(&nodes, d, "f");
+	ucm_files_keep(&nodes, d, "none");
+	ucm_files_forget(&nodes, f, 1);
+	ucm_files_forget(&nodes, d, 1);
+	ck_assert_ptr_eq(child(d, "f"), f);
+	ck_assert_ptr_eq(folder(&nodes.root, "d"), d);
+	ck_assert_ptr_eq(file(d, "f", 7), f);
+	ucm_files_forget(&nodes, f, 1);
+	ck_assert_ptr_null(child(d, "f"));
+	ucm_files_forget(&nodes, d, 1);
+	ck_assert_uint_eq(nodes.num, 0);
+}
+
+UNIT_TEST(what_is_kept_takes_no_room_once_it_is_gone, .rows = 3)
+{
+	struct ucm_files_node *f = file(&nodes.root, "f", 7);
+	struct ucm_files_node *g = file(&nodes.root, "g", 8);
+
+	ucm_files_keep(&nodes, &nodes.root, "f");
+	ucm_files_forget(&nodes, f, 1);
+	if (_i == 0)
+		ucm_files_removed(&nodes, &nodes.root, "f", -1);
+	else if (_i == 1)
+		ck_assert_int_eq(move(&nodes.root, "g", &nodes.root, "f"), 0);
+	else
+		ucm_files_forget(&nodes, file(&nodes.root, "f", 9), 1);
+	ucm_files_forget(&nodes, g, 1);
+	ck_assert_uint_eq(nodes.num, 0);
+}
+
 UNIT_TEST(the_table_grows)
 {
 	static struct ucm_files_node *made[5000];
