@@ -16,10 +16,10 @@
 #include "common/log.h"
 #include "common/osfile.h"
 
+#define SILENCE_ENDS_MS 1000 /* it answers, and has for so long */
 #define INO_HASHED (UINT64_C(1) << 62)
 #define CHUNK_MAX (UINT64_C(64) << 20) /* larger files are no example */
 #define FOLDER "folder" /* in .ucmfs, in the making */
-#define SILENCE_ENDS_MS 1000
 #define MODE_KEPT 01777 /* set-id bits of files are not */
 
 void ucm_files_tree_init(struct ucm_files_tree *tree, struct ucm_dirs *dirs)
