@@ -49,15 +49,17 @@ struct ucm_handles {
 	uint64_t serial;
 };
 
+struct ucm_notices;
+
 struct ucm_notifier {
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 	pthread_t thread;
-	struct ucm_key *keys;
-	size_t num, room;
+	struct ucm_notices *names;
 	/* inodes whose attributes must be forgotten */
 	fuse_ino_t *nodes;
 	size_t num_nodes, room_nodes;
+	uint64_t attrs_lost;
 	/* spaces whose attributes must be forgotten, a bit each */
 	uint64_t spaces[(UCM_MAX_SPACES + 63) / 64];
 	unsigned num_spaces;
@@ -70,6 +72,7 @@ struct ucm_daemon {
 	struct ucm_files_tree file_tree; /* over its directories */
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
+	bool session_in_use; /* at the end, by a call that hangs */
 	struct ucm_handles files;
 	struct ucm_kept kept;
 	struct ucm_files_nodes nodes;
@@ -477,7 +480,14 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out);
 /* ---- what the kernel must forget (notify.c) ---- */
 
 int ucm_notify_start(struct ucm_daemon *daemon);
-void ucm_notify_stop(struct ucm_daemon *daemon);
+/* Send nothing more. False: one hangs, and will until the connection is cut. */
+bool ucm_notify_quiet(struct ucm_daemon *daemon);
+/* After the unmount. False: one hangs all the same, and the session is not to
+ * be freed. */
+bool ucm_notify_stop(struct ucm_daemon *daemon);
+struct ucm_notices_stats;
+/* While it runs; attributes are counted as names are. */
+void ucm_notify_stats(struct ucm_daemon *daemon, struct ucm_notices_stats *out);
 /* A block is gone that the kernel may remember. Any thread. */
 void ucm_notify_loss(void *daemon, const struct ucm_key *key);
 /* A space has another owner or mode, and so has all that is in it. */

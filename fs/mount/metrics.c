@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "fs/mount/notices.h"
 #include "fs/watch/promtext.h"
 
 #define NS 1e-9
@@ -334,6 +335,28 @@ static void put_log(struct ucm_prom *prom)
 		    ucm_log_count_left_out());
 }
 
+static void put_notices(struct ucm_prom *prom, struct ucm_daemon *daemon)
+{
+	struct ucm_notices_stats stats;
+
+	ucm_notify_stats(daemon, &stats);
+	put_gauge(prom, "ucmfs_notices_waiting",
+		  "what the kernel is still to be told to forget",
+		  stats.waiting);
+	put_gauge(prom, "ucmfs_notices_stuck",
+		  "notifications that hang, as a program holds the folder",
+		  stats.stuck);
+	put_counter(prom, "ucmfs_notices_sent_total",
+		    "names and folders that the kernel was told to forget",
+		    stats.told);
+	put_counter(prom, "ucmfs_notices_collapsed_total",
+		    "names that were forgotten with all of their folder",
+		    stats.collapsed);
+	put_counter(prom, "ucmfs_notices_lost_total",
+		    "what the kernel remembers until its timeout",
+		    stats.lost);
+}
+
 char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 {
 	struct ucm_prom prom;
@@ -350,6 +373,7 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 	put_times(&prom, daemon->ops);
 	put_errors(&prom, daemon->ops);
 	put_log(&prom);
+	put_notices(&prom, daemon);
 	put_counter(&prom, "ucmfs_trace_records_total",
 		    "records added to the trace",
 		    daemon->trace ? ucm_trace_added(daemon->trace) : 0);

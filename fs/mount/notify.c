@@ -4,7 +4,20 @@
  * attributes that changed with their space's.
  *
  * A notification takes locks in the kernel that the request at hand may hold,
- * so it is sent from a thread of its own. The same thread drops old staging.
+ * so it is sent from a thread of its own. That a name is gone takes the lock of
+ * its folder, which a program has for as long as a call of its own in that
+ * folder hangs: so names are told folder by folder (notices.h), and where that
+ * does not get through the kernel is made to look up everything again (Linux
+ * 6.16), or at least what is below the folder, by a notification about the
+ * folder itself.
+ *
+ * If that is lost as well, the kernel remembers a block that is gone until
+ * entry_timeout has passed: stat(2) finds it, and open(2) says that it is not
+ * there. Nothing wrong is read: what a block's node stands for is never another
+ * block.
+ *
+ * Attributes take no lock; a thread of its own forgets them, and drops old
+ * staging.
  */
 #include <config.h>
 
@@ -16,38 +29,75 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "fs/mount/notices.h"
 #include "hashing/tree.h"
 
 #define EXPIRE_EVERY_S 30
+#define MAX_NODES 65536u /* whose attributes wait to be forgotten */
+#define QUIET_MS 1000
+#define END_MS 30000
+
+/* ---- names ---- */
+
+static void forget_name(void *session, uint64_t bucket,
+			const struct ucm_key *key)
+{
+	char name[UCM_TREE_BLOCK_LEN + 1];
+
+	ucm_tree_block_name(&key->id, name);
+	ucm_debug(NOTIFY, 1, "forget %s of space %u", name, key->space);
+	fuse_lowlevel_notify_inval_entry(session, bucket, name,
+					 UCM_TREE_BLOCK_LEN);
+}
+
+/* Of all folders: false where the kernel or libfuse is too old. */
+static bool forget_everything(struct fuse_session *session)
+{
+#ifdef FUSE_CAP_OVER_IO_URING /* came with the same libfuse */
+	return !fuse_lowlevel_notify_increment_epoch(session);
+#else
+	(void)session;
+	return false;
+#endif
+}
+
+static void forget_bucket(void *session, uint64_t bucket,
+			  const struct ucm_key *key)
+{
+	char name[3];
+
+	(void)bucket;
+	ucm_tree_bucket_name(ucm_tree_bucket(&key->id), name);
+	ucm_debug(NOTIFY, 1, "forget all of %s of space %u", name, key->space);
+	if (!forget_everything(session))
+		fuse_lowlevel_notify_inval_entry(
+			session, ucm_node_make(UCM_NODE_SPACE, key->space),
+			name, 2);
+}
+
+static const struct ucm_notices_ops notify_names = {
+	.name = forget_name,
+	.folder = forget_bucket,
+};
 
 void ucm_notify_loss(void *arg, const struct ucm_key *key)
 {
-	struct ucm_notifier *notifier = &((struct ucm_daemon *)arg)->notifier;
+	struct ucm_daemon *daemon = arg;
 
-	pthread_mutex_lock(&notifier->lock);
-	if (notifier->num == notifier->room) {
-		size_t room = notifier->room ? 2 * notifier->room : 64;
-		struct ucm_key *keys =
-			realloc(notifier->keys, room * sizeof(*keys));
-
-		if (keys) {
-			notifier->keys = keys;
-			notifier->room = room;
-		}
-	}
-	/* without memory the kernel remembers a name that opens as ENOENT */
-	if (notifier->num < notifier->room)
-		notifier->keys[notifier->num++] = *key;
-	pthread_cond_signal(&notifier->wake);
-	pthread_mutex_unlock(&notifier->lock);
+	ucm_notices_add(daemon->notifier.names,
+			ucm_node_bucket(key->space, ucm_tree_bucket(&key->id)),
+			ucm_node_make(UCM_NODE_SPACE, key->space), key);
 }
+
+/* ---- attributes ---- */
 
 void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino)
 {
 	struct ucm_notifier *notifier = &daemon->notifier;
 
 	pthread_mutex_lock(&notifier->lock);
-	if (notifier->num_nodes == notifier->room_nodes) {
+	if (notifier->num_nodes == notifier->room_nodes &&
+	    notifier->room_nodes < MAX_NODES) {
 		size_t room = notifier->room_nodes ? 2 * notifier->room_nodes
 						   : 64;
 		fuse_ino_t *nodes =
@@ -58,9 +108,11 @@ void ucm_notify_attr(struct ucm_daemon *daemon, fuse_ino_t ino)
 			notifier->room_nodes = room;
 		}
 	}
-	/* without memory it remembers times that are too old */
+	/* else it remembers times that are too old */
 	if (notifier->num_nodes < notifier->room_nodes)
 		notifier->nodes[notifier->num_nodes++] = ino;
+	else
+		notifier->attrs_lost++;
 	pthread_cond_signal(&notifier->wake);
 	pthread_mutex_unlock(&notifier->lock);
 }
@@ -115,18 +167,6 @@ static void forget_owner(struct ucm_daemon *daemon, unsigned space)
 	}
 }
 
-static void forget(struct ucm_daemon *daemon, const struct ucm_key *key)
-{
-	char name[UCM_TREE_BLOCK_LEN + 1];
-	fuse_ino_t bucket =
-		ucm_node_bucket(key->space, ucm_tree_bucket(&key->id));
-
-	ucm_tree_block_name(&key->id, name);
-	ucm_debug(NOTIFY, 1, "forget %s of space %u", name, key->space);
-	fuse_lowlevel_notify_inval_entry(daemon->session, bucket, name,
-					 UCM_TREE_BLOCK_LEN);
-}
-
 static void *notify_main(void *arg)
 {
 	struct ucm_daemon *daemon = arg;
@@ -135,7 +175,6 @@ static void *notify_main(void *arg)
 	pthread_mutex_lock(&notifier->lock);
 	while (!notifier->stopping) {
 		struct timespec until;
-		struct ucm_key key;
 		unsigned space;
 		fuse_ino_t ino;
 
@@ -150,13 +189,6 @@ static void *notify_main(void *arg)
 			ino = notifier->nodes[--notifier->num_nodes];
 			pthread_mutex_unlock(&notifier->lock);
 			forget_attr(daemon, ino);
-			pthread_mutex_lock(&notifier->lock);
-			continue;
-		}
-		if (notifier->num) {
-			key = notifier->keys[--notifier->num];
-			pthread_mutex_unlock(&notifier->lock);
-			forget(daemon, &key);
 			pthread_mutex_lock(&notifier->lock);
 			continue;
 		}
@@ -184,27 +216,50 @@ int ucm_notify_start(struct ucm_daemon *daemon)
 
 	pthread_mutex_init(&notifier->lock, NULL);
 	ucm_cond_init_monotonic(&notifier->wake);
+	notifier->names = ucm_notices_open(&notify_names, daemon->session);
+	if (!notifier->names)
+		return -ENOMEM;
 	err = pthread_create(&notifier->thread, NULL, notify_main, daemon);
 	notifier->running = !err;
 	return -err;
 }
 
-void ucm_notify_stop(struct ucm_daemon *daemon)
+bool ucm_notify_quiet(struct ucm_daemon *daemon)
+{
+	return !daemon->notifier.names ||
+	       ucm_notices_end(daemon->notifier.names, QUIET_MS);
+}
+
+bool ucm_notify_stop(struct ucm_daemon *daemon)
 {
 	struct ucm_notifier *notifier = &daemon->notifier;
+	bool ended = ucm_notices_close(notifier->names, END_MS);
 
+	notifier->names = NULL;
+	if (!ended)
+		ucm_error("a notification of the kernel hangs: ending without "
+			  "it");
 	if (!notifier->running)
-		return;
+		return ended;
 	pthread_mutex_lock(&notifier->lock);
 	notifier->stopping = true;
 	pthread_cond_signal(&notifier->wake);
 	pthread_mutex_unlock(&notifier->lock);
 	pthread_join(notifier->thread, NULL);
 	notifier->running = false;
-	free(notifier->keys);
-	notifier->keys = NULL;
 	free(notifier->nodes);
 	notifier->nodes = NULL;
 	notifier->num_nodes = notifier->room_nodes = 0;
-	notifier->num = notifier->room = 0;
+	return ended;
+}
+
+void ucm_notify_stats(struct ucm_daemon *daemon, struct ucm_notices_stats *out)
+{
+	struct ucm_notifier *notifier = &daemon->notifier;
+
+	ucm_notices_get_stats(notifier->names, out);
+	pthread_mutex_lock(&notifier->lock);
+	out->waiting += (unsigned)notifier->num_nodes + notifier->num_spaces;
+	out->lost += notifier->attrs_lost;
+	pthread_mutex_unlock(&notifier->lock);
 }

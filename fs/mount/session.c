@@ -488,13 +488,19 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 	if (!err) {
 		ucm_store_serving(daemon->store, device_of_mount(mountpoint));
 		err = serve(daemon);
+		/* A notification may wait for a lock in the kernel that a
+		 * caller of ours holds, whom nobody answers any more; and while
+		 * it waits it keeps the connection from being closed. */
+		if (!ucm_notify_quiet(daemon) &&
+		    umount2(mountpoint, MNT_FORCE | MNT_DETACH))
+			ucm_warning("%s: cutting the connection: %s",
+				    mountpoint, strerror(errno));
 		fuse_session_unmount(daemon->session);
-		/* The notifier may wait for a lock in the kernel that a caller
-		 * of ours holds: only now, with the connection gone, will it
-		 * end; and it uses the session, and losses use us. */
+		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
 		ucm_files_count_stop(&daemon->file_tree);
-		ucm_notify_stop(daemon);
+		if (!ucm_notify_stop(daemon))
+			daemon->session_in_use = true;
 		ucm_kept_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
@@ -543,7 +549,7 @@ int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 						  sizeof(operations), &daemon);
 		err = daemon.session ? mount_and_serve(&daemon) : -EINVAL;
 	}
-	if (daemon.session)
+	if (daemon.session && !daemon.session_in_use)
 		fuse_session_destroy(daemon.session);
 	daemon.session = NULL;
 	fuse_opt_free_args(&args);
