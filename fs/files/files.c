@@ -40,7 +40,7 @@ static bool means_silence(struct ucm_files_tree *tree, unsigned dir, int err)
 	if (err != -EIO && err != -ESTALE && err != -EHOSTDOWN &&
 	    err != -EHOSTUNREACH && err != -ESHUTDOWN && err != -ENODEV)
 		return false;
-	err = ucm_os_stat(tree->dirs->at[dir]->dirfd, UCM_FILES_ROOT, &st);
+	err = ucm_os_stat(ucm_files_fd(tree, dir), UCM_FILES_ROOT, &st);
 	return err && err != -ENOENT;
 }
 

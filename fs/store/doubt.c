@@ -11,7 +11,6 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,17 +21,19 @@
 static bool is_lost(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		    const struct stat *judged, struct ucm_entry *entry)
 {
-	_cleanup_fd_ int fd = -1;
+	struct ucm_medium *medium = store->dirs.at[dir];
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct stat st;
+	int err;
 
 	if (!ucm_store_get_judged(store, ref, dir, judged, entry))
 		return false;
 	if (judged)
 		return true;
-	fd = ucm_backing_open_block(store->dirs.at[dir],
-				    store->names.spaces[entry->space]->folder,
-				    &entry->id, O_RDONLY, &st);
-	return fd == -ENOENT || fd == -ENXIO || fd == -ELOOP;
+	err = medium->ops->open(medium,
+				store->names.spaces[entry->space]->folder,
+				&entry->id, &file, &st);
+	return err == -ENOENT || err == -ENXIO || err == -ELOOP;
 }
 
 bool ucm_store_lose(struct ucm_store *store, ucm_ref ref, unsigned dir,

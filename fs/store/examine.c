@@ -234,5 +234,5 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 	if (err || fault || !teaches(medium, &block, &st) ||
 	    ucm_space_fits(space, &block, true))
 		return err;
-	return examine_admit_file(store, space, &block, dir, &file, st);
+	return examine_admit_file(store, space, &block, dir, &file, &st);
 }

@@ -1119,8 +1119,8 @@ UNIT_TEST(nothing_is_made_in_a_folder_that_is_only_in_a_silent_directory)
 	fx_mkdirs(fx_path("$/a/files/d"));
 	fx_fail_on("stat", "files/d", 1, -ETIMEDOUT, false);
 	ck_assert_int_eq(create("files/d/x"), UCM_FILES_SILENT);
-	ck_assert_uint_eq(ucm_backing_state(dirs.at[0]), UCM_DIR_GOOD);
-	ck_assert_uint_eq(ucm_backing_state(dirs.at[1]), UCM_DIR_GOOD);
+	ck_assert_uint_eq(ucm_medium_state(dirs.at[0]), UCM_DIR_GOOD);
+	ck_assert_uint_eq(ucm_medium_state(dirs.at[1]), UCM_DIR_GOOD);
 }
 
 UNIT_TEST(a_file_is_removed_without_a_silent_directory)

@@ -166,11 +166,11 @@ UNIT_TEST(a_block_whose_writer_has_it_open_is_not_evicted)
 	int fd;
 
 	fx_block(&late, 2, FX_PAGED);
-	fd = ucm_store_create(fx_set, &late.key, 0, &temp);
-	ck_assert_int_eq(pwrite(fd, late.bytes, late.len, 0),
+	fd = fx_create(&late.key, 0, &temp);
+	ck_assert_int_eq(fx_pwrite(fd, late.bytes, late.len, 0),
 			 (ssize_t)late.len);
-	ck_assert_int_eq(
-	    ucm_store_commit(fx_set, &temp, fd, &late.key, UCM_COMMIT_NOW), 0);
+	ck_assert_int_eq(fx_commit_temp(&temp, fd, &late.key, UCM_COMMIT_NOW),
+			 0);
 	ref = temp.ref;
 	ck_assert(holds().being_written);
 	ck_assert_int_eq(ucm_store_evict(fx_set, &late.key), -EBUSY);

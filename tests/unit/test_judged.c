@@ -109,11 +109,11 @@ static int commit_and_stay(const struct fx_file *file)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_open();
 	fx_start();
-	fd = ucm_store_create(fx_set, &file->key, 0, &temp);
+	fd = fx_create(&file->key, 0, &temp);
 	ck_assert_int_ge(fd, 0);
-	must(pwrite(fd, file->bytes, file->len, 0) == (ssize_t)file->len);
-	ck_assert_int_eq(ucm_store_commit(fx_set, &temp, fd, &file->key,
-					  UCM_COMMIT_NOW), 0);
+	must(fx_pwrite(fd, file->bytes, file->len, 0) == (ssize_t)file->len);
+	ck_assert_int_eq(fx_commit_temp(&temp, fd, &file->key, UCM_COMMIT_NOW),
+			 0);
 	ck_assert_uint_eq(temp.dir, 0);
 	ref = temp.ref;
 	return fd;
@@ -121,8 +121,8 @@ static int commit_and_stay(const struct fx_file *file)
 
 static void end(int fd)
 {
-	ucm_store_recheck(fx_set, &temp, fd);
-	close(fd);
+	fx_recheck(&temp, fd);
+	fx_close_file(fd);
 	ucm_store_drop(fx_set, &temp);
 }
 
@@ -135,7 +135,7 @@ UNIT_TEST(a_copy_that_was_written_to_is_set_aside_and_the_block_stays)
 	fx_block(&good, 1, FX_PAGED);
 	fd = commit_and_stay(&good);
 	move_to_b(&good);
-	must(pwrite(fd, "x", 1, (off_t)good.len - 4096) == 1);
+	must(fx_pwrite(fd, "x", 1, (off_t)good.len - 4096) == 1);
 	end(fd);
 	ck_assert(!fx_exists(fx_path(IN_A, fx_name(&good))));
 	ck_assert_uint_eq(fx_set->stats.quarantined, 1);
@@ -170,7 +170,7 @@ UNIT_TEST(a_raw_copy_with_new_times_is_not_taken_for_the_entrys)
 	good = raw;
 	fd = commit_and_stay(&raw);
 	move_to_b(&raw);
-	must(pwrite(fd, "x", 1, (off_t)raw.len - 4096) == 1);
+	must(fx_pwrite(fd, "x", 1, (off_t)raw.len - 4096) == 1);
 	ck_assert_int_eq(futimens(fd, (struct timespec[2]){ { 1, 0 },
 							    { 1, 0 } }), 0);
 	end(fd);
@@ -249,9 +249,9 @@ UNIT_TEST(a_block_that_moves_while_it_is_opened_is_not_lost)
 
 	prepare();
 	set_trap("open", leave_a_for_b);
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	ck_assert_int_ge(fd, 0);
-	close(fd);
+	fx_close_file(fd);
 	ck_assert_uint_eq(entry.dir, 1);
 	ck_assert_uint_eq(fx_losses, 0);
 	ck_assert_uint_eq(fx_set->stats.vanished, 0);
@@ -274,9 +274,9 @@ UNIT_TEST(a_size_is_compared_with_that_of_the_same_file)
 
 	prepare();
 	set_trap("open", grow);
-	fd = ucm_store_open_block(fx_set, ref, &entry);
+	fd = fx_open_block(ref, &entry);
 	ck_assert_int_ge(fd, 0);
-	close(fd);
+	fx_close_file(fd);
 	ck_assert_uint_eq(entry.size, good.len);
 	ck_assert_uint_eq(fx_set->stats.quarantined, 0);
 }

@@ -355,8 +355,8 @@ UNIT_TEST(a_lost_block_is_looked_for_in_its_second_place_first, .rows = 2)
 	ck_assert_uint_ne(entry.copy, 0);
 	ck_assert_uint_ne(entry.flags & UCM_ENTRY_DUPLICATE, 0);
 	ck_assert(ucm_index_edit(fx_set->index, ref, set_copy, &copy));
-	ck_assert_int_eq(unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
-	ck_assert_int_eq(ucm_store_open_block(fx_set, ref, &now), -ENOENT);
+	ck_assert_int_eq(fx_unlink(fx_path("$/a/blocks/%s", fx_name(&file))), 0);
+	ck_assert_int_eq(fx_open_block(ref, &now), -ENOENT);
 	ck_assert_int_eq(ucm_store_find(fx_set, &file.key, &now, &ref), 0);
 	ck_assert_uint_eq(now.dir + 1, copy);
 }
