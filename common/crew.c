@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crew.c - a queue and its threads.
+ *
+ * A crew belongs to its owner and to each of its threads: whoever lets go of it
+ * last frees it, so that a thread that comes back after years finds it there.
+ *
+ * All crews are on a list, for fork(2): it is made with all of their locks
+ * held, and the child, which has none of the threads, makes them empty.
+ */
+#include <config.h>
+
+#include "common/crew.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/clock.h"
+
+struct ucm_crew {
+	pthread_mutex_t lock; /* guards the rest */
+	pthread_cond_t work;  /* for idle threads */
+	pthread_cond_t ended; /* for close */
+	struct ucm_job *first, **last;
+	unsigned most, threads, idle, waiting, running;
+	bool closing;
+	bool owned; /* by whoever has opened it */
+	void (*on_fork)(void *arg);
+	void *on_fork_arg;
+	char name[16];
+	struct ucm_crew *next; /* of all; under all_lock */
+};
+
+/* Outer to the lock of each crew. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ucm_crew *all;
+static pthread_once_t all_once = PTHREAD_ONCE_INIT;
+
+/* ---- fork ---- */
+
+static void crew_before_fork(void)
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct ucm_crew *crew = all; crew; crew = crew->next)
+		pthread_mutex_lock(&crew->lock);
+}
+
+static void crew_after_fork(void)
+{
+	for (struct ucm_crew *crew = all; crew; crew = crew->next)
+		pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void crew_make_empty(struct ucm_crew *crew)
+{
+	pthread_mutex_init(&crew->lock, NULL);
+	pthread_cond_init(&crew->work, NULL);
+	ucm_cond_init_monotonic(&crew->ended);
+	crew->first = NULL;
+	crew->last = &crew->first;
+	crew->threads = crew->idle = crew->waiting = crew->running = 0;
+}
+
+/* What waited or ran is the parent's. */
+static void crew_after_fork_in_child(void)
+{
+	for (struct ucm_crew *crew = all; crew; crew = crew->next) {
+		crew_make_empty(crew);
+		if (crew->on_fork)
+			crew->on_fork(crew->on_fork_arg);
+	}
+	pthread_mutex_init(&all_lock, NULL);
+}
+
+static void crew_watch_forks(void)
+{
+	pthread_atfork(crew_before_fork, crew_after_fork,
+		       crew_after_fork_in_child);
+}
+
+static void crew_list(struct ucm_crew *crew)
+{
+	pthread_once(&all_once, crew_watch_forks);
+	pthread_mutex_lock(&all_lock);
+	crew->next = all;
+	all = crew;
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void crew_unlist(struct ucm_crew *crew)
+{
+	struct ucm_crew **link = &all;
+
+	pthread_mutex_lock(&all_lock);
+	while (*link != crew)
+		link = &(*link)->next;
+	*link = crew->next;
+	pthread_mutex_unlock(&all_lock);
+}
+
+/* ---- the threads ---- */
+
+static void crew_free(struct ucm_crew *crew)
+{
+	crew_unlist(crew);
+	pthread_mutex_destroy(&crew->lock);
+	pthread_cond_destroy(&crew->work);
+	pthread_cond_destroy(&crew->ended);
+	free(crew);
+}
+
+/* The next job; NULL: there will be none. Under the lock. */
+static struct ucm_job *crew_next_job(struct ucm_crew *crew)
+{
+	struct ucm_job *job;
+
+	while (!crew->first && !crew->closing) {
+		crew->idle++;
+		pthread_cond_wait(&crew->work, &crew->lock);
+		crew->idle--;
+	}
+	job = crew->first;
+	if (!job)
+		return NULL;
+	crew->first = job->next;
+	if (!crew->first)
+		crew->last = &crew->first;
+	crew->waiting--;
+	return job;
+}
+
+static void *crew_main(void *arg)
+{
+	struct ucm_crew *crew = arg;
+	struct ucm_job *job;
+	bool last;
+
+	pthread_setname_np(pthread_self(), crew->name);
+	pthread_mutex_lock(&crew->lock);
+	while ((job = crew_next_job(crew))) {
+		crew->running++;
+		pthread_mutex_unlock(&crew->lock);
+		job->run(job);
+		pthread_mutex_lock(&crew->lock);
+		crew->running--;
+	}
+	last = --crew->threads == 0 && !crew->owned;
+	pthread_cond_signal(&crew->ended);
+	pthread_mutex_unlock(&crew->lock);
+	if (last)
+		crew_free(crew);
+	return NULL;
+}
+
+/* Under the lock. True if some thread will come to what waits. */
+static bool crew_has_thread_for(struct ucm_crew *crew, unsigned waiting)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	if (waiting <= crew->idle || crew->threads >= crew->most)
+		return true;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	if (!pthread_create(&thread, &attr, crew_main, crew))
+		crew->threads++;
+	pthread_attr_destroy(&attr);
+	return crew->threads > 0;
+}
+
+/* ---- calls ---- */
+
+int ucm_crew_open(const char *name, unsigned most, struct ucm_crew **out)
+{
+	struct ucm_crew *crew = calloc(1, sizeof(*crew));
+
+	if (!crew)
+		return -ENOMEM;
+	crew_make_empty(crew);
+	crew->most = most;
+	crew->owned = true;
+	snprintf(crew->name, sizeof(crew->name), "%s", name);
+	crew_list(crew);
+	*out = crew;
+	return 0;
+}
+
+void ucm_crew_on_fork(struct ucm_crew *crew, void (*fn)(void *arg), void *arg)
+{
+	crew->on_fork = fn;
+	crew->on_fork_arg = arg;
+}
+
+bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job)
+{
+	bool taken;
+
+	job->next = NULL;
+	pthread_mutex_lock(&crew->lock);
+	taken = crew_has_thread_for(crew, crew->waiting + 1);
+	if (taken) {
+		*crew->last = job;
+		crew->last = &job->next;
+		crew->waiting++;
+		pthread_cond_signal(&crew->work);
+	}
+	pthread_mutex_unlock(&crew->lock);
+	return taken;
+}
+
+bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job)
+{
+	struct ucm_job **link = &crew->first;
+	bool there;
+
+	pthread_mutex_lock(&crew->lock);
+	while (*link && *link != job)
+		link = &(*link)->next;
+	there = *link;
+	if (there) {
+		*link = job->next;
+		if (!job->next)
+			crew->last = link;
+		crew->waiting--;
+	}
+	pthread_mutex_unlock(&crew->lock);
+	return there;
+}
+
+unsigned ucm_crew_load(struct ucm_crew *crew)
+{
+	unsigned load;
+
+	pthread_mutex_lock(&crew->lock);
+	load = crew->waiting + crew->running;
+	pthread_mutex_unlock(&crew->lock);
+	return load;
+}
+
+bool ucm_crew_close(struct ucm_crew *crew, unsigned wait_ms)
+{
+	int64_t until_ms = ucm_monotonic_ms() + wait_ms;
+	struct timespec until = {
+		.tv_sec = until_ms / 1000,
+		.tv_nsec = until_ms % 1000 * 1000000,
+	};
+	bool all_ended;
+
+	if (!crew)
+		return true;
+	pthread_mutex_lock(&crew->lock);
+	crew->closing = true;
+	pthread_cond_broadcast(&crew->work);
+	while (crew->threads &&
+	       pthread_cond_timedwait(&crew->ended, &crew->lock, &until) !=
+		       ETIMEDOUT)
+		;
+	all_ended = !crew->threads;
+	crew->owned = false;
+	pthread_mutex_unlock(&crew->lock);
+	if (all_ended)
+		crew_free(crew);
+	return all_ended;
+}
