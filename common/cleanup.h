@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* osfile.h; here so that a scratch descriptor of a server that does not answer
+ * keeps nobody waiting. */
+void ucm_os_close(int fd);
+
 static inline void ucm_cleanup_fd(int *fd)
 {
-	int saved = errno;
-
-	if (*fd >= 0)
-		close(*fd);
-	errno = saved;
+	ucm_os_close(*fd);
 }
 
 static inline void ucm_cleanup_free(void *pointer)

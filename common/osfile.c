@@ -3,7 +3,7 @@
  * osfile.c - file system calls, returning -errno.
  *
  * Each call comes in two parts: do_x() makes it; ucm_os_x() has it made by a
- * guard's worker if the descriptor is under guard (osguard.h), else makes it
+ * guard's thread if the descriptor is under guard (osguard.h), else makes it
  * at once. A guarded call works on copies of everything, because its caller
  * may be gone when it returns.
  */
@@ -41,7 +41,9 @@ enum what {
 	DO_RENAME, DO_UTIMENS, DO_FCHMOD, DO_FCHOWN, DO_TRUNCATE, DO_FALLOCATE,
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
-	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE,
+	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
+	DO_STATFS, DO_OPEN_ROOT, DO_REAL_PATH,
+	DO_CALLS
 };
 
 /* All that any of the calls needs, and where its outputs go. */
@@ -60,15 +62,17 @@ struct args {
 	bool once;    /* a short write is an error */
 	struct stat *stat_out;
 	struct statvfs *statvfs_out;
+	struct statfs *statfs_out;
 	char **names_out;
+	struct ucm_guard *guard; /* where no descriptor has it */
 };
 
-static const char *const call_names[] = {
+static const char *const call_names[DO_CALLS] = {
 	"open", "stat", "fstat", "mkdir", "rmdir", "unlink", "link", "rename",
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
-	"readlink", "advise",
+	"readlink", "advise", "close", "statfs", "open", "realpath",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -127,9 +131,11 @@ static long place_open(int dirfd, const char *path, struct place *out)
 	return 0;
 }
 
+/* O_PATH: this tells no server. */
 static void place_close(struct place *place)
 {
-	ucm_cleanup_fd(&place->opened);
+	if (place->opened >= 0)
+		close(place->opened);
 }
 
 static long result(int rc)
@@ -319,11 +325,25 @@ static long do_seek(const struct args *a)
 	return offset < 0 ? -errno : offset;
 }
 
+/*
+ * Any question that the server itself must answer. Whoever waits for this
+ * answer can be killed; not so whoever waits in close(2) for a FUSE server,
+ * nor could then the process be.
+ */
+static void ask_server(int fd)
+{
+	struct statx st;
+
+	statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_SIZE, &st);
+}
+
 /* The file system learns of a close; if interrupted, it must learn again. */
 static long do_flush(const struct args *a)
 {
 	long rc;
 
+	if (a->guard && ucm_guard_asks_before_close(a->guard))
+		ask_server(a->fd);
 	do {
 		int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 0);
 
@@ -332,6 +352,27 @@ static long do_flush(const struct args *a)
 		rc = result(close(fd));
 	} while (rc == -EINTR);
 	return rc;
+}
+
+static long do_close(const struct args *a)
+{
+	if (a->guard && ucm_guard_asks_before_close(a->guard))
+		ask_server(a->fd);
+	ucm_guard_forget(a->fd); /* the number is anybody's after this */
+	return result(close(a->fd));
+}
+
+static long do_open_root(const struct args *a)
+{
+	int fd = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static long do_real_path(const struct args *a)
+{
+	*a->names_out = realpath(a->path, NULL);
+	return *a->names_out ? 0 : -errno;
 }
 
 static long do_lock(const struct args *a)
@@ -375,6 +416,11 @@ static long perform(const struct args *a)
 	case DO_SEEK: return do_seek(a);
 	case DO_FLUSH: return do_flush(a);
 	case DO_LOCK: return do_lock(a);
+	case DO_CLOSE: return do_close(a);
+	case DO_STATFS: return result(fstatfs(a->fd, a->statfs_out));
+	case DO_OPEN_ROOT: return do_open_root(a);
+	case DO_REAL_PATH: return do_real_path(a);
+	case DO_CALLS: break;
 	}
 	return -ENOSYS;
 }
@@ -398,19 +444,20 @@ static long attempt(const struct args *a)
 		rc = fault(call_names[a->what],
 			   a->path2 && a->what != DO_SYMLINK ? a->path2
 							     : a->path);
-	if (!rc)
+	if (!rc || a->what == DO_CLOSE) /* it is not for failing */
 		rc = perform(a);
 	if (ucm_log_debugs(UCM_AREA_CALL, 1))
 		debug_call(a, rc);
 	return rc;
 }
 
-/* A call for a guard's worker: the arguments, and room for what they mean. */
+/* A call for a guard's thread: the arguments, and room for what they mean. */
 struct guarded {
 	struct ucm_call call;
 	struct args args;
 	struct stat st;
 	struct statvfs vfs;
+	struct statfs fs;
 	char *names;
 	char room[]; /* the buffer of a read or write, and the paths */
 };
@@ -424,7 +471,8 @@ static void discard_guarded(struct ucm_call *call)
 {
 	struct guarded *g = (struct guarded *)call;
 
-	if ((g->args.what == DO_OPEN || g->args.what == DO_REOPEN) &&
+	if ((g->args.what == DO_OPEN || g->args.what == DO_REOPEN ||
+	     g->args.what == DO_OPEN_ROOT) &&
 	    call->result >= 0)
 		close((int)call->result);
 	free(g->names);
@@ -451,6 +499,7 @@ static struct guarded *copy_args(const struct args *a)
 	g->args = *a;
 	g->args.stat_out = &g->st;
 	g->args.statvfs_out = &g->vfs;
+	g->args.statfs_out = &g->fs;
 	g->args.names_out = &g->names;
 	g->args.once = true; /* the number may be another file's by then */
 	g->args.path = copy_path(g->room + len, a->path);
@@ -472,12 +521,35 @@ static void copy_outputs(const struct args *a, const struct guarded *g)
 		*a->stat_out = g->st;
 	if (a->statvfs_out)
 		*a->statvfs_out = g->vfs;
+	if (a->statfs_out)
+		*a->statfs_out = g->fs;
 	if (a->names_out)
 		*a->names_out = g->names;
 	if ((a->what == DO_READ || a->what == DO_PIECE ||
 	     a->what == DO_READLINK) &&
 	    g->call.result > 0)
 		memcpy(a->buffer, g->args.buffer, (size_t)g->call.result);
+}
+
+static enum ucm_call_kind kind_of(const struct args *a)
+{
+	switch (a->what) {
+	case DO_OPEN: case DO_REOPEN:
+		return (a->flags & O_ACCMODE) != O_RDONLY || a->flags & O_CREAT
+			       ? UCM_CALL_WRITES
+			       : UCM_CALL_READS;
+	case DO_STAT: case DO_FSTAT: case DO_STATVFS: case DO_STATFS:
+	case DO_READ: case DO_LIST: case DO_ENTRIES: case DO_PIECE:
+	case DO_SEEK: case DO_READLINK: case DO_ADVISE: case DO_OPEN_ROOT:
+	case DO_REAL_PATH:
+		return UCM_CALL_READS;
+	case DO_FSYNC: case DO_FDATASYNC: case DO_SYNCFS:
+		return UCM_CALL_SYNCS;
+	case DO_CLOSE:
+		return UCM_CALL_CLOSES;
+	default:
+		return UCM_CALL_WRITES;
+	}
 }
 
 static long call_guarded(struct ucm_guard *guard, const struct args *a)
@@ -487,7 +559,8 @@ static long call_guarded(struct ucm_guard *guard, const struct args *a)
 
 	if (!g)
 		return -ENOMEM;
-	if (ucm_guard_call(guard, &g->call)) {
+	g->args.guard = guard;
+	if (ucm_guard_call(guard, kind_of(a), &g->call)) {
 		rc = g->call.result;
 		copy_outputs(a, g);
 	}
@@ -495,17 +568,22 @@ static long call_guarded(struct ucm_guard *guard, const struct args *a)
 	return rc;
 }
 
-/* A sync may take its time, and whoever asks for it has chosen to wait. */
-static bool may_take_long(const struct args *a)
+/* A call that may wait: is this a thread that must not? */
+static void check_thread(const struct args *a)
 {
-	return a->what == DO_FSYNC || a->what == DO_FDATASYNC ||
-	       a->what == DO_SYNCFS;
+	static _Atomic bool reported[DO_CALLS];
+
+	if (!ucm_must_not_wait || atomic_exchange(&reported[a->what], true))
+		return;
+	ucm_guard_report_wait(call_names[a->what]);
 }
 
 static long call(const struct args *a)
 {
-	struct ucm_guard *guard = may_take_long(a) ? NULL : ucm_guard_of(a->fd);
+	struct ucm_guard *guard = a->guard ? a->guard : ucm_guard_of(a->fd);
 
+	if (guard || kind_of(a) == UCM_CALL_SYNCS)
+		check_thread(a);
 	return guard ? call_guarded(guard, a) : attempt(a);
 }
 
@@ -519,6 +597,48 @@ int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode)
 	if (fd >= 0)
 		ucm_guard_inherit(fd, dirfd);
 	return fd;
+}
+
+void ucm_os_close(int fd)
+{
+	struct ucm_guard *guard = ucm_guard_of(fd);
+	struct args a = { .what = DO_CLOSE, .fd = fd, .guard = guard };
+	struct guarded *g = guard ? copy_args(&a) : NULL;
+	int saved = errno;
+
+	if (g && ucm_guard_send(guard, &g->call)) {
+		errno = saved;
+		return;
+	}
+	if (g)
+		ucm_guard_put(&g->call);
+	if (fd >= 0)
+		do_close(&a);
+	errno = saved;
+}
+
+int ucm_os_open_root(struct ucm_guard *guard, const char *path)
+{
+	int fd = CALL(.what = DO_OPEN_ROOT, .fd = -1, .path = path,
+		      .guard = guard);
+	int err = fd >= 0 && guard ? ucm_guard_set(guard, fd) : 0;
+
+	if (!err)
+		return fd;
+	close(fd);
+	return err;
+}
+
+int ucm_os_real_path(struct ucm_guard *guard, const char *path, char **path_out)
+{
+	*path_out = NULL;
+	return CALL(.what = DO_REAL_PATH, .fd = -1, .path = path,
+		    .names_out = path_out, .guard = guard);
+}
+
+int ucm_os_statfs(int fd, struct statfs *out)
+{
+	return CALL(.what = DO_STATFS, .fd = fd, .statfs_out = out);
 }
 
 int ucm_os_memory_file(const char *name)
@@ -543,7 +663,7 @@ int ucm_os_open_regular(int dirfd, const char *path, int flags,
 	if (!err && !S_ISREG(stat_out->st_mode))
 		err = -ENXIO;
 	if (err) {
-		close(fd);
+		ucm_os_close(fd);
 		return err;
 	}
 	return fd;

@@ -3,8 +3,8 @@
  * osfile.h - every file system call that the store makes, returning -errno.
  *
  * One seam for four things: EINTR, paths that cannot leave a backing
- * directory, deadlines (osguard.h; not for the syncs), and faults put in by
- * tests. Nothing here logs, except for debugging.
+ * directory, deadlines (osguard.h), and faults put in by tests. Nothing here
+ * logs, except for debugging.
  */
 #ifndef UCM_OSFILE_H
 #define UCM_OSFILE_H
@@ -15,6 +15,9 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
+
+struct ucm_guard;
 
 /*
  * Tests make calls fail by setting this: it gets the name of the call ("open",
@@ -34,6 +37,21 @@ int ucm_os_open(int dirfd, const char *path, int flags, mode_t mode);
 
 /* Open the file of a descriptor once more, in another mode. */
 int ucm_os_reopen(int fd, int flags);
+
+/*
+ * Close a descriptor; -1 is none. Under guard this does not wait: the file is
+ * closed by a thread of the guard's when the server answers, or with the
+ * process. What close(2) may have to report is asked for before, by
+ * ucm_os_flush(). errno stays as it is.
+ */
+void ucm_os_close(int fd);
+
+/* A directory by its path, wherever that leads; under guard, if that is not
+ * NULL, as are the calls on it and below it from then on. The path without
+ * links, to free: NULL in *path_out if it cannot be had. */
+int ucm_os_open_root(struct ucm_guard *guard, const char *path);
+int ucm_os_real_path(struct ucm_guard *guard, const char *path,
+		     char **path_out);
 
 /* A file in memory, under nobody's guard. It can be sealed (fcntl(2)). */
 int ucm_os_memory_file(const char *name);
@@ -74,6 +92,7 @@ int ucm_os_fchmod(int fd, mode_t mode);
 int ucm_os_truncate(int fd, off_t size);
 int ucm_os_fallocate(int fd, int mode, off_t offset, off_t length);
 int ucm_os_statvfs(int fd, struct statvfs *out);
+int ucm_os_statfs(int fd, struct statfs *out); /* the same, and its type */
 off_t ucm_os_seek(int fd, off_t offset, int whence); /* lseek(2) */
 /* posix_fadvise(2): a hint, and yet it may read or write, and so hang. */
 int ucm_os_advise(int fd, off_t offset, off_t length, int advice);

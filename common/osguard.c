@@ -1,20 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * osguard.c - worker threads that may get stuck, so that nobody else does.
+ * osguard.c - threads that may get stuck, so that nobody else does.
  *
- * One pool for all guards. A worker takes calls from a queue; there is always
- * one that is idle, or a new one is made, up to a limit; with all of them stuck
- * every call is a time-out. A call belongs to its caller and to its worker:
- * whoever lets go of it last frees it.
+ * A guard has a crew (crew.h) for each kind of call. A call belongs to its
+ * caller and to the thread that makes it: whoever lets go of it last frees it.
+ * The guard belongs to its owner and to all calls that are out.
+ *
+ * A kind is up, or down. It goes down when a call of it has not ended at the
+ * deadline, whether it hangs or waited all the time for a thread, because the
+ * others hang. While it is down,
+ *
+ *   hung    calls were given up and have not returned
+ *   trying  one call at a time is let through, TRY_MS after the last
+ *   answers of those that were let through have been answered in a row
+ *
+ * and it comes up when the last of the hung calls returns (the server is back),
+ * or when as many have been answered as it needs (the hung ones were lost). It
+ * needs more each time that it goes down again soon: a server that answers some
+ * calls and lets others hang is not asked to prove itself by the same luck.
  */
 #include <config.h>
 
 #include "common/osguard.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,33 +34,50 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-#define MAX_WORKERS 64
 #define MAX_FDS (1 << 20)
-#define RETRY_MS 5000
+#define TRY_MS 5000
+#define NEEDS_FIRST 2
+#define NEEDS_MOST 64
+#define SOON_MS 600000
+
+/* Threads that may hang at a time. */
+static const unsigned most_threads[UCM_CALL_KINDS] = {
+	[UCM_CALL_READS] = 16,
+	[UCM_CALL_WRITES] = 8,
+	[UCM_CALL_SYNCS] = 4,
+	[UCM_CALL_CLOSES] = 2,
+};
+
+static const char *const kind_names[UCM_CALL_KINDS] = {
+	"reads", "writes", "syncs", "closes",
+};
+
+/* Under the guard's lock, except for down, which may be read without. */
+struct guard_kind {
+	struct ucm_crew *crew;
+	_Atomic bool down;
+	bool trying;
+	unsigned hung, answers, needs;
+	int64_t try_ms;	 /* no try before */
+	int64_t down_ms; /* when it went down last */
+};
 
 struct ucm_guard {
 	char *name;
 	unsigned deadline_ms;
-	_Atomic int64_t tripped_until_ms; /* 0: it is not */
-};
-
-static struct {
+	bool asks_before_close;
 	pthread_mutex_t lock;
-	pthread_cond_t work;  /* for idle workers */
-	pthread_cond_t ended; /* for callers */
-	struct ucm_call *first, **last;
-	unsigned workers, idle;
-} pool = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.work = PTHREAD_COND_INITIALIZER,
+	unsigned refs; /* the owner, and calls that are out */
+	struct guard_kind kinds[UCM_CALL_KINDS];
 };
-static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
 
 /* By descriptor; untouched pages of it cost nothing. */
 static struct ucm_guard *_Atomic guards[MAX_FDS];
 static _Atomic int guards_end; /* one past the highest that ever had one */
 
-static void set_guard(int fd, struct ucm_guard *guard)
+/* ---- who is under guard ---- */
+
+static void guard_note(int fd, struct ucm_guard *guard)
 {
 	int end = atomic_load(&guards_end);
 
@@ -58,55 +87,132 @@ static void set_guard(int fd, struct ucm_guard *guard)
 		;
 }
 
-static void before_fork(void)
+struct ucm_guard *ucm_guard_of(int fd)
 {
-	pthread_mutex_lock(&pool.lock);
+	return fd >= 0 && fd < MAX_FDS
+		       ? atomic_load_explicit(&guards[fd], memory_order_acquire)
+		       : NULL;
 }
 
-static void after_fork(void)
+void ucm_guard_forget(int fd)
 {
-	pthread_mutex_unlock(&pool.lock);
+	if (ucm_guard_of(fd))
+		guard_note(fd, NULL);
 }
 
-/* Threads do not survive a fork: a daemon that moves to the background starts
- * with none. What a stuck one of them had is lost. */
-static void after_fork_in_child(void)
+void ucm_guard_inherit(int fd, int dirfd)
 {
-	pthread_mutex_init(&pool.lock, NULL);
-	pthread_cond_init(&pool.work, NULL);
-	ucm_cond_init_monotonic(&pool.ended);
-	pool.first = NULL;
-	pool.last = &pool.first;
-	pool.workers = pool.idle = 0;
+	struct ucm_guard *guard = ucm_guard_of(dirfd);
+
+	/* a number that was another's before loses that one's guard */
+	if (fd < MAX_FDS && (guard || ucm_guard_of(fd)))
+		guard_note(fd, guard);
 }
 
-static void pool_init(void)
+int ucm_guard_set(struct ucm_guard *guard, int fd)
 {
-	ucm_cond_init_monotonic(&pool.ended);
-	pool.last = &pool.first;
-	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+	if (fd < 0 || fd >= MAX_FDS)
+		return -EMFILE;
+	guard_note(fd, guard);
+	return 0;
+}
+
+/* ---- begin and end ---- */
+
+static void guard_free(struct ucm_guard *guard)
+{
+	pthread_mutex_destroy(&guard->lock);
+	free(guard->name);
+	free(guard);
+}
+
+/* Without the lock. */
+static void guard_put(struct ucm_guard *guard)
+{
+	bool last;
+
+	pthread_mutex_lock(&guard->lock);
+	last = --guard->refs == 0;
+	pthread_mutex_unlock(&guard->lock);
+	if (last)
+		guard_free(guard);
+}
+
+/* The threads that held calls are not there. */
+static void guard_forked(void *arg)
+{
+	struct ucm_guard *guard = arg;
+
+	pthread_mutex_init(&guard->lock, NULL);
+	guard->refs = 1;
+	for (unsigned i = 0; i < UCM_CALL_KINDS; i++) {
+		guard->kinds[i].hung = 0;
+		guard->kinds[i].trying = false;
+	}
+}
+
+static void guard_close_crews(struct ucm_guard *guard)
+{
+	if (guard->kinds[0].crew)
+		ucm_crew_on_fork(guard->kinds[0].crew, NULL, NULL);
+	for (unsigned i = 0; i < UCM_CALL_KINDS; i++) {
+		ucm_crew_close(guard->kinds[i].crew, 0);
+		guard->kinds[i].crew = NULL;
+	}
+}
+
+static int guard_open_crews(struct ucm_guard *guard)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < UCM_CALL_KINDS && !err; i++) {
+		char name[16];
+
+		guard->kinds[i].needs = NEEDS_FIRST;
+		snprintf(name, sizeof(name), "ucm-%s", kind_names[i]);
+		err = ucm_crew_open(name, most_threads[i],
+				    &guard->kinds[i].crew);
+	}
+	if (!err)
+		ucm_crew_on_fork(guard->kinds[0].crew, guard_forked, guard);
+	return err;
+}
+
+int ucm_guard_new(const char *name, unsigned deadline_ms,
+		  struct ucm_guard **out)
+{
+	struct ucm_guard *guard = calloc(1, sizeof(*guard));
+	int err;
+
+	if (!guard)
+		return -ENOMEM;
+	pthread_mutex_init(&guard->lock, NULL);
+	guard->refs = 1;
+	guard->deadline_ms = deadline_ms;
+	guard->name = strdup(name);
+	err = guard->name ? guard_open_crews(guard) : -ENOMEM;
+	if (err) {
+		guard_close_crews(guard);
+		guard_free(guard);
+		return err;
+	}
+	*out = guard;
+	return 0;
 }
 
 int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
 		   struct ucm_guard **out)
 {
 	struct ucm_guard *guard;
+	int err = ucm_guard_new(name, deadline_ms, &guard);
 
-	if (dirfd < 0 || dirfd >= MAX_FDS)
-		return -EMFILE;
-	pthread_once(&pool_once, pool_init);
-	guard = calloc(1, sizeof(*guard));
-	if (!guard)
-		return -ENOMEM;
-	guard->name = strdup(name);
-	if (!guard->name) {
-		free(guard);
-		return -ENOMEM;
-	}
-	guard->deadline_ms = deadline_ms;
-	set_guard(dirfd, guard);
-	*out = guard;
-	return 0;
+	if (!err)
+		err = ucm_guard_set(guard, dirfd);
+	if (!err)
+		*out = guard;
+	else
+		ucm_guard_close(guard);
+	return err;
 }
 
 void ucm_guard_close(struct ucm_guard *guard)
@@ -118,170 +224,235 @@ void ucm_guard_close(struct ucm_guard *guard)
 		    guard)
 			atomic_store(&guards[fd], NULL);
 	}
-	free(guard->name);
-	free(guard);
+	guard_close_crews(guard);
+	guard_put(guard);
 }
 
-struct ucm_guard *ucm_guard_of(int fd)
+void ucm_guard_ask_before_close(struct ucm_guard *guard)
 {
-	return fd >= 0 && fd < MAX_FDS
-		       ? atomic_load_explicit(&guards[fd], memory_order_acquire)
-		       : NULL;
+	guard->asks_before_close = true;
 }
 
-void ucm_guard_inherit(int fd, int dirfd)
+bool ucm_guard_asks_before_close(const struct ucm_guard *guard)
 {
-	struct ucm_guard *guard = ucm_guard_of(dirfd);
+	return guard->asks_before_close;
+}
 
-	/* a number that was another's before loses that one's guard */
-	if (fd < MAX_FDS && (guard || ucm_guard_of(fd)))
-		set_guard(fd, guard);
+/* ---- health; under the guard's lock ---- */
+
+bool ucm_guard_is_down(struct ucm_guard *guard, enum ucm_call_kind kind)
+{
+	return guard && atomic_load(&guard->kinds[kind].down);
+}
+
+static void kind_come_up(struct ucm_guard *guard, struct guard_kind *kind)
+{
+	atomic_store(&kind->down, false);
+	kind->trying = false;
+	ucm_info("%s: answers %s again", guard->name,
+		 kind_names[kind - guard->kinds]);
+}
+
+static void kind_go_down(struct ucm_guard *guard, struct guard_kind *kind,
+			 unsigned deadline_ms)
+{
+	int64_t now = ucm_monotonic_ms();
+
+	kind->answers = 0;
+	kind->try_ms = now + TRY_MS;
+	if (atomic_load(&kind->down))
+		return;
+	if (kind->down_ms && now - kind->down_ms < SOON_MS)
+		kind->needs = kind->needs < NEEDS_MOST / 2 ? 2 * kind->needs
+							   : NEEDS_MOST;
+	else
+		kind->needs = NEEDS_FIRST;
+	kind->down_ms = now;
+	atomic_store(&kind->down, true);
+	ucm_error("%s: no answer in %u ms: taken as gone for %s until it "
+		  "answers",
+		  guard->name, deadline_ms, kind_names[kind - guard->kinds]);
+}
+
+/* May a call be made now? */
+static bool kind_admit(struct guard_kind *kind, struct ucm_call *call)
+{
+	if (!atomic_load(&kind->down))
+		return true;
+	if (kind->trying || ucm_monotonic_ms() < kind->try_ms)
+		return false;
+	kind->trying = call->tries = true;
+	return true;
+}
+
+/* A call has ended in time. */
+static void kind_answered(struct ucm_guard *guard, struct guard_kind *kind,
+			  const struct ucm_call *call)
+{
+	if (!call->tries || !atomic_load(&kind->down))
+		return;
+	kind->trying = false;
+	kind->try_ms = ucm_monotonic_ms() + TRY_MS;
+	if (!kind->hung || ++kind->answers >= kind->needs)
+		kind_come_up(guard, kind);
+}
+
+/* One that was given up has returned. */
+static void kind_returned(struct ucm_guard *guard, struct guard_kind *kind,
+			  const struct ucm_call *call)
+{
+	kind->hung--;
+	if (call->tries)
+		kind->trying = false;
+	if (!kind->hung && atomic_load(&kind->down))
+		kind_come_up(guard, kind);
+}
+
+/* ---- calls ---- */
+
+static void guard_drop_ref(struct ucm_call *call, bool last)
+{
+	struct ucm_guard *guard = call->guard;
+
+	if (!last)
+		return;
+	pthread_cond_destroy(&call->ended);
+	free(call);
+	if (guard)
+		guard_put(guard);
 }
 
 void ucm_guard_put(struct ucm_call *call)
 {
 	bool last;
 
-	pthread_mutex_lock(&pool.lock);
+	if (!call->guard) { /* it was never made */
+		guard_drop_ref(call, true);
+		return;
+	}
+	pthread_mutex_lock(&call->guard->lock);
 	last = --call->refs == 0;
-	pthread_mutex_unlock(&pool.lock);
-	if (last)
-		free(call);
+	pthread_mutex_unlock(&call->guard->lock);
+	guard_drop_ref(call, last);
 }
 
-static struct ucm_call *take_call(void)
+static void guard_make_call(struct ucm_job *job)
 {
-	struct ucm_call *call;
+	struct ucm_call *call = (struct ucm_call *)job;
+	struct ucm_guard *guard = call->guard;
+	struct guard_kind *kind = &guard->kinds[call->kind];
+	bool late;
 
-	while (!pool.first) {
-		pool.idle++;
-		pthread_cond_wait(&pool.work, &pool.lock);
-		pool.idle--;
+	call->run(call);
+	pthread_mutex_lock(&guard->lock);
+	call->done = true;
+	late = call->abandoned;
+	if (late)
+		kind_returned(guard, kind, call);
+	else
+		kind_answered(guard, kind, call);
+	pthread_cond_signal(&call->ended);
+	pthread_mutex_unlock(&guard->lock);
+	if (late)
+		call->discard(call);
+	ucm_guard_put(call);
+}
+
+/* Under the lock. */
+static void guard_take_out(struct ucm_guard *guard, struct ucm_call *call,
+			   enum ucm_call_kind kind, int refs)
+{
+	call->job.run = guard_make_call;
+	call->guard = guard;
+	call->kind = kind;
+	call->refs = refs;
+	guard->refs++;
+}
+
+static bool guard_has_ended(struct ucm_guard *guard, struct ucm_call *call,
+			    const struct timespec *until)
+{
+	while (!call->done &&
+	       pthread_cond_timedwait(&call->ended, &guard->lock, until) !=
+		       ETIMEDOUT)
+		;
+	return call->done;
+}
+
+/* Under the lock. Nobody waits for it any more: it hangs in a thread, or no
+ * thread had time for it. */
+static void guard_give_up(struct ucm_guard *guard, struct guard_kind *kind,
+			  struct ucm_call *call, bool added,
+			  unsigned deadline_ms)
+{
+	if (!added || ucm_crew_take_back(kind->crew, &call->job)) {
+		call->refs--; /* the thread's, which there will be none of */
+		if (call->tries)
+			kind->trying = false;
+	} else {
+		call->abandoned = true;
+		kind->hung++;
 	}
-	call = pool.first;
-	pool.first = call->next;
-	if (!pool.first)
-		pool.last = &pool.first;
-	return call;
+	kind_go_down(guard, kind, deadline_ms);
 }
 
-static void *work(void *arg)
+bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind which,
+		    struct ucm_call *call)
 {
-	(void)arg;
-	for (;;) {
-		struct ucm_call *call;
-		bool late;
-
-		pthread_mutex_lock(&pool.lock);
-		call = take_call(); /* who gives up takes it off the queue */
-		pthread_mutex_unlock(&pool.lock);
-		call->run(call);
-
-		pthread_mutex_lock(&pool.lock);
-		call->done = true;
-		late = call->abandoned;
-		pthread_cond_broadcast(&pool.ended);
-		pthread_mutex_unlock(&pool.lock);
-		if (late)
-			call->discard(call);
-		ucm_guard_put(call);
-	}
-	return NULL;
-}
-
-/* Under pool.lock. More calls wait than workers are idle: one more worker. */
-static bool need_worker(void)
-{
-	unsigned waiting = 0;
-	pthread_attr_t attr;
-	pthread_t thread;
-
-	for (struct ucm_call *call = pool.first; call; call = call->next)
-		waiting++;
-	if (waiting <= pool.idle || pool.workers >= MAX_WORKERS)
-		return true;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (!pthread_create(&thread, &attr, work, NULL))
-		pool.workers++;
-	pthread_attr_destroy(&attr);
-	return pool.workers > 0;
-}
-
-static void dequeue(struct ucm_call *call)
-{
-	struct ucm_call **link = &pool.first;
-
-	while (*link && *link != call)
-		link = &(*link)->next;
-	if (!*link)
-		return; /* a worker has it */
-	*link = call->next;
-	if (!call->next)
-		pool.last = link;
-	call->refs--; /* the worker's, which there will be none of */
-}
-
-static bool wait_for(struct ucm_guard *guard, struct ucm_call *call)
-{
-	int64_t until_ms = ucm_monotonic_ms() + guard->deadline_ms;
+	struct guard_kind *kind = &guard->kinds[which];
+	unsigned ms = which == UCM_CALL_SYNCS
+			      ? guard->deadline_ms * UCM_SYNC_DEADLINES
+			      : guard->deadline_ms;
+	int64_t until_ms = ucm_monotonic_ms() + ms;
 	struct timespec until = {
 		.tv_sec = until_ms / 1000,
 		.tv_nsec = until_ms % 1000 * 1000000,
 	};
-	bool done;
+	bool added, done = false;
 
-	pthread_mutex_lock(&pool.lock);
-	call->next = NULL;
-	*pool.last = call;
-	pool.last = &call->next;
-	if (need_worker())
-		pthread_cond_signal(&pool.work);
-	while (!call->done &&
-	       pthread_cond_timedwait(&pool.ended, &pool.lock, &until) !=
-		       ETIMEDOUT)
-		;
-	done = call->done;
-	if (!done) {
-		call->abandoned = true;
-		dequeue(call);
+	ucm_cond_init_monotonic(&call->ended);
+	pthread_mutex_lock(&guard->lock);
+	if (kind_admit(kind, call)) {
+		guard_take_out(guard, call, which, 2);
+		added = ucm_crew_add(kind->crew, &call->job);
+		done = added && guard_has_ended(guard, call, &until);
+		if (!done)
+			guard_give_up(guard, kind, call, added, ms);
 	}
-	pthread_mutex_unlock(&pool.lock);
+	pthread_mutex_unlock(&guard->lock);
 	return done;
 }
 
-/* While it is tripped, one caller every RETRY_MS may try. */
-static bool may_try(struct ucm_guard *guard)
+bool ucm_guard_send(struct ucm_guard *guard, struct ucm_call *call)
 {
-	int64_t until = atomic_load(&guard->tripped_until_ms);
-	int64_t now = ucm_monotonic_ms();
+	bool sent;
 
-	if (!until)
-		return true;
-	return now >= until &&
-	       atomic_compare_exchange_strong(&guard->tripped_until_ms, &until,
-					      now + RETRY_MS +
-						      guard->deadline_ms);
+	ucm_cond_init_monotonic(&call->ended);
+	pthread_mutex_lock(&guard->lock);
+	guard_take_out(guard, call, UCM_CALL_CLOSES, 1);
+	sent = ucm_crew_add(guard->kinds[UCM_CALL_CLOSES].crew, &call->job);
+	if (!sent) {
+		guard->refs--;
+		call->guard = NULL;
+	}
+	pthread_mutex_unlock(&guard->lock);
+	return sent;
 }
 
-bool ucm_guard_call(struct ucm_guard *guard, struct ucm_call *call)
-{
-	bool done;
+/* ---- threads that must not wait ---- */
 
-	call->refs = 2;
-	if (!may_try(guard)) {
-		call->refs = 1;
-		return false;
-	}
-	done = wait_for(guard, call);
-	if (!done) {
-		if (!atomic_exchange(&guard->tripped_until_ms,
-				     ucm_monotonic_ms() + RETRY_MS))
-			ucm_error("%s: no answer in %u ms: taken as gone until "
-				  "it answers",
-				  guard->name, guard->deadline_ms);
-	} else if (atomic_exchange(&guard->tripped_until_ms, 0)) {
-		ucm_info("%s: answers again", guard->name);
-	}
-	return done;
+_Thread_local bool ucm_must_not_wait;
+static _Atomic unsigned calls_that_waited;
+
+unsigned ucm_calls_that_waited(void)
+{
+	return atomic_load(&calls_that_waited);
+}
+
+void ucm_guard_report_wait(const char *call)
+{
+	atomic_fetch_add(&calls_that_waited, 1);
+	ucm_error("%s: made by a thread that serves all requests, and may wait "
+		  "(a defect of ucmfs)",
+		  call);
 }

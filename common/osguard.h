@@ -4,39 +4,89 @@
  *
  * A call on a dead file server sleeps where no signal reaches it, and so would
  * the program that asked us. A directory that is put under guard has all calls
- * of osfile.h on it, and on what is opened below it, made by worker threads:
- * the caller waits until the deadline and gets -ETIMEDOUT; the worker is left
- * to its fate and its late result is thrown away. After a time-out the guard
- * is tripped: calls fail at once, and one every few seconds tries again.
+ * of osfile.h on it, and on what is opened below it, made by threads of the
+ * guard's own: the caller waits until the deadline and gets -ETIMEDOUT; the
+ * thread is left to its fate and its late result is thrown away.
+ *
+ * A server may answer reads where it does not answer writes, so each kind of
+ * call has threads and health of its own. When a call has timed out, its kind
+ * is down: further calls of that kind fail at once, except one at a time that
+ * tries, every few seconds. It is up again when all that hung has returned, or
+ * when several that tried in a row were answered. So one lucky call
+ * does not bring back a server that lets others hang, and a server that hangs
+ * costs no more threads than its kinds may have.
  */
 #ifndef UCM_OSGUARD_H
 #define UCM_OSGUARD_H
 
+#include <pthread.h>
 #include <stdbool.h>
+
+#include "common/crew.h"
 
 struct ucm_guard;
 
-/* Guard a directory's descriptor (and descriptors opened below it with
- * ucm_os_open). name is for the log. -ENOMEM; -EMFILE: descriptor too high. */
+enum ucm_call_kind {
+	UCM_CALL_READS,  /* what changes nothing, opening for reading too */
+	UCM_CALL_WRITES, /* and what a close would report */
+	UCM_CALL_SYNCS,  /* they may take UCM_SYNC_DEADLINES times as long */
+	UCM_CALL_CLOSES, /* nobody waits for them, and none is given up */
+	UCM_CALL_KINDS
+};
+#define UCM_SYNC_DEADLINES 4
+
+/* A guard of its own, which guards nothing yet. name is for the log, and for
+ * the threads. -ENOMEM. */
+int ucm_guard_new(const char *name, unsigned deadline_ms,
+		  struct ucm_guard **out);
+
+/* A descriptor is under guard from now on, and so are those that are opened
+ * below it with ucm_os_open. -EMFILE: descriptor too high. */
+int ucm_guard_set(struct ucm_guard *guard, int fd);
+
+/* Both. */
 int ucm_guard_open(int dirfd, const char *name, unsigned deadline_ms,
 		   struct ucm_guard **out);
+
+/* The kernel's close(2) of a file there waits for the server in a way that no
+ * signal ends (a FUSE server's FLUSH): before one is made, the server is asked
+ * something else, for which a process can be killed. */
+void ucm_guard_ask_before_close(struct ucm_guard *guard);
+bool ucm_guard_asks_before_close(const struct ucm_guard *guard);
 
 /* No call on its descriptors may be in use. Calls that never came back keep
  * what they need for themselves. NULL is harmless. */
 void ucm_guard_close(struct ucm_guard *guard);
 
+/* Does a kind of call fail at once? NULL: never. */
+bool ucm_guard_is_down(struct ucm_guard *guard, enum ucm_call_kind kind);
+
+/* ---- threads that must not wait ---- */
+
+/*
+ * While it is true, this thread serves somebody else's requests too, and must
+ * not make calls that may wait: those under guard, and syncs. One that it makes
+ * nevertheless is reported in the log, once for each name of a call, and
+ * counted: it is a defect of ours.
+ */
+extern _Thread_local bool ucm_must_not_wait;
+unsigned ucm_calls_that_waited(void);
+
 /* ---- for osfile.c ---- */
 
-/* One call: run() is made by a worker and sets result; discard()
+/* One call: run() is made by a thread of the guard and sets result; discard()
  * undoes a result that came too late (closes a descriptor). The struct
  * that it is embedded in is allocated with malloc, and free() ends it. */
 struct ucm_call {
+	struct ucm_job job;
 	void (*run)(struct ucm_call *call);
 	void (*discard)(struct ucm_call *call);
 	long result;
-	struct ucm_call *next;
-	int refs;  /* caller and worker */
-	bool done, abandoned;
+	struct ucm_guard *guard;
+	enum ucm_call_kind kind;
+	pthread_cond_t ended;
+	int refs; /* caller and thread */
+	bool done, abandoned, tries;
 };
 
 /* The guard of a descriptor, or NULL. */
@@ -44,10 +94,20 @@ struct ucm_guard *ucm_guard_of(int fd);
 
 /* A new descriptor has the guard of the directory that it was opened below. */
 void ucm_guard_inherit(int fd, int dirfd);
+/* It is about to be closed, and its number may be another's. */
+void ucm_guard_forget(int fd);
 
 /* Make the call under guard: true if it has ended, false on a time-out. In
  * both cases ucm_guard_put() must follow. */
-bool ucm_guard_call(struct ucm_guard *guard, struct ucm_call *call);
+bool ucm_guard_call(struct ucm_guard *guard, enum ucm_call_kind kind,
+		    struct ucm_call *call);
 void ucm_guard_put(struct ucm_call *call);
+
+/* Have the call made some time, for nobody. False: it cannot be, and is
+ * the caller's. */
+bool ucm_guard_send(struct ucm_guard *guard, struct ucm_call *call);
+
+/* A call of that name waits in a thread that must not. */
+void ucm_guard_report_wait(const char *call);
 
 #endif

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -220,7 +221,7 @@ UNIT_TEST(after_a_time_out_calls_fail_at_once_until_one_is_answered)
 	set_hang(NULL);
 	fx_wait(answers, NULL);
 	ck_assert_uint_eq(tried(), 2);
-	ck_assert(fx_logged("shelf: answers again"));
+	ck_assert(fx_logged("shelf: answers reads again"));
 	for (unsigned i = 0; i < 100; i++)
 		must(!ucm_os_fstat(root, &st));
 	ck_assert_uint_eq(tried(), 102);
@@ -245,11 +246,10 @@ UNIT_TEST(one_directory_that_hangs_is_none_of_the_others)
 	close(fd);
 }
 
-#define CALLERS 80 /* more than there are workers */
+#define CALLERS 80 /* more than a guard has threads */
 
 struct caller {
 	pthread_t thread;
-	struct ucm_guard *guard;
 	int fd, err;
 };
 
@@ -262,35 +262,63 @@ static void *call_once(void *arg)
 	return NULL;
 }
 
-/* What no worker had taken is not made when one has time again. */
-UNIT_TEST(when_all_workers_hang_every_call_times_out)
+static void call_at_once(struct caller *callers, void *(*fn)(void *arg))
+{
+	for (unsigned i = 0; i < CALLERS; i++) {
+		callers[i].fd = root;
+		ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, fn,
+						&callers[i]), 0);
+	}
+}
+
+static void join_timed_out(struct caller *callers)
+{
+	for (unsigned i = 0; i < CALLERS; i++) {
+		pthread_join(callers[i].thread, NULL);
+		must(callers[i].err == -ETIMEDOUT);
+	}
+}
+
+/* What no thread had taken is not made when one has time again. */
+UNIT_TEST(when_all_threads_hang_every_call_times_out)
 {
 	struct caller callers[CALLERS];
 	unsigned taken;
 
+	guard_fd(root, 1000);
 	set_hang("fstat");
-	for (unsigned i = 0; i < CALLERS; i++) {
-		struct caller *caller = &callers[i];
-
-		caller->fd = fcntl(root, F_DUPFD_CLOEXEC, 0);
-		ck_assert_int_eq(ucm_guard_open(caller->fd, "shelf", 1000,
-						&caller->guard), 0);
-		ck_assert_int_eq(pthread_create(&caller->thread, NULL,
-						call_once, caller), 0);
-	}
-	for (unsigned i = 0; i < CALLERS; i++) {
-		pthread_join(callers[i].thread, NULL);
-		ck_assert_int_eq(callers[i].err, -ETIMEDOUT);
-	}
+	call_at_once(callers, call_once);
+	join_timed_out(callers);
 	taken = tried();
 	ck_assert_uint_lt(taken, CALLERS);
 	set_hang(NULL);
-	guard_fd(root, LONG_MS);
-	for (unsigned i = 0; i < CALLERS; i++) {
-		must(answers(NULL));
-		ucm_guard_close(callers[i].guard); /* late calls have the fd */
-	}
-	ck_assert_uint_eq(tried(), taken + CALLERS);
+	fx_wait(answers, NULL);
+	must(answers(NULL));
+	ck_assert_uint_eq(tried(), taken + 2);
+}
+
+/* They are all of that directory's. */
+UNIT_TEST(when_all_threads_of_one_hang_another_is_served)
+{
+	struct caller callers[CALLERS];
+	struct ucm_guard *other;
+	struct stat st;
+	int fd;
+
+	fx_mkdirs(fx_path("$/other"));
+	fd = open(fx_path("$/other"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_assert_int_eq(ucm_guard_open(fd, "other", LONG_MS, &other), 0);
+	guard_fd(root, 1000);
+	set_hang("fstat");
+	call_at_once(callers, call_once);
+	for (unsigned i = 0; i < CALLERS; i++)
+		must(!ucm_os_stat(fd, ".", &st));
+	join_timed_out(callers);
+	for (unsigned i = 0; i < CALLERS; i++)
+		must(!ucm_os_stat(fd, ".", &st));
+	set_hang(NULL);
+	ucm_guard_close(other);
+	close(fd);
 }
 
 /* ---- who is under guard ---- */
@@ -316,18 +344,129 @@ UNIT_TEST(what_is_opened_below_is_under_guard)
 	close(memory);
 }
 
-/* It may take its time. */
-UNIT_TEST(a_sync_is_made_by_its_caller)
+/* ---- kinds of calls ---- */
+
+UNIT_TEST(where_writes_hang_reads_go_on)
 {
 	struct stat st;
 
+	guard_fd(root, SHORT_MS);
+	set_hang("mkdir");
+	ck_assert_int_eq(ucm_os_mkdir(root, "a", 0755), -ETIMEDOUT);
+	ck_assert(fx_logged("shelf: no answer in 100 ms: taken as gone for "
+			    "writes"));
+	for (unsigned i = 0; i < 100; i++)
+		must(!ucm_os_fstat(root, &st));
+	ck_assert_int_eq(ucm_os_rmdir(root, "b"), -ETIMEDOUT); /* at once */
+	ck_assert(ucm_guard_is_down(guard, UCM_CALL_WRITES));
+	ck_assert(!ucm_guard_is_down(guard, UCM_CALL_READS));
+	let_go("mkdir", root, "a");
+}
+
+/* More writers than there are threads for writes. */
+static void *make_folder(void *arg)
+{
+	struct caller *caller = arg;
+
+	caller->err = ucm_os_mkdir(caller->fd, "a", 0755);
+	return NULL;
+}
+
+UNIT_TEST(many_writes_that_hang_leave_threads_to_reads)
+{
+	struct caller callers[CALLERS];
+	struct stat st;
+
+	guard_fd(root, 1000);
+	set_hang("mkdir");
+	call_at_once(callers, make_folder);
+	for (unsigned i = 0; i < CALLERS; i++)
+		must(!ucm_os_fstat(root, &st));
+	join_timed_out(callers);
+}
+
+/* It may take longer, and not for ever. */
+UNIT_TEST(a_sync_has_a_deadline_too)
+{
+	struct stat st;
+
+	guard_fd(root, SHORT_MS);
+	ck_assert_int_eq(ucm_os_fsync(root), 0);
+	ck_assert(!pthread_equal(hang.last, pthread_self()));
+	set_hang("syncfs");
+	ck_assert_int_eq(ucm_os_syncfs(root), -ETIMEDOUT);
+	ck_assert(fx_logged("shelf: no answer in 400 ms: taken as gone for "
+			    "syncs"));
+	ck_assert_int_eq(ucm_os_fstat(root, &st), 0);
+	let_go("syncfs", root, "");
+}
+
+/* Nobody waits for a close, and the number is free when it has been made. */
+UNIT_TEST(a_close_that_hangs_keeps_nobody_waiting)
+{
+	unsigned before = fx_count("/proc/self/fd");
+	struct stat st;
+	int fds[CALLERS];
+
+	guard_fd(root, LONG_MS);
+	for (unsigned i = 0; i < CALLERS; i++)
+		fds[i] = ucm_os_open(root, "f", O_RDWR | O_CREAT, 0644);
+	set_hang("close");
+	for (unsigned i = 0; i < CALLERS; i++)
+		ucm_os_close(fds[i]);
+	ck_assert_int_eq(ucm_os_fstat(root, &st), 0);
+	ck_assert(!ucm_guard_is_down(guard, UCM_CALL_CLOSES));
+	ck_assert_uint_eq(fx_count("/proc/self/fd"), before + CALLERS);
+	set_hang(NULL);
+	fx_wait(are_as_many, &before);
+	ck_assert_ptr_null(ucm_guard_of(fds[0]));
+}
+
+UNIT_TEST(a_path_that_hangs_is_given_up)
+{
+	char *path;
+
+	ck_assert_int_eq(ucm_guard_new("shelf", SHORT_MS, &guard), 0);
+	set_hang("realpath");
+	ck_assert_int_eq(ucm_os_real_path(guard, fx_path("$"), &path),
+			 -ETIMEDOUT);
+	ck_assert_ptr_null(path);
+	set_hang(NULL);
+}
+
+UNIT_TEST(what_is_opened_by_its_path_is_under_guard)
+{
+	char *path;
+	int fd;
+
+	ck_assert_int_eq(ucm_guard_new("shelf", LONG_MS, &guard), 0);
+	ck_assert_int_eq(ucm_os_real_path(guard, fx_path("$/."), &path), 0);
+	ck_assert_str_eq(path, fx_path("$"));
+	fd = ucm_os_open_root(guard, path);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_ptr_eq(ucm_guard_of(fd), guard);
+	free(path);
+	ucm_os_close(fd);
+	ck_assert_int_eq(ucm_os_open_root(guard, fx_path("$/none")), -ENOENT);
+}
+
+/* ---- threads that must not wait ---- */
+
+UNIT_TEST(a_thread_that_must_not_wait_is_reported)
+{
+	unsigned before = ucm_calls_that_waited();
+	struct stat st;
+
+	ucm_must_not_wait = true;
+	ck_assert_int_eq(ucm_os_fstat(root, &st), 0); /* under no guard */
+	ck_assert_uint_eq(ucm_calls_that_waited(), before);
+	ck_assert_int_eq(ucm_os_fdatasync(root), 0);
+	ck_assert_uint_eq(ucm_calls_that_waited(), before + 1);
+	ck_assert(fx_logged("fdatasync: made by a thread"));
 	guard_fd(root, LONG_MS);
 	ck_assert_int_eq(ucm_os_fstat(root, &st), 0);
-	ck_assert(!pthread_equal(hang.last, pthread_self()));
-	ck_assert_int_eq(ucm_os_fsync(root), 0);
-	ck_assert(pthread_equal(hang.last, pthread_self()));
-	ck_assert_int_eq(ucm_os_syncfs(root), 0);
-	ck_assert(pthread_equal(hang.last, pthread_self()));
+	ck_assert_uint_eq(ucm_calls_that_waited(), before + 2);
+	ucm_must_not_wait = false;
 }
 
 static void ask_again(void *arg)
