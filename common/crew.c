@@ -26,6 +26,7 @@ struct ucm_crew {
 	pthread_cond_t ended; /* for close */
 	struct ucm_job *first, **last;
 	unsigned most, threads, idle, waiting, running;
+	int64_t moved_ms; /* when a job ended last, or the first was added */
 	bool closing;
 	bool owned; /* by whoever has opened it */
 	void (*on_fork)(void *arg);
@@ -147,6 +148,7 @@ static void *crew_main(void *arg)
 		job->run(job);
 		pthread_mutex_lock(&crew->lock);
 		crew->running--;
+		crew->moved_ms = ucm_monotonic_ms();
 	}
 	last = --crew->threads == 0 && !crew->owned;
 	pthread_cond_signal(&crew->ended);
@@ -203,6 +205,8 @@ bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job)
 	pthread_mutex_lock(&crew->lock);
 	taken = crew_has_thread_for(crew, crew->waiting + 1);
 	if (taken) {
+		if (!crew->waiting && !crew->running)
+			crew->moved_ms = ucm_monotonic_ms();
 		*crew->last = job;
 		crew->last = &job->next;
 		crew->waiting++;
@@ -231,12 +235,15 @@ bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job)
 	return there;
 }
 
-unsigned ucm_crew_load(struct ucm_crew *crew)
+unsigned ucm_crew_load(struct ucm_crew *crew, int64_t *stalled_ms_out)
 {
 	unsigned load;
 
 	pthread_mutex_lock(&crew->lock);
 	load = crew->waiting + crew->running;
+	if (stalled_ms_out)
+		*stalled_ms_out =
+			load ? ucm_monotonic_ms() - crew->moved_ms : 0;
 	pthread_mutex_unlock(&crew->lock);
 	return load;
 }

@@ -14,6 +14,7 @@
 #define UCM_CREW_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct ucm_crew;
 
@@ -37,8 +38,9 @@ bool ucm_crew_add(struct ucm_crew *crew, struct ucm_job *job);
  */
 bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job);
 
-/* Jobs that wait or run. */
-unsigned ucm_crew_load(struct ucm_crew *crew);
+/* Jobs that wait or run. stalled_ms_out: how long none of them has ended, unless
+ * it is NULL. */
+unsigned ucm_crew_load(struct ucm_crew *crew, int64_t *stalled_ms_out);
 
 /*
  * No job is added any more. What waits is run, and the threads end. After

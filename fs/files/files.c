@@ -337,7 +337,7 @@ static int new_file(int dirfd, const char *path,
 	err = give(dirfd, path, fd, owner, st);
 	if (!err)
 		return fd;
-	close(fd);
+	ucm_os_close(fd);
 	ucm_os_unlink(dirfd, path);
 	return err;
 }

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "common/osfile.h"
 #include "fs/files/files.h"
 
 #define FIRST_HEADS 1024u /* a power of two, as all that follow */
@@ -55,7 +55,7 @@ int ucm_files_nodes_init(struct ucm_files_nodes *nodes)
 static void close_fd(int fd)
 {
 	if (fd >= 0)
-		close(fd);
+		ucm_os_close(fd);
 }
 
 /* A list of them, without nodes->lock: a descriptor may be the last of a

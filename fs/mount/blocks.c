@@ -19,6 +19,7 @@
 
 #include "common/log.h"
 #include "common/osfile.h"
+#include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
 static const struct ucm_handle_ops block_handle;
@@ -73,9 +74,13 @@ static int block_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (!file)
 		return -ESTALE; /* look the name up again */
-	pthread_mutex_lock(&file->lock);
-	err = file->fd < 0 ? -ESTALE : ucm_os_fstat(file->fd, &st);
-	pthread_mutex_unlock(&file->lock);
+	err = ucm_wait_for(&daemon->store->dirs, file->dir);
+	if (!err)
+		err = ucm_handle_lock(daemon, file);
+	if (!err) {
+		err = file->fd < 0 ? -ESTALE : ucm_os_fstat(file->fd, &st);
+		pthread_mutex_unlock(&file->lock);
+	}
 	if (!err) {
 		ucm_attr_file(daemon, file, &st, out);
 		out->st_ino = ucm_ino_of_block(
@@ -162,7 +167,7 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_handle *file;
-	int err = 0;
+	int err;
 
 	if (ucm_open_changes(fi))
 		return block_refuse_write(account, ino);
@@ -171,7 +176,11 @@ static int block_open(struct ucm_account *account, fuse_ino_t ino,
 		file = ucm_handle_open(daemon, &block_handle, ino);
 	if (!file)
 		return -ENOMEM;
-	pthread_mutex_lock(&file->lock);
+	err = ucm_handle_lock(daemon, file);
+	if (err) {
+		ucm_handle_put(daemon, file);
+		return err;
+	}
 	if (file->opens)
 		err = ucm_store_open_again(daemon->store, &file->open);
 	else if (!ucm_kept_open(daemon, file))

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 
+#include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
 #ifndef RENAME_NOREPLACE
@@ -97,8 +98,8 @@ static int bucket_opendir(struct ucm_account *account, fuse_ino_t ino,
 	(void)fi;
 	if (!space)
 		return -ENOENT;
-	ucm_store_fill_bucket(daemon->store, space, ucm_bucket_number(ino));
-	return 0;
+	return ucm_store_fill_bucket(daemon->store, space,
+				     ucm_bucket_number(ino));
 }
 
 static bool bucket_list_block(struct ucm_listing *list,
@@ -203,8 +204,10 @@ static int bucket_rename_to_block(struct ucm_account *account,
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_entry entry;
 	ucm_ref ref;
-	int err;
+	int err = ucm_wait_long(&daemon->store->dirs, file->dir);
 
+	if (err)
+		return err;
 	if (flags & RENAME_NOREPLACE &&
 	    !ucm_store_find(daemon->store, key, &entry, &ref))
 		return -EEXIST;

@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/index/memory.h"
+#include "fs/tier/wait.h"
 
 static const struct ucm_handle_ops control_handle, index_handle;
 
@@ -124,12 +125,16 @@ static int control_size(struct ucm_daemon *daemon,
 			const struct control *control, size_t *out)
 {
 	char *text;
+	int err;
 
 	if (!control->text) {
 		*out = ucm_index_memory_size(
 			ucm_index_live(daemon->store->index));
 		return 0;
 	}
+	err = ucm_wait_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	text = control->text(daemon, out);
 	free(text);
 	return text ? 0 : -ENOENT;
@@ -182,6 +187,9 @@ static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (ucm_open_changes(fi) && !control->write)
 		return -EPERM;
+	err = ucm_wait_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	text = control->text(daemon, &len);
 	if (!text)
 		return -ENOENT;
@@ -191,7 +199,7 @@ static int control_open_text(struct ucm_daemon *daemon, fuse_ino_t ino,
 	file = err ? NULL : ucm_handle_open(daemon, &control_handle, 0);
 	if (!file) {
 		if (fd >= 0)
-			close(fd);
+			ucm_os_close(fd);
 		return err ? err : -ENOMEM;
 	}
 	file->fd = fd;
@@ -238,7 +246,7 @@ static int control_first_index(fuse_req_t req, struct ucm_handle *file)
 		return -errno;
 	id = ucm_passthrough_register(req, fd);
 	if (id < 0) {
-		close(fd);
+		ucm_os_close(fd);
 		if (!ucm_passthrough_is_refusal(id))
 			return id;
 		if (!atomic_exchange(&daemon->index_refused, true))

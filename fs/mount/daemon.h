@@ -6,7 +6,8 @@
  * keys and references. What it wants to know of files on disk it asks
  * store.h, and for files/ files.h.
  *
- * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), kinds.h
+ * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), request.h
+ * (who serves them), rings.c (answers over io_uring), kinds.h
  * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
  * staging.c, manifest.c, control.c, files.c), node.c (inode numbers,
  * attributes), listing.c, handles.c, opens.c (open inodes and files being
@@ -39,6 +40,7 @@
 #include "fs/watch/trace.h"
 
 struct ucm_account;
+struct ucm_crews;
 struct ucm_handle;
 
 struct ucm_handles {
@@ -75,6 +77,7 @@ struct ucm_daemon {
 	bool session_in_use; /* at the end, by a call that hangs */
 	struct ucm_handles files;
 	struct ucm_kept kept;
+	struct ucm_crews *crews; /* request.h */
 	struct ucm_files_nodes nodes;
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
@@ -198,10 +201,10 @@ struct ucm_handle_ops {
 	/* NULL: 0, there is no disk. */
 	int (*fsync)(struct ucm_account *account, struct ucm_handle *file,
 		     bool datasync);
-	/* The last close; it still has its descriptor. NULL: nothing is to be
+	/* The last close; it still has its descriptor. -EINPROGRESS (see
+	 * fs/tier/wait.h): nothing is done yet; else 0. NULL: nothing is to be
 	 * done. */
-	void (*last_close)(struct ucm_account *account,
-			   struct ucm_handle *file);
+	int (*last_close)(struct ucm_account *account, struct ucm_handle *file);
 };
 
 /*
@@ -218,6 +221,7 @@ struct ucm_handle {
 	pthread_mutex_t lock;
 	const struct ucm_handle_ops *ops; /* its kind */
 	int fd;		 /* -1 while a staging file is closed */
+	int read_fd;	 /* of files/: fd, before it was needed for writing */
 	int backing_id;	 /* 0: none */
 	uint8_t dir;	 /* where its bytes are, if on a tier */
 	uint8_t control; /* of .ucmfs/: its number */
@@ -261,6 +265,10 @@ struct ucm_handle *ucm_handle_get(struct ucm_daemon *daemon, fuse_ino_t node);
 struct ucm_handle *ucm_handle_by_name(struct ucm_daemon *daemon, uint16_t space,
 				      unsigned bucket, const char *name);
 void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file);
+
+/* Its lock. In a thread that must not wait it is not waited for while another
+ * holds it over a call that takes long: -EINPROGRESS. */
+int ucm_handle_lock(const struct ucm_daemon *daemon, struct ucm_handle *file);
 
 /* Its descriptor and backing id, if it has them, are closed. Under file->lock,
  * when the kernel has no open left on it. */
@@ -317,12 +325,11 @@ static inline bool ucm_handle_wants_backing(const struct ucm_daemon *daemon,
 /* All under file->lock. The first open: let the kernel reach the descriptor
  * itself, if it can. */
 void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file);
-/* The last close: the end of that, and of the descriptor. */
-void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file);
 /* One more open of a file that has its descriptor. */
 void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi);
-/* One open less, which was the last perhaps. Drops a reference. */
-void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file);
+/* One open less, which was the last perhaps. Drops a reference. 0, or
+ * -EINPROGRESS: in a thread that must not wait; nothing is done yet. */
+int ucm_handle_close(struct ucm_account *account, struct ucm_handle *file);
 /* The entry of a file that was created and is open. If that fails it is closed
  * again. */
 int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,

@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/files/files.h"
+#include "fs/tier/wait.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -129,9 +130,11 @@ static int files_attr_of_open(struct ucm_daemon *daemon,
 
 	if (!file)
 		return -ENOENT;
-	pthread_mutex_lock(&file->lock);
-	err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, &st);
-	pthread_mutex_unlock(&file->lock);
+	err = ucm_handle_lock(daemon, file);
+	if (!err) {
+		err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, &st);
+		pthread_mutex_unlock(&file->lock);
+	}
 	ucm_handle_put(daemon, file);
 	if (!err)
 		files_fill_attr(daemon, node, &st, out);
@@ -174,14 +177,17 @@ static int files_change_open(struct ucm_daemon *daemon, fuse_ino_t ino,
 			     const struct ucm_files_change *change)
 {
 	struct ucm_handle *file = ucm_handle_get(daemon, ino);
-	int err = -ENOENT;
+	int err;
 
 	if (!file)
-		return err;
-	pthread_mutex_lock(&file->lock);
-	if (file->fd >= 0 && (file->writes || !change->size_set))
-		err = ucm_files_change_fd(file->fd, change);
-	pthread_mutex_unlock(&file->lock);
+		return -ENOENT;
+	err = ucm_handle_lock(daemon, file);
+	if (!err) {
+		err = file->fd >= 0 && (file->writes || !change->size_set)
+			      ? ucm_files_change_fd(file->fd, change)
+			      : -ENOENT;
+		pthread_mutex_unlock(&file->lock);
+	}
 	ucm_handle_put(daemon, file);
 	return err;
 }
@@ -534,8 +540,8 @@ static void files_after_removal(struct ucm_daemon *daemon,
 {
 	if (!err || err == -ENOENT)
 		ucm_files_removed(&daemon->nodes, folder, name, fd);
-	else if (fd >= 0)
-		close(fd);
+	else
+		ucm_os_close(fd);
 }
 
 typedef int files_lock_fn(struct ucm_files_nodes *nodes,
@@ -601,8 +607,7 @@ static int files_rename_pair(struct ucm_daemon *daemon,
 		return 0;
 	}
 	free(copy);
-	if (fd >= 0)
-		close(fd);
+	ucm_os_close(fd);
 	return err;
 }
 
@@ -678,7 +683,7 @@ static int files_create_locked(fuse_req_t req, struct ucm_files_node *folder,
 	if (err) {
 		if (fd >= 0) {
 			ucm_files_written(&daemon->file_tree, &made, 0);
-			close(fd);
+			ucm_os_close(fd);
 		}
 		return err;
 	}
@@ -712,7 +717,9 @@ static int files_create(struct ucm_account *account, fuse_ino_t parent,
 	return err == -EEXIST && !(fi->flags & O_EXCL) ? -ESTALE : err;
 }
 
-/* From now on for writing as well; whoever reads with it still can. */
+/* From now on for writing as well; whoever reads with it still can. Under guard
+ * the old descriptor stays as it is until the last close, because dup3(2) closes
+ * the file that had the number, and may wait for that. */
 static int files_make_writable(struct ucm_daemon *daemon,
 			       struct ucm_handle *file)
 {
@@ -723,11 +730,15 @@ static int files_make_writable(struct ucm_daemon *daemon,
 	fd = ucm_os_reopen(file->fd, O_RDWR);
 	if (fd < 0)
 		return fd;
-	if (dup3(fd, file->fd, O_CLOEXEC) < 0) {
-		close(fd);
+	if (daemon->store->dirs.at[file->dir]->guard) {
+		file->read_fd = file->fd;
+		file->fd = fd;
+	} else if (dup3(fd, file->fd, O_CLOEXEC) < 0) {
+		ucm_os_close(fd);
 		return -EMFILE;
+	} else {
+		ucm_os_close(fd);
 	}
-	close(fd);
 	file->writes = true;
 	return 0;
 }
@@ -742,7 +753,7 @@ static int files_reopen_gone(const struct ucm_files_node *node, int flags,
 	fd = ucm_os_reopen(node->fd, flags);
 	err = fd < 0 ? fd : ucm_os_fstat(fd, st);
 	if (err && fd >= 0)
-		close(fd);
+		ucm_os_close(fd);
 	return err ? err : fd;
 }
 
@@ -764,7 +775,7 @@ static int files_open_first(struct ucm_daemon *daemon,
 	opened.st = *st;
 	if (ucm_files_ino(&daemon->file_tree, &opened) == node->ino)
 		return fd;
-	close(fd);
+	ucm_os_close(fd);
 	return -ESTALE;
 }
 
@@ -792,7 +803,7 @@ static int files_open_locked(fuse_req_t req, struct ucm_files_node *node,
 	if (!err)
 		files_count_open(file, fi);
 	else if (!file->opens)
-		ucm_handle_detach(req, file);
+		ucm_handle_close_file(daemon, file);
 	return err;
 }
 
@@ -806,9 +817,11 @@ static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
 
 	if (!file)
 		return -ENOMEM;
-	pthread_mutex_lock(&file->lock);
-	err = files_open_locked(req, node, file, path, fi);
-	pthread_mutex_unlock(&file->lock);
+	err = ucm_handle_lock(daemon, file);
+	if (!err) {
+		err = files_open_locked(req, node, file, path, fi);
+		pthread_mutex_unlock(&file->lock);
+	}
 	if (err)
 		ucm_handle_put(daemon, file);
 	return err;
@@ -849,12 +862,16 @@ static int files_failed(struct ucm_daemon *daemon,
 /* The error is the program's. */
 static int files_flush(struct ucm_account *account, struct ucm_handle *file)
 {
-	int err = 0;
+	int err;
 
 	/* the kernel opens a file that it passes through once more, and does
 	 * not report to its file system when that is closed */
-	if (file->told_at_close && file->writes)
-		err = ucm_os_flush(file->fd);
+	if (!file->told_at_close || !file->writes)
+		return 0;
+	err = ucm_wait_long(&account->daemon->store->dirs, file->dir);
+	if (err)
+		return err;
+	err = ucm_os_flush(file->fd);
 	return err ? files_failed(account->daemon, file, "close", err) : 0;
 }
 
@@ -873,12 +890,15 @@ static int files_fallocate(struct ucm_daemon *daemon, struct ucm_handle *file,
 	return ucm_os_fallocate(file->fd, mode, off, len);
 }
 
-static void files_last_close(struct ucm_account *account,
-			     struct ucm_handle *file)
+static int files_last_close(struct ucm_account *account,
+			    struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
+	int err = ucm_wait_for(&daemon->store->dirs, file->dir);
 
+	if (err)
+		return err;
 	if (file->writes &&
 	    !ucm_files_is_gone(&daemon->nodes, files_node(daemon, file->node)))
 		files_count_growth(daemon, file);
@@ -888,6 +908,7 @@ static void files_last_close(struct ucm_account *account,
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
 		ucm_notify_attr(daemon, file->node);
+	return 0;
 }
 
 /* ---- folders ---- */
@@ -1073,6 +1094,7 @@ const struct ucm_node_ops ucm_files_ops = {
 	.timeout = files_timeout,
 	.remembers_absence = true,
 	.moved_by_copy = true,
+	.asks_all = true,
 	.xattrs = files_xattrs,
 	.getattr = files_getattr,
 	.setattr = files_setattr,

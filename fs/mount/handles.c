@@ -18,8 +18,12 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/osfile.h"
+#include "common/osguard.h"
+#include "fs/tier/wait.h"
 
 #define HEADS 4096u
+#define LOCK_NS 100000
 
 /* linux/fuse.h has it since 6.9; libfuse makes the call only for a request */
 #ifndef FUSE_DEV_IOC_BACKING_CLOSE
@@ -60,9 +64,9 @@ void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 		      FUSE_DEV_IOC_BACKING_CLOSE, &id);
 	file->backing_id = 0;
 	ucm_hold_end(daemon->store, &file->open);
-	if (file->fd >= 0)
-		close(file->fd);
-	file->fd = -1;
+	ucm_os_close(file->fd);
+	ucm_os_close(file->read_fd);
+	file->fd = file->read_fd = -1;
 }
 
 static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)
@@ -106,7 +110,7 @@ struct ucm_handle *ucm_handle_open(struct ucm_daemon *daemon,
 	if (!file)
 		return NULL;
 	file->ops = ops;
-	file->fd = -1;
+	file->fd = file->read_fd = -1;
 	file->refs = 1;
 	file->touched_ms = ucm_monotonic_ms();
 	pthread_mutex_init(&file->lock, NULL);
@@ -237,8 +241,30 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 
 void ucm_handle_return_fd(const struct ucm_handle *file, int fd)
 {
-	if (fd >= 0 && fd != file->fd)
-		close(fd);
+	if (fd != file->fd)
+		ucm_os_close(fd);
+}
+
+/* Others hold it for a few instructions, as a rule. */
+int ucm_handle_lock(const struct ucm_daemon *daemon, struct ucm_handle *file)
+{
+	struct timespec until;
+
+	if (!ucm_must_not_wait) {
+		pthread_mutex_lock(&file->lock);
+		return 0;
+	}
+	if (!pthread_mutex_trylock(&file->lock))
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += LOCK_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	return pthread_mutex_clocklock(&file->lock, CLOCK_MONOTONIC, &until)
+		       ? ucm_wait_long(&daemon->store->dirs, file->dir)
+		       : 0;
 }
 
 void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file)

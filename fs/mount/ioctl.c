@@ -17,6 +17,7 @@
 
 #include "common/cleanup.h"
 #include "fs/store/calls.h"
+#include "fs/tier/wait.h"
 
 _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
 		       sizeof(struct ucm_control_locate) < 16384 &&
@@ -41,6 +42,7 @@ struct command {
 	enum right right;
 	int (*run)(const struct call *call, void *data);
 	enum ucm_calls_op op; /* run_batch */
+	bool is_long;	      /* for a thread that may wait */
 };
 
 /* ---- who may ---- */
@@ -137,6 +139,8 @@ static int run_batch(const struct call *call, void *data)
 				       .space = space->number };
 		int result = ucm_calls_one(daemon->store, op, &key, &terms);
 
+		if (result == -EINPROGRESS)
+			return result; /* all of it is done elsewhere */
 		if (op == UCM_BATCH_EVICT && !result)
 			ucm_notify_loss(daemon, &key);
 		batch->u.results[i] = result;
@@ -168,6 +172,8 @@ static int run_locate(const struct call *call, void *data)
 
 		ucm_calls_locate(call->daemon->store, &key, &terms,
 				 &locate->u.places[i]);
+		if (locate->u.places[i].result == -EINPROGRESS)
+			return -EINPROGRESS;
 	}
 	return 0;
 }
@@ -199,8 +205,13 @@ static int run_statistics(const struct call *call, void *data)
 {
 	struct ucm_control_statistics *stats = data;
 
+	int err;
+
 	if (stats->version != UCM_CONTROL_VERSION)
 		return -EINVAL;
+	err = ucm_wait_for_any(&call->daemon->store->dirs);
+	if (err)
+		return err;
 	ucm_calls_statistics(call->daemon->store, stats);
 	return 0;
 }
@@ -235,19 +246,19 @@ static int run_checkpoint(const struct call *call, void *data)
 }
 
 static const struct command commands[] = {
-	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP },
-	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH },
-	{ UCM_CONTROL_LEASE, READERS, run_batch, UCM_BATCH_LEASE },
-	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0 },
-	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0 },
-	{ UCM_CONTROL_PATH, OWNER, run_path, 0 },
-	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN },
-	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN },
-	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT },
-	{ UCM_CONTROL_WARM, WRITER, run_warm, 0 },
-	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0 },
-	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0 },
-	{ UCM_CONTROL_CHECKPOINT, OWNER, run_checkpoint, 0 },
+	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP, false },
+	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH, false },
+	{ UCM_CONTROL_LEASE, READERS, run_batch, UCM_BATCH_LEASE, false },
+	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0, false },
+	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0, false },
+	{ UCM_CONTROL_PATH, OWNER, run_path, 0, false },
+	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN, false },
+	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN, false },
+	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },
+	{ UCM_CONTROL_WARM, WRITER, run_warm, 0, false },
+	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
+	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },
+	{ UCM_CONTROL_CHECKPOINT, OWNER, run_checkpoint, 0, true },
 };
 
 static const struct command *find_command(unsigned number)
@@ -274,6 +285,8 @@ int ucm_control_call(fuse_req_t req, unsigned number, const void *in,
 	if (in_size != size || out_size != size)
 		return -EINVAL;
 	err = check_right(&call);
+	if (!err && call.command->is_long)
+		err = ucm_wait_long_for_any(&call.daemon->store->dirs);
 	if (err)
 		return err;
 	if (size) {

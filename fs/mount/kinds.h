@@ -49,7 +49,9 @@ struct ucm_xattr {
 	bool unlisted; /* for our own programs */
 };
 
-/* Calls return 0 or -errno. Node ids are of the kind. */
+/* Calls return 0 or -errno. Node ids are of the kind. Where they would keep a
+ * thread waiting that must not wait (fs/tier/wait.h) they return -EINPROGRESS
+ * before they have changed anything, and are called again by another thread. */
 struct ucm_node_ops {
 	/* How long the kernel may remember its name and attributes. NULL: both
 	 * are asked for each time. */
@@ -60,6 +62,7 @@ struct ucm_node_ops {
 	/* A rename to or from another kind is -EXDEV, so that mv(1) copies;
 	 * else it is -EPERM. */
 	bool moved_by_copy;
+	bool asks_all; /* each call may ask all directories */
 	const struct ucm_xattr *xattrs; /* NULL: none */
 
 	int (*getattr)(struct ucm_daemon *daemon, fuse_ino_t ino,

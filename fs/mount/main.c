@@ -127,7 +127,8 @@ static int run(struct ucm_options *options)
 		return complain(&error);
 	}
 	err = ucm_daemon_run(options, store, trace);
-	ucm_trace_close(trace);
+	if (!store->left)
+		ucm_trace_close(trace);
 	ucm_store_close(store);
 	return err ? 1 : 0;
 }

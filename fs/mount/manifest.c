@@ -14,10 +14,10 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
+#include "fs/tier/wait.h"
 
 static const struct ucm_handle_ops manifest_handle;
 
@@ -29,9 +29,13 @@ static int manifest_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 {
 	struct ucm_space *space = ucm_node_space(daemon, ino);
 	_cleanup_free_ char *text = NULL;
+	int err;
 
 	if (!space)
 		return -ENOENT;
+	err = ucm_wait_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	text = malloc(UCM_MANIFEST_MAX);
 	if (!text)
 		return -ENOMEM;
@@ -79,7 +83,7 @@ static int manifest_load(struct ucm_daemon *daemon, struct ucm_space *space,
 	if (!err)
 		err = ucm_os_write_at(fd, text, strlen(text), 0);
 	if (err && err != -ENOENT) {
-		close(fd);
+		ucm_os_close(fd);
 		return err;
 	}
 	*fd_out = fd;
@@ -112,6 +116,9 @@ static int manifest_open_new(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (!space)
 		return -ENOENT;
+	err = ucm_wait_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	err = manifest_load(daemon, space, &fd);
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(fd, 0);
@@ -119,7 +126,7 @@ static int manifest_open_new(struct ucm_daemon *daemon, fuse_ino_t ino,
 		return err;
 	file = ucm_handle_open(daemon, &manifest_handle, 0);
 	if (!file) {
-		close(fd);
+		ucm_os_close(fd);
 		return -ENOMEM;
 	}
 	file->fd = fd;
@@ -182,9 +189,13 @@ static int manifest_flush(struct ucm_account *account, struct ucm_handle *file)
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space =
 		ucm_namespace_get(&daemon->store->names, file->key.space);
+	int err;
 
 	if (!file->writes)
 		return 0;
+	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	return space ? manifest_store(daemon, space, file->fd) : -ENOENT;
 }
 

@@ -14,11 +14,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
+#include <stdlib.h>
 
+#include "common/cleanup.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
+#include "common/osguard.h"
 
 /* One directory's file system may be stacked too deep; others go on. */
 static void opens_give_up(struct ucm_daemon *daemon, unsigned dir)
@@ -76,12 +78,6 @@ void ucm_handle_attach(fuse_req_t req, struct ucm_handle *file)
 		opens_give_up(daemon, file->dir);
 }
 
-/* The kernel has no open left on it. */
-void ucm_handle_detach(fuse_req_t req, struct ucm_handle *file)
-{
-	ucm_handle_close_file(ucm_daemon_of(req), file);
-}
-
 void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 {
 	file->opens++;
@@ -95,21 +91,27 @@ void ucm_handle_count_open(struct ucm_handle *file, struct fuse_file_info *fi)
 	fi->direct_io = !file->backing_id && file->ops->in_memory;
 }
 
-void ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
+int ucm_handle_close(struct ucm_account *account, struct ucm_handle *file)
 {
-	pthread_mutex_lock(&file->lock);
-	file->touched_ms = ucm_monotonic_ms();
-	if (file->open.ref)
-		ucm_hold_close(&file->open);
-	if (--file->opens == 0) {
-		if (file->ops->last_close)
-			file->ops->last_close(account, file);
-		if (!ucm_kept_add(account->daemon, file))
-			ucm_handle_detach(account->req, file);
+	struct ucm_daemon *daemon = account->daemon;
+	int err = ucm_handle_lock(daemon, file);
+
+	if (err)
+		return err;
+	if (file->opens == 1 && file->ops->last_close)
+		err = file->ops->last_close(account, file);
+	if (!err) {
+		file->touched_ms = ucm_monotonic_ms();
+		if (file->open.ref)
+			ucm_hold_close(&file->open);
+		if (--file->opens == 0 && !ucm_kept_add(daemon, file))
+			ucm_handle_close_file(daemon, file);
+		ucm_account_file(account, file);
 	}
-	ucm_account_file(account, file);
 	pthread_mutex_unlock(&file->lock);
-	ucm_handle_put(account->daemon, file);
+	if (!err)
+		ucm_handle_put(daemon, file);
+	return err;
 }
 
 int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
@@ -132,9 +134,36 @@ int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
 		ucm_attr_file(account->daemon, file, &st, &out->attr);
 	ucm_account_file(account, file);
 	pthread_mutex_unlock(&file->lock);
-	if (err)
+	if (err) {
+		bool was = ucm_must_not_wait;
+
+		ucm_must_not_wait = false; /* it is there, and must go */
 		ucm_handle_close(account, file);
+		ucm_must_not_wait = was;
+	}
 	return err;
+}
+
+/* Under the directory's deadline, from memory. */
+static ssize_t opens_write_guarded(struct ucm_handle *file,
+				   struct fuse_bufvec *in, off_t off)
+{
+	size_t size = fuse_buf_size(in);
+	struct fuse_bufvec copy = FUSE_BUFVEC_INIT(size);
+	_cleanup_free_ void *bytes = NULL;
+	int err;
+
+	if (in->count == 1 && !(in->buf[0].flags & FUSE_BUF_IS_FD)) {
+		err = ucm_os_write_at(file->fd, in->buf[0].mem, size, off);
+		return err ? err : (ssize_t)size;
+	}
+	copy.buf[0].mem = bytes = malloc(size);
+	if (!bytes)
+		return -ENOMEM;
+	if (fuse_buf_copy(&copy, in, 0) != (ssize_t)size)
+		return -EIO;
+	err = ucm_os_write_at(file->fd, bytes, size, off);
+	return err ? err : (ssize_t)size;
 }
 
 ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
@@ -142,7 +171,8 @@ ssize_t ucm_handle_write(struct ucm_daemon *daemon, struct ucm_handle *file,
 {
 	struct fuse_bufvec out = FUSE_BUFVEC_INIT(fuse_buf_size(in));
 
-	(void)daemon;
+	if (!file->ops->in_memory && daemon->store->dirs.at[file->dir]->guard)
+		return opens_write_guarded(file, in, off);
 	out.buf[0].flags = FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK |
 			   FUSE_BUF_FD_RETRY;
 	out.buf[0].fd = file->fd;

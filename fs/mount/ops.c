@@ -2,8 +2,9 @@
 /*
  * ops.c - the FUSE operations on nodes: names, folders, attributes.
  *
- * Each accounts for its request, asks the table of the node's kind, and
- * replies. What a node is, is not known here.
+ * Each has two functions: ucm_op_x() makes a request of what libfuse brings,
+ * and serve_x() asks the table of the node's kind for its answer, here or in
+ * another thread (request.h). What a node is, is not known here.
  */
 #include <config.h>
 
@@ -14,38 +15,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cleanup.h"
+#include "fs/mount/request.h"
 
-/* Ends the account. */
-static void ops_reply_entry(const struct ucm_account *account, int err,
-			    const struct fuse_entry_param *entry)
+/* What a kind of node answers may have to ask all directories. */
+static void ops_run(struct ucm_request *request)
 {
-	ucm_account_end(account, err);
-	if (err)
-		fuse_reply_err(account->req, -err);
+	if (ucm_node_ops_of(request->ino)->asks_all)
+		ucm_request_run_anywhere(request);
 	else
-		fuse_reply_entry(account->req, entry);
+		ucm_request_run(request);
 }
 
 /* ---- names ---- */
 
+static void serve_lookup(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_ENTRY;
+	r->err = -ENOTDIR;
+	if (strlen(r->name) > UCM_NAME_MAX)
+		r->err = -ENAMETOOLONG;
+	else if (ops->lookup)
+		r->err = ops->lookup(&r->account, r->ino, r->name,
+				     &r->u.entry);
+	/* with node id 0: the kernel may remember that it is not there */
+	if (r->err == -ENOENT && ops->remembers_absence) {
+		r->answer = UCM_ANSWER_ABSENT;
+		r->err = 0;
+	}
+}
+
 void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_LOOKUP);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	struct fuse_entry_param entry;
-	int err = -ENOTDIR;
+	struct ucm_request r;
 
-	if (strlen(name) > UCM_NAME_MAX)
-		err = -ENAMETOOLONG;
-	else if (ops->lookup)
-		err = ops->lookup(&account, parent, name, &entry);
-	ucm_account_end(&account, err);
-	/* with node id 0: the kernel may remember that it is not there */
-	if (err && (err != -ENOENT || !ops->remembers_absence))
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_entry(req, &entry);
+	ucm_request_begin(&r, req, UCM_OP_LOOKUP, serve_lookup, parent);
+	r.name = name;
+	ops_run(&r);
 }
 
 static void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
@@ -72,44 +79,68 @@ void ucm_op_forget_multi(fuse_req_t req, size_t count,
 	fuse_reply_none(req);
 }
 
+static void serve_mkdir(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_ENTRY;
+	r->err = ops->mkdir ? ops->mkdir(&r->account, r->ino, r->name,
+					 (mode_t)r->number, &r->u.entry)
+			    : -EPERM;
+}
+
 void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_MKDIR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	struct fuse_entry_param entry;
-	int err = -EPERM;
+	struct ucm_request r;
 
-	if (ops->mkdir)
-		err = ops->mkdir(&account, parent, name, mode, &entry);
-	ops_reply_entry(&account, err, &entry);
+	ucm_request_begin(&r, req, UCM_OP_MKDIR, serve_mkdir, parent);
+	r.name = name;
+	r.number = mode;
+	ops_run(&r);
+}
+
+static void serve_mknod(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_ENTRY;
+	r->err = ops->mknod ? ops->mknod(&r->account, r->ino, r->name,
+					 (mode_t)r->number, &r->u.entry)
+			    : -EPERM;
 }
 
 void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		  mode_t mode, dev_t dev)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_CREATE);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	struct fuse_entry_param entry;
-	int err = -EPERM;
+	struct ucm_request r;
 
 	(void)dev;
-	if (ops->mknod)
-		err = ops->mknod(&account, parent, name, mode, &entry);
-	ops_reply_entry(&account, err, &entry);
+	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_mknod, parent);
+	r.name = name;
+	r.number = mode;
+	ops_run(&r);
+}
+
+static void serve_symlink(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_ENTRY;
+	r->err = ops->symlink ? ops->symlink(&r->account, r->ino, r->name,
+					     r->text, &r->u.entry)
+			      : -EPERM;
 }
 
 void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		    const char *name)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_CREATE);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	struct fuse_entry_param entry;
-	int err = -EPERM;
+	struct ucm_request r;
 
-	if (ops->symlink)
-		err = ops->symlink(&account, parent, name, link, &entry);
-	ops_reply_entry(&account, err, &entry);
+	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_symlink, parent);
+	r.name = name;
+	r.text = link;
+	ops_run(&r);
 }
 
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
@@ -119,78 +150,120 @@ void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 	fuse_reply_err(req, EPERM);
 }
 
+static void serve_unlink(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->err = ops->unlink ? ops->unlink(&r->account, r->ino, r->name)
+			     : -EPERM;
+}
+
 void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_UNLINK);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	int err = ops->unlink ? ops->unlink(&account, parent, name) : -EPERM;
+	struct ucm_request r;
 
-	ucm_account_reply(&account, err);
+	ucm_request_begin(&r, req, UCM_OP_UNLINK, serve_unlink, parent);
+	r.name = name;
+	ops_run(&r);
+}
+
+static void serve_rmdir(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->err = ops->rmdir ? ops->rmdir(&r->account, r->ino, r->name)
+			    : -EPERM;
 }
 
 void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_RMDIR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(parent);
-	int err = ops->rmdir ? ops->rmdir(&account, parent, name) : -EPERM;
+	struct ucm_request r;
 
-	ucm_account_reply(&account, err);
+	ucm_request_begin(&r, req, UCM_OP_RMDIR, serve_rmdir, parent);
+	r.name = name;
+	ops_run(&r);
+}
+
+static void serve_rename(struct ucm_request *r)
+{
+	const struct ucm_node_ops *from = ucm_node_ops_of(r->ino);
+	const struct ucm_node_ops *to = ucm_node_ops_of(r->newparent);
+
+	r->err = -EPERM;
+	if (from == to && from->rename)
+		r->err = from->rename(&r->account, r->ino, r->name,
+				      r->newparent, r->text, r->number);
+	else if (from->moved_by_copy || to->moved_by_copy)
+		r->err = -EXDEV;
 }
 
 void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		   fuse_ino_t newparent, const char *newname,
 		   unsigned int flags)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_RENAME);
-	const struct ucm_node_ops *from = ucm_node_ops_of(parent);
-	const struct ucm_node_ops *to = ucm_node_ops_of(newparent);
-	int err = -EPERM;
+	struct ucm_request r;
 
-	if (from == to && from->rename)
-		err = from->rename(&account, parent, name, newparent, newname,
-				   flags);
-	else if (from->moved_by_copy || to->moved_by_copy)
-		err = -EXDEV;
-	ucm_account_reply(&account, err);
+	ucm_request_begin(&r, req, UCM_OP_RENAME, serve_rename, parent);
+	r.name = name;
+	r.newparent = newparent;
+	r.text = newname;
+	r.number = flags;
+	ops_run(&r);
 }
 
 /* ---- folders ---- */
 
+static void serve_opendir(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_OPENED;
+	r->err = ops->opendir ? ops->opendir(&r->account, r->ino, r->fi) : 0;
+}
+
 void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_OPENDIR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	int err = ops->opendir ? ops->opendir(&account, ino, fi) : 0;
+	struct ucm_request r;
 
-	ucm_account_end(&account, err);
-	if (err)
-		fuse_reply_err(req, -err);
+	ucm_request_begin(&r, req, UCM_OP_OPENDIR, serve_opendir, ino);
+	r.fi = fi;
+	ops_run(&r);
+}
+
+static void serve_readdir(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+	struct ucm_listing list = {
+		.daemon = r->account.daemon,
+		.req = r->account.req,
+		.size = r->size,
+		.plus = r->number,
+	};
+
+	r->answer = UCM_ANSWER_BYTES;
+	if (!r->out)
+		r->out = malloc(r->size);
+	list.buffer = r->out;
+	if (!r->out)
+		r->err = -ENOMEM;
 	else
-		fuse_reply_open(req, fi);
+		r->err = ops->readdir ? ops->readdir(&list, r->ino, r->off,
+						     r->fi)
+				      : -ENOTDIR;
+	r->out_size = list.used;
 }
 
 static void ops_list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		     bool plus, const struct fuse_file_info *fi)
+		     bool plus, struct fuse_file_info *fi)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_READDIR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	_cleanup_free_ char *buffer = malloc(size);
-	struct ucm_listing list = {
-		.req = req,
-		.daemon = account.daemon,
-		.buffer = buffer,
-		.size = size,
-		.plus = plus,
-	};
-	int err = buffer ? -ENOTDIR : -ENOMEM;
+	struct ucm_request r;
 
-	if (buffer && ops->readdir)
-		err = ops->readdir(&list, ino, off, fi);
-	ucm_account_end(&account, err);
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_buf(req, list.buffer, list.used);
+	ucm_request_begin(&r, req, UCM_OP_READDIR, serve_readdir, ino);
+	r.size = size;
+	r.off = off;
+	r.number = plus;
+	r.fi = fi;
+	ops_run(&r);
 }
 
 void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -216,44 +289,51 @@ void ucm_op_releasedir(fuse_req_t req, fuse_ino_t ino,
 	fuse_reply_err(req, 0);
 }
 
+static void serve_fsyncdir(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	if (!ops->fsyncdir) {
+		r->err = 0;
+		return;
+	}
+	r->err = ucm_wait_long_for_any(&r->account.daemon->store->dirs);
+	if (!r->err)
+		r->err = ops->fsyncdir(&r->account, r->ino);
+}
+
 void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_FSYNC);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	int err = ops->fsyncdir ? ops->fsyncdir(&account, ino) : 0;
+	struct ucm_request r;
 
 	(void)datasync, (void)fi;
-	ucm_account_reply(&account, err);
+	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsyncdir, ino);
+	ops_run(&r);
 }
 
 /* ---- attributes ---- */
 
-/* Ends the account. */
-static void ops_reply_attr(const struct ucm_account *account,
-			   const struct ucm_node_ops *ops, fuse_ino_t ino)
+static void serve_getattr(struct ucm_request *r)
 {
-	double timeout = 0;
-	struct stat st;
-	int err = ops->getattr ? ops->getattr(account->daemon, ino, &st)
-			       : -ENOENT;
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+	struct ucm_daemon *daemon = r->account.daemon;
 
-	ucm_account_end(account, err);
-	if (err) {
-		fuse_reply_err(account->req, -err);
-		return;
-	}
-	if (ops->timeout && st.st_nlink)
-		timeout = ops->timeout(account->daemon);
-	fuse_reply_attr(account->req, &st, timeout);
+	r->answer = UCM_ANSWER_ATTR;
+	r->timeout = 0;
+	r->err = ops->getattr ? ops->getattr(daemon, r->ino, &r->u.st)
+			      : -ENOENT;
+	if (!r->err && ops->timeout && r->u.st.st_nlink)
+		r->timeout = ops->timeout(daemon);
 }
 
 void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETATTR);
+	struct ucm_request r;
 
 	(void)fi;
-	ops_reply_attr(&account, ucm_node_ops_of(ino), ino);
+	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_getattr, ino);
+	ops_run(&r);
 }
 
 /* Times of a folder are not kept; tar and rsync set them all the same. */
@@ -270,67 +350,97 @@ static int ops_keep_attr(const struct ucm_account *account,
 	return ucm_attr_changes_nothing(&now, attr, to_set) ? 0 : -EPERM;
 }
 
+static void serve_setattr(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+	int to_set = (int)r->number;
+
+	r->err = ops->setattr ? ops->setattr(&r->account, r->ino, r->attr,
+					     to_set)
+			      : ops_keep_attr(&r->account, ops, r->ino,
+					      r->attr, to_set);
+	if (r->err == -EINPROGRESS)
+		return;
+	if (ops->note)
+		ops->note(&r->account, r->ino);
+	if (!r->err)
+		serve_getattr(r);
+}
+
 void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		    int to_set, struct fuse_file_info *fi)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_SETATTR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	int err = ops->setattr
-			  ? ops->setattr(&account, ino, attr, to_set)
-			  : ops_keep_attr(&account, ops, ino, attr, to_set);
+	struct ucm_request r;
 
 	(void)fi;
-	if (ops->note)
-		ops->note(&account, ino);
-	if (err)
-		ucm_account_reply(&account, err);
-	else
-		ops_reply_attr(&account, ops, ino);
+	ucm_request_begin(&r, req, UCM_OP_SETATTR, serve_setattr, ino);
+	r.attr = attr;
+	r.number = (unsigned)to_set;
+	ops_run(&r);
+}
+
+static void serve_readlink(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_TEXT;
+	r->err = -EINVAL;
+	if (!ops->readlink)
+		return;
+	if (!r->out)
+		r->out = malloc(PATH_MAX);
+	r->err = r->out ? ops->readlink(&r->account, r->ino, r->out) : -ENOMEM;
 }
 
 void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETATTR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	char target[PATH_MAX];
-	int err = -EINVAL;
+	struct ucm_request r;
 
-	if (ops->readlink)
-		err = ops->readlink(&account, ino, target);
-	ucm_account_end(&account, err);
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_readlink(req, target);
+	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_readlink, ino);
+	ops_run(&r);
+}
+
+static void serve_statfs(struct ucm_request *r)
+{
+	struct ucm_store *store = r->account.daemon->store;
+
+	r->answer = UCM_ANSWER_STATFS;
+	r->err = ucm_wait_for_any(&store->dirs);
+	if (!r->err)
+		ucm_store_statvfs(store, &r->u.vfs);
 }
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_STATFS);
-	struct statvfs st;
+	struct ucm_request r;
 
-	(void)ino;
-	ucm_store_statvfs(account.daemon->store, &st);
-	ucm_account_end(&account, 0);
-	fuse_reply_statfs(req, &st);
+	ucm_request_begin(&r, req, UCM_OP_STATFS, serve_statfs, ino);
+	ucm_request_run(&r);
+}
+
+static void serve_ioctl(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+
+	r->answer = UCM_ANSWER_IOCTL;
+	free(r->out);
+	r->out = NULL;
+	r->err = ops->ioctl ? ops->ioctl(&r->account, r->ino, r->number, r->in,
+					 r->in_size, r->out_size, &r->out)
+			    : -ENOTTY;
 }
 
 void ucm_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 		  struct fuse_file_info *fi, unsigned flags,
 		  const void *in_buf, size_t in_size, size_t out_size)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_IOCTL);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	_cleanup_free_ void *data = NULL;
-	int err = -ENOTTY;
+	struct ucm_request r;
 
 	(void)arg, (void)fi, (void)flags;
-	if (ops->ioctl)
-		err = ops->ioctl(&account, ino, cmd, in_buf, in_size, out_size,
-				 &data);
-	ucm_account_end(&account, err);
-	if (err)
-		fuse_reply_err(req, -err);
-	else
-		fuse_reply_ioctl(req, 0, data, out_size);
+	ucm_request_begin(&r, req, UCM_OP_IOCTL, serve_ioctl, ino);
+	r.number = cmd;
+	r.in = in_buf;
+	r.in_size = in_buf ? in_size : 0;
+	r.out_size = out_size;
+	ucm_request_run(&r);
 }

@@ -8,7 +8,10 @@
 #include "fs/mount/kinds.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "fs/mount/request.h"
 
 static const struct ucm_xattr no_xattrs[] = { { 0 } };
 
@@ -49,63 +52,106 @@ static int xattr_get(fuse_req_t req, fuse_ino_t ino, const char *name,
 	return attr->get(ucm_daemon_of(req), ino, value);
 }
 
-/* size 0 asks how much room is needed. Ends the account. */
-static void xattr_reply(const struct ucm_account *account, const char *value,
-			int len, size_t size)
+/* size 0 asks how much room is needed. */
+static void xattr_answer(struct ucm_request *r, int len)
 {
-	int err = len < 0 ? len : size && (size_t)len > size ? -ERANGE : 0;
+	r->answer = UCM_ANSWER_XATTR;
+	r->err = len < 0 ? len : r->size && (size_t)len > r->size ? -ERANGE : 0;
+	r->out_size = r->err ? 0 : (size_t)len;
+}
 
-	ucm_account_end(account, err);
-	if (err)
-		fuse_reply_err(account->req, -err);
-	else if (size == 0)
-		fuse_reply_xattr(account->req, (size_t)len);
+static void xattr_run(struct ucm_request *r)
+{
+	if (ucm_node_ops_of(r->ino)->asks_all)
+		ucm_request_run_anywhere(r);
 	else
-		fuse_reply_buf(account->req, value, (size_t)len);
+		ucm_request_run(r);
+}
+
+static void serve_getxattr(struct ucm_request *r)
+{
+	if (!r->out)
+		r->out = malloc(UCM_XATTR_MAX);
+	xattr_answer(r, r->out ? xattr_get(r->account.req, r->ino, r->name,
+					   r->out)
+			       : -ENOMEM);
 }
 
 void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     size_t size)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_GETXATTR);
-	char value[UCM_XATTR_MAX];
-	int len = xattr_get(req, ino, name, value);
+	struct ucm_request r;
 
-	xattr_reply(&account, value, len, size);
+	ucm_request_begin(&r, req, UCM_OP_GETXATTR, serve_getxattr, ino);
+	r.name = name;
+	r.size = size;
+	xattr_run(&r);
 }
 
-void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+/* Those that it has, or -errno. */
+static int xattr_list(const struct ucm_request *r, char *list)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_LISTXATTR);
-	char list[UCM_XATTR_MAX], value[UCM_XATTR_MAX];
+	struct ucm_daemon *daemon = r->account.daemon;
+	char value[UCM_XATTR_MAX];
 	const struct ucm_xattr *attr;
 	int len = 0;
 
-	for (attr = xattrs_of(ino); attr->name; attr++) {
+	for (attr = xattrs_of(r->ino); attr->name; attr++) {
 		size_t name_len = strlen(attr->name) + 1;
+		int got;
 
-		if (attr->unlisted || !xattr_may_see(req, attr) ||
-		    attr->get(account.daemon, ino, value) < 0)
+		if (attr->unlisted || !xattr_may_see(r->account.req, attr))
+			continue;
+		got = attr->get(daemon, r->ino, value);
+		if (got == -EINPROGRESS)
+			return got;
+		if (got < 0)
 			continue;
 		memcpy(list + len, attr->name, name_len);
 		len += (int)name_len;
 	}
-	xattr_reply(&account, list, len, size);
+	return len;
+}
+
+static void serve_listxattr(struct ucm_request *r)
+{
+	if (!r->out)
+		r->out = malloc(UCM_XATTR_MAX);
+	xattr_answer(r, r->out ? xattr_list(r, r->out) : -ENOMEM);
+}
+
+void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct ucm_request r;
+
+	ucm_request_begin(&r, req, UCM_OP_LISTXATTR, serve_listxattr, ino);
+	r.size = size;
+	xattr_run(&r);
+}
+
+static void serve_setxattr(struct ucm_request *r)
+{
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
+	const struct ucm_xattr *attr = xattr_find(r->ino, r->name);
+
+	r->err = -EOPNOTSUPP;
+	if (attr && attr->set)
+		r->err = attr->set(r->account.daemon, r->ino, r->in,
+				   r->in_size);
+	if (r->err != -EINPROGRESS && ops->note)
+		ops->note(&r->account, r->ino);
 }
 
 static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 		      const char *value, size_t size)
 {
-	struct ucm_account account = ucm_account_begin(req, UCM_OP_SETXATTR);
-	const struct ucm_node_ops *ops = ucm_node_ops_of(ino);
-	const struct ucm_xattr *attr = xattr_find(ino, name);
-	int err = -EOPNOTSUPP;
+	struct ucm_request r;
 
-	if (attr && attr->set)
-		err = attr->set(account.daemon, ino, value, size);
-	if (ops->note)
-		ops->note(&account, ino);
-	ucm_account_reply(&account, err);
+	ucm_request_begin(&r, req, UCM_OP_SETXATTR, serve_setxattr, ino);
+	r.name = name;
+	r.in = value;
+	r.in_size = size;
+	xattr_run(&r);
 }
 
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

@@ -30,6 +30,7 @@
 #include "common/log.h"
 #include "fs/index/memory.h"
 #include "fs/mount/kinds.h"
+#include "fs/mount/request.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -253,7 +254,7 @@ static const char *want_uring(const struct ucm_daemon *daemon)
 static int build_args(struct ucm_daemon *daemon, struct fuse_args *args)
 {
 	const struct ucm_options *options = daemon->options;
-	char *list = NULL, *more = NULL;
+	char *list = NULL, *more = NULL, rings[64] = "";
 	int err = 0;
 
 	/* escapes the commas of SOURCE */
@@ -263,10 +264,12 @@ static int build_args(struct ucm_daemon *daemon, struct fuse_args *args)
 		err = -ENOMEM;
 	free(more);
 	daemon->uring_why = want_uring(daemon);
+	if (!daemon->uring_why)
+		snprintf(rings, sizeof(rings), ",io_uring,io_uring_q_depth=%u",
+			 UCM_RING_DEPTH);
 	if (!err &&
 	    asprintf(&more, "%s,subtype=ucmfs,default_permissions%s%s%s", list,
-		     geteuid() == 0 ? ",nosuid,nodev" : "",
-		     daemon->uring_why ? "" : ",io_uring",
+		     geteuid() == 0 ? ",nosuid,nodev" : "", rings,
 		     options->pass ? options->pass : "") < 0)
 		err = -ENOMEM;
 	free(list);
@@ -498,6 +501,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		fuse_session_unmount(daemon->session);
 		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
+		daemon->store->left = !ucm_crews_close(
+			daemon, daemon->store->close_ms);
 		ucm_files_count_stop(&daemon->file_tree);
 		if (!ucm_notify_stop(daemon))
 			daemon->session_in_use = true;
@@ -520,42 +525,66 @@ static void set_owner(struct ucm_daemon *daemon)
 		space->gid = daemon->options->gid;
 }
 
+/* A thread still serves a request, in a directory that does not answer: what it
+ * may touch stays. */
+static bool is_in_use(const struct ucm_daemon *daemon)
+{
+	if (daemon->store->left)
+		ucm_error("requests wait for a directory that does not answer: "
+			  "left as they are");
+	return daemon->store->left;
+}
+
+static void daemon_fini(struct ucm_daemon *daemon)
+{
+	if (daemon->session && !daemon->session_in_use)
+		fuse_session_destroy(daemon->session);
+	daemon->session = NULL;
+	ucm_crews_close(daemon, 0);
+	ucm_handles_fini(daemon);
+	ucm_files_nodes_fini(&daemon->nodes);
+	ucm_opstats_free(daemon->ops);
+	free(daemon);
+}
+
 int ucm_daemon_run(struct ucm_options *options, struct ucm_store *store,
 		   struct ucm_trace *trace)
 {
-	struct ucm_daemon daemon = {
+	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
+	struct ucm_daemon *daemon = calloc(1, sizeof(*daemon));
+	int err;
+
+	if (!daemon)
+		return -ENOMEM;
+	*daemon = (struct ucm_daemon){
 		.options = options,
 		.store = store,
 		.mountpoint = options->mountpoint,
 		.trace = trace,
 		.ops = ucm_opstats_new(),
 	};
-	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
-	int err = ucm_handles_init(&daemon.files);
-
-	ucm_files_tree_init(&daemon.file_tree, &store->dirs);
+	err = ucm_handles_init(&daemon->files);
+	ucm_files_tree_init(&daemon->file_tree, &store->dirs);
 	if (!err)
-		err = ucm_files_ops_init(&daemon);
-	if (!daemon.ops)
+		err = ucm_crews_open(daemon);
+	if (!err)
+		err = ucm_files_ops_init(daemon);
+	if (!daemon->ops)
 		err = -ENOMEM;
-	clock_gettime(CLOCK_REALTIME, &daemon.started);
+	clock_gettime(CLOCK_REALTIME, &daemon->started);
 	fuse_set_log_func(log_of_libfuse);
 	raise_file_limit();
-	set_owner(&daemon);
+	set_owner(daemon);
 	if (!err)
-		err = build_args(&daemon, &args);
+		err = build_args(daemon, &args);
 	if (!err) {
-		daemon.session = fuse_session_new(&args, &operations,
-						  sizeof(operations), &daemon);
-		err = daemon.session ? mount_and_serve(&daemon) : -EINVAL;
+		daemon->session = fuse_session_new(&args, &operations,
+						  sizeof(operations), daemon);
+		err = daemon->session ? mount_and_serve(daemon) : -EINVAL;
 	}
-	if (daemon.session && !daemon.session_in_use)
-		fuse_session_destroy(daemon.session);
-	daemon.session = NULL;
 	fuse_opt_free_args(&args);
-	ucm_handles_fini(&daemon);
-	ucm_files_nodes_fini(&daemon.nodes);
-	ucm_opstats_free(daemon.ops);
+	if (!is_in_use(daemon))
+		daemon_fini(daemon);
 	ucm_log_tell_left_out(true);
 	return err;
 }

@@ -16,6 +16,7 @@
 
 #include "common/cleanup.h"
 #include "common/parse.h"
+#include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
 /* ---- spaces/ ---- */
@@ -83,11 +84,13 @@ static int spaces_mkdir(struct ucm_account *account, fuse_ino_t parent,
 			struct fuse_entry_param *out)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(account->req);
+	struct ucm_store *store = account->daemon->store;
 	struct ucm_space *space;
-	int err =
-		ucm_store_mkdir(account->daemon->store, name,
-				mode & ~ctx->umask, ctx->uid, ctx->gid, &space);
+	int err = ucm_wait_for_any(&store->dirs);
 
+	if (!err)
+		err = ucm_store_mkdir(store, name, mode & ~ctx->umask,
+				      ctx->uid, ctx->gid, &space);
 	return err ? err : spaces_lookup(account, parent, name, out);
 }
 
@@ -97,10 +100,14 @@ static int spaces_rmdir(struct ucm_account *account, fuse_ino_t parent,
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_space *space = spaces_find(daemon, name);
 	_cleanup_free_ uint64_t *serials = NULL;
+	int err;
 
 	(void)parent;
 	if (!space)
 		return -ENOENT;
+	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	if (err)
+		return err;
 	if (ucm_handles_list(daemon, space->number, UINT32_MAX, &serials))
 		return -ENOTEMPTY;
 	return ucm_store_rmdir(daemon->store, space);
@@ -130,8 +137,10 @@ static int space_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 static int space_chown(struct ucm_daemon *daemon, struct ucm_space *space,
 		       const struct stat *attr, int to_set)
 {
-	int err = 0;
+	int err = ucm_wait_for_any(&daemon->store->dirs);
 
+	if (err)
+		return err;
 	if (to_set & FUSE_SET_ATTR_MODE)
 		err = ucm_store_chmod(daemon->store, space,
 				      ucm_space_mode_is_private(attr->st_mode));

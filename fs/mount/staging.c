@@ -34,6 +34,7 @@
 #include "common/log.h"
 #include "common/osfile.h"
 #include "common/process.h"
+#include "fs/tier/wait.h"
 #include "hashing/digest.h"
 #include "hashing/tree.h"
 
@@ -87,6 +88,17 @@ void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off)
 
 /* ---- attributes ---- */
 
+/* Its lock, for a call on its file. */
+static int staging_enter(const struct ucm_daemon *daemon,
+			 struct ucm_handle *file)
+{
+	int err = file->ops->in_memory
+			  ? 0
+			  : ucm_wait_for(&daemon->store->dirs, file->dir);
+
+	return err ? err : ucm_handle_lock(daemon, file);
+}
+
 /* The descriptor says; a closed staging file is opened for the question. */
 static int staging_stat(struct ucm_daemon *daemon, struct ucm_handle *file,
 			struct stat *out)
@@ -94,7 +106,9 @@ static int staging_stat(struct ucm_daemon *daemon, struct ucm_handle *file,
 	struct stat st;
 	int fd, err;
 
-	pthread_mutex_lock(&file->lock);
+	err = staging_enter(daemon, file);
+	if (err)
+		return err;
 	fd = ucm_handle_borrow_fd(daemon, file);
 	err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
 	ucm_handle_return_fd(file, fd);
@@ -165,11 +179,14 @@ static int staging_setattr(struct ucm_account *account, fuse_ino_t ino,
 
 	if (!file)
 		return -ENOENT;
-	pthread_mutex_lock(&file->lock);
-	fd = ucm_handle_borrow_fd(daemon, file);
-	err = fd < 0 ? fd : staging_set_open(daemon, file, fd, attr, to_set);
-	ucm_handle_return_fd(file, fd);
-	pthread_mutex_unlock(&file->lock);
+	err = staging_enter(daemon, file);
+	if (!err) {
+		fd = ucm_handle_borrow_fd(daemon, file);
+		err = fd < 0 ? fd : staging_set_open(daemon, file, fd, attr,
+						     to_set);
+		ucm_handle_return_fd(file, fd);
+		pthread_mutex_unlock(&file->lock);
+	}
 	ucm_handle_put(daemon, file);
 	return err;
 }
@@ -292,7 +309,7 @@ static int staging_open_locked(fuse_req_t req, struct ucm_handle *file,
 
 		if (err) {
 			if (!file->opens)
-				ucm_handle_detach(req, file);
+				ucm_handle_close_file(daemon, file);
 			return err;
 		}
 	}
@@ -310,9 +327,11 @@ static int staging_open(struct ucm_account *account, fuse_ino_t ino,
 
 	if (!file)
 		return -ENOENT;
-	pthread_mutex_lock(&file->lock);
-	err = staging_open_locked(account->req, file, fi);
-	pthread_mutex_unlock(&file->lock);
+	err = staging_enter(daemon, file);
+	if (!err) {
+		err = staging_open_locked(account->req, file, fi);
+		pthread_mutex_unlock(&file->lock);
+	}
 	if (err)
 		ucm_handle_put(daemon, file);
 	return err;
@@ -370,8 +389,10 @@ int ucm_staging_commit(const struct ucm_account *within,
 		       struct ucm_handle *file, const struct ucm_key *key)
 {
 	struct ucm_daemon *daemon = within->daemon;
-	int fd, err;
+	int fd, err = ucm_wait_long(&daemon->store->dirs, file->dir);
 
+	if (err)
+		return err;
 	pthread_mutex_lock(&file->lock);
 	fd = ucm_handle_borrow_fd(daemon, file);
 	if (fd < 0)
@@ -424,10 +445,17 @@ static int staging_fsync_writer(struct ucm_account *account,
 
 static int staging_flush(struct ucm_account *account, struct ucm_handle *file)
 {
+	const struct ucm_dirs *dirs = &account->daemon->store->dirs;
 	bool goes_on;
 	int err;
 
-	if (file->opens > 1 && !file->temp.committed) {
+	if (file->temp.committed)
+		return 0;
+	err = file->opens > 1 ? ucm_wait_for(dirs, file->dir)
+			      : ucm_wait_long(dirs, file->dir);
+	if (err)
+		return err;
+	if (file->opens > 1) {
 		file->vouched = ucm_process_goes_on((pid_t)account->pid) &&
 				!ucm_os_fstat(file->fd, &file->temp.stamp);
 		return 0;
@@ -456,15 +484,23 @@ static void staging_tell_unfinished(struct ucm_store *store,
 }
 
 /* The last close of a file under a block's name; nobody hears an error now. */
-static void staging_finish_writer(struct ucm_account *within,
-				  struct ucm_handle *file)
+static int staging_finish_writer(struct ucm_account *within,
+				 struct ucm_handle *file)
 {
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, file->fd);
 	struct ucm_store *store = within->daemon->store;
-	bool unchanged = ucm_store_unchanged(&file->temp, &opened);
+	int err = ucm_wait_for(&store->dirs, file->dir);
+	bool unchanged;
 
+	if (err)
+		return err;
+	unchanged = ucm_store_unchanged(&file->temp, &opened);
 	if (file->refused && unchanged)
-		return; /* close(2) has failed, and the log says why */
+		return 0; /* close(2) has failed, and the log says why */
+	if (!file->temp.committed || !unchanged)
+		err = ucm_wait_long(&store->dirs, file->dir);
+	if (err)
+		return err;
 	if (file->temp.committed)
 		ucm_store_recheck(store, &file->temp, &opened);
 	else if (staging_commit_writer(within, file,
@@ -472,14 +508,17 @@ static void staging_finish_writer(struct ucm_account *within,
 					       ? UCM_COMMIT_NOW
 					       : UCM_COMMIT_LAST) == -EAGAIN)
 		staging_tell_unfinished(store, file);
+	return 0;
 }
 
-static void staging_rest(struct ucm_account *account, struct ucm_handle *file)
+static int staging_rest(struct ucm_account *account, struct ucm_handle *file)
 {
 	const struct ucm_file opened = ucm_file_of(file->temp.medium, file->fd);
+	int err = ucm_wait_for(&account->daemon->store->dirs, file->dir);
 
-	(void)account;
-	ucm_store_rest(&file->temp, &opened);
+	if (!err)
+		ucm_store_rest(&file->temp, &opened);
+	return err;
 }
 
 static const struct ucm_handle_ops writer_handle = {

@@ -157,15 +157,22 @@ int ucm_store_scan_bucket(struct ucm_store *store, struct ucm_space *space,
 	return read_bucket(store, space, dir, bucket);
 }
 
-void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
-			   unsigned bucket)
+int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
+			  unsigned bucket)
 {
 	if (atomic_load(&store->scanned))
-		return;
+		return 0;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!ucm_space_is_scanned(space, dir, bucket))
-			ucm_store_scan_bucket(store, space, dir, bucket);
+		int err;
+
+		if (ucm_space_is_scanned(space, dir, bucket))
+			continue;
+		err = ucm_wait_long_for_any(&store->dirs);
+		if (err)
+			return err;
+		ucm_store_scan_bucket(store, space, dir, bucket);
 	}
+	return 0;
 }
 
 void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,

@@ -58,6 +58,7 @@ struct creation {
 	struct ucm_temp temp;
 	struct ucm_file file;
 	int result;
+	int wait; /* -EINPROGRESS: there is nothing for this thread to try */
 };
 
 static int create_in(struct creation *c, struct ucm_promise *promise)
@@ -109,10 +110,22 @@ static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 	return false;
 }
 
+/* Any of its directories may be the one. */
+static int create_wait_for(const struct ucm_store *store,
+			   const struct ucm_tier *tier)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < tier->num_dirs && !err; i++)
+		err = ucm_wait_for(&store->dirs, tier->first + i);
+	return err;
+}
+
 static bool create_try_tiers(struct creation *c)
 {
 	for (unsigned i = 0; i < c->store->dirs.num_tiers; i++) {
-		if (create_try_tier(c, &c->store->dirs.tiers[i]))
+		c->wait = create_wait_for(c->store, &c->store->dirs.tiers[i]);
+		if (c->wait || create_try_tier(c, &c->store->dirs.tiers[i]))
 			return true;
 	}
 	return false;
@@ -146,6 +159,9 @@ static bool try_anywhere(struct creation *c)
 	struct ucm_tier *tier;
 
 	c->want.anywhere = true;
+	c->wait = ucm_wait_for_any(&c->store->dirs);
+	if (c->wait)
+		return true;
 	while ((tier = roomiest(c->store, tried))) {
 		if (create_try_tier(c, tier))
 			return true;
@@ -174,6 +190,8 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 	if (!create_try_tiers(&c) &&
 	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
 		return c.result;
+	if (c.wait)
+		return c.wait;
 	*out = c.temp;
 	*file_out = c.file;
 	return 0;

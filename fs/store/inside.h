@@ -23,6 +23,7 @@
 #include <limits.h>
 
 #include "fs/store/store.h"
+#include "fs/tier/wait.h"
 
 /* ---- entries (entry.c) ---- */
 

@@ -165,7 +165,7 @@ void ucm_store_close(struct ucm_store *store)
 	if (!store)
 		return;
 	ucm_store_quiet(store);
-	if (!ucm_keepers_stop(store)) {
+	if (!ucm_keepers_stop(store) || store->left) {
 		life_leave_behind(store);
 		return;
 	}

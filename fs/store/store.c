@@ -23,20 +23,24 @@
 /* Ask the directories that the scan has not come to. A directory that cannot
  * say counts as one that has not got it: to a cache a miss is never wrong, and
  * new blocks must find their way past it. */
-static void store_probe(struct ucm_store *store, struct ucm_space *space,
-			const struct ucm_id *id)
+static int store_probe(struct ucm_store *store, struct ucm_space *space,
+		       const struct ucm_id *id)
 {
 	bool asked = false;
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
 		if (ucm_space_is_scanned(space, dir, ucm_tree_bucket(id)))
 			continue;
+		/* which of them are asked after this one, it will say */
+		if (ucm_wait_for_any(&store->dirs))
+			return -EINPROGRESS;
 		asked = true;
 		if (ucm_store_examine(store, space, id, dir) > 0)
 			break;
 	}
 	if (asked)
 		ucm_count(&store->stats.probes);
+	return 0;
 }
 
 /* Also one that is being removed. */
@@ -44,18 +48,25 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
 	struct ucm_space *space;
+	int err = 0;
 
 	if (ucm_index_find(store->index, key, out, ref))
 		return 0;
-	if (atomic_load_explicit(&store->unread.num, memory_order_relaxed))
+	if (atomic_load_explicit(&store->unread.num, memory_order_relaxed)) {
+		err = ucm_wait_for_any(&store->dirs);
+		if (err)
+			return err;
 		ucm_store_read_again(store, key, UCM_UNREAD_ANY_DIR);
-	else if (atomic_load_explicit(&store->scanned, memory_order_acquire))
+	} else if (atomic_load_explicit(&store->scanned, memory_order_acquire)) {
 		return -ENOENT;
+	}
 	space = ucm_namespace_get(&store->names, key->space);
 	if (!space)
 		return -ENOENT;
 	if (!atomic_load_explicit(&store->scanned, memory_order_acquire))
-		store_probe(store, space, &key->id);
+		err = store_probe(store, space, &key->id);
+	if (err)
+		return err;
 	return ucm_index_find(store->index, key, out, ref) ? 0 : -ENOENT;
 }
 
@@ -69,7 +80,9 @@ int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 	if (!err && entry.flags & UCM_ENTRY_LEAVING)
 		err = -ENOENT;
 	if (!err && entry.flags & UCM_ENTRY_DOUBT) {
-		err = ucm_store_settle(store, ref);
+		err = ucm_wait_long(&store->dirs, entry.dir);
+		if (!err)
+			err = ucm_store_settle(store, ref);
 		if (!err && !ucm_index_get(store->index, ref, &entry))
 			err = -ENOENT;
 	}
@@ -83,10 +96,11 @@ int ucm_store_peek(struct ucm_store *store, const struct ucm_key *key,
 int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 		   struct ucm_entry *out, ucm_ref *ref_out)
 {
-	int err;
+	int err = ucm_store_peek(store, key, out, ref_out);
 
+	if (err == -EINPROGRESS)
+		return err;
 	ucm_count(&store->stats.lookups);
-	err = ucm_store_peek(store, key, out, ref_out);
 	ucm_count(err ? &store->stats.misses : &store->stats.hits);
 	return err;
 }
@@ -139,6 +153,16 @@ static void store_close_ref(struct ucm_store *store, struct ucm_open *open,
 	ucm_hold_end(store, open);
 }
 
+/* For an ordinary call on a block's file. */
+static int store_wait_for_ref(struct ucm_store *store, ucm_ref ref)
+{
+	struct ucm_entry entry;
+
+	return ucm_index_get(store->index, ref, &entry)
+		       ? ucm_wait_for(&store->dirs, entry.dir)
+		       : 0;
+}
+
 int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 		     struct ucm_block *out)
 {
@@ -148,8 +172,10 @@ int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 	struct ucm_file file;
 	struct ucm_bytes bytes;
 	struct stat st;
-	int err = store_open_ref(store, ref, &entry, &file, &st, &open);
+	int err = store_wait_for_ref(store, ref);
 
+	if (!err)
+		err = store_open_ref(store, ref, &entry, &file, &st, &open);
 	if (err)
 		return err;
 	bytes = ucm_file_bytes(&file);
@@ -281,13 +307,28 @@ static int store_open_checked(struct ucm_store *store, ucm_ref ref,
 	return err == -EAGAIN ? -ENOENT : err;
 }
 
+/* What is in doubt is read, and of a writer's file it is asked whether it has
+ * changed. */
+static int store_wait_to_open(struct ucm_store *store,
+			      const struct ucm_entry *entry)
+{
+	return entry->flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)
+		       ? ucm_wait_long(&store->dirs, entry->dir)
+		       : ucm_wait_for(&store->dirs, entry->dir);
+}
+
 int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 			 struct ucm_entry *out, struct ucm_file *file_out,
 			 struct ucm_open *open)
 {
 	struct ucm_open own = { 0 };
-	int err = store_open_checked(store, ref, out, file_out);
+	struct ucm_entry entry;
+	int err = ucm_index_get(store->index, ref, &entry)
+			  ? store_wait_to_open(store, &entry)
+			  : -ENOENT;
 
+	if (!err)
+		err = store_open_checked(store, ref, out, file_out);
 	if (err)
 		return err;
 	/* it may have been evicted while it was opened */
@@ -314,8 +355,11 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 
 	if (!ucm_index_get(store->index, open->ref, &entry))
 		return -ENOENT;
-	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE))
-		err = ucm_store_check(store, open->ref);
+	if (entry.flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)) {
+		err = store_wait_to_open(store, &entry);
+		if (!err)
+			err = ucm_store_check(store, open->ref);
+	}
 	return err ? err : ucm_hold_open(store, open, open->ref, true);
 }
 
@@ -431,8 +475,10 @@ static int store_remove_locked(struct ucm_store *store,
 static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 			int (*mark)(struct ucm_store *store, ucm_ref ref))
 {
-	int err;
+	int err = ucm_wait_for_any(&store->dirs);
 
+	if (err)
+		return err;
 	/* no snapshot shall bring it back while it is removed */
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
@@ -467,8 +513,12 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 	struct ucm_entry entry;
 	struct ucm_file file;
 	struct stat st;
-	int err = store_open_ref(store, ref, &entry, &file, &st, &open);
+	int err = ucm_index_get(store->index, ref, &entry)
+			  ? store_wait_to_open(store, &entry)
+			  : -ENOENT;
 
+	if (!err)
+		err = store_open_ref(store, ref, &entry, &file, &st, &open);
 	if (err)
 		return err;
 	/* or new times would hide what its writer has done meanwhile */
@@ -513,6 +563,9 @@ int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned)
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	err = ucm_wait_for(&store->dirs, entry.dir);
+	if (err)
+		return err;
 	ucm_store_lock_name(store, &entry.id);
 	err = pin_locked(store, ref, pinned);
 	ucm_store_unlock_name(store, &entry.id);

@@ -7,6 +7,10 @@
  * or -errno and may be made from any thread, except open,
  * begin, start, serving, quiet and close, which are the owner's.
  *
+ * In a thread that must not wait (fs/tier/wait.h) those that find, read, create
+ * and remove return -EINPROGRESS where they would have to wait for a directory;
+ * nothing is changed then. Commits, syncs and spaces are for other threads.
+ *
  * Split by task: life.c (open to close), store.c (find, read, remove), create.c
  * and commit.c (new blocks), spaces.c, checkpoint.c (what is on disk). What
  * fills the index and keeps it true is declared in inside.h, file by file.
@@ -96,6 +100,7 @@ struct ucm_store {
 	pthread_cond_t keepers_wake; /* the scan is over, or the store */
 	pthread_cond_t keepers_ended;
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
+	bool left; /* at the close somebody may still be using it */
 	unsigned close_ms; /* how long the close waits for one that hangs */
 	pthread_t scan_threads[64];
 	unsigned num_scan_threads;
@@ -125,7 +130,7 @@ void ucm_store_quiet(struct ucm_store *store);
 
 /* End the threads, and leave each directory clean of which everything is known
  * to be. One that hangs is left as it is, and what its thread may still touch
- * is never freed. */
+ * is never freed; nor is anything that others may touch (left). */
 void ucm_store_close(struct ucm_store *store);
 
 /* ---- finding and reading ---- */
@@ -154,9 +159,10 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open);
 int ucm_store_header(struct ucm_store *store, ucm_ref ref,
 		     struct ucm_block *out);
 
-/* See to it that the index has all of a bucket, for a listing. */
-void ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
-			   unsigned bucket);
+/* See to it that the index has all of a bucket, for a listing: what could not be
+ * read is not there. 0, or -EINPROGRESS, see below. */
+int ucm_store_fill_bucket(struct ucm_store *store, struct ucm_space *space,
+			  unsigned bucket);
 
 /* Unlink a block from every tier, whatever holds it. -ENOENT, -EROFS, ... */
 int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key);

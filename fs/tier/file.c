@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include "common/osfile.h"
 
@@ -93,7 +92,7 @@ void ucm_file_close(struct ucm_file *file)
 	int saved = errno;
 
 	if (file->fd >= 0)
-		close(file->fd);
+		ucm_os_close(file->fd);
 	else if (file->object)
 		file->medium->ops->files->close(file);
 	*file = UCM_NO_FILE;
