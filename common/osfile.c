@@ -42,7 +42,7 @@ enum what {
 	DO_STATVFS, DO_FDATASYNC, DO_FSYNC, DO_SYNCFS, DO_READ, DO_WRITE,
 	DO_LIST, DO_ENTRIES, DO_PIECE, DO_REOPEN, DO_SEEK, DO_FLUSH,
 	DO_LOCK, DO_CHMOD, DO_SYMLINK, DO_READLINK, DO_ADVISE, DO_CLOSE,
-	DO_STATFS, DO_OPEN_ROOT, DO_REAL_PATH,
+	DO_STATFS, DO_OPEN_ROOT, DO_STAT_ROOT, DO_REAL_PATH,
 	DO_CALLS
 };
 
@@ -72,7 +72,8 @@ static const char *const call_names[DO_CALLS] = {
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
-	"readlink", "advise", "close", "statfs", "open", "realpath",
+	"readlink", "advise", "close", "statfs", "open", "stat",
+	"realpath",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)
@@ -419,6 +420,7 @@ static long perform(const struct args *a)
 	case DO_CLOSE: return do_close(a);
 	case DO_STATFS: return result(fstatfs(a->fd, a->statfs_out));
 	case DO_OPEN_ROOT: return do_open_root(a);
+	case DO_STAT_ROOT: return result(stat(a->path, a->stat_out));
 	case DO_REAL_PATH: return do_real_path(a);
 	case DO_CALLS: break;
 	}
@@ -541,7 +543,7 @@ static enum ucm_call_kind kind_of(const struct args *a)
 	case DO_STAT: case DO_FSTAT: case DO_STATVFS: case DO_STATFS:
 	case DO_READ: case DO_LIST: case DO_ENTRIES: case DO_PIECE:
 	case DO_SEEK: case DO_READLINK: case DO_ADVISE: case DO_OPEN_ROOT:
-	case DO_REAL_PATH:
+	case DO_STAT_ROOT: case DO_REAL_PATH:
 		return UCM_CALL_READS;
 	case DO_FSYNC: case DO_FDATASYNC: case DO_SYNCFS:
 		return UCM_CALL_SYNCS;
@@ -627,6 +629,13 @@ int ucm_os_open_root(struct ucm_guard *guard, const char *path)
 		return fd;
 	close(fd);
 	return err;
+}
+
+int ucm_os_stat_root(struct ucm_guard *guard, const char *path,
+		     struct stat *out)
+{
+	return CALL(.what = DO_STAT_ROOT, .fd = -1, .path = path,
+		    .stat_out = out, .guard = guard);
 }
 
 int ucm_os_real_path(struct ucm_guard *guard, const char *path, char **path_out)

@@ -50,6 +50,8 @@ void ucm_os_close(int fd);
  * NULL, as are the calls on it and below it from then on. The path without
  * links, to free: NULL in *path_out if it cannot be had. */
 int ucm_os_open_root(struct ucm_guard *guard, const char *path);
+int ucm_os_stat_root(struct ucm_guard *guard, const char *path,
+		     struct stat *out);
 int ucm_os_real_path(struct ucm_guard *guard, const char *path,
 		     char **path_out);
 

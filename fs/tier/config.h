@@ -19,6 +19,7 @@
 #define UCM_MAX_DIRS 255 /* of all tiers together: an index entry has a byte */
 #define UCM_TIER_NAME_MAX 32
 #define UCM_DEADLINE_AUTO UINT32_MAX
+#define UCM_DEADLINE_NETWORK 30u /* what that is where nothing else is known */
 
 enum ucm_durability {
 	UCM_DURABILITY_NONE, /* syncfs now and then; doubt after a crash */

@@ -38,7 +38,6 @@
 
 #define FORMAT_VERSION 1
 #define UUID_TEXT 32
-#define NETWORK_DEADLINE_S 30
 
 static const struct ucm_medium_ops directory_ops;
 
@@ -75,16 +74,21 @@ static int open_dir(int dirfd, const char *path)
 	return ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
 }
 
-static void learn_type(struct ucm_directory *dir)
+static int learn_type(struct ucm_directory *dir)
 {
-	struct statfs st = { 0 };
+	struct statfs st;
+	int err = ucm_os_statfs(dir->dirfd, &st);
 
-	dir->medium.remote = fstatfs(dir->dirfd, &st) ||
-			  !ucm_fstype_is_local((uint32_t)st.f_type);
+	if (err)
+		return err;
+	dir->medium.remote = !ucm_fstype_is_local((uint32_t)st.f_type);
 	dir->is_tmpfs = (uint32_t)st.f_type == TMPFS_MAGIC;
 	if (dir->medium.remote)
 		dir->medium.flags = UCM_MEDIUM_SHARED |
 				    UCM_MEDIUM_REPORTS_AT_CLOSE;
+	if ((uint32_t)st.f_type == FUSE_SUPER_MAGIC && dir->medium.guard)
+		ucm_guard_ask_before_close(dir->medium.guard);
+	return 0;
 }
 
 /* Two daemons must not write one directory. Not where other machines may use
@@ -166,27 +170,48 @@ static int make_layout(struct ucm_directory *dir)
 	return dir->tmpfd < 0 ? dir->tmpfd : 0;
 }
 
+/* Nobody knows yet whether it is a file server's, and whether that answers: so it
+ * is looked at under guard. */
+static int open_guard(struct ucm_directory *dir, const char *path,
+		      unsigned deadline_s)
+{
+	if (deadline_s == UCM_DEADLINE_AUTO)
+		deadline_s = UCM_DEADLINE_NETWORK;
+	return deadline_s ? ucm_guard_new(path, deadline_s * 1000,
+					  &dir->medium.guard)
+			  : 0;
+}
+
+static int open_path(struct ucm_directory *dir, const char *path,
+		     struct stat *st)
+{
+	struct ucm_guard *guard = dir->medium.guard;
+	int err = ucm_os_real_path(guard, path, &dir->medium.path);
+
+	if (err)
+		return err;
+	dir->dirfd = ucm_os_open_root(guard, dir->medium.path);
+	return dir->dirfd < 0 ? dir->dirfd : ucm_os_fstat(dir->dirfd, st);
+}
+
 static int open_root(struct ucm_directory *dir, const char *path,
-		     struct ucm_error *error)
+		     unsigned deadline_s, struct ucm_error *error)
 {
 	struct stat st;
-	int err;
+	int err = open_guard(dir, path, deadline_s);
 
-	dir->medium.path = realpath(path, NULL);
-	if (!dir->medium.path) {
-		err = -errno;
+	if (!err)
+		err = open_path(dir, path, &st);
+	if (!err)
+		err = learn_type(dir);
+	if (err)
 		return ucm_error_set(error, err, "%s: %s", path,
 				     strerror(-err));
-	}
-	dir->dirfd = open(dir->medium.path,
-			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir->dirfd < 0 || fstat(dir->dirfd, &st)) {
-		err = -errno;
-		return ucm_error_set(error, err, "%s: %s", path,
-				     strerror(-err));
-	}
 	dir->medium.dev = st.st_dev;
-	learn_type(dir);
+	if (!dir->medium.remote && deadline_s == UCM_DEADLINE_AUTO) {
+		ucm_guard_close(dir->medium.guard);
+		dir->medium.guard = NULL;
+	}
 	ucm_trust_init(&dir->trust, dir->medium.path, &st, dir->medium.readonly,
 		       dir->medium.remote);
 	if (st.st_mode & S_IWOTH)
@@ -291,32 +316,12 @@ static int open_writable(struct ucm_directory *dir, unsigned wait_s,
 	return err;
 }
 
-/* What is opened below the directory inherits its guard. */
-static int guard_root(struct ucm_directory *dir, unsigned deadline_s,
-		      struct ucm_error *error)
-{
-	int err;
-
-	if (deadline_s == UCM_DEADLINE_AUTO)
-		deadline_s = dir->medium.remote ? NETWORK_DEADLINE_S : 0;
-	if (!deadline_s)
-		return 0;
-	err = ucm_guard_open(dir->dirfd, dir->medium.path, deadline_s * 1000,
-			     &dir->medium.guard);
-	if (err)
-		ucm_error_set(error, err, "%s: %s", dir->medium.path,
-			     strerror(-err));
-	return err;
-}
-
 static int directory_open_all(struct ucm_directory *dir, const char *path,
 			      const struct ucm_config *config,
 			      struct ucm_error *error)
 {
-	int err = open_root(dir, path, error);
+	int err = open_root(dir, path, config->deadline_s, error);
 
-	if (!err)
-		err = guard_root(dir, config->deadline_s, error);
 	if (!err)
 		err = open_control(dir, error);
 	if (!err)
@@ -330,6 +335,7 @@ static int directory_open_all(struct ucm_directory *dir, const char *path,
 	return err;
 }
 
+/* No server is told of the close of a folder. */
 static void close_fd(int *fd)
 {
 	if (*fd >= 0)

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 
 #include "common/error.h"
+#include "common/osfile.h"
+#include "common/osguard.h"
 #include "fs/tier/stats.h"
 
 static int dirs_check_nesting(const struct ucm_dirs *dirs,
@@ -29,6 +31,22 @@ static int dirs_check_nesting(const struct ucm_dirs *dirs,
 	return 0;
 }
 
+/* It may be a file server's that does not answer. */
+static int dirs_look_at(const struct ucm_config *config, const char *path,
+			struct stat *out)
+{
+	unsigned s = config->deadline_s == UCM_DEADLINE_AUTO
+			     ? UCM_DEADLINE_NETWORK
+			     : config->deadline_s;
+	struct ucm_guard *guard = NULL;
+	int err = s ? ucm_guard_new(path, s * 1000, &guard) : 0;
+
+	if (!err)
+		err = ucm_os_stat_root(guard, path, out);
+	ucm_guard_close(guard);
+	return err;
+}
+
 /* Before anything is locked, so that it is not "in use by another ucmfs". */
 static int dirs_check_twice(const struct ucm_config *config,
 			    struct ucm_error *error)
@@ -40,7 +58,7 @@ static int dirs_check_twice(const struct ucm_config *config,
 		for (unsigned j = 0; j < config->tiers[i].num_dirs; j++) {
 			const char *path = config->tiers[i].dirs[j];
 
-			if (stat(path, &seen[num]))
+			if (dirs_look_at(config, path, &seen[num]))
 				continue; /* opening it will say why */
 			for (unsigned k = 0; k < num; k++) {
 				if (seen[k].st_dev != seen[num].st_dev ||

@@ -405,19 +405,17 @@ int fstatfs(int fd, struct statfs *out)
 	return fs_err ? -1 : err;
 }
 
-static const struct { uint32_t type; int err; bool remote; } types[] = {
-	{ EXT4_SUPER_MAGIC, 0, false }, { XFS_SUPER_MAGIC, 0, false },
-	{ TMPFS_MAGIC, 0, false },	{ NFS_SUPER_MAGIC, 0, true },
-	{ SMB2_SUPER_MAGIC, 0, true },	{ CEPH_SUPER_MAGIC, 0, true },
-	{ FUSE_SUPER_MAGIC, 0, true },	{ 0x12345678, 0, true },
-	{ EXT4_SUPER_MAGIC, EIO, true },
+static const struct { uint32_t type; bool remote; } types[] = {
+	{ EXT4_SUPER_MAGIC, false }, { XFS_SUPER_MAGIC, false },
+	{ TMPFS_MAGIC, false },	     { NFS_SUPER_MAGIC, true },
+	{ SMB2_SUPER_MAGIC, true },  { CEPH_SUPER_MAGIC, true },
+	{ FUSE_SUPER_MAGIC, true },  { 0x12345678, true },
 };
 
 /* It has deadlines, unless others are asked for, and no lock. */
 UNIT_TEST(a_network_file_system_is_recognised, .rows = NUM_ROWS(types))
 {
 	fs_type = types[_i].type;
-	fs_err = types[_i].err;
 	must_open();
 	ck_assert_int_eq(dir->remote, types[_i].remote);
 	ck_assert_int_eq(ucm_directory_of(dir)->lockfd < 0, types[_i].remote);
@@ -427,6 +425,15 @@ UNIT_TEST(a_network_file_system_is_recognised, .rows = NUM_ROWS(types))
 	must_open();
 	ck_assert_ptr_null(dir->guard);
 	close_it(false);
+}
+
+/* Who knows whether others use it, and what a crash leaves there. */
+UNIT_TEST(a_file_system_that_cannot_be_asked_is_not_used)
+{
+	fs_err = EIO;
+	fx_mkdirs(fx_path("$/a"));
+	ck_assert_int_eq(open_it(fx_path("$/a"), false), -EIO);
+	fs_err = 0;
 }
 
 #define DAY UCM_TEMP_OLD_S
