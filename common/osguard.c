@@ -24,6 +24,7 @@
 #include "common/osguard.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -138,11 +139,24 @@ static void guard_put(struct ucm_guard *guard)
 		guard_free(guard);
 }
 
+/* A child that runs another program closes our descriptors with execve(2), and
+ * would wait for the server. Left open they are closed by its end, which waits
+ * for nobody. */
+static void guard_leave_open(const struct ucm_guard *guard)
+{
+	for (int fd = 0; fd < atomic_load(&guards_end); fd++) {
+		if (ucm_guard_of(fd) == guard)
+			fcntl(fd, F_SETFD, 0);
+	}
+}
+
 /* The threads that held calls are not there. */
 static void guard_forked(void *arg)
 {
 	struct ucm_guard *guard = arg;
 
+	if (guard->asks_before_close)
+		guard_leave_open(guard);
 	pthread_mutex_init(&guard->lock, NULL);
 	guard->refs = 1;
 	for (unsigned i = 0; i < UCM_CALL_KINDS; i++) {

@@ -17,9 +17,9 @@
  *   size and the change time that it had when it was opened, and a name. And
  *   what was opened UCM_KEPT_SECONDS ago is not kept once more: a file that was
  *   moved away in the very moment of its opening is not served for ever.
- * - Only files of local file systems are kept. Elsewhere fstat(2) may be
- *   answered from memory when others have changed or removed the file, and
- *   close(2) waits for the server.
+ * - Only files of local file systems are kept, where no call needs a deadline.
+ *   Elsewhere fstat(2) may be answered from memory when others have changed or
+ *   removed the file, or wait for the server.
  * - A block that is in doubt, or whose writer has it open, is looked at as at
  *   any first open.
  *
@@ -221,11 +221,11 @@ static void kept_make_room(struct ucm_daemon *daemon)
 
 void ucm_kept_opened(struct ucm_daemon *daemon, struct ucm_handle *file)
 {
+	const struct ucm_medium *medium = daemon->store->dirs.at[file->dir];
 	struct stat st;
 
 	file->opened_ms = INT64_MIN; /* not to be kept */
-	if (!daemon->kept.running ||
-	    daemon->store->dirs.at[file->dir]->remote ||
+	if (!daemon->kept.running || medium->remote || medium->guard ||
 	    ucm_os_fstat(file->fd, &st))
 		return;
 	file->opened_ms = ucm_monotonic_ms();

@@ -474,6 +474,29 @@ static dev_t device_of_mount(const char *mountpoint)
 	return makedev(st.stx_dev_major, st.stx_dev_minor);
 }
 
+/* libfuse starts umount(8), and a child of ours waits for a file server that
+ * hangs: it has our descriptors there, and closes them. */
+static bool does_one_hang(const struct ucm_daemon *daemon)
+{
+	const struct ucm_dirs *dirs = &daemon->store->dirs;
+
+	for (unsigned dir = 0; dir < dirs->num; dir++) {
+		if (ucm_wait_is_vain(dirs, dir))
+			return true;
+	}
+	return false;
+}
+
+/* Requests that nobody answers any more end at once. One of their callers may
+ * hold a lock in the kernel that a notification of ours waits for; and while
+ * that waits it keeps the connection from being closed. */
+static void cut_connection(const char *mountpoint)
+{
+	if (umount2(mountpoint, MNT_FORCE | MNT_DETACH))
+		ucm_warning("%s: cutting the connection: %s", mountpoint,
+			    strerror(errno));
+}
+
 static int mount_and_serve(struct ucm_daemon *daemon)
 {
 	const char *mountpoint = daemon->options->mountpoint;
@@ -491,13 +514,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 	if (!err) {
 		ucm_store_serving(daemon->store, device_of_mount(mountpoint));
 		err = serve(daemon);
-		/* A notification may wait for a lock in the kernel that a
-		 * caller of ours holds, whom nobody answers any more; and while
-		 * it waits it keeps the connection from being closed. */
-		if (!ucm_notify_quiet(daemon) &&
-		    umount2(mountpoint, MNT_FORCE | MNT_DETACH))
-			ucm_warning("%s: cutting the connection: %s",
-				    mountpoint, strerror(errno));
+		if (!ucm_notify_quiet(daemon) || does_one_hang(daemon))
+			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
 		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);

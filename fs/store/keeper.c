@@ -63,6 +63,10 @@ static void keeper_leave(struct ucm_keeper *keeper)
 		return;
 	if (atomic_load(&recovery->unclean) && !ucm_keeper_knows(keeper))
 		return;
+	if (ucm_wait_is_vain(&keeper->store->dirs, keeper->dir)) {
+		ucm_error("%s: does not answer: left as it is", medium->path);
+		return;
+	}
 	pthread_mutex_lock(&keeper->sync_lock);
 	ucm_snapshots_save(keeper->store, keeper->dir);
 	err = ucm_recovery_end(&medium->recovery, medium);

@@ -49,6 +49,16 @@ int ucm_wait_long_for_any(const struct ucm_dirs *dirs)
 	return wait_refuse(UCM_WAIT_MANY);
 }
 
+bool ucm_wait_is_vain(const struct ucm_dirs *dirs, unsigned dir)
+{
+	for (int kind = 0; kind < UCM_CALL_KINDS; kind++) {
+		if (ucm_guard_is_down(dirs->at[dir]->guard,
+				      (enum ucm_call_kind)kind))
+			return true;
+	}
+	return false;
+}
+
 unsigned ucm_waited_for(void)
 {
 	return waited_for;

@@ -5,7 +5,8 @@
  *
  *	flush_fails DIR MOUNTPOINT SIGN
  *
- * It shows DIR, and returns when it is mounted. While there is a file SIGN (an
+ * It shows DIR, writes its process id to SIGN.pid, and returns when it is
+ * mounted. While there is a file SIGN (an
  * absolute path), the close of a file that was opened for writing fails: with
  * ENOSPC if SIGN begins with that word, else with EIO. It ends when it is
  * unmounted.
@@ -38,9 +39,22 @@ static const char *below(const char *path)
 	return path[1] ? path + 1 : ".";
 }
 
+/* Of the process that serves: it is in the background by now. */
+static void write_pid(void)
+{
+	char path[4096];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s.pid", sign);
+	file = fopen(path, "we");
+	if (!file || fprintf(file, "%d\n", (int)getpid()) < 0 || fclose(file))
+		perror(path);
+}
+
 static void *op_init(struct fuse_conn_info *conn, struct fuse_config *config)
 {
 	(void)conn;
+	write_pid();
 	config->use_ino = 1;
 	config->entry_timeout = config->attr_timeout = 0;
 	return NULL;

@@ -35,6 +35,8 @@ import subprocess
 import sys
 import time
 
+from writers import wait_for_all_writers
+
 WORK, MOUNT, SEED, CALL = sys.argv[1:5]
 STATE = f"{WORK}/nth.json"
 CHECKPOINT = ord("U") << 8 | 12
@@ -45,6 +47,11 @@ SHAPE = "--quiet --layers 2 --heads 1 --dim 16 --tokens 16".split()
 STAT = "?fstat,?newfstatat"
 RENAME = "?renameat,?renameat2"
 CHMOD = "?fchmodat,?fchmodat2"
+
+
+def daemon_pid():
+    with open(f"{WORK}/run/{os.path.basename(MOUNT)}.pid") as file:
+        return int(file.read())
 
 
 def load():
@@ -141,7 +148,9 @@ class World:
         return found is not None
 
     def has_become(self, path):
-        """The same, and so it must be after the next start."""
+        """The same, and so it must be after the next start. The daemon hears of
+        the last close a moment after close(2), and tries once more then."""
+        wait_for_all_writers(daemon_pid())
         there = self.is_right(path)
         self.state["fates"][path] = there
         return there

@@ -41,6 +41,31 @@ def _written(pid: int) -> Set[Tuple[int, int]]:
     return found
 
 
+def _writes_blocks(pid: int) -> bool:
+    """Has it a block, or one in the making, open for writing?"""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            path = os.readlink(f"/proc/{pid}/fd/{fd}")
+            mode = os.lstat(f"/proc/{pid}/fd/{fd}").st_mode
+        except OSError:
+            continue  # closed meanwhile
+        if mode & 0o200 and ("/.ucmfs/tmp/" in path or "/blocks/" in path):
+            return True
+    return False
+
+
+def wait_for_all_writers(pid: int) -> None:
+    """Until the daemon writes no block any more, if it runs."""
+    end = time.monotonic() + LIMIT_S
+    try:
+        while _runs(pid) and _writes_blocks(pid):
+            if time.monotonic() > end:
+                raise AssertionError("the daemon goes on writing a block")
+            time.sleep(0.002)
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it has ended meanwhile
+
+
 def wait_for_writers(pid: int, paths: Iterable[str]) -> None:
     """Until the daemon writes none of these files any more, if it runs."""
     wanted = set()
