@@ -14,8 +14,10 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -29,6 +31,7 @@ struct ucm_crew {
 	int64_t moved_ms; /* when a job ended last, or the first was added */
 	bool closing;
 	bool owned; /* by whoever has opened it */
+	cpu_set_t cpus; /* of its owner */
 	void (*on_fork)(void *arg);
 	void *on_fork_arg;
 	char name[16];
@@ -141,6 +144,9 @@ static void *crew_main(void *arg)
 	bool last;
 
 	pthread_setname_np(pthread_self(), crew->name);
+	/* whoever has added the first job may be bound to one processor */
+	pthread_setaffinity_np(pthread_self(), sizeof(crew->cpus),
+			       &crew->cpus);
 	pthread_mutex_lock(&crew->lock);
 	while ((job = crew_next_job(crew))) {
 		crew->running++;
@@ -185,6 +191,9 @@ int ucm_crew_open(const char *name, unsigned most, struct ucm_crew **out)
 	crew_make_empty(crew);
 	crew->most = most;
 	crew->owned = true;
+	if (pthread_getaffinity_np(pthread_self(), sizeof(crew->cpus),
+				   &crew->cpus))
+		memset(&crew->cpus, 0xff, sizeof(crew->cpus));
 	snprintf(crew->name, sizeof(crew->name), "%s", name);
 	crew_list(crew);
 	*out = crew;

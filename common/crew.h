@@ -5,7 +5,8 @@
  * A crew has a queue and a cap. Threads are started when there is work for
  * them, and stay. One that gets stuck costs the crew that one thread, and
  * nobody else anything: what may wait for one thing gets one crew, and what may
- * wait for another thing gets another.
+ * wait for another thing gets another. Its threads run on the processors of the
+ * thread that has opened it.
  *
  * A process that forks leaves its threads behind: in the child each crew is
  * empty, and starts anew.

@@ -5,6 +5,7 @@
 #include "common/crew.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -177,6 +178,38 @@ UNIT_TEST(a_thread_that_hangs_is_left_behind)
 	crew = NULL;
 	set_gate(false);
 	wait_done(1);
+}
+
+static cpu_set_t seen_cpus;
+
+static void note_cpus(struct ucm_job *job)
+{
+	pthread_getaffinity_np(pthread_self(), sizeof(seen_cpus), &seen_cpus);
+	pass(job);
+}
+
+/* One that is bound to its processor gives them work. */
+UNIT_TEST(threads_run_where_the_owner_may_and_not_the_giver)
+{
+	struct work work = { .job.run = note_cpus };
+	cpu_set_t all, one;
+	int cpu = 0;
+
+	ck_assert_int_eq(pthread_getaffinity_np(pthread_self(), sizeof(all),
+						&all), 0);
+	if (CPU_COUNT(&all) == 1) {
+		unit_skip("processors of a giver: there is one only");
+		return;
+	}
+	while (!CPU_ISSET(cpu, &all))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	ck_assert_int_eq(pthread_setaffinity_np(pthread_self(), sizeof(one),
+						&one), 0);
+	ck_assert(ucm_crew_add(crew, &work.job));
+	wait_done(1);
+	ck_assert(CPU_EQUAL(&seen_cpus, &all));
 }
 
 static void use_crew(void *arg)
