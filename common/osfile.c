@@ -72,8 +72,8 @@ static const char *const call_names[DO_CALLS] = {
 	"utimens", "fchmod", "fchown", "truncate", "fallocate", "statvfs",
 	"fdatasync", "fsync", "syncfs", "read", "write", "list", "list",
 	"list", "reopen", "seek", "flush", "lock", "chmod", "symlink",
-	"readlink", "advise", "close", "statfs", "open", "stat",
-	"realpath",
+	"readlink", "advise", "close", "statfs", "open root", "stat root",
+	"real path",
 };
 
 static long open_beneath(int dirfd, const char *path, int flags, mode_t mode)

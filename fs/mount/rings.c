@@ -40,10 +40,12 @@ struct ucm_ring {
 	_Atomic unsigned expected;
 	pthread_mutex_t lock;
 	struct ucm_ring_work *first, **last;
+	struct ucm_ring *next;
 };
 
 /* Freed by nobody: work may be posted after the thread's end. There is one for
  * each processor. */
+static struct ucm_ring *_Atomic all_rings;
 static _Thread_local struct ucm_ring *this_ring;
 
 struct ucm_ring *ucm_ring_here(void)
@@ -85,6 +87,9 @@ static struct ucm_ring *ring_new(struct io_uring *of)
 		return NULL;
 	}
 	pthread_mutex_init(&ring->lock, NULL);
+	ring->next = atomic_load(&all_rings);
+	while (!atomic_compare_exchange_weak(&all_rings, &ring->next, ring))
+		;
 	return ring;
 }
 

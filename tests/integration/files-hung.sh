@@ -45,7 +45,7 @@ serve() {
 	rm -rf "$work/tier" "$work/healthy"
 	mkdir "$work/tier" "$work/healthy"
 	mnt=$work/server
-	need do_mount "$work/tier"
+	need do_mount -o io_uring=off "$work/tier"
 	hung=$mnt/files/hung
 	need mkdir -p "$hung/files/both" "$hung/files/there"
 	echo seen >"$hung/files/there/seen"

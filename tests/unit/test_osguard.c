@@ -427,7 +427,7 @@ UNIT_TEST(a_path_that_hangs_is_given_up)
 	char *path;
 
 	ck_assert_int_eq(ucm_guard_new("shelf", SHORT_MS, &guard), 0);
-	set_hang("realpath");
+	set_hang("real path");
 	ck_assert_int_eq(ucm_os_real_path(guard, fx_path("$"), &path),
 			 -ETIMEDOUT);
 	ck_assert_ptr_null(path);
