@@ -29,6 +29,9 @@
 struct ucm_engine;
 struct ucm_lessee;
 
+/* Tests have loaders read from a source of theirs. NULL outside of tests. */
+extern const struct ucm_source_ops *ucm_loader_source;
+
 /* What all engines of a loader share. */
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
@@ -90,6 +93,7 @@ struct ucm_load_file {
 	int err;        /* failed, and why: see struct ucm_outcome */
 	uint16_t fault;
 	bool direct;    /* O_DIRECT */
+	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
 	bool stale;     /* not to be found any more; ends with its last user */
 	uint32_t align; /* of reads */
@@ -137,6 +141,9 @@ void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault);
 /* Make the head from the file's first bytes; fails the file if it is wrong. */
 void ucm_load_file_take_head(struct ucm_load_file *file, const void *bytes,
 			     size_t len);
+
+/* Make a read of it of an operation that has a buffer, len and offset. */
+void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io);
 
 /* Read the head by itself; changes the file when it is there. */
 void ucm_load_file_read_head(struct ucm_load_file *file);

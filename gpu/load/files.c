@@ -33,6 +33,11 @@
 
 #define VOUCH_STEP ((uint64_t)1 << 20) /* a multiple of any alignment */
 
+/* Where a block has no descriptor: nothing of it may hang the ring, be mapped, or
+ * be read directly. */
+static struct ucm_dir nowhere = { .fd = -1, .quick = true, .no_direct = true,
+				  .align = 1 };
+
 static void open_next(struct ucm_load_file *file);
 
 /* ---- the table ---- */
@@ -280,6 +285,73 @@ static int open_flags(struct ucm_load_file *file)
 	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
 }
 
+/* ---- blocks without descriptors ---- */
+
+static ssize_t read_of_source(const void *of, void *buffer, size_t len,
+			      off_t offset)
+{
+	const struct ucm_load_file *file = of;
+	const struct ucm_shared *shared = file->engine->shared;
+	uint64_t size;
+
+	return shared->source_ops->read_into(shared->source, file->group->space,
+					     &file->id, buffer, len,
+					     (uint64_t)offset, &size);
+}
+
+/* The file is nobody else's to look at until it is open. */
+static ssize_t find_in_source(const void *of, void *buffer, size_t len,
+			      off_t offset)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)(uintptr_t)of;
+	const struct ucm_shared *shared = file->engine->shared;
+
+	(void)offset;
+	return shared->source_ops->read_into(shared->source, file->group->space,
+					     &file->id, buffer, len, 0,
+					     &file->size);
+}
+
+static void on_found(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_load_file *file = (struct ucm_load_file *)op;
+
+	(void)engine;
+	if (op->io.result < 0) {
+		ucm_load_file_fail(file, (int)op->io.result, 0);
+	} else {
+		file->align = 1;
+		file->by_call = true;
+		file->state = UCM_LOAD_FILE_OPEN;
+	}
+	ucm_load_file_tell(file);
+	ucm_load_file_put(file); /* the operation's */
+}
+
+static void find_by_call(struct ucm_load_file *file)
+{
+	file->place.dir = &nowhere;
+	ucm_add(&file->engine->shared->stats.opens, 1);
+	file->op.io = (struct ucm_io){
+		.op = UCM_IO_CALL,
+		.call = find_in_source,
+		.of = file,
+		.align = 1,
+	};
+	file->op.done = on_found;
+	ucm_engine_queue(file->engine, &file->op);
+}
+
+void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io)
+{
+	io->op = file->by_call ? UCM_IO_CALL : UCM_IO_READ;
+	io->call = read_of_source;
+	io->of = file;
+	io->fd = file->fd;
+	io->align = file->direct ? file->align : 1;
+	io->may_hang = ucm_load_file_may_hang(file);
+}
+
 /* Try places until one is being opened, has been, or there are no more. */
 static void open_next(struct ucm_load_file *file)
 {
@@ -287,6 +359,10 @@ static void open_next(struct ucm_load_file *file)
 	struct ucm_shared *shared = engine->shared;
 	int fd, flags;
 
+	if (shared->source_ops->read_into) {
+		find_by_call(file);
+		return;
+	}
 	for (;;) {
 		if (shared->source_ops->place(shared->source,
 					      file->group->space, &file->id,
@@ -433,23 +509,22 @@ static void on_head(struct ucm_engine *engine, struct ucm_engine_op *op)
 	ucm_load_file_put(file); /* the operation's */
 }
 
+static size_t memory_align(const struct ucm_load_file *file)
+{
+	return file->align < sizeof(void *) ? sizeof(void *) : file->align;
+}
+
 /* Not through staging, which may be full of pieces that wait for this. */
 static void read_head(struct ucm_load_file *file, uint64_t len)
 {
 	len = ucm_round_up(len, file->align);
-	file->buffer = aligned_alloc(file->align, len);
+	file->buffer = aligned_alloc(memory_align(file), len);
 	if (!file->buffer) {
 		ucm_load_file_fail(file, -ENOMEM, 0);
 		return;
 	}
-	file->op.io = (struct ucm_io){
-		.op = UCM_IO_READ,
-		.fd = file->fd,
-		.buffer = file->buffer,
-		.len = len,
-		.align = file->direct ? file->align : 1,
-		.may_hang = ucm_load_file_may_hang(file),
-	};
+	file->op.io = (struct ucm_io){ .buffer = file->buffer, .len = len };
+	ucm_load_file_read(file, &file->op.io);
 	file->op.done = on_head;
 	file->head_coming = true;
 	file->refs++;
@@ -555,15 +630,10 @@ static void on_vouch(struct ucm_engine *engine, struct ucm_engine_op *op)
 
 static void read_to_vouch(struct ucm_load_file *file)
 {
-	file->op.io = (struct ucm_io){
-		.op = UCM_IO_READ,
-		.fd = file->fd,
-		.buffer = file->buffer,
-		.len = VOUCH_STEP,
-		.offset = (off_t)file->vouch_at,
-		.align = file->direct ? file->align : 1,
-		.may_hang = ucm_load_file_may_hang(file),
-	};
+	file->op.io = (struct ucm_io){ .buffer = file->buffer,
+				       .len = VOUCH_STEP,
+				       .offset = (off_t)file->vouch_at };
+	ucm_load_file_read(file, &file->op.io);
 	file->op.done = on_vouch;
 	ucm_add(&file->engine->shared->stats.reads, 1);
 	ucm_engine_queue(file->engine, &file->op);
@@ -573,7 +643,7 @@ void ucm_load_file_vouch(struct ucm_load_file *file)
 {
 	if (file->buffer)
 		return; /* it is coming */
-	file->buffer = aligned_alloc(file->align, VOUCH_STEP);
+	file->buffer = aligned_alloc(memory_align(file), VOUCH_STEP);
 	file->vouch_planes = calloc(file->head.block.geometry.num_layers,
 				    2 * sizeof(*file->vouch_planes));
 	if (!file->buffer || !file->vouch_planes) {

@@ -370,15 +370,12 @@ static void queue_read(struct ucm_piece *piece)
 	if (!piece->direct)
 		ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
 	piece->op.io = (struct ucm_io){
-		.op = UCM_IO_READ,
-		.fd = file->fd,
 		.buffer = piece->direct ? piece->direct : piece->slot.memory,
 		.len = piece->plan.len,
 		.offset = (off_t)piece->plan.offset,
-		.align = file->direct ? file->align : 1,
 		.enough = piece->plan.want,
-		.may_hang = ucm_load_file_may_hang(file),
 	};
+	ucm_load_file_read(file, &piece->op.io);
 	piece->op.done = on_read;
 	ucm_add(&piece->engine->shared->stats.reads, 1);
 	ucm_engine_queue(piece->engine, &piece->op);

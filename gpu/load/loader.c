@@ -47,6 +47,8 @@ struct ucm_loader {
 
 /* ---- open ---- */
 
+const struct ucm_source_ops *ucm_loader_source;
+
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
 {
 	return value ? value : otherwise;
@@ -109,6 +111,8 @@ static int set_up(struct ucm_loader *loader,
 				     threads, MAX_THREADS);
 	shared->source_ops =
 		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
+	if (ucm_loader_source)
+		shared->source_ops = ucm_loader_source;
 	shared->copy_options = (struct ucm_copy_options){
 		.device = options->device,
 		.stream = options->stream,

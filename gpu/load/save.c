@@ -677,8 +677,11 @@ static void create(struct ucm_saving *saving)
 		created(saving, create_draft(saving));
 		return;
 	}
-	err = shared->source_ops->place(shared->source, saving->group->space,
-					&saving->id, 0, &saving->place);
+	err = shared->source_ops->place
+		      ? shared->source_ops->place(
+				shared->source, saving->group->space,
+				&saving->id, 0, &saving->place)
+		      : -EOPNOTSUPP; /* it is only read */
 	if (err) {
 		created(saving, err);
 		return;

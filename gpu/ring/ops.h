@@ -8,6 +8,7 @@
 #ifndef UCM_RING_OPS_H
 #define UCM_RING_OPS_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "gpu/ring/ring.h"
@@ -26,6 +27,11 @@ struct ucm_ring_ops {
 	void (*rouse)(struct ucm_ring *ring);
 };
 
+/* Chained by next, in the order of arrival. */
+struct ucm_io_list {
+	struct ucm_io *first, *last;
+};
+
 /* The beginning of either kind's own struct. */
 struct ucm_ring {
 	const struct ucm_ring_ops *ops;
@@ -35,15 +41,14 @@ struct ucm_ring {
 	 * sleeping, then looks at woken: one of them sees the other. */
 	atomic_bool woken, sleeping;
 	char text[128];
+	struct ucm_crew *callers; /* from the first call on */
+	atomic_bool closing;
+	pthread_mutex_t called_lock;
+	struct ucm_io_list called; /* calls that have ended; under that lock */
 };
 
 int ucm_uring_open(unsigned depth, struct ucm_ring **out);
 int ucm_pool_open(unsigned threads, struct ucm_ring **out);
-
-/* Chained by next, in the order of arrival. */
-struct ucm_io_list {
-	struct ucm_io *first, *last;
-};
 
 void ucm_io_append(struct ucm_io_list *list, struct ucm_io *io);
 struct ucm_io *ucm_io_take(struct ucm_io_list *list); /* or NULL */

@@ -9,12 +9,17 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "gpu/ring/ops.h"
+
+/* Threads for functions that read, of one ring. */
+#define CALLERS 8
 
 /* Calls in a row that bring an operation no further, before it fails. */
 #define MAX_IDLE 100
@@ -67,10 +72,15 @@ static size_t whole_units(const struct ucm_io *io, size_t len)
 	return len & ~((size_t)io->align - 1);
 }
 
+static bool is_read(const struct ucm_io *io)
+{
+	return io->op == UCM_IO_READ || io->op == UCM_IO_CALL;
+}
+
 /* Of a write: all. */
 static size_t needed(const struct ucm_io *io)
 {
-	return io->op == UCM_IO_READ && io->enough ? io->enough : io->len;
+	return is_read(io) && io->enough ? io->enough : io->len;
 }
 
 /*
@@ -87,8 +97,7 @@ static bool moved(struct ucm_io *io, size_t len)
 	if (io->done >= needed(io))
 		return finish(io, (ssize_t)io->done);
 	if (!len)
-		return finish(io, io->op == UCM_IO_READ ? (ssize_t)io->done
-							: -EIO);
+		return finish(io, is_read(io) ? (ssize_t)io->done : -EIO);
 	if (io->op == UCM_IO_WRITE)
 		io->done = whole_units(io, io->done);
 	if (io->idle >= MAX_IDLE)
@@ -128,7 +137,7 @@ bool ucm_io_step(struct ucm_io *io, ssize_t result)
 		result = ask_fault(io, result);
 	if (result < 0)
 		return failed(io, (int)result);
-	if (io->op == UCM_IO_READ || io->op == UCM_IO_WRITE)
+	if (is_read(io) || io->op == UCM_IO_WRITE)
 		return moved(io, (size_t)result);
 	return finish(io, result);
 }
@@ -186,13 +195,75 @@ int ucm_ring_open(enum ucm_io_kind kind, unsigned depth, unsigned threads,
 	if (err)
 		return err;
 	(*out)->depth = depth;
+	pthread_mutex_init(&(*out)->called_lock, NULL);
 	return 0;
 }
 
 void ucm_ring_close(struct ucm_ring *ring)
 {
-	if (ring)
-		ring->ops->close(ring);
+	if (!ring)
+		return;
+	atomic_store(&ring->closing, true);
+	/* their buffers are the callers' until then */
+	while (!ucm_crew_close(ring->callers, UINT_MAX))
+		;
+	pthread_mutex_destroy(&ring->called_lock);
+	ring->ops->close(ring);
+}
+
+/* ---- functions that read ---- */
+
+static void ring_make_call(struct ucm_job *job)
+{
+	struct ucm_io *io = (struct ucm_io *)((char *)job -
+					      offsetof(struct ucm_io, job));
+	struct ucm_ring *ring = io->ring;
+	ssize_t result;
+
+	do {
+		result = atomic_load(&ring->closing)
+				 ? -ECANCELED
+				 : io->call(io->of, ucm_io_address(io),
+					    ucm_io_len(io), ucm_io_offset(io));
+	} while (!ucm_io_step(io, result));
+	pthread_mutex_lock(&ring->called_lock);
+	ucm_io_append(&ring->called, io);
+	pthread_mutex_unlock(&ring->called_lock);
+	ucm_ring_wake(ring);
+}
+
+/* Without a thread for it, it has failed. */
+static void ring_queue_call(struct ucm_ring *ring, struct ucm_io *io)
+{
+	int err = ring->callers ? 0
+				: ucm_crew_open("ucm-source", CALLERS,
+						&ring->callers);
+
+	io->ring = ring;
+	io->job.run = ring_make_call;
+	if (!err && ucm_crew_add(ring->callers, &io->job))
+		return;
+	io->result = -ENOMEM;
+	pthread_mutex_lock(&ring->called_lock);
+	ucm_io_append(&ring->called, io);
+	pthread_mutex_unlock(&ring->called_lock);
+	ucm_ring_wake(ring);
+}
+
+/* What has ended, before the rest. */
+static struct ucm_io *ring_take_called(struct ucm_ring *ring,
+				       struct ucm_io *rest)
+{
+	struct ucm_io *called;
+
+	pthread_mutex_lock(&ring->called_lock);
+	called = ring->called.first;
+	if (called) {
+		ring->called.last->next = rest;
+		ring->called.first = NULL;
+	}
+	pthread_mutex_unlock(&ring->called_lock);
+	return called ? called : rest;
 }
 
 int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len)
@@ -225,13 +296,16 @@ int ucm_ring_queue(struct ucm_ring *ring, struct ucm_io *io)
 {
 	if (ring->queued >= ring->depth)
 		return -EBUSY;
-	if (io->op == UCM_IO_READ || io->op == UCM_IO_WRITE)
+	if (is_read(io) || io->op == UCM_IO_WRITE)
 		assert(io->align && !(io->align & (io->align - 1)));
 	io->done = 0;
 	io->idle = 0;
 	io->resubmits = 0;
 	ring->queued++;
-	ring->ops->queue(ring, io);
+	if (io->op == UCM_IO_CALL)
+		ring_queue_call(ring, io);
+	else
+		ring->ops->queue(ring, io);
 	return 0;
 }
 
@@ -246,6 +320,8 @@ struct ucm_io *ucm_ring_poll(struct ucm_ring *ring, int64_t timeout_ns)
 	done = ring->ops->poll(ring, timeout_ns);
 	atomic_store(&ring->sleeping, false);
 	atomic_store(&ring->woken, false);
+	if (ring->callers) /* whoever ends from here on wakes once more */
+		done = ring_take_called(ring, done);
 	for (io = done; io; io = io->next)
 		ring->queued--;
 	return done;

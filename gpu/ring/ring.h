@@ -6,7 +6,8 @@
  * That is the one that polls: another one may open the ring and register
  * memory before, and close it when nothing is queued any more.
  * Two kinds: io_uring (uring.c), and a pool of threads that make the plain
- * calls (pool.c) where io_uring is refused. A ring knows nothing of blocks:
+ * calls (pool.c) where io_uring is refused. Functions that read are called by a
+ * crew of either's (ring.c). A ring knows nothing of blocks:
  * whoever queues an operation owns its buffer and its struct, and both belong
  * to the ring until it has handed the operation back.
  */
@@ -20,12 +21,16 @@
 
 #include <ucm/load.h>
 
+#include "common/crew.h"
+
 enum ucm_io_op {
 	UCM_IO_OPEN,  /* path below dirfd; no symbolic link, no way out by ".."
 		       * (openat2 with RESOLVE_BENEATH | NO_SYMLINKS), close-on-
 		       * exec, never waiting for a FIFO's other end */
 	UCM_IO_READ,  /* len bytes at offset, or up to the end of the file */
 	UCM_IO_WRITE, /* all len bytes at offset */
+	UCM_IO_CALL,  /* a read that a function makes, where there is no
+		       * descriptor; in a thread for such calls */
 	UCM_IO_CLOSE, /* fd; its result is close(2)'s, which may be a commit's */
 };
 
@@ -36,6 +41,11 @@ struct ucm_io {
 	const char *path;
 	int flags;
 	mode_t mode;
+	/* Call: len bytes at offset of what of stands for, into buffer: the
+	 * number of bytes, 0 at the end, or -errno. It may take its time; it is
+	 * made again for what is left of a short one. */
+	ssize_t (*call)(const void *of, void *buffer, size_t len, off_t offset);
+	const void *of;
 	void *buffer;
 	size_t len;
 	off_t offset;
@@ -50,7 +60,7 @@ struct ucm_io {
 	 * wait for the file server. It costs a little time. */
 	bool may_hang;
 	/*
-	 * Outcome. Open: a descriptor. Read: bytes, fewer than enough only at
+	 * Outcome. Open: a descriptor. Read, call: bytes, fewer than enough only at
 	 * the end of the file: a short read has been resubmitted until a read
 	 * at its end brought nothing. Write: len. Close: 0.
 	 * Or -errno: -EIO where the file system brings nothing forward, again
@@ -61,6 +71,8 @@ struct ucm_io {
 	struct ucm_io *next; /* the ring's */
 	size_t done;         /* the ring's */
 	unsigned idle;       /* the ring's: calls in a row without progress */
+	struct ucm_job job;   /* the ring's, of a call */
+	struct ucm_ring *ring; /* the same */
 };
 
 /*

@@ -132,6 +132,7 @@ static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 		prepare_transfer(ring, sqe, io);
 		break;
 	case UCM_IO_CLOSE: io_uring_prep_close(sqe, io->fd); break;
+	case UCM_IO_CALL: break; /* ring.c makes them */
 	}
 	io_uring_sqe_set_data(sqe, io);
 }

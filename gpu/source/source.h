@@ -3,8 +3,9 @@
  * source.h - where block files lie: below a mount, or in the tiers.
  *
  * A source knows paths and, for the tiers, how a new block comes to be; it
- * reads no data. Opening and reading is the loader's, through its ring. All
- * calls except open and close may be made from any thread.
+ * reads no data, as opening and reading is the loader's, through its ring. But
+ * for one whose blocks have no descriptors: that reads them itself (read_into).
+ * All calls except open and close may be made from any thread.
  */
 #ifndef UCM_SOURCE_H
 #define UCM_SOURCE_H
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <ucm/block.h>
 #include <ucm/error.h>
@@ -56,6 +58,17 @@ struct ucm_source_ops {
 	 * NULL: create is told. */
 	void (*announce)(struct ucm_source *source, const char *space,
 			 uint64_t bytes);
+
+	/*
+	 * Instead of place and create: so many bytes of a block from offset on
+	 * into memory: their number, fewer only at its end; -ENOENT; -errno.
+	 * With len 0, whether it is there. *size_out: the bytes of all of it,
+	 * the same each time. NULL: see place. It may take its time: it is
+	 * called by threads that do nothing else, several at a time.
+	 */
+	ssize_t (*read_into)(struct ucm_source *source, const char *space,
+			     const struct ucm_id *id, void *buffer, size_t len,
+			     uint64_t offset, uint64_t *size_out);
 
 	/* The place to try at the attempt-th time, from 0; -ENOENT: no more. */
 	int (*place)(struct ucm_source *source, const char *space,
