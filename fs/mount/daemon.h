@@ -74,7 +74,6 @@ struct ucm_daemon {
 	struct ucm_files_tree file_tree; /* over its directories */
 	const char *mountpoint; /* absolute, while it is mounted */
 	struct fuse_session *session;
-	bool session_in_use; /* at the end, by a call that hangs */
 	struct ucm_handles files;
 	struct ucm_kept kept;
 	struct ucm_crews *crews; /* request.h */

@@ -523,7 +523,7 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			daemon, daemon->store->close_ms);
 		ucm_files_count_stop(&daemon->file_tree);
 		if (!ucm_notify_stop(daemon))
-			daemon->session_in_use = true;
+			daemon->store->left = true;
 		ucm_kept_stop(daemon);
 	} else {
 		err = -EIO; /* libfuse has said why */
@@ -543,19 +543,19 @@ static void set_owner(struct ucm_daemon *daemon)
 		space->gid = daemon->options->gid;
 }
 
-/* A thread still serves a request, in a directory that does not answer: what it
- * may touch stays. */
+/* A thread still serves a request, in a directory that does not answer, or waits
+ * for the kernel: what it may touch stays. */
 static bool is_in_use(const struct ucm_daemon *daemon)
 {
 	if (daemon->store->left)
-		ucm_error("requests wait for a directory that does not answer: "
-			  "left as they are");
+		ucm_error("a request or a notification does not end: left as "
+			  "it is");
 	return daemon->store->left;
 }
 
 static void daemon_fini(struct ucm_daemon *daemon)
 {
-	if (daemon->session && !daemon->session_in_use)
+	if (daemon->session)
 		fuse_session_destroy(daemon->session);
 	daemon->session = NULL;
 	ucm_crews_close(daemon, 0);

@@ -119,13 +119,24 @@ class SlowGroup(Group):
             LOAD_ERRORS, lambda some, places: Group.load(
                 self, some, places, **options))
 
-    def save(self, ids, pages=None, **options) -> SlowTask:
+    def save(self, ids, pages=None, *, parents=None, **options) -> SlowTask:
         slow = self.loader.slow
         slow.saves += 1
-        return SlowTask(
-            slow, bytes(ids), array("I", pages), slow.save_errors,
-            SAVE_ERRORS, lambda some, places: Group.save(
-                self, some, places, **options))
+        ids = bytes(ids)
+        above = dict(zip(_each(ids), _each(bytes(parents or b""))))
+
+        def submit(some, places):
+            return Group.save(
+                self, some, places,
+                parents=b"".join(above[one] for one in _each(some))
+                if parents else None, **options)
+
+        return SlowTask(slow, ids, array("I", pages), slow.save_errors,
+                        SAVE_ERRORS, submit)
+
+
+def _each(ids: bytes) -> List[bytes]:
+    return [ids[i:i + 16] for i in range(0, len(ids), 16)]
 
 
 @contextmanager
