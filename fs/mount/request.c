@@ -40,7 +40,7 @@ int ucm_crews_open(struct ucm_daemon *daemon)
 
 	daemon->crews = crews;
 	for (unsigned dir = 0; dir < dirs->num && !err; dir++) {
-		char name[16];
+		char name[24];
 
 		snprintf(name, sizeof(name), "ucm-dir-%u", dir);
 		err = ucm_crew_open(name,

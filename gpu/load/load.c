@@ -369,6 +369,8 @@ static void queue_read(struct ucm_piece *piece)
 
 	if (!piece->direct)
 		ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	if (!piece->direct && file->by_call)
+		ucm_slot_let_write(&piece->slot);
 	piece->op.io = (struct ucm_io){
 		.buffer = piece->direct ? piece->direct : piece->slot.memory,
 		.len = piece->plan.len,

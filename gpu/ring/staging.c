@@ -176,3 +176,8 @@ void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
 	else if (to == UCM_SLOT_IO)
 		ASAN_POISON_MEMORY_REGION(slot->memory, slot->len);
 }
+
+void ucm_slot_let_write(struct ucm_slot *slot)
+{
+	ASAN_UNPOISON_MEMORY_REGION(slot->memory, slot->len);
+}

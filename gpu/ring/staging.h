@@ -47,5 +47,7 @@ void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot);
 /* Hand a slot on; asserts that it was `from`. */
 void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
 		   enum ucm_slot_state to);
+/* A slot in IO is written to by a thread of ours, and not by the kernel. */
+void ucm_slot_let_write(struct ucm_slot *slot);
 
 #endif

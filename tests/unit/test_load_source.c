@@ -93,7 +93,8 @@ static ssize_t shelf_read(struct ucm_source *source, const char *space,
 		len = end - offset;
 	if (shelf.most && len > shelf.most)
 		len = shelf.most;
-	memcpy(buffer, shelf.bytes[n] + offset, len);
+	if (len)
+		memcpy(buffer, shelf.bytes[n] + offset, len);
 	return (ssize_t)len;
 }
 
