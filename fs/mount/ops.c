@@ -17,15 +17,6 @@
 
 #include "fs/mount/request.h"
 
-/* What a kind of node answers may have to ask all directories. */
-static void ops_run(struct ucm_request *request)
-{
-	if (ucm_node_ops_of(request->ino)->asks_all)
-		ucm_request_run_anywhere(request);
-	else
-		ucm_request_run(request);
-}
-
 /* ---- names ---- */
 
 static void serve_lookup(struct ucm_request *r)
@@ -52,7 +43,7 @@ void ucm_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	ucm_request_begin(&r, req, UCM_OP_LOOKUP, serve_lookup, parent);
 	r.name = name;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t lookups)
@@ -97,7 +88,7 @@ void ucm_op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	ucm_request_begin(&r, req, UCM_OP_MKDIR, serve_mkdir, parent);
 	r.name = name;
 	r.number = mode;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_mknod(struct ucm_request *r)
@@ -119,7 +110,7 @@ void ucm_op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_mknod, parent);
 	r.name = name;
 	r.number = mode;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_symlink(struct ucm_request *r)
@@ -140,7 +131,7 @@ void ucm_op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 	ucm_request_begin(&r, req, UCM_OP_CREATE, serve_symlink, parent);
 	r.name = name;
 	r.text = link;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 void ucm_op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
@@ -164,7 +155,7 @@ void ucm_op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	ucm_request_begin(&r, req, UCM_OP_UNLINK, serve_unlink, parent);
 	r.name = name;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_rmdir(struct ucm_request *r)
@@ -181,7 +172,7 @@ void ucm_op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	ucm_request_begin(&r, req, UCM_OP_RMDIR, serve_rmdir, parent);
 	r.name = name;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_rename(struct ucm_request *r)
@@ -208,7 +199,7 @@ void ucm_op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	r.newparent = newparent;
 	r.text = newname;
 	r.number = flags;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 /* ---- folders ---- */
@@ -227,7 +218,7 @@ void ucm_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	ucm_request_begin(&r, req, UCM_OP_OPENDIR, serve_opendir, ino);
 	r.fi = fi;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_readdir(struct ucm_request *r)
@@ -263,7 +254,7 @@ static void ops_list(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	r.off = off;
 	r.number = plus;
 	r.fi = fi;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 void ucm_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -309,7 +300,7 @@ void ucm_op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 
 	(void)datasync, (void)fi;
 	ucm_request_begin(&r, req, UCM_OP_FSYNC, serve_fsyncdir, ino);
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 /* ---- attributes ---- */
@@ -333,7 +324,7 @@ void ucm_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	(void)fi;
 	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_getattr, ino);
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 /* Times of a folder are not kept; tar and rsync set them all the same. */
@@ -376,7 +367,7 @@ void ucm_op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	ucm_request_begin(&r, req, UCM_OP_SETATTR, serve_setattr, ino);
 	r.attr = attr;
 	r.number = (unsigned)to_set;
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_readlink(struct ucm_request *r)
@@ -397,7 +388,7 @@ void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 	struct ucm_request r;
 
 	ucm_request_begin(&r, req, UCM_OP_GETATTR, serve_readlink, ino);
-	ops_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_statfs(struct ucm_request *r)

@@ -57,10 +57,7 @@ void ucm_op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	r.name = name;
 	r.number = mode;
 	r.fi = fi;
-	if (ucm_node_ops_of(parent)->asks_all)
-		ucm_request_run_anywhere(&r);
-	else
-		ucm_request_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_open(struct ucm_request *r)
@@ -77,10 +74,7 @@ void ucm_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	ucm_request_begin(&r, req, UCM_OP_OPEN, serve_open, ino);
 	r.fi = fi;
-	if (ucm_node_ops_of(ino)->asks_all)
-		ucm_request_run_anywhere(&r);
-	else
-		ucm_request_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 /* ---- reading and writing, where the kernel does not do it itself ---- */

@@ -60,14 +60,6 @@ static void xattr_answer(struct ucm_request *r, int len)
 	r->out_size = r->err ? 0 : (size_t)len;
 }
 
-static void xattr_run(struct ucm_request *r)
-{
-	if (ucm_node_ops_of(r->ino)->asks_all)
-		ucm_request_run_anywhere(r);
-	else
-		ucm_request_run(r);
-}
-
 static void serve_getxattr(struct ucm_request *r)
 {
 	if (!r->out)
@@ -85,7 +77,7 @@ void ucm_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	ucm_request_begin(&r, req, UCM_OP_GETXATTR, serve_getxattr, ino);
 	r.name = name;
 	r.size = size;
-	xattr_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 /* Those that it has, or -errno. */
@@ -126,7 +118,7 @@ void ucm_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 	ucm_request_begin(&r, req, UCM_OP_LISTXATTR, serve_listxattr, ino);
 	r.size = size;
-	xattr_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 static void serve_setxattr(struct ucm_request *r)
@@ -151,7 +143,7 @@ static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 	r.name = name;
 	r.in = value;
 	r.in_size = size;
-	xattr_run(&r);
+	ucm_request_run_on_node(&r);
 }
 
 void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

@@ -24,6 +24,7 @@
 
 #include "common/log.h"
 #include "common/osguard.h"
+#include "fs/mount/kinds.h"
 
 #define CREW_REMOTE 16 /* threads, of a directory under guard */
 #define CREW_LOCAL 4
@@ -333,7 +334,7 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 	request->out = NULL;
 }
 
-static void request_serve(struct ucm_request *request)
+void ucm_request_run(struct ucm_request *request)
 {
 	ucm_must_not_wait = true;
 	request->serve(request);
@@ -350,23 +351,19 @@ static void request_serve(struct ucm_request *request)
 	request_answer(request);
 }
 
-void ucm_request_run(struct ucm_request *request)
-{
-	request_serve(request);
-}
-
 void ucm_request_run_unawaited(struct ucm_request *request)
 {
 	request->answered = true;
-	request_serve(request);
+	ucm_request_run(request);
 }
 
-void ucm_request_run_anywhere(struct ucm_request *request)
+void ucm_request_run_on_node(struct ucm_request *request)
 {
 	const struct ucm_daemon *daemon = request->account.daemon;
 
-	if (ucm_wait_is_any_guarded(&daemon->store->dirs) &&
+	if (ucm_node_ops_of(request->ino)->asks_all &&
+	    ucm_wait_is_any_guarded(&daemon->store->dirs) &&
 	    request_hand_over(request, UCM_WAIT_MANY))
 		return;
-	request_serve(request);
+	ucm_request_run(request);
 }

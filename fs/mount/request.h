@@ -96,7 +96,8 @@ void ucm_request_begin(struct ucm_request *request, fuse_req_t req,
 void ucm_request_run(struct ucm_request *request);
 /* The same, and nobody waits for the answer. */
 void ucm_request_run_unawaited(struct ucm_request *request);
-/* The same, of one that may ask several directories whatever it is about. */
-void ucm_request_run_anywhere(struct ucm_request *request);
+/* The same, of one about node ino, whose kind says whether it may have to ask
+ * all directories. */
+void ucm_request_run_on_node(struct ucm_request *request);
 
 #endif
