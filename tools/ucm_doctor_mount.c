@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/deadmount.h"
 #include "fs/tier/config.h"
 #include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
@@ -143,14 +144,12 @@ void ucm_doctor_mount(struct ucm_doctor *doctor, const struct ucm_mount *mount)
 	int err = ucm_doctor_ask(mount->point);
 
 	if (err) {
-		bool dead = err == ENOTCONN || err == ECONNABORTED;
-
 		if (asprintf(&mend, "umount -l %s, and mount again",
 			     mount->point) < 0)
 			mend = NULL;
 		ucm_doctor_say(doctor, UCM_FAIL, mount->point,
 			       mend ? mend : "umount -l it", "%s",
-			       dead ? "its daemon is gone" : strerror(err));
+			       ucm_mount_is_dead(err) ? "its daemon is gone" : strerror(err));
 	} else {
 		ucm_doctor_say(doctor, UCM_OK, mount->point, NULL,
 			       "it is mounted and answers");

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <syslog.h>
 
+#include "common/deadmount.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/mount/daemon.h"
@@ -47,7 +48,7 @@ static int check_mountpoint(const char *mountpoint,
 	struct stat st;
 
 	if (!path) {
-		if (errno == ENOTCONN || errno == ECONNABORTED)
+		if (ucm_mount_is_dead(errno))
 			return 0; /* a dead mount, soon to be detached */
 		return ucm_error_set(error, -EINVAL, "%s: %m", mountpoint);
 	}

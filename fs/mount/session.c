@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/deadmount.h"
 #include "common/log.h"
 #include "fs/index/memory.h"
 #include "fs/mount/kinds.h"
@@ -321,7 +322,7 @@ static bool run_fusermount(const char *mountpoint)
 	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-/* A daemon that was killed leaves a mount that answers ENOTCONN. */
+/* What a daemon that was killed leaves. */
 static void detach_dead_mount(const char *mountpoint)
 {
 	struct statvfs st;
@@ -330,7 +331,7 @@ static void detach_dead_mount(const char *mountpoint)
 	for (int tries = 0; tries < 16; tries++) {
 		/* stat(2) may be answered from the kernel's memory */
 		if (!statvfs(mountpoint, &st) ||
-		    (errno != ENOTCONN && errno != ECONNABORTED))
+		    !ucm_mount_is_dead(errno))
 			return;
 		ucm_info("%s: detaching a mount whose daemon is gone",
 			 mountpoint);

@@ -17,6 +17,7 @@
 #include <ucm/blocks.h>
 
 #include "common/cleanup.h"
+#include "common/deadmount.h"
 #include "hashing/tree.h"
 
 struct ucm_blocks {
@@ -27,11 +28,7 @@ struct ucm_blocks {
 /* What a mount without its daemon says, and what is no mount. */
 static int error_of(int number)
 {
-	switch (number) {
-	case ECONNABORTED: return -ENOTCONN;
-	case ENOTDIR: return -ENOENT;
-	default: return -number;
-	}
+	return number == ENOTDIR ? -ENOENT : ucm_mount_error(number);
 }
 
 int ucm_blocks_open(const char *mount, struct ucm_blocks **out)
@@ -73,7 +70,7 @@ static int blocks_call(const struct ucm_blocks *blocks, unsigned long number,
 {
 	if (!ioctl(blocks->control, number, data))
 		return 0;
-	return errno == ECONNABORTED ? -ENOTCONN : -errno;
+	return ucm_mount_error(errno);
 }
 
 /* A name that is cut would be another space's. */
@@ -187,8 +184,10 @@ int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
 	ucm_tree_folder(space, folder);
 	for (size_t i = 0; i < num; i++) {
 		ucm_tree_block_path(folder, &ids[i], path);
-		results[i] = unlinkat(blocks->root, path, 0) ? -errno : 0;
-		if (results[i] == -ENOTCONN || results[i] == -ECONNABORTED)
+		results[i] = 0;
+		if (unlinkat(blocks->root, path, 0))
+			results[i] = ucm_mount_error(errno);
+		if (results[i] == -ENOTCONN)
 			return -ENOTCONN;
 	}
 	return 0;

@@ -20,13 +20,14 @@
 #include <ucm/control.h>
 
 #include "common/cleanup.h"
+#include "common/deadmount.h"
 #include "hashing/tree.h"
 
 static int ask(int fd, struct ucm_control_batch *batch)
 {
 	if (!ioctl(fd, UCM_CONTROL_LOOKUP, batch))
 		return 0;
-	return errno == ECONNABORTED ? -ENOTCONN : -errno;
+	return ucm_mount_error(errno);
 }
 
 static int lookup_some(struct ucm_index_reader *reader,

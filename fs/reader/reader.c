@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/deadmount.h"
 #include "common/parse.h"
 
 #define FUSE_MAGIC 0x65735546
@@ -33,12 +34,6 @@ static int set_folder(struct ucm_index_reader *reader, const char *space)
 		return -EINVAL;
 	ucm_tree_folder(space, reader->folder);
 	return 0;
-}
-
-/* What a mount without its daemon says. */
-static int error_of(int number)
-{
-	return number == ECONNABORTED ? -ENOTCONN : -number;
 }
 
 static const char *why_not(int err)
@@ -88,7 +83,7 @@ static int resolve(struct ucm_index_reader *reader)
 	fd = openat(reader->root, reader->folder,
 		    O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return error_of(errno);
+		return ucm_mount_error(errno);
 	fgetxattr(fd, "user.ucmfs.index", text, sizeof(text) - 1);
 	reader->published = !ucm_parse_range(text, 0, UINT16_MAX, &number);
 	reader->space = reader->published ? (uint16_t)number : 0;
@@ -106,7 +101,7 @@ static int open_mount(struct ucm_index_reader *reader, const char *mount)
 
 	reader->root = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (reader->root < 0)
-		return error_of(errno);
+		return ucm_mount_error(errno);
 	ucm_reader_control_open(reader);
 	err = map_index(reader);
 	if (err)

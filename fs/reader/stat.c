@@ -17,6 +17,8 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "common/deadmount.h"
+
 /* 0, -ENOENT (absent), -EAGAIN (it cannot be said), or what ends the call. */
 static int ask(const struct ucm_index_reader *reader, const char *path,
 	       struct stat *out)
@@ -26,8 +28,7 @@ static int ask(const struct ucm_index_reader *reader, const char *path,
 	switch (errno) {
 	case ENOENT: return -ENOENT;
 	case EACCES: return -EACCES;
-	case ENOTCONN: case ECONNABORTED: return -ENOTCONN;
-	default: return -EAGAIN;
+	default: return ucm_mount_is_dead(errno) ? -ENOTCONN : -EAGAIN;
 	}
 }
 

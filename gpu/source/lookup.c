@@ -14,10 +14,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/deadmount.h"
+
 bool ucm_is_lost(int err)
 {
-	return err == -ENOTCONN || err == -ECONNABORTED || err == -ENODEV ||
-	       err == -ESTALE;
+	return ucm_mount_is_dead(-err) || err == -ENODEV || err == -ESTALE;
 }
 
 static int look_once(const struct ucm_source_ops *ops,
