@@ -143,7 +143,7 @@ static unsigned place(key_fn key, const char *path, unsigned num)
 		memcpy(uuids[i], words, sizeof(words));
 	}
 	key(path, &id);
-	ucm_placement_order(UCM_POLICY_RENDEZVOUS,
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 			    (const uint8_t(*)[16])uuids, num, &id, 0, order);
 	return order[0];
 }

@@ -20,7 +20,7 @@ void ucm_config_init(struct ucm_config *config)
 {
 	*config = (struct ucm_config){
 		.durability = UCM_DURABILITY_NONE,
-		.placement = UCM_POLICY_RENDEZVOUS,
+		.placement = UCM_PLACEMENT_RENDEZVOUS,
 		.checkpoint_s = 30,
 		.scan_threads = 4,
 		.staging_age_s = 3600,
@@ -260,7 +260,7 @@ static int set_durability(struct ucm_config *config, const char *value,
 static int set_placement(struct ucm_config *config, const char *value,
 			 struct ucm_error *error)
 {
-	if (!ucm_policy_parse(value, &config->placement))
+	if (!ucm_placement_parse(value, &config->placement))
 		return 0;
 	return ucm_error_set(
 		error, -EINVAL,
@@ -411,7 +411,7 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 			fprintf(out, "    readonly: true\n");
 	}
 	fprintf(out, "durability: %s\n", durabilities[config->durability]);
-	fprintf(out, "placement: %s\n", ucm_policy_name(config->placement));
+	fprintf(out, "placement: %s\n", ucm_placement_name(config->placement));
 	fprintf(out, "checkpoint: %u\n", config->checkpoint_s);
 	fprintf(out, "scan_threads: %u\n", config->scan_threads);
 	fprintf(out, "staging_age: %u\n", config->staging_age_s);

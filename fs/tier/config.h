@@ -58,7 +58,7 @@ struct ucm_config {
 	struct ucm_tier_config *tiers; /* fast to slow */
 	unsigned num_tiers;
 	enum ucm_durability durability;
-	enum ucm_policy placement;
+	enum ucm_placement placement;
 	unsigned checkpoint_s; /* between two syncfs; 0: never */
 	unsigned scan_threads;
 	unsigned staging_age_s; /* staging untouched for so long is removed */

@@ -23,7 +23,7 @@ struct ucm_dirs {
 	struct ucm_medium *at[UCM_MAX_DIRS]; /* by number */
 	struct ucm_tier *tier_of[UCM_MAX_DIRS];
 	unsigned num;
-	enum ucm_policy placement;  /* of new files within a tier */
+	enum ucm_placement placement;  /* of new files within a tier */
 	_Atomic uint64_t io_errors; /* failed calls, on any of them */
 };
 

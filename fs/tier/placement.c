@@ -9,24 +9,24 @@
 #include <string.h>
 
 static const char *const names[] = {
-	[UCM_POLICY_RENDEZVOUS] = "rendezvous",
-	[UCM_POLICY_ROUND_ROBIN] = "round_robin",
-	[UCM_POLICY_RANDOM] = "random",
+	[UCM_PLACEMENT_RENDEZVOUS] = "rendezvous",
+	[UCM_PLACEMENT_ROUND_ROBIN] = "round_robin",
+	[UCM_PLACEMENT_RANDOM] = "random",
 };
 #define NUM_POLICIES (sizeof(names) / sizeof(names[0]))
 
-int ucm_policy_parse(const char *name, enum ucm_policy *out)
+int ucm_placement_parse(const char *name, enum ucm_placement *out)
 {
 	for (size_t i = 0; i < NUM_POLICIES; i++) {
 		if (!strcmp(name, names[i])) {
-			*out = (enum ucm_policy)i;
+			*out = (enum ucm_placement)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
 }
 
-const char *ucm_policy_name(enum ucm_policy policy)
+const char *ucm_placement_name(enum ucm_placement policy)
 {
 	return names[policy];
 }
@@ -72,11 +72,11 @@ static void order_by_score(const uint8_t (*uuids)[16], unsigned num,
 	}
 }
 
-void ucm_placement_order(enum ucm_policy policy, const uint8_t (*uuids)[16],
+void ucm_placement_order(enum ucm_placement policy, const uint8_t (*uuids)[16],
 			 unsigned num, const struct ucm_id *id, uint64_t turn,
 			 uint8_t *order)
 {
-	if (policy == UCM_POLICY_RENDEZVOUS) {
+	if (policy == UCM_PLACEMENT_RENDEZVOUS) {
 		order_by_score(uuids, num, id, order);
 		return;
 	}

@@ -13,15 +13,15 @@
 
 #include <ucm/block.h>
 
-enum ucm_policy {
-	UCM_POLICY_RENDEZVOUS,
-	UCM_POLICY_ROUND_ROBIN,
-	UCM_POLICY_RANDOM,
+enum ucm_placement {
+	UCM_PLACEMENT_RENDEZVOUS,
+	UCM_PLACEMENT_ROUND_ROBIN,
+	UCM_PLACEMENT_RANDOM,
 };
 
 /* "rendezvous", "round_robin", "random"; -EINVAL for any other. */
-int ucm_policy_parse(const char *name, enum ucm_policy *out);
-const char *ucm_policy_name(enum ucm_policy policy);
+int ucm_placement_parse(const char *name, enum ucm_placement *out);
+const char *ucm_placement_name(enum ucm_placement policy);
 
 /* The rendezvous score of a directory for a block: the four 64-bit
  * words of both, chained through the finalizer of MurmurHash3 (fmix64). */
@@ -33,7 +33,7 @@ uint64_t ucm_placement_score(const uint8_t uuid[16], const struct ucm_id *id);
  * uuids, num: the directories; turn: a number that grows with every block
  * (round_robin) or is random (random); order: num entries, filled with 0..num-1.
  */
-void ucm_placement_order(enum ucm_policy policy, const uint8_t (*uuids)[16],
+void ucm_placement_order(enum ucm_placement policy, const uint8_t (*uuids)[16],
 			 unsigned num, const struct ucm_id *id, uint64_t turn,
 			 uint8_t *order);
 

@@ -222,13 +222,13 @@ static const char *refusal(const struct ucm_medium *medium)
 	return is_set_aside(medium) ? "it failed lately" : NULL;
 }
 
-static uint64_t turn_of(struct ucm_tier *tier, enum ucm_policy policy)
+static uint64_t turn_of(struct ucm_tier *tier, enum ucm_placement policy)
 {
 	uint64_t turn = 0;
 
-	if (policy == UCM_POLICY_ROUND_ROBIN)
+	if (policy == UCM_PLACEMENT_ROUND_ROBIN)
 		return atomic_fetch_add(&tier->turns, 1);
-	if (policy == UCM_POLICY_RANDOM &&
+	if (policy == UCM_PLACEMENT_RANDOM &&
 	    getrandom(&turn, sizeof(turn), 0) < 0)
 		turn = atomic_fetch_add(&tier->turns, 1);
 	return turn;
@@ -255,7 +255,7 @@ static bool take_room(struct ucm_promise *promise, unsigned dir)
 	return taken;
 }
 
-static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
+static int take_in_order(struct ucm_promise *promise, enum ucm_placement policy,
 			 const struct ucm_id *id)
 {
 	struct ucm_tier *tier = promise->tier;
@@ -278,7 +278,7 @@ static int take_in_order(struct ucm_promise *promise, enum ucm_policy policy,
 	return err;
 }
 
-int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
+int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out)
 {

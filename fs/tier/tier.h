@@ -56,7 +56,7 @@ struct ucm_want {
  * at a time: so no limit is exceeded by more than one file. There are three that
  * may be in the way: the tier's limit, the directory's, and the file system.
  */
-int ucm_tier_choose(struct ucm_tier *tier, enum ucm_policy policy,
+int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
 

@@ -190,7 +190,7 @@ UNIT_TEST(settings_change_what_they_are_called)
 	fx_option("limit", "nfs:80%");
 	fx_option("readonly", "nfs");
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_FULL);
-	ck_assert_int_eq(fx_config.placement, UCM_POLICY_RANDOM);
+	ck_assert_int_eq(fx_config.placement, UCM_PLACEMENT_RANDOM);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 7);
 	ck_assert_uint_eq(fx_config.scan_threads, 3);
 	ck_assert_uint_eq(fx_config.staging_age_s, 9);

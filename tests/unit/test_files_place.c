@@ -128,7 +128,7 @@ UNIT_TEST(chunks_in_one_folder_are_spread, .rows = 7)
 		snprintf(path, sizeof(path), "%s%06u%s", layouts[_i].before, i,
 			 layouts[_i].after);
 		ucm_files_place(path, &id);
-		ucm_placement_order(UCM_POLICY_RENDEZVOUS,
+		ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 				    (const uint8_t(*)[16])uuids, 4, &id, 0,
 				    order);
 		shares[order[0]]++;

@@ -46,7 +46,7 @@ static unsigned first_choice(uint8_t (*uuids)[16], unsigned num,
 {
 	uint8_t order[255];
 
-	ucm_placement_order(UCM_POLICY_RENDEZVOUS,
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 			    (const uint8_t(*)[16])uuids, num, id, 0, order);
 	return order[0];
 }
@@ -119,7 +119,7 @@ UNIT_TEST(an_order_is_a_permutation_by_falling_score)
 		bool seen[255] = { false };
 		struct ucm_id id = id_of(num);
 
-		ucm_placement_order(UCM_POLICY_RENDEZVOUS,
+		ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 				    (const uint8_t(*)[16])uuids, num, &id, 0,
 				    order);
 		for (unsigned i = 0; i < num; i++) {
@@ -160,28 +160,28 @@ UNIT_TEST(turns_go_round)
 	uint8_t order[3];
 
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
-		ucm_placement_order(UCM_POLICY_ROUND_ROBIN, NULL, 3, &id,
+		ucm_placement_order(UCM_PLACEMENT_ROUND_ROBIN, NULL, 3, &id,
 				    rows[i].turn, order);
 		ck_assert_mem_eq(order, rows[i].want, 3);
-		ucm_placement_order(UCM_POLICY_RANDOM, NULL, 3, &id,
+		ucm_placement_order(UCM_PLACEMENT_RANDOM, NULL, 3, &id,
 				    rows[i].turn, order);
 		ck_assert_mem_eq(order, rows[i].want, 3);
 	}
 	/* also where the counter wraps every directory is tried */
-	ucm_placement_order(UCM_POLICY_RANDOM, NULL, 3, &id, UINT64_MAX, order);
+	ucm_placement_order(UCM_PLACEMENT_RANDOM, NULL, 3, &id, UINT64_MAX, order);
 	ck_assert_uint_eq((1u << order[0]) | (1u << order[1]) | (1u << order[2]),
 			  7);
 }
 
 UNIT_TEST(policies_have_names)
 {
-	enum ucm_policy policy = UCM_POLICY_RENDEZVOUS;
+	enum ucm_placement policy = UCM_PLACEMENT_RENDEZVOUS;
 
 	for (int i = 0; i < 3; i++) {
-		ck_assert_int_eq(ucm_policy_parse(
-			ucm_policy_name((enum ucm_policy)i), &policy), 0);
+		ck_assert_int_eq(ucm_placement_parse(
+			ucm_placement_name((enum ucm_placement)i), &policy), 0);
 		ck_assert_int_eq(policy, i);
 	}
-	ck_assert_int_eq(ucm_policy_parse("Random", &policy), -EINVAL);
-	ck_assert_int_eq(policy, UCM_POLICY_RANDOM);
+	ck_assert_int_eq(ucm_placement_parse("Random", &policy), -EINVAL);
+	ck_assert_int_eq(policy, UCM_PLACEMENT_RANDOM);
 }

@@ -24,7 +24,7 @@ static void open_tier(const char *source)
 		      "%s", error.text);
 }
 
-static int choose(enum ucm_policy policy, uint64_t bytes)
+static int choose(enum ucm_placement policy, uint64_t bytes)
 {
 	struct ucm_want want = { .bytes = bytes, .anywhere = !bytes };
 	struct ucm_promise *promise;
@@ -53,9 +53,9 @@ UNIT_TEST(rendezvous_always_chooses_the_same_directory)
 	for (unsigned i = 0; i < 300; i++) {
 		id.bytes[0] = (uint8_t)i;
 		id.bytes[1] = (uint8_t)(i >> 8);
-		ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 0), 0);
+		ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, 0), 0);
 		first = chosen;
-		ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 4096), 0);
+		ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, 4096), 0);
 		ck_assert_ptr_eq(chosen, first);
 		counts[ucm_tier_dir(&tier, chosen)]++;
 	}
@@ -68,10 +68,10 @@ UNIT_TEST(round_robin_takes_turns)
 {
 	open_tier("$/a,$/b,$/c");
 	for (unsigned i = 0; i < 9; i++) {
-		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
+		ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), 0);
 		ck_assert_ptr_eq(chosen, tier.dirs[i % 3]);
 	}
-	ck_assert_int_eq(choose(UCM_POLICY_RANDOM, 0), 0);
+	ck_assert_int_eq(choose(UCM_PLACEMENT_RANDOM, 0), 0);
 	close_tier();
 }
 
@@ -81,13 +81,13 @@ UNIT_TEST(a_directory_that_failed_is_the_last_to_be_asked_again)
 	ucm_medium_failed(tier.dirs[0], "test", -EIO);
 	ck_assert(fx_logged("/a: test: Input/output error"));
 	for (unsigned i = 0; i < 4; i++) {
-		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
+		ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), 0);
 		ck_assert_ptr_eq(chosen, tier.dirs[1]);
 	}
 	ucm_medium_failed(tier.dirs[1], "test", -ENOSPC);
-	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 0), -ENOSPC);
+	ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, 0), -ENOSPC);
 	atomic_store(&tier.dirs[0]->retry_s, 1); /* long ago */
-	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, 0), 0);
+	ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, 0), 0);
 	ck_assert_ptr_eq(chosen, tier.dirs[0]);
 	close_tier();
 }
@@ -134,7 +134,7 @@ UNIT_TEST(a_limit_counts_what_is_there_and_what_is_being_written)
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
 		tier.dirs[0]->used = rows[i].used;
 		tier.writing = rows[i].writing;
-		ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, rows[i].bytes),
+		ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, rows[i].bytes),
 				 rows[i].err);
 	}
 	close_tier();
@@ -162,7 +162,7 @@ UNIT_TEST(a_directory_that_is_full_is_passed_over)
 		tier.dirs[1]->limit.size = 200000;
 		tier.dirs[0]->used = rows[i].used;
 		tier.dirs[0]->writing = rows[i].writing;
-		err = choose(UCM_POLICY_ROUND_ROBIN, rows[i].bytes);
+		err = choose(UCM_PLACEMENT_ROUND_ROBIN, rows[i].bytes);
 		ck_assert_int_eq(err < 0 ? err
 					 : (int)ucm_tier_dir(&tier, chosen),
 				 rows[i].first);
@@ -179,7 +179,7 @@ static int promise(unsigned n, uint64_t bytes, bool guessed)
 {
 	struct ucm_want want = { .bytes = bytes, .guessed = guessed };
 
-	return ucm_tier_choose(&tier, UCM_POLICY_RENDEZVOUS, &id, &want,
+	return ucm_tier_choose(&tier, UCM_PLACEMENT_RENDEZVOUS, &id, &want,
 			       &promises[n]);
 }
 
@@ -310,7 +310,7 @@ static void *promise_some(void *arg)
 
 	(void)arg;
 	for (unsigned i = 0; i < 100; i++) {
-		if (!ucm_tier_choose(&tier, UCM_POLICY_RENDEZVOUS, &id, &want,
+		if (!ucm_tier_choose(&tier, UCM_PLACEMENT_RENDEZVOUS, &id, &want,
 				     &kept)) {
 			/* used first, then the promise ends: as commits do */
 			atomic_fetch_add(&tier.dirs[0]->used, 1000);
@@ -340,7 +340,7 @@ UNIT_TEST(threads_do_not_pass_the_limit)
 UNIT_TEST(a_block_larger_than_the_disk_has_no_room)
 {
 	open_tier("$/a");
-	ck_assert_int_eq(choose(UCM_POLICY_RENDEZVOUS, UINT64_C(1) << 60),
+	ck_assert_int_eq(choose(UCM_PLACEMENT_RENDEZVOUS, UINT64_C(1) << 60),
 			 -ENOSPC);
 	close_tier();
 }
@@ -350,11 +350,11 @@ UNIT_TEST(a_directory_that_cannot_be_asked_is_passed_over)
 	open_tier("$/a,$/b");
 	for (unsigned i = 0; i < 4; i++) {
 		fx_fail("statvfs", 1, -EIO, true);
-		ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), 0);
+		ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), 0);
 		ck_assert_ptr_eq(chosen, tier.dirs[(i + 1) % 2]);
 	}
 	fx_fail("statvfs", 1, -EIO, false);
-	ck_assert_int_eq(choose(UCM_POLICY_ROUND_ROBIN, 0), -ENOSPC);
+	ck_assert_int_eq(choose(UCM_PLACEMENT_ROUND_ROBIN, 0), -ENOSPC);
 	close_tier();
 }
 
