@@ -6,8 +6,8 @@
  * full, a block is refused that is worth less than the one that would make
  * room for it. With a threshold, also one whose chance of being asked for again
  * within the usual age at eviction is below that, unless it was asked for
- * before. A budget of bytes a day moves the threshold from 0 so far that the
- * budget is kept.
+ * before. A budget of bytes a day raises the threshold by what was written and
+ * is not yet covered; with more than an hour's budget owed nothing is let in.
  *
  * Who refuses a block refuses those after it in the chain, and tells the policy
  * (ucm_policy_gone(), REFUSED).
@@ -21,14 +21,14 @@
 
 struct ucm_admission {
 	uint64_t bytes_per_day; /* 0: no budget */
-	double threshold;
+	double threshold;       /* what is asked for, without a budget */
 	double usual_age_s; /* at eviction; 0: nothing has been evicted yet */
 	double owed_bytes;  /* written, and not yet covered by the budget */
 	uint32_t then_s;    /* when that was so */
 	bool began;
 };
 
-/* threshold: 0 to 1, where it starts; it stays there without a budget. */
+/* threshold: 0 to 1, where the budget begins; without a budget it stays. */
 void ucm_admission_init(struct ucm_admission *admission, double threshold,
 			uint64_t bytes_per_day);
 

@@ -77,6 +77,7 @@ struct ucm_policy_ops {
 	/* A policy has so many orders of blocks by last use, of which the
 	 * oldest goes; 0: the order is by worth() alone. See order(). */
 	unsigned num_orders;
+	bool refuses; /* new blocks that are worth less than the victim */
 
 	int (*new)(uint64_t seed, uint64_t capacity, struct ucm_policy **out);
 	void (*free)(struct ucm_policy *policy);

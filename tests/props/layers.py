@@ -20,6 +20,8 @@ LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
+    "policy": ("fs/policy", ["common"]),
+    "replay": ("fs/replay", ["common", "policy"]),
     "block": ("fs/block", ["common", "hashing"]),
     "index": ("fs/index", BASE),
     "reader": ("fs/reader", BASE),
@@ -35,7 +37,7 @@ ROOMS = {
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "watch"]),
+    "tools": ("tools", [*STORE, "watch", "policy", "replay"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {
