@@ -107,6 +107,7 @@ extern const struct ucm_command ucm_lookup_command;
 extern const struct ucm_command ucm_ls_command;
 extern const struct ucm_command ucm_pin_command;
 extern const struct ucm_command ucm_put_command;
+extern const struct ucm_command ucm_replay_command;
 extern const struct ucm_command ucm_stat_command;
 extern const struct ucm_command ucm_status_command;
 extern const struct ucm_command ucm_top_command;
