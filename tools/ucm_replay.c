@@ -106,8 +106,8 @@ static const struct ucm_arg args[] = {
 		  "they would stay, with at least this chance (0 to 1), or were "
 		  "asked for before" },
 	{ "endurance", 0, "BYTES", parse_bytes, &opt.endurance,
-	  .help = "write no more than so much a day, such as 2T; needs "
-		  "--block-bytes" },
+	  .help = "with --block-bytes: write no more than so much a day, such "
+		  "as 2T" },
 	{ "block-bytes", 0, "BYTES", parse_bytes, &opt.block_bytes,
 	  .help = "the size of a block" },
 	{ "json", 'j', .to = &opt.json,
