@@ -341,6 +341,8 @@ bool fx_sleeps(void *tid)
 	return state && !strncmp(state, ") S", 3);
 }
 
+void (*fx_before_death)(void);
+
 void fx_in_child(void (*fn)(void *arg), void *arg)
 {
 	int status;
@@ -349,6 +351,8 @@ void fx_in_child(void (*fn)(void *arg), void *arg)
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
 		fn(arg);
+		if (fx_before_death)
+			fx_before_death();
 		_exit(42); /* a failed assertion leaves with another status */
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);

@@ -47,6 +47,9 @@ bool fx_sleeps(void *tid);
 
 /* Runs fn in a child that leaves by _exit: a daemon that was killed. */
 void fx_in_child(void (*fn)(void *arg), void *arg);
+/* By the child, when it is about to die with all its threads; or NULL: so that
+ * none of them is in the middle of what outlives it. */
+extern void (*fx_before_death)(void);
 
 /* ---- what was logged, and faults ---- */
 

@@ -107,9 +107,11 @@ static int64_t now_ns(void)
 	return area->last_ns;
 }
 
+/* A child may have died with the lock, but never in the middle of a change. */
 static void area_lock(void)
 {
-	pthread_mutex_lock(&area->lock);
+	if (pthread_mutex_lock(&area->lock) == EOWNERDEAD)
+		pthread_mutex_consistent(&area->lock);
 }
 
 static void area_unlock(void)
@@ -1564,11 +1566,13 @@ void memory_begin(const char *root)
 	ck_assert_ptr_ne(area, MAP_FAILED);
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
 	pthread_mutex_init(&area->lock, &attr);
 	pthread_mutexattr_destroy(&attr);
 	area->size = UINT64_C(64) << 30;
 	make_root(root);
 	fx_other_tree = &memory_tree;
+	fx_before_death = area_lock;
 }
 
 void memory_end(void)
@@ -1576,5 +1580,6 @@ void memory_end(void)
 	memory_delay(NULL, 0);
 	hides_names = false;
 	fx_other_tree = NULL;
+	fx_before_death = NULL;
 	/* a thread that hangs may come back to what it had */
 }
