@@ -97,6 +97,8 @@ uint64_t ucm_log_count_left_out(void);
 /* name, what there is at depth 1, and what more at depth 2 */
 #define UCM_LOG_AREAS(X)                                                      \
 	X(OP, "fs.op", "requests that failed", "every request")               \
+	X(MOVE, "fs.move", "blocks copied, moved and evicted",                \
+	  "what stays where it is, and why")                                  \
 	X(COMMIT, "fs.commit", "files that became blocks",                    \
 	  "files found incomplete")                                           \
 	X(TIER, "fs.tier", "where new files are made; blocks removed",        \

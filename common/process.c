@@ -11,8 +11,10 @@
 #include "common/process.h"
 
 #include <fcntl.h>
+#include <linux/ioprio.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -56,4 +58,17 @@ bool ucm_process_goes_on(pid_t pid)
 	return after_name &&
 	       sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
 	       !(flags & PF_EXITING);
+}
+
+#define NICE 5
+
+void ucm_process_give_way(bool idle)
+{
+	int class = idle ? IOPRIO_CLASS_IDLE : IOPRIO_CLASS_BE;
+	pid_t tid = (pid_t)syscall(SYS_gettid);
+
+	/* where it is refused, or means nothing, all goes on as before */
+	(void)setpriority(PRIO_PROCESS, (id_t)tid, NICE);
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
+		      IOPRIO_PRIO_VALUE(class, 7));
 }

@@ -298,6 +298,21 @@ bool ucm_index_get(struct ucm_index *index, ucm_ref ref, struct ucm_entry *out)
 	return slot != UCM_NO_SLOT;
 }
 
+bool ucm_index_at(struct ucm_index *index, uint32_t place,
+		  struct ucm_entry *out, ucm_ref *ref_out)
+{
+	struct ucm_shard *shard = lock_shard(index, place >> 24);
+	uint32_t slot = place & LINK_SLOT;
+	bool is_there = ucm_shard_has_slot(shard, slot);
+
+	if (is_there) {
+		ucm_shard_load(shard, slot, out);
+		*ref_out = make_ref(index, shard, slot);
+	}
+	unlock_shard(shard);
+	return is_there;
+}
+
 static bool edit_slot(struct ucm_shard *shard, uint32_t slot,
 		      void (*edit)(struct ucm_entry *entry, void *arg),
 		      void *arg)

@@ -58,6 +58,7 @@ struct ucm_entry {
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
+	uint8_t mark;	   /* what the policy keeps of it (fs/policy) */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
 
@@ -107,6 +108,20 @@ bool ucm_index_find(struct ucm_index *index, const struct ucm_key *key,
 		    struct ucm_entry *out, ucm_ref *ref_out);
 bool ucm_index_get(struct ucm_index *index, ucm_ref ref,
 		   struct ucm_entry *out);
+
+/*
+ * Where an entry is in the table: what remains of a reference without its
+ * generation. It fits in 32 bits, and means another entry, or none, once the
+ * entry has been removed. So does entry.parent - 1, for the entry of that name.
+ */
+static inline uint32_t ucm_ref_place(ucm_ref ref)
+{
+	return (uint32_t)(ref >> 28 & 0xff) << 24 | (uint32_t)(ref & 0xffffff);
+}
+
+/* The entry at such a place: true, its reference and a copy. */
+bool ucm_index_at(struct ucm_index *index, uint32_t place,
+		  struct ucm_entry *out, ucm_ref *ref_out);
 
 /* Change an entry in place, under its lock: edit() must be short and must not
  * touch id, space, generation, parent or children. False if the reference is

@@ -174,6 +174,7 @@ static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 	rest->atime_s = entry->atime_s;
 	rest->uses = entry->uses;
 	rest->epoch = entry->epoch;
+	rest->mark = entry->mark;
 }
 
 uint32_t ucm_shard_generation(struct ucm_shard *shard, uint32_t slot)
@@ -206,6 +207,7 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		.copy = (uint8_t)(UCM_GET(&record->next) >>
 				  UCM_INDEX_MEMORY_COPY_SHIFT),
 		.epoch = rest->epoch,
+		.mark = rest->mark,
 	};
 	memcpy(out->id.bytes, id, sizeof(id));
 }
@@ -258,14 +260,16 @@ uint32_t ucm_shard_find(struct ucm_shard *shard, const struct ucm_id *id,
 		       : UCM_NO_SLOT;
 }
 
+bool ucm_shard_has_slot(struct ucm_shard *shard, uint32_t slot)
+{
+	return (slot & ~UCM_HIDDEN_SLOT) < num_slots(side_of(shard, slot)) &&
+	       is_used(ucm_shard_record(shard, slot));
+}
+
 bool ucm_shard_has(struct ucm_shard *shard, uint32_t slot, uint32_t generation)
 {
-	const struct ucm_index_memory_record *record;
-
-	if ((slot & ~UCM_HIDDEN_SLOT) >= num_slots(side_of(shard, slot)))
-		return false;
-	record = ucm_shard_record(shard, slot);
-	return is_used(record) && generation_of(record) == generation;
+	return ucm_shard_has_slot(shard, slot) &&
+	       ucm_shard_generation(shard, slot) == generation;
 }
 
 /* The open side first. */

@@ -47,6 +47,7 @@ struct ucm_rest {
 	uint32_t parent;   /* as in an entry */
 	uint32_t children; /* entries whose parent is this slot */
 	uint16_t epoch;
+	uint8_t mark;
 	bool exile; /* the record is the one in own */
 };
 _Static_assert(sizeof(struct ucm_rest) == 32, "memory per block");
@@ -95,6 +96,8 @@ uint32_t ucm_shard_next(struct ucm_shard *shard, int space, uint32_t *cursor);
 /* The next slot of all, used or not; or UCM_NO_SLOT. */
 uint32_t ucm_shard_next_slot(struct ucm_shard *shard, uint32_t *cursor);
 bool ucm_shard_is_used(struct ucm_shard *shard, uint32_t slot);
+/* Is there an entry in that slot? Any slot number. */
+bool ucm_shard_has_slot(struct ucm_shard *shard, uint32_t slot);
 
 /* Slots below have an entry; the one of add has not: *slot is what seek said of
  * its name, and then where it is. -ENOMEM. */

@@ -28,6 +28,8 @@
 
 #include "common/log.h"
 #include "fs/block/verify.h"
+#include "fs/store/evict.h"
+#include "fs/store/pressure.h"
 #include "hashing/tree.h"
 
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
@@ -311,6 +313,20 @@ static int stamp_link(struct ucm_store *store, struct ucm_temp *temp,
 	return ucm_store_refuse(store, key, fault, NULL);
 }
 
+static void commit_value(struct ucm_store *store, struct ucm_entry *entry,
+			 const struct ucm_id *parent)
+{
+	struct ucm_key key = { .space = entry->space };
+	struct ucm_entry before;
+	bool has_parent = false;
+
+	if (parent) {
+		key.id = *parent;
+		has_parent = ucm_index_find(store->index, &key, &before, NULL);
+	}
+	ucm_value_fresh(&store->value, entry, has_parent ? &before : NULL);
+}
+
 /* Into the index, unless another directory's writer was faster. */
 static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 			      struct ucm_space *space,
@@ -321,6 +337,7 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 	int err;
 
 	ucm_store_entry(key, temp->dir, &temp->stamp, &entry);
+	commit_value(store, &entry, parent);
 	entry.flags = temp->shared ? UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED
 				   : UCM_ENTRY_WRITABLE;
 	if (is_loser(temp))
@@ -459,6 +476,24 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	return err;
 }
 
+/* Write-through. What fails is tried again by a mover: the block is there. */
+static void commit_below(struct ucm_store *store, const struct ucm_temp *temp)
+{
+	const struct ucm_move move = {
+		.to = ucm_tier_below(store, temp->tier),
+		.durable = store->config->durability != UCM_DURABILITY_NONE,
+		.open = true,
+	};
+	int err = move.to ? ucm_evict_and_copy(store, temp->ref, &move) : 0;
+
+	if (err && err != -EEXIST && err != -ENOENT)
+		ucm_warning("block %s: not written through to tier %s: %s",
+			    ucm_hex(&temp->key.id).text, move.to->name,
+			    strerror(-err));
+	else if (move.to && !err)
+		ucm_count(&temp->tier->stats.written_below);
+}
+
 #define TRIES 3 /* of a file that is written to while it is judged */
 
 int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
@@ -475,5 +510,7 @@ int ucm_store_commit(struct ucm_store *store, struct ucm_temp *temp,
 	temp->changed = true;
 	for (int i = 0; i < TRIES && err == -EAGAIN && temp->changed; i++)
 		err = try_commit(store, temp, file, space, key, when);
+	if (!err && temp->ref && temp->tier->write_mode == UCM_WRITE_THROUGH)
+		commit_below(store, temp);
 	return err;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * create.c - a temporary file for a new block: in which directory, and its end.
+ * create.c - in which tier a new block is written.
  *
  * The first tier takes it that has room for what it is going to have. If nobody
  * knows its size, that is a guess; where no tier has room for the guess, the
- * roomiest takes it all the same.
+ * roomiest takes it all the same. Where there is no room for anything, something
+ * goes that is worth less (evict.h).
  */
 #include <config.h>
 
@@ -12,20 +13,12 @@
 
 #include <errno.h>
 
-#include "common/log.h"
-#include "hashing/tree.h"
+#include "fs/store/evict.h"
+#include "fs/store/wishes.h"
 
 /* A space's first blocks are taken to be no larger, unless larger ones have
  * been seen. */
 #define GUESS_BYTES (UINT64_C(64) << 20)
-
-static void raise_to(_Atomic uint64_t *most, uint64_t value)
-{
-	uint64_t was = atomic_load(most);
-
-	while (was < value && !atomic_compare_exchange_weak(most, &was, value))
-		;
-}
 
 static struct ucm_want create_guess(struct ucm_store *store)
 {
@@ -47,9 +40,6 @@ static struct ucm_want create_guess(struct ucm_store *store)
 	return want;
 }
 
-_Static_assert(UCM_TEMP_NAME_MAX <= UCM_ROOM_NAME_MAX,
-	       "a promise has room for the name of its file");
-
 /* A new file, and what is to become of it. */
 struct creation {
 	struct ucm_store *store;
@@ -61,53 +51,15 @@ struct creation {
 	int wait; /* -EINPROGRESS: there is nothing for this thread to try */
 };
 
-static int create_in(struct creation *c, struct ucm_promise *promise)
-{
-	struct ucm_medium *medium = promise->medium;
-	struct ucm_temp *temp = &c->temp;
-	int err = medium->ops->put(medium, temp->name, &c->file);
-
-	if (err)
-		return err;
-	ucm_debug(TIER, 1, "block %s: new file %s in %s",
-		  ucm_hex(&c->key->id).text, temp->name, medium->path);
-	ucm_room_watch_name(promise, temp->name);
-	temp->promise = promise;
-	temp->medium = medium;
-	temp->losses = atomic_load(&medium->recovery.losses);
-	temp->tier = promise->tier;
-	temp->guessed = promise->guessed;
-	temp->dir = (uint8_t)ucm_tier_dir(temp->tier, medium);
-	return 0;
-}
-
 static bool create_try_tier(struct creation *c, struct ucm_tier *tier)
 {
-	struct ucm_store *store = c->store;
-	struct ucm_promise *promise;
-	struct ucm_medium *medium;
+	int err = ucm_store_create_in(c->store, tier, c->key, &c->want,
+				      &c->temp, &c->file);
 
-	/* as often as there are directories: each failure rules one out */
-	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		int err = ucm_tier_choose(tier, store->dirs.placement,
-					  &c->key->id, &c->want, &promise);
-
-		if (err) {
-			c->result = c->result == -EROFS ? err : c->result;
-			return false;
-		}
-		medium = promise->medium;
-		c->result = create_in(c, promise);
-		if (!c->result)
-			return true;
-		ucm_promise_end(promise);
-		ucm_dirs_count_error(&store->dirs, ucm_tier_dir(tier, medium),
-				     c->result);
-		ucm_medium_failed(medium, "create", c->result);
-		if (!atomic_load(&medium->retry_s))
-			return false;
-	}
-	return false;
+	/* a tier that is full says more than one that is not written to */
+	if (err != -EROFS || c->result == -EROFS)
+		c->result = err;
+	return !err;
 }
 
 /* Any of its directories may be the one. */
@@ -121,9 +73,17 @@ static int create_wait_for(const struct ucm_store *store,
 	return err;
 }
 
+/* Nothing new is written there: it gets what is used. */
+static bool create_goes_around(const struct ucm_tier *tier)
+{
+	return tier->write_mode == UCM_WRITE_AROUND;
+}
+
 static bool create_try_tiers(struct creation *c)
 {
 	for (unsigned i = 0; i < c->store->dirs.num_tiers; i++) {
+		if (create_goes_around(&c->store->dirs.tiers[i]))
+			continue;
 		c->wait = create_wait_for(c->store, &c->store->dirs.tiers[i]);
 		if (c->wait || create_try_tier(c, &c->store->dirs.tiers[i]))
 			return true;
@@ -140,7 +100,7 @@ static struct ucm_tier *roomiest(struct ucm_store *store, const bool *tried)
 	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
 		uint64_t total, room;
 
-		if (tried[i])
+		if (tried[i] || create_goes_around(&store->dirs.tiers[i]))
 			continue;
 		ucm_tier_space(&store->dirs.tiers[i], &total, &room);
 		if (!best || room > most) {
@@ -170,6 +130,44 @@ static bool try_anywhere(struct creation *c)
 	return false;
 }
 
+/* Others who make room at the same time may be faster to take it. */
+#define EVICT_TRIES 32
+
+static uint64_t create_bytes(const struct creation *c)
+{
+	uint64_t largest = atomic_load(&c->store->largest);
+
+	if (!c->want.guessed)
+		return c->want.bytes;
+	return largest > c->want.outgrown ? largest : c->want.outgrown;
+}
+
+/* Every tier is full: something that is worth less goes. */
+static bool create_evict(struct creation *c)
+{
+	struct ucm_store *store = c->store;
+
+	if (!store->value.policy)
+		return false;
+	c->wait = ucm_wait_long_for_any(&store->dirs);
+	if (c->wait)
+		return true;
+	for (unsigned i = 0; i < EVICT_TRIES; i++) {
+		if (ucm_evict_for(store, create_bytes(c)))
+			break;
+		if (create_try_tiers(c) ||
+		    (c->result == -ENOSPC && c->want.guessed &&
+		     try_anywhere(c)))
+			return true;
+		if (c->result != -ENOSPC)
+			return false;
+		c->want.anywhere = false;
+	}
+	ucm_evict_explain(store, &c->key->id);
+	ucm_wishes_wake(store);
+	return false;
+}
+
 int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 		     uint64_t bytes, struct ucm_temp *out,
 		     struct ucm_file *file_out)
@@ -188,65 +186,12 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 	if (!c.want.bytes)
 		c.want = create_guess(store);
 	if (!create_try_tiers(&c) &&
-	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)))
+	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)) &&
+	    !(c.result == -ENOSPC && create_evict(&c)))
 		return c.result;
 	if (c.wait)
 		return c.wait;
 	*out = c.temp;
 	*file_out = c.file;
 	return 0;
-}
-
-int ucm_store_reopen(struct ucm_store *store, const struct ucm_temp *temp,
-		     struct ucm_file *out)
-{
-	(void)store;
-	return temp->medium->ops->put_again(temp->medium, temp->name, out);
-}
-
-/* The room is taken now, or not needed. */
-static void create_end_promise(struct ucm_temp *temp)
-{
-	ucm_promise_end(temp->promise);
-	temp->promise = NULL;
-}
-
-void ucm_store_rest(struct ucm_temp *temp, const struct ucm_file *file)
-{
-	struct stat st;
-
-	if (temp->promise && temp->promise->guessed &&
-	    !ucm_file_stat(file, &st) && st.st_size)
-		ucm_promise_resize(temp->promise, ucm_file_takes(&st));
-}
-
-/* Where there is no room for more than this, files like it are not tried
- * again: one after the other would fail in mid-write. */
-static void note_outgrown(struct ucm_store *store, const struct ucm_temp *temp)
-{
-	struct stat st;
-
-	if (temp->guessed &&
-	    !temp->medium->ops->look(temp->medium, temp->name, &st))
-		raise_to(&store->outgrown, ucm_file_takes(&st));
-}
-
-void ucm_store_abandon(const struct ucm_temp *temp)
-{
-	if (temp->committed && temp->ref)
-		temp->medium->abandoned = true;
-}
-
-void ucm_store_drop(struct ucm_store *store, struct ucm_temp *temp)
-{
-	if (!temp->committed) {
-		note_outgrown(store, temp);
-		temp->medium->ops->drop(temp->medium, temp->name);
-		ucm_count(&store->stats.dropped);
-	} else if (temp->ref) {
-		ucm_index_flag(store->index, temp->ref,
-			       UCM_ENTRY_WRITABLE | UCM_ENTRY_SHARED, false);
-		atomic_fetch_sub(&store->writers, 1);
-	}
-	create_end_promise(temp);
 }

@@ -6,6 +6,11 @@
  * number of blocks, the room that a directory's blocks take and the number of
  * its doubts agree with the index. Asks no directory.
  *
+ * A block counts in both its places, with the room that its first one takes;
+ * where it has no second one that is known, it counts as alone there: it would
+ * be lost with that directory. Each place is on its directory's list of members
+ * (members.h), from which what is to be moved or evicted is drawn.
+ *
  * A doubt is counted before its entry gets the flag, and is taken off after the
  * flag has gone: a directory whose count is 0 has none.
  */
@@ -15,7 +20,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -57,13 +61,54 @@ void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more)
 	atomic_fetch_add(&store->doubts, (uint64_t)more);
 }
 
+/* ---- what an entry counts for ---- */
+
+static void count_place(struct ucm_store *store, unsigned dir,
+			const struct ucm_entry *entry, int sign)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	uint64_t bytes = (uint64_t)entry->blocks * 512;
+
+	atomic_fetch_add(&medium->blocks, (uint64_t)sign);
+	atomic_fetch_add(&medium->used, (uint64_t)sign * bytes);
+	if (entry->copy)
+		return;
+	atomic_fetch_add(&medium->alone, (uint64_t)sign);
+	atomic_fetch_add(&medium->alone_bytes, (uint64_t)sign * bytes);
+}
+
+/* Before a change of what it says, -1; after it, 1. */
+static void count_entry(struct ucm_store *store, const struct ucm_entry *entry,
+			int sign)
+{
+	count_place(store, entry->dir, entry, sign);
+	if (entry->copy)
+		count_place(store, entry->copy - 1u, entry, sign);
+}
+
+static void enlist(struct ucm_store *store, unsigned dir, ucm_ref ref)
+{
+	ucm_members_add(&store->members[dir], ucm_ref_place(ref));
+}
+
+static void enlist_places(struct ucm_store *store,
+			  const struct ucm_entry *entry, ucm_ref ref)
+{
+	enlist(store, entry->dir, ref);
+	if (entry->copy)
+		enlist(store, entry->copy - 1u, ref);
+}
+
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_entry *entry,
 			const struct ucm_id *parent, ucm_ref *ref_out)
 {
 	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
+	ucm_ref ref;
 
 	ucm_store_count_doubts(store, entry->dir, doubts);
+	if (!ref_out)
+		ref_out = &ref;
 	err = ucm_index_add_child(store->index, entry, parent, ref_out);
 	if (err == -EFBIG)
 		ucm_warning("block %s: too large for the index",
@@ -74,15 +119,27 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
-	atomic_fetch_add(&store->dirs.at[entry->dir]->blocks, 1);
-	atomic_fetch_add(&store->dirs.at[entry->dir]->used,
-			 (uint64_t)entry->blocks * 512);
+	count_entry(store, entry, 1);
+	enlist_places(store, entry, *ref_out);
+	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))
 		atomic_store(&store->largest, entry->size);
 	return 0;
 }
 
-static void entry_gone(struct ucm_store *store, ucm_ref ref)
+/* The last child of a block goes: it may be taken away itself from now on. */
+static void enlist_leaf(struct ucm_store *store, const struct ucm_entry *child)
+{
+	struct ucm_entry parent;
+	ucm_ref ref;
+
+	if (child->parent &&
+	    ucm_index_at(store->index, child->parent - 1, &parent, &ref) &&
+	    !parent.children)
+		enlist_places(store, &parent, ref);
+}
+
+void ucm_store_tell_gone(struct ucm_store *store, ucm_ref ref)
 {
 	pthread_rwlock_rdlock(&store->gone_lock);
 	if (store->on_gone)
@@ -93,18 +150,25 @@ static void entry_gone(struct ucm_store *store, ucm_ref ref)
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			    struct ucm_entry *out)
 {
+	return ucm_store_index_remove_for(store, ref, UCM_POLICY_REMOVED, out);
+}
+
+bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
+				enum ucm_policy_why why,
+				struct ucm_entry *out)
+{
 	struct ucm_entry entry;
 
 	if (!ucm_index_remove(store->index, ref, &entry))
 		return false;
 	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&store->blocks, 1);
-	atomic_fetch_sub(&store->dirs.at[entry.dir]->blocks, 1);
-	atomic_fetch_sub(&store->dirs.at[entry.dir]->used,
-			 (uint64_t)entry.blocks * 512);
+	count_entry(store, &entry, -1);
+	enlist_leaf(store, &entry);
+	ucm_value_gone(&store->value, &entry, why);
 	if (entry.flags & UCM_ENTRY_DOUBT)
 		ucm_store_count_doubts(store, entry.dir, -1);
-	entry_gone(store, ref);
+	ucm_store_tell_gone(store, ref);
 	if (out)
 		*out = entry;
 	return true;
@@ -123,25 +187,15 @@ static void add_place(struct ucm_entry *entry, unsigned dir)
 		entry->copy = (uint8_t)(dir + 1);
 }
 
-static void edit_note_copy(struct ucm_entry *entry, void *arg)
-{
-	add_place(entry, *(const unsigned *)arg);
-}
+struct placing {
+	struct ucm_store *store;
+	unsigned dir;
+	bool first; /* it is to be the first place */
+};
 
-void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
+static unsigned tier_number(const struct ucm_store *store, unsigned dir)
 {
-	ucm_index_edit(store->index, ref, edit_note_copy, &dir);
-}
-
-static void edit_forget_copy(struct ucm_entry *entry, void *arg)
-{
-	if (entry->copy == *(const unsigned *)arg + 1)
-		entry->copy = 0;
-}
-
-void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
-{
-	ucm_index_edit(store->index, ref, edit_forget_copy, &dir);
+	return (unsigned)(store->dirs.tier_of[dir] - store->dirs.tiers);
 }
 
 /* What was its first place is its second one then. */
@@ -153,6 +207,86 @@ static void move_to(struct ucm_entry *entry, unsigned dir)
 	if (dir + 1 == entry->copy)
 		entry->copy = 0;
 	add_place(entry, old);
+}
+
+/* The block is read where it is read fastest. What is said of its first file,
+ * a doubt or a writer, is not said of the other: then that one stays. */
+static bool is_better(const struct placing *placing,
+		      const struct ucm_entry *entry)
+{
+	return placing->first ||
+	       (tier_number(placing->store, placing->dir) <
+			tier_number(placing->store, entry->dir) &&
+		!(entry->flags & (UCM_ENTRY_DOUBT | UCM_ENTRY_WRITABLE)));
+}
+
+static void edit_note_copy(struct ucm_entry *entry, void *arg)
+{
+	const struct placing *placing = arg;
+	struct ucm_store *store = placing->store;
+	struct ucm_recovery *recovery =
+		&store->dirs.at[placing->dir]->recovery;
+
+	count_entry(store, entry, -1);
+	add_place(entry, placing->dir);
+	if (entry->dir != placing->dir && is_better(placing, entry)) {
+		move_to(entry, placing->dir);
+		entry->flags |= placing->first ? 0 : UCM_ENTRY_UNREAD;
+		entry->epoch = atomic_load(&recovery->epoch);
+	}
+	count_entry(store, entry, 1);
+	atomic_store(&store->keepers[placing->dir].dirty, true);
+}
+
+static void note_place(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		       bool first)
+{
+	struct placing placing = {.store = store, .dir = dir, .first = first};
+
+	if (ucm_index_edit(store->index, ref, edit_note_copy, &placing))
+		enlist(store, dir, ref);
+}
+
+void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	note_place(store, ref, dir, false);
+}
+
+void ucm_store_move_to(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	note_place(store, ref, dir, true);
+}
+
+static void edit_forget_copy(struct ucm_entry *entry, void *arg)
+{
+	const struct placing *placing = arg;
+
+	if (entry->copy != placing->dir + 1)
+		return;
+	count_entry(placing->store, entry, -1);
+	entry->copy = 0;
+	count_entry(placing->store, entry, 1);
+}
+
+void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	struct placing placing = {.store = store, .dir = dir};
+
+	ucm_index_edit(store->index, ref, edit_forget_copy, &placing);
+}
+
+void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
+			   unsigned dir)
+{
+	count_entry(store, entry, -1);
+	if (dir == entry->dir) {
+		entry->dir = (uint8_t)(entry->copy - 1);
+		entry->flags |= UCM_ENTRY_UNREAD; /* looked at when opened */
+		entry->epoch =
+			atomic_load(&store->dirs.at[entry->dir]->recovery.epoch);
+	}
+	entry->copy = 0;
+	count_entry(store, entry, 1);
 }
 
 struct restat {
@@ -169,11 +303,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_store *store = new->store;
 
-	atomic_fetch_sub(&store->dirs.at[entry->dir]->blocks, 1);
-	atomic_fetch_sub(&store->dirs.at[entry->dir]->used,
-			 (uint64_t)entry->blocks * 512);
-	atomic_fetch_add(&store->dirs.at[new->dir]->blocks, 1);
-	atomic_fetch_add(&store->dirs.at[new->dir]->used, takes);
+	count_entry(store, entry, -1);
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);
@@ -185,6 +315,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
+	count_entry(store, entry, 1);
 }
 
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
@@ -192,7 +323,8 @@ void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
 {
 	struct restat new = { .st = *st, .store = store, .dir = dir };
 
-	ucm_index_edit(store->index, ref, edit_stat, &new);
+	if (ucm_index_edit(store->index, ref, edit_stat, &new))
+		enlist(store, dir, ref);
 }
 
 static void edit_adopt(struct ucm_entry *entry, void *arg)
@@ -216,22 +348,22 @@ void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 		.flags = flags,
 	};
 
-	ucm_index_edit(store->index, temp->ref, edit_adopt, &new);
+	if (ucm_index_edit(store->index, temp->ref, edit_adopt, &new))
+		enlist(store, temp->dir, temp->ref);
 }
 
 /* ---- uses ---- */
 
-void ucm_store_touch_entry(struct ucm_entry *entry)
+void ucm_store_touch_entry(struct ucm_store *store, struct ucm_entry *entry)
 {
-	entry->atime_s = (uint32_t)time(NULL);
-	entry->uses++;
+	ucm_value_use(&store->value, entry);
 }
 
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry)
 {
 	struct ucm_tier_stats *stats = &store->dirs.tier_of[entry->dir]->stats;
 
-	ucm_store_touch_entry(entry);
+	ucm_store_touch_entry(store, entry);
 	ucm_count(&stats->opens);
 	ucm_count_more(&stats->opened_bytes, entry->size);
 	ucm_count(&store->stats.opens);

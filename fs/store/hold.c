@@ -25,6 +25,7 @@
 
 #include "common/clock.h"
 #include "fs/store/inside.h"
+#include "fs/store/wishes.h"
 
 void ucm_holds_init(struct ucm_holds *holds, unsigned leases,
 		    unsigned lease_age_s)
@@ -155,12 +156,14 @@ struct hold_leasing {
 	int64_t now_ms, lease_ms;
 	bool renew;
 	int err;
+	struct ucm_entry entry;
 };
 
 static void edit_lease(struct ucm_entry *entry, void *arg)
 {
 	struct hold_leasing *of = arg;
 
+	of->entry = *entry;
 	if (!(entry->flags & UCM_ENTRY_LEAVING))
 		of->err = ucm_lease_take(of->leases, of->ref, of->uid,
 					 of->now_ms, of->lease_ms, of->renew);
@@ -180,9 +183,11 @@ int ucm_store_lease(struct ucm_store *store, ucm_ref ref, uint32_t uid,
 	};
 
 	ucm_index_edit(store->index, ref, edit_lease, &of);
-	if (!of.err && !renew)
+	if (!of.err && !renew) {
 		ucm_count(&store->stats.leases);
-	else if (of.err == -EDQUOT)
+		ucm_wishes_used(store, ref, &of.entry, UCM_USE_LEASE);
+	}
+	if (of.err == -EDQUOT)
 		ucm_count(&store->stats.leases_refused);
 	return of.err;
 }
@@ -264,6 +269,55 @@ int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out)
 void ucm_store_unclaim(struct ucm_store *store, ucm_ref ref)
 {
 	ucm_index_flag(store->index, ref, UCM_ENTRY_LEAVING, false);
+}
+
+/* ---- leaving one of two places ---- */
+
+struct hold_leaving {
+	struct hold_question question;
+	struct ucm_store *store;
+	unsigned dir;
+};
+
+/* What is said of the first file is not known of the other. */
+#define UNSURE (UCM_ENTRY_DOUBT | UCM_ENTRY_UNREAD)
+
+static int leave_verdict(const struct ucm_entry *entry,
+			 const struct ucm_hold *hold, unsigned dir)
+{
+	bool is_first = dir == entry->dir;
+
+	if (hold->leaving)
+		return -ENOENT;
+	if (!entry->copy || (!is_first && dir + 1 != entry->copy))
+		return -ESTALE;
+	if (entry->flags & UNSURE || hold->being_written)
+		return -EBUSY;
+	return is_first && (hold->opens || hold->lessees) ? -EBUSY : 0;
+}
+
+static void edit_leave(struct ucm_entry *entry, void *arg)
+{
+	struct hold_leaving *leaving = arg;
+	struct hold_question *question = &leaving->question;
+
+	edit_ask(entry, question);
+	question->err = leave_verdict(entry, &question->hold, leaving->dir);
+	if (!question->err)
+		ucm_store_leave_entry(leaving->store, entry, leaving->dir);
+}
+
+int ucm_store_leave_place(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	struct hold_leaving leaving = {
+	    .question = {.holds = &store->holds, .ref = ref},
+	    .store = store,
+	    .dir = dir,
+	};
+
+	if (!ucm_index_edit(store->index, ref, edit_leave, &leaving))
+		return -ENOENT;
+	return leaving.question.err;
 }
 
 /* ---- figures ---- */

@@ -94,6 +94,14 @@ int ucm_store_claim(struct ucm_store *store, ucm_ref ref, struct ucm_hold *out);
 /* It stays after all. */
 void ucm_store_unclaim(struct ucm_store *store, ucm_ref ref);
 
+/*
+ * A block that has two places leaves one of them: from now on it is read in the
+ * other. The file stays to be removed by whoever calls, under the name's lock.
+ * -EBUSY: it is held, or its other file has not been looked at; -ESTALE: it
+ * does not have two places of which this is one; -ENOENT: gone, or going.
+ */
+int ucm_store_leave_place(struct ucm_store *store, ucm_ref ref, unsigned dir);
+
 /* ---- figures ---- */
 
 /* Blocks that are open now, and leases that have not run out. */

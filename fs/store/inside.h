@@ -42,6 +42,11 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 bool ucm_store_index_remove(struct ucm_store *store, ucm_ref ref,
 			    struct ucm_entry *out);
 
+/* The same; it was evicted (or REMOVED, as above). */
+bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
+				enum ucm_policy_why why,
+				struct ucm_entry *out);
+
 /* The entry is that file's now. */
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		      const struct stat *st);
@@ -65,11 +70,16 @@ static inline int ucm_store_mark_pin(struct ucm_store *store,
 }
 
 /* Count a use, or an open, of an entry that is being edited. */
-void ucm_store_touch_entry(struct ucm_entry *entry);
+void ucm_store_touch_entry(struct ucm_store *store, struct ucm_entry *entry);
 void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
 
 /* A block's file was seen in that directory, too; or it is gone from there. */
 void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
+/* The same, and from now on it is read there. */
+void ucm_store_move_to(struct ucm_store *store, ucm_ref ref, unsigned dir);
+/* An entry that is being edited, and has two places: it has left one of them. */
+void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
+			   unsigned dir);
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
 
 /* Of a block whose header has been read: the parent that it names, or NULL. */
@@ -94,6 +104,8 @@ void ucm_store_each_flagged(struct ucm_store *store, unsigned shard,
 			    unsigned dir, uint8_t flag,
 			    int (*fn)(struct ucm_store *store, ucm_ref ref));
 
+/* An entry has left the index, or its file the place where it was opened. */
+void ucm_store_tell_gone(struct ucm_store *store, ucm_ref ref);
 /* By whoever has removed an entry. */
 void ucm_store_tell_loss(struct ucm_store *store, const struct ucm_key *key);
 
@@ -230,6 +242,14 @@ int ucm_store_find_spaces(struct ucm_store *store,
  * owner and mode. */
 int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 			  const struct ucm_space *space);
+
+/* ---- new files (newfile.c) ---- */
+
+/* A new file for a block in that tier, for which room is promised. Otherwise as
+ * ucm_store_create(); never -EINPROGRESS. */
+int ucm_store_create_in(struct ucm_store *store, struct ucm_tier *tier,
+			const struct ucm_key *key, const struct ucm_want *want,
+			struct ucm_temp *out, struct ucm_file *file_out);
 
 /* ---- blocks (store.c) ---- */
 

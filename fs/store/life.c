@@ -18,6 +18,9 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "fs/index/memory.h"
+#include "fs/store/evict.h"
+#include "fs/store/mover.h"
+#include "fs/store/pressure.h"
 
 /* A sync of all that was written lately may take this long; what it leaves is
  * only checked once more. */
@@ -59,6 +62,28 @@ static void init_keepers(struct ucm_store *store)
 	}
 }
 
+/* The lowest tier has none to write to but itself; what is in memory alone is
+ * copied down. */
+static void life_init_tiers(struct ucm_store *store)
+{
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
+		struct ucm_tier *tier = &store->dirs.tiers[i];
+
+		if (!ucm_tier_below(store, tier))
+			tier->write_mode = UCM_WRITE_STAY;
+		else if (!store->config->tiers[i].has_write_mode &&
+			 tier->dirs[0]->flags & UCM_MEDIUM_VOLATILE)
+			tier->write_mode = UCM_WRITE_BACK;
+	}
+}
+
+static void life_init_members(struct ucm_store *store)
+{
+	life_init_tiers(store);
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+		ucm_members_init(&store->members[dir]);
+}
+
 int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		   struct ucm_error *error)
 {
@@ -87,6 +112,12 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		err = ucm_index_new(&store->index);
 	if (!err)
 		err = ucm_namespace_init(&store->names, store->dirs.num);
+	if (!err) {
+		life_init_members(store);
+		err = ucm_movers_init(store);
+	}
+	if (!err)
+		err = ucm_value_open(&store->value, config->policy, error);
 	if (!err)
 		name_tiers(store);
 	if (!err)
@@ -117,6 +148,8 @@ int ucm_store_start(struct ucm_store *store)
 		err = ucm_scan_start(store);
 	if (!err)
 		err = ucm_keepers_start(store);
+	if (!err)
+		err = ucm_movers_start(store);
 	return err;
 }
 
@@ -162,14 +195,21 @@ static void life_leave_behind(struct ucm_store *store)
 
 void ucm_store_close(struct ucm_store *store)
 {
+	bool moved;
+
 	if (!store)
 		return;
 	ucm_store_quiet(store);
-	if (!ucm_keepers_stop(store) || store->left) {
+	moved = ucm_movers_stop(store);
+	if (!ucm_keepers_stop(store) || store->left || !moved) {
 		life_leave_behind(store);
 		return;
 	}
 	ucm_snapshots_free(store);
+	ucm_movers_fini(store);
+	ucm_value_close(&store->value);
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+		ucm_members_fini(&store->members[dir]);
 	ucm_dirs_close(&store->dirs);
 	ucm_index_free(store->index);
 	ucm_holds_fini(&store->holds);

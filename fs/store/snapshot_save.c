@@ -66,10 +66,11 @@ static void snapshot_save_entry(struct saving *saving,
 				const struct ucm_entry *entry, ucm_ref ref)
 {
 	struct ucm_space *space = saving->store->names.spaces[entry->space];
-	bool mine = entry->dir == saving->dir;
+	bool mine = entry->dir == saving->dir ||
+		    entry->copy == saving->dir + 1;
 
-	/* of another directory's block nobody says that we have it, too; and what
-	 * is in doubt is not for the next start to trust */
+	/* of a third place nobody says that it is one; and what is in doubt is
+	 * not for the next start to trust */
 	if (mine ? entry->flags & UCM_ENTRY_DOUBT
 		 : ucm_entry_has_dir(entry, saving->dir))
 		ucm_space_clear_scanned(space, saving->dir,

@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "fs/block/verify.h"
+#include "fs/store/wishes.h"
 #include "hashing/tree.h"
 
 /* Ask the directories that the scan has not come to. A directory that cannot
@@ -107,13 +108,12 @@ int ucm_store_find(struct ucm_store *store, const struct ucm_key *key,
 
 static void edit_touch(struct ucm_entry *entry, void *arg)
 {
-	(void)arg;
-	ucm_store_touch_entry(entry);
+	ucm_store_touch_entry(arg, entry);
 }
 
 int ucm_store_touch(struct ucm_store *store, ucm_ref ref)
 {
-	bool there = ucm_index_edit(store->index, ref, edit_touch, NULL);
+	bool there = ucm_index_edit(store->index, ref, edit_touch, store);
 
 	return there ? 0 : -ENOENT;
 }
@@ -333,11 +333,13 @@ int ucm_store_open_block(struct ucm_store *store, ucm_ref ref,
 		return err;
 	/* it may have been evicted while it was opened */
 	err = ucm_hold_open(store, open ? open : &own, ref, true);
-	if (err)
+	if (err) {
 		ucm_file_close(file_out);
-	else
-		ucm_hold_end(store, &own);
-	return err;
+		return err;
+	}
+	ucm_hold_end(store, &own);
+	ucm_wishes_used(store, ref, out, UCM_USE_OPEN);
+	return 0;
 }
 
 int ucm_store_check(struct ucm_store *store, ucm_ref ref)
@@ -360,7 +362,11 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 		if (!err)
 			err = ucm_store_check(store, open->ref);
 	}
-	return err ? err : ucm_hold_open(store, open, open->ref, true);
+	if (!err)
+		err = ucm_hold_open(store, open, open->ref, true);
+	if (!err)
+		ucm_wishes_used(store, open->ref, &entry, UCM_USE_OPEN);
+	return err;
 }
 
 /* ---- removing and marking ---- */
@@ -431,16 +437,9 @@ static int store_mark_leaving(struct ucm_store *store, ucm_ref ref)
 	return 0;
 }
 
-/* Of an eviction. */
-static int store_claim(struct ucm_store *store, ucm_ref ref)
-{
-	return ucm_store_claim(store, ref, NULL);
-}
-
 static int store_remove_locked(struct ucm_store *store,
 			       const struct ucm_key *key,
-			       int (*mark)(struct ucm_store *store,
-					   ucm_ref ref))
+			       enum ucm_policy_why why)
 {
 	struct ucm_space *space = ucm_namespace_get(&store->names, key->space);
 	struct ucm_entry entry;
@@ -456,7 +455,8 @@ static int store_remove_locked(struct ucm_store *store,
 		return -EROFS;
 	/* before the file: whoever maps the index never sees a block that is
 	 * gone; the entry is removed after it, so that we find it until then */
-	err = mark(store, ref);
+	err = why == UCM_POLICY_EVICTED ? ucm_store_claim(store, ref, NULL)
+					: store_mark_leaving(store, ref);
 	if (err)
 		return err;
 	err = store_remove_files(store, space, &entry);
@@ -466,14 +466,14 @@ static int store_remove_locked(struct ucm_store *store,
 	}
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, &entry, false);
-	if (!ucm_store_index_remove(store, ref, &entry))
+	if (!ucm_store_index_remove_for(store, ref, why, &entry))
 		return -ENOENT;
 	count_removal(store, &entry);
 	return 0;
 }
 
 static int store_remove(struct ucm_store *store, const struct ucm_key *key,
-			int (*mark)(struct ucm_store *store, ucm_ref ref))
+			enum ucm_policy_why why)
 {
 	int err = ucm_wait_for_any(&store->dirs);
 
@@ -483,19 +483,19 @@ static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
 	ucm_store_lock_name(store, &key->id);
-	err = store_remove_locked(store, key, mark);
+	err = store_remove_locked(store, key, why);
 	ucm_store_unlock_name(store, &key->id);
 	return err;
 }
 
 int ucm_store_remove(struct ucm_store *store, const struct ucm_key *key)
 {
-	return store_remove(store, key, store_mark_leaving);
+	return store_remove(store, key, UCM_POLICY_REMOVED);
 }
 
 int ucm_store_evict(struct ucm_store *store, const struct ucm_key *key)
 {
-	return store_remove(store, key, store_claim);
+	return store_remove(store, key, UCM_POLICY_EVICTED);
 }
 
 static void edit_times(struct ucm_entry *entry, void *arg)

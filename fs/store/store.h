@@ -27,13 +27,18 @@
 
 #include "fs/index/index.h"
 #include "fs/store/hold.h"
+#include "fs/store/members.h"
 #include "fs/store/namespace.h"
 #include "fs/store/unread.h"
+#include "fs/store/value.h"
 #include "fs/tier/config.h"
 #include "fs/tier/dirs.h"
 #include "fs/tier/stats.h"
 
 struct ucm_store;
+struct ucm_victims;
+struct ucm_movers;
+struct ucm_wishes;
 
 /* What a directory has for itself: none waits for another that hangs. */
 struct ucm_keeper {
@@ -55,6 +60,7 @@ struct ucm_store {
 	struct ucm_index *index;
 	struct ucm_holds holds; /* what may not be moved or evicted */
 	struct ucm_namespace names;
+	struct ucm_value value; /* of blocks: which one goes */
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */
@@ -100,6 +106,12 @@ struct ucm_store {
 	pthread_cond_t keepers_wake; /* the scan is over, or the store */
 	pthread_cond_t keepers_ended;
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
+	struct ucm_members members[UCM_MAX_DIRS]; /* likewise */
+	struct ucm_victims *victims;              /* likewise (evict.h) */
+	/* Room that somebody wanted in a directory (pressure.h). */
+	_Atomic uint64_t wanted[UCM_MAX_DIRS];
+	struct ucm_wishes *wishes; /* wishes.h */
+	struct ucm_movers *movers; /* mover.h */
 	bool left; /* at the close somebody may still be using it */
 	unsigned close_ms; /* how long the close waits for one that hangs */
 	pthread_t scan_threads[64];

@@ -31,6 +31,7 @@ void ucm_config_init(struct ucm_config *config)
 		.leases = 65536,
 		.lease_age_s = 600,
 	};
+	ucm_config_motion_init(config);
 }
 
 static void free_tiers(struct ucm_config *config)
@@ -163,9 +164,9 @@ int ucm_config_source(struct ucm_config *config, const char *source,
 	return err;
 }
 
-static struct ucm_tier_config *find_tier(struct ucm_config *config,
-					 const char *name, size_t len,
-					 struct ucm_error *error)
+struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
+					     const char *name, size_t len,
+					     struct ucm_error *error)
 {
 	for (unsigned i = 0; i < config->num_tiers; i++) {
 		if (strlen(config->tiers[i].name) == len &&
@@ -226,7 +227,7 @@ static int set_any_limit(struct ucm_config *config, const char *value,
 	len = (size_t)(colon - value);
 	if (memchr(value, '/', len))
 		return set_dir_limit(config, value, len, colon + 1, error);
-	tier = find_tier(config, value, len, error);
+	tier = ucm_config_find_tier(config, value, len, error);
 	return tier ? set_limit(&tier->limit, "tier", tier->name, colon + 1,
 				error)
 		    : -EINVAL;
@@ -236,7 +237,7 @@ static int set_readonly(struct ucm_config *config, const char *value,
 			struct ucm_error *error)
 {
 	struct ucm_tier_config *tier =
-		find_tier(config, value, strlen(value), error);
+		ucm_config_find_tier(config, value, strlen(value), error);
 
 	if (!tier)
 		return -EINVAL;
@@ -332,7 +333,7 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "lock_wait"))
 		return set_number(key, value, 0, 3600, &config->lock_wait_s,
 				  error);
-	return -ENOENT;
+	return ucm_config_motion_set(config, key, value, error);
 }
 
 static int check_dir_limit(const struct ucm_config *config,
@@ -367,6 +368,8 @@ int ucm_config_check(const struct ucm_config *config, struct ucm_error *error)
 					config->tiers[i].name);
 		}
 	}
+	if (ucm_config_motion_check(config, error))
+		return -EINVAL;
 	return check_dir_limit(config, error);
 }
 
@@ -409,6 +412,9 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		print_limit("    ", &tier->limit, out);
 		if (tier->readonly)
 			fprintf(out, "    readonly: true\n");
+		if (tier->has_write_mode)
+			fprintf(out, "    write: %s\n",
+				ucm_write_modes[tier->write_mode]);
 	}
 	fprintf(out, "durability: %s\n", durabilities[config->durability]);
 	fprintf(out, "placement: %s\n", ucm_placement_name(config->placement));
@@ -423,6 +429,7 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "lease_age: %u\n", config->lease_age_s);
 	fprintf(out, "block_max: %llu\n",
 		(unsigned long long)config->block_max);
+	ucm_config_motion_print(config, out);
 }
 
 int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
@@ -435,6 +442,8 @@ int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 	if (!strcmp(key, "limit"))
 		return set_limit(&tier->limit, "tier", tier->name, value,
 				 error);
+	if (!strcmp(key, "write"))
+		return ucm_config_set_write(tier, value, error);
 	if (!strcmp(key, "readonly")) {
 		if (!ucm_parse_bool(value, &tier->readonly))
 			return 0;

@@ -18,6 +18,8 @@
 
 #define UCM_MAX_DIRS 255 /* of all tiers together: an index entry has a byte */
 #define UCM_TIER_NAME_MAX 32
+#define UCM_POLICY_NAME_MAX 15
+#define UCM_POLICY_NONE "none" /* blocks stay where they were written */
 #define UCM_DEADLINE_AUTO UINT32_MAX
 #define UCM_DEADLINE_NETWORK 30u /* what that is where nothing else is known */
 
@@ -33,6 +35,14 @@ struct ucm_limit {
 	bool percent;
 };
 
+/* What becomes of a block that is written to a tier. */
+enum ucm_write_mode {
+	UCM_WRITE_STAY,	   /* it moves when room is needed */
+	UCM_WRITE_BACK,	   /* it is copied to a lower tier soon after */
+	UCM_WRITE_THROUGH, /* the same, before the commit returns */
+	UCM_WRITE_AROUND,  /* it is written to a lower tier */
+};
+
 struct ucm_tier_config {
 	char name[UCM_TIER_NAME_MAX + 1];
 	char **dirs; /* paths as given */
@@ -40,6 +50,8 @@ struct ucm_tier_config {
 	unsigned num_dirs;
 	struct ucm_limit limit; /* of all of them */
 	bool readonly;
+	bool has_write_mode; /* else that of its medium */
+	enum ucm_write_mode write_mode;
 };
 
 struct ucm_config;
@@ -69,6 +81,14 @@ struct ucm_config {
 	unsigned leases;      /* on blocks, of one user */
 	unsigned lease_age_s; /* of one lease, with all renewals */
 	uint64_t block_max; /* bytes; a larger block is refused */
+	/* Which block goes, and when (config_motion.c). */
+	char policy[UCM_POLICY_NAME_MAX + 1];
+	unsigned high, low; /* percent of a limit */
+	struct ucm_limit reserve; /* free space to leave on file systems */
+	unsigned promote;         /* the use that does it; 0: none */
+	unsigned promote_window_s;
+	unsigned movers; /* threads */
+	uint64_t move_rate; /* bytes a second; 0: any */
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
 };
@@ -83,6 +103,25 @@ void ucm_config_fini(struct ucm_config *config);
  */
 int ucm_config_source(struct ucm_config *config, const char *source,
 		      struct ucm_error *error);
+
+/* The settings of what moves: their defaults; one by name, as
+ * ucm_config_set(); and what print() says of them. */
+void ucm_config_motion_init(struct ucm_config *config);
+int ucm_config_motion_set(struct ucm_config *config, const char *key,
+			  const char *value, struct ucm_error *error);
+void ucm_config_motion_print(const struct ucm_config *config, FILE *out);
+int ucm_config_motion_check(const struct ucm_config *config,
+			    struct ucm_error *error);
+
+/* How a tier is written to, by name: stay, back, through or around. */
+int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
+			 struct ucm_error *error);
+extern const char *const ucm_write_modes[];
+
+/* The tier of that name (len bytes); NULL, with the cause in error. */
+struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
+					     const char *name, size_t len,
+					     struct ucm_error *error);
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,

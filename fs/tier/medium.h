@@ -272,6 +272,8 @@ struct ucm_medium_ops {
 
 /* Others write there, too: no lock, and times that show nothing. */
 #define UCM_MEDIUM_SHARED 0x1u
+/* What it has is gone when the machine is restarted. */
+#define UCM_MEDIUM_VOLATILE 0x4u
 /* Errors of writes are reported when the file is closed. */
 #define UCM_MEDIUM_REPORTS_AT_CLOSE 0x2u
 
@@ -289,12 +291,15 @@ struct ucm_medium {
 	/* Never left clean, so that the next mount checks: it is written to when
 	 * we are gone, or a torn block could not be moved aside. */
 	_Atomic bool abandoned;
+	_Atomic bool draining; /* nothing new: what it has goes elsewhere */
 	_Atomic bool unreadable; /* the last listing failed, which is logged */
 
 	/* What is in it, and promised; tier.c's, with entry.c for the blocks. */
 	struct ucm_limit limit;
 	_Atomic uint64_t blocks;  /* in the index, of those that lie here */
 	_Atomic uint64_t used;    /* bytes of them on disk */
+	_Atomic uint64_t alone;   /* of them, those that lie nowhere else */
+	_Atomic uint64_t alone_bytes;
 	_Atomic int64_t files;    /* bytes of files/; about, see files.h */
 	_Atomic uint64_t writing; /* bytes promised to files being written */
 	_Atomic uint64_t guessed; /* of them, where nobody knows the size */

@@ -48,6 +48,13 @@
 	X(files_created, "files made in files/")                              \
 	X(files_removed, "files of files/ unlinked or replaced")              \
 	X(files_left_out, "calls in files/ that went on without a directory")  \
+	X(promoted, "blocks copied to it because they are used")              \
+	X(promoted_bytes, "sizes of blocks copied to it")                     \
+	X(demoted, "blocks that left it for a lower tier")                    \
+	X(demoted_bytes, "sizes of blocks that left it for a lower tier")     \
+	X(written_below, "blocks copied from it to a lower tier")             \
+	X(evicted, "blocks evicted from it to make room")                     \
+	X(evicted_bytes, "sizes of blocks evicted from it")                   \
 	X(read_bytes, "bytes read through the daemon, without passthrough")   \
 	X(written_bytes, "bytes written through it")
 

@@ -32,6 +32,7 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		.first = first,
 		.limit = config->limit,
 		.readonly = config->readonly,
+		.write_mode = config->write_mode,
 	};
 	memcpy(tier->name, config->name, sizeof(tier->name));
 	tier->dirs = calloc(config->num_dirs, sizeof(*tier->dirs));
@@ -219,6 +220,8 @@ static const char *refusal(const struct ucm_medium *medium)
 {
 	if (atomic_load(&medium->recovery.lost))
 		return "it has lost writes";
+	if (atomic_load(&medium->draining))
+		return "it is being drained";
 	return is_set_aside(medium) ? "it failed lately" : NULL;
 }
 

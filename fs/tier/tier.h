@@ -22,6 +22,7 @@ struct ucm_tier {
 	unsigned first; /* number of dirs[0], see dirs.h */
 	struct ucm_limit limit;
 	bool readonly;
+	enum ucm_write_mode write_mode;
 	uint8_t (*uuids)[16];     /* of dirs, for placement */
 	struct ucm_room **rooms;  /* of dirs, which may share one */
 	_Atomic uint64_t writing; /* bytes promised to files being written */

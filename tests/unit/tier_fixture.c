@@ -61,6 +61,8 @@ void fx_config_begin(void)
 	if (has_begun)
 		return;
 	ucm_config_init(&fx_config);
+	/* what is full is full, but where a test says so */
+	strcpy(fx_config.policy, UCM_POLICY_NONE);
 	fx_config.open_medium = in_memory ? memory_open : NULL;
 	has_begun = true;
 	fx_at_end(config_end);

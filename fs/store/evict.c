@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evict.c - making room; see evict.h.
+ *
+ * Candidates are drawn at random from a directory's members, and the policy says
+ * what each is worth; of those that a pool remembers the one goes that is worth
+ * least. What that means for a block that is chosen in a directory:
+ *
+ * - it has another place: it leaves this one;
+ * - it has none, and there is a tier below: it is moved there, unless it is
+ *   worth less than what would have to go there for it;
+ * - else it is evicted from the store.
+ *
+ * In the lowest tier only leaves are candidates, blocks that are nobody's
+ * parent: a block whose parent is gone is of no use, as a request needs a chain
+ * from its head. When the last child of a block goes, the block is put on the
+ * list again (entry.c), and offered to the pool here: so a chain that nobody
+ * wants is eaten from its end. In the other tiers nothing is lost, and all are
+ * candidates; a parent is asked for whenever its child is, so that it is worth
+ * no less.
+ *
+ * What is held (hold.h) may not go. It is looked at when it is taken, not when it
+ * is drawn: only few blocks are held, and asking takes a lock.
+ */
+#include <config.h>
+
+#include "fs/store/evict.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "fs/store/inside.h"
+#include "fs/store/pressure.h"
+#include "hashing/tree.h"
+
+/* Draws of which none may go, before it is said that nothing may. */
+#define VAIN_PICKS 64u
+#define FEW 128u   /* blocks, of which all can be looked at */
+#define SAMPLE 64u /* of blocks, to say what holds the room */
+
+void ucm_victims_init(struct ucm_victims *victims, uint64_t seed)
+{
+	*victims = (struct ucm_victims){.random = seed * 2 + 1};
+	pthread_mutex_init(&victims->lock, NULL);
+	ucm_pool_init(&victims->pool, UCM_POOL_MAX, UCM_POOL_DRAWS);
+}
+
+void ucm_victims_fini(struct ucm_victims *victims)
+{
+	pthread_mutex_destroy(&victims->lock);
+}
+
+/* ---- candidates ---- */
+
+struct drawing {
+	struct ucm_store *store;
+	struct ucm_victims *victims;
+	unsigned dir;
+	bool is_lowest;
+	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
+	unsigned num_vain;
+};
+
+static struct drawing draw_from(struct ucm_store *store, unsigned dir)
+{
+	return (struct drawing){
+		.store = store,
+		.victims = &store->victims[dir],
+		.dir = dir,
+		.is_lowest = !ucm_tier_below(store,
+					     store->dirs.tier_of[dir]),
+	};
+}
+
+/* xorshift64* */
+static uint64_t draw_number(struct ucm_victims *victims)
+{
+	uint64_t x = victims->random;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	victims->random = x;
+	return x * UINT64_C(0x2545f4914f6cdd1d) >> 16;
+}
+
+static bool has_place(const struct ucm_entry *entry, unsigned dir)
+{
+	return entry->dir == dir || entry->copy == dir + 1;
+}
+
+static bool may_go(const struct drawing *drawing,
+		   const struct ucm_entry *entry)
+{
+	return has_place(entry, drawing->dir) &&
+	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
+				 UCM_ENTRY_WRITABLE)) &&
+	       !(drawing->is_lowest && entry->children);
+}
+
+static bool was_vain(const struct drawing *drawing, ucm_ref ref)
+{
+	for (unsigned i = 0; i < drawing->num_vain; i++) {
+		if (drawing->vain[i] == ref)
+			return true;
+	}
+	return false;
+}
+
+/* Is it listed in vain? What becomes a candidate later is listed again then. */
+static bool is_vain(const struct drawing *drawing,
+		    const struct ucm_entry *entry)
+{
+	return !has_place(entry, drawing->dir) ||
+	       (drawing->is_lowest && entry->children);
+}
+
+static bool draw_one(void *arg, struct ucm_pool_candidate *out)
+{
+	struct drawing *drawing = arg;
+	struct ucm_members *members = &drawing->store->members[drawing->dir];
+	uint64_t number = draw_number(drawing->victims);
+	struct ucm_entry entry;
+	uint32_t place;
+	bool is_there;
+
+	if (!ucm_members_draw(members, number, &place))
+		return false;
+	is_there = ucm_index_at(drawing->store->index, place, &entry,
+				&out->ref);
+	if (!is_there || is_vain(drawing, &entry))
+		ucm_members_drop(members, number, place);
+	if (!is_there || !may_go(drawing, &entry) ||
+	    was_vain(drawing, out->ref))
+		return false;
+	out->state = ucm_value_state(&entry);
+	out->depth = 0;
+	return true;
+}
+
+static bool draw_refresh(void *arg, struct ucm_pool_candidate *candidate)
+{
+	const struct drawing *drawing = arg;
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(drawing->store->index, candidate->ref, &entry) ||
+	    !may_go(drawing, &entry) || was_vain(drawing, candidate->ref))
+		return false;
+	candidate->state = ucm_value_state(&entry);
+	return true;
+}
+
+/* Fewer than a pool has room for, and than there are. */
+static bool knows_few(const struct drawing *drawing)
+{
+	uint64_t blocks =
+		atomic_load(&drawing->store->dirs.at[drawing->dir]->blocks);
+
+	return blocks <= FEW && drawing->victims->pool.num < UCM_POOL_MAX &&
+	       drawing->victims->pool.num < blocks;
+}
+
+/* The one that goes next; it is no longer in the pool. peek: it stays. */
+static bool pick(struct drawing *drawing, bool peek, ucm_ref *ref_out,
+		 double *worth_out)
+{
+	const struct ucm_pool_source source = {
+		.draw = draw_one,
+		.refresh = draw_refresh,
+		.arg = drawing,
+	};
+	struct ucm_victims *victims = drawing->victims;
+	struct ucm_pool_candidate candidate;
+	bool found = false;
+
+	pthread_mutex_lock(&victims->lock);
+	/* a list that is full of what is vain is cleaned by drawing, and where
+	 * there are few blocks, all are looked at */
+	for (unsigned i = 0; i < VAIN_PICKS && (!found || knows_few(drawing));
+	     i++)
+		found = ucm_pool_pick(&victims->pool,
+				      drawing->store->value.policy,
+				      ucm_value_now(), &source, &candidate,
+				      worth_out);
+	if (found && !peek)
+		ucm_pool_drop(&victims->pool, candidate.ref);
+	pthread_mutex_unlock(&victims->lock);
+	if (found)
+		*ref_out = candidate.ref;
+	return found;
+}
+
+/* A block whose last child has gone. */
+static void offer_parent(struct drawing *drawing, const struct ucm_entry *child)
+{
+	struct ucm_pool_candidate parent = {.ref = 0};
+	struct ucm_entry entry;
+
+	if (!child->parent ||
+	    !ucm_index_at(drawing->store->index, child->parent - 1, &entry,
+			  &parent.ref) ||
+	    !may_go(drawing, &entry))
+		return;
+	parent.state = ucm_value_state(&entry);
+	pthread_mutex_lock(&drawing->victims->lock);
+	ucm_pool_offer(&drawing->victims->pool, drawing->store->value.policy,
+		       ucm_value_now(), &parent);
+	pthread_mutex_unlock(&drawing->victims->lock);
+}
+
+/* ---- what becomes of one ---- */
+
+static int evict_whole(struct drawing *drawing, ucm_ref ref,
+		       const struct ucm_entry *entry, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_tier_stats *stats =
+		&store->dirs.tier_of[drawing->dir]->stats;
+	const struct ucm_key key = {.id = entry->id, .space = entry->space};
+	int err;
+
+	(void)ref;
+	err = ucm_store_evict(store, &key);
+	if (err)
+		return err;
+	*freed = (uint64_t)entry->blocks * 512;
+	ucm_count(&stats->evicted);
+	ucm_count_more(&stats->evicted_bytes, entry->size);
+	ucm_store_tell_loss(store, &key);
+	offer_parent(drawing, entry);
+	return 0;
+}
+
+/* Is it worth more than what would go for it in that tier? Where there is room,
+ * nothing would. */
+static bool is_worth_moving(struct ucm_store *store,
+			    const struct ucm_entry *entry,
+			    const struct ucm_tier *to)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+	uint64_t total, room;
+	double worth, least;
+	ucm_ref ref;
+
+	ucm_tier_space(to, &total, &room);
+	if (room > (uint64_t)entry->blocks * 512)
+		return true;
+	worth = ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
+	for (unsigned i = 0; i < to->num_dirs; i++) {
+		struct drawing drawing = draw_from(store, to->first + i);
+
+		if (pick(&drawing, true, &ref, &least) && worth > least)
+			return true;
+	}
+	return false;
+}
+
+static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
+		     uint64_t bytes, const struct ucm_move *pace)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
+		uint64_t freed;
+
+		err = ucm_evict_bytes(store, tier->first + i, bytes,
+				      UCM_EVICT_MOVING, pace, &freed);
+	}
+	return err;
+}
+
+int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_move *move)
+{
+	struct ucm_entry entry;
+	int err = ucm_store_copy(store, ref, move, NULL);
+
+	if (err != -ENOSPC || !store->value.policy)
+		return err;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (!is_worth_moving(store, &entry, move->to) ||
+	    make_room(store, move->to, (uint64_t)entry.blocks * 512, move))
+		return -ENOSPC;
+	return ucm_store_copy(store, ref, move, NULL);
+}
+
+/* A block that is nobody's parent may go altogether. */
+static bool is_leaf(const struct ucm_entry *entry)
+{
+	return !entry->children;
+}
+
+/* What was in memory alone is no safer there than where it comes to. */
+static bool must_be_durable(const struct ucm_store *store, unsigned from)
+{
+	return store->config->durability != UCM_DURABILITY_NONE ||
+	       !(store->dirs.at[from]->flags & UCM_MEDIUM_VOLATILE);
+}
+
+static int move_down(struct drawing *drawing, ucm_ref ref,
+		     const struct ucm_entry *entry, struct ucm_tier *below,
+		     const struct ucm_move *pace, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
+	struct ucm_move move = {
+		.to = below,
+		.durable = must_be_durable(store, drawing->dir),
+		.pace = pace ? pace->pace : NULL,
+		.arg = pace ? pace->arg : NULL,
+	};
+	int err = ucm_evict_and_copy(store, ref, &move);
+
+	if (!err || err == -EEXIST)
+		err = ucm_store_drop_place(store, ref, drawing->dir, freed);
+	if (err)
+		return err;
+	ucm_count(&tier->stats.demoted);
+	ucm_count_more(&tier->stats.demoted_bytes, entry->size);
+	return 0;
+}
+
+static int take_away(struct drawing *drawing, ucm_ref ref,
+		     const struct ucm_entry *entry, enum ucm_evict_how how,
+		     const struct ucm_move *pace, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_tier *below =
+		ucm_tier_below(store, store->dirs.tier_of[drawing->dir]);
+	int err;
+
+	if (entry->copy && (below || !is_leaf(entry)))
+		return ucm_store_drop_place(store, ref, drawing->dir, freed);
+	if (!below)
+		return evict_whole(drawing, ref, entry, freed);
+	if (how == UCM_EVICT_AT_ONCE)
+		return -EBUSY; /* it would be lost, or somebody would wait */
+	err = move_down(drawing, ref, entry, below, pace, freed);
+	/* there it would be the next to go */
+	if (err == -ENOSPC && is_leaf(entry))
+		err = evict_whole(drawing, ref, entry, freed);
+	return err == -ENOSPC ? -EBUSY : err;
+}
+
+/* ---- so many bytes ---- */
+
+static bool is_over(int err)
+{
+	switch (err) {
+	case 0: case -EBUSY: case -EPERM: case -ENOENT: case -ESTALE:
+	case -EEXIST: case -EROFS:
+		return false; /* of this block; another may go */
+	default:
+		return true;
+	}
+}
+
+int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		    enum ucm_evict_how how, const struct ucm_move *pace,
+		    uint64_t *freed)
+{
+	struct drawing drawing = draw_from(store, dir);
+
+	*freed = 0;
+	if (!store->value.policy || store->dirs.at[dir]->readonly)
+		return -ENOSPC;
+	while (*freed < bytes && drawing.num_vain < VAIN_PICKS &&
+	       !atomic_load(&store->stopping)) {
+		struct ucm_entry entry;
+		uint64_t one = 0;
+		ucm_ref ref;
+		int err;
+
+		if (!pick(&drawing, false, &ref, NULL))
+			break;
+		err = ucm_index_get(store->index, ref, &entry)
+			      ? take_away(&drawing, ref, &entry, how, pace,
+					  &one)
+			      : -ENOENT;
+		if (err)
+			ucm_debug(MOVE, 2, "%s: block %s stays: %s",
+				  store->dirs.at[dir]->path,
+				  ucm_hex(&entry.id).text, strerror(-err));
+		if (is_over(err))
+			return err;
+		if (err)
+			drawing.vain[drawing.num_vain++] = ref;
+		*freed += one;
+	}
+	return *freed >= bytes ? 0 : -ENOSPC;
+}
+
+/* ---- for a new block ---- */
+
+static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
+			 uint64_t bytes)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
+		uint64_t freed;
+
+		err = ucm_evict_bytes(store, tier->first + i,
+				      ucm_pressure_lack(store, tier->first + i, bytes),
+				      UCM_EVICT_AT_ONCE, NULL, &freed);
+		if (freed)
+			ucm_pressure_raise(store, tier->first + i);
+	}
+	return err;
+}
+
+int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
+{
+	int err = -ENOSPC;
+
+	for (unsigned i = 0; i < store->dirs.num_tiers && err; i++) {
+		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
+			err = evict_in_tier(store, &store->dirs.tiers[i],
+					    bytes);
+	}
+	return err ? -ENOSPC : 0;
+}
+
+/* ---- why not ---- */
+
+struct reasons {
+	unsigned seen, pinned, leased, open, written, alone, parents;
+};
+
+static void tally(struct ucm_store *store, ucm_ref ref,
+		  const struct ucm_entry *entry, struct reasons *reasons)
+{
+	struct ucm_hold hold;
+
+	if (ucm_store_holds(store, ref, &hold))
+		return;
+	reasons->seen++;
+	if (hold.pinned)
+		reasons->pinned++;
+	else if (hold.being_written)
+		reasons->written++;
+	else if (hold.opens)
+		reasons->open++;
+	else if (hold.lessees)
+		reasons->leased++;
+	else if (entry->children)
+		reasons->parents++;
+	else
+		reasons->alone++;
+}
+
+static void tally_dir(struct ucm_store *store, unsigned dir,
+		      struct reasons *reasons)
+{
+	for (unsigned i = 0; i < SAMPLE; i++) {
+		struct ucm_entry entry;
+		uint32_t place;
+		ucm_ref ref;
+
+		pthread_mutex_lock(&store->victims[dir].lock);
+		if (!ucm_members_draw(&store->members[dir],
+				      draw_number(&store->victims[dir]),
+				      &place))
+			i = SAMPLE;
+		pthread_mutex_unlock(&store->victims[dir].lock);
+		if (i < SAMPLE &&
+		    ucm_index_at(store->index, place, &entry, &ref))
+			tally(store, ref, &entry, reasons);
+	}
+}
+
+void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
+{
+	struct reasons reasons = {0};
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		tally_dir(store, dir, &reasons);
+	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
+		    "were looked at %u are pinned, %u leased, %u open, %u "
+		    "being written, %u parents of others, %u not below yet",
+		    ucm_hex(id).text, reasons.seen, reasons.pinned,
+		    reasons.leased, reasons.open, reasons.written,
+		    reasons.parents, reasons.alone);
+}
+
+/* ---- the lists ---- */
+
+struct relisting {
+	struct ucm_store *store;
+	unsigned dir;
+};
+
+static bool relist_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	const struct relisting *of = arg;
+
+	if (has_place(entry, of->dir))
+		ucm_members_add(&of->store->members[of->dir],
+				ucm_ref_place(ref));
+	return false;
+}
+
+void ucm_evict_relist(struct ucm_store *store, unsigned dir)
+{
+	struct relisting of = {.store = store, .dir = dir};
+	uint64_t blocks = atomic_load(&store->dirs.at[dir]->blocks);
+
+	if (!ucm_members_begin_anew(&store->members[dir], blocks))
+		return;
+	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
+		uint32_t cursor = 0;
+
+		while (ucm_index_walk(store->index, shard, &cursor,
+				      relist_entry, &of))
+			;
+	}
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evict.h - making room in a directory, by taking away what is worth least.
+ *
+ * Not from a thread that must not wait.
+ */
+#ifndef UCM_EVICT_H
+#define UCM_EVICT_H
+
+#include <pthread.h>
+
+#include "fs/policy/pool.h"
+#include "fs/store/move.h"
+#include "fs/store/store.h"
+
+/* The candidates of a directory. */
+struct ucm_victims {
+	pthread_mutex_t lock; /* guards the pool, for a pick */
+	struct ucm_pool pool;
+	uint64_t random;
+};
+
+void ucm_victims_init(struct ucm_victims *victims, uint64_t seed);
+void ucm_victims_fini(struct ucm_victims *victims);
+
+/* What to do with a block that is in the way. */
+enum ucm_evict_how {
+	UCM_EVICT_AT_ONCE, /* somebody waits: nothing is copied */
+	UCM_EVICT_MOVING,  /* it is moved to a lower tier, if it is worth that */
+};
+
+/*
+ * Make room for so many bytes in a directory, beyond what it has. freed: what
+ * came of it, not 0 unless nothing may go. pace as in struct ucm_move. 0;
+ * -ENOSPC: nothing more may go; or what the directory said.
+ */
+int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
+		    enum ucm_evict_how how, const struct ucm_move *pace,
+		    uint64_t *freed);
+
+/*
+ * Copy a block to a tier, where room is made if it is worth more than what has
+ * to go for it; else -ENOSPC. Others as ucm_store_copy().
+ */
+int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_move *move);
+
+/* A new block of so many bytes finds no room: make some, in the first tier where
+ * something may go at once. -ENOSPC: nowhere. */
+int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
+
+/* Log what holds the room, of a sample of blocks. */
+void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id);
+
+/* Rebuild the list of a directory's members, if it must be. */
+void ucm_evict_relist(struct ucm_store *store, unsigned dir);
+
+#endif

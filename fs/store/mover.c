@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mover.c - the threads that move blocks; see mover.h.
+ *
+ * What there is to do, in the order in which a mover looks:
+ *
+ *   1. directories over their high mark: what is worth least leaves them, down
+ *      to the low mark (evict.c);
+ *   2. new blocks of tiers with write=back: a copy to the tier below;
+ *   3. blocks that are used often: a copy to the fastest tier, which is where
+ *      they are read from then;
+ *   4. directories that are being drained; and, once, blocks that lie in another
+ *      directory than placement says, because one was added.
+ *
+ * 2 and 3 are asked for in wishes.h.
+ *
+ * Each piece of work is one block. Between two, and while bytes are copied, a
+ * mover gives way: by the rate that is configured, and by being of the idle I/O
+ * class, except where writers need the room that it makes.
+ *
+ * One mover works on a directory at a time (busy).
+ */
+#include <config.h>
+
+#include "fs/store/mover.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/process.h"
+#include "fs/store/evict.h"
+#include "fs/store/inside.h"
+#include "fs/store/move.h"
+#include "fs/store/pressure.h"
+#include "fs/store/wishes.h"
+
+#define TICK_MS 1000
+#define BATCH_BYTES (UINT64_C(64) << 20) /* freed before it looks again */
+
+struct ucm_movers {
+	struct ucm_store *store;
+	struct ucm_wishes *wishes;
+	pthread_mutex_t lock; /* guards the rest */
+	pthread_cond_t ended;
+	bool rebalanced;
+	bool busy[UCM_MAX_DIRS];
+	pthread_t threads[64];
+	unsigned num_threads, num_left;
+	int64_t learnt_ms;
+	_Atomic int64_t paid_ms; /* until then the rate is used up */
+	_Atomic uint64_t moves;	 /* that have ended, well or not */
+};
+
+/* ---- how fast ---- */
+
+static void sleep_ms(int64_t ms)
+{
+	const struct timespec time = {
+		.tv_sec = ms / 1000,
+		.tv_nsec = ms % 1000 * 1000000,
+	};
+
+	nanosleep(&time, NULL);
+}
+
+/* What is copied is paid for in time; who comes before that is over waits. */
+static void mover_pace(void *arg, uint64_t bytes)
+{
+	struct ucm_movers *movers = arg;
+	uint64_t rate = movers->store->config->move_rate;
+	int64_t cost, until, now;
+
+	if (!rate)
+		return;
+	cost = (int64_t)(bytes * 1000 / rate);
+	now = ucm_monotonic_ms();
+	until = atomic_load(&movers->paid_ms);
+	while (!atomic_compare_exchange_weak(
+		&movers->paid_ms, &until, (until > now ? until : now) + cost))
+		;
+	until = atomic_load(&movers->paid_ms);
+	while (!atomic_load(&movers->store->stopping) &&
+	       (now = ucm_monotonic_ms()) < until)
+		sleep_ms(until - now < 100 ? until - now : 100);
+}
+
+/* What this thread does now, nobody waits for (idle), or somebody does. */
+static void mover_give_way(bool idle)
+{
+	static _Thread_local int is_idle = -1;
+
+	if (is_idle != idle)
+		ucm_process_give_way(idle);
+	is_idle = idle;
+}
+
+/* ---- the work ---- */
+
+static bool mover_enter_dir(struct ucm_movers *movers, unsigned dir)
+{
+	bool entered;
+
+	pthread_mutex_lock(&movers->lock);
+	entered = !movers->busy[dir];
+	movers->busy[dir] = true;
+	pthread_mutex_unlock(&movers->lock);
+	return entered;
+}
+
+static void mover_leave_dir(struct ucm_movers *movers, unsigned dir)
+{
+	pthread_mutex_lock(&movers->lock);
+	movers->busy[dir] = false;
+	pthread_mutex_unlock(&movers->lock);
+}
+
+static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
+{
+	struct ucm_store *store = movers->store;
+	const struct ucm_move pace = {.pace = mover_pace, .arg = movers};
+	uint64_t excess = ucm_pressure(store, dir), freed = 0;
+
+	if (!excess || !store->value.policy ||
+	    ucm_wait_is_vain(&store->dirs, dir) ||
+	    !mover_enter_dir(movers, dir))
+		return false;
+	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
+			UCM_EVICT_MOVING, &pace, &freed);
+	ucm_pressure_ease(store, dir, freed);
+	mover_leave_dir(movers, dir);
+	return freed;
+}
+
+static bool mover_relieve_all(struct ucm_movers *movers)
+{
+	bool any = false;
+
+	/* slow tiers first: what leaves a fast one needs their room */
+	for (unsigned dir = movers->store->dirs.num; dir-- > 0;)
+		any |= mover_relieve(movers, dir);
+	return any;
+}
+
+static bool mover_save_one(struct ucm_movers *movers)
+{
+	struct ucm_store *store = movers->store;
+	struct ucm_move move = {.pace = mover_pace, .arg = movers};
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err;
+
+	if (!ucm_wishes_take(movers->wishes, &movers->wishes->down, &ref))
+		return false;
+	if (!ucm_index_get(store->index, ref, &entry) ||
+	    !ucm_wishes_is_unsaved(store, &entry))
+		return true;
+	move.to = ucm_tier_below(store, store->dirs.tier_of[entry.dir]);
+	move.durable = store->config->durability != UCM_DURABILITY_NONE;
+	err = move.to ? ucm_evict_and_copy(store, ref, &move) : 0;
+	if (!err)
+		ucm_count(&store->dirs.tier_of[entry.dir]->stats.written_below);
+	atomic_fetch_add(&movers->moves, 1);
+	if (err && err != -ENOENT && err != -EEXIST) {
+		ucm_debug(MOVE, 2, "block %s: not below yet: %s",
+			  ucm_hex(&entry.id).text, strerror(-err));
+		ucm_wishes_lack(movers->wishes); /* it is tried again */
+		return false;
+	}
+	return true;
+}
+
+static bool mover_promote_one(struct ucm_movers *movers)
+{
+	struct ucm_store *store = movers->store;
+	struct ucm_move move = {
+		.first = true,
+		.pace = mover_pace,
+		.arg = movers,
+	};
+	struct ucm_entry entry;
+	ucm_ref ref;
+
+	if (!ucm_wishes_take(movers->wishes, &movers->wishes->up, &ref))
+		return false;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return true;
+	move.to = ucm_wishes_tier_above(store, entry.dir);
+	if (move.to && !ucm_evict_and_copy(store, ref, &move)) {
+		ucm_count(&move.to->stats.promoted);
+		ucm_count_more(&move.to->stats.promoted_bytes, entry.size);
+	}
+	atomic_fetch_add(&movers->moves, 1);
+	return true;
+}
+
+/* ---- walks of the index ---- */
+
+struct walk {
+	struct ucm_movers *movers;
+	bool (*wants)(const struct walk *walk, const struct ucm_entry *entry);
+	unsigned dir;
+	unsigned num;
+	ucm_ref refs[UCM_INDEX_PIECE];
+};
+
+static bool walk_note(struct ucm_entry *entry, ucm_ref ref, void *arg)
+{
+	struct walk *walk = arg;
+
+	if (!(entry->flags & UCM_ENTRY_LEAVING) && walk->wants(walk, entry))
+		walk->refs[walk->num++] = ref;
+	return false;
+}
+
+/* fn on all entries that are wanted, while it returns true. */
+static bool walk_all(struct walk *walk, bool (*fn)(struct walk *walk,
+						   ucm_ref ref))
+{
+	struct ucm_store *store = walk->movers->store;
+
+	for (unsigned shard = 0; shard < UCM_BUCKETS; shard++) {
+		uint32_t cursor = 0;
+		bool more;
+
+		do {
+			walk->num = 0;
+			more = ucm_index_walk(store->index, shard, &cursor,
+					      walk_note, walk);
+			for (unsigned i = 0; i < walk->num; i++) {
+				if (atomic_load(&store->stopping) ||
+				    !fn(walk, walk->refs[i]))
+					return false;
+			}
+		} while (more);
+	}
+	return true;
+}
+
+static bool wants_unsaved(const struct walk *walk,
+			  const struct ucm_entry *entry)
+{
+	return !(entry->flags & UCM_ENTRY_WRITABLE) &&
+	       ucm_wishes_is_unsaved(walk->movers->store, entry);
+}
+
+static bool walk_queue(struct walk *walk, ucm_ref ref)
+{
+	return ucm_wishes_put_down(walk->movers->wishes, ref);
+}
+
+/* At the start, and when the queue was full, or a copy has failed. */
+static void mover_find_unsaved(struct ucm_movers *movers)
+{
+	struct walk walk = {.movers = movers, .wants = wants_unsaved};
+	struct ucm_wishes *wishes = movers->wishes;
+	uint64_t blocks, bytes;
+	bool lacks;
+
+	ucm_wishes_count_unsaved(movers->store, &blocks, &bytes);
+	pthread_mutex_lock(&wishes->lock);
+	lacks = wishes->down_lacks && !wishes->down.num;
+	if (lacks)
+		wishes->down_lacks = false;
+	pthread_mutex_unlock(&wishes->lock);
+	if (lacks && blocks)
+		walk_all(&walk, walk_queue);
+}
+
+static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
+{
+	return entry->dir == walk->dir || entry->copy == walk->dir + 1;
+}
+
+/* To the same tier, the next one below, or the next one above. */
+static int drain_block(struct ucm_movers *movers, ucm_ref ref,
+		       struct ucm_tier *home)
+{
+	struct ucm_store *store = movers->store;
+	struct ucm_move move = {
+		.to = home,
+		.durable = true,
+		.within = true,
+		.pace = mover_pace,
+		.arg = movers,
+	};
+	int err = ucm_store_copy(store, ref, &move, NULL);
+
+	for (struct ucm_tier *tier = home;
+	     err == -ENOSPC && (tier = ucm_tier_below(store, tier));) {
+		move.to = tier;
+		err = ucm_evict_and_copy(store, ref, &move);
+	}
+	for (unsigned i = (unsigned)(home - store->dirs.tiers);
+	     err == -ENOSPC && i-- > 0;) {
+		move.to = &store->dirs.tiers[i];
+		err = ucm_evict_and_copy(store, ref, &move);
+	}
+	return err;
+}
+
+static bool walk_drain(struct walk *walk, ucm_ref ref)
+{
+	struct ucm_movers *movers = walk->movers;
+	struct ucm_store *store = movers->store;
+	struct ucm_medium *medium = store->dirs.at[walk->dir];
+	struct ucm_entry entry;
+	int err = 0;
+
+	if (!atomic_load(&medium->draining))
+		return false;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return true;
+	if (!entry.copy)
+		err = drain_block(movers, ref,
+				  store->dirs.tier_of[walk->dir]);
+	if (!err || err == -EEXIST)
+		err = ucm_store_drop_place(store, ref, walk->dir, NULL);
+	atomic_fetch_add(&movers->moves, 1);
+	if (err)
+		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
+			  ucm_hex(&entry.id).text, strerror(-err));
+	return err != -ENOSPC;
+}
+
+static void mover_drain_all(struct ucm_movers *movers)
+{
+	struct walk walk = {.movers = movers, .wants = wants_dir};
+	struct ucm_store *store = movers->store;
+
+	for (walk.dir = 0; walk.dir < store->dirs.num; walk.dir++) {
+		struct ucm_medium *medium = store->dirs.at[walk.dir];
+
+		if (!atomic_load(&medium->draining) ||
+		    !atomic_load(&medium->blocks) ||
+		    !mover_enter_dir(movers, walk.dir))
+			continue;
+		walk_all(&walk, walk_drain);
+		mover_leave_dir(movers, walk.dir);
+	}
+}
+
+void ucm_movers_drain(struct ucm_store *store, unsigned dir, bool on)
+{
+	atomic_store(&store->dirs.at[dir]->draining, on);
+	if (on)
+		ucm_wishes_wake(store);
+}
+
+/* Where placement wants it, if that is its tier's affair. */
+static bool wants_better(const struct walk *walk,
+			 const struct ucm_entry *entry)
+{
+	const struct ucm_store *store = walk->movers->store;
+	struct ucm_tier *tier = store->dirs.tier_of[entry->dir];
+	uint8_t order[UCM_MAX_DIRS];
+
+	if (tier->num_dirs < 2 || tier->readonly || entry->copy)
+		return false;
+	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
+			    (const uint8_t(*)[16])tier->uuids, tier->num_dirs,
+			    &entry->id, 0, order);
+	return tier->first + order[0] != entry->dir;
+}
+
+static bool walk_rebalance(struct walk *walk, ucm_ref ref)
+{
+	struct ucm_movers *movers = walk->movers;
+	struct ucm_store *store = movers->store;
+	struct ucm_move move = {
+		.first = true,
+		.durable = true,
+		.within = true,
+		.pace = mover_pace,
+		.arg = movers,
+	};
+	struct ucm_entry entry;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return true;
+	move.to = store->dirs.tier_of[entry.dir];
+	if (!ucm_store_copy(store, ref, &move, NULL))
+		ucm_store_drop_place(store, ref, entry.dir, NULL);
+	atomic_fetch_add(&movers->moves, 1);
+	return true;
+}
+
+static void mover_rebalance(struct ucm_movers *movers)
+{
+	struct walk walk = {.movers = movers, .wants = wants_better};
+	struct ucm_store *store = movers->store;
+	bool mine;
+
+	if (store->dirs.placement != UCM_PLACEMENT_RENDEZVOUS ||
+	    !store->value.policy ||
+	    !atomic_load_explicit(&store->scanned, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&movers->lock);
+	mine = !movers->rebalanced;
+	movers->rebalanced = true;
+	pthread_mutex_unlock(&movers->lock);
+	if (mine)
+		walk_all(&walk, walk_rebalance);
+}
+
+/* ---- threads ---- */
+
+static void mover_learn(struct ucm_movers *movers)
+{
+	struct ucm_store *store = movers->store;
+	int64_t now = ucm_monotonic_ms();
+	bool due;
+
+	pthread_mutex_lock(&movers->lock);
+	due = now - movers->learnt_ms >= TICK_MS;
+	if (due)
+		movers->learnt_ms = now;
+	pthread_mutex_unlock(&movers->lock);
+	if (!due)
+		return;
+	ucm_value_learn(&store->value, atomic_load(&store->blocks));
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		ucm_evict_relist(store, dir);
+}
+
+/* One round: whether there may be more to do at once. */
+static bool mover_round(struct ucm_movers *movers)
+{
+	bool any;
+
+	mover_learn(movers);
+	mover_give_way(false);
+	any = mover_relieve_all(movers);
+	mover_find_unsaved(movers);
+	any |= mover_save_one(movers);
+	mover_give_way(true);
+	if (any)
+		return true;
+	if (mover_promote_one(movers))
+		return true;
+	mover_drain_all(movers);
+	mover_rebalance(movers);
+	return false;
+}
+
+static void mover_wait(struct ucm_movers *movers)
+{
+	struct ucm_wishes *wishes = movers->wishes;
+	int64_t until_ms = ucm_monotonic_ms() + TICK_MS;
+	const struct timespec until = {
+		.tv_sec = until_ms / 1000,
+		.tv_nsec = until_ms % 1000 * 1000000,
+	};
+
+	pthread_mutex_lock(&wishes->lock);
+	while (!wishes->woken && !atomic_load(&movers->store->stopping) &&
+	       pthread_cond_timedwait(&wishes->wake, &wishes->lock, &until) !=
+		       ETIMEDOUT)
+		;
+	wishes->woken = false;
+	pthread_mutex_unlock(&wishes->lock);
+}
+
+static void *mover_main(void *arg)
+{
+	struct ucm_movers *movers = arg;
+
+	while (!atomic_load(&movers->store->stopping)) {
+		if (!mover_round(movers))
+			mover_wait(movers);
+	}
+	pthread_mutex_lock(&movers->lock);
+	movers->num_left--;
+	pthread_cond_signal(&movers->ended);
+	pthread_mutex_unlock(&movers->lock);
+	return NULL;
+}
+
+int ucm_movers_init(struct ucm_store *store)
+{
+	struct ucm_movers *movers = calloc(1, sizeof(*movers));
+
+	store->victims = calloc(store->dirs.num, sizeof(*store->victims));
+	store->movers = movers;
+	store->wishes = ucm_wishes_new();
+	if (!movers || !store->victims || !store->wishes)
+		return -ENOMEM;
+	movers->store = store;
+	movers->wishes = store->wishes;
+	pthread_mutex_init(&movers->lock, NULL);
+	ucm_cond_init_monotonic(&movers->ended);
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		ucm_victims_init(&store->victims[dir],
+				 (uint64_t)ucm_monotonic_ms() + dir);
+	return 0;
+}
+
+void ucm_movers_fini(struct ucm_store *store)
+{
+	struct ucm_movers *movers = store->movers;
+
+	for (unsigned dir = 0; store->victims && dir < store->dirs.num; dir++)
+		ucm_victims_fini(&store->victims[dir]);
+	free(store->victims);
+	ucm_wishes_free(store->wishes);
+	if (!movers)
+		return;
+	pthread_mutex_destroy(&movers->lock);
+	pthread_cond_destroy(&movers->ended);
+	free(movers);
+}
+
+static void mover_open_wishes(struct ucm_movers *movers, bool open)
+{
+	pthread_mutex_lock(&movers->wishes->lock);
+	movers->wishes->started = open;
+	pthread_cond_broadcast(&movers->wishes->wake);
+	pthread_mutex_unlock(&movers->wishes->lock);
+}
+
+int ucm_movers_start(struct ucm_store *store)
+{
+	struct ucm_movers *movers = store->movers;
+
+	for (unsigned i = 0; i < store->config->movers; i++) {
+		int err = pthread_create(&movers->threads[i], NULL, mover_main,
+					 movers);
+
+		if (err)
+			return i ? 0 : -err;
+		pthread_mutex_lock(&movers->lock);
+		movers->num_threads++;
+		movers->num_left++;
+		pthread_mutex_unlock(&movers->lock);
+	}
+	mover_open_wishes(movers, true);
+	return 0;
+}
+
+static bool wait_for_movers(struct ucm_movers *movers)
+{
+	int64_t until_ms = ucm_monotonic_ms() + movers->store->close_ms;
+	const struct timespec until = {
+		.tv_sec = until_ms / 1000,
+		.tv_nsec = until_ms % 1000 * 1000000,
+	};
+	bool all;
+
+	mover_open_wishes(movers, false);
+	pthread_mutex_lock(&movers->lock);
+	while (movers->num_left &&
+	       pthread_cond_timedwait(&movers->ended, &movers->lock, &until) !=
+		       ETIMEDOUT)
+		;
+	all = !movers->num_left;
+	pthread_mutex_unlock(&movers->lock);
+	return all;
+}
+
+bool ucm_movers_stop(struct ucm_store *store)
+{
+	struct ucm_movers *movers = store->movers;
+	bool all;
+
+	if (!movers || !movers->num_threads)
+		return true;
+	all = wait_for_movers(movers);
+	for (unsigned i = 0; i < movers->num_threads; i++) {
+		if (all)
+			pthread_join(movers->threads[i], NULL);
+		else
+			pthread_detach(movers->threads[i]);
+	}
+	if (!all)
+		ucm_error("a mover does not end: a directory does not answer");
+	movers->num_threads = 0;
+	return all;
+}
+
+int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
+		     void *arg)
+{
+	struct ucm_movers *movers = store->movers;
+	int64_t moved_ms = ucm_monotonic_ms(), told_ms = moved_ms;
+	uint64_t blocks, bytes, least = UINT64_MAX;
+
+	for (;;) {
+		int64_t now = ucm_monotonic_ms();
+
+		ucm_wishes_count_unsaved(store, &blocks, &bytes);
+		if (!blocks)
+			return 0;
+		if (stop && stop(arg))
+			return -EINTR;
+		if (blocks < least) {
+			least = blocks;
+			moved_ms = now;
+		}
+		if (now - moved_ms > UCM_FLUSH_VAIN_S * 1000)
+			return -EIO;
+		if (now - told_ms >= 5000) {
+			told_ms = now;
+			ucm_info("%llu blocks, %llu bytes are still to be "
+				 "copied to a lower tier",
+				 (unsigned long long)blocks,
+				 (unsigned long long)bytes);
+		}
+		ucm_wishes_lack(movers->wishes);
+		ucm_wishes_wake(store);
+		sleep_ms(10);
+	}
+}

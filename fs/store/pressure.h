@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pressure.h - by how much directories are over their marks. */
+#ifndef UCM_PRESSURE_H
+#define UCM_PRESSURE_H
+
+#include "fs/store/store.h"
+
+/* Bytes that are to leave a directory, because it, its tier or its file system
+ * is over the high mark, or somebody wanted room. 0: none. */
+uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
+
+/* What keeps so many bytes out of a directory. At least 1: they found no room. */
+uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
+			   uint64_t bytes);
+
+/* A new block had to wait for room there: make some for those that follow. */
+void ucm_pressure_raise(struct ucm_store *store, unsigned dir);
+/* So much was freed for that; 0: no more can be. */
+void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed);
+
+/* The tier below that one that may be written to; NULL: there is none. */
+struct ucm_tier *ucm_tier_below(const struct ucm_store *store,
+				const struct ucm_tier *tier);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* value.c - between the entries of the index and the policy; see value.h. */
+#include <config.h>
+
+#include "fs/store/value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "common/cleanup.h"
+#include "common/error.h"
+#include "fs/store/store.h"
+#include "fs/tier/config.h"
+
+#define FIRST_CAPACITY UINT64_C(65536)
+
+uint32_t ucm_value_now(void)
+{
+	return (uint32_t)time(NULL);
+}
+
+/* Ids are hashes already; two spaces may have the same. */
+static uint64_t value_tag(const struct ucm_id *id, uint16_t space)
+{
+	uint64_t word;
+
+	memcpy(&word, id->bytes, sizeof(word));
+	return word ^ (uint64_t)space * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+struct ucm_policy_state ucm_value_state(const struct ucm_entry *entry)
+{
+	return (struct ucm_policy_state){
+		.last_s = entry->atime_s,
+		.uses = entry->uses,
+		.mark = entry->mark,
+	};
+}
+
+static void value_keep(struct ucm_entry *entry,
+		       const struct ucm_policy_state *state)
+{
+	entry->atime_s = state->last_s;
+	entry->uses = state->uses;
+	entry->mark = state->mark;
+}
+
+int ucm_value_open(struct ucm_value *value, const char *name,
+		   struct ucm_error *error)
+{
+	const struct ucm_policy_ops *ops = ucm_policy_find(name);
+	uint64_t seed = 0;
+
+	pthread_mutex_init(&value->lock, NULL);
+	value->capacity = FIRST_CAPACITY;
+	if (!strcmp(name, UCM_POLICY_NONE))
+		return 0;
+	if (!ops)
+		return ucm_error_set(error, -EINVAL,
+				     "policy '%s': hazard, lru, arc or none",
+				     name);
+	if (getrandom(&seed, sizeof(seed), 0) < 0)
+		seed = ucm_value_now();
+	return ucm_policy_new(ops, seed, FIRST_CAPACITY, &value->policy);
+}
+
+void ucm_value_close(struct ucm_value *value)
+{
+	ucm_policy_free(value->policy);
+	value->policy = NULL;
+	pthread_mutex_destroy(&value->lock);
+}
+
+void ucm_value_use(struct ucm_value *value, struct ucm_entry *entry)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+	uint64_t tag = value_tag(&entry->id, entry->space);
+	uint32_t now = ucm_value_now();
+	bool locks;
+
+	if (!value->policy) {
+		entry->atime_s = now;
+		entry->uses++;
+		return;
+	}
+	locks = ucm_policy_monitors(value->policy, tag);
+	if (locks)
+		pthread_mutex_lock(&value->lock);
+	ucm_policy_use(value->policy, now, tag, &state);
+	if (locks)
+		pthread_mutex_unlock(&value->lock);
+	value_keep(entry, &state);
+	entry->atime_s = now;
+}
+
+void ucm_value_fresh(struct ucm_value *value, struct ucm_entry *entry,
+		     const struct ucm_entry *before)
+{
+	struct ucm_policy_state state, parent;
+
+	if (!value->policy)
+		return;
+	if (before)
+		parent = ucm_value_state(before);
+	pthread_mutex_lock(&value->lock);
+	ucm_policy_fresh(value->policy, ucm_value_now(),
+			 value_tag(&entry->id, entry->space),
+			 before ? &parent : NULL, &state);
+	pthread_mutex_unlock(&value->lock);
+	value_keep(entry, &state);
+}
+
+void ucm_value_added(struct ucm_value *value, const struct ucm_entry *entry)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	if (!value->policy)
+		return;
+	pthread_mutex_lock(&value->lock);
+	ucm_policy_added(value->policy, value_tag(&entry->id, entry->space),
+			 &state);
+	pthread_mutex_unlock(&value->lock);
+}
+
+void ucm_value_gone(struct ucm_value *value, const struct ucm_entry *entry,
+		    enum ucm_policy_why why)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	if (!value->policy)
+		return;
+	pthread_mutex_lock(&value->lock);
+	ucm_policy_gone(value->policy, ucm_value_now(),
+			value_tag(&entry->id, entry->space), &state, why);
+	pthread_mutex_unlock(&value->lock);
+}
+
+/* ---- requests ---- */
+
+static void edit_state(struct ucm_entry *entry, void *arg)
+{
+	value_keep(entry, arg);
+}
+
+static void value_ask(struct ucm_store *store,
+		      struct ucm_policy_request *request)
+{
+	pthread_mutex_lock(&store->value.lock);
+	ucm_policy_ask(store->value.policy, ucm_value_now(), request);
+	pthread_mutex_unlock(&store->value.lock);
+}
+
+void ucm_value_asked(struct ucm_store *store, uint16_t space,
+		     const struct ucm_id *ids, size_t num)
+{
+	_cleanup_free_ struct ucm_policy_asked *blocks = NULL;
+	_cleanup_free_ ucm_ref *refs = NULL;
+	struct ucm_policy_request request = {.num = num};
+
+	if (!store->value.policy || !num)
+		return;
+	blocks = calloc(num, sizeof(*blocks));
+	refs = calloc(num, sizeof(*refs));
+	if (!blocks || !refs)
+		return; /* a request that it does not learn from */
+	request.blocks = blocks;
+	for (size_t i = 0; i < num; i++) {
+		struct ucm_key key = {.id = ids[i], .space = space};
+		struct ucm_entry entry;
+
+		blocks[i].tag = value_tag(&ids[i], space);
+		blocks[i].present = ucm_index_find(store->index, &key, &entry,
+						   &refs[i]);
+		if (blocks[i].present)
+			blocks[i].state = ucm_value_state(&entry);
+	}
+	value_ask(store, &request);
+	for (size_t i = 0; i < num; i++) {
+		if (blocks[i].present)
+			ucm_index_edit(store->index, refs[i], edit_state,
+				       &blocks[i].state);
+	}
+}
+
+void ucm_value_learn(struct ucm_value *value, uint64_t blocks)
+{
+	uint64_t capacity = value->capacity;
+
+	if (!value->policy)
+		return;
+	while (capacity < blocks)
+		capacity *= 2;
+	pthread_mutex_lock(&value->lock);
+	if (capacity != value->capacity &&
+	    !ucm_policy_resize(value->policy, capacity))
+		value->capacity = capacity;
+	ucm_policy_learn(value->policy, ucm_value_now());
+	pthread_mutex_unlock(&value->lock);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_motion.c - settings of which blocks move or go, and when. */
+#include <config.h>
+
+#include "fs/tier/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "common/parse.h"
+
+const char *const ucm_write_modes[] = {
+	[UCM_WRITE_STAY] = "stay",
+	[UCM_WRITE_BACK] = "back",
+	[UCM_WRITE_THROUGH] = "through",
+	[UCM_WRITE_AROUND] = "around",
+};
+#define NUM_MODES (sizeof(ucm_write_modes) / sizeof(ucm_write_modes[0]))
+
+void ucm_config_motion_init(struct ucm_config *config)
+{
+	strcpy(config->policy, "hazard");
+	config->high = 95;
+	config->low = 90;
+	config->promote = 2;
+	config->promote_window_s = 3600;
+	config->movers = 2;
+}
+
+int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
+			 struct ucm_error *error)
+{
+	for (unsigned i = 0; i < NUM_MODES; i++) {
+		if (!strcmp(value, ucm_write_modes[i])) {
+			tier->write_mode = (enum ucm_write_mode)i;
+			tier->has_write_mode = true;
+			return 0;
+		}
+	}
+	return ucm_error_set(error, -EINVAL,
+			     "write '%s' of tier '%s': stay, back, through or "
+			     "around",
+			     value, tier->name);
+}
+
+/* TIER:MODE */
+static int set_write(struct ucm_config *config, const char *value,
+		     struct ucm_error *error)
+{
+	const char *colon = strchr(value, ':');
+	struct ucm_tier_config *tier;
+
+	if (!colon)
+		return ucm_error_set(error, -EINVAL,
+				     "write '%s': not TIER:MODE", value);
+	tier = ucm_config_find_tier(config, value, (size_t)(colon - value),
+				    error);
+	return tier ? ucm_config_set_write(tier, colon + 1, error) : -EINVAL;
+}
+
+/* A number of so many, or one of two words. */
+static int set_promote(struct ucm_config *config, const char *value,
+		       struct ucm_error *error)
+{
+	uint64_t number;
+
+	if (!strcmp(value, "never"))
+		number = 0;
+	else if (!strcmp(value, "now"))
+		number = 1;
+	else if (ucm_parse_range(value, 1, 1000, &number))
+		return ucm_error_set(error, -EINVAL,
+				     "promote '%s': now, never, or the number "
+				     "of the use (1 to 1000)",
+				     value);
+	config->promote = (unsigned)number;
+	return 0;
+}
+
+static int set_policy(struct ucm_config *config, const char *value,
+		      struct ucm_error *error)
+{
+	/* which there are, the store knows */
+	if (!*value || strlen(value) > UCM_POLICY_NAME_MAX)
+		return ucm_error_set(error, -EINVAL,
+				     "policy '%s': hazard, lru, arc or none",
+				     value);
+	strcpy(config->policy, value);
+	return 0;
+}
+
+static int set_reserve(struct ucm_config *config, const char *value,
+		       struct ucm_error *error)
+{
+	if (!ucm_parse_limit(value, &config->reserve.size,
+			     &config->reserve.percent))
+		return 0;
+	return ucm_error_set(error, -EINVAL,
+			     "reserve '%s': not a size such as 20G or 5%%",
+			     value);
+}
+
+static int set_move_rate(struct ucm_config *config, const char *value,
+			 struct ucm_error *error)
+{
+	if (!ucm_parse_bytes(value, &config->move_rate))
+		return 0;
+	return ucm_error_set(error, -EINVAL,
+			     "move_rate '%s': not bytes a second such as 200M",
+			     value);
+}
+
+static int set_motion_number(const char *key, const char *value, uint64_t min,
+			     uint64_t max, unsigned *out,
+			     struct ucm_error *error)
+{
+	uint64_t number;
+
+	if (ucm_parse_range(value, min, max, &number))
+		return ucm_error_set(error, -EINVAL,
+				     "%s '%s': a number from %llu to %llu", key,
+				     value, (unsigned long long)min,
+				     (unsigned long long)max);
+	*out = (unsigned)number;
+	return 0;
+}
+
+int ucm_config_motion_set(struct ucm_config *config, const char *key,
+			  const char *value, struct ucm_error *error)
+{
+	if (!strcmp(key, "policy"))
+		return set_policy(config, value, error);
+	if (!strcmp(key, "write"))
+		return set_write(config, value, error);
+	if (!strcmp(key, "promote"))
+		return set_promote(config, value, error);
+	if (!strcmp(key, "reserve"))
+		return set_reserve(config, value, error);
+	if (!strcmp(key, "move_rate"))
+		return set_move_rate(config, value, error);
+	if (!strcmp(key, "high"))
+		return set_motion_number(key, value, 2, 100, &config->high,
+					 error);
+	if (!strcmp(key, "low"))
+		return set_motion_number(key, value, 1, 99, &config->low,
+					 error);
+	if (!strcmp(key, "promote_window"))
+		return set_motion_number(key, value, 1, 31536000,
+					 &config->promote_window_s, error);
+	if (!strcmp(key, "movers"))
+		return set_motion_number(key, value, 1, 64, &config->movers,
+					 error);
+	return -ENOENT;
+}
+
+int ucm_config_motion_check(const struct ucm_config *config,
+			    struct ucm_error *error)
+{
+	if (config->low >= config->high)
+		return ucm_error_set(error, -EINVAL,
+				     "low (%u) is not below high (%u)",
+				     config->low, config->high);
+	if (config->num_tiers &&
+	    config->tiers[config->num_tiers - 1].has_write_mode &&
+	    config->tiers[config->num_tiers - 1].write_mode != UCM_WRITE_STAY)
+		return ucm_error_set(
+			error, -EINVAL,
+			"write of tier '%s': there is no tier below it",
+			config->tiers[config->num_tiers - 1].name);
+	return 0;
+}
+
+void ucm_config_motion_print(const struct ucm_config *config, FILE *out)
+{
+	fprintf(out, "policy: %s\n", config->policy);
+	fprintf(out, "high: %u\n", config->high);
+	fprintf(out, "low: %u\n", config->low);
+	fprintf(out, "reserve: %llu%s\n",
+		(unsigned long long)config->reserve.size,
+		config->reserve.percent ? "%" : "");
+	if (config->promote)
+		fprintf(out, "promote: %u\n", config->promote);
+	else
+		fprintf(out, "promote: never\n");
+	fprintf(out, "promote_window: %u\n", config->promote_window_s);
+	fprintf(out, "movers: %u\n", config->movers);
+	fprintf(out, "move_rate: %llu\n",
+		(unsigned long long)config->move_rate);
+}

@@ -1,0 +1,771 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_motion.c - blocks that are copied, moved and evicted.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "fs/store/evict.h"
+#include "fs/store/inside.h"
+#include "fs/store/move.h"
+#include "fs/store/mover.h"
+#include "fs/store/pressure.h"
+#include "fs/store/wishes.h"
+#include "tests/unit/store_fixture.h"
+
+#define BYTES 8192u /* of a block of FX_PAGED */
+
+static struct fx_file files[24];
+
+/* A store of two or three tiers, with a policy; its movers do not run. */
+static void store_of(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+}
+
+/* The same, and they run. */
+static void moving_store_of(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+}
+
+static void setup(void)
+{
+	fx_setup();
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_block(&files[i], i + 1, FX_PAGED);
+}
+
+static ucm_ref ref_of(unsigned i)
+{
+	ucm_ref ref;
+
+	must(ucm_index_find(fx_set->index, &files[i].key, NULL, &ref));
+	return ref;
+}
+
+static struct ucm_entry entry_of(unsigned i)
+{
+	struct ucm_entry entry;
+
+	must(ucm_index_find(fx_set->index, &files[i].key, &entry, NULL));
+	return entry;
+}
+
+static bool is_there(unsigned i)
+{
+	return ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
+}
+
+static void commit(unsigned first, unsigned num)
+{
+	for (unsigned i = first; i < first + num; i++)
+		ck_assert_int_eq(fx_commit(&files[i]), 0);
+}
+
+static int copy_to(unsigned i, unsigned tier, bool first)
+{
+	const struct ucm_move move = {
+		.to = &fx_set->dirs.tiers[tier],
+		.first = first,
+	};
+
+	return ucm_store_copy(fx_set, ref_of(i), &move, NULL);
+}
+
+static int drop(unsigned i, unsigned dir)
+{
+	return ucm_store_drop_place(fx_set, ref_of(i), dir, NULL);
+}
+
+static bool lies_in(const char *dir, unsigned i)
+{
+	return fx_exists(fx_path("%s/blocks/%s", dir, fx_name(&files[i])));
+}
+
+/* What each directory counts is what the index has. */
+static void sums_are_right(void)
+{
+	uint64_t blocks[3] = {0}, alone[3] = {0};
+
+	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+		struct ucm_entry entry;
+
+		if (!ucm_index_find(fx_set->index, &files[i].key, &entry, NULL))
+			continue;
+		blocks[entry.dir]++;
+		if (entry.copy)
+			blocks[entry.copy - 1]++;
+		else
+			alone[entry.dir]++;
+	}
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++) {
+		const struct ucm_medium *medium = fx_set->dirs.at[dir];
+
+		ck_assert_uint_eq(medium->blocks, blocks[dir]);
+		ck_assert_uint_eq(medium->alone, alone[dir]);
+		ck_assert_uint_eq(medium->used, blocks[dir] * BYTES);
+		ck_assert_uint_eq(medium->alone_bytes, alone[dir] * BYTES);
+		ck_assert_uint_eq(medium->writing, 0);
+	}
+}
+
+static void wait_until(bool (*done)(void *arg))
+{
+	fx_wait(done, NULL);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+/* ---- a copy ---- */
+
+UNIT_TEST(a_copy_is_a_second_place)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_uint_eq(entry_of(0).dir, 0);
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	ck_assert(lies_in("$/a", 0) && lies_in("$/b", 0));
+	fx_all_whole("$/b");
+	ck_assert_int_eq(copy_to(0, 1, false), -EEXIST);
+	sums_are_right();
+	fx_serves(&files[0]);
+}
+
+UNIT_TEST(it_keeps_the_times_and_pins_of_the_block)
+{
+	struct stat a, b;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(
+		fx_stat(fx_path("$/a/blocks/%s", fx_name(&files[0])), &a), 0);
+	ck_assert_int_eq(
+		fx_stat(fx_path("$/b/blocks/%s", fx_name(&files[0])), &b), 0);
+	ck_assert_mem_eq(&a.st_mtim, &b.st_mtim, sizeof(a.st_mtim));
+	ck_assert_int_eq(drop(0, 0), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert(entry_of(0).flags & UCM_ENTRY_PINNED);
+}
+
+UNIT_TEST(a_damaged_block_is_not_copied)
+{
+	int fd;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	fd = fx_open_path(fx_path("$/a/blocks/%s", fx_name(&files[0])), O_RDWR);
+	ck_assert_int_eq(fx_pwrite(fd, "x", 1, 5000), 1);
+	fx_close_file(fd);
+	ck_assert_int_eq(copy_to(0, 1, false), -ENOENT);
+	ck_assert(!is_there(0) && !lies_in("$/b", 0));
+	ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+	ck_assert(fx_logged("quarantined"));
+	sums_are_right();
+}
+
+static const struct {
+	enum fx_kind kind;
+} kinds[] = {{FX_PAGED}, {FX_PACKED}, {FX_PAGED_RAW}, {FX_PACKED_RAW},
+	     {FX_BARE}};
+
+UNIT_TEST(every_form_is_copied_whole, .rows = NUM_ROWS(kinds))
+{
+	static uint8_t there[sizeof(files[0].bytes)];
+	int fd;
+
+	store_of("fast=$/a:slow=$/b");
+	fx_block(&files[0], 1, kinds[_i].kind);
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, true), 0);
+	ck_assert_int_eq(drop(0, 0), 0);
+	fd = fx_open_path(fx_path("$/b/blocks/%s", fx_name(&files[0])),
+			  O_RDONLY);
+	ck_assert_int_eq(fx_pread(fd, there, sizeof(there), 0),
+			 (ssize_t)files[0].len);
+	ck_assert_mem_eq(there, files[0].bytes, files[0].len);
+	fx_close_file(fd);
+	fx_serves(&files[0]);
+}
+
+UNIT_TEST(what_its_writer_has_open_is_not_copied)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	store_of("fast=$/a:slow=$/b");
+	fd = fx_create(&files[0].key, 0, &temp);
+	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
+			 (ssize_t)files[0].len);
+	ck_assert_int_eq(fx_commit_temp(&temp, fd, &files[0].key,
+					UCM_COMMIT_CLOSED),
+			 0);
+	ck_assert_int_eq(copy_to(0, 1, false), -EBUSY);
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, &temp);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+}
+
+/* Wherever a call fails, the block is served, and nothing is left behind. */
+UNIT_TEST(no_call_that_fails_loses_a_block)
+{
+	static const int errors[] = {-EIO, -ENOSPC, -ESTALE};
+	bool failed = true;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	for (unsigned nth = 1; failed; nth++) {
+		int err;
+
+		fx_fail(NULL, nth, errors[nth % NUM_ROWS(errors)], true);
+		err = copy_to(0, 1, false);
+		if (!err)
+			err = drop(0, 0);
+		failed = fx_failed_call() != NULL;
+		fx_fail(NULL, 0, 0, false);
+		ck_assert_msg(is_there(0), "call %u: the block is gone", nth);
+		fx_serves(&files[0]);
+		ck_assert_uint_eq(fx_count("$/b/.ucmfs/tmp"), 0);
+		/* back to where it began */
+		if (entry_of(0).dir == 1 || entry_of(0).copy == 2) {
+			if (!entry_of(0).copy)
+				ck_assert_int_eq(copy_to(0, 0, true), 0);
+			ck_assert_int_eq(drop(0, 1), 0);
+		}
+		ck_assert_uint_eq(entry_of(0).dir, 0);
+		atomic_store(&fx_set->dirs.at[0]->retry_s, 0);
+		atomic_store(&fx_set->dirs.at[1]->retry_s, 0);
+	}
+	sums_are_right();
+}
+
+/* ---- the end of a place ---- */
+
+UNIT_TEST(a_block_leaves_one_of_two_places)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 2);
+	ck_assert_int_eq(drop(0, 0), -ESTALE); /* it has no other */
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(copy_to(1, 1, false), 0);
+	ck_assert_int_eq(drop(0, 0), 0);
+	ck_assert_int_eq(drop(1, 1), 0);
+	ck_assert(!lies_in("$/a", 0) && lies_in("$/b", 0));
+	ck_assert(lies_in("$/a", 1) && !lies_in("$/b", 1));
+	sums_are_right();
+	fx_serves(&files[0]);
+	fx_serves(&files[1]);
+}
+
+UNIT_TEST(not_the_place_where_it_is_open_or_leased)
+{
+	struct ucm_open open = {0};
+	struct ucm_entry entry;
+	int fd;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	fd = fx_open_block_held(ref_of(0), &entry, &open);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(drop(0, 0), -EBUSY);
+	ucm_hold_end(fx_set, &open);
+	fx_close_file(fd);
+	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(0), 7, 60000, false),
+			 0);
+	ck_assert_int_eq(drop(0, 0), -EBUSY);
+	ck_assert_int_eq(ucm_store_release(fx_set, ref_of(0), 7), 0);
+	ck_assert_int_eq(drop(0, 0), 0);
+}
+
+UNIT_TEST(not_where_the_other_file_is_gone)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(fx_unlink(fx_path("$/b/blocks/%s",
+					   fx_name(&files[0]))),
+			 0);
+	ck_assert_int_eq(drop(0, 0), -ESTALE);
+	ck_assert_uint_eq(entry_of(0).copy, 0);
+	fx_serves(&files[0]);
+	sums_are_right();
+}
+
+UNIT_TEST(an_unlink_takes_both_places)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert(!lies_in("$/a", 0) && !lies_in("$/b", 0));
+	sums_are_right();
+}
+
+UNIT_TEST(both_places_are_known_after_a_restart)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 2);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(entry_of(0).dir, 0);
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	ck_assert_uint_eq(entry_of(1).copy, 0);
+	sums_are_right();
+}
+
+/* ---- room ---- */
+
+static void set_used(struct ucm_entry *entry, void *arg)
+{
+	entry->atime_s = *(const uint32_t *)arg;
+}
+
+/* i was last used so many seconds ago. */
+static void age(unsigned i, uint32_t seconds)
+{
+	uint32_t then = ucm_value_now() - seconds;
+
+	must(ucm_index_edit(fx_set->index, ref_of(i), set_used, &then));
+}
+
+static int evict_bytes(unsigned dir, uint64_t bytes, enum ucm_evict_how how)
+{
+	uint64_t freed;
+
+	return ucm_evict_bytes(fx_set, dir, bytes, how, NULL, &freed);
+}
+
+UNIT_TEST(the_one_goes_that_was_not_used_for_longest)
+{
+	store_of("only=$/a");
+	commit(0, 10);
+	for (unsigned i = 0; i < 10; i++)
+		age(i, 100 + (i * 7) % 10);
+	for (unsigned left = 10; left > 0; left--) {
+		unsigned gone = 0;
+
+		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), 0);
+		for (unsigned i = 0; i < 10; i++) {
+			gone += !is_there(i);
+			/* 7 * 7 % 10 == 9: the oldest first */
+			if ((i * 7) % 10 >= left - 1)
+				ck_assert(!is_there(i));
+		}
+		ck_assert_uint_eq(gone, 10 - left + 1);
+	}
+	ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), -ENOSPC);
+	sums_are_right();
+}
+
+UNIT_TEST(what_is_held_stays)
+{
+	struct ucm_open open = {0};
+	struct ucm_entry entry;
+	int fd;
+
+	store_of("only=$/a");
+	commit(0, 4);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
+	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(1), 7, 60000, false),
+			 0);
+	fd = fx_open_block_held(ref_of(2), &entry, &open);
+	for (unsigned i = 0; i < 4; i++)
+		age(i, 100 - i);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	ck_assert(!is_there(3));
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ucm_hold_end(fx_set, &open);
+	fx_close_file(fd);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	ck_assert(!is_there(2) && is_there(0) && is_there(1));
+}
+
+/* Blocks 0 - 1 - 2 and 0 - 3, of which 0 is the oldest. */
+static void plant_chain(void)
+{
+	static const unsigned parents[] = {0, 0, 1, 0};
+
+	for (unsigned i = 1; i < 4; i++) {
+		files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
+		files[i].block.parent = files[parents[i]].key.id;
+		fx_encode(&files[i], true);
+	}
+	commit(0, 4);
+	for (unsigned i = 0; i < 4; i++)
+		age(i, 100 - i);
+}
+
+UNIT_TEST(chains_are_eaten_from_their_ends)
+{
+	static const unsigned order[] = {2, 1, 3, 0};
+
+	store_of("only=$/a");
+	plant_chain();
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_int_eq(evict_bytes(0, 1, UCM_EVICT_AT_ONCE), 0);
+		ck_assert_msg(!is_there(order[i]), "block %u", order[i]);
+	}
+}
+
+UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 4);
+	for (unsigned i = 0; i < 4; i++)
+		age(i, 100 - i);
+	/* nothing is copied while somebody waits */
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_eq(entry_of(i).dir, i < 2);
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+	/* but what lies below leaves at once */
+	ck_assert_int_eq(copy_to(2, 1, false), 0);
+	ck_assert_int_eq(copy_to(3, 1, false), 0);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	sums_are_right();
+}
+
+UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_option("limit", "slow:16K");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	commit(0, 4);
+	for (unsigned i = 0; i < 4; i++)
+		age(i, 100 - i);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	/* 0 and 1 fill the slow tier; 2 is worth more than 0, and so on */
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert(!is_there(0) && is_there(1) && is_there(2) && is_there(3));
+	ck_assert_uint_eq(entry_of(2).dir, 1);
+	/* what is older than all of the slow tier is not moved there */
+	commit(4, 1);
+	age(4, 1000);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert(!is_there(4) && is_there(1));
+	sums_are_right();
+}
+
+UNIT_TEST(a_new_block_takes_the_place_of_an_old_one)
+{
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	fx_option("limit", "only:32K");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+		commit(i, 1);
+		age(i, 1000 - i);
+		ck_assert_uint_le(fx_set->dirs.at[0]->used, 4 * BYTES);
+	}
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		ck_assert_int_eq(is_there(i), i >= NUM_ROWS(files) - 4);
+	sums_are_right();
+}
+
+UNIT_TEST(without_a_policy_full_is_full)
+{
+	fx_configure("only=$/a");
+	fx_option("limit", "only:16K");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	commit(0, 2);
+	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	ck_assert(is_there(0) && is_there(1));
+}
+
+UNIT_TEST(no_room_says_what_holds_it)
+{
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	fx_option("limit", "only:16K");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	commit(0, 2);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
+	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	ck_assert(fx_logged("are pinned"));
+	ck_assert(is_there(0) && is_there(1));
+}
+
+/* ---- marks ---- */
+
+static const struct {
+	const char *limit;
+	unsigned high, low, blocks, excess; /* blocks */
+} marks[] = {
+	{"only:80K", 100, 50, 10, 0},	{"only:80K", 90, 50, 9, 0},
+	{"only:80K", 90, 50, 10, 5},	{"only:80K", 50, 40, 6, 2},
+	{"$/a:80K", 90, 50, 10, 5},	{"$/a:80K", 90, 50, 9, 0},
+};
+
+UNIT_TEST(between_the_marks_nothing_is_done, .rows = NUM_ROWS(marks))
+{
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	fx_option("limit", fx_path("%s", marks[_i].limit));
+	fx_config.high = marks[_i].high;
+	fx_config.low = marks[_i].low;
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	commit(0, marks[_i].blocks);
+	ck_assert_uint_eq(ucm_pressure(fx_set, 0), marks[_i].excess * BYTES);
+}
+
+static bool is_below_high(void *arg)
+{
+	(void)arg;
+	return !ucm_pressure(fx_set, 0);
+}
+
+UNIT_TEST(a_mover_keeps_below_the_mark)
+{
+	moving_store_of("fast=$/a:slow=$/b");
+	fx_option("limit", "fast:80K");
+	fx_config.high = 60;
+	fx_config.low = 30;
+	fx_open();
+	fx_start();
+	commit(0, NUM_ROWS(files));
+	wait_until(is_below_high);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_serves(&files[i]);
+	ck_assert_uint_le(fx_set->dirs.at[0]->used, 80 * 1024);
+}
+
+/* ---- writing ---- */
+
+static bool is_saved(void *arg)
+{
+	uint64_t blocks, bytes;
+
+	(void)arg;
+	ucm_wishes_count_unsaved(fx_set, &blocks, &bytes);
+	return !blocks;
+}
+
+UNIT_TEST(written_back_means_copied_soon)
+{
+	moving_store_of("fast=$/a:slow=$/b");
+	fx_option("write", "fast:back");
+	fx_open();
+	fx_start();
+	commit(0, 8);
+	wait_until(is_saved);
+	for (unsigned i = 0; i < 8; i++) {
+		ck_assert_uint_eq(entry_of(i).dir, 0);
+		ck_assert_uint_eq(entry_of(i).copy, 2);
+	}
+	ck_assert_int_eq(ucm_movers_flush(fx_set, NULL, NULL), 0);
+	sums_are_right();
+}
+
+UNIT_TEST(what_an_earlier_mount_has_not_copied_is_copied)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 8);
+	fx_close();
+	fx_option("write", "fast:back");
+	fx_open();
+	fx_start();
+	ck_assert_int_eq(ucm_movers_flush(fx_set, NULL, NULL), 0);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert(lies_in("$/b", i));
+}
+
+UNIT_TEST(written_through_means_copied_at_once)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_option("write", "fast:through");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0); /* no mover runs */
+	commit(0, 2);
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	fx_fail("write", 2, -EIO, true);
+	ck_assert_int_eq(fx_commit(&files[2]), 0); /* the block is there */
+	sums_are_right();
+}
+
+UNIT_TEST(written_around_means_written_below)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_option("write", "fast:around");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	commit(0, 1);
+	ck_assert_uint_eq(entry_of(0).dir, 1);
+}
+
+/* ---- uses ---- */
+
+static bool is_promoted(void *arg)
+{
+	(void)arg;
+	return entry_of(0).dir == 0;
+}
+
+static void use(unsigned i)
+{
+	fx_serves(&files[i]);
+}
+
+static bool is_wished(void)
+{
+	return fx_set->wishes->up.num > 0;
+}
+
+/* Without movers, so that what they would do stays in the queue. */
+static void slow_block(const char *promote)
+{
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_option("promote", promote);
+	fx_option("write", "fast:around");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	fx_set->wishes->started = true;
+	commit(0, 2);
+}
+
+UNIT_TEST(the_second_use_promotes)
+{
+	slow_block("2");
+	use(0);
+	ck_assert(!is_wished());
+	use(1);
+	ck_assert(!is_wished());
+	use(0);
+	ck_assert(is_wished());
+}
+
+UNIT_TEST(a_lease_and_the_open_after_it_are_one_use)
+{
+	slow_block("2");
+	ck_assert_int_eq(ucm_store_lease(fx_set, ref_of(0), 7, 1000, false),
+			 0);
+	use(0);
+	ck_assert(!is_wished());
+	use(0);
+	ck_assert(is_wished());
+}
+
+UNIT_TEST(never_means_never)
+{
+	slow_block("never");
+	for (unsigned i = 0; i < 9; i++)
+		use(0);
+	ck_assert(!is_wished());
+	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), 0); /* but that */
+	ck_assert(is_wished());
+}
+
+UNIT_TEST(a_promoted_block_is_read_above_and_stays_below)
+{
+	moving_store_of("fast=$/a:slow=$/b");
+	fx_option("promote", "now");
+	fx_option("write", "fast:around");
+	fx_open();
+	fx_start();
+	commit(0, 1);
+	ck_assert_uint_eq(entry_of(0).dir, 1);
+	use(0);
+	wait_until(is_promoted);
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), -EALREADY);
+	fx_serves(&files[0]);
+	sums_are_right();
+}
+
+/* ---- draining ---- */
+
+static bool is_empty(void *arg)
+{
+	(void)arg;
+	return !atomic_load(&fx_set->dirs.at[0]->blocks);
+}
+
+static const char *const drains[] = {
+	"one=$/a,$/b",	     /* to the other of the tier */
+	"one=$/a:two=$/b",   /* below */
+};
+
+UNIT_TEST(a_directory_is_drained, .rows = NUM_ROWS(drains))
+{
+	moving_store_of(drains[_i]);
+	fx_open();
+	fx_start();
+	commit(0, NUM_ROWS(files));
+	ucm_movers_drain(fx_set, 0, true);
+	wait_until(is_empty);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+		ck_assert_uint_eq(entry_of(i).dir, 1);
+		ck_assert(!lies_in("$/a", i));
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	commit(0, 1); /* nothing new goes there */
+	ck_assert_uint_eq(entry_of(0).dir, 1);
+	ucm_movers_drain(fx_set, 0, false);
+}
+
+static bool is_balanced(void *arg)
+{
+	const struct ucm_tier *tier = &fx_set->dirs.tiers[0];
+
+	(void)arg;
+	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+		struct ucm_entry entry = entry_of(i);
+		uint8_t order[2];
+
+		ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
+				    (const uint8_t(*)[16])tier->uuids, 2,
+				    &files[i].key.id, 0, order);
+		if (entry.dir != order[0] || entry.copy)
+			return false;
+	}
+	return true;
+}
+
+UNIT_TEST(a_new_directory_gets_its_part)
+{
+	store_of("one=$/a");
+	commit(0, NUM_ROWS(files));
+	fx_close();
+	ucm_config_fini(&fx_config);
+	ucm_config_init(&fx_config);
+	moving_store_of("one=$/a,$/b");
+	fx_open();
+	fx_start();
+	wait_until(is_balanced);
+	ck_assert_uint_gt(fx_set->dirs.at[1]->blocks, 0);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_serves(&files[i]);
+	sums_are_right();
+}
+
+/* For UNIT_PROGRAM: on directories and on media in memory. */
+UNIT_PROGRAM(.variants = fx_media);
