@@ -168,9 +168,8 @@ COMMAND(pin, ucm_blocks_pin, "pinned", "keep blocks from being evicted",
 	FOR_THE_OWNER);
 COMMAND(unpin, ucm_blocks_unpin, "unpinned", "let blocks be evicted again",
 	"Let pinned blocks be evicted again." FOR_THE_OWNER);
-COMMAND(warm, ucm_blocks_warm, "warmed", "fetch blocks to a faster tier",
-	"Fetch blocks to a faster tier. Nothing moves blocks between tiers in "
-	"this version, so it fails." FOR_THE_OWNER);
+COMMAND(warm, ucm_blocks_warm, "warmed", "copy blocks to the fastest tier",
+	"Have blocks copied to the fastest tier, in the background." FOR_THE_OWNER);
 COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that nobody uses or has pinned",
 	"Remove blocks from every tier, unless they are pinned, or somebody has "

@@ -50,7 +50,7 @@ struct ucm_entry {
 	int64_t mtime_ns;  /* commit time, or what utimensat(2) said later */
 	uint32_t blocks;   /* 512-byte units on disk */
 	uint32_t atime_s;  /* last use, seconds since the epoch */
-	uint32_t uses;     /* opens since the mount */
+	uint32_t uses;     /* opens and touches; 24 bits are kept */
 	uint32_t generation;
 	uint32_t parent;   /* the index's; 0: it is not known to have one */
 	uint32_t children; /* see ucm_index_add_child() */
@@ -58,7 +58,8 @@ struct ucm_entry {
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
-	uint8_t mark;	   /* what the policy keeps of it (fs/policy) */
+	uint8_t mark;	   /* what the policy keeps of it (fs/policy), */
+	uint8_t wanted;	   /* and how often it was wanted, as that counts */
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
 

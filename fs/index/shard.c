@@ -167,12 +167,16 @@ static uint32_t copy_of(const struct ucm_entry *entry)
 	return (uint32_t)entry->copy << UCM_INDEX_MEMORY_COPY_SHIFT;
 }
 
+#define USES_BITS 24
+#define USES_MAX ((1u << USES_BITS) - 1)
+
 static void store_rest(struct ucm_rest *rest, const struct ucm_entry *entry)
 {
 	rest->mtime_ns = entry->mtime_ns;
 	rest->blocks = entry->blocks;
 	rest->atime_s = entry->atime_s;
-	rest->uses = entry->uses;
+	rest->uses = (uint32_t)entry->wanted << USES_BITS |
+		     (entry->uses < USES_MAX ? entry->uses : USES_MAX);
 	rest->epoch = entry->epoch;
 	rest->mark = entry->mark;
 }
@@ -201,7 +205,8 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 		.mtime_ns = rest->mtime_ns,
 		.blocks = rest->blocks,
 		.atime_s = rest->atime_s,
-		.uses = rest->uses,
+		.uses = rest->uses & USES_MAX,
+		.wanted = (uint8_t)(rest->uses >> USES_BITS),
 		.parent = rest->parent,
 		.children = rest->children,
 		.copy = (uint8_t)(UCM_GET(&record->next) >>

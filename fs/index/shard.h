@@ -43,7 +43,7 @@ struct ucm_rest {
 	int64_t mtime_ns;
 	uint32_t blocks;
 	uint32_t atime_s;
-	uint32_t uses;
+	uint32_t uses; /* and wanted, in the highest 8 bits */
 	uint32_t parent;   /* as in an entry */
 	uint32_t children; /* entries whose parent is this slot */
 	uint16_t epoch;

@@ -85,7 +85,7 @@ struct ucm_snapshot_record {
 	int64_t mtime_ns;
 	uint32_t blocks;
 	uint32_t atime_s;
-	uint32_t uses;
+	uint32_t uses; /* an entry's uses; in the highest 8 bits, wanted */
 	uint16_t space; /* number in the snapshot */
 	uint8_t flags;  /* UCM_SNAPSHOT_DUPLICATE, _PARENT */
 	uint8_t zero;

@@ -17,6 +17,8 @@
 
 #include "common/cleanup.h"
 #include "fs/store/calls.h"
+#include "fs/store/mover.h"
+#include "fs/store/value.h"
 #include "fs/tier/wait.h"
 
 _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
@@ -115,12 +117,23 @@ static struct ucm_calls_terms terms_of(const struct call *call,
 	};
 }
 
+/* For the policy, which learns from what a request wants, head first. */
+static struct ucm_id *copy_ids(const struct ucm_control_batch *batch)
+{
+	struct ucm_id *ids = calloc(batch->head.num + 1, sizeof(*ids));
+
+	if (ids)
+		memcpy(ids, batch->u.ids, batch->head.num * sizeof(*ids));
+	return ids;
+}
+
 static int run_batch(const struct call *call, void *data)
 {
 	struct ucm_control_batch *batch = data;
 	struct ucm_daemon *daemon = call->daemon;
 	enum ucm_calls_op op = call->command->op;
 	const struct ucm_calls_terms terms = terms_of(call, &batch->head);
+	_cleanup_free_ struct ucm_id *asked = NULL;
 	struct ucm_space *space;
 	int err;
 
@@ -133,6 +146,9 @@ static int run_batch(const struct call *call, void *data)
 		err = space_of(call, &batch->head, &space);
 	if (err)
 		return err;
+	if (op == UCM_BATCH_LEASE && terms.lease_ms &&
+	    !(terms.flags & UCM_LEASE_RENEW))
+		asked = copy_ids(batch);
 	/* a result is smaller than an id and never overtakes it */
 	for (uint32_t i = 0; i < batch->head.num; i++) {
 		struct ucm_key key = { .id = batch->u.ids[i],
@@ -145,6 +161,9 @@ static int run_batch(const struct call *call, void *data)
 			ucm_notify_loss(daemon, &key);
 		batch->u.results[i] = result;
 	}
+	if (asked)
+		ucm_value_asked(daemon->store, space->number, asked,
+				batch->head.num);
 	return 0;
 }
 
@@ -216,21 +235,52 @@ static int run_statistics(const struct call *call, void *data)
 	return 0;
 }
 
-static int run_warm(const struct call *call, void *data)
+static bool is_interrupted(void *arg)
 {
-	(void)call, (void)data;
-	return -EOPNOTSUPP; /* nothing moves blocks yet */
+	return fuse_req_interrupted(arg);
 }
 
 static int run_flush(const struct call *call, void *data)
 {
+	struct ucm_store *store = call->daemon->store;
+	int err = ucm_movers_flush(store, is_interrupted, call->req);
+
 	(void)data;
-	return ucm_store_sync(call->daemon->store);
+	return err == -EINTR ? err : ucm_store_sync(store) ? -EIO : err;
 }
 
-static bool is_interrupted(void *arg)
+static struct ucm_medium *drained_medium(struct ucm_store *store,
+					 const char *path, unsigned *dir)
 {
-	return fuse_req_interrupted(arg);
+	for (*dir = 0; *dir < store->dirs.num; (*dir)++) {
+		if (!strcmp(store->dirs.at[*dir]->path, path))
+			return store->dirs.at[*dir];
+	}
+	return NULL;
+}
+
+static int run_drain(const struct call *call, void *data)
+{
+	struct ucm_store *store = call->daemon->store;
+	struct ucm_control_drain *drain = data;
+	struct ucm_medium *medium;
+	unsigned dir;
+
+	if (drain->version != UCM_CONTROL_VERSION ||
+	    drain->what > UCM_DRAIN_END ||
+	    !memchr(drain->path, 0, sizeof(drain->path)))
+		return -EINVAL;
+	medium = drained_medium(store, drain->path, &dir);
+	if (!medium)
+		return -ENOENT;
+	if (medium->readonly)
+		return -EROFS;
+	if (drain->what != UCM_DRAIN_ASK)
+		ucm_movers_drain(store, dir, drain->what == UCM_DRAIN_BEGIN);
+	drain->draining = atomic_load(&medium->draining);
+	drain->blocks = atomic_load(&medium->blocks);
+	drain->bytes = atomic_load(&medium->used);
+	return 0;
 }
 
 static int run_rescan(const struct call *call, void *data)
@@ -255,7 +305,8 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN, false },
 	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN, false },
 	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },
-	{ UCM_CONTROL_WARM, WRITER, run_warm, 0, false },
+	{ UCM_CONTROL_WARM, WRITER, run_batch, UCM_BATCH_WARM, false },
+	{ UCM_CONTROL_DRAIN, OWNER, run_drain, 0, false },
 	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
 	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },
 	{ UCM_CONTROL_CHECKPOINT, OWNER, run_checkpoint, 0, true },

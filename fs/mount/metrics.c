@@ -17,6 +17,8 @@
 
 #include "common/log.h"
 #include "fs/mount/notices.h"
+#include "fs/store/pressure.h"
+#include "fs/store/wishes.h"
 #include "fs/watch/promtext.h"
 
 #define NS 1e-9
@@ -91,7 +93,7 @@ static void put_mount(struct ucm_prom *prom, struct ucm_daemon *daemon)
 
 static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 {
-	uint64_t spaces = 0, open, leased;
+	uint64_t spaces = 0, open, leased, unsaved, bytes;
 
 	ucm_store_count_holds(store, &open, &leased);
 	for (unsigned i = 0; i < store->names.num; i++)
@@ -111,6 +113,11 @@ static void put_index(struct ucm_prom *prom, struct ucm_store *store)
 		  "1: every directory has been read, so what is not known is "
 		  "absent",
 		  atomic_load(&store->scanned));
+	ucm_wishes_count_unsaved(store, &unsaved, &bytes);
+	put_gauge(prom, "ucmfs_unsaved_blocks",
+		  "blocks that are to be copied to a lower tier, and have not "
+		  "been", unsaved);
+	put_gauge(prom, "ucmfs_unsaved_bytes", "what they take on disk", bytes);
 	put_gauge(prom, "ucmfs_spaces", "spaces, the default one included",
 		  spaces);
 }
@@ -213,6 +220,25 @@ static void put_dir_space(struct ucm_prom *prom, const struct ucm_store *store)
 		(double)atomic_load(&store->dirs.at[dir]->blocks));
 }
 
+static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
+{
+	ucm_prom_family(prom, "ucmfs_directory_alone_blocks", "gauge",
+			"of its blocks, those that lie nowhere else");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		(double)atomic_load(&store->dirs.at[dir]->alone));
+	ucm_prom_family(prom, "ucmfs_directory_pressure_bytes", "gauge",
+			"bytes that are to leave it, because it is over its "
+			"high mark");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir, (double)ucm_pressure(store, dir));
+	ucm_prom_family(prom, "ucmfs_directory_draining", "gauge",
+			"1: what it has is moved elsewhere");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		atomic_load(&store->dirs.at[dir]->draining));
+}
+
 static void put_tier_state(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_tier_readonly", "gauge",
@@ -278,6 +304,7 @@ static void put_tiers(struct ucm_prom *prom, const struct ucm_store *store)
 	measure_tiers(store, spaces);
 	put_tier_space(prom, store, spaces);
 	put_dir_space(prom, store);
+	put_dir_motion(prom, store);
 	put_tier_state(prom, store);
 	put_tier_counters(prom, store);
 }

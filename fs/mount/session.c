@@ -32,6 +32,8 @@
 #include "fs/index/memory.h"
 #include "fs/mount/kinds.h"
 #include "fs/mount/request.h"
+#include "fs/store/mover.h"
+#include "fs/store/wishes.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -498,6 +500,24 @@ static void cut_connection(const char *mountpoint)
 			    strerror(errno));
 }
 
+/* What is in a fast tier alone is copied below, before it is left. What stays
+ * there, the next mount copies. */
+static void flush_last(struct ucm_daemon *daemon)
+{
+	uint64_t blocks, bytes;
+
+	ucm_wishes_count_unsaved(daemon->store, &blocks, &bytes);
+	if (blocks)
+		ucm_info("%llu blocks, %llu bytes are copied to a lower tier",
+			 (unsigned long long)blocks, (unsigned long long)bytes);
+	if (!ucm_movers_flush(daemon->store, NULL, NULL))
+		return;
+	ucm_wishes_count_unsaved(daemon->store, &blocks, &bytes);
+	ucm_warning("%llu blocks, %llu bytes are in no lower tier: the next "
+		    "mount copies them",
+		    (unsigned long long)blocks, (unsigned long long)bytes);
+}
+
 static int mount_and_serve(struct ucm_daemon *daemon)
 {
 	const char *mountpoint = daemon->options->mountpoint;
@@ -518,6 +538,8 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 		if (!ucm_notify_quiet(daemon) || does_one_hang(daemon))
 			cut_connection(mountpoint);
 		fuse_session_unmount(daemon->session);
+		if (!err)
+			flush_last(daemon);
 		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
 		daemon->store->left = !ucm_crews_close(

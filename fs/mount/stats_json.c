@@ -12,6 +12,8 @@
 
 #include <jansson.h>
 
+#include "fs/store/pressure.h"
+
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
 	json_object_set_new(object, key, json_integer((json_int_t)value));
@@ -54,6 +56,11 @@ static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 	put_number(json, "files_bytes", ucm_medium_files(medium));
 	put_number(json, "writing_bytes", atomic_load(&medium->writing));
 	put_number(json, "blocks", atomic_load(&medium->blocks));
+	put_number(json, "alone_blocks", atomic_load(&medium->alone));
+	put_number(json, "alone_bytes", atomic_load(&medium->alone_bytes));
+	put_number(json, "pressure_bytes", ucm_pressure(store, dir));
+	json_object_set_new(json, "draining",
+			    json_boolean(atomic_load(&medium->draining)));
 	return json;
 }
 
@@ -81,6 +88,8 @@ static json_t *tier_json(const struct ucm_store *store,
 	put_number(json, "used_bytes", ucm_tier_used(tier));
 	put_number(json, "files_bytes", ucm_tier_files(tier));
 	put_number(json, "writing_bytes", atomic_load(&tier->writing));
+	json_object_set_new(json, "write",
+			    json_string(ucm_write_modes[tier->write_mode]));
 	for (unsigned i = 0; i < tier->num_dirs; i++)
 		json_array_append_new(dirs,
 				      directory_json(store, tier->first + i));

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "fs/store/inside.h"
+#include "fs/store/wishes.h"
 #include "hashing/tree.h"
 
 static int calls_lookup(struct ucm_store *store, const struct ucm_key *key)
@@ -53,6 +54,8 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return ucm_store_evict(store, key);
 	case UCM_BATCH_LEASE:
 		return calls_lease(store, ref, terms);
+	case UCM_BATCH_WARM:
+		return ucm_wishes_warm(store, ref);
 	default:
 		return -EINVAL;
 	}

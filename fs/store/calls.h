@@ -19,6 +19,7 @@ enum ucm_calls_op {
 	UCM_BATCH_UNPIN,
 	UCM_BATCH_EVICT,
 	UCM_BATCH_LEASE,
+	UCM_BATCH_WARM,
 };
 
 /* What a call says beside the ids, and who makes it. */

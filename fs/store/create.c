@@ -12,6 +12,7 @@
 #include "fs/store/inside.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "fs/store/evict.h"
 #include "fs/store/wishes.h"
@@ -131,7 +132,21 @@ static bool try_anywhere(struct creation *c)
 }
 
 /* Others who make room at the same time may be faster to take it. */
-#define EVICT_TRIES 32
+#define EVICT_TRIES 64
+#define EVICT_WAIT_NS 1000000
+
+/* The only block that may go may be in another thread's hands. True: something
+ * has gone since, or may yet. */
+static bool create_wait_for_others(struct ucm_store *store, uint64_t evictions)
+{
+	static const struct timespec moment = { .tv_nsec = EVICT_WAIT_NS };
+
+	if (!atomic_load(&store->evicting) &&
+	    atomic_load(&store->evictions) == evictions)
+		return false;
+	nanosleep(&moment, NULL);
+	return true;
+}
 
 static uint64_t create_bytes(const struct creation *c)
 {
@@ -153,7 +168,10 @@ static bool create_evict(struct creation *c)
 	if (c->wait)
 		return true;
 	for (unsigned i = 0; i < EVICT_TRIES; i++) {
-		if (ucm_evict_for(store, create_bytes(c)))
+		uint64_t evictions = atomic_load(&store->evictions);
+
+		if (ucm_evict_for(store, create_bytes(c)) &&
+		    !create_wait_for_others(store, evictions))
 			break;
 		if (create_try_tiers(c) ||
 		    (c->result == -ENOSPC && c->want.guessed &&

@@ -357,6 +357,33 @@ static bool is_over(int err)
 	}
 }
 
+/* -ENODATA: nothing may go. */
+static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
+		      const struct ucm_move *pace, uint64_t *freed)
+{
+	struct ucm_store *store = drawing->store;
+	struct ucm_entry entry;
+	uint64_t one = 0;
+	ucm_ref ref;
+	int err;
+
+	if (!pick(drawing, false, &ref, NULL))
+		return -ENODATA;
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	err = take_away(drawing, ref, &entry, how, pace, &one);
+	if (err) {
+		drawing->vain[drawing->num_vain++] = ref;
+		ucm_debug(MOVE, 2, "%s: block %s stays: %s",
+			  store->dirs.at[drawing->dir]->path,
+			  ucm_hex(&entry.id).text, strerror(-err));
+		return err;
+	}
+	atomic_fetch_add(&store->evictions, 1);
+	*freed += one;
+	return 0;
+}
+
 int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		    enum ucm_evict_how how, const struct ucm_move *pace,
 		    uint64_t *freed)
@@ -368,26 +395,15 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		return -ENOSPC;
 	while (*freed < bytes && drawing.num_vain < VAIN_PICKS &&
 	       !atomic_load(&store->stopping)) {
-		struct ucm_entry entry;
-		uint64_t one = 0;
-		ucm_ref ref;
 		int err;
 
-		if (!pick(&drawing, false, &ref, NULL))
+		atomic_fetch_add(&store->evicting, 1);
+		err = evict_next(&drawing, how, pace, freed);
+		atomic_fetch_sub(&store->evicting, 1);
+		if (err == -ENODATA)
 			break;
-		err = ucm_index_get(store->index, ref, &entry)
-			      ? take_away(&drawing, ref, &entry, how, pace,
-					  &one)
-			      : -ENOENT;
-		if (err)
-			ucm_debug(MOVE, 2, "%s: block %s stays: %s",
-				  store->dirs.at[dir]->path,
-				  ucm_hex(&entry.id).text, strerror(-err));
 		if (is_over(err))
 			return err;
-		if (err)
-			drawing.vain[drawing.num_vain++] = ref;
-		*freed += one;
 	}
 	return *freed >= bytes ? 0 : -ENOSPC;
 }

@@ -256,7 +256,8 @@ static int snapshot_admit(struct ucm_store *store, struct ucm_space *space,
 		.blocks = record->blocks,
 		.mtime_ns = record->mtime_ns,
 		.atime_s = record->atime_s,
-		.uses = record->uses,
+		.uses = record->uses & 0xffffff,
+		.wanted = (uint8_t)(record->uses >> 24),
 		.flags = UCM_ENTRY_UNREAD |
 			 (record->flags & UCM_SNAPSHOT_DUPLICATE
 				  ? UCM_ENTRY_DUPLICATE : 0),

@@ -51,7 +51,7 @@ static void snapshot_put_entry(struct saving *saving,
 		.mtime_ns = entry->mtime_ns,
 		.blocks = entry->blocks,
 		.atime_s = entry->atime_s,
-		.uses = entry->uses,
+		.uses = entry->uses | (uint32_t)entry->wanted << 24,
 		.space = saving->number_of[entry->space],
 	};
 

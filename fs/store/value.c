@@ -35,7 +35,7 @@ struct ucm_policy_state ucm_value_state(const struct ucm_entry *entry)
 {
 	return (struct ucm_policy_state){
 		.last_s = entry->atime_s,
-		.uses = entry->uses,
+		.uses = entry->wanted,
 		.mark = entry->mark,
 	};
 }
@@ -44,7 +44,8 @@ static void value_keep(struct ucm_entry *entry,
 		       const struct ucm_policy_state *state)
 {
 	entry->atime_s = state->last_s;
-	entry->uses = state->uses;
+	entry->wanted = state->uses < UINT8_MAX ? (uint8_t)state->uses
+						: UINT8_MAX;
 	entry->mark = state->mark;
 }
 
@@ -81,11 +82,10 @@ void ucm_value_use(struct ucm_value *value, struct ucm_entry *entry)
 	uint32_t now = ucm_value_now();
 	bool locks;
 
-	if (!value->policy) {
-		entry->atime_s = now;
-		entry->uses++;
+	entry->uses++;
+	entry->atime_s = now;
+	if (!value->policy)
 		return;
-	}
 	locks = ucm_policy_monitors(value->policy, tag);
 	if (locks)
 		pthread_mutex_lock(&value->lock);

@@ -2,7 +2,7 @@
 /*
  * value.h - what the blocks of the store are worth, as its policy sees it.
  *
- * The policy's state of a block is kept in its entry: last use, uses, mark. The
+ * The policy's state of a block is kept in its entry: atime_s, wanted, mark. The
  * lock here is the innermost of all, so that an entry can be handed over while
  * it is edited.
  */

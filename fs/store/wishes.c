@@ -156,7 +156,7 @@ int ucm_wishes_warm(struct ucm_store *store, ucm_ref ref)
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
 	if (!ucm_wishes_tier_above(store, entry.dir))
-		return -EALREADY;
+		return 0;
 	pthread_mutex_lock(&wishes->lock);
 	queued = wishes->started && queue_put(&wishes->up, ref);
 	wishes_signal(wishes);

@@ -70,7 +70,7 @@ void ucm_wishes_used(struct ucm_store *store, ucm_ref ref,
 		     const struct ucm_entry *entry, enum ucm_use_kind kind);
 /* A new block has been closed by its writer. */
 void ucm_wishes_written(struct ucm_store *store, ucm_ref ref);
-/* Somebody asks for a block in the fastest tier. -EALREADY: it is there;
+/* Somebody asks for a block in the fastest tier. 0: it is there, or about to be;
  * -EAGAIN: too many are waiting; -ENOENT. */
 int ucm_wishes_warm(struct ucm_store *store, ucm_ref ref);
 /* Some directory is over its high mark, or may be. */

@@ -137,6 +137,8 @@ static int tiers_open(const char *text, struct ucm_source **out,
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&source->lock, NULL);
 	ucm_config_init(&source->config);
+	/* what goes is for a daemon to say, which knows who uses what */
+	strcpy(source->config.policy, UCM_POLICY_NONE);
 	source->config.lock_wait_s = 0; /* an engine's thread is not kept */
 	source->config.block_max = UINT64_MAX; /* its blocks are its own */
 	err = open_tiers(source, text, error);

@@ -52,7 +52,8 @@ int ucm_blocks_unpin(struct ucm_blocks *blocks, const char *space,
  * leased (-EBUSY). */
 int ucm_blocks_evict(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, int32_t *results);
-/* Fetch them to a faster tier: -EOPNOTSUPP in this version. */
+/* Have them copied to the fastest tier, in the background; -EAGAIN: too many
+ * are waiting. */
 int ucm_blocks_warm(struct ucm_blocks *blocks, const char *space,
 		    const struct ucm_id *ids, size_t num, int32_t *results);
 /* Unlink them: for whoever may write to the space, and pinned or leased ones

@@ -124,9 +124,11 @@ struct ucm_control_statistics {
 /* Remove blocks from every tier: -EPERM: pinned, -EBUSY: open or leased,
  * -EROFS. */
 #define UCM_CONTROL_EVICT _IOWR('U', 8, struct ucm_control_batch)
-/* Fetch blocks to a faster tier: EOPNOTSUPP in this version. */
+/* Copy blocks to the fastest tier, in the background. 0: it is there, or about
+ * to be; EAGAIN: too many are waiting. */
 #define UCM_CONTROL_WARM _IOWR('U', 9, struct ucm_control_batch)
-/* syncfs(2) of all tiers. */
+/* Wait until new blocks of tiers with write=back are in a lower tier, then
+ * syncfs(2) of all tiers. EIO: some cannot be copied, or a sync failed; EINTR. */
 #define UCM_CONTROL_FLUSH _IO('U', 10)
 /* Look for blocks that were put into the directories by hand. EINTR: by a
  * signal; or the first error, after all else has been looked at. */
@@ -142,6 +144,25 @@ struct ucm_control_statistics {
  * is over; UCM_LEASE_RENEW: the time of one of them begins anew. For whoever may
  * read the blocks. result 0, -ENOENT, or -EDQUOT as for locate. */
 #define UCM_CONTROL_LEASE _IOWR('U', 13, struct ucm_control_batch)
+
+/*
+ * Take a directory out of use: nothing new is written there, and what it has is
+ * moved to others, as long as the mount lasts. path is how the configuration
+ * names it. ENOENT: there is none of that name; EROFS: it is read-only.
+ */
+#define UCM_DRAIN_ASK 0u /* how much is left? */
+#define UCM_DRAIN_BEGIN 1u
+#define UCM_DRAIN_END 2u /* it is used again */
+
+struct ucm_control_drain {
+	uint32_t version; /* UCM_CONTROL_VERSION */
+	uint32_t what;    /* UCM_DRAIN_* */
+	uint64_t blocks;  /* out: that it has yet */
+	uint64_t bytes;
+	uint32_t draining; /* out: 0 or 1 */
+	char path[4068];
+};
+#define UCM_CONTROL_DRAIN _IOWR('U', 20, struct ucm_control_drain)
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,7 @@ limit=540
 [ -z "$long" ] || limit=7200
 : "${UCMFS_TEST_TIMEOUT:=$limit}"
 start_test campaigns root fuse strace python3
+mount_more=policy=none # what is full is full
 
 errnos='ENOSPC EDQUOT EROFS ENOMEM EMFILE EINTR ESTALE EACCES'
 seed=${UCMFS_TEST_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}

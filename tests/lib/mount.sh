@@ -330,6 +330,7 @@ do_mount() {
 	rm -f "$mount_ready"
 	mkfifo "$mount_ready" || return 1
 	# the last open end of the FIFO is the daemon's: read ends when it does
+	mount_opts=$mount_opts${mount_more:+,$mount_more}
 	mount_uring=$transport
 	case $mount_opts in
 	*io_uring=*) mount_uring= ;;
