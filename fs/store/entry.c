@@ -63,27 +63,57 @@ void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more)
 
 /* ---- what an entry counts for ---- */
 
+static bool is_place(const struct ucm_entry *entry, unsigned dir)
+{
+	return entry->dir == dir || entry->copy == dir + 1;
+}
+
 static void count_place(struct ucm_store *store, unsigned dir,
-			const struct ucm_entry *entry, int sign)
+			uint32_t blocks, int sign)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
-	uint64_t bytes = (uint64_t)entry->blocks * 512;
 
 	atomic_fetch_add(&medium->blocks, (uint64_t)sign);
-	atomic_fetch_add(&medium->used, (uint64_t)sign * bytes);
+	atomic_fetch_add(&medium->used, (uint64_t)sign * blocks * 512);
+}
+
+static void count_alone(struct ucm_store *store, const struct ucm_entry *entry,
+			int sign)
+{
+	struct ucm_medium *medium = store->dirs.at[entry->dir];
+
 	if (entry->copy)
 		return;
 	atomic_fetch_add(&medium->alone, (uint64_t)sign);
-	atomic_fetch_add(&medium->alone_bytes, (uint64_t)sign * bytes);
+	atomic_fetch_add(&medium->alone_bytes,
+			 (uint64_t)sign * entry->blocks * 512);
 }
 
-/* Before a change of what it says, -1; after it, 1. */
-static void count_entry(struct ucm_store *store, const struct ucm_entry *entry,
-			int sign)
+/* The places of an entry that are not places of the other one. */
+static void count_places(struct ucm_store *store, const struct ucm_entry *entry,
+			 const struct ucm_entry *other, int sign)
 {
-	count_place(store, entry->dir, entry, sign);
-	if (entry->copy)
-		count_place(store, entry->copy - 1u, entry, sign);
+	bool same = other && other->blocks == entry->blocks;
+
+	if (!same || !is_place(other, entry->dir))
+		count_place(store, entry->dir, entry->blocks, sign);
+	if (entry->copy && (!same || !is_place(other, entry->copy - 1u)))
+		count_place(store, entry->copy - 1u, entry->blocks, sign);
+}
+
+/* What it counts for now, instead of what it was (NULL: nothing). In this order:
+ * for a moment there is too little room, and never too much. */
+static void recount(struct ucm_store *store, const struct ucm_entry *was,
+		    const struct ucm_entry *is)
+{
+	if (is) {
+		count_places(store, is, was, 1);
+		count_alone(store, is, 1);
+	}
+	if (was) {
+		count_places(store, was, is, -1);
+		count_alone(store, was, -1);
+	}
 }
 
 static void enlist(struct ucm_store *store, unsigned dir, ucm_ref ref)
@@ -104,7 +134,14 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 			const struct ucm_id *parent, ucm_ref *ref_out)
 {
 	int doubts = !!(entry->flags & UCM_ENTRY_DOUBT), err;
+	const struct ucm_key key = { .id = entry->id, .space = entry->space };
+	struct ucm_entry pinned = *entry;
 	ucm_ref ref;
+
+	if (ucm_pins_have(&store->pins, &key)) {
+		pinned.flags |= UCM_ENTRY_PINNED;
+		entry = &pinned;
+	}
 
 	ucm_store_count_doubts(store, entry->dir, doubts);
 	if (!ref_out)
@@ -119,7 +156,7 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
-	count_entry(store, entry, 1);
+	recount(store, NULL, entry);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))
@@ -163,7 +200,7 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 		return false;
 	atomic_fetch_sub(&store->names.spaces[entry.space]->blocks, 1);
 	atomic_fetch_sub(&store->blocks, 1);
-	count_entry(store, &entry, -1);
+	recount(store, &entry, NULL);
 	enlist_leaf(store, &entry);
 	ucm_value_gone(&store->value, &entry, why);
 	if (entry.flags & UCM_ENTRY_DOUBT)
@@ -226,15 +263,15 @@ static void edit_note_copy(struct ucm_entry *entry, void *arg)
 	struct ucm_store *store = placing->store;
 	struct ucm_recovery *recovery =
 		&store->dirs.at[placing->dir]->recovery;
+	const struct ucm_entry was = *entry;
 
-	count_entry(store, entry, -1);
 	add_place(entry, placing->dir);
 	if (entry->dir != placing->dir && is_better(placing, entry)) {
 		move_to(entry, placing->dir);
 		entry->flags |= placing->first ? 0 : UCM_ENTRY_UNREAD;
 		entry->epoch = atomic_load(&recovery->epoch);
 	}
-	count_entry(store, entry, 1);
+	recount(store, &was, entry);
 	atomic_store(&store->keepers[placing->dir].dirty, true);
 }
 
@@ -260,12 +297,12 @@ void ucm_store_move_to(struct ucm_store *store, ucm_ref ref, unsigned dir)
 static void edit_forget_copy(struct ucm_entry *entry, void *arg)
 {
 	const struct placing *placing = arg;
+	const struct ucm_entry was = *entry;
 
 	if (entry->copy != placing->dir + 1)
 		return;
-	count_entry(placing->store, entry, -1);
 	entry->copy = 0;
-	count_entry(placing->store, entry, 1);
+	recount(placing->store, &was, entry);
 }
 
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
@@ -278,7 +315,8 @@ void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
 void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			   unsigned dir)
 {
-	count_entry(store, entry, -1);
+	const struct ucm_entry was = *entry;
+
 	if (dir == entry->dir) {
 		entry->dir = (uint8_t)(entry->copy - 1);
 		entry->flags |= UCM_ENTRY_UNREAD; /* looked at when opened */
@@ -286,7 +324,7 @@ void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			atomic_load(&store->dirs.at[entry->dir]->recovery.epoch);
 	}
 	entry->copy = 0;
-	count_entry(store, entry, 1);
+	recount(store, &was, entry);
 }
 
 struct restat {
@@ -302,8 +340,8 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	const struct restat *new = arg;
 	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_store *store = new->store;
+	const struct ucm_entry was = *entry;
 
-	count_entry(store, entry, -1);
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);
@@ -315,7 +353,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->size = (uint64_t)new->st.st_size;
 	entry->blocks = (uint32_t)(takes / 512);
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
-	count_entry(store, entry, 1);
+	recount(store, &was, entry);
 }
 
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,

@@ -90,10 +90,22 @@ static bool has_place(const struct ucm_entry *entry, unsigned dir)
 	return entry->dir == dir || entry->copy == dir + 1;
 }
 
+/* A mark may lie in either of its places. */
+static bool knows_pins(const struct drawing *drawing,
+		       const struct ucm_entry *entry)
+{
+	const struct ucm_keeper *keepers = drawing->store->keepers;
+
+	return !drawing->store->pins.lacks_some &&
+	       atomic_load(&keepers[entry->dir].pins_known) &&
+	       (!entry->copy ||
+		atomic_load(&keepers[entry->copy - 1].pins_known));
+}
+
 static bool may_go(const struct drawing *drawing,
 		   const struct ucm_entry *entry)
 {
-	return has_place(entry, drawing->dir) &&
+	return has_place(entry, drawing->dir) && knows_pins(drawing, entry) &&
 	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
 				 UCM_ENTRY_WRITABLE)) &&
 	       !(drawing->is_lowest && entry->children);

@@ -58,16 +58,9 @@ bool ucm_store_get_judged(struct ucm_store *store, ucm_ref ref, unsigned dir,
 void ucm_store_adopt(struct ucm_store *store, const struct ucm_temp *temp,
 		     uint8_t flags);
 
-/* The mark of a pinned block, on its medium. */
-static inline int ucm_store_mark_pin(struct ucm_store *store,
-				     const struct ucm_entry *entry, bool pinned)
-{
-	struct ucm_medium *medium = store->dirs.at[entry->dir];
-
-	return medium->ops->notes->pin(
-		medium, store->names.spaces[entry->space]->folder, &entry->id,
-		pinned);
-}
+/* The mark of a pinned block, in each of its places. The first error. */
+int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
+		       bool pinned);
 
 /* Count a use, or an open, of an entry that is being edited. */
 void ucm_store_touch_entry(struct ucm_store *store, struct ucm_entry *entry);

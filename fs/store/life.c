@@ -59,6 +59,7 @@ static void init_keepers(struct ucm_store *store)
 		keeper->dir = dir;
 		keeper->ended = true; /* it has not begun */
 		pthread_mutex_init(&keeper->sync_lock, NULL);
+		pthread_mutex_init(&keeper->pins_lock, NULL);
 	}
 }
 
@@ -98,6 +99,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	init_name_locks(store);
 	ucm_holds_init(&store->holds, config->leases, config->lease_age_s);
 	ucm_unread_init(&store->unread);
+	ucm_pins_init(&store->pins);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
 	pthread_rwlock_init(&store->gone_lock, NULL);
@@ -215,8 +217,11 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_holds_fini(&store->holds);
 	if (store->names.spaces)
 		ucm_namespace_fini(&store->names);
-	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
+	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {
 		pthread_mutex_destroy(&store->keepers[dir].sync_lock);
+		pthread_mutex_destroy(&store->keepers[dir].pins_lock);
+	}
+	ucm_pins_fini(&store->pins);
 	pthread_mutex_destroy(&store->loss_lock);
 	pthread_rwlock_destroy(&store->gone_lock);
 	pthread_mutex_destroy(&store->keepers_lock);

@@ -178,15 +178,15 @@ static int move_fill(struct moving *m)
 /* ---- the switch; under the name's lock ---- */
 
 /* Is the entry still that of the file that was read, as it was read? */
-static bool move_is_still(const struct moving *m)
+static bool move_is_still(struct moving *m)
 {
-	struct ucm_entry now;
+	unsigned dir = m->entry.dir;
 	struct stat st;
 
-	return ucm_index_get(m->store->index, m->ref, &now) &&
-	       now.dir == m->entry.dir &&
-	       !(now.flags & (UCM_ENTRY_LEAVING | UCM_ENTRY_DOUBT)) &&
-	       (m->move->open || !(now.flags & UCM_ENTRY_WRITABLE)) &&
+	return ucm_index_get(m->store->index, m->ref, &m->entry) &&
+	       m->entry.dir == dir && !m->entry.copy &&
+	       !(m->entry.flags & (UCM_ENTRY_LEAVING | UCM_ENTRY_DOUBT)) &&
+	       (m->move->open || !(m->entry.flags & UCM_ENTRY_WRITABLE)) &&
 	       !ucm_file_stat(&m->source, &st) &&
 	       st.st_size == m->st.st_size &&
 	       !memcmp(&st.st_mtim, &m->st.st_mtim, sizeof(st.st_mtim));
@@ -309,6 +309,8 @@ static int move_held(struct moving *m)
 		return -ENOENT;
 	if (m->entry.flags & UCM_ENTRY_WRITABLE && !m->move->open)
 		return -EBUSY;
+	if (m->move->within && m->entry.copy)
+		return -EEXIST;
 	if (!m->move->within && move_has_place(m)) {
 		move_prefer(m);
 		return -EEXIST;
@@ -336,6 +338,45 @@ static int move_look(struct ucm_store *store, ucm_ref ref)
 		       : 0;
 }
 
+/* May it have places that the scan has not come to? A directory that does not
+ * answer is not waited for. */
+static bool move_is_all_known(struct ucm_store *store,
+			      const struct ucm_entry *entry)
+{
+	const struct ucm_space *space = store->names.spaces[entry->space];
+	unsigned bucket = ucm_tree_bucket(&entry->id);
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!ucm_space_is_scanned(space, dir, bucket) &&
+		    !ucm_wait_is_vain(&store->dirs, dir))
+			return false;
+	}
+	return true;
+}
+
+/* No third place: nobody would know of it, and it would count nowhere. */
+static int move_make_way(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_move *move)
+{
+	struct ucm_entry entry;
+	unsigned copy;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return -ENOENT;
+	if (entry.flags & UCM_ENTRY_DUPLICATE)
+		return -EEXIST;
+	if (!move_is_all_known(store, &entry))
+		return -EBUSY;
+	copy = entry.copy - 1u;
+	if (!entry.copy || store->dirs.tier_of[entry.dir] == move->to ||
+	    store->dirs.tier_of[copy] == move->to)
+		return 0; /* what it has there is seen below */
+	if (!move->first ||
+	    store->dirs.at[entry.dir]->flags & UCM_MEDIUM_VOLATILE)
+		return -EEXIST;
+	return ucm_store_drop_place(store, ref, copy, NULL);
+}
+
 int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
 		   const struct ucm_move *move, uint64_t *copied)
 {
@@ -343,6 +384,8 @@ int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
 	struct ucm_open open = { 0 };
 	int err = move_look(store, ref);
 
+	if (!err)
+		err = move_make_way(store, ref, move);
 	if (!err)
 		err = ucm_hold_open(store, &open, ref, false);
 	if (err)
@@ -380,6 +423,15 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 	return err && err != -ENOENT ? err : -ESTALE;
 }
 
+static void drop_keep_room(struct ucm_store *store, unsigned dir,
+			   const struct ucm_entry *entry, int sign)
+{
+	uint64_t bytes = (uint64_t)sign * entry->blocks * 512;
+
+	atomic_fetch_add(&store->dirs.at[dir]->writing, bytes);
+	atomic_fetch_add(&store->dirs.tier_of[dir]->writing, bytes);
+}
+
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -395,12 +447,18 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return -ESTALE;
 	folder = store->names.spaces[entry->space]->folder;
 	err = drop_look_at_other(store, ref, entry, dir);
-	if (!err)
-		err = ucm_store_leave_place(store, ref, dir);
 	if (err)
 		return err;
+	/* the room is not free before the file is gone */
+	drop_keep_room(store, dir, entry, 1);
+	err = ucm_store_leave_place(store, ref, dir);
+	if (err) {
+		drop_keep_room(store, dir, entry, -1);
+		return err;
+	}
 	ucm_store_tell_gone(store, ref);
 	err = medium->ops->remove(medium, folder, &entry->id);
+	drop_keep_room(store, dir, entry, -1);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		ucm_error("%s: block %s: unlink: %s", medium->path,

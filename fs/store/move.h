@@ -25,8 +25,10 @@ struct ucm_move {
 
 /*
  * Copy a block to a directory of a tier, with all checksums compared on the way.
+ * It has two places then, and never more: one that has two leaves the slower one
+ * before it is copied to be read elsewhere (first), and is not copied otherwise.
  * copied: bytes, or NULL. -ENOENT: it is gone, or it was found to be wrong and
- * has been set aside; -EEXIST: it is in that tier already; -EBUSY: its writer
+ * has been set aside; -EEXIST: it is in that tier already, or has two places; -EBUSY: its writer
  * has it open, or it changed meanwhile; -ENOSPC: no room there; and what the
  * directories said, which is logged.
  */

@@ -81,27 +81,57 @@ static bool all_scanned(struct ucm_store *store)
 	return true;
 }
 
-static void mark_pinned(void *arg, const char *name, const struct ucm_id *id)
+static bool scan_key_of(struct ucm_store *store, const char *name,
+			const struct ucm_id *id, struct ucm_key *key)
 {
-	struct ucm_store *store = arg;
 	struct ucm_space *space = *name ? ucm_namespace_find(&store->names,
 							     name)
 					: store->names.spaces[0];
-	struct ucm_key key = { .id = *id };
-	ucm_ref ref;
 
 	if (!space)
-		return;
-	key.space = space->number;
-	if (ucm_index_find(store->index, &key, NULL, &ref))
+		return false;
+	*key = (struct ucm_key){ .id = *id, .space = space->number };
+	return true;
+}
+
+static void scan_keep_pin(void *arg, const char *name, const struct ucm_id *id)
+{
+	struct ucm_store *store = arg;
+	struct ucm_key key;
+
+	if (scan_key_of(store, name, id, &key))
+		ucm_pins_add(&store->pins, &key);
+}
+
+static void scan_mark_pinned(void *arg, const char *name,
+			     const struct ucm_id *id)
+{
+	struct ucm_store *store = arg;
+	struct ucm_key key;
+	ucm_ref ref;
+
+	if (scan_key_of(store, name, id, &key) &&
+	    ucm_pins_have(&store->pins, &key) &&
+	    ucm_index_find(store->index, &key, NULL, &ref))
 		ucm_index_flag(store->index, ref, UCM_ENTRY_PINNED, true);
 }
 
-static void scan_mark_pins(struct ucm_store *store, unsigned dir)
+/* What is indexed from now on is pinned at once (entry.c), and then what a probe
+ * has indexed already. */
+static void scan_read_pins(struct ucm_store *store, unsigned dir)
 {
+	struct ucm_keeper *keeper = &store->keepers[dir];
 	struct ucm_medium *medium = store->dirs.at[dir];
 
-	medium->ops->notes->pins(medium, mark_pinned, store);
+	if (atomic_load(&keeper->pins_known))
+		return;
+	pthread_mutex_lock(&keeper->pins_lock);
+	if (!atomic_load(&keeper->pins_known)) {
+		medium->ops->notes->pins(medium, scan_keep_pin, store);
+		medium->ops->notes->pins(medium, scan_mark_pinned, store);
+		atomic_store(&keeper->pins_known, true);
+	}
+	pthread_mutex_unlock(&keeper->pins_lock);
 }
 
 /* What others put into a bucket during an earlier mount, the snapshot does not
@@ -132,7 +162,7 @@ static void scan_ended(struct ucm_store *store)
 /* All tasks of a directory have been tried. */
 static void dir_ended(struct ucm_store *store, unsigned dir)
 {
-	scan_mark_pins(store, dir);
+	scan_read_pins(store, dir);
 	atomic_fetch_sub(&store->dirs_left, 1);
 	scan_ended(store);
 }
@@ -151,7 +181,7 @@ void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 		if (scan_run_task(store, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
-	scan_mark_pins(store, dir);
+	scan_read_pins(store, dir);
 	scan_ended(store);
 }
 
@@ -219,6 +249,7 @@ static void *scan_main(void *arg)
 	while (!atomic_load(&store->stopping) &&
 	       (task = atomic_fetch_add(&store->next_task, 1)) <
 		       store->num_tasks) {
+		scan_read_pins(store, dir_of_task(store, task));
 		scan_run_task(store, task);
 		task_ended(store, task);
 	}

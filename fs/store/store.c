@@ -459,13 +459,17 @@ static int store_remove_locked(struct ucm_store *store,
 					: store_mark_leaving(store, ref);
 	if (err)
 		return err;
+	/* the mark first: it must not wait for another block of that name */
+	ucm_pins_remove(&store->pins, key);
+	if (entry.flags & UCM_ENTRY_PINNED)
+		ucm_store_mark_pin(store, &entry, false);
 	err = store_remove_files(store, space, &entry);
 	if (err) {
+		if (entry.flags & UCM_ENTRY_PINNED)
+			ucm_store_mark_pin(store, &entry, true);
 		ucm_store_unclaim(store, ref);
 		return err;
 	}
-	if (entry.flags & UCM_ENTRY_PINNED)
-		ucm_store_mark_pin(store, &entry, false);
 	if (!ucm_store_index_remove_for(store, ref, why, &entry))
 		return -ENOENT;
 	count_removal(store, &entry);
@@ -535,6 +539,34 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
+static int mark_pin_in(struct ucm_store *store, const struct ucm_entry *entry,
+		       unsigned dir, bool pinned)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	return medium->ops->notes->pin(
+		medium, store->names.spaces[entry->space]->folder, &entry->id,
+		pinned);
+}
+
+int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
+		       bool pinned)
+{
+	int result = 0;
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		bool known = dir == entry->dir || dir + 1 == entry->copy;
+		int err = 0;
+
+		/* an earlier place may have kept its mark, in a crash */
+		if (known || (!pinned && !store->dirs.at[dir]->readonly))
+			err = mark_pin_in(store, entry, dir, pinned);
+		if (err && known && !result)
+			result = err;
+	}
+	return result;
+}
+
 static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
@@ -542,6 +574,10 @@ static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	if (!pinned)
+		ucm_pins_remove(&store->pins,
+				&(struct ucm_key){ .id = entry.id,
+						   .space = entry.space });
 	err = ucm_store_mark_pin(store, &entry, pinned);
 	if (err) {
 		ucm_dirs_count_error(&store->dirs, entry.dir, err);

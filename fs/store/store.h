@@ -29,6 +29,7 @@
 #include "fs/store/hold.h"
 #include "fs/store/members.h"
 #include "fs/store/namespace.h"
+#include "fs/store/pins.h"
 #include "fs/store/unread.h"
 #include "fs/store/value.h"
 #include "fs/tier/config.h"
@@ -46,6 +47,8 @@ struct ucm_keeper {
 	unsigned dir;
 	_Atomic uint64_t doubts;     /* its entries that are in doubt */
 	_Atomic uint64_t tasks_left; /* of the scan */
+	pthread_mutex_t pins_lock;   /* held while its pins are read */
+	_Atomic bool pins_known;
 	_Atomic bool dirty; /* something was committed since the checkpoint */
 	pthread_mutex_t sync_lock; /* for recovery.h: one sync at a time */
 	int64_t checkpoint_due_ms;
@@ -61,6 +64,7 @@ struct ucm_store {
 	struct ucm_holds holds; /* what may not be moved or evicted */
 	struct ucm_namespace names;
 	struct ucm_value value; /* of blocks: which one goes */
+	struct ucm_pins pins;
 	struct ucm_stats stats;
 	_Atomic uint64_t blocks; /* in the index */
 	_Atomic uint64_t doubts; /* entries that are in doubt, of all keepers */

@@ -100,6 +100,11 @@ bool fx_logged(const char *text)
 	return found;
 }
 
+void fx_print_log(void)
+{
+	fputs(log_text, stderr);
+}
+
 void fx_clear_log(void)
 {
 	pthread_mutex_lock(&log_lock);

@@ -55,6 +55,7 @@ extern void (*fx_before_death)(void);
 
 bool fx_logged(const char *text);
 void fx_clear_log(void);
+void fx_print_log(void); /* on standard error */
 
 /*
  * Fail calls: the nth call from now (1 is the next) named call (NULL: any)

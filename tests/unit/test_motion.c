@@ -20,13 +20,21 @@
 
 static struct fx_file files[24];
 
+/* Opened, and nothing moves by itself. */
+static void open_still(void)
+{
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		fx_set->keepers[dir].pins_known = true;
+}
+
 /* A store of two or three tiers, with a policy; its movers do not run. */
 static void store_of(const char *source)
 {
 	fx_configure(source);
 	fx_option("policy", "lru");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 }
 
 /* The same, and they run. */
@@ -448,8 +456,7 @@ UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("limit", "slow:16K");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	commit(0, 4);
 	for (unsigned i = 0; i < 4; i++)
 		age(i, 100 - i);
@@ -471,8 +478,7 @@ UNIT_TEST(a_new_block_takes_the_place_of_an_old_one)
 	fx_configure("only=$/a");
 	fx_option("policy", "lru");
 	fx_option("limit", "only:32K");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
 		commit(i, 1);
 		age(i, 1000 - i);
@@ -487,8 +493,7 @@ UNIT_TEST(without_a_policy_full_is_full)
 {
 	fx_configure("only=$/a");
 	fx_option("limit", "only:16K");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	commit(0, 2);
 	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
 	ck_assert(is_there(0) && is_there(1));
@@ -499,8 +504,7 @@ UNIT_TEST(no_room_says_what_holds_it)
 	fx_configure("only=$/a");
 	fx_option("policy", "lru");
 	fx_option("limit", "only:16K");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	commit(0, 2);
 	for (unsigned i = 0; i < 2; i++)
 		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
@@ -527,8 +531,7 @@ UNIT_TEST(between_the_marks_nothing_is_done, .rows = NUM_ROWS(marks))
 	fx_option("limit", fx_path("%s", marks[_i].limit));
 	fx_config.high = marks[_i].high;
 	fx_config.low = marks[_i].low;
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	commit(0, marks[_i].blocks);
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), marks[_i].excess * BYTES);
 }
@@ -600,8 +603,7 @@ UNIT_TEST(written_through_means_copied_at_once)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("write", "fast:through");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0); /* no mover runs */
+	open_still(); /* no mover runs */
 	commit(0, 2);
 	ck_assert_uint_eq(entry_of(0).copy, 2);
 	fx_fail("write", 2, -EIO, true);
@@ -614,8 +616,7 @@ UNIT_TEST(written_around_means_written_below)
 	fx_configure("fast=$/a:slow=$/b");
 	fx_option("policy", "lru");
 	fx_option("write", "fast:around");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	commit(0, 1);
 	ck_assert_uint_eq(entry_of(0).dir, 1);
 }
@@ -646,8 +647,7 @@ static void slow_block(const char *promote)
 	fx_option("policy", "lru");
 	fx_option("promote", promote);
 	fx_option("write", "fast:around");
-	fx_open();
-	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	open_still();
 	fx_set->wishes->started = true;
 	commit(0, 2);
 }

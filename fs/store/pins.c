@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pins.c - a sorted list of names; see pins.h. */
+#include <config.h>
+
+#include "fs/store/pins.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void ucm_pins_init(struct ucm_pins *pins)
+{
+	pthread_mutex_init(&pins->lock, NULL);
+}
+
+void ucm_pins_fini(struct ucm_pins *pins)
+{
+	free(pins->keys);
+	pthread_mutex_destroy(&pins->lock);
+}
+
+static int pins_compare(const struct ucm_key *a, const struct ucm_key *b)
+{
+	int order = memcmp(&a->id, &b->id, sizeof(a->id));
+
+	return order ? order : (a->space > b->space) - (a->space < b->space);
+}
+
+/* Where it is, or belongs. */
+static size_t pins_seek(const struct ucm_pins *pins, const struct ucm_key *key,
+			bool *found)
+{
+	size_t low = 0, high = pins->num;
+
+	*found = false;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = pins_compare(&pins->keys[mid], key);
+
+		if (!order) {
+			*found = true;
+			return mid;
+		}
+		if (order < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+static bool pins_grow(struct ucm_pins *pins)
+{
+	size_t room = 2 * pins->room + 64;
+	struct ucm_key *keys = realloc(pins->keys, room * sizeof(*keys));
+
+	if (!keys)
+		return false;
+	pins->keys = keys;
+	pins->room = room;
+	return true;
+}
+
+void ucm_pins_add(struct ucm_pins *pins, const struct ucm_key *key)
+{
+	bool found;
+	size_t at;
+
+	pthread_mutex_lock(&pins->lock);
+	at = pins_seek(pins, key, &found);
+	if (!found && pins->num == pins->room && !pins_grow(pins)) {
+		pins->lacks_some = true;
+	} else if (!found) {
+		memmove(&pins->keys[at + 1], &pins->keys[at],
+			(pins->num - at) * sizeof(*pins->keys));
+		pins->keys[at] = *key;
+		pins->num++;
+	}
+	pthread_mutex_unlock(&pins->lock);
+}
+
+bool ucm_pins_have(struct ucm_pins *pins, const struct ucm_key *key)
+{
+	bool found;
+
+	if (!atomic_load_explicit(&pins->num, memory_order_acquire))
+		return false;
+	pthread_mutex_lock(&pins->lock);
+	pins_seek(pins, key, &found);
+	pthread_mutex_unlock(&pins->lock);
+	return found;
+}
+
+void ucm_pins_remove(struct ucm_pins *pins, const struct ucm_key *key)
+{
+	bool found;
+	size_t at;
+
+	if (!atomic_load_explicit(&pins->num, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&pins->lock);
+	at = pins_seek(pins, key, &found);
+	if (found) {
+		pins->num--;
+		memmove(&pins->keys[at], &pins->keys[at + 1],
+			(pins->num - at) * sizeof(*pins->keys));
+	}
+	pthread_mutex_unlock(&pins->lock);
+}
