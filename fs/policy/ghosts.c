@@ -4,10 +4,10 @@
  *
  * A ghost is a word: tag 16, last use / 8 s 11, again 1, uses 4 (never 0, so
  * that 0 is an empty place). The set of a hash is its upper half scaled to the
- * number of sets, so that with more or fewer sets, the neighbours of a set stay
- * its neighbours: resizing gives each new set what the old ones at its place
- * have. Where one set becomes several, each gets all its ghosts; those that
- * nobody asks for there are pushed out in time.
+ * number of sets. A new number of sets cuts the same range elsewhere: each new
+ * set gets the newest ghosts of the old ones that it overlaps. A ghost does not
+ * know its whole hash, so some land where nobody will look for them, and are
+ * pushed out in time.
  */
 #include <config.h>
 
@@ -53,20 +53,35 @@ void ghosts_fini(struct ghosts *ghosts)
 	free(ghosts->sets);
 }
 
-/* Shrinking: the first of several sets is kept, and its neighbours lost. */
+/* Newest first, by turns of the old sets from..to. */
+static void ghost_merge(const struct ghosts *ghosts, uint64_t from, uint64_t to,
+			uint32_t *set)
+{
+	unsigned num = 0;
+
+	if (to - from >= GHOSTS_WAYS)
+		to = from + GHOSTS_WAYS - 1;
+	for (unsigned way = 0; way < GHOSTS_WAYS; way++) {
+		for (uint64_t i = from; i <= to && num < GHOSTS_WAYS; i++) {
+			set[num] = ghosts->sets[i][way];
+			num += set[num] != 0;
+		}
+	}
+}
+
 int ghosts_resize(struct ghosts *ghosts, uint64_t number)
 {
-	uint64_t num_sets = ghost_sets(number);
+	uint64_t had = ghosts->num_sets, num_sets = ghost_sets(number);
 	uint32_t(*sets)[GHOSTS_WAYS];
 
-	if (num_sets == ghosts->num_sets)
+	if (num_sets >= had - had / 4 && num_sets <= had + had / 4)
 		return 0;
 	sets = calloc(num_sets, sizeof(*sets));
 	if (!sets)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < num_sets; i++)
-		memcpy(sets[i], ghosts->sets[i * ghosts->num_sets / num_sets],
-		       sizeof(sets[i]));
+		ghost_merge(ghosts, i * had / num_sets,
+			    ((i + 1) * had - 1) / num_sets, sets[i]);
 	free(ghosts->sets);
 	ghosts->sets = sets;
 	ghosts->num_sets = num_sets;

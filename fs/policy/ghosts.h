@@ -31,7 +31,8 @@ struct ghost {
 int ghosts_init(struct ghosts *ghosts, uint64_t number);
 void ghosts_fini(struct ghosts *ghosts);
 
-/* Another number; all that fit stay. 0, or -ENOMEM and no change. */
+/* Another number; most of what fits stays. A change by a quarter or less is none.
+ * 0, or -ENOMEM and no change. */
 int ghosts_resize(struct ghosts *ghosts, uint64_t number);
 
 /* hash: the same for the same tag, evenly spread. */

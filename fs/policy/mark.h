@@ -60,11 +60,11 @@ static inline void policy_count(struct ucm_policy_state *state)
 static inline bool policy_was_counted(uint32_t now_s,
 				      struct ucm_policy_state *state)
 {
-	uint32_t age = policy_age(now_s, state->last_s);
-	bool asked = state->mark & MARK_ASKED && age < MARK_ASKED_MAX_S;
+	bool asked = state->mark & MARK_ASKED && now_s >= state->last_s &&
+		     now_s - state->last_s < MARK_ASKED_MAX_S;
 
 	state->mark &= (uint8_t)~MARK_ASKED;
-	return asked || (state->uses && !age && now_s == state->last_s);
+	return state->uses && (asked || now_s == state->last_s);
 }
 
 /* splitmix64's: tags may be counted numbers. */
