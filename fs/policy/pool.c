@@ -16,7 +16,7 @@
 
 void ucm_pool_init(struct ucm_pool *pool, unsigned size, unsigned draws)
 {
-	assert(size && size <= UCM_POOL_MAX);
+	assert(size && size <= UCM_POOL_MAX && draws <= UCM_POOL_MAX);
 	pool->num = 0;
 	pool->size = size;
 	pool->draws = draws;
@@ -114,19 +114,30 @@ static void pool_put(struct ucm_pool *pool, const struct ucm_policy *policy,
 	worths[at] = worth;
 }
 
+/* All are drawn before the first is judged, so that the memory that they lie in
+ * is waited for together. */
+static void pool_draw(struct ucm_pool *pool, const struct ucm_policy *policy,
+		      uint32_t now_s, const struct ucm_pool_source *source,
+		      double *worths)
+{
+	struct ucm_pool_candidate drawn[UCM_POOL_MAX];
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < pool->draws; i++)
+		num += source->draw(source->arg, &drawn[num]);
+	for (unsigned i = 0; i < num; i++)
+		pool_put(pool, policy, now_s, &drawn[i], worths);
+}
+
 bool ucm_pool_pick(struct ucm_pool *pool, const struct ucm_policy *policy,
 		   uint32_t now_s, const struct ucm_pool_source *source,
 		   struct ucm_pool_candidate *out, double *worth_out)
 {
 	double worths[UCM_POOL_MAX], before;
-	struct ucm_pool_candidate drawn;
 	unsigned first;
 
 	pool_weigh(pool, policy, now_s, worths);
-	for (unsigned i = 0; i < pool->draws; i++) {
-		if (source->draw(source->arg, &drawn))
-			pool_put(pool, policy, now_s, &drawn, worths);
-	}
+	pool_draw(pool, policy, now_s, source, worths);
 	while (pool->num) {
 		struct ucm_pool_candidate *candidate;
 

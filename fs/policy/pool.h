@@ -50,7 +50,7 @@ struct ucm_pool { /* about 900 bytes */
 	struct ucm_pool_candidate candidates[UCM_POOL_MAX];
 };
 
-/* size: how many are kept, at most UCM_POOL_MAX; draws: for each pick. With one
+/* size: how many are kept; draws: for each pick; at most UCM_POOL_MAX. With one
  * of each, the victim is what the source draws. */
 void ucm_pool_init(struct ucm_pool *pool, unsigned size, unsigned draws);
 
