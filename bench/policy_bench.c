@@ -222,7 +222,22 @@ static double round_of_victims(void)
 	return (now_ns() - began) / VICTIMS;
 }
 
-/* The same looks at memory, and nothing chosen. */
+/* 0, after the processor has waited for value. */
+static uint64_t wait_for(uint64_t value)
+{
+	uint64_t zero = 0;
+
+	__asm__("" : "+r"(zero)); /* the compiler does not know that it is 0 */
+	return value & zero;
+}
+
+static uint64_t children_of(uint32_t number)
+{
+	return number == NONE ? 0 : bench.entries[number].children;
+}
+
+/* The same looks at memory, and nothing chosen. As when one is chosen, the
+ * victim waits for the draws, and the next draws for the victim's parent. */
 static double round_of_draws(void)
 {
 	static uint32_t earlier[EARLIER];
@@ -230,17 +245,19 @@ static double round_of_draws(void)
 
 	for (unsigned i = 0; i < VICTIMS; i++) {
 		struct ucm_pool_candidate drawn = { 0 };
-		uint32_t number = earlier[i % EARLIER];
+		uint32_t number, parent;
 
 		for (unsigned j = 0; j < UCM_POOL_DRAWS; j++)
 			draw(NULL, &drawn);
+		number = earlier[(i + wait_for(drawn.state.uses)) % EARLIER];
 		earlier[i % EARLIER] = (uint32_t)drawn.ref;
 		drawn.ref = number;
 		if (!refresh(NULL, &drawn))
 			number = bench.leaves[below(bench.num_leaves)];
+		parent = bench.entries[number].parent;
 		remove_leaf(number);
-		/* the next one waits for this one, as a choice does */
-		bench.random += drawn.state.uses + take_off(number);
+		take_off(number);
+		bench.random += wait_for(children_of(parent));
 		hang_back(number);
 	}
 	return (now_ns() - began) / VICTIMS;

@@ -16,6 +16,9 @@
 #define ADMISSION_DAY_S	   86400.0
 #define ADMISSION_FULL_S   3600.0 /* of budget owed: nothing is written */
 #define ADMISSION_AGE_GAIN (1 / 256.0)
+/* Of two that are worth about the same the newer stays: what is learnt is not so
+ * exact, and refusing costs the rest of the chain. */
+#define ADMISSION_MARGIN   0.95
 
 void ucm_admission_init(struct ucm_admission *admission, double threshold,
 			uint64_t bytes_per_day)
@@ -97,5 +100,6 @@ bool ucm_admission_admits(struct ucm_admission *admission,
 	    admission_chance(admission, policy, fresh) < threshold)
 		return false;
 	return !victim_worth || !policy->ops->refuses ||
-	       ucm_policy_worth(policy, now_s, fresh) >= *victim_worth;
+	       ucm_policy_worth(policy, now_s, fresh) >=
+		       ADMISSION_MARGIN * *victim_worth;
 }

@@ -3,8 +3,8 @@
  * admission.h - is a new block worth its writing?
  *
  * One for each place with room of its own, such as a tier. Where the place is
- * full, a block is refused that is worth less than the one that would make
- * room for it. With a threshold, also one whose chance of being asked for again
+ * full, a block is refused that is worth clearly less than the one that would
+ * make room for it. With a threshold, also one whose chance of being asked for again
  * within the usual age at eviction is below that, unless it was asked for
  * before. A budget of bytes a day raises the threshold by what was written and
  * is not yet covered; with more than an hour's budget owed nothing is let in.

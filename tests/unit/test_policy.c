@@ -702,14 +702,17 @@ UNIT_TEST(a_block_that_is_worth_less_than_the_victim_is_refused)
 {
 	struct ucm_policy_state fresh = { .last_s = 100, .uses = 1 };
 	struct ucm_admission admission;
-	double worth, more;
+	double worth, little_more, more;
 
 	open_policy(&ucm_policy_hazard);
 	ucm_admission_init(&admission, 0, 0);
 	worth = ucm_policy_worth(policy, 100, &fresh);
-	more = 2 * worth;
+	little_more = 1.04 * worth;
+	more = 1.06 * worth;
 	must(ucm_admission_admits(&admission, policy, 100, &fresh, NULL));
 	must(ucm_admission_admits(&admission, policy, 100, &fresh, &worth));
+	must(ucm_admission_admits(&admission, policy, 100, &fresh,
+				  &little_more));
 	must(!ucm_admission_admits(&admission, policy, 100, &fresh, &more));
 	close_policy();
 	open_policy(&ucm_policy_lru);
