@@ -771,3 +771,21 @@ UNIT_TEST(a_budget_is_kept, .rows = NUM_ROWS(all))
 				  &fresh, NULL));
 	close_policy();
 }
+
+UNIT_TEST(a_quiet_day_pays_for_no_flood)
+{
+	const uint64_t block = 100000, day = 1000000000;
+	struct ucm_policy_state fresh = { .uses = 1 };
+	struct ucm_admission admission;
+	uint64_t wrote = 0;
+
+	open_policy(&ucm_policy_lru);
+	ucm_admission_init(&admission, 0, day);
+	ucm_admission_wrote(&admission, 0, block);
+	while (ucm_admission_admits(&admission, policy, 86400, &fresh, NULL)) {
+		ucm_admission_wrote(&admission, 86400, block);
+		wrote += block;
+		must(wrote <= day / 24 + block);
+	}
+	close_policy();
+}
