@@ -125,9 +125,10 @@ UNIT_TEST(nothing_to_draw_is_no_victim)
 	must(!ucm_pool_pick(&pool, policy, 2000, &in_turn, &victim, NULL));
 }
 
+/* Neither of the two is drawn again. */
 UNIT_TEST(one_that_was_used_meanwhile_stays)
 {
-	make(UCM_POOL_DRAWS);
+	make(BLOCKS);
 	ck_assert_uint_eq(pick(&in_turn), 0);
 	blocks[0].state.last_s = 1999;
 	blocks[1].gone = true;
