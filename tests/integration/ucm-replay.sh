@@ -74,10 +74,10 @@ same 'a tail is replaced' '0.4444 0.5556 0.5556' "$(figures lru 3)"
 requests '1 2' 9 '1 2'
 same 'the tail goes before the head' '0.2000 0.8000 0.4000' "$(figures lru 2)"
 
-# What lies behind a hole is no hit: 2 alone is there.
+# 1 goes for 8 9, and 2, which is there, lies behind the hole: no hit.
 requests '1 2' 2 '8 9' '1 2'
-same 'all goes for a chain that fills the cache' '0.1429 0.8571 0.4286' \
-	"$(figures lru 2)"
+same 'what lies behind a hole is no hit' '0.1429 0.7143 0.4286' \
+	"$(figures lru 3)"
 
 requests '1 2 3 4' 5 '1 2 3 4'
 same 'a chain that does not fit keeps nothing else' '0.0000' \
