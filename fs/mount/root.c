@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fs/tier/wait.h"
+
 static int root_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 			struct stat *out)
 {
@@ -20,6 +22,7 @@ static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name, struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
+	int err;
 
 	(void)parent;
 	if (!strcmp(name, UCM_TREE_BLOCKS))
@@ -31,9 +34,10 @@ static int root_lookup(struct ucm_account *account, fuse_ino_t parent,
 	if (!strcmp(name, UCM_TREE_OWN))
 		return ucm_entry_fill(&ucm_control_dir_ops, daemon,
 				      UCM_FIXED_CONTROL, out);
-	if (!strcmp(name, UCM_TREE_FILES))
-		return ucm_files_ops_root(daemon, out);
-	return -ENOENT;
+	if (strcmp(name, UCM_TREE_FILES))
+		return -ENOENT;
+	err = ucm_wait_for_any(&daemon->store->dirs);
+	return err ? err : ucm_files_ops_root(daemon, out);
 }
 
 /* .ucmfs is there for whoever knows it. */
@@ -42,8 +46,11 @@ static int root_readdir(struct ucm_listing *list, fuse_ino_t ino, off_t off,
 {
 	struct fuse_entry_param files;
 	struct stat attr;
+	int err = ucm_wait_for_any(&list->daemon->store->dirs);
 
 	(void)fi;
+	if (err) /* of files/ the directories are asked */
+		return err;
 	root_getattr(list->daemon, ino, &attr);
 	if (!ucm_list_dots(list, &attr, &off))
 		return 0;

@@ -59,6 +59,8 @@ serve() {
 	same 'all is listed' 'both here there unseen ' "$(names "$mnt/files")"
 	need grep -q seen "$mnt/files/there/seen"
 	check 'nothing is missing' is_whole
+	check 'no thread of all requests has waited' \
+		sh -c '! grep "a defect of ucmfs" "$1"' sh "$log"
 	need kill -STOP "$(cat "$work/run/server.pid")"
 }
 
