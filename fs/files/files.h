@@ -38,7 +38,7 @@
  * or -errno; failures of a directory are logged and counted here.
  *
  * Split by task: files.c (one name), place.c (where a new one belongs),
- * rename.c, list.c (listing; counting what is there).
+ * rename.c, list.c (listing, walking; counting what is there).
  */
 #ifndef UCM_FILES_H
 #define UCM_FILES_H
@@ -257,6 +257,29 @@ struct ucm_files_names {
 int ucm_files_list(struct ucm_files_tree *tree, const char *path,
 		   struct ucm_files_names *out);
 void ucm_files_names_free(struct ucm_files_names *names);
+
+/* The names in a folder of one directory, in no order. */
+struct ucm_files_entry {
+	const char *name;
+	unsigned char type; /* DT_DIR, DT_REG, DT_LNK */
+};
+struct ucm_files_entries {
+	struct ucm_files_entry *list;
+	size_t num;
+	struct dirent *buffer;
+};
+/* -ENOENT, or the directory's error; not logged. */
+int ucm_files_entries(struct ucm_files_tree *tree, unsigned dir,
+		      const char *path, struct ucm_files_entries *out);
+void ucm_files_entries_free(struct ucm_files_entries *entries);
+
+/* For each file and link below a folder of one directory, a folder's in the
+ * order of their names, in which folders count as well. False: that ends it,
+ * with -ECANCELED. 0 if there is no such folder; errors are not logged. */
+typedef bool ucm_files_visit_fn(void *arg, const char *path,
+				const struct stat *st);
+int ucm_files_walk(struct ucm_files_tree *tree, unsigned dir, const char *path,
+		   ucm_files_visit_fn *visit, void *arg);
 
 /* Add what the files take to their tiers, in a thread. What is
  * changed by others than new files meanwhile may be counted wrong. */

@@ -160,103 +160,172 @@ void ucm_files_names_free(struct ucm_files_names *names)
 	*names = (struct ucm_files_names){ 0 };
 }
 
-/* ---- counting ---- */
+/* ---- walking ---- */
 
-/* A directory's tree, folder by folder; paths to come, each allocated. */
-struct walk {
-	struct ucm_files_tree *tree;
-	unsigned dir;
-	int64_t since_ns; /* what was changed later is counted as it changes */
-	char **paths;
-	size_t num, room;
-};
-
-static int push(struct walk *walk, const char *folder, const char *name)
+static int compare_entries(const void *a, const void *b)
 {
-	char *path;
+	const struct ucm_files_entry *x = a, *y = b;
 
-	if (walk->num == walk->room) {
-		size_t room = walk->room ? 2 * walk->room : 64;
-		char **more = realloc(walk->paths, room * sizeof(*more));
+	return strcmp(x->name, y->name);
+}
 
-		if (!more)
-			return -ENOMEM;
-		walk->paths = more;
-		walk->room = room;
-	}
-	if (asprintf(&path, "%s/%s", folder, name) < 0)
+int ucm_files_entries(struct ucm_files_tree *tree, unsigned dir,
+		      const char *path, struct ucm_files_entries *out)
+{
+	struct ucm_files_entries entries = { 0 };
+	size_t room = 0;
+	int err = ucm_os_list_entries(ucm_files_fd(tree, dir), path,
+				      &entries.buffer);
+
+	if (err)
+		return err == -ENOTDIR || err == -ELOOP ? -ENOENT : err;
+	for (const struct dirent *entry = first_entry(entries.buffer); entry;
+	     entry = next_entry(entry))
+		room++;
+	entries.list = calloc(room ? room : 1, sizeof(*entries.list));
+	if (!entries.list) {
+		free(entries.buffer);
 		return -ENOMEM;
-	walk->paths[walk->num++] = path;
+	}
+	for (const struct dirent *entry = first_entry(entries.buffer); entry;
+	     entry = next_entry(entry)) {
+		unsigned char type = type_of(tree, dir, path, entry);
+
+		if (type)
+			entries.list[entries.num++] = (struct ucm_files_entry){
+				.name = entry->d_name,
+				.type = type,
+			};
+	}
+	*out = entries;
 	return 0;
 }
 
-static void count_file(struct walk *walk, int folder, const char *name)
+void ucm_files_entries_free(struct ucm_files_entries *entries)
 {
-	struct stat st;
-
-	if (!ucm_os_stat(folder, name, &st) && !S_ISDIR(st.st_mode) &&
-	    ucm_time_ns(&st.st_ctim) < walk->since_ns)
-		ucm_files_account(walk->tree, walk->dir,
-				  (int64_t)ucm_file_takes(&st));
+	free(entries->list);
+	free(entries->buffer);
 }
 
-static int count_folder(struct walk *walk, const char *path)
+/* A directory's tree, folder by folder, each in the order of its names. */
+struct walk {
+	struct ucm_files_tree *tree;
+	unsigned dir;
+	ucm_files_visit_fn *visit;
+	void *arg;
+	char path[PATH_MAX]; /* of what it has come to */
+};
+
+static int walk_folder(struct walk *walk, size_t len);
+
+static int walk_entry(struct walk *walk, int folder, size_t len,
+		      const struct ucm_files_entry *entry)
 {
-	int dirfd = ucm_files_fd(walk->tree, walk->dir);
-	_cleanup_free_ struct dirent *entries = NULL;
+	size_t more = strlen(entry->name);
+	struct stat st;
+
+	if (len + more + 2 > sizeof(walk->path))
+		return 0; /* no name leads there */
+	walk->path[len] = '/';
+	memcpy(walk->path + len + 1, entry->name, more + 1);
+	if (entry->type == DT_DIR)
+		return walk_folder(walk, len + 1 + more);
+	if (ucm_os_stat(folder, entry->name, &st) || S_ISDIR(st.st_mode))
+		return 0;
+	return walk->visit(walk->arg, walk->path, &st) ? 0 : -ECANCELED;
+}
+
+static int walk_folder(struct walk *walk, size_t len)
+{
+	struct ucm_files_entries entries = { 0 };
 	_cleanup_fd_ int fd = -1;
 	int err;
 
-	fd = ucm_os_open(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
-	err = fd < 0 ? fd : ucm_os_list_entries(fd, ".", &entries);
+	fd = ucm_os_open(ucm_files_fd(walk->tree, walk->dir), walk->path,
+			 O_RDONLY | O_DIRECTORY, 0);
+	err = fd < 0 ? fd
+		     : ucm_files_entries(walk->tree, walk->dir, walk->path,
+					 &entries);
 	if (err)
-		return err == -ENOENT ? 0 : err;
-	for (const struct dirent *entry = first_entry(entries);
-	     entry && !err && !atomic_load(&walk->tree->stopping);
-	     entry = next_entry(entry)) {
-		unsigned char type = type_of(walk->tree, walk->dir, path,
-					     entry);
-
-		if (type == DT_DIR)
-			err = push(walk, path, entry->d_name);
-		else if (type)
-			count_file(walk, fd, entry->d_name);
-	}
+		return err == -ENOENT || err == -ENOTDIR || err == -ELOOP
+			       ? 0
+			       : err;
+	qsort(entries.list, entries.num, sizeof(*entries.list),
+	      compare_entries);
+	for (size_t i = 0; i < entries.num && !err; i++)
+		err = walk_entry(walk, fd, len, &entries.list[i]);
+	ucm_files_entries_free(&entries);
 	return err;
 }
 
-static void count_directory(struct walk *walk)
+int ucm_files_walk(struct ucm_files_tree *tree, unsigned dir, const char *path,
+		   ucm_files_visit_fn *visit, void *arg)
+{
+	struct walk *walk = malloc(sizeof(*walk));
+	size_t len = strlen(path);
+	int err;
+
+	if (!walk)
+		return -ENOMEM;
+	*walk = (struct walk){
+		.tree = tree,
+		.dir = dir,
+		.visit = visit,
+		.arg = arg,
+	};
+	memcpy(walk->path, path, len + 1);
+	err = walk_folder(walk, len);
+	free(walk);
+	return err;
+}
+
+/* ---- counting ---- */
+
+struct count {
+	struct ucm_files_tree *tree;
+	unsigned dir;
+	int64_t since_ns; /* what was changed later is counted as it changes */
+};
+
+static bool count_file(void *arg, const char *path, const struct stat *st)
+{
+	struct count *count = arg;
+
+	(void)path;
+	if (ucm_time_ns(&st->st_ctim) < count->since_ns)
+		ucm_files_account(count->tree, count->dir,
+				  (int64_t)ucm_file_takes(st));
+	return !atomic_load(&count->tree->stopping);
+}
+
+static void count_directory(struct count *count)
 {
 	struct ucm_directory *backing =
-		ucm_files_directory(walk->tree, walk->dir);
+		ucm_files_directory(count->tree, count->dir);
 	struct stat st;
 	int err;
 
 	/* by this file system's own clock, as it was marked as in use */
-	walk->since_ns = INT64_MAX;
+	count->since_ns = INT64_MAX;
 	if (!backing->medium.readonly &&
 	    !ucm_os_stat(backing->ctlfd, "state", &st))
-		walk->since_ns = ucm_time_ns(&st.st_ctim);
-	err = count_folder(walk, UCM_FILES_ROOT);
-	while (walk->num) {
-		_cleanup_free_ char *path = walk->paths[--walk->num];
-
-		if (!err && !atomic_load(&walk->tree->stopping))
-			err = count_folder(walk, path);
-	}
-	if (err)
-		ucm_files_failed(walk->tree, walk->dir, UCM_FILES_ROOT,
+		count->since_ns = ucm_time_ns(&st.st_ctim);
+	err = ucm_files_walk(count->tree, count->dir, UCM_FILES_ROOT,
+			     count_file, count);
+	if (err && err != -ECANCELED)
+		ucm_files_failed(count->tree, count->dir, UCM_FILES_ROOT,
 				 "counting", err);
 }
 
 static void *count_main(void *arg)
 {
-	struct walk walk = { .tree = arg };
+	struct count count = { .tree = arg };
 
-	for (; walk.dir < walk.tree->dirs->num; walk.dir++)
-		count_directory(&walk);
-	free(walk.paths);
-	atomic_store(&walk.tree->counted, true);
+	for (; count.dir < count.tree->dirs->num &&
+	       !atomic_load(&count.tree->stopping);
+	     count.dir++)
+		count_directory(&count);
+	atomic_store(&count.tree->counted, true);
 	return NULL;
 }
 
