@@ -587,6 +587,16 @@ void ucm_files_written(struct ucm_files_tree *tree, struct ucm_files *made,
 		     bytes > before ? bytes : before - (before - bytes) / 8);
 }
 
+/* Might a directory have a part of what is new elsewhere? */
+static bool knows_silence(const struct ucm_files_tree *tree)
+{
+	for (unsigned dir = 0; dir < tree->dirs->num; dir++) {
+		if (ucm_files_is_silent(tree, dir))
+			return true;
+	}
+	return false;
+}
+
 int ucm_files_mkdir(struct ucm_files_tree *tree, const char *path,
 		    const struct ucm_files_owner *owner, struct ucm_files *out)
 {
@@ -598,9 +608,12 @@ int ucm_files_mkdir(struct ucm_files_tree *tree, const char *path,
 	};
 	int err = make_somewhere(&m, out);
 
-	if (!err)
-		end_promise(out);
-	return err;
+	if (err)
+		return err;
+	end_promise(out);
+	if (!knows_silence(tree))
+		ucm_files_quota_forget(tree, path); /* of one before it */
+	return 0;
 }
 
 int ucm_files_symlink(struct ucm_files_tree *tree, const char *path,
@@ -617,7 +630,8 @@ int ucm_files_symlink(struct ucm_files_tree *tree, const char *path,
 
 	if (err)
 		return err;
-	ucm_files_account(tree, out->dir, (int64_t)ucm_file_takes(&out->st));
+	ucm_files_account(tree, out->dir, path,
+			  (int64_t)ucm_file_takes(&out->st));
 	end_promise(out);
 	ucm_count(&tree->dirs->tier_of[out->dir]->stats.files_created);
 	return 0;
@@ -684,7 +698,7 @@ int ucm_files_unlink(struct ucm_files_tree *tree, const char *path)
 		err = ucm_os_unlink(ucm_files_fd(tree, dir), path);
 		if (err && err != -ENOENT)
 			return ucm_files_failed(tree, dir, path, "unlink", err);
-		ucm_files_account(tree, dir, -(int64_t)copies.bytes[i]);
+		ucm_files_account(tree, dir, path, -(int64_t)copies.bytes[i]);
 		ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 	}
 	ucm_files_did_without(tree, &copies.mutes);
@@ -735,6 +749,7 @@ int ucm_files_rmdir(struct ucm_files_tree *tree, const char *path)
 		if (err && err != -ENOENT)
 			return ucm_files_failed(tree, dir, path, "rmdir", err);
 	}
+	ucm_files_quota_forget(tree, path);
 	return 0;
 }
 
@@ -787,7 +802,7 @@ static int change_file(struct ucm_files_tree *tree, const char *path,
 
 	if (!err && change->size_set &&
 	    !ucm_os_stat(ucm_files_fd(tree, plain->dir), path, &st))
-		ucm_files_account(tree, plain->dir,
+		ucm_files_account(tree, plain->dir, path,
 				  (int64_t)(ucm_file_takes(&st) -
 					    ucm_file_takes(&plain->st)));
 	return err;

@@ -38,7 +38,8 @@
  * or -errno; failures of a directory are logged and counted here.
  *
  * Split by task: files.c (one name), place.c (where a new one belongs),
- * rename.c, list.c (listing, walking; counting what is there).
+ * rename.c, list.c (listing, walking; counting what is there), quota.h (how
+ * much marked folders may take).
  */
 #ifndef UCM_FILES_H
 #define UCM_FILES_H
@@ -51,6 +52,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "fs/files/quota.h"
 #include "fs/tier/dir.h"
 #include "fs/tier/dirs.h"
 #include "hashing/tree.h"
@@ -89,6 +91,8 @@ struct ucm_files_tree {
 	struct ucm_dirs *dirs;
 	_Atomic uint64_t file_bytes; /* what a new file may be going to take */
 	struct ucm_files_silence silence[UCM_MAX_DIRS];
+
+	struct ucm_files_quotas *quotas; /* NULL: nobody keeps them */
 
 	/* list.c */
 	pthread_t count_thread;
@@ -328,10 +332,18 @@ void ucm_files_did_without(struct ucm_files_tree *tree,
 			   const struct ucm_files_mutes *mutes);
 
 /* Bytes more, or less, in a directory. */
-static inline void ucm_files_account(struct ucm_files_tree *tree, unsigned dir,
-				     int64_t bytes)
+static inline void ucm_files_account_dir(struct ucm_files_tree *tree,
+					 unsigned dir, int64_t bytes)
 {
 	atomic_fetch_add(&tree->dirs->at[dir]->files, bytes);
+}
+
+/* The same of a file, for the marked folders that it is in as well. */
+static inline void ucm_files_account(struct ucm_files_tree *tree, unsigned dir,
+				     const char *path, int64_t bytes)
+{
+	ucm_files_account_dir(tree, dir, bytes);
+	ucm_files_charge(tree, dir, path, bytes);
 }
 
 #endif

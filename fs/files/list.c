@@ -293,8 +293,8 @@ static bool count_file(void *arg, const char *path, const struct stat *st)
 
 	(void)path;
 	if (ucm_time_ns(&st->st_ctim) < count->since_ns)
-		ucm_files_account(count->tree, count->dir,
-				  (int64_t)ucm_file_takes(st));
+		ucm_files_account_dir(count->tree, count->dir,
+				      (int64_t)ucm_file_takes(st));
 	return !atomic_load(&count->tree->stopping);
 }
 

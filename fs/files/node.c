@@ -209,7 +209,7 @@ static int make_path(const struct ucm_files_node *node, const char *name,
 	return 0;
 }
 
-static int path_of(struct ucm_files_nodes *nodes,
+int ucm_files_path(struct ucm_files_nodes *nodes,
 		   const struct ucm_files_node *node, const char *name,
 		   char *path)
 {
@@ -267,7 +267,7 @@ int ucm_files_lock_name(struct ucm_files_nodes *nodes,
 		.num = 1,
 	};
 	lock_names(out);
-	err = path_of(nodes, parent, name, path);
+	err = ucm_files_path(nodes, parent, name, path);
 	if (err)
 		ucm_files_unlock(out);
 	return err;
@@ -281,7 +281,7 @@ int ucm_files_lock_tree(struct ucm_files_nodes *nodes,
 
 	*out = (struct ucm_files_lock){ .nodes = nodes };
 	pthread_rwlock_wrlock(&nodes->tree);
-	err = path_of(nodes, parent, name, path);
+	err = ucm_files_path(nodes, parent, name, path);
 	if (err)
 		ucm_files_unlock(out);
 	return err;
@@ -311,10 +311,11 @@ int ucm_files_lock_pair(struct ucm_files_nodes *nodes,
 		out->num = 0;
 		pthread_rwlock_wrlock(&nodes->tree);
 	}
-	err = path_of(nodes, pair->parent[0], pair->name[0], pair->path[0]);
+	err = ucm_files_path(nodes, pair->parent[0], pair->name[0],
+			     pair->path[0]);
 	if (!err)
-		err = path_of(nodes, pair->parent[1], pair->name[1],
-			      pair->path[1]);
+		err = ucm_files_path(nodes, pair->parent[1], pair->name[1],
+				     pair->path[1]);
 	if (err)
 		ucm_files_unlock(out);
 	return err;
@@ -349,7 +350,7 @@ int ucm_files_lock_node(struct ucm_files_nodes *nodes,
 		lock_names(out);
 		err = where_is(nodes, node, &now);
 		if (!err && now == hash) {
-			err = path_of(nodes, node, NULL, path);
+			err = ucm_files_path(nodes, node, NULL, path);
 			if (!err)
 				return 0;
 		}
@@ -460,6 +461,14 @@ void ucm_files_keep(struct ucm_files_nodes *nodes,
 		node->kept = true;
 		node->refs++;
 	}
+	pthread_mutex_unlock(&nodes->lock);
+}
+
+void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node)
+{
+	pthread_mutex_lock(&nodes->lock);
+	if (node->lookups++ == 0)
+		node->refs++;
 	pthread_mutex_unlock(&nodes->lock);
 }
 

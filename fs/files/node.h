@@ -90,6 +90,12 @@ int ucm_files_lock_node(struct ucm_files_nodes *nodes,
 
 void ucm_files_unlock(struct ucm_files_lock *lock);
 
+/* The path of a node, or of a name in it (NULL: itself), without a lock: it may
+ * be another one at once. -ENOENT: it no longer has one. */
+int ucm_files_path(struct ucm_files_nodes *nodes,
+		   const struct ucm_files_node *node, const char *name,
+		   char *path);
+
 /* ---- nodes; names are locked by the caller ---- */
 
 /* What is known under a name. The node may be forgotten at any time: it is a
@@ -115,6 +121,8 @@ struct ucm_files_node *ucm_files_looked_up(struct ucm_files_nodes *nodes,
 void ucm_files_keep(struct ucm_files_nodes *nodes,
 		    const struct ucm_files_node *parent, const char *name);
 
+/* One lookup more, of a node that somebody knows; no lock is needed. */
+void ucm_files_hold(struct ucm_files_nodes *nodes, struct ucm_files_node *node);
 /* The kernel drops lookups; no lock is needed. */
 void ucm_files_forget(struct ucm_files_nodes *nodes,
 		      struct ucm_files_node *node, uint64_t lookups);

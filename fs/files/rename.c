@@ -102,7 +102,7 @@ static int drop_copy(struct ucm_files_tree *tree, const char *path,
 
 	if (err && err != -ENOENT)
 		return ucm_files_failed(tree, dir, path, "unlink", err);
-	ucm_files_account(tree, dir, -(int64_t)copies->bytes[i]);
+	ucm_files_account(tree, dir, path, -(int64_t)copies->bytes[i]);
 	ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 	return 0;
 }
@@ -133,13 +133,14 @@ static unsigned copy_in(const struct ucm_files_copies *copies, unsigned dir)
 
 /* The replaced file in the same directory went with the rename. */
 static void count_replaced(struct ucm_files_tree *tree, unsigned dir,
+			   const char *path,
 			   const struct ucm_files_copies *copies)
 {
 	unsigned i = copy_in(copies, dir);
 
 	if (i == copies->num)
 		return;
-	ucm_files_account(tree, dir, -(int64_t)copies->bytes[i]);
+	ucm_files_account(tree, dir, path, -(int64_t)copies->bytes[i]);
 	ucm_count(&tree->dirs->tier_of[dir]->stats.files_removed);
 }
 
@@ -259,17 +260,22 @@ static int rename_file(struct ucm_files_tree *tree, const char *from,
 		err = drop_copies(tree, to, old, 1, dir);
 	if (err)
 		return err;
-	if (elsewhere && old->dirs[0] < dir)
-		return replace_in_front(tree, from, to, dir, old);
-	if (has_both(source, old, dir))
+	if (elsewhere && old->dirs[0] < dir) {
+		err = replace_in_front(tree, from, to, dir, old);
+	} else if (has_both(source, old, dir)) {
 		return drop_copy(tree, from, source, 0);
-	err = rename_in(tree, dir, from, to);
-	if (err)
-		return ucm_files_failed(tree, dir, from, "rename", err);
-	if (elsewhere)
-		err = drop_replaced(tree, from, to, dir, old);
+	} else {
+		err = rename_in(tree, dir, from, to);
+		if (err)
+			return ucm_files_failed(tree, dir, from, "rename", err);
+		if (elsewhere)
+			err = drop_replaced(tree, from, to, dir, old);
+		if (!err)
+			count_replaced(tree, dir, to, old);
+	}
 	if (!err)
-		count_replaced(tree, dir, old);
+		ucm_files_charge_moved(tree, dir, from, to,
+				       (int64_t)source->bytes[0]);
 	return err;
 }
 
@@ -302,7 +308,11 @@ static int rename_folder(struct ucm_files_tree *tree, const char *from,
 		return UCM_FILES_SILENT;
 	if (source->num > 1)
 		return -EXDEV;
+	err = ucm_files_quota_moving(tree, from, to);
+	if (err)
+		return err;
 	err = rename_in(tree, dir, from, to);
+	ucm_files_quota_moved(tree, from, to, !err);
 	if (err)
 		return ucm_files_failed(tree, dir, from, "rename", err);
 	drop_empty(tree, to, old, dir);

@@ -9,7 +9,7 @@
  * Split by task: ops.c, ops_file.c, ops_xattr.c (the FUSE operations), request.h
  * (who serves them), rings.c (answers over io_uring), kinds.h
  * (what a kind of node is asked; root.c, spaces.c, buckets.c, blocks.c,
- * staging.c, manifest.c, control.c, files.c), node.c (inode numbers,
+ * staging.c, manifest.c, control.c, files.c, files_xattr.c), node.c (inode numbers,
  * attributes), listing.c, handles.c, opens.c (open inodes and files being
  * written), account.c (what is counted and traced of a request), ioctl.c,
  * metrics.c, stats_json.c (what files of .ucmfs/ say and do), notify.c (what
@@ -78,6 +78,7 @@ struct ucm_daemon {
 	struct ucm_kept kept;
 	struct ucm_crews *crews; /* request.h */
 	struct ucm_files_nodes nodes;
+	struct ucm_files_quota_ops quota_ops; /* of file_tree */
 	struct ucm_notifier notifier;
 	struct ucm_opstats *ops;
 	struct ucm_trace *trace; /* NULL: none */
@@ -294,6 +295,11 @@ int ucm_handle_set_name(struct ucm_daemon *daemon, struct ucm_handle *file,
  * ascending; an array to free. */
 size_t ucm_handles_list(struct ucm_daemon *daemon, uint16_t space,
 			unsigned bucket, uint64_t **out);
+
+/* The nodes of the files of one kind, an array to free. */
+fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
+				const struct ucm_handle_ops *ops,
+				size_t *num_out);
 
 /* Commit a file being written, of which fd is a descriptor: counted and
  * traced as a part of that request, unless it is incomplete. Under file->lock.

@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/cleanup.h"
@@ -30,26 +32,10 @@
 /* Where other machines may change a tier, and for names that are not there. */
 #define SHORT_TIMEOUT_S 1.0
 
+#define USE_NS INT64_C(1000000000) /* uses are noted to the second */
 #define TREE_ROOT ucm_node_make(UCM_NODE_TREE, 0)
 
 static const struct ucm_handle_ops files_handle;
-
-static struct ucm_files_node *files_node(struct ucm_daemon *daemon,
-					 fuse_ino_t ino)
-{
-	uint64_t value = ucm_node_value(ino);
-
-	return value ? (struct ucm_files_node *)(uintptr_t)value
-		     : &daemon->nodes.root;
-}
-
-static fuse_ino_t files_ino(struct ucm_daemon *daemon,
-			    const struct ucm_files_node *node)
-{
-	return node == &daemon->nodes.root
-		       ? TREE_ROOT
-		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
-}
 
 int ucm_files_ops_init(struct ucm_daemon *daemon)
 {
@@ -124,7 +110,7 @@ static int files_attr_of_open(struct ucm_daemon *daemon,
 			      struct ucm_files_node *node, struct stat *out)
 {
 	struct ucm_handle *file =
-		ucm_handle_get(daemon, files_ino(daemon, node));
+		ucm_handle_get(daemon, ucm_files_ino_of(daemon, node));
 	struct stat st;
 	int err;
 
@@ -157,7 +143,7 @@ static int files_attr_of_gone(struct ucm_daemon *daemon,
 static int files_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct stat *out)
 {
-	struct ucm_files_node *node = files_node(daemon, ino);
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	int err =
 		node->is_dir ? -ENOENT : files_attr_of_open(daemon, node, out);
 	bool gone;
@@ -207,7 +193,7 @@ static int files_change_gone(const struct ucm_files_node *node,
 static int files_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 			const struct ucm_files_change *change)
 {
-	struct ucm_files_node *node = files_node(daemon, ino);
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
@@ -229,24 +215,6 @@ static int files_change(struct ucm_daemon *daemon, fuse_ino_t ino,
 				       change);
 	ucm_files_unlock(&lock);
 	return err == -ENOENT ? -ESTALE : err;
-}
-
-/* Where a file is now: its directory, and its path below that (PATH_MAX). */
-static int files_where(struct ucm_daemon *daemon, fuse_ino_t ino,
-		       unsigned *dir_out, char *path_out)
-{
-	struct ucm_files_node *node = files_node(daemon, ino);
-	struct ucm_files_lock lock;
-	int err;
-
-	if (node->is_dir)
-		return -ENODATA;
-	err = ucm_files_lock_node(&daemon->nodes, node, &lock, path_out);
-	if (err)
-		return err;
-	*dir_out = node->dir;
-	ucm_files_unlock(&lock);
-	return 0;
 }
 
 static int files_setattr(struct ucm_account *account, fuse_ino_t ino,
@@ -286,7 +254,7 @@ static int files_enter(struct ucm_daemon *daemon, struct ucm_files_node *parent,
 	if (!node)
 		return -ENOMEM;
 	*out = (struct fuse_entry_param){
-		.ino = files_ino(daemon, node),
+		.ino = ucm_files_ino_of(daemon, node),
 		.generation = 1,
 		.attr_timeout = files_timeout(daemon),
 		.entry_timeout = files_timeout(daemon),
@@ -326,7 +294,7 @@ static int files_lookup(struct ucm_account *account, fuse_ino_t parent,
 			const char *name, struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_lock lock;
 	struct ucm_files found;
 	char path[PATH_MAX];
@@ -361,7 +329,20 @@ int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out)
 static void files_forget(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 uint64_t lookups)
 {
-	ucm_files_forget(&daemon->nodes, files_node(daemon, ino), lookups);
+	ucm_files_forget(&daemon->nodes, ucm_files_node_of(daemon, ino),
+			 lookups);
+}
+
+/* Before a file is made, and before its name is locked: whoever makes room
+ * locks names. */
+static int files_wait_for_room(struct ucm_daemon *daemon,
+			       struct ucm_files_node *folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (ucm_files_path(&daemon->nodes, folder, name, path))
+		return 0; /* the lock says why */
+	return ucm_files_quota_room(&daemon->file_tree, path);
 }
 
 static struct ucm_files_owner files_owner(fuse_req_t req, mode_t mode)
@@ -375,19 +356,34 @@ static struct ucm_files_owner files_owner(fuse_req_t req, mode_t mode)
 	};
 }
 
+/* -EINPROGRESS: a marked folder is to be removed or renamed, or one above it,
+ * and this thread must not wait for the note. */
+static int files_wait_for_marks(struct ucm_daemon *daemon,
+				struct ucm_files_node *folder, const char *name)
+{
+	char path[PATH_MAX];
+
+	if (ucm_files_path(&daemon->nodes, folder, name, path) ||
+	    !ucm_files_quota_is_in(&daemon->file_tree, path))
+		return 0;
+	return ucm_wait_long_for_any(&daemon->store->dirs);
+}
+
 static int files_mkdir(struct ucm_account *account, fuse_ino_t parent,
 		       const char *name, mode_t mode,
 		       struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, mode);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
+	int err = files_wait_for_marks(daemon, folder, name);
 
+	if (!err)
+		err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock,
+					  path);
 	if (err)
 		return err;
 	err = ucm_files_mkdir(&daemon->file_tree, path, &owner, &made);
@@ -402,7 +398,7 @@ static int files_mknod(struct ucm_account *account, fuse_ino_t parent,
 		       struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, mode);
 	_cleanup_fd_ int fd = -1;
 	struct ucm_files_lock lock;
@@ -412,6 +408,9 @@ static int files_mknod(struct ucm_account *account, fuse_ino_t parent,
 
 	if (!S_ISREG(mode))
 		return -EPERM;
+	err = files_wait_for_room(daemon, folder, name);
+	if (err)
+		return err;
 	err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
@@ -428,7 +427,7 @@ static int files_symlink(struct ucm_account *account, fuse_ino_t parent,
 			 struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_owner owner = files_owner(account->req, 0777);
 	struct ucm_files_lock lock;
 	struct ucm_files made;
@@ -450,7 +449,7 @@ static int files_readlink(struct ucm_account *account, fuse_ino_t ino,
 			  char *target)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *node = files_node(daemon, ino);
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err = node->is_dir ? -EINVAL
@@ -467,17 +466,21 @@ static int files_readlink(struct ucm_account *account, fuse_ino_t ino,
 	return err;
 }
 
-/* What an open file has grown by, under file->lock. */
+/* What an open file has grown by, under file->lock. One whose name is removed
+ * was counted for the last time then. */
 static void files_count_growth(struct ucm_daemon *daemon,
 			       struct ucm_handle *file)
 {
+	char path[PATH_MAX];
 	uint64_t bytes;
 	struct stat st;
 
-	if (ucm_os_fstat(file->fd, &st))
+	if (ucm_files_path(&daemon->nodes,
+			   ucm_files_node_of(daemon, file->node), NULL, path) ||
+	    ucm_os_fstat(file->fd, &st))
 		return;
 	bytes = ucm_file_takes(&st);
-	ucm_files_account(&daemon->file_tree, file->dir,
+	ucm_files_account(&daemon->file_tree, file->dir, path,
 			  (int64_t)(bytes - file->counted));
 	file->counted = bytes;
 }
@@ -487,7 +490,7 @@ static void files_settle(struct ucm_daemon *daemon,
 			 const struct ucm_files_node *node)
 {
 	struct ucm_handle *file =
-		ucm_handle_get(daemon, files_ino(daemon, node));
+		ucm_handle_get(daemon, ucm_files_ino_of(daemon, node));
 
 	if (!file)
 		return;
@@ -553,12 +556,14 @@ static int files_remove(struct ucm_daemon *daemon, fuse_ino_t parent,
 			const char *name, files_lock_fn *lock_it,
 			files_remove_fn *remove_it)
 {
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = lock_it(&daemon->nodes, folder, name, &lock, path);
+	int err = files_wait_for_marks(daemon, folder, name);
 	int fd;
 
+	if (!err)
+		err = lock_it(&daemon->nodes, folder, name, &lock, path);
 	if (err)
 		return err;
 	err = files_check_known(daemon, folder, name, path);
@@ -588,6 +593,7 @@ static int files_unlink(struct ucm_account *account, fuse_ino_t parent,
 static int files_rename_pair(struct ucm_daemon *daemon,
 			     const struct ucm_files_pair *pair, bool noreplace)
 {
+	struct ucm_files_child child;
 	char *copy;
 	unsigned dir;
 	int fd, err = 0;
@@ -598,6 +604,10 @@ static int files_rename_pair(struct ucm_daemon *daemon,
 	copy = err ? NULL : strdup(pair->name[1]);
 	if (!copy)
 		return err ? err : -ENOMEM;
+	if (ucm_files_child(&daemon->nodes, pair->parent[0], pair->name[0],
+			    &child) &&
+	    !child.is_dir)
+		files_settle(daemon, child.node);
 	fd = files_before_removal(daemon, pair->parent[1], pair->name[1],
 				  pair->path[1]);
 	err = ucm_files_rename(&daemon->file_tree, pair->path[0], pair->path[1],
@@ -622,10 +632,15 @@ static int files_rename(struct ucm_account *account, fuse_ino_t parent,
 
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	pair.parent[0] = files_node(daemon, parent);
-	pair.parent[1] = files_node(daemon, newparent);
+	pair.parent[0] = ucm_files_node_of(daemon, parent);
+	pair.parent[1] = ucm_files_node_of(daemon, newparent);
 	pair.name[0] = name;
 	pair.name[1] = newname;
+	err = files_wait_for_marks(daemon, pair.parent[0], name);
+	if (!err)
+		err = files_wait_for_marks(daemon, pair.parent[1], newname);
+	if (err)
+		return err;
 	err = ucm_files_lock_pair(&daemon->nodes, &pair, &lock);
 	if (err)
 		return err;
@@ -636,10 +651,37 @@ static int files_rename(struct ucm_account *account, fuse_ino_t parent,
 
 /* ---- open files ---- */
 
-/* A file that has its descriptor gets its first open. Under file->lock. */
+/* The use of a file is noted where what was not used is to go: the kernel does
+ * it seldom, or not at all on some mounts. Under file->lock. */
+static void files_note_use(struct ucm_daemon *daemon,
+			   const struct ucm_handle *file)
+{
+	struct timespec times[2] = { { .tv_nsec = UTIME_NOW },
+				     { .tv_nsec = UTIME_OMIT } };
+	struct timespec now;
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (daemon->store->dirs.at[file->dir]->readonly ||
+	    ucm_files_path(&daemon->nodes,
+			   ucm_files_node_of(daemon, file->node), NULL, path) ||
+	    !ucm_files_quota_by_use(&daemon->file_tree, path) ||
+	    ucm_os_fstat(file->fd, &st))
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	if (ucm_time_ns(&now) - ucm_time_ns(&st.st_atim) > USE_NS)
+		ucm_os_utimens(file->fd, times);
+}
+
+/* A file that has its descriptor gets its first open. Under file->lock. Its
+ * node is held until the last close: that may be served after it was answered,
+ * when the kernel may have forgotten the node. */
 static void files_begin_file(fuse_req_t req, struct ucm_handle *file, int fd,
 			     unsigned dir, const struct stat *st, bool writes)
 {
+	struct ucm_daemon *daemon = ucm_daemon_of(req);
+
+	ucm_files_hold(&daemon->nodes, ucm_files_node_of(daemon, file->node));
 	file->fd = fd;
 	file->dir = (uint8_t)dir;
 	file->size = (uint64_t)st->st_size;
@@ -701,12 +743,14 @@ static int files_create(struct ucm_account *account, fuse_ino_t parent,
 			struct fuse_file_info *fi, struct fuse_entry_param *out)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *folder = files_node(daemon, parent);
+	struct ucm_files_node *folder = ucm_files_node_of(daemon, parent);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err =
-		ucm_files_lock_name(&daemon->nodes, folder, name, &lock, path);
+	int err = files_wait_for_room(daemon, folder, name);
 
+	if (!err)
+		err = ucm_files_lock_name(&daemon->nodes, folder, name, &lock,
+					  path);
 	if (err)
 		return err;
 	err = files_create_locked(account->req, folder, name, path, mode, fi,
@@ -800,10 +844,14 @@ static int files_open_locked(fuse_req_t req, struct ucm_files_node *node,
 	}
 	if (!err && fi->flags & O_TRUNC)
 		err = ucm_os_truncate(file->fd, 0);
-	if (!err)
+	if (!err) {
 		files_count_open(file, fi);
-	else if (!file->opens)
+		if (file->opens == 1)
+			files_note_use(daemon, file);
+	} else if (!file->opens) {
 		ucm_handle_close_file(daemon, file);
+		ucm_files_forget(&daemon->nodes, node, 1);
+	}
 	return err;
 }
 
@@ -812,7 +860,8 @@ static int files_open_node(fuse_req_t req, struct ucm_files_node *node,
 {
 	struct ucm_daemon *daemon = ucm_daemon_of(req);
 	struct ucm_handle *file =
-		ucm_handle_open(daemon, &files_handle, files_ino(daemon, node));
+		ucm_handle_open(daemon, &files_handle,
+				ucm_files_ino_of(daemon, node));
 	int err;
 
 	if (!file)
@@ -831,7 +880,7 @@ static int files_open(struct ucm_account *account, fuse_ino_t ino,
 		      struct fuse_file_info *fi)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	struct ucm_files_node *node = files_node(daemon, ino);
+	struct ucm_files_node *node = ucm_files_node_of(daemon, ino);
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
 	int err;
@@ -894,20 +943,22 @@ static int files_last_close(struct ucm_account *account,
 			    struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
+	struct ucm_files_node *node = ucm_files_node_of(daemon, file->node);
 	struct ucm_files made = { .dir = file->dir, .promise = file->promise };
 	int err = ucm_wait_for(&daemon->store->dirs, file->dir);
 
 	if (err)
 		return err;
-	if (file->writes &&
-	    !ucm_files_is_gone(&daemon->nodes, files_node(daemon, file->node)))
+	if (file->writes)
 		files_count_growth(daemon, file);
+	files_note_use(daemon, file);
 	ucm_files_written(&daemon->file_tree, &made,
 			  file->writes ? file->counted : 0);
 	file->promise = NULL;
 	/* stores through a mapping change times that the kernel remembers */
 	if (file->shared_write && file->backing_id)
 		ucm_notify_attr(daemon, file->node);
+	ucm_files_forget(&daemon->nodes, node, 1);
 	return 0;
 }
 
@@ -924,7 +975,7 @@ static int files_opendir(struct ucm_account *account, fuse_ino_t ino,
 {
 	struct folder *folder;
 
-	if (!files_node(account->daemon, ino)->is_dir)
+	if (!ucm_files_node_of(account->daemon, ino)->is_dir)
 		return -ENOTDIR;
 	folder = calloc(1, sizeof(*folder));
 	fi->fh = (uintptr_t)folder;
@@ -944,8 +995,9 @@ static int files_list_again(struct ucm_daemon *daemon, fuse_ino_t ino,
 {
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->nodes, files_node(daemon, ino),
-				      &lock, path);
+	int err = ucm_files_lock_node(&daemon->nodes,
+				      ucm_files_node_of(daemon, ino), &lock,
+				      path);
 
 	if (err)
 		return -ENOENT;
@@ -967,7 +1019,7 @@ static bool files_name_at(struct ucm_daemon *daemon, fuse_ino_t ino,
 	*out = (struct stat){ 0 };
 	if (off < 2) {
 		*name = off ? ".." : ".";
-		out->st_ino = files_node(daemon, ino)->ino;
+		out->st_ino = ucm_files_node_of(daemon, ino)->ino;
 		out->st_mode = S_IFDIR;
 		return true;
 	}
@@ -1002,8 +1054,9 @@ static int files_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 	struct ucm_daemon *daemon = account->daemon;
 	struct ucm_files_lock lock;
 	char path[PATH_MAX];
-	int err = ucm_files_lock_node(&daemon->nodes, files_node(daemon, ino),
-				      &lock, path);
+	int err = ucm_files_lock_node(&daemon->nodes,
+				      ucm_files_node_of(daemon, ino), &lock,
+				      path);
 
 	if (err)
 		return err == -ESTALE ? 0 : err; /* there is nothing to sync */
@@ -1012,75 +1065,83 @@ static int files_fsyncdir(struct ucm_account *account, fuse_ino_t ino)
 	return err;
 }
 
-/* ---- extended attributes of a file ---- */
+/* ---- quotas ---- */
 
-static int files_get_tier(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
+/* A lock that is not to be had at once is held by somebody who uses it. */
+static bool files_is_open(void *arg, const struct ucm_files_node *node)
 {
-	char path[PATH_MAX];
-	unsigned dir;
-	int err = files_where(daemon, ino, &dir, path);
+	struct ucm_daemon *daemon = arg;
+	struct ucm_handle *file =
+		ucm_handle_get(daemon, ucm_files_ino_of(daemon, node));
+	bool open = true;
 
-	if (err)
-		return err;
-	return snprintf(value, UCM_XATTR_MAX, "%s",
-			daemon->store->dirs.tier_of[dir]->name);
-}
-
-static int files_get_path(struct ucm_daemon *daemon, fuse_ino_t ino,
-			  char *value)
-{
-	char path[PATH_MAX];
-	unsigned dir;
-	int err = files_where(daemon, ino, &dir, path);
-
-	if (err)
-		return err;
-	err = snprintf(value, UCM_XATTR_MAX, "%s/%s",
-		       daemon->store->dirs.at[dir]->path, path);
-	return err < UCM_XATTR_MAX ? err : -ERANGE;
-}
-
-/* Of a folder: the tiers that do not answer, whose names it may lack. */
-static int files_get_missing(struct ucm_daemon *daemon, fuse_ino_t ino,
-			     char *value)
-{
-	const struct ucm_dirs *dirs = &daemon->store->dirs;
-	struct ucm_files_node *node = files_node(daemon, ino);
-	const struct ucm_tier *last = NULL;
-	struct ucm_files_mutes mutes;
-	struct ucm_files_lock lock;
-	char path[PATH_MAX];
-	int len = 0, err = node->is_dir ? ucm_files_lock_node(&daemon->nodes,
-							      node, &lock, path)
-					: -ENODATA;
-
-	if (err)
-		return err;
-	ucm_files_missing(&daemon->file_tree, path, &mutes);
-	ucm_files_unlock(&lock);
-	for (unsigned dir = 0; dir < dirs->num && len < UCM_XATTR_MAX; dir++) {
-		if (!ucm_files_is_mute(&mutes, dir) ||
-		    dirs->tier_of[dir] == last)
-			continue;
-		len += snprintf(value + len, (size_t)(UCM_XATTR_MAX - len),
-				"%s%s", last ? "," : "",
-				dirs->tier_of[dir]->name);
-		last = dirs->tier_of[dir];
+	if (!file)
+		return false;
+	if (!pthread_mutex_trylock(&file->lock)) {
+		open = file->opens;
+		pthread_mutex_unlock(&file->lock);
 	}
-	return !len ? -ENODATA : len < UCM_XATTR_MAX ? len : -ERANGE;
+	ucm_handle_put(daemon, file);
+	return open;
 }
 
-static const struct ucm_xattr files_xattrs[] = {
-	{ .name = UCM_XATTR_PREFIX "missing", .get = files_get_missing },
-	{ .name = UCM_XATTR_PREFIX "tier", .get = files_get_tier },
-	{
-		.name = UCM_XATTR_PREFIX "path",
-		.get = files_get_path,
-		.root_only = true,
-	},
-	{ 0 },
+/* Else stat(2) would go on to find it, from the kernel's memory. */
+static void files_evicted(void *arg, const struct ucm_files_node *node)
+{
+	struct ucm_daemon *daemon = arg;
+
+	ucm_notify_attr(daemon, ucm_files_ino_of(daemon, node));
+}
+
+/* Those that are written to at this moment, and closed again, may be left
+ * out. */
+static void files_settle_all(void *arg)
+{
+	struct ucm_daemon *daemon = arg;
+	size_t num;
+	fuse_ino_t *nodes = ucm_handles_open_of(daemon, &files_handle, &num);
+
+	for (size_t i = 0; i < num; i++) {
+		struct ucm_handle *file = ucm_handle_get(daemon, nodes[i]);
+
+		if (!file)
+			continue;
+		if (!pthread_mutex_trylock(&file->lock)) {
+			if (file->opens && file->fd >= 0 && file->writes)
+				files_count_growth(daemon, file);
+			pthread_mutex_unlock(&file->lock);
+		}
+		ucm_handle_put(daemon, file);
+	}
+	free(nodes);
+}
+
+const struct ucm_files_quota_ops ucm_files_quota_hooks = {
+	.is_open = files_is_open,
+	.removed = files_evicted,
+	.settle = files_settle_all,
 };
+
+/* In a marked folder df shows its quota. */
+static void files_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 struct statvfs *st)
+{
+	struct ucm_files_mark_info mark;
+	uint64_t unit = st->f_frsize ? st->f_frsize : 1, left;
+	char path[PATH_MAX];
+
+	if (ucm_files_path(&daemon->nodes, ucm_files_node_of(daemon, ino), NULL,
+			   path) ||
+	    !ucm_files_quota_of(&daemon->file_tree, path, &mark))
+		return;
+	left = mark.quota > mark.used ? (mark.quota - mark.used) / unit : 0;
+	if (mark.quota / unit < st->f_blocks)
+		st->f_blocks = mark.quota / unit;
+	if (left < st->f_bfree)
+		st->f_bfree = left;
+	if (left < st->f_bavail)
+		st->f_bavail = left;
+}
 
 static const struct ucm_handle_ops files_handle = {
 	.write = ucm_handle_write,
@@ -1095,7 +1156,8 @@ const struct ucm_node_ops ucm_files_ops = {
 	.remembers_absence = true,
 	.moved_by_copy = true,
 	.asks_all = true,
-	.xattrs = files_xattrs,
+	.xattrs = ucm_files_xattrs,
+	.narrow = files_narrow,
 	.getattr = files_getattr,
 	.setattr = files_setattr,
 	.forget = files_forget,

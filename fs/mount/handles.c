@@ -278,6 +278,28 @@ void ucm_handle_put(struct ucm_daemon *daemon, struct ucm_handle *file)
 		free_file(daemon, file);
 }
 
+fuse_ino_t *ucm_handles_open_of(struct ucm_daemon *daemon,
+				const struct ucm_handle_ops *ops,
+				size_t *num_out)
+{
+	struct ucm_handles *files = &daemon->files;
+	fuse_ino_t *nodes;
+	size_t num = 0;
+
+	pthread_mutex_lock(&files->lock);
+	nodes = calloc(files->num + 1, sizeof(*nodes));
+	for (unsigned i = 0; nodes && i < HEADS; i++) {
+		for (struct ucm_handle *file = files->by_node[i]; file;
+		     file = file->next_node) {
+			if (file->ops == ops)
+				nodes[num++] = file->node;
+		}
+	}
+	pthread_mutex_unlock(&files->lock);
+	*num_out = num;
+	return nodes;
+}
+
 int ucm_handle_commit(const struct ucm_account *within, struct ucm_handle *file,
 		      int fd, const struct ucm_key *key,
 		      enum ucm_commit_when when)

@@ -47,6 +47,7 @@ struct ucm_xattr {
 		   const char *value, size_t size);
 	bool root_only;
 	bool unlisted; /* for our own programs */
+	bool removed_as_empty; /* it is set to "" when removed, not to "0" */
 };
 
 /* Calls return 0 or -errno. Node ids are of the kind. Where they would keep a
@@ -70,6 +71,10 @@ struct ucm_node_ops {
 	/* NULL: what changes nothing succeeds, all else is -EPERM. */
 	int (*setattr)(struct ucm_account *account, fuse_ino_t ino,
 		       const struct stat *attr, int to_set);
+	/* What df is to say of it, which was that of the whole mount. NULL:
+	 * that is right. */
+	void (*narrow)(struct ucm_daemon *daemon, fuse_ino_t ino,
+		       struct statvfs *st);
 	/* What setattr and setxattr are accounted to. NULL: no block. */
 	void (*note)(struct ucm_account *account, fuse_ino_t ino);
 	/* NULL: nothing need be forgotten. */
@@ -134,6 +139,26 @@ extern const struct ucm_node_ops ucm_control_dir_ops; /* .ucmfs */
 extern const struct ucm_node_ops ucm_control_ops;     /* a file of it */
 extern const struct ucm_node_ops ucm_files_ops;	      /* files/ */
 
+/* A node of files/ (fs/files/node.h) and its number. */
+static inline struct ucm_files_node *
+ucm_files_node_of(struct ucm_daemon *daemon, fuse_ino_t ino)
+{
+	uint64_t value = ucm_node_value(ino);
+
+	return value ? (struct ucm_files_node *)(uintptr_t)value
+		     : &daemon->nodes.root;
+}
+
+static inline fuse_ino_t ucm_files_ino_of(struct ucm_daemon *daemon,
+					  const struct ucm_files_node *node)
+{
+	return node == &daemon->nodes.root
+		       ? ucm_node_make(UCM_NODE_TREE, 0)
+		       : ucm_node_make(UCM_NODE_TREE, (uintptr_t)node);
+}
+
+extern const struct ucm_xattr ucm_files_xattrs[]; /* files_xattr.c */
+
 /* The table of a node, never NULL (kinds.c). */
 const struct ucm_node_ops *ucm_node_ops_of(fuse_ino_t ino);
 
@@ -192,6 +217,8 @@ void ucm_staging_list(struct ucm_listing *list, fuse_ino_t bucket, off_t off);
 
 /* After the store is open, before anything is served. */
 int ucm_files_ops_init(struct ucm_daemon *daemon);
+/* What the quotas of its folders have to know of the mount. */
+extern const struct ucm_files_quota_ops ucm_files_quota_hooks;
 /* files/ itself, as it stands in the root. */
 int ucm_files_ops_root(struct ucm_daemon *daemon, struct fuse_entry_param *out);
 

@@ -309,6 +309,48 @@ static void put_tiers(struct ucm_prom *prom, const struct ucm_store *store)
 	put_tier_counters(prom, store);
 }
 
+/* ---- marked folders of files/ ---- */
+
+#define for_each_mark(mark, marks, num)                                        \
+	for (const struct ucm_files_mark_info *mark = (marks);                 \
+	     mark < (marks) + (num); mark++)
+
+static void put_mark(struct ucm_prom *prom,
+		     const struct ucm_files_mark_info *mark, uint64_t value)
+{
+	char number[12];
+
+	snprintf(number, sizeof(number), "%u", mark->number);
+	ucm_prom_u64(prom, LABELS("folder", number), value);
+}
+
+/* By the number of the mark: names of folders are not for everyone. */
+static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
+{
+	struct ucm_files_mark_info *marks;
+	size_t num = ucm_files_marks(tree, &marks);
+
+	ucm_prom_family(prom, "ucmfs_folder_quota_bytes", "gauge",
+			"most that the files of a marked folder may take");
+	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->quota);
+	ucm_prom_family(prom, "ucmfs_folder_used_bytes", "gauge",
+			"what the files of a marked folder take on disk");
+	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->used);
+	ucm_prom_family(prom, "ucmfs_folder_files_evicted_total", "counter",
+			"files removed for the quota of their folder");
+	for_each_mark(mark, marks, num)
+		put_mark(prom, mark, mark->files_evicted);
+	ucm_prom_family(prom, "ucmfs_folder_bytes_evicted_total", "counter",
+			"what these took on disk");
+	for_each_mark(mark, marks, num)
+		put_mark(prom, mark, mark->bytes_evicted);
+	ucm_prom_family(prom, "ucmfs_folder_files_refused_total", "counter",
+			"files not made, as the quota was used up and nothing "
+			"might go");
+	for_each_mark(mark, marks, num) put_mark(prom, mark, mark->refused);
+	ucm_files_marks_free(marks, num);
+}
+
 /* ---- requests ---- */
 
 static void put_times(struct ucm_prom *prom, const struct ucm_opstats *ops)
@@ -397,6 +439,7 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 		    ucm_counted(&daemon->store->dirs.io_errors));
 	put_index(&prom, daemon->store);
 	put_tiers(&prom, daemon->store);
+	put_quotas(&prom, &daemon->file_tree);
 	put_times(&prom, daemon->ops);
 	put_errors(&prom, daemon->ops);
 	put_log(&prom);

@@ -393,12 +393,16 @@ void ucm_op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 static void serve_statfs(struct ucm_request *r)
 {
+	const struct ucm_node_ops *ops = ucm_node_ops_of(r->ino);
 	struct ucm_store *store = r->account.daemon->store;
 
 	r->answer = UCM_ANSWER_STATFS;
 	r->err = ucm_wait_for_any(&store->dirs);
-	if (!r->err)
-		ucm_store_statvfs(store, &r->u.vfs);
+	if (r->err)
+		return;
+	ucm_store_statvfs(store, &r->u.vfs);
+	if (ops->narrow)
+		ops->narrow(r->account.daemon, r->ino, &r->u.vfs);
 }
 
 void ucm_op_statfs(fuse_req_t req, fuse_ino_t ino)

@@ -129,13 +129,15 @@ static void serve_setxattr(struct ucm_request *r)
 	r->err = -EOPNOTSUPP;
 	if (attr && attr->set)
 		r->err = attr->set(r->account.daemon, r->ino, r->in,
-				   r->in_size);
+				   r->number && attr->removed_as_empty
+					   ? 0
+					   : r->in_size);
 	if (r->err != -EINPROGRESS && ops->note)
 		ops->note(&r->account, r->ino);
 }
 
 static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
-		      const char *value, size_t size)
+		      const char *value, size_t size, bool removes)
 {
 	struct ucm_request r;
 
@@ -143,6 +145,7 @@ static void xattr_set(fuse_req_t req, fuse_ino_t ino, const char *name,
 	r.name = name;
 	r.in = value;
 	r.in_size = size;
+	r.number = removes;
 	ucm_request_run_on_node(&r);
 }
 
@@ -150,10 +153,10 @@ void ucm_op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		     const char *value, size_t size, int flags)
 {
 	(void)flags;
-	xattr_set(req, ino, name, value, size);
+	xattr_set(req, ino, name, value, size, false);
 }
 
 void ucm_op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	xattr_set(req, ino, name, "0", 1);
+	xattr_set(req, ino, name, "0", 1, true);
 }

@@ -435,6 +435,14 @@ static void start_keeping(struct ucm_daemon *daemon)
 			    strerror(-err));
 }
 
+static int start_quotas(struct ucm_daemon *daemon)
+{
+	daemon->quota_ops = ucm_files_quota_hooks;
+	daemon->quota_ops.arg = daemon;
+	return ucm_files_quotas_start(&daemon->file_tree, &daemon->nodes,
+				      &daemon->quota_ops);
+}
+
 static int serve(struct ucm_daemon *daemon)
 {
 	/* what may fail comes while somebody waits for our exit status */
@@ -442,6 +450,8 @@ static int serve(struct ucm_daemon *daemon)
 
 	if (!err)
 		ucm_files_recover(&daemon->file_tree);
+	if (!err)
+		err = ucm_files_quotas_open(&daemon->file_tree);
 	if (!err)
 		err = go_to_background(daemon->options);
 	if (err)
@@ -459,6 +469,8 @@ static int serve(struct ucm_daemon *daemon)
 		err = ucm_store_start(daemon->store);
 	if (!err)
 		err = ucm_files_count_start(&daemon->file_tree);
+	if (!err)
+		err = start_quotas(daemon);
 	if (!err)
 		err = loop(daemon);
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));
@@ -542,8 +554,11 @@ static int mount_and_serve(struct ucm_daemon *daemon)
 			flush_last(daemon);
 		/* it uses the session, and losses use us */
 		ucm_store_quiet(daemon->store);
-		daemon->store->left = !ucm_crews_close(
-			daemon, daemon->store->close_ms);
+		/* some of the crews' requests wait for its thread */
+		daemon->store->left = !ucm_files_quotas_stop(
+			&daemon->file_tree, daemon->store->close_ms);
+		if (!ucm_crews_close(daemon, daemon->store->close_ms))
+			daemon->store->left = true;
 		ucm_files_count_stop(&daemon->file_tree);
 		if (!ucm_notify_stop(daemon))
 			daemon->store->left = true;
@@ -583,6 +598,7 @@ static void daemon_fini(struct ucm_daemon *daemon)
 	daemon->session = NULL;
 	ucm_crews_close(daemon, 0);
 	ucm_handles_fini(daemon);
+	ucm_files_quotas_close(&daemon->file_tree);
 	ucm_files_nodes_fini(&daemon->nodes);
 	ucm_opstats_free(daemon->ops);
 	free(daemon);

@@ -210,6 +210,37 @@ static json_t *index_json(struct ucm_store *store)
 	return json;
 }
 
+static json_t *quota_json(const struct ucm_files_mark_info *mark)
+{
+	json_t *json = json_object();
+
+	json_object_set_new(json, "folder", text_json(mark->path));
+	put_number(json, "number", mark->number);
+	put_number(json, "quota_bytes", mark->quota);
+	put_number(json, "used_bytes", mark->used);
+	json_object_set_new(json, "counted", json_boolean(mark->counted));
+	json_object_set_new(json, "order",
+			    json_string(ucm_files_orders[mark->order]));
+	put_number(json, "grace_s", mark->grace_s);
+	put_number(json, "files_evicted", mark->files_evicted);
+	put_number(json, "bytes_evicted", mark->bytes_evicted);
+	put_number(json, "files_refused", mark->refused);
+	return json;
+}
+
+/* Of the marked folders of files/. */
+static json_t *quotas_json(struct ucm_files_tree *tree)
+{
+	struct ucm_files_mark_info *marks;
+	size_t num = ucm_files_marks(tree, &marks);
+	json_t *json = json_array();
+
+	for (size_t i = 0; i < num; i++)
+		json_array_append_new(json, quota_json(&marks[i]));
+	ucm_files_marks_free(marks, num);
+	return json;
+}
+
 char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 {
 	json_t *json = json_object();
@@ -230,6 +261,7 @@ char *ucm_stats_text(struct ucm_daemon *daemon, size_t *len)
 	json_object_set_new(json, "operations", operations_json(daemon->ops));
 	json_object_set_new(json, "tiers", tiers_json(daemon->store));
 	json_object_set_new(json, "spaces", spaces_json(daemon->store));
+	json_object_set_new(json, "quotas", quotas_json(&daemon->file_tree));
 	dump = json_dumps(json, JSON_INDENT(2));
 	json_decref(json);
 	if (!dump)

@@ -15,6 +15,7 @@
  *   .ucmfs/tmp/           files being written
  *   .ucmfs/quarantine/    torn and damaged blocks, never deleted by us
  *   .ucmfs/both.N         a file of files/ that is being renamed over another
+ *   .ucmfs/quotas         the marked folders of files/, see quota.h
  *   .ucmfs/pinned/        one empty file for each pinned block
  *
  * Its descriptors are for files/, which is a tree of directories and no medium,

@@ -4,6 +4,7 @@
 system, call by call, without either.
 
     fs_tier.py vllm ROOT THREADS CHUNKS      store and load at once, and verify
+    fs_tier.py bounded ROOT THREADS CHUNKS   the same, where old chunks go
     fs_tier.py lmcache ROOT THREADS KEYS     several writers of each key
     fs_tier.py versions ROOT THREADS ROUNDS  a name that is replaced, and read
 
@@ -154,6 +155,36 @@ def vllm(root, num_threads, num_chunks):
     print("O_DIRECT" if tier.direct else "buffered")
 
 
+def bounded(root, num_threads, num_chunks):
+    """A chunk is whole or absent; of those that were stored last all are
+    there."""
+    tier = Tier(root)
+    keys = [key_of(i) for i in range(num_chunks)]
+    stored = threading.Event()
+
+    def write(keys):
+        for key in keys:
+            tier.store(key)
+
+    def read():
+        while not stored.is_set():
+            for key in keys:
+                try:
+                    if tier.has(key):
+                        tier.load(key)
+                except FileNotFoundError:
+                    pass  # it has gone since
+
+    writers = [start(write, keys[i::num_threads]) for i in range(num_threads)]
+    readers = [start(read) for _ in range(num_threads)]
+    join(writers)
+    stored.set()
+    join(readers)
+    for key in [key_of(num_chunks + i) for i in range(4)]:
+        tier.store(key)
+        tier.load(key)
+
+
 # ---- LMCache ----
 
 HEADER = 28
@@ -231,7 +262,8 @@ def versions(root, num_threads, rounds):
 
 
 def main():
-    run = {"vllm": vllm, "lmcache": lmcache, "versions": versions}
+    run = {"vllm": vllm, "bounded": bounded, "lmcache": lmcache,
+           "versions": versions}
     run[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     for error in errors[:10]:
         print(error)
