@@ -11,8 +11,9 @@ import json
 import os
 import pathlib
 import subprocess
+import time
 import unittest
-from typing import Any, List
+from typing import Any, Callable, List
 
 from mount import Mount
 
@@ -59,6 +60,14 @@ class Client:
         return json.loads(lines[-1])
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > end:
+            raise AssertionError("it does not come to that in 30 s")
+        time.sleep(0.01)
+
+
 class OnFiles(unittest.TestCase):
     """self.mount serves two directories; each test has its own folder."""
 
@@ -77,6 +86,25 @@ class OnFiles(unittest.TestCase):
     def remount(self) -> None:
         self.mount.stop()
         self.mount.start()
+
+    def check_quota(self, size: int) -> None:
+        """Files have gone for the quota, and it is kept to: in the tiers, too.
+        Nobody was refused a file."""
+        wait_until(lambda: self.taken() <= size)
+        seen = self.mount.quota_of(self.root)
+        self.assertLessEqual(seen["used_bytes"], size)
+        self.assertGreater(seen["files_evicted"], 0)
+        self.assertEqual(seen["files_refused"], 0)
+
+    def taken(self) -> int:
+        """Bytes that files of this test take in the tiers."""
+        total = 0
+        for path in self.behind("*"):
+            try:
+                total += path.lstat().st_blocks * 512 * path.is_file()
+            except FileNotFoundError:
+                pass  # gone since it was listed
+        return total
 
     def behind(self, pattern: str) -> List[pathlib.Path]:
         """Files of this test in the tiers."""

@@ -5,7 +5,7 @@
 
 STORE: connector, connector-direct (FSConnector behind a RemoteBackend), disk,
 disk-direct (LocalDiskBackend), fs, fs-direct, fs_native, fs_native-direct (L2
-adapters); each in a folder of its name below ROOT. "store" puts chunks whose
+adapters); each in a folder of its name below ROOT. CHUNKS: how many, or FIRST:END, by their numbers. "store" puts chunks whose
 bytes follow from their numbers; "load" looks all of them up, loads them and
 compares. A JSON object on stdout says for each store what came of it. Each run
 is a process of its own: nothing but the files connects them.
@@ -244,12 +244,14 @@ def run(what: str, root: str, numbers: List[int], kind: str) -> Dict[str, int]:
 
 
 def main() -> None:
-    what, root, num = sys.argv[1:4]
+    what, root, chunks = sys.argv[1:4]
+    first, _, end = chunks.rpartition(":")
+    numbers = list(range(int(first or 0), int(end)))
     seen = {}
     for kind in sys.argv[4:]:
         folder = os.path.join(root, kind)
         os.makedirs(folder, exist_ok=True)
-        seen[kind] = run(what, folder, list(range(int(num))), kind)
+        seen[kind] = run(what, folder, numbers, kind)
     print(json.dumps(seen))
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import json
 import os
 import pathlib
 import select
@@ -176,6 +177,20 @@ class Mount:
     def _release(self) -> None:
         while self.is_mounted():
             subprocess.run(["umount", "-l", self.path], check=True)
+
+    def set_quota(self, folder: str, size: int, grace_s: int = 0) -> None:
+        """Of a folder of files/, by its path in the mount; it is made."""
+        os.makedirs(folder, exist_ok=True)
+        for name, value in (("quota", size), ("grace", grace_s)):
+            os.setxattr(folder, f"user.ucmfs.{name}", str(value).encode())
+
+    def quota_of(self, folder: str) -> Dict[str, int]:
+        """What stats.json says of it."""
+        path = os.path.join(self.path, ".ucmfs", "stats.json")
+        stats = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        (found,) = [quota for quota in stats["quotas"] if quota["folder"] ==
+                    os.path.relpath(folder, self.path)]
+        return found
 
     def blocks(self, space: Optional[str] = None) -> Dict[str, str]:
         """Committed blocks in the tiers: hex id to the path of its file."""

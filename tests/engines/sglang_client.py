@@ -3,6 +3,8 @@
 
     sglang_client.py store|load ROOT PAGES
 
+PAGES: how many, or FIRST:END, by their numbers.
+
 "store" puts pages whose bytes follow from their numbers, "load" looks all of
 them up, loads them and compares; a JSON object on stdout says what came of it.
 """
@@ -48,7 +50,8 @@ def open_store() -> HiCacheFile:
         is_page_first_layout=False, model_name="org/tiny-model"))
 
 
-def load(store: HiCacheFile, keys: List[str]) -> Dict[str, int]:
+def load(store: HiCacheFile, numbers: List[int]) -> Dict[str, int]:
+    keys = [key_of(i) for i in numbers]
     pages = [torch.zeros(SHAPE, dtype=torch.bfloat16) for _ in keys]
     found = store.batch_get(keys, pages)
     return {
@@ -57,18 +60,19 @@ def load(store: HiCacheFile, keys: List[str]) -> Dict[str, int]:
         "right": sum(page is not None and
                      torch.equal(page.view(torch.int16),
                                  page_of(i).view(torch.int16))
-                     for i, page in enumerate(found)),
+                     for i, page in zip(numbers, found)),
     }
 
 
 def main() -> None:
-    what, _, num = sys.argv[1:]
-    store, keys = open_store(), [key_of(i) for i in range(int(num))]
+    what, _, pages = sys.argv[1:]
+    first, _, end = pages.rpartition(":")
+    store, numbers = open_store(), list(range(int(first or 0), int(end)))
     if what == "store":
-        pages = [page_of(i) for i in range(len(keys))]
-        print(json.dumps({"stored": store.batch_set(keys, pages)}))
+        print(json.dumps({"stored": store.batch_set(
+            [key_of(i) for i in numbers], [page_of(i) for i in numbers])}))
     else:
-        print(json.dumps(load(store, keys)))
+        print(json.dumps(load(store, numbers)))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from files_suite import Client, OnFiles
 from mount import Mount
 
 CHUNKS = 16
+CHUNK_BYTES = 512 << 10
 DISK = ["disk", "disk-direct"]
 STORES = ["connector", "connector-direct", "fs", "fs-direct", "fs_native",
           "fs_native-direct"]
@@ -19,12 +20,14 @@ ALL_RIGHT = {"found": CHUNKS, "absent_found": 0, "loaded": CHUNKS,
              "right": CHUNKS}
 
 
-def start(what: str, root: str, stores: List[str]) -> Client:
-    return Client("lmcache_client.py", what, root, str(CHUNKS), *stores)
+def start(what: str, root: str, stores: List[str],
+          chunks: str = str(CHUNKS)) -> Client:
+    return Client("lmcache_client.py", what, root, chunks, *stores)
 
 
-def run(what: str, root: str, stores: List[str]) -> Dict[str, Any]:
-    return start(what, root, stores).result()
+def run(what: str, root: str, stores: List[str],
+        chunks: str = str(CHUNKS)) -> Dict[str, Any]:
+    return start(what, root, stores, chunks).result()
 
 
 class LMCache(OnFiles):
@@ -53,6 +56,26 @@ class LMCache(OnFiles):
         loaded = run("load", self.root, stores)
         for name in stores:
             self.assertEqual(loaded[name], ALL_RIGHT, name)
+
+
+    def test_past_a_quota(self) -> None:
+        """Twice as much is stored: half of it stays, the newer one."""
+        quota = CHUNKS * CHUNK_BYTES + CHUNK_BYTES // 2
+        for name in ["connector", "fs", "fs_native", "fs_native-direct"]:
+            with self.subTest(store=name):
+                folder = self.root
+                self.root = os.path.join(folder, name)
+                self.mount.set_quota(self.root, quota)
+                for chunks in (f"0:{CHUNKS}", f"{CHUNKS}:{2 * CHUNKS}"):
+                    self.assertEqual(run("store", folder, [name], chunks),
+                                     {name: {"stored": True}})
+                self.check_quota(quota)
+                newer = run("load", folder, [name],
+                            f"{CHUNKS}:{2 * CHUNKS}")[name]
+                self.assertGreaterEqual(newer["right"], CHUNKS - 2)
+                self.assertEqual(newer["found"], newer["right"])
+                self.assertEqual(newer["loaded"], newer["right"])
+                self.root = folder
 
 
 class Full(unittest.TestCase):

@@ -10,8 +10,8 @@ import unittest
 from typing import Any, Dict, List
 
 from mount import Mount
-from scenarios import Scenarios
-from suite import generate
+from scenarios import Scenarios, wait_until
+from suite import SETTLE, generate
 
 
 class Files(Scenarios, unittest.TestCase):
@@ -35,6 +35,30 @@ class Files(Scenarios, unittest.TestCase):
     def stored(mount: Mount) -> List[str]:
         return [str(path) for tier in mount.tiers
                 for path in pathlib.Path(tier).rglob("*_g*/*.bin")]
+
+    def test_past_a_quota(self) -> None:
+        """Twice as much is stored: the tokens stay right, and of what was
+        stored last all is found."""
+        total = sum(os.stat(path).st_blocks * 512
+                    for path in self.stored(self.filled))
+        mount = self.new_mount(filled=False)
+        folder = os.path.join(mount.path, "files", "vllm")
+        mount.set_quota(folder, total // 2)
+        last = "middle"
+        steps = []
+        for name in ["branch", "twig", "long", "short", "exact", last]:
+            steps += [generate(name), SETTLE]
+        *stored, _, again, _ = self.run_engine(
+            mount, steps + [self.forget(), generate(last), SETTLE])
+        for result in stored[::2]:
+            self.check_tokens(result)
+        self.check_all_cached(again)
+        wait_until(lambda: mount.quota_of(folder)["used_bytes"] <= total // 2)
+        seen = mount.quota_of(folder)
+        self.assertGreater(seen["files_evicted"], 0)
+        self.assertEqual(seen["files_refused"], 0)
+        self.assertLessEqual(sum(os.stat(path).st_blocks * 512
+                                 for path in self.stored(mount)), total // 2)
 
     def test_wrong_bytes_change_the_tokens(self) -> None:
         mount = self.new_mount()
