@@ -19,6 +19,10 @@
  * candidates; a parent is asked for whenever its child is, so that it is worth
  * no less.
  *
+ * A new block that finds no room takes what leaves at once: in a directory what
+ * has another place, in the lowest tier what is evicted; and where there is
+ * none, the leaf that is worth least in a faster tier.
+ *
  * What is held (hold.h) may not go. It is looked at when it is taken, not when it
  * is drawn: only few blocks are held, and asking takes a lock.
  */
@@ -58,18 +62,22 @@ struct drawing {
 	struct ucm_victims *victims;
 	unsigned dir;
 	bool is_lowest;
+	bool leaves; /* no other is a candidate */
 	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
 	unsigned num_vain;
 };
 
-static struct drawing draw_from(struct ucm_store *store, unsigned dir)
+static struct drawing draw_from(struct ucm_store *store, unsigned dir,
+				enum ucm_evict_how how)
 {
+	bool is_lowest = !ucm_tier_below(store, store->dirs.tier_of[dir]);
+
 	return (struct drawing){
 		.store = store,
 		.victims = &store->victims[dir],
 		.dir = dir,
-		.is_lowest = !ucm_tier_below(store,
-					     store->dirs.tier_of[dir]),
+		.is_lowest = is_lowest,
+		.leaves = is_lowest || how == UCM_EVICT_LEAVES,
 	};
 }
 
@@ -108,7 +116,7 @@ static bool may_go(const struct drawing *drawing,
 	return has_place(entry, drawing->dir) && knows_pins(drawing, entry) &&
 	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
 				 UCM_ENTRY_WRITABLE)) &&
-	       !(drawing->is_lowest && entry->children);
+	       !(drawing->leaves && entry->children);
 }
 
 static bool was_vain(const struct drawing *drawing, ucm_ref ref)
@@ -260,7 +268,8 @@ static bool is_worth_moving(struct ucm_store *store,
 		return true;
 	worth = ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
 	for (unsigned i = 0; i < to->num_dirs; i++) {
-		struct drawing drawing = draw_from(store, to->first + i);
+		struct drawing drawing = draw_from(store, to->first + i,
+						   UCM_EVICT_MOVING);
 
 		if (pick(&drawing, true, &ref, &least) && worth > least)
 			return true;
@@ -347,6 +356,8 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 		return ucm_store_drop_place(store, ref, drawing->dir, freed);
 	if (!below)
 		return evict_whole(drawing, ref, entry, freed);
+	if (how == UCM_EVICT_LEAVES)
+		return evict_whole(drawing, ref, entry, freed);
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or somebody would wait */
 	err = move_down(drawing, ref, entry, below, pace, freed);
@@ -400,7 +411,7 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		    enum ucm_evict_how how, const struct ucm_move *pace,
 		    uint64_t *freed)
 {
-	struct drawing drawing = draw_from(store, dir);
+	struct drawing drawing = draw_from(store, dir, how);
 
 	*freed = 0;
 	if (!store->value.policy || store->dirs.at[dir]->readonly)
@@ -423,7 +434,7 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 /* ---- for a new block ---- */
 
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
-			 uint64_t bytes)
+			 uint64_t bytes, enum ucm_evict_how how)
 {
 	int err = -ENOSPC;
 
@@ -432,23 +443,32 @@ static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 
 		err = ucm_evict_bytes(store, tier->first + i,
 				      ucm_pressure_lack(store, tier->first + i, bytes),
-				      UCM_EVICT_AT_ONCE, NULL, &freed);
+				      how, NULL, &freed);
 		if (freed)
 			ucm_pressure_raise(store, tier->first + i);
 	}
 	return err;
 }
 
-int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
+static int evict_in_tiers(struct ucm_store *store, uint64_t bytes,
+			  enum ucm_evict_how how)
 {
 	int err = -ENOSPC;
 
 	for (unsigned i = 0; i < store->dirs.num_tiers && err; i++) {
 		if (store->dirs.tiers[i].write_mode != UCM_WRITE_AROUND)
 			err = evict_in_tier(store, &store->dirs.tiers[i],
-					    bytes);
+					    bytes, how);
 	}
 	return err ? -ENOSPC : 0;
+}
+
+/* The lowest tier may be full of parents, whose children are in faster ones. */
+int ucm_evict_for(struct ucm_store *store, uint64_t bytes)
+{
+	int err = evict_in_tiers(store, bytes, UCM_EVICT_AT_ONCE);
+
+	return err ? evict_in_tiers(store, bytes, UCM_EVICT_LEAVES) : 0;
 }
 
 /* ---- why not ---- */

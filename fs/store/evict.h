@@ -25,7 +25,9 @@ void ucm_victims_fini(struct ucm_victims *victims);
 
 /* What to do with a block that is in the way. */
 enum ucm_evict_how {
-	UCM_EVICT_AT_ONCE, /* somebody waits: nothing is copied */
+	UCM_EVICT_AT_ONCE, /* somebody waits: nothing is copied, nor lost that
+			    * could be moved */
+	UCM_EVICT_LEAVES,  /* the same, but blocks may go that are no parents */
 	UCM_EVICT_MOVING,  /* it is moved to a lower tier, if it is worth that */
 };
 
