@@ -750,7 +750,8 @@ static bool is_balanced(void *arg)
 		if (entry.dir != order[0] || entry.copy)
 			return false;
 	}
-	return !atomic_load(&fx_set->dirs.at[1]->writing);
+	return !atomic_load(&fx_set->dirs.at[0]->writing) &&
+	       !atomic_load(&fx_set->dirs.at[1]->writing);
 }
 
 UNIT_TEST(a_new_directory_gets_its_part)
