@@ -12,9 +12,9 @@
 
 #include <fcntl.h>
 #include <linux/ioprio.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,15 +60,13 @@ bool ucm_process_goes_on(pid_t pid)
 	       !(flags & PF_EXITING);
 }
 
-#define NICE 5
-
 void ucm_process_give_way(bool idle)
 {
 	int class = idle ? IOPRIO_CLASS_IDLE : IOPRIO_CLASS_BE;
-	pid_t tid = (pid_t)syscall(SYS_gettid);
+	const struct sched_param none = { 0 };
 
 	/* where it is refused, or means nothing, all goes on as before */
-	(void)setpriority(PRIO_PROCESS, (id_t)tid, NICE);
+	(void)sched_setscheduler(0, idle ? SCHED_IDLE : SCHED_BATCH, &none);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(class, 7));
 }

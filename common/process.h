@@ -13,8 +13,8 @@
  */
 bool ucm_process_goes_on(pid_t pid);
 
-/* Of this thread: nobody waits for what it does. Others come first, where the
- * kernel or a disk has to choose; idle: also all others that use the disk. */
+/* Of this thread: whoever wakes up does not wait for it. idle: it runs, and uses
+ * the disk, where nobody else wants to. */
 void ucm_process_give_way(bool idle);
 
 #endif

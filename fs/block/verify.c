@@ -12,7 +12,7 @@
 #include "common/align.h"
 #include "common/cleanup.h"
 
-#define CHUNK (1u << 20)
+#define CHUNK (1u << 18)
 #define ALIGN ((uint64_t)UCM_BLOCK_PAGE) /* of memory, offset and length */
 
 /* The first bytes of a file, as many as its extension takes. */

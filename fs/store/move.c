@@ -156,6 +156,8 @@ static int move_finish_file(struct moving *m)
 	if (!err &&
 	    m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
 		err = ucm_file_flush(&m->target);
+	if (!err && m->move->keep)
+		ucm_file_start_writing(&m->target);
 	if (!err && m->move->durable)
 		err = ucm_file_sync(&m->target);
 	if (!err)
@@ -262,7 +264,10 @@ static int move_to_new_file(struct moving *m)
 	}
 	if (!m->temp.committed)
 		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
-	ucm_file_close(&m->target);
+	if (!err && m->move->keep)
+		*m->move->keep = m->target;
+	else
+		ucm_file_close(&m->target);
 	ucm_promise_end(m->temp.promise);
 	return err;
 }

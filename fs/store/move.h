@@ -17,6 +17,9 @@ struct ucm_move {
 	bool durable; /* on disk before anybody is told */
 	bool within;  /* to another directory of the tier, if it is there */
 	bool open;    /* its writer may have it open: it has just closed it */
+	/* The new file stays open, for the caller to sync and close: so many can be
+	 * copied before the first one is waited for. NULL: it is closed. */
+	struct ucm_file *keep;
 	/* Called for the bytes that have been copied, and may wait: how fast is
 	 * its affair. NULL: at full speed. */
 	void (*pace)(void *arg, uint64_t bytes);

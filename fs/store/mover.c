@@ -275,15 +275,29 @@ static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
 	return entry->dir == walk->dir || entry->copy == walk->dir + 1;
 }
 
+/* Copied, and not known to be on disk. */
+struct copied {
+	ucm_ref ref;
+	struct ucm_file file;
+};
+
+#define COPIED_MAX 16u
+
+struct drain {
+	struct walk walk;
+	unsigned num;
+	struct copied copied[COPIED_MAX];
+};
+
 /* To the same tier, the next one below, or the next one above. */
-static int drain_block(struct ucm_movers *movers, ucm_ref ref,
-		       struct ucm_tier *home)
+static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
+		      struct ucm_tier *home, struct ucm_file *file)
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move move = {
 		.to = home,
-		.durable = true,
 		.within = true,
+		.keep = file,
 		.pace = mover_pace,
 		.arg = movers,
 	};
@@ -302,44 +316,96 @@ static int drain_block(struct ucm_movers *movers, ucm_ref ref,
 	return err;
 }
 
+static void drain_leave(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	int err = ucm_store_drop_place(store, ref, dir, NULL);
+
+	if (err)
+		ucm_debug(MOVE, 2, "%s: a block stays: %s",
+			  store->dirs.at[dir]->path, strerror(-err));
+}
+
+/* What was copied is on disk before it leaves where it was. A failure is not
+ * asked for again: that copy is no good. */
+static void drain_settle(struct drain *drain)
+{
+	struct ucm_store *store = drain->walk.movers->store;
+
+	for (unsigned i = 0; i < drain->num; i++) {
+		struct copied *copied = &drain->copied[i];
+		struct ucm_medium *to = copied->file.medium;
+		int err = ucm_file_sync(&copied->file);
+
+		ucm_file_close(&copied->file);
+		if (!err) {
+			drain_leave(store, copied->ref, drain->walk.dir);
+			continue;
+		}
+		ucm_medium_failed(to, "sync of a block that was moved", err);
+		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+			if (store->dirs.at[dir] == to)
+				ucm_store_drop_place(store, copied->ref, dir,
+						     NULL);
+		}
+	}
+	atomic_fetch_add(&drain->walk.movers->moves, drain->num);
+	drain->num = 0;
+}
+
 static bool walk_drain(struct walk *walk, ucm_ref ref)
 {
+	struct drain *drain = (struct drain *)walk; /* its first member */
 	struct ucm_movers *movers = walk->movers;
 	struct ucm_store *store = movers->store;
 	struct ucm_medium *medium = store->dirs.at[walk->dir];
+	struct copied *next = &drain->copied[drain->num];
 	struct ucm_entry entry;
-	int err = 0;
+	int err;
 
 	if (!atomic_load(&medium->draining))
 		return false;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
-	if (!entry.copy)
-		err = drain_block(movers, ref,
-				  store->dirs.tier_of[walk->dir]);
-	if (!err || err == -EEXIST)
-		err = ucm_store_drop_place(store, ref, walk->dir, NULL);
-	atomic_fetch_add(&movers->moves, 1);
-	if (err)
+	if (entry.copy) {
+		drain_leave(store, ref, walk->dir);
+		return true;
+	}
+	err = drain_copy(movers, ref, store->dirs.tier_of[walk->dir],
+			 &next->file);
+	if (err) {
 		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
-	return err != -ENOSPC;
+		return err != -ENOSPC;
+	}
+	next->ref = ref;
+	if (++drain->num == COPIED_MAX)
+		drain_settle(drain);
+	return true;
+}
+
+static void mover_drain(struct ucm_movers *movers, unsigned dir)
+{
+	struct drain drain = {
+		.walk = {.movers = movers, .wants = wants_dir, .dir = dir},
+	};
+
+	walk_all(&drain.walk, walk_drain);
+	drain_settle(&drain);
 }
 
 static void mover_drain_all(struct ucm_movers *movers)
 {
-	struct walk walk = {.movers = movers, .wants = wants_dir};
 	struct ucm_store *store = movers->store;
 
-	for (walk.dir = 0; walk.dir < store->dirs.num; walk.dir++) {
-		struct ucm_medium *medium = store->dirs.at[walk.dir];
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		struct ucm_medium *medium = store->dirs.at[dir];
 
 		if (!atomic_load(&medium->draining) ||
 		    !atomic_load(&medium->blocks) ||
-		    !mover_enter_dir(movers, walk.dir))
+		    !mover_enter_dir(movers, dir))
 			continue;
-		walk_all(&walk, walk_drain);
-		mover_leave_dir(movers, walk.dir);
+		mover_drain(movers, dir);
+		mover_leave_dir(movers, dir);
 	}
 }
 

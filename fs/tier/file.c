@@ -58,6 +58,13 @@ int ucm_file_sync(const struct ucm_file *file)
 			     : file->medium->ops->files->sync(file);
 }
 
+/* The advice drops what is clean, and begins to write what is not. */
+void ucm_file_start_writing(const struct ucm_file *file)
+{
+	if (file->fd >= 0)
+		ucm_os_advise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void ucm_file_want(const struct ucm_file *file, size_t len)
 {
 	if (file->fd >= 0)

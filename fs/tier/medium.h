@@ -77,6 +77,8 @@ int ucm_file_set_times(const struct ucm_file *file,
 int ucm_file_flush(const struct ucm_file *file);
 /* Its bytes are to survive a power cut. */
 int ucm_file_sync(const struct ucm_file *file);
+/* What has been written is to go to the disk soon; nobody waits. */
+void ucm_file_start_writing(const struct ucm_file *file);
 /* Its first bytes are about to be read. */
 void ucm_file_want(const struct ucm_file *file, size_t len);
 /* The same file, so that reads see what the disk has and no cache; -EINVAL: not
