@@ -172,6 +172,7 @@ static int run(int argc, char **argv)
 	doctor.findings = json ? json_array() : NULL;
 	doctor.engine = engine;
 	ucm_doctor_machine(&doctor);
+	ucm_doctor_memory(&doctor);
 	for (int i = 0; i < argc; i++)
 		check_argument(&doctor, &mounts, argv[i]);
 	for (size_t i = 0; !argc && i < mounts.num; i++)
@@ -188,7 +189,8 @@ const struct ucm_command ucm_doctor_command = {
 	.operands = "[MOUNT|DIRECTORY...]",
 	.about = "Check the machine (kernel, /dev/fuse, limits, clock), "
 		 "mounts, and the directories of tiers: those that are named, "
-		 "or all mounts. Each check prints one line: OK; WARN: slower "
+		 "or all mounts; and memory that memory tiers have left. "
+		 "Each check prints one line: OK; WARN: slower "
 		 "or less safe than it could be; FAIL: does not work; the "
 		 "last two with what mends it. Small files are made and "
 		 "removed in a directory, unless its tier is read-only.",

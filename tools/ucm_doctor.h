@@ -38,6 +38,9 @@ int ucm_doctor_ask(const char *path);
 /* Kernel, /dev/fuse, module parameters, limits, clock. */
 void ucm_doctor_machine(struct ucm_doctor *doctor);
 
+/* Memory that memory tiers of this user have left, and no store uses. */
+void ucm_doctor_memory(struct ucm_doctor *doctor);
+
 /* A directory that is, or is going to be, one of a tier. readonly: so is the
  * tier, and nothing is tried by writing. */
 void ucm_doctor_directory(struct ucm_doctor *doctor, const char *path,

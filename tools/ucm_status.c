@@ -210,6 +210,7 @@ static void print_directory(const json_t *dir)
 		{ "sync_failed", ": a sync failed; takes nothing new" },
 	};
 	const char *state = json_string_value(json_object_get(dir, "state"));
+	const char *kind = json_string_value(json_object_get(dir, "kind"));
 	uint64_t in_doubt = number(dir, "in_doubt");
 
 	printf("  %s", json_string_value(json_object_get(dir, "path")));
@@ -220,6 +221,8 @@ static void print_directory(const json_t *dir)
 	}
 	if (in_doubt)
 		printf("; %" PRIu64 " blocks in doubt", in_doubt);
+	if (!strcmp(kind ? kind : "", "memory"))
+		fputs(", memory", stdout);
 	if (json_object_get(dir, "used_bytes"))
 		printf(", %s used",
 		       ucm_text_size(number(dir, "used_bytes"), false).text);

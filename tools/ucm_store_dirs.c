@@ -15,6 +15,7 @@
 #include "common/cleanup.h"
 #include "common/osfile.h"
 #include "fs/tier/config.h"
+#include "fs/tier/memory.h"
 #include "hashing/tree.h"
 #include "tools/ucm_tool.h"
 
@@ -70,8 +71,15 @@ static int open_tiers(const char *source, struct ucm_store_dirs *dirs)
 	if (!err)
 		err = make_room(dirs, num);
 	for (unsigned i = 0; !err && i < config.num_tiers; i++) {
-		for (unsigned j = 0; !err && j < config.tiers[i].num_dirs; j++)
-			err = add_dir(dirs, config.tiers[i].dirs[j]);
+		const struct ucm_tier_config *tier = &config.tiers[i];
+		char memory[UCM_MEMORY_PATH_MAX];
+
+		if (tier->memory &&
+		    ucm_memory_find(&config, tier->name, memory, &error))
+			err = ucm_tool_complain("%s", error.text);
+		for (unsigned j = 0; !err && j < tier->num_dirs; j++)
+			err = add_dir(dirs,
+				      tier->memory ? memory : tier->dirs[j]);
 	}
 	ucm_config_fini(&config);
 	return err;

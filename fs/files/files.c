@@ -492,11 +492,25 @@ static bool make_in_tier(struct making *m, struct ucm_tier *tier)
 	return false;
 }
 
+/* Nothing copies files out of memory, which is gone when the machine restarts:
+ * they lie there only where there is nothing else. */
+static bool make_passes_over(const struct ucm_dirs *dirs, unsigned number)
+{
+	for (unsigned i = 0; i < dirs->num_tiers; i++) {
+		if (!ucm_tier_is_volatile(&dirs->tiers[i]))
+			return ucm_tier_is_volatile(&dirs->tiers[number]);
+	}
+	return false;
+}
+
 static bool make_in_tiers(struct making *m)
 {
+	const struct ucm_dirs *dirs = m->tree->dirs;
+
 	m->result = -EROFS;
-	for (unsigned i = 0; i < m->tree->dirs->num_tiers; i++) {
-		if (make_in_tier(m, &m->tree->dirs->tiers[i]))
+	for (unsigned i = 0; i < dirs->num_tiers; i++) {
+		if (!make_passes_over(dirs, i) &&
+		    make_in_tier(m, &m->tree->dirs->tiers[i]))
 			return true;
 	}
 	return false;

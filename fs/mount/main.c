@@ -18,6 +18,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/mount/daemon.h"
+#include "fs/tier/memory.h"
 
 static void show_version(void)
 {
@@ -108,11 +109,41 @@ static int open_trace(const struct ucm_options *options,
 	return err;
 }
 
+/* Also of a dead mount, which cannot be looked at: its folder can. To free; NULL:
+ * it is nowhere. */
+static char *absolute(const char *mountpoint)
+{
+	char *path = realpath(mountpoint, NULL), *copy, *folder, *slash;
+
+	if (path || !ucm_mount_is_dead(errno))
+		return path;
+	copy = strdup(mountpoint);
+	slash = copy ? strrchr(copy, '/') : NULL;
+	if (slash)
+		*slash = '\0';
+	folder = realpath(!slash ? "." : *copy ? copy : "/", NULL);
+	if (folder && asprintf(&path, "%s/%s", folder,
+			       slash ? slash + 1 : mountpoint) < 0)
+		path = NULL;
+	free(folder);
+	free(copy);
+	return path;
+}
+
+static void tell_left(void *arg, const char *path)
+{
+	(void)arg;
+	ucm_info("%s: memory that no store uses: rm -rf it if its blocks are "
+		 "not needed any more",
+		 path);
+}
+
 static int run(struct ucm_options *options)
 {
 	struct ucm_error error;
 	struct ucm_store *store;
 	struct ucm_trace *trace;
+	char *mount;
 	int err = options->log_file ? ucm_log_open(options->log_file) : 0;
 
 	if (err) {
@@ -120,13 +151,18 @@ static int run(struct ucm_options *options)
 			      strerror(-err));
 		return complain(&error);
 	}
-	if (ucm_store_open(&options->config, &store, &error))
+	options->config.mount = mount = absolute(options->mountpoint);
+	err = ucm_store_open(&options->config, &store, &error);
+	options->config.mount = NULL;
+	free(mount);
+	if (err)
 		return complain(&error);
 	if (check_mountpoint(options->mountpoint, store, &error) ||
 	    open_trace(options, store, &trace, &error)) {
 		ucm_store_close(store);
 		return complain(&error);
 	}
+	ucm_memory_each_left(tell_left, NULL);
 	err = ucm_daemon_run(options, store, trace);
 	if (!store->left)
 		ucm_trace_close(trace);

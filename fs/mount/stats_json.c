@@ -43,6 +43,11 @@ static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 
 	json_object_set_new(json, "path", text_json(medium->path));
 	json_object_set_new(json, "network", json_boolean(medium->remote));
+	json_object_set_new(json, "kind",
+			    json_string(ucm_fskind_names[medium->kind]));
+	json_object_set_new(
+		json, "volatile",
+		json_boolean(medium->flags & UCM_MEDIUM_VOLATILE));
 	json_object_set_new(
 		json, "state",
 		json_string(ucm_dir_states[ucm_medium_state(medium)]));

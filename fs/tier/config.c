@@ -14,6 +14,9 @@
 #include "common/error.h"
 #include "common/parse.h"
 
+/* What a tier of memory is written with, instead of a directory. */
+#define MEMORY "mem@"
+
 static const char *const durabilities[] = { "none", "data", "full" };
 
 void ucm_config_init(struct ucm_config *config)
@@ -87,7 +90,33 @@ static int name_tier(struct ucm_tier_config *tier, const char *name, size_t len,
 			(int)(len < 100 ? len : 100), name, UCM_TIER_NAME_MAX);
 	memcpy(tier->name, name, len);
 	tier->name[len] = '\0';
+	tier->named = true;
 	return 0;
+}
+
+/* "mem@SIZE" is added last. */
+static int take_memory(struct ucm_tier_config *tier, struct ucm_error *error)
+{
+	unsigned last = tier->num_dirs - 1;
+	const char *text = tier->dirs[last];
+
+	if (strncmp(text, MEMORY, strlen(MEMORY)) != 0 && !tier->memory)
+		return 0;
+	if (last)
+		return ucm_error_set(error, -EINVAL,
+				     "tier '%s': memory is a tier of its own: "
+				     "mem@SIZE stands alone between colons",
+				     tier->name);
+	tier->memory = true;
+	if (!tier->named)
+		strcpy(tier->name, "mem");
+	if (!ucm_parse_limit(text + strlen(MEMORY), &tier->limits[0].size,
+			     &tier->limits[0].percent) &&
+	    tier->limits[0].size)
+		return 0;
+	return ucm_error_set(error, -EINVAL,
+			     "'%s': not a size such as mem@8G or mem@50%%",
+			     text);
 }
 
 static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
@@ -113,7 +142,7 @@ static int add_dir(struct ucm_tier_config *tier, const char *path, size_t len,
 	if (!dirs[tier->num_dirs])
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	tier->num_dirs++;
-	return 0;
+	return take_memory(tier, error);
 }
 
 /* "name=/a,/b" without the ':' */
@@ -403,11 +432,13 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		ucm_config_print_quoted(tier->name, out); /* "-" is one as well */
 		fprintf(out, "\n    directories:\n");
 		for (unsigned j = 0; j < tier->num_dirs; j++) {
-			fprintf(out, tier->limits[j].size ? "      - path: "
-							  : "      - ");
+			bool limited = tier->limits[j].size && !tier->memory;
+
+			fprintf(out, limited ? "      - path: " : "      - ");
 			ucm_config_print_quoted(tier->dirs[j], out);
 			fputc('\n', out);
-			print_limit("        ", &tier->limits[j], out);
+			if (limited)
+				print_limit("        ", &tier->limits[j], out);
 		}
 		print_limit("    ", &tier->limit, out);
 		if (tier->readonly)
@@ -458,6 +489,11 @@ int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
 {
 	unsigned last = tier->num_dirs - 1;
 
+	if (tier->memory)
+		return ucm_error_set(error, -EINVAL,
+				     "limit '%s': that of memory stands in "
+				     "'%s'",
+				     value, tier->dirs[last]);
 	return set_limit(&tier->limits[last], "directory", tier->dirs[last],
 			 value, error);
 }

@@ -45,6 +45,8 @@ enum ucm_write_mode {
 
 struct ucm_tier_config {
 	char name[UCM_TIER_NAME_MAX + 1];
+	bool named;  /* somebody has given that */
+	bool memory; /* it has one "directory", mem@SIZE: see memory.h */
 	char **dirs; /* paths as given */
 	struct ucm_limit *limits; /* of each of them */
 	unsigned num_dirs;
@@ -69,6 +71,9 @@ struct ucm_config {
 	ucm_medium_open_fn *open_medium; /* NULL: they are directories */
 	struct ucm_tier_config *tiers; /* fast to slow */
 	unsigned num_tiers;
+	/* Where it is mounted, the caller's; NULL: nowhere. It says whose memory
+	 * is in a store that has nothing else. */
+	const char *mount;
 	enum ucm_durability durability;
 	enum ucm_placement placement;
 	unsigned checkpoint_s; /* between two syncfs; 0: never */
@@ -98,8 +103,9 @@ void ucm_config_fini(struct ucm_config *config);
 
 /*
  * SOURCE: tiers separated by ':', directories of one tier by ',', a tier
- * optionally "name=". "none" leaves the tiers as they are. Replaces tiers that
- * came from a file. -EINVAL, with the cause in error.
+ * optionally "name="; "mem@SIZE" is a tier of memory. "none" leaves the tiers as
+ * they are. Replaces tiers that came from a file. -EINVAL, with the cause in
+ * error.
  */
 int ucm_config_source(struct ucm_config *config, const char *source,
 		      struct ucm_error *error);

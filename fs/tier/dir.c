@@ -86,6 +86,7 @@ static int learn_type(struct ucm_directory *dir)
 	if (dir->medium.remote)
 		dir->medium.flags = UCM_MEDIUM_SHARED |
 				    UCM_MEDIUM_REPORTS_AT_CLOSE;
+	dir->medium.kind = ucm_fskind_of((uint32_t)st.f_type, dir->medium.dev);
 	if ((uint32_t)st.f_type == FUSE_SUPER_MAGIC && dir->medium.guard)
 		ucm_guard_ask_before_close(dir->medium.guard);
 	return 0;
@@ -119,7 +120,7 @@ static int new_identity(struct ucm_directory *dir)
 	return ucm_os_replace_file(dir->ctlfd, "id", text, (size_t)len);
 }
 
-static int parse_identity(struct ucm_directory *dir, const char *text)
+static int parse_identity(const char *text, uint8_t uuid_out[16])
 {
 	char hex[UUID_TEXT + 1];
 	struct ucm_id uuid; /* the same 32 hex digits as an id's */
@@ -129,8 +130,21 @@ static int parse_identity(struct ucm_directory *dir, const char *text)
 	    version != FORMAT_VERSION || strlen(hex) != UUID_TEXT ||
 	    ucm_id_parse(hex, &uuid))
 		return -EINVAL;
-	memcpy(dir->medium.uuid, uuid.bytes, sizeof(dir->medium.uuid));
+	memcpy(uuid_out, uuid.bytes, sizeof(uuid.bytes));
 	return 0;
+}
+
+int ucm_directory_identity(const char *path, uint8_t uuid_out[16])
+{
+	int fd = ucm_os_open_root(NULL, path);
+	char text[128];
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = ucm_os_read_file(fd, UCM_TREE_OWN "/id", text, sizeof(text));
+	ucm_os_close(fd);
+	return err ? err : parse_identity(text, uuid_out);
 }
 
 static int read_identity(struct ucm_directory *dir,
@@ -142,7 +156,7 @@ static int read_identity(struct ucm_directory *dir,
 	if (err == -ENOENT && !dir->medium.readonly)
 		err = new_identity(dir);
 	else if (!err)
-		err = parse_identity(dir, text);
+		err = parse_identity(text, dir->medium.uuid);
 	if (err)
 		ucm_error_set(error, err,
 			      "%s: .ucmfs/id is not of a version that this "
@@ -202,12 +216,13 @@ static int open_root(struct ucm_directory *dir, const char *path,
 
 	if (!err)
 		err = open_path(dir, path, &st);
-	if (!err)
+	if (!err) {
+		dir->medium.dev = st.st_dev;
 		err = learn_type(dir);
+	}
 	if (err)
 		return ucm_error_set(error, err, "%s: %s", path,
 				     strerror(-err));
-	dir->medium.dev = st.st_dev;
 	if (!dir->medium.remote && deadline_s == UCM_DEADLINE_AUTO) {
 		ucm_guard_close(dir->medium.guard);
 		dir->medium.guard = NULL;
@@ -484,6 +499,8 @@ static int directory_room(struct ucm_medium *medium,
 
 static int directory_sync(struct ucm_medium *medium)
 {
+	if (medium->flags & UCM_MEDIUM_VOLATILE)
+		return 0;
 	return ucm_os_syncfs(ucm_directory_of(medium)->ctlfd);
 }
 
@@ -628,6 +645,7 @@ static int directory_commit(struct ucm_medium *medium, const char *name,
 
 	ucm_tree_block_path(folder, id, path);
 	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
+	sync = sync && !(medium->flags & UCM_MEDIUM_VOLATILE);
 	err = publish(dir, name);
 	if (err)
 		return err;

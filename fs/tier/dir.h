@@ -61,6 +61,10 @@ int ucm_directory_open(const char *path, bool readonly,
 		       const struct ucm_config *config,
 		       struct ucm_medium **out, struct ucm_error *error);
 
+/* The UUID of a directory that has been used before, whoever uses it now:
+ * -ENOENT, -EINVAL. */
+int ucm_directory_identity(const char *path, uint8_t uuid_out[16]);
+
 /* A medium that is one; an assertion. */
 struct ucm_directory *ucm_directory_of(struct ucm_medium *medium);
 /* Its descriptor. */

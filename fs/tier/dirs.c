@@ -58,6 +58,8 @@ static int dirs_check_twice(const struct ucm_config *config,
 		for (unsigned j = 0; j < config->tiers[i].num_dirs; j++) {
 			const char *path = config->tiers[i].dirs[j];
 
+			if (config->tiers[i].memory)
+				continue; /* it has no path yet */
 			if (dirs_look_at(config, path, &seen[num]))
 				continue; /* opening it will say why */
 			for (unsigned k = 0; k < num; k++) {
@@ -73,30 +75,50 @@ static int dirs_check_twice(const struct ucm_config *config,
 	return 0;
 }
 
+static int dirs_open_tier(struct ucm_dirs *dirs, unsigned number,
+			  unsigned first, const struct ucm_config *config,
+			  struct ucm_memory_key *key, struct ucm_error *error)
+{
+	const struct ucm_tier_config *from = &config->tiers[number];
+	struct ucm_tier *tier = &dirs->tiers[number];
+	int err = from->memory ? ucm_tier_open_memory(tier, from, first, config,
+						      key, error)
+			       : ucm_tier_open(tier, from, first, config,
+					       error);
+
+	if (err)
+		return err;
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		dirs->tier_of[first + i] = tier;
+		dirs->at[first + i] = tier->dirs[i];
+		if (!from->memory)
+			ucm_memory_key_add(key, tier->uuids[i]);
+	}
+	return 0;
+}
+
+/* Memory last: the others say whose it is. */
 static int dirs_open_tiers(struct ucm_dirs *dirs,
 			   const struct ucm_config *config,
 			   struct ucm_error *error)
 {
+	struct ucm_memory_key key = { .num = 0 };
 	int err = 0;
 
 	dirs->tiers = calloc(config->num_tiers, sizeof(*dirs->tiers));
 	if (!dirs->tiers)
 		return -ENOMEM;
-	for (unsigned i = 0; i < config->num_tiers && !err; i++) {
-		struct ucm_tier *tier = &dirs->tiers[i];
-
-		err = ucm_tier_open(tier, &config->tiers[i], dirs->num, config,
-				    error);
-		if (err)
-			break;
-		dirs->num_tiers++;
-		for (unsigned j = 0; j < tier->num_dirs; j++) {
-			dirs->tier_of[dirs->num] = tier;
-			dirs->at[dirs->num++] = tier->dirs[j];
+	dirs->num_tiers = config->num_tiers;
+	for (int memory = 0; memory < 2; memory++) {
+		dirs->num = 0;
+		for (unsigned i = 0; i < config->num_tiers && !err; i++) {
+			if (config->tiers[i].memory == memory)
+				err = dirs_open_tier(dirs, i, dirs->num,
+						     config, &key, error);
+			dirs->num += config->tiers[i].num_dirs;
 		}
-		err = dirs_check_nesting(dirs, error);
 	}
-	return err;
+	return err ? err : dirs_check_nesting(dirs, error);
 }
 
 int ucm_dirs_open(struct ucm_dirs *dirs, const struct ucm_config *config,

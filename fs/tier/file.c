@@ -54,6 +54,8 @@ int ucm_file_flush(const struct ucm_file *file)
 
 int ucm_file_sync(const struct ucm_file *file)
 {
+	if (file->medium && file->medium->flags & UCM_MEDIUM_VOLATILE)
+		return 0;
 	return file->fd >= 0 ? ucm_os_fdatasync(file->fd)
 			     : file->medium->ops->files->sync(file);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fstype.c - the local ones; see fstype.h. */
+/* fstype.c - the local ones, and their disks; see fstype.h. */
 #include <config.h>
 
 #include "fs/tier/fstype.h"
 
 #include <linux/magic.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <sys/sysmacros.h>
 
 bool ucm_fstype_is_local(uint32_t type)
 {
@@ -35,4 +37,42 @@ bool ucm_fstype_is_local(uint32_t type)
 			return true;
 	}
 	return false;
+}
+
+const char *const ucm_fskind_names[UCM_FS_KINDS] = {
+	[UCM_FS_MEMORY] = "memory",
+	[UCM_FS_SOLID] = "solid",
+	[UCM_FS_DISK] = "disk",
+	[UCM_FS_NETWORK] = "network",
+};
+
+/* What the kernel says of a disk; a partition has what its disk has. */
+static bool rotates(dev_t dev)
+{
+	static const char *const places[] = { "", "/.." };
+	char path[96];
+	FILE *file = NULL;
+	int says = '0';
+
+	for (size_t i = 0; i < 2 && !file; i++) {
+		snprintf(path, sizeof(path),
+			 "/sys/dev/block/%u:%u%s/queue/rotational", major(dev),
+			 minor(dev), places[i]);
+		file = fopen(path, "re");
+	}
+	if (file) {
+		says = fgetc(file);
+		fclose(file);
+	}
+	return says == '1';
+}
+
+enum ucm_fskind ucm_fskind_of(uint32_t type, dev_t dev)
+{
+	if (type == TMPFS_MAGIC || type == RAMFS_MAGIC ||
+	    type == HUGETLBFS_MAGIC)
+		return UCM_FS_MEMORY;
+	if (!ucm_fstype_is_local(type))
+		return UCM_FS_NETWORK;
+	return rotates(dev) ? UCM_FS_DISK : UCM_FS_SOLID;
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fstype.h - can other machines write to a file system? */
+/*
+ * fstype.h - can other machines write to a file system, and what does it stand
+ * on?
+ */
 #ifndef UCM_FSTYPE_H
 #define UCM_FSTYPE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /*
  * Is it certain that only this machine uses a file system of that type
@@ -13,5 +17,18 @@
  * have; so those are listed that are local, and the rest is not.
  */
 bool ucm_fstype_is_local(uint32_t type);
+
+/* What a file system stands on, fast to slow. */
+enum ucm_fskind {
+	UCM_FS_MEMORY,  /* gone when the machine restarts */
+	UCM_FS_SOLID,   /* a disk that does not rotate, or nobody says */
+	UCM_FS_DISK,
+	UCM_FS_NETWORK, /* or a program, by FUSE */
+	UCM_FS_KINDS
+};
+extern const char *const ucm_fskind_names[UCM_FS_KINDS];
+
+/* By statfs(2)'s type and stat(2)'s device. */
+enum ucm_fskind ucm_fskind_of(uint32_t type, dev_t dev);
 
 #endif

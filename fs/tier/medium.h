@@ -32,6 +32,7 @@
 
 #include "fs/block/bytes.h"
 #include "fs/tier/config.h"
+#include "fs/tier/fstype.h"
 #include "fs/tier/recovery.h"
 
 struct ucm_guard;
@@ -274,10 +275,11 @@ struct ucm_medium_ops {
 
 /* Others write there, too: no lock, and times that show nothing. */
 #define UCM_MEDIUM_SHARED 0x1u
-/* What it has is gone when the machine is restarted. */
-#define UCM_MEDIUM_VOLATILE 0x4u
 /* Errors of writes are reported when the file is closed. */
 #define UCM_MEDIUM_REPORTS_AT_CLOSE 0x2u
+/* What it has is gone when the machine restarts: nothing in it is ever synced, and
+ * what is to last does not lie here alone. */
+#define UCM_MEDIUM_VOLATILE 0x4u
 
 struct ucm_medium {
 	const struct ucm_medium_ops *ops;
@@ -287,6 +289,7 @@ struct ucm_medium {
 	dev_t dev;      /* media of one device share their room */
 	bool readonly;
 	bool remote;    /* a server has it, which may not answer */
+	enum ucm_fskind kind; /* for people: what it stands on */
 	struct ucm_guard *guard; /* NULL: calls may take for ever */
 	struct ucm_recovery recovery;
 	_Atomic int64_t retry_s; /* no new files before this time: it failed */

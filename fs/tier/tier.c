@@ -22,12 +22,9 @@ static int64_t now_s(void)
 	return ucm_monotonic_ms() / 1000;
 }
 
-int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
-		  unsigned first, const struct ucm_config *store,
-		  struct ucm_error *error)
+static int tier_begin(struct ucm_tier *tier,
+		      const struct ucm_tier_config *config, unsigned first)
 {
-	int err = 0;
-
 	*tier = (struct ucm_tier){
 		.first = first,
 		.limit = config->limit,
@@ -38,20 +35,55 @@ int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 	tier->dirs = calloc(config->num_dirs, sizeof(*tier->dirs));
 	tier->uuids = calloc(config->num_dirs, sizeof(*tier->uuids));
 	tier->rooms = calloc(config->num_dirs, sizeof(*tier->rooms));
-	if (!tier->dirs || !tier->uuids || !tier->rooms)
-		err = -ENOMEM;
+	return tier->dirs && tier->uuids && tier->rooms ? 0 : -ENOMEM;
+}
+
+/* One that has been opened; it is the tier's from now on. */
+static int tier_take(struct ucm_tier *tier,
+		     const struct ucm_tier_config *config,
+		     struct ucm_medium *medium)
+{
+	unsigned i = tier->num_dirs++;
+
+	tier->dirs[i] = medium;
+	medium->limit = config->limits[i];
+	memcpy(tier->uuids[i], medium->uuid, 16);
+	tier->rooms[i] = ucm_room_get(medium->dev);
+	return tier->rooms[i] ? 0 : -ENOMEM;
+}
+
+int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
+		  unsigned first, const struct ucm_config *store,
+		  struct ucm_error *error)
+{
+	struct ucm_medium *medium;
+	int err = tier_begin(tier, config, first);
+
 	for (unsigned i = 0; i < config->num_dirs && !err; i++) {
 		err = ucm_medium_open(config->dirs[i], config->readonly, store,
-				      &tier->dirs[i], error);
-		if (err)
-			break;
-		tier->dirs[i]->limit = config->limits[i];
-		memcpy(tier->uuids[i], tier->dirs[i]->uuid, 16);
-		tier->num_dirs++;
-		tier->rooms[i] = ucm_room_get(tier->dirs[i]->dev);
-		if (!tier->rooms[i])
-			err = -ENOMEM;
+				      &medium, error);
+		if (!err)
+			err = tier_take(tier, config, medium);
 	}
+	if (err)
+		ucm_tier_close(tier);
+	return err;
+}
+
+int ucm_tier_open_memory(struct ucm_tier *tier,
+			 const struct ucm_tier_config *config, unsigned first,
+			 const struct ucm_config *store,
+			 const struct ucm_memory_key *key,
+			 struct ucm_error *error)
+{
+	struct ucm_medium *medium;
+	int err = tier_begin(tier, config, first);
+
+	if (!err)
+		err = ucm_memory_open(key, store, config, config->readonly,
+				      &medium, error);
+	if (!err)
+		err = tier_take(tier, config, medium);
 	if (err)
 		ucm_tier_close(tier);
 	return err;
@@ -102,6 +134,15 @@ enum ucm_dir_state ucm_medium_state(const struct ucm_medium *medium)
 	if (atomic_load(&medium->unreadable))
 		return UCM_DIR_UNREADABLE;
 	return is_set_aside(medium) ? UCM_DIR_SET_ASIDE : UCM_DIR_GOOD;
+}
+
+bool ucm_tier_is_volatile(const struct ucm_tier *tier)
+{
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		if (!(tier->dirs[i]->flags & UCM_MEDIUM_VOLATILE))
+			return false;
+	}
+	return true;
 }
 
 unsigned ucm_tier_dir(const struct ucm_tier *tier,

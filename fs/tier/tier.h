@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "fs/tier/medium.h"
+#include "fs/tier/memory.h"
 #include "fs/tier/room.h"
 #include "fs/tier/stats.h"
 
@@ -36,6 +37,12 @@ struct ucm_tier {
 int ucm_tier_open(struct ucm_tier *tier, const struct ucm_tier_config *config,
 		  unsigned first, const struct ucm_config *store,
 		  struct ucm_error *error);
+/* The same for a tier of memory, in the store with that key. */
+int ucm_tier_open_memory(struct ucm_tier *tier,
+			 const struct ucm_tier_config *config, unsigned first,
+			 const struct ucm_config *store,
+			 const struct ucm_memory_key *key,
+			 struct ucm_error *error);
 /* Leaves the directories as they are, clean or not. */
 void ucm_tier_close(struct ucm_tier *tier);
 
@@ -60,6 +67,9 @@ struct ucm_want {
 int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
+
+/* Is all of it gone when the machine restarts? */
+bool ucm_tier_is_volatile(const struct ucm_tier *tier);
 
 /* The number of a medium, of this tier, in dirs.h. */
 unsigned ucm_tier_dir(const struct ucm_tier *tier,

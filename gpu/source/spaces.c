@@ -28,6 +28,7 @@
 #include "common/osfile.h"
 #include "fs/store/manifest.h"
 #include "fs/tier/config.h"
+#include "fs/tier/memory.h"
 #include "hashing/tree.h"
 
 _Static_assert(UCM_SPACE_MANIFEST_MAX == UCM_MANIFEST_MAX, "one limit");
@@ -91,8 +92,16 @@ static int add_tiers(struct roots *roots, const struct ucm_config *config,
 		return ucm_error_set(error, -ENOMEM,
 			       "out of memory");
 	for (unsigned i = 0; i < config->num_tiers; i++) {
-		for (unsigned j = 0; j < config->tiers[i].num_dirs && !err; j++)
-			err = add_root(roots, config->tiers[i].dirs[j], error);
+		const struct ucm_tier_config *tier = &config->tiers[i];
+		char memory[UCM_MEMORY_PATH_MAX];
+
+		if (tier->memory && !err)
+			err = ucm_memory_find(config, tier->name, memory,
+					      error);
+		for (unsigned j = 0; j < tier->num_dirs && !err; j++)
+			err = add_root(roots,
+				       tier->memory ? memory : tier->dirs[j],
+				       error);
 	}
 	return err;
 }

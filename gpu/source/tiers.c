@@ -25,6 +25,7 @@
 #include "fs/files/files.h"
 #include "fs/store/store.h"
 #include "fs/tier/dir.h"
+#include "fs/tier/memory.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 1000
@@ -79,28 +80,65 @@ static void tiers_close(struct ucm_source *source)
 	free(source);
 }
 
+static int open_dir(struct ucm_source *source,
+		    const struct ucm_tier_config *config, unsigned number,
+		    struct ucm_memory_key *key, struct ucm_medium **out,
+		    struct ucm_error *error)
+{
+	int err;
+
+	if (config->memory)
+		return ucm_memory_open(key, &source->config, config, true, out,
+				       error);
+	err = ucm_medium_open(config->dirs[number], true, &source->config, out,
+			      error);
+	if (!err)
+		ucm_memory_key_add(key, (*out)->uuid);
+	return err;
+}
+
 static int open_tier(struct ucm_source *source,
 		     const struct ucm_tier_config *config, struct tier *tier,
-		     struct ucm_error *error)
+		     struct ucm_memory_key *key, struct ucm_error *error)
 {
-	tier->first = source->num_dirs;
 	tier->uuids = calloc(config->num_dirs, sizeof(*tier->uuids));
 	if (!tier->uuids)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	for (unsigned i = 0; i < config->num_dirs; i++) {
-		struct ucm_dir *dir = &source->dirs[source->num_dirs];
+		struct ucm_dir *dir = &source->dirs[tier->first + i];
 		struct ucm_medium *medium;
-		int err = ucm_medium_open(config->dirs[i], true,
-					  &source->config, &medium, error);
+		int err = open_dir(source, config, i, key, &medium, error);
 
 		if (err)
 			return err;
-		source->media[source->num_dirs++] = medium;
+		source->media[tier->first + i] = medium;
 		ucm_dir_init(dir, ucm_directory_fd(medium));
 		dir->quick = !medium->remote;
 		memcpy(tier->uuids[tier->num++], medium->uuid, 16);
 	}
 	return 0;
+}
+
+/* Memory last: the others say whose it is. */
+static int open_all(struct ucm_source *source, struct ucm_error *error)
+{
+	struct ucm_memory_key key = { .num = 0 };
+	int err = 0;
+
+	for (int memory = 0; memory < 2; memory++) {
+		unsigned first = 0;
+
+		for (unsigned i = 0; i < source->config.num_tiers; i++) {
+			struct ucm_tier_config *tier = &source->config.tiers[i];
+
+			source->tiers[i].first = first;
+			first += tier->num_dirs;
+			if (tier->memory == memory && !err)
+				err = open_tier(source, tier,
+						&source->tiers[i], &key, error);
+		}
+	}
+	return err;
 }
 
 static int open_tiers(struct ucm_source *source, const char *text,
@@ -121,10 +159,8 @@ static int open_tiers(struct ucm_source *source, const char *text,
 		calloc(source->config.num_tiers, sizeof(*source->tiers));
 	if (!source->media || !source->dirs || !source->tiers)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	for (unsigned i = 0; i < source->config.num_tiers && !err; i++)
-		err = open_tier(source, &source->config.tiers[i],
-				&source->tiers[i], error);
-	return err;
+	source->num_dirs = num;
+	return open_all(source, error);
 }
 
 static int tiers_open(const char *text, struct ucm_source **out,

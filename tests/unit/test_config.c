@@ -71,6 +71,13 @@ static const struct {
 	{ "a b=/a", "tier name 'a b'" },
 	{ "\xff=/a", "tier name" },
 	{ "a234567890123456789012345678901234=/a", "1 to 32" },
+	{ "mem@", "such as mem@8G" },
+	{ "mem@0", "such as mem@8G" },
+	{ "mem@8X", "such as mem@8G" },
+	{ "fast=mem@101%", "such as mem@8G" },
+	{ "mem@1G,/a", "a tier of its own" },
+	{ "/a,mem@1G", "a tier of its own" },
+	{ "mem@1G,mem@2G", "a tier of its own" },
 };
 
 UNIT_TEST(a_wrong_source_is_named, .rows = NUM_ROWS(wrong_sources))
@@ -89,6 +96,37 @@ UNIT_TEST(source_none_leaves_the_tiers_of_a_file)
 	ck_assert_int_eq(ucm_config_source(&fx_config, "/b:/c", &error), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
 	ck_assert_str_eq(fx_config.tiers[0].name, "tier0");
+}
+
+UNIT_TEST(memory_is_a_tier_with_a_size)
+{
+	struct ucm_tier_config *tier;
+
+	ck_assert_int_eq(ucm_config_source(&fx_config,
+					   "mem@8G:fast=mem@50%:./mem@1:/a",
+					   &error),
+			 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), 0);
+	tier = &fx_config.tiers[0];
+	ck_assert(tier->memory);
+	ck_assert_str_eq(tier->name, "mem");
+	ck_assert_uint_eq(tier->num_dirs, 1);
+	ck_assert_uint_eq(tier->limits[0].size, UINT64_C(8) << 30);
+	ck_assert(!tier->limits[0].percent);
+	tier = &fx_config.tiers[1];
+	ck_assert(tier->memory);
+	ck_assert_str_eq(tier->name, "fast");
+	ck_assert_uint_eq(tier->limits[0].size, 50);
+	ck_assert(tier->limits[0].percent);
+	ck_assert(!fx_config.tiers[2].memory);
+	ck_assert_str_eq(fx_config.tiers[3].name, "tier3");
+	ck_assert_int_eq(ucm_config_limit_dir(&fx_config.tiers[0], "1G",
+					      &error),
+			 -EINVAL);
+	ck_assert_int_eq(ucm_config_source(&fx_config, "mem@1G:mem@2G", &error),
+			 0);
+	ck_assert_int_eq(ucm_config_check(&fx_config, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "'mem'"));
 }
 
 UNIT_TEST(tiers_must_be_there_and_differ_in_name)

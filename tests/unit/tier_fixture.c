@@ -77,8 +77,10 @@ void fx_configure(const char *source)
 	ck_assert_msg(!ucm_config_source(&fx_config, fx_path("%s", source),
 					 &error), "%s", error.text);
 	for (unsigned i = 0; i < fx_config.num_tiers; i++) {
-		for (unsigned j = 0; j < fx_config.tiers[i].num_dirs; j++)
-			fx_mkdirs(fx_config.tiers[i].dirs[j]);
+		const struct ucm_tier_config *tier = &fx_config.tiers[i];
+
+		for (unsigned j = 0; !tier->memory && j < tier->num_dirs; j++)
+			fx_mkdirs(tier->dirs[j]);
 	}
 	fx_option("checkpoint", "0");
 }
