@@ -294,7 +294,8 @@ static int set_placement(struct ucm_config *config, const char *value,
 		return 0;
 	return ucm_error_set(
 		error, -EINVAL,
-		"placement '%s': rendezvous, round_robin or random", value);
+		"placement '%s': rendezvous, round_robin, random or striped",
+		value);
 }
 
 static int set_number(const char *key, const char *value, uint64_t min,

@@ -59,6 +59,12 @@ struct ucm_source_ops {
 	void (*announce)(struct ucm_source *source, const char *space,
 			 uint64_t bytes);
 
+	/* So many blocks of a space are about to be saved, and these are their
+	 * parents, all zero: none: for whoever places them. NULL: nobody asks. */
+	void (*expect)(struct ucm_source *source, const char *space,
+		       const struct ucm_id *ids, const struct ucm_id *parents,
+		       size_t num);
+
 	/*
 	 * Instead of place and create: so many bytes of a block from offset on
 	 * into memory: their number, fewer only at its end; -ENOENT; -errno.
