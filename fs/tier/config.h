@@ -152,8 +152,8 @@ int ucm_config_limit_dir(struct ucm_tier_config *tier, const char *value,
 
 /*
  * Read a YAML file: "tiers", a list of maps (name, directories, limit,
- * readonly; a directory is its path, or a map of path and limit), and scalars,
- * which are handed to set(arg, key, value).
+ * readonly; a directory is its path, or a map of path and limit), or what
+ * presets.h has instead, and scalars, which are handed to set(arg, key, value).
  * -EINVAL (or what set or open returned) with file and line in error.
  */
 int ucm_config_read(struct ucm_config *config, const char *path,

@@ -16,6 +16,7 @@
 #include <yaml.h>
 
 #include "common/error.h"
+#include "fs/tier/presets.h"
 
 typedef int (*setter)(void *arg, const char *key, const char *value,
 		      struct ucm_error *error);
@@ -24,6 +25,7 @@ struct reader {
 	struct ucm_config *config;
 	const char *path;
 	yaml_document_t document;
+	struct ucm_preset preset;
 	setter set;
 	void *arg;
 	struct ucm_error *error;
@@ -171,6 +173,82 @@ static int read_tiers(struct reader *reader, yaml_node_t *node)
 	return err;
 }
 
+/* Paths may be a list. */
+static int read_preset_key(struct reader *reader, const char *stage,
+			   yaml_node_t *key, yaml_node_t *value)
+{
+	int err = 0;
+
+	if (value->type == YAML_SEQUENCE_NODE &&
+	    !strcmp(scalar(key), "storage_backends")) {
+		for (yaml_node_item_t *item = value->data.sequence.items.start;
+		     !err && item < value->data.sequence.items.top; item++) {
+			yaml_node_t *path = node_at(reader, *item);
+
+			if (!scalar(path))
+				return complain_at(reader, path,
+						   "a directory is not a path");
+			err = check_set(reader, path,
+					ucm_preset_add_path(&reader->preset,
+							    scalar(path),
+							    reader->error));
+		}
+		return err;
+	}
+	if (!scalar(value))
+		return complain_at(reader, value, "not a single value");
+	return check_set(reader, key,
+			 ucm_preset_set(&reader->preset, stage, scalar(key),
+					scalar(value), reader->error));
+}
+
+static int read_stage(struct reader *reader, const char *stage,
+		      yaml_node_t *map)
+{
+	int err = 0;
+
+	if (map->type != YAML_MAPPING_NODE)
+		return complain_at(reader, map, "a stage is not a map");
+	for (yaml_node_pair_t *pair = map->data.mapping.pairs.start;
+	     !err && pair < map->data.mapping.pairs.top; pair++) {
+		yaml_node_t *key = node_at(reader, pair->key);
+
+		if (!scalar(key))
+			return complain_at(reader, key, "a key is not a word");
+		err = read_preset_key(reader, stage, key,
+				      node_at(reader, pair->value));
+	}
+	return err;
+}
+
+/* Those that UCM's configurations have. */
+static bool is_preset(const char *key)
+{
+	return ucm_preset_is_key(key) || ucm_preset_is_stage(key);
+}
+
+/* Together they are tiers, and are read as these are: before the settings. */
+static int read_preset(struct reader *reader, yaml_node_t *root)
+{
+	int err = 0;
+
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
+	     !err && pair < root->data.mapping.pairs.top; pair++) {
+		yaml_node_t *key = node_at(reader, pair->key);
+		yaml_node_t *value = node_at(reader, pair->value);
+
+		if (scalar(key) && ucm_preset_is_key(scalar(key)))
+			err = read_preset_key(reader, NULL, key, value);
+		else if (scalar(key) && ucm_preset_is_stage(scalar(key)))
+			err = read_stage(reader, scalar(key), value);
+	}
+	if (err)
+		return err;
+	return check_set(reader, root,
+			 ucm_preset_apply(&reader->preset, reader->config,
+					  reader->error));
+}
+
 static int read_setting(struct reader *reader, yaml_node_pair_t *pair)
 {
 	yaml_node_t *key = node_at(reader, pair->key);
@@ -179,7 +257,7 @@ static int read_setting(struct reader *reader, yaml_node_pair_t *pair)
 
 	if (!scalar(key))
 		return complain_at(reader, key, "a key is not a word");
-	if (!strcmp(scalar(key), "tiers"))
+	if (!strcmp(scalar(key), "tiers") || is_preset(scalar(key)))
 		return 0; /* read before all others, which may name tiers */
 	if (!scalar(value))
 		return complain_at(reader, value, "not a single value");
@@ -208,6 +286,8 @@ static int read_root(struct reader *reader)
 		if (key && !strcmp(key, "tiers"))
 			err = read_tiers(reader, node_at(reader, pair->value));
 	}
+	if (!err)
+		err = read_preset(reader, root);
 	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
 	     !err && pair < root->data.mapping.pairs.top; pair++)
 		err = read_setting(reader, pair);
@@ -255,7 +335,9 @@ int ucm_config_read(struct ucm_config *config, const char *path,
 	fclose(file);
 	if (err)
 		return err;
+	ucm_preset_init(&reader.preset);
 	err = read_root(&reader);
+	ucm_preset_fini(&reader.preset);
 	yaml_document_delete(&reader.document);
 	return err;
 }

@@ -29,7 +29,8 @@ class Config:
     """What a configuration says.
 
     connector: the store's name, and module_path, where it is none of ours.
-    Where blocks are: mount, or else tiers. Options by who takes them:
+    Where blocks are: mount, or else tiers; or measuring, "Empty" or "Fake",
+    where none are kept (ucmfs.measuring). Options by who takes them:
     loader_options (Loader), store_options (Store), engine_options (the
     connector of an engine). notes: what was accepted and has no effect, and
     why; a line each. connector_config: as it was given, for other modules.
@@ -39,6 +40,7 @@ class Config:
     module_path: Optional[str] = None
     mount: Optional[str] = None
     tiers: List[str] = field(default_factory=list)
+    measuring: Optional[str] = None
     loader_options: Dict[str, Any] = field(default_factory=dict)
     store_options: Dict[str, Any] = field(default_factory=dict)
     engine_options: Dict[str, Any] = field(default_factory=dict)
@@ -253,10 +255,14 @@ PIPELINE_STAGES = {
     "Pc": None,
     "Ds3fs": None,
     "Cache": None,
-    "Empty": "it keeps nothing",
-    "Fake": "it keeps no data",
+    "Empty": None,
+    "Fake": None,
     "Mooncake": "Mooncake is not here",
 }
+
+
+# They keep no data, and are no part of a mount.
+MEASURING = ("Empty", "Fake")
 
 
 # ---- reading ----
@@ -383,6 +389,9 @@ class _Reader:
         from .factory import check_name
 
         check_name(name, f"{key}.ucm_connector_name")
+        for kind in MEASURING:
+            if name == f"Ucm{kind}Store":
+                self.out.measuring = kind
         self.store(config, f"{key}.ucm_connector_config")
 
     def chosen(self, entries: Any) -> int:
@@ -462,9 +471,16 @@ class _Reader:
             why = PIPELINE_STAGES[stage]
             if why:
                 raise ConfigError(key, f"{stage} cannot be had: {why}")
-        if "Cache" in stages:
-            self.note(key, value, "there is no cache in this process; a tier "
-                      "of the mount can lie in memory (tmpfs)")
+        if stages[-1] in MEASURING:
+            if len(stages) > 1:
+                raise ConfigError(key, f"{value}: the cache is a tier of a "
+                                  "mount (ucmfs mem@SIZE MOUNT): give that "
+                                  "mount, and the pipeline Cache")
+            self.out.measuring = stages[0]
+        elif "Cache" in stages:
+            self.note(key, value, "there is no cache in this process; it is "
+                      "a tier of the mount (mem@SIZE, or a pipeline in its "
+                      "configuration file)")
 
     set_pipeline = set_store_pipeline
 
@@ -521,7 +537,12 @@ class _Reader:
             raise ConfigError(self.paths[0][0], f"{tiers[0]} is no mount of "
                               f"ucmfs, and {out.mount} is one: give one of "
                               "the two")
-        if out.mount is None and not tiers and out.module_path is None:
+        if out.measuring is not None and (out.mount or tiers):
+            self.note("storage_backends", ":".join(tiers) or out.mount,
+                      f"{out.measuring} keeps nothing there")
+            out.mount, tiers = None, []
+        elif out.mount is None and not tiers and out.module_path is None \
+                and out.measuring is None:
             raise ConfigError("storage_backends", "it is missing")
         out.tiers = tiers
 

@@ -17,12 +17,10 @@ from .errors import ConfigError
 # What there is not, and why.
 REFUSED = {
     "UcmMooncakeStore": "Mooncake is not here",
-    "UcmEmptyStore": "it keeps nothing",
-    "UcmFakeStore": "it keeps no data",
 }
 
 _PRESETS = ("UcmPipelineStore", "UcmPosixStore", "UcmNfsStore", "UcmPcStore",
-            "UcmCacheStore", "UcmDs3fsStore")
+            "UcmCacheStore", "UcmDs3fsStore", "UcmEmptyStore", "UcmFakeStore")
 
 
 class UcmConnectorFactoryV1:

@@ -9,10 +9,11 @@ the one format, and find each other's.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
-from .config import validate_config
+from .config import Config, validate_config
 from .errors import ConfigError
+from .measuring import EmptyStore, EmptyStoreV0, FakeStore, FakeStoreV0
 from .store import Store, StoreV0
 
 # UCM's stores give up after so long, if not told otherwise.
@@ -22,11 +23,20 @@ TIMEOUT_MS = 30000
 def arguments_of(config: Mapping[str, Any]) -> Dict[str, Any]:
     """Of Store(), for a ucm_connector_config; ConfigError."""
     found = validate_config(config)
+    if found.measuring is not None:
+        raise ConfigError("pipeline", f"{found.measuring} is a store of its "
+                          "own, and this one is another")
+    return _options_of(found)
+
+
+def _options_of(found: Config) -> Dict[str, Any]:
     if "tensor_size" not in found.store_options:
         why = [note for note in found.notes if "_size" in note]
         raise ConfigError("tensor_size", why[0] if why else "it is missing")
     place: Dict[str, Any] = {"mount": found.mount}
-    if found.mount is None:
+    if found.measuring is not None:
+        place = {"unique_id": found.connector_config.get("unique_id")}
+    elif found.mount is None:
         place = {"tiers": found.tiers}
     return {"deadline_ms": TIMEOUT_MS, **found.loader_options,
             **found.store_options, **place}
@@ -42,8 +52,47 @@ class _V0(StoreV0):
         super().__init__(**arguments_of(config))
 
 
+def _pretending(config: Mapping[str, Any], kinds: Mapping[str, Any],
+                kind: Optional[str] = None) -> Any:
+    """What an Empty or a Fake stands for; None: neither is asked for. kind:
+    the store's name says so itself."""
+    named = {} if kind is None else {"pipeline": kind}
+    found = validate_config({**config, **named})
+    if found.measuring is None:
+        return None
+    return kinds[found.measuring](**_options_of(found))
+
+
+_KINDS = {"Empty": EmptyStore, "Fake": FakeStore}
+_KINDS_V0 = {"Empty": EmptyStoreV0, "Fake": FakeStoreV0}
+
+
+def UcmEmptyStore(config: Mapping[str, Any]) -> EmptyStore:
+    """Keeps nothing; see ucmfs.measuring."""
+    return _pretending(config, _KINDS, "Empty")
+
+
+def UcmFakeStore(config: Mapping[str, Any]) -> FakeStore:
+    """Moves no bytes; see ucmfs.measuring."""
+    return _pretending(config, _KINDS, "Fake")
+
+
+def UcmEmptyStoreV0(config: Mapping[str, Any]) -> EmptyStoreV0:
+    """UcmEmptyStore, by offsets."""
+    return _pretending(config, _KINDS_V0, "Empty")
+
+
+def UcmFakeStoreV0(config: Mapping[str, Any]) -> FakeStoreV0:
+    """UcmFakeStore, by offsets."""
+    return _pretending(config, _KINDS_V0, "Fake")
+
+
 class UcmPipelineStore(_V1):
-    """"Cache|Posix" and the like: the stages are the mount's tiers."""
+    """"Cache|Posix" and the like: the stages are the mount's tiers. "Empty"
+    and "Fake" make a store of theirs."""
+
+    def __new__(cls, config: Mapping[str, Any]) -> Any:
+        return _pretending(config, _KINDS) or super().__new__(cls)
 
 
 class UcmPosixStore(_V1):
@@ -68,6 +117,9 @@ class UcmDs3fsStore(_V1):
 
 class UcmPipelineStoreV0(_V0):
     """UcmPipelineStore, by offsets."""
+
+    def __new__(cls, config: Mapping[str, Any]) -> Any:
+        return _pretending(config, _KINDS_V0) or super().__new__(cls)
 
 
 class UcmPosixStoreV0(_V0):

@@ -85,6 +85,8 @@ class StoreTask(Task):
 class _Base(TaskOwner):
     """What both forms have in common."""
 
+    kind = "ucmfs"  # of ucmfs.measuring's stores something else
+
     def __init__(self, loader: Optional[Loader] = None, *,
                  mount: Optional[Path] = None, tiers: Optional[Tiers] = None,
                  tensor_size: int, shard_size: int = 0, block_size: int = 0,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations of UCM's connectors: each key mapped, told, or refused."""
 
+import errno
 import json
 import os
 import tempfile
@@ -202,7 +203,7 @@ class Keys(unittest.TestCase):
                 ({"mount": "/m", "store_pipeline": "Cache|Possix"},
                  "store_pipeline", "did you mean Posix?"),
                 ({"mount": "/m", "store_pipeline": "Cache|Empty"},
-                 "store_pipeline", "it keeps nothing")):
+                 "store_pipeline", "the pipeline Cache")):
             refused(self, source, key, text)
 
     def test_that_are_missing_are_named(self):
@@ -274,7 +275,6 @@ class Factory(unittest.TestCase):
         for name, text in (
                 ("UcmNfStore", "did you mean UcmNfsStore?"),
                 ("X", "there are UcmCacheStore, UcmDs3fsStore"),
-                ("UcmFakeStore", "it keeps no data"),
                 ("UcmMooncakeStore", "cannot be had")):
             with self.assertRaises(ucmfs.ConfigError) as caught:
                 factory.UcmConnectorFactoryV1.create_connector(name, {})
@@ -282,6 +282,72 @@ class Factory(unittest.TestCase):
             refused(self, {"ucm_connectors": [{
                 "ucm_connector_name": name, "ucm_connector_config": {}}]},
                 "ucm_connectors[0].ucm_connector_name", text)
+
+    def test_makes_stores_that_keep_no_data(self):
+        sizes = {"tensor_size": 4, "shard_size": 8, "block_size": 16}
+        ids = [bytes([i] * 16) for i in (1, 2, 3)]
+        for form in (factory.UcmConnectorFactory,
+                     factory.UcmConnectorFactoryV1):
+            for config, name in (({}, "Ucm{}Store"),
+                                 ({"pipeline": "{}"}, "UcmPipelineStore")):
+                for kind in ("Empty", "Fake"):
+                    given = {k: v.format(kind) for k, v in config.items()}
+                    with self.assertLogs("ucmfs", "WARNING") as said:
+                        store = form.create_connector(
+                            name.format(kind), {**sizes, **given})
+                    self.assertIn(f"{kind.upper()} STORE", said.output[0])
+                    self.assertEqual((store.kind, store.shards),
+                                     (kind.lower(), 2))
+                    with store:
+                        self.use(store, ids, kind == "Fake",
+                                 form is factory.UcmConnectorFactory)
+
+    def use(self, store, ids, keeps, by_offset):
+        self.assertEqual(store.lookup(ids), [False] * 3)
+        self.assertEqual(store.lookup_on_prefix(ids), -1)
+        memory = bytearray(b"what was there")
+        if by_offset:
+            self.assertEqual(store.create(ids[:2]), [0, 0])
+        store.dump(ids[:2], [0, 0], [memory, memory]).wait()
+        if by_offset:
+            self.assertEqual(store.lookup(ids), [False] * 3)
+            self.assertEqual(store.commit(ids[:2]), [0, 0])
+        self.assertEqual(store.lookup(ids), [keeps, keeps, False])
+        self.assertEqual(store.lookup_on_prefix(ids), 1 if keeps else -1)
+        task = store.load(ids, [0, 0, 0], [memory] * 3)
+        self.assertTrue(task.done())
+        there = 0 if keeps else errno.ENOENT
+        self.assertEqual(task.errors(), [there, there, errno.ENOENT])
+        self.assertEqual(memory, b"what was there")
+        with self.assertRaises(ucmfs.UcmfsError):
+            task.wait()
+        self.assertEqual(store.counts["hits"], 4 if keeps else 0)
+
+    def test_a_fake_is_shared_by_its_name(self):
+        config = {"tensor_size": 4, "unique_id": f"test {os.getpid()}"}
+        made = [factory.UcmConnectorFactoryV1.create_connector(
+            "UcmFakeStore", {**config, **more}) for more in
+            ({}, {}, {"unique_id": f"other {os.getpid()}"})]
+        ids = [b"a" * 16]
+        made[0].dump(ids, [0], [b""]).wait()
+        self.assertEqual([store.lookup(ids)[0] for store in made],
+                         [True, True, False])
+        for store in made:
+            store.close()
+        self.assertEqual([name for name in os.listdir("/dev/shm")
+                          if name.startswith("ucmfs-fake")], [])
+
+    def test_a_store_that_keeps_data_is_no_other(self):
+        for config in ({"pipeline": "Fake"}, {"pipeline": "Empty"}):
+            with self.assertRaises(ucmfs.ConfigError):
+                factory.UcmConnectorFactoryV1.create_connector(
+                    "UcmPosixStore", {"tensor_size": 4, **config})
+        refused(self, {"store_pipeline": "Cache|Fake", "mount": "/m"},
+                "store_pipeline", "pipeline Cache")
+        found = read({"store_pipeline": "Fake", "mount": "/m"})
+        self.assertEqual((found.measuring, found.mount, found.tiers),
+                         ("Fake", None, []))
+        self.assertIn("keeps nothing there", found.notes[-1])
 
     def test_makes_classes_of_other_modules(self):
         made = factory.UcmConnectorFactoryV1.create_connector(

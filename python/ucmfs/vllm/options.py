@@ -233,6 +233,9 @@ def _from_seeds(given: Mapping[str, Any],
     if config.module_path is not None:
         raise ConfigError("ucm_connector_module_path", "the connector keeps "
                           "blocks in ucmfs, and in no other store")
+    if config.measuring is not None:
+        raise ConfigError("store_pipeline", f"{config.measuring} keeps no "
+                          "data, and the connector keeps blocks in ucmfs")
     if check_paths and not config.mount and not ours.get("mount"):
         raise ConfigError("storage_backends", "the connector needs a mount of "
                           "ucmfs; directories alone have no index")
