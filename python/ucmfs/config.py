@@ -522,6 +522,9 @@ class _Reader:
         out = self.out
         tiers: List[str] = []
         for key, path in self.paths:
+            if path.startswith("mem@"):
+                tiers.append(path)  # its place is found
+                continue
             found = find_mount(path) if self.check_paths else None
             if found is None:
                 if self.check_paths:

@@ -253,6 +253,14 @@ class Files(unittest.TestCase):
                 self.assertIn(text, str(caught.exception))
                 self.assertEqual(caught.exception.key, "storage_backends")
 
+    def test_memory_is_a_tier(self):
+        found = read({"tiers": "mem@8G:/a"})
+        self.assertEqual(found.tiers, ["mem@8G", "/a"])
+        with tempfile.TemporaryDirectory() as path, \
+                self.assertRaises(ucmfs.ConfigError) as caught:
+            ucmfs.validate_config({"tiers": ["mem@8G", path]})
+        self.assertIn("has not been a tier yet", str(caught.exception))
+
     def test_of_several_connectors_one_is_there(self):
         with tempfile.TemporaryDirectory() as path:
             entries = [{"ucm_connector_name": name, "ucm_connector_config": {
