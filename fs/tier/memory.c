@@ -67,8 +67,6 @@ static int memory_name(const struct ucm_memory_key *key,
 		ucm_sha256_add(&sha, key->sum, sizeof(key->sum));
 	else
 		ucm_sha256_add(&sha, config->mount, strlen(config->mount));
-	ucm_sha256_add(&sha, "", 1);
-	ucm_sha256_add(&sha, tier, strlen(tier));
 	ucm_sha256_end(&sha, digest);
 	len = snprintf(out, size, "%s-", tier);
 	for (unsigned i = 0; i < KEY_BYTES; i++)

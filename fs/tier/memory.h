@@ -7,10 +7,10 @@
  *
  *   /dev/shm/ucmfs-UID/TIER-KEY
  *
- * UID is the user who runs the store. KEY is computed from the UUIDs of all
- * other directories of the store, and from the tier's name: the same store finds
- * its memory again after a restart of the daemon, and no other store does. A
- * store of nothing but memory is known by its mount point.
+ * UID is the user who runs the store, TIER the tier's name, and KEY is computed
+ * from the UUIDs of all other directories of the store: the same store finds its
+ * memory again after a restart of the daemon, and no other store does. A store of
+ * nothing but memory is known by its mount point.
  *
  * Everybody may make names in /dev/shm. So each of the two folders must be a
  * directory of this user's that nobody else may enter; anything else that has
