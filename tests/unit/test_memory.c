@@ -18,28 +18,38 @@
 #include "fs/tier/dirs.h"
 #include "tests/unit/tier_fixture.h"
 
-static char root[64]; /* on a tmpfs, instead of /dev/shm */
+static char base[] = "/dev/shm/ucmfs-test.XXXXXX", root[64]; /* of one test */
 static struct ucm_error error;
 static char first[UCM_MEMORY_PATH_MAX], second[UCM_MEMORY_PATH_MAX];
+
+static void make_base(void)
+{
+	if (mkdtemp(base))
+		return;
+	perror(base);
+	exit(EXIT_FAILURE);
+}
+
+/* Also what a test has left that failed. */
+static void remove_base(void)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command), "rm -rf %s", base);
+	if (system(command))
+		perror(base);
+}
 
 static void setup(void)
 {
 	fx_setup();
-	strcpy(root, "/dev/shm/ucmfs-test.XXXXXX");
+	snprintf(root, sizeof(root), "%s/XXXXXX", base);
 	ck_assert_ptr_nonnull(mkdtemp(root));
 	ucm_memory_root = root;
 }
 
-static void teardown(void)
-{
-	char command[96];
-
-	snprintf(command, sizeof(command), "rm -rf %s", root);
-	ck_assert_int_eq(system(command), 0);
-	fx_teardown();
-}
-
-UNIT_FIXTURE(.setup = setup, .teardown = teardown);
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+UNIT_PROGRAM(.begin = make_base, .end = remove_base);
 
 static struct ucm_memory_key key_of(const char *uuids)
 {
