@@ -12,6 +12,7 @@
 #include "common/cleanup.h"
 #include "common/deadmount.h"
 #include "fs/tier/config.h"
+#include "fs/tier/memory.h"
 #include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
 
@@ -117,6 +118,22 @@ static int read_tiers(const struct ucm_mount *mount, bool answers,
 	return ucm_config_source(config, mount->source, why);
 }
 
+/* Its place is found by who runs the daemon, and by nobody else. */
+static void check_memory(struct ucm_doctor *doctor,
+			 const struct ucm_config *config,
+			 const struct ucm_tier_config *tier)
+{
+	char path[UCM_MEMORY_PATH_MAX];
+	struct ucm_error why;
+
+	if (ucm_memory_find(config, tier->name, path, &why))
+		ucm_doctor_say(doctor, UCM_WARN, tier->dirs[0],
+			       "ask as the user who runs the daemon",
+			       "its memory is not found: %s", why.text);
+	else
+		ucm_doctor_directory(doctor, path, tier->readonly);
+}
+
 static void check_tiers(struct ucm_doctor *doctor,
 			const struct ucm_mount *mount, bool answers)
 {
@@ -128,10 +145,13 @@ static void check_tiers(struct ucm_doctor *doctor,
 		ucm_doctor_say(doctor, UCM_WARN, mount->point,
 			       "ask as root, or name the directories",
 			       "its directories are not known: %s", why.text);
+	config.mount = mount->point;
 	for (unsigned i = 0; i < config.num_tiers; i++) {
 		const struct ucm_tier_config *tier = &config.tiers[i];
 
-		for (unsigned j = 0; j < tier->num_dirs; j++)
+		if (tier->memory)
+			check_memory(doctor, &config, tier);
+		for (unsigned j = 0; !tier->memory && j < tier->num_dirs; j++)
 			ucm_doctor_directory(doctor, tier->dirs[j],
 					     tier->readonly);
 	}

@@ -31,6 +31,7 @@ check 'blocks are written' mk "$mnt/blocks"
 same 'all lie in memory' 16 "$(blocks_in "$mem/blocks")"
 same 'none on disk' 0 "$(blocks_in "$work/tier/blocks")"
 check 'status calls it memory' sh -c "$ucm status -m $mnt | grep -qF '$mem, memory'"
+check 'ucm doctor looks at it' sh -c "$ucm doctor $mnt | grep -q 'OK *$mem: mode 0700'"
 check 'so does stats.json' grep -q '"volatile": true' "$mnt/.ucmfs/stats.json"
 check 'the settings name its size' grep -q "'mem@8M'" "$mnt/.ucmfs/config.yaml"
 cp "$mnt/.ucmfs/config.yaml" "$work/settings.yaml"
@@ -103,6 +104,7 @@ need do_mount mem@8M
 check 'are found again over a dead mount' verify "$mnt/blocks"
 need sh -c "echo text >'$mnt/files/text'"
 check 'files/ lies there, too' grep -qx text "$mnt/files/text"
+check 'ucm doctor finds it' sh -c "$ucm doctor $mnt | grep -q 'OK *$own/mem-.*: mode 0700'"
 do_umount
 
 # sizes
