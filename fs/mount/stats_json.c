@@ -35,10 +35,11 @@ static json_t *text_json(const char *text)
 	return json;
 }
 
-static json_t *directory_json(const struct ucm_store *store, unsigned dir)
+static json_t *directory_json(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 	uint64_t limit = ucm_medium_limit_bytes(medium), total, available;
+	const char *unknown = ucm_store_unknown(store, dir);
 	json_t *json = json_object();
 
 	json_object_set_new(json, "path", text_json(medium->path));
@@ -52,6 +53,9 @@ static json_t *directory_json(const struct ucm_store *store, unsigned dir)
 		json, "state",
 		json_string(ucm_dir_states[ucm_medium_state(medium)]));
 	put_number(json, "in_doubt", atomic_load(&store->keepers[dir].doubts));
+	if (unknown)
+		json_object_set_new(json, "no_checkpoint",
+				    json_string(unknown));
 	ucm_medium_space(medium, &total, &available);
 	put_number(json, "total_bytes", total);
 	put_number(json, "free_bytes", available);
@@ -79,7 +83,7 @@ static json_t *tier_counters_json(const struct ucm_tier_stats *stats)
 	return json;
 }
 
-static json_t *tier_json(const struct ucm_store *store,
+static json_t *tier_json(struct ucm_store *store,
 			 const struct ucm_tier *tier)
 {
 	json_t *json = json_object(), *dirs = json_array();
@@ -103,7 +107,7 @@ static json_t *tier_json(const struct ucm_store *store,
 	return json;
 }
 
-static json_t *tiers_json(const struct ucm_store *store)
+static json_t *tiers_json(struct ucm_store *store)
 {
 	json_t *json = json_array();
 

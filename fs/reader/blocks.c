@@ -247,3 +247,20 @@ int ucm_blocks_statistics(struct ucm_blocks *blocks,
 		*out = stats;
 	return err;
 }
+
+/* ---- of the whole mount ---- */
+
+int ucm_blocks_flush(struct ucm_blocks *blocks)
+{
+	return blocks_call(blocks, UCM_CONTROL_FLUSH, NULL);
+}
+
+int ucm_blocks_rescan(struct ucm_blocks *blocks)
+{
+	return blocks_call(blocks, UCM_CONTROL_RESCAN, NULL);
+}
+
+int ucm_blocks_checkpoint(struct ucm_blocks *blocks)
+{
+	return blocks_call(blocks, UCM_CONTROL_CHECKPOINT, NULL);
+}

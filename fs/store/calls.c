@@ -166,6 +166,7 @@ static int rescan_space(struct ucm_store *store, struct ucm_space *space,
 					    i % UCM_BUCKETS);
 		if (err && !result)
 			result = err;
+		ucm_count(&store->stats.rescanned);
 	}
 	return result;
 }

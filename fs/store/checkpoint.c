@@ -27,17 +27,26 @@
 #include "common/log.h"
 #include "hashing/tree.h"
 
-bool ucm_keeper_knows(struct ucm_keeper *keeper)
+const char *ucm_store_unknown(struct ucm_store *store, unsigned dir)
 {
-	struct ucm_medium *medium = ucm_keeper_medium(keeper);
+	struct ucm_medium *medium = store->dirs.at[dir];
 
+	if (!ucm_scan_knows(store, dir))
+		return "it has not been read to its end";
 	/* after a crash, what could not be read may be torn: it is a doubt, too */
 	if (atomic_load(&medium->recovery.unclean) &&
-	    ucm_unread_any(&keeper->store->unread, keeper->dir))
-		return false;
-	return ucm_scan_knows(keeper->store, keeper->dir) &&
-	       !atomic_load(&keeper->doubts) &&
-	       !atomic_load(&medium->abandoned);
+	    ucm_unread_any(&store->unread, dir))
+		return "it has files that could not be read";
+	if (atomic_load(&store->keepers[dir].doubts))
+		return "it has blocks in doubt";
+	if (atomic_load(&medium->abandoned))
+		return "a bad block could not be moved aside";
+	return NULL;
+}
+
+bool ucm_keeper_knows(struct ucm_keeper *keeper)
+{
+	return !ucm_store_unknown(keeper->store, keeper->dir);
 }
 
 /* ---- syncs; under sync_lock ---- */

@@ -212,6 +212,8 @@ int ucm_store_sync(struct ucm_store *store);
  * read, or something in it is in doubt; -EIO: one failed, which is logged. The
  * others have their checkpoint then. Any thread. */
 int ucm_store_checkpoint(struct ucm_store *store);
+/* What keeps a directory from having a checkpoint, in words; NULL: nothing. */
+const char *ucm_store_unknown(struct ucm_store *store, unsigned dir);
 
 /* ---- new blocks (create.c, commit.c, late.c) ---- */
 

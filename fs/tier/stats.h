@@ -33,7 +33,8 @@
 	X(misfits, "blocks of another geometry than their space's")           \
 	X(vanished, "blocks that disappeared without the daemon")              \
 	X(doubts_settled, "blocks in doubt that were found good")             \
-	X(checkpoints, "syncfs checkpoints")
+	X(checkpoints, "syncfs checkpoints")                                  \
+	X(rescanned, "buckets that were read anew by a rescan")
 
 /* The same of each tier. Bytes are the sizes of whole blocks: whoever reads
  * them reads past the daemon. */

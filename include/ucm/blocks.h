@@ -84,6 +84,17 @@ int ucm_blocks_path(struct ucm_blocks *blocks, const char *space,
 int ucm_blocks_statistics(struct ucm_blocks *blocks,
 			  struct ucm_control_statistics *out);
 
+/* ---- of the whole mount ---- */
+
+/* syncfs(2) of all tiers. */
+int ucm_blocks_flush(struct ucm_blocks *blocks);
+/* Look for blocks that were put into the directories by hand; may take long,
+ * and a signal ends it (-EINTR). */
+int ucm_blocks_rescan(struct ucm_blocks *blocks);
+/* Flush, and note in each directory that all is on disk. -EAGAIN: one has not
+ * been read to its end, or has blocks in doubt. */
+int ucm_blocks_checkpoint(struct ucm_blocks *blocks);
+
 #ifdef __cplusplus
 }
 #endif
