@@ -9,14 +9,30 @@
 #include "tools/ucm_tool.h"
 
 static const struct ucm_command *const commands[] = {
-	&ucm_debug_command,  &ucm_doctor_command, &ucm_du_command,
-	&ucm_evict_command,  &ucm_exporter_command, &ucm_get_command,
-	&ucm_hash_command,   &ucm_lookup_command, &ucm_ls_command,
-	&ucm_pin_command,    &ucm_put_command,	  &ucm_replay_command,
+	&ucm_checkpoint_command,
+	&ucm_debug_command,
+	&ucm_doctor_command,
+	&ucm_du_command,
+	&ucm_evict_command,
+	&ucm_exporter_command,
+	&ucm_flush_command,
+	&ucm_get_command,
+	&ucm_hash_command,
+	&ucm_lookup_command,
+	&ucm_ls_command,
+	&ucm_pin_command,
+	&ucm_put_command,
+	&ucm_replay_command,
+	&ucm_rescan_command,
 	&ucm_stat_command,
-	&ucm_status_command, &ucm_top_command,	  &ucm_touch_command,
-	&ucm_trace_command,  &ucm_unpin_command,  &ucm_verify_command,
-	&ucm_warm_command,   &ucm_where_command,
+	&ucm_status_command,
+	&ucm_top_command,
+	&ucm_touch_command,
+	&ucm_trace_command,
+	&ucm_unpin_command,
+	&ucm_verify_command,
+	&ucm_warm_command,
+	&ucm_where_command,
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -28,7 +44,7 @@ static int help(void)
 	     "\n"
 	     "Look at, move and check KV-cache blocks; see ucm(1).\n");
 	for (size_t i = 0; i < LENGTH(commands); i++)
-		printf("  %-10s %s\n", commands[i]->name, commands[i]->does);
+		printf("  %-11s %s\n", commands[i]->name, commands[i]->does);
 	return 0;
 }
 

@@ -96,11 +96,13 @@ struct ucm_common {
 
 /* ---- the subcommands ---- */
 
+extern const struct ucm_command ucm_checkpoint_command;
 extern const struct ucm_command ucm_debug_command;
 extern const struct ucm_command ucm_doctor_command;
 extern const struct ucm_command ucm_du_command;
 extern const struct ucm_command ucm_evict_command;
 extern const struct ucm_command ucm_exporter_command;
+extern const struct ucm_command ucm_flush_command;
 extern const struct ucm_command ucm_get_command;
 extern const struct ucm_command ucm_hash_command;
 extern const struct ucm_command ucm_lookup_command;
@@ -108,6 +110,7 @@ extern const struct ucm_command ucm_ls_command;
 extern const struct ucm_command ucm_pin_command;
 extern const struct ucm_command ucm_put_command;
 extern const struct ucm_command ucm_replay_command;
+extern const struct ucm_command ucm_rescan_command;
 extern const struct ucm_command ucm_stat_command;
 extern const struct ucm_command ucm_status_command;
 extern const struct ucm_command ucm_top_command;

@@ -14,106 +14,244 @@
 #include "tools/ucm_args.h"
 #include "tools/ucm_client.h"
 #include "tools/ucm_ids.h"
+#include "tools/ucm_list.h"
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
 static struct options {
 	struct ucm_common common;
 	const char *file;
+	bool all;
 	/* of the command */
 	ucm_client_call *call;
 	const char *done; /* what became of the blocks */
 	struct ucm_ids ids;
 } opt;
 
+/* What became of them, and what holds those that were to be evicted. */
+struct results {
+	int32_t *of; /* each */
+	uint16_t *flags; /* UCM_PLACE_*, of those that failed */
+	size_t failed;
+};
+
 static const struct ucm_arg args[] = {
 	UCM_ARGS_BLOCKS(opt.common),
 	{ "file", 'f', "FILE", ucm_arg_text, &opt.file,
 	  .help = "ids from a file, one a line; -: standard input" },
+	{ "all", 'a', .to = &opt.all, .help = "every block of the space" },
 	{ 0 },
 };
 
 /* ---- results ---- */
 
-static const char *why_not(int result)
+/* What keeps a block from being evicted, in the words that doc and JSON use. */
+static const struct {
+	uint16_t flag;
+	const char *word;
+} holders[] = {
+	{ UCM_PLACE_PINNED, "pinned" },
+	{ UCM_PLACE_OPEN, "open" },
+	{ UCM_PLACE_LEASED, "leased" },
+	{ UCM_PLACE_WRITTEN, "being written" },
+};
+
+/* It may have been let go since the call; then the call's word counts. */
+static void name_holders(int result, uint16_t flags, char *text, size_t size)
 {
+	size_t len = 0;
+
+	*text = '\0';
+	for (size_t i = 0; i < sizeof(holders) / sizeof(*holders); i++) {
+		if (flags & holders[i].flag)
+			len += (size_t)snprintf(text + len, size - len, "%s%s",
+						len ? ", " : "",
+						holders[i].word);
+	}
+	if (!len)
+		snprintf(text, size, "%s",
+			 result == -EPERM ? "pinned" : "open or leased");
+}
+
+static void explain(const struct results *results, size_t i, char *text,
+		    size_t size)
+{
+	int result = results->of[i];
+
 	if (result == -ENOENT)
-		return "absent";
-	if (opt.call == ucm_blocks_evict && result == -EPERM)
-		return "pinned";
-	if (opt.call == ucm_blocks_evict && result == -EBUSY)
-		return "open or leased";
-	return strerror(-result);
+		snprintf(text, size, "absent");
+	else if (opt.call == ucm_blocks_evict &&
+		 (result == -EPERM || result == -EBUSY))
+		name_holders(result, results->flags[i], text, size);
+	else
+		snprintf(text, size, "%s", strerror(-result));
 }
 
-static size_t count_failed(const int32_t *results)
+static void count_failed(struct results *results)
 {
-	size_t failed = 0;
-
 	for (size_t i = 0; i < opt.ids.num; i++)
-		failed += results[i] < 0;
-	return failed;
+		results->failed += results->of[i] < 0;
 }
 
-static void print_results(const int32_t *results, size_t failed)
+static bool is_held(const struct results *results, size_t i)
 {
-	size_t done = opt.ids.num - failed;
-	char hex[UCM_ID_HEX + 1];
+	return results->of[i] == -EPERM || results->of[i] == -EBUSY;
+}
+
+/* One call for all that were held. */
+static int ask_holders(struct ucm_client *client, struct results *results)
+{
+	_cleanup_free_ struct ucm_control_place *places = NULL;
+	struct ucm_ids held = { 0 };
+	size_t at = 0;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < opt.ids.num; i++) {
+		if (is_held(results, i))
+			err = ucm_ids_add(&held, &opt.ids.ids[i]);
+	}
+	places = calloc(held.num + 1, sizeof(*places));
+	if (!err && !places)
+		err = -ENOMEM;
+	if (!err && held.num)
+		err = ucm_client_locate(client, opt.common.space, held.ids,
+					held.num, places);
+	for (size_t i = 0; !err && i < opt.ids.num; i++) {
+		if (is_held(results, i))
+			results->flags[i] = places[at++].flags;
+	}
+	ucm_ids_fini(&held);
+	return err;
+}
+
+static void print_results(const struct results *results)
+{
+	size_t done = opt.ids.num - results->failed;
+	char hex[UCM_ID_HEX + 1], why[80];
 
 	for (size_t i = 0; i < opt.ids.num; i++) {
-		if (results[i] >= 0)
+		if (results->of[i] >= 0)
 			continue;
 		ucm_id_format(&opt.ids.ids[i], hex);
-		ucm_tool_complain("%s: %s", hex, why_not(results[i]));
+		explain(results, i, why, sizeof(why));
+		ucm_tool_complain("%s: %s", hex, why);
 	}
 	printf("%zu block%s %s", done, done == 1 ? "" : "s", opt.done);
-	if (failed)
-		printf(", %zu not", failed);
+	if (results->failed)
+		printf(", %zu not", results->failed);
 	putchar('\n');
 }
 
-static json_t *describe(const int32_t *results, size_t failed)
+static json_t *describe_holders(const struct results *results, size_t i)
+{
+	json_t *list = json_array();
+
+	for (size_t j = 0; j < sizeof(holders) / sizeof(*holders); j++) {
+		if (results->flags[i] & holders[j].flag)
+			json_array_append_new(list,
+					      json_string(holders[j].word));
+	}
+	return list;
+}
+
+static json_t *describe_failure(const struct results *results, size_t i)
+{
+	char why[80];
+	json_t *json;
+
+	explain(results, i, why, sizeof(why));
+	json = json_pack("{so ss}", "id", ucm_json_id(&opt.ids.ids[i]),
+			 "error", why);
+	if (json && opt.call == ucm_blocks_evict)
+		json_object_set_new(json, "held_by",
+				    describe_holders(results, i));
+	return json;
+}
+
+static json_t *describe(const struct results *results)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < opt.ids.num; i++) {
-		if (results[i] >= 0)
-			continue;
-		if (json_array_append_new(
-			    list, json_pack("{so ss}", "id",
-					    ucm_json_id(&opt.ids.ids[i]),
-					    "error", why_not(results[i])))) {
+		if (results->of[i] < 0 &&
+		    json_array_append_new(list,
+					  describe_failure(results, i))) {
 			json_decref(list);
 			return NULL;
 		}
 	}
 	return json_pack("{sI sI so}", opt.done,
-			 (json_int_t)(opt.ids.num - failed), "failed",
-			 (json_int_t)failed, "failures", list);
+			 (json_int_t)(opt.ids.num - results->failed), "failed",
+			 (json_int_t)results->failed, "failures", list);
+}
+
+/* ---- the call ---- */
+
+/* Every block of the space, as a listing finds them. */
+static int list_ids(struct ucm_client *client, struct ucm_progress *progress)
+{
+	struct ucm_rows rows = { 0 };
+	int err = ucm_rows_read(client, opt.common.space, "", &rows, progress);
+
+	for (size_t i = 0; !err && i < rows.num; i++) {
+		err = ucm_ids_add(&opt.ids, &rows.rows[i].id);
+		if (err)
+			ucm_tool_complain("no memory");
+	}
+	ucm_rows_fini(&rows);
+	return err;
+}
+
+static int run_call(struct ucm_client *client, struct results *results,
+		    struct ucm_progress *progress)
+{
+	int err = ucm_client_batch(client, opt.call, opt.common.space,
+				   opt.ids.ids, opt.ids.num, results->of,
+				   progress);
+
+	if (err)
+		return err;
+	/* what was listed and is gone by now need not be done */
+	for (size_t i = 0; opt.all && i < opt.ids.num; i++) {
+		if (results->of[i] == -ENOENT)
+			results->of[i] = 0;
+	}
+	count_failed(results);
+	return opt.call == ucm_blocks_evict && results->failed
+		       ? ask_holders(client, results)
+		       : 0;
+}
+
+static int tell_results(const struct results *results)
+{
+	int status = results->failed ? UCM_EXIT_FAILED : 0;
+
+	if (opt.common.json)
+		return ucm_json_print(describe(results), status);
+	print_results(results);
+	return ucm_tool_flush() | status;
 }
 
 static int call_blocks(struct ucm_client *client)
 {
-	_cleanup_free_ int32_t *results =
-		calloc(opt.ids.num + 1, sizeof(*results));
+	_cleanup_free_ int32_t *of = NULL;
+	_cleanup_free_ uint16_t *flags = NULL;
 	struct ucm_progress progress;
-	size_t failed;
-	int err;
+	struct results results;
+	int err = 0;
 
-	if (!results)
-		return ucm_tool_fail(UCM_EXIT_FAILED, "no memory");
 	ucm_progress_begin(&progress);
-	err = ucm_client_batch(client, opt.call, opt.common.space, opt.ids.ids,
-			       opt.ids.num, results, &progress);
+	if (opt.all)
+		err = list_ids(client, &progress);
+	of = calloc(opt.ids.num + 1, sizeof(*of));
+	flags = calloc(opt.ids.num + 1, sizeof(*flags));
+	results = (struct results){ .of = of, .flags = flags };
+	if (!err && (!of || !flags))
+		err = ucm_tool_complain("no memory");
+	if (!err)
+		err = run_call(client, &results, &progress);
 	ucm_progress_clear(&progress);
-	if (err)
-		return UCM_EXIT_FAILED;
-	failed = count_failed(results);
-	if (opt.common.json)
-		return ucm_json_print(describe(results, failed),
-				      failed ? UCM_EXIT_FAILED : 0);
-	print_results(results, failed);
-	return ucm_tool_flush() | (failed ? UCM_EXIT_FAILED : 0);
+	return err ? UCM_EXIT_FAILED : tell_results(&results);
 }
 
 /* ---- arguments ---- */
@@ -121,12 +259,16 @@ static int call_blocks(struct ucm_client *client)
 /* 0 or the exit status (reported). */
 static int read_ids(int argc, char **argv)
 {
-	if (!argc && !opt.file)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "no ID and no --file; try --help");
-	if (argc && opt.file)
-		return ucm_tool_fail(UCM_EXIT_USAGE,
-				     "both ID and --file; try --help");
+	int given = !!argc + !!opt.file + opt.all;
+
+	if (!given)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "no ID, no --file and "
+				     "no --all; try --help");
+	if (given > 1)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "one of ID, --file and "
+				     "--all; try --help");
+	if (opt.all)
+		return 0; /* the mount is asked */
 	if (opt.file)
 		return ucm_ids_read(opt.file, &opt.ids) ? UCM_EXIT_FAILED : 0;
 	return ucm_ids_take(&opt.ids, argc, argv) ? UCM_EXIT_USAGE : 0;
@@ -154,7 +296,7 @@ static int run(ucm_client_call *call, const char *done, int argc, char **argv)
 	const struct ucm_command ucm_##word##_command = {                     \
 		.name = #word,                                                \
 		.does = what,                                                 \
-		.operands = "ID...\n--file FILE",                             \
+		.operands = "ID...\n--file FILE\n--all",                     \
 		.about = text,                                                \
 		.args = args,                                                 \
 		.end = "Exit status 1: it could not be done with a block, "   \
@@ -173,6 +315,7 @@ COMMAND(warm, ucm_blocks_warm, "warmed", "copy blocks to the fastest tier",
 COMMAND(evict, ucm_blocks_evict, "evicted",
 	"remove blocks that nobody uses or has pinned",
 	"Remove blocks from every tier, unless they are pinned, or somebody has "
-	"them open or has a lease on them." FOR_THE_OWNER);
+	"them open or has a lease on them. Of each block that stays it says what "
+	"holds it." FOR_THE_OWNER);
 COMMAND(touch, ucm_blocks_touch, "touched", "count a use of blocks",
 	"Count a use of blocks now, as reading them does.");

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/cleanup.h"
 #include "hashing/tree.h"
 #include "tools/ucm_metrics.h"
 #include "tools/ucm_tool.h"
@@ -143,6 +144,26 @@ const char *ucm_client_tier(struct ucm_client *client, unsigned number)
 	    asprintf(&client->tiers[number], "tier%u", number) < 0)
 		client->tiers[number] = NULL;
 	return client->tiers[number] ? client->tiers[number] : "?";
+}
+
+/* ---- stats.json ---- */
+
+#define STATS_MAX (64u << 20)
+
+int ucm_client_stats(const char *mount, json_t **out)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len;
+	int err = ucm_mount_read(mount, "stats.json", STATS_MAX, &text, &len);
+
+	if (err)
+		return err == -EACCES
+			       ? err
+			       : ucm_mount_complain(mount, "stats.json", err);
+	*out = json_loads(text, 0, NULL);
+	return *out ? 0
+		    : ucm_tool_complain("%s/" UCM_TREE_STATS ": not JSON",
+					mount);
 }
 
 /* ---- calls ---- */

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 #include <ucm/blocks.h>
 
 #include "tools/ucm_progress.h"
@@ -61,6 +63,10 @@ int ucm_client_path(const struct ucm_client *client, const char *space,
 
 int ucm_client_statistics(const struct ucm_client *client,
 			  struct ucm_control_statistics *out);
+
+/* A mount's stats.json; to be given back by json_decref(). 0, -EACCES (not
+ * reported: it is for root and the owner) or -errno (reported). */
+int ucm_client_stats(const char *mount, json_t **out);
 
 /* A tier's name; "tier2" if that is not known. Valid until close. */
 const char *ucm_client_tier(struct ucm_client *client, unsigned number);

@@ -21,6 +21,10 @@ void ucm_progress_begin(struct ucm_progress *progress);
 void ucm_progress_tell(struct ucm_progress *progress, uint64_t done,
 		       uint64_t total, uint64_t bytes);
 
+/* The same of anything: words for the line. */
+void ucm_progress_say(struct ucm_progress *progress, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Before anything else is printed, and at the end. */
 void ucm_progress_clear(struct ucm_progress *progress);
 

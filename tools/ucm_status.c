@@ -21,8 +21,6 @@
 #include "tools/ucm_text.h"
 #include "tools/ucm_tool.h"
 
-#define STATS_MAX (64u << 20)
-
 static struct ucm_common common;
 
 static const struct ucm_arg args[] = {
@@ -36,26 +34,7 @@ struct status {
 	const char *missing; /* NULL: nothing */
 };
 
-/* ---- for those who may read stats.json ---- */
-
-/* 0, -EACCES (not reported) or -errno (reported). */
-static int read_stats(const char *mount, json_t **out)
-{
-	_cleanup_free_ char *text = NULL;
-	size_t len;
-	int err = ucm_mount_read(mount, "stats.json", STATS_MAX, &text, &len);
-
-	if (err)
-		return err == -EACCES
-			       ? err
-			       : ucm_mount_complain(mount, "stats.json", err);
-	*out = json_loads(text, 0, NULL);
-	return *out ? 0
-		    : ucm_tool_complain("%s/" UCM_TREE_STATS ": not JSON",
-					mount);
-}
-
-/* ---- for others ---- */
+/* ---- for those who may not read stats.json ---- */
 
 static json_t *counters_of(const struct ucm_control_statistics *stats)
 {
@@ -305,7 +284,7 @@ static json_t *describe(const struct ucm_client *client,
 static int show(struct ucm_client *client)
 {
 	struct status status = { 0 };
-	int result, err = read_stats(client->mount, &status.stats);
+	int result, err = ucm_client_stats(client->mount, &status.stats);
 
 	if (err == -EACCES)
 		err = ask_stats(client, &status);

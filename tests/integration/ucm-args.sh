@@ -38,8 +38,8 @@ for command in du ls status top; do
 	refused 'too many arguments: a' $command a
 done
 for command in evict pin touch unpin warm; do
-	refused 'no ID and no --file' $command
-	refused 'both ID and --file' $command -f - "$id"
+	refused 'no ID, no --file and no --all' $command
+	refused 'one of ID, --file and --all' $command -f - "$id"
 	refused "'12': not an id" $command "$id" 12
 done
 refused 'no ID' where

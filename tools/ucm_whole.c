@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_whole.c - ucm rescan, checkpoint and flush: what is done to all of a
+ * mount; see ucm(1).
+ *
+ * Each is one call, which lasts as long as it takes. A thread makes it, and this
+ * one says meanwhile how far it is. A signal that ends the process ends the call.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "hashing/tree.h"
+#include "tools/ucm_args.h"
+#include "tools/ucm_client.h"
+#include "tools/ucm_text.h"
+#include "tools/ucm_tool.h"
+
+#define POLL_NS 200000000
+
+struct work {
+	const char *done; /* what the mount is then */
+	int (*call)(struct ucm_blocks *blocks);
+	/* How far it is, for the terminal; NULL: nobody knows. */
+	void (*tell)(struct ucm_progress *progress, const json_t *before,
+		     const json_t *now);
+};
+
+static struct ucm_common common;
+static const struct work *work;
+
+static const struct ucm_arg args[] = {
+	UCM_ARG_MOUNT(common),
+	UCM_ARG_JSON(common),
+	{ 0 },
+};
+
+/* ---- stats.json ---- */
+
+static uint64_t counter(const json_t *stats, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(
+		json_object_get(stats, "counters"), name));
+}
+
+static uint64_t blocks_of(const json_t *stats)
+{
+	return (uint64_t)json_integer_value(
+		json_object_get(json_object_get(stats, "index"), "blocks"));
+}
+
+static size_t count_directories(const json_t *stats)
+{
+	size_t i, num = 0;
+	json_t *tier;
+
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier)
+		num += json_array_size(json_object_get(tier, "directories"));
+	return num;
+}
+
+/* Why the call has not done all that it was to do with a directory. */
+static const char *why_not(const json_t *directory, int err)
+{
+	const char *state = json_string_value(
+		json_object_get(directory, "state"));
+
+	if (err != -EAGAIN && state && strcmp(state, "good"))
+		return state;
+	return json_string_value(json_object_get(directory, "no_checkpoint"));
+}
+
+/* The directories that are not as they should be, for err: an array. */
+static json_t *list_directories(const json_t *stats, int err)
+{
+	json_t *list = json_array(), *tier, *directory;
+	size_t i, j;
+
+	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
+		json_array_foreach(json_object_get(tier, "directories"), j,
+				   directory) {
+			const char *why = why_not(directory, err);
+
+			if (why)
+				json_array_append_new(
+					list,
+					json_pack("{sO ss sO?}", "path",
+						  json_object_get(directory,
+								  "path"),
+						  "why", why, "in_doubt",
+						  json_object_get(directory,
+								  "in_doubt")));
+		}
+	}
+	return list;
+}
+
+/* ---- the call, and its progress ---- */
+
+struct call {
+	struct ucm_client *client;
+	sem_t ended;
+	int err;
+};
+
+static void *make_call(void *arg)
+{
+	struct call *call = arg;
+
+	call->err = work->call(call->client->blocks);
+	sem_post(&call->ended);
+	return NULL;
+}
+
+static bool has_ended(struct call *call)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += POLL_NS;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	return !sem_timedwait(&call->ended, &until);
+}
+
+static void tell_rescan(struct ucm_progress *progress, const json_t *before,
+			const json_t *now)
+{
+	uint64_t done = counter(now, "rescanned") -
+			counter(before, "rescanned");
+
+	ucm_progress_say(progress,
+			 "%" PRIu64 " of %zu folders, %" PRIu64 " blocks",
+			 done,
+			 count_directories(now) * UCM_BUCKETS *
+				 json_array_size(json_object_get(now,
+								 "spaces")),
+			 blocks_of(now));
+}
+
+static void tell(struct ucm_progress *progress, const json_t *before,
+		 const struct ucm_client *client)
+{
+	json_t *now = NULL;
+
+	if (!work->tell) {
+		ucm_progress_say(progress, "%" PRId64 " s",
+				 (ucm_monotonic_ns() - progress->started_ns) /
+					 1000000000);
+		return;
+	}
+	if (!ucm_client_stats(client->mount, &now))
+		work->tell(progress, before, now);
+	json_decref(now);
+}
+
+/* What the call returned. */
+static int run_call(struct ucm_client *client, const json_t *before)
+{
+	struct call call = { .client = client };
+	struct ucm_progress progress;
+	pthread_t thread;
+
+	ucm_progress_begin(&progress);
+	sem_init(&call.ended, 0, 0);
+	if (!progress.terminal ||
+	    pthread_create(&thread, NULL, make_call, &call)) {
+		make_call(&call);
+	} else {
+		while (!has_ended(&call))
+			tell(&progress, before, client);
+		pthread_join(thread, NULL);
+	}
+	sem_destroy(&call.ended);
+	ucm_progress_clear(&progress);
+	return call.err;
+}
+
+/* ---- what came of it ---- */
+
+static const char *words(int err)
+{
+	switch (err) {
+	case -EAGAIN:
+		return "not all of it is known to be good";
+	case -EINTR:
+		return "interrupted";
+	default:
+		return ucm_client_words(err);
+	}
+}
+
+static void print_failure(const struct ucm_client *client, const json_t *list,
+			  int err)
+{
+	json_t *directory;
+	size_t i;
+
+	ucm_tool_complain("%s: %s", client->mount, words(err));
+	json_array_foreach(list, i, directory) {
+		const char *path = json_string_value(
+			json_object_get(directory, "path"));
+		json_int_t doubts = json_integer_value(
+			json_object_get(directory, "in_doubt"));
+
+		char number[32] = "";
+
+		if (doubts)
+			snprintf(number, sizeof(number),
+				 " (%" JSON_INTEGER_FORMAT ")", doubts);
+		ucm_tool_complain("%s: %s%s", path,
+				  json_string_value(
+					  json_object_get(directory, "why")),
+				  number);
+	}
+}
+
+static int print_result(const struct ucm_client *client, const json_t *before,
+			const json_t *after, double seconds)
+{
+	uint64_t was = blocks_of(before), is = blocks_of(after);
+
+	printf("%s: %s in %s", client->mount, work->done,
+	       ucm_text_duration(seconds).text);
+	if (work->tell)
+		printf(", %" PRIu64 " blocks, %" PRIu64 " more than before", is,
+		       is > was ? is - was : 0);
+	putchar('\n');
+	return ucm_tool_flush();
+}
+
+static json_t *describe(const struct ucm_client *client, const json_t *before,
+			const json_t *after, double seconds, int err,
+			json_t *list)
+{
+	return json_pack("{so ss sb sf sI sI ss? so}", "mount",
+			 ucm_json_text(client->mount), "call",
+			 ucm_tool_command, "done", !err, "seconds", seconds,
+			 "blocks_before", (json_int_t)blocks_of(before),
+			 "blocks", (json_int_t)blocks_of(after), "error",
+			 err ? words(err) : NULL, "directories", list);
+}
+
+static int run_on(struct ucm_client *client)
+{
+	json_t *before = NULL, *after = NULL, *list;
+	int64_t began_ns = ucm_monotonic_ns();
+	int status, err = ucm_client_stats(client->mount, &before);
+	double seconds;
+
+	/* who may not read it may not make the call, which says so */
+	if (err && err != -EACCES)
+		return UCM_EXIT_FAILED;
+	err = run_call(client, before);
+	seconds = (double)(ucm_monotonic_ns() - began_ns) / 1e9;
+	if (before)
+		ucm_client_stats(client->mount, &after);
+	list = err && err != -EINTR && after ? list_directories(after, err)
+					     : json_array();
+	status = err ? UCM_EXIT_FAILED : 0;
+	if (common.json) {
+		status = ucm_json_print(describe(client, before, after,
+						 seconds, err, json_incref(list)),
+					status);
+	} else if (err) {
+		print_failure(client, list, err);
+	} else {
+		status = print_result(client, before, after, seconds);
+	}
+	json_decref(list);
+	json_decref(before);
+	json_decref(after);
+	return status;
+}
+
+static int run(const struct work *what, int argc, char **argv)
+{
+	work = what;
+	if (argc && common.mount)
+		return ucm_tool_fail(UCM_EXIT_USAGE,
+				     "both MOUNT and --mount; try --help");
+	return ucm_client_run(argc ? argv[0] : common.mount, run_on);
+}
+
+#define COMMAND(word, what, text, ...)                                        \
+	static int run_##word(int argc, char **argv)                          \
+	{                                                                     \
+		static const struct work of_##word = { __VA_ARGS__ };         \
+                                                                              \
+		return run(&of_##word, argc, argv);                           \
+	}                                                                     \
+	const struct ucm_command ucm_##word##_command = {                     \
+		.name = #word,                                                \
+		.does = what,                                                 \
+		.operands = "[MOUNT]",                                        \
+		.about = text " For root and the owner of the mount.",        \
+		.args = args,                                                 \
+		.end = "Exit status 1: it could not be done, or not with "    \
+		       "every directory.",                                    \
+		.most = 1,                                                    \
+		.run = run_##word,                                            \
+	}
+
+COMMAND(flush, "put all that was written on disk",
+	"Sync all directories of a mount, so that nothing that was committed is "
+	"lost in a power cut.",
+	.done = "flushed", .call = ucm_blocks_flush);
+COMMAND(checkpoint, "flush, and note that all is good",
+	"Sync all directories, and note in each that everything up to now is on "
+	"disk: after an unclean stop nothing older has to be checked. A "
+	"directory that has not been read to its end, or has blocks in doubt, "
+	"gets no note, and is named.",
+	.done = "checkpoint made", .call = ucm_blocks_checkpoint);
+COMMAND(rescan, "find blocks that were put there by hand",
+	"Read all directories of a mount anew, for blocks that were put into "
+	"them by hand. Spaces that were made by hand are found at the next "
+	"mount.",
+	.done = "rescanned", .call = ucm_blocks_rescan, .tell = tell_rescan);
