@@ -16,6 +16,13 @@ _ucm_options() {
 		s/^\(-.\{0,1\} --[a-z-]* \{0,1\}[^ ]*\).*/\1/p'
 }
 
+# What some commands do first of all: a word of each form of their usage.
+_ucm_actions() {
+	"$1" "$2" --help 2>/dev/null | sed -n '
+		/^$/q
+		s/^.* ucm [a-z]* \[options\] \([a-z][a-z]*\) .*/\1/p'
+}
+
 # Mount points; one with white space in its name is not offered.
 _ucm_mounts() {
 	awk '$3 == "fuse.ucmfs" && $2 !~ /\\/ { print $2 }' /proc/self/mounts
@@ -57,6 +64,9 @@ _ucm() {
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
 		words="$(_ucm_commands "$ucm") --help --version"
+	elif ((COMP_CWORD == 2)) && [[ $word != [-/.]* ]] &&
+		words=$(_ucm_actions "$ucm" "$command") && [[ $words ]]; then
+		:
 	elif [[ $word == -* ]]; then
 		words=$(_ucm_options "$ucm" "$command" | awk '{ print $2 }')
 	elif [[ $last == -* ]]; then

@@ -22,6 +22,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_ls_command,
 	&ucm_pin_command,
 	&ucm_put_command,
+	&ucm_quarantine_command,
 	&ucm_replay_command,
 	&ucm_rescan_command,
 	&ucm_stat_command,
