@@ -34,6 +34,7 @@
 #include "fs/mount/request.h"
 #include "fs/store/mover.h"
 #include "fs/store/wishes.h"
+#include "fs/store/scrub.h"
 
 #define CAP_SYS_ADMIN_BIT 21
 
@@ -471,6 +472,8 @@ static int serve(struct ucm_daemon *daemon)
 		err = ucm_files_count_start(&daemon->file_tree);
 	if (!err)
 		err = start_quotas(daemon);
+	if (!err)
+		ucm_scrub_resume(daemon->store);
 	if (!err)
 		err = loop(daemon);
 	ucm_index_memory_unserve(ucm_index_live(daemon->store->index));

@@ -15,7 +15,8 @@
  *
  * Nobody holds two name locks, two sync_locks or two locks of the last two
  * lines.
- * keepers_lock and the lock of writers of space.json are held over no other.
+ * keepers_lock, the scrub's lock and the lock of writers of space.json are held
+ * over no other.
  */
 #ifndef UCM_STORE_INSIDE_H
 #define UCM_STORE_INSIDE_H
@@ -136,6 +137,12 @@ int ucm_store_verify_on_disk(const struct ucm_file *file,
 			     const struct stat *st, const struct ucm_id *id,
 			     struct ucm_block *block, enum ucm_fault *fault,
 			     uint32_t *plane);
+/* The same; after each read pay() gets the number of bytes, and takes its time:
+ * what it returns, if it is not 0, ends that. */
+int ucm_store_verify_paced(const struct ucm_file *file, const struct stat *st,
+			   const struct ucm_id *id, struct ucm_block *block,
+			   enum ucm_fault *fault, uint32_t *plane,
+			   int (*pay)(void *arg, size_t bytes), void *arg);
 
 /* Into the index, or noted as a copy of what is there. 1, or -errno. */
 int ucm_store_admit(struct ucm_store *store, struct ucm_space *space,

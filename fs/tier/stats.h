@@ -34,7 +34,12 @@
 	X(vanished, "blocks that disappeared without the daemon")              \
 	X(doubts_settled, "blocks in doubt that were found good")             \
 	X(checkpoints, "syncfs checkpoints")                                  \
-	X(rescanned, "buckets that were read anew by a rescan")
+	X(rescanned, "buckets that were read anew by a rescan")               \
+	X(scrubbed, "blocks that a scrub has compared with the disk")         \
+	X(scrubbed_bytes, "bytes of them")                                    \
+	X(scrub_bad, "wrong blocks that a scrub has set aside")               \
+	X(scrub_repaired, "of bad and missing ones: a copy took their place") \
+	X(scrub_unreadable, "blocks that a scrub could not read")
 
 /* The same of each tier. Bytes are the sizes of whole blocks: whoever reads
  * them reads past the daemon. */
