@@ -95,6 +95,17 @@ int ucm_blocks_rescan(struct ucm_blocks *blocks);
  * been read to its end, or has blocks in doubt. */
 int ucm_blocks_checkpoint(struct ucm_blocks *blocks);
 
+/* Read all blocks, or (UCM_SCRUB_SPACE in flags) those of a space, at so many
+ * bytes a second (0: as fast as it goes), and set aside what is wrong. The
+ * daemon does; these calls return at once. out: how far it is; may be NULL. */
+int ucm_blocks_scrub_start(struct ucm_blocks *blocks, const char *space,
+			   uint32_t flags, uint64_t rate,
+			   struct ucm_control_scrub *out);
+int ucm_blocks_scrub_stop(struct ucm_blocks *blocks,
+			  struct ucm_control_scrub *out);
+int ucm_blocks_scrub_status(struct ucm_blocks *blocks,
+			    struct ucm_control_scrub *out);
+
 #ifdef __cplusplus
 }
 #endif
