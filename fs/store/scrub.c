@@ -440,13 +440,28 @@ static bool scrub_repair(const struct scrub_dir *of, const struct ucm_key *key)
 	return true;
 }
 
+/* A copy may have been moved away while its name was looked up, or back. */
+static void scrub_forget(const struct scrub_dir *of, ucm_ref ref,
+			 const struct ucm_entry *entry)
+{
+	struct ucm_medium *medium = scrub_medium(of);
+	struct ucm_store *store = of->store;
+	struct stat st;
+
+	ucm_store_lock_name(store, &entry->id);
+	if (medium->ops->find(medium, store->names.spaces[entry->space]->folder,
+			      &entry->id, &st) == -ENOENT)
+		ucm_store_forget_copy(store, ref, of->dir);
+	ucm_store_unlock_name(store, &entry->id);
+}
+
 static void scrub_lost(const struct scrub_dir *of, ucm_ref ref,
 		       const struct ucm_entry *entry, struct found *found)
 {
 	const struct ucm_key key = { .id = entry->id, .space = entry->space };
 
 	if (entry->dir != of->dir) {
-		ucm_store_forget_copy(of->store, ref, of->dir);
+		scrub_forget(of, ref, entry);
 		return;
 	}
 	found->missing = ucm_store_lose(of->store, ref, of->dir, NULL, -ENOENT);
