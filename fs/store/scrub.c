@@ -32,6 +32,8 @@
  *            failed  v  |  | start
  *                 WAITING  STOPPED <-- stop -- RUNNING, WAITING
  *
+ * (WAITING ends after a while, or by a start.)
+ *
  * lock guards all of it and is held over no call. turn counts starts and stops,
  * so that a thread sees that its run is over, though another has begun. The end
  * of the store ends threads, not runs: their notes say that they are running. A
@@ -751,7 +753,9 @@ static void scrub_run(struct run *run)
 		scrub_set(run->of, err ? UCM_SCRUB_STATE_WAITING
 				       : UCM_SCRUB_STATE_DONE, err);
 	pthread_mutex_unlock(&scrub->lock);
-	note_write(run);
+	/* one that has failed is not asked to keep a note */
+	if (over || !err)
+		note_write(run);
 	if (over)
 		scrub_tell_end(run->of, "stopped");
 	else if (err)
@@ -875,17 +879,27 @@ static bool is_of_space(const struct scrub_dir *of, const char *space)
 		     : of->place.all;
 }
 
-/* Under the lock. */
-static int scrub_start_dir(struct scrub_dir *of,
-			   const struct ucm_scrub_terms *terms)
+/* Has it been begun, and not come to its end? Under the lock. */
+static bool is_unfinished(const struct scrub_dir *of,
+			  const struct ucm_scrub_terms *terms)
 {
-	bool goes_on = of->status.state == UCM_SCRUB_STATE_STOPPED &&
-		       is_of_space(of, terms->space) && !terms->anew;
+	return is_active(of) ||
+	       (of->status.state == UCM_SCRUB_STATE_STOPPED &&
+		is_of_space(of, terms->space) && !terms->anew);
+}
 
-	if (is_active(of))
+/* goes_on: some directory's is unfinished; then those that are done are not
+ * begun anew. Under the lock. */
+static int scrub_start_dir(struct scrub_dir *of,
+			   const struct ucm_scrub_terms *terms, bool goes_on)
+{
+	if (of->status.state == UCM_SCRUB_STATE_RUNNING)
 		return 0;
-	of->turn++;
-	if (!goes_on) {
+	if (goes_on && !terms->anew && is_of_space(of, terms->space) &&
+	    of->status.state == UCM_SCRUB_STATE_DONE)
+		return 0;
+	of->turn++; /* one that waits is woken */
+	if (!is_unfinished(of, terms)) {
 		of->status = (struct ucm_scrub_status){
 			.began_s = (uint64_t)time(NULL),
 		};
@@ -894,6 +908,7 @@ static int scrub_start_dir(struct scrub_dir *of,
 			 terms->space ? terms->space : "");
 	}
 	of->status.state = UCM_SCRUB_STATE_RUNNING;
+	of->status.err = 0;
 	return scrub_begin_thread(of);
 }
 
@@ -901,6 +916,7 @@ int ucm_scrub_start(struct ucm_store *store,
 		    const struct ucm_scrub_terms *terms)
 {
 	struct ucm_scrub *scrub = store->scrub;
+	bool goes_on = false;
 	int err = 0;
 
 	if (terms->space && *terms->space &&
@@ -912,11 +928,12 @@ int ucm_scrub_start(struct ucm_store *store,
 
 		if (is_active(of) && !is_of_space(of, terms->space))
 			err = -EBUSY;
+		goes_on |= is_unfinished(of, terms);
 	}
 	if (!err)
 		scrub->rate = terms->rate;
 	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++)
-		err = scrub_start_dir(&scrub->dirs[dir], terms);
+		err = scrub_start_dir(&scrub->dirs[dir], terms, goes_on);
 	scrub->paid_ns = 0; /* the debts of the old rate are over */
 	pthread_cond_broadcast(&scrub->wake);
 	pthread_mutex_unlock(&scrub->lock);

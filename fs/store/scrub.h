@@ -56,8 +56,8 @@ void ucm_scrub_free(struct ucm_store *store);
 void ucm_scrub_resume(struct ucm_store *store);
 
 /* Begin a run in each directory, or go on with one that was stopped; one that is
- * running gets the new rate. -EBUSY: one of another space is running; -ENOENT:
- * there is no such space. */
+ * running gets the new rate, and one that waits tries again. -EBUSY: one of
+ * another space is running; -ENOENT: there is no such space. */
 int ucm_scrub_start(struct ucm_store *store,
 		    const struct ucm_scrub_terms *terms);
 void ucm_scrub_stop(struct ucm_store *store);

@@ -404,8 +404,7 @@ UNIT_TEST(a_directory_that_does_not_answer_waits)
 	ck_assert_uint_eq(status_of(0).blocks, 0);
 	ck_assert_uint_eq(status_of(0).unreadable, 0);
 	fx_fail(NULL, 0, 0, false);
-	ucm_scrub_stop(fx_set);
-	scrub();
+	scrub(); /* at once */
 	ck_assert_uint_eq(status_of(0).blocks, 1);
 	fx_serves(&files[0]);
 }
