@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from typing import List, NamedTuple, Optional, Union
 
@@ -126,6 +127,24 @@ class Blocks:
             self._open(), _lib.text_bytes(space),
             _pack.pack_ids([bytes(id)]), path))
         return os.fsdecode(path.value)
+
+    def flush(self) -> None:
+        """Sync all tiers; others can go on meanwhile."""
+        self._check(self._lib.ucm_blocks_flush(self._open()))
+
+    def rescan(self) -> None:
+        """Look for blocks that were put into the directories by hand."""
+        err = -errno.EINTR
+        # a signal whose handler raises ends it; others, and what io_uring sends
+        # to a thread in the kernel, only make it begin again
+        while err == -errno.EINTR:
+            err = self._lib.ucm_blocks_rescan(self._open())
+        self._check(err)
+
+    def checkpoint(self) -> None:
+        """Flush, and note in each directory that all is on disk. EAGAIN: one
+        has not been read to its end, or has blocks in doubt."""
+        self._check(self._lib.ucm_blocks_checkpoint(self._open()))
 
     def close(self) -> None:
         """Again: nothing."""

@@ -70,6 +70,18 @@ class OfAMount(unittest.TestCase):
         self.assertEqual(self.blocks.evict(self.ids[:2], self.space),
                          [errno.EBUSY, 0])
 
+    def test_are_found_by_a_rescan_and_on_disk_by_a_checkpoint(self):
+        path = self.blocks.path(self.ids[0], self.space)
+        aside = path + ".aside"
+        os.rename(path, aside)
+        self.assertEqual(self.blocks.remove(self.ids[:1], self.space), [0])
+        self.assertEqual(self.there(), [0, 1, 1, 1])
+        os.rename(aside, path)
+        self.blocks.rescan()
+        self.assertEqual(self.there(), [1, 1, 1, 1])
+        self.blocks.flush()
+        self.blocks.checkpoint()
+
     def test_may_be_many(self):
         ids = [id_of(f"none {i}") for i in range(NUM)]
         ids[0], ids[-1] = self.ids[0], self.ids[3]
