@@ -12,6 +12,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_checkpoint_command,
 	&ucm_debug_command,
 	&ucm_doctor_command,
+	&ucm_drain_command,
 	&ucm_du_command,
 	&ucm_evict_command,
 	&ucm_exporter_command,

@@ -99,6 +99,7 @@ struct ucm_common {
 extern const struct ucm_command ucm_checkpoint_command;
 extern const struct ucm_command ucm_debug_command;
 extern const struct ucm_command ucm_doctor_command;
+extern const struct ucm_command ucm_drain_command;
 extern const struct ucm_command ucm_du_command;
 extern const struct ucm_command ucm_evict_command;
 extern const struct ucm_command ucm_exporter_command;

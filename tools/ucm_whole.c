@@ -27,6 +27,7 @@
 
 struct work {
 	const char *done; /* what the mount is then */
+	bool finds;	  /* blocks */
 	int (*call)(struct ucm_blocks *blocks);
 	/* How far it is, for the terminal; NULL: nobody knows. */
 	void (*tell)(struct ucm_progress *progress, const json_t *before,
@@ -147,6 +148,20 @@ static void tell_rescan(struct ucm_progress *progress, const json_t *before,
 			 blocks_of(now));
 }
 
+static void tell_flush(struct ucm_progress *progress, const json_t *before,
+		       const json_t *now)
+{
+	json_int_t left = json_integer_value(
+		json_object_get(json_object_get(now, "index"), "unsaved"));
+
+	(void)before;
+	if (left)
+		ucm_progress_say(progress, "%" JSON_INTEGER_FORMAT
+				 " blocks are not below yet", left);
+	else
+		ucm_progress_say(progress, "syncing");
+}
+
 static void tell(struct ucm_progress *progress, const json_t *before,
 		 const struct ucm_client *client)
 {
@@ -231,7 +246,7 @@ static int print_result(const struct ucm_client *client, const json_t *before,
 
 	printf("%s: %s in %s", client->mount, work->done,
 	       ucm_text_duration(seconds).text);
-	if (work->tell)
+	if (work->finds)
 		printf(", %" PRIu64 " blocks, %" PRIu64 " more than before", is,
 		       is > was ? is - was : 0);
 	putchar('\n');
@@ -311,9 +326,10 @@ static int run(const struct work *what, int argc, char **argv)
 	}
 
 COMMAND(flush, "put all that was written on disk",
-	"Sync all directories of a mount, so that nothing that was committed is "
-	"lost in a power cut.",
-	.done = "flushed", .call = ucm_blocks_flush);
+	"Wait until new blocks are in a lower tier, where they are to be copied "
+	"there, and sync all directories of a mount, so that nothing that was "
+	"committed is lost in a power cut.",
+	.done = "flushed", .call = ucm_blocks_flush, .tell = tell_flush);
 COMMAND(checkpoint, "flush, and note that all is good",
 	"Sync all directories, and note in each that everything up to now is on "
 	"disk: after an unclean stop nothing older has to be checked. A "
@@ -324,4 +340,5 @@ COMMAND(rescan, "find blocks that were put there by hand",
 	"Read all directories of a mount anew, for blocks that were put into "
 	"them by hand. Spaces that were made by hand are found at the next "
 	"mount.",
-	.done = "rescanned", .call = ucm_blocks_rescan, .tell = tell_rescan);
+	.done = "rescanned", .finds = true, .call = ucm_blocks_rescan,
+	.tell = tell_rescan);

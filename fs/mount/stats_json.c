@@ -14,6 +14,7 @@
 
 #include "fs/store/pressure.h"
 #include "fs/store/scrub.h"
+#include "fs/store/wishes.h"
 
 static void put_number(json_t *object, const char *key, uint64_t value)
 {
@@ -232,8 +233,11 @@ static json_t *transport_json(const struct ucm_daemon *daemon)
 static json_t *index_json(struct ucm_store *store)
 {
 	json_t *json = json_object();
+	uint64_t unsaved, bytes;
 
+	ucm_wishes_count_unsaved(store, &unsaved, &bytes);
 	put_number(json, "blocks", atomic_load(&store->blocks));
+	put_number(json, "unsaved", unsaved);
 	put_number(json, "in_doubt", atomic_load(&store->doubts));
 	put_number(json, "memory_bytes", ucm_index_memory(store->index));
 	json_object_set_new(json, "complete",

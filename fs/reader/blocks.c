@@ -265,6 +265,26 @@ int ucm_blocks_checkpoint(struct ucm_blocks *blocks)
 	return blocks_call(blocks, UCM_CONTROL_CHECKPOINT, NULL);
 }
 
+int ucm_blocks_drain(struct ucm_blocks *blocks, const char *directory,
+		     uint32_t what, struct ucm_control_drain *out)
+{
+	_cleanup_free_ struct ucm_control_drain *drain =
+		calloc(1, sizeof(*drain));
+	int err;
+
+	if (!drain)
+		return -ENOMEM;
+	if (strlen(directory) >= sizeof(drain->path))
+		return -ENOENT;
+	drain->version = UCM_CONTROL_VERSION;
+	drain->what = what;
+	memcpy(drain->path, directory, strlen(directory));
+	err = blocks_call(blocks, UCM_CONTROL_DRAIN, drain);
+	if (!err && out)
+		*out = *drain;
+	return err;
+}
+
 static int run_scrub(const struct ucm_blocks *blocks, unsigned long number,
 		     const char *space, uint32_t flags, uint64_t rate,
 		     struct ucm_control_scrub *out)

@@ -95,6 +95,13 @@ int ucm_blocks_rescan(struct ucm_blocks *blocks);
  * been read to its end, or has blocks in doubt. */
 int ucm_blocks_checkpoint(struct ucm_blocks *blocks);
 
+/* Move what a backing directory has to others, and write nothing new there, until
+ * UCM_DRAIN_END or the end of the mount; what: UCM_DRAIN_*. The daemon does; the
+ * call returns at once. out: what is left; may be NULL. -ENOENT: the mount has no
+ * such directory. */
+int ucm_blocks_drain(struct ucm_blocks *blocks, const char *directory,
+		     uint32_t what, struct ucm_control_drain *out);
+
 /* Read all blocks, or (UCM_SCRUB_SPACE in flags) those of a space, at so many
  * bytes a second (0: as fast as it goes), and set aside what is wrong. The
  * daemon does; these calls return at once. out: how far it is; may be NULL. */
