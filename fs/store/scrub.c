@@ -888,20 +888,22 @@ static bool is_unfinished(const struct scrub_dir *of,
 		is_of_space(of, terms->space) && !terms->anew);
 }
 
-/* goes_on: some directory's is unfinished; then those that are done are not
- * begun anew. Under the lock. */
+/* since: when those were begun that some directory has not come to the end of (0:
+ * none); what is done of them is not begun anew. Under the lock. */
 static int scrub_start_dir(struct scrub_dir *of,
-			   const struct ucm_scrub_terms *terms, bool goes_on)
+			   const struct ucm_scrub_terms *terms, uint64_t since,
+			   uint64_t now)
 {
 	if (of->status.state == UCM_SCRUB_STATE_RUNNING)
 		return 0;
-	if (goes_on && !terms->anew && is_of_space(of, terms->space) &&
-	    of->status.state == UCM_SCRUB_STATE_DONE)
+	if (!terms->anew && is_of_space(of, terms->space) &&
+	    of->status.state == UCM_SCRUB_STATE_DONE &&
+	    of->status.began_s == since)
 		return 0;
 	of->turn++; /* one that waits is woken */
 	if (!is_unfinished(of, terms)) {
 		of->status = (struct ucm_scrub_status){
-			.began_s = (uint64_t)time(NULL),
+			.began_s = now,
 		};
 		of->place = (struct place){ .all = !terms->space };
 		snprintf(of->place.space, sizeof(of->place.space), "%s",
@@ -916,7 +918,7 @@ int ucm_scrub_start(struct ucm_store *store,
 		    const struct ucm_scrub_terms *terms)
 {
 	struct ucm_scrub *scrub = store->scrub;
-	bool goes_on = false;
+	uint64_t since = 0, now = (uint64_t)time(NULL);
 	int err = 0;
 
 	if (terms->space && *terms->space &&
@@ -928,12 +930,13 @@ int ucm_scrub_start(struct ucm_store *store,
 
 		if (is_active(of) && !is_of_space(of, terms->space))
 			err = -EBUSY;
-		goes_on |= is_unfinished(of, terms);
+		if (is_unfinished(of, terms))
+			since = of->status.began_s;
 	}
 	if (!err)
 		scrub->rate = terms->rate;
 	for (unsigned dir = 0; dir < store->dirs.num && !err; dir++)
-		err = scrub_start_dir(&scrub->dirs[dir], terms, goes_on);
+		err = scrub_start_dir(&scrub->dirs[dir], terms, since, now);
 	scrub->paid_ns = 0; /* the debts of the old rate are over */
 	pthread_cond_broadcast(&scrub->wake);
 	pthread_mutex_unlock(&scrub->lock);
