@@ -54,30 +54,14 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "fs/store/inside.h"
+#include "fs/store/scrub_note.h"
 #include "hashing/tree.h"
 
 #define NOTE "scrub"
-#define NOTE_MAX 1024
 #define NOTE_EVERY_MS 3000
 #define RETRY_MS 30000 /* of a directory that failed */
 #define SCAN_MS 200    /* looks at whether the scan is over */
 #define ROW 16 /* so many unreadable files, one after the other: it failed */
-
-const char *const ucm_scrub_states[UCM_SCRUB_STATES] = {
-	[UCM_SCRUB_STATE_NONE] = "none",
-	[UCM_SCRUB_STATE_RUNNING] = "running",
-	[UCM_SCRUB_STATE_WAITING] = "waiting",
-	[UCM_SCRUB_STATE_STOPPED] = "stopped",
-	[UCM_SCRUB_STATE_DONE] = "done",
-};
-
-/* What a run is to do, and where it is. */
-struct place {
-	bool all; /* spaces; else the one of this name */
-	char space[UCM_TREE_SPACE_MAX + 1];
-	bool any_read;	     /* else after means nothing */
-	struct ucm_id after; /* up to this one all have been read */
-};
 
 struct scrub_dir {
 	struct ucm_store *store;
@@ -86,14 +70,14 @@ struct scrub_dir {
 	bool started; /* the thread */
 	uint64_t turn;
 	struct ucm_scrub_status status;
-	struct place place;
+	struct ucm_scrub_place place;
 };
 
 /* A run as its thread sees it, and nobody else. */
 struct run {
 	struct scrub_dir *of;
 	uint64_t turn;
-	struct place place;
+	struct ucm_scrub_place place;
 	int64_t noted_ms;
 	unsigned row; /* of unreadable files */
 };
@@ -113,44 +97,18 @@ static struct ucm_medium *scrub_medium(const struct scrub_dir *of)
 
 /* ---- the note ---- */
 
-static const struct {
-	const char *name;
-	size_t offset;
-} numbers[] = {
-#define NUMBER(name) { #name, offsetof(struct ucm_scrub_status, name) }
-	NUMBER(blocks),	    NUMBER(bytes),   NUMBER(bad),
-	NUMBER(missing),    NUMBER(repaired), NUMBER(unreadable),
-	NUMBER(unchecked),  NUMBER(began_s), NUMBER(ended_s),
-#undef NUMBER
-};
-#define NUMBERS (sizeof(numbers) / sizeof(*numbers))
-
-static uint64_t *number_at(struct ucm_scrub_status *status, size_t i)
+/* A run that waits is one that goes on. Under the lock. */
+static struct ucm_scrub_note note_of(const struct scrub_dir *of, uint64_t rate)
 {
-	return (uint64_t *)((char *)status + numbers[i].offset);
-}
+	struct ucm_scrub_note note = {
+		.status = of->status,
+		.place = of->place,
+		.rate = rate,
+	};
 
-/* Under the lock. A run that waits is one that goes on. */
-static int note_format(struct scrub_dir *of, uint64_t rate,
-		       char text[NOTE_MAX])
-{
-	enum ucm_scrub_state state = of->status.state;
-	struct ucm_hex after = ucm_hex(&of->place.after);
-	int len;
-
-	if (state == UCM_SCRUB_STATE_WAITING)
-		state = UCM_SCRUB_STATE_RUNNING;
-	len = snprintf(text, NOTE_MAX,
-		       "ucmfs-scrub 1\nstate=%s\nrate=%" PRIu64
-		       "\nafter=%s\nspace=%s%s\n",
-		       ucm_scrub_states[state], rate,
-		       of->place.any_read ? after.text : "-",
-		       of->place.all ? "*" : "/", of->place.space);
-	for (size_t i = 0; i < NUMBERS; i++)
-		len += snprintf(text + len, (size_t)(NOTE_MAX - len),
-				"%s=%" PRIu64 "\n", numbers[i].name,
-				*number_at(&of->status, i));
-	return len;
+	if (note.status.state == UCM_SCRUB_STATE_WAITING)
+		note.status.state = UCM_SCRUB_STATE_RUNNING;
+	return note;
 }
 
 static void note_write(struct run *run)
@@ -158,92 +116,21 @@ static void note_write(struct run *run)
 	struct scrub_dir *of = run->of;
 	struct ucm_medium *medium = scrub_medium(of);
 	struct ucm_scrub *scrub = of->store->scrub;
-	char text[NOTE_MAX];
-	int len, err;
+	char text[UCM_SCRUB_NOTE_MAX];
+	struct ucm_scrub_note note;
+	int err;
 
 	run->noted_ms = ucm_monotonic_ms();
 	if (medium->readonly)
 		return;
 	pthread_mutex_lock(&scrub->lock);
-	len = note_format(of, scrub->rate, text);
+	note = note_of(of, scrub->rate);
 	pthread_mutex_unlock(&scrub->lock);
 	err = medium->ops->notes->replace(medium, NULL, NOTE, text,
-					  (size_t)len);
+					  ucm_scrub_note_format(&note, text));
 	if (err)
 		ucm_warning("%s: scrub: its place cannot be noted: %s",
 			    medium->path, strerror(-err));
-}
-
-/* What follows "NAME=", or NULL. */
-static const char *note_value(const char *text, const char *name)
-{
-	size_t len = strlen(name);
-
-	while ((text = strchr(text, '\n'))) {
-		text++;
-		if (!strncmp(text, name, len) && text[len] == '=')
-			return text + len + 1;
-	}
-	return NULL;
-}
-
-static bool note_is(const char *value, const char *word)
-{
-	size_t len = strlen(word);
-
-	return value && !strncmp(value, word, len) && value[len] == '\n';
-}
-
-static int note_parse_space(const char *value, struct place *out)
-{
-	size_t len = value ? strcspn(value, "\n") : 0;
-
-	if (!len || len - 1 > UCM_TREE_SPACE_MAX ||
-	    (*value != '*' && *value != '/'))
-		return -EINVAL;
-	out->all = *value == '*';
-	memcpy(out->space, value + 1, len - 1);
-	out->space[len - 1] = '\0';
-	return 0;
-}
-
-static int note_parse_after(const char *value, struct place *out)
-{
-	char hex[UCM_ID_HEX + 1];
-
-	if (!value)
-		return -EINVAL;
-	out->any_read = *value != '-';
-	if (!out->any_read)
-		return 0;
-	snprintf(hex, sizeof(hex), "%s", value);
-	return strlen(hex) == UCM_ID_HEX ? ucm_id_parse(hex, &out->after)
-					 : -EINVAL;
-}
-
-static int note_parse(const char *text, struct scrub_dir *of, uint64_t *rate)
-{
-	const char *state = note_value(text, "state");
-	const char *value = note_value(text, "rate");
-
-	if (strncmp(text, "ucmfs-scrub 1\n", 14) || !value ||
-	    sscanf(value, "%" SCNu64, rate) != 1)
-		return -EINVAL;
-	for (unsigned i = 0; i < UCM_SCRUB_STATES; i++) {
-		if (note_is(state, ucm_scrub_states[i]))
-			of->status.state = i;
-	}
-	for (size_t i = 0; i < NUMBERS; i++) {
-		value = note_value(text, numbers[i].name);
-		if (!value || sscanf(value, "%" SCNu64,
-				     number_at(&of->status, i)) != 1)
-			return -EINVAL;
-	}
-	of->status.total_blocks = of->status.blocks;
-	of->status.total_bytes = of->status.bytes;
-	return note_parse_space(note_value(text, "space"), &of->place)
-		       ?: note_parse_after(note_value(text, "after"),
-					   &of->place);
 }
 
 /* ---- turns ---- */
@@ -839,9 +726,8 @@ static void scrub_resume_dir(struct scrub_dir *of)
 {
 	struct ucm_medium *medium = scrub_medium(of);
 	struct ucm_scrub *scrub = of->store->scrub;
-	struct scrub_dir read = *of;
-	char text[NOTE_MAX];
-	uint64_t rate = 0;
+	char text[UCM_SCRUB_NOTE_MAX];
+	struct ucm_scrub_note note;
 	int err;
 
 	if (medium->readonly)
@@ -850,16 +736,17 @@ static void scrub_resume_dir(struct scrub_dir *of)
 	if (err == -ENOENT)
 		return;
 	if (!err)
-		err = note_parse(text, &read, &rate);
+		err = ucm_scrub_note_parse(text, &note);
 	if (err) {
 		ucm_warning("%s: .ucmfs/" NOTE ": %s", medium->path,
 			    strerror(-err));
 		return;
 	}
 	pthread_mutex_lock(&scrub->lock);
-	*of = read;
+	of->status = note.status;
+	of->place = note.place;
 	if (is_active(of)) {
-		scrub->rate = rate;
+		scrub->rate = note.rate;
 		err = scrub_begin_thread(of);
 	}
 	pthread_mutex_unlock(&scrub->lock);
@@ -905,7 +792,7 @@ static int scrub_start_dir(struct scrub_dir *of,
 		of->status = (struct ucm_scrub_status){
 			.began_s = now,
 		};
-		of->place = (struct place){ .all = !terms->space };
+		of->place = (struct ucm_scrub_place){ .all = !terms->space };
 		snprintf(of->place.space, sizeof(of->place.space), "%s",
 			 terms->space ? terms->space : "");
 	}
