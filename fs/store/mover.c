@@ -534,6 +534,7 @@ static void *mover_main(void *arg)
 {
 	struct ucm_movers *movers = arg;
 
+	pthread_setname_np(pthread_self(), "ucmfs-mover");
 	while (!atomic_load(&movers->store->stopping)) {
 		if (!mover_round(movers))
 			mover_wait(movers);

@@ -191,8 +191,9 @@ void ucm_value_learn(struct ucm_value *value, uint64_t blocks)
 
 	if (!value->policy)
 		return;
-	while (capacity < blocks)
-		capacity *= 2;
+	/* four bytes each: not many more than there are blocks */
+	if (capacity < blocks)
+		capacity = blocks + blocks / 3;
 	pthread_mutex_lock(&value->lock);
 	if (capacity != value->capacity &&
 	    !ucm_policy_resize(value->policy, capacity))

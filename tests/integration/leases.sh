@@ -69,10 +69,10 @@ check 'ls shows it' sh -c '"$1" ls -m "$2" | grep -q "^$3.* open$"' sh \
 metric_is 1 ucmfs_open_blocks
 same 'stat: what it does not open itself' 'opens      2' \
 	"$(on stat "$first" | grep ^opens)"
-stays 'open' 'open or leased'
+stays 'open' 'open'
 exec 3<&-
 need wait_until opens_are 1
-stays 'open once' 'open or leased'
+stays 'open once' 'open'
 exec 4<&-
 need wait_until opens_are 0
 goes 'closed, though its file is kept'
@@ -119,13 +119,13 @@ metric_is 1 ucmfs_leased_blocks
 check 'and stat' sh -c '"$1" stat -m "$2" "$3" | grep -q "^leases  *1$"' sh \
 	"$ucm" "$mnt" "$first"
 need wait_until opens_are 0
-stays 'leased' 'open or leased'
+stays 'leased' 'leased'
 same 'another request of his' 0 "$(lease 1234 60000)"
 same 'renewed' 0 "$(lease 1234 60000 flags=4)"
 same 'the first is given back' 0 "$(lease 1234 0)"
-stays 'for the second' 'open or leased'
+stays 'for the second' 'leased'
 same 'another has none to give back' 0 "$(lease 1235 0)"
-stays 'whatever he gives back' 'open or leased'
+stays 'whatever he gives back' 'leased'
 same 'the second is given back' 0 "$(lease 1234 0)"
 goes 'given back'
 same 'a short lease' 0 "$(lease 1237 100)"
