@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,13 +61,18 @@ bool ucm_process_goes_on(pid_t pid)
 	       !(flags & PF_EXITING);
 }
 
+#define NICE 19 /* a share of one or two percent beside one who wants all */
+
 void ucm_process_give_way(bool idle)
 {
 	int class = idle ? IOPRIO_CLASS_IDLE : IOPRIO_CLASS_BE;
 	const struct sched_param none = { 0 };
+	pid_t tid = (pid_t)syscall(SYS_gettid);
 
-	/* where it is refused, or means nothing, all goes on as before */
-	(void)sched_setscheduler(0, idle ? SCHED_IDLE : SCHED_BATCH, &none);
+	/* where it is refused, or means nothing, all goes on as before. Not
+	 * SCHED_IDLE: on a machine that is busy it would never run */
+	(void)sched_setscheduler(0, SCHED_BATCH, &none);
+	(void)setpriority(PRIO_PROCESS, (id_t)tid, idle ? NICE : 0);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(class, 7));
 }

@@ -13,8 +13,8 @@
  */
 bool ucm_process_goes_on(pid_t pid);
 
-/* Of this thread: whoever wakes up does not wait for it. idle: it runs, and uses
- * the disk, where nobody else wants to. */
+/* Of this thread: whoever wakes up does not wait for it. idle: it gets
+ * the least share of processors, and the disk when nobody else wants it. */
 void ucm_process_give_way(bool idle);
 
 #endif

@@ -272,6 +272,11 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_blocks_remove": _blocks,
     "ucm_blocks_flush": (c_int, (_ptr,)),
     "ucm_blocks_rescan": (c_int, (_ptr,)),
+    "ucm_blocks_drain": (c_int, (_ptr, c_char_p, c_uint32, _ptr)),
+    "ucm_blocks_scrub_start": (
+        c_int, (_ptr, c_char_p, c_uint32, c_uint64, _ptr)),
+    "ucm_blocks_scrub_stop": (c_int, (_ptr, _ptr)),
+    "ucm_blocks_scrub_status": (c_int, (_ptr, _ptr)),
     "ucm_blocks_checkpoint": (c_int, (_ptr,)),
     "ucm_blocks_locate": (c_int, (_ptr, c_char_p, _ptr, c_size_t, c_uint32,
                                   c_uint32, _ptr)),

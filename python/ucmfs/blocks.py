@@ -135,8 +135,8 @@ class Blocks:
     def rescan(self) -> None:
         """Look for blocks that were put into the directories by hand."""
         err = -errno.EINTR
-        # a signal whose handler raises ends it; others, and what io_uring sends
-        # to a thread in the kernel, only make it begin again
+        # a signal whose handler raises ends it; others, and what io_uring
+        # sends to a thread in the kernel, only make it begin again
         while err == -errno.EINTR:
             err = self._lib.ucm_blocks_rescan(self._open())
         self._check(err)
