@@ -121,7 +121,7 @@ static int checkpoint_renew(struct ucm_keeper *keeper)
 
 /* ---- for all ---- */
 
-static int checkpoint_sync_dir(struct ucm_store *store, unsigned dir)
+int ucm_store_sync_dir(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_keeper *keeper = &store->keepers[dir];
 	int err;
@@ -140,7 +140,7 @@ int ucm_store_sync(struct ucm_store *store)
 		int err = 0;
 
 		if (!store->dirs.at[i]->readonly)
-			err = checkpoint_sync_dir(store, i);
+			err = ucm_store_sync_dir(store, i);
 		first = first ? first : err;
 	}
 	return first;

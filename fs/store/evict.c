@@ -441,6 +441,8 @@ static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
 		uint64_t freed;
 
+		if (ucm_wait_is_vain(&store->dirs, tier->first + i))
+			continue;
 		err = ucm_evict_bytes(store, tier->first + i,
 				      ucm_pressure_lack(store, tier->first + i, bytes),
 				      how, NULL, &freed);

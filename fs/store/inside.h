@@ -283,6 +283,10 @@ bool ucm_keeper_knows(struct ucm_keeper *keeper);
  * logged. */
 int ucm_keeper_checkpoint(struct ucm_keeper *keeper);
 
+/* syncfs of one directory, with all that follows from a failure, which is logged.
+ * What was committed there before is on disk, with its name. */
+int ucm_store_sync_dir(struct ucm_store *store, unsigned dir);
+
 /* Write a directory's snapshot; its number is for the state file of a clean end.
  * When nobody uses the store any more. */
 void ucm_snapshots_save(struct ucm_store *store, unsigned dir);

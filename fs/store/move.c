@@ -156,7 +156,7 @@ static int move_finish_file(struct moving *m)
 	if (!err &&
 	    m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
 		err = ucm_file_flush(&m->target);
-	if (!err && m->move->keep)
+	if (!err && m->move->soon)
 		ucm_file_start_writing(&m->target);
 	if (!err && m->move->durable)
 		err = ucm_file_sync(&m->target);
@@ -194,11 +194,11 @@ static bool move_is_still(struct moving *m)
 	       !memcmp(&st.st_mtim, &m->st.st_mtim, sizeof(st.st_mtim));
 }
 
+/* The name as well: a power cut must not take it, and the source with it. */
 static int move_link(struct moving *m)
 {
-	bool sync = m->move->durable &&
-		    m->store->config->durability == UCM_DURABILITY_FULL;
 	struct ucm_medium *medium = m->temp.medium;
+	bool sync = m->move->durable;
 	int err = medium->ops->commit(medium, m->temp.name, m->space->folder,
 				      &m->key.id, sync);
 
@@ -264,10 +264,7 @@ static int move_to_new_file(struct moving *m)
 	}
 	if (!m->temp.committed)
 		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
-	if (!err && m->move->keep)
-		*m->move->keep = m->target;
-	else
-		ucm_file_close(&m->target);
+	ucm_file_close(&m->target);
 	ucm_promise_end(m->temp.promise);
 	return err;
 }

@@ -14,12 +14,10 @@
 struct ucm_move {
 	struct ucm_tier *to;
 	bool first;   /* it is to be read there from now on */
-	bool durable; /* on disk before anybody is told */
+	bool durable; /* on disk, with its name, before the copy is over */
+	bool soon;    /* it is to be written: the caller syncs the directory */
 	bool within;  /* to another directory of the tier, if it is there */
 	bool open;    /* its writer may have it open: it has just closed it */
-	/* The new file stays open, for the caller to sync and close: so many can be
-	 * copied before the first one is waited for. NULL: it is closed. */
-	struct ucm_file *keep;
 	/* Called for the bytes that have been copied, and may wait: how fast is
 	 * its affair. NULL: at full speed. */
 	void (*pace)(void *arg, uint64_t bytes);

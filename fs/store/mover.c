@@ -122,11 +122,13 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 {
 	struct ucm_store *store = movers->store;
 	const struct ucm_move pace = {.pace = mover_pace, .arg = movers};
-	uint64_t excess = ucm_pressure(store, dir), freed = 0;
+	uint64_t excess, freed = 0;
 
-	if (!excess || !store->value.policy ||
-	    ucm_wait_is_vain(&store->dirs, dir) ||
-	    !mover_enter_dir(movers, dir))
+	/* one that does not answer cannot say how full it is */
+	if (!store->value.policy || ucm_wait_is_vain(&store->dirs, dir))
+		return false;
+	excess = ucm_pressure(store, dir);
+	if (!excess || !mover_enter_dir(movers, dir))
 		return false;
 	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
 			UCM_EVICT_MOVING, &pace, &freed);
@@ -278,10 +280,10 @@ static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
 /* Copied, and not known to be on disk. */
 struct copied {
 	ucm_ref ref;
-	struct ucm_file file;
+	unsigned to; /* the directory */
 };
 
-#define COPIED_MAX 16u
+#define COPIED_MAX 64u
 
 struct drain {
 	struct walk walk;
@@ -291,13 +293,13 @@ struct drain {
 
 /* To the same tier, the next one below, or the next one above. */
 static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
-		      struct ucm_tier *home, struct ucm_file *file)
+		      struct ucm_tier *home)
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move move = {
 		.to = home,
 		.within = true,
-		.keep = file,
+		.soon = true,
 		.pace = mover_pace,
 		.arg = movers,
 	};
@@ -325,28 +327,30 @@ static void drain_leave(struct ucm_store *store, ucm_ref ref, unsigned dir)
 			  store->dirs.at[dir]->path, strerror(-err));
 }
 
-/* What was copied is on disk before it leaves where it was. A failure is not
- * asked for again: that copy is no good. */
-static void drain_settle(struct drain *drain)
+/* The copies in one directory: on disk, with their names, before they leave where
+ * they were. If that fails, they are no good. */
+static void drain_settle_in(struct drain *drain, unsigned to)
 {
 	struct ucm_store *store = drain->walk.movers->store;
+	int err = ucm_store_sync_dir(store, to);
 
 	for (unsigned i = 0; i < drain->num; i++) {
-		struct copied *copied = &drain->copied[i];
-		struct ucm_medium *to = copied->file.medium;
-		int err = ucm_file_sync(&copied->file);
+		if (drain->copied[i].to == to)
+			drain_leave(store, drain->copied[i].ref,
+				    err ? to : drain->walk.dir);
+	}
+}
 
-		ucm_file_close(&copied->file);
-		if (!err) {
-			drain_leave(store, copied->ref, drain->walk.dir);
-			continue;
-		}
-		ucm_medium_failed(to, "sync of a block that was moved", err);
-		for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-			if (store->dirs.at[dir] == to)
-				ucm_store_drop_place(store, copied->ref, dir,
-						     NULL);
-		}
+static void drain_settle(struct drain *drain)
+{
+	bool settled[UCM_MAX_DIRS] = {false};
+
+	for (unsigned i = 0; i < drain->num; i++) {
+		unsigned to = drain->copied[i].to;
+
+		if (!settled[to])
+			drain_settle_in(drain, to);
+		settled[to] = true;
 	}
 	atomic_fetch_add(&drain->walk.movers->moves, drain->num);
 	drain->num = 0;
@@ -358,7 +362,6 @@ static bool walk_drain(struct walk *walk, ucm_ref ref)
 	struct ucm_movers *movers = walk->movers;
 	struct ucm_store *store = movers->store;
 	struct ucm_medium *medium = store->dirs.at[walk->dir];
-	struct copied *next = &drain->copied[drain->num];
 	struct ucm_entry entry;
 	int err;
 
@@ -370,15 +373,19 @@ static bool walk_drain(struct walk *walk, ucm_ref ref)
 		drain_leave(store, ref, walk->dir);
 		return true;
 	}
-	err = drain_copy(movers, ref, store->dirs.tier_of[walk->dir],
-			 &next->file);
+	err = drain_copy(movers, ref, store->dirs.tier_of[walk->dir]);
 	if (err) {
 		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err != -ENOSPC;
 	}
-	next->ref = ref;
-	if (++drain->num == COPIED_MAX)
+	if (!ucm_index_get(store->index, ref, &entry) || !entry.copy)
+		return true; /* it went meanwhile */
+	drain->copied[drain->num++] = (struct copied){
+		.ref = ref,
+		.to = entry.dir == walk->dir ? entry.copy - 1u : entry.dir,
+	};
+	if (drain->num == COPIED_MAX)
 		drain_settle(drain);
 	return true;
 }

@@ -735,6 +735,36 @@ UNIT_TEST(a_directory_is_drained, .rows = NUM_ROWS(drains))
 	ucm_movers_drain(fx_set, 0, false);
 }
 
+static bool is_told_of_losses(void *arg)
+{
+	(void)arg;
+	return fx_logged("writes may be lost");
+}
+
+static bool is_alone_again(void *arg)
+{
+	(void)arg;
+	return atomic_load(&fx_set->dirs.at[0]->alone) == NUM_ROWS(files);
+}
+
+UNIT_TEST(what_is_not_on_disk_leaves_no_other_place)
+{
+	moving_store_of("one=$/a:two=$/b");
+	fx_open();
+	fx_start();
+	commit(0, NUM_ROWS(files));
+	fx_fail("syncfs", 1, -EIO, false);
+	ucm_movers_drain(fx_set, 0, true);
+	wait_until(is_told_of_losses);
+	ucm_movers_drain(fx_set, 0, false);
+	fx_fail(NULL, 0, 0, false);
+	wait_until(is_alone_again); /* the copies are no good */
+	for (unsigned i = 0; i < NUM_ROWS(files); i++) {
+		ck_assert(lies_in("$/a", i));
+		fx_serves(&files[i]);
+	}
+}
+
 static bool is_balanced(void *arg)
 {
 	const struct ucm_tier *tier = &fx_set->dirs.tiers[0];
