@@ -6,7 +6,7 @@
  * what each is worth; of those that a pool remembers the one goes that is worth
  * least. What that means for a block that is chosen in a directory:
  *
- * - it has another place: it leaves this one;
+ * - it has another place: it leaves this one, unless that is memory alone;
  * - it has none, and there is a tier below: it is moved there, unless it is
  *   worth less than what would have to go there for it;
  * - else it is evicted from the store.
@@ -343,6 +343,18 @@ static int move_down(struct drawing *drawing, ucm_ref ref,
 	return 0;
 }
 
+/* Its other place is memory, which the next restart of the machine empties. */
+static bool rests_here(const struct drawing *drawing,
+		       const struct ucm_entry *entry)
+{
+	const struct ucm_dirs *dirs = &drawing->store->dirs;
+	unsigned other = drawing->dir == entry->dir ? entry->copy - 1u
+						    : entry->dir;
+
+	return dirs->at[other]->flags & UCM_MEDIUM_VOLATILE &&
+	       !(dirs->at[drawing->dir]->flags & UCM_MEDIUM_VOLATILE);
+}
+
 static int take_away(struct drawing *drawing, ucm_ref ref,
 		     const struct ucm_entry *entry, enum ucm_evict_how how,
 		     const struct ucm_move *pace, uint64_t *freed)
@@ -353,7 +365,10 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	int err;
 
 	if (entry->copy && (below || !is_leaf(entry)))
-		return ucm_store_drop_place(store, ref, drawing->dir, freed);
+		return rests_here(drawing, entry)
+			       ? -EBUSY
+			       : ucm_store_drop_place(store, ref, drawing->dir,
+						      freed);
 	if (!below)
 		return evict_whole(drawing, ref, entry, freed);
 	if (how == UCM_EVICT_LEAVES)

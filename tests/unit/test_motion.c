@@ -451,6 +451,22 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	sums_are_right();
 }
 
+UNIT_TEST(what_is_otherwise_in_memory_alone_stays)
+{
+	store_of("fast=$/a:mid=$/b:slow=$/c");
+	fx_set->dirs.at[0]->flags |= UCM_MEDIUM_VOLATILE;
+	commit(0, 2);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(copy_to(1, 1, false), 0);
+	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	/* the other way round it leaves */
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_uint_eq(entry_of(0).dir, 1);
+	ck_assert_int_eq(evict_bytes(1, BYTES, UCM_EVICT_MOVING), 0);
+	sums_are_right();
+}
+
 UNIT_TEST(what_is_worth_least_everywhere_goes_altogether)
 {
 	fx_configure("fast=$/a:slow=$/b");
