@@ -324,7 +324,13 @@ void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			atomic_load(&store->dirs.at[entry->dir]->recovery.epoch);
 	}
 	entry->copy = 0;
-	recount(store, &was, entry);
+	count_alone(store, entry, 1);
+	count_alone(store, &was, -1);
+}
+
+void ucm_store_left(struct ucm_store *store, unsigned dir, uint32_t blocks)
+{
+	count_place(store, dir, blocks, -1);
 }
 
 struct restat {

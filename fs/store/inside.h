@@ -71,9 +71,11 @@ void ucm_store_use_entry(struct ucm_store *store, struct ucm_entry *entry);
 void ucm_store_note_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
 /* The same, and from now on it is read there. */
 void ucm_store_move_to(struct ucm_store *store, ucm_ref ref, unsigned dir);
-/* An entry that is being edited, and has two places: it has left one of them. */
+/* An entry that is being edited, and has two places, leaves one of them; and the
+ * file that it had there is gone: until then its room is not free. */
 void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			   unsigned dir);
+void ucm_store_left(struct ucm_store *store, unsigned dir, uint32_t blocks);
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
 
 /* Of a block whose header has been read: the parent that it names, or NULL. */

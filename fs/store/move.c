@@ -425,15 +425,6 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 	return err && err != -ENOENT ? err : -ESTALE;
 }
 
-static void drop_keep_room(struct ucm_store *store, unsigned dir,
-			   const struct ucm_entry *entry, int sign)
-{
-	uint64_t bytes = (uint64_t)sign * entry->blocks * 512;
-
-	atomic_fetch_add(&store->dirs.at[dir]->writing, bytes);
-	atomic_fetch_add(&store->dirs.tier_of[dir]->writing, bytes);
-}
-
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -451,23 +442,20 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	err = drop_look_at_other(store, ref, entry, dir);
 	if (err)
 		return err;
-	/* the room is not free before the file is gone */
-	drop_keep_room(store, dir, entry, 1);
 	err = ucm_store_leave_place(store, ref, dir);
-	if (err) {
-		drop_keep_room(store, dir, entry, -1);
+	if (err)
 		return err;
-	}
 	ucm_store_tell_gone(store, ref);
 	err = medium->ops->remove(medium, folder, &entry->id);
-	drop_keep_room(store, dir, entry, -1);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		ucm_error("%s: block %s: unlink: %s", medium->path,
 			  ucm_hex(&entry->id).text, strerror(-err));
 		ucm_store_note_copy(store, ref, dir);
+		ucm_store_left(store, dir, entry->blocks);
 		return err;
 	}
+	ucm_store_left(store, dir, entry->blocks);
 	if (entry->flags & UCM_ENTRY_PINNED)
 		medium->ops->notes->pin(medium, folder, &entry->id, false);
 	return 0;

@@ -436,7 +436,8 @@ static bool wants_better(const struct walk *walk,
 	ucm_placement_order(UCM_PLACEMENT_RENDEZVOUS,
 			    (const uint8_t(*)[16])tier->uuids, tier->num_dirs,
 			    &entry->id, 0, order);
-	return tier->first + order[0] != entry->dir;
+	return tier->first + order[0] != entry->dir &&
+	       !atomic_load(&tier->dirs[order[0]]->draining);
 }
 
 static bool walk_rebalance(struct walk *walk, ucm_ref ref)
