@@ -340,16 +340,15 @@ static int move_look(struct ucm_store *store, ucm_ref ref)
 		       : 0;
 }
 
-/* May it have places that the scan has not come to? A directory that does not
+/* Is all known that lies in the directories? Before that the block may have other
+ * places, and what they have counts for less than it takes. One that does not
  * answer is not waited for. */
-static bool move_is_all_known(struct ucm_store *store,
-			      const struct ucm_entry *entry)
+static bool move_is_all_known(struct ucm_store *store)
 {
-	const struct ucm_space *space = store->names.spaces[entry->space];
-	unsigned bucket = ucm_tree_bucket(&entry->id);
-
+	if (atomic_load_explicit(&store->scanned, memory_order_acquire))
+		return true;
 	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (!ucm_space_is_scanned(space, dir, bucket) &&
+		if (!ucm_scan_knows(store, dir) &&
 		    !ucm_wait_is_vain(&store->dirs, dir))
 			return false;
 	}
@@ -367,7 +366,7 @@ static int move_make_way(struct ucm_store *store, ucm_ref ref,
 		return -ENOENT;
 	if (entry.flags & UCM_ENTRY_DUPLICATE)
 		return -EEXIST;
-	if (!move_is_all_known(store, &entry))
+	if (!move_is_all_known(store))
 		return -EBUSY;
 	copy = entry.copy - 1u;
 	if (!entry.copy || store->dirs.tier_of[entry.dir] == move->to ||

@@ -185,15 +185,20 @@ static bool mover_promote_one(struct ucm_movers *movers)
 	};
 	struct ucm_entry entry;
 	ucm_ref ref;
+	int err;
 
 	if (!ucm_wishes_take(movers->wishes, &movers->wishes->up, &ref))
 		return false;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
 	move.to = ucm_wishes_tier_above(store, entry.dir);
-	if (move.to && !ucm_evict_and_copy(store, ref, &move)) {
+	err = move.to ? ucm_evict_and_copy(store, ref, &move) : -EEXIST;
+	if (!err) {
 		ucm_count(&move.to->stats.promoted);
 		ucm_count_more(&move.to->stats.promoted_bytes, entry.size);
+	} else { /* whoever uses it asks again */
+		ucm_debug(MOVE, 2, "block %s: not promoted: %s",
+			  ucm_hex(&entry.id).text, strerror(-err));
 	}
 	atomic_fetch_add(&movers->moves, 1);
 	return true;

@@ -77,8 +77,10 @@ for path in $(small_paths 64); do
 	}
 done
 need test -n "$down"
-for n in 1 2 3; do cat "$mnt/blocks/$down" >"$work/one"; done
-check 'what is used comes up' wait_until is_in "$mnt/blocks/$down" fast
+comes_up() {
+	cat "$mnt/blocks/$down" >"$work/one" && is_in "$mnt/blocks/$down" fast
+}
+check 'what is used comes up' wait_until comes_up
 check 'and lies in both' test -f "$work/a/blocks/$down" -a -f \
 	"$work/b/blocks/$down"
 same 'which the block says' slow "$(xattr copy "$mnt/blocks/$down")"
