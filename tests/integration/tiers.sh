@@ -62,7 +62,8 @@ do_umount
 rm -rf "$work/a" && mkdir "$work/a"
 
 # two tiers: down by the mark, up by use
-need do_mount -o limit=fast:256K,high=80,low=50,promote=2 \
+# (lru: what was just used is the last to go down again)
+need do_mount -o limit=fast:256K,high=80,low=50,promote=2,policy=lru \
 	"fast=$work/a:slow=$work/b"
 check 'more than the fast tier has room for' mk --count 64 "$mnt/blocks"
 check 'all are served' verify --count 64 "$mnt/blocks"
