@@ -796,7 +796,11 @@ static bool is_balanced(void *arg)
 		if (entry.dir != order[0] || entry.copy)
 			return false;
 	}
-	return !atomic_load(&fx_set->dirs.at[0]->writing) &&
+	/* a place counts until its file is gone */
+	return atomic_load(&fx_set->dirs.at[0]->blocks) +
+			       atomic_load(&fx_set->dirs.at[1]->blocks) ==
+		       NUM_ROWS(files) &&
+	       !atomic_load(&fx_set->dirs.at[0]->writing) &&
 	       !atomic_load(&fx_set->dirs.at[1]->writing);
 }
 
