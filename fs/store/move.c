@@ -424,6 +424,20 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 	return err && err != -ENOENT ? err : -ESTALE;
 }
 
+/* A copy that a crash has left, or a stranger, has no mark of a pin. */
+static int drop_pin_other(struct ucm_store *store,
+			  const struct ucm_entry *entry, unsigned dir)
+{
+	unsigned other = dir == entry->dir ? entry->copy - 1u : entry->dir;
+	struct ucm_medium *medium = store->dirs.at[other];
+
+	if (!(entry->flags & UCM_ENTRY_PINNED))
+		return 0;
+	return medium->ops->notes->pin(
+		medium, store->names.spaces[entry->space]->folder, &entry->id,
+		true);
+}
+
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -439,6 +453,8 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return -ESTALE;
 	folder = store->names.spaces[entry->space]->folder;
 	err = drop_look_at_other(store, ref, entry, dir);
+	if (!err)
+		err = drop_pin_other(store, entry, dir);
 	if (err)
 		return err;
 	err = ucm_store_leave_place(store, ref, dir);

@@ -168,6 +168,23 @@ UNIT_TEST(it_keeps_the_times_and_pins_of_the_block)
 	ck_assert(entry_of(0).flags & UCM_ENTRY_PINNED);
 }
 
+UNIT_TEST(a_pin_does_not_go_with_the_place_that_had_its_mark)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(0), true), 0);
+	fx_plant("$/b", "blocks", &files[0]); /* by a crash, say */
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert_uint_eq(entry_of(0).copy, 2);
+	ck_assert_int_eq(drop(0, 0), 0);
+	fx_close();
+	fx_open();
+	fx_start();
+	ck_assert(entry_of(0).flags & UCM_ENTRY_PINNED);
+}
+
 UNIT_TEST(a_damaged_block_is_not_copied)
 {
 	int fd;

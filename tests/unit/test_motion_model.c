@@ -508,7 +508,7 @@ static uint64_t num_things(void)
 {
 	const char *text = getenv("UCMFS_TEST_LONG");
 
-	return text && atoi(text) ? 1000000 : 6000;
+	return text && atoi(text) ? 1000000 : 1500;
 }
 
 UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown, .timeout = 3600);
