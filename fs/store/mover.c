@@ -665,7 +665,7 @@ int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
 {
 	struct ucm_movers *movers = store->movers;
 	int64_t moved_ms = ucm_monotonic_ms(), told_ms = moved_ms;
-	uint64_t blocks, bytes, least = UINT64_MAX;
+	uint64_t blocks, bytes, least = UINT64_MAX, moves = 0;
 
 	for (;;) {
 		int64_t now = ucm_monotonic_ms();
@@ -678,8 +678,11 @@ int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
 		if (blocks < least) {
 			least = blocks;
 			moved_ms = now;
+			moves = atomic_load(&movers->moves);
 		}
-		if (now - moved_ms > UCM_FLUSH_VAIN_S * 1000)
+		/* each was tried, and no lower tier has room for it */
+		if (now - moved_ms > UCM_FLUSH_VAIN_S * 1000 ||
+		    atomic_load(&movers->moves) - moves > blocks + 16)
 			return -EIO;
 		if (now - told_ms >= 5000) {
 			told_ms = now;

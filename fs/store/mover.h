@@ -15,8 +15,9 @@ int ucm_movers_start(struct ucm_store *store);
 bool ucm_movers_stop(struct ucm_store *store);
 void ucm_movers_fini(struct ucm_store *store);
 
-/* Wait until all that is to be copied to a lower tier is there, or stop() says so, or nothing has moved for
- * UCM_FLUSH_VAIN_S. 0; -EINTR; -EIO: some cannot be copied. */
+/* Wait until all that is to be copied to a lower tier is there, or stop() says
+ * so, or all were tried in vain, or nothing has moved for UCM_FLUSH_VAIN_S. 0;
+ * -EINTR; -EIO: some cannot be copied. */
 #define UCM_FLUSH_VAIN_S 30
 int ucm_movers_flush(struct ucm_store *store, bool (*stop)(void *arg),
 		     void *arg);
