@@ -63,11 +63,25 @@ struct ucm_entry {
 	uint16_t epoch;    /* when it was committed; see recovery.h */
 };
 
+/* Is that directory one of its two places? */
+static inline bool ucm_entry_has_place(const struct ucm_entry *entry,
+				       unsigned dir)
+{
+	return dir == entry->dir || dir + 1 == entry->copy;
+}
+
+/* The other one, of an entry that has two. */
+static inline unsigned ucm_entry_other_place(const struct ucm_entry *entry,
+					     unsigned dir)
+{
+	return dir == entry->dir ? entry->copy - 1u : entry->dir;
+}
+
 /* May an entry's block lie in that directory? */
 static inline bool ucm_entry_has_dir(const struct ucm_entry *entry,
 				     unsigned dir)
 {
-	return dir == entry->dir || dir + 1 == entry->copy ||
+	return ucm_entry_has_place(entry, dir) ||
 	       entry->flags & UCM_ENTRY_DUPLICATE;
 }
 

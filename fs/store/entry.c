@@ -63,11 +63,6 @@ void ucm_store_count_doubts(struct ucm_store *store, unsigned dir, int more)
 
 /* ---- what an entry counts for ---- */
 
-static bool is_place(const struct ucm_entry *entry, unsigned dir)
-{
-	return entry->dir == dir || entry->copy == dir + 1;
-}
-
 static void count_place(struct ucm_store *store, unsigned dir,
 			uint32_t blocks, int sign)
 {
@@ -95,9 +90,10 @@ static void count_places(struct ucm_store *store, const struct ucm_entry *entry,
 {
 	bool same = other && other->blocks == entry->blocks;
 
-	if (!same || !is_place(other, entry->dir))
+	if (!same || !ucm_entry_has_place(other, entry->dir))
 		count_place(store, entry->dir, entry->blocks, sign);
-	if (entry->copy && (!same || !is_place(other, entry->copy - 1u)))
+	if (entry->copy &&
+	    (!same || !ucm_entry_has_place(other, entry->copy - 1u)))
 		count_place(store, entry->copy - 1u, entry->blocks, sign);
 }
 
@@ -216,7 +212,7 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 /* Two places are known; of more than that only that there are more. */
 static void add_place(struct ucm_entry *entry, unsigned dir)
 {
-	if (dir == entry->dir || dir + 1 == entry->copy)
+	if (ucm_entry_has_place(entry, dir))
 		return;
 	if (entry->copy)
 		entry->flags |= UCM_ENTRY_DUPLICATE;

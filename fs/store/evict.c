@@ -93,11 +93,6 @@ static uint64_t draw_number(struct ucm_victims *victims)
 	return x * UINT64_C(0x2545f4914f6cdd1d) >> 16;
 }
 
-static bool has_place(const struct ucm_entry *entry, unsigned dir)
-{
-	return entry->dir == dir || entry->copy == dir + 1;
-}
-
 /* A mark may lie in either of its places. */
 static bool knows_pins(const struct drawing *drawing,
 		       const struct ucm_entry *entry)
@@ -113,7 +108,8 @@ static bool knows_pins(const struct drawing *drawing,
 static bool may_go(const struct drawing *drawing,
 		   const struct ucm_entry *entry)
 {
-	return has_place(entry, drawing->dir) && knows_pins(drawing, entry) &&
+	return ucm_entry_has_place(entry, drawing->dir) &&
+	       knows_pins(drawing, entry) &&
 	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
 				 UCM_ENTRY_WRITABLE)) &&
 	       !(drawing->leaves && entry->children);
@@ -132,7 +128,7 @@ static bool was_vain(const struct drawing *drawing, ucm_ref ref)
 static bool is_vain(const struct drawing *drawing,
 		    const struct ucm_entry *entry)
 {
-	return !has_place(entry, drawing->dir) ||
+	return !ucm_entry_has_place(entry, drawing->dir) ||
 	       (drawing->is_lowest && entry->children);
 }
 
@@ -231,8 +227,8 @@ static void offer_parent(struct drawing *drawing, const struct ucm_entry *child)
 
 /* ---- what becomes of one ---- */
 
-static int evict_whole(struct drawing *drawing, ucm_ref ref,
-		       const struct ucm_entry *entry, uint64_t *freed)
+static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
+		       uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
 	struct ucm_tier_stats *stats =
@@ -240,7 +236,6 @@ static int evict_whole(struct drawing *drawing, ucm_ref ref,
 	const struct ucm_key key = {.id = entry->id, .space = entry->space};
 	int err;
 
-	(void)ref;
 	err = ucm_store_evict(store, &key);
 	if (err)
 		return err;
@@ -348,8 +343,7 @@ static bool rests_here(const struct drawing *drawing,
 		       const struct ucm_entry *entry)
 {
 	const struct ucm_dirs *dirs = &drawing->store->dirs;
-	unsigned other = drawing->dir == entry->dir ? entry->copy - 1u
-						    : entry->dir;
+	unsigned other = ucm_entry_other_place(entry, drawing->dir);
 
 	return dirs->at[other]->flags & UCM_MEDIUM_VOLATILE &&
 	       !(dirs->at[drawing->dir]->flags & UCM_MEDIUM_VOLATILE);
@@ -370,15 +364,15 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 			       : ucm_store_drop_place(store, ref, drawing->dir,
 						      freed);
 	if (!below)
-		return evict_whole(drawing, ref, entry, freed);
+		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_LEAVES)
-		return evict_whole(drawing, ref, entry, freed);
+		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or somebody would wait */
 	err = move_down(drawing, ref, entry, below, pace, freed);
 	/* there it would be the next to go */
 	if (err == -ENOSPC && is_leaf(entry))
-		err = evict_whole(drawing, ref, entry, freed);
+		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
 }
 
@@ -561,7 +555,7 @@ static bool relist_entry(struct ucm_entry *entry, ucm_ref ref, void *arg)
 {
 	const struct relisting *of = arg;
 
-	if (has_place(entry, of->dir))
+	if (ucm_entry_has_place(entry, of->dir))
 		ucm_members_add(&of->store->members[of->dir],
 				ucm_ref_place(ref));
 	return false;

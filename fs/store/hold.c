@@ -289,7 +289,7 @@ static int leave_verdict(const struct ucm_entry *entry,
 
 	if (hold->leaving)
 		return -ENOENT;
-	if (!entry->copy || (!is_first && dir + 1 != entry->copy))
+	if (!entry->copy || !ucm_entry_has_place(entry, dir))
 		return -ESTALE;
 	if (entry->flags & UNSURE || hold->being_written)
 		return -EBUSY;

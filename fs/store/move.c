@@ -211,13 +211,13 @@ static int move_link(struct moving *m)
 }
 
 /* A pin's mark lies beside the block, in each of its places. */
-static void move_pin(struct moving *m, unsigned dir, bool pinned)
+static void move_pin(struct moving *m)
 {
-	struct ucm_medium *medium = m->store->dirs.at[dir];
+	struct ucm_medium *medium = m->temp.medium;
 
 	if (m->entry.flags & UCM_ENTRY_PINNED)
 		medium->ops->notes->pin(medium, m->space->folder, &m->key.id,
-					pinned);
+					true);
 }
 
 static int move_switch(struct moving *m)
@@ -237,7 +237,7 @@ static int move_switch(struct moving *m)
 	if (err)
 		return move_fail(m, m->temp.dir, "link", err);
 	m->temp.committed = true;
-	move_pin(m, m->temp.dir, true);
+	move_pin(m);
 	if (m->move->first)
 		ucm_store_move_to(m->store, m->ref, m->temp.dir);
 	else
@@ -410,7 +410,7 @@ int ucm_store_copy(struct ucm_store *store, ucm_ref ref,
 static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 			      const struct ucm_entry *entry, unsigned dir)
 {
-	unsigned other = dir == entry->dir ? entry->copy - 1u : entry->dir;
+	unsigned other = ucm_entry_other_place(entry, dir);
 	struct ucm_medium *medium = store->dirs.at[other];
 	struct stat st;
 	int err = medium->ops->find(medium,
@@ -428,7 +428,7 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 static int drop_pin_other(struct ucm_store *store,
 			  const struct ucm_entry *entry, unsigned dir)
 {
-	unsigned other = dir == entry->dir ? entry->copy - 1u : entry->dir;
+	unsigned other = ucm_entry_other_place(entry, dir);
 	struct ucm_medium *medium = store->dirs.at[other];
 
 	if (!(entry->flags & UCM_ENTRY_PINNED))
@@ -449,7 +449,7 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 		return -EROFS;
 	if (!ucm_index_get(store->index, ref, entry))
 		return -ENOENT;
-	if (!entry->copy || (dir != entry->dir && dir + 1 != entry->copy))
+	if (!entry->copy || !ucm_entry_has_place(entry, dir))
 		return -ESTALE;
 	folder = store->names.spaces[entry->space]->folder;
 	err = drop_look_at_other(store, ref, entry, dir);

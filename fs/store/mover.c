@@ -279,7 +279,7 @@ static void mover_find_unsaved(struct ucm_movers *movers)
 
 static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
 {
-	return entry->dir == walk->dir || entry->copy == walk->dir + 1;
+	return ucm_entry_has_place(entry, walk->dir);
 }
 
 /* Copied, and not known to be on disk. */
@@ -388,7 +388,7 @@ static bool walk_drain(struct walk *walk, ucm_ref ref)
 		return true; /* it went meanwhile */
 	drain->copied[drain->num++] = (struct copied){
 		.ref = ref,
-		.to = entry.dir == walk->dir ? entry.copy - 1u : entry.dir,
+		.to = ucm_entry_other_place(&entry, walk->dir),
 	};
 	if (drain->num == COPIED_MAX)
 		drain_settle(drain);

@@ -66,8 +66,7 @@ static void snapshot_save_entry(struct saving *saving,
 				const struct ucm_entry *entry, ucm_ref ref)
 {
 	struct ucm_space *space = saving->store->names.spaces[entry->space];
-	bool mine = entry->dir == saving->dir ||
-		    entry->copy == saving->dir + 1;
+	bool mine = ucm_entry_has_place(entry, saving->dir);
 
 	/* of a third place nobody says that it is one; and what is in doubt is
 	 * not for the next start to trust */

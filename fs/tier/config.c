@@ -298,8 +298,8 @@ static int set_placement(struct ucm_config *config, const char *value,
 		value);
 }
 
-static int set_number(const char *key, const char *value, uint64_t min,
-		      uint64_t max, unsigned *out, struct ucm_error *error)
+int ucm_config_set_number(const char *key, const char *value, uint64_t min,
+			  uint64_t max, unsigned *out, struct ucm_error *error)
 {
 	uint64_t number;
 
@@ -339,30 +339,33 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "readonly"))
 		return set_readonly(config, value, error);
 	if (!strcmp(key, "checkpoint"))
-		return set_number(key, value, 0, 86400, &config->checkpoint_s,
-				  error);
+		return ucm_config_set_number(key, value, 0, 86400,
+					     &config->checkpoint_s, error);
 	if (!strcmp(key, "scan_threads"))
-		return set_number(key, value, 1, 64, &config->scan_threads,
-				  error);
+		return ucm_config_set_number(key, value, 1, 64,
+					     &config->scan_threads, error);
 	if (!strcmp(key, "staging_age"))
-		return set_number(key, value, 1, 31536000,
-				  &config->staging_age_s, error);
+		return ucm_config_set_number(key, value, 1, 31536000,
+					     &config->staging_age_s, error);
 	if (!strcmp(key, "deadline"))
-		return set_number(key, value, 0, 3600, &config->deadline_s,
-				  error);
+		return ucm_config_set_number(key, value, 0, 3600,
+					     &config->deadline_s, error);
 	if (!strcmp(key, "block_max"))
 		return set_block_max(config, value, error);
 	if (!strcmp(key, "spaces"))
-		return set_number(key, value, 0, 65534, &config->spaces, error);
+		return ucm_config_set_number(key, value, 0, 65534,
+					     &config->spaces, error);
 	if (!strcmp(key, "leases"))
-		return set_number(key, value, 0, 1 << 24, &config->leases,
-				  error);
+		return ucm_config_set_number(key, value, 0, 1 << 24,
+					     &config->leases, error);
 	if (!strcmp(key, "lease_age")) /* no less than one lease */
-		return set_number(key, value, UCM_CONTROL_LEASE_MAX_MS / 1000,
-				  86400, &config->lease_age_s, error);
+		return ucm_config_set_number(key, value,
+					     UCM_CONTROL_LEASE_MAX_MS / 1000,
+					     86400, &config->lease_age_s,
+					     error);
 	if (!strcmp(key, "lock_wait"))
-		return set_number(key, value, 0, 3600, &config->lock_wait_s,
-				  error);
+		return ucm_config_set_number(key, value, 0, 3600,
+					     &config->lock_wait_s, error);
 	return ucm_config_motion_set(config, key, value, error);
 }
 

@@ -119,6 +119,10 @@ void ucm_config_motion_print(const struct ucm_config *config, FILE *out);
 int ucm_config_motion_check(const struct ucm_config *config,
 			    struct ucm_error *error);
 
+/* A setting that is a number from min to max. */
+int ucm_config_set_number(const char *key, const char *value, uint64_t min,
+			  uint64_t max, unsigned *out, struct ucm_error *error);
+
 /* How a tier is written to, by name: stay, back, through or around. */
 int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
 			 struct ucm_error *error);

@@ -111,21 +111,6 @@ static int set_move_rate(struct ucm_config *config, const char *value,
 			     value);
 }
 
-static int set_motion_number(const char *key, const char *value, uint64_t min,
-			     uint64_t max, unsigned *out,
-			     struct ucm_error *error)
-{
-	uint64_t number;
-
-	if (ucm_parse_range(value, min, max, &number))
-		return ucm_error_set(error, -EINVAL,
-				     "%s '%s': a number from %llu to %llu", key,
-				     value, (unsigned long long)min,
-				     (unsigned long long)max);
-	*out = (unsigned)number;
-	return 0;
-}
-
 int ucm_config_motion_set(struct ucm_config *config, const char *key,
 			  const char *value, struct ucm_error *error)
 {
@@ -140,17 +125,17 @@ int ucm_config_motion_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "move_rate"))
 		return set_move_rate(config, value, error);
 	if (!strcmp(key, "high"))
-		return set_motion_number(key, value, 2, 100, &config->high,
-					 error);
+		return ucm_config_set_number(key, value, 2, 100,
+					     &config->high, error);
 	if (!strcmp(key, "low"))
-		return set_motion_number(key, value, 1, 99, &config->low,
-					 error);
+		return ucm_config_set_number(key, value, 1, 99,
+					     &config->low, error);
 	if (!strcmp(key, "promote_window"))
-		return set_motion_number(key, value, 1, 31536000,
-					 &config->promote_window_s, error);
+		return ucm_config_set_number(key, value, 1, 31536000,
+					     &config->promote_window_s, error);
 	if (!strcmp(key, "movers"))
-		return set_motion_number(key, value, 1, 64, &config->movers,
-					 error);
+		return ucm_config_set_number(key, value, 1, 64,
+					     &config->movers, error);
 	return -ENOENT;
 }
 
