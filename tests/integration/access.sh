@@ -12,7 +12,7 @@ as_other() {
 }
 
 first=$(small_paths 1)
-second=$(small_paths 2 | tail -n 1)
+second=$(nth_path 2)
 make_src
 as_nobody test -r "$work/src/$first" ||
 	skip "$work cannot be reached by other users"
@@ -31,7 +31,7 @@ check 'another user reads it' as_other cmp "$work/src/$second" \
 	"$mnt/blocks/$second"
 check 'but may not write it, says access(2)' \
 	as_other sh -c '! test -w "$1"' sh "$mnt/blocks/$second"
-third=$(small_paths 3 | tail -n 1)
+third=$(nth_path 3)
 refused 'Permission denied' 'another user makes no block' \
 	as_other dd if="$work/src/$third" of="$mnt/blocks/$third"
 refused 'Permission denied' 'another user removes no block' \

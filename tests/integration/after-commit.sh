@@ -37,7 +37,7 @@ need do_mount -o passthrough=off "$work/tier"
 number=0
 for call in write append cut grow allocate; do
 	number=$((number + 1))
-	path=$(small_paths $number | tail -n 1)
+	path=$(nth_path $number)
 	same "$call after the commit" EPERM "$(change_late $call)"
 	check 'the block is as it was' cmp "$work/src/$path" "$mnt/blocks/$path"
 	check 'also in its tier' cmp "$work/src/$path" "$work/tier/blocks/$path"

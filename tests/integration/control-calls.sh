@@ -20,11 +20,6 @@ called_by() {
 	call "$2" "${3-}" "uid=$1"
 }
 
-# ids N [M]: the ids of the first N blocks, without the first M
-ids() {
-	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
-}
-
 # answers 'what' 'lines, with spaces between' call argument...: with $in
 answers() {
 	answers_what=$1
@@ -40,13 +35,13 @@ in=$(ids 18 15) # one that is there, and two that are not
 
 answers 'lookup' '1 0 0' call lookup
 answers 'touch' '0 ENOENT ENOENT' call touch
-same 'a touch is a use' 1 "$(xattr uses "$mnt/blocks/$(small_paths 16 | tail -n 1)")"
+same 'a touch is a use' 1 "$(xattr uses "$mnt/blocks/$(nth_path 16)")"
 answers 'pin' '0 ENOENT ENOENT' call pin
 answers 'a pinned block is not evicted' 'EPERM ENOENT ENOENT' call evict
 answers 'unpin' '0 ENOENT ENOENT' call unpin
 answers 'what is in the fastest tier is warm' '0 ENOENT ENOENT' call warm
 
-path=$(small_paths 16 | tail -n 1)
+path=$(nth_path 16)
 file=$mnt/blocks/$path
 place=$(printf '%s\n' "$in" | call locate '' flags=1 | head -n 1)
 same 'locate' "tier=0 dir=0 flags=2 size=$small_size mtime=$(date +%s%N -r "$file") \
@@ -65,12 +60,12 @@ in=$(ids 15 14)
 answers 'evict' 0 call evict
 answers 'gone as well' 0 call lookup
 check 'the kernel forgets it' \
-	wait_until is_absent "$mnt/blocks/$(small_paths 15 | tail -n 1)"
-check 'its file is gone' [ ! -e "$work/tier/blocks/$(small_paths 15 | tail -n 1)" ]
+	wait_until is_absent "$mnt/blocks/$(nth_path 15)"
+check 'its file is gone' [ ! -e "$work/tier/blocks/$(nth_path 15)" ]
 
 # by hand into the slow tier
 make_src --count 20
-late=$(small_paths 20 | tail -n 1)
+late=$(nth_path 20)
 mkdir -p "$work/slow/blocks/${late%/*}"
 need cp "$work/src/$late" "$work/slow/blocks/$late"
 in=$(ids 20 19)

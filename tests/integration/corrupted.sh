@@ -10,9 +10,9 @@ start_test root fuse
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
-bits=$(small_paths 3 | tail -n 1)
-torn=$(small_paths 5 | tail -n 1)
-tail=$(small_paths 7 | tail -n 1)
+bits=$(nth_path 3)
+torn=$(nth_path 5)
+tail=$(nth_path 7)
 check 'while it is mounted it is not called clean' \
 	grep -qx clean=0 "$work/tier/.ucmfs/state"
 kill_daemon

@@ -34,7 +34,7 @@ END
 
 # next N: the Nth block
 next() {
-	path=$(small_paths "$1" | tail -n 1)
+	path=$(nth_path "$1")
 }
 
 # The tracer ends after the daemon.

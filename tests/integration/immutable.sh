@@ -36,7 +36,7 @@ no 'a FIFO' mkfifo "${f%/*}/.fifo"
 no 'a device' mknod "${f%/*}/.null" c 1 3
 no 'renaming it' rename_file "$f" "$f.tmp"
 no 'renaming it to another block' \
-	rename_file "$f" "$mnt/blocks/$(small_paths 2 | tail -n 1)"
+	rename_file "$f" "$mnt/blocks/$(nth_path 2)"
 check 'after all that it is as it was' cmp "$src" "$f"
 same 'nothing else is in its bucket' "$(basename "$f")" "$(ls -A "${f%/*}")"
 
@@ -58,8 +58,8 @@ check 'who has it open goes on reading' cmp "$src" - <&5
 exec 5<&-
 refused 'No such file' 'rm of what is not there' rm "$f"
 check 'touch sets times' touch -d '2020-02-02 02:02:02 UTC' \
-	"$mnt/blocks/$(small_paths 2 | tail -n 1)"
+	"$mnt/blocks/$(nth_path 2)"
 same 'that are shown' 1580608922 \
-	"$(stat -c %Y "$mnt/blocks/$(small_paths 2 | tail -n 1)")"
+	"$(stat -c %Y "$mnt/blocks/$(nth_path 2)")"
 no_debris "$work/tier"
 do_umount

@@ -29,7 +29,7 @@ need wait_until index_is_complete
 as_told 'an empty index' map nnnnnnnnnnnnnnnnnnnn
 need mk "$mnt/blocks"
 as_told 'has what was committed' map yyyyyyyyyyyyyyyynnnn
-gone=$(small_paths 3 | tail -n 1)
+gone=$(nth_path 3)
 need rm "$mnt/blocks/$gone"
 as_told 'and not what was removed' map yynyyyyyyyyyyyyynnnn
 first=$(small_paths 1)

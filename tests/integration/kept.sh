@@ -51,10 +51,6 @@ read_blocks() {
 	wait_until holds "$read_path"
 }
 
-path_of() {
-	small_paths "$1" | tail -n 1
-}
-
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
 # shellcheck disable=SC2046 # a list
@@ -66,23 +62,23 @@ check 'by the same descriptors' wait_until held_is 16
 held >"$work/after"
 check 'and no other' cmp "$work/before" "$work/after"
 
-gone=$(path_of 1)
+gone=$(nth_path 1)
 need rm "$mnt/blocks/$gone"
 check 'one that is removed is closed at once' holds_not "$gone"
 absent "$mnt/blocks/$gone"
-gone=$(path_of 2)
+gone=$(nth_path 2)
 check 'one is evicted' "$ucm" evict --mount "$mnt" \
 	"$(basename "$gone" .bin)"
 check 'it is closed at once' holds_not "$gone"
 absent "$mnt/blocks/$gone"
 
-gone=$(path_of 3)
+gone=$(nth_path 3)
 need rm "$work/tier/blocks/$gone"
 refused 'No such file or directory' 'one that was removed in the tier' \
 	cat "$mnt/blocks/$gone"
 check 'is let go' holds_not "$gone"
 
-cut=$(path_of 4)
+cut=$(nth_path 4)
 need truncate -s 5000 "$work/tier/blocks/$cut"
 refused 'No such file or directory' 'one that was cut short there' \
 	cat "$mnt/blocks/$cut"
@@ -93,7 +89,7 @@ check 'of which nothing is open' holds_not "${cut##*/}"
 check 'it is written again' mk --existing-ok --start 3 --count 1 "$mnt/blocks"
 read_blocks "$cut"
 
-other=$(path_of 5)
+other=$(nth_path 5)
 need cp "$work/tier/blocks/$other" "$work/copy"
 need mv "$work/copy" "$work/tier/blocks/$other"
 read_blocks "$other"
@@ -104,7 +100,7 @@ check 'and it alone' \
 	sh -c '! ls -l /proc/$1/fd | grep -F "$2" | grep -q deleted' sh \
 	"$(daemon_pid)" "$other"
 
-open=$(path_of 6)
+open=$(nth_path 6)
 exec 5<"$mnt/blocks/$open"
 need rm "$mnt/blocks/$open"
 check 'one that is open is read to its end' test "$(wc -c <&5)" = $small_size

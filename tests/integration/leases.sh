@@ -28,10 +28,6 @@ lease() {
 	ids 1 | call lease '' "uid=$lease_uid" "lease=$lease_ms" "$@"
 }
 
-ids() {
-	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
-}
-
 # stays 'why': the first block is not evicted
 stays() {
 	check "stays: $1" sh -c '! "$1" evict -m "$2" "$3" >"$4" 2>&1' sh \
@@ -86,7 +82,7 @@ need mk --count 1 "$mnt/blocks"
 
 # a writer that goes on having it open after the commit
 make_src --count 5
-fifth=$(small_paths 5 | tail -n 1)
+fifth=$(nth_path 5)
 mkdir -p "$mnt/blocks/${fifth%/*}" 2>/dev/null
 python3 - "$work/src/$fifth" "$mnt/blocks/$fifth" "$work/fifo" <<'END' &
 import os

@@ -20,8 +20,8 @@ place() {
 }
 
 make_src --count 18
-last=$(small_paths 17 | tail -n 1)
-later=$(small_paths 18 | tail -n 1)
+last=$(nth_path 17)
+later=$(nth_path 18)
 stay=write=mem:stay
 need do_mount -o $stay "mem@8M:$work/tier"
 mem=$(place mem)

@@ -60,7 +60,7 @@ need rm "$mnt/blocks/$path"
 metric_is 1 ucmfs_tier_removed_total 'tier="a.b-c_1"'
 metric_is 15 ucmfs_index_blocks
 # damage is found when the block is opened
-path=$(small_paths 2 | tail -n 1)
+path=$(nth_path 2)
 need stat "$mnt/blocks/$path" >/dev/null
 truncate -s 100 "$work/secret-fast/blocks/$path"
 cat "$mnt/blocks/$path" >/dev/null 2>&1

@@ -8,8 +8,8 @@
 start_test root fuse python3
 
 first=$(small_paths 1)
-second=$(small_paths 2 | tail -n 1)
-third=$(small_paths 3 | tail -n 1)
+second=$(nth_path 2)
+third=$(nth_path 3)
 make_src
 need do_mount "$work/tier"
 # passthrough=off has no shared mappings of files that are written

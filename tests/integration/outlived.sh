@@ -12,7 +12,7 @@ start_test root fuse python3
 # outlive OPTIONS N: the Nth block, which is written to after the end of the
 # mount; $wrote is what write(2) said
 outlive() {
-	path=$(small_paths "$2" | tail -n 1)
+	path=$(nth_path "$2")
 	need do_mount -o "$1" "$work/tier"
 	rm -f "$work/go"
 	need mkfifo "$work/go"

@@ -6,47 +6,12 @@
 # removes what is asked for and says what that frees.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse python3
 
 # on ACTION argument...
 on() {
 	"$ucm" quarantine "$@"
-}
-
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
-		sed 's/^/  | /' "$work/said"
-}
-
-# says 'text': the last command did
-says() {
-	check "says $1" grep -F -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# json 'expression of python about it, called x' command...
-json() {
-	json_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	check "--json: $json_test" python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$json_test"
-}
-
-# nth_path N: the path of the Nth small block
-nth_path() {
-	small_paths "$1" | tail -n 1
-}
-
-# id N: its id
-id() {
-	basename "$(nth_path "$1")" .bin
 }
 
 # aside DIR [SPACE] N [SECONDS]: the Nth block of a space is moved aside, by hand,
@@ -63,7 +28,7 @@ aside() {
 		;;
 	esac
 	need mv "$aside_dir/$aside_from/$(nth_path "$2")" \
-		"$aside_dir/.ucmfs/quarantine/$aside_space@$(id "$2").$(($(date +%s) - ${3:-0}))000000001"
+		"$aside_dir/.ucmfs/quarantine/$aside_space@$(nth_id "$2").$(($(date +%s) - ${3:-0}))000000001"
 	# who opens it finds out
 	cat "$mnt/$aside_from/$(nth_path "$2")" >/dev/null 2>&1
 }
@@ -99,10 +64,10 @@ status 'list the other' 0 on list "$work/slow"
 says '0 files'
 status 'inspect' 0 on inspect "$mnt"
 says "/$bad: layer 0 V: plane checksum differs"
-json 'x["files"][0]["intact"] is False and x["files"][0]["id"] == "'"$(id 1)"'"' \
+json 'x["files"][0]["intact"] is False and x["files"][0]["id"] == "'"$(nth_id 1)"'"' \
 	on inspect -j "$mnt"
 json 'x["files"][0]["space"] == "" and not x["files"][0]["there"]' \
-	on inspect -j "$mnt" "$(id 1)"
+	on inspect -j "$mnt" "$(nth_id 1)"
 for force in '' --force; do
 	# shellcheck disable=SC2086 # none or one
 	status "restore: not what is wrong $force" 1 on restore $force "$mnt"
@@ -117,17 +82,17 @@ need cp "$work/tier/blocks/$(nth_path 2)" "$work/keep/2"
 aside "$work/tier" 2
 check 'a block that was moved aside is gone' wait_until is_absent "$mnt/blocks/$(nth_path 2)"
 status 'inspect: the other one is right' 0 on inspect "$mnt"
-says "$(id 2)"
+says "$(nth_id 2)"
 says ': intact'
 status 'restore' 1 on restore "$mnt"
 says '1 file restored, 8.0K freed, 1 not'
 check 'the block is there again, by the mount' cmp "$work/keep/2" "$mnt/blocks/$(nth_path 2)"
 same 'its file has left the quarantine' "$bad" "$(ls "$work/tier/.ucmfs/quarantine")"
-need cp "$work/keep/2" "$work/tier/.ucmfs/quarantine/@$(id 2).1000000000"
-status 'not over a block that is there' 1 on restore "$work/tier" "$(id 2)"
-says "@$(id 2).1000000000: such a block is there"
-json 'x["files"][0]["there"] and x["files"][0]["intact"]' on inspect -j "$mnt" "$(id 2)"
-need rm "$work/tier/.ucmfs/quarantine/@$(id 2).1000000000"
+need cp "$work/keep/2" "$work/tier/.ucmfs/quarantine/@$(nth_id 2).1000000000"
+status 'not over a block that is there' 1 on restore "$work/tier" "$(nth_id 2)"
+says "@$(nth_id 2).1000000000: such a block is there"
+json 'x["files"][0]["there"] and x["files"][0]["intact"]' on inspect -j "$mnt" "$(nth_id 2)"
+need rm "$work/tier/.ucmfs/quarantine/@$(nth_id 2).1000000000"
 
 # no checksums
 aside "$work/tier" bare 1

@@ -27,7 +27,7 @@ check 'at its last byte it is there' cmp "$src" "$dst"
 same 'and listed' 1 "$(blocks_in "$mnt/blocks")"
 
 # a writer that dies leaves nothing
-second=$(small_paths 2 | tail -n 1)
+second=$(nth_path 2)
 mkfifo "$work/fifo"
 cat "$work/fifo" >"$mnt/blocks/$second" &
 writer=$!

@@ -32,7 +32,7 @@ same 'all is as it was' "$was" "$(facts)"
 check 'the pin is there' wait_until test \
 	"$(xattr pinned "$mnt/blocks/$path")" = 1
 same 'in the space as well' 1 "$(xattr pinned "$mnt/spaces/one/$path")"
-other=$(small_paths 2 | tail -n 1)
+other=$(nth_path 2)
 same 'another block is not pinned' 0 "$(xattr pinned "$mnt/blocks/$other")"
 check 'every byte is' verify "$mnt/blocks"
 same 'nothing was in doubt' 0 "$(stat_of doubts_settled)"

@@ -8,7 +8,7 @@
 start_test root fuse python3
 
 first=$(small_paths 1)
-other=$(small_paths 2 | tail -n 1)
+other=$(nth_path 2)
 make_src
 need do_mount "$work/tier"
 src=$work/src/$first

@@ -27,7 +27,7 @@ check 'rsync -a reads the mount' rsync -a "$mnt/blocks/" "$work/back/"
 check 'what it read is whole' verify "$work/back"
 
 # a file that is no whole block stays out, and what is there stays there
-next=$(small_paths 17 | tail -n 1)
+next=$(nth_path 17)
 need mkdir -p "$work/src/${next%/*}"
 need cp "$work/src/$first" "$work/src/$next"
 refused 'Invalid argument' 'rsync of a wrong block fails' \

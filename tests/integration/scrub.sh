@@ -6,47 +6,12 @@
 # and after the daemon was killed in the middle.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse python3 setpriv
 
 # on argument...: of the mount
 on() {
 	"$ucm" scrub -m "$mnt" "$@"
-}
-
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
-		sed 's/^/  | /' "$work/said"
-}
-
-# says 'text': the last command did
-says() {
-	check "says $1" grep -F -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# holds 'expression of python about it, called x' command...
-holds() {
-	holds_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$holds_test"
-}
-
-# json 'expression' command...: a test of it
-json() {
-	check "--json: $1" holds "$@"
-}
-
-# nth_path N: the path of the Nth small block
-nth_path() {
-	small_paths "$1" | tail -n 1
 }
 
 # in_quarantine DIR: number of files

@@ -67,9 +67,9 @@ all_there 'damaged snapshot'
 do_umount
 
 # what an outsider does while nothing is mounted
-other=$(small_paths 301 | tail -n 1)
+other=$(nth_path 301)
 gone=$(small_paths 1)
-torn=$(small_paths 2 | tail -n 1)
+torn=$(nth_path 2)
 need mk --count 1 --start 300 "$work/tier/blocks"
 need rm "$work/tier/blocks/$gone"
 need truncate -s 100 "$work/tier/blocks/$torn"

@@ -32,7 +32,7 @@ need do_mount "$work/tier"
 refused 'close: Invalid argument' 'so it is after a remount' \
 	mk3 "$mnt/blocks"
 need rm "$mnt/blocks/$(small_paths 1)" \
-	"$mnt/blocks/$(small_paths 2 | tail -n 1)" \
+	"$mnt/blocks/$(nth_path 2)" \
 	"$mnt/blocks/$(small_paths 1 --seed 2)"
 check 'an empty space takes another' mk3 "$mnt/blocks"
 refused 'close: Invalid argument' 'and then not the old one' \

@@ -26,7 +26,7 @@ closed_to_others() {
 }
 
 path=$(small_paths 1)
-other=$(small_paths 2 | tail -n 1)
+other=$(nth_path 2)
 s=$mnt/spaces/mine
 make_src
 as_nobody test -r "$work/src/$path" ||

@@ -25,8 +25,8 @@ check 'the same names elsewhere' mk --count 3 "$mnt/blocks"
 need rm "$mnt/blocks/$path"
 check 'are other files' verify "$mnt/spaces/one"
 check 'inode numbers differ as well' test \
-	"$(stat -c %i "$mnt/blocks/$(small_paths 2 | tail -n 1)")" != \
-	"$(stat -c %i "$mnt/spaces/one/$(small_paths 2 | tail -n 1)")"
+	"$(stat -c %i "$mnt/blocks/$(nth_path 2)")" != \
+	"$(stat -c %i "$mnt/spaces/one/$(nth_path 2)")"
 refused 'Directory not empty' 'rmdir of a space with blocks' \
 	rmdir "$mnt/spaces/one"
 check 'staging of one becomes a block of the other' sh -c '

@@ -42,7 +42,7 @@ need mk "$mnt/blocks"
 do_umount
 need do_mount -o deadline=10,entry_timeout=3600 "hung=$hung:other=$work/other"
 one=$(small_paths 1)
-other=$(small_paths 2 | tail -n 1)
+other=$(nth_path 2)
 check 'two blocks of two buckets' test "${one%/*}" != "${other%/*}"
 need index_is_complete
 check 'the kernel knows one' stat "$mnt/blocks/$one"

@@ -9,7 +9,7 @@ start_test root fuse python3
 
 # A name that the kernel knows.
 known() {
-	path=$(small_paths "$1" | tail -n 1)
+	path=$(nth_path "$1")
 	block=$mnt/blocks/$path
 	check 'a block is there' stat "$block"
 }

@@ -14,7 +14,7 @@ need do_mount "fast=$work/fast:slow=$work/slow"
 check 'more blocks than the first tier holds' mk --count 200 "$mnt/blocks"
 check 'all are whole' verify --count 200 "$mnt/blocks"
 first=$(small_paths 1)
-last=$(small_paths 200 | tail -n 1)
+last=$(nth_path 200)
 same 'the first lies in the fast tier' fast \
 	"$(xattr tier "$mnt/blocks/$first")"
 same 'the last in the slow one' slow "$(xattr tier "$mnt/blocks/$last")"
@@ -64,5 +64,5 @@ check 'a mount of full directories is read' next
 kill_daemon
 need do_mount "fast=$work/fast:other=$work/other"
 check 'and after the death of its daemon' next
-check 'blocks are removed' rm "$mnt/blocks/$(small_paths 45 | tail -n 1)"
+check 'blocks are removed' rm "$mnt/blocks/$(nth_path 45)"
 do_umount

@@ -44,8 +44,8 @@ was=$(find "$work/slow" -type f -printf '%P %s %T@\n' | sort)
 need do_mount -o readonly=slow "slow=$work/slow:fast=$work/fast"
 check 'blocks of a read-only tier are read' verify --count 100 "$mnt/blocks"
 check 'new ones go elsewhere' mk --start 100 "$mnt/blocks"
-last=$(small_paths 100 | tail -n 1)
-new=$(small_paths 101 | tail -n 1)
+last=$(nth_path 100)
+new=$(nth_path 101)
 same 'into the tier that is not read-only' fast \
 	"$(xattr tier "$mnt/blocks/$new")"
 same 'the last lies in the read-only one' slow \

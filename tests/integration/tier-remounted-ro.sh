@@ -23,7 +23,7 @@ refused 'Read-only file system' 'the file system is read-only now' \
 check 'its blocks are read' verify "$mnt/blocks"
 check 'new ones are taken' mk --start 16 "$mnt/blocks"
 check 'and are whole' verify --count 32 "$mnt/blocks"
-path=$(small_paths 17 | tail -n 1)
+path=$(nth_path 17)
 same 'in the other tier' slow "$(xattr tier "$mnt/blocks/$path")"
 logged "$work/fast"
 umount "$mnt"

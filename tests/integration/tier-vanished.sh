@@ -13,7 +13,7 @@ need mk --count 8 "$mnt/blocks"
 do_umount
 need do_mount "fast=$work/fast:slow=$work/slow"
 need mk --start 8 --count 8 "$mnt/blocks"
-path=$(small_paths 9 | tail -n 1)
+path=$(nth_path 9)
 same 'the new ones lie in the fast tier' fast \
 	"$(xattr tier "$mnt/blocks/$path")"
 rm -rf "$work/fast"
@@ -26,7 +26,7 @@ check 'those of the other tier are there' \
 	--count 8 --verify "$mnt/blocks"
 check 'new ones are taken' timeout 10 "$mkblocks" --quiet --layers 2 --heads 1 \
 	--dim 16 --count 8 --start 16 "$mnt/blocks"
-new=$(small_paths 17 | tail -n 1)
+new=$(nth_path 17)
 same 'by the other tier' slow "$(xattr tier "$mnt/blocks/$new")"
 for path in $(small_paths 16 | tail -n 8); do
 	cat "$mnt/blocks/$path" >/dev/null 2>&1 && fail "$path can be read"

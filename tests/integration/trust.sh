@@ -107,7 +107,7 @@ chown -R 0 "$tier"
 
 need do_mount -o allow_other "$tier"
 chmod 755 "$tier/.ucmfs"
-path=$(small_paths 17 | tail -n 1)
+path=$(nth_path 17)
 make_src --count 17
 exec 5>"$mnt/blocks/$path"
 head -c 5000 "$work/src/$path" >&5

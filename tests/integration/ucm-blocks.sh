@@ -5,6 +5,7 @@
 # and several spaces, by root and by others; every --json is JSON.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse python3 setpriv
 
 # on COMMAND argument...: of the mount
@@ -20,37 +21,6 @@ by_other() {
 	shift
 	setpriv --reuid=1234 --regid=1234 --clear-groups \
 		"$work/ucm" "$by_command" -m "$mnt" "$@"
-}
-
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
-		sed 's/^/  | /' "$work/said"
-}
-
-# says 'text': the last command did
-says() {
-	check "says $1" grep -F -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# json 'expression of python about it, called x' command...
-json() {
-	json_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	check "$2 --json: $json_test" python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$json_test"
-}
-
-# ids N [M]: of the first N blocks, without the first M
-ids() {
-	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
 }
 
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
@@ -122,13 +92,13 @@ check 'and gets the rest' grep -q '^total  *15 ' "$work/said"
 
 late=$(ids 12 11)
 status 'stat' 0 on stat "$late"
-says "path       $work/slow/blocks/$(small_paths 12 | tail -n 1)"
+says "path       $work/slow/blocks/$(nth_path 12)"
 says 'tier       slow'
 says "parent     $(ids 11 10)"
 says 'children   0'
-says "crc32c     $(xattr crc32c "$mnt/blocks/$(small_paths 12 | tail -n 1)")"
+says "crc32c     $(xattr crc32c "$mnt/blocks/$(nth_path 12)")"
 same 'stat: planes' 4 "$(sed '1,/LAYER/d' "$work/said" | grep -c ' [0-9a-f]\{8\}$')"
-need dd if="$mnt/blocks/$(small_paths 12 | tail -n 1)" of="$work/plane" bs=512 \
+need dd if="$mnt/blocks/$(nth_path 12)" of="$work/plane" bs=512 \
 	skip=8 count=1 status=none
 same 'stat: the first plane has the checksum that is told' \
 	"$(sed '1,/LAYER/d' "$work/said" | awk 'NR == 1 { print $5 }')" \
@@ -161,7 +131,7 @@ same 'no checksums' 4 "$(sed '1,/LAYER/d' "$work/said" | grep -c ' -$')"
 status 'where' 1 on where "$first" "$absent" "$late"
 same 'where: each' "$first fast $work/tier/blocks/$(small_paths 1)
 $absent absent
-$late slow $work/slow/blocks/$(small_paths 12 | tail -n 1)" "$(cat "$work/said")"
+$late slow $work/slow/blocks/$(nth_path 12)" "$(cat "$work/said")"
 status 'where: paths will do' 0 on where "$mnt/blocks/$(small_paths 1)"
 status 'where: by another' 0 by_other where "$late"
 same 'where: the tier only' "$late slow -" "$(cat "$work/said")"

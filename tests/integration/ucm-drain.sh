@@ -5,37 +5,12 @@
 # served from elsewhere, and it is used again when it is to be.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse python3 setpriv
 
 # on argument...: of the mount
 on() {
 	"$ucm" drain -m "$mnt" "$@"
-}
-
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
-		sed 's/^/  | /' "$work/said"
-}
-
-# says 'text': the last command did
-says() {
-	check "says $1" grep -F -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# json 'expression of python about it, called x' command...
-json() {
-	json_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	check "--json: $json_test" python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$json_test"
 }
 
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"

@@ -45,7 +45,7 @@ check 'rename makes it the block' mv "$temp" "$mnt/blocks/$first"
 check 'with all shards' cmp "$src" "$mnt/blocks/$first"
 absent "$temp"
 
-second=$(small_paths 2 | tail -n 1)
+second=$(nth_path 2)
 src=$work/src/$second
 temp=$mnt/blocks/${second%.bin}.tmp
 check 'shards of several processes' at_once "$temp"

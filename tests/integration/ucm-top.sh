@@ -29,7 +29,7 @@ need do_mount -o allow_other "fast=$work/tier:slow=$work/slow"
 need mk "$mnt/blocks"
 need mkdir "$mnt/spaces/other"
 need mk --count 3 "$mnt/spaces/other"
-hot=$(small_paths 5 | tail -n 1)
+hot=$(nth_path 5)
 for i in 1 2 3; do
 	need cmp "$mnt/blocks/$hot" "$mnt/blocks/$hot"
 done

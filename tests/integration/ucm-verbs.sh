@@ -6,6 +6,7 @@
 # a directory cannot be read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse python3 setpriv
 
 # on COMMAND argument...: of the mount
@@ -13,37 +14,6 @@ on() {
 	on_command=$1
 	shift
 	"$ucm" "$on_command" -m "$mnt" "$@"
-}
-
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
-		sed 's/^/  | /' "$work/said"
-}
-
-# says 'text': the last command did
-says() {
-	check "says $1" grep -F -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# json 'expression of python about it, called x' command...
-json() {
-	json_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	check "--json: $json_test" python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$json_test"
-}
-
-# ids N [M]: of the first N blocks, without the first M
-ids() {
-	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
 }
 
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
@@ -112,7 +82,7 @@ same 'of each directory' $((checkpoints + 2)) "$(stat_of checkpoints)"
 json 'x["done"] and x["call"] == "checkpoint" and x["directories"] == []' \
 	on checkpoint -j
 make_src --count 20
-late=$(small_paths 20 | tail -n 1)
+late=$(nth_path 20)
 mkdir -p "$work/slow/blocks/${late%/*}"
 need cp "$work/src/$late" "$work/slow/blocks/$late"
 json 'x["blocks"] == x["blocks_before"] + 1 and x["error"] is None' on rescan -j

@@ -35,7 +35,7 @@ count=0
 # in the payload, in the header, in the extension, behind the end
 for at in 5000 3 80 8192; do
 	count=$((count + 1))
-	path=$(small_paths $count | tail -n 1)
+	path=$(nth_path $count)
 	export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 	check "other bytes at $at after the commit" write_again other $at
 	check 'put it into quarantine' wait_until quarantined_is $count
@@ -45,7 +45,7 @@ for at in 5000 3 80 8192; do
 done
 logged 'written to after its commit'
 
-path=$(small_paths 16 | tail -n 1)
+path=$(nth_path 16)
 export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 check 'the same byte after the commit' write_again same 5000
 check 'changes nothing' cmp "$SRC" "$DST"
@@ -77,7 +77,7 @@ END
 
 for how in write mapping; do
 	count=$((count + 1))
-	path=$(small_paths $count | tail -n 1)
+	path=$(nth_path $count)
 	export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 	same "wrong bytes by $how are not read before the last close" absent \
 		"$(read_between $how)"
@@ -85,7 +85,7 @@ for how in write mapping; do
 done
 
 # A second open(2) of the file, by way of /proc, is no dup(2): the daemon sees it.
-path=$(small_paths 7 | tail -n 1)
+path=$(nth_path 7)
 export SRC="$work/src/$path" DST="$mnt/blocks/$path"
 same 'while another open is left nothing is committed' 'False True' "$(
 	python3 - <<'END'

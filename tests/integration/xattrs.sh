@@ -14,7 +14,7 @@ names() {
 
 need do_mount -o allow_other "nvme=$work/tier"
 need mk "$mnt/blocks"
-path=$(small_paths 2 | tail -n 1)
+path=$(nth_path 2)
 before=$(small_paths 1)
 f=$mnt/blocks/$path
 

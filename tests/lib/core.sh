@@ -10,7 +10,7 @@ core_whole=0
 # The next block: $core_src and $core_dst
 core_next() {
 	core_count=$((core_count + 1))
-	core_path=$(small_paths $core_count | tail -n 1)
+	core_path=$(nth_path $core_count)
 	core_src=$work/core/$core_path
 	core_dst=$mnt/blocks/$core_path
 }

@@ -476,6 +476,16 @@ small_paths() {
 	"$mkblocks" $small --list --count "$@"
 }
 
+# nth_path N: of the Nth
+nth_path() {
+	small_paths "$1" | tail -n 1
+}
+
+# ids N [M]: of the first N small blocks, without the first M
+ids() {
+	small_paths "$1" | tail -n +$((${2:-0} + 1)) | sed 's,.*/,,; s/.bin//'
+}
+
 # mk [options] DIR: small blocks; 16 if not said otherwise
 # shellcheck disable=SC2086
 mk() {
