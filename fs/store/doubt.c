@@ -101,6 +101,17 @@ static bool condemn_entry(struct ucm_store *store, ucm_ref ref,
 	return taken;
 }
 
+struct ucm_fault_place ucm_store_fault_place(enum ucm_fault fault,
+					     uint32_t plane)
+{
+	struct ucm_fault_place where = { "" };
+
+	if (fault == UCM_FAULT_PLANE)
+		snprintf(where.text, sizeof(where.text), " (layer %u %s)",
+			 plane / 2, plane % 2 ? "V" : "K");
+	return where;
+}
+
 void ucm_store_condemn(struct ucm_store *store, ucm_ref ref, unsigned dir,
 		       const struct stat *judged, enum ucm_fault fault,
 		       const char *detail)
@@ -166,7 +177,6 @@ static int settle_once(struct ucm_store *store, ucm_ref ref)
 	struct ucm_space *space;
 	struct ucm_block block;
 	uint32_t plane = 0;
-	char detail[40] = "";
 	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct stat st;
 	int err;
@@ -197,10 +207,8 @@ static int settle_once(struct ucm_store *store, ucm_ref ref)
 	    store->dirs.at[entry.dir]->recovery.unvouched)
 		fault = UCM_FAULT_UNVOUCHED;
 	if (fault) {
-		if (fault == UCM_FAULT_PLANE)
-			snprintf(detail, sizeof(detail), " (layer %u %s)",
-				 plane / 2, plane % 2 ? "V" : "K");
-		ucm_store_condemn(store, ref, entry.dir, &st, fault, detail);
+		ucm_store_condemn(store, ref, entry.dir, &st, fault,
+				  ucm_store_fault_place(fault, plane).text);
 		return ucm_index_get(store->index, ref, &entry) ? -EAGAIN
 								: -ENOENT;
 	}

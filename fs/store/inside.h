@@ -169,6 +169,14 @@ int ucm_store_learn_from(struct ucm_store *store, struct ucm_space *space,
 
 /* ---- bad entries (doubt.c); ucm_store_condemn() ---- */
 
+/* Where in a file a fault is, for the log; nothing but for UCM_FAULT_PLANE. */
+struct ucm_fault_place {
+	char text[40];
+};
+
+struct ucm_fault_place ucm_store_fault_place(enum ucm_fault fault,
+					     uint32_t plane);
+
 /* The file of an entry is not there, or is no file (judged NULL), or not the
  * block: the entry is removed, unless another directory has a copy, which takes
  * its place. err: for the log. False: that is not so any more. */

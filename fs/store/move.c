@@ -109,13 +109,8 @@ static int move_rest(struct moving *m)
 /* A source that is wrong is set aside, as if a reader had found it. */
 static int move_condemn(struct moving *m, enum ucm_fault fault, uint32_t plane)
 {
-	char detail[40] = "";
-
-	if (fault == UCM_FAULT_PLANE)
-		snprintf(detail, sizeof(detail), " (layer %u %s)", plane / 2,
-			 plane % 2 ? "V" : "K");
 	ucm_store_condemn(m->store, m->ref, m->entry.dir, &m->st, fault,
-			  detail);
+			  ucm_store_fault_place(fault, plane).text);
 	return -ENOENT;
 }
 

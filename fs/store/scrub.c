@@ -363,12 +363,10 @@ static void scrub_condemn(const struct scrub_dir *of, ucm_ref ref,
 			  struct found *found)
 {
 	const struct ucm_key key = { .id = entry->id, .space = entry->space };
-	char detail[48] = ", found by a scrub";
+	char detail[64];
 
-	if (fault == UCM_FAULT_PLANE)
-		snprintf(detail, sizeof(detail),
-			 " (layer %u %s), found by a scrub", plane / 2,
-			 plane % 2 ? "V" : "K");
+	snprintf(detail, sizeof(detail), "%s, found by a scrub",
+		 ucm_store_fault_place(fault, plane).text);
 	ucm_store_condemn(of->store, ref, of->dir, st, fault, detail);
 	ucm_count(&of->store->stats.scrub_bad);
 	found->bad = true;
