@@ -530,25 +530,6 @@ static void fit_staging(const struct ucm_loader *loader,
 		request->group_layers = (uint32_t)most;
 }
 
-/* The first layers make the files. What could not be said is no error. */
-static void announce_parents(struct ucm_loader *loader,
-			     const struct ucm_request *request)
-{
-	const struct ucm_source_ops *ops = loader->shared.source_ops;
-	const struct ucm_group *group = group_of(loader, request->group);
-	struct ucm_id *ids;
-
-	if (!ops->expect || !request->parents || request->first_layer)
-		return;
-	ids = calloc(request->num_blocks ?: 1, sizeof(*ids));
-	for (size_t i = 0; ids && i < request->num_blocks; i++)
-		ids[i] = request->blocks[i].id;
-	if (ids)
-		ops->expect(loader->shared.source, group->space, ids,
-			    request->parents, request->num_blocks);
-	free(ids);
-}
-
 static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 		  enum kind kind, struct ucm_task **out,
 		  struct ucm_error *error)
@@ -583,10 +564,8 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	task->is_commit = kind == COMMIT;
 	if (kind == SAVE && loader->shared.source_ops->prepare)
 		loader->shared.source_ops->prepare(loader->shared.source);
-	if (kind == SAVE) {
-		announce_parents(loader, &own);
+	if (kind == SAVE)
 		admit_saves(&loader->shared, task);
-	}
 	*out = task; /* before on_done can run */
 	post(loader, task);
 	return 0;

@@ -792,6 +792,93 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		next_chunk(saving);
 }
 
+/* ---- parents ---- */
+
+/*
+ * Before a task makes its first file, whoever places files is told the parents
+ * of all its blocks. That may hang, so a thread for calls does it; whatever is
+ * saved after it waits, so that turns stay in their order.
+ */
+enum telling { UNTOLD, TELLING, TOLD };
+
+struct tell {
+	struct ucm_engine_op op;
+	struct ucm_shared *shared;
+	struct ucm_task *task;
+};
+
+static ssize_t tell_source(const void *of, void *buffer, size_t len,
+			   off_t offset)
+{
+	const struct tell *tell = of;
+	const struct ucm_task *task = tell->task;
+	struct ucm_id *ids = calloc(task->num_blocks, sizeof(*ids));
+
+	(void)buffer, (void)len, (void)offset;
+	for (size_t i = 0; ids && i < task->num_blocks; i++)
+		ids[i] = task->blocks[i].id;
+	if (ids)
+		tell->shared->source_ops->expect(tell->shared->source,
+						 task->group->space, ids,
+						 task->parents,
+						 task->num_blocks);
+	free(ids);
+	return 0;
+}
+
+/* What could not be said is no error. */
+static void end_telling(struct ucm_task *task)
+{
+	atomic_store(&task->telling, TOLD);
+	for (unsigned i = 0; i < task->num_parts; i++)
+		task->wake(task->engines[i]);
+}
+
+static void on_told(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct tell *tell = (struct tell *)op;
+
+	(void)engine;
+	end_telling(tell->task);
+	ucm_task_put(tell->task);
+	free(tell);
+}
+
+static void tell_parents(struct ucm_engine *engine, struct ucm_task *task)
+{
+	struct tell *tell = malloc(sizeof(*tell));
+
+	if (!tell) {
+		end_telling(task);
+		return;
+	}
+	ucm_task_get(task);
+	*tell = (struct tell){
+		.op.io = { .op = UCM_IO_CALL,
+			   .call = tell_source,
+			   .of = tell,
+			   .align = 1 },
+		.op.done = on_told,
+		.shared = engine->shared,
+		.task = task,
+	};
+	ucm_engine_queue(engine, &tell->op);
+}
+
+/* The first layers make the files. */
+static bool may_make_files(struct ucm_engine *engine, struct ucm_task *task)
+{
+	const struct ucm_source_ops *ops = engine->shared->source_ops;
+	int untold = UNTOLD;
+
+	if (!task->parents || task->first_layer || task->is_commit ||
+	    !ops->expect || !ops->expects(engine->shared->source))
+		return true;
+	if (atomic_compare_exchange_strong(&task->telling, &untold, TELLING))
+		tell_parents(engine, task);
+	return atomic_load(&task->telling) == TOLD;
+}
+
 bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 {
 	struct ucm_task *task = part->task;
@@ -803,6 +890,8 @@ bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 		settle(engine, part, block, &task->outcomes[block], false);
 		return true;
 	}
+	if (!may_make_files(engine, task))
+		return false;
 	if (engine->savings_busy &&
 	    (engine->savings_busy + 1) * len >
 		    ucm_staging_len(engine->staging) / 2)

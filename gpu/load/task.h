@@ -79,6 +79,7 @@ struct ucm_task {
 	struct ucm_task_block *blocks;
 	struct ucm_outcome *outcomes;
 	struct ucm_id *parents;  /* or NULL */
+	_Atomic int telling;     /* the source of them: save.c's */
 	uint64_t *addresses;     /* or NULL */
 	uint32_t num_addresses;  /* of each block */
 

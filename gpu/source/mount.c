@@ -166,6 +166,11 @@ static size_t write_parents(const struct ucm_id *ids,
 	return len;
 }
 
+static bool mount_expects(const struct ucm_source *source)
+{
+	return !atomic_load(&source->unasked);
+}
+
 /* Nor need this be heard: the blocks then lie where they would lie alone. A mount
  * that does not place by parents says so, and is not told again. */
 static void mount_expect(struct ucm_source *source, const char *space,
@@ -176,8 +181,6 @@ static void mount_expect(struct ucm_source *source, const char *space,
 	char folder[UCM_TREE_FOLDER_MAX];
 	_cleanup_fd_ int fd = -1;
 
-	if (atomic_load(&source->unasked))
-		return;
 	text = malloc(LINES * LINE);
 	ucm_tree_folder(space, folder);
 	fd = openat(source->dir.fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -367,6 +370,7 @@ const struct ucm_source_ops ucm_source_mount = {
 	.close = mount_close,
 	.check_space = mount_check_space,
 	.announce = mount_announce,
+	.expects = mount_expects,
 	.expect = mount_expect,
 	.place = mount_place,
 	.lookup = mount_lookup,

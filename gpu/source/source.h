@@ -60,7 +60,9 @@ struct ucm_source_ops {
 			 uint64_t bytes);
 
 	/* So many blocks of a space are about to be saved, and these are their
-	 * parents, all zero: none: for whoever places them. NULL: nobody asks. */
+	 * parents, all zero: none: for whoever places them. It may take its
+	 * time. NULL: nobody asks. expects: whether it is of use, at once. */
+	bool (*expects)(const struct ucm_source *source);
 	void (*expect)(struct ucm_source *source, const char *space,
 		       const struct ucm_id *ids, const struct ucm_id *parents,
 		       size_t num);

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu/load/engine.h"
 #include "tests/unit/load_fixture.h"
 
 #define NUM 8
@@ -32,6 +33,7 @@ static void setup(void)
 
 static void teardown(void)
 {
+	ucm_loader_source = NULL;
 	lf_cache_close(&cache);
 	fx_teardown();
 }
@@ -374,6 +376,146 @@ UNIT_TEST(layers_may_overlap, .rows = NUM_ROWS(ways))
 		ucm_task_free(tasks[j]);
 	}
 	check_saved(0, NUM);
+	ucm_loader_close(loader);
+}
+
+/* ---- whoever places the files hangs when it is told the parents ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned told;   /* so often */
+	size_t blocks;   /* the last time */
+	bool hangs;
+	bool of_no_use;
+} placer = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	     .changed = PTHREAD_COND_INITIALIZER };
+
+static bool placer_expects(const struct ucm_source *source)
+{
+	(void)source;
+	return !placer.of_no_use;
+}
+
+static void placer_expect(struct ucm_source *source, const char *space,
+			  const struct ucm_id *ids,
+			  const struct ucm_id *parents, size_t num)
+{
+	(void)source, (void)space;
+	pthread_mutex_lock(&placer.lock);
+	placer.told++;
+	placer.blocks = num;
+	for (size_t i = 1; i < num; i++)
+		ck_assert(!memcmp(&parents[i], &ids[i - 1], sizeof(*ids)));
+	pthread_cond_broadcast(&placer.changed);
+	while (placer.hangs)
+		pthread_cond_wait(&placer.changed, &placer.lock);
+	pthread_mutex_unlock(&placer.lock);
+}
+
+static void placer_wait_told(unsigned times)
+{
+	pthread_mutex_lock(&placer.lock);
+	while (placer.told < times)
+		pthread_cond_wait(&placer.changed, &placer.lock);
+	pthread_mutex_unlock(&placer.lock);
+}
+
+static void placer_let_go(void)
+{
+	pthread_mutex_lock(&placer.lock);
+	placer.hangs = false;
+	pthread_cond_broadcast(&placer.changed);
+	pthread_mutex_unlock(&placer.lock);
+}
+
+/* All blocks, a chain. */
+static struct ucm_task *save_chain(struct ucm_loader *loader,
+				   struct ucm_request request)
+{
+	struct ucm_id parents[NUM] = { 0 };
+
+	for (unsigned i = 1; i < NUM; i++)
+		parents[i] = lf_id(i - 1);
+	request.parents = parents;
+	return lf_submit(loader, true, 0, NUM, &request);
+}
+
+static void check_chain(struct ucm_loader *loader)
+{
+	struct ucm_request all = { .verify = UCM_VERIFY_FULL };
+
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, &all, NULL), 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+}
+
+static struct ucm_source_ops placing_ops;
+
+static struct ucm_loader *placing_loader(const struct ucm_loader_options *way,
+					 bool hangs)
+{
+	placing_ops = ucm_source_tiers;
+	placing_ops.expects = placer_expects;
+	placing_ops.expect = placer_expect;
+	placer.told = 0;
+	placer.hangs = hangs;
+	placer.of_no_use = false;
+	ucm_loader_source = &placing_ops;
+	return lf_loader("$/tier", &cache, way);
+}
+
+/* Submitting does not wait for it; its files do, and whatever comes after. */
+UNIT_TEST(parents_are_told_before_files_are_made, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_task *tasks[2];
+
+	tasks[0] = save_chain(loader, (struct ucm_request){ .num_layers = 2 });
+	tasks[1] = save_chain(loader, (struct ucm_request){ .first_layer = 2,
+							    .num_layers = 2 });
+	placer_wait_told(1);
+	ck_assert_int_eq(ucm_task_wait(tasks[1], 20), -ETIMEDOUT);
+	check_nothing(0, NUM);
+	placer_let_go();
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		ucm_task_free(tasks[i]);
+	}
+	check_chain(loader);
+	ck_assert_uint_eq(placer.told, 1);
+	ck_assert_uint_eq(placer.blocks, NUM);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(who_hangs_when_told_costs_a_task_its_time, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_task *task =
+		save_chain(loader, (struct ucm_request){ .deadline_ms = 30 });
+
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	ck_assert_int_eq(ucm_task_outcomes(task)[NUM - 1].err, -ETIMEDOUT);
+	ucm_task_free(task);
+	check_nothing(0, NUM);
+	placer_let_go();
+	ck_assert_int_eq(lf_save(loader, 0, NUM, NULL, NULL), 0);
+	check_saved(0, NUM);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(who_does_not_place_by_parents_is_not_told, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	struct ucm_task *task;
+
+	placer.of_no_use = true;
+	task = save_chain(loader, (struct ucm_request){ 0 });
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	check_chain(loader);
+	ck_assert_uint_eq(placer.told, 0);
 	ucm_loader_close(loader);
 }
 
