@@ -271,7 +271,8 @@ class Scenarios(Basics):
         self.assertTrue(settled and settled_after)
 
     def test_a_full_tier(self) -> None:
-        mount = self.new_mount(filled=False, tmpfs=1 << 20)
+        mount = self.new_mount(filled=False, tmpfs=1 << 20,
+                               options="policy=none")
         steps = [generate(), SETTLE, METRICS, self.forget(), generate(),
                  SETTLE]
         cold, settled, metrics, _, again, _ = self.run_engine(mount, steps)

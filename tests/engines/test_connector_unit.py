@@ -927,7 +927,7 @@ class DaemonFails(Case):
 
 
 class Full(Case):
-    MOUNT = {"tmpfs": 2 << 20}
+    MOUNT = {"tmpfs": 2 << 20, "options": "policy=none"}
 
     def test_no_room(self) -> None:
         """Saves fail, and nobody is told otherwise; the engine goes on."""

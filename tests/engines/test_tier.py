@@ -579,7 +579,7 @@ class Damage(MountCase):
 
 class Trouble(MountCase):
     def test_a_full_tier_drops_and_goes_on(self) -> None:
-        mount = Mount(tmpfs=2 << 20)
+        mount = Mount(tmpfs=2 << 20, options="policy=none")
         self.addCleanup(mount.close)
         slots = self.slots(mount=mount)
         data = slots.fill(*range(32))
