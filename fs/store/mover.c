@@ -128,10 +128,13 @@ static bool mover_relieve(struct ucm_movers *movers, unsigned dir)
 	if (!store->value.policy || ucm_wait_is_vain(&store->dirs, dir))
 		return false;
 	excess = ucm_pressure(store, dir);
+	if (!excess)
+		ucm_pressure_ease(store, dir, 0);
 	if (!excess || !mover_enter_dir(movers, dir))
 		return false;
 	ucm_evict_bytes(store, dir, excess < BATCH_BYTES ? excess : BATCH_BYTES,
 			UCM_EVICT_MOVING, &pace, &freed);
+	/* below the high mark it goes on, to the low one */
 	ucm_pressure_ease(store, dir, freed);
 	mover_leave_dir(movers, dir);
 	return freed;

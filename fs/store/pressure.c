@@ -30,16 +30,15 @@ static uint64_t percent_of(uint64_t limit, unsigned percent)
 	return limit / 100 * percent + limit % 100 * percent / 100;
 }
 
-static uint64_t over_limit(const struct ucm_store *store, uint64_t limit,
-			   uint64_t used)
+static uint64_t over_limit(const struct ucm_store *store, unsigned dir,
+			   uint64_t limit, uint64_t used)
 {
-	uint64_t low;
+	uint64_t low = percent_of(limit, store->config->low);
+	uint64_t mark = atomic_load(&store->relieved[dir])
+				? low
+				: percent_of(limit, store->config->high);
 
-	if (limit == UINT64_MAX ||
-	    used <= percent_of(limit, store->config->high))
-		return 0;
-	low = percent_of(limit, store->config->low);
-	return used - low;
+	return limit != UINT64_MAX && used > mark ? used - low : 0;
 }
 
 /* Free space that is to be left to others, and is not there. */
@@ -74,10 +73,11 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
 	uint64_t tier_used = ucm_tier_used(tier) + atomic_load(&tier->writing);
 	uint64_t used = ucm_medium_used(medium) + atomic_load(&medium->writing);
-	uint64_t over = over_limit(store, ucm_medium_limit_bytes(medium), used);
+	uint64_t over = over_limit(store, dir, ucm_medium_limit_bytes(medium),
+				   used);
 	uint64_t more;
 
-	more = share_of(over_limit(store, ucm_tier_limit_bytes(tier),
+	more = share_of(over_limit(store, dir, ucm_tier_limit_bytes(tier),
 				   tier_used),
 			medium, tier);
 	over = over > more ? over : more;
@@ -133,4 +133,5 @@ void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed)
 
 	atomic_store(&store->wanted[dir],
 		     freed && wanted > freed ? wanted - freed : 0);
+	atomic_store(&store->relieved[dir], freed > 0);
 }

@@ -6,7 +6,8 @@
 #include "fs/store/store.h"
 
 /* Bytes that are to leave a directory, because it, its tier or its file system
- * is over the high mark, or somebody wanted room. 0: none. */
+ * is over the high mark, or has been and is not yet down to the low one, or
+ * somebody wanted room. 0: none. */
 uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
 
 /* What keeps so many bytes out of a directory. At least 1: they found no room. */
@@ -15,7 +16,8 @@ uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 
 /* A new block had to wait for room there: make some for those that follow. */
 void ucm_pressure_raise(struct ucm_store *store, unsigned dir);
-/* So much was freed for that; 0: no more can be. */
+/* So much was freed in a directory that was under pressure; 0: no more can be, or
+ * need be. */
 void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed);
 
 /* The tier below that one that may be written to; NULL: there is none. */

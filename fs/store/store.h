@@ -117,6 +117,7 @@ struct ucm_store {
 	struct ucm_victims *victims;              /* likewise (evict.h) */
 	/* Room that somebody wanted in a directory (pressure.h). */
 	_Atomic uint64_t wanted[UCM_MAX_DIRS];
+	_Atomic bool relieved[UCM_MAX_DIRS]; /* until the low mark is reached */
 	_Atomic unsigned evicting; /* threads that take a block away now */
 	_Atomic uint64_t evictions; /* blocks that were taken away */
 	struct ucm_wishes *wishes; /* wishes.h */

@@ -569,6 +569,28 @@ UNIT_TEST(between_the_marks_nothing_is_done, .rows = NUM_ROWS(marks))
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), marks[_i].excess * BYTES);
 }
 
+UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
+{
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	fx_option("limit", "only:80K");
+	fx_config.high = 90;
+	fx_config.low = 50;
+	open_still();
+	commit(0, 10);
+	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 5 * BYTES);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), 0);
+	ucm_pressure_ease(fx_set, 0, 2 * BYTES);
+	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 3 * BYTES);
+	ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICT_MOVING), 0);
+	ucm_pressure_ease(fx_set, 0, 3 * BYTES);
+	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
+	/* or until nothing more may go */
+	ucm_pressure_ease(fx_set, 0, 0);
+	commit(10, 3);
+	ck_assert_uint_eq(ucm_pressure(fx_set, 0), 0);
+}
+
 static bool is_below_high(void *arg)
 {
 	(void)arg;
