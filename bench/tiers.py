@@ -8,6 +8,7 @@ As root, in the build directory. In turns, on blocks that the page cache has:
 
 down    all blocks of a fast tier are moved to a slow one (the fast one is drained);
         cp -r of the same files between the same directories, then sync -f
+press   the same because the fast tier is over its high mark
 up      all blocks of a slow tier are copied to a fast one (ucm warm); cp -r
 opens   opens and reads of the first page in a tier that nothing leaves, alone, and
         while blocks are moved between two others
@@ -127,6 +128,34 @@ class Bench:
         shutil.rmtree(f"{self.slow}/b")
         return ours, cp
 
+    def press(self):
+        folder = f"{self.fast}/a/blocks"
+        self.make(folder)
+        cp = self.copy(folder, f"{self.slow}/copy")
+        names = self.names()
+        takes = sum(os.stat(f"{folder}/{name}").st_blocks * 512
+                    for name in names)
+        late = names[:max(4, len(names) // 16)]
+        later = f"{self.fast}/late"
+        os.makedirs(later)
+        for name in late:
+            os.rename(f"{folder}/{name}", f"{later}/{name[3:]}")
+        os.makedirs(f"{self.slow}/b")
+        self.mount(f"a={self.fast}/a:b={self.slow}/b",
+                   f",limit=a:{takes},high=97,low=2")
+        began = time.monotonic()
+        for name in late:
+            shutil.copy(f"{later}/{name[3:]}", f"{self.path}/blocks/{name}")
+        while self.metric("ucmfs_directory_blocks", 'directory="0"') > \
+                self.args.count * 0.02:
+            time.sleep(0.01)
+        ours = self.rate(began) * 0.98
+        self.unmount()
+        shutil.rmtree(f"{self.fast}/a")
+        shutil.rmtree(later)
+        shutil.rmtree(f"{self.slow}/b")
+        return ours, cp
+
     def up(self):
         self.make(f"{self.slow}/b/blocks")
         os.makedirs(f"{self.fast}/a")
@@ -195,7 +224,7 @@ def main():
     bench = Bench(args)
     try:
         print("what   ours    cp/alone  ratio")
-        for what in ("down", "up", "opens"):
+        for what in ("down", "press", "up", "opens"):
             runs = [getattr(bench, what)() for _ in range(args.rounds)]
             ours, other = (statistics.median(values) for values in zip(*runs))
             ratio = statistics.median(a / b for a, b in runs)

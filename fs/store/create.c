@@ -134,9 +134,10 @@ static bool try_anywhere(struct creation *c)
 /* Others who make room at the same time may be faster to take it. */
 #define EVICT_TRIES 64
 #define EVICT_WAIT_NS 1000000
+#define EVICT_WAITS 1000
 
-/* The only block that may go may be in another thread's hands. True: something
- * has gone since, or may yet. */
+/* The only blocks that may go may be in another thread's hands, which waits for
+ * a disk. True: something has gone since, or may yet. */
 static bool create_wait_for_others(struct ucm_store *store, uint64_t evictions)
 {
 	static const struct timespec moment = { .tv_nsec = EVICT_WAIT_NS };
@@ -144,7 +145,10 @@ static bool create_wait_for_others(struct ucm_store *store, uint64_t evictions)
 	if (!atomic_load(&store->evicting) &&
 	    atomic_load(&store->evictions) == evictions)
 		return false;
-	nanosleep(&moment, NULL);
+	for (unsigned i = 0; i < EVICT_WAITS && atomic_load(&store->evicting) &&
+			     atomic_load(&store->evictions) == evictions;
+	     i++)
+		nanosleep(&moment, NULL);
 	return true;
 }
 

@@ -34,6 +34,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "fs/store/batch.h"
 #include "fs/store/inside.h"
 #include "fs/store/pressure.h"
 #include "hashing/tree.h"
@@ -65,6 +66,7 @@ struct drawing {
 	bool leaves; /* no other is a candidate */
 	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
 	unsigned num_vain;
+	struct ucm_batch *batch; /* of blocks that go to a lower tier, or NULL */
 };
 
 static struct drawing draw_from(struct ucm_store *store, unsigned dir,
@@ -115,8 +117,11 @@ static bool may_go(const struct drawing *drawing,
 	       !(drawing->leaves && entry->children);
 }
 
+/* Or it is about to go. */
 static bool was_vain(const struct drawing *drawing, ucm_ref ref)
 {
+	if (drawing->batch && ucm_batch_has(drawing->batch, ref))
+		return true;
 	for (unsigned i = 0; i < drawing->num_vain; i++) {
 		if (drawing->vain[i] == ref)
 			return true;
@@ -315,27 +320,25 @@ static bool must_be_durable(const struct ucm_store *store, unsigned from)
 	       !(store->dirs.at[from]->flags & UCM_MEDIUM_VOLATILE);
 }
 
+/* It leaves when the copy is on disk, with others: see ucm_evict_bytes(). */
 static int move_down(struct drawing *drawing, ucm_ref ref,
-		     const struct ucm_entry *entry, struct ucm_tier *below,
-		     const struct ucm_move *pace, uint64_t *freed)
+		     struct ucm_tier *below, const struct ucm_move *pace)
 {
 	struct ucm_store *store = drawing->store;
-	struct ucm_tier *tier = store->dirs.tier_of[drawing->dir];
+	struct ucm_batch *batch = drawing->batch;
 	struct ucm_move move = {
 		.to = below,
-		.durable = must_be_durable(store, drawing->dir),
+		.soon = batch->durable,
 		.pace = pace ? pace->pace : NULL,
 		.arg = pace ? pace->arg : NULL,
 	};
-	int err = ucm_evict_and_copy(store, ref, &move);
+	int err = ucm_batch_begin_copy(batch, ref);
 
-	if (!err || err == -EEXIST)
-		err = ucm_store_drop_place(store, ref, drawing->dir, freed);
 	if (err)
 		return err;
-	ucm_count(&tier->stats.demoted);
-	ucm_count_more(&tier->stats.demoted_bytes, entry->size);
-	return 0;
+	err = ucm_evict_and_copy(store, ref, &move);
+	/* since it was drawn: the other place may be memory */
+	return ucm_batch_end_copy(batch, err == -EEXIST ? -EBUSY : err);
 }
 
 /* Its other place is memory, which the next restart of the machine empties. */
@@ -369,7 +372,7 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or somebody would wait */
-	err = move_down(drawing, ref, entry, below, pace, freed);
+	err = move_down(drawing, ref, below, pace);
 	/* there it would be the next to go */
 	if (err == -ENOSPC && is_leaf(entry))
 		err = evict_whole(drawing, entry, freed);
@@ -411,8 +414,28 @@ static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
-	atomic_fetch_add(&store->evictions, 1);
+	if (one)
+		atomic_fetch_add(&store->evictions, 1);
 	*freed += one;
+	return 0;
+}
+
+/* Until the batch is full, or enough. Others than -ENODATA: the directory's. */
+static int evict_some(struct drawing *drawing, uint64_t bytes,
+		      enum ucm_evict_how how, const struct ucm_move *pace,
+		      uint64_t *freed)
+{
+	struct ucm_batch *batch = drawing->batch;
+
+	while (*freed + batch->bytes < bytes && !ucm_batch_is_full(batch) &&
+	       !atomic_load(&drawing->store->stopping)) {
+		int err = drawing->num_vain < VAIN_PICKS
+				  ? evict_next(drawing, how, pace, freed)
+				  : -ENODATA;
+
+		if (err == -ENODATA || is_over(err))
+			return err;
+	}
 	return 0;
 }
 
@@ -421,23 +444,25 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 		    uint64_t *freed)
 {
 	struct drawing drawing = draw_from(store, dir, how);
+	struct ucm_batch batch;
+	unsigned left;
+	int err;
 
 	*freed = 0;
 	if (!store->value.policy || store->dirs.at[dir]->readonly)
 		return -ENOSPC;
-	while (*freed < bytes && drawing.num_vain < VAIN_PICKS &&
-	       !atomic_load(&store->stopping)) {
-		int err;
-
-		atomic_fetch_add(&store->evicting, 1);
-		err = evict_next(&drawing, how, pace, freed);
-		atomic_fetch_sub(&store->evicting, 1);
-		if (err == -ENODATA)
-			break;
-		if (is_over(err))
-			return err;
-	}
-	return *freed >= bytes ? 0 : -ENOSPC;
+	ucm_batch_init(&batch, store, dir, must_be_durable(store, dir));
+	drawing.batch = &batch;
+	atomic_fetch_add(&store->evicting, 1);
+	do {
+		err = evict_some(&drawing, bytes, how, pace, freed);
+		left = ucm_batch_settle(&batch, freed);
+		atomic_fetch_add(&store->evictions, left);
+	} while (!err && left && *freed < bytes);
+	atomic_fetch_sub(&store->evicting, 1);
+	if (*freed >= bytes)
+		return 0;
+	return err && err != -ENODATA ? err : -ENOSPC;
 }
 
 /* ---- for a new block ---- */

@@ -32,6 +32,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/process.h"
+#include "fs/store/batch.h"
 #include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
@@ -285,18 +286,9 @@ static bool wants_dir(const struct walk *walk, const struct ucm_entry *entry)
 	return ucm_entry_has_place(entry, walk->dir);
 }
 
-/* Copied, and not known to be on disk. */
-struct copied {
-	ucm_ref ref;
-	unsigned to; /* the directory */
-};
-
-#define COPIED_MAX 64u
-
 struct drain {
 	struct walk walk;
-	unsigned num;
-	struct copied copied[COPIED_MAX];
+	struct ucm_batch batch;
 };
 
 /* To the same tier, the next one below, or the next one above. */
@@ -326,42 +318,12 @@ static int drain_copy(struct ucm_movers *movers, ucm_ref ref,
 	return err;
 }
 
-static void drain_leave(struct ucm_store *store, ucm_ref ref, unsigned dir)
-{
-	int err = ucm_store_drop_place(store, ref, dir, NULL);
-
-	if (err)
-		ucm_debug(MOVE, 2, "%s: a block stays: %s",
-			  store->dirs.at[dir]->path, strerror(-err));
-}
-
-/* The copies in one directory: on disk, with their names, before they leave where
- * they were. If that fails, they are no good. */
-static void drain_settle_in(struct drain *drain, unsigned to)
-{
-	struct ucm_store *store = drain->walk.movers->store;
-	int err = ucm_store_sync_dir(store, to);
-
-	for (unsigned i = 0; i < drain->num; i++) {
-		if (drain->copied[i].to == to)
-			drain_leave(store, drain->copied[i].ref,
-				    err ? to : drain->walk.dir);
-	}
-}
-
 static void drain_settle(struct drain *drain)
 {
-	bool settled[UCM_MAX_DIRS] = {false};
+	unsigned num = drain->batch.num;
 
-	for (unsigned i = 0; i < drain->num; i++) {
-		unsigned to = drain->copied[i].to;
-
-		if (!settled[to])
-			drain_settle_in(drain, to);
-		settled[to] = true;
-	}
-	atomic_fetch_add(&drain->walk.movers->moves, drain->num);
-	drain->num = 0;
+	ucm_batch_settle(&drain->batch, NULL);
+	atomic_fetch_add(&drain->walk.movers->moves, num);
 }
 
 static bool walk_drain(struct walk *walk, ucm_ref ref)
@@ -377,23 +339,20 @@ static bool walk_drain(struct walk *walk, ucm_ref ref)
 		return false;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
-	if (entry.copy) {
-		drain_leave(store, ref, walk->dir);
-		return true;
+	err = ucm_batch_begin_copy(&drain->batch, ref);
+	if (!err) {
+		/* one that has another place is to be on disk there, too */
+		err = entry.copy ? -EEXIST
+				 : drain_copy(movers, ref,
+					      store->dirs.tier_of[walk->dir]);
+		err = ucm_batch_end_copy(&drain->batch, err);
 	}
-	err = drain_copy(movers, ref, store->dirs.tier_of[walk->dir]);
 	if (err) {
 		ucm_debug(MOVE, 2, "%s: block %s stays: %s", medium->path,
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err != -ENOSPC;
 	}
-	if (!ucm_index_get(store->index, ref, &entry) || !entry.copy)
-		return true; /* it went meanwhile */
-	drain->copied[drain->num++] = (struct copied){
-		.ref = ref,
-		.to = ucm_entry_other_place(&entry, walk->dir),
-	};
-	if (drain->num == COPIED_MAX)
+	if (ucm_batch_is_full(&drain->batch))
 		drain_settle(drain);
 	return true;
 }
@@ -404,6 +363,7 @@ static void mover_drain(struct ucm_movers *movers, unsigned dir)
 		.walk = {.movers = movers, .wants = wants_dir, .dir = dir},
 	};
 
+	ucm_batch_init(&drain.batch, movers->store, dir, true);
 	walk_all(&drain.walk, walk_drain);
 	drain_settle(&drain);
 }

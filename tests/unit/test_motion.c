@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 
+#include "fs/store/batch.h"
 #include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
@@ -465,6 +467,70 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	ck_assert_int_eq(copy_to(2, 1, false), 0);
 	ck_assert_int_eq(copy_to(3, 1, false), 0);
 	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), 0);
+	sums_are_right();
+}
+
+/* ---- leaving together ---- */
+
+static struct ucm_batch batch;
+
+static int copy_in_batch(unsigned i)
+{
+	int err = ucm_batch_begin_copy(&batch, ref_of(i));
+
+	ck_assert_int_eq(err, 0);
+	return ucm_batch_end_copy(&batch, copy_to(i, 1, false));
+}
+
+UNIT_TEST(a_copy_that_is_not_on_disk_is_not_all_that_is_left)
+{
+	uint64_t freed = 0;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 4);
+	ucm_batch_init(&batch, fx_set, 0, true);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(copy_in_batch(i), 0);
+	ck_assert_int_eq(copy_in_batch(0), 0); /* what has one is welcome */
+	ck_assert(ucm_batch_has(&batch, ref_of(2)));
+	ck_assert(!ucm_batch_has(&batch, ref_of(3)));
+	ck_assert_int_eq(drop(0, 0), -EBUSY);
+	ck_assert_int_eq(evict_bytes(0, BYTES, UCM_EVICT_AT_ONCE), -ENOSPC);
+	ck_assert_uint_eq(entry_of(0).dir, 0);
+	/* but a program may unlink it */
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[1].key), 0);
+	ck_assert_uint_eq(ucm_batch_settle(&batch, &freed), 2);
+	ck_assert_uint_eq(freed, 2 * BYTES);
+	ck_assert_uint_eq(entry_of(0).dir, 1);
+	ck_assert(!is_there(1));
+	sums_are_right();
+}
+
+UNIT_TEST(where_a_sync_fails_nothing_leaves)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 6);
+	fx_fail("syncfs", 1, -EIO, false);
+	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	fx_fail(NULL, 0, 0, false);
+	for (unsigned i = 0; i < 6; i++) {
+		ck_assert_uint_eq(entry_of(i).dir, 0);
+		ck_assert_uint_eq(entry_of(i).copy, 0);
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+}
+
+UNIT_TEST(one_sync_is_enough_for_many)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 8);
+	fx_fail("syncfs", UINT_MAX, -EIO, false);
+	ck_assert_int_eq(evict_bytes(0, 8 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_uint_eq(fx_calls(), 1);
+	fx_fail(NULL, 0, 0, false);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert_uint_eq(entry_of(i).dir, 1);
 	sums_are_right();
 }
 
