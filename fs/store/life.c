@@ -118,8 +118,10 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		err = ucm_namespace_init(&store->names, store->dirs.num);
 	if (!err) {
 		life_init_members(store);
-		err = ucm_movers_init(store);
+		err = ucm_pressure_init(store);
 	}
+	if (!err)
+		err = ucm_movers_init(store);
 	if (!err)
 		err = ucm_value_open(&store->value, config->policy, error);
 	if (!err)
@@ -213,6 +215,7 @@ void ucm_store_close(struct ucm_store *store)
 	}
 	ucm_snapshots_free(store);
 	ucm_movers_fini(store);
+	ucm_pressure_fini(store);
 	ucm_value_close(&store->value);
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		ucm_members_fini(&store->members[dir]);

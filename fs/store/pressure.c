@@ -7,10 +7,51 @@
  * which strangers share: what is to be left free there is "reserve". Where none
  * of these says so, a directory is full when a new block finds no room; then a
  * part of what it has is to go, so that the next ones find some.
+ *
+ * A file system is asked a few times a second and not for each block. In between
+ * its free space is what it was, less what we have written since, or more by what
+ * we have removed.
  */
 #include <config.h>
 
 #include "fs/store/pressure.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "fs/tier/wait.h"
+
+#define VIEW_AGE_MS 250
+
+/* What was seen when the file system was asked. */
+struct ucm_view {
+	pthread_mutex_t lock; /* guards the rest */
+	int64_t asked_ms;     /* 0: never */
+	bool asking;	      /* somebody does */
+	uint64_t taken;	      /* bytes, by us */
+	struct seen {
+		uint64_t limit, tier_limit;
+		struct ucm_medium_room room;
+	} seen;
+};
+
+int ucm_pressure_init(struct ucm_store *store)
+{
+	store->views = calloc(store->dirs.num, sizeof(*store->views));
+	if (!store->views)
+		return -ENOMEM;
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		pthread_mutex_init(&store->views[dir].lock, NULL);
+	return 0;
+}
+
+void ucm_pressure_fini(struct ucm_store *store)
+{
+	for (unsigned dir = 0; store->views && dir < store->dirs.num; dir++)
+		pthread_mutex_destroy(&store->views[dir].lock);
+	free(store->views);
+}
 
 struct ucm_tier *ucm_tier_below(const struct ucm_store *store,
 				const struct ucm_tier *tier)
@@ -24,6 +65,75 @@ struct ucm_tier *ucm_tier_below(const struct ucm_store *store,
 	}
 	return NULL;
 }
+
+/* ---- what there is ---- */
+
+static uint64_t taken_in(const struct ucm_medium *medium)
+{
+	return ucm_medium_used(medium) + atomic_load(&medium->writing);
+}
+
+static uint64_t taken_in_tier(const struct ucm_tier *tier)
+{
+	return ucm_tier_used(tier) + atomic_load(&tier->writing);
+}
+
+/* One that cannot say is as it was. */
+static void view_ask(const struct ucm_store *store, unsigned dir)
+{
+	struct ucm_view *view = &store->views[dir];
+	struct ucm_medium *medium = store->dirs.at[dir];
+	uint64_t taken = taken_in(medium);
+	struct seen seen;
+	int err = medium->ops->room(medium, &seen.room);
+
+	if (!err) {
+		seen.limit = ucm_medium_limit_bytes(medium);
+		seen.tier_limit =
+			ucm_tier_limit_bytes(store->dirs.tier_of[dir]);
+	}
+	pthread_mutex_lock(&view->lock);
+	if (!err) {
+		view->taken = taken;
+		view->seen = seen;
+		view->asked_ms = ucm_monotonic_ms();
+	}
+	view->asking = false;
+	pthread_mutex_unlock(&view->lock);
+}
+
+static bool view_is_old(const struct ucm_view *view)
+{
+	return !view->asking &&
+	       (!view->asked_ms ||
+		ucm_monotonic_ms() - view->asked_ms >= VIEW_AGE_MS);
+}
+
+/* False: nothing is known. */
+static bool view_look(const struct ucm_store *store, unsigned dir,
+		      struct seen *out)
+{
+	struct ucm_view *view = &store->views[dir];
+	uint64_t taken, more;
+	bool is_old, is_known;
+
+	pthread_mutex_lock(&view->lock);
+	is_old = view_is_old(view) && !ucm_wait_is_vain(&store->dirs, dir);
+	view->asking |= is_old;
+	pthread_mutex_unlock(&view->lock);
+	if (is_old)
+		view_ask(store, dir);
+	taken = taken_in(store->dirs.at[dir]);
+	pthread_mutex_lock(&view->lock);
+	is_known = view->asked_ms;
+	*out = view->seen;
+	more = view->taken + out->room.free_bytes;
+	out->room.free_bytes = more > taken ? more - taken : 0;
+	pthread_mutex_unlock(&view->lock);
+	return is_known;
+}
+
+/* ---- by how much it is too full ---- */
 
 static uint64_t percent_of(uint64_t limit, unsigned percent)
 {
@@ -41,20 +151,24 @@ static uint64_t over_limit(const struct ucm_store *store, unsigned dir,
 	return limit != UINT64_MAX && used > mark ? used - low : 0;
 }
 
-/* Free space that is to be left to others, and is not there. */
-static uint64_t over_reserve(const struct ucm_store *store,
-			     struct ucm_medium *medium)
+/* Free space that is to be left to others. */
+static uint64_t reserved(const struct ucm_store *store, const struct seen *seen)
 {
 	const struct ucm_limit *reserve = &store->config->reserve;
-	struct ucm_medium_room room;
-	uint64_t wanted;
 
-	if (!reserve->size || medium->ops->room(medium, &room))
-		return 0;
-	wanted = reserve->percent ? percent_of(room.total_bytes,
-					       (unsigned)reserve->size)
-				  : reserve->size;
-	return room.free_bytes < wanted ? wanted - room.free_bytes : 0;
+	return reserve->percent ? percent_of(seen->room.total_bytes,
+					     (unsigned)reserve->size)
+				: reserve->size;
+}
+
+/* Of that, what is not there. */
+static uint64_t over_reserve(const struct ucm_store *store,
+			     const struct seen *seen)
+{
+	uint64_t wanted = reserved(store, seen);
+
+	return seen->room.free_bytes < wanted ? wanted - seen->room.free_bytes
+					      : 0;
 }
 
 /* Of what a tier is over its limit, this directory's part: by what it has. */
@@ -67,26 +181,28 @@ static uint64_t share_of(uint64_t over, const struct ucm_medium *medium,
 	return (uint64_t)((double)over * part);
 }
 
+static uint64_t more_of(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
-	uint64_t tier_used = ucm_tier_used(tier) + atomic_load(&tier->writing);
-	uint64_t used = ucm_medium_used(medium) + atomic_load(&medium->writing);
-	uint64_t over = over_limit(store, dir, ucm_medium_limit_bytes(medium),
-				   used);
-	uint64_t more;
+	uint64_t over = atomic_load(&store->wanted[dir]);
+	uint64_t used = atomic_load(&medium->used), of_tier;
+	struct seen seen;
 
-	more = share_of(over_limit(store, dir, ucm_tier_limit_bytes(tier),
-				   tier_used),
-			medium, tier);
-	over = over > more ? over : more;
-	more = over_reserve(store, medium);
-	over = over > more ? over : more;
-	more = atomic_load(&store->wanted[dir]);
-	over = over > more ? over : more;
-	return over < atomic_load(&medium->used) ? over
-						 : atomic_load(&medium->used);
+	if (view_look(store, dir, &seen)) {
+		over = more_of(over, over_limit(store, dir, seen.limit,
+						taken_in(medium)));
+		of_tier = over_limit(store, dir, seen.tier_limit,
+				     taken_in_tier(tier));
+		over = more_of(over, share_of(of_tier, medium, tier));
+		over = more_of(over, over_reserve(store, &seen));
+	}
+	return over < used ? over : used;
 }
 
 void ucm_pressure_raise(struct ucm_store *store, unsigned dir)
@@ -111,16 +227,12 @@ uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
 	uint64_t lack = lack_of(ucm_medium_limit_bytes(medium),
-				ucm_medium_used(medium) +
-					atomic_load(&medium->writing),
-				bytes);
+				taken_in(medium), bytes);
 	uint64_t more = lack_of(ucm_tier_limit_bytes(tier),
-				ucm_tier_used(tier) +
-					atomic_load(&tier->writing),
-				bytes);
+				taken_in_tier(tier), bytes);
 	struct ucm_medium_room room;
 
-	lack = lack > more ? lack : more;
+	lack = more_of(lack, more);
 	if (!medium->ops->room(medium, &room) && room.free_bytes < bytes &&
 	    lack < bytes - room.free_bytes)
 		lack = bytes - room.free_bytes;

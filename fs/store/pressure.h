@@ -5,6 +5,10 @@
 
 #include "fs/store/store.h"
 
+/* Once the directories are open. -ENOMEM. */
+int ucm_pressure_init(struct ucm_store *store);
+void ucm_pressure_fini(struct ucm_store *store);
+
 /* Bytes that are to leave a directory, because it, its tier or its file system
  * is over the high mark, or has been and is not yet down to the low one, or
  * somebody wanted room. 0: none. */

@@ -115,7 +115,9 @@ struct ucm_store {
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	struct ucm_members members[UCM_MAX_DIRS]; /* likewise */
 	struct ucm_victims *victims;              /* likewise (evict.h) */
-	/* Room that somebody wanted in a directory (pressure.h). */
+	/* pressure.h: what was seen of a directory's file system, and room that
+	 * somebody wanted there */
+	struct ucm_view *views;
 	_Atomic uint64_t wanted[UCM_MAX_DIRS];
 	_Atomic bool relieved[UCM_MAX_DIRS]; /* until the low mark is reached */
 	_Atomic unsigned evicting; /* threads that take a block away now */

@@ -635,6 +635,53 @@ UNIT_TEST(between_the_marks_nothing_is_done, .rows = NUM_ROWS(marks))
 	ck_assert_uint_eq(ucm_pressure(fx_set, 0), marks[_i].excess * BYTES);
 }
 
+UNIT_TEST(a_file_system_is_not_asked_for_each_block)
+{
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	fx_option("limit", "only:50%");
+	fx_option("reserve", "1%");
+	open_still();
+	commit(0, 1);
+	fx_fail("statvfs", UINT_MAX, -EIO, false);
+	for (unsigned i = 0; i < 1000; i++)
+		ucm_pressure(fx_set, 0);
+	/* three at a time: its own, its limit's, the tier's */
+	ck_assert_uint_le(fx_calls(), 30);
+	fx_fail(NULL, 0, 0, false);
+}
+
+/* What is thought to be free: with a reserve of that nothing has to go. */
+static uint64_t seen_free(void)
+{
+	uint64_t least = 0, most = UINT64_MAX / 2;
+
+	while (least < most) {
+		fx_config.reserve.size = least + (most - least + 1) / 2;
+		if (ucm_pressure(fx_set, 0))
+			most = fx_config.reserve.size - 1;
+		else
+			least = fx_config.reserve.size;
+	}
+	return least;
+}
+
+UNIT_TEST(what_was_removed_since_is_free)
+{
+	uint64_t before;
+
+	fx_configure("only=$/a");
+	fx_option("policy", "lru");
+	open_still();
+	commit(0, 8);
+	ucm_pressure(fx_set, 0);
+	fx_fail("statvfs", 1, -EIO, false); /* from now on nobody can ask */
+	before = seen_free();
+	ck_assert_int_eq(evict_bytes(0, 4 * BYTES, UCM_EVICT_MOVING), 0);
+	ck_assert_uint_eq(seen_free(), before + 4 * BYTES);
+	fx_fail(NULL, 0, 0, false);
+}
+
 UNIT_TEST(once_begun_it_goes_on_to_the_low_mark)
 {
 	fx_configure("only=$/a");
