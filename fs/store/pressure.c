@@ -8,6 +8,10 @@
  * of these says so, a directory is full when a new block finds no room; then a
  * part of what it has is to go, so that the next ones find some.
  *
+ * A file system may run out of inodes, too. What strangers have of them is not
+ * ours to make up for: the marks are percents of those that are free and of our
+ * own, so that we never give away all blocks because of others.
+ *
  * A file system is asked a few times a second and not for each block. In between
  * its free space is what it was, less what we have written since, or more by what
  * we have removed.
@@ -30,6 +34,7 @@ struct ucm_view {
 	int64_t asked_ms;     /* 0: never */
 	bool asking;	      /* somebody does */
 	uint64_t taken;	      /* bytes, by us */
+	uint64_t blocks;      /* ours */
 	struct seen {
 		uint64_t limit, tier_limit;
 		struct ucm_medium_room room;
@@ -84,6 +89,7 @@ static void view_ask(const struct ucm_store *store, unsigned dir)
 	struct ucm_view *view = &store->views[dir];
 	struct ucm_medium *medium = store->dirs.at[dir];
 	uint64_t taken = taken_in(medium);
+	uint64_t blocks = atomic_load(&medium->blocks);
 	struct seen seen;
 	int err = medium->ops->room(medium, &seen.room);
 
@@ -95,6 +101,7 @@ static void view_ask(const struct ucm_store *store, unsigned dir)
 	pthread_mutex_lock(&view->lock);
 	if (!err) {
 		view->taken = taken;
+		view->blocks = blocks;
 		view->seen = seen;
 		view->asked_ms = ucm_monotonic_ms();
 	}
@@ -114,7 +121,7 @@ static bool view_look(const struct ucm_store *store, unsigned dir,
 		      struct seen *out)
 {
 	struct ucm_view *view = &store->views[dir];
-	uint64_t taken, more;
+	uint64_t taken, blocks, more;
 	bool is_old, is_known;
 
 	pthread_mutex_lock(&view->lock);
@@ -124,11 +131,14 @@ static bool view_look(const struct ucm_store *store, unsigned dir,
 	if (is_old)
 		view_ask(store, dir);
 	taken = taken_in(store->dirs.at[dir]);
+	blocks = atomic_load(&store->dirs.at[dir]->blocks);
 	pthread_mutex_lock(&view->lock);
 	is_known = view->asked_ms;
 	*out = view->seen;
 	more = view->taken + out->room.free_bytes;
 	out->room.free_bytes = more > taken ? more - taken : 0;
+	more = view->blocks + out->room.free_files;
+	out->room.free_files = more > blocks ? more - blocks : 0;
 	pthread_mutex_unlock(&view->lock);
 	return is_known;
 }
@@ -171,6 +181,19 @@ static uint64_t over_reserve(const struct ucm_store *store,
 					      : 0;
 }
 
+/* In bytes of blocks that have the inodes. */
+static uint64_t over_files(const struct ucm_store *store, unsigned dir,
+			   const struct seen *seen)
+{
+	const struct ucm_medium *medium = store->dirs.at[dir];
+	uint64_t blocks = atomic_load(&medium->blocks), over;
+
+	if (!seen->room.total_files || !blocks)
+		return 0;
+	over = over_limit(store, dir, blocks + seen->room.free_files, blocks);
+	return over * (atomic_load(&medium->used) / blocks);
+}
+
 /* Of what a tier is over its limit, this directory's part: by what it has. */
 static uint64_t share_of(uint64_t over, const struct ucm_medium *medium,
 			 const struct ucm_tier *tier)
@@ -201,6 +224,7 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir)
 				     taken_in_tier(tier));
 		over = more_of(over, share_of(of_tier, medium, tier));
 		over = more_of(over, over_reserve(store, &seen));
+		over = more_of(over, over_files(store, dir, &seen));
 	}
 	return over < used ? over : used;
 }

@@ -10,7 +10,7 @@ int ucm_pressure_init(struct ucm_store *store);
 void ucm_pressure_fini(struct ucm_store *store);
 
 /* Bytes that are to leave a directory, because it, its tier or its file system
- * is over the high mark, or has been and is not yet down to the low one, or
+ * is over the high mark (of its inodes, too), or has been and is not yet down to the low one, or
  * somebody wanted room. 0: none. */
 uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
 

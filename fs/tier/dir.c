@@ -492,7 +492,8 @@ static int directory_room(struct ucm_medium *medium,
 		.total_bytes = (uint64_t)st.f_blocks * st.f_frsize,
 		.free_bytes = (uint64_t)st.f_bavail * st.f_frsize,
 		.unit = st.f_frsize,
-		.no_files = st.f_files && !st.f_favail,
+		.total_files = st.f_files,
+		.free_files = st.f_favail,
 	};
 	return 0;
 }

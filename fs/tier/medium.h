@@ -117,7 +117,7 @@ enum ucm_medium_use {
 struct ucm_medium_room {
 	uint64_t total_bytes, free_bytes;
 	uint64_t unit;  /* bytes of the smallest piece */
-	bool no_files;  /* it has no room for another file, however small */
+	uint64_t total_files, free_files; /* inodes; total 0: no such limit */
 };
 
 /* Of files without descriptors; see ucm_file_read() and the others. */

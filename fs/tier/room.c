@@ -176,14 +176,18 @@ static uint64_t open_before(struct ucm_promise *promise)
 	return open;
 }
 
+/* Of a new block: its file, its folder, and the second name of the moment in which
+ * it is linked, where each name counts (tmpfs). */
+#define INODES_OF_ONE 3
+
 /* Free space, except for one block of it; false: none, or it cannot say. */
 static bool free_of(struct ucm_medium *medium, uint64_t *out)
 {
 	struct ucm_medium_room room;
 
 	/* the next write shows whether the server or the disk is full */
-	if (medium->ops->room(medium, &room) || room.no_files ||
-	    room.free_bytes < room.unit)
+	if (medium->ops->room(medium, &room) || room.free_bytes < room.unit ||
+	    (room.total_files && room.free_files < INODES_OF_ONE))
 		return false;
 	*out = room.free_bytes - room.unit;
 	return true;

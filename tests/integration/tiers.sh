@@ -126,3 +126,36 @@ check 'it is used again' drain 2
 check 'by new ones' mk --start 80 --count 64 "$mnt/blocks"
 check 'which lie there' test "$(blocks_in "$work/a/blocks")" -gt 0
 do_umount
+
+# a file system with few inodes: the folders of the blocks take 256 of them
+mkdir "$work/few"
+need mount -t tmpfs -o nr_inodes=400 none "$work/few"
+mkdir "$work/few/blocks"
+for i in $(seq 0 255); do
+	mkdir "$work/few/blocks/$(printf %02x "$i")"
+done
+free_inodes() { stat -f -c %d "$work/few"; }
+# of those that strangers leave, percent
+our_inodes() {
+	ours=$(blocks_in "$work/few/blocks")
+	echo $((100 * ours / (ours + $(free_inodes))))
+}
+are_left() { [ "$(our_inodes)" -le "$1" ]; }
+need do_mount -o high=90,low=60 "few=$work/few"
+room=$(free_inodes)
+check 'three times as many blocks as inodes' \
+	mk --count $((3 * room)) "$mnt/blocks"
+check 'some are left to others' wait_until are_left 90
+check 'and not too many' test "$(our_inodes)" -ge 50
+before=$(blocks_in "$work/few/blocks")
+strangers() {
+	for i in $(seq "$(free_inodes)"); do
+		: >"$work/few/stranger.$i" || return
+	done
+}
+check 'strangers take what is free' strangers
+check 'blocks make way' wait_until are_left 90
+check 'but not all of them' \
+	test "$(blocks_in "$work/few/blocks")" -ge $((before / 2))
+do_umount
+umount "$work/few"
