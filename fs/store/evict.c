@@ -42,6 +42,9 @@
 /* Draws of which none may go, before it is said that nothing may. */
 #define VAIN_PICKS 64u
 #define FEW 128u   /* blocks, of which all can be looked at */
+/* Of two blocks that are worth about the same, the one stays that is there: what a
+ * policy has learnt is not so exact, and the other costs two copies. */
+#define STAY_MARGIN 0.8
 #define SAMPLE 64u /* of blocks, to say what holds the room */
 
 void ucm_victims_init(struct ucm_victims *victims, uint64_t seed)
@@ -252,29 +255,67 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 	return 0;
 }
 
+/* The least that a block of a tier is worth which may go. False: none may. */
+static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
+			  enum ucm_evict_how how, double *worth_out)
+{
+	bool any = false;
+	double worth;
+	ucm_ref ref;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		struct drawing drawing =
+			draw_from(store, tier->first + i, how);
+
+		if (!pick(&drawing, true, &ref, &worth))
+			continue;
+		if (!any || worth < *worth_out)
+			*worth_out = worth;
+		any = true;
+	}
+	return any;
+}
+
+static double worth_of(const struct ucm_store *store,
+		       const struct ucm_entry *entry)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	return ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
+}
+
 /* Is it worth more than what would go for it in that tier? Where there is room,
  * nothing would. */
 static bool is_worth_moving(struct ucm_store *store,
 			    const struct ucm_entry *entry,
 			    const struct ucm_tier *to)
 {
-	struct ucm_policy_state state = ucm_value_state(entry);
 	uint64_t total, room;
-	double worth, least;
-	ucm_ref ref;
+	double least;
 
 	ucm_tier_space(to, &total, &room);
 	if (room > (uint64_t)entry->blocks * 512)
 		return true;
-	worth = ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
-	for (unsigned i = 0; i < to->num_dirs; i++) {
-		struct drawing drawing = draw_from(store, to->first + i,
-						   UCM_EVICT_MOVING);
+	return least_of_tier(store, to, UCM_EVICT_MOVING, &least) &&
+	       worth_of(store, entry) > least;
+}
 
-		if (pick(&drawing, true, &ref, &least) && worth > least)
-			return true;
-	}
-	return false;
+bool ucm_evict_would_stay(struct ucm_store *store,
+			  const struct ucm_entry *entry,
+			  const struct ucm_tier *tier)
+{
+	const struct ucm_policy *policy = store->value.policy;
+	double least;
+
+	if (!policy || ucm_pressure_leaves_room(store, tier,
+						(uint64_t)entry->blocks * 512))
+		return true;
+	if (!least_of_tier(store, tier, UCM_EVICT_MOVING, &least))
+		return false;
+	/* others say which of two is worth more, and not by how much */
+	if (policy->ops->refuses)
+		least /= STAY_MARGIN;
+	return worth_of(store, entry) > least;
 }
 
 static int make_room(struct ucm_store *store, const struct ucm_tier *tier,

@@ -47,6 +47,13 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_move *move);
 
+/* A block that came to a tier now: would it stay there for a while, or be the next
+ * to go? It stays where there is room below the low mark, and where it is worth
+ * clearly more than what else would go. */
+bool ucm_evict_would_stay(struct ucm_store *store,
+			  const struct ucm_entry *entry,
+			  const struct ucm_tier *tier);
+
 /* A new block of so many bytes finds no room: make some, in the first tier where
  * something may go at once. -ENOSPC: nowhere. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes);

@@ -179,31 +179,51 @@ static bool mover_save_one(struct ucm_movers *movers)
 	return true;
 }
 
-static bool mover_promote_one(struct ucm_movers *movers)
+/* Who asks for a block knows better than the policy; a use is a guess, and one
+ * that would be the next to leave is not copied. */
+static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entry,
+			 ucm_ref ref, bool asked)
 {
 	struct ucm_store *store = movers->store;
 	struct ucm_move move = {
+		.to = ucm_wishes_tier_above(store, entry->dir),
 		.first = true,
 		.pace = mover_pace,
 		.arg = movers,
 	};
+	int err;
+
+	if (!move.to)
+		return -EEXIST;
+	if (!asked && !ucm_evict_would_stay(store, entry, move.to)) {
+		ucm_count(&move.to->stats.promotions_refused);
+		return -ENOSPC;
+	}
+	err = ucm_evict_and_copy(store, ref, &move);
+	if (err)
+		return err;
+	ucm_count(&move.to->stats.promoted);
+	ucm_count_more(&move.to->stats.promoted_bytes, entry->size);
+	return 0;
+}
+
+static bool mover_promote_one(struct ucm_movers *movers)
+{
+	struct ucm_wishes *wishes = movers->wishes;
 	struct ucm_entry entry;
+	bool asked;
 	ucm_ref ref;
 	int err;
 
-	if (!ucm_wishes_take(movers->wishes, &movers->wishes->up, &ref))
+	asked = ucm_wishes_take(wishes, &wishes->warm, &ref);
+	if (!asked && !ucm_wishes_take(wishes, &wishes->up, &ref))
 		return false;
-	if (!ucm_index_get(store->index, ref, &entry))
+	if (!ucm_index_get(movers->store->index, ref, &entry))
 		return true;
-	move.to = ucm_wishes_tier_above(store, entry.dir);
-	err = move.to ? ucm_evict_and_copy(store, ref, &move) : -EEXIST;
-	if (!err) {
-		ucm_count(&move.to->stats.promoted);
-		ucm_count_more(&move.to->stats.promoted_bytes, entry.size);
-	} else { /* whoever uses it asks again */
+	err = mover_promote(movers, &entry, ref, asked);
+	if (err) /* whoever uses it asks again */
 		ucm_debug(MOVE, 2, "block %s: not promoted: %s",
 			  ucm_hex(&entry.id).text, strerror(-err));
-	}
 	atomic_fetch_add(&movers->moves, 1);
 	return true;
 }

@@ -14,6 +14,11 @@ void ucm_pressure_fini(struct ucm_store *store);
  * somebody wanted room. 0: none. */
 uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
 
+/* May so many bytes come to a tier without going, or another for them, before
+ * long? */
+bool ucm_pressure_leaves_room(const struct ucm_store *store,
+			      const struct ucm_tier *tier, uint64_t bytes);
+
 /* What keeps so many bytes out of a directory. At least 1: they found no room. */
 uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes);

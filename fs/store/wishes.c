@@ -158,7 +158,7 @@ int ucm_wishes_warm(struct ucm_store *store, ucm_ref ref)
 	if (!ucm_wishes_tier_above(store, entry.dir))
 		return 0;
 	pthread_mutex_lock(&wishes->lock);
-	queued = wishes->started && queue_put(&wishes->up, ref);
+	queued = wishes->started && queue_put(&wishes->warm, ref);
 	wishes_signal(wishes);
 	pthread_mutex_unlock(&wishes->lock);
 	return queued ? 0 : -EAGAIN;

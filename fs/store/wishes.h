@@ -48,7 +48,9 @@ struct ucm_wishes {
 	pthread_cond_t wake;  /* of the movers */
 	bool started, woken;
 	struct ucm_wish_queue down; /* to be copied below */
-	struct ucm_wish_queue up;   /* to be copied to the fastest tier */
+	/* To be copied to the fastest tier: because somebody has asked for
+	 * that, and because it is used. */
+	struct ucm_wish_queue warm, up;
 	bool down_lacks; /* some that are to be copied below are in no queue */
 	struct ucm_wish_seen seen[UCM_WISHES_MAX];
 };

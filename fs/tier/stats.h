@@ -56,6 +56,7 @@
 	X(files_left_out, "calls in files/ that went on without a directory")  \
 	X(promoted, "blocks copied to it because they are used")              \
 	X(promoted_bytes, "sizes of blocks copied to it")                     \
+	X(promotions_refused, "blocks that would have been the next to leave") \
 	X(demoted, "blocks that left it for a lower tier")                    \
 	X(demoted_bytes, "sizes of blocks that left it for a lower tier")     \
 	X(written_below, "blocks copied from it to a lower tier")             \

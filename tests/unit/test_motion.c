@@ -805,7 +805,7 @@ static void use(unsigned i)
 
 static bool is_wished(void)
 {
-	return fx_set->wishes->up.num > 0;
+	return fx_set->wishes->up.num + fx_set->wishes->warm.num > 0;
 }
 
 /* Without movers, so that what they would do stays in the queue. */
@@ -866,6 +866,83 @@ UNIT_TEST(a_promoted_block_is_read_above_and_stays_below)
 	ck_assert_uint_eq(entry_of(0).copy, 2);
 	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(0)), 0);
 	fx_serves(&files[0]);
+	sums_are_right();
+}
+
+static void to_slow(unsigned i)
+{
+	ck_assert_int_eq(copy_to(i, 1, false), 0);
+	ck_assert_int_eq(drop(i, 0), 0);
+}
+
+/* fast, blocks: what it has; the age of the one that is to come up, the others
+ * are 100 seconds old */
+static const struct {
+	unsigned blocks, age;
+	bool stays;
+} coming[] = {
+	{4, 1000, true}, /* below the low mark it may be anything */
+	{5, 1000, false}, {5, 99, true}, {5, 100, false},
+	{9, 1000, false}, {9, 1, true},
+};
+
+UNIT_TEST(what_would_be_the_next_to_leave_does_not_come,
+	  .rows = NUM_ROWS(coming))
+{
+	struct ucm_entry entry;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_option("limit", "fast:80K");
+	fx_config.high = 95;
+	fx_config.low = 50;
+	open_still();
+	commit(20, 1);
+	to_slow(20);
+	commit(0, coming[_i].blocks);
+	for (unsigned i = 0; i < coming[_i].blocks; i++)
+		age(i, 100);
+	age(20, coming[_i].age);
+	entry = entry_of(20);
+	ck_assert_int_eq(ucm_evict_would_stay(fx_set, &entry,
+					      &fx_set->dirs.tiers[0]),
+			 coming[_i].stays);
+}
+
+static bool is_refused(void *arg)
+{
+	(void)arg;
+	return atomic_load(
+		&fx_set->dirs.tiers[0].stats.promotions_refused);
+}
+
+static bool is_third_above(void *arg)
+{
+	(void)arg;
+	return entry_of(2).dir == 0 &&
+	       !atomic_load(&fx_set->dirs.at[0]->writing);
+}
+
+UNIT_TEST(a_use_promotes_nothing_where_nothing_may_go)
+{
+	moving_store_of("fast=$/a:slow=$/b");
+	fx_option("promote", "now");
+	fx_option("limit", "fast:40K");
+	fx_config.low = 30;
+	fx_open();
+	fx_start();
+	commit(0, 2);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
+	fx_set->dirs.tiers[0].write_mode = UCM_WRITE_AROUND;
+	commit(2, 1);
+	ck_assert_uint_eq(entry_of(2).dir, 1);
+	use(2);
+	wait_until(is_refused);
+	ck_assert_uint_eq(entry_of(2).dir, 1);
+	/* though there is room, if somebody wants that */
+	ck_assert_int_eq(ucm_wishes_warm(fx_set, ref_of(2)), 0);
+	wait_until(is_third_above);
 	sums_are_right();
 }
 
