@@ -63,10 +63,10 @@ void ucm_handle_close_file(struct ucm_daemon *daemon, struct ucm_handle *file)
 		ioctl(fuse_session_fd(daemon->session),
 		      FUSE_DEV_IOC_BACKING_CLOSE, &id);
 	file->backing_id = 0;
-	ucm_hold_end(daemon->store, &file->open);
 	ucm_os_close(file->fd);
 	ucm_os_close(file->read_fd);
 	file->fd = file->read_fd = -1;
+	ucm_hold_end(daemon->store, &file->open);
 }
 
 static void free_file(struct ucm_daemon *daemon, struct ucm_handle *file)

@@ -317,6 +317,76 @@ UNIT_TEST(not_the_place_where_it_is_open_or_leased)
 	ck_assert_int_eq(drop(0, 0), 0);
 }
 
+struct reader {
+	struct ucm_open open;
+	int fd;
+};
+
+static void begin_reading(struct reader *reader, unsigned i)
+{
+	struct ucm_entry entry;
+
+	reader->open = (struct ucm_open){.ref = 0};
+	reader->fd = fx_open_block_held(ref_of(i), &entry, &reader->open);
+	ck_assert_int_ge(reader->fd, 0);
+}
+
+static void end_reading(struct reader *reader)
+{
+	fx_close_file(reader->fd);
+	ucm_hold_end(fx_set, &reader->open);
+}
+
+static uint64_t used_in(unsigned dir)
+{
+	return ucm_medium_used(fx_set->dirs.at[dir]);
+}
+
+UNIT_TEST(what_is_unlinked_takes_its_room_until_all_have_closed_it)
+{
+	struct reader a, b;
+
+	fx_configure("only=$/a");
+	fx_option("limit", "only:16K");
+	open_still();
+	commit(0, 2);
+	begin_reading(&a, 0);
+	begin_reading(&b, 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	sums_are_right();
+	ck_assert_uint_eq(used_in(0), 2 * BYTES);
+	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	end_reading(&a);
+	ck_assert_int_eq(fx_commit(&files[2]), -ENOSPC);
+	end_reading(&b);
+	ck_assert_uint_eq(used_in(0), BYTES);
+	ck_assert_int_eq(fx_commit(&files[2]), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[1].key), 0);
+	ck_assert_uint_eq(used_in(0), BYTES); /* it was not open */
+}
+
+UNIT_TEST(so_does_what_left_a_place_where_it_is_open)
+{
+	struct reader reader;
+
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 1);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(drop(0, 0), 0);
+	begin_reading(&reader, 0);
+	ck_assert_int_eq(copy_to(0, 0, true), 0);
+	ck_assert_int_eq(drop(0, 1), 0);
+	ck_assert(!lies_in("$/b", 0));
+	sums_are_right();
+	ck_assert_uint_eq(used_in(0), BYTES);
+	ck_assert_uint_eq(used_in(1), BYTES);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	ck_assert_uint_eq(used_in(0), 0);
+	ck_assert_uint_eq(used_in(1), BYTES);
+	end_reading(&reader);
+	ck_assert_uint_eq(used_in(1), 0);
+}
+
 UNIT_TEST(not_where_the_other_file_is_gone)
 {
 	store_of("fast=$/a:slow=$/b");
