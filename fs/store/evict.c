@@ -284,18 +284,29 @@ static double worth_of(const struct ucm_store *store,
 	return ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
 }
 
-/* Is it worth more than what would go for it in that tier? Where there is room,
- * nothing would. */
+/* In one of its directories, which may be out of use for the moment. */
+static bool has_room(const struct ucm_tier *tier, const struct ucm_entry *entry)
+{
+	uint64_t bytes = (uint64_t)entry->blocks * 512, total, room;
+
+	ucm_tier_space(tier, &total, &room);
+	if (room < bytes)
+		return false;
+	for (unsigned i = 0; i < tier->num_dirs; i++) {
+		ucm_medium_space(tier->dirs[i], &total, &room);
+		if (room >= bytes && !atomic_load(&tier->dirs[i]->draining))
+			return true;
+	}
+	return false;
+}
+
+/* Is it worth more than what would go for it in that tier? */
 static bool is_worth_moving(struct ucm_store *store,
 			    const struct ucm_entry *entry,
 			    const struct ucm_tier *to)
 {
-	uint64_t total, room;
 	double least;
 
-	ucm_tier_space(to, &total, &room);
-	if (room > (uint64_t)entry->blocks * 512)
-		return true;
 	return least_of_tier(store, to, UCM_EVICT_MOVING, &least) &&
 	       worth_of(store, entry) > least;
 }
@@ -342,6 +353,9 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		return err;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	/* a call has failed, or somebody else has made room */
+	if (has_room(move->to, &entry))
+		return ucm_store_copy(store, ref, move, NULL);
 	if (!is_worth_moving(store, &entry, move->to) ||
 	    make_room(store, move->to, (uint64_t)entry.blocks * 512, move))
 		return -ENOSPC;
@@ -414,8 +428,8 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or somebody would wait */
 	err = move_down(drawing, ref, below, pace);
-	/* there it would be the next to go */
-	if (err == -ENOSPC && is_leaf(entry))
+	/* there it would be the next to go; not where a call alone said so */
+	if (err == -ENOSPC && is_leaf(entry) && !has_room(below, entry))
 		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
 }
