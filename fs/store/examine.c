@@ -158,6 +158,36 @@ static bool is_good_copy(struct ucm_store *store, struct ucm_space *space,
 	return !fault;
 }
 
+/* An open file may have lost its name; a few file systems count no names. */
+static bool examine_is_gone(struct ucm_store *store, struct ucm_space *space,
+			    const struct ucm_id *id, unsigned dir,
+			    const struct ucm_file *file)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct stat st;
+
+	if (!ucm_file_stat(file, &st) && st.st_nlink)
+		return false;
+	return medium->ops->find(medium, space->folder, id, &st) == -ENOENT;
+}
+
+/* Whoever removes a block, or moves it away, does that under the name's lock:
+ * no place enters the index that has gone since its file was opened. */
+static int examine_admit_named(struct ucm_store *store,
+			       struct ucm_space *space,
+			       const struct ucm_entry *entry,
+			       const struct ucm_id *parent,
+			       const struct ucm_file *file)
+{
+	int err = 0;
+
+	ucm_store_lock_name(store, &entry->id);
+	if (!examine_is_gone(store, space, &entry->id, entry->dir, file))
+		err = ucm_store_admit(store, space, entry, parent);
+	ucm_store_unlock_name(store, &entry->id);
+	return err;
+}
+
 static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
 			      const struct ucm_block *block, unsigned dir,
 			      const struct ucm_file *file,
@@ -179,7 +209,8 @@ static int examine_admit_file(struct ucm_store *store, struct ucm_space *space,
 	    there.dir != dir &&
 	    !is_good_copy(store, space, &key, dir, file, st))
 		return 0;
-	return ucm_store_admit(store, space, &entry, ucm_store_parent(block));
+	return examine_admit_named(store, space, &entry,
+				   ucm_store_parent(block), file);
 }
 
 /* A bare block's geometry is its size. One that a power cut may have torn would
