@@ -48,6 +48,9 @@ static int store_probe(struct ucm_store *store, struct ucm_space *space,
 static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 			 struct ucm_entry *out, ucm_ref *ref)
 {
+	/* asked first: the scan may find it, and end, after we have looked */
+	bool scanned = atomic_load_explicit(&store->scanned,
+					    memory_order_acquire);
 	struct ucm_space *space;
 	int err = 0;
 
@@ -58,7 +61,7 @@ static int find_or_probe(struct ucm_store *store, const struct ucm_key *key,
 		if (err)
 			return err;
 		ucm_store_read_again(store, key, UCM_UNREAD_ANY_DIR);
-	} else if (atomic_load_explicit(&store->scanned, memory_order_acquire)) {
+	} else if (scanned) {
 		return -ENOENT;
 	}
 	space = ucm_namespace_get(&store->names, key->space);
@@ -373,25 +376,28 @@ int ucm_store_open_again(struct ucm_store *store, struct ucm_open *open)
 
 /* ---- removing and marking ---- */
 
-/* Its two places; everywhere, if more were seen; and where nobody has looked. */
-static bool may_lie_in(struct ucm_store *store, const struct ucm_entry *entry,
-		       unsigned dir)
+/* Its two places; everywhere, if more were seen; and where nobody has looked.
+ * The entry as it is after that was asked: a scan may have found one meanwhile. */
+static bool may_lie_in(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_entry *entry, unsigned dir)
 {
 	struct ucm_space *space = store->names.spaces[entry->space];
+	struct ucm_entry now;
 
-	return ucm_entry_has_dir(entry, dir) ||
-	       !ucm_space_is_scanned(space, dir, ucm_tree_bucket(&entry->id));
+	return !ucm_space_is_scanned(space, dir, ucm_tree_bucket(&entry->id)) ||
+	       !ucm_index_get(store->index, ref, &now) ||
+	       ucm_entry_has_dir(&now, dir);
 }
 
 /* A copy on a read-only tier would come back with the next mount. */
 static bool lies_on_readonly(struct ucm_store *store, struct ucm_space *space,
-			     const struct ucm_entry *entry)
+			     ucm_ref ref, const struct ucm_entry *entry)
 {
 	for (unsigned i = 0; i < store->dirs.num; i++) {
 		struct ucm_medium *medium = store->dirs.at[i];
 		struct stat st;
 
-		if (!medium->readonly || !may_lie_in(store, entry, i))
+		if (!medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
 		if (!medium->ops->find(medium, space->folder, &entry->id, &st))
 			return true;
@@ -412,14 +418,14 @@ static void count_removal(struct ucm_store *store,
 
 /* Slow tiers first: what fails leaves the fast copy and the entry. */
 static int store_remove_files(struct ucm_store *store,
-			      const struct ucm_space *space,
+			      const struct ucm_space *space, ucm_ref ref,
 			      const struct ucm_entry *entry)
 {
 	for (unsigned i = store->dirs.num; i-- > 0;) {
 		struct ucm_medium *medium = store->dirs.at[i];
 		int err;
 
-		if (medium->readonly || !may_lie_in(store, entry, i))
+		if (medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
 		err = medium->ops->remove(medium, space->folder, &entry->id);
 		if (err && err != -ENOENT) {
@@ -453,7 +459,7 @@ static int store_remove_locked(struct ucm_store *store,
 	err = find_or_probe(store, key, &entry, &ref);
 	if (err)
 		return err;
-	if (lies_on_readonly(store, space, &entry))
+	if (lies_on_readonly(store, space, ref, &entry))
 		return -EROFS;
 	/* before the file: whoever maps the index never sees a block that is
 	 * gone; the entry is removed after it, so that we find it until then */
@@ -465,7 +471,7 @@ static int store_remove_locked(struct ucm_store *store,
 	ucm_pins_remove(&store->pins, key);
 	if (entry.flags & UCM_ENTRY_PINNED)
 		ucm_store_mark_pin(store, &entry, false);
-	err = store_remove_files(store, space, &entry);
+	err = store_remove_files(store, space, ref, &entry);
 	if (err) {
 		if (entry.flags & UCM_ENTRY_PINNED)
 			ucm_store_mark_pin(store, &entry, true);
