@@ -273,6 +273,8 @@ int ucm_scan_start(struct ucm_store *store);
 void ucm_scan_stop(struct ucm_store *store);
 /* Have all buckets of a directory been read? */
 bool ucm_scan_knows(struct ucm_store *store, unsigned dir);
+/* The marks of its pins, if that has not been done; waits for whoever is at it. */
+void ucm_scan_read_pins(struct ucm_store *store, unsigned dir);
 /* Of one directory, once its scan has ended: try again what could not be
  * read, and what is in doubt. */
 void ucm_scan_retry(struct ucm_store *store, unsigned dir);

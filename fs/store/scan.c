@@ -118,7 +118,7 @@ static void scan_mark_pinned(void *arg, const char *name,
 
 /* What is indexed from now on is pinned at once (entry.c), and then what a probe
  * has indexed already. */
-static void scan_read_pins(struct ucm_store *store, unsigned dir)
+void ucm_scan_read_pins(struct ucm_store *store, unsigned dir)
 {
 	struct ucm_keeper *keeper = &store->keepers[dir];
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -162,7 +162,7 @@ static void scan_ended(struct ucm_store *store)
 /* All tasks of a directory have been tried. */
 static void dir_ended(struct ucm_store *store, unsigned dir)
 {
-	scan_read_pins(store, dir);
+	ucm_scan_read_pins(store, dir);
 	atomic_fetch_sub(&store->dirs_left, 1);
 	scan_ended(store);
 }
@@ -181,7 +181,7 @@ void ucm_scan_retry(struct ucm_store *store, unsigned dir)
 		if (scan_run_task(store, task))
 			task += UCM_BUCKETS - task % UCM_BUCKETS - 1;
 	}
-	scan_read_pins(store, dir);
+	ucm_scan_read_pins(store, dir);
 	scan_ended(store);
 }
 
@@ -249,7 +249,7 @@ static void *scan_main(void *arg)
 	while (!atomic_load(&store->stopping) &&
 	       (task = atomic_fetch_add(&store->next_task, 1)) <
 		       store->num_tasks) {
-		scan_read_pins(store, dir_of_task(store, task));
+		ucm_scan_read_pins(store, dir_of_task(store, task));
 		scan_run_task(store, task);
 		task_ended(store, task);
 	}

@@ -484,6 +484,13 @@ static int store_remove_locked(struct ucm_store *store,
 	return 0;
 }
 
+/* Before a mark is taken away: one that is being read would come back. */
+static void store_read_pins(struct ucm_store *store)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++)
+		ucm_scan_read_pins(store, dir);
+}
+
 static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 			enum ucm_policy_why why)
 {
@@ -491,6 +498,7 @@ static int store_remove(struct ucm_store *store, const struct ucm_key *key,
 
 	if (err)
 		return err;
+	store_read_pins(store);
 	/* no snapshot shall bring it back while it is removed */
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_snapshots_load(store, dir, ucm_tree_bucket(&key->id));
@@ -610,6 +618,8 @@ int ucm_store_pin(struct ucm_store *store, ucm_ref ref, bool pinned)
 	err = ucm_wait_for(&store->dirs, entry.dir);
 	if (err)
 		return err;
+	if (!pinned)
+		store_read_pins(store);
 	ucm_store_lock_name(store, &entry.id);
 	err = pin_locked(store, ref, pinned);
 	ucm_store_unlock_name(store, &entry.id);
