@@ -31,13 +31,16 @@
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
 #include "fs/store/mover.h"
+#include "tests/unit/memory_medium.h"
 #include "tests/unit/random.h"
 #include "tests/unit/store_fixture.h"
 
 #define NUM 96u /* blocks */
 #define BYTES 8192u
 #define LIFE 400u /* things that are done in a life */
+#define EARLY 3u /* unlinks before all is read */
 #define HELD 4u
+#define SLOW_US 300u
 #define UID 7u
 
 enum state { ABSENT, MAYBE, PRESENT };
@@ -146,7 +149,7 @@ static void open_store(void)
 			fx_option("limit", kind->limits[i]);
 	}
 	fx_open();
-	fx_start();
+	fx_start_only();
 }
 
 /* ---- what is expected ---- */
@@ -462,6 +465,14 @@ static void look_at_pins(void)
 	}
 }
 
+/* While the directories are read: what is found is so from then on. */
+static void look_early(void)
+{
+	for (unsigned i = 0; i < EARLY; i++)
+		do_unlink(draw(NUM));
+	look_at_all();
+}
+
 static void *kill_soon(void *arg)
 {
 	const struct timespec time = {.tv_nsec = (long)(uintptr_t)arg};
@@ -479,7 +490,12 @@ static void live(void *arg)
 
 	(void)arg;
 	leave_check();
+	if (draw(2)) /* where it is in memory: other orders */
+		memory_delay(NULL, draw(SLOW_US));
 	open_store();
+	if (draw(2))
+		look_early();
+	fx_wait_scanned();
 	look_at_pins();
 	look_at_all();
 	if (dies)
