@@ -87,14 +87,15 @@ class Mount:
         try:
             os.mkdir(self.path)
             for i in range(tiers):
-                self._make_tier(os.path.join(self.work, f"tier{i}"), tmpfs)
+                self.make_tier(os.path.join(self.work, f"tier{i}"), tmpfs)
             if start:
                 self.start()
         except BaseException:
             self.close()
             raise
 
-    def _make_tier(self, path: str, tmpfs: int) -> None:
+    def make_tier(self, path: str, tmpfs: int) -> None:
+        """One more; before it is mounted."""
         os.mkdir(path)
         if tmpfs:
             subprocess.run(

@@ -91,11 +91,13 @@ def cached_tokens(name: str, whole: bool) -> int:
     return (len(PROMPTS[name]) - (not whole)) // BLOCK * BLOCK
 
 
-def num_blocks(names: List[str]) -> int:
+def num_blocks(names: List[str],
+               prompts: Optional[Dict[str, List[int]]] = None) -> int:
     """Different blocks in these prompts."""
-    return len({tuple(PROMPTS[name][:end])
+    prompts = prompts or PROMPTS
+    return len({tuple(prompts[name][:end])
                 for name in names
-                for end in range(BLOCK, len(PROMPTS[name]) + 1, BLOCK)})
+                for end in range(BLOCK, len(prompts[name]) + 1, BLOCK)})
 
 
 def require_engine() -> None:
@@ -156,8 +158,9 @@ def _processes() -> Any:
     return context
 
 
-def _in_the_child(config: dict, variables: Dict[str, str], log: str,
-                  out: str, pipe: Any) -> None:
+def _in_the_child(config: dict, prompts: Dict[str, List[int]],
+                  variables: Dict[str, str], log: str, out: str,
+                  pipe: Any) -> None:
     """The engine's process; it ends with the one that it was forked from,
     which ends with the tests."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -173,7 +176,7 @@ def _in_the_child(config: dict, variables: Dict[str, str], log: str,
         pipe.send(word)
         pipe.recv()
 
-    results = generate_py.run(config, PROMPTS, pause)
+    results = generate_py.run(config, prompts, pause)
     pathlib.Path(out).write_text(json.dumps(results))
 
 
@@ -193,6 +196,7 @@ class Start:
 
     def __init__(self, steps: List[dict], *, transfer: Optional[dict] = None,
                  engine: Optional[dict] = None, window: int = 0,
+                 prompts: Optional[Dict[str, List[int]]] = None,
                  hash_seed: Optional[str] = "0",
                  environment: Optional[Dict[str, str]] = None) -> None:
         Start._count += 1
@@ -211,7 +215,8 @@ class Start:
             variables["PYTHONHASHSEED"] = hash_seed
         self._process = _processes().Process(
             target=_in_the_child, daemon=True,
-            args=(config, variables, self.log, self._out, theirs))
+            args=(config, prompts or PROMPTS, variables, self.log, self._out,
+                  theirs))
         self._process.start()
         theirs.close()
 
