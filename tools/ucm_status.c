@@ -211,6 +211,18 @@ static void print_directory(const json_t *dir)
 	putchar('\n');
 }
 
+static void print_endurance(const json_t *tier)
+{
+	uint64_t bytes = number(tier, "endurance_bytes");
+
+	if (bytes)
+		printf("  endurance: %s a day%s\n",
+		       ucm_text_size(bytes, false).text,
+		       json_is_true(json_object_get(tier, "endurance_spent"))
+			       ? ", used up for now"
+			       : "");
+}
+
 static void print_tiers(const json_t *stats)
 {
 	const json_t *whole = json_object_get(stats, "space"), *tier, *dir;
@@ -220,6 +232,7 @@ static void print_tiers(const json_t *stats)
 	json_array_foreach(json_object_get(stats, "tiers"), i, tier) {
 		print_space_of(json_string_value(json_object_get(tier, "name")),
 			       tier);
+		print_endurance(tier);
 		json_array_foreach(json_object_get(tier, "directories"), j, dir)
 			print_directory(dir);
 	}

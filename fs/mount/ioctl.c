@@ -25,6 +25,7 @@
 _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
 		       sizeof(struct ucm_control_locate) < 16384 &&
 		       sizeof(struct ucm_control_path) < 16384 &&
+		       sizeof(struct ucm_control_offer) < 16384 &&
 		       sizeof(struct ucm_control_scrub) < 16384,
 	       "the size in a command has 14 bits");
 _Static_assert(UCM_CONTROL_DIRS == UCM_MAX_DIRS &&
@@ -174,6 +175,31 @@ static int run_batch(const struct call *call, void *data)
 		ucm_value_asked(daemon->store, space->number, asked,
 				batch->head.num);
 	return 0;
+}
+
+static int run_offer(const struct call *call, void *data)
+{
+	struct ucm_control_offer *offer = data;
+	_cleanup_free_ int32_t *results = NULL;
+	struct ucm_space *space;
+	int err = check_head(&offer->head, UCM_CONTROL_OFFERS, 0, 0);
+
+	if (!err)
+		err = space_of(call, &offer->head, &space);
+	if (!err) /* how full they are */
+		err = ucm_wait_for_any(&call->daemon->store->dirs);
+	if (err)
+		return err;
+	results = calloc(offer->head.num + 1, sizeof(*results));
+	if (!results)
+		return -ENOMEM;
+	err = ucm_offers_judge(call->daemon->store, space->number,
+			       offer->u.blocks, offer->head.num, offer->bytes,
+			       results);
+	if (!err)
+		memcpy(offer->u.results, results,
+		       offer->head.num * sizeof(*results));
+	return err;
 }
 
 static int run_locate(const struct call *call, void *data)
@@ -395,6 +421,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_LOOKUP, READERS, run_batch, UCM_BATCH_LOOKUP, false },
 	{ UCM_CONTROL_TOUCH, READERS, run_batch, UCM_BATCH_TOUCH, false },
 	{ UCM_CONTROL_LEASE, READERS, run_batch, UCM_BATCH_LEASE, false },
+	{ UCM_CONTROL_OFFER, READERS, run_offer, 0, false },
 	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0, false },
 	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0, false },
 	{ UCM_CONTROL_PATH, OWNER, run_path, 0, false },

@@ -17,6 +17,7 @@
 
 #include "common/log.h"
 #include "fs/mount/notices.h"
+#include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
 #include "fs/store/wishes.h"
 #include "fs/store/scrub.h"
@@ -221,6 +222,27 @@ static void put_dir_space(struct ucm_prom *prom, const struct ucm_store *store)
 		(double)atomic_load(&store->dirs.at[dir]->blocks));
 }
 
+static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
+{
+	ucm_prom_family(prom, "ucmfs_tier_endurance_bytes", "gauge",
+			"bytes that may be written to the tier in a day");
+	for_each_tier(tier, store)
+	{
+		uint64_t bytes = store->config
+					 ->tiers[tier - store->dirs.tiers]
+					 .endurance;
+
+		ucm_prom_double(prom, LABELS("tier", tier->name),
+				bytes ? (double)bytes : (double)INFINITY);
+	}
+	ucm_prom_family(prom, "ucmfs_tier_endurance_owed_hours", "gauge",
+			"hours of that budget that are written ahead; from 1 "
+			"on nothing is that can be left out");
+	for_each_tier(tier, store)
+		ucm_prom_double(prom, LABELS("tier", tier->name),
+				ucm_endurance_owed(store, tier));
+}
+
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 {
 	ucm_prom_family(prom, "ucmfs_directory_alone_blocks", "gauge",
@@ -228,6 +250,11 @@ static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)
 	for_each_dir(dir, store) put_dir_gauge(
 		prom, store, dir,
 		(double)atomic_load(&store->dirs.at[dir]->alone));
+	ucm_prom_family(prom, "ucmfs_directory_withheld_blocks", "gauge",
+			"of those, the ones that no lower tier is to have");
+	for_each_dir(dir, store) put_dir_gauge(
+		prom, store, dir,
+		(double)atomic_load(&store->dirs.at[dir]->withheld));
 	ucm_prom_family(prom, "ucmfs_directory_pressure_bytes", "gauge",
 			"bytes that are to leave it, because it is over its "
 			"high mark");
@@ -337,6 +364,7 @@ static void put_tiers(struct ucm_prom *prom, struct ucm_store *store)
 	put_dir_motion(prom, store);
 	put_scrub(prom, store);
 	put_tier_state(prom, store);
+	put_endurance(prom, store);
 	put_tier_counters(prom, store);
 }
 

@@ -56,6 +56,7 @@ static const struct option_row rows[] = {
 	{ "promote", "N", STORE, 0, 0, "copy a block to the fastest tier at its N-th use [2]; now, never" },
 	{ "promote_window", "SECONDS", STORE, 0, 0, "in which these uses are [3600]" },
 	{ "write", "TIER:MODE", STORE, 0, 0, "new blocks of a tier stay (default), are copied below soon (back; memory's default), at once (through), or go below (around); once per tier" },
+	{ "endurance", "TIER:BYTES", STORE, 0, 0, "that may be written to a tier in a day, by what can be left out [any]; once per tier" },
 	{ "movers", "N", STORE, 0, 0, "threads that move blocks [2]" },
 	{ "move_rate", "SIZE", STORE, 0, 0, "bytes a second that they copy, at most [0: any]" },
 	{ "block_max", "SIZE", STORE, 0, 0, "refuse larger blocks, and geometries with larger blocks [1G]" },

@@ -12,6 +12,7 @@
 
 #include <jansson.h>
 
+#include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
 #include "fs/store/scrub.h"
 #include "fs/store/wishes.h"
@@ -89,6 +90,9 @@ static json_t *directory_json(struct ucm_store *store, unsigned dir)
 	put_number(json, "blocks", atomic_load(&medium->blocks));
 	put_number(json, "alone_blocks", atomic_load(&medium->alone));
 	put_number(json, "alone_bytes", atomic_load(&medium->alone_bytes));
+	put_number(json, "withheld_blocks", atomic_load(&medium->withheld));
+	put_number(json, "withheld_bytes",
+		   atomic_load(&medium->withheld_bytes));
 	put_number(json, "pressure_bytes", ucm_pressure(store, dir));
 	json_object_set_new(json, "draining",
 			    json_boolean(atomic_load(&medium->draining)));
@@ -122,6 +126,12 @@ static json_t *tier_json(struct ucm_store *store,
 	put_number(json, "writing_bytes", atomic_load(&tier->writing));
 	json_object_set_new(json, "write",
 			    json_string(ucm_write_modes[tier->write_mode]));
+	put_number(json, "endurance_bytes",
+		   store->config->tiers[tier - store->dirs.tiers].endurance);
+	json_object_set_new(json, "endurance_owed",
+			    json_real(ucm_endurance_owed(store, tier)));
+	json_object_set_new(json, "endurance_spent",
+			    json_boolean(ucm_endurance_is_spent(store, tier)));
 	for (unsigned i = 0; i < tier->num_dirs; i++)
 		json_array_append_new(dirs,
 				      directory_json(store, tier->first + i));

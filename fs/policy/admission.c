@@ -63,17 +63,22 @@ void ucm_admission_wrote(struct ucm_admission *admission, uint32_t now_s,
 	admission->owed_bytes += (double)bytes;
 }
 
-/* Above 1, nothing passes. */
-static double admission_threshold(struct ucm_admission *admission,
-				  uint32_t now_s)
+double ucm_admission_owed(struct ucm_admission *admission, uint32_t now_s)
 {
 	double hour = (double)admission->bytes_per_day * ADMISSION_FULL_S /
 		      ADMISSION_DAY_S;
 
 	if (!admission->bytes_per_day)
-		return admission->threshold;
+		return 0;
 	admission_pay(admission, now_s);
-	return admission->threshold + admission->owed_bytes / hour;
+	return admission->owed_bytes / hour;
+}
+
+/* Above 1, nothing passes. */
+static double admission_threshold(struct ucm_admission *admission,
+				  uint32_t now_s)
+{
+	return admission->threshold + ucm_admission_owed(admission, now_s);
 }
 
 static double admission_chance(const struct ucm_admission *admission,

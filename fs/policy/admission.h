@@ -39,6 +39,10 @@ void ucm_admission_evicted(struct ucm_admission *admission, uint32_t age_s);
 void ucm_admission_wrote(struct ucm_admission *admission, uint32_t now_s,
 			 uint64_t bytes);
 
+/* What is owed, in budgets of an hour: with 1 nothing is let in. 0 without a
+ * budget. */
+double ucm_admission_owed(struct ucm_admission *admission, uint32_t now_s);
+
 /*
  * May a block with this fresh state be written? victim_worth: of the one that
  * would go for it (ucm_pool_pick); NULL: there is room.

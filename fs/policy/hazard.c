@@ -154,6 +154,21 @@ static const struct ghost *hazard_ghost(struct hazard_request *r, size_t i)
 	return r->found ? &r->ghost : NULL;
 }
 
+/* What follows a block that was asked for. If that was just now, it is the same
+ * request, of which that block has the class. */
+static struct hazard_path hazard_after(const struct ucm_policy_state *before,
+				       uint32_t now_s)
+{
+	uint32_t pause = policy_age(now_s, before->last_s);
+
+	if (pause < HAZARD_SAME_S)
+		return (struct hazard_path){
+			.age = mark_path(before->mark),
+			.pause = mark_pause(before->mark),
+		};
+	return hazard_path(mark_again(before->mark), pause);
+}
+
 /* From the head on, as far as something is known. */
 static struct hazard_path hazard_walk(struct hazard_request *r)
 {
@@ -161,8 +176,7 @@ static struct hazard_path hazard_walk(struct hazard_request *r)
 	struct hazard_path path = { 0 };
 
 	if (before)
-		path = hazard_path(mark_again(before->mark),
-				   policy_age(r->now_s, before->last_s));
+		path = hazard_after(before, r->now_s);
 	for (size_t i = 0; i < r->request->num; i++) {
 		const struct ucm_policy_asked *block = &r->request->blocks[i];
 		const struct ghost *ghost;
@@ -255,16 +269,9 @@ static void hazard_alone(struct hazard *hazard, uint32_t now_s, uint64_t hash,
 				: HAZARD_GROUP - 1;
 	struct hazard_path path = { 0 };
 	struct ghost ghost = { 0 };
-	uint32_t pause;
 
-	if (before) {
-		pause = policy_age(now_s, before->last_s);
-		path = hazard_path(mark_again(before->mark), pause);
-		if (pause < HAZARD_SAME_S) {
-			path.age = mark_path(before->mark);
-			path.pause = mark_pause(before->mark);
-		}
-	}
+	if (before)
+		path = hazard_after(before, now_s);
 	if (ghosts_find(&hazard->ghosts, hash, now_s, &ghost) && !before)
 		path = hazard_path(ghost.again,
 				   policy_age(now_s, ghost.last_s));

@@ -174,6 +174,38 @@ int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
 			       flags, lease_ms, results);
 }
 
+int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, const struct ucm_id *parents,
+		     size_t num, uint64_t bytes, int32_t *results)
+{
+	_cleanup_free_ struct ucm_control_offer *offer =
+		calloc(1, sizeof(*offer));
+	size_t part, at = 0;
+	int err;
+
+	if (!offer)
+		return -ENOMEM;
+	do {
+		part = min(num - at, UCM_CONTROL_OFFERS);
+		err = fill_head(&offer->head, space, part);
+		offer->bytes = bytes;
+		for (size_t i = 0; i < part; i++) {
+			offer->u.blocks[i] = (struct ucm_control_offered){
+				.id = ids[at + i],
+			};
+			if (parents)
+				offer->u.blocks[i].parent = parents[at + i];
+		}
+		if (!err)
+			err = blocks_call(blocks, UCM_CONTROL_OFFER, offer);
+		if (!err && part)
+			memcpy(results + at, offer->u.results,
+			       part * sizeof(*results));
+		at += part;
+	} while (!err && at < num);
+	return err;
+}
+
 int ucm_blocks_remove(struct ucm_blocks *blocks, const char *space,
 		      const struct ucm_id *ids, size_t num, int32_t *results)
 {

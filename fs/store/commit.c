@@ -28,6 +28,7 @@
 
 #include "common/log.h"
 #include "fs/block/verify.h"
+#include "fs/store/endurance.h"
 #include "fs/store/evict.h"
 #include "fs/store/pressure.h"
 #include "hashing/tree.h"
@@ -272,6 +273,8 @@ static void count_commit(struct ucm_store *store, const struct ucm_temp *temp)
 	ucm_count(&store->stats.commits);
 	ucm_count(&stats->commits);
 	ucm_count_more(&stats->committed_bytes, (uint64_t)temp->stamp.st_size);
+	ucm_endurance_wrote(store, store->dirs.tier_of[temp->dir],
+			    ucm_file_takes(&temp->stamp));
 }
 
 /* Its directory has lost writes since it was made: these, perhaps. */

@@ -82,6 +82,11 @@ static void count_alone(struct ucm_store *store, const struct ucm_entry *entry,
 	atomic_fetch_add(&medium->alone, (uint64_t)sign);
 	atomic_fetch_add(&medium->alone_bytes,
 			 (uint64_t)sign * entry->blocks * 512);
+	if (!ucm_entry_is_withheld(entry))
+		return;
+	atomic_fetch_add(&medium->withheld, (uint64_t)sign);
+	atomic_fetch_add(&medium->withheld_bytes,
+			 (uint64_t)sign * entry->blocks * 512);
 }
 
 /* The places of an entry that are not places of the other one. */
@@ -212,11 +217,18 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 
 /* ---- where it lies ---- */
 
+static void withhold_no_more(struct ucm_entry *entry)
+{
+	if (ucm_entry_is_withheld(entry))
+		entry->flags &= (uint8_t)~UCM_ENTRY_WITHHELD;
+}
+
 /* Two places are known; of more than that only that there are more. */
 static void add_place(struct ucm_entry *entry, unsigned dir)
 {
 	if (ucm_entry_has_place(entry, dir))
 		return;
+	withhold_no_more(entry);
 	if (entry->copy)
 		entry->flags |= UCM_ENTRY_DUPLICATE;
 	else
@@ -311,6 +323,21 @@ void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	ucm_index_edit(store->index, ref, edit_forget_copy, &placing);
 }
 
+static void edit_withhold(struct ucm_entry *entry, void *arg)
+{
+	const struct ucm_entry was = *entry;
+
+	if (entry->copy || entry->flags & UCM_ENTRY_WRITABLE)
+		return;
+	entry->flags |= UCM_ENTRY_WITHHELD;
+	recount(arg, &was, entry);
+}
+
+void ucm_store_withhold(struct ucm_store *store, ucm_ref ref)
+{
+	ucm_index_edit(store->index, ref, edit_withhold, store);
+}
+
 void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			   unsigned dir)
 {
@@ -347,6 +374,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	struct ucm_store *store = new->store;
 	const struct ucm_entry was = *entry;
 
+	withhold_no_more(entry); /* it is another file */
 	if (entry->dir != new->dir) {
 		if (entry->flags & UCM_ENTRY_DOUBT)
 			ucm_store_count_doubts(store, entry->dir, -1);

@@ -35,6 +35,7 @@
 
 #include "common/log.h"
 #include "fs/store/batch.h"
+#include "fs/store/endurance.h"
 #include "fs/store/inside.h"
 #include "fs/store/pressure.h"
 #include "hashing/tree.h"
@@ -75,14 +76,16 @@ struct drawing {
 static struct drawing draw_from(struct ucm_store *store, unsigned dir,
 				enum ucm_evict_how how)
 {
-	bool is_lowest = !ucm_tier_below(store, store->dirs.tier_of[dir]);
+	const struct ucm_tier *below =
+		ucm_tier_below(store, store->dirs.tier_of[dir]);
 
 	return (struct drawing){
 		.store = store,
 		.victims = &store->victims[dir],
 		.dir = dir,
-		.is_lowest = is_lowest,
-		.leaves = is_lowest || how == UCM_EVICT_LEAVES,
+		.is_lowest = !below,
+		.leaves = !below || how == UCM_EVICT_LEAVES ||
+			  ucm_endurance_is_spent(store, below),
 	};
 }
 
@@ -276,6 +279,18 @@ static bool least_of_tier(struct ucm_store *store, const struct ucm_tier *tier,
 	return any;
 }
 
+bool ucm_evict_least(struct ucm_store *store, double *worth_out)
+{
+	for (unsigned i = store->dirs.num_tiers; i-- > 0;) {
+		const struct ucm_tier *tier = &store->dirs.tiers[i];
+
+		if (!tier->readonly &&
+		    least_of_tier(store, tier, UCM_EVICT_LEAVES, worth_out))
+			return true;
+	}
+	return false;
+}
+
 static double worth_of(const struct ucm_store *store,
 		       const struct ucm_entry *entry)
 {
@@ -300,15 +315,20 @@ static bool has_room(const struct ucm_tier *tier, const struct ucm_entry *entry)
 	return false;
 }
 
-/* Is it worth more than what would go for it in that tier? */
+/* Is it worth about as much as what would go for it in that tier? A policy that
+ * refuses nothing leaves no doubt which of two is worth more. */
 static bool is_worth_moving(struct ucm_store *store,
 			    const struct ucm_entry *entry,
 			    const struct ucm_tier *to)
 {
+	struct ucm_policy_state state = ucm_value_state(entry);
 	double least;
 
-	return least_of_tier(store, to, UCM_EVICT_MOVING, &least) &&
-	       worth_of(store, entry) > least;
+	if (!least_of_tier(store, to, UCM_EVICT_MOVING, &least))
+		return false;
+	return store->value.policy->ops->refuses
+		       ? ucm_endurance_admits(store, to, &state, &least)
+		       : worth_of(store, entry) > least;
 }
 
 bool ucm_evict_would_stay(struct ucm_store *store,
@@ -329,6 +349,17 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 	return worth_of(store, entry) > least;
 }
 
+/* Is so much written to that tier that it is to get only what is sure to be
+ * wanted there? */
+static bool is_refused(struct ucm_store *store, const struct ucm_entry *entry,
+		       const struct ucm_move *move)
+{
+	struct ucm_policy_state state = ucm_value_state(entry);
+
+	return move->may_refuse &&
+	       !ucm_endurance_admits(store, move->to, &state, NULL);
+}
+
 static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
 		     uint64_t bytes, const struct ucm_move *pace)
 {
@@ -347,12 +378,17 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_move *move)
 {
 	struct ucm_entry entry;
-	int err = ucm_store_copy(store, ref, move, NULL);
+	int err;
 
-	if (err != -ENOSPC || !store->value.policy)
-		return err;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
+	if (is_refused(store, &entry, move)) {
+		ucm_count(&move->to->stats.moves_refused);
+		return -ENOSPC;
+	}
+	err = ucm_store_copy(store, ref, move, NULL);
+	if (err != -ENOSPC || !store->value.policy)
+		return err;
 	/* a call has failed, or somebody else has made room */
 	if (has_room(move->to, &entry))
 		return ucm_store_copy(store, ref, move, NULL);
@@ -384,6 +420,7 @@ static int move_down(struct drawing *drawing, ucm_ref ref,
 	struct ucm_move move = {
 		.to = below,
 		.soon = batch->durable,
+		.may_refuse = true,
 		.pace = pace ? pace->pace : NULL,
 		.arg = pace ? pace->arg : NULL,
 	};
@@ -471,6 +508,7 @@ static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
 	}
 	if (one)
 		atomic_fetch_add(&store->evictions, 1);
+	ucm_endurance_evicted(store, store->dirs.tier_of[drawing->dir], &entry);
 	*freed += one;
 	return 0;
 }

@@ -42,7 +42,8 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 
 /*
  * Copy a block to a tier, where room is made if it is worth more than what has
- * to go for it; else -ENOSPC. Others as ucm_store_copy().
+ * to go for it; else -ENOSPC, as where the tier refuses it (may_refuse). Others
+ * as ucm_store_copy().
  */
 int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_move *move);
@@ -57,6 +58,10 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 /* A new block of so many bytes finds no room: make some, in the first tier where
  * something may go at once. -ENOSPC: nowhere. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
+
+/* What the block is worth that would go first for a new one: where blocks are
+ * lost. False: none may go. Does not wait for directories. */
+bool ucm_evict_least(struct ucm_store *store, double *worth_out);
 
 /* Log what holds the room, of a sample of blocks. */
 void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id);

@@ -77,6 +77,9 @@ void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 			   unsigned dir);
 void ucm_store_left(struct ucm_store *store, unsigned dir, uint32_t blocks);
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir);
+/* It stays where it is alone: no lower tier takes it. Until it has a second
+ * place. */
+void ucm_store_withhold(struct ucm_store *store, ucm_ref ref);
 
 /* Of a block whose header has been read: the parent that it names, or NULL. */
 static inline const struct ucm_id *

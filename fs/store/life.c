@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "fs/index/memory.h"
+#include "fs/store/endurance.h"
 #include "fs/store/evict.h"
 #include "fs/store/mover.h"
 #include "fs/store/pressure.h"
@@ -102,6 +103,7 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	ucm_unread_init(&store->unread);
 	ucm_pins_init(&store->pins);
 	ucm_stripes_init(&store->stripes);
+	ucm_offers_init(&store->offers);
 	store->close_ms = CLOSE_MS;
 	pthread_mutex_init(&store->loss_lock, NULL);
 	pthread_rwlock_init(&store->gone_lock, NULL);
@@ -120,6 +122,8 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 		life_init_members(store);
 		err = ucm_pressure_init(store);
 	}
+	if (!err)
+		err = ucm_endurance_open(store);
 	if (!err)
 		err = ucm_movers_init(store);
 	if (!err)
@@ -216,6 +220,7 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_snapshots_free(store);
 	ucm_movers_fini(store);
 	ucm_pressure_fini(store);
+	ucm_endurance_close(store);
 	ucm_value_close(&store->value);
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++)
 		ucm_members_fini(&store->members[dir]);
@@ -239,5 +244,6 @@ void ucm_store_close(struct ucm_store *store)
 		pthread_mutex_destroy(&store->name_locks[i]);
 	ucm_unread_fini(&store->unread);
 	ucm_stripes_fini(&store->stripes);
+	ucm_offers_fini(&store->offers);
 	free(store);
 }

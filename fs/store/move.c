@@ -38,6 +38,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "fs/block/verify.h"
+#include "fs/store/endurance.h"
 #include "fs/store/inside.h"
 #include "hashing/tree.h"
 
@@ -232,6 +233,8 @@ static int move_switch(struct moving *m)
 	if (err)
 		return move_fail(m, m->temp.dir, "link", err);
 	m->temp.committed = true;
+	ucm_endurance_wrote(m->store, m->temp.tier,
+			    ucm_file_takes(&m->temp.stamp));
 	move_pin(m);
 	if (m->move->first)
 		ucm_store_move_to(m->store, m->ref, m->temp.dir);

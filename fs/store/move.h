@@ -18,6 +18,8 @@ struct ucm_move {
 	bool soon;    /* it is to be written: the caller syncs the directory */
 	bool within;  /* to another directory of the tier, if it is there */
 	bool open;    /* its writer may have it open: it has just closed it */
+	bool may_refuse; /* the tier may, as it is not to be written so much:
+			  * ucm_evict_and_copy() */
 	/* Called for the bytes that have been copied, and may wait: how fast is
 	 * its affair. NULL: at full speed. */
 	void (*pace)(void *arg, uint64_t bytes);

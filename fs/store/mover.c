@@ -33,6 +33,7 @@
 #include "common/log.h"
 #include "common/process.h"
 #include "fs/store/batch.h"
+#include "fs/store/endurance.h"
 #include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
@@ -151,6 +152,15 @@ static bool mover_relieve_all(struct ucm_movers *movers)
 	return any;
 }
 
+/* What might have been refused need not be below; a person's blocks are to be. */
+static bool mover_was_offered(struct ucm_store *store,
+			      const struct ucm_entry *entry)
+{
+	const struct ucm_key key = {.id = entry->id, .space = entry->space};
+
+	return ucm_offers_took(store, &key);
+}
+
 static bool mover_save_one(struct ucm_movers *movers)
 {
 	struct ucm_store *store = movers->store;
@@ -166,10 +176,15 @@ static bool mover_save_one(struct ucm_movers *movers)
 		return true;
 	move.to = ucm_tier_below(store, store->dirs.tier_of[entry.dir]);
 	move.durable = store->config->durability != UCM_DURABILITY_NONE;
+	move.may_refuse = mover_was_offered(store, &entry);
 	err = move.to ? ucm_evict_and_copy(store, ref, &move) : 0;
 	if (!err)
 		ucm_count(&store->dirs.tier_of[entry.dir]->stats.written_below);
 	atomic_fetch_add(&movers->moves, 1);
+	if (err == -ENOSPC && move.may_refuse) {
+		ucm_store_withhold(store, ref);
+		return true;
+	}
 	if (err && err != -ENOENT && err != -EEXIST) {
 		ucm_debug(MOVE, 2, "block %s: not below yet: %s",
 			  ucm_hex(&entry.id).text, strerror(-err));
@@ -188,6 +203,7 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 	struct ucm_move move = {
 		.to = ucm_wishes_tier_above(store, entry->dir),
 		.first = true,
+		.may_refuse = true,
 		.pace = mover_pace,
 		.arg = movers,
 	};
@@ -444,10 +460,22 @@ static bool walk_rebalance(struct walk *walk, ucm_ref ref)
 	if (!ucm_index_get(store->index, ref, &entry))
 		return true;
 	move.to = store->dirs.tier_of[entry.dir];
+	if (ucm_endurance_is_spent(store, move.to))
+		return false;
 	if (!ucm_store_copy(store, ref, &move, NULL))
 		ucm_store_drop_place(store, ref, entry.dir, NULL);
 	atomic_fetch_add(&movers->moves, 1);
 	return true;
+}
+
+/* To walk the index for nothing, each second, would be too much. */
+static bool is_any_spent(struct ucm_store *store)
+{
+	for (unsigned i = 0; i < store->dirs.num_tiers; i++) {
+		if (ucm_endurance_is_spent(store, &store->dirs.tiers[i]))
+			return true;
+	}
+	return false;
 }
 
 static void mover_rebalance(struct ucm_movers *movers)
@@ -457,6 +485,7 @@ static void mover_rebalance(struct ucm_movers *movers)
 	bool mine;
 
 	if (store->dirs.placement != UCM_PLACEMENT_RENDEZVOUS ||
+	    is_any_spent(store) ||
 	    !store->value.policy ||
 	    !atomic_load_explicit(&store->scanned, memory_order_acquire))
 		return;
@@ -464,8 +493,11 @@ static void mover_rebalance(struct ucm_movers *movers)
 	mine = !movers->rebalanced;
 	movers->rebalanced = true;
 	pthread_mutex_unlock(&movers->lock);
-	if (mine)
-		walk_all(&walk, walk_rebalance);
+	if (!mine || walk_all(&walk, walk_rebalance))
+		return;
+	pthread_mutex_lock(&movers->lock);
+	movers->rebalanced = false; /* it goes on when it may write again */
+	pthread_mutex_unlock(&movers->lock);
 }
 
 /* ---- threads ---- */
@@ -484,6 +516,7 @@ static void mover_learn(struct ucm_movers *movers)
 	if (!due)
 		return;
 	ucm_value_learn(&store->value, atomic_load(&store->blocks));
+	ucm_endurance_count_files(store);
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_evict_relist(store, dir);
 }

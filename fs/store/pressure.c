@@ -294,6 +294,63 @@ uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 	return lack ? lack : 1;
 }
 
+static uint64_t less(uint64_t all, uint64_t part)
+{
+	return all > part ? all - part : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t headroom_within(uint64_t limit, uint64_t used, unsigned percent)
+{
+	return limit == UINT64_MAX ? limit
+				   : less(percent_of(limit, percent), used);
+}
+
+static uint64_t headroom_of_dir(const struct ucm_store *store,
+				struct ucm_medium *medium, bool evicted)
+{
+	const struct ucm_config *config = store->config;
+	uint64_t limit = ucm_medium_limit_bytes(medium);
+	uint64_t used = ucm_medium_used(medium), kept = 0, total, room;
+
+	if (medium->readonly || atomic_load(&medium->draining))
+		return 0;
+	ucm_medium_space(medium, &total, &room);
+	if (config->reserve.size)
+		kept = config->reserve.percent
+			       ? percent_of(total,
+					    (unsigned)config->reserve.size)
+			       : config->reserve.size;
+	/* a file system without a limit has what was made free there */
+	if (evicted && limit == UINT64_MAX)
+		kept += percent_of(used, config->high - config->low);
+	return least(less(room, kept),
+		     headroom_within(limit,
+				     used + atomic_load(&medium->writing),
+				     evicted ? config->low : config->high));
+}
+
+uint64_t ucm_pressure_headroom(const struct ucm_store *store,
+			       const struct ucm_tier *tier, bool evicted)
+{
+	const struct ucm_config *config = store->config;
+	uint64_t sum = 0, total, room;
+
+	for (unsigned i = 0; i < tier->num_dirs; i++)
+		sum += headroom_of_dir(store, tier->dirs[i], evicted);
+	/* some may be of one file system */
+	ucm_tier_space(tier, &total, &room);
+	return least(least(sum, room),
+		     headroom_within(ucm_tier_limit_bytes(tier),
+				     ucm_tier_used(tier) +
+					     atomic_load(&tier->writing),
+				     evicted ? config->low : config->high));
+}
+
 void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed)
 {
 	uint64_t wanted = atomic_load(&store->wanted[dir]);

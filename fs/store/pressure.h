@@ -23,6 +23,12 @@ bool ucm_pressure_leaves_room(const struct ucm_store *store,
 uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes);
 
+/* How many bytes of new blocks a tier takes before others have to leave it.
+ * evicted: they had to before, so that what is free above the low mark has been
+ * made free for those that come, and does not count. */
+uint64_t ucm_pressure_headroom(const struct ucm_store *store,
+			       const struct ucm_tier *tier, bool evicted);
+
 /* A new block had to wait for room there: make some for those that follow. */
 void ucm_pressure_raise(struct ucm_store *store, unsigned dir);
 /* So much was freed in a directory that was under pressure; 0: no more can be, or

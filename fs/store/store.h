@@ -29,6 +29,7 @@
 #include "fs/store/hold.h"
 #include "fs/store/members.h"
 #include "fs/store/namespace.h"
+#include "fs/store/offers.h"
 #include "fs/store/pins.h"
 #include "fs/store/stripes.h"
 #include "fs/store/unread.h"
@@ -39,6 +40,7 @@
 
 struct ucm_store;
 struct ucm_victims;
+struct ucm_endurance;
 struct ucm_movers;
 struct ucm_wishes;
 
@@ -76,6 +78,7 @@ struct ucm_store {
 	 * has been, and the most that a file of unknown size had when it was
 	 * dropped. */
 	_Atomic uint64_t largest, outgrown;
+	struct ucm_offers offers; /* of saves that may be refused */
 	struct ucm_stripes stripes; /* placement=striped: what is to come */
 	/* Held by whoever changes both a name's file and its entry, so that
 	 * nobody finds them apart; picked by the hash. Recursive: a commit may
@@ -115,6 +118,7 @@ struct ucm_store {
 	struct ucm_keeper keepers[UCM_MAX_DIRS]; /* by directory */
 	struct ucm_members members[UCM_MAX_DIRS]; /* likewise */
 	struct ucm_victims *victims;              /* likewise (evict.h) */
+	struct ucm_endurance *endurance; /* by tier (endurance.h) */
 	/* pressure.h: what was seen of a directory's file system, and room that
 	 * somebody wanted there */
 	struct ucm_view *views;

@@ -23,12 +23,19 @@ uint32_t ucm_value_now(void)
 }
 
 /* Ids are hashes already; two spaces may have the same. */
-static uint64_t value_tag(const struct ucm_id *id, uint16_t space)
+uint64_t ucm_value_tag(const struct ucm_key *key)
 {
 	uint64_t word;
 
-	memcpy(&word, id->bytes, sizeof(word));
-	return word ^ (uint64_t)space * UINT64_C(0x9e3779b97f4a7c15);
+	memcpy(&word, key->id.bytes, sizeof(word));
+	return word ^ (uint64_t)key->space * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static uint64_t value_tag(const struct ucm_entry *entry)
+{
+	const struct ucm_key key = {.id = entry->id, .space = entry->space};
+
+	return ucm_value_tag(&key);
 }
 
 struct ucm_policy_state ucm_value_state(const struct ucm_entry *entry)
@@ -78,7 +85,7 @@ void ucm_value_close(struct ucm_value *value)
 void ucm_value_use(struct ucm_value *value, struct ucm_entry *entry)
 {
 	struct ucm_policy_state state = ucm_value_state(entry);
-	uint64_t tag = value_tag(&entry->id, entry->space);
+	uint64_t tag = value_tag(entry);
 	uint32_t now = ucm_value_now();
 	bool locks;
 
@@ -107,7 +114,7 @@ void ucm_value_fresh(struct ucm_value *value, struct ucm_entry *entry,
 		parent = ucm_value_state(before);
 	pthread_mutex_lock(&value->lock);
 	ucm_policy_fresh(value->policy, ucm_value_now(),
-			 value_tag(&entry->id, entry->space),
+			 value_tag(entry),
 			 before ? &parent : NULL, &state);
 	pthread_mutex_unlock(&value->lock);
 	value_keep(entry, &state);
@@ -120,7 +127,7 @@ void ucm_value_added(struct ucm_value *value, const struct ucm_entry *entry)
 	if (!value->policy)
 		return;
 	pthread_mutex_lock(&value->lock);
-	ucm_policy_added(value->policy, value_tag(&entry->id, entry->space),
+	ucm_policy_added(value->policy, value_tag(entry),
 			 &state);
 	pthread_mutex_unlock(&value->lock);
 }
@@ -134,7 +141,7 @@ void ucm_value_gone(struct ucm_value *value, const struct ucm_entry *entry,
 		return;
 	pthread_mutex_lock(&value->lock);
 	ucm_policy_gone(value->policy, ucm_value_now(),
-			value_tag(&entry->id, entry->space), &state, why);
+			value_tag(entry), &state, why);
 	pthread_mutex_unlock(&value->lock);
 }
 
@@ -145,12 +152,20 @@ static void edit_state(struct ucm_entry *entry, void *arg)
 	value_keep(entry, arg);
 }
 
-static void value_ask(struct ucm_store *store,
-		      struct ucm_policy_request *request)
+void ucm_value_ask(struct ucm_value *value, struct ucm_policy_request *request)
 {
-	pthread_mutex_lock(&store->value.lock);
-	ucm_policy_ask(store->value.policy, ucm_value_now(), request);
-	pthread_mutex_unlock(&store->value.lock);
+	pthread_mutex_lock(&value->lock);
+	ucm_policy_ask(value->policy, ucm_value_now(), request);
+	pthread_mutex_unlock(&value->lock);
+}
+
+void ucm_value_refused(struct ucm_value *value, const struct ucm_key *key,
+		       const struct ucm_policy_state *state)
+{
+	pthread_mutex_lock(&value->lock);
+	ucm_policy_gone(value->policy, ucm_value_now(), ucm_value_tag(key),
+			state, UCM_POLICY_REFUSED);
+	pthread_mutex_unlock(&value->lock);
 }
 
 void ucm_value_asked(struct ucm_store *store, uint16_t space,
@@ -171,13 +186,13 @@ void ucm_value_asked(struct ucm_store *store, uint16_t space,
 		struct ucm_key key = {.id = ids[i], .space = space};
 		struct ucm_entry entry;
 
-		blocks[i].tag = value_tag(&ids[i], space);
+		blocks[i].tag = ucm_value_tag(&key);
 		blocks[i].present = ucm_index_find(store->index, &key, &entry,
 						   &refs[i]);
 		if (blocks[i].present)
 			blocks[i].state = ucm_value_state(&entry);
 	}
-	value_ask(store, &request);
+	ucm_value_ask(&store->value, &request);
 	for (size_t i = 0; i < num; i++) {
 		if (blocks[i].present)
 			ucm_index_edit(store->index, refs[i], edit_state,

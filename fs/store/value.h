@@ -41,6 +41,15 @@ void ucm_value_added(struct ucm_value *value, const struct ucm_entry *entry);
 void ucm_value_gone(struct ucm_value *value, const struct ucm_entry *entry,
 		    enum ucm_policy_why why);
 
+/* What a block is to the policy. */
+uint64_t ucm_value_tag(const struct ucm_key *key);
+
+/* A request, whose states are the caller's; there is a policy. */
+void ucm_value_ask(struct ucm_value *value, struct ucm_policy_request *request);
+/* A block that would have had this state was not let in. */
+void ucm_value_refused(struct ucm_value *value, const struct ucm_key *key,
+		       const struct ucm_policy_state *state);
+
 /* A program asks for a chain of blocks, head first. */
 void ucm_value_asked(struct ucm_store *store, uint16_t space,
 		     const struct ucm_id *ids, size_t num);

@@ -175,7 +175,7 @@ static bool is_copied_below(const struct ucm_tier *tier)
 bool ucm_wishes_is_unsaved(const struct ucm_store *store,
 			   const struct ucm_entry *entry)
 {
-	return !entry->copy &&
+	return !entry->copy && !ucm_entry_is_withheld(entry) &&
 	       is_copied_below(store->dirs.tier_of[entry->dir]);
 }
 
@@ -197,6 +197,14 @@ void ucm_wishes_written(struct ucm_store *store, ucm_ref ref)
 	pthread_mutex_unlock(&wishes->lock);
 }
 
+/* They are counted one after the other, and not read at one moment. */
+static uint64_t less(const _Atomic uint64_t *all, const _Atomic uint64_t *some)
+{
+	uint64_t sum = atomic_load(all), part = atomic_load(some);
+
+	return sum > part ? sum - part : 0;
+}
+
 void ucm_wishes_count_unsaved(const struct ucm_store *store, uint64_t *blocks,
 			      uint64_t *bytes)
 {
@@ -206,7 +214,7 @@ void ucm_wishes_count_unsaved(const struct ucm_store *store, uint64_t *blocks,
 
 		if (!is_copied_below(store->dirs.tier_of[dir]))
 			continue;
-		*blocks += atomic_load(&medium->alone);
-		*bytes += atomic_load(&medium->alone_bytes);
+		*blocks += less(&medium->alone, &medium->withheld);
+		*bytes += less(&medium->alone_bytes, &medium->withheld_bytes);
 	}
 }

@@ -450,6 +450,9 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 		if (tier->has_write_mode)
 			fprintf(out, "    write: %s\n",
 				ucm_write_modes[tier->write_mode]);
+		if (tier->endurance)
+			fprintf(out, "    endurance: %llu\n",
+				(unsigned long long)tier->endurance);
 	}
 	fprintf(out, "durability: %s\n", durabilities[config->durability]);
 	fprintf(out, "placement: %s\n", ucm_placement_name(config->placement));
@@ -479,6 +482,8 @@ int ucm_config_set_tier(struct ucm_tier_config *tier, const char *key,
 				 error);
 	if (!strcmp(key, "write"))
 		return ucm_config_set_write(tier, value, error);
+	if (!strcmp(key, "endurance"))
+		return ucm_config_set_endurance(tier, value, error);
 	if (!strcmp(key, "readonly")) {
 		if (!ucm_parse_bool(value, &tier->readonly))
 			return 0;

@@ -54,6 +54,7 @@ struct ucm_tier_config {
 	bool readonly;
 	bool has_write_mode; /* else that of its medium */
 	enum ucm_write_mode write_mode;
+	uint64_t endurance; /* bytes a day that may be written; 0: any */
 };
 
 struct ucm_config;
@@ -127,6 +128,10 @@ int ucm_config_set_number(const char *key, const char *value, uint64_t min,
 int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
 			 struct ucm_error *error);
 extern const char *const ucm_write_modes[];
+
+/* What may be written to a tier: bytes, "/day" may follow. */
+int ucm_config_set_endurance(struct ucm_tier_config *tier, const char *value,
+			     struct ucm_error *error);
 
 /* The tier of that name (len bytes); NULL, with the cause in error. */
 struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,

@@ -44,19 +44,45 @@ int ucm_config_set_write(struct ucm_tier_config *tier, const char *value,
 			     value, tier->name);
 }
 
-/* TIER:MODE */
-static int set_write(struct ucm_config *config, const char *value,
-		     struct ucm_error *error)
+#define PER_DAY "/day"
+#define ENDURANCE_MAX 63 /* characters of a number and its unit */
+
+int ucm_config_set_endurance(struct ucm_tier_config *tier, const char *value,
+			     struct ucm_error *error)
+{
+	size_t len = strlen(value), day = strlen(PER_DAY);
+	char bytes[ENDURANCE_MAX + 1];
+
+	if (len > day && !strcmp(value + len - day, PER_DAY))
+		len -= day;
+	if (len <= ENDURANCE_MAX) {
+		memcpy(bytes, value, len);
+		bytes[len] = '\0';
+		if (!ucm_parse_bytes(bytes, &tier->endurance))
+			return 0;
+	}
+	return ucm_error_set(error, -EINVAL,
+			     "endurance '%s' of tier '%s': not bytes a day "
+			     "such as 500G",
+			     value, tier->name);
+}
+
+/* What set() takes, of the tier that stands before the colon; form: of all. */
+static int set_of_tier(struct ucm_config *config, const char *key,
+		       const char *form, const char *value,
+		       int (*set)(struct ucm_tier_config *tier,
+				  const char *value, struct ucm_error *error),
+		       struct ucm_error *error)
 {
 	const char *colon = strchr(value, ':');
 	struct ucm_tier_config *tier;
 
 	if (!colon)
-		return ucm_error_set(error, -EINVAL,
-				     "write '%s': not TIER:MODE", value);
+		return ucm_error_set(error, -EINVAL, "%s '%s': not %s", key,
+				     value, form);
 	tier = ucm_config_find_tier(config, value, (size_t)(colon - value),
 				    error);
-	return tier ? ucm_config_set_write(tier, colon + 1, error) : -EINVAL;
+	return tier ? set(tier, colon + 1, error) : -EINVAL;
 }
 
 /* A number of so many, or one of two words. */
@@ -117,7 +143,11 @@ int ucm_config_motion_set(struct ucm_config *config, const char *key,
 	if (!strcmp(key, "policy"))
 		return set_policy(config, value, error);
 	if (!strcmp(key, "write"))
-		return set_write(config, value, error);
+		return set_of_tier(config, key, "TIER:MODE", value,
+				   ucm_config_set_write, error);
+	if (!strcmp(key, "endurance"))
+		return set_of_tier(config, key, "TIER:BYTES", value,
+				   ucm_config_set_endurance, error);
 	if (!strcmp(key, "promote"))
 		return set_promote(config, value, error);
 	if (!strcmp(key, "reserve"))

@@ -305,6 +305,8 @@ struct ucm_medium {
 	_Atomic uint64_t used;    /* bytes of them on disk */
 	_Atomic uint64_t alone;   /* of them, those that lie nowhere else */
 	_Atomic uint64_t alone_bytes;
+	_Atomic uint64_t withheld; /* of those, which are to stay so */
+	_Atomic uint64_t withheld_bytes;
 	_Atomic uint64_t unlinked; /* bytes of files that are gone, and open */
 	_Atomic int64_t files;    /* bytes of files/; about, see files.h */
 	_Atomic uint64_t writing; /* bytes promised to files being written */

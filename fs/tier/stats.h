@@ -22,6 +22,8 @@
 	X(opens, "blocks opened for reading")                                 \
 	X(leases, "leases given on blocks, renewals not counted")             \
 	X(leases_refused, "leases refused to a user who has too many")        \
+	X(offers, "blocks offered to be saved, or refused")                   \
+	X(offers_refused, "offered blocks that were refused")                 \
 	X(commits, "blocks committed")                                        \
 	X(commit_duplicates, "commits of a block that was there already")     \
 	X(commit_refused, "files refused at commit as wrong")                 \
@@ -60,6 +62,7 @@
 	X(demoted, "blocks that left it for a lower tier")                    \
 	X(demoted_bytes, "sizes of blocks that left it for a lower tier")     \
 	X(written_below, "blocks copied from it to a lower tier")             \
+	X(moves_refused, "blocks not moved to it, as enough is written to it") \
 	X(evicted, "blocks evicted from it to make room")                     \
 	X(evicted_bytes, "sizes of blocks evicted from it")                   \
 	X(read_bytes, "bytes read through the daemon, without passthrough")   \

@@ -69,6 +69,14 @@ int ucm_blocks_lease(struct ucm_blocks *blocks, const char *space,
 		     const struct ucm_id *ids, size_t num, uint32_t flags,
 		     uint32_t lease_ms, int32_t *results);
 
+/* Which of these is it worth to save? Those of a chain in their order; parents:
+ * of each (all zero: it has none), or NULL; bytes: of a block's file, 0: as
+ * others of the space. results: 1: save it; 0: it is refused. See
+ * UCM_CONTROL_OFFER. */
+int ucm_blocks_offer(struct ucm_blocks *blocks, const char *space,
+		     const struct ucm_id *ids, const struct ucm_id *parents,
+		     size_t num, uint64_t bytes, int32_t *results);
+
 /* Where they lie. flags: UCM_LOCATE_*; lease_ms: keep them from being evicted
  * for so long (0: do not). */
 int ucm_blocks_locate(struct ucm_blocks *blocks, const char *space,

@@ -146,6 +146,30 @@ struct ucm_control_statistics {
 #define UCM_CONTROL_LEASE _IOWR('U', 13, struct ucm_control_batch)
 
 /*
+ * Which of these blocks are worth saving? For who may go on without: an engine
+ * computes again what is not there. In: the id of each block and that of its
+ * parent (all zero: it has none), those of a chain in their order. Out, in their
+ * place: 1: save it, or it is there; 0: it is refused. A refusal costs nothing
+ * but this call; what is saved without an offer is not refused. For whoever may
+ * read the blocks.
+ */
+#define UCM_CONTROL_OFFERS 500u /* of a call, at most */
+
+struct ucm_control_offered {
+	struct ucm_id id, parent;
+};
+
+struct ucm_control_offer {
+	struct ucm_control_head head;
+	uint64_t bytes; /* of a block's file; 0: as those of the space */
+	union {
+		struct ucm_control_offered blocks[UCM_CONTROL_OFFERS];
+		int32_t results[UCM_CONTROL_OFFERS];
+	} u;
+};
+#define UCM_CONTROL_OFFER _IOWR('U', 15, struct ucm_control_offer)
+
+/*
  * Take a directory out of use: nothing new is written there, and what it has is
  * moved to others, as long as the mount lasts. path is how the configuration
  * names it. ENOENT: there is none of that name; EROFS: it is read-only.

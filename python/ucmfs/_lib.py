@@ -282,6 +282,8 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
                                   c_uint32, _ptr)),
     "ucm_blocks_lease": (c_int, (_ptr, c_char_p, _ptr, c_size_t, c_uint32,
                                  c_uint32, _ptr)),
+    "ucm_blocks_offer": (c_int, (c_void_p, c_char_p, c_void_p, c_void_p,
+                                 c_size_t, c_uint64, c_void_p)),
     "ucm_blocks_path": (c_int, (_ptr, c_char_p, _ptr, c_char_p)),
     "ucm_blocks_statistics": (c_int, (_ptr, POINTER(ControlStatistics))),
 

@@ -100,6 +100,24 @@ class Blocks:
             _RENEW if renew else 0, lease_ms, results))
         return [-result for result in results[:num]]
 
+    def offer(self, ids: _pack.Ids, space: Optional[str] = None, *,
+              parents: Optional[_pack.Ids] = None,
+              block_bytes: int = 0) -> List[bool]:
+        """Which of these are worth saving: those of a chain in their order.
+        parents: an id for each. block_bytes: of a file; 0: as others of the
+        space."""
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        above = None if parents is None else _pack.pack_ids(parents, "parents")
+        if above is not None and len(above) != len(packed):
+            raise InvalidArgument(
+                f"{self._what}: {len(above) // 16} parents for {num} blocks")
+        results = (ctypes.c_int32 * max(num, 1))()
+        self._check(self._lib.ucm_blocks_offer(
+            self._open(), _lib.text_bytes(space), packed, above, num,
+            block_bytes, results))
+        return [result == 1 for result in results[:num]]
+
     def remove(self, ids: _pack.Ids, space: Optional[str] = None) -> List[int]:
         """Unlink them, pinned and leased ones too."""
         return self._call("ucm_blocks_remove", ids, space)
