@@ -235,12 +235,13 @@ static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 		ucm_prom_double(prom, LABELS("tier", tier->name),
 				bytes ? (double)bytes : (double)INFINITY);
 	}
-	ucm_prom_family(prom, "ucmfs_tier_endurance_owed_hours", "gauge",
-			"hours of that budget that are written ahead; from 1 "
-			"on nothing is that can be left out");
+	ucm_prom_family(prom, "ucmfs_tier_endurance_owed_seconds", "gauge",
+			"how long it takes to pay for what is written ahead of "
+			"that budget; from 3600 on nothing is that can be "
+			"left out");
 	for_each_tier(tier, store)
 		ucm_prom_double(prom, LABELS("tier", tier->name),
-				ucm_endurance_owed(store, tier));
+				ucm_endurance_owed(store, tier) * 3600);
 }
 
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)

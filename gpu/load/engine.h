@@ -56,7 +56,7 @@ struct ucm_shared {
 		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
-			open_hits, mapped_bytes, direct_bytes;
+			open_hits, mapped_bytes, direct_bytes, save_refused;
 	} stats;
 };
 

@@ -632,7 +632,7 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(save_bytes),   GET(save_skipped), GET(save_dropped),
 		GET(save_failed),  GET(reads),	      GET(short_reads),
 		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
-		GET(direct_bytes),
+		GET(direct_bytes), GET(save_refused),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

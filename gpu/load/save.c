@@ -88,6 +88,8 @@ static void count_block(struct ucm_shared *shared,
 
 	if (outcome->skipped)
 		ucm_add(&shared->stats.save_skipped, 1);
+	else if (outcome->refused)
+		ucm_add(&shared->stats.save_refused, 1);
 	else if (outcome->err)
 		ucm_add(&shared->stats.save_failed, 1);
 }
@@ -792,12 +794,13 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		next_chunk(saving);
 }
 
-/* ---- parents ---- */
+/* ---- what the source is told, and asked ---- */
 
 /*
- * Before a task makes its first file, whoever places files is told the parents
- * of all its blocks. That may hang, so a thread for calls does it; whatever is
- * saved after it waits, so that turns stay in their order.
+ * Before a task makes its first file, whoever keeps files is asked which of its
+ * blocks it wants, if it may refuse some, and whoever places them is told the
+ * parents of all. That may hang, so a thread for calls does it; whatever is saved
+ * after it waits, so that turns stay in their order.
  */
 enum telling { UNTOLD, TELLING, TOLD };
 
@@ -807,21 +810,56 @@ struct tell {
 	struct ucm_task *task;
 };
 
+/* The first layers make the files. */
+static bool has_to_tell(const struct ucm_shared *shared,
+			const struct ucm_task *task)
+{
+	const struct ucm_source_ops *ops = shared->source_ops;
+
+	return task->parents && !task->first_layer && ops->expect &&
+	       ops->expects(shared->source);
+}
+
+static bool has_to_offer(const struct ucm_shared *shared,
+			 const struct ucm_task *task)
+{
+	return task->may_refuse && shared->source_ops->offer;
+}
+
+/* A source that cannot say wants all. */
+static void offer_blocks(const struct tell *tell, const struct ucm_id *ids)
+{
+	const struct ucm_shared *shared = tell->shared;
+	struct ucm_task *task = tell->task;
+	int32_t *answers = calloc(task->num_blocks, sizeof(*answers));
+
+	if (!answers)
+		return;
+	if (shared->source_ops->offer(shared->source, task->group->space, ids,
+				      task->parents, task->num_blocks,
+				      task->group->file_size, answers))
+		free(answers);
+	else
+		task->answers = answers;
+}
+
 static ssize_t tell_source(const void *of, void *buffer, size_t len,
 			   off_t offset)
 {
 	const struct tell *tell = of;
+	const struct ucm_shared *shared = tell->shared;
 	const struct ucm_task *task = tell->task;
 	struct ucm_id *ids = calloc(task->num_blocks, sizeof(*ids));
 
 	(void)buffer, (void)len, (void)offset;
 	for (size_t i = 0; ids && i < task->num_blocks; i++)
 		ids[i] = task->blocks[i].id;
-	if (ids)
-		tell->shared->source_ops->expect(tell->shared->source,
-						 task->group->space, ids,
-						 task->parents,
-						 task->num_blocks);
+	if (ids && has_to_offer(shared, task))
+		offer_blocks(tell, ids);
+	if (ids && has_to_tell(shared, task))
+		shared->source_ops->expect(shared->source, task->group->space,
+					   ids, task->parents,
+					   task->num_blocks);
 	free(ids);
 	return 0;
 }
@@ -844,7 +882,7 @@ static void on_told(struct ucm_engine *engine, struct ucm_engine_op *op)
 	free(tell);
 }
 
-static void tell_parents(struct ucm_engine *engine, struct ucm_task *task)
+static void begin_telling(struct ucm_engine *engine, struct ucm_task *task)
 {
 	struct tell *tell = malloc(sizeof(*tell));
 
@@ -865,17 +903,16 @@ static void tell_parents(struct ucm_engine *engine, struct ucm_task *task)
 	ucm_engine_queue(engine, &tell->op);
 }
 
-/* The first layers make the files. */
 static bool may_make_files(struct ucm_engine *engine, struct ucm_task *task)
 {
-	const struct ucm_source_ops *ops = engine->shared->source_ops;
 	int untold = UNTOLD;
 
-	if (!task->parents || task->first_layer || task->is_commit ||
-	    !ops->expect || !ops->expects(engine->shared->source))
+	if (task->is_commit || atomic_load(&task->telling) == TOLD ||
+	    (!has_to_tell(engine->shared, task) &&
+	     !has_to_offer(engine->shared, task)))
 		return true;
 	if (atomic_compare_exchange_strong(&task->telling, &untold, TELLING))
-		tell_parents(engine, task);
+		begin_telling(engine, task);
 	return atomic_load(&task->telling) == TOLD;
 }
 
@@ -892,6 +929,14 @@ bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 	}
 	if (!may_make_files(engine, task))
 		return false;
+	/* of one that is half saved, it has been asked before */
+	if (task->answers && !task->answers[block] &&
+	    !find(engine, task->group, &task->blocks[block].id)) {
+		part->cursor++;
+		settle(engine, part, block,
+		       &(struct ucm_outcome){ .refused = 1 }, false);
+		return true;
+	}
 	if (engine->savings_busy &&
 	    (engine->savings_busy + 1) * len >
 		    ucm_staging_len(engine->staging) / 2)

@@ -33,6 +33,7 @@ static void task_free(struct ucm_task *task)
 	free(task->blocks);
 	free(task->outcomes);
 	free(task->parents);
+	free(task->answers);
 	free(task->addresses);
 	free(task->cuts);
 	free(task->cut_unsettled);
@@ -154,6 +155,7 @@ int ucm_task_new(const struct ucm_request *request,
 	task->verify = request->verify;
 	task->order = request->order;
 	task->hold = request->hold;
+	task->may_refuse = request->may_refuse;
 	if (request->deadline_ms)
 		task->deadline_ns = ucm_monotonic_ns() +
 				    (int64_t)request->deadline_ms * 1000000;
@@ -207,6 +209,7 @@ void ucm_task_decide(struct ucm_task *task, uint32_t block,
 		return;
 	mine->fault = outcome->fault;
 	mine->skipped = outcome->skipped;
+	mine->refused = outcome->refused;
 	mine->plane = outcome->plane;
 	if (outcome->err)
 		atomic_fetch_add(&task->failed, 1);
@@ -379,6 +382,8 @@ void ucm_outcome_text(const struct ucm_outcome *outcome, char *text, size_t len)
 		snprintf(text, len, "not done yet");
 	else if (outcome->skipped)
 		snprintf(text, len, "was there already");
+	else if (outcome->refused)
+		snprintf(text, len, "refused");
 	else
 		snprintf(text, len, "%s",
 			 outcome->err ? strerror(-outcome->err) : "ok");

@@ -69,6 +69,7 @@ struct ucm_task {
 	bool is_save;
 	bool is_commit; /* a save without pages, see ucm_save_commit() */
 	bool hold;
+	bool may_refuse;
 	const struct ucm_group *group;
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;
@@ -79,7 +80,8 @@ struct ucm_task {
 	struct ucm_task_block *blocks;
 	struct ucm_outcome *outcomes;
 	struct ucm_id *parents;  /* or NULL */
-	_Atomic int telling;     /* the source of them: save.c's */
+	_Atomic int telling;     /* the source of the blocks: save.c's */
+	int32_t *answers;        /* of it, 1: it wants the block; NULL: all */
 	uint64_t *addresses;     /* or NULL */
 	uint32_t num_addresses;  /* of each block */
 

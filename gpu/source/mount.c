@@ -24,6 +24,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <ucm/blocks.h>
 #include <ucm/index.h>
 
 #include "common/cleanup.h"
@@ -194,6 +195,21 @@ static void mount_expect(struct ucm_source *source, const char *space,
 			atomic_store(&source->unasked, true);
 		break;
 	}
+}
+
+static int mount_offer(struct ucm_source *source, const char *space,
+		       const struct ucm_id *ids, const struct ucm_id *parents,
+		       size_t num, uint64_t bytes, int32_t *answers)
+{
+	struct ucm_blocks *blocks;
+	int err = ucm_blocks_open(source->path, &blocks);
+
+	if (err)
+		return err;
+	err = ucm_blocks_offer(blocks, space, ids, parents, num, bytes,
+			       answers);
+	ucm_blocks_close(blocks);
+	return err;
 }
 
 static int mount_place(struct ucm_source *source, const char *space,
@@ -372,6 +388,7 @@ const struct ucm_source_ops ucm_source_mount = {
 	.announce = mount_announce,
 	.expects = mount_expects,
 	.expect = mount_expect,
+	.offer = mount_offer,
 	.place = mount_place,
 	.lookup = mount_lookup,
 	.prefix = mount_prefix,

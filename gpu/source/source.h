@@ -67,6 +67,14 @@ struct ucm_source_ops {
 		       const struct ucm_id *ids, const struct ucm_id *parents,
 		       size_t num);
 
+	/* Which of these is it worth to save? Of a chain in their order;
+	 * parents as above, or NULL; bytes: of each file. answers[i]: 1: it is,
+	 * 0: it is not wanted. -errno: nobody knows. It may take its time.
+	 * NULL: all are wanted. */
+	int (*offer)(struct ucm_source *source, const char *space,
+		     const struct ucm_id *ids, const struct ucm_id *parents,
+		     size_t num, uint64_t bytes, int32_t *answers);
+
 	/*
 	 * Instead of place and create: so many bytes of a block from offset on
 	 * into memory: their number, fewer only at its end; -ENOENT; -errno.

@@ -269,6 +269,11 @@ struct ucm_request {
 	/* Saves: 1: do not commit the blocks when they are whole, but keep them
 	 * for ucm_save_commit(). */
 	uint8_t hold;
+	/* Saves: 1: the mount may refuse blocks that are not worth their
+	 * writing (UCM_CONTROL_OFFER of <ucm/control.h>); the outcome says so.
+	 * Blocks of a chain in their order. A loader without a mount, or one
+	 * that reads the tiers beside it, saves all. */
+	uint8_t may_refuse;
 };
 
 /*
@@ -320,6 +325,8 @@ struct ucm_outcome {
 	int err;
 	uint16_t fault;   /* enum ucm_fault */
 	uint8_t skipped;  /* save: the block was there */
+	uint8_t refused;  /* save: the mount did not want it, and it was not
+			   * written; only of a request that said so */
 	uint32_t plane;   /* with UCM_FAULT_PLANE: 2 * layer, + 1 for V */
 };
 
@@ -376,6 +383,7 @@ struct ucm_loader_stats {
 				 * not through the ring */
 	uint64_t window_bytes; /* reads in flight allowed at present */
 	uint64_t direct_bytes; /* of load_bytes: read into the page itself */
+	uint64_t save_refused; /* the mount did not want them */
 };
 
 /* size: of *out; later versions know more at its end. */

@@ -87,12 +87,13 @@ class Request(Structure):
                 ("addresses", c_void_p), ("verify", c_int), ("order", c_int),
                 ("group_layers", c_uint32), ("parents", c_void_p),
                 ("deadline_ms", c_uint32), ("eventfd", c_int),
-                ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8)]
+                ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
+                ("may_refuse", c_uint8)]
 
 
 class Outcome(Structure):
     _fields_ = [("err", c_int), ("fault", c_uint16), ("skipped", c_uint8),
-                ("plane", c_uint32)]
+                ("refused", c_uint8), ("plane", c_uint32)]
 
 
 class LesseeStats(Structure):
@@ -105,7 +106,7 @@ class LoaderStats(Structure):
         "loads", "load_bytes", "load_absent", "load_damaged", "load_failed",
         "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
-        "window_bytes", "direct_bytes")]
+        "window_bytes", "direct_bytes", "save_refused")]
 
 
 # ---- structs: hash.h ----

@@ -229,16 +229,19 @@ class Group:
              first_layer: int = 0, num_layers: int = 0,
              addresses: Optional[_pack.Numbers] = None,
              parents: Optional[_pack.Ids] = None, hold: bool = False,
-             deadline_ms: int = 0, eventfd: int = 0) -> Task:
+             may_refuse: bool = False, deadline_ms: int = 0,
+             eventfd: int = 0) -> Task:
         """Save page pages[i] as block ids[i].
 
         A block that exists is skipped. parents: an id for each block. hold:
-        keep whole blocks for commit(). Else as load().
+        keep whole blocks for commit(). may_refuse: the mount may refuse what
+        is not worth its writing, which the outcome says; blocks of a chain in
+        their order. Else as load().
         """
         return self._submit(
             "ucm_save_submit", "save", ids, pages, addresses, eventfd,
             parents=parents, first_layer=first_layer, num_layers=num_layers,
-            hold=hold, deadline_ms=deadline_ms)
+            hold=hold, may_refuse=may_refuse, deadline_ms=deadline_ms)
 
     def commit(self, ids: _pack.Ids, *,
                parents: Optional[_pack.Ids] = None,

@@ -21,7 +21,7 @@ from typing import (Any, Callable, Generator, List, NamedTuple, Optional,
 from . import _lib, _pack
 from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
 
-_OUTCOME = struct.Struct("=iHBxI")
+_OUTCOME = struct.Struct("=iHBBI")
 _WORDS = _OUTCOME.size // 4
 _EINPROGRESS, _EBADMSG, _ENOENT = 115, 74, 2
 # A wait without an end is cut in pieces, so that signals are seen.
@@ -33,13 +33,15 @@ class Outcome(NamedTuple):
 
     err: 0, or an errno above 0. fault: what is wrong with a damaged block, in
     words. skipped: of a save, the block was there. plane: whose checksum
-    differs, 2 * layer, + 1 for V.
+    differs, 2 * layer, + 1 for V. refused: of a save, the mount did not want
+    it, and it is not there.
     """
 
     err: int
     fault: str = ""
     skipped: bool = False
     plane: Optional[int] = None
+    refused: bool = False
 
     @property
     def ok(self) -> bool:
@@ -57,6 +59,8 @@ class Outcome(NamedTuple):
             return "absent"
         if self.skipped:
             return "was there already"
+        if self.refused:
+            return "refused"
         return os.strerror(self.err) if self.err else "ok"
 
     def exception(self, block: bytes) -> UcmfsError:
@@ -66,9 +70,10 @@ class Outcome(NamedTuple):
         return from_errno(self.err, f"block {block.hex()}", self.text)
 
 
-def _outcome(err: int, fault: int, skipped: int, plane: int) -> Outcome:
+def _outcome(err: int, fault: int, skipped: int, refused: int,
+             plane: int) -> Outcome:
     if not err:
-        return Outcome(0, "", bool(skipped))
+        return Outcome(0, "", bool(skipped), None, bool(refused))
     bad = err == -_EBADMSG
     return Outcome(
         -err,
@@ -210,9 +215,17 @@ class Task:
 
     def skipped(self) -> List[bool]:
         """Of a save, which blocks were there. RuntimeError: not done."""
+        return self._byte_of_each(6)
+
+    def refused(self) -> List[bool]:
+        """Of a save, which blocks the mount did not want. RuntimeError: not
+        done."""
+        return self._byte_of_each(7)
+
+    def _byte_of_each(self, offset: int) -> List[bool]:
         raw = self._final().tobytes()
-        return [bool(raw[at + 6]) for at in range(0, len(raw),
-                                                  _OUTCOME.size)]
+        return [bool(raw[at + offset])
+                for at in range(0, len(raw), _OUTCOME.size)]
 
     @property
     def num_failed(self) -> int:

@@ -947,6 +947,32 @@ class Full(Case):
 
 # ---- the cache as a whole ----
 
+class Refused(Case):
+    """The first blocks use up what may be written for hours."""
+
+    MOUNT = {"options": "endurance=tier0:24K"}
+
+    def test_what_the_mount_does_not_want_is_computed_again(self) -> None:
+        runner = self.runner(kind=WithEvents)
+        counted = Counted(runner)
+        first, other = self.prompt(100), self.prompt(100, of=2)
+        self.one(runner, first)
+        self.assertEqual(counted["saved_blocks"], 6)
+        told = len(runner.told)
+        self.one(runner, other)
+        self.assertEqual(counted["saved_blocks"], 6)
+        self.assertEqual(counted["save_refused_blocks"], 6)
+        self.assertFalse([name for name in counted.data
+                          if name.startswith("save_failed")])
+        # what is not there is not announced
+        self.assertEqual(len(runner.told), told)
+        second = self.runner()
+        self.one(second, first)
+        self.assertEqual(second.stats["tokens loaded"], 96)
+        self.one(second, other)
+        self.assertEqual(second.stats["tokens loaded"], 96)
+
+
 class Reset(Case):
 
     def test_reset(self) -> None:

@@ -193,6 +193,66 @@ class MountCase(unittest.TestCase):
         return self.files(slots)[slots.tier._store.ids_of([key])]
 
 
+class Uses(MountCase):
+    """What the daemon hears of, beside loads."""
+
+    def uses(self, slots: Slots, keys: List[bytes]) -> List[int]:
+        store = slots.tier._store
+        with Blocks(self.mount.path) as blocks:
+            return [place.uses if place else -1 for place in blocks.locate(
+                store.ids_of(keys), store.space)]
+
+    def test_a_touch_is_a_use(self) -> None:
+        slots = self.slots()
+        slots.fill(0, 1, 2)
+        keys = keys_of(0, 1, 2, 3)
+        slots.store(keys[:3], [0, 1, 2])
+        before = self.uses(slots, keys)
+        slots.tier.touch(iter([keys[0], keys[2], keys[3]]),
+                         ReqContext(req_id="r"))
+        want = [before[0] + 1, before[1], before[2] + 1, -1]
+        self.until(lambda: self.uses(slots, keys) == want, "not counted")
+
+    def test_touches_of_a_daemon_that_is_gone_are_forgotten(self) -> None:
+        slots = self.slots()
+        slots.fill(0)
+        slots.store(keys_of(0), [0])
+        self.mount.crash()
+        slots.tier.touch(keys_of(0), ReqContext(req_id="r"))
+        self.mount.start()
+        self.until(lambda: slots.hits(keys_of(0)) == [True], "not back")
+        before = self.uses(slots, keys_of(0))
+        slots.tier.touch(keys_of(0), ReqContext(req_id="r"))
+        self.until(lambda: self.uses(slots, keys_of(0)) == [before[0] + 1],
+                   "not counted")
+
+
+class Refused(unittest.TestCase):
+    """A mount on which a block an hour may be written: what comes after the
+    first is not wanted."""
+
+    def test_what_is_not_wanted_is_no_failure(self) -> None:
+        mount = Mount(options="endurance=tier0:24K")
+        self.addCleanup(mount.close)
+        slots = Slots(mount)
+        self.addCleanup(slots.close)
+        data = slots.fill(0, 1, 2)
+        keys = keys_of(0, 1, 2)
+        self.assertTrue(slots.store(keys[:1], [0]).success)
+        result = slots.store(keys, [0, 1, 2])
+        self.assertTrue(result.success)
+        self.assertEqual(slots.hits(keys), [True, False, False])
+        stats = slots.stats()
+        self.assertEqual(stats["saved_blocks"], 1)
+        self.assertEqual(stats["save_skipped_blocks"], 1)
+        self.assertEqual(stats["save_refused_blocks"], 2)
+        self.assertNotIn("save_failed_blocks full", stats)
+        slots.bytes[0] = 0
+        self.assertTrue(slots.load(keys[:1], [0]).success)
+        self.assertEqual(slots.bytes[0].tobytes(), data[0])
+        self.assertEqual(len(mount.blocks(slots.tier.space)), 1)
+
+
 class Leases(MountCase):
     def look(self, slots: Slots, keys: List[bytes], name: str) -> None:
         """A request's look-ups of one step."""

@@ -332,9 +332,10 @@ class Errors(unittest.TestCase):
     def test_outcomes_read_as_in_c(self):
         library = _lib.lib()
         text = ctypes.create_string_buffer(256)
-        for raw in ((0, 0, 0, 0), (0, 0, 1, 0), (-2, 0, 0, 0),
-                    (-74, 11, 0, 5), (-74, 11, 0, 4), (-74, 3, 0, 7),
-                    (-28, 0, 0, 0), (-125, 0, 0, 0), (-74, 1, 0, 0)):
+        for raw in ((0, 0, 0, 0, 0), (0, 0, 1, 0, 0), (0, 0, 0, 1, 0),
+                    (-2, 0, 0, 0, 0), (-74, 11, 0, 0, 5), (-74, 11, 0, 0, 4),
+                    (-74, 3, 0, 0, 7), (-28, 0, 0, 0, 0), (-125, 0, 0, 0, 0),
+                    (-74, 1, 0, 0, 0)):
             library.ucm_outcome_text(_lib.Outcome(*raw), text, len(text))
             outcome = task._outcome(*raw)
             self.assertEqual(outcome.text, text.value.decode(), raw)

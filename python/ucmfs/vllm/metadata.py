@@ -75,7 +75,7 @@ class Loaded:
 class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     """steps: how many ranks have ended a step (by its number). saved: how
     many ranks are done with a job. bad_saves: jobs with a block that was not
-    saved, and how many of them. loads: of ended loads, by request.
+    saved, or refused, and how many of them. loads: of ended loads, by request.
     sync_failed: steps with a load that failed in the step that used it."""
 
     steps: Dict[int, int] = field(default_factory=dict)

@@ -30,6 +30,8 @@ SHARED: Tuple[Tuple[str, str], ...] = (
     ("saved_bytes", "Bytes saved."),
     ("save_skipped_blocks", "Blocks not saved because they were there, or "
      "were being saved."),
+    ("save_refused_blocks", "Blocks not saved because the mount did not want "
+     "them."),
     ("save_failed_blocks", "Blocks that could not be saved, by cause"),
 )
 COUNTERS: Tuple[Tuple[str, str], ...] = (

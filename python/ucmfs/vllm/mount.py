@@ -29,6 +29,7 @@ RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 10.0  # for each step of an end, where the mount hangs
 WARN_SECONDS = 10.0
 CHORES_MOST = 10_000
+TOUCHES_MOST = 100_000  # blocks that wait to be told
 PAUSE_SECONDS = 1.0
 PAUSE_MOST = 30.0
 SLOWEST = 64 << 20  # bytes/s that a transfer may take beside its deadline
@@ -394,6 +395,37 @@ class Pause:
             self._until = self._clock() + self._seconds
             log.warning("ucmfs: %s: %s; everything is a miss for %g s",
                         self._mount, os.strerror(err), self._seconds)
+
+
+class Touches:
+    """Tells a mount which blocks were used: a hint, in a thread that nobody
+    waits for. What comes while it tells goes with the next call."""
+
+    def __init__(self, chores: Chores, mount: str, space: str) -> None:
+        self._chores = chores
+        self._mount = mount
+        self._space = space
+        self._lock = threading.Lock()
+        self._ids: Dict[bytes, None] = {}  # in their order
+        self._told = True  # there is nothing that no chore is to tell
+
+    def add(self, ids: Iterable[bytes]) -> None:
+        with self._lock:
+            if len(self._ids) < TOUCHES_MOST:
+                self._ids.update(dict.fromkeys(ids))
+            wake = self._told and bool(self._ids)
+            self._told = self._told and not wake
+        if wake:
+            self._chores.add(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            ids, self._ids, self._told = self._ids, {}, True
+        try:
+            with Blocks(self._mount) as blocks:
+                blocks.touch(list(ids), self._space)
+        except UcmfsError as error:
+            log.debug("ucmfs: uses of %s: not told: %s", self._space, error)
 
 
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:

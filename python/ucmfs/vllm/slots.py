@@ -14,6 +14,7 @@ hang with a mount that hangs.
 from __future__ import annotations
 
 import errno
+import itertools
 import time
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
                     Sequence, Set)
@@ -24,7 +25,7 @@ from ucmfs.loader import Group, Loader
 from ucmfs.task import Outcome, Task
 
 from .leases import Leases
-from .mount import (Chores, Link, Pause, Space, Teller, close_all,
+from .mount import (Chores, Link, Pause, Space, Teller, Touches, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 
 ID_BYTES = 16
@@ -80,8 +81,9 @@ class Memory(NamedTuple):
 class Finished(NamedTuple):
     """A job at its end. present: keys whose blocks were loaded, or are in the
     space now; failed: the others, with an errno above 0, but for those that
-    another job is storing. moved: bytes; skipped: blocks not stored because
-    they were there, or were being stored."""
+    another job is storing, or that the mount did not want. moved: bytes;
+    skipped: blocks not stored because they were there, or were being stored;
+    refused: blocks that the mount did not want."""
 
     job: int
     is_load: bool
@@ -89,6 +91,7 @@ class Finished(NamedTuple):
     failed: Dict[bytes, int]
     moved: int
     skipped: int
+    refused: int
     seconds: float
 
 
@@ -102,6 +105,7 @@ class _Job:
         self.present: List[bytes] = []
         self.failed: Dict[bytes, int] = {}
         self.skipped = 0
+        self.refused = 0
         self.task: Optional[Task] = None  # None: nothing to wait for
         self.start = time.monotonic()
 
@@ -135,6 +139,7 @@ class SlotStore:
         self.leases = Leases(mount, lease_ms)
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
+        self._touches = Touches(self._chores, mount, space)
         self._link = Link(mount, [Space(space, manifest)])
         self._loaders: List[Loader] = []
         try:
@@ -225,6 +230,13 @@ class SlotStore:
         """Let nobody evict their blocks: numbers for leases.release()."""
         return self.leases.hold(self.ids_of(keys), self.space, seconds)
 
+    def touch(self, keys: Sequence[bytes]) -> None:
+        """Their blocks, those that are there, were used."""
+        if self.connected:
+            ids = self.ids_of(keys)
+            self._touches.add(itertools.compress(_split(ids),
+                                                 self._there(ids)))
+
     def _there(self, ids: bytes) -> bytes:
         return self._ask(lambda index: index.lookup(ids)[0],
                          bytes(len(ids) // ID_BYTES))
@@ -282,6 +294,7 @@ class SlotStore:
             slots = self._leave_out(one, slots)
         self._start(one, slots, lambda ids, pages: self._writes.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
+            may_refuse=True,
             deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
 
@@ -351,7 +364,7 @@ class SlotStore:
             self._learn(one, seconds)
         return Finished(
             one.job, one.is_load, one.present, one.failed,
-            moved * self.memory.slot_bytes, one.skipped, seconds)
+            moved * self.memory.slot_bytes, one.skipped, one.refused, seconds)
 
     def _learn(self, one: _Job, seconds: float) -> None:
         """What a job's end says of the mount."""
@@ -371,6 +384,9 @@ class SlotStore:
             one.skipped += 1
             if id not in self._avoid:  # else it is one that will be removed
                 one.present.append(key)
+            return False
+        if outcome.refused:
+            one.refused += 1
             return False
         if outcome.ok:
             one.present.append(key)

@@ -14,8 +14,8 @@ wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 
 What a request has found is leased until it is loaded (leases.py).
 
-touch() is not passed on: a load counts as a use of its block, and blocks that
-vLLM finds in its own memory are not reported as used.
+A load counts as a use of its block, and so does touch(): what vLLM finds in its
+own memory is in use as well. What the mount does not want to save is left out.
 """
 
 from __future__ import annotations
@@ -308,6 +308,9 @@ class UcmfsTier(SecondaryTierManager):
         if known is not None:
             self._release(known)
 
+    def touch(self, keys: Any, req_context: Any) -> None:
+        self._store.touch(list(keys))
+
     # ---- jobs ----
 
     def submit_store(self, job_metadata: Any) -> None:
@@ -404,6 +407,8 @@ class UcmfsTier(SecondaryTierManager):
                 f"{_PREFIX}{what}_seconds", one.seconds, self._mount_label)
         if one.skipped:
             self._add("save_skipped_blocks", one.skipped)
+        if one.refused:
+            self._add("save_refused_blocks", one.refused)
         for err in one.failed.values():
             self._add(f"{what}_failed_blocks", 1, cause_of(err))
 

@@ -312,7 +312,7 @@ class UcmfsWorker:
                 try:
                     task = self._groups[part.group].save(
                         self._ids(part), array("I", part.pages),
-                        parents=self._parents(part),
+                        parents=self._parents(part), may_refuse=True,
                         deadline_ms=self._deadline(part))
                 except (UcmfsError, OSError) as error:
                     self._teller.warn("save", "%s", error)
@@ -455,12 +455,14 @@ class UcmfsWorker:
             errors = [errno.EIO] * part.num if task is None \
                 else task.errors()
             there = task.skipped().count(True) if task is not None else 0
-            good = errors.count(0) - there
-            bad += part.num - errors.count(0)
+            refused = task.refused().count(True) if task is not None else 0
+            good = errors.count(0) - there - refused
+            bad += part.num - errors.count(0) + refused
             self.stats.add("saved_blocks", good)
             self.stats.add("saved_bytes", good * self.plan.groups[
                 part.group].geometry.payload_bytes)
             self.stats.add("save_skipped_blocks", there)
+            self.stats.add("save_refused_blocks", refused)
             self.stats.add_failed("save_failed_blocks", errors)
         self.meta.saved[transfer.job.job] = 1
         if bad:
