@@ -233,8 +233,23 @@ static void put_addresses(const struct ucm_shards *store,
 			 at % entry->piece_bytes;
 }
 
+/* Of each block, where any was told; NULL: of none. */
+static struct ucm_id *find_parents(const struct part *part)
+{
+	struct ucm_shards *store = part->call->store;
+	struct ucm_id *parents = NULL;
+
+	pthread_mutex_lock(&store->lock);
+	if (store->links && part->call->kind != UCM_SHARDS_LOAD)
+		parents = calloc(part->num, sizeof(*parents));
+	for (size_t i = 0; i < part->num && parents; i++)
+		ucm_shards_parent(store, &part->entries[i].id, &parents[i]);
+	pthread_mutex_unlock(&store->lock);
+	return parents;
+}
+
 static int submit(struct part *part, struct ucm_move *moves,
-		  uint64_t *addresses)
+		  uint64_t *addresses, const struct ucm_id *parents)
 {
 	struct ucm_shards_call *call = part->call;
 	struct ucm_shards *store = call->store;
@@ -246,6 +261,8 @@ static int submit(struct part *part, struct ucm_move *moves,
 		.blocks = moves,
 		.num_blocks = part->num,
 		.addresses = addresses,
+		.parents = parents,
+		.may_refuse = store->may_refuse,
 		.verify = store->verify,
 		.deadline_ms = store->deadline_ms,
 		.hold = call->kind == UCM_SHARDS_DUMP_HELD,
@@ -276,6 +293,7 @@ static int submit_part(struct part *part)
 	uint64_t each = part->entries->num_layers * store->shape.layer_size /
 			store->region_bytes;
 	struct ucm_move *moves = calloc(part->num, sizeof(*moves));
+	struct ucm_id *parents = find_parents(part);
 	uint64_t *addresses = NULL;
 	int err = -ENOMEM;
 
@@ -288,8 +306,9 @@ static int submit_part(struct part *part)
 				put_addresses(store, &part->entries[i],
 					      addresses + i * each);
 		}
-		err = submit(part, moves, addresses);
+		err = submit(part, moves, addresses, parents);
 	}
+	free(parents);
 	free(moves);
 	free(addresses);
 	return err;

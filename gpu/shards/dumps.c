@@ -24,6 +24,7 @@ struct ucm_shards_dump {
 	bool giving_up;    /* removed when nothing is under way any more */
 	bool committing;
 	bool existed;      /* somebody else has committed it */
+	bool refused;      /* the mount does not want it */
 	int err;           /* of the first dump that failed */
 	unsigned underway; /* dumps, or the commit */
 	uint32_t missing;  /* layers that nobody has dumped */
@@ -46,6 +47,7 @@ static struct ucm_shards_dump **place_of(struct ucm_shards *store,
 static void begin_anew(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	dump->err = 0;
+	dump->refused = false;
 	dump->missing = store->shape.num_layers;
 	memset(dump->seen, 0, dump->missing);
 }
@@ -77,13 +79,19 @@ static void abandon(struct ucm_shards *store,
 	ucm_save_abandon(store->loader, store->group, &dump->id, 1);
 }
 
+/* Nothing more of this attempt is saved. */
+static bool has_ended(const struct ucm_shards_dump *dump)
+{
+	return dump->err || dump->refused;
+}
+
 /* Something has changed: is the attempt over? Before a later dump can be
  * submitted, what was saved of a failed one has been abandoned. */
 static void tidy(struct ucm_shards *store, struct ucm_shards_dump *dump)
 {
 	if (dump->underway)
 		return;
-	if (dump->err || dump->giving_up)
+	if (has_ended(dump) || dump->giving_up)
 		abandon(store, dump);
 	if (dump->giving_up ||
 	    (!dump->created && (dump->existed || !dump->missing)))
@@ -104,10 +112,11 @@ static void see(struct ucm_shards_dump *dump, uint32_t first, uint32_t num)
 	}
 }
 
-int ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
-		     uint32_t first_layer, uint32_t num_layers, bool held)
+/* 0, or why not; *at is the block's dump then, if there is one. */
+static int admit_dump(struct ucm_shards *store, struct ucm_shards_dump **at,
+		      const struct ucm_id *id, bool held)
 {
-	struct ucm_shards_dump **at = place_of(store, id), *dump = *at;
+	struct ucm_shards_dump *dump = *at;
 
 	if (held && (!dump || !dump->created))
 		return -ENOENT;
@@ -117,18 +126,31 @@ int ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
 		dump = add(store, at, id);
 	if (!dump)
 		return -ENOMEM;
-	if (dump->giving_up)
-		return -ECANCELED;
-	if (dump->err && !held && !dump->underway &&
+	return dump->giving_up ? -ECANCELED : 0;
+}
+
+bool ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
+		      uint32_t first_layer, uint32_t num_layers, bool held,
+		      struct ucm_outcome *out)
+{
+	struct ucm_shards_dump **at = place_of(store, id), *dump;
+
+	*out = (struct ucm_outcome){ .err = admit_dump(store, at, id, held) };
+	if (out->err)
+		return false;
+	dump = *at;
+	if (has_ended(dump) && !held && !dump->underway &&
 	    any_seen(dump, first_layer, num_layers))
 		begin_anew(store, dump);
 	see(dump, first_layer, num_layers);
-	if (dump->err) {
+	if (has_ended(dump)) {
+		out->err = dump->err ? -ECANCELED : 0;
+		out->refused = !dump->err;
 		tidy(store, dump);
-		return -ECANCELED;
+		return false;
 	}
 	dump->underway++;
-	return 0;
+	return true;
 }
 
 void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
@@ -138,6 +160,7 @@ void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
 
 	dump->underway--;
 	dump->existed |= outcome->skipped;
+	dump->refused |= outcome->refused;
 	if (!dump->err)
 		dump->err = outcome->err;
 	tidy(store, dump);
@@ -177,9 +200,10 @@ bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
 		out->err = give_up(store, dump);
 	} else if (dump->underway) {
 		out->err = -EBUSY;
-	} else if (dump->existed || dump->err) {
+	} else if (dump->existed || has_ended(dump)) {
 		out->skipped = dump->existed;
 		out->err = dump->existed ? 0 : dump->err;
+		out->refused = !dump->existed && !dump->err;
 		give_up(store, dump);
 	} else if (dump->missing || !dump->created) {
 		out->err = -EAGAIN;
@@ -201,8 +225,56 @@ void ucm_shards_committed(struct ucm_shards *store, const struct ucm_id *id,
 	forget(store, dump);
 }
 
+/* ---- what comes before a block ---- */
+
+/* Each block has one place, which a later one takes. */
+#define LINKS 8192u
+
+struct ucm_shards_link {
+	struct ucm_id id, parent;
+};
+
+static struct ucm_shards_link *link_of(const struct ucm_shards *store,
+				       const struct ucm_id *id)
+{
+	uint32_t hash;
+
+	memcpy(&hash, id->bytes, sizeof(hash));
+	return &store->links[hash % LINKS];
+}
+
+void ucm_shards_set_parents(struct ucm_shards *store, const struct ucm_id *ids,
+			    const struct ucm_id *parents, size_t num)
+{
+	pthread_mutex_lock(&store->lock);
+	if (!store->links)
+		store->links = calloc(LINKS, sizeof(*store->links));
+	for (size_t i = 0; i < num && store->links; i++)
+		*link_of(store, &ids[i]) = (struct ucm_shards_link){
+			.id = ids[i],
+			.parent = parents[i],
+		};
+	pthread_mutex_unlock(&store->lock);
+}
+
+bool ucm_shards_parent(const struct ucm_shards *store, const struct ucm_id *id,
+		       struct ucm_id *out)
+{
+	const struct ucm_shards_link *link;
+
+	if (!store->links)
+		return false;
+	link = link_of(store, id);
+	if (memcmp(&link->id, id, sizeof(*id)) != 0)
+		return false;
+	*out = link->parent;
+	return true;
+}
+
 void ucm_shards_end_dumps(struct ucm_shards *store)
 {
+	free(store->links);
+	store->links = NULL;
 	for (unsigned i = 0; i < UCM_SHARDS_BUCKETS; i++) {
 		while (store->dumps[i])
 			forget(store, store->dumps[i]);

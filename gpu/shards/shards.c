@@ -184,6 +184,7 @@ static int set_up(struct ucm_shards *store,
 		return err;
 	store->verify = config->verify;
 	store->deadline_ms = config->deadline_ms;
+	store->may_refuse = config->may_refuse;
 	store->region_bytes = shape->layer_size < shape->tensor_size
 				      ? shape->layer_size
 				      : shape->tensor_size;
@@ -372,13 +373,10 @@ static void admit(struct ucm_shards *store, struct ucm_shards_call *call,
 
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < num; i++, entry++) {
-		struct ucm_outcome outcome = {
-			.err = ucm_shards_admit(store, &entry->id,
-						entry->first_layer,
-						entry->num_layers, held),
-		};
+		struct ucm_outcome outcome;
 
-		if (outcome.err)
+		if (!ucm_shards_admit(store, &entry->id, entry->first_layer,
+				      entry->num_layers, held, &outcome))
 			ucm_shards_call_decide(call, i, &outcome);
 	}
 	pthread_mutex_unlock(&store->lock);

@@ -18,6 +18,7 @@
 
 struct ucm_shards_call;
 struct ucm_shards_dump;
+struct ucm_shards_link;
 
 struct ucm_shards_slot {
 	uint32_t generation;         /* never 0 */
@@ -32,8 +33,10 @@ struct ucm_shards {
 	uint64_t region_bytes; /* one address of the loader's */
 	enum ucm_verify verify;
 	uint32_t deadline_ms;
+	bool may_refuse;
 	pthread_mutex_t lock; /* guards the rest; taken in on_done too */
 	struct ucm_shards_dump *dumps[UCM_SHARDS_BUCKETS];
+	struct ucm_shards_link *links; /* NULL: no parent has been told */
 	struct ucm_shards_slot *slots;
 	uint32_t num_slots;
 	uint32_t first_free; /* num_slots: none */
@@ -78,10 +81,11 @@ void ucm_shards_end_calls(struct ucm_shards *store);
 
 /* ---- blocks that are being dumped (dumps.c); with the lock ---- */
 
-/* Layers of a block are to be dumped (held: by V0). 0: they are, and
- * ucm_shards_dumped() must follow; or the outcome. */
-int ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
-		     uint32_t first_layer, uint32_t num_layers, bool held);
+/* Layers of a block are to be dumped (held: by V0). True: they are, and
+ * ucm_shards_dumped() must follow; else *out is the outcome. */
+bool ucm_shards_admit(struct ucm_shards *store, const struct ucm_id *id,
+		      uint32_t first_layer, uint32_t num_layers, bool held,
+		      struct ucm_outcome *out);
 void ucm_shards_dumped(struct ucm_shards *store, const struct ucm_id *id,
 		       const struct ucm_outcome *outcome);
 
@@ -94,6 +98,10 @@ bool ucm_shards_may_commit(struct ucm_shards *store, const struct ucm_id *id,
 			   bool success, struct ucm_outcome *out);
 void ucm_shards_committed(struct ucm_shards *store, const struct ucm_id *id,
 			  const struct ucm_outcome *outcome);
+
+/* The block before one, as it was told; false: it was not. */
+bool ucm_shards_parent(const struct ucm_shards *store, const struct ucm_id *id,
+		       struct ucm_id *out);
 
 /* Forget all. */
 void ucm_shards_end_dumps(struct ucm_shards *store);

@@ -62,6 +62,10 @@ struct ucm_shards_config {
 	const char *space;	/* NULL: the default one */
 	enum ucm_verify verify; /* of loads */
 	uint32_t deadline_ms;	/* of each load, dump and commit; 0: none */
+	/* 1: the mount may refuse blocks that are not worth their writing. The
+	 * outcomes of their dumps, and of a commit, say so (refused) and are no
+	 * errors; nothing is written. As of struct ucm_request. */
+	uint8_t may_refuse;
 };
 
 /* What follows from a configuration. */
@@ -154,6 +158,15 @@ int ucm_shards_notify(struct ucm_shards *store, uint64_t handle, int eventfd);
 
 /* What is not done yet ends with -ECANCELED, soon; wait for it. */
 int ucm_shards_cancel(struct ucm_shards *store, uint64_t handle);
+
+/*
+ * Say of blocks which one comes before each of them in its chain (all zero:
+ * none), before they are dumped, or created: their headers name it, and what goes
+ * first when a mount needs room goes by it. A hint, of which some thousands are
+ * kept. Other blocks name none.
+ */
+void ucm_shards_set_parents(struct ucm_shards *store, const struct ucm_id *ids,
+			    const struct ucm_id *parents, size_t num);
 
 /* ---- V1: shards ---- */
 

@@ -175,7 +175,7 @@ class StoreConfig(Structure):
                 ("shard_size", c_uint64), ("block_size", c_uint64),
                 ("num_layers", c_uint32), ("geometry", POINTER(Geometry)),
                 ("space", c_char_p), ("verify", c_int),
-                ("deadline_ms", c_uint32)]
+                ("deadline_ms", c_uint32), ("may_refuse", c_uint8)]
 
 
 class StoreShape(Structure):
@@ -320,6 +320,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_shards_lookup_on_prefix": (c_int, (_ptr, _ptr, c_size_t,
                                            POINTER(c_int64))),
     "ucm_shards_prefetch": (c_int, (_ptr, _ptr, c_size_t)),
+    "ucm_shards_set_parents": (None, (_ptr, _ptr, _ptr, c_size_t)),
     "ucm_shards_wait": (c_int, (_ptr, c_uint64, c_int, _ptr, c_size_t)),
     "ucm_shards_check": (c_int, (_ptr, c_uint64, _ptr, c_size_t)),
     "ucm_shards_notify": (c_int, (_ptr, c_uint64, c_int)),

@@ -40,7 +40,7 @@ class _Settled(Task):
         super().__init__(owner, None, ids, None, -1, what)
         owner._tasks.discard(self)
         outcomes = array("i")
-        outcomes.frombytes(b"".join(_OUTCOME.pack(-err, 0, 0, 0)
+        outcomes.frombytes(b"".join(_OUTCOME.pack(-err, 0, 0, 0, 0)
                                     for err in errors))
         self._outcomes = outcomes
 

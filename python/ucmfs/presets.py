@@ -44,12 +44,12 @@ def _options_of(found: Config) -> Dict[str, Any]:
 
 class _V1(Store):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(**arguments_of(config))
+        super().__init__(may_refuse=True, **arguments_of(config))
 
 
 class _V0(StoreV0):
     def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(**arguments_of(config))
+        super().__init__(may_refuse=True, **arguments_of(config))
 
 
 def _pretending(config: Mapping[str, Any], kinds: Mapping[str, Any],

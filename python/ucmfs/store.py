@@ -92,7 +92,8 @@ class _Base(TaskOwner):
                  tensor_size: int, shard_size: int = 0, block_size: int = 0,
                  num_layers: int = 0, geometry: Optional[Geometry] = None,
                  space: Optional[str] = None, verify: str = "full",
-                 deadline_ms: int = 0, timeout: Optional[float] = None,
+                 deadline_ms: int = 0, may_refuse: bool = False,
+                 timeout: Optional[float] = None,
                  **loader_options: Any) -> None:
         """Open a store on a loader, or on one of its own.
 
@@ -100,8 +101,9 @@ class _Base(TaskOwner):
         bytes: a tensor (what is at one address) divides a shard (0: the whole
         block), which divides a block (0: one shard). num_layers of the block
         files and geometry: see struct ucm_shards_config. deadline_ms: of each
-        load, dump and commit. timeout: in seconds, of wait() where it is not
-        given one.
+        load, dump and commit. may_refuse: the mount may refuse blocks that
+        are not worth their writing; outcomes say so, and are no errors.
+        timeout: in seconds, of wait() where it is not given one.
         """
         super().__init__()
         self.timeout = timeout
@@ -125,7 +127,7 @@ class _Base(TaskOwner):
                 else ctypes.pointer(geometry._c()),
                 space=_lib.text_bytes(space),
                 verify=_number_of("verify", verify, _lib.VERIFY),
-                deadline_ms=deadline_ms))
+                deadline_ms=deadline_ms, may_refuse=may_refuse))
         except BaseException:
             if self._owned is not None:
                 self._owned.close()
@@ -188,6 +190,19 @@ class _Base(TaskOwner):
         packed = _pack.pack_ids(block_ids)
         self._lib.ucm_shards_prefetch(self._open(), packed,
                                      len(packed) // _pack.ID_BYTES)
+
+    def set_parents(self, block_ids: _pack.Ids, parents: _pack.Ids) -> None:
+        """Say which block comes before each in its chain (no bytes but 0:
+        none), before they are dumped or created: their files name it, and a
+        mount that needs room goes by it."""
+        packed = _pack.pack_ids(block_ids)
+        above = _pack.pack_ids(parents, "parents")
+        if len(above) != len(packed):
+            raise InvalidArgument(
+                f"{len(above) // _pack.ID_BYTES} parents for "
+                f"{len(packed) // _pack.ID_BYTES} blocks")
+        self._lib.ucm_shards_set_parents(
+            self._open(), packed, above, len(packed) // _pack.ID_BYTES)
 
     # ---- transfers ----
 

@@ -23,6 +23,13 @@ NUM = 12
 counter = itertools.count()
 
 
+def parent_of(space, id):
+    """What a block's header says; None: it names none."""
+    with open(backing_file(space, id), "rb") as file:
+        head = file.read(80)
+    return head[64:80] if head[52] & 2 else None
+
+
 @needs_mount
 @needs_numpy
 class Case(unittest.TestCase):
@@ -119,6 +126,14 @@ class V1(Case):
         self.store.wait(task)
         self.assertTrue(self.store.check(task))
         self.check_equal()
+
+    def test_a_block_names_the_one_before(self):
+        self.store.set_parents(self.ids[1:], self.ids[:-1])
+        self.dump_all()
+        self.assertEqual([parent_of(self.space, id) for id in self.ids],
+                         [None, *self.ids[:-1]])
+        with self.assertRaises(ucmfs.InvalidArgument):
+            self.store.set_parents(self.ids, self.ids[:1])
 
     def test_a_block_is_there_with_its_last_shard(self):
         for shard in (3, 0, 2):
@@ -412,6 +427,15 @@ class V0(Case):
         self.assertEqual(s.wait(s.load(self.ids[:1], 2 * SHARD, layer)), 0)
         self.assertTrue(numpy.array_equal(
             layer, self.want[0, 2 * SHARD:3 * SHARD]))
+
+    def test_a_block_names_the_one_before(self):
+        s = self.store
+        s.set_parents(self.ids, [bytes(16), *self.ids[:-1]])
+        s.create(self.ids)
+        s.wait(s.dump(self.ids, 0, list(self.want)))
+        self.assertEqual(s.commit(self.ids), [0] * NUM)
+        self.assertEqual([parent_of(self.space, id) for id in self.ids],
+                         [None, *self.ids[:-1]])
 
     def test_by_addresses(self):
         s = self.store

@@ -14,8 +14,8 @@ wait: see slots.py for how. Here is what vLLM's types ask for, versions 0.31 to
 
 What a request has found is leased until it is loaded (leases.py).
 
-A load counts as a use of its block, and so does touch(): what vLLM finds in its
-own memory is in use as well. What the mount does not want to save is left out.
+A load counts as a use of its block, and so does touch(): what vLLM finds in
+its own memory is in use as well. What the mount does not want is not saved.
 """
 
 from __future__ import annotations
