@@ -60,14 +60,14 @@ static double endurance_look(struct ucm_endurance *endurance,
 
 	if (owed >= SPENT && !endurance->spent) {
 		endurance->spent = true;
-		ucm_warning("tier %s: %llu bytes a day are used up for now: "
-			    "saves that may be refused and moves are",
+		ucm_warning("tier %s: %llu bytes a day are used up for now: it "
+			    "is written to only by what cannot be left out",
 			    tier->name,
 			    (unsigned long long)
 				    endurance->admission.bytes_per_day);
 	} else if (owed <= SPARE && endurance->spent) {
 		endurance->spent = false;
-		ucm_info("tier %s: it is written to again", tier->name);
+		ucm_info("tier %s: it has bytes to spare again", tier->name);
 	}
 	return owed;
 }

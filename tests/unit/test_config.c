@@ -193,6 +193,16 @@ static const struct {
 	{ "limit", "/a/:1G", -EINVAL, "'/a/'" },
 	{ "limit", "/a:0", -EINVAL, "directory '/a'" },
 	{ "limit", "/a:", -EINVAL, "directory '/a'" },
+	{ "write", "nvme", -EINVAL, "TIER:MODE" },
+	{ "endurance", "nvme:500G", 0, NULL },
+	{ "endurance", "nvme:500G/day", 0, NULL },
+	{ "endurance", "nfs:0", 0, NULL },
+	{ "endurance", "500G", -EINVAL, "TIER:BYTES" },
+	{ "endurance", "tape:1G", -EINVAL, "'tape'" },
+	{ "endurance", "nvme:", -EINVAL, "'nvme'" },
+	{ "endurance", "nvme:/day", -EINVAL, "'/day'" },
+	{ "endurance", "nvme:50%", -EINVAL, "'50%'" },
+	{ "endurance", "nvme:1G/hour", -EINVAL, "'1G/hour'" },
 	{ "readonly", "nfs", 0, NULL },
 	{ "readonly", "tape", -EINVAL, "'tape'" },
 	{ "nonsense", "1", -ENOENT, NULL },
@@ -226,6 +236,7 @@ UNIT_TEST(settings_change_what_they_are_called)
 	fx_option("staging_age", "9");
 	fx_option("limit", "nvme:64K");
 	fx_option("limit", "nfs:80%");
+	fx_option("endurance", "nvme:1G/day");
 	fx_option("readonly", "nfs");
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_FULL);
 	ck_assert_int_eq(fx_config.placement, UCM_PLACEMENT_RANDOM);
@@ -235,6 +246,8 @@ UNIT_TEST(settings_change_what_they_are_called)
 	ck_assert_uint_eq(fx_config.tiers[0].limit.size, 65536);
 	ck_assert(!fx_config.tiers[0].limit.percent);
 	ck_assert(!fx_config.tiers[0].readonly);
+	ck_assert_uint_eq(fx_config.tiers[0].endurance, 1 << 30);
+	ck_assert_uint_eq(fx_config.tiers[1].endurance, 0);
 	ck_assert_uint_eq(fx_config.tiers[1].limit.size, 80);
 	ck_assert(fx_config.tiers[1].limit.percent);
 	ck_assert(fx_config.tiers[1].readonly);
@@ -265,6 +278,7 @@ UNIT_TEST(a_file_says_what_options_say)
 				   "  - directories:\n"
 				   "      - /n\n"
 				   "    limit: 80%\n"
+				   "    endurance: 2K/day\n"
 				   "    readonly: yes\n"
 				   "checkpoint: 5 # seconds\n"), 0);
 	ck_assert_uint_eq(fx_config.num_tiers, 2);
@@ -275,6 +289,7 @@ UNIT_TEST(a_file_says_what_options_say)
 	ck_assert_uint_eq(fx_config.tiers[1].limit.size, 80);
 	ck_assert(fx_config.tiers[1].limit.percent);
 	ck_assert(fx_config.tiers[1].readonly);
+	ck_assert_uint_eq(fx_config.tiers[1].endurance, 2048);
 	ck_assert_int_eq(fx_config.durability, UCM_DURABILITY_DATA);
 	ck_assert_uint_eq(fx_config.checkpoint_s, 5);
 }
@@ -373,6 +388,7 @@ UNIT_TEST(what_is_printed_can_be_read_back)
 	fx_option("limit", "tier1:80%");
 	fx_option("limit", "/a'b:7G");
 	fx_option("limit", "/-f\":1%");
+	fx_option("endurance", "tier1:1T");
 	fx_option("readonly", "tier2");
 	fx_option("durability", "full");
 	fx_option("placement", "random");

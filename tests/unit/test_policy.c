@@ -538,6 +538,33 @@ UNIT_TEST(the_place_in_the_chain_goes_on_from_the_block_before)
 	close_policy();
 }
 
+/* What is there was asked for just before, so that its own pause says nothing:
+ * what follows it gets the path and pause that it was given. */
+UNIT_TEST(what_follows_is_of_the_same_request)
+{
+	struct ucm_policy_request request = { asked, 2, NULL };
+	struct ucm_policy_state before;
+
+	open_policy(&ucm_policy_hazard);
+	ask(100, 50, 2, 0);
+	ask(400, 50, 2, 2); /* after five minutes */
+	before = asked[1].state;
+	ck_assert_uint_eq(mark_path(before.mark), 1);
+	ck_assert_uint_eq(mark_pause(before.mark), 3);
+	request.before = &before;
+	for (unsigned i = 0; i < 2; i++)
+		asked[i] = (struct ucm_policy_asked){ .tag = 52 + i };
+	ucm_policy_ask(policy, 401, &request);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_eq(mark_path(asked[i].state.mark), 1);
+		ck_assert_uint_eq(mark_pause(asked[i].state.mark), 3);
+	}
+	/* much later it is another one, as far as is known */
+	ucm_policy_ask(policy, 440, &request);
+	ck_assert_uint_eq(mark_pause(asked[1].state.mark), 1);
+	close_policy();
+}
+
 /* ---- hazard: classes ---- */
 
 static const struct {
