@@ -548,7 +548,8 @@ unmount_listed() {
 		where=$(printf "%b." "$(printf "%s" "$where" |
 			sed 's/\\\([0-7][0-7][0-7]\)/\\0\1/g')")
 		where=${where%.}
-		umount "$where" 2>/dev/null || umount -l "$where"
+		# it may be another test's, which has frozen its daemon
+		timeout 20 umount "$where" 2>/dev/null || umount -l "$where"
 	done
 }
 
