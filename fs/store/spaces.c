@@ -2,8 +2,8 @@
 /*
  * spaces.c - spaces on disk: folders in every directory, and space.json.
  *
- * A new space's folder is made in the first directory that takes it; the
- * others get theirs with the first block there. Owner and mode are kept on
+ * A new space's folder is made in the first directory that takes it, and memory
+ * comes last; the others get theirs with the first block there. Owner and mode are kept on
  * every folder that exists.
  */
 #include <config.h>
@@ -76,19 +76,37 @@ int ucm_store_make_folder(struct ucm_store *store, struct ucm_medium *medium,
 		store->config->durability == UCM_DURABILITY_FULL);
 }
 
+/* The directories by turns, those of memory last: a restart of the machine
+ * empties them, and what is known of a space is to last. */
+static struct ucm_medium *lasting_dir(const struct ucm_store *store,
+				      unsigned turn)
+{
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (!(store->dirs.at[dir]->flags & UCM_MEDIUM_VOLATILE) &&
+		    !turn--)
+			return store->dirs.at[dir];
+	}
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (store->dirs.at[dir]->flags & UCM_MEDIUM_VOLATILE && !turn--)
+			return store->dirs.at[dir];
+	}
+	return NULL;
+}
+
 /* In the first directory that takes it. */
 static int make_first_folder(struct ucm_store *store,
 			     const struct ucm_space *space)
 {
+	struct ucm_medium *medium;
 	int err = -EROFS;
 
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		if (store->dirs.at[dir]->readonly)
+	for (unsigned i = 0; (medium = lasting_dir(store, i)); i++) {
+		if (medium->readonly)
 			continue;
-		err = ucm_store_make_folder(store, store->dirs.at[dir], space);
+		err = ucm_store_make_folder(store, medium, space);
 		if (!err)
 			return 0;
-		ucm_medium_failed(store->dirs.at[dir], space->folder, err);
+		ucm_medium_failed(medium, space->folder, err);
 	}
 	return err;
 }
@@ -235,14 +253,13 @@ int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 int ucm_store_read_manifest(struct ucm_store *store, struct ucm_space *space,
 			    char *text, size_t size)
 {
+	struct ucm_medium *medium;
 	int err = -ENOENT;
 
-	for (unsigned dir = 0; dir < store->dirs.num && err == -ENOENT; dir++) {
-		struct ucm_medium *medium = store->dirs.at[dir];
-
+	for (unsigned i = 0;
+	     err == -ENOENT && (medium = lasting_dir(store, i)); i++)
 		err = medium->ops->notes->read(medium, space->folder,
 					       UCM_TREE_MANIFEST, text, size);
-	}
 	return err;
 }
 
@@ -297,11 +314,10 @@ static int replace_manifest(struct ucm_store *store,
 			    const struct ucm_space *space, const char *text,
 			    size_t len)
 {
+	struct ucm_medium *medium;
 	int err = -EROFS;
 
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		struct ucm_medium *medium = store->dirs.at[dir];
-
+	for (unsigned i = 0; (medium = lasting_dir(store, i)); i++) {
 		if (medium->readonly)
 			continue;
 		err = medium->ops->spaces->find(medium, space->folder);
