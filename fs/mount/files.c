@@ -1127,20 +1127,12 @@ static void files_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
 			 struct statvfs *st)
 {
 	struct ucm_files_mark_info mark;
-	uint64_t unit = st->f_frsize ? st->f_frsize : 1, left;
 	char path[PATH_MAX];
 
-	if (ucm_files_path(&daemon->nodes, ucm_files_node_of(daemon, ino), NULL,
-			   path) ||
-	    !ucm_files_quota_of(&daemon->file_tree, path, &mark))
-		return;
-	left = mark.quota > mark.used ? (mark.quota - mark.used) / unit : 0;
-	if (mark.quota / unit < st->f_blocks)
-		st->f_blocks = mark.quota / unit;
-	if (left < st->f_bfree)
-		st->f_bfree = left;
-	if (left < st->f_bavail)
-		st->f_bavail = left;
+	if (!ucm_files_path(&daemon->nodes, ucm_files_node_of(daemon, ino),
+			    NULL, path) &&
+	    ucm_files_quota_of(&daemon->file_tree, path, &mark))
+		ucm_narrow_to_quota(st, mark.quota, mark.used);
 }
 
 static const struct ucm_handle_ops files_handle = {

@@ -187,6 +187,8 @@ void ucm_spaces_attr(struct ucm_daemon *daemon, struct stat *out);
 /* space: NULL if it is gone. */
 void ucm_space_attr(struct ucm_daemon *daemon, struct ucm_space *space,
 		    struct stat *out);
+/* What df says of something that has a quota. */
+void ucm_narrow_to_quota(struct statvfs *st, uint64_t quota, uint64_t used);
 void ucm_bucket_attr(struct ucm_daemon *daemon, struct ucm_space *space,
 		     unsigned bucket, struct stat *out);
 void ucm_block_entry(struct ucm_daemon *daemon, const struct ucm_entry *entry,

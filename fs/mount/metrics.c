@@ -2,9 +2,9 @@
 /*
  * metrics.c - .ucmfs/metrics: the mount's state for Prometheus.
  *
- * Anyone who may use the mount can read it, so it names tiers, but no paths
- * and no spaces. Series that there can be are there from the start, with the
- * value 0; only errnos come as they happen. Several mounts of one machine may
+ * Anyone who may use the mount can read it, so it names tiers, but has no paths
+ * and no names of spaces. Series that there can be are there from the start, with
+ * the value 0; only errnos come as they happen. Several mounts of one machine may
  * be scraped together: each sample names its mount.
  */
 #include <config.h>
@@ -19,6 +19,7 @@
 #include "fs/mount/notices.h"
 #include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 #include "fs/store/scrub.h"
 #include "fs/watch/promtext.h"
@@ -411,6 +412,55 @@ static void put_quotas(struct ucm_prom *prom, struct ucm_files_tree *tree)
 	ucm_files_marks_free(marks, num);
 }
 
+/* ---- spaces that have a quota, or had one ---- */
+
+#define for_each_quota(quota, store)                                           \
+	for (const struct ucm_quota *quota = atomic_load(&(store)->quotas);    \
+	     quota; quota = quota->next)                                       \
+		if (!atomic_load(&quota->space->removed))
+
+static void put_space(struct ucm_prom *prom, const struct ucm_quota *quota,
+		      double value)
+{
+	char number[24];
+
+	snprintf(number, sizeof(number), "%llu",
+		 (unsigned long long)ucm_ino_of_space(quota->space));
+	ucm_prom_double(prom, LABELS("space", number), value);
+}
+
+/* By the number of the folder's inode: names are not for everyone. */
+static void put_space_quotas(struct ucm_prom *prom,
+			     const struct ucm_store *store)
+{
+	ucm_prom_family(prom, "ucmfs_space_quota_bytes", "gauge",
+			"most that the blocks of a space may take");
+	for_each_quota(quota, store)
+	{
+		uint64_t bytes = ucm_quota_of(store, quota->space);
+
+		put_space(prom, quota, bytes ? (double)bytes
+					     : (double)INFINITY);
+	}
+	ucm_prom_family(prom, "ucmfs_space_used_bytes", "gauge",
+			"what the blocks of a space take on disk, each once");
+	for_each_quota(quota, store) put_space(
+		prom, quota, (double)atomic_load(&quota->space->used));
+	ucm_prom_family(prom, "ucmfs_space_blocks_evicted_total", "counter",
+			"blocks removed for the quota of their space");
+	for_each_quota(quota, store)
+		put_space(prom, quota, (double)atomic_load(&quota->evicted));
+	ucm_prom_family(prom, "ucmfs_space_bytes_evicted_total", "counter",
+			"what these took on disk");
+	for_each_quota(quota, store) put_space(
+		prom, quota, (double)atomic_load(&quota->evicted_bytes));
+	ucm_prom_family(prom, "ucmfs_space_blocks_refused_total", "counter",
+			"blocks not written, as the quota was used up and "
+			"nothing might go");
+	for_each_quota(quota, store)
+		put_space(prom, quota, (double)atomic_load(&quota->refused));
+}
+
 /* ---- requests ---- */
 
 static void put_times(struct ucm_prom *prom, const struct ucm_opstats *ops)
@@ -500,6 +550,7 @@ char *ucm_metrics_text(struct ucm_daemon *daemon, size_t *len_out)
 	put_index(&prom, daemon->store);
 	put_tiers(&prom, daemon->store);
 	put_quotas(&prom, &daemon->file_tree);
+	put_space_quotas(&prom, daemon->store);
 	put_times(&prom, daemon->ops);
 	put_errors(&prom, daemon->ops);
 	put_log(&prom);

@@ -155,6 +155,19 @@ bool ucm_attr_changes_nothing(const struct stat *now, const struct stat *attr,
 	return !(to_set & FUSE_SET_ATTR_GID) || attr->st_gid == now->st_gid;
 }
 
+void ucm_narrow_to_quota(struct statvfs *st, uint64_t quota, uint64_t used)
+{
+	uint64_t unit = st->f_frsize ? st->f_frsize : 1;
+	uint64_t left = quota > used ? (quota - used) / unit : 0;
+
+	if (quota / unit < st->f_blocks)
+		st->f_blocks = quota / unit;
+	if (left < st->f_bfree)
+		st->f_bfree = left;
+	if (left < st->f_bavail)
+		st->f_bavail = left;
+}
+
 bool ucm_name_is_staging(const char *name)
 {
 	size_t len = strlen(name);

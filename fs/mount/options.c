@@ -59,6 +59,7 @@ static const struct option_row rows[] = {
 	{ "endurance", "TIER:BYTES", STORE, 0, 0, "that may be written to a tier in a day, by what can be left out [any]; once per tier" },
 	{ "movers", "N", STORE, 0, 0, "threads that move blocks [2]" },
 	{ "move_rate", "SIZE", STORE, 0, 0, "bytes a second that they copy, at most [0: any]" },
+	{ "space_quota", "SIZE", STORE, 0, 0, "most that the blocks of a space in spaces/ may take that has no quota of its own [0: any]" },
 	{ "block_max", "SIZE", STORE, 0, 0, "refuse larger blocks, and geometries with larger blocks [1G]" },
 	{ "spaces", "N", STORE, 0, 0, "most spaces that one user other than root may make during a mount [8192]" },
 	{ "readonly", "TIER", STORE, 0, 0, "never write to this tier; once per tier" },

@@ -15,7 +15,9 @@
 #include <string.h>
 
 #include "common/cleanup.h"
+#include "common/log.h"
 #include "common/parse.h"
+#include "fs/store/quota.h"
 #include "fs/tier/wait.h"
 #include "hashing/tree.h"
 
@@ -246,7 +248,65 @@ static int space_create(struct ucm_account *account, fuse_ino_t parent,
 	return ucm_manifest_create(account, parent, fi, out);
 }
 
-/* ---- its extended attributes: for our own readers and writers ---- */
+/* In a space that has a quota df shows that. */
+static void space_narrow(struct ucm_daemon *daemon, fuse_ino_t ino,
+			 struct statvfs *st)
+{
+	struct ucm_space *space = ucm_node_space(daemon, ino);
+	uint64_t quota = space ? ucm_quota_of(daemon->store, space) : 0;
+
+	if (quota)
+		ucm_narrow_to_quota(st, quota, atomic_load(&space->used));
+}
+
+/* ---- its extended attributes ---- */
+
+static int space_get_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   char *value)
+{
+	struct ucm_space *space = ucm_node_space(daemon, ino);
+	uint64_t quota = space ? ucm_quota_of(daemon->store, space) : 0;
+
+	return quota ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64, quota)
+		     : -ENODATA;
+}
+
+static int space_set_quota(struct ucm_daemon *daemon, fuse_ino_t ino,
+			   const char *value, size_t size)
+{
+	struct ucm_space *space = ucm_node_space(daemon, ino);
+	char text[24] = "";
+	uint64_t bytes = 0;
+	int err;
+
+	if (!space)
+		return -ENOENT;
+	if (size < sizeof(text))
+		memcpy(text, value, size);
+	if (size >= sizeof(text) || (size && ucm_parse_bytes(text, &bytes)) ||
+	    bytes > UCM_QUOTA_MAX) {
+		ucm_error("%s: user.ucmfs.quota: \"%.*s\" is not what is "
+			  "wanted: bytes, such as 500G",
+			  space->folder, (int)(size < 64 ? size : 64), value);
+		return -EINVAL;
+	}
+	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	return err ? err : ucm_store_set_quota(daemon->store, space, bytes);
+}
+
+/* What its blocks take on disk. */
+static int space_get_used(struct ucm_daemon *daemon, fuse_ino_t ino,
+			  char *value)
+{
+	const struct ucm_space *space = ucm_node_space(daemon, ino);
+
+	return space ? snprintf(value, UCM_XATTR_MAX, "%" PRIu64,
+				atomic_load(&space->used))
+		     : -ENODATA;
+}
+
+/* The others are for our own readers and writers. */
+
 
 /* Its number in .ucmfs/index, if it can be seen there. */
 static int space_get_number(struct ucm_daemon *daemon, fuse_ino_t ino,
@@ -337,6 +397,13 @@ static int space_set_parents(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 static const struct ucm_xattr space_xattrs[] = {
 	{
+		.name = UCM_XATTR_PREFIX "quota",
+		.get = space_get_quota,
+		.set = space_set_quota,
+		.removed_as_empty = true,
+	},
+	{ .name = UCM_XATTR_PREFIX "used", .get = space_get_used },
+	{
 		.name = UCM_XATTR_PREFIX "index",
 		.get = space_get_number,
 		.unlisted = true,
@@ -368,6 +435,7 @@ const struct ucm_node_ops ucm_spaces_ops = {
 const struct ucm_node_ops ucm_space_ops = {
 	.timeout = ucm_entry_timeout,
 	.xattrs = space_xattrs,
+	.narrow = space_narrow,
 	.getattr = space_getattr,
 	.setattr = space_setattr,
 	.lookup = space_lookup,

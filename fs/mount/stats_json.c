@@ -14,6 +14,7 @@
 
 #include "fs/store/endurance.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "fs/store/scrub.h"
 #include "fs/store/wishes.h"
 
@@ -150,7 +151,27 @@ static json_t *tiers_json(struct ucm_store *store)
 	return json;
 }
 
-static json_t *space_json(struct ucm_space *space)
+static void put_space_quota(json_t *json, struct ucm_store *store,
+			    const struct ucm_space *space)
+{
+	const struct ucm_quota *quota = atomic_load(&space->quota);
+	uint64_t bytes = ucm_quota_of(store, space);
+
+	if (!quota)
+		return;
+	put_number(json, "inode", ucm_ino_of_space(space));
+	if (bytes) {
+		put_number(json, "quota_bytes", bytes);
+		json_object_set_new(
+			json, "own_quota",
+			json_boolean(atomic_load(&space->own_quota)));
+	}
+	put_number(json, "blocks_evicted", atomic_load(&quota->evicted));
+	put_number(json, "bytes_evicted", atomic_load(&quota->evicted_bytes));
+	put_number(json, "blocks_refused", atomic_load(&quota->refused));
+}
+
+static json_t *space_json(struct ucm_store *store, struct ucm_space *space)
 {
 	json_t *json = json_object();
 	char geometry[160];
@@ -159,6 +180,9 @@ static json_t *space_json(struct ucm_space *space)
 			    text_json(*space->name ? space->name
 						   : UCM_TREE_BLOCKS));
 	put_number(json, "blocks", atomic_load(&space->blocks));
+	put_number(json, "used_bytes", atomic_load(&space->used));
+	put_number(json, "writing_bytes", atomic_load(&space->writing));
+	put_space_quota(json, store, space);
 	if (ucm_space_has_geometry(space)) {
 		pthread_mutex_lock(&space->lock);
 		ucm_geometry_text(&space->geometry, geometry,
@@ -177,7 +201,7 @@ static json_t *spaces_json(struct ucm_store *store)
 		struct ucm_space *space = ucm_namespace_get(&store->names, i);
 
 		if (space)
-			json_array_append_new(json, space_json(space));
+			json_array_append_new(json, space_json(store, space));
 	}
 	return json;
 }

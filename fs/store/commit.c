@@ -31,6 +31,7 @@
 #include "fs/store/endurance.h"
 #include "fs/store/evict.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "hashing/tree.h"
 
 int ucm_store_refuse(struct ucm_store *store, const struct ucm_key *key,
@@ -431,6 +432,18 @@ static int check_size(struct ucm_store *store, const struct ucm_key *key,
 	return -EFBIG;
 }
 
+/* Its space may have promised it less than it takes: the size was not known, or
+ * there was no quota, or it was made in another one. A duplicate takes nothing. */
+static int commit_promise(struct ucm_store *store, struct ucm_temp *temp,
+			  const struct ucm_key *key)
+{
+	return ucm_index_find(store->index, key, NULL, NULL)
+		       ? 0
+		       : ucm_quota_promise(store, key,
+					   ucm_file_takes(&temp->stamp),
+					   &temp->part);
+}
+
 /* Judge it and, if it is right, make it a block. */
 static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 		      const struct ucm_file *file, struct ucm_space *space,
@@ -454,6 +467,11 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 	fault = ucm_space_admit(space, &block, &why);
 	if (fault)
 		return ucm_store_refuse(store, key, fault, why.text);
+	err = commit_promise(store, temp, key);
+	if (err) {
+		ucm_space_settled(space);
+		return err;
+	}
 
 	ucm_store_lock_name(store, &key->id);
 	if (commit_is_there(store, key)) {
@@ -474,6 +492,7 @@ static int try_commit(struct ucm_store *store, struct ucm_temp *temp,
 		temp->key = *key;
 		ucm_promise_end(temp->promise);
 		temp->promise = NULL;
+		ucm_quota_end_promise(&temp->part);
 	}
 	ucm_space_settled(space);
 	return err;

@@ -5,16 +5,16 @@
  * The first tier takes it that has room for what it is going to have. If nobody
  * knows its size, that is a guess; where no tier has room for the guess, the
  * roomiest takes it all the same. Where there is no room for anything, something
- * goes that is worth less (evict.h).
+ * goes that is worth less (evict.h). A space's quota comes first (quota.h).
  */
 #include <config.h>
 
 #include "fs/store/inside.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "fs/store/evict.h"
+#include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 
 /* A space's first blocks are taken to be no larger, unless larger ones have
@@ -46,6 +46,7 @@ struct creation {
 	struct ucm_store *store;
 	const struct ucm_key *key;
 	struct ucm_want want;
+	struct ucm_allowance part;
 	struct ucm_temp temp;
 	struct ucm_file file;
 	int result;
@@ -133,24 +134,6 @@ static bool try_anywhere(struct creation *c)
 
 /* Others who make room at the same time may be faster to take it. */
 #define EVICT_TRIES 64
-#define EVICT_WAIT_NS 1000000
-#define EVICT_WAITS 1000
-
-/* The only blocks that may go may be in another thread's hands, which waits for
- * a disk. True: something has gone since, or may yet. */
-static bool create_wait_for_others(struct ucm_store *store, uint64_t evictions)
-{
-	static const struct timespec moment = { .tv_nsec = EVICT_WAIT_NS };
-
-	if (!atomic_load(&store->evicting) &&
-	    atomic_load(&store->evictions) == evictions)
-		return false;
-	for (unsigned i = 0; i < EVICT_WAITS && atomic_load(&store->evicting) &&
-			     atomic_load(&store->evictions) == evictions;
-	     i++)
-		nanosleep(&moment, NULL);
-	return true;
-}
 
 static uint64_t create_bytes(const struct creation *c)
 {
@@ -175,7 +158,8 @@ static bool create_evict(struct creation *c)
 		uint64_t evictions = atomic_load(&store->evictions);
 
 		if (ucm_evict_for(store, create_bytes(c)) &&
-		    !create_wait_for_others(store, evictions))
+		    !ucm_evict_wait_for_others(&store->evicting,
+					       &store->evictions, evictions))
 			break;
 		if (create_try_tiers(c) ||
 		    (c->result == -ENOSPC && c->want.guessed &&
@@ -207,13 +191,21 @@ int ucm_store_create(struct ucm_store *store, const struct ucm_key *key,
 	}
 	if (!c.want.bytes)
 		c.want = create_guess(store);
+	/* a guess is nothing to evict for: the commit knows */
+	c.wait = ucm_quota_promise(store, key,
+				   c.want.guessed ? 0 : c.want.bytes, &c.part);
+	if (c.wait)
+		return c.wait;
 	if (!create_try_tiers(&c) &&
 	    !(c.result == -ENOSPC && c.want.guessed && try_anywhere(&c)) &&
 	    !(c.result == -ENOSPC && create_evict(&c)))
-		return c.result;
-	if (c.wait)
+		c.wait = c.result;
+	if (c.wait) {
+		ucm_quota_end_promise(&c.part);
 		return c.wait;
+	}
 	*out = c.temp;
+	out->part = c.part;
 	*file_out = c.file;
 	return 0;
 }

@@ -8,8 +8,9 @@
  *
  * A block counts in both its places, with the room that its first one takes;
  * where it has no second one that is known, it counts as alone there: it would
- * be lost with that directory. Each place is on its directory's list of members
- * (members.h), from which what is to be moved or evicted is drawn.
+ * be lost with that directory. In its space it counts once. Each place is on its
+ * directory's list of members (members.h), from which what is to be moved or
+ * evicted is drawn; and where the space has a quota, the block is on its list.
  *
  * A doubt is counted before its entry gets the flag, and is taken off after the
  * flag has gone: a directory whose count is 0 has none.
@@ -23,6 +24,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "fs/store/quota.h"
 #include "hashing/tree.h"
 
 static pthread_mutex_t *name_lock(struct ucm_store *store,
@@ -102,16 +104,29 @@ static void count_places(struct ucm_store *store, const struct ucm_entry *entry,
 		count_place(store, entry->copy - 1u, entry->blocks, sign);
 }
 
+static void count_space(struct ucm_store *store, const struct ucm_entry *entry,
+			int sign)
+{
+	atomic_fetch_add(&store->names.spaces[entry->space]->used,
+			 (uint64_t)sign * entry->blocks * 512);
+}
+
 /* What it counts for now, instead of what it was (NULL: nothing). In this order:
  * for a moment there is too little room, and never too much. */
 static void recount(struct ucm_store *store, const struct ucm_entry *was,
 		    const struct ucm_entry *is)
 {
+	bool takes_the_same = was && is && was->blocks == is->blocks;
+
 	if (is) {
+		if (!takes_the_same)
+			count_space(store, is, 1);
 		count_places(store, is, was, 1);
 		count_alone(store, is, 1);
 	}
 	if (was) {
+		if (!takes_the_same)
+			count_space(store, was, -1);
 		count_places(store, was, is, -1);
 		count_alone(store, was, -1);
 	}
@@ -128,6 +143,7 @@ static void enlist_places(struct ucm_store *store,
 	enlist(store, entry->dir, ref);
 	if (entry->copy)
 		enlist(store, entry->copy - 1u, ref);
+	ucm_quota_enlist(store->names.spaces[entry->space], ref);
 }
 
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,

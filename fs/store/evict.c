@@ -19,6 +19,10 @@
  * candidates; a parent is asked for whenever its child is, so that it is worth
  * no less.
  *
+ * In a space that is over its quota (quota.h) the same is done with the space's
+ * blocks, wherever they lie, and a leaf that is chosen is evicted from the store:
+ * to move it would free nothing.
+ *
  * A new block that finds no room takes what leaves at once: in a directory what
  * has another place, in the lowest tier what is evicted; and where there is
  * none, the leaf that is worth least in a faster tier.
@@ -32,12 +36,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/log.h"
 #include "fs/store/batch.h"
 #include "fs/store/endurance.h"
 #include "fs/store/inside.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "hashing/tree.h"
 
 /* Draws of which none may go, before it is said that nothing may. */
@@ -48,24 +54,14 @@
 #define STAY_MARGIN 0.8
 #define SAMPLE 64u /* of blocks, to say what holds the room */
 
-void ucm_victims_init(struct ucm_victims *victims, uint64_t seed)
-{
-	*victims = (struct ucm_victims){.random = seed * 2 + 1};
-	pthread_mutex_init(&victims->lock, NULL);
-	ucm_pool_init(&victims->pool, UCM_POOL_MAX, UCM_POOL_DRAWS);
-}
-
-void ucm_victims_fini(struct ucm_victims *victims)
-{
-	pthread_mutex_destroy(&victims->lock);
-}
-
 /* ---- candidates ---- */
 
 struct drawing {
 	struct ucm_store *store;
 	struct ucm_victims *victims;
+	struct ucm_members *members;
 	unsigned dir;
+	struct ucm_quota *quota; /* of its space, not of a directory; or NULL */
 	bool is_lowest;
 	bool leaves; /* no other is a candidate */
 	ucm_ref vain[VAIN_PICKS]; /* held, as was seen: not to be tried again */
@@ -82,11 +78,40 @@ static struct drawing draw_from(struct ucm_store *store, unsigned dir,
 	return (struct drawing){
 		.store = store,
 		.victims = &store->victims[dir],
+		.members = &store->members[dir],
 		.dir = dir,
 		.is_lowest = !below,
 		.leaves = !below || how == UCM_EVICT_LEAVES ||
 			  ucm_endurance_is_spent(store, below),
 	};
+}
+
+/* What goes is lost, as in the lowest tier. */
+static struct drawing draw_from_space(struct ucm_store *store,
+				      struct ucm_quota *quota)
+{
+	return (struct drawing){
+		.store = store,
+		.victims = &quota->victims,
+		.members = &quota->members,
+		.quota = quota,
+		.is_lowest = true,
+		.leaves = true,
+	};
+}
+
+static const char *draw_name(const struct drawing *drawing)
+{
+	return drawing->quota ? drawing->quota->space->folder
+			      : drawing->store->dirs.at[drawing->dir]->path;
+}
+
+/* Is the block one of those to draw from? */
+static bool draw_has(const struct drawing *drawing,
+		     const struct ucm_entry *entry)
+{
+	return drawing->quota ? entry->space == drawing->quota->space->number
+			      : ucm_entry_has_place(entry, drawing->dir);
 }
 
 /* xorshift64* */
@@ -116,8 +141,7 @@ static bool knows_pins(const struct drawing *drawing,
 static bool may_go(const struct drawing *drawing,
 		   const struct ucm_entry *entry)
 {
-	return ucm_entry_has_place(entry, drawing->dir) &&
-	       knows_pins(drawing, entry) &&
+	return draw_has(drawing, entry) && knows_pins(drawing, entry) &&
 	       !(entry->flags & (UCM_ENTRY_PINNED | UCM_ENTRY_LEAVING |
 				 UCM_ENTRY_WRITABLE)) &&
 	       !(drawing->leaves && entry->children);
@@ -139,14 +163,14 @@ static bool was_vain(const struct drawing *drawing, ucm_ref ref)
 static bool is_vain(const struct drawing *drawing,
 		    const struct ucm_entry *entry)
 {
-	return !ucm_entry_has_place(entry, drawing->dir) ||
+	return !draw_has(drawing, entry) ||
 	       (drawing->is_lowest && entry->children);
 }
 
 static bool draw_one(void *arg, struct ucm_pool_candidate *out)
 {
 	struct drawing *drawing = arg;
-	struct ucm_members *members = &drawing->store->members[drawing->dir];
+	struct ucm_members *members = drawing->members;
 	uint64_t number = draw_number(drawing->victims);
 	struct ucm_entry entry;
 	uint32_t place;
@@ -181,8 +205,10 @@ static bool draw_refresh(void *arg, struct ucm_pool_candidate *candidate)
 /* Fewer than a pool has room for, and than there are. */
 static bool knows_few(const struct drawing *drawing)
 {
-	uint64_t blocks =
-		atomic_load(&drawing->store->dirs.at[drawing->dir]->blocks);
+	uint64_t blocks = atomic_load(
+		drawing->quota
+			? &drawing->quota->space->blocks
+			: &drawing->store->dirs.at[drawing->dir]->blocks);
 
 	return blocks <= FEW && drawing->victims->pool.num < UCM_POOL_MAX &&
 	       drawing->victims->pool.num < blocks;
@@ -242,8 +268,8 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 		       uint64_t *freed)
 {
 	struct ucm_store *store = drawing->store;
-	struct ucm_tier_stats *stats =
-		&store->dirs.tier_of[drawing->dir]->stats;
+	unsigned dir = drawing->quota ? entry->dir : drawing->dir;
+	struct ucm_tier_stats *stats = &store->dirs.tier_of[dir]->stats;
 	const struct ucm_key key = {.id = entry->id, .space = entry->space};
 	int err;
 
@@ -253,6 +279,10 @@ static int evict_whole(struct drawing *drawing, const struct ucm_entry *entry,
 	*freed = (uint64_t)entry->blocks * 512;
 	ucm_count(&stats->evicted);
 	ucm_count_more(&stats->evicted_bytes, entry->size);
+	if (drawing->quota) {
+		atomic_fetch_add(&drawing->quota->evicted, 1);
+		atomic_fetch_add(&drawing->quota->evicted_bytes, *freed);
+	}
 	ucm_store_tell_loss(store, &key);
 	offer_parent(drawing, entry);
 	return 0;
@@ -471,6 +501,14 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	return err == -ENOSPC ? -EBUSY : err;
 }
 
+static int take_away_from(struct drawing *drawing, ucm_ref ref,
+			  const struct ucm_entry *entry, enum ucm_evict_how how,
+			  const struct ucm_move *pace, uint64_t *freed)
+{
+	return drawing->quota ? evict_whole(drawing, entry, freed)
+			      : take_away(drawing, ref, entry, how, pace, freed);
+}
+
 /* ---- so many bytes ---- */
 
 static bool is_over(int err)
@@ -498,11 +536,10 @@ static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
 		return -ENODATA;
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	err = take_away(drawing, ref, &entry, how, pace, &one);
+	err = take_away_from(drawing, ref, &entry, how, pace, &one);
 	if (err) {
 		drawing->vain[drawing->num_vain++] = ref;
-		ucm_debug(MOVE, 2, "%s: block %s stays: %s",
-			  store->dirs.at[drawing->dir]->path,
+		ucm_debug(MOVE, 2, "%s: block %s stays: %s", draw_name(drawing),
 			  ucm_hex(&entry.id).text, strerror(-err));
 		return err;
 	}
@@ -556,6 +593,44 @@ int ucm_evict_bytes(struct ucm_store *store, unsigned dir, uint64_t bytes,
 	if (*freed >= bytes)
 		return 0;
 	return err && err != -ENODATA ? err : -ENOSPC;
+}
+
+int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		    uint64_t bytes, uint64_t *freed)
+{
+	struct drawing drawing = draw_from_space(store, quota);
+	int err = 0;
+
+	*freed = 0;
+	if (!store->value.policy)
+		return -ENOSPC;
+	atomic_fetch_add(&store->evicting, 1);
+	atomic_fetch_add(&quota->evicting, 1);
+	/* what fails is one block's: the next may lie in another directory */
+	while (err != -ENODATA && *freed < bytes &&
+	       drawing.num_vain < VAIN_PICKS && !atomic_load(&store->stopping))
+		err = evict_next(&drawing, UCM_EVICT_AT_ONCE, NULL, freed);
+	atomic_fetch_sub(&quota->evicting, 1);
+	atomic_fetch_sub(&store->evicting, 1);
+	return *freed >= bytes ? 0 : -ENOSPC;
+}
+
+#define WAIT_NS 1000000
+#define WAITS 1000
+
+bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
+			       const _Atomic uint64_t *evictions,
+			       uint64_t before)
+{
+	static const struct timespec moment = { .tv_nsec = WAIT_NS };
+
+	if (!atomic_load(evicting) && atomic_load(evictions) == before)
+		return false;
+	for (unsigned i = 0; i < WAITS && atomic_load(evicting) &&
+			     atomic_load(evictions) == before;
+	     i++)
+		nanosleep(&moment, NULL);
+	return true;
 }
 
 /* ---- for a new block ---- */
@@ -628,20 +703,18 @@ static void tally(struct ucm_store *store, ucm_ref ref,
 		reasons->alone++;
 }
 
-static void tally_dir(struct ucm_store *store, unsigned dir,
-		      struct reasons *reasons)
+static void tally_sample(struct ucm_store *store, struct ucm_members *members,
+			 struct ucm_victims *victims, struct reasons *reasons)
 {
 	for (unsigned i = 0; i < SAMPLE; i++) {
 		struct ucm_entry entry;
 		uint32_t place;
 		ucm_ref ref;
 
-		pthread_mutex_lock(&store->victims[dir].lock);
-		if (!ucm_members_draw(&store->members[dir],
-				      draw_number(&store->victims[dir]),
-				      &place))
+		pthread_mutex_lock(&victims->lock);
+		if (!ucm_members_draw(members, draw_number(victims), &place))
 			i = SAMPLE;
-		pthread_mutex_unlock(&store->victims[dir].lock);
+		pthread_mutex_unlock(&victims->lock);
 		if (i < SAMPLE &&
 		    ucm_index_at(store->index, place, &entry, &ref))
 			tally(store, ref, &entry, reasons);
@@ -653,13 +726,31 @@ void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id)
 	struct reasons reasons = {0};
 
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
-		tally_dir(store, dir, &reasons);
+		tally_sample(store, &store->members[dir], &store->victims[dir],
+			     &reasons);
 	ucm_warning("block %s: no room, and nothing may go: of %u blocks that "
 		    "were looked at %u are pinned, %u leased, %u open, %u "
 		    "being written, %u parents of others, %u not below yet",
 		    ucm_hex(id).text, reasons.seen, reasons.pinned,
 		    reasons.leased, reasons.open, reasons.written,
 		    reasons.parents, reasons.alone);
+}
+
+void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
+			     const struct ucm_id *id)
+{
+	struct reasons reasons = {0};
+
+	tally_sample(store, &quota->members, &quota->victims, &reasons);
+	ucm_warning("%s: block %s: the quota of %llu bytes is used up, and "
+		    "nothing may go: of %u blocks that were looked at %u are "
+		    "pinned, %u leased, %u open, %u being written, %u parents "
+		    "of others; files being written take %llu bytes",
+		    quota->space->folder, ucm_hex(id).text,
+		    (unsigned long long)atomic_load(&quota->bytes),
+		    reasons.seen, reasons.pinned, reasons.leased, reasons.open,
+		    reasons.written, reasons.parents,
+		    (unsigned long long)atomic_load(&quota->space->writing));
 }
 
 /* ---- the lists ---- */

@@ -20,8 +20,17 @@ struct ucm_victims {
 	uint64_t random;
 };
 
-void ucm_victims_init(struct ucm_victims *victims, uint64_t seed);
-void ucm_victims_fini(struct ucm_victims *victims);
+static inline void ucm_victims_init(struct ucm_victims *victims, uint64_t seed)
+{
+	*victims = (struct ucm_victims){.random = seed * 2 + 1};
+	pthread_mutex_init(&victims->lock, NULL);
+	ucm_pool_init(&victims->pool, UCM_POOL_MAX, UCM_POOL_DRAWS);
+}
+
+static inline void ucm_victims_fini(struct ucm_victims *victims)
+{
+	pthread_mutex_destroy(&victims->lock);
+}
 
 /* What to do with a block that is in the way. */
 enum ucm_evict_how {
@@ -55,6 +64,19 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 			  const struct ucm_entry *entry,
 			  const struct ucm_tier *tier);
 
+/* Evict so many bytes of a space's blocks (quota.h); freed as above. 0, or
+ * -ENOSPC: nothing more may go. */
+int ucm_evict_space(struct ucm_store *store, struct ucm_quota *quota,
+		    uint64_t bytes, uint64_t *freed);
+
+/* Others who make room at the same time may have the only blocks that may go in
+ * their hands, and wait for a disk. evicting: how many do so, in the store or for
+ * a quota; evictions: blocks that have gone, before which it was so many. Waits a
+ * moment, and true: something has gone since, or may yet. */
+bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
+			       const _Atomic uint64_t *evictions,
+			       uint64_t before);
+
 /* A new block of so many bytes finds no room: make some, in the first tier where
  * something may go at once. -ENOSPC: nowhere. */
 int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
@@ -63,8 +85,10 @@ int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
  * lost. False: none may go. Does not wait for directories. */
 bool ucm_evict_least(struct ucm_store *store, double *worth_out);
 
-/* Log what holds the room, of a sample of blocks. */
+/* Log what holds the room, of a sample of blocks: everywhere, or in a space. */
 void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id);
+void ucm_evict_explain_space(struct ucm_store *store, struct ucm_quota *quota,
+			     const struct ucm_id *id);
 
 /* Rebuild the list of a directory's members, if it must be. */
 void ucm_evict_relist(struct ucm_store *store, unsigned dir);

@@ -22,6 +22,7 @@
 #include "fs/store/evict.h"
 #include "fs/store/mover.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "fs/store/scrub.h"
 
 /* A sync of all that was written lately may take this long; what it leaves is
@@ -228,6 +229,7 @@ void ucm_store_close(struct ucm_store *store)
 	ucm_dirs_close(&store->dirs);
 	ucm_index_free(store->index);
 	ucm_holds_fini(&store->holds);
+	ucm_quotas_free(store);
 	if (store->names.spaces)
 		ucm_namespace_fini(&store->names);
 	for (unsigned dir = 0; dir < UCM_MAX_DIRS; dir++) {

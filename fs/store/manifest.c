@@ -12,7 +12,10 @@
 #include <jansson.h>
 
 #include "common/error.h"
+#include "common/parse.h"
 #include "hashing/digest.h"
+
+#define QUOTA "quota"
 
 static int bad_key(struct ucm_error *error, const char *key, const char *want)
 {
@@ -156,6 +159,87 @@ static void lower_escapes(char *text)
 	}
 }
 
+/* ---- the quota ---- */
+
+/* -EINVAL: it is none. */
+static int manifest_quota(const json_t *value, uint64_t *out)
+{
+	uint64_t bytes = (uint64_t)json_integer_value(value);
+
+	if (!json_is_integer(value) &&
+	    (!json_is_string(value) ||
+	     ucm_parse_bytes(json_string_value(value), &bytes)))
+		return -EINVAL;
+	if (bytes > UCM_QUOTA_MAX)
+		return -EINVAL;
+	*out = bytes;
+	return 0;
+}
+
+/* Out of the map, as it is no part of the identity. */
+static int take_quota(json_t *root, struct ucm_manifest *out,
+		      struct ucm_error *error)
+{
+	const json_t *value = json_object_get(root, QUOTA);
+
+	out->has_quota = value;
+	out->quota = 0;
+	if (value && manifest_quota(value, &out->quota))
+		return ucm_error_set(error, -EINVAL,
+				     "space.json: " QUOTA ": not bytes, such as "
+				     "500000000 or \"500G\"");
+	json_object_del(root, QUOTA);
+	return 0;
+}
+
+bool ucm_manifest_quota_alone(const char *text, size_t len,
+			      uint64_t *quota_out)
+{
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	const json_t *value = json_object_get(root, QUOTA);
+	bool alone = json_object_size(root) == 1 && value &&
+		     !manifest_quota(value, quota_out);
+
+	json_decref(root);
+	return alone;
+}
+
+/* A space.json must say something: without any other key it says 0. */
+static void put_quota(json_t *root, uint64_t quota)
+{
+	json_object_del(root, QUOTA);
+	if (quota || !json_object_size(root))
+		json_object_set_new(root, QUOTA,
+				    json_integer((json_int_t)quota));
+}
+
+int ucm_manifest_with_quota(const char *text, uint64_t quota, char **out)
+{
+	json_t *root = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL)
+			    : json_object();
+	char *dump = NULL;
+	int err = 0;
+
+	if (!json_is_object(root)) {
+		json_decref(root);
+		return text ? -EINVAL : -ENOMEM;
+	}
+	put_quota(root, quota);
+	dump = json_dumps(root, JSON_INDENT(2));
+	json_decref(root);
+	if (!dump)
+		err = -ENOMEM;
+	else if (strlen(dump) >= UCM_MANIFEST_MAX)
+		err = -EFBIG;
+	if (err)
+		free(dump);
+	else
+		*out = dump;
+	return err;
+}
+
+/* ---- all of it ---- */
+
 static int identify(const json_t *root, uint8_t out[32])
 {
 	char *text = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT);
@@ -184,7 +268,9 @@ int ucm_manifest_parse(const char *text, size_t len, struct ucm_manifest *out,
 		json_decref(root);
 		return err;
 	}
-	err = get_geometry(root, &manifest.geometry, error);
+	err = take_quota(root, &manifest, error);
+	if (!err)
+		err = get_geometry(root, &manifest.geometry, error);
 	if (!err && has_real(root))
 		err = ucm_error_set(
 			error, -EINVAL,

@@ -4,8 +4,8 @@
  *
  * What there is to do, in the order in which a mover looks:
  *
- *   1. directories over their high mark: what is worth least leaves them, down
- *      to the low mark (evict.c);
+ *   1. spaces over their quotas, and directories over their high mark: what is
+ *      worth least leaves them, down to the low mark (quota_evict.c, evict.c);
  *   2. new blocks of tiers with write=back: a copy to the tier below;
  *   3. blocks that are used often: a copy to the fastest tier, which is where
  *      they are read from then;
@@ -38,6 +38,7 @@
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 
 #define TICK_MS 1000
@@ -519,6 +520,7 @@ static void mover_learn(struct ucm_movers *movers)
 	ucm_endurance_count_files(store);
 	for (unsigned dir = 0; dir < store->dirs.num; dir++)
 		ucm_evict_relist(store, dir);
+	ucm_quota_relist(store);
 }
 
 /* One round: whether there may be more to do at once. */
@@ -528,7 +530,8 @@ static bool mover_round(struct ucm_movers *movers)
 
 	mover_learn(movers);
 	mover_give_way(false);
-	any = mover_relieve_all(movers);
+	any = ucm_quota_relieve(movers->store);
+	any |= mover_relieve_all(movers);
 	mover_find_unsaved(movers);
 	any |= mover_save_one(movers);
 	mover_give_way(true);

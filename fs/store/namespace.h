@@ -22,6 +22,8 @@
 
 #define UCM_MAX_SPACES 65535
 
+struct ucm_quota;
+
 struct ucm_space {
 	uint16_t number;
 	char name[UCM_TREE_SPACE_MAX + 1];       /* "" for the default one */
@@ -29,6 +31,12 @@ struct ucm_space {
 	_Atomic bool removed;
 	_Atomic uid_t maker; /* who made it, or owned it at the start */
 	_Atomic uint64_t blocks; /* in the index */
+	/* What they take on disk, each once, and what is promised to files that
+	 * are being written (quota.h). */
+	_Atomic uint64_t used, writing;
+	_Atomic uint64_t own_quota; /* 0: that of the configuration, if any */
+	/* Set once, by the first quota that it has; the store's. */
+	struct ucm_quota *_Atomic quota;
 	/* One bit for each bucket of each directory: 4 words a directory. */
 	_Atomic uint64_t *scanned;
 

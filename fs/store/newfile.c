@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "common/log.h"
+#include "fs/store/quota.h"
 #include "fs/store/wishes.h"
 #include "hashing/tree.h"
 
@@ -151,6 +152,7 @@ static void newfile_end_promise(struct ucm_temp *temp)
 {
 	ucm_promise_end(temp->promise);
 	temp->promise = NULL;
+	ucm_quota_end_promise(&temp->part);
 }
 
 void ucm_store_rest(struct ucm_temp *temp, const struct ucm_file *file)

@@ -150,15 +150,21 @@ static uint64_t percent_of(uint64_t limit, unsigned percent)
 	return limit / 100 * percent + limit % 100 * percent / 100;
 }
 
-static uint64_t over_limit(const struct ucm_store *store, unsigned dir,
+uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,
 			   uint64_t limit, uint64_t used)
 {
 	uint64_t low = percent_of(limit, store->config->low);
-	uint64_t mark = atomic_load(&store->relieved[dir])
-				? low
-				: percent_of(limit, store->config->high);
+	uint64_t mark = relieved ? low
+				 : percent_of(limit, store->config->high);
 
 	return limit != UINT64_MAX && used > mark ? used - low : 0;
+}
+
+static uint64_t over_limit(const struct ucm_store *store, unsigned dir,
+			   uint64_t limit, uint64_t used)
+{
+	return ucm_pressure_over(store, atomic_load(&store->relieved[dir]),
+				 limit, used);
 }
 
 /* Free space that is to be left to others. */

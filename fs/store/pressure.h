@@ -19,6 +19,11 @@ uint64_t ucm_pressure(const struct ucm_store *store, unsigned dir);
 bool ucm_pressure_leaves_room(const struct ucm_store *store,
 			      const struct ucm_tier *tier, uint64_t bytes);
 
+/* By how much something with that limit (UINT64_MAX: none) is over its low mark;
+ * 0 below the high one, unless some of it has been taken away already. */
+uint64_t ucm_pressure_over(const struct ucm_store *store, bool relieved,
+			   uint64_t limit, uint64_t used);
+
 /* What keeps so many bytes out of a directory. At least 1: they found no room. */
 uint64_t ucm_pressure_lack(const struct ucm_store *store, unsigned dir,
 			   uint64_t bytes);

@@ -20,6 +20,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "fs/index/memory.h"
+#include "fs/store/quota.h"
 #include "hashing/tree.h"
 
 static struct ucm_space_owner owner_of(const struct ucm_space *space)
@@ -143,6 +144,11 @@ int ucm_store_mkdir(struct ucm_store *store, const char *name, mode_t mode,
 	if (err)
 		return err;
 	atomic_store(&space->maker, uid);
+	err = ucm_quota_apply(store, space, 0);
+	if (err) {
+		ucm_namespace_remove(&store->names, space);
+		return err;
+	}
 	pthread_mutex_lock(&space->lock);
 	space->uid = uid;
 	space->gid = gid;
@@ -286,27 +292,39 @@ static int parse_manifest(struct ucm_store *store, const char *text,
 	return 0;
 }
 
-/* What space.json says, if there is one; logs what is wrong with it. */
+/* What space.json says, if there is one. */
+static int take_manifest(struct ucm_store *store, struct ucm_space *space,
+			 char text[UCM_MANIFEST_MAX], uint64_t *quota,
+			 struct ucm_error *error)
+{
+	struct ucm_manifest manifest;
+	int err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
+
+	if (err == -ENOENT)
+		return 0;
+	if (err)
+		return ucm_error_set(error, err, "%s", strerror(-err));
+	if (ucm_manifest_quota_alone(text, strlen(text), quota))
+		return 0;
+	err = parse_manifest(store, text, strlen(text), &manifest, error);
+	if (!err)
+		err = ucm_space_set_manifest(space, &manifest, error);
+	if (!err)
+		*quota = manifest.quota;
+	return err;
+}
+
+/* The same, and what is configured; logs what is wrong with it. */
 static void load_manifest(struct ucm_store *store, struct ucm_space *space)
 {
 	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
 	struct ucm_error error;
-	struct ucm_manifest manifest;
-	int err;
+	uint64_t quota = 0;
 
-	if (!text)
-		return;
-	err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
-	if (err == -ENOENT)
-		return;
-	ucm_error_set(&error, err, "%s", strerror(-err));
-	if (!err)
-		err = parse_manifest(store, text, strlen(text),
-				     &manifest, &error);
-	if (!err)
-		err = ucm_space_set_manifest(space, &manifest, &error);
-	if (err)
+	if (text && take_manifest(store, space, text, &quota, &error))
 		ucm_error("%s: %s", space->folder, error.text);
+	if (ucm_quota_apply(store, space, quota))
+		ucm_error("%s: no memory for its quota", space->folder);
 }
 
 /* Where the folder is, the first directory's being the one. */
@@ -331,33 +349,132 @@ static int replace_manifest(struct ucm_store *store,
 	return err;
 }
 
-int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
-			     const char *text, size_t len)
+/* They share a temporary name, and what they read is not to change. */
+static pthread_mutex_t writing_manifest = PTHREAD_MUTEX_INITIALIZER;
+
+static int put_manifest(struct ucm_store *store, const struct ucm_space *space,
+			const char *text)
 {
-	static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
-	struct ucm_error error;
+	int err = make_first_folder(store, space);
+
+	if (!err)
+		err = replace_manifest(store, space, text, strlen(text));
+	if (err)
+		ucm_error("%s/" UCM_TREE_MANIFEST ": %s", space->folder,
+			  strerror(-err));
+	return err;
+}
+
+/* A quota that the text does not speak of stays: whoever says what the blocks
+ * are does not mean to lift it. */
+static int put_full_manifest(struct ucm_store *store, struct ucm_space *space,
+			     const struct ucm_manifest *manifest,
+			     const char *text)
+{
+	uint64_t quota = atomic_load(&space->own_quota);
+	_cleanup_free_ char *merged = NULL;
+	int err = 0;
+
+	if (manifest->has_quota)
+		quota = manifest->quota;
+	else if (quota)
+		err = ucm_manifest_with_quota(text, quota, &merged);
+	if (!err)
+		err = put_manifest(store, space, merged ? merged : text);
+	return err ? err : ucm_quota_apply(store, space, quota);
+}
+
+static int write_full_manifest(struct ucm_store *store, struct ucm_space *space,
+			       const char *text, size_t len)
+{
 	struct ucm_manifest manifest;
-	int err =
-		parse_manifest(store, text, len, &manifest, &error);
+	struct ucm_error error;
+	int err = parse_manifest(store, text, len, &manifest, &error);
 
 	if (!err)
 		err = ucm_space_set_manifest(space, &manifest, &error);
 	if (err) {
-		ucm_warning("%s: not accepted: %s", space->folder,
-			    error.text);
+		ucm_warning("%s: not accepted: %s", space->folder, error.text);
 		return err;
 	}
-	pthread_mutex_lock(&writing); /* they share a temporary name */
-	err = make_first_folder(store, space);
-	if (!err)
-		err = replace_manifest(store, space, text, len);
-	pthread_mutex_unlock(&writing);
+	err = put_full_manifest(store, space, &manifest, text);
 	if (err) {
-		ucm_error("%s/" UCM_TREE_MANIFEST ": %s", space->folder,
-			  strerror(-err));
 		ucm_space_drop_manifest(space);
 		load_manifest(store, space); /* the old one, if any */
 	}
+	return err;
+}
+
+/* Not instead of one that says what the blocks are. */
+static int write_quota_alone(struct ucm_store *store, struct ucm_space *space,
+			     const char *text, uint64_t quota)
+{
+	int err = put_manifest(store, space, text);
+
+	return err ? err : ucm_quota_apply(store, space, quota);
+}
+
+static bool has_manifest(struct ucm_space *space)
+{
+	bool has;
+
+	pthread_mutex_lock(&space->lock);
+	has = space->has_manifest;
+	pthread_mutex_unlock(&space->lock);
+	return has;
+}
+
+int ucm_store_write_manifest(struct ucm_store *store, struct ucm_space *space,
+			     const char *bytes, size_t len)
+{
+	_cleanup_free_ char *text = strndup(bytes, len);
+	uint64_t quota;
+	int err;
+
+	if (!text)
+		return -ENOMEM;
+	pthread_mutex_lock(&writing_manifest);
+	err = !has_manifest(space) &&
+			      ucm_manifest_quota_alone(text, len, &quota)
+		      ? write_quota_alone(store, space, text, quota)
+		      : write_full_manifest(store, space, text, len);
+	pthread_mutex_unlock(&writing_manifest);
+	return err;
+}
+
+/* ---- a quota ---- */
+
+static int write_quota(struct ucm_store *store, struct ucm_space *space,
+		       char text[UCM_MANIFEST_MAX], uint64_t bytes)
+{
+	int err = ucm_store_read_manifest(store, space, text, UCM_MANIFEST_MAX);
+	_cleanup_free_ char *changed = NULL;
+
+	if (err == -ENOENT && !bytes)
+		return 0; /* it says so already */
+	if (!err || err == -ENOENT)
+		err = ucm_manifest_with_quota(err ? NULL : text, bytes,
+					      &changed);
+	if (!err)
+		return put_manifest(store, space, changed);
+	ucm_error("%s/" UCM_TREE_MANIFEST ": no quota can be put into it: %s",
+		  space->folder, strerror(-err));
+	return err;
+}
+
+int ucm_store_set_quota(struct ucm_store *store, struct ucm_space *space,
+			uint64_t bytes)
+{
+	_cleanup_free_ char *text = malloc(UCM_MANIFEST_MAX);
+	int err;
+
+	if (!text)
+		return -ENOMEM;
+	pthread_mutex_lock(&writing_manifest);
+	err = write_quota(store, space, text, bytes);
+	if (!err)
+		err = ucm_quota_apply(store, space, bytes);
+	pthread_mutex_unlock(&writing_manifest);
 	return err;
 }
 

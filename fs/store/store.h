@@ -42,6 +42,7 @@ struct ucm_store;
 struct ucm_victims;
 struct ucm_endurance;
 struct ucm_movers;
+struct ucm_quota;
 struct ucm_wishes;
 
 /* What a directory has for itself: none waits for another that hangs. */
@@ -126,6 +127,7 @@ struct ucm_store {
 	_Atomic bool relieved[UCM_MAX_DIRS]; /* until the low mark is reached */
 	_Atomic unsigned evicting; /* threads that take a block away now */
 	_Atomic uint64_t evictions; /* blocks that were taken away */
+	struct ucm_quota *_Atomic quotas; /* of spaces (quota.h); all there were */
 	struct ucm_wishes *wishes; /* wishes.h */
 	struct ucm_movers *movers; /* mover.h */
 	bool left; /* at the close somebody may still be using it */
@@ -225,6 +227,12 @@ const char *ucm_store_unknown(struct ucm_store *store, unsigned dir);
 
 /* ---- new blocks (create.c, commit.c, late.c) ---- */
 
+/* What of a space's quota is promised to a file (quota.h). */
+struct ucm_allowance {
+	struct ucm_space *space; /* NULL: of none */
+	uint64_t bytes;
+};
+
 /* A file being written. */
 struct ucm_temp {
 	struct ucm_medium *medium;
@@ -232,6 +240,7 @@ struct ucm_temp {
 	uint8_t dir;
 	char name[UCM_TEMP_NAME_MAX];
 	struct ucm_promise *promise; /* room set aside, until it is committed */
+	struct ucm_allowance part;
 	bool committed;    /* name is gone; a block, or dropped as a duplicate */
 	bool lost;         /* its bytes, perhaps: never to be committed */
 	unsigned losses;   /* of its directory, when it was made */
@@ -331,6 +340,11 @@ int ucm_store_chmod(struct ucm_store *store, struct ucm_space *space,
 		    bool is_private);
 int ucm_store_chown(struct ucm_store *store, struct ucm_space *space, uid_t uid,
 		    gid_t gid);
+
+/* What the blocks of a space may take on disk; 0: no limit but the configured
+ * one. In space.json before it holds. Writes. */
+int ucm_store_set_quota(struct ucm_store *store, struct ucm_space *space,
+			uint64_t bytes);
 
 /* space.json: text of it (-ENOENT, -EFBIG), or a new one (-EINVAL; -EFBIG: its
  * blocks would be larger than block_max). */

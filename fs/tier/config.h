@@ -95,6 +95,7 @@ struct ucm_config {
 	unsigned promote_window_s;
 	unsigned movers; /* threads */
 	uint64_t move_rate; /* bytes a second; 0: any */
+	uint64_t space_quota; /* of spaces that have none of their own; 0: none */
 	/* how long to wait for the end of a daemon that is ending */
 	unsigned lock_wait_s;
 };

@@ -137,6 +137,15 @@ static int set_move_rate(struct ucm_config *config, const char *value,
 			     value);
 }
 
+static int set_space_quota(struct ucm_config *config, const char *value,
+			   struct ucm_error *error)
+{
+	if (!ucm_parse_bytes(value, &config->space_quota))
+		return 0;
+	return ucm_error_set(error, -EINVAL,
+			     "space_quota '%s': not bytes such as 500G", value);
+}
+
 int ucm_config_motion_set(struct ucm_config *config, const char *key,
 			  const char *value, struct ucm_error *error)
 {
@@ -154,6 +163,8 @@ int ucm_config_motion_set(struct ucm_config *config, const char *key,
 		return set_reserve(config, value, error);
 	if (!strcmp(key, "move_rate"))
 		return set_move_rate(config, value, error);
+	if (!strcmp(key, "space_quota"))
+		return set_space_quota(config, value, error);
 	if (!strcmp(key, "high"))
 		return ucm_config_set_number(key, value, 2, 100,
 					     &config->high, error);
@@ -202,4 +213,6 @@ void ucm_config_motion_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "movers: %u\n", config->movers);
 	fprintf(out, "move_rate: %llu\n",
 		(unsigned long long)config->move_rate);
+	fprintf(out, "space_quota: %llu\n",
+		(unsigned long long)config->space_quota);
 }

@@ -5,7 +5,8 @@
  *
  * A manifest can be replaced as long as a space has no blocks. So whoever
  * writes one holds the lock (flock(2)) of the space's folder, and has looked
- * under it that there is neither a manifest nor a block. On a mount the daemon
+ * under it that there is neither a manifest (or one that says nothing but a
+ * quota) nor a block. On a mount the daemon
  * checks it and takes it whole, when the file is closed. In a directory it is
  * linked under its name when all of it is there: whoever does not lock sees it
  * whole or not at all, and the first one stays.
@@ -212,7 +213,8 @@ struct making {
 static int write_through_mount(const struct root *root, const char *path,
 			       const char *manifest)
 {
-	int fd = ucm_os_open(root->fd, path, O_WRONLY | O_CREAT, 0644);
+	int fd = ucm_os_open(root->fd, path, O_WRONLY | O_CREAT | O_TRUNC,
+			     0644);
 	int err;
 
 	if (fd < 0)
@@ -240,30 +242,49 @@ static int write_temp(const struct root *root, const char *temp,
 }
 
 static int write_beside(const struct root *root, const char *folder,
-			const char *path, const char *manifest)
+			const char *path, const char *manifest, bool replaces)
 {
 	char temp[UCM_TREE_PATH_MAX + 8];
 	int err;
 
 	snprintf(temp, sizeof(temp), "%s/" UCM_TREE_MANIFEST_MAKE, folder);
 	err = write_temp(root, temp, manifest);
-	if (!err)
+	if (!err && replaces)
+		err = ucm_os_rename(root->fd, temp, root->fd, path);
+	else if (!err)
 		err = ucm_os_link(root->fd, temp, root->fd, path);
 	ucm_os_unlink(root->fd, temp);
 	return err == -EEXIST ? 0 : err;
 }
 
-static int write_manifest(const struct making *making, const struct root *root)
+/* What there is says nothing but a quota, which is to stay. The daemon of a mount
+ * sees to that itself. */
+static int write_with_quota(const struct making *making,
+			    const struct root *root, const char *path,
+			    uint64_t quota)
+{
+	_cleanup_free_ char *text = NULL;
+	int err = ucm_manifest_with_quota(making->manifest, quota, &text);
+
+	return err ? err
+		   : write_beside(root, making->folder, path, text, true);
+}
+
+/* quota: of a manifest that is there and says nothing else; NULL: none is. */
+static int write_manifest(const struct making *making, const struct root *root,
+			  const uint64_t *quota)
 {
 	char path[UCM_TREE_PATH_MAX];
 	int err;
 
 	ucm_tree_manifest_path(making->folder, path);
-	if (!making->roots->mount)
-		err = write_beside(root, making->folder, path,
-				   making->manifest);
-	else
+	if (making->roots->mount)
 		err = write_through_mount(root, path, making->manifest);
+	else if (quota)
+		err = write_with_quota(making, root, path, *quota);
+	else
+		err = write_beside(root, making->folder, path,
+				   making->manifest, false);
 	if (err == -EINVAL)
 		return ucm_error_set(
 			making->error, err,
@@ -288,16 +309,19 @@ static int compare(const struct making *making)
 static int make_locked(const struct making *making, const struct root *root)
 {
 	int err = read_manifest(root, making->folder, making->there);
-	bool blocks;
+	uint64_t quota;
+	bool blocks, quota_alone = !err && ucm_manifest_quota_alone(
+		making->there, strlen(making->there), &quota);
 
-	if (err == -ENOENT) {
+	if (err == -ENOENT || quota_alone) {
 		err = has_blocks(making->roots, making->folder, &blocks);
 		if (!err && blocks)
 			return ucm_error_set(making->error, -ENOTEMPTY,
 				       "%s: it has blocks and no manifest",
 				       making->folder);
 		if (!err) {
-			err = write_manifest(making, root);
+			err = write_manifest(making, root,
+					     quota_alone ? &quota : NULL);
 			if (err)
 				return err;
 			err = read_manifest(root, making->folder,
@@ -438,6 +462,7 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	char folder[UCM_TREE_FOLDER_MAX];
 	struct roots roots;
 	unsigned last = 0;
+	uint64_t quota;
 	int err = check_name(name, error);
 
 	if (!err)
@@ -449,6 +474,9 @@ int ucm_space_manifest(const char *mount, const char *tiers, const char *name,
 	for (unsigned i = 0; i < roots.num && err == -ENOENT; i++) {
 		last = i;
 		err = read_manifest(&roots.roots[i], folder, text);
+		if (!err && ucm_manifest_quota_alone(text, strlen(text),
+						     &quota))
+			err = -ENOENT; /* it says nothing of the blocks */
 	}
 	if (err)
 		space_failed(error, &roots.roots[last], folder, err);

@@ -30,14 +30,15 @@ Manifest = Mapping[str, Any]
 # ---- the canonical form ----
 
 def canonical(manifest: Manifest) -> bytes:
-    """Keys sorted, no white space, UTF-8. InvalidArgument: no geometry, or
+    """Keys sorted, no white space, UTF-8; without "quota", which says nothing
+    of the blocks. InvalidArgument: no geometry, or
     what has no one spelling (fractions, control characters, keys that are no
     text), or too long."""
     _check(manifest, "")
     if not isinstance(manifest.get("geometry"), Mapping):
         raise InvalidArgument("manifest: geometry is missing")
     try:
-        text = json.dumps(_plain(manifest), sort_keys=True,
+        text = json.dumps(_without_quota(_plain(manifest)), sort_keys=True,
                           separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InvalidArgument(f"manifest: {error}") from None
@@ -66,6 +67,10 @@ def check_name(name: str) -> str:
                               f"{NAME_MAX} bytes without a slash or control "
                               "character, not beginning with '.'")
     return name
+
+
+def _without_quota(manifest: Dict[str, Any]) -> Dict[str, Any]:
+    return {key: item for key, item in manifest.items() if key != "quota"}
 
 
 def _plain(value: Any) -> Any:
@@ -130,7 +135,8 @@ def ensure_space(mount: Optional[Paths], name: str, manifest: Manifest, *,
         _lib.path_bytes(mount), source_of(tiers or None), os.fsencode(name),
         text, there, error)
     if err == -errno.EEXIST:
-        _compare(name, _parse(name, there.value), json.loads(text))
+        _compare(name, _without_quota(_parse(name, there.value)),
+                 json.loads(text))
     if err in (-errno.EEXIST, -errno.ENOTEMPTY):
         raise NamespaceMismatch(name)
     error.check(err, f"space {name}")

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * quota_evict.c - spaces that are full; see quota.h.
+ *
+ * Whoever needs room evicts what he lacks himself, one block or a few, and movers
+ * make some for those that follow: so a writer seldom has to.
+ */
+#include <config.h>
+
+#include "fs/store/quota.h"
+
+#include <errno.h>
+
+#include "common/log.h"
+#include "fs/store/pressure.h"
+#include "fs/store/wishes.h"
+#include "fs/tier/wait.h"
+#include "hashing/tree.h"
+
+#define TRIES 64
+#define BATCH_BYTES (UINT64_C(64) << 20) /* evicted before a mover looks again */
+
+/* ---- promises ---- */
+
+static void quota_refuse(struct ucm_store *store, struct ucm_quota *quota,
+			 const struct ucm_id *id, uint64_t bytes)
+{
+	uint64_t limit = atomic_load(&quota->bytes);
+
+	atomic_fetch_add(&quota->refused, 1);
+	if (bytes > limit)
+		ucm_warning("%s: block %s: it takes %llu bytes, and the quota "
+			    "is %llu",
+			    quota->space->folder, ucm_hex(id).text,
+			    (unsigned long long)bytes,
+			    (unsigned long long)limit);
+	else
+		ucm_evict_explain_space(store, quota, id);
+}
+
+/* -EDQUOT: nothing may go, and nobody else is about to take something away. */
+static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
+		       uint64_t lack)
+{
+	uint64_t evicted = atomic_load(&quota->evicted), freed;
+	int err = ucm_wait_long_for_any(&store->dirs);
+
+	if (err)
+		return err;
+	ucm_evict_space(store, quota, lack, &freed);
+	return freed || ucm_evict_wait_for_others(&quota->evicting,
+						  &quota->evicted, evicted)
+		       ? 0
+		       : -EDQUOT;
+}
+
+/* all: with what it has already. */
+static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
+		      uint64_t bytes, uint64_t all)
+{
+	for (unsigned i = 0; i < TRIES; i++) {
+		uint64_t lack = ucm_quota_try(quota, bytes);
+		uint64_t limit = atomic_load(&quota->bytes);
+		int err;
+
+		if (!lack)
+			return 0;
+		if (!store->value.policy || (limit && all > limit))
+			break;
+		err = quota_evict(store, quota, lack);
+		if (err)
+			return err;
+		ucm_wishes_wake(store); /* more are to come */
+	}
+	return -EDQUOT;
+}
+
+int ucm_quota_promise(struct ucm_store *store, const struct ucm_key *key,
+		      uint64_t bytes, struct ucm_allowance *part)
+{
+	struct ucm_space *space = store->names.spaces[key->space];
+	struct ucm_quota *quota = atomic_load(&space->quota);
+	int err;
+
+	if (part->space != space) /* it was made in another one */
+		ucm_quota_end_promise(part);
+	if (!quota || !atomic_load(&quota->bytes) || bytes <= part->bytes)
+		return 0;
+	err = quota_take(store, quota, bytes - part->bytes, bytes);
+	if (err == -EDQUOT)
+		quota_refuse(store, quota, &key->id, bytes);
+	if (!err)
+		*part = (struct ucm_allowance){ .space = space, .bytes = bytes };
+	return err;
+}
+
+/* ---- for movers ---- */
+
+/* Above the high mark: how much is to go, down to the low one. */
+static uint64_t quota_over(const struct ucm_store *store,
+			   const struct ucm_quota *quota)
+{
+	uint64_t limit = atomic_load(&quota->bytes);
+	uint64_t used = atomic_load(&quota->space->used);
+	uint64_t over = limit ? ucm_pressure_over(
+					store, atomic_load(&quota->relieved),
+					limit, ucm_quota_taken(quota->space))
+			      : 0;
+
+	return over < used ? over : used;
+}
+
+static bool quota_relieve_one(struct ucm_store *store, struct ucm_quota *quota)
+{
+	uint64_t over = quota_over(store, quota), freed;
+
+	if (!over || atomic_load(&quota->space->removed) ||
+	    atomic_exchange(&quota->busy, true))
+		return false;
+	ucm_evict_space(store, quota, over < BATCH_BYTES ? over : BATCH_BYTES,
+			&freed);
+	atomic_store(&quota->relieved, freed && freed < over);
+	atomic_store(&quota->busy, false);
+	return freed;
+}
+
+bool ucm_quota_relieve(struct ucm_store *store)
+{
+	bool any = false;
+
+	for (struct ucm_quota *quota = atomic_load(&store->quotas); quota;
+	     quota = quota->next)
+		any |= quota_relieve_one(store, quota);
+	return any;
+}

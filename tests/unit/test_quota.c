@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_quota.c - what the blocks of a space may take on disk.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fs/store/evict.h"
+#include "fs/store/inside.h"
+#include "fs/store/move.h"
+#include "fs/store/quota.h"
+#include "tests/unit/store_fixture.h"
+
+#define BYTES 8192u /* of a block of FX_PAGED */
+
+static struct fx_file files[40];
+static struct ucm_space *space;
+
+static void setup(void)
+{
+	fx_setup();
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_block(&files[i], i + 1, FX_PAGED);
+}
+
+static void use_space(void)
+{
+	space = ucm_namespace_find(&fx_set->names, "s");
+	must(space);
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		files[i].key.space = space->number;
+}
+
+/* With a policy and a space; nothing moves by itself. */
+static void still_store(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+	fx_open();
+	must(!ucm_store_begin(fx_set));
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		fx_set->keepers[dir].pins_known = true;
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	use_space();
+}
+
+static void restart(void)
+{
+	fx_close();
+	fx_open();
+	fx_start();
+	use_space();
+}
+
+static void limit_to(unsigned blocks)
+{
+	ck_assert_int_eq(
+		ucm_store_set_quota(fx_set, space, (uint64_t)blocks * BYTES),
+		0);
+}
+
+static void commit(unsigned first, unsigned num)
+{
+	for (unsigned i = first; i < first + num; i++)
+		ck_assert_int_eq(fx_commit(&files[i]), 0);
+}
+
+static bool is_there(unsigned i)
+{
+	return ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
+}
+
+static unsigned count(void)
+{
+	unsigned num = 0;
+
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		num += is_there(i);
+	return num;
+}
+
+static ucm_ref ref_of(unsigned i)
+{
+	ucm_ref ref;
+
+	must(ucm_index_find(fx_set->index, &files[i].key, NULL, &ref));
+	return ref;
+}
+
+/* What it takes is what its blocks take, and nothing is promised any more. */
+static void sums_are_right(void)
+{
+	ck_assert_uint_eq(space->used, (uint64_t)count() * BYTES);
+	ck_assert_uint_eq(space->writing, 0);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+/* ---- sums ---- */
+
+UNIT_TEST(a_block_counts_once_wherever_it_lies)
+{
+	struct ucm_move move = { .first = true };
+
+	still_store("fast=$/a:slow=$/b");
+	commit(0, 2);
+	sums_are_right();
+	move.to = &fx_set->dirs.tiers[1];
+	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(0), &move, NULL), 0);
+	ck_assert_uint_eq(fx_set->dirs.at[0]->used, 2 * BYTES);
+	ck_assert_uint_eq(fx_set->dirs.at[1]->used, BYTES);
+	sums_are_right();
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
+	sums_are_right();
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	sums_are_right();
+	restart();
+	ck_assert_uint_eq(count(), 1);
+	sums_are_right();
+}
+
+UNIT_TEST(a_file_that_is_dropped_gives_back_what_was_promised)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	still_store("$/a");
+	limit_to(2);
+	fd = fx_create(&files[0].key, BYTES, &temp);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(space->writing, BYTES);
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, &temp);
+	sums_are_right();
+}
+
+/* ---- room ---- */
+
+UNIT_TEST(in_a_full_space_the_oldest_goes_for_a_new_one)
+{
+	still_store("$/a");
+	limit_to(4);
+	commit(0, 4);
+	for (unsigned i = 0; i < 3; i++) /* the last one was used least lately */
+		ck_assert_int_eq(ucm_store_touch(fx_set, ref_of(i)), 0);
+	commit(4, 1);
+	ck_assert_uint_eq(count(), 4);
+	ck_assert(is_there(4));
+	sums_are_right();
+	ck_assert_uint_eq(space->quota->evicted, 1);
+}
+
+UNIT_TEST(another_space_loses_nothing)
+{
+	struct ucm_space *other;
+	struct fx_file file;
+
+	still_store("$/a");
+	ck_assert_int_eq(
+		ucm_store_mkdir(fx_set, "other", 0755, 0, 0, &other), 0);
+	for (unsigned i = 0; i < 20; i++) {
+		fx_block(&file, 100 + i, FX_PAGED);
+		file.key.space = i % 2 ? other->number : 0;
+		ck_assert_int_eq(fx_commit(&file), 0);
+	}
+	limit_to(3);
+	commit(0, 30);
+	ck_assert_uint_eq(count(), 3);
+	ck_assert_uint_eq(other->blocks, 10);
+	ck_assert_uint_eq(fx_set->names.spaces[0]->blocks, 10);
+	sums_are_right();
+}
+
+UNIT_TEST(a_chain_is_eaten_from_its_end)
+{
+	still_store("fast=$/a:slow=$/b");
+	for (unsigned i = 1; i < 8; i++) {
+		files[i].block.flags |= UCM_BLOCK_HAS_PARENT;
+		files[i].block.parent = files[i - 1].key.id;
+		fx_encode(&files[i], true);
+	}
+	limit_to(8);
+	commit(0, 8);
+	commit(10, 3);
+	ck_assert_uint_eq(count(), 8);
+	ck_assert(is_there(0) && is_there(1));
+	for (unsigned i = 1; i < 8; i++)
+		ck_assert(!is_there(i) || is_there(i - 1));
+	sums_are_right();
+}
+
+UNIT_TEST(where_nothing_may_go_the_quota_is_exceeded)
+{
+	still_store("$/a");
+	limit_to(2);
+	commit(0, 2);
+	for (unsigned i = 0; i < 2; i++)
+		ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(i), true), 0);
+	ck_assert_int_eq(fx_commit(&files[2]), -EDQUOT);
+	ck_assert(fx_logged("the quota of 16384 bytes is used up"));
+	ck_assert(fx_logged("of 64 blocks that were looked at 64 are pinned"));
+	ck_assert_uint_eq(count(), 2);
+	sums_are_right();
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref_of(1), false), 0);
+	commit(2, 1);
+	ck_assert(is_there(0) && !is_there(1));
+}
+
+UNIT_TEST(a_block_that_is_larger_than_the_quota_takes_nothing_away)
+{
+	still_store("$/a");
+	commit(0, 3);
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES / 2), 0);
+	ck_assert_int_eq(fx_commit(&files[3]), -EDQUOT);
+	ck_assert(fx_logged("it takes 8192 bytes, and the quota is 4096"));
+	ck_assert_uint_eq(count(), 3);
+}
+
+UNIT_TEST(without_a_policy_nothing_goes)
+{
+	fx_configure("$/a");
+	fx_option("policy", "none");
+	fx_open();
+	fx_start();
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	use_space();
+	limit_to(2);
+	commit(0, 2);
+	ck_assert_int_eq(fx_commit(&files[2]), -EDQUOT);
+	ck_assert_uint_eq(count(), 2);
+}
+
+/* Its size is not known before: at its commit it has to fit. */
+UNIT_TEST(a_file_of_unknown_size_has_to_fit_when_it_is_committed)
+{
+	struct ucm_temp temp;
+	int fd;
+
+	still_store("$/a");
+	limit_to(2);
+	fd = fx_create(&files[0].key, 0, &temp);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(space->writing, 0);
+	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
+			 (ssize_t)files[0].len);
+	commit(1, 2);
+	ck_assert_int_eq(
+		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, &temp);
+	ck_assert_uint_eq(count(), 2);
+	ck_assert(is_there(0));
+	sums_are_right();
+}
+
+UNIT_TEST(a_file_counts_where_it_becomes_a_block)
+{
+	struct ucm_space *other;
+	struct ucm_temp temp;
+	int fd;
+
+	still_store("$/a");
+	ck_assert_int_eq(
+		ucm_store_mkdir(fx_set, "other", 0755, 0, 0, &other), 0);
+	limit_to(1);
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, other, 10 * BYTES), 0);
+	commit(1, 1);
+	files[0].key.space = other->number;
+	fd = fx_create(&files[0].key, BYTES, &temp);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_uint_eq(other->writing, BYTES);
+	ck_assert_int_eq(fx_pwrite(fd, files[0].bytes, files[0].len, 0),
+			 (ssize_t)files[0].len);
+	files[0].key.space = space->number;
+	ck_assert_int_eq(
+		fx_commit_temp(&temp, fd, &files[0].key, UCM_COMMIT_NOW), 0);
+	fx_close_file(fd);
+	ucm_store_drop(fx_set, &temp);
+	ck_assert_uint_eq(other->writing, 0);
+	ck_assert(is_there(0) && !is_there(1));
+	sums_are_right();
+}
+
+UNIT_TEST(a_block_that_is_there_takes_nothing_away)
+{
+	still_store("$/a");
+	limit_to(2);
+	commit(0, 2);
+	commit(0, 2);
+	ck_assert_uint_eq(count(), 2);
+	sums_are_right();
+}
+
+static _Atomic bool over;
+
+static void *write_some(void *arg)
+{
+	unsigned first = (unsigned)(uintptr_t)arg;
+
+	for (unsigned round = 0; round < 30; round++) {
+		for (unsigned i = first; i < first + 10; i++) {
+			int err = fx_commit(&files[i]);
+
+			if (err || space->used > 6 * BYTES)
+				over = true;
+			ucm_store_remove(fx_set, &files[first].key);
+		}
+	}
+	return NULL;
+}
+
+UNIT_TEST(writers_at_the_same_time_never_pass_it)
+{
+	pthread_t threads[4];
+
+	still_store("fast=$/a:slow=$/b");
+	limit_to(6);
+	over = false;
+	for (uintptr_t i = 0; i < NUM_ROWS(threads); i++)
+		must(!pthread_create(&threads[i], NULL, write_some,
+				     (void *)(i * 10)));
+	for (unsigned i = 0; i < NUM_ROWS(threads); i++)
+		pthread_join(threads[i], NULL);
+	ck_assert(!over);
+	sums_are_right();
+}
+
+/* ---- movers ---- */
+
+static bool is_within(void *arg)
+{
+	return space->used <= *(const uint64_t *)arg;
+}
+
+UNIT_TEST(a_lower_quota_is_reached_by_movers)
+{
+	uint64_t want = 10 * BYTES;
+
+	fx_configure("fast=$/a:slow=$/b");
+	fx_option("policy", "lru");
+	fx_open();
+	fx_start();
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	use_space();
+	commit(0, 40);
+	limit_to(10);
+	fx_wait(is_within, &want);
+	ck_assert_uint_ge(count(), 9); /* low is 90 percent */
+	sums_are_right();
+}
+
+UNIT_TEST(what_a_scan_finds_is_brought_within_the_quota)
+{
+	uint64_t want = 4 * BYTES;
+
+	still_store("$/a");
+	limit_to(4);
+	fx_close();
+	for (unsigned i = 0; i < 12; i++)
+		fx_plant("$/a", "spaces/s", &files[i]);
+	fx_open();
+	fx_start();
+	use_space();
+	fx_wait(is_within, &want);
+	sums_are_right();
+}
+
+/* ---- what is set, and stays ---- */
+
+UNIT_TEST(it_is_there_after_a_restart_and_can_be_lifted)
+{
+	still_store("$/a");
+	limit_to(3);
+	restart();
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+	limit_to(0);
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
+	commit(0, 10);
+	ck_assert_uint_eq(count(), 10);
+	restart();
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 0);
+}
+
+UNIT_TEST(one_that_cannot_be_written_does_not_hold)
+{
+	still_store("$/a");
+	limit_to(3);
+	fx_fail("rename", 1, -ENOSPC, true);
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, BYTES), -ENOSPC);
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+}
+
+UNIT_TEST(spaces_without_their_own_have_the_configured_one)
+{
+	fx_configure("$/a");
+	fx_option("policy", "lru");
+	fx_option("space_quota", "24K");
+	fx_open();
+	must(!ucm_store_begin(fx_set));
+	fx_set->keepers[0].pins_known = true;
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	use_space();
+	commit(0, 5);
+	ck_assert_uint_eq(count(), 3);
+	limit_to(5);
+	commit(5, 5);
+	ck_assert_uint_eq(count(), 5);
+	limit_to(0);
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+	ck_assert_uint_eq(ucm_quota_of(fx_set, fx_set->names.spaces[0]), 0);
+	restart();
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 3 * BYTES);
+}
+
+#define GEOMETRY                                                              \
+	"\"geometry\": {\"num_layers\": 2, \"block_size\": 4, "               \
+	"\"dtype\": \"float16\", \"k_bytes\": 128, \"v_bytes\": 128, "        \
+	"\"num_kv_heads\": 2, \"head_dim\": 8, \"order\": \"NHD\"}"
+
+static int write_manifest(const char *text)
+{
+	return ucm_store_write_manifest(fx_set, space, text, strlen(text));
+}
+
+UNIT_TEST(a_manifest_may_say_it_or_leave_it_as_it_is)
+{
+	static const struct {
+		const char *text;
+		unsigned blocks;
+	} says[] = {
+		{ "{\"quota\": 40960}", 5 },
+		{ "{" GEOMETRY "}", 5 },
+		{ "{" GEOMETRY ", \"quota\": \"24K\"}", 3 },
+		{ "{" GEOMETRY ", \"quota\": 0}", 0 },
+	};
+
+	still_store("$/a");
+	for (unsigned i = 0; i < NUM_ROWS(says); i++) {
+		ck_assert_int_eq(write_manifest(says[i].text), 0);
+		ck_assert_uint_eq(ucm_quota_of(fx_set, space),
+				  says[i].blocks * BYTES);
+		restart();
+		ck_assert_uint_eq(ucm_quota_of(fx_set, space),
+				  says[i].blocks * BYTES);
+	}
+	limit_to(2);
+	ck_assert(space->has_manifest);
+	restart();
+	ck_assert(space->has_manifest);
+	ck_assert_uint_eq(ucm_quota_of(fx_set, space), 2 * BYTES);
+	ck_assert_int_eq(write_manifest("{\"quota\": 1}"), -EINVAL);
+	ck_assert_int_eq(write_manifest("{" GEOMETRY ", \"quota\": -1}"),
+			 -EINVAL);
+	ck_assert(fx_logged("quota: not bytes"));
+}
+
+/* A restart of the machine empties memory. */
+UNIT_TEST(it_is_written_where_it_lasts)
+{
+	char text[200];
+
+	still_store("fast=$/a:slow=$/b");
+	fx_set->dirs.at[0]->flags |= UCM_MEDIUM_VOLATILE;
+	limit_to(3);
+	ck_assert(fx_exists(fx_path("$/b/spaces/s/space.json")));
+	ck_assert(!fx_exists(fx_path("$/a/spaces/s/space.json")));
+	ck_assert_int_eq(
+		ucm_store_read_manifest(fx_set, space, text, sizeof(text)), 0);
+}
+
+UNIT_PROGRAM(.variants = fx_media);
