@@ -24,6 +24,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_pin_command,
 	&ucm_put_command,
 	&ucm_quarantine_command,
+	&ucm_quota_command,
 	&ucm_replay_command,
 	&ucm_rescan_command,
 	&ucm_scrub_command,
