@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/unit.h"
@@ -67,6 +68,75 @@ UNIT_TEST(the_identity_of_odd_characters_is_that_of_python)
 	identity(hex);
 	ck_assert_str_eq(hex, "4808180b4128dd36b75b143d9c1598e4"
 			      "2dd6a091f07725363c0fc8dcb92ff010");
+}
+
+UNIT_TEST(a_quota_is_read_and_no_part_of_the_identity)
+{
+	static const struct {
+		const char *text;
+		uint64_t quota;
+	} quotas[] = {
+		{ "0", 0 },
+		{ "4096", 4096 },
+		{ "\"64K\"", 65536 },
+		{ "9223372036854775807", INT64_MAX },
+	};
+	char plain[65], other[65], text[400];
+
+	ck_assert_int_eq(parse("{" GEOMETRY "}"), 0);
+	ck_assert(!manifest.has_quota);
+	identity(plain);
+	for (unsigned i = 0; i < NUM_ROWS(quotas); i++) {
+		snprintf(text, sizeof(text), "{" GEOMETRY ", \"quota\": %s}",
+			 quotas[i].text);
+		ck_assert_msg(!parse(text), "%s", error.text);
+		ck_assert(manifest.has_quota);
+		ck_assert_uint_eq(manifest.quota, quotas[i].quota);
+		identity(other);
+		ck_assert_str_eq(plain, other);
+	}
+}
+
+UNIT_TEST(a_wrong_quota_is_refused, .rows = 6)
+{
+	static const char *const wrong[] = { "-1", "\"\"", "\"5X\"", "null",
+					     "[1]", "\"9223372036854775808\"" };
+	char text[400];
+	uint64_t quota;
+
+	snprintf(text, sizeof(text), "{" GEOMETRY ", \"quota\": %s}",
+		 wrong[_i]);
+	ck_assert_int_eq(parse(text), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "quota: not bytes"));
+	snprintf(text, sizeof(text), "{\"quota\": %s}", wrong[_i]);
+	ck_assert(!ucm_manifest_quota_alone(text, strlen(text), &quota));
+}
+
+UNIT_TEST(a_quota_is_put_in_and_taken_out)
+{
+	char first[65], second[65], *with, *without;
+	uint64_t quota;
+
+	ck_assert_int_eq(parse("{" GEOMETRY ", \"model\": \"m\"}"), 0);
+	identity(first);
+	ck_assert_int_eq(ucm_manifest_with_quota(
+				 "{" GEOMETRY ", \"model\": \"m\"}", 77, &with),
+			 0);
+	ck_assert_int_eq(parse(with), 0);
+	ck_assert_uint_eq(manifest.quota, 77);
+	identity(second);
+	ck_assert_str_eq(first, second);
+	ck_assert_int_eq(ucm_manifest_with_quota(with, 0, &without), 0);
+	ck_assert_int_eq(parse(without), 0);
+	ck_assert(!manifest.has_quota);
+	free(with);
+	free(without);
+	ck_assert_int_eq(ucm_manifest_with_quota(NULL, 0, &with), 0);
+	ck_assert(ucm_manifest_quota_alone(with, strlen(with), &quota));
+	ck_assert_uint_eq(quota, 0);
+	free(with);
+	ck_assert_int_eq(ucm_manifest_with_quota("[]", 1, &with), -EINVAL);
+	ck_assert_int_eq(ucm_manifest_with_quota("{", 1, &with), -EINVAL);
 }
 
 UNIT_TEST(spelling_does_not_change_the_identity)

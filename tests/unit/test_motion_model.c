@@ -11,7 +11,9 @@
  * What must hold: what is read has the right bytes; what was unlinked is gone; a
  * block that is pinned, leased or open is there; without limits every block is;
  * no directory is over its limit by more than one block; what directories count
- * is what the index has.
+ * is what the index has. Some kinds of lives are in a space, whose quota comes and
+ * goes: no commit passes it, it is there in the next life, and what the space
+ * takes is what its blocks take.
  *
  * UCMFS_TEST_LONG=1: a million things of each kind of life.
  */
@@ -32,6 +34,7 @@
 #include "fs/store/move.h"
 #include "fs/store/mover.h"
 #include "tests/unit/memory_medium.h"
+#include "fs/store/quota.h"
 #include "tests/unit/random.h"
 #include "tests/unit/store_fixture.h"
 
@@ -54,6 +57,8 @@ struct model {
 	struct fate fates[NUM];
 	uint64_t random;
 	uint64_t done;
+	/* Of the space, in bytes: what it had, and what it has or is to have. */
+	uint64_t quotas[2];
 };
 
 static const struct kind {
@@ -61,22 +66,32 @@ static const struct kind {
 	const char *policy;
 	const char *write;
 	bool evicts;
+	bool in_space;
 } kinds[] = {
 	{"roomy", "fast=$/a:mid=$/b:slow=$/c", {NULL}, "lru", "fast:back",
-	 false},
+	 false, false},
 	{"roomy, two directories", "fast=$/a:slow=$/b,$/c", {NULL}, "hazard",
-	 "fast:stay", false},
+	 "fast:stay", false, false},
 	{"tight", "fast=$/a:mid=$/b:slow=$/c",
-	 {"fast:80K", "mid:160K", "slow:320K"}, "hazard", "fast:back", true},
+	 {"fast:80K", "mid:160K", "slow:320K"}, "hazard", "fast:back", true,
+	 false},
 	{"tight, write-through", "fast=$/a:mid=$/b:slow=$/c",
-	 {"fast:80K", "mid:160K", "slow:320K"}, "lru", "fast:through", true},
+	 {"fast:80K", "mid:160K", "slow:320K"}, "lru", "fast:through", true,
+	 false},
 	{"tight, around", "fast=$/a:mid=$/b:slow=$/c",
-	 {"fast:80K", "mid:160K", "slow:320K"}, "arc", "fast:around", true},
+	 {"fast:80K", "mid:160K", "slow:320K"}, "arc", "fast:around", true,
+	 false},
+	{"a space", "fast=$/a:mid=$/b:slow=$/c", {NULL}, "lru", "fast:back",
+	 true, true},
+	{"a tight space", "fast=$/a:mid=$/b:slow=$/c",
+	 {"fast:80K", "mid:160K", "slow:320K"}, "hazard", "fast:through", true,
+	 true},
 };
 
 static struct fx_file files[NUM];
 static struct model *model;
 static const struct kind *kind;
+static struct ucm_space *space;
 static bool leased[NUM];
 static struct held {
 	struct ucm_open open;
@@ -138,6 +153,26 @@ static void setup(void)
 	must(model != MAP_FAILED);
 }
 
+/* The quota is the one that it had, or was to have when the life ended. */
+static void use_space(void)
+{
+	uint64_t quota;
+
+	space = fx_set->names.spaces[0];
+	if (!kind->in_space)
+		return;
+	space = ucm_namespace_find(&fx_set->names, "s");
+	if (!space)
+		claim(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space),
+		      "no space");
+	for (unsigned i = 0; i < NUM; i++)
+		files[i].key.space = space->number;
+	quota = ucm_quota_of(fx_set, space);
+	claim(quota == model->quotas[0] || quota == model->quotas[1],
+	      "a quota of %llu", (unsigned long long)quota);
+	model->quotas[0] = model->quotas[1] = quota;
+}
+
 static void open_store(void)
 {
 	fx_configure(kind->source);
@@ -150,6 +185,7 @@ static void open_store(void)
 	}
 	fx_open();
 	fx_start_only();
+	use_space();
 }
 
 /* ---- what is expected ---- */
@@ -199,6 +235,8 @@ static int open_and_read(unsigned i, struct ucm_open *open)
 static void do_commit(unsigned i)
 {
 	struct fate *fate = &model->fates[i];
+	uint64_t quota = ucm_quota_of(fx_set, space);
+	bool there = ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
 	uint8_t was = fate->state;
 	int err;
 
@@ -207,10 +245,13 @@ static void do_commit(unsigned i)
 	err = fx_commit(&files[i]);
 	if (!err)
 		fate->state = PRESENT;
-	else if (kind->evicts && err == -ENOSPC)
+	else if (kind->evicts && (err == -ENOSPC || err == -EDQUOT))
 		fate->state = was;
 	else
 		claim(false, "commit: %s", strerror(-err));
+	claim(err || there || !quota || space->used <= quota,
+	      "a commit has passed the quota of %llu: %llu",
+	      (unsigned long long)quota, (unsigned long long)space->used);
 }
 
 static void do_read(unsigned i)
@@ -353,6 +394,18 @@ static void do_evict(unsigned i)
 				NULL, &freed);
 }
 
+/* By one thread, which is this one: what is taken is never more than it was, or
+ * than the quota. */
+static void do_quota(unsigned i)
+{
+	if (!kind->in_space)
+		return;
+	model->quotas[1] = draw(4) ? (uint64_t)(i + 4) * BYTES : 0;
+	claim(!ucm_store_set_quota(fx_set, space, model->quotas[1]),
+	      "no quota");
+	model->quotas[0] = model->quotas[1];
+}
+
 static void do_evict_one(unsigned i)
 {
 	bool there = must_be_there(i), held = is_held(i);
@@ -376,7 +429,7 @@ static const struct {
 } things[] = {
 	{do_commit, 30}, {do_read, 30}, {do_hold, 10},  {do_unlink, 4},
 	{do_pin, 3},     {do_lease, 6}, {do_copy, 12}, {do_drop, 8},
-	{do_evict, 4},   {do_evict_one, 2},
+	{do_evict, 4},   {do_evict_one, 2}, {do_quota, 2},
 };
 
 static void do_something(void)
@@ -415,13 +468,14 @@ static void limits_hold(unsigned when)
 /* When nothing moves. */
 static void sums_are_right(void)
 {
-	uint64_t blocks[3] = {0};
+	uint64_t blocks[3] = {0}, num = 0;
 
 	for (unsigned i = 0; i < NUM; i++) {
 		struct ucm_entry entry;
 
 		if (!ucm_index_find(fx_set->index, &files[i].key, &entry, NULL))
 			continue;
+		num++;
 		blocks[entry.dir]++;
 		if (entry.copy)
 			blocks[entry.copy - 1]++;
@@ -430,6 +484,10 @@ static void sums_are_right(void)
 		claim(fx_set->dirs.at[dir]->blocks == blocks[dir], "blocks");
 		claim(fx_set->dirs.at[dir]->used == blocks[dir] * BYTES, "used");
 	}
+	claim(space->blocks == num && space->used == num * BYTES,
+	      "%llu blocks of a space take %llu", (unsigned long long)num,
+	      (unsigned long long)space->used);
+	claim(!space->writing, "promised");
 }
 
 /* ---- a life ---- */

@@ -64,6 +64,19 @@ UNIT_TEST(the_same_manifest_may_be_spelt_differently)
 	ck_assert_str_eq(there, MANIFEST("2", ",\"x\":1"));
 }
 
+UNIT_TEST(a_quota_says_nothing_of_the_blocks)
+{
+	fx_mkdirs(fx_path("$/a/spaces/s"));
+	fx_put(fx_path("$/a/spaces/s/space.json"), "{\"quota\": 5000}", 15);
+	ck_assert_int_eq(manifest_of("$/a", "s"), -ENOENT);
+	ck_assert_int_eq(make("$/a", "s", MANIFEST("2", "")), 0);
+	ck_assert_int_eq(manifest_of("$/a", "s"), 0);
+	ck_assert_ptr_nonnull(strstr(there, "\"quota\": 5000"));
+	ck_assert_int_eq(make("$/a", "s", MANIFEST("2", "")), 0);
+	ck_assert_int_eq(make("$/a", "s", MANIFEST("3", "")), -EEXIST);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/spaces/s")), 1);
+}
+
 UNIT_TEST(the_manifest_of_any_directory_counts)
 {
 	ck_assert_int_eq(make("$/b", "s", MANIFEST("2", "")), 0);
