@@ -247,14 +247,19 @@ static void print_spaces(const json_t *spaces)
 
 	if (!spaces)
 		return;
-	printf("\n%-24s %10s  %s\n", "SPACE", "BLOCKS", "GEOMETRY");
+	printf("\n%-24s %10s %8s %8s  %s\n", "SPACE", "BLOCKS", "USED",
+	       "QUOTA", "GEOMETRY");
 	json_array_foreach(spaces, i, space) {
 		const char *geometry = json_string_value(
 			json_object_get(space, "geometry"));
+		uint64_t quota = number(space, "quota_bytes");
 
-		printf("%-24s %10" PRIu64 "  %s\n",
+		printf("%-24s %10" PRIu64 " %8s %8s  %s\n",
 		       json_string_value(json_object_get(space, "name")),
-		       number(space, "blocks"), geometry ? geometry : "-");
+		       number(space, "blocks"),
+		       ucm_text_size(number(space, "used_bytes"), false).text,
+		       quota ? ucm_text_size(quota, false).text : "-",
+		       geometry ? geometry : "-");
 	}
 }
 
