@@ -5,6 +5,7 @@
 # looks on until what is too much has gone.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
+. "$top_srcdir/tests/lib/verbs.sh"
 start_test root fuse getfattr setfattr python3 setpriv
 
 # on argument...: of the mount
@@ -12,30 +13,10 @@ on() {
 	"$ucm" quota -m "$mnt" "$@"
 }
 
-# status 'what' N command...: its exit status; what it says is in $work/said
-status() {
-	status_what=$1
-	status_want=$2
-	shift 2
-	"$@" >"$work/said" 2>&1
-	status_got=$?
-	same "$status_what: status" "$status_want" $status_got ||
+# row 'pattern': the last command said such a line
+row() {
+	check "a line '$1'" grep -E -- "$1" "$work/said" ||
 		sed 's/^/  | /' "$work/said"
-}
-
-# says 'pattern': the last command did
-says() {
-	check "says $1" grep -E -- "$1" "$work/said" || sed 's/^/  | /' "$work/said"
-}
-
-# json 'expression of python about it, called x' command...
-json() {
-	json_test=$1
-	shift
-	"$@" >"$work/json" 2>"$work/err"
-	check "--json: $json_test" python3 -c 'import json, sys
-x = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), x' "$work/json" "$json_test"
 }
 
 cp "$ucm" "$work/ucm" && chmod 755 "$work/ucm"
@@ -46,35 +27,35 @@ need do_mount -o allow_other "$work/a"
 need mkdir "$mnt/spaces/one" "$mnt/files/kv"
 need mk --count 30 "$mnt/spaces/one"
 status 'none yet' 0 on
-says '^no quotas$'
+row '^no quotas$'
 status 'one space, by its name' 0 on one
-says '^one  *none  *[0-9.]+K  *-  *policy  *-$'
+row '^one  *none  *[0-9.]+K  *-  *policy  *-$'
 json 'x["quotas"] == [] and x["mount"]' on -j
 status 'set' 0 on set one 1M
-says '^one  *1.0M  *[0-9.]+K  *[0-9.]+ %  *policy  *-$'
+row '^one  *1.0M  *[0-9.]+K  *[0-9.]+ %  *policy  *-$'
 same 'it holds' 1048576 "$(xattr quota "$mnt/spaces/one")"
 status 'of a folder of files/, with order and grace time' 0 \
 	on set files/kv 2M --order fifo --grace 5
-says '^files/kv  *2.0M  *0  *0.0 %  *fifo  *5s$'
+row '^files/kv  *2.0M  *0  *0.0 %  *fifo  *5s$'
 status 'by its path, without a mount' 0 \
 	"$ucm" quota set "$mnt/spaces/one" 100K
 same 'it is reached when the command ends' yes \
 	"$([ "$(xattr used "$mnt/spaces/one")" -le 102400 ] && echo yes)"
 status 'all' 0 on
-says '^spaces/one  *100K '
-says '^files/kv '
+row '^spaces/one  *100K '
+row '^files/kv '
 json '[q["folder"] for q in x["quotas"]] == ["spaces/one", "files/kv"]' on -j
 json 'x["quotas"][0]["quota_bytes"] == 102400' on -j
 json 'x["quotas"][0]["used_bytes"] <= 102400' on -j spaces/one
 json 'x["quotas"][0]["order"] == "fifo" and x["quotas"][0]["grace_s"] == 5' \
 	on -j files/kv
 status 'blocks' 0 on set blocks 1G
-says '^blocks  *1.0G  *0 '
+row '^blocks  *1.0G  *0 '
 
 # what may not go
 find "$mnt/spaces/one" -name '*.bin' -exec setfattr -n user.ucmfs.pinned -v 1 {} +
 status 'not waited for' 0 on set --background one 8K
-says '^one  *8.0K '
+row '^one  *8.0K '
 check 'it stays' test "$(xattr used "$mnt/spaces/one")" -gt 8192
 "$ucm" quota -m "$mnt" set one 9K >"$work/said" 2>&1 &
 pid=$!
@@ -88,7 +69,7 @@ find "$mnt/spaces/one" -name '*.bin' -exec setfattr -n user.ucmfs.pinned -v 0 {}
 reap $pid
 same 'until all has gone that is too much' 0 "$reaped"
 status 'none' 0 on set one none
-says '^one  *none '
+row '^one  *none '
 refused 'No such attribute' 'it is gone' \
 	getfattr -n user.ucmfs.quota "$mnt/spaces/one"
 status 'of the folder' 0 on set files/kv none
@@ -98,7 +79,7 @@ refused 'No such attribute' 'as well' getfattr -n user.ucmfs.quota "$mnt/files/k
 status 'a wrong size' 2 on set one 12Q
 says "SIZE '12Q': must be bytes, such as 500G, or none"
 status 'a wrong order' 2 on set files/kv 1G --order old
-says "--order 'old': must be lru\\|fifo"
+says "--order 'old': must be lru|fifo"
 status 'no size' 2 on set one
 says 'set: must be followed by FOLDER and SIZE'
 status 'nothing to set' 2 on --grace 5 one

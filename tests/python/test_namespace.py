@@ -47,6 +47,10 @@ class Manifests(unittest.TestCase):
         self.assertEqual(ucmfs.canonical(manifest(z=(1, 2))),
                          ucmfs.canonical(manifest(z=[1, 2])))
 
+    def test_do_not_differ_by_their_quota(self):
+        self.assertEqual(ucmfs.canonical(manifest(quota="5G")),
+                         ucmfs.canonical(manifest()))
+
     def test_that_have_no_one_form_are_refused(self):
         for change, text in (
                 ({"x": 1.5}, "x is 1.5"), ({"x": {"y": [float("nan")]}},
@@ -112,6 +116,23 @@ class Places:
             for part in (name, key, "not set" if wanted is None
                          else repr(wanted)):
                 self.assertIn(part, str(error))
+
+    def test_keep_the_quota_that_is_there(self):
+        name = self.name()
+        folder = os.path.join(self.root(), "spaces", name)
+        os.makedirs(folder)
+        with open(os.path.join(folder, "space.json"), "w",
+                  encoding="ascii") as file:
+            file.write('{"quota": 5000000}')
+        self.assertIsNone(namespace.read_manifest(self.root(), name))
+        want = ucmfs.space_id(manifest())
+        for _ in range(2):
+            self.assertEqual(self.ensure(name, manifest()), want)
+            self.assertEqual(namespace.read_manifest(self.root(), name),
+                             manifest(quota=5000000))
+        with self.assertRaises(ucmfs.NamespaceMismatch) as caught:
+            self.ensure(name, manifest(x=1))
+        self.assertEqual(caught.exception.key, "x")
 
     def test_are_made_by_many_at_once(self):
         context = multiprocessing.get_context("fork")
