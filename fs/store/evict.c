@@ -495,8 +495,12 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	if (how == UCM_EVICT_AT_ONCE)
 		return -EBUSY; /* it would be lost, or somebody would wait */
 	err = move_down(drawing, ref, below, pace);
-	/* there it would be the next to go; not where a call alone said so */
-	if (err == -ENOSPC && is_leaf(entry) && !has_room(below, entry))
+	/* there it would be the next to go, or is not to be written; not where
+	 * a call alone said so */
+	if (err == -ENOSPC && is_leaf(entry) &&
+	    (!has_room(below, entry) ||
+	     is_refused(store, entry,
+			&(struct ucm_move){.to = below, .may_refuse = true})))
 		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
 }
