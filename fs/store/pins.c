@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pins.c - a sorted list of names; see pins.h. */
+/* pins.c - a sorted list of names, and the marks beside blocks; see pins.h. */
 #include <config.h>
 
 #include "fs/store/pins.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "fs/store/inside.h"
 
 void ucm_pins_init(struct ucm_pins *pins)
 {
@@ -105,4 +107,34 @@ void ucm_pins_remove(struct ucm_pins *pins, const struct ucm_key *key)
 			(pins->num - at) * sizeof(*pins->keys));
 	}
 	pthread_mutex_unlock(&pins->lock);
+}
+
+/* ---- the marks ---- */
+
+static int mark_pin_in(struct ucm_store *store, const struct ucm_entry *entry,
+		       unsigned dir, bool pinned)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	return medium->ops->notes->pin(
+		medium, store->names.spaces[entry->space]->folder, &entry->id,
+		pinned);
+}
+
+int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
+		       bool pinned)
+{
+	int result = 0;
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		bool known = dir == entry->dir || dir + 1 == entry->copy;
+		int err = 0;
+
+		/* an earlier place may have kept its mark, in a crash */
+		if (known || (!pinned && !store->dirs.at[dir]->readonly))
+			err = mark_pin_in(store, entry, dir, pinned);
+		if (err && known && !result)
+			result = err;
+	}
+	return result;
 }

@@ -555,34 +555,6 @@ int ucm_store_set_times(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
-static int mark_pin_in(struct ucm_store *store, const struct ucm_entry *entry,
-		       unsigned dir, bool pinned)
-{
-	struct ucm_medium *medium = store->dirs.at[dir];
-
-	return medium->ops->notes->pin(
-		medium, store->names.spaces[entry->space]->folder, &entry->id,
-		pinned);
-}
-
-int ucm_store_mark_pin(struct ucm_store *store, const struct ucm_entry *entry,
-		       bool pinned)
-{
-	int result = 0;
-
-	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
-		bool known = dir == entry->dir || dir + 1 == entry->copy;
-		int err = 0;
-
-		/* an earlier place may have kept its mark, in a crash */
-		if (known || (!pinned && !store->dirs.at[dir]->readonly))
-			err = mark_pin_in(store, entry, dir, pinned);
-		if (err && known && !result)
-			result = err;
-	}
-	return result;
-}
-
 static int pin_locked(struct ucm_store *store, ucm_ref ref, bool pinned)
 {
 	struct ucm_entry entry;
