@@ -35,7 +35,7 @@ has 'counters' 'commits 16, '
 has 'a tier' '^slow  *[0-9.]*[KMGT] '
 has 'its directory' "^  $work/slow, [0-9.]*[KMGT]* used\$"
 has 'a space with its geometry' '^blocks  *16  *[0-9]*K  *-  2 layers of 16 tokens, float16'
-has 'one without' '^other  *0  -$'
+has 'one without' '^other  *0  *0  *-  -$'
 "$ucm" status --json >"$work/said" || fail 'status --json'
 check 'JSON' python3 -c 'import json, sys
 x = json.load(open(sys.argv[1]))
