@@ -241,8 +241,9 @@ static void put_endurance(struct ucm_prom *prom, struct ucm_store *store)
 			"that budget; from 3600 on nothing is that can be "
 			"left out");
 	for_each_tier(tier, store)
-		ucm_prom_double(prom, LABELS("tier", tier->name),
-				ucm_endurance_owed(store, tier) * 3600);
+		ucm_prom_u64(prom, LABELS("tier", tier->name),
+			     (uint64_t)(ucm_endurance_owed(store, tier) *
+					3600));
 }
 
 static void put_dir_motion(struct ucm_prom *prom, const struct ucm_store *store)

@@ -5,7 +5,8 @@
  * The budget is a debt that is paid at an even rate. The threshold follows it:
  * it grows with what is owed, up to 1 for an hour's budget, and goes back to 0
  * with it. Nothing can be saved up, so that a quiet night does not pay for a
- * flood in the morning.
+ * flood in the morning. What is written without asking may owe more, but no more
+ * than a day's budget: nobody shall wait for weeks for what somebody has copied.
  */
 #include <config.h>
 
@@ -61,6 +62,8 @@ void ucm_admission_wrote(struct ucm_admission *admission, uint32_t now_s,
 		return;
 	admission_pay(admission, now_s);
 	admission->owed_bytes += (double)bytes;
+	if (admission->owed_bytes > (double)admission->bytes_per_day)
+		admission->owed_bytes = (double)admission->bytes_per_day;
 }
 
 double ucm_admission_owed(struct ucm_admission *admission, uint32_t now_s)

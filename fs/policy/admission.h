@@ -35,7 +35,7 @@ void ucm_admission_init(struct ucm_admission *admission, double threshold,
 /* A block was evicted that was last used so long ago. */
 void ucm_admission_evicted(struct ucm_admission *admission, uint32_t age_s);
 
-/* So many bytes were written. */
+/* So many bytes were written. No more than a day's budget is ever owed. */
 void ucm_admission_wrote(struct ucm_admission *admission, uint32_t now_s,
 			 uint64_t bytes);
 

@@ -316,45 +316,42 @@ static uint64_t headroom_within(uint64_t limit, uint64_t used, unsigned percent)
 				   : less(percent_of(limit, percent), used);
 }
 
-static uint64_t headroom_of_dir(const struct ucm_store *store,
-				struct ucm_medium *medium, bool evicted)
+static uint64_t headroom_of_dir(const struct ucm_store *store, unsigned dir,
+				unsigned percent, bool evicted,
+				uint64_t *tier_limit)
 {
 	const struct ucm_config *config = store->config;
-	uint64_t limit = ucm_medium_limit_bytes(medium);
-	uint64_t used = ucm_medium_used(medium), kept = 0, total, room;
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct seen seen;
+	uint64_t kept;
 
-	if (medium->readonly || atomic_load(&medium->draining))
+	if (medium->readonly || atomic_load(&medium->draining) ||
+	    !view_look(store, dir, &seen))
 		return 0;
-	ucm_medium_space(medium, &total, &room);
-	if (config->reserve.size)
-		kept = config->reserve.percent
-			       ? percent_of(total,
-					    (unsigned)config->reserve.size)
-			       : config->reserve.size;
+	*tier_limit = seen.tier_limit;
+	kept = reserved(store, &seen);
 	/* a file system without a limit has what was made free there */
-	if (evicted && limit == UINT64_MAX)
-		kept += percent_of(used, config->high - config->low);
-	return least(less(room, kept),
-		     headroom_within(limit,
-				     used + atomic_load(&medium->writing),
-				     evicted ? config->low : config->high));
+	if (evicted && seen.limit == UINT64_MAX &&
+	    seen.tier_limit == UINT64_MAX)
+		kept += percent_of(ucm_medium_used(medium),
+				   config->high - config->low);
+	return least(less(seen.room.free_bytes, kept),
+		     headroom_within(seen.limit, taken_in(medium), percent));
 }
 
+/* Directories of one file system have its room twice here: what is in doubt is
+ * let in. */
 uint64_t ucm_pressure_headroom(const struct ucm_store *store,
 			       const struct ucm_tier *tier, bool evicted)
 {
-	const struct ucm_config *config = store->config;
-	uint64_t sum = 0, total, room;
+	unsigned percent = evicted ? store->config->low : store->config->high;
+	uint64_t limit = UINT64_MAX, sum = 0;
 
 	for (unsigned i = 0; i < tier->num_dirs; i++)
-		sum += headroom_of_dir(store, tier->dirs[i], evicted);
-	/* some may be of one file system */
-	ucm_tier_space(tier, &total, &room);
-	return least(least(sum, room),
-		     headroom_within(ucm_tier_limit_bytes(tier),
-				     ucm_tier_used(tier) +
-					     atomic_load(&tier->writing),
-				     evicted ? config->low : config->high));
+		sum += headroom_of_dir(store, tier->first + i, percent, evicted,
+				       &limit);
+	return least(sum,
+		     headroom_within(limit, taken_in_tier(tier), percent));
 }
 
 void ucm_pressure_ease(struct ucm_store *store, unsigned dir, uint64_t freed)

@@ -770,6 +770,25 @@ UNIT_TEST(a_threshold_lets_in_what_is_likely_or_known)
 	close_policy();
 }
 
+UNIT_TEST(no_more_than_a_day_is_owed)
+{
+	struct ucm_admission admission;
+
+	ucm_admission_init(&admission, 0, 86400);
+	ucm_admission_wrote(&admission, 0, 3600);
+	ck_assert(ucm_admission_owed(&admission, 0) == 1);
+	ck_assert(ucm_admission_owed(&admission, 1800) == 0.5);
+	ucm_admission_wrote(&admission, 1800, 86400 * 30);
+	ck_assert(ucm_admission_owed(&admission, 1800) == 24);
+	ck_assert(ucm_admission_owed(&admission, 1800 + 86400) == 0);
+	/* nothing is saved up */
+	ucm_admission_wrote(&admission, 900000, 3600);
+	ck_assert(ucm_admission_owed(&admission, 900000) == 1);
+	ucm_admission_init(&admission, 0.5, 0);
+	ucm_admission_wrote(&admission, 0, 1 << 30);
+	ck_assert(ucm_admission_owed(&admission, 0) == 0);
+}
+
 /* 1 GB a day: written as fast as it is let in, for three days. */
 UNIT_TEST(a_budget_is_kept, .rows = NUM_ROWS(all))
 {
