@@ -329,20 +329,9 @@ static double worth_of(const struct ucm_store *store,
 	return ucm_policy_worth(store->value.policy, ucm_value_now(), &state);
 }
 
-/* In one of its directories, which may be out of use for the moment. */
 static bool has_room(const struct ucm_tier *tier, const struct ucm_entry *entry)
 {
-	uint64_t bytes = (uint64_t)entry->blocks * 512, total, room;
-
-	ucm_tier_space(tier, &total, &room);
-	if (room < bytes)
-		return false;
-	for (unsigned i = 0; i < tier->num_dirs; i++) {
-		ucm_medium_space(tier->dirs[i], &total, &room);
-		if (room >= bytes && !atomic_load(&tier->dirs[i]->draining))
-			return true;
-	}
-	return false;
+	return ucm_tier_has_room(tier, (uint64_t)entry->blocks * 512);
 }
 
 /* Is it worth about as much as what would go for it in that tier? A policy that
@@ -647,7 +636,9 @@ static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
 		uint64_t freed;
 
-		if (ucm_wait_is_vain(&store->dirs, tier->first + i))
+		/* nothing is placed in one that failed lately, room or not */
+		if (ucm_wait_is_vain(&store->dirs, tier->first + i) ||
+		    ucm_medium_state(tier->dirs[i]) == UCM_DIR_SET_ASIDE)
 			continue;
 		err = ucm_evict_bytes(store, tier->first + i,
 				      ucm_pressure_lack(store, tier->first + i, bytes),

@@ -528,3 +528,31 @@ void ucm_tier_space(const struct ucm_tier *tier, uint64_t *total_out,
 			    sure_writing(&tier->writing, &tier->guessed),
 		    total_out, free_out);
 }
+
+/* Or it cannot say. What others were promised is not asked for. */
+static bool medium_has_room(struct ucm_medium *medium, uint64_t bytes)
+{
+	struct ucm_medium_room room;
+	uint64_t total, left;
+
+	if (atomic_load(&medium->recovery.lost) ||
+	    atomic_load(&medium->draining))
+		return false;
+	if (medium->ops->room(medium, &room))
+		return true;
+	if ((room.total_files && !room.free_files) ||
+	    room.free_bytes < bytes + room.unit)
+		return false;
+	ucm_medium_space(medium, &total, &left);
+	return !total || left >= bytes;
+}
+
+bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes)
+{
+	uint64_t limit = ucm_tier_limit_bytes(tier), used = ucm_tier_used(tier);
+	bool any = false;
+
+	for (unsigned i = 0; i < tier->num_dirs && !any; i++)
+		any = medium_has_room(tier->dirs[i], bytes);
+	return any && used <= limit && bytes <= limit - used;
+}

@@ -71,6 +71,11 @@ int ucm_tier_choose(struct ucm_tier *tier, enum ucm_placement policy,
 		    const struct ucm_id *id, const struct ucm_want *want,
 		    struct ucm_promise **out);
 
+/* Has a directory room for so much, or one that cannot say? Also one that failed
+ * lately, and whatever others were promised: for who asks whether a file that
+ * could not be made there was one too many. */
+bool ucm_tier_has_room(const struct ucm_tier *tier, uint64_t bytes);
+
 /* Is all of it gone when the machine restarts? */
 bool ucm_tier_is_volatile(const struct ucm_tier *tier);
 

@@ -540,6 +540,35 @@ UNIT_TEST(what_leaves_a_fast_tier_goes_to_the_next)
 	sums_are_right();
 }
 
+/* True if the call was met. */
+static bool evict_without_room_for(unsigned nth)
+{
+	bool met;
+
+	commit(0, 3);
+	fx_fail(NULL, nth, -ENOSPC, true);
+	evict_bytes(0, BYTES, UCM_EVICT_MOVING);
+	met = fx_failed_call();
+	fx_fail(NULL, 0, 0, false);
+	fx_set->dirs.at[1]->retry_s = 0;
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_msg(is_there(i), "call %u: block %u", nth, i);
+		ck_assert_int_eq(ucm_store_remove(fx_set, &files[i].key), 0);
+	}
+	sums_are_right();
+	return met;
+}
+
+UNIT_TEST(a_call_that_fails_for_want_of_room_is_no_full_tier)
+{
+	unsigned nth = 1;
+
+	store_of("fast=$/a:slow=$/b");
+	while (evict_without_room_for(nth))
+		nth++;
+	ck_assert_uint_gt(nth, 10);
+}
+
 /* ---- leaving together ---- */
 
 static struct ucm_batch batch;
