@@ -492,6 +492,24 @@ UNIT_TEST(a_pin_goes_with_its_block)
 	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), -ENOENT);
 }
 
+UNIT_TEST(a_pin_goes_with_a_block_that_is_removed_before_the_scan)
+{
+	fx_store("$/a");
+	fx_block(&file, 1, FX_PAGED);
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_int_eq(ucm_store_pin(fx_set, ref, true), 0);
+	fx_close();
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &file.key), 0);
+	ck_assert_uint_eq(fx_count(fx_path("$/a/.ucmfs/pinned")), 0);
+	fx_start();
+	ck_assert_int_eq(fx_commit(&file), 0);
+	find(&file);
+	ck_assert_uint_eq(entry.flags & UCM_ENTRY_PINNED, 0);
+}
+
 UNIT_TEST(statvfs_stays_within_the_limit)
 {
 	struct statvfs all, limited;
