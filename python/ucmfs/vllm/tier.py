@@ -264,15 +264,28 @@ class UcmfsTier(SecondaryTierManager):
         keys = known.batch(
             key, getattr(req_context, "_offload_key_positions", None))
         if len(keys) == 1:
-            found = self._verdicts[key] = int(self._store.has(key))
-            if found:
+            there = self._verdicts[key] = int(self._store.has(key))
+            if there:
                 known.found.append(key)
-            return found
+            return there
         verdicts = self._store.lookup(keys)
         self._verdicts.update(zip(keys, verdicts))
-        known.found += keys if 0 not in verdicts else itertools.compress(
-            keys, verdicts)
+        found = keys if 0 not in verdicts else list(
+            itertools.compress(keys, verdicts))
+        known.found += found
+        self._hold_new(known, found)
         return self._verdicts[key]
+
+    def _hold_new(self, known: _Known, found: List[bytes]) -> None:
+        """At once, where they are asked for together: on a store that is full
+        the end of the step may be too late."""
+        held = set(known.held)
+        new = [key for key in found if key not in held]
+        if new:
+            if not held:
+                known.until = time.monotonic() + HOLD_SECONDS / 2
+            known.holds += self._store.hold(new, HOLD_SECONDS)
+            known.held += new
 
     def on_schedule_end(self, context: Any) -> None:
         """Answers hold for one step."""
@@ -285,7 +298,7 @@ class UcmfsTier(SecondaryTierManager):
 
     def _hold(self, known: _Known) -> None:
         """Let nobody evict what a request has found in this step: one call
-        for all of it, and none where it was found in the step before."""
+        for all of it, and none where that is what is held."""
         now = time.monotonic()
         found, known.found = known.found, []
         if found == known.held and now < known.until:
@@ -293,7 +306,7 @@ class UcmfsTier(SecondaryTierManager):
         before, known.holds = known.holds, self._store.hold(
             found, HOLD_SECONDS)
         self._store.leases.release(before)
-        known.held = found
+        known.held = list(found)
         known.until = now + HOLD_SECONDS / 2
 
     def _release(self, known: _Known) -> None:
