@@ -5,10 +5,14 @@
 # that a mount exports; and its queries are ones that Prometheus can read.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3
+start_test root fuse python3 setfattr
 
 need do_mount "$work/tier"
 need mk "$mnt/blocks"
+mkdir "$mnt/spaces/s" "$mnt/files/f"
+for f in spaces/s files/f; do
+	need setfattr -n user.ucmfs.quota -v 1M "$mnt/$f"
+done
 # an error of each kind, so that their series are there
 ls "$mnt/blocks/none" >/dev/null 2>&1
 cat "$mnt/.ucmfs/metrics" >"$work/metrics"
@@ -54,7 +58,9 @@ for title, expr, legend in exprs:
     assert 'mount=~"$mount"' in expr, (title, "not of the mount chosen")
 for what in ("hits", "misses", "tier_opened_bytes", "tier_committed_bytes",
              "request_duration_seconds", "tier_used_bytes", "tier_limit_bytes",
-             "tier_errors", "request_errors", "commit_refused", "quarantined"):
+             "tier_errors", "request_errors", "commit_refused", "quarantined",
+             "tier_promoted", "tier_demoted", "tier_evicted", "unsaved",
+             "offers_refused", "space_quota", "folder_quota"):
     assert any(u.startswith("ucmfs_" + what) for u in used), what
 variables = {v["name"] for v in board["templating"]["list"]}
 assert variables == {"datasource", "mount"}
