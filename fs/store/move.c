@@ -140,6 +140,15 @@ static int move_fail(struct moving *m, unsigned dir, const char *what, int err)
 	return err;
 }
 
+/* A server need not hear of a sync of the whole directory that follows (by FUSE it
+ * never does): each file is synced there. */
+static bool move_syncs(const struct moving *m)
+{
+	return m->move->durable ||
+	       (m->move->soon &&
+		m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE);
+}
+
 /* The block's times are those of its commit and of its last use. */
 static int move_finish_file(struct moving *m)
 {
@@ -152,10 +161,10 @@ static int move_finish_file(struct moving *m)
 	if (!err &&
 	    m->temp.medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
 		err = ucm_file_flush(&m->target);
-	if (!err && m->move->soon)
-		ucm_file_start_writing(&m->target);
-	if (!err && m->move->durable)
+	if (!err && move_syncs(m))
 		err = ucm_file_sync(&m->target);
+	else if (!err && m->move->soon)
+		ucm_file_start_writing(&m->target);
 	if (!err)
 		err = ucm_file_stat(&m->target, &m->temp.stamp);
 	if (!err && m->temp.stamp.st_size != m->st.st_size)
@@ -194,7 +203,7 @@ static bool move_is_still(struct moving *m)
 static int move_link(struct moving *m)
 {
 	struct ucm_medium *medium = m->temp.medium;
-	bool sync = m->move->durable;
+	bool sync = move_syncs(m);
 	int err = medium->ops->commit(medium, m->temp.name, m->space->folder,
 				      &m->key.id, sync);
 

@@ -633,6 +633,24 @@ UNIT_TEST(one_sync_is_enough_for_many)
 	sums_are_right();
 }
 
+/* Which need not hear of a sync of the whole directory. */
+UNIT_TEST(on_a_server_each_copy_is_synced)
+{
+	for (unsigned remote = 0; remote < 2; remote++) {
+		store_of(remote ? "fast=$/c:slow=$/d" : "fast=$/a:slow=$/b");
+		if (remote)
+			fx_set->dirs.at[1]->flags |=
+				UCM_MEDIUM_REPORTS_AT_CLOSE;
+		commit(0, 3);
+		fx_fail("fsync", UINT_MAX, -EIO, false);
+		ck_assert_int_eq(evict_bytes(0, 3 * BYTES, UCM_EVICT_MOVING),
+				 0);
+		ck_assert_uint_eq(fx_calls(), remote ? 2 * 3 : 0);
+		fx_fail(NULL, 0, 0, false);
+		fx_close();
+	}
+}
+
 UNIT_TEST(what_is_otherwise_in_memory_alone_stays)
 {
 	store_of("fast=$/a:mid=$/b:slow=$/c");
