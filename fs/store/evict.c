@@ -321,6 +321,15 @@ bool ucm_evict_least(struct ucm_store *store, double *worth_out)
 	return false;
 }
 
+bool ucm_evict_least_of_space(struct ucm_store *store, struct ucm_quota *quota,
+			      double *worth_out)
+{
+	struct drawing drawing = draw_from_space(store, quota);
+	ucm_ref ref;
+
+	return pick(&drawing, true, &ref, worth_out);
+}
+
 static double worth_of(const struct ucm_store *store,
 		       const struct ucm_entry *entry)
 {
@@ -538,7 +547,9 @@ static int evict_next(struct drawing *drawing, enum ucm_evict_how how,
 	}
 	if (one)
 		atomic_fetch_add(&store->evictions, 1);
-	ucm_endurance_evicted(store, store->dirs.tier_of[drawing->dir], &entry);
+	if (!drawing->quota)
+		ucm_endurance_evicted(store, store->dirs.tier_of[drawing->dir],
+				      &entry);
 	*freed += one;
 	return 0;
 }

@@ -84,6 +84,9 @@ int ucm_evict_for(struct ucm_store *store, uint64_t bytes);
 /* What the block is worth that would go first for a new one: where blocks are
  * lost. False: none may go. Does not wait for directories. */
 bool ucm_evict_least(struct ucm_store *store, double *worth_out);
+/* The same in a space, for its quota. */
+bool ucm_evict_least_of_space(struct ucm_store *store, struct ucm_quota *quota,
+			      double *worth_out);
 
 /* Log what holds the room, of a sample of blocks: everywhere, or in a space. */
 void ucm_evict_explain(struct ucm_store *store, const struct ucm_id *id);

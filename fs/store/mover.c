@@ -204,7 +204,7 @@ static int mover_promote(struct ucm_movers *movers, const struct ucm_entry *entr
 	struct ucm_move move = {
 		.to = ucm_wishes_tier_above(store, entry->dir),
 		.first = true,
-		.may_refuse = true,
+		.may_refuse = !asked,
 		.pace = mover_pace,
 		.arg = movers,
 	};

@@ -10,8 +10,8 @@
  * - if its parent was: without it nobody finds the block;
  * - if the tier that it would be written to has used up its endurance, or the
  *   one below, where it would be written through;
- * - if that tier is full, as all are, and the block is worth clearly less than
- *   what would be lost for it.
+ * - if that tier is full, as all are, or the space has used up its quota, and the
+ *   block is worth clearly less than what would be lost for it.
  *
  * A tier is full from its low mark on once something had to leave it: what is
  * free above that the movers have made free, and will again.
@@ -35,6 +35,7 @@
 #include "fs/store/endurance.h"
 #include "fs/store/evict.h"
 #include "fs/store/pressure.h"
+#include "fs/store/quota.h"
 #include "fs/store/store.h"
 #include "hashing/tree.h"
 
@@ -112,9 +113,14 @@ struct outlook {
 	/* Of each tier: bytes for which nothing has to leave it; 0 also where
 	 * nothing new is written. */
 	uint64_t room[UCM_MAX_DIRS];
+	uint64_t space_room; /* the same of the space, by its quota */
 	const struct ucm_tier *first; /* that is written to, or NULL */
-	bool may_go;  /* something may, where all are full; */
-	double least; /* and what that is worth */
+	/* Where all tiers are full, or the space: does something go for a new
+	 * block, and what is that worth? */
+	struct loss {
+		bool may_go;
+		double worth;
+	} loss, space_loss;
 };
 
 static bool is_written_to(const struct ucm_tier *tier)
@@ -122,9 +128,22 @@ static bool is_written_to(const struct ucm_tier *tier)
 	return !tier->readonly && tier->write_mode != UCM_WRITE_AROUND;
 }
 
-static void look_out(struct ucm_store *store, struct outlook *look)
+static void look_at_space(struct ucm_store *store, struct ucm_space *space,
+			  struct outlook *look)
 {
-	look->first = NULL;
+	struct ucm_quota *quota = space ? atomic_load(&space->quota) : NULL;
+
+	look->space_room = quota ? ucm_quota_headroom(store, space)
+				 : UINT64_MAX;
+	if (look->space_room != UINT64_MAX)
+		look->space_loss.may_go = ucm_evict_least_of_space(
+			store, quota, &look->space_loss.worth);
+}
+
+static void look_out(struct ucm_store *store, struct ucm_space *space,
+		     struct outlook *look)
+{
+	look_at_space(store, space, look);
 	for (unsigned i = store->dirs.num_tiers; i-- > 0;) {
 		const struct ucm_tier *tier = &store->dirs.tiers[i];
 
@@ -135,7 +154,7 @@ static void look_out(struct ucm_store *store, struct outlook *look)
 		look->room[i] = ucm_pressure_headroom(
 			store, tier, ucm_endurance_has_evicted(store, tier));
 	}
-	look->may_go = ucm_evict_least(store, &look->least);
+	look->loss.may_go = ucm_evict_least(store, &look->loss.worth);
 }
 
 /* ---- one chain ---- */
@@ -159,8 +178,19 @@ static uint64_t *find_room(struct judging *j)
 	return NULL;
 }
 
+/* Is it let in, where something is lost for it (NULL: nothing is)? */
+static bool admits_for(struct judging *j, const struct ucm_tier *tier,
+		       const struct ucm_policy_state *state,
+		       const struct loss *loss)
+{
+	return (!loss || loss->may_go) &&
+	       ucm_endurance_admits(j->store, tier, state,
+				    loss ? &loss->worth : NULL);
+}
+
 static bool admits(struct judging *j, const struct ucm_policy_state *state)
 {
+	bool fits = j->look.space_room >= j->bytes;
 	uint64_t *room = find_room(j);
 	const struct ucm_tier *below,
 		*tier = room ? &j->store->dirs.tiers[room - j->look.room]
@@ -171,13 +201,14 @@ static bool admits(struct judging *j, const struct ucm_policy_state *state)
 	below = tier->write_mode == UCM_WRITE_THROUGH
 			? ucm_tier_below(j->store, tier)
 			: NULL;
-	if ((!room && !j->look.may_go) ||
-	    (below && !ucm_endurance_admits(j->store, below, state, NULL)) ||
-	    !ucm_endurance_admits(j->store, tier, state,
-				  room ? NULL : &j->look.least))
+	if ((below && !admits_for(j, below, state, NULL)) ||
+	    !admits_for(j, tier, state, room ? NULL : &j->look.loss) ||
+	    (!fits && !admits_for(j, tier, state, &j->look.space_loss)))
 		return false;
 	if (room)
 		*room -= j->bytes;
+	if (fits && j->look.space_room != UINT64_MAX)
+		j->look.space_room -= j->bytes;
 	return true;
 }
 
@@ -343,7 +374,7 @@ int ucm_offers_judge(struct ucm_store *store, uint16_t space,
 	asked = calloc(num ? num : 1, sizeof(*asked));
 	if (!asked || make_table(&store->offers))
 		return -ENOMEM;
-	look_out(store, &judging.look);
+	look_out(store, of, &judging.look);
 	judge_all(&judging, blocks, num, asked);
 	return 0;
 }

@@ -166,6 +166,22 @@ uint64_t ucm_quota_taken(const struct ucm_space *space)
 	return atomic_load(&space->used) + atomic_load(&space->writing);
 }
 
+uint64_t ucm_quota_headroom(const struct ucm_store *store,
+			    const struct ucm_space *space)
+{
+	const struct ucm_quota *quota = atomic_load(&space->quota);
+	uint64_t bytes = quota ? atomic_load(&quota->bytes) : 0;
+	uint64_t taken = ucm_quota_taken(space);
+	unsigned percent;
+
+	if (!bytes)
+		return UINT64_MAX;
+	percent = atomic_load(&quota->evicted) ? store->config->low
+					       : store->config->high;
+	bytes = bytes / 100 * percent + bytes % 100 * percent / 100;
+	return bytes > taken ? bytes - taken : 0;
+}
+
 uint64_t ucm_quota_try(struct ucm_quota *quota, uint64_t bytes)
 {
 	uint64_t limit, taken, lack = 0;

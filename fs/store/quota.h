@@ -51,6 +51,10 @@ void ucm_quota_relist(struct ucm_store *store);
 
 /* What its blocks take, and files that are being written. */
 uint64_t ucm_quota_taken(const struct ucm_space *space);
+/* How much more it takes before blocks have to leave it, as
+ * ucm_pressure_headroom(); UINT64_MAX: it has no quota. */
+uint64_t ucm_quota_headroom(const struct ucm_store *store,
+			    const struct ucm_space *space);
 /* Promise so much, if it fits: 0; else what it lacks. */
 uint64_t ucm_quota_try(struct ucm_quota *quota, uint64_t bytes);
 /* The file counts as a block, or is gone. */

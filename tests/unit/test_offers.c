@@ -119,7 +119,9 @@ static unsigned offer_after(const struct ucm_id *parent, unsigned first,
 	if (parent)
 		blocks[0].parent = *parent;
 	ck_assert_int_eq(
-		ucm_offers_judge(fx_set, 0, blocks, num, BYTES, answers), 0);
+		ucm_offers_judge(fx_set, files[first].key.space, blocks, num,
+				 BYTES, answers),
+		0);
 	for (unsigned i = 0; i < num; i++)
 		taken += answers[i] == 1;
 	return taken;
@@ -225,6 +227,30 @@ UNIT_TEST(without_a_policy_all_is_taken)
 	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
 	commit(0, 7);
 	ck_assert_uint_eq(offer(8, 8), 8);
+}
+
+/* A space that has used up its quota is full, however much room there is. */
+UNIT_TEST(a_quota_is_judged_like_a_full_tier)
+{
+	struct ucm_space *space;
+
+	configure("only=$/a");
+	open_still();
+	must(!ucm_store_mkdir(fx_set, "s", 0755, 0, 0, &space));
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		files[i].key.space = space->number;
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, 8 * BYTES), 0);
+	uses_to_come = 1;
+	ck_assert_uint_eq(offer(20, 8), 7); /* up to the high mark */
+	uses_to_come = 10;
+	commit(0, 12);
+	uses_to_come = 1;
+	ck_assert_uint_eq(offer(28, 2), 0);
+	uses_to_come = 10;
+	ck_assert_uint_eq(offer(30, 2), 2);
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space, 0), 0);
+	uses_to_come = 1;
+	ck_assert_uint_eq(offer(12, 2), 2);
 }
 
 /* ---- chains ---- */
