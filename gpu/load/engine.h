@@ -18,7 +18,7 @@
 
 #include "gpu/copy/copy.h"
 #include "gpu/load/file_header.h"
-#include "gpu/source/touches.h"
+#include "gpu/source/hints.h"
 #include "gpu/layout/plan.h"
 #include "gpu/ring/ring.h"
 #include "gpu/source/source.h"
@@ -36,7 +36,7 @@ extern const struct ucm_source_ops *ucm_loader_source;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
-	struct ucm_touches *touches; /* NULL: nobody to inform */
+	struct ucm_hints *touches;   /* NULL: nobody to inform */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;

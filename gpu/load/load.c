@@ -105,7 +105,7 @@ static void count_block(struct ucm_engine *engine,
 
 	if (!err) {
 		ucm_add(&shared->stats.loads, 1);
-		ucm_touches_add(shared->touches, task->group->space,
+		ucm_hints_add(shared->touches, task->group->space,
 				&task->blocks[block].id);
 	} else if (err == -ENOENT) {
 		ucm_add(&shared->stats.load_absent, 1);

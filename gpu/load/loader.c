@@ -40,7 +40,9 @@ struct ucm_loader {
 	struct ucm_shared shared;
 	unsigned num_engines;
 	struct ucm_engine **engines;
-	pthread_mutex_t lock; /* one group is added at a time */
+	char *mount;	      /* NULL: it reads from directories alone */
+	struct ucm_hints *wanted; /* NULL: nothing has been asked for yet */
+	pthread_mutex_t lock; /* one group is added at a time; and for wanted */
 	_Atomic unsigned num_groups;
 	struct ucm_group *groups[MAX_GROUPS];
 };
@@ -198,8 +200,10 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 			own.tiers ? own.tiers : own.mount,
 			&loader->shared.source, error);
 	if (!err && own.mount && own.tiers)
-		err = ucm_touches_open(own.mount, &loader->shared.touches,
-				       error);
+		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
+				     &loader->shared.touches, error);
+	if (!err && own.mount && !(loader->mount = strdup(own.mount)))
+		err = ucm_error_set(error, -ENOMEM, "out of memory");
 	if (!err && own.mount && own.lease_ms != UCM_LOAD_NO_LEASES)
 		err = open_lessee(loader, &own, error);
 	if (!err)
@@ -226,7 +230,9 @@ void ucm_loader_close(struct ucm_loader *loader)
 		ucm_engine_stop(loader->engines[i]);
 		free(loader->engines[i]);
 	}
-	ucm_touches_close(loader->shared.touches);
+	ucm_hints_close(loader->shared.touches);
+	ucm_hints_close(loader->wanted);
+	free(loader->mount);
 	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
@@ -343,6 +349,31 @@ static const struct ucm_group *group_of(struct ucm_loader *loader,
 	return number < atomic_load(&loader->num_groups)
 		       ? loader->groups[number]
 		       : NULL;
+}
+
+/* ---- what is to come ---- */
+
+/* Not before it is needed: most loaders ask for nothing. */
+static struct ucm_hints *loader_wanted(struct ucm_loader *loader)
+{
+	struct ucm_error error;
+
+	pthread_mutex_lock(&loader->lock);
+	if (!loader->wanted && loader->mount)
+		ucm_hints_open(loader->mount, UCM_HINT_WANTED, &loader->wanted,
+			       &error);
+	pthread_mutex_unlock(&loader->lock);
+	return loader->wanted;
+}
+
+void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
+			 const struct ucm_id *ids, size_t num)
+{
+	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_hints *wanted = of ? loader_wanted(loader) : NULL;
+
+	for (size_t i = 0; i < num; i++)
+		ucm_hints_add(wanted, of->space, &ids[i]);
 }
 
 /* ---- lookup ---- */

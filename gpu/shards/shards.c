@@ -258,9 +258,7 @@ int ucm_shards_lookup_on_prefix(struct ucm_shards *store,
 int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,
 			size_t num)
 {
-	(void)store;
-	(void)ids;
-	(void)num;
+	ucm_loader_prefetch(store->loader, store->group, ids, num);
 	return 0;
 }
 

@@ -217,6 +217,15 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, size_t *count_out);
 
+/*
+ * A hint that blocks will be loaded soon: the mount copies those that lie in a slow
+ * tier to the fastest one. Nobody waits for that, and the loads need not either.
+ * Without a mount, or where the caller may not ask for that (ucm-control(7)),
+ * nothing happens. Hints of which there are too many at a time are forgotten.
+ */
+void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
+			 const struct ucm_id *ids, size_t num);
+
 enum ucm_verify {
 	UCM_VERIFY_FULL = 0, /* header, and each plane's checksum, if the block
 			      * was written with checksums */

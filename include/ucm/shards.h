@@ -111,8 +111,7 @@ int ucm_shards_lookup_on_prefix(struct ucm_shards *store,
 				const struct ucm_id *ids, size_t num,
 				int64_t *last_out);
 
-/* A hint that these will be loaded soon. Does nothing as yet, and returns 0:
- * loads read past the page cache, so there is nothing that could be warmed. */
+/* A hint that these will be loaded soon; see ucm_loader_prefetch(). 0. */
 int ucm_shards_prefetch(struct ucm_shards *store, const struct ucm_id *ids,
 			size_t num);
 

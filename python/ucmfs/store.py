@@ -186,7 +186,8 @@ class _Base(TaskOwner):
         return last.value
 
     def prefetch(self, block_ids: _pack.Ids) -> None:
-        """A hint that these will be loaded soon. Does nothing as yet."""
+        """A hint that these will be loaded soon: a mount copies those that
+        lie in a slow tier to the fastest one, in the background."""
         packed = _pack.pack_ids(block_ids)
         self._lib.ucm_shards_prefetch(self._open(), packed,
                                      len(packed) // _pack.ID_BYTES)

@@ -86,3 +86,22 @@ ask load 0 40
 answers 'and the next daemon has them all' 40 0 0 0 0
 end_client
 do_umount
+
+# what is about to be loaded comes up, if the mount is told
+mkdir "$work/up" "$work/low"
+need do_mount -o write=up:around,promote=never "up=$work/up:low=$work/low"
+start_client mount "$mnt"
+ask save 0 8
+same 'blocks in the slow tier' 8 "$(blocks_in "$work/low/blocks")"
+ask prefetch 0 8
+same 'they are said to be loaded soon' '= said' "$answer"
+are_up() { [ "$(blocks_in "$work/up/blocks")" = 8 ]; }
+check 'and come up' wait_until are_up
+ask load 0 8
+answers 'from where they are loaded' 8 0 0 0 0
+end_client
+start_client tiers "up=$work/up:low=$work/low"
+ask prefetch 0 8
+same 'without a mount nobody minds' '= said' "$answer"
+end_client
+do_umount

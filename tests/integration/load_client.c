@@ -13,6 +13,7 @@
  *	layers FIRST NUM LAYER NUM     saves some layers of blocks
  *	start load|save FIRST NUM      the same without waiting for it
  *	wait                           until what was started is done
+ *	prefetch FIRST NUM             says that these will be loaded
  *	path NUMBER                    of a block, below its space
  *	group SPACE                    tells the loader of one more
  *	quit                           (a daemon may have our input open as well)
@@ -229,6 +230,16 @@ static void tell_found(unsigned first, unsigned num)
 	free(found);
 }
 
+static void prefetch(unsigned first, unsigned num)
+{
+	for (unsigned i = first; i < first + num; i++) {
+		struct ucm_id id = id_of(i);
+
+		ucm_loader_prefetch(loader, group, &id, 1);
+	}
+	puts("= said");
+}
+
 static struct ucm_layout *make_layout(void);
 
 /* "= group 1", or the error; transfers go to the one of the start. */
@@ -264,6 +275,8 @@ static void run_line(const char *line, struct job *job)
 		tell_path(first);
 	} else if (sscanf(line, "lookup %u %u", &first, &num) == 2) {
 		tell_found(first, num);
+	} else if (sscanf(line, "prefetch %u %u", &first, &num) == 2) {
+		prefetch(first, num);
 	} else if (sscanf(line, "layers %u %u %u %u", &first, &num, &layer,
 			  &layers) == 4) {
 		request.first_layer = layer;

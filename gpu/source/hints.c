@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hints.c - telling a mount what becomes of its blocks; see hints.h.
+ *
+ * One batch is filled while the thread tells the one before. A call may hang
+ * with the daemon: it is the thread's alone; at the close it is waited for a
+ * little, and then left to its fate with what it needs.
+ */
+#include <config.h>
+
+#include "gpu/source/hints.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <ucm/control.h>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "hashing/tree.h"
+
+#define CLOSE_WAIT_S 2
+
+static const struct hint_kind {
+	unsigned long call;
+	unsigned after_s; /* so long a batch that is not full may wait */
+} kinds[] = {
+	[UCM_HINT_TOUCHED] = {UCM_CONTROL_TOUCH, 1},
+	[UCM_HINT_WANTED] = {UCM_CONTROL_WARM, 0},
+};
+
+struct ucm_hints {
+	const struct hint_kind *kind;
+	int fd;
+	pthread_t thread;
+	pthread_mutex_t lock; /* guards the rest, but told */
+	pthread_cond_t cond;
+	struct ucm_control_batch *filling;
+	bool stopping;
+	struct ucm_control_batch *told; /* the thread's */
+};
+
+static void free_hints(struct ucm_hints *hints)
+{
+	if (hints->fd >= 0)
+		close(hints->fd);
+	pthread_mutex_destroy(&hints->lock);
+	pthread_cond_destroy(&hints->cond);
+	free(hints->filling);
+	free(hints->told);
+	free(hints);
+}
+
+/* Until there is a full batch, or an older one, or the end. */
+static void wait_for_batch(struct ucm_hints *hints)
+{
+	struct timespec until;
+
+	while (!hints->filling->head.num && !hints->stopping)
+		pthread_cond_wait(&hints->cond, &hints->lock);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += hints->kind->after_s;
+	while (hints->filling->head.num < UCM_CONTROL_IDS &&
+	       !hints->stopping &&
+	       pthread_cond_timedwait(&hints->cond, &hints->lock, &until) !=
+		       ETIMEDOUT)
+		;
+}
+
+static void *hints_main(void *arg)
+{
+	struct ucm_hints *hints = arg;
+	bool more = true;
+
+	while (more) {
+		struct ucm_control_batch *batch;
+
+		pthread_mutex_lock(&hints->lock);
+		wait_for_batch(hints);
+		more = !hints->stopping;
+		batch = hints->filling;
+		hints->filling = hints->told;
+		hints->filling->head.num = 0;
+		hints->told = batch;
+		pthread_mutex_unlock(&hints->lock);
+		batch->head.version = UCM_CONTROL_VERSION;
+		if (batch->head.num &&
+		    ioctl(hints->fd, hints->kind->call, batch))
+			continue; /* the mount has gone, and with it its index */
+	}
+	return NULL;
+}
+
+static int start_thread(struct ucm_hints *hints)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&hints->thread, NULL, hints_main, hints);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -err;
+}
+
+int ucm_hints_open(const char *mount, enum ucm_hint hint,
+		   struct ucm_hints **out, struct ucm_error *error)
+{
+	struct ucm_hints *hints = calloc(1, sizeof(*hints));
+	char path[4096];
+	int err = -ENOMEM;
+
+	if (!hints)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	hints->kind = &kinds[hint];
+	pthread_mutex_init(&hints->lock, NULL);
+	ucm_cond_init_monotonic(&hints->cond);
+	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
+	hints->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (hints->fd < 0)
+		err = -errno;
+	hints->filling = calloc(1, sizeof(*hints->filling));
+	hints->told = calloc(1, sizeof(*hints->told));
+	if (hints->fd >= 0 && hints->filling && hints->told)
+		err = start_thread(hints);
+	if (err) {
+		free_hints(hints);
+		return ucm_error_set(error, err, "%s: %s", path,
+				     strerror(-err));
+	}
+	*out = hints;
+	return 0;
+}
+
+void ucm_hints_close(struct ucm_hints *hints)
+{
+	struct timespec until;
+
+	if (!hints)
+		return;
+	pthread_mutex_lock(&hints->lock);
+	hints->stopping = true;
+	pthread_cond_signal(&hints->cond);
+	pthread_mutex_unlock(&hints->lock);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += CLOSE_WAIT_S;
+	if (pthread_timedjoin_np(hints->thread, NULL, &until))
+		pthread_detach(hints->thread);
+	else
+		free_hints(hints);
+}
+
+void ucm_hints_add(struct ucm_hints *hints, const char *space,
+		   const struct ucm_id *id)
+{
+	struct ucm_control_batch *batch;
+
+	if (!hints)
+		return;
+	pthread_mutex_lock(&hints->lock);
+	batch = hints->filling;
+	if (!batch->head.num)
+		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
+			 space);
+	/* of one space at a time; others wait for their turn in vain */
+	if (batch->head.num < UCM_CONTROL_IDS &&
+	    !strcmp(batch->head.space, space)) {
+		batch->u.ids[batch->head.num++] = *id;
+		if (batch->head.num == 1 ||
+		    batch->head.num == UCM_CONTROL_IDS)
+			pthread_cond_signal(&hints->cond);
+	}
+	pthread_mutex_unlock(&hints->lock);
+}

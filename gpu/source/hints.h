@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hints.h - telling a mount what becomes of its blocks.
+ *
+ * A daemon sees the opens of its mount, and by them which blocks are in use.
+ * Blocks that are read from the tiers' directories it hears of here, by touch of
+ * .ucmfs/control; and by warm, which ones are about to be read. Hints, no more:
+ * what cannot be sent soon is forgotten, and nobody waits for it.
+ */
+#ifndef UCM_HINTS_H
+#define UCM_HINTS_H
+
+#include <stddef.h>
+
+#include <ucm/block.h>
+#include <ucm/error.h>
+
+enum ucm_hint {
+	UCM_HINT_TOUCHED, /* a block was read */
+	UCM_HINT_WANTED,  /* it is to be in the fastest tier */
+};
+
+struct ucm_hints;
+
+/* For one kind of hint; a thread of its own. -errno: no mount of ucmfs. */
+int ucm_hints_open(const char *mount, enum ucm_hint hint,
+		   struct ucm_hints **out, struct ucm_error *error);
+
+/* Tells what it still has, unless the daemon does not answer. NULL is
+ * harmless. */
+void ucm_hints_close(struct ucm_hints *hints);
+
+/* From any thread; hints may be NULL. */
+void ucm_hints_add(struct ucm_hints *hints, const char *space,
+		   const struct ucm_id *id);
+
+#endif
