@@ -490,6 +490,25 @@ static void manifest_or_none(int err)
 		fx_unlink(fx_path("%s/spaces/s/space.json.new", dir_a));
 }
 
+static void a_limited_space(void)
+{
+	a_space();
+	ck_assert_int_eq(ucm_store_set_quota(fx_set, space_of_test(), 1 << 20),
+			 0);
+}
+
+static int set_quota(void)
+{
+	return ucm_store_set_quota(fx_set, space_of_test(), 1 << 21);
+}
+
+static void old_quota_or_new(int err)
+{
+	holds(space_of_test()->own_quota == (err ? 1u << 20 : 1u << 21));
+	if (dying)
+		fx_unlink(fx_path("%s/spaces/s/space.json.new", dir_a));
+}
+
 /* ---- all of them ---- */
 
 static const struct operation operations[] = {
@@ -517,6 +536,8 @@ static const struct operation operations[] = {
 	  no_space_or_perhaps_one, 260 },
 	{ "space.json", a_space, write_manifest, manifest_or_none,
 	  manifest_or_none, 5 },
+	{ "quota", a_limited_space, set_quota, old_quota_or_new,
+	  old_quota_or_new, 6 },
 	{ "first block of a space", a_space, commit_another, committed_or_not,
 	  nothing, 8 },
 };
