@@ -7,7 +7,7 @@
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 seconds=12
 [ "${UCMFS_TEST_LONG:-0}" = 0 ] || seconds=600
-: "${UCMFS_TEST_TIMEOUT:=$((seconds + 120))}"
+: "${UCMFS_TEST_TIMEOUT:=$((2 * seconds + 120))}" # two modes
 start_test root fuse python3
 
 metric() {
