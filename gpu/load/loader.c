@@ -40,9 +40,8 @@ struct ucm_loader {
 	struct ucm_shared shared;
 	unsigned num_engines;
 	struct ucm_engine **engines;
-	char *mount;	      /* NULL: it reads from directories alone */
-	struct ucm_hints *wanted; /* NULL: nothing has been asked for yet */
-	pthread_mutex_t lock; /* one group is added at a time; and for wanted */
+	struct ucm_hints *wanted; /* NULL: nobody to inform */
+	pthread_mutex_t lock; /* one group is added at a time */
 	_Atomic unsigned num_groups;
 	struct ucm_group *groups[MAX_GROUPS];
 };
@@ -202,8 +201,9 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
-	if (!err && own.mount && !(loader->mount = strdup(own.mount)))
-		err = ucm_error_set(error, -ENOMEM, "out of memory");
+	if (!err && own.mount)
+		err = ucm_hints_open(own.mount, UCM_HINT_WANTED,
+				     &loader->wanted, error);
 	if (!err && own.mount && own.lease_ms != UCM_LOAD_NO_LEASES)
 		err = open_lessee(loader, &own, error);
 	if (!err)
@@ -232,7 +232,6 @@ void ucm_loader_close(struct ucm_loader *loader)
 	}
 	ucm_hints_close(loader->shared.touches);
 	ucm_hints_close(loader->wanted);
-	free(loader->mount);
 	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
 		loader->shared.source_ops->close(loader->shared.source);
@@ -353,27 +352,13 @@ static const struct ucm_group *group_of(struct ucm_loader *loader,
 
 /* ---- what is to come ---- */
 
-/* Not before it is needed: most loaders ask for nothing. */
-static struct ucm_hints *loader_wanted(struct ucm_loader *loader)
-{
-	struct ucm_error error;
-
-	pthread_mutex_lock(&loader->lock);
-	if (!loader->wanted && loader->mount)
-		ucm_hints_open(loader->mount, UCM_HINT_WANTED, &loader->wanted,
-			       &error);
-	pthread_mutex_unlock(&loader->lock);
-	return loader->wanted;
-}
-
 void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
 			 const struct ucm_id *ids, size_t num)
 {
 	const struct ucm_group *of = group_of(loader, group);
-	struct ucm_hints *wanted = of ? loader_wanted(loader) : NULL;
 
-	for (size_t i = 0; i < num; i++)
-		ucm_hints_add(wanted, of->space, &ids[i]);
+	for (size_t i = 0; of && i < num; i++)
+		ucm_hints_add(loader->wanted, of->space, &ids[i]);
 }
 
 /* ---- lookup ---- */

@@ -40,9 +40,10 @@ static const struct hint_kind {
 struct ucm_hints {
 	const struct hint_kind *kind;
 	int fd;
-	pthread_t thread;
 	pthread_mutex_t lock; /* guards the rest, but told */
 	pthread_cond_t cond;
+	pthread_t thread; /* from the first hint on: most give none of a kind */
+	bool started;
 	struct ucm_control_batch *filling;
 	bool stopping;
 	struct ucm_control_batch *told; /* the thread's */
@@ -108,6 +109,7 @@ static int start_thread(struct ucm_hints *hints)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&hints->thread, NULL, hints_main, hints);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	hints->started = !err;
 	return -err;
 }
 
@@ -130,7 +132,7 @@ int ucm_hints_open(const char *mount, enum ucm_hint hint,
 	hints->filling = calloc(1, sizeof(*hints->filling));
 	hints->told = calloc(1, sizeof(*hints->told));
 	if (hints->fd >= 0 && hints->filling && hints->told)
-		err = start_thread(hints);
+		err = 0;
 	if (err) {
 		free_hints(hints);
 		return ucm_error_set(error, err, "%s: %s", path,
@@ -146,6 +148,10 @@ void ucm_hints_close(struct ucm_hints *hints)
 
 	if (!hints)
 		return;
+	if (!hints->started) {
+		free_hints(hints);
+		return;
+	}
 	pthread_mutex_lock(&hints->lock);
 	hints->stopping = true;
 	pthread_cond_signal(&hints->cond);
@@ -167,6 +173,10 @@ void ucm_hints_add(struct ucm_hints *hints, const char *space,
 		return;
 	pthread_mutex_lock(&hints->lock);
 	batch = hints->filling;
+	if (!hints->started && start_thread(hints)) {
+		pthread_mutex_unlock(&hints->lock);
+		return;
+	}
 	if (!batch->head.num)
 		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
 			 space);

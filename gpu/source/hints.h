@@ -22,7 +22,8 @@ enum ucm_hint {
 
 struct ucm_hints;
 
-/* For one kind of hint; a thread of its own. -errno: no mount of ucmfs. */
+/* For one kind of hint; with the first one it has a thread of its own. Asks the
+ * mount. -errno: it is none of ucmfs. */
 int ucm_hints_open(const char *mount, enum ucm_hint hint,
 		   struct ucm_hints **out, struct ucm_error *error);
 
