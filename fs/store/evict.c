@@ -472,6 +472,24 @@ static bool rests_here(const struct drawing *drawing,
 	       !(dirs->at[drawing->dir]->flags & UCM_MEDIUM_VOLATILE);
 }
 
+/* A block that has another place, where it may not be on disk yet: it leaves when
+ * it is, with others, unless somebody waits. */
+static int leave_place(struct drawing *drawing, ucm_ref ref,
+		       const struct ucm_entry *entry, enum ucm_evict_how how,
+		       uint64_t *freed)
+{
+	struct ucm_batch *batch = drawing->batch;
+	int err;
+
+	if (rests_here(drawing, entry))
+		return -EBUSY;
+	if (how != UCM_EVICT_MOVING || !batch || !batch->durable)
+		return ucm_store_drop_place(drawing->store, ref, drawing->dir,
+					    freed);
+	err = ucm_batch_begin_copy(batch, ref);
+	return err ? err : ucm_batch_end_copy(batch, -EEXIST);
+}
+
 static int take_away(struct drawing *drawing, ucm_ref ref,
 		     const struct ucm_entry *entry, enum ucm_evict_how how,
 		     const struct ucm_move *pace, uint64_t *freed)
@@ -482,10 +500,7 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	int err;
 
 	if (entry->copy && (below || !is_leaf(entry)))
-		return rests_here(drawing, entry)
-			       ? -EBUSY
-			       : ucm_store_drop_place(store, ref, drawing->dir,
-						      freed);
+		return leave_place(drawing, ref, entry, how, freed);
 	if (!below)
 		return evict_whole(drawing, entry, freed);
 	if (how == UCM_EVICT_LEAVES)

@@ -620,6 +620,23 @@ UNIT_TEST(where_a_sync_fails_nothing_leaves)
 	sums_are_right();
 }
 
+/* Written back, with durability=none: nobody has synced it. */
+UNIT_TEST(a_second_place_is_synced_before_the_first_one_goes)
+{
+	store_of("fast=$/a:slow=$/b");
+	commit(0, 2);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(copy_to(1, 1, false), 0);
+	fx_fail("syncfs", 1, -EIO, false);
+	ck_assert_int_eq(evict_bytes(0, 2 * BYTES, UCM_EVICT_MOVING), -ENOSPC);
+	fx_fail(NULL, 0, 0, false);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert(lies_in("$/a", i));
+		fx_serves(&files[i]);
+	}
+	sums_are_right();
+}
+
 UNIT_TEST(one_sync_is_enough_for_many)
 {
 	store_of("fast=$/a:slow=$/b");
