@@ -237,6 +237,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_loader_lookup": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
     "ucm_loader_prefix": (c_int, (_ptr, c_uint, _ptr, c_size_t,
                                   POINTER(c_size_t))),
+    "ucm_loader_prefetch": (None, (_ptr, c_uint, _ptr, c_size_t)),
     "ucm_loader_get_stats": (None, (_ptr, POINTER(LoaderStats), c_size_t)),
     "ucm_loader_describe": (None, (_ptr, c_char_p, c_size_t)),
     "ucm_load_submit": (c_int, (_ptr, POINTER(Request), _out, _error)),

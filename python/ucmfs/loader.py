@@ -204,6 +204,14 @@ class Group:
             raise from_errno(err, "prefix")
         return count.value
 
+    def prefetch(self, ids: _pack.Ids) -> None:
+        """They will be loaded soon: the mount copies those that lie in a slow
+        tier to the fastest one. A hint; nobody waits for it."""
+        packed = _pack.pack_ids(ids)
+        _lib.lib().ucm_loader_prefetch(
+            self.loader._open(), self.number, packed,
+            len(packed) // _pack.ID_BYTES)
+
     def load(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,
              addresses: Optional[_pack.Numbers] = None, verify: str = "full",

@@ -5,12 +5,16 @@
 # dashboard's queries with it.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
-start_test root fuse python3
+start_test root fuse python3 setfattr
 command -v prometheus >/dev/null || skip 'needs prometheus (package prometheus)'
 ! "$ucm" exporter --listen 192.0.2.1:0 "$mnt" 2>&1 | grep -q 'built without' ||
 	skip 'ucm was built without libmicrohttpd'
 
 need do_mount "fast=$work/tier"
+mkdir "$mnt/spaces/s" "$mnt/files/f"
+for f in spaces/s files/f; do
+	need setfattr -n user.ucmfs.quota -v 1M "$mnt/$f"
+done
 need mk "$mnt/blocks"
 need verify "$mnt/blocks"
 
