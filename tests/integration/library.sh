@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The installed library: the example of README.md is built with what pkg-config
-# says, and loads blocks; the one of ucm_load(3) compiles.
+# says, and loads blocks; those of ucm_load(3) and ucm_sparse(3) compile.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 cc=${CC:-cc}
@@ -39,10 +39,13 @@ check 'pkg-config knows what a static library needs' \
 
 sed -n '/^```c$/,/^```$/p' "$top_srcdir/README.md" | grep -v '^```' \
 	>"$work/load.c"
-# what the man page has between .EX and .EE and begins with #include
-awk '/^\.EE$/ { on = 0 } on; begun { on = /^#include/; if (on) print }
-	{ begun = /^\.EX$/ }' "$top_srcdir/man/ucm_load.3" |
-	sed 's/\\-/-/g; s/\\e/\\/g; s/\\&//g' >"$work/man.c"
+# what a man page has between .EX and .EE and begins with #include
+example() {
+	awk '/^\.EE$/ { on = 0 } on; begun { on = /^#include/; if (on) print }
+		{ begun = /^\.EX$/ }' "$top_srcdir/man/$1" |
+		sed 's/\\-/-/g; s/\\e/\\/g; s/\\&//g'
+}
+example ucm_load.3 >"$work/man.c"
 for file in load.c man.c; do
 	check "$file was found" grep -q 'ucm_load_submit' "$work/$file"
 done
@@ -50,6 +53,10 @@ done
 check 'the example of README.md' compile "$work/load" \
 	$(pkg-config --libs ucm) <"$work/load.c"
 check 'the example of ucm_load(3)' compile "$work/man.o" -c <"$work/man.c"
+example ucm_sparse.3 >"$work/sparse.c"
+check 'sparse.c was found' grep -q 'ucm_select' "$work/sparse.c"
+check 'the example of ucm_sparse(3)' \
+	compile "$work/sparse.o" -c <"$work/sparse.c"
 
 mkdir "$work/store"
 need do_mount "$work/store"

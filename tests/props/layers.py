@@ -20,6 +20,7 @@ LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
+    "sparse": ("sparse", ["common"]),
     "policy": ("fs/policy", ["common"]),
     "replay": ("fs/replay", ["common", "policy"]),
     "block": ("fs/block", ["common", "hashing"]),

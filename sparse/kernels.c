@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.c - the loops over elements, for each instruction set; see kernels.h.
+ *
+ * Selections must be the same on every machine that works on a request, and a
+ * test must be able to say "equal". So each way computes the same sum in the
+ * same order, and not merely nearly the same:
+ *
+ * - A row is added up in 32 lanes: lane i takes the elements i, i + 32, ..., in
+ *   that order, beginning with 0. Rows are padded to that with zeros.
+ * - Lanes are added in a tree: lane i and lane i + 16, then i + 8, 4, 2, 1.
+ * - A product is rounded before it is added. With AVX-512 a fused operation
+ *   would be as fast, but a CPU without one could only imitate it slowly. The
+ *   memory is what limits all this, so nothing is lost. The compiler is told
+ *   (-ffp-contract=off) not to fuse on its own.
+ *
+ * kernels_core.h is the code; each inclusion has a width of vectors, and says
+ * how numbers become floats. "plain" is what every CPU of the architecture has.
+ */
+#include <config.h>
+
+#include "sparse/kernels.h"
+
+#include <string.h>
+
+#include "sparse/number.h"
+
+#define LANES UCM_REPR_ROW
+
+/* ---- plain ---- */
+
+typedef float floats4 __attribute__((vector_size(16)));
+typedef int32_t ints4 __attribute__((vector_size(16)));
+typedef uint32_t words4 __attribute__((vector_size(16)));
+typedef uint16_t halves4 __attribute__((vector_size(8)));
+typedef int8_t bytes4 __attribute__((vector_size(4)));
+
+#define CORE_NAME plain
+#define CORE_WIDTH 4
+#define CORE_TARGET
+#define CORE_LOAD_FLOAT16(to, from)                                           \
+	do {                                                                  \
+		words4 bits_, high_;                                \
+		halves4 halves_;                                              \
+		memcpy(&halves_, from, sizeof(halves_));                      \
+		bits_ = __builtin_convertvector(halves_, words4);   \
+		/* the exponent's bias is 15, not 127; subnormals are exact */ \
+		(to) = (floats4)((bits_ & 0x7fff) << 13) * 0x1p112f;          \
+		high_ = (words4)((bits_ & 0x7c00) == 0x7c00);       \
+		(to) = (floats4)((words4)(to) |                     \
+				 (high_ & 0x7f800000) | (bits_ & 0x8000) << 16); \
+	} while (0)
+#define CORE_LOAD_BFLOAT16(to, from)                                          \
+	do {                                                                  \
+		halves4 halves_;                                              \
+		memcpy(&halves_, from, sizeof(halves_));                      \
+		(to) = (floats4)(__builtin_convertvector(                     \
+			halves_, words4) << 16);                    \
+	} while (0)
+#define CORE_LOAD_INT8(to, from)                                              \
+	do {                                                                  \
+		bytes4 bytes_;                                                \
+		memcpy(&bytes_, from, sizeof(bytes_));                        \
+		(to) = __builtin_convertvector(                               \
+			__builtin_convertvector(bytes_, ints4), floats4);     \
+	} while (0)
+#define CORE_LAST(result, v) ((result) = ((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define CORE_AT_LEAST(mask, x, y)                                             \
+	for (int j_ = 0; j_ < 4; j_++)                                        \
+		(mask) |= (unsigned)((x)[j_] >= (y)[j_]) << j_
+#include "sparse/kernels_core.h"
+#undef CORE_LOAD_FLOAT16
+#undef CORE_LOAD_BFLOAT16
+#undef CORE_LOAD_INT8
+#undef CORE_LAST
+#undef CORE_AT_LEAST
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+
+/* Lanes of half a vector, of a quarter, ... until one is left. */
+#define LAST4(result, v)                                                      \
+	do {                                                                  \
+		__m128 v4_ = (v);                                             \
+		v4_ = _mm_add_ps(v4_, _mm_movehl_ps(v4_, v4_));               \
+		(result) = _mm_cvtss_f32(                                     \
+			_mm_add_ss(v4_, _mm_shuffle_ps(v4_, v4_, 1)));        \
+	} while (0)
+#define LAST8(result, v)                                                      \
+	do {                                                                  \
+		__m256 v8_ = (v);                                             \
+		LAST4(result, _mm_add_ps(_mm256_castps256_ps128(v8_),         \
+					 _mm256_extractf128_ps(v8_, 1)));     \
+	} while (0)
+#define LAST16(result, v)                                                     \
+	do {                                                                  \
+		__m512 v16_ = (v);                                            \
+		LAST8(result, _mm256_add_ps(                                  \
+				      _mm512_castps512_ps256(v16_),           \
+				      _mm256_castpd_ps(_mm512_extractf64x4_pd( \
+					      _mm512_castps_pd(v16_), 1))));  \
+	} while (0)
+
+/* ---- AVX2 and F16C ---- */
+
+#define CORE_NAME avx2
+#define CORE_WIDTH 8
+#define CORE_TARGET __attribute__((target("avx2,f16c")))
+#define CORE_LOAD_FLOAT16(to, from)                                           \
+	(to) = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from)))
+#define CORE_LOAD_BFLOAT16(to, from)                                          \
+	(to) = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(   \
+		_mm_loadu_si128((const __m128i *)(from))), 16))
+#define CORE_LOAD_INT8(to, from)                                              \
+	(to) = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(                       \
+		_mm_loadl_epi64((const __m128i *)(from))))
+#define CORE_LAST(result, v) LAST8(result, v)
+#define CORE_AT_LEAST(mask, x, y)                                             \
+	(mask) = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ))
+#include "sparse/kernels_core.h"
+#undef CORE_LOAD_FLOAT16
+#undef CORE_LOAD_BFLOAT16
+#undef CORE_LOAD_INT8
+#undef CORE_LAST
+#undef CORE_AT_LEAST
+
+/* ---- AVX-512 ---- */
+
+#define CORE_NAME avx512
+#define CORE_WIDTH 16
+#define CORE_TARGET __attribute__((target("avx512f")))
+#define CORE_LOAD_FLOAT16(to, from)                                           \
+	(to) = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from)))
+#define CORE_LOAD_BFLOAT16(to, from)                                          \
+	(to) = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(   \
+		_mm256_loadu_si256((const __m256i *)(from))), 16))
+#define CORE_LOAD_INT8(to, from)                                              \
+	(to) = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(                       \
+		_mm_loadu_si128((const __m128i *)(from))))
+#define CORE_LAST(result, v) LAST16(result, v)
+#define CORE_AT_LEAST(mask, x, y)                                             \
+	(mask) = _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ)
+#include "sparse/kernels_core.h"
+#undef CORE_LOAD_FLOAT16
+#undef CORE_LOAD_BFLOAT16
+#undef CORE_LOAD_INT8
+#undef CORE_LAST
+#undef CORE_AT_LEAST
+
+static bool cpu_has_f16c(void)
+{
+	unsigned a, b, c, d;
+
+	return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+
+const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
+{
+	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f"))
+		return &avx512_kernels;
+	if (!strcmp(name, "avx2") && __builtin_cpu_supports("avx2") &&
+	    cpu_has_f16c())
+		return &avx2_kernels;
+	return strcmp(name, "plain") ? NULL : &plain_kernels;
+}
+
+#else
+
+const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
+{
+	return strcmp(name, "plain") ? NULL : &plain_kernels;
+}
+
+#endif
+
+const struct ucm_sparse_kernels *ucm_sparse_kernels_best(void)
+{
+	static const char *const names[] = { "avx512", "avx2", "plain" };
+	static const struct ucm_sparse_kernels *_Atomic best;
+	const struct ucm_sparse_kernels *found = best;
+
+	for (size_t i = 0; !found; i++)
+		found = ucm_sparse_kernels_named(names[i]);
+	best = found;
+	return found;
+}

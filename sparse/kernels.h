@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.h - the loops over elements, compiled for each instruction set.
+ *
+ * All ways give the same bits (kernels.c says how). Counts of elements that are
+ * called "whole" are multiples of UCM_REPR_ROW; nothing needs to be aligned.
+ */
+#ifndef UCM_SPARSE_KERNELS_H
+#define UCM_SPARSE_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <ucm/sparse.h>
+
+/* What a run of blocks is scored with. */
+struct ucm_score_run {
+	const float *query;  /* rows of width, one after the other */
+	const uint8_t *base; /* of slot 0 */
+	uint64_t stride_bytes;
+	size_t scales_at;   /* int8: offset of the scales in a slot */
+	uint32_t num_heads; /* of keys */
+	uint32_t rows;      /* of the query, for each of these */
+	uint32_t width;     /* elements of a head, whole */
+	const int32_t *slots; /* NULL: from first on */
+	uint64_t first;
+	size_t num;
+	float *scores;
+	size_t stride; /* between rows of scores */
+};
+
+struct ucm_sparse_kernels {
+	const char *name;
+
+	/* num keys to floats: are all finite? By enum ucm_dtype. */
+	bool (*widen[UCM_DTYPE_INT8 + 1])(float *to, const void *from,
+					  size_t num);
+
+	/* Take a whole number of floats into what has been seen so far. */
+	void (*add)(float *sum, const float *from, size_t num);
+	void (*largest)(float *most, const float *from, size_t num);
+	void (*smallest)(float *least, const float *from, size_t num);
+
+	/* A score for each row of the query, or their sum; by enum ucm_dtype. */
+	void (*score_rows[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
+	void (*score_sum[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
+
+	/* The least and the largest of num > 0 scores; false: one is NaN. */
+	bool (*range)(const float *scores, size_t num, float *least,
+		      float *most);
+	/* How many are at least so large? num is below 2^31. */
+	size_t (*count)(const float *scores, size_t num, float least);
+	/* Append the numbers of those above limit, and of the first equal ones
+	 * that are equal to it, plus base; returns how many. */
+	size_t (*pick)(const float *scores, size_t num, float limit,
+		       size_t equal, uint32_t base, uint32_t *out);
+};
+
+/* The best way on this CPU. */
+const struct ucm_sparse_kernels *ucm_sparse_kernels_best(void);
+
+/* One by its name ("plain", "avx2", "avx512"), for tests and benchmarks; NULL:
+ * not compiled in, or this CPU cannot. */
+const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels_core.h - the loops of kernels.c, for one instruction set; no header of
+ * its own. Included with
+ *
+ *   CORE_NAME     what the functions' names begin with, and the table's
+ *   CORE_TARGET   the attribute of functions
+ *   CORE_WIDTH    floats of a vector, a divisor of 16
+ *   CORE_LOAD_*   (to, from): so many numbers to a vector of floats
+ *   CORE_LAST     (result, v): add the lanes of a vector: i and i + half, ...
+ *   CORE_AT_LEAST (mask, x, y): sets a bit in mask, which is 0, for each lane
+ *                 of x that is at least y's
+ *
+ * Functions that only some of these need are inlined: a vector is never an
+ * argument of a call.
+ */
+#define CORE_PASTE2(a, b) a##_##b
+#define CORE_PASTE(a, b)  CORE_PASTE2(a, b)
+#define CORE(name)	  CORE_PASTE(CORE_NAME, name)
+#define CORE_TEXT2(name)  #name
+#define CORE_TEXT(name)	  CORE_TEXT2(name)
+#define PARTS		  (LANES / CORE_WIDTH)
+
+typedef float CORE(floats) __attribute__((vector_size(4 * CORE_WIDTH)));
+typedef int32_t CORE(ints) __attribute__((vector_size(4 * CORE_WIDTH)));
+#define FLOATS CORE(floats)
+#define INTS   CORE(ints)
+
+#define CORE_LOAD_FLOAT32(to, from) memcpy(&(to), from, sizeof(to))
+
+/* ---- representations ---- */
+
+#define CORE_WIDEN_FUNCTION(name, LOAD, item_bytes, single)                   \
+CORE_TARGET static bool CORE(widen_##name)(float *to, const void *from,       \
+					   size_t num)                        \
+{                                                                             \
+	const uint8_t *at = from;                                             \
+	INTS finite = (INTS){ 0 } - 1;                                        \
+	size_t i = 0;                                                         \
+	bool all = true;                                                      \
+                                                                              \
+	for (; i + CORE_WIDTH <= num; i += CORE_WIDTH) {                      \
+		FLOATS x;                                                     \
+		LOAD(x, at + i * (item_bytes));                               \
+		finite &= ((INTS)x & 0x7f800000) != 0x7f800000;               \
+		memcpy(to + i, &x, sizeof(x));                                \
+	}                                                                     \
+	for (; i < num; i++) {                                                \
+		single item;                                                  \
+		memcpy(&item, at + i * (item_bytes), sizeof(item));           \
+		to[i] = CORE_SINGLE_##name(item);                             \
+		all &= ucm_float_finite(to[i]);                               \
+	}                                                                     \
+	for (i = 0; i < CORE_WIDTH; i++)                                      \
+		all &= finite[i] != 0;                                        \
+	return all;                                                           \
+}
+#define CORE_SINGLE_float32(item)  (item)
+#define CORE_SINGLE_float16(item)  ucm_float_of_float16(item)
+#define CORE_SINGLE_bfloat16(item) ucm_float_of_bfloat16(item)
+
+CORE_WIDEN_FUNCTION(float32, CORE_LOAD_FLOAT32, 4, float)
+CORE_WIDEN_FUNCTION(float16, CORE_LOAD_FLOAT16, 2, uint16_t)
+CORE_WIDEN_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, 2, uint16_t)
+
+CORE_TARGET static void CORE(add)(float *sum, const float *from, size_t num)
+{
+	for (size_t i = 0; i < num; i += CORE_WIDTH) {
+		FLOATS x, y;
+
+		memcpy(&x, from + i, sizeof(x));
+		memcpy(&y, sum + i, sizeof(y));
+		y += x;
+		memcpy(sum + i, &y, sizeof(y));
+	}
+}
+
+#define CORE_EXTREME_FUNCTION(name, beats)                                    \
+CORE_TARGET static void CORE(name)(float *best, const float *from,            \
+				   size_t num)                                \
+{                                                                             \
+	for (size_t i = 0; i < num; i += CORE_WIDTH) {                        \
+		FLOATS x, y;                                                  \
+		INTS take;                                                    \
+                                                                              \
+		memcpy(&x, from + i, sizeof(x));                              \
+		memcpy(&y, best + i, sizeof(y));                              \
+		take = x beats y;                                             \
+		y = (FLOATS)(((INTS)x & take) | ((INTS)y & ~take));           \
+		memcpy(best + i, &y, sizeof(y));                              \
+	}                                                                     \
+}
+
+CORE_EXTREME_FUNCTION(largest, >)
+CORE_EXTREME_FUNCTION(smallest, <)
+
+/* ---- scores ---- */
+
+/* Add lane i + n to lane i, for n = 16, 8, 4, 2, 1. */
+#define CORE_TREE(result, lanes)                                              \
+	do {                                                                  \
+		_Pragma("GCC unroll 8")                                       \
+		for (int n_ = PARTS / 2; n_; n_ /= 2) {                       \
+			_Pragma("GCC unroll 8")                               \
+			for (int p_ = 0; p_ < n_; p_++)                       \
+				(lanes)[p_] += (lanes)[p_ + n_];              \
+		}                                                             \
+		CORE_LAST(result, (lanes)[0]);                                \
+	} while (0)
+
+/* The lanes of a row's products with a row of the query. */
+#define CORE_DOT(lanes, LOAD, item_bytes, row, query, width)                  \
+	do {                                                                  \
+		_Pragma("GCC unroll 8")                                       \
+		for (int p_ = 0; p_ < (int)PARTS; p_++)                       \
+			(lanes)[p_] = (FLOATS){ 0 };                          \
+		for (uint32_t i_ = 0; i_ < (width); i_ += LANES) {            \
+			_Pragma("GCC unroll 8")                               \
+			for (int p_ = 0; p_ < (int)PARTS; p_++) {             \
+				size_t at_ = i_ + (size_t)p_ * CORE_WIDTH;    \
+				FLOATS x_, y_;                                \
+				LOAD(x_, (row) + at_ * (item_bytes));         \
+				memcpy(&y_, (query) + at_, sizeof(y_));       \
+				(lanes)[p_] += x_ * y_;                       \
+			}                                                     \
+		}                                                             \
+	} while (0)
+
+#define CORE_SCORE_FUNCTIONS(name, LOAD, item_bytes, scaled)                  \
+CORE_TARGET static void CORE(rows_##name)(const struct ucm_score_run *run)    \
+{                                                                             \
+	uint32_t width = run->width;                                          \
+	size_t head_bytes = (size_t)width * (item_bytes);                     \
+                                                                              \
+	for (size_t i = 0; i < run->num; i++) {                               \
+		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
+					   : run->first + i;                  \
+		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const float *scales = (const float *)(row + run->scales_at);  \
+		const float *query = run->query;                              \
+		float *score = run->scores + i;                               \
+                                                                              \
+		for (uint32_t head = 0; head < run->num_heads; head++) {      \
+			float scale = (scaled) ? scales[head] : 1;            \
+                                                                              \
+			for (uint32_t j = 0; j < run->rows; j++) {            \
+				FLOATS lanes[PARTS];                          \
+				float sum;                                    \
+                                                                              \
+				CORE_DOT(lanes, LOAD, item_bytes, row, query, \
+					 width);                              \
+				CORE_TREE(sum, lanes);                        \
+				*score = (scaled) ? sum * scale : sum;        \
+				query += width;                               \
+				score += run->stride;                         \
+			}                                                     \
+			row += head_bytes;                                    \
+		}                                                             \
+	}                                                                     \
+}                                                                             \
+                                                                              \
+CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
+{                                                                             \
+	uint32_t width = run->width;                                          \
+	size_t head_bytes = (size_t)width * (item_bytes);                     \
+                                                                              \
+	for (size_t i = 0; i < run->num; i++) {                               \
+		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
+					   : run->first + i;                  \
+		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const float *scales = (const float *)(row + run->scales_at);  \
+		const float *query = run->query;                              \
+		FLOATS all[PARTS];                                            \
+                                                                              \
+		_Pragma("GCC unroll 8")                                       \
+		for (int p = 0; p < (int)PARTS; p++)                          \
+			all[p] = (FLOATS){ 0 };                               \
+		for (uint32_t head = 0; head < run->num_heads; head++) {      \
+			FLOATS lanes[PARTS];                                  \
+                                                                              \
+			CORE_DOT(lanes, LOAD, item_bytes, row, query, width); \
+			_Pragma("GCC unroll 8")                               \
+			for (int p = 0; p < (int)PARTS; p++)                  \
+				all[p] += (scaled) ? lanes[p] * scales[head]  \
+						   : lanes[p];                \
+			query += width;                                       \
+			row += head_bytes;                                    \
+		}                                                             \
+		CORE_TREE(run->scores[i], all);                               \
+	}                                                                     \
+}
+
+CORE_SCORE_FUNCTIONS(float32, CORE_LOAD_FLOAT32, 4, false)
+CORE_SCORE_FUNCTIONS(float16, CORE_LOAD_FLOAT16, 2, false)
+CORE_SCORE_FUNCTIONS(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
+CORE_SCORE_FUNCTIONS(int8, CORE_LOAD_INT8, 1, true)
+
+/* ---- selection ---- */
+
+CORE_TARGET static bool CORE(range)(const float *scores, size_t num,
+				    float *least, float *most)
+{
+	float low = scores[0], high = scores[0];
+	bool numbers = true;
+	size_t i = 0;
+
+	if (num >= CORE_WIDTH) {
+		INTS right = (INTS){ 0 } - 1;
+		FLOATS x, lows, highs;
+
+		memcpy(&lows, scores, sizeof(lows));
+		highs = lows;
+		for (; i + CORE_WIDTH <= num; i += CORE_WIDTH) {
+			INTS below, above;
+
+			memcpy(&x, scores + i, sizeof(x));
+			right &= x == x;
+			below = x < lows;
+			above = x > highs;
+			lows = (FLOATS)(((INTS)x & below) |
+					((INTS)lows & ~below));
+			highs = (FLOATS)(((INTS)x & above) |
+					 ((INTS)highs & ~above));
+		}
+		low = lows[0];
+		high = highs[0];
+		for (int j = 0; j < CORE_WIDTH; j++) {
+			numbers &= right[j] != 0;
+			low = lows[j] < low ? lows[j] : low;
+			high = highs[j] > high ? highs[j] : high;
+		}
+	}
+	for (; i < num; i++) {
+		numbers &= scores[i] == scores[i];
+		low = scores[i] < low ? scores[i] : low;
+		high = scores[i] > high ? scores[i] : high;
+	}
+	*least = low;
+	*most = high;
+	return numbers;
+}
+
+CORE_TARGET static size_t CORE(count)(const float *scores, size_t num,
+				      float least)
+{
+	INTS counts[4] = { { 0 } }, all;
+	FLOATS limit = (FLOATS){ 0 } + least;
+	size_t i = 0, total = 0;
+
+	for (; i + 4 * CORE_WIDTH <= num; i += 4 * CORE_WIDTH) {
+		_Pragma("GCC unroll 4")
+		for (int j = 0; j < 4; j++) {
+			FLOATS x;
+
+			memcpy(&x, scores + i + j * CORE_WIDTH, sizeof(x));
+			counts[j] -= x >= limit; /* true is -1 */
+		}
+	}
+	all = (counts[0] + counts[1]) + (counts[2] + counts[3]);
+	for (int j = 0; j < CORE_WIDTH; j++)
+		total += (uint32_t)all[j];
+	for (; i < num; i++)
+		total += scores[i] >= least;
+	return total;
+}
+
+CORE_TARGET static size_t CORE(pick)(const float *scores, size_t num,
+				     float limit, size_t equal, uint32_t base,
+				     uint32_t *out)
+{
+	FLOATS limits = (FLOATS){ 0 } + limit;
+	uint32_t *end = out;
+	size_t i = 0;
+
+	for (; i + CORE_WIDTH <= num; i += CORE_WIDTH) {
+		unsigned mask = 0;
+		FLOATS x;
+
+		memcpy(&x, scores + i, sizeof(x));
+		CORE_AT_LEAST(mask, x, limits);
+		for (; mask; mask &= mask - 1) {
+			size_t at = i + (unsigned)__builtin_ctz(mask);
+
+			if (scores[at] == limit) {
+				if (!equal)
+					continue;
+				equal--;
+			}
+			*end++ = base + (uint32_t)at;
+		}
+	}
+	for (; i < num; i++) {
+		if (scores[i] < limit || (scores[i] == limit && !equal))
+			continue;
+		equal -= scores[i] == limit;
+		*end++ = base + (uint32_t)i;
+	}
+	return (size_t)(end - out);
+}
+
+static const struct ucm_sparse_kernels CORE(kernels) = {
+	.name = CORE_TEXT(CORE_NAME),
+	.widen = {
+		[UCM_DTYPE_FLOAT32] = CORE(widen_float32),
+		[UCM_DTYPE_FLOAT16] = CORE(widen_float16),
+		[UCM_DTYPE_BFLOAT16] = CORE(widen_bfloat16),
+	},
+	.add = CORE(add),
+	.largest = CORE(largest),
+	.smallest = CORE(smallest),
+	.score_rows = {
+		[UCM_DTYPE_FLOAT32] = CORE(rows_float32),
+		[UCM_DTYPE_FLOAT16] = CORE(rows_float16),
+		[UCM_DTYPE_BFLOAT16] = CORE(rows_bfloat16),
+		[UCM_DTYPE_INT8] = CORE(rows_int8),
+	},
+	.score_sum = {
+		[UCM_DTYPE_FLOAT32] = CORE(sum_float32),
+		[UCM_DTYPE_FLOAT16] = CORE(sum_float16),
+		[UCM_DTYPE_BFLOAT16] = CORE(sum_bfloat16),
+		[UCM_DTYPE_INT8] = CORE(sum_int8),
+	},
+	.range = CORE(range),
+	.count = CORE(count),
+	.pick = CORE(pick),
+};
+
+#undef CORE_PASTE2
+#undef CORE_PASTE
+#undef CORE
+#undef CORE_TEXT2
+#undef CORE_TEXT
+#undef PARTS
+#undef FLOATS
+#undef INTS
+#undef CORE_LOAD_FLOAT32
+#undef CORE_WIDEN_FUNCTION
+#undef CORE_SINGLE_float32
+#undef CORE_SINGLE_float16
+#undef CORE_SINGLE_bfloat16
+#undef CORE_EXTREME_FUNCTION
+#undef CORE_TREE
+#undef CORE_DOT
+#undef CORE_SCORE_FUNCTIONS
+#undef CORE_NAME
+#undef CORE_WIDTH
+#undef CORE_TARGET

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * number.h - float16 and bfloat16: to float, which is exact, and back, rounded
+ * to the nearest (to even), upwards or downwards.
+ */
+#ifndef UCM_SPARSE_NUMBER_H
+#define UCM_SPARSE_NUMBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum ucm_rounding {
+	UCM_ROUND_NEAREST,
+	UCM_ROUND_UP,
+	UCM_ROUND_DOWN,
+};
+
+static inline uint32_t ucm_float_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	return bits;
+}
+
+static inline float ucm_float_of(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+/* Infinities and NaN have all bits of the exponent set. */
+static inline bool ucm_float_finite(float value)
+{
+	return (ucm_float_bits(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+static inline float ucm_float_of_bfloat16(uint16_t bits)
+{
+	return ucm_float_of((uint32_t)bits << 16);
+}
+
+static inline float ucm_float_of_float16(uint16_t bits)
+{
+	uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+	uint32_t exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;
+
+	if (exponent == 0) /* subnormal: fraction * 2^-24 */
+		return ucm_float_of(sign | ucm_float_bits((float)fraction *
+							  0x1p-24f));
+	exponent = exponent == 0x1f ? 0xff : exponent + 112;
+	return ucm_float_of(sign | exponent << 23 | fraction << 13);
+}
+
+/* What is added to bits of a magnitude before the low ones are cut off. */
+static inline uint32_t ucm_rounding_bias(uint32_t magnitude, unsigned low_bits,
+					 bool negative, enum ucm_rounding way)
+{
+	uint32_t unit = 1u << low_bits;
+
+	if (way == UCM_ROUND_NEAREST)
+		return unit / 2 - 1 + (magnitude >> low_bits & 1);
+	return (way == UCM_ROUND_UP) != negative ? unit - 1 : 0;
+}
+
+/* value is finite. The result is not if it is too large for the type. */
+static inline uint16_t ucm_bfloat16_of(float value, enum ucm_rounding way)
+{
+	uint32_t bits = ucm_float_bits(value), size = bits & 0x7fffffffu;
+	bool negative = bits >> 31;
+
+	size += ucm_rounding_bias(size, 16, negative, way);
+	return (uint16_t)(size >> 16 | (negative ? 0x8000u : 0));
+}
+
+static inline uint16_t ucm_float16_of(float value, enum ucm_rounding way)
+{
+	uint32_t bits = ucm_float_bits(value), size = bits & 0x7fffffffu;
+	bool negative = bits >> 31;
+	uint32_t sign = negative ? 0x8000u : 0, steps;
+	float scaled, rest;
+
+	if (size >= 0x38800000u) { /* 2^-14, the smallest normal number */
+		size += ucm_rounding_bias(size, 13, negative, way);
+		size = (size >> 13) - (112u << 10);
+		return (uint16_t)(sign | (size < 0x7c00u ? size : 0x7c00u));
+	}
+	scaled = ucm_float_of(size) * 0x1p24f; /* steps of subnormals; exact */
+	steps = (uint32_t)scaled;
+	rest = scaled - (float)steps;
+	if (way == UCM_ROUND_NEAREST)
+		steps += rest > 0.5f || (rest == 0.5f && steps & 1);
+	else if ((way == UCM_ROUND_UP) != negative)
+		steps += rest > 0;
+	return (uint16_t)(sign | steps);
+}
+
+#endif

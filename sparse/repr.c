@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repr.c - representations of blocks, made of their keys.
+ *
+ * Keys are taken in token by token, each channel by itself, into floats: sums,
+ * or the largest and the smallest so far. So it does not matter in how many
+ * calls they come. What is stored is made of these floats when it is asked for,
+ * and only there does rounding to a narrower type happen.
+ *
+ * A block that is built at once goes through the same steps, head by head, with
+ * a head's floats on the stack. It is done twice: first without writing, to see
+ * whether all that is to be written can be.
+ */
+#include <config.h>
+
+#include "sparse/calls.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "sparse/number.h"
+#include "sparse/spec.h"
+
+#define STATE_MAGIC 0x72706373u
+
+/* At the start of a growing block's state; then the floats of all heads. */
+struct repr_state {
+	uint32_t magic;
+	uint32_t tokens;
+	struct ucm_repr_spec spec;
+	uint32_t reserved[9];
+};
+static_assert(sizeof(struct repr_state) == 64, "the floats follow");
+
+/* What a build is done with. */
+struct repr_work {
+	const struct ucm_sparse_kernels *kernels;
+	const struct ucm_repr_spec *spec;
+	struct ucm_repr_shape shape;
+	const struct ucm_keys *keys;
+	struct ucm_error *error;
+};
+
+/* ---- floats of a head: width of them ---- */
+
+static bool is_mean(const struct ucm_repr_spec *spec)
+{
+	return spec->kind == UCM_REPR_MEAN || spec->kind == UCM_REPR_NORMED;
+}
+
+static void floats_begin(const struct repr_work *work, float *floats)
+{
+	uint32_t padded = work->shape.padded, dim = work->spec->head_dim;
+
+	memset(floats, 0, work->shape.width * sizeof(*floats));
+	if (is_mean(work->spec))
+		return;
+	for (uint32_t i = 0; i < dim; i++)
+		floats[i] = -INFINITY;
+	if (work->spec->kind == UCM_REPR_MINMAX) {
+		for (uint32_t i = 0; i < dim; i++)
+			floats[padded + i] = INFINITY;
+	}
+}
+
+static void floats_take(const struct repr_work *work, float *floats,
+			const float *key)
+{
+	const struct ucm_sparse_kernels *kernels = work->kernels;
+	uint32_t padded = work->shape.padded;
+
+	if (is_mean(work->spec)) {
+		kernels->add(floats, key, padded);
+		return;
+	}
+	kernels->largest(floats, key, padded);
+	if (work->spec->kind == UCM_REPR_MINMAX)
+		kernels->smallest(floats + padded, key, padded);
+}
+
+/* Take in tokens of a head. -EINVAL: a key that is not finite. */
+static int floats_take_tokens(const struct repr_work *work, float *floats,
+			      uint64_t block, uint32_t head, uint32_t tokens)
+{
+	const struct ucm_keys *keys = work->keys;
+	uint32_t dim = work->spec->head_dim;
+	int64_t item = ucm_sparse_input_bytes(keys->dtype);
+	const uint8_t *at = (const uint8_t *)keys->base +
+			    item * ((int64_t)block * keys->stride_block +
+				    (int64_t)head * keys->stride_head);
+	float key[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
+
+	memset(key + dim, 0, (work->shape.padded - dim) * sizeof(*key));
+	for (uint32_t token = 0; token < tokens; token++) {
+		if (!work->kernels->widen[keys->dtype](key, at, dim))
+			return ucm_error_set(work->error, -EINVAL,
+					     "keys: block %" PRIu64
+					     ", token %" PRIu32 ", head %" PRIu32
+					     ": not finite",
+					     block, token, head);
+		floats_take(work, floats, key);
+		if (token + 1 < tokens)
+			at += item * keys->stride_token;
+	}
+	return 0;
+}
+
+static void normalize(float *floats, uint32_t dim)
+{
+	double sum = 0, length;
+
+	for (uint32_t i = 0; i < dim; i++)
+		sum += (double)floats[i] * (double)floats[i];
+	length = sqrt(sum);
+	for (uint32_t i = 0; i < dim && length > 0; i++)
+		floats[i] = (float)((double)floats[i] / length);
+}
+
+/* The representation, of what has been taken in. */
+static void floats_end(const struct repr_work *work, float *out,
+		       const float *floats, uint32_t tokens)
+{
+	uint32_t dim = work->spec->head_dim;
+
+	memcpy(out, floats, work->shape.width * sizeof(*out));
+	if (!is_mean(work->spec))
+		return;
+	for (uint32_t i = 0; i < dim; i++)
+		out[i] /= (float)tokens;
+	if (work->spec->kind == UCM_REPR_NORMED)
+		normalize(out, dim);
+}
+
+/* ---- stored ---- */
+
+static enum ucm_rounding rounding_of(const struct repr_work *work, uint32_t i)
+{
+	if (work->spec->kind != UCM_REPR_MINMAX)
+		return UCM_ROUND_NEAREST;
+	return i < work->shape.padded ? UCM_ROUND_UP : UCM_ROUND_DOWN;
+}
+
+/* A scale of which 127 are at least as much as the largest magnitude. */
+static float scale_of(const float *floats, uint32_t num)
+{
+	float most = 0, scale;
+
+	for (uint32_t i = 0; i < num; i++)
+		most = fabsf(floats[i]) > most ? fabsf(floats[i]) : most;
+	scale = most / 127;
+	if (127 * (double)scale < (double)most)
+		scale = nextafterf(scale, INFINITY);
+	return scale;
+}
+
+static int8_t int8_of(float value, float scale, enum ucm_rounding way)
+{
+	/* exact: 24 bits times 8 */
+	double times = scale > 0 ? (double)value / (double)scale : 0;
+
+	if (way == UCM_ROUND_NEAREST)
+		return (int8_t)lrint(times);
+	times = way == UCM_ROUND_UP ? ceil(times) : floor(times);
+	/* the quotient was rounded; the product is exact */
+	if (way == UCM_ROUND_UP && times * (double)scale < (double)value)
+		times++;
+	if (way == UCM_ROUND_DOWN && times * (double)scale > (double)value)
+		times--;
+	return (int8_t)times;
+}
+
+static void store_int8(const struct repr_work *work, const float *floats,
+		       int8_t *row, float *scale)
+{
+	uint32_t width = work->shape.width;
+
+	*scale = scale_of(floats, width);
+	for (uint32_t i = 0; i < width; i++)
+		row[i] = int8_of(floats[i], *scale, rounding_of(work, i));
+}
+
+/* Is each finite in the type it is stored in? */
+static bool store_half(const struct repr_work *work, const float *floats,
+		       uint16_t *row)
+{
+	bool narrow = work->spec->dtype == UCM_DTYPE_FLOAT16;
+	uint16_t top = narrow ? 0x7c00 : 0x7f80; /* infinity */
+	bool finite = true;
+
+	for (uint32_t i = 0; i < work->shape.width; i++) {
+		enum ucm_rounding way = rounding_of(work, i);
+
+		row[i] = narrow ? ucm_float16_of(floats[i], way)
+				: ucm_bfloat16_of(floats[i], way);
+		finite &= (row[i] & 0x7fff) < top;
+	}
+	return finite;
+}
+
+/* Store a head's representation; slot NULL: see only whether that can be. */
+static int store_head(const struct repr_work *work, const float *floats,
+		      uint32_t head, uint8_t *slot)
+{
+	const struct ucm_repr_shape *shape = &work->shape;
+	size_t row_bytes = (size_t)shape->width * shape->item_bytes;
+	union {
+		float floats[UCM_REPR_WIDTH_MAX];
+		uint16_t halves[UCM_REPR_WIDTH_MAX];
+		int8_t bytes[UCM_REPR_WIDTH_MAX];
+	} row;
+	float scale = 0;
+	bool finite = true;
+
+	for (uint32_t i = 0; i < shape->width; i++)
+		finite &= ucm_float_finite(floats[i]);
+	if (finite && work->spec->dtype == UCM_DTYPE_INT8)
+		store_int8(work, floats, row.bytes, &scale);
+	else if (finite && work->spec->dtype == UCM_DTYPE_FLOAT32)
+		memcpy(row.floats, floats, row_bytes);
+	else if (finite)
+		finite = store_half(work, floats, row.halves);
+	if (!finite)
+		return ucm_error_set(work->error, -ERANGE, "head %" PRIu32
+				     ": too large for dtype %" PRIu32, head,
+				     work->spec->dtype);
+	if (!slot)
+		return 0;
+	memcpy(slot + head * row_bytes, row.bytes, row_bytes);
+	if (work->spec->dtype == UCM_DTYPE_INT8)
+		memcpy(slot + shape->scales_at + head * sizeof(scale), &scale,
+		       sizeof(scale));
+	return 0;
+}
+
+/* What follows the last row and scale. */
+static void store_end(const struct repr_work *work, uint8_t *slot)
+{
+	size_t end = work->shape.scales_at;
+
+	if (work->spec->dtype == UCM_DTYPE_INT8)
+		end += work->spec->num_heads * sizeof(float);
+	memset(slot + end, 0, work->shape.bytes - end);
+}
+
+/* ---- checks ---- */
+
+static int keys_check(struct repr_work *work, uint32_t tokens)
+{
+	const struct ucm_keys *keys = work->keys;
+	uint64_t counts[3], blocks;
+	int64_t strides[3];
+
+	if (!keys || !keys->base)
+		return ucm_error_set(work->error, -EINVAL, "keys is NULL");
+	if (!ucm_sparse_input_bytes(keys->dtype))
+		return ucm_error_set(work->error, -EINVAL, "keys: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     keys->dtype);
+	blocks = keys->num_blocks;
+	if (!blocks || !tokens)
+		return 0;
+	memcpy(counts, (uint64_t[]){ blocks, tokens, work->spec->num_heads },
+	       sizeof(counts));
+	memcpy(strides, (int64_t[]){ keys->stride_block, keys->stride_token,
+				     keys->stride_head }, sizeof(strides));
+	if (!ucm_sparse_strides_fit(counts, strides, work->spec->head_dim,
+				    ucm_sparse_input_bytes(keys->dtype)))
+		return ucm_error_set(work->error, -EINVAL,
+				     "stride_block, stride_token, stride_head: "
+				     "more than there is memory");
+	return 0;
+}
+
+static int work_begin(struct repr_work *work, uint32_t tokens)
+{
+	int err = ucm_repr_shape(work->spec, &work->shape, work->error);
+
+	return err ? err : keys_check(work, tokens);
+}
+
+/* ---- whole blocks ---- */
+
+static int build_block(const struct repr_work *work, uint64_t block,
+		       uint32_t tokens, uint8_t *slot)
+{
+	float floats[UCM_REPR_WIDTH_MAX] __attribute__((aligned(64)));
+	int err;
+
+	for (uint32_t head = 0; head < work->spec->num_heads; head++) {
+		floats_begin(work, floats);
+		err = floats_take_tokens(work, floats, block, head, tokens);
+		if (err)
+			return err;
+		floats_end(work, floats, floats, tokens);
+		err = store_head(work, floats, head, slot);
+		if (err)
+			return err;
+	}
+	if (slot)
+		store_end(work, slot);
+	return 0;
+}
+
+int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_repr_spec *spec,
+		      const struct ucm_keys *keys, const int32_t *blocks,
+		      size_t num, uint32_t last_tokens,
+		      const struct ucm_repr_slab *slab, const int32_t *slots,
+		      struct ucm_error *error)
+{
+	struct repr_work work = { kernels, spec, .keys = keys, .error = error };
+	int err = work_begin(&work, spec ? spec->block_size : 0);
+
+	if (err)
+		return err;
+	if (last_tokens < 1 || last_tokens > spec->block_size)
+		return ucm_error_set(error, -EINVAL, "last_tokens %" PRIu32
+				     ": from 1 to %" PRIu32, last_tokens,
+				     spec->block_size);
+	err = ucm_repr_slab_check(slab, &work.shape, error);
+	if (!err)
+		err = ucm_sparse_ids_check("blocks", blocks, 0, num,
+					   keys->num_blocks, error);
+	if (!err)
+		err = ucm_sparse_ids_check("slots", slots, 0, num,
+					   slab->num_slots, error);
+	for (int write = 0; write <= 1; write++) {
+		for (size_t i = 0; !err && i < num; i++) {
+			uint8_t *slot = (uint8_t *)slab->base +
+					ucm_sparse_id(slots, 0, i) *
+						slab->stride_bytes;
+
+			err = build_block(&work, ucm_sparse_id(blocks, 0, i),
+					  i + 1 < num ? spec->block_size
+						      : last_tokens,
+					  write ? slot : NULL);
+		}
+	}
+	return err;
+}
+
+int ucm_repr_build(const struct ucm_repr_spec *spec,
+		   const struct ucm_keys *keys, const int32_t *blocks,
+		   size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error)
+{
+	return ucm_repr_build_by(ucm_sparse_kernels_best(), spec, keys, blocks,
+				 num, last_tokens, slab, slots, error);
+}
+
+/* ---- a growing block ---- */
+
+static float *state_floats(struct repr_state *state,
+			   const struct repr_work *work, uint32_t head)
+{
+	return (float *)(state + 1) + (size_t)head * work->shape.width;
+}
+
+size_t ucm_repr_state_bytes(const struct ucm_repr_spec *spec)
+{
+	struct ucm_repr_shape shape;
+
+	if (ucm_repr_shape(spec, &shape, NULL))
+		return 0;
+	return sizeof(struct repr_state) +
+	       (size_t)spec->num_heads * shape.width * sizeof(float);
+}
+
+static int aligned(const char *name, const void *memory,
+		   struct ucm_error *error)
+{
+	if (!memory)
+		return ucm_error_set(error, -EINVAL, "%s is NULL", name);
+	if ((uintptr_t)memory % sizeof(float))
+		return ucm_error_set(error, -EINVAL,
+				     "%s is not aligned to 4 bytes", name);
+	return 0;
+}
+
+static int state_check(const struct ucm_repr_spec *spec, const void *memory,
+		       struct ucm_error *error)
+{
+	const struct repr_state *state = memory;
+	int err = aligned("state", memory, error);
+
+	if (err)
+		return err;
+	if (state->magic != STATE_MAGIC ||
+	    memcmp(&state->spec, spec, sizeof(*spec)) != 0)
+		return ucm_error_set(error, -EINVAL,
+				     "state was not begun for this spec");
+	return 0;
+}
+
+int ucm_repr_begin(const struct ucm_repr_spec *spec, void *memory,
+		   struct ucm_error *error)
+{
+	struct repr_work work = { NULL, spec, .error = error };
+	struct repr_state *state = memory;
+	int err = ucm_repr_shape(spec, &work.shape, error);
+
+	if (!err)
+		err = aligned("state", memory, error);
+	if (err)
+		return err;
+	*state = (struct repr_state){ .magic = STATE_MAGIC, .spec = *spec };
+	for (uint32_t head = 0; head < spec->num_heads; head++)
+		floats_begin(&work, state_floats(state, &work, head));
+	return 0;
+}
+
+/* Are the keys finite? Nothing is taken in before that is known. */
+static int keys_finite(const struct repr_work *work, uint32_t tokens)
+{
+	float floats[UCM_REPR_WIDTH_MAX];
+	int err = 0;
+
+	for (uint32_t head = 0; !err && head < work->spec->num_heads; head++) {
+		floats_begin(work, floats);
+		err = floats_take_tokens(work, floats, 0, head, tokens);
+	}
+	return err;
+}
+
+int ucm_repr_add_by(const struct ucm_sparse_kernels *kernels,
+		    const struct ucm_repr_spec *spec, void *memory,
+		    const struct ucm_keys *keys, uint32_t num_tokens,
+		    struct ucm_error *error)
+{
+	struct repr_work work = { kernels, spec, .keys = keys, .error = error };
+	struct repr_state *state = memory;
+	int err = work_begin(&work, num_tokens);
+
+	if (!err)
+		err = state_check(spec, memory, error);
+	if (err)
+		return err;
+	if (num_tokens > spec->block_size - state->tokens)
+		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
+				     ": the block has %" PRIu32 " of %" PRIu32,
+				     num_tokens, state->tokens,
+				     spec->block_size);
+	if (num_tokens && !keys->num_blocks)
+		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
+	err = keys_finite(&work, num_tokens);
+	for (uint32_t head = 0; !err && head < spec->num_heads; head++)
+		err = floats_take_tokens(&work,
+					 state_floats(state, &work, head), 0,
+					 head, num_tokens);
+	if (!err)
+		state->tokens += num_tokens;
+	return err;
+}
+
+int ucm_repr_add(const struct ucm_repr_spec *spec, void *state,
+		 const struct ucm_keys *keys, uint32_t num_tokens,
+		 struct ucm_error *error)
+{
+	return ucm_repr_add_by(ucm_sparse_kernels_best(), spec, state, keys,
+			       num_tokens, error);
+}
+
+int ucm_repr_write(const struct ucm_repr_spec *spec, const void *memory,
+		   void *out, struct ucm_error *error)
+{
+	struct repr_work work = { NULL, spec, .error = error };
+	float floats[UCM_REPR_WIDTH_MAX];
+	const struct repr_state *state = memory;
+	int err = ucm_repr_shape(spec, &work.shape, error);
+
+	if (!err)
+		err = state_check(spec, memory, error);
+	if (!err)
+		err = aligned("out", out, error);
+	if (err)
+		return err;
+	if (!state->tokens)
+		return ucm_error_set(error, -EINVAL, "state has no tokens");
+	for (int write = 0; write <= 1; write++) {
+		for (uint32_t head = 0; !err && head < spec->num_heads;
+		     head++) {
+			const float *from = (const float *)(state + 1) +
+					    (size_t)head * work.shape.width;
+
+			floats_end(&work, floats, from, state->tokens);
+			err = store_head(&work, floats, head,
+					 write ? out : NULL);
+		}
+	}
+	if (!err)
+		store_end(&work, out);
+	return err;
+}

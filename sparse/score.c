@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * score.c - scores of blocks: a query's products with representations.
+ *
+ * Every score is a plain product of a row of the query and a row of the
+ * representation, so that one loop serves all (kernels.h):
+ *
+ * - A mean over the query heads of a group is a product with the mean of these
+ *   heads, which is made once for all blocks.
+ * - Quest's max(q max, q min) is q max where q is positive, else q min. So a row
+ *   of the prepared query has the positive parts of q, and then the negative
+ *   ones, as a representation has the largest and then the smallest keys. This,
+ *   too, is linear: the mean of the heads' bounds is one product.
+ */
+#include <config.h>
+
+#include "sparse/calls.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "sparse/spec.h"
+
+#define QUERY_HEADS_MAX 65536u
+
+/* Of a prepared query. */
+struct query_shape {
+	struct ucm_repr_shape repr;
+	uint32_t group; /* query heads of a key head */
+	uint32_t rows;  /* for each key head */
+};
+
+static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
+		       uint32_t per, struct query_shape *out,
+		       struct ucm_error *error)
+{
+	int err = ucm_repr_shape(spec, &out->repr, error);
+
+	if (err)
+		return err;
+	if (per >= UCM_SCORE_PERS)
+		return ucm_error_set(error, -EINVAL, "per %" PRIu32
+				     ": unknown", per);
+	if (!num_heads || num_heads > QUERY_HEADS_MAX ||
+	    num_heads % spec->num_heads)
+		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
+				     " of the query: a multiple of %" PRIu32
+				     ", up to %u", num_heads, spec->num_heads,
+				     QUERY_HEADS_MAX);
+	out->group = num_heads / spec->num_heads;
+	out->rows = per == UCM_SCORE_HEAD ? out->group : 1;
+	return 0;
+}
+
+size_t ucm_query_floats(const struct ucm_repr_spec *spec, uint32_t num_heads,
+			uint32_t per)
+{
+	struct query_shape shape;
+
+	if (query_shape(spec, num_heads, per, &shape, NULL))
+		return 0;
+	return (size_t)spec->num_heads * shape.rows * shape.repr.width;
+}
+
+/* ---- the query ---- */
+
+static int query_check(const struct ucm_repr_spec *spec,
+		       const struct ucm_query *query, struct ucm_error *error)
+{
+	uint32_t item;
+
+	if (!query || !query->base)
+		return ucm_error_set(error, -EINVAL, "query is NULL");
+	item = ucm_sparse_input_bytes(query->dtype);
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "query: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     query->dtype);
+	if (query->num_heads &&
+	    !ucm_sparse_strides_fit((uint64_t[]){ query->num_heads, 1, 1 },
+				    (int64_t[]){ query->stride_head, 0, 0 },
+				    spec->head_dim, item))
+		return ucm_error_set(error, -EINVAL, "stride_head %" PRId64
+				     ": more than there is memory",
+				     query->stride_head);
+	return 0;
+}
+
+/* Head number head as floats. -EINVAL: one is not finite. */
+static int query_head(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_repr_spec *spec,
+		      const struct ucm_query *query, uint32_t head, float *out,
+		      struct ucm_error *error)
+{
+	int64_t item = ucm_sparse_input_bytes(query->dtype);
+	const uint8_t *from = (const uint8_t *)query->base +
+			      item * head * query->stride_head;
+
+	if (kernels->widen[query->dtype](out, from, spec->head_dim))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "query: head %" PRIu32
+			     " is not finite", head);
+}
+
+/* Add a head to a row. */
+static void row_add(const struct ucm_repr_spec *spec,
+		    const struct query_shape *shape, float *row,
+		    const float *head)
+{
+	for (uint32_t i = 0; i < spec->head_dim; i++) {
+		if (spec->kind == UCM_REPR_MINMAX && head[i] < 0)
+			row[shape->repr.padded + i] += head[i];
+		else
+			row[i] += head[i];
+	}
+}
+
+/* A row of the prepared query: the mean of num heads. */
+static void row_make(const struct ucm_sparse_kernels *kernels,
+		     const struct ucm_repr_spec *spec,
+		     const struct query_shape *shape,
+		     const struct ucm_query *query, uint32_t first,
+		     uint32_t num, float *row)
+{
+	float head[UCM_REPR_HEAD_DIM_MAX];
+
+	memset(row, 0, shape->repr.width * sizeof(*row));
+	for (uint32_t i = 0; i < num; i++) {
+		query_head(kernels, spec, query, first + i, head, NULL);
+		row_add(spec, shape, row, head);
+	}
+	for (uint32_t i = 0; num > 1 && i < shape->repr.width; i++)
+		row[i] /= (float)num;
+}
+
+int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
+			 const struct ucm_repr_spec *spec,
+			 const struct ucm_query *query, uint32_t per,
+			 float *out, struct ucm_error *error)
+{
+	struct query_shape shape;
+	float head[UCM_REPR_HEAD_DIM_MAX];
+	uint32_t merged;
+	int err = ucm_repr_shape(spec, NULL, error);
+
+	if (!err)
+		err = query_check(spec, query, error);
+	if (!err)
+		err = query_shape(spec, query->num_heads, per, &shape, error);
+	if (!err && !out)
+		err = ucm_error_set(error, -EINVAL, "out is NULL");
+	for (uint32_t i = 0; !err && i < query->num_heads; i++)
+		err = query_head(kernels, spec, query, i, head, error);
+	if (err)
+		return err;
+	merged = per == UCM_SCORE_HEAD ? 1 : shape.group;
+	for (uint32_t i = 0; i < query->num_heads; i += merged) {
+		row_make(kernels, spec, &shape, query, i, merged, out);
+		out += shape.repr.width;
+	}
+	return 0;
+}
+
+int ucm_query_prepare(const struct ucm_repr_spec *spec,
+		      const struct ucm_query *query, uint32_t per, float *out,
+		      struct ucm_error *error)
+{
+	return ucm_query_prepare_by(ucm_sparse_kernels_best(), spec, query, per,
+				    out, error);
+}
+
+/* ---- the scores ---- */
+
+static int request_check(const struct ucm_repr_spec *spec,
+			 const struct ucm_score_request *request,
+			 struct ucm_error *error)
+{
+	struct query_shape shape;
+	int err = query_shape(spec, request->num_heads, request->per, &shape,
+			      error);
+	uint64_t rows, all;
+
+	if (!err)
+		err = ucm_repr_slab_check(request->slab, &shape.repr, error);
+	if (!err)
+		err = ucm_sparse_ids_check(
+			request->slots ? "slots" : "first_slot", request->slots,
+			request->first_slot, request->num,
+			request->slab->num_slots, error);
+	if (err)
+		return err;
+	if (!request->query || !request->scores)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     request->query ? "scores" : "query");
+	rows = request->per == UCM_SCORE_BLOCK
+		       ? 1 : (uint64_t)spec->num_heads * shape.rows;
+	if ((rows > 1 && request->stride < request->num) ||
+	    __builtin_mul_overflow(rows * sizeof(float), request->stride, &all))
+		return ucm_error_set(error, -EINVAL, "stride %zu: at least %zu",
+				     request->stride, request->num);
+	return 0;
+}
+
+static void request_run(const struct ucm_sparse_kernels *kernels,
+			const struct ucm_repr_spec *spec,
+			const struct ucm_score_request *request)
+{
+	struct query_shape shape;
+	struct ucm_score_run run;
+
+	query_shape(spec, request->num_heads, request->per, &shape, NULL);
+	run = (struct ucm_score_run){
+		.query = request->query,
+		.base = request->slab->base,
+		.stride_bytes = request->slab->stride_bytes,
+		.scales_at = shape.repr.scales_at,
+		.num_heads = spec->num_heads,
+		.rows = shape.rows,
+		.width = shape.repr.width,
+		.slots = request->slots,
+		.first = request->first_slot,
+		.num = request->num,
+		.scores = request->scores,
+		.stride = request->stride,
+	};
+	if (request->per == UCM_SCORE_BLOCK)
+		kernels->score_sum[spec->dtype](&run);
+	else
+		kernels->score_rows[spec->dtype](&run);
+}
+
+int ucm_score_by(const struct ucm_sparse_kernels *kernels,
+		 const struct ucm_repr_spec *spec,
+		 const struct ucm_score_request *requests,
+		 size_t num_requests, struct ucm_error *error)
+{
+	struct ucm_error why;
+	int err;
+
+	if (num_requests && !requests)
+		return ucm_error_set(error, -EINVAL, "requests is NULL");
+	for (size_t i = 0; i < num_requests; i++) {
+		err = request_check(spec, &requests[i], &why);
+		if (err && num_requests > 1)
+			return ucm_error_set(error, err, "request %zu: %s", i,
+					     why.text);
+		if (err)
+			return ucm_error_set(error, err, "%s", why.text);
+	}
+	for (size_t i = 0; i < num_requests; i++)
+		request_run(kernels, spec, &requests[i]);
+	return 0;
+}
+
+int ucm_score(const struct ucm_repr_spec *spec,
+	      const struct ucm_score_request *requests, size_t num_requests,
+	      struct ucm_error *error)
+{
+	return ucm_score_by(ucm_sparse_kernels_best(), spec, requests,
+			    num_requests, error);
+}

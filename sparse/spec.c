@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spec.c - what the caller says of keys, queries and representations. */
+#include <config.h>
+
+#include "sparse/spec.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "common/align.h"
+#include "common/error.h"
+
+static uint32_t stored_bytes(uint32_t dtype)
+{
+	return dtype == UCM_DTYPE_INT8 ? 1 : ucm_sparse_input_bytes(dtype);
+}
+
+uint32_t ucm_sparse_input_bytes(uint32_t dtype)
+{
+	switch (dtype) {
+	case UCM_DTYPE_FLOAT32:
+		return 4;
+	case UCM_DTYPE_FLOAT16:
+	case UCM_DTYPE_BFLOAT16:
+		return 2;
+	default:
+		return 0;
+	}
+}
+
+static int in_range(const char *name, uint32_t value, uint32_t most,
+		    struct ucm_error *error)
+{
+	if (value >= 1 && value <= most)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from 1 to %"
+			     PRIu32, name, value, most);
+}
+
+int ucm_repr_shape(const struct ucm_repr_spec *spec,
+		   struct ucm_repr_shape *out, struct ucm_error *error)
+{
+	struct ucm_repr_shape shape = { .padded = 0 };
+
+	if (!spec)
+		return ucm_error_set(error, -EINVAL, "spec is NULL");
+	if (spec->kind >= UCM_REPR_KINDS)
+		return ucm_error_set(error, -EINVAL, "kind %" PRIu32
+				     ": unknown", spec->kind);
+	shape.item_bytes = stored_bytes(spec->dtype);
+	if (!shape.item_bytes)
+		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
+				     ": float32, bfloat16, float16 or int8",
+				     spec->dtype);
+	if (in_range("num_heads", spec->num_heads, UCM_REPR_HEADS_MAX, error) ||
+	    in_range("head_dim", spec->head_dim, UCM_REPR_HEAD_DIM_MAX,
+		     error) ||
+	    in_range("block_size", spec->block_size, UCM_REPR_BLOCK_SIZE_MAX,
+		     error))
+		return -EINVAL;
+	shape.padded = (uint32_t)ucm_round_up(spec->head_dim, UCM_REPR_ROW);
+	shape.width = shape.padded * (spec->kind == UCM_REPR_MINMAX ? 2 : 1);
+	shape.scales_at = (size_t)spec->num_heads * shape.width *
+			  shape.item_bytes;
+	shape.bytes = shape.scales_at;
+	if (spec->dtype == UCM_DTYPE_INT8)
+		shape.bytes += spec->num_heads * sizeof(float);
+	shape.bytes = ucm_round_up(shape.bytes, 64);
+	if (out)
+		*out = shape;
+	return 0;
+}
+
+size_t ucm_repr_bytes(const struct ucm_repr_spec *spec)
+{
+	struct ucm_repr_shape shape;
+
+	return ucm_repr_shape(spec, &shape, NULL) ? 0 : shape.bytes;
+}
+
+bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
+			    uint32_t dim, uint32_t item_bytes)
+{
+	uint64_t span = dim; /* at least as far as any element is from base */
+
+	for (int i = 0; i < 3; i++) {
+		uint64_t step = strides[i] < 0 ? 0 - (uint64_t)strides[i]
+					       : (uint64_t)strides[i];
+		uint64_t way;
+
+		if (__builtin_mul_overflow(step, counts[i] - 1, &way) ||
+		    __builtin_add_overflow(span, way, &span))
+			return false;
+	}
+	return !__builtin_mul_overflow(span, item_bytes, &span) &&
+	       span <= INT64_MAX;
+}
+
+int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
+			const struct ucm_repr_shape *shape,
+			struct ucm_error *error)
+{
+	uint64_t all;
+
+	if (!slab || !slab->base)
+		return ucm_error_set(error, -EINVAL, "slab is NULL");
+	if ((uintptr_t)slab->base % sizeof(float))
+		return ucm_error_set(error, -EINVAL,
+				     "slab is not aligned to 4 bytes");
+	if (slab->stride_bytes < shape->bytes ||
+	    slab->stride_bytes % sizeof(float))
+		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
+				     ": a multiple of 4, at least %zu",
+				     slab->stride_bytes, shape->bytes);
+	if (__builtin_mul_overflow(slab->stride_bytes, slab->num_slots, &all) ||
+	    all > INT64_MAX)
+		return ucm_error_set(error, -EINVAL, "num_slots %" PRIu64
+				     ": more than there is memory",
+				     slab->num_slots);
+	return 0;
+}
+
+int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
+			 size_t num, uint64_t limit, struct ucm_error *error)
+{
+	if (!ids) {
+		if (first <= limit && num <= limit - first)
+			return 0;
+		return ucm_error_set(error, -EINVAL, "%s %" PRIu64 " + %zu"
+				     ": there are %" PRIu64, name, first, num,
+				     limit);
+	}
+	for (size_t i = 0; i < num; i++) {
+		if (ids[i] < 0 || (uint64_t)ids[i] >= limit)
+			return ucm_error_set(error, -EINVAL, "%s: number %zu is"
+					     " %" PRId32 ", there are %" PRIu64,
+					     name, i, ids[i], limit);
+	}
+	return 0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spec.h - what the caller says of keys, queries and representations: is it
+ * right, and what follows from it. */
+#ifndef UCM_SPARSE_SPEC_H
+#define UCM_SPARSE_SPEC_H
+
+#include <stdbool.h>
+
+#include <ucm/sparse.h>
+
+/* Rows of the largest spec, for scratch memory. */
+#define UCM_REPR_WIDTH_MAX (2 * UCM_REPR_HEAD_DIM_MAX)
+
+/* Numbers that follow from a right spec. */
+struct ucm_repr_shape {
+	uint32_t padded;     /* head_dim, up to a multiple of UCM_REPR_ROW */
+	uint32_t width;      /* elements of a head: one row, or two */
+	uint32_t item_bytes; /* of an element */
+	size_t scales_at;    /* offset of the scales: the rows' bytes */
+	size_t bytes;        /* ucm_repr_bytes() */
+};
+
+/* out may be NULL. */
+int ucm_repr_shape(const struct ucm_repr_spec *spec,
+		   struct ucm_repr_shape *out, struct ucm_error *error);
+
+/* Bytes of a key's or query's element; 0: neither may be of that type. */
+uint32_t ucm_sparse_input_bytes(uint32_t dtype);
+
+/*
+ * An array of dim contiguous elements in up to three dimensions: does the
+ * address of its last one fit an int64_t? counts may not be 0.
+ */
+bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
+			    uint32_t dim, uint32_t item_bytes);
+
+int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
+			const struct ucm_repr_shape *shape,
+			struct ucm_error *error);
+
+/* ids (NULL: first, first + 1, ...) are all below limit; name is theirs. */
+int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
+			 size_t num, uint64_t limit, struct ucm_error *error);
+
+/* Place i of such a list. */
+static inline uint64_t ucm_sparse_id(const int32_t *ids, uint64_t first,
+				     size_t i)
+{
+	return ids ? (uint64_t)ids[i] : first + i;
+}
+
+#endif
