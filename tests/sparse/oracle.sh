@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# oracle.sh - representations, scores and selections are those of numpy:
+# oracle.py
+set -u
+: "${top_srcdir:?}" "${top_builddir:?}"
+
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {
+	echo "SKIP: no Python 3.9 or later"
+	exit 77
+}
+"$python" -c 'import numpy' 2>/dev/null || {
+	echo "SKIP: $python has no numpy"
+	exit 77
+}
+library=$top_builddir/tests/sparse/.libs/libsparseall.so
+[ -f "$library" ] || {
+	echo "SKIP: $library has not been built"
+	exit 77
+}
+! nm "$library" | grep -q '__[at]san' || {
+	echo "SKIP: the library is built with a sanitizer, Python is not"
+	exit 77
+}
+exec "$python" "$top_srcdir/tests/sparse/oracle.py" "$library"
