@@ -159,18 +159,13 @@ static float scale_of(const float *floats, uint32_t num)
 
 static int8_t int8_of(float value, float scale, enum ucm_rounding way)
 {
-	/* exact: 24 bits times 8 */
+	/* Rounded, but never to a whole number that it is not: both have 24
+	 * bits, a whole number 7, and a double 53. */
 	double times = scale > 0 ? (double)value / (double)scale : 0;
 
 	if (way == UCM_ROUND_NEAREST)
 		return (int8_t)lrint(times);
-	times = way == UCM_ROUND_UP ? ceil(times) : floor(times);
-	/* the quotient was rounded; the product is exact */
-	if (way == UCM_ROUND_UP && times * (double)scale < (double)value)
-		times++;
-	if (way == UCM_ROUND_DOWN && times * (double)scale > (double)value)
-		times--;
-	return (int8_t)times;
+	return (int8_t)(way == UCM_ROUND_UP ? ceil(times) : floor(times));
 }
 
 static void store_int8(const struct repr_work *work, const float *floats,
