@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sparse_bench.c - how fast are blocks scored, selected and represented?
+ *
+ *   sparse_bench [--rounds N] [--way plain|avx2|avx512] [--tsv]
+ *
+ * Blocks of 128 tokens, 8 key heads of 128. Scores are limited by memory: beside
+ * them, in turn, the same bytes are just added up, as words of 64 bits in vectors
+ * as wide as the CPU's. Small slabs stay in the caches, large ones do not. CPU
+ * time, one thread; medians, the first round is dropped. bench/sparse runs it.
+ */
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench/table.h"
+#include "common/parse.h"
+#include "sparse/calls.h"
+
+#define ME	     "sparse_bench"
+#define MAX_ROUNDS   1000
+#define BLOCK_TOKENS 128u
+#define HEADS	     8u
+#define DIM	     128u
+#define QUERY_HEADS  32u
+#define MAX_BLOCKS   32768u
+
+static struct bench {
+	const struct ucm_sparse_kernels *kernels;
+	uint64_t rounds;
+	bool tsv;
+	struct ucm_repr_spec spec;
+	struct ucm_repr_slab slab;
+	size_t num; /* blocks */
+	uint32_t per, topk;
+	float *query, *scores;
+	uint16_t *keys; /* bfloat16 */
+	uint32_t *out;
+	volatile uint64_t sink;
+} bench;
+
+static void die(const char *what)
+{
+	fprintf(stderr, ME ": %s\n", what);
+	exit(1);
+}
+
+static double cpu_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void *get(size_t num, size_t size)
+{
+	size_t bytes = (num * size + 63) / 64 * 64;
+	void *room = aligned_alloc(64, bytes);
+
+	if (!room)
+		die("no memory");
+	memset(room, 0, bytes);
+	return room;
+}
+
+static float next_float(void)
+{
+	static uint64_t state = 1;
+
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (float)(int32_t)(state >> 32) / 0x1p31f;
+}
+
+/* ---- what is timed ---- */
+
+typedef uint64_t words8 __attribute__((vector_size(64)));
+
+#ifdef __x86_64__
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static uint64_t add_up(const void *from, size_t bytes)
+{
+	words8 sums[8] = { { 0 } };
+	const uint8_t *at = from;
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i + 512 <= bytes; i += 512) {
+#pragma GCC unroll 8
+		for (int j = 0; j < 8; j++) {
+			words8 x;
+
+			memcpy(&x, at + i + 64 * (size_t)j, sizeof(x));
+			sums[j] += x;
+		}
+	}
+#pragma GCC unroll 8
+	for (int j = 1; j < 8; j++)
+		sums[0] += sums[j];
+	for (int j = 0; j < 8; j++)
+		sum += sums[0][j];
+	return sum;
+}
+
+static void run_sum(void)
+{
+	bench.sink += add_up(bench.slab.base,
+			     bench.num * bench.slab.stride_bytes);
+}
+
+static void run_score(void)
+{
+	struct ucm_score_request request = {
+		.query = bench.query, .num_heads = QUERY_HEADS,
+		.per = bench.per, .slab = &bench.slab, .num = bench.num,
+		.scores = bench.scores, .stride = bench.num,
+	};
+
+	if (ucm_score_by(bench.kernels, &bench.spec, &request, 1, NULL))
+		die("ucm_score");
+}
+
+static void run_select(void)
+{
+	struct ucm_budget budget = { (uint32_t)bench.num, 1, 2, bench.topk };
+	uint32_t num;
+
+	if (ucm_select_by(bench.kernels, bench.scores, &budget, bench.out,
+			  bench.num, &num, NULL))
+		die("ucm_select");
+}
+
+static void run_keys_sum(void)
+{
+	bench.sink += add_up(bench.keys, bench.num * BLOCK_TOKENS * HEADS *
+					 DIM * sizeof(*bench.keys));
+}
+
+static void run_build(void)
+{
+	const struct ucm_keys keys = {
+		bench.keys, UCM_DTYPE_BFLOAT16, bench.num,
+		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
+	};
+
+	if (ucm_repr_build_by(bench.kernels, &bench.spec, &keys, NULL,
+			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
+		die("ucm_repr_build");
+}
+
+/* ---- rounds ---- */
+
+/* At least 2 ms of them; ns of one. */
+static double time_of(void (*run)(void))
+{
+	double start = cpu_ns(), passed;
+	unsigned times = 0;
+
+	do {
+		run();
+		times++;
+		passed = cpu_ns() - start;
+	} while (passed < 2e6);
+	return passed / times;
+}
+
+/* A line; yardstick NULL: there is none, and most is the target in unit. */
+static void measure(const char *where, const char *name, const char *unit,
+		    double unit_ns, size_t bytes, void (*run)(void),
+		    void (*yardstick)(void), double target)
+{
+	static double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratios[MAX_ROUNDS];
+	double *judged = yardstick ? ratios : ours;
+	char text[5][16] = { "-", "", "-" }, goal[24] = "-", line[256];
+	const char *said;
+
+	for (uint64_t i = 0; i <= bench.rounds; i++) {
+		double b = yardstick ? time_of(yardstick) : 1;
+		double a = time_of(run);
+
+		if (i == 0)
+			continue;
+		ratios[i - 1] = b / a;
+		ours[i - 1] = bytes ? (double)bytes / a : a / unit_ns;
+		theirs[i - 1] = (double)bytes / b;
+	}
+	if (yardstick)
+		text_of(quantile(theirs, bench.rounds, 0.5), text[0]);
+	text_of(quantile(ours, bench.rounds, 0.5), text[1]);
+	if (yardstick)
+		text_of(quantile(ratios, bench.rounds, 0.5), text[2]);
+	text_of(quantile(judged, bench.rounds, 0.25), text[3]);
+	text_of(quantile(judged, bench.rounds, 0.75), text[4]);
+	if (target > 0)
+		snprintf(goal, sizeof(goal), "%s %.4g", yardstick ? ">=" : "<=",
+			 target);
+	said = yardstick ? verdict_least(judged, bench.rounds, target)
+			 : verdict_most(judged, bench.rounds, target);
+	snprintf(line, sizeof(line),
+		 "%s\tsparse\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", where, name,
+		 unit, text[0], text[1], text[2], text[3], text[4], goal, said);
+	print_line(bench.tsv, line);
+}
+
+/* ---- what there is to measure ---- */
+
+static const struct {
+	const char *name;
+	uint32_t kind, dtype;
+} forms[] = {
+	{ "mean, float32", UCM_REPR_MEAN, UCM_DTYPE_FLOAT32 },
+	{ "mean, bfloat16", UCM_REPR_MEAN, UCM_DTYPE_BFLOAT16 },
+	{ "mean, float16", UCM_REPR_MEAN, UCM_DTYPE_FLOAT16 },
+	{ "mean, int8", UCM_REPR_MEAN, UCM_DTYPE_INT8 },
+	{ "min/max, bfloat16", UCM_REPR_MINMAX, UCM_DTYPE_BFLOAT16 },
+};
+
+/* num representations of the same few blocks of keys */
+static void fill_slab(size_t form, size_t num)
+{
+	const struct ucm_keys keys = {
+		bench.keys, UCM_DTYPE_BFLOAT16, 4,
+		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
+	};
+	size_t bytes;
+
+	bench.spec = (struct ucm_repr_spec){ forms[form].kind,
+					     forms[form].dtype, HEADS, DIM,
+					     BLOCK_TOKENS };
+	bytes = ucm_repr_bytes(&bench.spec);
+	bench.num = num;
+	bench.slab = (struct ucm_repr_slab){ get(num, bytes), num, bytes };
+	if (ucm_repr_build(&bench.spec, &keys, NULL, 4, BLOCK_TOKENS,
+			   &bench.slab, NULL, NULL))
+		die("ucm_repr_build");
+	for (size_t i = 4; i < num; i++)
+		memcpy((uint8_t *)bench.slab.base + i * bytes,
+		       (uint8_t *)bench.slab.base + i % 4 * bytes, bytes);
+}
+
+static void prepare_query(uint32_t per)
+{
+	static float q[QUERY_HEADS * DIM];
+	const struct ucm_query query = { q, UCM_DTYPE_FLOAT32, QUERY_HEADS,
+					 DIM };
+
+	for (size_t i = 0; i < QUERY_HEADS * DIM; i++)
+		q[i] = next_float();
+	bench.per = per;
+	if (ucm_query_prepare(&bench.spec, &query, per, bench.query, NULL))
+		die("ucm_query_prepare");
+}
+
+static void measure_scores(size_t num)
+{
+	static const char *const pers[] = { "per query head", "per group",
+					    "per block" };
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+		fill_slab(i, num);
+		for (int per = UCM_SCORE_BLOCK; per >= 0; per--) {
+			bool main_one = per == UCM_SCORE_BLOCK;
+
+			prepare_query((uint32_t)per);
+			snprintf(name, sizeof(name), "%s, %s", forms[i].name,
+				 pers[per]);
+			measure(num > 1024 ? "32768 blocks" : "1024 blocks",
+				name, "GB/s", 1, num * bench.slab.stride_bytes,
+				run_score, run_sum, main_one ? 0.85 : 0);
+			if (main_one && num == 1024)
+				measure("1024 blocks", name, "us", 1e3, 0,
+					run_score, NULL, 150);
+		}
+		free(bench.slab.base);
+	}
+}
+
+static void measure_select(void)
+{
+	static const uint32_t topks[] = { 64, 1024, 9830, 16384 };
+	char name[64];
+
+	bench.num = MAX_BLOCKS;
+	for (size_t i = 0; i < MAX_BLOCKS; i++)
+		bench.scores[i] = next_float();
+	for (size_t i = 0; i < sizeof(topks) / sizeof(topks[0]); i++) {
+		bench.topk = topks[i];
+		snprintf(name, sizeof(name), "the best %u", topks[i]);
+		measure("32768 blocks", name, "us", 1e3, 0, run_select, NULL,
+			60);
+	}
+}
+
+static void measure_build(void)
+{
+	char name[64];
+
+	for (size_t i = 1; i < sizeof(forms) / sizeof(forms[0]); i += 3) {
+		fill_slab(i, 64);
+		snprintf(name, sizeof(name), "build: %s", forms[i].name);
+		measure("64 blocks, 16 MiB", name, "GB/s", 1,
+			64 * BLOCK_TOKENS * HEADS * DIM * sizeof(*bench.keys),
+			run_build, run_keys_sum, 0);
+		free(bench.slab.base);
+	}
+}
+
+static int usage(void)
+{
+	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512] [--tsv]\n",
+	      stderr);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	const size_t num_keys = 64 * BLOCK_TOKENS * HEADS * DIM;
+	char line[160];
+
+	bench.rounds = 31;
+	bench.kernels = ucm_sparse_kernels_best();
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--tsv"))
+			bench.tsv = true;
+		else if (!strcmp(argv[i], "--way") && i + 1 < argc)
+			bench.kernels = ucm_sparse_kernels_named(argv[++i]);
+		else if (strcmp(argv[i], "--rounds") || i + 1 >= argc ||
+			 ucm_parse_range(argv[++i], 1, MAX_ROUNDS,
+					 &bench.rounds))
+			return usage();
+	}
+	if (!bench.kernels)
+		die("this CPU cannot do it that way");
+	bench.query = get(QUERY_HEADS * DIM * 2, sizeof(float));
+	bench.scores = get((size_t)QUERY_HEADS * MAX_BLOCKS, sizeof(float));
+	bench.out = get(MAX_BLOCKS, sizeof(uint32_t));
+	bench.keys = get(num_keys, sizeof(uint16_t));
+	for (size_t i = 0; i < num_keys; i++) {
+		float value = next_float();
+
+		memcpy(&bench.keys[i], (uint8_t *)&value + 2, 2);
+	}
+	snprintf(line, sizeof(line),
+		 "where\tsection\twork (%s)\tunit\tsum\tours\tratio\t25%%\t75%%\t"
+		 "target\tverdict", bench.kernels->name);
+	if (!bench.tsv)
+		print_line(false, line);
+	measure_scores(1024);
+	measure_scores(MAX_BLOCKS);
+	measure_select();
+	measure_build();
+	return 0;
+}
