@@ -7,9 +7,10 @@
  * calls they come. What is stored is made of these floats when it is asked for,
  * and only there does rounding to a narrower type happen.
  *
- * A block that is built at once goes through the same steps, head by head, with
- * a head's floats on the stack. It is done twice: first without writing, to see
- * whether all that is to be written can be.
+ * A block that is built at once goes through the same steps, some heads at a
+ * time, with their floats on the stack, so that keys are read in the order in
+ * which they lie. It is done twice: first without writing, to see whether all
+ * that is to be written can be.
  */
 #include <config.h>
 
@@ -19,6 +20,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
@@ -44,6 +46,9 @@ struct repr_work {
 	const struct ucm_keys *keys;
 	struct ucm_error *error;
 };
+
+/* Floats of heads that are taken in together: they stay in the nearest cache. */
+#define TILE_FLOATS (4 * UCM_REPR_WIDTH_MAX)
 
 /* ---- floats of a head: width of them ---- */
 
@@ -82,31 +87,55 @@ static void floats_take(const struct repr_work *work, float *floats,
 		kernels->smallest(floats + padded, key, padded);
 }
 
-/* Take in tokens of a head. -EINVAL: a key that is not finite. */
-static int floats_take_tokens(const struct repr_work *work, float *floats,
-			      uint64_t block, uint32_t head, uint32_t tokens)
+/* Take in one token of a head. -EINVAL: a key that is not finite. */
+static int floats_take_key(const struct repr_work *work, float *floats,
+			   uint64_t block, uint32_t token, uint32_t head)
 {
 	const struct ucm_keys *keys = work->keys;
-	uint32_t dim = work->spec->head_dim;
 	int64_t item = ucm_sparse_input_bytes(keys->dtype);
 	const uint8_t *at = (const uint8_t *)keys->base +
 			    item * ((int64_t)block * keys->stride_block +
+				    (int64_t)token * keys->stride_token +
 				    (int64_t)head * keys->stride_head);
 	float key[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
+	uint32_t dim = work->spec->head_dim;
 
-	memset(key + dim, 0, (work->shape.padded - dim) * sizeof(*key));
-	for (uint32_t token = 0; token < tokens; token++) {
-		if (!work->kernels->widen[keys->dtype](key, at, dim))
-			return ucm_error_set(work->error, -EINVAL,
-					     "keys: block %" PRIu64
-					     ", token %" PRIu32 ", head %" PRIu32
-					     ": not finite",
-					     block, token, head);
-		floats_take(work, floats, key);
-		if (token + 1 < tokens)
-			at += item * keys->stride_token;
-	}
+	if (!work->kernels->widen[keys->dtype](key, at, dim))
+		return ucm_error_set(work->error, -EINVAL, "keys: block %" PRIu64
+				     ", token %" PRIu32 ", head %" PRIu32
+				     ": not finite", block, token, head);
+	for (uint32_t i = dim; i < work->shape.padded; i++)
+		key[i] = 0;
+	floats_take(work, floats, key);
 	return 0;
+}
+
+static bool heads_are_inner(const struct ucm_keys *keys)
+{
+	return llabs(keys->stride_head) < llabs(keys->stride_token);
+}
+
+/* Take in tokens of some heads, as they lie in memory; a head's tokens are in
+ * order either way. */
+static int floats_take_tokens(const struct repr_work *work, float *floats,
+			      uint64_t block, uint32_t first, uint32_t heads,
+			      uint32_t tokens)
+{
+	bool by_token = heads_are_inner(work->keys);
+	uint32_t outer = by_token ? tokens : heads;
+	uint32_t inner = by_token ? heads : tokens;
+	int err = 0;
+
+	for (uint32_t i = 0; i < outer; i++) {
+		for (uint32_t j = 0; !err && j < inner; j++) {
+			uint32_t head = by_token ? j : i;
+			size_t at = (size_t)head * work->shape.width;
+
+			err = floats_take_key(work, floats + at, block,
+					      by_token ? i : j, first + head);
+		}
+	}
+	return err;
 }
 
 static void normalize(float *floats, uint32_t dim)
@@ -279,25 +308,41 @@ static int work_begin(struct repr_work *work, uint32_t tokens)
 
 /* ---- whole blocks ---- */
 
+/* At most TILE_FLOATS / width heads. */
+static int build_heads(const struct repr_work *work, uint64_t block,
+		       uint32_t first, uint32_t heads, uint32_t tokens,
+		       uint8_t *slot)
+{
+	float tile[TILE_FLOATS] __attribute__((aligned(64)));
+	uint32_t width = work->shape.width;
+	int err;
+
+	for (uint32_t i = 0; i < heads; i++)
+		floats_begin(work, tile + (size_t)i * width);
+	err = floats_take_tokens(work, tile, block, first, heads, tokens);
+	for (uint32_t i = 0; !err && i < heads; i++) {
+		float *floats = tile + (size_t)i * width;
+
+		floats_end(work, floats, floats, tokens);
+		err = store_head(work, floats, first + i, slot);
+	}
+	return err;
+}
+
 static int build_block(const struct repr_work *work, uint64_t block,
 		       uint32_t tokens, uint8_t *slot)
 {
-	float floats[UCM_REPR_WIDTH_MAX] __attribute__((aligned(64)));
-	int err;
+	uint32_t num = work->spec->num_heads;
+	uint32_t tile = TILE_FLOATS / work->shape.width;
+	int err = 0;
 
-	for (uint32_t head = 0; head < work->spec->num_heads; head++) {
-		floats_begin(work, floats);
-		err = floats_take_tokens(work, floats, block, head, tokens);
-		if (err)
-			return err;
-		floats_end(work, floats, floats, tokens);
-		err = store_head(work, floats, head, slot);
-		if (err)
-			return err;
-	}
-	if (slot)
+	for (uint32_t head = 0; !err && head < num; head += tile)
+		err = build_heads(work, block, head,
+				  num - head < tile ? num - head : tile, tokens,
+				  slot);
+	if (!err && slot)
 		store_end(work, slot);
-	return 0;
+	return err;
 }
 
 int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
@@ -417,7 +462,7 @@ static int keys_finite(const struct repr_work *work, uint32_t tokens)
 
 	for (uint32_t head = 0; !err && head < work->spec->num_heads; head++) {
 		floats_begin(work, floats);
-		err = floats_take_tokens(work, floats, 0, head, tokens);
+		err = floats_take_tokens(work, floats, 0, head, 1, tokens);
 	}
 	return err;
 }
@@ -443,10 +488,9 @@ int ucm_repr_add_by(const struct ucm_sparse_kernels *kernels,
 	if (num_tokens && !keys->num_blocks)
 		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
 	err = keys_finite(&work, num_tokens);
-	for (uint32_t head = 0; !err && head < spec->num_heads; head++)
-		err = floats_take_tokens(&work,
-					 state_floats(state, &work, head), 0,
-					 head, num_tokens);
+	if (!err)
+		err = floats_take_tokens(&work, state_floats(state, &work, 0),
+					 0, 0, spec->num_heads, num_tokens);
 	if (!err)
 		state->tokens += num_tokens;
 	return err;
