@@ -132,10 +132,9 @@ static float find_kth(const struct ucm_sparse_kernels *kernels,
 		      float most, size_t *equal_out)
 {
 	/* Invariant: k or more scores are at least value_of(low), and above,
-	 * which is less than k, at least value_of(high). 0 is added since -0
-	 * is equal to it, but has another rank. */
-	int64_t low = rank_of(least + 0.0f);
-	int64_t high = (int64_t)rank_of(most + 0.0f) + 1;
+	 * which is less than k, are larger than value_of(high - 1). (-0 and 0
+	 * have two ranks and are one value: either may be found.) */
+	int64_t low = rank_of(least), high = (int64_t)rank_of(most) + 1;
 	size_t above = 0;
 
 	while (high - low > 1) {
