@@ -27,6 +27,7 @@
 #define DIM	     128u
 #define QUERY_HEADS  32u
 #define MAX_BLOCKS   32768u
+#define MORE_STRIDE  16u /* so that rows of scores are not 4 KiB apart */
 
 static struct bench {
 	const struct ucm_sparse_kernels *kernels;
@@ -116,7 +117,7 @@ static void run_score(void)
 	struct ucm_score_request request = {
 		.query = bench.query, .num_heads = QUERY_HEADS,
 		.per = bench.per, .slab = &bench.slab, .num = bench.num,
-		.scores = bench.scores, .stride = bench.num,
+		.scores = bench.scores, .stride = bench.num + MORE_STRIDE,
 	};
 
 	if (ucm_score_by(bench.kernels, &bench.spec, &request, 1, NULL))
@@ -336,7 +337,8 @@ int main(int argc, char **argv)
 	if (!bench.kernels)
 		die("this CPU cannot do it that way");
 	bench.query = get(QUERY_HEADS * DIM * 2, sizeof(float));
-	bench.scores = get((size_t)QUERY_HEADS * MAX_BLOCKS, sizeof(float));
+	bench.scores = get((size_t)QUERY_HEADS * (MAX_BLOCKS + MORE_STRIDE),
+			   sizeof(float));
 	bench.out = get(MAX_BLOCKS, sizeof(uint32_t));
 	bench.keys = get(num_keys, sizeof(uint16_t));
 	for (size_t i = 0; i < num_keys; i++) {

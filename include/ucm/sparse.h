@@ -201,7 +201,10 @@ struct ucm_score_request {
 	uint64_t first_slot;
 	size_t num;    /* blocks */
 	float *scores; /* out: score of row r, block i is r * stride + i */
-	size_t stride; /* at least num; with BLOCK there is one row */
+	/* At least num; with BLOCK there is one row, and it is not looked at.
+	 * Many rows that lie a multiple of 4 KiB apart fight for places in the
+	 * cache: add 16 to a multiple of 1024. */
+	size_t stride;
 };
 
 /*
