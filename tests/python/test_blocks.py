@@ -32,6 +32,13 @@ class OfAMount(unittest.TestCase):
         with ucmfs.Index(MOUNT, self.space) as index:
             return list(index.lookup(self.ids)[0])
 
+    def test_a_hint_leaves_them_as_they_are(self):
+        _, layout = pages_layout(bytes(4 * len(payload_of(0))))
+        with ucmfs.Loader(MOUNT) as loader:
+            group = loader.add_group(layout, self.space)
+            group.prefetch([*self.ids, id_of("absent")])
+        self.assertEqual(self.there(), [1, 1, 1, 1])
+
     def test_are_evicted_if_not_pinned(self):
         self.assertEqual(self.blocks.pin(self.ids[:1], self.space), [0])
         self.assertEqual(
