@@ -80,6 +80,10 @@ class SlowTask:
         self._begin().result(timeout)
         return self.outcomes()
 
+    def refused(self) -> List[bool]:
+        real = iter(self._begin().refused())
+        return [i not in self.bad and next(real) for i in range(self.num)]
+
     def wait_layer(self, layer: int, timeout: Optional[float] = None) -> bool:
         return self._begin().wait_layer(layer, timeout) and not self.bad
 
