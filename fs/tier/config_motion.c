@@ -107,8 +107,10 @@ static int set_promote(struct ucm_config *config, const char *value,
 static int set_policy(struct ucm_config *config, const char *value,
 		      struct ucm_error *error)
 {
+	size_t len = strspn(value, "abcdefghijklmnopqrstuvwxyz");
+
 	/* which there are, the store knows */
-	if (!*value || strlen(value) > UCM_POLICY_NAME_MAX)
+	if (!len || value[len] || len > UCM_POLICY_NAME_MAX)
 		return ucm_error_set(error, -EINVAL,
 				     "policy '%s': hazard, lru, arc or none",
 				     value);
