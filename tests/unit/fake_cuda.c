@@ -12,7 +12,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_RANGES 256
-#define MAX_OPS (1 << 16)
+#define MAX_OPS (1 << 19)
 #define CALL(name, version, ...) static CUresult name##_##version(__VA_ARGS__)
 
 extern EXPORT struct fake_cuda fake_cuda;
