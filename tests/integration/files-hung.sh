@@ -61,7 +61,7 @@ serve() {
 	check 'nothing is missing' is_whole
 	check 'no thread of all requests has waited' \
 		sh -c '! grep "a defect of ucmfs" "$1"' sh "$log"
-	need kill -STOP "$(cat "$work/run/server.pid")"
+	need freeze "$(cat "$work/run/server.pid")"
 }
 
 goes_on() {

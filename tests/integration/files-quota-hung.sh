@@ -44,7 +44,7 @@ make "$mnt/files/kv" 10 10 # the folder is on both
 check 'what lies there counts' wait_until sh -c "[ \"\$(getfattr \
 	--absolute-names --only-values -n user.ucmfs.used '$mnt/files/kv')\" = \
 	327680 ]"
-need kill -STOP "$(cat "$work/run/server.pid")"
+need freeze "$(cat "$work/run/server.pid")"
 
 check 'three times the quota is written while it hangs' \
 	timeout 120 python3 - "$mnt/files/kv" <<'END'

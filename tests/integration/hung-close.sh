@@ -57,7 +57,7 @@ python3 "$top_srcdir/tests/lib/closers.py" "$work/close" "$work/src" \
 	"$mnt/blocks" $(small_paths 16) >"$work/closed" &
 keep_pid $!
 check 'sixteen files have been written' wait_until have_written
-need kill -STOP "$(cat "$work/EIO.pid")"
+need freeze "$(cat "$work/EIO.pid")"
 
 since=$(date +%s)
 use_fast "$work/over" &

@@ -69,7 +69,7 @@ same 'blocks are in both' '4 16' \
 before=$(descriptors)
 one=$(small_paths 1)
 
-need kill -STOP "$(cat "$work/run/server.pid")"
+need freeze "$(cat "$work/run/server.pid")"
 check 'sixteen readers are sent away' read_all_at_once
 logged "$hung: no answer in 1000 ms"
 since=$(date +%s)

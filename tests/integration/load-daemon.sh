@@ -19,7 +19,7 @@ is_stopped() {
 }
 
 stop_daemon() {
-	kill -STOP "$(daemon_pid)"
+	freeze "$(daemon_pid)"
 	need wait_until is_stopped "$(daemon_pid)"
 }
 

@@ -40,7 +40,7 @@ check 'the index is whole' wait_until index_is_complete
 
 need "$ucm" scrub -b --rate 64K "$mnt" >/dev/null
 check 'some of it is read' wait_until is 'x["directories"][1]["blocks"] > 2'
-need kill -STOP "$(cat "$work/run/server.pid")"
+need freeze "$(cat "$work/run/server.pid")"
 check 'it waits' wait_until is 'x["directories"][1]["state"] == "waiting"'
 check 'and says why' is 'x["directories"][1]["error"] == "Connection timed out"'
 logged "$hung: scrub: Connection timed out: it goes on in 30 s"
@@ -59,7 +59,7 @@ check 'none was read twice' [ "$(($(stat_of scrubbed) - before))" -lt 24 ]
 # the end of the mount does not wait for it
 need "$ucm" scrub -b --anew --rate 64K "$mnt" >/dev/null
 check 'some of it is read' wait_until is 'x["directories"][1]["blocks"] > 2'
-need kill -STOP "$(cat "$work/run/server.pid")"
+need freeze "$(cat "$work/run/server.pid")"
 check 'it waits' wait_until is 'x["directories"][1]["state"] == "waiting"'
 pid=$(daemon_pid)
 need umount "$mnt"

@@ -48,7 +48,7 @@ need index_is_complete
 check 'the kernel knows one' stat "$mnt/blocks/$one"
 check 'and the other' stat "$mnt/blocks/$other"
 
-need kill -STOP "$(cat "$work/run/server.pid")"
+need freeze "$(cat "$work/run/server.pid")"
 sh -c 'echo x >"$1"' sh "$mnt/blocks/${one%.bin}.tmp" 2>"$work/hung.out" &
 hung_pid=$!
 check 'a program hangs in a bucket' wait_until hangs

@@ -78,7 +78,7 @@ assert x["failures"] == 0 and x["ok"] >= 8, x
 assert {f["verdict"] for f in x["findings"]} <= {"OK", "WARN"}, x
 assert all("mend" in f for f in x["findings"] if f["verdict"] != "OK"), x' \
 	"$work/said"
-kill -STOP "$(daemon_pid)"
+freeze "$(daemon_pid)"
 doctor 1 "$mnt"
 says FAIL "$mnt: Connection timed out; mend: umount -l $mnt"
 says OK "$work/slow: link(2) works"

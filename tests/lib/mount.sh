@@ -539,6 +539,20 @@ others_can() {
 	return 1
 }
 
+# ---- who does not answer ----
+
+# A thread that was waiting for a request stops a moment after the signal: one that
+# comes in between it takes along, and then not even a kill ends the wait for the
+# answer.
+all_stopped() {
+	! grep -L '^State:	[Tt]' "/proc/$1/task/"*/status | grep -q .
+}
+
+# freeze PID: from now on none of its threads takes anything
+freeze() {
+	kill -STOP "$1" && wait_until all_stopped "$1"
+}
+
 # ---- the end ----
 
 # Standard input: places as mountinfo writes them
