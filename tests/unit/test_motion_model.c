@@ -481,8 +481,14 @@ static void sums_are_right(void)
 			blocks[entry.copy - 1]++;
 	}
 	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++) {
-		claim(fx_set->dirs.at[dir]->blocks == blocks[dir], "blocks");
-		claim(fx_set->dirs.at[dir]->used == blocks[dir] * BYTES, "used");
+		const struct ucm_medium *medium = fx_set->dirs.at[dir];
+
+		claim(medium->blocks == blocks[dir] &&
+			      medium->used == blocks[dir] * BYTES,
+		      "%s: %llu blocks take %llu: there are %llu", medium->path,
+		      (unsigned long long)medium->blocks,
+		      (unsigned long long)medium->used,
+		      (unsigned long long)blocks[dir]);
 	}
 	claim(space->blocks == num && space->used == num * BYTES,
 	      "%llu blocks of a space take %llu", (unsigned long long)num,
