@@ -163,12 +163,13 @@ static int move_finish_file(struct moving *m)
 		err = ucm_file_flush(&m->target);
 	if (!err && move_syncs(m))
 		err = ucm_file_sync(&m->target);
-	else if (!err && m->move->soon)
-		ucm_file_start_writing(&m->target);
 	if (!err)
 		err = ucm_file_stat(&m->target, &m->temp.stamp);
 	if (!err && m->temp.stamp.st_size != m->st.st_size)
 		err = -EIO;
+	/* last: while ext4 writes a file, st_blocks may leave some out */
+	if (!err && !move_syncs(m) && m->move->soon)
+		ucm_file_start_writing(&m->target);
 	return err ? move_fail(m, m->temp.dir, "new file", err) : 0;
 }
 
