@@ -380,12 +380,11 @@ bool ucm_evict_would_stay(struct ucm_store *store,
 /* Is so much written to that tier that it is to get only what is sure to be
  * wanted there? */
 static bool is_refused(struct ucm_store *store, const struct ucm_entry *entry,
-		       const struct ucm_move *move)
+		       const struct ucm_tier *tier)
 {
 	struct ucm_policy_state state = ucm_value_state(entry);
 
-	return move->may_refuse &&
-	       !ucm_endurance_admits(store, move->to, &state, NULL);
+	return !ucm_endurance_admits(store, tier, &state, NULL);
 }
 
 static int make_room(struct ucm_store *store, const struct ucm_tier *tier,
@@ -410,7 +409,7 @@ int ucm_evict_and_copy(struct ucm_store *store, ucm_ref ref,
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return -ENOENT;
-	if (is_refused(store, &entry, move)) {
+	if (move->may_refuse && is_refused(store, &entry, move->to)) {
 		ucm_count(&move->to->stats.moves_refused);
 		return -ENOSPC;
 	}
@@ -511,9 +510,7 @@ static int take_away(struct drawing *drawing, ucm_ref ref,
 	/* there it would be the next to go, or is not to be written; not where
 	 * a call alone said so */
 	if (err == -ENOSPC && is_leaf(entry) &&
-	    (!has_room(below, entry) ||
-	     is_refused(store, entry,
-			&(struct ucm_move){.to = below, .may_refuse = true})))
+	    (!has_room(below, entry) || is_refused(store, entry, below)))
 		err = evict_whole(drawing, entry, freed);
 	return err == -ENOSPC ? -EBUSY : err;
 }
