@@ -415,20 +415,11 @@ class Through(Scene):
         self.write(1)
 
 
-class Evict(Scene):
+class Evict(Down):
     """Over the high mark of the only tier."""
     tiers = "only=a"
     options = "policy=lru,limit=only:128K,high=80,low=65"
     may_go = 4
-
-    def arrange(self) -> None:
-        self.write(12)
-
-    def act(self) -> None:
-        self.write(1)
-
-    def is_done(self) -> bool:
-        return not self.directories()[0]["pressure_bytes"]
 
 
 class Room(Scene):
