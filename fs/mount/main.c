@@ -8,15 +8,18 @@
 #include <config.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "common/deadmount.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "fs/mount/background.h"
 #include "fs/mount/daemon.h"
 #include "fs/tier/memory.h"
 
@@ -170,12 +173,38 @@ static int run(struct ucm_options *options)
 	return err ? 1 : 0;
 }
 
+/* A program may be started without some of the first three descriptors. What it
+ * opened there would get what is meant for standard error. */
+static void open_standard_ones(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+static int start(struct ucm_options *options)
+{
+	int status = 0;
+	int err = options->foreground ? 0 : ucm_background_fork(&status);
+
+	if (err < 0)
+		fprintf(stderr, "ucmfs: background: %s\n", strerror(-err));
+	if (err)
+		return err < 0 ? 1 : status;
+	return run(options);
+}
+
 int main(int argc, char **argv)
 {
 	struct ucm_error error = { "out of memory" };
 	struct ucm_options options;
 	int status = 0;
 
+	open_standard_ones();
 	openlog("ucmfs", LOG_PID, LOG_DAEMON);
 	ucm_options_init(&options);
 	if (ucm_options_parse(&options, argc, argv, &error))
@@ -185,7 +214,7 @@ int main(int argc, char **argv)
 	else if (options.show_version)
 		show_version();
 	else
-		status = run(&options);
+		status = start(&options);
 	ucm_options_fini(&options);
 	return status;
 }

@@ -2,9 +2,9 @@
 /*
  * session.c - from a store to a served mount, and back.
  *
- * Order: mount, mark the directories as in use, go to the background, start the
- * scan (threads do not survive a fork), serve. A dead mount on the mount
- * point, left by a daemon that was killed, is detached first.
+ * Order: mount, mark the directories as in use, let go whoever waits for the
+ * start, start the scan, serve. A dead mount on the mount point, left by a daemon
+ * that was killed, is detached first.
  */
 #include <config.h>
 
@@ -30,6 +30,7 @@
 #include "common/deadmount.h"
 #include "common/log.h"
 #include "fs/index/memory.h"
+#include "fs/mount/background.h"
 #include "fs/mount/kinds.h"
 #include "fs/mount/request.h"
 #include "fs/store/mover.h"
@@ -360,13 +361,6 @@ static void raise_file_limit(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int go_to_background(const struct ucm_options *options)
-{
-	if (options->foreground)
-		return 0;
-	return fuse_daemonize(0) ? -errno : 0;
-}
-
 static void choose_log(const struct ucm_options *options)
 {
 	ucm_log_sink sink = options->foreground ? ucm_log_stderr
@@ -454,7 +448,7 @@ static int serve(struct ucm_daemon *daemon)
 	if (!err)
 		err = ucm_files_quotas_open(&daemon->file_tree);
 	if (!err)
-		err = go_to_background(daemon->options);
+		err = ucm_background_ready();
 	if (err)
 		return err;
 	choose_log(daemon->options);

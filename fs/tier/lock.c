@@ -10,8 +10,7 @@
  * another mount elsewhere); a process in another namespace cannot see that, and
  * takes the word for it.
  *
- * The lock is an open-file one: it survives the fork into the background and
- * dies with the daemon.
+ * The lock is an open-file one: it dies with the daemon.
  */
 #include <config.h>
 

@@ -154,7 +154,7 @@ wait_until() {
 # ---- what a test asks for ----
 
 # start_test NEED...: skips the test where one of these is missing, and makes
-# $work. "root", "fuse", "namespace", "no_tsan", "campaigns", "strace", "python3"
+# $work. "root", "fuse", "namespace", "campaigns", "strace", "python3"
 # (and "client" of load.sh, "python" of python.sh) are the functions below; any
 # other word is a command.
 start_test() {
@@ -208,13 +208,6 @@ require_strace() {
 		skip 'strace cannot trace'
 	ASAN_OPTIONS=detect_leaks=0
 	export ASAN_OPTIONS
-}
-
-# A daemon that goes to the background forks, and the thread sanitizer is not
-# there in the child: signals are lost.
-require_no_tsan() {
-	! grep -aq libtsan "$ucmfs" "$top_builddir/.libs/ucmfs" 2>/dev/null ||
-		skip 'the thread sanitizer does not survive a fork'
 }
 
 # A private mount namespace, for tests that change what is mounted where: run
