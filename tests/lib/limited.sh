@@ -19,18 +19,42 @@ below() {
 	done
 }
 
+# Those in the background are nobody's children, but have our word.
+of_test() {
+	below "$test_pid"
+	grep -l -z -x "UCMFS_TEST_OF=$$" /proc/[0-9]*/environ | cut -d/ -f3
+}
+
+# where TASK: the last calls that the kernel is in, on one line
+where() {
+	awk '{ sub(/\+.*/, "", $2); printf " < %s", $2 } NR == 4 { exit }' "$1/stack"
+}
+
+# A line for each thread, but for those that wait for a child: where this is
+# read there may be room for no more than a few thousand characters.
 tell_waits() {
 	echo "FAIL: $* has not ended after $limit s; its processes:"
-	for pid in $(below "$test_pid"); do
-		echo "  | $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+	for pid in $(of_test | sort -n -u); do
 		for task in "/proc/$pid/task"/*; do
-			echo "  |   $(cat "$task/comm"): $(cat "$task/syscall")"
-			sed 's/^/  |     /' "$task/stack"
+			calls=$(where "$task")
+			case $calls in
+			'' | *do_wait* | *sigsuspend*) continue ;;
+			esac
+			echo "  | $pid/${task##*/} $(cat "$task/comm"):$calls"
 		done
 	done
 }
 
+# What a test that was ended has left.
+end_the_rest() {
+	for pid in $(of_test); do
+		[ "$pid" = $$ ] || kill -KILL "$pid"
+	done
+}
+
 # A group of its own: a signal reaches all that the test has started there.
+UCMFS_TEST_OF=$$
+export UCMFS_TEST_OF
 timeout --kill-after=30 "$limit.5" "$@" &
 test_pid=$!
 trap 'kill "$test_pid"' HUP INT TERM
@@ -41,5 +65,8 @@ trap 'kill "$test_pid"' HUP INT TERM
 wait "$test_pid"
 status=$?
 wait
+case $status in
+124 | 137) end_the_rest 2>/dev/null ;;
+esac
 echo "# took $(($(date +%s) - began)) s"
 exit "$status"
