@@ -272,38 +272,14 @@ static void store_end(const struct repr_work *work, uint8_t *slot)
 
 /* ---- checks ---- */
 
-static int keys_check(struct repr_work *work, uint32_t tokens)
-{
-	const struct ucm_keys *keys = work->keys;
-	uint64_t counts[3], blocks;
-	int64_t strides[3];
-
-	if (!keys || !keys->base)
-		return ucm_error_set(work->error, -EINVAL, "keys is NULL");
-	if (!ucm_sparse_input_bytes(keys->dtype))
-		return ucm_error_set(work->error, -EINVAL, "keys: dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     keys->dtype);
-	blocks = keys->num_blocks;
-	if (!blocks || !tokens)
-		return 0;
-	memcpy(counts, (uint64_t[]){ blocks, tokens, work->spec->num_heads },
-	       sizeof(counts));
-	memcpy(strides, (int64_t[]){ keys->stride_block, keys->stride_token,
-				     keys->stride_head }, sizeof(strides));
-	if (!ucm_sparse_strides_fit(counts, strides, work->spec->head_dim,
-				    ucm_sparse_input_bytes(keys->dtype)))
-		return ucm_error_set(work->error, -EINVAL,
-				     "stride_block, stride_token, stride_head: "
-				     "more than there is memory");
-	return 0;
-}
-
 static int work_begin(struct repr_work *work, uint32_t tokens)
 {
 	int err = ucm_repr_shape(work->spec, &work->shape, work->error);
 
-	return err ? err : keys_check(work, tokens);
+	return err ? err
+		   : ucm_sparse_keys_check(work->keys, tokens,
+					   work->spec->num_heads,
+					   work->spec->head_dim, work->error);
 }
 
 /* ---- whole blocks ---- */

@@ -66,28 +66,6 @@ size_t ucm_query_floats(const struct ucm_repr_spec *spec, uint32_t num_heads,
 
 /* ---- the query ---- */
 
-static int query_check(const struct ucm_repr_spec *spec,
-		       const struct ucm_query *query, struct ucm_error *error)
-{
-	uint32_t item;
-
-	if (!query || !query->base)
-		return ucm_error_set(error, -EINVAL, "query is NULL");
-	item = ucm_sparse_input_bytes(query->dtype);
-	if (!item)
-		return ucm_error_set(error, -EINVAL, "query: dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     query->dtype);
-	if (query->num_heads &&
-	    !ucm_sparse_strides_fit((uint64_t[]){ query->num_heads, 1, 1 },
-				    (int64_t[]){ query->stride_head, 0, 0 },
-				    spec->head_dim, item))
-		return ucm_error_set(error, -EINVAL, "stride_head %" PRId64
-				     ": more than there is memory",
-				     query->stride_head);
-	return 0;
-}
-
 /* Head number head as floats. -EINVAL: one is not finite. */
 static int query_head(const struct ucm_sparse_kernels *kernels,
 		      const struct ucm_repr_spec *spec,
@@ -146,7 +124,7 @@ int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 	int err = ucm_repr_shape(spec, NULL, error);
 
 	if (!err)
-		err = query_check(spec, query, error);
+		err = ucm_sparse_query_check(query, spec->head_dim, error);
 	if (!err)
 		err = query_shape(spec, query->num_heads, per, &shape, error);
 	if (!err && !out)

@@ -28,8 +28,8 @@ uint32_t ucm_sparse_input_bytes(uint32_t dtype)
 	}
 }
 
-static int in_range(const char *name, uint32_t value, uint32_t most,
-		    struct ucm_error *error)
+int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
+			struct ucm_error *error)
 {
 	if (value >= 1 && value <= most)
 		return 0;
@@ -52,11 +52,12 @@ int ucm_repr_shape(const struct ucm_repr_spec *spec,
 		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
 				     ": float32, bfloat16, float16 or int8",
 				     spec->dtype);
-	if (in_range("num_heads", spec->num_heads, UCM_REPR_HEADS_MAX, error) ||
-	    in_range("head_dim", spec->head_dim, UCM_REPR_HEAD_DIM_MAX,
-		     error) ||
-	    in_range("block_size", spec->block_size, UCM_REPR_BLOCK_SIZE_MAX,
-		     error))
+	if (ucm_sparse_in_range("num_heads", spec->num_heads,
+				UCM_REPR_HEADS_MAX, error) ||
+	    ucm_sparse_in_range("head_dim", spec->head_dim,
+				UCM_REPR_HEAD_DIM_MAX, error) ||
+	    ucm_sparse_in_range("block_size", spec->block_size,
+				UCM_REPR_BLOCK_SIZE_MAX, error))
 		return -EINVAL;
 	shape.padded = (uint32_t)ucm_round_up(spec->head_dim, UCM_REPR_ROW);
 	shape.width = shape.padded * (spec->kind == UCM_REPR_MINMAX ? 2 : 1);
@@ -94,6 +95,53 @@ bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
 	}
 	return !__builtin_mul_overflow(span, item_bytes, &span) &&
 	       span <= INT64_MAX;
+}
+
+int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
+			  uint32_t num_heads, uint32_t head_dim,
+			  struct ucm_error *error)
+{
+	uint32_t item;
+
+	if (!keys || !keys->base)
+		return ucm_error_set(error, -EINVAL, "keys is NULL");
+	item = ucm_sparse_input_bytes(keys->dtype);
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "keys: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     keys->dtype);
+	if (keys->num_blocks && tokens &&
+	    !ucm_sparse_strides_fit(
+		    (uint64_t[]){ keys->num_blocks, tokens, num_heads },
+		    (int64_t[]){ keys->stride_block, keys->stride_token,
+				 keys->stride_head },
+		    head_dim, item))
+		return ucm_error_set(error, -EINVAL,
+				     "stride_block, stride_token, stride_head: "
+				     "more than there is memory");
+	return 0;
+}
+
+int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
+			   struct ucm_error *error)
+{
+	uint32_t item;
+
+	if (!query || !query->base)
+		return ucm_error_set(error, -EINVAL, "query is NULL");
+	item = ucm_sparse_input_bytes(query->dtype);
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "query: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     query->dtype);
+	if (query->num_heads &&
+	    !ucm_sparse_strides_fit((uint64_t[]){ query->num_heads, 1, 1 },
+				    (int64_t[]){ query->stride_head, 0, 0 },
+				    head_dim, item))
+		return ucm_error_set(error, -EINVAL, "stride_head %" PRId64
+				     ": more than there is memory",
+				     query->stride_head);
+	return 0;
 }
 
 int ucm_repr_slab_check(const struct ucm_repr_slab *slab,

@@ -27,12 +27,25 @@ int ucm_repr_shape(const struct ucm_repr_spec *spec,
 /* Bytes of a key's or query's element; 0: neither may be of that type. */
 uint32_t ucm_sparse_input_bytes(uint32_t dtype);
 
+/* value is from 1 to most, and is called name. */
+int ucm_sparse_in_range(const char *name, uint32_t value, uint32_t most,
+			struct ucm_error *error);
+
 /*
  * An array of dim contiguous elements in up to three dimensions: does the
  * address of its last one fit an int64_t? counts may not be 0.
  */
 bool ucm_sparse_strides_fit(const uint64_t counts[3], const int64_t strides[3],
 			    uint32_t dim, uint32_t item_bytes);
+
+/* Can keys of so many tokens, heads and channels lie there? */
+int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
+			  uint32_t num_heads, uint32_t head_dim,
+			  struct ucm_error *error);
+
+/* The same for a query. */
+int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
+			   struct ucm_error *error);
 
 int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
 			const struct ucm_repr_shape *shape,
