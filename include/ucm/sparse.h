@@ -220,6 +220,203 @@ int ucm_score(const struct ucm_repr_spec *spec,
 	      const struct ucm_score_request *requests, size_t num_requests,
 	      struct ucm_error *error);
 
+/* ---- hash codes ---- */
+
+/*
+ * A key's code has the signs of its products with random directions: bit j is 1
+ * where (k W) j > 0. The columns of W are orthogonal, dim at a time, so that
+ * the part of the bits in which two codes differ (Hamming) grows with the angle
+ * between their vectors. The same for queries. (GSA On-Device; HATA)
+ *
+ * W = Q sign(diag R), QR being a matrix of independent N(0, 2^2), in blocks of
+ * dim columns where there are more bits than dimensions. It follows from the
+ * seed alone: all that share codes take the same one.
+ *
+ * Codes are of one layer's keys as they are in the cache, after RoPE; they
+ * cannot be moved to other positions.
+ */
+enum ucm_code_form {
+	UCM_CODE_TOKENS = 0, /* the code of each token */
+	UCM_CODE_COUNTS = 1, /* how many tokens have each bit; no norms */
+	UCM_CODE_FORMS
+};
+
+#define UCM_CODE_BITS_MAX 4096u
+
+/*
+ * What codes are alike in. MLA: one head of 576 dimensions, rope_dim 64; the
+ * channels of the two parts are encoded apart, each by a W of its own.
+ */
+struct ucm_code_spec {
+	uint32_t form;       /* enum ucm_code_form */
+	uint32_t num_heads;  /* of keys, 1 to 1024; MLA: 1 */
+	uint32_t head_dim;   /* 1 to 1024 */
+	uint32_t rope_dim;   /* the last channels, encoded apart; 0: none */
+	uint32_t bits;       /* for the other channels: a multiple of 8 */
+	uint32_t rope_bits;  /* for the last ones: the same; 0 without
+			      * rope_dim. Up to 4096 together */
+	uint32_t block_size; /* tokens, 1 to 65536 */
+	uint32_t norms;      /* 1: with each code what UCM_CODE_ESTIMATE scales
+			      * it by; bits at least as many as dimensions */
+	uint64_t seed;
+};
+
+/*
+ * Bytes of a block's codes, a multiple of 64; 0 if spec is wrong.
+ *
+ * A row is the code of one token: bit j is bit j % 8 of byte j / 8. The code of
+ * each part is padded with zeros to a multiple of 8 bytes, a word; rope_dim's
+ * follows. The rows of 8 tokens are interleaved by words: word w of token t of
+ * a head is word number (t / 8 * words + w) * 8 + t % 8 of the head's.
+ *
+ * COUNTS has, in the place of tokens, the digits of counts in base 2: bit j of
+ * row i is bit i of the number of tokens whose code has bit j; as many rows as
+ * block_size has digits.
+ *
+ * Behind a head's rows, which are a multiple of 8, are their norms, if there
+ * are any, a bfloat16 for each, and zeros up to a multiple of 64 bytes; behind
+ * the last head the number of tokens, a uint32_t. What is not used is 0.
+ */
+size_t ucm_code_bytes(const struct ucm_code_spec *spec);
+
+/*
+ * What codes are made with: W, and the centers. memory has
+ * ucm_code_encoder_bytes() bytes (0 if spec is wrong), aligned to 8; it may be
+ * copied, and read by any number of threads. For a head_dim of 1024 it takes a
+ * second.
+ *
+ * centers: a float for each channel of each key head, [num_heads][head_dim], or
+ * NULL. It is subtracted from keys, not from queries: then the same is missing
+ * in the products of a query head with all keys. Signs say more about keys that
+ * are spread around 0. All that share codes take the same one.
+ */
+size_t ucm_code_encoder_bytes(const struct ucm_code_spec *spec);
+int ucm_code_encoder_make(const struct ucm_code_spec *spec,
+			  const float *centers, void *memory,
+			  struct ucm_error *error);
+
+/* W: that of the first part, or of rope_dim's channels. Bit j of channel c is
+ * element c * *stride + j. NULL: encoder is none, or has no such part. */
+const float *ucm_code_matrix(const void *encoder, int rope, size_t *stride);
+
+/*
+ * Codes of blocks, as ucm_repr_build() makes representations: blocks, slots and
+ * last_tokens are as there. In slab, base is aligned to 8, and stride_bytes is
+ * a multiple of 8 and at least ucm_code_bytes().
+ *
+ * A bit is as exact as a sum of floats: it may be wrong where |(k W) j| is at
+ * most dim 2^-23 |k|. -ERANGE: a key is beyond 2^40.
+ */
+int ucm_code_build(const void *encoder, const struct ucm_keys *keys,
+		   const int32_t *blocks, size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error);
+
+/*
+ * Tokens as they arrive: the first num_tokens of block 0 of keys are added to a
+ * block that has first_token tokens so far. With 0 it is begun anew. The
+ * block's codes are their own state, and the bytes are those of
+ * ucm_code_build().
+ *
+ * out: ucm_code_bytes() bytes, aligned to 8.
+ */
+int ucm_code_add(const void *encoder, const struct ucm_keys *keys,
+		 uint32_t first_token, uint32_t num_tokens, void *out,
+		 struct ucm_error *error);
+
+/*
+ * A token's score, by its code and the query's:
+ *
+ *   HAMMING   minus the number of bits in which they differ; a whole number
+ *   ESTIMATE  the query has 4 bits in place of one. With the key's bits as
+ *             s = +1 or -1, and f = |k|^2 / sum |(k W) j|, its norm:
+ *             f sum s (q W) j, an estimate of q.k (RaBitQ); without norms, f
+ *             is left out
+ *
+ * What ESTIMATE is off by, W having at most b columns for each dimension of a
+ * part, is at most
+ *
+ *   |q| sqrt(b bits f^2 - |k|^2) + bits f m / 16
+ *
+ * with the rounding of f to bfloat16, 2^-8 of the estimate, and m the largest
+ * |(q W) j|; bits being those of both parts. The first, which is far from its
+ * bound as a rule, has the mean 0 over all seeds; the second is due to the 4
+ * bits.
+ */
+enum ucm_code_measure {
+	UCM_CODE_HAMMING = 0,
+	UCM_CODE_ESTIMATE = 1,
+	UCM_CODE_MEASURES
+};
+
+/* What is said of a block's tokens. */
+enum ucm_code_over {
+	UCM_CODE_BEST = 0, /* the score of the best one; not with COUNTS */
+	UCM_CODE_SUM = 1,  /* the sum of all */
+	UCM_CODE_EACH = 2, /* one by one; not with COUNTS */
+	UCM_CODE_OVERS
+};
+
+/*
+ * per: HEAD   for each query head
+ *      GROUP  for each key head: with HAMMING, the tokens' scores are the sums
+ *             over the query heads of the group, exactly; with ESTIMATE their
+ *             mean, estimated as one
+ *      BLOCK  the sum of those of the groups
+ *
+ * merged_heads: as many query heads of a group are averaged to one before
+ * anything else; 1: none. Of n that are left, number i is made of the group's
+ * heads i, i + n, i + 2 n, ... (GSA On-Device merges all heads of a group, and
+ * with MLA pairs: 2.)
+ */
+struct ucm_code_method {
+	uint32_t measure;      /* enum ucm_code_measure */
+	uint32_t over;         /* enum ucm_code_over */
+	uint32_t per;          /* enum ucm_score_per */
+	uint32_t num_heads;    /* of the query, a multiple of spec's */
+	uint32_t merged_heads; /* a divisor of num_heads / spec's num_heads */
+};
+
+/*
+ * The query for ucm_code_score(), brought into the form that is compared.
+ * ucm_code_query_words(): how many uint64_t it takes; 0 if an argument is
+ * wrong, or if a score could be a whole number beyond 2^24, which floats do not
+ * hold.
+ *
+ * rope: where the last rope_dim channels are, if they are apart; NULL: they
+ * follow the others. -ERANGE: an element is beyond 2^40.
+ */
+size_t ucm_code_query_words(const struct ucm_code_spec *spec,
+			    const struct ucm_code_method *method);
+int ucm_code_query_prepare(const void *encoder,
+			   const struct ucm_code_method *method,
+			   const struct ucm_query *query,
+			   const struct ucm_query *rope, uint64_t *out,
+			   struct ucm_error *error);
+
+/*
+ * As struct ucm_score_request. With EACH the score of row r, block i, token t
+ * is r * stride + i * block_size + t, and minus infinity for tokens that the
+ * block has not; stride is at least num * block_size. With BLOCK there is one
+ * row.
+ */
+struct ucm_code_request {
+	const uint64_t *query; /* made by ucm_code_query_prepare() */
+	const struct ucm_repr_slab *slab;
+	const int32_t *slots; /* NULL: from first_slot on */
+	uint64_t first_slot;
+	size_t num;
+	float *scores;
+	size_t stride;
+};
+
+/* Score the blocks of one or of many requests, as ucm_score() does. Higher is
+ * better. A block without tokens has minus infinity, or with SUM 0. */
+int ucm_code_score(const struct ucm_code_spec *spec,
+		   const struct ucm_code_method *method,
+		   const struct ucm_code_request *requests,
+		   size_t num_requests, struct ucm_error *error);
+
 /* ---- selection ---- */
 
 /*

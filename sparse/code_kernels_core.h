@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * code_kernels_core.h - the loops of code_kernels.c, for one instruction set;
+ * no header of its own. Included with
+ *
+ *   CORE_NAME, CORE_TARGET  as in kernels_core.h
+ *   CORE_QUADS     words of a vector, a divisor of UCM_CODE_TILE
+ *   CORE_SINGLES   floats of a vector
+ *   CORE_VECTORS   vectors that are rotated at once, ...
+ *   CORE_SPAN      ... by so many columns, a divisor of 64
+ *   CORE_POPCOUNT  (v): the bits that are set in each word of v, in its place
+ *   CORE_TIMES     (v, weight): words below 2^32 times such a number
+ *   CORE_LEAST     (v, x): the lesser of each two words, all below 2^32 or with
+ *                  all bits set, in the place of v
+ *   CORE_NORMS     (to, from): CORE_QUADS bfloat16 to floats
+ *   CORE_MOST      (v, x): the larger of each two floats, in the place of v
+ *   CORE_POSITIVE  (mask, v): a bit in mask, which is 0, for each float above 0
+ */
+#define CORE_PASTE2(a, b) a##_##b
+#define CORE_PASTE(a, b)  CORE_PASTE2(a, b)
+#define CORE(name)	  CORE_PASTE(CORE_NAME, name)
+#define CORE_TEXT2(name)  #name
+#define CORE_TEXT(name)	  CORE_TEXT2(name)
+
+typedef uint64_t CORE(quads) __attribute__((vector_size(8 * CORE_QUADS)));
+typedef uint32_t CORE(halves) __attribute__((vector_size(4 * CORE_QUADS)));
+typedef float CORE(singles) __attribute__((vector_size(4 * CORE_SINGLES)));
+#define QUADS	CORE(quads)
+#define HALVES	CORE(halves)
+#define SINGLES CORE(singles)
+#define STEPS	((int)(CORE_SPAN / CORE_SINGLES))
+
+/* ---- encoding ---- */
+
+/* vectors is a constant where it is inlined. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(rotate_span)(const float *matrix, size_t stride, const float *from,
+		  size_t dim_stride, const int vectors, uint32_t dim,
+		  float *sums, uint64_t *signs, unsigned first)
+{
+	SINGLES lanes[CORE_VECTORS][STEPS];
+
+	_Pragma("GCC unroll 4")
+	for (int i = 0; i < vectors; i++) {
+		_Pragma("GCC unroll 8")
+		for (int j = 0; j < STEPS; j++)
+			lanes[i][j] = (SINGLES){ 0 };
+	}
+	for (uint32_t c = 0; c < dim; c++) {
+		_Pragma("GCC unroll 8")
+		for (int j = 0; j < STEPS; j++) {
+			SINGLES row;
+
+			memcpy(&row, matrix + c * stride + j * CORE_SINGLES,
+			       sizeof(row));
+			_Pragma("GCC unroll 4")
+			for (int i = 0; i < vectors; i++)
+				lanes[i][j] += row *
+					       from[i * dim_stride + c];
+		}
+	}
+	_Pragma("GCC unroll 4")
+	for (int i = 0; i < vectors; i++) {
+		_Pragma("GCC unroll 8")
+		for (int j = 0; j < STEPS; j++) {
+			unsigned at = first + (unsigned)j * CORE_SINGLES;
+			uint64_t mask = 0;
+
+			CORE_POSITIVE(mask, lanes[i][j]);
+			signs[i] |= mask << at;
+			memcpy(sums + i * 64 + at, &lanes[i][j],
+			       sizeof(lanes[i][j]));
+		}
+	}
+}
+
+CORE_TARGET static void CORE(rotate)(const float *matrix, size_t stride,
+				     const float *vectors, size_t dim_stride,
+				     unsigned num, uint32_t dim, float *sums,
+				     uint64_t *signs)
+{
+	unsigned i = 0;
+
+	memset(signs, 0, num * sizeof(*signs));
+	for (; i + CORE_VECTORS <= num; i += CORE_VECTORS) {
+		for (unsigned at = 0; at < 64; at += CORE_SPAN)
+			CORE(rotate_span)(matrix + at, stride,
+					  vectors + i * dim_stride, dim_stride,
+					  CORE_VECTORS, dim, sums + i * 64,
+					  signs + i, at);
+	}
+	for (; i < num; i++) {
+		for (unsigned at = 0; at < 64; at += CORE_SPAN)
+			CORE(rotate_span)(matrix + at, stride,
+					  vectors + i * dim_stride, dim_stride,
+					  1, dim, sums + i * 64, signs + i, at);
+	}
+}
+
+/* ---- distances ---- */
+
+/* The distances of a vector of rows, the words of the first one being at `at`.
+ * num is a constant where it is inlined, and sometimes words. */
+CORE_TARGET static inline __attribute__((always_inline)) QUADS
+CORE(distance)(const uint64_t *at, uint32_t words, const uint64_t *planes,
+	       const uint32_t *weights, const int num)
+{
+	QUADS sums[UCM_CODE_PLANES];
+
+	_Pragma("GCC unroll 8")
+	for (int p = 0; p < num; p++)
+		sums[p] = (QUADS){ 0 };
+	for (uint32_t w = 0; w < words; w++) {
+		QUADS x;
+
+		memcpy(&x, at + (size_t)w * UCM_CODE_TILE, sizeof(x));
+		__builtin_prefetch((const void *)((uintptr_t)at + AHEAD +
+						  w * 8 * UCM_CODE_TILE));
+		_Pragma("GCC unroll 8")
+		for (int p = 0; p < num; p++) {
+			QUADS y = x ^ planes[w * (unsigned)num + (unsigned)p];
+
+			CORE_POPCOUNT(y);
+			sums[p] += y;
+		}
+	}
+	_Pragma("GCC unroll 8")
+	for (int p = 0; p < num - 1; p++) {
+		CORE_TIMES(sums[p], weights[p]);
+		sums[num - 1] += sums[p];
+	}
+	return sums[num - 1];
+}
+
+/*
+ * BODY(away, row) for all rows, a vector of distances at a time; row is the
+ * first one's number. Rows are in whole tiles, so that the last ones may be too
+ * many.
+ */
+#define CORE_FOR_ROWS(code, words, num, BODY)                                 \
+	for (size_t i_ = 0; i_ < (code)->rows; i_ += CORE_QUADS) {            \
+		QUADS away_ = CORE(distance)(                                 \
+			(code)->base + i_ / UCM_CODE_TILE * UCM_CODE_TILE *   \
+					       (words) + i_ % UCM_CODE_TILE,  \
+			words, (code)->planes, (code)->weights, num);         \
+		BODY(away_, i_);                                              \
+	}
+
+/* One body for each number of planes; 128 bits are worth bodies of their own. */
+#define CORE_CASE(code, num, BODY)                                            \
+	case num:                                                             \
+		if ((code)->words == 2)                                       \
+			CORE_FOR_ROWS(code, 2, num, BODY)                     \
+		else                                                          \
+			CORE_FOR_ROWS(code, (code)->words, num, BODY)         \
+		break
+#define CORE_ALL_ROWS(code, BODY)                                             \
+	switch ((code)->num_planes) {                                         \
+	CORE_CASE(code, 1, BODY);                                             \
+	CORE_CASE(code, 2, BODY);                                             \
+	CORE_CASE(code, 3, BODY);                                             \
+	CORE_CASE(code, 4, BODY);                                             \
+	CORE_CASE(code, 5, BODY);                                             \
+	CORE_CASE(code, 6, BODY);                                             \
+	CORE_CASE(code, 7, BODY);                                             \
+	CORE_CASE(code, 8, BODY);                                             \
+	}
+
+/* All bits of the lanes whose rows there are not. */
+#define CORE_BEYOND(row, rows) ((QUADS)(CORE(lanes) + (row) >= (rows)))
+
+static const QUADS CORE(lanes) = {
+	0, 1,
+#if CORE_QUADS > 2
+	2, 3,
+#endif
+#if CORE_QUADS > 4
+	4, 5, 6, 7,
+#endif
+};
+
+CORE_TARGET static void CORE(distances)(const struct ucm_code_rows *code,
+					uint32_t *out)
+{
+#define CORE_STORE(away, row)                                                 \
+	do {                                                                  \
+		HALVES all_ = __builtin_convertvector(away, HALVES);          \
+		memcpy(out + (row), &all_, sizeof(all_));                     \
+	} while (0)
+	CORE_ALL_ROWS(code, CORE_STORE)
+#undef CORE_STORE
+}
+
+CORE_TARGET static uint32_t CORE(least)(const struct ucm_code_rows *code)
+{
+	QUADS least = (QUADS){ 0 } - 1;
+	uint64_t all = UINT32_MAX;
+
+#define CORE_TAKE(away, row)                                                  \
+	do {                                                                  \
+		if ((row) + CORE_QUADS > code->rows)                          \
+			(away) |= CORE_BEYOND(row, code->rows);               \
+		CORE_LEAST(least, away);                                      \
+	} while (0)
+	CORE_ALL_ROWS(code, CORE_TAKE)
+#undef CORE_TAKE
+	for (int i = 0; i < CORE_QUADS; i++)
+		all = (uint32_t)least[i] < all ? (uint32_t)least[i] : all;
+	return (uint32_t)all;
+}
+
+/* shift: rows are digits, row i counts 2^i times. */
+CORE_TARGET static inline __attribute__((always_inline)) uint64_t
+CORE(sum_all)(const struct ucm_code_rows *code, const bool shift)
+{
+	QUADS sum = { 0 };
+	uint64_t all = 0;
+
+#define CORE_TAKE(away, row)                                                  \
+	do {                                                                  \
+		if (shift)                                                    \
+			(away) <<= CORE(lanes) + (row);                       \
+		if ((row) + CORE_QUADS > code->rows)                          \
+			(away) &= ~CORE_BEYOND(row, code->rows);              \
+		sum += (away);                                                \
+	} while (0)
+	CORE_ALL_ROWS(code, CORE_TAKE)
+#undef CORE_TAKE
+	for (int i = 0; i < CORE_QUADS; i++)
+		all += sum[i];
+	return all;
+}
+
+CORE_TARGET static uint64_t CORE(sum)(const struct ucm_code_rows *code)
+{
+	return CORE(sum_all)(code, false);
+}
+
+CORE_TARGET static uint64_t CORE(count)(const struct ucm_code_rows *code)
+{
+	return CORE(sum_all)(code, true);
+}
+
+CORE_TARGET static float CORE(best)(const struct ucm_code_rows *code,
+				    const uint16_t *norms, int32_t most)
+{
+	typedef int32_t numbers __attribute__((vector_size(4 * CORE_QUADS)));
+	typedef float scores __attribute__((vector_size(4 * CORE_QUADS)));
+	scores best = (scores){ 0 } - __builtin_inff();
+	float all = -__builtin_inff();
+
+#define CORE_TAKE(away, row)                                                  \
+	do {                                                                  \
+		numbers x_ = most - 2 * __builtin_convertvector(away,         \
+								numbers);     \
+		scores score_, norm_;                                         \
+                                                                              \
+		CORE_NORMS(norm_, norms + (row));                             \
+		score_ = __builtin_convertvector(x_, scores) * norm_;         \
+		if ((row) + CORE_QUADS > code->rows) {                        \
+			numbers none_ = __builtin_convertvector(              \
+				CORE_BEYOND(row, code->rows), numbers);       \
+			score_ = (scores)(((numbers)score_ & ~none_) |        \
+					  (none_ & (int32_t)0xff800000));     \
+		}                                                             \
+		CORE_MOST(best, score_);                                      \
+	} while (0)
+	CORE_ALL_ROWS(code, CORE_TAKE)
+#undef CORE_TAKE
+	for (int i = 0; i < CORE_QUADS; i++)
+		all = best[i] > all ? best[i] : all;
+	return all + 0.0f; /* 0 has one sign, whatever the lanes' order is */
+}
+
+static const struct ucm_code_kernels CORE(kernels) = {
+	.name = CORE_TEXT(CORE_NAME),
+	.rotate = CORE(rotate),
+	.distances = CORE(distances),
+	.least = CORE(least),
+	.sum = CORE(sum),
+	.count = CORE(count),
+	.best = CORE(best),
+};
+
+#undef CORE_PASTE2
+#undef CORE_PASTE
+#undef CORE
+#undef CORE_TEXT2
+#undef CORE_TEXT
+#undef QUADS
+#undef HALVES
+#undef SINGLES
+#undef STEPS
+#undef CORE_FOR_ROWS
+#undef CORE_CASE
+#undef CORE_ALL_ROWS
+#undef CORE_BEYOND
+#undef CORE_NAME
+#undef CORE_TARGET
+#undef CORE_QUADS
+#undef CORE_SINGLES
+#undef CORE_VECTORS
+#undef CORE_SPAN
