@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# oracle.sh - representations, scores and selections are those of numpy:
-# oracle.py
+# oracle.sh - representations, codes, scores and selections are those of numpy:
+# oracle.py, oracle_code.py
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
 
@@ -23,4 +23,8 @@ library=$top_builddir/tests/sparse/.libs/libsparseall.so
 	echo "SKIP: the library is built with a sanitizer, Python is not"
 	exit 77
 }
-exec "$python" "$top_srcdir/tests/sparse/oracle.py" "$library"
+result=0
+for part in oracle oracle_code; do
+	"$python" "$top_srcdir/tests/sparse/$part.py" "$library" || result=1
+done
+exit $result
