@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # sparse.py - numpy's turn: means in float32, 1024 blocks of 8 heads of 128 times
-# a query, and the best of 32768 scores. Ours by ctypes, in turn with numpy, on one
-# thread each. Prints medians in us, and the median of the ratios.
+# a query, the best of 32768 scores, and Hamming distances of 1024 blocks' codes.
+# Ours by ctypes, in turn with numpy, on one thread each; and with faiss's flat
+# binary index where there is one. Prints medians in us, and the median of the
+# ratios.
 #
 # usage: sparse.py LIBUCM ROUNDS
 import ctypes as C
@@ -32,6 +34,13 @@ class Request(C.Structure):
                 ("stride", C.c_size_t)]
 
 
+class CodeRequest(C.Structure):
+    _fields_ = [("query", C.c_void_p), ("slab", C.POINTER(Slab)),
+                ("slots", C.c_void_p), ("first_slot", C.c_uint64),
+                ("num", C.c_size_t), ("scores", C.c_void_p),
+                ("stride", C.c_size_t)]
+
+
 def time_of(run, times):
     start = time.perf_counter_ns()
     for _ in range(times):
@@ -39,11 +48,64 @@ def time_of(run, times):
     return (time.perf_counter_ns() - start) / times / 1e3
 
 
-def compare(name, theirs, ours, rounds):
-    pairs = [(time_of(theirs, 20), time_of(ours, 20)) for _ in range(rounds)]
-    print(f"{name:34} numpy {statistics.median(p[0] for p in pairs):8.1f} us"
+def compare(name, theirs, ours, rounds, who="numpy", times=20):
+    pairs = [(time_of(theirs, times), time_of(ours, times))
+             for _ in range(rounds)]
+    print(f"{name:34} {who} {statistics.median(p[0] for p in pairs):8.1f} us"
           f"  ours {statistics.median(p[1] for p in pairs):8.1f} us  ratio"
           f" {statistics.median(p[0] / p[1] for p in pairs):6.2f}")
+
+
+def codes(ucm, rounds, rand):
+    """The nearest token of each block and head, summed over the heads."""
+    spec = (C.c_uint32 * 10)(0, HEADS, DIM, 0, DIM, 0, 128, 0)  # and a seed
+    method = (C.c_uint32 * 5)(0, 0, 2, HEADS, 1)
+    for call in (ucm.ucm_code_bytes, ucm.ucm_code_encoder_bytes,
+                 ucm.ucm_code_query_words):
+        call.restype = C.c_size_t
+    memory = np.zeros(ucm.ucm_code_encoder_bytes(spec) // 8, np.uint64)
+    encoder = memory.ctypes.data_as(C.c_void_p)
+    ucm.ucm_code_encoder_make(spec, None, encoder, None)
+    query = rand.standard_normal(HEADS * DIM).astype(np.float32)
+    words = np.zeros(ucm.ucm_code_query_words(spec, method), np.uint64)
+    view = (C.c_uint64 * 3)(query.ctypes.data, 3 | HEADS << 32, DIM)
+    if ucm.ucm_code_query_prepare(encoder, method, view, None,
+                                  words.ctypes.data_as(C.c_void_p), None):
+        sys.exit("sparse.py: ucm_code_query_prepare")
+    plain = rand.integers(2 ** 64, size=(BLOCKS, HEADS, 128, 2),
+                          dtype=np.uint64)
+    size = ucm.ucm_code_bytes(spec)
+    slots = np.zeros((BLOCKS, size // 8), np.uint64)
+    slots[:, :HEADS * 256] = plain.reshape(BLOCKS, HEADS, 16, 8, 2).transpose(
+        0, 1, 2, 4, 3).reshape(BLOCKS, -1)
+    slots[:, HEADS * 256] = 128  # tokens
+    scores = np.zeros(BLOCKS, np.float32)
+    slab = Slab(slots.ctypes.data, BLOCKS, size)
+    request = CodeRequest(words.ctypes.data, C.pointer(slab), None, 0, BLOCKS,
+                          scores.ctypes.data, BLOCKS)
+    query_code = words.reshape(HEADS, 3)[:, None, 1:]
+
+    def ours():
+        ucm.ucm_code_score(spec, method, C.byref(request), C.c_size_t(1), None)
+
+    def theirs():
+        away = np.bitwise_count(plain ^ query_code).sum(-1, dtype=np.uint16)
+        return away.min(-1).sum(-1, dtype=np.uint32)
+
+    if hasattr(np, "bitwise_count"):
+        compare("Hamming, 1024 blocks of 128", theirs, ours, rounds, times=2)
+        if not np.array_equal(-scores, theirs()):
+            sys.exit("sparse.py: numpy has other distances")
+    try:
+        import faiss
+    except ImportError:
+        return
+    faiss.omp_set_num_threads(1)
+    index = faiss.IndexBinaryFlat(DIM)
+    index.add(plain.reshape(-1, 2).view(np.uint8))
+    one = np.ascontiguousarray(query_code[0]).view(np.uint8)
+    compare("Hamming, all 1048576 codes", lambda: index.search(one, 1), ours,
+            rounds, "faiss", 2)
 
 
 def main():
@@ -75,6 +137,7 @@ def main():
     want = np.sort(np.argpartition(-many, TOPK)[:TOPK])
     if not np.array_equal(out[:num.value], want):
         sys.exit("sparse.py: numpy selects others")
+    codes(ucm, rounds, rand)
 
 
 main()

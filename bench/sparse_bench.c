@@ -19,6 +19,7 @@
 #include "bench/table.h"
 #include "common/parse.h"
 #include "sparse/calls.h"
+#include "sparse/code.h"
 
 #define ME	     "sparse_bench"
 #define MAX_ROUNDS   1000
@@ -31,6 +32,7 @@
 
 static struct bench {
 	const struct ucm_sparse_kernels *kernels;
+	const struct ucm_code_kernels *code_kernels;
 	uint64_t rounds;
 	bool tsv;
 	struct ucm_repr_spec spec;
@@ -40,6 +42,10 @@ static struct bench {
 	float *query, *scores;
 	uint16_t *keys; /* bfloat16 */
 	uint32_t *out;
+	struct ucm_code_spec code;
+	struct ucm_code_method method;
+	void *encoder;
+	uint64_t *planes; /* the query, prepared for codes */
 	volatile uint64_t sink;
 } bench;
 
@@ -124,6 +130,18 @@ static void run_score(void)
 		die("ucm_score");
 }
 
+static void run_code_score(void)
+{
+	struct ucm_code_request request = {
+		.query = bench.planes, .slab = &bench.slab, .num = bench.num,
+		.scores = bench.scores, .stride = bench.num + MORE_STRIDE,
+	};
+
+	if (ucm_code_score_by(bench.code_kernels, &bench.code, &bench.method,
+			      &request, 1, NULL))
+		die("ucm_code_score");
+}
+
 static void run_select(void)
 {
 	struct ucm_budget budget = { (uint32_t)bench.num, 1, 2, bench.topk };
@@ -150,6 +168,18 @@ static void run_build(void)
 	if (ucm_repr_build_by(bench.kernels, &bench.spec, &keys, NULL,
 			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
 		die("ucm_repr_build");
+}
+
+static void run_encode(void)
+{
+	const struct ucm_keys keys = {
+		bench.keys, UCM_DTYPE_BFLOAT16, bench.num,
+		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
+	};
+
+	if (ucm_code_build_by(bench.code_kernels, bench.encoder, &keys, NULL,
+			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
+		die("ucm_code_build");
 }
 
 /* ---- rounds ---- */
@@ -280,6 +310,86 @@ static void measure_scores(size_t num)
 	}
 }
 
+/* 128 bits; 4 query heads to a key head, merged into one or not */
+static const struct {
+	const char *name;
+	uint32_t form, norms, measure, merged;
+	double target_us; /* of 1024 blocks */
+} codes[] = {
+	{ "codes, Hamming, heads merged", UCM_CODE_TOKENS, 0, UCM_CODE_HAMMING,
+	  4, 0 },
+	{ "codes, Hamming, sum of 4 heads", UCM_CODE_TOKENS, 0,
+	  UCM_CODE_HAMMING, 1, 0 },
+	{ "codes, estimate", UCM_CODE_TOKENS, 1, UCM_CODE_ESTIMATE, 1, 0 },
+	{ "counts, Hamming, heads merged", UCM_CODE_COUNTS, 0, UCM_CODE_HAMMING,
+	  4, 100 },
+	{ "counts, Hamming, sum of 4 heads", UCM_CODE_COUNTS, 0,
+	  UCM_CODE_HAMMING, 1, 100 },
+	{ "counts, estimate", UCM_CODE_COUNTS, 0, UCM_CODE_ESTIMATE, 1, 100 },
+};
+
+static void prepare_code_query(void)
+{
+	static float q[QUERY_HEADS * DIM];
+	const struct ucm_query query = { q, UCM_DTYPE_FLOAT32, QUERY_HEADS,
+					 DIM };
+
+	for (size_t i = 0; i < QUERY_HEADS * DIM; i++)
+		q[i] = next_float();
+	bench.planes = get(ucm_code_query_words(&bench.code, &bench.method),
+			   sizeof(uint64_t));
+	if (ucm_code_query_prepare(bench.encoder, &bench.method, &query, NULL,
+				   bench.planes, NULL))
+		die("ucm_code_query_prepare");
+}
+
+static void fill_codes(size_t form, size_t num)
+{
+	size_t bytes;
+
+	bench.code = (struct ucm_code_spec){
+		.form = codes[form].form, .num_heads = HEADS, .head_dim = DIM,
+		.bits = DIM, .block_size = BLOCK_TOKENS,
+		.norms = codes[form].norms,
+	};
+	bytes = ucm_code_bytes(&bench.code);
+	bench.encoder = get(1, ucm_code_encoder_bytes(&bench.code));
+	if (ucm_code_encoder_make(&bench.code, NULL, bench.encoder, NULL))
+		die("ucm_code_encoder_make");
+	bench.slab = (struct ucm_repr_slab){ get(num, bytes), num, bytes };
+	bench.num = 4;
+	run_encode();
+	bench.num = num;
+	for (size_t i = 4; i < num; i++)
+		memcpy((uint8_t *)bench.slab.base + i * bytes,
+		       (uint8_t *)bench.slab.base + i % 4 * bytes, bytes);
+}
+
+static void measure_codes(size_t num)
+{
+	char where[24];
+
+	snprintf(where, sizeof(where), "%zu blocks", num);
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		fill_codes(i, num);
+		bench.method = (struct ucm_code_method){
+			codes[i].measure, codes[i].form == UCM_CODE_COUNTS
+						  ? UCM_CODE_SUM : UCM_CODE_BEST,
+			UCM_SCORE_BLOCK, QUERY_HEADS, codes[i].merged,
+		};
+		prepare_code_query();
+		measure(where, codes[i].name, "GB/s", 1,
+			num * bench.slab.stride_bytes, run_code_score, run_sum,
+			0.85);
+		if (num == 1024)
+			measure(where, codes[i].name, "us", 1e3, 0,
+				run_code_score, NULL, codes[i].target_us);
+		free(bench.planes);
+		free(bench.encoder);
+		free(bench.slab.base);
+	}
+}
+
 static void measure_select(void)
 {
 	static const uint32_t topks[] = { 64, 1024, 9830, 16384 };
@@ -310,11 +420,33 @@ static void measure_build(void)
 	}
 }
 
+static void measure_encode(void)
+{
+	for (size_t i = 0; i < 3; i += 2) {
+		fill_codes(i, 64);
+		measure("64 blocks, 16 MiB", codes[i].norms
+				? "build: codes and norms" : "build: codes",
+			"GB/s", 1,
+			64 * BLOCK_TOKENS * HEADS * DIM * sizeof(*bench.keys),
+			run_encode, run_keys_sum, 0);
+		free(bench.encoder);
+		free(bench.slab.base);
+	}
+}
+
 static int usage(void)
 {
 	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512] [--tsv]\n",
 	      stderr);
 	return 2;
+}
+
+static void choose_way(const char *name)
+{
+	bench.kernels = ucm_sparse_kernels_named(name);
+	bench.code_kernels = ucm_code_kernels_named(name);
+	if (!bench.kernels || !bench.code_kernels)
+		die("this CPU cannot do it that way");
 }
 
 int main(int argc, char **argv)
@@ -324,18 +456,17 @@ int main(int argc, char **argv)
 
 	bench.rounds = 31;
 	bench.kernels = ucm_sparse_kernels_best();
+	bench.code_kernels = ucm_code_kernels_best();
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--tsv"))
 			bench.tsv = true;
 		else if (!strcmp(argv[i], "--way") && i + 1 < argc)
-			bench.kernels = ucm_sparse_kernels_named(argv[++i]);
+			choose_way(argv[++i]);
 		else if (strcmp(argv[i], "--rounds") || i + 1 >= argc ||
 			 ucm_parse_range(argv[++i], 1, MAX_ROUNDS,
 					 &bench.rounds))
 			return usage();
 	}
-	if (!bench.kernels)
-		die("this CPU cannot do it that way");
 	bench.query = get(QUERY_HEADS * DIM * 2, sizeof(float));
 	bench.scores = get((size_t)QUERY_HEADS * (MAX_BLOCKS + MORE_STRIDE),
 			   sizeof(float));
@@ -353,7 +484,10 @@ int main(int argc, char **argv)
 		print_line(false, line);
 	measure_scores(1024);
 	measure_scores(MAX_BLOCKS);
+	measure_codes(1024);
+	measure_codes(8192);
 	measure_select();
 	measure_build();
+	measure_encode();
 	return 0;
 }
