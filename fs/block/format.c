@@ -18,8 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <isa-l/crc.h>
-
 #include "common/align.h"
 
 /* The header and the fixed part of the extension as they lie in the file. */
@@ -129,23 +127,6 @@ int ucm_dtype_parse(const char *name, uint32_t *out)
 		}
 	}
 	return -EINVAL;
-}
-
-/* isa-l has the CRC without its initial and final complement. */
-uint32_t ucm_crc32c(uint32_t crc, const void *bytes, size_t len)
-{
-	const unsigned char *at = bytes;
-
-	crc = ~crc;
-	while (len > 0) {
-		/* crc32_iscsi counts in int */
-		int part = len > (1u << 30) ? 1 << 30 : (int)len;
-
-		crc = crc32_iscsi((unsigned char *)at, part, crc);
-		at += part;
-		len -= (size_t)part;
-	}
-	return ~crc;
 }
 
 static int all_zero(const void *bytes, size_t len)

@@ -20,7 +20,7 @@ LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
     "hashing": ("hashing", ["common"]),
-    "sparse": ("sparse", ["common"]),
+    "sparse": ("sparse", ["common", "hashing"]),
     "policy": ("fs/policy", ["common"]),
     "replay": ("fs/replay", ["common", "policy"]),
     "block": ("fs/block", ["common", "hashing"]),
@@ -49,7 +49,7 @@ KNOWN: set = set()
 # a library outside, and the files that include it
 DOORS = {
     "openssl/": {"hashing/digest.c"},
-    "isa-l": {"fs/block/format.c"},
+    "isa-l": {"hashing/crc32c.c"},
     "yaml.h": {"fs/tier/config_yaml.c"},
     "microhttpd.h": {"tools/ucm_http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
