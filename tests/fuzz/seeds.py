@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens,
-DIR/snapshot and DIR/trace.
+DIR/snapshot, DIR/trace and DIR/repr.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -148,10 +148,31 @@ SNAPSHOT = {
 }
 
 
+def representations(kind, dtype, heads, dim, layer_bytes, layers=2, kv=True):
+    """all checksums are made right"""
+    head = (b"UCMR" + struct.pack("<I", 1) + bytes(range(16)) + bytes(32) +
+            struct.pack("<IIIII", layers, 4, 2, 512, 512) +
+            struct.pack("<HH", *(heads, dim) if kv else (0, 0)) +
+            struct.pack("<IIIIII", 1, kind, dtype, heads, dim, layer_bytes))
+    end = 4096 + layers * layer_bytes
+    return (b"\3" + head + bytes(4096 - len(head)) +
+            bytes(i % 251 for i in range(end - 4096)) + bytes(-end % 4096))
+
+
+REPR = {
+    "mean": representations(0, 2, 2, 32, 128),
+    "max-float16": representations(1, 1, 2, 8, 128, 33),
+    "normed-int8": representations(2, 6, 3, 40, 256),
+    "minmax-float32": representations(3, 3, 1, 1, 256, 1),
+    "mla": representations(0, 2, 1, 576, 1152, 3, False),
+    "unknown-kind": representations(9, 2, 2, 32, 128),
+}
+
+
 def main():
     for folder, seeds in (("format", FORMAT), ("config", CONFIG),
                           ("tokens", TOKENS), ("snapshot", SNAPSHOT),
-                          ("trace", TRACE)):
+                          ("trace", TRACE), ("repr", REPR)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():
