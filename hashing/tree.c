@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SUFFIX ".bin"
+#define REPR_SUFFIX ".repr"
 #define SPACES UCM_TREE_SPACES "/"
 
 /* ---- names ---- */
@@ -26,6 +27,21 @@ void ucm_tree_block_name(const struct ucm_id *id,
 {
 	ucm_id_format(id, name);
 	memcpy(name + UCM_ID_HEX, SUFFIX, sizeof(SUFFIX));
+}
+
+int ucm_tree_parse_repr(const char *name, struct ucm_id *out)
+{
+	if (strlen(name) != UCM_TREE_REPR_LEN ||
+	    strcmp(name + UCM_ID_HEX, REPR_SUFFIX))
+		return -EINVAL;
+	return ucm_id_parse(name, out);
+}
+
+void ucm_tree_repr_name(const struct ucm_id *id,
+			char name[UCM_TREE_REPR_LEN + 1])
+{
+	ucm_id_format(id, name);
+	memcpy(name + UCM_ID_HEX, REPR_SUFFIX, sizeof(REPR_SUFFIX));
 }
 
 int ucm_tree_parse_bucket(const char *name)
@@ -105,6 +121,16 @@ void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 
 	ucm_tree_block_below(id, name);
 	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s", folder, name);
+}
+
+void ucm_tree_repr_path(const char *folder, const struct ucm_id *id,
+			char path[UCM_TREE_PATH_MAX])
+{
+	char bucket[3], name[UCM_TREE_REPR_LEN + 1];
+
+	ucm_tree_bucket_name(ucm_tree_bucket(id), bucket);
+	ucm_tree_repr_name(id, name);
+	snprintf(path, UCM_TREE_PATH_MAX, "%s/%s/%s", folder, bucket, name);
 }
 
 void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX])

@@ -5,6 +5,7 @@
  * The tree is the same in a mount and in each directory of a tier:
  *
  *   blocks/3f/3f9a….bin         the blocks of the default space
+ *   blocks/3f/3f9a….repr        the representations of one (ucm-repr(5))
  *   spaces/NAME/3f/3f9a….bin    those of another one
  *   spaces/NAME/space.json      what its blocks are
  *   files/                      any other files
@@ -14,7 +15,7 @@
  * the mount point or the directory, and never begin with a slash. Names are
  * parsed, never concatenated into paths before they are: only 32 lowercase hex
  * digits and ".bin" are a block's name, and only in the bucket of their first
- * two digits. Nothing here looks at a file.
+ * two digits; so with ".repr". Nothing here looks at a file.
  *
  * "folder" is a space's place: "blocks" or "spaces/NAME".
  */
@@ -43,6 +44,7 @@
 
 #define UCM_BUCKETS 256
 #define UCM_TREE_BLOCK_LEN (UCM_ID_HEX + 4)          /* "….bin" */
+#define UCM_TREE_REPR_LEN (UCM_ID_HEX + 5)           /* "….repr" */
 #define UCM_TREE_BELOW_LEN (3 + UCM_TREE_BLOCK_LEN)  /* "3f/….bin" */
 #define UCM_TREE_SPACE_MAX 128 /* bytes of a space's name */
 #define UCM_TREE_FOLDER_MAX (7 + UCM_TREE_SPACE_MAX + 1) /* with its NUL */
@@ -54,6 +56,11 @@
 int ucm_tree_parse_block(const char *name, struct ucm_id *out);
 void ucm_tree_block_name(const struct ucm_id *id,
 			 char name[UCM_TREE_BLOCK_LEN + 1]);
+
+/* The same of "3f9a…e1.repr". */
+int ucm_tree_parse_repr(const char *name, struct ucm_id *out);
+void ucm_tree_repr_name(const struct ucm_id *id,
+			char name[UCM_TREE_REPR_LEN + 1]);
 
 /* The bucket that a block is in. */
 static inline unsigned ucm_tree_bucket(const struct ucm_id *id)
@@ -84,6 +91,8 @@ void ucm_tree_bucket_path(const char *folder, unsigned bucket,
 			  char path[UCM_TREE_PATH_MAX]);
 void ucm_tree_block_path(const char *folder, const struct ucm_id *id,
 			 char path[UCM_TREE_PATH_MAX]);
+void ucm_tree_repr_path(const char *folder, const struct ucm_id *id,
+			char path[UCM_TREE_PATH_MAX]);
 void ucm_tree_manifest_path(const char *folder, char path[UCM_TREE_PATH_MAX]);
 
 /* ---- text ---- */

@@ -26,6 +26,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_quarantine_command,
 	&ucm_quota_command,
 	&ucm_replay_command,
+	&ucm_repr_command,
 	&ucm_rescan_command,
 	&ucm_scrub_command,
 	&ucm_stat_command,

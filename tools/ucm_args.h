@@ -113,6 +113,7 @@ extern const struct ucm_command ucm_put_command;
 extern const struct ucm_command ucm_quarantine_command;
 extern const struct ucm_command ucm_quota_command;
 extern const struct ucm_command ucm_replay_command;
+extern const struct ucm_command ucm_repr_command;
 extern const struct ucm_command ucm_rescan_command;
 extern const struct ucm_command ucm_scrub_command;
 extern const struct ucm_command ucm_stat_command;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ucm_report.c - what ucm put, get and verify say. */
+/* ucm_report.c - what ucm put, get, repr and verify say. */
 #include <config.h>
 
 #include "tools/ucm_report.h"
@@ -60,7 +60,7 @@ static json_t *describe_block(const char *hex, const char *path,
 	/* it need not be UTF-8; then it is left out */
 	if (block && path)
 		json_object_set_new(block, "path", json_string(path));
-	if (block && outcome->fault == UCM_FAULT_PLANE) {
+	if (block && outcome && outcome->fault == UCM_FAULT_PLANE) {
 		json_object_set_new(block, "plane",
 				    json_integer(outcome->plane));
 		json_object_set_new(block, "layer",
@@ -72,15 +72,16 @@ static json_t *describe_block(const char *hex, const char *path,
 	return block;
 }
 
-void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
-		      const char *path, const struct ucm_outcome *outcome)
+/* outcome: NULL if text says all. */
+static void report_line(struct ucm_report *report, const struct ucm_id *id,
+			const char *path, int err, const char *text,
+			const struct ucm_outcome *outcome)
 {
-	const char *kind = count_block(report, outcome->err);
-	char hex[UCM_ID_HEX + 1], text[128];
+	const char *kind = count_block(report, err);
+	char hex[UCM_ID_HEX + 1] = "";
 
 	if (id)
 		ucm_id_format(id, hex);
-	ucm_outcome_text(outcome, text, sizeof(text));
 	if (!report->to) {
 		json_array_append_new(report->failures,
 				      describe_block(id ? hex : NULL, path,
@@ -91,6 +92,21 @@ void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
 	if (report->to == stderr)
 		fprintf(stderr, "ucm %s: ", ucm_tool_command);
 	fprintf(report->to, "%s: %s\n", path ? path : hex, text);
+}
+
+void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
+		      const char *path, const struct ucm_outcome *outcome)
+{
+	char text[128];
+
+	ucm_outcome_text(outcome, text, sizeof(text));
+	report_line(report, id, path, outcome->err, text, outcome);
+}
+
+void ucm_report_text(struct ucm_report *report, const struct ucm_id *id,
+		     const char *path, int err, const char *text)
+{
+	report_line(report, id, path, err, text, NULL);
 }
 
 /* ---- the summary ---- */

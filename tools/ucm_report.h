@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_report.h - what ucm put, get and verify say: blocks that are not well,
+ * ucm_report.h - what ucm put, get, repr and verify say: blocks that are not well,
  * one line or one JSON object each, a summary, and progress on a terminal.
  */
 #ifndef UCM_TOOLS_REPORT_H
@@ -30,6 +30,10 @@ void ucm_report_fini(struct ucm_report *report);
 /* A block that is not well. id or path may be NULL, where it is not known. */
 void ucm_report_block(struct ucm_report *report, const struct ucm_id *id,
 		      const char *path, const struct ucm_outcome *outcome);
+/* The same where text says what is wrong: -ENOENT is counted as absent, -EBADMSG
+ * as damaged. */
+void ucm_report_text(struct ucm_report *report, const struct ucm_id *id,
+		     const char *path, int err, const char *text);
 
 /*
  * Print the summary on standard output: counts, of which those that are 0 are

@@ -38,7 +38,7 @@ ROOMS = {
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "watch", "replay"]),
+    "tools": ("tools", [*STORE, "watch", "replay", "sparse"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {

@@ -11,6 +11,22 @@
 
 #define HEX "3f9a101112131415161718191a1b1ce1"
 
+UNIT_TEST(the_file_of_representations_has_the_name_of_its_block)
+{
+	char name[UCM_TREE_REPR_LEN + 1], path[UCM_TREE_PATH_MAX];
+	struct ucm_id id;
+
+	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".repr", &id), 0);
+	ucm_tree_repr_name(&id, name);
+	ck_assert_str_eq(name, HEX ".repr");
+	ucm_tree_repr_path("spaces/a", &id, path);
+	ck_assert_str_eq(path, "spaces/a/3f/" HEX ".repr");
+	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".bin", &id), -EINVAL);
+	ck_assert_int_eq(ucm_tree_parse_repr(HEX ".repr2", &id), -EINVAL);
+	ck_assert_int_eq(ucm_tree_parse_repr(HEX, &id), -EINVAL);
+	ck_assert_int_eq(ucm_tree_parse_block(HEX ".repr", &id), -EINVAL);
+}
+
 UNIT_TEST(a_name_is_an_id_and_back)
 {
 	char name[UCM_TREE_BLOCK_LEN + 1], path[UCM_TREE_BELOW_LEN + 1];

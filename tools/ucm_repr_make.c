@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucm_repr_make.c - a block's representations, made of the keys in its file.
+ *
+ * K planes alone are read, layer by layer, and compared with their checksums
+ * where the block has a table of them.
+ */
+#include <config.h>
+
+#include "tools/ucm_repr.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cleanup.h"
+#include "common/error.h"
+#include "common/osfile.h"
+#include "fs/block/verify.h"
+
+#define ALIGN 64u
+
+/* ---- what the keys are ---- */
+
+static int plan_heads(const struct ucm_geometry *geometry,
+		      struct ucm_repr_spec *spec, struct ucm_error *error)
+{
+	uint64_t item = ucm_dtype_size(geometry->dtype);
+	uint64_t key = geometry->block_size * item; /* bytes of a channel */
+
+	spec->num_heads = geometry->num_kv_heads;
+	spec->head_dim = geometry->head_dim;
+	if (spec->num_heads && spec->head_dim)
+		return 0;
+	/* MLA: K and V are one, of one head */
+	if (geometry->v_bytes || !key || geometry->k_bytes % key)
+		return ucm_error_set(error, -EINVAL, "the block's header does "
+				     "not say how many heads its keys have");
+	spec->num_heads = 1;
+	spec->head_dim = (uint32_t)(geometry->k_bytes / key);
+	return 0;
+}
+
+static int plan_spec(const struct ucm_geometry *geometry,
+		     const struct ucm_repr_method *method,
+		     struct ucm_repr_spec *out, struct ucm_error *error)
+{
+	struct ucm_repr_spec spec = {
+		.kind = method->kind,
+		.dtype = method->dtype,
+		.block_size = geometry->block_size,
+	};
+	int err;
+
+	switch (geometry->dtype) {
+	case UCM_DTYPE_FLOAT16:
+	case UCM_DTYPE_BFLOAT16:
+	case UCM_DTYPE_FLOAT32:
+		break;
+	default:
+		return ucm_error_set(error, -EINVAL, "the block's keys are "
+				     "%s: float32, bfloat16 or float16",
+				     ucm_dtype_name(geometry->dtype));
+	}
+	err = plan_heads(geometry, &spec, error);
+	if (!err && spec.num_heads > 1 && geometry->order == UCM_ORDER_OPAQUE)
+		err = ucm_error_set(error, -EINVAL, "the block's header does "
+				    "not say in which order its keys lie");
+	if (!err)
+		*out = spec;
+	return err;
+}
+
+int ucm_repr_plan(int fd, uint64_t size, const struct ucm_id *id,
+		  const struct ucm_repr_method *method,
+		  struct ucm_block *block, struct ucm_repr_file *out,
+		  struct ucm_error *error)
+{
+	const struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
+	enum ucm_fault fault = UCM_FAULT_NONE;
+	struct ucm_repr_spec spec;
+	int err = ucm_verify_commit(&bytes, size, id, block, &fault);
+
+	if (err)
+		return ucm_error_set(error, err, "%s", strerror(-err));
+	if (fault)
+		return ucm_error_set(error, -EBADMSG, "%s",
+				     ucm_fault_text(fault));
+	err = plan_spec(&block->geometry, method, &spec, error);
+	return err ? err : ucm_repr_file_init(block, &spec, out, error);
+}
+
+/* ---- layers ---- */
+
+struct making {
+	int fd;
+	struct ucm_block block;
+	struct ucm_repr_file file;
+	uint8_t *head;  /* the block's first data_offset bytes */
+	uint8_t *plane; /* keys of a layer */
+	uint8_t *bytes; /* of the file that is made */
+	struct ucm_error *error;
+};
+
+static int read_exactly(const struct making *m, void *buffer, size_t len,
+			uint64_t offset)
+{
+	ssize_t got = ucm_os_read_at(m->fd, buffer, len, (off_t)offset);
+
+	if (got < 0)
+		return ucm_error_set(m->error, (int)got, "%s",
+				     strerror((int)-got));
+	if ((size_t)got < len)
+		return ucm_error_set(m->error, -EBADMSG, "%s",
+				     ucm_fault_text(UCM_FAULT_SHORT));
+	return 0;
+}
+
+static int read_keys(const struct making *m, uint32_t layer)
+{
+	const struct ucm_block *block = &m->block;
+	uint32_t k_bytes = block->geometry.k_bytes;
+	int err = read_exactly(m, m->plane, k_bytes,
+			       ucm_block_layer_offset(block, layer));
+
+	if (err || !(block->flags & UCM_BLOCK_HAS_CRC) ||
+	    block->form != UCM_FORM_PAGED)
+		return err;
+	if (ucm_crc32c(0, m->plane, k_bytes) ==
+	    ucm_block_plane_crc(block, m->head, 2 * layer))
+		return 0;
+	return ucm_error_set(m->error, -EBADMSG, "layer %" PRIu32 " K: %s",
+			     layer, ucm_fault_text(UCM_FAULT_PLANE));
+}
+
+static int make_layer(const struct making *m, uint32_t layer)
+{
+	const struct ucm_repr_spec *spec = &m->file.spec;
+	bool by_head = m->block.geometry.order == UCM_ORDER_HND;
+	const struct ucm_keys keys = {
+		.base = m->plane,
+		.dtype = m->block.geometry.dtype,
+		.num_blocks = 1,
+		.stride_token = (int64_t)spec->head_dim *
+				(by_head ? 1 : spec->num_heads),
+		.stride_head = (int64_t)spec->head_dim *
+			       (by_head ? spec->block_size : 1),
+	};
+	const struct ucm_repr_slab slab = {
+		.base = m->bytes + ucm_repr_file_layer_offset(&m->file, layer),
+		.num_slots = 1,
+		.stride_bytes = m->file.layer_bytes,
+	};
+	struct ucm_error error;
+	int err = read_keys(m, layer);
+
+	if (err)
+		return err;
+	err = ucm_repr_build(spec, &keys, NULL, 1, spec->block_size, &slab,
+			     NULL, &error);
+	return err ? ucm_error_set(m->error, err, "layer %" PRIu32 ": %s",
+				   layer, error.text)
+		   : 0;
+}
+
+static int make_layers(const struct making *m)
+{
+	uint8_t *layers = m->bytes + UCM_REPR_FILE_HEADER_BYTES;
+	int err = read_exactly(m, m->head, m->block.data_offset, 0);
+
+	for (uint32_t i = 0; !err && i < m->block.geometry.num_layers; i++)
+		err = make_layer(m, i);
+	return err ? err
+		   : ucm_repr_file_encode(&m->file, layers, m->bytes,
+					  ucm_repr_file_size(&m->file),
+					  m->error);
+}
+
+int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
+		  const struct ucm_repr_method *method,
+		  struct ucm_repr_made *out, struct ucm_error *error)
+{
+	_cleanup_free_ uint8_t *head = NULL, *plane = NULL, *bytes = NULL;
+	struct making m = { .fd = fd, .error = error };
+	uint64_t len;
+	int err = ucm_repr_plan(fd, size, id, method, &m.block, &m.file, error);
+
+	if (err)
+		return err;
+	len = ucm_repr_file_size(&m.file);
+	head = m.head = malloc(m.block.data_offset);
+	plane = m.plane = malloc(m.block.geometry.k_bytes);
+	bytes = m.bytes = aligned_alloc(ALIGN, len);
+	if (!head || !plane || !bytes)
+		return ucm_error_set(error, -ENOMEM, "%s", strerror(ENOMEM));
+	err = make_layers(&m);
+	if (err)
+		return err;
+	*out = (struct ucm_repr_made){
+		.file = m.file,
+		.bytes = bytes,
+		.len = len,
+	};
+	bytes = NULL;
+	return 0;
+}
