@@ -3,8 +3,8 @@
  * ucm_repr.c - ucm repr: the representations of blocks; see ucm(1).
  *
  * A block's file is read through the mount, or in the directories of tiers, and
- * what stands for its keys is written below another folder. A file gets its
- * name when it is whole. The arithmetic is the library's, the reading of blocks
+ * what stands for its keys is written beside it, or below another folder. A file
+ * gets its name when it is whole. The arithmetic is the library's, the reading of blocks
  * in ucm_repr_make.c.
  */
 #include <config.h>
@@ -51,7 +51,8 @@ static const struct ucm_arg args[] = {
 	{ "all", .to = &ucm_store_opt.all,
 	  .help = "every block of the space" },
 	{ "to", 0, "DIRECTORY", ucm_arg_text, &opt.to,
-	  .help = "where the files are: DIRECTORY/3f/3f9a....repr" },
+	  .help = "where the files are: DIRECTORY/3f/3f9a....repr (in the "
+		  "mount, beside the blocks)" },
 	/* in the order of enum ucm_repr_kind */
 	{ "kind", 0, "mean|max|normed|minmax", ucm_arg_choice, &opt.kind,
 	  .help = "build: what stands for a block (minmax)" },
@@ -131,7 +132,7 @@ static int file_store(struct job *job, const struct ucm_id *id,
 	int err;
 
 	ucm_tree_bucket_name(ucm_tree_bucket(id), bucket);
-	err = ucm_os_mkdir(job->to, bucket, 0777);
+	err = opt.to ? ucm_os_mkdir(job->to, bucket, 0777) : 0;
 	if (err && err != -EEXIST)
 		return err;
 	file_path(id, "", path);
@@ -412,10 +413,17 @@ static int stat_files(int argc, char **argv)
 
 static int open_target(struct job *job)
 {
-	job->to = open(opt.to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return job->to < 0 ? ucm_tool_complain("%s: %s", opt.to,
-					       strerror(errno))
-			   : 0;
+	_cleanup_free_ char *beside = NULL;
+	const char *path = opt.to;
+
+	if (!path && asprintf(&beside, "%s/%s", job->dirs.paths[0],
+			      job->dirs.folder) < 0)
+		return ucm_tool_complain("%s", strerror(ENOMEM));
+	path = path ? path : beside;
+	job->to = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return job->to < 0
+		       ? ucm_tool_complain("%s: %s", path, strerror(errno))
+		       : 0;
 }
 
 static int finish(struct job *job)
@@ -461,8 +469,9 @@ static int check_options(int argc, char **argv)
 	if (!ucm_store_opt.mount && !ucm_store_opt.tiers)
 		return ucm_tool_fail(UCM_EXIT_USAGE,
 				     "no --mount or --tiers; try --help");
-	if (!opt.to)
-		return ucm_tool_fail(UCM_EXIT_USAGE, "no --to; try --help");
+	if (!opt.to && !ucm_store_opt.mount)
+		return ucm_tool_fail(UCM_EXIT_USAGE, "--tiers needs --to; try "
+				     "--help");
 	return ucm_args_limit(argc, argv, !ucm_store_opt.all);
 }
 

@@ -60,6 +60,7 @@ struct ucm_entry {
 	uint8_t dir;	   /* the directory's number (dirs.h) */
 	uint8_t copy;      /* 1 + another directory that has it; 0: unknown */
 	uint8_t flags;     /* UCM_ENTRY_* */
+	bool has_repr;	   /* a file of representations; blocks count it, too */
 	uint8_t mark;	   /* what the policy keeps of it (fs/policy), */
 	uint8_t wanted;	   /* and how often it was wanted, as that counts */
 	uint16_t epoch;    /* when it was committed; see recovery.h */

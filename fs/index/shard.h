@@ -48,7 +48,8 @@ struct ucm_rest {
 	uint32_t children; /* entries whose parent is this slot */
 	uint16_t epoch;
 	uint8_t mark;
-	bool exile; /* the record is the one in own */
+	bool exile : 1; /* the record is the one in own */
+	bool has_repr : 1;
 };
 _Static_assert(sizeof(struct ucm_rest) == 32, "memory per block");
 

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/align.h"
 #include "common/log.h"
 #include "common/osfile.h"
 #include "fs/tier/wait.h"
@@ -25,6 +26,14 @@
 static const struct ucm_handle_ops block_handle;
 
 /* ---- attributes ---- */
+
+/* A file counts with at most its size. */
+static blkcnt_t block_own_blocks(const struct ucm_entry *entry)
+{
+	uint64_t most = ucm_round_up(entry->size, UCM_BLOCK_PAGE) / 512;
+
+	return entry->blocks < most ? entry->blocks : (blkcnt_t)most;
+}
 
 static void block_attr(struct ucm_daemon *daemon,
 		       const struct ucm_entry *entry, struct stat *out)
@@ -43,6 +52,8 @@ static void block_attr(struct ucm_daemon *daemon,
 		.st_mtim.tv_nsec = entry->mtime_ns % 1000000000,
 	};
 	out->st_ctim = out->st_mtim;
+	if (entry->has_repr) /* which has a file, and attributes, of its own */
+		out->st_blocks = block_own_blocks(entry);
 	ucm_attr_set_owner(out, space);
 }
 
@@ -64,9 +75,10 @@ static bool block_find(struct ucm_daemon *daemon, fuse_ino_t ino,
 	return ucm_index_get(daemon->store->index, ucm_node_value(ino), out);
 }
 
-/* One that was unlinked lives on in its descriptor. */
-static int block_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
-			       struct stat *out)
+int ucm_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
+		      ino_t (*number)(const struct ucm_space *space,
+				      const struct ucm_id *id),
+		      struct stat *out)
 {
 	struct ucm_handle *file = ucm_handle_get(daemon, ino);
 	struct stat st;
@@ -83,7 +95,7 @@ static int block_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
 	}
 	if (!err) {
 		ucm_attr_file(daemon, file, &st, out);
-		out->st_ino = ucm_ino_of_block(
+		out->st_ino = number(
 			daemon->store->names.spaces[file->key.space],
 			&file->key.id);
 		out->st_nlink = 0;
@@ -98,7 +110,7 @@ static int block_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 	struct ucm_entry entry;
 
 	if (!block_find(daemon, ino, &entry))
-		return block_attr_unlinked(daemon, ino, out);
+		return ucm_attr_unlinked(daemon, ino, ucm_ino_of_block, out);
 	block_attr(daemon, &entry, out);
 	return 0;
 }

@@ -95,12 +95,32 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 	struct ucm_store *store = batch->store;
 	struct ucm_entry entry;
 
+	if (!ucm_tree_parse_repr(name, &key.id) &&
+	    ucm_tree_bucket(&key.id) == bucket)
+		return; /* after the blocks */
 	if (ucm_tree_parse_block(name, &key.id) ||
 	    ucm_tree_bucket(&key.id) != bucket)
 		ucm_count(&store->stats.strays);
 	else if (!ucm_index_find(store->index, &key, &entry, NULL) ||
 		 entry.dir != batch->dir)
 		batch_add(batch, &key.id);
+}
+
+/* When the blocks are known. */
+static void scan_reprs(const struct batch *batch, unsigned bucket,
+		       const char *names)
+{
+	struct ucm_id id;
+
+	for (const char *name = names;
+	     *name && !atomic_load(&batch->store->stopping);
+	     name += strlen(name) + 1) {
+		if (!ucm_tree_parse_repr(name, &id) &&
+		    ucm_tree_bucket(&id) == bucket)
+			ucm_store_found_repr(batch->store, batch->space, &id,
+					     batch->dir);
+	}
+	ucm_store_pair_reprs(batch->store, batch->space, batch->dir, bucket);
 }
 
 static int scan_names(struct ucm_store *store, struct ucm_space *space,
@@ -113,6 +133,7 @@ static int scan_names(struct ucm_store *store, struct ucm_space *space,
 	     name += strlen(name) + 1)
 		scan_name(&batch, bucket, name);
 	batch_run(&batch);
+	scan_reprs(&batch, bucket, names);
 	return atomic_load(&store->stopping) ? -ECANCELED : batch.err;
 }
 

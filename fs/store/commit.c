@@ -352,6 +352,8 @@ static int commit_index_block(struct ucm_store *store, struct ucm_temp *temp,
 	 * made way; or another directory's is there that cannot be read */
 	if (err == -EEXIST && ucm_index_get(store->index, temp->ref, &there) &&
 	    (there.dir == temp->dir || is_unreadable(store, temp->ref))) {
+		if (there.has_repr)
+			ucm_store_remove_reprs(store, &there);
 		ucm_store_adopt(store, temp,
 				entry.flags & (uint8_t)~UCM_ENTRY_DOUBT);
 		err = 0;

@@ -113,8 +113,8 @@ static void count_space(struct ucm_store *store, const struct ucm_entry *entry,
 
 /* What it counts for now, instead of what it was (NULL: nothing). In this order:
  * for a moment there is too little room, and never too much. */
-static void recount(struct ucm_store *store, const struct ucm_entry *was,
-		    const struct ucm_entry *is)
+void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
+		       const struct ucm_entry *is)
 {
 	bool takes_the_same = was && is && was->blocks == is->blocks;
 
@@ -173,7 +173,7 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	}
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
-	recount(store, NULL, entry);
+	ucm_store_recount(store, NULL, entry);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))
@@ -220,7 +220,7 @@ bool ucm_store_index_remove_for(struct ucm_store *store, ucm_ref ref,
 	ucm_hold_unlinked(store, ref, entry.dir, entry.blocks);
 	if (entry.copy)
 		ucm_hold_unlinked(store, ref, entry.copy - 1u, entry.blocks);
-	recount(store, &entry, NULL);
+	ucm_store_recount(store, &entry, NULL);
 	enlist_leaf(store, &entry);
 	ucm_value_gone(&store->value, &entry, why);
 	if (entry.flags & UCM_ENTRY_DOUBT)
@@ -298,7 +298,7 @@ static void edit_note_copy(struct ucm_entry *entry, void *arg)
 		entry->flags |= placing->first ? 0 : UCM_ENTRY_UNREAD;
 		entry->epoch = atomic_load(&recovery->epoch);
 	}
-	recount(store, &was, entry);
+	ucm_store_recount(store, &was, entry);
 	atomic_store(&store->keepers[placing->dir].dirty, true);
 }
 
@@ -329,7 +329,7 @@ static void edit_forget_copy(struct ucm_entry *entry, void *arg)
 	if (entry->copy != placing->dir + 1)
 		return;
 	entry->copy = 0;
-	recount(placing->store, &was, entry);
+	ucm_store_recount(placing->store, &was, entry);
 }
 
 void ucm_store_forget_copy(struct ucm_store *store, ucm_ref ref, unsigned dir)
@@ -346,7 +346,7 @@ static void edit_withhold(struct ucm_entry *entry, void *arg)
 	if (entry->copy || entry->flags & UCM_ENTRY_WRITABLE)
 		return;
 	entry->flags |= UCM_ENTRY_WITHHELD;
-	recount(arg, &was, entry);
+	ucm_store_recount(arg, &was, entry);
 }
 
 void ucm_store_withhold(struct ucm_store *store, ucm_ref ref)
@@ -382,6 +382,15 @@ struct restat {
 	uint8_t flags; /* to add */
 };
 
+/* Then what was made of it is still of use. */
+static bool restat_is_same(const struct ucm_entry *entry,
+			   const struct restat *new)
+{
+	return entry->dir == new->dir &&
+	       entry->size == (uint64_t)new->st.st_size &&
+	       entry->mtime_ns == ucm_time_ns(&new->st.st_mtim);
+}
+
 /* The directory gets back what it gave, whenever the block is removed. */
 static void edit_stat(struct ucm_entry *entry, void *arg)
 {
@@ -389,6 +398,7 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	uint64_t takes = ucm_file_takes(&new->st);
 	struct ucm_store *store = new->store;
 	const struct ucm_entry was = *entry;
+	bool same = restat_is_same(entry, new);
 
 	withhold_no_more(entry); /* it is another file */
 	if (entry->dir != new->dir) {
@@ -400,9 +410,11 @@ static void edit_stat(struct ucm_entry *entry, void *arg)
 	entry->epoch = atomic_load(&store->dirs.at[new->dir]->recovery.epoch);
 	atomic_store(&store->keepers[new->dir].dirty, true);
 	entry->size = (uint64_t)new->st.st_size;
-	entry->blocks = (uint32_t)(takes / 512);
+	if (!same || !entry->has_repr)
+		entry->blocks = (uint32_t)(takes / 512);
+	entry->has_repr = entry->has_repr && same;
 	entry->mtime_ns = ucm_time_ns(&new->st.st_mtim);
-	recount(store, &was, entry);
+	ucm_store_recount(store, &was, entry);
 }
 
 void ucm_store_restat(struct ucm_store *store, ucm_ref ref, unsigned dir,

@@ -35,6 +35,10 @@ void ucm_store_unlock_name(struct ucm_store *store, const struct ucm_id *id);
 void ucm_store_entry(const struct ucm_key *key, unsigned dir,
 		     const struct stat *st, struct ucm_entry *out);
 
+/* What an entry counts for changes, while it is edited. */
+void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
+		       const struct ucm_entry *is);
+
 /* Add what a directory holds; flags as in the index; the parent that it names,
  * or NULL. Counts space and room. */
 int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
@@ -128,6 +132,66 @@ void ucm_store_set_aside(struct ucm_store *store, struct ucm_space *space,
 			 const struct ucm_id *id, unsigned dir,
 			 const struct stat *judged, enum ucm_fault fault,
 			 const char *detail);
+
+/* ---- representations in their places (repr_place.c); all under the name's
+ * lock, unless it says otherwise ---- */
+
+/* NULL: no file of representations can lie in that directory. */
+static inline const struct ucm_repr_ops *
+ucm_store_reprs(const struct ucm_store *store, unsigned dir)
+{
+	return store->dirs.at[dir]->ops->reprs;
+}
+
+static inline const char *ucm_store_folder(const struct ucm_store *store,
+					   const struct ucm_entry *entry)
+{
+	return store->names.spaces[entry->space]->folder;
+}
+
+/* The places of an entry: number 0 and 1; UINT_MAX: no more. */
+static inline unsigned ucm_entry_place(const struct ucm_entry *entry,
+				       int number)
+{
+	if (number == 0)
+		return entry->dir;
+	return number == 1 && entry->copy ? entry->copy - 1u : UINT_MAX;
+}
+
+/* -ENOENT: it is not in that place. */
+int ucm_store_stat_repr_in(struct ucm_store *store,
+			   const struct ucm_entry *entry, unsigned dir,
+			   struct stat *out);
+/* The entry of a block whose files in that place are as they are now; st: of the
+ * representations, or NULL: there are none. */
+void ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
+			  const struct ucm_entry *entry, unsigned dir,
+			  const struct stat *st);
+int ucm_store_put_repr_in(struct ucm_store *store,
+			  const struct ucm_entry *entry, unsigned dir,
+			  const void *bytes, size_t len);
+
+/* The file of a block in one place goes: before the block's does. 0 also if
+ * there is none. */
+int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
+			     const struct ucm_id *id, unsigned dir);
+/* In all places of an entry, which still says that it has them. */
+int ucm_store_remove_reprs(struct ucm_store *store,
+			   const struct ucm_entry *entry);
+/* A block that has one has been copied from one directory to another: its file
+ * is copied, too. If it is not there or wrong, the entry says so, and that is no
+ * error. */
+int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
+			const struct ucm_entry *entry, unsigned from,
+			unsigned to);
+/* The file of a block's name was seen in a bucket, of which all blocks have been
+ * looked at. Takes the lock. */
+void ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
+			  const struct ucm_id *id, unsigned dir);
+/* After that: blocks of the bucket that lie in two places, one of them here, have
+ * it in both. Takes their locks. */
+void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
+			  unsigned dir, unsigned bucket);
 
 /* ---- one file (examine.c) ---- */
 

@@ -226,6 +226,20 @@ static void move_pin(struct moving *m)
 					true);
 }
 
+/* What belongs to the block goes with it, or nothing does. */
+static int move_repr(struct moving *m)
+{
+	struct ucm_medium *medium = m->temp.medium;
+	int err = m->entry.has_repr
+			  ? ucm_store_copy_repr(m->store, m->ref, &m->entry,
+						m->entry.dir, m->temp.dir)
+			  : 0;
+
+	if (err)
+		medium->ops->remove(medium, m->space->folder, &m->key.id);
+	return err;
+}
+
 static int move_switch(struct moving *m)
 {
 	int err;
@@ -242,6 +256,9 @@ static int move_switch(struct moving *m)
 	}
 	if (err)
 		return move_fail(m, m->temp.dir, "link", err);
+	err = move_repr(m);
+	if (err)
+		return err;
 	m->temp.committed = true;
 	ucm_endurance_wrote(m->store, m->temp.tier,
 			    ucm_file_takes(&m->temp.stamp));
@@ -257,7 +274,11 @@ static int move_switch(struct moving *m)
 
 static int move_to_new_file(struct moving *m)
 {
-	const struct ucm_want want = { .bytes = ucm_file_takes(&m->st) };
+	uint64_t takes = (uint64_t)m->entry.blocks * 512; /* with what else it has */
+	uint64_t bytes = ucm_file_takes(&m->st);
+	const struct ucm_want want = {
+		.bytes = m->entry.has_repr && takes > bytes ? takes : bytes,
+	};
 	int err = ucm_store_create_in(m->store, m->move->to, &m->key, &want,
 				      &m->temp, &m->target);
 
@@ -469,6 +490,8 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	if (err)
 		return err;
 	ucm_store_tell_gone(store, ref);
+	if (entry->has_repr)
+		ucm_store_remove_repr_in(store, folder, &entry->id, dir);
 	err = medium->ops->remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);

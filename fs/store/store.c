@@ -427,6 +427,9 @@ static int store_remove_files(struct ucm_store *store,
 
 		if (medium->readonly || !may_lie_in(store, ref, entry, i))
 			continue;
+		if (entry->has_repr)
+			ucm_store_remove_repr_in(store, space->folder,
+						 &entry->id, i);
 		err = medium->ops->remove(medium, space->folder, &entry->id);
 		if (err && err != -ENOENT) {
 			ucm_dirs_count_error(&store->dirs, i, err);

@@ -627,15 +627,6 @@ static int make_bucket(struct ucm_directory *dir, const char *folder,
 	return err;
 }
 
-/* Not for others while it is written: its space may be private. Some file
- * systems have no modes. */
-static int publish(struct ucm_directory *dir, const char *temp)
-{
-	int err = ucm_os_chmod(dir->tmpfd, temp, 0644);
-
-	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
-}
-
 static int directory_commit(struct ucm_medium *medium, const char *name,
 			    const char *folder, const struct ucm_id *id,
 			    bool sync)
@@ -647,7 +638,7 @@ static int directory_commit(struct ucm_medium *medium, const char *name,
 	ucm_tree_block_path(folder, id, path);
 	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
 	sync = sync && !(medium->flags & UCM_MEDIUM_VOLATILE);
-	err = publish(dir, name);
+	err = ucm_directory_publish(dir, name);
 	if (err)
 		return err;
 	err = ucm_os_link(dir->tmpfd, name, dir->dirfd, path);
@@ -766,4 +757,5 @@ static const struct ucm_medium_ops directory_ops = {
 	.now = directory_now,
 	.spaces = &ucm_directory_spaces,
 	.notes = &ucm_directory_notes,
+	.reprs = &ucm_directory_reprs,
 };

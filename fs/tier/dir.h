@@ -7,6 +7,7 @@
  * exist: choosing between them is tier.h's and store.h's work.
  *
  *   blocks/3f/3f9a….bin   spaces/NAME/3f/…   space.json in a space's folder
+ *   blocks/3f/3f9a….repr  a block's representations
  *   files/                see files.h
  *   .ucmfs/id             UUID and format version
  *   .ucmfs/state          see recovery.h
@@ -30,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/osfile.h"
 #include "fs/tier/medium.h"
 #include "fs/tier/temp.h"
 #include "fs/tier/trust.h"
@@ -74,6 +76,17 @@ int ucm_directory_fd(struct ucm_medium *medium);
 
 extern const struct ucm_space_ops ucm_directory_spaces; /* dir_spaces.c */
 extern const struct ucm_note_ops ucm_directory_notes;   /* dir_notes.c */
+extern const struct ucm_repr_ops ucm_directory_reprs;   /* dir_reprs.c */
+
+/* Not for others while it is written: its space may be private. Some file
+ * systems have no modes. */
+static inline int ucm_directory_publish(struct ucm_directory *dir,
+					const char *temp)
+{
+	int err = ucm_os_chmod(dir->tmpfd, temp, 0644);
+
+	return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS ? 0 : err;
+}
 
 /* "blocks" or "spaces/NAME" and an id as one flat name. */
 void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,

@@ -207,6 +207,20 @@ struct ucm_note_ops {
 		     void *arg);
 };
 
+/* Files of representations: each lies beside its block, and is none itself. */
+struct ucm_repr_ops {
+	int (*find)(struct ucm_medium *medium, const char *folder,
+		    const struct ucm_id *id, struct stat *out);
+	int (*open)(struct ucm_medium *medium, const char *folder,
+		    const struct ucm_id *id, struct ucm_file *out,
+		    struct stat *st);
+	/* A new file becomes that of a block, in place of one that is there. */
+	int (*commit)(struct ucm_medium *medium, const char *name,
+		      const char *folder, const struct ucm_id *id, bool sync);
+	int (*remove)(struct ucm_medium *medium, const char *folder,
+		      const struct ucm_id *id);
+};
+
 struct ucm_medium_ops {
 	const char *kind;
 
@@ -271,6 +285,7 @@ struct ucm_medium_ops {
 	const struct ucm_file_ops *files; /* NULL: all have descriptors */
 	const struct ucm_space_ops *spaces;
 	const struct ucm_note_ops *notes;
+	const struct ucm_repr_ops *reprs; /* NULL: it keeps none */
 };
 
 /* Others write there, too: no lock, and times that show nothing. */

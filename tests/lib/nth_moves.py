@@ -12,7 +12,9 @@ started anew, without faults, and then must hold:
   - what was removed is absent;
   - no block has more than two files, none is under another name, and nothing is
     left in .ucmfs/tmp;
-  - what the daemon counts in each directory is what lies there.
+  - what the daemon counts in each directory is what lies there;
+  - where blocks have files of representations, each is right and lies beside its
+    block, in all of its places or in none.
 """
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ import struct
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "engines"))
 from mount import Mount  # noqa: E402
+
+import repr_blocks  # noqa: E402
 
 MKBLOCKS, UCM, PRELOAD, SEED = sys.argv[1:5]
 LONG = os.environ.get("UCMFS_TEST_LONG", "0") not in ("", "0")
@@ -68,6 +72,10 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
+def repr_of(name: str) -> str:
+    return name[:-len(".bin")] + ".repr"
+
+
 class Pool:
     """Blocks by their names; none is another one's parent, so all may go."""
 
@@ -76,6 +84,8 @@ class Pool:
         self.names = [self.make(path, seed) for seed in range(POOL)]
         self.bytes = {name: pathlib.Path(path, name).read_bytes()
                       for name in self.names}
+        self.reprs = {repr_of(name): repr_blocks.representations(data)
+                      for name, data in self.bytes.items()}
 
     @staticmethod
     def make(path: str, seed: int) -> str:
@@ -128,12 +138,14 @@ class Scene:
     from_start = False  # also those of the start
     planted: Dict[str, int] = {}  # blocks that lie in a directory
     may_go = 0  # blocks that limits ask away, at most
+    reprs = False  # each block has representations
 
     def __init__(self, pool: Pool, control: Control) -> None:
         self.pool = pool
         self.control = control
         self.mount = Mount(tiers=len(DIRS), start=False)
         self.dirs = dict(zip(DIRS, self.mount.tiers))
+        self.faulted = False
         self.written: List[str] = []
         self.perhaps: List[str] = []  # what became of them was not heard
         self.removed: List[str] = []
@@ -163,6 +175,9 @@ class Scene:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(self.pool.bytes[name])
                 os.utime(path, (self.next, self.next))  # long ago
+                if self.reprs:
+                    path = path.with_suffix(".repr")
+                    path.write_bytes(self.pool.reprs[repr_of(name)])
                 self.written.append(name)
 
     def take(self) -> str:
@@ -195,23 +210,30 @@ class Scene:
     def is_complete(self) -> bool:
         return self.stats()["index"]["complete"]
 
+    def write_file(self, name: str, data: bytes) -> bool:
+        try:
+            fd = os.open(self.path(name),
+                         os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                os.write(fd, data)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno in DEAD:
+                raise
+            return False
+        return True
+
     def write(self, num: int) -> None:
         for _ in range(num):
             name = self.take()
             self.perhaps.append(name)
-            try:
-                fd = os.open(self.path(name),
-                             os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-                try:
-                    os.write(fd, self.pool.bytes[name])
-                finally:
-                    os.close(fd)
-            except OSError as error:
-                if error.errno in DEAD:
-                    raise
+            if not self.write_file(name, self.pool.bytes[name]):
                 continue
             self.perhaps.remove(name)
             self.written.append(name)
+            if self.reprs:
+                self.write_file(repr_of(name), self.pool.reprs[repr_of(name)])
 
     def arrange(self) -> None:
         pass
@@ -236,8 +258,23 @@ class Scene:
                 continue
             must(name not in self.removed, f"{name} is back")
             must(found == self.pool.bytes[name], f"{name}: wrong bytes")
+        self.look_at_reprs(set(missing))
         lost = set(missing) & set(self.written)
         must(len(lost) <= self.may_go, f"lost: {lost}")
+
+    def look_at_reprs(self, missing: Set[str]) -> None:
+        """A fault may keep one from its block, and never one without it."""
+        for name in self.written + self.perhaps + self.removed:
+            try:
+                found = pathlib.Path(self.path(repr_of(name))).read_bytes()
+            except FileNotFoundError:
+                must(not self.reprs or self.faulted or name in missing,
+                     f"{repr_of(name)} is lost")
+                continue
+            must(os.path.exists(self.path(name)),
+                 f"{repr_of(name)} without its block")
+            must(found == self.pool.reprs[repr_of(name)],
+                 f"{repr_of(name)}: wrong bytes")
 
     def compare(self) -> Optional[str]:
         """What lies there and what is counted; None, or what differs."""
@@ -245,10 +282,15 @@ class Scene:
         for one in self.directories():
             files = list(pathlib.Path(one["path"], "blocks").glob("??/*"))
             used = sum(file.stat().st_blocks * 512 for file in files)
+            reprs = [file for file in files if file.suffix == ".repr"]
+            files = [file for file in files if file.suffix != ".repr"]
+            alone = {file.stem for file in reprs} - {f.stem for f in files}
+            if alone:
+                return f"representations without a block: {alone}"
             if (one["blocks"], one["used_bytes"]) != (len(files), used):
                 return (f"{one['path']}: {len(files)} files, {used} bytes; "
                         f"counted {one['blocks']}, {one['used_bytes']}")
-            if used > one.get("limit_bytes", used) + BLOCK:
+            if used > one.get("limit_bytes", used) + (1 + self.reprs) * BLOCK:
                 return f"{one['path']}: {used} bytes: over its limit"
             for file in files:
                 name = f"{file.parent.name}/{file.name}"
@@ -281,6 +323,7 @@ class Scene:
 
     def run(self, what: int, nth: int) -> bool:
         """True if the fault was met."""
+        self.faulted = what != 0
         self.configure(self.tiers)
         self.plant()
         if self.from_start:
@@ -484,9 +527,48 @@ class Rebalance(Scene):
         pass
 
 
+class DownWithReprs(Down):
+    """With all that they have, which takes as much."""
+    reprs = True
+    options = "policy=lru,promote=never,limit=fast:256K,high=80,low=65"
+
+
+class UpWithReprs(Up):
+    reprs = True
+
+
+class BackWithReprs(Back):
+    """Copied below as well, before or after they have them."""
+    reprs = True
+
+
+class UnlinkWithReprs(Unlink):
+    reprs = True
+
+
+class DrainWithReprs(Drain):
+    reprs = True
+
+
+class Represent(Scene):
+    """A block in two places gets them."""
+    options = "policy=lru,promote=never,write=fast:back"
+    movers = False
+    planted = {"b": 1}
+
+    def arrange(self) -> None:
+        self.write(2)
+        wait_until(lambda: not self.stats()["index"]["unsaved"], "not saved")
+
+    def act(self) -> None:
+        for name in self.written:
+            self.write_file(repr_of(name), self.pool.reprs[repr_of(name)])
+
+
 SCENES: Dict[str, Type[Scene]] = {kind.__name__: kind for kind in (
     Down, Up, UpWhereFull, Back, Leave, Through, Evict, Room, Unlink, Drain,
-    Rebalance)}
+    Rebalance, DownWithReprs, UpWithReprs, BackWithReprs, UnlinkWithReprs,
+    DrainWithReprs, Represent)}
 
 
 # ---- all of them ----

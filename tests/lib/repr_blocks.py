@@ -59,6 +59,26 @@ def block(number, order):
     return name.hex(), data + bytes(-len(data) % 4096)
 
 
+def representations(data):
+    """A file that is right for the block as far as a daemon can see."""
+    dtype, = struct.unpack_from("<I", data, 32)
+    k_bytes, v_bytes, heads, dim, flags = struct.unpack_from("<IIHHI", data, 40)
+    layers, tokens = struct.unpack_from("<II", data, 24)
+    layer_bytes = heads * -(-dim // 32) * 32 * 4
+    bodies = [hashlib.shake_128(data[8:24] + bytes([layer])).digest(layer_bytes)
+              for layer in range(layers)]
+    space = data[80:112] if flags & 4 else bytes(32)
+    head = (b"UCMR" + struct.pack("<I", 1) + data[8:24] + space +
+            struct.pack("<5I2HI", layers, tokens, dtype, k_bytes, v_bytes,
+                        heads, dim, flags >> 8 & 15) +
+            struct.pack("<5I", 0, 3, heads, dim, layer_bytes))
+    head += bytes(256 - len(head)) + struct.pack(
+        f"<{layers}I", *map(crc32c, bodies))
+    head += bytes(4092 - len(head))
+    whole = head + struct.pack("<I", crc32c(head)) + b"".join(bodies)
+    return whole + bytes(-len(whole) % 4096)
+
+
 def make(directory, count, order="NHD"):
     for number in range(int(count)):
         name, data = block(number, order)

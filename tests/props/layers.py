@@ -15,7 +15,7 @@ import sys
 # room: (its folder, the rooms that it may use), low to high
 BASE = ["common", "hashing", "block"]
 TIER = [*BASE, "index", "tier"]
-STORE = [*TIER, "policy", "store"]
+STORE = [*TIER, "policy", "sparse", "store"]
 LOAD = [*STORE, "reader", "layout", "ring", "source", "copy"]
 ROOMS = {
     "common": ("common", []),
@@ -27,7 +27,7 @@ ROOMS = {
     "index": ("fs/index", BASE),
     "reader": ("fs/reader", BASE),
     "tier": ("fs/tier", [*BASE, "index"]),
-    "store": ("fs/store", [*TIER, "policy"]),
+    "store": ("fs/store", [*TIER, "policy", "sparse"]),
     "files": ("fs/files", TIER),
     "watch": ("fs/watch", TIER),
     "mount": ("fs/mount", [*STORE, "files", "watch"]),
@@ -38,7 +38,7 @@ ROOMS = {
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
     # the commands use the loader by its public headers alone
-    "tools": ("tools", [*STORE, "watch", "replay", "sparse"]),
+    "tools": ("tools", [*STORE, "watch", "replay"]),
 }
 # headers that a room shares without calling what they belong to
 SHARED = {

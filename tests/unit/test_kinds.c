@@ -32,8 +32,7 @@ static const struct {
 	{ (fuse_ino_t)UCM_NODE_MANIFEST << 60, &ucm_manifest_ops },
 	{ (fuse_ino_t)UCM_NODE_TREE << 60, &ucm_files_ops },
 	{ (fuse_ino_t)UCM_NODE_TREE << 60 | 0x7f0000001000, &ucm_files_ops },
-	{ (fuse_ino_t)7 << 60, &nothing },
-	{ (fuse_ino_t)7 << 60 | UCM_FIXED_ROOT, &nothing },
+	{ (fuse_ino_t)UCM_NODE_REPR << 60 | 1, &ucm_repr_ops },
 };
 
 UNIT_TEST(a_node_has_the_table_of_its_kind, .rows = NUM_ROWS(nodes))

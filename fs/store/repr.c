@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repr.c - the file of representations of a block; see repr.h.
+ *
+ * The entry has one bit for it, and its room is part of the entry's: so whatever
+ * counts, moves or evicts the block counts the file without knowing of it. All
+ * files of a block change under its name's lock.
+ *
+ * In each order the block is the first to come and the last to go. A crash
+ * between leaves a block without the file in one of its places: then it is made
+ * again, or found in the other place. It leaves a file without its block only if
+ * a stranger, or a failing disk, takes part: the scan, which sees all names of a
+ * bucket, removes it. A file enters an entry when it is put, or found by the
+ * scan with a right header, and after an unclean stop with right checksums.
+ *
+ * A block in two places has the file in both, as it counts in both: where a crash
+ * has kept it from one, the scan copies it there. A stranger may have taken it
+ * away: whoever asks for it looks in both places, and takes the bit away if
+ * neither has it.
+ */
+#include <config.h>
+
+#include "fs/store/repr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucm/repr.h>
+
+#include "common/cleanup.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "fs/store/inside.h"
+#include "fs/store/quota.h"
+#include "hashing/tree.h"
+
+/* ---- what is there ---- */
+
+static void repr_lost(struct ucm_store *store, ucm_ref ref)
+{
+	struct ucm_entry entry;
+	struct stat st;
+
+	if (!ucm_index_get(store->index, ref, &entry))
+		return;
+	ucm_store_lock_name(store, &entry.id);
+	if (ucm_index_get(store->index, ref, &entry) && entry.has_repr &&
+	    ucm_store_stat_repr_in(store, &entry, entry.dir, &st) == -ENOENT)
+		ucm_store_enter_repr(store, ref, &entry, entry.dir, NULL);
+	ucm_store_unlock_name(store, &entry.id);
+}
+
+/* One of its places, as seen by look(); *entry says which: its dir. */
+static int repr_look(struct ucm_store *store, ucm_ref ref,
+		     struct ucm_entry *entry,
+		     int (*look)(struct ucm_medium *medium, const char *folder,
+				 const struct ucm_id *id, void *arg),
+		     void *arg)
+{
+	int err = -ENOENT;
+
+	if (!ucm_index_get(store->index, ref, entry) || !entry->has_repr ||
+	    entry->flags & UCM_ENTRY_LEAVING)
+		return -ENOENT;
+	for (int i = 0; err == -ENOENT && ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		unsigned dir = ucm_entry_place(entry, i);
+
+		if (!ucm_store_reprs(store, dir))
+			continue;
+		err = ucm_wait_for(&store->dirs, dir);
+		if (!err)
+			err = look(store->dirs.at[dir],
+				   ucm_store_folder(store, entry), &entry->id, arg);
+		if (!err)
+			entry->dir = (uint8_t)dir;
+	}
+	if (err == -ENOENT)
+		repr_lost(store, ref);
+	return err;
+}
+
+static int look_stat(struct ucm_medium *medium, const char *folder,
+		     const struct ucm_id *id, void *arg)
+{
+	return medium->ops->reprs->find(medium, folder, id, arg);
+}
+
+int ucm_store_stat_repr(struct ucm_store *store, ucm_ref ref,
+			struct ucm_entry *entry_out, struct stat *out)
+{
+	return repr_look(store, ref, entry_out, look_stat, out);
+}
+
+struct repr_opened {
+	struct ucm_file *file;
+	struct stat *st;
+};
+
+static int look_open(struct ucm_medium *medium, const char *folder,
+		     const struct ucm_id *id, void *arg)
+{
+	const struct repr_opened *opened = arg;
+
+	return medium->ops->reprs->open(medium, folder, id, opened->file,
+					opened->st);
+}
+
+int ucm_store_open_repr(struct ucm_store *store, ucm_ref ref,
+			struct ucm_entry *entry_out, struct ucm_file *out,
+			struct stat *st)
+{
+	struct repr_opened opened = { out, st };
+
+	return repr_look(store, ref, entry_out, look_open, &opened);
+}
+
+int ucm_store_find_repr(struct ucm_store *store, const struct ucm_key *key,
+			struct stat *out, ucm_ref *ref_out)
+{
+	struct ucm_entry entry;
+	int err = ucm_store_peek(store, key, &entry, ref_out);
+
+	return err ? err : ucm_store_stat_repr(store, *ref_out, &entry, out);
+}
+
+/* ---- the bytes ---- */
+
+int ucm_repr_is_whole(const void *bytes, size_t len)
+{
+	struct ucm_repr_file file;
+
+	if (len < UCM_REPR_FILE_HEADER_BYTES)
+		return -EAGAIN;
+	return !ucm_repr_file_parse(bytes, len, &file, NULL) &&
+			       len < ucm_repr_file_size(&file)
+		       ? -EAGAIN
+		       : 0;
+}
+
+/* Are they those of this block? */
+static int repr_judge(struct ucm_store *store, ucm_ref ref,
+		      const struct ucm_key *key, const void *bytes, size_t len)
+{
+	struct ucm_repr_file file;
+	struct ucm_block block;
+	struct ucm_error error;
+	int err = ucm_store_header(store, ref, &block);
+
+	if (err)
+		return err;
+	if (!ucm_repr_file_verify(bytes, len, &file, &error) &&
+	    !ucm_repr_file_check_block(&file, &block, &error))
+		return 0;
+	ucm_warning("representations of block %s: not taken: %s",
+		    ucm_hex(&key->id).text, error.text);
+	return -EINVAL;
+}
+
+/* ---- put ---- */
+
+static bool has_room(struct ucm_store *store, const struct ucm_entry *entry,
+		     size_t len)
+{
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		struct ucm_tier *tier =
+			store->dirs.tier_of[ucm_entry_place(entry, i)];
+		uint64_t total, room;
+
+		ucm_tier_space(tier, &total, &room);
+		if (!tier->readonly && room < len)
+			return false;
+	}
+	return true;
+}
+
+/* In all places that can be written to; *dir_out: one of them. */
+static int put_in_all(struct ucm_store *store, const struct ucm_entry *entry,
+		      const void *bytes, size_t len, unsigned *dir_out)
+{
+	int err = -EROFS;
+
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		unsigned dir = ucm_entry_place(entry, i);
+
+		if (store->dirs.at[dir]->readonly)
+			continue;
+		err = ucm_store_put_repr_in(store, entry, dir, bytes, len);
+		if (err)
+			return err;
+		*dir_out = dir;
+	}
+	return err;
+}
+
+static int put_locked(struct ucm_store *store, ucm_ref ref, const void *bytes,
+		      size_t len)
+{
+	struct ucm_entry entry;
+	struct stat st;
+	unsigned dir;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry) ||
+	    entry.flags & UCM_ENTRY_LEAVING)
+		return -ENOENT;
+	if (!has_room(store, &entry, len))
+		return -ENOSPC;
+	dir = entry.dir;
+	err = put_in_all(store, &entry, bytes, len, &dir);
+	if (!err)
+		err = ucm_store_stat_repr_in(store, &entry, dir, &st);
+	if (err) /* in all places, or in none */
+		ucm_store_remove_reprs(store, &entry);
+	ucm_store_enter_repr(store, ref, &entry, dir, err ? NULL : &st);
+	return err;
+}
+
+int ucm_store_put_repr(struct ucm_store *store, const struct ucm_key *key,
+		       const void *bytes, size_t len)
+{
+	struct ucm_allowance part = { 0 };
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_wait_long_for_any(&store->dirs);
+
+	if (!err)
+		err = ucm_store_peek(store, key, &entry, &ref);
+	if (!err)
+		err = repr_judge(store, ref, key, bytes, len);
+	if (!err)
+		err = ucm_quota_promise(store, key, len, &part);
+	if (err)
+		return err;
+	ucm_store_lock_name(store, &key->id);
+	err = put_locked(store, ref, bytes, len);
+	ucm_store_unlock_name(store, &key->id);
+	ucm_quota_end_promise(&part);
+	return err;
+}
+
+/* ---- remove ---- */
+
+static int remove_locked(struct ucm_store *store, ucm_ref ref)
+{
+	struct ucm_entry entry;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry) || !entry.has_repr)
+		return -ENOENT;
+	err = ucm_store_remove_reprs(store, &entry);
+	if (!err)
+		ucm_store_enter_repr(store, ref, &entry, entry.dir, NULL);
+	return err;
+}
+
+int ucm_store_remove_repr(struct ucm_store *store, const struct ucm_key *key)
+{
+	struct ucm_entry entry;
+	ucm_ref ref;
+	int err = ucm_wait_for_any(&store->dirs);
+
+	if (!err)
+		err = ucm_store_peek(store, key, &entry, &ref);
+	if (err)
+		return err;
+	ucm_store_lock_name(store, &key->id);
+	err = remove_locked(store, ref);
+	ucm_store_unlock_name(store, &key->id);
+	return err;
+}
+

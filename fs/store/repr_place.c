@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repr_place.c - the files of representations in the places of blocks: put,
+ * removed, copied, and found there. repr.c says how they are kept in step.
+ */
+#include <config.h>
+
+#include "fs/store/repr.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <ucm/repr.h>
+
+#include "common/cleanup.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "fs/store/inside.h"
+#include "hashing/tree.h"
+
+static int repr_fail(struct ucm_store *store, unsigned dir,
+		     const struct ucm_id *id, const char *what, int err)
+{
+	ucm_dirs_count_error(&store->dirs, dir, err);
+	ucm_error("%s: representations of block %s: %s: %s",
+		  store->dirs.at[dir]->path, ucm_hex(id).text, what,
+		  strerror(-err));
+	return err;
+}
+
+/* ---- the entry ---- */
+
+struct repr_edit {
+	struct ucm_store *store;
+	bool has;
+	uint32_t blocks; /* of all that the block has in a place */
+};
+
+static void edit_repr(struct ucm_entry *entry, void *arg)
+{
+	const struct repr_edit *edit = arg;
+	const struct ucm_entry was = *entry;
+
+	entry->has_repr = edit->has;
+	entry->blocks = edit->blocks;
+	ucm_store_recount(edit->store, &was, entry);
+}
+
+static uint32_t blocks_of(const struct stat *st)
+{
+	return (uint32_t)(ucm_file_takes(st) / 512);
+}
+
+void ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
+			  const struct ucm_entry *entry, unsigned dir,
+			  const struct stat *st)
+{
+	struct repr_edit edit = { .store = store, .has = st };
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct stat block;
+
+	if (medium->ops->find(medium, ucm_store_folder(store, entry),
+			      &entry->id, &block))
+		return; /* whoever asks for the block will notice */
+	edit.blocks = blocks_of(&block) + (st ? blocks_of(st) : 0);
+	ucm_index_edit(store->index, ref, edit_repr, &edit);
+	atomic_store(&store->keepers[dir].dirty, true);
+}
+
+/* ---- in one place ---- */
+
+int ucm_store_stat_repr_in(struct ucm_store *store,
+			   const struct ucm_entry *entry, unsigned dir,
+			   struct stat *out)
+{
+	const struct ucm_repr_ops *ops = ucm_store_reprs(store, dir);
+
+	return ops ? ops->find(store->dirs.at[dir],
+			       ucm_store_folder(store, entry), &entry->id, out)
+		   : -ENOENT;
+}
+
+static int write_temp(struct ucm_store *store, struct ucm_medium *medium,
+		      const void *bytes, size_t len,
+		      char name[UCM_TEMP_NAME_MAX])
+{
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	int err = medium->ops->put(medium, name, &file);
+
+	if (err)
+		return err;
+	err = ucm_file_write(&file, bytes, len, 0);
+	if (!err && medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
+		err = ucm_file_flush(&file);
+	if (!err && store->config->durability != UCM_DURABILITY_NONE)
+		err = ucm_file_sync(&file);
+	if (err)
+		medium->ops->drop(medium, name);
+	return err;
+}
+
+int ucm_store_put_repr_in(struct ucm_store *store,
+			  const struct ucm_entry *entry, unsigned dir,
+			  const void *bytes, size_t len)
+{
+	bool sync = store->config->durability == UCM_DURABILITY_FULL;
+	struct ucm_medium *medium = store->dirs.at[dir];
+	char name[UCM_TEMP_NAME_MAX];
+	int err;
+
+	if (!ucm_store_reprs(store, dir))
+		return -EOPNOTSUPP;
+	if (medium->readonly)
+		return -EROFS;
+	err = write_temp(store, medium, bytes, len, name);
+	if (err)
+		return repr_fail(store, dir, &entry->id, "write", err);
+	err = medium->ops->reprs->commit(medium, name,
+					 ucm_store_folder(store, entry),
+					 &entry->id, sync);
+	if (!err)
+		return 0;
+	medium->ops->drop(medium, name);
+	return repr_fail(store, dir, &entry->id, "rename", err);
+}
+
+int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
+			     const struct ucm_id *id, unsigned dir)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	int err;
+
+	if (!ucm_store_reprs(store, dir) || medium->readonly)
+		return 0;
+	err = ucm_store_reprs(store, dir)->remove(medium, folder, id);
+	return !err || err == -ENOENT
+		       ? 0
+		       : repr_fail(store, dir, id, "unlink", err);
+}
+
+int ucm_store_remove_reprs(struct ucm_store *store,
+			   const struct ucm_entry *entry)
+{
+	int result = 0;
+
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		int err = ucm_store_remove_repr_in(
+			store, ucm_store_folder(store, entry), &entry->id,
+			ucm_entry_place(entry, i));
+
+		if (!result)
+			result = err;
+	}
+	return result;
+}
+
+/* ---- moved ---- */
+
+/* Up to so many bytes of a file; *st is all of it. */
+static int repr_read(struct ucm_store *store, const struct ucm_entry *entry,
+		     unsigned dir, size_t most, uint8_t **bytes, size_t *len,
+		     struct stat *st)
+{
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct ucm_medium *medium = store->dirs.at[dir];
+	uint8_t *all;
+	ssize_t got;
+	const struct ucm_repr_ops *ops = ucm_store_reprs(store, dir);
+	int err = ops ? ops->open(medium, ucm_store_folder(store, entry),
+				  &entry->id, &file, st)
+		      : -ENOENT;
+
+	if (err)
+		return err;
+	if (st->st_size > UCM_STORE_REPR_MAX)
+		return -EFBIG;
+	if ((uint64_t)st->st_size < most)
+		most = (size_t)st->st_size;
+	all = malloc(most ? most : 1);
+	if (!all)
+		return -ENOMEM;
+	got = ucm_file_read(&file, all, most, 0);
+	if (got < 0) {
+		free(all);
+		return (int)got;
+	}
+	*bytes = all;
+	*len = (size_t)got;
+	return 0;
+}
+
+/* It is not there, or damaged: no place has it from now on. */
+static void repr_give_up(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_entry *entry)
+{
+	ucm_info("representations of block %s: dropped",
+		 ucm_hex(&entry->id).text);
+	ucm_store_remove_reprs(store, entry);
+	ucm_store_enter_repr(store, ref, entry, entry->dir, NULL);
+}
+
+int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
+			const struct ucm_entry *entry, unsigned from,
+			unsigned to)
+{
+	_cleanup_free_ uint8_t *bytes = NULL;
+	struct ucm_repr_file file;
+	struct stat st;
+	size_t len;
+	int err = repr_read(store, entry, from, UCM_STORE_REPR_MAX, &bytes,
+			    &len, &st);
+
+	if (err && err != -ENOENT)
+		return repr_fail(store, from, &entry->id, "read", err);
+	if (err || ucm_repr_file_verify(bytes, len, &file, NULL)) {
+		repr_give_up(store, ref, entry);
+		return 0;
+	}
+	return ucm_store_put_repr_in(store, entry, to, bytes, len);
+}
+
+/* A crash may have left a block in two places, and its file in one. */
+static void pair_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	struct ucm_entry entry;
+	unsigned other;
+	struct stat st;
+	int err;
+
+	if (!ucm_index_get(store->index, ref, &entry) || !entry.has_repr ||
+	    !entry.copy || !ucm_entry_has_place(&entry, dir))
+		return;
+	other = ucm_entry_other_place(&entry, dir);
+	if (ucm_store_stat_repr_in(store, &entry, dir, &st) == -ENOENT)
+		err = ucm_store_copy_repr(store, ref, &entry, other, dir);
+	else if (ucm_store_stat_repr_in(store, &entry, other, &st) == -ENOENT)
+		err = ucm_store_copy_repr(store, ref, &entry, dir, other);
+	else
+		return;
+	if (err && err != -EROFS)
+		repr_give_up(store, ref, &entry);
+}
+
+void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
+			  unsigned dir, unsigned bucket)
+{
+	struct ucm_entry entry;
+	uint32_t cursor = 0;
+	ucm_ref ref;
+
+	while (ucm_store_reprs(store, dir) &&
+	       ucm_index_next(store->index, space->number, bucket, &cursor,
+			      &entry, &ref)) {
+		if (!entry.has_repr || !entry.copy)
+			continue;
+		ucm_store_lock_name(store, &entry.id);
+		pair_locked(store, ref, dir);
+		ucm_store_unlock_name(store, &entry.id);
+	}
+}
+
+/* ---- found ---- */
+
+/* Is a file right that was found? All of it is read only after an unclean stop,
+ * if it is young. */
+static int found_judge(struct ucm_store *store, const struct ucm_entry *entry,
+		       unsigned dir, struct stat *st, struct ucm_error *error)
+{
+	const struct ucm_repr_ops *ops = ucm_store_reprs(store, dir);
+	_cleanup_free_ uint8_t *bytes = NULL;
+	struct ucm_repr_file file;
+	bool doubted;
+	size_t len;
+	int err = ops->find(store->dirs.at[dir], ucm_store_folder(store, entry),
+			    &entry->id, st);
+
+	doubted = !err && ucm_recovery_doubts(&store->dirs.at[dir]->recovery,
+					      st);
+	if (!err)
+		err = repr_read(store, entry, dir,
+				doubted ? UCM_STORE_REPR_MAX
+					: UCM_REPR_FILE_HEADER_BYTES,
+				&bytes, &len, st);
+	if (err)
+		return ucm_error_set(error, err, "%s", strerror(-err));
+	err = doubted ? ucm_repr_file_verify(bytes, len, &file, error)
+		      : ucm_repr_file_parse(bytes, len, &file, error);
+	if (!err && memcmp(&file.id, &entry->id, sizeof(file.id)) != 0)
+		err = ucm_error_set(error, -EINVAL,
+				    "block_hash is not the block's");
+	if (!err && ucm_repr_file_size(&file) != (uint64_t)st->st_size)
+		err = ucm_error_set(error, -EINVAL, "size %lld: must be %llu",
+				    (long long)st->st_size,
+				    (unsigned long long)
+					    ucm_repr_file_size(&file));
+	return err;
+}
+
+/* Of its bytes; else it could not be read, which says nothing of them. */
+static bool repr_is_wrong(int err)
+{
+	return err == -EINVAL || err == -EBADMSG || err == -EFBIG;
+}
+
+static void found_locked(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir)
+{
+	const struct ucm_key key = { .id = *id, .space = space->number };
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct ucm_entry entry;
+	struct ucm_error error;
+	struct stat st;
+	ucm_ref ref;
+	int err;
+
+	if (medium->ops->find(medium, space->folder, id, &st) == -ENOENT) {
+		ucm_info("%s: representations of block %s, which is not "
+			 "there: removed", medium->path, ucm_hex(id).text);
+		ucm_store_remove_repr_in(store, space->folder, id, dir);
+		return;
+	}
+	if (!ucm_index_find(store->index, &key, &entry, &ref) ||
+	    !ucm_entry_has_place(&entry, dir) || entry.has_repr)
+		return;
+	err = found_judge(store, &entry, dir, &st, &error);
+	if (!err)
+		ucm_store_enter_repr(store, ref, &entry, dir, &st);
+	if (!err || err == -ENOENT)
+		return;
+	ucm_warning("%s: representations of block %s: %s%s", medium->path,
+		    ucm_hex(id).text, error.text,
+		    repr_is_wrong(err) ? ": removed" : "");
+	if (repr_is_wrong(err))
+		ucm_store_remove_repr_in(store, space->folder, id, dir);
+}
+
+void ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
+			  const struct ucm_id *id, unsigned dir)
+{
+	if (!ucm_store_reprs(store, dir))
+		return;
+	ucm_store_lock_name(store, id);
+	found_locked(store, space, id, dir);
+	ucm_store_unlock_name(store, id);
+}
