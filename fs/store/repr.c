@@ -63,10 +63,10 @@ static int repr_look(struct ucm_store *store, ucm_ref ref,
 	if (!ucm_index_get(store->index, ref, entry) || !entry->has_repr ||
 	    entry->flags & UCM_ENTRY_LEAVING)
 		return -ENOENT;
-	for (int i = 0; err == -ENOENT && ucm_entry_place(entry, i) != UINT_MAX; i++) {
+	for (int i = 0; i < 2 && err == -ENOENT; i++) {
 		unsigned dir = ucm_entry_place(entry, i);
 
-		if (!ucm_store_reprs(store, dir))
+		if (dir == UINT_MAX || !ucm_store_reprs(store, dir))
 			continue;
 		err = ucm_wait_for(&store->dirs, dir);
 		if (!err)

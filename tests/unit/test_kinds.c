@@ -50,7 +50,7 @@ static const struct ucm_node_ops *const kinds[] = {
 	&ucm_root_ops,	   &ucm_spaces_ops,	 &ucm_space_ops,
 	&ucm_bucket_ops,   &ucm_block_ops,	 &ucm_staging_ops,
 	&ucm_manifest_ops, &ucm_control_dir_ops, &ucm_control_ops,
-	&ucm_files_ops,
+	&ucm_files_ops,	   &ucm_repr_ops,
 };
 
 UNIT_TEST(every_kind_tells_its_attributes, .rows = NUM_ROWS(kinds))
