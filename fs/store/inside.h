@@ -179,8 +179,8 @@ int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 int ucm_store_remove_reprs(struct ucm_store *store,
 			   const struct ucm_entry *entry);
 /* A block that has one has been copied from one directory to another: its file
- * is copied, too. If it is not there or wrong, the entry says so, and that is no
- * error. */
+ * is copied, too. If it is not there, wrong or cannot be read, the block has none
+ * from then on, and that is no error. */
 int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 			const struct ucm_entry *entry, unsigned from,
 			unsigned to);

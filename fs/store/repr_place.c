@@ -213,7 +213,8 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 			    &len, &st);
 
 	if (err && err != -ENOENT)
-		return repr_fail(store, from, &entry->id, "read", err);
+		repr_fail(store, from, &entry->id, "read", err);
+	/* else a bad sector would keep the block here for ever */
 	if (err || ucm_repr_file_verify(bytes, len, &file, NULL)) {
 		repr_give_up(store, ref, entry);
 		return 0;

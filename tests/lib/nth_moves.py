@@ -33,9 +33,8 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "engines"))
-from mount import Mount  # noqa: E402
-
 import repr_blocks  # noqa: E402
+from mount import Mount  # noqa: E402
 
 MKBLOCKS, UCM, PRELOAD, SEED = sys.argv[1:5]
 LONG = os.environ.get("UCMFS_TEST_LONG", "0") not in ("", "0")
