@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse_bench.c - how fast are blocks scored, selected and represented?
+ * sparse_bench.c - how fast are blocks scored, selected and represented, and keys
+ * moved?
  *
  *   sparse_bench [--rounds N] [--way plain|avx2|avx512] [--tsv]
  *
  * Blocks of 128 tokens, 8 key heads of 128. Scores are limited by memory: beside
  * them, in turn, the same bytes are just added up, as words of 64 bits in vectors
- * as wide as the CPU's. Small slabs stay in the caches, large ones do not. CPU
- * time, one thread; medians, the first round is dropped. bench/sparse runs it.
+ * as wide as the CPU's; beside keys that move, memcpy copies as many. Small slabs
+ * stay in the caches, large ones do not. CPU time, one thread; medians, the first
+ * round is dropped. bench/sparse runs it.
  */
 #include <config.h>
 
@@ -180,6 +182,32 @@ static void run_encode(void)
 	if (ucm_code_build_by(bench.code_kernels, bench.encoder, &keys, NULL,
 			      bench.num, BLOCK_TOKENS, &bench.slab, NULL, NULL))
 		die("ucm_code_build");
+}
+
+/* Keys that move by 1000 positions, elsewhere or where they are; and memcpy, of as
+ * many bytes and to as far away. */
+static struct shift_bench {
+	struct ucm_rope rope;
+	struct ucm_shift_request request;
+	uint8_t *from, *to;
+	size_t bytes;
+	bool in_place;
+	int32_t *deltas;
+} moved;
+
+static void run_shift(void)
+{
+	struct ucm_shift_request *request = &moved.request;
+
+	request->to.base = moved.in_place ? moved.from : moved.to;
+	if (ucm_rope_shift_by(bench.kernels, &moved.rope, request, NULL))
+		die("ucm_rope_shift");
+}
+
+static void run_copy(void)
+{
+	memcpy(moved.to, moved.from, moved.bytes);
+	bench.sink += moved.to[moved.bytes / 2];
 }
 
 /* ---- rounds ---- */
@@ -434,6 +462,60 @@ static void measure_encode(void)
 	}
 }
 
+static void shift_begin(uint32_t dtype, size_t blocks)
+{
+	int64_t row = HEADS * DIM;
+
+	bench.num = blocks;
+	moved.bytes = blocks * BLOCK_TOKENS * HEADS * DIM *
+		      (dtype == UCM_DTYPE_FLOAT32 ? 4 : 2);
+	moved.from = get(moved.bytes, 1);
+	moved.to = get(moved.bytes, 1);
+	moved.deltas = get(blocks * BLOCK_TOKENS, sizeof(int32_t));
+	for (size_t i = 0; i < blocks * BLOCK_TOKENS; i++)
+		moved.deltas[i] = 1000;
+	for (size_t i = 0; i < moved.bytes; i++) /* finite in each type */
+		moved.from[i] = 0x30 + i % 7;
+	moved.rope = (struct ucm_rope){ .head_dim = DIM, .base = 10000 };
+	moved.request = (struct ucm_shift_request){
+		.from = { moved.from, dtype, blocks, BLOCK_TOKENS * row, row,
+			  DIM },
+		.to = { NULL, blocks, BLOCK_TOKENS * row, row, DIM },
+		.num = blocks, .num_heads = HEADS, .block_size = BLOCK_TOKENS,
+		.last_tokens = BLOCK_TOKENS, .deltas = moved.deltas,
+	};
+}
+
+static void measure_shift(const char *where, size_t blocks)
+{
+	static const struct {
+		const char *name;
+		uint32_t dtype, pairing, per_token;
+		bool in_place;
+	} shifts[] = {
+		{ "NeoX, bfloat16, in place", UCM_DTYPE_BFLOAT16, 0, 0, true },
+		{ "NeoX, bfloat16", UCM_DTYPE_BFLOAT16, 0, 0, false },
+		{ "NeoX, float16, in place", UCM_DTYPE_FLOAT16, 0, 0, true },
+		{ "NeoX, float32, in place", UCM_DTYPE_FLOAT32, 0, 0, true },
+		{ "GPT-J, bfloat16, in place", UCM_DTYPE_BFLOAT16, 1, 0, true },
+		{ "NeoX, bfloat16, per token", UCM_DTYPE_BFLOAT16, 0, 1, true },
+	};
+	char name[64];
+
+	for (size_t i = 0; i < sizeof(shifts) / sizeof(shifts[0]); i++) {
+		shift_begin(shifts[i].dtype, blocks);
+		moved.rope.pairing = shifts[i].pairing;
+		moved.request.per_token = shifts[i].per_token;
+		moved.in_place = shifts[i].in_place;
+		snprintf(name, sizeof(name), "shift: %s", shifts[i].name);
+		measure(where, name, "GB/s", 1, moved.bytes, run_shift,
+			run_copy, 0.8);
+		free(moved.from);
+		free(moved.to);
+		free(moved.deltas);
+	}
+}
+
 static int usage(void)
 {
 	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512] [--tsv]\n",
@@ -489,5 +571,7 @@ int main(int argc, char **argv)
 	measure_select();
 	measure_build();
 	measure_encode();
+	measure_shift("8 blocks", 8);
+	measure_shift("1024 blocks", 1024);
 	return 0;
 }

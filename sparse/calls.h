@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.h - <ucm/sparse.h>'s calls that compute, with kernels that are chosen:
- * for tests and benchmarks. */
+/* calls.h - <ucm/sparse.h>'s and <ucm/position.h>'s calls that compute, with
+ * kernels that are chosen: for tests and benchmarks. */
 #ifndef UCM_SPARSE_CALLS_H
 #define UCM_SPARSE_CALLS_H
+
+#include <ucm/position.h>
 
 #include "sparse/kernels.h"
 
@@ -28,5 +30,9 @@ int ucm_select_by(const struct ucm_sparse_kernels *kernels,
 		  const float *scores, const struct ucm_budget *budget,
 		  uint32_t *out, size_t room, uint32_t *num_out,
 		  struct ucm_error *error);
+int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_rope *rope,
+		      const struct ucm_shift_request *request,
+		      struct ucm_error *error);
 
 #endif

@@ -24,8 +24,42 @@
 #include <string.h>
 
 #include "sparse/number.h"
+#include "sparse/rope.h"
 
 #define LANES UCM_REPR_ROW
+
+/* ---- single elements ---- */
+
+static inline float ucm_item_float32(const uint8_t *at)
+{
+	float value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+static inline void ucm_item_set_float32(uint8_t *at, float value)
+{
+	memcpy(at, &value, sizeof(value));
+}
+
+#define HALF_ITEMS(name)                                                      \
+static inline float ucm_item_##name(const uint8_t *at)                        \
+{                                                                             \
+	uint16_t half;                                                        \
+                                                                              \
+	memcpy(&half, at, sizeof(half));                                      \
+	return ucm_float_of_##name(half);                                     \
+}                                                                             \
+                                                                              \
+static inline void ucm_item_set_##name(uint8_t *at, float value)              \
+{                                                                             \
+	uint16_t half = ucm_rotated_##name(value);                            \
+                                                                              \
+	memcpy(at, &half, sizeof(half));                                      \
+}
+HALF_ITEMS(float16)
+HALF_ITEMS(bfloat16)
 
 /* ---- plain ---- */
 
@@ -64,6 +98,18 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 		(to) = __builtin_convertvector(                               \
 			__builtin_convertvector(bytes_, ints4), floats4);     \
 	} while (0)
+#define CORE_STORE_FLOAT16(to, v)                                             \
+	for (int j_ = 0; j_ < 4; j_++)                                        \
+		ucm_item_set_float16((to) + 2 * j_, (v)[j_])
+#define CORE_STORE_BFLOAT16(to, v)                                            \
+	do {                                                                  \
+		words4 bits_ = (words4)(v);                                   \
+		halves4 halves_;                                              \
+		bits_ = (bits_ + 0x7fff + (bits_ >> 16 & 1)) >> 16;           \
+		halves_ = __builtin_convertvector(bits_, halves4);            \
+		memcpy(to, &halves_, sizeof(halves_));                        \
+	} while (0)
+#define CORE_SWAPPED(v) __builtin_shuffle(v, (ints4){ 1, 0, 3, 2 })
 #define CORE_LAST(result, v) ((result) = ((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	for (int j_ = 0; j_ < 4; j_++)                                        \
@@ -72,6 +118,9 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_FLOAT16
 #undef CORE_LOAD_BFLOAT16
 #undef CORE_LOAD_INT8
+#undef CORE_STORE_FLOAT16
+#undef CORE_STORE_BFLOAT16
+#undef CORE_SWAPPED
 #undef CORE_LAST
 #undef CORE_AT_LEAST
 
@@ -115,6 +164,22 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #define CORE_LOAD_INT8(to, from)                                              \
 	(to) = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(                       \
 		_mm_loadl_epi64((const __m128i *)(from))))
+#define CORE_STORE_FLOAT16(to, v)                                             \
+	_mm_storeu_si128((__m128i *)(to),                                     \
+			 _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT |       \
+						    _MM_FROUND_NO_EXC))
+#define CORE_STORE_BFLOAT16(to, v)                                            \
+	do {                                                                  \
+		__m256i bits_ = _mm256_castps_si256(v), odd_;                 \
+		odd_ = _mm256_and_si256(_mm256_srli_epi32(bits_, 16),         \
+					_mm256_set1_epi32(1));                \
+		odd_ = _mm256_add_epi32(odd_, _mm256_set1_epi32(0x7fff));     \
+		bits_ = _mm256_srli_epi32(_mm256_add_epi32(bits_, odd_), 16); \
+		_mm_storeu_si128((__m128i *)(to),                             \
+			_mm_packus_epi32(_mm256_castsi256_si128(bits_),       \
+				_mm256_extracti128_si256(bits_, 1)));         \
+	} while (0)
+#define CORE_SWAPPED(v) _mm256_permute_ps(v, 0xb1)
 #define CORE_LAST(result, v) LAST8(result, v)
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ))
@@ -122,6 +187,9 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_FLOAT16
 #undef CORE_LOAD_BFLOAT16
 #undef CORE_LOAD_INT8
+#undef CORE_STORE_FLOAT16
+#undef CORE_STORE_BFLOAT16
+#undef CORE_SWAPPED
 #undef CORE_LAST
 #undef CORE_AT_LEAST
 
@@ -138,6 +206,24 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #define CORE_LOAD_INT8(to, from)                                              \
 	(to) = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(                       \
 		_mm_loadu_si128((const __m128i *)(from))))
+#define CORE_STORE_FLOAT16(to, v)                                             \
+	_mm256_storeu_si256((__m256i *)(to),                                  \
+			    _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT |    \
+						       _MM_FROUND_NO_EXC))
+/* Not vcvtneps2bf16, which takes subnormal numbers for 0. NaN: see rope.h. */
+#define CORE_STORE_BFLOAT16(to, v)                                            \
+	do {                                                                  \
+		__m512i bits_ = _mm512_castps_si512(v);                       \
+		__mmask16 odd_ = _mm512_test_epi32_mask(                      \
+			bits_, _mm512_set1_epi32(0x10000));                   \
+		bits_ = _mm512_add_epi32(bits_, _mm512_set1_epi32(0x7fff));   \
+		bits_ = _mm512_mask_add_epi32(bits_, odd_, bits_,             \
+					      _mm512_set1_epi32(1));          \
+		bits_ = _mm512_srli_epi32(bits_, 16);                         \
+		_mm256_storeu_si256((__m256i *)(to),                          \
+				    _mm512_cvtepi32_epi16(bits_));            \
+	} while (0)
+#define CORE_SWAPPED(v) _mm512_permute_ps(v, 0xb1)
 #define CORE_LAST(result, v) LAST16(result, v)
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ)
@@ -145,6 +231,9 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_FLOAT16
 #undef CORE_LOAD_BFLOAT16
 #undef CORE_LOAD_INT8
+#undef CORE_STORE_FLOAT16
+#undef CORE_STORE_BFLOAT16
+#undef CORE_SWAPPED
 #undef CORE_LAST
 #undef CORE_AT_LEAST
 

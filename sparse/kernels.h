@@ -30,6 +30,20 @@ struct ucm_score_run {
 	size_t stride; /* between rows of scores */
 };
 
+struct ucm_rope_table; /* rope.h */
+
+/* Rows that are rotated by the same angles: outer times inner of them, strides in
+ * bytes. Rows are read from where they are written, or nowhere near it. */
+struct ucm_rotate_run {
+	const uint8_t *from;
+	uint8_t *to;
+	uint32_t outer, inner;
+	int64_t from_outer, from_inner, to_outer, to_inner;
+	uint32_t dim, rotary; /* elements; those beyond rotary are copied */
+	bool neighbours;      /* pairs are i, i + 1; or else i, i + rotary / 2 */
+	const struct ucm_rope_table *table;
+};
+
 struct ucm_sparse_kernels {
 	const char *name;
 
@@ -55,6 +69,9 @@ struct ucm_sparse_kernels {
 	 * that are equal to it, plus base; returns how many. */
 	size_t (*pick)(const float *scores, size_t num, float limit,
 		       size_t equal, uint32_t base, uint32_t *out);
+
+	/* By enum ucm_dtype; not of int8. */
+	void (*rotate[UCM_DTYPE_FLOAT32 + 1])(const struct ucm_rotate_run *run);
 };
 
 /* The best way on this CPU. */

@@ -298,6 +298,8 @@ CORE_TARGET static size_t CORE(pick)(const float *scores, size_t num,
 	return (size_t)(end - out);
 }
 
+#include "sparse/position_core.h"
+
 static const struct ucm_sparse_kernels CORE(kernels) = {
 	.name = CORE_TEXT(CORE_NAME),
 	.widen = {
@@ -323,6 +325,7 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 	.range = CORE(range),
 	.count = CORE(count),
 	.pick = CORE(pick),
+	CORE_POSITION_KERNELS
 };
 
 #undef CORE_PASTE2
@@ -342,6 +345,7 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef CORE_TREE
 #undef CORE_DOT
 #undef CORE_SCORE_FUNCTIONS
+#undef CORE_POSITION_KERNELS
 #undef CORE_NAME
 #undef CORE_WIDTH
 #undef CORE_TARGET

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * position.h - cached keys at other positions than those they were computed for.
+ *
+ * Keys carry their token's position as a rotation (RoPE). So what is cached of a
+ * text can be used where the text stands elsewhere: its keys are rotated further,
+ * by as much as the text has moved. doc/position.md says what that is good for.
+ *
+ * As in <ucm/sparse.h>: all memory is the caller's; any number of threads may
+ * call at a time; int is 0 or -errno, and then nothing but *error is written
+ * (NULL: not wanted); -EINVAL: an argument is wrong, and error begins with its
+ * name. Results do not depend on the CPU.
+ */
+#ifndef UCM_POSITION_H
+#define UCM_POSITION_H
+
+#include <ucm/sparse.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rotary positions ---- */
+
+/* Which two channels of a head are rotated together, with h = rotary_dim / 2:
+ * NEOX i and i + h (Llama, Qwen), GPTJ 2 i and 2 i + 1 (DeepSeek); 0 <= i < h. */
+enum ucm_rope_pairing {
+	UCM_ROPE_NEOX = 0,
+	UCM_ROPE_GPTJ = 1,
+	UCM_ROPE_PAIRINGS
+};
+
+/*
+ * By what angle pair i is rotated for each position. Unscaled, it is
+ * f = base^(-i / h). With s = factor, L = original_length:
+ *
+ *   NONE    f
+ *   LINEAR  f / s
+ *   YARN    f / s r + f (1 - r), with r = (i - low) / (high - low) within 0 and 1,
+ *           low = floor d(beta_fast) but not below 0, high = ceil d(beta_slow)
+ *           but not above rotary_dim - 1 (if both are equal, high is .001 more),
+ *           and d(b) = h ln(L / (2 pi b)) / ln base
+ *   LLAMA3  with x = L f / (2 pi), turns in the original length: f / s where x is
+ *           below low_freq_factor, f above high_freq_factor, and between them
+ *           f / s (1 - r) + f r, r = (x - low_freq_factor) /
+ *           (high_freq_factor - low_freq_factor)
+ *
+ * A scaling that depends on the length of the request (dynamic NTK) is not
+ * offered: its keys cannot be moved.
+ */
+enum ucm_rope_scaling {
+	UCM_ROPE_NONE = 0,
+	UCM_ROPE_LINEAR = 1,
+	UCM_ROPE_YARN = 2,
+	UCM_ROPE_LLAMA3 = 3,
+	UCM_ROPE_SCALINGS
+};
+
+#define UCM_POSITION_MAX (1 << 24)
+
+/* What a model's positions are made with. Where 0 is a default it is meant for
+ * models whose configuration does not have the value. */
+struct ucm_rope {
+	uint32_t pairing;    /* enum ucm_rope_pairing */
+	uint32_t scaling;    /* enum ucm_rope_scaling */
+	uint32_t head_dim;   /* 2 to 1024 */
+	uint32_t rotary_dim; /* the first channels of a head, even; 0: all */
+	double base;         /* above 1: 10000, say (rope_theta) */
+	double factor;       /* at least 1; not with NONE */
+	uint32_t original_length; /* YARN, LLAMA3: tokens */
+	double beta_fast, beta_slow; /* YARN; 0: 32 and 1 */
+	double low_freq_factor, high_freq_factor; /* LLAMA3; 0: 1 and 4 */
+	/* YARN: rotated channels are multiplied by it once, when a key is rotated
+	 * for the first time. 0: .1 ln(factor) + 1. */
+	double attention_factor;
+};
+
+/* The angles per position, in radians: rotary_dim / 2 of them. */
+int ucm_rope_frequencies(const struct ucm_rope *rope, double *out, size_t room,
+			 struct ucm_error *error);
+
+/* Where keys are written; what is said of struct ucm_keys holds here. */
+struct ucm_key_room {
+	void *base;
+	uint64_t num_blocks;
+	int64_t stride_block, stride_token, stride_head;
+};
+
+/*
+ * Keys that move. All blocks have block_size tokens but the last one, which has
+ * last_tokens.
+ *
+ * to, to_blocks: where they are written, in the same type. Either all keys are
+ * written to where they were read, or none is; to_blocks are all different.
+ */
+struct ucm_shift_request {
+	struct ucm_keys from;
+	struct ucm_key_room to;
+	const int32_t *from_blocks, *to_blocks; /* NULL: 0, 1, ... num - 1 */
+	size_t num; /* blocks */
+	uint32_t num_heads, block_size, last_tokens;
+	/* By how many positions: one for each block, or with per_token one for
+	 * each token, block_size of them for a block. Up to UCM_POSITION_MAX
+	 * either way. */
+	const int32_t *deltas;
+	uint32_t per_token;
+	/* Not 0: the keys have not been rotated yet, and deltas are their
+	 * positions. Only then is YARN's attention_factor applied. */
+	uint32_t unrotated;
+};
+
+/*
+ * Rotate keys. 0 leaves every bit as it is. Otherwise the result is the exact one
+ * for the stored keys, computed in float32 with an error of at most 2^-22 of the
+ * length of the pair, and rounded to the type (float16: beyond 65504 it becomes
+ * infinite). A rotation by a and then by b is one by a + b, rounded twice.
+ *
+ * The keys are not looked at, for that would take as long as the rest: NaN and
+ * infinite ones stay NaN or infinite, together with those that they are paired
+ * with, and ucm_kv_deviation() and ucm_repr_build() refuse them.
+ */
+int ucm_rope_shift(const struct ucm_rope *rope,
+		   const struct ucm_shift_request *request,
+		   struct ucm_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

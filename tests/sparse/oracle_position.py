@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""oracle_position.py LIBRARY - <ucm/position.h> against numpy, on random input.
+
+Formulas a second time, from ucm_position(3) and the papers it names, in float64 and
+with nothing of ours. LIBRARY: see oracle.py.
+"""
+import ctypes as C
+import math
+import os
+import sys
+
+import numpy as np
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "lib"))
+from seed import SEED  # noqa: E402
+
+F16, BF16, F32 = 1, 2, 3  # enum ucm_dtype
+NEOX, GPTJ = range(2)
+NONE, LINEAR, YARN, LLAMA3 = range(4)
+WAYS = ("plain", "avx2", "avx512")
+
+
+class Rope(C.Structure):
+    _fields_ = [("pairing", C.c_uint32), ("scaling", C.c_uint32),
+                ("head_dim", C.c_uint32), ("rotary_dim", C.c_uint32),
+                ("base", C.c_double), ("factor", C.c_double),
+                ("original_length", C.c_uint32), ("beta_fast", C.c_double),
+                ("beta_slow", C.c_double), ("low_freq_factor", C.c_double),
+                ("high_freq_factor", C.c_double),
+                ("attention_factor", C.c_double)]
+
+
+class Keys(C.Structure):
+    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
+                ("num_blocks", C.c_uint64), ("stride_block", C.c_int64),
+                ("stride_token", C.c_int64), ("stride_head", C.c_int64)]
+
+
+class Room(C.Structure):
+    _fields_ = [("base", C.c_void_p), ("num_blocks", C.c_uint64),
+                ("stride_block", C.c_int64), ("stride_token", C.c_int64),
+                ("stride_head", C.c_int64)]
+
+
+class Shift(C.Structure):
+    _fields_ = [("from_", Keys), ("to", Room), ("from_blocks", C.c_void_p),
+                ("to_blocks", C.c_void_p), ("num", C.c_size_t),
+                ("num_heads", C.c_uint32), ("block_size", C.c_uint32),
+                ("last_tokens", C.c_uint32), ("deltas", C.c_void_p),
+                ("per_token", C.c_uint32), ("unrotated", C.c_uint32)]
+
+
+class Failure(Exception):
+    pass
+
+
+def must(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def succeed(err, what):
+    must(err == 0, f"{what}: {err}")
+
+
+# ---- numbers ----
+
+def stored(values, dtype):
+    """float32 values in a type, as an array of its words."""
+    if dtype == F32:
+        return values.astype(np.float32)
+    if dtype == F16:
+        return values.astype(np.float16)
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def wide(words, dtype):
+    """What the words stand for, in float64."""
+    if dtype == BF16:
+        words = (words.astype(np.uint32) << 16).view(np.float32)
+    return words.astype(np.float64)
+
+
+def unit(values, dtype):
+    """By how much rounding may be off."""
+    size = np.abs(values)
+    return {F32: size * 2.0 ** -24, F16: size * 2.0 ** -11 + 2.0 ** -25,
+            BF16: size * 2.0 ** -8}[dtype]
+
+
+# ---- rotations ----
+
+def frequencies(rope):
+    dim = rope.rotary_dim or rope.head_dim
+    wide_ = np.longdouble(rope.base) ** (
+        -np.arange(0, dim, 2, dtype=np.longdouble) / dim)
+    if rope.scaling == LINEAR:
+        return wide_ / rope.factor
+    if rope.scaling == YARN:
+        def pair(turns):
+            return dim / 2 * math.log(rope.original_length / 2 / math.pi
+                                      / turns) / math.log(rope.base)
+        low = max(math.floor(pair(rope.beta_fast or 32)), 0)
+        high = min(math.ceil(pair(rope.beta_slow or 1)), dim - 1)
+        high += .001 if low == high else 0
+        keep = 1 - np.clip((np.arange(dim // 2) - low) / (high - low), 0, 1)
+        return wide_ * keep + wide_ / rope.factor * (1 - keep)
+    if rope.scaling == LLAMA3:
+        low, high = rope.low_freq_factor or 1, rope.high_freq_factor or 4
+        waves = 2 * np.pi / wide_.astype(np.float64)
+        keep = (rope.original_length / waves - low) / (high - low)
+        keep = np.where(waves > rope.original_length / low, 0,
+                        np.where(waves < rope.original_length / high, 1,
+                                 keep))
+        return wide_ * keep + wide_ / rope.factor * (1 - keep)
+    return wide_
+
+
+def rotate(x, positions, rope, factor=1.0):
+    """x[..., token, head, channel] by positions[..., token]."""
+    dim = rope.rotary_dim or rope.head_dim
+    angles = np.asarray(positions, np.longdouble)[..., None] * frequencies(rope)
+    angles = np.remainder(angles, 2 * np.longdouble(
+        "3.14159265358979323846264338327950288")).astype(np.float64)
+    cos = factor * np.cos(angles)[..., None, :]
+    sin = factor * np.sin(angles)[..., None, :]
+    half = dim // 2
+    one, two = ((slice(0, half), slice(half, dim)) if rope.pairing == NEOX
+                else (slice(0, dim, 2), slice(1, dim, 2)))
+    out = x.copy()
+    out[..., one] = x[..., one] * cos - x[..., two] * sin
+    out[..., two] = x[..., two] * cos + x[..., one] * sin
+    return out
+
+
+def attention_factor(rope):
+    if rope.scaling != YARN:
+        return 1.0
+    return rope.attention_factor or .1 * math.log(rope.factor) + 1
+
+
+def random_rope(rand, dims=(2, 48, 64, 80, 128)):
+    pick = lambda *of: of[rand.integers(len(of))]  # noqa: E731
+    dim = pick(*dims)
+    rotary = pick(0, 0, 2 * int(rand.integers(1, dim // 2 + 1)))
+    scaling = int(rand.integers(4))
+    return Rope(int(rand.integers(2)), scaling, dim, rotary,
+                pick(1e4, 5e5, 1e6), pick(1, 4, 32), pick(2048, 8192, 32768),
+                *pick((0, 0), (32, 1), (16, 2)), *pick((0, 0), (1, 4)),
+                pick(0, 1, 1.25))
+
+
+class Cache:
+    """Random rows [block, token, head, channel], in memory of any order."""
+
+    def __init__(self, rand, dtype, blocks, size, heads, dim):
+        order = [0, 1, 2] if rand.integers(2) else [0, 2, 1]
+        shape = np.array([blocks, size, heads])
+        words = stored(rand.standard_normal(
+            [*shape[order], dim + int(rand.integers(3))]), dtype)
+        self.words, self.dtype, self.dim = words, dtype, dim
+        self.undo = [*np.argsort(order), 3]
+        steps = np.array(words.strides)[:3] // words.itemsize
+        self.strides = [int(steps[i]) for i in self.undo[:3]]
+        self.blocks = blocks
+
+    def values(self):
+        return wide(self.words, self.dtype).transpose(
+            self.undo)[..., :self.dim]
+
+    def keys(self):
+        return Keys(self.words.ctypes.data, self.dtype, self.blocks,
+                    *self.strides)
+
+    def room(self):
+        return Room(self.words.ctypes.data, self.blocks, *self.strides)
+
+
+def pointer(array):
+    return array.ctypes.data_as(C.c_void_p)
+
+
+class Library:
+    def __init__(self, path, way):
+        self.calls = C.CDLL(path)
+        self.calls.ucm_sparse_kernels_named.restype = C.c_void_p
+        found = self.calls.ucm_sparse_kernels_named(way.encode())
+        self.way = way
+        self.kernels = C.c_void_p(found) if found else None
+
+
+def check_shift(library, rand):
+    """Keys that move; returns what has been written."""
+    rope = random_rope(rand)
+    dtype = (F32, F16, BF16)[rand.integers(3)]
+    size, heads = int(rand.integers(1, 20)), int(rand.integers(1, 5))
+    num = int(rand.integers(1, 6))
+    shape = (num + 2, size, heads, rope.head_dim)
+    source, target = (Cache(rand, dtype, *shape) for _ in range(2))
+    places = [rand.permutation(num + 2)[:num].astype(np.int32)
+              for _ in range(2)]
+    most = 2 ** int(rand.integers(1, 21))
+    per_token, unrotated = (int(n) for n in rand.integers(2, size=2))
+    last = int(rand.integers(1, size + 1))
+    deltas = rand.integers(-most, most, num * size if per_token
+                           else num).astype(np.int32)
+    every = deltas.reshape(num, size) if per_token else \
+        np.repeat(deltas[:, None], size, 1)
+
+    values, before = source.values()[places[0]], target.values().copy()
+    factor = attention_factor(rope) if unrotated else 1
+    want = rotate(values, every, rope, factor)
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
+    off = 1.01 * (unit(want, dtype) + 2.0 ** -21 * factor * lengths)
+    request = Shift(source.keys(), target.room(), places[0].ctypes.data,
+                    places[1].ctypes.data, num, heads, size, last,
+                    deltas.ctypes.data, per_token, unrotated)
+    succeed(library.calls.ucm_rope_shift_by(
+        library.kernels, C.byref(rope), C.byref(request), None), "shift")
+    got = target.values()
+    for i, place in enumerate(places[1]):
+        tokens = last if i == num - 1 else size
+        must((np.abs(got[place, :tokens] - want[i, :tokens])
+              <= off[i, :tokens]).all(), "a key that has moved")
+        must((got[place, tokens:] == before[place, tokens:]).all(),
+             "a token beyond the last")
+        before[place] = got[place]
+    must((got == before).all(), "another block was written")
+    return target.words
+
+
+CHECKS = [check_shift]
+
+
+def main():
+    libraries = [Library(sys.argv[1], way) for way in WAYS]
+    for library in libraries:
+        if not library.kernels:
+            print(f"SKIP: this CPU has no {library.way}")
+    libraries = [library for library in libraries if library.kernels]
+    rounds = int(os.environ.get("UCMFS_TEST_ROUNDS") or "150")
+    for number in range(rounds):
+        for check in CHECKS:
+            first = None
+            for library in libraries:
+                try:
+                    result = check(library, np.random.default_rng(
+                        [SEED, number]))
+                    first = result if first is None else first
+                    must(np.array_equal(result, first), "differs from plain")
+                except Failure as failure:
+                    sys.exit(f"FAIL: {check.__name__}, {library.way}:"
+                             f" {failure}\n  case {number} of"
+                             f" UCMFS_TEST_SEED={SEED}")
+    print(f"{rounds} cases of positions, {len(libraries)} ways")
+
+
+main()
