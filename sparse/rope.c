@@ -27,7 +27,7 @@
 
 #include "common/error.h"
 #include "sparse/calls.h"
-#include "sparse/spec.h"
+#include "sparse/rows.h"
 
 static const long double two_pi = 6.283185307179586476925286766559L;
 
@@ -375,29 +375,26 @@ static int deltas_check(const struct ucm_shift_request *request,
 	return 0;
 }
 
-static int strides_check(const struct ucm_rope *rope,
-			 const struct ucm_shift_request *request,
-			 struct ucm_error *error)
+/* Both caches, and the blocks of them that are used. */
+static int places_check(const struct ucm_rope *rope,
+			const struct ucm_shift_request *request,
+			struct ucm_error *error)
 {
-	const struct ucm_keys *from = &request->from;
 	const struct ucm_key_room *to = &request->to;
-	uint64_t from_counts[] = { from->num_blocks, request->block_size,
-				   request->num_heads };
-	uint64_t to_counts[] = { to->num_blocks, request->block_size,
-				 request->num_heads };
-	int64_t from_strides[] = { from->stride_block, from->stride_token,
-				   from->stride_head };
-	int64_t to_strides[] = { to->stride_block, to->stride_token,
-				 to->stride_head };
-	uint32_t item = ucm_sparse_input_bytes(from->dtype);
+	const struct ucm_rows from_rows = {
+		"from", request->from, request->block_size, request->num_heads,
+		rope->head_dim,
+	}, to_rows = {
+		"to", { to->base, request->from.dtype, to->num_blocks,
+			to->stride_block, to->stride_token, to->stride_head },
+		request->block_size, request->num_heads, rope->head_dim,
+	};
+	int err = ucm_rows_check(&from_rows, "from_blocks",
+				 request->from_blocks, request->num, error);
 
-	if (ucm_sparse_strides_fit(from_counts, from_strides, rope->head_dim,
-				   item) &&
-	    ucm_sparse_strides_fit(to_counts, to_strides, rope->head_dim, item))
-		return 0;
-	return ucm_error_set(error, -EINVAL,
-			     "stride_block, stride_token, stride_head: "
-			     "more than there is memory");
+	return err ? err
+		   : ucm_rows_check(&to_rows, "to_blocks", request->to_blocks,
+				    request->num, error);
 }
 
 /* A request of at least one block. */
@@ -405,38 +402,17 @@ static int request_check(const struct ucm_rope *rope,
 			 const struct ucm_shift_request *request,
 			 struct ucm_error *error)
 {
-	int err;
+	int err = ucm_rows_count_check("num_heads", request->num_heads,
+				       UCM_REPR_HEADS_MAX, error);
 
-	if (!request->from.base || !request->to.base)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     request->from.base ? "to" : "from");
-	if (!ucm_sparse_input_bytes(request->from.dtype))
-		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     request->from.dtype);
-	if (request->num_heads < 1 || request->num_heads > UCM_REPR_HEADS_MAX)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     ": from 1 to %u", request->num_heads,
-				     UCM_REPR_HEADS_MAX);
-	if (request->block_size < 1 ||
-	    request->block_size > UCM_REPR_BLOCK_SIZE_MAX)
-		return ucm_error_set(error, -EINVAL, "block_size %" PRIu32
-				     ": from 1 to %u", request->block_size,
-				     UCM_REPR_BLOCK_SIZE_MAX);
-	if (request->last_tokens < 1 ||
-	    request->last_tokens > request->block_size)
-		return ucm_error_set(error, -EINVAL, "last_tokens %" PRIu32
-				     ": from 1 to %" PRIu32,
-				     request->last_tokens, request->block_size);
-	err = ucm_sparse_ids_check("from_blocks", request->from_blocks, 0,
-				   request->num, request->from.num_blocks,
-				   error);
 	if (!err)
-		err = ucm_sparse_ids_check("to_blocks", request->to_blocks, 0,
-					   request->num, request->to.num_blocks,
-					   error);
+		err = ucm_rows_count_check("block_size", request->block_size,
+					   UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (!err)
-		err = strides_check(rope, request, error);
+		err = ucm_rows_count_check("last_tokens", request->last_tokens,
+					   request->block_size, error);
+	if (!err)
+		err = places_check(rope, request, error);
 	return err ? err : deltas_check(request, error);
 }
 

@@ -123,6 +123,42 @@ int ucm_rope_shift(const struct ucm_rope *rope,
 		   const struct ucm_shift_request *request,
 		   struct ucm_error *error);
 
+/* ---- attention ---- */
+
+/*
+ * What a token attends to: the first num_tokens tokens of the blocks in table, of
+ * which all but the last are full. With s_j = scale q.k_j for a query head q and
+ * token j of its key head, the result is the sum of exp(s_j) v_j, divided by the
+ * sum of exp(s_j). A selection of blocks is a table that names no others:
+ * ucm_select_table() makes it.
+ *
+ * keys and values are paged alike, in the blocks of the table, but may differ in
+ * type and strides. All is finite.
+ */
+struct ucm_attention {
+	struct ucm_query query; /* head h is of key head h / (heads / num_heads) */
+	struct ucm_keys keys, values;
+	const int32_t *table; /* NULL: 0, 1, ... */
+	uint32_t num_tokens;  /* at least 1 */
+	uint32_t num_heads;   /* of keys and of values */
+	uint32_t head_dim;    /* of query and keys, up to 1024 */
+	uint32_t value_dim;   /* 0: head_dim. MLA: keys' first 512 are values */
+	uint32_t block_size;
+	double scale; /* 0: 1 / sqrt(head_dim) */
+};
+
+/*
+ * Attention as it is defined, in double, slowly: for tests, and to measure what a
+ * selection loses.
+ *
+ * out: value_dim numbers for each query head, one head after the other. lse (NULL:
+ * not wanted): for each, the logarithm of the sum of exp(s_j). So if a request's
+ * tokens are told apart into two sets, the second's share of the attention is
+ * exp(lse_2 - lse), and out - out_1 = share (out_2 - out_1).
+ */
+int ucm_attention_reference(const struct ucm_attention *attention, double *out,
+			    double *lse, struct ucm_error *error);
+
 #ifdef __cplusplus
 }
 #endif

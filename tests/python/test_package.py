@@ -177,7 +177,8 @@ class Prototypes(unittest.TestCase):
     # Pure helpers for C programs, which Python does without.
     UNUSED = re.compile(
         r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|"
-        r"budget_|code_|query_|repr_|score$|select(_table)?$|rope_)")
+        r"budget_|code_|query_|repr_|score$|select(_table)?$|rope_|"
+        r"attention_)")
 
     def headers(self):
         text = ""

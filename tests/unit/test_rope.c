@@ -617,11 +617,11 @@ UNIT_TEST(slow_and_fast_are_told_apart)
 UNIT_TEST(wrong_requests_are_named_and_write_nothing)
 {
 	static const char *const names[] = {
-		"from is NULL", "to is NULL", "dtype", "num_heads 0",
+		"from is NULL", "to is NULL", "from: dtype", "num_heads 0",
 		"num_heads 1025", "block_size 0", "block_size 65537",
 		"last_tokens 0", "last_tokens 5", "from_blocks",
-		"to_blocks", "from_blocks", "to_blocks", "stride_block",
-		"stride_block", "deltas is NULL", "deltas: number 1",
+		"to_blocks", "from_blocks", "to_blocks",
+		"from: stride_block", "to: stride_block", "deltas is NULL", "deltas: number 1",
 		"deltas: number 7",
 	};
 	float from[2 * 4 * 128] = { 1 }, to[2 * 4 * 128] = { 2 };

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c - keys and values in a paged cache, row by row. */
+#include <config.h>
+
+#include "sparse/rows.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "common/error.h"
+
+int ucm_rows_count_check(const char *name, uint32_t value, uint32_t most,
+			 struct ucm_error *error)
+{
+	if (value >= 1 && value <= most)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from 1 to %"
+			     PRIu32, name, value, most);
+}
+
+int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
+		   const int32_t *ids, size_t num, struct ucm_error *error)
+{
+	const struct ucm_keys *keys = &rows->keys;
+	uint64_t counts[] = { keys->num_blocks, rows->block_size,
+			      rows->num_heads };
+	int64_t strides[] = { keys->stride_block, keys->stride_token,
+			      keys->stride_head };
+	uint32_t item = ucm_sparse_input_bytes(keys->dtype);
+	int err;
+
+	if (!keys->base)
+		return ucm_error_set(error, -EINVAL, "%s is NULL", rows->name);
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     rows->name, keys->dtype);
+	err = ucm_sparse_ids_check(ids_name, ids, 0, num, keys->num_blocks,
+				   error);
+	if (err)
+		return err;
+	if (!ucm_sparse_strides_fit(counts, strides, rows->dim, item))
+		return ucm_error_set(error, -EINVAL, "%s: stride_block, "
+				     "stride_token, stride_head: more than "
+				     "there is memory", rows->name);
+	return 0;
+}
+
+int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
+		  const struct ucm_rows *rows, uint64_t block, uint32_t token,
+		  uint32_t head, float *out, struct ucm_error *error)
+{
+	const uint8_t *at = ucm_row_at(rows, block, token, head);
+
+	if (kernels->widen[rows->keys.dtype](out, at, rows->dim))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "%s: block %" PRIu64 ", token %"
+			     PRIu32 ", head %" PRIu32 ": not finite",
+			     rows->name, block, token, head);
+}
+
+int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
+		    const struct ucm_rows *rows, const int32_t *ids,
+		    uint32_t tokens, struct ucm_error *error)
+{
+	float row[UCM_REPR_HEAD_DIM_MAX];
+	int err = 0;
+
+	for (uint32_t i = 0; i < tokens; i++) {
+		uint64_t block = ucm_sparse_id(ids, 0, i / rows->block_size);
+
+		for (uint32_t head = 0; !err && head < rows->num_heads; head++)
+			err = ucm_row_widen(kernels, rows, block,
+					    i % rows->block_size, head, row,
+					    error);
+		if (err)
+			return err;
+	}
+	return 0;
+}
