@@ -34,5 +34,12 @@ int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
 		      const struct ucm_rope *rope,
 		      const struct ucm_shift_request *request,
 		      struct ucm_error *error);
+int ucm_kv_deviation_by(const struct ucm_sparse_kernels *kernels,
+			const struct ucm_deviation_request *request, float *out,
+			struct ucm_error *error);
+int ucm_hkvd_select_by(const struct ucm_sparse_kernels *kernels,
+		       const float *scores, uint32_t num, uint32_t rule,
+		       double value, uint32_t *out, size_t room,
+		       uint32_t *num_out, struct ucm_error *error);
 
 #endif

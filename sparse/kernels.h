@@ -72,6 +72,9 @@ struct ucm_sparse_kernels {
 
 	/* By enum ucm_dtype; not of int8. */
 	void (*rotate[UCM_DTYPE_FLOAT32 + 1])(const struct ucm_rotate_run *run);
+	/* Add the magnitudes of a whole number of differences to 32 lanes. */
+	void (*distance)(float *lanes, const float *a, const float *b,
+			 size_t num);
 };
 
 /* The best way on this CPU. */

@@ -90,12 +90,30 @@ CORE_ROTATE_FUNCTION(float32, CORE_LOAD_FLOAT32, CORE_STORE_FLOAT32, 4)
 CORE_ROTATE_FUNCTION(float16, CORE_LOAD_FLOAT16, CORE_STORE_FLOAT16, 2)
 CORE_ROTATE_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, CORE_STORE_BFLOAT16, 2)
 
+/* ---- deviation ---- */
+
+/* Lanes are as in kernels.c: lane i takes the elements i, i + 32, ... */
+CORE_TARGET static void CORE(distance)(float *lanes, const float *a,
+				       const float *b, size_t num)
+{
+	for (size_t i = 0; i < num; i += CORE_WIDTH) {
+		FLOATS x, y, sum;
+
+		memcpy(&x, a + i, sizeof(x));
+		memcpy(&y, b + i, sizeof(y));
+		memcpy(&sum, lanes + i % LANES, sizeof(sum));
+		sum += (FLOATS)((INTS)(x - y) & 0x7fffffff);
+		memcpy(lanes + i % LANES, &sum, sizeof(sum));
+	}
+}
+
 #define CORE_POSITION_KERNELS                                                 \
 	.rotate = {                                                           \
 		[UCM_DTYPE_FLOAT32] = CORE(rotate_float32),                   \
 		[UCM_DTYPE_FLOAT16] = CORE(rotate_float16),                   \
 		[UCM_DTYPE_BFLOAT16] = CORE(rotate_bfloat16),                 \
-	},
+	},                                                                    \
+	.distance = CORE(distance),
 
 #undef CORE_STORE_FLOAT32
 #undef CORE_ROTATE_HALVES

@@ -123,6 +123,59 @@ int ucm_rope_shift(const struct ucm_rope *rope,
 		   const struct ucm_shift_request *request,
 		   struct ucm_error *error);
 
+/* ---- which tokens are computed anew ---- */
+
+/*
+ * How far what is cached of tokens is from what is computed for them: for each
+ * token, the sum of |cached - fresh| over all heads and channels of its key, and
+ * of its value if there are values. The keys have been moved to their new
+ * positions; in a first layer nothing is left then but rounding.
+ *
+ * The cached rows of token i are in block table[i / block_size]; the fresh ones
+ * are token i of block 0 of theirs, whose stride_block is not looked at.
+ */
+struct ucm_deviation_request {
+	struct ucm_keys cached, fresh;
+	struct ucm_keys cached_values, fresh_values; /* base NULL: none */
+	const int32_t *table; /* NULL: 0, 1, ... */
+	uint32_t num_tokens, num_heads, head_dim, block_size;
+	/* Not 0: divided by the sum of |fresh|, so that it says how much of a
+	 * token has changed; 0 of 0 is 0. */
+	uint32_t relative;
+};
+
+/* out: num_tokens of them; off by at most 2^-24 of themselves for each number
+ * that is added up. All is read twice, so that nothing is written if a number is
+ * not finite. -ERANGE: a sum is too large for a float. */
+int ucm_kv_deviation(const struct ucm_deviation_request *request, float *out,
+		     struct ucm_error *error);
+
+/*
+ * Which of num tokens are computed anew, by their scores: deviations, say. A score
+ * of -INFINITY is a token that cannot be chosen, for it is not cached, say; n
+ * tokens can.
+ *
+ *   RATIO      the floor(n value) highest, computed in double
+ *   THRESHOLD  those of at least value. A usual one is .1, of relative
+ *              deviations
+ *   QUANTILE   those of at least the quantile of 1 - value, but at most
+ *              floor(n value). (The quantile alone chooses up to one more, and all
+ *              that are equal to it. So it comes to what RATIO chooses.)
+ *
+ * Of equal scores the lower token is chosen. out: ascending. -EINVAL: a score is
+ * NaN, or more are chosen than there is room for.
+ */
+enum ucm_hkvd_rule {
+	UCM_HKVD_RATIO = 0,
+	UCM_HKVD_THRESHOLD = 1,
+	UCM_HKVD_QUANTILE = 2,
+	UCM_HKVD_RULES
+};
+
+int ucm_hkvd_select(const float *scores, uint32_t num, uint32_t rule,
+		    double value, uint32_t *out, size_t room,
+		    uint32_t *num_out, struct ucm_error *error);
+
 /* ---- attention ---- */
 
 /*

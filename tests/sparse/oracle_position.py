@@ -52,6 +52,14 @@ class Shift(C.Structure):
                 ("per_token", C.c_uint32), ("unrotated", C.c_uint32)]
 
 
+class Deviation(C.Structure):
+    _fields_ = [("cached", Keys), ("fresh", Keys), ("cached_values", Keys),
+                ("fresh_values", Keys), ("table", C.c_void_p),
+                ("num_tokens", C.c_uint32), ("num_heads", C.c_uint32),
+                ("head_dim", C.c_uint32), ("block_size", C.c_uint32),
+                ("relative", C.c_uint32)]
+
+
 class Failure(Exception):
     pass
 
@@ -232,7 +240,60 @@ def check_shift(library, rand):
     return target.words
 
 
-CHECKS = [check_shift]
+def check_deviation(library, rand):
+    """A layer's keys and values, cached and fresh; returns the deviations."""
+    size, heads = int(rand.integers(1, 20)), int(rand.integers(1, 5))
+    blocks, dim = int(rand.integers(1, 6)), int(rand.integers(1, 200))
+    tokens = (blocks - 1) * size + int(rand.integers(1, size + 1))
+    types = [(F32, F16, BF16)[i] for i in rand.integers(3, size=2)]
+    cached = [Cache(rand, types[0], blocks, size, heads, dim)
+              for _ in range(2)]
+    fresh = [Cache(rand, types[1], 1, tokens, heads, dim) for _ in range(2)]
+    table = rand.permutation(blocks).astype(np.int32)
+    both, relative = (int(n) for n in rand.integers(2, size=2))
+    none = Keys()
+    request = Deviation(cached[0].keys(), fresh[0].keys(),
+                        cached[1].keys() if both else none,
+                        fresh[1].keys() if both else none,
+                        table.ctypes.data, tokens, heads, dim, size, relative)
+    got = np.zeros(tokens, np.float32)
+    succeed(library.calls.ucm_kv_deviation_by(
+        library.kernels, C.byref(request), pointer(got), None), "deviation")
+    want, whole = np.zeros(tokens), np.zeros(tokens)
+    for i in range(1 + both):
+        old = cached[i].values()[table].reshape(-1, heads, dim)[:tokens]
+        new = fresh[i].values()[0]
+        want += np.abs(old - new).sum((1, 2))
+        whole += np.abs(new).sum((1, 2))
+    want = want / whole if relative else want
+    must((np.abs(got - want) <= 4 * heads * dim * 2.0 ** -24 * want).all(),
+         "a deviation")
+    return got
+
+
+def check_hkvd(library, rand):
+    """By torch.quantile's definition, which is numpy's; returns the tokens."""
+    num = int(rand.integers(1, 500))
+    scores = np.abs(rand.standard_normal(num)).astype(np.float32)
+    if rand.integers(2):
+        scores = np.round(scores * 4)
+    ratio, results = float(rand.random()), []
+    order = np.lexsort((np.arange(num), -scores.astype(np.float64)))
+    best = int(num * ratio)
+    above = order[scores[order] >= np.quantile(scores.astype(np.float64),
+                                               1 - ratio)]
+    wants = [order[:best], np.flatnonzero(scores >= ratio), above[:best]]
+    for rule, want in enumerate(wants):
+        out, count = np.zeros(num, np.uint32), C.c_uint32()
+        succeed(library.calls.ucm_hkvd_select_by(
+            library.kernels, pointer(scores), num, rule, C.c_double(ratio),
+            pointer(out), C.c_size_t(num), C.byref(count), None), "hkvd")
+        must(np.array_equal(out[:count.value], np.sort(want)), f"rule {rule}")
+        results.append(out[:count.value])
+    return np.concatenate(results)
+
+
+CHECKS = [check_shift, check_deviation, check_hkvd]
 
 
 def main():
