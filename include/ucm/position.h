@@ -123,6 +123,81 @@ int ucm_rope_shift(const struct ucm_rope *rope,
 		   const struct ucm_shift_request *request,
 		   struct ucm_error *error);
 
+/* ---- text that stands elsewhere ---- */
+
+#define UCM_CHUNK_TOKENS   64u /* what BlendConnector's description proposes */
+#define UCM_CHUNK_MATCH	   0.8
+#define UCM_CHUNK_BOUNDARY 2u
+
+struct ucm_chunk_config {
+	uint32_t chunk_tokens; /* at least 1 */
+	/* What is used of a chunk that is cached in part: its first tokens, if they
+	 * are at least this share of it. Those behind the first that differs were
+	 * computed behind another text, and are not used. 0 to 1. */
+	double min_match_ratio;
+	/* As many tokens at each end of such a part are computed anew, and at the
+	 * start of each chunk that is used (LegoLink of EPIC: 16 or 32, say). */
+	uint32_t boundary_tokens, head_tokens;
+};
+
+/* A text that is cached: chunks of it begin at multiples of chunk_tokens. */
+struct ucm_chunk_source {
+	const int64_t *tokens;
+	uint32_t num_tokens;
+	uint32_t position; /* of the first, which its keys are rotated for */
+};
+
+enum ucm_chunk_kind {
+	UCM_CHUNK_NONE = 0,
+	UCM_CHUNK_PARTIAL = 1,
+	UCM_CHUNK_FULL = 2,
+};
+
+/* Tokens begin to end - 1 of a request. */
+struct ucm_chunk {
+	uint32_t begin, end;
+	uint32_t kind;    /* enum ucm_chunk_kind */
+	uint32_t matched; /* the first of them that are used; NONE: 0 */
+	uint32_t source;  /* of which text ... */
+	uint32_t token;   /* ... and which of its tokens is the first */
+	int32_t delta;    /* positions from there to here */
+};
+
+/*
+ * Tell num_tokens tokens of a request, from position on, apart into chunks, the
+ * last of which may be shorter, and find each in the sources: the longest match
+ * from a chunk's start, of equal ones the first.
+ */
+int ucm_chunks_find(const struct ucm_chunk_config *config,
+		    const int64_t *tokens, uint32_t num_tokens,
+		    uint32_t position, const struct ucm_chunk_source *sources,
+		    uint32_t num_sources, struct ucm_chunk *out, size_t room,
+		    uint32_t *num_out, struct ucm_error *error);
+
+/* Tokens begin to end - 1. */
+struct ucm_range {
+	uint32_t begin, end;
+};
+
+/* What is computed of ascending chunks: those that are not cached, what differs,
+ * and boundaries. Ranges are ascending, and do not touch; at most two for each
+ * chunk. */
+int ucm_chunks_recompute(const struct ucm_chunk_config *config,
+			 const struct ucm_chunk *chunks, uint32_t num,
+			 struct ucm_range *out, size_t room, uint32_t *num_out,
+			 struct ucm_error *error);
+
+/* By how much each of num tokens from first on has moved, for ucm_rope_shift():
+ * 0 for those that are not used. */
+int ucm_chunks_deltas(const struct ucm_chunk *chunks, uint32_t num_chunks,
+		      uint32_t first, int32_t *out, size_t num,
+		      struct ucm_error *error);
+
+/* Sort ranges, in place, and make one of those that overlap or touch; empty ones
+ * go. */
+int ucm_ranges_merge(struct ucm_range *ranges, uint32_t num, uint32_t *num_out,
+		     struct ucm_error *error);
+
 /* ---- which tokens are computed anew ---- */
 
 /*
