@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse_bench.c - how fast are blocks scored, selected and represented, and keys
- * moved?
+ * sparse_bench.c - how fast are blocks scored, selected and represented, keys
+ * moved, and attended to?
  *
  *   sparse_bench [--rounds N] [--way plain|avx2|avx512] [--tsv]
  *
@@ -202,6 +202,35 @@ static void run_shift(void)
 	request->to.base = moved.in_place ? moved.from : moved.to;
 	if (ucm_rope_shift_by(bench.kernels, &moved.rope, request, NULL))
 		die("ucm_rope_shift");
+}
+
+/* A request's attention, with 4 query heads to a key head. */
+static struct decode_bench {
+	struct ucm_attention attention;
+	struct ucm_rerope rerope;
+	float *query, *angles, *work, *out;
+	uint8_t *cache; /* keys, and then values */
+	size_t bytes;
+	bool with_rerope;
+} decoded;
+
+static void run_decode(void)
+{
+	int err = decoded.with_rerope
+		? ucm_rerope_decode_by(bench.kernels, &decoded.rerope,
+				       decoded.angles, &decoded.attention,
+				       decoded.work, decoded.out, NULL, NULL)
+		: ucm_attention_decode_by(bench.kernels, &decoded.attention,
+					  decoded.work, decoded.out, NULL,
+					  NULL);
+
+	if (err)
+		die("ucm_attention_decode");
+}
+
+static void run_cache_sum(void)
+{
+	bench.sink += add_up(decoded.cache, decoded.bytes);
 }
 
 static void run_copy(void)
@@ -516,6 +545,67 @@ static void measure_shift(const char *where, size_t blocks)
 	}
 }
 
+static void decode_begin(size_t blocks)
+{
+	int64_t row = HEADS * DIM, block = BLOCK_TOKENS * row;
+	size_t half = blocks * (size_t)block * sizeof(uint16_t);
+	struct ucm_keys keys = { NULL, UCM_DTYPE_BFLOAT16, blocks, block, row,
+				 DIM };
+
+	decoded.bytes = 2 * half;
+	decoded.cache = get(decoded.bytes, 1);
+	for (size_t i = 0; i < half; i++) {
+		float value = next_float();
+
+		memcpy(decoded.cache + 2 * i, (uint8_t *)&value + 2, 2);
+	}
+	decoded.query = get(QUERY_HEADS * DIM, sizeof(float));
+	for (size_t i = 0; i < QUERY_HEADS * DIM; i++)
+		decoded.query[i] = next_float();
+	decoded.attention = (struct ucm_attention){
+		.query = { decoded.query, UCM_DTYPE_FLOAT32, QUERY_HEADS, DIM },
+		.keys = keys, .values = keys,
+		.num_tokens = (uint32_t)blocks * BLOCK_TOKENS,
+		.num_heads = HEADS, .head_dim = DIM, .block_size = BLOCK_TOKENS,
+		.position = (uint32_t)blocks * BLOCK_TOKENS,
+	};
+	decoded.attention.keys.base = decoded.cache;
+	decoded.attention.values.base = decoded.cache + half;
+	decoded.rerope = (struct ucm_rerope){
+		.rope = { .head_dim = DIM, .base = 10000 }, .window = 512,
+		.training_length = 4096,
+	};
+	decoded.angles = get(ucm_rerope_floats(&decoded.rerope, BLOCK_TOKENS),
+			     sizeof(float));
+	decoded.work = get(ucm_attention_floats(&decoded.attention),
+			   sizeof(float));
+	decoded.out = get(QUERY_HEADS * DIM, sizeof(float));
+	if (ucm_rerope_prepare(&decoded.rerope, BLOCK_TOKENS, decoded.angles,
+			       NULL))
+		die("ucm_rerope_prepare");
+}
+
+static void decode_end(void)
+{
+	free(decoded.cache);
+	free(decoded.query);
+	free(decoded.angles);
+	free(decoded.work);
+	free(decoded.out);
+}
+
+static void measure_decode(const char *where, size_t blocks)
+{
+	decode_begin(blocks);
+	decoded.with_rerope = false;
+	measure(where, "attention: bfloat16", "GB/s", 1, decoded.bytes,
+		run_decode, run_cache_sum, 0);
+	decoded.with_rerope = true;
+	measure(where, "ReRoPE: bfloat16, window 512", "GB/s", 1, decoded.bytes,
+		run_decode, run_cache_sum, 0);
+	decode_end();
+}
+
 static int usage(void)
 {
 	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512] [--tsv]\n",
@@ -573,5 +663,7 @@ int main(int argc, char **argv)
 	measure_encode();
 	measure_shift("8 blocks", 8);
 	measure_shift("1024 blocks", 1024);
+	measure_decode("8 blocks", 8);
+	measure_decode("256 blocks", 256);
 	return 0;
 }

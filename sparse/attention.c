@@ -4,7 +4,7 @@
  *
  * Everything is in double, and each head goes over the tokens twice, first for the
  * largest product and then for the sums, so that nothing has to be scaled on the
- * way. What comes out is what faster ways are compared with.
+ * way. What comes out is what faster ways are compared with (decode.c).
  */
 #include <config.h>
 
@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "common/error.h"
+#include "sparse/rerope.h"
 
 #define QUERY_HEADS_MAX 65536u
 
@@ -122,6 +123,8 @@ struct reference {
 	const struct ucm_sparse_kernels *kernels;
 	const struct ucm_attention *attention;
 	const struct ucm_attention_shape *shape;
+	const struct ucm_rerope *rerope; /* NULL: without */
+	const struct ucm_rerope_shape *rerope_shape;
 	uint32_t head; /* of keys */
 	float query[UCM_REPR_HEAD_DIM_MAX];
 };
@@ -137,15 +140,63 @@ static void reference_row(const struct reference *ref,
 		      ref->head, out, NULL); /* seen to be finite */
 }
 
+/* q.k, with the query rotated by so many positions. */
+static double rotated_product(const struct reference *ref, const float *key,
+			      int64_t delta)
+{
+	const struct ucm_rope_shape *rope = &ref->rerope_shape->rope;
+	bool halves = ref->rerope->rope.pairing == UCM_ROPE_NEOX;
+	uint32_t half = rope->rotary / 2;
+	const float *query = ref->query;
+	double sum = 0;
+
+	for (uint32_t i = 0; i < half; i++) {
+		uint32_t a = halves ? i : 2 * i, b = halves ? half + i : a + 1;
+		double x = query[a], y = query[b], c, s;
+
+		ucm_turn((double)delta * rope->turns[i], &c, &s);
+		sum += (x * c - y * s) * (double)key[a] +
+		       (y * c + x * s) * (double)key[b];
+	}
+	for (uint32_t i = rope->rotary; i < ref->attention->head_dim; i++)
+		sum += (double)query[i] * (double)key[i];
+	return sum;
+}
+
+static double plain_product(const struct reference *ref, const float *key)
+{
+	double sum = 0;
+
+	for (uint32_t j = 0; j < ref->attention->head_dim; j++)
+		sum += (double)ref->query[j] * (double)key[j];
+	return sum;
+}
+
+/* Of the query and token i, as ReRoPE sees it: (R_w q').k' is q rotated from its
+ * position to w behind the key's, times k. */
+static double rerope_product(const struct reference *ref, uint32_t i,
+			     const float *key)
+{
+	uint32_t size = ref->attention->block_size;
+	uint64_t token = ucm_rerope_first(ref->attention, i / size) + i % size;
+	uint32_t position = ref->attention->position;
+
+	if (position - token < ref->rerope->window)
+		return plain_product(ref, key);
+	return rotated_product(ref, key,
+			       ucm_rerope_delta(position, ref->rerope->window,
+						token));
+}
+
 static double reference_product(const struct reference *ref, uint32_t i)
 {
 	float key[UCM_REPR_HEAD_DIM_MAX];
-	double sum = 0;
 
 	reference_row(ref, &ref->shape->keys, i, key);
-	for (uint32_t j = 0; j < ref->attention->head_dim; j++)
-		sum += (double)ref->query[j] * (double)key[j];
-	return sum * ref->shape->scale;
+	if (!ref->rerope)
+		return plain_product(ref, key) * ref->shape->scale;
+	return rerope_product(ref, i, key) * ref->shape->scale *
+	       ref->rerope_shape->gain;
 }
 
 /* Returns the logarithm of the sum of exponentials. */
@@ -172,22 +223,20 @@ static double reference_head(const struct reference *ref, double *out)
 	return most + log(sum);
 }
 
-int ucm_attention_reference(const struct ucm_attention *attention, double *out,
-			    double *lse, struct ucm_error *error)
+/* ref is set up; shape has been checked. */
+static int reference_run(struct reference *ref, double *out, double *lse,
+			 struct ucm_error *error)
 {
-	struct ucm_attention_shape shape;
-	struct reference ref = { ucm_sparse_kernels_best(), attention, &shape,
-				 0, { 0 } };
-	int err = ucm_attention_check(attention, &shape, error);
+	const struct ucm_attention *attention = ref->attention;
+	const struct ucm_attention_shape *shape = ref->shape;
+	int err = 0;
 
-	if (!err && !out)
-		err = ucm_error_set(error, -EINVAL, "out is NULL");
+	if (!out)
+		return ucm_error_set(error, -EINVAL, "out is NULL");
+	err = ucm_rows_finite(ref->kernels, &shape->keys, attention->table,
+			      attention->num_tokens, error);
 	if (!err)
-		err = ucm_rows_finite(ref.kernels, &shape.keys,
-				      attention->table, attention->num_tokens,
-				      error);
-	if (!err)
-		err = ucm_rows_finite(ref.kernels, &shape.values,
+		err = ucm_rows_finite(ref->kernels, &shape->values,
 				      attention->table, attention->num_tokens,
 				      error);
 	if (err)
@@ -195,12 +244,46 @@ int ucm_attention_reference(const struct ucm_attention *attention, double *out,
 	for (uint32_t head = 0; head < attention->query.num_heads; head++) {
 		double sum;
 
-		ref.head = head / shape.group;
-		ucm_attention_query(ref.kernels, attention, head, ref.query);
-		sum = reference_head(&ref, out + (size_t)head *
-						 shape.values.dim);
+		ref->head = head / shape->group;
+		ucm_attention_query(ref->kernels, attention, head, ref->query);
+		sum = reference_head(ref, out + (size_t)head *
+						shape->values.dim);
 		if (lse)
 			lse[head] = sum;
 	}
 	return 0;
+}
+
+int ucm_attention_reference(const struct ucm_attention *attention, double *out,
+			    double *lse, struct ucm_error *error)
+{
+	struct ucm_attention_shape shape;
+	struct reference ref = {
+		.kernels = ucm_sparse_kernels_best(),
+		.attention = attention,
+		.shape = &shape,
+	};
+	int err = ucm_attention_check(attention, &shape, error);
+
+	return err ? err : reference_run(&ref, out, lse, error);
+}
+
+int ucm_rerope_reference(const struct ucm_rerope *rerope,
+			 const struct ucm_attention *attention, double *out,
+			 double *lse, struct ucm_error *error)
+{
+	struct ucm_rerope_shape rerope_shape;
+	struct ucm_attention_shape shape;
+	struct reference ref = {
+		.kernels = ucm_sparse_kernels_best(),
+		.attention = attention,
+		.shape = &shape,
+		.rerope = rerope,
+		.rerope_shape = &rerope_shape,
+	};
+	int err = ucm_attention_check(attention, &shape, error);
+
+	if (!err)
+		err = ucm_rerope_check(rerope, attention, &rerope_shape, error);
+	return err ? err : reference_run(&ref, out, lse, error);
 }

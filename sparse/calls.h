@@ -41,5 +41,12 @@ int ucm_hkvd_select_by(const struct ucm_sparse_kernels *kernels,
 		       const float *scores, uint32_t num, uint32_t rule,
 		       double value, uint32_t *out, size_t room,
 		       uint32_t *num_out, struct ucm_error *error);
+int ucm_attention_decode_by(const struct ucm_sparse_kernels *kernels,
+			    const struct ucm_attention *attention, float *work,
+			    float *out, float *lse, struct ucm_error *error);
+int ucm_rerope_decode_by(const struct ucm_sparse_kernels *kernels,
+			 const struct ucm_rerope *rerope, const float *angles,
+			 const struct ucm_attention *attention, float *work,
+			 float *out, float *lse, struct ucm_error *error);
 
 #endif

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "sparse/number.h"
+#include "sparse/rerope.h"
 #include "sparse/rope.h"
 
 #define LANES UCM_REPR_ROW

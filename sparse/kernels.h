@@ -30,8 +30,6 @@ struct ucm_score_run {
 	size_t stride; /* between rows of scores */
 };
 
-struct ucm_rope_table; /* rope.h */
-
 /* Rows that are rotated by the same angles: outer times inner of them, strides in
  * bytes. Rows are read from where they are written, or nowhere near it. */
 struct ucm_rotate_run {
@@ -41,8 +39,11 @@ struct ucm_rotate_run {
 	int64_t from_outer, from_inner, to_outer, to_inner;
 	uint32_t dim, rotary; /* elements; those beyond rotary are copied */
 	bool neighbours;      /* pairs are i, i + 1; or else i, i + rotary / 2 */
-	const struct ucm_rope_table *table;
+	/* of each channel; the sine of a pair's first one is negative */
+	const float *cosines, *sines;
 };
+
+#define UCM_TILE_TOKENS 16u
 
 struct ucm_sparse_kernels {
 	const char *name;
@@ -75,6 +76,20 @@ struct ucm_sparse_kernels {
 	/* Add the magnitudes of a whole number of differences to 32 lanes. */
 	void (*distance)(float *lanes, const float *a, const float *b,
 			 size_t num);
+
+	/* Rows of dim elements, stride bytes apart, as floats: width apart. */
+	void (*unpack[UCM_DTYPE_FLOAT32 + 1])(float *to, size_t width,
+					      const uint8_t *from,
+					      int64_t stride, size_t num,
+					      size_t dim);
+	/* Attention over a tile: rows of a whole width, one after the other. */
+	void (*products)(float *out, const float *query, const float *rows,
+			 size_t num, size_t width);
+	/* x = exp(x - most), for UCM_TILE_TOKENS of them; not above 1. */
+	void (*weights)(float *x, float most);
+	/* sum = sum * factor + weights[0] * row 0 + ..., in this order */
+	void (*weigh)(float *sum, float factor, const float *weights,
+		      const float *rows, size_t num, size_t width);
 };
 
 /* The best way on this CPU. */

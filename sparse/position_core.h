@@ -55,8 +55,7 @@
 #define CORE_ROTATE_FUNCTION(name, LOAD, STORE, item_bytes)                   \
 CORE_TARGET static void CORE(rotate_##name)(const struct ucm_rotate_run *run) \
 {                                                                             \
-	const float *cosines = run->table->cosines;                           \
-	const float *sines = run->table->sines;                               \
+	const float *cosines = run->cosines, *sines = run->sines;             \
 	size_t half = run->rotary / 2, rest = run->dim - run->rotary;         \
                                                                               \
 	for (uint64_t row = 0; row < (uint64_t)run->outer * run->inner;       \
@@ -107,16 +106,129 @@ CORE_TARGET static void CORE(distance)(float *lanes, const float *a,
 	}
 }
 
+/* ---- attention ---- */
+
+#define CORE_UNPACK_FUNCTION(name, LOAD, item_bytes)                          \
+CORE_TARGET static void CORE(unpack_##name)(float *to, size_t width,          \
+					    const uint8_t *from,              \
+					    int64_t stride, size_t num,       \
+					    size_t dim)                       \
+{                                                                             \
+	for (size_t row = 0; row < num; row++) {                              \
+		size_t i = 0;                                                 \
+                                                                              \
+		for (; i + CORE_WIDTH <= dim; i += CORE_WIDTH) {              \
+			FLOATS x;                                             \
+                                                                              \
+			LOAD(x, from + i * (item_bytes));                     \
+			memcpy(to + i, &x, sizeof(x));                        \
+		}                                                             \
+		for (; i < dim; i++)                                          \
+			to[i] = ucm_item_##name(from + i * (item_bytes));     \
+		to += width;                                                  \
+		from += stride;                                               \
+	}                                                                     \
+}
+
+CORE_UNPACK_FUNCTION(float32, CORE_LOAD_FLOAT32, 4)
+CORE_UNPACK_FUNCTION(float16, CORE_LOAD_FLOAT16, 2)
+CORE_UNPACK_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, 2)
+
+CORE_TARGET static void CORE(products)(float *out, const float *query,
+				       const float *rows, size_t num,
+				       size_t width)
+{
+	for (size_t i = 0; i < num; i++) {
+		FLOATS lanes[PARTS];
+
+		CORE_DOT(lanes, CORE_LOAD_FLOAT32, 4,
+			 (const uint8_t *)(rows + i * width), query, width);
+		CORE_TREE(out[i], lanes);
+	}
+}
+
+/* ucm_weight(), for vectors. */
+CORE_TARGET static void CORE(weights)(float *at, float most)
+{
+	for (size_t i = 0; i < UCM_TILE_TOKENS; i += CORE_WIDTH) {
+		FLOATS x, n, r, sum;
+		INTS none, power;
+
+		memcpy(&x, at + i, sizeof(x));
+		x -= most;
+		none = ~(x >= UCM_WEIGHT_LEAST);
+		x = (FLOATS)((INTS)x & ~none); /* exp(0), which goes below */
+		n = x * UCM_WEIGHT_LOG2E + UCM_WEIGHT_ROUND;
+		power = (INTS)n << 23;
+		n -= UCM_WEIGHT_ROUND;
+		r = x - n * UCM_WEIGHT_LN2_HIGH - n * UCM_WEIGHT_LN2_LOW;
+		sum = r * (1 / 5040.0f) + 1 / 720.0f;
+		sum = sum * r + 1 / 120.0f;
+		sum = sum * r + 1 / 24.0f;
+		sum = sum * r + 1 / 6.0f;
+		sum = sum * r + 0.5f;
+		sum = sum * (r * r) + r + 1.0f;
+		sum = (FLOATS)(((INTS)sum + power) & ~none);
+		memcpy(at + i, &sum, sizeof(sum));
+	}
+}
+
+/* So many vectors of the sum at a time, for their additions wait for each other. */
+#define CORE_WEIGH(vectors)                                                   \
+	for (; i + (vectors) * CORE_WIDTH <= width;                           \
+	     i += (vectors) * CORE_WIDTH) {                                   \
+		FLOATS sums[vectors], x;                                      \
+                                                                              \
+		_Pragma("GCC unroll 8")                                       \
+		for (size_t p = 0; p < (vectors); p++) {                      \
+			memcpy(&x, sum + i + p * CORE_WIDTH, sizeof(x));      \
+			sums[p] = x * factor;                                 \
+		}                                                             \
+		for (size_t j = 0; j < num; j++) {                            \
+			const float *row = rows + j * width + i;              \
+                                                                              \
+			_Pragma("GCC unroll 8")                               \
+			for (size_t p = 0; p < (vectors); p++) {              \
+				memcpy(&x, row + p * CORE_WIDTH, sizeof(x));  \
+				sums[p] += x * weights[j];                    \
+			}                                                     \
+		}                                                             \
+		_Pragma("GCC unroll 8")                                       \
+		for (size_t p = 0; p < (vectors); p++)                        \
+			memcpy(sum + i + p * CORE_WIDTH, &sums[p],            \
+			       sizeof(x));                                    \
+	}
+
+CORE_TARGET static void CORE(weigh)(float *sum, float factor,
+				    const float *weights, const float *rows,
+				    size_t num, size_t width)
+{
+	size_t i = 0;
+
+	CORE_WEIGH(8)
+	CORE_WEIGH(1)
+}
+
 #define CORE_POSITION_KERNELS                                                 \
 	.rotate = {                                                           \
 		[UCM_DTYPE_FLOAT32] = CORE(rotate_float32),                   \
 		[UCM_DTYPE_FLOAT16] = CORE(rotate_float16),                   \
 		[UCM_DTYPE_BFLOAT16] = CORE(rotate_bfloat16),                 \
 	},                                                                    \
-	.distance = CORE(distance),
+	.distance = CORE(distance),                                           \
+	.unpack = {                                                           \
+		[UCM_DTYPE_FLOAT32] = CORE(unpack_float32),                   \
+		[UCM_DTYPE_FLOAT16] = CORE(unpack_float16),                   \
+		[UCM_DTYPE_BFLOAT16] = CORE(unpack_bfloat16),                 \
+	},                                                                    \
+	.products = CORE(products),                                           \
+	.weights = CORE(weights),                                             \
+	.weigh = CORE(weigh),
 
 #undef CORE_STORE_FLOAT32
 #undef CORE_ROTATE_HALVES
 #undef CORE_ROTATE_NEIGHBOURS
 #undef CORE_ROTATE_PAIR
 #undef CORE_ROTATE_FUNCTION
+#undef CORE_UNPACK_FUNCTION
+#undef CORE_WEIGH

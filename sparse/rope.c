@@ -291,7 +291,8 @@ static struct ucm_rotate_run run_of(const struct shift_work *work,
 		.dim = work->rope->head_dim,
 		.rotary = work->shape.rotary,
 		.neighbours = work->rope->pairing == UCM_ROPE_GPTJ,
-		.table = &work->table,
+		.cosines = work->table.cosines,
+		.sines = work->table.sines,
 	};
 
 	run.from_outer = item * (by_token ? from->stride_token

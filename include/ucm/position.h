@@ -273,6 +273,11 @@ struct ucm_attention {
 	uint32_t value_dim;   /* 0: head_dim. MLA: keys' first 512 are values */
 	uint32_t block_size;
 	double scale; /* 0: 1 / sqrt(head_dim) */
+	/* Only for ReRoPE: the query's position, which no token is behind, and
+	 * which blocks of the request those of the table are, ascending, as
+	 * ucm_select() gives them (NULL: 0, 1, ...). */
+	uint32_t position;
+	const uint32_t *selected;
 };
 
 /*
@@ -286,6 +291,51 @@ struct ucm_attention {
  */
 int ucm_attention_reference(const struct ucm_attention *attention, double *out,
 			    double *lse, struct ucm_error *error);
+
+/* The same, for one token, and fast: in float32,
+ * over the tokens in their order. With many threads, give each some key heads.
+ *
+ * work: ucm_attention_floats() of them; 0 if attention is wrong. out and lse as
+ * above, in floats. -ERANGE: a product or a sum is too large for one. */
+size_t ucm_attention_floats(const struct ucm_attention *attention);
+int ucm_attention_decode(const struct ucm_attention *attention, float *work,
+			 float *out, float *lse, struct ucm_error *error);
+
+/* ---- ReRoPE ---- */
+
+/*
+ * Attention in which no token is farther away than window positions (Su, ReRoPE):
+ * the query at position i sees token j where it is if i - j < window, or else as
+ * if it were window positions before. So positions that a model has not been
+ * trained for do not occur. s_j is multiplied by max(1, ln(i + 1) / ln
+ * training_length) besides.
+ *
+ * Query and keys are those of an ordinary cache, rotated for their positions:
+ * where it is needed the rotation is undone on the way. There is no other cache.
+ */
+struct ucm_rerope {
+	struct ucm_rope rope;     /* its head_dim is attention's */
+	uint32_t window;          /* 1 to UCM_POSITION_MAX */
+	uint32_t training_length; /* at least 2; 0: s_j is not multiplied */
+};
+
+/* As it is defined, in double. */
+int ucm_rerope_reference(const struct ucm_rerope *rerope,
+			 const struct ucm_attention *attention, double *out,
+			 double *lse, struct ucm_error *error);
+
+/* Angles, made once for a model: ucm_rerope_floats() of them, 0 if an argument is
+ * wrong. */
+size_t ucm_rerope_floats(const struct ucm_rerope *rerope, uint32_t block_size);
+int ucm_rerope_prepare(const struct ucm_rerope *rerope, uint32_t block_size,
+		       float *angles, struct ucm_error *error);
+
+/* ucm_attention_decode() with ReRoPE. If all tokens are nearer than window, and the
+ * position is below training_length, it has that call's bits. angles: made for
+ * this rope and block size. */
+int ucm_rerope_decode(const struct ucm_rerope *rerope, const float *angles,
+		      const struct ucm_attention *attention, float *work,
+		      float *out, float *lse, struct ucm_error *error);
 
 #ifdef __cplusplus
 }

@@ -60,6 +60,25 @@ class Deviation(C.Structure):
                 ("relative", C.c_uint32)]
 
 
+class Query(C.Structure):
+    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
+                ("num_heads", C.c_uint32), ("stride_head", C.c_int64)]
+
+
+class Attention(C.Structure):
+    _fields_ = [("query", Query), ("keys", Keys), ("values", Keys),
+                ("table", C.c_void_p), ("num_tokens", C.c_uint32),
+                ("num_heads", C.c_uint32), ("head_dim", C.c_uint32),
+                ("value_dim", C.c_uint32), ("block_size", C.c_uint32),
+                ("scale", C.c_double), ("position", C.c_uint32),
+                ("selected", C.c_void_p)]
+
+
+class Rerope(C.Structure):
+    _fields_ = [("rope", Rope), ("window", C.c_uint32),
+                ("training_length", C.c_uint32)]
+
+
 class Failure(Exception):
     pass
 
@@ -195,6 +214,8 @@ class Library:
     def __init__(self, path, way):
         self.calls = C.CDLL(path)
         self.calls.ucm_sparse_kernels_named.restype = C.c_void_p
+        for name in ("ucm_attention_floats", "ucm_rerope_floats"):
+            getattr(self.calls, name).restype = C.c_size_t
         found = self.calls.ucm_sparse_kernels_named(way.encode())
         self.way = way
         self.kernels = C.c_void_p(found) if found else None
@@ -293,7 +314,107 @@ def check_hkvd(library, rand):
     return np.concatenate(results)
 
 
-CHECKS = [check_shift, check_deviation, check_hkvd]
+def softmax_sum(products, values):
+    """products [head, token], values [token, head, channel]"""
+    most = products.max(1, keepdims=True)
+    weights = np.exp(products - most)
+    out = np.einsum("ht,thc->hc", weights, values)
+    total = weights.sum(1, keepdims=True)
+    return out / total, (most + np.log(total))[:, 0]
+
+
+class Scene:
+    """A model's raw queries and keys, and what an engine keeps of them."""
+
+    def __init__(self, rand):
+        pick = lambda *of: of[rand.integers(len(of))]  # noqa: E731
+        self.rope = random_rope(rand)
+        dim, size = self.rope.head_dim, int(rand.integers(1, 40))
+        heads, group = int(rand.integers(1, 4)), pick(1, 4, 7)
+        blocks = int(rand.integers(1, 8))
+        self.tokens = (blocks - 1) * size + int(rand.integers(1, size + 1))
+        step = int(rand.integers(1, 400))
+        self.selected = (np.arange(blocks) * step
+                         + int(rand.integers(9))).astype(np.uint32)
+        last = int(self.selected[-1]) * size + self.tokens - 1 \
+            - (blocks - 1) * size
+        self.position = last + int(rand.integers(3))
+        self.keys, self.values = (Cache(rand, pick(F32, F16, BF16), blocks + 2,
+                                        size, heads, dim) for _ in range(2))
+        self.table = rand.permutation(blocks + 2)[:blocks].astype(np.int32)
+        self.raw = rand.standard_normal((1, heads * group, dim))
+        self.query = stored(rotate(self.raw, [self.position], self.rope)[0]
+                            .astype(np.float32), F32)
+        self.scale = pick(0, .05)
+        self.rerope = Rerope(self.rope, int(rand.integers(
+            1, self.position + 3)), pick(0, int(rand.integers(2, 999))))
+        self.attention = Attention(
+            Query(self.query.ctypes.data, F32, heads * group, dim),
+            self.keys.keys(), self.values.keys(), self.table.ctypes.data,
+            self.tokens, heads, dim, 0, size, self.scale, self.position,
+            self.selected.ctypes.data)
+        self.size, self.group = size, group
+
+    def rows(self, cache):
+        """[token, query head, channel]"""
+        rows = cache.values()[self.table]
+        rows = rows.reshape(-1, *rows.shape[2:])[:self.tokens]
+        return np.repeat(rows, self.group, 1)
+
+    def positions(self):
+        first = self.selected.astype(np.int64)[:, None] * self.size
+        return (first + np.arange(self.size)).ravel()[:self.tokens]
+
+    def want(self, with_rerope):
+        """What comes out, from raw queries and keys."""
+        keys, where = self.rows(self.keys), self.positions()
+        scale = self.scale or self.rope.head_dim ** -.5
+        far = np.zeros(self.tokens, bool)
+        if with_rerope:
+            far = self.position - where >= self.rerope.window
+            if self.rerope.training_length:
+                scale *= max(1, math.log(self.position + 1)
+                             / math.log(self.rerope.training_length))
+        near = np.einsum("hc,thc->ht", self.query.astype(np.float64), keys)
+        query = rotate(self.raw, [self.rerope.window], self.rope)[0]
+        raw = rotate(keys, -where, self.rope)
+        products = np.where(far, np.einsum("hc,thc->ht", query, raw), near)
+        return softmax_sum(products * scale, self.rows(self.values))
+
+
+def check_attention(library, rand):
+    """With ReRoPE and without; returns what the fast way has computed."""
+    scene, results = Scene(rand), []
+    calls, attention = library.calls, C.byref(scene.attention)
+    heads, dim = scene.query.shape
+    work = np.full(calls.ucm_attention_floats(attention), np.nan, np.float32)
+    angles = np.full(calls.ucm_rerope_floats(C.byref(scene.rerope),
+                                             scene.size), np.nan, np.float32)
+    succeed(calls.ucm_rerope_prepare(C.byref(scene.rerope), scene.size,
+                                     pointer(angles), None), "prepare")
+    for with_rerope in (False, True):
+        want, want_lse = scene.want(with_rerope)
+        out, lse = np.zeros((heads, dim)), np.zeros(heads)
+        fast = np.zeros((heads, dim), np.float32)
+        fast_lse = np.zeros(heads, np.float32)
+        to, fast_to = [(pointer(a), pointer(b), None)
+                       for a, b in ((out, lse), (fast, fast_lse))]
+        rerope = [C.byref(scene.rerope)] if with_rerope else []
+        name = "ucm_rerope" if with_rerope else "ucm_attention"
+        succeed(getattr(calls, name + "_reference")(*rerope, attention, *to),
+                name)
+        succeed(getattr(calls, name + "_decode_by")(
+            library.kernels, *rerope, *([pointer(angles)] * with_rerope),
+            attention, pointer(work), *fast_to), name + "_decode")
+        # the query has been rounded once more than here
+        for got, off in (((out, lse), 2e-5), ((fast, fast_lse), 1e-4)):
+            must((np.abs(got[0] - want) <= off).all(), f"{name}: {off}")
+            must((np.abs(got[1] - want_lse) <= off).all(), f"{name}: lse")
+        results += [fast.ravel(), fast_lse]
+    return np.concatenate(results)
+
+
+CHECKS = [check_shift, check_deviation, check_hkvd, check_attention]
 
 
 def main():

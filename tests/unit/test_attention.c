@@ -3,6 +3,7 @@
  * those that are selected; and the same by every way to compute it. */
 #include <config.h>
 
+#include "sparse/rerope.h"
 #include "tests/unit/sparse_fixture.h"
 
 /* A request over a cache, with a table of its own. */
@@ -249,6 +250,413 @@ UNIT_TEST(large_products_do_not_overflow)
 	scene_free(s);
 }
 
+/* ---- one token, fast ---- */
+
+UNIT_TEST(weights_are_exponentials, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	uint64_t random = random_case(0);
+
+	for (int i = 0; kernels && i < 200000; i++) {
+		float x[UCM_TILE_TOKENS], most = random_float(&random, 40);
+		float want[UCM_TILE_TOKENS];
+
+		for (uint32_t j = 0; j < UCM_TILE_TOKENS; j++) {
+			x[j] = most - fabsf(random_float(&random, j % 2 ? 95
+									: 1));
+			if (j == 5)
+				x[j] = j % 3 ? -INFINITY : most;
+			want[j] = x[j] - most;
+		}
+		kernels->weights(x, most);
+		for (uint32_t j = 0; j < UCM_TILE_TOKENS; j++) {
+			double e = exp((double)want[j]);
+
+			must(x[j] == ucm_weight(want[j]));
+			must(want[j] < -87 ? x[j] == 0
+					   : fabs(x[j] - e) <= 0x1p-22 * e);
+		}
+	}
+	ck_assert(ucm_weight(0) == 1);
+}
+
+/* Room for a scene, with marks behind it. */
+struct decoded {
+	float out[SCENE_OUT + 1], lse[17];
+};
+
+static int run_decode(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_rerope *rerope,
+		      const struct ucm_attention *a, struct decoded *to,
+		      struct ucm_error *error)
+{
+	size_t num = ucm_attention_floats(a), angles_num = 0;
+	float *work = malloc((num + 1) * sizeof(*work)), *angles = NULL;
+	int err;
+
+	must(work && num);
+	for (size_t i = 0; i <= num; i++)
+		work[i] = NAN; /* what is not written must not be read */
+	if (rerope) {
+		angles_num = ucm_rerope_floats(rerope, a->block_size);
+		angles = malloc((angles_num + 1) * sizeof(*angles));
+		must(angles && angles_num);
+		angles[angles_num] = 77;
+		must(!ucm_rerope_prepare(rerope, a->block_size, angles, NULL));
+		must(angles[angles_num] == 77);
+	}
+	work[num] = 77;
+	err = rerope ? ucm_rerope_decode_by(kernels, rerope, angles, a, work,
+					    to->out, to->lse, error)
+		     : ucm_attention_decode_by(kernels, a, work, to->out,
+					       to->lse, error);
+	must(work[num] == 77);
+	free(work);
+	free(angles);
+	return err;
+}
+
+static void mark(struct decoded *decoded)
+{
+	memset(decoded, 0x55, sizeof(*decoded));
+}
+
+/* The largest value and product: what errors are in proportion to. */
+static double largest(const struct scene *s, double *products)
+{
+	double most = 0;
+
+	for (uint32_t t = 0; t < s->attention.num_tokens; t++) {
+		uint64_t block = (uint64_t)s->table[t /
+						    s->attention.block_size];
+
+		for (uint32_t h = 0; h < s->attention.num_heads; h++)
+			for (uint32_t i = 0; i < value_dim(s); i++)
+				most = fmax(most, fabs((double)cache_key(
+					&s->values, block,
+					t % s->attention.block_size, h, i)));
+	}
+	/* |q| <= .3, |k| <= 100, and scale at most 1 */
+	*products = .3 * 100 * s->attention.head_dim *
+		    (s->attention.scale > 0 ? s->attention.scale
+					    : 1 / sqrt(s->attention.head_dim));
+	return most;
+}
+
+/* Against the reference; and all that is behind the end is as it was. */
+static void check_decoded(const struct scene *s, const struct decoded *got,
+			  const double *out, const double *lse)
+{
+	uint32_t heads = s->attention.query.num_heads, dim = value_dim(s);
+	struct decoded marked;
+	double products, value = largest(s, &products);
+	double off = 0x1p-20 * (4 + products);
+
+	mark(&marked);
+	for (uint32_t i = 0; i < heads * dim; i++)
+		must(fabs((double)got->out[i] - out[i]) <= off * value);
+	for (uint32_t i = 0; i < heads; i++)
+		must(fabs((double)got->lse[i] - lse[i]) <=
+		     off * fmax(1, fabs(lse[i])));
+	must(!memcmp(&got->out[heads * dim], &marked.out[heads * dim],
+		     (SCENE_OUT + 1 - heads * dim) * sizeof(float)));
+	must(!memcmp(&got->lse[heads], &marked.lse[heads],
+		     (17 - heads) * sizeof(float)));
+}
+
+UNIT_TEST(the_fast_way_is_the_reference, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+
+	for (unsigned number = 0; kernels && number < 200; number++) {
+		struct scene *s = scene_make(number);
+		double out[SCENE_OUT], lse[16];
+		struct decoded got, plain;
+
+		mark(&got);
+		mark(&plain);
+		must(!ucm_attention_reference(&s->attention, out, lse, NULL));
+		must(!run_decode(kernels, NULL, &s->attention, &got, NULL));
+		must(!run_decode(ucm_sparse_kernels_named("plain"), NULL,
+				 &s->attention, &plain, NULL));
+		check_decoded(s, &got, out, lse);
+		must(!memcmp(&got, &plain, sizeof(got)));
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(a_fast_selection_of_ratio_1_is_dense_bit_for_bit)
+{
+	for (unsigned number = 0; number < 100; number++) {
+		struct scene *s = scene_make(number);
+		struct decoded a, b;
+		struct ucm_attention all;
+		int32_t table[64];
+
+		mark(&a);
+		mark(&b);
+		select_all(s, &all, table);
+		must(!run_decode(ucm_sparse_kernels_best(), NULL, &s->attention,
+				 &a, NULL));
+		must(!run_decode(ucm_sparse_kernels_best(), NULL, &all, &b,
+				 NULL));
+		must(!memcmp(&a, &b, sizeof(a)));
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(what_is_too_large_for_floats_is_out_of_range)
+{
+	struct scene *s = scene_make(3);
+	struct ucm_error error;
+	struct decoded got, marked;
+
+	mark(&got);
+	mark(&marked);
+	s->attention.scale = 1e300;
+	ck_assert_int_eq(run_decode(ucm_sparse_kernels_best(), NULL,
+				    &s->attention, &got, &error), -ERANGE);
+	must(!memcmp(&got, &marked, sizeof(got)));
+	ck_assert_msg(!strncmp(error.text, "head 0", 6), "%s", error.text);
+	scene_free(s);
+}
+
+/* ---- ReRoPE ---- */
+
+static struct ucm_rerope rerope_make(struct scene *s, unsigned number)
+{
+	uint64_t random = random_case(number + 100000);
+	struct ucm_rerope rerope = {
+		.rope = { .pairing = (uint32_t)random_between(&random, 0, 1),
+			  .head_dim = s->attention.head_dim, .base = 10000 },
+		.window = (uint32_t)random_between(&random, 1,
+						   s->attention.num_tokens + 2),
+	};
+
+	if (random_between(&random, 0, 1))
+		rerope.rope.rotary_dim = 2 * (uint32_t)random_between(
+			&random, 1, rerope.rope.head_dim / 2);
+	if (random_between(&random, 0, 1)) {
+		rerope.rope.scaling = UCM_ROPE_YARN;
+		rerope.rope.factor = 4;
+		rerope.rope.original_length = 100;
+	}
+	if (random_between(&random, 0, 1))
+		rerope.training_length = (uint32_t)random_between(&random, 2,
+								  300);
+	s->attention.position = s->attention.num_tokens - 1 +
+				(uint32_t)random_between(&random, 0, 5);
+	return rerope;
+}
+
+/* x rotated by so many positions, in double, from the definition. */
+static void naive_rotate(const struct ucm_rerope *rerope, double *x,
+			 double positions)
+{
+	const struct ucm_rope *rope = &rerope->rope;
+	uint32_t dim = rope->rotary_dim ? rope->rotary_dim : rope->head_dim;
+	double f[48];
+
+	must(!ucm_rope_frequencies(rope, f, 48, NULL));
+	for (uint32_t i = 0; i < dim / 2; i++) {
+		uint32_t a = rope->pairing ? 2 * i : i;
+		uint32_t b = rope->pairing ? a + 1 : i + dim / 2;
+		double c = cos(f[i] * positions), d = sin(f[i] * positions);
+		double u = x[a], v = x[b];
+
+		x[a] = u * c - v * d;
+		x[b] = v * c + u * d;
+	}
+}
+
+/* Un-rotate both, and rotate them to where ReRoPE sees them. */
+static double seen_product(const struct scene *s,
+			   const struct ucm_rerope *rerope, uint32_t head,
+			     uint32_t token, uint32_t position)
+{
+	const struct ucm_attention *a = &s->attention;
+	uint32_t group = a->query.num_heads / a->num_heads;
+	double q[96], k[96], sum = 0, gain = 1;
+	uint32_t distance = a->position - position;
+
+	for (uint32_t i = 0; i < a->head_dim; i++) {
+		q[i] = s->query[head * a->head_dim + i];
+		k[i] = cache_key(&s->keys, (uint64_t)s->table[token /
+							      a->block_size],
+				 token % a->block_size, head / group, i);
+	}
+	naive_rotate(rerope, q, -(double)a->position);
+	naive_rotate(rerope, k, -(double)position);
+	naive_rotate(rerope, q, distance < rerope->window ? distance
+							  : rerope->window);
+	for (uint32_t i = 0; i < a->head_dim; i++)
+		sum += q[i] * k[i];
+	if (rerope->training_length)
+		gain = fmax(1, log(a->position + 1.0) /
+				       log(rerope->training_length));
+	return sum * gain *
+	       (a->scale > 0 ? a->scale : 1 / sqrt(a->head_dim));
+}
+
+/* The logarithm of the sum, over all tokens. */
+static double rerope_lse(const struct scene *s, const struct ucm_rerope *rerope,
+			 uint32_t head)
+{
+	const struct ucm_attention *a = &s->attention;
+	double sum = 0;
+
+	for (uint32_t t = 0; t < a->num_tokens; t++) {
+		uint32_t block = a->selected ? a->selected[t / a->block_size]
+					     : t / a->block_size;
+
+		sum += exp(seen_product(s, rerope, head, t,
+					  block * a->block_size +
+						  t % a->block_size));
+	}
+	return log(sum);
+}
+
+/* Blocks that stand farther apart in the request than in the table. */
+static void spread(struct scene *s, uint32_t *selected, unsigned number)
+{
+	for (uint32_t i = 0; i < s->num_blocks; i++)
+		selected[i] = i * (1 + number % 3) + number % 5;
+	s->attention.selected = selected;
+	s->attention.position += s->attention.block_size *
+				 (selected[s->num_blocks - 1] + 1 -
+				  s->num_blocks);
+}
+
+UNIT_TEST(rerope_is_what_its_formula_says)
+{
+	for (unsigned number = 0; number < 60; number++) {
+		struct scene *s = scene_make(number);
+		struct ucm_rerope rerope = rerope_make(s, number);
+		double out[SCENE_OUT], lse[16];
+		uint32_t selected[64];
+
+		if (number % 2)
+			spread(s, selected, number);
+		must(!ucm_rerope_reference(&rerope, &s->attention, out, lse,
+					   NULL));
+		for (uint32_t h = 0; h < s->attention.query.num_heads; h++) {
+			double want = rerope_lse(s, &rerope, h);
+
+			must(fabs(lse[h] - want) <= 1e-9 * fmax(1, fabs(want)));
+		}
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(fast_rerope_is_the_reference, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+
+	for (unsigned number = 0; kernels && number < 300; number++) {
+		struct scene *s = scene_make(number);
+		struct ucm_rerope rerope = rerope_make(s, number);
+		double out[SCENE_OUT], lse[16];
+		struct decoded got, plain;
+		uint32_t selected[64];
+
+		if (number % 2)
+			spread(s, selected, number);
+		mark(&got);
+		mark(&plain);
+		must(!ucm_rerope_reference(&rerope, &s->attention, out, lse,
+					   NULL));
+		must(!run_decode(kernels, &rerope, &s->attention, &got, NULL));
+		must(!run_decode(ucm_sparse_kernels_named("plain"), &rerope,
+				 &s->attention, &plain, NULL));
+		check_decoded(s, &got, out, lse);
+		must(!memcmp(&got, &plain, sizeof(got)));
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(a_window_beyond_the_request_is_plain_attention_bit_for_bit)
+{
+	for (unsigned number = 0; number < 100; number++) {
+		struct scene *s = scene_make(number);
+		struct ucm_rerope rerope = rerope_make(s, number);
+		double a[SCENE_OUT] = { 0 }, b[SCENE_OUT] = { 0 };
+		struct decoded c, d;
+
+		mark(&c);
+		mark(&d);
+		rerope.window = s->attention.position + 1;
+		if (rerope.training_length)
+			rerope.training_length = s->attention.position + 2;
+		must(!ucm_attention_reference(&s->attention, a, NULL, NULL));
+		must(!ucm_rerope_reference(&rerope, &s->attention, b, NULL,
+					   NULL));
+		must(!memcmp(a, b, sizeof(a)));
+		must(!run_decode(ucm_sparse_kernels_best(), NULL, &s->attention,
+				 &c, NULL));
+		must(!run_decode(ucm_sparse_kernels_best(), &rerope,
+				 &s->attention, &d, NULL));
+		must(!memcmp(&c, &d, sizeof(c)));
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(a_token_as_far_as_the_window_is_the_first_far_one)
+{
+	for (uint32_t window = 1; window < 9; window++) {
+		for (uint32_t first = 0; first < 9; first++) {
+			uint32_t far = ucm_rerope_far(8, window, first, 3);
+
+			for (uint32_t t = 0; t < 3; t++)
+				must((t < far) == ((int)(8 - first - t) >=
+						   (int)window));
+		}
+	}
+}
+
+UNIT_TEST(a_selection_of_rerope_loses_its_share_too)
+{
+	for (unsigned number = 0; number < 60; number++) {
+		struct scene *s = scene_make(number);
+		struct ucm_rerope rerope = rerope_make(s, number);
+		uint64_t random = random_case(number);
+		uint32_t all = (1u << s->num_blocks) - 1;
+		uint32_t mask = (uint32_t)random_next(&random) & all;
+		uint32_t picked[2][64], num[2] = { 0, 0 };
+		double o[3][SCENE_OUT], lse[3][16];
+		struct ucm_attention part;
+		int32_t table[64];
+
+		for (uint32_t i = 0; i < s->num_blocks; i++) {
+			uint32_t side = mask >> i & 1;
+
+			picked[side][num[side]++] = i;
+		}
+		must(!ucm_rerope_reference(&rerope, &s->attention, o[2], lse[2],
+					   NULL));
+		for (uint32_t side = 0; side < 2 && num[0] && num[1]; side++) {
+			select_blocks(s, side ? mask : ~mask & all, &part,
+				      table);
+			part.selected = picked[side];
+			must(!ucm_rerope_reference(&rerope, &part, o[side],
+						   lse[side], NULL));
+		}
+		for (uint32_t h = 0;
+		     num[0] && num[1] && h < s->attention.query.num_heads;
+		     h++) {
+			double share = exp(lse[0][h] - lse[2][h]);
+
+			for (uint32_t i = 0; i < value_dim(s); i++) {
+				uint32_t at = h * value_dim(s) + i;
+
+				must(fabs(o[2][at] - o[1][at] -
+					  share * (o[0][at] - o[1][at])) <
+				     1e-8);
+			}
+		}
+		scene_free(s);
+	}
+}
+
 /* ---- wrong arguments ---- */
 
 typedef void spoil_fn(struct scene *s);
@@ -310,25 +718,86 @@ static const struct {
 	{ spoil_key_nan, "keys: block" }, { spoil_value_nan, "values: block" },
 };
 
+/* By each of the ways, rerope NULL: attention's. */
+static void check_refused(struct scene *s, const struct ucm_rerope *rerope,
+			  const char *name)
+{
+	static float work[100000], angles[10000];
+	double out[SCENE_OUT] = { 77 }, lse[16] = { 77 };
+	struct decoded got, marked;
+	struct ucm_error error;
+
+	mark(&got);
+	mark(&marked);
+	if (!rerope) {
+		assert_einval(ucm_attention_reference(&s->attention, out, lse,
+						      &error), error, name);
+		assert_einval(ucm_attention_decode(&s->attention, work, got.out,
+						   got.lse, &error), error,
+			      name);
+	} else {
+		assert_einval(ucm_rerope_reference(rerope, &s->attention, out,
+						   lse, &error), error, name);
+		assert_einval(ucm_rerope_decode(rerope, angles, &s->attention,
+						work, got.out, got.lse, &error),
+			      error, name);
+	}
+	must(out[0] == 77 && lse[0] == 77);
+	must(!memcmp(&got, &marked, sizeof(got)));
+}
+
 UNIT_TEST(wrong_arguments_are_named_and_nothing_is_written,
 	  .rows = NUM_ROWS(spoils))
 {
 	/* with more than one token, head and channel */
 	for (unsigned number = 0, done = 0; done < 3; number++) {
 		struct scene *s = scene_make(number);
-		double out[SCENE_OUT], lse[16];
-		struct ucm_error error;
+		struct ucm_rerope rerope = rerope_make(s, number);
 
 		if (s->attention.block_size > 1 && s->attention.num_heads > 1 &&
 		    s->attention.num_tokens > 1) {
 			done++;
-			out[0] = lse[0] = 77;
 			spoils[_i].spoil(s);
-			assert_einval(ucm_attention_reference(&s->attention,
-							      out, lse, &error),
-				      error, spoils[_i].name);
-			must(out[0] == 77 && lse[0] == 77);
+			check_refused(s, NULL, spoils[_i].name);
+			check_refused(s, &rerope, spoils[_i].name);
 		}
+		scene_free(s);
+	}
+}
+
+UNIT_TEST(wrong_arguments_of_rerope_are_named)
+{
+	static const char *const names[] = {
+		"window 0", "window 16777217", "training_length 1", "base",
+		"rope: head_dim", "position ", "position 16777217",
+		"selected: 1 after 1",
+	};
+	uint32_t selected[] = { 1, 1 };
+
+	for (unsigned number = 0, done = 0; done < NUM_ROWS(names); number++) {
+		struct scene *s = scene_make(number);
+		struct ucm_rerope rerope = rerope_make(s, number);
+		unsigned which = done;
+
+		if (s->num_blocks != 2 && which == 7) {
+			scene_free(s);
+			continue;
+		}
+		done++;
+		switch (which) {
+		case 0: rerope.window = 0; break;
+		case 1: rerope.window = UCM_POSITION_MAX + 1; break;
+		case 2: rerope.training_length = 1; break;
+		case 3: rerope.rope.base = 0; break;
+		case 4: rerope.rope.head_dim += 2; break;
+		case 5: s->attention.position = s->attention.num_tokens - 2;
+			break;
+		case 6: s->attention.position = UCM_POSITION_MAX + 1; break;
+		default: s->attention.selected = selected; break;
+		}
+		check_refused(s, &rerope, names[which]);
+		if (which < 4)
+			ck_assert_uint_eq(ucm_rerope_floats(&rerope, 16), 0);
 		scene_free(s);
 	}
 }
@@ -336,12 +805,30 @@ UNIT_TEST(wrong_arguments_are_named_and_nothing_is_written,
 UNIT_TEST(there_must_be_a_request_and_room)
 {
 	struct scene *s = scene_make(0);
+	struct ucm_rerope rerope = rerope_make(s, 0);
 	struct ucm_error error;
 	double out[1];
+	float one;
 
 	assert_einval(ucm_attention_reference(NULL, out, NULL, &error), error,
 		      "attention is NULL");
 	assert_einval(ucm_attention_reference(&s->attention, NULL, NULL,
 					      &error), error, "out is NULL");
+	assert_einval(ucm_attention_decode(&s->attention, NULL, &one, NULL,
+					   &error), error, "work is NULL");
+	assert_einval(ucm_attention_decode(&s->attention, &one, NULL, NULL,
+					   &error), error, "out is NULL");
+	assert_einval(ucm_rerope_decode(NULL, &one, &s->attention, &one, &one,
+					NULL, &error), error, "rerope");
+	assert_einval(ucm_rerope_reference(NULL, &s->attention, out, NULL,
+					   &error), error, "rerope");
+	assert_einval(ucm_rerope_decode(&rerope, NULL, &s->attention, &one,
+					&one, NULL, &error), error, "angles");
+	assert_einval(ucm_rerope_prepare(&rerope, 16, NULL, &error), error,
+		      "angles");
+	assert_einval(ucm_rerope_prepare(&rerope, 0, &one, &error), error,
+		      "block_size 0");
+	ck_assert_uint_eq(ucm_rerope_floats(&rerope, 65537), 0);
+	ck_assert_uint_eq(ucm_attention_floats(NULL), 0);
 	scene_free(s);
 }
