@@ -520,14 +520,21 @@ static void measure_shift(const char *where, size_t blocks)
 	static const struct {
 		const char *name;
 		uint32_t dtype, pairing, per_token;
-		bool in_place;
+		bool in_place, checked;
 	} shifts[] = {
-		{ "NeoX, bfloat16, in place", UCM_DTYPE_BFLOAT16, 0, 0, true },
-		{ "NeoX, bfloat16", UCM_DTYPE_BFLOAT16, 0, 0, false },
-		{ "NeoX, float16, in place", UCM_DTYPE_FLOAT16, 0, 0, true },
-		{ "NeoX, float32, in place", UCM_DTYPE_FLOAT32, 0, 0, true },
-		{ "GPT-J, bfloat16, in place", UCM_DTYPE_BFLOAT16, 1, 0, true },
-		{ "NeoX, bfloat16, per token", UCM_DTYPE_BFLOAT16, 0, 1, true },
+		{ "NeoX, bfloat16, in place", UCM_DTYPE_BFLOAT16, 0, 0, true,
+		  false },
+		{ "NeoX, bfloat16", UCM_DTYPE_BFLOAT16, 0, 0, false, false },
+		{ "NeoX, float16, in place", UCM_DTYPE_FLOAT16, 0, 0, true,
+		  false },
+		{ "NeoX, float32, in place", UCM_DTYPE_FLOAT32, 0, 0, true,
+		  false },
+		{ "GPT-J, bfloat16, in place", UCM_DTYPE_BFLOAT16, 1, 0, true,
+		  false },
+		{ "NeoX, bfloat16, per token", UCM_DTYPE_BFLOAT16, 0, 1, true,
+		  false },
+		{ "NeoX, bfloat16, checked", UCM_DTYPE_BFLOAT16, 0, 0, true,
+		  true },
 	};
 	char name[64];
 
@@ -535,6 +542,7 @@ static void measure_shift(const char *where, size_t blocks)
 		shift_begin(shifts[i].dtype, blocks);
 		moved.rope.pairing = shifts[i].pairing;
 		moved.request.per_token = shifts[i].per_token;
+		moved.request.unchecked = !shifts[i].checked;
 		moved.in_place = shifts[i].in_place;
 		snprintf(name, sizeof(name), "shift: %s", shifts[i].name);
 		measure(where, name, "GB/s", 1, moved.bytes, run_shift,

@@ -43,6 +43,7 @@ struct ucm_rotate_run {
 	const float *cosines, *sines;
 };
 
+/* Tokens that attention takes at a time; a multiple of all vectors' floats. */
 #define UCM_TILE_TOKENS 16u
 
 struct ucm_sparse_kernels {
@@ -71,6 +72,8 @@ struct ucm_sparse_kernels {
 	size_t (*pick)(const float *scores, size_t num, float limit,
 		       size_t equal, uint32_t base, uint32_t *out);
 
+	/* Are all numbers finite? Of a type that is not int8. */
+	bool (*finite)(const uint8_t *from, size_t bytes, uint32_t dtype);
 	/* By enum ucm_dtype; not of int8. */
 	void (*rotate[UCM_DTYPE_FLOAT32 + 1])(const struct ucm_rotate_run *run);
 	/* Add the magnitudes of a whole number of differences to 32 lanes. */

@@ -11,6 +11,8 @@
  *   CORE_AT_LEAST (mask, x, y): sets a bit in mask, which is 0, for each lane
  *                 of x that is at least y's
  *
+ * and with what position_core.h says.
+ *
  * Functions that only some of these need are inlined: a vector is never an
  * argument of a call.
  */

@@ -7,6 +7,9 @@
  *   CORE_SWAPPED  (v): element 2 i and 2 i + 1 in each other's place
  */
 
+typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
+#define WORDS CORE(words)
+
 /* ---- rotations ---- */
 
 #define CORE_STORE_FLOAT32(to, v) memcpy(to, &(v), sizeof(v))
@@ -89,6 +92,35 @@ CORE_ROTATE_FUNCTION(float32, CORE_LOAD_FLOAT32, CORE_STORE_FLOAT32, 4)
 CORE_ROTATE_FUNCTION(float16, CORE_LOAD_FLOAT16, CORE_STORE_FLOAT16, 2)
 CORE_ROTATE_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, CORE_STORE_BFLOAT16, 2)
 
+/* ---- rows ---- */
+
+/* Numbers that are not finite have all bits of the exponent set: to add one to
+ * the exponent sets the bit of the sign, which has been cleared. */
+CORE_TARGET static bool CORE(finite)(const uint8_t *from, size_t bytes,
+				     uint32_t dtype)
+{
+	uint32_t signs = dtype == UCM_DTYPE_FLOAT32 ? 0x80000000 : 0x80008000;
+	uint32_t one = dtype == UCM_DTYPE_FLOAT32    ? 0x800000
+		       : dtype == UCM_DTYPE_BFLOAT16 ? 0x800080
+						     : 0x4000400;
+	WORDS x, found = { 0 };
+	uint32_t all = 0;
+	size_t i = 0;
+
+	for (; i + sizeof(x) <= bytes; i += sizeof(x)) {
+		memcpy(&x, from + i, sizeof(x));
+		found |= (x & ~signs) + one;
+	}
+	if (i < bytes) {
+		x = (WORDS){ 0 };
+		memcpy(&x, from + i, bytes - i);
+		found |= (x & ~signs) + one;
+	}
+	for (int j = 0; j < CORE_WIDTH; j++)
+		all |= found[j];
+	return !(all & signs);
+}
+
 /* ---- deviation ---- */
 
 /* Lanes are as in kernels.c: lane i takes the elements i, i + 32, ... */
@@ -152,14 +184,14 @@ CORE_TARGET static void CORE(weights)(float *at, float most)
 {
 	for (size_t i = 0; i < UCM_TILE_TOKENS; i += CORE_WIDTH) {
 		FLOATS x, n, r, sum;
-		INTS none, power;
+		WORDS none, power;
 
 		memcpy(&x, at + i, sizeof(x));
 		x -= most;
-		none = ~(x >= UCM_WEIGHT_LEAST);
-		x = (FLOATS)((INTS)x & ~none); /* exp(0), which goes below */
+		none = ~(WORDS)(x >= UCM_WEIGHT_LEAST);
+		x = (FLOATS)((WORDS)x & ~none); /* exp(0), which goes below */
 		n = x * UCM_WEIGHT_LOG2E + UCM_WEIGHT_ROUND;
-		power = (INTS)n << 23;
+		power = (WORDS)n << 23;
 		n -= UCM_WEIGHT_ROUND;
 		r = x - n * UCM_WEIGHT_LN2_HIGH - n * UCM_WEIGHT_LN2_LOW;
 		sum = r * (1 / 5040.0f) + 1 / 720.0f;
@@ -168,7 +200,7 @@ CORE_TARGET static void CORE(weights)(float *at, float most)
 		sum = sum * r + 1 / 6.0f;
 		sum = sum * r + 0.5f;
 		sum = sum * (r * r) + r + 1.0f;
-		sum = (FLOATS)(((INTS)sum + power) & ~none);
+		sum = (FLOATS)(((WORDS)sum + power) & ~none);
 		memcpy(at + i, &sum, sizeof(sum));
 	}
 }
@@ -215,6 +247,7 @@ CORE_TARGET static void CORE(weigh)(float *sum, float factor,
 		[UCM_DTYPE_FLOAT16] = CORE(rotate_float16),                   \
 		[UCM_DTYPE_BFLOAT16] = CORE(rotate_bfloat16),                 \
 	},                                                                    \
+	.finite = CORE(finite),                                               \
 	.distance = CORE(distance),                                           \
 	.unpack = {                                                           \
 		[UCM_DTYPE_FLOAT32] = CORE(unpack_float32),                   \
@@ -225,6 +258,7 @@ CORE_TARGET static void CORE(weigh)(float *sum, float factor,
 	.weights = CORE(weights),                                             \
 	.weigh = CORE(weigh),
 
+#undef WORDS
 #undef CORE_STORE_FLOAT32
 #undef CORE_ROTATE_HALVES
 #undef CORE_ROTATE_NEIGHBOURS

@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/error.h"
@@ -278,7 +277,7 @@ static struct ucm_rotate_run run_of(const struct shift_work *work,
 	int64_t from_block = (int64_t)ucm_sparse_id(request->from_blocks, 0,
 						    block);
 	int64_t to_block = (int64_t)ucm_sparse_id(request->to_blocks, 0, block);
-	bool by_token = llabs(from->stride_head) <= llabs(from->stride_token);
+	bool by_token = ucm_rows_by_token(from);
 	struct ucm_rotate_run run = {
 		.from = (const uint8_t *)from->base +
 			item * (from_block * from->stride_block +
@@ -376,11 +375,14 @@ static int deltas_check(const struct ucm_shift_request *request,
 	return 0;
 }
 
-/* Both caches, and the blocks of them that are used. */
-static int places_check(const struct ucm_rope *rope,
+/* Both caches, the blocks of them that are used, and the keys. */
+static int places_check(const struct ucm_sparse_kernels *kernels,
+			const struct ucm_rope *rope,
 			const struct ucm_shift_request *request,
 			struct ucm_error *error)
 {
+	uint64_t tokens = (uint64_t)(request->num - 1) * request->block_size +
+			  request->last_tokens;
 	const struct ucm_key_room *to = &request->to;
 	const struct ucm_rows from_rows = {
 		"from", request->from, request->block_size, request->num_heads,
@@ -393,13 +395,18 @@ static int places_check(const struct ucm_rope *rope,
 	int err = ucm_rows_check(&from_rows, "from_blocks",
 				 request->from_blocks, request->num, error);
 
-	return err ? err
-		   : ucm_rows_check(&to_rows, "to_blocks", request->to_blocks,
-				    request->num, error);
+	if (!err)
+		err = ucm_rows_check(&to_rows, "to_blocks", request->to_blocks,
+				     request->num, error);
+	if (err || request->unchecked)
+		return err;
+	return ucm_rows_finite(kernels, &from_rows, request->from_blocks,
+			       tokens, error);
 }
 
 /* A request of at least one block. */
-static int request_check(const struct ucm_rope *rope,
+static int request_check(const struct ucm_sparse_kernels *kernels,
+			 const struct ucm_rope *rope,
 			 const struct ucm_shift_request *request,
 			 struct ucm_error *error)
 {
@@ -413,8 +420,8 @@ static int request_check(const struct ucm_rope *rope,
 		err = ucm_rows_count_check("last_tokens", request->last_tokens,
 					   request->block_size, error);
 	if (!err)
-		err = places_check(rope, request, error);
-	return err ? err : deltas_check(request, error);
+		err = deltas_check(request, error);
+	return err ? err : places_check(kernels, rope, request, error);
 }
 
 int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
@@ -436,7 +443,7 @@ int ucm_rope_shift_by(const struct ucm_sparse_kernels *kernels,
 		return ucm_error_set(error, -EINVAL, "request is NULL");
 	if (!request->num)
 		return 0;
-	err = request_check(rope, request, error);
+	err = request_check(kernels, rope, request, error);
 	if (err)
 		return err;
 	work.item_bytes = ucm_sparse_input_bytes(request->from.dtype);

@@ -46,6 +46,14 @@ int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 	return 0;
 }
 
+static int not_finite(const struct ucm_rows *rows, uint64_t block,
+		      uint32_t token, uint32_t head, struct ucm_error *error)
+{
+	return ucm_error_set(error, -EINVAL, "%s: block %" PRIu64 ", token %"
+			     PRIu32 ", head %" PRIu32 ": not finite",
+			     rows->name, block, token, head);
+}
+
 int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
 		  const struct ucm_rows *rows, uint64_t block, uint32_t token,
 		  uint32_t head, float *out, struct ucm_error *error)
@@ -54,27 +62,48 @@ int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
 
 	if (kernels->widen[rows->keys.dtype](out, at, rows->dim))
 		return 0;
-	return ucm_error_set(error, -EINVAL, "%s: block %" PRIu64 ", token %"
-			     PRIu32 ", head %" PRIu32 ": not finite",
-			     rows->name, block, token, head);
+	return not_finite(rows, block, token, head, error);
+}
+
+/* Tokens of a block, in the order in which they lie. */
+static int block_finite(const struct ucm_sparse_kernels *kernels,
+			const struct ucm_rows *rows, uint64_t block,
+			uint32_t tokens, struct ucm_error *error)
+{
+	size_t bytes = (size_t)rows->dim *
+		       ucm_sparse_input_bytes(rows->keys.dtype);
+	bool by_token = ucm_rows_by_token(&rows->keys);
+	uint32_t outer = by_token ? tokens : rows->num_heads;
+	uint32_t inner = by_token ? rows->num_heads : tokens;
+
+	for (uint32_t i = 0; i < outer; i++) {
+		for (uint32_t j = 0; j < inner; j++) {
+			uint32_t token = by_token ? i : j;
+			uint32_t head = by_token ? j : i;
+
+			if (!kernels->finite(ucm_row_at(rows, block, token,
+							head),
+					     bytes, rows->keys.dtype))
+				return not_finite(rows, block, token, head,
+						  error);
+		}
+	}
+	return 0;
 }
 
 int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
 		    const struct ucm_rows *rows, const int32_t *ids,
-		    uint32_t tokens, struct ucm_error *error)
+		    uint64_t tokens, struct ucm_error *error)
 {
-	float row[UCM_REPR_HEAD_DIM_MAX];
 	int err = 0;
 
-	for (uint32_t i = 0; i < tokens; i++) {
-		uint64_t block = ucm_sparse_id(ids, 0, i / rows->block_size);
+	for (size_t i = 0; !err && tokens; i++) {
+		uint32_t num = tokens < rows->block_size ? (uint32_t)tokens
+							 : rows->block_size;
 
-		for (uint32_t head = 0; !err && head < rows->num_heads; head++)
-			err = ucm_row_widen(kernels, rows, block,
-					    i % rows->block_size, head, row,
-					    error);
-		if (err)
-			return err;
+		err = block_finite(kernels, rows, ucm_sparse_id(ids, 0, i), num,
+				   error);
+		tokens -= num;
 	}
-	return 0;
+	return err;
 }

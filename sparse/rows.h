@@ -3,6 +3,8 @@
 #ifndef UCM_SPARSE_ROWS_H
 #define UCM_SPARSE_ROWS_H
 
+#include <stdlib.h>
+
 #include "sparse/kernels.h"
 #include "sparse/spec.h"
 
@@ -35,15 +37,21 @@ static inline const uint8_t *ucm_row_at(const struct ucm_rows *rows,
 			(int64_t)head * keys->stride_head);
 }
 
-/* A row as floats. -EINVAL: one is not finite. */
+/* Do the heads of a token lie nearer to each other than its neighbours? */
+static inline bool ucm_rows_by_token(const struct ucm_keys *keys)
+{
+	return llabs(keys->stride_head) <= llabs(keys->stride_token);
+}
+
+/* A row as floats. -EINVAL: a number is not finite. */
 int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
 		  const struct ucm_rows *rows, uint64_t block, uint32_t token,
 		  uint32_t head, float *out, struct ucm_error *error);
 
-/* Are the rows of the first tokens finite, which are in blocks that are full but
- * for the last? */
+/* Are the rows of the first tokens finite, which are in blocks ids (NULL: 0, 1, ...)
+ * that are full but for the last? -EINVAL: one is not. */
 int ucm_rows_finite(const struct ucm_sparse_kernels *kernels,
 		    const struct ucm_rows *rows, const int32_t *ids,
-		    uint32_t tokens, struct ucm_error *error);
+		    uint64_t tokens, struct ucm_error *error);
 
 #endif

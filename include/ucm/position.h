@@ -58,8 +58,7 @@ enum ucm_rope_scaling {
 
 #define UCM_POSITION_MAX (1 << 24)
 
-/* What a model's positions are made with. Where 0 is a default it is meant for
- * models whose configuration does not have the value. */
+/* How a model rotates. 0 is a default for what its configuration lacks. */
 struct ucm_rope {
 	uint32_t pairing;    /* enum ucm_rope_pairing */
 	uint32_t scaling;    /* enum ucm_rope_scaling */
@@ -107,6 +106,10 @@ struct ucm_shift_request {
 	/* Not 0: the keys have not been rotated yet, and deltas are their
 	 * positions. Only then is YARN's attention_factor applied. */
 	uint32_t unrotated;
+	/* Not 0: the keys are not looked at first. Then they are read once and
+	 * not twice, and NaN and infinite ones stay so, together with those that
+	 * they are paired with. */
+	uint32_t unchecked;
 };
 
 /*
@@ -114,10 +117,6 @@ struct ucm_shift_request {
  * for the stored keys, computed in float32 with an error of at most 2^-22 of the
  * length of the pair, and rounded to the type (float16: beyond 65504 it becomes
  * infinite). A rotation by a and then by b is one by a + b, rounded twice.
- *
- * The keys are not looked at, for that would take as long as the rest: NaN and
- * infinite ones stay NaN or infinite, together with those that they are paired
- * with, and ucm_kv_deviation() and ucm_repr_build() refuse them.
  */
 int ucm_rope_shift(const struct ucm_rope *rope,
 		   const struct ucm_shift_request *request,
@@ -292,11 +291,13 @@ struct ucm_attention {
 int ucm_attention_reference(const struct ucm_attention *attention, double *out,
 			    double *lse, struct ucm_error *error);
 
-/* The same, for one token, and fast: in float32,
- * over the tokens in their order. With many threads, give each some key heads.
+/* The same, for one token, and fast: in float32, over the tokens in their order.
+ * To use several threads, give each some of the key heads (bases are moved by
+ * stride_head).
  *
- * work: ucm_attention_floats() of them; 0 if attention is wrong. out and lse as
- * above, in floats. -ERANGE: a product or a sum is too large for one. */
+ * work: ucm_attention_floats() floats, 0 if attention is wrong; it is written also
+ * if the call fails. out and lse as above, in floats. -ERANGE: a product or a sum is
+ * too large for one. */
 size_t ucm_attention_floats(const struct ucm_attention *attention);
 int ucm_attention_decode(const struct ucm_attention *attention, float *work,
 			 float *out, float *lse, struct ucm_error *error);

@@ -49,7 +49,8 @@ class Shift(C.Structure):
                 ("to_blocks", C.c_void_p), ("num", C.c_size_t),
                 ("num_heads", C.c_uint32), ("block_size", C.c_uint32),
                 ("last_tokens", C.c_uint32), ("deltas", C.c_void_p),
-                ("per_token", C.c_uint32), ("unrotated", C.c_uint32)]
+                ("per_token", C.c_uint32), ("unrotated", C.c_uint32),
+                ("unchecked", C.c_uint32)]
 
 
 class Deviation(C.Structure):
@@ -246,7 +247,7 @@ def check_shift(library, rand):
     off = 1.01 * (unit(want, dtype) + 2.0 ** -21 * factor * lengths)
     request = Shift(source.keys(), target.room(), places[0].ctypes.data,
                     places[1].ctypes.data, num, heads, size, last,
-                    deltas.ctypes.data, per_token, unrotated)
+                    deltas.ctypes.data, per_token, unrotated, 0)
     succeed(library.calls.ucm_rope_shift_by(
         library.kernels, C.byref(rope), C.byref(request), None), "shift")
     got = target.values()

@@ -493,7 +493,7 @@ UNIT_TEST(by_0_every_bit_stays, .rows = NUM_ROWS(ways))
 				  1, 0, 1024, 0 },
 			.to = { to, 1, 0, 1024, 0 },
 			.num = 1, .num_heads = 1, .block_size = 64,
-			.last_tokens = 64, .deltas = &delta,
+			.last_tokens = 64, .deltas = &delta, .unchecked = 1,
 		};
 
 		for (uint32_t i = 0; i < 65536; i++)
@@ -507,7 +507,7 @@ UNIT_TEST(by_0_every_bit_stays, .rows = NUM_ROWS(ways))
 	}
 }
 
-UNIT_TEST(what_is_not_finite_stays_so, .rows = NUM_ROWS(ways))
+UNIT_TEST(what_is_not_finite_is_refused_or_stays_so, .rows = NUM_ROWS(ways))
 {
 	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
 	static const float bad[] = { NAN, -NAN, INFINITY, -INFINITY };
@@ -523,7 +523,10 @@ UNIT_TEST(what_is_not_finite_stays_so, .rows = NUM_ROWS(ways))
 			.from = { memory, dtype, 1, 0, 0, 0 },
 			.to = { memory, 1, 0, 0, 0 }, .num = 1, .num_heads = 1,
 			.block_size = 1, .last_tokens = 1, .deltas = &delta,
+			.unchecked = 1,
 		};
+		struct ucm_error error;
+		uint8_t before[sizeof(memory)];
 		uint8_t *bytes = (uint8_t *)memory;
 		size_t item = type_bytes(dtype);
 
@@ -539,11 +542,38 @@ UNIT_TEST(what_is_not_finite_stays_so, .rows = NUM_ROWS(ways))
 
 			memcpy(bytes + at * item, &half, sizeof(half));
 		}
+		memcpy(before, memory, sizeof(before));
+		request.unchecked = 0;
+		assert_einval(ucm_rope_shift_by(kernels, &rope, &request,
+						&error), error,
+			      "from: block 0, token 0, head 0: not finite");
+		must(!memcmp(before, memory, sizeof(before)));
+		request.unchecked = 1;
 		must(!ucm_rope_shift_by(kernels, &rope, &request, NULL));
 		for (uint32_t j = 0; j < 80; j++)
 			must(ucm_float_finite(load_number(bytes + j * item,
 							  dtype)) ==
 			     (j != at && j != other));
+	}
+}
+
+/* Each number of a type, alone in a row. */
+UNIT_TEST(finite_is_each_number_but_those_that_are_not, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+
+	for (uint32_t bits = 0; kernels && bits <= 0xffff; bits++) {
+		for (uint32_t type = 0; type < 3; type++) {
+			uint32_t dtype = input_types[type], at = bits % 37;
+			size_t item = type_bytes(dtype);
+			uint8_t row[37 * 4] = { 0 };
+			uint32_t word = bits << 16 | bits;
+
+			memcpy(row + at * item, &word, item);
+			must(kernels->finite(row, 37 * item, dtype) ==
+			     ucm_float_finite(load_number(row + at * item,
+							  dtype)));
+		}
 	}
 }
 
@@ -621,7 +651,8 @@ UNIT_TEST(wrong_requests_are_named_and_write_nothing)
 		"num_heads 1025", "block_size 0", "block_size 65537",
 		"last_tokens 0", "last_tokens 5", "from_blocks",
 		"to_blocks", "from_blocks", "to_blocks",
-		"from: stride_block", "to: stride_block", "deltas is NULL", "deltas: number 1",
+		"from: stride_block", "to: stride_block",
+		"deltas is NULL", "deltas: number 1",
 		"deltas: number 7",
 	};
 	float from[2 * 4 * 128] = { 1 }, to[2 * 4 * 128] = { 2 };
