@@ -51,7 +51,7 @@ static int query_check(const struct ucm_attention *attention,
 				     ": a multiple of %" PRIu32 ", up to %u",
 				     query->num_heads, attention->num_heads,
 				     QUERY_HEADS_MAX);
-	err = ucm_rows_check(&rows, "query", NULL, 1, error);
+	err = ucm_sparse_query_check(query, attention->head_dim, error);
 	return err ? err
 		   : ucm_rows_finite(ucm_sparse_kernels_best(), &rows, NULL, 1,
 				     error);
@@ -60,21 +60,21 @@ static int query_check(const struct ucm_attention *attention,
 static int counts_check(const struct ucm_attention *attention,
 			struct ucm_error *error)
 {
-	int err = ucm_rows_count_check("num_tokens", attention->num_tokens,
-				       INT32_MAX, error);
+	int err = ucm_sparse_in_range("num_tokens", attention->num_tokens,
+				      INT32_MAX, error);
 
 	if (!err)
-		err = ucm_rows_count_check("num_heads", attention->num_heads,
-					   UCM_REPR_HEADS_MAX, error);
+		err = ucm_sparse_in_range("num_heads", attention->num_heads,
+					  UCM_REPR_HEADS_MAX, error);
 	if (!err)
-		err = ucm_rows_count_check("head_dim", attention->head_dim,
-					   UCM_REPR_HEAD_DIM_MAX, error);
+		err = ucm_sparse_in_range("head_dim", attention->head_dim,
+					  UCM_REPR_HEAD_DIM_MAX, error);
 	if (!err && attention->value_dim)
-		err = ucm_rows_count_check("value_dim", attention->value_dim,
-					   UCM_REPR_HEAD_DIM_MAX, error);
+		err = ucm_sparse_in_range("value_dim", attention->value_dim,
+					  UCM_REPR_HEAD_DIM_MAX, error);
 	if (!err)
-		err = ucm_rows_count_check("block_size", attention->block_size,
-					   UCM_REPR_BLOCK_SIZE_MAX, error);
+		err = ucm_sparse_in_range("block_size", attention->block_size,
+					  UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (!err && !(isfinite(attention->scale) && attention->scale >= 0))
 		err = ucm_error_set(error, -EINVAL, "scale %g: above 0, or 0",
 				    attention->scale);

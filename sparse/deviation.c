@@ -77,19 +77,19 @@ static int pairs_check(const struct deviation_work *work)
 static int work_begin(struct deviation_work *work)
 {
 	const struct ucm_deviation_request *request = work->request;
-	int err = ucm_rows_count_check("num_tokens", request->num_tokens,
-				       INT32_MAX, work->error);
+	int err = ucm_sparse_in_range("num_tokens", request->num_tokens,
+				      INT32_MAX, work->error);
 
 	if (!err)
-		err = ucm_rows_count_check("num_heads", request->num_heads,
-					   UCM_REPR_HEADS_MAX, work->error);
+		err = ucm_sparse_in_range("num_heads", request->num_heads,
+					  UCM_REPR_HEADS_MAX, work->error);
 	if (!err)
-		err = ucm_rows_count_check("head_dim", request->head_dim,
-					   UCM_REPR_HEAD_DIM_MAX, work->error);
+		err = ucm_sparse_in_range("head_dim", request->head_dim,
+					  UCM_REPR_HEAD_DIM_MAX, work->error);
 	if (!err)
-		err = ucm_rows_count_check("block_size", request->block_size,
-					   UCM_REPR_BLOCK_SIZE_MAX,
-					   work->error);
+		err = ucm_sparse_in_range("block_size", request->block_size,
+					  UCM_REPR_BLOCK_SIZE_MAX,
+					  work->error);
 	if (err)
 		return err;
 	pair_add(work, "cached", &request->cached, "fresh", &request->fresh);

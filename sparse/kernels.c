@@ -110,7 +110,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 		halves_ = __builtin_convertvector(bits_, halves4);            \
 		memcpy(to, &halves_, sizeof(halves_));                        \
 	} while (0)
-#define CORE_SWAPPED(v) __builtin_shuffle(v, (ints4){ 1, 0, 3, 2 })
+#define CORE_SWAPPED(v) ((floats4){ (v)[1], (v)[0], (v)[3], (v)[2] })
 #define CORE_LAST(result, v) ((result) = ((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	for (int j_ = 0; j_ < 4; j_++)                                        \

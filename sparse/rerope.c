@@ -22,8 +22,8 @@ static int config_check(const struct ucm_rerope *rerope,
 		return ucm_error_set(error, -EINVAL, "rerope is NULL");
 	err = ucm_rope_check(&rerope->rope, out, error);
 	if (!err)
-		err = ucm_rows_count_check("window", rerope->window,
-					   UCM_POSITION_MAX, error);
+		err = ucm_sparse_in_range("window", rerope->window,
+					  UCM_POSITION_MAX, error);
 	if (!err && rerope->training_length == 1)
 		err = ucm_error_set(error, -EINVAL, "training_length 1: "
 				    "at least 2, or 0");
@@ -87,8 +87,8 @@ int ucm_rerope_check(const struct ucm_rerope *rerope,
 
 static int block_size_check(uint32_t block_size, struct ucm_error *error)
 {
-	return ucm_rows_count_check("block_size", block_size,
-				    UCM_REPR_BLOCK_SIZE_MAX, error);
+	return ucm_sparse_in_range("block_size", block_size,
+				   UCM_REPR_BLOCK_SIZE_MAX, error);
 }
 
 size_t ucm_rerope_floats(const struct ucm_rerope *rerope, uint32_t block_size)

@@ -18,7 +18,7 @@
 
 /* How many of a block's num tokens, whose first is at position first, are far from
  * a query: those at the front. */
-UCM_ROPE_INLINE uint32_t ucm_rerope_far(uint32_t query, uint32_t window,
+UCM_PLAIN uint32_t ucm_rerope_far(uint32_t query, uint32_t window,
 					uint64_t first, uint32_t num)
 {
 	int64_t far = (int64_t)query - window - (int64_t)first + 1;
@@ -27,7 +27,7 @@ UCM_ROPE_INLINE uint32_t ucm_rerope_far(uint32_t query, uint32_t window,
 }
 
 /* Positions that the query is rotated by for such a block. */
-UCM_ROPE_INLINE int64_t ucm_rerope_delta(uint32_t query, uint32_t window,
+UCM_PLAIN int64_t ucm_rerope_delta(uint32_t query, uint32_t window,
 					 uint64_t first)
 {
 	return (int64_t)window - query + (int64_t)first;
@@ -44,7 +44,7 @@ UCM_ROPE_INLINE int64_t ucm_rerope_delta(uint32_t query, uint32_t window,
 #define UCM_WEIGHT_LN2_HIGH 0.693359375f /* few bits: its product is exact */
 #define UCM_WEIGHT_LN2_LOW  -2.12194440e-4f
 
-UCM_ROPE_INLINE float ucm_weight(float x)
+UCM_PLAIN float ucm_weight(float x)
 {
 	float n, r, sum;
 	uint32_t power;

@@ -410,15 +410,15 @@ static int request_check(const struct ucm_sparse_kernels *kernels,
 			 const struct ucm_shift_request *request,
 			 struct ucm_error *error)
 {
-	int err = ucm_rows_count_check("num_heads", request->num_heads,
-				       UCM_REPR_HEADS_MAX, error);
+	int err = ucm_sparse_in_range("num_heads", request->num_heads,
+				      UCM_REPR_HEADS_MAX, error);
 
 	if (!err)
-		err = ucm_rows_count_check("block_size", request->block_size,
-					   UCM_REPR_BLOCK_SIZE_MAX, error);
+		err = ucm_sparse_in_range("block_size", request->block_size,
+					  UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (!err)
-		err = ucm_rows_count_check("last_tokens", request->last_tokens,
-					   request->block_size, error);
+		err = ucm_sparse_in_range("last_tokens", request->last_tokens,
+					  request->block_size, error);
 	if (!err)
 		err = deltas_check(request, error);
 	return err ? err : places_check(kernels, rope, request, error);

@@ -20,15 +20,10 @@
 #include <ucm/position.h>
 
 #include "sparse/number.h"
-
-#ifdef __CUDACC__
-#define UCM_ROPE_INLINE static __device__ __forceinline__
-#else
-#define UCM_ROPE_INLINE static inline
-#endif
+#include "sparse/plain.h"
 
 /* sin x and cos x, |x| <= pi / 4: Taylor's series, in double within 2^-52. */
-UCM_ROPE_INLINE double ucm_small_sin(double x)
+UCM_PLAIN double ucm_small_sin(double x)
 {
 	double y = x * x, sum = -1.0 / 1307674368000.0; /* 15! */
 
@@ -41,7 +36,7 @@ UCM_ROPE_INLINE double ucm_small_sin(double x)
 	return x + x * (y * sum);
 }
 
-UCM_ROPE_INLINE double ucm_small_cos(double x)
+UCM_PLAIN double ucm_small_cos(double x)
 {
 	double y = x * x, sum = 1.0 / 20922789888000.0; /* 16! */
 
@@ -56,7 +51,7 @@ UCM_ROPE_INLINE double ucm_small_cos(double x)
 }
 
 /* Of an angle in turns, up to 2^31 of them. */
-UCM_ROPE_INLINE void ucm_turn(double turns, double *cosine, double *sine)
+UCM_PLAIN void ucm_turn(double turns, double *cosine, double *sine)
 {
 	double x, c, s;
 	int quarter;
@@ -87,7 +82,7 @@ UCM_ROPE_INLINE void ucm_turn(double turns, double *cosine, double *sine)
 
 /* A channel after its rotation: cosine and sine are those of the pair's table;
  * the sine of its first channel is negative there. */
-UCM_ROPE_INLINE float ucm_rotated(float x, float partner, float cosine,
+UCM_PLAIN float ucm_rotated(float x, float partner, float cosine,
 				  float sine)
 {
 	return x * cosine + partner * sine;
@@ -95,12 +90,12 @@ UCM_ROPE_INLINE float ucm_rotated(float x, float partner, float cosine,
 
 /* The nearest of the type that keys were read in. NaN stays NaN: a bfloat16's has
  * none of the bits that are rounded away, nor has what is computed with it. */
-UCM_ROPE_INLINE uint16_t ucm_rotated_bfloat16(float value)
+UCM_PLAIN uint16_t ucm_rotated_bfloat16(float value)
 {
 	return ucm_bfloat16_of(value, UCM_ROUND_NEAREST);
 }
 
-UCM_ROPE_INLINE uint16_t ucm_rotated_float16(float value)
+UCM_PLAIN uint16_t ucm_rotated_float16(float value)
 {
 	return value == value ? ucm_float16_of(value, UCM_ROUND_NEAREST)
 			      : 0x7e00;

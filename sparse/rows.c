@@ -9,15 +9,6 @@
 
 #include "common/error.h"
 
-int ucm_rows_count_check(const char *name, uint32_t value, uint32_t most,
-			 struct ucm_error *error)
-{
-	if (value >= 1 && value <= most)
-		return 0;
-	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from 1 to %"
-			     PRIu32, name, value, most);
-}
-
 int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 		   const int32_t *ids, size_t num, struct ucm_error *error)
 {

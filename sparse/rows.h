@@ -20,10 +20,6 @@ struct ucm_rows {
 int ucm_rows_check(const struct ucm_rows *rows, const char *ids_name,
 		   const int32_t *ids, size_t num, struct ucm_error *error);
 
-/* Element counts that calls on rows share; each from 1 to its limit. */
-int ucm_rows_count_check(const char *name, uint32_t value, uint32_t most,
-			 struct ucm_error *error);
-
 static inline const uint8_t *ucm_row_at(const struct ucm_rows *rows,
 					uint64_t block, uint32_t token,
 					uint32_t head)
