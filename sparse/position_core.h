@@ -55,20 +55,8 @@ typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
 						sines[l_]));                  \
 	} while (0)
 
-#define CORE_ROTATE_FUNCTION(name, LOAD, STORE, item_bytes)                   \
-CORE_TARGET static void CORE(rotate_##name)(const struct ucm_rotate_run *run) \
-{                                                                             \
-	const float *cosines = run->cosines, *sines = run->sines;             \
-	size_t half = run->rotary / 2, rest = run->dim - run->rotary;         \
-                                                                              \
-	for (uint64_t row = 0; row < (uint64_t)run->outer * run->inner;       \
-	     row++) {                                                         \
-		int64_t j = (int64_t)(row / run->inner);                      \
-		int64_t k = (int64_t)(row % run->inner);                      \
-		const uint8_t *from = run->from + j * run->from_outer +       \
-				      k * run->from_inner;                    \
-		uint8_t *to = run->to + j * run->to_outer +                   \
-			      k * run->to_inner;                              \
+#define CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes)                        \
+	do {                                                                  \
 		size_t i = 0;                                                 \
                                                                               \
 		if (run->neighbours) {                                        \
@@ -82,9 +70,26 @@ CORE_TARGET static void CORE(rotate_##name)(const struct ucm_rotate_run *run) \
 						 half + i);                   \
 		}                                                             \
 		if (rest && to != from)                                       \
-			memcpy(to + run->rotary * (item_bytes),               \
-			       from + run->rotary * (item_bytes),             \
+			memcpy(to + 2 * half * (item_bytes),                  \
+			       from + 2 * half * (item_bytes),                \
 			       rest * (item_bytes));                          \
+	} while (0)
+
+#define CORE_ROTATE_FUNCTION(name, LOAD, STORE, item_bytes)                   \
+CORE_TARGET static void CORE(rotate_##name)(const struct ucm_rotate_run *run) \
+{                                                                             \
+	const float *cosines = run->cosines, *sines = run->sines;             \
+	size_t half = run->rotary / 2, rest = run->dim - run->rotary;         \
+                                                                              \
+	for (uint32_t j = 0; j < run->outer; j++) {                           \
+		const uint8_t *from = run->from + j * run->from_outer;        \
+		uint8_t *to = run->to + j * run->to_outer;                    \
+                                                                              \
+		for (uint32_t k = 0; k < run->inner; k++) {                   \
+			CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes);       \
+			from += run->from_inner;                              \
+			to += run->to_inner;                                  \
+		}                                                             \
 	}                                                                     \
 }
 
@@ -263,6 +268,7 @@ CORE_TARGET static void CORE(weigh)(float *sum, float factor,
 #undef CORE_ROTATE_HALVES
 #undef CORE_ROTATE_NEIGHBOURS
 #undef CORE_ROTATE_PAIR
+#undef CORE_ROTATE_ROW
 #undef CORE_ROTATE_FUNCTION
 #undef CORE_UNPACK_FUNCTION
 #undef CORE_WEIGH
