@@ -7,6 +7,8 @@
  * act on that while a request decodes:
  *
  *	schedule   what to do at a step: choose, load, wait, or go on as before
+ *	residency  which blocks are in the slots of fast memory, which of
+ *	           them are loaded, and which have to go
  *
  * Steps are counted from 1, by the tokens that have been generated; step 0 is
  * the prefill. Clocks are logical, and everything but the retrieval's threads
@@ -106,6 +108,163 @@ int ucm_schedule_check(const struct ucm_schedule *schedule,
 int ucm_schedule_step(const struct ucm_schedule *schedule, uint64_t step,
 		      uint32_t layer, struct ucm_step *out,
 		      struct ucm_error *error);
+
+/* ---- residency ---- */
+
+/*
+ * The slots of a request's layer (or of all layers, if they choose together):
+ * places for blocks in fast memory, fewer than there are blocks. Whoever wants
+ * blocks is told what to load into which slot, and what goes for it; whoever
+ * attends is given the slots of blocks that are loaded, and of no others.
+ *
+ *	FREE       nothing
+ *	LOADING    a load is under way
+ *	LOADED     may be attended to. Pinned while somebody does: then it stays
+ *	CANCELLED  a load is under way that nobody waits for: free when it ends
+ *	GOING      dropped, and still pinned: free when it is released
+ *
+ * It lies in the caller's memory and is one thread's at a time: what loads have
+ * ended is told to it by that thread.
+ */
+struct ucm_resident;
+
+/* What goes first, of the blocks that are loaded, neither wanted nor pinned: */
+enum ucm_evict {
+	UCM_EVICT_LRU = 0,    /* what has been wanted least recently */
+	UCM_EVICT_SCORE = 1,  /* the lowest score */
+	UCM_EVICT_HYBRID = 2, /* the lowest score_weight * score +
+			       * recency_weight / (age + 1) */
+	UCM_EVICTS
+};
+
+#define UCM_RESIDENT_MAX (1u << 24)
+
+/*
+ * Scores are brought to 0 ... 1 by the least and the largest of those that are
+ * given together; the age of a block is `now` less that of the last plan that
+ * wanted it. Both are looked at in single precision, ages up to 2^24; of equal
+ * blocks the one in the lower slot goes.
+ */
+struct ucm_resident_config {
+	uint32_t num_blocks; /* 1 to UCM_RESIDENT_MAX; numbers are lower */
+	uint32_t num_slots;  /* 1 to UCM_RESIDENT_MAX */
+	uint32_t evict;      /* enum ucm_evict */
+	double score_weight, recency_weight; /* HYBRID; GSA: .7 and .3 */
+	double hysteresis; /* 0 to 1: see ucm_resident_favour() */
+};
+
+/* Bytes of memory that it takes; 0 if config is wrong. */
+size_t ucm_resident_bytes(const struct ucm_resident_config *config);
+
+/* All slots are free. memory is aligned to 8, and the caller frees it. */
+int ucm_resident_begin(const struct ucm_resident_config *config, void *memory,
+		       struct ucm_resident **out, struct ucm_error *error);
+
+/* A load that is to be made. Its end is told with slot and ticket. */
+struct ucm_fill {
+	uint32_t block, slot, ticket;
+};
+
+struct ucm_wanted {
+	const uint32_t *blocks; /* each once; the first ones get slots first */
+	size_t num;             /* at most num_slots */
+	const float *scores;    /* of blocks 0 to num_scores - 1, all finite;
+				 * NULL: as they were */
+	size_t num_scores;      /* at most num_blocks */
+	uint64_t now;           /* a clock that never goes back: the step */
+};
+
+struct ucm_swap {
+	struct ucm_fill *loads;    /* the caller's, room of them */
+	struct ucm_fill *evicted;  /* the same; what was in their slots */
+	size_t room;               /* at least as many as are wanted */
+	/* written: */
+	size_t num_loads, num_evicted;
+	size_t num_loaded; /* of the wanted: there already ... */
+	size_t num_coming; /* ... under way from before ... */
+	size_t num_left;   /* ... and without a slot: all are pinned, loading or
+			    * wanted. Ask again when loads have ended */
+};
+
+/*
+ * Make room for what is wanted. Blocks in evicted are no longer there when this
+ * returns. -ENOSPC: more blocks than slots.
+ */
+int ucm_resident_plan(struct ucm_resident *resident,
+		      const struct ucm_wanted *want, struct ucm_swap *out,
+		      struct ucm_error *error);
+
+/* The same for what may be wanted later. No block goes for it that the last
+ * plan has wanted, and it does not make blocks younger. */
+int ucm_resident_plan_ahead(struct ucm_resident *resident,
+			    const struct ucm_wanted *want, struct ucm_swap *out,
+			    struct ucm_error *error);
+
+/*
+ * A load has ended: well, or with an error; then nothing is in its slot.
+ * -ESTALE: the ticket is not of a load under way (its end has been told
+ * before).
+ */
+int ucm_resident_ended(struct ucm_resident *resident, uint32_t slot,
+		       uint32_t ticket, int load_err, struct ucm_error *error);
+
+/* The loads under way of these blocks are not waited for any more: out (room
+ * for num) is what to cancel. Their slots are free when their ends have been
+ * told. */
+int ucm_resident_cancel(struct ucm_resident *resident, const uint32_t *blocks,
+			size_t num, struct ucm_fill *out, size_t *num_out,
+			struct ucm_error *error);
+
+/* The same, and those that are loaded go: now, or when they are released. NULL:
+ * all there are; out then has room for num_slots. */
+int ucm_resident_drop(struct ucm_resident *resident, const uint32_t *blocks,
+		      size_t num, struct ucm_fill *out, size_t *num_out,
+		      struct ucm_error *error);
+
+/*
+ * A slot for a block that the caller writes itself, such as the one that grows.
+ * It is loaded, and pinned until it is released: when there is a copy of it to
+ * be loaded from. *evicted_out: the block that went, or UINT32_MAX. -EEXIST: it
+ * is there or under way. -ENOBUFS: no block may go.
+ */
+int ucm_resident_put(struct ucm_resident *resident, uint32_t block,
+		     uint64_t now, uint32_t *slot_out, uint32_t *evicted_out,
+		     struct ucm_error *error);
+
+/*
+ * To attend: of these blocks those that are loaded, in their order, and their
+ * slots, which are pinned. Room for num each. What is not loaded is left out:
+ * *num_out tells.
+ */
+int ucm_resident_take(struct ucm_resident *resident, const uint32_t *blocks,
+		      size_t num, uint32_t *blocks_out, uint32_t *slots_out,
+		      size_t *num_out, struct ucm_error *error);
+
+/* Whoever has taken them no longer attends to them. -EINVAL, and none is: one
+ * of them is not pinned so often. */
+int ucm_resident_release(struct ucm_resident *resident, const uint32_t *slots,
+			 size_t num, struct ucm_error *error);
+
+/*
+ * So that blocks of nearly equal scores do not replace each other step by step:
+ * before ucm_select(), add hysteresis times what lies between the least and the
+ * largest of the scores to those of blocks that are loaded or under way.
+ */
+int ucm_resident_favour(const struct ucm_resident *resident, float *scores,
+			size_t num, struct ucm_error *error);
+
+/* Since ucm_resident_begin(); "ahead" is by ucm_resident_plan_ahead(). */
+struct ucm_resident_stats {
+	uint64_t hits;      /* wanted, and loaded or under way */
+	uint64_t loads, loads_ahead;
+	uint64_t evictions;
+	uint64_t failed;    /* loads that ended with an error */
+	uint64_t cancelled; /* loads nobody waited for */
+	uint32_t num_loaded, num_loading, num_free; /* slots, now */
+};
+
+void ucm_resident_get_stats(const struct ucm_resident *resident,
+			    struct ucm_resident_stats *out);
 
 #ifdef __cplusplus
 }
