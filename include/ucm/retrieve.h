@@ -6,6 +6,8 @@
  * <ucm/sparse.h> says which blocks matter to a token. Here is what it takes to
  * act on that while a request decodes:
  *
+ *	method     one of six by its name, with what it is configured by
+ *	request    how far a request is, and what it attends to
  *	schedule   what to do at a step: choose, load, wait, or go on as before
  *	residency  which blocks are in the slots of fast memory, which of
  *	           them are loaded, and which have to go
@@ -265,6 +267,159 @@ struct ucm_resident_stats {
 
 void ucm_resident_get_stats(const struct ucm_resident *resident,
 			    struct ucm_resident_stats *out);
+
+/* ---- methods ---- */
+
+enum ucm_method {
+	UCM_METHOD_ESA = 0,
+	UCM_METHOD_GSA = 1,
+	UCM_METHOD_GSA_ON_DEVICE = 2,
+	UCM_METHOD_KVSTAR = 3,
+	UCM_METHOD_BLEND = 4,
+	UCM_METHOD_REROPE = 5,
+	UCM_METHODS
+};
+
+/* What a method keeps of a block, so as to find it. */
+enum ucm_keeps {
+	UCM_KEEPS_REPR = 0,     /* a representation, of kind pooling */
+	UCM_KEEPS_CODES = 1,    /* hash codes */
+	UCM_KEEPS_CHANNELS = 2, /* channels that are large, tokens merged */
+	UCM_KEEPS_NOTHING = 3,  /* it chooses no blocks */
+};
+
+struct ucm_sparse_method {
+	uint32_t method;   /* enum ucm_method: its place in the table */
+	uint32_t keeps;    /* enum ucm_keeps */
+	const char *name;  /* as in UCM's configurations: "GSAOnDevice" */
+	const char *alias; /* as people say: "GSA On-Device" */
+};
+
+/* By its name or alias; NULL: there is no such method. */
+const struct ucm_sparse_method *ucm_sparse_find(const char *name);
+
+#define UCM_COMPUTE_MAX 64u
+
+/* Blend: of the tokens at a layer, this part is computed again. */
+struct ucm_compute {
+	uint32_t layer;
+	double ratio;
+};
+
+/*
+ * What a method is configured by. Only fields of its own keys are looked at,
+ * and ucm_retrieve(3) has the keys. The others are 0.
+ */
+struct ucm_sparse_config {
+	uint32_t method; /* enum ucm_method */
+	struct ucm_budget_config budget;
+	uint32_t min_blocks; /* a prompt of fewer stays dense */
+	uint32_t pooling;    /* enum ucm_repr_kind */
+	struct ucm_schedule schedule;
+	/* GSA */
+	uint32_t prefetch_enabled, prefetch_ahead, prefetch_workers;
+	double score_weight, recency_weight;
+	/* GSA On-Device */
+	uint32_t hash_bits, hash_reduction_heads;
+	/* KVStar */
+	double kept_channels; /* a part of them */
+	uint32_t merged_tokens;
+	/* Blend */
+	uint32_t num_compute;
+	struct ucm_compute compute[UCM_COMPUTE_MAX];
+	double hkvd_threshold, min_match_ratio, rope_theta;
+	uint32_t chunk_tokens, recompute_boundary, position_correction;
+	/* ReRoPE */
+	uint32_t rerope_window, training_length;
+};
+
+/* The defaults of a method, for a model of so many layers, and blocks of so
+ * many tokens. */
+int ucm_sparse_defaults(const struct ucm_sparse_method *method,
+			uint32_t block_size, uint32_t num_layers,
+			struct ucm_sparse_config *out, struct ucm_error *error);
+
+/* Set one key. -ENOENT: the method has no such key. */
+int ucm_sparse_set(struct ucm_sparse_config *config, const char *key,
+		   const char *value, struct ucm_error *error);
+
+/* Do its values agree with each other? */
+int ucm_sparse_check(const struct ucm_sparse_config *config,
+		     struct ucm_error *error);
+
+/*
+ * Read "METHOD", "METHOD:key=value,key=value", or a dictionary in JSON as UCM's
+ * configurations have it:
+ *
+ *	{"sparse_type": "GSA", "GSA": {"topk_ratio": 0.3}}
+ *	{"ucm_sparse_method": "GSA", "ucm_sparse_config": {"GSA": {...}}}
+ *	{"ESA": {"retrieval_stride": 16}}
+ *
+ * len: of the text, which need not end with a NUL. Defaults for what is not
+ * said; checked. -ENOENT: no such method or key. -ENOMEM.
+ */
+int ucm_sparse_parse(const char *text, size_t len, uint32_t block_size,
+		     uint32_t num_layers, struct ucm_sparse_config *out,
+		     struct ucm_error *error);
+
+/* ---- requests ---- */
+
+enum ucm_request_state {
+	UCM_REQUEST_NONE = 0,
+	UCM_REQUEST_PREFILL,
+	UCM_REQUEST_DECODE,
+};
+
+/*
+ * How far a request is. The struct is the caller's, who reads it and leaves
+ * writing to the calls below. Zeroed, there is no request.
+ */
+struct ucm_sparse_request {
+	const struct ucm_sparse_config *config; /* stays until the end */
+	uint32_t state;                         /* enum ucm_request_state */
+	uint32_t prompt_tokens;
+	uint32_t tokens; /* that there are so far */
+	uint32_t dense;  /* 1: it attends to all its blocks */
+	uint64_t step;
+	struct ucm_budget budget; /* of all its tokens */
+	/* sums over the steps: their quotient is ucm_sparse_ratio, and 1 less
+	 * that the memory that is saved */
+	uint64_t blocks_attended, blocks_in_all;
+};
+
+/* prompt_tokens: at least 1. -EINVAL also if there is a request. */
+int ucm_sparse_begin(struct ucm_sparse_request *request,
+		     const struct ucm_sparse_config *config,
+		     uint32_t prompt_tokens, struct ucm_error *error);
+
+/* So many more tokens of the prompt have been computed, or loaded. With the
+ * last ones, step 0 is what is to be done now: *done_out is 1. */
+int ucm_sparse_prefill(struct ucm_sparse_request *request, uint32_t tokens,
+		       uint32_t *done_out, struct ucm_error *error);
+
+/* The next step begins, with so many new tokens (1, or more if they are
+ * guessed). Then ask for each layer. */
+int ucm_sparse_step(struct ucm_sparse_request *request, uint32_t tokens,
+		    struct ucm_error *error);
+
+/* What to do at this step in a layer, as ucm_schedule_step() says; a dense
+ * request only builds what it keeps. */
+int ucm_sparse_layer(const struct ucm_sparse_request *request, uint32_t layer,
+		     struct ucm_step *out, struct ucm_error *error);
+
+/* It has all its tokens. Its retrievals have been collected or cancelled. */
+int ucm_sparse_finish(struct ucm_sparse_request *request,
+		      struct ucm_error *error);
+
+/* The same in any state. Cancel its retrievals (ucm_retrieval_cancel()) and
+ * drop its blocks (ucm_resident_drop()). */
+void ucm_sparse_abort(struct ucm_sparse_request *request);
+
+/* Before it begins: for how many blocks there must be slots, if so many tokens
+ * are generated; all if it will be dense. */
+int ucm_sparse_slots(const struct ucm_sparse_config *config,
+		     uint32_t prompt_tokens, uint32_t output_tokens,
+		     uint32_t *out, struct ucm_error *error);
 
 #ifdef __cplusplus
 }

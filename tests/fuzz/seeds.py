@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """seeds.py DIR - writes the seed corpora DIR/format, DIR/config, DIR/tokens,
-DIR/snapshot, DIR/trace and DIR/repr.
+DIR/snapshot, DIR/sparse, DIR/trace and DIR/repr.
 
 Independent of the C code on purpose: what the fuzzers start from are the bytes
 of the documents, not those of our own encoder. Checksums are left to the
@@ -147,6 +147,19 @@ SNAPSHOT = {
     "cut": snapshot([snapshot_space(b"", [(7, 1)])], snapshot_record(7))[:-9],
 }
 
+SPARSE = {name: bytes([16, 32]) + text for name, text in {
+    "esa": b"ESA:retrieval_stride=16,sparse_ratio=0.3,retrieval_lead=15",
+    "device": b"GSAOnDevice:hash_rollback_layers=0-1,hash_skip_layers=3+5",
+    "kvstar": b"KVStar:retrieval_stride=8,blk_repre_inner_token_merge=4",
+    "blend": b"Blend:compute_meta=0:0.1+15:0.05",
+    "gsa-json": b'{"sparse_type": "GSA", "GSA": {"topk_ratio": 0.3, '
+                b'"prefetch_enabled": true}, "ESA": {"min_blocks": 2}}',
+    "method-json": b'{"ucm_sparse_method": "GSAOnDevice", "ucm_sparse_config":'
+                   b' {"GSAOnDevice": {"hash_skip_layers": [3, 5]}}}',
+    "blend-json": b'{"Blend": {"compute_meta": {"model.layers.0.self_attn":'
+                  b' {"ratio": 0.1}, "15": {}}}}',
+}.items()}
+
 
 def representations(kind, dtype, heads, dim, layer_bytes, layers=2, kv=True):
     """all checksums are made right"""
@@ -172,7 +185,8 @@ REPR = {
 def main():
     for folder, seeds in (("format", FORMAT), ("config", CONFIG),
                           ("tokens", TOKENS), ("snapshot", SNAPSHOT),
-                          ("trace", TRACE), ("repr", REPR)):
+                          ("sparse", SPARSE), ("trace", TRACE),
+                          ("repr", REPR)):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         for name, data in seeds.items():
