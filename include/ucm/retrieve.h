@@ -9,6 +9,7 @@
  *	method     one of six by its name, with what it is configured by
  *	request    how far a request is, and what it attends to
  *	schedule   what to do at a step: choose, load, wait, or go on as before
+ *	retrieval  threads that score and select while the request goes on
  *	residency  which blocks are in the slots of fast memory, which of
  *	           them are loaded, and which have to go
  *
@@ -110,6 +111,122 @@ int ucm_schedule_check(const struct ucm_schedule *schedule,
 int ucm_schedule_step(const struct ucm_schedule *schedule, uint64_t step,
 		      uint32_t layer, struct ucm_step *out,
 		      struct ucm_error *error);
+
+/* ---- retrieval ---- */
+
+/*
+ * Threads that score and select, while the request goes on with the choice that
+ * it has.
+ *
+ * A lane is what chooses for itself: a request's layer. The caller numbers
+ * them. A job belongs to a lane and to a step, the last one whose query it is
+ * made with; in a lane they rise. So a result is known by its step, and what
+ * ucm_schedule_step() says to collect is what it is called here, too. Results
+ * are taken in that order: with one, all earlier ones of its lane are stale,
+ * and gone.
+ *
+ * All memory is made when it is opened; later calls allocate nothing. Any
+ * thread may call; a lane's calls are one thread's at a time. In a child of
+ * fork(2) it is as new, without jobs.
+ */
+struct ucm_retrieval;
+
+#define UCM_RETRIEVAL_THREADS_MAX 64u
+#define UCM_RETRIEVAL_JOBS_MAX	  65536u
+
+/* Set size to sizeof(struct). */
+struct ucm_retrieval_options {
+	size_t size;
+	uint32_t threads;      /* 1 to 64; UCM has 4 */
+	uint32_t jobs;         /* that wait, run or have not been taken, at
+				* most: 1 to 65536 */
+	uint32_t lanes;        /* 1 to 2^24 */
+	uint32_t max_blocks;   /* of a job, 1 to 2^24 */
+	uint32_t query_floats; /* of a prepared query, at most; not 0 */
+};
+
+int ucm_retrieval_open(const struct ucm_retrieval_options *options,
+		       struct ucm_retrieval **out, struct ucm_error *error);
+
+/* Jobs that run are waited for; others are dropped. NULL is harmless. */
+void ucm_retrieval_close(struct ucm_retrieval *retrieval);
+
+/*
+ * What to score, and how many to select. Blocks of the windows are neither
+ * scored nor read, so that the last one may grow meanwhile. The query is
+ * copied; slab, slots and what arg points to are read until the job has been
+ * taken or cancelled, and must not be written.
+ */
+struct ucm_retrieval_job {
+	uint32_t lane;
+	uint64_t step;
+	const struct ucm_repr_spec *spec; /* copied; NULL: by score */
+	const float *query; /* by ucm_query_prepare() for UCM_SCORE_BLOCK */
+	uint32_t num_heads; /* that it was made from */
+	const struct ucm_repr_slab *slab; /* copied, but for its base */
+	const int32_t *slots;             /* of its blocks; NULL: 0, 1, ... */
+	/* With spec NULL: what ucm_score() does not know. Write the scores of
+	 * blocks begin to end - 1 to scores[0] and so on; 0, or -errno and
+	 * *error. The threads call it several times for a job, and for many
+	 * jobs at a time. */
+	int (*score)(void *arg, size_t begin, size_t end, float *scores,
+		     struct ucm_error *error);
+	void *arg;
+	struct ucm_budget budget; /* of up to max_blocks */
+	uint32_t deadline_ms; /* from now; 0: none */
+};
+
+/*
+ * Have it done. -EAGAIN: there are as many jobs as may be; take or cancel some.
+ * -EINVAL also if step is not above those of the lane before.
+ */
+int ucm_retrieval_submit(struct ucm_retrieval *retrieval,
+			 const struct ucm_retrieval_job *job,
+			 struct ucm_error *error);
+
+struct ucm_retrieval_result {
+	uint32_t *blocks; /* the caller's, room of them: ascending */
+	size_t room;
+	float *scores; /* the caller's, num_scores of them; NULL: not wanted. Of
+			* the windows' blocks: the least score */
+	size_t num_scores;
+	/* written: */
+	uint32_t num;        /* selected */
+	uint32_t num_blocks; /* that there were */
+	uint64_t newest;     /* the last step of the lane that was submitted;
+			      * above the one asked for: this is stale */
+	uint64_t wait_ns, run_ns; /* how long it waited for a thread, and ran */
+};
+
+/*
+ * Take the result of a lane's step, waiting for it; timeout_ms < 0 is for ever.
+ *
+ * -ETIMEDOUT: not done yet; it goes on, and can be asked for again. -ETIME: its
+ * own deadline has passed. -ESTALE: a later one has been taken.
+ * -ENOENT: none was submitted. Others: what scoring or selecting has said.
+ * After -ETIMEDOUT and -EINVAL the job is still there, after all else it is
+ * gone.
+ */
+int ucm_retrieval_take(struct ucm_retrieval *retrieval, uint32_t lane,
+		       uint64_t step, int timeout_ms,
+		       struct ucm_retrieval_result *out,
+		       struct ucm_error *error);
+
+/*
+ * Forget all jobs of a lane. When it returns, nothing of theirs is read any
+ * more: one that runs is waited for, which takes as long as some thousand
+ * blocks. The lane is as new: the next request's steps may begin at 0.
+ */
+int ucm_retrieval_cancel(struct ucm_retrieval *retrieval, uint32_t lane,
+			 struct ucm_error *error);
+
+struct ucm_retrieval_stats {
+	uint64_t submitted, taken, refused, failed, late, cancelled, stale;
+	uint32_t waiting, running, done; /* now; done: not taken */
+};
+
+void ucm_retrieval_get_stats(struct ucm_retrieval *retrieval,
+			     struct ucm_retrieval_stats *out);
 
 /* ---- residency ---- */
 
