@@ -31,7 +31,7 @@
  */
 #include <config.h>
 
-#include <ucm/retrieve.h>
+#include "sparse/resident.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -717,6 +717,29 @@ int ucm_resident_release(struct ucm_resident *resident, const uint32_t *slots,
 }
 
 /* ---- the rest ---- */
+
+enum ucm_resident_place ucm_resident_find(const struct ucm_resident *resident,
+					  uint32_t block, struct ucm_fill *fill)
+{
+	uint32_t slot = resident->slot[block];
+
+	if (slot == NO_SLOT)
+		return UCM_PLACE_NONE;
+	*fill = fill_of(resident, slot);
+	return resident->state[slot] == SLOT_LOADED ? UCM_PLACE_LOADED
+						    : UCM_PLACE_COMING;
+}
+
+const struct ucm_resident_config *
+ucm_resident_get_config(const struct ucm_resident *resident)
+{
+	return &resident->config;
+}
+
+uint64_t ucm_resident_now(const struct ucm_resident *resident)
+{
+	return resident->now;
+}
 
 int ucm_resident_favour(const struct ucm_resident *resident, float *scores,
 			size_t num, struct ucm_error *error)

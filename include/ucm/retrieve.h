@@ -12,6 +12,7 @@
  *	retrieval  threads that score and select while the request goes on
  *	residency  which blocks are in the slots of fast memory, which of
  *	           them are loaded, and which have to go
+ *	prefetch   which blocks the next choices may want, loaded beforehand
  *
  * Steps are counted from 1, by the tokens that have been generated; step 0 is
  * the prefill. Clocks are logical, and everything but the retrieval's threads
@@ -537,6 +538,95 @@ void ucm_sparse_abort(struct ucm_sparse_request *request);
 int ucm_sparse_slots(const struct ucm_sparse_config *config,
 		     uint32_t prompt_tokens, uint32_t output_tokens,
 		     uint32_t *out, struct ucm_error *error);
+
+/* ---- prefetch ---- */
+
+/*
+ * Which blocks the next choices are likely to want, and loads of them at low
+ * priority. It is asked step by step, in this order:
+ *
+ *	ucm_prefetch_set()     what this choice wants (set_blocks_table_info)
+ *	ucm_resident_plan()    loads of what it misses: first of all
+ *	ucm_prefetch_run()     guess, and plan loads (run_async_prefetch_bs)
+ *	ucm_prefetch_loads()   which they are (obtain_load_blocks)
+ *	ucm_prefetch_cancels() which of the earlier ones were wrong
+ *	ucm_prefetch_misses()  what nobody had guessed (obtain_miss_idxs)
+ *
+ * In brackets is what UCM's GSAPrefetchEngineC calls them.
+ *
+ * A block's score s is expected to go on as it has: m is the mean of its last
+ * changes, the latest counting for a half, the one before for a quarter and so
+ * on. Guessed for the next choice but a (1 or 2) are the blocks with the
+ * highest s + a * trend * m, of those that are not wanted now; for 2 those that
+ * are not guessed for 1. What is guessed and already there is kept.
+ *
+ * The loads are data: the caller turns them into tasks of its loader, after
+ * those of ucm_resident_plan(), cancels what is to be cancelled, and tells
+ * ucm_resident_ended() how each has ended. Nothing is attended to before that.
+ *
+ * It lies in the caller's memory, as its residency does, and is one thread's at
+ * a time.
+ */
+struct ucm_prefetch;
+
+struct ucm_prefetch_config {
+	uint32_t num_blocks; /* as the residency's */
+	uint32_t ahead;      /* choices: 1 or 2 */
+	uint32_t blocks;     /* guessed for each of them, at least 1; together
+			      * no more than num_blocks */
+	double trend;        /* 0 to 1; 0.5 where nothing is known */
+};
+
+size_t ucm_prefetch_bytes(const struct ucm_prefetch_config *config);
+int ucm_prefetch_begin(const struct ucm_prefetch_config *config, void *memory,
+		       struct ucm_prefetch **out, struct ucm_error *error);
+
+/*
+ * What the choice of a step wants, and the scores it was made by. step rises;
+ * want's now is not looked at, and nothing is kept of its pointers. Before
+ * ucm_resident_plan(), so that what was guessed can be told from what was not.
+ */
+int ucm_prefetch_set(struct ucm_prefetch *prefetch,
+		     const struct ucm_resident *resident,
+		     const struct ucm_wanted *want, uint64_t step,
+		     struct ucm_error *error);
+
+/* For each of num, with the residency beside it. */
+int ucm_prefetch_run(struct ucm_prefetch *const *prefetches,
+		     struct ucm_resident *const *residents, size_t num,
+		     struct ucm_error *error);
+
+/* Of the last run: valid until the next. The first num_next of them are for the
+ * next choice, the others for the one after it; each by their numbers. */
+const struct ucm_fill *ucm_prefetch_loads(const struct ucm_prefetch *prefetch,
+					  size_t *num_out, size_t *num_next);
+
+/* Loads of earlier runs to be cancelled: neither wanted nor guessed any more.
+ * Valid until the next run. */
+const struct ucm_fill *ucm_prefetch_cancels(const struct ucm_prefetch *prefetch,
+					    size_t *num_out);
+
+/* Numbers, in the list of ucm_prefetch_set(), of blocks that were neither there
+ * nor under way. Valid until the next one. */
+const uint32_t *ucm_prefetch_misses(const struct ucm_prefetch *prefetch,
+				    size_t *num_out);
+
+/*
+ * Of the blocks that were loaded ahead, the part that was of use (hit rate):
+ * (used + late) / loads. Of those that had to be loaded, the part that was
+ * guessed: (used + late) / (used + late + missed).
+ */
+struct ucm_prefetch_stats {
+	uint64_t loads;     /* planned */
+	uint64_t used;      /* wanted for the first time, and there */
+	uint64_t late;      /* wanted, and still under way */
+	uint64_t missed;    /* wanted, and not guessed */
+	uint64_t cancelled; /* while under way */
+	uint64_t wasted;    /* failed, or gone unused */
+};
+
+void ucm_prefetch_get_stats(const struct ucm_prefetch *prefetch,
+			    struct ucm_prefetch_stats *out);
 
 #ifdef __cplusplus
 }
