@@ -19,6 +19,7 @@
 
 #include "common/error.h"
 #include "common/parse.h"
+#include "sparse/spec.h"
 
 static const struct ucm_sparse_method methods[UCM_METHODS] = {
 	{ UCM_METHOD_ESA, UCM_KEEPS_REPR, "ESA", "ESA" },
@@ -399,14 +400,11 @@ int ucm_sparse_defaults(const struct ucm_sparse_method *method,
 	if (!method || !out)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
 				     method ? "out" : "method");
-	if (!block_size || block_size > UCM_REPR_BLOCK_SIZE_MAX)
-		return ucm_error_set(error, -EINVAL, "block_size %" PRIu32
-				     ": from 1 to %u", block_size,
-				     UCM_REPR_BLOCK_SIZE_MAX);
-	if (!num_layers || num_layers > UCM_LAYERS_MAX)
-		return ucm_error_set(error, -EINVAL, "num_layers %" PRIu32
-				     ": from 1 to %u", num_layers,
-				     UCM_LAYERS_MAX);
+	if (ucm_sparse_in_range("block_size", block_size,
+				UCM_REPR_BLOCK_SIZE_MAX, error) ||
+	    ucm_sparse_in_range("num_layers", num_layers, UCM_LAYERS_MAX,
+				error))
+		return -EINVAL;
 	config.method = method->method;
 	for (size_t i = 0; i < NUM_SETTINGS; i++) {
 		int err = 0;

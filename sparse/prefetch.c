@@ -22,9 +22,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/align.h"
 #include "common/error.h"
-#include "sparse/kernels.h"
+#include "sparse/lists.h"
+#include "sparse/spec.h"
 
 #define NOT_AHEAD UINT32_MAX
 
@@ -60,30 +60,16 @@ static int config_check(const struct ucm_prefetch_config *config,
 {
 	if (!config)
 		return ucm_error_set(error, -EINVAL, "config is NULL");
-	if (!config->num_blocks || config->num_blocks > UCM_RESIDENT_MAX)
-		return ucm_error_set(error, -EINVAL, "num_blocks %" PRIu32
-				     ": from 1 to %u", config->num_blocks,
-				     UCM_RESIDENT_MAX);
-	if (config->ahead < 1 || config->ahead > 2)
-		return ucm_error_set(error, -EINVAL, "ahead %" PRIu32
-				     ": 1 or 2", config->ahead);
-	if (!config->blocks ||
-	    config->blocks > config->num_blocks / config->ahead)
-		return ucm_error_set(error, -EINVAL, "blocks %" PRIu32
-				     ": from 1 to %" PRIu32, config->blocks,
-				     config->num_blocks / config->ahead);
+	if (ucm_sparse_in_range("num_blocks", config->num_blocks,
+				UCM_RESIDENT_MAX, error) ||
+	    ucm_sparse_in_range("ahead", config->ahead, 2, error) ||
+	    ucm_sparse_in_range("blocks", config->blocks,
+				config->num_blocks / config->ahead, error))
+		return -EINVAL;
 	if (!(config->trend >= 0 && config->trend <= 1))
 		return ucm_error_set(error, -EINVAL, "trend %g: from 0 to 1",
 				     config->trend);
 	return 0;
-}
-
-static void *lay(uint8_t *base, size_t *end, size_t num, size_t item)
-{
-	void *at = base ? base + *end : NULL;
-
-	*end = ucm_round_up(*end + num * item, 64);
-	return at;
 }
 
 static size_t lay_out(const struct ucm_prefetch_config *config,
@@ -93,19 +79,21 @@ static size_t lay_out(const struct ucm_prefetch_config *config,
 	size_t guesses = (size_t)config->blocks * config->ahead;
 	size_t end = ucm_round_up(sizeof(struct ucm_prefetch), 64);
 
-	out->score = lay(memory, &end, blocks, sizeof(*out->score));
-	out->change = lay(memory, &end, blocks, sizeof(*out->change));
-	out->key = lay(memory, &end, blocks, sizeof(*out->key));
-	out->mark = lay(memory, &end, blocks, sizeof(*out->mark));
-	out->wanted = lay(memory, &end, blocks, sizeof(*out->wanted));
-	out->place = lay(memory, &end, blocks, sizeof(*out->place));
-	out->misses = lay(memory, &end, blocks, sizeof(*out->misses));
-	out->ahead = lay(memory, &end, blocks, sizeof(*out->ahead));
-	out->cancels = lay(memory, &end, blocks, sizeof(*out->cancels));
-	out->gone = lay(memory, &end, blocks, sizeof(*out->gone));
-	out->guess = lay(memory, &end, guesses, sizeof(*out->guess));
-	out->loads = lay(memory, &end, guesses, sizeof(*out->loads));
-	out->evicted = lay(memory, &end, guesses, sizeof(*out->evicted));
+	out->score = ucm_list_lay(memory, &end, blocks, sizeof(*out->score));
+	out->change = ucm_list_lay(memory, &end, blocks, sizeof(*out->change));
+	out->key = ucm_list_lay(memory, &end, blocks, sizeof(*out->key));
+	out->mark = ucm_list_lay(memory, &end, blocks, sizeof(*out->mark));
+	out->wanted = ucm_list_lay(memory, &end, blocks, sizeof(*out->wanted));
+	out->place = ucm_list_lay(memory, &end, blocks, sizeof(*out->place));
+	out->misses = ucm_list_lay(memory, &end, blocks, sizeof(*out->misses));
+	out->ahead = ucm_list_lay(memory, &end, blocks, sizeof(*out->ahead));
+	out->cancels = ucm_list_lay(memory, &end, blocks,
+				    sizeof(*out->cancels));
+	out->gone = ucm_list_lay(memory, &end, blocks, sizeof(*out->gone));
+	out->guess = ucm_list_lay(memory, &end, guesses, sizeof(*out->guess));
+	out->loads = ucm_list_lay(memory, &end, guesses, sizeof(*out->loads));
+	out->evicted = ucm_list_lay(memory, &end, guesses,
+				    sizeof(*out->evicted));
 	return end;
 }
 
@@ -207,50 +195,6 @@ static int both_check(const struct ucm_prefetch *prefetch,
 	return 0;
 }
 
-static int scores_check(const struct ucm_prefetch *prefetch,
-			const struct ucm_wanted *want, struct ucm_error *error)
-{
-	float least, most;
-
-	if (!want->scores || !want->num_scores)
-		return 0;
-	if (want->num_scores > prefetch->config.num_blocks)
-		return ucm_error_set(error, -EINVAL, "num_scores %zu: there are"
-				     " %" PRIu32, want->num_scores,
-				     prefetch->config.num_blocks);
-	if (!ucm_sparse_kernels_best()->range(want->scores, want->num_scores,
-					      &least, &most) ||
-	    !isfinite(least) || !isfinite(most))
-		return ucm_error_set(error, -EINVAL,
-				     "scores: one is not finite");
-	return 0;
-}
-
-/* Mark what is wanted; each is there once. */
-static int mark_wanted(struct ucm_prefetch *prefetch,
-		       const struct ucm_wanted *want, struct ucm_error *error)
-{
-	uint64_t serial = ++prefetch->serial;
-
-	if (want->num && !want->blocks)
-		return ucm_error_set(error, -EINVAL, "blocks is NULL");
-	for (size_t i = 0; i < want->num; i++) {
-		uint32_t block = want->blocks[i];
-
-		if (block >= prefetch->config.num_blocks)
-			return ucm_error_set(error, -EINVAL, "blocks: number "
-					     "%zu is %" PRIu32 ", there are %"
-					     PRIu32, i, block,
-					     prefetch->config.num_blocks);
-		if (prefetch->mark[block] == serial)
-			return ucm_error_set(error, -EINVAL, "blocks: number "
-					     "%zu is %" PRIu32 ", again", i,
-					     block);
-		prefetch->mark[block] = serial;
-	}
-	return 0;
-}
-
 static float in_floats(double value)
 {
 	return value > FLT_MAX ? FLT_MAX
@@ -300,19 +244,24 @@ int ucm_prefetch_set(struct ucm_prefetch *prefetch,
 		     const struct ucm_wanted *want, uint64_t step,
 		     struct ucm_error *error)
 {
+	float least, most;
+	uint32_t num;
 	int err = both_check(prefetch, resident, error);
 
 	if (err)
 		return err;
+	num = prefetch->config.num_blocks;
 	if (!want)
 		return ucm_error_set(error, -EINVAL, "want is NULL");
 	if (prefetch->is_set && step <= prefetch->step)
 		return ucm_error_set(error, -EINVAL, "step %" PRIu64
 				     ": it was %" PRIu64, step,
 				     prefetch->step);
-	err = scores_check(prefetch, want, error);
+	err = ucm_list_range(want->scores, want->scores ? want->num_scores : 0,
+			     num, &least, &most, error);
 	if (!err)
-		err = mark_wanted(prefetch, want, error);
+		err = ucm_list_mark(want->blocks, want->num, num,
+				    prefetch->mark, ++prefetch->serial, error);
 	if (err)
 		return err;
 	prefetch->is_set = true;

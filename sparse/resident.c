@@ -39,9 +39,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/align.h"
 #include "common/error.h"
-#include "sparse/kernels.h"
+#include "sparse/lists.h"
+#include "sparse/spec.h"
 
 #define NO_SLOT	 UINT32_MAX
 #define NO_BLOCK UINT32_MAX
@@ -86,14 +86,11 @@ static int config_check(const struct ucm_resident_config *config,
 {
 	if (!config)
 		return ucm_error_set(error, -EINVAL, "config is NULL");
-	if (!config->num_blocks || config->num_blocks > UCM_RESIDENT_MAX)
-		return ucm_error_set(error, -EINVAL, "num_blocks %" PRIu32
-				     ": from 1 to %u", config->num_blocks,
-				     UCM_RESIDENT_MAX);
-	if (!config->num_slots || config->num_slots > UCM_RESIDENT_MAX)
-		return ucm_error_set(error, -EINVAL, "num_slots %" PRIu32
-				     ": from 1 to %u", config->num_slots,
-				     UCM_RESIDENT_MAX);
+	if (ucm_sparse_in_range("num_blocks", config->num_blocks,
+				UCM_RESIDENT_MAX, error) ||
+	    ucm_sparse_in_range("num_slots", config->num_slots,
+				UCM_RESIDENT_MAX, error))
+		return -EINVAL;
 	if (config->evict >= UCM_EVICTS)
 		return ucm_error_set(error, -EINVAL, "evict %" PRIu32
 				     ": unknown", config->evict);
@@ -109,15 +106,6 @@ static int config_check(const struct ucm_resident_config *config,
 	return 0;
 }
 
-/* The next array of num items, from *end on; base NULL: count only. */
-static void *lay(uint8_t *base, size_t *end, size_t num, size_t item)
-{
-	void *at = base ? base + *end : NULL;
-
-	*end = ucm_round_up(*end + num * item, 64);
-	return at;
-}
-
 /* Where its arrays lie in its memory; returns its bytes. */
 static size_t lay_out(const struct ucm_resident_config *config,
 		      struct ucm_resident *out, void *memory)
@@ -125,17 +113,17 @@ static size_t lay_out(const struct ucm_resident_config *config,
 	size_t blocks = config->num_blocks, slots = config->num_slots;
 	size_t end = ucm_round_up(sizeof(struct ucm_resident), 64);
 
-	out->mark = lay(memory, &end, blocks, sizeof(*out->mark));
-	out->wanted = lay(memory, &end, blocks, sizeof(*out->wanted));
-	out->slot = lay(memory, &end, blocks, sizeof(*out->slot));
-	out->used = lay(memory, &end, slots, sizeof(*out->used));
-	out->score = lay(memory, &end, slots, sizeof(*out->score));
-	out->key = lay(memory, &end, slots, sizeof(*out->key));
-	out->chosen = lay(memory, &end, slots, sizeof(*out->chosen));
-	out->block = lay(memory, &end, slots, sizeof(*out->block));
-	out->ticket = lay(memory, &end, slots, sizeof(*out->ticket));
-	out->pins = lay(memory, &end, slots, sizeof(*out->pins));
-	out->state = lay(memory, &end, slots, sizeof(*out->state));
+	out->mark = ucm_list_lay(memory, &end, blocks, sizeof(*out->mark));
+	out->wanted = ucm_list_lay(memory, &end, blocks, sizeof(*out->wanted));
+	out->slot = ucm_list_lay(memory, &end, blocks, sizeof(*out->slot));
+	out->used = ucm_list_lay(memory, &end, slots, sizeof(*out->used));
+	out->score = ucm_list_lay(memory, &end, slots, sizeof(*out->score));
+	out->key = ucm_list_lay(memory, &end, slots, sizeof(*out->key));
+	out->chosen = ucm_list_lay(memory, &end, slots, sizeof(*out->chosen));
+	out->block = ucm_list_lay(memory, &end, slots, sizeof(*out->block));
+	out->ticket = ucm_list_lay(memory, &end, slots, sizeof(*out->ticket));
+	out->pins = ucm_list_lay(memory, &end, slots, sizeof(*out->pins));
+	out->state = ucm_list_lay(memory, &end, slots, sizeof(*out->state));
 	return end;
 }
 
@@ -173,27 +161,12 @@ int ucm_resident_begin(const struct ucm_resident_config *config, void *memory,
 
 /* ---- what is listed ---- */
 
-/* Number and mark the blocks of a list; each is there once. */
+/* Mark the blocks of a list by a new number; each is there once. */
 static int mark_all(struct ucm_resident *resident, const uint32_t *blocks,
 		    size_t num, struct ucm_error *error)
 {
-	uint64_t serial = ++resident->serial;
-
-	if (num && !blocks)
-		return ucm_error_set(error, -EINVAL, "blocks is NULL");
-	for (size_t i = 0; i < num; i++) {
-		if (blocks[i] >= resident->config.num_blocks)
-			return ucm_error_set(error, -EINVAL, "blocks: number "
-					     "%zu is %" PRIu32 ", there are %"
-					     PRIu32, i, blocks[i],
-					     resident->config.num_blocks);
-		if (resident->mark[blocks[i]] == serial)
-			return ucm_error_set(error, -EINVAL, "blocks: number "
-					     "%zu is %" PRIu32 ", again", i,
-					     blocks[i]);
-		resident->mark[blocks[i]] = serial;
-	}
-	return 0;
+	return ucm_list_mark(blocks, num, resident->config.num_blocks,
+			     resident->mark, ++resident->serial, error);
 }
 
 static int resident_check(const struct ucm_resident *resident,
@@ -225,19 +198,12 @@ static int scores_check(const struct ucm_resident *resident,
 			struct ucm_error *error)
 {
 	float most;
+	int err = ucm_list_range(scores, num, resident->config.num_blocks,
+				 &out->least, &most, error);
 
-	*out = (struct scale){ 0, 0 };
-	if (num > resident->config.num_blocks)
-		return ucm_error_set(error, -EINVAL, "num_scores %zu: there are"
-				     " %" PRIu32, num,
-				     resident->config.num_blocks);
-	if (!num)
-		return 0;
-	if (!ucm_sparse_kernels_best()->range(scores, num, &out->least, &most))
-		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
-	if (!isfinite(out->least) || !isfinite(most))
-		return ucm_error_set(error, -EINVAL,
-				     "scores: one is not finite");
+	if (err)
+		return err;
+	out->factor = 0;
 	if (most > out->least)
 		out->factor = 1 / ((double)most - out->least);
 	return 0;

@@ -34,6 +34,7 @@
 #include "common/crew.h"
 #include "common/error.h"
 #include "sparse/kernels.h"
+#include "sparse/spec.h"
 
 #define PIECE_BLOCKS 1024u
 #define MAX_COUNT    (1u << 24)
@@ -246,15 +247,6 @@ static void lane_drop_first(struct ucm_retrieval *pool, struct lane *lane)
 
 /* ---- open and close ---- */
 
-static int in_range(const char *name, uint32_t value, uint32_t most,
-		    struct ucm_error *error)
-{
-	if (value >= 1 && value <= most)
-		return 0;
-	return ucm_error_set(error, -EINVAL, "%s %" PRIu32 ": from 1 to %"
-			     PRIu32, name, value, most);
-}
-
 static int options_check(const struct ucm_retrieval_options *options,
 			 struct ucm_error *error)
 {
@@ -263,12 +255,15 @@ static int options_check(const struct ucm_retrieval_options *options,
 	if (options->size != sizeof(*options))
 		return ucm_error_set(error, -EINVAL, "size %zu: %zu is known",
 				     options->size, sizeof(*options));
-	if (in_range("threads", options->threads, UCM_RETRIEVAL_THREADS_MAX,
-		     error) ||
-	    in_range("jobs", options->jobs, UCM_RETRIEVAL_JOBS_MAX, error) ||
-	    in_range("lanes", options->lanes, MAX_COUNT, error) ||
-	    in_range("max_blocks", options->max_blocks, MAX_COUNT, error) ||
-	    in_range("query_floats", options->query_floats, MAX_COUNT, error))
+	if (ucm_sparse_in_range("threads", options->threads,
+				UCM_RETRIEVAL_THREADS_MAX, error) ||
+	    ucm_sparse_in_range("jobs", options->jobs, UCM_RETRIEVAL_JOBS_MAX,
+				error) ||
+	    ucm_sparse_in_range("lanes", options->lanes, MAX_COUNT, error) ||
+	    ucm_sparse_in_range("max_blocks", options->max_blocks, MAX_COUNT,
+				error) ||
+	    ucm_sparse_in_range("query_floats", options->query_floats,
+				MAX_COUNT, error))
 		return -EINVAL;
 	return 0;
 }

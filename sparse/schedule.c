@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "common/error.h"
+#include "sparse/spec.h"
 
 static bool has_layer(const struct ucm_layers *layers, uint32_t layer)
 {
@@ -18,26 +19,21 @@ static bool has_layer(const struct ucm_layers *layers, uint32_t layer)
 static int numbers_check(const struct ucm_schedule *schedule,
 			 struct ucm_error *error)
 {
-	if (schedule->stride < 1 || schedule->stride > UCM_STRIDE_MAX)
-		return ucm_error_set(error, -EINVAL, "stride %" PRIu32
-				     ": from 1 to %u", schedule->stride,
-				     UCM_STRIDE_MAX);
+	if (ucm_sparse_in_range("stride", schedule->stride, UCM_STRIDE_MAX,
+				error) ||
+	    ucm_sparse_in_range("num_layers", schedule->num_layers,
+				UCM_LAYERS_MAX, error) ||
+	    ucm_sparse_in_range("queries", schedule->queries, schedule->stride,
+				error))
+		return -EINVAL;
 	if (schedule->lead > 2 * schedule->stride)
 		return ucm_error_set(error, -EINVAL, "lead %" PRIu32
 				     ": at most two strides of %" PRIu32,
 				     schedule->lead, schedule->stride);
-	if (schedule->queries < 1 || schedule->queries > schedule->stride)
-		return ucm_error_set(error, -EINVAL, "queries %" PRIu32
-				     ": from 1 to the stride, %" PRIu32,
-				     schedule->queries, schedule->stride);
 	if (schedule->queries > 1 && !schedule->lead)
 		return ucm_error_set(error, -EINVAL, "queries %" PRIu32
 				     ": one alone with lead 0",
 				     schedule->queries);
-	if (schedule->num_layers < 1 || schedule->num_layers > UCM_LAYERS_MAX)
-		return ucm_error_set(error, -EINVAL, "num_layers %" PRIu32
-				     ": from 1 to %u", schedule->num_layers,
-				     UCM_LAYERS_MAX);
 	return 0;
 }
 
