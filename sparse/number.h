@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * number.h - float16 and bfloat16: to float, which is exact, and back, rounded
- * to the nearest (to even), upwards or downwards.
+ * to the nearest (to even), upwards or downwards;
+ * and whole numbers of steps of a scale, for int8.
  */
 #ifndef UCM_SPARSE_NUMBER_H
 #define UCM_SPARSE_NUMBER_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -96,6 +98,32 @@ static inline uint16_t ucm_float16_of(float value, enum ucm_rounding way)
 	else if ((way == UCM_ROUND_UP) != negative)
 		steps += rest > 0;
 	return (uint16_t)(sign | steps);
+}
+
+/* A scale of which so many steps are at least as much as the largest magnitude;
+ * steps has at most 24 bits. */
+static inline float ucm_scale_of(const float *floats, uint32_t num, int steps)
+{
+	float most = 0, scale;
+
+	for (uint32_t i = 0; i < num; i++)
+		most = fabsf(floats[i]) > most ? fabsf(floats[i]) : most;
+	scale = most / (float)steps;
+	if (steps * (double)scale < (double)most)
+		scale = nextafterf(scale, INFINITY);
+	return scale;
+}
+
+/* How many steps of a scale a value is. */
+static inline long ucm_steps_of(float value, float scale, enum ucm_rounding way)
+{
+	/* Rounded, but never to a whole number that it is not: both have 24
+	 * bits, a whole number at most 14, and a double 53. */
+	double times = scale > 0 ? (double)value / (double)scale : 0;
+
+	if (way == UCM_ROUND_NEAREST)
+		return lrint(times);
+	return (long)(way == UCM_ROUND_UP ? ceil(times) : floor(times));
 }
 
 #endif

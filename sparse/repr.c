@@ -91,20 +91,13 @@ static void floats_take(const struct repr_work *work, float *floats,
 static int floats_take_key(const struct repr_work *work, float *floats,
 			   uint64_t block, uint32_t token, uint32_t head)
 {
-	const struct ucm_keys *keys = work->keys;
-	int64_t item = ucm_sparse_input_bytes(keys->dtype);
-	const uint8_t *at = (const uint8_t *)keys->base +
-			    item * ((int64_t)block * keys->stride_block +
-				    (int64_t)token * keys->stride_token +
-				    (int64_t)head * keys->stride_head);
 	float key[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
-	uint32_t dim = work->spec->head_dim;
+	int err = ucm_sparse_key(work->kernels, work->spec, work->keys, block,
+				 token, head, key, work->error);
 
-	if (!work->kernels->widen[keys->dtype](key, at, dim))
-		return ucm_error_set(work->error, -EINVAL, "keys: block %" PRIu64
-				     ", token %" PRIu32 ", head %" PRIu32
-				     ": not finite", block, token, head);
-	for (uint32_t i = dim; i < work->shape.padded; i++)
+	if (err)
+		return err;
+	for (uint32_t i = work->spec->head_dim; i < work->shape.padded; i++)
 		key[i] = 0;
 	floats_take(work, floats, key);
 	return 0;
@@ -173,38 +166,15 @@ static enum ucm_rounding rounding_of(const struct repr_work *work, uint32_t i)
 	return i < work->shape.padded ? UCM_ROUND_UP : UCM_ROUND_DOWN;
 }
 
-/* A scale of which 127 are at least as much as the largest magnitude. */
-static float scale_of(const float *floats, uint32_t num)
-{
-	float most = 0, scale;
-
-	for (uint32_t i = 0; i < num; i++)
-		most = fabsf(floats[i]) > most ? fabsf(floats[i]) : most;
-	scale = most / 127;
-	if (127 * (double)scale < (double)most)
-		scale = nextafterf(scale, INFINITY);
-	return scale;
-}
-
-static int8_t int8_of(float value, float scale, enum ucm_rounding way)
-{
-	/* Rounded, but never to a whole number that it is not: both have 24
-	 * bits, a whole number 7, and a double 53. */
-	double times = scale > 0 ? (double)value / (double)scale : 0;
-
-	if (way == UCM_ROUND_NEAREST)
-		return (int8_t)lrint(times);
-	return (int8_t)(way == UCM_ROUND_UP ? ceil(times) : floor(times));
-}
-
 static void store_int8(const struct repr_work *work, const float *floats,
 		       int8_t *row, float *scale)
 {
 	uint32_t width = work->shape.width;
 
-	*scale = scale_of(floats, width);
+	*scale = ucm_scale_of(floats, width, INT8_MAX);
 	for (uint32_t i = 0; i < width; i++)
-		row[i] = int8_of(floats[i], *scale, rounding_of(work, i));
+		row[i] = (int8_t)ucm_steps_of(floats[i], *scale,
+					      rounding_of(work, i));
 }
 
 /* Is each finite in the type it is stored in? */
@@ -269,8 +239,6 @@ static void store_end(const struct repr_work *work, uint8_t *slot)
 		end += work->spec->num_heads * sizeof(float);
 	memset(slot + end, 0, work->shape.bytes - end);
 }
-
-/* ---- checks ---- */
 
 static int work_begin(struct repr_work *work, uint32_t tokens)
 {
@@ -387,22 +355,11 @@ size_t ucm_repr_state_bytes(const struct ucm_repr_spec *spec)
 	       (size_t)spec->num_heads * shape.width * sizeof(float);
 }
 
-static int aligned(const char *name, const void *memory,
-		   struct ucm_error *error)
-{
-	if (!memory)
-		return ucm_error_set(error, -EINVAL, "%s is NULL", name);
-	if ((uintptr_t)memory % sizeof(float))
-		return ucm_error_set(error, -EINVAL,
-				     "%s is not aligned to 4 bytes", name);
-	return 0;
-}
-
 static int state_check(const struct ucm_repr_spec *spec, const void *memory,
 		       struct ucm_error *error)
 {
 	const struct repr_state *state = memory;
-	int err = aligned("state", memory, error);
+	int err = ucm_sparse_aligned("state", memory, error);
 
 	if (err)
 		return err;
@@ -421,7 +378,7 @@ int ucm_repr_begin(const struct ucm_repr_spec *spec, void *memory,
 	int err = ucm_repr_shape(spec, &work.shape, error);
 
 	if (!err)
-		err = aligned("state", memory, error);
+		err = ucm_sparse_aligned("state", memory, error);
 	if (err)
 		return err;
 	*state = (struct repr_state){ .magic = STATE_MAGIC, .spec = *spec };
@@ -491,7 +448,7 @@ int ucm_repr_write(const struct ucm_repr_spec *spec, const void *memory,
 	if (!err)
 		err = state_check(spec, memory, error);
 	if (!err)
-		err = aligned("out", out, error);
+		err = ucm_sparse_aligned("out", out, error);
 	if (err)
 		return err;
 	if (!state->tokens)

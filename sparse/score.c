@@ -23,8 +23,6 @@
 #include "common/error.h"
 #include "sparse/spec.h"
 
-#define QUERY_HEADS_MAX 65536u
-
 /* Of a prepared query. */
 struct query_shape {
 	struct ucm_repr_shape repr;
@@ -43,12 +41,12 @@ static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
 	if (per >= UCM_SCORE_PERS)
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": unknown", per);
-	if (!num_heads || num_heads > QUERY_HEADS_MAX ||
+	if (!num_heads || num_heads > UCM_QUERY_HEADS_MAX ||
 	    num_heads % spec->num_heads)
 		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
 				     " of the query: a multiple of %" PRIu32
 				     ", up to %u", num_heads, spec->num_heads,
-				     QUERY_HEADS_MAX);
+				     UCM_QUERY_HEADS_MAX);
 	out->group = num_heads / spec->num_heads;
 	out->rows = per == UCM_SCORE_HEAD ? out->group : 1;
 	return 0;
@@ -65,22 +63,6 @@ size_t ucm_query_floats(const struct ucm_repr_spec *spec, uint32_t num_heads,
 }
 
 /* ---- the query ---- */
-
-/* Head number head as floats. -EINVAL: one is not finite. */
-static int query_head(const struct ucm_sparse_kernels *kernels,
-		      const struct ucm_repr_spec *spec,
-		      const struct ucm_query *query, uint32_t head, float *out,
-		      struct ucm_error *error)
-{
-	int64_t item = ucm_sparse_input_bytes(query->dtype);
-	const uint8_t *from = (const uint8_t *)query->base +
-			      item * head * query->stride_head;
-
-	if (kernels->widen[query->dtype](out, from, spec->head_dim))
-		return 0;
-	return ucm_error_set(error, -EINVAL, "query: head %" PRIu32
-			     " is not finite", head);
-}
 
 /* Add a head to a row. */
 static void row_add(const struct ucm_repr_spec *spec,
@@ -106,7 +88,8 @@ static void row_make(const struct ucm_sparse_kernels *kernels,
 
 	memset(row, 0, shape->repr.width * sizeof(*row));
 	for (uint32_t i = 0; i < num; i++) {
-		query_head(kernels, spec, query, first + i, head, NULL);
+		ucm_sparse_query_head(kernels, spec, query, first + i, head,
+				      NULL);
 		row_add(spec, shape, row, head);
 	}
 	for (uint32_t i = 0; num > 1 && i < shape->repr.width; i++)
@@ -130,7 +113,8 @@ int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 	if (!err && !out)
 		err = ucm_error_set(error, -EINVAL, "out is NULL");
 	for (uint32_t i = 0; !err && i < query->num_heads; i++)
-		err = query_head(kernels, spec, query, i, head, error);
+		err = ucm_sparse_query_head(kernels, spec, query, i, head,
+					    error);
 	if (err)
 		return err;
 	merged = per == UCM_SCORE_HEAD ? 1 : shape.group;
@@ -158,7 +142,7 @@ static int request_check(const struct ucm_repr_spec *spec,
 	struct query_shape shape;
 	int err = query_shape(spec, request->num_heads, request->per, &shape,
 			      error);
-	uint64_t rows, all;
+	uint64_t rows;
 
 	if (!err)
 		err = ucm_repr_slab_check(request->slab, &shape.repr, error);
@@ -174,11 +158,7 @@ static int request_check(const struct ucm_repr_spec *spec,
 				     request->query ? "scores" : "query");
 	rows = request->per == UCM_SCORE_BLOCK
 		       ? 1 : (uint64_t)spec->num_heads * shape.rows;
-	if ((rows > 1 && request->stride < request->num) ||
-	    __builtin_mul_overflow(rows * sizeof(float), request->stride, &all))
-		return ucm_error_set(error, -EINVAL, "stride %zu: at least %zu",
-				     request->stride, request->num);
-	return 0;
+	return ucm_score_rows_check(rows, request->num, request->stride, error);
 }
 
 static void request_run(const struct ucm_sparse_kernels *kernels,

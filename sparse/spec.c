@@ -122,6 +122,24 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 	return 0;
 }
 
+int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
+		   const struct ucm_repr_spec *spec,
+		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
+		   uint32_t head, float *out, struct ucm_error *error)
+{
+	int64_t item = ucm_sparse_input_bytes(keys->dtype);
+	const uint8_t *at = (const uint8_t *)keys->base +
+			    item * ((int64_t)block * keys->stride_block +
+				    (int64_t)token * keys->stride_token +
+				    (int64_t)head * keys->stride_head);
+
+	if (kernels->widen[keys->dtype](out, at, spec->head_dim))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "keys: block %" PRIu64
+			     ", token %" PRIu32 ", head %" PRIu32
+			     ": not finite", block, token, head);
+}
+
 int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 			   struct ucm_error *error)
 {
@@ -141,6 +159,45 @@ int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 		return ucm_error_set(error, -EINVAL, "stride_head %" PRId64
 				     ": more than there is memory",
 				     query->stride_head);
+	return 0;
+}
+
+int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
+			  const struct ucm_repr_spec *spec,
+			  const struct ucm_query *query, uint32_t head,
+			  float *out, struct ucm_error *error)
+{
+	int64_t item = ucm_sparse_input_bytes(query->dtype);
+	const uint8_t *from = (const uint8_t *)query->base +
+			      item * head * query->stride_head;
+
+	if (kernels->widen[query->dtype](out, from, spec->head_dim))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "query: head %" PRIu32
+			     " is not finite", head);
+}
+
+int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
+			 struct ucm_error *error)
+{
+	uint64_t all;
+
+	if ((rows <= 1 || stride >= num) &&
+	    !__builtin_mul_overflow(rows, sizeof(float), &all) &&
+	    !__builtin_mul_overflow(all, stride, &all))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "stride %zu: at least %zu", stride,
+			     num);
+}
+
+int ucm_sparse_aligned(const char *name, const void *memory,
+		       struct ucm_error *error)
+{
+	if (!memory)
+		return ucm_error_set(error, -EINVAL, "%s is NULL", name);
+	if ((uintptr_t)memory % sizeof(float))
+		return ucm_error_set(error, -EINVAL,
+				     "%s is not aligned to 4 bytes", name);
 	return 0;
 }
 

@@ -6,7 +6,9 @@
 
 #include <stdbool.h>
 
-#include <ucm/sparse.h>
+#include "sparse/kernels.h"
+
+#define UCM_QUERY_HEADS_MAX 65536u
 
 /* Rows of the largest spec, for scratch memory. */
 #define UCM_REPR_WIDTH_MAX (2 * UCM_REPR_HEAD_DIM_MAX)
@@ -46,6 +48,26 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 /* The same for a query. */
 int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 			   struct ucm_error *error);
+
+/* A token's key of a head, as head_dim floats. -EINVAL: one is not finite. */
+int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
+		   const struct ucm_repr_spec *spec,
+		   const struct ucm_keys *keys, uint64_t block, uint32_t token,
+		   uint32_t head, float *out, struct ucm_error *error);
+
+/* A head of a query, as head_dim floats. -EINVAL: one is not finite. */
+int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
+			  const struct ucm_repr_spec *spec,
+			  const struct ucm_query *query, uint32_t head,
+			  float *out, struct ucm_error *error);
+
+/* Scores of so many rows, each stride after the one before it. */
+int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
+			 struct ucm_error *error);
+
+/* Is it there, and aligned to 4 bytes? */
+int ucm_sparse_aligned(const char *name, const void *memory,
+		       struct ucm_error *error);
 
 int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
 			const struct ucm_repr_shape *shape,
