@@ -144,6 +144,44 @@ static void run_code_score(void)
 		die("ucm_code_score");
 }
 
+/* ---- merged channels: half of them, groups of 4 tokens ---- */
+
+static struct star_bench {
+	struct ucm_star_spec spec;
+	uint16_t channels[HEADS * DIM / 2];
+	float *query, *scores, *weights, *votes;
+	uint32_t queries;
+} star;
+
+static void run_star(void)
+{
+	struct ucm_star_request request = {
+		.query = star.query, .num_queries = star.queries,
+		.num_heads = QUERY_HEADS, .per = UCM_SCORE_BLOCK,
+		.slab = &bench.slab, .num = bench.num, .scores = star.scores,
+	};
+
+	if (ucm_star_score_by(bench.kernels, &star.spec, &request, 1, NULL))
+		die("ucm_star_score");
+}
+
+static void run_star_vote(void)
+{
+	struct ucm_star_request request = {
+		.query = star.query, .num_queries = star.queries,
+		.num_heads = QUERY_HEADS, .per = UCM_SCORE_HEAD,
+		.slab = &bench.slab, .num = bench.num, .scores = star.scores,
+		.weights = star.weights, .stride = bench.num + MORE_STRIDE,
+		.scale = 1,
+	};
+
+	if (ucm_star_score_by(bench.kernels, &star.spec, &request, 1, NULL) ||
+	    ucm_star_vote_by(bench.kernels, star.scores, star.weights,
+			     (size_t)star.queries * QUERY_HEADS, bench.num,
+			     bench.num + MORE_STRIDE, 1, star.votes, NULL))
+		die("ucm_star_vote");
+}
+
 static void run_select(void)
 {
 	struct ucm_budget budget = { (uint32_t)bench.num, 1, 2, bench.topk };
@@ -447,6 +485,77 @@ static void measure_codes(size_t num)
 	}
 }
 
+static void star_fill(uint32_t dtype, const struct ucm_keys *keys)
+{
+	size_t bytes;
+
+	star.spec = (struct ucm_star_spec){ dtype, HEADS, DIM, BLOCK_TOKENS, 4,
+					    DIM / 2, star.channels };
+	if (ucm_star_channels(&star.spec, keys, NULL, 4, BLOCK_TOKENS,
+			      star.channels, NULL))
+		die("ucm_star_channels");
+	bytes = ucm_star_bytes(&star.spec);
+	bench.num = 1024;
+	bench.slab = (struct ucm_repr_slab){ get(1024, bytes), 1024, bytes };
+	if (ucm_star_build(&star.spec, keys, NULL, 4, BLOCK_TOKENS, &bench.slab,
+			   NULL, NULL))
+		die("ucm_star_build");
+	for (size_t i = 4; i < 1024; i++)
+		memcpy((uint8_t *)bench.slab.base + i * bytes,
+		       (uint8_t *)bench.slab.base + i % 4 * bytes, bytes);
+}
+
+static void star_prepare(uint32_t num_queries)
+{
+	static float q[QUERY_HEADS * DIM];
+	struct ucm_query queries[8];
+
+	star.queries = num_queries;
+	for (size_t i = 0; i < QUERY_HEADS * DIM; i++)
+		q[i] = next_float();
+	for (uint32_t i = 0; i < num_queries; i++)
+		queries[i] = (struct ucm_query){ q, UCM_DTYPE_FLOAT32,
+						 QUERY_HEADS, DIM };
+	if (ucm_star_query_prepare(&star.spec, queries, num_queries, star.query,
+				   NULL))
+		die("ucm_star_query_prepare");
+}
+
+/* The largest products of a query, and the vote of 8, as after 8 steps. */
+static void measure_star(void)
+{
+	const struct ucm_keys keys = {
+		bench.keys, UCM_DTYPE_BFLOAT16, 4,
+		(int64_t)BLOCK_TOKENS * HEADS * DIM, HEADS * DIM, DIM,
+	};
+	const size_t rows = 8 * QUERY_HEADS;
+	char name[64];
+
+	star.query = get(rows * DIM / 2, sizeof(float));
+	star.scores = get(rows * (1024 + MORE_STRIDE), sizeof(float));
+	star.weights = get(rows * (1024 + MORE_STRIDE), sizeof(float));
+	star.votes = get(1024, sizeof(float));
+	for (size_t i = 1; i < 4; i += 2) { /* bfloat16, int8 */
+		star_fill(forms[i].dtype, &keys);
+		star_prepare(1);
+		snprintf(name, sizeof(name), "merged, %s: largest of 1 query",
+			 forms[i].name + strlen("mean, "));
+		measure("1024 blocks", name, "GB/s", 1,
+			1024 * bench.slab.stride_bytes, run_star, run_sum, 0);
+		measure("1024 blocks", name, "us", 1e3, 0, run_star, NULL, 0);
+		star_prepare(8);
+		snprintf(name, sizeof(name), "merged, %s: vote of 8",
+			 forms[i].name + strlen("mean, "));
+		measure("1024 blocks", name, "us", 1e3, 0, run_star_vote, NULL,
+			0);
+		free(bench.slab.base);
+	}
+	free(star.query);
+	free(star.scores);
+	free(star.weights);
+	free(star.votes);
+}
+
 static void measure_select(void)
 {
 	static const uint32_t topks[] = { 64, 1024, 9830, 16384 };
@@ -666,6 +775,7 @@ int main(int argc, char **argv)
 	measure_scores(MAX_BLOCKS);
 	measure_codes(1024);
 	measure_codes(8192);
+	measure_star();
 	measure_select();
 	measure_build();
 	measure_encode();

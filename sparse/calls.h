@@ -26,6 +26,29 @@ int ucm_score_by(const struct ucm_sparse_kernels *kernels,
 		 const struct ucm_repr_spec *spec,
 		 const struct ucm_score_request *requests,
 		 size_t num_requests, struct ucm_error *error);
+int ucm_star_build_by(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_star_spec *spec,
+		      const struct ucm_keys *keys, const int32_t *blocks,
+		      size_t num, uint32_t last_tokens,
+		      const struct ucm_repr_slab *slab, const int32_t *slots,
+		      struct ucm_error *error);
+int ucm_star_add_by(const struct ucm_sparse_kernels *kernels,
+		    const struct ucm_star_spec *spec, void *state,
+		    const struct ucm_keys *keys, uint32_t num_tokens,
+		    struct ucm_error *error);
+int ucm_star_query_prepare_by(const struct ucm_sparse_kernels *kernels,
+			      const struct ucm_star_spec *spec,
+			      const struct ucm_query *queries,
+			      uint32_t num_queries, float *out,
+			      struct ucm_error *error);
+int ucm_star_score_by(const struct ucm_sparse_kernels *kernels,
+		      const struct ucm_star_spec *spec,
+		      const struct ucm_star_request *requests,
+		      size_t num_requests, struct ucm_error *error);
+int ucm_star_vote_by(const struct ucm_sparse_kernels *kernels,
+		     const float *scores, float *weights, size_t num_rows,
+		     size_t num, size_t stride, float scale, float *votes,
+		     struct ucm_error *error);
 int ucm_select_by(const struct ucm_sparse_kernels *kernels,
 		  const float *scores, const struct ucm_budget *budget,
 		  uint32_t *out, size_t room, uint32_t *num_out,

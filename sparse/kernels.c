@@ -21,6 +21,7 @@
 
 #include "sparse/kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sparse/number.h"
@@ -61,6 +62,66 @@ static inline void ucm_item_set_##name(uint8_t *at, float value)              \
 }
 HALF_ITEMS(float16)
 HALF_ITEMS(bfloat16)
+
+/* ---- merged channels: where results go ---- */
+
+struct ucm_star_block {
+	size_t i;	     /* of the run */
+	uint32_t groups;     /* that it has */
+	uint32_t head;	     /* at which it is; of this: */
+	const uint8_t *rows; /* its channels */
+	const float *scales; /* int8: those of its groups */
+	float sum, total;    /* of its scores so far; of the heads' before it */
+};
+
+static struct ucm_star_block star_block(const struct ucm_star_run *run,
+					size_t i)
+{
+	uint64_t slot = run->slots ? (uint64_t)run->slots[i] : run->first + i;
+	const uint8_t *at = run->base + slot * run->stride_bytes;
+	struct ucm_star_block block = {
+		.i = i, .rows = at,
+		.scales = (const float *)(at + run->scales_at),
+	};
+
+	memcpy(&block.groups, at + run->groups_at, sizeof(block.groups));
+	if (block.groups > run->lanes) /* not made by us */
+		block.groups = run->lanes;
+	return block;
+}
+
+/* Hand on the scores of some rows of a head. */
+static void star_put(const struct ucm_star_run *run,
+		     struct ucm_star_block *block, uint32_t row, uint32_t num,
+		     const float *most, const float *weights)
+{
+	if (run->per == UCM_SCORE_HEAD) {
+		for (uint32_t j = row; j < row + num; j++, most++, weights++) {
+			uint32_t query = j / run->group;
+			size_t at = (query * run->num_heads + block->head) *
+					    (size_t)run->group +
+				    j % run->group;
+
+			run->scores[at * run->stride + block->i] = *most;
+			if (run->weights)
+				run->weights[at * run->stride + block->i] =
+					*weights;
+		}
+		return;
+	}
+	for (uint32_t j = 0; j < num; j++)
+		block->sum = row + j ? block->sum + most[j] : most[j];
+	if (row + num < run->rows)
+		return;
+	block->sum /= (float)run->rows;
+	if (run->per == UCM_SCORE_GROUP) {
+		run->scores[block->head * run->stride + block->i] = block->sum;
+		return;
+	}
+	block->total = block->head ? block->total + block->sum : block->sum;
+	if (block->head + 1 == run->num_heads)
+		run->scores[block->i] = block->total;
+}
 
 /* ---- plain ---- */
 
@@ -112,6 +173,12 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 	} while (0)
 #define CORE_SWAPPED(v) ((floats4){ (v)[1], (v)[0], (v)[3], (v)[2] })
 #define CORE_LAST(result, v) ((result) = ((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
+#define CORE_MOST(result, v)                                                  \
+	do {                                                                  \
+		(result) = (v)[0];                                            \
+		for (int j_ = 1; j_ < 4; j_++)                                \
+			(result) = (v)[j_] > (result) ? (v)[j_] : (result);   \
+	} while (0)
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	for (int j_ = 0; j_ < 4; j_++)                                        \
 		(mask) |= (unsigned)((x)[j_] >= (y)[j_]) << j_
@@ -123,33 +190,37 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
 #undef CORE_LAST
+#undef CORE_MOST
 #undef CORE_AT_LEAST
 
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <immintrin.h>
 
-/* Lanes of half a vector, of a quarter, ... until one is left. */
-#define LAST4(result, v)                                                      \
+/* Lanes of half a vector with the others, of a quarter, ... until one is left;
+ * how: add, max. */
+#define FOLD4(result, v, how)                                                 \
 	do {                                                                  \
 		__m128 v4_ = (v);                                             \
-		v4_ = _mm_add_ps(v4_, _mm_movehl_ps(v4_, v4_));               \
-		(result) = _mm_cvtss_f32(                                     \
-			_mm_add_ss(v4_, _mm_shuffle_ps(v4_, v4_, 1)));        \
+		v4_ = _mm_##how##_ps(v4_, _mm_movehl_ps(v4_, v4_));           \
+		(result) = _mm_cvtss_f32(_mm_##how##_ss(                      \
+			v4_, _mm_shuffle_ps(v4_, v4_, 1)));                   \
 	} while (0)
-#define LAST8(result, v)                                                      \
+#define FOLD8(result, v, how)                                                 \
 	do {                                                                  \
 		__m256 v8_ = (v);                                             \
-		LAST4(result, _mm_add_ps(_mm256_castps256_ps128(v8_),         \
-					 _mm256_extractf128_ps(v8_, 1)));     \
+		FOLD4(result,                                                 \
+		      _mm_##how##_ps(_mm256_castps256_ps128(v8_),             \
+				     _mm256_extractf128_ps(v8_, 1)), how);    \
 	} while (0)
-#define LAST16(result, v)                                                     \
+#define FOLD16(result, v, how)                                                \
 	do {                                                                  \
 		__m512 v16_ = (v);                                            \
-		LAST8(result, _mm256_add_ps(                                  \
-				      _mm512_castps512_ps256(v16_),           \
-				      _mm256_castpd_ps(_mm512_extractf64x4_pd( \
-					      _mm512_castps_pd(v16_), 1))));  \
+		FOLD8(result,                                                 \
+		      _mm256_##how##_ps(                                      \
+			      _mm512_castps512_ps256(v16_),                   \
+			      _mm256_castpd_ps(_mm512_extractf64x4_pd(        \
+				      _mm512_castps_pd(v16_), 1))), how);     \
 	} while (0)
 
 /* ---- AVX2 and F16C ---- */
@@ -181,7 +252,8 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 				_mm256_extracti128_si256(bits_, 1)));         \
 	} while (0)
 #define CORE_SWAPPED(v) _mm256_permute_ps(v, 0xb1)
-#define CORE_LAST(result, v) LAST8(result, v)
+#define CORE_LAST(result, v) FOLD8(result, v, add)
+#define CORE_MOST(result, v) FOLD8(result, v, max)
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ))
 #include "sparse/kernels_core.h"
@@ -192,6 +264,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
 #undef CORE_LAST
+#undef CORE_MOST
 #undef CORE_AT_LEAST
 
 /* ---- AVX-512 ---- */
@@ -225,7 +298,8 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 				    _mm512_cvtepi32_epi16(bits_));            \
 	} while (0)
 #define CORE_SWAPPED(v) _mm512_permute_ps(v, 0xb1)
-#define CORE_LAST(result, v) LAST16(result, v)
+#define CORE_LAST(result, v) FOLD16(result, v, add)
+#define CORE_MOST(result, v) FOLD16(result, v, max)
 #define CORE_AT_LEAST(mask, x, y)                                             \
 	(mask) = _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ)
 #include "sparse/kernels_core.h"
@@ -236,6 +310,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
 #undef CORE_LAST
+#undef CORE_MOST
 #undef CORE_AT_LEAST
 
 static bool cpu_has_f16c(void)

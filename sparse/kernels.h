@@ -46,6 +46,29 @@ struct ucm_rotate_run {
 /* Tokens that attention takes at a time; a multiple of all vectors' floats. */
 #define UCM_TILE_TOKENS 16u
 
+/* Groups of tokens that are scored side by side: kernels_star.h. */
+#define UCM_STAR_LANES 16
+
+/* What a run of blocks with merged channels is scored with. */
+struct ucm_star_run {
+	const float *query; /* of each head: for each channel, that of each row */
+	const uint8_t *base;
+	uint64_t stride_bytes;
+	size_t scales_at, groups_at; /* offsets in a slot */
+	uint32_t num_heads;	     /* of keys */
+	uint32_t kept;		     /* channels */
+	uint32_t lanes;		     /* groups there is room for, whole chunks */
+	uint32_t group;	     /* query heads of a key head */
+	uint32_t rows;	     /* these, of all queries */
+	uint32_t per;
+	const int32_t *slots; /* NULL: from first on */
+	uint64_t first;
+	size_t num;
+	float *scores, *weights; /* weights NULL: not wanted */
+	size_t stride;
+	float scale;
+};
+
 struct ucm_sparse_kernels {
 	const char *name;
 
@@ -61,6 +84,12 @@ struct ucm_sparse_kernels {
 	/* A score for each row of the query, or their sum; by enum ucm_dtype. */
 	void (*score_rows[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
 	void (*score_sum[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
+
+	/* The largest products, and weights; by enum ucm_dtype. */
+	void (*star[UCM_DTYPE_INT8 + 1])(const struct ucm_star_run *run);
+	/* Add a row's votes to num blocks'; weights are used up. */
+	void (*star_vote)(const float *most, float *weights, size_t num,
+			  float scale, float *votes);
 
 	/* The least and the largest of num > 0 scores; false: one is NaN. */
 	bool (*range)(const float *scores, size_t num, float *least,

@@ -8,6 +8,7 @@
  *   CORE_WIDTH    floats of a vector, a divisor of 16
  *   CORE_LOAD_*   (to, from): so many numbers to a vector of floats
  *   CORE_LAST     (result, v): add the lanes of a vector: i and i + half, ...
+ *   CORE_MOST     (result, v): the largest lane
  *   CORE_AT_LEAST (mask, x, y): sets a bit in mask, which is 0, for each lane
  *                 of x that is at least y's
  *
@@ -25,8 +26,10 @@
 
 typedef float CORE(floats) __attribute__((vector_size(4 * CORE_WIDTH)));
 typedef int32_t CORE(ints) __attribute__((vector_size(4 * CORE_WIDTH)));
+typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
 #define FLOATS CORE(floats)
 #define INTS   CORE(ints)
+#define WORDS  CORE(words)
 
 #define CORE_LOAD_FLOAT32(to, from) memcpy(&(to), from, sizeof(to))
 
@@ -197,6 +200,8 @@ CORE_SCORE_FUNCTIONS(float16, CORE_LOAD_FLOAT16, 2, false)
 CORE_SCORE_FUNCTIONS(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
 CORE_SCORE_FUNCTIONS(int8, CORE_LOAD_INT8, 1, true)
 
+#include "sparse/kernels_star.h"
+
 /* ---- selection ---- */
 
 CORE_TARGET static bool CORE(range)(const float *scores, size_t num,
@@ -324,6 +329,13 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 		[UCM_DTYPE_BFLOAT16] = CORE(sum_bfloat16),
 		[UCM_DTYPE_INT8] = CORE(sum_int8),
 	},
+	.star = {
+		[UCM_DTYPE_FLOAT32] = CORE(star_float32),
+		[UCM_DTYPE_FLOAT16] = CORE(star_float16),
+		[UCM_DTYPE_BFLOAT16] = CORE(star_bfloat16),
+		[UCM_DTYPE_INT8] = CORE(star_int8),
+	},
+	.star_vote = CORE(star_vote),
 	.range = CORE(range),
 	.count = CORE(count),
 	.pick = CORE(pick),
@@ -338,6 +350,7 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef PARTS
 #undef FLOATS
 #undef INTS
+#undef WORDS
 #undef CORE_LOAD_FLOAT32
 #undef CORE_WIDEN_FUNCTION
 #undef CORE_SINGLE_float32

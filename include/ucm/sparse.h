@@ -417,6 +417,124 @@ int ucm_code_score(const struct ucm_code_spec *spec,
 		   const struct ucm_code_request *requests,
 		   size_t num_requests, struct ucm_error *error);
 
+/* ---- merged channels (KVStar) ---- */
+
+/*
+ * A block is stood for by many small means: its tokens make groups of
+ * merge_tokens, one after the other, and of each group's mean key some channels
+ * are kept. The last group may have fewer tokens.
+ *
+ * dtype is as for struct ucm_repr_spec, with the same errors; int8 has a scale
+ * for each group of a head.
+ *
+ * channels: for each head those that are kept, ascending; num_heads * kept of
+ * them. NULL: all, and kept is head_dim. They are chosen once for a request and
+ * layer, by ucm_star_channels(); what is built with some must be scored with the
+ * same.
+ */
+struct ucm_star_spec {
+	uint32_t dtype, num_heads, head_dim, block_size;
+	uint32_t merge_tokens; /* 1 to block_size */
+	uint32_t kept;	       /* of a head, 1 to head_dim */
+	const uint16_t *channels;
+};
+
+/* How many channels are kept at a ratio: head_dim * ratio, rounded (half to
+ * even), at least 1; all from 0.98 on. 0: ratio is not above 0 and at most 1. */
+uint32_t ucm_star_kept(uint32_t head_dim, double ratio);
+
+/*
+ * Choose spec's kept channels for each head: those with the largest mean |K|,
+ * of equal ones the lower. Blocks are given as for ucm_repr_build(); at least
+ * one. spec's own channels are not looked at. out: num_heads * kept.
+ */
+int ucm_star_channels(const struct ucm_star_spec *spec,
+		      const struct ucm_keys *keys, const int32_t *blocks,
+		      size_t num, uint32_t last_tokens, uint16_t *out,
+		      struct ucm_error *error);
+
+/*
+ * Bytes of one block, a multiple of 64; 0 if spec is wrong.
+ *
+ * For each head and kept channel a row: an element for each group, and zeros up
+ * to a multiple of 16. Behind all rows, int8 has a float for each element of a
+ * row, for each head: the scales. Then a uint32_t: the groups that the block
+ * has. A slot of zeros is a block without tokens.
+ */
+size_t ucm_star_bytes(const struct ucm_star_spec *spec);
+
+/* As the calls of the same names for ucm_repr. */
+int ucm_star_build(const struct ucm_star_spec *spec,
+		   const struct ucm_keys *keys, const int32_t *blocks,
+		   size_t num, uint32_t last_tokens,
+		   const struct ucm_repr_slab *slab, const int32_t *slots,
+		   struct ucm_error *error);
+size_t ucm_star_state_bytes(const struct ucm_star_spec *spec);
+int ucm_star_begin(const struct ucm_star_spec *spec, void *state,
+		   struct ucm_error *error);
+int ucm_star_add(const struct ucm_star_spec *spec, void *state,
+		 const struct ucm_keys *keys, uint32_t num_tokens,
+		 struct ucm_error *error);
+int ucm_star_write(const struct ucm_star_spec *spec, const void *state,
+		   void *out, struct ucm_error *error);
+
+/* Queries of several tokens, which are scored together. All have the same number
+ * of heads, a multiple of spec's. out: ucm_star_query_floats() of them; 0 if an
+ * argument is wrong. */
+size_t ucm_star_query_floats(const struct ucm_star_spec *spec,
+			     uint32_t num_queries, uint32_t num_heads);
+int ucm_star_query_prepare(const struct ucm_star_spec *spec,
+			   const struct ucm_query *queries,
+			   uint32_t num_queries, float *out,
+			   struct ucm_error *error);
+
+/*
+ * A score is the largest q.r of the block's groups: with all channels and
+ * merge_tokens 1 the largest q.k of its tokens. per:
+ *
+ *   HEAD   one for each head of each query; head h of query t is row
+ *          t * num_heads + h
+ *   GROUP  one for each key head: the mean of those of all its query heads
+ *   BLOCK  one: the sum of those of the key heads
+ *
+ * A block without tokens has -infinity.
+ *
+ * weights (NULL: not wanted; HEAD alone): the sum over the block's groups of
+ * exp(scale * (q.r - score)), for ucm_star_vote(); they lie as the scores do.
+ * scale is at least 0: 1 as KVStar has it, 1 / sqrt(head_dim) as attention does.
+ */
+struct ucm_star_request {
+	const float *query; /* made by ucm_star_query_prepare() ... */
+	uint32_t num_queries, num_heads; /* ... from so many, of so many heads */
+	uint32_t per; /* enum ucm_score_per */
+	const struct ucm_repr_slab *slab;
+	const int32_t *slots; /* of its blocks; NULL: from first_slot on */
+	uint64_t first_slot;
+	size_t num; /* blocks */
+	float *scores, *weights; /* of row r, block i: at r * stride + i */
+	size_t stride;
+	float scale; /* not looked at without weights */
+};
+
+/* Score the blocks of one or of many requests, as ucm_score() does. An exact
+ * score of n channels is off by at most (n + 4) 2^-24 sum |q r|, its weight by
+ * 2^-20 of itself and what follows from its products being off. */
+int ucm_star_score(const struct ucm_star_spec *spec,
+		   const struct ucm_star_request *requests,
+		   size_t num_requests, struct ucm_error *error);
+
+/*
+ * The vote (KVStar). Each row has one: it is shared out among the groups of all
+ * blocks by softmax, and votes[i] is what those of block i get from all rows. All
+ * votes together are num_rows; or 0 where no block has a token.
+ *
+ * scores and weights: of num blocks, by ucm_star_score() with this scale, HEAD;
+ * in one call or in several for parts of the blocks. weights are used up.
+ */
+int ucm_star_vote(const float *scores, float *weights, size_t num_rows,
+		  size_t num, size_t stride, float scale, float *votes,
+		  struct ucm_error *error);
+
 /* ---- selection ---- */
 
 /*

@@ -396,4 +396,5 @@ def main():
     print(f"{rounds} cases, {len(libraries)} ways")
 
 
-main()
+if __name__ == "__main__":
+    main()

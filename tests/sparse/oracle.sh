@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# oracle.sh - representations, codes, scores, selections and positions are those
-# of numpy: oracle.py, oracle_code.py, oracle_position.py
+# oracle.sh - representations, codes, scores and selections are those of numpy:
+# oracle.py and its parts, oracle_*.py
 set -u
 : "${top_srcdir:?}" "${top_builddir:?}"
 
@@ -24,7 +24,7 @@ library=$top_builddir/tests/sparse/.libs/libsparseall.so
 	exit 77
 }
 result=0
-for part in oracle oracle_code oracle_position; do
+for part in oracle oracle_code oracle_position oracle_star; do
 	"$python" "$top_srcdir/tests/sparse/$part.py" "$library" || result=1
 done
 exit $result
