@@ -23,6 +23,7 @@ struct ucm_score_run {
 	uint32_t num_heads; /* of keys */
 	uint32_t rows;      /* of the query, for each of these */
 	uint32_t width;     /* elements of a head, whole */
+	uint32_t per;	    /* of distances, enum ucm_score_per */
 	const int32_t *slots; /* NULL: from first on */
 	uint64_t first;
 	size_t num;
@@ -84,6 +85,9 @@ struct ucm_sparse_kernels {
 	/* A score for each row of the query, or their sum; by enum ucm_dtype. */
 	void (*score_rows[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
 	void (*score_sum[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
+
+	/* Negative distances, per what the run says; by enum ucm_dtype. */
+	void (*score_distance[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
 
 	/* The largest products, and weights; by enum ucm_dtype. */
 	void (*star[UCM_DTYPE_INT8 + 1])(const struct ucm_star_run *run);

@@ -200,6 +200,74 @@ CORE_SCORE_FUNCTIONS(float16, CORE_LOAD_FLOAT16, 2, false)
 CORE_SCORE_FUNCTIONS(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
 CORE_SCORE_FUNCTIONS(int8, CORE_LOAD_INT8, 1, true)
 
+/* A score is made of each row of the query, also where their mean is wanted:
+ * distances are not linear. */
+#define CORE_DISTANCE_FUNCTION(name, LOAD, item_bytes, scaled)                \
+CORE_TARGET static float CORE(apart_##name)(const uint8_t *row,               \
+					    const float *query,               \
+					    uint32_t width, float scale)      \
+{                                                                             \
+	FLOATS lanes[PARTS];                                                  \
+	float sum;                                                            \
+                                                                              \
+	_Pragma("GCC unroll 8")                                               \
+	for (int p = 0; p < (int)PARTS; p++)                                  \
+		lanes[p] = (FLOATS){ 0 };                                     \
+	for (uint32_t i = 0; i < width; i += LANES) {                         \
+		_Pragma("GCC unroll 8")                                       \
+		for (int p = 0; p < (int)PARTS; p++) {                        \
+			size_t at = i + (size_t)p * CORE_WIDTH;               \
+			FLOATS x, y;                                          \
+			LOAD(x, row + at * (item_bytes));                     \
+			memcpy(&y, query + at, sizeof(y));                    \
+			y -= (scaled) ? x * scale : x;                        \
+			lanes[p] += y * y;                                    \
+		}                                                             \
+	}                                                                     \
+	CORE_TREE(sum, lanes);                                                \
+	return -sqrtf(sum);                                                   \
+}                                                                             \
+                                                                              \
+CORE_TARGET static void CORE(distance_##name)(const struct ucm_score_run *run) \
+{                                                                             \
+	size_t head_bytes = (size_t)run->width * (item_bytes);                \
+                                                                              \
+	for (size_t i = 0; i < run->num; i++) {                               \
+		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
+					   : run->first + i;                  \
+		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const float *scales = (const float *)(row + run->scales_at);  \
+		const float *query = run->query;                              \
+		float total = 0;                                              \
+                                                                              \
+		for (uint32_t head = 0; head < run->num_heads; head++) {      \
+			float scale = (scaled) ? scales[head] : 1, sum = 0;   \
+                                                                              \
+			for (uint32_t j = 0; j < run->rows; j++) {            \
+				float one = CORE(apart_##name)(               \
+					row, query, run->width, scale);       \
+				size_t at = (size_t)head * run->rows + j;     \
+				query += run->width;                          \
+				sum += one;                                   \
+				if (run->per == UCM_SCORE_HEAD)               \
+					run->scores[at * run->stride + i] = one; \
+			}                                                     \
+			sum /= (float)run->rows;                              \
+			total += sum;                                         \
+			if (run->per == UCM_SCORE_GROUP)                      \
+				run->scores[head * run->stride + i] = sum;    \
+			row += head_bytes;                                    \
+		}                                                             \
+		if (run->per == UCM_SCORE_BLOCK)                              \
+			run->scores[i] = total;                               \
+	}                                                                     \
+}
+
+CORE_DISTANCE_FUNCTION(float32, CORE_LOAD_FLOAT32, 4, false)
+CORE_DISTANCE_FUNCTION(float16, CORE_LOAD_FLOAT16, 2, false)
+CORE_DISTANCE_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
+CORE_DISTANCE_FUNCTION(int8, CORE_LOAD_INT8, 1, true)
+
 #include "sparse/kernels_star.h"
 
 /* ---- selection ---- */
@@ -329,6 +397,12 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 		[UCM_DTYPE_BFLOAT16] = CORE(sum_bfloat16),
 		[UCM_DTYPE_INT8] = CORE(sum_int8),
 	},
+	.score_distance = {
+		[UCM_DTYPE_FLOAT32] = CORE(distance_float32),
+		[UCM_DTYPE_FLOAT16] = CORE(distance_float16),
+		[UCM_DTYPE_BFLOAT16] = CORE(distance_bfloat16),
+		[UCM_DTYPE_INT8] = CORE(distance_int8),
+	},
 	.star = {
 		[UCM_DTYPE_FLOAT32] = CORE(star_float32),
 		[UCM_DTYPE_FLOAT16] = CORE(star_float16),
@@ -361,6 +435,7 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef CORE_DOT
 #undef CORE_SCORE_FUNCTIONS
 #undef CORE_POSITION_KERNELS
+#undef CORE_DISTANCE_FUNCTION
 #undef CORE_NAME
 #undef CORE_WIDTH
 #undef CORE_TARGET

@@ -11,6 +11,8 @@
  *   of the prepared query has the positive parts of q, and then the negative
  *   ones, as a representation has the largest and then the smallest keys. This,
  *   too, is linear: the mean of the heads' bounds is one product.
+ *
+ * Distances are not linear, and have a loop and a row for each query head.
  */
 #include <config.h>
 
@@ -28,6 +30,8 @@ struct query_shape {
 	struct ucm_repr_shape repr;
 	uint32_t group; /* query heads of a key head */
 	uint32_t rows;  /* for each key head */
+	uint32_t per;   /* without ... */
+	bool distance;
 };
 
 static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
@@ -38,9 +42,15 @@ static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
 
 	if (err)
 		return err;
-	if (per >= UCM_SCORE_PERS)
+	out->distance = per & UCM_SCORE_DISTANCE;
+	out->per = per & ~(uint32_t)UCM_SCORE_DISTANCE;
+	if (out->per >= UCM_SCORE_PERS)
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": unknown", per);
+	if (out->distance && spec->kind == UCM_REPR_MINMAX)
+		return ucm_error_set(error, -EINVAL, "per %" PRIu32
+				     ": no distance with kind %" PRIu32, per,
+				     spec->kind);
 	if (!num_heads || num_heads > UCM_QUERY_HEADS_MAX ||
 	    num_heads % spec->num_heads)
 		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
@@ -48,7 +58,7 @@ static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
 				     ", up to %u", num_heads, spec->num_heads,
 				     UCM_QUERY_HEADS_MAX);
 	out->group = num_heads / spec->num_heads;
-	out->rows = per == UCM_SCORE_HEAD ? out->group : 1;
+	out->rows = out->distance || per == UCM_SCORE_HEAD ? out->group : 1;
 	return 0;
 }
 
@@ -117,7 +127,7 @@ int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 					    error);
 	if (err)
 		return err;
-	merged = per == UCM_SCORE_HEAD ? 1 : shape.group;
+	merged = shape.group / shape.rows;
 	for (uint32_t i = 0; i < query->num_heads; i += merged) {
 		row_make(kernels, spec, &shape, query, i, merged, out);
 		out += shape.repr.width;
@@ -156,8 +166,9 @@ static int request_check(const struct ucm_repr_spec *spec,
 	if (!request->query || !request->scores)
 		return ucm_error_set(error, -EINVAL, "%s is NULL",
 				     request->query ? "scores" : "query");
-	rows = request->per == UCM_SCORE_BLOCK
-		       ? 1 : (uint64_t)spec->num_heads * shape.rows;
+	rows = shape.per == UCM_SCORE_BLOCK   ? 1
+	       : shape.per == UCM_SCORE_GROUP ? spec->num_heads
+					      : request->num_heads;
 	return ucm_score_rows_check(rows, request->num, request->stride, error);
 }
 
@@ -177,13 +188,16 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 		.num_heads = spec->num_heads,
 		.rows = shape.rows,
 		.width = shape.repr.width,
+		.per = shape.per,
 		.slots = request->slots,
 		.first = request->first_slot,
 		.num = request->num,
 		.scores = request->scores,
 		.stride = request->stride,
 	};
-	if (request->per == UCM_SCORE_BLOCK)
+	if (shape.distance)
+		kernels->score_distance[spec->dtype](&run);
+	else if (shape.per == UCM_SCORE_BLOCK)
 		kernels->score_sum[spec->dtype](&run);
 	else
 		kernels->score_rows[spec->dtype](&run);

@@ -165,12 +165,17 @@ int ucm_repr_write(const struct ucm_repr_spec *spec, const void *state,
  *
  * Nothing is divided by sqrt(head_dim). With MEAN, BLOCK is num_heads times the
  * average q.k of all query heads and tokens.
+ *
+ * DISTANCE, added to one of these: with -|q - R|, the negative distance, in place
+ * of q.R (GSA's third score is that of BLOCK). Not with MINMAX. It ranks
+ * otherwise than q.R does: long keys are far from everything.
  */
 enum ucm_score_per {
 	UCM_SCORE_HEAD = 0,
 	UCM_SCORE_GROUP = 1,
 	UCM_SCORE_BLOCK = 2,
-	UCM_SCORE_PERS
+	UCM_SCORE_PERS,
+	UCM_SCORE_DISTANCE = 4,
 };
 
 /* The query of one token: channel c of head h is element h * stride_head + c.
@@ -214,7 +219,7 @@ struct ucm_score_request {
  * What was not made by the calls above is not looked for: representations that
  * are not finite give scores that are not, which ucm_select() refuses. The
  * error of a score is at most (2 n + 8) 2^-24 sum |q R|, n being the elements
- * that are added to it.
+ * that are added to it; that of a distance (n + 8) 2^-24 of it, and 2^-24 |R|.
  */
 int ucm_score(const struct ucm_repr_spec *spec,
 	      const struct ucm_score_request *requests, size_t num_requests,

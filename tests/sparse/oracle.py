@@ -18,6 +18,7 @@ from seed import SEED  # noqa: E402
 
 MEAN, MAX, NORMED, MINMAX = range(4)
 HEAD, GROUP, BLOCK = range(3)
+DISTANCE = 4
 F16, BF16, F32, INT8 = 1, 2, 3, 6  # enum ucm_dtype
 EPS = 2.0 ** -24
 
@@ -260,16 +261,16 @@ class Library:
         must((memory[:, size:] == 0xa5).all(), "a gap was written")
         return memory, slab, size
 
-    def score(self, case, slab, per):
+    def score(self, case, slab, per, how=0):
         heads = case.query.num_heads
-        floats = self.calls.ucm_query_floats(C.byref(case.spec), heads, per)
+        floats = self.calls.ucm_query_floats(C.byref(case.spec), heads, per | how)
         prepared = np.zeros(floats, np.float32)
         succeed(self.calls.ucm_query_prepare_by(
-            self.kernels, C.byref(case.spec), C.byref(case.query), per,
+            self.kernels, C.byref(case.spec), C.byref(case.query), per | how,
             prepared.ctypes.data_as(C.c_void_p), None), "ucm_query_prepare")
         rows = {HEAD: heads, GROUP: case.spec.num_heads, BLOCK: 1}[per]
         scores = np.full((rows, case.num + 2), 7, np.float32)
-        request = Request(prepared.ctypes.data, heads, per, C.pointer(slab),
+        request = Request(prepared.ctypes.data, heads, per | how, C.pointer(slab),
                           case.slots.ctypes.data, 0, case.num,
                           scores.ctypes.data, case.num + 2)
         succeed(self.calls.ucm_score_by(
@@ -313,6 +314,25 @@ def check_case(library, case):
         results.append(scores)
     if case.spec.kind == MINMAX:
         check_bound(case, results[1])
+    else:
+        results += check_distances(library, case, slab, np.stack(values))
+    return results
+
+
+def check_distances(library, case, slab, values):
+    q = case.q.reshape(case.spec.num_heads, case.group, -1)
+    by_head = -np.linalg.norm(q[:, :, None] - values[:, :, 0].transpose(
+        1, 0, 2)[:, None], axis=3)  # key head, query head, block
+    size = np.linalg.norm(values, axis=3).max()
+    off = (values.shape[3] + 16) * EPS * (abs(by_head).max() + size) + 1e-30
+    results = []
+    for per, want in ((HEAD, by_head.reshape(-1, case.num)),
+                      (GROUP, by_head.mean(1)),
+                      (BLOCK, by_head.mean(1).sum(0)[None])):
+        scores = library.score(case, slab, per, DISTANCE)
+        must((abs(scores - want) <= off * case.spec.num_heads * 2).all(),
+             f"distances per {per}")
+        results.append(scores)
     return results
 
 

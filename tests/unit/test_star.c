@@ -57,7 +57,9 @@ static struct ucm_star_spec random_star(uint64_t *random)
 	uint32_t most = spec.block_size < 8 ? spec.block_size : 8;
 
 	spec.merge_tokens = (uint32_t)random_between(random, 1, most);
-	spec.kept = (uint32_t)random_between(random, 1, spec.head_dim);
+	spec.kept = spec.head_dim;
+	if (random_between(random, 0, 4))
+		spec.kept = (uint32_t)random_between(random, 1, spec.head_dim);
 	return spec;
 }
 
@@ -93,17 +95,15 @@ static void make_query(struct scene *scene, uint32_t number, uint64_t *random)
 	query->base = scene->memory[number];
 }
 
-static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
-			       uint64_t *random)
+static struct scene scene_of(const struct ucm_sparse_kernels *kernels,
+			     struct ucm_star_spec of, uint64_t *random)
 {
-	struct scene scene = { .spec = random_star(random) };
+	struct scene scene = { .spec = of };
 	struct ucm_star_spec *spec = &scene.spec;
 	const struct ucm_repr_spec keys = { 0, spec->dtype, spec->num_heads,
 					    spec->head_dim, spec->block_size };
 
-	if (random_between(random, 0, 4) == 0)
-		spec->kept = spec->head_dim;
-	else
+	if (spec->kept < spec->head_dim)
 		scene.channels = random_channels(random, spec->num_heads,
 						 spec->kept, spec->head_dim);
 	spec->channels = scene.channels;
@@ -131,6 +131,12 @@ static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
 					scene.num_queries, scene.prepared,
 					NULL));
 	return scene;
+}
+
+static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
+			       uint64_t *random)
+{
+	return scene_of(kernels, random_star(random), random);
 }
 
 static void scene_free(struct scene *scene)
@@ -429,17 +435,16 @@ UNIT_TEST(with_all_channels_and_tokens_the_score_is_exact)
 	uint64_t random = random_case(0);
 	float scores[MAX_SCORES];
 
-	for (unsigned found = 0; found < 20;) {
-		struct scene scene = scene_make(ucm_sparse_kernels_best(),
-						&random);
-		uint32_t rows = scene.num_queries * scene.queries->num_heads;
+	for (unsigned number = 0; number < 20; number++) {
+		struct ucm_star_spec spec = random_star(&random);
+		struct scene scene;
+		uint32_t rows;
 
-		if (scene.channels || scene.spec.merge_tokens != 1 ||
-		    scene.spec.dtype != UCM_DTYPE_FLOAT32) {
-			scene_free(&scene);
-			continue;
-		}
-		found++;
+		spec.dtype = UCM_DTYPE_FLOAT32;
+		spec.merge_tokens = 1;
+		spec.kept = spec.head_dim;
+		scene = scene_of(ucm_sparse_kernels_best(), spec, &random);
+		rows = scene.num_queries * scene.queries->num_heads;
 		scene_score(ucm_sparse_kernels_best(), &scene, UCM_SCORE_HEAD,
 			    scores, NULL, 0);
 		for (uint32_t i = 0; i < rows * BLOCKS; i++) {
