@@ -14,6 +14,10 @@
  *   memory is what limits all this, so nothing is lost. The compiler is told
  *   (-ffp-contract=off) not to fuse on its own.
  *
+ * - An int8 is multiplied with a whole number, which a query is rounded to. Such
+ *   sums are exact in 16 lanes, in any order; of several heads, and of lanes, they
+ *   are added as floats.
+ *
  * kernels_core.h is the code; each inclusion has a width of vectors, and says
  * how numbers become floats. "plain" is what every CPU of the architecture has.
  */
@@ -172,6 +176,10 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 		memcpy(to, &halves_, sizeof(halves_));                        \
 	} while (0)
 #define CORE_SWAPPED(v) ((floats4){ (v)[1], (v)[0], (v)[3], (v)[2] })
+#define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
+	for (int j_ = 0; j_ < 4; j_++)                                        \
+		(lanes)[j_] += (int8_t)(row)[2 * j_] * (query)[2 * j_] +      \
+			       (int8_t)(row)[2 * j_ + 1] * (query)[2 * j_ + 1]
 #define CORE_LAST(result, v) ((result) = ((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
 #define CORE_MOST(result, v)                                                  \
 	do {                                                                  \
@@ -189,6 +197,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
+#undef CORE_ADD_PRODUCTS
 #undef CORE_LAST
 #undef CORE_MOST
 #undef CORE_AT_LEAST
@@ -252,6 +261,10 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 				_mm256_extracti128_si256(bits_, 1)));         \
 	} while (0)
 #define CORE_SWAPPED(v) _mm256_permute_ps(v, 0xb1)
+#define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
+	(lanes) += (INTS)_mm256_madd_epi16(                                   \
+		_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(row))), \
+		_mm256_loadu_si256((const __m256i *)(query)))
 #define CORE_LAST(result, v) FOLD8(result, v, add)
 #define CORE_MOST(result, v) FOLD8(result, v, max)
 #define CORE_AT_LEAST(mask, x, y)                                             \
@@ -263,6 +276,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
+#undef CORE_ADD_PRODUCTS
 #undef CORE_LAST
 #undef CORE_MOST
 #undef CORE_AT_LEAST
@@ -271,7 +285,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 
 #define CORE_NAME avx512
 #define CORE_WIDTH 16
-#define CORE_TARGET __attribute__((target("avx512f")))
+#define CORE_TARGET __attribute__((target("avx512f,avx512bw")))
 #define CORE_LOAD_FLOAT16(to, from)                                           \
 	(to) = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from)))
 #define CORE_LOAD_BFLOAT16(to, from)                                          \
@@ -298,6 +312,11 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 				    _mm512_cvtepi32_epi16(bits_));            \
 	} while (0)
 #define CORE_SWAPPED(v) _mm512_permute_ps(v, 0xb1)
+#define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
+	(lanes) += (INTS)_mm512_madd_epi16(                                   \
+		_mm512_cvtepi8_epi16(                                         \
+			_mm256_loadu_si256((const __m256i *)(row))),          \
+		_mm512_loadu_si512(query))
 #define CORE_LAST(result, v) FOLD16(result, v, add)
 #define CORE_MOST(result, v) FOLD16(result, v, max)
 #define CORE_AT_LEAST(mask, x, y)                                             \
@@ -309,6 +328,7 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
 #undef CORE_SWAPPED
+#undef CORE_ADD_PRODUCTS
 #undef CORE_LAST
 #undef CORE_MOST
 #undef CORE_AT_LEAST
@@ -322,7 +342,8 @@ static bool cpu_has_f16c(void)
 
 const struct ucm_sparse_kernels *ucm_sparse_kernels_named(const char *name)
 {
-	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f"))
+	if (!strcmp(name, "avx512") && __builtin_cpu_supports("avx512f") &&
+	    __builtin_cpu_supports("avx512bw"))
 		return &avx512_kernels;
 	if (!strcmp(name, "avx2") && __builtin_cpu_supports("avx2") &&
 	    cpu_has_f16c())

@@ -16,7 +16,11 @@
 
 /* What a run of blocks is scored with. */
 struct ucm_score_run {
-	const float *query;  /* rows of width, one after the other */
+	/* Rows of width, one after the other. For bfloat16, those with an even
+	 * number of each 32 elements come before the others (but not of
+	 * distances). Of *_int, int16_t in steps. */
+	const float *query;
+	const float *steps;  /* of each row */
 	const uint8_t *base; /* of slot 0 */
 	uint64_t stride_bytes;
 	size_t scales_at;   /* int8: offset of the scales in a slot */
@@ -85,6 +89,10 @@ struct ucm_sparse_kernels {
 	/* A score for each row of the query, or their sum; by enum ucm_dtype. */
 	void (*score_rows[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
 	void (*score_sum[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);
+
+	/* The same for int8, by a query in int16_t. */
+	void (*rows_int)(const struct ucm_score_run *run);
+	void (*sum_int)(const struct ucm_score_run *run);
 
 	/* Negative distances, per what the run says; by enum ucm_dtype. */
 	void (*score_distance[UCM_DTYPE_INT8 + 1])(const struct ucm_score_run *run);

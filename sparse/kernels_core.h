@@ -7,6 +7,8 @@
  *   CORE_TARGET   the attribute of functions
  *   CORE_WIDTH    floats of a vector, a divisor of 16
  *   CORE_LOAD_*   (to, from): so many numbers to a vector of floats
+ *   CORE_ADD_PRODUCTS (lanes, row, query): add to lane i the products 2 i and
+ *                 2 i + 1 of int8 and int16
  *   CORE_LAST     (result, v): add the lanes of a vector: i and i + half, ...
  *   CORE_MOST     (result, v): the largest lane
  *   CORE_AT_LEAST (mask, x, y): sets a bit in mask, which is 0, for each lane
@@ -114,33 +116,99 @@ CORE_EXTREME_FUNCTION(smallest, <)
 	} while (0)
 
 /* The lanes of a row's products with a row of the query. */
-#define CORE_DOT(lanes, LOAD, item_bytes, row, query, width)                  \
+#define CORE_DOT(lanes, LOADS, item_bytes, row, query, width)                 \
 	do {                                                                  \
 		_Pragma("GCC unroll 8")                                       \
 		for (int p_ = 0; p_ < (int)PARTS; p_++)                       \
 			(lanes)[p_] = (FLOATS){ 0 };                          \
 		for (uint32_t i_ = 0; i_ < (width); i_ += LANES) {            \
+			FLOATS x_[PARTS];                                     \
+			LOADS(x_, (row) + (size_t)i_ * (item_bytes));         \
 			_Pragma("GCC unroll 8")                               \
 			for (int p_ = 0; p_ < (int)PARTS; p_++) {             \
-				size_t at_ = i_ + (size_t)p_ * CORE_WIDTH;    \
-				FLOATS x_, y_;                                \
-				LOAD(x_, (row) + at_ * (item_bytes));         \
-				memcpy(&y_, (query) + at_, sizeof(y_));       \
-				(lanes)[p_] += x_ * y_;                       \
+				FLOATS y_;                                    \
+				memcpy(&y_, (query) + i_ +                    \
+						    (size_t)p_ * CORE_WIDTH,  \
+				       sizeof(y_));                           \
+				(lanes)[p_] += x_[p_] * y_;                   \
 			}                                                     \
 		}                                                             \
 	} while (0)
 
-#define CORE_SCORE_FUNCTIONS(name, LOAD, item_bytes, scaled)                  \
+/* The last steps of CORE_TREE, of 16 lanes. */
+#define CORE_TREE16(result, lanes)                                            \
+	do {                                                                  \
+		_Pragma("GCC unroll 4")                                       \
+		for (int n_ = 8 / CORE_WIDTH; n_; n_ /= 2) {                  \
+			_Pragma("GCC unroll 4")                               \
+			for (int p_ = 0; p_ < n_; p_++)                       \
+				(lanes)[p_] += (lanes)[p_ + n_];              \
+		}                                                             \
+		CORE_LAST(result, (lanes)[0]);                                \
+	} while (0)
+
+/* 32 elements of a row, in the order in which the query has them. */
+#define CORE_LOADS(LOAD, item_bytes, x, row)                                  \
+	do {                                                                  \
+		_Pragma("GCC unroll 8")                                       \
+		for (int l_ = 0; l_ < (int)PARTS; l_++)                       \
+			LOAD((x)[l_], (row) + (size_t)l_ * CORE_WIDTH *       \
+						      (item_bytes));          \
+	} while (0)
+#define CORE_LOADS_FLOAT32(x, row) CORE_LOADS(CORE_LOAD_FLOAT32, 4, x, row)
+#define CORE_LOADS_FLOAT16(x, row) CORE_LOADS(CORE_LOAD_FLOAT16, 2, x, row)
+#define CORE_LOADS_INT8(x, row)	   CORE_LOADS(CORE_LOAD_INT8, 1, x, row)
+
+/* Two bfloat16 of a word of 32 bits, as floats, are its low half moved up, and
+ * its high half: first those of even numbers, then the others. */
+#define CORE_LOADS_BFLOAT16(x, row)                                           \
+	do {                                                                  \
+		_Pragma("GCC unroll 4")                                       \
+		for (int l_ = 0; l_ < (int)PARTS / 2; l_++) {                 \
+			WORDS words_;                                         \
+			memcpy(&words_, (row) + (size_t)l_ * sizeof(words_),  \
+			       sizeof(words_));                               \
+			(x)[l_] = (FLOATS)(words_ << 16);                     \
+			(x)[l_ + (int)PARTS / 2] =                            \
+				(FLOATS)(words_ & 0xffff0000u);               \
+		}                                                             \
+	} while (0)
+
+/* CORE_TREE of lanes in that order: lane i is i / 2 of its half, so that only the
+ * last two, 0 and 1, are of different halves. */
+#define CORE_TREE_SPLIT(result, lanes)                                        \
+	do {                                                                  \
+		float odd_;                                                   \
+		_Pragma("GCC unroll 4")                                       \
+		for (int n_ = PARTS / 4; n_; n_ /= 2) {                       \
+			_Pragma("GCC unroll 4")                               \
+			for (int p_ = 0; p_ < n_; p_++) {                     \
+				(lanes)[p_] += (lanes)[p_ + n_];              \
+				(lanes)[(int)PARTS / 2 + p_] +=               \
+					(lanes)[(int)PARTS / 2 + p_ + n_];    \
+			}                                                     \
+		}                                                             \
+		CORE_LAST(result, (lanes)[0]);                                \
+		CORE_LAST(odd_, (lanes)[PARTS / 2]);                          \
+		(result) += odd_;                                             \
+	} while (0)
+
+static inline const uint8_t *CORE(row_of)(const struct ucm_score_run *run,
+					  size_t i)
+{
+	uint64_t slot = run->slots ? (uint64_t)run->slots[i] : run->first + i;
+
+	return run->base + slot * run->stride_bytes;
+}
+
+#define CORE_SCORE_FUNCTIONS(name, LOADS, TREE, item_bytes, scaled)           \
 CORE_TARGET static void CORE(rows_##name)(const struct ucm_score_run *run)    \
 {                                                                             \
 	uint32_t width = run->width;                                          \
 	size_t head_bytes = (size_t)width * (item_bytes);                     \
                                                                               \
 	for (size_t i = 0; i < run->num; i++) {                               \
-		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
-					   : run->first + i;                  \
-		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const uint8_t *row = CORE(row_of)(run, i);                    \
 		const float *scales = (const float *)(row + run->scales_at);  \
 		const float *query = run->query;                              \
 		float *score = run->scores + i;                               \
@@ -152,9 +220,9 @@ CORE_TARGET static void CORE(rows_##name)(const struct ucm_score_run *run)    \
 				FLOATS lanes[PARTS];                          \
 				float sum;                                    \
                                                                               \
-				CORE_DOT(lanes, LOAD, item_bytes, row, query, \
-					 width);                              \
-				CORE_TREE(sum, lanes);                        \
+				CORE_DOT(lanes, LOADS, item_bytes, row,       \
+					 query, width);                       \
+				TREE(sum, lanes);                             \
 				*score = (scaled) ? sum * scale : sum;        \
 				query += width;                               \
 				score += run->stride;                         \
@@ -170,9 +238,7 @@ CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
 	size_t head_bytes = (size_t)width * (item_bytes);                     \
                                                                               \
 	for (size_t i = 0; i < run->num; i++) {                               \
-		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
-					   : run->first + i;                  \
-		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const uint8_t *row = CORE(row_of)(run, i);                    \
 		const float *scales = (const float *)(row + run->scales_at);  \
 		const float *query = run->query;                              \
 		FLOATS all[PARTS];                                            \
@@ -183,7 +249,8 @@ CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
 		for (uint32_t head = 0; head < run->num_heads; head++) {      \
 			FLOATS lanes[PARTS];                                  \
                                                                               \
-			CORE_DOT(lanes, LOAD, item_bytes, row, query, width); \
+			CORE_DOT(lanes, LOADS, item_bytes, row, query,        \
+				 width);                                      \
 			_Pragma("GCC unroll 8")                               \
 			for (int p = 0; p < (int)PARTS; p++)                  \
 				all[p] += (scaled) ? lanes[p] * scales[head]  \
@@ -191,14 +258,96 @@ CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
 			query += width;                                       \
 			row += head_bytes;                                    \
 		}                                                             \
-		CORE_TREE(run->scores[i], all);                               \
+		TREE(run->scores[i], all);                                    \
 	}                                                                     \
 }
 
-CORE_SCORE_FUNCTIONS(float32, CORE_LOAD_FLOAT32, 4, false)
-CORE_SCORE_FUNCTIONS(float16, CORE_LOAD_FLOAT16, 2, false)
-CORE_SCORE_FUNCTIONS(bfloat16, CORE_LOAD_BFLOAT16, 2, false)
-CORE_SCORE_FUNCTIONS(int8, CORE_LOAD_INT8, 1, true)
+CORE_SCORE_FUNCTIONS(float32, CORE_LOADS_FLOAT32, CORE_TREE, 4, false)
+CORE_SCORE_FUNCTIONS(float16, CORE_LOADS_FLOAT16, CORE_TREE, 2, false)
+CORE_SCORE_FUNCTIONS(bfloat16, CORE_LOADS_BFLOAT16, CORE_TREE_SPLIT, 2, false)
+CORE_SCORE_FUNCTIONS(int8, CORE_LOADS_INT8, CORE_TREE, 1, true)
+
+/* ---- scores of int8 by a query in int16 ---- */
+
+/*
+ * Whole numbers add up to the same in any order, as long as none is too large:
+ * 16 lanes, lane i with the elements 2 i and 2 i + 1 of each 32, have at most 128
+ * products below 2^22 each. What is added of other heads, or of other lanes, is a
+ * float again.
+ */
+#define INT_PARTS (16 / CORE_WIDTH)
+
+CORE_TARGET static inline __attribute__((always_inline))
+void CORE(int_dot)(INTS *lanes, const uint8_t *row, const int16_t *query,
+		   uint32_t width)
+{
+	_Pragma("GCC unroll 4")
+	for (int p = 0; p < (int)INT_PARTS; p++)
+		lanes[p] = (INTS){ 0 };
+	for (uint32_t i = 0; i < width; i += LANES) {
+		_Pragma("GCC unroll 4")
+		for (int p = 0; p < (int)INT_PARTS; p++) {
+			size_t at = i + (size_t)p * 2 * CORE_WIDTH;
+
+			CORE_ADD_PRODUCTS(lanes[p], row + at, query + at);
+		}
+	}
+}
+
+CORE_TARGET static void CORE(rows_int)(const struct ucm_score_run *run)
+{
+	for (size_t i = 0; i < run->num; i++) {
+		const uint8_t *row = CORE(row_of)(run, i);
+		const float *scales = (const float *)(row + run->scales_at);
+		const int16_t *query = (const int16_t *)run->query;
+		const float *steps = run->steps;
+		float *score = run->scores + i;
+
+		for (uint32_t head = 0; head < run->num_heads; head++) {
+			for (uint32_t j = 0; j < run->rows; j++) {
+				INTS lanes[INT_PARTS];
+				FLOATS floats[INT_PARTS];
+				float sum;
+
+				CORE(int_dot)(lanes, row, query, run->width);
+				_Pragma("GCC unroll 4")
+				for (int p = 0; p < (int)INT_PARTS; p++)
+					floats[p] = __builtin_convertvector(
+						lanes[p], FLOATS);
+				CORE_TREE16(sum, floats);
+				*score = sum * (scales[head] * *steps++);
+				query += run->width;
+				score += run->stride;
+			}
+			row += run->width;
+		}
+	}
+}
+
+CORE_TARGET static void CORE(sum_int)(const struct ucm_score_run *run)
+{
+	for (size_t i = 0; i < run->num; i++) {
+		const uint8_t *row = CORE(row_of)(run, i);
+		const float *scales = (const float *)(row + run->scales_at);
+		const int16_t *query = (const int16_t *)run->query;
+		FLOATS all[INT_PARTS] = { { 0 } };
+
+		for (uint32_t head = 0; head < run->num_heads; head++) {
+			float factor = scales[head] * run->steps[head];
+			INTS lanes[INT_PARTS];
+
+			CORE(int_dot)(lanes, row, query, run->width);
+			_Pragma("GCC unroll 4")
+			for (int p = 0; p < (int)INT_PARTS; p++)
+				all[p] += __builtin_convertvector(lanes[p],
+								  FLOATS) *
+					  factor;
+			row += run->width;
+			query += run->width;
+		}
+		CORE_TREE16(run->scores[i], all);
+	}
+}
 
 /* A score is made of each row of the query, also where their mean is wanted:
  * distances are not linear. */
@@ -233,9 +382,7 @@ CORE_TARGET static void CORE(distance_##name)(const struct ucm_score_run *run) \
 	size_t head_bytes = (size_t)run->width * (item_bytes);                \
                                                                               \
 	for (size_t i = 0; i < run->num; i++) {                               \
-		uint64_t slot = run->slots ? (uint64_t)run->slots[i]          \
-					   : run->first + i;                  \
-		const uint8_t *row = run->base + slot * run->stride_bytes;    \
+		const uint8_t *row = CORE(row_of)(run, i);                    \
 		const float *scales = (const float *)(row + run->scales_at);  \
 		const float *query = run->query;                              \
 		float total = 0;                                              \
@@ -397,6 +544,8 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 		[UCM_DTYPE_BFLOAT16] = CORE(sum_bfloat16),
 		[UCM_DTYPE_INT8] = CORE(sum_int8),
 	},
+	.rows_int = CORE(rows_int),
+	.sum_int = CORE(sum_int),
 	.score_distance = {
 		[UCM_DTYPE_FLOAT32] = CORE(distance_float32),
 		[UCM_DTYPE_FLOAT16] = CORE(distance_float16),
@@ -433,6 +582,14 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef CORE_EXTREME_FUNCTION
 #undef CORE_TREE
 #undef CORE_DOT
+#undef CORE_LOADS
+#undef CORE_LOADS_FLOAT32
+#undef CORE_LOADS_FLOAT16
+#undef CORE_LOADS_BFLOAT16
+#undef CORE_LOADS_INT8
+#undef CORE_TREE_SPLIT
+#undef CORE_TREE16
+#undef INT_PARTS
 #undef CORE_SCORE_FUNCTIONS
 #undef CORE_POSITION_KERNELS
 #undef CORE_DISTANCE_FUNCTION

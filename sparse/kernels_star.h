@@ -41,17 +41,6 @@
 		(result) = (FLOATS)((INTS)e_ & there_);                       \
 	} while (0)
 
-#define CORE_STAR_TREE(result, lanes)                                         \
-	do {                                                                  \
-		_Pragma("GCC unroll 4")                                       \
-		for (int n_ = STAR_PARTS / 2; n_; n_ /= 2) {                  \
-			_Pragma("GCC unroll 4")                               \
-			for (int p_ = 0; p_ < n_; p_++)                       \
-				(lanes)[p_] += (lanes)[p_ + n_];              \
-		}                                                             \
-		CORE_LAST(result, (lanes)[0]);                                \
-	} while (0)
-
 /* A row's largest lane. That of zeros is +0: sums that begin with it never
  * become -0, but may if a scale is so small that nothing is left of them. */
 CORE_TARGET static inline float CORE(star_most)(const FLOATS *best)
@@ -82,7 +71,7 @@ CORE_TARGET static inline float CORE(star_weight)(const FLOATS *best,
 		CORE_EXP(e, (best[p] - most) * scale);
 		lanes[p] = sums[p] * e;
 	}
-	CORE_STAR_TREE(result, lanes);
+	CORE_TREE16(result, lanes);
 	return result;
 }
 
@@ -312,13 +301,12 @@ CORE_TARGET static void CORE(star_vote)(const float *most, float *weights,
 		       left < UCM_STAR_LANES ? left * sizeof(float)
 					     : sizeof(shares));
 	}
-	CORE_STAR_TREE(sum, lanes);
+	CORE_TREE16(sum, lanes);
 	for (size_t i = 0; i < num; i++)
 		votes[i] += weights[i] / sum;
 }
 
 #undef STAR_PARTS
 #undef CORE_EXP
-#undef CORE_STAR_TREE
 #undef CORE_STAR_TILE_FUNCTION
 #undef CORE_STAR_FUNCTION

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "common/error.h"
+#include "sparse/number.h"
 #include "sparse/spec.h"
 
 /* Of a prepared query. */
@@ -32,6 +33,8 @@ struct query_shape {
 	uint32_t rows;  /* for each key head */
 	uint32_t per;   /* without ... */
 	bool distance;
+	bool in_steps; /* int16_t, and behind all rows their steps, as floats */
+	bool split;    /* even and odd elements apart: kernels.h */
 };
 
 static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
@@ -57,9 +60,25 @@ static int query_shape(const struct ucm_repr_spec *spec, uint32_t num_heads,
 				     " of the query: a multiple of %" PRIu32
 				     ", up to %u", num_heads, spec->num_heads,
 				     UCM_QUERY_HEADS_MAX);
+	/* A bound would not be one with the query rounded. */
+	out->in_steps = spec->dtype == UCM_DTYPE_INT8 && !out->distance &&
+			spec->kind != UCM_REPR_MINMAX;
+	out->split = spec->dtype == UCM_DTYPE_BFLOAT16 && !out->distance;
 	out->group = num_heads / spec->num_heads;
 	out->rows = out->distance || per == UCM_SCORE_HEAD ? out->group : 1;
 	return 0;
+}
+
+static size_t query_rows(const struct ucm_repr_spec *spec,
+			 const struct query_shape *shape)
+{
+	return (size_t)spec->num_heads * shape->rows;
+}
+
+/* Of a row; the width is a multiple of 32. */
+static size_t row_floats(const struct query_shape *shape)
+{
+	return shape->in_steps ? shape->repr.width / 2 : shape->repr.width;
 }
 
 size_t ucm_query_floats(const struct ucm_repr_spec *spec, uint32_t num_heads,
@@ -69,7 +88,8 @@ size_t ucm_query_floats(const struct ucm_repr_spec *spec, uint32_t num_heads,
 
 	if (query_shape(spec, num_heads, per, &shape, NULL))
 		return 0;
-	return (size_t)spec->num_heads * shape.rows * shape.repr.width;
+	return query_rows(spec, &shape) * row_floats(&shape) +
+	       (shape.in_steps ? query_rows(spec, &shape) : 0);
 }
 
 /* ---- the query ---- */
@@ -106,13 +126,36 @@ static void row_make(const struct ucm_sparse_kernels *kernels,
 		row[i] /= (float)num;
 }
 
+/* As kernels take it. */
+static void row_store(const struct query_shape *shape, const float *row,
+		      float *out, float *step)
+{
+	uint32_t width = shape->repr.width;
+	int16_t *steps = (int16_t *)out;
+
+	if (shape->in_steps) {
+		*step = ucm_scale_of(row, width, INT16_MAX);
+		for (uint32_t i = 0; i < width; i++)
+			steps[i] = (int16_t)ucm_steps_of(row[i], *step,
+							 UCM_ROUND_NEAREST);
+		return;
+	}
+	for (uint32_t i = 0; i < width; i++) {
+		uint32_t at = i % UCM_REPR_ROW;
+
+		if (shape->split)
+			at = at / 2 + at % 2 * (UCM_REPR_ROW / 2);
+		out[i - i % UCM_REPR_ROW + at] = row[i];
+	}
+}
+
 int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 			 const struct ucm_repr_spec *spec,
 			 const struct ucm_query *query, uint32_t per,
 			 float *out, struct ucm_error *error)
 {
 	struct query_shape shape;
-	float head[UCM_REPR_HEAD_DIM_MAX];
+	float row[UCM_REPR_WIDTH_MAX], *steps;
 	uint32_t merged;
 	int err = ucm_repr_shape(spec, NULL, error);
 
@@ -123,14 +166,16 @@ int ucm_query_prepare_by(const struct ucm_sparse_kernels *kernels,
 	if (!err && !out)
 		err = ucm_error_set(error, -EINVAL, "out is NULL");
 	for (uint32_t i = 0; !err && i < query->num_heads; i++)
-		err = ucm_sparse_query_head(kernels, spec, query, i, head,
+		err = ucm_sparse_query_head(kernels, spec, query, i, row,
 					    error);
 	if (err)
 		return err;
 	merged = shape.group / shape.rows;
+	steps = out + query_rows(spec, &shape) * row_floats(&shape);
 	for (uint32_t i = 0; i < query->num_heads; i += merged) {
-		row_make(kernels, spec, &shape, query, i, merged, out);
-		out += shape.repr.width;
+		row_make(kernels, spec, &shape, query, i, merged, row);
+		row_store(&shape, row, out, steps++);
+		out += row_floats(&shape);
 	}
 	return 0;
 }
@@ -182,6 +227,8 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 	query_shape(spec, request->num_heads, request->per, &shape, NULL);
 	run = (struct ucm_score_run){
 		.query = request->query,
+		.steps = request->query +
+			 query_rows(spec, &shape) * row_floats(&shape),
 		.base = request->slab->base,
 		.stride_bytes = request->slab->stride_bytes,
 		.scales_at = shape.repr.scales_at,
@@ -195,7 +242,11 @@ static void request_run(const struct ucm_sparse_kernels *kernels,
 		.scores = request->scores,
 		.stride = request->stride,
 	};
-	if (shape.distance)
+	if (shape.in_steps && shape.per == UCM_SCORE_BLOCK)
+		kernels->sum_int(&run);
+	else if (shape.in_steps)
+		kernels->rows_int(&run);
+	else if (shape.distance)
 		kernels->score_distance[spec->dtype](&run);
 	else if (shape.per == UCM_SCORE_BLOCK)
 		kernels->score_sum[spec->dtype](&run);

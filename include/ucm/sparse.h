@@ -220,6 +220,11 @@ struct ucm_score_request {
  * are not finite give scores that are not, which ucm_select() refuses. The
  * error of a score is at most (2 n + 8) 2^-24 sum |q R|, n being the elements
  * that are added to it; that of a distance (n + 8) 2^-24 of it, and 2^-24 |R|.
+ *
+ * With int8 a product is one of whole numbers, and the query is rounded to them:
+ * each element is off by at most 0.501 of its row's largest |q| / 32767, a 256th
+ * of what int8 may be off. Not so with MINMAX, whose bound would not be one, and
+ * for distances.
  */
 int ucm_score(const struct ucm_repr_spec *spec,
 	      const struct ucm_score_request *requests, size_t num_requests,

@@ -50,9 +50,12 @@ static struct scene scene_make(const struct ucm_sparse_kernels *kernels,
 		store_number(scene.memory + i * item, scene.query.dtype,
 			     random_float(random, 2));
 	scene.query.base = scene.memory;
-	scene.prepared = calloc(ucm_query_floats(&scene.spec,
-						 scene.query.num_heads,
-						 UCM_SCORE_HEAD),
+	/* distances take the most */
+	scene.prepared = calloc(ucm_query_floats(
+					&scene.spec, scene.query.num_heads,
+					scene.spec.kind == UCM_REPR_MINMAX
+						? UCM_SCORE_HEAD
+						: UCM_SCORE_DISTANCE),
 				sizeof(float));
 	must(scene.prepared);
 	return scene;
@@ -98,16 +101,25 @@ static double query_value(const struct scene *scene, uint32_t head,
 			   scene->query.dtype);
 }
 
+/* The query is rounded to steps: whole numbers. */
+static bool in_steps(const struct scene *scene)
+{
+	return scene->spec.dtype == UCM_DTYPE_INT8 &&
+	       scene->spec.kind != UCM_REPR_MINMAX;
+}
+
 /* A query head's score from what is stored, in double, and the sum of the
- * magnitudes. */
+ * magnitudes; rounded: what it may be off as the query is rounded to steps. */
 static double head_score(const struct scene *scene, uint32_t head,
-			 uint32_t block, double *size)
+			 uint32_t block, double *size, double *rounded)
 {
 	uint32_t dim = scene->spec.head_dim, padded = (dim + 31) / 32 * 32;
 	uint32_t key_head = head / scene->group;
-	double sum = 0, scale;
+	double sum = 0, most = 0, scale;
 
-	*size = 0;
+	*size = *rounded = 0;
+	for (uint32_t i = 0; i < dim; i++)
+		most = fmax(most, fabs(query_value(scene, head, i)));
 	for (uint32_t i = 0; i < dim; i++) {
 		double q = query_value(scene, head, i);
 		double x = q * repr_value(&scene->spec, &scene->slab, block,
@@ -119,6 +131,11 @@ static double head_score(const struct scene *scene, uint32_t head,
 						   &scale));
 		sum += x;
 		*size += fabs(x);
+		if (in_steps(scene))
+			*rounded += 0.501 * most / 32767 *
+				    fabs(repr_value(&scene->spec, &scene->slab,
+						    block, key_head, i,
+						    &scale));
 	}
 	/* means of q of either sign: what cancels counts as well */
 	if (scene->group > 1)
@@ -142,21 +159,23 @@ static void check_scores(const struct scene *scene, uint32_t per,
 	uint32_t group = per == UCM_SCORE_HEAD ? 1 : scene->group;
 
 	for (uint32_t block = 0; block < BLOCKS; block++) {
-		double sum = 0, total = 0, size;
+		double sum = 0, total = 0, off = 0, size, rounded;
 
 		for (uint32_t head = 0; head < scene->query.num_heads; head++) {
-			sum += head_score(scene, head, block, &size) / group;
+			sum += head_score(scene, head, block, &size, &rounded) /
+			       group;
 			total += size;
+			off += rounded;
 			if (per == UCM_SCORE_BLOCK || (head + 1) % group)
 				continue;
 			must(fabs(sum - (double)scores[head / group * BLOCKS +
 						       block]) <=
-			     allowed(scene, per, total));
-			sum = total = 0;
+			     allowed(scene, per, total) + off);
+			sum = total = off = 0;
 		}
 		must(per != UCM_SCORE_BLOCK ||
 		     fabs(sum - (double)scores[block]) <=
-			     allowed(scene, per, total));
+			     allowed(scene, per, total) + off);
 	}
 }
 
@@ -187,26 +206,74 @@ static float tree(float *lanes)
 	return lanes[0];
 }
 
-static void lanes_of(const struct scene *scene, const float *query,
-		     uint32_t head, uint32_t block, uint32_t width,
-		     float lanes[32], float *scale)
+/* Element i of row number row of the prepared query: those of bfloat16 with an
+ * even number of each 32 come first. */
+static float prepared_value(const struct scene *scene, uint32_t row,
+			    uint32_t width, uint32_t i)
 {
-	const uint8_t *row = (const uint8_t *)scene->slab.base +
-			     block * scene->slab.stride_bytes;
+	uint32_t at = i % 32;
+
+	if (scene->spec.dtype == UCM_DTYPE_BFLOAT16)
+		at = at / 2 + at % 2 * 16;
+	return scene->prepared[(size_t)row * width + i - i % 32 + at];
+}
+
+static void lanes_of(const struct scene *scene, uint32_t row, uint32_t head,
+		     uint32_t block, uint32_t width, float lanes[32],
+		     float *scale)
+{
+	const uint8_t *from = (const uint8_t *)scene->slab.base +
+			      block * scene->slab.stride_bytes;
 	size_t item = type_bytes(scene->spec.dtype);
 
 	*scale = 1;
 	if (scene->spec.dtype == UCM_DTYPE_INT8)
-		memcpy(scale, row + (size_t)scene->spec.num_heads * width +
+		memcpy(scale, from + (size_t)scene->spec.num_heads * width +
 				      4 * head, 4);
 	memset(lanes, 0, 32 * sizeof(*lanes));
 	for (uint32_t i = 0; i < width; i++) {
 		volatile float x = load_number(
-			row + ((size_t)head * width + i) * item,
-			scene->spec.dtype) * query[i]; /* rounded here */
+			from + ((size_t)head * width + i) * item,
+			scene->spec.dtype) *
+			prepared_value(scene, row, width, i); /* rounded here */
 
 		lanes[i % 32] += x;
 	}
+}
+
+/* Whole numbers in 16 lanes, which are floats when they are added to others. */
+static void int_lanes_of(const struct scene *scene, uint32_t rows, uint32_t row,
+			 uint32_t head, uint32_t block, uint32_t width,
+			 float lanes[32], float *scale)
+{
+	const int8_t *from = (const int8_t *)scene->slab.base +
+			     block * scene->slab.stride_bytes;
+	const int16_t *steps = (const int16_t *)scene->prepared;
+	int64_t sums[16] = { 0 };
+	float step;
+
+	memcpy(scale, from + (size_t)scene->spec.num_heads * width + 4 * head,
+	       4);
+	memcpy(&step, steps + (size_t)rows * width + 2 * row, 4);
+	*scale *= step;
+	memset(lanes, 0, 32 * sizeof(*lanes));
+	for (uint32_t i = 0; i < width; i++)
+		sums[i % 32 / 2] += from[(size_t)head * width + i] *
+				    steps[(size_t)row * width + i];
+	for (int i = 0; i < 16; i++)
+		lanes[i] = (float)sums[i];
+}
+
+/* rows: of the query. */
+static void any_lanes_of(const struct scene *scene, uint32_t rows, uint32_t row,
+			 uint32_t head, uint32_t block, uint32_t width,
+			 float lanes[32], float *scale)
+{
+	if (in_steps(scene))
+		int_lanes_of(scene, rows, row, head, block, width, lanes,
+			     scale);
+	else
+		lanes_of(scene, row, head, block, width, lanes, scale);
 }
 
 UNIT_TEST(every_way_adds_in_the_order_described, .rows = NUM_ROWS(ways))
@@ -218,15 +285,14 @@ UNIT_TEST(every_way_adds_in_the_order_described, .rows = NUM_ROWS(ways))
 		uint64_t random = random_case(number);
 		struct scene scene = scene_make(kernels, &random);
 		uint32_t heads = scene.query.num_heads;
-		uint32_t width = (uint32_t)(
-			ucm_query_floats(&scene.spec, heads, UCM_SCORE_HEAD) /
-			heads);
+		uint32_t width = (scene.spec.head_dim + 31) / 32 * 32 *
+				 (scene.spec.kind == UCM_REPR_MINMAX ? 2 : 1);
 
 		scene_score(kernels, &scene, UCM_SCORE_HEAD, scores);
 		for (uint32_t i = 0; i < heads * BLOCKS; i++) {
-			lanes_of(&scene, scene.prepared + i / BLOCKS * width,
-				 i / BLOCKS / scene.group, i % BLOCKS, width,
-				 lanes, &scale);
+			any_lanes_of(&scene, heads, i / BLOCKS,
+				     i / BLOCKS / scene.group, i % BLOCKS,
+				     width, lanes, &scale);
 			must(ucm_float_bits(scores[i]) ==
 			     ucm_float_bits(tree(lanes) * scale));
 		}
@@ -235,8 +301,8 @@ UNIT_TEST(every_way_adds_in_the_order_described, .rows = NUM_ROWS(ways))
 			float all[32] = { 0 };
 
 			for (uint32_t j = 0; j < scene.spec.num_heads; j++) {
-				lanes_of(&scene, scene.prepared + j * width, j,
-					 block, width, lanes, &scale);
+				any_lanes_of(&scene, scene.spec.num_heads, j, j,
+					     block, width, lanes, &scale);
 				for (int k = 0; k < 32; k++) {
 					volatile float x = lanes[k] * scale;
 
@@ -434,9 +500,10 @@ UNIT_TEST(no_token_exceeds_quest_s_bound)
 			    scores);
 		for (uint32_t i = 0; i < scene.query.num_heads * BLOCKS; i++) {
 			uint32_t head = i / BLOCKS, block = i % BLOCKS;
-			double size, bound_size;
+			double size, bound_size, none;
 
-			head_score(&scene, head, block, &bound_size);
+			head_score(&scene, head, block, &bound_size, &none);
+			must(none == 0); /* or it would be no bound */
 			for (uint32_t t = 0; t < tokens_of(&scene, block); t++)
 				must(token_score(&scene, head, block, t,
 						 &size) <=

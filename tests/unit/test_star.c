@@ -6,7 +6,7 @@
 
 #include "tests/unit/sparse_fixture.h"
 
-#define CASES	    150u
+#define CASES	    80u
 #define BLOCKS	    20u
 #define MAX_ROWS    (2 * 4 * 12) /* queries, key heads, heads of a group */
 #define MAX_SCORES  (MAX_ROWS * BLOCKS)
