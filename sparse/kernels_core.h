@@ -121,6 +121,7 @@ CORE_EXTREME_FUNCTION(smallest, <)
 		_Pragma("GCC unroll 8")                                       \
 		for (int p_ = 0; p_ < (int)PARTS; p_++)                       \
 			(lanes)[p_] = (FLOATS){ 0 };                          \
+		_Pragma("GCC unroll 4")                                       \
 		for (uint32_t i_ = 0; i_ < (width); i_ += LANES) {            \
 			FLOATS x_[PARTS];                                     \
 			LOADS(x_, (row) + (size_t)i_ * (item_bytes));         \
@@ -284,6 +285,7 @@ void CORE(int_dot)(INTS *lanes, const uint8_t *row, const int16_t *query,
 	_Pragma("GCC unroll 4")
 	for (int p = 0; p < (int)INT_PARTS; p++)
 		lanes[p] = (INTS){ 0 };
+	_Pragma("GCC unroll 4")
 	for (uint32_t i = 0; i < width; i += LANES) {
 		_Pragma("GCC unroll 4")
 		for (int p = 0; p < (int)INT_PARTS; p++) {

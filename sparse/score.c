@@ -284,3 +284,42 @@ int ucm_score(const struct ucm_repr_spec *spec,
 	return ucm_score_by(ucm_sparse_kernels_best(), spec, requests,
 			    num_requests, error);
 }
+
+/* ---- one of many ---- */
+
+/* Plain loops: each score by itself, so that no order is left to a compiler. */
+static void reduce_row(const float *row, size_t num, bool largest, float *out)
+{
+	for (size_t i = 0; i < num; i++) {
+		if (!largest)
+			out[i] += row[i];
+		else if (row[i] > out[i] || row[i] != row[i])
+			out[i] = row[i];
+	}
+}
+
+int ucm_score_reduce(const float *scores, size_t num_rows, size_t num,
+		     size_t stride, uint32_t reduction, float *out,
+		     struct ucm_error *error)
+{
+	int err;
+
+	if (!scores || !out)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     scores ? "out" : "scores");
+	if (reduction >= UCM_REDUCTIONS)
+		return ucm_error_set(error, -EINVAL, "reduction %" PRIu32
+				     ": unknown", reduction);
+	if (!num_rows)
+		return ucm_error_set(error, -EINVAL, "num_rows is 0");
+	err = ucm_score_rows_check(num_rows, num, stride, error);
+	if (err)
+		return err;
+	memmove(out, scores, num * sizeof(*out));
+	for (size_t i = 1; i < num_rows; i++)
+		reduce_row(scores + i * stride, num,
+			   reduction == UCM_REDUCE_MAX, out);
+	for (size_t i = 0; reduction == UCM_REDUCE_MEAN && i < num; i++)
+		out[i] /= (float)num_rows;
+	return 0;
+}

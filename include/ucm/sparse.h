@@ -230,6 +230,23 @@ int ucm_score(const struct ucm_repr_spec *spec,
 	      const struct ucm_score_request *requests, size_t num_requests,
 	      struct ucm_error *error);
 
+/* How scores of many query heads become one. */
+enum ucm_reduction {
+	UCM_REDUCE_MEAN = 0,
+	UCM_REDUCE_SUM = 1,
+	UCM_REDUCE_MAX = 2, /* the largest of all heads: GSA's second score */
+	UCM_REDUCTIONS
+};
+
+/*
+ * Reduce num_rows rows of num scores to one, row by row; NaN stays NaN. Rows are
+ * stride apart: with twice that, every other one is taken. out may be the first
+ * row.
+ */
+int ucm_score_reduce(const float *scores, size_t num_rows, size_t num,
+		     size_t stride, uint32_t reduction, float *out,
+		     struct ucm_error *error);
+
 /* ---- hash codes ---- */
 
 /*

@@ -179,7 +179,8 @@ class Prototypes(unittest.TestCase):
         r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|"
         r"budget_|code_|query_|repr_|score$|select(_table)?$|rope_|"
         r"attention_|kv_|hkvd_|chunks_|ranges_|(re)?rope_|schedule_|"
-        r"resident_|sparse_|retrieval_|speculate_|prefetch_|star_)")
+        r"resident_|sparse_|retrieval_|speculate_|prefetch_|star_|"
+        r"score(_reduce)?$)")
 
     def headers(self):
         text = ""

@@ -314,6 +314,8 @@ def check_case(library, case):
                                       else 1) + 64
         off = (2 * elements + 16) * EPS * sizes + rounded + 1e-30
         must((np.abs(scores - want) <= off).all(), f"scores per {per}")
+        if per == HEAD:
+            check_reductions(library, case, scores)
         if per == BLOCK and case.spec.kind == MEAN and case.spec.dtype == F32:
             check_average(case, scores[0], sizes[0])
         results.append(scores)
@@ -322,6 +324,20 @@ def check_case(library, case):
     else:
         results += check_distances(library, case, slab, np.stack(values))
     return results
+
+
+def check_reductions(library, case, scores):
+    sums = np.zeros(case.num, np.float32)
+    for row in scores:
+        sums += row
+    wanted = (sums / np.float32(len(scores)), sums, scores.max(0))
+    for reduction, want in enumerate(wanted):
+        out = np.zeros(case.num, np.float32)
+        succeed(library.calls.ucm_score_reduce(
+            scores.ctypes.data_as(C.c_void_p), C.c_size_t(len(scores)),
+            C.c_size_t(case.num), C.c_size_t(case.num), reduction,
+            out.ctypes.data_as(C.c_void_p), None), "ucm_score_reduce")
+        must(np.array_equal(out, want), f"reduction {reduction}")
 
 
 def check_distances(library, case, slab, values):

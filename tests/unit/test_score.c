@@ -515,6 +515,66 @@ UNIT_TEST(no_token_exceeds_quest_s_bound)
 	}
 }
 
+/* ---- reductions ---- */
+
+UNIT_TEST(rows_of_scores_become_one)
+{
+	const float scores[] = { 1, -5, 3, 99, 2, -7, 0, 99, 6, -3, 3, 99 };
+	float out[3];
+	static const struct {
+		uint32_t reduction;
+		size_t rows, stride;
+		float want[3];
+	} rows[] = {
+		{ UCM_REDUCE_SUM, 3, 4, { 9, -15, 6 } },
+		{ UCM_REDUCE_MEAN, 3, 4, { 3, -5, 2 } },
+		{ UCM_REDUCE_MAX, 3, 4, { 6, -3, 3 } },
+		{ UCM_REDUCE_MAX, 2, 4, { 2, -5, 3 } },
+		{ UCM_REDUCE_SUM, 2, 8, { 7, -8, 6 } }, /* every other */
+		{ UCM_REDUCE_MEAN, 1, 0, { 1, -5, 3 } },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		ck_assert_int_eq(ucm_score_reduce(scores, rows[i].rows, 3,
+						  rows[i].stride,
+						  rows[i].reduction, out, NULL),
+				 0);
+		ck_assert(!memcmp(out, rows[i].want, sizeof(out)));
+	}
+}
+
+UNIT_TEST(no_reduction_hides_nan)
+{
+	for (uint32_t i = 0; i < 3 * UCM_REDUCTIONS; i++) {
+		float scores[3] = { 1, 2, 3 }, out;
+
+		scores[i % 3] = NAN;
+		ck_assert_int_eq(ucm_score_reduce(scores, 3, 1, 1, i / 3, &out,
+						  NULL), 0);
+		ck_assert(isnan(out));
+	}
+}
+
+UNIT_TEST(wrong_arguments_of_a_reduction_are_named)
+{
+	float scores[4] = { 0 }, out[2] = { 7 };
+	struct ucm_error error;
+
+#define REFUSED(word, ...)                                                    \
+	do {                                                                  \
+		assert_einval(ucm_score_reduce(__VA_ARGS__, &error), error,   \
+			      word);                                          \
+		ck_assert(out[0] == 7);                                       \
+	} while (0)
+	REFUSED("scores", NULL, 2, 2, 2, UCM_REDUCE_SUM, out);
+	REFUSED("out", scores, 2, 2, 2, UCM_REDUCE_SUM, NULL);
+	REFUSED("reduction", scores, 2, 2, 2, UCM_REDUCTIONS, out);
+	REFUSED("num_rows", scores, 0, 2, 2, UCM_REDUCE_SUM, out);
+	REFUSED("stride", scores, 2, 2, 1, UCM_REDUCE_SUM, out);
+	REFUSED("stride", scores, 2, 2, SIZE_MAX / 2, UCM_REDUCE_SUM, out);
+#undef REFUSED
+}
+
 /* ---- requests ---- */
 
 UNIT_TEST(slots_and_ranges_change_nothing)
