@@ -12,13 +12,15 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "sparse/plain.h"
+
 enum ucm_rounding {
 	UCM_ROUND_NEAREST,
 	UCM_ROUND_UP,
 	UCM_ROUND_DOWN,
 };
 
-static inline uint32_t ucm_float_bits(float value)
+UCM_PLAIN uint32_t ucm_float_bits(float value)
 {
 	uint32_t bits;
 
@@ -26,7 +28,7 @@ static inline uint32_t ucm_float_bits(float value)
 	return bits;
 }
 
-static inline float ucm_float_of(uint32_t bits)
+UCM_PLAIN float ucm_float_of(uint32_t bits)
 {
 	float value;
 
@@ -35,17 +37,27 @@ static inline float ucm_float_of(uint32_t bits)
 }
 
 /* Infinities and NaN have all bits of the exponent set. */
-static inline bool ucm_float_finite(float value)
+UCM_PLAIN bool ucm_float_finite(float value)
 {
 	return (ucm_float_bits(value) & 0x7f800000u) != 0x7f800000u;
 }
 
-static inline float ucm_float_of_bfloat16(uint16_t bits)
+/* The length of a vector, added up in the order of its elements. */
+UCM_PLAIN double ucm_length_of(const float *vector, uint32_t num)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < num; i++)
+		sum += (double)vector[i] * (double)vector[i];
+	return sqrt(sum);
+}
+
+UCM_PLAIN float ucm_float_of_bfloat16(uint16_t bits)
 {
 	return ucm_float_of((uint32_t)bits << 16);
 }
 
-static inline float ucm_float_of_float16(uint16_t bits)
+UCM_PLAIN float ucm_float_of_float16(uint16_t bits)
 {
 	uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
 	uint32_t exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;
@@ -58,8 +70,8 @@ static inline float ucm_float_of_float16(uint16_t bits)
 }
 
 /* What is added to bits of a magnitude before the low ones are cut off. */
-static inline uint32_t ucm_rounding_bias(uint32_t magnitude, unsigned low_bits,
-					 bool negative, enum ucm_rounding way)
+UCM_PLAIN uint32_t ucm_rounding_bias(uint32_t magnitude, unsigned low_bits,
+				     bool negative, enum ucm_rounding way)
 {
 	uint32_t unit = 1u << low_bits;
 
@@ -69,7 +81,7 @@ static inline uint32_t ucm_rounding_bias(uint32_t magnitude, unsigned low_bits,
 }
 
 /* value is finite. The result is not if it is too large for the type. */
-static inline uint16_t ucm_bfloat16_of(float value, enum ucm_rounding way)
+UCM_PLAIN uint16_t ucm_bfloat16_of(float value, enum ucm_rounding way)
 {
 	uint32_t bits = ucm_float_bits(value), size = bits & 0x7fffffffu;
 	bool negative = bits >> 31;
@@ -78,7 +90,7 @@ static inline uint16_t ucm_bfloat16_of(float value, enum ucm_rounding way)
 	return (uint16_t)(size >> 16 | (negative ? 0x8000u : 0));
 }
 
-static inline uint16_t ucm_float16_of(float value, enum ucm_rounding way)
+UCM_PLAIN uint16_t ucm_float16_of(float value, enum ucm_rounding way)
 {
 	uint32_t bits = ucm_float_bits(value), size = bits & 0x7fffffffu;
 	bool negative = bits >> 31;

@@ -133,11 +133,8 @@ static int floats_take_tokens(const struct repr_work *work, float *floats,
 
 static void normalize(float *floats, uint32_t dim)
 {
-	double sum = 0, length;
+	double length = ucm_length_of(floats, dim);
 
-	for (uint32_t i = 0; i < dim; i++)
-		sum += (double)floats[i] * (double)floats[i];
-	length = sqrt(sum);
 	for (uint32_t i = 0; i < dim && length > 0; i++)
 		floats[i] = (float)((double)floats[i] / length);
 }

@@ -18,23 +18,14 @@
 #include <inttypes.h>
 
 #include "common/error.h"
+#include "sparse/budget.h"
 #include "sparse/number.h"
+#include "sparse/spec.h"
 
 /* ---- budget ---- */
 
-static uint32_t least_of(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
-/* Blocks that have one of the first num tokens. */
-static uint32_t blocks_of(uint32_t num, uint32_t block_size)
-{
-	return num / block_size + (num % block_size != 0);
-}
-
-static int config_check(const struct ucm_budget_config *config,
-			struct ucm_error *error)
+int ucm_budget_check(const struct ucm_budget_config *config,
+		     struct ucm_error *error)
 {
 	if (!config)
 		return ucm_error_set(error, -EINVAL, "config is NULL");
@@ -55,54 +46,16 @@ static int config_check(const struct ucm_budget_config *config,
 	return 0;
 }
 
-/* How many are to be taken by score, of so many that may be. */
-static uint32_t topk_of(const struct ucm_budget_config *config,
-			uint32_t candidates, uint32_t forced)
-{
-	uint32_t topk, blocks;
-
-	if (config->budget_tokens) {
-		blocks = config->budget_tokens / config->block_size;
-		topk = blocks > forced ? blocks - forced : 0;
-	} else {
-		topk = (uint32_t)(candidates * config->ratio);
-	}
-	if (topk < config->min_topk)
-		topk = config->min_topk;
-	if (config->max_topk)
-		topk = least_of(topk, config->max_topk);
-	return least_of(topk, candidates);
-}
-
 int ucm_budget_blocks(const struct ucm_budget_config *config, uint32_t tokens,
 		      struct ucm_budget *out, struct ucm_error *error)
 {
-	const struct ucm_windows *windows;
-	struct ucm_budget budget = { 0 };
-	uint32_t recent, num;
-	int err = config_check(config, error);
+	int err = ucm_budget_check(config, error);
 
 	if (err)
 		return err;
 	if (!out)
 		return ucm_error_set(error, -EINVAL, "out is NULL");
-	windows = &config->windows;
-	budget.num_blocks = num = blocks_of(tokens, config->block_size);
-	budget.first = blocks_of(least_of(windows->sink_tokens, tokens),
-				 config->block_size);
-	if (budget.first < windows->initial_blocks)
-		budget.first = least_of(windows->initial_blocks, num);
-	/* the first block that has one of the last tokens, and all after it */
-	recent = least_of(windows->recent_tokens, tokens);
-	budget.last = recent ? num - (tokens - recent) / config->block_size : 0;
-	if (budget.last < windows->local_blocks)
-		budget.last = least_of(windows->local_blocks, num);
-	budget.last = least_of(budget.last, num - budget.first);
-	num -= budget.first + budget.last;
-	budget.topk = tokens <= config->dense_tokens
-			      ? num
-			      : topk_of(config, num, budget.first + budget.last);
-	*out = budget;
+	*out = ucm_budget_of(config, tokens);
 	return 0;
 }
 
@@ -276,7 +229,7 @@ int ucm_select_table(const int32_t *table, uint32_t block_size,
 	if (room < num)
 		return ucm_error_set(error, -EINVAL, "room %zu: %" PRIu32
 				     " are selected", room, num);
-	num_blocks = blocks_of(tokens, block_size);
+	num_blocks = ucm_blocks_of(tokens, block_size);
 	err = selected_check(table, selected, num, num_blocks, error);
 	if (err)
 		return err;
@@ -284,7 +237,7 @@ int ucm_select_table(const int32_t *table, uint32_t block_size,
 	 * are at most all there are, so their tokens are at most tokens. */
 	left = 0;
 	if (num && selected[num - 1] == num_blocks - 1)
-		left = (block_size - tokens % block_size) % block_size;
+		left = ucm_tokens_lacking(tokens, block_size);
 	*tokens_out = num * block_size - left;
 	for (uint32_t i = 0; i < num; i++)
 		out[i] = table[selected[i]]; /* never before where it is read */

@@ -73,6 +73,9 @@ int ucm_repr_slab_check(const struct ucm_repr_slab *slab,
 			const struct ucm_repr_shape *shape,
 			struct ucm_error *error);
 
+int ucm_budget_check(const struct ucm_budget_config *config,
+		     struct ucm_error *error);
+
 /* ids (NULL: first, first + 1, ...) are all below limit; name is theirs. */
 int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
 			 size_t num, uint64_t limit, struct ucm_error *error);
