@@ -22,25 +22,14 @@
 
 #include <stdint.h>
 
+#include "gpu/copy/device.h"
 #include "gpu/copy/scatter_args.h"
 
 #define UCM_IN_FLIGHT 4 /* loads of a thread before its first store */
 
-#ifdef __CUDACC__
-#define UCM_INLINE static __device__ __forceinline__
-#define UCM_UNROLL _Pragma("unroll")
-#else
-#define UCM_INLINE static inline
-#define UCM_UNROLL
-#endif
-
 struct ucm_vector {
 	uint64_t lo, hi;
 };
-
-#ifndef UCM_AT
-#define UCM_AT(type, address) ((type *)(uintptr_t)(address))
-#endif
 
 /* Both addresses are multiples of the width: 16, or 1, 2, 4, 8, 16. */
 UCM_INLINE struct ucm_vector ucm_scatter_load(uint64_t from);

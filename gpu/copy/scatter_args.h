@@ -9,7 +9,6 @@
 
 #include <stdint.h>
 
-#define UCM_WARP 32
 #define UCM_CTA_THREADS 512
 #define UCM_UNIT_BYTES 16
 #define UCM_ITEM_UNITS 512 /* 8 KiB where runs are long */
