@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The installed library: the example of README.md is built with what pkg-config
-# says, and loads blocks; those of ucm_load(3) and ucm_sparse(3) compile.
+# says, and loads blocks; those of ucm_load(3), ucm_sparse(3) and
+# ucm_sparse_cuda(3) compile.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 cc=${CC:-cc}
@@ -57,6 +58,10 @@ example ucm_sparse.3 >"$work/sparse.c"
 check 'sparse.c was found' grep -q 'ucm_select' "$work/sparse.c"
 check 'the example of ucm_sparse(3)' \
 	compile "$work/sparse.o" -c <"$work/sparse.c"
+example ucm_sparse_cuda.3 >"$work/twins.c"
+check 'twins.c was found' grep -q 'ucm_sparse_cuda_select' "$work/twins.c"
+check 'the example of ucm_sparse_cuda(3)' \
+	compile "$work/twins.o" -c <"$work/twins.c"
 
 mkdir "$work/store"
 need do_mount "$work/store"

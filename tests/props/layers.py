@@ -35,6 +35,7 @@ ROOMS = {
     "ring": ("gpu/ring", ["common"]),
     "source": ("gpu/source", [*STORE, "files", "reader"]),
     "copy": ("gpu/copy", [*BASE, "layout"]),
+    "twins": ("gpu/sparse", [*BASE, "layout", "copy", "sparse"]),
     "load": ("gpu/load", LOAD),
     "shards": ("gpu/shards", [*LOAD, "load"]),
     # the commands use the loader by its public headers alone

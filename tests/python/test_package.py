@@ -180,7 +180,7 @@ class Prototypes(unittest.TestCase):
         r"budget_|code_|query_|repr_|score$|select(_table)?$|rope_|"
         r"attention_|kv_|hkvd_|chunks_|ranges_|(re)?rope_|schedule_|"
         r"resident_|sparse_|retrieval_|speculate_|prefetch_|star_|"
-        r"score(_reduce)?$)")
+        r"score(_reduce)?$|sparse_cuda_)")
 
     def headers(self):
         text = ""

@@ -53,6 +53,7 @@ static void *reach(uint64_t address, uint64_t len)
 
 #define UCM_AT(type, address) ((type *)reach(address, sizeof(type)))
 #include "gpu/copy/scatter.h"
+#include "tests/unit/fake_twins.h"
 
 UCM_INLINE struct ucm_vector ucm_scatter_load(uint64_t from)
 {
@@ -217,12 +218,15 @@ struct event {
 };
 
 static struct op {
-	enum { COPY, LAUNCH, RECORD } kind;
+	enum { COPY, LAUNCH, TWIN, RECORD } kind;
 	uint64_t to, from, len;
 	struct ucm_scatter_args args;
 	uint32_t threads;
 	bool gather;
 	struct event *event;
+	const struct fake_twin *twin;
+	struct fake_grid grid;
+	void *twin_args; /* a copy */
 } ops[MAX_OPS];
 static uint64_t next_op = 1, next_done = 1;
 static double now_us;
@@ -260,6 +264,11 @@ static void run_op(const struct op *op)
 		break;
 	case LAUNCH:
 		run_launch(op);
+		break;
+	case TWIN:
+		op->twin->run(&op->grid, op->twin_args);
+		free(op->twin_args);
+		now_us += 5;
 		break;
 	case RECORD:
 		op->event->at_us = now_us;
@@ -305,16 +314,43 @@ CALL(cuMemcpyBatchAsync, 12080, CUdeviceptr *to, CUdeviceptr *from, size_t *len,
 
 static int kernels[2];
 
+static CUresult launch_twin(const struct fake_twin *twin,
+			    const struct fake_grid *grid, const void *args,
+			    CUstream stream)
+{
+	struct op op = { .kind = TWIN, .twin = twin, .grid = *grid };
+
+	op.twin_args = malloc(twin->args_bytes);
+	memcpy(op.twin_args, args, twin->args_bytes);
+	*queue(stream) = op;
+	fake_cuda.launches++;
+	return CUDA_SUCCESS;
+}
+
+/* A handle is the kernel's address. */
+static const struct fake_twin *twin_of(CUfunction kernel)
+{
+	for (size_t i = 0; i < sizeof(fake_twins) / sizeof(*fake_twins); i++) {
+		if ((const void *)kernel == &fake_twins[i])
+			return &fake_twins[i];
+	}
+	return NULL;
+}
+
 CALL(cuLaunchKernel, 4000, CUfunction kernel, unsigned x, unsigned y,
      unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
      void **params, void **extra)
 {
 	struct op op = { .kind = LAUNCH, .threads = x * bx };
+	const struct fake_twin *twin = twin_of(kernel);
 
 	ENTER("cuLaunchKernel", true);
-	if (y != 1 || z != 1 || by != 1 || bz != 1 || shared || extra ||
-	    bx > 1024 || !x)
+	if (!y || y > (twin ? 65535 : 1) || z != 1 || by != 1 || bz != 1 ||
+	    shared || extra || bx > 1024 || !x)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (twin)
+		return launch_twin(twin, &(struct fake_grid){ x, y, bx },
+				   params[0], stream);
 	memcpy(&op.args, params[0], sizeof(op.args));
 	op.gather = (int *)kernel == &kernels[1];
 	*queue(stream) = op;
@@ -506,6 +542,12 @@ CALL(cuModuleGetFunction, 2000, CUfunction *out, CUmodule module,
 {
 	ENTER("cuModuleGetFunction", true);
 	(void)module;
+	for (size_t i = 0; i < sizeof(fake_twins) / sizeof(*fake_twins); i++) {
+		if (!strcmp(name, fake_twins[i].name)) {
+			*out = (CUfunction)(uintptr_t)&fake_twins[i];
+			return CUDA_SUCCESS;
+		}
+	}
 	if (strcmp(name, "ucm_scatter") != 0 && strcmp(name, "ucm_gather") != 0)
 		return CUDA_ERROR_NOT_FOUND;
 	*out = (CUfunction)(void *)&kernels[!strcmp(name, "ucm_gather")];

@@ -4,8 +4,9 @@
  *
  * Memory of the device is memory of the host; its addresses are marked, so that
  * one taken for the other is found. What is queued in a stream runs when it is
- * asked about, not before; kernels are scatter.h for every thread. A time that
- * is counted, not measured, makes what is timed repeatable. One thread.
+ * asked about, not before; kernels are scatter.h and fake_twins.h for every
+ * thread. A time that is counted, not measured, makes what is timed repeatable.
+ * One thread.
  */
 #ifndef UCM_TESTS_FAKE_CUDA_H
 #define UCM_TESTS_FAKE_CUDA_H

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* score.c - prepared queries and scores, by the kernels. */
+#include <config.h>
+
+#include "gpu/sparse/twins.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include "common/error.h"
+#include "gpu/sparse/score_twin.h"
+
+static uint64_t ctas(uint64_t threads)
+{
+	return (threads + UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
+}
+
+static int query_check(const struct ucm_repr_spec *spec, uint32_t num_heads,
+		       uint32_t per, struct ucm_repr_shape *shape,
+		       struct ucm_error *error)
+{
+	int err = ucm_twin_spec_check(spec, shape, error);
+
+	if (err)
+		return err;
+	if (per > UCM_SCORE_BLOCK)
+		return ucm_error_set(error, -EINVAL, "per %" PRIu32
+				     ": not on a device", per);
+	if (ucm_query_floats(spec, num_heads, per))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
+			     " of the queries: a multiple of %" PRIu32
+			     ", up to 65536", num_heads, spec->num_heads);
+}
+
+/* Of a prepared query, for each key head. */
+static uint32_t query_rows(const struct ucm_repr_spec *spec,
+			   uint32_t num_heads, uint32_t per)
+{
+	return per == UCM_SCORE_HEAD ? num_heads / spec->num_heads : 1;
+}
+
+static int queries_check(const struct ucm_repr_spec *spec,
+			 const struct ucm_cuda_queries *queries,
+			 struct ucm_error *error)
+{
+	uint32_t item = ucm_sparse_input_bytes(queries->dtype);
+
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "queries: dtype %" PRIu32
+				     ": float32, float16 or bfloat16",
+				     queries->dtype);
+	if (queries->num > UCM_TWIN_REQUESTS_MAX)
+		return ucm_error_set(error, -EINVAL, "num %" PRIu32
+				     ": up to %u queries", queries->num,
+				     UCM_TWIN_REQUESTS_MAX);
+	if (!ucm_sparse_strides_fit(
+		    (uint64_t[]){ queries->num, queries->num_heads, 1 },
+		    (int64_t[]){ queries->stride_query, queries->stride_head,
+				 0 }, spec->head_dim, item))
+		return ucm_error_set(error, -EINVAL, "stride_query, "
+				     "stride_head: more than there is memory");
+	return ucm_twin_pointer_check("queries", queries->base, item, error);
+}
+
+int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
+			    const struct ucm_repr_spec *spec,
+			    const struct ucm_cuda_queries *queries,
+			    uint32_t per, float *out, size_t out_stride,
+			    void *stream, struct ucm_error *error)
+{
+	struct ucm_twin_query_args args;
+	struct ucm_twin_grid grid = { UCM_TWIN_QUERY, 0, 0, UCM_TWIN_THREADS };
+	struct ucm_repr_shape shape;
+	uint32_t rows;
+	size_t floats;
+	int err;
+
+	if (!cuda || !queries)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     cuda ? "queries" : "cuda");
+	err = query_check(spec, queries->num_heads, per, &shape, error);
+	if (err || !queries->num)
+		return err;
+	err = queries_check(spec, queries, error);
+	if (!err)
+		err = ucm_twin_pointer_check("out", out, 4, error);
+	if (err)
+		return err;
+	rows = spec->num_heads * query_rows(spec, queries->num_heads, per);
+	floats = (size_t)rows * shape.width;
+	if (out_stride < floats)
+		return ucm_error_set(error, -EINVAL, "out_stride %zu: at least "
+				     "%zu", out_stride, floats);
+	args = (struct ucm_twin_query_args){
+		.base = (uintptr_t)queries->base,
+		.out = (uintptr_t)out,
+		.stride_query = queries->stride_query,
+		.stride_head = queries->stride_head,
+		.out_stride = out_stride,
+		.dtype = queries->dtype,
+		.minmax = spec->kind == UCM_REPR_MINMAX,
+		.head_dim = spec->head_dim,
+		.padded = shape.padded,
+		.width = shape.width,
+		.rows = rows,
+		.merged = queries->num_heads / rows,
+	};
+	grid.x = ctas(floats);
+	grid.y = queries->num;
+	return ucm_twin_launch(cuda, &grid, &args, "queries", stream, error);
+}
+
+static int score_check(const struct ucm_cuda_score *score,
+		       const struct ucm_repr_shape *shape, uint64_t rows,
+		       size_t floats, struct ucm_error *error)
+{
+	uint32_t blocks = score->requests.max_blocks;
+	int err = ucm_twin_requests_check(&score->requests, error);
+
+	if (!err)
+		err = ucm_repr_slab_check(score->slab, shape, error);
+	if (!err)
+		err = ucm_twin_pointer_check("slab", score->slab->base,
+					     UCM_TWIN_LOAD_BYTES, error);
+	if (!err)
+		err = ucm_twin_pointer_check("queries", score->queries,
+					     UCM_TWIN_LOAD_BYTES, error);
+	if (!err)
+		err = ucm_twin_pointer_check("scores", score->scores, 4, error);
+	if (err)
+		return err;
+	if (score->slab->stride_bytes % UCM_TWIN_LOAD_BYTES)
+		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
+				     ": a multiple of %d",
+				     score->slab->stride_bytes,
+				     UCM_TWIN_LOAD_BYTES);
+	if (score->query_stride % 4 ||
+	    (score->requests.num > 1 && score->query_stride < floats))
+		return ucm_error_set(error, -EINVAL, "query_stride %zu: a "
+				     "multiple of 4, at least %zu",
+				     score->query_stride, floats);
+	if ((rows > 1 && score->stride_row < blocks) ||
+	    (score->requests.num > 1 && score->stride_request < blocks))
+		return ucm_error_set(error, -EINVAL, "stride_row %zu, "
+				     "stride_request %zu: at least %" PRIu32,
+				     score->stride_row, score->stride_request,
+				     blocks);
+	/* the kernel counts its threads in 32 bits */
+	if (rows * blocks > UINT32_MAX / UCM_TWIN_LANES)
+		return ucm_error_set(error, -EINVAL, "max_blocks %" PRIu32
+				     ": too many for %" PRIu64 " rows", blocks,
+				     rows);
+	return 0;
+}
+
+int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
+			  const struct ucm_repr_spec *spec,
+			  const struct ucm_cuda_score *score, void *stream,
+			  struct ucm_error *error)
+{
+	static const enum ucm_twin_kernel kernels[] = {
+		[UCM_DTYPE_FLOAT32] = UCM_TWIN_SCORE_FLOAT32,
+		[UCM_DTYPE_FLOAT16] = UCM_TWIN_SCORE_FLOAT16,
+		[UCM_DTYPE_BFLOAT16] = UCM_TWIN_SCORE_BFLOAT16,
+	};
+	struct ucm_twin_score_args args;
+	struct ucm_twin_grid grid = { .threads = UCM_TWIN_THREADS };
+	struct ucm_repr_shape shape;
+	uint32_t rows, all;
+	int err;
+
+	if (!cuda || !score)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     cuda ? "score" : "cuda");
+	err = query_check(spec, score->num_heads, score->per, &shape, error);
+	if (err || !score->requests.num)
+		return err;
+	rows = query_rows(spec, score->num_heads, score->per);
+	all = score->per == UCM_SCORE_BLOCK ? 1 : spec->num_heads * rows;
+	err = score_check(score, &shape, all,
+			  (size_t)spec->num_heads * rows * shape.width, error);
+	if (err)
+		return err;
+	args = (struct ucm_twin_score_args){
+		.queries = (uintptr_t)score->queries,
+		.base = (uintptr_t)score->slab->base,
+		.stride_bytes = score->slab->stride_bytes,
+		.num_slots = score->slab->num_slots,
+		.tables = (uintptr_t)score->requests.tables,
+		.tokens = (uintptr_t)score->requests.tokens,
+		.scores = (uintptr_t)score->scores,
+		.query_stride = score->query_stride,
+		.table_stride = score->requests.table_stride,
+		.stride_request = score->stride_request,
+		.stride_row = score->stride_row,
+		.num_heads = spec->num_heads,
+		.rows = rows,
+		.width = shape.width,
+		.sum = score->per == UCM_SCORE_BLOCK,
+		.block_size = spec->block_size,
+		.max_blocks = score->requests.max_blocks,
+	};
+	grid.kernel = kernels[spec->dtype];
+	grid.x = ctas((uint64_t)all * args.max_blocks *
+		      ucm_twin_team(spec->dtype));
+	grid.y = score->requests.num;
+	return ucm_twin_launch(cuda, &grid, &args, "scores", stream, error);
+}

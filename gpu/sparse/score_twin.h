@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * score_twin.h - what a thread of the GPU adds to a score.
+ *
+ * The sums are those of sparse/kernels.c, bit by bit: 32 lanes, lane i takes the
+ * elements i, i + 32, ..., and then they are added in a tree. A thread loads 16
+ * bytes at a time, which are 4 or 8 neighbouring elements, so it is as many
+ * lanes; and a team of 8 or 4 threads is a whole row. The tree's upper levels
+ * exchange sums between the threads of a team, its lower ones are in a thread.
+ *
+ *	item = a row of a block and a request; with sum, the block's rows together
+ *	team = the threads of an item, neighbours in a warp
+ *
+ * Neighbouring teams have the rows of one block, so that where there are several
+ * query heads to a key head they load the same bytes together.
+ *
+ * Between ucm_twin_item_lanes() and _end() whoever runs this exchanges: for
+ * n = ucm_twin_team() / 2, ... 2, 1 each thread adds to its lanes those of the
+ * thread whose number differs in bit n, all at the same time.
+ */
+#ifndef UCM_GPU_SPARSE_SCORE_TWIN_H
+#define UCM_GPU_SPARSE_SCORE_TWIN_H
+
+#include "gpu/copy/device.h"
+#include "gpu/sparse/twin_args.h"
+#include "sparse/budget.h"
+#include "sparse/number.h"
+
+#define UCM_TWIN_LOAD_BYTES 16
+#define UCM_TWIN_LANES_MAX  8 /* of a thread */
+
+struct ucm_twin_words {
+	uint32_t word[UCM_TWIN_LOAD_BYTES / 4];
+} __attribute__((aligned(UCM_TWIN_LOAD_BYTES)));
+
+UCM_INLINE uint32_t ucm_twin_item_bytes(uint32_t dtype)
+{
+	return dtype == UCM_DTYPE_FLOAT32 ? 4 : 2;
+}
+
+/* Lanes of a thread. */
+UCM_INLINE uint32_t ucm_twin_each(uint32_t dtype)
+{
+	return UCM_TWIN_LOAD_BYTES / ucm_twin_item_bytes(dtype);
+}
+
+/* Threads of a team. */
+UCM_INLINE uint32_t ucm_twin_team(uint32_t dtype)
+{
+	return UCM_TWIN_LANES / ucm_twin_each(dtype);
+}
+
+/* As ucm_float_of_float16(), without a branch. */
+UCM_INLINE float ucm_twin_half(uint32_t bits)
+{
+	float size = ucm_float_of((bits & 0x7fff) << 13) * 0x1p112f;
+	uint32_t high = (bits & 0x7c00) == 0x7c00 ? 0x7f800000u : 0;
+
+	return ucm_float_of(ucm_float_bits(size) | high |
+			    (bits & 0x8000) << 16);
+}
+
+/* A number of a key or query. */
+UCM_INLINE float ucm_twin_load(uint64_t at, uint32_t dtype)
+{
+	if (dtype == UCM_DTYPE_FLOAT32)
+		return *UCM_AT(const float, at);
+	if (dtype == UCM_DTYPE_FLOAT16)
+		return ucm_twin_half(*UCM_AT(const uint16_t, at));
+	return ucm_float_of_bfloat16(*UCM_AT(const uint16_t, at));
+}
+
+/* Element i of what was loaded. */
+UCM_INLINE float ucm_twin_element(const struct ucm_twin_words *words,
+				  uint32_t dtype, uint32_t i)
+{
+	switch (dtype) {
+	case UCM_DTYPE_FLOAT32:
+		return ucm_float_of(words->word[i]);
+	case UCM_DTYPE_FLOAT16:
+		return ucm_twin_half(words->word[i / 2] >> 16 * (i % 2) &
+				     0xffff);
+	default:
+		return ucm_float_of(i % 2 ? words->word[i / 2] & 0xffff0000u
+					  : words->word[i / 2] << 16);
+	}
+}
+
+/* ---- the query ---- */
+
+/* Element i of a query head; past its end, 0. */
+UCM_INLINE float ucm_twin_query_element(const struct ucm_twin_query_args *args,
+					int64_t query, uint32_t head,
+					uint32_t i)
+{
+	uint64_t at = (uint64_t)(query * args->stride_query +
+				 (int64_t)head * args->stride_head + i) *
+		      ucm_twin_item_bytes(args->dtype);
+
+	if (i >= args->head_dim)
+		return 0;
+	return ucm_twin_load(args->base + at, args->dtype);
+}
+
+/* An element of a prepared query is a thread's: the mean of the row's heads; with
+ * MINMAX that of their positive parts, and behind these of the negative ones. */
+UCM_INLINE void ucm_twin_query_thread(const struct ucm_twin_query_args *args,
+				      uint32_t thread, uint32_t query)
+{
+	uint32_t row = thread / args->width, i = thread % args->width;
+	int negative = i >= args->padded;
+	uint32_t channel = negative ? i - args->padded : i;
+	float sum = 0;
+
+	if (row >= args->rows)
+		return;
+	for (uint32_t j = 0; j < args->merged; j++) {
+		float x = ucm_twin_query_element(args, query,
+						 row * args->merged + j,
+						 channel);
+
+		if (!args->minmax || (x < 0) == negative)
+			sum += x;
+	}
+	if (args->merged > 1)
+		sum /= (float)args->merged;
+	*UCM_AT(float, args->out + (query * args->out_stride + thread) *
+				       sizeof(float)) = sum;
+}
+
+/* ---- scores ---- */
+
+struct ucm_twin_item {
+	int wanted, there; /* is there such an item? has its block a slot? */
+	uint32_t part;     /* of the team */
+	uint32_t first_head, num_heads;
+	uint64_t slot, query, score; /* addresses */
+};
+
+UCM_INLINE uint32_t ucm_twin_num_blocks(uint64_t tokens, uint32_t request,
+					uint32_t block_size)
+{
+	int32_t num = UCM_AT(const int32_t, tokens + request * 4ull)[0];
+
+	return num > 0 ? ucm_blocks_of((uint32_t)num, block_size) : 0;
+}
+
+UCM_INLINE struct ucm_twin_item
+ucm_twin_item_find(const struct ucm_twin_score_args *args, uint32_t dtype,
+		   uint32_t thread, uint32_t request)
+{
+	uint32_t index = thread / ucm_twin_team(dtype);
+	uint32_t rows = args->sum ? 1 : args->num_heads * args->rows;
+	uint32_t block = index / rows, row = index % rows;
+	uint32_t num = ucm_twin_num_blocks(args->tokens, request,
+					   args->block_size);
+	struct ucm_twin_item item = { 0, 0, 0, 0, 0, 0, 0, 0 };
+	int32_t slot;
+
+	if (block >= num || block >= args->max_blocks)
+		return item;
+	slot = *UCM_AT(const int32_t,
+		       args->tables +
+			       (request * args->table_stride + block) * 4);
+	item.wanted = 1;
+	item.there = slot >= 0 && (uint64_t)slot < args->num_slots;
+	item.part = thread % ucm_twin_team(dtype);
+	item.first_head = row / args->rows;
+	item.num_heads = args->sum ? args->num_heads : 1;
+	item.slot = args->base + (uint64_t)slot * args->stride_bytes;
+	item.query = args->queries +
+		     (request * args->query_stride +
+		      (uint64_t)row * args->width) * 4;
+	item.score = args->scores + (request * args->stride_request +
+				     row * args->stride_row + block) * 4;
+	return item;
+}
+
+/* A thread's lanes of a row's product with a row of the query. */
+UCM_INLINE void ucm_twin_dot(uint32_t dtype, uint64_t row, uint64_t query,
+			     uint32_t width, uint32_t part, float *lanes)
+{
+	const uint32_t each = ucm_twin_each(dtype);
+
+	UCM_UNROLL
+	for (uint32_t j = 0; j < each; j++)
+		lanes[j] = 0;
+	for (uint32_t i = part * each; i < width; i += UCM_TWIN_LANES) {
+		const struct ucm_twin_words words =
+			*UCM_AT(const struct ucm_twin_words,
+				row + i * ucm_twin_item_bytes(dtype));
+
+		UCM_UNROLL
+		for (uint32_t j = 0; j < each; j += 4) {
+			const struct ucm_twin_words four =
+				*UCM_AT(const struct ucm_twin_words,
+					query + (i + j) * 4);
+
+			UCM_UNROLL
+			for (uint32_t k = 0; k < 4; k++)
+				lanes[j + k] +=
+					ucm_twin_element(&words, dtype, j + k) *
+					ucm_float_of(four.word[k]);
+		}
+	}
+}
+
+UCM_INLINE void ucm_twin_item_lanes(const struct ucm_twin_score_args *args,
+				    uint32_t dtype,
+				    const struct ucm_twin_item *item,
+				    float *lanes)
+{
+	const uint32_t each = ucm_twin_each(dtype);
+	uint64_t row_bytes = (uint64_t)args->width * ucm_twin_item_bytes(dtype);
+
+	UCM_UNROLL
+	for (uint32_t j = 0; j < each; j++)
+		lanes[j] = 0;
+	for (uint32_t h = 0; item->there && h < item->num_heads; h++) {
+		uint32_t head = item->first_head + h;
+		float products[UCM_TWIN_LANES_MAX];
+
+		ucm_twin_dot(dtype, item->slot + head * row_bytes,
+			     item->query + (uint64_t)h * args->width * 4,
+			     args->width, item->part, products);
+		UCM_UNROLL
+		for (uint32_t j = 0; j < each; j++)
+			lanes[j] += products[j];
+	}
+}
+
+/* The tree's lower levels. A block without a slot has no score: NaN. */
+UCM_INLINE void ucm_twin_item_end(uint32_t dtype,
+				  const struct ucm_twin_item *item,
+				  float *lanes)
+{
+	if (!item->wanted || item->part)
+		return;
+	UCM_UNROLL
+	for (uint32_t n = ucm_twin_each(dtype) / 2; n; n /= 2) {
+		UCM_UNROLL
+		for (uint32_t j = 0; j < n; j++)
+			lanes[j] += lanes[j + n];
+	}
+	*UCM_AT(float, item->score) =
+		item->there ? lanes[0] : ucm_float_of(0x7fc00000u);
+}
+
+#endif

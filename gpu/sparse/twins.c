@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * twins.c - the kernels of twins.cu, on a device.
+ *
+ * UNTESTED: on a device. There was none where this was written: the kernels'
+ * arithmetic is run on the CPU, thread by thread, by a driver made for tests.
+ * tests/gpu is for the first machine that has one.
+ */
+#include <config.h>
+
+#include "gpu/sparse/twins.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "common/error.h"
+#include "gpu/copy/cuda_api.h"
+
+extern const char ucm_twins_fatbin[] __attribute__((visibility("hidden")));
+
+struct ucm_sparse_cuda {
+	const struct ucm_cuda *api;
+	CUdevice device;
+	CUcontext context; /* the primary one */
+	CUmodule module;
+	CUfunction kernels[UCM_TWIN_KERNELS];
+};
+
+static const char *const names[] = {
+	[UCM_TWIN_QUERY] = "ucm_twin_query",
+	[UCM_TWIN_SCORE_FLOAT32] = "ucm_twin_score_float32",
+	[UCM_TWIN_SCORE_FLOAT16] = "ucm_twin_score_float16",
+	[UCM_TWIN_SCORE_BFLOAT16] = "ucm_twin_score_bfloat16",
+	[UCM_TWIN_BUILD] = "ucm_twin_build",
+	[UCM_TWIN_SELECT] = "ucm_twin_select",
+};
+
+static int twins_failed(const struct ucm_sparse_cuda *cuda, CUresult result,
+			const char *what, struct ucm_error *error)
+{
+	char text[256];
+
+	ucm_cuda_text(cuda->api, result, text, sizeof(text));
+	return ucm_error_set(error, ucm_cuda_errno(result),
+			     "CUDA device %d: %s: %s", cuda->device, what,
+			     text);
+}
+
+/* With the context pushed. */
+static CUresult twins_load(struct ucm_sparse_cuda *cuda)
+{
+	CUresult result = cuda->api->ModuleLoadData(&cuda->module,
+						    ucm_twins_fatbin);
+
+	for (int i = 0; i < UCM_TWIN_KERNELS && result == CUDA_SUCCESS; i++)
+		result = cuda->api->ModuleGetFunction(
+			&cuda->kernels[i], cuda->module, names[i]);
+	if (result != CUDA_SUCCESS && cuda->module)
+		cuda->api->ModuleUnload(cuda->module);
+	return result;
+}
+
+static int twins_open(struct ucm_sparse_cuda *cuda, int device,
+		      struct ucm_error *error)
+{
+	const struct ucm_cuda *api = cuda->api;
+	const char *what = "cuDeviceGet";
+	CUresult result;
+	CUcontext popped;
+
+	cuda->device = device; /* for the text of an error */
+	result = api->DeviceGet(&cuda->device, device);
+	if (result != CUDA_SUCCESS)
+		return twins_failed(cuda, result, what, error);
+	what = "cuDevicePrimaryCtxRetain";
+	result = api->DevicePrimaryCtxRetain(&cuda->context, cuda->device);
+	if (result != CUDA_SUCCESS)
+		return twins_failed(cuda, result, what, error);
+	what = "cuCtxPushCurrent";
+	result = api->CtxPushCurrent(cuda->context);
+	if (result == CUDA_SUCCESS) {
+		what = "loading the kernels";
+		result = twins_load(cuda);
+		api->CtxPopCurrent(&popped);
+	}
+	if (result == CUDA_SUCCESS)
+		return 0;
+	api->DevicePrimaryCtxRelease(cuda->device);
+	return twins_failed(cuda, result, what, error);
+}
+
+int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,
+			 struct ucm_error *error)
+{
+	struct ucm_sparse_cuda *cuda;
+	int err;
+
+	if (!out)
+		return ucm_error_set(error, -EINVAL, "out is NULL");
+	cuda = calloc(1, sizeof(*cuda));
+	if (!cuda)
+		return ucm_error_set(error, -ENOMEM, "out of memory");
+	err = ucm_cuda_get(&cuda->api, error);
+	if (!err)
+		err = twins_open(cuda, device, error);
+	if (err)
+		free(cuda);
+	else
+		*out = cuda;
+	return err;
+}
+
+void ucm_sparse_cuda_close(struct ucm_sparse_cuda *cuda)
+{
+	CUcontext popped;
+
+	if (!cuda)
+		return;
+	if (cuda->api->CtxPushCurrent(cuda->context) == CUDA_SUCCESS) {
+		cuda->api->ModuleUnload(cuda->module);
+		cuda->api->CtxPopCurrent(&popped);
+	}
+	cuda->api->DevicePrimaryCtxRelease(cuda->device);
+	free(cuda);
+}
+
+int ucm_twin_launch(const struct ucm_sparse_cuda *cuda,
+		    const struct ucm_twin_grid *grid, void *args,
+		    const char *what, void *stream, struct ucm_error *error)
+{
+	void *params[] = { args };
+	CUcontext popped;
+	CUresult result;
+
+	if (grid->x > INT_MAX)
+		return ucm_error_set(error, -EINVAL, "%s: too many for a grid",
+				     what);
+	result = cuda->api->CtxPushCurrent(cuda->context);
+	if (result != CUDA_SUCCESS)
+		return twins_failed(cuda, result, "cuCtxPushCurrent", error);
+	result = cuda->api->LaunchKernel(cuda->kernels[grid->kernel],
+					 (unsigned)grid->x, grid->y, 1,
+					 grid->threads, 1, 1, 0, stream, params,
+					 NULL);
+	cuda->api->CtxPopCurrent(&popped);
+	if (result == CUDA_SUCCESS)
+		return 0;
+	return twins_failed(cuda, result, names[grid->kernel], error);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twins.h - the kernels of twins.cu, on a device. */
+#ifndef UCM_GPU_SPARSE_TWINS_H
+#define UCM_GPU_SPARSE_TWINS_H
+
+#include <ucm/sparse_cuda.h>
+
+#include "sparse/spec.h"
+
+#define UCM_TWIN_REQUESTS_MAX 65535u /* of a grid's second dimension */
+
+enum ucm_twin_kernel {
+	UCM_TWIN_QUERY,
+	UCM_TWIN_SCORE_FLOAT32,
+	UCM_TWIN_SCORE_FLOAT16,
+	UCM_TWIN_SCORE_BFLOAT16,
+	UCM_TWIN_BUILD,
+	UCM_TWIN_SELECT,
+	UCM_TWIN_KERNELS
+};
+
+/* A grid of x by y CTAs; neither may be 0. args: the kernel's one argument. */
+struct ucm_twin_grid {
+	enum ucm_twin_kernel kernel;
+	uint64_t x;
+	uint32_t y, threads;
+};
+
+/* -EINVAL: x is too large for a grid; what names the reason. */
+int ucm_twin_launch(const struct ucm_sparse_cuda *cuda,
+		    const struct ucm_twin_grid *grid, void *args,
+		    const char *what, void *stream, struct ucm_error *error);
+
+/* A spec that the kernels know. */
+int ucm_twin_spec_check(const struct ucm_repr_spec *spec,
+			struct ucm_repr_shape *shape_out,
+			struct ucm_error *error);
+
+/* A pointer is there, and aligned; name is its own. */
+int ucm_twin_pointer_check(const char *name, const void *pointer,
+			   uint32_t align, struct ucm_error *error);
+int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
+			    struct ucm_error *error);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sparse_cuda.h - <ucm/sparse.h> on a CUDA device: representations, scores and
+ * block tables of many requests, made and used there.
+ *
+ * A call queues one kernel in a stream of the caller's and returns. It does not
+ * wait, does not allocate and copies nothing, so that it can be captured in a CUDA
+ * graph: how long requests are, and where their blocks lie, is read by the device
+ * when the kernel runs. All pointers in the structs are the device's, of the device
+ * that was opened. Results have the same bits as those of the calls of
+ * <ucm/sparse.h>, and selections are equal.
+ *
+ * A spec's dtype is float32, bfloat16 or float16; per is HEAD, GROUP or BLOCK.
+ *
+ * Calls return 0 or -errno, and then nothing is queued; error is as there. What the
+ * device alone can see it cannot refuse: what comes of bad ids and of keys that are
+ * not finite is said with each call.
+ */
+#ifndef UCM_SPARSE_CUDA_H
+#define UCM_SPARSE_CUDA_H
+
+#include <ucm/sparse.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A device with the kernels; of its primary context, the one that the CUDA runtime
+ * and PyTorch use. Any number of threads may use it. */
+struct ucm_sparse_cuda;
+
+/* -ENODEV: the library was built without CUDA, or there is no driver or device. */
+int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,
+			 struct ucm_error *error);
+
+/* Nothing that was queued may still run. NULL is allowed. */
+void ucm_sparse_cuda_close(struct ucm_sparse_cuda *cuda);
+
+/*
+ * Requests, as an engine has them. Block number i of request r lies in block
+ * tables[r * table_stride + i] of the cache, and its representation in the slot of
+ * that number. tokens[r]: how many it has so far; less than 1: none.
+ */
+struct ucm_cuda_requests {
+	const int32_t *tables;
+	size_t table_stride; /* at least max_blocks */
+	const int32_t *tokens;
+	uint32_t num;        /* up to 65535; 0: nothing is done */
+	uint32_t max_blocks; /* of a request */
+};
+
+/* ---- representations ---- */
+
+/*
+ * Which blocks to build: those that hold a token that was written (slots: as
+ * vLLM's slot_mapping, block * block_size + place, of num tokens; below 0: none;
+ * tokens of a block follow each other, ascending, and the block is taken up to the
+ * last of them), or if slots is NULL, blocks: num of them, with tokens tokens
+ * (NULL: full).
+ */
+struct ucm_cuda_written {
+	const int64_t *slots;
+	const int32_t *blocks, *tokens;
+	size_t num;
+};
+
+/*
+ * Build representations, in the slots of the blocks' numbers. slab: as for
+ * ucm_score().
+ *
+ * Each block is read whole: the keys must be in the cache, by this stream's order.
+ * A block that is not in the cache or the slab, or has more tokens than fit, is left
+ * out. Where a key is not finite or a value too large for the type, the
+ * representation is not finite.
+ */
+int ucm_sparse_cuda_build(const struct ucm_sparse_cuda *cuda,
+			  const struct ucm_repr_spec *spec,
+			  const struct ucm_keys *keys,
+			  const struct ucm_cuda_written *written,
+			  const struct ucm_repr_slab *slab, void *stream,
+			  struct ucm_error *error);
+
+/* ---- scores ---- */
+
+/* Query r is that of request r: struct ucm_query, at base + r * stride_query. */
+struct ucm_cuda_queries {
+	const void *base;
+	uint32_t dtype, num_heads;
+	uint32_t num; /* up to 65535 */
+	int64_t stride_query, stride_head;
+};
+
+/* What ucm_query_prepare() does, of query r to out + r * out_stride: at least
+ * ucm_query_floats(). Its form is that of ucm_sparse_cuda_score() alone. */
+int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
+			    const struct ucm_repr_spec *spec,
+			    const struct ucm_cuda_queries *queries,
+			    uint32_t per, float *out, size_t out_stride,
+			    void *stream, struct ucm_error *error);
+
+/* Queries as ucm_sparse_cuda_prepare() makes them, aligned to 16 bytes, with a
+ * query_stride that is a multiple of 4. */
+struct ucm_cuda_score {
+	const float *queries;
+	size_t query_stride;
+	uint32_t num_heads; /* query heads */
+	uint32_t per;       /* enum ucm_score_per */
+	/* Its base and stride_bytes are multiples of 16. */
+	const struct ucm_repr_slab *slab;
+	struct ucm_cuda_requests requests;
+	/* Score of request r, row j, block i: r * stride_request + j * stride_row
+	 * + i. With BLOCK there is one row. */
+	float *scores;
+	size_t stride_request, stride_row;
+};
+
+/* ucm_score() for each request. The score of a block without a slot, because its
+ * number is wrong, is NaN. */
+int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
+			  const struct ucm_repr_spec *spec,
+			  const struct ucm_cuda_score *score, void *stream,
+			  struct ucm_error *error);
+
+/* ---- selection ---- */
+
+/*
+ * What ucm_budget_blocks(), ucm_select() and ucm_select_table() do, for each
+ * request: request r has its scores at scores + r * scores_stride, and the new table
+ * is written to tables_out + r * room. The new lengths go to tokens_out.
+ *
+ * Optional (NULL): blocks_out, the numbers of the selected blocks, at r * room; and
+ * num_out, how many they are.
+ *
+ * status[r] is 0, or -EINVAL if a score is NaN, a page of a selected block is below
+ * 0, or the request has more than max_blocks blocks or more are selected than there
+ * is room for. Then nothing else is written for that request.
+ *
+ * No array that is written may overlap one that is read.
+ */
+struct ucm_cuda_select {
+	struct ucm_cuda_requests requests;
+	const float *scores;
+	size_t scores_stride; /* at least max_blocks */
+	int32_t *tables_out;
+	size_t room; /* entries of a table */
+	int32_t *tokens_out, *status;
+	uint32_t *blocks_out, *num_out;
+};
+
+int ucm_sparse_cuda_select(const struct ucm_sparse_cuda *cuda,
+			   const struct ucm_budget_config *config,
+			   const struct ucm_cuda_select *select, void *stream,
+			   struct ucm_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

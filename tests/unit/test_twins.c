@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_twins.c - the kernels of gpu/sparse/, every thread of them run on the CPU by
+ * a driver made for tests, have the bits of sparse/; and what their calls refuse. It
+ * says nothing of a real driver: tests/gpu.
+ */
+#include <config.h>
+
+#include <dlfcn.h>
+
+#include "tests/unit/fake_cuda.h"
+#include "tests/unit/twins_fixture.h"
+
+static struct fake_cuda *fake;
+static struct twins_fixture fixture;
+
+static void use_fake(void)
+{
+	void *library;
+
+	ucm_cuda_library = FAKE_CUDA;
+	library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+	ck_assert_msg(library != NULL, "%s", dlerror());
+	fake = dlsym(library, "fake_cuda");
+	ck_assert_ptr_nonnull(fake);
+}
+
+static void open_fake(void)
+{
+	use_fake();
+	twins_open(&fixture, (CUstream)FAKE_STREAM);
+}
+
+static void close_fake(void)
+{
+	fake->fail = NULL;
+	twins_close(&fixture);
+	ck_assert_uint_eq(fake->live, 0);
+	ck_assert_int_eq(fake->pushed, 0);
+	ck_assert_uint_eq(fake->mistakes, 0);
+}
+
+UNIT_FIXTURE(.setup = open_fake, .teardown = close_fake);
+
+UNIT_TEST(scores_have_the_bits_of_the_cpu)
+{
+	for (unsigned i = 0; i < 300; i++)
+		twins_compare_scores(&fixture, i);
+}
+
+UNIT_TEST(representations_have_the_bytes_of_the_cpu)
+{
+	for (unsigned i = 0; i < 300; i++)
+		twins_compare_build(&fixture, i);
+}
+
+UNIT_TEST(selections_are_those_of_the_cpu)
+{
+	for (unsigned i = 0; i < 300; i++)
+		twins_compare_select(&fixture, i);
+}
+
+/* ---- what only the device can see ---- */
+
+static void ok(int err)
+{
+	ck_assert_int_eq(err, 0);
+}
+
+/* A block of 4 tokens of 2 heads of 33 channels, of ones, but for one key. */
+static void build_odd(uint32_t kind, uint32_t dtype, float odd, void *out)
+{
+	struct ucm_repr_spec one = { kind, dtype, 2, 33, 4 };
+	struct ucm_repr_slab slab = { .num_slots = 1 };
+	struct ucm_cuda_written written = { .num = 1 };
+	struct ucm_keys keys = { .dtype = UCM_DTYPE_FLOAT32, .num_blocks = 1,
+				 .stride_block = 264, .stride_token = 66,
+				 .stride_head = 33 };
+	float floats[264];
+	int32_t block = 0;
+
+	for (int i = 0; i < 264; i++)
+		floats[i] = 1;
+	floats[2 * 66 + 33 + 7] = odd; /* token 2, head 1, channel 7 */
+	slab.stride_bytes = ucm_repr_bytes(&one);
+	slab.base = twins_upload(&fixture, out, slab.stride_bytes);
+	keys.base = twins_upload(&fixture, floats, sizeof(floats));
+	written.blocks = twins_upload(&fixture, &block, sizeof(block));
+	ok(ucm_sparse_cuda_build(fixture.twins, &one, &keys, &written, &slab,
+				 fixture.stream, NULL));
+	twins_download(&fixture, out, slab.base, slab.stride_bytes);
+	twins_release(&fixture);
+}
+
+UNIT_TEST(a_key_that_is_not_finite_shows_in_the_representation)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY };
+	static uint8_t out[4096];
+
+	for (uint32_t kind = 0; kind < UCM_REPR_KINDS; kind++) {
+		for (int type = 0; type < 3; type++) {
+			uint32_t dtype = input_types[type];
+			uint32_t rows = kind == UCM_REPR_MINMAX ? 2 : 1;
+			size_t item = type_bytes(dtype);
+
+			for (size_t i = 0; i < NUM_ROWS(odd); i++) {
+				build_odd(kind, dtype, odd[i], out);
+				must(!isfinite(load_number(
+					out + (64 * rows + 7) * item, dtype)));
+				must(isfinite(load_number(out + 7 * item,
+							  dtype)));
+			}
+		}
+	}
+}
+
+UNIT_TEST(a_key_that_is_too_large_shows_in_the_representation)
+{
+	static uint8_t out[4096];
+
+	build_odd(UCM_REPR_MAX, UCM_DTYPE_FLOAT16, 65536, out);
+	must(isinf(load_number(out + (64 + 7) * 2, UCM_DTYPE_FLOAT16)));
+	build_odd(UCM_REPR_MEAN, UCM_DTYPE_BFLOAT16, 0x1.fffffep127f, out);
+	must(isfinite(load_number(out + (64 + 7) * 2, UCM_DTYPE_BFLOAT16)));
+}
+
+/* ---- calls ---- */
+
+static const struct ucm_repr_spec spec = {
+	.kind = UCM_REPR_MEAN,
+	.dtype = UCM_DTYPE_BFLOAT16,
+	.num_heads = 2,
+	.head_dim = 64,
+	.block_size = 16,
+};
+
+/* The host does not look at what these point to. */
+#define DEVICE(bytes) ((void *)(uintptr_t)(FAKE_MARK + (bytes)))
+
+static struct ucm_repr_slab a_slab(void)
+{
+	return (struct ucm_repr_slab){ DEVICE(0), 10, 256 };
+}
+
+static struct ucm_cuda_requests some_requests(void)
+{
+	return (struct ucm_cuda_requests){
+		.tables = DEVICE(0), .table_stride = 8, .tokens = DEVICE(0),
+		.num = 2, .max_blocks = 8,
+	};
+}
+
+static struct ucm_cuda_score a_score(const struct ucm_repr_slab *slab)
+{
+	return (struct ucm_cuda_score){
+		.queries = DEVICE(0), .query_stride = 128, .num_heads = 4,
+		.per = UCM_SCORE_GROUP, .slab = slab,
+		.requests = some_requests(), .scores = DEVICE(0),
+		.stride_request = 16, .stride_row = 8,
+	};
+}
+
+static struct ucm_cuda_select a_selection(void)
+{
+	return (struct ucm_cuda_select){
+		.requests = some_requests(), .scores = DEVICE(0),
+		.scores_stride = 8, .tables_out = DEVICE(4), .room = 8,
+		.tokens_out = DEVICE(0), .status = DEVICE(0),
+	};
+}
+
+static void nothing_was_queued(void)
+{
+	ck_assert_uint_eq(fake->launches, 0);
+}
+
+#define SCORE_REFUSED(change, word)                                           \
+	do {                                                                  \
+		struct ucm_repr_slab slab = a_slab();                         \
+		struct ucm_cuda_score score = a_score(&slab);                 \
+		struct ucm_repr_spec changed = spec;                          \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_score(fixture.twins, &changed,  \
+						    &score, NULL, &error),    \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_scores_are_refused_by_name)
+{
+	SCORE_REFUSED(changed.dtype = UCM_DTYPE_INT8, "dtype");
+	SCORE_REFUSED(score.queries = NULL, "queries is NULL");
+	SCORE_REFUSED(score.queries = DEVICE(4), "queries is not aligned");
+	SCORE_REFUSED(score.query_stride = 126, "query_stride 126");
+	SCORE_REFUSED(score.query_stride = 124, "query_stride 124");
+	SCORE_REFUSED(score.num_heads = 3, "num_heads 3");
+	SCORE_REFUSED(score.per = 3, "per 3");
+	SCORE_REFUSED(score.slab = NULL, "slab is NULL");
+	SCORE_REFUSED(slab.base = DEVICE(4), "slab is not aligned");
+	SCORE_REFUSED(slab.stride_bytes = 264, "stride_bytes 264");
+	SCORE_REFUSED(slab.stride_bytes = 128, "stride_bytes 128");
+	SCORE_REFUSED(score.scores = NULL, "scores is NULL");
+	SCORE_REFUSED(score.stride_row = 7, "stride_row 7");
+	SCORE_REFUSED(score.stride_request = 7, "stride_row 8, stride_req");
+	SCORE_REFUSED(score.requests.tables = NULL, "tables is NULL");
+	SCORE_REFUSED(score.requests.tokens = DEVICE(2), "tokens is not al");
+	SCORE_REFUSED(score.requests.table_stride = 7, "table_stride 7");
+	SCORE_REFUSED(score.requests.num = 65536, "num 65536");
+	SCORE_REFUSED(score.requests.max_blocks = 0, "max_blocks 0");
+	SCORE_REFUSED(score.requests.max_blocks = 1u << 31, "max_blocks 21");
+	SCORE_REFUSED(score.requests.max_blocks = 1u << 27;
+		      score.requests.table_stride = 1u << 27;
+		      score.stride_row = score.stride_request = 1u << 27,
+		      "max_blocks 134217728: too many for 2 rows");
+	nothing_was_queued();
+}
+
+#define QUERIES_REFUSED(change, word)                                         \
+	do {                                                                  \
+		struct ucm_cuda_queries queries = { DEVICE(0),                \
+						    UCM_DTYPE_FLOAT16, 4, 2,  \
+						    256, 64 };                \
+		float *out = DEVICE(0);                                       \
+		size_t stride = 128;                                          \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_prepare(                        \
+				      fixture.twins, &spec, &queries,         \
+				      UCM_SCORE_BLOCK, out, stride, NULL,     \
+				      &error),                                \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_queries_are_refused_by_name)
+{
+	QUERIES_REFUSED(queries.base = NULL, "queries is NULL");
+	QUERIES_REFUSED(queries.base = DEVICE(1), "queries is not aligned");
+	QUERIES_REFUSED(queries.dtype = UCM_DTYPE_INT8, "queries: dtype");
+	QUERIES_REFUSED(queries.num_heads = 0, "num_heads 0");
+	QUERIES_REFUSED(queries.num = 65536, "num 65536");
+	QUERIES_REFUSED(queries.stride_query = INT64_MAX, "stride_query");
+	QUERIES_REFUSED(out = NULL, "out is NULL");
+	QUERIES_REFUSED(stride = 127, "out_stride 127: at least 128");
+	nothing_was_queued();
+}
+
+#define BUILD_REFUSED(change, word)                                           \
+	do {                                                                  \
+		struct ucm_keys keys = { DEVICE(0), UCM_DTYPE_FLOAT16, 10,    \
+					 2048, 128, 64 };                     \
+		struct ucm_cuda_written written = { .slots = DEVICE(0),       \
+						    .num = 4 };               \
+		struct ucm_repr_slab slab = a_slab();                         \
+		struct ucm_repr_spec changed = spec;                          \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_build(fixture.twins, &changed,  \
+						    &keys, &written, &slab,   \
+						    NULL, &error),            \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_builds_are_refused_by_name)
+{
+	BUILD_REFUSED(changed.dtype = UCM_DTYPE_INT8, "dtype");
+	BUILD_REFUSED(changed.head_dim = 0, "head_dim 0");
+	BUILD_REFUSED(keys.base = NULL, "keys is NULL");
+	BUILD_REFUSED(keys.base = DEVICE(1), "keys is not aligned");
+	BUILD_REFUSED(keys.dtype = UCM_DTYPE_INT8, "keys: dtype");
+	BUILD_REFUSED(keys.stride_token = INT64_MIN, "stride_block");
+	BUILD_REFUSED(written.slots = DEVICE(4), "slots is not aligned");
+	BUILD_REFUSED(written.slots = NULL, "blocks is NULL");
+	BUILD_REFUSED(written.slots = NULL; written.blocks = DEVICE(0);
+		      written.tokens = DEVICE(2), "tokens is not aligned");
+	BUILD_REFUSED(written.num = (size_t)1 << 30, "num: too many");
+	BUILD_REFUSED(written.num = SIZE_MAX, "num: too many");
+	BUILD_REFUSED(slab.stride_bytes = 8, "stride_bytes 8");
+	nothing_was_queued();
+}
+
+#define SELECT_REFUSED(change, word)                                          \
+	do {                                                                  \
+		struct ucm_budget_config config = { .block_size = 16,         \
+						    .ratio = .5 };            \
+		struct ucm_cuda_select select = a_selection();                \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_select(fixture.twins, &config,  \
+						     &select, NULL, &error),  \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_selections_are_refused_by_name)
+{
+	SELECT_REFUSED(config.block_size = 0, "block_size is 0");
+	SELECT_REFUSED(config.ratio = NAN, "ratio");
+	SELECT_REFUSED(select.scores = NULL, "scores is NULL");
+	SELECT_REFUSED(select.scores_stride = 7, "scores_stride 7");
+	SELECT_REFUSED(select.tables_out = NULL, "tables_out is NULL");
+	SELECT_REFUSED(select.tables_out = DEVICE(0), "tables_out is tables");
+	SELECT_REFUSED(select.tokens_out = DEVICE(1), "tokens_out is not al");
+	SELECT_REFUSED(select.status = NULL, "status is NULL");
+	SELECT_REFUSED(select.blocks_out = DEVICE(1), "blocks_out is not al");
+	SELECT_REFUSED(select.num_out = DEVICE(1), "num_out is not aligned");
+	SELECT_REFUSED(select.requests.max_blocks = 0, "max_blocks 0");
+	nothing_was_queued();
+}
+
+UNIT_TEST(no_requests_are_nothing_to_do)
+{
+	struct ucm_repr_slab slab = a_slab();
+	struct ucm_cuda_score score = a_score(&slab);
+	struct ucm_cuda_select select = a_selection();
+	struct ucm_budget_config config = { .block_size = 16 };
+
+	score.requests.num = select.requests.num = 0;
+	ck_assert_int_eq(ucm_sparse_cuda_score(fixture.twins, &spec, &score,
+					       NULL, NULL), 0);
+	ck_assert_int_eq(ucm_sparse_cuda_select(fixture.twins, &config,
+						&select, NULL, NULL), 0);
+	nothing_was_queued();
+}
+
+UNIT_TEST(a_call_is_one_kernel_in_the_stream_of_the_caller)
+{
+	struct ucm_repr_slab slab = a_slab();
+	struct ucm_cuda_score score = a_score(&slab);
+	int32_t zeros[16] = { 0 };
+
+	score.requests.tables = twins_upload(&fixture, zeros, sizeof(zeros));
+	score.requests.tokens = score.requests.tables;
+	fake->foreign = 0;
+	ck_assert_int_eq(ucm_sparse_cuda_score(fixture.twins, &spec, &score,
+					       (void *)FAKE_STREAM, NULL), 0);
+	ck_assert_uint_eq(fake->launches, 1);
+	ck_assert_uint_eq(fake->foreign, 1);
+	ck_assert_uint_eq(fake->queued, 1); /* nothing has waited for it */
+	twins_download(&fixture, zeros, score.requests.tables, sizeof(zeros));
+}
+
+UNIT_TEST(a_launch_that_fails_is_told)
+{
+	struct ucm_cuda_select select = a_selection();
+	struct ucm_budget_config config = { .block_size = 16 };
+	struct ucm_error error;
+
+	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	fake->fail = "cuLaunchKernel";
+	ck_assert_int_eq(ucm_sparse_cuda_select(fixture.twins, &config,
+						&select, NULL, &error), -EIO);
+	ck_assert_str_eq(error.text, "CUDA device 0: ucm_twin_select: "
+				     "CUDA_ERROR_LAUNCH_FAILED (719): "
+				     "unspecified launch failure");
+	ck_assert_int_eq(fake->pushed, 0);
+	fake->fail = "cuCtxPushCurrent";
+	ck_assert_int_eq(ucm_sparse_cuda_select(fixture.twins, &config,
+						&select, NULL, &error), -EIO);
+}
+
+/* ---- opening ---- */
+
+static void opens_not(const char *call, int after)
+{
+	struct ucm_sparse_cuda *twins = NULL;
+	struct ucm_error error;
+	unsigned live = fake->live;
+
+	fake->fail = call;
+	fake->fail_after = (unsigned)after;
+	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+	ck_assert_int_eq(ucm_sparse_cuda_open(0, &twins, &error), -ENOMEM);
+	ck_assert_msg(!strncmp(error.text, "CUDA device 0: ", 15), "%s",
+		      error.text);
+	ck_assert_ptr_null(twins);
+	fake->fail = NULL;
+	ck_assert_uint_eq(fake->live, live); /* all is undone */
+	ck_assert_int_eq(fake->pushed, 0);
+}
+
+UNIT_TEST(opening_that_fails_leaves_nothing_behind)
+{
+	opens_not("cuDeviceGet", 0);
+	opens_not("cuDevicePrimaryCtxRetain", 0);
+	opens_not("cuCtxPushCurrent", 0);
+	opens_not("cuModuleLoadData", 0);
+	opens_not("cuModuleGetFunction", 0);
+	opens_not("cuModuleGetFunction", 5);
+}
+
+UNIT_FIXTURE(.setup = NULL);
+
+UNIT_TEST(without_a_driver_it_says_so)
+{
+	struct ucm_sparse_cuda *twins = NULL;
+	struct ucm_error error;
+
+	ucm_cuda_library = "/nonexistent/libcuda.so.1";
+	ck_assert_int_eq(ucm_sparse_cuda_open(0, &twins, &error), -ENODEV);
+	ck_assert_msg(strstr(error.text, "no CUDA driver") != NULL, "%s",
+		      error.text);
+	ck_assert_ptr_null(twins);
+	ucm_sparse_cuda_close(NULL);
+}
