@@ -71,4 +71,40 @@ struct ucm_twin_select_args {
 	int32_t invalid; /* what status is then */
 };
 
+/* ---- positions ---- */
+
+#define UCM_TWIN_PAIRS_MAX    256 /* of channels that are rotated */
+#define UCM_TWIN_SHIFT_TOKENS 16  /* of a CTA */
+
+struct ucm_twin_shift_args {
+	uint64_t from, to;
+	uint64_t from_num_blocks, to_num_blocks;
+	int64_t from_stride_block, from_stride_token, from_stride_head;
+	int64_t to_stride_block, to_stride_token, to_stride_head;
+	uint64_t from_blocks, to_blocks, tokens; /* int32_t, or 0 */
+	uint64_t deltas;
+	uint32_t per_token;
+	uint32_t dtype, num_heads, head_dim, block_size;
+	uint32_t rotary;     /* channels */
+	uint32_t neighbours; /* a pair's channels are */
+	double magnitude;
+	double turns[UCM_TWIN_PAIRS_MAX]; /* for each position */
+};
+
+/* Keys, or values. */
+struct ucm_twin_pair_args {
+	uint64_t cached, fresh, num_blocks;
+	int64_t cached_stride_block, cached_stride_token, cached_stride_head;
+	int64_t fresh_stride_token, fresh_stride_head;
+	uint32_t cached_dtype, fresh_dtype;
+};
+
+struct ucm_twin_deviation_args {
+	struct ucm_twin_pair_args pairs[2];
+	uint64_t table; /* or 0 */
+	uint64_t out;
+	uint32_t num_pairs, num_tokens, num_heads, head_dim, block_size;
+	uint32_t relative;
+};
+
 #endif

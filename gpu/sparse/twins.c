@@ -34,6 +34,8 @@ static const char *const names[] = {
 	[UCM_TWIN_SCORE_BFLOAT16] = "ucm_twin_score_bfloat16",
 	[UCM_TWIN_BUILD] = "ucm_twin_build",
 	[UCM_TWIN_SELECT] = "ucm_twin_select",
+	[UCM_TWIN_SHIFT] = "ucm_twin_shift",
+	[UCM_TWIN_DEVIATION] = "ucm_twin_deviation",
 };
 
 static int twins_failed(const struct ucm_sparse_cuda *cuda, CUresult result,

@@ -7,8 +7,10 @@
  * Carried in the library (twins.S).
  */
 #include "gpu/sparse/build_twin.h"
+#include "gpu/sparse/deviation_twin.h"
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
+#include "gpu/sparse/shift_twin.h"
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define ALL_LANES	0xffffffffu
@@ -154,4 +156,45 @@ ucm_twin_select(const __grid_constant__ struct ucm_twin_select_args args)
 	}
 	if (!threadIdx.x)
 		ucm_twin_select_end(&args, blockIdx.x, &s);
+}
+
+/* ---- positions ---- */
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_shift(const __grid_constant__ struct ucm_twin_shift_args args)
+{
+	__shared__ struct ucm_twin_turns turns;
+	struct ucm_twin_move move = ucm_twin_move_find(&args, blockIdx.x,
+						       blockIdx.y);
+	int32_t filled = 0;
+	int is_filled = 0;
+
+	for (uint32_t token = move.first; token < move.end; token++) {
+		int32_t delta = ucm_twin_delta(&args, &move, token);
+		int stays = ucm_twin_stays(&args, delta);
+
+		if (!stays && !(is_filled && filled == delta)) {
+			__syncthreads(); /* all are at this token */
+			ucm_twin_turns_fill(&args, delta, threadIdx.x, &turns);
+			__syncthreads();
+			is_filled = 1;
+			filled = delta;
+		}
+		ucm_twin_token_move(&args, &move, token, threadIdx.x, stays,
+				    &turns);
+	}
+}
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_deviation(const __grid_constant__ struct ucm_twin_deviation_args args)
+{
+	uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+	struct ucm_twin_sums sums = ucm_twin_deviation_lane(&args, thread);
+
+	UCM_UNROLL
+	for (uint32_t n = UCM_WARP / 2; n; n /= 2) {
+		sums.differs += __shfl_xor_sync(ALL_LANES, sums.differs, n);
+		sums.size += __shfl_xor_sync(ALL_LANES, sums.size, n);
+	}
+	ucm_twin_deviation_end(&args, thread, sums);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse_cuda.h - <ucm/sparse.h> on a CUDA device: representations, scores and
- * block tables of many requests, made and used there.
+ * sparse_cuda.h - <ucm/sparse.h> and <ucm/position.h> on a CUDA device:
+ * representations, scores and block tables of many requests, and keys that move,
+ * made and used there.
  *
  * A call queues one kernel in a stream of the caller's and returns. It does not
  * wait, does not allocate and copies nothing, so that it can be captured in a CUDA
  * graph: how long requests are, and where their blocks lie, is read by the device
  * when the kernel runs. All pointers in the structs are the device's, of the device
- * that was opened. Results have the same bits as those of the calls of
- * <ucm/sparse.h>, and selections are equal.
+ * that was opened. Results have the same bits as those of the calls for the CPU, and
+ * selections are equal.
  *
  * A spec's dtype is float32, bfloat16 or float16; per is HEAD, GROUP or BLOCK.
  *
@@ -19,6 +20,7 @@
 #ifndef UCM_SPARSE_CUDA_H
 #define UCM_SPARSE_CUDA_H
 
+#include <ucm/position.h>
 #include <ucm/sparse.h>
 
 #ifdef __cplusplus
@@ -151,6 +153,37 @@ int ucm_sparse_cuda_select(const struct ucm_sparse_cuda *cuda,
 			   const struct ucm_budget_config *config,
 			   const struct ucm_cuda_select *select, void *stream,
 			   struct ucm_error *error);
+
+/* ---- positions ---- */
+
+/*
+ * Blocks that move, as in struct ucm_shift_request; tokens[i]: how many block i of the
+ * list has (NULL: all are full). A block that is not in one of the caches, or has more
+ * tokens than fit, is left out.
+ */
+struct ucm_cuda_shift {
+	struct ucm_keys from;
+	struct ucm_key_room to;
+	const int32_t *from_blocks, *to_blocks; /* NULL: 0, 1, ... num - 1 */
+	const int32_t *tokens;
+	size_t num; /* blocks */
+	uint32_t num_heads, block_size;
+	const int32_t *deltas; /* one for each block, or token: per_token */
+	uint32_t per_token, unrotated;
+};
+
+/* ucm_rope_shift(), unchecked; rotary_dim is at most 512. */
+int ucm_sparse_cuda_shift(const struct ucm_sparse_cuda *cuda,
+			  const struct ucm_rope *rope,
+			  const struct ucm_cuda_shift *shift, void *stream,
+			  struct ucm_error *error);
+
+/* ucm_kv_deviation(). What is not finite, or too large for a float, makes the result
+ * so, and a block that is not in the cache makes it NaN. */
+int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
+			      const struct ucm_deviation_request *request,
+			      float *out, void *stream,
+			      struct ucm_error *error);
 
 #ifdef __cplusplus
 }

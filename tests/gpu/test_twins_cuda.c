@@ -57,3 +57,15 @@ UNIT_TEST(selections_are_those_of_the_cpu)
 	for (unsigned i = 0; i < 1000; i++)
 		twins_compare_select(&fixture, i);
 }
+
+UNIT_TEST(keys_that_move_have_the_bytes_of_the_cpu)
+{
+	for (unsigned i = 0; i < 1000; i++)
+		twins_compare_shift(&fixture, i);
+}
+
+UNIT_TEST(deviations_have_the_bits_of_the_cpu)
+{
+	for (unsigned i = 0; i < 1000; i++)
+		twins_compare_deviation(&fixture, i);
+}

@@ -9,8 +9,10 @@
 #define UCM_TESTS_FAKE_TWINS_H
 
 #include "gpu/sparse/build_twin.h"
+#include "gpu/sparse/deviation_twin.h"
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
+#include "gpu/sparse/shift_twin.h"
 
 struct fake_grid {
 	uint32_t x, y, threads; /* CTAs; and of a CTA */
@@ -186,6 +188,61 @@ static void fake_select(const struct fake_grid *grid, const void *args)
 	}
 }
 
+static void fake_shift_part(const void *args, uint32_t threads, uint32_t x,
+			    uint32_t y)
+{
+	struct ucm_twin_move move = ucm_twin_move_find(args, x, y);
+	struct ucm_twin_turns turns;
+	int32_t filled = 0;
+	bool is_filled = false;
+
+	for (uint32_t token = move.first; token < move.end; token++) {
+		int32_t delta = ucm_twin_delta(args, &move, token);
+		int stays = ucm_twin_stays(args, delta);
+
+		if (!stays && !(is_filled && filled == delta)) {
+			for (uint32_t t = 0; t < threads; t++)
+				ucm_twin_turns_fill(args, delta, t, &turns);
+			is_filled = true;
+			filled = delta;
+		}
+		for (uint32_t t = 0; t < threads; t++)
+			ucm_twin_token_move(args, &move, token, t, stays,
+					    &turns);
+	}
+}
+
+static void fake_shift(const struct fake_grid *grid, const void *args)
+{
+	for (uint32_t x = 0; x < grid->x; x++) {
+		for (uint32_t y = 0; y < grid->y; y++)
+			fake_shift_part(args, grid->threads, x, y);
+	}
+}
+
+static void fake_deviation_warp(const void *args, uint32_t first)
+{
+	struct ucm_twin_sums sums[UCM_WARP], others[UCM_WARP];
+
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		sums[t] = ucm_twin_deviation_lane(args, first + t);
+	for (uint32_t n = UCM_WARP / 2; n; n /= 2) {
+		memcpy(others, sums, sizeof(others));
+		for (uint32_t t = 0; t < UCM_WARP; t++) {
+			sums[t].differs += others[t ^ n].differs;
+			sums[t].size += others[t ^ n].size;
+		}
+	}
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		ucm_twin_deviation_end(args, first + t, sums[t]);
+}
+
+static void fake_deviation(const struct fake_grid *grid, const void *args)
+{
+	for (uint32_t t = 0; t < grid->x * grid->threads; t += UCM_WARP)
+		fake_deviation_warp(args, t);
+}
+
 /* By the kernels' names. */
 static const struct fake_twin {
 	const char *name;
@@ -201,6 +258,9 @@ static const struct fake_twin {
 	  fake_score_bfloat16 },
 	{ "ucm_twin_build", sizeof(struct ucm_twin_build_args), fake_build },
 	{ "ucm_twin_select", sizeof(struct ucm_twin_select_args), fake_select },
+	{ "ucm_twin_shift", sizeof(struct ucm_twin_shift_args), fake_shift },
+	{ "ucm_twin_deviation", sizeof(struct ucm_twin_deviation_args),
+	  fake_deviation },
 };
 
 #endif

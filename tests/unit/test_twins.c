@@ -60,6 +60,18 @@ UNIT_TEST(selections_are_those_of_the_cpu)
 		twins_compare_select(&fixture, i);
 }
 
+UNIT_TEST(keys_that_move_have_the_bytes_of_the_cpu)
+{
+	for (unsigned i = 0; i < 300; i++)
+		twins_compare_shift(&fixture, i);
+}
+
+UNIT_TEST(deviations_have_the_bits_of_the_cpu)
+{
+	for (unsigned i = 0; i < 300; i++)
+		twins_compare_deviation(&fixture, i);
+}
+
 /* ---- what only the device can see ---- */
 
 static void ok(int err)
@@ -122,6 +134,60 @@ UNIT_TEST(a_key_that_is_too_large_shows_in_the_representation)
 	must(isinf(load_number(out + (64 + 7) * 2, UCM_DTYPE_FLOAT16)));
 	build_odd(UCM_REPR_MEAN, UCM_DTYPE_BFLOAT16, 0x1.fffffep127f, out);
 	must(isfinite(load_number(out + (64 + 7) * 2, UCM_DTYPE_BFLOAT16)));
+}
+
+UNIT_TEST(a_token_of_a_block_that_is_not_there_has_no_deviation)
+{
+	int32_t table[3] = { 0, 2, -1 };
+	float zeros[6] = { 0 }, out[6];
+	struct ucm_deviation_request request = {
+		.num_tokens = 6, .num_heads = 1, .head_dim = 1,
+		.block_size = 2, .table = twins_upload(&fixture, table,
+						       sizeof(table)),
+	};
+	float *device = twins_upload(&fixture, zeros, sizeof(zeros));
+
+	request.fresh = (struct ucm_keys){
+		twins_upload(&fixture, zeros, sizeof(zeros)),
+		UCM_DTYPE_FLOAT32, 1, 6, 1, 1,
+	};
+	request.cached = request.fresh;
+	request.cached.num_blocks = 2;
+	request.cached.stride_block = 2;
+	ok(ucm_sparse_cuda_deviation(fixture.twins, &request, device,
+				     fixture.stream, NULL));
+	twins_download(&fixture, out, device, sizeof(out));
+	for (int i = 0; i < 6; i++)
+		must(i < 2 ? out[i] == 0 : isnan(out[i]));
+}
+
+UNIT_TEST(a_block_that_is_not_there_is_not_moved)
+{
+	static const int32_t from_blocks[] = { 0, 7, 1, 1 };
+	static const int32_t to_blocks[] = { -1, 0, 2, 1 };
+	static const int32_t tokens[] = { 1, 1, 1, 2 }, deltas[] = { 0, 0, 0, 0 };
+	static const float keys[] = { 1, 2, 3, 4 };
+	float places[] = { 5, 6, 7, 8 };
+	struct ucm_rope rope = { .head_dim = 2, .base = 1e4 };
+	struct ucm_cuda_shift shift = {
+		.from = { twins_upload(&fixture, keys, sizeof(keys)),
+			  UCM_DTYPE_FLOAT32, 2, 2, 2, 2 },
+		.to = { twins_upload(&fixture, places, sizeof(places)), 2, 2, 2,
+			2 },
+		.from_blocks = twins_upload(&fixture, from_blocks,
+					    sizeof(from_blocks)),
+		.to_blocks = twins_upload(&fixture, to_blocks,
+					  sizeof(to_blocks)),
+		.tokens = twins_upload(&fixture, tokens, sizeof(tokens)),
+		.num = 4, .num_heads = 1, .block_size = 1,
+		.deltas = twins_upload(&fixture, deltas, sizeof(deltas)),
+	};
+
+	ok(ucm_sparse_cuda_shift(fixture.twins, &rope, &shift, fixture.stream,
+				 NULL));
+	twins_download(&fixture, places, shift.to.base, sizeof(places));
+	for (int i = 0; i < 4; i++)
+		must(places[i] == (float)(5 + i));
 }
 
 /* ---- calls ---- */
@@ -310,6 +376,75 @@ UNIT_TEST(wrong_selections_are_refused_by_name)
 	nothing_was_queued();
 }
 
+#define SHIFT_REFUSED(change, word)                                           \
+	do {                                                                  \
+		struct ucm_rope rope = { .head_dim = 64, .base = 1e4 };       \
+		struct ucm_cuda_shift shift = {                               \
+			.from = { DEVICE(0), UCM_DTYPE_FLOAT16, 10, 2048,     \
+				  128, 64 },                                  \
+			.to = { DEVICE(0), 10, 2048, 128, 64 },               \
+			.num = 4, .num_heads = 2, .block_size = 16,           \
+			.deltas = DEVICE(0),                                  \
+		};                                                            \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_shift(fixture.twins, &rope,     \
+						    &shift, NULL, &error),    \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_shifts_are_refused_by_name)
+{
+	SHIFT_REFUSED(rope.base = 1, "base 1");
+	SHIFT_REFUSED(rope.head_dim = 1024, "rotary_dim 1024: up to 512");
+	SHIFT_REFUSED(shift.from.base = NULL, "from");
+	SHIFT_REFUSED(shift.to.base = NULL, "to");
+	SHIFT_REFUSED(shift.from.base = DEVICE(1), "from is not aligned");
+	SHIFT_REFUSED(shift.from.num_blocks = 0, "num_blocks");
+	SHIFT_REFUSED(shift.num_heads = 0, "num_heads 0");
+	SHIFT_REFUSED(shift.block_size = 0, "block_size 0");
+	SHIFT_REFUSED(shift.deltas = NULL, "deltas is NULL");
+	SHIFT_REFUSED(shift.from_blocks = DEVICE(2), "from_blocks is not al");
+	SHIFT_REFUSED(shift.to_blocks = DEVICE(2), "to_blocks is not aligned");
+	SHIFT_REFUSED(shift.tokens = DEVICE(2), "tokens is not aligned");
+	SHIFT_REFUSED(shift.num = (size_t)1 << 31, "num: too many");
+	nothing_was_queued();
+}
+
+#define DEVIATION_REFUSED(change, word)                                       \
+	do {                                                                  \
+		struct ucm_keys keys = { DEVICE(0), UCM_DTYPE_FLOAT16, 10,    \
+					 2048, 128, 64 };                     \
+		struct ucm_deviation_request request = {                      \
+			.cached = keys, .fresh = keys, .num_tokens = 9,       \
+			.num_heads = 2, .head_dim = 64, .block_size = 16,     \
+		};                                                            \
+		float *out = DEVICE(0);                                       \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_deviation(fixture.twins,        \
+							&request, out, NULL,  \
+							&error),              \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_deviations_are_refused_by_name)
+{
+	DEVIATION_REFUSED(request.cached.base = NULL, "cached");
+	DEVIATION_REFUSED(request.fresh.base = DEVICE(1), "fresh is not al");
+	DEVIATION_REFUSED(request.fresh_values = request.fresh,
+			  "cached_values");
+	DEVIATION_REFUSED(request.num_tokens = 1u << 28, "num_tokens 268435");
+	DEVIATION_REFUSED(request.num_heads = 0, "num_heads 0");
+	DEVIATION_REFUSED(request.head_dim = 1025, "head_dim 1025");
+	DEVIATION_REFUSED(request.block_size = 0, "block_size 0");
+	DEVIATION_REFUSED(request.table = DEVICE(2), "table is not aligned");
+	DEVIATION_REFUSED(out = NULL, "out is NULL");
+	nothing_was_queued();
+}
+
 UNIT_TEST(no_requests_are_nothing_to_do)
 {
 	struct ucm_repr_slab slab = a_slab();
@@ -388,7 +523,7 @@ UNIT_TEST(opening_that_fails_leaves_nothing_behind)
 	opens_not("cuCtxPushCurrent", 0);
 	opens_not("cuModuleLoadData", 0);
 	opens_not("cuModuleGetFunction", 0);
-	opens_not("cuModuleGetFunction", 5);
+	opens_not("cuModuleGetFunction", 7);
 }
 
 UNIT_FIXTURE(.setup = NULL);

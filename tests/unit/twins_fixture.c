@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twins_fixture.c - <ucm/sparse_cuda.h> compared with <ucm/sparse.h>. */
+/* twins_fixture.c - <ucm/sparse_cuda.h> compared with the calls for the CPU. */
 #include <config.h>
 
 #include "tests/unit/twins_fixture.h"
@@ -587,6 +587,245 @@ void twins_compare_select(struct twins_fixture *fixture, unsigned number)
 				     : any(&c->random, c->requests.max_blocks);
 	scores_make(c);
 	select_compare(fixture, c, number);
+	free(c);
+	twins_release(fixture);
+}
+
+/* ---- positions ---- */
+
+/* A cache on both sides; its memory is as large as its strides say. */
+struct both {
+	struct cache host;
+	struct ucm_keys device;
+	size_t bytes;
+};
+
+static struct both both_make(struct twins_fixture *fixture,
+			     const struct ucm_repr_spec *spec, uint32_t dtype,
+			     uint32_t num_blocks, uint64_t *random)
+{
+	struct both both = { .host = cache_make(spec, dtype, num_blocks,
+						random) };
+	const struct ucm_keys *keys = &both.host.keys;
+	ptrdiff_t at = (const uint8_t *)keys->base - both.host.memory;
+
+	both.bytes = (uint64_t)llabs(keys->stride_block) * num_blocks *
+		     type_bytes(dtype);
+	both.device = *keys;
+	both.device.base = (uint8_t *)twins_upload(fixture, both.host.memory,
+						   both.bytes) + at;
+	return both;
+}
+
+static void both_same(struct twins_fixture *fixture, const struct both *both,
+		      unsigned number, const char *what)
+{
+	ptrdiff_t at = (const uint8_t *)both->host.keys.base -
+		       both->host.memory;
+
+	same(fixture, (const uint8_t *)both->device.base - at,
+	     both->host.memory, both->bytes, number, what);
+}
+
+static struct ucm_key_room room_of(const struct ucm_keys *keys)
+{
+	return (struct ucm_key_room){ (void *)(uintptr_t)keys->base,
+				      keys->num_blocks, keys->stride_block,
+				      keys->stride_token, keys->stride_head };
+}
+
+static struct ucm_rope rope_make(uint64_t *random)
+{
+	static const uint32_t dims[] = { 2, 6, 64, 80, 128, 576 };
+	struct ucm_rope rope = {
+		.pairing = any(random, UCM_ROPE_PAIRINGS - 1),
+		.scaling = any(random, UCM_ROPE_SCALINGS - 1),
+		.head_dim = dims[any(random, NUM_ROWS(dims) - 1)],
+		.base = any(random, 1) ? 10000 : 500000,
+		.factor = 1 + any(random, 31),
+		.original_length = 4096,
+	};
+
+	if (rope.head_dim > 512 || any(random, 1))
+		rope.rotary_dim = 2 * (1 + any(random, 31));
+	if (rope.rotary_dim > rope.head_dim)
+		rope.rotary_dim = 0;
+	return rope;
+}
+
+struct shift_case {
+	struct ucm_repr_spec spec; /* of the caches' shape */
+	struct ucm_rope rope;
+	struct both from, to;
+	int in_place;
+	uint32_t num;
+	int32_t from_blocks[BLOCKS_MAX], to_blocks[BLOCKS_MAX];
+	int32_t tokens[BLOCKS_MAX], deltas[BLOCKS_MAX * 64];
+	struct ucm_cuda_shift shift;
+};
+
+static void shift_make(struct shift_case *c, uint64_t *random)
+{
+	uint32_t size = c->spec.block_size, turn = any(random, BLOCKS_MAX);
+	int far = (int)any(random, 1);
+
+	for (uint32_t i = 0; i < c->num; i++) {
+		c->from_blocks[i] = (int32_t)i;
+		c->to_blocks[i] = (int32_t)((i + turn) % c->num);
+		if (c->in_place)
+			c->to_blocks[i] = c->from_blocks[i];
+		c->tokens[i] = (int32_t)any(random, size);
+	}
+	for (uint32_t i = 0; i < c->num * size; i++) {
+		c->deltas[i] = (int32_t)any(random, far ? 1 << 24 : 4) -
+			       (far ? 1 << 23 : 2);
+		if (i && any(random, 1)) /* a run of tokens */
+			c->deltas[i] = c->deltas[i - 1];
+	}
+}
+
+static void shift_want(struct shift_case *c, uint32_t i)
+{
+	const struct ucm_keys *to = c->in_place ? &c->from.host.keys
+						: &c->to.host.keys;
+	struct ucm_shift_request request = {
+		.from = c->from.host.keys,
+		.to = room_of(to),
+		.from_blocks = &c->from_blocks[i],
+		.to_blocks = &c->to_blocks[i],
+		.num = 1,
+		.num_heads = c->spec.num_heads,
+		.block_size = c->spec.block_size,
+		.last_tokens = (uint32_t)c->tokens[i],
+		.deltas = &c->deltas[c->shift.per_token
+					     ? i * c->spec.block_size : i],
+		.per_token = c->shift.per_token,
+		.unrotated = c->shift.unrotated,
+	};
+	struct ucm_error error;
+
+	if (c->tokens[i])
+		done(ucm_rope_shift(&c->rope, &request, &error), &error);
+}
+
+static void shift_compare(struct twins_fixture *fixture, struct shift_case *c,
+			  unsigned number, uint64_t *random)
+{
+	struct ucm_cuda_shift *shift = &c->shift;
+	struct ucm_error error;
+
+	*shift = (struct ucm_cuda_shift){
+		.from = c->from.device,
+		.to = room_of(c->in_place ? &c->from.device : &c->to.device),
+		.from_blocks = twins_upload(fixture, c->from_blocks,
+					    sizeof(c->from_blocks)),
+		.to_blocks = twins_upload(fixture, c->to_blocks,
+					  sizeof(c->to_blocks)),
+		.tokens = twins_upload(fixture, c->tokens, sizeof(c->tokens)),
+		.num = c->num,
+		.num_heads = c->spec.num_heads,
+		.block_size = c->spec.block_size,
+		.deltas = twins_upload(fixture, c->deltas, sizeof(c->deltas)),
+		.per_token = any(random, 1),
+		.unrotated = any(random, 1),
+	};
+	for (uint32_t i = 0; i < c->num; i++)
+		shift_want(c, i);
+	done(ucm_sparse_cuda_shift(fixture->twins, &c->rope, shift,
+				   fixture->stream, &error), &error);
+	both_same(fixture, &c->from, number, "from");
+	if (!c->in_place)
+		both_same(fixture, &c->to, number, "to");
+}
+
+void twins_compare_shift(struct twins_fixture *fixture, unsigned number)
+{
+	struct shift_case *c = calloc(1, sizeof(*c));
+	uint64_t random = random_case(number);
+	uint32_t dtype = input_types[any(&random, 2)];
+
+	c->rope = rope_make(&random);
+	c->spec = (struct ucm_repr_spec){
+		.num_heads = 1 + any(&random, 3),
+		.head_dim = c->rope.head_dim,
+		.block_size = 1 + any(&random, 39),
+	};
+	c->num = 1 + any(&random, 4);
+	c->in_place = (int)any(&random, 1);
+	c->from = both_make(fixture, &c->spec, dtype, c->num, &random);
+	c->to = both_make(fixture, &c->spec, dtype, c->num, &random);
+	shift_make(c, &random);
+	shift_compare(fixture, c, number, &random);
+	free(c->from.host.memory);
+	free(c->to.host.memory);
+	free(c);
+	twins_release(fixture);
+}
+
+struct deviation_case {
+	struct ucm_repr_spec spec, fresh; /* of the caches' shape */
+	struct both pairs[2][2];          /* keys, values: cached, fresh */
+	int32_t table[BLOCKS_MAX];
+	struct ucm_deviation_request host;
+};
+
+static void deviation_compare(struct twins_fixture *fixture,
+			      struct deviation_case *c, unsigned number)
+{
+	struct ucm_deviation_request device = c->host;
+	size_t bytes = c->host.num_tokens * sizeof(float);
+	float *want = malloc(bytes), *out;
+	struct ucm_error error;
+
+	memset(want, 0x5a, bytes);
+	out = twins_upload(fixture, want, bytes);
+	done(ucm_kv_deviation(&c->host, want, &error), &error);
+	device.cached = c->pairs[0][0].device;
+	device.fresh = c->pairs[0][1].device;
+	if (c->host.cached_values.base) {
+		device.cached_values = c->pairs[1][0].device;
+		device.fresh_values = c->pairs[1][1].device;
+	}
+	device.table = twins_upload(fixture, c->table, sizeof(c->table));
+	done(ucm_sparse_cuda_deviation(fixture->twins, &device, out,
+				       fixture->stream, &error), &error);
+	same(fixture, out, want, bytes, number, "deviation");
+	free(want);
+}
+
+void twins_compare_deviation(struct twins_fixture *fixture, unsigned number)
+{
+	struct deviation_case *c = calloc(1, sizeof(*c));
+	uint64_t random = random_case(number);
+	uint32_t num_blocks = 1 + any(&random, 5);
+
+	c->spec = random_spec(&random);
+	c->fresh = c->spec;
+	c->fresh.block_size = c->spec.block_size * (1 + any(&random, 4));
+	for (int i = 0; i < 4; i++)
+		c->pairs[i / 2][i % 2] =
+			both_make(fixture, i % 2 ? &c->fresh : &c->spec,
+				  input_types[any(&random, 2)],
+				  i % 2 ? 1 : num_blocks, &random);
+	for (uint32_t i = 0; i < BLOCKS_MAX; i++)
+		c->table[i] = (int32_t)any(&random, num_blocks - 1);
+	c->host = (struct ucm_deviation_request){
+		.cached = c->pairs[0][0].host.keys,
+		.fresh = c->pairs[0][1].host.keys,
+		.table = c->table,
+		.num_tokens = 1 + any(&random, c->fresh.block_size - 1),
+		.num_heads = c->spec.num_heads,
+		.head_dim = c->spec.head_dim,
+		.block_size = c->spec.block_size,
+		.relative = any(&random, 1),
+	};
+	if (any(&random, 1)) {
+		c->host.cached_values = c->pairs[1][0].host.keys;
+		c->host.fresh_values = c->pairs[1][1].host.keys;
+	}
+	deviation_compare(fixture, c, number);
+	for (int i = 0; i < 4; i++)
+		free(c->pairs[i / 2][i % 2].host.memory);
 	free(c);
 	twins_release(fixture);
 }

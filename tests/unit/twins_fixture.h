@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twins_fixture.h - <ucm/sparse_cuda.h> compared with <ucm/sparse.h> on random
+ * twins_fixture.h - <ucm/sparse_cuda.h> compared with the calls for the CPU on random
  * input, byte by byte: on the driver made for tests (tests/unit) and on a device
  * (tests/gpu), with the same code.
  */
@@ -38,5 +38,7 @@ void twins_release(struct twins_fixture *fixture);
 void twins_compare_scores(struct twins_fixture *fixture, unsigned number);
 void twins_compare_build(struct twins_fixture *fixture, unsigned number);
 void twins_compare_select(struct twins_fixture *fixture, unsigned number);
+void twins_compare_shift(struct twins_fixture *fixture, unsigned number);
+void twins_compare_deviation(struct twins_fixture *fixture, unsigned number);
 
 #endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* position.c - keys that move, and their deviation, by the kernels. */
+#include <config.h>
+
+#include "gpu/sparse/twins.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "gpu/sparse/twin_args.h"
+#include "sparse/rope.h"
+#include "sparse/rows.h"
+
+/* A cache, of which the device alone knows the blocks that are used. */
+static int rows_check(const char *name, const struct ucm_keys *keys,
+		      uint32_t block_size, uint32_t num_heads, uint32_t dim,
+		      struct ucm_error *error)
+{
+	const struct ucm_rows rows = { name, *keys, block_size, num_heads,
+				       dim };
+	int err = ucm_rows_check(&rows, "num_blocks", NULL, 1, error);
+
+	return err ? err
+		   : ucm_twin_pointer_check(name, keys->base,
+					    ucm_sparse_input_bytes(keys->dtype),
+					    error);
+}
+
+/* One that may be NULL. */
+static int optional_check(const char *name, const void *pointer,
+			  struct ucm_error *error)
+{
+	return pointer ? ucm_twin_pointer_check(name, pointer, 4, error) : 0;
+}
+
+/* ---- rotation ---- */
+
+static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
+		       struct ucm_error *error)
+{
+	const struct ucm_key_room *room = &shift->to;
+	const struct ucm_keys to = { room->base, shift->from.dtype,
+				     room->num_blocks, room->stride_block,
+				     room->stride_token, room->stride_head };
+	int err = ucm_sparse_in_range("num_heads", shift->num_heads,
+				      UCM_REPR_HEADS_MAX, error);
+
+	if (!err)
+		err = ucm_sparse_in_range("block_size", shift->block_size,
+					  UCM_REPR_BLOCK_SIZE_MAX, error);
+	if (!err)
+		err = rows_check("from", &shift->from, shift->block_size,
+				 shift->num_heads, head_dim, error);
+	if (!err)
+		err = rows_check("to", &to, shift->block_size,
+				 shift->num_heads, head_dim, error);
+	if (!err)
+		err = ucm_twin_pointer_check("deltas", shift->deltas, 4, error);
+	if (!err)
+		err = optional_check("from_blocks", shift->from_blocks, error);
+	if (!err)
+		err = optional_check("to_blocks", shift->to_blocks, error);
+	return err ? err : optional_check("tokens", shift->tokens, error);
+}
+
+static int shift_launch(const struct ucm_sparse_cuda *cuda,
+			const struct ucm_rope *rope,
+			const struct ucm_rope_shape *shape,
+			const struct ucm_cuda_shift *shift, void *stream,
+			struct ucm_error *error)
+{
+	struct ucm_twin_grid grid = { UCM_TWIN_SHIFT, shift->num, 0,
+				      UCM_TWIN_THREADS };
+	struct ucm_twin_shift_args args = {
+		.from = (uintptr_t)shift->from.base,
+		.to = (uintptr_t)shift->to.base,
+		.from_num_blocks = shift->from.num_blocks,
+		.to_num_blocks = shift->to.num_blocks,
+		.from_stride_block = shift->from.stride_block,
+		.from_stride_token = shift->from.stride_token,
+		.from_stride_head = shift->from.stride_head,
+		.to_stride_block = shift->to.stride_block,
+		.to_stride_token = shift->to.stride_token,
+		.to_stride_head = shift->to.stride_head,
+		.from_blocks = (uintptr_t)shift->from_blocks,
+		.to_blocks = (uintptr_t)shift->to_blocks,
+		.tokens = (uintptr_t)shift->tokens,
+		.deltas = (uintptr_t)shift->deltas,
+		.per_token = shift->per_token,
+		.dtype = shift->from.dtype,
+		.num_heads = shift->num_heads,
+		.head_dim = rope->head_dim,
+		.block_size = shift->block_size,
+		.rotary = shape->rotary,
+		.neighbours = rope->pairing == UCM_ROPE_GPTJ,
+		.magnitude = shift->unrotated ? shape->magnitude : 1,
+	};
+
+	memcpy(args.turns, shape->turns,
+	       shape->rotary / 2 * sizeof(*args.turns));
+	grid.y = (shift->block_size - 1) / UCM_TWIN_SHIFT_TOKENS + 1;
+	return ucm_twin_launch(cuda, &grid, &args, "num", stream, error);
+}
+
+int ucm_sparse_cuda_shift(const struct ucm_sparse_cuda *cuda,
+			  const struct ucm_rope *rope,
+			  const struct ucm_cuda_shift *shift, void *stream,
+			  struct ucm_error *error)
+{
+	struct ucm_rope_shape shape;
+	int err;
+
+	if (!cuda || !shift)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     cuda ? "shift" : "cuda");
+	err = ucm_rope_check(rope, &shape, error);
+	if (err || !shift->num)
+		return err;
+	if (shape.rotary > 2 * UCM_TWIN_PAIRS_MAX)
+		return ucm_error_set(error, -EINVAL, "rotary_dim %" PRIu32
+				     ": up to %d on a device", shape.rotary,
+				     2 * UCM_TWIN_PAIRS_MAX);
+	err = shift_check(shift, rope->head_dim, error);
+	return err ? err
+		   : shift_launch(cuda, rope, &shape, shift, stream, error);
+}
+
+/* ---- deviation ---- */
+
+static int pair_add(const struct ucm_deviation_request *request,
+		    const char *cached_name, const struct ucm_keys *cached,
+		    const char *fresh_name, const struct ucm_keys *fresh,
+		    struct ucm_twin_deviation_args *args,
+		    struct ucm_error *error)
+{
+	struct ucm_keys rows = *fresh;
+	int err;
+
+	rows.stride_block = 0;
+	err = rows_check(cached_name, cached, request->block_size,
+			 request->num_heads, request->head_dim, error);
+	if (!err)
+		err = rows_check(fresh_name, &rows, request->num_tokens,
+				 request->num_heads, request->head_dim, error);
+	if (err)
+		return err;
+	args->pairs[args->num_pairs++] = (struct ucm_twin_pair_args){
+		.cached = (uintptr_t)cached->base,
+		.fresh = (uintptr_t)fresh->base,
+		.num_blocks = cached->num_blocks,
+		.cached_stride_block = cached->stride_block,
+		.cached_stride_token = cached->stride_token,
+		.cached_stride_head = cached->stride_head,
+		.fresh_stride_token = fresh->stride_token,
+		.fresh_stride_head = fresh->stride_head,
+		.cached_dtype = cached->dtype,
+		.fresh_dtype = fresh->dtype,
+	};
+	return 0;
+}
+
+/* The kernel counts its threads in 32 bits. */
+static int deviation_check(const struct ucm_deviation_request *request,
+			   const float *out, struct ucm_error *error)
+{
+	int err = ucm_sparse_in_range("num_tokens", request->num_tokens,
+				      UINT32_MAX / UCM_TWIN_LANES, error);
+
+	if (!err)
+		err = ucm_sparse_in_range("num_heads", request->num_heads,
+					  UCM_REPR_HEADS_MAX, error);
+	if (!err)
+		err = ucm_sparse_in_range("head_dim", request->head_dim,
+					  UCM_REPR_HEAD_DIM_MAX, error);
+	if (!err)
+		err = ucm_sparse_in_range("block_size", request->block_size,
+					  UCM_REPR_BLOCK_SIZE_MAX, error);
+	if (!err)
+		err = optional_check("table", request->table, error);
+	return err ? err : ucm_twin_pointer_check("out", out, 4, error);
+}
+
+int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
+			      const struct ucm_deviation_request *request,
+			      float *out, void *stream,
+			      struct ucm_error *error)
+{
+	struct ucm_twin_grid grid = { UCM_TWIN_DEVIATION, 0, 1,
+				      UCM_TWIN_THREADS };
+	struct ucm_twin_deviation_args args = { .num_pairs = 0 };
+	int err;
+
+	if (!cuda || !request)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     cuda ? "request" : "cuda");
+	err = deviation_check(request, out, error);
+	if (!err)
+		err = pair_add(request, "cached", &request->cached, "fresh",
+			       &request->fresh, &args, error);
+	if (!err && (request->cached_values.base || request->fresh_values.base))
+		err = pair_add(request, "cached_values",
+			       &request->cached_values, "fresh_values",
+			       &request->fresh_values, &args, error);
+	if (err)
+		return err;
+	args.table = (uintptr_t)request->table;
+	args.out = (uintptr_t)out;
+	args.num_tokens = request->num_tokens;
+	args.num_heads = request->num_heads;
+	args.head_dim = request->head_dim;
+	args.block_size = request->block_size;
+	args.relative = request->relative;
+	grid.x = ((uint64_t)request->num_tokens * UCM_TWIN_LANES +
+		  UCM_TWIN_THREADS - 1) / UCM_TWIN_THREADS;
+	return ucm_twin_launch(cuda, &grid, &args, "num_tokens", stream, error);
+}
