@@ -20,7 +20,7 @@ _ucm_options() {
 _ucm_actions() {
 	"$1" "$2" --help 2>/dev/null | sed -n '
 		/^$/q
-		s/^.* ucm [a-z]* \[options\] \([a-z][a-z]*\) .*/\1/p'
+		s/^.* ucm [a-z]* \[options\] \([a-z][a-z]*\)\( .*\)*$/\1/p'
 }
 
 # Mount points; one with white space in its name is not offered.

@@ -29,6 +29,7 @@ static const struct ucm_command *const commands[] = {
 	&ucm_repr_command,
 	&ucm_rescan_command,
 	&ucm_scrub_command,
+	&ucm_sparse_command,
 	&ucm_stat_command,
 	&ucm_status_command,
 	&ucm_top_command,

@@ -116,6 +116,7 @@ extern const struct ucm_command ucm_replay_command;
 extern const struct ucm_command ucm_repr_command;
 extern const struct ucm_command ucm_rescan_command;
 extern const struct ucm_command ucm_scrub_command;
+extern const struct ucm_command ucm_sparse_command;
 extern const struct ucm_command ucm_stat_command;
 extern const struct ucm_command ucm_status_command;
 extern const struct ucm_command ucm_top_command;
