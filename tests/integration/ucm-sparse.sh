@@ -113,10 +113,10 @@ EOT
 # 100 requests are independent, and have a needle each. Of 3000 others these were
 # found: mean and normed .18, hamming-sum .13, by chance .09; max .86, hamming .977,
 # estimate .998, minmax all. With what these shares may be off by, three standard
-# deviations, Chernoff's bound, exp(-100 KL), says that a limit below is not kept
-# less than once in 10^9 runs. Of the 4 topics of a request, those 3000 had less
-# than one in 1000 missed in the first of these ways: 40 missed ones are 10 requests
-# of 100 at least, and happen less than once in 10^8 runs.
+# deviations, Chernoff's bound, exp(-100 KL), says that each limit below is not kept
+# less than once in 10^9 runs. Of the topics, 4 to a request, .0015 were missed at
+# most, so that less than .006 of the requests had one: 40 missed ones are in 10 of
+# 100 requests at least, which happens less than once in 10^8 runs.
 cat >"$work/limits.py" <<'EOT'
 import json
 import sys
