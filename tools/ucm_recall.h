@@ -71,9 +71,11 @@ struct ucm_recall_method {
 	/* of one block; NULL: needs all keys */
 	size_t (*bytes)(const struct ucm_recall_method *method,
 			const struct ucm_recall_shape *shape);
-	uint32_t kind, dtype;          /* representations */
-	uint32_t form, measure, over;  /* codes */
+	uint32_t kind, dtype, distance; /* representations */
+	uint32_t form, measure, over;   /* codes */
 	uint32_t norms, centered;
+	uint32_t merge_tokens, vote; /* merged channels */
+	double kept;
 };
 
 extern const struct ucm_recall_method ucm_recall_methods[];

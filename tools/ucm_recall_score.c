@@ -82,27 +82,27 @@ static size_t repr_bytes(const struct ucm_recall_method *method,
 	return ucm_repr_bytes(&spec);
 }
 
-static int repr_score(const struct ucm_recall *recall,
+static int repr_score(const struct ucm_recall_method *method,
+		      const struct ucm_recall *recall,
 		      const struct ucm_repr_spec *spec,
 		      const struct ucm_repr_slab *slab, float *out,
 		      struct ucm_error *error)
 {
 	struct ucm_query query = query_of(recall);
+	uint32_t per = UCM_SCORE_BLOCK |
+		       (method->distance ? UCM_SCORE_DISTANCE : 0);
 	_cleanup_free_ float *prepared =
-		calloc(ucm_query_floats(spec, query.num_heads,
-					UCM_SCORE_BLOCK),
+		calloc(ucm_query_floats(spec, query.num_heads, per),
 		       sizeof(*prepared));
 	const struct ucm_score_request request = {
-		.query = prepared, .num_heads = query.num_heads,
-		.per = UCM_SCORE_BLOCK, .slab = slab,
-		.num = recall->num_blocks, .scores = out,
+		.query = prepared, .num_heads = query.num_heads, .per = per,
+		.slab = slab, .num = recall->num_blocks, .scores = out,
 	};
 	int err;
 
 	if (!prepared)
 		return no_memory(error);
-	err = ucm_query_prepare(spec, &query, UCM_SCORE_BLOCK, prepared,
-				error);
+	err = ucm_query_prepare(spec, &query, per, prepared, error);
 	return err ? err : ucm_score(spec, &request, 1, error);
 }
 
@@ -121,7 +121,7 @@ static int score_repr(const struct ucm_recall_method *method,
 			     ucm_recall_last_tokens(recall), &slab, NULL,
 			     error);
 	if (!err)
-		err = repr_score(recall, &spec, &slab, out, error);
+		err = repr_score(method, recall, &spec, &slab, out, error);
 	free(slab.base);
 	return err;
 }
@@ -204,6 +204,120 @@ static int score_code(const struct ucm_recall_method *method,
 	return err;
 }
 
+/* ---- merged channels ---- */
+
+/* bfloat16; channels are the caller's */
+static struct ucm_star_spec star_spec(const struct ucm_recall_method *method,
+				      const struct ucm_recall_shape *shape)
+{
+	return (struct ucm_star_spec){
+		UCM_DTYPE_BFLOAT16, shape->heads, shape->dim,
+		shape->block_size,
+		.merge_tokens = method->merge_tokens < shape->block_size
+					? method->merge_tokens
+					: shape->block_size,
+		.kept = ucm_star_kept(shape->dim, method->kept),
+	};
+}
+
+/* The first ones of each head, until some are chosen; to free. */
+static uint16_t *star_channels(const struct ucm_star_spec *spec)
+{
+	size_t num = (size_t)spec->num_heads * spec->kept;
+	uint16_t *channels = calloc(num, sizeof(*channels));
+
+	for (size_t i = 0; channels && i < num; i++)
+		channels[i] = (uint16_t)(i % spec->kept);
+	return channels;
+}
+
+static size_t star_bytes(const struct ucm_recall_method *method,
+			 const struct ucm_recall_shape *shape)
+{
+	struct ucm_star_spec spec = star_spec(method, shape);
+	_cleanup_free_ uint16_t *channels = star_channels(&spec);
+
+	spec.channels = channels;
+	return ucm_star_bytes(&spec);
+}
+
+/* KVStar's scale is 1. */
+static int star_vote(const struct ucm_recall *recall,
+		     const struct ucm_star_spec *spec,
+		     struct ucm_star_request *request, float *out,
+		     struct ucm_error *error)
+{
+	size_t rows = request->num_heads, num = recall->num_blocks;
+	_cleanup_free_ float *scores = calloc(rows * num, sizeof(*scores));
+	_cleanup_free_ float *weights = calloc(rows * num, sizeof(*weights));
+	int err;
+
+	if (!scores || !weights)
+		return no_memory(error);
+	request->per = UCM_SCORE_HEAD;
+	request->scores = scores;
+	request->weights = weights;
+	request->stride = num;
+	request->scale = 1;
+	err = ucm_star_score(spec, request, 1, error);
+	return err ? err
+		   : ucm_star_vote(scores, weights, rows, num, num, 1, out,
+				   error);
+}
+
+static int star_score(const struct ucm_recall_method *method,
+		      const struct ucm_recall *recall,
+		      const struct ucm_star_spec *spec,
+		      const struct ucm_repr_slab *slab, float *out,
+		      struct ucm_error *error)
+{
+	struct ucm_query query = query_of(recall);
+	_cleanup_free_ float *prepared =
+		calloc(ucm_star_query_floats(spec, 1, query.num_heads),
+		       sizeof(*prepared));
+	struct ucm_star_request request = {
+		.query = prepared, .num_queries = 1,
+		.num_heads = query.num_heads, .per = UCM_SCORE_BLOCK,
+		.slab = slab, .num = recall->num_blocks, .scores = out,
+	};
+	int err;
+
+	if (!prepared)
+		return no_memory(error);
+	err = ucm_star_query_prepare(spec, &query, 1, prepared, error);
+	if (err)
+		return err;
+	return method->vote ? star_vote(recall, spec, &request, out, error)
+			    : ucm_star_score(spec, &request, 1, error);
+}
+
+static int score_star(const struct ucm_recall_method *method,
+		      const struct ucm_recall *recall, float *out,
+		      struct ucm_error *error)
+{
+	struct ucm_star_spec spec = star_spec(method, recall->shape);
+	struct ucm_keys keys = ucm_recall_keys(recall);
+	uint32_t last = ucm_recall_last_tokens(recall);
+	_cleanup_free_ uint16_t *channels = star_channels(&spec);
+	struct ucm_repr_slab slab = slab_of(recall, star_bytes(method,
+							       recall->shape));
+	int err = 0;
+
+	if (!channels || !slab.base)
+		err = no_memory(error);
+	if (!err)
+		err = ucm_star_channels(&spec, &keys, NULL, recall->num_blocks,
+					last, channels, error);
+	spec.channels = channels;
+	if (!err)
+		err = ucm_star_build(&spec, &keys, NULL, recall->num_blocks,
+				     last, &slab, NULL, error);
+	if (!err)
+		err = star_score(method, recall, &spec, &slab, out, error);
+	free(slab.base);
+	return err;
+}
+
 /* ---- all of them ---- */
 
 #define REPR(name_, kind_, stored_, dtype_)                                   \
@@ -218,6 +332,10 @@ static int score_code(const struct ucm_recall_method *method,
 	{ .name = (name_), .stored = (stored_), .score = score_code,          \
 	  .bytes = code_bytes, __VA_ARGS__ }
 
+#define STAR(name_, stored_, ...)                                             \
+	{ .name = (name_), .stored = (stored_), .score = score_star,          \
+	  .bytes = star_bytes, __VA_ARGS__ }
+
 const struct ucm_recall_method ucm_recall_methods[] = {
 	{ .name = "mass", .stored = "", .score = score_mass },
 	{ .name = "best", .stored = "", .score = score_best },
@@ -225,6 +343,13 @@ const struct ucm_recall_method ucm_recall_methods[] = {
 	REPRS("normed", UCM_REPR_NORMED),
 	REPRS("max", UCM_REPR_MAX),
 	REPRS("minmax", UCM_REPR_MINMAX),
+	{ .name = "distance", .stored = "bfloat16", .score = score_repr,
+	  .bytes = repr_bytes, .kind = UCM_REPR_MEAN,
+	  .dtype = UCM_DTYPE_BFLOAT16, .distance = 1 },
+	STAR("star", "1/2 by 4", .kept = .5, .merge_tokens = 4),
+	STAR("star", "1/4 by 2", .kept = .25, .merge_tokens = 2),
+	STAR("star-vote", "1/2 by 4", .kept = .5, .merge_tokens = 4, .vote = 1),
+	STAR("star-vote", "1/4 by 2", .kept = .25, .merge_tokens = 2, .vote = 1),
 	CODE("hamming", "1 bit", .over = UCM_CODE_BEST),
 	CODE("hamming", "centered", .over = UCM_CODE_BEST, .centered = 1),
 	CODE("hamming-sum", "counts", .form = UCM_CODE_COUNTS,

@@ -52,7 +52,9 @@ static int parse_positive(const struct ucm_arg *arg, char *value)
 	return 0;
 }
 
-#define METHODS "all|mean|normed|max|minmax|hamming|hamming-sum|estimate"
+#define METHODS \
+	"all|mean|normed|max|minmax|distance|star|star-vote|hamming|"         \
+	"hamming-sum|estimate"
 
 static const struct ucm_arg args[] = {
 	{ "tokens", 0, "N", ucm_arg_number, &opt.tokens,

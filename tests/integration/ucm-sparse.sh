@@ -53,7 +53,7 @@ same 'the figures of a seed' "$(cat <<-'EOT'
 	estimate    1 bit        448   0.875  0.329   0.750  0.303
 	estimate    centered     448   1.000  0.374   0.906  0.337
 EOT
-)" "$(recall "$@" --seed 5)"
+)" "$(recall "$@" --seed 5 | grep -v -e '^star' -e '^distance')"
 same 'of one way to score they are the same' \
 	"$(recall "$@" | grep -e '^mass' -e '^best' -e '^minmax')" \
 	"$(recall "$@" --method minmax | sed '1,/^scores/d')"
@@ -69,7 +69,7 @@ done
 # ---- of any selection ----
 
 # shellcheck disable=SC2086
-json 'x["selected"] == x["blocks"] == 63 and len(x["methods"]) == 24 and all(
+json 'x["selected"] == x["blocks"] == 63 and len(x["methods"]) == 29 and all(
 	m[w]["found"] == m[w]["planted"] and abs(m[w]["mass"] - 1) < 1e-9
 	for m in x["methods"] for w in ("needles", "topics"))' \
 	recall --tokens 1000 $small --ratio 1 --seed "$seed" --json
@@ -112,7 +112,7 @@ EOT
 
 # 100 requests are independent, and have a needle each. Of 3000 others these were
 # found: mean and normed .18, hamming-sum .13, by chance .09; max .86, hamming .977,
-# estimate .998, minmax all. With what these shares may be off by, three standard
+# estimate .998, minmax all; of 1000, star .83, star-vote .79, distance .11. With what these shares may be off by, three standard
 # deviations, Chernoff's bound, exp(-100 KL), says that each limit below is not kept
 # less than once in 10^9 runs. Of the topics, 4 to a request, .0015 were missed at
 # most, so that less than .006 of the requests had one: 40 missed ones are in 10 of
@@ -123,6 +123,7 @@ import sys
 
 BLIND = 0, 0.5
 limits = {"mass": (1, 1), "best": (0.9, 1), "mean": BLIND, "normed": BLIND,
+          "distance": BLIND, "star": (0.5, 1), "star-vote": (0.45, 1),
           "hamming-sum": BLIND, "max": (0.55, 1), "hamming": (0.8, 1),
           "estimate": (0.9, 1), "minmax": (0.9, 1)}
 failed = False
@@ -134,8 +135,10 @@ for method in json.load(sys.stdin)["methods"]:
         print(method["scores"], method["stored"], "finds", needles,
               "of the needles, must be", least, "to", most)
         failed = True
-    # codes with outliers in them, which are not centered, miss some
-    if topics < 0.9 and method["stored"] != "1 bit":
+    # codes with outliers in them, which are not centered, miss some; a quarter
+    # of the channels does, and distances do
+    if (topics < 0.9 and method["stored"] not in ("1 bit", "1/4 by 2") and
+            method["scores"] != "distance"):
         print(method["scores"], method["stored"], "finds", topics,
               "of the topics")
         failed = True
