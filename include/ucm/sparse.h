@@ -7,6 +7,10 @@
  * selected, together with those of the windows, and a block table is written
  * that names them alone. doc/sparse.md says what each method keeps and misses.
  *
+ * Beside it: <ucm/retrieve.h>, when that is done and which blocks are in memory;
+ * <ucm/position.h>, keys at other positions; <ucm/repr.h>, representations in
+ * files; <ucm/sparse_cuda.h>, some of this on a GPU.
+ *
  * All memory is the caller's: no call allocates, keeps a pointer or has a state
  * of its own. So any number of threads may call at a time, each with its own
  * range of blocks, as long as no two write to the same memory.
