@@ -16,6 +16,9 @@ Nothing but the standard library is imported, and libucm is loaded when it is
 first used. Its manual pages ucm_load(3), ucm_shards(3), ucm_index(3),
 ucm_blocks(3), ucm_lessee(3) and ucm_hash(3) say what is promised; the
 docstrings here, what Python adds.
+
+Modules that are imported by their names: ucmfs.sparse, codes, star, position,
+attention, retrieve, retrieval, methods and repr_file, for sparse retrieval.
 """
 
 from __future__ import annotations

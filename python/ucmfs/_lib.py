@@ -368,9 +368,10 @@ def _open() -> ctypes.CDLL:
         "path of libucm.so")
 
 
-def _load() -> ctypes.CDLL:
-    library = _open()
-    for name, (result, arguments) in PROTOTYPES.items():
+def bind(library: ctypes.CDLL, prototypes: Dict[str, Tuple[
+        object, Sequence[object]]]) -> ctypes.CDLL:
+    """Give functions of the library their types. LibraryMissing."""
+    for name, (result, arguments) in prototypes.items():
         try:
             function = getattr(library, name)
         except AttributeError:
@@ -388,7 +389,7 @@ def lib() -> ctypes.CDLL:
     if _library is None:
         with _lock:
             if _library is None:
-                _library = _load()
+                _library = bind(_open(), PROTOTYPES)
     return _library
 
 

@@ -7,8 +7,10 @@ of many blocks must not cost more here than in the library.
 
 from __future__ import annotations
 
+import ctypes
+import operator
 from array import array
-from typing import Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, TypeVar, Union
 
 from .errors import InvalidArgument
 
@@ -67,7 +69,8 @@ def pack_numbers(values: Numbers, kind: str, what: str) -> array:
 
 
 # Formats of the same width that may be taken bit by bit.
-_SAME = {"I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l")}
+_SAME = {"i": ("i", "l"), "I": ("I", "L"), "Q": ("Q", "L"), "q": ("q", "l"),
+         "f": ("f",), "H": ("H",)}
 
 
 def _view(values: object) -> Optional[memoryview]:
@@ -97,3 +100,38 @@ def pack_moves(ids: bytes, pages: array) -> array:
 
 def address_of(values: array) -> int:
     return values.buffer_info()[0]
+
+
+Struct = TypeVar("Struct", bound=ctypes.Structure)
+_WHOLE = {ctypes.c_uint8: (8, 0), ctypes.c_uint16: (16, 0),
+          ctypes.c_uint32: (32, 0), ctypes.c_uint64: (64, 0),
+          ctypes.c_int32: (32, 1), ctypes.c_int64: (64, 1)}
+
+
+def whole(what: str, name: str, value: Any, kind: Any) -> int:
+    """A number for an argument or a field of that type, which ctypes would
+    cut to its bits."""
+    bits, signed = _WHOLE[kind]
+    least, end = (-(1 << bits - 1), 1 << bits - 1) if signed else \
+        (0, 1 << bits)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number < end:
+        raise InvalidArgument(f"{what}: {name} {value!r} is not between "
+                              f"{least} and {end - 1}")
+    return number
+
+
+def fill(struct: Struct, what: str, values: Mapping[str, Any]) -> Struct:
+    """Set fields that are numbers. InvalidArgument: one that does not fit."""
+    kinds = dict(struct._fields_)
+    for name, value in values.items():
+        if kinds[name] in _WHOLE:
+            value = whole(what, name, value, kinds[name])
+        try:
+            setattr(struct, name, value)
+        except TypeError as error:
+            raise InvalidArgument(f"{what}: {name}: {error}") from None
+    return struct

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple, Union)
 
-from . import _lib
+from . import _lib, _pack
 from .errors import InvalidArgument
 
 _CPU, _CUDA = "cpu", "cuda"
@@ -63,15 +63,7 @@ class Geometry:
         fields = self.to_json()
         for name, names in (("dtype", _lib.DTYPES), ("order", _lib.ORDERS)):
             fields[name] = _number_of(name, fields[name], names)
-        out = _lib.Geometry()
-        for name, value in fields.items():
-            bits = 8 * getattr(_lib.Geometry, name).size
-            if not 0 <= value < 1 << bits:
-                raise InvalidArgument(
-                    f"geometry: {name} {value} is not between 0 and "
-                    f"{(1 << bits) - 1}")
-            setattr(out, name, value)
-        return out
+        return _pack.fill(_lib.Geometry(), "geometry", fields)
 
 
 def _number_of(what: str, value: object, names: Sequence[str]) -> int:
@@ -118,8 +110,10 @@ class Raw:
     owner: Any = field(default=None, compare=False, repr=False)
 
 
-def raw_of(tensor: Any, name: str = "tensor") -> Raw:
-    """Where a tensor lies. InvalidArgument: it is none, or read-only."""
+def raw_of(tensor: Any, name: str = "tensor", *,
+           writable: bool = True) -> Raw:
+    """Where a tensor lies. InvalidArgument: it is none, or read-only and to
+    be writable."""
     if isinstance(tensor, Raw):
         return tensor
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "element_size"):
@@ -131,6 +125,8 @@ def raw_of(tensor: Any, name: str = "tensor") -> Raw:
                               ("__array_interface__", _CPU)):
         interface = getattr(tensor, attribute, None)
         if interface is not None:
+            if writable and interface["data"][1]:
+                raise InvalidArgument(f"{name}: it is read-only")
             return _raw_of_interface(tensor, interface, device, name)
     raise InvalidArgument(
         f"{name}: {type(tensor).__name__} is no tensor: one of torch or "
@@ -139,12 +135,10 @@ def raw_of(tensor: Any, name: str = "tensor") -> Raw:
 
 def _raw_of_interface(tensor: Any, interface: Mapping[str, Any],
                       device: str, name: str) -> Raw:
-    pointer, read_only = interface["data"]
+    pointer = interface["data"][0]
     shape = tuple(interface["shape"])
     item = int(interface["typestr"][2:])
     strides = interface.get("strides")
-    if read_only:
-        raise InvalidArgument(f"{name}: it is read-only")
     if strides is None:
         strides, step = [], item
         for size in reversed(shape):

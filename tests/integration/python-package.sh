@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The Python package without a mount: what it imports and needs, its table of
-# C functions, layouts, hashing, configurations, and what of the two ways into
-# vLLM needs no vLLM.
+# C functions, layouts, hashing, configurations, sparse retrieval, and what of
+# the two ways into vLLM needs no vLLM.
 
 . "${top_srcdir:-$(dirname "$0")/../..}/tests/lib/mount.sh"
 . "$top_srcdir/tests/lib/python.sh"
 start_test python
-python_tests test_package test_layout test_hash test_config \
-	test_connector_parts test_vllm_options test_vllm_mount
+python_tests test_package test_layout test_hash test_config test_sparse \
+	test_position test_connector_parts test_vllm_options test_vllm_mount

@@ -76,6 +76,25 @@ class Memory:
                          self)
 
 
+class FakeTorch:
+    """What is used of torch.Tensor."""
+
+    def __init__(self, array, dtype="", device="cpu"):
+        self.array = array
+        self.dtype = f"torch.{dtype}"
+        self.shape = array.shape
+        self.device = type("device", (), {"type": device})
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+    def stride(self):
+        return [s // self.array.itemsize for s in self.array.strides]
+
+    def element_size(self):
+        return self.array.itemsize
+
+
 def pages_layout(content, geometry=GEOMETRY):
     """(memory, layout) of pages that are payloads, one behind the other."""
     memory = Memory(content)

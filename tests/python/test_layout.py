@@ -5,7 +5,8 @@ import ctypes
 import unittest
 
 import ucmfs
-from tests.python.support import GEOMETRY, Memory, needs_numpy, numpy
+from tests.python.support import (GEOMETRY, FakeTorch, Memory, needs_numpy,
+                                  numpy)
 
 HALF = ucmfs.Geometry(2, 4, "float16", 64, 64, 2, 4)
 # 2 layers, 4 tokens, 2 heads of 4 halves
@@ -23,26 +24,6 @@ def payload(layout, page):
                                                             r.run_bytes)
                 at += r.run_bytes
     return bytes(out)
-
-
-class FakeTorch:
-    """What is used of torch.Tensor."""
-
-    class device:
-        type = "cpu"
-
-    def __init__(self, array):
-        self.array = array
-        self.shape = array.shape
-
-    def data_ptr(self):
-        return self.array.ctypes.data
-
-    def stride(self):
-        return [s // self.array.itemsize for s in self.array.strides]
-
-    def element_size(self):
-        return self.array.itemsize
 
 
 @needs_numpy

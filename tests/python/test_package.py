@@ -15,7 +15,8 @@ import tempfile
 import unittest
 
 import ucmfs
-from ucmfs import _lib, errors, task
+from ucmfs import (_lib, _lib_sparse, errors, position, repr_file, retrieve,
+                   task)
 from tests.python.support import BUILDDIR, SRCDIR
 
 PACKAGE = os.path.join(SRCDIR, "python", "ucmfs")
@@ -90,7 +91,8 @@ class Imports(unittest.TestCase):
             "import ucmfs\n"
             "ucmfs.Geometry, ucmfs.Loader, ucmfs.Store, ucmfs.Index\n"
             "ucmfs.Hasher, ucmfs.ensure_space, ucmfs.validate_config\n"
-            "import ucmfs.factory, ucmfs.presets\n"
+            "import ucmfs.factory, ucmfs.presets, ucmfs.codes\n"
+            "import ucmfs.attention, ucmfs.repr_file, ucmfs.retrieve\n"
             f"print([m for m in {HEAVY} if m in sys.modules])\n"
             "print(ucmfs._lib._library)")
         self.assertEqual(said, "[]\nNone\n")
@@ -176,16 +178,17 @@ class Prototypes(unittest.TestCase):
 
     # Pure helpers for C programs, which Python does without.
     UNUSED = re.compile(
-        r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|"
-        r"budget_|code_|query_|repr_|score$|select(_table)?$|rope_|"
-        r"attention_|kv_|hkvd_|chunks_|ranges_|(re)?rope_|schedule_|"
-        r"resident_|sparse_|retrieval_|speculate_|prefetch_|star_|"
-        r"score(_reduce)?$|sparse_cuda_)")
+        r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|repr_kind_|"
+        r"repr_file_(init|encode|check_block)$|"
+        r"sparse_(cuda_|defaults$))")
+    TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
+    STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
+    HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",
+               "position", "repr", "retrieve", "shards", "space", "sparse")
 
     def headers(self):
         text = ""
-        for name in ("block", "blocks", "error", "hash", "index", "lessee",
-                     "load", "shards", "space"):
+        for name in self.HEADERS:
             with open(os.path.join(SRCDIR, "include/ucm", f"{name}.h"),
                       encoding="utf-8") as file:
                 text += file.read()
@@ -203,8 +206,8 @@ class Prototypes(unittest.TestCase):
         with open(os.path.join(SRCDIR, "libucm.sym"),
                   encoding="utf-8") as file:
             exported = set(file.read().split())
-        self.assertEqual(set(_lib.PROTOTYPES) - exported, set())
-        left = {name for name in exported - set(_lib.PROTOTYPES)
+        self.assertEqual(set(self.TABLE) - exported, set())
+        left = {name for name in exported - set(self.TABLE)
                 if not self.UNUSED.match(name)}
         self.assertEqual(left, set(), "not in the table")
 
@@ -216,6 +219,7 @@ class Prototypes(unittest.TestCase):
         return {"int": ctypes.c_int, "unsigned": ctypes.c_uint,
                 "size_t": ctypes.c_size_t, "bool": ctypes.c_bool,
                 "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
+                "double": ctypes.c_double, "float": ctypes.c_float,
                 "void": None}.get(words[0], ctypes.c_int)
 
     def is_pointer(self, kind):
@@ -224,7 +228,7 @@ class Prototypes(unittest.TestCase):
 
     def test_have_the_arguments_of_the_headers(self):
         declared = self.declared()
-        for name, (result, arguments) in _lib.PROTOTYPES.items():
+        for name, (result, arguments) in self.TABLE.items():
             c_result, c_arguments = declared[name]
             self.assertEqual(len(arguments), len(c_arguments), name)
             pairs = list(zip(arguments, c_arguments))
@@ -243,7 +247,7 @@ class Prototypes(unittest.TestCase):
             self.skipTest("needs a C compiler")
         lines = []
         want = []
-        for name, struct in _lib.STRUCTS.items():
+        for name, struct in self.STRUCTS.items():
             lines.append(f'printf("%zu\\n", sizeof(struct {name}));')
             want.append((name, ctypes.sizeof(struct)))
             for field, _ in struct._fields_:
@@ -268,9 +272,40 @@ class Prototypes(unittest.TestCase):
                               ("VERIFY", _lib.VERIFY),
                               ("COPY", ("host", "cuda")),
                               ("LOAD", ("blocks", "layers")),
-                              ("IO", ("auto", "uring", "threads"))):
+                              ("IO", ("auto", "uring", "threads")),
+                              ("CHUNK", _lib_sparse.CHUNKS),
+                              ("LAYER", _lib_sparse.ROLES)):
             for number, name in enumerate(names):
                 want[f"UCM_{prefix}_{name.upper()}"] = number
+        for prefix, end, names in (
+                ("REPR", "KINDS", _lib_sparse.KINDS),
+                ("SCORE", "PERS", _lib_sparse.PERS),
+                ("CODE", "FORMS", _lib_sparse.FORMS),
+                ("CODE", "MEASURES", _lib_sparse.MEASURES),
+                ("CODE", "OVERS", _lib_sparse.OVERS),
+                ("ROPE", "PAIRINGS", _lib_sparse.PAIRINGS),
+                ("ROPE", "SCALINGS", _lib_sparse.SCALINGS),
+                ("HKVD", "RULES", _lib_sparse.RULES)):
+            for number, name in enumerate((*names, end)):
+                want[f"UCM_{prefix}_{name.upper()}"] = number
+        for number, name in enumerate(_lib_sparse.EVICT):
+            want[f"UCM_EVICT_{name.upper()}"] = number
+        for number, name in enumerate(_lib_sparse.KEEPS):
+            want[f"UCM_KEEPS_{name.upper()}"] = number
+        want["UCM_METHODS"] = len(_lib_sparse.METHODS)
+        want["UCM_COMPUTE_MAX"] = _lib_sparse.COMPUTE_MAX
+        for number, name in enumerate(_lib_sparse.REDUCTIONS):
+            want[f"UCM_REDUCE_{name.upper()}"] = number
+        want["UCM_REDUCTIONS"] = len(_lib_sparse.REDUCTIONS)
+        want["UCM_SCORE_DISTANCE"] = _lib_sparse.DISTANCE
+        want["UCM_EVICTS"] = len(_lib_sparse.EVICT)
+        for do in retrieve.Do:
+            want[f"UCM_DO_{do.name}"] = do.value
+        want["UCM_LAYERS_MAX"] = _lib_sparse.LAYERS_MAX
+        want["UCM_REPR_FILE_HEADER_BYTES"] = repr_file.HEADER_BYTES
+        chunks = position.ChunkConfig()
+        want["UCM_CHUNK_TOKENS"] = chunks.chunk_tokens
+        want["UCM_CHUNK_BOUNDARY"] = chunks.boundary_tokens
         want["UCM_FAULT_PLANE"] = _lib.FAULT_PLANE
         want["UCM_HASH_PARTIAL"] = _lib.HASH_PARTIAL
         want["UCM_INDEX_PINNED"] = 2
@@ -286,11 +321,9 @@ class Prototypes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as path:
             source = os.path.join(path, "a.c")
             with open(source, "w", encoding="utf-8") as file:
-                file.write("#include <stdio.h>\n#include <ucm/hash.h>\n"
-                           "#include <ucm/blocks.h>\n"
-                           "#include <ucm/lessee.h>\n"
-                           "#include <ucm/index.h>\n#include <ucm/shards.h>\n"
-                           "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
+                file.write("#include <stdio.h>\n" + "".join(
+                    f"#include <ucm/{name}.h>\n" for name in self.HEADERS)
+                    + "int main(void)\n{\n" + body + "\nreturn 0;\n}\n")
             out = os.path.join(path, "a")
             subprocess.run([compiler, "-std=gnu17", "-o", out, source,
                             f"-I{SRCDIR}/include", f"-I{BUILDDIR}/include"],

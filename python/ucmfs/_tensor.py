@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of numbers on their way to C and back.
+
+What is taken is where an array lies, its shape, strides and type: of torch,
+of numpy, or of anything with a buffer. What is given back is memory of our
+own as memoryviews, which numpy.asarray() and torch.frombuffer() take without
+a copy. Each is seen to be large enough before C is given its address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from typing import Any, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _lib, _lib_sparse, _pack
+from .errors import InvalidArgument
+from .layout import Raw, raw_of
+
+KEYS = ("float32", "float16", "bfloat16")
+# Sizes of dimensions that are known, by name; None: any.
+Dims = Sequence[Tuple[str, Optional[int]]]
+
+_FORMATS = {"f": "float32", "d": "float64", "e": "float16", "b": "int8",
+            "B": "uint8", "H": "uint16", "i": "int32", "I": "uint32",
+            "q": "int64", "l": "int64", "Q": "uint64", "L": "uint64"}
+_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
+          "uint8": 1}
+
+
+class Array(NamedTuple):
+    """Where numbers lie; strides in elements. It keeps owner alive."""
+
+    pointer: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    dtype: str
+    owner: Any
+
+    @property
+    def dtype_number(self) -> int:
+        return _lib.DTYPES.index(self.dtype)
+
+
+def array_of(values: Any, name: str, dims: Dims, dtypes: Sequence[str], *,
+             dtype: Optional[str] = None, writable: bool = False) -> Array:
+    """Where values lie, if they are what is needed.
+
+    The last dimension has no gaps. dtype: that of values which cannot say it
+    (bfloat16 as numpy's uint16, Raw).
+    """
+    raw, said = _raw_of(values, name, writable)
+    if raw.device not in (None, "cpu"):
+        raise InvalidArgument(f"{name}: memory of {raw.device}, where the "
+                              "host's is needed")
+    found = said if said in dtypes else dtype or said
+    wanted = (dtype,) if dtype else dtypes
+    if found not in wanted or found not in dtypes or \
+            _BYTES[found] != raw.item_bytes:
+        raise InvalidArgument(
+            f"{name}: {said or 'numbers'} of {raw.item_bytes} bytes, where "
+            f"{' or '.join(wanted)} is needed")
+    _check_shape(raw, name, dims)
+    return Array(raw.pointer, tuple(raw.shape), tuple(raw.strides), found,
+                 raw)
+
+
+def _check_shape(raw: Raw, name: str, dims: Dims) -> None:
+    shape = tuple(raw.shape)
+    wanted = ", ".join(dim if size is None else f"{dim} {size}"
+                       for dim, size in dims)
+    if len(shape) != len(dims) or len(raw.strides) != len(dims) or any(
+            size not in (None, got) for got, (_, size) in zip(shape, dims)):
+        raise InvalidArgument(f"{name}: shape {shape}, where [{wanted}] is "
+                              "needed")
+    if shape[-1] > 1 and raw.strides[-1] != 1:
+        raise InvalidArgument(
+            f"{name}: strides {tuple(raw.strides)}, where 1 is needed for "
+            f"{dims[-1][0]}")
+
+
+def _raw_of(values: Any, name: str, writable: bool) -> Tuple[Raw, str]:
+    """Where it lies, and of what type it says it is."""
+    if isinstance(values, Raw):
+        return values, ""
+    if not (hasattr(values, "data_ptr") or
+            hasattr(values, "__array_interface__") or
+            hasattr(values, "__cuda_array_interface__")):
+        try:
+            return _raw_of_buffer(memoryview(values), name, writable)
+        except TypeError:
+            pass  # raw_of() says what it is
+    raw = raw_of(values, name, writable=writable)
+    # "torch.float32", or numpy's "float32"
+    return raw, str(getattr(values, "dtype", "")).rpartition(".")[2]
+
+
+def _raw_of_buffer(view: memoryview, name: str,
+                   writable: bool) -> Tuple[Raw, str]:
+    if writable and view.readonly:
+        raise InvalidArgument(f"{name}: it is read-only")
+    if not view.c_contiguous:
+        raise InvalidArgument(f"{name}: it has gaps")
+    flat = view.cast("B") if view.nbytes else memoryview(b"\0")
+    owner = (ctypes.c_char * len(flat)).from_buffer_copy(flat) \
+        if flat.readonly else ctypes.c_char.from_buffer(flat)
+    raw = Raw(ctypes.addressof(owner), tuple(view.shape),
+              tuple(step // view.itemsize for step in view.strides),
+              view.itemsize, "cpu", owner)
+    return raw, _FORMATS.get(view.format.lstrip("@"), view.format)
+
+
+def floats_of(values: Any, name: str, *, num: Optional[int] = None,
+              writable: bool = False) -> Array:
+    """As array_of(), of float32, aligned; numbers in a list as well."""
+    if isinstance(values, (list, tuple)) and not writable:
+        values = _pack.pack_numbers(values, "f", name)
+    out = array_of(values, name, (("number", num),), ("float32",),
+                   writable=writable)
+    _check_aligned(out, name)
+    return out
+
+
+def _check_aligned(found: Array, name: str) -> None:
+    if found.pointer % _BYTES[found.dtype]:
+        raise InvalidArgument(f"{name}: it is not aligned to "
+                              f"{_BYTES[found.dtype]} bytes")
+
+
+def rows_of(values: Any, name: str, dims: Dims, *,
+            writable: bool = True) -> Array:
+    """Where floats are to be written, or read: rows that may be apart."""
+    out = array_of(values, name, dims, ("float32",), writable=writable)
+    _check_aligned(out, name)
+    if len(out.shape) > 1 and out.shape[0] > 1 and \
+            out.strides[0] < out.shape[-1]:
+        raise InvalidArgument(f"{name}: strides {out.strides}, where rows "
+                              "one behind the other are needed")
+    return out
+
+
+# ---- keys and queries ----
+
+def keys_of(keys: Any, name: str, dims: Dims, dtype: Optional[str], *,
+            writable: bool = False) -> Tuple[_lib_sparse.Keys, Array]:
+    """struct ucm_keys of [block, token, head, channel]; of three dimensions,
+    they are block 0."""
+    found = array_of(keys, name, dims, KEYS, dtype=dtype, writable=writable)
+    shape, strides = found.shape, found.strides
+    if len(shape) == 3:
+        shape, strides = (1, *shape), (0, *strides)
+    return _lib_sparse.Keys(found.pointer, found.dtype_number, shape[0],
+                            *strides[:3]), found
+
+
+def query_of(query: Any, name: str, head_dim: Optional[int],
+             dtype: Optional[str]) -> Tuple[_lib_sparse.Query, Array]:
+    """struct ucm_query of [head, channel]."""
+    found = array_of(query, name, (("head", None), ("channel", head_dim)),
+                     KEYS, dtype=dtype)
+    return _lib_sparse.Query(found.pointer, found.dtype_number,
+                             found.shape[0], found.strides[0]), found
+
+
+# ---- numbers of blocks ----
+
+Ids = Optional[Union[Sequence[int], Any]]
+
+
+def ids_of(ids: Ids, name: str, num: Optional[int] = None,
+           kind: str = "i") -> Tuple[Optional[int], int, Any]:
+    """(address or None, how many, what keeps it) of numbers of blocks."""
+    if ids is None:
+        return None, 0, None
+    packed = _pack.pack_numbers(ids, kind, name)
+    if num is not None and len(packed) != num:
+        raise InvalidArgument(f"{name}: {len(packed)}, where {num} are "
+                              "needed")
+    if packed is ids:
+        packed = array(kind, packed)  # its owner may let it grow meanwhile
+    # an empty array has no address, and NULL has a meaning of its own
+    return _pack.address_of(packed) or ctypes.addressof(_NONE), \
+        len(packed), packed
+
+
+_NONE = (ctypes.c_char * 64)()
+
+
+def table_of(table: Ids, block_size: int,
+             tokens: int) -> Tuple[Optional[int], int, Any]:
+    """ids_of() a block table, which is long enough for so many tokens."""
+    out = ids_of(table, "table")
+    if table is not None and block_size > 0 and \
+            out[1] < -(-tokens // block_size):
+        raise InvalidArgument(f"table: {out[1]} blocks of {block_size}, "
+                              f"where there are {tokens} tokens")
+    return out
+
+
+# ---- memory ----
+
+class Memory:
+    """Bytes of our own, from a multiple of 64 on; all 0."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._bytes = bytearray(num_bytes + 64)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._bytes))
+        self._skip = -start % 64
+        self.address = start + self._skip
+        self.num_bytes = num_bytes
+
+    def view(self, kind: str = "B", *shape: int) -> memoryview:
+        """Its first bytes as numbers of a typecode, in a shape."""
+        num = 1
+        for size in shape:
+            num *= size
+        item = array(kind).itemsize
+        size = num * item if shape else self.num_bytes // item * item
+        flat = memoryview(self._bytes)[self._skip:self._skip + size]
+        if len(shape) < 2 or not num:
+            return flat.cast(kind)
+        return flat.cast(kind, shape)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hash codes of keys, and scores by them: ucm_sparse(3), "Hash codes".
+
+    spec = codes.Spec("tokens", num_heads=8, head_dim=128, bits=128,
+                      block_size=128)
+    encoder = codes.Encoder(spec)
+    slab = encoder.build(keys)               # [block, token, head, channel]
+    method = codes.Method("hamming", "best", "block", num_heads=32)
+    scores = encoder.query(q, method).score(slab)
+
+Arrays are taken and given as in ucmfs.sparse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import asdict, dataclass
+from typing import Any, List, Optional, Sequence
+
+from . import _lib, _lib_sparse, _pack, _tensor
+from ._tensor import Ids
+from .errors import InvalidArgument
+from .layout import _number_of
+from .sparse import Scores, Scoring, Slab, ids_for, num_of, rows_per
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What codes are alike in: struct ucm_code_spec.
+
+    form: "tokens" or "counts". rope_dim: the last channels of head_dim, which
+    have rope_bits of their own (MLA). norms: with each code what "estimate"
+    scales it by.
+    """
+
+    form: str
+    num_heads: int
+    head_dim: int
+    bits: int
+    block_size: int
+    rope_dim: int = 0
+    rope_bits: int = 0
+    norms: bool = False
+    seed: int = 0
+
+    @functools.cached_property
+    def _c(self) -> _lib_sparse.CodeSpec:
+        out = _pack.fill(_lib_sparse.CodeSpec(), "spec", {
+            **asdict(self), "norms": bool(self.norms),
+            "form": _number_of("spec: form", self.form, _lib_sparse.FORMS)})
+        if not _lib_sparse.lib().ucm_code_bytes(out):
+            error = _lib.Error()  # this call says what is wrong
+            error.check(_lib_sparse.lib().ucm_code_encoder_make(
+                out, None, None, error), "spec")
+        return out
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        """Of a block's codes."""
+        return _lib_sparse.lib().ucm_code_bytes(self._c)
+
+    def slab(self, num_slots: int) -> Slab:
+        return Slab(num_slots, self.nbytes)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How blocks are scored: struct ucm_code_method.
+
+    measure: "hamming" or "estimate". over: of a block's tokens the "best", or
+    their "sum", or "each". per: "head", "group" or "block". num_heads of the
+    query, of which merged_heads of a group are averaged first.
+    """
+
+    measure: str
+    over: str
+    per: str
+    num_heads: int
+    merged_heads: int = 1
+
+    @functools.cached_property
+    def _c(self) -> _lib_sparse.CodeMethod:
+        values = asdict(self)
+        for name, names in (("measure", _lib_sparse.MEASURES),
+                            ("over", _lib_sparse.OVERS),
+                            ("per", _lib_sparse.PERS)):
+            values[name] = _number_of(f"method: {name}", values[name], names)
+        return _pack.fill(_lib_sparse.CodeMethod(), "method", values)
+
+
+class Encoder:
+    """W, and the centers that are subtracted from keys: [head, channel] of
+    float32. All that share codes take the same. Any thread."""
+
+    def __init__(self, spec: Spec, centers: Any = None) -> None:
+        self.spec = spec
+        self._lib = _lib_sparse.lib()
+        self._memory = _tensor.Memory(
+            self._lib.ucm_code_encoder_bytes(spec._c))
+        middle = None
+        if centers is not None:
+            found = _tensor.rows_of(
+                centers, "centers", (("head", spec.num_heads),
+                                     ("channel", spec.head_dim)),
+                writable=False)
+            if found.shape[0] > 1 and found.strides[0] != spec.head_dim:
+                raise InvalidArgument(f"centers: strides {found.strides}, "
+                                      "where no gaps may be")
+            middle = found.pointer
+        error = _lib.Error()
+        error.check(self._lib.ucm_code_encoder_make(
+            spec._c, middle, self._memory.address, error), "encoder")
+
+    def matrix(self, rope: bool = False) -> memoryview:
+        """W: [channel, bit] of float32, bits padded; or that of rope_dim's
+        channels. To be read."""
+        spec, stride = self.spec, ctypes.c_size_t()
+        start = self._lib.ucm_code_matrix(self._memory.address, bool(rope),
+                                          stride)
+        if not start:
+            raise InvalidArgument("encoder: rope: spec has no rope_dim")
+        channels = spec.rope_dim if rope else spec.head_dim - spec.rope_dim
+        num = 4 * channels * stride.value
+        at = ctypes.cast(start, ctypes.c_void_p).value \
+            - self._memory.address
+        return self._memory.view()[at:at + num].toreadonly().cast(
+            "f", (channels, stride.value))
+
+    def build(self, keys: Any, slab: Optional[Slab] = None, *,
+              blocks: Ids = None, slots: Ids = None,
+              last_tokens: Optional[int] = None,
+              dtype: Optional[str] = None) -> Slab:
+        """Make codes of keys, as sparse.Spec.build() does."""
+        spec = self.spec
+        c, keep = _tensor.keys_of(
+            keys, "keys", (("block", None), ("token", spec.block_size),
+                           ("head", spec.num_heads),
+                           ("channel", spec.head_dim)), dtype)
+        num = num_of(blocks, slots, keep.shape[0])
+        slab = spec.slab(num) if slab is None else slab
+        which, where = ids_for(blocks, slots, num)
+        error = _lib.Error()
+        error.check(self._lib.ucm_code_build(
+            self._memory.address, c, which[0], num,
+            spec.block_size if last_tokens is None else _pack.whole(
+                "codes", "last_tokens", last_tokens, ctypes.c_uint32),
+            slab.need(spec.nbytes), where[0], error), "codes")
+        return slab
+
+    def add(self, keys: Any, first_token: int, slab: Slab, slot: int = 0, *,
+            dtype: Optional[str] = None) -> None:
+        """Add the tokens of keys [token, head, channel] to a block that has
+        first_token tokens so far; with 0 it is begun anew."""
+        spec = self.spec
+        c, keep = _tensor.keys_of(
+            keys, "keys", (("token", None), ("head", spec.num_heads),
+                           ("channel", spec.head_dim)), dtype)
+        slab.need(spec.nbytes)
+        error = _lib.Error()
+        error.check(self._lib.ucm_code_add(
+            self._memory.address, c, _pack.whole(
+                "codes", "first_token", first_token, ctypes.c_uint32),
+            keep.shape[0], slab.address_of(slot), error), "codes")
+
+    def query(self, q: Any, method: Method, *, rope: Any = None,
+              dtype: Optional[str] = None) -> Query:
+        """A token's query [head, channel], made ready for all blocks. rope:
+        its last rope_dim channels, where they are apart."""
+        return Query(self, q, method, rope, dtype)
+
+
+class Query:
+    """A query that is ready; of Encoder.query(). rows of scores it makes."""
+
+    def __init__(self, encoder: Encoder, q: Any, method: Method, rope: Any,
+                 dtype: Optional[str]) -> None:
+        spec = encoder.spec
+        self.encoder, self.spec, self.method = encoder, spec, method
+        self._lib = _lib_sparse.lib()
+        apart, part = None, 0
+        if rope is not None:
+            apart, _keep = _tensor.query_of(rope, "rope", spec.rope_dim,
+                                            dtype)
+            part = spec.rope_dim
+        c, _keep_query = _tensor.query_of(q, "query", spec.head_dim - part,
+                                          dtype)
+        words = self._lib.ucm_code_query_words(spec._c, method._c)
+        self._words = _tensor.Memory(8 * words)
+        error = _lib.Error()
+        error.check(self._lib.ucm_code_query_prepare(
+            encoder._memory.address, method._c, c, apart,
+            self._words.address, error), "query")
+        self.per = method.per
+        self.rows = rows_per(method.per, method.num_heads
+                             // method.merged_heads, spec.num_heads)
+
+    def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
+              num: Optional[int] = None, out: Any = None) -> Any:
+        """The scores of blocks: [block], or [row, block]; with "each", of
+        the tokens of all blocks in their place. See sparse.Scoring."""
+        return score_all([Scoring(self, slab, slots, first, num, out)])[0]
+
+
+def score_all(requests: Sequence[Scoring]) -> List[Any]:
+    """The scores of many requests, of queries of one spec and method, in one
+    call. No two may be written to the same place."""
+    places, parts = [], []
+    for wanted in requests:
+        query, like = wanted.query, requests[0].query
+        if (query.spec, query.method) != (like.spec, like.method):
+            raise InvalidArgument("query: requests have different specs or "
+                                  "methods")
+        each = query.method.over == "each"
+        place = Scores(wanted, query.rows, query.per,
+                       query.spec.block_size if each else 1)
+        places.append(place)
+        parts.append(_lib_sparse.CodeRequest(
+            query._words.address,
+            ctypes.pointer(wanted.slab.need(query.spec.nbytes)), place.slots,
+            place.first, place.num, place.address, place.stride))
+    if parts:
+        error = _lib.Error()
+        error.check(_lib_sparse.lib().ucm_code_score(
+            like.spec._c, like.method._c,
+            (_lib_sparse.CodeRequest * len(parts))(*parts), len(parts),
+            error), "scores")
+    return [place.out for place in places]

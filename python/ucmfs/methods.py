@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Six methods of sparse retrieval by their names, with the keys of UCM's
+configurations, and how a request goes: ucm_retrieve(3), "Methods".
+
+    config = methods.parse("GSA:topk_ratio=0.2", block_size=128,
+                           num_layers=32)
+    request = methods.Request(config, prompt_tokens=40000)
+    request.prefill(40000)
+    request.step()
+    if request.layer(5).begin & retrieve.Do.COLLECT: ...
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+
+from . import _lib, _lib_sparse, _pack
+from .errors import InvalidArgument
+from .retrieve import Step, step_of
+from .sparse import Budget, BudgetConfig
+
+
+class Method(NamedTuple):
+    """name: as in UCM's configurations; alias: as people say. keeps, of a
+    block: "repr", "codes", "channels" or "nothing"."""
+
+    name: str
+    alias: str
+    keeps: str
+
+
+def find(name: str) -> Optional[Method]:
+    """A method by its name or alias; None: there is none."""
+    found = _lib_sparse.lib().ucm_sparse_find(_name(name))
+    return None if not found else _method_of(found.contents)
+
+
+def _name(name: str) -> bytes:
+    if "\0" in name:
+        raise InvalidArgument("method: its name has a NUL")
+    return name.encode()
+
+
+def _method_of(c: _lib_sparse.SparseMethod) -> Method:
+    return Method(c.name.decode(), c.alias.decode(),
+                  _lib_sparse.KEEPS[c.keeps])
+
+
+class Config:
+    """What a method is configured by; of parse()."""
+
+    def __init__(self, c: _lib_sparse.SparseConfig) -> None:
+        self._c = c
+        self._lib = _lib_sparse.lib()
+
+    @property
+    def method(self) -> Method:
+        return find_all()[self._c.method]
+
+    @property
+    def budget(self) -> BudgetConfig:
+        windows, budget = self._c.budget.windows, self._c.budget
+        return BudgetConfig(**{
+            name: getattr(windows if hasattr(windows, name) else budget, name)
+            for name in BudgetConfig.__dataclass_fields__})
+
+    @property
+    def values(self) -> Dict[str, Any]:
+        """The numbers beside budget and schedule, by the fields of struct
+        ucm_sparse_config; compute: a dict, layer to ratio."""
+        out = {name: getattr(self._c, name) for name, kind in
+               self._c._fields_ if kind in (ctypes.c_uint32,
+                                            ctypes.c_double)}
+        out["compute"] = {part.layer: part.ratio for part in
+                          self._c.compute[:out.pop("num_compute")]}
+        return out
+
+    def set(self, key: str, value: object) -> None:
+        """Set one of UCM's keys. NotFound: the method has none of that
+        name."""
+        error = _lib.Error()
+        error.check(self._lib.ucm_sparse_set(
+            self._c, _name(key), _name(_text(value)), error), "method")
+
+    def check(self) -> None:
+        """Do its values agree with each other?"""
+        error = _lib.Error()
+        error.check(self._lib.ucm_sparse_check(self._c, error), "method")
+
+    def slots(self, prompt_tokens: int, output_tokens: int) -> int:
+        """For how many blocks there must be slots."""
+        out, error = ctypes.c_uint32(), _lib.Error()
+        error.check(self._lib.ucm_sparse_slots(
+            self._c, _u32("prompt_tokens", prompt_tokens),
+            _u32("output_tokens", output_tokens), out, error), "method")
+        return out.value
+
+
+def _text(value: object) -> str:
+    """As C reads it: JSON's, but for strings."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _u32(name: str, value: Any) -> int:
+    return _pack.whole("request", name, value, ctypes.c_uint32)
+
+
+def find_all() -> List[Method]:
+    """All methods there are."""
+    table = _lib_sparse.METHODS
+    return [method for method in map(find, table) if method]
+
+
+def parse(text: Union[str, Mapping[str, Any]], *, block_size: int,
+          num_layers: int) -> Config:
+    """Read "METHOD", "METHOD:key=value,key=value", or a dictionary as UCM's
+    configurations have it. NotFound: no such method or key."""
+    said = (text if isinstance(text, str) else json.dumps(text)).encode()
+    out, error = _lib_sparse.SparseConfig(), _lib.Error()
+    error.check(_lib_sparse.lib().ucm_sparse_parse(
+        said, len(said), _u32("block_size", block_size),
+        _u32("num_layers", num_layers), out, error), "method")
+    return Config(out)
+
+
+class Request:
+    """How far a request is. One thread at a time."""
+
+    def __init__(self, config: Config, prompt_tokens: int) -> None:
+        self._config = config  # C has a pointer to it
+        self._c = _lib_sparse.SparseRequest()
+        self._lib = _lib_sparse.lib()
+        self._call("begin", config._c, _u32("prompt_tokens", prompt_tokens))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        error = _lib.Error()
+        error.check(getattr(self._lib, f"ucm_sparse_{name}")(
+            self._c, *arguments, error), "request")
+
+    def prefill(self, tokens: int) -> bool:
+        """So many more of the prompt's tokens are there. True: all; step 0 is
+        what is to be done now."""
+        done = ctypes.c_uint32()
+        self._call("prefill", _u32("tokens", tokens), done)
+        return bool(done.value)
+
+    def step(self, tokens: int = 1) -> None:
+        """The next step begins, with so many new tokens."""
+        self._call("step", _u32("tokens", tokens))
+
+    def layer(self, layer: int) -> Step:
+        """What to do at this step in a layer."""
+        out = _lib_sparse.Step()
+        self._call("layer", _u32("layer", layer), out)
+        return step_of(out)
+
+    def finish(self) -> None:
+        """It has all its tokens."""
+        self._call("finish")
+
+    def abort(self) -> None:
+        """The same in any state."""
+        self._lib.ucm_sparse_abort(self._c)
+
+    @property
+    def tokens(self) -> int:
+        return self._c.tokens
+
+    @property
+    def steps(self) -> int:
+        return self._c.step
+
+    @property
+    def dense(self) -> bool:
+        """It attends to all its blocks."""
+        return bool(self._c.dense)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(*(getattr(self._c.budget, name)
+                        for name in Budget._fields))
+
+    @property
+    def ratio(self) -> float:
+        """Of all blocks, the part that was attended to so far."""
+        every = self._c.blocks_in_all
+        return self._c.blocks_attended / every if every else 1.0

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads that score and select while a request goes on: ucm_retrieve(3),
+"Retrieval".
+
+    with retrieval.Retrieval(spec, num_heads=32, lanes=32,
+                             max_blocks=4096) as threads:
+        threads.submit(layer, step, spec.query(q), slab, budget)
+        ...                                  # attend with an earlier choice
+        blocks = threads.take(layer, step).blocks
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from . import _lib, _lib_sparse, _pack, _tensor
+from ._tensor import Ids
+from .errors import InvalidArgument, UcmfsError
+from .sparse import Budget, Query, Slab, Spec
+from .task import milliseconds
+
+_KEPT = (22, 110)  # EINVAL, ETIMEDOUT: the job is still there
+
+
+class Taken(NamedTuple):
+    """blocks that are selected, ascending; stale: a later step of the lane
+    was submitted; wait_ns and run_ns: how long it waited, and ran."""
+
+    blocks: memoryview
+    stale: bool
+    wait_ns: int
+    run_ns: int
+
+
+class Retrieval:
+    """Threads, and jobs of lanes: what chooses for itself, a layer.
+
+    spec and num_heads: of the queries. jobs: that wait, run or have not been
+    taken, at most. max_blocks: of a job. Any thread; a lane's calls are one
+    thread's at a time.
+    """
+
+    def __init__(self, spec: Spec, num_heads: int, *, lanes: int,
+                 max_blocks: int, threads: int = 4,
+                 jobs: int = 64) -> None:
+        self.spec = spec
+        self._lib = _lib_sparse.lib()
+        self._handle = ctypes.c_void_p()
+        self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
+        options = _pack.fill(_lib_sparse.RetrievalOptions(), "retrieval", {
+            "threads": threads, "jobs": jobs, "lanes": lanes,
+            "max_blocks": max_blocks,
+            "query_floats": self._lib.ucm_query_floats(
+                spec._c, _u32("num_heads", num_heads),
+                _lib_sparse.PERS.index("block"))})
+        options.size = ctypes.sizeof(options)
+        error = _lib.Error()
+        error.check(self._lib.ucm_retrieval_open(options, self._handle,
+                                                 error), "retrieval")
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument("retrieval: it is closed")
+        return self._handle
+
+    def submit(self, lane: int, step: int, query: Query, slab: Slab,
+               budget: Budget, *, slots: Ids = None,
+               deadline_ms: int = 0) -> None:
+        """Have a query's best blocks selected: block i is in slots[i] (i).
+        Steps of a lane rise. UcmfsError with EAGAIN: there are as many jobs
+        as may be. slab must not be written to before take() or cancel(), but
+        for the blocks of the budget's windows."""
+        if (query.spec, query.per, query.distance) != (self.spec, "block",
+                                                       False):
+            raise InvalidArgument("query: not of this spec, per block")
+        c = _pack.fill(_lib_sparse.Budget(), "budget", budget._asdict())
+        where = _tensor.ids_of(slots, "slots", None if slots is None
+                               else budget.num_blocks)
+        job = _lib_sparse.RetrievalJob(
+            spec=ctypes.pointer(self.spec._c), query=query._floats.address,
+            num_heads=query.num_heads,
+            slab=ctypes.pointer(slab.need(self.spec.nbytes)),
+            slots=where[0], budget=c)
+        _pack.fill(job, "retrieval", {"lane": lane, "step": step,
+                                      "deadline_ms": deadline_ms})
+        handle, error = self._open(), _lib.Error()
+        room = c.first + c.topk + c.last
+        kept = self._jobs.setdefault(lane, {})
+        before = kept.get(step)
+        kept[step] = ((slab, where), room)  # threads read it from now on
+        try:
+            error.check(self._lib.ucm_retrieval_submit(handle, job, error),
+                        "retrieval")
+        except UcmfsError:
+            del kept[step]
+            if before is not None:
+                kept[step] = before
+            raise
+
+    def take(self, lane: int, step: int,
+             timeout: Optional[float] = None) -> Taken:
+        """The result of a lane's step; with it, earlier ones are gone.
+        timeout: in seconds; None: for ever.
+
+        Timeout: not done yet; ask again. UcmfsError with ETIME: its own
+        deadline has passed; ESTALE: a later one has been taken. NotFound:
+        none was submitted.
+        """
+        kept = self._jobs.get(lane, {})
+        room = kept[step][1] if step in kept else 0
+        memory, error = _tensor.Memory(4 * room), _lib.Error()
+        out = _lib_sparse.RetrievalResult(blocks=memory.address, room=room)
+        try:
+            error.check(self._lib.ucm_retrieval_take(
+                self._open(), _u32("lane", lane),
+                _pack.whole("retrieval", "step", step, ctypes.c_uint64),
+                -1 if timeout is None else milliseconds(timeout), out,
+                error), "retrieval")
+        except UcmfsError as failure:
+            if failure.errno not in _KEPT:
+                kept.pop(step, None)
+            raise
+        for other in [s for s in kept if s <= step]:
+            del kept[other]
+        return Taken(memory.view("I", out.num), out.newest > step,
+                     out.wait_ns, out.run_ns)
+
+    def cancel(self, lane: int) -> None:
+        """Forget all jobs of a lane, which is as new then."""
+        error = _lib.Error()
+        error.check(self._lib.ucm_retrieval_cancel(
+            self._open(), _u32("lane", lane), error), "retrieval")
+        self._jobs.pop(lane, None)
+
+    def stats(self) -> Dict[str, int]:
+        """Counts since the start; waiting, running and done: now."""
+        out = _lib_sparse.RetrievalStats()
+        self._lib.ucm_retrieval_get_stats(self._open(), out)
+        return {name: getattr(out, name) for name, _ in out._fields_}
+
+    def close(self) -> None:
+        """Jobs that run are waited for. Again: nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._lib.ucm_retrieval_close(handle)
+        self._jobs.clear()
+
+    def __enter__(self) -> Retrieval:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def _u32(name: str, value: Any) -> int:
+    return _pack.whole("retrieval", name, value, ctypes.c_uint32)

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which blocks of a request matter to its next token: ucm_sparse(3).
+
+    spec = sparse.Spec("minmax", "bfloat16", num_heads=8, head_dim=128,
+                       block_size=128)
+    slab = spec.build(keys)                  # [block, token, head, channel]
+    scores = spec.query(q).score(slab)       # q: [head, channel]
+    budget = sparse.BudgetConfig(128, initial_blocks=1, local_blocks=2,
+                                 ratio=.3).of(num_tokens)
+    selected = sparse.select(scores, budget)
+
+Keys, queries and scores are taken as they are, with their strides: tensors of
+torch or numpy in the host's memory, or what has a buffer. dtype= names the
+type of those that cannot say it: bfloat16 as numpy's uint16, say. Results are
+memoryviews, which numpy.asarray() takes without a copy.
+
+InvalidArgument names the argument. Nothing has a thread or a lock of its own:
+any thread may call, as long as no two write to the same memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _lib, _lib_sparse, _pack, _tensor
+from ._tensor import Ids
+from .errors import InvalidArgument
+from .layout import _number_of
+
+
+class Slab:
+    """Representations or codes side by side: a slot for each block.
+
+    memory: [slot, byte] of uint8, which is used as it is; by default new
+    memory, of zeros.
+    """
+
+    def __init__(self, num_slots: int, slot_bytes: int,
+                 memory: Any = None) -> None:
+        for name, value in (("num_slots", num_slots),
+                            ("slot_bytes", slot_bytes)):
+            _pack.whole("slab", name, value, ctypes.c_uint32)
+        if memory is None:
+            memory = _tensor.Memory(num_slots * slot_bytes)
+            base, step = memory.address, slot_bytes
+        else:
+            found = _tensor.array_of(
+                memory, "slab", (("slot", num_slots), ("byte", slot_bytes)),
+                ("uint8",), writable=True)
+            base, step, memory = found.pointer, found.strides[0], found
+        if step < slot_bytes and num_slots > 1:
+            raise InvalidArgument(f"slab: slots are {step} bytes apart, and "
+                                  f"have {slot_bytes}")
+        self.num_slots = num_slots
+        self.slot_bytes = slot_bytes
+        self._keep = memory
+        self._c = _lib_sparse.Slab(base, num_slots, max(step, slot_bytes))
+
+    def slot(self, number: int) -> memoryview:
+        """The bytes of a slot, to be read or written."""
+        there = (ctypes.c_uint8 * self.slot_bytes).from_address(
+            self.address_of(number))
+        there.slab = self  # a view of it keeps the memory
+        return memoryview(there).cast("B")
+
+    def address_of(self, number: int) -> int:
+        if not 0 <= number < self.num_slots:
+            raise InvalidArgument(f"slab: slot {number}, there are "
+                                  f"{self.num_slots}")
+        return self._c.base + number * self._c.stride_bytes
+
+    def need(self, slot_bytes: int) -> ctypes.Structure:
+        """It for C, if its slots are as large."""
+        if self.slot_bytes < slot_bytes:
+            raise InvalidArgument(f"slab: slots of {self.slot_bytes} bytes, "
+                                  f"where {slot_bytes} are needed")
+        return self._c
+
+
+class Built:
+    """What is built of keys: Spec's, and star.Spec's. _calls: how its C calls
+    begin."""
+
+    _calls = "ucm_repr"
+    num_heads: int
+    head_dim: int
+    block_size: int
+    _c: ctypes.Structure
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A C call of this spec, which may fail."""
+        error = _lib.Error()
+        error.check(getattr(_lib_sparse.lib(), f"{self._calls}_{name}")(
+            self._c, *arguments, error), "representations")
+
+    @property
+    def nbytes(self) -> int:
+        """Of a block's representation."""
+        return getattr(_lib_sparse.lib(), f"{self._calls}_bytes")(self._c)
+
+    def slab(self, num_slots: int) -> Slab:
+        return Slab(num_slots, self.nbytes)
+
+    def keys_of(self, keys: Any, dtype: Optional[str],
+                **dims: Optional[int]) -> Tuple[Any, Any]:
+        """Keys of these dimensions, and of heads and channels, for C."""
+        return _tensor.keys_of(keys, "keys", (
+            *dims.items(), ("head", self.num_heads),
+            ("channel", self.head_dim)), dtype)
+
+    def last(self, tokens: Optional[int]) -> int:
+        """How many tokens a last block has."""
+        return self.block_size if tokens is None else _u32("last_tokens",
+                                                           tokens)
+
+    def build(self, keys: Any, slab: Optional[Slab] = None, *,
+              blocks: Ids = None, slots: Ids = None,
+              last_tokens: Optional[int] = None,
+              dtype: Optional[str] = None) -> Slab:
+        """Make representations of keys [block, token, head, channel].
+
+        blocks: which (all), slots: where (0, 1, ...), in a new slab if none
+        is given. last_tokens: how many the last of these blocks has so far.
+        """
+        c, keep = self.keys_of(keys, dtype, block=None,
+                               token=self.block_size)
+        num = num_of(blocks, slots, keep.shape[0])
+        slab = self.slab(num) if slab is None else slab
+        which, where = ids_for(blocks, slots, num)
+        self.call("build", c, which[0], num, self.last(last_tokens),
+                  slab.need(self.nbytes), where[0])
+        return slab
+
+    def growing(self) -> Growing:
+        """A block to which tokens are added as they arrive."""
+        return Growing(self)
+
+
+@dataclass(frozen=True)
+class Spec(Built):
+    """What representations are alike in.
+
+    kind: "mean", "max", "normed" or "minmax". dtype: what they are stored in,
+    "float32", "bfloat16", "float16" or "int8". num_heads of keys; block_size
+    in tokens.
+    """
+
+    kind: str
+    dtype: str
+    num_heads: int
+    head_dim: int
+    block_size: int
+
+    @functools.cached_property
+    def _c(self) -> _lib_sparse.ReprSpec:
+        out = _pack.fill(_lib_sparse.ReprSpec(), "spec", {
+            "kind": _number_of("spec: kind", self.kind, _lib_sparse.KINDS),
+            "dtype": _number_of("spec: dtype", self.dtype, _lib.DTYPES),
+            "num_heads": self.num_heads, "head_dim": self.head_dim,
+            "block_size": self.block_size})
+        if not _lib_sparse.lib().ucm_repr_bytes(out):
+            error = _lib.Error()  # this call says what is wrong
+            error.check(_lib_sparse.lib().ucm_repr_begin(out, None, error),
+                        "spec")
+        return out
+
+    def query(self, q: Any, per: str = "block", *, distance: bool = False,
+              dtype: Optional[str] = None) -> Query:
+        """A token's query [head, channel], made ready for all blocks.
+
+        per: which scores of a block are wanted: "head" (of the query),
+        "group" (a key head), "block" (one). distance: -|q - R| in place of
+        q.R; not with "minmax".
+        """
+        return Query(self, q, per, distance, dtype)
+
+
+def _u32(name: str, value: Any) -> int:
+    return _pack.whole("sparse", name, value, ctypes.c_uint32)
+
+
+def num_of(blocks: Ids, slots: Ids, num: int) -> int:
+    """How many blocks are meant."""
+    for ids in (blocks, slots):
+        if ids is not None:
+            return len(ids)
+    return num
+
+
+def ids_for(blocks: Ids, slots: Ids, num: int) -> Tuple[Any, Any]:
+    """Both of them for C, of so many blocks."""
+    return (_tensor.ids_of(blocks, "blocks", num),
+            _tensor.ids_of(slots, "slots", num))
+
+
+class Growing:
+    """What stands for the tokens that have been added so far. The bytes are
+    those of build() for the same tokens."""
+
+    def __init__(self, spec: Built) -> None:
+        self.spec = spec
+        self._state = _tensor.Memory(getattr(
+            _lib_sparse.lib(), f"{spec._calls}_state_bytes")(spec._c))
+        self.begin()
+
+    def begin(self) -> None:
+        """Anew: no tokens."""
+        self.spec.call("begin", self._state.address)
+
+    def add(self, keys: Any, *, dtype: Optional[str] = None) -> None:
+        """Add the tokens of keys [token, head, channel]."""
+        c, keep = self.spec.keys_of(keys, dtype, token=None)
+        self.spec.call("add", self._state.address, c, keep.shape[0])
+
+    def write(self, slab: Slab, slot: int = 0) -> None:
+        slab.need(self.spec.nbytes)
+        self.spec.call("write", self._state.address, slab.address_of(slot))
+
+
+# ---- scores ----
+
+class Scoring(NamedTuple):
+    """What score_all() is asked for: blocks of a slab, in slots, or num of
+    them from first on (all). out: where the scores are written, float32
+    [block], or [row, block]; by default new memory."""
+
+    query: Query
+    slab: Slab
+    slots: Ids = None
+    first: int = 0
+    num: Optional[int] = None
+    out: Any = None
+
+    def count(self) -> int:
+        if self.slots is not None:
+            return len(self.slots)
+        return self.slab.num_slots - self.first if self.num is None \
+            else self.num
+
+
+class Query:
+    """A query that is ready; of Spec.query(). rows of scores it makes."""
+
+    def __init__(self, spec: Spec, q: Any, per: str, distance: bool,
+                 dtype: Optional[str]) -> None:
+        self.spec = spec
+        self.per = per
+        self.distance = distance
+        self._lib = _lib_sparse.lib()
+        c, keep = _tensor.query_of(q, "query", spec.head_dim, dtype)
+        number = _number_of("per", per, _lib_sparse.PERS) | (
+            _lib_sparse.DISTANCE if distance else 0)
+        self.number = number  # for C
+        self.num_heads = c.num_heads
+        self.rows = rows_per(per, c.num_heads, spec.num_heads)
+        self._floats = _tensor.Memory(
+            4 * self._lib.ucm_query_floats(spec._c, c.num_heads, number))
+        error = _lib.Error()
+        error.check(self._lib.ucm_query_prepare(
+            spec._c, c, number, self._floats.address, error), "query")
+
+    def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
+              num: Optional[int] = None, out: Any = None) -> Any:
+        """The scores of blocks: [block], or [row, block]; see Scoring."""
+        return score_all([Scoring(self, slab, slots, first, num, out)])[0]
+
+
+def rows_per(per: str, query_heads: int, key_heads: int) -> int:
+    return {"head": query_heads, "group": key_heads, "block": 1}[per]
+
+
+class Scores:
+    """Where the scores of a request go, and what its slots are, for C."""
+
+    def __init__(self, wanted: Any, rows: int, per: str,
+                 width: int = 1) -> None:
+        num = _pack.whole("scores", "num", wanted.count(), ctypes.c_uint32)
+        self.num, size = num, num * width
+        self.first = _pack.whole("scores", "first", wanted.first,
+                                 ctypes.c_uint64)
+        self.slots, _, self._keep = _tensor.ids_of(wanted.slots, "slots", num)
+        dims = (("score", size),) if per == "block" else \
+            (("row", rows), ("score", size))
+        if wanted.out is None:
+            memory = _tensor.Memory(4 * rows * size)
+            self.out = memory.view("f", *(n for _, n in dims))
+            self.address, self.stride = memory.address, size
+        else:
+            found = _tensor.rows_of(wanted.out, "out", dims)
+            self.out, self.address = wanted.out, found.pointer
+            self.stride = max(found.strides[0], size) if len(dims) > 1 \
+                else size
+
+
+def score_all(requests: Sequence[Scoring]) -> List[Any]:
+    """The scores of many requests, of queries of one spec, in one call. No
+    two may be written to the same place."""
+    places, parts = [], []
+    for wanted in requests:
+        query, spec = wanted.query, requests[0].query.spec
+        if query.spec != spec:
+            raise InvalidArgument("query: requests have different specs")
+        place = Scores(wanted, query.rows, query.per)
+        places.append(place)
+        parts.append(_lib_sparse.ScoreRequest(
+            query._floats.address, query.num_heads, query.number,
+            ctypes.pointer(wanted.slab.need(spec.nbytes)), place.slots,
+            place.first, place.num, place.address, place.stride))
+    if parts:
+        error = _lib.Error()
+        error.check(_lib_sparse.lib().ucm_score(
+            spec._c, (_lib_sparse.ScoreRequest * len(parts))(*parts),
+            len(parts), error), "scores")
+    return [place.out for place in places]
+
+
+def reduce(scores: Any, how: str) -> memoryview:
+    """One score of a block, from many rows [row, block]: their "mean", "sum"
+    or "max"."""
+    found = _tensor.rows_of(scores, "scores",
+                            (("row", None), ("score", None)), writable=False)
+    rows, num = found.shape
+    memory, error = _tensor.Memory(4 * num), _lib.Error()
+    error.check(_lib_sparse.lib().ucm_score_reduce(
+        found.pointer, rows, num, max(found.strides[0], num),
+        _number_of("how", how, _lib_sparse.REDUCTIONS), memory.address,
+        error), "scores")
+    return memory.view("f", num)
+
+
+# ---- selection ----
+
+class Budget(NamedTuple):
+    """Of a request's num_blocks the first ones and the last ones are taken,
+    and topk of the others."""
+
+    num_blocks: int
+    first: int
+    last: int
+    topk: int
+
+
+@dataclass(frozen=True)
+class BudgetConfig:
+    """How many blocks are selected: struct ucm_budget_config."""
+
+    block_size: int
+    initial_blocks: int = 0
+    local_blocks: int = 0
+    sink_tokens: int = 0
+    recent_tokens: int = 0
+    ratio: float = 0.0
+    budget_tokens: int = 0
+    min_topk: int = 0
+    max_topk: int = 0
+    dense_tokens: int = 0
+
+    def of(self, tokens: int) -> Budget:
+        """The budget of a request of so many tokens."""
+        values = {name: getattr(self, name)
+                  for name in self.__dataclass_fields__}
+        config = _lib_sparse.BudgetConfig()
+        for name, _ in _lib_sparse.Windows._fields_:
+            _pack.fill(config.windows, "budget", {name: values.pop(name)})
+        _pack.fill(config, "budget", values)
+        out, error = _lib_sparse.Budget(), _lib.Error()
+        error.check(_lib_sparse.lib().ucm_budget_blocks(
+            config, _pack.whole("budget", "tokens", tokens, ctypes.c_uint32),
+            out, error), "budget")
+        return Budget(*(getattr(out, name) for name in Budget._fields))
+
+
+def select(scores: Any, budget: Budget) -> memoryview:
+    """The blocks that are selected, ascending: the budget's first and last
+    ones, and topk of the others by their scores; of equal ones the lower."""
+    found = _tensor.floats_of(scores, "scores", num=budget.num_blocks)
+    c = _pack.fill(_lib_sparse.Budget(), "budget", budget._asdict())
+    room = min(budget.first + budget.last + budget.topk, budget.num_blocks)
+    memory, num = _tensor.Memory(4 * room), ctypes.c_uint32()
+    error = _lib.Error()
+    error.check(_lib_sparse.lib().ucm_select(
+        found.pointer, c, memory.address, room, num, error), "selection")
+    return memory.view("I", num.value)
+
+
+def select_table(table: Any, block_size: int, tokens: int,
+                 selected: Any) -> Tuple[memoryview, int]:
+    """(a block table that names the selected blocks alone, the tokens in
+    it), from that of a request of so many tokens."""
+    tokens = _pack.whole("table", "tokens", tokens, ctypes.c_uint32)
+    whole, _, _keep = _tensor.table_of(table, block_size, tokens)
+    chosen, num, _chosen = _tensor.ids_of(selected, "selected", kind="I")
+    memory, length = _tensor.Memory(4 * num), ctypes.c_uint32()
+    error = _lib.Error()
+    error.check(_lib_sparse.lib().ucm_select_table(
+        whole, _pack.whole("table", "block_size", block_size,
+                           ctypes.c_uint32), tokens, chosen, num,
+        memory.address, num, length, error), "table")
+    return memory.view("i", num), length.value

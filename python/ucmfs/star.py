@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merged channels: KVStar's representations, scores and vote; ucm_sparse(3),
+"Merged channels".
+
+    spec = star.Spec("bfloat16", num_heads=8, head_dim=128, block_size=128,
+                     merge_tokens=4, kept=star.kept(128, .5))
+    spec = spec.choose(keys)                 # the channels that are kept
+    slab = spec.build(keys)
+    votes = spec.query([q1, q2], "head").vote(slab)
+
+Arrays are taken and given as in ucmfs.sparse.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+from array import array
+from typing import Any, Optional, Sequence, Tuple
+
+from . import _lib, _lib_sparse, _pack, _tensor
+from ._tensor import Ids
+from .errors import InvalidArgument
+from .layout import _number_of
+from .sparse import Built, Scores, Scoring, Slab, num_of, rows_per
+
+
+def kept(head_dim: int, ratio: float) -> int:
+    """How many channels of a head are kept at a ratio."""
+    out = _lib_sparse.lib().ucm_star_kept(
+        _pack.whole("kept", "head_dim", head_dim, ctypes.c_uint32), ratio)
+    if not out:
+        raise InvalidArgument(f"kept: ratio {ratio} is not above 0 and at "
+                              "most 1")
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(Built):
+    """What merged channels are alike in: struct ucm_star_spec.
+
+    Groups of merge_tokens tokens are merged. kept channels of each head, by
+    choose(): channels; without them all, and kept is head_dim.
+    """
+
+    dtype: str
+    num_heads: int
+    head_dim: int
+    block_size: int
+    merge_tokens: int
+    kept: int
+    channels: Optional[Tuple[int, ...]] = None
+
+    _calls = "ucm_star"
+
+    @functools.cached_property
+    def _chosen(self) -> Optional[array]:
+        if self.channels is None:
+            return None
+        out = _pack.pack_numbers(self.channels, "H", "channels")
+        if len(out) != self.num_heads * self.kept:
+            raise InvalidArgument(
+                f"channels: {len(out)}, where {self.num_heads} heads keep "
+                f"{self.kept} each")
+        return out
+
+    @functools.cached_property
+    def _c(self) -> _lib_sparse.StarSpec:
+        out = _pack.fill(_lib_sparse.StarSpec(), "spec", {
+            "dtype": _number_of("spec: dtype", self.dtype, _lib.DTYPES),
+            **{name: getattr(self, name) for name in (
+                "num_heads", "head_dim", "block_size", "merge_tokens",
+                "kept")}})
+        if self._chosen is not None:
+            out.channels = _pack.address_of(self._chosen)
+        if not _lib_sparse.lib().ucm_star_bytes(out):
+            error = _lib.Error()  # this call says what is wrong
+            error.check(_lib_sparse.lib().ucm_star_begin(out, None, error),
+                        "spec")
+        return out
+
+    def choose(self, keys: Any, *, blocks: Ids = None,
+               last_tokens: Optional[int] = None,
+               dtype: Optional[str] = None) -> Spec:
+        """This with the channels of the largest mean |K| in these blocks."""
+        # what has no channels yet would have to keep all
+        spec = dataclasses.replace(self, channels=(
+            *range(self.kept),) * self.num_heads)
+        c, found = spec.keys_of(keys, dtype, block=None,
+                                token=self.block_size)
+        num = num_of(blocks, None, found.shape[0])
+        which = _tensor.ids_of(blocks, "blocks", num)
+        memory = _tensor.Memory(2 * self.num_heads * self.kept)
+        spec.call("channels", c, which[0], num, self.last(last_tokens),
+                  memory.address)
+        return dataclasses.replace(self, channels=tuple(memory.view(
+            "H", self.num_heads * self.kept)))
+
+    def query(self, queries: Sequence[Any], per: str = "block", *,
+              dtype: Optional[str] = None) -> Query:
+        """The queries [head, channel] of several tokens, made ready for all
+        blocks. per: "head" (of each query), "group", "block"."""
+        return Query(self, queries, per, dtype)
+
+
+class Query:
+    """Queries that are ready; of Spec.query(). rows of scores they make."""
+
+    def __init__(self, spec: Spec, queries: Sequence[Any], per: str,
+                 dtype: Optional[str]) -> None:
+        self.spec, self.per = spec, per
+        self.number = _number_of("per", per, _lib_sparse.PERS)
+        self._lib = _lib_sparse.lib()
+        parts = [_tensor.query_of(q, f"query {i}", spec.head_dim, dtype)
+                 for i, q in enumerate(queries)]
+        if len({found.shape for _, found in parts}) != 1:
+            raise InvalidArgument("queries: there are none, or of different "
+                                  "numbers of heads")
+        self.num_queries = len(parts)
+        self.num_heads = parts[0][0].num_heads
+        self.rows = rows_per(per, self.num_queries * self.num_heads,
+                             spec.num_heads)
+        self._floats = _tensor.Memory(4 * self._lib.ucm_star_query_floats(
+            spec._c, self.num_queries, self.num_heads))
+        error = _lib.Error()
+        error.check(self._lib.ucm_star_query_prepare(
+            spec._c, (_lib_sparse.Query * len(parts))(
+                *(c for c, _ in parts)), len(parts), self._floats.address,
+            error), "query")
+
+    def _score(self, wanted: Scoring, weights: Optional[int],
+               scale: float) -> Scores:
+        place = Scores(wanted, self.rows, self.per)
+        error = _lib.Error()
+        error.check(self._lib.ucm_star_score(
+            self.spec._c, _lib_sparse.StarRequest(
+                self._floats.address, self.num_queries, self.num_heads,
+                self.number,
+                ctypes.pointer(wanted.slab.need(self.spec.nbytes)),
+                place.slots, place.first, place.num, place.address, weights,
+                place.stride, scale), 1, error), "scores")
+        return place
+
+    def score(self, slab: Slab, slots: Ids = None, *, first: int = 0,
+              num: Optional[int] = None, out: Any = None) -> Any:
+        """The largest product with a group of each block: [block], or
+        [row, block]; see sparse.Scoring."""
+        return self._score(Scoring(self, slab, slots, first, num, out), None,
+                           0).out
+
+    def vote(self, slab: Slab, slots: Ids = None, *, first: int = 0,
+             num: Optional[int] = None, scale: float = 1.0) -> memoryview:
+        """What each block gets of the rows' votes, which softmax shares out
+        among the groups of all blocks. Of a query per "head"."""
+        wanted = Scoring(self, slab, slots, first, num)
+        weights = _tensor.Memory(4 * self.rows * max(wanted.count(), 0))
+        place = self._score(wanted, weights.address, scale)
+        votes, error = _tensor.Memory(4 * place.num), _lib.Error()
+        error.check(self._lib.ucm_star_vote(
+            place.address, weights.address, self.rows, place.num,
+            place.stride, scale, votes.address, error), "votes")
+        return votes.view("f", place.num)
