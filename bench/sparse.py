@@ -16,34 +16,13 @@ import time
 
 for library in ("OPENBLAS", "MKL", "OMP"):
     os.environ[library + "_NUM_THREADS"] = "1"
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", "python"))
 import numpy as np  # noqa: E402
+from ucmfs._lib_sparse import (  # noqa: E402
+    CodeRequest, Query, ScoreRequest as Request, Slab)
 
 HEADS, DIM, BLOCKS, MANY, TOPK = 8, 128, 1024, 32768, 9830
-
-
-class Slab(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("num_slots", C.c_uint64),
-                ("stride_bytes", C.c_uint64)]
-
-
-class Query(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
-                ("num_heads", C.c_uint32), ("stride_head", C.c_int64)]
-
-
-class Request(C.Structure):
-    _fields_ = [("query", C.c_void_p), ("num_heads", C.c_uint32),
-                ("per", C.c_uint32), ("slab", C.POINTER(Slab)),
-                ("slots", C.c_void_p), ("first_slot", C.c_uint64),
-                ("num", C.c_size_t), ("scores", C.c_void_p),
-                ("stride", C.c_size_t)]
-
-
-class CodeRequest(C.Structure):
-    _fields_ = [("query", C.c_void_p), ("slab", C.POINTER(Slab)),
-                ("slots", C.c_void_p), ("first_slot", C.c_uint64),
-                ("num", C.c_size_t), ("scores", C.c_void_p),
-                ("stride", C.c_size_t)]
 
 
 def time_of(run, times):

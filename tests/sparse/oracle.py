@@ -3,8 +3,9 @@
 """oracle.py LIBRARY - <ucm/sparse.h> against numpy, on random input.
 
 Every formula is written here a second time, from ucm_sparse(3), in float64 and
-with nothing of ours. LIBRARY has all of sparse/, also what libucm does not export:
-the calls with kernels that are chosen, so that each instruction set is tried.
+with nothing of ours but the structs of the calls. LIBRARY has all of sparse/, also
+what libucm does not export: the calls with kernels that are chosen, so that each
+instruction set is tried.
 """
 import ctypes as C
 import os
@@ -12,57 +13,19 @@ import sys
 
 import numpy as np
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             "..", "lib"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [os.path.join(HERE, "..", "lib"),
+             os.path.join(HERE, "..", "..", "python")]
 from seed import SEED  # noqa: E402
+from ucmfs._lib_sparse import (  # noqa: E402
+    Budget, BudgetConfig, Keys, Query, ReprSpec as Spec,
+    ScoreRequest as Request, Slab, Windows)
 
 MEAN, MAX, NORMED, MINMAX = range(4)
 HEAD, GROUP, BLOCK = range(3)
 DISTANCE = 4
 F16, BF16, F32, INT8 = 1, 2, 3, 6  # enum ucm_dtype
 EPS = 2.0 ** -24
-
-
-class Spec(C.Structure):
-    _fields_ = [(name, C.c_uint32) for name in
-                ("kind", "dtype", "num_heads", "head_dim", "block_size")]
-
-
-class Slab(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("num_slots", C.c_uint64),
-                ("stride_bytes", C.c_uint64)]
-
-
-class Keys(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
-                ("num_blocks", C.c_uint64), ("stride_block", C.c_int64),
-                ("stride_token", C.c_int64), ("stride_head", C.c_int64)]
-
-
-class Query(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
-                ("num_heads", C.c_uint32), ("stride_head", C.c_int64)]
-
-
-class Request(C.Structure):
-    _fields_ = [("query", C.c_void_p), ("num_heads", C.c_uint32),
-                ("per", C.c_uint32), ("slab", C.POINTER(Slab)),
-                ("slots", C.c_void_p), ("first_slot", C.c_uint64),
-                ("num", C.c_size_t), ("scores", C.c_void_p),
-                ("stride", C.c_size_t)]
-
-
-class Config(C.Structure):
-    _fields_ = [("block_size", C.c_uint32), ("initial_blocks", C.c_uint32),
-                ("local_blocks", C.c_uint32), ("sink_tokens", C.c_uint32),
-                ("recent_tokens", C.c_uint32), ("ratio", C.c_double),
-                ("budget_tokens", C.c_uint32), ("min_topk", C.c_uint32),
-                ("max_topk", C.c_uint32), ("dense_tokens", C.c_uint32)]
-
-
-class Budget(C.Structure):
-    _fields_ = [(name, C.c_uint32) for name in
-                ("num_blocks", "first", "last", "topk")]
 
 
 class Failure(Exception):
@@ -385,7 +348,7 @@ def check_selection(library, rand):
     size = int(rand.integers(1, 200))
     tokens = (num - 1) * size + int(rand.integers(1, size + 1))
     initial, local = (int(n) for n in rand.integers(5, size=2))
-    config = Config(size, initial, local, 0, 0, float(rand.random()))
+    config = BudgetConfig(size, Windows(initial, local), float(rand.random()))
     budget = Budget()
     succeed(library.calls.ucm_budget_blocks(C.byref(config), tokens,
                                             C.byref(budget), None), "budget")

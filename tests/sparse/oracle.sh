@@ -23,6 +23,7 @@ library=$top_builddir/tests/sparse/.libs/libsparseall.so
 	echo "SKIP: the library is built with a sanitizer, Python is not"
 	exit 77
 }
+export PYTHONDONTWRITEBYTECODE=1 # the source tree may be read-only
 result=0
 for part in oracle oracle_code oracle_position oracle_star; do
 	"$python" "$top_srcdir/tests/sparse/$part.py" "$library" || result=1

@@ -11,34 +11,19 @@ import sys
 
 import numpy as np
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             "..", "lib"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [os.path.join(HERE, "..", "lib"),
+             os.path.join(HERE, "..", "..", "python")]
 from seed import SEED  # noqa: E402
+from ucmfs._lib_sparse import (  # noqa: E402
+    CodeMethod as Method, CodeRequest as Request, CodeSpec as Spec, Keys,
+    Query, Slab)
 
 TOKENS, COUNTS = range(2)
 HAMMING, ESTIMATE = range(2)
 BEST, SUM, EACH = range(3)
 HEAD, GROUP, BLOCK = range(3)
 FLOAT32 = 3  # enum ucm_dtype
-
-
-def struct(name, **fields):
-    return type(name, (C.Structure,), {"_fields_": list(fields.items())})
-
-
-U32, U64, I64, POINTER, SIZE = (C.c_uint32, C.c_uint64, C.c_int64, C.c_void_p,
-                                C.c_size_t)
-Spec = struct("Spec", form=U32, num_heads=U32, head_dim=U32, rope_dim=U32,
-              bits=U32, rope_bits=U32, block_size=U32, norms=U32, seed=U64)
-Method = struct("Method", measure=U32, over=U32, per=U32, num_heads=U32,
-                merged_heads=U32)
-Slab = struct("Slab", base=POINTER, num_slots=U64, stride_bytes=U64)
-Keys = struct("Keys", base=POINTER, dtype=U32, num_blocks=U64,
-              stride_block=I64, stride_token=I64, stride_head=I64)
-Query = struct("Query", base=POINTER, dtype=U32, num_heads=U32,
-               stride_head=I64)
-Request = struct("Request", query=POINTER, slab=C.POINTER(Slab), slots=POINTER,
-                 first_slot=U64, num=SIZE, scores=POINTER, stride=SIZE)
 
 
 class Failure(Exception):

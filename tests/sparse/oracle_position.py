@@ -3,7 +3,7 @@
 """oracle_position.py LIBRARY - <ucm/position.h> against numpy, on random input.
 
 Formulas a second time, from ucm_position(3) and the papers it names, in float64 and
-with nothing of ours. LIBRARY: see oracle.py.
+with nothing of ours but the structs. LIBRARY: see oracle.py.
 """
 import ctypes as C
 import math
@@ -12,72 +12,18 @@ import sys
 
 import numpy as np
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             "..", "lib"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [os.path.join(HERE, "..", "lib"),
+             os.path.join(HERE, "..", "..", "python")]
 from seed import SEED  # noqa: E402
+from ucmfs._lib_sparse import (  # noqa: E402
+    Attention, DeviationRequest as Deviation, KeyRoom as Room, Keys, Query,
+    Rerope, Rope, ShiftRequest as Shift)
 
 F16, BF16, F32 = 1, 2, 3  # enum ucm_dtype
 NEOX, GPTJ = range(2)
 NONE, LINEAR, YARN, LLAMA3 = range(4)
 WAYS = ("plain", "avx2", "avx512")
-
-
-class Rope(C.Structure):
-    _fields_ = [("pairing", C.c_uint32), ("scaling", C.c_uint32),
-                ("head_dim", C.c_uint32), ("rotary_dim", C.c_uint32),
-                ("base", C.c_double), ("factor", C.c_double),
-                ("original_length", C.c_uint32), ("beta_fast", C.c_double),
-                ("beta_slow", C.c_double), ("low_freq_factor", C.c_double),
-                ("high_freq_factor", C.c_double),
-                ("attention_factor", C.c_double)]
-
-
-class Keys(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
-                ("num_blocks", C.c_uint64), ("stride_block", C.c_int64),
-                ("stride_token", C.c_int64), ("stride_head", C.c_int64)]
-
-
-class Room(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("num_blocks", C.c_uint64),
-                ("stride_block", C.c_int64), ("stride_token", C.c_int64),
-                ("stride_head", C.c_int64)]
-
-
-class Shift(C.Structure):
-    _fields_ = [("from_", Keys), ("to", Room), ("from_blocks", C.c_void_p),
-                ("to_blocks", C.c_void_p), ("num", C.c_size_t),
-                ("num_heads", C.c_uint32), ("block_size", C.c_uint32),
-                ("last_tokens", C.c_uint32), ("deltas", C.c_void_p),
-                ("per_token", C.c_uint32), ("unrotated", C.c_uint32),
-                ("unchecked", C.c_uint32)]
-
-
-class Deviation(C.Structure):
-    _fields_ = [("cached", Keys), ("fresh", Keys), ("cached_values", Keys),
-                ("fresh_values", Keys), ("table", C.c_void_p),
-                ("num_tokens", C.c_uint32), ("num_heads", C.c_uint32),
-                ("head_dim", C.c_uint32), ("block_size", C.c_uint32),
-                ("relative", C.c_uint32)]
-
-
-class Query(C.Structure):
-    _fields_ = [("base", C.c_void_p), ("dtype", C.c_uint32),
-                ("num_heads", C.c_uint32), ("stride_head", C.c_int64)]
-
-
-class Attention(C.Structure):
-    _fields_ = [("query", Query), ("keys", Keys), ("values", Keys),
-                ("table", C.c_void_p), ("num_tokens", C.c_uint32),
-                ("num_heads", C.c_uint32), ("head_dim", C.c_uint32),
-                ("value_dim", C.c_uint32), ("block_size", C.c_uint32),
-                ("scale", C.c_double), ("position", C.c_uint32),
-                ("selected", C.c_void_p)]
-
-
-class Rerope(C.Structure):
-    _fields_ = [("rope", Rope), ("window", C.c_uint32),
-                ("training_length", C.c_uint32)]
 
 
 class Failure(Exception):

@@ -13,23 +13,10 @@ import numpy as np
 import oracle
 from oracle import BLOCK, EPS, F16, F32, BF16, GROUP, HEAD, INT8, Failure, must
 from seed import SEED
+from ucmfs._lib_sparse import (
+    StarRequest as Request, StarSpec as Spec)
 
 BLOCKS = 17
-
-
-class Spec(C.Structure):
-    _fields_ = [(name, C.c_uint32) for name in
-                ("dtype", "num_heads", "head_dim", "block_size",
-                 "merge_tokens", "kept")] + [("channels", C.c_void_p)]
-
-
-class Request(C.Structure):
-    _fields_ = [("query", C.c_void_p), ("num_queries", C.c_uint32),
-                ("num_heads", C.c_uint32), ("per", C.c_uint32),
-                ("slab", C.POINTER(oracle.Slab)), ("slots", C.c_void_p),
-                ("first_slot", C.c_uint64), ("num", C.c_size_t),
-                ("scores", C.c_void_p), ("weights", C.c_void_p),
-                ("stride", C.c_size_t), ("scale", C.c_float)]
 
 
 class Case:
