@@ -555,15 +555,12 @@ static int request_check(const struct ucm_code_spec *spec,
 	if (!err)
 		err = ucm_code_slab_check(request->slab, &shape.code, error);
 	if (!err)
-		err = ucm_sparse_ids_check(
-			request->slots ? "slots" : "first_slot", request->slots,
-			request->first_slot, request->num,
-			request->slab->num_slots, error);
+		err = ucm_sparse_places_check(request->slab, request->slots,
+					      request->first_slot,
+					      request->num, request->query,
+					      request->scores, error);
 	if (err)
 		return err;
-	if (!request->query || !request->scores)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     request->query ? "scores" : "query");
 	row = method->over == UCM_CODE_EACH ? spec->block_size : 1;
 	rows = method->per == UCM_SCORE_BLOCK
 		       ? 1 : (uint64_t)spec->num_heads * shape.rows;
@@ -605,11 +602,9 @@ int ucm_code_score_by(const struct ucm_code_kernels *kernels,
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
 		err = request_check(spec, method, &requests[i], &why);
-		if (err && num_requests > 1)
-			return ucm_error_set(error, err, "request %zu: %s", i,
-					     why.text);
 		if (err)
-			return ucm_error_set(error, err, "%s", why.text);
+			return ucm_sparse_refuse(i, num_requests, err, &why,
+						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
 		request_run(kernels, spec, method, &requests[i]);

@@ -202,15 +202,12 @@ static int request_check(const struct ucm_repr_spec *spec,
 	if (!err)
 		err = ucm_repr_slab_check(request->slab, &shape.repr, error);
 	if (!err)
-		err = ucm_sparse_ids_check(
-			request->slots ? "slots" : "first_slot", request->slots,
-			request->first_slot, request->num,
-			request->slab->num_slots, error);
+		err = ucm_sparse_places_check(request->slab, request->slots,
+					      request->first_slot,
+					      request->num, request->query,
+					      request->scores, error);
 	if (err)
 		return err;
-	if (!request->query || !request->scores)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     request->query ? "scores" : "query");
 	rows = shape.per == UCM_SCORE_BLOCK   ? 1
 	       : shape.per == UCM_SCORE_GROUP ? spec->num_heads
 					      : request->num_heads;
@@ -266,11 +263,9 @@ int ucm_score_by(const struct ucm_sparse_kernels *kernels,
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
 		err = request_check(spec, &requests[i], &why);
-		if (err && num_requests > 1)
-			return ucm_error_set(error, err, "request %zu: %s", i,
-					     why.text);
 		if (err)
-			return ucm_error_set(error, err, "%s", why.text);
+			return ucm_sparse_refuse(i, num_requests, err, &why,
+						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
 		request_run(kernels, spec, &requests[i]);

@@ -243,3 +243,27 @@ int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
 	}
 	return 0;
 }
+
+int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
+			    const int32_t *slots, uint64_t first, size_t num,
+			    const void *query, const void *scores,
+			    struct ucm_error *error)
+{
+	int err = ucm_sparse_ids_check(slots ? "slots" : "first_slot", slots,
+				       first, num, slab->num_slots, error);
+
+	if (err)
+		return err;
+	if (!query || !scores)
+		return ucm_error_set(error, -EINVAL, "%s is NULL",
+				     query ? "scores" : "query");
+	return 0;
+}
+
+int ucm_sparse_refuse(size_t i, size_t num, int err,
+		      const struct ucm_error *why, struct ucm_error *error)
+{
+	return num > 1 ? ucm_error_set(error, err, "request %zu: %s", i,
+				       why->text)
+		       : ucm_error_set(error, err, "%s", why->text);
+}

@@ -65,6 +65,18 @@ int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
 int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
 			 struct ucm_error *error);
 
+/* What is wrong with request number i of num, and its err: of one among many the
+ * number is said first. */
+int ucm_sparse_refuse(size_t i, size_t num, int err,
+		      const struct ucm_error *why, struct ucm_error *error);
+
+/* Where a request's blocks are, in a right slab; and are its query and the room
+ * for its scores there? */
+int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
+			    const int32_t *slots, uint64_t first, size_t num,
+			    const void *query, const void *scores,
+			    struct ucm_error *error);
+
 /* Is it there, and aligned to 4 bytes? */
 int ucm_sparse_aligned(const char *name, const void *memory,
 		       struct ucm_error *error);

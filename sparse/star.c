@@ -719,9 +719,6 @@ static int request_check(const struct ucm_star_spec *spec,
 	if (request->per >= UCM_SCORE_PERS)
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": unknown", request->per);
-	if (!request->query || !request->scores)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     request->query ? "scores" : "query");
 	if (request->weights && request->per != UCM_SCORE_HEAD)
 		return ucm_error_set(error, -EINVAL, "weights: with "
 				     "UCM_SCORE_HEAD alone");
@@ -730,10 +727,10 @@ static int request_check(const struct ucm_star_spec *spec,
 	if (!err)
 		err = star_slab_check(request->slab, &shape, error);
 	if (!err)
-		err = ucm_sparse_ids_check(
-			request->slots ? "slots" : "first_slot", request->slots,
-			request->first_slot, request->num,
-			request->slab->num_slots, error);
+		err = ucm_sparse_places_check(request->slab, request->slots,
+					      request->first_slot,
+					      request->num, request->query,
+					      request->scores, error);
 	if (request->per == UCM_SCORE_GROUP)
 		rows = spec->num_heads;
 	else if (request->per == UCM_SCORE_HEAD)
@@ -786,11 +783,9 @@ int ucm_star_score_by(const struct ucm_sparse_kernels *kernels,
 		return ucm_error_set(error, -EINVAL, "requests is NULL");
 	for (size_t i = 0; i < num_requests; i++) {
 		err = request_check(spec, &requests[i], &why);
-		if (err && num_requests > 1)
-			return ucm_error_set(error, err, "request %zu: %s", i,
-					     why.text);
 		if (err)
-			return ucm_error_set(error, err, "%s", why.text);
+			return ucm_sparse_refuse(i, num_requests, err, &why,
+						 error);
 	}
 	for (size_t i = 0; i < num_requests; i++)
 		request_run(kernels, spec, &requests[i]);
