@@ -8,63 +8,32 @@ what libucm does not export: the calls with kernels that are chosen, so that eac
 instruction set is tried.
 """
 import ctypes as C
-import os
-import sys
 
 import numpy as np
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [os.path.join(HERE, "..", "lib"),
-             os.path.join(HERE, "..", "..", "python")]
-from seed import SEED  # noqa: E402
-from ucmfs._lib_sparse import (  # noqa: E402
+from ways import (BF16, F16, F32, INT8, Failure, must, of_words, run, succeed,
+                  to_words)
+from ucmfs._lib_sparse import (
     Budget, BudgetConfig, Keys, Query, ReprSpec as Spec,
     ScoreRequest as Request, Slab, Windows)
 
 MEAN, MAX, NORMED, MINMAX = range(4)
 HEAD, GROUP, BLOCK = range(3)
 DISTANCE = 4
-F16, BF16, F32, INT8 = 1, 2, 3, 6  # enum ucm_dtype
 EPS = 2.0 ** -24
-
-
-class Failure(Exception):
-    pass
-
-
-def must(condition, what):
-    if not condition:
-        raise Failure(what)
-
-
-def succeed(err, what):
-    must(err == 0, f"{what}: {err}")
 
 
 # ---- numbers ----
 
 def to_bytes(values, dtype):
     """float32 values in a type, as an array of its words; and their values."""
-    if dtype == F32:
-        return values, values.astype(np.float64)
-    if dtype == F16:
-        words = values.astype(np.float16)
-        return words, words.astype(np.float64)
-    bits = values.view(np.uint32)
-    words = ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-    wide = (words.astype(np.uint32) << 16).view(np.float32)
-    return words, wide.astype(np.float64)
+    words = to_words(values, dtype)
+    return words, of_words(words, dtype)
 
 
 def from_bytes(raw, dtype):
-    if dtype == F32:
-        return raw.view(np.float32).astype(np.float64)
-    if dtype == F16:
-        return raw.view(np.float16).astype(np.float64)
-    if dtype == BF16:
-        wide = raw.view(np.uint16).astype(np.uint32) << 16
-        return wide.view(np.float32).astype(np.float64)
-    return raw.view(np.int8).astype(np.float64)
+    types = {F32: np.float32, F16: np.float16, BF16: np.uint16, INT8: np.int8}
+    return of_words(raw.view(types[dtype]), dtype)
 
 
 def item_bytes(dtype):
@@ -372,33 +341,16 @@ def check_selection(library, rand):
     must(np.array_equal(out, table[want]), "a table")
     must(length.value == np.minimum(size, tokens - want * size).sum(),
          "the tokens of a table")
+    return got
 
 
-def main():
-    print(f"numpy {np.__version__}")
-    libraries = [Library(sys.argv[1], way)
-                 for way in ("plain", "avx2", "avx512")]
-    for library in libraries:
-        if not library.kernels:
-            print(f"SKIP: this CPU has no {library.way}")
-    libraries = [library for library in libraries if library.kernels]
-    rounds = int(os.environ.get("UCMFS_TEST_ROUNDS") or "150")
-    for number in range(rounds):
-        case = Case(np.random.default_rng([SEED, number]))
-        first = None
-        for library in libraries:
-            try:
-                results = check_case(library, case)
-                for got, want in zip(results, first or results):
-                    must(np.array_equal(got, want), "differs from plain")
-                first = first or results
-                check_selection(library,
-                                np.random.default_rng([SEED, number, 1]))
-            except Failure as failure:
-                sys.exit(f"FAIL: {library.way}: {failure}\n  case {number} of"
-                         f" UCMFS_TEST_SEED={SEED}: {case}")
-    print(f"{rounds} cases, {len(libraries)} ways")
+def check_blocks(library, rand):
+    case = Case(rand)
+    try:
+        return check_case(library, case)
+    except Failure as failure:
+        raise Failure(f"{failure}\n  {case}") from None
 
 
 if __name__ == "__main__":
-    main()
+    run(Library, "blocks", 150, check_blocks, check_selection)

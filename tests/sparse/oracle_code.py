@@ -6,16 +6,11 @@ As oracle.py: every formula a second time, from ucm_sparse(3), and each way the
 CPU has. W is made anew as well, by numpy's QR of the same random numbers.
 """
 import ctypes as C
-import os
-import sys
 
 import numpy as np
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [os.path.join(HERE, "..", "lib"),
-             os.path.join(HERE, "..", "..", "python")]
-from seed import SEED  # noqa: E402
-from ucmfs._lib_sparse import (  # noqa: E402
+from ways import Failure, must, run
+from ucmfs._lib_sparse import (
     CodeMethod as Method, CodeRequest as Request, CodeSpec as Spec, Keys,
     Query, Slab)
 
@@ -24,15 +19,6 @@ HAMMING, ESTIMATE = range(2)
 BEST, SUM, EACH = range(3)
 HEAD, GROUP, BLOCK = range(3)
 FLOAT32 = 3  # enum ucm_dtype
-
-
-class Failure(Exception):
-    pass
-
-
-def must(condition, what):
-    if not condition:
-        raise Failure(what)
 
 
 # ---- W ----
@@ -300,26 +286,12 @@ def check_case(library, case):
                                    bits, norms)
 
 
-def main():
-    libraries = [Library(sys.argv[1], way)
-                 for way in ("plain", "avx2", "avx512")]
-    for library in libraries:
-        if not library.kernels:
-            print(f"SKIP: this CPU has no {library.way} for codes")
-    libraries = [library for library in libraries if library.kernels]
-    rounds = int(os.environ.get("UCMFS_TEST_ROUNDS") or "40")
-    for number in range(rounds):
-        case, first = Case(np.random.default_rng([SEED, number])), None
-        for library in libraries:
-            try:
-                results = check_case(library, case)
-                for got, want in zip(results, first or results):
-                    must(np.array_equal(got, want), "differs from plain")
-                first = first or results
-            except Failure as failure:
-                sys.exit(f"FAIL: {library.way}: {failure}\n  case {number} of"
-                         f" UCMFS_TEST_SEED={SEED}: {case}")
-    print(f"codes: {rounds} cases, {len(libraries)} ways")
+def check_random(library, rand):
+    case = Case(rand)
+    try:
+        return check_case(library, case)
+    except Failure as failure:
+        raise Failure(f"{failure}\n  {case}") from None
 
 
-main()
+run(Library, "codes", 40, check_random)

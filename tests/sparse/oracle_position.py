@@ -7,56 +7,19 @@ with nothing of ours but the structs. LIBRARY: see oracle.py.
 """
 import ctypes as C
 import math
-import os
-import sys
 
 import numpy as np
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path += [os.path.join(HERE, "..", "lib"),
-             os.path.join(HERE, "..", "..", "python")]
-from seed import SEED  # noqa: E402
-from ucmfs._lib_sparse import (  # noqa: E402
+from ways import BF16, F16, F32, must, of_words, run, succeed, to_words
+from ucmfs._lib_sparse import (
     Attention, DeviationRequest as Deviation, KeyRoom as Room, Keys, Query,
     Rerope, Rope, ShiftRequest as Shift)
 
-F16, BF16, F32 = 1, 2, 3  # enum ucm_dtype
 NEOX, GPTJ = range(2)
 NONE, LINEAR, YARN, LLAMA3 = range(4)
-WAYS = ("plain", "avx2", "avx512")
-
-
-class Failure(Exception):
-    pass
-
-
-def must(condition, what):
-    if not condition:
-        raise Failure(what)
-
-
-def succeed(err, what):
-    must(err == 0, f"{what}: {err}")
 
 
 # ---- numbers ----
-
-def stored(values, dtype):
-    """float32 values in a type, as an array of its words."""
-    if dtype == F32:
-        return values.astype(np.float32)
-    if dtype == F16:
-        return values.astype(np.float16)
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def wide(words, dtype):
-    """What the words stand for, in float64."""
-    if dtype == BF16:
-        words = (words.astype(np.uint32) << 16).view(np.float32)
-    return words.astype(np.float64)
-
 
 def unit(values, dtype):
     """By how much rounding may be off."""
@@ -133,7 +96,7 @@ class Cache:
     def __init__(self, rand, dtype, blocks, size, heads, dim):
         order = [0, 1, 2] if rand.integers(2) else [0, 2, 1]
         shape = np.array([blocks, size, heads])
-        words = stored(rand.standard_normal(
+        words = to_words(rand.standard_normal(
             [*shape[order], dim + int(rand.integers(3))]), dtype)
         self.words, self.dtype, self.dim = words, dtype, dim
         self.undo = [*np.argsort(order), 3]
@@ -142,7 +105,7 @@ class Cache:
         self.blocks = blocks
 
     def values(self):
-        return wide(self.words, self.dtype).transpose(
+        return of_words(self.words, self.dtype).transpose(
             self.undo)[..., :self.dim]
 
     def keys(self):
@@ -290,7 +253,7 @@ class Scene:
                                         size, heads, dim) for _ in range(2))
         self.table = rand.permutation(blocks + 2)[:blocks].astype(np.int32)
         self.raw = rand.standard_normal((1, heads * group, dim))
-        self.query = stored(rotate(self.raw, [self.position], self.rope)[0]
+        self.query = to_words(rotate(self.raw, [self.position], self.rope)[0]
                             .astype(np.float32), F32)
         self.scale = pick(0, .05)
         self.rerope = Rerope(self.rope, int(rand.integers(
@@ -364,27 +327,4 @@ def check_attention(library, rand):
 CHECKS = [check_shift, check_deviation, check_hkvd, check_attention]
 
 
-def main():
-    libraries = [Library(sys.argv[1], way) for way in WAYS]
-    for library in libraries:
-        if not library.kernels:
-            print(f"SKIP: this CPU has no {library.way}")
-    libraries = [library for library in libraries if library.kernels]
-    rounds = int(os.environ.get("UCMFS_TEST_ROUNDS") or "150")
-    for number in range(rounds):
-        for check in CHECKS:
-            first = None
-            for library in libraries:
-                try:
-                    result = check(library, np.random.default_rng(
-                        [SEED, number]))
-                    first = result if first is None else first
-                    must(np.array_equal(result, first), "differs from plain")
-                except Failure as failure:
-                    sys.exit(f"FAIL: {check.__name__}, {library.way}:"
-                             f" {failure}\n  case {number} of"
-                             f" UCMFS_TEST_SEED={SEED}")
-    print(f"{rounds} cases of positions, {len(libraries)} ways")
-
-
-main()
+run(Library, "positions", 150, *CHECKS)

@@ -5,14 +5,12 @@ on random input: a part of oracle.py, whose numbers and classes it
 uses.
 """
 import ctypes as C
-import os
-import sys
 
 import numpy as np
 
 import oracle
-from oracle import BLOCK, EPS, F16, F32, BF16, GROUP, HEAD, INT8, Failure, must
-from seed import SEED
+from oracle import BLOCK, EPS, GROUP, HEAD
+from ways import BF16, F16, F32, INT8, must, run
 from ucmfs._lib_sparse import (
     StarRequest as Request, StarSpec as Spec)
 
@@ -193,24 +191,8 @@ def check_exact(case, by_head, off):
              "not the largest q.k")
 
 
-def main():
-    libraries = [oracle.Library(sys.argv[1], way)
-                 for way in ("plain", "avx2", "avx512")]
-    libraries = [library for library in libraries if library.kernels]
-    rounds = int(os.environ.get("UCMFS_TEST_ROUNDS") or "100")
-    for number in range(rounds):
-        first = None
-        for library in libraries:
-            case = Case(np.random.default_rng([SEED, number, 2]))
-            try:
-                results = check_case(library, case)
-                for got, want in zip(results, first or results):
-                    must(np.array_equal(got, want), "differs from plain")
-                first = first or results
-            except Failure as failure:
-                sys.exit(f"FAIL: {library.way}: {failure}\n  merged channels, "
-                         f"case {number} of UCMFS_TEST_SEED={SEED}")
-    print(f"{rounds} cases of merged channels, {len(libraries)} ways")
+def check_channels(library, rand):
+    return check_case(library, Case(rand))
 
 
-main()
+run(oracle.Library, "merged channels", 100, check_channels)
