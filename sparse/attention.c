@@ -16,8 +16,7 @@
 
 #include "common/error.h"
 #include "sparse/rerope.h"
-
-#define QUERY_HEADS_MAX 65536u
+#include "sparse/spec.h"
 
 /* ---- checks ---- */
 
@@ -46,11 +45,11 @@ static int query_check(const struct ucm_attention *attention,
 	int err;
 
 	if (!query->num_heads || query->num_heads % attention->num_heads ||
-	    query->num_heads > QUERY_HEADS_MAX)
+	    query->num_heads > UCM_QUERY_HEADS_MAX)
 		return ucm_error_set(error, -EINVAL, "query: num_heads %" PRIu32
 				     ": a multiple of %" PRIu32 ", up to %u",
 				     query->num_heads, attention->num_heads,
-				     QUERY_HEADS_MAX);
+				     UCM_QUERY_HEADS_MAX);
 	err = ucm_sparse_query_check(query, attention->head_dim, error);
 	return err ? err
 		   : ucm_rows_finite(ucm_sparse_kernels_best(), &rows, NULL, 1,

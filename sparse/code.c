@@ -172,17 +172,6 @@ int ucm_code_slab_check(const struct ucm_repr_slab *slab,
 
 /* ---- encoders ---- */
 
-static int aligned(const char *name, const void *memory, size_t alignment,
-		   struct ucm_error *error)
-{
-	if (!memory)
-		return ucm_error_set(error, -EINVAL, "%s is NULL", name);
-	if ((uintptr_t)memory % alignment)
-		return ucm_error_set(error, -EINVAL, "%s is not aligned to %zu "
-				     "bytes", name, alignment);
-	return 0;
-}
-
 static const float *encoder_floats(const void *encoder)
 {
 	return (const float *)((const struct code_encoder *)encoder + 1);
@@ -214,7 +203,8 @@ int ucm_code_encoder_make(const struct ucm_code_spec *spec,
 	float *floats;
 
 	if (!err)
-		err = aligned("memory", memory, sizeof(uint64_t), error);
+		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
+					 error);
 	if (err)
 		return err;
 	num = (size_t)spec->num_heads * spec->head_dim;
@@ -246,7 +236,8 @@ int ucm_code_encoder_check(const void *memory,
 			   struct ucm_error *error)
 {
 	const struct code_encoder *encoder = memory;
-	int err = aligned("encoder", memory, sizeof(uint64_t), error);
+	int err = ucm_sparse_aligned("encoder", memory, sizeof(uint64_t),
+				     error);
 
 	if (!err && encoder->magic != ENCODER_MAGIC)
 		err = ucm_error_set(error, -EINVAL, "encoder: none was made "
@@ -520,7 +511,7 @@ int ucm_code_add_by(const struct ucm_code_kernels *kernels, const void *encoder,
 	uint32_t have = 0;
 
 	if (!err)
-		err = aligned("out", out, sizeof(uint64_t), error);
+		err = ucm_sparse_aligned("out", out, sizeof(uint64_t), error);
 	if (err)
 		return err;
 	if (first_token > work.spec->block_size ||

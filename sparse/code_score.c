@@ -23,7 +23,6 @@
 #include "sparse/number.h"
 #include "sparse/spec.h"
 
-#define QUERY_HEADS_MAX 65536u
 #define GROUP_MAX	((1u << UCM_CODE_PLANES) - 1)
 #define EXACT_MAX	((uint64_t)1 << 24) /* all whole numbers are floats */
 #define CHUNK		1024u /* tokens at a time; whole tiles */
@@ -72,12 +71,12 @@ static int method_check(const struct ucm_code_spec *spec,
 	if (method->per >= UCM_SCORE_PERS)
 		return ucm_error_set(error, -EINVAL, "per %" PRIu32
 				     ": unknown", method->per);
-	if (!method->num_heads || method->num_heads > QUERY_HEADS_MAX ||
+	if (!method->num_heads || method->num_heads > UCM_QUERY_HEADS_MAX ||
 	    method->num_heads % spec->num_heads)
 		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
 				     " of the query: a multiple of %" PRIu32
 				     ", up to %u", method->num_heads,
-				     spec->num_heads, QUERY_HEADS_MAX);
+				     spec->num_heads, UCM_QUERY_HEADS_MAX);
 	group = method->num_heads / spec->num_heads;
 	if (!method->merged_heads || group % method->merged_heads)
 		return ucm_error_set(error, -EINVAL, "merged_heads %" PRIu32

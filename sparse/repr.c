@@ -356,7 +356,7 @@ static int state_check(const struct ucm_repr_spec *spec, const void *memory,
 		       struct ucm_error *error)
 {
 	const struct repr_state *state = memory;
-	int err = ucm_sparse_aligned("state", memory, error);
+	int err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 
 	if (err)
 		return err;
@@ -375,7 +375,7 @@ int ucm_repr_begin(const struct ucm_repr_spec *spec, void *memory,
 	int err = ucm_repr_shape(spec, &work.shape, error);
 
 	if (!err)
-		err = ucm_sparse_aligned("state", memory, error);
+		err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 	if (err)
 		return err;
 	*state = (struct repr_state){ .magic = STATE_MAGIC, .spec = *spec };
@@ -445,7 +445,7 @@ int ucm_repr_write(const struct ucm_repr_spec *spec, const void *memory,
 	if (!err)
 		err = state_check(spec, memory, error);
 	if (!err)
-		err = ucm_sparse_aligned("out", out, error);
+		err = ucm_sparse_aligned("out", out, sizeof(float), error);
 	if (err)
 		return err;
 	if (!state->tokens)

@@ -190,14 +190,14 @@ int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
 			     num);
 }
 
-int ucm_sparse_aligned(const char *name, const void *memory,
+int ucm_sparse_aligned(const char *name, const void *memory, size_t alignment,
 		       struct ucm_error *error)
 {
 	if (!memory)
 		return ucm_error_set(error, -EINVAL, "%s is NULL", name);
-	if ((uintptr_t)memory % sizeof(float))
-		return ucm_error_set(error, -EINVAL,
-				     "%s is not aligned to 4 bytes", name);
+	if ((uintptr_t)memory % alignment)
+		return ucm_error_set(error, -EINVAL, "%s is not aligned to %zu "
+				     "bytes", name, alignment);
 	return 0;
 }
 

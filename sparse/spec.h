@@ -77,8 +77,8 @@ int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 			    const void *query, const void *scores,
 			    struct ucm_error *error);
 
-/* Is it there, and aligned to 4 bytes? */
-int ucm_sparse_aligned(const char *name, const void *memory,
+/* Is it there, and aligned to so many bytes? */
+int ucm_sparse_aligned(const char *name, const void *memory, size_t alignment,
 		       struct ucm_error *error);
 
 int ucm_repr_slab_check(const struct ucm_repr_slab *slab,

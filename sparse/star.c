@@ -469,7 +469,7 @@ int ucm_star_begin(const struct ucm_star_spec *spec, void *memory,
 	int err = star_shape(spec, &shape, error);
 
 	if (!err)
-		err = ucm_sparse_aligned("state", memory, error);
+		err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 	if (err)
 		return err;
 	memset(memory, 0, ucm_star_state_bytes(spec));
@@ -482,7 +482,7 @@ static int state_check(const struct ucm_star_spec *spec, const void *memory,
 		       struct ucm_error *error)
 {
 	const struct star_state *state = memory;
-	int err = ucm_sparse_aligned("state", memory, error);
+	int err = ucm_sparse_aligned("state", memory, sizeof(float), error);
 
 	if (err)
 		return err;
@@ -566,7 +566,7 @@ int ucm_star_write(const struct ucm_star_spec *spec, const void *memory,
 	if (!err)
 		err = state_check(spec, memory, error);
 	if (!err)
-		err = ucm_sparse_aligned("out", out, error);
+		err = ucm_sparse_aligned("out", out, sizeof(float), error);
 	if (err)
 		return err;
 	if (!state->tokens)
