@@ -110,14 +110,13 @@ int ucm_prefetch_begin(const struct ucm_prefetch_config *config, void *memory,
 	struct ucm_prefetch *prefetch = memory;
 	int err = config_check(config, error);
 
+	if (!err)
+		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
+					 error);
 	if (err)
 		return err;
-	if (!memory || !out)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     memory ? "out" : "memory");
-	if ((uintptr_t)memory % 8)
-		return ucm_error_set(error, -EINVAL,
-				     "memory is not aligned to 8 bytes");
+	if (!out)
+		return ucm_error_set(error, -EINVAL, "out is NULL");
 	memset(memory, 0, ucm_prefetch_bytes(config));
 	lay_out(config, prefetch, memory);
 	prefetch->config = *config;

@@ -408,15 +408,11 @@ int ucm_repr_add_by(const struct ucm_sparse_kernels *kernels,
 
 	if (!err)
 		err = state_check(spec, memory, error);
+	if (!err)
+		err = ucm_sparse_grow_check(keys, num_tokens, state->tokens,
+					    spec->block_size, error);
 	if (err)
 		return err;
-	if (num_tokens > spec->block_size - state->tokens)
-		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
-				     ": the block has %" PRIu32 " of %" PRIu32,
-				     num_tokens, state->tokens,
-				     spec->block_size);
-	if (num_tokens && !keys->num_blocks)
-		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
 	err = keys_finite(&work, num_tokens);
 	if (!err)
 		err = floats_take_tokens(&work, state_floats(state, &work, 0),

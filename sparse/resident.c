@@ -140,14 +140,13 @@ int ucm_resident_begin(const struct ucm_resident_config *config, void *memory,
 	struct ucm_resident *resident = memory;
 	int err = config_check(config, error);
 
+	if (!err)
+		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
+					 error);
 	if (err)
 		return err;
-	if (!memory || !out)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     memory ? "out" : "memory");
-	if ((uintptr_t)memory % 8)
-		return ucm_error_set(error, -EINVAL,
-				     "memory is not aligned to 8 bytes");
+	if (!out)
+		return ucm_error_set(error, -EINVAL, "out is NULL");
 	memset(memory, 0, ucm_resident_bytes(config));
 	lay_out(config, resident, memory);
 	resident->config = *config;

@@ -140,6 +140,19 @@ int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
 			     ": not finite", block, token, head);
 }
 
+int ucm_sparse_grow_check(const struct ucm_keys *keys, uint32_t num_tokens,
+			  uint32_t tokens, uint32_t block_size,
+			  struct ucm_error *error)
+{
+	if (num_tokens > block_size - tokens)
+		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
+				     ": the block has %" PRIu32 " of %" PRIu32,
+				     num_tokens, tokens, block_size);
+	if (num_tokens && !keys->num_blocks)
+		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
+	return 0;
+}
+
 int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 			   struct ucm_error *error)
 {

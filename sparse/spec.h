@@ -49,6 +49,11 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 			   struct ucm_error *error);
 
+/* A block of block_size has so many tokens; may num_tokens be added? */
+int ucm_sparse_grow_check(const struct ucm_keys *keys, uint32_t num_tokens,
+			  uint32_t tokens, uint32_t block_size,
+			  struct ucm_error *error);
+
 /* A token's key of a head, as head_dim floats. -EINVAL: one is not finite. */
 int ucm_sparse_key(const struct ucm_sparse_kernels *kernels,
 		   const struct ucm_repr_spec *spec,

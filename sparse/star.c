@@ -530,15 +530,11 @@ int ucm_star_add_by(const struct ucm_sparse_kernels *kernels,
 					    spec->head_dim, error);
 	if (!err)
 		err = state_check(spec, memory, error);
+	if (!err)
+		err = ucm_sparse_grow_check(keys, num_tokens, state->tokens,
+					    spec->block_size, error);
 	if (err)
 		return err;
-	if (num_tokens > spec->block_size - state->tokens)
-		return ucm_error_set(error, -EINVAL, "num_tokens %" PRIu32
-				     ": the block has %" PRIu32 " of %" PRIu32,
-				     num_tokens, state->tokens,
-				     spec->block_size);
-	if (num_tokens && !keys->num_blocks)
-		return ucm_error_set(error, -EINVAL, "num_blocks is 0");
 	err = state_take(&work, NULL, num_tokens);
 	if (!err)
 		err = state_take(&work, state, num_tokens);
