@@ -366,6 +366,11 @@ const struct ucm_sparse_method *ucm_sparse_find(const char *name)
 	return NULL;
 }
 
+const struct ucm_sparse_method *ucm_method_of(uint32_t method)
+{
+	return method < UCM_METHODS ? &methods[method] : NULL;
+}
+
 int ucm_method_find(const char *name, const struct ucm_sparse_method **out,
 		    struct ucm_error *error)
 {

@@ -10,6 +10,9 @@ int ucm_method_parse_json(const char *text, size_t len, uint32_t block_size,
 			  uint32_t num_layers, struct ucm_sparse_config *out,
 			  struct ucm_error *error);
 
+/* By its number, which may be any; NULL: there is none. */
+const struct ucm_sparse_method *ucm_method_of(uint32_t method);
+
 /* ucm_sparse_find(), or -ENOENT with the names that there are. */
 int ucm_method_find(const char *name, const struct ucm_sparse_method **out,
 		    struct ucm_error *error);

@@ -480,6 +480,44 @@ int ucm_sparse_parse(const char *text, size_t len, uint32_t block_size,
 		     uint32_t num_layers, struct ucm_sparse_config *out,
 		     struct ucm_error *error);
 
+/* ---- what a method keeps ---- */
+
+/* What the keys and queries of a model's layer are, and how what is kept of the
+ * keys is stored. */
+struct ucm_sparse_model {
+	uint32_t num_heads;   /* of keys; MLA: 1 */
+	uint32_t query_heads; /* a multiple of them */
+	uint32_t head_dim;    /* MLA: 576, say */
+	uint32_t rope_dim;    /* MLA: the last channels, 64, say; or else 0 */
+	uint32_t dtype;       /* enum ucm_dtype; hash codes have none */
+	uint64_t seed;        /* of hash codes: alike where they are compared */
+};
+
+/*
+ * What a configuration's method keeps of the blocks of such a model, as the calls
+ * of <ucm/sparse.h> take it. -EINVAL also if the method keeps something else.
+ *
+ * Hash codes are those of tokens, and the score of a block is that of its nearest
+ * token, added up over the key heads. The query heads of a group are merged; with
+ * rope_dim, as many as hash_reduction_head_num says. The last channels then have
+ * their part of hash_bits beside them: hash_bits * rope_dim / (head_dim -
+ * rope_dim), up to a multiple of 8.
+ *
+ * channels: of ucm_star_channels(), which takes the same spec; NULL until then.
+ */
+int ucm_sparse_repr_spec(const struct ucm_sparse_config *config,
+			 const struct ucm_sparse_model *model,
+			 struct ucm_repr_spec *out, struct ucm_error *error);
+int ucm_sparse_code_spec(const struct ucm_sparse_config *config,
+			 const struct ucm_sparse_model *model,
+			 struct ucm_code_spec *out,
+			 struct ucm_code_method *method_out,
+			 struct ucm_error *error);
+int ucm_sparse_star_spec(const struct ucm_sparse_config *config,
+			 const struct ucm_sparse_model *model,
+			 const uint16_t *channels, struct ucm_star_spec *out,
+			 struct ucm_error *error);
+
 /* ---- requests ---- */
 
 enum ucm_request_state {

@@ -180,7 +180,7 @@ class Prototypes(unittest.TestCase):
     UNUSED = re.compile(
         r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|repr_kind_|"
         r"repr_file_(init|encode|check_block)$|"
-        r"sparse_(cuda_|defaults$))")
+        r"sparse_(cuda_|defaults$|(repr|code|star)_spec$))")
     TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
     STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
     HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",

@@ -54,6 +54,112 @@ UNIT_TEST(other_names_are_not_found)
 	ck_assert_ptr_null(ucm_sparse_find(NULL));
 }
 
+/* ---- what is kept ---- */
+
+static const struct ucm_sparse_model dense_model = {
+	.num_heads = 8, .query_heads = 32, .head_dim = 128,
+	.dtype = UCM_DTYPE_BFLOAT16, .seed = 7,
+};
+static const struct ucm_sparse_model latent_model = {
+	.num_heads = 1, .query_heads = 128, .head_dim = 576, .rope_dim = 64,
+	.dtype = UCM_DTYPE_FLOAT16,
+};
+
+UNIT_TEST(representations_follow_from_a_configuration)
+{
+	struct ucm_sparse_config config = parsed("GSA:pooling=max");
+	struct ucm_repr_spec spec;
+
+	ck_assert_int_eq(ucm_sparse_repr_spec(&config, &dense_model, &spec,
+					      NULL), 0);
+	must(spec.kind == UCM_REPR_MAX && spec.dtype == UCM_DTYPE_BFLOAT16 &&
+	     spec.num_heads == 8 && spec.head_dim == 128 &&
+	     spec.block_size == BLOCK);
+	ck_assert_uint_ne(ucm_repr_bytes(&spec), 0);
+}
+
+UNIT_TEST(codes_follow_from_a_configuration)
+{
+	struct ucm_sparse_config config = parsed("GSAOnDevice:hash_bits=512");
+	struct ucm_code_method method;
+	struct ucm_code_spec spec;
+
+	ck_assert_int_eq(ucm_sparse_code_spec(&config, &dense_model, &spec,
+					      &method, NULL), 0);
+	must(spec.form == UCM_CODE_TOKENS && spec.num_heads == 8 &&
+	     spec.head_dim == 128 && !spec.rope_dim && spec.bits == 512 &&
+	     !spec.rope_bits && spec.block_size == BLOCK && spec.seed == 7);
+	must(method.measure == UCM_CODE_HAMMING &&
+	     method.over == UCM_CODE_BEST && method.per == UCM_SCORE_BLOCK &&
+	     method.num_heads == 32 && method.merged_heads == 4);
+	ck_assert_uint_ne(ucm_code_query_words(&spec, &method), 0);
+
+	ck_assert_int_eq(ucm_sparse_code_spec(&config, &latent_model, &spec,
+					      &method, NULL), 0);
+	must(spec.head_dim == 576 && spec.rope_dim == 64 && spec.bits == 512 &&
+	     spec.rope_bits == 64);
+	must(method.num_heads == 128 && method.merged_heads == 2);
+	ck_assert_uint_ne(ucm_code_query_words(&spec, &method), 0);
+	/* 104 * 64 / 512 is 13 */
+	config = parsed("GSAOnDevice:hash_bits=104");
+	ck_assert_int_eq(ucm_sparse_code_spec(&config, &latent_model, &spec,
+					      &method, NULL), 0);
+	ck_assert_uint_eq(spec.rope_bits, 16);
+}
+
+UNIT_TEST(merged_channels_follow_from_a_configuration)
+{
+	struct ucm_sparse_config config = parsed("KVStarMultiStep");
+	uint16_t channels[8 * 64];
+	struct ucm_star_spec spec;
+
+	for (int i = 0; i < 8 * 64; i++)
+		channels[i] = (uint16_t)(i % 64 * 2);
+	ck_assert_int_eq(ucm_sparse_star_spec(&config, &dense_model, channels,
+					      &spec, NULL), 0);
+	must(spec.dtype == UCM_DTYPE_BFLOAT16 && spec.num_heads == 8 &&
+	     spec.head_dim == 128 && spec.block_size == BLOCK &&
+	     spec.merge_tokens == 4 && spec.kept == 64 &&
+	     spec.channels == channels);
+	ck_assert_uint_ne(ucm_star_bytes(&spec), 0);
+}
+
+UNIT_TEST(what_is_not_kept_is_refused)
+{
+	static const struct {
+		const char *config, *error;
+		struct ucm_sparse_model model;
+	} wrong[] = {
+		{ "KVStar", "method KVStarMultiStep: it keeps merged channels, "
+			    "not hash codes", { 8, 32, 128, 0, 0, 0 } },
+		{ "ReRoPE", "method ReRoPE: it keeps nothing, not hash codes",
+		  { 8, 32, 128, 0, 0, 0 } },
+		{ "GSAOnDevice", "query_heads 33: ", { 8, 33, 128, 0, 0, 0 } },
+		{ "GSAOnDevice", "query_heads 32: ", { 0, 32, 128, 0, 0, 0 } },
+		{ "GSAOnDevice", "rope_dim 128: ", { 8, 32, 128, 128, 0, 0 } },
+		{ "GSAOnDevice", "head_dim 0: ", { 8, 32, 0, 0, 0, 0 } },
+		{ "GSAOnDevice:hash_bits=100", "bits 100: ",
+		  { 8, 32, 128, 0, 0, 0 } },
+		{ "GSAOnDevice:hash_reduction_head_num=3",
+		  "hash_reduction_head_num 3: ", { 1, 32, 128, 64, 0, 0 } },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(wrong); i++) {
+		struct ucm_sparse_config config = parsed(wrong[i].config);
+		struct ucm_code_spec spec = { .seed = 99 };
+		struct ucm_code_method method = { .over = 99 };
+		struct ucm_error error;
+
+		ck_assert_int_eq(ucm_sparse_code_spec(&config, &wrong[i].model,
+						      &spec, &method, &error),
+				 -EINVAL);
+		ck_assert_msg(!strncmp(error.text, wrong[i].error,
+				       strlen(wrong[i].error)), "%s",
+			      error.text);
+		must(spec.seed == 99 && method.over == 99);
+	}
+}
+
 /* ---- defaults ---- */
 
 UNIT_TEST(the_defaults_are_those_of_the_documents)
