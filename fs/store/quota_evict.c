@@ -10,6 +10,7 @@
 #include "fs/store/quota.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include "common/log.h"
 #include "fs/store/pressure.h"
@@ -18,6 +19,7 @@
 #include "hashing/tree.h"
 
 #define TRIES 64
+#define MISSES 10 /* a millisecond apart, before a writer is refused */
 #define BATCH_BYTES (UINT64_C(64) << 20) /* evicted before a mover looks again */
 
 /* ---- promises ---- */
@@ -54,11 +56,17 @@ static int quota_evict(struct ucm_store *store, struct ucm_quota *quota,
 		       : -EDQUOT;
 }
 
-/* all: with what it has already. */
+/*
+ * all: with what it has already. A block that is being committed counts twice for
+ * a moment, as a block and as a promise, and may not be evicted before it is
+ * closed: several writers in a small quota are not refused for that.
+ */
 static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
 		      uint64_t bytes, uint64_t all)
 {
-	for (unsigned i = 0; i < TRIES; i++) {
+	static const struct timespec moment = { .tv_nsec = 1000000 };
+
+	for (unsigned i = 0, misses = 0; i < TRIES; i++) {
 		uint64_t lack = ucm_quota_try(quota, bytes);
 		uint64_t limit = atomic_load(&quota->bytes);
 		int err;
@@ -68,6 +76,10 @@ static int quota_take(struct ucm_store *store, struct ucm_quota *quota,
 		if (!store->value.policy || (limit && all > limit))
 			break;
 		err = quota_evict(store, quota, lack);
+		if (err == -EDQUOT && ++misses < MISSES) {
+			nanosleep(&moment, NULL);
+			continue;
+		}
 		if (err)
 			return err;
 		ucm_wishes_wake(store); /* more are to come */
