@@ -174,6 +174,8 @@ int ucm_store_index_add(struct ucm_store *store, struct ucm_space *space,
 	atomic_fetch_add(&space->blocks, 1);
 	atomic_fetch_add(&store->blocks, 1);
 	ucm_store_recount(store, NULL, entry);
+	if (entry->has_repr)
+		atomic_store(&store->has_reprs, true);
 	enlist_places(store, entry, *ref_out);
 	ucm_value_added(&store->value, entry);
 	if (entry->size > atomic_load(&store->largest))

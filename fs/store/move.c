@@ -235,8 +235,11 @@ static int move_repr(struct moving *m)
 						m->entry.dir, m->temp.dir)
 			  : 0;
 
-	if (err)
+	if (err) {
+		ucm_store_remove_repr_in(m->store, m->space->folder, &m->key.id,
+					 m->temp.dir);
 		medium->ops->remove(medium, m->space->folder, &m->key.id);
+	}
 	return err;
 }
 

@@ -174,11 +174,31 @@ static bool has_room(struct ucm_store *store, const struct ucm_entry *entry,
 	return true;
 }
 
-/* In all places that can be written to; *dir_out: one of them. */
+/* In a place that cannot be written to, where neither another can be put in its
+ * place nor can it be removed. */
+static bool lies_on_readonly(struct ucm_store *store,
+			     const struct ucm_entry *entry)
+{
+	struct stat st;
+
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		unsigned dir = ucm_entry_place(entry, i);
+
+		if (store->dirs.at[dir]->readonly &&
+		    !ucm_store_stat_repr_in(store, entry, dir, &st))
+			return true;
+	}
+	return false;
+}
+
+/* In all places that can be written to; *dir_out: the last of them, or UINT_MAX:
+ * all is as it was. */
 static int put_in_all(struct ucm_store *store, const struct ucm_entry *entry,
 		      const void *bytes, size_t len, unsigned *dir_out)
 {
 	int err = -EROFS;
+
+	*dir_out = UINT_MAX;
 
 	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
 		unsigned dir = ucm_entry_place(entry, i);
@@ -204,10 +224,13 @@ static int put_locked(struct ucm_store *store, ucm_ref ref, const void *bytes,
 	if (!ucm_index_get(store->index, ref, &entry) ||
 	    entry.flags & UCM_ENTRY_LEAVING)
 		return -ENOENT;
+	if (lies_on_readonly(store, &entry))
+		return -EROFS;
 	if (!has_room(store, &entry, len))
 		return -ENOSPC;
-	dir = entry.dir;
 	err = put_in_all(store, &entry, bytes, len, &dir);
+	if (dir == UINT_MAX)
+		return err;
 	if (!err)
 		err = ucm_store_stat_repr_in(store, &entry, dir, &st);
 	if (err) /* in all places, or in none */
@@ -248,6 +271,8 @@ static int remove_locked(struct ucm_store *store, ucm_ref ref)
 
 	if (!ucm_index_get(store->index, ref, &entry) || !entry.has_repr)
 		return -ENOENT;
+	if (lies_on_readonly(store, &entry))
+		return -EROFS;
 	err = ucm_store_remove_reprs(store, &entry);
 	if (!err)
 		ucm_store_enter_repr(store, ref, &entry, entry.dir, NULL);

@@ -65,6 +65,8 @@ void ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
 			      &entry->id, &block))
 		return; /* whoever asks for the block will notice */
 	edit.blocks = blocks_of(&block) + (st ? blocks_of(st) : 0);
+	if (st)
+		atomic_store(&store->has_reprs, true);
 	ucm_index_edit(store->index, ref, edit_repr, &edit);
 	atomic_store(&store->keepers[dir].dirty, true);
 }
@@ -222,26 +224,27 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 	return ucm_store_put_repr_in(store, entry, to, bytes, len);
 }
 
-/* A crash may have left a block in two places, and its file in one. */
+/* A crash may have left a block in two places, and its file in one. What fails now
+ * is tried again by the next scan: one place will do. */
 static void pair_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
 	struct ucm_entry entry;
 	unsigned other;
-	struct stat st;
+	struct stat here, there;
 	int err;
 
 	if (!ucm_index_get(store->index, ref, &entry) || !entry.has_repr ||
 	    !entry.copy || !ucm_entry_has_place(&entry, dir))
 		return;
 	other = ucm_entry_other_place(&entry, dir);
-	if (ucm_store_stat_repr_in(store, &entry, dir, &st) == -ENOENT)
-		err = ucm_store_copy_repr(store, ref, &entry, other, dir);
-	else if (ucm_store_stat_repr_in(store, &entry, other, &st) == -ENOENT)
-		err = ucm_store_copy_repr(store, ref, &entry, dir, other);
-	else
+	err = ucm_store_stat_repr_in(store, &entry, dir, &here);
+	if (err && err != -ENOENT)
 		return;
-	if (err && err != -EROFS)
-		repr_give_up(store, ref, &entry);
+	if (ucm_store_stat_repr_in(store, &entry, other, &there) !=
+	    (err ? 0 : -ENOENT))
+		return;
+	ucm_store_copy_repr(store, ref, &entry, err ? other : dir,
+			    err ? dir : other);
 }
 
 void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
@@ -251,7 +254,9 @@ void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 	uint32_t cursor = 0;
 	ucm_ref ref;
 
-	while (ucm_store_reprs(store, dir) &&
+	if (!atomic_load(&store->has_reprs))
+		return; /* nobody pays for what nobody uses */
+	while (ucm_store_reprs(store, dir) && !atomic_load(&store->stopping) &&
 	       ucm_index_next(store->index, space->number, bucket, &cursor,
 			      &entry, &ref)) {
 		if (!entry.has_repr || !entry.copy)
@@ -299,6 +304,18 @@ static int found_judge(struct ucm_store *store, const struct ucm_entry *entry,
 	return err;
 }
 
+/* One that the entry knows of, from the other place or from a snapshot, is looked
+ * at after an unclean stop alone. */
+static bool found_is_known(struct ucm_store *store,
+			   const struct ucm_entry *entry, unsigned dir)
+{
+	struct stat st;
+
+	return entry->has_repr &&
+	       !(ucm_store_stat_repr_in(store, entry, dir, &st) == 0 &&
+		 ucm_recovery_doubts(&store->dirs.at[dir]->recovery, &st));
+}
+
 /* Of its bytes; else it could not be read, which says nothing of them. */
 static bool repr_is_wrong(int err)
 {
@@ -323,18 +340,25 @@ static void found_locked(struct ucm_store *store, struct ucm_space *space,
 		return;
 	}
 	if (!ucm_index_find(store->index, &key, &entry, &ref) ||
-	    !ucm_entry_has_place(&entry, dir) || entry.has_repr)
+	    !ucm_entry_has_place(&entry, dir) ||
+	    found_is_known(store, &entry, dir))
 		return;
 	err = found_judge(store, &entry, dir, &st, &error);
-	if (!err)
+	if (!err && !entry.has_repr)
 		ucm_store_enter_repr(store, ref, &entry, dir, &st);
 	if (!err || err == -ENOENT)
 		return;
 	ucm_warning("%s: representations of block %s: %s%s", medium->path,
 		    ucm_hex(id).text, error.text,
-		    repr_is_wrong(err) ? ": removed" : "");
-	if (repr_is_wrong(err))
-		ucm_store_remove_repr_in(store, space->folder, id, dir);
+		    !repr_is_wrong(err) ? ""
+		    : medium->readonly	? ": not used"
+					: ": removed");
+	if (!repr_is_wrong(err))
+		return;
+	ucm_store_remove_repr_in(store, space->folder, id, dir);
+	/* a second place may have a right one, and gives it back (pair) */
+	if (entry.has_repr && (!entry.copy || medium->readonly))
+		repr_give_up(store, ref, &entry);
 }
 
 void ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,

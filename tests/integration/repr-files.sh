@@ -159,6 +159,10 @@ for dir in a b slow; do
 	f=$work/$dir/spaces/one/$fourth
 	rm -f "$f"
 done
+fifth=$(sed -n 5p "$work/paths")
+lower=$work/slow/spaces/one/${fifth%.bin}.repr
+need cp "$lower" "$work/fifth"
+need flip "$lower" 5000
 mkdir -p "$work/slow/spaces/one/00"
 cp "$work/right" "$work/slow/spaces/one/00/${r##*/}"
 kill_daemon
@@ -168,6 +172,8 @@ is_absent "$s/${third%.bin}.repr"
 logged 'layer 1: checksum differs: removed'
 is_absent "$s/${fourth%.bin}.repr"
 logged 'which is not there: removed'
+check 'of two places, the wrong one gets the right one again' \
+	cmp "$lower" "$work/fifth"
 rm "$work/slow/spaces/one/00/${r##*/}"
 no_orphans 'after the scan'
 same 'the others are there' $((left - 2)) "$(reprs_in "$s")"
