@@ -279,11 +279,10 @@ int ucm_chunks_deltas(const struct ucm_chunk *chunks, uint32_t num_chunks,
 	for (uint32_t i = 0; i < num_chunks; i++) {
 		const struct ucm_chunk *chunk = &chunks[i];
 		uint64_t end = (uint64_t)chunk->begin + chunk->matched;
+		uint64_t t = chunk->begin > first ? chunk->begin : first;
 
-		for (uint64_t t = chunk->begin; t < end; t++) {
-			if (t >= first && t - first < num)
-				out[t - first] = chunk->delta;
-		}
+		for (; t < end && t - first < num; t++)
+			out[t - first] = chunk->delta;
 	}
 	return 0;
 }

@@ -10,9 +10,13 @@
 
 #include "sparse/method.h"
 
+#include <ucm/position.h>
+
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,9 +137,9 @@ static const struct setting {
 #undef METHOD
 #define METHOD UCM_METHOD_REROPE
 	KEY("rerope_window", "32768", VALUE_COUNT, AT(rerope_window), 1,
-	    TOKENS_MAX),
+	    UCM_POSITION_MAX),
 	KEY("REROPE_WINDOW", NULL, VALUE_COUNT, AT(rerope_window), 1,
-	    TOKENS_MAX),
+	    UCM_POSITION_MAX),
 	KEY("training_length", "32768", VALUE_COUNT, AT(training_length), 2,
 	    TOKENS_MAX),
 	KEY("TRAINING_LENGTH", NULL, VALUE_COUNT, AT(training_length), 2,
@@ -155,15 +159,25 @@ static int wrong_value(const char *key, const char *value, const char *wanted,
 	return ucm_error_set(error, -EINVAL, "%s '%s': %s", key, value, wanted);
 }
 
+static locale_t c_locale;
+
+static void make_c_locale(void)
+{
+	c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+/* In whatever locale our host is: a point is a point. */
 static int parse_number(const char *text, double *out)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	char *end;
 	double value;
 
 	/* no blanks, no hexadecimal, no words such as "nan" */
 	if (!*text || text[strspn(text, "0123456789.eE+-")])
 		return -EINVAL;
-	value = strtod(text, &end);
+	pthread_once(&once, make_c_locale);
+	value = c_locale ? strtod_l(text, &end, c_locale) : strtod(text, &end);
 	if (*end || !isfinite(value))
 		return -EINVAL;
 	*out = value;
@@ -561,7 +575,7 @@ int ucm_sparse_parse(const char *text, size_t len, uint32_t block_size,
 		return ucm_error_set(error, -EINVAL, "text has a NUL");
 	copy = strndup(text, len);
 	if (!copy)
-		return -ENOMEM;
+		return ucm_error_set(error, -ENOMEM, "text: no memory");
 	if (copy[strspn(copy, " \t\r\n")] == '{')
 		err = ucm_method_parse_json(text, len, block_size, num_layers,
 					    &config, error);

@@ -115,9 +115,11 @@ int ucm_sparse_step(struct ucm_sparse_request *request, uint32_t tokens,
 	err = look_at(config, request->tokens, &request->budget, &dense, error);
 	if (err)
 		return err;
-	/* What is chosen in the step itself can begin at any; the others would
-	 * have to wait for a choice, and what is generated is resident. */
-	if (!config->schedule.lead)
+	/* What is chosen in the step itself can begin wherever it chooses; the
+	 * others would have to wait for a choice, and what is generated is
+	 * resident. */
+	if (!config->schedule.lead &&
+	    (!request->dense || request->step % config->schedule.stride == 0))
 		request->dense = dense;
 	request->step++;
 	request->blocks_in_all += request->budget.num_blocks;

@@ -34,6 +34,7 @@
 #include "sparse/resident.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -720,13 +721,13 @@ int ucm_resident_favour(const struct ucm_resident *resident, float *scores,
 	err = scores_check(resident, scores, num, &scale, error);
 	if (err || scale.factor <= 0)
 		return err;
-	more = (float)(resident->config.hysteresis / scale.factor);
+	more = (float)fmin(resident->config.hysteresis / scale.factor, FLT_MAX);
 	for (uint32_t i = 0; more > 0 && i < resident->config.num_slots; i++) {
 		uint32_t block = resident->block[i];
 
 		if (block < num && (resident->state[i] == SLOT_LOADED ||
 				    resident->state[i] == SLOT_LOADING))
-			scores[block] += more;
+			scores[block] = fminf(scores[block] + more, FLT_MAX);
 	}
 	return 0;
 }

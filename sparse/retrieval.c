@@ -202,6 +202,11 @@ static void job_run(struct ucm_job *crew)
 	job->begun_ns = ucm_monotonic_ns();
 	pthread_mutex_unlock(&pool->lock);
 	err = retrieve(job);
+	/* what ucm_retrieval_take() says of itself, and then the job stays */
+	if (err == -EINVAL)
+		err = -EBADMSG;
+	else if (err == -ETIMEDOUT || err > 0)
+		err = -EIO;
 	pthread_mutex_lock(&pool->lock);
 	job_end(job, err);
 	pthread_mutex_unlock(&pool->lock);
@@ -286,6 +291,7 @@ static void pool_after_fork(void *arg)
 
 	pthread_mutex_init(&pool->lock, NULL);
 	ucm_cond_init_monotonic(&pool->moved);
+	pool->stats = (struct ucm_retrieval_stats){ 0 };
 	pool_reset(pool);
 }
 
@@ -653,10 +659,12 @@ static int take_job(struct ucm_retrieval *pool, struct lane *lane,
 		return ucm_error_set(error, -ENOENT, "step %" PRIu64
 				     ": not submitted", step);
 	err = room_check(job, out, error);
-	if (!err)
-		err = wait_done(pool, job, until_ns);
 	if (err)
 		return err;
+	err = wait_done(pool, job, until_ns);
+	if (err)
+		return ucm_error_set(error, err, "step %" PRIu64 ": not done "
+				     "yet", step);
 	while (lane->first != job) {
 		lane_drop_first(pool, lane);
 		pool->stats.stale++;

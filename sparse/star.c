@@ -796,6 +796,18 @@ int ucm_star_score(const struct ucm_star_spec *spec,
 				 num_requests, error);
 }
 
+/* A score that is too large for a float has no share of a sum. */
+static int vote_check(const struct ucm_sparse_kernels *kernels,
+		      const float *scores, size_t num, struct ucm_error *error)
+{
+	float least, most;
+
+	if (kernels->range(scores, num, &least, &most) && most < INFINITY)
+		return 0;
+	return ucm_error_set(error, -ERANGE,
+			     "scores: one is NaN, or infinitely large");
+}
+
 int ucm_star_vote_by(const struct ucm_sparse_kernels *kernels,
 		     const float *scores, float *weights, size_t num_rows,
 		     size_t num, size_t stride, float scale, float *votes,
@@ -811,6 +823,8 @@ int ucm_star_vote_by(const struct ucm_sparse_kernels *kernels,
 	err = scale_check(scale, error);
 	if (!err)
 		err = ucm_score_rows_check(num_rows, num, stride, error);
+	for (size_t i = 0; !err && num && i < num_rows; i++)
+		err = vote_check(kernels, scores + i * stride, num, error);
 	if (err)
 		return err;
 	memset(votes, 0, num * sizeof(*votes));

@@ -50,6 +50,7 @@ int ucm_background_fork(int *status)
 	pid_t parent = getpid(), child;
 	int fds[2];
 
+	signal(SIGCHLD, SIG_DFL); /* ignored, no child has an exit status */
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
 	child = fork();
@@ -70,8 +71,8 @@ int ucm_background_fork(int *status)
 	waiting_parent = fds[1];
 	/* for a parent that went before this call, the next line */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		raise(SIGTERM);
+	if (getppid() != parent && getppid() != 0) /* 0: outside our namespace */
+		_exit(1);
 	return 0;
 }
 

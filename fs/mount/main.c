@@ -186,11 +186,26 @@ static void open_standard_ones(void)
 		close(fd);
 }
 
+/* Where the background has /dev/null, or we our files, nobody reads READY=1. */
+static bool may_say_ready(const struct ucm_options *options)
+{
+	int fd = options->ready_fd;
+
+	return fd < 0 || (fcntl(fd, F_GETFD) >= 0 &&
+			  (options->foreground || fd > STDERR_FILENO));
+}
+
 static int start(struct ucm_options *options)
 {
-	int status = 0;
-	int err = options->foreground ? 0 : ucm_background_fork(&status);
+	int status = 0, err;
 
+	if (!may_say_ready(options)) {
+		fprintf(stderr, "ucmfs: ready-fd %d: it must be open%s\n",
+			options->ready_fd,
+			options->foreground ? "" : ", and above 2 without -f");
+		return 2;
+	}
+	err = options->foreground ? 0 : ucm_background_fork(&status);
 	if (err < 0)
 		fprintf(stderr, "ucmfs: background: %s\n", strerror(-err));
 	if (err)

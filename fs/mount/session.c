@@ -447,10 +447,13 @@ static int serve(struct ucm_daemon *daemon)
 		ucm_files_recover(&daemon->file_tree);
 	if (!err)
 		err = ucm_files_quotas_open(&daemon->file_tree);
-	if (!err)
-		err = ucm_background_ready();
 	if (err)
 		return err;
+	err = ucm_background_ready();
+	if (err) {
+		ucm_error("background: %s", strerror(-err));
+		return err;
+	}
 	choose_log(daemon->options);
 	daemon->store->on_loss = ucm_notify_loss;
 	daemon->store->on_loss_arg = daemon;

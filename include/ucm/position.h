@@ -214,7 +214,7 @@ struct ucm_deviation_request {
 	const int32_t *table; /* NULL: 0, 1, ... */
 	uint32_t num_tokens, num_heads, head_dim, block_size;
 	/* Not 0: divided by the sum of |fresh|, so that it says how much of a
-	 * token has changed; 0 of 0 is 0. */
+	 * token has changed; 0 of 0 is 0, more of 0 is infinite. */
 	uint32_t relative;
 };
 

@@ -204,7 +204,8 @@ struct ucm_retrieval_result {
  *
  * -ETIMEDOUT: not done yet; it goes on, and can be asked for again. -ETIME: its
  * own deadline has passed. -ESTALE: a later one has been taken.
- * -ENOENT: none was submitted. Others: what scoring or selecting has said.
+ * -ENOENT: none was submitted. -EBADMSG: scoring or selecting has found something
+ * wrong, which error says; others: what it has said.
  * After -ETIMEDOUT and -EINVAL the job is still there, after all else it is
  * gone.
  */

@@ -74,6 +74,11 @@ done
 check 'there was one' test -n "$children"
 exec 8<&-
 
+refused 'ready-fd 77: it must be open' 'READY=1 is for nobody' \
+	"$ucmfs" -o ready-fd=77 "$work/tier" "$mnt"
+refused 'above 2 without -f' 'or would go to /dev/null' \
+	"$ucmfs" -o ready-fd=1 "$work/tier" "$mnt"
+
 # what is opened first would be what is written to instead
 check 'without standard input, output and error' \
 	"$ucmfs" "$work/tier" "$mnt" <&- >&- 2>&-

@@ -160,6 +160,34 @@ UNIT_TEST(what_is_not_kept_is_refused)
 	}
 }
 
+/* ---- becoming sparse ---- */
+
+UNIT_TEST(a_request_becomes_sparse_where_it_chooses)
+{
+	/* of 3 blocks the windows and the choice are all, of 4 they are not */
+	struct ucm_sparse_config config = parsed("ESA:retrieval_lead=0");
+	struct ucm_sparse_request request = { 0 };
+	uint64_t chosen = 0, step = 0;
+	uint32_t done;
+
+	ck_assert_int_eq(ucm_sparse_begin(&request, &config, 3 * BLOCK - 1,
+					  NULL), 0);
+	ck_assert_int_eq(ucm_sparse_prefill(&request, 3 * BLOCK - 1, &done,
+					    NULL), 0);
+	while (++step <= 40) {
+		struct ucm_step plan;
+
+		ck_assert_int_eq(ucm_sparse_step(&request, 1, NULL), 0);
+		ck_assert_int_eq(ucm_sparse_layer(&request, 0, &plan, NULL),
+				 0);
+		if (plan.begin & UCM_DO_SELECT)
+			chosen = step;
+		if (plan.role == UCM_LAYER_CHOOSES)
+			ck_assert_uint_eq(plan.uses, chosen);
+	}
+	ck_assert_uint_eq(chosen, 33);
+}
+
 /* ---- defaults ---- */
 
 UNIT_TEST(the_defaults_are_those_of_the_documents)

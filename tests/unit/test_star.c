@@ -616,6 +616,19 @@ UNIT_TEST(blocks_without_tokens_get_no_vote)
 	ck_assert(votes[0] == 0 && votes[1] == 0);
 }
 
+UNIT_TEST(an_infinite_score_has_no_vote)
+{
+	float scores[] = { 1, INFINITY }, weights[] = { 1, 1 };
+	float votes[2] = { 7, 7 };
+
+	ck_assert_int_eq(ucm_star_vote(scores, weights, 1, 2, 2, 1, votes,
+				       NULL), -ERANGE);
+	scores[1] = NAN;
+	ck_assert_int_eq(ucm_star_vote(scores, weights, 1, 2, 2, 1, votes,
+				       NULL), -ERANGE);
+	must(votes[0] == 7 && votes[1] == 7 && weights[0] == 1);
+}
+
 /* ---- which channels ---- */
 
 UNIT_TEST(the_largest_channels_are_kept)
