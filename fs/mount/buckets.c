@@ -154,6 +154,8 @@ static bool bucket_list_reprs(struct ucm_listing *list, fuse_ino_t ino,
 	uint32_t cursor = (uint32_t)(off - UCM_LIST_REPRS);
 	struct ucm_entry entry;
 
+	if (!atomic_load(&list->daemon->store->has_reprs))
+		return true;
 	while (ucm_index_next(list->daemon->store->index, ucm_bucket_space(ino),
 			      ucm_bucket_number(ino), &cursor, &entry, NULL)) {
 		if (entry.has_repr && !(entry.flags & UCM_ENTRY_LEAVING) &&

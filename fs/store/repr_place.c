@@ -309,11 +309,13 @@ static int found_judge(struct ucm_store *store, const struct ucm_entry *entry,
 static bool found_is_known(struct ucm_store *store,
 			   const struct ucm_entry *entry, unsigned dir)
 {
+	const struct ucm_recovery *recovery = &store->dirs.at[dir]->recovery;
 	struct stat st;
 
-	return entry->has_repr &&
-	       !(ucm_store_stat_repr_in(store, entry, dir, &st) == 0 &&
-		 ucm_recovery_doubts(&store->dirs.at[dir]->recovery, &st));
+	if (!entry->has_repr || !atomic_load(&recovery->unclean))
+		return entry->has_repr;
+	return ucm_store_stat_repr_in(store, entry, dir, &st) ||
+	       !ucm_recovery_doubts(recovery, &st);
 }
 
 /* Of its bytes; else it could not be read, which says nothing of them. */
