@@ -812,6 +812,93 @@ class Failures(Case):
         runner.settle()
         self.assertEqual(counted["save_dropped_blocks"], 4 * 12 - 16)
 
+    def stored(self, prompt: list) -> int:
+        """Tokens of a prompt, from the first on, that a new engine finds."""
+        second = self.runner({"pinned_share": 0.05})
+        request = second.scheduler.requests[second.add(prompt, 1)]
+        found = second.scheduler.connector.get_num_new_matched_tokens(
+            request, 0)[0]
+        second.settle()
+        return found
+
+    def test_prompt_longer_than_the_pins(self) -> None:
+        """What there is no room for is saved when there is: the request has
+        its pages as long as it runs."""
+        runner = self.warm(self.runner({"pinned_share": 0.05}, max_len=900))
+        counted, half = Counted(runner), self.half(runner)
+        self.assertEqual(half.pins.limit, 16)
+        prompt = self.prompt(16 * 40)
+        name = runner.add(prompt, 200)
+        self.until(runner, lambda: counted["saved_blocks"] == 40)
+        self.assertIn(name, runner.scheduler.requests)
+        self.assertFalse(half._undecided)
+        runner.settle()
+        self.assertEqual(counted["save_dropped_blocks"], 0)
+
+    def test_nothing_behind_a_hole(self) -> None:
+        """With room for some blocks alone those are saved that can be used:
+        the first ones."""
+        runner = self.warm(self.runner({"pinned_share": 0.05}, max_len=900))
+        counted, half = Counted(runner), self.half(runner)
+        self.mount.freeze()
+        try:
+            name = runner.add(self.prompt(16 * 40), 2)
+            while name in runner.scheduler.requests:
+                runner.step()
+        finally:
+            self.mount.thaw()
+        runner.settle()
+        self.assertEqual(counted["saved_blocks"], 16)
+        self.assertEqual(counted["save_dropped_blocks"], 24)
+        self.assertEqual(half.pins.blocks, 0)
+        self.assertEqual(self.stored(self.prompt(16 * 20)), 16 * 16)
+
+    def fail_saves(self, runner: FakeRunner, times: int):
+        """The first so many are not even started."""
+        from ucmfs.loader import Group
+
+        save, left = Group.save, [times]
+
+        def failing(group, *args, **kwargs):
+            if left[0]:
+                left[0] -= 1
+                raise OSError(errno.ENOMEM, "no")
+            return save(group, *args, **kwargs)
+
+        return mock.patch("ucmfs.loader.Group.save", failing)
+
+    def test_a_failed_save_is_tried_again(self) -> None:
+        from ucmfs.vllm import scheduler
+
+        runner = self.warm(self.runner(batch_tokens=48))
+        counted = Counted(runner)
+        with self.fail_saves(runner, 2), mock.patch.object(
+                scheduler, "RETRY_SECONDS", 0.001):
+            runner.add(self.prompt(200), 200)
+            self.until(runner, lambda: counted["saved_blocks"] == 12)
+        self.assertGreater(counted["save_failed_blocks"], 0)
+        runner.settle()
+
+    def test_a_save_that_always_fails(self) -> None:
+        """It is not tried for ever, and others that compute the same blocks
+        do not count on it."""
+        from ucmfs.vllm import scheduler
+
+        runner = self.warm(self.runner())
+        counted = Counted(runner)
+        with mock.patch.object(scheduler, "RETRY_SECONDS", 0.0), \
+                self.fail_saves(runner, 1000):
+            for _ in range(2):
+                runner.add(self.prompt(90), 100)
+            runner.settle()
+        tries = counted["save_failed_blocks"] / 5
+        self.assertLessEqual(tries, 2 * scheduler.TRIES)
+        self.assertGreaterEqual(tries, scheduler.TRIES)
+        self.assertEqual(counted["saved_blocks"], 0)
+        self.forget(runner)
+        self.one(runner, self.prompt(90))
+        self.assertEqual(counted["saved_blocks"], 5)
+
     def test_pins_outlive_requests(self) -> None:
         """A request ends; its blocks are not given away before they are
         saved, and the engine goes on stepping until then."""
@@ -937,8 +1024,7 @@ class Full(Case):
             self.one(runner, self.prompt(300, of=i), 2)
         self.assertEqual(counted["save_failed_blocks full"],
                          counted["save_failed_blocks"])
-        self.assertEqual(counted["save_failed_blocks"] +
-                         counted["saved_blocks"], 24 * (300 // BLOCK))
+        self.assertLess(counted["saved_blocks"], 24 * (300 // BLOCK))
         self.assertEqual(counted["saved_blocks"], len(self.paths()))
         # A job tells of all its blocks, or of none.
         self.assertGreater(len(runner.told), 0)

@@ -75,12 +75,14 @@ class Loaded:
 class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     """steps: how many ranks have ended a step (by its number). saved: how
     many ranks are done with a job. bad_saves: jobs with a block that was not
-    saved, or refused, and how many of them. loads: of ended loads, by request.
+    saved, or refused, and how many of them; refused: how many of these the
+    mount did not want. loads: of ended loads, by request.
     sync_failed: steps with a load that failed in the step that used it."""
 
     steps: Dict[int, int] = field(default_factory=dict)
     saved: Dict[int, int] = field(default_factory=dict)
     bad_saves: Dict[int, int] = field(default_factory=dict)
+    refused: Dict[int, int] = field(default_factory=dict)
     loads: Dict[str, Loaded] = field(default_factory=dict)
     sync_failed: Set[int] = field(default_factory=set)
 
@@ -89,7 +91,8 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
         assert isinstance(other, UcmfsWorkerMetadata)
         for mine, more in ((self.steps, other.steps),
                            (self.saved, other.saved),
-                           (self.bad_saves, other.bad_saves)):
+                           (self.bad_saves, other.bad_saves),
+                           (self.refused, other.refused)):
             for key, num in more.items():
                 mine[key] = mine.get(key, 0) + num
         for request, one in other.loads.items():

@@ -40,6 +40,11 @@ from .spaces import load_mode, plan_for, spaces_for
 RESET_SECONDS = 2.0
 # A lookup that is not from memory may take so long.
 LATE_SECONDS = 0.25
+# Saves of a request that have failed are tried so often, and so long after the
+# first failure; each further one waits four times as long.
+TRIES = 4
+RETRY_SECONDS = 0.25
+NEVER = float("inf")
 
 NONE = (0, False)
 
@@ -57,8 +62,13 @@ class Known:
     question: Optional[Tuple[Any, Question]] = None
     cut: bool = False
     too_slow: bool = False
-    # Blocks of each group that saving has been decided about.
+    # Blocks of each group, from the first on, that are in the store, being
+    # saved, or not wanted: there is no hole among them. Nothing is to be
+    # decided before so many tokens are computed, or before that time.
     decided: List[int] = field(default_factory=list)
+    undecided_from: float = 0
+    not_before: float = 0.0
+    failures: int = 0
     loading: List[int] = field(default_factory=list)
     # A load has failed: no other is tried. Its blocks are of another epoch.
     failed: bool = False
@@ -81,6 +91,7 @@ class Pending:
     job: Job
     step: int
     bad: int = 0
+    refused: int = 0
     events: List[Any] = field(default_factory=list)
 
     @property
@@ -110,6 +121,8 @@ class UcmfsScheduler:
         self.stats = UcmfsStats()
         self.benefit = Benefit(**options.min_benefit)
         self._requests: Dict[str, Known] = {}
+        # Those that have blocks to decide about, now or later, in order.
+        self._undecided: Dict[str, Known] = {}
         self._step = 0
         self._jobs = 0
         self._loads: List[Job] = []
@@ -158,6 +171,9 @@ class UcmfsScheduler:
             known = Known(request, decided=[0] * len(self.plan.groups),
                           began=self._clock())
             self._requests[request.request_id] = known
+            self._undecided.pop(request.request_id, None)
+            if self._may_save and not self._left_out(request):
+                self._undecided[request.request_id] = known
         return known
 
     def _ids(self, known: Known, here: Open) -> Ids:
@@ -342,22 +358,47 @@ class UcmfsScheduler:
     def _find_saves(self, output: Any, here: Open) -> None:
         tables = getattr(output, "kv_connector_block_state", None)
         table_of = self.block_ids if tables is None else tables.get_block_ids
-        if table_of is None or not self._may_save:
+        if table_of is None:
             return
-        for request_id, tokens in output.num_scheduled_tokens.items():
-            known = self._requests.get(request_id)
-            if known is None or self._left_out(known.request):
+        now = self._clock()
+        scheduled = output.num_scheduled_tokens
+        for request_id in list(self._undecided):
+            known = self._undecided[request_id]
+            if request_id not in scheduled or now < known.not_before:
                 continue
-            if known.request.num_computed_tokens == 0:
+            before = known.request.num_computed_tokens
+            if known.stale and before == 0:
                 known.stale = False
-            computed = known.request.num_computed_tokens + tokens
-            ends = self._ends(known.request, computed)
-            if all(end <= have for end, have in zip(ends, known.decided)):
-                continue
-            begins = known.decided
-            known.decided = [max(e, b) for e, b in zip(ends, begins)]
-            if not known.stale:
-                self._save(known, here, table_of(request_id), begins, ends)
+                known.decided = [0] * len(known.decided)
+            computed = before + scheduled[request_id]
+            if not known.stale and computed >= known.undecided_from:
+                self._decide(known, here, table_of(request_id), computed)
+
+    def _decide(self, known: Known, here: Open,
+                tables: Optional[Sequence[Sequence[int]]],
+                computed: int) -> None:
+        """Save what a step completes of a request, and what could not be
+        saved before, as far as there is room to pin it."""
+        ends = self._ends(known.request, computed)
+        if tables is None:
+            return
+        if any(end > have for end, have in zip(ends, known.decided)):
+            known.decided = self._save(known, here, tables, ends)
+        behind = [end > have for end, have in zip(ends, known.decided)]
+        if any(behind):
+            known.undecided_from = 0  # as soon as there is room
+        else:
+            known.undecided_from = self._next_decision(known)
+        if known.undecided_from == NEVER:
+            del self._undecided[known.request.request_id]
+
+    def _next_decision(self, known: Known) -> float:
+        """The tokens at which the next block is complete."""
+        last = NEVER if self._options.save_decode \
+            else known.request.num_prompt_tokens
+        return min(end if end <= last else NEVER for end in (
+            (have + 1) * group.block_tokens
+            for have, group in zip(known.decided, self.plan.groups)))
 
     def _ends(self, request: Any, computed: int) -> List[int]:
         """Of each group, the blocks whose tokens are all computed when the
@@ -371,21 +412,23 @@ class UcmfsScheduler:
         return [tokens // group.block_tokens for group in self.plan.groups]
 
     def _save(self, known: Known, here: Open,
-              tables: Optional[Sequence[Sequence[int]]],
-              begins: Sequence[int], ends: Sequence[int]) -> None:
-        """Save what is not there, or under way, of a request's blocks."""
-        if tables is None:
-            return
+              tables: Sequence[Sequence[int]],
+              ends: Sequence[int]) -> List[int]:
+        """Save what is not there, or under way, of a request's blocks: up to
+        where it has been decided now. What lies behind a block that there is
+        no room for is of no use without it, and waits with it."""
         ids = self._ids(known, here)
         parts: List[Part] = []
+        decided = []
         room = self.pins.room
         for g, group in enumerate(self.plan.groups):
             table = tables[group.index]
             end = min(ends[g], len(table), ids.blocks(g))
-            places = self._absent(here, ids, g, table, begins[g], end)
+            places = self._absent(here, ids, g, table, known.decided[g], end)
             if len(places) > room:
-                self._drop_saves(known, len(places) - room)
+                end = places[room]
                 places = places[:room]
+            decided.append(max(end, known.decided[g]))
             room -= len(places)
             if places:
                 part = _part(g, ids.base[g], table, places)
@@ -393,6 +436,7 @@ class UcmfsScheduler:
                 parts.append(part)
         if parts:
             self._start_save(known, parts)
+        return decided
 
     def _absent(self, here: Open, ids: Ids, g: int, table: Sequence[int],
                 first: int, end: int) -> List[int]:
@@ -413,9 +457,37 @@ class UcmfsScheduler:
                 if not there[i - first] and table[i]
                 and _id(ids.base[g], i) not in saving]
 
-    def _drop_saves(self, known: Known, num: int) -> None:
-        self.stats.add("save_dropped_blocks", num)
-        known.count("save_dropped", num)
+    def _reopen(self, job: Job, failures: int) -> None:
+        """Blocks of a job are not in the store after all: whoever counts on
+        them saves them, while it has them, before any that follow. After
+        TRIES failures nobody tries again; what the mount does not want counts
+        as so many."""
+        for known in self._requests.values():
+            holes = [(part.group, array("I", part.places)[0])
+                     for part in job.parts if _covers(known, part)]
+            if not holes or known.space != self._space:
+                continue
+            for g, place in holes:
+                known.decided[g] = min(known.decided[g], place)
+            known.undecided_from = 0
+            if failures:
+                known.failures += failures
+                known.not_before = self._clock() + (
+                    RETRY_SECONDS * 4 ** (known.failures - 1)
+                    if known.failures < TRIES else NEVER)
+            self._undecided[known.request.request_id] = known
+
+    def _count_unsaved(self, known: Known) -> None:
+        """A request ends before there was room for all of its blocks."""
+        if (known.stale or known.failures
+                or known.request.request_id not in self._undecided):
+            return
+        ends = self._ends(known.request, known.request.num_computed_tokens)
+        num = sum(max(0, end - have)
+                  for end, have in zip(ends, known.decided))
+        if num:
+            self.stats.add("save_dropped_blocks", num)
+            known.count("save_dropped", num)
 
     def _start_save(self, known: Known, parts: List[Part]) -> None:
         job = Job(self._next_job(), known.request.request_id, parts)
@@ -457,6 +529,9 @@ class UcmfsScheduler:
         for job, num in meta.bad_saves.items():
             if job in self._saves:
                 self._saves[job].bad += num
+        for job, num in meta.refused.items():
+            if job in self._saves:
+                self._saves[job].refused += num
         for job, reports in meta.saved.items():
             if self.pins.done(job, reports):
                 self._end_save(job)
@@ -498,7 +573,11 @@ class UcmfsScheduler:
 
     def _end_save(self, job: int) -> None:
         pending = self._forget_save(job)
-        if pending is not None and not pending.bad:
+        if pending is None:
+            return
+        if pending.bad:
+            self._reopen(pending.job, TRIES if pending.refused else 1)
+        else:
             self._events += pending.events
 
     def _confirm(self, meta: UcmfsWorkerMetadata) -> None:
@@ -510,6 +589,7 @@ class UcmfsScheduler:
             for pending in [p for p in self._held if p.step >= first]:
                 self.stats.add("save_distrusted_blocks", pending.num)
                 self._drop_held(pending)
+                self._reopen(pending.job, 0)
         for step, reports in meta.steps.items():
             total = self._step_reports.pop(step, 0) + reports
             if total < self.plan.ranks:
@@ -534,6 +614,8 @@ class UcmfsScheduler:
         known = self._requests.pop(request.request_id, None)
         if known is not None:
             self._release(known)
+            self._count_unsaved(known)
+            self._undecided.pop(request.request_id, None)
             if self._options.debug_log:
                 self._log_request(known)
         return False, None
@@ -563,6 +645,10 @@ class UcmfsScheduler:
         self._space += 1
         for known in self._requests.values():
             known.stale = True
+            known.failures, known.not_before = 0, 0.0
+            known.undecided_from = 0
+            if self._may_save and not self._left_out(known.request):
+                self._undecided[known.request.request_id] = known
         for pending in list(self._held):
             self._drop_held(pending)
         for job in self._ready:  # named after the space that is left
@@ -598,6 +684,14 @@ class UcmfsScheduler:
 
 def _id(ids: bytes, i: int) -> bytes:
     return ids[i * ID:i * ID + ID]
+
+
+def _covers(known: Known, part: Part) -> bool:
+    """Whether a part's first block is one of a request's, decided about. Ids
+    are a chain: what is equal there is equal before."""
+    place = array("I", part.places)[0]
+    return (known.ids is not None and place < known.decided[part.group]
+            and _id(known.ids.base[part.group], place) == part.ids[:ID])
 
 
 def _split(ids: bytes) -> List[bytes]:

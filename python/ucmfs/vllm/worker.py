@@ -450,7 +450,7 @@ class UcmfsWorker:
         """Account for a save if it is done."""
         if not transfer.done():
             return False
-        bad = 0
+        bad = unwanted = 0
         for part, task in zip(transfer.parts, transfer.tasks):
             errors = [errno.EIO] * part.num if task is None \
                 else task.errors()
@@ -458,6 +458,7 @@ class UcmfsWorker:
             refused = task.refused().count(True) if task is not None else 0
             good = errors.count(0) - there - refused
             bad += part.num - errors.count(0) + refused
+            unwanted += refused
             self.stats.add("saved_blocks", good)
             self.stats.add("saved_bytes", good * self.plan.groups[
                 part.group].geometry.payload_bytes)
@@ -467,6 +468,8 @@ class UcmfsWorker:
         self.meta.saved[transfer.job.job] = 1
         if bad:
             self.meta.bad_saves[transfer.job.job] = bad
+        if unwanted:
+            self.meta.refused[transfer.job.job] = unwanted
         return True
 
     def take_bad_pages(self) -> Set[int]:
