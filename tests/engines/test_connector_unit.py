@@ -814,7 +814,7 @@ class Failures(Case):
 
     def stored(self, prompt: list) -> int:
         """Tokens of a prompt, from the first on, that a new engine finds."""
-        second = self.runner({"pinned_share": 0.05})
+        second = self.runner({"pinned_share": 0.05}, max_len=900)
         request = second.scheduler.requests[second.add(prompt, 1)]
         found = second.scheduler.connector.get_num_new_matched_tokens(
             request, 0)[0]
@@ -985,7 +985,30 @@ class DaemonFails(Case):
 
     def test_no_mount(self) -> None:
         with self.assertRaisesRegex(OSError, "nowhere"):
-            self.runner({"mount": "/nowhere"})
+            self.runner({"mount": "/nowhere", "on_missing": "fail"})
+
+    def test_mounted_later(self) -> None:
+        """An engine that starts before the mount is there runs, and uses it
+        when it is."""
+        self.mount.stop()
+        try:
+            with self.assertLogs("vllm.ucmfs", "ERROR") as told:
+                runner = self.runner()
+            self.assertIn(self.mount.path, told.output[0])
+            self.assertIn("starts without it", told.output[0])
+            counted = Counted(runner)
+            self.one(runner, self.prompt(100))
+            self.assertEqual(counted["saved_blocks"], 0)
+        finally:
+            self.mount.start()
+        half = self.half(runner)
+        self.until(runner, lambda: half._link.now is not None)
+        self.forget(runner)
+        self.one(self.warm(runner), self.prompt(100))
+        self.assertEqual(counted["saved_blocks"], 6)
+        self.forget(runner)
+        self.one(runner, self.prompt(100))
+        self.assertEqual(runner.stats["tokens loaded"], 96)
 
     def test_not_mapped(self) -> None:
         """Where the index is not in memory a thread is asked, and a request

@@ -306,6 +306,33 @@ class Leases(MountCase):
         self.assertTrue(slots.load(keys_of(0), [1]).success)
 
 
+class Missing(MountCase):
+    """The engine starts before the mount is there."""
+
+    def test_is_used_when_it_is_there(self) -> None:
+        keys = keys_of(0, 1)
+        self.mount.stop()
+        with self.assertLogs("vllm.ucmfs", "ERROR") as told:
+            slots = self.slots()
+        self.assertIn("starts without it", told.output[0])
+        data = slots.fill(0, 1)
+        self.assertEqual(slots.hits(keys), [False, False])
+        self.assertFalse(slots.store(keys, [0, 1]).success)
+        self.assertFalse(slots.load(keys, [0, 1]).success)
+        self.assert_slots(slots, data)
+        self.mount.start()
+        self.until(lambda: slots.tier._store.connected, "not there")
+        self.assertTrue(slots.store(keys, [0, 1]).success)
+        self.assertTrue(slots.load(keys, [2, 3]).success)
+        self.assert_slots(slots, {2: data[0], 3: data[1]})
+
+    def test_the_end_comes_first(self) -> None:
+        self.mount.stop()
+        with self.assertLogs("vllm.ucmfs", "ERROR"):
+            slots = self.slots()
+        slots.close()
+
+
 class RoundTrips(MountCase):
     def test_random_bytes_in_random_slots_come_back(self) -> None:
         for slot, io in ((4096, "auto"), (SLOT, "threads"), (SLOT, "auto"),
@@ -351,7 +378,7 @@ class RoundTrips(MountCase):
             places = [23 - i for i in range(12)]
             self.assertTrue(slots.load(keys, places).success)
             self.assert_slots(slots, {places[i]: data[i] for i in range(12)})
-            stats = slots.tier._store._reads.loader.stats()
+            stats = slots.tier._store._movers.reads.loader.stats()
             self.assertEqual(stats["direct_bytes"],
                              12 * SLOT if self.has_o_direct() else 0)
             slots.close()
@@ -971,7 +998,8 @@ class Configurations(unittest.TestCase):
             with self.assertRaises(UcmfsError):
                 UcmfsTier(spec_stub(),
                           memoryview(np.zeros((2, SLOT), np.int8)),
-                          "UcmfsTier", mount=path, namespace="x")
+                          "UcmfsTier", mount=path, namespace="x",
+                          on_missing="fail")
 
     def test_pieces(self) -> None:
         for slot, pieces in ((4096, 1), (1 << 20, 1), (2 << 20, 2),

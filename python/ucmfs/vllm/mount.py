@@ -21,11 +21,12 @@ from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple,
                     Optional, Sequence, Tuple)
 
 from ..blocks import Blocks
-from ..errors import UcmfsError
+from ..errors import NotConnected, NotFound, Timeout, UcmfsError
 
 log = logging.getLogger("vllm.ucmfs")
 
 RETRY_SECONDS = 1.0
+START_SECONDS = 10.0  # for a mount that does not answer when an engine starts
 CLOSE_SECONDS = 10.0  # for each step of an end, where the mount hangs
 WARN_SECONDS = 10.0
 CHORES_MOST = 10_000
@@ -161,6 +162,7 @@ class Attempt:
         self._unwanted = threading.Event()
         self._tried = threading.Event()
         self._waited = False
+        self.error: Optional[Exception] = None  # of the last try
         self._thread = apart(name, self._run)
 
     def _run(self) -> None:
@@ -170,6 +172,7 @@ class Attempt:
                 self._keep(self._make())
                 return
             except Exception as error:  # it may be another the next time
+                self.error = error
                 if str(error) != told:
                     told = str(error)
                     log.warning("ucmfs: %s; trying again", error)
@@ -208,6 +211,31 @@ class Attempt:
         self.give_up()
         self._thread.join(CLOSE_SECONDS)
         return not self._thread.is_alive()
+
+
+def is_missing(error: Optional[BaseException]) -> bool:
+    """Whether it says that there is no mount at a path, not that something is
+    wrong with it."""
+    return isinstance(error, (NotFound, NotConnected, Timeout))
+
+
+def at_start(mount: str, name: str, make: Callable[[], Any],
+             discard: Callable[[Any], None]) -> Tuple[Any, Attempt]:
+    """What an engine needs of a mount when it starts, if the mount may be
+    missing: what was made (None: not yet), and the attempt that goes on. Any
+    other error is raised."""
+    attempt = Attempt(name, make, discard)
+    attempt.wait_once(START_SECONDS)
+    made = attempt.take()
+    if made is None and attempt.error is not None and \
+            not is_missing(attempt.error):
+        attempt.give_up()
+        raise attempt.error
+    if made is None:
+        log.error("ucmfs: %s: %s; the engine starts without it, nothing is "
+                  "kept, and everything is a miss until it is there", mount,
+                  attempt.error or "no answer")
+    return made, attempt
 
 
 # ---- ends ----
@@ -305,17 +333,26 @@ class Link:
     """Spaces of a mount, opened by the constructor, which raises what the
     mount says, and later by a thread. One thread at a time.
 
-    ranks: that have ids of their own. losses: how often the mount has gone.
+    ranks: that have ids of their own. may_miss: a mount that is missing, or
+    hangs, is none of the constructor's errors. losses: how often the mount has
+    gone.
     """
 
     def __init__(self, mount: str, spaces: Sequence[Space],
-                 ranks: int = 1) -> None:
+                 ranks: int = 1, may_miss: bool = False) -> None:
         self._mount = mount
         self._spaces = spaces
         self._ranks = ranks
         self._attempt: Optional[Attempt] = None
-        self._open: Optional[Open] = self._make(spaces)
+        self._open: Optional[Open] = None
         self.losses = 0
+        if not may_miss:
+            self._open = self._make(spaces)
+            return
+        self._open, attempt = at_start(
+            mount, "ucmfs-open", lambda: self._make(spaces), Open.close)
+        if self._open is None:
+            self._attempt = attempt
 
     def _make(self, spaces: Sequence[Space]) -> Open:
         return Open(self._mount, spaces, self._ranks)

@@ -84,7 +84,9 @@ def _option(default: Any, check: Callable[[Any], Any], **more: Any) -> Any:
 class Options:
     """Of both ways.
 
-    mount: where ucmfs is mounted. space: a name of the blocks' space, instead
+    mount: where ucmfs is mounted. on_missing: what becomes of an engine that
+    starts while it is not: "run", without it until it is there; "fail".
+    space: a name of the blocks' space, instead
     of one that says what it is for. verify: what a load checks, see
     ucm_load(3). deadline_ms: of a transfer, beside what its size allows it;
     0: none. lease_ms: of a lease on what a request was told is there, see
@@ -97,6 +99,7 @@ class Options:
     FOREIGN: ClassVar[Sequence[str]] = ()
 
     mount: str = _option("", _text)
+    on_missing: str = _option("run", one_of("run", "fail"))
     space: str = _option("", _text)
     verify: str = _option("full", one_of("full", "header", "none"))
     deadline_ms: int = _option(10_000, check_count)

@@ -145,7 +145,8 @@ class UcmfsScheduler:
             if options.pinned_share else 0)
         self._epoch = options.epoch
         self._space = 0
-        self._link = Link(options.mount, self._spaces(), self.plan.shards)
+        self._link = Link(options.mount, self._spaces(), self.plan.shards,
+                          may_miss=options.on_missing == "run")
         here = self._link.now
         self._told = self._space, here.told if here else []
         _warn_of_policy(vllm_config)

@@ -14,18 +14,21 @@ hang with a mount that hangs.
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import time
 from typing import (Any, Callable, Dict, List, Mapping, NamedTuple, Optional,
                     Sequence, Set)
 
 from ucmfs.errors import InvalidArgument, UcmfsError, from_errno
+from ucmfs.hash import Hasher
 from ucmfs.layout import Geometry, Layout, Region
 from ucmfs.loader import Group, Loader
+from ucmfs.namespace import space_id
 from ucmfs.task import Outcome, Task
 
 from .leases import Leases
-from .mount import (Chores, Link, Pause, Space, Teller, Touches, close_all,
+from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches, close_all,
                     deadline_of, end_tasks, log, remove_blocks)
 
 ID_BYTES = 16
@@ -78,6 +81,41 @@ class Memory(NamedTuple):
     num_slots: int
 
 
+class Movers(NamedTuple):
+    """What moves blocks: the loaders, and their groups to load and save by."""
+
+    loaders: List[Loader]
+    reads: Group
+    writes: Group
+
+    @classmethod
+    def open(cls, mount: str, space: str, layout: Callable[[bool], Layout],
+             direct: bool, tiers: Any, options: Mapping[str, Any],
+             ) -> "Movers":
+        loaders: List[Loader] = []
+
+        def group(direct: bool, **more: Any) -> Group:
+            loaders.append(Loader(mount, **more, **options))
+            return loaders[-1].add_group(layout(direct), space)
+
+        try:
+            reads = group(direct, tiers=tiers)
+            # directories are the daemon's to write to
+            return cls(loaders, reads, group(False) if tiers else reads)
+        except BaseException:
+            cls.close_loaders(loaders)
+            raise
+
+    @staticmethod
+    def close_loaders(loaders: Sequence[Loader]) -> None:
+        for loader in loaders:
+            loader.close()
+
+    def close(self) -> None:
+        """May hang."""
+        self.close_loaders(self.loaders)
+
+
 class Finished(NamedTuple):
     """A job at its end. present: keys whose blocks were loaded, or are in the
     space now; failed: the others, with an errno above 0, but for those that
@@ -116,15 +154,16 @@ class SlotStore:
     manifest: of the space, with the geometry of geometry_of(). tiers: the
     directories of the mount, to read from these. direct: read into the
     slots themselves; loads then have no deadline, because a read that is under
-    way has to be waited for. Errors of the constructor are UcmfsError; later
-    ones become failed keys.
+    way has to be waited for. may_miss: while the mount is missing there is
+    nothing in it, and nothing is saved. Other errors of the constructor are
+    UcmfsError; later ones become failed keys.
     """
 
     def __init__(self, memory: Memory, *, mount: str, space: str,
                  manifest: Dict[str, Any], verify: str = "full",
                  deadline_ms: int = 0, lease_ms: int = 0,
                  tiers: Any = None, direct: bool = False,
-                 **loader_options: Any) -> None:
+                 may_miss: bool = False, **loader_options: Any) -> None:
         geometry = Geometry.from_json(manifest["geometry"])
         self.memory = memory
         self.mount = mount
@@ -140,44 +179,56 @@ class SlotStore:
         self._teller = Teller(mount)
         self._chores = Chores("ucmfs-tier")
         self._touches = Touches(self._chores, mount, space)
-        self._link = Link(mount, [Space(space, manifest)])
-        self._loaders: List[Loader] = []
+        self._hasher = Hasher("external", space_id=space_id(manifest),
+                              block_size=geometry.block_size)
+        self._link = Link(mount, [Space(space, manifest)], may_miss=may_miss)
+        self._opening: Optional[Attempt] = None
+        self._open: Optional[Movers] = None
         try:
             here = self._link.now
-            assert here is not None
-            self._hasher = here.hashers[0]
-            if here.why:
+            if here is not None and here.why:
                 log.warning(
                     "ucmfs: %s: look-ups ask the daemon instead of its shared "
                     "memory (%s): a daemon that hangs holds up the scheduler",
                     mount, here.why)
-            self._reads = self._writes = self._group(
-                layout_of(geometry, memory.address, memory.num_slots, direct),
-                tiers=tiers, **loader_options)
-            if tiers:  # they are the daemon's to write to
-                self._writes = self._group(layout_of(
-                    geometry, memory.address, memory.num_slots),
-                    **loader_options)
+            make = functools.partial(
+                Movers.open, mount, space, lambda direct: layout_of(
+                    geometry, memory.address, memory.num_slots, direct),
+                direct, tiers, loader_options)
+            if here is not None:
+                self._open = make()
+            else:
+                self._opening = Attempt("ucmfs-loader", make, Movers.close)
         except BaseException:
             self.close()
             raise
 
-    def _group(self, layout: Layout, **options: Any) -> Group:
-        loader = Loader(self.mount, **options)
-        self._loaders.append(loader)
-        return loader.add_group(layout, self.space)
+    @property
+    def _movers(self) -> Optional[Movers]:
+        if self._open is None and self._opening is not None:
+            self._open = self._opening.take()
+        return self._open
+
+    @property
+    def _known_movers(self) -> Movers:
+        if self._movers is None:
+            raise from_errno(errno.ENOTCONN, self.mount)
+        return self._movers
 
     @property
     def connected(self) -> bool:
         """The daemon is there, and not known to hang."""
-        return self._link.now is not None and not self._pause
+        return (self._link.now is not None and self._movers is not None
+                and not self._pause)
 
     @property
     def busy(self) -> bool:
         return bool(self._jobs)
 
     def describe(self) -> str:
-        return "; ".join(loader.describe() for loader in self._loaders)
+        movers = self._movers
+        return "no mount yet" if movers is None else "; ".join(
+            loader.describe() for loader in movers.loaders)
 
     # ---- look-ups ----
 
@@ -246,7 +297,7 @@ class SlotStore:
         cheaper than a scheduler that waits. In a pause as well: the index of
         a daemon that hangs still answers."""
         here = None if self._pause else self._link.now
-        if here is None:
+        if here is None or self._movers is None:
             return absent
         try:
             return look(here.indexes[0])
@@ -276,7 +327,7 @@ class SlotStore:
              slots: Sequence[int]) -> None:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
-        self._start(one, slots, lambda ids, pages: self._reads.load(
+        self._start(one, slots, lambda ids, pages: self._known_movers.reads.load(
             ids, pages, verify=self._verify, deadline_ms=deadline_of(
                 self._load_deadline_ms, len(pages) * self.memory.slot_bytes)))
 
@@ -292,7 +343,7 @@ class SlotStore:
             one.sent = []
         else:
             slots = self._leave_out(one, slots)
-        self._start(one, slots, lambda ids, pages: self._writes.save(
+        self._start(one, slots, lambda ids, pages: self._known_movers.writes.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
             may_refuse=True,
             deadline_ms=deadline_of(
@@ -420,9 +471,11 @@ class SlotStore:
                   if one.task is not None)
         self._jobs.clear()
         idle = self._chores.end()
-        loaders, self._loaders = self._loaders, []
+        if self._opening is not None:
+            self._opening.give_up()
+        movers, self._open, self._opening = self._open, None, None
         close_all(self.mount, [self._link.close, self.leases.close,
-                               *(loader.close for loader in loaders)], idle)
+                               *([movers.close] if movers else [])], idle)
 
 
 def _split(ids: bytes) -> List[bytes]:

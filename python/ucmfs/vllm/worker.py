@@ -24,8 +24,8 @@ from .groups import Group, Plan
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
-from .mount import (Attempt, Chores, Teller, apart, close_all, deadline_of,
-                    end_tasks, log, remove_blocks)
+from .mount import (Attempt, Chores, Teller, apart, at_start, close_all,
+                    deadline_of, end_tasks, log, remove_blocks)
 from .options import ConnectorOptions
 from .spaces import load_mode, plan_for
 
@@ -118,11 +118,19 @@ class UcmfsWorker:
             Loader, self._options.mount, copy="cuda" if cuda else "host",
             device=tensor.device.index or 0 if cuda else 0,
             **self._options.loader)
-        self._loader = self._new_loader()
+        if self._options.on_missing == "run":
+            self._loader, attempt = at_start(
+                self._options.mount, "ucmfs-loader", self._new_loader,
+                lambda loader: loader.close())
+            if self._loader is None:
+                attempt.give_up()  # whoever enters the spaces makes one
+        else:
+            self._loader = self._new_loader()
         self._layer_of = {name: i for group in self.plan.groups
                           for i, name in enumerate(group.layers)}
         log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
-                 self.rank, self._loader.describe(),
+                 self.rank,
+                 self._loader.describe() if self._loader else "no mount yet",
                  " or ".join(str(x.runs) for x in self._layouts))
 
     def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
@@ -148,12 +156,15 @@ class UcmfsWorker:
         mount, which may hang; it is waited for once, and not for long."""
         if meta.space == self._space:
             return True
+        if not meta.spaces:  # nor does the scheduler know them
+            return False
         if meta.space != self._entering:
             if self._entry is not None:
                 self._entry.give_up()
             self._entering, spaces = meta.space, list(meta.spaces)
             self._entry = Attempt("ucmfs-spaces",
-                                  lambda: self._enter(spaces))
+                                  lambda: self._enter(spaces),
+                                  lambda found: self._leave(found[0]))
         assert self._entry is not None
         if wait:
             self._entry.wait_once(ENTER_SECONDS)
@@ -162,7 +173,8 @@ class UcmfsWorker:
             return False
         loader, self._groups, self._hashers = found
         if loader is not self._loader:
-            self._left.append(self._loader)
+            if self._loader is not None:
+                self._left.append(self._loader)
             self._loader, self._known_groups = loader, 0
         self._known_groups += len(self._groups)
         self._space, self._entry = meta.space, None
@@ -184,15 +196,24 @@ class UcmfsWorker:
                     f"{mine} in rank {self.rank}, and {there} in space "
                     f"{name}")
         loader = self._loader
-        if self._known_groups + len(spaces) > MOST_GROUPS:
+        if loader is None or self._known_groups + len(spaces) > MOST_GROUPS:
             loader = self._new_loader()
-        groups = [loader.add_group(layout, name)
-                  for layout, (name, _) in zip(self._layouts, spaces)]
+        try:
+            groups = [loader.add_group(layout, name)
+                      for layout, (name, _) in zip(self._layouts, spaces)]
+        except BaseException:
+            self._leave(loader)
+            raise
         hashers = [Hasher("external", space_id=space_id,
                           world_size=self.plan.shards,
                           block_size=group.block_tokens)
                    for group, (_, space_id) in zip(self.plan.groups, spaces)]
         return loader, groups, hashers
+
+    def _leave(self, loader: Any) -> None:
+        """It was made for spaces that nobody enters."""
+        if loader is not self._loader:
+            loader.close()
 
     def _ids(self, part: Part) -> bytes:
         """This rank's names of a part's blocks."""
