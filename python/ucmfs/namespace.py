@@ -14,7 +14,8 @@ import hashlib
 import json
 import os
 import re
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import (Any, Dict, Iterator, List, Mapping, Optional, Sequence,
+                    Tuple, Union)
 
 from . import _lib
 from .errors import InvalidArgument, NamespaceMismatch
@@ -168,25 +169,42 @@ def _parse(name: str, text: bytes) -> Dict[str, Any]:
 
 # ---- comparing ----
 
+Difference = Tuple[str, Any, Any]  # key, here, wanted
+
+
 def _compare(name: str, here: Manifest, wanted: Manifest) -> None:
-    difference = _difference(here, wanted, "")
-    if difference is not None:
+    for difference in _differences(here, wanted, ""):
         raise NamespaceMismatch(name, *difference)
 
 
-def _difference(here: Any, wanted: Any, where: str,
-                ) -> Optional[Tuple[str, Any, Any]]:
-    """The first key that differs: (key, here, wanted)."""
+def _differences(here: Any, wanted: Any, where: str) -> Iterator[Difference]:
     if isinstance(here, Mapping) and isinstance(wanted, Mapping):
         for key in sorted({*here, *wanted}):
             path = f"{where}.{key}" if where else key
             if key not in here or key not in wanted:
-                return path, here.get(key), wanted.get(key)
-            found = _difference(here[key], wanted[key], path)
-            if found is not None:
-                return found
-        return None
+                yield path, here.get(key), wanted.get(key)
+            else:
+                yield from _differences(here[key], wanted[key], path)
     # 1 and true are one number in Python, and two values in JSON
-    if type(here) is not type(wanted) or here != wanted:
-        return where, here, wanted
-    return None
+    elif type(here) is not type(wanted) or here != wanted:
+        yield where, here, wanted
+
+
+def nearest(mount: Paths, prefix: str, name: str, manifest: Manifest,
+            ) -> Optional[Tuple[str, List[Difference]]]:
+    """Of the other spaces of a mount whose names begin so, the one whose
+    manifest differs in the fewest keys, and these; None: there is no other.
+    What cannot be read is left out."""
+    best: Optional[Tuple[str, List[Difference]]] = None
+    wanted = json.loads(canonical(manifest))
+    for other in sorted(os.listdir(os.path.join(os.fspath(mount), "spaces"))):
+        if other == name or not other.startswith(prefix):
+            continue
+        try:
+            here = read_manifest(mount, other)
+        except OSError:
+            continue
+        found = list(_differences(_without_quota(here or {}), wanted, ""))
+        if best is None or len(found) < len(best[1]):
+            best = other, found
+    return best

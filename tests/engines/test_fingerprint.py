@@ -7,24 +7,29 @@ manifests, and equal ones the same: in this process and in another.
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
+import glob
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 from types import SimpleNamespace
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 from unittest import mock
 
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 try:
     import torch
+    import vllm
+    from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import (FullAttentionSpec,
                                             KVCacheGroupSpec,
                                             MLAAttentionSpec,
@@ -35,7 +40,7 @@ except ImportError as error:
 
 from ucmfs.errors import ConfigError
 from ucmfs.namespace import space_id
-from ucmfs.vllm import fingerprint
+from ucmfs.vllm import fingerprint, settings
 from ucmfs.vllm.fingerprint import (EngineConfigs, Overrides, engine_configs,
                                     engine_manifest, hash_seed, plain,
                                     weights)
@@ -135,6 +140,18 @@ CHANGES = {
     "random weights": put("load_config.load_format", "dummy"),
     "images are pruned": put("model_config.multimodal_config",
                              SimpleNamespace(video_pruning_rate=0.5)),
+    "images are pruned otherwise": put(
+        "model_config.multimodal_config",
+        SimpleNamespace(video_pruning_method="other")),
+    "how images are prepared": put(
+        "model_config.multimodal_config",
+        SimpleNamespace(mm_processor_kwargs={"max_pixels": 4096})),
+    "quantization's details": put("model_config.quantization_config",
+                                  {"bits": 4}),
+    "classes of the model": put("model_config.model_class_overrides",
+                                {"a": "b"}),
+    "code of the model": put("model_config.model_impl", "transformers"),
+    "what a newer vLLM has": put("cache_config.never_seen_before", 1),
     "kv dtype": put("cache_config.cache_dtype", "fp8"),
     "layers that are not quantized": put(
         "cache_config.kv_cache_dtype_skip_layers", ["0"]),
@@ -180,6 +197,10 @@ NO_CHANGES = {
         "model_config.hf_config.transformers_version", "5.2"),
     "length": put("model_config.max_model_len", 4096),
     "load format": put("load_config.load_format", "safetensors"),
+    "drafts out of the text": put("speculative_config", SimpleNamespace(
+        method="ngram", num_speculative_tokens=3)),
+    "memory": put("cache_config.gpu_memory_utilization", 0.5),
+    "a port": put("parallel_config.master_port", 1234),
 }
 
 
@@ -253,6 +274,80 @@ class SingleFields(unittest.TestCase):
             group(names=[f"model.layers.{i}.self_attn.attn"
                          for i in range(500)])] * 20
         space_id(manifest_of(many))
+
+
+def fields_of(tree: str) -> Dict[str, List[str]]:
+    """Of vLLM's configuration classes in a source tree."""
+    out: Dict[str, List[str]] = {}
+    for path in glob.glob(os.path.join(tree, "vllm", "config", "*.py")):
+        with open(path, encoding="utf-8") as file:
+            nodes = list(ast.walk(ast.parse(file.read())))
+        for node in nodes:
+            if isinstance(node, ast.ClassDef) and node.name in \
+                    settings.HARMLESS:
+                out[node.name] = [
+                    part.target.id for part in node.body
+                    if isinstance(part, ast.AnnAssign) and not re.search(
+                        "ClassVar|InitVar", ast.unparse(part.annotation))]
+    return out
+
+
+class EveryField(unittest.TestCase):
+    """Somebody has thought about each: what a new version of vLLM brings has
+    to be put into one of the lists of settings.py."""
+
+    def check(self, fields: Dict[str, List[str]]) -> None:
+        self.assertEqual(set(fields), set(settings.HARMLESS))
+        for kind, names in fields.items():
+            self.assertGreater(len(names), 3, kind)
+            for name in names:
+                lists = [where[kind] for where in (
+                    settings.ELSEWHERE, settings.COUNTS, settings.HARMLESS)]
+                self.assertEqual(sum(name in each for each in lists), 1,
+                                 f"{kind}.{name}")
+
+    def test_of_the_vllm_that_is_installed(self) -> None:
+        self.check(fields_of(os.path.dirname(os.path.dirname(vllm.__file__))))
+
+    def test_of_other_versions(self) -> None:
+        """UCMFS_VLLM_SOURCES: directories of unpacked sources, by colons."""
+        trees = os.environ.get("UCMFS_VLLM_SOURCES", "")
+        if not trees:
+            self.skipTest("UCMFS_VLLM_SOURCES names no sources of vLLM")
+        for tree in trees.split(":"):
+            with self.subTest(tree=tree):
+                self.check(fields_of(tree))
+
+    def test_default_values_say_nothing(self) -> None:
+        config = VllmConfig()
+        self.assertEqual(settings.changed(config, plain), {})
+
+
+class CountedMedia(unittest.TestCase):
+    """vLLM names images by a count: another image would have the same name."""
+
+    def refused(self, cache_gb: float, prefix: bool, **more: Any) -> bool:
+        configs = engine()
+        configs.vllm.model_config.multimodal_config = SimpleNamespace(
+            mm_processor_cache_gb=cache_gb, **more)
+        configs.vllm.cache_config.enable_prefix_caching = prefix
+        try:
+            manifest_of(configs)
+        except ConfigError as error:
+            self.assertEqual(error.key, "mm_processor_cache_gb")
+            return True
+        return False
+
+    def test_is_refused(self) -> None:
+        self.assertTrue(self.refused(0, False))
+        self.assertFalse(self.refused(0, True))
+        self.assertFalse(self.refused(4, False))
+        self.assertFalse(self.refused(0, False, language_model_only=True))
+
+    def test_text_models_are_not(self) -> None:
+        configs = engine()
+        configs.vllm.cache_config.enable_prefix_caching = False
+        manifest_of(configs)
 
 
 class Seeds(unittest.TestCase):

@@ -219,6 +219,7 @@ class FakeOpen:
     made: List[FakeOpen] = []
 
     def __init__(self, path: str, spaces: List[Space], ranks: int) -> None:
+        self.new: List[Space] = []
         if not self.there:
             raise NotConnected(errno.ENOTCONN, f"{path}: gone")
         self.names = [space.name for space in spaces]
@@ -399,6 +400,32 @@ class OnAMount(Case):
         self.assertIsNone(here.asker)
         self.assertEqual(here.indexes[0].prefix(id_of("nothing"))[0], 0)
         link.close()
+
+    def test_why_a_space_is_new(self) -> None:
+        def space(**more):
+            manifest = {**self.space.manifest, "engine": {"era": "1"}, **more}
+            return Space(ucmfs.default_name("compared", manifest), manifest)
+
+        def told():
+            return [str(call) for call in self.log.warning.mock_calls]
+
+        one, other = space(), space(engine={"era": "2"}, added=1)
+        Link(MOUNT, [one]).close()
+        link = Link(MOUNT, [other])
+        self.addCleanup(link.close)
+        self.soon(lambda: any("engine.era" in text for text in told()))
+        text = next(text for text in told() if "engine.era" in text)
+        for word in (one.name, other.name, "'1'", "'2'", "added"):
+            self.assertIn(word, text)
+        # it is said once, and not of an epoch, which was asked for
+        self.log.warning.reset_mock()
+        Link(MOUNT, [other]).close()
+        epoch = space(epoch="2")
+        before = set(threading.enumerate())
+        Link(MOUNT, [epoch]).close()
+        for thread in set(threading.enumerate()) - before:
+            thread.join(LIMIT)
+        self.assertEqual(told(), [])
 
     def test_what_is_not_there(self) -> None:
         with self.assertRaises(UcmfsError):

@@ -26,6 +26,8 @@ from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional,
 
 from ucmfs.errors import ConfigError
 
+from . import settings
+
 SAMPLES = 2048  # pieces of a model's files that are read, at most
 SAMPLE_BYTES = 512
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".tensors")
@@ -109,6 +111,23 @@ def engine_configs() -> Optional[EngineConfigs]:
 
 
 # ---- hashes ----
+
+def refuse_counted_media(config: Any) -> None:
+    """ConfigError where vLLM names images by a count instead of what is in
+    them: it begins anew in each process, and another image would be found
+    under the same name. See _process_mm_uuids() in vllm/renderers/base.py."""
+    media = getattr(config.model_config, "multimodal_config", None)
+    if (media is not None
+            and getattr(media, "mm_processor_cache_gb", None) == 0
+            and not config.cache_config.enable_prefix_caching
+            and not getattr(media, "language_model_only", False)):
+        raise ConfigError(
+            "mm_processor_cache_gb", "0, and no prefix caching: vLLM then "
+            "counts images instead of hashing them, and the KV of another "
+            "image would be loaded; leave --mm-processor-cache-gb above 0, or "
+            "prefix caching on")
+
+
 
 def hash_seed(algorithm: str) -> str:
     """What vLLM's chain of block hashes begins with in this process.
@@ -275,10 +294,15 @@ def _model_name(name: str) -> str:
     return name
 
 
+# Drafts are taken from the text, or from hidden states: no layer has KV.
+_WITHOUT_LAYERS = frozenset(
+    ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"))
+
+
 def _draft(config: Any) -> Dict[str, Any]:
     """Speculative decoding, whose layers may be stored too."""
     spec = getattr(config, "speculative_config", None)
-    if spec is None:
+    if spec is None or getattr(spec, "method", None) in _WITHOUT_LAYERS:
         return {}
     out = {"method": _get(spec, "method"),
            "tokens": _get(spec, "num_speculative_tokens")}
@@ -413,11 +437,13 @@ def engine_manifest(configs: EngineConfigs, *, hash_block_size: int,
     """
     config = configs.vllm
     groups = list(configs.kv_cache.kv_cache_groups)
+    refuse_counted_media(config)
     return {
         "engine": {"name": "vllm", "era": _era(overrides.era)},
         "model": _model(config, overrides.weights),
         "draft": _draft(config),
         "lora": _lora(config),
+        "settings": settings.changed(config, plain),
         "cache": _cache(config),
         "attention": _attention(config, groups),
         "parallel": _parallel(config),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -287,7 +288,7 @@ class Open:
                  ranks: int) -> None:
         from ..hash import Hasher
         from ..index import Index
-        from ..namespace import ensure_space
+        from ..namespace import ensure_space, read_manifest
 
         self.names = [space.name for space in spaces]
         self.ids: List[bytes] = []
@@ -295,8 +296,11 @@ class Open:
         self.indexes: List[Any] = []
         self.asker: Optional[Chores] = None
         self.why = ""
+        self.new: List[Space] = []  # they were not there before
         try:
             for name, manifest in spaces:
+                if read_manifest(mount, name) is None:
+                    self.new.append(Space(name, manifest))
                 space_id = ensure_space(mount, name, manifest)
                 self.ids.append(space_id)
                 self.hashers.append(Hasher(
@@ -329,6 +333,35 @@ class Open:
             index.close()
 
 
+# Behind the model's name in that of a space: the manifest's digest, the group.
+_DIGEST = re.compile("[0-9a-f]{12}(-g[0-9]+)?$")
+TOLD_MOST = 5  # differences
+
+
+def _tell_nearest(mount: str, space: Space) -> None:
+    """Why a space is new, though there are others for the same model: an
+    engine that starts cold is else a riddle. May hang."""
+    from ..namespace import nearest
+
+    if not _DIGEST.search(space.name):
+        return
+    try:
+        found = nearest(mount, _DIGEST.sub("", space.name), space.name,
+                        space.manifest)
+    except (OSError, UcmfsError) as error:
+        log.debug("ucmfs: %s: not compared: %s", space.name, error)
+        return
+    if found is None or [key for key, *_ in found[1]] == ["epoch"]:
+        return
+    other, differences = found
+    told = ", ".join(f"{key} is {there!r} there and {here!r} here"
+                     for key, there, here in differences[:TOLD_MOST])
+    log.warning("ucmfs: space %s is new and empty. Blocks of %s, which is most "
+                "like it, are not used: %s%s", space.name, other, told,
+                "" if len(differences) <= TOLD_MOST else
+                f", and {len(differences) - TOLD_MOST} more")
+
+
 class Link:
     """Spaces of a mount, opened by the constructor, which raises what the
     mount says, and later by a thread. One thread at a time.
@@ -355,7 +388,11 @@ class Link:
             self._attempt = attempt
 
     def _make(self, spaces: Sequence[Space]) -> Open:
-        return Open(self._mount, spaces, self._ranks)
+        made = Open(self._mount, spaces, self._ranks)
+        if made.new:
+            first = made.new[0]
+            apart("ucmfs-compare", lambda: _tell_nearest(self._mount, first))
+        return made
 
     @property
     def now(self) -> Optional[Open]:

@@ -38,7 +38,8 @@ from ucmfs.errors import ConfigError
 from ucmfs.namespace import default_name
 
 from .fingerprint import (EngineConfigs, Overrides, engine_configs,
-                          engine_manifest, hashes, plain)
+                          engine_manifest, hashes, plain,
+                          refuse_counted_media)
 from .metrics import BUCKETS, SHARED, by_cause
 from .mount import cause_of, log
 from .options import TierOptions, parse
@@ -62,6 +63,8 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
     and the configuration must say "namespace".
     """
     offload = spec.config
+    if configs is not None:
+        refuse_counted_media(configs.vllm)
     if config.namespace:
         engine: Dict[str, Any] = {
             "engine": {"name": "vllm", "declared": config.namespace},
