@@ -397,18 +397,60 @@ class Weights(unittest.TestCase):
         self.tensors = {f"t{i}": bytes([i]) * 5000 for i in range(40)}
         safetensors(self.path / "model.safetensors", self.tensors)
 
-    def fingerprint(self) -> str:
-        return weights(SimpleNamespace(model=str(self.path), revision=None))
+    def fingerprint(self, whole: bool = False) -> str:
+        return weights(SimpleNamespace(model=str(self.path), revision=None),
+                       whole=whole)
+
+    def write(self, **tensors: bytes) -> None:
+        """Without a trace in the time of change."""
+        path = self.path / "model.safetensors"
+        safetensors(path, {**self.tensors, **tensors})
+        os.utime(path, (1, 1))
 
     def test_any_tensor_that_differs(self) -> None:
+        self.write()
         want = self.fingerprint()
         self.assertEqual(self.fingerprint(), want)
         for name in ("t0", "t17", "t39"):
-            safetensors(self.path / "model.safetensors",
-                        {**self.tensors, name: b"\xff" * 5000})
+            self.write(**{name: b"\xff" * 5000})
             self.assertNotEqual(self.fingerprint(), want, name)
-        safetensors(self.path / "model.safetensors", self.tensors)
+        self.write()
         self.assertEqual(self.fingerprint(), want)
+
+    def test_one_byte_where_nobody_looks(self) -> None:
+        """The time of change tells, or a look at all of it."""
+        self.write()
+        seen, whole = self.fingerprint(), self.fingerprint(True)
+        other = bytes([17]) * 4999 + b"x"
+        self.write(t17=other)
+        self.assertEqual(self.fingerprint(), seen)
+        self.assertNotEqual(self.fingerprint(True), whole)
+        os.utime(self.path / "model.safetensors", (2, 2))
+        self.assertNotEqual(self.fingerprint(), seen)
+        self.write()
+        os.utime(self.path / "model.safetensors", (2, 2))
+        self.assertEqual(self.fingerprint(True), whole)
+
+    def test_files_of_the_hubs_cache(self) -> None:
+        """Their content has its hash for a name; nothing else matters."""
+        weights_file = self.path / "model.safetensors"
+        blobs = self.path.parent / "blobs"
+        blobs.mkdir()
+        seen = set()
+        for name in ("a" * 64, "b" * 64):
+            weights_file.rename(blobs / name)
+            weights_file.symlink_to(blobs / name)
+            seen.add(self.fingerprint())
+            os.utime(weights_file, (3, 3))
+            self.assertIn(self.fingerprint(), seen)
+            self.assertIn(self.fingerprint(True), seen)
+            weights_file.unlink()
+            (blobs / name).rename(weights_file)
+        self.assertEqual(len(seen), 2)
+        # a link to anywhere else is followed
+        weights_file.rename(blobs / "model")
+        weights_file.symlink_to(blobs / "model")
+        self.assertNotIn(self.fingerprint(), seen)
 
     def test_configuration_code_and_other_formats(self) -> None:
         seen = {self.fingerprint()}
@@ -427,10 +469,18 @@ class Weights(unittest.TestCase):
         want = self.fingerprint()
         (self.path / "README.md").write_text("x")
         (self.path / "tokenizer.json").write_text("{}")
-        os.utime(self.path / "model.safetensors", (1, 1))
         moved = self.path.rename(self.path.with_name("elsewhere"))
         self.path = moved
         self.assertEqual(self.fingerprint(), want)
+
+    def test_an_engine_asks_for_all_of_them(self) -> None:
+        configs = engine()
+        configs.vllm.model_config.model = str(self.path)
+        self.write()
+        found = {manifest_of(configs, weights=name)["model"]["weights"]
+                 for name in ("", "full", "mine")}
+        self.assertEqual(found, {self.fingerprint(), self.fingerprint(True),
+                                 "mine"})
 
     def test_nothing_to_look_at_is_refused(self) -> None:
         with self.assertRaises(ConfigError) as caught:

@@ -28,6 +28,7 @@ from ucmfs.errors import ConfigError
 
 from . import settings
 
+FULL = "full"  # as a name of weights: read all of them
 SAMPLES = 2048  # pieces of a model's files that are read, at most
 SAMPLE_BYTES = 512
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".tensors")
@@ -42,7 +43,8 @@ _NOT_THE_MODEL = frozenset(
 class Overrides(NamedTuple):
     """What a user says about the namespace; the empty text: nothing."""
 
-    weights: str = ""  # stands for the weights, instead of a look at them
+    # FULL, or what stands for the weights, instead of a look at them
+    weights: str = ""
     tenant: str = ""
     epoch: str = ""
     era: str = ""  # of vLLM's layouts and kernels, instead of its version
@@ -161,14 +163,17 @@ def _steady_seed(resolve: Callable[[Any], str], function: Any,
 
 # ---- weights ----
 
-def weights(model_config: Any, load_config: Any = None) -> str:
+def weights(model_config: Any, load_config: Any = None,
+            whole: bool = False) -> str:
     """What tells these weights from others: "hub:COMMIT", or the digest of a
     look at the files.
 
     Of files in a directory are read: the configuration, the index and the
-    model's code whole; of the weights names, sizes, headers and SAMPLES
-    pieces, spread over the tensors. Raises ConfigError if there is nothing to
-    look at; then the user has to name them.
+    model's code whole; of the weights names, sizes, times of change, headers
+    and SAMPLES pieces, spread over the tensors. whole: they are read as a
+    whole, and when they were changed does not matter. Files of the hub's cache
+    are called after their content, which says all. Raises ConfigError if there
+    is nothing to look at; then the user has to name them.
     """
     if str(getattr(load_config, "load_format", "")).endswith("dummy"):
         return f"dummy:{getattr(model_config, 'seed', 0)}"
@@ -176,9 +181,9 @@ def weights(model_config: Any, load_config: Any = None) -> str:
     path = str(getattr(model_config, "model_weights", "") or
                getattr(model_config, "model", ""))
     if os.path.isdir(path):
-        return "files:" + _digest_files(_model_files(path))
+        return "files:" + _digest_files(_model_files(path), whole)
     if os.path.isfile(path):
-        return "file:" + _digest_files([path])
+        return "file:" + _digest_files([path], whole)
     commit = _hub_commit(path, getattr(model_config, "revision", None))
     if commit:
         return f"hub:{commit}"
@@ -208,23 +213,49 @@ def _model_files(path: str) -> List[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def _digest_files(paths: List[str]) -> str:
+def _digest_files(paths: List[str], whole: bool) -> str:
     total = hashlib.sha256()
     num_weights = sum(path.endswith(_WEIGHTS) for path in paths)
     share = max(1, SAMPLES // max(1, num_weights))
     for path in paths:
         total.update(f"{os.path.basename(path)}\0".encode())
+        blob = _hub_blob(path)
+        if blob:
+            total.update(blob.encode())
+            continue
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            total.update(struct.pack("<Q", size))
-            if not path.endswith(_WEIGHTS):
-                total.update(file.read())
-                continue
-            header, places = _places(file, size)
-            total.update(header)
-            for place in _spread(places, share):
-                total.update(os.pread(file.fileno(), SAMPLE_BYTES, place))
+            stat = os.fstat(file.fileno())
+            total.update(struct.pack("<Q", stat.st_size))
+            if whole or not path.endswith(_WEIGHTS):
+                _read_whole(file, total)
+            else:
+                total.update(struct.pack("<q", stat.st_mtime_ns))
+                _sample(file, stat.st_size, share, total)
     return total.hexdigest()
+
+
+def _hub_blob(path: str) -> str:
+    """The name of a file's content in the hub's cache, which is its hash; ""
+    for a file that is not a link into it."""
+    if not os.path.islink(path):
+        return ""
+    folder, name = os.path.split(os.readlink(path))
+    if os.path.basename(folder) == "blobs" and re.fullmatch(
+            "[0-9a-f]{40}|[0-9a-f]{64}", name):
+        return name
+    return ""
+
+
+def _read_whole(file: Any, total: Any) -> None:
+    for piece in iter(lambda: file.read(8 << 20), b""):
+        total.update(piece)
+
+
+def _sample(file: Any, size: int, most: int, total: Any) -> None:
+    header, places = _places(file, size)
+    total.update(header)
+    for place in _spread(places, most):
+        total.update(os.pread(file.fileno(), SAMPLE_BYTES, place))
 
 
 def _places(file: Any, size: int) -> Tuple[bytes, List[int]]:
@@ -261,6 +292,12 @@ def _get(obj: Any, name: str) -> Any:
     return plain(getattr(obj, name, None))
 
 
+def _weights_of(model: Any, load: Any, named: str) -> str:
+    if named and named != FULL:
+        return named
+    return weights(model, load, whole=named == FULL)
+
+
 def _model(config: Any, named_weights: str) -> Dict[str, Any]:
     model = config.model_config
     hf = getattr(model, "hf_config", None)
@@ -268,8 +305,8 @@ def _model(config: Any, named_weights: str) -> Dict[str, Any]:
     fields = {k: v for k, v in fields.items() if k not in _NOT_THE_MODEL}
     out = {
         "name": _model_name(_get(model, "model")),
-        "weights": named_weights or weights(
-            model, getattr(config, "load_config", None)),
+        "weights": _weights_of(
+            model, getattr(config, "load_config", None), named_weights),
         "dtype": str(_get(model, "dtype")).replace("torch.", ""),
         "quantization": _get(model, "quantization"),
         "config": digest(fields),  # rope, overrides, quantisation's details
@@ -299,7 +336,7 @@ _WITHOUT_LAYERS = frozenset(
     ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"))
 
 
-def _draft(config: Any) -> Dict[str, Any]:
+def _draft(config: Any, whole: bool) -> Dict[str, Any]:
     """Speculative decoding, whose layers may be stored too."""
     spec = getattr(config, "speculative_config", None)
     if spec is None or getattr(spec, "method", None) in _WITHOUT_LAYERS:
@@ -311,7 +348,7 @@ def _draft(config: Any) -> Dict[str, Any]:
         name = str(_get(draft, "model"))
         out["model"] = _model_name(name)
         if name != str(_get(config.model_config, "model")):
-            out["weights"] = weights(draft)
+            out["weights"] = weights(draft, whole=whole)
     return out
 
 
@@ -441,7 +478,7 @@ def engine_manifest(configs: EngineConfigs, *, hash_block_size: int,
     return {
         "engine": {"name": "vllm", "era": _era(overrides.era)},
         "model": _model(config, overrides.weights),
-        "draft": _draft(config),
+        "draft": _draft(config, overrides.weights == FULL),
         "lora": _lora(config),
         "settings": settings.changed(config, plain),
         "cache": _cache(config),
