@@ -451,13 +451,14 @@ class FakeRunner:
 
     # ---- requests ----
 
-    def add(self, prompt: list, max_tokens: int) -> str:
+    def add(self, prompt: list, max_tokens: int, **extra: object) -> str:
         req_id = f"q{self.stats['requests']}"
         self.stats["requests"] += 1
         self.stats["prompt tokens"] += len(prompt)
         request = Request(
             req_id, list(prompt),
-            SamplingParams(max_tokens=max_tokens, ignore_eos=True), None,
+            SamplingParams(max_tokens=max_tokens, ignore_eos=True,
+                           extra_args=extra or None), None,
             arrival_time=float(self.step_no), block_hasher=self.hasher)
         self.sequences[req_id] = Sequence(prompt, self.epoch)
         self.delivered[req_id] = 0

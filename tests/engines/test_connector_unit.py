@@ -382,6 +382,56 @@ class Basics(Case):
                 self.assertEqual(self.ask(second, request)[0], found)
                 request.lora_request = None
 
+    def ask_for(self, runner: FakeRunner, prompt: list, **wishes) -> str:
+        """A request with wishes of its own, to its end."""
+        name = runner.add(prompt, 3, kv_transfer_params={"ucmfs": wishes})
+        runner.settle()
+        return name
+
+    def test_wishes(self) -> None:
+        prompt = self.prompt(100)
+        runner = self.runner()
+        counted = Counted(runner)
+        self.ask_for(runner, prompt, save=False)
+        self.assertEqual(counted["saved_blocks"], 0)
+        self.forget(runner)
+        self.ask_for(runner, prompt, save=True)
+        self.assertEqual(counted["saved_blocks"], 6)
+        self.forget(runner)
+        self.ask_for(runner, prompt, load=False)
+        self.assertEqual(runner.stats["tokens loaded"], 0)
+        self.forget(runner)
+        self.ask_for(runner, prompt)
+        self.assertEqual(runner.stats["tokens loaded"], 96)
+
+    def test_wishes_that_nobody_understands(self) -> None:
+        runner = self.runner()
+        counted = Counted(runner)
+        with self.assertLogs("vllm.ucmfs", "WARNING") as told:
+            self.ask_for(runner, self.prompt(100), saev=False)
+        self.assertIn("ucmfs.saev: not known; load, pin, save are",
+                      told.output[0])
+        self.assertEqual(counted["saved_blocks"], 6)
+        self.half(runner)._teller._told.clear()
+        with self.assertLogs("vllm.ucmfs", "WARNING") as told:
+            self.ask_for(runner, self.prompt(60, of=2), save=0)
+        self.assertIn("ucmfs.save is 0: true or false", told.output[0])
+
+    def test_pinned_in_the_store(self) -> None:
+        """Those that it saved and those that were there."""
+        runner = self.runner()
+        self.one(runner, self.prompt(40))
+        self.ask_for(runner, self.prompt(100), pin=True)
+        here = self.half(runner)._link.now
+        with Blocks(self.mount.path) as blocks:
+            def pinned() -> list:
+                ids = [bytes.fromhex(os.path.basename(path)[:32])
+                       for path in self.paths() if here.names[0] in path]
+                return [place.pinned for place in blocks.locate(
+                    ids, here.names[0])]
+
+            self.until(runner, lambda: pinned() == 6 * [True])
+
     def test_publishable(self) -> None:
         """Blocks that vLLM does not want published are not saved."""
         runner = self.runner()
@@ -1197,6 +1247,37 @@ class Told(Case):
         self.assertEqual(seen[1].parent_block_hash, seen[0].block_hashes[0])
         self.assertIsNone(seen[0].parent_block_hash)
         self.assertEqual(seen[0].block_size, BLOCK)
+
+    def test_events_of_what_was_there(self) -> None:
+        """A router hears of blocks that another engine has stored when this
+        one comes to them, once."""
+        prompt = self.prompt(100)
+        self.one(self.runner(), prompt)
+        for how in ({"load": True}, {"load": False}):
+            runner = self.runner(kind=WithEvents)
+            for _ in range(2):
+                runner.add(prompt, 3, kv_transfer_params={"ucmfs": how})
+                runner.settle()
+                self.forget(runner)
+            self.assertEqual(sum((e.token_ids for e in runner.told), []),
+                             prompt[:96])
+
+    def test_events_of_what_is_damaged(self) -> None:
+        from vllm.distributed.kv_events import BlockRemoved
+
+        prompt, before = self.prompt(100), set(self.paths())
+        first = self.runner(kind=WithEvents)
+        self.one(first, prompt)
+        (path,) = [path for path in set(self.paths()) - before
+                   if parents_of({path}).popitem()[1] is None]
+        Failures.flip(path)
+        runner = self.runner(kind=WithEvents)
+        self.one(runner, prompt)
+        removed = [e for e in runner.told if isinstance(e, BlockRemoved)]
+        self.assertEqual(len(removed), 1)
+        self.assertEqual(removed[0].block_hashes,
+                         first.told[0].block_hashes)
+        self.assertEqual(removed[0].medium, "STORAGE")
 
     def test_stats(self) -> None:
         from ucmfs.vllm.connector import UcmfsConnector

@@ -227,6 +227,50 @@ class Uses(MountCase):
                    "not counted")
 
 
+class Wishes(MountCase):
+    """What requests say in their kv_transfer_params."""
+
+    @staticmethod
+    def context(**wishes: Any) -> Any:
+        return ReqContext(req_id=str(wishes),
+                          kv_transfer_params={"ucmfs": wishes})
+
+    def test_no_load_and_no_save(self) -> None:
+        slots = self.slots()
+        slots.fill(0, 1)
+        keys = keys_of(0, 1)
+        done = slots.store(keys, [0, 1], self.context(save=False))
+        self.assertTrue(done.success)
+        self.assertEqual(slots.hits(keys), [False, False])
+        slots.store(keys, [0, 1], self.context(save=True))
+        # in one step: the one does not speak for the other
+        slots.tier.on_schedule_end(None)
+        unwilling, willing = self.context(load=False), self.context()
+        for key in keys:
+            self.assertIs(slots.tier.lookup(key, unwilling),
+                          LookupResult.MISS)
+            self.assertIs(slots.tier.lookup(key, willing), LookupResult.HIT)
+
+    def test_pinned(self) -> None:
+        slots = self.slots()
+        slots.fill(0, 1)
+        keys = keys_of(0, 1)
+        slots.store(keys[:1], [0])
+        context = self.context(pin=True)
+        self.assertIs(slots.tier.lookup(keys[0], context), LookupResult.HIT)
+        slots.tier.on_schedule_end(None)
+        slots.store(keys[1:], [1], context)
+        slots.tier.on_request_finished(context)
+        store = slots.tier._store
+
+        def pinned() -> List[bool]:
+            with Blocks(self.mount.path) as blocks:
+                return [bool(place and place.pinned) for place in
+                        blocks.locate(store.ids_of(keys), store.space)]
+
+        self.until(lambda: pinned() == [True, True], "not pinned")
+
+
 class Refused(unittest.TestCase):
     """A mount on which a block an hour may be written: what comes after the
     first is not wanted."""

@@ -26,6 +26,12 @@ from .options import connector_options
 from .scheduler import UcmfsScheduler
 from .worker import UcmfsWorker
 
+try:  # since vLLM counts hits by where they come from
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
+    _HIT_SOURCE: Any = CacheHitSource.DISK
+except ImportError:
+    _HIT_SOURCE = None
+
 # Since vLLM can be told of requests, not of pages, that failed to load.
 _RESULTS = getattr(_base, "KVConnectorTransferResults", None)
 _TELLS_REQUESTS = hasattr(_RESULTS, "failed_recving") or "failed_recving" in \
@@ -34,6 +40,8 @@ _TELLS_REQUESTS = hasattr(_RESULTS, "failed_recving") or "failed_recving" in \
 
 class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
     """See KVConnectorBase_V1."""
+
+    _cache_hit_source = _HIT_SOURCE
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole,
                  kv_cache_config: Any = None, *args: Any,
@@ -143,6 +151,9 @@ class UcmfsConnector(KVConnectorBase_V1, SupportsHMA):
 
     def has_pending_push_work(self) -> bool:
         return self._scheduler.has_pending_push_work()
+
+    def has_pending_block_frees(self) -> bool:
+        return self._scheduler.has_pending_block_frees()
 
     def reset_cache(self) -> bool:
         return self._scheduler.reset_cache()

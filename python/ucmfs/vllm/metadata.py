@@ -76,7 +76,8 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     """steps: how many ranks have ended a step (by its number). saved: how
     many ranks are done with a job. bad_saves: jobs with a block that was not
     saved, or refused, and how many of them; refused: how many of these the
-    mount did not want. loads: of ended loads, by request.
+    mount did not want. damaged: of a request, group and place of blocks that were
+    removed. loads: of ended loads, by request.
     sync_failed: steps with a load that failed in the step that used it."""
 
     steps: Dict[int, int] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     bad_saves: Dict[int, int] = field(default_factory=dict)
     refused: Dict[int, int] = field(default_factory=dict)
     loads: Dict[str, Loaded] = field(default_factory=dict)
+    damaged: Dict[str, Set[Tuple[int, int]]] = field(default_factory=dict)
     sync_failed: Set[int] = field(default_factory=set)
 
     def aggregate(self, other: KVConnectorWorkerMetadata,
@@ -103,5 +105,7 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
             both.failed += one.failed
             both.errno = both.errno or one.errno
             both.ranks += one.ranks
+        for request, places in other.damaged.items():
+            self.damaged.setdefault(request, set()).update(places)
         self.sync_failed |= other.sync_failed
         return self

@@ -502,6 +502,20 @@ class Touches:
             log.debug("ucmfs: uses of %s: not told: %s", self._space, error)
 
 
+def pin_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
+    """Those that are there. May hang."""
+    try:
+        with Blocks(mount) as blocks:
+            results = blocks.pin(list(ids), space)
+    except UcmfsError as error:
+        log.warning("ucmfs: blocks of %s: not pinned: %s", space, error)
+        return
+    for id, result in zip(ids, results):
+        if result not in (0, errno.ENOENT):
+            log.warning("ucmfs: block %s of %s: not pinned: %s", id.hex(),
+                        space, os.strerror(result))
+
+
 def remove_blocks(mount: str, space: str, ids: Sequence[bytes]) -> None:
     """Damaged blocks are in the way of whole ones: they would be found again
     and again, and a save finds that they are there. May hang."""

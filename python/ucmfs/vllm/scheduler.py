@@ -16,6 +16,7 @@ computed from a block that could not be loaded must not be saved.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import uuid
@@ -32,10 +33,12 @@ from .leases import Leases
 from .metadata import (NO_ID, Job, Loaded, Part, UcmfsMetadata,
                        UcmfsWorkerMetadata)
 from .metrics import UcmfsStats
-from .mount import Link, Open, Pause, Question, close_all, log
+from .mount import (Chores, Link, Open, Pause, Question, Teller, close_all,
+                    log, pin_blocks)
 from .options import ConnectorOptions
 from .pins import Pins
 from .spaces import load_mode, plan_for, spaces_for
+from .wishes import USUAL, Wishes, wishes_of
 
 RESET_SECONDS = 2.0
 # A lookup that is not from memory may take so long.
@@ -45,6 +48,7 @@ LATE_SECONDS = 0.25
 TRIES = 4
 RETRY_SECONDS = 0.25
 NEVER = float("inf")
+ANNOUNCED_MOST = 1_000_000  # blocks that events have told of
 
 NONE = (0, False)
 
@@ -54,6 +58,7 @@ class Known:
     """What is known of a request that the engine has."""
 
     request: Any
+    wishes: Wishes = USUAL
     ids: Optional[Ids] = None
     space: int = -1
     # The last answer: tokens the engine had, and those promised.
@@ -129,6 +134,10 @@ class UcmfsScheduler:
         self._ready: List[Job] = []
         self._held: List[Pending] = []
         self._saves: Dict[int, Pending] = {}
+        # What is pinned in the store when the saves of a request have ended.
+        self._to_pin: Dict[str, List[Tuple[str, List[bytes]]]] = {}
+        self._chores = Chores("ucmfs-pin")
+        self._teller = Teller(options.mount)
         self._saving: List[Set[bytes]] = [set() for _ in self.plan.groups]
         self._step_reports: Dict[int, int] = {}
         self._pause = Pause(options.mount, clock)
@@ -138,6 +147,7 @@ class UcmfsScheduler:
         events = getattr(vllm_config, "kv_events_config", None)
         self._want_events = bool(events and events.enable_kv_cache_events)
         self._events: List[Any] = []
+        self._announced: Set[bytes] = set()  # ids
         self._log_file = _log_file(options.debug_log)
         blocks = self.plan.num_blocks
         self.pins = Pins(self.plan.ranks, max(
@@ -169,11 +179,13 @@ class UcmfsScheduler:
         if known is None or known.request is not request:
             if known is not None:
                 self._release(known)
-            known = Known(request, decided=[0] * len(self.plan.groups),
-                          began=self._clock())
+            known = Known(
+                request, wishes_of(getattr(request, "kv_transfer_params",
+                                           None), self._teller),
+                decided=[0] * len(self.plan.groups), began=self._clock())
             self._requests[request.request_id] = known
             self._undecided.pop(request.request_id, None)
-            if self._may_save and not self._left_out(request):
+            if self._saves_of(known):
                 self._undecided[request.request_id] = known
         return known
 
@@ -184,6 +196,10 @@ class UcmfsScheduler:
             known.space = self._space
         known.ids.update(known.request.block_hashes)
         return known.ids
+
+    def _saves_of(self, known: Known) -> bool:
+        return (self._may_save and known.wishes.save
+                and not self._left_out(known.request))
 
     def _left_out(self, request: Any) -> bool:
         """Requests whose blocks are not kept at all."""
@@ -238,7 +254,7 @@ class UcmfsScheduler:
         request = known.request
         # vLLM keeps steps that are under way off the pages of loads only
         # where it has been told to expect loads.
-        if (not self._may_load or known.failed
+        if (not self._may_load or known.failed or not known.wishes.load
                 or request.skip_reading_prefix_cache
                 or self._left_out(request)):
             return 0
@@ -425,7 +441,7 @@ class UcmfsScheduler:
         for g, group in enumerate(self.plan.groups):
             table = tables[group.index]
             end = min(ends[g], len(table), ids.blocks(g))
-            places = self._absent(here, ids, g, table, known.decided[g], end)
+            places = self._absent(here, known, g, table, end)
             if len(places) > room:
                 end = places[room]
                 places = places[:room]
@@ -439,9 +455,11 @@ class UcmfsScheduler:
             self._start_save(known, parts)
         return decided
 
-    def _absent(self, here: Open, ids: Ids, g: int, table: Sequence[int],
-                first: int, end: int) -> List[int]:
-        """The blocks from first to end that are to be saved."""
+    def _absent(self, here: Open, known: Known, g: int, table: Sequence[int],
+                end: int) -> List[int]:
+        """Of the blocks up to end that nothing was decided about, those that
+        are to be saved."""
+        ids, first = self._ids(known, here), known.decided[g]
         if end <= first:
             return []
         there = bytes(end - first)
@@ -450,6 +468,9 @@ class UcmfsScheduler:
             present, _ = here.indexes[g].lookup(
                 ids.all[g][first * step:end * step])
             there = all_shards(present, self.plan.shards)
+            if self._want_events and 1 in there:
+                self._announce(known, g, [first + i for i, is_there
+                                          in enumerate(there) if is_there])
         # else: the daemon is asked when they are saved.
         saving = self._saving[g]
         if not saving and self.plan.groups[g].whole and 1 not in there:
@@ -457,6 +478,32 @@ class UcmfsScheduler:
         return [i for i in range(first, end)
                 if not there[i - first] and table[i]
                 and _id(ids.base[g], i) not in saving]
+
+    def _announce(self, known: Known, g: int, places: Sequence[int]) -> None:
+        """Blocks that were there before this engine came to them: once each,
+        or now and then again."""
+        assert known.ids is not None
+        base = known.ids.base[g]
+        places = [i for i in places if i < known.ids.blocks(g)]
+        new = [i for i in places if _id(base, i) not in self._announced]
+        if new:
+            self._remember([_id(base, i) for i in new])
+            self._events += _stored_events(
+                self.plan, known.request, [_part(g, base, [0] * (new[-1] + 1),
+                                                 new)])
+
+    def _remember(self, ids: Sequence[bytes]) -> None:
+        if len(self._announced) >= ANNOUNCED_MOST:
+            self._announced.clear()
+        self._announced.update(ids)
+
+    def _tell_removed(self, known: Known,
+                      places: Set[Tuple[int, int]]) -> None:
+        """Damaged blocks, which the workers remove."""
+        assert known.ids is not None
+        for g, place in places:
+            self._announced.discard(_id(known.ids.base[g], place))
+        self._events += _removed_events(self.plan, known.request, places)
 
     def _reopen(self, job: Job, failures: int) -> None:
         """Blocks of a job are not in the store after all: whoever counts on
@@ -470,6 +517,8 @@ class UcmfsScheduler:
                 continue
             for g, place in holes:
                 known.decided[g] = min(known.decided[g], place)
+            if not self._saves_of(known):
+                continue
             known.undecided_from = 0
             if failures:
                 known.failures += failures
@@ -527,6 +576,11 @@ class UcmfsScheduler:
             self.benefit.end_step(step)
         for request_id, loaded in meta.loads.items():
             self._end_load(request_id, loaded)
+        for request_id, places in meta.damaged.items():
+            known = self._requests.get(request_id)
+            if self._want_events and known is not None \
+                    and known.ids is not None:
+                self._tell_removed(known, places)
         for job, num in meta.bad_saves.items():
             if job in self._saves:
                 self._saves[job].bad += num
@@ -567,6 +621,10 @@ class UcmfsScheduler:
             known.failed = known.failed or loaded.failed > 0
             if not loaded.failed:
                 # They are there: no need to look.
+                if self._want_events and known.ids is not None:
+                    for g, (have, end) in enumerate(zip(known.decided,
+                                                        known.loading)):
+                        self._announce(known, g, range(have, end))
                 known.decided = [max(*both) for both in
                                  zip(known.decided, known.loading)]
         if loaded.errno or not loaded.failed:
@@ -576,10 +634,13 @@ class UcmfsScheduler:
         pending = self._forget_save(job)
         if pending is None:
             return
+        self._pin(pending.job.request)
         if pending.bad:
             self._reopen(pending.job, TRIES if pending.refused else 1)
-        else:
+        elif pending.events:
             self._events += pending.events
+            for part in pending.job.parts:
+                self._remember(_split(part.ids))
 
     def _confirm(self, meta: UcmfsWorkerMetadata) -> None:
         """Release, or drop, the saves of steps that have ended."""
@@ -605,6 +666,14 @@ class UcmfsScheduler:
         self.pins.drop(pending.job.job)
         self._forget_save(pending.job.job)
 
+    def has_pending_block_frees(self) -> bool:
+        """Pages of requests that have gone are given back when they are
+        saved: vLLM need not take those of others. Not from a mount that
+        hangs."""
+        return not self._pause and any(
+            pending.job.request not in self._requests
+            for pending in self._saves.values())
+
     def has_pending_push_work(self) -> bool:
         """Saves are reported with steps: let there be some."""
         return len(self.pins) > 0
@@ -617,9 +686,31 @@ class UcmfsScheduler:
             self._release(known)
             self._count_unsaved(known)
             self._undecided.pop(request.request_id, None)
+            if known.wishes.pin and known.ids is not None:
+                self._to_pin[request.request_id] = self._pins_of(known)
+                self._pin(request.request_id)
             if self._options.debug_log:
                 self._log_request(known)
         return False, None
+
+    def _pins_of(self, known: Known) -> List[Tuple[str, List[bytes]]]:
+        """Ids of the blocks that were decided about, by space."""
+        assert known.ids is not None
+        spaces, step = self._told[1], ID * self.plan.shards
+        if known.space != self._space or not spaces:
+            return []
+        return [(spaces[g][0], _split(known.ids.all[g][:have * step]))
+                for g, have in enumerate(known.decided)]
+
+    def _pin(self, request_id: str) -> None:
+        """In the store, as soon as no save of the request is under way."""
+        if request_id not in self._to_pin or any(
+                pending.job.request == request_id
+                for pending in self._saves.values()):
+            return
+        mount = self._options.mount
+        for space, ids in self._to_pin.pop(request_id):
+            self._chores.add(functools.partial(pin_blocks, mount, space, ids))
 
     def _log_request(self, known: Known) -> None:
         request = known.request
@@ -648,7 +739,7 @@ class UcmfsScheduler:
             known.stale = True
             known.failures, known.not_before = 0, 0.0
             known.undecided_from = 0
-            if self._may_save and not self._left_out(known.request):
+            if self._saves_of(known):
                 self._undecided[known.request.request_id] = known
         for pending in list(self._held):
             self._drop_held(pending)
@@ -677,7 +768,9 @@ class UcmfsScheduler:
         return None if self.stats.is_empty() else self.stats.take()
 
     def shutdown(self) -> None:
-        close_all(self._options.mount, [self._link.close, self._leases.close])
+        idle = self._chores.end()
+        close_all(self._options.mount, [self._link.close, self._leases.close],
+                  idle)
         if self._log_file is not None:
             self._log_file.close()
             self._log_file = None
@@ -747,6 +840,22 @@ def _stored_events(plan: Plan, request: Any, parts: Sequence[Part],
                 medium=MEDIUM_STORAGE,
                 lora_name=lora.name if lora else None,
                 group_idx=group.index))
+    return events
+
+
+def _removed_events(plan: Plan, request: Any,
+                    places: Set[Tuple[int, int]]) -> List[Any]:
+    from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockRemoved
+    from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+
+    events = []
+    for g, place in sorted(places):
+        group = plan.groups[g]
+        last = (place + 1) * (group.block_tokens // plan.hash_tokens)
+        events.append(BlockRemoved(
+            block_hashes=[maybe_convert_block_hash(
+                request.block_hashes[last - 1])],
+            medium=MEDIUM_STORAGE, group_idx=group.index))
     return events
 
 

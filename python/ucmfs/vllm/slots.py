@@ -29,7 +29,7 @@ from ucmfs.task import Outcome, Task
 
 from .leases import Leases
 from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches, close_all,
-                    deadline_of, end_tasks, log, remove_blocks)
+                    deadline_of, end_tasks, log, pin_blocks, remove_blocks)
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -288,6 +288,12 @@ class SlotStore:
             self._touches.add(itertools.compress(_split(ids),
                                                  self._there(ids)))
 
+    def pin(self, keys: Sequence[bytes]) -> None:
+        """Keep their blocks from being evicted: those that are there when all
+        that was added before has been done."""
+        ids = _split(self.ids_of(list(dict.fromkeys(keys))))
+        self._chores.add(lambda: pin_blocks(self.mount, self.space, ids))
+
     def _there(self, ids: bytes) -> bytes:
         return self._ask(lambda index: index.lookup(ids)[0],
                          bytes(len(ids) // ID_BYTES))
@@ -348,6 +354,12 @@ class SlotStore:
             may_refuse=True,
             deadline_ms=deadline_of(
                 self._deadline_ms, len(pages) * self.memory.slot_bytes)))
+
+    def leave(self, job: int, keys: Sequence[bytes]) -> None:
+        """A job whose blocks are not wanted by who asked for it."""
+        one = _Job(job, False, list(keys))
+        one.sent, one.skipped = [], len(one.keys)
+        self._start(one, [], lambda ids, pages: None)
 
     def _parents(self, keys: Sequence[bytes],
                  before: Mapping[bytes, bytes]) -> bytes:

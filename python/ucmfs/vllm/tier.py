@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import time
 from typing import (Any, ClassVar, Dict, Iterable, List, Mapping, Optional,
-                    Sequence, Tuple)
+                    Sequence, Set, Tuple)
 
 import numpy as np
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium,
@@ -41,10 +41,11 @@ from .fingerprint import (EngineConfigs, Overrides, engine_configs,
                           engine_manifest, hashes, plain,
                           refuse_counted_media)
 from .metrics import BUCKETS, SHARED, by_cause
-from .mount import cause_of, log
+from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
 from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_prefix
+from .wishes import USUAL, wishes_of
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
@@ -152,6 +153,7 @@ class _Known:
         self.holds: List[int] = []
         self.until = 0.0              # when they are to be leased anew
         self.loads = 0                # jobs under way
+        self.wishes = USUAL
         self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
         self._taken = 0
 
@@ -230,6 +232,8 @@ class UcmfsTier(SecondaryTierManager):
         self._verdicts: Dict[bytes, int] = {}  # of this step
         self._requests: Dict[str, _Known] = {}
         self._loads: Dict[int, _Known] = {}  # by job
+        self._to_pin: Set[int] = set()       # jobs whose blocks are
+        self._teller = Teller(self.config.mount)
         self._stats: Any = None
         self._lookups = self._hits = 0
         self._told_connected: Optional[bool] = None
@@ -254,7 +258,9 @@ class UcmfsTier(SecondaryTierManager):
     # ---- look-ups ----
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
-        found = self._verdicts.get(key)
+        found: Optional[int] = 0
+        if self._known(req_context).wishes.load:
+            found = self._verdicts.get(key)
         if found is None:
             found = self._ask(key, req_context)
         self._lookups += 1
@@ -262,9 +268,7 @@ class UcmfsTier(SecondaryTierManager):
         return LookupResult.HIT if found else LookupResult.MISS
 
     def _ask(self, key: bytes, req_context: Any) -> int:
-        known = self._requests.get(req_context.req_id)
-        if known is None:
-            known = self._requests[req_context.req_id] = _Known()
+        known = self._known(req_context)
         keys = known.batch(
             key, getattr(req_context, "_offload_key_positions", None))
         if len(keys) == 1:
@@ -317,12 +321,22 @@ class UcmfsTier(SecondaryTierManager):
         self._store.leases.release(known.holds)
         known.held = []
 
+    def _known(self, context: Any) -> _Known:
+        known = self._requests.get(context.req_id)
+        if known is None:
+            known = self._requests[context.req_id] = _Known()
+            known.wishes = wishes_of(
+                getattr(context, "kv_transfer_params", None), self._teller)
+        return known
+
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: Any) -> None:
         known = self._requests.pop(req_context.req_id, None)
         if known is not None:
+            if known.wishes.pin:
+                self._store.pin(known.held)
             self._release(known)
 
     def touch(self, keys: Any, req_context: Any) -> None:
@@ -332,6 +346,13 @@ class UcmfsTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: Any) -> None:
         keys = list(job_metadata.keys)
+        context = getattr(job_metadata, "req_context", None)
+        known = self._known(context) if context is not None else _Known()
+        if not known.wishes.save:
+            self._store.leave(job_metadata.job_id, keys)
+            return
+        if known.wishes.pin:
+            self._to_pin.add(job_metadata.job_id)
         self._store.save(
             job_metadata.job_id, keys, job_metadata.chunk_ids,
             self._before(keys, getattr(job_metadata, "req_context", None)))
@@ -363,10 +384,18 @@ class UcmfsTier(SecondaryTierManager):
             self._end_load(one)
             for key in one.failed:
                 self._verdicts.pop(key, None)
-        elif self._events is not None and one.present:
+            return self._job_result(one)
+        if one.job in self._to_pin:
+            self._to_pin.remove(one.job)
+            self._store.pin(one.present)
+        if self._events is not None and one.present:
             self._events.append(OffloadingEvent(
                 keys=list(one.present), medium=self.medium, removed=False,
                 locality=self.locality))
+        return self._job_result(one)
+
+    @staticmethod
+    def _job_result(one: Finished) -> JobResult:
         partly = one.is_load and one.failed and one.present
         return JobResult(
             job_id=one.job, success=not one.failed,

@@ -423,7 +423,7 @@ class UcmfsWorker:
             if good < part.num:
                 self._fail(part, errors, told, all_bad)
                 if task is not None:
-                    self._drop_damaged(part, task)
+                    self._drop_damaged(transfer.job.request, part, task)
         now = time.monotonic()
         # It has ended at some time since it was last looked at.
         late = (now - max(self._polled, transfer.began)) / 2
@@ -449,11 +449,14 @@ class UcmfsWorker:
         self.stats.add_failed("load_failed_blocks", [
             e or errno.ECANCELED for e in errors] if all_bad else errors)
 
-    def _drop_damaged(self, part: Part, task: Any) -> None:
-        names = [task.ids[16 * i:16 * i + 16]
-                 for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
+    def _drop_damaged(self, request: str, part: Part, task: Any) -> None:
+        bad = [i for i, e in enumerate(task.errors()) if e == errno.EBADMSG]
+        names = [task.ids[16 * i:16 * i + 16] for i in bad]
         if not names:
             return
+        places = array("I", part.places)
+        self.meta.damaged.setdefault(request, set()).update(
+            (part.group, places[i]) for i in bad)
         for outcome in task.outcomes():
             if outcome.err == errno.EBADMSG:
                 self._teller.warn("damaged block", "%s", outcome.text)
