@@ -45,6 +45,7 @@ from ucmfs.vllm import UcmfsTier
 from ucmfs.vllm.fingerprint import EngineConfigs
 from ucmfs.vllm.options import TierOptions, parse
 from ucmfs.vllm.slots import PAGE, geometry_of, pieces_of
+from ucmfs.vllm import tier
 from ucmfs.vllm.tier import tier_manifest
 
 SLOT = 64 << 10
@@ -1111,6 +1112,27 @@ class Manifests(unittest.TestCase):
             self.assertNotIn(space, seen,
                              f"{change} is as {seen.get(space)}")
             seen[space] = change
+
+    def test_pages_that_are_the_same_for_all_numbers_of_ranks(self) -> None:
+        """One copy for them, where vLLM says so, and only there."""
+        portable = dict(canonical=True, is_parallelism_agnostic=True)
+        two = dict(tp_size=2, world_size=2, worker_bytes=SLOT // 2)
+        want = self.space(**portable)
+        self.assertEqual(self.space(**portable, **two), want)
+        for other in (dict(canonical=True), dict(two, canonical=True),
+                      dict(two, is_parallelism_agnostic=True),
+                      dict(portable, pp_size=2), dict(portable, slot=2 * SLOT),
+                      dict(portable, layout="BLNHC"),
+                      dict(portable, dtype="float16")):
+            self.assertNotEqual(self.space(**other), want, other)
+
+    def test_ranks_leave_the_engines_manifest(self) -> None:
+        engine = {"model": {"name": "m"}, "parallel": {"tp": 2}, "groups": [
+            {"kind": "FullAttentionSpec", "page_bytes": 4, "spec": "ab",
+             "layer_names": "cd"}]}
+        self.assertEqual(tier._without_ranks(engine), {
+            "model": {"name": "m"}, "groups": [
+                {"kind": "FullAttentionSpec", "layer_names": "cd"}]})
 
     def test_the_same_is_the_same(self) -> None:
         self.assertEqual(self.space(), self.space())

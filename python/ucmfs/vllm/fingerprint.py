@@ -118,7 +118,8 @@ def refuse_counted_media(config: Any) -> None:
     """ConfigError where vLLM names images by a count instead of what is in
     them: it begins anew in each process, and another image would be found
     under the same name. See _process_mm_uuids() in vllm/renderers/base.py."""
-    media = getattr(config.model_config, "multimodal_config", None)
+    model = getattr(config, "model_config", None)
+    media = getattr(model, "multimodal_config", None)
     if (media is not None
             and getattr(media, "mm_processor_cache_gb", None) == 0
             and not config.cache_config.enable_prefix_caching

@@ -81,6 +81,9 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
         engine = engine_manifest(
             configs, hash_block_size=offload.cache.tokens_per_hash,
             overrides=Overrides.of(config))
+    portable = _is_portable(offload)
+    if portable:
+        engine = _without_ranks(engine)
     chunk = offload.cache.blocks_per_chunk
     tokens = [group.tokens_per_block for group in offload.groups]
     return {
@@ -93,17 +96,43 @@ def tier_manifest(spec: Any, slot_bytes: int, config: TierOptions,
             "model": str(offload.model.name) if config.namespace else "",
             "dtype": offload.model.dtype,
             "tokens_per_hash": offload.cache.tokens_per_hash,
-            "worker_bytes": offload.worker_kv_bytes_per_block,
-            "world_size": offload.parallel.world_size,
-            "tp": offload.parallel.tp_size, "pp": offload.parallel.pp_size,
-            "dcp": offload.parallel.dcp_size,
-            "pcp": offload.parallel.pcp_size,
+            **({"portable": True} if portable else _ranks(offload)),
             "replicated": bool(getattr(spec, "replicated_layout", False)),
             "canonical": bool(getattr(offload, "canonical_layout", False)),
             "layout": plain(getattr(offload, "kv_cache_layout", None)),
         },
         "geometry": geometry_of(slot_bytes, max(tokens) * chunk).to_json(),
     }
+
+
+def _is_portable(offload: Any) -> bool:
+    """Whether the bytes of a chunk are the same for every number of ranks, as
+    vLLM says and sees to: --kv-connector-extra-config's canonical_layout."""
+    return bool(getattr(offload, "canonical_layout", False)
+                and offload.parallel.is_parallelism_agnostic
+                and offload.parallel.pp_size == 1)
+
+
+def _ranks(offload: Any) -> Dict[str, Any]:
+    parallel = offload.parallel
+    return {"worker_bytes": offload.worker_kv_bytes_per_block,
+            "world_size": parallel.world_size,
+            "tp": parallel.tp_size, "pp": parallel.pp_size,
+            "dcp": parallel.dcp_size, "pcp": parallel.pcp_size}
+
+
+# Of a group: how its pages are in one rank. Types and heads of the model are
+# in other parts of the manifest.
+_OF_A_RANK = frozenset(("page_bytes", "spec"))
+
+
+def _without_ranks(engine: Dict[str, Any]) -> Dict[str, Any]:
+    out = {key: value for key, value in engine.items() if key != "parallel"}
+    if "groups" in out:
+        out["groups"] = [
+            {key: value for key, value in group.items()
+             if key not in _OF_A_RANK} for group in out["groups"]]
+    return out
 
 
 # ---- metrics ----
