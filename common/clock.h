@@ -26,6 +26,15 @@ static inline int64_t ucm_monotonic_ms(void)
 	return ucm_monotonic_ns() / 1000000;
 }
 
+/* That time, so many milliseconds from now. */
+static inline struct timespec ucm_monotonic_in_ms(int64_t ms)
+{
+	int64_t then = ucm_monotonic_ns() + ms * 1000000;
+
+	return (struct timespec){ .tv_sec = then / 1000000000,
+				  .tv_nsec = then % 1000000000 };
+}
+
 /* A condition whose pthread_cond_timedwait() counts in CLOCK_MONOTONIC. */
 static inline void ucm_cond_init_monotonic(pthread_cond_t *cond)
 {

@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "gpu/layout/plan.h"
+#include "gpu/load/completions.h"
 
 /* The longest read in the order of layers, unless the caller says how many
  * layers. */
@@ -159,6 +160,7 @@ int ucm_task_new(const struct ucm_request *request,
 	if (request->deadline_ms)
 		task->deadline_ns = ucm_monotonic_ns() +
 				    (int64_t)request->deadline_ms * 1000000;
+	task->completions = request->completions;
 	task->eventfd = request->eventfd;
 	task->on_done = request->on_done;
 	task->arg = request->arg;
@@ -234,6 +236,8 @@ static void finish(struct ucm_task *task)
 	if (task->eventfd > 0)
 		told = write(task->eventfd, &one, sizeof(one));
 	(void)told;
+	if (task->completions)
+		ucm_completions_add(task);
 	pthread_cond_broadcast(&task->cond);
 	pthread_mutex_unlock(&task->lock);
 }
@@ -287,16 +291,9 @@ static bool is_reached(const struct ucm_task *task,
 static int wait_for(struct ucm_task *task, const _Atomic uint64_t *counter,
 		    int timeout_ms)
 {
-	struct timespec until;
+	struct timespec until = ucm_monotonic_in_ms(timeout_ms);
 	int err = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
 	atomic_fetch_add(&task->waiters, 1);
 	pthread_mutex_lock(&task->lock);
 	while (!err && !is_reached(task, counter)) {
@@ -346,6 +343,11 @@ void ucm_task_cancel(struct ucm_task *task)
 		task->wake(task->engines[i]);
 }
 
+void *ucm_task_arg(const struct ucm_task *task)
+{
+	return task->arg;
+}
+
 const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task)
 {
 	return task->outcomes;
@@ -364,6 +366,8 @@ void ucm_task_free(struct ucm_task *task)
 		ucm_task_cancel(task);
 		wait_for(task, NULL, -1);
 	}
+	if (task->completions)
+		ucm_completions_remove(task);
 	ucm_task_put(task);
 }
 

@@ -98,6 +98,9 @@ struct ucm_task {
 	pthread_cond_t cond;
 	_Atomic unsigned waiters;
 
+	struct ucm_completions *completions; /* or NULL; guards these two: */
+	struct ucm_task *completed_next;
+	bool is_completed; /* it is in there */
 	int eventfd;
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg;

@@ -240,6 +240,7 @@ enum ucm_load_order {
 };
 
 struct ucm_task;
+struct ucm_completions; /* see below */
 
 struct ucm_move {
 	struct ucm_id id;
@@ -274,7 +275,7 @@ struct ucm_request {
 	 * and must not wait. Outcomes are final; ucm_task_done() and the waits
 	 * say so only when it has returned. */
 	void (*on_done)(void *arg, struct ucm_task *task);
-	void *arg;
+	void *arg; /* of on_done, and ucm_task_arg() */
 	/* Saves: 1: do not commit the blocks when they are whole, but keep them
 	 * for ucm_save_commit(). */
 	uint8_t hold;
@@ -283,6 +284,9 @@ struct ucm_request {
 	 * Blocks of a chain in their order. A loader without a mount, or one
 	 * that reads the tiers beside it, saves all. */
 	uint8_t may_refuse;
+	/* Where the task is put when it is done (a wait may end before); NULL:
+	 * nowhere. Lives longer than the task. */
+	struct ucm_completions *completions;
 };
 
 /*
@@ -371,6 +375,29 @@ size_t ucm_task_num_failed(const struct ucm_task *task);
 
 /* Cancels and waits, if it is not done. NULL is harmless. Not in on_done. */
 void ucm_task_free(struct ucm_task *task);
+
+/* What the request said. */
+void *ucm_task_arg(const struct ucm_task *task);
+
+/*
+ * Tasks that are done, of any loaders, whose requests named the queue: one call
+ * tells of all that have ended since the last one, in the order in which they
+ * did. A task that is freed leaves the queue by itself.
+ */
+int ucm_completions_new(struct ucm_completions **out); /* -errno */
+
+/* The tasks that name it have been freed. NULL is harmless. */
+void ucm_completions_free(struct ucm_completions *queue);
+
+/* A descriptor that is readable while the queue has tasks, to be polled. It is
+ * the queue's: not to be read or closed. */
+int ucm_completions_fd(const struct ucm_completions *queue);
+
+/* Take tasks out, at most so many; how many there were. Where there is none,
+ * wait for one: timeout_ms 0: not at all, < 0: for ever. Any thread. */
+size_t ucm_completions_take(struct ucm_completions *queue,
+			    struct ucm_task **tasks, size_t most,
+			    int timeout_ms);
 
 /* Counters since the loader was opened. */
 struct ucm_loader_stats {

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from .loader import Group, Loader
     from .namespace import canonical, default_name, ensure_space, space_id
     from .store import Store, StoreV0
-    from .task import Outcome, Task
+    from .task import Completions, Outcome, Task
 
 # What is imported when it is first asked for, and from where.
 _LAZY = {
     "Geometry": "layout", "Layout": "layout", "Raw": "layout",
     "Region": "layout", "regions_of": "layout",
     "Loader": "loader", "Group": "loader",
-    "Task": "task", "Outcome": "task",
+    "Task": "task", "Outcome": "task", "Completions": "task",
     "Blocks": "blocks", "Place": "blocks",
     "Index": "index", "Entry": "index", "Lessee": "lessee",
     "Hasher": "hash", "HashState": "hash", "Item": "hash", "crc32c": "hash",

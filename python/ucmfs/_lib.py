@@ -88,7 +88,7 @@ class Request(Structure):
                 ("group_layers", c_uint32), ("parents", c_void_p),
                 ("deadline_ms", c_uint32), ("eventfd", c_int),
                 ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
-                ("may_refuse", c_uint8)]
+                ("may_refuse", c_uint8), ("completions", c_void_p)]
 
 
 class Outcome(Structure):
@@ -254,6 +254,10 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_task_outcomes": (_ptr, (_ptr,)),
     "ucm_task_num_failed": (c_size_t, (_ptr,)),
     "ucm_task_free": (None, (_ptr,)),
+    "ucm_completions_new": (c_int, (_out,)),
+    "ucm_completions_free": (None, (_ptr,)),
+    "ucm_completions_fd": (c_int, (_ptr,)),
+    "ucm_completions_take": (c_size_t, (_ptr, _ptr, c_size_t, c_int)),
 
     "ucm_index_open": (c_int, (c_char_p, c_char_p, _out)),
     "ucm_index_close": (None, (_ptr,)),
@@ -344,6 +348,15 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
 }
 
 
+# Those that call back.
+SPACE_NAME = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p)
+
+CALLING: Dict[str, Tuple[object, Sequence[object]]] = {
+    "ucm_space_list": (c_int, (c_char_p, c_char_p, SPACE_NAME, _ptr,
+                               _error)),
+}
+
+
 # ---- the library ----
 
 _lock = threading.Lock()
@@ -389,7 +402,7 @@ def lib() -> ctypes.CDLL:
     if _library is None:
         with _lock:
             if _library is None:
-                _library = bind(_open(), PROTOTYPES)
+                _library = bind(_open(), {**PROTOTYPES, **CALLING})
     return _library
 
 

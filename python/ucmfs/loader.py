@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from array import array
@@ -11,12 +12,13 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Union
 from . import _lib, _pack
 from .errors import InvalidArgument, from_errno
 from .layout import Layout, _number_of
-from .task import Task, TaskOwner, new_eventfd
+from .task import Completions, Task, TaskOwner, new_eventfd
 
 COPIES = ("host", "cuda")
 IOS = ("auto", "uring", "threads")
 ORDERS = ("blocks", "layers")
 _NO_LEASES = 0xffffffff
+_NO_LOCK = contextlib.nullcontext()
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 Tiers = Union[Path, Sequence[Path]]
@@ -216,18 +218,21 @@ class Group:
              first_layer: int = 0, num_layers: int = 0,
              addresses: Optional[_pack.Numbers] = None, verify: str = "full",
              order: str = "blocks", group_layers: int = 0,
-             deadline_ms: int = 0, eventfd: int = 0) -> Task:
+             deadline_ms: int = 0, eventfd: int = 0,
+             completions: Optional[Completions] = None) -> Task:
         """Load block ids[i] into page pages[i].
 
         num_layers 0: all from first_layer on. addresses, instead of pages:
         for each block as many as the layers have regions. verify: "full",
         "header" or "none". order "layers": the first layers of all blocks
         first, group_layers to a read. deadline_ms: from now on. eventfd: one
-        of the caller's, which 1 is added to at the end. InvalidArgument, with
+        of the caller's, which 1 is added to at the end. completions: where the
+        end is told. InvalidArgument, with
         nothing started: ids, pages or layers that cannot be.
         """
         return self._submit(
             "ucm_load_submit", "load", ids, pages, addresses, eventfd,
+            completions,
             first_layer=first_layer, num_layers=num_layers,
             verify=_number_of("verify", verify, _lib.VERIFY),
             order=_number_of("order", order, ORDERS),
@@ -238,7 +243,8 @@ class Group:
              addresses: Optional[_pack.Numbers] = None,
              parents: Optional[_pack.Ids] = None, hold: bool = False,
              may_refuse: bool = False, deadline_ms: int = 0,
-             eventfd: int = 0) -> Task:
+             eventfd: int = 0,
+             completions: Optional[Completions] = None) -> Task:
         """Save page pages[i] as block ids[i].
 
         A block that exists is skipped. parents: an id for each block. hold:
@@ -248,16 +254,19 @@ class Group:
         """
         return self._submit(
             "ucm_save_submit", "save", ids, pages, addresses, eventfd,
-            parents=parents, first_layer=first_layer, num_layers=num_layers,
-            hold=hold, may_refuse=may_refuse, deadline_ms=deadline_ms)
+            completions, parents=parents, first_layer=first_layer,
+            num_layers=num_layers, hold=hold, may_refuse=may_refuse,
+            deadline_ms=deadline_ms)
 
     def commit(self, ids: _pack.Ids, *,
                parents: Optional[_pack.Ids] = None,
-               deadline_ms: int = 0, eventfd: int = 0) -> Task:
+               deadline_ms: int = 0, eventfd: int = 0,
+               completions: Optional[Completions] = None) -> Task:
         """Commit blocks that were saved with hold. EAGAIN: not all of its
         layers are saved yet; ENOENT: nothing is kept of it."""
         return self._submit("ucm_save_commit", "commit", ids, None, None,
-                            eventfd, parents=parents, deadline_ms=deadline_ms)
+                            eventfd, completions, parents=parents,
+                            deadline_ms=deadline_ms)
 
     def abandon(self, ids: Optional[_pack.Ids] = None) -> None:
         """Forget what was saved of blocks that are not committed yet; None:
@@ -270,6 +279,7 @@ class Group:
     def _submit(self, function: str, what: str, ids: _pack.Ids,
                 pages: Optional[_pack.Numbers],
                 addresses: Optional[_pack.Numbers], eventfd: int,
+                completions: Optional[Completions],
                 parents: Optional[_pack.Ids] = None, **options: Any) -> Task:
         loader = self.loader
         handle = loader._open()
@@ -294,18 +304,26 @@ class Group:
             request.parents = ctypes.cast(
                 ctypes.c_char_p(above), ctypes.c_void_p).value
             keep.append(above)
-        own = -1 if eventfd else new_eventfd()
-        request.eventfd = eventfd or own
-        out = ctypes.c_void_p()
-        error = _lib.Error()
-        try:
-            error.check(getattr(_lib.lib(), function)(
-                handle, request, out, error), what)
-        except BaseException:
-            if own >= 0:
-                os.close(own)
-            raise
-        return LoaderTask(loader, out.value, packed, self.layout, own, what)
+        if completions is not None:
+            request.completions = completions._open().value
+        own = -1 if eventfd or completions is not None else new_eventfd()
+        request.eventfd = eventfd or max(own, 0)
+        # it may be told before it is known here
+        with completions._lock if completions is not None else _NO_LOCK:
+            out = ctypes.c_void_p()
+            error = _lib.Error()
+            try:
+                error.check(getattr(_lib.lib(), function)(
+                    handle, request, out, error), what)
+            except BaseException:
+                if own >= 0:
+                    os.close(own)
+                raise
+            task = LoaderTask(loader, out.value, packed, self.layout, own,
+                              what, completions)
+            if completions is not None:
+                completions._tasks[out.value] = task
+        return task
 
     def _check_addresses(self, numbers: array, num: int,
                          options: Dict[str, Any]) -> None:

@@ -190,6 +190,21 @@ def _differences(here: Any, wanted: Any, where: str) -> Iterator[Difference]:
         yield where, here, wanted
 
 
+def spaces(mount: Paths) -> List[str]:
+    """The names of all of a mount's but the default one."""
+    names: List[str] = []
+
+    @_lib.SPACE_NAME
+    def each(_: object, name: bytes) -> int:
+        names.append(os.fsdecode(name))
+        return 0
+
+    error = _lib.Error()
+    error.check(_lib.lib().ucm_space_list(
+        _lib.path_bytes(mount), None, each, None, error), "spaces")
+    return names
+
+
 def nearest(mount: Paths, prefix: str, name: str, manifest: Manifest,
             ) -> Optional[Tuple[str, List[Difference]]]:
     """Of the other spaces of a mount whose names begin so, the one whose
@@ -197,7 +212,7 @@ def nearest(mount: Paths, prefix: str, name: str, manifest: Manifest,
     What cannot be read is left out."""
     best: Optional[Tuple[str, List[Difference]]] = None
     wanted = json.loads(canonical(manifest))
-    for other in sorted(os.listdir(os.path.join(os.fspath(mount), "spaces"))):
+    for other in sorted(spaces(mount)):
         if other == name or not other.startswith(prefix):
             continue
         try:

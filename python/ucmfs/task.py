@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import struct
 import threading
 import time
 from array import array
-from typing import (Any, Callable, Generator, List, NamedTuple, Optional,
-                    Set)
+from typing import (Any, Callable, Dict, Generator, List, NamedTuple,
+                    Optional, Set)
 
 from . import _lib, _pack
 from .errors import BlockDamaged, Timeout, UcmfsError, from_errno
@@ -99,6 +100,66 @@ def milliseconds(seconds: float) -> int:
     return min(int(seconds * 1000 + 0.999), 0x7fffffff) if seconds > 0 else 0
 
 
+class Completions:
+    """Tasks that have ended: one call for all of them, see take().
+
+    What is submitted with completions=this is told here, by loaders of any
+    number; it is closed after them. Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        err = _lib.lib().ucm_completions_new(self._handle)
+        if err:
+            raise from_errno(err, "completions")
+        self._lock = threading.Lock()
+        self._tasks: Dict[int, Task] = {}  # by what C has of them
+
+    def fileno(self) -> int:
+        """Readable while tasks can be taken; for select() and the like."""
+        return int(_lib.lib().ucm_completions_fd(self._open()))
+
+    def take(self, timeout: float = 0.0, most: int = 256) -> List[Task]:
+        """Tasks that have ended and were not seen to, in that order. Where
+        there is none it waits for one so many seconds."""
+        found = (ctypes.c_void_p * most)()
+        if timeout > 0:  # without the lock, which submits need
+            select.select([self], [], [], timeout)
+        with self._lock:
+            num = _lib.lib().ucm_completions_take(self._open(), found, most,
+                                                  0)
+            # one that is not known is being freed by who saw its end
+            tasks = [self._tasks[handle] for handle in found[:num]
+                     if handle in self._tasks]
+        for task in tasks:
+            task.done()
+        return tasks
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise RuntimeError("completions: closed")
+        return self._handle
+
+    def _forget(self, handle: int) -> None:
+        with self._lock:
+            self._tasks.pop(handle, None)
+
+    def close(self) -> None:
+        """RuntimeError: tasks are under way that it is to tell of."""
+        if self._tasks:
+            raise RuntimeError(f"completions: {len(self._tasks)} tasks are "
+                               "under way")
+        if self._handle:
+            _lib.lib().ucm_completions_free(self._handle)
+            self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> Completions:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Task:
     """A transfer of `num` blocks, `ids` (num * 16 bytes).
 
@@ -107,13 +168,15 @@ class Task:
     """
 
     def __init__(self, owner: Any, handle: Any, ids: bytes, keep: Any,
-                 eventfd: int, what: str) -> None:
+                 eventfd: int, what: str,
+                 queue: Optional[Completions] = None) -> None:
         self.ids = ids
         self.num = len(ids) // _pack.ID_BYTES
         self._owner = owner
         self._handle = handle
         self._keep = keep  # memory that is moved into or out of
         self._eventfd = eventfd  # ours; -1: none
+        self._queue = queue
         self._what = what
         self._lock = threading.Lock()
         self._users = 0  # calls in C that have the handle
@@ -162,6 +225,8 @@ class Task:
             handle, self._handle = self._handle, None
             eventfd, self._eventfd = self._eventfd, -1
         self._owner._tasks.discard(self)
+        if self._queue is not None:
+            self._queue._forget(handle)
         self._c_free(handle)
         if eventfd >= 0:
             os.close(eventfd)
@@ -349,7 +414,8 @@ class TaskOwner:
         if len(self._tasks) < self._reap_at:
             return
         for task in list(self._tasks):
-            task.done()
+            if task._queue is None:  # which tells of its end
+                task.done()
         self._reap_at = 2 * len(self._tasks) + self._REAP
 
     def _end_tasks(self, cancel: bool) -> None:

@@ -384,7 +384,8 @@ class BenefitTest(unittest.TestCase):
 
     def rule(self, **more: object) -> benefit.Benefit:
         self.now = 0.0
-        return benefit.Benefit(clock=lambda: self.now, **more)
+        return benefit.Benefit(**{"enabled": True, **more},
+                               clock=lambda: self.now)
 
     def test_given(self) -> None:
         rule = self.rule(bytes_per_second=100.0, tokens_per_second=10.0)

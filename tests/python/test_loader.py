@@ -293,6 +293,59 @@ class Failures(Case):
                 call()
 
 
+class Completions(Case):
+    """One call tells of all tasks that have ended."""
+
+    def take(self, queue, num):
+        tasks, end = [], time.monotonic() + LIMIT
+        while len(tasks) < num:
+            self.assertLess(time.monotonic(), end, "nothing ends")
+            tasks += queue.take(1.0)
+        return tasks
+
+    def test_tell_each_task_once(self):
+        with ucmfs.Completions() as queue:
+            self.assertEqual(queue.take(), [])
+            tasks = [self.group.save(self.id(i), [i], completions=queue)
+                     for i in range(NUM)]
+            taken = self.take(queue, NUM)
+            self.assertEqual(set(taken), set(tasks))
+            self.assertEqual([task.errors() for task in taken],
+                             [[0]] * NUM)
+            self.assertEqual(queue.take(), [])
+            self.memory.clear()
+            self.group.load(self.ids, range(NUM), completions=queue)
+            (load,) = self.take(queue, 1)
+            self.assertEqual(load.errors(), [0] * NUM)
+            self.assertEqual(self.memory.content[:BLOCK], self.want[:BLOCK])
+
+    def test_whose_end_was_seen_are_not_told(self):
+        with ucmfs.Completions() as queue:
+            task = self.group.save(self.ids, range(NUM), completions=queue)
+            task.wait(LIMIT)
+            self.assertEqual(queue.take(), [])
+
+    def test_are_known_by_a_descriptor(self):
+        with ucmfs.Completions() as queue:
+            self.assertEqual(select.select([queue], [], [], 0)[0], [])
+            self.group.save(self.ids, range(NUM), completions=queue)
+            self.assertEqual(select.select([queue], [], [], LIMIT)[0],
+                             [queue])
+            self.assertEqual(len(queue.take()), 1)
+            self.assertEqual(select.select([queue], [], [], 0)[0], [])
+
+    def test_are_not_closed_below_a_task(self):
+        queue = ucmfs.Completions()
+        task = self.group.save(self.ids, range(NUM), completions=queue)
+        with self.assertRaisesRegex(RuntimeError, "1 tasks are under way"):
+            queue.close()
+        task.wait(LIMIT)
+        queue.close()
+        queue.close()
+        with self.assertRaisesRegex(RuntimeError, "closed"):
+            queue.take()
+
+
 class SaveBudget(Case):
     loader_options = {"save_budget_bytes": BLOCK}
 

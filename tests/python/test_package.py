@@ -179,6 +179,7 @@ class Prototypes(unittest.TestCase):
     # Pure helpers for C programs, which Python does without.
     UNUSED = re.compile(
         r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|repr_kind_|"
+        r"task_arg$|"
         r"repr_file_(init|encode|check_block)$|"
         r"sparse_(cuda_|defaults$|(repr|code|star)_spec$))")
     TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}

@@ -44,9 +44,10 @@ class Rate:
 
 
 class Benefit:
-    """The rule. enabled: else everything is loaded: what a step takes tells the
-    cost of computing only on a machine that does nothing else. bytes_per_second,
-    tokens_per_second: instead of measured ones, where above 0."""
+    """The rule. enabled: else everything is loaded: what a step takes tells
+    the cost of computing only on a machine that does nothing else.
+    bytes_per_second, tokens_per_second: instead of measured ones, where above
+    0."""
 
     def __init__(self, enabled: bool = False, bytes_per_second: float = 0.0,
                  tokens_per_second: float = 0.0,

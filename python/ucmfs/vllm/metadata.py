@@ -76,9 +76,9 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
     """steps: how many ranks have ended a step (by its number). saved: how
     many ranks are done with a job. bad_saves: jobs with a block that was not
     saved, or refused, and how many of them; refused: how many of these the
-    mount did not want. damaged: of a request, group and place of blocks that were
-    removed. loads: of ended loads, by request.
-    sync_failed: steps with a load that failed in the step that used it."""
+    mount did not want. damaged: of a request, group and place of blocks that
+    were removed. loads: of ended loads, by request. sync_failed: steps with a
+    load that failed in the step that used it."""
 
     steps: Dict[int, int] = field(default_factory=dict)
     saved: Dict[int, int] = field(default_factory=dict)

@@ -43,8 +43,8 @@ COUNTERS: Tuple[Tuple[str, str], ...] = (
     ("skipped_loads", "Loads that computing was expected to beat."),
     ("loads", "Loads that have ended, of all ranks."),
     *SHARED,
-    ("save_dropped_blocks", "Blocks of ended requests for which there was never "
-     "room to pin."),
+    ("save_dropped_blocks", "Blocks of ended requests for which there was "
+     "never room to pin."),
     ("save_distrusted_blocks", "Blocks not saved as what they were computed "
      "from could not be loaded."),
     ("mount_losses", "Times the mount has gone."),

@@ -356,8 +356,8 @@ def _tell_nearest(mount: str, space: Space) -> None:
     other, differences = found
     told = ", ".join(f"{key} is {there!r} there and {here!r} here"
                      for key, there, here in differences[:TOLD_MOST])
-    log.warning("ucmfs: space %s is new and empty. Blocks of %s, which is most "
-                "like it, are not used: %s%s", space.name, other, told,
+    log.warning("ucmfs: space %s is new and empty. Blocks of %s, which is "
+                "most like it, are not used: %s%s", space.name, other, told,
                 "" if len(differences) <= TOLD_MOST else
                 f", and {len(differences) - TOLD_MOST} more")
 

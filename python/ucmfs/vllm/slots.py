@@ -28,8 +28,9 @@ from ucmfs.namespace import space_id
 from ucmfs.task import Outcome, Task
 
 from .leases import Leases
-from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches, close_all,
-                    deadline_of, end_tasks, log, pin_blocks, remove_blocks)
+from .mount import (Attempt, Chores, Link, Pause, Space, Teller, Touches,
+                    close_all, deadline_of, end_tasks, log, pin_blocks,
+                    remove_blocks)
 
 ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
@@ -209,8 +210,7 @@ class SlotStore:
             self._open = self._opening.take()
         return self._open
 
-    @property
-    def _known_movers(self) -> Movers:
+    def _by_now(self) -> Movers:
         if self._movers is None:
             raise from_errno(errno.ENOTCONN, self.mount)
         return self._movers
@@ -333,7 +333,7 @@ class SlotStore:
              slots: Sequence[int]) -> None:
         """Start to fill slots[i] with the block of keys[i]."""
         one = _Job(job, True, list(keys))
-        self._start(one, slots, lambda ids, pages: self._known_movers.reads.load(
+        self._start(one, slots, lambda ids, pages: self._by_now().reads.load(
             ids, pages, verify=self._verify, deadline_ms=deadline_of(
                 self._load_deadline_ms, len(pages) * self.memory.slot_bytes)))
 
@@ -349,7 +349,7 @@ class SlotStore:
             one.sent = []
         else:
             slots = self._leave_out(one, slots)
-        self._start(one, slots, lambda ids, pages: self._known_movers.writes.save(
+        self._start(one, slots, lambda ids, pages: self._by_now().writes.save(
             ids, pages, parents=self._parents(one.sent, before or {}),
             may_refuse=True,
             deadline_ms=deadline_of(
