@@ -39,25 +39,27 @@ struct batch {
 /* Want of descriptors or memory, or a server that does not answer, says nothing
  * of the file: the bucket must be looked at once more. Other errors are the
  * file's own. */
+static bool is_to_be_read_again(int err)
+{
+	switch (err) {
+	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
+	case -ENOTCONN: case -EINTR:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void note_failure(struct batch *batch, const struct ucm_id *id, int err)
 {
 	struct ucm_key key = { .id = *id, .space = batch->space->number };
 
-	if (err >= 0)
+	if (err >= 0 || err == -ENOENT || err == -EFBIG)
 		return;
-	switch (err) {
-	case -EMFILE: case -ENFILE: case -ENOMEM: case -ETIMEDOUT: case -ESTALE:
-	case -ENOTCONN: case -EINTR:
+	if (is_to_be_read_again(err) ||
+	    !ucm_unread_add(&batch->store->unread, &key, batch->dir,
+			    ucm_monotonic_ms()))
 		batch->err = err;
-		break;
-	case -ENOENT: case -EFBIG:
-		break;
-	default:
-		if (!ucm_unread_add(&batch->store->unread, &key, batch->dir,
-				    ucm_monotonic_ms()))
-			batch->err = err;
-		break;
-	}
 }
 
 static void batch_run(struct batch *batch)
@@ -107,18 +109,21 @@ static void scan_name(struct batch *batch, unsigned bucket, const char *name)
 }
 
 /* When the blocks are known. */
-static void scan_reprs(const struct batch *batch, unsigned bucket,
-		       const char *names)
+static void scan_reprs(struct batch *batch, unsigned bucket, const char *names)
 {
 	struct ucm_id id;
+	int err;
 
 	for (const char *name = names;
 	     *name && !atomic_load(&batch->store->stopping);
 	     name += strlen(name) + 1) {
-		if (!ucm_tree_parse_repr(name, &id) &&
-		    ucm_tree_bucket(&id) == bucket)
-			ucm_store_found_repr(batch->store, batch->space, &id,
-					     batch->dir);
+		if (ucm_tree_parse_repr(name, &id) ||
+		    ucm_tree_bucket(&id) != bucket)
+			continue;
+		err = ucm_store_found_repr(batch->store, batch->space, &id,
+					   batch->dir);
+		if (is_to_be_read_again(err))
+			batch->err = err;
 	}
 	ucm_store_pair_reprs(batch->store, batch->space, batch->dir, bucket);
 }
@@ -207,10 +212,15 @@ void ucm_store_read_again(struct ucm_store *store, const struct ucm_key *key,
 			       &file)) {
 		struct ucm_space *space =
 			ucm_namespace_get(&store->names, file.key.space);
+		int found = space ? ucm_store_examine(store, space,
+						      &file.key.id, file.dir)
+				  : 0;
 
-		if (!space ||
-		    ucm_store_examine(store, space, &file.key.id,
-				      file.dir) >= 0)
+		if (found >= 0)
 			ucm_unread_remove(&store->unread, &file.key, file.dir);
+		/* the scan has passed over it, as it passed over the block */
+		if (found > 0)
+			ucm_store_found_repr(store, space, &file.key.id,
+					     file.dir);
 	}
 }

@@ -187,6 +187,7 @@ static int commit_judge(struct ucm_store *store, struct ucm_temp *temp,
 	return fault ? ucm_store_refuse(store, key, fault, NULL) : 0;
 }
 
+/* Under the name's lock. */
 static void commit_forget_entry(struct ucm_store *store,
 				const struct ucm_key *key, unsigned dir)
 {
@@ -195,6 +196,10 @@ static void commit_forget_entry(struct ucm_store *store,
 
 	if (!ucm_index_find(store->index, key, &entry, &ref))
 		return;
+	if (entry.has_repr)
+		ucm_store_remove_repr_in(store,
+					 ucm_store_folder(store, &entry),
+					 &entry.id, dir);
 	if (entry.dir == dir)
 		ucm_store_index_remove(store, ref, NULL);
 	else

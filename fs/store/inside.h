@@ -158,36 +158,44 @@ static inline unsigned ucm_entry_place(const struct ucm_entry *entry,
 	return number == 1 && entry->copy ? entry->copy - 1u : UINT_MAX;
 }
 
+/* A call on one has failed: counted and logged. Returns err. */
+int ucm_store_repr_failed(struct ucm_store *store, unsigned dir,
+			  const struct ucm_id *id, const char *what, int err);
 /* -ENOENT: it is not in that place. */
 int ucm_store_stat_repr_in(struct ucm_store *store,
 			   const struct ucm_entry *entry, unsigned dir,
 			   struct stat *out);
 /* The entry of a block whose files in that place are as they are now; st: of the
- * representations, or NULL: there are none. */
-void ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
-			  const struct ucm_entry *entry, unsigned dir,
-			  const struct stat *st);
+ * representations, or NULL: there are none, which cannot fail. */
+int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_entry *entry, unsigned dir,
+			 const struct stat *st);
 int ucm_store_put_repr_in(struct ucm_store *store,
 			  const struct ucm_entry *entry, unsigned dir,
 			  const void *bytes, size_t len);
 
 /* The file of a block in one place goes: before the block's does. 0 also if
- * there is none. */
+ * there is none. What cannot be removed keeps its directory from being called
+ * clean: the next start looks at all that lies there. */
 int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 			     const struct ucm_id *id, unsigned dir);
 /* In all places of an entry, which still says that it has them. */
 int ucm_store_remove_reprs(struct ucm_store *store,
 			   const struct ucm_entry *entry);
 /* A block that has one has been copied from one directory to another: its file
- * is copied, too. If it is not there, wrong or cannot be read, the block has none
- * from then on, and that is no error. */
+ * is copied, too, unless none can lie there. If it is not there, wrong or cannot be
+ * read, the block has none from then on, and that is no error. */
 int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 			const struct ucm_entry *entry, unsigned from,
 			unsigned to);
 /* The file of a block's name was seen in a bucket, of which all blocks have been
- * looked at. Takes the lock. */
-void ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
-			  const struct ucm_id *id, unsigned dir);
+ * looked at. Takes the lock. -errno: it could not be looked at. */
+int ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir);
+/* A block that had one has lost its entry, and what is left of it has been
+ * examined: so are the files in all its places. Takes the lock. */
+void ucm_store_find_reprs(struct ucm_store *store,
+			  const struct ucm_entry *entry);
 /* After that: blocks of the bucket that lie in two places, one of them here, have
  * it in both. Takes their locks. */
 void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,

@@ -451,8 +451,13 @@ static int drop_look_at_other(struct ucm_store *store, ucm_ref ref,
 
 	if (!err && (uint64_t)st.st_size == entry->size)
 		return 0;
-	if ((!err || err == -ENOENT) && other != entry->dir)
+	if ((!err || err == -ENOENT) && other != entry->dir) {
 		ucm_store_forget_copy(store, ref, other);
+		if (entry->has_repr)
+			ucm_store_remove_repr_in(
+				store, ucm_store_folder(store, entry),
+				&entry->id, other);
+	}
 	return err && err != -ENOENT ? err : -ESTALE;
 }
 
@@ -493,9 +498,11 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	if (err)
 		return err;
 	ucm_store_tell_gone(store, ref);
-	if (entry->has_repr)
-		ucm_store_remove_repr_in(store, folder, &entry->id, dir);
-	err = medium->ops->remove(medium, folder, &entry->id);
+	err = entry->has_repr ? ucm_store_remove_repr_in(store, folder,
+							 &entry->id, dir)
+			      : 0;
+	if (!err)
+		err = medium->ops->remove(medium, folder, &entry->id);
 	if (err && err != -ENOENT) {
 		ucm_dirs_count_error(&store->dirs, dir, err);
 		ucm_error("%s: block %s: unlink: %s", medium->path,

@@ -233,9 +233,12 @@ static int put_locked(struct ucm_store *store, ucm_ref ref, const void *bytes,
 		return err;
 	if (!err)
 		err = ucm_store_stat_repr_in(store, &entry, dir, &st);
-	if (err) /* in all places, or in none */
-		ucm_store_remove_reprs(store, &entry);
-	ucm_store_enter_repr(store, ref, &entry, dir, err ? NULL : &st);
+	if (!err)
+		err = ucm_store_enter_repr(store, ref, &entry, dir, &st);
+	if (!err)
+		return 0;
+	ucm_store_remove_reprs(store, &entry); /* in all places, or in none */
+	ucm_store_enter_repr(store, ref, &entry, dir, NULL);
 	return err;
 }
 

@@ -20,8 +20,8 @@
 #include "fs/store/inside.h"
 #include "hashing/tree.h"
 
-static int repr_fail(struct ucm_store *store, unsigned dir,
-		     const struct ucm_id *id, const char *what, int err)
+int ucm_store_repr_failed(struct ucm_store *store, unsigned dir,
+			  const struct ucm_id *id, const char *what, int err)
 {
 	ucm_dirs_count_error(&store->dirs, dir, err);
 	ucm_error("%s: representations of block %s: %s: %s",
@@ -53,22 +53,31 @@ static uint32_t blocks_of(const struct stat *st)
 	return (uint32_t)(ucm_file_takes(st) / 512);
 }
 
-void ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
-			  const struct ucm_entry *entry, unsigned dir,
-			  const struct stat *st)
+int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_entry *entry, unsigned dir,
+			 const struct stat *st)
 {
-	struct repr_edit edit = { .store = store, .has = st };
+	struct repr_edit edit = {
+		.store = store,
+		.has = st,
+		.blocks = entry->blocks,
+	};
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct stat block;
+	int err = medium->ops->find(medium, ucm_store_folder(store, entry),
+				    &entry->id, &block);
 
-	if (medium->ops->find(medium, ucm_store_folder(store, entry),
-			      &entry->id, &block))
-		return; /* whoever asks for the block will notice */
-	edit.blocks = blocks_of(&block) + (st ? blocks_of(st) : 0);
+	if (err && st)
+		return err;
+	/* else it counts too much, until the block goes */
+	if (!err)
+		edit.blocks = blocks_of(&block) + (st ? blocks_of(st) : 0);
 	if (st)
 		atomic_store(&store->has_reprs, true);
-	ucm_index_edit(store->index, ref, edit_repr, &edit);
+	if (!ucm_index_edit(store->index, ref, edit_repr, &edit))
+		return -ENOENT;
 	atomic_store(&store->keepers[dir].dirty, true);
+	return 0;
 }
 
 /* ---- in one place ---- */
@@ -118,14 +127,14 @@ int ucm_store_put_repr_in(struct ucm_store *store,
 		return -EROFS;
 	err = write_temp(store, medium, bytes, len, name);
 	if (err)
-		return repr_fail(store, dir, &entry->id, "write", err);
+		return ucm_store_repr_failed(store, dir, &entry->id, "write", err);
 	err = medium->ops->reprs->commit(medium, name,
 					 ucm_store_folder(store, entry),
 					 &entry->id, sync);
 	if (!err)
 		return 0;
 	medium->ops->drop(medium, name);
-	return repr_fail(store, dir, &entry->id, "rename", err);
+	return ucm_store_repr_failed(store, dir, &entry->id, "rename", err);
 }
 
 int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
@@ -137,9 +146,11 @@ int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 	if (!ucm_store_reprs(store, dir) || medium->readonly)
 		return 0;
 	err = ucm_store_reprs(store, dir)->remove(medium, folder, id);
-	return !err || err == -ENOENT
-		       ? 0
-		       : repr_fail(store, dir, id, "unlink", err);
+	if (!err || err == -ENOENT)
+		return 0;
+	/* it is still there, and in no entry, perhaps: the next start looks */
+	atomic_store(&medium->abandoned, true);
+	return ucm_store_repr_failed(store, dir, id, "unlink", err);
 }
 
 int ucm_store_remove_reprs(struct ucm_store *store,
@@ -211,11 +222,14 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 	struct ucm_repr_file file;
 	struct stat st;
 	size_t len;
-	int err = repr_read(store, entry, from, UCM_STORE_REPR_MAX, &bytes,
-			    &len, &st);
+	int err;
 
+	if (!ucm_store_reprs(store, to))
+		return 0;
+	err = repr_read(store, entry, from, UCM_STORE_REPR_MAX, &bytes, &len,
+			&st);
 	if (err && err != -ENOENT)
-		repr_fail(store, from, &entry->id, "read", err);
+		ucm_store_repr_failed(store, from, &entry->id, "read", err);
 	/* else a bad sector would keep the block here for ever */
 	if (err || ucm_repr_file_verify(bytes, len, &file, NULL)) {
 		repr_give_up(store, ref, entry);
@@ -324,13 +338,40 @@ static bool repr_is_wrong(int err)
 	return err == -EINVAL || err == -EBADMSG || err == -EFBIG;
 }
 
-static void found_locked(struct ucm_store *store, struct ucm_space *space,
-			 const struct ucm_id *id, unsigned dir)
+/* One that the entry says nothing of, or that is wrong. */
+static int found_enter(struct ucm_store *store, ucm_ref ref,
+		       const struct ucm_entry *entry, unsigned dir)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	struct ucm_error error;
+	struct stat st;
+	int err = found_judge(store, entry, dir, &st, &error);
+
+	if (!err && !entry->has_repr)
+		return ucm_store_enter_repr(store, ref, entry, dir, &st);
+	if (!err || err == -ENOENT)
+		return 0;
+	ucm_warning("%s: representations of block %s: %s%s", medium->path,
+		    ucm_hex(&entry->id).text, error.text,
+		    !repr_is_wrong(err) ? ""
+		    : medium->readonly	? ": not used"
+					: ": removed");
+	if (!repr_is_wrong(err))
+		return err;
+	ucm_store_remove_repr_in(store, ucm_store_folder(store, entry),
+				 &entry->id, dir);
+	/* a second place may have a right one, and gives it back (pair) */
+	if (entry->has_repr && (!entry->copy || medium->readonly))
+		repr_give_up(store, ref, entry);
+	return 0;
+}
+
+static int found_locked(struct ucm_store *store, struct ucm_space *space,
+			const struct ucm_id *id, unsigned dir)
 {
 	const struct ucm_key key = { .id = *id, .space = space->number };
 	struct ucm_medium *medium = store->dirs.at[dir];
 	struct ucm_entry entry;
-	struct ucm_error error;
 	struct stat st;
 	ucm_ref ref;
 	int err;
@@ -338,37 +379,40 @@ static void found_locked(struct ucm_store *store, struct ucm_space *space,
 	if (medium->ops->find(medium, space->folder, id, &st) == -ENOENT) {
 		ucm_info("%s: representations of block %s, which is not "
 			 "there: removed", medium->path, ucm_hex(id).text);
-		ucm_store_remove_repr_in(store, space->folder, id, dir);
-		return;
+		return ucm_store_remove_repr_in(store, space->folder, id, dir);
 	}
 	if (!ucm_index_find(store->index, &key, &entry, &ref) ||
 	    !ucm_entry_has_place(&entry, dir) ||
 	    found_is_known(store, &entry, dir))
-		return;
-	err = found_judge(store, &entry, dir, &st, &error);
-	if (!err && !entry.has_repr)
-		ucm_store_enter_repr(store, ref, &entry, dir, &st);
-	if (!err || err == -ENOENT)
-		return;
-	ucm_warning("%s: representations of block %s: %s%s", medium->path,
-		    ucm_hex(id).text, error.text,
-		    !repr_is_wrong(err) ? ""
-		    : medium->readonly	? ": not used"
-					: ": removed");
-	if (!repr_is_wrong(err))
-		return;
-	ucm_store_remove_repr_in(store, space->folder, id, dir);
-	/* a second place may have a right one, and gives it back (pair) */
-	if (entry.has_repr && (!entry.copy || medium->readonly))
-		repr_give_up(store, ref, &entry);
+		return 0;
+	err = found_enter(store, ref, &entry, dir);
+	if (err && !entry.has_repr) /* no entry says so: the next start looks */
+		atomic_store(&medium->abandoned, true);
+	return err;
 }
 
-void ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
-			  const struct ucm_id *id, unsigned dir)
+int ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
+			 const struct ucm_id *id, unsigned dir)
 {
+	int err;
+
 	if (!ucm_store_reprs(store, dir))
-		return;
+		return 0;
 	ucm_store_lock_name(store, id);
-	found_locked(store, space, id, dir);
+	err = found_locked(store, space, id, dir);
 	ucm_store_unlock_name(store, id);
+	return err;
+}
+
+void ucm_store_find_reprs(struct ucm_store *store,
+			  const struct ucm_entry *entry)
+{
+	struct ucm_space *space = store->names.spaces[entry->space];
+	struct stat st;
+
+	for (unsigned dir = 0; dir < store->dirs.num; dir++) {
+		if (ucm_entry_has_dir(entry, dir) &&
+		    !ucm_store_stat_repr_in(store, entry, dir, &st))
+			ucm_store_found_repr(store, space, &entry->id, dir);
+	}
 }

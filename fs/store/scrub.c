@@ -339,8 +339,13 @@ static void scrub_forget(const struct scrub_dir *of, ucm_ref ref,
 
 	ucm_store_lock_name(store, &entry->id);
 	if (medium->ops->find(medium, store->names.spaces[entry->space]->folder,
-			      &entry->id, &st) == -ENOENT)
+			      &entry->id, &st) == -ENOENT) {
 		ucm_store_forget_copy(store, ref, of->dir);
+		if (entry->has_repr)
+			ucm_store_remove_repr_in(
+				store, ucm_store_folder(store, entry),
+				&entry->id, of->dir);
+	}
 	ucm_store_unlock_name(store, &entry->id);
 }
 

@@ -128,6 +128,44 @@ static bool is_manifest(const char *name)
 	return false;
 }
 
+/* What an error, or a stranger, has left of a block that is gone: no entry of
+ * the store says that it is there. */
+static void clear_orphans(int bucket)
+{
+	_cleanup_free_ char *names = NULL;
+
+	if (ucm_os_list(bucket, ".", &names))
+		return; /* rmdir says what is wrong */
+	for (const char *name = names; *name; name += strlen(name) + 1) {
+		char block[UCM_TREE_BLOCK_LEN + 1];
+		struct ucm_id id;
+		struct stat st;
+
+		if (ucm_tree_parse_repr(name, &id))
+			continue;
+		ucm_tree_block_name(&id, block);
+		if (ucm_os_stat(bucket, block, &st) == -ENOENT)
+			ucm_os_unlink(bucket, name);
+	}
+}
+
+static int clear_bucket(int folder, unsigned bucket)
+{
+	_cleanup_fd_ int fd = -1;
+	char name[3];
+	int err;
+
+	ucm_tree_bucket_name(bucket, name);
+	err = ucm_os_rmdir(folder, name);
+	if (err != -ENOTEMPTY)
+		return err == -ENOENT ? 0 : err;
+	fd = ucm_os_open(folder, name, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return fd;
+	clear_orphans(fd);
+	return ucm_os_rmdir(folder, name);
+}
+
 /* Away with its buckets; with those that are not empty all else stays. */
 static int directory_clear_space(struct ucm_medium *medium, const char *folder)
 {
@@ -137,14 +175,8 @@ static int directory_clear_space(struct ucm_medium *medium, const char *folder)
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++) {
-		char name[3];
-
-		ucm_tree_bucket_name(bucket, name);
-		err = ucm_os_rmdir(fd, name);
-		if (err == -ENOENT)
-			err = 0;
-	}
+	for (unsigned bucket = 0; bucket < UCM_BUCKETS && !err; bucket++)
+		err = clear_bucket(fd, bucket);
 	if (!err)
 		err = ucm_os_list(ucm_directory_fd(medium), folder, &names);
 	for (const char *name = names; !err && *name;

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_reprs.c - files of representations beside blocks: none stays behind when
+ * its block, a place of it or an entry goes, whatever fails on the way.
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ucm/repr.h>
+
+#include "fs/store/inside.h"
+#include "fs/store/move.h"
+#include "fs/store/repr.h"
+#include "hashing/tree.h"
+#include "tests/unit/store_fixture.h"
+
+#define BLOCK_BYTES 8192u /* of a block of FX_PAGED */
+#define TWO_TIERS "fast=$/fast:slow=$/slow"
+
+static struct fx_file files[4];
+
+static void setup(void)
+{
+	fx_setup();
+	for (unsigned i = 0; i < NUM_ROWS(files); i++)
+		fx_block(&files[i], i + 1, FX_PAGED);
+}
+
+UNIT_FIXTURE(.setup = setup, .teardown = fx_teardown);
+
+/* A store whose movers do not run. */
+static void open_still(const char *source)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		fx_set->keepers[dir].pins_known = true;
+}
+
+/* ---- a block's file of representations ---- */
+
+struct repr {
+	uint8_t *bytes;
+	size_t len;
+};
+
+/* Means of float32, of a block whose header says how many heads it has, or (num)
+ * of so many. Another seed: other bytes. */
+static struct repr make_repr(const struct fx_file *of, uint32_t heads,
+			     uint32_t head_dim, uint8_t seed)
+{
+	const struct ucm_repr_spec spec = {
+		.kind = UCM_REPR_MEAN,
+		.dtype = UCM_DTYPE_FLOAT32,
+		.num_heads = heads,
+		.head_dim = head_dim,
+		.block_size = of->block.geometry.block_size,
+	};
+	struct ucm_repr_file file;
+	struct ucm_error error;
+	uint8_t *layers;
+	struct repr repr;
+
+	ck_assert_msg(!ucm_repr_file_init(&of->block, &spec, &file, &error),
+		      "%s", error.text);
+	repr.len = ucm_repr_file_size(&file);
+	repr.bytes = malloc(repr.len);
+	layers = calloc(file.geometry.num_layers, file.layer_bytes);
+	must(repr.bytes && layers);
+	memset(layers, seed, file.layer_bytes / 2);
+	ck_assert_int_eq(ucm_repr_file_encode(&file, layers, repr.bytes,
+					      repr.len, NULL), 0);
+	free(layers);
+	return repr;
+}
+
+static struct repr small_repr(unsigned i, uint8_t seed)
+{
+	return make_repr(&files[i], 2, 8, seed);
+}
+
+static int put(unsigned i, uint8_t seed)
+{
+	struct repr repr = small_repr(i, seed);
+	int err = ucm_store_put_repr(fx_set, &files[i].key, repr.bytes,
+				     repr.len);
+
+	free(repr.bytes);
+	return err;
+}
+
+static void commit_with_repr(unsigned i)
+{
+	ck_assert_int_eq(fx_commit(&files[i]), 0);
+	ck_assert_int_eq(put(i, 1), 0);
+}
+
+static const char *repr_name(unsigned i)
+{
+	char name[UCM_TREE_REPR_LEN + 1];
+
+	ucm_tree_repr_name(&files[i].key.id, name);
+	return fx_path("%.2s/%s", name, name);
+}
+
+static const char *repr_in(const char *dir, unsigned i)
+{
+	return fx_path("%s/blocks/%s", dir, repr_name(i));
+}
+
+static const char *block_in(const char *dir, unsigned i)
+{
+	return fx_path("%s/blocks/%s", dir, fx_name(&files[i]));
+}
+
+static ucm_ref ref_of(unsigned i)
+{
+	ucm_ref ref;
+
+	must(ucm_index_find(fx_set->index, &files[i].key, NULL, &ref));
+	return ref;
+}
+
+static struct ucm_entry entry_of(unsigned i)
+{
+	struct ucm_entry entry;
+
+	must(ucm_index_find(fx_set->index, &files[i].key, &entry, NULL));
+	return entry;
+}
+
+static int copy_to(unsigned i, unsigned tier, bool first)
+{
+	const struct ucm_move move = {
+		.to = &fx_set->dirs.tiers[tier],
+		.first = first,
+	};
+
+	return ucm_store_copy(fx_set, ref_of(i), &move, NULL);
+}
+
+/* Opened, and its bytes are those of put(i, seed). */
+static int serves(unsigned i, uint8_t seed)
+{
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	struct repr repr = small_repr(i, seed);
+	struct ucm_entry entry;
+	struct stat st;
+	uint8_t got[16384];
+	int err = ucm_store_open_repr(fx_set, ref_of(i), &entry, &file, &st);
+
+	if (!err) {
+		ck_assert_uint_eq((uint64_t)st.st_size, repr.len);
+		ck_assert_int_eq(ucm_file_read(&file, got, sizeof(got), 0),
+				 (ssize_t)repr.len);
+		ck_assert_mem_eq(got, repr.bytes, repr.len);
+	}
+	free(repr.bytes);
+	return err;
+}
+
+/* What an entry says, and counts, is what lies there. */
+static void entry_is_right(unsigned i)
+{
+	struct ucm_entry entry = entry_of(i);
+	struct stat st;
+	bool has = !ucm_store_stat_repr_in(fx_set, &entry, entry.dir, &st);
+
+	ck_assert_int_eq(entry.has_repr, has);
+	ck_assert_uint_eq(entry.blocks * 512u,
+			  BLOCK_BYTES + (has ? ucm_file_takes(&st) : 0));
+}
+
+/* ---- nothing stays behind ---- */
+
+UNIT_TEST(a_block_that_has_vanished_leaves_none)
+{
+	open_still("t=$/t");
+	commit_with_repr(0);
+	must(fx_exists(repr_in("$/t", 0)));
+	ck_assert_int_eq(unlink(block_in("$/t", 0)), 0);
+	ck_assert_int_eq(ucm_store_check(fx_set, ref_of(0)), -ENOENT);
+	must(!fx_exists(repr_in("$/t", 0)));
+}
+
+UNIT_TEST(the_copy_of_a_block_that_has_vanished_keeps_its_own)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(block_in("$/fast", 0)), 0);
+	must(ucm_store_lose(fx_set, ref_of(0), 0, NULL, -ENOENT));
+	must(!fx_exists(repr_in("$/fast", 0)));
+	must(fx_exists(repr_in("$/slow", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+	entry_is_right(0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	must(!fx_exists(repr_in("$/slow", 0)));
+}
+
+UNIT_TEST(so_does_that_of_a_block_that_is_condemned)
+{
+	struct ucm_entry entry;
+	struct stat st;
+
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	entry = entry_of(0);
+	ck_assert_int_eq(fx_stat(block_in("$/fast", 0), &st), 0);
+	ucm_store_condemn(fx_set, ref_of(0), entry.dir, &st, UCM_FAULT_PAYLOAD,
+			  "");
+	must(!fx_exists(repr_in("$/fast", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+	entry_is_right(0);
+}
+
+UNIT_TEST(a_place_that_has_vanished_leaves_none)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(block_in("$/slow", 0)), 0);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL),
+			 -ESTALE);
+	must(!fx_exists(repr_in("$/slow", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+}
+
+/* The file first: a block that is gone would leave it without an entry. */
+UNIT_TEST(a_block_stays_while_its_file_cannot_be_removed)
+{
+	open_still("t=$/t");
+	commit_with_repr(0);
+	fx_fail_on("unlink", ".repr", 1, -EIO, true);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), -EIO);
+	must(fx_exists(block_in("$/t", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	must(!fx_exists(repr_in("$/t", 0)));
+	ck_assert_uint_eq(fx_set->dirs.at[0]->used, 0);
+}
+
+UNIT_TEST(so_does_a_place)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	fx_fail_on("unlink", ".repr", 1, -EIO, true);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL),
+			 -EIO);
+	must(fx_exists(block_in("$/fast", 0)));
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
+	must(!fx_exists(repr_in("$/fast", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+}
+
+/* A block whose file cannot be read yet has no entry when its bucket is read. */
+UNIT_TEST(a_block_that_is_read_later_has_its_own)
+{
+	open_still("t=$/t");
+	commit_with_repr(0);
+	fx_close();
+	fx_open();
+	fx_fail_on("open", fx_name(&files[0]), 1, -EIO, true);
+	fx_start();
+	ck_assert_int_eq(fx_failed_call() ? 1 : 0, 1);
+	ck_assert_int_eq(fx_find(&files[0]), 0); /* looked at again */
+	ck_assert_int_eq(serves(0, 1), 0);
+	entry_is_right(0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	must(!fx_exists(repr_in("$/t", 0)));
+}
+
+/* Neither says an entry that it is there, nor will one ever. */
+UNIT_TEST(a_space_is_removed_with_what_a_stranger_has_left)
+{
+	struct ucm_space *space;
+	struct repr repr = small_repr(0, 1);
+	struct ucm_id id;
+
+	open_still("t=$/t");
+	ck_assert_int_eq(ucm_store_mkdir(fx_set, "one", 0755, 0, 0, &space), 0);
+	fx_put(fx_path("$/t/spaces/one/%s", repr_name(0)), repr.bytes,
+	       repr.len);
+	free(repr.bytes);
+	ck_assert_int_eq(ucm_tree_parse_repr(strrchr(repr_name(0), '/') + 1,
+					     &id), 0);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), 0);
+	must(!fx_exists(fx_path("$/t/spaces/one")));
+}
+
+UNIT_TEST(and_not_with_anything_else)
+{
+	struct ucm_space *space;
+	struct repr repr = small_repr(0, 1);
+
+	open_still("t=$/t");
+	ck_assert_int_eq(ucm_store_mkdir(fx_set, "one", 0755, 0, 0, &space), 0);
+	fx_put(fx_path("$/t/spaces/one/%s", repr_name(0)), repr.bytes,
+	       repr.len);
+	free(repr.bytes);
+	fx_put(fx_path("$/t/spaces/one/%s", fx_name(&files[0])), "x", 1);
+	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -ENOTEMPTY);
+	must(fx_exists(fx_path("$/t/spaces/one/%s", repr_name(0))));
+}
