@@ -475,6 +475,22 @@ static int drop_pin_other(struct ucm_store *store,
 		true);
 }
 
+/* The representations too: a crash, or a stranger, may have left them in the
+ * place alone that goes. */
+static int drop_repr_other(struct ucm_store *store, ucm_ref ref,
+			   const struct ucm_entry *entry, unsigned dir)
+{
+	unsigned other = ucm_entry_other_place(entry, dir);
+	struct stat st;
+	int err = entry->has_repr
+			  ? ucm_store_stat_repr_in(store, entry, other, &st)
+			  : 0;
+
+	return err == -ENOENT
+		       ? ucm_store_copy_repr(store, ref, entry, dir, other)
+		       : err;
+}
+
 static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
 	struct ucm_medium *medium = store->dirs.at[dir];
@@ -492,8 +508,13 @@ static int drop_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	err = drop_look_at_other(store, ref, entry, dir);
 	if (!err)
 		err = drop_pin_other(store, entry, dir);
+	if (!err)
+		err = drop_repr_other(store, ref, entry, dir);
 	if (err)
 		return err;
+	/* as it is now: it may have lost its representations */
+	if (!ucm_index_get(store->index, ref, entry))
+		return -ENOENT;
 	err = ucm_store_leave_place(store, ref, dir);
 	if (err)
 		return err;

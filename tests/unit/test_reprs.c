@@ -312,3 +312,42 @@ UNIT_TEST(and_not_with_anything_else)
 	ck_assert_int_eq(ucm_store_rmdir(fx_set, space), -ENOTEMPTY);
 	must(fx_exists(fx_path("$/t/spaces/one/%s", repr_name(0))));
 }
+
+/* ---- the place that stays has it ---- */
+
+UNIT_TEST(the_place_that_stays_gets_what_it_lacks)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(repr_in("$/slow", 0)), 0);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
+	must(!fx_exists(repr_in("$/fast", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+	entry_is_right(0);
+}
+
+UNIT_TEST(or_the_other_one_stays_too)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(repr_in("$/slow", 0)), 0);
+	fx_fail_on("rename", ".repr", 1, -EIO, true);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL),
+			 -EIO);
+	ck_assert_int_eq(serves(0, 1), 0);
+	must(fx_exists(block_in("$/fast", 0)));
+}
+
+UNIT_TEST(one_that_no_place_has_is_dropped_with_the_place)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(repr_in("$/slow", 0)), 0);
+	ck_assert_int_eq(unlink(repr_in("$/fast", 0)), 0);
+	ck_assert_int_eq(ucm_store_drop_place(fx_set, ref_of(0), 0, NULL), 0);
+	ck_assert_int_eq(entry_of(0).has_repr, false);
+	entry_is_right(0);
+}
