@@ -37,47 +37,67 @@
 
 /* ---- what is there ---- */
 
+static bool is_nowhere(struct ucm_store *store, const struct ucm_entry *entry)
+{
+	struct stat st;
+
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		if (ucm_store_stat_repr_in(store, entry,
+					   ucm_entry_place(entry, i),
+					   &st) != -ENOENT)
+			return false;
+	}
+	return true;
+}
+
 static void repr_lost(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
-	struct stat st;
 
 	if (!ucm_index_get(store->index, ref, &entry))
 		return;
 	ucm_store_lock_name(store, &entry.id);
 	if (ucm_index_get(store->index, ref, &entry) && entry.has_repr &&
-	    ucm_store_stat_repr_in(store, &entry, entry.dir, &st) == -ENOENT)
+	    is_nowhere(store, &entry))
 		ucm_store_enter_repr(store, ref, &entry, entry.dir, NULL);
 	ucm_store_unlock_name(store, &entry.id);
 }
 
-/* One of its places, as seen by look(); *entry says which: its dir. */
+/* One of its places, as seen by look(); *entry says which: its dir. One that cannot
+ * be asked may have it: then it is not absent, if the other one has not got it. */
 static int repr_look(struct ucm_store *store, ucm_ref ref,
 		     struct ucm_entry *entry,
 		     int (*look)(struct ucm_medium *medium, const char *folder,
 				 const struct ucm_id *id, void *arg),
 		     void *arg)
 {
-	int err = -ENOENT;
+	int result = -ENOENT;
 
 	if (!ucm_index_get(store->index, ref, entry) || !entry->has_repr ||
 	    entry->flags & UCM_ENTRY_LEAVING)
 		return -ENOENT;
-	for (int i = 0; i < 2 && err == -ENOENT; i++) {
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
 		unsigned dir = ucm_entry_place(entry, i);
+		int err;
 
-		if (dir == UINT_MAX || !ucm_store_reprs(store, dir))
+		if (!ucm_store_reprs(store, dir))
 			continue;
 		err = ucm_wait_for(&store->dirs, dir);
-		if (!err)
-			err = look(store->dirs.at[dir],
-				   ucm_store_folder(store, entry), &entry->id, arg);
+		if (err)
+			return err;
+		err = look(store->dirs.at[dir], ucm_store_folder(store, entry),
+			   &entry->id, arg);
 		if (!err)
 			entry->dir = (uint8_t)dir;
+		if (!err)
+			return 0;
+		if (err != -ENOENT)
+			result = ucm_store_repr_failed(store, dir, &entry->id,
+						       "open", err);
 	}
-	if (err == -ENOENT)
+	if (result == -ENOENT)
 		repr_lost(store, ref);
-	return err;
+	return result;
 }
 
 static int look_stat(struct ucm_medium *medium, const char *folder,

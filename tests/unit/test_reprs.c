@@ -351,3 +351,37 @@ UNIT_TEST(one_that_no_place_has_is_dropped_with_the_place)
 	ck_assert_int_eq(entry_of(0).has_repr, false);
 	entry_is_right(0);
 }
+
+/* ---- looked for in both places ---- */
+
+static const int errors[] = { -EIO, -ESTALE, -ETIMEDOUT, -ENOENT };
+
+UNIT_TEST(one_that_cannot_be_read_is_served_from_the_other_place,
+	  .rows = NUM_ROWS(errors))
+{
+	struct ucm_entry entry;
+	struct stat st;
+
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	fx_fail_on("open", ".repr", 1, errors[_i], true);
+	ck_assert_int_eq(serves(0, 1), 0);
+	fx_fail_on("stat", ".repr", 1, errors[_i], true);
+	ck_assert_int_eq(ucm_store_stat_repr(fx_set, ref_of(0), &entry, &st),
+			 0);
+	ck_assert_int_eq(entry.dir, 1);
+}
+
+/* What cannot be read may be there. */
+UNIT_TEST(what_a_place_does_not_answer_is_not_taken_for_absent)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	ck_assert_int_eq(unlink(repr_in("$/slow", 0)), 0);
+	fx_fail_on("open", ".repr", 1, -EIO, true);
+	ck_assert_int_eq(serves(0, 1), -EIO);
+	must(entry_of(0).has_repr);
+	ck_assert_int_eq(serves(0, 1), 0);
+}
