@@ -170,9 +170,25 @@ int ucm_store_stat_repr_in(struct ucm_store *store,
 int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
 			 const struct ucm_entry *entry, unsigned dir,
 			 const struct stat *st);
-int ucm_store_put_repr_in(struct ucm_store *store,
-			  const struct ucm_entry *entry, unsigned dir,
-			  const void *bytes, size_t len);
+
+/* One that is written, in one place, and has no name yet. */
+struct ucm_repr_temp {
+	unsigned dir;
+	bool is_made; /* else there is none */
+	char name[UCM_TEMP_NAME_MAX];
+	struct stat source; /* of a copy: what was copied */
+};
+
+/* Written, and as durable as it is to be; not under the name's lock, since it may
+ * be large. */
+int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
+			 unsigned dir, const void *bytes, size_t len,
+			 struct ucm_repr_temp *out);
+/* It gets its name, in place of what has it. */
+int ucm_store_name_repr(struct ucm_store *store, const struct ucm_entry *entry,
+			struct ucm_repr_temp *temp);
+/* If it is there: without a lock. */
+void ucm_store_drop_repr(struct ucm_store *store, struct ucm_repr_temp *temp);
 
 /* The file of a block in one place goes: before the block's does. 0 also if
  * there is none. What cannot be removed keeps its directory from being called
@@ -182,12 +198,18 @@ int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 /* In all places of an entry, which still says that it has them. */
 int ucm_store_remove_reprs(struct ucm_store *store,
 			   const struct ucm_entry *entry);
-/* A block that has one has been copied from one directory to another: its file
- * is copied, too, unless none can lie there. If it is not there, wrong or cannot be
- * read, the block has none from then on, and that is no error. */
+/* Before a block is copied: its file is, if it has one; without a lock. What fails
+ * is tried again below. */
+void ucm_store_begin_copy_repr(struct ucm_store *store,
+			       const struct ucm_entry *entry, unsigned from,
+			       unsigned to, struct ucm_repr_temp *out);
+/* A block that has one has been copied from one directory to temp->dir: its file
+ * is copied, too, unless none can lie there; or has been, into temp. If it is not
+ * there, wrong or cannot be read, the block has none from then on, and that is no
+ * error. */
 int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 			const struct ucm_entry *entry, unsigned from,
-			unsigned to);
+			struct ucm_repr_temp *temp);
 /* The file of a block's name was seen in a bucket, of which all blocks have been
  * looked at. Takes the lock. -errno: it could not be looked at. */
 int ucm_store_found_repr(struct ucm_store *store, struct ucm_space *space,
@@ -202,6 +224,10 @@ void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket);
 
 /* ---- one file (examine.c) ---- */
+
+/* What is said of a file in there, the directory or its server says so: it is no
+ * fault of the file's. */
+bool ucm_store_is_directorys(int err);
 
 /* Open a block's file for reading; what is none is -ENOENT and counted, other
  * failures are logged and counted. */

@@ -55,6 +55,7 @@ struct moving {
 	struct stat st; /* of it, before anything was read */
 	struct ucm_temp temp;
 	struct ucm_file target;
+	struct ucm_repr_temp repr;
 	uint64_t done; /* so many bytes from the start are written */
 };
 
@@ -232,7 +233,7 @@ static int move_repr(struct moving *m)
 	struct ucm_medium *medium = m->temp.medium;
 	int err = m->entry.has_repr
 			  ? ucm_store_copy_repr(m->store, m->ref, &m->entry,
-						m->entry.dir, m->temp.dir)
+						m->entry.dir, &m->repr)
 			  : 0;
 
 	if (err) {
@@ -290,9 +291,12 @@ static int move_to_new_file(struct moving *m)
 	err = ucm_entry_has_dir(&m->entry, m->temp.dir) ? -EEXIST
 							: move_fill(m);
 	if (!err) {
+		ucm_store_begin_copy_repr(m->store, &m->entry, m->entry.dir,
+					  m->temp.dir, &m->repr);
 		ucm_store_lock_name(m->store, &m->key.id);
 		err = move_switch(m);
 		ucm_store_unlock_name(m->store, &m->key.id);
+		ucm_store_drop_repr(m->store, &m->repr);
 	}
 	if (!m->temp.committed)
 		m->temp.medium->ops->drop(m->temp.medium, m->temp.name);
@@ -480,14 +484,16 @@ static int drop_pin_other(struct ucm_store *store,
 static int drop_repr_other(struct ucm_store *store, ucm_ref ref,
 			   const struct ucm_entry *entry, unsigned dir)
 {
-	unsigned other = ucm_entry_other_place(entry, dir);
+	struct ucm_repr_temp temp = {
+		.dir = ucm_entry_other_place(entry, dir),
+	};
 	struct stat st;
 	int err = entry->has_repr
-			  ? ucm_store_stat_repr_in(store, entry, other, &st)
+			  ? ucm_store_stat_repr_in(store, entry, temp.dir, &st)
 			  : 0;
 
 	return err == -ENOENT
-		       ? ucm_store_copy_repr(store, ref, entry, dir, other)
+		       ? ucm_store_copy_repr(store, ref, entry, dir, &temp)
 		       : err;
 }
 

@@ -6,6 +6,10 @@
  * counts, moves or evicts the block counts the file without knowing of it. All
  * files of a block change under its name's lock.
  *
+ * A file is written, and synced, before that lock is taken, as it may be large and
+ * its server slow; under it, it gets its name. If the block has moved meanwhile,
+ * that is done again where it is now.
+ *
  * In each order the block is the first to come and the last to go. A crash
  * between leaves a block without the file in one of its places: then it is made
  * again, or found in the other place. It leaves a file without its block only if
@@ -211,78 +215,140 @@ static bool lies_on_readonly(struct ucm_store *store,
 	return false;
 }
 
-/* In all places that can be written to; *dir_out: the last of them, or UINT_MAX:
- * all is as it was. */
-static int put_in_all(struct ucm_store *store, const struct ucm_entry *entry,
-		      const void *bytes, size_t len, unsigned *dir_out)
+/* A file that is being put: written in each of the block's places that can be
+ * written to, and then named. */
+struct putting {
+	struct ucm_store *store;
+	const struct ucm_key *key;
+	const void *bytes;
+	size_t len;
+	ucm_ref ref;
+	struct ucm_entry entry; /* whose places these are */
+	struct ucm_repr_temp temps[2];
+	unsigned num;
+};
+
+static int put_write(struct putting *p)
 {
+	struct ucm_store *store = p->store;
 	int err = -EROFS;
 
-	*dir_out = UINT_MAX;
+	for (int i = 0; ucm_entry_place(&p->entry, i) != UINT_MAX; i++) {
+		unsigned dir = ucm_entry_place(&p->entry, i);
 
-	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
-		unsigned dir = ucm_entry_place(entry, i);
-
-		if (store->dirs.at[dir]->readonly)
+		/* the memory of a tier is none */
+		if (store->dirs.at[dir]->readonly ||
+		    !ucm_store_reprs(store, dir))
 			continue;
-		err = ucm_store_put_repr_in(store, entry, dir, bytes, len);
+		err = ucm_store_write_repr(store, &p->key->id, dir, p->bytes,
+					   p->len, &p->temps[p->num]);
 		if (err)
 			return err;
-		*dir_out = dir;
+		p->num++;
 	}
 	return err;
 }
 
-static int put_locked(struct ucm_store *store, ucm_ref ref, const void *bytes,
-		      size_t len)
+static int put_prepare(struct putting *p)
 {
-	struct ucm_entry entry;
-	struct stat st;
-	unsigned dir;
-	int err;
-
-	if (!ucm_index_get(store->index, ref, &entry) ||
-	    entry.flags & UCM_ENTRY_LEAVING)
+	if (!ucm_index_get(p->store->index, p->ref, &p->entry) ||
+	    p->entry.flags & UCM_ENTRY_LEAVING)
 		return -ENOENT;
-	if (lies_on_readonly(store, &entry))
+	if (lies_on_readonly(p->store, &p->entry))
 		return -EROFS;
-	if (!has_room(store, &entry, len))
+	if (!has_room(p->store, &p->entry, p->len))
 		return -ENOSPC;
-	err = put_in_all(store, &entry, bytes, len, &dir);
-	if (dir == UINT_MAX)
+	return put_write(p);
+}
+
+/* The first has failed; one that could not be synced took away what was there. */
+static bool is_untouched(const struct putting *p)
+{
+	struct stat st;
+	bool is_there = !ucm_store_stat_repr_in(p->store, &p->entry,
+						p->temps[0].dir, &st);
+
+	return p->temps[0].is_made && is_there == p->entry.has_repr;
+}
+
+static int put_name(struct putting *p)
+{
+	struct ucm_store *store = p->store;
+	unsigned dir = p->temps[p->num - 1].dir;
+	struct stat st;
+	int err = 0;
+
+	for (unsigned i = 0; i < p->num && !err; i++)
+		err = ucm_store_name_repr(store, &p->entry, &p->temps[i]);
+	if (err && is_untouched(p))
 		return err;
 	if (!err)
-		err = ucm_store_stat_repr_in(store, &entry, dir, &st);
+		err = ucm_store_stat_repr_in(store, &p->entry, dir, &st);
 	if (!err)
-		err = ucm_store_enter_repr(store, ref, &entry, dir, &st);
+		err = ucm_store_enter_repr(store, p->ref, &p->entry, dir, &st);
 	if (!err)
 		return 0;
-	ucm_store_remove_reprs(store, &entry); /* in all places, or in none */
-	ucm_store_enter_repr(store, ref, &entry, dir, NULL);
+	ucm_store_remove_reprs(store, &p->entry); /* in all places, or in none */
+	ucm_store_enter_repr(store, p->ref, &p->entry, dir, NULL);
 	return err;
 }
+
+/* -EAGAIN: the block's places are others by now. */
+static int put_locked(struct putting *p)
+{
+	struct ucm_entry now;
+
+	if (!ucm_index_get(p->store->index, p->ref, &now) ||
+	    now.flags & UCM_ENTRY_LEAVING)
+		return -ENOENT;
+	if (now.dir != p->entry.dir || now.copy != p->entry.copy)
+		return -EAGAIN;
+	p->entry = now;
+	return put_name(p);
+}
+
+static int put_once(struct putting *p)
+{
+	int err = put_prepare(p);
+
+	if (!err) {
+		ucm_store_lock_name(p->store, &p->key->id);
+		err = put_locked(p);
+		ucm_store_unlock_name(p->store, &p->key->id);
+	}
+	for (unsigned i = 0; i < p->num; i++)
+		ucm_store_drop_repr(p->store, &p->temps[i]);
+	p->num = 0;
+	return err;
+}
+
+#define PUT_TRIES 4 /* while the block is moved to and fro */
 
 int ucm_store_put_repr(struct ucm_store *store, const struct ucm_key *key,
 		       const void *bytes, size_t len)
 {
+	struct putting p = {
+		.store = store,
+		.key = key,
+		.bytes = bytes,
+		.len = len,
+	};
 	struct ucm_allowance part = { 0 };
-	struct ucm_entry entry;
-	ucm_ref ref;
 	int err = ucm_wait_long_for_any(&store->dirs);
 
 	if (!err)
-		err = ucm_store_peek(store, key, &entry, &ref);
+		err = ucm_store_peek(store, key, &p.entry, &p.ref);
 	if (!err)
-		err = repr_judge(store, ref, key, bytes, len);
+		err = repr_judge(store, p.ref, key, bytes, len);
 	if (!err)
 		err = ucm_quota_promise(store, key, len, &part);
 	if (err)
 		return err;
-	ucm_store_lock_name(store, &key->id);
-	err = put_locked(store, ref, bytes, len);
-	ucm_store_unlock_name(store, &key->id);
+	err = -EAGAIN;
+	for (int i = 0; i < PUT_TRIES && err == -EAGAIN; i++)
+		err = put_once(&p);
 	ucm_quota_end_promise(&part);
-	return err;
+	return err == -EAGAIN ? -EBUSY : err;
 }
 
 /* ---- remove ---- */

@@ -13,6 +13,7 @@
 #include "fs/store/store.h"
 
 #define UCM_STORE_REPR_MAX (64u << 20) /* bytes of a file */
+#define UCM_STORE_REPR_PIECE (1u << 20) /* read and written at a time */
 
 /* The file of a block: what stat(2) says of it, and the block's reference.
  * -ENOENT: there is none; -EINPROGRESS (fs/tier/wait.h). */

@@ -93,48 +93,83 @@ int ucm_store_stat_repr_in(struct ucm_store *store,
 		   : -ENOENT;
 }
 
-static int write_temp(struct ucm_store *store, struct ucm_medium *medium,
-		      const void *bytes, size_t len,
-		      char name[UCM_TEMP_NAME_MAX])
+/* Each piece is a call of its own, which a slow server has its deadline for. */
+static int write_pieces(const struct ucm_file *file, const uint8_t *bytes,
+			size_t len)
 {
-	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
-	int err = medium->ops->put(medium, name, &file);
+	int err = 0;
 
-	if (err)
-		return err;
-	err = ucm_file_write(&file, bytes, len, 0);
-	if (!err && medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
-		err = ucm_file_flush(&file);
-	if (!err && store->config->durability != UCM_DURABILITY_NONE)
-		err = ucm_file_sync(&file);
-	if (err)
-		medium->ops->drop(medium, name);
+	for (size_t at = 0; at < len && !err; at += UCM_STORE_REPR_PIECE) {
+		size_t left = len - at;
+
+		err = ucm_file_write(file, bytes + at,
+				     left < UCM_STORE_REPR_PIECE
+					     ? left
+					     : UCM_STORE_REPR_PIECE,
+				     at);
+	}
 	return err;
 }
 
-int ucm_store_put_repr_in(struct ucm_store *store,
-			  const struct ucm_entry *entry, unsigned dir,
-			  const void *bytes, size_t len)
+static int write_file(struct ucm_store *store, const struct ucm_file *file,
+		      const void *bytes, size_t len)
 {
-	bool sync = store->config->durability == UCM_DURABILITY_FULL;
+	int err = write_pieces(file, bytes, len);
+
+	if (!err && file->medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
+		err = ucm_file_flush(file);
+	if (!err && store->config->durability != UCM_DURABILITY_NONE)
+		err = ucm_file_sync(file);
+	return err;
+}
+
+int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
+			 unsigned dir, const void *bytes, size_t len,
+			 struct ucm_repr_temp *out)
+{
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
 	struct ucm_medium *medium = store->dirs.at[dir];
-	char name[UCM_TEMP_NAME_MAX];
 	int err;
 
+	*out = (struct ucm_repr_temp){ .dir = dir };
 	if (!ucm_store_reprs(store, dir))
 		return -EOPNOTSUPP;
 	if (medium->readonly)
 		return -EROFS;
-	err = write_temp(store, medium, bytes, len, name);
-	if (err)
-		return ucm_store_repr_failed(store, dir, &entry->id, "write", err);
-	err = medium->ops->reprs->commit(medium, name,
-					 ucm_store_folder(store, entry),
-					 &entry->id, sync);
+	err = medium->ops->put(medium, out->name, &file);
+	out->is_made = !err;
+	if (!err)
+		err = write_file(store, &file, bytes, len);
 	if (!err)
 		return 0;
-	medium->ops->drop(medium, name);
-	return ucm_store_repr_failed(store, dir, &entry->id, "rename", err);
+	ucm_store_drop_repr(store, out);
+	return ucm_store_repr_failed(store, dir, id, "write", err);
+}
+
+int ucm_store_name_repr(struct ucm_store *store, const struct ucm_entry *entry,
+			struct ucm_repr_temp *temp)
+{
+	bool sync = store->config->durability == UCM_DURABILITY_FULL;
+	struct ucm_medium *medium = store->dirs.at[temp->dir];
+	int err = ucm_store_reprs(store, temp->dir)
+			  ->commit(medium, temp->name,
+				   ucm_store_folder(store, entry), &entry->id,
+				   sync);
+
+	if (err)
+		return ucm_store_repr_failed(store, temp->dir, &entry->id,
+					     "rename", err);
+	temp->is_made = false;
+	return 0;
+}
+
+void ucm_store_drop_repr(struct ucm_store *store, struct ucm_repr_temp *temp)
+{
+	struct ucm_medium *medium = store->dirs.at[temp->dir];
+
+	if (temp->is_made)
+		medium->ops->drop(medium, temp->name);
+	temp->is_made = false;
 }
 
 int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
@@ -171,6 +206,28 @@ int ucm_store_remove_reprs(struct ucm_store *store,
 
 /* ---- moved ---- */
 
+static ssize_t read_pieces(const struct ucm_file *file, uint8_t *bytes,
+			   size_t len)
+{
+	size_t at = 0;
+
+	while (at < len) {
+		size_t left = len - at;
+		ssize_t got = ucm_file_read(file, bytes + at,
+					    left < UCM_STORE_REPR_PIECE
+						    ? left
+						    : UCM_STORE_REPR_PIECE,
+					    at);
+
+		if (got < 0)
+			return got;
+		if (!got)
+			break; /* it has become short: its checksums say so */
+		at += (size_t)got;
+	}
+	return (ssize_t)at;
+}
+
 /* Up to so many bytes of a file; *st is all of it. */
 static int repr_read(struct ucm_store *store, const struct ucm_entry *entry,
 		     unsigned dir, size_t most, uint8_t **bytes, size_t *len,
@@ -194,7 +251,7 @@ static int repr_read(struct ucm_store *store, const struct ucm_entry *entry,
 	all = malloc(most ? most : 1);
 	if (!all)
 		return -ENOMEM;
-	got = ucm_file_read(&file, all, most, 0);
+	got = read_pieces(&file, all, most);
 	if (got < 0) {
 		free(all);
 		return (int)got;
@@ -214,34 +271,91 @@ static void repr_give_up(struct ucm_store *store, ucm_ref ref,
 	ucm_store_enter_repr(store, ref, entry, entry->dir, NULL);
 }
 
-int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
-			const struct ucm_entry *entry, unsigned from,
-			unsigned to)
+/* The whole file in one place, which is right. -ENOENT: it is not there, wrong or
+ * cannot be read (which is logged); else why nobody knows. */
+static int repr_read_right(struct ucm_store *store,
+			   const struct ucm_entry *entry, unsigned dir,
+			   uint8_t **bytes, size_t *len, struct stat *st)
+{
+	struct ucm_repr_file file;
+	struct ucm_error error;
+	int err = repr_read(store, entry, dir, UCM_STORE_REPR_MAX, bytes, len,
+			    st);
+
+	if (err == -ENOENT)
+		return err;
+	if (err) {
+		ucm_store_repr_failed(store, dir, &entry->id, "read", err);
+		return ucm_store_is_directorys(err) ? err : -ENOENT;
+	}
+	if (!ucm_repr_file_verify(*bytes, *len, &file, &error))
+		return 0;
+	ucm_warning("%s: representations of block %s: %s",
+		    store->dirs.at[dir]->path, ucm_hex(&entry->id).text,
+		    error.text);
+	return -ENOENT;
+}
+
+/* The same file, as it was? */
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_size == b->st_size &&
+	       !memcmp(&a->st_mtim, &b->st_mtim, sizeof(a->st_mtim));
+}
+
+void ucm_store_begin_copy_repr(struct ucm_store *store,
+			       const struct ucm_entry *entry, unsigned from,
+			       unsigned to, struct ucm_repr_temp *out)
 {
 	_cleanup_free_ uint8_t *bytes = NULL;
-	struct ucm_repr_file file;
+	struct stat st;
+	size_t len;
+
+	*out = (struct ucm_repr_temp){ .dir = to };
+	if (!entry->has_repr || !ucm_store_reprs(store, to) ||
+	    repr_read_right(store, entry, from, &bytes, &len, &st))
+		return;
+	if (!ucm_store_write_repr(store, &entry->id, to, bytes, len, out))
+		out->source = st;
+}
+
+int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
+			const struct ucm_entry *entry, unsigned from,
+			struct ucm_repr_temp *temp)
+{
+	_cleanup_free_ uint8_t *bytes = NULL;
 	struct stat st;
 	size_t len;
 	int err;
 
-	if (!ucm_store_reprs(store, to))
+	if (!ucm_store_reprs(store, temp->dir))
 		return 0;
-	err = repr_read(store, entry, from, UCM_STORE_REPR_MAX, &bytes, &len,
-			&st);
-	if (err && err != -ENOENT)
-		ucm_store_repr_failed(store, from, &entry->id, "read", err);
+	if (temp->is_made &&
+	    !ucm_store_stat_repr_in(store, entry, from, &st) &&
+	    is_same_file(&st, &temp->source))
+		return ucm_store_name_repr(store, entry, temp);
+	ucm_store_drop_repr(store, temp);
+	err = repr_read_right(store, entry, from, &bytes, &len, &st);
 	/* else a bad sector would keep the block here for ever */
-	if (err || ucm_repr_file_verify(bytes, len, &file, NULL)) {
+	if (err == -ENOENT) {
 		repr_give_up(store, ref, entry);
 		return 0;
 	}
-	return ucm_store_put_repr_in(store, entry, to, bytes, len);
+	if (!err)
+		err = ucm_store_write_repr(store, &entry->id, temp->dir, bytes,
+					   len, temp);
+	if (!err)
+		err = ucm_store_name_repr(store, entry, temp);
+	ucm_store_drop_repr(store, temp);
+	return err;
 }
 
 /* A crash may have left a block in two places, and its file in one. What fails now
  * is tried again by the next scan: one place will do. */
 static void pair_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 {
+	struct ucm_repr_temp temp = { .is_made = false };
 	struct ucm_entry entry;
 	unsigned other;
 	struct stat here, there;
@@ -257,8 +371,8 @@ static void pair_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
 	if (ucm_store_stat_repr_in(store, &entry, other, &there) !=
 	    (err ? 0 : -ENOENT))
 		return;
-	ucm_store_copy_repr(store, ref, &entry, err ? other : dir,
-			    err ? dir : other);
+	temp.dir = err ? dir : other;
+	ucm_store_copy_repr(store, ref, &entry, err ? other : dir, &temp);
 }
 
 void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,

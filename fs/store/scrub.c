@@ -428,28 +428,6 @@ static int scrub_file(struct run *run, ucm_ref ref, struct found *found)
 
 /* ---- the run ---- */
 
-/* Of what is there, the directory or its server says so. */
-static bool is_directorys(int err)
-{
-	switch (err) {
-	case -ETIMEDOUT:
-	case -ENOTCONN:
-	case -ESTALE:
-	case -ESHUTDOWN:
-	case -EHOSTDOWN:
-	case -EHOSTUNREACH:
-	case -ENETDOWN:
-	case -ENETUNREACH:
-	case -ENODEV:
-	case -EMFILE: /* these two pass */
-	case -ENFILE:
-	case -ENOMEM:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* What a run has found that is over already, its note does not have. */
 static void scrub_add(const struct run *run, const struct found *found)
 {
@@ -481,7 +459,7 @@ static int scrub_item(struct run *run, const struct item *item)
 	struct found found = { 0 };
 	int err = scrub_file(run, item->ref, &found);
 
-	if (err == -ECANCELED || is_directorys(err))
+	if (err == -ECANCELED || ucm_store_is_directorys(err))
 		return err;
 	run->row = err ? run->row + 1 : 0;
 	if (err) {

@@ -53,8 +53,11 @@ static int directory_commit_repr(struct ucm_medium *medium, const char *name,
 	ucm_tree_repr_path(folder, id, path);
 	ucm_tree_bucket_path(folder, ucm_tree_bucket(id), bucket);
 	err = ucm_os_rename(dir->tmpfd, name, dir->dirfd, path);
-	if (!err && sync && !(medium->flags & UCM_MEDIUM_VOLATILE))
-		err = ucm_os_sync_dir(dir->dirfd, bucket);
+	if (err || !sync || medium->flags & UCM_MEDIUM_VOLATILE)
+		return err;
+	err = ucm_os_sync_dir(dir->dirfd, bucket);
+	if (err) /* it is not what the caller was promised */
+		ucm_os_unlink(dir->dirfd, path);
 	return err;
 }
 

@@ -214,7 +214,8 @@ struct ucm_repr_ops {
 	int (*open)(struct ucm_medium *medium, const char *folder,
 		    const struct ucm_id *id, struct ucm_file *out,
 		    struct stat *st);
-	/* A new file becomes that of a block, in place of one that is there. */
+	/* A new file becomes that of a block, in place of one that is there. One
+	 * that could not be synced is gone. */
 	int (*commit)(struct ucm_medium *medium, const char *name,
 		      const char *folder, const struct ucm_id *id, bool sync);
 	int (*remove)(struct ucm_medium *medium, const char *folder,

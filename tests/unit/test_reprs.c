@@ -14,6 +14,7 @@
 
 #include <ucm/repr.h>
 
+#include "common/osfile.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
 #include "fs/store/repr.h"
@@ -384,4 +385,202 @@ UNIT_TEST(what_a_place_does_not_answer_is_not_taken_for_absent)
 	ck_assert_int_eq(serves(0, 1), -EIO);
 	must(entry_of(0).has_repr);
 	ck_assert_int_eq(serves(0, 1), 0);
+}
+
+/* ---- put ---- */
+
+/* 8 MiB, of a block whose header does not say how many heads it has. */
+static struct fx_file large_file;
+
+static struct repr commit_large(void)
+{
+	struct ucm_geometry geometry = fx_geometry;
+
+	geometry.num_kv_heads = 0;
+	geometry.head_dim = 0;
+	fx_block_of(&large_file, 77, FX_PAGED, &geometry);
+	ck_assert_int_eq(fx_commit(&large_file), 0);
+	return make_repr(&large_file, 1024, 1024, 7);
+}
+
+static struct watched {
+	unsigned writes, reads, locked;
+	void (*at_first)(void); /* at the first write */
+} watched;
+
+static void *try_lock(void *arg)
+{
+	pthread_mutex_t *lock = &fx_set->name_locks[large_file.key.id.bytes[1]];
+
+	*(bool *)arg = !pthread_mutex_trylock(lock);
+	if (*(bool *)arg)
+		pthread_mutex_unlock(lock);
+	return NULL;
+}
+
+/* By another thread: it is recursive. */
+static bool name_is_locked(void)
+{
+	pthread_t thread;
+	bool got = false;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, try_lock, &got), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	return !got;
+}
+
+static int watch(const char *call, const char *path)
+{
+	void (*at_first)(void) = watched.at_first;
+
+	(void)path;
+	if (!strcmp(call, "read"))
+		watched.reads++;
+	if (strcmp(call, "write") && strcmp(call, "fdatasync"))
+		return 0;
+	watched.locked += name_is_locked();
+	watched.writes += !strcmp(call, "write");
+	watched.at_first = NULL;
+	if (at_first)
+		at_first();
+	return 0;
+}
+
+static int put_watched(const struct repr *repr)
+{
+	int (*before)(const char *call, const char *path) = ucm_os_fault;
+	int err;
+
+	ucm_os_fault = watch;
+	err = ucm_store_put_repr(fx_set, &large_file.key, repr->bytes,
+				 repr->len);
+	ucm_os_fault = before;
+	return err;
+}
+
+/* A server has its deadline for each, and nobody else waits for it. */
+UNIT_TEST(it_is_written_in_pieces_and_without_the_lock)
+{
+	struct repr repr;
+
+	open_still("t=$/t");
+	repr = commit_large();
+	ck_assert_uint_gt(repr.len, 8 * UCM_STORE_REPR_PIECE);
+	watched = (struct watched){ .writes = 0 };
+	ck_assert_int_eq(put_watched(&repr), 0);
+	ck_assert_uint_ge(watched.writes, 9);
+	ck_assert_uint_eq(watched.locked, 0);
+	free(repr.bytes);
+}
+
+static ucm_ref large_ref(void)
+{
+	ucm_ref ref;
+
+	must(ucm_index_find(fx_set->index, &large_file.key, NULL, &ref));
+	return ref;
+}
+
+UNIT_TEST(so_is_one_that_moves)
+{
+	const struct ucm_move *move;
+	struct repr repr;
+
+	open_still(TWO_TIERS);
+	move = &(struct ucm_move){ .to = &fx_set->dirs.tiers[1] };
+	repr = commit_large();
+	ck_assert_int_eq(put_watched(&repr), 0);
+	watched = (struct watched){ .writes = 0 };
+	ucm_os_fault = watch;
+	ck_assert_int_eq(ucm_store_copy(fx_set, large_ref(), move, NULL), 0);
+	ck_assert_uint_ge(watched.writes, 9);
+	ck_assert_uint_ge(watched.reads, 9);
+	ck_assert_uint_eq(watched.locked, 0);
+	free(repr.bytes);
+}
+
+static void copy_large(void)
+{
+	const struct ucm_move move = { .to = &fx_set->dirs.tiers[1] };
+
+	ck_assert_int_eq(ucm_store_copy(fx_set, large_ref(), &move, NULL), 0);
+}
+
+static unsigned num_tmp(const char *dir)
+{
+	return fx_count(fx_path("%s/.ucmfs/tmp", dir));
+}
+
+UNIT_TEST(a_block_that_moves_meanwhile_has_it_in_all_places)
+{
+	struct ucm_entry entry;
+	struct repr repr;
+	struct stat st;
+
+	open_still(TWO_TIERS);
+	repr = commit_large();
+	watched = (struct watched){ .at_first = copy_large };
+	ck_assert_int_eq(put_watched(&repr), 0);
+	must(ucm_index_get(fx_set->index, large_ref(), &entry));
+	must(entry.copy && entry.has_repr);
+	for (unsigned dir = 0; dir < 2; dir++)
+		ck_assert_int_eq(ucm_store_stat_repr_in(fx_set, &entry, dir,
+							&st), 0);
+	ck_assert_uint_eq(num_tmp("$/fast") + num_tmp("$/slow"), 0);
+	free(repr.bytes);
+}
+
+static void remove_large(void)
+{
+	ck_assert_int_eq(ucm_store_remove(fx_set, &large_file.key), 0);
+}
+
+UNIT_TEST(a_block_that_goes_meanwhile_leaves_nothing)
+{
+	struct repr repr;
+
+	open_still("t=$/t");
+	repr = commit_large();
+	watched = (struct watched){ .at_first = remove_large };
+	ck_assert_int_eq(put_watched(&repr), -ENOENT);
+	ck_assert_uint_eq(num_tmp("$/t"), 0);
+	must(!fx_exists(fx_path("$/t/blocks/%.2s/%s.repr", fx_name(&large_file),
+				ucm_hex(&large_file.key.id).text)));
+	free(repr.bytes);
+}
+
+static const char *const failing[] = { "write", "fdatasync", "rename", "fsync",
+				       "stat" };
+
+/* What was there stays, or goes altogether; and what failed leaves nothing. */
+UNIT_TEST(whatever_fails_an_entry_says_what_is_there,
+	  .rows = NUM_ROWS(failing))
+{
+	fx_configure(TWO_TIERS);
+	fx_option("durability", "full");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	ck_assert_int_eq(fx_commit(&files[0]), 0);
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	for (unsigned nth = 1; nth < 20; nth++) {
+		int err;
+
+		ck_assert_int_eq(put(0, 1), 0);
+		fx_fail(failing[_i], nth, -EIO, true);
+		err = put(0, 2);
+		if (!fx_failed_call())
+			break;
+		fx_fail(NULL, 0, 0, false);
+		if (entry_of(0).has_repr)
+			ck_assert_int_eq(serves(0, err ? 1 : 2),
+					 fx_exists(repr_in("$/fast", 0)) ||
+					 fx_exists(repr_in("$/slow", 0))
+						 ? 0 : -ENOENT);
+		entry_is_right(0);
+		ck_assert_uint_eq(num_tmp("$/fast") + num_tmp("$/slow"), 0);
+	}
+	fx_fail(NULL, 0, 0, false);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	must(!fx_exists(repr_in("$/fast", 0)));
+	must(!fx_exists(repr_in("$/slow", 0)));
 }
