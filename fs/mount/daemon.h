@@ -245,6 +245,8 @@ struct ucm_handle {
 	bool vouched;	    /* a writer's: the process that closed it last keeps
 			       on; as of temp.stamp */
 	bool failed;	    /* fsync failed: never a block */
+	_Atomic bool unsaved; /* of representations, new: since the last FLUSH */
+	int verdict;	      /* what that one was told */
 	int64_t touched_ms; /* last open, close or rename (monotonic) */
 	/* of a block; see kept.h */
 	struct ucm_handle *next_kept, *prev_kept; /* under files.lock */

@@ -6,6 +6,10 @@
  * block stays. One that is there is opened for reading alone. A new one is
  * written to memory, and becomes the block's at the close that finds it whole;
  * or it is staging, and gets its name by a rename.
+ *
+ * A new one stays what it is as long as it is open: what is written to it after it
+ * was taken is taken at the next close, in place of the first, or refused then; the
+ * first stays in that case.
  */
 #include <config.h>
 
@@ -223,6 +227,7 @@ int ucm_repr_create(struct ucm_account *account, const struct ucm_key *key,
 	}
 	file->fd = fd;
 	file->key = *key;
+	file->unsaved = true;
 	ucm_handle_count_open(file, fi);
 	return ucm_handle_created(account, file, out);
 }
@@ -240,19 +245,65 @@ static ssize_t new_repr_write(struct ucm_daemon *daemon,
 {
 	uint64_t end = (uint64_t)off + fuse_buf_size(in);
 	int err = new_repr_check_size(daemon, file, end);
+	ssize_t done = err ? err : ucm_handle_write(daemon, file, in, off);
 
-	return err ? err : ucm_handle_write(daemon, file, in, off);
+	/* after the bytes: a close that comes between takes them twice, and
+	 * one that comes before them leaves them to the next */
+	atomic_store(&file->unsaved, true);
+	return done;
+}
+
+static bool new_repr_has_changed(const struct ucm_handle *file)
+{
+	struct stat st;
+
+	return atomic_load(&file->unsaved) || ucm_os_fstat(file->fd, &st) ||
+	       (uint64_t)st.st_size != file->size;
+}
+
+/* Else the same bytes may be taken the next time. */
+static bool is_verdict(int err)
+{
+	return !err || err == -EINVAL || err == -EFBIG;
 }
 
 /* Shells close one before the first byte: what is not whole may become so. */
+static int new_repr_take(struct ucm_daemon *daemon, struct ucm_handle *file)
+{
+	struct stat st;
+	int err = ucm_os_fstat(file->fd, &st);
+
+	if (err)
+		return err;
+	atomic_store(&file->unsaved, false);
+	err = repr_store(daemon, &file->key, file->fd, false);
+	file->verdict = err == -EAGAIN ? 0 : err;
+	file->size = (uint64_t)st.st_size;
+	return file->verdict;
+}
+
+/* There are as many as descriptors that a process, or its children, close: one at
+ * which nothing is new is answered as the one before. */
 static int new_repr_flush(struct ucm_account *account, struct ucm_handle *file)
 {
 	struct ucm_daemon *daemon = account->daemon;
-	int err = ucm_wait_long_for_any(&daemon->store->dirs);
+	int err;
 
-	if (!err)
-		err = repr_store(daemon, &file->key, file->fd, false);
-	return err == -EAGAIN ? 0 : err;
+	if (!new_repr_has_changed(file) && is_verdict(file->verdict))
+		return file->verdict;
+	err = ucm_wait_long_for_any(&daemon->store->dirs);
+	return err ? err : new_repr_take(daemon, file);
+}
+
+/* A descriptor that is dropped in another way than by close(2) has no FLUSH; what
+ * a close was told is not made untrue. */
+static int new_repr_last_close(struct ucm_account *account,
+			       struct ucm_handle *file)
+{
+	return new_repr_has_changed(file) &&
+			       new_repr_flush(account, file) == -EINPROGRESS
+		       ? -EINPROGRESS
+		       : 0;
 }
 
 static const struct ucm_handle_ops repr_handle = {
@@ -264,6 +315,7 @@ static const struct ucm_handle_ops new_repr_handle = {
 	.write = new_repr_write,
 	.check_size = new_repr_check_size,
 	.flush = new_repr_flush,
+	.last_close = new_repr_last_close,
 };
 
 const struct ucm_node_ops ucm_repr_ops = {

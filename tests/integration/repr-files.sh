@@ -105,6 +105,53 @@ all_there 'afterwards' $count
 counts_right "$s"
 no_debris "$work/a" "$work/b" "$work/slow"
 
+# closed more than once: taken once, unless there is something new
+for kind in mean max; do
+	mkdir "$work/$kind"
+	basename "$one" .bin >"$work/id"
+	check "$kind, beside the mount" "$ucm" repr build -m "$mnt" -s one \
+		--kind $kind --to "$work/$kind" "$work/id"
+done
+check 'what is new at a close is taken by it' python3 - "$r" \
+	"$work/mean/${r#"$s"/}" "$work/max/${r#"$s"/}" \
+	"$work/a/spaces/one/${r#"$s"/}" "$work/b/spaces/one/${r#"$s"/}" <<'END'
+import os, sys
+name, mean, max_, *places = sys.argv[1:]
+mean, max_ = open(mean, "rb").read(), open(max_, "rb").read()
+def file():
+    return [os.stat(p).st_ino for p in places if os.path.exists(p)]
+def there():
+    return open([p for p in places if os.path.exists(p)][0], "rb").read()
+def fails(fd):
+    try:
+        os.close(fd)
+    except OSError as error:
+        return error.errno
+assert len(mean) == len(max_) and mean != max_
+os.unlink(name)
+fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+os.close(os.dup(fd))
+assert not file(), "an empty one is none"
+os.pwrite(fd, mean, 0)
+os.close(os.dup(fd))
+first = file()
+assert there() == mean
+for _ in range(3):
+    os.close(os.dup(fd))
+assert file() == first, "put once"
+os.pwrite(fd, max_, 0)
+os.close(os.dup(fd))
+assert there() == max_ and file() != first
+second = file()
+os.pwrite(fd, bytes([max_[5000] ^ 1]), 5000)
+other = os.dup(fd)
+assert fails(other) == fails(fd) == 22
+assert there() == max_ and file() == second, "a wrong one changes nothing"
+END
+rm -r "$work/mean" "$work/max"
+need cp "$work/right" "$r.tmp"
+need mv "$r.tmp" "$r"
+
 # ---- with its block ----
 
 need rm "$one"
