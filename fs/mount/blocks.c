@@ -80,28 +80,19 @@ int ucm_attr_unlinked(struct ucm_daemon *daemon, fuse_ino_t ino,
 				      const struct ucm_id *id),
 		      struct stat *out)
 {
-	struct ucm_handle *file = ucm_handle_get(daemon, ino);
+	struct ucm_key key;
 	struct stat st;
-	int err;
+	int err = ucm_handle_stat(daemon, ino, &st, &key);
 
-	if (!file)
+	if (err == -ENOENT)
 		return -ESTALE; /* look the name up again */
-	err = ucm_wait_for(&daemon->store->dirs, file->dir);
-	if (!err)
-		err = ucm_handle_lock(daemon, file);
-	if (!err) {
-		err = file->fd < 0 ? -ESTALE : ucm_os_fstat(file->fd, &st);
-		pthread_mutex_unlock(&file->lock);
-	}
-	if (!err) {
-		ucm_attr_file(daemon, file, &st, out);
-		out->st_ino = number(
-			daemon->store->names.spaces[file->key.space],
-			&file->key.id);
-		out->st_nlink = 0;
-	}
-	ucm_handle_put(daemon, file);
-	return err;
+	if (err)
+		return err;
+	ucm_attr_file(daemon, key.space,
+		      number(daemon->store->names.spaces[key.space], &key.id),
+		      &st, out);
+	out->st_nlink = 0;
+	return 0;
 }
 
 static int block_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,

@@ -167,9 +167,9 @@ ino_t ucm_ino_of_repr(const struct ucm_space *space, const struct ucm_id *id);
 void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out);
 /* What is in a space belongs to the space's owner, and may be private. */
 void ucm_attr_set_owner(struct stat *st, struct ucm_space *space);
-/* Of a file being written, under its lock: size and times from st, the rest
+/* Of an open file in the space of that number: size and times from st, the rest
  * its space's. */
-void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
+void ucm_attr_file(struct ucm_daemon *daemon, uint16_t number, ino_t ino,
 		   const struct stat *st, struct stat *out);
 
 #define UCM_NAME_MAX 255 /* bytes of a name */
@@ -284,6 +284,11 @@ int ucm_handle_take(struct ucm_handle *file, struct ucm_file *opened);
 /* Another descriptor of a file being written; the caller's. */
 int ucm_handle_reopen(struct ucm_daemon *daemon,
 		      const struct ucm_handle *file);
+
+/* What fstat says of a node's file, and which block's it is. -ENOENT: nobody has
+ * it open. */
+int ucm_handle_stat(struct ucm_daemon *daemon, fuse_ino_t node,
+		    struct stat *out, struct ucm_key *key_out);
 
 /* A descriptor of a file being written for the time of one operation, also if
  * nobody has it open; under file->lock. -ENOENT if it cannot be had. */

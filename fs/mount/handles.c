@@ -239,6 +239,26 @@ int ucm_handle_borrow_fd(struct ucm_daemon *daemon, struct ucm_handle *file)
 	return file->ops->has_temp ? ucm_handle_reopen(daemon, file) : -ENOENT;
 }
 
+int ucm_handle_stat(struct ucm_daemon *daemon, fuse_ino_t node,
+		    struct stat *out, struct ucm_key *key_out)
+{
+	struct ucm_handle *file = ucm_handle_get(daemon, node);
+	int err;
+
+	if (!file)
+		return -ENOENT;
+	err = ucm_wait_for(&daemon->store->dirs, file->dir);
+	if (!err)
+		err = ucm_handle_lock(daemon, file);
+	if (!err) {
+		err = file->fd < 0 ? -ENOENT : ucm_os_fstat(file->fd, out);
+		*key_out = file->key;
+		pthread_mutex_unlock(&file->lock);
+	}
+	ucm_handle_put(daemon, file);
+	return err;
+}
+
 void ucm_handle_return_fd(const struct ucm_handle *file, int fd)
 {
 	if (fd != file->fd)

@@ -122,13 +122,13 @@ void ucm_attr_folder(struct ucm_daemon *daemon, ino_t ino, struct stat *out)
 	};
 }
 
-void ucm_attr_file(struct ucm_daemon *daemon, struct ucm_handle *file,
+void ucm_attr_file(struct ucm_daemon *daemon, uint16_t number, ino_t ino,
 		   const struct stat *st, struct stat *out)
 {
-	struct ucm_space *space = daemon->store->names.spaces[file->key.space];
+	struct ucm_space *space = daemon->store->names.spaces[number];
 
 	*out = *st;
-	out->st_ino = file->node;
+	out->st_ino = ino;
 	out->st_mode = S_IFREG | 0644;
 	out->st_nlink = 1;
 	out->st_blksize = UCM_BLOCK_PAGE;

@@ -131,7 +131,8 @@ int ucm_handle_created(struct ucm_account *account, struct ucm_handle *file,
 	pthread_mutex_lock(&file->lock);
 	err = ucm_os_fstat(file->fd, &st);
 	if (!err)
-		ucm_attr_file(account->daemon, file, &st, &out->attr);
+		ucm_attr_file(account->daemon, file->key.space, file->node,
+			      &st, &out->attr);
 	ucm_account_file(account, file);
 	pthread_mutex_unlock(&file->lock);
 	if (err) {

@@ -47,6 +47,21 @@ static void repr_attr(struct ucm_daemon *daemon, const struct ucm_key *key,
 	ucm_attr_set_owner(out, space);
 }
 
+/* The kernel has one size for a node: while one is open, that is the size of what
+ * was opened, though another may have its name by now. */
+static int repr_stat_open(struct ucm_daemon *daemon, ucm_ref ref,
+			  struct stat *st)
+{
+	struct ucm_key key;
+	struct stat opened;
+	int err = ucm_handle_stat(daemon, ucm_node_make(UCM_NODE_REPR, ref),
+				  &opened, &key);
+
+	if (!err)
+		*st = opened;
+	return err == -ENOENT ? 0 : err;
+}
+
 int ucm_repr_lookup(struct ucm_account *account, const struct ucm_key *key,
 		    struct fuse_entry_param *out)
 {
@@ -56,6 +71,8 @@ int ucm_repr_lookup(struct ucm_account *account, const struct ucm_key *key,
 
 	ucm_account_block(account, key);
 	err = ucm_store_find_repr(account->daemon->store, key, &st, &ref);
+	if (!err)
+		err = repr_stat_open(account->daemon, ref, &st);
 	if (err)
 		return err;
 	*out = (struct fuse_entry_param){
@@ -77,6 +94,8 @@ static int repr_getattr(struct ucm_daemon *daemon, fuse_ino_t ino,
 
 	if (err == -ENOENT)
 		return ucm_attr_unlinked(daemon, ino, ucm_ino_of_repr, out);
+	if (!err)
+		err = repr_stat_open(daemon, ucm_node_value(ino), &st);
 	if (err)
 		return err;
 	key = (struct ucm_key){ .id = entry.id, .space = entry.space };

@@ -113,7 +113,7 @@ static int staging_stat(struct ucm_daemon *daemon, struct ucm_handle *file,
 	err = fd < 0 ? fd : ucm_os_fstat(fd, &st);
 	ucm_handle_return_fd(file, fd);
 	if (!err)
-		ucm_attr_file(daemon, file, &st, out);
+		ucm_attr_file(daemon, file->key.space, file->node, &st, out);
 	pthread_mutex_unlock(&file->lock);
 	return err;
 }

@@ -148,6 +148,23 @@ other = os.dup(fd)
 assert fails(other) == fails(fd) == 22
 assert there() == max_ and file() == second, "a wrong one changes nothing"
 END
+check 'while one is open, all see that one' python3 - "$r" \
+	"$work/right" <<'END'
+import os, sys
+name, right = sys.argv[1:]
+def seen(st):
+    return st.st_ino, st.st_size, st.st_mtime_ns, st.st_nlink
+fd = os.open(name, os.O_RDONLY)
+was = os.read(fd, 1 << 20)
+before = seen(os.fstat(fd))
+open(name + ".tmp", "wb").write(open(right, "rb").read())
+os.rename(name + ".tmp", name)
+assert seen(os.fstat(fd)) == seen(os.stat(name)) == before
+assert open(name, "rb").read() == os.pread(fd, 1 << 20, 0) == was
+os.close(fd)
+assert seen(os.stat(name)) != before
+assert open(name, "rb").read() != was
+END
 rm -r "$work/mean" "$work/max"
 need cp "$work/right" "$r.tmp"
 need mv "$r.tmp" "$r"
