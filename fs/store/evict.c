@@ -651,24 +651,37 @@ bool ucm_evict_wait_for_others(const _Atomic unsigned *evicting,
 
 /* ---- for a new block ---- */
 
+static int evict_in_dir(struct ucm_store *store, unsigned dir, uint64_t bytes,
+			enum ucm_evict_how how)
+{
+	uint64_t freed;
+	int err;
+
+	/* nothing is placed in one that failed lately, room or not */
+	if (ucm_wait_is_vain(&store->dirs, dir) ||
+	    ucm_medium_state(store->dirs.at[dir]) == UCM_DIR_SET_ASIDE)
+		return -ENOSPC;
+	err = ucm_evict_bytes(store, dir, ucm_pressure_lack(store, dir, bytes),
+			      how, NULL, &freed);
+	if (freed)
+		ucm_pressure_raise(store, dir);
+	return err;
+}
+
+int ucm_evict_in(struct ucm_store *store, unsigned dir, uint64_t bytes)
+{
+	int err = evict_in_dir(store, dir, bytes, UCM_EVICT_AT_ONCE);
+
+	return err ? evict_in_dir(store, dir, bytes, UCM_EVICT_LEAVES) : 0;
+}
+
 static int evict_in_tier(struct ucm_store *store, struct ucm_tier *tier,
 			 uint64_t bytes, enum ucm_evict_how how)
 {
 	int err = -ENOSPC;
 
-	for (unsigned i = 0; i < tier->num_dirs && err; i++) {
-		uint64_t freed;
-
-		/* nothing is placed in one that failed lately, room or not */
-		if (ucm_wait_is_vain(&store->dirs, tier->first + i) ||
-		    ucm_medium_state(tier->dirs[i]) == UCM_DIR_SET_ASIDE)
-			continue;
-		err = ucm_evict_bytes(store, tier->first + i,
-				      ucm_pressure_lack(store, tier->first + i, bytes),
-				      how, NULL, &freed);
-		if (freed)
-			ucm_pressure_raise(store, tier->first + i);
-	}
+	for (unsigned i = 0; i < tier->num_dirs && err; i++)
+		err = evict_in_dir(store, tier->first + i, bytes, how);
 	return err;
 }
 

@@ -176,6 +176,7 @@ struct ucm_repr_temp {
 	unsigned dir;
 	bool is_made; /* else there is none */
 	char name[UCM_TEMP_NAME_MAX];
+	uint64_t bytes;
 	struct stat source; /* of a copy: what was copied */
 };
 

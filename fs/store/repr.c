@@ -35,6 +35,7 @@
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "fs/store/evict.h"
 #include "fs/store/inside.h"
 #include "fs/store/quota.h"
 #include "hashing/tree.h"
@@ -183,21 +184,6 @@ static int repr_judge(struct ucm_store *store, ucm_ref ref,
 
 /* ---- put ---- */
 
-static bool has_room(struct ucm_store *store, const struct ucm_entry *entry,
-		     size_t len)
-{
-	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
-		struct ucm_tier *tier =
-			store->dirs.tier_of[ucm_entry_place(entry, i)];
-		uint64_t total, room;
-
-		ucm_tier_space(tier, &total, &room);
-		if (!tier->readonly && room < len)
-			return false;
-	}
-	return true;
-}
-
 /* In a place that cannot be written to, where neither another can be put in its
  * place nor can it be removed. */
 static bool lies_on_readonly(struct ucm_store *store,
@@ -225,8 +211,51 @@ struct putting {
 	ucm_ref ref;
 	struct ucm_entry entry; /* whose places these are */
 	struct ucm_repr_temp temps[2];
+	struct ucm_promise *promises[2];
 	unsigned num;
 };
+
+/* Others who make room at the same time may be faster to take it. */
+#define EVICT_TRIES 64
+
+static int put_promise(struct putting *p, unsigned dir,
+		       struct ucm_promise **out)
+{
+	struct ucm_store *store = p->store;
+	struct ucm_tier *tier = store->dirs.tier_of[dir];
+
+	for (unsigned i = 0; i < EVICT_TRIES; i++) {
+		uint64_t evictions = atomic_load(&store->evictions);
+		int err = ucm_tier_promise(tier, dir, p->len, out);
+
+		if (err != -ENOSPC || !store->value.policy)
+			return err;
+		if (ucm_evict_in(store, dir, p->len) &&
+		    !ucm_evict_wait_for_others(&store->evicting,
+					       &store->evictions, evictions))
+			break;
+	}
+	ucm_evict_explain(store, &p->key->id);
+	return -ENOSPC;
+}
+
+static int put_write_in(struct putting *p, unsigned dir)
+{
+	struct ucm_promise *promise;
+	int err = put_promise(p, dir, &promise);
+
+	if (err)
+		return err;
+	err = ucm_store_write_repr(p->store, &p->key->id, dir, p->bytes, p->len,
+				   &p->temps[p->num]);
+	if (err) {
+		ucm_promise_end(promise);
+		return err;
+	}
+	ucm_room_watch_name(promise, p->temps[p->num].name);
+	p->promises[p->num++] = promise;
+	return 0;
+}
 
 static int put_write(struct putting *p)
 {
@@ -240,11 +269,9 @@ static int put_write(struct putting *p)
 		if (store->dirs.at[dir]->readonly ||
 		    !ucm_store_reprs(store, dir))
 			continue;
-		err = ucm_store_write_repr(store, &p->key->id, dir, p->bytes,
-					   p->len, &p->temps[p->num]);
+		err = put_write_in(p, dir);
 		if (err)
 			return err;
-		p->num++;
 	}
 	return err;
 }
@@ -256,8 +283,6 @@ static int put_prepare(struct putting *p)
 		return -ENOENT;
 	if (lies_on_readonly(p->store, &p->entry))
 		return -EROFS;
-	if (!has_room(p->store, &p->entry, p->len))
-		return -ENOSPC;
 	return put_write(p);
 }
 
@@ -316,13 +341,34 @@ static int put_once(struct putting *p)
 		err = put_locked(p);
 		ucm_store_unlock_name(p->store, &p->key->id);
 	}
-	for (unsigned i = 0; i < p->num; i++)
+	for (unsigned i = 0; i < p->num; i++) {
 		ucm_store_drop_repr(p->store, &p->temps[i]);
+		ucm_promise_end(p->promises[i]);
+	}
 	p->num = 0;
 	return err;
 }
 
 #define PUT_TRIES 4 /* while the block is moved to and fro */
+
+/* The block is not the one that goes to make room for its own file. */
+static int put_held(struct putting *p)
+{
+	struct ucm_allowance part = { 0 };
+	struct ucm_open open = { 0 };
+	int err = ucm_hold_open(p->store, &open, p->ref, false);
+
+	if (err)
+		return err;
+	err = ucm_quota_promise(p->store, p->key, p->len, &part);
+	if (!err)
+		err = -EAGAIN;
+	for (int i = 0; i < PUT_TRIES && err == -EAGAIN; i++)
+		err = put_once(p);
+	ucm_quota_end_promise(&part);
+	ucm_hold_end(p->store, &open);
+	return err == -EAGAIN ? -EBUSY : err;
+}
 
 int ucm_store_put_repr(struct ucm_store *store, const struct ucm_key *key,
 		       const void *bytes, size_t len)
@@ -333,22 +379,13 @@ int ucm_store_put_repr(struct ucm_store *store, const struct ucm_key *key,
 		.bytes = bytes,
 		.len = len,
 	};
-	struct ucm_allowance part = { 0 };
 	int err = ucm_wait_long_for_any(&store->dirs);
 
 	if (!err)
 		err = ucm_store_peek(store, key, &p.entry, &p.ref);
 	if (!err)
 		err = repr_judge(store, p.ref, key, bytes, len);
-	if (!err)
-		err = ucm_quota_promise(store, key, len, &part);
-	if (err)
-		return err;
-	err = -EAGAIN;
-	for (int i = 0; i < PUT_TRIES && err == -EAGAIN; i++)
-		err = put_once(&p);
-	ucm_quota_end_promise(&part);
-	return err == -EAGAIN ? -EBUSY : err;
+	return err ? err : put_held(&p);
 }
 
 /* ---- remove ---- */

@@ -17,6 +17,7 @@
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "fs/store/endurance.h"
 #include "fs/store/inside.h"
 #include "hashing/tree.h"
 
@@ -131,7 +132,7 @@ int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	*out = (struct ucm_repr_temp){ .dir = dir };
+	*out = (struct ucm_repr_temp){ .dir = dir, .bytes = len };
 	if (!ucm_store_reprs(store, dir))
 		return -EOPNOTSUPP;
 	if (medium->readonly)
@@ -160,6 +161,7 @@ int ucm_store_name_repr(struct ucm_store *store, const struct ucm_entry *entry,
 		return ucm_store_repr_failed(store, temp->dir, &entry->id,
 					     "rename", err);
 	temp->is_made = false;
+	ucm_endurance_wrote(store, store->dirs.tier_of[temp->dir], temp->bytes);
 	return 0;
 }
 

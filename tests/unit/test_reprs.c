@@ -15,6 +15,7 @@
 #include <ucm/repr.h>
 
 #include "common/osfile.h"
+#include "fs/store/endurance.h"
 #include "fs/store/inside.h"
 #include "fs/store/move.h"
 #include "fs/store/repr.h"
@@ -583,4 +584,69 @@ UNIT_TEST(whatever_fails_an_entry_says_what_is_there,
 	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
 	must(!fx_exists(repr_in("$/fast", 0)));
 	must(!fx_exists(repr_in("$/slow", 0)));
+}
+
+/* ---- room ---- */
+
+static bool is_there(unsigned i)
+{
+	return ucm_index_find(fx_set->index, &files[i].key, NULL, NULL);
+}
+
+static void open_limited(const char *source, const char *limit)
+{
+	fx_configure(source);
+	fx_option("policy", "lru");
+	fx_option("limit", limit);
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		fx_set->keepers[dir].pins_known = true;
+}
+
+static void nothing_is_promised(void)
+{
+	for (unsigned dir = 0; dir < fx_set->dirs.num; dir++)
+		ck_assert_uint_eq(fx_set->dirs.at[dir]->writing, 0);
+}
+
+/* Never the block itself, though it is the oldest. */
+UNIT_TEST(another_block_makes_room_for_it)
+{
+	open_limited("t=$/t", "t:24K");
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(fx_commit(&files[i]), 0);
+	ck_assert_int_eq(put(0, 1), 0);
+	ck_assert_int_eq(serves(0, 1), 0);
+	must(is_there(0) && is_there(1) != is_there(2));
+	ck_assert_uint_eq(fx_set->dirs.at[0]->used, 3 * BLOCK_BYTES);
+	nothing_is_promised();
+}
+
+UNIT_TEST(where_nothing_may_go_there_is_no_room)
+{
+	open_limited("t=$/t", "t:12K");
+	ck_assert_int_eq(fx_commit(&files[0]), 0);
+	ck_assert_int_eq(put(0, 1), -ENOSPC);
+	must(is_there(0));
+	entry_is_right(0);
+	must(fx_logged("no room, and nothing may go"));
+	nothing_is_promised();
+	ck_assert_uint_eq(num_tmp("$/t"), 0);
+}
+
+UNIT_TEST(it_counts_with_what_a_tier_may_be_written)
+{
+	double owed;
+
+	fx_configure("t=$/t");
+	fx_option("policy", "lru");
+	fx_option("endurance", "t:1G");
+	fx_open();
+	ck_assert_int_eq(ucm_store_begin(fx_set), 0);
+	ck_assert_int_eq(fx_commit(&files[0]), 0);
+	owed = ucm_endurance_owed(fx_set, &fx_set->dirs.tiers[0]);
+	must(owed > 0);
+	ck_assert_int_eq(put(0, 1), 0);
+	must(ucm_endurance_owed(fx_set, &fx_set->dirs.tiers[0]) > 1.9 * owed);
 }
