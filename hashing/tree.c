@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define SUFFIX ".bin"
-#define REPR_SUFFIX ".repr"
 #define SPACES UCM_TREE_SPACES "/"
 
 /* ---- names ---- */
@@ -32,7 +31,7 @@ void ucm_tree_block_name(const struct ucm_id *id,
 int ucm_tree_parse_repr(const char *name, struct ucm_id *out)
 {
 	if (strlen(name) != UCM_TREE_REPR_LEN ||
-	    strcmp(name + UCM_ID_HEX, REPR_SUFFIX))
+	    strcmp(name + UCM_ID_HEX, UCM_TREE_REPR_SUFFIX))
 		return -EINVAL;
 	return ucm_id_parse(name, out);
 }
@@ -41,7 +40,8 @@ void ucm_tree_repr_name(const struct ucm_id *id,
 			char name[UCM_TREE_REPR_LEN + 1])
 {
 	ucm_id_format(id, name);
-	memcpy(name + UCM_ID_HEX, REPR_SUFFIX, sizeof(REPR_SUFFIX));
+	memcpy(name + UCM_ID_HEX, UCM_TREE_REPR_SUFFIX,
+	       sizeof(UCM_TREE_REPR_SUFFIX));
 }
 
 int ucm_tree_parse_bucket(const char *name)

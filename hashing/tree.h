@@ -58,6 +58,7 @@ void ucm_tree_block_name(const struct ucm_id *id,
 			 char name[UCM_TREE_BLOCK_LEN + 1]);
 
 /* The same of "3f9a…e1.repr". */
+#define UCM_TREE_REPR_SUFFIX ".repr"
 int ucm_tree_parse_repr(const char *name, struct ucm_id *out);
 void ucm_tree_repr_name(const struct ucm_id *id,
 			char name[UCM_TREE_REPR_LEN + 1]);

@@ -21,7 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <ucm/repr.h>
+
 #include "common/cleanup.h"
+#include "common/error.h"
 #include "common/osfile.h"
 #include "common/parse.h"
 #include "fs/block/verify.h"
@@ -207,15 +210,28 @@ static int add_place(struct ucm_asides *asides, const char *path, bool changes)
 
 /* ---- which files ---- */
 
-/* SPACE@HASH.TIME; other names are somebody else's. */
+/* After "SPACE@HASH": the dot before the time; or NULL. */
+static const char *time_of(const char *end, bool *is_repr)
+{
+	size_t len = strlen(UCM_TREE_REPR_SUFFIX);
+
+	*is_repr = !strncmp(end, UCM_TREE_REPR_SUFFIX, len);
+	if (*is_repr)
+		end += len;
+	return *end == '.' ? end : NULL;
+}
+
+/* SPACE@HASH.TIME, or SPACE@HASH.repr.TIME; other names are somebody else's. */
 static int parse_name(const char *name, struct ucm_aside *out)
 {
-	const char *dot = strrchr(name, '.'), *at = strrchr(name, '@');
+	const char *at = strrchr(name, '@'), *dot = NULL;
 	char hex[UCM_ID_HEX + 1];
 	uint64_t ns;
 
-	if (!dot || !at || dot - at != UCM_ID_HEX + 1 ||
-	    at - name > UCM_TREE_SPACE_MAX || ucm_parse_u64(dot + 1, &ns))
+	if (at && strlen(at) > UCM_ID_HEX + 1)
+		dot = time_of(at + UCM_ID_HEX + 1, &out->is_repr);
+	if (!dot || at - name > UCM_TREE_SPACE_MAX ||
+	    ucm_parse_u64(dot + 1, &ns))
 		return -EINVAL;
 	snprintf(out->space, sizeof(out->space), "%.*s", (int)(at - name),
 		 name);
@@ -345,7 +361,8 @@ static bool is_there(const struct ucm_aside_dir *dir,
 	struct stat st;
 
 	ucm_tree_folder(aside->space, folder);
-	ucm_tree_block_path(folder, &aside->id, below);
+	(aside->is_repr ? ucm_tree_repr_path : ucm_tree_block_path)(
+		folder, &aside->id, below);
 	if (asprintf(&path, "%s/%s", root, below) < 0) {
 		path = NULL;
 		return false;
@@ -353,21 +370,31 @@ static bool is_there(const struct ucm_aside_dir *dir,
 	return !lstat(path, &st);
 }
 
-void ucm_aside_inspect(const struct ucm_asides *asides,
-		       struct ucm_aside *aside)
+static void inspect_repr(struct ucm_aside *aside, int fd)
+{
+	_cleanup_free_ void *bytes = NULL;
+	struct ucm_repr_file file;
+	size_t len;
+	int err = ucm_aside_read(fd, &bytes, &len);
+
+	if (err)
+		ucm_error_set(&aside->error, err, "%s", strerror(-err));
+	if (!err)
+		err = ucm_repr_file_verify(bytes, len, &file, &aside->error);
+	if (!err && memcmp(&file.id, &aside->id, sizeof(file.id)) != 0)
+		err = ucm_error_set(&aside->error, -EINVAL,
+				    "block_hash is not its name's");
+	aside->outcome.err = err;
+}
+
+static void inspect_block(struct ucm_aside *aside, int fd,
+			  const struct stat *st)
 {
 	enum ucm_fault fault = UCM_FAULT_NONE;
 	struct ucm_block block = { .flags = 0 };
-	struct ucm_bytes bytes;
-	struct stat st;
-	_cleanup_fd_ int fd = ucm_aside_open(asides, aside, &st);
+	struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
 
-	aside->outcome = (struct ucm_outcome){ .err = fd < 0 ? fd : 0 };
-	aside->there = is_there(&asides->dirs[aside->dir], aside);
-	if (fd < 0)
-		return;
-	bytes = ucm_bytes_of_fd(fd);
-	aside->outcome.err = ucm_verify_whole(&bytes, (uint64_t)st.st_size,
+	aside->outcome.err = ucm_verify_whole(&bytes, (uint64_t)st->st_size,
 					      &aside->id, &block, &fault,
 					      &aside->outcome.plane);
 	if (!aside->outcome.err && fault) {
@@ -378,9 +405,25 @@ void ucm_aside_inspect(const struct ucm_asides *asides,
 			   !(block.flags & UCM_BLOCK_HAS_CRC);
 }
 
+void ucm_aside_inspect(const struct ucm_asides *asides,
+		       struct ucm_aside *aside)
+{
+	struct stat st;
+	_cleanup_fd_ int fd = ucm_aside_open(asides, aside, &st);
+
+	aside->outcome = (struct ucm_outcome){ .err = fd < 0 ? fd : 0 };
+	aside->there = is_there(&asides->dirs[aside->dir], aside);
+	if (fd >= 0 && aside->is_repr)
+		inspect_repr(aside, fd);
+	else if (fd >= 0)
+		inspect_block(aside, fd, &st);
+}
+
 static void verdict(const struct ucm_aside *aside, char *text, size_t size)
 {
-	if (aside->outcome.err)
+	if (aside->outcome.err && *aside->error.text)
+		snprintf(text, size, "%.150s", aside->error.text);
+	else if (aside->outcome.err)
 		ucm_outcome_text(&aside->outcome, text, size);
 	else
 		snprintf(text, size, "%s",
@@ -399,13 +442,18 @@ static void leave(struct ucm_asides *asides, struct ucm_aside *aside,
 		aside->done = done;
 }
 
-static const char *why_not(int err)
+static const char *why_not(const struct ucm_aside *aside, int err)
 {
 	switch (err) {
-	case -EEXIST: return "such a block is there";
-	case -EINVAL: return "not taken: it does not fit its space; the log "
-			     "says why";
-	case -ENOENT: return "its space is gone";
+	case -EEXIST: return aside->is_repr ? "its block has such a file"
+					    : "such a block is there";
+	case -EINVAL: return aside->is_repr
+				     ? "not taken: it is not that block's; the "
+				       "log says why"
+				     : "not taken: it does not fit its space; "
+				       "the log says why";
+	case -ENOENT: return aside->is_repr ? "its block is not there"
+					    : "its space is gone";
 	default: return strerrordesc_np(-err);
 	}
 }
@@ -429,7 +477,7 @@ static void restore(struct ucm_asides *asides, struct ucm_aside *aside,
 	fd = ucm_aside_open(asides, aside, &st);
 	err = fd < 0 ? fd : ucm_restorer_commit(restorer, aside, fd);
 	if (err)
-		aside->failed = why_not(err);
+		aside->failed = why_not(aside, err);
 	else
 		leave(asides, aside, "restored");
 }
@@ -534,7 +582,7 @@ static void print_file(const struct ucm_asides *asides,
 		       action->inspects ? ": " : "",
 		       action->inspects ? why : "",
 		       action->inspects && aside->there
-			       ? "; a block of its name is there"
+			       ? "; a file of its name is there"
 			       : "");
 }
 

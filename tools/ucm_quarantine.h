@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include <ucm/error.h>
 #include <ucm/load.h>
 
 #include "hashing/tree.h"
@@ -25,15 +26,17 @@ struct ucm_aside_dir {
 /* A file that was moved aside. */
 struct ucm_aside {
 	unsigned dir; /* number of its directory */
-	char *name;   /* SPACE@HASH.TIME */
+	char *name;   /* SPACE@HASH.TIME, or SPACE@HASH.repr.TIME */
+	bool is_repr; /* a block's representations (ucm-repr(5)) */
 	char space[UCM_TREE_SPACE_MAX + 1];
 	struct ucm_id id;
 	int64_t since_s; /* the epoch */
 	uint64_t size, bytes; /* of it, and on disk */
 	/* once it was inspected: */
 	struct ucm_outcome outcome;
+	struct ucm_error error; /* of representations: why not */
 	bool unchecked; /* right as far as it can be said: no checksums */
-	bool there;	/* the store has a block of that name */
+	bool there;	/* the store has a file of that name */
 	/* what became of it; NULL: nothing */
 	const char *done, *failed;
 };
@@ -64,8 +67,12 @@ int ucm_restorer_open(const struct ucm_aside_dir *dir,
 		      struct ucm_restorer **out);
 void ucm_restorer_close(struct ucm_restorer *restorer); /* NULL is harmless */
 
+/* All of a file of representations, to free. -EFBIG: it is none. */
+int ucm_aside_read(int fd, void **bytes_out, size_t *len_out);
+
 /* Commit a copy of a file that was found to be good. 0; -EEXIST: there is such a
- * block; -ENOENT: no such space; -EINVAL: it is not taken; -errno. */
+ * block, or it has representations; -ENOENT: no such space, or no block of its
+ * name; -EINVAL: it is not taken; -errno. */
 int ucm_restorer_commit(struct ucm_restorer *restorer,
 			const struct ucm_aside *aside, int fd);
 

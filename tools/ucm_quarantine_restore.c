@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ucm_quarantine_restore.c - a file of the quarantine becomes a block again.
+ * ucm_quarantine_restore.c - a file of the quarantine becomes a block again, or the
+ * representations of one that is there.
  *
  * A copy of it is written as any program writes a block, and committed: header,
  * checksums where there are any, and the geometry of the space are judged once
@@ -21,6 +22,7 @@
 
 #include "common/cleanup.h"
 #include "common/osfile.h"
+#include "fs/store/repr.h"
 #include "fs/store/store.h"
 #include "tools/ucm_tool.h"
 
@@ -131,9 +133,79 @@ static int commit_to_store(const struct ucm_restorer *restorer,
 	return err == -EAGAIN ? -EINVAL : err;
 }
 
+/* ---- representations: beside their block ---- */
+
+int ucm_aside_read(int fd, void **bytes_out, size_t *len_out)
+{
+	struct stat st;
+	void *bytes;
+	ssize_t got;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (st.st_size > UCM_STORE_REPR_MAX)
+		return -EFBIG;
+	bytes = malloc((size_t)st.st_size + 1);
+	if (!bytes)
+		return -ENOMEM;
+	got = ucm_os_read_at(fd, bytes, (size_t)st.st_size, 0);
+	if (got < 0) {
+		free(bytes);
+		return (int)got;
+	}
+	*bytes_out = bytes;
+	*len_out = (size_t)got;
+	return 0;
+}
+
+/* close(2) says what has become of it. */
+static int repr_to_mount(const struct ucm_restorer *restorer,
+			 const struct ucm_aside *aside, int from)
+{
+	char folder[UCM_TREE_FOLDER_MAX], path[UCM_TREE_PATH_MAX];
+	int fd, err;
+
+	ucm_tree_folder(aside->space, folder);
+	ucm_tree_repr_path(folder, &aside->id, path);
+	fd = openat(restorer->mount, path,
+		    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	err = copy_bytes(from, write_fd, &fd);
+	if (close(fd) && !err)
+		err = -errno;
+	return err;
+}
+
+static int repr_to_store(const struct ucm_restorer *restorer,
+			 const struct ucm_aside *aside, int from)
+{
+	struct ucm_store *store = restorer->store;
+	struct ucm_space *space =
+		*aside->space ? ucm_namespace_find(&store->names, aside->space)
+			      : ucm_namespace_get(&store->names, 0);
+	_cleanup_free_ void *bytes = NULL;
+	struct ucm_key key = { .id = aside->id };
+	struct stat st;
+	ucm_ref ref;
+	size_t len;
+	int err;
+
+	if (!space)
+		return -ENOENT;
+	key.space = space->number;
+	if (!ucm_store_find_repr(store, &key, &st, &ref))
+		return -EEXIST;
+	err = ucm_aside_read(from, &bytes, &len);
+	return err ? err : ucm_store_put_repr(store, &key, bytes, len);
+}
+
 int ucm_restorer_commit(struct ucm_restorer *restorer,
 			const struct ucm_aside *aside, int fd)
 {
+	if (aside->is_repr)
+		return restorer->store ? repr_to_store(restorer, aside, fd)
+				       : repr_to_mount(restorer, aside, fd);
 	return restorer->store ? commit_to_store(restorer, aside, fd)
 			       : commit_to_mount(restorer, aside, fd);
 }

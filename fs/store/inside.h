@@ -196,6 +196,9 @@ void ucm_store_drop_repr(struct ucm_store *store, struct ucm_repr_temp *temp);
  * clean: the next start looks at all that lies there. */
 int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 			     const struct ucm_id *id, unsigned dir);
+/* The same, but it is kept in the quarantine: it is wrong, or its block is. */
+int ucm_store_set_aside_repr(struct ucm_store *store, const char *folder,
+			     const struct ucm_id *id, unsigned dir);
 /* In all places of an entry, which still says that it has them. */
 int ucm_store_remove_reprs(struct ucm_store *store,
 			   const struct ucm_entry *entry);

@@ -46,8 +46,8 @@ void ucm_store_quarantine(struct ucm_store *store,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	/* what was made of wrong bytes is of no use to anybody */
-	ucm_store_remove_repr_in(store, space->folder, id, dir);
+	/* with what belongs to it: it may be restored */
+	ucm_store_set_aside_repr(store, space->folder, id, dir);
 	err = medium->ops->set_aside(medium, space->folder, id);
 	ucm_warning("%s: block %s: %s%s: %s", medium->path,
 		    ucm_hex(id).text, ucm_fault_text(fault), detail,

@@ -5,7 +5,8 @@
  * It lies beside the block's file, in each of the block's places, and its
  * entry says that it does. It is the block's: it is seen only while the block
  * is, counts with it, and moves and goes with it. It can be made again from the
- * block, so what is wrong with it, or could not be kept, is removed.
+ * block, so what could not be kept is removed; what is wrong is quarantined, and so
+ * is that of a block that is.
  */
 #ifndef UCM_STORE_REPR_H
 #define UCM_STORE_REPR_H

@@ -190,6 +190,25 @@ int ucm_store_remove_repr_in(struct ucm_store *store, const char *folder,
 	return ucm_store_repr_failed(store, dir, id, "unlink", err);
 }
 
+int ucm_store_set_aside_repr(struct ucm_store *store, const char *folder,
+			     const struct ucm_id *id, unsigned dir)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+	int err;
+
+	if (!ucm_store_reprs(store, dir) || medium->readonly)
+		return 0;
+	err = ucm_store_reprs(store, dir)->set_aside(medium, folder, id);
+	if (err == -ENOENT)
+		return 0;
+	if (!err) {
+		ucm_count(&store->stats.reprs_quarantined);
+		return 0;
+	}
+	atomic_store(&medium->abandoned, true); /* as above */
+	return ucm_store_repr_failed(store, dir, id, "quarantine", err);
+}
+
 int ucm_store_remove_reprs(struct ucm_store *store,
 			   const struct ucm_entry *entry)
 {
@@ -267,35 +286,50 @@ static int repr_read(struct ucm_store *store, const struct ucm_entry *entry,
 static void repr_give_up(struct ucm_store *store, ucm_ref ref,
 			 const struct ucm_entry *entry)
 {
-	ucm_info("representations of block %s: dropped",
-		 ucm_hex(&entry->id).text);
-	ucm_store_remove_reprs(store, entry);
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++)
+		ucm_store_set_aside_repr(store, ucm_store_folder(store, entry),
+					 &entry->id, ucm_entry_place(entry, i));
 	ucm_store_enter_repr(store, ref, entry, entry->dir, NULL);
 }
 
-/* The whole file in one place, which is right. -ENOENT: it is not there, wrong or
- * cannot be read (which is logged); else why nobody knows. */
+/* Of its bytes; else it could not be read, which says nothing of them. */
+static bool repr_is_wrong(int err)
+{
+	return err == -EINVAL || err == -EBADMSG || err == -EFBIG;
+}
+
+/* The whole file in one place, if it is right. */
 static int repr_read_right(struct ucm_store *store,
 			   const struct ucm_entry *entry, unsigned dir,
-			   uint8_t **bytes, size_t *len, struct stat *st)
+			   uint8_t **bytes, size_t *len, struct stat *st,
+			   struct ucm_error *error)
 {
 	struct ucm_repr_file file;
-	struct ucm_error error;
 	int err = repr_read(store, entry, dir, UCM_STORE_REPR_MAX, bytes, len,
 			    st);
 
-	if (err == -ENOENT)
+	return err ? ucm_error_set(error, err, "%s", strerror(-err))
+		   : ucm_repr_file_verify(*bytes, *len, &file, error);
+}
+
+/* One that cannot be copied: -errno, or 0 and the block has none, since a bad
+ * sector would keep the block where it is for ever. */
+static int repr_is_lost(struct ucm_store *store, ucm_ref ref,
+			const struct ucm_entry *entry, unsigned dir, int err,
+			const struct ucm_error *error)
+{
+	if (err != -ENOENT)
+		ucm_warning("%s: representations of block %s: %s%s",
+			    store->dirs.at[dir]->path,
+			    ucm_hex(&entry->id).text, error->text,
+			    ucm_store_is_directorys(err) ? ""
+							 : ": quarantined");
+	if (err != -ENOENT && !repr_is_wrong(err))
+		ucm_dirs_count_error(&store->dirs, dir, err);
+	if (ucm_store_is_directorys(err))
 		return err;
-	if (err) {
-		ucm_store_repr_failed(store, dir, &entry->id, "read", err);
-		return ucm_store_is_directorys(err) ? err : -ENOENT;
-	}
-	if (!ucm_repr_file_verify(*bytes, *len, &file, &error))
-		return 0;
-	ucm_warning("%s: representations of block %s: %s",
-		    store->dirs.at[dir]->path, ucm_hex(&entry->id).text,
-		    error.text);
-	return -ENOENT;
+	repr_give_up(store, ref, entry);
+	return 0;
 }
 
 /* The same file, as it was? */
@@ -316,7 +350,7 @@ void ucm_store_begin_copy_repr(struct ucm_store *store,
 
 	*out = (struct ucm_repr_temp){ .dir = to };
 	if (!entry->has_repr || !ucm_store_reprs(store, to) ||
-	    repr_read_right(store, entry, from, &bytes, &len, &st))
+	    repr_read_right(store, entry, from, &bytes, &len, &st, NULL))
 		return;
 	if (!ucm_store_write_repr(store, &entry->id, to, bytes, len, out))
 		out->source = st;
@@ -327,6 +361,7 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 			struct ucm_repr_temp *temp)
 {
 	_cleanup_free_ uint8_t *bytes = NULL;
+	struct ucm_error error;
 	struct stat st;
 	size_t len;
 	int err;
@@ -338,15 +373,11 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 	    is_same_file(&st, &temp->source))
 		return ucm_store_name_repr(store, entry, temp);
 	ucm_store_drop_repr(store, temp);
-	err = repr_read_right(store, entry, from, &bytes, &len, &st);
-	/* else a bad sector would keep the block here for ever */
-	if (err == -ENOENT) {
-		repr_give_up(store, ref, entry);
-		return 0;
-	}
-	if (!err)
-		err = ucm_store_write_repr(store, &entry->id, temp->dir, bytes,
-					   len, temp);
+	err = repr_read_right(store, entry, from, &bytes, &len, &st, &error);
+	if (err)
+		return repr_is_lost(store, ref, entry, from, err, &error);
+	err = ucm_store_write_repr(store, &entry->id, temp->dir, bytes, len,
+				   temp);
 	if (!err)
 		err = ucm_store_name_repr(store, entry, temp);
 	ucm_store_drop_repr(store, temp);
@@ -448,12 +479,6 @@ static bool found_is_known(struct ucm_store *store,
 	       !ucm_recovery_doubts(recovery, &st);
 }
 
-/* Of its bytes; else it could not be read, which says nothing of them. */
-static bool repr_is_wrong(int err)
-{
-	return err == -EINVAL || err == -EBADMSG || err == -EFBIG;
-}
-
 /* One that the entry says nothing of, or that is wrong. */
 static int found_enter(struct ucm_store *store, ucm_ref ref,
 		       const struct ucm_entry *entry, unsigned dir)
@@ -471,10 +496,10 @@ static int found_enter(struct ucm_store *store, ucm_ref ref,
 		    ucm_hex(&entry->id).text, error.text,
 		    !repr_is_wrong(err) ? ""
 		    : medium->readonly	? ": not used"
-					: ": removed");
+					: ": quarantined");
 	if (!repr_is_wrong(err))
 		return err;
-	ucm_store_remove_repr_in(store, ucm_store_folder(store, entry),
+	ucm_store_set_aside_repr(store, ucm_store_folder(store, entry),
 				 &entry->id, dir);
 	/* a second place may have a right one, and gives it back (pair) */
 	if (entry->has_repr && (!entry->copy || medium->readonly))

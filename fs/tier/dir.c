@@ -52,16 +52,6 @@ int ucm_directory_fd(struct ucm_medium *medium)
 	return ucm_directory_of(medium)->dirfd;
 }
 
-void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
-			     char out[UCM_TREE_PATH_MAX])
-{
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(id, hex);
-	snprintf(out, UCM_TREE_PATH_MAX, "%s@%s", ucm_tree_folder_name(folder),
-		 hex);
-}
-
 static int make_dir(int dirfd, const char *path)
 {
 	int err = ucm_os_mkdir(dirfd, path, 0755);
@@ -719,19 +709,11 @@ static int directory_open_block(struct ucm_medium *medium, const char *folder,
 static int directory_set_aside(struct ucm_medium *medium, const char *folder,
 			       const struct ucm_id *id)
 {
-	char path[UCM_TREE_PATH_MAX], flat[UCM_TREE_PATH_MAX];
-	char to[UCM_TREE_PATH_MAX + 64];
-	int dirfd = ucm_directory_fd(medium);
-	struct timespec now;
+	char path[UCM_TREE_PATH_MAX];
 
-	if (medium->readonly)
-		return -EROFS;
-	clock_gettime(CLOCK_REALTIME, &now);
 	ucm_tree_block_path(folder, id, path);
-	ucm_directory_flat_name(folder, id, flat);
-	snprintf(to, sizeof(to), UCM_TREE_OWN "/quarantine/%s.%lld%09ld", flat,
-		 (long long)now.tv_sec, now.tv_nsec);
-	return ucm_os_rename(dirfd, path, dirfd, to);
+	return ucm_directory_set_aside(ucm_directory_of(medium), path, folder,
+				       id, "");
 }
 
 static const struct ucm_medium_ops directory_ops = {

@@ -92,4 +92,10 @@ static inline int ucm_directory_publish(struct ucm_directory *dir,
 void ucm_directory_flat_name(const char *folder, const struct ucm_id *id,
 			     char out[UCM_TREE_PATH_MAX]);
 
+/* A file of that block goes to the quarantine; suffix: of its name there. These two
+ * are in dir_aside.c. */
+int ucm_directory_set_aside(struct ucm_directory *dir, const char *path,
+			    const char *folder, const struct ucm_id *id,
+			    const char *suffix);
+
 #endif

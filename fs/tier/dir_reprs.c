@@ -70,9 +70,20 @@ static int directory_remove_repr(struct ucm_medium *medium, const char *folder,
 	return ucm_os_unlink(of(medium)->dirfd, path);
 }
 
+static int directory_set_aside_repr(struct ucm_medium *medium,
+				    const char *folder, const struct ucm_id *id)
+{
+	char path[UCM_TREE_PATH_MAX];
+
+	ucm_tree_repr_path(folder, id, path);
+	return ucm_directory_set_aside(of(medium), path, folder, id,
+				       UCM_TREE_REPR_SUFFIX);
+}
+
 const struct ucm_repr_ops ucm_directory_reprs = {
 	.find = directory_find_repr,
 	.open = directory_open_repr,
 	.commit = directory_commit_repr,
 	.remove = directory_remove_repr,
+	.set_aside = directory_set_aside_repr,
 };

@@ -220,6 +220,9 @@ struct ucm_repr_ops {
 		      const char *folder, const struct ucm_id *id, bool sync);
 	int (*remove)(struct ucm_medium *medium, const char *folder,
 		      const struct ucm_id *id);
+	/* Out of the way, where people can look at it. */
+	int (*set_aside)(struct ucm_medium *medium, const char *folder,
+			 const struct ucm_id *id);
 };
 
 struct ucm_medium_ops {

@@ -650,3 +650,61 @@ UNIT_TEST(it_counts_with_what_a_tier_may_be_written)
 	ck_assert_int_eq(put(0, 1), 0);
 	must(ucm_endurance_owed(fx_set, &fx_set->dirs.tiers[0]) > 1.9 * owed);
 }
+
+/* ---- wrong ---- */
+
+static void damage(const char *path)
+{
+	int fd = open(path, O_RDWR);
+	uint8_t byte;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, &byte, 1, 4096), 1);
+	byte ^= 1;
+	ck_assert_int_eq(pwrite(fd, &byte, 1, 4096), 1);
+	close(fd);
+}
+
+static unsigned num_aside(const char *dir)
+{
+	return fx_count(fx_path("%s/.ucmfs/quarantine", dir));
+}
+
+UNIT_TEST(one_that_is_wrong_when_its_block_moves_is_quarantined)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	damage(repr_in("$/fast", 0));
+	ck_assert_int_eq(copy_to(0, 1, false), 0);
+	must(!entry_of(0).has_repr);
+	ck_assert_uint_eq(num_aside("$/fast"), 1);
+	ck_assert_uint_eq(num_aside("$/slow"), 0);
+	ck_assert_uint_eq(ucm_counted(&fx_set->stats.reprs_quarantined), 1);
+	ck_assert_uint_eq(ucm_counted(&fx_set->stats.quarantined), 0);
+	must(fx_logged("layer 0: checksum differs: quarantined"));
+	entry_is_right(0);
+}
+
+UNIT_TEST(one_goes_to_the_quarantine_with_its_block)
+{
+	struct stat st;
+
+	open_still("t=$/t");
+	commit_with_repr(0);
+	ck_assert_int_eq(fx_stat(block_in("$/t", 0), &st), 0);
+	ucm_store_condemn(fx_set, ref_of(0), 0, &st, UCM_FAULT_PAYLOAD, "");
+	must(!fx_exists(repr_in("$/t", 0)));
+	ck_assert_uint_eq(num_aside("$/t"), 2);
+}
+
+/* It may be the server's fault, and not the file's. */
+UNIT_TEST(one_whose_directory_does_not_answer_stays)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	fx_fail_on("open", ".repr", 1, -ETIMEDOUT, false);
+	ck_assert_int_eq(copy_to(0, 1, false), -ETIMEDOUT);
+	fx_fail(NULL, 0, 0, false);
+	must(!fx_exists(block_in("$/slow", 0)));
+	ck_assert_int_eq(serves(0, 1), 0);
+}
