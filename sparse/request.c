@@ -42,15 +42,16 @@ static int state_check(const struct ucm_sparse_request *request,
 	return 0;
 }
 
-static int add_tokens(struct ucm_sparse_request *request, uint32_t tokens,
-		      uint32_t most, struct ucm_error *error)
+/* May so many be added, with most in all? */
+static int tokens_check(const struct ucm_sparse_request *request,
+			uint32_t tokens, uint32_t most,
+			struct ucm_error *error)
 {
-	if (!tokens || tokens > most - request->tokens)
-		return ucm_error_set(error, -EINVAL, "tokens %" PRIu32
-				     ": from 1 to %" PRIu32, tokens,
-				     most - request->tokens);
-	request->tokens += tokens;
-	return 0;
+	if (tokens && tokens <= most - request->tokens)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "tokens %" PRIu32
+			     ": from 1 to %" PRIu32, tokens,
+			     most - request->tokens);
 }
 
 int ucm_sparse_begin(struct ucm_sparse_request *request,
@@ -88,10 +89,11 @@ int ucm_sparse_prefill(struct ucm_sparse_request *request, uint32_t tokens,
 	if (!err && !done_out)
 		err = ucm_error_set(error, -EINVAL, "done_out is NULL");
 	if (!err)
-		err = add_tokens(request, tokens, request->prompt_tokens,
-				 error);
+		err = tokens_check(request, tokens, request->prompt_tokens,
+				   error);
 	if (err)
 		return err;
+	request->tokens += tokens;
 	*done_out = request->tokens == request->prompt_tokens;
 	if (*done_out)
 		request->state = UCM_REQUEST_DECODE;
@@ -102,19 +104,22 @@ int ucm_sparse_step(struct ucm_sparse_request *request, uint32_t tokens,
 		    struct ucm_error *error)
 {
 	const struct ucm_sparse_config *config;
+	struct ucm_budget budget;
 	uint32_t dense;
 	int err = state_check(request, UCM_REQUEST_DECODE,
 			      "its prefill is not over", error);
 
 	if (!err)
-		err = add_tokens(request, tokens, INT32_MAX, error);
+		err = tokens_check(request, tokens, INT32_MAX, error);
 	if (err)
 		return err;
 	config = request->config;
-	/* it cannot fail: the configuration has been checked */
-	err = look_at(config, request->tokens, &request->budget, &dense, error);
+	/* the configuration is the caller's, who may have changed it */
+	err = look_at(config, request->tokens + tokens, &budget, &dense, error);
 	if (err)
 		return err;
+	request->tokens += tokens;
+	request->budget = budget;
 	/* What is chosen in the step itself can begin wherever it chooses; the
 	 * others would have to wait for a choice, and what is generated is
 	 * resident. */

@@ -530,3 +530,27 @@ UNIT_TEST(calls_out_of_order_are_refused_and_change_nothing)
 		      "out");
 	must(slots == 9);
 }
+
+/* The configuration is the caller's, who may spoil it meanwhile. */
+UNIT_TEST(a_step_that_is_refused_changes_nothing)
+{
+	struct ucm_sparse_config config = parsed("GSA");
+	struct ucm_sparse_request request = { .state = UCM_REQUEST_NONE },
+				  before;
+	struct ucm_error error;
+	uint32_t done;
+
+	must(!ucm_sparse_begin(&request, &config, 10 * BLOCK, NULL));
+	must(!ucm_sparse_prefill(&request, 10 * BLOCK, &done, NULL));
+	before = request;
+	config.budget.block_size = 0;
+	assert_einval(ucm_sparse_step(&request, 1, &error), error,
+		      "block_size");
+	ck_assert_mem_eq(&request, &before, sizeof(request));
+	assert_einval(ucm_sparse_step(&request, UINT32_MAX, &error), error,
+		      "tokens 4294967295");
+	ck_assert_mem_eq(&request, &before, sizeof(request));
+	config.budget.block_size = BLOCK;
+	must(!ucm_sparse_step(&request, 1, NULL));
+	must(request.tokens == 10 * BLOCK + 1 && request.step == 1);
+}
