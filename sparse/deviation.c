@@ -210,7 +210,7 @@ static int select_above(const struct ucm_sparse_kernels *kernels,
 	float low, high;
 	size_t total;
 
-	if (num && !kernels->range(scores, num, &low, &high))
+	if (num && !ucm_score_range(kernels, scores, num, &low, &high))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	total = kernels->count(scores, num, least);
 	if (total > room)

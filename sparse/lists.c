@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "common/error.h"
-#include "sparse/kernels.h"
+#include "sparse/spec.h"
 
 int ucm_list_mark(const uint32_t *blocks, size_t num, uint32_t limit,
 		  uint64_t *mark, uint64_t serial, struct ucm_error *error)
@@ -39,7 +39,8 @@ int ucm_list_range(const float *scores, size_t num, uint32_t limit,
 				     " %" PRIu32, num, limit);
 	if (!num)
 		return 0;
-	if (!ucm_sparse_kernels_best()->range(scores, num, least, most))
+	if (!ucm_score_range(ucm_sparse_kernels_best(), scores, num, least,
+			     most))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	if (!isfinite(*least) || !isfinite(*most))
 		return ucm_error_set(error, -EINVAL,

@@ -167,7 +167,7 @@ int ucm_select_by(const struct ucm_sparse_kernels *kernels,
 	scores += budget->first;
 	candidates = budget->num_blocks - budget->first - budget->last;
 	if (candidates &&
-	    !kernels->range(scores, candidates, &least, &most))
+	    !ucm_score_range(kernels, scores, candidates, &least, &most))
 		return ucm_error_set(error, -EINVAL, "scores: one is NaN");
 	*num_out = budget->first + budget->topk + budget->last;
 	out = append_range(out, 0, budget->first);

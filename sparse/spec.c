@@ -273,6 +273,17 @@ int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 	return 0;
 }
 
+bool ucm_score_range(const struct ucm_sparse_kernels *kernels,
+		     const float *scores, size_t num, float *least, float *most)
+{
+	if (!kernels->range(scores, num, least, most))
+		return false;
+	/* -0 + 0 is +0; all else stays */
+	*least += 0.0f;
+	*most += 0.0f;
+	return true;
+}
+
 int ucm_sparse_refuse(size_t i, size_t num, int err,
 		      const struct ucm_error *why, struct ucm_error *error)
 {

@@ -70,6 +70,13 @@ int ucm_sparse_query_head(const struct ucm_sparse_kernels *kernels,
 int ucm_score_rows_check(uint64_t rows, size_t num, size_t stride,
 			 struct ucm_error *error);
 
+/* The least and the largest of num scores (at least one), by kernels; a zero of
+ * either sign is +0, as of several it depends on the kernels which one they
+ * find. False: one is NaN. */
+bool ucm_score_range(const struct ucm_sparse_kernels *kernels,
+		     const float *scores, size_t num, float *least,
+		     float *most);
+
 /* What is wrong with request number i of num, and its err: of one among many the
  * number is said first. */
 int ucm_sparse_refuse(size_t i, size_t num, int err,

@@ -802,7 +802,8 @@ static int vote_check(const struct ucm_sparse_kernels *kernels,
 {
 	float least, most;
 
-	if (kernels->range(scores, num, &least, &most) && most < INFINITY)
+	if (ucm_score_range(kernels, scores, num, &least, &most) &&
+	    most < INFINITY)
 		return 0;
 	return ucm_error_set(error, -ERANGE,
 			     "scores: one is NaN, or infinitely large");

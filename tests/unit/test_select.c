@@ -2,6 +2,7 @@
 /* test_select.c - the best blocks and the windows, each once; budgets; tables. */
 #include <config.h>
 
+#include "sparse/spec.h"
 #include "tests/unit/sparse_fixture.h"
 
 #define MAX_BLOCKS 5000u
@@ -141,6 +142,33 @@ UNIT_TEST(no_score_may_be_nan_but_the_windows_, .rows = NUM_ROWS(ways))
 		ck_assert_int_eq(err, i < 2 || i >= 37 ? 0 : -EINVAL);
 		ck_assert(!err || (num == 77 && out[0] == 0x55555555 &&
 				   !strcmp(error.text, "scores: one is NaN")));
+	}
+}
+
+UNIT_TEST(a_range_is_that_of_a_loop_and_its_zeros_are_plus_0,
+	  .rows = NUM_ROWS(ways))
+{
+	static const float values[] = { -0.0f, 0.0f, -1, 1 };
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	uint64_t random = random_case(_i);
+	float some[70];
+
+	for (int number = 0; kernels && number < 4000; number++) {
+		uint32_t num = random_between(&random, 1, 70), kinds;
+		float low = INFINITY, high = -INFINITY, least, most;
+
+		kinds = random_between(&random, 2, 4) - 1;
+		for (uint32_t i = 0; i < num; i++) {
+			some[i] = values[random_between(&random, 0, kinds)];
+			low = some[i] < low ? some[i] : low;
+			high = some[i] > high ? some[i] : high;
+		}
+		must(ucm_score_range(kernels, some, num, &least, &most));
+		must(least == low && most == high);
+		must(least != 0 || !signbit(least));
+		must(most != 0 || !signbit(most));
+		some[random_between(&random, 0, num - 1)] = NAN;
+		must(!ucm_score_range(kernels, some, num, &least, &most));
 	}
 }
 
