@@ -244,6 +244,16 @@ bool ucm_crew_take_back(struct ucm_crew *crew, struct ucm_job *job)
 	return there;
 }
 
+unsigned ucm_crew_threads(struct ucm_crew *crew)
+{
+	unsigned threads;
+
+	pthread_mutex_lock(&crew->lock);
+	threads = crew->threads;
+	pthread_mutex_unlock(&crew->lock);
+	return threads;
+}
+
 unsigned ucm_crew_load(struct ucm_crew *crew, int64_t *stalled_ms_out)
 {
 	unsigned load;

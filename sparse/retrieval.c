@@ -8,7 +8,9 @@
  *	FREE -submit-> WAITING -a thread-> RUNNING -> DONE -take-> TAKEN -> FREE
  *
  * Whoever drops a job frees it: at once if it is DONE or still in the crew's
- * queue, or else when its thread says DONE, which is at its next look.
+ * queue, or else when its thread says DONE, which is at its next look. Whoever
+ * has no time to wait for that leaves it on its lane, dropped and stale, and
+ * whoever takes or cancels next goes on.
  *
  * Under the lock are the states, the lanes' lists and the numbers. A job's
  * memory is its thread's while it is RUNNING, and the taker's when it has been
@@ -33,7 +35,6 @@
 #include "common/clock.h"
 #include "common/crew.h"
 #include "common/error.h"
-#include "sparse/kernels.h"
 #include "sparse/spec.h"
 
 #define PIECE_BLOCKS 1024u
@@ -71,7 +72,8 @@ struct job {
 
 struct lane {
 	struct job *first;
-	uint64_t newest, taken; /* the steps after these; 0: none */
+	uint64_t newest; /* the step after it; 0: none */
+	uint64_t stale;	 /* steps below it are, and may be on the list still */
 };
 
 struct ucm_retrieval {
@@ -83,7 +85,7 @@ struct ucm_retrieval {
 	struct lane *lanes;
 	void *memory; /* of the jobs' results */
 	struct ucm_retrieval_stats stats;
-	unsigned started; /* threads, while it is opened */
+	unsigned started; /* jobs for threads, while it is opened */
 	bool open;
 };
 
@@ -151,9 +153,9 @@ static int find_least(struct job *job)
 	float most;
 
 	job->least = 0;
-	if (num && !ucm_sparse_kernels_best()->range(job->scores +
-						     budget->first, num,
-						     &job->least, &most))
+	if (num && !ucm_score_range(ucm_sparse_kernels_best(),
+				    job->scores + budget->first, num,
+				    &job->least, &most))
 		return ucm_error_set(&job->error, -EINVAL,
 				     "scores: one is NaN");
 	return 0;
@@ -234,20 +236,41 @@ static struct job *lane_find(const struct lane *lane, uint64_t step)
 	return job;
 }
 
-/* Take its first job off, and see that nothing of it is read any more. */
-static void lane_drop_first(struct ucm_retrieval *pool, struct lane *lane)
+/* Until something moves, or the clock is there. */
+static void wait_until(struct ucm_retrieval *pool, int64_t until_ns)
+{
+	const struct timespec at = {
+		.tv_sec = until_ns / 1000000000,
+		.tv_nsec = until_ns % 1000000000,
+	};
+
+	if (until_ns == INT64_MAX)
+		pthread_cond_wait(&pool->moved, &pool->lock);
+	else
+		pthread_cond_timedwait(&pool->moved, &pool->lock, &at);
+}
+
+/* Take its first job off, and see that nothing of it is read any more.
+ * -ETIMEDOUT: its thread has not ended it yet; then it stays, to be dropped
+ * again. */
+static int lane_drop_first(struct ucm_retrieval *pool, struct lane *lane,
+			   int64_t until_ns)
 {
 	struct job *job = lane->first;
 
-	lane->first = job->next;
 	if (job->state != JOB_WAITING ||
 	    !ucm_crew_take_back(pool->crew, &job->crew)) {
 		atomic_store_explicit(&job->dropped, true,
 				      memory_order_relaxed);
-		while (job->state != JOB_DONE)
-			pthread_cond_wait(&pool->moved, &pool->lock);
+		while (job->state != JOB_DONE) {
+			if (ucm_monotonic_ns() >= until_ns)
+				return -ETIMEDOUT;
+			wait_until(pool, until_ns);
+		}
 	}
+	lane->first = job->next;
 	job_free(job);
+	return 0;
 }
 
 /* ---- open and close ---- */
@@ -353,26 +376,26 @@ static void starter_run(struct ucm_job *crew)
 }
 
 /* The crew starts threads when there is work for them, which takes memory: so
- * there is some for each of them now. -EAGAIN: not one could be started. */
-static int start_threads(struct ucm_retrieval *pool)
+ * there is some for each of them now. Returns how many there are. */
+static uint32_t start_threads(struct ucm_retrieval *pool)
 {
 	struct starter starters[UCM_RETRIEVAL_THREADS_MAX];
-	int err = 0;
+	uint32_t threads;
 
 	pthread_mutex_lock(&pool->lock);
-	for (uint32_t i = 0; i < pool->options.threads && !err; i++) {
+	for (uint32_t i = 0; i < pool->options.threads; i++) {
 		starters[i] = (struct starter){ { starter_run, NULL }, pool };
-		if (ucm_crew_add(pool->crew, &starters[i].crew))
-			pool->started++;
-		else
-			err = -EAGAIN;
+		if (!ucm_crew_add(pool->crew, &starters[i].crew))
+			break;
+		pool->started++;
 	}
+	threads = ucm_crew_threads(pool->crew);
 	pool->open = true;
 	pthread_cond_broadcast(&pool->moved);
 	while (pool->started)
 		pthread_cond_wait(&pool->moved, &pool->lock);
 	pthread_mutex_unlock(&pool->lock);
-	return err;
+	return threads;
 }
 
 int ucm_retrieval_open(const struct ucm_retrieval_options *options,
@@ -380,6 +403,7 @@ int ucm_retrieval_open(const struct ucm_retrieval_options *options,
 {
 	struct ucm_retrieval *pool;
 	int err = options_check(options, error);
+	uint32_t threads;
 
 	if (err)
 		return err;
@@ -400,9 +424,11 @@ int ucm_retrieval_open(const struct ucm_retrieval_options *options,
 		goto free_pool;
 	}
 	ucm_crew_on_fork(pool->crew, pool_after_fork, pool);
-	err = start_threads(pool);
-	if (err) {
-		ucm_error_set(error, err, "threads: none can be started");
+	threads = start_threads(pool);
+	if (threads < options->threads) {
+		err = ucm_error_set(error, -EAGAIN, "threads %" PRIu32
+				    ": %" PRIu32 " could be started",
+				    options->threads, threads);
 		goto close_crew;
 	}
 	*out = pool;
@@ -422,7 +448,7 @@ void ucm_retrieval_close(struct ucm_retrieval *pool)
 	pthread_mutex_lock(&pool->lock);
 	for (uint32_t i = 0; i < pool->options.lanes; i++) {
 		while (pool->lanes[i].first)
-			lane_drop_first(pool, &pool->lanes[i]);
+			lane_drop_first(pool, &pool->lanes[i], INT64_MAX);
 	}
 	pthread_mutex_unlock(&pool->lock);
 	ucm_crew_close(pool->crew, INT_MAX);
@@ -574,7 +600,6 @@ static int wait_done(struct ucm_retrieval *pool, struct job *job,
 {
 	while (job->state != JOB_DONE) {
 		int64_t now = ucm_monotonic_ns(), end = until_ns;
-		struct timespec at;
 
 		if (job->state == JOB_WAITING && now >= job->deadline_ns &&
 		    ucm_crew_take_back(pool->crew, &job->crew)) {
@@ -586,13 +611,7 @@ static int wait_done(struct ucm_retrieval *pool, struct job *job,
 			return -ETIMEDOUT;
 		if (job->state == JOB_WAITING && now < job->deadline_ns)
 			end = least_of(end, job->deadline_ns);
-		if (end == INT64_MAX) {
-			pthread_cond_wait(&pool->moved, &pool->lock);
-			continue;
-		}
-		at.tv_sec = end / 1000000000;
-		at.tv_nsec = end % 1000000000;
-		pthread_cond_timedwait(&pool->moved, &pool->lock, &at);
+		wait_until(pool, end);
 	}
 	return 0;
 }
@@ -642,6 +661,24 @@ static void copy_result(const struct job *job, uint64_t newest,
 	out->run_ns = (uint64_t)(job->ended_ns - job->begun_ns);
 }
 
+/*
+ * Those before a job that is done are stale from now on, also if one is still
+ * being read and the time is over: then the job is to be asked for again.
+ */
+static int drop_earlier(struct ucm_retrieval *pool, struct lane *lane,
+			const struct job *job, int64_t until_ns)
+{
+	lane->stale = job->what.step;
+	while (lane->first != job) {
+		int err = lane_drop_first(pool, lane, until_ns);
+
+		if (err)
+			return err;
+		pool->stats.stale++;
+	}
+	return 0;
+}
+
 /* Under the lock: the job that is asked for, done and off its lane. */
 static int take_job(struct ucm_retrieval *pool, struct lane *lane,
 		    uint64_t step, int64_t until_ns,
@@ -651,10 +688,9 @@ static int take_job(struct ucm_retrieval *pool, struct lane *lane,
 	struct job *job = lane_find(lane, step);
 	int err;
 
-	if (!job && step < lane->taken)
-		return ucm_error_set(error, -ESTALE, "step %" PRIu64 ": that of"
-				     " step %" PRIu64 " has been taken", step,
-				     lane->taken - 1);
+	if (step < lane->stale)
+		return ucm_error_set(error, -ESTALE, "step %" PRIu64
+				     ": stale, or taken", step);
 	if (!job)
 		return ucm_error_set(error, -ENOENT, "step %" PRIu64
 				     ": not submitted", step);
@@ -662,15 +698,13 @@ static int take_job(struct ucm_retrieval *pool, struct lane *lane,
 	if (err)
 		return err;
 	err = wait_done(pool, job, until_ns);
+	if (!err)
+		err = drop_earlier(pool, lane, job, until_ns);
 	if (err)
 		return ucm_error_set(error, err, "step %" PRIu64 ": not done "
 				     "yet", step);
-	while (lane->first != job) {
-		lane_drop_first(pool, lane);
-		pool->stats.stale++;
-	}
 	lane->first = job->next;
-	lane->taken = step + 1;
+	lane->stale = step + 1;
 	job->state = JOB_TAKEN;
 	*job_out = job;
 	return 0;
@@ -732,10 +766,10 @@ int ucm_retrieval_cancel(struct ucm_retrieval *pool, uint32_t lane,
 	at = &pool->lanes[lane];
 	pthread_mutex_lock(&pool->lock);
 	while (at->first) {
-		lane_drop_first(pool, at);
+		lane_drop_first(pool, at, INT64_MAX);
 		pool->stats.cancelled++;
 	}
-	at->newest = at->taken = 0;
+	at->newest = at->stale = 0;
 	pthread_mutex_unlock(&pool->lock);
 	return 0;
 }

@@ -146,6 +146,8 @@ struct ucm_retrieval_options {
 	uint32_t query_floats; /* of a prepared query, at most; not 0 */
 };
 
+/* All threads are started. -EAGAIN: not as many could be; error says how many.
+ */
 int ucm_retrieval_open(const struct ucm_retrieval_options *options,
 		       struct ucm_retrieval **out, struct ucm_error *error);
 
@@ -202,8 +204,10 @@ struct ucm_retrieval_result {
 /*
  * Take the result of a lane's step, waiting for it; timeout_ms < 0 is for ever.
  *
- * -ETIMEDOUT: not done yet; it goes on, and can be asked for again. -ETIME: its
- * own deadline has passed. -ESTALE: a later one has been taken.
+ * -ETIMEDOUT: not done yet, or an earlier one of its lane is still being read;
+ * it goes on, and can be asked for again. Earlier ones are stale when it is
+ * done. -ETIME: its own deadline has passed. -ESTALE: a later one has been
+ * taken, or was done when it was asked for.
  * -ENOENT: none was submitted. -EBADMSG: scoring or selecting has found something
  * wrong, which error says; others: what it has said.
  * After -ETIMEDOUT and -EINVAL the job is still there, after all else it is

@@ -3,6 +3,8 @@
  * their steps, and gone when they are cancelled. */
 #include <config.h>
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -299,6 +301,126 @@ UNIT_TEST(a_job_that_fails_says_so)
 	ck_assert_str_eq(error.text, "scores: one is NaN");
 	must(!submit(pool, 0, 3));
 	must(!take(pool, 0, 3, SOON));
+	ucm_retrieval_close(pool);
+}
+
+/* ---- earlier ones, while somebody waits ---- */
+
+/* Only the jobs whose arg is &one stop at the gate. */
+static int score_of_two(void *arg, size_t begin, size_t end, float *out,
+			struct ucm_error *error)
+{
+	if (arg)
+		return score_behind_gate(arg, begin, end, out, error);
+	memset(out, 0, (end - begin) * sizeof(*out));
+	return 0;
+}
+
+UNIT_TEST(a_take_does_not_wait_for_earlier_jobs_beyond_its_timeout)
+{
+	struct ucm_retrieval *pool = opened(2, 3);
+	struct ucm_retrieval_job job = job_of(0, 1);
+	struct ucm_retrieval_stats stats;
+
+	gate_set(true);
+	job.score = score_of_two;
+	must(!ucm_retrieval_submit(pool, &job, NULL));
+	gate_await(1);
+	job.step = 2;
+	job.arg = NULL;
+	must(!ucm_retrieval_submit(pool, &job, NULL));
+	do {
+		ucm_retrieval_get_stats(pool, &stats);
+	} while (!stats.done);
+	/* step 2 is done, and what step 1 reads must not be let go yet */
+	ck_assert_int_eq(take(pool, 0, 2, 0), -ETIMEDOUT);
+	ck_assert_int_eq(take(pool, 0, 2, 5), -ETIMEDOUT);
+	ck_assert_int_eq(take(pool, 0, 1, 0), -ESTALE);
+	gate_set(false);
+	must(!take(pool, 0, 2, SOON));
+	ck_assert_uint_eq(gate.inside, 0);
+	ck_assert_int_eq(take(pool, 0, 1, SOON), -ESTALE);
+	ucm_retrieval_get_stats(pool, &stats);
+	must(stats.stale == 1 && stats.taken == 1 && stats.running == 0);
+	/* a lane that is cancelled knows nothing of it */
+	must(!ucm_retrieval_cancel(pool, 0, NULL));
+	must(!submit(pool, 0, 0));
+	must(!take(pool, 0, 0, SOON));
+	ucm_retrieval_close(pool);
+}
+
+/* ---- too few threads ---- */
+
+static int threads_left = INT_MAX;
+
+/* The crew's, in place of libc's: after so many there are no more. */
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+		   void *(*run)(void *), void *arg)
+{
+	__typeof__(pthread_create) *real =
+		(__typeof__(real))dlsym(RTLD_NEXT, "pthread_create");
+
+	if (threads_left != INT_MAX && threads_left-- <= 0)
+		return EAGAIN;
+	return real(thread, attr, run, arg);
+}
+
+UNIT_TEST(fewer_threads_than_were_asked_for_are_refused_by_number)
+{
+	const struct ucm_retrieval_options options = {
+		.size = sizeof(options), .threads = 4, .jobs = 1, .lanes = 1,
+		.max_blocks = 1, .query_floats = 1,
+	};
+	struct ucm_retrieval *pool = NULL;
+	struct ucm_error error;
+
+	for (int i = 0; i < 4; i++) {
+		char want[64];
+
+		threads_left = i;
+		ck_assert_int_eq(ucm_retrieval_open(&options, &pool, &error),
+				 -EAGAIN);
+		snprintf(want, sizeof(want), "threads 4: %d could be started",
+			 i);
+		ck_assert_str_eq(error.text, want);
+		ck_assert_ptr_null(pool);
+	}
+	threads_left = 4;
+	must(!ucm_retrieval_open(&options, &pool, &error));
+	threads_left = INT_MAX;
+	ucm_retrieval_close(pool);
+}
+
+/* ---- zeros ---- */
+
+/* Zeros of either sign, 4000 of them; what vectors find first differs. */
+static int score_zeros(void *arg, size_t begin, size_t end, float *out,
+		       struct ucm_error *error)
+{
+	(void)error;
+	for (size_t i = begin; i < end; i++)
+		out[i - begin] = (i % 16 == 1) == !arg ? 0.0f : -0.0f;
+	return 0;
+}
+
+UNIT_TEST(the_least_of_zeros_is_plus_0)
+{
+	struct ucm_retrieval *pool = opened(1, 1);
+	struct ucm_retrieval_job job = job_of(0, 0);
+
+	job.score = score_zeros;
+	for (job.step = 1; job.step < 3; job.step++) {
+		job.arg = job.step == 1 ? NULL : &one;
+		must(!ucm_retrieval_submit(pool, &job, NULL));
+		result = (struct ucm_retrieval_result){
+			.blocks = blocks, .room = 6, .scores = scores,
+			.num_scores = BLOCKS,
+		};
+		must(!ucm_retrieval_take(pool, 0, job.step, SOON, &result,
+					 NULL));
+		must(scores[0] == 0 && !signbit(scores[0]));
+		must(scores[4999] == 0 && !signbit(scores[4999]));
+	}
 	ucm_retrieval_close(pool);
 }
 
