@@ -145,6 +145,16 @@ int ucm_code_shape(const struct ucm_code_spec *spec,
 	return 0;
 }
 
+uint32_t ucm_code_rope_bits(const struct ucm_code_spec *spec)
+{
+	if (!spec->rope_dim || spec->rope_dim >= spec->head_dim)
+		return 0;
+	return (uint32_t)ucm_round_up(
+		((uint64_t)spec->bits * spec->rope_dim - 1) /
+				(spec->head_dim - spec->rope_dim) + 1,
+		8);
+}
+
 size_t ucm_code_bytes(const struct ucm_code_spec *spec)
 {
 	struct ucm_code_shape shape;

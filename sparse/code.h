@@ -35,6 +35,9 @@ struct ucm_code_shape {
 int ucm_code_shape(const struct ucm_code_spec *spec,
 		   struct ucm_code_shape *out, struct ucm_error *error);
 
+/* Bits of rope_dim's channels: their part of bits, up to a multiple of 8. */
+uint32_t ucm_code_rope_bits(const struct ucm_code_spec *spec);
+
 int ucm_code_slab_check(const struct ucm_repr_slab *slab,
 			const struct ucm_code_shape *shape,
 			struct ucm_error *error);

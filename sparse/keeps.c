@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "common/align.h"
 #include "common/error.h"
 #include "sparse/code.h"
 #include "sparse/method.h"
@@ -101,11 +100,7 @@ int ucm_sparse_code_spec(const struct ucm_sparse_config *config,
 		.block_size = config->budget.block_size,
 		.seed = model->seed,
 	};
-	if (model->rope_dim)
-		spec.rope_bits = (uint32_t)ucm_round_up(
-			((uint64_t)spec.bits * spec.rope_dim - 1) /
-					(spec.head_dim - spec.rope_dim) + 1,
-			8);
+	spec.rope_bits = ucm_code_rope_bits(&spec);
 	err = ucm_code_shape(&spec, &shape, error);
 	if (err)
 		return err;

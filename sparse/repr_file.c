@@ -9,8 +9,8 @@
  * meaning are zero, so that a file of a later version that gives them one is not
  * taken for one of this.
  *
- * A kind is a row in kinds[]: it has a name, and says what of the other fields
- * is right. It is fuzzed (tests/fuzz/fuzz_repr.c).
+ * What the other fields must be for a kind, and its own params, is in
+ * repr_kinds.c. It is fuzzed (tests/fuzz/fuzz_repr.c).
  */
 #include <config.h>
 
@@ -25,7 +25,10 @@
 
 #include "common/align.h"
 #include "common/error.h"
+#include "sparse/code.h"
+#include "sparse/repr_kinds.h"
 #include "sparse/spec.h"
+#include "sparse/star.h"
 
 /* The page as it lies in the file. */
 struct disk_repr {
@@ -71,63 +74,6 @@ static bool all_zero(const void *bytes, uint64_t len)
 	return len == 0 || (at[0] == 0 && !memcmp(at, at + 1, len - 1));
 }
 
-/* ---- kinds ---- */
-
-/* One that stands for each head of the keys by itself, and says nothing else. */
-static int check_plain(const struct ucm_repr_file *file,
-		       struct ucm_error *error)
-{
-	const struct ucm_geometry *geometry = &file->geometry;
-	const struct ucm_repr_spec *spec = &file->spec;
-	size_t bytes = ucm_repr_bytes(spec);
-	bool known = geometry->num_kv_heads && geometry->head_dim;
-
-	if (!bytes)
-		return ucm_repr_shape(spec, NULL, error);
-	if (known && spec->num_heads != geometry->num_kv_heads)
-		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
-				     ": the block has %" PRIu16,
-				     spec->num_heads, geometry->num_kv_heads);
-	if (known && spec->head_dim != geometry->head_dim)
-		return ucm_error_set(error, -EINVAL, "head_dim %" PRIu32
-				     ": the block has %" PRIu16,
-				     spec->head_dim, geometry->head_dim);
-	if (file->layer_bytes != bytes)
-		return ucm_error_set(error, -EINVAL, "layer_bytes %" PRIu32
-				     ": must be %zu", file->layer_bytes, bytes);
-	if (!all_zero(file->params, sizeof(file->params)))
-		return ucm_error_set(error, -EINVAL, "params: not zero");
-	return 0;
-}
-
-static const struct {
-	const char *name;
-	int (*check)(const struct ucm_repr_file *file,
-		     struct ucm_error *error);
-} kinds[] = {
-	[UCM_REPR_MEAN] = { "mean", check_plain },
-	[UCM_REPR_MAX] = { "max", check_plain },
-	[UCM_REPR_NORMED] = { "normed", check_plain },
-	[UCM_REPR_MINMAX] = { "minmax", check_plain },
-};
-#define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
-const char *ucm_repr_kind_name(uint32_t kind)
-{
-	return kind < NUM_KINDS ? kinds[kind].name : NULL;
-}
-
-int ucm_repr_kind_parse(const char *name, uint32_t *out)
-{
-	for (uint32_t i = 0; i < NUM_KINDS; i++) {
-		if (kinds[i].name && !strcmp(name, kinds[i].name)) {
-			*out = i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
 /* ---- fields ---- */
 
 static int check_range(const char *name, uint32_t value, uint32_t least,
@@ -161,10 +107,7 @@ static int check_fields(const struct ucm_repr_file *file,
 
 	if (err)
 		return err;
-	if (!ucm_repr_kind_name(file->spec.kind))
-		return ucm_error_set(error, -EINVAL, "kind %" PRIu32
-				     ": unknown", file->spec.kind);
-	err = kinds[file->spec.kind].check(file, error);
+	err = ucm_repr_kind_check(file, error);
 	if (!err)
 		err = check_range("layer_bytes", file->layer_bytes, LAYER_ALIGN,
 				  UCM_REPR_FILE_LAYER_MAX, error);
@@ -202,31 +145,100 @@ uint64_t ucm_repr_file_size(const struct ucm_repr_file *file)
 
 /* ---- a block's file ---- */
 
-int ucm_repr_file_init(const struct ucm_block *block,
-		       const struct ucm_repr_spec *spec,
-		       struct ucm_repr_file *out, struct ucm_error *error)
+/* Of a spec that is right, or of another kind's that is said in its terms. */
+static int file_begin(const struct ucm_block *block,
+		      const struct ucm_repr_spec *spec, size_t layer_bytes,
+		      struct ucm_repr_file *out, struct ucm_error *error)
 {
-	struct ucm_repr_file file = {
-		.id = block->id,
-		.geometry = block->geometry,
-		.spec = *spec,
-	};
-	struct ucm_repr_shape shape;
-	int err = ucm_repr_shape(spec, &shape, error);
-
-	if (err)
-		return err;
 	if (spec->block_size != block->geometry.block_size)
 		return ucm_error_set(error, -EINVAL, "block_size %" PRIu32
 				     ": the block has %" PRIu32,
 				     spec->block_size,
 				     block->geometry.block_size);
-	memcpy(file.space_id, block->space_id, sizeof(file.space_id));
-	file.layer_bytes = (uint32_t)shape.bytes;
-	err = check_fields(&file, error);
+	if (layer_bytes > UCM_REPR_FILE_LAYER_MAX)
+		return ucm_error_set(error, -EINVAL, "layer_bytes %zu: at most "
+				     "%u", layer_bytes,
+				     UCM_REPR_FILE_LAYER_MAX);
+	*out = (struct ucm_repr_file){
+		.id = block->id,
+		.geometry = block->geometry,
+		.spec = *spec,
+		.layer_bytes = (uint32_t)layer_bytes,
+	};
+	memcpy(out->space_id, block->space_id, sizeof(out->space_id));
+	return check_geometry(&out->geometry, error);
+}
+
+/* It is made, if it is right. */
+static int file_end(const struct ucm_repr_file *file, int err,
+		    struct ucm_repr_file *out, struct ucm_error *error)
+{
 	if (!err)
-		*out = file;
+		err = check_fields(file, error);
+	if (!err)
+		*out = *file;
 	return err;
+}
+
+int ucm_repr_file_init(const struct ucm_block *block,
+		       const struct ucm_repr_spec *spec,
+		       struct ucm_repr_file *out, struct ucm_error *error)
+{
+	struct ucm_repr_shape shape;
+	struct ucm_repr_file file;
+	int err = ucm_repr_shape(spec, &shape, error);
+
+	if (!err)
+		err = file_begin(block, spec, shape.bytes, &file, error);
+	return file_end(&file, err, out, error);
+}
+
+int ucm_repr_file_init_codes(const struct ucm_block *block,
+			     const struct ucm_code_spec *spec,
+			     const float *centers, struct ucm_repr_file *out,
+			     struct ucm_error *error)
+{
+	struct ucm_repr_spec keys = { .kind = UCM_REPR_FILE_CODES };
+	struct ucm_code_shape shape;
+	struct ucm_repr_file file;
+	int err = ucm_code_shape(spec, &shape, error);
+
+	if (err)
+		return err;
+	keys.num_heads = spec->num_heads;
+	keys.head_dim = spec->head_dim;
+	keys.block_size = spec->block_size;
+	err = file_begin(block, &keys, shape.bytes, &file, error);
+	if (!err)
+		err = ucm_repr_params_of_codes(spec, centers,
+					       file.geometry.num_layers,
+					       file.params, error);
+	return file_end(&file, err, out, error);
+}
+
+int ucm_repr_file_init_channels(const struct ucm_block *block,
+				const struct ucm_star_spec *spec,
+				const uint16_t *channels,
+				struct ucm_repr_file *out,
+				struct ucm_error *error)
+{
+	struct ucm_repr_spec keys = { .kind = UCM_REPR_FILE_CHANNELS };
+	struct ucm_repr_file file;
+	size_t bytes;
+	int err = ucm_star_check(spec, &bytes, error);
+
+	if (err)
+		return err;
+	keys.dtype = spec->dtype;
+	keys.num_heads = spec->num_heads;
+	keys.head_dim = spec->head_dim;
+	keys.block_size = spec->block_size;
+	err = file_begin(block, &keys, bytes, &file, error);
+	if (!err)
+		err = ucm_repr_params_of_channels(spec, channels,
+						  file.geometry.num_layers,
+						  file.params, error);
+	return file_end(&file, err, out, error);
 }
 
 /* space_id is told by blocks of one form alone. */

@@ -26,6 +26,7 @@
 #include "common/error.h"
 #include "sparse/number.h"
 #include "sparse/spec.h"
+#include "sparse/star.h"
 
 #define STATE_MAGIC	  0x72617473u
 #define QUERIES_MAX	  4096u
@@ -61,8 +62,8 @@ struct star_work {
 
 /* ---- the spec ---- */
 
-static int channels_check(const struct ucm_star_spec *spec,
-			  struct ucm_error *error)
+int ucm_star_channels_check(const struct ucm_star_spec *spec,
+			    struct ucm_error *error)
 {
 	const uint16_t *channels = spec->channels;
 
@@ -123,12 +124,23 @@ static int star_shape_alone(const struct ucm_star_spec *spec,
 	return 0;
 }
 
+int ucm_star_check(const struct ucm_star_spec *spec, size_t *bytes,
+		   struct ucm_error *error)
+{
+	struct star_shape shape;
+	int err = star_shape_alone(spec, &shape, error);
+
+	if (!err)
+		*bytes = shape.bytes;
+	return err;
+}
+
 static int star_shape(const struct ucm_star_spec *spec, struct star_shape *out,
 		      struct ucm_error *error)
 {
 	int err = star_shape_alone(spec, out, error);
 
-	return err ? err : channels_check(spec, error);
+	return err ? err : ucm_star_channels_check(spec, error);
 }
 
 size_t ucm_star_bytes(const struct ucm_star_spec *spec)

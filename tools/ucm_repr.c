@@ -4,8 +4,8 @@
  *
  * A block's file is read through the mount, or in the directories of tiers, and
  * what stands for its keys is written beside it, or below another folder. A file
- * gets its name when it is whole. The arithmetic is the library's, the reading of blocks
- * in ucm_repr_make.c.
+ * gets its name when it is whole. The arithmetic is the library's; what a file is
+ * to say is in ucm_repr_plan.c, the reading of blocks in ucm_repr_make.c.
  */
 #include <config.h>
 
@@ -31,12 +31,19 @@
 
 #define STAT_MAX ((size_t)1 << 32) /* bytes of a file that is shown */
 
-static struct options {
-	unsigned kind;  /* of enum ucm_repr_kind */
-	unsigned dtype; /* of dtypes[] */
-	const char *to;
-} opt = { .kind = UCM_REPR_MINMAX };
+#define SIDE_MAX ((size_t)1 << 30) /* bytes of centers, or of channels */
 
+static struct options {
+	unsigned kind;	/* of kinds[] */
+	unsigned dtype; /* of dtypes[] */
+	const char *to, *centers, *channels;
+	uint64_t bits, rope_dim, seed, merge_tokens;
+	bool counts, norms;
+} opt = { .kind = UCM_REPR_MINMAX, .merge_tokens = 4 };
+
+static const uint32_t kinds[] = { UCM_REPR_MEAN, UCM_REPR_MAX, UCM_REPR_NORMED,
+				  UCM_REPR_MINMAX, UCM_REPR_FILE_CODES,
+				  UCM_REPR_FILE_CHANNELS };
 static const uint32_t dtypes[] = { UCM_DTYPE_BFLOAT16, UCM_DTYPE_FLOAT16,
 				   UCM_DTYPE_FLOAT32, UCM_DTYPE_INT8 };
 
@@ -53,13 +60,34 @@ static const struct ucm_arg args[] = {
 	{ "to", 0, "DIRECTORY", ucm_arg_text, &opt.to,
 	  .help = "where the files are: DIRECTORY/3f/3f9a....repr (in the "
 		  "mount, beside the blocks)" },
-	/* in the order of enum ucm_repr_kind */
-	{ "kind", 0, "mean|max|normed|minmax", ucm_arg_choice, &opt.kind,
-	  .help = "build: what stands for a block (minmax)" },
+	/* in the order of kinds[] */
+	{ "kind", 0, "mean|max|normed|minmax|codes|channels", ucm_arg_choice,
+	  &opt.kind, .help = "build: what stands for a block (minmax)" },
 	/* in the order of dtypes[] */
 	{ "dtype", 0, "bfloat16|float16|float32|int8", ucm_arg_choice,
 	  &opt.dtype,
-	  .help = "build: the type that is stored (bfloat16)" },
+	  .help = "build: the type that is stored (bfloat16); codes have none" },
+	{ "bits", 0, "N", ucm_arg_number, &opt.bits,
+	  .help = "codes: of a token, a multiple of 8 (as many as channels)",
+	  .min = 8, .max = UCM_CODE_BITS_MAX },
+	{ "rope-dim", 0, "N", ucm_arg_number, &opt.rope_dim,
+	  .help = "codes: the last channels, encoded apart (MLA); their bits "
+		  "come on top", .min = 0, .max = UCM_REPR_HEAD_DIM_MAX },
+	{ "seed", 0, "N", ucm_arg_number, &opt.seed,
+	  .help = "codes: of the random directions (0)" },
+	{ "counts", .to = &opt.counts,
+	  .help = "codes: how many tokens have each bit, in their place" },
+	{ "norms", .to = &opt.norms,
+	  .help = "codes: with each what an estimate scales it by" },
+	{ "centers", 0, "FILE", ucm_arg_text, &opt.centers,
+	  .help = "codes: float32 numbers that are subtracted from keys, for "
+		  "each layer, head and channel" },
+	{ "merge-tokens", 0, "N", ucm_arg_number, &opt.merge_tokens,
+	  .help = "channels: tokens of a group (4)", .min = 1,
+	  .max = UCM_REPR_BLOCK_SIZE_MAX },
+	{ "channels", 0, "FILE", ucm_arg_text, &opt.channels,
+	  .help = "channels: 16-bit numbers of those that are kept, for each "
+		  "layer and head (all)" },
 	{ 0 },
 };
 
@@ -69,6 +97,8 @@ struct job {
 	struct ucm_store_dirs dirs;
 	struct ucm_ids ids;
 	int to; /* the directory of the files */
+	struct ucm_repr_side centers, channels;
+	struct ucm_repr_encoders *encoders;
 	struct ucm_report report;
 	uint64_t blocks, bytes, built, kept, equal;
 	bool incomplete; /* not every block was looked for */
@@ -145,7 +175,51 @@ static int file_store(struct job *job, const struct ucm_id *id,
 	return err;
 }
 
+/* ---- centers, and channels ---- */
+
+static int side_load(const char *path, struct ucm_repr_side *out)
+{
+	char *bytes;
+	int err = path ? ucm_tool_read(path, SIDE_MAX, &bytes, &out->len) : 0;
+
+	if (err)
+		return ucm_tool_complain("%s: %s", path, strerror(-err));
+	if (path)
+		out->bytes = bytes;
+	return 0;
+}
+
+static const struct ucm_repr_side *side_of(const struct job *job,
+					   uint32_t kind)
+{
+	static const struct ucm_repr_side none;
+
+	return kind == UCM_REPR_FILE_CODES	? &job->centers
+	       : kind == UCM_REPR_FILE_CHANNELS ? &job->channels
+						: &none;
+}
+
 /* ---- build ---- */
+
+static struct ucm_repr_method method_wanted(struct job *job)
+{
+	uint32_t kind = kinds[opt.kind];
+
+	return (struct ucm_repr_method){
+		.kind = kind,
+		.dtype = dtypes[opt.dtype],
+		.codes = {
+			.form = opt.counts ? UCM_CODE_COUNTS : UCM_CODE_TOKENS,
+			.bits = (uint32_t)opt.bits,
+			.rope_dim = (uint32_t)opt.rope_dim,
+			.norms = opt.norms,
+			.seed = opt.seed,
+		},
+		.star = { .merge_tokens = (uint32_t)opt.merge_tokens },
+		.side = *side_of(job, kind),
+		.encoders = &job->encoders,
+	};
+}
 
 /* Is there a file already that says what is wanted, and is whole? */
 static bool is_built(struct job *job, const struct ucm_id *id,
@@ -165,10 +239,7 @@ static bool is_built(struct job *job, const struct ucm_id *id,
 static int build_block(struct job *job, int block, const struct stat *st,
 		       const struct ucm_id *id, struct ucm_error *error)
 {
-	const struct ucm_repr_method method = {
-		.kind = opt.kind,
-		.dtype = dtypes[opt.dtype],
-	};
+	const struct ucm_repr_method method = method_wanted(job);
 	uint64_t size = (uint64_t)st->st_size;
 	struct ucm_repr_made made;
 	struct ucm_repr_file want;
@@ -231,7 +302,11 @@ static int verify_block(struct job *job, int block, const struct stat *st,
 	/* what is no such file, or another block's, is damaged, too */
 	if (ucm_repr_file_verify(bytes, len, &file, error))
 		return -EBADMSG;
-	method = (struct ucm_repr_method){ file.spec.kind, file.spec.dtype };
+	err = ucm_repr_method_of(&file, side_of(job, file.spec.kind), &method,
+				 error);
+	if (err)
+		return err;
+	method.encoders = &job->encoders;
 	err = ucm_repr_make(block, (uint64_t)st->st_size, id, &method, &made,
 			    error);
 	if (err)
@@ -338,43 +413,6 @@ static int do_ids(struct job *job, const char *name)
 
 /* ---- stat ---- */
 
-static json_t *header_json(const char *path, const struct ucm_repr_file *file)
-{
-	const struct ucm_geometry *geometry = &file->geometry;
-	char hex[UCM_ID_HEX + 1];
-
-	ucm_id_format(&file->id, hex);
-	return json_pack(
-		"{so ss ss ss sI sI sI sI sI sI}", "path", ucm_json_text(path),
-		"id", hex, "kind", ucm_repr_kind_name(file->spec.kind),
-		"dtype", ucm_dtype_name(file->spec.dtype), "num_heads",
-		(json_int_t)file->spec.num_heads, "head_dim",
-		(json_int_t)file->spec.head_dim, "block_size",
-		(json_int_t)geometry->block_size, "num_layers",
-		(json_int_t)geometry->num_layers, "layer_bytes",
-		(json_int_t)file->layer_bytes, "bytes",
-		(json_int_t)ucm_repr_file_size(file));
-}
-
-static void print_header(const char *path, const struct ucm_repr_file *file)
-{
-	char hex[UCM_ID_HEX + 1], geometry[160];
-
-	ucm_id_format(&file->id, hex);
-	ucm_geometry_text(&file->geometry, geometry, sizeof(geometry));
-	printf("%s:\n"
-	       "  block   %s\n"
-	       "          %s\n"
-	       "  kind    %s, %s\n"
-	       "  keys    %" PRIu32 " heads of %" PRIu32 "\n"
-	       "  layer   %" PRIu32 " bytes\n"
-	       "  file    %" PRIu64 " bytes\n",
-	       path, hex, geometry, ucm_repr_kind_name(file->spec.kind),
-	       ucm_dtype_name(file->spec.dtype), file->spec.num_heads,
-	       file->spec.head_dim, file->layer_bytes,
-	       ucm_repr_file_size(file));
-}
-
 static int stat_file(const char *path, json_t *rows)
 {
 	_cleanup_free_ char *bytes = NULL;
@@ -388,9 +426,9 @@ static int stat_file(const char *path, json_t *rows)
 	if (ucm_repr_file_verify(bytes, len, &file, &error))
 		return ucm_tool_complain("%s: %s", path, error.text);
 	if (rows)
-		json_array_append_new(rows, header_json(path, &file));
+		json_array_append_new(rows, ucm_repr_json(path, &file));
 	else
-		print_header(path, &file);
+		ucm_repr_print(path, &file);
 	return 0;
 }
 
@@ -450,6 +488,10 @@ static int run_job(struct job *job, int argc, char **argv)
 	if (!err)
 		err = open_target(job);
 	if (!err)
+		err = side_load(opt.centers, &job->centers);
+	if (!err)
+		err = side_load(opt.channels, &job->channels);
+	if (!err)
 		err = ucm_store_opt.all ? do_all(job)
 					: do_ids(job, argc ? argv[0] : "-");
 	if (!err)
@@ -457,6 +499,9 @@ static int run_job(struct job *job, int argc, char **argv)
 	ucm_report_fini(&job->report);
 	ucm_store_dirs_close(&job->dirs);
 	ucm_ids_fini(&job->ids);
+	ucm_repr_encoders_free(job->encoders);
+	free(job->centers.bytes);
+	free(job->channels.bytes);
 	if (job->to >= 0)
 		close(job->to);
 	return err ? UCM_EXIT_FAILED : 0;

@@ -11,90 +11,19 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/osfile.h"
-#include "fs/block/verify.h"
 
 #define ALIGN 64u
 
-/* ---- what the keys are ---- */
-
-static int plan_heads(const struct ucm_geometry *geometry,
-		      struct ucm_repr_spec *spec, struct ucm_error *error)
-{
-	uint64_t item = ucm_dtype_size(geometry->dtype);
-	uint64_t key = geometry->block_size * item; /* bytes of a channel */
-
-	spec->num_heads = geometry->num_kv_heads;
-	spec->head_dim = geometry->head_dim;
-	if (spec->num_heads && spec->head_dim)
-		return 0;
-	/* MLA: K and V are one, of one head */
-	if (geometry->v_bytes || !key || geometry->k_bytes % key)
-		return ucm_error_set(error, -EINVAL, "the block's header does "
-				     "not say how many heads its keys have");
-	spec->num_heads = 1;
-	spec->head_dim = (uint32_t)(geometry->k_bytes / key);
-	return 0;
-}
-
-static int plan_spec(const struct ucm_geometry *geometry,
-		     const struct ucm_repr_method *method,
-		     struct ucm_repr_spec *out, struct ucm_error *error)
-{
-	struct ucm_repr_spec spec = {
-		.kind = method->kind,
-		.dtype = method->dtype,
-		.block_size = geometry->block_size,
-	};
-	int err;
-
-	switch (geometry->dtype) {
-	case UCM_DTYPE_FLOAT16:
-	case UCM_DTYPE_BFLOAT16:
-	case UCM_DTYPE_FLOAT32:
-		break;
-	default:
-		return ucm_error_set(error, -EINVAL, "the block's keys are "
-				     "%s: float32, bfloat16 or float16",
-				     ucm_dtype_name(geometry->dtype));
-	}
-	err = plan_heads(geometry, &spec, error);
-	if (!err && spec.num_heads > 1 && geometry->order == UCM_ORDER_OPAQUE)
-		err = ucm_error_set(error, -EINVAL, "the block's header does "
-				    "not say in which order its keys lie");
-	if (!err)
-		*out = spec;
-	return err;
-}
-
-int ucm_repr_plan(int fd, uint64_t size, const struct ucm_id *id,
-		  const struct ucm_repr_method *method,
-		  struct ucm_block *block, struct ucm_repr_file *out,
-		  struct ucm_error *error)
-{
-	const struct ucm_bytes bytes = ucm_bytes_of_fd(fd);
-	enum ucm_fault fault = UCM_FAULT_NONE;
-	struct ucm_repr_spec spec;
-	int err = ucm_verify_commit(&bytes, size, id, block, &fault);
-
-	if (err)
-		return ucm_error_set(error, err, "%s", strerror(-err));
-	if (fault)
-		return ucm_error_set(error, -EBADMSG, "%s",
-				     ucm_fault_text(fault));
-	err = plan_spec(&block->geometry, method, &spec, error);
-	return err ? err : ucm_repr_file_init(block, &spec, out, error);
-}
-
-/* ---- layers ---- */
-
 struct making {
 	int fd;
+	const struct ucm_repr_method *method;
 	struct ucm_block block;
 	struct ucm_repr_file file;
 	uint8_t *head;  /* the block's first data_offset bytes */
@@ -134,6 +63,55 @@ static int read_keys(const struct making *m, uint32_t layer)
 			     layer, ucm_fault_text(UCM_FAULT_PLANE));
 }
 
+static int build_codes(const struct making *m, uint32_t layer,
+		       const struct ucm_keys *keys,
+		       const struct ucm_repr_slab *slab,
+		       struct ucm_error *error)
+{
+	int err;
+	const void *encoder = ucm_repr_encoder(m->method->encoders, &m->file,
+					       &m->method->side, layer, &err,
+					       error);
+
+	return encoder ? ucm_code_build(encoder, keys, NULL, 1,
+					m->file.spec.block_size, slab, NULL,
+					error)
+		       : err;
+}
+
+static int build_channels(const struct making *m, uint32_t layer,
+			  const struct ucm_keys *keys,
+			  const struct ucm_repr_slab *slab,
+			  struct ucm_error *error)
+{
+	const uint16_t *channels = m->method->side.bytes;
+	struct ucm_star_spec spec;
+	int err = ucm_repr_file_channels(&m->file, &spec, error);
+
+	if (err)
+		return err;
+	if (channels)
+		spec.channels = channels +
+				(size_t)layer * spec.num_heads * spec.kept;
+	return ucm_star_build(&spec, keys, NULL, 1, spec.block_size, slab, NULL,
+			      error);
+}
+
+static int build_layer(const struct making *m, uint32_t layer,
+		       const struct ucm_keys *keys,
+		       const struct ucm_repr_slab *slab,
+		       struct ucm_error *error)
+{
+	const struct ucm_repr_spec *spec = &m->file.spec;
+
+	if (spec->kind == UCM_REPR_FILE_CODES)
+		return build_codes(m, layer, keys, slab, error);
+	if (spec->kind == UCM_REPR_FILE_CHANNELS)
+		return build_channels(m, layer, keys, slab, error);
+	return ucm_repr_build(spec, keys, NULL, 1, spec->block_size, slab,
+			      NULL, error);
+}
+
 static int make_layer(const struct making *m, uint32_t layer)
 {
 	const struct ucm_repr_spec *spec = &m->file.spec;
@@ -157,8 +135,7 @@ static int make_layer(const struct making *m, uint32_t layer)
 
 	if (err)
 		return err;
-	err = ucm_repr_build(spec, &keys, NULL, 1, spec->block_size, &slab,
-			     NULL, &error);
+	err = build_layer(m, layer, &keys, &slab, &error);
 	return err ? ucm_error_set(m->error, err, "layer %" PRIu32 ": %s",
 				   layer, error.text)
 		   : 0;
@@ -182,7 +159,7 @@ int ucm_repr_make(int fd, uint64_t size, const struct ucm_id *id,
 		  struct ucm_repr_made *out, struct ucm_error *error)
 {
 	_cleanup_free_ uint8_t *head = NULL, *plane = NULL, *bytes = NULL;
-	struct making m = { .fd = fd, .error = error };
+	struct making m = { .fd = fd, .method = method, .error = error };
 	uint64_t len;
 	int err = ucm_repr_plan(fd, size, id, method, &m.block, &m.file, error);
 

@@ -34,18 +34,27 @@ extern "C" {
 #define UCM_REPR_FILE_LAYER_MAX (1u << 26) /* bytes of a layer */
 #define UCM_REPR_FILE_PARAMS_BYTES 64u
 
+/* What there may be in a file beside the kinds of enum ucm_repr_kind. */
+enum ucm_repr_file_kind {
+	UCM_REPR_FILE_CODES = 16,    /* hash codes */
+	UCM_REPR_FILE_CHANNELS = 17, /* merged channels */
+};
+
 /* What a header says. */
 struct ucm_repr_file {
 	struct ucm_id id;             /* the block's */
 	uint8_t space_id[32];         /* as in the block's header; or zero */
 	struct ucm_geometry geometry; /* the block's */
-	struct ucm_repr_spec spec;    /* of each layer */
-	uint32_t layer_bytes;         /* of a layer's representation */
-	/* What else the kind has to say; of the kinds of <ucm/sparse.h> zero. */
+	/* Of each layer. Of hash codes and merged channels kind is one of enum
+	 * ucm_repr_file_kind, and the calls below give their own spec. */
+	struct ucm_repr_spec spec;
+	uint32_t layer_bytes; /* of a layer's representation */
+	/* What else the kind has to say; of those of enum ucm_repr_kind zero. */
 	uint8_t params[UCM_REPR_FILE_PARAMS_BYTES];
 };
 
-/* "mean", or NULL for an unknown kind; and back: -EINVAL if unknown. */
+/* "mean", or NULL for an unknown kind; and back: -EINVAL if unknown. Of both
+ * enums. */
 const char *ucm_repr_kind_name(uint32_t kind);
 int ucm_repr_kind_parse(const char *name, uint32_t *out);
 
@@ -58,6 +67,40 @@ int ucm_repr_kind_parse(const char *name, uint32_t *out);
 int ucm_repr_file_init(const struct ucm_block *block,
 		       const struct ucm_repr_spec *spec,
 		       struct ucm_repr_file *out, struct ucm_error *error);
+
+/*
+ * The same in which there are hash codes, or merged channels.
+ *
+ * centers: what was subtracted from keys, [layer][head][channel], as the
+ * encoders of the layers took it; or NULL. channels: those that are kept,
+ * [layer][head][kept], ascending in each head; NULL: all are. spec's own are not
+ * looked at. The file has a digest of them (SHA-256), not themselves.
+ */
+int ucm_repr_file_init_codes(const struct ucm_block *block,
+			     const struct ucm_code_spec *spec,
+			     const float *centers, struct ucm_repr_file *out,
+			     struct ucm_error *error);
+int ucm_repr_file_init_channels(const struct ucm_block *block,
+				const struct ucm_star_spec *spec,
+				const uint16_t *channels,
+				struct ucm_repr_file *out,
+				struct ucm_error *error);
+
+/* What codes or merged channels a file has. -EINVAL: it has others. *out has no
+ * channels: set those of the layer, if not all are kept. */
+int ucm_repr_file_codes(const struct ucm_repr_file *file,
+			struct ucm_code_spec *out, struct ucm_error *error);
+int ucm_repr_file_channels(const struct ucm_repr_file *file,
+			   struct ucm_star_spec *out, struct ucm_error *error);
+
+/* Was it made with these, of all its layers (NULL: with none, or all)? -EINVAL:
+ * with others. What is compared with what such a file has must be made with the
+ * same. */
+int ucm_repr_file_check_centers(const struct ucm_repr_file *file,
+				const float *centers, struct ucm_error *error);
+int ucm_repr_file_check_channels(const struct ucm_repr_file *file,
+				 const uint16_t *channels,
+				 struct ucm_error *error);
 
 /* Exact size of the file; where a layer starts. They lie one after the other,
  * so that a range of layers is one range of the file. */

@@ -16,6 +16,7 @@ from . import _lib
 
 # In the order of the C enumerations.
 KINDS = ("mean", "max", "normed", "minmax")
+FILE_KINDS = {16: "codes", 17: "channels"}  # enum ucm_repr_file_kind
 PERS = ("head", "group", "block")
 DISTANCE = 4
 REDUCTIONS = ("mean", "sum", "max")
@@ -277,6 +278,11 @@ class SparseConfig(Structure):
                         "position_correction rerope_window training_length")]
 
 
+class SparseModel(Structure):
+    _fields_ = _words("num_heads query_heads head_dim rope_dim dtype") + [
+        ("seed", c_uint64)]
+
+
 class SparseRequest(Structure):
     _fields_ = [("config", POINTER(SparseConfig)),
                 *_words("state prompt_tokens tokens dense"),
@@ -285,6 +291,14 @@ class SparseRequest(Structure):
 
 
 # ---- structs: repr.h ----
+
+class Block(Structure):
+    _fields_ = [("id", c_uint8 * 16), ("geometry", _lib.Geometry),
+                ("form", c_uint32), ("data_offset", c_uint32),
+                ("flags", c_uint32), ("payload_crc", c_uint32),
+                ("parent", c_uint8 * 16), ("space_id", c_uint8 * 32),
+                ("created_ns", c_uint64)]
+
 
 class ReprFile(Structure):
     _fields_ = [("id", c_uint8 * 16), ("space_id", c_uint8 * 32),
@@ -317,7 +331,8 @@ STRUCTS = {
     "ucm_prefetch_stats": PrefetchStats,
     "ucm_sparse_method": SparseMethod, "ucm_compute": Compute,
     "ucm_sparse_config": SparseConfig, "ucm_sparse_request": SparseRequest,
-    "ucm_repr_file": ReprFile,
+    "ucm_sparse_model": SparseModel,
+    "ucm_block": Block, "ucm_repr_file": ReprFile,
 }
 
 
@@ -329,6 +344,8 @@ _num_out = POINTER(c_uint32)
 _star = POINTER(StarSpec)
 _spec, _slab, _keys = POINTER(ReprSpec), POINTER(Slab), POINTER(Keys)
 _config, _request = POINTER(SparseConfig), POINTER(SparseRequest)
+_model, _code = POINTER(SparseModel), POINTER(CodeSpec)
+_block, _file = POINTER(Block), POINTER(ReprFile)
 _plan = (c_int, (_ptr, POINTER(Wanted), POINTER(Swap), _error))
 _fills_of = (c_int, (_ptr, _ptr, c_size_t, _ptr, POINTER(c_size_t), _error))
 
@@ -474,15 +491,30 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_sparse_abort": (None, (_request,)),
     "ucm_sparse_slots": (c_int, (_config, c_uint32, c_uint32, _num_out,
                                  _error)),
+    "ucm_sparse_repr_spec": (c_int, (_config, _model, _spec, _error)),
+    "ucm_sparse_code_spec": (c_int, (_config, _model, _code,
+                                     POINTER(CodeMethod), _error)),
+    "ucm_sparse_star_spec": (c_int, (_config, _model, _ptr, _star, _error)),
 
-    "ucm_repr_file_size": (c_uint64, (POINTER(ReprFile),)),
-    "ucm_repr_file_layer_offset": (c_uint64, (POINTER(ReprFile), c_uint32)),
-    "ucm_repr_file_parse": (c_int, (_ptr, c_size_t, POINTER(ReprFile),
-                                    _error)),
-    "ucm_repr_file_check_layer": (c_int, (POINTER(ReprFile), _ptr, c_uint32,
-                                          _ptr, _error)),
-    "ucm_repr_file_verify": (c_int, (_ptr, c_uint64, POINTER(ReprFile),
-                                     _error)),
+    "ucm_block_parse": (c_int, (_ptr, c_size_t, c_uint64, POINTER(Block))),
+
+    "ucm_repr_file_init": (c_int, (_block, _spec, _file, _error)),
+    "ucm_repr_file_init_codes": (c_int, (_block, _code, _ptr, _file,
+                                         _error)),
+    "ucm_repr_file_init_channels": (c_int, (_block, _star, _ptr, _file,
+                                            _error)),
+    "ucm_repr_file_codes": (c_int, (_file, _code, _error)),
+    "ucm_repr_file_channels": (c_int, (_file, _star, _error)),
+    "ucm_repr_file_check_centers": (c_int, (_file, _ptr, _error)),
+    "ucm_repr_file_check_channels": (c_int, (_file, _ptr, _error)),
+    "ucm_repr_file_size": (c_uint64, (_file,)),
+    "ucm_repr_file_layer_offset": (c_uint64, (_file, c_uint32)),
+    "ucm_repr_file_parse": (c_int, (_ptr, c_size_t, _file, _error)),
+    "ucm_repr_file_check_block": (c_int, (_file, _block, _error)),
+    "ucm_repr_file_check_layer": (c_int, (_file, _ptr, c_uint32, _ptr,
+                                          _error)),
+    "ucm_repr_file_verify": (c_int, (_ptr, c_uint64, _file, _error)),
+    "ucm_repr_file_encode": (c_int, (_file, _ptr, _ptr, c_uint64, _error)),
 }
 
 

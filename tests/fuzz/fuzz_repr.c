@@ -56,6 +56,33 @@ static void seal(uint8_t *bytes, size_t len, unsigned how)
 		      ucm_crc32c(0, bytes, HEADER_CRC_AT));
 }
 
+/* What is said in params is right, and is what a layer has. */
+static void check_kind(const struct ucm_repr_file *file)
+{
+	struct ucm_code_spec codes;
+	struct ucm_star_spec star;
+	int is_codes = !ucm_repr_file_codes(file, &codes, NULL);
+	int is_star = !ucm_repr_file_channels(file, &star, NULL);
+
+	REQUIRE((file->spec.kind < UCM_REPR_KINDS) + is_codes + is_star == 1);
+	if (is_codes) {
+		REQUIRE(ucm_code_bytes(&codes) == file->layer_bytes);
+	} else if (is_star) {
+		uint16_t *channels = calloc((size_t)star.num_heads * star.kept,
+					    sizeof(*channels));
+
+		if (!channels)
+			return;
+		for (uint32_t i = 0; i < star.num_heads * star.kept; i++)
+			channels[i] = (uint16_t)(i % star.kept);
+		star.channels = channels;
+		REQUIRE(ucm_star_bytes(&star) == file->layer_bytes);
+		free(channels);
+	} else {
+		REQUIRE(ucm_repr_bytes(&file->spec) == file->layer_bytes);
+	}
+}
+
 static void check_header(const struct ucm_repr_file *file)
 {
 	uint64_t size = ucm_repr_file_size(file), end;
@@ -72,8 +99,7 @@ static void check_header(const struct ucm_repr_file *file)
 	REQUIRE(ucm_repr_kind_name(file->spec.kind));
 	REQUIRE(!ucm_repr_kind_parse(ucm_repr_kind_name(file->spec.kind),
 				     &kind) && kind == file->spec.kind);
-	if (file->spec.kind < UCM_REPR_KINDS)
-		REQUIRE(ucm_repr_bytes(&file->spec) == file->layer_bytes);
+	check_kind(file);
 }
 
 static void check_encode(const struct ucm_repr_file *file,

@@ -62,6 +62,79 @@ while read -r path; do
 		"$mnt/spaces/hnd/$path" "$work/to-hnd/${path%.bin}.repr"
 done <"$work/hnd"
 
+# ---- hash codes, and merged channels ----
+
+# told PATTERN: what ucm repr stat says of the first file
+told() {
+	"$ucm" repr stat "$file" >"$work/out"
+	check "stat says: $1" grep -q -- "$1" "$work/out"
+}
+
+$blocks sides "$work/centers" "$work/kept" || fail 'sides can be made'
+head -c 959 "$work/centers" >"$work/few"
+mkdir "$work/to-codes"
+codes="--mount $mnt --to $work/to-codes --all"
+file=$work/to-codes/${first%.bin}.repr
+says 0 '12 blocks: 12 built;' build $codes --kind codes --seed 7
+told 'codes   tokens, 40 bits, seed 7$'
+says 0 '12 blocks: 12 kept;' build $codes --kind codes --seed 7
+says 0 '12 blocks: 12 equal;' verify $codes
+says 1 'centers: the file was made without' verify $codes \
+	--centers "$work/centers"
+cp "$file" "$work/seed-7"
+says 0 '12 blocks: 12 built;' build $codes --kind codes --seed 8
+check 'another seed makes other codes' eval \
+	'! cmp -s "$file" "$work/seed-7"'
+says 0 '12 blocks: 12 built;' build $codes --kind codes --bits 64 --norms \
+	--centers "$work/centers"
+told 'codes   tokens, 64 bits, seed 0, norms$'
+told "centers $(sha256sum <"$work/centers" | cut -d' ' -f1)\$"
+says 0 '12 blocks: 12 equal;' verify $codes --centers "$work/centers"
+says 1 'centers: the file was made with some' verify $codes
+says 1 'centers: 959 bytes, where 3 layers, 2 heads and 40 channels take 960' \
+	verify $codes --centers "$work/few"
+says 1 'centers: 959 bytes' build $codes --kind codes --centers "$work/few"
+flip "$work/centers" 17
+says 1 'centers: not those that the file was made with' verify $codes \
+	--centers "$work/centers"
+says 0 '12 blocks: 12 built;' build $codes --kind codes --counts --rope-dim 8
+told 'codes   counts, 32 bits and 8 of the last 8 channels, seed 0$'
+same 'JSON of codes' 'codes opaque counts 32 8 8 0 False None' "$(
+	"$ucm" repr stat -j "$file" | python3 -c 'import json, sys
+f, = json.load(sys.stdin)["files"]
+print(f["kind"], f["dtype"], *f["codes"].values())')"
+says 1 'norms: there are none of counts' build $codes --kind codes --counts \
+	--norms
+says 2 "--bits '4'" build $codes --kind codes --bits 4
+
+says 0 '12 blocks: 12 built;' build $codes --kind channels --dtype float32 \
+	--merge-tokens 2 --channels "$work/kept"
+told 'merged  2 tokens, 10 of 40 channels$'
+while read -r path; do
+	check "$path: channels are what its keys make" $blocks check \
+		"$mnt/blocks/$path" "$work/to-codes/${path%.bin}.repr"
+done <"$work/paths"
+says 0 '12 blocks: 12 equal;' verify $codes --channels "$work/kept"
+says 1 'channels: the file was made with some' verify $codes
+says 1 'channels: 959 bytes, where the file keeps 10' verify $codes \
+	--channels "$work/few"
+says 1 'channels: 959 bytes, where 3 layers of 2 heads keep up to 40 each' \
+	build $codes --kind channels --channels "$work/few"
+head -c 120 "$work/centers" >"$work/few"
+says 1 'channels: head 0, number' build $codes --kind channels \
+	--channels "$work/few"
+flip "$file" $((4096 + 5))
+says 1 '12 blocks: 11 equal, 1 damaged;' verify $codes --channels "$work/kept"
+says 0 '12 blocks: 12 built;' build $codes --kind channels --dtype int8
+same 'JSON of channels' 'channels int8 4 40 None' "$(
+	"$ucm" repr stat -j "$file" | python3 -c 'import json, sys
+f, = json.load(sys.stdin)["files"]
+print(f["kind"], f["dtype"], *f["channels"].values())')"
+says 0 '12 blocks: 12 equal;' verify $codes
+says 1 "$work/none: No such file" build $codes --kind codes \
+	--centers "$work/none"
+file=$work/to/${first%.bin}.repr
+
 # ---- shown ----
 
 says 0 'kind    normed, float32' stat "$file"

@@ -4,6 +4,8 @@
 
   repr_blocks.py make DIRECTORY COUNT [ORDER]   COUNT blocks, below their buckets
   repr_blocks.py check BLOCK FILE               FILE is float32 of BLOCK's keys
+  repr_blocks.py sides CENTERS CHANNELS         files that codes, and merged
+                                                channels, are made with
 
 Independent of the C code on purpose: written from ucm-block(5) and ucm-repr(5),
 with sums in double.
@@ -114,6 +116,45 @@ def stands(kind, keys, head):
             3: [[max(c) for c in columns], [min(c) for c in columns]]}[kind]
 
 
+def kept_channels(layer, head):
+    """Those of which "sides" makes a file: 10 of a head."""
+    return range(layer + head, DIM, 4)[:10]
+
+
+def sides(centers_path, channels_path):
+    with open(centers_path, "wb") as file:
+        file.write(struct.pack(f"<{LAYERS * HEADS * DIM}f", *numbers(
+            "centers", LAYERS * HEADS * DIM)))
+    with open(channels_path, "wb") as file:
+        for layer in range(LAYERS):
+            for head in range(HEADS):
+                file.write(struct.pack("<10H", *kept_channels(layer, head)))
+
+
+def check_channels(data, found, layer_bytes):
+    """Groups of 2 tokens, float32, 10 channels."""
+    merged, kept = struct.unpack_from("<2I", found, 128)
+    digest = hashlib.sha256(b"".join(struct.pack(
+        "<10H", *kept_channels(layer, head)) for layer in range(LAYERS)
+        for head in range(HEADS))).digest()
+    assert (merged, kept) == (2, 10) and found[160:192] == digest
+    assert layer_bytes == -(-(HEADS * kept * 16 * 4 + 4) // 64) * 64
+    for layer in range(LAYERS):
+        at = 4096 + layer * layer_bytes
+        assert struct.unpack_from("<I", found, 256 + 4 * layer)[0] == crc32c(
+            found[at:at + layer_bytes]), f"checksum of layer {layer}"
+        keys = keys_of(data, layer)
+        for head in range(HEADS):
+            for channel in kept_channels(layer, head):
+                row = struct.unpack_from("<16f", found, at)
+                at += 64
+                want = [(keys[t][head][channel] + keys[t + 1][head][channel])
+                        / 2 for t in (0, 2)] + [0] * 14
+                assert list(row) == want, (layer, head, channel)
+        assert struct.unpack_from("<I", found, at)[0] == 2, "groups"
+    return None
+
+
 def check(block_path, file_path):
     with open(block_path, "rb") as file:
         data = file.read()
@@ -124,6 +165,8 @@ def check(block_path, file_path):
     kind, dtype, heads, dim, layer_bytes = struct.unpack_from("<5I", found, 84)
     assert (magic, version, name) == (b"UCMR", 1, data[8:24])
     assert (layers, tokens, heads, dim) == (LAYERS, TOKENS, HEADS, DIM)
+    if kind == 17:
+        return check_channels(data, found, layer_bytes)
     assert found[64:84] == struct.pack("<3I2HI", 1, PLANE, PLANE, HEADS, DIM,
                                        data[53]), "geometry"
     assert dtype == 3, "float32 can be compared"
@@ -148,4 +191,4 @@ def check(block_path, file_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "check": check, "sides": sides}[sys.argv[1]](*sys.argv[2:])

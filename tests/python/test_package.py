@@ -179,9 +179,7 @@ class Prototypes(unittest.TestCase):
     # Pure helpers for C programs, which Python does without.
     UNUSED = re.compile(
         r"ucm_(block_|dtype_|geometry_|id_|scheme_|space_list$|repr_kind_|"
-        r"task_arg$|"
-        r"repr_file_(init|encode|check_block)$|"
-        r"sparse_(cuda_|defaults$|(repr|code|star)_spec$))")
+        r"task_arg$|sparse_(cuda_|defaults$))")
     TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
     STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
     HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",
@@ -294,6 +292,8 @@ class Prototypes(unittest.TestCase):
         for number, name in enumerate(_lib_sparse.KEEPS):
             want[f"UCM_KEEPS_{name.upper()}"] = number
         want["UCM_METHODS"] = len(_lib_sparse.METHODS)
+        for number, name in _lib_sparse.FILE_KINDS.items():
+            want[f"UCM_REPR_FILE_{name.upper()}"] = number
         want["UCM_COMPUTE_MAX"] = _lib_sparse.COMPUTE_MAX
         for number, name in enumerate(_lib_sparse.REDUCTIONS):
             want[f"UCM_REDUCE_{name.upper()}"] = number

@@ -9,6 +9,7 @@
 #include <ucm/repr.h>
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -366,6 +367,261 @@ UNIT_TEST(what_could_not_be_read_is_not_written)
 		-EINVAL, &error, "block_size 3: the block has 4");
 }
 
+/* ---- hash codes and merged channels ---- */
+
+/* The params of tokens' codes of 64 bits with norms, and centers of i / 4. The
+ * digests here are Python's. */
+static const uint8_t codes_params[] = {
+	0x00, 0x00, 0x00, 0x00, 0x40, 0x00, 0x00, 0x00,
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+	0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+	0x01, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00,
+	0x57, 0x71, 0x6a, 0xbc, 0xa4, 0x17, 0x1a, 0x36,
+	0xb4, 0x35, 0xb2, 0x0f, 0x2a, 0xf3, 0x4c, 0xb4,
+	0xb2, 0xeb, 0x7b, 0x1f, 0x33, 0xcc, 0x3f, 0x84,
+	0xd1, 0x85, 0x70, 0xf3, 0x3e, 0x38, 0x9e, 0xdd,
+};
+/* Groups of 2 tokens; channel number i of head h of layer l is 4 i + 2 l + h. */
+static const uint8_t channels_params[] = {
+	0x02, 0x00, 0x00, 0x00, 0x08, 0x00, 0x00, 0x00,
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+	0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+	0x81, 0xfa, 0xf2, 0xba, 0x75, 0x09, 0x21, 0xb4,
+	0x98, 0xd3, 0xb7, 0x4a, 0x0e, 0x27, 0x65, 0x0e,
+	0xb6, 0xe5, 0x3b, 0x8d, 0x59, 0x37, 0xc8, 0xb9,
+	0x62, 0xf6, 0xb0, 0xb1, 0x22, 0x21, 0x6c, 0xf4,
+};
+
+static const struct ucm_code_spec golden_codes = {
+	.form = UCM_CODE_TOKENS, .num_heads = 2, .head_dim = 32, .bits = 64,
+	.block_size = 4, .norms = 1, .seed = 0x1122334455667788,
+};
+static const struct ucm_star_spec golden_star = {
+	.dtype = UCM_DTYPE_BFLOAT16, .num_heads = 2, .head_dim = 32,
+	.block_size = 4, .merge_tokens = 2, .kept = 8,
+};
+static float centers[LAYERS * 2 * 32];
+static uint16_t channels[LAYERS * 2 * 8];
+
+static void fill_sides(void)
+{
+	for (unsigned i = 0; i < NUM_ROWS(centers); i++)
+		centers[i] = (float)i / 4;
+	for (unsigned i = 0; i < NUM_ROWS(channels); i++)
+		channels[i] = (uint16_t)(i % 8 * 4 + i / 8);
+}
+
+UNIT_FIXTURE(.setup = fill_sides);
+
+/* A file of zeros; how many bytes it has. */
+static size_t encode(const struct ucm_repr_file *file, uint8_t *bytes,
+		     size_t room)
+{
+	uint8_t *layers = calloc(LAYERS, file->layer_bytes);
+
+	ck_assert_uint_le(ucm_repr_file_size(file), room);
+	ck_assert_int_eq(ucm_repr_file_encode(file, layers, bytes, room, NULL),
+			 0);
+	free(layers);
+	return ucm_repr_file_size(file);
+}
+
+UNIT_TEST(codes_say_all_that_they_were_made_with)
+{
+	struct ucm_block block = block_of_golden();
+	struct ucm_repr_file file, back;
+	struct ucm_code_spec spec;
+	struct ucm_star_spec star;
+	struct ucm_error error;
+	uint8_t bytes[SIZE];
+	size_t len;
+
+	ck_assert_int_eq(ucm_repr_file_init_codes(&block, &golden_codes,
+						  centers, &file, NULL), 0);
+	ck_assert_uint_eq(file.layer_bytes, ucm_code_bytes(&golden_codes));
+	len = encode(&file, bytes, SIZE);
+	ck_assert_mem_eq(bytes + 128, codes_params, 64);
+	ck_assert_uint_eq(bytes[84], 16); /* kind */
+	ck_assert_uint_eq(bytes[88], 0);  /* dtype */
+	ck_assert_int_eq(ucm_repr_file_verify(bytes, len, &back, NULL), 0);
+	ck_assert_mem_eq(&back, &file, sizeof(file));
+	ck_assert_int_eq(ucm_repr_file_codes(&back, &spec, NULL), 0);
+	ck_assert_mem_eq(&spec, &golden_codes, sizeof(spec));
+	refused(ucm_repr_file_channels(&back, &star, &error), -EINVAL, &error,
+		"kind codes: not channels");
+	ck_assert_int_eq(ucm_repr_file_check_centers(&back, centers, NULL), 0);
+	refused(ucm_repr_file_check_centers(&back, NULL, &error), -EINVAL,
+		&error, "centers: the file was made with some");
+	centers[127] = 31.5f;
+	refused(ucm_repr_file_check_centers(&back, centers, &error), -EINVAL,
+		&error, "centers: not those that the file was made with");
+	centers[0] = NAN;
+	refused(ucm_repr_file_init_codes(&block, &golden_codes, centers, &file,
+					 &error), -EINVAL, &error,
+		"centers: number 0 is not finite");
+	ck_assert_int_eq(ucm_repr_file_init_codes(&block, &golden_codes, NULL,
+						  &file, NULL), 0);
+	ck_assert_int_eq(ucm_repr_file_check_centers(&file, NULL, NULL), 0);
+	centers[0] = 0;
+	refused(ucm_repr_file_check_centers(&file, centers, &error), -EINVAL,
+		&error, "centers: the file was made without");
+}
+
+UNIT_TEST(merged_channels_say_all_that_they_were_made_with)
+{
+	struct ucm_block block = block_of_golden();
+	struct ucm_star_spec star, all = golden_star;
+	struct ucm_repr_file file, back;
+	struct ucm_code_spec spec;
+	struct ucm_error error;
+	uint8_t bytes[2 * SIZE];
+	size_t len;
+
+	ck_assert_int_eq(ucm_repr_file_init_channels(&block, &golden_star,
+						     channels, &file, NULL), 0);
+	len = encode(&file, bytes, sizeof(bytes));
+	ck_assert_mem_eq(bytes + 128, channels_params, 64);
+	ck_assert_uint_eq(bytes[84], 17); /* kind */
+	ck_assert_int_eq(ucm_repr_file_verify(bytes, len, &back, NULL), 0);
+	ck_assert_mem_eq(&back, &file, sizeof(file));
+	ck_assert_int_eq(ucm_repr_file_channels(&back, &star, NULL), 0);
+	ck_assert(!star.channels && star.kept == 8 && star.merge_tokens == 2);
+	star.channels = channels + 2 * 8;
+	ck_assert_uint_eq(ucm_star_bytes(&star), file.layer_bytes);
+	refused(ucm_repr_file_codes(&back, &spec, &error), -EINVAL, &error,
+		"kind channels: not codes");
+	ck_assert_int_eq(ucm_repr_file_check_channels(&back, channels, NULL),
+			 0);
+	channels[30]++;
+	refused(ucm_repr_file_check_channels(&back, channels, &error), -EINVAL,
+		&error, "channels: not those that the file was made with");
+	channels[31] = 3;
+	refused(ucm_repr_file_check_channels(&back, channels, &error), -EINVAL,
+		&error, "channels: head 1, number 7 is 3: ascending");
+	refused(ucm_repr_file_check_channels(&back, NULL, &error), -EINVAL,
+		&error, "channels: the file was made with some");
+	refused(ucm_repr_file_init_channels(&block, &golden_star, NULL, &file,
+					    &error), -EINVAL, &error,
+		"channels: 8 of 32 are kept, and it is not said which");
+	/* one right form: where all are kept there is nothing to be said */
+	all.kept = 32;
+	ck_assert_int_eq(ucm_repr_file_init_channels(&block, &all, NULL, &file,
+						     NULL), 0);
+	ck_assert_int_eq(ucm_repr_file_check_channels(&file, NULL, NULL), 0);
+}
+
+UNIT_TEST(codes_that_take_too_much_room_are_not_written)
+{
+	struct ucm_block block = block_of_golden();
+	struct ucm_code_spec large = golden_codes;
+	struct ucm_star_spec star = golden_star;
+	struct ucm_repr_file file;
+	struct ucm_error error;
+
+	block.geometry.block_size = large.block_size = 65536;
+	block.geometry.num_kv_heads = 0;
+	large.num_heads = 1024;
+	large.bits = 4096;
+	refused(ucm_repr_file_init_codes(&block, &large, NULL, &file, &error),
+		-EINVAL, &error, "layer_bytes 34493956160: at most 67108864");
+	refused(ucm_repr_file_init_channels(&block, &star, channels, &file,
+					    &error),
+		-EINVAL, &error, "block_size 4: the block has 65536");
+	star.merge_tokens = 5;
+	refused(ucm_repr_file_init_channels(&block, &star, channels, &file,
+					    &error),
+		-EINVAL, &error, "merge_tokens 5");
+	large.bits = 9;
+	refused(ucm_repr_file_init_codes(&block, &large, NULL, &file, &error),
+		-EINVAL, &error, "bits 9");
+}
+
+/* A field of params, or of the header, with a value that it may not have there. */
+static const struct {
+	bool codes;
+	unsigned at;
+	uint32_t value;
+	const char *text;
+} wrong_params[] = {
+	{ true, 88, 2, "dtype 2: codes have none" },
+	{ true, 92, 1, "num_heads 1: the block has 2" },
+	{ true, 96, 33, "head_dim 33: the block has 32" },
+	{ true, 100, 256, "layer_bytes 256: must be 320" },
+	{ true, 128, 2, "form 2" },
+	{ true, 128, 1, "norms: there are none of counts" },
+	{ true, 132, 12, "bits 12" },
+	{ true, 132, 0, "bits 0" },
+	{ true, 132, 8192, "bits 8192" },
+	{ true, 136, 32, "rope_dim 32" },
+	{ true, 136, 8, "rope_bits 0" },
+	{ true, 140, 8, "rope_bits 8" },
+	{ true, 152, 2, "norms 2" },
+	{ true, 156, 0, "matrix 0: unknown" },
+	{ true, 156, 2, "matrix 2: unknown" },
+	{ false, 88, 0, "dtype 0" },
+	{ false, 92, 1, "num_heads 1: the block has 2" },
+	{ false, 100, 256, "layer_bytes 256: must be 576" },
+	{ false, 128, 0, "merge_tokens 0" },
+	{ false, 128, 5, "merge_tokens 5" },
+	{ false, 132, 0, "kept 0" },
+	{ false, 132, 33, "kept 33" },
+	{ false, 136, 1, "params: not zero" },
+	{ false, 156, 1, "params: not zero" },
+};
+
+UNIT_TEST(each_param_is_refused_by_name, .rows = NUM_ROWS(wrong_params))
+{
+	struct ucm_block block = block_of_golden();
+	struct ucm_repr_file file;
+	struct ucm_error error;
+	uint8_t bytes[2 * SIZE];
+	size_t len;
+
+	if (wrong_params[_i].codes)
+		ck_assert_int_eq(ucm_repr_file_init_codes(
+					 &block, &golden_codes, centers, &file,
+					 NULL), 0);
+	else
+		ck_assert_int_eq(ucm_repr_file_init_channels(
+					 &block, &golden_star, channels, &file,
+					 NULL), 0);
+	len = encode(&file, bytes, sizeof(bytes));
+	put32(bytes + wrong_params[_i].at, wrong_params[_i].value);
+	seal(bytes);
+	refused(ucm_repr_file_parse(bytes, len, &file, &error), -EINVAL,
+		&error, wrong_params[_i].text);
+}
+
+/* What is said of channels that are all kept, and not of some: two forms of one
+ * file, of which neither is right. */
+UNIT_TEST(the_digest_of_channels_is_there_where_some_are_left_out)
+{
+	struct ucm_block block = block_of_golden();
+	struct ucm_star_spec all = golden_star;
+	struct ucm_repr_file file;
+	struct ucm_error error;
+	uint8_t bytes[4 * SIZE];
+
+	ck_assert_int_eq(ucm_repr_file_init_channels(&block, &golden_star,
+						     channels, &file, NULL), 0);
+	encode(&file, bytes, sizeof(bytes));
+	memset(bytes + 160, 0, 32);
+	seal(bytes);
+	refused(ucm_repr_file_parse(bytes, SIZE, &file, &error), -EINVAL,
+		&error, "channels: 8 of 32 are kept, and it is not said which");
+	all.kept = 32;
+	ck_assert_int_eq(ucm_repr_file_init_channels(&block, &all, NULL, &file,
+						     NULL), 0);
+	encode(&file, bytes, sizeof(bytes));
+	bytes[160] = 1;
+	seal(bytes);
+	refused(ucm_repr_file_parse(bytes, SIZE, &file, &error), -EINVAL,
+		&error, "channels: 32 of 32 are kept, and it is said which");
+}
+
+UNIT_FIXTURE(.setup = NULL);
+
 /* ---- names ---- */
 
 UNIT_TEST(each_kind_has_a_name)
@@ -378,6 +634,13 @@ UNIT_TEST(each_kind_has_a_name)
 						     &kind), 0);
 		ck_assert_uint_eq(kind, i);
 	}
-	ck_assert_ptr_null(ucm_repr_kind_name(UCM_REPR_KINDS));
+	for (uint32_t i = UCM_REPR_FILE_CODES; i <= UCM_REPR_FILE_CHANNELS; i++) {
+		ck_assert_int_eq(ucm_repr_kind_parse(ucm_repr_kind_name(i),
+						     &kind), 0);
+		ck_assert_uint_eq(kind, i);
+	}
+	for (uint32_t i = UCM_REPR_KINDS; i < UCM_REPR_FILE_CODES; i++)
+		ck_assert_ptr_null(ucm_repr_kind_name(i));
+	ck_assert_ptr_null(ucm_repr_kind_name(UCM_REPR_FILE_CHANNELS + 1));
 	ck_assert_int_eq(ucm_repr_kind_parse("median", &kind), -EINVAL);
 }

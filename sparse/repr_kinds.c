@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repr_kinds.c - the kinds of files of representations: their names, and what
+ * params say.
+ *
+ * A kind is a row in kinds[]: it says what of the other fields is right. Those of
+ * enum ucm_repr_kind have nothing to say in params. Codes and merged channels say
+ * there all that it takes to make them again, but for what a model has many of,
+ * the centers of keys and the channels that are kept: of those there is a
+ * digest, so that whoever comes with others is refused.
+ *
+ * One file has one right form: what is not used is zero, and channels are said
+ * only where some are left out.
+ */
+#include <config.h>
+
+#include "sparse/repr_kinds.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "common/error.h"
+#include "hashing/digest.h"
+#include "sparse/code.h"
+#include "sparse/spec.h"
+#include "sparse/star.h"
+
+/* How W follows from the seed (code_matrix.c); another way is another number. */
+#define MATRIX_PHILOX_GRAM_SCHMIDT 1u
+
+struct params_of_codes {
+	uint32_t form;
+	uint32_t bits;
+	uint32_t rope_dim;
+	uint32_t rope_bits;
+	uint64_t seed;
+	uint32_t norms;
+	uint32_t matrix;
+	uint8_t centers[UCM_SHA256_BYTES]; /* SHA-256; zero: there are none */
+};
+static_assert(sizeof(struct params_of_codes) == UCM_REPR_FILE_PARAMS_BYTES,
+	      "codes");
+static_assert(offsetof(struct params_of_codes, centers) == UCM_REPR_DIGEST_AT,
+	      "centers");
+
+struct params_of_channels {
+	uint32_t merge_tokens;
+	uint32_t kept;
+	uint8_t zero[24];
+	uint8_t channels[UCM_SHA256_BYTES]; /* SHA-256; zero: all are kept */
+};
+static_assert(sizeof(struct params_of_channels) == UCM_REPR_FILE_PARAMS_BYTES,
+	      "channels");
+static_assert(offsetof(struct params_of_channels, channels) ==
+		      UCM_REPR_DIGEST_AT,
+	      "channels");
+
+static bool is_zero(const uint8_t *bytes, size_t len)
+{
+	uint8_t any = 0;
+
+	for (size_t i = 0; i < len; i++)
+		any |= bytes[i];
+	return !any;
+}
+
+/* ---- what all have ---- */
+
+/* One that stands for the block's heads, and takes so many bytes. */
+static int check_keys(const struct ucm_repr_file *file, size_t bytes,
+		      struct ucm_error *error)
+{
+	const struct ucm_geometry *geometry = &file->geometry;
+	const struct ucm_repr_spec *spec = &file->spec;
+	bool known = geometry->num_kv_heads && geometry->head_dim;
+
+	if (known && spec->num_heads != geometry->num_kv_heads)
+		return ucm_error_set(error, -EINVAL, "num_heads %" PRIu32
+				     ": the block has %" PRIu16,
+				     spec->num_heads, geometry->num_kv_heads);
+	if (known && spec->head_dim != geometry->head_dim)
+		return ucm_error_set(error, -EINVAL, "head_dim %" PRIu32
+				     ": the block has %" PRIu16,
+				     spec->head_dim, geometry->head_dim);
+	if (file->layer_bytes != bytes)
+		return ucm_error_set(error, -EINVAL, "layer_bytes %" PRIu32
+				     ": must be %zu", file->layer_bytes, bytes);
+	return 0;
+}
+
+/* ---- enum ucm_repr_kind ---- */
+
+static int check_plain(const struct ucm_repr_file *file,
+		       struct ucm_error *error)
+{
+	struct ucm_repr_shape shape;
+	int err = ucm_repr_shape(&file->spec, &shape, error);
+
+	if (!err)
+		err = check_keys(file, shape.bytes, error);
+	if (!err && !is_zero(file->params, sizeof(file->params)))
+		err = ucm_error_set(error, -EINVAL, "params: not zero");
+	return err;
+}
+
+/* ---- codes ---- */
+
+static struct ucm_code_spec codes_of(const struct ucm_repr_file *file)
+{
+	struct params_of_codes params;
+
+	memcpy(&params, file->params, sizeof(params));
+	return (struct ucm_code_spec){
+		.form = params.form,
+		.num_heads = file->spec.num_heads,
+		.head_dim = file->spec.head_dim,
+		.rope_dim = params.rope_dim,
+		.bits = params.bits,
+		.rope_bits = params.rope_bits,
+		.block_size = file->spec.block_size,
+		.norms = params.norms,
+		.seed = params.seed,
+	};
+}
+
+static int check_codes(const struct ucm_repr_file *file,
+		       struct ucm_error *error)
+{
+	const struct ucm_code_spec spec = codes_of(file);
+	struct params_of_codes params;
+	struct ucm_code_shape shape;
+	int err = 0;
+
+	memcpy(&params, file->params, sizeof(params));
+	if (params.matrix != MATRIX_PHILOX_GRAM_SCHMIDT)
+		return ucm_error_set(error, -EINVAL, "matrix %" PRIu32
+				     ": unknown", params.matrix);
+	if (file->spec.dtype != UCM_DTYPE_OPAQUE)
+		return ucm_error_set(error, -EINVAL, "dtype %" PRIu32
+				     ": codes have none", file->spec.dtype);
+	err = ucm_code_shape(&spec, &shape, error);
+	return err ? err : check_keys(file, shape.bytes, error);
+}
+
+int ucm_repr_params_of_codes(const struct ucm_code_spec *spec,
+			     const float *centers, uint32_t num_layers,
+			     uint8_t params[UCM_REPR_FILE_PARAMS_BYTES],
+			     struct ucm_error *error)
+{
+	size_t num = (size_t)num_layers * spec->num_heads * spec->head_dim;
+	struct params_of_codes out = {
+		.form = spec->form,
+		.bits = spec->bits,
+		.rope_dim = spec->rope_dim,
+		.rope_bits = spec->rope_bits,
+		.seed = spec->seed,
+		.norms = spec->norms,
+		.matrix = MATRIX_PHILOX_GRAM_SCHMIDT,
+	};
+
+	for (size_t i = 0; centers && i < num; i++) {
+		if (!isfinite(centers[i]))
+			return ucm_error_set(error, -EINVAL, "centers: number "
+					     "%zu is not finite", i);
+	}
+	if (centers && ucm_sha256(centers, num * sizeof(*centers), out.centers))
+		return ucm_error_set(error, -EIO, "centers: no SHA-256");
+	memcpy(params, &out, sizeof(out));
+	return 0;
+}
+
+/* ---- merged channels ---- */
+
+static struct ucm_star_spec star_of(const struct ucm_repr_file *file)
+{
+	struct params_of_channels params;
+
+	memcpy(&params, file->params, sizeof(params));
+	return (struct ucm_star_spec){
+		.dtype = file->spec.dtype,
+		.num_heads = file->spec.num_heads,
+		.head_dim = file->spec.head_dim,
+		.block_size = file->spec.block_size,
+		.merge_tokens = params.merge_tokens,
+		.kept = params.kept,
+	};
+}
+
+static int check_channels(const struct ucm_repr_file *file,
+			  struct ucm_error *error)
+{
+	const struct ucm_star_spec spec = star_of(file);
+	struct params_of_channels params;
+	size_t bytes;
+	int err = ucm_star_check(&spec, &bytes, error);
+
+	if (!err)
+		err = check_keys(file, bytes, error);
+	if (err)
+		return err;
+	memcpy(&params, file->params, sizeof(params));
+	if (!is_zero(params.zero, sizeof(params.zero)))
+		return ucm_error_set(error, -EINVAL, "params: not zero");
+	if (is_zero(params.channels, sizeof(params.channels)) ==
+	    (spec.kept == spec.head_dim))
+		return 0;
+	return ucm_error_set(error, -EINVAL, "channels: %" PRIu32 " of %" PRIu32
+			     " are kept, and %s", spec.kept, spec.head_dim,
+			     spec.kept == spec.head_dim
+				     ? "it is said which"
+				     : "it is not said which");
+}
+
+int ucm_repr_params_of_channels(const struct ucm_star_spec *spec,
+				const uint16_t *channels, uint32_t num_layers,
+				uint8_t params[UCM_REPR_FILE_PARAMS_BYTES],
+				struct ucm_error *error)
+{
+	struct params_of_channels out = {
+		.merge_tokens = spec->merge_tokens,
+		.kept = spec->kept,
+	};
+	struct ucm_star_spec layer = *spec;
+	size_t num = (size_t)spec->num_heads * spec->kept;
+	int err = 0;
+
+	for (uint32_t i = 0; channels && !err && i < num_layers; i++) {
+		layer.channels = channels + i * num;
+		err = ucm_star_channels_check(&layer, error);
+	}
+	if (err)
+		return err;
+	/* all of them is nothing to be said */
+	if (channels && spec->kept < spec->head_dim &&
+	    ucm_sha256(channels, num_layers * num * sizeof(*channels),
+		       out.channels))
+		return ucm_error_set(error, -EIO, "channels: no SHA-256");
+	memcpy(params, &out, sizeof(out));
+	return 0;
+}
+
+/* ---- the table ---- */
+
+static const struct {
+	const char *name;
+	int (*check)(const struct ucm_repr_file *file,
+		     struct ucm_error *error);
+} kinds[] = {
+	[UCM_REPR_MEAN] = { "mean", check_plain },
+	[UCM_REPR_MAX] = { "max", check_plain },
+	[UCM_REPR_NORMED] = { "normed", check_plain },
+	[UCM_REPR_MINMAX] = { "minmax", check_plain },
+	[UCM_REPR_FILE_CODES] = { "codes", check_codes },
+	[UCM_REPR_FILE_CHANNELS] = { "channels", check_channels },
+};
+#define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+const char *ucm_repr_kind_name(uint32_t kind)
+{
+	return kind < NUM_KINDS ? kinds[kind].name : NULL;
+}
+
+int ucm_repr_kind_parse(const char *name, uint32_t *out)
+{
+	for (uint32_t i = 0; i < NUM_KINDS; i++) {
+		if (kinds[i].name && !strcmp(name, kinds[i].name)) {
+			*out = i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int ucm_repr_kind_check(const struct ucm_repr_file *file,
+			struct ucm_error *error)
+{
+	if (!ucm_repr_kind_name(file->spec.kind))
+		return ucm_error_set(error, -EINVAL, "kind %" PRIu32
+				     ": unknown", file->spec.kind);
+	return kinds[file->spec.kind].check(file, error);
+}
+
+/* ---- what a file says ---- */
+
+static int kind_wanted(const struct ucm_repr_file *file, uint32_t kind,
+		       struct ucm_error *error)
+{
+	const char *name = ucm_repr_kind_name(file->spec.kind);
+
+	if (file->spec.kind == kind)
+		return 0;
+	return ucm_error_set(error, -EINVAL, "kind %s: not %s",
+			     name ? name : "unknown",
+			     ucm_repr_kind_name(kind));
+}
+
+int ucm_repr_file_codes(const struct ucm_repr_file *file,
+			struct ucm_code_spec *out, struct ucm_error *error)
+{
+	int err = kind_wanted(file, UCM_REPR_FILE_CODES, error);
+
+	if (!err)
+		*out = codes_of(file);
+	return err;
+}
+
+int ucm_repr_file_channels(const struct ucm_repr_file *file,
+			   struct ucm_star_spec *out, struct ucm_error *error)
+{
+	int err = kind_wanted(file, UCM_REPR_FILE_CHANNELS, error);
+
+	if (!err)
+		*out = star_of(file);
+	return err;
+}
+
+/* Are params those with the digest of what the caller has? */
+static int side_check(const char *name, const struct ucm_repr_file *file,
+		      const uint8_t *params, bool given,
+		      struct ucm_error *error)
+{
+	const uint8_t *have = file->params + UCM_REPR_DIGEST_AT;
+
+	if (!memcmp(have, params + UCM_REPR_DIGEST_AT, UCM_SHA256_BYTES))
+		return 0;
+	if (is_zero(have, UCM_SHA256_BYTES))
+		return ucm_error_set(error, -EINVAL, "%s: the file was made "
+				     "without", name);
+	return ucm_error_set(error, -EINVAL, "%s: %s", name,
+			     given ? "not those that the file was made with"
+				   : "the file was made with some");
+}
+
+int ucm_repr_file_check_centers(const struct ucm_repr_file *file,
+				const float *centers, struct ucm_error *error)
+{
+	uint8_t params[UCM_REPR_FILE_PARAMS_BYTES];
+	struct ucm_code_spec spec;
+	int err = ucm_repr_file_codes(file, &spec, error);
+
+	if (!err)
+		err = ucm_repr_params_of_codes(&spec, centers,
+					       file->geometry.num_layers,
+					       params, error);
+	return err ? err
+		   : side_check("centers", file, params, centers, error);
+}
+
+int ucm_repr_file_check_channels(const struct ucm_repr_file *file,
+				 const uint16_t *channels,
+				 struct ucm_error *error)
+{
+	uint8_t params[UCM_REPR_FILE_PARAMS_BYTES];
+	struct ucm_star_spec spec;
+	int err = ucm_repr_file_channels(file, &spec, error);
+
+	if (!err)
+		err = ucm_repr_params_of_channels(&spec, channels,
+						  file->geometry.num_layers,
+						  params, error);
+	return err ? err
+		   : side_check("channels", file, params, channels, error);
+}
