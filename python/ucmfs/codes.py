@@ -55,6 +55,13 @@ class Spec:
                 out, None, None, error), "spec")
         return out
 
+    @classmethod
+    def of(cls, c: _lib_sparse.CodeSpec) -> Spec:
+        """What C says."""
+        values = {name: getattr(c, name) for name in cls.__dataclass_fields__}
+        values.update(form=_lib_sparse.FORMS[c.form], norms=bool(c.norms))
+        return cls(**values)
+
     @functools.cached_property
     def nbytes(self) -> int:
         """Of a block's codes."""
@@ -78,6 +85,12 @@ class Method:
     per: str
     num_heads: int
     merged_heads: int = 1
+
+    @classmethod
+    def of(cls, c: _lib_sparse.CodeMethod) -> Method:
+        """What C says."""
+        return cls(_lib_sparse.MEASURES[c.measure], _lib_sparse.OVERS[c.over],
+                   _lib_sparse.PERS[c.per], c.num_heads, c.merged_heads)
 
     @functools.cached_property
     def _c(self) -> _lib_sparse.CodeMethod:

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+from dataclasses import asdict, dataclass
+from typing import (Any, Dict, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
 
-from . import _lib, _lib_sparse, _pack
+from . import _lib, _lib_sparse, _pack, codes, sparse, star
 from .errors import InvalidArgument
+from .layout import _number_of
 from .retrieve import Step, step_of
 from .sparse import Budget, BudgetConfig
 
@@ -46,6 +49,25 @@ def _name(name: str) -> bytes:
 def _method_of(c: _lib_sparse.SparseMethod) -> Method:
     return Method(c.name.decode(), c.alias.decode(),
                   _lib_sparse.KEEPS[c.keeps])
+
+
+@dataclass(frozen=True)
+class Model:
+    """What keys and queries of a model's layer are, and how what is kept of
+    them is stored: struct ucm_sparse_model. rope_dim: MLA's last channels.
+    seed: of hash codes, which have no dtype."""
+
+    num_heads: int
+    query_heads: int
+    head_dim: int
+    dtype: str = "bfloat16"
+    rope_dim: int = 0
+    seed: int = 0
+
+    def c(self) -> _lib_sparse.SparseModel:
+        return _pack.fill(_lib_sparse.SparseModel(), "model", {
+            **asdict(self),
+            "dtype": _number_of("model: dtype", self.dtype, _lib.DTYPES)})
 
 
 class Config:
@@ -88,6 +110,32 @@ class Config:
         """Do its values agree with each other?"""
         error = _lib.Error()
         error.check(self._lib.ucm_sparse_check(self._c, error), "method")
+
+    def _kept(self, name: str, model: Model, *arguments: Any) -> None:
+        error = _lib.Error()
+        error.check(getattr(self._lib, f"ucm_sparse_{name}_spec")(
+            self._c, model.c(), *arguments, error), "method")
+
+    def repr_spec(self, model: Model) -> sparse.Spec:
+        """Of the representations that the method keeps. InvalidArgument: it
+        keeps something else."""
+        out = _lib_sparse.ReprSpec()
+        self._kept("repr", model, out)
+        return sparse.Spec.of(out)
+
+    def code_spec(self, model: Model) -> Tuple[codes.Spec, codes.Method]:
+        """Of the hash codes that it keeps, and how they are compared."""
+        out, method = _lib_sparse.CodeSpec(), _lib_sparse.CodeMethod()
+        self._kept("code", model, out, method)
+        return codes.Spec.of(out), codes.Method.of(method)
+
+    def star_spec(self, model: Model,
+                  channels: Optional[Sequence[int]] = None) -> star.Spec:
+        """Of the merged channels that it keeps. channels: of a choose() of
+        this spec; None until then."""
+        out = _lib_sparse.StarSpec()
+        self._kept("star", model, None, out)
+        return star.Spec.of(out, channels)
 
     def slots(self, prompt_tokens: int, output_tokens: int) -> int:
         """For how many blocks there must be slots."""

@@ -167,6 +167,12 @@ class Spec(Built):
                         "spec")
         return out
 
+    @classmethod
+    def of(cls, c: _lib_sparse.ReprSpec) -> Spec:
+        """What C says."""
+        return cls(_lib_sparse.KINDS[c.kind], _lib.DTYPES[c.dtype],
+                   c.num_heads, c.head_dim, c.block_size)
+
     def query(self, q: Any, per: str = "block", *, distance: bool = False,
               dtype: Optional[str] = None) -> Query:
         """A token's query [head, channel], made ready for all blocks.

@@ -54,6 +54,14 @@ class Spec(Built):
 
     _calls = "ucm_star"
 
+    @classmethod
+    def of(cls, c: _lib_sparse.StarSpec,
+           channels: Optional[Sequence[int]] = None) -> Spec:
+        """What C says, with these channels."""
+        return cls(_lib.DTYPES[c.dtype], c.num_heads, c.head_dim,
+                   c.block_size, c.merge_tokens, c.kept,
+                   None if channels is None else tuple(channels))
+
     @functools.cached_property
     def _chosen(self) -> Optional[array]:
         if self.channels is None:

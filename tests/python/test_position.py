@@ -6,7 +6,7 @@ import errno
 import unittest
 
 import ucmfs
-from ucmfs import (_lib_sparse, attention, methods, position, retrieval,
+from ucmfs import (_lib_sparse, attention, codes, methods, position, retrieval,
                    retrieve, sparse)
 from tests.python.support import needs_numpy, numpy
 
@@ -311,6 +311,38 @@ class Methods(Case):
         config.check()
         self.assertEqual((config.budget.ratio,
                           config.values["prefetch_enabled"]), (.4, 0))
+
+    def test_say_what_they_keep(self):
+        model = methods.Model(2, 8, 40, "float32", seed=5)
+        parsed = {text: methods.parse(text, block_size=SIZE, num_layers=4)
+                  for text in ("ESA", "GSA:pooling=max",
+                               "GSAOnDevice:hash_bits=64", "KVStar")}
+        self.assertEqual(parsed["GSA:pooling=max"].repr_spec(model),
+                         sparse.Spec("max", "float32", 2, 40, SIZE))
+        spec, method = parsed["GSAOnDevice:hash_bits=64"].code_spec(model)
+        self.assertEqual(spec, codes.Spec("tokens", 2, 40, 64, SIZE, seed=5))
+        self.assertEqual(method, codes.Method("hamming", "best", "block", 8,
+                                              4))
+        latent = methods.Model(1, 16, 576, rope_dim=64)
+        spec, method = parsed["GSAOnDevice:hash_bits=64"].code_spec(latent)
+        self.assertEqual((spec.rope_dim, spec.rope_bits), (64, 8))
+        like = parsed["KVStar"].star_spec(model)
+        self.assertEqual((like.kept, like.merge_tokens, like.channels),
+                         (20, 4, None))
+        self.assertEqual(
+            parsed["KVStar"].star_spec(model, range(40)).channels,
+            tuple(range(40)))
+        for names, call in (
+            ("method KVStarMultiStep|merged channels",
+             lambda: parsed["KVStar"].code_spec(model)),
+            ("method ESA", lambda: parsed["ESA"].star_spec(model)),
+            ("query_heads 7", lambda: parsed["ESA"].repr_spec(
+                methods.Model(2, 7, 40))),
+            ("model: dtype", lambda: parsed["ESA"].repr_spec(
+                methods.Model(2, 8, 40, "float31"))),
+        ):
+            with self.subTest(names):
+                self.refused(names, call)
 
     def test_a_request_goes_from_its_prompt_to_its_end(self):
         config = methods.parse("ESA:retrieval_stride=4", block_size=SIZE,

@@ -4,7 +4,10 @@ results are numpy's, and what is refused by its name. The arithmetic has tests
 of its own (tests/unit, tests/sparse)."""
 
 import gc
+import hashlib
+import os
 import struct
+import tempfile
 import unittest
 
 import ucmfs
@@ -521,6 +524,99 @@ class Files(Case):
         with self.assertRaises(ucmfs.UcmfsError) as caught:
             known.check_layer(0, self.layers[1])
         self.assertIn("62" * 16, str(caught.exception))
+
+    def header(self, name=b"b" * 16):
+        """Of the block that self.data is of: paged, without checksums."""
+        plane = SIZE * HEADS * DIM * 2
+        head = b"UCMB" + struct.pack("<I", 1) + name + struct.pack(
+            "<6I2HII", 3, SIZE, 1, 4096, plane, plane, HEADS, DIM, 0,
+            0)
+        head += struct.pack("<I", ucmfs.crc32c(head))
+        return head + bytes(4096 - len(head))
+
+    def test_are_written(self):
+        known = repr_file.of_block(self.header(), SPEC)
+        slab = sparse.Slab(3, known.layer_bytes)
+        for layer in range(3):
+            SPEC.build(self.keys[layer:layer + 1], slab, slots=[layer])
+        self.assertEqual(bytes(known.encode(slab)), self.data)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "b.repr")
+            known.write(path, slab)
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), self.data)
+            self.assertEqual(os.listdir(folder), ["b.repr"])
+            with self.assertRaises(OSError):
+                known.write(os.path.join(folder, "none", "b.repr"), slab)
+            os.mkdir(path + ".d")
+            with self.assertRaises(OSError):
+                known.write(path + ".d", slab)
+            self.assertEqual(sorted(os.listdir(folder)),
+                             ["b.repr", "b.repr.d"])
+        known.check_block(self.header())
+        self.refused("block_hash", lambda: known.check_block(
+            self.header(b"c" * 16)))
+        self.refused("block_size", lambda: repr_file.of_block(
+            self.header(), sparse.Spec("mean", "float32", HEADS, DIM, 8)))
+        self.refused("header", lambda: repr_file.of_block(bytes(128), SPEC))
+        self.refused("layers|2 slots", lambda: known.encode(
+            sparse.Slab(2, known.layer_bytes)))
+        self.refused("layers|3 slots", lambda: known.encode(
+            sparse.Slab(3, known.layer_bytes + 64)))
+        self.refused("nothing of it was read",
+                     lambda: known.check_layer(0, slab.slot(0)))
+
+    def test_of_codes(self):
+        centers = numpy.arange(3 * HEADS * DIM, dtype="float32").reshape(
+            3, HEADS, DIM) / 64
+        spec = codes.Spec("tokens", HEADS, DIM, 64, SIZE, norms=DIM <= 64,
+                          seed=9)
+        known = repr_file.of_block(self.header(), spec, centers=centers)
+        slab = spec.slab(3)
+        for layer in range(3):
+            codes.Encoder(spec, centers[layer]).build(
+                self.keys[layer:layer + 1], slab, slots=[layer])
+        back = repr_file.verify(known.encode(slab))
+        self.assertEqual((back.kind, back.spec, back.layer_bytes),
+                         ("codes", spec, spec.nbytes))
+        self.assertEqual(back.digest,
+                         hashlib.sha256(centers.tobytes()).digest())
+        back.check_layer(1, slab.slot(1))
+        back.check_centers(centers)
+        for names, wrong in (("centers", None), ("centers", centers + 1),
+                             ("centers", centers[:2]),
+                             ("centers|no gaps", numpy.repeat(
+                                 centers, 2, 2)[:, :, :DIM])):
+            with self.subTest(names):
+                self.refused(names, lambda w=wrong: back.check_centers(w))
+        self.refused("kind codes: not channels", back.star_spec)
+        self.refused("kind codes: not channels", back.check_channels)
+        plain = repr_file.of_block(self.header(), spec)
+        self.assertIsNone(plain.digest)
+        plain.check_centers()
+
+    def test_of_merged_channels(self):
+        like = star.Spec("float32", HEADS, DIM, SIZE, 2, DIM // 2)
+        chosen = [like.choose(self.keys[i:i + 1]) for i in range(3)]
+        channels = [spec.channels for spec in chosen]
+        known = repr_file.of_block(self.header(), like, channels=channels)
+        slab = chosen[0].slab(3)
+        for layer in range(3):
+            chosen[layer].build(self.keys[layer:layer + 1], slab,
+                                slots=[layer])
+        back = repr_file.verify(known.encode(slab))
+        self.assertEqual((back.kind, back.spec), ("channels", like))
+        self.assertEqual(back.star_spec(channels[2]), chosen[2])
+        self.assertEqual(back.digest, hashlib.sha256(numpy.array(
+            channels, "uint16").tobytes()).digest())
+        back.check_channels(channels)
+        for wrong in (None, channels[:2], channels[::-1][:2] + [channels[0]],
+                      [channels[0][:-1]] * 3):
+            self.refused("channels", lambda w=wrong: back.check_channels(w))
+        self.refused("channels", lambda: repr_file.of_block(self.header(),
+                                                            like))
+        whole = star.Spec("float32", HEADS, DIM, SIZE, 2, DIM)
+        repr_file.of_block(self.header(), whole).check_channels()
 
 
 if __name__ == "__main__":
