@@ -35,6 +35,7 @@
 #include "common/clock.h"
 #include "common/crew.h"
 #include "common/error.h"
+#include "sparse/scoring.h"
 #include "sparse/spec.h"
 
 #define PIECE_BLOCKS 1024u
@@ -55,10 +56,8 @@ struct job {
 	enum job_state state;
 	atomic_bool dropped;
 
-	struct ucm_retrieval_job what; /* its pointers to spec, slab and query
-					* are to the copies here */
-	struct ucm_repr_spec spec;
-	struct ucm_repr_slab slab;
+	struct ucm_retrieval_job what; /* not its pointers */
+	struct ucm_scoring scoring;
 	int64_t deadline_ns; /* INT64_MAX: none */
 	int64_t submitted_ns, begun_ns, ended_ns;
 
@@ -103,26 +102,6 @@ static int too_late(struct job *job)
 			     ": over", job->what.deadline_ms);
 }
 
-static int score_piece(struct job *job, uint32_t begin, uint32_t end)
-{
-	const struct ucm_retrieval_job *what = &job->what;
-	struct ucm_score_request request = {
-		.query = job->query,
-		.num_heads = what->num_heads,
-		.per = UCM_SCORE_BLOCK,
-		.slab = &job->slab,
-		.slots = what->slots ? what->slots + begin : NULL,
-		.first_slot = begin,
-		.num = end - begin,
-		.scores = job->scores + begin,
-	};
-
-	if (!what->spec)
-		return what->score(what->arg, begin, end, job->scores + begin,
-				   &job->error);
-	return ucm_score(&job->spec, &request, 1, &job->error);
-}
-
 /* The blocks between the windows. */
 static int score_all(struct job *job)
 {
@@ -138,7 +117,8 @@ static int score_all(struct job *job)
 			return -ECANCELED;
 		if (is_late(job))
 			return too_late(job);
-		err = score_piece(job, at, at + piece);
+		err = job->scoring.run(&job->scoring, at, piece,
+				       job->scores + at, &job->error);
 		if (err)
 			return err;
 		at += piece;
@@ -469,32 +449,8 @@ static int lane_check(const struct ucm_retrieval *pool, uint32_t lane,
 	return 0;
 }
 
-static int query_check(const struct ucm_retrieval *pool,
-		       const struct ucm_retrieval_job *job, size_t *floats,
-		       struct ucm_error *error)
-{
-	*floats = 0;
-	if (!job->spec) {
-		if (job->score)
-			return 0;
-		return ucm_error_set(error, -EINVAL, "spec is NULL");
-	}
-	*floats = ucm_query_floats(job->spec, job->num_heads, UCM_SCORE_BLOCK);
-	if (!*floats)
-		return ucm_error_set(error, -EINVAL, "spec or num_heads %"
-				     PRIu32 ": wrong", job->num_heads);
-	if (*floats > pool->options.query_floats)
-		return ucm_error_set(error, -EINVAL, "query_floats %" PRIu32
-				     ": the query has %zu",
-				     pool->options.query_floats, *floats);
-	if (!job->query || !job->slab)
-		return ucm_error_set(error, -EINVAL, "%s is NULL",
-				     job->query ? "slab" : "query");
-	return 0;
-}
-
 static int job_check(const struct ucm_retrieval *pool,
-		     const struct ucm_retrieval_job *job, size_t *floats,
+		     const struct ucm_retrieval_job *job,
 		     struct ucm_error *error)
 {
 	const struct ucm_budget *budget;
@@ -519,18 +475,17 @@ static int job_check(const struct ucm_retrieval *pool,
 				     PRIu32 " + %" PRIu32 " of %" PRIu32
 				     " blocks", budget->first, budget->topk,
 				     budget->last, budget->num_blocks);
-	return query_check(pool, job, floats, error);
+	return 0;
 }
 
 static void job_fill(struct job *job, const struct ucm_retrieval_job *what,
-		     size_t floats)
+		     const struct ucm_scoring *scoring, size_t query_bytes)
 {
 	job->what = *what;
-	if (what->spec) {
-		job->spec = *what->spec;
-		job->slab = *what->slab;
-		memcpy(job->query, what->query, floats * sizeof(float));
-	}
+	job->scoring = *scoring;
+	if (query_bytes)
+		memcpy(job->query, scoring->query, query_bytes);
+	job->scoring.query = job->query;
 	atomic_store_explicit(&job->dropped, false, memory_order_relaxed);
 	job->submitted_ns = ucm_monotonic_ns();
 	job->deadline_ns = INT64_MAX;
@@ -542,7 +497,8 @@ static void job_fill(struct job *job, const struct ucm_retrieval_job *what,
 
 /* Under the lock. */
 static int submit(struct ucm_retrieval *pool,
-		  const struct ucm_retrieval_job *what, size_t floats,
+		  const struct ucm_retrieval_job *what,
+		  const struct ucm_scoring *scoring, size_t query_bytes,
 		  struct ucm_error *error)
 {
 	struct lane *lane = &pool->lanes[what->lane];
@@ -558,7 +514,7 @@ static int submit(struct ucm_retrieval *pool,
 				     ": all are in use", pool->options.jobs);
 	}
 	pool->free = job->next;
-	job_fill(job, what, floats);
+	job_fill(job, what, scoring, query_bytes);
 	if (!ucm_crew_add(pool->crew, &job->crew)) {
 		job_free(job); /* in a child of fork(2), without threads */
 		return ucm_error_set(error, -EAGAIN,
@@ -573,16 +529,20 @@ int ucm_retrieval_submit(struct ucm_retrieval *pool,
 			 const struct ucm_retrieval_job *job,
 			 struct ucm_error *error)
 {
-	size_t floats = 0;
+	struct ucm_scoring scoring;
+	size_t query_bytes;
 	int err;
 
 	if (!pool)
 		return ucm_error_set(error, -EINVAL, "retrieval is NULL");
-	err = job_check(pool, job, &floats, error);
+	err = job_check(pool, job, error);
+	if (!err)
+		err = ucm_scoring_take(job, pool->options.query_floats,
+				       &scoring, &query_bytes, error);
 	if (err)
 		return err;
 	pthread_mutex_lock(&pool->lock);
-	err = submit(pool, job, floats, error);
+	err = submit(pool, job, &scoring, query_bytes, error);
 	pthread_mutex_unlock(&pool->lock);
 	return err;
 }

@@ -143,7 +143,8 @@ struct ucm_retrieval_options {
 				* most: 1 to 65536 */
 	uint32_t lanes;        /* 1 to 2^24 */
 	uint32_t max_blocks;   /* of a job, 1 to 2^24 */
-	uint32_t query_floats; /* of a prepared query, at most; not 0 */
+	uint32_t query_floats; /* of a prepared query, at most; not 0. A word of
+				* codes' takes two */
 };
 
 /* All threads are started. -EAGAIN: not as many could be; error says how many.
@@ -157,26 +158,39 @@ void ucm_retrieval_close(struct ucm_retrieval *retrieval);
 /*
  * What to score, and how many to select. Blocks of the windows are neither
  * scored nor read, so that the last one may grow meanwhile. The query is
- * copied; slab, slots and what arg points to are read until the job has been
+ * copied, and so is what spec, codes, code_method and star point to; slab,
+ * slots, star's channels and what arg points to are read until the job has been
  * taken or cancelled, and must not be written.
+ *
+ * One of spec, codes, star and score says what blocks are scored by.
  */
 struct ucm_retrieval_job {
 	uint32_t lane;
 	uint64_t step;
-	const struct ucm_repr_spec *spec; /* copied; NULL: by score */
-	const float *query; /* by ucm_query_prepare() for UCM_SCORE_BLOCK */
-	uint32_t num_heads; /* that it was made from */
+	/* Representations, by ucm_score(). */
+	const struct ucm_repr_spec *spec;
+	const float *query; /* by ucm_query_prepare() for UCM_SCORE_BLOCK; with
+			     * star by ucm_star_query_prepare() */
+	uint32_t num_heads; /* that it was made from; not with codes */
 	const struct ucm_repr_slab *slab; /* copied, but for its base */
 	const int32_t *slots;             /* of its blocks; NULL: 0, 1, ... */
-	/* With spec NULL: what ucm_score() does not know. Write the scores of
-	 * blocks begin to end - 1 to scores[0] and so on; 0, or -errno and
-	 * *error. The threads call it several times for a job, and for many
-	 * jobs at a time. */
+	/* Or what ucm_score() does not know. Write the scores of blocks begin
+	 * to end - 1 to scores[0] and so on; 0, or -errno and *error. The
+	 * threads call it several times for a job, and for many jobs at a
+	 * time. */
 	int (*score)(void *arg, size_t begin, size_t end, float *scores,
 		     struct ucm_error *error);
 	void *arg;
 	struct ucm_budget budget; /* of up to max_blocks */
 	uint32_t deadline_ms; /* from now; 0: none */
+	/* Or hash codes, by ucm_code_score(): one score of a block, so per is
+	 * UCM_SCORE_BLOCK, and over not UCM_CODE_EACH. */
+	const struct ucm_code_spec *codes;
+	const struct ucm_code_method *code_method;
+	const uint64_t *code_query; /* by ucm_code_query_prepare() */
+	/* Or merged channels, by ucm_star_score() for UCM_SCORE_BLOCK. */
+	const struct ucm_star_spec *star;
+	uint32_t num_queries; /* that query was made from */
 };
 
 /*

@@ -229,7 +229,11 @@ class RetrievalJob(Structure):
                 ("spec", POINTER(ReprSpec)), ("query", c_void_p),
                 ("num_heads", c_uint32), ("slab", POINTER(Slab)),
                 ("slots", c_void_p), ("score", c_void_p), ("arg", c_void_p),
-                ("budget", Budget), ("deadline_ms", c_uint32)]
+                ("budget", Budget), ("deadline_ms", c_uint32),
+                ("codes", POINTER(CodeSpec)),
+                ("code_method", POINTER(CodeMethod)),
+                ("code_query", c_void_p), ("star", POINTER(StarSpec)),
+                ("num_queries", c_uint32)]
 
 
 class RetrievalResult(Structure):

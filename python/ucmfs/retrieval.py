@@ -7,18 +7,26 @@
         threads.submit(layer, step, spec.query(q), slab, budget)
         ...                                  # attend with an earlier choice
         blocks = threads.take(layer, step).blocks
+
+spec is that of what slabs hold: sparse.Spec; codes.Spec, with the method by
+which codes are compared; or star.Spec, with the number of queries that are
+scored together.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+import dataclasses
+from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _lib, _lib_sparse, _pack, _tensor, codes, sparse, star
 from ._tensor import Ids
 from .errors import InvalidArgument, UcmfsError
-from .sparse import Budget, Query, Slab, Spec
+from .sparse import Budget, Slab
 from .task import milliseconds
+
+Spec = Union[sparse.Spec, codes.Spec, star.Spec]
+Query = Union[sparse.Query, codes.Query, star.Query]
 
 _KEPT = (22, 110)  # EINVAL, ETIMEDOUT: the job is still there
 
@@ -36,28 +44,70 @@ class Taken(NamedTuple):
 class Retrieval:
     """Threads, and jobs of lanes: what chooses for itself, a layer.
 
-    spec and num_heads: of the queries. jobs: that wait, run or have not been
+    spec and num_heads: of the queries; of codes method, which says num_heads
+    itself; of star num_queries, at most. jobs: that wait, run or have not been
     taken, at most. max_blocks: of a job. Any thread; a lane's calls are one
     thread's at a time.
     """
 
-    def __init__(self, spec: Spec, num_heads: int, *, lanes: int,
-                 max_blocks: int, threads: int = 4,
-                 jobs: int = 64) -> None:
-        self.spec = spec
+    def __init__(self, spec: Spec, num_heads: int = 0, *, lanes: int,
+                 max_blocks: int, threads: int = 4, jobs: int = 64,
+                 method: Optional[codes.Method] = None,
+                 num_queries: int = 1) -> None:
+        self.spec, self.method = spec, method
         self._lib = _lib_sparse.lib()
         self._handle = ctypes.c_void_p()
         self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
         options = _pack.fill(_lib_sparse.RetrievalOptions(), "retrieval", {
             "threads": threads, "jobs": jobs, "lanes": lanes,
             "max_blocks": max_blocks,
-            "query_floats": self._lib.ucm_query_floats(
-                spec._c, _u32("num_heads", num_heads),
-                _lib_sparse.PERS.index("block"))})
+            "query_floats": self._query_floats(
+                _u32("num_heads", num_heads),
+                _u32("num_queries", num_queries))})
         options.size = ctypes.sizeof(options)
         error = _lib.Error()
         error.check(self._lib.ucm_retrieval_open(options, self._handle,
                                                  error), "retrieval")
+
+    def _query_floats(self, num_heads: int, num_queries: int) -> int:
+        if isinstance(self.spec, codes.Spec):
+            if self.method is None:
+                raise InvalidArgument("method: codes are compared by one")
+            return 2 * self._lib.ucm_code_query_words(self.spec._c,
+                                                      self.method._c)
+        if isinstance(self.spec, star.Spec):
+            # as many for any channels
+            like = dataclasses.replace(self.spec, channels=(
+                *range(self.spec.kept),) * self.spec.num_heads)
+            return self._lib.ucm_star_query_floats(like._c, num_queries,
+                                                   num_heads)
+        return self._lib.ucm_query_floats(self.spec._c, num_heads,
+                                          _lib_sparse.PERS.index("block"))
+
+    def _job(self, query: Query) -> _lib_sparse.RetrievalJob:
+        """What blocks are scored by."""
+        if isinstance(query, codes.Query):
+            same = (query.spec, query.method) == (self.spec, self.method)
+            job = _lib_sparse.RetrievalJob(
+                codes=ctypes.pointer(query.spec._c),
+                code_method=ctypes.pointer(query.method._c),
+                code_query=query._words.address)
+        elif isinstance(query, star.Query):
+            # the channels may be of each lane
+            same = isinstance(self.spec, star.Spec) and dataclasses.replace(
+                query.spec, channels=self.spec.channels) == self.spec
+            job = _lib_sparse.RetrievalJob(
+                star=ctypes.pointer(query.spec._c),
+                query=query._floats.address, num_heads=query.num_heads,
+                num_queries=query.num_queries)
+        else:
+            same = query.spec == self.spec and not query.distance
+            job = _lib_sparse.RetrievalJob(
+                spec=ctypes.pointer(query.spec._c),
+                query=query._floats.address, num_heads=query.num_heads)
+        if not same or query.per != "block":
+            raise InvalidArgument("query: not of this spec, per block")
+        return job
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -71,24 +121,20 @@ class Retrieval:
         Steps of a lane rise. UcmfsError with EAGAIN: there are as many jobs
         as may be. slab must not be written to before take() or cancel(), but
         for the blocks of the budget's windows."""
-        if (query.spec, query.per, query.distance) != (self.spec, "block",
-                                                       False):
-            raise InvalidArgument("query: not of this spec, per block")
+        job = self._job(query)
         c = _pack.fill(_lib_sparse.Budget(), "budget", budget._asdict())
         where = _tensor.ids_of(slots, "slots", None if slots is None
                                else budget.num_blocks)
-        job = _lib_sparse.RetrievalJob(
-            spec=ctypes.pointer(self.spec._c), query=query._floats.address,
-            num_heads=query.num_heads,
-            slab=ctypes.pointer(slab.need(self.spec.nbytes)),
-            slots=where[0], budget=c)
+        job.slab = ctypes.pointer(slab.need(query.spec.nbytes))
+        job.slots, job.budget = where[0], c
         _pack.fill(job, "retrieval", {"lane": lane, "step": step,
                                       "deadline_ms": deadline_ms})
         handle, error = self._open(), _lib.Error()
         room = c.first + c.topk + c.last
         kept = self._jobs.setdefault(lane, {})
         before = kept.get(step)
-        kept[step] = ((slab, where), room)  # threads read it from now on
+        # threads read it from now on, and the channels of query's spec
+        kept[step] = ((slab, where, query.spec), room)
         try:
             error.check(self._lib.ucm_retrieval_submit(handle, job, error),
                         "retrieval")
