@@ -96,11 +96,11 @@ static json_t *codes_json(const struct ucm_repr_file *file,
 {
 	char hex[HEX_MAX];
 
-	return json_pack("{ss sI sI sI sI sb so}", "form", form_name(spec),
+	return json_pack("{ss sI sI sI so sb so}", "form", form_name(spec),
 			 "bits", (json_int_t)spec->bits, "rope_dim",
 			 (json_int_t)spec->rope_dim, "rope_bits",
 			 (json_int_t)spec->rope_bits, "seed",
-			 (json_int_t)spec->seed, "norms", (int)spec->norms,
+			 ucm_json_number(spec->seed), "norms", (int)spec->norms,
 			 "centers", digest_text(file, hex) ? json_string(hex)
 							   : json_null());
 }

@@ -124,16 +124,25 @@ static const char *const workloads[] = { "needles", "topics" };
 
 /* ---- what is found ---- */
 
-/* Those that look at all keys are what the others are compared with. */
-static bool is_wanted(const struct ucm_recall_method *method)
+/* What --method says, in METHODS; *len_out characters. */
+static const char *method_wanted(size_t *len_out)
 {
 	const char *word = METHODS;
-	size_t len = strlen(method->name);
 
 	for (unsigned i = 0; i < opt.method; i++)
 		word = strchr(word, '|') + 1;
+	*len_out = strcspn(word, "|");
+	return word;
+}
+
+/* Those that look at all keys are what the others are compared with. */
+static bool is_wanted(const struct ucm_recall_method *method)
+{
+	size_t len;
+	const char *word = method_wanted(&len);
+
 	return !opt.method || !method->bytes ||
-	       (strcspn(word, "|") == len &&
+	       (strlen(method->name) == len &&
 		!strncmp(word, method->name, len));
 }
 
@@ -280,25 +289,33 @@ static json_t *method_json(const struct job *job, size_t i)
 static int print_json(const struct job *job)
 {
 	json_t *rows = json_array();
+	size_t len;
+	const char *word = method_wanted(&len);
 
 	for (size_t i = 0; i < ucm_recall_num_methods; i++) {
 		if (is_wanted(&ucm_recall_methods[i]))
 			json_array_append_new(rows, method_json(job, i));
 	}
 	return ucm_json_print(
-		json_pack("{so sI sI sI sI sI sI sI sI sf sf sf sI sb so}",
+		json_pack("{so sI sI sI so so sI sI sI sI sI sI sI sf sf sf sI "
+			  "sb ss% so}",
 			  "seed", ucm_json_number(opt.seed), "tokens",
 			  (json_int_t)opt.tokens, "block_size",
 			  (json_int_t)opt.block_size, "blocks",
-			  (json_int_t)job->recall.num_blocks, "selected",
-			  (json_int_t)job->budget.topk, "heads",
+			  (json_int_t)job->recall.num_blocks, "ratio",
+			  opt.topk ? json_null() : json_real(opt.ratio), "topk",
+			  opt.topk ? ucm_json_number(opt.topk) : json_null(),
+			  "selected", (json_int_t)job->budget.topk, "needles",
+			  (json_int_t)opt.needles, "topics",
+			  (json_int_t)opt.topics, "heads",
 			  (json_int_t)opt.heads, "query_heads",
 			  (json_int_t)opt.query_heads, "dim",
 			  (json_int_t)opt.dim, "requests",
 			  (json_int_t)opt.requests, "strength", opt.strength,
 			  "topic_strength", opt.topic_strength, "agree",
 			  opt.agree, "outliers", (json_int_t)opt.outliers,
-			  "rope", (int)opt.rope, "methods", rows),
+			  "rope", (int)opt.rope, "method", word, len,
+			  "methods", rows),
 		0);
 }
 

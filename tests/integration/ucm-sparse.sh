@@ -81,6 +81,17 @@ json 'x["methods"][0]["scores"] == "mass" and all(
 	for m in x["methods"] for w in ("needles", "topics"))' \
 	recall --tokens 1000 $small --rope --seed "$seed" --json
 
+# what was asked for, so that a result says how to have it again
+# shellcheck disable=SC2086
+json '(x["ratio"] == .25 and x["topk"] is None and x["needles"] == 2 and
+	x["topics"] == 3 and x["method"] == "star-vote" and
+	{m["scores"] for m in x["methods"] if m["block_bytes"]} == {"star-vote"})' \
+	recall --tokens 1000 $small --ratio 0.25 --needles 2 --topics 3 \
+	--method star-vote --json
+# shellcheck disable=SC2086
+json '(x["ratio"] is None and x["topk"] == x["selected"] == 7 and
+	x["method"] == "all")' recall --tokens 1000 $small --topk 7 --json
+
 # ---- what is wrong with a command line ----
 
 status 'no action' 2 "$ucm" sparse
