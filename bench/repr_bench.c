@@ -5,12 +5,17 @@
  *
  * usage: repr_bench FOLDER [ROUNDS [LAYER]]
  *
- * FOLDER: a space in a mount (MOUNT/blocks) or in a directory, with blocks, for
- * example of mkblocks. Those that have no file of representations get one (means
- * in bfloat16, of zeros). Then in each round all blocks are read, one thread,
- * O_DIRECT where there is such a thing: whole; all layers of their
- * representations, in one read each; and one layer, which with the header takes
- * two. Prints medians, and quartiles of the ratios of the same round.
+ * FOLDER: the default space in a mount (MOUNT/blocks) or in a tier's directory,
+ * with blocks, for example of mkblocks. Those that have no file of
+ * representations get one (means in bfloat16, of zeros). Then in each round all
+ * blocks are read, one thread, O_DIRECT where there is such a thing: whole; all
+ * layers of their representations, in one read each; and one layer, which with
+ * the header takes two. Prints medians, and quartiles of the ratios of the same
+ * round.
+ *
+ * One layer is read through the page cache as well, once without any of the files
+ * in it (as far as this process can see to that) and once again: by pread, file
+ * by file, and by one call of ucm_reprs_load().
  */
 #include <config.h>
 
@@ -24,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ucm/repr.h>
+#include <ucm/repr_load.h>
 
 #include "bench/table.h"
 #include "common/align.h"
@@ -42,6 +47,9 @@ struct bench {
 	size_t num, room;
 	uint32_t layer;
 	char *buffer; /* CHUNK bytes */
+	struct ucm_reprs *reprs;
+	struct ucm_repr_file like; /* what the first file says */
+	struct ucm_repr_slab slab;
 	uint64_t bytes; /* read in this turn */
 };
 
@@ -117,6 +125,144 @@ static int read_reprs(struct bench *bench, const struct ucm_id *id, bool all)
 	return read_range(bench, fd, at, at + file.layer_bytes)
 		       ? complain(path)
 		       : 0;
+}
+
+/* ---- one layer through the page cache ---- */
+
+static int forget_files(const struct bench *bench)
+{
+	for (size_t i = 0; i < bench->num; i++) {
+		char path[UCM_TREE_PATH_MAX];
+		_cleanup_fd_ int fd = -1;
+
+		ucm_tree_repr_path(bench->folder, &bench->ids[i], path);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED))
+			return complain(path);
+	}
+	return 0;
+}
+
+static int preads(struct bench *bench)
+{
+	const struct ucm_repr_file *like = &bench->like;
+	uint32_t layer = bench->layer % like->geometry.num_layers;
+	struct ucm_repr_file file;
+	struct ucm_error error = { "" };
+
+	for (size_t i = 0; i < bench->num; i++) {
+		char path[UCM_TREE_PATH_MAX], *slot = bench->slab.base;
+		_cleanup_fd_ int fd = -1;
+
+		slot += i * bench->slab.stride_bytes;
+		ucm_tree_repr_path(bench->folder, &bench->ids[i], path);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 ||
+		    pread(fd, bench->buffer, PAGE, 0) != (ssize_t)PAGE ||
+		    pread(fd, slot, like->layer_bytes,
+			  (off_t)ucm_repr_file_layer_offset(like, layer)) !=
+			    (ssize_t)like->layer_bytes)
+			return complain(path);
+		if (ucm_repr_file_parse(bench->buffer, PAGE, &file, &error) ||
+		    ucm_repr_file_check_layer(&file, bench->buffer, layer,
+					      slot, &error)) {
+			fprintf(stderr, ME ": %s: %s\n", path, error.text);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static int library(struct bench *bench)
+{
+	const struct ucm_reprs_request request = {
+		.ids = bench->ids, .num = bench->num, .like = &bench->like,
+		.first_layer = bench->layer % bench->like.geometry.num_layers,
+		.num_layers = 1, .slabs = &bench->slab,
+	};
+	struct ucm_error error;
+	size_t loaded;
+
+	if (!ucm_reprs_load(bench->reprs, &request, &loaded, &error))
+		return 0;
+	fprintf(stderr, ME ": %s\n", error.text);
+	return -1;
+}
+
+static int timed(struct bench *bench, int (*read)(struct bench *bench),
+		 double *ms)
+{
+	uint64_t began = now_ns();
+	int err = read(bench);
+
+	*ms = (double)(now_ns() - began) / 1e6;
+	return err;
+}
+
+/* Turn about who is first, and so finds what is behind the cache warm. */
+static int compare(struct bench *bench, unsigned rounds)
+{
+	static double ms[2][2][MAX_ROUNDS], ratio[MAX_ROUNDS];
+	int (*const reads[])(struct bench *) = { preads, library };
+	static const char *const names[] = { "cold", "cached" };
+
+	for (unsigned i = 0; i < 2 * rounds; i++) {
+		unsigned who = (i + i / 2) % 2;
+
+		for (int warm = 0; warm < 2; warm++) {
+			if ((!warm && forget_files(bench)) ||
+			    timed(bench, reads[who], &ms[warm][who][i / 2]))
+				return -1;
+		}
+	}
+	printf("one layer    %12s %10s %8s  %s\n", "pread ms", "library ms",
+	       "ratio", "quartiles");
+	for (int warm = 0; warm < 2; warm++) {
+		for (unsigned i = 0; i < rounds; i++)
+			ratio[i] = ms[warm][0][i] / ms[warm][1][i];
+		printf("%-12s %12.3f %10.3f %8.2f  %.2f-%.2f\n", names[warm],
+		       quantile(ms[warm][0], rounds, 0.5),
+		       quantile(ms[warm][1], rounds, 0.5),
+		       quantile(ratio, rounds, 0.5),
+		       quantile(ratio, rounds, 0.25),
+		       quantile(ratio, rounds, 0.75));
+	}
+	return 0;
+}
+
+/* FOLDER's mount, or tier. */
+static int open_library(struct bench *bench)
+{
+	struct ucm_reprs_options options = { .size = sizeof(options) };
+	char root[UCM_TREE_PATH_MAX], stats[2 * UCM_TREE_PATH_MAX];
+	struct ucm_error error;
+	char *slash;
+
+	snprintf(root, sizeof(root), "%s", bench->folder);
+	slash = strrchr(root, '/');
+	if (!slash || strcmp(slash, "/" UCM_TREE_BLOCKS)) {
+		fprintf(stderr, ME ": %s: must end with /" UCM_TREE_BLOCKS
+			"\n", bench->folder);
+		return -1;
+	}
+	*slash = '\0';
+	snprintf(stats, sizeof(stats), "%s/" UCM_TREE_STATS, root);
+	if (access(stats, R_OK))
+		options.tiers = root;
+	else
+		options.mount = root;
+	if (ucm_reprs_open(&options, &bench->reprs, &error) ||
+	    ucm_reprs_header(bench->reprs, bench->ids, &bench->like, &error)) {
+		fprintf(stderr, ME ": %s: %s\n", root, error.text);
+		return -1;
+	}
+	bench->slab = (struct ucm_repr_slab){
+		.base = aligned_alloc(64, bench->num *
+						  bench->like.layer_bytes),
+		.num_slots = bench->num,
+		.stride_bytes = bench->like.layer_bytes,
+	};
+	return bench->slab.base ? 0 : complain("slab");
 }
 
 static int read_all(struct bench *bench, int what, double *ms)
@@ -269,7 +415,13 @@ int main(int argc, char **argv)
 	bench.layer = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 0;
 	err = prepare(&bench);
 	if (!err)
+		err = open_library(&bench);
+	if (!err)
 		err = measure(&bench, (unsigned)rounds);
+	if (!err)
+		err = compare(&bench, (unsigned)rounds);
+	ucm_reprs_close(bench.reprs);
+	free(bench.slab.base);
 	free(bench.buffer);
 	free(bench.ids);
 	return err ? 1 : 0;

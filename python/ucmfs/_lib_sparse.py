@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What _lib.py is for the loader, for the arithmetic of sparse retrieval: the
-structs and functions of <ucm/sparse.h>, <ucm/position.h>, <ucm/retrieve.h>
-and <ucm/repr.h>. They are bound when lib() is first called here."""
+"""What _lib.py is for the loader, for sparse retrieval: the structs and
+functions of <ucm/sparse.h>, <ucm/position.h>, <ucm/retrieve.h>, <ucm/repr.h>
+and <ucm/repr_load.h>. They are bound when lib() is first called here."""
 
 from __future__ import annotations
 
@@ -310,6 +310,18 @@ class ReprFile(Structure):
                 ("layer_bytes", c_uint32), ("params", c_uint8 * 64)]
 
 
+class ReprsOptions(Structure):
+    _fields_ = [("size", c_size_t), ("mount", c_char_p), ("tiers", c_char_p),
+                ("space", c_char_p), ("io", c_uint32), ("depth", c_uint32)]
+
+
+class ReprsRequest(Structure):
+    _fields_ = [("ids", c_void_p), ("num", c_size_t),
+                ("like", POINTER(ReprFile)), ("first_layer", c_uint32),
+                ("num_layers", c_uint32), ("slabs", POINTER(Slab)),
+                ("slots", c_void_p), ("results", c_void_p)]
+
+
 # The C names, for the test that compares sizes and offsets.
 STRUCTS = {
     "ucm_repr_spec": ReprSpec, "ucm_repr_slab": Slab, "ucm_keys": Keys,
@@ -337,6 +349,7 @@ STRUCTS = {
     "ucm_sparse_config": SparseConfig, "ucm_sparse_request": SparseRequest,
     "ucm_sparse_model": SparseModel,
     "ucm_block": Block, "ucm_repr_file": ReprFile,
+    "ucm_reprs_options": ReprsOptions, "ucm_reprs_request": ReprsRequest,
 }
 
 
@@ -519,6 +532,13 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
                                           _error)),
     "ucm_repr_file_verify": (c_int, (_ptr, c_uint64, _file, _error)),
     "ucm_repr_file_encode": (c_int, (_file, _ptr, _ptr, c_uint64, _error)),
+
+    "ucm_reprs_open": (c_int, (POINTER(ReprsOptions), POINTER(c_void_p),
+                               _error)),
+    "ucm_reprs_close": (None, (_ptr,)),
+    "ucm_reprs_header": (c_int, (_ptr, _ptr, _file, _error)),
+    "ucm_reprs_load": (c_int, (_ptr, POINTER(ReprsRequest),
+                               POINTER(c_size_t), _error)),
 }
 
 

@@ -183,7 +183,7 @@ class Prototypes(unittest.TestCase):
     TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
     STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
     HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",
-               "position", "repr", "retrieve", "shards", "space", "sparse")
+               "position", "repr", "repr_load", "retrieve", "shards", "space", "sparse")
 
     def headers(self):
         text = ""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Representations of many blocks at once, from the files beside them to slabs
+that are scored: ucm_repr_load(3).
+
+    with repr_load.Reprs(mount="/mnt/kv") as files:
+        like = files.header(ids[0])          # or repr_file.of_block(...)
+        slabs = files.load(ids, like, [5]).slabs
+    scores = like.spec.query(q).score(slabs[0])
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, List, NamedTuple, Optional, Sequence, Union
+
+from . import _lib, _lib_sparse, _pack, _tensor
+from ._tensor import Ids
+from .errors import InvalidArgument
+from .layout import _number_of
+from .loader import IOS
+from .repr_file import ReprFile
+from .sparse import Slab
+
+_UNTOUCHED = -0x7fffffff
+
+
+class Loaded(NamedTuple):
+    """slabs: one for each layer that was asked for. errors: of each block 0,
+    or the errno with which it was not loaded: ENOENT, it has no file."""
+
+    slabs: List[Slab]
+    errors: List[int]
+
+
+class Reprs:
+    """Where files of representations are: a mount of ucmfs, or the
+    directories of its tiers. Any thread.
+
+    space: "" is the default one. depth: files that are read at a time.
+    """
+
+    def __init__(self, mount: Union[str, os.PathLike, None] = None, *,
+                 tiers: Optional[str] = None, space: str = "",
+                 io: str = "auto", depth: int = 0) -> None:
+        self._lib = _lib_sparse.lib()
+        self._handle = ctypes.c_void_p()
+        options = _pack.fill(_lib_sparse.ReprsOptions(), "representations", {
+            "io": _number_of("io", io, IOS), "depth": depth})
+        options.size = ctypes.sizeof(options)
+        options.mount = None if mount is None else os.fsencode(mount)
+        options.tiers = None if tiers is None else os.fsencode(tiers)
+        options.space = os.fsencode(space)
+        error = _lib.Error()
+        error.check(self._lib.ucm_reprs_open(options, self._handle, error),
+                    "representations")
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise InvalidArgument("representations: it is closed")
+        return self._handle
+
+    def header(self, block: bytes) -> ReprFile:
+        """What the file of a block says. NotFound: it has none."""
+        packed = _pack.pack_ids([block])
+        out, error = _lib_sparse.ReprFile(), _lib.Error()
+        error.check(self._lib.ucm_reprs_header(self._open(), packed, out,
+                                               error),
+                    f"representations of {packed.hex()}")
+        return ReprFile(out, None)
+
+    def load(self, ids: Any, like: ReprFile, layers: Sequence[int], *,
+             slabs: Optional[Sequence[Slab]] = None, slots: Ids = None,
+             partial: bool = False) -> Loaded:
+        """Some layers, one after the other, of blocks, into slots (0, 1, ...)
+        of slabs, one for each layer; new ones if none are given.
+
+        like: what all files must say, but for the block. partial: blocks that
+        cannot be loaded are told by errors; else the first of them is raised
+        (NotFound, UcmfsError with EBADMSG, ...), and the others are loaded.
+        """
+        packed = _pack.pack_ids(ids)
+        num = len(packed) // _pack.ID_BYTES
+        first, layers = _layers_of(layers)
+        if slabs is None:
+            slabs = [Slab(max(num, 1), like.layer_bytes)
+                     for _ in range(layers)]
+        if len(slabs) != layers:
+            raise InvalidArgument(f"slabs: {len(slabs)}, where {layers} "
+                                  "layers are asked for")
+        many = (_lib_sparse.Slab * layers)(*(
+            slab.need(like.layer_bytes) for slab in slabs))
+        where = _tensor.ids_of(slots, "slots", num)
+        results = (ctypes.c_int32 * max(num, 1))(*([_UNTOUCHED] * num))
+        loaded, error = ctypes.c_size_t(), _lib.Error()
+        request = _lib_sparse.ReprsRequest(
+            ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p), num,
+            ctypes.pointer(like._c), first, layers, many, where[0],
+            ctypes.addressof(results))
+        err = self._lib.ucm_reprs_load(self._open(), request, loaded, error)
+        if err and (not partial or _UNTOUCHED in results[:num]):
+            error.check(err, "representations")
+        return Loaded(list(slabs), [-result for result in results[:num]])
+
+    def close(self) -> None:
+        """Again: nothing."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._lib.ucm_reprs_close(handle)
+
+    def __enter__(self) -> Reprs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+def _layers_of(layers: Sequence[int]) -> List[int]:
+    """The first, and how many."""
+    found = list(layers)
+    if not found or found != list(range(found[0], found[0] + len(found))) \
+            or found[0] < 0:
+        raise InvalidArgument(f"layers: {found}, where one after the other "
+                              "are needed")
+    return [found[0], len(found)]
