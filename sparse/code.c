@@ -496,9 +496,7 @@ int ucm_code_build_by(const struct ucm_code_kernels *kernels,
 	for (size_t i = 0; !err && i < num; i++)
 		block_encode(&work, ucm_sparse_id(blocks, 0, i), 0,
 			     i + 1 < num ? work.spec->block_size : last_tokens,
-			     (uint8_t *)slab->base +
-				     ucm_sparse_id(slots, 0, i) *
-					     slab->stride_bytes);
+			     ucm_sparse_slot(slab, slots, i));
 	return err;
 }
 

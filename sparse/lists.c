@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "common/error.h"
 #include "sparse/spec.h"
@@ -46,4 +47,16 @@ int ucm_list_range(const float *scores, size_t num, uint32_t limit,
 		return ucm_error_set(error, -EINVAL,
 				     "scores: one is not finite");
 	return 0;
+}
+
+int ucm_list_memory(void *memory, size_t bytes, const void *out,
+		    struct ucm_error *error)
+{
+	int err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t), error);
+
+	if (!err && !out)
+		err = ucm_error_set(error, -EINVAL, "out is NULL");
+	if (!err)
+		memset(memory, 0, bytes);
+	return err;
 }

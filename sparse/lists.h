@@ -32,4 +32,9 @@ static inline void *ucm_list_lay(uint8_t *base, size_t *end, size_t num,
 	return at;
 }
 
+/* What begins in the caller's memory of so many bytes: it is there, and zeroed;
+ * and out, where it is to be told, is there. */
+int ucm_list_memory(void *memory, size_t bytes, const void *out,
+		    struct ucm_error *error);
+
 #endif

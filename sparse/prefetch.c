@@ -111,13 +111,10 @@ int ucm_prefetch_begin(const struct ucm_prefetch_config *config, void *memory,
 	int err = config_check(config, error);
 
 	if (!err)
-		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
-					 error);
+		err = ucm_list_memory(memory, ucm_prefetch_bytes(config), out,
+				      error);
 	if (err)
 		return err;
-	if (!out)
-		return ucm_error_set(error, -EINVAL, "out is NULL");
-	memset(memory, 0, ucm_prefetch_bytes(config));
 	lay_out(config, prefetch, memory);
 	prefetch->config = *config;
 	for (uint32_t i = 0; i < config->num_blocks; i++)

@@ -294,32 +294,23 @@ int ucm_repr_build_by(const struct ucm_sparse_kernels *kernels,
 		      struct ucm_error *error)
 {
 	struct repr_work work = { kernels, spec, .keys = keys, .error = error };
-	int err = work_begin(&work, spec ? spec->block_size : 0);
+	int err = ucm_repr_shape(spec, &work.shape, error);
 
-	if (err)
-		return err;
-	if (last_tokens < 1 || last_tokens > spec->block_size)
-		return ucm_error_set(error, -EINVAL, "last_tokens %" PRIu32
-				     ": from 1 to %" PRIu32, last_tokens,
-				     spec->block_size);
-	err = ucm_repr_slab_check(slab, &work.shape, error);
 	if (!err)
-		err = ucm_sparse_ids_check("blocks", blocks, 0, num,
-					   keys->num_blocks, error);
+		err = ucm_sparse_blocks_check(spec, keys, blocks, num,
+					      last_tokens, error);
+	if (!err)
+		err = ucm_repr_slab_check(slab, &work.shape, error);
 	if (!err)
 		err = ucm_sparse_ids_check("slots", slots, 0, num,
 					   slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
-		for (size_t i = 0; !err && i < num; i++) {
-			uint8_t *slot = (uint8_t *)slab->base +
-					ucm_sparse_id(slots, 0, i) *
-						slab->stride_bytes;
-
+		for (size_t i = 0; !err && i < num; i++)
 			err = build_block(&work, ucm_sparse_id(blocks, 0, i),
-					  i + 1 < num ? spec->block_size
-						      : last_tokens,
-					  write ? slot : NULL);
-		}
+					  ucm_sparse_tokens(spec, i, num,
+							    last_tokens),
+					  write ? ucm_sparse_slot(slab, slots, i)
+						: NULL);
 	}
 	return err;
 }

@@ -142,13 +142,10 @@ int ucm_resident_begin(const struct ucm_resident_config *config, void *memory,
 	int err = config_check(config, error);
 
 	if (!err)
-		err = ucm_sparse_aligned("memory", memory, sizeof(uint64_t),
-					 error);
+		err = ucm_list_memory(memory, ucm_resident_bytes(config), out,
+				      error);
 	if (err)
 		return err;
-	if (!out)
-		return ucm_error_set(error, -EINVAL, "out is NULL");
-	memset(memory, 0, ucm_resident_bytes(config));
 	lay_out(config, resident, memory);
 	resident->config = *config;
 	for (uint32_t i = 0; i < config->num_blocks; i++)

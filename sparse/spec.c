@@ -257,6 +257,23 @@ int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
 	return 0;
 }
 
+int ucm_sparse_blocks_check(const struct ucm_repr_spec *spec,
+			    const struct ucm_keys *keys, const int32_t *blocks,
+			    size_t num, uint32_t last_tokens,
+			    struct ucm_error *error)
+{
+	int err = ucm_sparse_keys_check(keys, spec->block_size,
+					spec->num_heads, spec->head_dim,
+					error);
+
+	if (!err)
+		err = ucm_sparse_in_range("last_tokens", last_tokens,
+					  spec->block_size, error);
+	return err ? err
+		   : ucm_sparse_ids_check("blocks", blocks, 0, num,
+					  keys->num_blocks, error);
+}
+
 int ucm_sparse_places_check(const struct ucm_repr_slab *slab,
 			    const int32_t *slots, uint64_t first, size_t num,
 			    const void *query, const void *scores,

@@ -45,6 +45,15 @@ int ucm_sparse_keys_check(const struct ucm_keys *keys, uint32_t tokens,
 			  uint32_t num_heads, uint32_t head_dim,
 			  struct ucm_error *error);
 
+/*
+ * Blocks that are to be built (NULL: 0, 1, ...), all full but for the last, which
+ * has last_tokens: are these numbers right, and are their keys there?
+ */
+int ucm_sparse_blocks_check(const struct ucm_repr_spec *spec,
+			    const struct ucm_keys *keys, const int32_t *blocks,
+			    size_t num, uint32_t last_tokens,
+			    struct ucm_error *error);
+
 /* The same for a query. */
 int ucm_sparse_query_check(const struct ucm_query *query, uint32_t head_dim,
 			   struct ucm_error *error);
@@ -104,11 +113,27 @@ int ucm_budget_check(const struct ucm_budget_config *config,
 int ucm_sparse_ids_check(const char *name, const int32_t *ids, uint64_t first,
 			 size_t num, uint64_t limit, struct ucm_error *error);
 
+/* Block number i of num has so many tokens. */
+static inline uint32_t ucm_sparse_tokens(const struct ucm_repr_spec *spec,
+					 size_t i, size_t num,
+					 uint32_t last_tokens)
+{
+	return i + 1 < num ? spec->block_size : last_tokens;
+}
+
 /* Place i of such a list. */
 static inline uint64_t ucm_sparse_id(const int32_t *ids, uint64_t first,
 				     size_t i)
 {
 	return ids ? (uint64_t)ids[i] : first + i;
+}
+
+/* Where block number i is written. */
+static inline uint8_t *ucm_sparse_slot(const struct ucm_repr_slab *slab,
+				       const int32_t *slots, size_t i)
+{
+	return (uint8_t *)slab->base +
+	       ucm_sparse_id(slots, 0, i) * slab->stride_bytes;
 }
 
 #endif

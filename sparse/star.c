@@ -225,29 +225,6 @@ static void largest_channels(const double *sizes, uint32_t dim, uint32_t kept,
 	}
 }
 
-static uint32_t tokens_of(const struct ucm_star_spec *spec, size_t i,
-			  size_t num, uint32_t last_tokens)
-{
-	return i + 1 < num ? spec->block_size : last_tokens;
-}
-
-static int blocks_check(const struct star_work *work, const int32_t *blocks,
-			size_t num, uint32_t last_tokens)
-{
-	uint32_t size = work->spec->block_size;
-	int err = ucm_sparse_keys_check(work->keys, size,
-					work->spec->num_heads,
-					work->spec->head_dim, work->error);
-
-	if (err)
-		return err;
-	if (last_tokens < 1 || last_tokens > size)
-		return ucm_error_set(work->error, -EINVAL, "last_tokens %" PRIu32
-				     ": from 1 to %" PRIu32, last_tokens, size);
-	return ucm_sparse_ids_check("blocks", blocks, 0, num,
-				    work->keys->num_blocks, work->error);
-}
-
 int ucm_star_channels(const struct ucm_star_spec *spec,
 		      const struct ucm_keys *keys, const int32_t *blocks,
 		      size_t num, uint32_t last_tokens, uint16_t *out,
@@ -258,7 +235,8 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 	int err = star_shape_alone(spec, &work.shape, error);
 
 	if (!err)
-		err = blocks_check(&work, blocks, num, last_tokens);
+		err = ucm_sparse_blocks_check(&work.shape.keys, keys, blocks,
+					      num, last_tokens, error);
 	if (err)
 		return err;
 	if (!num || !out)
@@ -271,8 +249,9 @@ int ucm_star_channels(const struct ucm_star_spec *spec,
 			for (size_t i = 0; !err && i < num; i++)
 				err = sizes_add(&work,
 						ucm_sparse_id(blocks, 0, i),
-						tokens_of(spec, i, num,
-							  last_tokens),
+						ucm_sparse_tokens(
+							&work.shape.keys, i,
+							num, last_tokens),
 						head, sizes);
 			if (err)
 				return err;
@@ -424,22 +403,20 @@ int ucm_star_build_by(const struct ucm_sparse_kernels *kernels,
 	int err = star_shape(spec, &work.shape, error);
 
 	if (!err)
-		err = blocks_check(&work, blocks, num, last_tokens);
+		err = ucm_sparse_blocks_check(&work.shape.keys, keys, blocks,
+					      num, last_tokens, error);
 	if (!err)
 		err = star_slab_check(slab, &work.shape, error);
 	if (!err)
 		err = ucm_sparse_ids_check("slots", slots, 0, num,
 					   slab->num_slots, error);
 	for (int write = 0; write <= 1; write++) {
-		for (size_t i = 0; !err && i < num; i++) {
-			uint8_t *slot = (uint8_t *)slab->base +
-					ucm_sparse_id(slots, 0, i) *
-						slab->stride_bytes;
-
+		for (size_t i = 0; !err && i < num; i++)
 			err = build_block(&work, ucm_sparse_id(blocks, 0, i),
-					  tokens_of(spec, i, num, last_tokens),
-					  write ? slot : NULL);
-		}
+					  ucm_sparse_tokens(&work.shape.keys, i,
+							    num, last_tokens),
+					  write ? ucm_sparse_slot(slab, slots, i)
+						: NULL);
 	}
 	return err;
 }

@@ -215,14 +215,11 @@ static void copy_layers(const struct flight *flight, const uint8_t *layers)
 {
 	const struct ucm_reprs_request *request = flight->job->request;
 	uint32_t len = request->like->layer_bytes;
-	uint64_t slot = ucm_sparse_id(request->slots, 0, flight->number);
 
-	for (uint32_t i = 0; i < request->num_layers; i++) {
-		const struct ucm_repr_slab *slab = &request->slabs[i];
-
-		memcpy((uint8_t *)slab->base + slot * slab->stride_bytes,
+	for (uint32_t i = 0; i < request->num_layers; i++)
+		memcpy(ucm_sparse_slot(&request->slabs[i], request->slots,
+				       flight->number),
 		       layers + (size_t)i * len, len);
-	}
 }
 
 /* All of it has been read. */
