@@ -29,6 +29,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sparse/plain.h"
+
 #define UCM_CODE_TILE	 8u  /* rows that are interleaved */
 #define UCM_CODE_WORD	 64u /* bits of a word */
 #define UCM_CODE_PLANES	 8u  /* at most; so a group has at most 255 heads */
@@ -36,7 +38,7 @@
 #define UCM_CODE_LIMIT	 0x1p40f /* no score of such numbers is infinite */
 
 /* Where word number word of a row is, among those of a head. */
-static inline size_t ucm_code_at(uint32_t row, uint32_t words, uint32_t word)
+UCM_PLAIN size_t ucm_code_at(uint32_t row, uint32_t words, uint32_t word)
 {
 	return ((size_t)(row / UCM_CODE_TILE) * words + word) * UCM_CODE_TILE +
 	       row % UCM_CODE_TILE;
@@ -44,7 +46,7 @@ static inline size_t ucm_code_at(uint32_t row, uint32_t words, uint32_t word)
 
 /* Weights whose sums are 0 to heads, the largest first, 1 the last one; returns
  * how many. */
-static inline uint32_t ucm_code_weights(uint32_t heads,
+UCM_PLAIN uint32_t ucm_code_weights(uint32_t heads,
 					uint32_t weights[UCM_CODE_PLANES])
 {
 	uint32_t num = 0;
@@ -55,7 +57,7 @@ static inline uint32_t ucm_code_weights(uint32_t heads,
 }
 
 /* Which weights sum up to count? Bit p stands for weight p. */
-static inline uint32_t ucm_code_sum_of(uint32_t count, const uint32_t *weights,
+UCM_PLAIN uint32_t ucm_code_sum_of(uint32_t count, const uint32_t *weights,
 				       uint32_t num)
 {
 	uint32_t which = 0;
@@ -71,7 +73,7 @@ static inline uint32_t ucm_code_sum_of(uint32_t count, const uint32_t *weights,
 
 /* The level, 0 to 15, that stands for a value from -most to most: level i for
  * (2 i - 15) / 16 most, which is off by at most most / 16. */
-static inline uint32_t ucm_code_level(float value, float most)
+UCM_PLAIN uint32_t ucm_code_level(float value, float most)
 {
 	float steps = value / most * (UCM_CODE_LEVELS / 2) +
 		      UCM_CODE_LEVELS / 2;
@@ -82,7 +84,7 @@ static inline uint32_t ucm_code_level(float value, float most)
 }
 
 /* Count a token's word: add it to the digits of the counts, from row 0 on. */
-static inline void ucm_code_count(uint64_t *rows, uint32_t num, uint32_t words,
+UCM_PLAIN void ucm_code_count(uint64_t *rows, uint32_t num, uint32_t words,
 				  uint32_t word, uint64_t bits)
 {
 	for (uint32_t i = 0; i < num && bits; i++) {
@@ -96,7 +98,7 @@ static inline void ucm_code_count(uint64_t *rows, uint32_t num, uint32_t words,
 
 /* What a token's channels sum up to, each with the sign of its bit, in units;
  * bits in all, of which none is padding. */
-static inline int32_t ucm_code_agreement(uint32_t bits, uint32_t distance)
+UCM_PLAIN int32_t ucm_code_agreement(uint32_t bits, uint32_t distance)
 {
 	return (int32_t)((UCM_CODE_LEVELS - 1) * bits) - 2 * (int32_t)distance;
 }

@@ -112,22 +112,34 @@ UCM_PLAIN uint16_t ucm_float16_of(float value, enum ucm_rounding way)
 	return (uint16_t)(sign | steps);
 }
 
-/* A scale of which so many steps are at least as much as the largest magnitude;
- * steps has at most 24 bits. */
-static inline float ucm_scale_of(const float *floats, uint32_t num, int steps)
+/* The largest magnitude. */
+UCM_PLAIN float ucm_most_of(const float *floats, uint32_t num)
 {
-	float most = 0, scale;
+	float most = 0;
 
 	for (uint32_t i = 0; i < num; i++)
 		most = fabsf(floats[i]) > most ? fabsf(floats[i]) : most;
-	scale = most / (float)steps;
+	return most;
+}
+
+/* A scale of which so many steps are at least as much as that magnitude; steps has
+ * at most 24 bits. */
+UCM_PLAIN float ucm_scale_for(float most, int steps)
+{
+	float scale = most / (float)steps;
+
 	if (steps * (double)scale < (double)most)
 		scale = nextafterf(scale, INFINITY);
 	return scale;
 }
 
+UCM_PLAIN float ucm_scale_of(const float *floats, uint32_t num, int steps)
+{
+	return ucm_scale_for(ucm_most_of(floats, num), steps);
+}
+
 /* How many steps of a scale a value is. */
-static inline long ucm_steps_of(float value, float scale, enum ucm_rounding way)
+UCM_PLAIN long ucm_steps_of(float value, float scale, enum ucm_rounding way)
 {
 	/* Rounded, but never to a whole number that it is not: both have 24
 	 * bits, a whole number at most 14, and a double 53. */

@@ -7,13 +7,13 @@
  * the same. Its floats are then in memory that the CTA shares, for what is made of
  * all channels: a mean's length.
  *
- * Between ucm_twin_build_take(), _length() and _store() all threads of the CTA wait
- * for each other.
+ * Between ucm_twin_build_take(), _length(), _normalize(), _scale() and _store() all
+ * threads of the CTA wait for each other.
  *
  * Which blocks: either a list of them, or all that hold one of the tokens that have
  * just been written. Of these the last one in each block is told by the next one's
  * being elsewhere; its CTA takes the block in from its first token. Keys that are
- * not finite, or become too large, make the representation so.
+ * not finite, or become too large, make the representation so: of int8, the scale.
  */
 #ifndef UCM_GPU_SPARSE_BUILD_TWIN_H
 #define UCM_GPU_SPARSE_BUILD_TWIN_H
@@ -24,6 +24,7 @@
 struct ucm_twin_head {
 	float floats[2 * UCM_REPR_HEAD_DIM_MAX];
 	double length;
+	float scale;
 };
 
 struct ucm_twin_block {
@@ -35,7 +36,7 @@ struct ucm_twin_block {
 
 /* Tokens of the block that entry number i has ended with; 0: another entry of
  * that block follows, or it is none. */
-UCM_INLINE uint32_t ucm_twin_written(const struct ucm_twin_build_args *args,
+UCM_INLINE uint32_t ucm_twin_written(const struct ucm_twin_blocks_args *args,
 				     uint64_t i, int64_t *block)
 {
 	int64_t size = args->block_size;
@@ -52,7 +53,7 @@ UCM_INLINE uint32_t ucm_twin_written(const struct ucm_twin_build_args *args,
 	return (uint32_t)(slot % size) + 1;
 }
 
-UCM_INLINE uint32_t ucm_twin_listed(const struct ucm_twin_build_args *args,
+UCM_INLINE uint32_t ucm_twin_listed(const struct ucm_twin_blocks_args *args,
 				    uint64_t i, int64_t *block)
 {
 	int32_t tokens;
@@ -67,7 +68,7 @@ UCM_INLINE uint32_t ucm_twin_listed(const struct ucm_twin_build_args *args,
 
 /* What CTA number cta builds. */
 UCM_INLINE struct ucm_twin_block
-ucm_twin_block_find(const struct ucm_twin_build_args *args, uint64_t cta)
+ucm_twin_block_find(const struct ucm_twin_blocks_args *args, uint64_t cta)
 {
 	struct ucm_twin_block out = { 0, 0, -1, 0 };
 	uint64_t i = cta / args->num_heads;
@@ -93,21 +94,22 @@ UCM_INLINE struct ucm_twin_channel
 ucm_twin_channel_take(const struct ucm_twin_build_args *args,
 		      const struct ucm_twin_block *block, uint32_t channel)
 {
-	int64_t bytes = ucm_twin_item_bytes(args->key_dtype);
-	int64_t at = block->block * args->stride_block +
-		     (int64_t)block->head * args->stride_head + channel;
+	int64_t bytes = ucm_twin_item_bytes(args->from.key_dtype);
+	int64_t at = block->block * args->from.stride_block +
+		     (int64_t)block->head * args->from.stride_head + channel;
 	struct ucm_twin_channel all = { 0, -INFINITY, INFINITY };
 	float odd = 0;
 
 	for (uint32_t t = 0; t < block->tokens; t++) {
-		float key = ucm_twin_load(args->keys + (uint64_t)(at * bytes),
-					  args->key_dtype);
+		float key = ucm_twin_load(args->from.keys +
+						  (uint64_t)(at * bytes),
+					  args->from.key_dtype);
 
 		all.sum += key;
 		all.most = key > all.most ? key : all.most;
 		all.least = key < all.least ? key : all.least;
 		odd += key - key; /* 0 or NaN */
-		at += args->stride_token;
+		at += args->from.stride_token;
 	}
 	if (!(odd == 0))
 		all.sum = all.most = all.least = odd;
@@ -122,7 +124,7 @@ UCM_INLINE void ucm_twin_build_take(const struct ucm_twin_build_args *args,
 	     i += UCM_TWIN_BUILD_THREADS) {
 		struct ucm_twin_channel all = { 0, 0, 0 };
 
-		if (i < args->head_dim)
+		if (i < args->from.head_dim)
 			all = ucm_twin_channel_take(args, block, i);
 		if (args->kind == UCM_REPR_MINMAX)
 			head->floats[args->padded + i] = all.least;
@@ -139,7 +141,33 @@ UCM_INLINE void ucm_twin_build_length(const struct ucm_twin_build_args *args,
 				      struct ucm_twin_head *head)
 {
 	if (args->kind == UCM_REPR_NORMED && !thread)
-		head->length = ucm_length_of(head->floats, args->head_dim);
+		head->length = ucm_length_of(head->floats, args->from.head_dim);
+}
+
+UCM_INLINE void ucm_twin_build_normalize(const struct ucm_twin_build_args *args,
+					 uint32_t thread,
+					 struct ucm_twin_head *head)
+{
+	if (args->kind != UCM_REPR_NORMED || head->length <= 0)
+		return;
+	for (uint32_t i = thread; i < args->width; i += UCM_TWIN_BUILD_THREADS)
+		head->floats[i] =
+			(float)((double)head->floats[i] / head->length);
+}
+
+/* By one thread. A number that is not finite makes it NaN. */
+UCM_INLINE void ucm_twin_build_scale(const struct ucm_twin_build_args *args,
+				     uint32_t thread,
+				     struct ucm_twin_head *head)
+{
+	int finite = 1;
+
+	if (args->dtype != UCM_DTYPE_INT8 || thread)
+		return;
+	for (uint32_t i = 0; i < args->width; i++)
+		finite &= ucm_float_finite(head->floats[i]);
+	head->scale = finite ? ucm_scale_of(head->floats, args->width, INT8_MAX)
+			     : ucm_float_of(0x7fc00000u);
 }
 
 UCM_INLINE enum ucm_rounding
@@ -150,23 +178,42 @@ ucm_twin_rounding(const struct ucm_twin_build_args *args, uint32_t i)
 	return i < args->padded ? UCM_ROUND_UP : UCM_ROUND_DOWN;
 }
 
-UCM_INLINE void ucm_twin_store(const struct ucm_twin_build_args *args,
-			       uint64_t row, uint32_t i, float value)
+/* A number of a representation; of what is not finite, NaN in the type. scale:
+ * of int8. */
+UCM_INLINE void ucm_twin_store(uint64_t at, uint32_t dtype, float value,
+			       float scale, enum ucm_rounding way)
 {
-	enum ucm_rounding way = ucm_twin_rounding(args, i);
 	uint16_t half;
 
-	if (args->dtype == UCM_DTYPE_FLOAT32) {
-		UCM_AT(float, row + i * 4)[0] = value;
+	if (dtype == UCM_DTYPE_FLOAT32) {
+		*UCM_AT(float, at) = value;
 		return;
 	}
-	if (!ucm_float_finite(value)) /* of the type a NaN */
+	if (dtype == UCM_DTYPE_INT8) {
+		*UCM_AT(int8_t, at) = (int8_t)ucm_steps_of(value, scale, way);
+		return;
+	}
+	if (!ucm_float_finite(value))
 		half = 0x7fff;
-	else if (args->dtype == UCM_DTYPE_FLOAT16)
+	else if (dtype == UCM_DTYPE_FLOAT16)
 		half = ucm_float16_of(value, way);
 	else
 		half = ucm_bfloat16_of(value, way);
-	UCM_AT(uint16_t, row + i * 2)[0] = half;
+	*UCM_AT(uint16_t, at) = half;
+}
+
+/* What follows the last row, and the scales. */
+UCM_INLINE void ucm_twin_build_end(const struct ucm_twin_build_args *args,
+				   const struct ucm_twin_block *block,
+				   uint32_t thread)
+{
+	uint32_t end = args->scales_at;
+
+	if (args->dtype == UCM_DTYPE_INT8)
+		end += 4 * args->from.num_heads;
+	for (uint32_t i = end + 4 * thread; i < args->repr_bytes;
+	     i += 4 * UCM_TWIN_BUILD_THREADS)
+		*UCM_AT(uint32_t, block->slot + i) = 0;
 }
 
 UCM_INLINE void ucm_twin_build_store(const struct ucm_twin_build_args *args,
@@ -174,22 +221,17 @@ UCM_INLINE void ucm_twin_build_store(const struct ucm_twin_build_args *args,
 				     uint32_t thread,
 				     const struct ucm_twin_head *head)
 {
-	uint64_t row = block->slot + (uint64_t)block->head * args->width *
-					     ucm_twin_item_bytes(args->dtype);
+	uint32_t bytes = ucm_twin_item_bytes(args->dtype);
+	uint64_t row = block->slot + (uint64_t)block->head * args->width * bytes;
 
-	for (uint32_t i = thread; i < args->width;
-	     i += UCM_TWIN_BUILD_THREADS) {
-		float value = head->floats[i];
-
-		if (args->kind == UCM_REPR_NORMED && !(head->length <= 0))
-			value = (float)((double)value / head->length);
-		ucm_twin_store(args, row, i, value);
-	}
-	if (block->head) /* what follows the last row */
-		return;
-	for (uint32_t i = args->rows_bytes + 4 * thread; i < args->repr_bytes;
-	     i += 4 * UCM_TWIN_BUILD_THREADS)
-		UCM_AT(uint32_t, block->slot + i)[0] = 0;
+	for (uint32_t i = thread; i < args->width; i += UCM_TWIN_BUILD_THREADS)
+		ucm_twin_store(row + i * bytes, args->dtype, head->floats[i],
+			       head->scale, ucm_twin_rounding(args, i));
+	if (args->dtype == UCM_DTYPE_INT8 && !thread)
+		*UCM_AT(float, block->slot + args->scales_at +
+				       4 * block->head) = head->scale;
+	if (!block->head)
+		ucm_twin_build_end(args, block, thread);
 }
 
 #endif

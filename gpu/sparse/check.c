@@ -9,18 +9,7 @@
 #include <inttypes.h>
 
 #include "common/error.h"
-
-int ucm_twin_spec_check(const struct ucm_repr_spec *spec,
-			struct ucm_repr_shape *shape_out,
-			struct ucm_error *error)
-{
-	int err = ucm_repr_shape(spec, shape_out, error);
-
-	if (!err && spec->dtype == UCM_DTYPE_INT8)
-		err = ucm_error_set(error, -EINVAL, "dtype %" PRIu32
-				    ": int8 is not on a device", spec->dtype);
-	return err;
-}
+#include "gpu/sparse/twin_args.h"
 
 int ucm_twin_pointer_check(const char *name, const void *pointer,
 			   uint32_t align, struct ucm_error *error)
@@ -31,6 +20,71 @@ int ucm_twin_pointer_check(const char *name, const void *pointer,
 		return ucm_error_set(error, -EINVAL, "%s is not aligned to %"
 				     PRIu32 " bytes", name, align);
 	return 0;
+}
+
+int ucm_twin_optional_check(const char *name, const void *pointer,
+			    struct ucm_error *error)
+{
+	return pointer ? ucm_twin_pointer_check(name, pointer, 4, error) : 0;
+}
+
+static int written_check(const struct ucm_cuda_written *written,
+			 struct ucm_error *error)
+{
+	int err;
+
+	if (written->slots)
+		return ucm_twin_pointer_check("slots", written->slots, 8,
+					      error);
+	err = ucm_twin_pointer_check("blocks", written->blocks, 4, error);
+	return err ? err
+		   : ucm_twin_optional_check("tokens", written->tokens, error);
+}
+
+int ucm_twin_blocks_check(const struct ucm_keys *keys,
+			  const struct ucm_cuda_written *written,
+			  uint32_t block_size, uint32_t num_heads,
+			  uint32_t head_dim, const struct ucm_repr_slab *slab,
+			  struct ucm_twin_blocks_args *out,
+			  struct ucm_error *error)
+{
+	int err = ucm_sparse_keys_check(keys, block_size, num_heads, head_dim,
+					error);
+
+	if (!err)
+		err = ucm_twin_pointer_check(
+			"keys", keys->base,
+			ucm_sparse_input_bytes(keys->dtype), error);
+	if (!err)
+		err = written_check(written, error);
+	if (err)
+		return err;
+	*out = (struct ucm_twin_blocks_args){
+		.keys = (uintptr_t)keys->base,
+		.num_blocks = keys->num_blocks,
+		.stride_block = keys->stride_block,
+		.stride_token = keys->stride_token,
+		.stride_head = keys->stride_head,
+		.slots = (uintptr_t)written->slots,
+		.blocks = (uintptr_t)written->blocks,
+		.tokens = (uintptr_t)written->tokens,
+		.num = written->num,
+		.base = (uintptr_t)slab->base,
+		.stride_bytes = slab->stride_bytes,
+		.num_slots = slab->num_slots,
+		.key_dtype = keys->dtype,
+		.num_heads = num_heads,
+		.head_dim = head_dim,
+		.block_size = block_size,
+	};
+	return 0;
+}
+
+uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,
+			     uint32_t num_heads)
+{
+	return written->num <= UINT32_MAX
+		       ? (uint64_t)written->num * num_heads : UINT64_MAX;
 }
 
 int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,

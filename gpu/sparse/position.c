@@ -28,13 +28,6 @@ static int rows_check(const char *name, const struct ucm_keys *keys,
 					    error);
 }
 
-/* One that may be NULL. */
-static int optional_check(const char *name, const void *pointer,
-			  struct ucm_error *error)
-{
-	return pointer ? ucm_twin_pointer_check(name, pointer, 4, error) : 0;
-}
-
 /* ---- rotation ---- */
 
 static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
@@ -59,10 +52,10 @@ static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
 	if (!err)
 		err = ucm_twin_pointer_check("deltas", shift->deltas, 4, error);
 	if (!err)
-		err = optional_check("from_blocks", shift->from_blocks, error);
+		err = ucm_twin_optional_check("from_blocks", shift->from_blocks, error);
 	if (!err)
-		err = optional_check("to_blocks", shift->to_blocks, error);
-	return err ? err : optional_check("tokens", shift->tokens, error);
+		err = ucm_twin_optional_check("to_blocks", shift->to_blocks, error);
+	return err ? err : ucm_twin_optional_check("tokens", shift->tokens, error);
 }
 
 static int shift_launch(const struct ucm_sparse_cuda *cuda,
@@ -178,7 +171,7 @@ static int deviation_check(const struct ucm_deviation_request *request,
 		err = ucm_sparse_in_range("block_size", request->block_size,
 					  UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (!err)
-		err = optional_check("table", request->table, error);
+		err = ucm_twin_optional_check("table", request->table, error);
 	return err ? err : ucm_twin_pointer_check("out", out, 4, error);
 }
 

@@ -19,7 +19,7 @@ static int query_check(const struct ucm_repr_spec *spec, uint32_t num_heads,
 		       uint32_t per, struct ucm_repr_shape *shape,
 		       struct ucm_error *error)
 {
-	int err = ucm_twin_spec_check(spec, shape, error);
+	int err = ucm_repr_shape(spec, shape, error);
 
 	if (err)
 		return err;
@@ -38,6 +38,12 @@ static uint32_t query_rows(const struct ucm_repr_spec *spec,
 			   uint32_t num_heads, uint32_t per)
 {
 	return per == UCM_SCORE_HEAD ? num_heads / spec->num_heads : 1;
+}
+
+/* Is the query rounded to whole numbers, too? A bound would not be one then. */
+static bool in_steps(const struct ucm_repr_spec *spec)
+{
+	return spec->dtype == UCM_DTYPE_INT8 && spec->kind != UCM_REPR_MINMAX;
 }
 
 static int queries_check(const struct ucm_repr_spec *spec,
@@ -69,6 +75,8 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 			    uint32_t per, float *out, size_t out_stride,
 			    void *stream, struct ucm_error *error)
 {
+	const struct ucm_twin_grid steps = { UCM_TWIN_QUERY_STEPS, 0, 0,
+					     UCM_TWIN_BUILD_THREADS };
 	struct ucm_twin_query_args args;
 	struct ucm_twin_grid grid = { UCM_TWIN_QUERY, 0, 0, UCM_TWIN_THREADS };
 	struct ucm_repr_shape shape;
@@ -88,7 +96,7 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 	if (err)
 		return err;
 	rows = spec->num_heads * query_rows(spec, queries->num_heads, per);
-	floats = (size_t)rows * shape.width;
+	floats = ucm_query_floats(spec, queries->num_heads, per);
 	if (out_stride < floats)
 		return ucm_error_set(error, -EINVAL, "out_stride %zu: at least "
 				     "%zu", out_stride, floats);
@@ -106,7 +114,11 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 		.rows = rows,
 		.merged = queries->num_heads / rows,
 	};
-	grid.x = ctas(floats);
+	grid.x = ctas((uint64_t)rows * shape.width);
+	if (in_steps(spec)) {
+		grid = steps;
+		grid.x = rows;
+	}
 	grid.y = queries->num;
 	return ucm_twin_launch(cuda, &grid, &args, "queries", stream, error);
 }
@@ -163,6 +175,7 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 		[UCM_DTYPE_FLOAT32] = UCM_TWIN_SCORE_FLOAT32,
 		[UCM_DTYPE_FLOAT16] = UCM_TWIN_SCORE_FLOAT16,
 		[UCM_DTYPE_BFLOAT16] = UCM_TWIN_SCORE_BFLOAT16,
+		[UCM_DTYPE_INT8] = UCM_TWIN_SCORE_INT8,
 	};
 	struct ucm_twin_score_args args;
 	struct ucm_twin_grid grid = { .threads = UCM_TWIN_THREADS };
@@ -179,7 +192,8 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 	rows = query_rows(spec, score->num_heads, score->per);
 	all = score->per == UCM_SCORE_BLOCK ? 1 : spec->num_heads * rows;
 	err = score_check(score, &shape, all,
-			  (size_t)spec->num_heads * rows * shape.width, error);
+			  ucm_query_floats(spec, score->num_heads, score->per),
+			  error);
 	if (err)
 		return err;
 	args = (struct ucm_twin_score_args){
@@ -194,6 +208,7 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 		.table_stride = score->requests.table_stride,
 		.stride_request = score->stride_request,
 		.stride_row = score->stride_row,
+		.scales_at = shape.scales_at,
 		.num_heads = spec->num_heads,
 		.rows = rows,
 		.width = shape.width,
@@ -201,7 +216,8 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 		.block_size = spec->block_size,
 		.max_blocks = score->requests.max_blocks,
 	};
-	grid.kernel = kernels[spec->dtype];
+	grid.kernel = in_steps(spec) ? UCM_TWIN_SCORE_STEPS
+				     : kernels[spec->dtype];
 	grid.x = ctas((uint64_t)all * args.max_blocks *
 		      ucm_twin_team(spec->dtype));
 	grid.y = score->requests.num;

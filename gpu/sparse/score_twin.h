@@ -4,8 +4,8 @@
  *
  * The sums are those of sparse/kernels.c, bit by bit: 32 lanes, lane i takes the
  * elements i, i + 32, ..., and then they are added in a tree. A thread loads 16
- * bytes at a time, which are 4 or 8 neighbouring elements, so it is as many
- * lanes; and a team of 8 or 4 threads is a whole row. The tree's upper levels
+ * bytes at a time, which are 4, 8 or 16 neighbouring elements, so it is as many
+ * lanes; and a team of 8, 4 or 2 threads is a whole row. The tree's upper levels
  * exchange sums between the threads of a team, its lower ones are in a thread.
  *
  *	item = a row of a block and a request; with sum, the block's rows together
@@ -27,7 +27,11 @@
 #include "sparse/number.h"
 
 #define UCM_TWIN_LOAD_BYTES 16
-#define UCM_TWIN_LANES_MAX  8 /* of a thread */
+#define UCM_TWIN_LANES_MAX  16 /* of a thread */
+
+/* Where a dtype is said: int8 whose query is of whole numbers, too. Its lanes are
+ * 16, of two neighbouring elements each (kernels_core.h). */
+#define UCM_TWIN_STEPS 0x100u
 
 struct ucm_twin_words {
 	uint32_t word[UCM_TWIN_LOAD_BYTES / 4];
@@ -35,19 +39,30 @@ struct ucm_twin_words {
 
 UCM_INLINE uint32_t ucm_twin_item_bytes(uint32_t dtype)
 {
+	if (dtype == UCM_DTYPE_INT8 || dtype == UCM_TWIN_STEPS)
+		return 1;
 	return dtype == UCM_DTYPE_FLOAT32 ? 4 : 2;
+}
+
+/* Threads of a team: each loads as many elements as there are. */
+UCM_INLINE uint32_t ucm_twin_team(uint32_t dtype)
+{
+	return UCM_TWIN_LANES * ucm_twin_item_bytes(dtype) /
+	       UCM_TWIN_LOAD_BYTES;
 }
 
 /* Lanes of a thread. */
 UCM_INLINE uint32_t ucm_twin_each(uint32_t dtype)
 {
-	return UCM_TWIN_LOAD_BYTES / ucm_twin_item_bytes(dtype);
+	uint32_t elements = UCM_TWIN_LOAD_BYTES / ucm_twin_item_bytes(dtype);
+
+	return dtype == UCM_TWIN_STEPS ? elements / 2 : elements;
 }
 
-/* Threads of a team. */
-UCM_INLINE uint32_t ucm_twin_team(uint32_t dtype)
+/* Are a row's products multiplied by a scale? */
+UCM_INLINE int ucm_twin_scaled(uint32_t dtype)
 {
-	return UCM_TWIN_LANES / ucm_twin_each(dtype);
+	return dtype == UCM_DTYPE_INT8 || dtype == UCM_TWIN_STEPS;
 }
 
 /* As ucm_float_of_float16(), without a branch. */
@@ -80,6 +95,8 @@ UCM_INLINE float ucm_twin_element(const struct ucm_twin_words *words,
 	case UCM_DTYPE_FLOAT16:
 		return ucm_twin_half(words->word[i / 2] >> 16 * (i % 2) &
 				     0xffff);
+	case UCM_DTYPE_INT8:
+		return (float)(int8_t)(words->word[i / 4] >> 8 * (i % 4));
 	default:
 		return ucm_float_of(i % 2 ? words->word[i / 2] & 0xffff0000u
 					  : words->word[i / 2] << 16);
@@ -128,6 +145,66 @@ UCM_INLINE void ucm_twin_query_thread(const struct ucm_twin_query_args *args,
 				       sizeof(float)) = sum;
 }
 
+/* ---- the query in steps ---- */
+
+/* Of the CTA, which has a row. */
+struct ucm_twin_steps {
+	float row[UCM_REPR_HEAD_DIM_MAX];
+	float scale;
+};
+
+/* The mean of a row's heads. */
+UCM_INLINE float ucm_twin_query_mean(const struct ucm_twin_query_args *args,
+				     uint32_t query, uint32_t row,
+				     uint32_t channel)
+{
+	float sum = 0;
+
+	for (uint32_t j = 0; j < args->merged; j++)
+		sum += ucm_twin_query_element(args, query,
+					      row * args->merged + j, channel);
+	return args->merged > 1 ? sum / (float)args->merged : sum;
+}
+
+UCM_INLINE void ucm_twin_steps_take(const struct ucm_twin_query_args *args,
+				    uint32_t row, uint32_t query,
+				    uint32_t thread, struct ucm_twin_steps *s)
+{
+	for (uint32_t i = thread; i < args->width; i += UCM_TWIN_BUILD_THREADS)
+		s->row[i] = ucm_twin_query_mean(args, query, row, i);
+}
+
+/* By one thread. A number that is not finite makes it NaN, and so the scores. */
+UCM_INLINE void ucm_twin_steps_scale(const struct ucm_twin_query_args *args,
+				     uint32_t thread, struct ucm_twin_steps *s)
+{
+	int finite = 1;
+
+	if (thread)
+		return;
+	for (uint32_t i = 0; i < args->width; i++)
+		finite &= ucm_float_finite(s->row[i]);
+	s->scale = finite ? ucm_scale_of(s->row, args->width, INT16_MAX)
+			  : ucm_float_of(0x7fc00000u);
+}
+
+/* The rows, and behind them the steps. */
+UCM_INLINE void ucm_twin_steps_store(const struct ucm_twin_query_args *args,
+				     uint32_t row, uint32_t query,
+				     uint32_t thread,
+				     const struct ucm_twin_steps *s)
+{
+	uint64_t out = args->out + query * args->out_stride * 4;
+	uint64_t at = out + (uint64_t)row * args->width * 2;
+
+	for (uint32_t i = thread; i < args->width; i += UCM_TWIN_BUILD_THREADS)
+		*UCM_AT(int16_t, at + i * 2) = (int16_t)ucm_steps_of(
+			s->row[i], s->scale, UCM_ROUND_NEAREST);
+	if (!thread)
+		*UCM_AT(float, out + (uint64_t)args->rows * args->width * 2 +
+				       row * 4ull) = s->scale;
+}
+
 /* ---- scores ---- */
 
 struct ucm_twin_item {
@@ -135,7 +212,14 @@ struct ucm_twin_item {
 	uint32_t part;     /* of the team */
 	uint32_t first_head, num_heads;
 	uint64_t slot, query, score; /* addresses */
+	uint64_t scales, steps;      /* of its first head, and row */
 };
+
+/* Bytes of a number of the query. */
+UCM_INLINE uint32_t ucm_twin_query_bytes(uint32_t dtype)
+{
+	return dtype == UCM_TWIN_STEPS ? 2 : 4;
+}
 
 UCM_INLINE uint32_t ucm_twin_num_blocks(uint64_t tokens, uint32_t request,
 					uint32_t block_size)
@@ -154,7 +238,8 @@ ucm_twin_item_find(const struct ucm_twin_score_args *args, uint32_t dtype,
 	uint32_t block = index / rows, row = index % rows;
 	uint32_t num = ucm_twin_num_blocks(args->tokens, request,
 					   args->block_size);
-	struct ucm_twin_item item = { 0, 0, 0, 0, 0, 0, 0, 0 };
+	struct ucm_twin_item item = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+	uint64_t query = args->queries + request * args->query_stride * 4;
 	int32_t slot;
 
 	if (block >= num || block >= args->max_blocks)
@@ -168,9 +253,11 @@ ucm_twin_item_find(const struct ucm_twin_score_args *args, uint32_t dtype,
 	item.first_head = row / args->rows;
 	item.num_heads = args->sum ? args->num_heads : 1;
 	item.slot = args->base + (uint64_t)slot * args->stride_bytes;
-	item.query = args->queries +
-		     (request * args->query_stride +
-		      (uint64_t)row * args->width) * 4;
+	item.query = query + (uint64_t)row * args->width *
+				     ucm_twin_query_bytes(dtype);
+	item.scales = item.slot + args->scales_at + item.first_head * 4;
+	item.steps = query + 2 * (uint64_t)args->width * args->num_heads *
+				     args->rows + row * 4;
 	item.score = args->scores + (request * args->stride_request +
 				     row * args->stride_row + block) * 4;
 	return item;
@@ -205,6 +292,61 @@ UCM_INLINE void ucm_twin_dot(uint32_t dtype, uint64_t row, uint64_t query,
 	}
 }
 
+/* The sum, and two products of int8 and int16. */
+UCM_INLINE int32_t ucm_twin_two_products(uint32_t bytes, uint32_t shorts,
+					 int32_t sum, int high)
+{
+#ifdef __CUDA_ARCH__
+	return high ? __dp2a_hi((int)shorts, (int)bytes, sum)
+		    : __dp2a_lo((int)shorts, (int)bytes, sum);
+#else
+	if (high)
+		bytes >>= 16;
+	return sum + (int8_t)bytes * (int16_t)shorts +
+	       (int8_t)(bytes >> 8) * (int16_t)(shorts >> 16);
+#endif
+}
+
+/* The same of whole numbers: a load of the row has 8 lanes. */
+UCM_INLINE void ucm_twin_int_dot(uint64_t row, uint64_t query, uint32_t width,
+				 uint32_t part, float *lanes)
+{
+	int32_t sums[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+
+	for (uint32_t i = part * 16; i < width; i += UCM_TWIN_LANES) {
+		const struct ucm_twin_words words =
+			*UCM_AT(const struct ucm_twin_words, row + i);
+
+		UCM_UNROLL
+		for (uint32_t j = 0; j < 8; j += 4) {
+			const struct ucm_twin_words four =
+				*UCM_AT(const struct ucm_twin_words,
+					query + (i + 2 * j) * 2);
+
+			UCM_UNROLL
+			for (uint32_t k = 0; k < 4; k++)
+				sums[j + k] = ucm_twin_two_products(
+					words.word[(j + k) / 2], four.word[k],
+					sums[j + k], k % 2);
+		}
+	}
+	UCM_UNROLL
+	for (uint32_t j = 0; j < 8; j++)
+		lanes[j] = (float)sums[j];
+}
+
+/* What the products of a row are multiplied by; head and row counted from the
+ * item's. */
+UCM_INLINE float ucm_twin_factor(uint32_t dtype,
+				 const struct ucm_twin_item *item, uint32_t i)
+{
+	float scale = *UCM_AT(const float, item->scales + i * 4);
+
+	return dtype == UCM_TWIN_STEPS
+		       ? scale * *UCM_AT(const float, item->steps + i * 4)
+		       : scale;
+}
+
 UCM_INLINE void ucm_twin_item_lanes(const struct ucm_twin_score_args *args,
 				    uint32_t dtype,
 				    const struct ucm_twin_item *item,
@@ -217,20 +359,30 @@ UCM_INLINE void ucm_twin_item_lanes(const struct ucm_twin_score_args *args,
 	for (uint32_t j = 0; j < each; j++)
 		lanes[j] = 0;
 	for (uint32_t h = 0; item->there && h < item->num_heads; h++) {
-		uint32_t head = item->first_head + h;
-		float products[UCM_TWIN_LANES_MAX];
+		uint64_t row = item->slot + (item->first_head + h) * row_bytes;
+		uint64_t query = item->query + (uint64_t)h * args->width *
+						       ucm_twin_query_bytes(dtype);
+		float products[UCM_TWIN_LANES_MAX], factor = 1;
 
-		ucm_twin_dot(dtype, item->slot + head * row_bytes,
-			     item->query + (uint64_t)h * args->width * 4,
-			     args->width, item->part, products);
+		if (dtype == UCM_TWIN_STEPS)
+			ucm_twin_int_dot(row, query, args->width, item->part,
+					 products);
+		else
+			ucm_twin_dot(dtype, row, query, args->width,
+				     item->part, products);
+		if (ucm_twin_scaled(dtype) && args->sum)
+			factor = ucm_twin_factor(dtype, item, h);
 		UCM_UNROLL
 		for (uint32_t j = 0; j < each; j++)
-			lanes[j] += products[j];
+			lanes[j] += ucm_twin_scaled(dtype)
+					    ? products[j] * factor
+					    : products[j];
 	}
 }
 
 /* The tree's lower levels. A block without a slot has no score: NaN. */
-UCM_INLINE void ucm_twin_item_end(uint32_t dtype,
+UCM_INLINE void ucm_twin_item_end(const struct ucm_twin_score_args *args,
+				  uint32_t dtype,
 				  const struct ucm_twin_item *item,
 				  float *lanes)
 {
@@ -242,6 +394,8 @@ UCM_INLINE void ucm_twin_item_end(uint32_t dtype,
 		for (uint32_t j = 0; j < n; j++)
 			lanes[j] += lanes[j + n];
 	}
+	if (ucm_twin_scaled(dtype) && item->there && !args->sum)
+		lanes[0] *= ucm_twin_factor(dtype, item, 0);
 	*UCM_AT(float, item->score) =
 		item->there ? lanes[0] : ucm_float_of(0x7fc00000u);
 }

@@ -33,6 +33,7 @@ struct ucm_twin_score_args {
 	uint64_t tables, tokens, scores;
 	uint64_t query_stride, table_stride;
 	uint64_t stride_request, stride_row;
+	uint64_t scales_at; /* of int8, in a slot */
 	uint32_t num_heads, rows, width;
 	uint32_t sum; /* one score for a block, not one for a row */
 	uint32_t block_size, max_blocks;
@@ -42,17 +43,22 @@ struct ucm_twin_score_args {
 
 #define UCM_TWIN_BUILD_THREADS 128
 
-struct ucm_twin_build_args {
+/* Blocks of a cache, and the slots for what is made of their keys. */
+struct ucm_twin_blocks_args {
 	uint64_t keys, num_blocks; /* of the cache */
 	int64_t stride_block, stride_token, stride_head;
 	uint64_t slots;          /* int64_t: of tokens that were written; or */
 	uint64_t blocks, tokens; /* int32_t: blocks, and their tokens, or 0 */
+	uint64_t num;            /* of slots or blocks */
 	uint64_t base, stride_bytes, num_slots; /* of the slab */
-	uint64_t num;         /* of slots or blocks */
-	uint32_t repr_bytes, rows_bytes;
-	uint32_t key_dtype, dtype, kind;
-	uint32_t num_heads, head_dim, padded, width;
-	uint32_t block_size;
+	uint32_t key_dtype, num_heads, head_dim, block_size;
+};
+
+struct ucm_twin_build_args {
+	struct ucm_twin_blocks_args from;
+	uint32_t repr_bytes, scales_at;
+	uint32_t dtype, kind;
+	uint32_t padded, width;
 };
 
 /* ---- selection ---- */

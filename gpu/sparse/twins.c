@@ -29,9 +29,12 @@ struct ucm_sparse_cuda {
 
 static const char *const names[] = {
 	[UCM_TWIN_QUERY] = "ucm_twin_query",
+	[UCM_TWIN_QUERY_STEPS] = "ucm_twin_query_steps",
 	[UCM_TWIN_SCORE_FLOAT32] = "ucm_twin_score_float32",
 	[UCM_TWIN_SCORE_FLOAT16] = "ucm_twin_score_float16",
 	[UCM_TWIN_SCORE_BFLOAT16] = "ucm_twin_score_bfloat16",
+	[UCM_TWIN_SCORE_INT8] = "ucm_twin_score_int8",
+	[UCM_TWIN_SCORE_STEPS] = "ucm_twin_score_steps",
 	[UCM_TWIN_BUILD] = "ucm_twin_build",
 	[UCM_TWIN_SELECT] = "ucm_twin_select",
 	[UCM_TWIN_SHIFT] = "ucm_twin_shift",

@@ -24,6 +24,18 @@ ucm_twin_query(const __grid_constant__ struct ucm_twin_query_args args)
 			      blockIdx.y);
 }
 
+KERNEL(UCM_TWIN_BUILD_THREADS)
+ucm_twin_query_steps(const __grid_constant__ struct ucm_twin_query_args args)
+{
+	__shared__ struct ucm_twin_steps s;
+
+	ucm_twin_steps_take(&args, blockIdx.x, blockIdx.y, threadIdx.x, &s);
+	__syncthreads();
+	ucm_twin_steps_scale(&args, threadIdx.x, &s);
+	__syncthreads();
+	ucm_twin_steps_store(&args, blockIdx.x, blockIdx.y, threadIdx.x, &s);
+}
+
 UCM_INLINE void score(const struct ucm_twin_score_args *args, uint32_t dtype)
 {
 	struct ucm_twin_item item = ucm_twin_item_find(
@@ -38,7 +50,7 @@ UCM_INLINE void score(const struct ucm_twin_score_args *args, uint32_t dtype)
 		for (uint32_t j = 0; j < ucm_twin_each(dtype); j++)
 			lanes[j] += __shfl_xor_sync(ALL_LANES, lanes[j], n);
 	}
-	ucm_twin_item_end(dtype, &item, lanes);
+	ucm_twin_item_end(args, dtype, &item, lanes);
 }
 
 #define SCORE_KERNEL(name, dtype)                                             \
@@ -51,6 +63,8 @@ UCM_INLINE void score(const struct ucm_twin_score_args *args, uint32_t dtype)
 SCORE_KERNEL(ucm_twin_score_float32, UCM_DTYPE_FLOAT32)
 SCORE_KERNEL(ucm_twin_score_float16, UCM_DTYPE_FLOAT16)
 SCORE_KERNEL(ucm_twin_score_bfloat16, UCM_DTYPE_BFLOAT16)
+SCORE_KERNEL(ucm_twin_score_int8, UCM_DTYPE_INT8)
+SCORE_KERNEL(ucm_twin_score_steps, UCM_TWIN_STEPS)
 
 /* ---- representations ---- */
 
@@ -58,13 +72,18 @@ KERNEL(UCM_TWIN_BUILD_THREADS)
 ucm_twin_build(const __grid_constant__ struct ucm_twin_build_args args)
 {
 	__shared__ struct ucm_twin_head head;
-	struct ucm_twin_block block = ucm_twin_block_find(&args, blockIdx.x);
+	struct ucm_twin_block block = ucm_twin_block_find(&args.from,
+							  blockIdx.x);
 
 	if (!block.tokens) /* the same for the CTA */
 		return;
 	ucm_twin_build_take(&args, &block, threadIdx.x, &head);
 	__syncthreads();
 	ucm_twin_build_length(&args, threadIdx.x, &head);
+	__syncthreads();
+	ucm_twin_build_normalize(&args, threadIdx.x, &head);
+	__syncthreads();
+	ucm_twin_build_scale(&args, threadIdx.x, &head);
 	__syncthreads();
 	ucm_twin_build_store(&args, &block, threadIdx.x, &head);
 }

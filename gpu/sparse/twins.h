@@ -11,9 +11,12 @@
 
 enum ucm_twin_kernel {
 	UCM_TWIN_QUERY,
+	UCM_TWIN_QUERY_STEPS,
 	UCM_TWIN_SCORE_FLOAT32,
 	UCM_TWIN_SCORE_FLOAT16,
 	UCM_TWIN_SCORE_BFLOAT16,
+	UCM_TWIN_SCORE_INT8,
+	UCM_TWIN_SCORE_STEPS,
 	UCM_TWIN_BUILD,
 	UCM_TWIN_SELECT,
 	UCM_TWIN_SHIFT,
@@ -33,14 +36,27 @@ int ucm_twin_launch(const struct ucm_sparse_cuda *cuda,
 		    const struct ucm_twin_grid *grid, void *args,
 		    const char *what, void *stream, struct ucm_error *error);
 
-/* A spec that the kernels know. */
-int ucm_twin_spec_check(const struct ucm_repr_spec *spec,
-			struct ucm_repr_shape *shape_out,
-			struct ucm_error *error);
-
 /* A pointer is there, and aligned; name is its own. */
 int ucm_twin_pointer_check(const char *name, const void *pointer,
 			   uint32_t align, struct ucm_error *error);
+/* One that may be NULL. */
+int ucm_twin_optional_check(const char *name, const void *pointer,
+			    struct ucm_error *error);
+
+/* What was written to a cache, and which slots are to be built of it: checked, and
+ * as a kernel takes it. spec: of the keys. */
+struct ucm_twin_blocks_args;
+int ucm_twin_blocks_check(const struct ucm_keys *keys,
+			  const struct ucm_cuda_written *written,
+			  uint32_t block_size, uint32_t num_heads,
+			  uint32_t head_dim, const struct ucm_repr_slab *slab,
+			  struct ucm_twin_blocks_args *out,
+			  struct ucm_error *error);
+
+/* CTAs for so many blocks and heads; too many for any grid: UINT64_MAX. */
+uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,
+			     uint32_t num_heads);
+
 int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
 			    struct ucm_error *error);
 

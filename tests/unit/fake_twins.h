@@ -45,7 +45,7 @@ static void fake_score_warp(const void *args, uint32_t dtype, uint32_t first,
 		}
 	}
 	for (uint32_t t = 0; t < UCM_WARP; t++)
-		ucm_twin_item_end(dtype, &items[t], lanes[t]);
+		ucm_twin_item_end(args, dtype, &items[t], lanes[t]);
 }
 
 static void fake_score(const struct fake_grid *grid, const void *args,
@@ -72,12 +72,40 @@ static void fake_score_bfloat16(const struct fake_grid *grid, const void *args)
 	fake_score(grid, args, UCM_DTYPE_BFLOAT16);
 }
 
+static void fake_score_int8(const struct fake_grid *grid, const void *args)
+{
+	fake_score(grid, args, UCM_DTYPE_INT8);
+}
+
+static void fake_score_steps(const struct fake_grid *grid, const void *args)
+{
+	fake_score(grid, args, UCM_TWIN_STEPS);
+}
+
+static void fake_query_steps(const struct fake_grid *grid, const void *args)
+{
+	struct ucm_twin_steps s;
+
+	for (uint32_t i = 0; i < grid->x * grid->y; i++) {
+		uint32_t x = i % grid->x, y = i / grid->x;
+
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_steps_take(args, x, y, t, &s);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_steps_scale(args, t, &s);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_steps_store(args, x, y, t, &s);
+	}
+}
+
 static void fake_build(const struct fake_grid *grid, const void *args)
 {
+	const struct ucm_twin_build_args *build = args;
 	struct ucm_twin_head head;
 
 	for (uint32_t x = 0; x < grid->x; x++) {
-		struct ucm_twin_block block = ucm_twin_block_find(args, x);
+		struct ucm_twin_block block = ucm_twin_block_find(&build->from,
+								  x);
 
 		if (!block.tokens)
 			continue;
@@ -85,6 +113,10 @@ static void fake_build(const struct fake_grid *grid, const void *args)
 			ucm_twin_build_take(args, &block, t, &head);
 		for (uint32_t t = 0; t < grid->threads; t++)
 			ucm_twin_build_length(args, t, &head);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_build_normalize(args, t, &head);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_build_scale(args, t, &head);
 		for (uint32_t t = 0; t < grid->threads; t++)
 			ucm_twin_build_store(args, &block, t, &head);
 	}
@@ -256,6 +288,12 @@ static const struct fake_twin {
 	  fake_score_float16 },
 	{ "ucm_twin_score_bfloat16", sizeof(struct ucm_twin_score_args),
 	  fake_score_bfloat16 },
+	{ "ucm_twin_score_int8", sizeof(struct ucm_twin_score_args),
+	  fake_score_int8 },
+	{ "ucm_twin_score_steps", sizeof(struct ucm_twin_score_args),
+	  fake_score_steps },
+	{ "ucm_twin_query_steps", sizeof(struct ucm_twin_query_args),
+	  fake_query_steps },
 	{ "ucm_twin_build", sizeof(struct ucm_twin_build_args), fake_build },
 	{ "ucm_twin_select", sizeof(struct ucm_twin_select_args), fake_select },
 	{ "ucm_twin_shift", sizeof(struct ucm_twin_shift_args), fake_shift },

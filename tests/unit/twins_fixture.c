@@ -90,17 +90,6 @@ static uint32_t any(uint64_t *random, uint32_t most)
 	return (uint32_t)random_between(random, 0, most);
 }
 
-/* One that the kernels know. */
-static struct ucm_repr_spec twins_spec(uint64_t *random)
-{
-	struct ucm_repr_spec spec;
-
-	do {
-		spec = random_spec(random);
-	} while (spec.dtype == UCM_DTYPE_INT8);
-	return spec;
-}
-
 /* Is the device's memory what it ought to be? */
 static void same(struct twins_fixture *fixture, const void *device,
 		 const void *want, size_t len, unsigned number,
@@ -205,7 +194,8 @@ static void queries_make(struct score_case *c)
 			     random_float(&c->random, 2));
 	raw->base = twins_upload(c->fixture, c->raw_host, elements * item);
 	c->query_floats = ucm_query_floats(&c->spec, c->query_heads, c->per);
-	c->query_stride = c->query_floats + 4 * any(&c->random, 2);
+	c->query_stride = (c->query_floats + 3) / 4 * 4 +
+			  4 * any(&c->random, 2);
 	c->queries = malloc(c->query_stride * c->num * sizeof(float));
 	memset(c->queries, 0x5a, c->query_stride * c->num * sizeof(float));
 	for (uint32_t r = 0; r < c->num; r++) {
@@ -308,7 +298,7 @@ void twins_compare_scores(struct twins_fixture *fixture, unsigned number)
 	struct requests *requests = calloc(1, sizeof(*requests));
 	uint32_t num_blocks = 1 + any(&c.random, BLOCKS_MAX - 1);
 
-	c.spec = twins_spec(&c.random);
+	c.spec = random_spec(&c.random);
 	c.query_heads = c.spec.num_heads * (1 + any(&c.random, 4));
 	c.per = any(&c.random, UCM_SCORE_BLOCK);
 	requests->max_blocks = 1 + any(&c.random, BLOCKS_MAX);
@@ -428,7 +418,7 @@ void twins_compare_build(struct twins_fixture *fixture, unsigned number)
 	uint32_t num_blocks = 1 + any(&c.random, BLOCKS_MAX - 1);
 	uint64_t step;
 
-	c.spec = twins_spec(&c.random);
+	c.spec = random_spec(&c.random);
 	c.cache = cache_make(&c.spec, input_types[any(&c.random, 2)],
 			     num_blocks, &c.random);
 	step = (uint64_t)llabs(c.cache.keys.stride_block);
