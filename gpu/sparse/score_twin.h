@@ -26,6 +26,13 @@
 #include "sparse/budget.h"
 #include "sparse/number.h"
 
+/* The bits of a mask that are set. */
+#ifdef __CUDACC__
+#define UCM_TWIN_ONES(mask) ((uint32_t)__popc(mask))
+#else
+#define UCM_TWIN_ONES(mask) ((uint32_t)__builtin_popcount(mask))
+#endif
+
 #define UCM_TWIN_LOAD_BYTES 16
 #define UCM_TWIN_LANES_MAX  16 /* of a thread */
 

@@ -29,13 +29,11 @@
 
 #include "gpu/sparse/score_twin.h"
 
-/* Counting by several threads at a time; and what is set by them. */
+/* Counting by several threads at a time. */
 #ifdef __CUDACC__
 #define UCM_TWIN_COUNT(place) atomicAdd(place, 1u)
-#define UCM_TWIN_ONES(mask)   ((uint32_t)__popc(mask))
 #else
 #define UCM_TWIN_COUNT(place) ((*(place))++)
-#define UCM_TWIN_ONES(mask)   ((uint32_t)__builtin_popcount(mask))
 #endif
 
 /* Of the CTA. */

@@ -61,6 +61,68 @@ struct ucm_twin_build_args {
 	uint32_t padded, width;
 };
 
+/* ---- hash codes ---- */
+
+#define UCM_TWIN_CODE_THREADS 128
+#define UCM_TWIN_PLANES	      8 /* UCM_CODE_PLANES */
+
+struct ucm_twin_coder_part {
+	uint64_t matrix;
+	uint32_t first, dim; /* channels */
+	uint32_t bits, columns;
+};
+
+/* An encoder. */
+struct ucm_twin_coder {
+	struct ucm_twin_coder_part parts[2];
+	uint64_t centers;
+	uint32_t words;
+};
+
+struct ucm_twin_code_args {
+	struct ucm_twin_blocks_args from;
+	struct ucm_twin_coder coder;
+	uint64_t head_bytes, norms_at, tokens_at, bytes; /* of a slot */
+	uint32_t rows; /* of a head, whole tiles */
+	uint32_t counts, norms;
+};
+
+/* Heads of queries. */
+struct ucm_twin_heads_args {
+	uint64_t base;
+	int64_t stride_query, stride_head;
+	uint32_t dtype;
+};
+
+struct ucm_twin_code_query_args {
+	struct ucm_twin_coder coder;
+	struct ucm_twin_heads_args query, rope; /* base 0: follows the others */
+	uint64_t out, out_stride, row_words;
+	uint32_t rope_first, head_dim; /* channels */
+	uint32_t group;   /* query heads of a key head */
+	uint32_t rows;    /* of these */
+	uint32_t vectors; /* of a row: means of merged heads, step apart */
+	uint32_t merged, step;
+	uint32_t estimate; /* 4 bits */
+	uint32_t planes, weights[UCM_TWIN_PLANES];
+};
+
+struct ucm_twin_code_score_args {
+	uint64_t queries;
+	uint64_t base, stride_bytes, num_slots; /* of the slab */
+	uint64_t tables, tokens, scores;
+	uint64_t query_stride, table_stride, row_words;
+	uint64_t stride_request, stride_row;
+	uint64_t head_bytes, tokens_at;
+	uint64_t norms_at; /* 0: none that are wanted */
+	uint32_t num_heads, rows, words, bits;
+	uint32_t sum, hamming;
+	uint32_t digits; /* of counts */
+	uint32_t team;   /* threads of an item */
+	uint32_t block_size, max_blocks;
+	uint32_t planes, weights[UCM_TWIN_PLANES];
+};
+
 /* ---- selection ---- */
 
 #define UCM_TWIN_SELECT_THREADS 1024

@@ -7,6 +7,8 @@
  * Carried in the library (twins.S).
  */
 #include "gpu/sparse/build_twin.h"
+#include "gpu/sparse/code_score_twin.h"
+#include "gpu/sparse/code_twin.h"
 #include "gpu/sparse/deviation_twin.h"
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
@@ -86,6 +88,224 @@ ucm_twin_build(const __grid_constant__ struct ucm_twin_build_args args)
 	ucm_twin_build_scale(&args, threadIdx.x, &head);
 	__syncthreads();
 	ucm_twin_build_store(&args, &block, threadIdx.x, &head);
+}
+
+/* ---- hash codes ---- */
+
+/* Of the vectors that are loaded, the codes of a part. */
+UCM_INLINE void code_part(const struct ucm_twin_code_args *args,
+			  const struct ucm_twin_code *code, uint32_t token,
+			  uint32_t column, struct ucm_twin_vectors *v)
+{
+	struct ucm_twin_column of = ucm_twin_column_find(&args->coder, column);
+	float products[UCM_TWIN_VECTORS];
+	uint32_t masks[UCM_TWIN_VECTORS];
+
+	ucm_twin_rotate(&of, v, products);
+	UCM_UNROLL
+	for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++)
+		masks[j] = __ballot_sync(ALL_LANES, products[j] > 0);
+	ucm_twin_code_store(args, code, token, column, masks);
+	if (!args->norms)
+		return;
+	ucm_twin_norms_take(threadIdx.x, products, v);
+	__syncthreads();
+	ucm_twin_norms_add(threadIdx.x, v);
+	__syncthreads();
+}
+
+KERNEL(UCM_TWIN_CODE_THREADS)
+ucm_twin_encode(const __grid_constant__ struct ucm_twin_code_args args)
+{
+	__shared__ struct ucm_twin_vectors v;
+	struct ucm_twin_code code = ucm_twin_code_find(&args, blockIdx.x);
+	uint32_t columns = args.coder.words * UCM_CODE_WORD;
+
+	if (!code.end) /* the same for the CTA */
+		return;
+	ucm_twin_code_begin(&args, &code, threadIdx.x);
+	for (uint32_t t = code.first; t < code.end; t += UCM_TWIN_VECTORS) {
+		__syncthreads(); /* all are done with the last ones */
+		ucm_twin_keys_load(&args, &code, t, threadIdx.x, &v);
+		__syncthreads();
+		if (args.norms)
+			ucm_twin_norms_begin(&args, threadIdx.x, &v);
+		for (uint32_t c = 0; c < columns; c += UCM_TWIN_CODE_THREADS)
+			code_part(&args, &code, t, c + threadIdx.x, &v);
+		if (args.norms)
+			ucm_twin_norms_store(&args, &code, t, threadIdx.x, &v);
+	}
+}
+
+KERNEL(UCM_TWIN_CODE_THREADS)
+ucm_twin_count(const __grid_constant__ struct ucm_twin_code_args args)
+{
+	__shared__ struct ucm_twin_vectors v;
+	struct ucm_twin_code code = ucm_twin_code_find(&args, blockIdx.x);
+	uint32_t column = blockIdx.y * UCM_TWIN_CODE_THREADS + threadIdx.x;
+	struct ucm_twin_column of = ucm_twin_column_find(&args.coder, column);
+	uint32_t count = 0;
+
+	if (!code.end)
+		return;
+	for (uint32_t t = 0; t < code.end; t += UCM_TWIN_VECTORS) {
+		float products[UCM_TWIN_VECTORS];
+
+		__syncthreads();
+		ucm_twin_keys_load(&args, &code, t, threadIdx.x, &v);
+		__syncthreads();
+		ucm_twin_rotate(&of, &v, products);
+		UCM_UNROLL
+		for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++)
+			count += products[j] > 0;
+	}
+	for (uint32_t i = 0; i < args.rows; i++)
+		ucm_twin_count_store(&args, &code, i, column,
+				     __ballot_sync(ALL_LANES, count >> i & 1));
+	if (!code.head && !blockIdx.y)
+		ucm_twin_code_tail(&args, &code, threadIdx.x);
+}
+
+/* How many of the row's vectors have a column's bit; of the last one, the product. */
+UCM_INLINE uint32_t heads_count(const struct ucm_twin_code_query_args *args,
+				const struct ucm_twin_column *of,
+				struct ucm_twin_code_row *s, float *product)
+{
+	float products[UCM_TWIN_VECTORS];
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < args->vectors; i += UCM_TWIN_VECTORS) {
+		__syncthreads();
+		ucm_twin_code_heads_load(args, blockIdx.y, blockIdx.x, i,
+					 threadIdx.x, s);
+		__syncthreads();
+		ucm_twin_rotate(of, &s->vectors, products);
+		UCM_UNROLL
+		for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++)
+			count += products[j] > 0;
+		*product = products[0];
+	}
+	return count;
+}
+
+KERNEL(UCM_TWIN_CODE_THREADS)
+ucm_twin_code_query(const __grid_constant__ struct ucm_twin_code_query_args args)
+{
+	__shared__ struct ucm_twin_code_row s;
+	uint32_t columns = args.coder.words * UCM_CODE_WORD, weight = 0;
+	float product, most = 0;
+
+	if (!threadIdx.x)
+		s.bad = 0;
+	for (uint32_t c = threadIdx.x; args.estimate &&
+	     c - threadIdx.x < columns; c += UCM_TWIN_CODE_THREADS) {
+		struct ucm_twin_column of = ucm_twin_column_find(&args.coder, c);
+
+		heads_count(&args, &of, &s, &product);
+		most = fabsf(product) > most ? fabsf(product) : most;
+	}
+	s.most[threadIdx.x] = most;
+	__syncthreads();
+	most = ucm_twin_most_of_all(&s);
+	for (uint32_t c = threadIdx.x; c - threadIdx.x < columns;
+	     c += UCM_TWIN_CODE_THREADS) {
+		struct ucm_twin_column of = ucm_twin_column_find(&args.coder, c);
+		uint32_t count = heads_count(&args, &of, &s, &product), which;
+
+		which = ucm_twin_planes_of(&args, &of, count, product, most);
+		weight += ucm_twin_planes_weight(&args, which);
+		for (uint32_t p = 0; p < args.planes; p++)
+			ucm_twin_plane_store(&args, blockIdx.y, blockIdx.x, p,
+					     c, __ballot_sync(ALL_LANES,
+							      which >> p & 1));
+	}
+	s.weights[threadIdx.x] = weight;
+	__syncthreads();
+	if (!threadIdx.x)
+		ucm_twin_code_row_end(&args, blockIdx.y, blockIdx.x, &s);
+}
+
+UCM_INLINE struct ucm_twin_code_part
+code_exchange(uint32_t mode, struct ucm_twin_code_part part, uint32_t n)
+{
+	struct ucm_twin_code_part other = part;
+
+	if (mode == UCM_TWIN_CODE_BEST)
+		other.best = __shfl_xor_sync(ALL_LANES, part.best, n);
+	else if (mode == UCM_TWIN_CODE_LEAST) /* of 32 bits */
+		other.sum = __shfl_xor_sync(ALL_LANES, (uint32_t)part.sum, n);
+	else
+		other.sum = __shfl_xor_sync(
+			ALL_LANES, (unsigned long long)part.sum, n);
+	return ucm_twin_code_join(mode, part, other);
+}
+
+UCM_INLINE float code_head(const struct ucm_twin_code_score_args *args,
+			   uint32_t mode, const struct ucm_twin_code_item *item,
+			   uint32_t h)
+{
+	struct ucm_twin_code_part part =
+		ucm_twin_code_take(args, mode, item, h);
+
+	for (uint32_t n = args->team / 2; n; n /= 2)
+		part = code_exchange(mode, part, n);
+	return ucm_twin_code_run(args, mode, item, h, part);
+}
+
+UCM_INLINE float code_head_normed(const struct ucm_twin_code_score_args *args,
+				  const struct ucm_twin_code_item *item,
+				  uint32_t h)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < ucm_twin_code_steps(args); i++) {
+		struct ucm_twin_pair_scores two =
+			ucm_twin_code_pair(args, item, h, i);
+
+		for (uint32_t j = 0; j < args->team; j++) {
+			sum += (double)__shfl_sync(ALL_LANES, two.of[0],
+						   (int)j, (int)args->team);
+			sum += (double)__shfl_sync(ALL_LANES, two.of[1],
+						   (int)j, (int)args->team);
+		}
+	}
+	return ucm_twin_code_normed(args, item, h, sum);
+}
+
+UCM_INLINE void code_score(const struct ucm_twin_code_score_args *args,
+			   uint32_t mode)
+{
+	uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+	struct ucm_twin_code_item item =
+		ucm_twin_code_item_find(args, thread, blockIdx.y, 1);
+	float score = 0;
+	double all = 0;
+
+	for (uint32_t h = 0; h < item.num_heads; h++) {
+		score = mode == UCM_TWIN_CODE_NORMED
+				? code_head_normed(args, &item, h)
+				: code_head(args, mode, &item, h);
+		all += (double)score;
+	}
+	ucm_twin_code_item_end(args, &item, score, all);
+}
+
+#define CODE_KERNEL(name, mode)                                               	KERNEL(UCM_TWIN_THREADS)                                              	name(const __grid_constant__ struct ucm_twin_code_score_args args)    	{                                                                     		code_score(&args, mode);                                      	}
+
+CODE_KERNEL(ucm_twin_code_least, UCM_TWIN_CODE_LEAST)
+CODE_KERNEL(ucm_twin_code_best, UCM_TWIN_CODE_BEST)
+CODE_KERNEL(ucm_twin_code_sum, UCM_TWIN_CODE_SUM)
+CODE_KERNEL(ucm_twin_code_counts, UCM_TWIN_CODE_COUNT)
+CODE_KERNEL(ucm_twin_code_normed_sum, UCM_TWIN_CODE_NORMED)
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_code_tokens(const __grid_constant__ struct ucm_twin_code_score_args args)
+{
+	struct ucm_twin_code_item item = ucm_twin_code_item_find(
+		&args, blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y,
+		args.block_size);
+
+	ucm_twin_code_each(&args, &item);
 }
 
 /* ---- selection ---- */

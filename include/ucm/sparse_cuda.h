@@ -11,7 +11,7 @@
  * that was opened. Results have the same bits as those of the calls for the CPU, and
  * selections are equal.
  *
- * A spec's dtype is float32, bfloat16 or float16; per is HEAD, GROUP or BLOCK.
+ * per is HEAD, GROUP or BLOCK.
  *
  * Calls return 0 or -errno, and then nothing is queued; error is as there. What the
  * device alone can see it cannot refuse: what comes of bad ids and of keys that are
@@ -122,6 +122,64 @@ int ucm_sparse_cuda_score(const struct ucm_sparse_cuda *cuda,
 			  const struct ucm_repr_spec *spec,
 			  const struct ucm_cuda_score *score, void *stream,
 			  struct ucm_error *error);
+
+/* ---- hash codes ---- */
+
+/* An encoder, as ucm_code_encoder_make() makes it; and a copy of all its bytes on
+ * the device, aligned to 8. */
+struct ucm_cuda_encoder {
+	const void *host, *device;
+};
+
+/*
+ * Codes of blocks, in the slots of their numbers; slab: as for ucm_code_build().
+ *
+ * With written->slots tokens are added to what their blocks have, as
+ * ucm_code_add() does: those alone are encoded. The first token of a block begins
+ * it anew. So the codes of its other tokens must be there; blocks that have been
+ * loaded without are built by written->blocks. UCM_CODE_COUNTS is counted anew in
+ * either case, from the block's first token.
+ *
+ * The code of a key that is not finite, or is beyond 2^40, says nothing of it; its
+ * norm is NaN.
+ */
+int ucm_sparse_cuda_code_build(const struct ucm_sparse_cuda *cuda,
+			       const struct ucm_cuda_encoder *encoder,
+			       const struct ucm_keys *keys,
+			       const struct ucm_cuda_written *written,
+			       const struct ucm_repr_slab *slab, void *stream,
+			       struct ucm_error *error);
+
+/* What ucm_code_query_prepare() does, of query r to out + r * out_stride: at least
+ * ucm_code_query_words(), of the same form. rope (NULL: it follows the others): as
+ * many queries. Where a number is not finite, or is beyond 2^40, scores are NaN. */
+int ucm_sparse_cuda_code_prepare(const struct ucm_sparse_cuda *cuda,
+				 const struct ucm_cuda_encoder *encoder,
+				 const struct ucm_code_method *method,
+				 const struct ucm_cuda_queries *queries,
+				 const struct ucm_cuda_queries *rope,
+				 uint64_t *out, size_t out_stride,
+				 void *stream, struct ucm_error *error);
+
+struct ucm_cuda_code_score {
+	const uint64_t *queries; /* aligned to 8 */
+	size_t query_stride;
+	/* Its base and stride_bytes are multiples of 16. */
+	const struct ucm_repr_slab *slab;
+	struct ucm_cuda_requests requests;
+	/* As struct ucm_cuda_score; with UCM_CODE_EACH that of token t of block i
+	 * is at r * stride_request + j * stride_row + i * block_size + t. */
+	float *scores;
+	size_t stride_request, stride_row;
+};
+
+/* ucm_code_score() for each request. Scores of a block without a slot, because its
+ * number is wrong, are NaN. */
+int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
+			       const struct ucm_code_spec *spec,
+			       const struct ucm_code_method *method,
+			       const struct ucm_cuda_code_score *score,
+			       void *stream, struct ucm_error *error);
 
 /* ---- selection ---- */
 

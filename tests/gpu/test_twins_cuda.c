@@ -52,6 +52,12 @@ UNIT_TEST(representations_have_the_bytes_of_the_cpu)
 		twins_compare_build(&fixture, i);
 }
 
+UNIT_TEST(hash_codes_and_their_scores_have_the_bits_of_the_cpu)
+{
+	for (unsigned i = 0; i < 1000; i++)
+		twins_compare_codes(&fixture, i);
+}
+
 UNIT_TEST(selections_are_those_of_the_cpu)
 {
 	for (unsigned i = 0; i < 1000; i++)

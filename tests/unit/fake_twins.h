@@ -9,6 +9,8 @@
 #define UCM_TESTS_FAKE_TWINS_H
 
 #include "gpu/sparse/build_twin.h"
+#include "gpu/sparse/code_score_twin.h"
+#include "gpu/sparse/code_twin.h"
 #include "gpu/sparse/deviation_twin.h"
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
@@ -121,6 +123,287 @@ static void fake_build(const struct fake_grid *grid, const void *args)
 			ucm_twin_build_store(args, &block, t, &head);
 	}
 }
+
+/* ---- hash codes ---- */
+
+/* All threads of a CTA with what each has of its own. */
+struct fake_codes {
+	uint32_t threads;
+	struct ucm_twin_vectors vectors;
+	struct ucm_twin_column columns[UCM_TWIN_CODE_THREADS];
+	float products[UCM_TWIN_CODE_THREADS][UCM_TWIN_VECTORS];
+};
+
+static uint32_t fake_ballot(const uint32_t *bits)
+{
+	uint32_t mask = 0;
+
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		mask |= (bits[t] & 1) << t;
+	return mask;
+}
+
+static void fake_rotate(const struct ucm_twin_coder *coder, uint32_t first,
+			const struct ucm_twin_vectors *vectors,
+			struct fake_codes *c)
+{
+	for (uint32_t t = 0; t < c->threads; t++) {
+		c->columns[t] = ucm_twin_column_find(coder, first + t);
+		ucm_twin_rotate(&c->columns[t], vectors, c->products[t]);
+	}
+}
+
+static void fake_code_part(const struct ucm_twin_code_args *args,
+			   const struct ucm_twin_code *code, uint32_t token,
+			   uint32_t first, struct fake_codes *c)
+{
+	fake_rotate(&args->coder, first, &c->vectors, c);
+	for (uint32_t t = 0; t < c->threads; t++) {
+		uint32_t masks[UCM_TWIN_VECTORS], bits[UCM_WARP];
+
+		for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++) {
+			for (uint32_t i = 0; i < UCM_WARP; i++)
+				bits[i] = c->products[t / UCM_WARP * UCM_WARP +
+						      i][j] > 0;
+			masks[j] = fake_ballot(bits);
+		}
+		ucm_twin_code_store(args, code, token, first + t, masks);
+	}
+	for (uint32_t t = 0; args->norms && t < c->threads; t++)
+		ucm_twin_norms_take(t, c->products[t], &c->vectors);
+	for (uint32_t t = 0; args->norms && t < c->threads; t++)
+		ucm_twin_norms_add(t, &c->vectors);
+}
+
+static void fake_encode_cta(const struct ucm_twin_code_args *args, uint32_t x,
+			    struct fake_codes *c)
+{
+	struct ucm_twin_code code = ucm_twin_code_find(args, x);
+	uint32_t columns = args->coder.words * UCM_CODE_WORD;
+
+	for (uint32_t t = 0; code.end && t < c->threads; t++)
+		ucm_twin_code_begin(args, &code, t);
+	for (uint32_t i = code.first; i < code.end; i += UCM_TWIN_VECTORS) {
+		for (uint32_t t = 0; t < c->threads; t++)
+			ucm_twin_keys_load(args, &code, i, t, &c->vectors);
+		for (uint32_t t = 0; args->norms && t < c->threads; t++)
+			ucm_twin_norms_begin(args, t, &c->vectors);
+		for (uint32_t j = 0; j < columns; j += c->threads)
+			fake_code_part(args, &code, i, j, c);
+		for (uint32_t t = 0; args->norms && t < c->threads; t++)
+			ucm_twin_norms_store(args, &code, i, t, &c->vectors);
+	}
+}
+
+static void fake_encode(const struct fake_grid *grid, const void *args)
+{
+	static struct fake_codes c;
+
+	c.threads = grid->threads;
+	for (uint32_t x = 0; x < grid->x; x++)
+		fake_encode_cta(args, x, &c);
+}
+
+static void fake_count_cta(const struct ucm_twin_code_args *args, uint32_t x,
+			   uint32_t y, struct fake_codes *c)
+{
+	uint32_t counts[UCM_TWIN_CODE_THREADS] = { 0 }, bits[UCM_WARP];
+	struct ucm_twin_code code = ucm_twin_code_find(args, x);
+	uint32_t first = y * c->threads;
+
+	for (uint32_t i = 0; i < code.end; i += UCM_TWIN_VECTORS) {
+		for (uint32_t t = 0; t < c->threads; t++)
+			ucm_twin_keys_load(args, &code, i, t, &c->vectors);
+		fake_rotate(&args->coder, first, &c->vectors, c);
+		for (uint32_t t = 0; t < c->threads; t++) {
+			for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++)
+				counts[t] += c->products[t][j] > 0;
+		}
+	}
+	for (uint32_t i = 0; code.end && i < args->rows; i++) {
+		for (uint32_t t = 0; t < c->threads; t++) {
+			for (uint32_t j = 0; j < UCM_WARP; j++)
+				bits[j] = counts[t / UCM_WARP * UCM_WARP + j] >>
+					  i;
+			ucm_twin_count_store(args, &code, i, first + t,
+					     fake_ballot(bits));
+		}
+	}
+	for (uint32_t t = 0; code.end && !code.head && !y && t < c->threads;
+	     t++)
+		ucm_twin_code_tail(args, &code, t);
+}
+
+static void fake_count(const struct fake_grid *grid, const void *args)
+{
+	static struct fake_codes c;
+
+	c.threads = grid->threads;
+	for (uint32_t i = 0; i < grid->x * grid->y; i++)
+		fake_count_cta(args, i % grid->x, i / grid->x, &c);
+}
+
+struct fake_code_query {
+	const struct ucm_twin_code_query_args *args;
+	uint32_t x, y;
+	struct fake_codes codes;
+	struct ucm_twin_code_row row;
+	uint32_t counts[UCM_TWIN_CODE_THREADS];
+	float products[UCM_TWIN_CODE_THREADS];
+};
+
+static void fake_heads_count(struct fake_code_query *q, uint32_t first)
+{
+	memset(q->counts, 0, sizeof(q->counts));
+	for (uint32_t i = 0; i < q->args->vectors; i += UCM_TWIN_VECTORS) {
+		for (uint32_t t = 0; t < q->codes.threads; t++)
+			ucm_twin_code_heads_load(q->args, q->y, q->x, i, t,
+						 &q->row);
+		fake_rotate(&q->args->coder, first, &q->row.vectors, &q->codes);
+		for (uint32_t t = 0; t < q->codes.threads; t++) {
+			for (uint32_t j = 0; j < UCM_TWIN_VECTORS; j++)
+				q->counts[t] += q->codes.products[t][j] > 0;
+			q->products[t] = q->codes.products[t][0];
+		}
+	}
+}
+
+static void fake_planes(struct fake_code_query *q, uint32_t first, float most)
+{
+	uint32_t which[UCM_TWIN_CODE_THREADS], bits[UCM_WARP];
+
+	for (uint32_t t = 0; t < q->codes.threads; t++) {
+		which[t] = ucm_twin_planes_of(q->args, &q->codes.columns[t],
+					      q->counts[t], q->products[t],
+					      most);
+		q->row.weights[t] += ucm_twin_planes_weight(q->args, which[t]);
+	}
+	for (uint32_t t = 0; t < q->codes.threads; t++) {
+		for (uint32_t p = 0; p < q->args->planes; p++) {
+			for (uint32_t j = 0; j < UCM_WARP; j++)
+				bits[j] = which[t / UCM_WARP * UCM_WARP + j] >>
+					  p;
+			ucm_twin_plane_store(q->args, q->y, q->x, p, first + t,
+					     fake_ballot(bits));
+		}
+	}
+}
+
+static void fake_code_query_cta(struct fake_code_query *q)
+{
+	uint32_t columns = q->args->coder.words * UCM_CODE_WORD;
+	uint32_t threads = q->codes.threads;
+
+	memset(&q->row, 0, sizeof(q->row));
+	for (uint32_t i = 0; q->args->estimate && i < columns; i += threads) {
+		fake_heads_count(q, i);
+		for (uint32_t t = 0; t < threads; t++)
+			q->row.most[t] = fmaxf(q->row.most[t],
+					       fabsf(q->products[t]));
+	}
+	for (uint32_t i = 0; i < columns; i += threads) {
+		fake_heads_count(q, i);
+		fake_planes(q, i, ucm_twin_most_of_all(&q->row));
+	}
+	ucm_twin_code_row_end(q->args, q->y, q->x, &q->row);
+}
+
+static void fake_code_query(const struct fake_grid *grid, const void *args)
+{
+	static struct fake_code_query q;
+
+	q.args = args;
+	q.codes.threads = grid->threads;
+	for (uint32_t i = 0; i < grid->x * grid->y; i++) {
+		q.x = i % grid->x;
+		q.y = i / grid->x;
+		fake_code_query_cta(&q);
+	}
+}
+
+static void fake_code_head(const struct ucm_twin_code_score_args *args,
+			   uint32_t mode, const struct ucm_twin_code_item *items,
+			   uint32_t h, float *scores)
+{
+	struct ucm_twin_code_part parts[UCM_WARP], others[UCM_WARP];
+
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		parts[t] = ucm_twin_code_take(args, mode, &items[t], h);
+	for (uint32_t n = args->team / 2; n; n /= 2) {
+		memcpy(others, parts, sizeof(others));
+		for (uint32_t t = 0; t < UCM_WARP; t++)
+			parts[t] = ucm_twin_code_join(mode, parts[t],
+						      others[t ^ n]);
+	}
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		scores[t] = ucm_twin_code_run(args, mode, &items[t], h,
+					      parts[t]);
+}
+
+static void fake_code_head_normed(const struct ucm_twin_code_score_args *args,
+				  const struct ucm_twin_code_item *items,
+				  uint32_t h, float *scores)
+{
+	struct ucm_twin_pair_scores two[UCM_WARP];
+	double sums[UCM_WARP] = { 0 };
+
+	for (uint32_t i = 0; i < ucm_twin_code_steps(args); i++) {
+		for (uint32_t t = 0; t < UCM_WARP; t++)
+			two[t] = ucm_twin_code_pair(args, &items[t], h, i);
+		for (uint32_t t = 0; t < UCM_WARP; t++) {
+			uint32_t first = t / args->team * args->team;
+
+			for (uint32_t j = 0; j < 2 * args->team; j++)
+				sums[t] += (double)two[first + j / 2].of[j % 2];
+		}
+	}
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		scores[t] = ucm_twin_code_normed(args, &items[t], h, sums[t]);
+}
+
+static void fake_code_score_warp(const struct ucm_twin_code_score_args *args,
+				 uint32_t mode, uint32_t first, uint32_t y)
+{
+	struct ucm_twin_code_item items[UCM_WARP];
+	float scores[UCM_WARP] = { 0 };
+	double all[UCM_WARP] = { 0 };
+
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		items[t] = ucm_twin_code_item_find(args, first + t, y, 1);
+	for (uint32_t h = 0; h < items[0].num_heads; h++) {
+		if (mode == UCM_TWIN_CODE_NORMED)
+			fake_code_head_normed(args, items, h, scores);
+		else
+			fake_code_head(args, mode, items, h, scores);
+		for (uint32_t t = 0; t < UCM_WARP; t++)
+			all[t] += (double)scores[t];
+	}
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		ucm_twin_code_item_end(args, &items[t], scores[t], all[t]);
+}
+
+#define FAKE_CODE(name, mode)                                                 	static void fake_code_##name(const struct fake_grid *grid,            				     const void *args)                        	{                                                                     		uint32_t warps = grid->x * grid->threads / UCM_WARP;                                                                                        		for (uint32_t i = 0; i < warps * grid->y; i++)                			fake_code_score_warp(args, mode,                      					     i % warps * UCM_WARP,            					     i / warps);                      	}
+
+FAKE_CODE(least, UCM_TWIN_CODE_LEAST)
+FAKE_CODE(best, UCM_TWIN_CODE_BEST)
+FAKE_CODE(sum, UCM_TWIN_CODE_SUM)
+FAKE_CODE(counts, UCM_TWIN_CODE_COUNT)
+FAKE_CODE(normed_sum, UCM_TWIN_CODE_NORMED)
+
+static void fake_code_tokens(const struct fake_grid *grid, const void *args)
+{
+	const struct ucm_twin_code_score_args *score = args;
+	uint32_t threads = grid->x * grid->threads;
+
+	for (uint32_t i = 0; i < threads * grid->y; i++) {
+		struct ucm_twin_code_item item = ucm_twin_code_item_find(
+			args, i % threads, i / threads, score->block_size);
+
+		ucm_twin_code_each(args, &item);
+	}
+}
+
+/* ---- selection ---- */
 
 static void fake_find_kth(const void *args, uint32_t threads, uint32_t request,
 			  struct ucm_twin_selection *s)
@@ -294,6 +577,15 @@ static const struct fake_twin {
 	  fake_score_steps },
 	{ "ucm_twin_query_steps", sizeof(struct ucm_twin_query_args),
 	  fake_query_steps },
+	{ "ucm_twin_encode", sizeof(struct ucm_twin_code_args), fake_encode },
+	{ "ucm_twin_count", sizeof(struct ucm_twin_code_args), fake_count },
+	{ "ucm_twin_code_query", sizeof(struct ucm_twin_code_query_args),
+	  fake_code_query },
+#define FAKE_CODE_ROW(name)                                                   \
+	{ "ucm_twin_code_" #name, sizeof(struct ucm_twin_code_score_args),    \
+	  fake_code_##name },
+	FAKE_CODE_ROW(least) FAKE_CODE_ROW(best) FAKE_CODE_ROW(sum)
+	FAKE_CODE_ROW(counts) FAKE_CODE_ROW(normed_sum) FAKE_CODE_ROW(tokens)
 	{ "ucm_twin_build", sizeof(struct ucm_twin_build_args), fake_build },
 	{ "ucm_twin_select", sizeof(struct ucm_twin_select_args), fake_select },
 	{ "ucm_twin_shift", sizeof(struct ucm_twin_shift_args), fake_shift },
