@@ -17,7 +17,7 @@ int ucm_sparse_cuda_build(const struct ucm_sparse_cuda *cuda,
 			  struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_BUILD, 0, 1,
-				      UCM_TWIN_BUILD_THREADS };
+				      UCM_TWIN_BUILD_THREADS, 0 };
 	struct ucm_twin_build_args args;
 	struct ucm_repr_shape shape;
 	int err;

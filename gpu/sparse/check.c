@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "gpu/sparse/twin_args.h"
+#include "sparse/rows.h"
 
 int ucm_twin_pointer_check(const char *name, const void *pointer,
 			   uint32_t align, struct ucm_error *error)
@@ -111,4 +112,57 @@ int ucm_twin_requests_check(const struct ucm_cuda_requests *requests,
 				    "least %" PRIu32, requests->table_stride,
 				    requests->max_blocks);
 	return err;
+}
+
+int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
+			uint32_t block_size, uint32_t num_heads, uint32_t dim,
+			struct ucm_error *error)
+{
+	const struct ucm_rows rows = { name, *keys, block_size, num_heads,
+				       dim };
+	int err = ucm_rows_check(&rows, "num_blocks", NULL, 1, error);
+
+	return err ? err
+		   : ucm_twin_pointer_check(name, keys->base,
+					    ucm_sparse_input_bytes(keys->dtype),
+					    error);
+}
+
+int ucm_twin_queries_check(const char *name,
+			   const struct ucm_cuda_queries *queries,
+			   uint32_t num, uint32_t num_heads, uint32_t dim,
+			   struct ucm_error *error)
+{
+	uint32_t item = ucm_sparse_input_bytes(queries->dtype);
+
+	if (!item)
+		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
+				     ": float32, float16 or bfloat16", name,
+				     queries->dtype);
+	if (queries->num != num || num > UCM_TWIN_REQUESTS_MAX)
+		return ucm_error_set(error, -EINVAL, "%s: num %" PRIu32
+				     ": one for each request, up to %u", name,
+				     queries->num, UCM_TWIN_REQUESTS_MAX);
+	if (queries->num_heads != num_heads)
+		return ucm_error_set(error, -EINVAL, "%s: num_heads %" PRIu32
+				     ": %" PRIu32 " are expected", name,
+				     queries->num_heads, num_heads);
+	if (!ucm_sparse_strides_fit(
+		    (uint64_t[]){ num, num_heads, 1 },
+		    (int64_t[]){ queries->stride_query, queries->stride_head,
+				 0 }, dim, item))
+		return ucm_error_set(error, -EINVAL, "%s: stride_query, "
+				     "stride_head: more than there is memory",
+				     name);
+	return ucm_twin_pointer_check(name, queries->base, item, error);
+}
+
+struct ucm_twin_heads_args ucm_twin_heads(const struct ucm_cuda_queries *queries)
+{
+	return (struct ucm_twin_heads_args){
+		.base = (uintptr_t)queries->base,
+		.stride_query = queries->stride_query,
+		.stride_head = queries->stride_head,
+		.dtype = queries->dtype,
+	};
 }

@@ -80,7 +80,7 @@ int ucm_sparse_cuda_code_build(const struct ucm_sparse_cuda *cuda,
 			       struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_ENCODE, 0, 1,
-				      UCM_TWIN_CODE_THREADS };
+				      UCM_TWIN_CODE_THREADS, 0 };
 	const struct ucm_code_spec *spec;
 	struct ucm_twin_code_args args;
 	struct ucm_code_shape shape;
@@ -165,44 +165,6 @@ static struct method_shape method_shape(const struct ucm_code_spec *spec,
 
 /* ---- queries ---- */
 
-static int heads_check(const char *name, const struct ucm_cuda_queries *queries,
-		       uint32_t num, uint32_t num_heads, uint32_t dim,
-		       struct ucm_error *error)
-{
-	uint32_t item = ucm_sparse_input_bytes(queries->dtype);
-
-	if (!item)
-		return ucm_error_set(error, -EINVAL, "%s: dtype %" PRIu32
-				     ": float32, float16 or bfloat16", name,
-				     queries->dtype);
-	if (queries->num != num || num > UCM_TWIN_REQUESTS_MAX)
-		return ucm_error_set(error, -EINVAL, "%s: num %" PRIu32
-				     ": as many as queries, up to %u", name,
-				     queries->num, UCM_TWIN_REQUESTS_MAX);
-	if (queries->num_heads != num_heads)
-		return ucm_error_set(error, -EINVAL, "%s: num_heads %" PRIu32
-				     ": the method's are %" PRIu32, name,
-				     queries->num_heads, num_heads);
-	if (!ucm_sparse_strides_fit(
-		    (uint64_t[]){ num, num_heads, 1 },
-		    (int64_t[]){ queries->stride_query, queries->stride_head,
-				 0 }, dim, item))
-		return ucm_error_set(error, -EINVAL, "%s: stride_query, "
-				     "stride_head: more than there is memory",
-				     name);
-	return ucm_twin_pointer_check(name, queries->base, item, error);
-}
-
-static struct ucm_twin_heads_args heads_of(const struct ucm_cuda_queries *q)
-{
-	return (struct ucm_twin_heads_args){
-		.base = (uintptr_t)q->base,
-		.stride_query = q->stride_query,
-		.stride_head = q->stride_head,
-		.dtype = q->dtype,
-	};
-}
-
 static int prepare_check(const struct ucm_code_spec *spec,
 			 const struct ucm_code_method *method,
 			 const struct ucm_cuda_queries *queries,
@@ -212,14 +174,14 @@ static int prepare_check(const struct ucm_code_spec *spec,
 {
 	uint32_t dim = spec->head_dim - (rope ? spec->rope_dim : 0);
 	size_t words = ucm_code_query_words(spec, method);
-	int err = heads_check("queries", queries, queries->num,
+	int err = ucm_twin_queries_check("queries", queries, queries->num,
 			      method->num_heads, dim, error);
 
 	if (!err && rope && !spec->rope_dim)
 		err = ucm_error_set(error, -EINVAL,
 				    "rope: spec has no rope_dim");
 	if (!err && rope)
-		err = heads_check("rope", rope, queries->num,
+		err = ucm_twin_queries_check("rope", rope, queries->num,
 				  method->num_heads, spec->rope_dim, error);
 	if (!err)
 		err = ucm_twin_pointer_check("out", out, 8, error);
@@ -260,7 +222,7 @@ int ucm_sparse_cuda_code_prepare(const struct ucm_sparse_cuda *cuda,
 				 void *stream, struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_CODE_QUERY, 0, 0,
-				      UCM_TWIN_CODE_THREADS };
+				      UCM_TWIN_CODE_THREADS, 0 };
 	struct ucm_twin_code_query_args args = { .estimate = 0 };
 	const struct ucm_code_spec *spec;
 	struct ucm_code_shape shape;
@@ -279,9 +241,9 @@ int ucm_sparse_cuda_code_prepare(const struct ucm_sparse_cuda *cuda,
 	if (err)
 		return err;
 	args.coder = coder_of(encoder, &shape);
-	args.query = heads_of(queries);
+	args.query = ucm_twin_heads(queries);
 	if (rope)
-		args.rope = heads_of(rope);
+		args.rope = ucm_twin_heads(rope);
 	args.rope_first = spec->head_dim - spec->rope_dim;
 	args.head_dim = spec->head_dim;
 	args.out = (uintptr_t)out;

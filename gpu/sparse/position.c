@@ -11,22 +11,6 @@
 #include "common/error.h"
 #include "gpu/sparse/twin_args.h"
 #include "sparse/rope.h"
-#include "sparse/rows.h"
-
-/* A cache, of which the device alone knows the blocks that are used. */
-static int rows_check(const char *name, const struct ucm_keys *keys,
-		      uint32_t block_size, uint32_t num_heads, uint32_t dim,
-		      struct ucm_error *error)
-{
-	const struct ucm_rows rows = { name, *keys, block_size, num_heads,
-				       dim };
-	int err = ucm_rows_check(&rows, "num_blocks", NULL, 1, error);
-
-	return err ? err
-		   : ucm_twin_pointer_check(name, keys->base,
-					    ucm_sparse_input_bytes(keys->dtype),
-					    error);
-}
 
 /* ---- rotation ---- */
 
@@ -44,10 +28,10 @@ static int shift_check(const struct ucm_cuda_shift *shift, uint32_t head_dim,
 		err = ucm_sparse_in_range("block_size", shift->block_size,
 					  UCM_REPR_BLOCK_SIZE_MAX, error);
 	if (!err)
-		err = rows_check("from", &shift->from, shift->block_size,
+		err = ucm_twin_rows_check("from", &shift->from, shift->block_size,
 				 shift->num_heads, head_dim, error);
 	if (!err)
-		err = rows_check("to", &to, shift->block_size,
+		err = ucm_twin_rows_check("to", &to, shift->block_size,
 				 shift->num_heads, head_dim, error);
 	if (!err)
 		err = ucm_twin_pointer_check("deltas", shift->deltas, 4, error);
@@ -65,7 +49,7 @@ static int shift_launch(const struct ucm_sparse_cuda *cuda,
 			struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_SHIFT, shift->num, 0,
-				      UCM_TWIN_THREADS };
+				      UCM_TWIN_THREADS, 0 };
 	struct ucm_twin_shift_args args = {
 		.from = (uintptr_t)shift->from.base,
 		.to = (uintptr_t)shift->to.base,
@@ -132,10 +116,10 @@ static int pair_add(const struct ucm_deviation_request *request,
 	int err;
 
 	rows.stride_block = 0;
-	err = rows_check(cached_name, cached, request->block_size,
+	err = ucm_twin_rows_check(cached_name, cached, request->block_size,
 			 request->num_heads, request->head_dim, error);
 	if (!err)
-		err = rows_check(fresh_name, &rows, request->num_tokens,
+		err = ucm_twin_rows_check(fresh_name, &rows, request->num_tokens,
 				 request->num_heads, request->head_dim, error);
 	if (err)
 		return err;
@@ -181,7 +165,7 @@ int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
 			      struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_DEVIATION, 0, 1,
-				      UCM_TWIN_THREADS };
+				      UCM_TWIN_THREADS, 0 };
 	struct ucm_twin_deviation_args args = { .num_pairs = 0 };
 	int err;
 

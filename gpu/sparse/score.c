@@ -46,29 +46,6 @@ static bool in_steps(const struct ucm_repr_spec *spec)
 	return spec->dtype == UCM_DTYPE_INT8 && spec->kind != UCM_REPR_MINMAX;
 }
 
-static int queries_check(const struct ucm_repr_spec *spec,
-			 const struct ucm_cuda_queries *queries,
-			 struct ucm_error *error)
-{
-	uint32_t item = ucm_sparse_input_bytes(queries->dtype);
-
-	if (!item)
-		return ucm_error_set(error, -EINVAL, "queries: dtype %" PRIu32
-				     ": float32, float16 or bfloat16",
-				     queries->dtype);
-	if (queries->num > UCM_TWIN_REQUESTS_MAX)
-		return ucm_error_set(error, -EINVAL, "num %" PRIu32
-				     ": up to %u queries", queries->num,
-				     UCM_TWIN_REQUESTS_MAX);
-	if (!ucm_sparse_strides_fit(
-		    (uint64_t[]){ queries->num, queries->num_heads, 1 },
-		    (int64_t[]){ queries->stride_query, queries->stride_head,
-				 0 }, spec->head_dim, item))
-		return ucm_error_set(error, -EINVAL, "stride_query, "
-				     "stride_head: more than there is memory");
-	return ucm_twin_pointer_check("queries", queries->base, item, error);
-}
-
 int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 			    const struct ucm_repr_spec *spec,
 			    const struct ucm_cuda_queries *queries,
@@ -76,9 +53,10 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 			    void *stream, struct ucm_error *error)
 {
 	const struct ucm_twin_grid steps = { UCM_TWIN_QUERY_STEPS, 0, 0,
-					     UCM_TWIN_BUILD_THREADS };
+					     UCM_TWIN_BUILD_THREADS, 0 };
 	struct ucm_twin_query_args args;
-	struct ucm_twin_grid grid = { UCM_TWIN_QUERY, 0, 0, UCM_TWIN_THREADS };
+	struct ucm_twin_grid grid = { UCM_TWIN_QUERY, 0, 0, UCM_TWIN_THREADS,
+				      0 };
 	struct ucm_repr_shape shape;
 	uint32_t rows;
 	size_t floats;
@@ -90,7 +68,9 @@ int ucm_sparse_cuda_prepare(const struct ucm_sparse_cuda *cuda,
 	err = query_check(spec, queries->num_heads, per, &shape, error);
 	if (err || !queries->num)
 		return err;
-	err = queries_check(spec, queries, error);
+	err = ucm_twin_queries_check("queries", queries, queries->num,
+				     queries->num_heads, spec->head_dim,
+				     error);
 	if (!err)
 		err = ucm_twin_pointer_check("out", out, 4, error);
 	if (err)

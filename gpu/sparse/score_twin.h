@@ -396,10 +396,12 @@ UCM_INLINE void ucm_twin_item_end(const struct ucm_twin_score_args *args,
 	if (!item->wanted || item->part)
 		return;
 	UCM_UNROLL
-	for (uint32_t n = ucm_twin_each(dtype) / 2; n; n /= 2) {
+	for (uint32_t n = UCM_TWIN_LANES_MAX / 2; n; n /= 2) {
 		UCM_UNROLL
-		for (uint32_t j = 0; j < n; j++)
-			lanes[j] += lanes[j + n];
+		for (uint32_t j = 0; j < UCM_TWIN_LANES_MAX / 2; j++) {
+			if (2 * n <= ucm_twin_each(dtype) && j < n)
+				lanes[j] += lanes[j + n];
+		}
 	}
 	if (ucm_twin_scaled(dtype) && item->there && !args->sum)
 		lanes[0] *= ucm_twin_factor(dtype, item, 0);

@@ -53,7 +53,7 @@ int ucm_sparse_cuda_select(const struct ucm_sparse_cuda *cuda,
 			   struct ucm_error *error)
 {
 	struct ucm_twin_grid grid = { UCM_TWIN_SELECT, 0, 1,
-				      UCM_TWIN_SELECT_THREADS };
+				      UCM_TWIN_SELECT_THREADS, 0 };
 	struct ucm_twin_select_args args;
 	int err;
 

@@ -10,6 +10,8 @@
 
 #include <ucm/sparse.h>
 
+#include "sparse/kernels.h"
+
 #define UCM_TWIN_THREADS 256 /* of a CTA, where nothing else is said */
 
 /* A row is added up in as many lanes as a warp has threads: sparse/kernels.c. */
@@ -173,6 +175,35 @@ struct ucm_twin_deviation_args {
 	uint64_t out;
 	uint32_t num_pairs, num_tokens, num_heads, head_dim, block_size;
 	uint32_t relative;
+};
+
+/* ---- attention ---- */
+
+#define UCM_TWIN_ATTEND_THREADS 128
+#define UCM_TWIN_ATTEND_HEADS	8   /* of a CTA, at most */
+#define UCM_TWIN_ATTEND_TOKENS	256 /* of a part, but at least a block */
+
+/* A cache's rows. */
+struct ucm_twin_rows_args {
+	uint64_t base, num_blocks;
+	int64_t stride_block, stride_token, stride_head;
+	uint32_t dtype, dim;
+};
+
+struct ucm_twin_attend_args {
+	struct ucm_twin_heads_args query;
+	struct ucm_twin_rows_args keys, values;
+	uint64_t tables, tokens, table_stride;
+	uint64_t positions, selected, selected_stride; /* or 0 */
+	uint64_t angles; /* 0: without ReRoPE */
+	uint64_t work, out, lse, out_stride, lse_stride;
+	uint32_t block_size, max_blocks;
+	uint32_t num_heads, group; /* query heads of a key head, ... */
+	uint32_t chunks;           /* ... and CTAs for these */
+	uint32_t parts, part_blocks;
+	uint32_t window, training_length, rotary, neighbours;
+	double scale;
+	double turns[UCM_TWIN_PAIRS_MAX]; /* for each position */
 };
 
 #endif

@@ -48,6 +48,11 @@ static const char *const names[] = {
 	[UCM_TWIN_SELECT] = "ucm_twin_select",
 	[UCM_TWIN_SHIFT] = "ucm_twin_shift",
 	[UCM_TWIN_DEVIATION] = "ucm_twin_deviation",
+	[UCM_TWIN_ATTEND] = "ucm_twin_attend_1",
+	[UCM_TWIN_ATTEND + 1] = "ucm_twin_attend_2",
+	[UCM_TWIN_ATTEND + 2] = "ucm_twin_attend_4",
+	[UCM_TWIN_ATTEND + 3] = "ucm_twin_attend_8",
+	[UCM_TWIN_ATTEND_JOIN] = "ucm_twin_attend_joined",
 };
 
 static int twins_failed(const struct ucm_sparse_cuda *cuda, CUresult result,
@@ -155,8 +160,8 @@ int ucm_twin_launch(const struct ucm_sparse_cuda *cuda,
 		return twins_failed(cuda, result, "cuCtxPushCurrent", error);
 	result = cuda->api->LaunchKernel(cuda->kernels[grid->kernel],
 					 (unsigned)grid->x, grid->y, 1,
-					 grid->threads, 1, 1, 0, stream, params,
-					 NULL);
+					 grid->threads, 1, 1, grid->shared,
+					 stream, params, NULL);
 	cuda->api->CtxPopCurrent(&popped);
 	if (result == CUDA_SUCCESS)
 		return 0;

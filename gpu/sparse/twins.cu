@@ -6,6 +6,7 @@
  * Compiled with --fmad=false: a product and a sum are rounded each, as on the CPU.
  * Carried in the library (twins.S).
  */
+#include "gpu/sparse/attention_twin.h"
 #include "gpu/sparse/build_twin.h"
 #include "gpu/sparse/code_score_twin.h"
 #include "gpu/sparse/code_twin.h"
@@ -14,7 +15,7 @@
 #include "gpu/sparse/select_twin.h"
 #include "gpu/sparse/shift_twin.h"
 
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define ALL_LANES	0xffffffffu
 
 /* ---- scores ---- */
@@ -436,4 +437,139 @@ ucm_twin_deviation(const __grid_constant__ struct ucm_twin_deviation_args args)
 		sums.size += __shfl_xor_sync(ALL_LANES, sums.size, n);
 	}
 	ucm_twin_deviation_end(&args, thread, sums);
+}
+
+/* ---- attention ---- */
+
+/* All heads' products of a tile. */
+UCM_INLINE void attend_products(const struct ucm_twin_attend_args *args,
+				const struct ucm_twin_attend_part *part,
+				int64_t block, uint32_t first, uint32_t num,
+				int far, uint32_t heads,
+				struct ucm_twin_attend *s)
+{
+	uint32_t lane = threadIdx.x % UCM_WARP;
+
+	for (uint32_t i = threadIdx.x / UCM_WARP; i < num;
+	     i += UCM_TWIN_ATTEND_THREADS / UCM_WARP) {
+		float sums[UCM_TWIN_ATTEND_HEADS];
+
+		ucm_twin_products(args, part, block, first + i, far, heads,
+				  lane, s, sums);
+		UCM_UNROLL
+		for (uint32_t n = UCM_WARP / 2; n; n /= 2) {
+			uint32_t kept = ucm_twin_fold_kept(heads, n);
+
+			UCM_UNROLL
+			for (uint32_t j = 0; j < (kept ? kept : 1); j++) {
+				float sent = ucm_twin_fold_sent(sums, kept,
+								lane, n, j);
+
+				ucm_twin_fold_take(
+					sums, kept, lane, n, j,
+					__shfl_xor_sync(ALL_LANES, sent, n));
+			}
+		}
+		ucm_twin_product_store(heads, lane, i, sums[0], s);
+	}
+}
+
+UCM_INLINE void attend_weights(uint32_t num, uint32_t heads,
+			       struct ucm_twin_attend *s)
+{
+	struct ucm_twin_weight w;
+
+	/* whole warps, the last one with a head that there is not */
+	if (threadIdx.x / UCM_WARP * 2 >= heads)
+		return;
+	w = ucm_twin_weight_find(threadIdx.x, num, s);
+	UCM_UNROLL
+	for (uint32_t n = UCM_TILE_TOKENS / 2; n; n /= 2) {
+		float other = __shfl_xor_sync(ALL_LANES, w.most, n);
+
+		w.most = other > w.most ? other : w.most;
+		w.finite &= __shfl_xor_sync(ALL_LANES, w.finite, n);
+	}
+	ucm_twin_weight_make(threadIdx.x, &w, s);
+	UCM_UNROLL
+	for (uint32_t n = UCM_TILE_TOKENS / 2; n; n /= 2)
+		w.sum += __shfl_xor_sync(ALL_LANES, w.sum, n);
+	__syncwarp(); /* all have read what was before */
+	ucm_twin_weight_store(threadIdx.x, &w, s);
+}
+
+/* Tokens first to end - 1 of a block. */
+UCM_INLINE void attend_tokens(const struct ucm_twin_attend_args *args,
+			      const struct ucm_twin_attend_part *part,
+			      int64_t block, uint32_t first, uint32_t end,
+			      int far, uint32_t heads,
+			      struct ucm_twin_attend *s)
+{
+	for (uint32_t i = first; i < end; i += UCM_TILE_TOKENS) {
+		uint32_t num = ucm_least_of(end - i, UCM_TILE_TOKENS);
+
+		attend_products(args, part, block, i, num, far, heads, s);
+		__syncthreads();
+		attend_weights(num, heads, s);
+		__syncthreads();
+		ucm_twin_weigh(args, part, block, i, num, heads, threadIdx.x, s);
+		__syncthreads();
+	}
+}
+
+UCM_INLINE void attend(const struct ucm_twin_attend_args *args, uint32_t heads)
+{
+	extern __shared__ float room[];
+	__shared__ struct ucm_twin_attend_state state;
+	struct ucm_twin_attend s = { &state, room, 0, 0 };
+	struct ucm_twin_attend_part part =
+		ucm_twin_attend_find(args, blockIdx.x, blockIdx.y, heads);
+
+	if (part.begin >= part.end) /* the same for the CTA, here and below */
+		return;
+	s.sums = s.near + heads * args->keys.dim;
+	s.far = s.sums + heads * args->values.dim;
+	ucm_twin_attend_begin(args, &part, heads, threadIdx.x, &s);
+	__syncthreads();
+	for (uint32_t i = part.begin; i < part.end; i++) {
+		struct ucm_twin_attend_block block =
+			ucm_twin_attend_block_find(args, &part, i);
+
+		if (block.block < 0) {
+			ucm_twin_attend_lack(heads, threadIdx.x, &s);
+			__syncthreads();
+			continue;
+		}
+		if (block.far) {
+			ucm_twin_attend_turns(args, block.delta, threadIdx.x,
+					      &s);
+			__syncthreads();
+			ucm_twin_queries_turn(args, heads, threadIdx.x, &s);
+			__syncthreads();
+			attend_tokens(args, &part, block.block, 0, block.far,
+				      1, heads, &s);
+		}
+		attend_tokens(args, &part, block.block, block.far,
+			      block.tokens, 0, heads, &s);
+	}
+	ucm_twin_attend_end(args, &part, threadIdx.x, &s);
+}
+
+#define ATTEND_KERNEL(heads)                                                  \
+	KERNEL(UCM_TWIN_ATTEND_THREADS)                                       \
+	ucm_twin_attend_##heads(                                              \
+		const __grid_constant__ struct ucm_twin_attend_args args)     \
+	{                                                                     \
+		attend(&args, heads);                                         \
+	}
+
+ATTEND_KERNEL(1)
+ATTEND_KERNEL(2)
+ATTEND_KERNEL(4)
+ATTEND_KERNEL(8)
+
+KERNEL(UCM_TWIN_ATTEND_THREADS)
+ucm_twin_attend_joined(const __grid_constant__ struct ucm_twin_attend_args args)
+{
+	ucm_twin_attend_join(&args, blockIdx.x, blockIdx.y, threadIdx.x);
 }

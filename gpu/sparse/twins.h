@@ -26,6 +26,8 @@ enum ucm_twin_kernel {
 	UCM_TWIN_SELECT,
 	UCM_TWIN_SHIFT,
 	UCM_TWIN_DEVIATION,
+	UCM_TWIN_ATTEND, /* and of 2, 4 and 8 heads */
+	UCM_TWIN_ATTEND_JOIN = UCM_TWIN_ATTEND + 4,
 	UCM_TWIN_KERNELS
 };
 
@@ -34,6 +36,7 @@ struct ucm_twin_grid {
 	enum ucm_twin_kernel kernel;
 	uint64_t x;
 	uint32_t y, threads;
+	uint32_t shared; /* bytes of memory of each CTA, up to 48 KiB in all */
 };
 
 /* -EINVAL: x is too large for a grid; what names the reason. */
@@ -57,6 +60,19 @@ int ucm_twin_blocks_check(const struct ucm_keys *keys,
 			  uint32_t head_dim, const struct ucm_repr_slab *slab,
 			  struct ucm_twin_blocks_args *out,
 			  struct ucm_error *error);
+
+/* A cache, of which the device alone knows the blocks that are used. */
+int ucm_twin_rows_check(const char *name, const struct ucm_keys *keys,
+			uint32_t block_size, uint32_t num_heads, uint32_t dim,
+			struct ucm_error *error);
+
+/* Heads of dim channels of num queries. */
+struct ucm_twin_heads_args;
+int ucm_twin_queries_check(const char *name,
+			   const struct ucm_cuda_queries *queries,
+			   uint32_t num, uint32_t num_heads, uint32_t dim,
+			   struct ucm_error *error);
+struct ucm_twin_heads_args ucm_twin_heads(const struct ucm_cuda_queries *queries);
 
 /* CTAs for so many blocks and heads; too many for any grid: UINT64_MAX. */
 uint64_t ucm_twin_block_ctas(const struct ucm_cuda_written *written,

@@ -243,6 +243,63 @@ int ucm_sparse_cuda_deviation(const struct ucm_sparse_cuda *cuda,
 			      float *out, void *stream,
 			      struct ucm_error *error);
 
+/* ---- attention ---- */
+
+/*
+ * What the next token of each request attends to: struct ucm_attention, with the
+ * table and the length of requests. After a selection these are tables_out and
+ * tokens_out of ucm_sparse_cuda_select(), and room is max_blocks.
+ *
+ * The result for query head h of request r is at out + r * out_stride + h *
+ * value_dim, and its lse at r * lse_stride + h. A request of no tokens has 0 and
+ * -INFINITY. What is not finite, a product that is too large for a float, or a block
+ * that is not in both caches makes the results of its heads NaN; a length beyond
+ * max_blocks is cut off there.
+ *
+ * Only for ReRoPE: positions[r], of the query (NULL: that of its last token), and
+ * selected, of request r at r * selected_stride, which blocks those of its table are
+ * (NULL: 0, 1, ...): blocks_out. A position before the last token's, or beyond
+ * UCM_POSITION_MAX, makes the results NaN.
+ */
+struct ucm_cuda_attention {
+	struct ucm_cuda_queries queries; /* as many as requests */
+	struct ucm_keys keys, values;
+	struct ucm_cuda_requests requests;
+	uint32_t num_heads; /* of keys and of values */
+	uint32_t head_dim, value_dim, block_size;
+	double scale;
+	const int32_t *positions;
+	const uint32_t *selected;
+	size_t selected_stride; /* at least max_blocks */
+	float *work; /* ucm_sparse_cuda_attention_floats() of them */
+	float *out, *lse; /* lse NULL: not wanted */
+	size_t out_stride, lse_stride;
+};
+
+/* 0: attention is wrong, or has no requests. */
+size_t ucm_sparse_cuda_attention_floats(const struct ucm_cuda_attention *attention);
+
+/*
+ * ucm_attention_decode() for each request, in two kernels.
+ *
+ * A request of up to 256 tokens, or of one block, has the bits of that call but for
+ * lse, which may be off by its last one. A longer one is told apart into parts of as
+ * many, so that they can be computed at a time, and is off by at most
+ * (parts + 4) 2^-20 of the largest |v| from what it would be undivided.
+ */
+int ucm_sparse_cuda_attention(const struct ucm_sparse_cuda *cuda,
+			      const struct ucm_cuda_attention *attention,
+			      void *stream, struct ucm_error *error);
+
+/* ucm_rerope_decode(), likewise; rotary_dim is at most 512. angles: what
+ * ucm_rerope_prepare() makes, on the device. From training_length on, products may
+ * be off by 2^-23 besides. */
+int ucm_sparse_cuda_rerope(const struct ucm_sparse_cuda *cuda,
+			   const struct ucm_rerope *rerope,
+			   const float *angles,
+			   const struct ucm_cuda_attention *attention,
+			   void *stream, struct ucm_error *error);
+
 #ifdef __cplusplus
 }
 #endif

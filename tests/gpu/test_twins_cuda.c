@@ -70,6 +70,12 @@ UNIT_TEST(keys_that_move_have_the_bytes_of_the_cpu)
 		twins_compare_shift(&fixture, i);
 }
 
+UNIT_TEST(attention_is_that_of_the_cpu)
+{
+	for (unsigned i = 0; i < 1000; i++)
+		twins_compare_attention(&fixture, i);
+}
+
 UNIT_TEST(deviations_have_the_bits_of_the_cpu)
 {
 	for (unsigned i = 0; i < 1000; i++)

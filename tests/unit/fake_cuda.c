@@ -346,10 +346,10 @@ CALL(cuLaunchKernel, 4000, CUfunction kernel, unsigned x, unsigned y,
 
 	ENTER("cuLaunchKernel", true);
 	if (!y || y > (twin ? 65535 : 1) || z != 1 || by != 1 || bz != 1 ||
-	    shared || extra || bx > 1024 || !x)
+	    shared > (twin ? 44 << 10 : 0) || extra || bx > 1024 || !x)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (twin)
-		return launch_twin(twin, &(struct fake_grid){ x, y, bx },
+		return launch_twin(twin, &(struct fake_grid){ x, y, bx, shared },
 				   params[0], stream);
 	memcpy(&op.args, params[0], sizeof(op.args));
 	op.gather = (int *)kernel == &kernels[1];

@@ -8,6 +8,7 @@
 #ifndef UCM_TESTS_FAKE_TWINS_H
 #define UCM_TESTS_FAKE_TWINS_H
 
+#include "gpu/sparse/attention_twin.h"
 #include "gpu/sparse/build_twin.h"
 #include "gpu/sparse/code_score_twin.h"
 #include "gpu/sparse/code_twin.h"
@@ -18,6 +19,7 @@
 
 struct fake_grid {
 	uint32_t x, y, threads; /* CTAs; and of a CTA */
+	uint32_t shared;
 };
 
 static void fake_query(const struct fake_grid *grid, const void *args)
@@ -558,6 +560,155 @@ static void fake_deviation(const struct fake_grid *grid, const void *args)
 		fake_deviation_warp(args, t);
 }
 
+/* ---- attention ---- */
+
+static void fake_fold(float sums[UCM_WARP][UCM_TWIN_ATTEND_HEADS],
+		      uint32_t heads)
+{
+	float sent[UCM_WARP];
+
+	for (uint32_t n = UCM_WARP / 2; n; n /= 2) {
+		uint32_t kept = ucm_twin_fold_kept(heads, n);
+
+		for (uint32_t j = 0; j < (kept ? kept : 1); j++) {
+			for (uint32_t t = 0; t < UCM_WARP; t++)
+				sent[t] = ucm_twin_fold_sent(sums[t], kept, t,
+							     n, j);
+			for (uint32_t t = 0; t < UCM_WARP; t++)
+				ucm_twin_fold_take(sums[t], kept, t, n, j,
+						   sent[t ^ n]);
+		}
+	}
+}
+
+static void fake_weights(uint32_t num, uint32_t heads,
+			 struct ucm_twin_attend *s)
+{
+	struct ucm_twin_weight w[UCM_TILE_TOKENS], all;
+
+	for (uint32_t head = 0; head < heads; head++) {
+		uint32_t first = head * UCM_TILE_TOKENS;
+
+		all = ucm_twin_weight_find(first, num, s);
+		for (uint32_t i = 0; i < UCM_TILE_TOKENS; i++) {
+			w[i] = ucm_twin_weight_find(first + i, num, s);
+			all.most = fmaxf(all.most, w[i].most);
+			all.finite &= w[i].finite;
+		}
+		for (uint32_t i = 0; i < UCM_TILE_TOKENS; i++) {
+			w[i].most = all.most;
+			w[i].finite = all.finite;
+			ucm_twin_weight_make(first + i, &w[i], s);
+		}
+		for (uint32_t n = UCM_TILE_TOKENS / 2; n; n /= 2) {
+			for (uint32_t i = 0; i < n; i++)
+				w[i].sum += w[i + n].sum;
+		}
+		for (uint32_t i = UCM_TILE_TOKENS; i--;)
+			ucm_twin_weight_store(first + i, &w[i], s);
+	}
+}
+
+static void fake_attend_tokens(const struct ucm_twin_attend_args *args,
+			       const struct ucm_twin_attend_part *part,
+			       int64_t block, uint32_t first, uint32_t end,
+			       int far, uint32_t heads,
+			       struct ucm_twin_attend *s)
+{
+	float sums[UCM_WARP][UCM_TWIN_ATTEND_HEADS];
+
+	for (uint32_t i = first; i < end; i += UCM_TILE_TOKENS) {
+		uint32_t num = ucm_least_of(end - i, UCM_TILE_TOKENS);
+
+		for (uint32_t j = 0; j < num; j++) {
+			for (uint32_t t = 0; t < UCM_WARP; t++)
+				ucm_twin_products(args, part, block, i + j, far,
+						  heads, t, s, sums[t]);
+			fake_fold(sums, heads);
+			for (uint32_t t = 0; t < UCM_WARP; t++)
+				ucm_twin_product_store(heads, t, j, sums[t][0],
+						       s);
+		}
+		fake_weights(num, heads, s);
+		for (uint32_t t = 0; t < UCM_TWIN_ATTEND_THREADS; t++)
+			ucm_twin_weigh(args, part, block, i, num, heads, t, s);
+	}
+}
+
+static void fake_attend_block(const struct ucm_twin_attend_args *args,
+			      const struct ucm_twin_attend_part *part,
+			      uint32_t entry, uint32_t heads,
+			      struct ucm_twin_attend *s)
+{
+	struct ucm_twin_attend_block block =
+		ucm_twin_attend_block_find(args, part, entry);
+
+	if (block.block < 0) {
+		for (uint32_t t = 0; t < UCM_TWIN_ATTEND_THREADS; t++)
+			ucm_twin_attend_lack(heads, t, s);
+		return;
+	}
+	for (uint32_t t = 0; block.far && t < UCM_TWIN_ATTEND_THREADS; t++)
+		ucm_twin_attend_turns(args, block.delta, t, s);
+	for (uint32_t t = 0; block.far && t < UCM_TWIN_ATTEND_THREADS; t++)
+		ucm_twin_queries_turn(args, heads, t, s);
+	fake_attend_tokens(args, part, block.block, 0, block.far, 1, heads, s);
+	fake_attend_tokens(args, part, block.block, block.far, block.tokens, 0,
+			   heads, s);
+}
+
+/* The room is just as large as the launch says. */
+static void fake_attend(const struct fake_grid *grid, const void *arguments,
+			uint32_t heads)
+{
+	const struct ucm_twin_attend_args *args = arguments;
+	float *room = malloc(grid->shared);
+	struct ucm_twin_attend_state state;
+	struct ucm_twin_attend s = { .state = &state, .near = room };
+
+	s.sums = s.near + heads * args->keys.dim;
+	s.far = s.sums + heads * args->values.dim;
+	if ((char *)(s.far + (args->angles ? heads * args->keys.dim : 0)) !=
+	    (char *)room + grid->shared)
+		mistake("the CTA has not the memory that it needs",
+			grid->shared);
+	for (uint32_t x = 0; x < grid->x * grid->y; x++) {
+		struct ucm_twin_attend_part part = ucm_twin_attend_find(
+			args, x % grid->x, x / grid->x, heads);
+
+		if (part.begin >= part.end)
+			continue;
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_attend_begin(args, &part, heads, t, &s);
+		for (uint32_t i = part.begin; i < part.end; i++)
+			fake_attend_block(args, &part, i, heads, &s);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_attend_end(args, &part, t, &s);
+	}
+	free(room);
+}
+
+#define FAKE_ATTEND(heads)                                                    \
+	static void fake_attend_##heads(const struct fake_grid *grid,         \
+					const void *args)                     \
+	{                                                                     \
+		fake_attend(grid, args, heads);                               \
+	}
+
+FAKE_ATTEND(1)
+FAKE_ATTEND(2)
+FAKE_ATTEND(4)
+FAKE_ATTEND(8)
+
+static void fake_attend_joined(const struct fake_grid *grid, const void *args)
+{
+	for (uint32_t x = 0; x < grid->x * grid->y; x++) {
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_attend_join(args, x % grid->x, x / grid->x,
+					     t);
+	}
+}
+
 /* By the kernels' names. */
 static const struct fake_twin {
 	const char *name;
@@ -591,6 +742,11 @@ static const struct fake_twin {
 	{ "ucm_twin_shift", sizeof(struct ucm_twin_shift_args), fake_shift },
 	{ "ucm_twin_deviation", sizeof(struct ucm_twin_deviation_args),
 	  fake_deviation },
+#define FAKE_ATTEND_ROW(name)                                                 \
+	{ "ucm_twin_attend_" #name, sizeof(struct ucm_twin_attend_args),      \
+	  fake_attend_##name },
+	FAKE_ATTEND_ROW(1) FAKE_ATTEND_ROW(2) FAKE_ATTEND_ROW(4)
+	FAKE_ATTEND_ROW(8) FAKE_ATTEND_ROW(joined)
 };
 
 #endif

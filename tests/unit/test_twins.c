@@ -72,6 +72,12 @@ UNIT_TEST(keys_that_move_have_the_bytes_of_the_cpu)
 		twins_compare_shift(&fixture, i);
 }
 
+UNIT_TEST(attention_is_that_of_the_cpu)
+{
+	for (unsigned i = 0; i < 150; i++)
+		twins_compare_attention(&fixture, i);
+}
+
 UNIT_TEST(deviations_have_the_bits_of_the_cpu)
 {
 	for (unsigned i = 0; i < 300; i++)
@@ -311,8 +317,8 @@ UNIT_TEST(wrong_queries_are_refused_by_name)
 	QUERIES_REFUSED(queries.base = DEVICE(1), "queries is not aligned");
 	QUERIES_REFUSED(queries.dtype = UCM_DTYPE_INT8, "queries: dtype");
 	QUERIES_REFUSED(queries.num_heads = 0, "num_heads 0");
-	QUERIES_REFUSED(queries.num = 65536, "num 65536");
-	QUERIES_REFUSED(queries.stride_query = INT64_MAX, "stride_query");
+	QUERIES_REFUSED(queries.num = 65536, "queries: num 65536");
+	QUERIES_REFUSED(queries.stride_query = INT64_MAX, "queries: stride");
 	QUERIES_REFUSED(out = NULL, "out is NULL");
 	QUERIES_REFUSED(stride = 127, "out_stride 127: at least 128");
 	nothing_was_queued();

@@ -41,5 +41,6 @@ void twins_compare_codes(struct twins_fixture *fixture, unsigned number);
 void twins_compare_select(struct twins_fixture *fixture, unsigned number);
 void twins_compare_shift(struct twins_fixture *fixture, unsigned number);
 void twins_compare_deviation(struct twins_fixture *fixture, unsigned number);
+void twins_compare_attention(struct twins_fixture *fixture, unsigned number);
 
 #endif
