@@ -66,6 +66,29 @@ UCM_INLINE uint32_t ucm_twin_listed(const struct ucm_twin_blocks_args *args,
 		       ? (uint32_t)tokens : 0;
 }
 
+/* The first token of those that were written to a block one after the other, of
+ * which entry i is the last. */
+UCM_INLINE uint32_t ucm_twin_run_first(const struct ucm_twin_blocks_args *args,
+				       uint64_t i, uint32_t last)
+{
+	uint64_t at = args->slots + i * 8;
+	int64_t slot = *UCM_AT(const int64_t, at);
+	uint32_t low = 0, high = last; /* how many are before it */
+
+	if (i < high)
+		high = (uint32_t)i;
+	while (low < high) {
+		uint32_t middle = low + (high - low + 1) / 2;
+
+		if (*UCM_AT(const int64_t, at - middle * 8ull) ==
+		    slot - (int64_t)middle)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return last - low;
+}
+
 /* What CTA number cta builds. */
 UCM_INLINE struct ucm_twin_block
 ucm_twin_block_find(const struct ucm_twin_blocks_args *args, uint64_t cta)

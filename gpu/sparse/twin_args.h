@@ -125,6 +125,43 @@ struct ucm_twin_code_score_args {
 	uint32_t planes, weights[UCM_TWIN_PLANES];
 };
 
+/* ---- merged channels ---- */
+
+#define UCM_TWIN_STAR_ROWS 4 /* of a query, at a time */
+
+struct ucm_twin_star_build_args {
+	struct ucm_twin_blocks_args from;
+	uint64_t channels; /* uint16_t, or 0 */
+	uint64_t scales_at, groups_at, bytes; /* of a slot */
+	uint32_t dtype, kept, merge, lanes;
+};
+
+struct ucm_twin_star_query_args {
+	struct ucm_twin_heads_args query;
+	uint64_t channels, out, out_stride;
+	uint32_t num_heads, group; /* of keys; query heads of each */
+	uint32_t num_queries, rows, kept;
+};
+
+struct ucm_twin_star_score_args {
+	uint64_t queries;
+	uint64_t base, stride_bytes, num_slots; /* of the slab */
+	uint64_t tables, tokens, scores;
+	uint64_t weights; /* or 0 */
+	uint64_t query_stride, table_stride, stride_request, stride_row;
+	uint64_t scales_at, groups_at;
+	uint32_t num_heads, group, rows, kept, lanes, per;
+	uint32_t block_size, max_blocks;
+	float scale;
+};
+
+struct ucm_twin_vote_args {
+	uint64_t tokens, scores, weights, votes;
+	uint64_t stride_request, stride_row, votes_stride;
+	uint32_t rows, block_size, max_blocks;
+	float scale;
+};
+
 /* ---- selection ---- */
 
 #define UCM_TWIN_SELECT_THREADS 1024

@@ -14,6 +14,7 @@
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
 #include "gpu/sparse/shift_twin.h"
+#include "gpu/sparse/star_twin.h"
 
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define ALL_LANES	0xffffffffu
@@ -307,6 +308,149 @@ ucm_twin_code_tokens(const __grid_constant__ struct ucm_twin_code_score_args arg
 		args.block_size);
 
 	ucm_twin_code_each(&args, &item);
+}
+
+/* ---- merged channels ---- */
+
+KERNEL(UCM_TWIN_BUILD_THREADS)
+ucm_twin_star_build(const __grid_constant__ struct ucm_twin_star_build_args args)
+{
+	__shared__ struct ucm_twin_star_means means;
+	struct ucm_twin_block block = ucm_twin_block_find(&args.from,
+							  blockIdx.x);
+	uint32_t group;
+
+	if (!block.tokens) /* the same for the CTA */
+		return;
+	group = ucm_twin_star_first(&args, &block, blockIdx.x) +
+		threadIdx.x / UCM_WARP;
+	for (; group < args.lanes; group += UCM_TWIN_STAR_WARPS) {
+		struct ucm_twin_star_most most = ucm_twin_star_take(
+			&args, &block, group, threadIdx.x, &means), other;
+
+		UCM_UNROLL
+		for (uint32_t n = UCM_WARP / 2; n; n /= 2) {
+			other.most = __shfl_xor_sync(ALL_LANES, most.most, n);
+			other.finite = __shfl_xor_sync(ALL_LANES, most.finite,
+						       n);
+			most = ucm_twin_star_join(most, other);
+		}
+		ucm_twin_star_store(&args, &block, group, threadIdx.x, most,
+				    &means);
+	}
+	ucm_twin_star_tail(&args, &block, threadIdx.x);
+}
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_star_query(const __grid_constant__ struct ucm_twin_star_query_args args)
+{
+	ucm_twin_star_query_thread(&args, blockIdx.x * blockDim.x + threadIdx.x,
+				   blockIdx.y);
+}
+
+/* 4 rows of a head: the largest product of each, and its weights. */
+UCM_INLINE struct ucm_twin_star_rows
+star_rows(const struct ucm_twin_star_score_args *args, uint32_t dtype,
+	  const struct ucm_twin_star_item *item, uint32_t head, uint32_t row)
+{
+	struct ucm_twin_star_rows all =
+		ucm_twin_star_find(args, dtype, item, head, row);
+
+	UCM_UNROLL
+	for (uint32_t j = 0; j < UCM_TWIN_STAR_ROWS; j++) {
+		float own = all.best[j];
+
+		UCM_UNROLL
+		for (uint32_t n = UCM_STAR_LANES / 2; n; n /= 2)
+			all.best[j] = ucm_twin_star_larger(
+				all.best[j],
+				__shfl_xor_sync(ALL_LANES, all.best[j], n));
+		if (!args->weights)
+			continue;
+		all.sums[j] = ucm_twin_star_weigh(args, item, own, all.sums[j],
+						  all.best[j]);
+		UCM_UNROLL
+		for (uint32_t n = UCM_STAR_LANES / 2; n; n /= 2)
+			all.sums[j] += __shfl_xor_sync(ALL_LANES, all.sums[j],
+						       n);
+	}
+	return all;
+}
+
+UCM_INLINE float star_head(const struct ucm_twin_star_score_args *args,
+			   uint32_t dtype,
+			   const struct ucm_twin_star_item *item, uint32_t head)
+{
+	float sum = 0;
+
+	for (uint32_t row = 0; row < args->rows; row += UCM_TWIN_STAR_ROWS) {
+		struct ucm_twin_star_rows all =
+			star_rows(args, dtype, item, head, row);
+
+		sum = ucm_twin_star_sum(args, item, row, &all, sum);
+	}
+	return sum / (float)args->rows;
+}
+
+UCM_INLINE void star_score(const struct ucm_twin_star_score_args *args,
+			   uint32_t dtype)
+{
+	struct ucm_twin_star_item item = ucm_twin_star_item_find(
+		args, blockIdx.x * blockDim.x + threadIdx.x, blockIdx.y);
+	struct ucm_twin_star_rows all;
+	float sum;
+
+	if (args->per == UCM_SCORE_HEAD) {
+		all = star_rows(args, dtype, &item, item.head, item.row);
+		ucm_twin_star_put(args, &item, &all);
+		return;
+	}
+	sum = star_head(args, dtype, &item, item.head);
+	for (uint32_t h = 1; args->per == UCM_SCORE_BLOCK &&
+			     h < args->num_heads; h++)
+		sum += star_head(args, dtype, &item, h);
+	ucm_twin_star_put_sum(args, &item, sum);
+}
+
+#define STAR_KERNEL(name, dtype)                                              \
+	KERNEL(UCM_TWIN_THREADS)                                              \
+	name(const __grid_constant__ struct ucm_twin_star_score_args args)    \
+	{                                                                     \
+		star_score(&args, dtype);                                     \
+	}
+
+STAR_KERNEL(ucm_twin_star_float32, UCM_DTYPE_FLOAT32)
+STAR_KERNEL(ucm_twin_star_float16, UCM_DTYPE_FLOAT16)
+STAR_KERNEL(ucm_twin_star_bfloat16, UCM_DTYPE_BFLOAT16)
+STAR_KERNEL(ucm_twin_star_int8, UCM_DTYPE_INT8)
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_vote_rows(const __grid_constant__ struct ucm_twin_vote_args args)
+{
+	__shared__ struct ucm_twin_vote s;
+	uint32_t num = ucm_twin_vote_blocks(&args, blockIdx.y);
+	uint64_t scores = ucm_twin_vote_row(&args, args.scores, blockIdx.y,
+					    blockIdx.x);
+	uint64_t weights = ucm_twin_vote_row(&args, args.weights, blockIdx.y,
+					     blockIdx.x);
+
+	if (!threadIdx.x)
+		s.bad = 0;
+	__syncthreads();
+	ucm_twin_vote_top(scores, num, threadIdx.x, &s);
+	__syncthreads();
+	ucm_twin_vote_shares(&args, scores, weights, num, threadIdx.x, &s);
+	__syncthreads();
+	ucm_twin_vote_lane(weights, num, threadIdx.x, &s);
+	__syncthreads();
+	ucm_twin_vote_divide(weights, num, threadIdx.x, &s);
+}
+
+KERNEL(UCM_TWIN_THREADS)
+ucm_twin_votes(const __grid_constant__ struct ucm_twin_vote_args args)
+{
+	ucm_twin_votes_thread(&args, blockIdx.x * blockDim.x + threadIdx.x,
+			      blockIdx.y);
 }
 
 /* ---- selection ---- */

@@ -4,7 +4,7 @@
  * representations, scores and block tables of many requests, and keys that move,
  * made and used there.
  *
- * A call queues one kernel in a stream of the caller's and returns. It does not
+ * A call queues a kernel in a stream of the caller's, or two, and returns. It does not
  * wait, does not allocate and copies nothing, so that it can be captured in a CUDA
  * graph: how long requests are, and where their blocks lie, is read by the device
  * when the kernel runs. All pointers in the structs are the device's, of the device
@@ -180,6 +180,73 @@ int ucm_sparse_cuda_code_score(const struct ucm_sparse_cuda *cuda,
 			       const struct ucm_code_method *method,
 			       const struct ucm_cuda_code_score *score,
 			       void *stream, struct ucm_error *error);
+
+/* ---- merged channels (KVStar) ---- */
+
+/*
+ * ucm_star_build() into the slots of the blocks' numbers. channels: a copy of spec's
+ * on the device, or NULL as there.
+ *
+ * With written->slots the groups from that of the first token on are made anew, and
+ * those before it must be there, as for ucm_sparse_cuda_code_build(). Where a key is
+ * not finite or a mean too large for the type, what is stored is not finite: of
+ * int8, the scale.
+ */
+int ucm_sparse_cuda_star_build(const struct ucm_sparse_cuda *cuda,
+			       const struct ucm_star_spec *spec,
+			       const uint16_t *channels,
+			       const struct ucm_keys *keys,
+			       const struct ucm_cuda_written *written,
+			       const struct ucm_repr_slab *slab, void *stream,
+			       struct ucm_error *error);
+
+/* ucm_star_query_prepare(), of the same form: num_queries queries of request r, which
+ * are number r * num_queries and so on, to out + r * out_stride. */
+int ucm_sparse_cuda_star_prepare(const struct ucm_sparse_cuda *cuda,
+				 const struct ucm_star_spec *spec,
+				 const uint16_t *channels,
+				 const struct ucm_cuda_queries *queries,
+				 uint32_t num_queries, float *out,
+				 size_t out_stride, void *stream,
+				 struct ucm_error *error);
+
+struct ucm_cuda_star_score {
+	const float *queries; /* as ucm_sparse_cuda_star_prepare() makes them */
+	size_t query_stride;
+	uint32_t num_queries, num_heads;
+	uint32_t per; /* enum ucm_score_per */
+	const struct ucm_repr_slab *slab;
+	struct ucm_cuda_requests requests;
+	float *scores, *weights; /* lie as those of struct ucm_cuda_score */
+	size_t stride_request, stride_row;
+	float scale; /* not looked at without weights */
+};
+
+/* ucm_star_score() for each request. Where a product is NaN, or a block has no slot,
+ * so is the score. */
+int ucm_sparse_cuda_star_score(const struct ucm_sparse_cuda *cuda,
+			       const struct ucm_star_spec *spec,
+			       const struct ucm_cuda_star_score *score,
+			       void *stream, struct ucm_error *error);
+
+/* Votes of request r are written to votes + r * votes_stride. */
+struct ucm_cuda_star_vote {
+	struct ucm_cuda_requests requests;
+	const float *scores;
+	float *weights; /* used up */
+	size_t stride_request, stride_row;
+	uint32_t num_rows;
+	float scale;
+	float *votes;
+	size_t votes_stride;
+};
+
+/* ucm_star_vote() for each request, in two kernels. Where a score is NaN, or is
+ * infinitely large, so are the request's votes: NaN. */
+int ucm_sparse_cuda_star_vote(const struct ucm_sparse_cuda *cuda,
+			      uint32_t block_size,
+			      const struct ucm_cuda_star_vote *vote,
+			      void *stream, struct ucm_error *error);
 
 /* ---- selection ---- */
 

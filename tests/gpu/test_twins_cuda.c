@@ -58,6 +58,12 @@ UNIT_TEST(hash_codes_and_their_scores_have_the_bits_of_the_cpu)
 		twins_compare_codes(&fixture, i);
 }
 
+UNIT_TEST(merged_channels_and_their_votes_have_the_bits_of_the_cpu)
+{
+	for (unsigned i = 0; i < 1000; i++)
+		twins_compare_star(&fixture, i);
+}
+
 UNIT_TEST(selections_are_those_of_the_cpu)
 {
 	for (unsigned i = 0; i < 1000; i++)

@@ -16,6 +16,7 @@
 #include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/select_twin.h"
 #include "gpu/sparse/shift_twin.h"
+#include "gpu/sparse/star_twin.h"
 
 struct fake_grid {
 	uint32_t x, y, threads; /* CTAs; and of a CTA */
@@ -405,6 +406,169 @@ static void fake_code_tokens(const struct fake_grid *grid, const void *args)
 	}
 }
 
+/* ---- merged channels ---- */
+
+static void fake_star_group(const struct ucm_twin_star_build_args *args,
+			    const struct ucm_twin_block *block, uint32_t group,
+			    uint32_t first, struct ucm_twin_star_means *means)
+{
+	struct ucm_twin_star_most most =
+		ucm_twin_star_take(args, block, group, first, means);
+
+	for (uint32_t t = 1; t < UCM_WARP; t++)
+		most = ucm_twin_star_join(
+			most, ucm_twin_star_take(args, block, group, first + t,
+						 means));
+	for (uint32_t t = 0; t < UCM_WARP; t++)
+		ucm_twin_star_store(args, block, group, first + t, most, means);
+}
+
+static void fake_star_build(const struct fake_grid *grid, const void *arguments)
+{
+	const struct ucm_twin_star_build_args *args = arguments;
+	static struct ucm_twin_star_means means;
+
+	for (uint32_t x = 0; x < grid->x; x++) {
+		struct ucm_twin_block block = ucm_twin_block_find(&args->from,
+								  x);
+		uint32_t first;
+
+		if (!block.tokens)
+			continue;
+		first = ucm_twin_star_first(args, &block, x);
+		for (uint32_t i = first; i < args->lanes; i++)
+			fake_star_group(args, &block, i,
+					(i - first) % UCM_TWIN_STAR_WARPS *
+						UCM_WARP, &means);
+		for (uint32_t t = 0; t < grid->threads; t++)
+			ucm_twin_star_tail(args, &block, t);
+	}
+}
+
+static void fake_star_query(const struct fake_grid *grid, const void *args)
+{
+	uint32_t threads = grid->x * grid->threads;
+
+	for (uint32_t i = 0; i < threads * grid->y; i++)
+		ucm_twin_star_query_thread(args, i % threads, i / threads);
+}
+
+/* Both teams of a warp are one after the other here. */
+static void fake_star_rows(const struct ucm_twin_star_score_args *args,
+			   uint32_t dtype,
+			   const struct ucm_twin_star_item *items,
+			   uint32_t head, uint32_t row,
+			   struct ucm_twin_star_rows *out)
+{
+	struct ucm_twin_star_rows all[UCM_STAR_LANES];
+	float weights[UCM_STAR_LANES];
+
+	for (uint32_t t = 0; t < UCM_STAR_LANES; t++)
+		all[t] = ucm_twin_star_find(args, dtype, &items[t], head, row);
+	for (uint32_t j = 0; j < UCM_TWIN_STAR_ROWS; j++) {
+		float most = all[0].best[j];
+
+		for (uint32_t t = 1; t < UCM_STAR_LANES; t++)
+			most = ucm_twin_star_larger(most, all[t].best[j]);
+		for (uint32_t t = 0; t < UCM_STAR_LANES; t++)
+			weights[t] = ucm_twin_star_weigh(args, &items[t],
+							 all[t].best[j],
+							 all[t].sums[j], most);
+		for (uint32_t n = UCM_STAR_LANES / 2; n; n /= 2) {
+			for (uint32_t t = 0; t < n; t++)
+				weights[t] += weights[t + n];
+		}
+		out->best[j] = most;
+		out->sums[j] = weights[0];
+	}
+}
+
+static float fake_star_head(const struct ucm_twin_star_score_args *args,
+			    uint32_t dtype,
+			    const struct ucm_twin_star_item *items,
+			    uint32_t head)
+{
+	struct ucm_twin_star_rows all;
+	float sum = 0;
+
+	for (uint32_t row = 0; row < args->rows; row += UCM_TWIN_STAR_ROWS) {
+		fake_star_rows(args, dtype, items, head, row, &all);
+		sum = ucm_twin_star_sum(args, items, row, &all, sum);
+	}
+	return sum / (float)args->rows;
+}
+
+static void fake_star_team(const struct ucm_twin_star_score_args *args,
+			   uint32_t dtype, uint32_t first, uint32_t y)
+{
+	struct ucm_twin_star_item items[UCM_STAR_LANES];
+	struct ucm_twin_star_rows all;
+	float sum;
+
+	for (uint32_t t = 0; t < UCM_STAR_LANES; t++)
+		items[t] = ucm_twin_star_item_find(args, first + t, y);
+	if (args->per == UCM_SCORE_HEAD) {
+		fake_star_rows(args, dtype, items, items->head, items->row,
+			       &all);
+		ucm_twin_star_put(args, items, &all);
+		return;
+	}
+	sum = fake_star_head(args, dtype, items, items->head);
+	for (uint32_t h = 1; args->per == UCM_SCORE_BLOCK &&
+			     h < args->num_heads; h++)
+		sum += fake_star_head(args, dtype, items, h);
+	ucm_twin_star_put_sum(args, items, sum);
+}
+
+#define FAKE_STAR(name, dtype)                                                \
+	static void fake_star_##name(const struct fake_grid *grid,            \
+				     const void *args)                        \
+	{                                                                     \
+		uint32_t teams = grid->x * grid->threads / UCM_STAR_LANES;    \
+                                                                              \
+		for (uint32_t i = 0; i < teams * grid->y; i++)                \
+			fake_star_team(args, dtype,                           \
+				       i % teams * UCM_STAR_LANES,            \
+				       i / teams);                            \
+	}
+
+FAKE_STAR(float32, UCM_DTYPE_FLOAT32)
+FAKE_STAR(float16, UCM_DTYPE_FLOAT16)
+FAKE_STAR(bfloat16, UCM_DTYPE_BFLOAT16)
+FAKE_STAR(int8, UCM_DTYPE_INT8)
+
+static void fake_vote_row(const struct ucm_twin_vote_args *args,
+			  uint32_t threads, uint32_t x, uint32_t y)
+{
+	uint64_t scores = ucm_twin_vote_row(args, args->scores, y, x);
+	uint64_t weights = ucm_twin_vote_row(args, args->weights, y, x);
+	uint32_t num = ucm_twin_vote_blocks(args, y);
+	struct ucm_twin_vote s = { .bad = 0 };
+
+	for (uint32_t t = 0; t < threads; t++)
+		ucm_twin_vote_top(scores, num, t, &s);
+	for (uint32_t t = 0; t < threads; t++)
+		ucm_twin_vote_shares(args, scores, weights, num, t, &s);
+	for (uint32_t t = 0; t < threads; t++)
+		ucm_twin_vote_lane(weights, num, t, &s);
+	for (uint32_t t = 0; t < threads; t++)
+		ucm_twin_vote_divide(weights, num, t, &s);
+}
+
+static void fake_vote_rows(const struct fake_grid *grid, const void *args)
+{
+	for (uint32_t i = 0; i < grid->x * grid->y; i++)
+		fake_vote_row(args, grid->threads, i % grid->x, i / grid->x);
+}
+
+static void fake_votes(const struct fake_grid *grid, const void *args)
+{
+	uint32_t threads = grid->x * grid->threads;
+
+	for (uint32_t i = 0; i < threads * grid->y; i++)
+		ucm_twin_votes_thread(args, i % threads, i / threads);
+}
+
 /* ---- selection ---- */
 
 static void fake_find_kth(const void *args, uint32_t threads, uint32_t request,
@@ -742,6 +906,18 @@ static const struct fake_twin {
 	{ "ucm_twin_shift", sizeof(struct ucm_twin_shift_args), fake_shift },
 	{ "ucm_twin_deviation", sizeof(struct ucm_twin_deviation_args),
 	  fake_deviation },
+	{ "ucm_twin_star_build", sizeof(struct ucm_twin_star_build_args),
+	  fake_star_build },
+	{ "ucm_twin_star_query", sizeof(struct ucm_twin_star_query_args),
+	  fake_star_query },
+#define FAKE_STAR_ROW(name)                                                   \
+	{ "ucm_twin_star_" #name, sizeof(struct ucm_twin_star_score_args),    \
+	  fake_star_##name },
+	FAKE_STAR_ROW(float32) FAKE_STAR_ROW(float16) FAKE_STAR_ROW(bfloat16)
+	FAKE_STAR_ROW(int8)
+	{ "ucm_twin_vote_rows", sizeof(struct ucm_twin_vote_args),
+	  fake_vote_rows },
+	{ "ucm_twin_votes", sizeof(struct ucm_twin_vote_args), fake_votes },
 #define FAKE_ATTEND_ROW(name)                                                 \
 	{ "ucm_twin_attend_" #name, sizeof(struct ucm_twin_attend_args),      \
 	  fake_attend_##name },

@@ -38,6 +38,7 @@ void twins_release(struct twins_fixture *fixture);
 void twins_compare_scores(struct twins_fixture *fixture, unsigned number);
 void twins_compare_build(struct twins_fixture *fixture, unsigned number);
 void twins_compare_codes(struct twins_fixture *fixture, unsigned number);
+void twins_compare_star(struct twins_fixture *fixture, unsigned number);
 void twins_compare_select(struct twins_fixture *fixture, unsigned number);
 void twins_compare_shift(struct twins_fixture *fixture, unsigned number);
 void twins_compare_deviation(struct twins_fixture *fixture, unsigned number);
