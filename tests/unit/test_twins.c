@@ -144,6 +144,194 @@ UNIT_TEST(a_key_that_is_not_finite_shows_in_the_representation)
 	}
 }
 
+UNIT_TEST(a_key_that_is_not_finite_shows_in_the_scale_of_int8)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY };
+	static uint8_t out[4096];
+
+	for (uint32_t kind = 0; kind < UCM_REPR_KINDS; kind++) {
+		size_t rows = kind == UCM_REPR_MINMAX ? 2 : 1;
+
+		for (size_t i = 0; i < NUM_ROWS(odd); i++) {
+			float scales[2];
+
+			build_odd(kind, UCM_DTYPE_INT8, odd[i], out);
+			memcpy(scales, out + 2 * 64 * rows, sizeof(scales));
+			must(isfinite(scales[0]) && isnan(scales[1]));
+		}
+	}
+}
+
+/* A block of 4 tokens of 2 heads of 33 channels, of which one is odd. */
+static struct ucm_keys odd_keys(float odd)
+{
+	struct ucm_keys keys = { .dtype = UCM_DTYPE_FLOAT32, .num_blocks = 1,
+				 .stride_block = 264, .stride_token = 66,
+				 .stride_head = 33 };
+	float floats[264];
+
+	for (int i = 0; i < 264; i++)
+		floats[i] = 1;
+	floats[2 * 66 + 33 + 7] = odd; /* token 2, head 1, channel 7 */
+	keys.base = twins_upload(&fixture, floats, sizeof(floats));
+	return keys;
+}
+
+UNIT_TEST(a_key_that_is_not_finite_has_no_norm)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY };
+	struct ucm_code_spec codes = { .num_heads = 2, .head_dim = 33,
+				       .bits = 64, .block_size = 4,
+				       .norms = 1 };
+	size_t bytes = ucm_code_bytes(&codes), encoder_bytes;
+	struct ucm_repr_slab slab = { .num_slots = 1, .stride_bytes = bytes };
+	struct ucm_cuda_written written = { .num = 1 };
+	uint8_t *out = calloc(1, bytes);
+	struct ucm_cuda_encoder encoder;
+	void *memory;
+	int32_t block = 0;
+
+	encoder_bytes = ucm_code_encoder_bytes(&codes);
+	memory = malloc(encoder_bytes);
+	ok(ucm_code_encoder_make(&codes, NULL, memory, NULL));
+	for (size_t i = 0; i < NUM_ROWS(odd); i++) {
+		struct ucm_keys keys = odd_keys(odd[i]);
+		uint16_t norms[4];
+
+		encoder.host = memory;
+		encoder.device = twins_upload(&fixture, memory, encoder_bytes);
+		slab.base = twins_upload(&fixture, out, bytes);
+		written.blocks = twins_upload(&fixture, &block, sizeof(block));
+		ok(ucm_sparse_cuda_code_build(fixture.twins, &encoder, &keys,
+					      &written, &slab, fixture.stream,
+					      NULL));
+		twins_download(&fixture, out, slab.base, bytes);
+		memcpy(norms, out + 128 + 64, sizeof(norms)); /* of head 1 */
+		for (int j = 0; j < 4; j++)
+			must(isnan(ucm_float_of_bfloat16(norms[j])) == (j == 2));
+		twins_release(&fixture);
+	}
+	free(memory);
+	free(out);
+}
+
+UNIT_TEST(a_query_that_is_not_finite_or_too_large_has_no_scores)
+{
+	static const float odd[] = { NAN, INFINITY, 0x1p41f };
+	struct ucm_code_spec codes = { .num_heads = 1, .head_dim = 33,
+				       .bits = 64, .block_size = 4 };
+	size_t encoder_bytes = ucm_code_encoder_bytes(&codes);
+	void *memory = malloc(encoder_bytes);
+	float heads[2 * 33] = { 0 };
+
+	ok(ucm_code_encoder_make(&codes, NULL, memory, NULL));
+	for (size_t i = 0; i < 2 * NUM_ROWS(odd); i++) {
+		struct ucm_code_method method = { .measure = i % 2,
+						  .per = UCM_SCORE_HEAD,
+						  .num_heads = 2,
+						  .merged_heads = 1 };
+		struct ucm_cuda_encoder encoder = {
+			memory, twins_upload(&fixture, memory, encoder_bytes),
+		};
+		size_t words = ucm_code_query_words(&codes, &method);
+		uint64_t *out = calloc(words, sizeof(*out)), *device;
+		struct ucm_cuda_queries queries = {
+			.dtype = UCM_DTYPE_FLOAT32, .num_heads = 2, .num = 1,
+			.stride_head = 33,
+		};
+
+		heads[33 + 5] = odd[i / 2]; /* the second head */
+		queries.base = twins_upload(&fixture, heads, sizeof(heads));
+		device = twins_upload(&fixture, out, words * sizeof(*out));
+		ok(ucm_sparse_cuda_code_prepare(fixture.twins, &encoder,
+						&method, &queries, NULL, device,
+						words, fixture.stream, NULL));
+		twins_download(&fixture, out, device, words * sizeof(*out));
+		must(!isnan(ucm_float_of((uint32_t)out[0])));
+		must(isnan(ucm_float_of((uint32_t)out[words / 2])));
+		free(out);
+		twins_release(&fixture);
+	}
+	free(memory);
+}
+
+/* One request of two blocks, of one token each, one head, one channel. */
+static void attend_odd(int32_t page, float key, float out[2])
+{
+	float keys[2] = { 1, key }, values[2] = { 1, 2 }, query[2] = { 1, 1 };
+	float zeros[64] = { 0 };
+	int32_t table[2] = { 0, page }, tokens = 2;
+	struct ucm_keys cache = { .dtype = UCM_DTYPE_FLOAT32, .num_blocks = 2,
+				  .stride_block = 1, .stride_token = 1,
+				  .stride_head = 1 };
+	struct ucm_cuda_attention attention = {
+		.queries = { twins_upload(&fixture, query, sizeof(query)),
+			     UCM_DTYPE_FLOAT32, 2, 1, 2, 1 },
+		.keys = cache, .values = cache, .num_heads = 1, .head_dim = 1,
+		.block_size = 1,
+		.requests = { .num = 1, .max_blocks = 2, .table_stride = 2 },
+	};
+
+	attention.keys.base = twins_upload(&fixture, keys, sizeof(keys));
+	attention.values.base = twins_upload(&fixture, values, sizeof(values));
+	attention.requests.tables = twins_upload(&fixture, table,
+						 sizeof(table));
+	attention.requests.tokens = twins_upload(&fixture, &tokens,
+						 sizeof(tokens));
+	attention.work = twins_upload(&fixture, zeros, sizeof(zeros));
+	attention.out = twins_upload(&fixture, zeros, sizeof(zeros));
+	must(ucm_sparse_cuda_attention_floats(&attention) <= NUM_ROWS(zeros));
+	ok(ucm_sparse_cuda_attention(fixture.twins, &attention, fixture.stream,
+				     NULL));
+	twins_download(&fixture, out, attention.out, 2 * sizeof(*out));
+	twins_release(&fixture);
+}
+
+UNIT_TEST(attention_over_what_is_not_there_or_not_finite_is_no_number)
+{
+	static const struct { int32_t page; float key; int right; } rows[] = {
+		{ 1, 1, 1 }, { 2, 1, 0 }, { -1, 1, 0 }, { 1, NAN, 0 },
+		{ 1, INFINITY, 0 }, { 1, -INFINITY, 0 },
+	};
+
+	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
+		float out[2];
+
+		attend_odd(rows[i].page, rows[i].key, out);
+		for (int j = 0; j < 2; j++)
+			must(rows[i].right ? out[j] == 1.5f : isnan(out[j]));
+	}
+}
+
+UNIT_TEST(a_vote_over_what_has_no_score_is_no_number)
+{
+	static const float odd[] = { 0, -INFINITY, NAN, INFINITY };
+
+	for (size_t i = 0; i < NUM_ROWS(odd); i++) {
+		float scores[4] = { 1, odd[i], 1, 1 };
+		float weights[4] = { 1, 1, 1, 1 }, votes[2] = { 0 };
+		int32_t tokens = 2;
+		struct ucm_cuda_star_vote vote = {
+			.requests = { .num = 1, .max_blocks = 2,
+				      .table_stride = 2 },
+			.num_rows = 2, .stride_row = 2, .scale = 1,
+		};
+
+		vote.requests.tokens = twins_upload(&fixture, &tokens,
+						    sizeof(tokens));
+		vote.requests.tables = vote.requests.tokens;
+		vote.scores = twins_upload(&fixture, scores, sizeof(scores));
+		vote.weights = twins_upload(&fixture, weights, sizeof(weights));
+		vote.votes = twins_upload(&fixture, votes, sizeof(votes));
+		ok(ucm_sparse_cuda_star_vote(fixture.twins, 1, &vote,
+					     fixture.stream, NULL));
+		twins_download(&fixture, votes, vote.votes, sizeof(votes));
+		for (int j = 0; j < 2; j++)
+			must(isnan(votes[j]) == (i >= 2));
+		twins_release(&fixture);
+	}
+}
+
 UNIT_TEST(a_key_that_is_too_large_shows_in_the_representation)
 {
 	static uint8_t out[4096];
@@ -460,6 +648,295 @@ UNIT_TEST(wrong_deviations_are_refused_by_name)
 	DEVIATION_REFUSED(request.block_size = 0, "block_size 0");
 	DEVIATION_REFUSED(request.table = DEVICE(2), "table is not aligned");
 	DEVIATION_REFUSED(out = NULL, "out is NULL");
+	nothing_was_queued();
+}
+
+/* ---- hash codes ---- */
+
+static const struct ucm_code_spec code_spec = {
+	.num_heads = 2, .head_dim = 16, .rope_dim = 8, .bits = 64,
+	.rope_bits = 8, .block_size = 16, .seed = 1,
+};
+
+static void *an_encoder(void)
+{
+	static uint64_t memory[2048];
+
+	must(ucm_code_encoder_bytes(&code_spec) <= sizeof(memory));
+	ok(ucm_code_encoder_make(&code_spec, NULL, memory, NULL));
+	return memory;
+}
+
+#define CODES_REFUSED(change, word)                                           \
+	do {                                                                  \
+		struct ucm_cuda_encoder encoder = { an_encoder(), DEVICE(0) };\
+		struct ucm_keys keys = { DEVICE(0), UCM_DTYPE_FLOAT16, 10,    \
+					 2048, 128, 64 };                     \
+		struct ucm_cuda_written written = { .slots = DEVICE(0),       \
+						    .num = 4 };               \
+		struct ucm_repr_slab slab = { DEVICE(0), 10, 1024 };          \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_code_build(                     \
+				      fixture.twins, &encoder, &keys,         \
+				      &written, &slab, NULL, &error),         \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_codes_are_refused_by_name)
+{
+	uint64_t blank[16] = { 0 };
+
+	CODES_REFUSED(encoder.host = NULL, "encoder is NULL");
+	CODES_REFUSED(encoder.host = blank, "encoder: none was made");
+	CODES_REFUSED(encoder.device = NULL, "encoder: device is NULL");
+	CODES_REFUSED(encoder.device = DEVICE(4), "encoder: device is not al");
+	CODES_REFUSED(keys.base = DEVICE(1), "keys is not aligned");
+	CODES_REFUSED(keys.dtype = UCM_DTYPE_INT8, "keys: dtype");
+	CODES_REFUSED(written.slots = DEVICE(4), "slots is not aligned");
+	CODES_REFUSED(written.slots = NULL, "blocks is NULL");
+	CODES_REFUSED(written.num = (size_t)1 << 30, "num: too many");
+	CODES_REFUSED(slab.stride_bytes = 64, "stride_bytes 64");
+	CODES_REFUSED(slab.base = DEVICE(4), "slab is not aligned");
+	nothing_was_queued();
+}
+
+#define CODE_QUERY_REFUSED(change, word)                                      \
+	do {                                                                  \
+		struct ucm_cuda_encoder encoder = { an_encoder(), DEVICE(0) };\
+		struct ucm_code_method method = { .num_heads = 4,             \
+						  .merged_heads = 1 };        \
+		struct ucm_cuda_queries queries = { DEVICE(0),                \
+						    UCM_DTYPE_FLOAT16, 4, 2,  \
+						    64, 16 };                 \
+		struct ucm_cuda_queries rope = queries;                       \
+		uint64_t *out = DEVICE(0);                                    \
+		size_t stride = 99;                                           \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_code_prepare(                   \
+				      fixture.twins, &encoder, &method,       \
+				      &queries, &rope, out, stride, NULL,     \
+				      &error),                                \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_queries_of_codes_are_refused_by_name)
+{
+	CODE_QUERY_REFUSED(method.num_heads = 3, "num_heads 3");
+	CODE_QUERY_REFUSED(method.merged_heads = 3, "merged_heads 3");
+	CODE_QUERY_REFUSED(method.measure = 2, "measure 2");
+	CODE_QUERY_REFUSED(queries.base = NULL, "queries is NULL");
+	CODE_QUERY_REFUSED(queries.num_heads = 2, "queries: num_heads 2");
+	CODE_QUERY_REFUSED(queries.dtype = UCM_DTYPE_INT8, "queries: dtype");
+	CODE_QUERY_REFUSED(rope.base = DEVICE(1), "rope is not aligned");
+	CODE_QUERY_REFUSED(rope.num = 3, "rope: num 3");
+	CODE_QUERY_REFUSED(rope.stride_query = INT64_MAX, "rope: stride_query");
+	CODE_QUERY_REFUSED(out = DEVICE(4), "out is not aligned");
+	CODE_QUERY_REFUSED(stride = 11, "out_stride 11: at least 12");
+	nothing_was_queued();
+}
+
+#define CODE_SCORE_REFUSED(change, word)                                      \
+	do {                                                                  \
+		struct ucm_repr_slab slab = { DEVICE(0), 10, 1024 };          \
+		struct ucm_code_method method = { .num_heads = 4,             \
+						  .merged_heads = 1 };        \
+		struct ucm_cuda_code_score score = {                          \
+			.queries = DEVICE(0), .query_stride = 12,             \
+			.slab = &slab, .requests = some_requests(),           \
+			.scores = DEVICE(0), .stride_row = 8,                 \
+			.stride_request = 32,                                 \
+		};                                                            \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_code_score(                     \
+				      fixture.twins, &code_spec, &method,     \
+				      &score, NULL, &error),                  \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_scores_of_codes_are_refused_by_name)
+{
+	CODE_SCORE_REFUSED(method.over = 3, "over 3");
+	CODE_SCORE_REFUSED(method.per = 3, "per 3");
+	CODE_SCORE_REFUSED(score.slab = NULL, "slab is NULL");
+	CODE_SCORE_REFUSED(slab.base = DEVICE(8), "slab is not aligned");
+	CODE_SCORE_REFUSED(slab.stride_bytes = 1032, "stride_bytes 1032");
+	CODE_SCORE_REFUSED(score.queries = DEVICE(4), "queries is not aligned");
+	CODE_SCORE_REFUSED(score.query_stride = 11, "query_stride 11");
+	CODE_SCORE_REFUSED(score.scores = DEVICE(2), "scores is not aligned");
+	CODE_SCORE_REFUSED(score.stride_row = 7, "stride_row 7");
+	CODE_SCORE_REFUSED(method.over = UCM_CODE_EACH, "stride_row 8");
+	CODE_SCORE_REFUSED(score.requests.num = 65536, "num 65536");
+	CODE_SCORE_REFUSED(score.requests.max_blocks = 1u << 30;
+			   score.requests.table_stride = 1u << 30;
+			   score.stride_row = score.stride_request = 1u << 30,
+			   "max_blocks 1073741824: too many");
+	nothing_was_queued();
+}
+
+/* ---- attention ---- */
+
+#define ATTENTION_REFUSED(change, word)                                       \
+	do {                                                                  \
+		struct ucm_keys keys = { DEVICE(0), UCM_DTYPE_FLOAT16, 10,    \
+					 2048, 128, 64 };                     \
+		struct ucm_cuda_attention attention = {                       \
+			.queries = { DEVICE(0), UCM_DTYPE_FLOAT16, 4, 2, 256, \
+				     64 },                                    \
+			.keys = keys, .values = keys,                         \
+			.requests = some_requests(), .num_heads = 2,          \
+			.head_dim = 64, .block_size = 16, .work = DEVICE(0),  \
+			.out = DEVICE(0), .lse = DEVICE(0),                   \
+			.out_stride = 256, .lse_stride = 4,                   \
+			.selected_stride = 8,                                 \
+		};                                                            \
+		struct ucm_rerope rerope = {                                  \
+			.rope = { .head_dim = 64, .base = 1e4 }, .window = 9, \
+		};                                                            \
+		const float *angles = DEVICE(0);                              \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_rerope(fixture.twins, &rerope,  \
+						     angles, &attention,      \
+						     NULL, &error),           \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_attention_is_refused_by_name)
+{
+	ATTENTION_REFUSED(attention.num_heads = 0, "num_heads 0");
+	ATTENTION_REFUSED(attention.queries.num_heads = 3, "queries: num_hea");
+	ATTENTION_REFUSED(attention.queries.num = 1, "queries: num 1");
+	ATTENTION_REFUSED(attention.head_dim = 1025, "head_dim 1025");
+	ATTENTION_REFUSED(attention.value_dim = 1025, "value_dim 1025");
+	ATTENTION_REFUSED(attention.block_size = 0, "block_size 0");
+	ATTENTION_REFUSED(attention.scale = -1, "scale -1");
+	ATTENTION_REFUSED(attention.keys.base = NULL, "keys");
+	ATTENTION_REFUSED(attention.values.base = DEVICE(1), "values is not");
+	ATTENTION_REFUSED(attention.work = NULL, "work is NULL");
+	ATTENTION_REFUSED(attention.out = DEVICE(2), "out is not aligned");
+	ATTENTION_REFUSED(attention.lse = DEVICE(2), "lse is not aligned");
+	ATTENTION_REFUSED(attention.out_stride = 255, "out_stride 255");
+	ATTENTION_REFUSED(attention.lse_stride = 3, "lse_stride 3");
+	ATTENTION_REFUSED(attention.requests.max_blocks = 1u << 28;
+			  attention.requests.table_stride = 1u << 28,
+			  "max_blocks 268435456: too many tokens");
+	ATTENTION_REFUSED(angles = NULL, "angles is NULL");
+	ATTENTION_REFUSED(rerope.window = 0, "window 0");
+	ATTENTION_REFUSED(rerope.training_length = 1, "training_length 1");
+	ATTENTION_REFUSED(rerope.rope.base = 1, "base 1");
+	ATTENTION_REFUSED(rerope.rope.head_dim = 32, "rope: head_dim 32");
+	ATTENTION_REFUSED(attention.positions = DEVICE(2), "positions is not");
+	ATTENTION_REFUSED(attention.selected = DEVICE(0);
+			  attention.selected_stride = 7, "selected_stride 7");
+	nothing_was_queued();
+}
+
+/* ---- merged channels ---- */
+
+static const struct ucm_star_spec star_spec = {
+	.dtype = UCM_DTYPE_FLOAT16, .num_heads = 2, .head_dim = 64,
+	.block_size = 16, .merge_tokens = 4, .kept = 64,
+};
+
+#define STAR_BUILD_REFUSED(change, word)                                      \
+	do {                                                                  \
+		struct ucm_keys keys = { DEVICE(0), UCM_DTYPE_FLOAT16, 10,    \
+					 2048, 128, 64 };                     \
+		struct ucm_cuda_written written = { .slots = DEVICE(0),       \
+						    .num = 4 };               \
+		struct ucm_repr_slab slab = { DEVICE(0), 10, 8192 };          \
+		struct ucm_star_spec changed = star_spec;                     \
+		const uint16_t *channels = NULL;                              \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_star_build(                     \
+				      fixture.twins, &changed, channels,      \
+				      &keys, &written, &slab, NULL, &error),  \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_merged_channels_are_refused_by_name)
+{
+	STAR_BUILD_REFUSED(changed.merge_tokens = 0, "merge_tokens 0");
+	STAR_BUILD_REFUSED(changed.kept = 32, "channels is NULL");
+	STAR_BUILD_REFUSED(channels = DEVICE(0), "channels: there are some");
+	STAR_BUILD_REFUSED(keys.base = DEVICE(1), "keys is not aligned");
+	STAR_BUILD_REFUSED(written.slots = DEVICE(4), "slots is not aligned");
+	STAR_BUILD_REFUSED(written.num = (size_t)1 << 30, "num: too many");
+	STAR_BUILD_REFUSED(slab.stride_bytes = 64, "stride_bytes 64");
+	nothing_was_queued();
+}
+
+#define STAR_SCORE_REFUSED(change, word)                                      \
+	do {                                                                  \
+		struct ucm_repr_slab slab = { DEVICE(0), 10, 8192 };          \
+		struct ucm_cuda_star_score score = {                          \
+			.queries = DEVICE(0), .query_stride = 256,            \
+			.num_queries = 1, .num_heads = 4, .slab = &slab,      \
+			.requests = some_requests(), .scores = DEVICE(0),     \
+			.weights = DEVICE(0), .stride_row = 8,                \
+			.stride_request = 32, .scale = 1,                     \
+		};                                                            \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_star_score(                     \
+				      fixture.twins, &star_spec, &score,      \
+				      NULL, &error),                          \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_scores_of_merged_channels_are_refused_by_name)
+{
+	STAR_SCORE_REFUSED(score.num_queries = 0, "num_queries 0");
+	STAR_SCORE_REFUSED(score.num_heads = 3, "num_heads 3");
+	STAR_SCORE_REFUSED(score.per = 3, "per 3");
+	STAR_SCORE_REFUSED(score.per = UCM_SCORE_BLOCK, "weights: with");
+	STAR_SCORE_REFUSED(score.scale = -1, "scale -1");
+	STAR_SCORE_REFUSED(score.slab = NULL, "slab is NULL");
+	STAR_SCORE_REFUSED(score.queries = DEVICE(2), "queries is not al");
+	STAR_SCORE_REFUSED(score.query_stride = 255, "query_stride 255");
+	STAR_SCORE_REFUSED(score.weights = DEVICE(2), "weights is not al");
+	STAR_SCORE_REFUSED(score.stride_row = 7, "stride_row 7");
+	nothing_was_queued();
+}
+
+#define VOTE_REFUSED(change, word)                                            \
+	do {                                                                  \
+		struct ucm_cuda_star_vote vote = {                            \
+			.requests = some_requests(), .scores = DEVICE(0),     \
+			.weights = DEVICE(0), .stride_row = 8,                \
+			.stride_request = 32, .num_rows = 4, .scale = 1,      \
+			.votes = DEVICE(0), .votes_stride = 8,                \
+		};                                                            \
+		uint32_t size = 16;                                           \
+		struct ucm_error error;                                       \
+                                                                              \
+		change;                                                       \
+		assert_einval(ucm_sparse_cuda_star_vote(fixture.twins, size,  \
+							&vote, NULL, &error), \
+			      error, word);                                   \
+	} while (0)
+
+UNIT_TEST(wrong_votes_are_refused_by_name)
+{
+	VOTE_REFUSED(size = 0, "block_size 0");
+	VOTE_REFUSED(vote.num_rows = 0, "num_rows 0");
+	VOTE_REFUSED(vote.scores = NULL, "scores is NULL");
+	VOTE_REFUSED(vote.weights = NULL, "weights is NULL");
+	VOTE_REFUSED(vote.votes = DEVICE(2), "votes is not aligned");
+	VOTE_REFUSED(vote.scale = NAN, "scale nan");
+	VOTE_REFUSED(vote.scale = INFINITY, "scale inf");
+	VOTE_REFUSED(vote.votes_stride = 7, "stride_row 8, stride_request 32, "
+					    "votes_stride 7");
 	nothing_was_queued();
 }
 
