@@ -56,13 +56,13 @@ UNIT_TEST(representations_have_the_bytes_of_the_cpu)
 
 UNIT_TEST(hash_codes_and_their_scores_have_the_bits_of_the_cpu)
 {
-	for (unsigned i = 0; i < 200; i++)
+	for (unsigned i = 0; i < 80; i++)
 		twins_compare_codes(&fixture, i);
 }
 
 UNIT_TEST(merged_channels_and_their_votes_have_the_bits_of_the_cpu)
 {
-	for (unsigned i = 0; i < 300; i++)
+	for (unsigned i = 0; i < 80; i++)
 		twins_compare_star(&fixture, i);
 }
 
@@ -80,7 +80,7 @@ UNIT_TEST(keys_that_move_have_the_bytes_of_the_cpu)
 
 UNIT_TEST(attention_is_that_of_the_cpu)
 {
-	for (unsigned i = 0; i < 150; i++)
+	for (unsigned i = 0; i < 80; i++)
 		twins_compare_attention(&fixture, i);
 }
 

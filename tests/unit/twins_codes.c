@@ -317,7 +317,7 @@ void twins_compare_codes(struct twins_fixture *fixture, unsigned number)
 	c->slab.stride_bytes = ucm_code_bytes(&c->spec) + 64;
 	c->slab.base = aligned_alloc(64, c->slab.num_slots *
 						 c->slab.stride_bytes);
-	memset(c->slab.base, 0, c->slab.num_slots * c->slab.stride_bytes);
+	memset(c->slab.base, 0xa5, c->slab.num_slots * c->slab.stride_bytes);
 	encoder_upload(c);
 	c->cache = both_make(fixture, &shape, input_types[any(&c->random, 2)],
 			     (uint32_t)c->slab.num_slots, &c->random);

@@ -287,7 +287,8 @@ void twins_compare_star(struct twins_fixture *fixture, unsigned number)
 	c->slab.num_slots = 1 + any(&c->random, 9);
 	c->slab.stride_bytes = ucm_star_bytes(&c->spec) +
 			       4 * any(&c->random, 4);
-	c->slab.base = calloc(c->slab.num_slots, c->slab.stride_bytes);
+	c->slab.base = malloc(c->slab.num_slots * c->slab.stride_bytes);
+	memset(c->slab.base, 0xa5, c->slab.num_slots * c->slab.stride_bytes);
 	c->cache = both_make(fixture, &shape, input_types[any(&c->random, 2)],
 			     (uint32_t)c->slab.num_slots, &c->random);
 	build_compare(c);
