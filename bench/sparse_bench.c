@@ -3,13 +3,14 @@
  * sparse_bench.c - how fast are blocks scored, selected and represented, keys
  * moved, and attended to?
  *
- *   sparse_bench [--rounds N] [--way plain|avx2|avx512] [--tsv]
+ *   sparse_bench [--rounds N] [--way plain|avx2|avx512] [--only TEXT] [--tsv]
  *
  * Blocks of 128 tokens, 8 key heads of 128. Scores are limited by memory: beside
  * them, in turn, the same bytes are just added up, as words of 64 bits in vectors
  * as wide as the CPU's; beside keys that move, memcpy copies as many. Small slabs
  * stay in the caches, large ones do not. CPU time, one thread; medians, the first
- * round is dropped. bench/sparse runs it.
+ * round is dropped. With --only, what has TEXT in its name is measured. bench/sparse
+ * runs it.
  */
 #include <config.h>
 
@@ -37,6 +38,7 @@ static struct bench {
 	const struct ucm_code_kernels *code_kernels;
 	uint64_t rounds;
 	bool tsv;
+	const char *only; /* NULL: all */
 	struct ucm_repr_spec spec;
 	struct ucm_repr_slab slab;
 	size_t num; /* blocks */
@@ -303,6 +305,8 @@ static void measure(const char *where, const char *name, const char *unit,
 	char text[5][16] = { "-", "", "-" }, goal[24] = "-", line[256];
 	const char *said;
 
+	if (bench.only && !strstr(name, bench.only))
+		return;
 	for (uint64_t i = 0; i <= bench.rounds; i++) {
 		double b = yardstick ? time_of(yardstick) : 1;
 		double a = time_of(run);
@@ -725,8 +729,8 @@ static void measure_decode(const char *where, size_t blocks)
 
 static int usage(void)
 {
-	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512] [--tsv]\n",
-	      stderr);
+	fputs("usage: " ME " [--rounds N] [--way plain|avx2|avx512]"
+	      " [--only TEXT] [--tsv]\n", stderr);
 	return 2;
 }
 
@@ -751,6 +755,8 @@ int main(int argc, char **argv)
 			bench.tsv = true;
 		else if (!strcmp(argv[i], "--way") && i + 1 < argc)
 			choose_way(argv[++i]);
+		else if (!strcmp(argv[i], "--only") && i + 1 < argc)
+			bench.only = argv[++i];
 		else if (strcmp(argv[i], "--rounds") || i + 1 >= argc ||
 			 ucm_parse_range(argv[++i], 1, MAX_ROUNDS,
 					 &bench.rounds))
