@@ -175,6 +175,13 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 		halves_ = __builtin_convertvector(bits_, halves4);            \
 		memcpy(to, &halves_, sizeof(halves_));                        \
 	} while (0)
+#define CORE_PACK(high, low, x, y)                                            \
+	do {                                                                  \
+		(high) = (SHORTS)((x) >> 16 | ((y) & 0xffff0000u));           \
+		(low) = (SHORTS)(((x) & 0xffffu) | (y) << 16);                \
+	} while (0)
+#define CORE_ONE_MORE(high, low, limit)                                       \
+	(high) -= (SHORTS)((low) > (limit)) /* true is -1 */
 #define CORE_SWAPPED(v) ((floats4){ (v)[1], (v)[0], (v)[3], (v)[2] })
 #define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
 	for (int j_ = 0; j_ < 4; j_++)                                        \
@@ -196,6 +203,8 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_INT8
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
+#undef CORE_PACK
+#undef CORE_ONE_MORE
 #undef CORE_SWAPPED
 #undef CORE_ADD_PRODUCTS
 #undef CORE_LAST
@@ -260,6 +269,19 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 			_mm_packus_epi32(_mm256_castsi256_si128(bits_),       \
 				_mm256_extracti128_si256(bits_, 1)));         \
 	} while (0)
+#define CORE_PACK(high, low, x, y)                                            \
+	do {                                                                  \
+		(high) = (SHORTS)_mm256_blend_epi16(                          \
+			_mm256_srli_epi32((__m256i)(x), 16), (__m256i)(y),    \
+			0xaa);                                                \
+		(low) = (SHORTS)_mm256_blend_epi16(                           \
+			(__m256i)(x), _mm256_slli_epi32((__m256i)(y), 16),    \
+			0xaa);                                                \
+	} while (0)
+/* There is a comparison of numbers with signs alone. */
+#define CORE_ONE_MORE(high, low, limit)                                       \
+	(high) -= (SHORTS)_mm256_cmpgt_epi16((__m256i)((low) ^ 0x8000),       \
+					     (__m256i)((limit) ^ 0x8000))
 #define CORE_SWAPPED(v) _mm256_permute_ps(v, 0xb1)
 #define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
 	(lanes) += (INTS)_mm256_madd_epi16(                                   \
@@ -275,6 +297,8 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_INT8
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
+#undef CORE_PACK
+#undef CORE_ONE_MORE
 #undef CORE_SWAPPED
 #undef CORE_ADD_PRODUCTS
 #undef CORE_LAST
@@ -311,6 +335,20 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 		_mm256_storeu_si256((__m256i *)(to),                          \
 				    _mm512_cvtepi32_epi16(bits_));            \
 	} while (0)
+#define CORE_PACK(high, low, x, y)                                            \
+	do {                                                                  \
+		(high) = (SHORTS)_mm512_mask_blend_epi16(                     \
+			0xaaaaaaaa, _mm512_srli_epi32((__m512i)(x), 16),      \
+			(__m512i)(y));                                        \
+		(low) = (SHORTS)_mm512_mask_blend_epi16(                      \
+			0xaaaaaaaa, (__m512i)(x),                             \
+			_mm512_slli_epi32((__m512i)(y), 16));                 \
+	} while (0)
+#define CORE_ONE_MORE(high, low, limit)                                       \
+	(high) = (SHORTS)_mm512_mask_add_epi16(                               \
+		(__m512i)(high),                                              \
+		_mm512_cmpgt_epu16_mask((__m512i)(low), (__m512i)(limit)),    \
+		(__m512i)(high), _mm512_set1_epi16(1))
 #define CORE_SWAPPED(v) _mm512_permute_ps(v, 0xb1)
 #define CORE_ADD_PRODUCTS(lanes, row, query)                                  \
 	(lanes) += (INTS)_mm512_madd_epi16(                                   \
@@ -327,6 +365,8 @@ typedef int8_t bytes4 __attribute__((vector_size(4)));
 #undef CORE_LOAD_INT8
 #undef CORE_STORE_FLOAT16
 #undef CORE_STORE_BFLOAT16
+#undef CORE_PACK
+#undef CORE_ONE_MORE
 #undef CORE_SWAPPED
 #undef CORE_ADD_PRODUCTS
 #undef CORE_LAST

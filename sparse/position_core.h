@@ -4,6 +4,9 @@
  * header of its own. Besides what is said there, it is included with
  *
  *   CORE_STORE_*  (to, v): a vector of floats, each rounded to the nearest
+ *   CORE_PACK     (high, low, x, y): the upper halves of the words x and y, and
+ *                 their lower ones, those of x in even places
+ *   CORE_ONE_MORE (high, low, limit): add 1 where low is above limit
  *   CORE_SWAPPED  (v): element 2 i and 2 i + 1 in each other's place
  */
 
@@ -55,9 +58,10 @@ typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
 						sines[l_]));                  \
 	} while (0)
 
-#define CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes)                        \
+/* A row, from such a channel on. */
+#define CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes, first_channel)         \
 	do {                                                                  \
-		size_t i = 0;                                                 \
+		size_t i = (first_channel);                                   \
                                                                               \
 		if (run->neighbours) {                                        \
 			CORE_ROTATE_NEIGHBOURS(LOAD, STORE, item_bytes)       \
@@ -75,27 +79,154 @@ typedef uint32_t CORE(words) __attribute__((vector_size(4 * CORE_WIDTH)));
 			       rest * (item_bytes));                          \
 	} while (0)
 
+/* ROW for all rows of a run. */
+#define CORE_ROTATE_ROWS(ROW)                                                 \
+	for (uint32_t j = 0; j < run->outer; j++) {                           \
+		const uint8_t *from = run->from + j * run->from_outer;        \
+		uint8_t *to = run->to + j * run->to_outer;                    \
+                                                                              \
+		for (uint32_t k = 0; k < run->inner; k++) {                   \
+			ROW;                                                  \
+			from += run->from_inner;                              \
+			to += run->to_inner;                                  \
+		}                                                             \
+	}
+
 #define CORE_ROTATE_FUNCTION(name, LOAD, STORE, item_bytes)                   \
 CORE_TARGET static void CORE(rotate_##name)(const struct ucm_rotate_run *run) \
 {                                                                             \
 	const float *cosines = run->cosines, *sines = run->sines;             \
 	size_t half = run->rotary / 2, rest = run->dim - run->rotary;         \
                                                                               \
-	for (uint32_t j = 0; j < run->outer; j++) {                           \
-		const uint8_t *from = run->from + j * run->from_outer;        \
-		uint8_t *to = run->to + j * run->to_outer;                    \
-                                                                              \
-		for (uint32_t k = 0; k < run->inner; k++) {                   \
-			CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes);       \
-			from += run->from_inner;                              \
-			to += run->to_inner;                                  \
-		}                                                             \
-	}                                                                     \
+	CORE_ROTATE_ROWS(CORE_ROTATE_ROW(name, LOAD, STORE, item_bytes, 0))   \
 }
 
 CORE_ROTATE_FUNCTION(float32, CORE_LOAD_FLOAT32, CORE_STORE_FLOAT32, 4)
 CORE_ROTATE_FUNCTION(float16, CORE_LOAD_FLOAT16, CORE_STORE_FLOAT16, 2)
-CORE_ROTATE_FUNCTION(bfloat16, CORE_LOAD_BFLOAT16, CORE_STORE_BFLOAT16, 2)
+
+/*
+ * bfloat16: a word of 32 bits has an even element and an odd one, which are floats
+ * by a shift and by a mask. So even and odd elements are in vectors of their own,
+ * and cosines and sines lie as they do. Results are cut in two, and their halves
+ * packed: those that remain, and those that are rounded away and say which of the
+ * others is to be one larger. Rounding is the dearest part of a rotation, and so
+ * it is done for twice as many at a time.
+ */
+#define CORE_PAIRS (2 * CORE_WIDTH) /* bfloat16 of a vector */
+
+typedef uint16_t CORE(shorts) __attribute__((vector_size(4 * CORE_WIDTH)));
+#define SHORTS CORE(shorts)
+
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(store_packed)(uint8_t *to, const FLOATS *even, const FLOATS *odd)
+{
+	WORDS x = (WORDS)*even, y = (WORDS)*odd;
+	SHORTS high, low;
+
+	CORE_PACK(high, low, x, y);
+	CORE_ONE_MORE(high, low, 0x8000 - (high & 1));
+	memcpy(to, &high, sizeof(high));
+}
+
+/* Whole vectors of a table, even elements before odd ones in each. */
+CORE_TARGET static void CORE(split)(float *to, const float *from, size_t num)
+{
+	for (size_t i = 0; i < num; i += CORE_PAIRS) {
+		for (size_t j = 0; j < CORE_WIDTH; j++) {
+			to[i + j] = from[i + 2 * j];
+			to[i + CORE_WIDTH + j] = from[i + 2 * j + 1];
+		}
+	}
+}
+
+/* Even and odd elements of a vector, as floats. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(load_packed)(FLOATS *even, FLOATS *odd, const uint8_t *from)
+{
+	WORDS x;
+
+	memcpy(&x, from, sizeof(x));
+	*even = (FLOATS)(x << 16);
+	*odd = (FLOATS)(x & 0xffff0000u);
+}
+
+/* x and y rotated by c and s. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(turn)(FLOATS *x, FLOATS *y, const float *cosines, const float *sines)
+{
+	FLOATS c, s, a;
+
+	memcpy(&c, cosines, sizeof(c));
+	memcpy(&s, sines, sizeof(s));
+	a = *x * c - *y * s;
+	*y = *y * c + *x * s;
+	*x = a;
+}
+
+/* Channels i and i + half of a row, up to i = end. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(turn_halves)(uint8_t *to, const uint8_t *from, size_t half, size_t end,
+		  const float *cosines, const float *sines)
+{
+	_Pragma("GCC unroll 4")
+	for (size_t i = 0; i < end; i += CORE_PAIRS) {
+		FLOATS x[2], y[2];
+
+		CORE(load_packed)(&x[0], &x[1], from + 2 * i);
+		CORE(load_packed)(&y[0], &y[1], from + 2 * (half + i));
+		CORE(turn)(&x[0], &y[0], cosines + i, sines + i);
+		CORE(turn)(&x[1], &y[1], cosines + i + CORE_WIDTH,
+			   sines + i + CORE_WIDTH);
+		CORE(store_packed)(to + 2 * i, &x[0], &x[1]);
+		CORE(store_packed)(to + 2 * (half + i), &y[0], &y[1]);
+	}
+}
+
+/* Channels i and i + 1: the two of a word. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(turn_words)(uint8_t *to, const uint8_t *from, size_t end,
+		 const float *cosines, const float *sines)
+{
+	_Pragma("GCC unroll 4")
+	for (size_t i = 0; i < end; i += CORE_PAIRS) {
+		FLOATS x, y;
+
+		CORE(load_packed)(&x, &y, from + 2 * i);
+		CORE(turn)(&x, &y, cosines + i, sines + i + CORE_WIDTH);
+		CORE(store_packed)(to + 2 * i, &x, &y);
+	}
+}
+
+CORE_TARGET static void CORE(rotate_bfloat16)(const struct ucm_rotate_run *run)
+{
+	const float *cosines = run->cosines, *sines = run->sines;
+	size_t half = run->rotary / 2, rest = run->dim - run->rotary;
+	size_t end = run->neighbours ? 2 * half : half;
+	float split_cosines[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
+	float split_sines[UCM_REPR_HEAD_DIM_MAX] __attribute__((aligned(64)));
+
+	end -= end % CORE_PAIRS;
+	CORE(split)(split_cosines, cosines, end);
+	CORE(split)(split_sines, run->neighbours ? sines : sines + half, end);
+	if (run->dim != 128 || half != 64) {
+		CORE_ROTATE_ROWS({
+			if (run->neighbours)
+				CORE(turn_words)(to, from, end, split_cosines,
+						 split_sines);
+			else
+				CORE(turn_halves)(to, from, half, end,
+						  split_cosines, split_sines);
+			CORE_ROTATE_ROW(bfloat16, CORE_LOAD_BFLOAT16,
+					CORE_STORE_BFLOAT16, 2, end);
+		})
+	} else if (run->neighbours) { /* 128 channels: of most models */
+		CORE_ROTATE_ROWS(CORE(turn_words)(to, from, 128, split_cosines,
+						  split_sines))
+	} else {
+		CORE_ROTATE_ROWS(CORE(turn_halves)(to, from, 64, 64,
+						   split_cosines, split_sines))
+	}
+}
 
 /* ---- rows ---- */
 
@@ -108,22 +239,31 @@ CORE_TARGET static bool CORE(finite)(const uint8_t *from, size_t bytes,
 	uint32_t one = dtype == UCM_DTYPE_FLOAT32    ? 0x800000
 		       : dtype == UCM_DTYPE_BFLOAT16 ? 0x800080
 						     : 0x4000400;
-	WORDS x, found = { 0 };
-	uint32_t all = 0;
+	WORDS found[4] = { { 0 } };
+	uint64_t all[sizeof(WORDS) / sizeof(uint64_t)], any = 0;
 	size_t i = 0;
 
-	for (; i + sizeof(x) <= bytes; i += sizeof(x)) {
-		memcpy(&x, from + i, sizeof(x));
-		found |= (x & ~signs) + one;
+	for (; i + sizeof(found) <= bytes; i += sizeof(found)) {
+		_Pragma("GCC unroll 4")
+		for (size_t j = 0; j < 4; j++) {
+			WORDS x;
+
+			memcpy(&x, from + i + j * sizeof(x), sizeof(x));
+			found[j] |= (x & ~signs) + one;
+		}
 	}
-	if (i < bytes) {
-		x = (WORDS){ 0 };
-		memcpy(&x, from + i, bytes - i);
-		found |= (x & ~signs) + one;
+	for (; i < bytes; i += sizeof(WORDS)) {
+		size_t left = bytes - i;
+		WORDS x = { 0 };
+
+		memcpy(&x, from + i, left < sizeof(x) ? left : sizeof(x));
+		found[0] |= (x & ~signs) + one;
 	}
-	for (int j = 0; j < CORE_WIDTH; j++)
-		all |= found[j];
-	return !(all & signs);
+	found[0] = ((found[0] | found[1]) | (found[2] | found[3])) & signs;
+	memcpy(all, &found[0], sizeof(all));
+	for (size_t j = 0; j < sizeof(all) / sizeof(all[0]); j++)
+		any |= all[j];
+	return !any;
 }
 
 /* ---- deviation ---- */
@@ -269,6 +409,9 @@ CORE_TARGET static void CORE(weigh)(float *sum, float factor,
 #undef CORE_ROTATE_NEIGHBOURS
 #undef CORE_ROTATE_PAIR
 #undef CORE_ROTATE_ROW
+#undef CORE_ROTATE_ROWS
 #undef CORE_ROTATE_FUNCTION
+#undef CORE_PAIRS
+#undef SHORTS
 #undef CORE_UNPACK_FUNCTION
 #undef CORE_WEIGH

@@ -57,26 +57,79 @@ int ucm_row_widen(const struct ucm_sparse_kernels *kernels,
 }
 
 /* Tokens of a block, in the order in which they lie. */
-static int block_finite(const struct ucm_sparse_kernels *kernels,
-			const struct ucm_rows *rows, uint64_t block,
-			uint32_t tokens, struct ucm_error *error)
+struct block_rows {
+	bool by_token; /* outer: tokens, inner: heads; or else as it is said */
+	uint32_t outer, inner;
+	int64_t outer_stride, inner_stride; /* elements */
+};
+
+static struct block_rows rows_of_block(const struct ucm_rows *rows,
+				       uint32_t tokens)
+{
+	const struct ucm_keys *keys = &rows->keys;
+	struct block_rows all = { true, tokens, rows->num_heads,
+				  keys->stride_token, keys->stride_head };
+
+	if (!ucm_rows_by_token(keys))
+		all = (struct block_rows){ false, rows->num_heads, tokens,
+					   keys->stride_head,
+					   keys->stride_token };
+	return all;
+}
+
+/* One of these rows is not finite: which? */
+static int block_not_finite(const struct ucm_sparse_kernels *kernels,
+			    const struct ucm_rows *rows, uint64_t block,
+			    const struct block_rows *all,
+			    struct ucm_error *error)
 {
 	size_t bytes = (size_t)rows->dim *
 		       ucm_sparse_input_bytes(rows->keys.dtype);
-	bool by_token = ucm_rows_by_token(&rows->keys);
-	uint32_t outer = by_token ? tokens : rows->num_heads;
-	uint32_t inner = by_token ? rows->num_heads : tokens;
+	uint32_t token = 0, head = 0;
 
-	for (uint32_t i = 0; i < outer; i++) {
-		for (uint32_t j = 0; j < inner; j++) {
-			uint32_t token = by_token ? i : j;
-			uint32_t head = by_token ? j : i;
-
+	for (uint32_t i = 0; i < all->outer; i++) {
+		for (uint32_t j = 0; j < all->inner; j++) {
+			token = all->by_token ? i : j;
+			head = all->by_token ? j : i;
 			if (!kernels->finite(ucm_row_at(rows, block, token,
 							head),
 					     bytes, rows->keys.dtype))
 				return not_finite(rows, block, token, head,
 						  error);
+		}
+	}
+	return not_finite(rows, block, token, head, error);
+}
+
+/* Rows that lie one after the other are looked at as one: a call costs as much as
+ * a row. */
+static int block_finite(const struct ucm_sparse_kernels *kernels,
+			const struct ucm_rows *rows, uint64_t block,
+			uint32_t tokens, struct ucm_error *error)
+{
+	struct block_rows all = rows_of_block(rows, tokens);
+	int64_t item = ucm_sparse_input_bytes(rows->keys.dtype);
+	const uint8_t *first = ucm_row_at(rows, block, 0, 0);
+	uint32_t outer = all.outer, inner = all.inner;
+	uint32_t dtype = rows->keys.dtype;
+	size_t bytes = (size_t)item * rows->dim;
+
+	if (all.inner_stride == rows->dim) {
+		bytes *= inner;
+		inner = 1;
+	}
+	if (inner == 1 && all.outer_stride == rows->dim * (int64_t)all.inner) {
+		bytes *= outer;
+		outer = 1;
+	}
+	for (uint32_t i = 0; i < outer; i++) {
+		for (uint32_t j = 0; j < inner; j++) {
+			if (!kernels->finite(first + item *
+						     (i * all.outer_stride +
+						      j * all.inner_stride),
+					     bytes, dtype))
+				return block_not_finite(kernels, rows, block,
+							&all, error);
 		}
 	}
 	return 0;

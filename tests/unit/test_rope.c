@@ -478,6 +478,63 @@ UNIT_TEST(the_attention_factor_is_applied_when_a_key_is_first_rotated)
 	ck_assert_double_eq_tol(length_of(out, 128), length_of(key, 128), 1e-4);
 }
 
+/* Many are halfway between two, and some are subnormal, before or after. */
+UNIT_TEST(every_bfloat16_is_rounded_as_by_itself, .rows = NUM_ROWS(ways))
+{
+	static const uint32_t dims[][2] = { { 128, 128 }, { 256, 64 },
+					    { 64, 64 }, { 256, 182 } };
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	static uint16_t from[65536], to[65536];
+	struct ucm_rope_table table;
+	uint64_t random = random_case(0);
+
+	for (uint32_t i = 0; i < 65536; i++)
+		from[i] = (i & 0x7f80) == 0x7f80 ? 0 : (uint16_t)i;
+	for (int n = 0; kernels && n < 8; n++) {
+		uint32_t dim = dims[n / 2][0], rotary = dims[n / 2][1];
+		struct ucm_rotate_run run = {
+			(uint8_t *)from, (uint8_t *)to, 65536 / dim, 1,
+			2 * dim, 0, 2 * dim, 0, dim, rotary, n % 2,
+			table.cosines, table.sines,
+		};
+
+		for (uint32_t i = 65535; i; i--) { /* pairs are not neighbours */
+			uint32_t j = (uint32_t)random_between(&random, 0, i);
+			uint16_t other = from[j];
+
+			from[j] = from[i];
+			from[i] = other;
+		}
+		for (uint32_t i = 0; i < rotary; i++) { /* many end in zeros */
+			table.cosines[i] = ldexpf((float)random_between(
+				&random, -16, 16), -4);
+			table.sines[i] = ldexpf((float)random_between(
+				&random, -16, 16), -4);
+		}
+		for (uint32_t i = 0; i < rotary / 2; i++) {
+			uint32_t first = n % 2 ? 2 * i : i;
+			uint32_t second = n % 2 ? first + 1 : rotary / 2 + i;
+
+			table.cosines[second] = table.cosines[first];
+			table.sines[second] = -table.sines[first];
+		}
+		kernels->rotate[UCM_DTYPE_BFLOAT16](&run);
+		for (uint32_t i = 0; i < 65536; i++) {
+			uint32_t at = i % dim, pair = n % 2 ? at ^ 1
+					: (at + rotary / 2) % rotary;
+			float x = ucm_float_of_bfloat16(from[i]);
+
+			if (at >= rotary) {
+				must(to[i] == from[i]);
+				continue;
+			}
+			must(to[i] == ucm_rotated_bfloat16(ucm_rotated(
+				x, ucm_float_of_bfloat16(from[i - at + pair]),
+				table.cosines[at], table.sines[at])));
+		}
+	}
+}
+
 UNIT_TEST(by_0_every_bit_stays, .rows = NUM_ROWS(ways))
 {
 	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
