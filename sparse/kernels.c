@@ -34,6 +34,48 @@
 
 #define LANES UCM_REPR_ROW
 
+/* ---- blocks that are scored ---- */
+
+/*
+ * Narrow types take so many instructions for a line that a CPU by itself has too
+ * few lines under way from memory. So they are asked for ahead of their turn, by
+ * so many bytes; but not if all of them may be in a cache, where it only costs.
+ */
+#define AHEAD	    16384u
+#define ASKED_BYTES ((uint64_t)8 << 20)
+
+static inline bool rows_asked(const struct ucm_score_run *run)
+{
+	return run->num > ASKED_BYTES / run->stride_bytes;
+}
+
+/* Blocks may lie anywhere (slots): so many blocks are as many bytes. */
+static inline size_t rows_ahead(const struct ucm_score_run *run)
+{
+	return (size_t)(AHEAD / run->stride_bytes) + 1;
+}
+
+/* Which block is asked for in the turn of block i? The last ones ask for the last
+ * one. */
+static inline size_t row_to_ask(const struct ucm_score_run *run, size_t ahead,
+				size_t i)
+{
+	return run->num - i > ahead ? i + ahead : run->num - 1;
+}
+
+static inline void ask_for(const uint8_t *at, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch(at + i);
+}
+
+/* Not to be read from memory again: the compiler takes loads for free. */
+#ifdef __x86_64__
+#define CORE_ONCE(v) __asm__("" : "+v"(v))
+#else
+#define CORE_ONCE(v) ((void)(v))
+#endif
+
 /* ---- single elements ---- */
 
 static inline float ucm_item_float32(const uint8_t *at)

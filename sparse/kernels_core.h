@@ -7,6 +7,7 @@
  *   CORE_TARGET   the attribute of functions
  *   CORE_WIDTH    floats of a vector, a divisor of 16
  *   CORE_LOAD_*   (to, from): so many numbers to a vector of floats
+ *   CORE_ONCE     (v): a vector that is read from memory once
  *   CORE_ADD_PRODUCTS (lanes, row, query): add to lane i the products 2 i and
  *                 2 i + 1 of int8 and int16
  *   CORE_LAST     (result, v): add the lanes of a vector: i and i + half, ...
@@ -115,8 +116,9 @@ CORE_EXTREME_FUNCTION(smallest, <)
 		CORE_LAST(result, (lanes)[0]);                                \
 	} while (0)
 
-/* The lanes of a row's products with a row of the query. */
-#define CORE_DOT(lanes, LOADS, item_bytes, row, query, width)                 \
+/* The lanes of a row's products with a row of the query; ASK(offset) for each 64
+ * bytes of the row. */
+#define CORE_DOT(lanes, LOADS, item_bytes, row, query, width, ASK)            \
 	do {                                                                  \
 		_Pragma("GCC unroll 8")                                       \
 		for (int p_ = 0; p_ < (int)PARTS; p_++)                       \
@@ -124,6 +126,10 @@ CORE_EXTREME_FUNCTION(smallest, <)
 		_Pragma("GCC unroll 4")                                       \
 		for (uint32_t i_ = 0; i_ < (width); i_ += LANES) {            \
 			FLOATS x_[PARTS];                                     \
+			for (size_t a_ = (size_t)i_ * (item_bytes);           \
+			     a_ < ((size_t)i_ + LANES) * (item_bytes);        \
+			     a_ += 64)                                        \
+				ASK(a_);                                      \
 			LOADS(x_, (row) + (size_t)i_ * (item_bytes));         \
 			_Pragma("GCC unroll 8")                               \
 			for (int p_ = 0; p_ < (int)PARTS; p_++) {             \
@@ -169,6 +175,7 @@ CORE_EXTREME_FUNCTION(smallest, <)
 			WORDS words_;                                         \
 			memcpy(&words_, (row) + (size_t)l_ * sizeof(words_),  \
 			       sizeof(words_));                               \
+			CORE_ONCE(words_);                                    \
 			(x)[l_] = (FLOATS)(words_ << 16);                     \
 			(x)[l_ + (int)PARTS / 2] =                            \
 				(FLOATS)(words_ & 0xffff0000u);               \
@@ -202,14 +209,51 @@ static inline const uint8_t *CORE(row_of)(const struct ucm_score_run *run,
 	return run->base + slot * run->stride_bytes;
 }
 
+static inline const uint8_t *CORE(to_ask)(const struct ucm_score_run *run,
+					  size_t step, size_t i)
+{
+	return CORE(row_of)(run, row_to_ask(run, step, i));
+}
+
+#define CORE_ASK(offset)                                                      \
+	do {                                                                  \
+		if (ask)                                                      \
+			__builtin_prefetch(ahead + (offset));                 \
+	} while (0)
+#define CORE_ASK_NOTHING(offset) ((void)(offset))
+
+/* BODY(run, width, ask), with the widths of most models as constants, as CORE_BODY
+ * has them. */
+#define CORE_BY_WIDTH(BODY, run)                                              \
+	do {                                                                  \
+		bool ask_ = rows_asked(run);                                  \
+		if ((run)->width == 128 && ask_)                              \
+			BODY(run, 128, true);                                 \
+		else if ((run)->width == 128)                                 \
+			BODY(run, 128, false);                                \
+		else if ((run)->width == 256 && ask_)                         \
+			BODY(run, 256, true);                                 \
+		else if ((run)->width == 256)                                 \
+			BODY(run, 256, false);                                \
+		else                                                          \
+			BODY(run, (run)->width, ask_);                        \
+	} while (0)
+#define CORE_BODY(name)                                                       \
+CORE_TARGET static inline __attribute__((always_inline)) void                 \
+CORE(name)(const struct ucm_score_run *run, const uint32_t width,             \
+	   const bool ask)
+
 #define CORE_SCORE_FUNCTIONS(name, LOADS, TREE, item_bytes, scaled)           \
 CORE_TARGET static void CORE(rows_##name)(const struct ucm_score_run *run)    \
 {                                                                             \
 	uint32_t width = run->width;                                          \
 	size_t head_bytes = (size_t)width * (item_bytes);                     \
+	size_t step = rows_ahead(run);                                        \
+	bool ask = rows_asked(run);                                           \
                                                                               \
 	for (size_t i = 0; i < run->num; i++) {                               \
 		const uint8_t *row = CORE(row_of)(run, i);                    \
+		const uint8_t *ahead = CORE(to_ask)(run, step, i);            \
 		const float *scales = (const float *)(row + run->scales_at);  \
 		const float *query = run->query;                              \
 		float *score = run->scores + i;                               \
@@ -217,29 +261,33 @@ CORE_TARGET static void CORE(rows_##name)(const struct ucm_score_run *run)    \
 		for (uint32_t head = 0; head < run->num_heads; head++) {      \
 			float scale = (scaled) ? scales[head] : 1;            \
                                                                               \
+			if (ask)                                              \
+				ask_for(ahead, head_bytes);                   \
 			for (uint32_t j = 0; j < run->rows; j++) {            \
 				FLOATS lanes[PARTS];                          \
 				float sum;                                    \
                                                                               \
 				CORE_DOT(lanes, LOADS, item_bytes, row,       \
-					 query, width);                       \
+					 query, width, CORE_ASK_NOTHING);     \
 				TREE(sum, lanes);                             \
 				*score = (scaled) ? sum * scale : sum;        \
 				query += width;                               \
 				score += run->stride;                         \
 			}                                                     \
 			row += head_bytes;                                    \
+			ahead += head_bytes;                                  \
 		}                                                             \
 	}                                                                     \
 }                                                                             \
                                                                               \
-CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
+CORE_BODY(sum_body_##name)                                                    \
 {                                                                             \
-	uint32_t width = run->width;                                          \
 	size_t head_bytes = (size_t)width * (item_bytes);                     \
+	size_t step = rows_ahead(run);                                        \
                                                                               \
 	for (size_t i = 0; i < run->num; i++) {                               \
 		const uint8_t *row = CORE(row_of)(run, i);                    \
+		const uint8_t *ahead = CORE(to_ask)(run, step, i);            \
 		const float *scales = (const float *)(row + run->scales_at);  \
 		const float *query = run->query;                              \
 		FLOATS all[PARTS];                                            \
@@ -251,16 +299,22 @@ CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
 			FLOATS lanes[PARTS];                                  \
                                                                               \
 			CORE_DOT(lanes, LOADS, item_bytes, row, query,        \
-				 width);                                      \
+				 width, CORE_ASK);                            \
 			_Pragma("GCC unroll 8")                               \
 			for (int p = 0; p < (int)PARTS; p++)                  \
 				all[p] += (scaled) ? lanes[p] * scales[head]  \
 						   : lanes[p];                \
 			query += width;                                       \
 			row += head_bytes;                                    \
+			ahead += head_bytes;                                  \
 		}                                                             \
 		TREE(run->scores[i], all);                                    \
 	}                                                                     \
+}                                                                             \
+                                                                              \
+CORE_TARGET static void CORE(sum_##name)(const struct ucm_score_run *run)     \
+{                                                                             \
+	CORE_BY_WIDTH(CORE(sum_body_##name), run);                            \
 }
 
 CORE_SCORE_FUNCTIONS(float32, CORE_LOADS_FLOAT32, CORE_TREE, 4, false)
@@ -298,38 +352,49 @@ void CORE(int_dot)(INTS *lanes, const uint8_t *row, const int16_t *query,
 
 CORE_TARGET static void CORE(rows_int)(const struct ucm_score_run *run)
 {
+	uint32_t width = run->width;
+	size_t step = rows_ahead(run);
+	bool ask = rows_asked(run);
+
 	for (size_t i = 0; i < run->num; i++) {
 		const uint8_t *row = CORE(row_of)(run, i);
+		const uint8_t *ahead = CORE(to_ask)(run, step, i);
 		const float *scales = (const float *)(row + run->scales_at);
 		const int16_t *query = (const int16_t *)run->query;
 		const float *steps = run->steps;
 		float *score = run->scores + i;
 
 		for (uint32_t head = 0; head < run->num_heads; head++) {
+			if (ask)
+				ask_for(ahead, width);
 			for (uint32_t j = 0; j < run->rows; j++) {
 				INTS lanes[INT_PARTS];
 				FLOATS floats[INT_PARTS];
 				float sum;
 
-				CORE(int_dot)(lanes, row, query, run->width);
+				CORE(int_dot)(lanes, row, query, width);
 				_Pragma("GCC unroll 4")
 				for (int p = 0; p < (int)INT_PARTS; p++)
 					floats[p] = __builtin_convertvector(
 						lanes[p], FLOATS);
 				CORE_TREE16(sum, floats);
 				*score = sum * (scales[head] * *steps++);
-				query += run->width;
+				query += width;
 				score += run->stride;
 			}
-			row += run->width;
+			row += width;
+			ahead += width;
 		}
 	}
 }
 
-CORE_TARGET static void CORE(sum_int)(const struct ucm_score_run *run)
+CORE_BODY(sum_body_int)
 {
+	size_t step = rows_ahead(run);
+
 	for (size_t i = 0; i < run->num; i++) {
 		const uint8_t *row = CORE(row_of)(run, i);
+		const uint8_t *ahead = CORE(to_ask)(run, step, i);
 		const float *scales = (const float *)(row + run->scales_at);
 		const int16_t *query = (const int16_t *)run->query;
 		FLOATS all[INT_PARTS] = { { 0 } };
@@ -338,17 +403,25 @@ CORE_TARGET static void CORE(sum_int)(const struct ucm_score_run *run)
 			float factor = scales[head] * run->steps[head];
 			INTS lanes[INT_PARTS];
 
-			CORE(int_dot)(lanes, row, query, run->width);
+			if (ask)
+				ask_for(ahead, width);
+			CORE(int_dot)(lanes, row, query, width);
 			_Pragma("GCC unroll 4")
 			for (int p = 0; p < (int)INT_PARTS; p++)
 				all[p] += __builtin_convertvector(lanes[p],
 								  FLOATS) *
 					  factor;
-			row += run->width;
-			query += run->width;
+			row += width;
+			ahead += width;
+			query += width;
 		}
 		CORE_TREE16(run->scores[i], all);
 	}
+}
+
+CORE_TARGET static void CORE(sum_int)(const struct ucm_score_run *run)
+{
+	CORE_BY_WIDTH(CORE(sum_body_int), run);
 }
 
 /* A score is made of each row of the query, also where their mean is wanted:
@@ -584,6 +657,8 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef CORE_EXTREME_FUNCTION
 #undef CORE_TREE
 #undef CORE_DOT
+#undef CORE_ASK
+#undef CORE_ASK_NOTHING
 #undef CORE_LOADS
 #undef CORE_LOADS_FLOAT32
 #undef CORE_LOADS_FLOAT16
@@ -592,6 +667,8 @@ static const struct ucm_sparse_kernels CORE(kernels) = {
 #undef CORE_TREE_SPLIT
 #undef CORE_TREE16
 #undef INT_PARTS
+#undef CORE_BY_WIDTH
+#undef CORE_BODY
 #undef CORE_SCORE_FUNCTIONS
 #undef CORE_POSITION_KERNELS
 #undef CORE_DISTANCE_FUNCTION

@@ -319,7 +319,8 @@ CORE_TARGET static void CORE(products)(float *out, const float *query,
 		FLOATS lanes[PARTS];
 
 		CORE_DOT(lanes, CORE_LOAD_FLOAT32, 4,
-			 (const uint8_t *)(rows + i * width), query, width);
+			 (const uint8_t *)(rows + i * width), query, width,
+			 CORE_ASK_NOTHING);
 		CORE_TREE(out[i], lanes);
 	}
 }

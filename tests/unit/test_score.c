@@ -615,6 +615,44 @@ UNIT_TEST(slots_and_ranges_change_nothing)
 	}
 }
 
+/* So many bytes that blocks are asked for ahead of their turn; they are at other
+ * places, too. */
+UNIT_TEST(blocks_far_apart_have_the_same_scores, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	static const int32_t slots[BLOCKS] = { 3, 0, 4, 1, 2 };
+	const size_t apart = (size_t)3 << 20;
+	float want[MAX_SCORES], got[MAX_SCORES];
+
+	for (unsigned number = 0; kernels && number < CASES; number++) {
+		uint64_t random = random_case(number);
+		struct scene scene = scene_make(kernels, &random);
+		uint32_t per = number % UCM_SCORE_PERS;
+		struct ucm_repr_slab far = { calloc(BLOCKS, apart), BLOCKS,
+					     apart };
+		struct ucm_score_request request;
+
+		must(far.base);
+		for (size_t i = 0; i < BLOCKS; i++)
+			memcpy((uint8_t *)far.base + (size_t)slots[i] * apart,
+			       (uint8_t *)scene.slab.base +
+				       i * scene.slab.stride_bytes,
+			       ucm_repr_bytes(&scene.spec));
+		scene_score(kernels, &scene, per, want);
+		request = (struct ucm_score_request){
+			.query = scene.prepared,
+			.num_heads = scene.query.num_heads, .per = per,
+			.slab = &far, .slots = slots, .num = BLOCKS,
+			.scores = got, .stride = BLOCKS,
+		};
+		must(!ucm_score_by(kernels, &scene.spec, &request, 1, NULL));
+		must(!memcmp(want, got, rows_of(&scene, per) * BLOCKS *
+						sizeof(*want)));
+		free(far.base);
+		scene_free(&scene);
+	}
+}
+
 UNIT_TEST(one_wrong_request_spoils_all)
 {
 	struct ucm_repr_spec spec = { UCM_REPR_MEAN, UCM_DTYPE_FLOAT32, 2, 8, 1 };
