@@ -50,6 +50,7 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 		quads2 take_ = (quads2)((x) < (v));                           \
 		(v) = ((x) & take_) | ((v) & ~take_);                         \
 	} while (0)
+#define CORE_ADD_UP(result, v) ((result) = (v)[0] + (v)[1])
 #define CORE_NORMS(to, from)                                                  \
 	for (int j_ = 0; j_ < 2; j_++)                                        \
 		(to)[j_] = ucm_float_of_bfloat16((from)[j_])
@@ -63,6 +64,7 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 #undef CORE_POPCOUNT
 #undef CORE_TIMES
 #undef CORE_LEAST
+#undef CORE_ADD_UP
 #undef CORE_NORMS
 #undef CORE_MOST
 #undef CORE_POSITIVE
@@ -100,6 +102,13 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 		(__m256i)(v), _mm256_set1_epi64x((int64_t)(weight)))
 #define CORE_LEAST(v, x)                                                      \
 	(v) = (CORE(quads))_mm256_min_epu32((__m256i)(v), (__m256i)(x))
+#define CORE_ADD_UP(result, v)                                                \
+	do {                                                                  \
+		quads2 sum_ = (quads2)_mm_add_epi64(                          \
+			_mm256_castsi256_si128((__m256i)(v)),                 \
+			_mm256_extracti128_si256((__m256i)(v), 1));           \
+		(result) = sum_[0] + sum_[1];                                 \
+	} while (0)
 #define CORE_NORMS(to, from)                                                  \
 	(to) = (__m128)_mm_slli_epi32(_mm_cvtepu16_epi32(                     \
 		_mm_loadl_epi64((const __m128i *)(from))), 16)
@@ -111,6 +120,7 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 #undef CORE_POPCOUNT
 #undef CORE_TIMES
 #undef CORE_LEAST
+#undef CORE_ADD_UP
 #undef CORE_NORMS
 #undef CORE_MOST
 #undef CORE_POSITIVE
@@ -130,6 +140,8 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 		(__m512i)(v), _mm512_set1_epi64((int64_t)(weight)))
 #define CORE_LEAST(v, x)                                                      \
 	(v) = (CORE(quads))_mm512_min_epu32((__m512i)(v), (__m512i)(x))
+#define CORE_ADD_UP(result, v)                                                \
+	((result) = (uint64_t)_mm512_reduce_add_epi64((__m512i)(v)))
 #define CORE_NORMS(to, from)                                                  \
 	(to) = (__m256)_mm256_slli_epi32(_mm256_cvtepu16_epi32(               \
 		_mm_loadu_si128((const __m128i *)(from))), 16)
@@ -140,6 +152,7 @@ typedef uint64_t quads2 __attribute__((vector_size(16)));
 #undef CORE_POPCOUNT
 #undef CORE_TIMES
 #undef CORE_LEAST
+#undef CORE_ADD_UP
 #undef CORE_NORMS
 #undef CORE_MOST
 #undef CORE_POSITIVE

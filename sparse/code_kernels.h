@@ -43,8 +43,14 @@ struct ucm_code_kernels {
 	/* The least of all; UINT32_MAX: there are no rows. */
 	uint32_t (*least)(const struct ucm_code_rows *code);
 	uint64_t (*sum)(const struct ucm_code_rows *code);
-	/* The sum of 2^i * that of row i. */
-	uint64_t (*count)(const struct ucm_code_rows *code);
+	/* Of each of some heads: the sum of 2^i * the distance of row i. Those of
+	 * the next head are at base + head_words, and planes + plane_words. */
+	void (*count)(const struct ucm_code_rows *code, size_t head_words,
+		      size_t plane_words, uint32_t heads, uint64_t *out);
+	/* The sum of these. */
+	uint64_t (*count_all)(const struct ucm_code_rows *code,
+			      size_t head_words, size_t plane_words,
+			      uint32_t heads);
 	/* The largest norm * (most - 2 * distance), or minus infinity; norms:
 	 * bfloat16, for whole tiles. */
 	float (*best)(const struct ucm_code_rows *code, const uint16_t *norms,

@@ -12,6 +12,7 @@
  *   CORE_TIMES     (v, weight): words below 2^32 times such a number
  *   CORE_LEAST     (v, x): the lesser of each two words, all below 2^32 or with
  *                  all bits set, in the place of v
+ *   CORE_ADD_UP    (result, v): the sum of the words
  *   CORE_NORMS     (to, from): CORE_QUADS bfloat16 to floats
  *   CORE_MOST      (v, x): the larger of each two floats, in the place of v
  *   CORE_POSITIVE  (mask, v): a bit in mask, which is 0, for each float above 0
@@ -99,17 +100,12 @@ CORE_TARGET static void CORE(rotate)(const float *matrix, size_t stride,
 
 /* ---- distances ---- */
 
-/* The distances of a vector of rows, the words of the first one being at `at`.
- * num is a constant where it is inlined, and sometimes words. */
-CORE_TARGET static inline __attribute__((always_inline)) QUADS
-CORE(distance)(const uint64_t *at, uint32_t words, const uint64_t *planes,
-	       const uint32_t *weights, const int num)
+/* Add the distances of a vector of rows from each plane, the words of the first row
+ * being at `at`. num is a constant where it is inlined, and sometimes words. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(add_distances)(QUADS *sums, const uint64_t *at, uint32_t words,
+		    const uint64_t *planes, const int num)
 {
-	QUADS sums[UCM_CODE_PLANES];
-
-	_Pragma("GCC unroll 8")
-	for (int p = 0; p < num; p++)
-		sums[p] = (QUADS){ 0 };
 	for (uint32_t w = 0; w < words; w++) {
 		QUADS x;
 
@@ -124,12 +120,31 @@ CORE(distance)(const uint64_t *at, uint32_t words, const uint64_t *planes,
 			sums[p] += y;
 		}
 	}
+}
+
+/* The sum of these, each times its plane's weight. */
+CORE_TARGET static inline __attribute__((always_inline)) QUADS
+CORE(weighed)(QUADS *sums, const uint32_t *weights, const int num)
+{
 	_Pragma("GCC unroll 8")
 	for (int p = 0; p < num - 1; p++) {
 		CORE_TIMES(sums[p], weights[p]);
 		sums[num - 1] += sums[p];
 	}
 	return sums[num - 1];
+}
+
+CORE_TARGET static inline __attribute__((always_inline)) QUADS
+CORE(distance)(const uint64_t *at, uint32_t words, const uint64_t *planes,
+	       const uint32_t *weights, const int num)
+{
+	QUADS sums[UCM_CODE_PLANES];
+
+	_Pragma("GCC unroll 8")
+	for (int p = 0; p < num; p++)
+		sums[p] = (QUADS){ 0 };
+	CORE(add_distances)(sums, at, words, planes, num);
+	return CORE(weighed)(sums, weights, num);
 }
 
 /*
@@ -209,36 +224,128 @@ CORE_TARGET static uint32_t CORE(least)(const struct ucm_code_rows *code)
 	return (uint32_t)all;
 }
 
-/* shift: rows are digits, row i counts 2^i times. */
-CORE_TARGET static inline __attribute__((always_inline)) uint64_t
-CORE(sum_all)(const struct ucm_code_rows *code, const bool shift)
+CORE_TARGET static uint64_t CORE(sum)(const struct ucm_code_rows *code)
 {
 	QUADS sum = { 0 };
-	uint64_t all = 0;
+	uint64_t all;
 
 #define CORE_TAKE(away, row)                                                  \
 	do {                                                                  \
-		if (shift)                                                    \
-			(away) <<= CORE(lanes) + (row);                       \
 		if ((row) + CORE_QUADS > code->rows)                          \
 			(away) &= ~CORE_BEYOND(row, code->rows);              \
 		sum += (away);                                                \
 	} while (0)
 	CORE_ALL_ROWS(code, CORE_TAKE)
 #undef CORE_TAKE
-	for (int i = 0; i < CORE_QUADS; i++)
-		all += sum[i];
+	CORE_ADD_UP(all, sum);
 	return all;
 }
 
-CORE_TARGET static uint64_t CORE(sum)(const struct ucm_code_rows *code)
+/* words and num are constants where it is inlined, if they can be. */
+CORE_TARGET static inline __attribute__((always_inline)) void
+CORE(count_heads)(const struct ucm_code_rows *code, size_t head_words,
+		  size_t plane_words, uint32_t heads, uint64_t *out,
+		  const uint32_t words, const int num)
 {
-	return CORE(sum_all)(code, false);
+	const uint64_t *base = code->base, *planes = code->planes;
+
+	for (uint32_t head = 0; head < heads; head++) {
+		QUADS sum = { 0 };
+
+		for (size_t i = 0; i < code->rows; i += CORE_QUADS) {
+			QUADS away = CORE(distance)(
+				base + i / UCM_CODE_TILE * UCM_CODE_TILE *
+					       words + i % UCM_CODE_TILE,
+				words, planes, code->weights, num);
+
+			away <<= CORE(lanes) + i;
+			if (i + CORE_QUADS > code->rows)
+				away &= ~CORE_BEYOND(i, code->rows);
+			sum += away;
+		}
+		CORE_ADD_UP(out[head], sum);
+		base += head_words;
+		planes += plane_words;
+	}
 }
 
-CORE_TARGET static uint64_t CORE(count)(const struct ucm_code_rows *code)
+/* Distances are added up head by head, and only then times their weights. */
+CORE_TARGET static inline __attribute__((always_inline)) uint64_t
+CORE(count_rows)(const struct ucm_code_rows *code, size_t head_words,
+		 size_t plane_words, uint32_t heads, const uint32_t words,
+		 const int num)
 {
-	return CORE(sum_all)(code, true);
+	QUADS sum = { 0 };
+	uint64_t all;
+
+	for (size_t i = 0; i < code->rows; i += CORE_QUADS) {
+		const uint64_t *base = code->base + i / UCM_CODE_TILE *
+						UCM_CODE_TILE * words +
+				       i % UCM_CODE_TILE;
+		const uint64_t *planes = code->planes;
+		QUADS sums[UCM_CODE_PLANES], away;
+
+		_Pragma("GCC unroll 8")
+		for (int p = 0; p < num; p++)
+			sums[p] = (QUADS){ 0 };
+		for (uint32_t head = 0; head < heads; head++) {
+			CORE(add_distances)(sums, base, words, planes, num);
+			base += head_words;
+			planes += plane_words;
+		}
+		away = CORE(weighed)(sums, code->weights, num);
+		away <<= CORE(lanes) + i;
+		if (i + CORE_QUADS > code->rows)
+			away &= ~CORE_BEYOND(i, code->rows);
+		sum += away;
+	}
+	CORE_ADD_UP(all, sum);
+	return all;
+}
+
+/* CALL(words, num) for the code's, as constants if they can be. */
+#define CORE_BY_PLANES(num, CALL)                                             \
+	case num:                                                             \
+		if (code->words == 2)                                         \
+			CALL(2, num);                                         \
+		else                                                          \
+			CALL(code->words, num);                               \
+		break
+#define CORE_BY_SHAPE(CALL)                                                   \
+	switch (code->num_planes) {                                           \
+	CORE_BY_PLANES(1, CALL);                                              \
+	CORE_BY_PLANES(2, CALL);                                              \
+	CORE_BY_PLANES(3, CALL);                                              \
+	CORE_BY_PLANES(4, CALL);                                              \
+	CORE_BY_PLANES(5, CALL);                                              \
+	CORE_BY_PLANES(6, CALL);                                              \
+	CORE_BY_PLANES(7, CALL);                                              \
+	CORE_BY_PLANES(8, CALL);                                              \
+	}
+
+CORE_TARGET static void CORE(count)(const struct ucm_code_rows *code,
+				    size_t head_words, size_t plane_words,
+				    uint32_t heads, uint64_t *out)
+{
+#define CORE_COUNT(words, num)                                                \
+	CORE(count_heads)(code, head_words, plane_words, heads, out, words,   \
+			  num)
+	CORE_BY_SHAPE(CORE_COUNT)
+#undef CORE_COUNT
+}
+
+CORE_TARGET static uint64_t CORE(count_all)(const struct ucm_code_rows *code,
+					    size_t head_words,
+					    size_t plane_words, uint32_t heads)
+{
+	uint64_t all = 0;
+
+#define CORE_COUNT(words, num)                                                \
+	all = CORE(count_rows)(code, head_words, plane_words, heads, words,   \
+			       num)
+	CORE_BY_SHAPE(CORE_COUNT)
+#undef CORE_COUNT
+	return all;
 }
 
 CORE_TARGET static float CORE(best)(const struct ucm_code_rows *code,
@@ -279,6 +386,7 @@ static const struct ucm_code_kernels CORE(kernels) = {
 	.least = CORE(least),
 	.sum = CORE(sum),
 	.count = CORE(count),
+	.count_all = CORE(count_all),
 	.best = CORE(best),
 };
 
@@ -295,6 +403,8 @@ static const struct ucm_code_kernels CORE(kernels) = {
 #undef CORE_CASE
 #undef CORE_ALL_ROWS
 #undef CORE_BEYOND
+#undef CORE_BY_PLANES
+#undef CORE_BY_SHAPE
 #undef CORE_NAME
 #undef CORE_TARGET
 #undef CORE_QUADS

@@ -426,30 +426,20 @@ static double normed_sum(const struct code_run *run)
 	return sum;
 }
 
-/* The tokens' distances, from those of the digits of their counts. */
-static uint64_t counts_sum(const struct code_run *run)
+/* The score of tokens whose distances have such a sum; before the unit. */
+static double score_of_sum(const struct code_run *run, uint64_t sum)
 {
-	uint64_t most = ((uint64_t)1 << run->shape->code.rows) - 1;
-
-	return run->kernels->count(&run->code) -
-	       (most - run->tokens) * run->weight;
-}
-
-static double sum_score(const struct code_run *run)
-{
-	uint64_t sum;
-
-	if (run->norms)
-		return normed_sum(run);
-	if (run->spec->form == UCM_CODE_COUNTS)
-		sum = counts_sum(run);
-	else
-		sum = run->kernels->sum(&run->code);
 	if (run->method->measure == UCM_CODE_HAMMING)
 		return (double)-(int64_t)sum;
 	return (double)((uint64_t)(UCM_CODE_LEVELS - 1) *
 			run->shape->code.bits * run->tokens) -
 	       2 * (double)sum;
+}
+
+static double sum_score(const struct code_run *run)
+{
+	return run->norms ? normed_sum(run)
+			  : score_of_sum(run, run->kernels->sum(&run->code));
 }
 
 /* One for each token, added to what is there. */
@@ -506,21 +496,17 @@ static void run_head(struct code_run *run, const uint8_t *slot, uint32_t head)
 		run->norms = (const uint16_t *)(slot + shape->norms_at);
 }
 
-/* Block number i of a request. */
-static void block_score(struct code_run *run,
-			const struct ucm_code_request *request, size_t i)
+/* Tokens' codes of block number i of a request. */
+static void tokens_score(struct code_run *run,
+			 const struct ucm_code_request *request,
+			 const uint8_t *slot, size_t i)
 {
-	const uint8_t *slot = (const uint8_t *)request->slab->base +
-			      ucm_sparse_id(request->slots, request->first_slot,
-					    i) *
-				      request->slab->stride_bytes;
 	bool each = run->method->over == UCM_CODE_EACH;
 	bool whole = run->method->per == UCM_SCORE_BLOCK;
 	float *score = request->scores + (each ? i * run->spec->block_size : i);
 	const uint64_t *row = request->query;
 	double sum = 0;
 
-	run_block(run, slot);
 	for (uint32_t head = 0; head < run->spec->num_heads; head++) {
 		run_head(run, slot, head);
 		for (uint32_t j = 0; j < run->shape->rows; j++) {
@@ -540,6 +526,95 @@ static void block_score(struct code_run *run,
 	}
 	if (whole && !each)
 		*score = (float)sum;
+}
+
+/* A row of the query against counts: the tokens' distances sum up to those of the
+ * digits, less those that code_core.h tells of. */
+static float count_score(struct code_run *run, const uint64_t *row,
+			 uint64_t digits)
+{
+	uint64_t most = ((uint64_t)1 << run->shape->code.rows) - 1;
+
+	run_query(run, row);
+	return (float)(score_of_sum(run, digits - (most - run->tokens) *
+						 run->weight) *
+		       (double)run->unit);
+}
+
+/* Hamming's distances are whole numbers that floats can hold, all of them: their
+ * sum over the heads is the same in any order. */
+static float whole_count_score(const struct code_run *run,
+			       const uint64_t *query, size_t apart)
+{
+	uint64_t most = ((uint64_t)1 << run->shape->code.rows) - 1, weight = 0;
+	uint32_t heads = run->spec->num_heads;
+
+	for (uint32_t head = 0; head < heads; head++)
+		weight += query[head * apart] >> 32;
+	return (float)score_of_sum(
+		run, run->kernels->count_all(&run->code,
+					     run->shape->code.head_bytes /
+						     sizeof(uint64_t),
+					     apart, heads) -
+			     (most - run->tokens) * weight);
+}
+
+/* Counts of block number i. A head has as little as 128 bytes, so that all of them
+ * are one call. */
+static void counts_score(struct code_run *run,
+			 const struct ucm_code_request *request,
+			 const uint8_t *slot, size_t i)
+{
+	const struct code_query *shape = run->shape;
+	bool whole = run->method->per == UCM_SCORE_BLOCK;
+	uint32_t heads = run->spec->num_heads;
+	size_t apart = shape->rows * shape->row_words; /* rows of heads */
+	uint64_t digits[UCM_REPR_HEADS_MAX];
+	double sum = 0;
+
+	run->code.base = (const uint64_t *)slot;
+	run->code.planes = request->query + 1;
+	if (whole && run->method->measure == UCM_CODE_HAMMING) {
+		request->scores[i] = whole_count_score(run, request->query,
+						       apart);
+		return;
+	}
+	for (uint32_t j = 0; j < shape->rows; j++) {
+		const uint64_t *row = request->query + j * shape->row_words;
+
+		run->code.planes = row + 1;
+		run->kernels->count(&run->code,
+				    shape->code.head_bytes / sizeof(uint64_t),
+				    apart, heads, digits);
+		for (uint32_t head = 0; head < heads; head++) {
+			float score = count_score(run, row + head * apart,
+						  digits[head]);
+			size_t at = head * shape->rows + j;
+
+			if (whole)
+				sum += (double)score;
+			else
+				request->scores[at * request->stride + i] =
+					score;
+		}
+	}
+	if (whole)
+		request->scores[i] = (float)sum;
+}
+
+static void block_score(struct code_run *run,
+			const struct ucm_code_request *request, size_t i)
+{
+	const uint8_t *slot = (const uint8_t *)request->slab->base +
+			      ucm_sparse_id(request->slots, request->first_slot,
+					    i) *
+				      request->slab->stride_bytes;
+
+	run_block(run, slot);
+	if (run->spec->form == UCM_CODE_COUNTS)
+		counts_score(run, request, slot, i);
+	else
+		tokens_score(run, request, slot, i);
 }
 
 static int request_check(const struct ucm_code_spec *spec,
