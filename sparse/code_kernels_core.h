@@ -147,39 +147,42 @@ CORE(distance)(const uint64_t *at, uint32_t words, const uint64_t *planes,
 	return CORE(weighed)(sums, weights, num);
 }
 
+/* CALL(words, num, ...) for the code's, as constants if they can be: a body for each
+ * number of planes, and 128 bits are worth bodies of their own. */
+#define CORE_BY_PLANES(num, CALL, ...)                                        \
+	case num:                                                             \
+		if (code->words == 2) {                                       \
+			CALL(2, num, __VA_ARGS__);                            \
+		} else {                                                      \
+			CALL(code->words, num, __VA_ARGS__);                  \
+		}                                                             \
+		break
+#define CORE_BY_SHAPE(CALL, ...)                                              \
+	switch (code->num_planes) {                                           \
+	CORE_BY_PLANES(1, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(2, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(3, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(4, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(5, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(6, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(7, CALL, __VA_ARGS__);                                 \
+	CORE_BY_PLANES(8, CALL, __VA_ARGS__);                                 \
+	}
+
 /*
  * BODY(away, row) for all rows, a vector of distances at a time; row is the
  * first one's number. Rows are in whole tiles, so that the last ones may be too
  * many.
  */
-#define CORE_FOR_ROWS(code, words, num, BODY)                                 \
-	for (size_t i_ = 0; i_ < (code)->rows; i_ += CORE_QUADS) {            \
+#define CORE_FOR_ROWS(words, num, BODY)                                       \
+	for (size_t i_ = 0; i_ < code->rows; i_ += CORE_QUADS) {              \
 		QUADS away_ = CORE(distance)(                                 \
-			(code)->base + i_ / UCM_CODE_TILE * UCM_CODE_TILE *   \
-					       (words) + i_ % UCM_CODE_TILE,  \
-			words, (code)->planes, (code)->weights, num);         \
+			code->base + i_ / UCM_CODE_TILE * UCM_CODE_TILE *     \
+					     (words) + i_ % UCM_CODE_TILE,    \
+			words, code->planes, code->weights, num);             \
 		BODY(away_, i_);                                              \
 	}
-
-/* One body for each number of planes; 128 bits are worth bodies of their own. */
-#define CORE_CASE(code, num, BODY)                                            \
-	case num:                                                             \
-		if ((code)->words == 2)                                       \
-			CORE_FOR_ROWS(code, 2, num, BODY)                     \
-		else                                                          \
-			CORE_FOR_ROWS(code, (code)->words, num, BODY)         \
-		break
-#define CORE_ALL_ROWS(code, BODY)                                             \
-	switch ((code)->num_planes) {                                         \
-	CORE_CASE(code, 1, BODY);                                             \
-	CORE_CASE(code, 2, BODY);                                             \
-	CORE_CASE(code, 3, BODY);                                             \
-	CORE_CASE(code, 4, BODY);                                             \
-	CORE_CASE(code, 5, BODY);                                             \
-	CORE_CASE(code, 6, BODY);                                             \
-	CORE_CASE(code, 7, BODY);                                             \
-	CORE_CASE(code, 8, BODY);                                             \
-	}
+#define CORE_ALL_ROWS(BODY) CORE_BY_SHAPE(CORE_FOR_ROWS, BODY)
 
 /* All bits of the lanes whose rows there are not. */
 #define CORE_BEYOND(row, rows) ((QUADS)(CORE(lanes) + (row) >= (rows)))
@@ -202,7 +205,7 @@ CORE_TARGET static void CORE(distances)(const struct ucm_code_rows *code,
 		HALVES all_ = __builtin_convertvector(away, HALVES);          \
 		memcpy(out + (row), &all_, sizeof(all_));                     \
 	} while (0)
-	CORE_ALL_ROWS(code, CORE_STORE)
+	CORE_ALL_ROWS(CORE_STORE)
 #undef CORE_STORE
 }
 
@@ -217,7 +220,7 @@ CORE_TARGET static uint32_t CORE(least)(const struct ucm_code_rows *code)
 			(away) |= CORE_BEYOND(row, code->rows);               \
 		CORE_LEAST(least, away);                                      \
 	} while (0)
-	CORE_ALL_ROWS(code, CORE_TAKE)
+	CORE_ALL_ROWS(CORE_TAKE)
 #undef CORE_TAKE
 	for (int i = 0; i < CORE_QUADS; i++)
 		all = (uint32_t)least[i] < all ? (uint32_t)least[i] : all;
@@ -235,7 +238,7 @@ CORE_TARGET static uint64_t CORE(sum)(const struct ucm_code_rows *code)
 			(away) &= ~CORE_BEYOND(row, code->rows);              \
 		sum += (away);                                                \
 	} while (0)
-	CORE_ALL_ROWS(code, CORE_TAKE)
+	CORE_ALL_ROWS(CORE_TAKE)
 #undef CORE_TAKE
 	CORE_ADD_UP(all, sum);
 	return all;
@@ -303,34 +306,13 @@ CORE(count_rows)(const struct ucm_code_rows *code, size_t head_words,
 	return all;
 }
 
-/* CALL(words, num) for the code's, as constants if they can be. */
-#define CORE_BY_PLANES(num, CALL)                                             \
-	case num:                                                             \
-		if (code->words == 2)                                         \
-			CALL(2, num);                                         \
-		else                                                          \
-			CALL(code->words, num);                               \
-		break
-#define CORE_BY_SHAPE(CALL)                                                   \
-	switch (code->num_planes) {                                           \
-	CORE_BY_PLANES(1, CALL);                                              \
-	CORE_BY_PLANES(2, CALL);                                              \
-	CORE_BY_PLANES(3, CALL);                                              \
-	CORE_BY_PLANES(4, CALL);                                              \
-	CORE_BY_PLANES(5, CALL);                                              \
-	CORE_BY_PLANES(6, CALL);                                              \
-	CORE_BY_PLANES(7, CALL);                                              \
-	CORE_BY_PLANES(8, CALL);                                              \
-	}
-
 CORE_TARGET static void CORE(count)(const struct ucm_code_rows *code,
 				    size_t head_words, size_t plane_words,
 				    uint32_t heads, uint64_t *out)
 {
-#define CORE_COUNT(words, num)                                                \
-	CORE(count_heads)(code, head_words, plane_words, heads, out, words,   \
-			  num)
-	CORE_BY_SHAPE(CORE_COUNT)
+#define CORE_COUNT(words, num, to)                                            \
+	CORE(count_heads)(code, head_words, plane_words, heads, to, words, num)
+	CORE_BY_SHAPE(CORE_COUNT, out)
 #undef CORE_COUNT
 }
 
@@ -340,10 +322,9 @@ CORE_TARGET static uint64_t CORE(count_all)(const struct ucm_code_rows *code,
 {
 	uint64_t all = 0;
 
-#define CORE_COUNT(words, num)                                                \
-	all = CORE(count_rows)(code, head_words, plane_words, heads, words,   \
-			       num)
-	CORE_BY_SHAPE(CORE_COUNT)
+#define CORE_COUNT(words, num, to)                                            \
+	to = CORE(count_rows)(code, head_words, plane_words, heads, words, num)
+	CORE_BY_SHAPE(CORE_COUNT, all)
 #undef CORE_COUNT
 	return all;
 }
@@ -372,7 +353,7 @@ CORE_TARGET static float CORE(best)(const struct ucm_code_rows *code,
 		}                                                             \
 		CORE_MOST(best, score_);                                      \
 	} while (0)
-	CORE_ALL_ROWS(code, CORE_TAKE)
+	CORE_ALL_ROWS(CORE_TAKE)
 #undef CORE_TAKE
 	for (int i = 0; i < CORE_QUADS; i++)
 		all = best[i] > all ? best[i] : all;
@@ -400,7 +381,6 @@ static const struct ucm_code_kernels CORE(kernels) = {
 #undef SINGLES
 #undef STEPS
 #undef CORE_FOR_ROWS
-#undef CORE_CASE
 #undef CORE_ALL_ROWS
 #undef CORE_BEYOND
 #undef CORE_BY_PLANES
