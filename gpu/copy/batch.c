@@ -6,9 +6,23 @@
  * and have room: one copy of descriptors and one launch, or some calls of the
  * copy engine; and one event, which is asked and never waited for.
  *
- * An error: the jobs of the batch end with -EIO. Before they are handed back
- * the stream is waited for, as a part of them may have been started and pages
- * must not be written to without the caller's knowledge. This is the only wait.
+ *	TO_QUEUE -> TO_RECORD -> RECORDED -> its jobs are finished
+ *	     any of them -> TO_SYNC -> its jobs are finished, with -EIO
+ *
+ * What always holds: a job that the driver was given is finished only once the
+ * driver has said that the device is done with it, by its event, or by a wait
+ * for the stream that succeeded. Until then staging and page are the device's:
+ * a gather that came late would overwrite what a slot holds next.
+ *
+ * - While somebody captures a graph the driver may refuse calls. That passes:
+ *   the batch stays at its step, and the call is made again at the next poll.
+ *   (A batch that was queued in part is queued once more as a whole: the same
+ *   bytes to the same places, before the event.)
+ * - Any other error: the stream is waited for, which is the only wait, and the
+ *   jobs fail. If that is refused as well it is tried again.
+ * - The context is gone for good (an illegal address, somewhere in the process):
+ *   nobody will ever say that the device is done. All jobs fail; those that it
+ *   had are lost (copy.h), and nothing is sent to it any more.
  */
 #include <config.h>
 
@@ -16,6 +30,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/align.h"
 #include "common/log.h"
@@ -43,12 +58,21 @@ static void finish(struct ucm_copy *copy, struct ucm_copy_job *jobs, int err)
 	}
 }
 
-/* A broken context answers every call the same. */
+/* It may be answered the same again and again. */
 static void note(struct ucm_copy *copy, CUresult result, const char *what)
 {
-	if (result != copy->last_error)
-		ucm_cuda_failed(copy->cuda, result, what);
+	char text[256];
+
+	if (result == copy->last_error)
+		return;
 	copy->last_error = result;
+	if (!ucm_cuda_is_passing(result)) {
+		ucm_cuda_failed(copy->cuda, result, what);
+		return;
+	}
+	ucm_cuda_text(copy->cuda, result, text, sizeof(text));
+	ucm_warning("CUDA: %s: %s: copies wait until the capture has ended",
+		    what, text);
 }
 
 /* ---- the two ways ---- */
@@ -211,86 +235,136 @@ static size_t arena_room(struct ucm_copy *copy, size_t need, size_t *at)
 	return copy->arena_tail > need ? copy->arena_tail - 1 : 0;
 }
 
-/* The jobs of the next batch, cut off the list that waits. */
-struct cut {
-	struct ucm_copy_job *jobs;
-	unsigned num;
-	size_t at, len; /* in the arena; len 0: nothing */
-	bool engine;
-};
-
-static bool cut_batch(struct ucm_copy *copy, bool gather, struct cut *out)
-{
-	struct ucm_cuda_list *list = &copy->waiting[gather];
-	struct ucm_copy_job *job = list->first, *last = NULL;
-	bool engine = copy->groups[job->group].engine[gather];
-	struct cut cut = { .jobs = job, .engine = engine };
-	size_t room = 0;
-
-	if (!engine) {
-		room = arena_room(copy, ucm_cuda_arena_bytes(copy, job),
-				  &cut.at);
-		if (!room)
-			return false;
-	}
-	for (; job && copy->groups[job->group].engine[gather] == engine;
-	     last = job, job = job->next, cut.num++) {
-		size_t len = engine ? 0 : ucm_cuda_arena_bytes(copy, job);
-
-		if (len > room - cut.len)
-			break;
-		cut.len += len;
-	}
-	list->first = job;
-	last->next = NULL;
-	*out = cut;
-	return true;
-}
-
-static void start_batch(struct ucm_copy *copy, const struct cut *cut,
-			bool gather)
+/* A new batch, of jobs that are cut off the list that waits. false: there is no
+ * room for their descriptors. */
+static bool cut_batch(struct ucm_copy *copy, bool gather)
 {
 	unsigned number = (copy->first_batch + copy->num_batches) % UCM_BATCHES;
 	struct ucm_cuda_batch *batch = &copy->batches[number];
+	struct ucm_cuda_list *list = &copy->waiting[gather];
+	struct ucm_copy_job *job = list->first, *last = NULL;
+	bool engine = copy->groups[job->group].engine[gather];
+	size_t room = 0, at = 0, len = 0;
+	unsigned num = 0;
+
+	if (!engine) {
+		room = arena_room(copy, ucm_cuda_arena_bytes(copy, job), &at);
+		if (!room)
+			return false;
+	}
+	batch->jobs = job;
+	for (; job && copy->groups[job->group].engine[gather] == engine;
+	     last = job, job = job->next, num++) {
+		size_t more = engine ? 0 : ucm_cuda_arena_bytes(copy, job);
+
+		if (more > room - len)
+			break;
+		len += more;
+	}
+	list->first = job;
+	last->next = NULL;
+	if (len)
+		copy->arena_head = ucm_round_up(at + len, ARENA_ALIGN);
+	batch->num = num;
+	batch->gather = gather;
+	batch->engine = engine;
+	batch->at = at;
+	batch->arena_end = copy->arena_head;
+	batch->step = UCM_CUDA_TO_QUEUE;
+	batch->err = 0;
+	copy->num_batches++;
+	return true;
+}
+
+/* What is queued in a stream that is being captured does not run: it becomes
+ * part of somebody's graph. Asking spoils no capture. */
+static CUresult may_queue(struct ucm_copy *copy, const char **what)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result;
+
+	if (copy->stream == copy->own)
+		return CUDA_SUCCESS;
+	*what = "cuStreamIsCapturing";
+	result = copy->cuda->StreamIsCapturing(copy->stream, &status);
+	if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	return result;
+}
+
+static CUresult queue_batch(struct ucm_copy *copy,
+			    const struct ucm_cuda_batch *batch,
+			    const char **what)
+{
+	CUresult result = may_queue(copy, what);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (batch->engine)
+		return ucm_cuda_by_engine(copy, copy->stream, batch->jobs,
+					  batch->num, batch->gather, what);
+	return ucm_cuda_by_kernel(copy, copy->stream, batch->jobs, batch->num,
+				  batch->gather, batch->at, what);
+}
+
+/* A call for a batch has not succeeded. true: it is to be made again. */
+static bool is_put_off(struct ucm_copy *copy, struct ucm_cuda_batch *batch,
+		       CUresult result, const char *what)
+{
+	if (result == CUDA_ERROR_NOT_READY)
+		return true;
+	note(copy, result, what);
+	if (ucm_cuda_is_passing(result))
+		return true;
+	if (!ucm_cuda_give_up(copy, result)) {
+		batch->step = UCM_CUDA_TO_SYNC;
+		batch->err = -EIO;
+	}
+	return false;
+}
+
+/* Give the newest batch to the driver. false: it does not take it now. */
+static bool send_batch(struct ucm_copy *copy, struct ucm_cuda_batch *batch)
+{
 	const char *what = "";
 	CUresult result;
 
-	if (cut->engine)
-		result = ucm_cuda_by_engine(copy, copy->stream, cut->jobs,
-					    cut->num, gather, &what);
-	else
-		result = ucm_cuda_by_kernel(copy, copy->stream, cut->jobs,
-					    cut->num, gather, cut->at, &what);
-	if (result == CUDA_SUCCESS) {
+	if (batch->step == UCM_CUDA_TO_QUEUE) {
+		result = queue_batch(copy, batch, &what);
+		if (result != CUDA_SUCCESS)
+			return !is_put_off(copy, batch, result, what);
+		batch->step = UCM_CUDA_TO_RECORD;
+	}
+	if (batch->step == UCM_CUDA_TO_RECORD) {
 		what = "cuEventRecord";
 		result = copy->cuda->EventRecord(batch->event, copy->stream);
+		if (result != CUDA_SUCCESS)
+			return !is_put_off(copy, batch, result, what);
+		batch->step = UCM_CUDA_RECORDED;
 	}
-	if (result != CUDA_SUCCESS) {
-		note(copy, result, what);
-		copy->cuda->StreamSynchronize(copy->stream);
-		finish(copy, cut->jobs, -EIO);
-		return;
-	}
-	if (cut->len)
-		copy->arena_head = ucm_round_up(cut->at + cut->len,
-						ARENA_ALIGN);
-	batch->jobs = cut->jobs;
-	batch->arena_end = copy->arena_head;
-	copy->num_batches++;
+	return true;
+}
+
+/* It may have been put off. */
+static bool send_newest(struct ucm_copy *copy)
+{
+	unsigned newest = copy->first_batch + copy->num_batches - 1;
+
+	return !copy->num_batches ||
+	       send_batch(copy, &copy->batches[newest % UCM_BATCHES]);
 }
 
 void ucm_cuda_start(struct ucm_copy *copy)
 {
-	struct cut cut;
-
 	for (int gather = 0; gather < 2; gather++) { /* loads go first */
 		while (copy->waiting[gather].first) {
-			if (copy->num_batches == UCM_BATCHES ||
-			    !cut_batch(copy, gather, &cut))
+			if (!send_newest(copy) ||
+			    copy->num_batches == UCM_BATCHES ||
+			    !cut_batch(copy, gather))
 				return;
-			start_batch(copy, &cut, gather);
 		}
 	}
+	send_newest(copy);
 }
 
 static void drop_oldest(struct ucm_copy *copy, int err)
@@ -304,33 +378,88 @@ static void drop_oldest(struct ucm_copy *copy, int err)
 	copy->num_batches--;
 }
 
-void ucm_cuda_retire(struct ucm_copy *copy)
+/* Is the device done with a batch? */
+static CUresult ask_batch(struct ucm_copy *copy,
+			  const struct ucm_cuda_batch *batch, const char **what)
 {
-	while (copy->num_batches) {
-		CUresult result = copy->cuda->EventQuery(
-			copy->batches[copy->first_batch].event);
-
-		if (result == CUDA_ERROR_NOT_READY)
-			return;
-		if (result == CUDA_SUCCESS) {
-			copy->last_error = CUDA_SUCCESS;
-			drop_oldest(copy, 0);
-			continue;
-		}
-		note(copy, result, "copies");
-		copy->cuda->StreamSynchronize(copy->stream);
-		drop_oldest(copy, -EIO);
+	switch (batch->step) {
+	case UCM_CUDA_RECORDED:
+		*what = "copies";
+		return copy->cuda->EventQuery(batch->event);
+	case UCM_CUDA_TO_SYNC:
+		*what = "waiting for copies that failed";
+		return copy->cuda->StreamSynchronize(copy->stream);
+	default:
+		return CUDA_ERROR_NOT_READY; /* it has not got all of it */
 	}
 }
 
-void ucm_cuda_give_up(struct ucm_copy *copy)
+void ucm_cuda_retire(struct ucm_copy *copy)
 {
-	while (copy->num_batches)
+	while (copy->num_batches) {
+		struct ucm_cuda_batch *batch =
+			&copy->batches[copy->first_batch];
+		bool failed = batch->step == UCM_CUDA_TO_SYNC;
+		const char *what = "";
+		CUresult result = ask_batch(copy, batch, &what);
+
+		if (result == CUDA_SUCCESS) {
+			if (!failed)
+				copy->last_error = CUDA_SUCCESS;
+			drop_oldest(copy, batch->err);
+		} else if (is_put_off(copy, batch, result, what) || failed) {
+			return;
+		}
+	}
+}
+
+/* Of a batch that the driver has: to be told from one that never reached it. */
+static unsigned lose(struct ucm_copy_job *jobs)
+{
+	unsigned num = 0;
+
+	for (; jobs; jobs = jobs->next, num++)
+		jobs->lost = true;
+	return num;
+}
+
+bool ucm_cuda_give_up(struct ucm_copy *copy, CUresult result)
+{
+	unsigned lost = 0;
+
+	if (!copy->gone && !ucm_cuda_is_fatal(result))
+		return false;
+	while (copy->num_batches) {
+		lost += lose(copy->batches[copy->first_batch].jobs);
 		drop_oldest(copy, -EIO);
+	}
 	for (int gather = 0; gather < 2; gather++) {
 		struct ucm_copy_job *jobs = copy->waiting[gather].first;
 
 		copy->waiting[gather].first = NULL;
 		finish(copy, jobs, -EIO);
 	}
+	if (!copy->gone)
+		ucm_error("CUDA device %d: its context is gone, and with it "
+			  "what was in its memory; %u copies were under way: "
+			  "their staging memory is not used again, and nothing "
+			  "is copied until the loader is opened anew",
+			  copy->device, lost);
+	copy->gone = true;
+	return true;
+}
+
+void ucm_cuda_settle(struct ucm_copy *copy)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	CUresult result = CUDA_SUCCESS;
+
+	while (copy->num_batches && !copy->gone) {
+		result = copy->cuda->StreamSynchronize(copy->stream);
+		if (!ucm_cuda_is_passing(result))
+			break;
+		nanosleep(&moment, NULL);
+	}
+	if (result != CUDA_SUCCESS)
+		note(copy, result, "waiting for copies");
 }

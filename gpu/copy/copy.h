@@ -27,6 +27,9 @@ struct ucm_copy_job {
 	/* The caller's, who hears of it at poll. */
 	void (*copied)(struct ucm_copy_job *job);
 	int err; /* once done: 0 or -errno, logged */
+	/* Once done, with err: the device went while it had the job, and nobody
+	 * has said that it leaves staging alone: that is never used again. */
+	bool lost;
 	struct ucm_copy_job *next;
 };
 

@@ -28,21 +28,21 @@ extern const char ucm_kernels_fatbin[] __attribute__((visibility("hidden")));
 
 static bool enter(struct ucm_copy *copy)
 {
-	CUresult result = copy->cuda->CtxPushCurrent(copy->context);
+	CUresult result = ucm_cuda_enter(copy->cuda, copy->context,
+					 &copy->mode);
 
 	if (result == CUDA_SUCCESS)
 		return true;
 	if (result != copy->last_error)
 		ucm_cuda_failed(copy->cuda, result, "cuCtxPushCurrent");
 	copy->last_error = result;
+	ucm_cuda_give_up(copy, result);
 	return false;
 }
 
 static void leave(struct ucm_copy *copy)
 {
-	CUcontext context;
-
-	copy->cuda->CtxPopCurrent(&context);
+	ucm_cuda_leave(copy->cuda, copy->mode);
 }
 
 /* ---- opening ---- */
@@ -145,7 +145,7 @@ static int cuda_open(const struct ucm_copy_options *options,
 	result = open_device(copy, options->device, &what);
 	if (result == CUDA_SUCCESS) {
 		what = "cuCtxPushCurrent";
-		result = copy->cuda->CtxPushCurrent(copy->context);
+		result = ucm_cuda_enter(copy->cuda, copy->context, &copy->mode);
 	}
 	if (result != CUDA_SUCCESS) {
 		ucm_cuda_text(copy->cuda, result, text, sizeof(text));
@@ -338,6 +338,7 @@ static void start_jobs(struct ucm_copy *copy, struct ucm_copy_job *jobs,
 		struct ucm_copy_job *next = jobs->next;
 
 		jobs->err = 0;
+		jobs->lost = false;
 		if (is_sound(copy, jobs)) {
 			ucm_cuda_append(&copy->waiting[gather], jobs);
 		} else {
@@ -352,12 +353,12 @@ static void start_jobs(struct ucm_copy *copy, struct ucm_copy_job *jobs,
 		}
 		jobs = next;
 	}
-	if (!enter(copy)) {
-		ucm_cuda_give_up(copy);
-		return;
+	if (copy->gone) {
+		ucm_cuda_give_up(copy, copy->last_error);
+	} else if (enter(copy)) {
+		ucm_cuda_start(copy);
+		leave(copy);
 	}
-	ucm_cuda_start(copy);
-	leave(copy);
 }
 
 static void cuda_scatter(struct ucm_copy *copy, struct ucm_copy_job *jobs)
@@ -374,14 +375,11 @@ static struct ucm_copy_job *cuda_poll(struct ucm_copy *copy)
 {
 	struct ucm_copy_job *jobs;
 
-	if (copy->num_batches) { /* else nothing waits */
-		if (enter(copy)) {
-			ucm_cuda_retire(copy);
-			ucm_cuda_start(copy);
-			leave(copy);
-		} else {
-			ucm_cuda_give_up(copy);
-		}
+	if ((copy->num_batches || copy->waiting[0].first ||
+	     copy->waiting[1].first) && enter(copy)) {
+		ucm_cuda_retire(copy);
+		ucm_cuda_start(copy);
+		leave(copy);
 	}
 	jobs = copy->finished.first;
 	copy->finished.first = NULL;
@@ -394,8 +392,7 @@ static void close_inside(struct ucm_copy *copy)
 {
 	const struct ucm_cuda *cuda = copy->cuda;
 
-	if (copy->num_batches)
-		cuda->StreamSynchronize(copy->stream);
+	ucm_cuda_settle(copy);
 	for (unsigned i = 0; i < copy->num_groups; i++)
 		ucm_cuda_group_fini(copy, &copy->groups[i]);
 	for (unsigned i = 0; i < copy->num_ranges; i++) {

@@ -9,7 +9,8 @@
  * Everything belongs to one thread. Jobs wait, until a batch and room in the
  * arena are free; then they are in a batch, until its event has come; then
  * they are finished, until poll hands them out. Calls into the driver are made
- * with the primary context pushed; whoever is called from outside pushes it.
+ * between ucm_cuda_enter() and ucm_cuda_leave(); whoever is called from outside
+ * calls these.
  */
 #ifndef UCM_COPY_CUDA_H
 #define UCM_COPY_CUDA_H
@@ -40,12 +41,24 @@ struct ucm_cuda_list {
 	struct ucm_copy_job *first, *last;
 };
 
+/* How far a batch is; see batch.c. */
+enum ucm_cuda_step {
+	UCM_CUDA_TO_QUEUE,  /* the driver has not taken all of it */
+	UCM_CUDA_TO_RECORD, /* nor its event */
+	UCM_CUDA_RECORDED,  /* the event is asked */
+	UCM_CUDA_TO_SYNC,   /* it has failed: the stream is waited for */
+};
+
 /* What one event reports. In the order of their start, which is that of the
- * stream, and so of their ends. */
+ * stream, and so of their ends. Only the newest can be before RECORDED. */
 struct ucm_cuda_batch {
 	CUevent event;
 	struct ucm_copy_job *jobs;
-	size_t arena_end;
+	unsigned num;
+	bool gather, engine;
+	size_t at, arena_end; /* of its descriptors */
+	enum ucm_cuda_step step;
+	int err;
 };
 
 struct ucm_copy {
@@ -75,6 +88,8 @@ struct ucm_copy {
 	unsigned first_batch, num_batches;
 	struct ucm_cuda_list waiting[2], finished;
 	CUresult last_error; /* logged last; the next of its kind is not */
+	CUstreamCaptureMode mode; /* of the thread, while it is in here */
+	bool gone; /* the context: no call is made any more */
 
 	/* For the copy engine: pieces of one call. */
 	CUdeviceptr to[UCM_ENGINE_PIECES], from[UCM_ENGINE_PIECES];
@@ -97,8 +112,11 @@ void ucm_cuda_append(struct ucm_cuda_list *list, struct ucm_copy_job *job);
 void ucm_cuda_start(struct ucm_copy *copy);
 /* Batches whose event has come are finished. */
 void ucm_cuda_retire(struct ucm_copy *copy);
-/* The context is gone: everything ends with -EIO. */
-void ucm_cuda_give_up(struct ucm_copy *copy);
+/* If the result says that the context is gone, everything ends with -EIO, now
+ * and from here on. */
+bool ucm_cuda_give_up(struct ucm_copy *copy, CUresult result);
+/* Wait for what is under way, to close it. */
+void ucm_cuda_settle(struct ucm_copy *copy);
 
 /* Bytes of the arena that a job's descriptor takes. */
 size_t ucm_cuda_arena_bytes(const struct ucm_copy *copy,

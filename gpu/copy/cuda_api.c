@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "common/error.h"
@@ -117,6 +116,70 @@ int ucm_cuda_get(const struct ucm_cuda **out, struct ucm_error *error)
 	if (!err)
 		*out = &the_cuda;
 	return err;
+}
+
+CUresult ucm_cuda_enter(const struct ucm_cuda *cuda, CUcontext context,
+			CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode ours = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUresult result = cuda->CtxPushCurrent(context);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = cuda->ThreadExchangeStreamCaptureMode(&ours);
+	if (result == CUDA_SUCCESS)
+		*mode = ours; /* what it was before */
+	else
+		cuda->CtxPopCurrent(&context);
+	return result;
+}
+
+void ucm_cuda_leave(const struct ucm_cuda *cuda, CUstreamCaptureMode mode)
+{
+	CUcontext context;
+
+	cuda->ThreadExchangeStreamCaptureMode(&mode);
+	cuda->CtxPopCurrent(&context);
+}
+
+bool ucm_cuda_is_passing(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_NOT_READY:
+	case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+	case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+	case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Those of which cuda.h says that the process has to end before CUDA can be
+ * used again, and those that say that there is no context. */
+bool ucm_cuda_is_fatal(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_DEINITIALIZED:
+	case CUDA_ERROR_INVALID_CONTEXT:
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 int ucm_cuda_errno(CUresult result)

@@ -9,6 +9,7 @@
 #ifndef UCM_CUDA_API_H
 #define UCM_CUDA_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <cuda.h>
@@ -41,6 +42,8 @@
 	X(StreamCreate, 2000)                                                 \
 	X(StreamDestroy, 4000)                                                \
 	X(StreamSynchronize, 2000)                                            \
+	X(StreamIsCapturing, 10000)                                           \
+	X(ThreadExchangeStreamCaptureMode, 10010)                             \
 	X(EventCreate, 2000)                                                  \
 	X(EventDestroy, 4000)                                                 \
 	X(EventRecord, 2000)                                                  \
@@ -63,6 +66,22 @@ extern const char *ucm_cuda_library;
 /* Open the driver, once for the process, which keeps it. -ENODEV: there is no
  * driver, it is too old, or it has no device. */
 int ucm_cuda_get(const struct ucm_cuda **out, struct ucm_error *error);
+
+/*
+ * Before calls that need a context: make it this thread's, and let the thread
+ * call the driver while another one captures a graph. By default such calls are
+ * refused then (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) and spoil the capture;
+ * ours have no part in anybody's graph. *mode is for ucm_cuda_leave(), which
+ * puts both back.
+ */
+CUresult ucm_cuda_enter(const struct ucm_cuda *cuda, CUcontext context,
+			CUstreamCaptureMode *mode);
+void ucm_cuda_leave(const struct ucm_cuda *cuda, CUstreamCaptureMode mode);
+
+/* Not now, because of a capture: the call can be made again later. */
+bool ucm_cuda_is_passing(CUresult result);
+/* The context is gone for good, and all that ran in it has ended. */
+bool ucm_cuda_is_fatal(CUresult result);
 
 /* The result as -errno; what is not known is -EIO. */
 int ucm_cuda_errno(CUresult result);

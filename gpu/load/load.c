@@ -569,7 +569,7 @@ static void on_copied(struct ucm_copy_job *job)
 		(struct ucm_piece *)((char *)job -
 				     offsetof(struct ucm_piece, job));
 
-	ucm_slot_move(&piece->slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
+	ucm_slot_copied(&piece->slot, job->lost);
 	if (piece->job.err)
 		fail(piece, piece->job.err, 0);
 	else

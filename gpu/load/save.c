@@ -519,7 +519,7 @@ static void on_gathered(struct ucm_saving *saving)
 {
 	uint64_t offset = file_offset(saving);
 
-	ucm_slot_move(&saving->slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
+	ucm_slot_copied(&saving->slot, saving->job.lost);
 	if (is_given_up(saving))
 		return;
 	if (saving->job.err) {

@@ -36,13 +36,15 @@
 #define UNIT ((size_t)65536)
 #define HUGE_PAGE ((size_t)2 << 20)
 
+enum unit { UNIT_FREE, UNIT_TAKEN, UNIT_LOST };
+
 struct ucm_staging {
 	uint8_t *memory;
 	size_t len;
 	bool huge;
-	size_t num_units, num_free;
+	size_t num_units, num_free, num_lost;
 	size_t turn; /* where to search next */
-	uint8_t taken[]; /* a byte for each unit */
+	uint8_t units[]; /* enum unit */
 };
 
 /* Huge pages from the pool, or those that the kernel makes by itself. */
@@ -98,8 +100,9 @@ void ucm_staging_close(struct ucm_staging *staging)
 	if (!staging)
 		return;
 	for (size_t i = 0; i < staging->num_units; i++)
-		assert(!staging->taken[i]);
-	munmap(staging->memory, staging->len);
+		assert(staging->units[i] != UNIT_TAKEN);
+	if (!staging->num_lost)
+		munmap(staging->memory, staging->len);
 	free(staging);
 }
 
@@ -124,11 +127,19 @@ static size_t search(const struct ucm_staging *staging, size_t from, size_t num)
 	size_t run = 0;
 
 	for (size_t i = from; i < staging->num_units; i++) {
-		run = staging->taken[i] ? 0 : run + 1;
+		run = staging->units[i] == UNIT_FREE ? run + 1 : 0;
 		if (run == num)
 			return i + 1 - num;
 	}
 	return staging->num_units;
+}
+
+/* Will anybody give something back? */
+static int no_room(const struct ucm_staging *staging)
+{
+	return staging->num_free + staging->num_lost < staging->num_units
+		       ? -EAGAIN
+		       : -EIO;
 }
 
 int ucm_staging_get(struct ucm_staging *staging, size_t len,
@@ -139,13 +150,13 @@ int ucm_staging_get(struct ucm_staging *staging, size_t len,
 	if (!len || num > staging->num_units)
 		return -EFBIG;
 	if (num > staging->num_free)
-		return -EAGAIN;
+		return no_room(staging);
 	at = search(staging, staging->turn, num);
 	if (at == staging->num_units && staging->turn)
 		at = search(staging, 0, num);
 	if (at == staging->num_units)
-		return -EAGAIN;
-	memset(staging->taken + at, 1, num);
+		return no_room(staging);
+	memset(staging->units + at, UNIT_TAKEN, num);
 	staging->num_free -= num;
 	staging->turn = at + num == staging->num_units ? 0 : at + num;
 	out->memory = staging->memory + at * UNIT;
@@ -159,9 +170,14 @@ void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot)
 	size_t at = (size_t)(slot->memory - staging->memory) / UNIT;
 	size_t num = (slot->len + UNIT - 1) / UNIT;
 
-	assert(slot->state == UCM_SLOT_HELD);
-	memset(staging->taken + at, 0, num);
-	staging->num_free += num;
+	assert(slot->state == UCM_SLOT_HELD || slot->state == UCM_SLOT_LOST);
+	if (slot->state == UCM_SLOT_LOST) {
+		memset(staging->units + at, UNIT_LOST, num);
+		staging->num_lost += num;
+	} else {
+		memset(staging->units + at, UNIT_FREE, num);
+		staging->num_free += num;
+	}
 	slot->state = UCM_SLOT_FREE;
 	slot->memory = NULL;
 }
@@ -175,6 +191,12 @@ void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
 		ASAN_UNPOISON_MEMORY_REGION(slot->memory, slot->len);
 	else if (to == UCM_SLOT_IO)
 		ASAN_POISON_MEMORY_REGION(slot->memory, slot->len);
+}
+
+void ucm_slot_copied(struct ucm_slot *slot, bool lost)
+{
+	ucm_slot_move(slot, UCM_SLOT_COPY,
+		      lost ? UCM_SLOT_LOST : UCM_SLOT_HELD);
 }
 
 void ucm_slot_let_write(struct ucm_slot *slot)

@@ -8,7 +8,9 @@
  *	FREE -> IO (the kernel) -> HELD (the thread) -> COPY (the back end) -> FREE
  *	FREE -> COPY -> HELD -> IO -> FREE, when saving
  *
- * and HELD may go to FREE or back to IO. Under ASAN a slot in IO is poisoned, so
+ * and HELD may go to FREE or back to IO. A slot that a device had when it went
+ * is LOST: it never becomes free, as nobody knows whether it is still written
+ * to. Under ASAN a slot in IO is poisoned, so
  * that an early touch is reported.
  */
 #ifndef UCM_STAGING_H
@@ -20,7 +22,13 @@
 
 #define UCM_STAGING_ALIGN 4096u
 
-enum ucm_slot_state { UCM_SLOT_FREE, UCM_SLOT_HELD, UCM_SLOT_IO, UCM_SLOT_COPY };
+enum ucm_slot_state {
+	UCM_SLOT_FREE,
+	UCM_SLOT_HELD,
+	UCM_SLOT_IO,
+	UCM_SLOT_COPY,
+	UCM_SLOT_LOST,
+};
 
 struct ucm_slot {
 	uint8_t *memory;
@@ -32,21 +40,26 @@ struct ucm_staging;
 
 /* len is rounded up. Huge pages are used where they can be had. */
 int ucm_staging_open(size_t len, struct ucm_staging **out);
-void ucm_staging_close(struct ucm_staging *staging); /* all slots free */
+/* All slots are free, or lost: then the memory stays mapped. */
+void ucm_staging_close(struct ucm_staging *staging);
 
 uint8_t *ucm_staging_memory(const struct ucm_staging *staging);
 size_t ucm_staging_len(const struct ucm_staging *staging);
 bool ucm_staging_is_huge(const struct ucm_staging *staging);
 
 /* A slot of at least len bytes, aligned to 4096, HELD. -EAGAIN: no room now;
- * -EFBIG: never. Its bytes are what was there before. */
+ * -EFBIG: never; -EIO: not any more, as the rest is lost. Its bytes are what
+ * was there before. */
 int ucm_staging_get(struct ucm_staging *staging, size_t len,
 		    struct ucm_slot *out);
+/* HELD or LOST. */
 void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot);
 
 /* Hand a slot on; asserts that it was `from`. */
 void ucm_slot_move(struct ucm_slot *slot, enum ucm_slot_state from,
 		   enum ucm_slot_state to);
+/* The back end is done with it: it is HELD, or LOST. */
+void ucm_slot_copied(struct ucm_slot *slot, bool lost);
 /* A slot in IO is written to by a thread of ours, and not by the kernel. */
 void ucm_slot_let_write(struct ucm_slot *slot);
 

@@ -93,8 +93,8 @@ static int twins_open(struct ucm_sparse_cuda *cuda, int device,
 {
 	const struct ucm_cuda *api = cuda->api;
 	const char *what = "cuDeviceGet";
+	CUstreamCaptureMode mode;
 	CUresult result;
-	CUcontext popped;
 
 	cuda->device = device; /* for the text of an error */
 	result = api->DeviceGet(&cuda->device, device);
@@ -105,11 +105,11 @@ static int twins_open(struct ucm_sparse_cuda *cuda, int device,
 	if (result != CUDA_SUCCESS)
 		return twins_failed(cuda, result, what, error);
 	what = "cuCtxPushCurrent";
-	result = api->CtxPushCurrent(cuda->context);
+	result = ucm_cuda_enter(api, cuda->context, &mode);
 	if (result == CUDA_SUCCESS) {
 		what = "loading the kernels";
 		result = twins_load(cuda);
-		api->CtxPopCurrent(&popped);
+		ucm_cuda_leave(api, mode);
 	}
 	if (result == CUDA_SUCCESS)
 		return 0;
@@ -140,13 +140,13 @@ int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,
 
 void ucm_sparse_cuda_close(struct ucm_sparse_cuda *cuda)
 {
-	CUcontext popped;
+	CUstreamCaptureMode mode;
 
 	if (!cuda)
 		return;
-	if (cuda->api->CtxPushCurrent(cuda->context) == CUDA_SUCCESS) {
+	if (ucm_cuda_enter(cuda->api, cuda->context, &mode) == CUDA_SUCCESS) {
 		cuda->api->ModuleUnload(cuda->module);
-		cuda->api->CtxPopCurrent(&popped);
+		ucm_cuda_leave(cuda->api, mode);
 	}
 	cuda->api->DevicePrimaryCtxRelease(cuda->device);
 	free(cuda);

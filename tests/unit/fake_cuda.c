@@ -92,6 +92,35 @@ static CUresult faulty(const char *name)
 	return (CUresult)fake_cuda.fail_with;
 }
 
+static _Thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* Of calls that a capture does not see, and whose effect it would lose. */
+static CUresult unsafe(void)
+{
+	if (!fake_cuda.capturing || mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return CUDA_SUCCESS;
+	fake_cuda.spoiled++;
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+#define SAFE()                                                                \
+	do {                                                                  \
+		CUresult refused = unsafe();                                  \
+                                                                              \
+		if (refused != CUDA_SUCCESS)                                  \
+			return refused;                                       \
+	} while (0)
+
+/* Whether anything has ended is not said. */
+#define REFUSED()                                                             \
+	do {                                                                  \
+		int refusal = fake_cuda.refusal;                              \
+                                                                              \
+		fake_cuda.refused += refusal != 0;                            \
+		if (refusal)                                                  \
+			return (CUresult)refusal;                             \
+	} while (0)
+
 /* First line of every call; inside: it wants a context. */
 #define ENTER(name, inside)                                                   \
 	do {                                                                  \
@@ -148,6 +177,7 @@ CALL(cuMemAlloc, 3020, CUdeviceptr *out, size_t len)
 	void *memory;
 
 	ENTER("cuMemAlloc", true);
+	SAFE();
 	memory = aligned_alloc(256, (len + 255) & ~(size_t)255);
 	memset(memory, 0xdd, len);
 	*out = (uintptr_t)memory | FAKE_MARK;
@@ -159,6 +189,7 @@ CALL(cuMemFree, 3020, CUdeviceptr address)
 	CUresult result;
 
 	ENTER("cuMemFree", true);
+	SAFE();
 	result = drop_range(address & ~FAKE_MARK);
 	if (result == CUDA_SUCCESS)
 		free((void *)(uintptr_t)(address & ~FAKE_MARK));
@@ -168,6 +199,7 @@ CALL(cuMemFree, 3020, CUdeviceptr address)
 CALL(cuMemHostAlloc, 2020, void **out, size_t len, unsigned flags)
 {
 	ENTER("cuMemHostAlloc", true);
+	SAFE();
 	(void)flags;
 	*out = aligned_alloc(4096, len);
 	return add_range(*out, len, false);
@@ -178,6 +210,7 @@ CALL(cuMemFreeHost, 2000, void *memory)
 	CUresult result;
 
 	ENTER("cuMemFreeHost", true);
+	SAFE();
 	result = drop_range((uintptr_t)memory);
 	if (result == CUDA_SUCCESS)
 		free(memory);
@@ -187,6 +220,7 @@ CALL(cuMemFreeHost, 2000, void *memory)
 CALL(cuMemHostRegister, 6050, void *memory, size_t len, unsigned flags)
 {
 	ENTER("cuMemHostRegister", true);
+	SAFE();
 	if (!(flags & CU_MEMHOSTREGISTER_DEVICEMAP))
 		mistake("memory is not mapped", (uintptr_t)memory);
 	if (find_range((uintptr_t)memory) >= 0)
@@ -197,6 +231,7 @@ CALL(cuMemHostRegister, 6050, void *memory, size_t len, unsigned flags)
 CALL(cuMemHostUnregister, 4000, void *memory)
 {
 	ENTER("cuMemHostUnregister", true);
+	SAFE();
 	return drop_range((uintptr_t)memory);
 }
 
@@ -239,6 +274,14 @@ static struct op *queue(CUstream stream)
 	}
 	if (stream == (CUstream)FAKE_STREAM)
 		fake_cuda.foreign++;
+	if (!stream || stream == CU_STREAM_LEGACY)
+		fake_cuda.legacy++;
+	if (fake_cuda.captured && stream == fake_cuda.captured) {
+		static struct op nowhere;
+
+		fake_cuda.spoiled++;
+		return &nowhere;
+	}
 	fake_cuda.queued++;
 	return &ops[next_op++ % MAX_OPS];
 }
@@ -384,8 +427,31 @@ CALL(cuStreamDestroy, 4000, CUstream stream)
 CALL(cuStreamSynchronize, 2000, CUstream stream)
 {
 	ENTER("cuStreamSynchronize", true);
+	SAFE();
+	REFUSED();
 	(void)stream;
 	run_until(next_op);
+	return CUDA_SUCCESS;
+}
+
+CALL(cuStreamIsCapturing, 10000, CUstream stream, CUstreamCaptureStatus *out)
+{
+	ENTER("cuStreamIsCapturing", true);
+	if (fake_cuda.captured && stream == CU_STREAM_LEGACY)
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	*out = fake_cuda.captured && stream == fake_cuda.captured
+		       ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+		       : CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
+CALL(cuThreadExchangeStreamCaptureMode, 10010, CUstreamCaptureMode *inout)
+{
+	CUstreamCaptureMode before = mode;
+
+	ENTER("cuThreadExchangeStreamCaptureMode", false);
+	mode = *inout;
+	*inout = before;
 	return CUDA_SUCCESS;
 }
 
@@ -424,6 +490,8 @@ CALL(cuEventQuery, 2000, CUevent handle)
 	struct event *event = (void *)handle;
 
 	ENTER("cuEventQuery", true);
+	SAFE();
+	REFUSED();
 	if (event->number >= next_done && fake_cuda.hold) {
 		if (!fake_cuda.release)
 			return CUDA_ERROR_NOT_READY;
@@ -438,6 +506,8 @@ CALL(cuEventSynchronize, 2000, CUevent handle)
 	struct event *event = (void *)handle;
 
 	ENTER("cuEventSynchronize", true);
+	SAFE();
+	REFUSED();
 	run_until(event->number + 1);
 	return CUDA_SUCCESS;
 }
@@ -522,6 +592,7 @@ CALL(cuModuleLoadData, 2000, CUmodule *out, const void *image)
 	static int module;
 
 	ENTER("cuModuleLoadData", true);
+	SAFE();
 	if (memcmp(image, "\x50\xed\x55\xba", 4) != 0)
 		return CUDA_ERROR_INVALID_IMAGE;
 	*out = (CUmodule)(void *)&module;
@@ -532,6 +603,7 @@ CALL(cuModuleLoadData, 2000, CUmodule *out, const void *image)
 CALL(cuModuleUnload, 2000, CUmodule module)
 {
 	ENTER("cuModuleUnload", true);
+	SAFE();
 	(void)module;
 	fake_cuda.live--;
 	return CUDA_SUCCESS;

@@ -6,7 +6,8 @@
  * one taken for the other is found. What is queued in a stream runs when it is
  * asked about, not before; kernels are scatter.h and fake_twins.h for every
  * thread. A time that is counted, not measured, makes what is timed repeatable.
- * One thread.
+ * One thread; that another one captures a graph is pretended. Only
+ * what is atomic may be changed while a loader's thread runs.
  */
 #ifndef UCM_TESTS_FAKE_CUDA_H
 #define UCM_TESTS_FAKE_CUDA_H
@@ -28,11 +29,21 @@ struct fake_cuda {
 	bool hold;             /* nothing that is queued ends, */
 	unsigned release;      /* but what so many next events tell of */
 	double us_per_piece;   /* what the copy engine takes */
+	/* Another thread captures a graph in global mode: calls that could
+	 * disturb it are refused with 900, and spoil it, unless the caller's
+	 * mode is relaxed. */
+	bool capturing;
+	void *captured; /* this stream is in a capture: what is queued in it is
+			 * part of a graph, and does not run */
+	_Atomic int refusal; /* events and streams cannot be asked: the result */
 	/* Told to it. */
 	unsigned live;     /* things that were made and not undone */
 	int pushed;        /* contexts */
 	unsigned launches, ctas, batches, copies, queued;
 	unsigned foreign;  /* of these, in FAKE_STREAM */
+	unsigned legacy;   /* of these, in the legacy default stream */
+	unsigned spoiled;  /* captures: see capturing, captured */
+	_Atomic unsigned refused; /* by refusal */
 	unsigned mistakes; /* bad addresses and the like; text in the output */
 };
 

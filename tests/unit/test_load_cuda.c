@@ -9,8 +9,10 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "gpu/copy/cuda_api.h"
 #include "gpu/layout/layout.h"
 
@@ -105,7 +107,7 @@ UNIT_TEST(a_device_that_fails_fails_the_blocks, .rows = 2)
 	for (unsigned i = 0; i < 4; i++)
 		lf_plant("$/tier", &lf_geometry, i);
 	loader = lf_loader("$/tier", &cache, &on_device);
-	fake->fail_with = CUDA_ERROR_LAUNCH_FAILED;
+	fake->fail_with = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
 	fake->fail = "cuEventQuery";
 	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, outcomes), -EIO);
 	for (unsigned i = 0; i < 4; i++)
@@ -118,6 +120,67 @@ UNIT_TEST(a_device_that_fails_fails_the_blocks, .rows = 2)
 	}
 	fake->fail = NULL;
 	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, NULL), 0);
+	ucm_loader_close(loader);
+}
+
+static void wait_refused(unsigned times)
+{
+	int64_t end_ms = ucm_monotonic_ms() + 10000;
+
+	while (fake->refused < times && ucm_monotonic_ms() < end_ms)
+		sched_yield();
+	ck_assert_uint_ge(fake->refused, times);
+}
+
+/* If it were taken for failed, its slot would be used by the next one. */
+UNIT_TEST(a_gather_of_which_nothing_is_known_keeps_its_slot)
+{
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 1);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	lf_fill_page(&cache, 0, 0);
+	fake->refusal = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	task = lf_submit(loader, true, 0, 1, NULL);
+	wait_refused(20);
+	ck_assert(!ucm_task_done(task));
+	ck_assert_int_eq(ucm_task_wait_copied(task, 0), -ETIMEDOUT);
+	ucm_task_cancel(task); /* its pages are still read */
+	wait_refused(fake->refused + 20);
+	ck_assert(!ucm_task_done(task));
+	fake->refusal = 0;
+	ck_assert_int_eq(ucm_task_wait(task, 10000), -EIO);
+	ck_assert_int_eq(ucm_task_outcomes(task)->err, -ECANCELED);
+	ucm_task_free(task);
+	ck_assert_int_eq(lf_load(loader, 1, 1, NULL, NULL), 0);
+	ck_assert(lf_page_is(&cache, 0, 0, 4, 1));
+	ucm_loader_close(loader);
+}
+
+/* Nor may tasks wait for ever: each of them fails, and the loader closes. */
+UNIT_TEST(a_dead_device_ends_every_task)
+{
+	struct ucm_outcome outcomes[8];
+	struct ucm_loader *loader;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	for (unsigned i = 0; i < 8; i++)
+		lf_plant("$/tier", &lf_geometry, i);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	fake->refusal = CUDA_ERROR_ILLEGAL_ADDRESS;
+	for (int round = 0; round < 3; round++) {
+		ck_assert_int_eq(lf_load(loader, 0, 8, NULL, outcomes), -EIO);
+		for (unsigned i = 0; i < 8; i++)
+			ck_assert_int_eq(outcomes[i].err, -EIO);
+		ck_assert_int_eq(lf_save(loader, 10, 2, NULL, outcomes), -EIO);
+		ck_assert(!fx_exists(lf_path("$/tier", 10)));
+	}
+	fake->refusal = 0; /* so that the driver for tests can be put away */
+	must(!cuda->CtxPushCurrent(context));
+	must(!cuda->StreamSynchronize(NULL));
+	must(!cuda->CtxPopCurrent(&context));
 	ucm_loader_close(loader);
 }
 

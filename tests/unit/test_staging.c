@@ -74,6 +74,28 @@ UNIT_TEST(slots_lie_apart_and_aligned)
 	}
 }
 
+UNIT_TEST(what_is_lost_is_never_used_again)
+{
+	struct ucm_slot lost = get(3 * UNIT), held, slot;
+	const uint8_t *gone = lost.memory;
+
+	ucm_slot_move(&lost, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	ucm_slot_copied(&lost, true);
+	ucm_staging_put(staging, &lost);
+	ck_assert_ptr_null(lost.memory);
+	for (size_t i = 0; i < 3 * LEN / UNIT; i++) {
+		slot = get(UNIT);
+		must(slot.memory < gone || slot.memory >= gone + 3 * UNIT);
+		ucm_staging_put(staging, &slot);
+	}
+	ck_assert_int_eq(ucm_staging_get(staging, LEN, &slot), -EIO);
+	held = get(UNIT); /* it may come back, and bring room */
+	ck_assert_int_eq(ucm_staging_get(staging, LEN, &slot), -EAGAIN);
+	ucm_slot_move(&held, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	ucm_slot_copied(&held, false);
+	ucm_staging_put(staging, &held);
+}
+
 UNIT_TEST(what_can_never_be_is_refused_for_good)
 {
 	struct ucm_slot slot, all;
