@@ -6,7 +6,8 @@ dnl Only the loader uses it; the mount never does. No library of CUDA is linked:
 dnl the driver is opened at run time, so the same library runs without one.
 AC_DEFUN([UCM_CHECK_CUDA],
 [AC_ARG_VAR([NVCC], [CUDA compiler])
-AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags; default: -O3 and the architectures known])
+AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags @<:@-O3@:>@])
+AC_ARG_VAR([CUDA_ARCHS], [devices to have machine code for @<:@75 80 86 89 90 100 103 110 120, as far as nvcc knows them@:>@])
 AC_ARG_WITH([cuda],
   [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
      [build the CUDA copy back end (auto, yes, no or the toolkit's folder) @<:@auto@:>@])],
@@ -53,23 +54,47 @@ CPPFLAGS=$ucm_save_CPPFLAGS
 dnl Machine code for the cards in use, and PTX for any other from the oldest on,
 dnl which costs a compilation when it is loaded.
 AC_DEFUN([UCM_CUDA_KERNELS],
-[AS_IF([test "x$NVCCFLAGS" = x],
-  [NVCCFLAGS="-O3"
-   ucm_known=" $($NVCC --list-gpu-code 2>/dev/null | tr '\n' ' ')"
-   for ucm_arch in 80 86 89 90 100; do
-     AS_CASE([$ucm_known], [*" sm_$ucm_arch "*],
-       [NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_$ucm_arch,code=sm_$ucm_arch"])
-   done
-   for ucm_arch in 75 80; do
-     AS_CASE([$ucm_known], [*" sm_$ucm_arch "*],
-       [NVCCFLAGS="$NVCCFLAGS -gencode arch=compute_$ucm_arch,code=compute_$ucm_arch"
-        break])
-   done])
-AC_MSG_CHECKING([whether $NVCC $NVCCFLAGS works])
+[AS_IF([test "x$NVCCFLAGS" = x], [NVCCFLAGS=-O3])
+ucm_known=" $($NVCC --list-gpu-code 2>/dev/null | tr '\n' ' ')"
+ucm_archs=
+for ucm_arch in ${CUDA_ARCHS:-75 80 86 89 90 100 103 110 120}; do
+  AS_CASE([$ucm_known], [*" sm_$ucm_arch "*], [ucm_archs="$ucm_archs $ucm_arch"],
+    [AS_IF([test "x$CUDA_ARCHS" != x],
+       [AC_MSG_ERROR([CUDA_ARCHS: $NVCC does not know sm_$ucm_arch; it knows$ucm_known])])])
+done
+CUDA_PTX_ARCH=80
+AS_CASE([$ucm_known], [*" sm_75 "*], [CUDA_PTX_ARCH=75])
 echo 'extern "C" __global__ void ucm(int *p) { *p = 1; }' >conftest.cu
-AS_IF([$NVCC $NVCCFLAGS -fatbin -o conftest.fatbin conftest.cu >&AS_MESSAGE_LOG_FD 2>&1],
-  [AC_MSG_RESULT([yes])],
-  [AC_MSG_RESULT([no])
-   have_cuda=no])
+AC_MSG_CHECKING([which devices $NVCC compiles for])
+UCM_CUDA_TRY([$ucm_archs])
+dnl One of them may be listed and not work: each is tried by itself.
+AS_IF([test "x$CUDA_IMAGES" = x],
+  [ucm_work=
+   for ucm_arch in $ucm_archs; do
+     UCM_CUDA_TRY([$ucm_arch])
+     AS_IF([test "x$CUDA_IMAGES" != x], [ucm_work="$ucm_work $ucm_arch"])
+   done
+   AS_IF([test "x$ucm_work" != x], [UCM_CUDA_TRY([$ucm_work])])])
 rm -f conftest.cu conftest.fatbin
+AS_IF([test "x$CUDA_IMAGES" = x],
+  [AC_MSG_RESULT([none])
+   have_cuda=no],
+  [AC_MSG_RESULT([$CUDA_IMAGES])
+   AC_DEFINE_UNQUOTED([CUDA_IMAGES], ["$CUDA_IMAGES"],
+     [Devices that the library has machine code for.])])
+AC_SUBST([CUDA_GENCODE])
+AC_SUBST([CUDA_PTX_ARCH])
+])
+
+dnl UCM_CUDA_TRY(ARCHS): does it compile for all of them? Sets CUDA_IMAGES, if so,
+dnl to their names, and CUDA_GENCODE to the options.
+AC_DEFUN([UCM_CUDA_TRY],
+[CUDA_IMAGES= CUDA_GENCODE=
+for ucm_one in $1; do
+  CUDA_IMAGES="$CUDA_IMAGES${CUDA_IMAGES:+ }sm_$ucm_one"
+  CUDA_GENCODE="$CUDA_GENCODE -gencode arch=compute_$ucm_one,code=sm_$ucm_one"
+done
+AS_IF([test "x$CUDA_GENCODE" != x &&
+       $NVCC $NVCCFLAGS $CUDA_GENCODE --no-compress -fatbin -o conftest.fatbin conftest.cu >&AS_MESSAGE_LOG_FD 2>&1],
+  [], [CUDA_IMAGES=])
 ])

@@ -17,14 +17,17 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "gpu/copy/image.h"
 
 #define DEFAULT_CTAS 8
 
 extern const char ucm_kernels_fatbin[] __attribute__((visibility("hidden")));
+extern const char ucm_kernels_ptx[] __attribute__((visibility("hidden")));
 
 static bool enter(struct ucm_copy *copy)
 {
@@ -47,17 +50,52 @@ static void leave(struct ucm_copy *copy)
 
 /* ---- opening ---- */
 
-static CUresult open_kernels(struct ucm_copy *copy, const char **what)
+static int open_failed(const struct ucm_copy *copy, int device, CUresult result,
+		       const char *what, struct ucm_error *error)
 {
-	static const char *const names[] = { "ucm_scatter", "ucm_gather" };
-	CUresult result;
+	char text[256];
 
-	*what = "loading the kernels";
-	result = copy->cuda->ModuleLoadData(&copy->module, ucm_kernels_fatbin);
+	ucm_cuda_text(copy->cuda, result, text, sizeof(text));
+	return ucm_error_set(error, ucm_cuda_errno(result),
+			     "CUDA device %d: %s: %s", device, what, text);
+}
+
+/* Once for each device: a loader has several threads. */
+static void say_without_kernels(CUdevice device, const char *why)
+{
+	static _Atomic uint64_t said[2]; /* a bit for each device */
+	uint64_t bit = UINT64_C(1) << (device & 63);
+
+	if (atomic_fetch_or(&said[device >> 6 & 1], bit) & bit)
+		return;
+	ucm_warning("%s; its copy engine moves all, which is slow where runs "
+		    "are short", why);
+}
+
+static int open_kernels(struct ucm_copy *copy, struct ucm_error *error)
+{
+	static const struct ucm_cuda_image image = { ucm_kernels_fatbin,
+						     ucm_kernels_ptx };
+	static const char *const names[] = { "ucm_scatter", "ucm_gather" };
+	struct ucm_error own;
+	int err = ucm_cuda_image_load(copy->cuda, copy->device, &image,
+				      &copy->module, &own);
+	CUresult result = CUDA_SUCCESS;
+
+	if (err == -ENOTSUP) {
+		copy->module = NULL;
+		say_without_kernels(copy->device, own.text);
+		return 0;
+	}
+	if (err)
+		return ucm_error_set(error, err, "%s", own.text);
 	for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++)
 		result = copy->cuda->ModuleGetFunction(
 			&copy->kernels[i], copy->module, names[i]);
-	return result;
+	return result == CUDA_SUCCESS
+		       ? 0
+		       : open_failed(copy, copy->device, result,
+				     "finding the kernels", error);
 }
 
 static CUresult open_arena(struct ucm_copy *copy, const char **what)
@@ -110,19 +148,15 @@ static int open_inside(struct ucm_copy *copy,
 		       struct ucm_error *error)
 {
 	const char *what = "";
-	char text[256];
 	CUresult result = open_streams(copy, options->stream, &what);
+	int err;
 
 	if (result == CUDA_SUCCESS)
-		result = open_kernels(copy, &what);
-	if (result == CUDA_SUCCESS)
 		result = open_arena(copy, &what);
-	if (result == CUDA_SUCCESS)
-		return ucm_cuda_measure(copy, error);
-	ucm_cuda_text(copy->cuda, result, text, sizeof(text));
-	return ucm_error_set(error, ucm_cuda_errno(result),
-			     "CUDA device %d: %s: %s", options->device, what,
-			     text);
+	if (result != CUDA_SUCCESS)
+		return open_failed(copy, options->device, result, what, error);
+	err = open_kernels(copy, error);
+	return err ? err : ucm_cuda_measure(copy, error);
 }
 
 static void cuda_close(struct ucm_copy *copy);
@@ -132,7 +166,6 @@ static int cuda_open(const struct ucm_copy_options *options,
 {
 	struct ucm_copy *copy = calloc(1, sizeof(*copy));
 	const char *what;
-	char text[256];
 	CUresult result;
 	int err;
 
@@ -148,10 +181,7 @@ static int cuda_open(const struct ucm_copy_options *options,
 		result = ucm_cuda_enter(copy->cuda, copy->context, &copy->mode);
 	}
 	if (result != CUDA_SUCCESS) {
-		ucm_cuda_text(copy->cuda, result, text, sizeof(text));
-		err = ucm_error_set(error, ucm_cuda_errno(result),
-				    "CUDA device %d: %s: %s", options->device,
-				    what, text);
+		err = open_failed(copy, options->device, result, what, error);
 		goto close_copy;
 	}
 	err = open_inside(copy, options, error);

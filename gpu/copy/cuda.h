@@ -68,7 +68,7 @@ struct ucm_copy {
 	CUcontext context; /* the primary one, as the engine's */
 	CUstream own;
 	CUstream stream; /* the caller's, or our own */
-	CUmodule module;
+	CUmodule module; /* NULL: there are no kernels for the device */
 	CUfunction kernels[2]; /* [gather] */
 	unsigned ctas;
 	uint64_t engine_from[2]; /* [gather]: bytes of a run */
@@ -139,7 +139,8 @@ CUresult ucm_cuda_by_engine(struct ucm_copy *copy, CUstream stream,
 /*
  * From which run length on the copy engine is as fast as the kernels, on this
  * device and with so many CTAs: measured once in a process, with nothing in
- * flight, in some milliseconds; or UCM_CUDA_RUN_BYTES of the environment.
+ * flight, in some milliseconds; or UCM_CUDA_RUN_BYTES of the environment. All,
+ * where there are no kernels.
  * -EINVAL: that one is no number of bytes.
  */
 int ucm_cuda_measure(struct ucm_copy *copy, struct ucm_error *error);

@@ -24,6 +24,7 @@
 	X(DeviceGetCount, 2000)                                               \
 	X(DeviceGet, 2000)                                                    \
 	X(DeviceGetName, 2000)                                                \
+	X(DeviceGetAttribute, 2000)                                           \
 	X(DevicePrimaryCtxRetain, 7000)                                       \
 	X(DevicePrimaryCtxRelease, 11000)                                     \
 	X(CtxPushCurrent, 4000)                                               \

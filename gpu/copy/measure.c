@@ -260,8 +260,11 @@ int ucm_cuda_measure(struct ucm_copy *copy, struct ucm_error *error)
 				"bytes",
 				text);
 		copy->engine_from[0] = copy->engine_from[1] = bytes;
-		return 0;
 	}
+	if (!copy->module)
+		copy->engine_from[0] = copy->engine_from[1] = 0;
+	if (text || !copy->module)
+		return 0;
 	pthread_mutex_lock(&found_lock);
 	err = measure_once(copy, error);
 	pthread_mutex_unlock(&found_lock);

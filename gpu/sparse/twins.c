@@ -16,8 +16,10 @@
 
 #include "common/error.h"
 #include "gpu/copy/cuda_api.h"
+#include "gpu/copy/image.h"
 
 extern const char ucm_twins_fatbin[] __attribute__((visibility("hidden")));
+extern const char ucm_twins_ptx[] __attribute__((visibility("hidden")));
 
 struct ucm_sparse_cuda {
 	const struct ucm_cuda *api;
@@ -75,17 +77,23 @@ static int twins_failed(const struct ucm_sparse_cuda *cuda, CUresult result,
 }
 
 /* With the context pushed. */
-static CUresult twins_load(struct ucm_sparse_cuda *cuda)
+static int twins_load(struct ucm_sparse_cuda *cuda, struct ucm_error *error)
 {
-	CUresult result = cuda->api->ModuleLoadData(&cuda->module,
-						    ucm_twins_fatbin);
+	static const struct ucm_cuda_image image = { ucm_twins_fatbin,
+						     ucm_twins_ptx };
+	CUresult result = CUDA_SUCCESS;
+	int err = ucm_cuda_image_load(cuda->api, cuda->device, &image,
+				      &cuda->module, error);
 
+	if (err)
+		return err;
 	for (int i = 0; i < UCM_TWIN_KERNELS && result == CUDA_SUCCESS; i++)
 		result = cuda->api->ModuleGetFunction(
 			&cuda->kernels[i], cuda->module, names[i]);
-	if (result != CUDA_SUCCESS && cuda->module)
-		cuda->api->ModuleUnload(cuda->module);
-	return result;
+	if (result == CUDA_SUCCESS)
+		return 0;
+	cuda->api->ModuleUnload(cuda->module);
+	return twins_failed(cuda, result, "finding the kernels", error);
 }
 
 static int twins_open(struct ucm_sparse_cuda *cuda, int device,
@@ -95,6 +103,7 @@ static int twins_open(struct ucm_sparse_cuda *cuda, int device,
 	const char *what = "cuDeviceGet";
 	CUstreamCaptureMode mode;
 	CUresult result;
+	int err;
 
 	cuda->device = device; /* for the text of an error */
 	result = api->DeviceGet(&cuda->device, device);
@@ -104,17 +113,16 @@ static int twins_open(struct ucm_sparse_cuda *cuda, int device,
 	result = api->DevicePrimaryCtxRetain(&cuda->context, cuda->device);
 	if (result != CUDA_SUCCESS)
 		return twins_failed(cuda, result, what, error);
-	what = "cuCtxPushCurrent";
 	result = ucm_cuda_enter(api, cuda->context, &mode);
 	if (result == CUDA_SUCCESS) {
-		what = "loading the kernels";
-		result = twins_load(cuda);
+		err = twins_load(cuda, error);
 		ucm_cuda_leave(api, mode);
+	} else {
+		err = twins_failed(cuda, result, "cuCtxPushCurrent", error);
 	}
-	if (result == CUDA_SUCCESS)
-		return 0;
-	api->DevicePrimaryCtxRelease(cuda->device);
-	return twins_failed(cuda, result, what, error);
+	if (err)
+		api->DevicePrimaryCtxRelease(cuda->device);
+	return err;
 }
 
 int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,

@@ -20,6 +20,7 @@ struct fake_cuda fake_cuda = {
 	.version = 13000,
 	.num_devices = 1,
 	.us_per_piece = 1,
+	.sm = 90,
 };
 
 /* Memory that the device can reach, by its address without the mark. */
@@ -553,6 +554,19 @@ CALL(cuDeviceGetName, 2000, char *name, int len, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+CALL(cuDeviceGetAttribute, 2000, int *out, CUdevice_attribute attribute,
+     CUdevice device)
+{
+	(void)device;
+	if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+		*out = fake_cuda.sm / 10;
+	else if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+		*out = fake_cuda.sm % 10;
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
 CALL(cuDevicePrimaryCtxRetain, 7000, CUcontext *out, CUdevice device)
 {
 	ENTER("cuDevicePrimaryCtxRetain", false);
@@ -586,15 +600,25 @@ CALL(cuCtxPopCurrent, 4000, CUcontext *out)
 	return CUDA_SUCCESS;
 }
 
-/* The image must be what fatbinary writes: its magic number. */
+/* What fatbinary writes: its magic number. Or PTX, a string. */
+static CUresult check_image(const void *image)
+{
+	if (!memcmp(image, "\x50\xed\x55\xba", 4))
+		return (CUresult)fake_cuda.no_binary;
+	if (!strstr(image, "\n.version ") || !strstr(image, "\n.target "))
+		return CUDA_ERROR_INVALID_IMAGE;
+	fake_cuda.from_ptx += !fake_cuda.no_ptx;
+	return (CUresult)fake_cuda.no_ptx;
+}
+
 CALL(cuModuleLoadData, 2000, CUmodule *out, const void *image)
 {
 	static int module;
 
 	ENTER("cuModuleLoadData", true);
 	SAFE();
-	if (memcmp(image, "\x50\xed\x55\xba", 4) != 0)
-		return CUDA_ERROR_INVALID_IMAGE;
+	if (check_image(image) != CUDA_SUCCESS)
+		return check_image(image);
 	*out = (CUmodule)(void *)&module;
 	fake_cuda.live++;
 	return CUDA_SUCCESS;

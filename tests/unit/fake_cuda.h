@@ -29,6 +29,8 @@ struct fake_cuda {
 	bool hold;             /* nothing that is queued ends, */
 	unsigned release;      /* but what so many next events tell of */
 	double us_per_piece;   /* what the copy engine takes */
+	int no_binary, no_ptx; /* images are refused: the results */
+	int sm;                /* the device's: 90 */
 	/* Another thread captures a graph in global mode: calls that could
 	 * disturb it are refused with 900, and spoil it, unless the caller's
 	 * mode is relaxed. */
@@ -37,6 +39,7 @@ struct fake_cuda {
 			 * part of a graph, and does not run */
 	_Atomic int refusal; /* events and streams cannot be asked: the result */
 	/* Told to it. */
+	unsigned from_ptx; /* modules that were made of PTX */
 	unsigned live;     /* things that were made and not undone */
 	int pushed;        /* contexts */
 	unsigned launches, ctas, batches, copies, queued;

@@ -660,6 +660,47 @@ UNIT_TEST(staging_that_is_pinned_already_is_taken_and_left)
 	close_clean();
 }
 
+/* ---- which image ---- */
+
+UNIT_TEST(ptx_is_taken_where_there_is_no_machine_code)
+{
+	use_fake();
+	fake->no_binary = CUDA_ERROR_NO_BINARY_FOR_GPU;
+	open_with(KERNELS, NULL);
+	ck_assert_uint_ge(fake->from_ptx, 1);
+	rounds(5);
+	ck_assert_uint_gt(fake->launches, 0);
+	close_clean();
+}
+
+UNIT_TEST(a_device_without_an_image_is_served_by_its_copy_engine, .rows = 5)
+{
+	static const int refusals[] = { CUDA_ERROR_NO_BINARY_FOR_GPU,
+					CUDA_ERROR_INVALID_PTX,
+					CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+					CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+					CUDA_ERROR_JIT_COMPILATION_DISABLED };
+
+	use_fake();
+	fake->no_binary = CUDA_ERROR_NO_BINARY_FOR_GPU;
+	fake->no_ptx = refusals[_i];
+	fake->sm = 61;
+	num_logged = 0;
+	open_with(KERNELS, NULL);
+	ck_assert_uint_eq(num_logged, 1);
+	ck_assert_ptr_nonnull(strstr(logged, "CUDA device 0 (fake device 0, "
+					     "sm_61): no kernels for it"));
+	ck_assert_ptr_nonnull(strstr(logged, "has " CUDA_IMAGES ", and PTX "));
+	rounds(10);
+	ck_assert_uint_eq(fake->launches, 0);
+	close_clean();
+	unsetenv("UCM_CUDA_RUN_BYTES"); /* there is nothing to measure */
+	cuda_fixture_open(&fixture, &(struct ucm_copy_options){ 0 });
+	ck_assert_uint_eq(fake->launches, 0);
+	ck_assert_uint_eq(num_logged, 1); /* it is said once */
+	close_clean();
+}
+
 /* ---- kernel or copy engine ---- */
 
 UNIT_TEST(the_run_length_is_found_by_measuring_once)

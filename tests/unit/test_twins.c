@@ -90,12 +90,29 @@ UNIT_TEST(deviations_have_the_bits_of_the_cpu)
 		twins_compare_deviation(&fixture, i);
 }
 
-/* ---- what only the device can see ---- */
-
 static void ok(int err)
 {
 	ck_assert_int_eq(err, 0);
 }
+
+UNIT_TEST(a_device_without_an_image_is_named)
+{
+	struct ucm_sparse_cuda *twins;
+	struct ucm_error error;
+
+	fake->no_binary = CUDA_ERROR_NO_BINARY_FOR_GPU;
+	fake->no_ptx = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+	fake->sm = 130;
+	ck_assert_int_eq(ucm_sparse_cuda_open(0, &twins, &error), -ENOTSUP);
+	ck_assert_msg(strstr(error.text, "sm_130): no kernels for it; this "
+					 "library has " CUDA_IMAGES) != NULL,
+		      "%s", error.text);
+	fake->no_ptx = 0;
+	ok(ucm_sparse_cuda_open(0, &twins, &error));
+	ucm_sparse_cuda_close(twins);
+}
+
+/* ---- what only the device can see ---- */
 
 /* A block of 4 tokens of 2 heads of 33 channels, of ones, but for one key. */
 static void build_odd(uint32_t kind, uint32_t dtype, float odd, void *out)
