@@ -3,7 +3,7 @@
  * ops.h - what ring.c and the two kinds of rings know of each other.
  *
  * A kind makes calls and nothing else: what a result means, and how the next
- * part of a read or write is done next, is ucm_io_step()'s (ring.c) for both.
+ * part of a read or write is done next, is ucm_io_step()'s (io.c) for both.
  */
 #ifndef UCM_RING_OPS_H
 #define UCM_RING_OPS_H
@@ -41,13 +41,16 @@ struct ucm_ring {
 	 * sleeping, then looks at woken: one of them sees the other. */
 	atomic_bool woken, sleeping;
 	char text[128];
+	const char *_Atomic failed_text; /* instead, once it has failed */
 	struct ucm_crew *callers; /* from the first call on */
 	atomic_bool closing;
 	pthread_mutex_t called_lock;
 	struct ucm_io_list called; /* calls that have ended; under that lock */
 };
 
-int ucm_uring_open(unsigned depth, struct ucm_ring **out);
+/* threads: of the pool that takes over if the kernel does not let it go on; 0:
+ * then its operations fail. */
+int ucm_uring_open(unsigned depth, unsigned threads, struct ucm_ring **out);
 int ucm_pool_open(unsigned threads, struct ucm_ring **out);
 
 void ucm_io_append(struct ucm_io_list *list, struct ucm_io *io);
@@ -55,6 +58,11 @@ struct ucm_io *ucm_io_take(struct ucm_io_list *list); /* or NULL */
 
 /* A part that is made at once; a multiple of any align. */
 #define UCM_IO_PART ((size_t)1 << 30)
+
+static inline bool ucm_io_is_read(const struct ucm_io *io)
+{
+	return io->op == UCM_IO_READ || io->op == UCM_IO_CALL;
+}
 
 /* The part of a read or write that comes next; NULL of the others. */
 static inline void *ucm_io_address(const struct ucm_io *io)

@@ -71,6 +71,7 @@ struct ucm_io {
 	struct ucm_io *next; /* the ring's */
 	size_t done;         /* the ring's */
 	unsigned idle;       /* the ring's: calls in a row without progress */
+	unsigned place;      /* the ring's */
 	struct ucm_job job;   /* the ring's, of a call */
 	struct ucm_ring *ring; /* the same */
 };
@@ -83,9 +84,18 @@ struct ucm_io {
  */
 extern ssize_t (*ucm_ring_fault)(const struct ucm_io *io, ssize_t result);
 
+/* Tests set this: -errno takes the place of entering the kernel's ring; 0: enter
+ * it. NULL outside of tests. */
+extern int (*ucm_ring_enter_fault)(void);
+
 struct ucm_ring;
 
 /*
+ * A ring of the kernel's may fail at any time, if somebody closes its descriptor
+ * or forbids the system call: then what it has under way ends with -EIO, as soon
+ * as the kernel has let go of the buffers, and threads take over (AUTO), or all
+ * else ends with -EIO (URING). It says so in the log, and in its text.
+ *
  * kind: see load.h; AUTO falls back and says so once in the log. depth: how
  * many operations may be queued at a time, until they are handed back.
  * threads: of the pool.

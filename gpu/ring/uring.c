@@ -18,10 +18,13 @@
  * it (flush).
  *
  * To be woken, it polls an eventfd whenever it sleeps.
+ *
+ * If the kernel does not let us enter (not for a moment, but for good) the ring
+ * has failed: it is left to the kernel, and remains.c goes on.
  */
 #include <config.h>
 
-#include "gpu/ring/ops.h"
+#include "gpu/ring/remains.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +49,10 @@ struct uring {
 	struct io_uring ring;
 	bool enabled;
 	struct ucm_io_list pending;
-	unsigned flying; /* operations that the kernel has or is to get */
+	struct ucm_remains remains; /* and operations that the kernel has, or is
+				     * to get */
+	int failed;                 /* -errno, and the ring is gone */
+	char failed_text[160];
 	struct open_how *hows; /* one for each place of the submission queue */
 	int wake_fd;
 	bool armed; /* the kernel polls it */
@@ -59,15 +65,26 @@ static struct uring *of(struct ucm_ring *base)
 	return (struct uring *)base;
 }
 
-/* Errors that pass leave everything where it is, for the next round. Others
- * are mistakes: a second thread, say. */
-static void check(int rc)
+/* Errors that pass leave everything where it is, for the next round. */
+static int lasting(int rc)
 {
-	if (rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN &&
-	    rc != -EBUSY) {
-		ucm_error("io_uring: %s", strerrordesc_np(-rc));
-		abort();
-	}
+	return rc < 0 && rc != -ETIME && rc != -EINTR && rc != -EAGAIN &&
+			       rc != -EBUSY
+		       ? rc
+		       : 0;
+}
+
+/* Before each system call that submits. */
+static int enter_fault(void)
+{
+	return ucm_ring_enter_fault ? ucm_ring_enter_fault() : 0;
+}
+
+static int submit(struct uring *ring)
+{
+	int rc = enter_fault();
+
+	return lasting(rc ? rc : io_uring_submit(&ring->ring));
 }
 
 /* ---- starting ---- */
@@ -139,33 +156,42 @@ static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 
 /* The kernel's ring is this thread's from now on. (liburing 2.3 declares a
  * function for it, but forgot to export it.) */
-static void enable(struct uring *ring)
+static int enable(struct uring *ring)
 {
 	long rc = 0;
 
 	if (ring->ring.flags & IORING_SETUP_R_DISABLED)
 		rc = syscall(SYS_io_uring_register, ring->ring.ring_fd,
 			     IORING_REGISTER_ENABLE_RINGS, NULL, 0);
-	check(rc < 0 ? -errno : 0);
+	if (rc < 0)
+		return -errno;
 	ring->enabled = true;
+	return 0;
 }
 
 /* What does not fit is started after the next completion. */
-static void start(struct uring *ring)
+static int start(struct uring *ring)
 {
 	struct io_uring_sqe *sqe;
+	int err;
 
-	if (!ring->enabled)
-		enable(ring);
+	if (!ring->enabled) {
+		err = enable(ring);
+		if (err)
+			return err;
+	}
 	if (!ring->armed && (sqe = io_uring_get_sqe(&ring->ring))) {
 		io_uring_prep_poll_add(sqe, ring->wake_fd, POLLIN);
 		io_uring_sqe_set_data(sqe, &ring->wake_fd);
 		ring->armed = true;
 	}
 	while (ring->pending.first && (sqe = io_uring_get_sqe(&ring->ring))) {
-		prepare(ring, sqe, ucm_io_take(&ring->pending));
-		ring->flying++;
+		struct ucm_io *io = ucm_io_take(&ring->pending);
+
+		prepare(ring, sqe, io);
+		ucm_remains_add(&ring->remains, io);
 	}
+	return 0;
 }
 
 /* ---- taking what is done ---- */
@@ -173,7 +199,7 @@ static void start(struct uring *ring)
 static void completed(struct uring *ring, struct ucm_io *io, int result,
 		      struct ucm_io_list *done)
 {
-	ring->flying--;
+	ucm_remains_drop(&ring->remains, io);
 	if (!ucm_io_step(io, result)) {
 		ucm_io_append(&ring->pending, io);
 		return;
@@ -192,38 +218,82 @@ static void disarm(struct uring *ring)
 	eventfd_read(ring->wake_fd, &wakes); /* or nothing to read */
 }
 
-static void reap(struct uring *ring, struct ucm_io_list *done)
+/* Without its eventfd nobody could wake it: then it has failed, too. */
+static int reap(struct uring *ring, struct ucm_io_list *done)
 {
 	struct io_uring_cqe *cqe;
 	unsigned head, num = 0;
+	int err = 0;
 
 	io_uring_for_each_cqe(&ring->ring, head, cqe) {
 		void *data = io_uring_cqe_get_data(cqe);
 
 		num++;
-		if (data == &ring->wake_fd)
-			disarm(ring);
-		else
+		if (data != &ring->wake_fd) {
 			completed(ring, data, cqe->res, done);
+			continue;
+		}
+		disarm(ring);
+		if (cqe->res < 0)
+			err = cqe->res;
 	}
 	io_uring_cq_advance(&ring->ring, num);
+	return err;
 }
 
-static void enter(struct uring *ring, int64_t timeout_ns)
+static int enter(struct uring *ring, int64_t timeout_ns)
 {
 	struct __kernel_timespec time = {
 		.tv_sec = timeout_ns / 1000000000,
 		.tv_nsec = timeout_ns % 1000000000,
 	};
 	struct io_uring_cqe *cqe;
+	int rc = enter_fault();
 
-	if (timeout_ns)
-		check(io_uring_submit_and_wait_timeout(
+	if (!rc && timeout_ns)
+		rc = io_uring_submit_and_wait_timeout(
 			&ring->ring, &cqe, 1, timeout_ns < 0 ? NULL : &time,
-			NULL));
-	else
-		check(io_uring_submit_and_get_events(&ring->ring));
+			NULL);
+	else if (!rc)
+		rc = io_uring_submit_and_get_events(&ring->ring);
+	return lasting(rc);
 }
+
+/* ---- failing ---- */
+
+/* The number may be somebody else's file by now: then it is not closed. What the
+ * kernel has mapped keeps the ring until it is unmapped. */
+static void leave_queues(struct uring *ring)
+{
+	if (ring->failed == -EBADF || ring->failed == -EOPNOTSUPP)
+		ring->ring.ring_fd = ring->ring.enter_ring_fd = -1;
+	io_uring_queue_exit(&ring->ring);
+}
+
+static void say_failed(struct uring *ring, bool threads)
+{
+	snprintf(ring->failed_text, sizeof(ring->failed_text),
+		 "%s (io_uring failed: %s)", threads ? "threads" : "nothing",
+		 strerrordesc_np(-ring->failed));
+	atomic_store(&ring->base.failed_text, ring->failed_text);
+	ucm_error("io_uring has failed: %s: %u operations end with an error; %s",
+		  strerrordesc_np(-ring->failed), ring->remains.num_flying,
+		  threads ? "going on with threads" : "so do all others");
+}
+
+static void fail_ring(struct uring *ring, int err, struct ucm_io_list *done)
+{
+	struct ucm_io *io;
+
+	reap(ring, done); /* what the kernel has told so far */
+	ring->failed = err;
+	say_failed(ring, ucm_remains_begin(&ring->remains));
+	leave_queues(ring);
+	while ((io = ucm_io_take(&ring->pending)))
+		ucm_remains_queue(&ring->remains, io);
+}
+
+/* ---- polling ---- */
 
 static int64_t now_ns(void)
 {
@@ -238,35 +308,53 @@ static struct ucm_io *uring_poll(struct ucm_ring *base, int64_t timeout_ns)
 	int64_t end_ns = timeout_ns > 0 ? now_ns() + timeout_ns : 0;
 	struct ucm_io_list done = { 0 };
 	struct uring *ring = of(base);
+	int err;
 
-	if (!timeout_ns && !ring->flying && !ring->pending.first)
+	if (ring->failed)
+		return ucm_remains_poll(&ring->remains, base, timeout_ns);
+	if (!timeout_ns && !ring->remains.num_flying && !ring->pending.first)
 		return NULL; /* the kernel has nothing to say */
 	for (;;) {
-		start(ring);
-		enter(ring, timeout_ns);
-		reap(ring, &done);
-		if (done.first || !timeout_ns || atomic_load(&base->woken))
+		err = start(ring);
+		if (!err)
+			err = enter(ring, timeout_ns);
+		if (!err)
+			err = reap(ring, &done);
+		if (err || done.first || !timeout_ns || atomic_load(&base->woken))
 			break;
 		if (timeout_ns > 0) {
 			timeout_ns = end_ns - now_ns();
 			timeout_ns = timeout_ns > 0 ? timeout_ns : 0;
 		}
 	}
-	if (ring->pending.first) { /* short ones go on at once */
-		start(ring);
-		check(io_uring_submit(&ring->ring));
+	if (!err && ring->pending.first) { /* short ones go on at once */
+		err = start(ring);
+		if (!err)
+			err = submit(ring);
 	}
-	return done.first;
+	if (err)
+		fail_ring(ring, err, &done);
+	return done.first || !err
+		       ? done.first
+		       : ucm_remains_poll(&ring->remains, base, timeout_ns);
 }
 
 static void uring_queue(struct ucm_ring *base, struct ucm_io *io)
 {
-	ucm_io_append(&of(base)->pending, io);
+	struct uring *ring = of(base);
+
+	if (ring->failed)
+		ucm_remains_queue(&ring->remains, io);
+	else
+		ucm_io_append(&ring->pending, io);
 }
 
 static void uring_rouse(struct ucm_ring *base)
 {
-	eventfd_write(of(base)->wake_fd, 1);
+	if (atomic_load(&base->failed_text)) /* the eventfd may have gone */
+		ucm_remains_rouse(&of(base)->remains);
+	else
+		eventfd_write(of(base)->wake_fd, 1);
 }
 
 /* ---- memory that stays ---- */
@@ -296,7 +384,7 @@ static int pin_part(struct uring *ring, struct iovec part)
 static int uring_pin(struct ucm_ring *base, void *memory, size_t len)
 {
 	struct uring *ring = of(base);
-	int err = 0;
+	int err = of(base)->failed ? -ENOTSUP : 0;
 
 	for (size_t at = 0; at < len && !err; at += UCM_IO_PART) {
 		struct iovec part = { .iov_base = (char *)memory + at,
@@ -312,7 +400,9 @@ static int uring_pin(struct ucm_ring *base, void *memory, size_t len)
 static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
 			    size_t len)
 {
-	return pinned_index((const struct uring *)base, memory, len) >= 0;
+	const struct uring *ring = (const struct uring *)base;
+
+	return !ring->failed && pinned_index(ring, memory, len) >= 0;
 }
 
 /* ---- open and close ---- */
@@ -328,14 +418,21 @@ static void drain(struct uring *ring)
 						       IORING_ASYNC_CANCEL_ALL);
 		io_uring_sqe_set_data(sqe, NULL);
 	}
-	while (ring->flying) {
-		check(io_uring_submit_and_wait(&ring->ring, 1));
+	while (ring->remains.num_flying) {
+		int rc = enter_fault();
+
+		rc = lasting(rc ? rc
+				: io_uring_submit_and_wait(&ring->ring, 1));
+		if (rc) {
+			ring->failed = rc;
+			return;
+		}
 		while (!io_uring_peek_cqe(&ring->ring, &cqe)) {
 			void *data = io_uring_cqe_get_data(cqe);
 
 			if (data && data != &ring->wake_fd) {
 				ucm_io_abandon(data, cqe->res);
-				ring->flying--;
+				ucm_remains_drop(&ring->remains, data);
 			}
 			io_uring_cqe_seen(&ring->ring, cqe);
 		}
@@ -349,10 +446,14 @@ static void uring_close(struct ucm_ring *base)
 
 	while ((io = ucm_io_take(&ring->pending)))
 		ucm_io_abandon(io, -ECANCELED);
-	if (ring->flying)
-		drain(ring);
-	io_uring_queue_exit(&ring->ring);
-	close(ring->wake_fd);
+	if (!ring->failed) {
+		if (ring->remains.num_flying)
+			drain(ring);
+		leave_queues(ring);
+	}
+	ucm_remains_fini(&ring->remains);
+	if (ring->failed != -EBADF) /* else it may be another file's number */
+		close(ring->wake_fd);
 	free(ring->hows);
 	free(ring);
 }
@@ -390,7 +491,19 @@ static int init_queues(struct uring *ring, unsigned entries)
 	return err;
 }
 
-int ucm_uring_open(unsigned depth, struct ucm_ring **out)
+/* The kernel's ring alone has it from here on. */
+static int lend_end(struct uring *ring)
+{
+	int fd = ucm_remains_lend(&ring->remains), rc;
+
+	if (fd < 0)
+		return fd;
+	rc = io_uring_register_files(&ring->ring, &fd, 1);
+	close(fd);
+	return rc < 0 ? rc : 0;
+}
+
+int ucm_uring_open(unsigned depth, unsigned threads, struct ucm_ring **out)
 {
 	struct uring *ring = calloc(1, sizeof(*ring));
 	int err;
@@ -412,9 +525,17 @@ int ucm_uring_open(unsigned depth, struct ucm_ring **out)
 		err = -ENOMEM;
 		goto exit_queues;
 	}
+	err = ucm_remains_init(&ring->remains, depth, threads);
+	if (!err)
+		err = lend_end(ring);
+	if (err)
+		goto free_hows;
 	*out = &ring->base;
 	return 0;
 
+free_hows:
+	ucm_remains_fini(&ring->remains);
+	free(ring->hows);
 exit_queues:
 	io_uring_queue_exit(&ring->ring);
 close_wake:

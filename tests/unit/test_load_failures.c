@@ -896,3 +896,78 @@ UNIT_TEST(what_comes_from_memory_is_counted_once)
 	ck_assert_uint_eq(stats.mapped_bytes, LAYER);
 	ucm_loader_close(loader);
 }
+
+/* ---- io_uring that fails ---- */
+
+static int refuse_entry(void)
+{
+	return -EPERM;
+}
+
+/* What is under way fails, or is right; and the process lives. */
+static void load_while_it_fails(struct ucm_loader *loader)
+{
+	struct ucm_outcome outcomes[NUM];
+
+	lf_cache_clear(&cache);
+	ucm_ring_enter_fault = refuse_entry;
+	lf_load(loader, 0, NUM, NULL, outcomes);
+	for (unsigned i = 0; i < NUM; i++) {
+		ck_assert(!outcomes[i].err || outcomes[i].err == -EIO);
+		if (!outcomes[i].err)
+			ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	}
+}
+
+UNIT_TEST(io_uring_that_fails_is_followed_by_threads)
+{
+	const struct ucm_loader_options options = { .threads = 2 };
+	struct ucm_loader *loader;
+	char text[256];
+
+	plant(NUM);
+	loader = lf_loader("$/tier", &cache, &options);
+	ucm_loader_describe(loader, text, sizeof(text));
+	if (!strstr(text, ", io_uring")) {
+		unit_skip("io_uring: %s", text);
+		ucm_loader_close(loader);
+		return;
+	}
+	load_while_it_fails(loader);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	ck_assert_int_eq(lf_save(loader, NUM, NUM, NULL, NULL), 0);
+	ucm_loader_describe(loader, text, sizeof(text));
+	ck_assert_msg(strstr(text, "threads (io_uring failed: Operation not "
+				   "permitted)") != NULL, "%s", text);
+	ucm_ring_enter_fault = NULL;
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(io_uring_that_fails_where_nothing_else_will_do)
+{
+	const struct ucm_loader_options options = { .io = UCM_IO_URING,
+						    .threads = 2 };
+	struct ucm_outcome outcomes[NUM];
+	struct ucm_loader *loader;
+	struct ucm_ring *ring;
+
+	plant(NUM);
+	if (ucm_ring_open(lf_io(UCM_IO_URING), 1, 1, &ring)) {
+		unit_skip("io_uring: not here");
+		return;
+	}
+	ucm_ring_close(ring);
+	if (lf_io(UCM_IO_URING) != UCM_IO_URING)
+		return;
+	loader = lf_loader("$/tier", &cache, &options);
+	load_while_it_fails(loader);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, outcomes), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(outcomes[i].err, -EIO);
+	ck_assert_int_eq(lf_save(loader, NUM, 4, NULL, NULL), -EIO);
+	ucm_ring_enter_fault = NULL;
+	ucm_loader_close(loader);
+}

@@ -16,6 +16,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -48,6 +49,7 @@ static void setup(void)
 static void teardown(void)
 {
 	ucm_ring_fault = NULL;
+	ucm_ring_enter_fault = NULL;
 	free(room);
 	close(root);
 	fx_teardown();
@@ -809,6 +811,153 @@ static void use_without_io_uring(void *arg)
 	must(!ucm_ring_open(UCM_IO_AUTO, 1, 1, &ring));
 	must(!fx_logged("threads")); /* once is enough */
 	ucm_ring_close(ring);
+}
+
+/* ---- a kernel's ring that fails ---- */
+
+static int refuse_entry(void)
+{
+	return -EPERM;
+}
+
+/* As a program does that becomes a daemon. */
+static void close_kernels_ring(void)
+{
+	char path[64], target[64];
+
+	for (int fd = 3; fd < 1024; fd++) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		len = readlink(path, target, sizeof(target) - 1);
+		if (len < 0)
+			continue;
+		target[len] = '\0';
+		if (!strcmp(target, "anon_inode:[io_uring]"))
+			close(fd);
+	}
+}
+
+/* NULL: this machine has no io_uring to test. A read that waits is under way. */
+static struct ucm_ring *open_busy(enum ucm_io_kind kind, int fds[2],
+				  struct ucm_io *waits)
+{
+	struct ucm_ring *ring;
+
+	ck_assert_int_eq(ucm_ring_open(kind, 8, 3, &ring), 0);
+	if (!strstr(ucm_ring_text(ring), "io_uring") ||
+	    strstr(ucm_ring_text(ring), "threads")) {
+		unit_skip("no io_uring");
+		ucm_ring_close(ring);
+		return NULL;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	ck_assert_int_eq(pipe(fds), 0);
+	*waits = (struct ucm_io){ .op = UCM_IO_READ, .fd = fds[0],
+				  .buffer = room, .len = UNIT, .offset = -1,
+				  .align = 1 };
+	ck_assert_int_eq(ucm_ring_queue(ring, waits), 0);
+	ck_assert_ptr_null(ucm_ring_poll(ring, 0));
+	return ring;
+}
+
+static ssize_t wait_for(struct ucm_ring *ring, const struct ucm_io *io)
+{
+	struct ucm_io *done = NULL;
+
+	while (!done)
+		done = ucm_ring_poll(ring, 10000000000);
+	ck_assert_ptr_eq(done, io);
+	ck_assert_ptr_null(done->next);
+	return io->result;
+}
+
+/* The kernel keeps no reader of the pipe: nothing will come late. */
+static void check_let_go(int fds[2])
+{
+	close(fds[0]);
+	ck_assert_int_eq(write(fds[1], "late", 4), -1);
+	ck_assert_int_eq(errno, EPIPE);
+	close(fds[1]);
+}
+
+/* Row: is its descriptor closed, or is the call refused? */
+UNIT_TEST(a_ring_that_fails_goes_on_with_threads, .rows = 2)
+{
+	struct ucm_io waits, io;
+	struct ucm_ring *ring;
+	ssize_t fd;
+	int fds[2];
+
+	put_file("file", FILE_LEN);
+	ring = open_busy(UCM_IO_AUTO, fds, &waits);
+	if (!ring)
+		return;
+	if (_i)
+		close_kernels_ring();
+	else
+		ucm_ring_enter_fault = refuse_entry;
+	/* what was under way ends, and not before the kernel has let go */
+	ck_assert_int_eq(wait_for(ring, &waits), -EIO);
+	check_let_go(fds);
+	memset(room, 0x11, ROOM);
+	fd = ring_open(ring, "file", O_RDONLY);
+	ck_assert_int_ge(fd, 0);
+	io = read_of(fd, FILE_LEN, 0, 1);
+	ck_assert_int_eq(carry_out(ring, &io), FILE_LEN);
+	check_bytes(room, 0, FILE_LEN);
+	ck_assert_int_eq(ring_close(ring, fd), 0);
+	ck_assert_msg(strstr(ucm_ring_text(ring), "threads (io_uring failed: "),
+		      "%s", ucm_ring_text(ring));
+	ck_assert(!ucm_ring_is_pinned(ring, room, 1));
+	ucm_ring_close(ring);
+}
+
+static void *wake_once(void *arg)
+{
+	ucm_ring_wake(arg);
+	return NULL;
+}
+
+UNIT_TEST(a_ring_that_must_be_the_kernels_refuses_once_it_fails, .rows = 2)
+{
+	struct ucm_io waits;
+	struct ucm_ring *ring;
+	pthread_t thread;
+	int fds[2];
+
+	ring = open_busy(UCM_IO_URING, fds, &waits);
+	if (!ring)
+		return;
+	if (_i)
+		close_kernels_ring();
+	else
+		ucm_ring_enter_fault = refuse_entry;
+	ck_assert_int_eq(wait_for(ring, &waits), -EIO);
+	check_let_go(fds);
+	ck_assert_int_eq(ring_open(ring, "file", O_RDONLY), -EIO);
+	ck_assert_int_eq(pthread_create(&thread, NULL, wake_once, ring), 0);
+	ck_assert_ptr_null(ucm_ring_poll(ring, -1)); /* it can be woken */
+	pthread_join(thread, NULL);
+	ck_assert_ptr_null(ucm_ring_poll(ring, 1000000));
+	ucm_ring_close(ring);
+}
+
+UNIT_TEST(a_ring_that_has_failed_unnoticed_is_closed, .rows = 2)
+{
+	struct ucm_io waits;
+	struct ucm_ring *ring;
+	int fds[2];
+
+	ring = open_busy(UCM_IO_AUTO, fds, &waits);
+	if (!ring)
+		return;
+	if (_i)
+		close_kernels_ring();
+	else
+		ucm_ring_enter_fault = refuse_entry;
+	ucm_ring_close(ring);
+	check_let_go(fds);
 }
 
 UNIT_TEST(without_io_uring_there_are_threads)
