@@ -190,6 +190,7 @@ static void drop_shape(struct bench *bench)
 static void open_copy(struct bench *bench, unsigned ctas)
 {
 	struct ucm_copy_options options = { .device = bench->number,
+					    .stream = UCM_STREAM_OWN,
 					    .ctas = ctas };
 	struct ucm_error error;
 

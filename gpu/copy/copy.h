@@ -35,12 +35,15 @@ struct ucm_copy_job {
 
 struct ucm_copy_options {
 	int device;
-	void *stream;
+	void *stream; /* or UCM_STREAM_OWN */
 	unsigned ctas;
 };
 
 struct ucm_copy_ops {
 	const char *name;
+
+	/* The NUMA node that pages are nearest to, or -1; NULL: likewise. */
+	int (*node)(const struct ucm_copy_options *options);
 
 	int (*open)(const struct ucm_copy_options *options,
 		    struct ucm_copy **out, struct ucm_error *error);

@@ -119,7 +119,10 @@ static CUresult open_streams(struct ucm_copy *copy, void *stream,
 
 	*what = "cuStreamCreate";
 	result = copy->cuda->StreamCreate(&copy->own, CU_STREAM_NON_BLOCKING);
-	copy->stream = stream ? stream : copy->own;
+	if (stream == UCM_STREAM_OWN)
+		copy->stream = copy->own;
+	else
+		copy->stream = stream ? stream : CU_STREAM_LEGACY;
 	*what = result == CUDA_SUCCESS ? "cuEventCreate" : *what;
 	for (int i = 0; i < UCM_BATCHES && result == CUDA_SUCCESS; i++)
 		result = copy->cuda->EventCreate(&copy->batches[i].event,
@@ -169,6 +172,12 @@ static int cuda_open(const struct ucm_copy_options *options,
 	CUresult result;
 	int err;
 
+	if (options->stream == CU_STREAM_PER_THREAD) {
+		free(copy);
+		return ucm_error_set(error, -EINVAL, "stream "
+				     "CU_STREAM_PER_THREAD: it is another one "
+				     "in the loader's threads than in yours");
+	}
 	if (!copy)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	copy->ctas = options->ctas ? options->ctas : DEFAULT_CTAS;
@@ -463,8 +472,14 @@ static void cuda_close(struct ucm_copy *copy)
 	free(copy);
 }
 
+static int cuda_node(const struct ucm_copy_options *options)
+{
+	return ucm_cuda_node(options->device);
+}
+
 const struct ucm_copy_ops ucm_copy_cuda = {
 	.name = "cuda",
+	.node = cuda_node,
 	.open = cuda_open,
 	.close = cuda_close,
 	.add_group = cuda_add_group,

@@ -6,6 +6,7 @@
 
 #include "gpu/copy/cuda_api.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include "common/log.h"
 
 const char *ucm_cuda_library = "libcuda.so.1";
+const char *ucm_cuda_devices = "/sys/bus/pci/devices";
 
 /* Filled once, under the lock; the library stays open until the process ends:
  * the driver has threads, and the engine uses it as well. */
@@ -116,6 +118,42 @@ int ucm_cuda_get(const struct ucm_cuda **out, struct ucm_error *error)
 	if (!err)
 		*out = &the_cuda;
 	return err;
+}
+
+/* -1 is also what the kernel writes of a device that is near to all. */
+static int read_node(const char *bus_id)
+{
+	char path[256], text[16];
+	FILE *file;
+	int node = -1;
+
+	snprintf(path, sizeof(path), "%s/%s/numa_node", ucm_cuda_devices,
+		 bus_id);
+	file = fopen(path, "re");
+	if (!file)
+		return -1;
+	if (fgets(text, sizeof(text), file) &&
+	    sscanf(text, "%d", &node) != 1)
+		node = -1;
+	fclose(file);
+	return node;
+}
+
+int ucm_cuda_node(int device)
+{
+	const struct ucm_cuda *cuda;
+	struct ucm_error error;
+	char bus_id[32] = "";
+	CUdevice handle;
+
+	if (ucm_cuda_get(&cuda, &error) ||
+	    cuda->DeviceGet(&handle, device) != CUDA_SUCCESS ||
+	    cuda->DeviceGetPCIBusId(bus_id, sizeof(bus_id), handle) !=
+		    CUDA_SUCCESS)
+		return -1;
+	for (char *at = bus_id; *at; at++) /* as the kernel spells it */
+		*at = (char)tolower((unsigned char)*at);
+	return read_node(bus_id);
 }
 
 CUresult ucm_cuda_enter(const struct ucm_cuda *cuda, CUcontext context,

@@ -24,6 +24,7 @@
 	X(DeviceGetCount, 2000)                                               \
 	X(DeviceGet, 2000)                                                    \
 	X(DeviceGetName, 2000)                                                \
+	X(DeviceGetPCIBusId, 4010)                                            \
 	X(DeviceGetAttribute, 2000)                                           \
 	X(DevicePrimaryCtxRetain, 7000)                                       \
 	X(DevicePrimaryCtxRelease, 11000)                                     \
@@ -61,8 +62,12 @@ struct ucm_cuda {
 	PFN_cuMemcpyBatchAsync_v12080 MemcpyBatchAsync;
 };
 
-/* The file that is opened; tests set another one. */
-extern const char *ucm_cuda_library;
+/* The file that is opened, and the folder of the PCI bus's devices; tests set
+ * others. */
+extern const char *ucm_cuda_library, *ucm_cuda_devices;
+
+/* The NUMA node of a device, or -1: it has none, or is not known. */
+int ucm_cuda_node(int device);
 
 /* Open the driver, once for the process, which keeps it. -ENODEV: there is no
  * driver, it is too old, or it has no device. */

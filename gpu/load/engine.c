@@ -402,7 +402,8 @@ static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 	struct ucm_shared *shared = engine->shared;
 	int err;
 
-	err = ucm_staging_open(shared->staging_bytes, &engine->staging);
+	err = ucm_staging_open(shared->staging_bytes, shared->node,
+			       &engine->staging);
 	if (err)
 		return ucm_error_set(error, err,
 				     "no memory for %llu bytes of staging",

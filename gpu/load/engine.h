@@ -43,6 +43,7 @@ struct ucm_shared {
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
 	uint64_t staging_bytes; /* of each engine */
+	int node;               /* whose memory it is, or -1 */
 	uint64_t window_bytes;  /* of each engine; 0: found by trying */
 	uint32_t read_bytes;
 	unsigned open_files; /* of each engine */

@@ -93,6 +93,28 @@ static int choose_copy(struct ucm_shared *shared,
 			     (int)options->copy);
 }
 
+/* Where the device is, whose reads and writes need not cross the processors. */
+static int choose_node(struct ucm_shared *shared, uint32_t numa,
+		       struct ucm_error *error)
+{
+	const struct ucm_copy_ops *ops = shared->copy_ops;
+
+	shared->node = -1;
+	if (numa == UCM_NUMA_ANY)
+		return 0;
+	if (numa && !ucm_staging_has_node((int)(numa - 1)))
+		return ucm_error_set(error, -EINVAL,
+				     "numa: there is no node %" PRIu32,
+				     numa - 1);
+	if (numa)
+		shared->node = (int)(numa - 1);
+	else if (ops->node)
+		shared->node = ops->node(&shared->copy_options);
+	if (!ucm_staging_has_node(shared->node))
+		shared->node = -1;
+	return 0;
+}
+
 static int set_up(struct ucm_loader *loader,
 		  const struct ucm_loader_options *options,
 		  struct ucm_error *error)
@@ -100,6 +122,7 @@ static int set_up(struct ucm_loader *loader,
 	struct ucm_shared *shared = &loader->shared;
 	unsigned threads = (unsigned)or_default(options->threads,
 						default_threads());
+	int err;
 
 	if (!options->mount && !options->tiers)
 		return ucm_error_set(error, -EINVAL,
@@ -139,7 +162,10 @@ static int set_up(struct ucm_loader *loader,
 	loader->engines = calloc(threads, sizeof(*loader->engines));
 	if (!loader->engines)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
-	return choose_copy(shared, options, error) ?: (int)threads;
+	err = choose_copy(shared, options, error);
+	if (!err)
+		err = choose_node(shared, options->numa, error);
+	return err ? err : (int)threads;
 }
 
 static int start_engines(struct ucm_loader *loader, unsigned threads,
@@ -177,6 +203,16 @@ static int open_lessee(struct ucm_loader *loader,
 		     : 0;
 }
 
+/* For those that were compiled when lease_ms was the last option, a stream that
+ * is NULL is one of our own. */
+static void meet_old_programs(struct ucm_loader_options *own, size_t size)
+{
+	if (size <= offsetof(struct ucm_loader_options, lease_ms) +
+			    sizeof(own->lease_ms) &&
+	    !own->stream)
+		own->stream = UCM_STREAM_OWN;
+}
+
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
@@ -189,6 +225,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 				     "size of the options is not set");
 	memcpy(&own, options,
 	       options->size < sizeof(own) ? options->size : sizeof(own));
+	meet_old_programs(&own, options->size);
 	loader = calloc(1, sizeof(*loader));
 	if (!loader)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
@@ -661,11 +698,17 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len)
 {
 	const struct ucm_engine *engine = loader->engines[0];
+	char node[32] = "";
 
-	snprintf(text, len, "%s, pages by %s, %s, %u threads, %zu MiB staging%s",
+	if (loader->shared.node >= 0)
+		snprintf(node, sizeof(node), " on node %d",
+			 loader->shared.node);
+	snprintf(text, len,
+		 "%s, pages by %s, %s, %u threads, %zu MiB staging%s%s",
 		 loader->shared.source_ops->name,
 		 loader->shared.copy_ops->name, ucm_ring_text(engine->ring),
 		 loader->num_engines,
 		 ucm_staging_len(engine->staging) * loader->num_engines >> 20,
-		 ucm_staging_is_huge(engine->staging) ? " (huge pages)" : "");
+		 ucm_staging_is_huge(engine->staging) ? " (huge pages)" : "",
+		 node);
 }

@@ -12,9 +12,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/align.h"
 #include "common/log.h"
@@ -35,6 +39,8 @@
 
 #define UNIT ((size_t)65536)
 #define HUGE_PAGE ((size_t)2 << 20)
+#define MAX_NODES 1024
+#define LONG_BITS (8 * sizeof(long))
 
 enum unit { UNIT_FREE, UNIT_TAKEN, UNIT_LOST };
 
@@ -47,13 +53,43 @@ struct ucm_staging {
 	uint8_t units[]; /* enum unit */
 };
 
+bool ucm_staging_has_node(int node)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", node);
+	return node >= 0 && node < MAX_NODES && !access(path, F_OK);
+}
+
+/*
+ * Before its first use. A device writes to this memory by address: if the process
+ * forked meanwhile, and copied what it touches next, bytes would land in the copy
+ * that is the child's.
+ */
+static void prepare(void *memory, size_t len, int node)
+{
+	unsigned long nodes[MAX_NODES / LONG_BITS] = { 0 };
+
+	if (madvise(memory, len, MADV_DONTFORK))
+		ucm_warning("staging: MADV_DONTFORK: %m");
+	if (node < 0)
+		return;
+	nodes[(size_t)node / LONG_BITS] |= 1ul << (size_t)node % LONG_BITS;
+	/* the kernel reads one bit less than it is told */
+	if (syscall(SYS_mbind, memory, len, MPOL_PREFERRED, nodes,
+		    MAX_NODES + 1, 0))
+		ucm_warning("staging: memory of node %d: %m", node);
+}
+
 /* Huge pages from the pool, or those that the kernel makes by itself. */
-static uint8_t *map_arena(size_t len, bool *huge_out)
+static uint8_t *map_arena(size_t len, int node, bool *huge_out)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			       flags | MAP_HUGETLB, -1, 0), *start;
 
+	if (memory != MAP_FAILED)
+		prepare(memory, len, node);
 	/* had now, or not at all: a pool that runs out later would fail
 	 * reads with EFAULT, and kill whoever touches the memory */
 	if (memory != MAP_FAILED && madvise(memory, len, MADV_POPULATE_WRITE)) {
@@ -71,11 +107,12 @@ static uint8_t *map_arena(size_t len, bool *huge_out)
 	if (start > memory)
 		munmap(memory, (size_t)(start - memory));
 	munmap(start + len, (size_t)(memory + HUGE_PAGE - start));
+	prepare(start, len, node);
 	*huge_out = !madvise(start, len, MADV_HUGEPAGE);
 	return start;
 }
 
-int ucm_staging_open(size_t len, struct ucm_staging **out)
+int ucm_staging_open(size_t len, int node, struct ucm_staging **out)
 {
 	struct ucm_staging *staging;
 
@@ -85,7 +122,7 @@ int ucm_staging_open(size_t len, struct ucm_staging **out)
 		return -ENOMEM;
 	staging->len = len;
 	staging->num_units = staging->num_free = len / UNIT;
-	staging->memory = map_arena(len, &staging->huge);
+	staging->memory = map_arena(len, node, &staging->huge);
 	if (!staging->memory) {
 		ucm_error("staging: %zu bytes: %m", len);
 		free(staging);

@@ -38,8 +38,11 @@ struct ucm_slot {
 
 struct ucm_staging;
 
-/* len is rounded up. Huge pages are used where they can be had. */
-int ucm_staging_open(size_t len, struct ucm_staging **out);
+/* len is rounded up. Huge pages are used where they can be had, and memory of
+ * that NUMA node (-1: any). A child that is forked does not get it. */
+int ucm_staging_open(size_t len, int node, struct ucm_staging **out);
+/* Has this machine such a node? */
+bool ucm_staging_has_node(int node);
 /* All slots are free, or lost: then the memory stays mapped. */
 void ucm_staging_close(struct ucm_staging *staging);
 

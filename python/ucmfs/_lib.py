@@ -77,7 +77,7 @@ class LoaderOptions(Structure):
                 ("save_budget_bytes", c_uint64), ("read_bytes", c_uint32),
                 ("open_files", c_uint), ("device", c_int),
                 ("stream", c_void_p), ("ctas", c_uint),
-                ("lease_ms", c_uint32)]
+                ("lease_ms", c_uint32), ("numa", c_uint32)]
 
 
 class Request(Structure):

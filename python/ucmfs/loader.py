@@ -19,6 +19,7 @@ IOS = ("auto", "uring", "threads")
 ORDERS = ("blocks", "layers")
 _NO_LEASES = 0xffffffff
 _NO_LOCK = contextlib.nullcontext()
+_OWN_STREAM = ctypes.c_void_p(-1).value
 
 Path = Union[str, bytes, "os.PathLike[str]"]
 Tiers = Union[Path, Sequence[Path]]
@@ -53,15 +54,26 @@ class LoaderTask(Task):
         _lib.lib().ucm_task_free(handle)
 
 
+def _node(numa: Optional[int]) -> int:
+    if numa is None:
+        return 0
+    if not 0 <= numa < 1024:
+        raise InvalidArgument(f"numa {numa}: no number of a node")
+    return numa + 1
+
+
 class Loader(TaskOwner):
     """Moves blocks between a mount (or tiers) and memory.
 
     mount: a mount point of ucmfs. tiers: the directories themselves, a
     sequence of paths or text as in SOURCE of ucmfs(8); with both the blocks
     are read from the tiers, and the mount is told which are in use. Sizes are
-    in bytes, and 0 is the default of ucm_load(3). stream: a CUstream's
-    address. lease_ms: what a look-up finds is not evicted for so long; None:
-    it may be. Any thread; close() when no other call is under way.
+    in bytes, and 0 is the default of ucm_load(3). stream: that copies on a
+    device are ordered in, torch.cuda.current_stream().cuda_stream, which is 0
+    for the default stream; None: the loader's own. numa: the node whose memory
+    is taken for staging; None: the device's. lease_ms: what a look-up finds is
+    not evicted for so long; None: it may be. Any thread; close() when no other
+    call is under way.
 
     NotConnected: no mount of ucmfs there. NotFound: no such directory, or
     one that has not been a tier yet.
@@ -73,7 +85,8 @@ class Loader(TaskOwner):
                  window_bytes: int = 0, save_budget_bytes: int = 0,
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
                  stream: Optional[int] = None, ctas: int = 0,
-                 lease_ms: Optional[int] = 0) -> None:
+                 lease_ms: Optional[int] = 0,
+                 numa: Optional[int] = None) -> None:
         super().__init__()
         self.copy = copy
         self.mount = mount
@@ -91,8 +104,10 @@ class Loader(TaskOwner):
             io=_number_of("io", io, IOS), threads=threads,
             staging_bytes=staging_bytes, window_bytes=window_bytes,
             save_budget_bytes=save_budget_bytes, read_bytes=read_bytes,
-            open_files=open_files, device=device, stream=stream, ctas=ctas,
-            lease_ms=_NO_LEASES if lease_ms is None else lease_ms),
+            open_files=open_files, device=device,
+            stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
+            lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
+            numa=_node(numa)),
             self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:

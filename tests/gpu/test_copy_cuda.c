@@ -48,20 +48,20 @@ UNIT_PROGRAM(.begin = find_device);
 
 UNIT_TEST(kernels_copy_what_load_h_says)
 {
-	rounds(KERNELS, NULL, 0, 100);
-	rounds(KERNELS, NULL, 1, 20);
-	rounds(KERNELS, NULL, 32, 20);
+	rounds(KERNELS, UCM_STREAM_OWN, 0, 100);
+	rounds(KERNELS, UCM_STREAM_OWN, 1, 20);
+	rounds(KERNELS, UCM_STREAM_OWN, 32, 20);
 }
 
 UNIT_TEST(the_copy_engine_does_the_same)
 {
-	rounds(ENGINE, NULL, 0, 100);
+	rounds(ENGINE, UCM_STREAM_OWN, 0, 100);
 }
 
 UNIT_TEST(in_the_default_stream_as_well)
 {
 	rounds(KERNELS, CU_STREAM_LEGACY, 0, 20);
-	rounds(ENGINE, CU_STREAM_LEGACY, 0, 20);
+	rounds(ENGINE, NULL, 0, 20);
 }
 
 UNIT_TEST(the_run_length_can_be_measured)

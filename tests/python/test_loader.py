@@ -263,6 +263,8 @@ class Failures(Case):
                 (lambda: self.group.save(self.ids[:16], [0],
                                          parents=bytes(32)), "parents"),
                 (lambda: ucmfs.Loader(MOUNT, io="fast"), "io"),
+                (lambda: ucmfs.Loader(MOUNT, numa=-1), "numa"),
+                (lambda: ucmfs.Loader(MOUNT, numa=1000), "numa"),
                 (lambda: self.loader.add_group(
                     ucmfs.Layout(self.layout.geometry, 1), self.space),
                  "seal")):

@@ -554,6 +554,13 @@ CALL(cuDeviceGetName, 2000, char *name, int len, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
+CALL(cuDeviceGetPCIBusId, 4010, char *out, int len, CUdevice device)
+{
+	ENTER("cuDeviceGetPCIBusId", false);
+	snprintf(out, (size_t)len, "0000:3B:0%d.0", device);
+	return CUDA_SUCCESS;
+}
+
 CALL(cuDeviceGetAttribute, 2000, int *out, CUdevice_attribute attribute,
      CUdevice device)
 {

@@ -69,7 +69,7 @@ static void close_clean(void)
 
 static void fails_to_open(const char *part)
 {
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy *copy = NULL;
 	struct ucm_error error = { "" };
 
@@ -135,7 +135,7 @@ static void rounds(int num)
 
 UNIT_TEST(kernels_copy_what_load_h_says)
 {
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	rounds(40);
 	ck_assert_uint_eq(fake->batches, 0);
 	ck_assert_uint_eq(fake->ctas, 8);
@@ -145,7 +145,7 @@ UNIT_TEST(kernels_copy_what_load_h_says)
 
 UNIT_TEST(the_copy_engine_does_the_same)
 {
-	open_with(ENGINE, NULL);
+	open_with(ENGINE, UCM_STREAM_OWN);
 	rounds(40);
 	ck_assert_uint_eq(fake->launches, 0);
 	ck_assert_uint_ge(fake->batches, 40);
@@ -156,7 +156,7 @@ UNIT_TEST(an_older_driver_copies_piece_by_piece)
 {
 	use_fake();
 	fake->version = 12040;
-	open_with(ENGINE, NULL);
+	open_with(ENGINE, UCM_STREAM_OWN);
 	rounds(20);
 	ck_assert_uint_eq(fake->batches, 0);
 	close_clean();
@@ -180,9 +180,40 @@ UNIT_TEST(copies_are_ordered_in_the_callers_stream)
 	close_clean();
 }
 
+/* As PyTorch's default stream is given. */
+UNIT_TEST(no_stream_is_the_default_stream)
+{
+	struct ucm_copy_job job = { .end_layer = 1 };
+
+	for (int own = 0; own < 2; own++) {
+		open_with(KERNELS, own ? UCM_STREAM_OWN : NULL);
+		cuda_fixture_group(&fixture);
+		job.staging = fixture.staging;
+		fake->legacy = 0;
+		ucm_copy_cuda.scatter(fixture.copy, &job);
+		ck_assert_int_eq(cuda_fixture_wait(&fixture, 1), 0);
+		/* descriptors, launch, event */
+		ck_assert_uint_eq(fake->legacy, own ? 0 : 3);
+		close_clean();
+	}
+}
+
+UNIT_TEST(a_stream_that_is_another_one_in_each_thread_is_refused)
+{
+	struct ucm_copy_options options = { .stream = CU_STREAM_PER_THREAD };
+	struct ucm_copy *copy;
+	struct ucm_error error;
+
+	use_fake();
+	ck_assert_int_eq(ucm_copy_cuda.open(&options, &copy, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "CU_STREAM_PER_THREAD"));
+	ck_assert_uint_eq(fake->live, 0);
+}
+
 UNIT_TEST(ctas_are_as_asked_for)
 {
-	struct ucm_copy_options options = { .ctas = 3 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN,
+					    .ctas = 3 };
 
 	use_fake();
 	setenv("UCM_CUDA_RUN_BYTES", KERNELS, 1);
@@ -216,7 +247,7 @@ UNIT_TEST(what_has_no_room_waits_and_each_job_comes_back_once, .rows = 2)
 	struct ucm_copy_job *jobs;
 	uint64_t addresses[MAX_REGIONS];
 
-	open_with(_i ? ENGINE : KERNELS, NULL);
+	open_with(_i ? ENGINE : KERNELS, UCM_STREAM_OWN);
 	layout = cuda_fixture_group(&fixture);
 	for (size_t i = 0; i < layout->num_regions; i++)
 		addresses[i] = layout->regions[i].base;
@@ -312,7 +343,7 @@ UNIT_TEST(descriptors_lie_in_a_ring)
 	uint32_t *staging;
 	struct ucm_copy_job *jobs;
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	add_tiny_group();
 	jobs = tiny_jobs(addresses);
 	staging = (uint32_t *)(void *)fixture.staging;
@@ -335,7 +366,7 @@ UNIT_TEST(close_waits_for_what_is_under_way)
 {
 	struct ucm_copy_job job = { .end_layer = 1 };
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	cuda_fixture_group(&fixture);
 	job.staging = fixture.staging;
 	fake->hold = true;
@@ -387,7 +418,7 @@ UNIT_TEST(a_call_that_fails_fails_its_jobs_only)
 	};
 
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
-		open_with(rows[i].run_bytes, NULL);
+		open_with(rows[i].run_bytes, UCM_STREAM_OWN);
 		cuda_fixture_group(&fixture);
 		one_job_fails(rows[i].call, 0, rows[i].line);
 		close_clean();
@@ -399,12 +430,12 @@ UNIT_TEST(a_call_that_fails_fails_its_jobs_only)
 UNIT_TEST(a_capture_elsewhere_is_not_disturbed, .rows = 2)
 {
 	static uint8_t more[4096] __attribute__((aligned(4096)));
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy_job jobs[2];
 	struct ucm_copy *second;
 	struct ucm_error error;
 
-	open_with(_i ? ENGINE : KERNELS, NULL);
+	open_with(_i ? ENGINE : KERNELS, UCM_STREAM_OWN);
 	cuda_fixture_group(&fixture);
 	memset(fixture.got, 0x5a, PAGES_BYTES);
 	cuda_fixture_upload(&fixture, fixture.got);
@@ -435,7 +466,7 @@ UNIT_TEST(a_copy_ends_only_when_the_driver_has_said_so, .rows = 4)
 					CUDA_ERROR_INVALID_HANDLE };
 	struct ucm_copy_job job = { .end_layer = 1 };
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	cuda_fixture_group(&fixture);
 	job.staging = fixture.staging;
 	num_logged = 0;
@@ -465,7 +496,7 @@ UNIT_TEST(a_call_that_is_refused_is_made_again)
 	struct ucm_copy_job jobs[2];
 
 	for (size_t i = 0; i < NUM_ROWS(rows); i++) {
-		open_with(rows[i].run_bytes, NULL);
+		open_with(rows[i].run_bytes, UCM_STREAM_OWN);
 		cuda_fixture_group(&fixture);
 		jobs[0] = (struct ucm_copy_job){ .end_layer = 1,
 						 .staging = fixture.staging };
@@ -509,7 +540,7 @@ UNIT_TEST(what_a_dead_device_had_is_lost_and_no_more_is_sent, .rows = 2)
 	struct ucm_copy_job jobs[3];
 	unsigned launches;
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	cuda_fixture_group(&fixture);
 	for (int i = 0; i < 3; i++)
 		jobs[i] = (struct ucm_copy_job){ .end_layer = 1,
@@ -543,7 +574,7 @@ UNIT_TEST(a_lost_context_fails_everything_that_waits)
 	const struct ucm_layout *layout;
 	struct ucm_copy_job *jobs;
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	layout = cuda_fixture_group(&fixture);
 	jobs = many_jobs(layout, 200, NULL);
 	fake->hold = true;
@@ -574,7 +605,7 @@ UNIT_TEST(an_open_that_fails_leaves_nothing)
 		"cuModuleLoadData",	    "cuModuleGetFunction",
 		"cuMemHostAlloc",	    "cuMemAlloc",
 	};
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy *copy;
 	struct ucm_error error;
 
@@ -602,7 +633,7 @@ UNIT_TEST(what_the_device_could_not_refuse_is_refused_here)
 	const struct ucm_layout *layout;
 	struct ucm_copy_job good = { .end_layer = 1 }, bad;
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	layout = cuda_fixture_group(&fixture);
 	good.staging = fixture.staging;
 	for (int i = 0; i < 6; i++) {
@@ -640,11 +671,11 @@ UNIT_TEST(what_the_device_could_not_refuse_is_refused_here)
 
 UNIT_TEST(staging_that_is_pinned_already_is_taken_and_left)
 {
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy *second;
 	struct ucm_error error;
 
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	must(!ucm_copy_cuda.open(&options, &second, &error));
 	ck_assert_int_eq(ucm_copy_cuda.register_staging(
 				 second, fixture.staging, STAGING_BYTES),
@@ -666,7 +697,7 @@ UNIT_TEST(ptx_is_taken_where_there_is_no_machine_code)
 {
 	use_fake();
 	fake->no_binary = CUDA_ERROR_NO_BINARY_FOR_GPU;
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	ck_assert_uint_ge(fake->from_ptx, 1);
 	rounds(5);
 	ck_assert_uint_gt(fake->launches, 0);
@@ -686,7 +717,7 @@ UNIT_TEST(a_device_without_an_image_is_served_by_its_copy_engine, .rows = 5)
 	fake->no_ptx = refusals[_i];
 	fake->sm = 61;
 	num_logged = 0;
-	open_with(KERNELS, NULL);
+	open_with(KERNELS, UCM_STREAM_OWN);
 	ck_assert_uint_eq(num_logged, 1);
 	ck_assert_ptr_nonnull(strstr(logged, "CUDA device 0 (fake device 0, "
 					     "sm_61): no kernels for it"));
@@ -712,7 +743,7 @@ UNIT_TEST(the_run_length_is_found_by_measuring_once)
 		{ 100, UINT64_MAX }, { 1, 1 << 20 }, { 0.5, 256 << 10 },
 		{ 0.1, 64 << 10 },   { 0, 16 << 10 },
 	};
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy *copy;
 	unsigned launches;
 	struct ucm_error error;
@@ -740,7 +771,7 @@ UNIT_TEST(what_cannot_be_measured_has_a_default)
 					     "cuLaunchKernel",
 					     "cuEventSynchronize",
 					     "cuMemcpyBatchAsync" };
-	struct ucm_copy_options options = { 0 };
+	struct ucm_copy_options options = { .stream = UCM_STREAM_OWN };
 	struct ucm_copy *copy;
 	struct ucm_error error;
 

@@ -190,6 +190,7 @@ static void start(uint32_t read_bytes)
 
 	memset(&engine, 0, sizeof(engine));
 	shared = (struct ucm_shared){
+		.node = -1,
 		.source_ops = &directory,
 		.source = &source,
 		.copy_ops = &device,

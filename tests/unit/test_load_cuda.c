@@ -10,7 +10,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "gpu/copy/cuda_api.h"
@@ -27,6 +31,7 @@ static CUcontext context;
 
 /* One thread, as the driver for tests has no locks. */
 static const struct ucm_loader_options on_device = { .copy = UCM_COPY_CUDA,
+						     .stream = UCM_STREAM_OWN,
 						     .threads = 1 };
 
 /* The cache's memory becomes the device's: its addresses get the mark. */
@@ -182,6 +187,51 @@ UNIT_TEST(a_dead_device_ends_every_task)
 	must(!cuda->StreamSynchronize(NULL));
 	must(!cuda->CtxPopCurrent(&context));
 	ucm_loader_close(loader);
+}
+
+/* A program that was compiled before the default stream could be had. */
+UNIT_TEST(no_stream_means_what_the_programs_header_says, .rows = 2)
+{
+	struct ucm_loader_options options = on_device;
+	struct ucm_loader *loader;
+	struct ucm_error error = { "" };
+	unsigned group;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 0);
+	options.size = _i ? sizeof(options)
+			  : offsetof(struct ucm_loader_options, numa);
+	options.stream = NULL;
+	options.tiers = fx_path("$/tier");
+	options.staging_bytes = 16 << 20;
+	ck_assert_msg(!ucm_loader_open(&options, &loader, &error), "%s",
+		      error.text);
+	must(!ucm_loader_add_group(loader, cache.layout, NULL, &group, &error));
+	ck_assert_int_eq(lf_load(loader, 0, 1, NULL, NULL), 0);
+	ck_assert_int_eq(fake->legacy > 0, _i);
+	ucm_loader_close(loader);
+}
+
+/* Row: the device is near no node, or node 0, or one that is not there. */
+UNIT_TEST(staging_is_near_the_device, .rows = 3)
+{
+	static const char *const nodes[] = { "-1\n", "0\n", "77\n" };
+	struct ucm_loader *loader;
+	char text[256];
+
+	ucm_cuda_devices = strdup(fx_path("$/devices"));
+	must(!mkdir(ucm_cuda_devices, 0755));
+	must(!mkdir(fx_path("$/devices/0000:3b:00.0"), 0755));
+	fx_put(fx_path("$/devices/0000:3b:00.0/numa_node"), nodes[_i],
+	       strlen(nodes[_i]));
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	loader = lf_loader("$/tier", &cache, &on_device);
+	ucm_loader_describe(loader, text, sizeof(text));
+	ck_assert_int_eq(strstr(text, " on node 0") != NULL,
+			 _i == 1 && !access("/sys/devices/system/node/node0",
+					    F_OK));
+	ucm_loader_close(loader);
+	free((char *)(uintptr_t)ucm_cuda_devices);
 }
 
 UNIT_TEST(a_loader_without_a_device_says_why)

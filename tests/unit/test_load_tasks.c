@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,27 @@ UNIT_TEST(wrong_requests_are_refused, .rows = NUM_ROWS(wrong))
 	ck_assert_int_eq(ucm_save_submit(loader, &request, &task, NULL),
 			 -EINVAL);
 	ck_assert_ptr_null(task);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(memory_of_a_node_that_is_not_there_is_refused)
+{
+	static const uint32_t nodes[] = { UCM_NUMA(1000), UCM_NUMA(INT_MAX),
+					  UINT32_MAX - 1 };
+	struct ucm_loader_options options = { .size = sizeof(options),
+					      .tiers = fx_path("$/tier") };
+	struct ucm_loader *loader;
+	struct ucm_error error;
+
+	for (size_t i = 0; i < NUM_ROWS(nodes); i++) {
+		options.numa = nodes[i];
+		ck_assert_int_eq(ucm_loader_open(&options, &loader, &error),
+				 -EINVAL);
+		ck_assert_msg(!strncmp(error.text, "numa: ", 6), "%s",
+			      error.text);
+	}
+	options.numa = UCM_NUMA_ANY;
+	ck_assert_int_eq(ucm_loader_open(&options, &loader, &error), 0);
 	ucm_loader_close(loader);
 }
 

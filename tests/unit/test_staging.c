@@ -7,8 +7,14 @@
 #include "gpu/ring/staging.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/mempolicy.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/unit/random.h"
 
@@ -20,7 +26,7 @@ static struct ucm_staging *staging;
 
 static void setup(void)
 {
-	ck_assert_int_eq(ucm_staging_open(LEN, &staging), 0);
+	ck_assert_int_eq(ucm_staging_open(LEN, -1, &staging), 0);
 }
 
 static void teardown(void)
@@ -42,7 +48,7 @@ UNIT_TEST(the_length_is_rounded_up)
 {
 	struct ucm_staging *odd;
 
-	ck_assert_int_eq(ucm_staging_open(1, &odd), 0);
+	ck_assert_int_eq(ucm_staging_open(1, -1, &odd), 0);
 	ck_assert_uint_eq(ucm_staging_len(odd), (size_t)2 << 20);
 	ck_assert_uint_eq((uintptr_t)ucm_staging_memory(odd) % (2 << 20), 0);
 	memset(ucm_staging_memory(odd), 1, ucm_staging_len(odd));
@@ -94,6 +100,46 @@ UNIT_TEST(what_is_lost_is_never_used_again)
 	ucm_slot_move(&held, UCM_SLOT_HELD, UCM_SLOT_COPY);
 	ucm_slot_copied(&held, false);
 	ucm_staging_put(staging, &held);
+}
+
+/* A child's copy of what is being read would leave one of the two without. */
+UNIT_TEST(a_child_does_not_get_it)
+{
+	unsigned char there;
+	int status;
+	pid_t child;
+
+	memset(ucm_staging_memory(staging), 1, LEN);
+	child = fork();
+	if (!child)
+		_exit(mincore(ucm_staging_memory(staging), 4096, &there) &&
+		      errno == ENOMEM ? 0 : 1);
+	ck_assert_int_gt(child, 0);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(ucm_staging_memory(staging)[LEN - 1], 1);
+}
+
+UNIT_TEST(memory_of_a_node_is_asked_for)
+{
+	unsigned long nodes[16] = { 0 };
+	struct ucm_staging *near;
+	int mode = -1;
+
+	ck_assert(!ucm_staging_has_node(-1));
+	ck_assert(!ucm_staging_has_node(1023));
+	ck_assert(!ucm_staging_has_node(INT_MAX));
+	if (!ucm_staging_has_node(0)) {
+		unit_skip("NUMA: this kernel knows no nodes");
+		return;
+	}
+	ck_assert_int_eq(ucm_staging_open(LEN, 0, &near), 0);
+	memset(ucm_staging_memory(near), 1, LEN);
+	ck_assert_int_eq(syscall(SYS_get_mempolicy, &mode, nodes, 1024,
+				 ucm_staging_memory(near), MPOL_F_ADDR), 0);
+	ck_assert_int_eq(mode, MPOL_PREFERRED);
+	ck_assert_uint_eq(nodes[0], 1);
+	ucm_staging_close(near);
 }
 
 UNIT_TEST(what_can_never_be_is_refused_for_good)
