@@ -71,6 +71,10 @@ extern const struct ucm_copy_ops ucm_copy_host;
 /* Where libucm is built with CUDA; open says what is missing at run time. */
 extern const struct ucm_copy_ops ucm_copy_cuda;
 
+/* Tests and benches set this: stores of at most so many bytes at a time that go
+ * past the caches; 0: none do. */
+extern unsigned ucm_host_widest;
+
 /* For the host's pages there is a shorter way, which the loader takes where
  * nothing has to be waited for: the copy is done when it returns. */
 void ucm_host_scatter(const struct ucm_layout *layout,

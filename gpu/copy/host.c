@@ -12,6 +12,8 @@
 
 #include "common/error.h"
 
+unsigned ucm_host_widest = 64;
+
 struct ucm_copy {
 	const struct ucm_layout **groups;
 	unsigned num_groups;
@@ -66,34 +68,56 @@ static int host_register(struct ucm_copy *copy, void *memory, size_t len)
 #include <immintrin.h>
 
 #define STREAM_LEAST 2048
+#define STREAM_STEP 256u
 
-__attribute__((target("avx512f"))) static void
-stream_lines(uint8_t *to, const uint8_t *from, size_t len)
-{
-	for (size_t i = 0; i < len; i += 256) {
-		__m512i a = _mm512_loadu_si512(from + i);
-		__m512i b = _mm512_loadu_si512(from + i + 64);
-		__m512i c = _mm512_loadu_si512(from + i + 128);
-		__m512i d = _mm512_loadu_si512(from + i + 192);
+/* len is a multiple of STREAM_STEP; to is aligned to 64. */
+typedef void stream_lines(uint8_t *to, const uint8_t *from, size_t len);
 
-		_mm512_stream_si512((void *)(to + i), a);
-		_mm512_stream_si512((void *)(to + i + 64), b);
-		_mm512_stream_si512((void *)(to + i + 128), c);
-		_mm512_stream_si512((void *)(to + i + 192), d);
+#define STREAM_LINES(name, isa, vector, load, stream)                         \
+	__attribute__((target(isa))) static void name(                        \
+		uint8_t *to, const uint8_t *from, size_t len)                 \
+	{                                                                     \
+		for (size_t i = 0; i < len; i += 4 * sizeof(vector)) {        \
+			const vector *in = (const void *)(from + i);          \
+			vector *out = (void *)(to + i);                       \
+			vector a = load(in), b = load(in + 1);                \
+			vector c = load(in + 2), d = load(in + 3);            \
+                                                                              \
+			stream(out, a);                                       \
+			stream(out + 1, b);                                   \
+			stream(out + 2, c);                                   \
+			stream(out + 3, d);                                   \
+		}                                                             \
 	}
+
+STREAM_LINES(stream_avx512, "avx512f", __m512i, _mm512_loadu_si512,
+	     _mm512_stream_si512)
+STREAM_LINES(stream_avx2, "avx2", __m256i, _mm256_loadu_si256,
+	     _mm256_stream_si256)
+STREAM_LINES(stream_sse2, "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128)
+
+/* The widest that the processor has; the compiler's own check is cheap. */
+static stream_lines *choose_lines(void)
+{
+	if (ucm_host_widest >= 64 && __builtin_cpu_supports("avx512f"))
+		return stream_avx512;
+	if (ucm_host_widest >= 32 && __builtin_cpu_supports("avx2"))
+		return stream_avx2;
+	return ucm_host_widest >= 16 ? stream_sse2 : NULL; /* all have it */
 }
 
 static void write_run(uint8_t *to, const uint8_t *from, size_t len)
 {
+	stream_lines *lines = len < STREAM_LEAST ? NULL : choose_lines();
 	size_t head = -(uintptr_t)to & 63, body;
 
-	if (len < STREAM_LEAST || !__builtin_cpu_supports("avx512f")) {
+	if (!lines) {
 		memcpy(to, from, len);
 		return;
 	}
 	memcpy(to, from, head);
-	body = (len - head) & ~(size_t)255;
-	stream_lines(to + head, from + head, body);
+	body = (len - head) & ~(size_t)(STREAM_STEP - 1);
+	lines(to + head, from + head, body);
 	memcpy(to + head + body, from + head + body, len - head - body);
 }
 
