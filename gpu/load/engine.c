@@ -220,23 +220,26 @@ static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 			    engine->number, strerror(-err));
 }
 
-static void add_group(struct ucm_engine *engine)
+/* Without the lock: to pin an engine's pages may take seconds, and others have
+ * tasks for us. Whoever waits for this brings no second group meanwhile. */
+static void add_group(struct ucm_engine *engine, const struct ucm_group *group)
 {
-	const struct ucm_group *group = engine->new_group;
-
-	engine->new_group_err = engine->shared->copy_ops->add_group(
+	int err = engine->shared->copy_ops->add_group(
 		engine->copy, group->number, group->layout);
-	if (!engine->new_group_err && group->layout->direct &&
-	    engine->pages_are_host)
+
+	if (!err && group->layout->direct && engine->pages_are_host)
 		pin_pages(engine, group);
-	engine->new_group = NULL;
+	pthread_mutex_lock(&engine->lock);
+	engine->new_group_err = err;
 	engine->new_group_done = true;
 	pthread_cond_signal(&engine->cond);
+	pthread_mutex_unlock(&engine->lock);
 }
 
 /* false: the engine is to stop. */
 static bool take_mail(struct ucm_engine *engine)
 {
+	const struct ucm_group *group;
 	struct ucm_abandon *abandons;
 	struct ucm_part *part;
 	bool stopping;
@@ -249,9 +252,11 @@ static bool take_mail(struct ucm_engine *engine)
 	stopping = engine->stopping;
 	engine->inbox = NULL;
 	engine->abandons = NULL;
-	if (engine->new_group)
-		add_group(engine);
+	group = engine->new_group;
+	engine->new_group = NULL;
 	pthread_mutex_unlock(&engine->lock);
+	if (group)
+		add_group(engine, group);
 	while (part) {
 		struct ucm_part *next = part->next;
 

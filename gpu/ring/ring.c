@@ -151,7 +151,8 @@ static struct ucm_io *ring_take_called(struct ucm_ring *ring,
 
 int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len)
 {
-	return ring->ops->pin ? ring->ops->pin(ring, memory, len) : -ENOTSUP;
+	return ring->ops->pin ? ring->ops->pin(ring, memory, len, true)
+			      : -ENOTSUP;
 }
 
 bool ucm_ring_is_pinned(const struct ucm_ring *ring, const void *memory,
@@ -163,10 +164,11 @@ bool ucm_ring_is_pinned(const struct ucm_ring *ring, const void *memory,
 
 void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len)
 {
-	int err = ucm_ring_pin(ring, memory, len);
+	int err;
 
 	if (!ring->ops->pin)
 		return;
+	err = ring->ops->pin(ring, memory, len, false);
 	if (err)
 		snprintf(ring->text, sizeof(ring->text),
 			 "io_uring, buffers not registered: %s",

@@ -119,8 +119,9 @@ void ucm_ring_close(struct ucm_ring *ring);
  */
 void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len);
 
-/* The same for more memory, by whoever polls; its text stays. 0, or -errno:
- * nothing of it, or a part, is registered. */
+/* The same for more memory, by whoever polls; its text stays. Other rings that
+ * pin the same memory share it where the kernel can do that (Linux 6.13); then
+ * it is pinned once. 0, or -errno: nothing of it, or a part, is registered. */
 int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len);
 
 /* Do these bytes lie in memory that is registered, in one piece? */

@@ -24,6 +24,7 @@
  */
 #include <config.h>
 
+#include "gpu/ring/pinned.h"
 #include "gpu/ring/remains.h"
 
 #include <errno.h>
@@ -58,6 +59,8 @@ struct uring {
 	bool armed; /* the kernel polls it */
 	struct iovec pinned[MAX_PINNED]; /* the index is the kernel's, too */
 	unsigned num_pinned;
+	struct ucm_pinned *shared[MAX_PINNED]; /* that these are of */
+	unsigned num_shared;
 };
 
 static struct uring *of(struct ucm_ring *base)
@@ -359,42 +362,77 @@ static void uring_rouse(struct ucm_ring *base)
 
 /* ---- memory that stays ---- */
 
-static int pin_part(struct uring *ring, struct iovec part)
+static int open_table(struct uring *ring)
 {
-	unsigned i = ring->num_pinned;
-	__u64 tag = 0;
-	int rc;
+	int rc = ring->num_pinned
+			 ? 0
+			 : io_uring_register_buffers_sparse(&ring->ring,
+							    MAX_PINNED);
 
-	if (!i) {
-		rc = io_uring_register_buffers_sparse(&ring->ring, MAX_PINNED);
-		if (rc < 0 && rc != -EBUSY) /* there from a time before */
-			return rc;
+	return rc == -EBUSY ? 0 : rc; /* there from a time before */
+}
+
+static struct iovec part_of(void *memory, size_t len, size_t at)
+{
+	size_t left = len - at;
+
+	return (struct iovec){
+		.iov_base = (char *)memory + at,
+		.iov_len = left < UCM_PINNED_PART ? left : UCM_PINNED_PART,
+	};
+}
+
+/* As whoever else in the process has pinned it. */
+static int pin_shared(struct uring *ring, void *memory, size_t len)
+{
+	struct ucm_pinned *pinned;
+	int err = ucm_pinned_get(memory, len, &pinned);
+
+	if (err)
+		return err;
+	err = ucm_pinned_share(pinned, ring->ring.ring_fd, ring->num_pinned);
+	if (err) {
+		ucm_pinned_put(pinned);
+		return err;
 	}
-	if (i == MAX_PINNED)
-		return -ENOSPC;
-	rc = io_uring_register_buffers_update_tag(&ring->ring, i, &part, &tag,
-						  1);
-	if (rc < 0)
-		return rc;
-	ring->pinned[ring->num_pinned++] = part;
+	ring->shared[ring->num_shared++] = pinned;
+	for (size_t at = 0; at < len; at += UCM_PINNED_PART)
+		ring->pinned[ring->num_pinned++] = part_of(memory, len, at);
 	return 0;
 }
 
-/* The kernel takes up to 1 GiB at a time. */
-static int uring_pin(struct ucm_ring *base, void *memory, size_t len)
+/* For this ring alone. */
+static int pin_own(struct uring *ring, void *memory, size_t len)
+{
+	__u64 tag = 0;
+	int rc;
+
+	for (size_t at = 0; at < len; at += UCM_PINNED_PART) {
+		struct iovec part = part_of(memory, len, at);
+
+		rc = io_uring_register_buffers_update_tag(
+			&ring->ring, ring->num_pinned, &part, &tag, 1);
+		if (rc < 0)
+			return rc;
+		ring->pinned[ring->num_pinned++] = part;
+	}
+	return 0;
+}
+
+static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
+		     bool share)
 {
 	struct uring *ring = of(base);
-	int err = of(base)->failed ? -ENOTSUP : 0;
+	int err = ring->failed ? -ENOTSUP : open_table(ring);
 
-	for (size_t at = 0; at < len && !err; at += UCM_IO_PART) {
-		struct iovec part = { .iov_base = (char *)memory + at,
-				      .iov_len = len - at };
-
-		if (part.iov_len > UCM_IO_PART)
-			part.iov_len = UCM_IO_PART;
-		err = pin_part(ring, part);
-	}
-	return err;
+	if (err)
+		return err;
+	if ((len + UCM_PINNED_PART - 1) / UCM_PINNED_PART >
+	    MAX_PINNED - ring->num_pinned)
+		return -ENOSPC;
+	if (share && !pin_shared(ring, memory, len))
+		return 0;
+	return pin_own(ring, memory, len);
 }
 
 static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
@@ -452,6 +490,8 @@ static void uring_close(struct ucm_ring *base)
 		leave_queues(ring);
 	}
 	ucm_remains_fini(&ring->remains);
+	while (ring->num_shared)
+		ucm_pinned_put(ring->shared[--ring->num_shared]);
 	if (ring->failed != -EBADF) /* else it may be another file's number */
 		close(ring->wake_fd);
 	free(ring->hows);

@@ -54,7 +54,8 @@ DOORS = {
     "yaml.h": {"fs/tier/config_yaml.c"},
     "microhttpd.h": {"tools/ucm_http.c"},
     "cuda.h": {"gpu/copy/cuda_api.h"},
-    "liburing.h": {"gpu/ring/uring.c", "fs/mount/rings.c"},
+    "liburing.h": {"gpu/ring/pinned.c", "gpu/ring/uring.c",
+                   "fs/mount/rings.c"},
 }
 # its headers are included here alone
 FUSE_ROOM = "mount"

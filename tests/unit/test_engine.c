@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "hashing/tree.h"
 #include "tests/unit/load_fixture.h"
 
@@ -78,6 +79,7 @@ struct ucm_copy {
 static _Atomic bool device_holds;
 static _Atomic int device_err;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* into its memory */
+static pthread_mutex_t adding_gate = PTHREAD_MUTEX_INITIALIZER;
 
 static int device_open(const struct ucm_copy_options *options,
 		       struct ucm_copy **out, struct ucm_error *error)
@@ -98,6 +100,9 @@ static int device_add_group(struct ucm_copy *copy, unsigned group,
 			    const struct ucm_layout *layout)
 {
 	(void)group;
+	/* it may take its time, to pin the pages */
+	pthread_mutex_lock(&adding_gate);
+	pthread_mutex_unlock(&adding_gate);
 	copy->layout = layout;
 	return 0;
 }
@@ -861,4 +866,48 @@ UNIT_TEST(a_save_is_refused, .rows = NUM_ROWS(refused))
 	ended(submit(true, 0, 1, NULL), 0, 0);
 	ck_assert(is_block(0));
 	stop();
+}
+
+/* ---- groups ---- */
+
+static void *add_another(void *arg)
+{
+	ck_assert_int_eq(ucm_engine_add_group(&engine, arg), 0);
+	return NULL;
+}
+
+static void wait_until_taken(void)
+{
+	int64_t end_ms = ucm_monotonic_ms() + 10000;
+	bool taken = false;
+
+	while (!taken && ucm_monotonic_ms() < end_ms) {
+		sched_yield();
+		if (pthread_mutex_trylock(&engine.lock))
+			continue;
+		taken = !engine.new_group;
+		pthread_mutex_unlock(&engine.lock);
+	}
+	ck_assert(taken);
+}
+
+/* A submit while another group's pages are pinned, which may take seconds. */
+UNIT_TEST(a_group_that_takes_long_holds_up_no_submit)
+{
+	struct ucm_task *task;
+	pthread_t thread;
+
+	plant(4);
+	start(1 << 20);
+	pthread_mutex_lock(&adding_gate);
+	ck_assert_int_eq(pthread_create(&thread, NULL, add_another, &group), 0);
+	while (!atomic_load(&engine.mail) && engine.new_group_done)
+		sched_yield();
+	wait_until_taken();
+	task = submit(false, 0, 4, NULL);
+	pthread_mutex_unlock(&adding_gate);
+	pthread_join(thread, NULL);
+	ck_assert_int_eq(ucm_task_wait(task, 10000), 0);
+	ucm_task_free(task);
+	ucm_engine_stop(&engine);
 }

@@ -28,6 +28,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#ifdef HAVE_URING
+#include "gpu/ring/pinned.h"
+#endif
 #include "tests/unit/dir_fixture.h"
 
 #define UNIT 4096
@@ -811,6 +814,65 @@ static void use_without_io_uring(void *arg)
 	must(!ucm_ring_open(UCM_IO_AUTO, 1, 1, &ring));
 	must(!fx_logged("threads")); /* once is enough */
 	ucm_ring_close(ring);
+}
+
+static unsigned long pinned_kib(void)
+{
+	unsigned long kib = 0;
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "re");
+
+	while (fgets(line, sizeof(line), status))
+		sscanf(line, "VmPin: %lu", &kib);
+	fclose(status);
+	return kib;
+}
+
+static bool shares_buffers(void)
+{
+#ifdef HAVE_URING
+	static char byte;
+	struct ucm_pinned *pinned;
+
+	if (!ucm_pinned_get(&byte, 1, &pinned)) {
+		ucm_pinned_put(pinned);
+		return true;
+	}
+#endif
+	return false;
+}
+
+/* Whichever of them is closed first. */
+UNIT_TEST(memory_that_several_rings_use_is_pinned_once, .rows = 2)
+{
+	struct ucm_ring *rings[2] = { open_ring(0, 1), open_ring(0, 1) };
+	unsigned long before = pinned_kib(), one, two;
+	struct ucm_io io;
+	ssize_t fd;
+
+	if (!rings[0])
+		return;
+	put_file("file", FILE_LEN);
+	ucm_ring_register(rings[1], room, UNIT); /* has a table already */
+	before = pinned_kib();
+	ck_assert_int_eq(ucm_ring_pin(rings[0], room + UNIT, 4 * UNIT), 0);
+	one = pinned_kib();
+	ck_assert_int_eq(ucm_ring_pin(rings[1], room + UNIT, 4 * UNIT), 0);
+	two = pinned_kib();
+	if (shares_buffers())
+		ck_assert_uint_eq(two, one);
+	else
+		unit_skip("pinned once: this kernel shares no buffers");
+	ck_assert_uint_ge(one - before, 16);
+	ucm_ring_close(rings[_i]);
+	ck_assert(ucm_ring_is_pinned(rings[!_i], room + UNIT, 4 * UNIT));
+	fd = open_direct(rings[!_i], "file", O_RDONLY);
+	io = read_of(fd, UNIT, 0, UNIT);
+	io.buffer = room + 2 * UNIT;
+	ck_assert_int_eq(carry_out(rings[!_i], &io), UNIT);
+	check_bytes(io.buffer, 0, UNIT);
+	ring_close(rings[!_i], fd);
+	ucm_ring_close(rings[!_i]);
 }
 
 /* ---- a kernel's ring that fails ---- */
