@@ -63,10 +63,13 @@ static void note(struct ucm_copy *copy, CUresult result, const char *what)
 {
 	char text[256];
 
-	if (result == copy->last_error)
+	bool passing = ucm_cuda_is_passing(result);
+
+	if (result == copy->last_error ||
+	    (passing && ucm_cuda_is_passing(copy->last_error)))
 		return;
 	copy->last_error = result;
-	if (!ucm_cuda_is_passing(result)) {
+	if (!passing) {
 		ucm_cuda_failed(copy->cuda, result, what);
 		return;
 	}

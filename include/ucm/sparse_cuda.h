@@ -31,7 +31,8 @@ extern "C" {
  * and PyTorch use. Any number of threads may use it. */
 struct ucm_sparse_cuda;
 
-/* -ENODEV: the library was built without CUDA, or there is no driver or device. */
+/* -ENODEV: the library was built without CUDA, or there is no driver or device;
+ * -ENOTSUP: it has no kernels that the device or its driver takes. */
 int ucm_sparse_cuda_open(int device, struct ucm_sparse_cuda **out,
 			 struct ucm_error *error);
 
