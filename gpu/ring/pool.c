@@ -3,33 +3,34 @@
  * pool.c - a ring of threads that make plain calls, where io_uring is
  * refused.
  *
- * Operations go from the list todo through a thread to the list done, all under
- * one lock. A call that hangs occupies its thread, never who polls.
+ * Operations go to the crew of their crowd (ring.h), and from its threads to
+ * the list done, which a lock guards. A call that hangs occupies a thread of its
+ * crowd, never another crowd's, nor whoever polls.
  */
 #include <config.h>
 
 #include "gpu/ring/ops.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
-#include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/osfile.h"
+
+#define CROWDS 64 /* that have threads of their own */
 
 struct pool {
 	struct ucm_ring base;
-	pthread_mutex_t lock;
-	pthread_cond_t work;  /* todo or closing has changed */
+	pthread_mutex_t lock; /* guards done */
 	pthread_cond_t ready; /* done or woken has changed */
-	struct ucm_io_list todo, done;
-	bool closing;
-	unsigned num_threads;
-	pthread_t threads[];
+	struct ucm_io_list done;
+	unsigned threads; /* of each crew, at most */
+	struct ucm_crew *crews[CROWDS]; /* NULL: none yet */
 };
 
 static ssize_t or_errno(ssize_t result)
@@ -57,61 +58,62 @@ static ssize_t attempt(const struct ucm_io *io)
 	return -EINVAL;
 }
 
-static void *work(void *arg)
+static void pool_end(struct pool *pool, struct ucm_io *io)
 {
-	struct pool *pool = arg;
-	struct ucm_io *io;
-
 	pthread_mutex_lock(&pool->lock);
-	for (;;) {
-		while (!pool->todo.first && !pool->closing)
-			pthread_cond_wait(&pool->work, &pool->lock);
-		io = ucm_io_take(&pool->todo);
-		if (!io)
-			break;
-		pthread_mutex_unlock(&pool->lock);
-		while (!ucm_io_step(io, attempt(io)))
-			;
-		pthread_mutex_lock(&pool->lock);
-		ucm_io_append(&pool->done, io);
-		pthread_cond_signal(&pool->ready);
-	}
+	ucm_io_append(&pool->done, io);
+	pthread_cond_signal(&pool->ready);
 	pthread_mutex_unlock(&pool->lock);
-	return NULL;
+}
+
+/* By a thread of a crew. */
+static void pool_work(struct ucm_job *job)
+{
+	struct ucm_io *io = (struct ucm_io *)((char *)job -
+					      offsetof(struct ucm_io, job));
+	struct pool *pool = (struct pool *)io->ring;
+
+	if (atomic_load(&pool->base.closing)) {
+		ucm_io_abandon(io, -ECANCELED);
+		return;
+	}
+	while (!ucm_io_step(io, attempt(io)))
+		;
+	pool_end(pool, io);
 }
 
 static void pool_close(struct ucm_ring *base)
 {
 	struct pool *pool = (struct pool *)base;
-	struct ucm_io_list todo;
 	struct ucm_io *io;
 
-	pthread_mutex_lock(&pool->lock);
-	todo = pool->todo;
-	pool->todo.first = NULL;
-	pool->closing = true;
-	pthread_cond_broadcast(&pool->work);
-	pthread_mutex_unlock(&pool->lock);
-	for (unsigned i = 0; i < pool->num_threads; i++)
-		pthread_join(pool->threads[i], NULL);
-	while ((io = ucm_io_take(&todo)))
-		ucm_io_abandon(io, -ECANCELED);
+	for (unsigned i = 0; i < CROWDS; i++) {
+		while (!ucm_crew_close(pool->crews[i], UINT_MAX))
+			;
+	}
 	while ((io = ucm_io_take(&pool->done)))
 		ucm_io_abandon(io, io->result);
 	pthread_cond_destroy(&pool->ready);
-	pthread_cond_destroy(&pool->work);
 	pthread_mutex_destroy(&pool->lock);
 	free(pool);
 }
 
+/* Without a thread for it, it has failed. */
 static void pool_queue(struct ucm_ring *base, struct ucm_io *io)
 {
 	struct pool *pool = (struct pool *)base;
+	struct ucm_crew **crew = &pool->crews[io->crowd % CROWDS];
 
-	pthread_mutex_lock(&pool->lock);
-	ucm_io_append(&pool->todo, io);
-	pthread_cond_signal(&pool->work);
-	pthread_mutex_unlock(&pool->lock);
+	io->ring = base;
+	io->job.run = pool_work;
+	if (!*crew && ucm_crew_open("ucm-io", pool->threads, crew))
+		*crew = NULL;
+	if (*crew && ucm_crew_add(*crew, &io->job))
+		return;
+	if (io->op == UCM_IO_CLOSE)
+		close(io->fd);
+	io->result = -ENOMEM;
+	pool_end(pool, io);
 }
 
 /* Done, woken, or out of time. */
@@ -167,43 +169,22 @@ static const struct ucm_ring_ops pool_ops = {
 	.rouse = pool_rouse,
 };
 
-/* Signals are for the program's own threads. */
-static int start_threads(struct pool *pool, unsigned threads)
-{
-	sigset_t all, before;
-	int err = 0;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (!err && pool->num_threads < threads) {
-		err = pthread_create(&pool->threads[pool->num_threads], NULL,
-				     work, pool);
-		if (!err)
-			pool->num_threads++;
-	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -err;
-}
-
 int ucm_pool_open(unsigned threads, struct ucm_ring **out)
 {
-	struct pool *pool = calloc(1, sizeof(*pool) +
-					      threads * sizeof(pthread_t));
+	struct pool *pool = calloc(1, sizeof(*pool));
 	int err;
 
 	if (!pool)
 		return -ENOMEM;
 	pool->base.ops = &pool_ops;
-	pthread_mutex_init(&pool->lock, NULL);
-	pthread_cond_init(&pool->work, NULL);
-	ucm_cond_init_monotonic(&pool->ready);
-	err = start_threads(pool, threads);
+	pool->threads = threads;
+	err = ucm_crew_open("ucm-io", threads, &pool->crews[0]);
 	if (err) {
-		errno = -err;
-		ucm_error("threads for I/O: %m");
-		pool_close(&pool->base);
+		free(pool);
 		return err;
 	}
+	pthread_mutex_init(&pool->lock, NULL);
+	ucm_cond_init_monotonic(&pool->ready);
 	*out = &pool->base;
 	return 0;
 }

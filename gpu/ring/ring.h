@@ -59,6 +59,10 @@ struct ucm_io {
 	 * it was mounted. Unless this is set, the first one may have who polls
 	 * wait for the file server. It costs a little time. */
 	bool may_hang;
+	/* Operations that may wait for the same thing, a file server say, are a
+	 * crowd: one that hangs takes no threads from the others. 0: those of
+	 * no crowd. */
+	unsigned crowd;
 	/*
 	 * Outcome. Open: a descriptor. Read, call: bytes, fewer than enough only at
 	 * the end of the file: a short read has been resubmitted until a read
@@ -72,7 +76,7 @@ struct ucm_io {
 	size_t done;         /* the ring's */
 	unsigned idle;       /* the ring's: calls in a row without progress */
 	unsigned place;      /* the ring's */
-	struct ucm_job job;   /* the ring's, of a call */
+	struct ucm_job job;    /* the ring's, for a thread */
 	struct ucm_ring *ring; /* the same */
 };
 
@@ -98,7 +102,7 @@ struct ucm_ring;
  *
  * kind: see load.h; AUTO falls back and says so once in the log. depth: how
  * many operations may be queued at a time, until they are handed back.
- * threads: of the pool.
+ * threads: of the pool, for each crowd; started as they are needed.
  */
 int ucm_ring_open(enum ucm_io_kind kind, unsigned depth, unsigned threads,
 		  struct ucm_ring **out);

@@ -157,6 +157,19 @@ static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 	io_uring_sqe_set_data(sqe, io);
 }
 
+/*
+ * The kernel has four workers a processor, for this thread, and those that hang
+ * in one file server would be missed by another. So there may be one for each
+ * operation; they come as they are needed. A kernel before 5.15 keeps to its
+ * own number.
+ */
+static void allow_workers(struct uring *ring)
+{
+	unsigned most[] = { ring->base.depth, 0 }; /* of files; 0: as it is */
+
+	io_uring_register_iowq_max_workers(&ring->ring, most);
+}
+
 /* The kernel's ring is this thread's from now on. (liburing 2.3 declares a
  * function for it, but forgot to export it.) */
 static int enable(struct uring *ring)
@@ -169,6 +182,7 @@ static int enable(struct uring *ring)
 	if (rc < 0)
 		return -errno;
 	ring->enabled = true;
+	allow_workers(ring);
 	return 0;
 }
 
