@@ -3,7 +3,8 @@
  * engine.c - the loop of one thread of the loader.
  *
  * Each round: new work is taken in, what is overdue is given up, pieces are
- * started as far as the window allows, the ring is asked, and at most one piece
+ * started as far as the lanes of the directories allow (lane.h), the ring is
+ * asked, and at most one piece
  * is verified and copied: so the device has work while the processor has. Saves
  * are started when there is no load to start.
  *
@@ -29,37 +30,10 @@
 #define COPY_POLL_NS 20000
 #define STARTS 256 /* in a round */
 
-static struct ucm_piece *pop(struct ucm_piece_list *list)
-{
-	struct ucm_piece *piece = list->first;
-
-	if (piece) {
-		list->first = piece->next;
-		if (!list->first)
-			list->end = &list->first;
-	}
-	return piece;
-}
-
-/* ---- staging memory ---- */
-
 static void feed(struct ucm_engine *engine)
 {
-	struct ucm_piece *piece;
-	struct ucm_piece_list starved = engine->starved;
-
 	engine->fed = false;
-	engine->starved.first = NULL;
-	engine->starved.end = &engine->starved.first;
-	/* in their order: the first that is left with nothing stops the rest */
-	while (starved.first && !engine->starved.first) {
-		piece = pop(&starved);
-		ucm_load_go(piece);
-	}
-	if (starved.first) {
-		*engine->starved.end = starved.first;
-		engine->starved.end = starved.end;
-	}
+	ucm_load_feed(engine);
 	ucm_save_feed(engine);
 }
 
@@ -174,7 +148,8 @@ static void start_work(struct ucm_engine *engine)
 	unsigned left = STARTS;
 
 	engine->eager = false;
-	if (start_parts(engine, engine->loads, ucm_load_start, &left))
+	if (start_parts(engine, engine->loads, ucm_load_start, &left) &&
+	    !ucm_lanes_wait(engine))
 		start_parts(engine, engine->saves, ucm_save_start, &left);
 }
 
@@ -304,6 +279,7 @@ static int64_t how_long(struct ucm_engine *engine)
 	if (engine->loads || engine->saves)
 		wait = sooner(wait,
 			      until_deadline(lists, ucm_monotonic_ns()));
+	wait = sooner(wait, ucm_lanes_until_late(engine));
 	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
 }
 
@@ -313,6 +289,11 @@ static void one_round(struct ucm_engine *engine)
 
 	sweep(engine, &engine->loads);
 	sweep(engine, &engine->saves);
+	ucm_lanes_look(engine);
+	if (engine->fed) {
+		feed(engine);
+		ucm_lanes_look(engine); /* there may be room for opens now */
+	}
 	start_work(engine);
 	start_copies(engine); /* of saves: what follows may wait */
 	ucm_engine_poll(engine, how_long(engine));
@@ -325,7 +306,7 @@ static void one_round(struct ucm_engine *engine)
 		start_work(engine);
 		ucm_engine_poll(engine, 0);
 	}
-	piece = pop(&engine->ready);
+	piece = ucm_piece_pop(&engine->ready);
 	if (piece)
 		ucm_load_finish(piece);
 	start_copies(engine);
@@ -339,8 +320,10 @@ static void drain(struct ucm_engine *engine)
 		sweep(engine, &engine->saves);
 		ucm_save_drop_all(engine, NULL);
 		ucm_load_files_close(engine);
-		if (!engine->ops && !engine->ready.first && !engine->copies &&
-		    !engine->starved.first)
+		while (engine->fed) /* what waited for room ends */
+			feed(engine);
+		if (!engine->ops && !engine->held && !engine->ready.first &&
+		    !engine->copies)
 			break;
 		one_round(engine);
 	}
@@ -448,6 +431,7 @@ static void close_parts(struct ucm_engine *engine)
 	if (engine->copy)
 		engine->shared->copy_ops->close(engine->copy);
 	ucm_staging_close(engine->staging);
+	ucm_lanes_free(engine);
 	free(engine->bounce);
 	pthread_mutex_destroy(&engine->lock);
 	pthread_cond_destroy(&engine->cond);
@@ -474,17 +458,13 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->shared = shared;
 	engine->number = number;
 	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
-	engine->ready.end = &engine->ready.first;
-	engine->starved.end = &engine->starved.first;
+	ucm_piece_list_init(&engine->ready);
 	engine->backlog_end = &engine->backlog;
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);
 	err = open_parts(engine, error);
 	if (!err) {
-		ucm_window_init(&engine->window, shared->window_bytes,
-				ucm_staging_len(engine->staging) / 2);
-		atomic_store(&engine->window_limit, engine->window.limit);
 		err = start_thread(engine);
 		if (err)
 			ucm_error_set(error, err, "no thread: %s",

@@ -6,7 +6,7 @@
  * own, so that its work needs no lock. Others reach it by its inbox only. Split
  * by task, high to low: engine.c (the loop), save.c (blocks that are written),
  * load.c (pieces that are read) and files.c (open files), which call one another,
- * queue.c (operations of the ring).
+ * lane.c (what is under way in a directory), queue.c (operations of the ring).
  */
 #ifndef UCM_ENGINE_H
 #define UCM_ENGINE_H
@@ -18,13 +18,13 @@
 
 #include "gpu/copy/copy.h"
 #include "gpu/load/file_header.h"
+#include "gpu/load/lane.h"
 #include "gpu/source/hints.h"
 #include "gpu/layout/plan.h"
 #include "gpu/ring/ring.h"
 #include "gpu/source/source.h"
 #include "gpu/ring/staging.h"
 #include "gpu/load/task.h"
-#include "gpu/ring/window.h"
 
 struct ucm_engine;
 struct ucm_lessee;
@@ -70,6 +70,9 @@ static inline void ucm_add(_Atomic uint64_t *counter, uint64_t number)
 struct ucm_engine_op {
 	struct ucm_io io; /* first */
 	void (*done)(struct ucm_engine *engine, struct ucm_engine_op *op);
+	struct ucm_lane *lane; /* whose call it is, or NULL */
+	struct ucm_op_list *held; /* NULL: it is not; see lane.h */
+	struct ucm_engine_op *held_next, **held_at;
 };
 
 /* ---- open files (files.c) ---- */
@@ -89,6 +92,8 @@ struct ucm_load_file {
 	struct ucm_id id;
 	struct ucm_place place;
 	unsigned attempt;
+	struct ucm_lane *lane; /* of the place */
+	unsigned rank;         /* of its open: that of its most urgent user */
 	enum ucm_load_file_state state;
 	int fd;
 	int err;        /* failed, and why: see struct ucm_outcome */
@@ -97,6 +102,7 @@ struct ucm_load_file {
 	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
 	bool stale;     /* not to be found any more; ends with its last user */
+	bool counted;   /* as used, in its lane */
 	uint32_t align; /* of reads */
 	uint64_t size;
 	const uint8_t *map; /* memory files, once they are mapped */
@@ -109,7 +115,7 @@ struct ucm_load_file {
 	uint32_t vouch_crc;          /* of the payload that far */
 	uint32_t *vouch_planes;      /* and of its planes */
 	unsigned refs;
-	struct ucm_piece *waiters;   /* for a change of state, or the head */
+	struct ucm_piece_list waiters; /* for a change of state, or the head */
 	struct ucm_load_file *hash_next;
 	struct ucm_load_file *newer, *older; /* of the idle ones */
 	int64_t idle_since_ns;
@@ -121,16 +127,15 @@ struct ucm_load_files {
 	struct ucm_load_file *buckets[UCM_LOAD_FILE_BUCKETS];
 	struct ucm_load_file *newest, *oldest; /* idle */
 	unsigned num;    /* that can be found, idle or not */
-	unsigned used;   /* not idle */
-	unsigned most;   /* of either */
+	unsigned most;   /* that are open, idle or not */
 	uint64_t wanted; /* by requests in the order of layers */
 };
 
-/* The file of a block, perhaps still opening; the caller has a reference.
- * NULL: out of memory. */
+/* The file of a block, perhaps still opening; the caller has a reference. rank:
+ * how urgent its open is. NULL: out of memory. */
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      const struct ucm_group *group,
-			      const struct ucm_id *id);
+			      const struct ucm_id *id, unsigned rank);
 void ucm_load_file_put(struct ucm_load_file *file);
 
 /* No later user shall find this one: something was wrong with it. */
@@ -195,7 +200,7 @@ struct ucm_piece {
 	struct ucm_slot slot;
 	uint8_t *direct; /* in the page: it is read there, not into a slot */
 	struct ucm_plan plan;
-	uint64_t counted; /* in the window */
+	uint64_t counted; /* in its lane's window */
 	bool with_head;
 	bool arrived; /* its bytes were read, and are there */
 	bool anew;    /* tried once more, see try_anew() */
@@ -203,11 +208,7 @@ struct ucm_piece {
 	struct ucm_piece *part_next, **part_prev;
 };
 
-struct ucm_piece_list {
-	struct ucm_piece *first, **end;
-};
-
-/* Start the next piece of a part, if the window allows. */
+/* Start the next piece of a part, if there is room. */
 bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part);
 /* A file has changed: go on with a piece that waited for it. */
 void ucm_load_go(struct ucm_piece *piece);
@@ -217,6 +218,8 @@ void ucm_load_finish(struct ucm_piece *piece);
  * ends by itself. */
 void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part,
 		      int err);
+/* There may be room: pieces that wait for it go on. */
+void ucm_load_feed(struct ucm_engine *engine);
 
 /* ---- saves (save.c) ---- */
 
@@ -252,14 +255,16 @@ struct ucm_engine {
 	struct ucm_staging *staging;
 	struct ucm_copy *copy;
 	bool pages_are_host;
-	struct ucm_window window;
+	struct ucm_lane *lanes;
+	unsigned num_lanes;
+	unsigned held;   /* operations that wait for their lanes */
+	unsigned parked; /* those of them that are opens */
 	struct ucm_load_files files;
 	unsigned ops;    /* of the ring, under way */
 	unsigned copies; /* of the copy back end, under way */
 
 	struct ucm_part *loads, *saves;
-	struct ucm_piece_list ready;   /* bytes have come */
-	struct ucm_piece_list starved; /* want staging memory */
+	struct ucm_piece_list ready; /* bytes have come */
 	struct ucm_copy_job *to_scatter, *to_gather;
 	struct ucm_saving *savings;
 	struct ucm_piece *spare;
@@ -267,7 +272,8 @@ struct ucm_engine {
 	size_t bounce_len;
 	unsigned savings_busy; /* a step of them is under way */
 	uint64_t saving_bytes; /* staging that saves hold */
-	bool fed;   /* staging memory was given back */
+	bool fed;   /* there is room: staging memory, or in a window */
+	bool gave_up; /* pieces that wait may have been given up */
 	bool eager; /* there was more to start */
 	struct ucm_io *backlog, **backlog_end; /* beyond the ring's depth */
 
@@ -303,15 +309,48 @@ void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op);
 /* Start what is queued, wait (-1: for ever) and end what is done. */
 void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns);
 
+static inline void ucm_piece_list_init(struct ucm_piece_list *list)
+{
+	list->first = NULL;
+	list->end = &list->first;
+	list->num = 0;
+}
+
 static inline void ucm_piece_push(struct ucm_piece_list *list,
 				  struct ucm_piece *piece)
 {
 	piece->next = NULL;
 	*list->end = piece;
 	list->end = &piece->next;
+	list->num++;
 }
 
-/* Staging memory was given back: pieces that wait for it go on, soon. */
+static inline struct ucm_piece *ucm_piece_pop(struct ucm_piece_list *list)
+{
+	struct ucm_piece *piece = list->first;
+
+	if (!piece)
+		return NULL;
+	list->first = piece->next;
+	if (!list->first)
+		list->end = &list->first;
+	list->num--;
+	return piece;
+}
+
+/* All that another list has, taken from it. */
+static inline void ucm_piece_take_all(struct ucm_piece_list *list,
+				      struct ucm_piece_list *from)
+{
+	if (!from->first)
+		return;
+	*list->end = from->first;
+	list->end = from->end;
+	list->num += from->num;
+	ucm_piece_list_init(from);
+}
+
+/* There is room again: pieces that wait for it go on, soon. */
 static inline void ucm_engine_feed(struct ucm_engine *engine)
 {
 	engine->fed = true;

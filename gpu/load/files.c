@@ -10,9 +10,11 @@
  * under its name.
  *
  * Opening goes through the places where the block may lie. Where an open may
- * hang (a mount, a file server) it goes through the ring; fstat(2) after it is
- * answered from what the open has fetched. A file that is OPENING or whose head
- * is coming has waiters: they are woken by ucm_load_go().
+ * hang (a mount, a file server) it goes through the ring, when the lane of that
+ * directory lets it (lane.h): until then the file has no descriptor, and one
+ * that nobody waits for any more just ends. fstat(2) after an open is answered
+ * from what that has fetched. A file that is OPENING or whose head is coming has
+ * waiters: they are woken by ucm_load_go(), in their order.
  */
 #include <config.h>
 
@@ -115,7 +117,7 @@ static void end_file(struct ucm_load_file *file)
 	}
 	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
 	file->op.done = on_closed;
-	ucm_engine_queue(file->engine, &file->op);
+	ucm_lane_queue(file->engine, &file->op, UCM_RANK_CLOSE);
 }
 
 void ucm_load_file_forget(struct ucm_load_file *file)
@@ -139,7 +141,7 @@ static void trim(struct ucm_engine *engine, unsigned most)
 {
 	struct ucm_load_files *files = &engine->files;
 
-	while (files->num > most && files->oldest)
+	while (files->num > most + engine->parked && files->oldest)
 		end_oldest(files);
 }
 
@@ -173,11 +175,18 @@ void ucm_load_files_want(struct ucm_engine *engine, int64_t num)
 		trim(engine, idle_room(engine));
 }
 
-void ucm_load_file_put(struct ucm_load_file *file)
+/* Its descriptor is in use from now on, or no longer. */
+static void count(struct ucm_load_file *file, bool is_used)
 {
-	if (--file->refs)
+	if (file->counted == is_used)
 		return;
-	file->engine->files.used--;
+	file->counted = is_used;
+	file->lane->used += is_used ? 1u : -1u;
+}
+
+static void end_use(struct ucm_load_file *file)
+{
+	count(file, false);
 	if (file->state == UCM_LOAD_FILE_FAILED)
 		ucm_load_file_forget(file);
 	if (file->stale) {
@@ -186,6 +195,23 @@ void ucm_load_file_put(struct ucm_load_file *file)
 	}
 	become_idle(file);
 	trim(file->engine, idle_room(file->engine));
+}
+
+/* Nobody waits any more for an open that has not been made. */
+static void drop_opening(struct ucm_load_file *file)
+{
+	ucm_lane_take_back(file->engine, &file->op);
+	ucm_load_file_fail(file, -ECANCELED, 0);
+	end_file(file);
+}
+
+void ucm_load_file_put(struct ucm_load_file *file)
+{
+	file->refs--;
+	if (!file->refs)
+		end_use(file);
+	else if (file->refs == 1 && file->op.held)
+		drop_opening(file);
 }
 
 void ucm_load_files_close(struct ucm_engine *engine)
@@ -197,16 +223,14 @@ void ucm_load_files_close(struct ucm_engine *engine)
 
 void ucm_load_file_tell(struct ucm_load_file *file)
 {
-	struct ucm_piece *piece = file->waiters;
+	struct ucm_piece_list told;
+	struct ucm_piece *piece;
 
 	file->refs++; /* they may let go of it */
-	file->waiters = NULL;
-	while (piece) {
-		struct ucm_piece *next = piece->next;
-
+	ucm_piece_list_init(&told);
+	ucm_piece_take_all(&told, &file->waiters);
+	while ((piece = ucm_piece_pop(&told)))
 		ucm_load_go(piece);
-		piece = next;
-	}
 	ucm_load_file_put(file);
 }
 
@@ -235,6 +259,7 @@ static void take_descriptor(struct ucm_load_file *file, int fd)
 	file->size = (uint64_t)st.st_size;
 	file->align = ucm_dir_align(file->place.dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
+	count(file, true);
 }
 
 /* An open has failed: what is to be tried next? */
@@ -270,7 +295,10 @@ static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 		take_descriptor(file, result);
 	} else {
 		note_failure(file, result);
-		open_next(file);
+		if (file->refs == 1) /* nobody waits any more */
+			ucm_load_file_fail(file, -ECANCELED, 0);
+		else
+			open_next(file);
 		if (file->state == UCM_LOAD_FILE_OPENING)
 			return;
 	}
@@ -323,14 +351,27 @@ static void on_found(struct ucm_engine *engine, struct ucm_engine_op *op)
 		file->align = 1;
 		file->by_call = true;
 		file->state = UCM_LOAD_FILE_OPEN;
+		count(file, true);
 	}
 	ucm_load_file_tell(file);
 	ucm_load_file_put(file); /* the operation's */
 }
 
+/* The lane of its place; or it fails. */
+static bool enter_lane(struct ucm_load_file *file)
+{
+	file->op.lane = file->lane =
+		ucm_lane_of(file->engine, file->place.dir);
+	if (!file->lane)
+		ucm_load_file_fail(file, -ENOMEM, 0);
+	return file->lane;
+}
+
 static void find_by_call(struct ucm_load_file *file)
 {
 	file->place.dir = &nowhere;
+	if (!enter_lane(file))
+		return;
 	ucm_add(&file->engine->shared->stats.opens, 1);
 	file->op.io = (struct ucm_io){
 		.op = UCM_IO_CALL,
@@ -355,8 +396,7 @@ void ucm_load_file_read(const struct ucm_load_file *file, struct ucm_io *io)
 /* Try places until one is being opened, has been, or there are no more. */
 static void open_next(struct ucm_load_file *file)
 {
-	struct ucm_engine *engine = file->engine;
-	struct ucm_shared *shared = engine->shared;
+	struct ucm_shared *shared = file->engine->shared;
 	int fd, flags;
 
 	if (shared->source_ops->read_into) {
@@ -371,6 +411,8 @@ static void open_next(struct ucm_load_file *file)
 					   file->err ? file->err : -ENOENT, 0);
 			return;
 		}
+		if (!enter_lane(file))
+			return;
 		flags = open_flags(file);
 		ucm_add(&shared->stats.opens, 1);
 		if (!file->place.dir->quick)
@@ -390,20 +432,31 @@ static void open_next(struct ucm_load_file *file)
 		.flags = flags,
 	};
 	file->op.done = on_opened;
-	ucm_engine_queue(engine, &file->op);
+	ucm_lane_queue(file->engine, &file->op, file->rank);
+}
+
+/* Somebody wants it who is perhaps more urgent than those before. */
+static void hurry(struct ucm_load_file *file, unsigned rank)
+{
+	if (rank >= file->rank)
+		return;
+	file->rank = rank;
+	if (file->op.held)
+		ucm_lane_hurry(file->engine, &file->op, rank);
 }
 
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      const struct ucm_group *group,
-			      const struct ucm_id *id)
+			      const struct ucm_id *id, unsigned rank)
 {
 	struct ucm_load_file *file = find(engine, group, id), **bucket;
 
 	if (file) {
 		if (!file->refs++) {
 			leave_idle(file);
-			engine->files.used++;
+			count(file, true);
 		}
+		hurry(file, rank);
 		ucm_add(&engine->shared->stats.open_hits, 1);
 		return file;
 	}
@@ -413,13 +466,14 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 	file->engine = engine;
 	file->group = group;
 	file->id = *id;
+	file->rank = rank;
+	ucm_piece_list_init(&file->waiters);
 	file->fd = -1;
 	file->refs = 2; /* the caller's, and the opening's */
 	bucket = bucket_of(engine, group, id);
 	file->hash_next = *bucket;
 	*bucket = file;
 	engine->files.num++;
-	engine->files.used++;
 	trim(engine, idle_room(engine));
 	open_next(file);
 	if (file->state != UCM_LOAD_FILE_OPENING)

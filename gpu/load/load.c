@@ -2,12 +2,13 @@
 /*
  * load.c - pieces: a range of layers of one block, from its file to its page.
  *
- *	start -> go: the file is opened, or its head read -> read -> finish:
- *	verified, copied -> settled
+ *	start -> go: the file is opened, or its head read -> room: window, slot
+ *	-> read -> finish: verified, copied -> settled
  *
  * A piece waits at most in one list: for its file (opening, or the head), for
- * staging memory (starved), in the ring, among the ready, or in the copy back
- * end. Any of them may find it given up (its part is NULL: cancelled or past
+ * room (waiting, of the lane of its directory: lane.h), in the ring, among the
+ * ready, or in the copy back end. It counts in the lane's window from the read
+ * on: what waits for an answer to an open is in no device's way. Any of them may find it given up (its part is NULL: cancelled or past
  * its deadline, and settled already); then it only gives back what it holds.
  * So late I/O ends in staging, and nothing is copied for a task that is done.
  *
@@ -27,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/align.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
@@ -68,33 +70,59 @@ static struct ucm_piece *new_piece(struct ucm_engine *engine,
 	return piece;
 }
 
+static uint64_t piece_bytes(const struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+
+	return (task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
+	       task->group->layer_bytes;
+}
+
+static unsigned rank_of(const struct ucm_piece *piece)
+{
+	(void)piece;
+	return 0;
+}
+
 static void leave_window(struct ucm_piece *piece)
 {
 	struct ucm_engine *engine = piece->engine;
 
 	if (!piece->counted)
 		return;
-	ucm_window_give(&engine->window, piece->counted, ucm_monotonic_ns());
-	atomic_store(&engine->window_limit, engine->window.limit);
+	ucm_window_give(&piece->file->lane->window, piece->counted,
+			ucm_monotonic_ns());
+	ucm_lanes_count_windows(engine);
 	piece->counted = 0;
+	ucm_engine_feed(engine);
+}
+
+static uint64_t slot_bytes(uint64_t len)
+{
+	return ucm_round_up(len, UCM_STAGING_UNIT);
+}
+
+static void give_slot(struct ucm_piece *piece)
+{
+	if (!piece->slot.memory)
+		return;
+	piece->file->lane->staged -= slot_bytes(piece->slot.len);
+	ucm_staging_put(piece->engine->staging, &piece->slot);
+	ucm_engine_feed(piece->engine);
 }
 
 /* Give back all that it holds. */
 static void end_piece(struct ucm_piece *piece)
 {
 	struct ucm_engine *engine = piece->engine;
-	bool room = piece->slot.memory;
 
 	leave_window(piece);
-	if (room)
-		ucm_staging_put(engine->staging, &piece->slot);
+	give_slot(piece);
 	if (piece->file)
 		ucm_load_file_put(piece->file);
 	ucm_task_put(piece->task);
 	piece->next = engine->spare;
 	engine->spare = piece;
-	if (room)
-		ucm_engine_feed(engine);
 }
 
 static void count_block(struct ucm_engine *engine,
@@ -195,121 +223,38 @@ static void at_cursor(const struct ucm_part *part, uint32_t *block,
 	}
 }
 
-/* The next block, in the part's order, whose first piece is to be started. */
-static uint32_t next_block(const struct ucm_part *part)
-{
-	const struct ucm_task *task = part->task;
-	uint64_t next = part->cursor;
-
-	if (task->order == UCM_LOAD_BLOCKS)
-		next = (next + task->num_cuts - 1) / task->num_cuts;
-	return next < part->num_blocks ? (uint32_t)next : part->num_blocks;
-}
-
-/* While reads are under way: an open through a mount takes as long as reading
- * some hundred kilobytes, in which the window would not be full. */
-static void open_ahead(struct ucm_engine *engine, struct ucm_part *part)
-{
-	const struct ucm_task *task = part->task;
-	uint32_t next = next_block(part);
-
-	if (part->ahead_end < next)
-		part->ahead_first = part->ahead_end = next;
-	while (part->ahead_end < part->num_blocks &&
-	       part->ahead_end - next < UCM_AHEAD &&
-	       engine->files.used < engine->files.most) {
-		uint32_t block = part->blocks[part->ahead_end];
-
-		part->ahead[part->ahead_end++ % UCM_AHEAD] = ucm_load_file_get(
-			engine, task->group, &task->blocks[block].id);
-	}
-}
-
-/* The file that was opened for the piece at the cursor, with its reference;
- * NULL if there is none, or it is not the block's first piece. */
-static struct ucm_load_file *take_ahead(struct ucm_part *part)
-{
-	uint32_t block, cut;
-
-	at_cursor(part, &block, &cut);
-	if (cut || part->ahead_first == part->ahead_end)
-		return NULL;
-	assert(block == part->blocks[part->ahead_first]);
-	return part->ahead[part->ahead_first++ % UCM_AHEAD];
-}
-
-static void drop_ahead(struct ucm_part *part)
-{
-	while (part->ahead_first < part->ahead_end) {
-		struct ucm_load_file *file =
-			part->ahead[part->ahead_first++ % UCM_AHEAD];
-
-		if (file)
-			ucm_load_file_put(file);
-	}
-}
-
 /* A piece of a block that has been decided. */
 static void skip_piece(struct ucm_engine *engine, struct ucm_part *part,
 		       uint32_t block, uint32_t cut)
 {
-	struct ucm_load_file *file = take_ahead(part);
-
 	part->cursor++;
-	if (file)
-		ucm_load_file_put(file);
 	settle(engine, part, block, cut);
-}
-
-/* May so many bytes more be read? */
-static bool have_room(struct ucm_engine *engine, const struct ucm_task *task,
-		      uint64_t bytes)
-{
-	const struct ucm_window *window = &engine->window;
-
-	if (engine->starved.first)
-		return false; /* more would only wait as well */
-	/* small blocks would need all descriptors that the process may have */
-	if (window->in_flight && engine->files.used >= engine->files.most)
-		return false;
-	if (task->order == UCM_LOAD_LAYERS && !engine->shared->window_bytes &&
-	    window->in_flight && window->in_flight + bytes > LAYERS_WINDOW)
-		return false;
-	return ucm_window_take(&engine->window, bytes, ucm_monotonic_ns());
 }
 
 bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 {
 	struct ucm_task *task = part->task;
-	uint32_t cut, block, layers;
 	struct ucm_piece *piece;
-	uint64_t bytes;
+	uint32_t cut, block;
 
 	at_cursor(part, &block, &cut);
 	if (ucm_task_block_decided(task, block)) {
 		skip_piece(engine, part, block, cut);
 		return true;
 	}
-	layers = task->cuts[cut + 1] - task->cuts[cut];
-	bytes = layers * task->group->layer_bytes;
-	if (!have_room(engine, task, bytes)) {
-		open_ahead(engine, part);
+	if (!ucm_lanes_have_room(engine, 0))
 		return false;
-	}
 	piece = new_piece(engine, part, block, cut);
 	if (!piece) {
-		ucm_window_give(&engine->window, bytes, ucm_monotonic_ns());
 		ucm_task_decide(task, block,
 				&(struct ucm_outcome){ .err = -ENOMEM });
 		skip_piece(engine, part, block, cut);
 		return true;
 	}
-	piece->counted = bytes;
-	piece->file = take_ahead(part);
 	part->cursor++;
-	if (!piece->file)
-		piece->file = ucm_load_file_get(engine, task->group,
-					   &task->blocks[block].id);
+	piece->file = ucm_load_file_get(engine, task->group,
+					&task->blocks[block].id,
+					rank_of(piece));
 	if (!piece->file)
 		fail(piece, -ENOMEM, 0);
 	else
@@ -319,8 +264,7 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 
 static void wait_for_file(struct ucm_piece *piece)
 {
-	piece->next = piece->file->waiters;
-	piece->file->waiters = piece;
+	ucm_piece_push(&piece->file->waiters, piece);
 }
 
 /* The header has to be seen: for what it says, or because the file is not as
@@ -379,6 +323,7 @@ static void queue_read(struct ucm_piece *piece)
 	};
 	ucm_load_file_read(file, &piece->op.io);
 	piece->op.done = on_read;
+	piece->op.lane = file->lane;
 	ucm_add(&piece->engine->shared->stats.reads, 1);
 	ucm_engine_queue(piece->engine, &piece->op);
 }
@@ -422,31 +367,118 @@ static uint8_t *direct_place(const struct ucm_piece *piece)
 	return (uint8_t *)(uintptr_t)at;
 }
 
+/* ---- room ---- */
+
+static void wait_for_room(struct ucm_piece *piece)
+{
+	ucm_piece_push(&piece->file->lane->waiting[rank_of(piece)], piece);
+}
+
+/* Does nobody wait who comes first? */
+static bool has_turn(const struct ucm_piece *piece)
+{
+	const struct ucm_lane *lane = piece->file->lane;
+	unsigned rank = rank_of(piece);
+
+	for (unsigned i = 0; i <= rank; i++) {
+		if (lane->waiting[i].first)
+			return false;
+	}
+	return true;
+}
+
+/* May so much more be read in that lane? A window that was given is for all
+ * lanes together. */
+static bool fits_window(const struct ucm_piece *piece)
+{
+	const struct ucm_engine *engine = piece->engine;
+	struct ucm_lane *lane = piece->file->lane;
+	uint64_t given = engine->shared->window_bytes, others;
+	uint64_t bytes = piece_bytes(piece);
+
+	if (!ucm_window_has_room(&lane->window, bytes))
+		return false;
+	bytes += lane->window.in_flight;
+	if (given) {
+		others = ucm_lanes_in_flight(engine, lane);
+		return !others || others + bytes <= given;
+	}
+	return piece->task->order != UCM_LOAD_LAYERS ||
+	       !lane->window.in_flight || bytes <= LAYERS_WINDOW;
+}
+
+static void enter_window(struct ucm_piece *piece)
+{
+	piece->counted = piece_bytes(piece);
+	ucm_window_take(&piece->file->lane->window, piece->counted,
+			ucm_monotonic_ns());
+}
+
+/* Memory for what is read, if it is not read into the page. -EAGAIN: none. */
+static int get_slot(struct ucm_piece *piece)
+{
+	struct ucm_engine *engine = piece->engine;
+	struct ucm_lane *lane = piece->file->lane;
+	int err;
+
+	if (piece->direct)
+		return 0;
+	if (!ucm_lane_may_stage(engine, lane, slot_bytes(piece->plan.len)))
+		return -EAGAIN;
+	err = ucm_staging_get(engine->staging, piece->plan.len, &piece->slot);
+	if (!err)
+		lane->staged += slot_bytes(piece->slot.len);
+	return err;
+}
+
+/* All that its read needs. -EAGAIN: it has to wait. */
+static int get_room(struct ucm_piece *piece)
+{
+	int err;
+
+	if (!has_turn(piece) || !ucm_lane_may_call(piece->file->lane) ||
+	    !fits_window(piece))
+		return -EAGAIN;
+	err = get_slot(piece);
+	if (!err)
+		enter_window(piece);
+	return err;
+}
+
+/* ---- read ---- */
+
+static void plan_piece(struct ucm_piece *piece, bool want_head)
+{
+	const struct ucm_task *task = piece->task;
+
+	piece->with_head = false;
+	plan_read(piece);
+	piece->direct = direct_place(piece);
+	if (piece->direct)
+		return;
+	piece->with_head = want_head && !piece->file->head_coming &&
+			   task->cuts[piece->cut] == 0;
+	plan_read(piece);
+}
+
 /* The file is open: read. */
 static void go_read(struct ucm_piece *piece)
 {
-	const struct ucm_task *task = piece->task;
 	struct ucm_load_file *file = piece->file;
 	bool want_head = !file->head_known && needs_head(piece);
-	int err = 0;
+	int err;
 
-	if (!file->head_known && file->size != task->group->file_size) {
+	if (!file->head_known && file->size != piece->task->group->file_size) {
 		wait_for_file(piece);
 		call_for_head(file);
 		return;
 	}
-	plan_read(piece);
-	piece->direct = direct_place(piece);
-	if (!piece->direct) {
-		piece->with_head = want_head && !file->head_coming &&
-				   task->cuts[piece->cut] == 0;
-		plan_read(piece);
-		err = ucm_staging_get(piece->engine->staging, piece->plan.len,
-				      &piece->slot);
-	}
+	plan_piece(piece, want_head);
+	err = get_room(piece);
 	if (err == -EAGAIN) {
 		piece->with_head = false;
-		ucm_piece_push(&piece->engine->starved, piece);
+		piece->direct = NULL;
+		wait_for_room(piece);
 		return;
 	}
 	if (err) {
@@ -458,6 +490,19 @@ static void go_read(struct ucm_piece *piece)
 	else if (want_head)
 		call_for_head(file);
 	queue_read(piece);
+}
+
+/* A file in memory that is copied without a read; see below. */
+static void go_copy(struct ucm_piece *piece)
+{
+	if (!piece->counted) {
+		if (!has_turn(piece) || !fits_window(piece)) {
+			wait_for_room(piece);
+			return;
+		}
+		enter_window(piece);
+	}
+	ucm_piece_push(&piece->engine->ready, piece);
 }
 
 void ucm_load_go(struct ucm_piece *piece)
@@ -477,12 +522,73 @@ void ucm_load_go(struct ucm_piece *piece)
 		fail(piece, file->err, file->fault);
 		break;
 	case UCM_LOAD_FILE_OPEN:
-		if (piece->arrived ||
-		    (file->place.dir->memory && engine->pages_are_host))
+		if (piece->arrived)
 			ucm_piece_push(&engine->ready, piece);
+		else if (file->place.dir->memory && engine->pages_are_host)
+			go_copy(piece);
 		else
 			go_read(piece);
 		break;
+	}
+}
+
+/* In their order: the first that is left with nothing stops the rest. */
+static void feed_rank(struct ucm_lane *lane, unsigned rank)
+{
+	struct ucm_piece_list *waiting = &lane->waiting[rank], before;
+
+	ucm_piece_list_init(&before);
+	ucm_piece_take_all(&before, waiting);
+	while (before.first && !waiting->first)
+		ucm_load_go(ucm_piece_pop(&before));
+	ucm_piece_take_all(waiting, &before);
+}
+
+/* Those that have been given up only end. */
+static void end_given_up(struct ucm_piece_list *waiting)
+{
+	struct ucm_piece_list before;
+	struct ucm_piece *piece;
+
+	ucm_piece_list_init(&before);
+	ucm_piece_take_all(&before, waiting);
+	while ((piece = ucm_piece_pop(&before))) {
+		if (piece->part)
+			ucm_piece_push(waiting, piece);
+		else
+			end_piece(piece);
+	}
+}
+
+/* Files that are left without anybody who waits for their opens end, too. */
+static void end_given_up_of(struct ucm_lane *lane, unsigned rank)
+{
+	struct ucm_engine_op *op = lane->held[rank].first, *next;
+
+	end_given_up(&lane->waiting[rank]);
+	for (; op; op = next) {
+		struct ucm_load_file *file = (struct ucm_load_file *)op;
+
+		next = op->held_next;
+		file->refs++; /* it may not go while its list is looked at */
+		end_given_up(&file->waiters);
+		ucm_load_file_put(file);
+	}
+}
+
+void ucm_load_feed(struct ucm_engine *engine)
+{
+	bool gave_up = engine->gave_up;
+
+	engine->gave_up = false;
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		for (unsigned rank = 0; gave_up && rank < UCM_RANKS; rank++)
+			end_given_up_of(lane, rank);
+		for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
+			feed_rank(lane, rank);
+			if (lane->waiting[rank].first)
+				break;
+		}
 	}
 }
 
@@ -490,10 +596,8 @@ void ucm_load_go(struct ucm_piece *piece)
 
 static void succeed(struct ucm_piece *piece)
 {
-	const struct ucm_task *task = piece->task;
 	struct ucm_shared *shared = piece->engine->shared;
-	uint64_t bytes = (task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
-			 task->group->layer_bytes;
+	uint64_t bytes = piece_bytes(piece);
 
 	ucm_add(&shared->stats.load_bytes, bytes);
 	if (!piece->arrived)
@@ -729,12 +833,11 @@ static bool try_anew(struct ucm_piece *piece, int err)
 	if (!shared->source_ops->lost(shared->source))
 		return false;
 	file = ucm_load_file_get(engine, task->group,
-			    &task->blocks[piece->block].id);
+				 &task->blocks[piece->block].id,
+				 rank_of(piece));
 	if (!file)
 		return false;
-	if (piece->slot.memory)
-		ucm_staging_put(engine->staging, &piece->slot);
-	ucm_engine_feed(engine);
+	give_slot(piece);
 	ucm_load_file_put(piece->file);
 	piece->file = file;
 	piece->direct = NULL;
@@ -808,9 +911,9 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		if (piece->direct && !piece->arrived)
 			continue;
 		leave_part(piece);
-		ucm_engine_feed(engine); /* a starved one ends at once */
+		engine->gave_up = true; /* one that waits ends at once */
+		ucm_engine_feed(engine);
 	}
-	drop_ahead(part);
 	while (part->cursor < (uint64_t)part->num_blocks * task->num_cuts) {
 		uint32_t block, cut;
 

@@ -3,10 +3,12 @@
  * queue.c - operations of the ring, and more of them than it takes at a time.
  *
  * What does not fit the ring waits in the backlog, in its order. It knows of an
- * operation only whom to call when that has ended, not what it is for.
+ * operation whose call it is, and whom to call when that has ended, not what it
+ * is for.
  */
 #include <config.h>
 
+#include "common/clock.h"
 #include "gpu/load/engine.h"
 
 static void queue_backlog_push(struct ucm_engine *engine, struct ucm_io *io)
@@ -19,6 +21,11 @@ static void queue_backlog_push(struct ucm_engine *engine, struct ucm_io *io)
 void ucm_engine_queue(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	engine->ops++;
+	if (op->lane) {
+		op->io.crowd = op->lane->number;
+		ucm_lane_begin(op->lane, op->io.op == UCM_IO_OPEN,
+			       ucm_monotonic_ns());
+	}
 	if (engine->backlog || ucm_ring_queue(engine->ring, &op->io))
 		queue_backlog_push(engine, &op->io);
 }
@@ -38,15 +45,26 @@ static void queue_backlog(struct ucm_engine *engine)
 	}
 }
 
+/* Its lane may make another one. */
+static void end_call(struct ucm_engine *engine, const struct ucm_engine_op *op,
+		     int64_t now_ns)
+{
+	ucm_lane_end(op->lane, op->io.op == UCM_IO_OPEN, now_ns);
+	ucm_engine_feed(engine);
+}
+
 void ucm_engine_poll(struct ucm_engine *engine, int64_t timeout_ns)
 {
 	struct ucm_io *io = ucm_ring_poll(engine->ring, timeout_ns);
+	int64_t now = ucm_monotonic_ns();
 
 	while (io) {
 		struct ucm_engine_op *op = (struct ucm_engine_op *)io;
 
 		io = io->next;
 		engine->ops--;
+		if (op->lane)
+			end_call(engine, op, now);
 		op->done(engine, op);
 	}
 	if (engine->backlog)

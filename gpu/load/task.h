@@ -24,7 +24,6 @@
 #include "gpu/layout/layout.h"
 
 #define UCM_SPACE_MAX 128
-#define UCM_AHEAD 8
 
 /* A KV group: immutable once it is published. */
 struct ucm_group {
@@ -46,7 +45,6 @@ struct ucm_task_block {
 };
 
 struct ucm_piece;
-struct ucm_load_file;
 
 /* What one thread has to do of a task. */
 struct ucm_part {
@@ -57,11 +55,6 @@ struct ucm_part {
 	uint64_t cursor;            /* the next piece to start */
 	uint32_t settled;           /* saves: blocks */
 	struct ucm_piece *pieces;   /* that were started */
-	/* Loads: files that are opened before their pieces are started, of the
-	 * blocks [ahead_first, ahead_end) in their order; block n's at n %
-	 * UCM_AHEAD. */
-	struct ucm_load_file *ahead[UCM_AHEAD];
-	uint32_t ahead_first, ahead_end;
 };
 
 struct ucm_task {

@@ -37,7 +37,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(memory, len) ((void)(memory), (void)(len))
 #endif
 
-#define UNIT ((size_t)65536)
+#define UNIT UCM_STAGING_UNIT
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MAX_NODES 1024
 #define LONG_BITS (8 * sizeof(long))

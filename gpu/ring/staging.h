@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #define UCM_STAGING_ALIGN 4096u
+#define UCM_STAGING_UNIT ((size_t)65536) /* a slot takes whole ones */
 
 enum ucm_slot_state {
 	UCM_SLOT_FREE,

@@ -39,16 +39,19 @@ void ucm_window_init(struct ucm_window *window, uint64_t fixed, uint64_t most)
 	window->narrow = window->limit;
 }
 
-bool ucm_window_take(struct ucm_window *window, uint64_t len, int64_t now_ns)
+bool ucm_window_has_room(struct ucm_window *window, uint64_t len)
 {
-	if (window->in_flight && window->in_flight + len > window->limit) {
-		window->full = true;
-		return false;
-	}
+	if (!window->in_flight || window->in_flight + len <= window->limit)
+		return true;
+	window->full = true;
+	return false;
+}
+
+void ucm_window_take(struct ucm_window *window, uint64_t len, int64_t now_ns)
+{
 	if (!window->in_flight) /* it was idle */
 		start_trial(window, window->trial, window->limit, now_ns);
 	window->in_flight += len;
-	return true;
 }
 
 static void settle(struct ucm_window *window)

@@ -36,10 +36,11 @@ struct ucm_window {
 /* fixed: bytes, or 0 to find them out; most: never above. */
 void ucm_window_init(struct ucm_window *window, uint64_t fixed, uint64_t most);
 
-/* May a read of len bytes start? One always may when there is none. Counts it
- * if so. */
-bool ucm_window_take(struct ucm_window *window, uint64_t len, int64_t now_ns);
+/* May a read of len bytes start? One always may when there is none. */
+bool ucm_window_has_room(struct ucm_window *window, uint64_t len);
 
+/* One that may does; and it has ended. */
+void ucm_window_take(struct ucm_window *window, uint64_t len, int64_t now_ns);
 void ucm_window_give(struct ucm_window *window, uint64_t len, int64_t now_ns);
 
 #endif

@@ -11,7 +11,8 @@
  *	load FIRST NUM [DEADLINE_MS]   blocks by their numbers, into pages
  *	save FIRST NUM [DEADLINE_MS]
  *	layers FIRST NUM LAYER NUM     saves some layers of blocks
- *	start load|save FIRST NUM      the same without waiting for it
+ *	start load|save FIRST NUM      the same without waiting for it, with the
+ *	                               last pages, so that others may have theirs
  *	wait                           until what was started is done
  *	prefetch FIRST NUM             says that these will be loaded
  *	path NUMBER                    of a block, below its space
@@ -49,6 +50,7 @@ static unsigned group;
 struct job {
 	bool is_save;
 	unsigned first, num;
+	uint32_t page; /* of the first */
 	struct ucm_task *task;
 };
 
@@ -128,21 +130,22 @@ static size_t pages_len(void)
 /* ---- tasks ---- */
 
 static struct job start(bool is_save, unsigned first, unsigned num,
-			const struct ucm_request *options)
+			uint32_t page, const struct ucm_request *options)
 {
 	struct ucm_move *moves = calloc(num + 1, sizeof(*moves));
-	struct job job = { .is_save = is_save, .first = first, .num = num };
+	struct job job = { .is_save = is_save, .first = first, .num = num,
+			   .page = page };
 	struct ucm_request request = *options;
 	struct ucm_error error = { "" };
 
-	if (!moves || num > num_pages)
+	if (!moves || num > num_pages || page > num_pages - num)
 		die("start", "too many blocks");
 	for (unsigned i = 0; i < num; i++) {
-		clear_page(i);
+		clear_page(page + i);
 		moves[i] = (struct ucm_move){ .id = id_of(first + i),
-					      .page = i };
+					      .page = page + i };
 		if (is_save)
-			fill_page(i, first + i);
+			fill_page(page + i, first + i);
 	}
 	request.size = sizeof(request);
 	request.group = group;
@@ -177,14 +180,15 @@ static void finish(struct job *job)
 
 		if (!outcome->err && outcome->skipped)
 			skipped++;
-		else if (!outcome->err && (job->is_save ||
-					   page_is(i, job->first + i)))
+		else if (!outcome->err &&
+			 (job->is_save ||
+			  page_is(job->page + i, job->first + i)))
 			ok++;
 		else if (!outcome->err)
 			wrong++;
 		else if (outcome->err != -ENOENT)
 			failed++;
-		else if (is_untouched(i))
+		else if (is_untouched(job->page + i))
 			absent++;
 		else
 			wrong++;
@@ -258,17 +262,21 @@ static void tell_group(const char *space)
 	ucm_layout_free(layout);
 }
 
-static void run_line(const char *line, struct job *job)
+static void run_line(const char *line, struct job *started)
 {
+	struct job job;
+
 	struct ucm_request request = { .size = 0 };
 	unsigned first, num, layer = 0, layers = 0;
 	char what[16], more[16] = "", space[64];
 
 	if (sscanf(line, "start %15s %u %u", more, &first, &num) == 3) {
-		*job = start(!strcmp(more, "save"), first, num, &request);
+		*started = start(!strcmp(more, "save"), first, num,
+				 num < num_pages ? num_pages - num : 0,
+				 &request);
 		puts("= started");
-	} else if (!strncmp(line, "wait", 4) && job->task) {
-		finish(job);
+	} else if (!strncmp(line, "wait", 4) && started->task) {
+		finish(started);
 	} else if (sscanf(line, "group %63s", space) == 1) {
 		tell_group(space);
 	} else if (sscanf(line, "path %u", &first) == 1) {
@@ -281,13 +289,13 @@ static void run_line(const char *line, struct job *job)
 			  &layers) == 4) {
 		request.first_layer = layer;
 		request.num_layers = layers;
-		*job = start(true, first, num, &request);
-		finish(job);
+		job = start(true, first, num, 0, &request);
+		finish(&job);
 	} else if (sscanf(line, "%15s %u %u %u", what, &first, &num,
 			  &request.deadline_ms) >= 3 &&
 		   (!strcmp(what, "load") || !strcmp(what, "save"))) {
-		*job = start(!strcmp(what, "save"), first, num, &request);
-		finish(job);
+		job = start(!strcmp(what, "save"), first, num, 0, &request);
+		finish(&job);
 	} else {
 		die("no command", line);
 	}

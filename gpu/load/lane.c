@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lane.c - what an engine has under way in one directory.
+ *
+ * A directory may be on a file server that stops. Nobody can call back what was
+ * asked of it, so everything that is shared has to be bounded beforehand, and
+ * what waits for an answer has to wait where it is in nobody's way.
+ *
+ *	a piece  started -> waits for its file -> waits for room -> is read
+ *	            (open: held, then a call)     (waiting)         (a call)
+ *
+ *	a lane   prompt --- no call has come back for LATE_NS ---> late
+ *	           ^------------- one comes back -------------------'
+ *	            late for HUNG_NS: no more than FEW calls from here on
+ *
+ * Prompt: an engine starts pieces in the order in which they were asked for,
+ * until for some prompt lane enough is begun (ucm_lane_is_full()). Then the
+ * rest waits, also those of other lanes: it is not known where a block lies
+ * before it is looked for.
+ * Late: whoever waits for this lane is passed over, and its blocks cost
+ * memory only: a piece and the file that it waits for, without a descriptor.
+ * No deadline ends that but the task's own. Nothing of a late lane counts where
+ * others are kept waiting: descriptors, bytes of a window that was given.
+ *
+ * What a lane can hold while it does not answer, if it may hang:
+ *
+ *	calls      FEW at first; each one that comes back allows two more, up
+ *	           to CALLS; FEW again once it has hung. A ring has room for
+ *	           several times that, and a crowd has threads of its own.
+ *	opens      OPENS of them
+ *	staging    a quarter, all such lanes together three; one that is alone
+ *	           has nobody to leave anything to but saves
+ *
+ * Lanes of local file systems have no limit but their windows. What hangs there
+ * is a broken disk: the other lanes go on, but an open hangs in the engine's
+ * own thread.
+ *
+ * Always: an op is in the ring (counted in calls), or in one list of held, and
+ * then counted in engine->held; opens that are held also in engine->parked.
+ */
+#include <config.h>
+
+#include "gpu/load/lane.h"
+
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "gpu/load/engine.h"
+
+#define LATE_NS (INT64_C(100) * 1000000)
+#define HUNG_NS (INT64_C(1000) * 1000000)
+#define FEW 8u
+#define CALLS 128u
+#define MORE 2u
+#define OPENS 32u
+#define AHEAD 16u    /* pieces that wait for room */
+#define PARKED 1024u /* files that wait for their opens */
+#define EACH 16u     /* of so many opens one is of the lower rank */
+
+/* ---- arithmetic ---- */
+
+void ucm_lane_init(struct ucm_lane *lane, struct ucm_dir *dir, unsigned number,
+		   uint64_t window_bytes, uint64_t most_bytes)
+{
+	*lane = (struct ucm_lane){
+		.dir = dir,
+		.number = number,
+		.may_hang = !dir->quick,
+		.limit = FEW,
+	};
+	ucm_window_init(&lane->window, window_bytes, most_bytes);
+	for (unsigned i = 0; i < UCM_RANKS; i++)
+		ucm_piece_list_init(&lane->waiting[i]);
+	for (unsigned i = 0; i <= UCM_RANKS; i++)
+		lane->held[i].end = &lane->held[i].first;
+}
+
+void ucm_lane_begin(struct ucm_lane *lane, bool is_open, int64_t now_ns)
+{
+	if (!lane->calls++)
+		lane->heard_ns = now_ns;
+	lane->opens += is_open;
+}
+
+void ucm_lane_end(struct ucm_lane *lane, bool was_open, int64_t now_ns)
+{
+	lane->calls--;
+	lane->opens -= was_open;
+	lane->heard_ns = now_ns;
+	if (lane->limit < CALLS)
+		lane->limit += MORE;
+}
+
+bool ucm_lane_look(struct ucm_lane *lane, int64_t now_ns)
+{
+	int64_t silent = lane->calls ? now_ns - lane->heard_ns : 0;
+	bool was = lane->late;
+
+	lane->late = silent >= LATE_NS;
+	if (silent >= HUNG_NS)
+		lane->limit = FEW;
+	return lane->late != was;
+}
+
+int64_t ucm_lane_until_late(const struct ucm_lane *lane, int64_t now_ns)
+{
+	int64_t left = lane->heard_ns + LATE_NS - now_ns;
+
+	if (!lane->calls || lane->late)
+		return -1;
+	return left > 0 ? left : 0;
+}
+
+bool ucm_lane_may_call(const struct ucm_lane *lane)
+{
+	return !lane->may_hang || lane->calls < lane->limit;
+}
+
+bool ucm_lane_is_full(const struct ucm_lane *lane, unsigned rank)
+{
+	return !lane->late && (lane->waiting[rank].num >= AHEAD ||
+			       lane->held[rank].num >= PARKED);
+}
+
+/* ---- of an engine ---- */
+
+struct ucm_lane *ucm_lane_of(struct ucm_engine *engine, struct ucm_dir *dir)
+{
+	struct ucm_lane **at = &engine->lanes;
+
+	while (*at && (*at)->dir != dir)
+		at = &(*at)->next;
+	if (*at)
+		return *at;
+	*at = malloc(sizeof(**at));
+	if (!*at)
+		return NULL;
+	ucm_lane_init(*at, dir, ++engine->num_lanes,
+		      engine->shared->window_bytes,
+		      ucm_staging_len(engine->staging) / 2);
+	ucm_lanes_count_windows(engine);
+	return *at;
+}
+
+void ucm_lanes_free(struct ucm_engine *engine)
+{
+	struct ucm_lane *lane = engine->lanes;
+
+	while (lane) {
+		struct ucm_lane *next = lane->next;
+
+		free(lane);
+		lane = next;
+	}
+	engine->lanes = NULL;
+}
+
+/* ---- what is held ---- */
+
+static bool is_open(const struct ucm_engine_op *op)
+{
+	return op->io.op == UCM_IO_OPEN;
+}
+
+static void hold(struct ucm_engine *engine, struct ucm_engine_op *op,
+		 unsigned rank)
+{
+	struct ucm_op_list *list = &op->lane->held[rank];
+
+	op->held = list;
+	op->held_next = NULL;
+	op->held_at = list->end;
+	*list->end = op;
+	list->end = &op->held_next;
+	list->num++;
+	engine->held++;
+	engine->parked += is_open(op);
+}
+
+void ucm_lane_take_back(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_op_list *list = op->held;
+
+	*op->held_at = op->held_next;
+	if (op->held_next)
+		op->held_next->held_at = op->held_at;
+	else
+		list->end = op->held_at;
+	list->num--;
+	op->held = NULL;
+	engine->held--;
+	engine->parked -= is_open(op);
+}
+
+void ucm_lane_hurry(struct ucm_engine *engine, struct ucm_engine_op *op,
+		    unsigned rank)
+{
+	if (op->held <= &op->lane->held[rank])
+		return; /* it is as urgent */
+	ucm_lane_take_back(engine, op);
+	hold(engine, op, rank);
+}
+
+/* May this one be made now? Files that were opened and are not read yet have
+ * descriptors, which others want. */
+static bool may_queue(const struct ucm_engine *engine,
+		      const struct ucm_engine_op *op)
+{
+	const struct ucm_lane *lane = op->lane;
+	unsigned waiting = 0;
+
+	if (!ucm_lane_may_call(lane))
+		return false;
+	if (!is_open(op))
+		return true;
+	for (unsigned i = 0; i < UCM_RANKS; i++)
+		waiting += lane->waiting[i].num;
+	if (lane->opens + waiting >= OPENS)
+		return false;
+	return !(lane->opens + lane->used) ||
+	       ucm_lanes_files(engine) < engine->files.most;
+}
+
+void ucm_lane_queue(struct ucm_engine *engine, struct ucm_engine_op *op,
+		    unsigned rank)
+{
+	if (op->lane->held[rank].first || !may_queue(engine, op))
+		hold(engine, op, rank);
+	else
+		ucm_engine_queue(engine, op);
+}
+
+static bool queue_first(struct ucm_engine *engine, struct ucm_op_list *list)
+{
+	struct ucm_engine_op *op = list->first;
+
+	if (!op || !may_queue(engine, op))
+		return false;
+	ucm_lane_take_back(engine, op);
+	ucm_engine_queue(engine, op);
+	return true;
+}
+
+/* Those of the lower rank would never be if the others did not end. */
+static bool queue_one(struct ucm_engine *engine, struct ucm_lane *lane)
+{
+	bool low = ++lane->turns % EACH == 0;
+
+	return queue_first(engine, &lane->held[low]) ||
+	       queue_first(engine, &lane->held[!low]) ||
+	       queue_first(engine, &lane->held[UCM_RANK_CLOSE]);
+}
+
+void ucm_lanes_look(struct ucm_engine *engine)
+{
+	int64_t now = ucm_monotonic_ns();
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		if (ucm_lane_look(lane, now))
+			ucm_engine_feed(engine);
+		while (engine->held && queue_one(engine, lane))
+			;
+	}
+}
+
+int64_t ucm_lanes_until_late(const struct ucm_engine *engine)
+{
+	int64_t now = ucm_monotonic_ns(), first = -1;
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		int64_t left = ucm_lane_until_late(lane, now);
+
+		if (left >= 0 && (first < 0 || left < first))
+			first = left;
+	}
+	return first;
+}
+
+/* ---- what they have together ---- */
+
+unsigned ucm_lanes_files(const struct ucm_engine *engine)
+{
+	unsigned num = 0;
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next)
+		num += lane->late ? 0 : lane->opens + lane->used;
+	return num;
+}
+
+bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank)
+{
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		if (ucm_lane_is_full(lane, rank))
+			return false;
+	}
+	return ucm_lanes_files(engine) < engine->files.most;
+}
+
+bool ucm_lanes_wait(const struct ucm_engine *engine)
+{
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
+		for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
+			if (!lane->late &&
+			    (lane->opens || lane->held[rank].first ||
+			     lane->waiting[rank].first))
+				return true;
+		}
+	}
+	return false;
+}
+
+uint64_t ucm_lanes_in_flight(const struct ucm_engine *engine,
+			     const struct ucm_lane *but)
+{
+	uint64_t bytes = 0;
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next)
+		bytes += lane == but || lane->late ? 0 : lane->window.in_flight;
+	return bytes;
+}
+
+bool ucm_lane_may_stage(const struct ucm_engine *engine,
+			const struct ucm_lane *lane, uint64_t len)
+{
+	uint64_t quarter = ucm_staging_len(engine->staging) / 4;
+	uint64_t all = 0, hung = 0;
+
+	for (struct ucm_lane *one = engine->lanes; one; one = one->next) {
+		all += one->staged;
+		hung += one->may_hang ? one->staged : 0;
+	}
+	/* saves that wait get what is left */
+	if (engine->saves && all && all + len > 3 * quarter)
+		return false;
+	if (!lane->may_hang || !lane->staged || engine->num_lanes == 1)
+		return true;
+	return lane->staged + len <= quarter && hung + len <= 3 * quarter;
+}
+
+void ucm_lanes_count_windows(struct ucm_engine *engine)
+{
+	uint64_t bytes = 0;
+
+	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next)
+		bytes += lane->window.limit;
+	atomic_store(&engine->window_limit, bytes);
+}
