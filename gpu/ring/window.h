@@ -4,7 +4,8 @@
  *
  * A device gives its full rate once enough is asked of it at a time; more only
  * takes memory and time. Unless the number is given, it is found as TCP finds
- * it: start small, double while that makes it faster, then stay. Pure.
+ * it: start small, double while that makes it faster, then stay; and now and then
+ * once more from the half of it, as a device is shared with others. Pure.
  */
 #ifndef UCM_WINDOW_H
 #define UCM_WINDOW_H
@@ -21,6 +22,7 @@ enum ucm_trial {
 struct ucm_window {
 	uint64_t limit; /* bytes allowed at present */
 	uint64_t most;
+	bool fixed;   /* it was given */
 	bool settled;
 	uint64_t in_flight;
 	/* The trial that is under way. */
@@ -31,6 +33,10 @@ struct ucm_window {
 	int64_t started_ns;
 	uint64_t narrow, wide; /* limits that are compared */
 	double narrow_rate, wide_rate;
+	/* While it is settled; done and started_ns are those of a span then. */
+	double rate;     /* that it was settled for */
+	int64_t busy_ns; /* since then, in spans in which it was full */
+	unsigned others; /* spans in a row with a rate that is far from it */
 };
 
 /* fixed: bytes, or 0 to find them out; most: never above. */

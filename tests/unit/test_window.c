@@ -125,3 +125,105 @@ UNIT_TEST(a_window_that_is_not_used_does_not_grow)
 	ck_assert_uint_eq(window.limit, 8 * MIB);
 	ck_assert(!window.settled);
 }
+
+/* ---- once more ---- */
+
+#define SECOND INT64_C(1000000000)
+
+/* A device that serves `bytes` a second once `enough` is in flight. */
+struct device {
+	uint64_t bytes, enough;
+};
+
+/* Reads of 1 MiB, as many as allowed, for so long. */
+static int64_t use(struct ucm_window *window, const struct device *device,
+		   int64_t now, int64_t end)
+{
+	while (now < end) {
+		uint64_t depth;
+
+		while (take(window, MIB, now))
+			;
+		depth = window->in_flight < device->enough ? window->in_flight
+							   : device->enough;
+		now += (int64_t)((double)MIB * (double)device->enough /
+				 (double)depth / (double)device->bytes *
+				 (double)SECOND);
+		ucm_window_give(window, MIB, now);
+	}
+	return now;
+}
+
+static const struct {
+	struct device before, after;
+	int64_t within;
+	uint64_t least, most; /* MiB of the limit then */
+} changes[] = {
+	/* others have left the device, or come: the rate says so at once */
+	{ { 400 * MIB, 8 * MIB }, { 4000 * MIB, 32 * MIB }, 4 * SECOND, 32,
+	  64 },
+	{ { 4000 * MIB, 64 * MIB }, { 500 * MIB, 8 * MIB }, 60 * SECOND, 8,
+	  32 },
+	/* it is as fast as before, with more or less in flight */
+	{ { 1000 * MIB, 8 * MIB }, { 1200 * MIB, 16 * MIB }, 60 * SECOND, 16,
+	  32 },
+	{ { 2000 * MIB, 64 * MIB }, { 2000 * MIB, 8 * MIB }, 90 * SECOND, 8,
+	  16 },
+	/* nothing happens */
+	{ { 2000 * MIB, 32 * MIB }, { 2000 * MIB, 32 * MIB }, 300 * SECOND, 32,
+	  64 },
+};
+
+UNIT_TEST(a_limit_follows_the_device, .rows = NUM_ROWS(changes))
+{
+	struct ucm_window window;
+	int64_t now;
+
+	ucm_window_init(&window, 0, 128 * MIB);
+	now = use(&window, &changes[_i].before, 0, 5 * SECOND);
+	ck_assert(window.settled);
+	now = use(&window, &changes[_i].after, now, now + changes[_i].within);
+	while (!window.settled) /* a search is under way */
+		now = use(&window, &changes[_i].after, now, now + 1);
+	ck_assert_uint_ge(window.limit, changes[_i].least * MIB);
+	ck_assert_uint_le(window.limit, changes[_i].most * MIB);
+}
+
+/* What it costs to look again where nothing changes: less than 1 % of the
+ * bytes. */
+UNIT_TEST(searches_are_rare)
+{
+	const struct device device = { 2000 * MIB, 32 * MIB };
+	struct ucm_window window;
+	int64_t now, since;
+	unsigned reads = 0, searching = 0;
+
+	ucm_window_init(&window, 0, 128 * MIB);
+	now = since = use(&window, &device, 0, 5 * SECOND);
+	for (; reads < 200000; reads++) {
+		now = use(&window, &device, now, now + 1);
+		searching += !window.settled;
+	}
+	ck_assert_uint_gt(searching, 0);
+	ck_assert_double_gt((double)reads * (double)MIB,
+			    0.99 * (double)device.bytes *
+				    (double)(now - since) / (double)SECOND);
+}
+
+/* Time that passes while nothing is read says nothing of the device. */
+UNIT_TEST(idle_time_is_no_reason_to_search)
+{
+	const struct device device = { 2000 * MIB, 8 * MIB };
+	struct ucm_window window;
+	int64_t now;
+
+	ucm_window_init(&window, 0, 128 * MIB);
+	now = use(&window, &device, 0, 5 * SECOND);
+	for (unsigned i = 0; i < 100; i++) {
+		while (window.in_flight)
+			ucm_window_give(&window, MIB, now);
+		now += 100 * SECOND;
+		now = use(&window, &device, now, now + SECOND / 10);
+		ck_assert(window.settled);
+	}
+}
