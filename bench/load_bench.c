@@ -25,7 +25,8 @@ static const char usage_text[] =
 	"usage: " ME " --section NAME --list FILE --tiers DIR [options]\n"
 	"       " ME " --format <FILE.tsv     (a table of them)\n"
 	"\n"
-	"  --section NAME   direct, memory, submit, layers, save or opens\n"
+	"  --section NAME   direct, memory, submit, layers, shards, save\n"
+	"                   or opens\n"
 	"  --list FILE      the blocks, as mkblocks --list prints them\n"
 	"  --tiers DIR      the directory where they lie\n"
 	"  --mount DIR      a mount of it\n"
@@ -70,7 +71,7 @@ static int one_round(struct bench *bench, struct side *sides, unsigned num)
 static bool has_loader(const struct side *side)
 {
 	return side->run == run_load || side->run == run_save ||
-	       side->run == run_submit;
+	       side->run == run_submit || side->run == run_shards;
 }
 
 static int measure(struct bench *bench, struct side *sides, unsigned num)
@@ -91,16 +92,18 @@ static int measure(struct bench *bench, struct side *sides, unsigned num)
 
 /* ---- the table ---- */
 
-enum field { SECONDS, CPU, FIRST };
+enum field { SECONDS, CPU, FIRST, OPENS, READS };
 
 static double field_of(const struct figure *figure, enum field field)
 {
 	switch (field) {
 	case SECONDS: return figure->seconds;
 	case CPU: return figure->cpu;
-	case FIRST: break;
+	case FIRST: return figure->first;
+	case OPENS: return figure->opens;
+	case READS: break;
 	}
-	return figure->first;
+	return figure->reads;
 }
 
 static double median_of(const struct bench *bench, const struct side *side,
@@ -368,6 +371,37 @@ static int measure_layers(struct bench *bench)
 	return err;
 }
 
+static void print_count(const struct bench *bench, const char *work,
+			const struct side *whole, const struct side *side,
+			enum field field)
+{
+	char there[16], here[16];
+
+	snprintf(there, sizeof(there), "%.0f", median_of(bench, whole, field));
+	snprintf(here, sizeof(here), "%.0f", median_of(bench, side, field));
+	print_row(bench, work, "n", there, here, NULL, "-", "-");
+}
+
+static int measure_shards(struct bench *bench)
+{
+	unsigned few = few_files(bench);
+	struct side sides[] = {
+		{ .name = "whole blocks, by id", .run = run_shards,
+		  .open_files = few },
+		{ .name = "their shards", .run = run_shards, .open_files = few,
+		  .shards = true },
+	};
+	int err = measure(bench, sides, 2);
+
+	if (err)
+		return err;
+	print_rate(bench, &sides[0], &sides[1], 1 / 1.1);
+	print_cpu(bench, &sides[0], NULL, &sides[1]);
+	print_count(bench, "shards: opens", &sides[0], &sides[1], OPENS);
+	print_count(bench, "shards: reads", &sides[0], &sides[1], READS);
+	return 0;
+}
+
 static int measure_save(struct bench *bench)
 {
 	unsigned depth = (unsigned)bench->depth;
@@ -432,6 +466,7 @@ static const struct {
 	{ "direct", measure_direct }, { "memory", measure_memory },
 	{ "submit", measure_submit }, { "layers", measure_layers },
 	{ "save", measure_save },     { "opens", measure_opens },
+	{ "shards", measure_shards },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -3,8 +3,9 @@
  * load_bench.h - what the parts of the loader's benchmark share.
  *
  * Split by task: load_bench.c (options, sections, rounds, the table),
- * load_sides.c (the loader's turns), load_pages.c (blocks, pages, and the
- * loops that copy by hand), load_fio.c (fio's turns).
+ * load_sides.c (the loader's turns), load_shards.c (those of the interface by
+ * id and shard), load_pages.c (blocks, pages, and the loops that copy by hand),
+ * load_fio.c (fio's turns).
  */
 #ifndef UCM_LOAD_BENCH_H
 #define UCM_LOAD_BENCH_H
@@ -34,9 +35,11 @@ struct figure {
 	double seconds;
 	double cpu;   /* seconds, user and system, of all threads */
 	double first; /* seconds until layer 0 was there */
+	double opens, reads; /* of run_shards() */
 };
 
 struct bench;
+struct ucm_shards;
 
 /* One of those that take turns. Zero is a default. */
 struct side {
@@ -51,8 +54,10 @@ struct side {
 	uint32_t group_layers;
 	bool with_addresses, is_save;
 	bool huge; /* fio: huge pages, registered */
+	bool shards; /* run_shards(): not whole blocks */
 	/* its own, and what it took */
 	struct ucm_loader *loader;
+	struct ucm_shards *store;
 	struct figure figures[MAX_ROUNDS];
 };
 
@@ -119,6 +124,12 @@ int run_load(struct bench *bench, struct side *side, struct figure *out);
 int run_save(struct bench *bench, struct side *side, struct figure *out);
 /* seconds: of the call alone, for 8192 blocks that are not there. */
 int run_submit(struct bench *bench, struct side *side, struct figure *out);
+
+/* ---- load_shards.c ---- */
+
+/* All blocks in one call, whole or by their shards. */
+int run_shards(struct bench *bench, struct side *side, struct figure *out);
+void shards_close(struct side *side);
 
 /* ---- load_fio.c ---- */
 

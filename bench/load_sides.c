@@ -63,6 +63,7 @@ int side_open(struct bench *bench, struct side *side)
 
 void side_close(struct side *side)
 {
+	shards_close(side);
 	ucm_loader_close(side->loader);
 	side->loader = NULL;
 }

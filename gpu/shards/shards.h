@@ -3,7 +3,8 @@
  * shards.h - what the parts of the store interface share.
  *
  * shards.c knows sizes and checks what callers say, calls.c carries calls out
- * and keeps their handles, dumps.c remembers which blocks are being dumped.
+ * and keeps their handles, join.c makes one load of many, dumps.c remembers which
+ * blocks are being dumped.
  * What moves bytes is the loader; its public calls alone are used.
  */
 #ifndef UCM_GPU_SHARDS_H
@@ -13,6 +14,8 @@
 #include <stdbool.h>
 
 #include <ucm/shards.h>
+
+#include "gpu/shards/join.h"
 
 #define UCM_SHARDS_BUCKETS 4096
 
@@ -49,16 +52,6 @@ enum ucm_shards_kind {
 	UCM_SHARDS_DUMP,
 	UCM_SHARDS_DUMP_HELD, /* V0 */
 	UCM_SHARDS_COMMIT,
-};
-
-/* One entry of a call. Its bytes lie in pieces of piece_bytes, one after the
- * other in the payload, each at an address. */
-struct ucm_shards_entry {
-	struct ucm_id id;
-	size_t index;
-	uint32_t first_layer, num_layers;
-	const uint64_t *addresses;
-	uint64_t piece_bytes;
 };
 
 /* A call with num entries, none of which is known to be refused. -ENOMEM. */

@@ -171,7 +171,8 @@ void ucm_shards_set_parents(struct ucm_shards *store, const struct ucm_id *ids,
 
 /*
  * Entry i is shard shards[i] (NULL: 0 everywhere) of block ids[i]; its tensors
- * are at addresses[i * tensors_per_shard] and on.
+ * are at addresses[i * tensors_per_shard] and on. Name all shards that you want
+ * of a block in one call: its file is opened and read once then.
  */
 int ucm_shards_load(struct ucm_shards *store, const struct ucm_id *ids,
 		    const uint32_t *shards, size_t num,
