@@ -49,6 +49,8 @@ _Static_assert(sizeof(struct ucm_index_memory_record) == 32, "layout");
 				     */
 #define UCM_INDEX_MEMORY_PINNED	 0x2u
 #define UCM_INDEX_MEMORY_LEAVING 0x8u  /* its file is about to go */
+#define UCM_INDEX_MEMORY_WRITABLE 0x10u /* its writer still has it open */
+#define UCM_INDEX_MEMORY_UNREAD 0x40u /* its header has not been looked at */
 /* There is a block in this record. In a chain and without it: only a name, of
  * which others say that it is their parent; the block is absent. */
 #define UCM_INDEX_MEMORY_USED	 0x80u

@@ -16,16 +16,19 @@
 #include <unistd.h>
 
 #include "common/cleanup.h"
+#include "common/osfile.h"
 #include "fs/store/calls.h"
 #include "fs/store/mover.h"
 #include "fs/store/value.h"
 #include "fs/store/scrub.h"
+#include "fs/tier/dir.h"
 #include "fs/tier/wait.h"
 
 _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
 		       sizeof(struct ucm_control_locate) < 16384 &&
 		       sizeof(struct ucm_control_path) < 16384 &&
 		       sizeof(struct ucm_control_offer) < 16384 &&
+		       sizeof(struct ucm_control_directory) < 16384 &&
 		       sizeof(struct ucm_control_scrub) < 16384,
 	       "the size in a command has 14 bits");
 _Static_assert(UCM_CONTROL_DIRS == UCM_MAX_DIRS &&
@@ -117,6 +120,16 @@ static int check_head(const struct ucm_control_head *head, uint32_t most,
 
 /* ---- the calls ---- */
 
+/* Those that a batch takes. */
+static uint32_t batch_flags(enum ucm_calls_op op)
+{
+	switch (op) {
+	case UCM_BATCH_LEASE: return UCM_LEASE_RENEW;
+	case UCM_BATCH_TOUCH: return UCM_TOUCH_OPENED;
+	default: return 0;
+	}
+}
+
 static struct ucm_calls_terms terms_of(const struct call *call,
 				       const struct ucm_control_head *head)
 {
@@ -147,11 +160,9 @@ static int run_batch(const struct call *call, void *data)
 	struct ucm_space *space;
 	int err;
 
-	if (op == UCM_BATCH_LEASE)
-		err = check_head(&batch->head, UCM_CONTROL_IDS,
-				 UCM_CONTROL_LEASE_MAX_MS, UCM_LEASE_RENEW);
-	else
-		err = check_head(&batch->head, UCM_CONTROL_IDS, 0, 0);
+	err = check_head(&batch->head, UCM_CONTROL_IDS,
+			 op == UCM_BATCH_LEASE ? UCM_CONTROL_LEASE_MAX_MS : 0,
+			 batch_flags(op));
 	if (!err)
 		err = space_of(call, &batch->head, &space);
 	if (err)
@@ -268,6 +279,46 @@ static int run_statistics(const struct call *call, void *data)
 		return err;
 	ucm_calls_statistics(call->daemon->store, stats);
 	return 0;
+}
+
+/* No call is made on one whose server may hang. */
+static int fill_directory(struct ucm_medium *medium,
+			  struct ucm_control_directory *out)
+{
+	size_t len = strlen(medium->path);
+	struct stat st;
+	int err;
+
+	if (len >= sizeof(out->path))
+		return -ENAMETOOLONG;
+	memcpy(out->path, medium->path, len);
+	if (medium->remote)
+		return 0;
+	err = ucm_os_fstat(ucm_directory_fd(medium), &st);
+	if (err)
+		return err;
+	out->flags = UCM_DIRECTORY_LOCAL;
+	out->device = st.st_dev;
+	out->inode = st.st_ino;
+	return 0;
+}
+
+static int run_directory(const struct call *call, void *data)
+{
+	struct ucm_dirs *dirs = &call->daemon->store->dirs;
+	struct ucm_control_directory *directory = data;
+	uint32_t number = directory->number;
+
+	if (directory->version != UCM_CONTROL_VERSION)
+		return -EINVAL;
+	if (number >= dirs->num)
+		return -ENOENT;
+	*directory = (struct ucm_control_directory){
+		.version = UCM_CONTROL_VERSION,
+		.number = number,
+		.tier = (uint32_t)(dirs->tier_of[number] - dirs->tiers),
+	};
+	return fill_directory(dirs->at[number], directory);
 }
 
 static bool is_interrupted(void *arg)
@@ -429,6 +480,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN, false },
 	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },
 	{ UCM_CONTROL_WARM, WRITER, run_batch, UCM_BATCH_WARM, false },
+	{ UCM_CONTROL_DIRECTORY, READERS, run_directory, 0, false },
 	{ UCM_CONTROL_DRAIN, OWNER, run_drain, 0, false },
 	{ UCM_CONTROL_FLUSH, OWNER, run_flush, 0, true },
 	{ UCM_CONTROL_RESCAN, OWNER, run_rescan, 0, true },

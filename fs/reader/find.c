@@ -262,6 +262,46 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 	return conclude(reader);
 }
 
+/* The daemon opens such a file only after a look at it. */
+#define LOOK_FIRST                                                             \
+	(UCM_INDEX_MEMORY_DOUBT | UCM_INDEX_MEMORY_LEAVING |                   \
+	 UCM_INDEX_MEMORY_WRITABLE | UCM_INDEX_MEMORY_UNREAD)
+
+static int place_of(const struct probe *probe, enum answer answer,
+		    struct ucm_reader_place *out)
+{
+	if (answer == ABSENT)
+		return -ENOENT;
+	if (answer != PRESENT || probe->state & LOOK_FIRST)
+		return -EAGAIN;
+	*out = (struct ucm_reader_place){
+		.size = probe->place >> 24,
+		.dir = probe->place & 0xff,
+	};
+	return 0;
+}
+
+int ucm_reader_locate(struct ucm_index_reader *reader, const struct ucm_id *id,
+		      struct ucm_reader_place *out)
+{
+	struct probe probe;
+	enum answer answer;
+	int err;
+
+	if (!reader->map.base)
+		return -EOPNOTSUPP;
+	if (!reader->resolved)
+		return -ESTALE;
+	err = conclude(reader);
+	if (err)
+		return err;
+	if (!reader->published)
+		return -EOPNOTSUPP;
+	answer = insist(&reader->map, &probe, id, reader->space);
+	err = conclude(reader);
+	return err ? err : place_of(&probe, answer, out);
+}
+
 static void fill_entry(const struct ucm_reader_map *map,
 		       const struct probe *probe, struct ucm_index_entry *out)
 {

@@ -59,6 +59,22 @@ extern const struct ucm_reader_ops ucm_reader_stat_ops;
 /* Open .ucmfs/control, if it can be had. */
 void ucm_reader_control_open(struct ucm_index_reader *reader);
 
+/* Where a block's file lies. */
+struct ucm_reader_place {
+	uint64_t size;
+	uint8_t dir; /* as the daemon numbers them: UCM_CONTROL_DIRECTORY */
+};
+
+/*
+ * By the map alone: it never waits for the daemon. -ESTALE: the reader has to be
+ * opened anew first; -ENOTCONN: the daemon is gone; -EOPNOTSUPP: the map does
+ * not have the space, or there is no map; -EAGAIN: the mount has to be asked, as
+ * something is to be looked at before the block is used, or changes just now;
+ * -ENOENT: it is not in the map.
+ */
+int ucm_reader_locate(struct ucm_index_reader *reader, const struct ucm_id *id,
+		      struct ucm_reader_place *out);
+
 static inline void ucm_bit_set(uint64_t *bitmap, size_t bit)
 {
 	bitmap[bit / 64] |= UINT64_C(1) << bit % 64;

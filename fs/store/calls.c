@@ -45,7 +45,9 @@ int ucm_calls_one(struct ucm_store *store, enum ucm_calls_op op,
 		return err;
 	switch (op) {
 	case UCM_BATCH_TOUCH:
-		return ucm_store_touch(store, ref);
+		return terms->flags & UCM_TOUCH_OPENED
+			       ? ucm_store_opened(store, ref, &entry)
+			       : ucm_store_touch(store, ref);
 	case UCM_BATCH_PIN:
 		return ucm_store_pin(store, ref, true);
 	case UCM_BATCH_UNPIN:

@@ -26,7 +26,7 @@ enum ucm_calls_op {
 struct ucm_calls_terms {
 	uint32_t uid;
 	uint32_t lease_ms; /* 0: none; of lease: give it back */
-	uint32_t flags;	   /* UCM_LOCATE_*, UCM_LEASE_* */
+	uint32_t flags;	   /* UCM_LOCATE_*, UCM_LEASE_*, UCM_TOUCH_* */
 };
 
 /* One block: what control.h says of its result. */

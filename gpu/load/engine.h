@@ -37,6 +37,8 @@ struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
+	struct ucm_hints *opened;    /* likewise; of files that were located */
+	bool locates; /* open files by the source's locate() first */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
 	const struct ucm_copy_ops *copy_ops;
@@ -57,7 +59,8 @@ struct ucm_shared {
 		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
-			open_hits, mapped_bytes, direct_bytes, save_refused;
+			open_hits, mapped_bytes, direct_bytes, save_refused,
+			located;
 	} stats;
 };
 
@@ -101,6 +104,7 @@ struct ucm_load_file {
 	bool direct;    /* O_DIRECT */
 	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
+	bool sought;    /* in the place that the source has located */
 	bool stale;     /* not to be found any more; ends with its last user */
 	bool counted;   /* as used, in its lane */
 	uint32_t align; /* of reads */

@@ -9,7 +9,10 @@
  * header is kept, once it has been read and found right; a block never changes
  * under its name.
  *
- * Opening goes through the places where the block may lie. Where an open may
+ * Opening goes through the places where the block may lie. Before them, a block of
+ * a mount is sought in the directory that has it, where that may be opened: a
+ * mount's open is a question to its daemon. Anything that is not as it should be
+ * there is no failure: the mount is asked then. Where an open may
  * hang (a mount, a file server) it goes through the ring, when the lane of that
  * directory lets it (lane.h): until then the file has no descriptor, and one
  * that nobody waits for any more just ends. fstat(2) after an open is answered
@@ -244,22 +247,29 @@ void ucm_load_file_fail(struct ucm_load_file *file, int err, uint16_t fault)
 
 /* ---- opening ---- */
 
-static void take_descriptor(struct ucm_load_file *file, int fd)
+/* err: of the fstat() that st is from. */
+static void take_file(struct ucm_load_file *file, int fd,
+		      const struct stat *st, int err)
 {
-	struct stat st;
-	int err = ucm_os_fstat(fd, &st);
-
 	file->fd = fd;
-	if (!err && !S_ISREG(st.st_mode))
+	if (!err && !S_ISREG(st->st_mode))
 		err = -ENOENT; /* whatever has the name, it is no block */
 	if (err) {
 		ucm_load_file_fail(file, err, 0);
 		return;
 	}
-	file->size = (uint64_t)st.st_size;
+	file->size = (uint64_t)st->st_size;
 	file->align = ucm_dir_align(file->place.dir, fd);
 	file->state = UCM_LOAD_FILE_OPEN;
 	count(file, true);
+}
+
+static void take_descriptor(struct ucm_load_file *file, int fd)
+{
+	struct stat st;
+	int err = ucm_os_fstat(fd, &st);
+
+	take_file(file, fd, &st, err);
 }
 
 /* An open has failed: what is to be tried next? */
@@ -311,6 +321,53 @@ static int open_flags(struct ucm_load_file *file)
 	file->direct = !file->place.dir->memory &&
 		       !atomic_load(&file->place.dir->no_direct);
 	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
+}
+
+/* ---- in a directory of the mount ---- */
+
+/* What is there, if it is the file that the source means; or -errno. */
+static int try_located(struct ucm_load_file *file, uint64_t size,
+		       struct stat *st)
+{
+	int fd = ucm_os_open(file->place.dir->fd, file->place.path,
+			     open_flags(file), 0);
+
+	if (fd >= 0 &&
+	    (ucm_os_fstat(fd, st) || (uint64_t)st->st_size != size)) {
+		ucm_os_close(fd);
+		return -ESTALE;
+	}
+	if (fd == -EINVAL && file->direct)
+		atomic_store(&file->place.dir->no_direct, true);
+	if (fd == -EACCES || fd == -EPERM)
+		atomic_store(&file->place.dir->refused, true);
+	return fd;
+}
+
+/* Once for a file. false: its places are to be tried. */
+static bool open_located(struct ucm_load_file *file)
+{
+	struct ucm_shared *shared = file->engine->shared;
+	struct stat st;
+	uint64_t size;
+	int fd;
+
+	if (!shared->locates || file->sought)
+		return false;
+	file->sought = true;
+	if (!shared->source_ops->locate(shared->source, file->group->space,
+					&file->id, &file->place, &size))
+		return false;
+	fd = try_located(file, size, &st);
+	if (fd == -EINVAL && file->direct)
+		fd = try_located(file, size, &st);
+	if (fd < 0)
+		return false;
+	ucm_add(&shared->stats.opens, 1);
+	ucm_add(&shared->stats.located, 1);
+	ucm_hints_add(shared->opened, file->group->space, &file->id);
+	take_file(file, fd, &st, 0);
+	return true;
 }
 
 /* ---- blocks without descriptors ---- */
@@ -403,6 +460,8 @@ static void open_next(struct ucm_load_file *file)
 		find_by_call(file);
 		return;
 	}
+	if (open_located(file))
+		return;
 	for (;;) {
 		if (shared->source_ops->place(shared->source,
 					      file->group->space, &file->id,

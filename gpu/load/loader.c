@@ -137,6 +137,7 @@ static int set_up(struct ucm_loader *loader,
 		options->tiers ? &ucm_source_tiers : &ucm_source_mount;
 	if (ucm_loader_source)
 		shared->source_ops = ucm_loader_source;
+	shared->locates = shared->source_ops->locate && !options->in_mount;
 	shared->copy_options = (struct ucm_copy_options){
 		.device = options->device,
 		.stream = options->stream,
@@ -238,6 +239,9 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
+	if (!err && loader->shared.locates)
+		err = ucm_hints_open(own.mount, UCM_HINT_OPENED,
+				     &loader->shared.opened, error);
 	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, UCM_HINT_WANTED,
 				     &loader->wanted, error);
@@ -268,6 +272,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 		free(loader->engines[i]);
 	}
 	ucm_hints_close(loader->shared.touches);
+	ucm_hints_close(loader->shared.opened);
 	ucm_hints_close(loader->wanted);
 	ucm_lessee_close(loader->shared.lessee);
 	if (loader->shared.source)
@@ -349,6 +354,8 @@ static int check_space(struct ucm_shared *shared, const char *space,
 		err = ops->check_space(shared->source, space);
 	if (!err && ops->announce)
 		ops->announce(shared->source, space, bytes);
+	if (!err && shared->locates)
+		ops->chart(shared->source, space);
 	return err;
 }
 
@@ -685,7 +692,7 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(save_bytes),   GET(save_skipped), GET(save_dropped),
 		GET(save_failed),  GET(reads),	      GET(short_reads),
 		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
-		GET(direct_bytes), GET(save_refused),
+		GET(direct_bytes), GET(save_refused), GET(located),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

@@ -31,10 +31,12 @@
 
 static const struct hint_kind {
 	unsigned long call;
+	uint32_t flags;
 	unsigned after_s; /* so long a batch that is not full may wait */
 } kinds[] = {
-	[UCM_HINT_TOUCHED] = {UCM_CONTROL_TOUCH, 1},
-	[UCM_HINT_WANTED] = {UCM_CONTROL_WARM, 0},
+	[UCM_HINT_TOUCHED] = {UCM_CONTROL_TOUCH, 0, 1},
+	[UCM_HINT_OPENED] = {UCM_CONTROL_TOUCH, UCM_TOUCH_OPENED, 1},
+	[UCM_HINT_WANTED] = {UCM_CONTROL_WARM, 0, 0},
 };
 
 struct ucm_hints {
@@ -93,6 +95,7 @@ static void *hints_main(void *arg)
 		hints->told = batch;
 		pthread_mutex_unlock(&hints->lock);
 		batch->head.version = UCM_CONTROL_VERSION;
+		batch->head.flags = hints->kind->flags;
 		if (batch->head.num &&
 		    ioctl(hints->fd, hints->kind->call, batch))
 			continue; /* the mount has gone, and with it its index */

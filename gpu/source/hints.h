@@ -3,7 +3,7 @@
  * hints.h - telling a mount what becomes of its blocks.
  *
  * A daemon sees the opens of its mount, and by them which blocks are in use.
- * Blocks that are read from the tiers' directories it hears of here, by touch of
+ * Blocks that are read from the directories it hears of here, by touch of
  * .ucmfs/control; and by warm, which ones are about to be read. Hints, no more:
  * what cannot be sent soon is forgotten, and nobody waits for it.
  */
@@ -17,6 +17,7 @@
 
 enum ucm_hint {
 	UCM_HINT_TOUCHED, /* a block was read */
+	UCM_HINT_OPENED,  /* its file was opened, in the directory itself */
 	UCM_HINT_WANTED,  /* it is to be in the fastest tier */
 };
 

@@ -31,6 +31,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "gpu/source/located.h"
 #include "hashing/tree.h"
 
 #define RETRY_MS 200
@@ -45,6 +46,7 @@ struct space_index {
 struct ucm_source {
 	char *path;
 	struct ucm_dir dir;
+	struct ucm_located *located;
 	pthread_mutex_t lock; /* guards the rest */
 	int64_t tried_ms;
 	bool told;
@@ -90,7 +92,11 @@ static int mount_open(const char *text, struct ucm_source **out,
 	source = calloc(1, sizeof(*source));
 	if (source)
 		source->path = realpath(text, NULL);
-	if (!source || !source->path) {
+	if (source && source->path)
+		source->located = ucm_located_new(source->path);
+	if (!source || !source->located) {
+		if (source)
+			free(source->path);
 		free(source);
 		close(fd);
 		return ucm_error_set(error, -ENOMEM, "out of memory");
@@ -111,6 +117,7 @@ static void mount_close(struct ucm_source *source)
 		ucm_index_close(index->reader);
 		free(index);
 	}
+	ucm_located_free(source->located);
 	close(source->dir.fd);
 	pthread_mutex_destroy(&source->lock);
 	pthread_mutex_destroy(&source->index_lock);
@@ -224,6 +231,18 @@ static int mount_place(struct ucm_source *source, const char *space,
 	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &source->dir;
 	return 0;
+}
+
+static void mount_chart(struct ucm_source *source, const char *space)
+{
+	ucm_located_prepare(source->located, space);
+}
+
+static bool mount_locate(struct ucm_source *source, const char *space,
+			 const struct ucm_id *id, struct ucm_place *out,
+			 uint64_t *size_out)
+{
+	return ucm_located_find(source->located, space, id, out, size_out);
 }
 
 static struct space_index *index_of(struct ucm_source *source,
@@ -390,6 +409,8 @@ const struct ucm_source_ops ucm_source_mount = {
 	.expect = mount_expect,
 	.offer = mount_offer,
 	.place = mount_place,
+	.chart = mount_chart,
+	.locate = mount_locate,
 	.lookup = mount_lookup,
 	.prefix = mount_prefix,
 	.lost = mount_lost,

@@ -28,6 +28,7 @@ struct ucm_dir {
 	bool memory;             /* tmpfs: its pages can be mapped */
 	bool quick;              /* an open never waits for anybody else */
 	_Atomic bool no_direct;  /* it refused O_DIRECT */
+	_Atomic bool refused;    /* this user may not open what lies there */
 	_Atomic bool answered;   /* a read came back: see may_hang in ring.h */
 	_Atomic uint32_t align;  /* of O_DIRECT; 0: not known yet */
 };
@@ -90,6 +91,17 @@ struct ucm_source_ops {
 	int (*place)(struct ucm_source *source, const char *space,
 		     const struct ucm_id *id, unsigned attempt,
 		     struct ucm_place *out);
+
+	/*
+	 * A place to try before those: the directory of the mount that has the
+	 * block, if it may be opened beside the mount; of *size_out bytes, else
+	 * it is another file. It never waits. NULL: there is none.
+	 * chart gets ready for it, for a space, and may take a while.
+	 */
+	void (*chart)(struct ucm_source *source, const char *space);
+	bool (*locate)(struct ucm_source *source, const char *space,
+		       const struct ucm_id *id, struct ucm_place *out,
+		       uint64_t *size_out);
 
 	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
 	 * their places have to be looked at. -errno: all have. NULL: likewise. */

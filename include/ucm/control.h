@@ -34,7 +34,7 @@ struct ucm_control_head {
 	uint32_t version;  /* UCM_CONTROL_VERSION */
 	uint32_t num;      /* blocks */
 	uint32_t lease_ms; /* locate, lease: see there; else 0 */
-	uint32_t flags;    /* locate: UCM_LOCATE_*; lease: UCM_LEASE_*; else 0 */
+	uint32_t flags;    /* UCM_LOCATE_*, UCM_LEASE_*, UCM_TOUCH_*; else 0 */
 	char space[136];   /* with its NUL; "": the default one */
 };
 
@@ -51,6 +51,8 @@ struct ucm_control_batch {
 #define UCM_LOCATE_PEEK 0x2u /* to look around: not counted as a lookup */
 
 #define UCM_LEASE_RENEW 0x4u /* of what the caller has leased already */
+
+#define UCM_TOUCH_OPENED 0x8u /* the caller has opened its file, not here */
 
 #define UCM_PLACE_PINNED 0x1u
 #define UCM_PLACE_CRC 0x2u /* crc32c is given */
@@ -105,7 +107,8 @@ struct ucm_control_statistics {
 
 /*
  * lookup: result 1: there, 0: absent; -errno: could not be learned.
- * touch: counts a use, as an open does. result 0 or -ENOENT.
+ * touch: counts a use, as an open does; UCM_TOUCH_OPENED: it was one, which is
+ * counted among opens and may bring the block up. result 0 or -ENOENT.
  * Both and locate and statistics are for whoever may read the blocks.
  */
 #define UCM_CONTROL_LOOKUP _IOWR('U', 1, struct ucm_control_batch)
@@ -236,6 +239,26 @@ struct ucm_control_scrub {
 #define UCM_CONTROL_SCRUB_START _IOWR('U', 21, struct ucm_control_scrub)
 #define UCM_CONTROL_SCRUB_STOP _IOWR('U', 22, struct ucm_control_scrub)
 #define UCM_CONTROL_SCRUB_STATUS _IOWR('U', 23, struct ucm_control_scrub)
+
+/*
+ * A directory of the mount: a program that may open it itself need not open
+ * blocks here. That it is the one, its device and inode say: another namespace
+ * may have another under that path. Of one that is not local they are 0: its
+ * server may hang, which the daemon has deadlines for and others may not. For
+ * whoever may read the blocks.
+ */
+#define UCM_DIRECTORY_LOCAL 0x1u
+
+struct ucm_control_directory {
+	uint32_t version; /* in: UCM_CONTROL_VERSION */
+	uint32_t number;  /* in: as locate's directory. ENOENT: there are less */
+	uint32_t flags;	  /* out: UCM_DIRECTORY_* */
+	uint32_t tier;	  /* out: from 0, fast to slow */
+	uint64_t device;  /* out: st_dev and st_ino of stat(2) */
+	uint64_t inode;
+	char path[4064]; /* out: absolute, with its NUL */
+};
+#define UCM_CONTROL_DIRECTORY _IOWR('U', 24, struct ucm_control_directory)
 
 #ifdef __cplusplus
 }

@@ -188,6 +188,9 @@ struct ucm_loader_options {
 	/* Node whose memory is taken for staging, UCM_NUMA(node); 0: the CUDA
 	 * device's, or nobody's; or UCM_NUMA_ANY. */
 	uint32_t numa;
+	/* Through a mount: 1: open all blocks in it, also those whose directories
+	 * this process may open itself. ucm_load(3) says what that changes. */
+	uint8_t in_mount;
 };
 
 #define UCM_LOAD_NO_LEASES UINT32_MAX
@@ -437,6 +440,8 @@ struct ucm_loader_stats {
 	uint64_t window_bytes; /* reads in flight allowed at present */
 	uint64_t direct_bytes; /* of load_bytes: read into the page itself */
 	uint64_t save_refused; /* the mount did not want them */
+	uint64_t located;      /* of opens: in a directory of the mount, beside
+				* it */
 };
 
 /* size: of *out; later versions know more at its end. */

@@ -77,7 +77,8 @@ class LoaderOptions(Structure):
                 ("save_budget_bytes", c_uint64), ("read_bytes", c_uint32),
                 ("open_files", c_uint), ("device", c_int),
                 ("stream", c_void_p), ("ctas", c_uint),
-                ("lease_ms", c_uint32), ("numa", c_uint32)]
+                ("lease_ms", c_uint32), ("numa", c_uint32),
+                ("in_mount", c_uint8)]
 
 
 class Request(Structure):
@@ -106,7 +107,7 @@ class LoaderStats(Structure):
         "loads", "load_bytes", "load_absent", "load_damaged", "load_failed",
         "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
-        "window_bytes", "direct_bytes", "save_refused")]
+        "window_bytes", "direct_bytes", "save_refused", "located")]
 
 
 # ---- structs: hash.h ----

@@ -219,6 +219,7 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
     "save_budget_bytes": Map("loader", "save_budget_bytes", check_count),
     "read_bytes": Map("loader", "read_bytes", check_count),
     "open_files": Map("loader", "open_files", check_count),
+    "in_mount": Map("loader", "in_mount", check_bool),
 }
 
 # Beside ucm_connectors, or inline in kv_connector_extra_config.

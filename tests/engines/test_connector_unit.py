@@ -762,7 +762,7 @@ class Failures(Case):
 
     def test_abort_while_loading(self) -> None:
         self.one(self.runner(), self.prompt(300))
-        second = self.warm(self.runner())
+        second = self.warm(self.runner({"in_mount": True}))
         self.mount.freeze()
         try:
             name = second.add(self.prompt(300), 3)
@@ -1015,7 +1015,7 @@ class DaemonFails(Case):
     def test_hung(self) -> None:
         """A load past its deadline is computed, and the next ones are not
         tried for a while."""
-        extra = {"deadline_ms": 100}
+        extra = {"deadline_ms": 100, "in_mount": True}
         self.one(self.runner(extra), self.prompt(100))
         runner = self.warm(self.runner(extra))
         counted = Counted(runner)

@@ -3,7 +3,7 @@
  * load_client.c - an engine, as far as the loader sees one, for tests.
  *
  *	load_client [--layers N] [--plane BYTES] [--space NAME] [--threads N]
- *		[--io auto|uring|threads] mount|tiers SOURCE
+ *		[--io auto|uring|threads] [--in-mount] mount|tiers SOURCE
  *
  * It has pages in memory and does what it reads from standard input, a line
  * each:
@@ -17,6 +17,7 @@
  *	prefetch FIRST NUM             says that these will be loaded
  *	path NUMBER                    of a block, below its space
  *	group SPACE                    tells the loader of one more
+ *	opens                          "= opens 16 located 3", so far
  *	quit                           (a daemon may have our input open as well)
  *
  * Blocks have known bytes: after a load each page must hold them, or, if the
@@ -262,6 +263,15 @@ static void tell_group(const char *space)
 	ucm_layout_free(layout);
 }
 
+static void tell_opens(void)
+{
+	struct ucm_loader_stats stats;
+
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
+	printf("= opens %llu located %llu\n", (unsigned long long)stats.opens,
+	       (unsigned long long)stats.located);
+}
+
 static void run_line(const char *line, struct job *started)
 {
 	struct job job;
@@ -277,6 +287,8 @@ static void run_line(const char *line, struct job *started)
 		puts("= started");
 	} else if (!strncmp(line, "wait", 4) && started->task) {
 		finish(started);
+	} else if (!strncmp(line, "opens", 5)) {
+		tell_opens();
 	} else if (sscanf(line, "group %63s", space) == 1) {
 		tell_group(space);
 	} else if (sscanf(line, "path %u", &first) == 1) {
@@ -349,6 +361,7 @@ static const struct option long_options[] = {
 	{ "space", required_argument, NULL, 's' },
 	{ "threads", required_argument, NULL, 't' },
 	{ "io", required_argument, NULL, 'i' },
+	{ "in-mount", no_argument, NULL, 'm' },
 	{ 0 },
 };
 
@@ -371,6 +384,7 @@ static const char *parse(int argc, char **argv,
 			break;
 		case 'h': options->mount = optarg; break;
 		case 's': space = optarg; break;
+		case 'm': options->in_mount = 1; break;
 		case 't':
 			options->threads = (unsigned)strtoul(optarg, NULL, 0);
 			break;

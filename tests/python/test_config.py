@@ -54,7 +54,7 @@ BLEND = {"store_pipeline": "Cache|Posix",
 GOOD = {
     "io": "uring", "copy": "host", "verify": "header", "space": "s",
     "posix_io_engine": "aio", "hash_method": "md5", "use_layerwise": True,
-    "enable_prefix_cache": True}
+    "enable_prefix_cache": True, "in_mount": True}
 
 
 def read(source, **more):

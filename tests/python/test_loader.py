@@ -364,7 +364,7 @@ class SaveBudget(Case):
 class Waiting(Case):
     """The daemon is stopped while a load is under way."""
 
-    loader_options = {"io": "threads"}
+    loader_options = {"io": "threads", "in_mount": True}
 
     def pending(self, **options):
         """A load that cannot end before the daemon goes on."""
@@ -554,7 +554,7 @@ class Waiting(Case):
 
 
 class Dropped(Case):
-    loader_options = {"io": "threads"}
+    loader_options = {"io": "threads", "in_mount": True}
 
     def test_tasks_go_on_with_their_memory(self):
         self.saved()

@@ -36,7 +36,7 @@ class Case(unittest.TestCase):
     """want[i] is the payload of ids[i]; nothing is stored yet."""
 
     kind = ucmfs.Store
-    options = {}
+    options = {"in_mount": True}  # some stop the daemon, for loads to wait
 
     def setUp(self):
         self.name = f"store-{next(counter)}"

@@ -89,6 +89,38 @@ UNIT_TEST(what_is_in_doubt_or_leaving_is_unknown, .rows = 2)
 	ck_assert_int_eq(rf_ask(reader, 1), 'y');
 }
 
+UNIT_TEST(a_block_is_located_until_it_moves)
+{
+	struct ucm_reader_place place;
+	struct ucm_id id = rf_id(7);
+	ucm_ref ref;
+
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), -ENOENT);
+	ref = rf_add(ix, 7);
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), 0);
+	ck_assert_uint_eq(place.size, rf_size(7, 0));
+	ck_assert_uint_eq(place.dir, rf_size(7, 0) % RF_DIRS);
+	ck_assert(ucm_index_flag(ix, ref, UCM_ENTRY_PINNED, true));
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), 0);
+	ck_assert(ucm_index_remove(ix, ref, NULL));
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), -ENOENT);
+}
+
+UNIT_TEST(what_the_daemon_has_to_look_at_is_not_located, .rows = 4)
+{
+	static const uint8_t flags[] = { UCM_ENTRY_DOUBT, UCM_ENTRY_LEAVING,
+					 UCM_ENTRY_WRITABLE,
+					 UCM_ENTRY_UNREAD };
+	struct ucm_reader_place place;
+	struct ucm_id id = rf_id(1);
+	ucm_ref ref = rf_add(ix, 1);
+
+	ck_assert(ucm_index_flag(ix, ref, flags[_i], true));
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), -EAGAIN);
+	ck_assert(ucm_index_flag(ix, ref, flags[_i], false));
+	ck_assert_int_eq(ucm_reader_locate(reader, &id, &place), 0);
+}
+
 UNIT_TEST(while_the_scan_runs_absent_means_unknown)
 {
 	struct ucm_index *young;
