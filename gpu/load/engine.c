@@ -460,6 +460,7 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
 	ucm_piece_list_init(&engine->ready);
 	engine->backlog_end = &engine->backlog;
+	engine->savings.hungry_end = &engine->savings.hungry;
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);

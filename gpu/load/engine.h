@@ -4,9 +4,10 @@
  *
  * An engine has a ring, staging memory, a copy back end and open files of its
  * own, so that its work needs no lock. Others reach it by its inbox only. Split
- * by task, high to low: engine.c (the loop), save.c (blocks that are written),
- * load.c (pieces that are read) and files.c (open files), which call one another,
- * lane.c (what is under way in a directory), queue.c (operations of the ring).
+ * by task, high to low: engine.c (the loop), save.c (blocks that are written:
+ * see saving.h), load.c (pieces that are read) and files.c (open files), which
+ * call one another, lane.c (what is under way in a directory), queue.c
+ * (operations of the ring).
  */
 #ifndef UCM_ENGINE_H
 #define UCM_ENGINE_H
@@ -36,6 +37,10 @@ extern const struct ucm_source_ops *ucm_loader_source;
 struct ucm_shared {
 	const struct ucm_source_ops *source_ops;
 	struct ucm_source *source;
+	/* Where blocks are saved: the same, unless they are read from the tiers
+	 * of a mount. */
+	const struct ucm_source_ops *save_ops;
+	struct ucm_source *save_source;
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
 	struct ucm_hints *opened;    /* likewise; of files that were located */
 	bool locates; /* open files by the source's locate() first */
@@ -229,6 +234,15 @@ void ucm_load_feed(struct ucm_engine *engine);
 
 struct ucm_saving;
 
+#define UCM_SAVINGS_BUCKETS 4096
+
+/* The blocks that are being saved (saving.h). */
+struct ucm_savings {
+	struct ucm_saving *buckets[UCM_SAVINGS_BUCKETS];
+	struct ucm_saving *first; /* of all */
+	struct ucm_saving *hungry, **hungry_end; /* want staging memory */
+};
+
 /* Start the next block of a part, if there is room. */
 bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part);
 void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
@@ -270,7 +284,7 @@ struct ucm_engine {
 	struct ucm_part *loads, *saves;
 	struct ucm_piece_list ready; /* bytes have come */
 	struct ucm_copy_job *to_scatter, *to_gather;
-	struct ucm_saving *savings;
+	struct ucm_savings savings;
 	struct ucm_piece *spare;
 	uint8_t *bounce; /* what was read of a memory file; NULL: not yet */
 	size_t bounce_len;

@@ -214,6 +214,30 @@ static void meet_old_programs(struct ucm_loader_options *own, size_t size)
 		own->stream = UCM_STREAM_OWN;
 }
 
+/* What is read from the tiers of a mount is saved through the mount, whose
+ * daemon has the tiers for itself. */
+static int open_save_source(struct ucm_shared *shared,
+			    const struct ucm_loader_options *options,
+			    struct ucm_error *error)
+{
+	shared->save_ops = shared->source_ops;
+	shared->save_source = shared->source;
+	if (!options->mount || shared->source_ops != &ucm_source_tiers)
+		return 0;
+	shared->save_source = NULL;
+	shared->save_ops = &ucm_source_mount;
+	return shared->save_ops->open(options->mount, &shared->save_source,
+				      error);
+}
+
+static void close_sources(struct ucm_shared *shared)
+{
+	if (shared->save_source && shared->save_source != shared->source)
+		shared->save_ops->close(shared->save_source);
+	if (shared->source)
+		shared->source_ops->close(shared->source);
+}
+
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
@@ -236,6 +260,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 		err = loader->shared.source_ops->open(
 			own.tiers ? own.tiers : own.mount,
 			&loader->shared.source, error);
+	if (!err)
+		err = open_save_source(&loader->shared, &own, error);
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
@@ -275,8 +301,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 	ucm_hints_close(loader->shared.opened);
 	ucm_hints_close(loader->wanted);
 	ucm_lessee_close(loader->shared.lessee);
-	if (loader->shared.source)
-		loader->shared.source_ops->close(loader->shared.source);
+	close_sources(&loader->shared);
 	for (unsigned i = 0; i < loader->num_groups; i++)
 		free_group(loader->groups[i]);
 	pthread_mutex_destroy(&loader->lock);
@@ -352,10 +377,10 @@ static int check_space(struct ucm_shared *shared, const char *space,
 
 	if (ucm_is_lost(err) && ops->lost(shared->source))
 		err = ops->check_space(shared->source, space);
-	if (!err && ops->announce)
-		ops->announce(shared->source, space, bytes);
 	if (!err && shared->locates)
 		ops->chart(shared->source, space);
+	if (!err && shared->save_ops->announce)
+		shared->save_ops->announce(shared->save_source, space, bytes);
 	return err;
 }
 
@@ -622,8 +647,6 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	if (err)
 		return ucm_error_set(error, err, "out of memory");
 	task->is_commit = kind == COMMIT;
-	if (kind == SAVE && loader->shared.source_ops->prepare)
-		loader->shared.source_ops->prepare(loader->shared.source);
 	if (kind == SAVE)
 		admit_saves(&loader->shared, task);
 	*out = task; /* before on_done can run */

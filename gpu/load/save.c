@@ -18,63 +18,25 @@
  */
 #include <config.h>
 
-#include "gpu/load/engine.h"
+#include "gpu/load/saving.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 
-#define FILE_MODE 0644
 #define PAGE ((uint64_t)UCM_BLOCK_PAGE)
 
 /* A block of a part that waits for its turn. */
-struct turn {
+struct ucm_turn {
 	struct ucm_part *part;
 	uint32_t block;
-	struct turn *next;
+	struct ucm_turn *next;
 };
 
-struct ucm_saving {
-	struct ucm_engine_op op; /* create, write, close */
-	struct ucm_copy_job job;
-	struct ucm_engine *engine;
-	const struct ucm_group *group;
-	struct ucm_id id;
-	struct ucm_place place;
-	struct ucm_draft *draft; /* of sources that have drafts */
-	int fd;
-	bool direct;
-	bool busy;         /* a step is under way */
-	bool hungry;       /* waits for staging memory */
-	bool headed;       /* the header is written, or may be */
-	struct ucm_block written; /* what it says */
-	bool held;         /* only a turn of ucm_save_commit() commits it */
-	bool copied;       /* the pages of the present turn were taken */
-	bool abandoned;    /* while it was busy */
-	uint32_t *crcs;    /* of the planes */
-	uint8_t *have;     /* layers that are written */
-	uint32_t missing;  /* layers */
-	struct ucm_slot slot;
-	uint32_t first, end; /* layers that are in it */
-	uint8_t *head;
-	/* The present turn; part is NULL between turns, or given up. */
-	struct ucm_task *task;
-	struct ucm_part *part;
-	uint32_t block, end_layer;
-	struct turn *turns; /* that wait */
-	struct ucm_saving *next;
-};
-
-static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
-			uint64_t offset,
-			void (*done)(struct ucm_engine *,
-				     struct ucm_engine_op *));
 static void next_chunk(struct ucm_saving *saving);
 static void begin(struct ucm_saving *saving, struct ucm_part *part,
 		  uint32_t block);
@@ -139,15 +101,10 @@ static void end_turn(struct ucm_saving *saving,
 }
 
 static struct ucm_saving *find(struct ucm_engine *engine,
-			       const struct ucm_group *group,
-			       const struct ucm_id *id)
+			       const struct ucm_task *task, uint32_t block)
 {
-	struct ucm_saving *saving = engine->savings;
-
-	while (saving && (saving->group != group ||
-			  memcmp(&saving->id, id, sizeof(*id)) != 0))
-		saving = saving->next;
-	return saving;
+	return ucm_savings_find(&engine->savings, task->group,
+				&task->blocks[block].id);
 }
 
 static void give_slot(struct ucm_saving *saving)
@@ -171,25 +128,15 @@ static void free_saving(struct ucm_saving *saving)
 	free(saving);
 }
 
-static void on_dropped(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	(void)engine;
-	free_saving((struct ucm_saving *)op);
-}
-
-/* Out of the list; whoever waited for it starts anew. */
+/* Out of the table; whoever waited for it starts anew. */
 static void leave(struct ucm_saving *saving)
 {
-	struct ucm_engine *engine = saving->engine;
-	struct ucm_saving **at = &engine->savings;
-	struct turn *turn = saving->turns;
+	struct ucm_turn *turn = saving->turns;
 
-	while (*at != saving)
-		at = &(*at)->next;
-	*at = saving->next;
+	ucm_savings_remove(&saving->engine->savings, saving);
 	saving->turns = NULL;
 	while (turn) {
-		struct turn *next = turn->next;
+		struct ucm_turn *next = turn->next;
 
 		begin(NULL, turn->part, turn->block);
 		free(turn);
@@ -197,61 +144,23 @@ static void leave(struct ucm_saving *saving)
 	}
 }
 
-static void close_dropped(struct ucm_saving *saving)
-{
-	saving->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd };
-	saving->op.done = on_dropped;
-	ucm_engine_queue(saving->engine, &saving->op);
-}
-
-static void on_spoiled(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	(void)engine;
-	close_dropped((struct ucm_saving *)op);
-}
-
-static void drop_draft(struct ucm_saving *saving)
-{
-	struct ucm_shared *shared = saving->engine->shared;
-
-	if (saving->draft)
-		shared->source_ops->drop(shared->source, saving->draft);
-	saving->draft = NULL;
-}
-
-/* Would closing it commit it? What the kernel knows of the size will do, and
- * nobody has to be asked who might not answer. */
-static bool may_be_whole(const struct ucm_saving *saving)
-{
-	struct statx stx;
-
-	if (!saving->headed || saving->engine->shared->source_ops->create)
-		return false;
-	return statx(saving->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-		     STATX_SIZE, &stx) ||
-	       stx.stx_size >= saving->group->file_size;
-}
-
-/* The file is removed; nothing of it will be seen. Where closing it would
- * commit it, its header is wiped first. */
+/* The file is removed; nothing of it will be seen. */
 static void drop(struct ucm_saving *saving)
 {
-	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
-
 	give_slot(saving);
-	drop_draft(saving);
 	leave(saving);
-	if (saving->fd < 0)
-		free_saving(saving);
-	else if (may_be_whole(saving))
-		queue_write(saving, nothing, sizeof(nothing), 0, on_spoiled);
-	else
-		close_dropped(saving);
+	ucm_save_file_drop(saving, free_saving);
+}
+
+static void on_failed(struct ucm_saving *saving)
+{
+	end_turn(saving, &saving->outcome);
+	drop(saving);
 }
 
 static void fail(struct ucm_saving *saving, int err, const char *what)
 {
-	struct ucm_outcome outcome = { .err = err };
+	struct ucm_shared *shared = saving->engine->shared;
 	char hex[UCM_ID_HEX + 1];
 
 	if (saving->part) {
@@ -262,11 +171,13 @@ static void fail(struct ucm_saving *saving, int err, const char *what)
 	if (err == -ENOSPC || err == -EDQUOT) /* removed ones may be open */
 		ucm_load_files_close(saving->engine);
 	if (ucm_is_lost(err))
-		saving->engine->shared->source_ops->lost(
-			saving->engine->shared->source);
-	drop_draft(saving); /* before anybody hears of it */
-	end_turn(saving, &outcome);
-	drop(saving);
+		shared->save_ops->lost(shared->save_source);
+	saving->outcome = (struct ucm_outcome){ .err = err };
+	give_slot(saving);
+	if (saving->draft) /* it goes before anybody hears of it */
+		ucm_save_file_drop(saving, on_failed);
+	else
+		on_failed(saving);
 }
 
 /* Has the turn been given up meanwhile? Then nothing is left to do. */
@@ -292,58 +203,23 @@ static void end_well(struct ucm_saving *saving, bool skipped)
 	end_turn(saving, &outcome);
 }
 
-static void on_committed(struct ucm_engine *engine, struct ucm_engine_op *op)
+static void on_committed(struct ucm_saving *saving)
 {
-	struct ucm_saving *saving = (struct ucm_saving *)op;
-	int result = (int)op->io.result;
-
-	saving->fd = -1; /* closed, whatever close(2) says */
-	if (result < 0) {
-		fail(saving, result, "commit");
+	if (saving->result) {
+		fail(saving, saving->result, "commit");
 		return;
 	}
-	ucm_add(&engine->shared->stats.saves, 1);
+	ucm_add(&saving->engine->shared->stats.saves, 1);
 	end_well(saving, false);
 	drop(saving);
 }
 
 static void commit(struct ucm_saving *saving)
 {
-	struct ucm_shared *shared = saving->engine->shared;
-	int err = 0;
-
-	if (saving->draft) {
-		err = shared->source_ops->commit(shared->source, saving->draft,
-						 saving->fd, &saving->written);
-		saving->draft = NULL;
-	}
-	if (err) {
-		fail(saving, err, "commit");
-		return;
-	}
-	saving->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd };
-	saving->op.done = on_committed;
-	ucm_engine_queue(saving->engine, &saving->op);
+	ucm_save_file_commit(saving, on_committed);
 }
 
 /* ---- write ---- */
-
-static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
-			uint64_t offset,
-			void (*done)(struct ucm_engine *,
-				     struct ucm_engine_op *))
-{
-	saving->op.io = (struct ucm_io){
-		.op = UCM_IO_WRITE,
-		.fd = saving->fd,
-		.buffer = buffer,
-		.len = len,
-		.offset = (off_t)offset,
-		.align = saving->direct ? (uint32_t)PAGE : 1,
-	};
-	saving->op.done = done;
-	ucm_engine_queue(saving->engine, &saving->op);
-}
 
 /* No id is none. */
 static bool has_parent(const struct ucm_task *task, uint32_t block)
@@ -377,15 +253,12 @@ static int encode_head(struct ucm_saving *saving, void *bytes)
 				       block.data_offset);
 }
 
-static void on_head_written(struct ucm_engine *engine, struct ucm_engine_op *op)
+static void on_head_written(struct ucm_saving *saving)
 {
-	struct ucm_saving *saving = (struct ucm_saving *)op;
-
-	(void)engine;
 	if (is_given_up(saving))
 		return;
-	if (op->io.result < 0)
-		fail(saving, (int)op->io.result, "write");
+	if (saving->result)
+		fail(saving, saving->result, "write");
 	else
 		commit(saving);
 }
@@ -406,14 +279,15 @@ static void write_head(struct ucm_saving *saving)
 	if (err)
 		fail(saving, err, "header");
 	else
-		queue_write(saving, saving->head, len, 0, on_head_written);
+		ucm_save_file_write(saving, saving->head, len, 0,
+				    on_head_written);
 }
 
 /* Its file is open: if a turn drops it, it stays until that is closed. */
 static void next_turns(struct ucm_saving *saving)
 {
 	while (!saving->busy && saving->turns) {
-		struct turn *turn = saving->turns;
+		struct ucm_turn *turn = saving->turns;
 
 		saving->turns = turn->next;
 		begin(saving, turn->part, turn->block);
@@ -431,16 +305,13 @@ static void end_part(struct ucm_saving *saving)
 		next_turns(saving);
 }
 
-static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
+static void on_written(struct ucm_saving *saving)
 {
-	struct ucm_saving *saving = (struct ucm_saving *)op;
-
-	(void)engine;
 	ucm_slot_move(&saving->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	if (is_given_up(saving))
 		return;
-	if (op->io.result < 0) {
-		fail(saving, (int)op->io.result, "write");
+	if (saving->result) {
+		fail(saving, saving->result, "write");
 		return;
 	}
 	for (uint32_t i = saving->first; i < saving->end; i++) {
@@ -505,20 +376,8 @@ static void take_checksums(struct ucm_saving *saving)
 		       (size_t)(at - saving->slot.memory));
 }
 
-/* O_DIRECT wants whole pages; layers that are none go through the cache. */
-static void fit_descriptor(struct ucm_saving *saving, uint64_t offset,
-			   uint64_t len)
-{
-	if (!saving->direct || !((offset | len) & (PAGE - 1)))
-		return;
-	if (!fcntl(saving->fd, F_SETFL, O_WRONLY))
-		saving->direct = false;
-}
-
 static void on_gathered(struct ucm_saving *saving)
 {
-	uint64_t offset = file_offset(saving);
-
 	ucm_slot_copied(&saving->slot, saving->job.lost);
 	if (is_given_up(saving))
 		return;
@@ -538,10 +397,9 @@ static void on_gathered(struct ucm_saving *saving)
 			return;
 		}
 	}
-	fit_descriptor(saving, offset, saving->slot.len);
 	ucm_slot_move(&saving->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
-	queue_write(saving, saving->slot.memory, saving->slot.len, offset,
-		    on_written);
+	ucm_save_file_write(saving, saving->slot.memory, saving->slot.len,
+			    file_offset(saving), on_written);
 }
 
 static void on_copied(struct ucm_copy_job *job)
@@ -597,6 +455,16 @@ static uint32_t chunk_end(const struct ucm_saving *saving, uint32_t first)
 						 : first + (uint32_t)each;
 }
 
+static void go_hungry(struct ucm_saving *saving)
+{
+	struct ucm_savings *savings = &saving->engine->savings;
+
+	saving->hungry = true;
+	saving->hungry_next = NULL;
+	*savings->hungry_end = saving;
+	savings->hungry_end = &saving->hungry_next;
+}
+
 static void next_chunk(struct ucm_saving *saving)
 {
 	struct ucm_engine *engine = saving->engine;
@@ -616,7 +484,7 @@ static void next_chunk(struct ucm_saving *saving)
 		err = ucm_staging_get(engine->staging, len, &saving->slot);
 	if (err == -EAGAIN) {
 		saving->end = saving->first;
-		saving->hungry = true;
+		go_hungry(saving);
 	} else if (err) {
 		fail(saving, err, "staging memory");
 	} else {
@@ -627,78 +495,16 @@ static void next_chunk(struct ucm_saving *saving)
 
 /* ---- create ---- */
 
-static void created(struct ucm_saving *saving, int fd)
+static void on_created(struct ucm_saving *saving)
 {
-	if (fd == -EEXIST) {
+	if (saving->result == -EEXIST) {
 		end_well(saving, true);
 		drop(saving);
-		return;
+	} else if (saving->result) {
+		fail(saving, saving->result, "create");
+	} else {
+		next_chunk(saving);
 	}
-	if (fd < 0) {
-		fail(saving, fd, "create");
-		return;
-	}
-	saving->fd = fd;
-	next_chunk(saving);
-}
-
-static void create(struct ucm_saving *saving);
-
-static void on_created(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	struct ucm_saving *saving = (struct ucm_saving *)op;
-	int result = (int)op->io.result;
-
-	(void)engine;
-	if (result == -EINVAL && saving->direct) {
-		atomic_store(&saving->place.dir->no_direct, true);
-		create(saving);
-		return;
-	}
-	created(saving, result);
-}
-
-static int create_draft(struct ucm_saving *saving)
-{
-	struct ucm_shared *shared = saving->engine->shared;
-	int fd = shared->source_ops->create(shared->source,
-					    saving->group->space, &saving->id,
-					    saving->group->file_size,
-					    &saving->draft);
-
-	saving->direct = fd >= 0 && !fcntl(fd, F_SETFL, O_DIRECT);
-	return fd;
-}
-
-static void create(struct ucm_saving *saving)
-{
-	struct ucm_shared *shared = saving->engine->shared;
-	int err;
-
-	if (shared->source_ops->create) {
-		created(saving, create_draft(saving));
-		return;
-	}
-	err = shared->source_ops->place
-		      ? shared->source_ops->place(
-				shared->source, saving->group->space,
-				&saving->id, 0, &saving->place)
-		      : -EOPNOTSUPP; /* it is only read */
-	if (err) {
-		created(saving, err);
-		return;
-	}
-	saving->direct = !atomic_load(&saving->place.dir->no_direct);
-	saving->op.io = (struct ucm_io){
-		.op = UCM_IO_OPEN,
-		.fd = saving->place.dir->fd,
-		.path = saving->place.path,
-		.flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC |
-			 (saving->direct ? O_DIRECT : 0),
-		.mode = FILE_MODE,
-	};
-	saving->op.done = on_created;
-	ucm_engine_queue(saving->engine, &saving->op);
 }
 
 static struct ucm_saving *new_saving(struct ucm_engine *engine,
@@ -721,15 +527,14 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 	saving->id = *id;
 	saving->fd = -1;
 	saving->missing = layers;
-	saving->next = engine->savings;
-	engine->savings = saving;
+	ucm_savings_add(&engine->savings, saving);
 	return saving;
 }
 
 static void wait_for_turn(struct ucm_saving *saving, struct ucm_part *part,
 			  uint32_t block)
 {
-	struct turn *turn = malloc(sizeof(*turn)), **at = &saving->turns;
+	struct ucm_turn *turn = malloc(sizeof(*turn)), **at = &saving->turns;
 
 	if (!turn) {
 		settle(saving->engine, part, block,
@@ -738,7 +543,7 @@ static void wait_for_turn(struct ucm_saving *saving, struct ucm_part *part,
 	}
 	while (*at)
 		at = &(*at)->next;
-	*turn = (struct turn){ .part = part, .block = block };
+	*turn = (struct ucm_turn){ .part = part, .block = block };
 	*at = turn;
 }
 
@@ -758,7 +563,7 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 	struct ucm_engine *engine = task->engines[part - task->parts];
 
 	if (!saving)
-		saving = find(engine, task->group, &task->blocks[block].id);
+		saving = find(engine, task, block);
 	if (saving && saving->busy) {
 		wait_for_turn(saving, part, block);
 		return;
@@ -789,132 +594,12 @@ static void begin(struct ucm_saving *saving, struct ucm_part *part,
 	if (task->is_commit)
 		commit_held(saving);
 	else if (saving->fd < 0)
-		create(saving);
+		ucm_save_file_create(saving, on_created);
 	else
 		next_chunk(saving);
 }
 
-/* ---- what the source is told, and asked ---- */
-
-/*
- * Before a task makes its first file, whoever keeps files is asked which of its
- * blocks it wants, if it may refuse some, and whoever places them is told the
- * parents of all. That may hang, so a thread for calls does it; whatever is saved
- * after it waits, so that turns stay in their order.
- */
-enum telling { UNTOLD, TELLING, TOLD };
-
-struct tell {
-	struct ucm_engine_op op;
-	struct ucm_shared *shared;
-	struct ucm_task *task;
-};
-
-/* The first layers make the files. */
-static bool has_to_tell(const struct ucm_shared *shared,
-			const struct ucm_task *task)
-{
-	const struct ucm_source_ops *ops = shared->source_ops;
-
-	return task->parents && !task->first_layer && ops->expect &&
-	       ops->expects(shared->source);
-}
-
-static bool has_to_offer(const struct ucm_shared *shared,
-			 const struct ucm_task *task)
-{
-	return task->may_refuse && shared->source_ops->offer;
-}
-
-/* A source that cannot say wants all. */
-static void offer_blocks(const struct tell *tell, const struct ucm_id *ids)
-{
-	const struct ucm_shared *shared = tell->shared;
-	struct ucm_task *task = tell->task;
-	int32_t *answers = calloc(task->num_blocks, sizeof(*answers));
-
-	if (!answers)
-		return;
-	if (shared->source_ops->offer(shared->source, task->group->space, ids,
-				      task->parents, task->num_blocks,
-				      task->group->file_size, answers))
-		free(answers);
-	else
-		task->answers = answers;
-}
-
-static ssize_t tell_source(const void *of, void *buffer, size_t len,
-			   off_t offset)
-{
-	const struct tell *tell = of;
-	const struct ucm_shared *shared = tell->shared;
-	const struct ucm_task *task = tell->task;
-	struct ucm_id *ids = calloc(task->num_blocks, sizeof(*ids));
-
-	(void)buffer, (void)len, (void)offset;
-	for (size_t i = 0; ids && i < task->num_blocks; i++)
-		ids[i] = task->blocks[i].id;
-	if (ids && has_to_offer(shared, task))
-		offer_blocks(tell, ids);
-	if (ids && has_to_tell(shared, task))
-		shared->source_ops->expect(shared->source, task->group->space,
-					   ids, task->parents,
-					   task->num_blocks);
-	free(ids);
-	return 0;
-}
-
-/* What could not be said is no error. */
-static void end_telling(struct ucm_task *task)
-{
-	atomic_store(&task->telling, TOLD);
-	for (unsigned i = 0; i < task->num_parts; i++)
-		task->wake(task->engines[i]);
-}
-
-static void on_told(struct ucm_engine *engine, struct ucm_engine_op *op)
-{
-	struct tell *tell = (struct tell *)op;
-
-	(void)engine;
-	end_telling(tell->task);
-	ucm_task_put(tell->task);
-	free(tell);
-}
-
-static void begin_telling(struct ucm_engine *engine, struct ucm_task *task)
-{
-	struct tell *tell = malloc(sizeof(*tell));
-
-	if (!tell) {
-		end_telling(task);
-		return;
-	}
-	ucm_task_get(task);
-	*tell = (struct tell){
-		.op.io = { .op = UCM_IO_CALL,
-			   .call = tell_source,
-			   .of = tell,
-			   .align = 1 },
-		.op.done = on_told,
-		.shared = engine->shared,
-		.task = task,
-	};
-	ucm_engine_queue(engine, &tell->op);
-}
-
-static bool may_make_files(struct ucm_engine *engine, struct ucm_task *task)
-{
-	int untold = UNTOLD;
-
-	if (task->is_commit || atomic_load(&task->telling) == TOLD ||
-	    (!has_to_tell(engine->shared, task) &&
-	     !has_to_offer(engine->shared, task)))
-		return true;
-	if (atomic_compare_exchange_strong(&task->telling, &untold, TELLING))
-		begin_telling(engine, task);
-	return atomic_load(&task->telling) == TOLD;
-}
+/* ---- what the engine asks for ---- */
 
 bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 {
@@ -927,11 +612,11 @@ bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 		settle(engine, part, block, &task->outcomes[block], false);
 		return true;
 	}
-	if (!may_make_files(engine, task))
+	if (!ucm_save_may_make_files(engine, task))
 		return false;
 	/* of one that is half saved, it has been asked before */
 	if (task->answers && !task->answers[block] &&
-	    !find(engine, task->group, &task->blocks[block].id)) {
+	    !find(engine, task, block)) {
 		part->cursor++;
 		settle(engine, part, block,
 		       &(struct ucm_outcome){ .refused = 1 }, false);
@@ -946,20 +631,23 @@ bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
 	return true;
 }
 
+/* In their order: the first that is left hungry stops the rest. */
 void ucm_save_feed(struct ucm_engine *engine)
 {
-	struct ucm_saving *saving = engine->savings;
+	struct ucm_savings *savings = &engine->savings;
+	struct ucm_saving *saving = savings->hungry, *next;
+	struct ucm_saving **end = savings->hungry_end;
 
-	while (saving) {
-		if (!saving->hungry) {
-			saving = saving->next;
-			continue;
-		}
+	savings->hungry = NULL;
+	savings->hungry_end = &savings->hungry;
+	for (; saving && !savings->hungry; saving = next) {
+		next = saving->hungry_next;
 		saving->hungry = false;
 		next_chunk(saving);
-		if (saving->hungry)
-			return;
-		saving = engine->savings; /* the list may have changed */
+	}
+	if (saving) {
+		*savings->hungry_end = saving;
+		savings->hungry_end = end;
 	}
 }
 
@@ -968,10 +656,10 @@ void ucm_save_feed(struct ucm_engine *engine)
 static void give_up_turns(struct ucm_saving *saving, struct ucm_part *part,
 			  const struct ucm_outcome *outcome)
 {
-	struct turn **at = &saving->turns;
+	struct ucm_turn **at = &saving->turns;
 
 	while (*at) {
-		struct turn *turn = *at;
+		struct ucm_turn *turn = *at;
 
 		if (turn->part != part) {
 			at = &turn->next;
@@ -983,23 +671,32 @@ static void give_up_turns(struct ucm_saving *saving, struct ucm_part *part,
 	}
 }
 
+/* What has become of the turns of a part in the saving of a block. */
+static void give_up_block(struct ucm_saving *saving, struct ucm_part *part,
+			  const struct ucm_outcome *outcome)
+{
+	give_up_turns(saving, part, outcome);
+	if (saving->part != part)
+		return;
+	ucm_task_decide(part->task, saving->block, outcome);
+	/* pages that are being copied are waited for */
+	if (saving->slot.memory && saving->slot.state == UCM_SLOT_COPY)
+		return;
+	saving->part = NULL;
+	settle(saving->engine, part, saving->block, outcome, saving->copied);
+	ucm_engine_feed(saving->engine); /* a hungry one ends at once */
+}
+
 void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 {
 	const struct ucm_outcome outcome = { .err = err };
 
-	for (struct ucm_saving *saving = engine->savings; saving;
-	     saving = saving->next) {
-		give_up_turns(saving, part, &outcome);
-		if (saving->part != part)
-			continue;
-		ucm_task_decide(part->task, saving->block, &outcome);
-		/* pages that are being copied are waited for */
-		if (saving->slot.memory &&
-		    saving->slot.state == UCM_SLOT_COPY)
-			continue;
-		saving->part = NULL;
-		settle(engine, part, saving->block, &outcome, saving->copied);
-		ucm_engine_feed(engine); /* a hungry one ends at once */
+	for (uint64_t i = 0; i < part->cursor; i++) {
+		struct ucm_saving *saving =
+			find(engine, part->task, part->blocks[i]);
+
+		if (saving)
+			give_up_block(saving, part, &outcome);
 	}
 	while (part->cursor < part->num_blocks)
 		settle(engine, part, part->blocks[part->cursor++], &outcome,
@@ -1018,7 +715,8 @@ static void abandon(struct ucm_saving *saving)
 void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
 		   const struct ucm_id *id)
 {
-	struct ucm_saving *saving = find(engine, group, id);
+	struct ucm_saving *saving =
+		ucm_savings_find(&engine->savings, group, id);
 
 	if (saving)
 		abandon(saving);
@@ -1026,7 +724,7 @@ void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
 
 void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
 {
-	struct ucm_saving *saving = engine->savings, *next;
+	struct ucm_saving *saving = engine->savings.first, *next;
 
 	for (; saving; saving = next) {
 		next = saving->next;

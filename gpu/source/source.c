@@ -27,14 +27,11 @@ void ucm_dir_init(struct ucm_dir *dir, int fd)
 	atomic_init(&dir->refused, false);
 }
 
-uint32_t ucm_dir_align(struct ucm_dir *dir, int fd)
+uint32_t ucm_direct_align(int fd)
 {
-	uint32_t align = atomic_load(&dir->align);
+	uint32_t align = DEFAULT_ALIGN;
 	struct statx stx;
 
-	if (align)
-		return align;
-	align = DEFAULT_ALIGN;
 #ifdef STATX_DIOALIGN
 	if (!statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) &&
 	    (stx.stx_mask & STATX_DIOALIGN)) {
@@ -52,6 +49,16 @@ uint32_t ucm_dir_align(struct ucm_dir *dir, int fd)
 	(void)fd;
 	(void)stx;
 #endif
-	atomic_store(&dir->align, align);
+	return align;
+}
+
+uint32_t ucm_dir_align(struct ucm_dir *dir, int fd)
+{
+	uint32_t align = atomic_load(&dir->align);
+
+	if (!align) {
+		align = ucm_direct_align(fd);
+		atomic_store(&dir->align, align);
+	}
 	return align;
 }

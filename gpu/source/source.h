@@ -119,15 +119,13 @@ struct ucm_source_ops {
 	 * true: it is back, and what is opened from now on may work. */
 	bool (*lost)(struct ucm_source *source);
 
-	/* Get ready for new blocks; may take a while. Errors are create's to
-	 * say. NULL: nothing to do. */
-	void (*prepare)(struct ucm_source *source);
-
 	/*
 	 * A new block, which is going to take so many bytes: a descriptor to
 	 * write to; commit or drop ends the draft, the caller closes the
 	 * descriptor of its backing file. -EEXIST: it is there.
 	 * written: what the header says; all of the file is written.
+	 * They may take their time, and are called by threads that do nothing
+	 * else, several at a time.
 	 * NULL: creating the place (O_CREAT | O_EXCL) and closing it does it.
 	 */
 	int (*create)(struct ucm_source *source, const char *space,
@@ -162,5 +160,7 @@ void ucm_dir_init(struct ucm_dir *dir, int fd);
 /* What O_DIRECT wants of offsets, lengths and addresses in the file system of
  * an open file, as statx(2) says; 4096 if it does not. Remembered. */
 uint32_t ucm_dir_align(struct ucm_dir *dir, int fd);
+/* The same, asked each time. */
+uint32_t ucm_direct_align(int fd);
 
 #endif

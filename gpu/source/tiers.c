@@ -260,8 +260,9 @@ static int try_store(struct ucm_source *source)
 	return err;
 }
 
-/* The store, opened for writing when it is needed first. Whoever holds its
- * locks may leave: it is tried again, now and then. */
+/* The store, opened for writing when it is needed first: it takes locks, which
+ * who only reads must not. Whoever holds them may leave: it is tried again, now
+ * and then. Others that save wait here meanwhile. */
 static int open_store(struct ucm_source *source)
 {
 	int64_t now = ucm_monotonic_ms();
@@ -278,12 +279,6 @@ static int open_store(struct ucm_source *source)
 	}
 	pthread_mutex_unlock(&source->lock);
 	return err;
-}
-
-/* In the thread of whoever saves, not in an engine's, whose loads would wait. */
-static void tiers_prepare(struct ucm_source *source)
-{
-	open_store(source);
 }
 
 static int key_of(struct ucm_source *source, const char *space,
@@ -360,7 +355,6 @@ const struct ucm_source_ops ucm_source_tiers = {
 	.check_space = tiers_check_space,
 	.place = tiers_place,
 	.lost = tiers_lost,
-	.prepare = tiers_prepare,
 	.create = tiers_create,
 	.commit = tiers_commit,
 	.drop = tiers_drop,

@@ -161,7 +161,8 @@ enum ucm_io_kind {
 struct ucm_loader_options {
 	size_t size;
 	/* Where the blocks are: one of the two. With both they are read from
-	 * the tiers, and the mount learns which ones are in use. */
+	 * the tiers, the mount learns which ones are in use, and what is saved
+	 * goes through the mount. */
 	const char *mount; /* a mount point of ucmfs */
 	const char *tiers; /* the directories, as in SOURCE of ucmfs(8) */
 	enum ucm_copy_kind copy;
@@ -215,8 +216,9 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 
 /* Its tasks must have been freed, and no other call be under way. Waits for I/O
  * that is still under way for tasks that ended before it (cancelled, or past
- * their deadlines): where a file server hangs for ever, so does this. Blocks
- * that are not whole are dropped. NULL is harmless. */
+ * their deadlines): where a file server hangs for ever, so does this; calls to
+ * directories of the tiers end at those directories' deadlines. Blocks that are
+ * not whole are dropped. NULL is harmless. */
 void ucm_loader_close(struct ucm_loader *loader);
 
 /*
@@ -301,8 +303,8 @@ struct ucm_request {
 	uint8_t hold;
 	/* Saves: 1: the mount may refuse blocks that are not worth their
 	 * writing (UCM_CONTROL_OFFER of <ucm/control.h>); the outcome says so.
-	 * Blocks of a chain in their order. A loader without a mount, or one
-	 * that reads the tiers beside it, saves all. */
+	 * Blocks of a chain in their order. A loader without a mount saves
+	 * all. */
 	uint8_t may_refuse;
 	/* Where the task is put when it is done (a wait may end before); NULL:
 	 * nowhere. Lives longer than the task. */

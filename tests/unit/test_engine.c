@@ -197,7 +197,9 @@ static void start(uint32_t read_bytes)
 	shared = (struct ucm_shared){
 		.node = -1,
 		.source_ops = &directory,
+		.save_ops = &directory,
 		.source = &source,
+		.save_source = &source,
 		.copy_ops = &device,
 		.io = UCM_IO_THREADS,
 		.staging_bytes = SLOTS * 65536,

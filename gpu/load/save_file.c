@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save_file.c - the file of a block that is being saved: made, written,
+ * committed or dropped.
+ *
+ * There are two kinds. In a mount it has the block's name from the start, and
+ * closing it commits it; the ring makes these calls. Elsewhere it is a draft of
+ * the source's (source.h), and every call on that is made by a thread for
+ * calls (UCM_IO_CALL), never by the engine's: a store has to be opened for the
+ * first one, looks for the block in directories that it has not read yet, and
+ * waits for the disk when it commits. A network tier that hangs so keeps
+ * that one thread, and neither loads nor deadlines.
+ *
+ * What such a call has done is told in saving->result, not as the ring's
+ * result: that one would make it again (-EAGAIN).
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "common/osfile.h"
+#include "gpu/load/saving.h"
+
+#define FILE_MODE 0644
+#define PAGE ((uint64_t)UCM_BLOCK_PAGE)
+
+static const struct ucm_source_ops *ops_of(const struct ucm_saving *saving)
+{
+	return saving->engine->shared->save_ops;
+}
+
+static struct ucm_source *source_of(const struct ucm_saving *saving)
+{
+	return saving->engine->shared->save_source;
+}
+
+static void step_done(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_saving *saving = (struct ucm_saving *)op;
+
+	(void)engine;
+	/* of a call that could not be made; else it is 0 */
+	if (op->io.result < 0)
+		saving->result = (int)op->io.result;
+	saving->then(saving);
+}
+
+static void queue(struct ucm_saving *saving, struct ucm_io io)
+{
+	saving->result = 0;
+	saving->op.io = io;
+	saving->op.done = step_done;
+	ucm_engine_queue(saving->engine, &saving->op);
+}
+
+static void queue_call(struct ucm_saving *saving,
+		       ssize_t (*call)(const void *of, void *buffer, size_t len,
+				       off_t offset))
+{
+	queue(saving, (struct ucm_io){ .op = UCM_IO_CALL,
+				       .call = call,
+				       .of = saving,
+				       .align = 1 });
+}
+
+/* The thread for calls has it to itself meanwhile. */
+static struct ucm_saving *called(const void *of)
+{
+	return (struct ucm_saving *)(uintptr_t)of;
+}
+
+/* ---- create ---- */
+
+static void finish_create(struct ucm_saving *saving, int fd,
+			  void (*then)(struct ucm_saving *saving))
+{
+	saving->result = fd < 0 ? fd : 0;
+	if (fd >= 0)
+		saving->fd = fd;
+	then(saving);
+}
+
+static ssize_t create_draft(const void *of, void *buffer, size_t len,
+			    off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+	int fd = ops_of(saving)->create(source_of(saving), saving->group->space,
+					&saving->id, saving->group->file_size,
+					&saving->draft);
+
+	(void)buffer, (void)len, (void)offset;
+	saving->result = fd < 0 ? fd : 0;
+	if (fd < 0)
+		return 0;
+	saving->fd = fd;
+	saving->direct = !fcntl(fd, F_SETFL, O_DIRECT);
+	saving->align = ucm_direct_align(fd);
+	return 0;
+}
+
+static void create_place(struct ucm_saving *saving);
+
+static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_saving *saving = (struct ucm_saving *)op;
+	int result = (int)op->io.result;
+
+	(void)engine;
+	if (result == -EINVAL && saving->direct) {
+		atomic_store(&saving->place.dir->no_direct, true);
+		create_place(saving);
+		return;
+	}
+	if (result >= 0)
+		saving->align = ucm_dir_align(saving->place.dir, result);
+	finish_create(saving, result, saving->then);
+}
+
+static void create_place(struct ucm_saving *saving)
+{
+	saving->direct = !atomic_load(&saving->place.dir->no_direct);
+	saving->op.io = (struct ucm_io){
+		.op = UCM_IO_OPEN,
+		.fd = saving->place.dir->fd,
+		.path = saving->place.path,
+		.flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC |
+			 (saving->direct ? O_DIRECT : 0),
+		.mode = FILE_MODE,
+	};
+	saving->op.done = on_opened;
+	ucm_engine_queue(saving->engine, &saving->op);
+}
+
+void ucm_save_file_create(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving))
+{
+	const struct ucm_source_ops *ops = ops_of(saving);
+	int err;
+
+	saving->then = then;
+	if (ops->create) {
+		queue_call(saving, create_draft);
+		return;
+	}
+	err = ops->place ? ops->place(source_of(saving), saving->group->space,
+				      &saving->id, 0, &saving->place)
+			 : -EOPNOTSUPP; /* it is only read */
+	if (err)
+		finish_create(saving, err, then);
+	else
+		create_place(saving);
+}
+
+/* ---- write ---- */
+
+static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
+			uint64_t offset,
+			void (*done)(struct ucm_engine *,
+				     struct ucm_engine_op *))
+{
+	saving->op.io = (struct ucm_io){
+		.op = UCM_IO_WRITE,
+		.fd = saving->fd,
+		.buffer = buffer,
+		.len = len,
+		.offset = (off_t)offset,
+		.align = saving->direct ? saving->align : 1,
+	};
+	saving->op.done = done;
+	ucm_engine_queue(saving->engine, &saving->op);
+}
+
+/* From here on through the page cache. */
+static bool leave_direct(struct ucm_saving *saving)
+{
+	int flags = fcntl(saving->fd, F_GETFL);
+
+	if (flags < 0 || fcntl(saving->fd, F_SETFL, flags & ~O_DIRECT))
+		return false;
+	saving->direct = false;
+	return true;
+}
+
+/* A mount, or an old kernel, does not tell what the file system below wants. */
+static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	struct ucm_saving *saving = (struct ucm_saving *)op;
+	struct ucm_dir *dir = saving->place.dir;
+
+	(void)engine;
+	if (op->io.result == -EINVAL && saving->direct &&
+	    leave_direct(saving)) {
+		if (dir)
+			atomic_store(&dir->no_direct, true);
+		queue_write(saving, op->io.buffer, op->io.len,
+			    (uint64_t)op->io.offset, on_written);
+		return;
+	}
+	saving->result = op->io.result < 0 ? (int)op->io.result : 0;
+	saving->then(saving);
+}
+
+/* O_DIRECT wants whole units of the file system's. */
+void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
+			 uint64_t offset,
+			 void (*then)(struct ucm_saving *saving))
+{
+	uint64_t places = offset | len | (uintptr_t)buffer;
+
+	saving->then = then;
+	if (saving->direct && (places & (saving->align - 1)))
+		leave_direct(saving);
+	queue_write(saving, buffer, len, offset, on_written);
+}
+
+/* ---- commit ---- */
+
+static ssize_t commit_draft(const void *of, void *buffer, size_t len,
+			    off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+
+	(void)buffer, (void)len, (void)offset;
+	saving->result = ops_of(saving)->commit(source_of(saving),
+						saving->draft, saving->fd,
+						&saving->written);
+	saving->draft = NULL;
+	if (saving->result)
+		return 0;
+	ucm_os_close(saving->fd);
+	saving->fd = -1;
+	return 0;
+}
+
+static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	((struct ucm_saving *)op)->fd = -1; /* whatever close(2) says */
+	step_done(engine, op);
+}
+
+static void queue_close(struct ucm_saving *saving)
+{
+	queue(saving, (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = saving->fd });
+	saving->op.done = on_closed;
+}
+
+void ucm_save_file_commit(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving))
+{
+	saving->then = then;
+	if (ops_of(saving)->create)
+		queue_call(saving, commit_draft);
+	else
+		queue_close(saving);
+}
+
+/* ---- drop ---- */
+
+static ssize_t drop_draft(const void *of, void *buffer, size_t len,
+			  off_t offset)
+{
+	struct ucm_saving *saving = called(of);
+
+	(void)buffer, (void)len, (void)offset;
+	if (saving->draft)
+		ops_of(saving)->drop(source_of(saving), saving->draft);
+	saving->draft = NULL;
+	ucm_os_close(saving->fd);
+	saving->fd = -1;
+	return 0;
+}
+
+/* No thread could be had for it: it may wait then. */
+static void on_draft_dropped(struct ucm_engine *engine,
+			     struct ucm_engine_op *op)
+{
+	struct ucm_saving *saving = (struct ucm_saving *)op;
+
+	(void)engine;
+	if (saving->draft || saving->fd >= 0)
+		drop_draft(saving, NULL, 0, 0);
+	saving->then(saving);
+}
+
+static void on_spoiled(struct ucm_engine *engine, struct ucm_engine_op *op)
+{
+	(void)engine;
+	queue_close((struct ucm_saving *)op);
+}
+
+/* Would closing it commit it? What the kernel knows of the size will do, and
+ * nobody has to be asked who might not answer. */
+static bool may_be_whole(const struct ucm_saving *saving)
+{
+	struct statx stx;
+
+	if (!saving->headed)
+		return false;
+	return statx(saving->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		     STATX_SIZE, &stx) ||
+	       stx.stx_size >= saving->group->file_size;
+}
+
+/* Where closing it would commit it, its header is wiped first. */
+void ucm_save_file_drop(struct ucm_saving *saving,
+			void (*then)(struct ucm_saving *saving))
+{
+	static uint8_t nothing[PAGE] __attribute__((aligned(PAGE)));
+
+	saving->then = then;
+	if (saving->fd < 0) {
+		then(saving);
+	} else if (ops_of(saving)->create) {
+		queue_call(saving, drop_draft);
+		saving->op.done = on_draft_dropped;
+	} else if (may_be_whole(saving)) {
+		if (saving->direct && sizeof(nothing) & (saving->align - 1))
+			leave_direct(saving);
+		queue_write(saving, nothing, sizeof(nothing), 0, on_spoiled);
+	} else {
+		queue_close(saving);
+	}
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * saving.h - a block that is being saved, and what the files of saving know of
+ * each other.
+ *
+ * Split by task, high to low: save.c (turns, gathering, writing), save_file.c
+ * (how its file comes to be, and ends), save_source.c (what a source is asked
+ * before), savings.c (which blocks are being saved). Lower ones report to
+ * higher ones by the functions that they are given.
+ */
+#ifndef UCM_SAVING_H
+#define UCM_SAVING_H
+
+#include "gpu/load/engine.h"
+
+struct ucm_turn;
+
+struct ucm_saving {
+	struct ucm_engine_op op; /* create, write, commit, drop: one at a time */
+	struct ucm_copy_job job;
+	struct ucm_engine *engine;
+	const struct ucm_group *group;
+	struct ucm_id id;
+	/* The file: save_file.c's. */
+	struct ucm_place place;
+	struct ucm_draft *draft; /* of sources that have drafts */
+	int fd;                  /* -1: none */
+	bool direct;             /* O_DIRECT */
+	uint32_t align;          /* of it */
+	int result;              /* of the last step */
+	void (*then)(struct ucm_saving *saving);
+	bool headed;             /* the header is written, or may be */
+	struct ucm_block written; /* what it says */
+	bool busy;         /* a step is under way */
+	bool held;         /* only a turn of ucm_save_commit() commits it */
+	bool copied;       /* the pages of the present turn were taken */
+	bool abandoned;    /* while it was busy */
+	struct ucm_outcome outcome; /* of the present turn, if it has failed */
+	uint32_t *crcs;    /* of the planes */
+	uint8_t *have;     /* layers that are written */
+	uint32_t missing;  /* layers */
+	struct ucm_slot slot;
+	uint32_t first, end; /* layers that are in it */
+	uint8_t *head;
+	/* The present turn; part is NULL between turns, or given up. */
+	struct ucm_task *task;
+	struct ucm_part *part;
+	uint32_t block, end_layer;
+	struct ucm_turn *turns; /* that wait */
+	struct ucm_saving *hungry_next; /* waits for staging memory */
+	bool hungry;
+	/* savings.c's */
+	struct ucm_saving *hash_next, *next, **prev;
+};
+
+/* ---- which blocks are being saved (savings.c) ---- */
+
+struct ucm_saving *ucm_savings_find(const struct ucm_savings *savings,
+				    const struct ucm_group *group,
+				    const struct ucm_id *id);
+void ucm_savings_add(struct ucm_savings *savings, struct ucm_saving *saving);
+void ucm_savings_remove(struct ucm_savings *savings, struct ucm_saving *saving);
+
+/* ---- its file (save_file.c) ---- */
+
+/* Each makes one step, which may take its time, and calls then(saving): at once
+ * or from the engine's loop. saving->result: 0 or -errno. */
+
+/* 0: it has a descriptor. -EEXIST: the block is there. */
+void ucm_save_file_create(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving));
+/* All of it is written. It has no descriptor any more if that went well; else
+ * it is still to be dropped. */
+void ucm_save_file_commit(struct ucm_saving *saving,
+			  void (*then)(struct ucm_saving *saving));
+/* Nothing of it will be seen. Has always gone well; of no file too. */
+void ucm_save_file_drop(struct ucm_saving *saving,
+			void (*then)(struct ucm_saving *saving));
+void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
+			 uint64_t offset,
+			 void (*then)(struct ucm_saving *saving));
+
+/* ---- what its source is asked before (save_source.c) ---- */
+
+/* May files be made for a task's blocks? Else the engine is woken when they
+ * may. */
+bool ucm_save_may_make_files(struct ucm_engine *engine, struct ucm_task *task);
+
+#endif
