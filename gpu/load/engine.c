@@ -14,6 +14,7 @@
  */
 #include <config.h>
 
+#include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
 #include <errno.h>
@@ -33,6 +34,8 @@
 static void feed(struct ucm_engine *engine)
 {
 	engine->fed = false;
+	while (engine->kept_waiting.first)
+		ucm_piece_push(&engine->ready, ucm_piece_pop(&engine->kept_waiting));
 	ucm_load_feed(engine);
 	ucm_save_feed(engine);
 }
@@ -295,6 +298,7 @@ static void one_round(struct ucm_engine *engine)
 		ucm_lanes_look(engine); /* there may be room for opens now */
 	}
 	start_work(engine);
+	ucm_save_go(engine);
 	start_copies(engine); /* of saves: what follows may wait */
 	ucm_engine_poll(engine, how_long(engine));
 	if (engine->copies)
@@ -323,7 +327,7 @@ static void drain(struct ucm_engine *engine)
 		while (engine->fed) /* what waited for room ends */
 			feed(engine);
 		if (!engine->ops && !engine->held && !engine->ready.first &&
-		    !engine->copies)
+		    !engine->copies && !engine->savings.queued)
 			break;
 		one_round(engine);
 	}
@@ -413,6 +417,9 @@ static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 				     strerror(-err));
 	ucm_ring_register(engine->ring, ucm_staging_memory(engine->staging),
 			  ucm_staging_len(engine->staging));
+	if (shared->buffer) /* not being able to costs a little time */
+		ucm_ring_pin(engine->ring, ucm_buffer_memory(shared->buffer),
+			     ucm_buffer_len(shared->buffer));
 	return 0;
 }
 
@@ -459,8 +466,10 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 	engine->number = number;
 	engine->pages_are_host = shared->copy_ops == &ucm_copy_host;
 	ucm_piece_list_init(&engine->ready);
+	ucm_piece_list_init(&engine->kept_waiting);
 	engine->backlog_end = &engine->backlog;
 	engine->savings.hungry_end = &engine->savings.hungry;
+	engine->savings.queued_end = &engine->savings.queued;
 	engine->files.most = shared->open_files;
 	pthread_mutex_init(&engine->lock, NULL);
 	pthread_cond_init(&engine->cond, NULL);

@@ -28,6 +28,7 @@
 #include "gpu/load/task.h"
 
 struct ucm_engine;
+struct ucm_buffer;
 struct ucm_lessee;
 
 /* Tests have loaders read from a source of theirs. NULL outside of tests. */
@@ -41,6 +42,8 @@ struct ucm_shared {
 	 * of a mount. */
 	const struct ucm_source_ops *save_ops;
 	struct ucm_source *save_source;
+	struct ucm_buffer *buffer;   /* NULL: none */
+	const char *buffer_home;     /* see buffer.h */
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
 	struct ucm_hints *opened;    /* likewise; of files that were located */
 	bool locates; /* open files by the source's locate() first */
@@ -65,7 +68,7 @@ struct ucm_shared {
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
 			open_hits, mapped_bytes, direct_bytes, save_refused,
-			located;
+			located, save_buffered_bytes, load_buffered_bytes;
 	} stats;
 };
 
@@ -210,6 +213,7 @@ struct ucm_piece {
 	uint8_t *direct; /* in the page: it is read there, not into a slot */
 	struct ucm_plan plan;
 	uint64_t counted; /* in its lane's window */
+	struct ucm_kept *kept; /* its bytes are in the write buffer: the task's */
 	bool with_head;
 	bool arrived; /* its bytes were read, and are there */
 	bool anew;    /* tried once more, see try_anew() */
@@ -241,12 +245,17 @@ struct ucm_savings {
 	struct ucm_saving *buckets[UCM_SAVINGS_BUCKETS];
 	struct ucm_saving *first; /* of all */
 	struct ucm_saving *hungry, **hungry_end; /* want staging memory */
+	struct ucm_turn *queued, **queued_end;   /* see save_turns.c */
+	uint64_t copied; /* into the write buffer, in this round */
+	bool copying;    /* more will be in the next one */
 };
 
 /* Start the next block of a part, if there is room. */
 bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part);
 void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
 		      int err);
+/* Begin what was copied into the write buffer; once in a round. */
+void ucm_save_go(struct ucm_engine *engine);
 /* Go on with those that waited for staging memory. */
 void ucm_save_feed(struct ucm_engine *engine);
 /* What was saved of blocks that are not whole is removed. */
@@ -283,6 +292,8 @@ struct ucm_engine {
 
 	struct ucm_part *loads, *saves;
 	struct ucm_piece_list ready; /* bytes have come */
+	struct ucm_piece_list kept_waiting; /* of the write buffer, for staging
+					     * memory */
 	struct ucm_copy_job *to_scatter, *to_gather;
 	struct ucm_savings savings;
 	struct ucm_piece *spare;

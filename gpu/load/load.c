@@ -21,6 +21,7 @@
  */
 #include <config.h>
 
+#include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
 #include <assert.h>
@@ -106,7 +107,8 @@ static void give_slot(struct ucm_piece *piece)
 {
 	if (!piece->slot.memory)
 		return;
-	piece->file->lane->staged -= slot_bytes(piece->slot.len);
+	if (piece->file) /* not of one that is kept in memory */
+		piece->file->lane->staged -= slot_bytes(piece->slot.len);
 	ucm_staging_put(piece->engine->staging, &piece->slot);
 	ucm_engine_feed(piece->engine);
 }
@@ -153,6 +155,10 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 	if (task->blocks[block].unsettled == 1) {
 		ucm_task_decide(task, block, &(struct ucm_outcome){ 0 });
 		count_block(engine, task, block);
+	}
+	if (task->kept && task->blocks[block].unsettled == 1) {
+		ucm_kept_put(task->kept[block]);
+		task->kept[block] = NULL;
 	}
 	ucm_task_settle(task, block, cut);
 }
@@ -231,6 +237,35 @@ static void skip_piece(struct ucm_engine *engine, struct ucm_part *part,
 	settle(engine, part, block, cut);
 }
 
+static void fail_to_start(struct ucm_engine *engine, struct ucm_part *part,
+			  uint32_t block, uint32_t cut)
+{
+	ucm_task_decide(part->task, block,
+			&(struct ucm_outcome){ .err = -ENOMEM });
+	skip_piece(engine, part, block, cut);
+}
+
+/* A piece of a block that is in the write buffer: nothing is read. */
+static void start_kept(struct ucm_engine *engine, struct ucm_part *part,
+		       uint32_t block, uint32_t cut)
+{
+	struct ucm_piece *piece = new_piece(engine, part, block, cut);
+
+	if (!piece) {
+		fail_to_start(engine, part, block, cut);
+		return;
+	}
+	piece->kept = part->task->kept[block];
+	piece->arrived = true;
+	part->cursor++;
+	ucm_piece_push(&engine->ready, piece);
+}
+
+static bool is_kept(const struct ucm_task *task, uint32_t block)
+{
+	return task->kept && task->kept[block];
+}
+
 bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 {
 	struct ucm_task *task = part->task;
@@ -242,13 +277,15 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 		skip_piece(engine, part, block, cut);
 		return true;
 	}
+	if (is_kept(task, block)) {
+		start_kept(engine, part, block, cut);
+		return true;
+	}
 	if (!ucm_lanes_have_room(engine, 0))
 		return false;
 	piece = new_piece(engine, part, block, cut);
 	if (!piece) {
-		ucm_task_decide(task, block,
-				&(struct ucm_outcome){ .err = -ENOMEM });
-		skip_piece(engine, part, block, cut);
+		fail_to_start(engine, part, block, cut);
 		return true;
 	}
 	part->cursor++;
@@ -514,6 +551,10 @@ void ucm_load_go(struct ucm_piece *piece)
 		end_piece(piece);
 		return;
 	}
+	if (piece->kept) {
+		ucm_piece_push(&engine->ready, piece);
+		return;
+	}
 	switch (file->state) {
 	case UCM_LOAD_FILE_OPENING:
 		wait_for_file(piece);
@@ -604,6 +645,8 @@ static void succeed(struct ucm_piece *piece)
 		ucm_add(&shared->stats.mapped_bytes, bytes);
 	if (piece->direct)
 		ucm_add(&shared->stats.direct_bytes, bytes);
+	if (piece->kept)
+		ucm_add(&shared->stats.load_buffered_bytes, bytes);
 	leave_part(piece);
 	end_piece(piece);
 }
@@ -680,12 +723,23 @@ static void on_copied(struct ucm_copy_job *job)
 		succeed(piece);
 }
 
+static void start_scatter(struct ucm_piece *piece, uint32_t first, uint32_t end,
+			  const uint8_t *bytes)
+{
+	struct ucm_engine *engine = piece->engine;
+
+	piece->job = job_of(piece, first, end, bytes);
+	piece->job.copied = on_copied;
+	ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	piece->job.next = engine->to_scatter;
+	engine->to_scatter = &piece->job;
+}
+
 static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 {
 	const struct ucm_task *task = piece->task;
 	uint32_t first = task->cuts[piece->cut];
 	uint32_t end = task->cuts[piece->cut + 1], plane;
-	struct ucm_engine *engine = piece->engine;
 
 	if (task->verify == UCM_VERIFY_FULL &&
 	    !ucm_file_header_check(&piece->file->head, first, end, bytes,
@@ -693,11 +747,7 @@ static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 		fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 		return;
 	}
-	piece->job = job_of(piece, first, end, bytes);
-	piece->job.copied = on_copied;
-	ucm_slot_move(&piece->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
-	piece->job.next = engine->to_scatter;
-	engine->to_scatter = &piece->job;
+	start_scatter(piece, first, end, bytes);
 }
 
 /* All of a payload that has one checksum: is it right? */
@@ -874,6 +924,38 @@ static void finish_read(struct ucm_piece *piece)
 				       : piece->slot.memory + piece->plan.skip);
 }
 
+/* ---- from the write buffer ---- */
+
+/* To a device by staging memory. */
+static void finish_kept(struct ucm_piece *piece)
+{
+	const struct ucm_task *task = piece->task;
+	const uint32_t *cuts = &task->cuts[piece->cut];
+	uint64_t each = task->group->layer_bytes;
+	uint8_t *bytes = piece->kept->payload + cuts[0] * each;
+	struct ucm_engine *engine = piece->engine;
+	struct ucm_copy_job job = job_of(piece, cuts[0], cuts[1], bytes);
+	int err;
+
+	if (engine->pages_are_host) {
+		ucm_host_scatter(task->group->layout, &job);
+		succeed(piece);
+		return;
+	}
+	err = ucm_staging_get(engine->staging, (cuts[1] - cuts[0]) * each,
+			      &piece->slot);
+	if (err == -EAGAIN) {
+		ucm_piece_push(&engine->kept_waiting, piece);
+		return;
+	}
+	if (err) {
+		fail(piece, err, 0);
+		return;
+	}
+	memcpy(piece->slot.memory, bytes, (cuts[1] - cuts[0]) * each);
+	start_scatter(piece, cuts[0], cuts[1], piece->slot.memory);
+}
+
 void ucm_load_finish(struct ucm_piece *piece)
 {
 	if (!piece->part) {
@@ -885,7 +967,9 @@ void ucm_load_finish(struct ucm_piece *piece)
 		end_piece(piece);
 		return;
 	}
-	if (piece->arrived)
+	if (piece->kept)
+		finish_kept(piece);
+	else if (piece->arrived)
 		finish_read(piece);
 	else
 		finish_memory(piece);

@@ -24,6 +24,7 @@
 #include "common/align.h"
 #include "common/error.h"
 #include "fs/store/namespace.h"
+#include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
 #define MAX_THREADS 64
@@ -238,6 +239,26 @@ static void close_sources(struct ucm_shared *shared)
 		shared->source_ops->close(shared->source);
 }
 
+/* Those who have the same mount, or the same tiers, see each other's blocks. */
+static int open_buffer(struct ucm_shared *shared,
+		       const struct ucm_loader_options *options,
+		       struct ucm_error *error)
+{
+	const char *text = options->mount ? options->mount : options->tiers;
+	char *path = options->mount ? realpath(options->mount, NULL) : NULL;
+	int err = ucm_buffer_open(options->write_buffer_bytes, &shared->buffer,
+				  error);
+
+	if (!err) {
+		shared->buffer_home =
+			ucm_buffer_home(shared->buffer, path ? path : text);
+		if (!shared->buffer_home)
+			err = ucm_error_set(error, -ENOMEM, "out of memory");
+	}
+	free(path);
+	return err;
+}
+
 int ucm_loader_open(const struct ucm_loader_options *options,
 		    struct ucm_loader **out, struct ucm_error *error)
 {
@@ -262,6 +283,8 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 			&loader->shared.source, error);
 	if (!err)
 		err = open_save_source(&loader->shared, &own, error);
+	if (!err && own.write_buffer_bytes)
+		err = open_buffer(&loader->shared, &own, error);
 	if (!err && own.mount && own.tiers)
 		err = ucm_hints_open(own.mount, UCM_HINT_TOUCHED,
 				     &loader->shared.touches, error);
@@ -302,6 +325,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 	ucm_hints_close(loader->wanted);
 	ucm_lessee_close(loader->shared.lessee);
 	close_sources(&loader->shared);
+	ucm_buffer_close(loader->shared.buffer);
 	for (unsigned i = 0; i < loader->num_groups; i++)
 		free_group(loader->groups[i]);
 	pthread_mutex_destroy(&loader->lock);
@@ -458,17 +482,79 @@ static void loader_lease_found(struct ucm_loader *loader,
 	free(some);
 }
 
+/* ---- in the write buffer ---- */
+
+static bool is_buffered(const struct ucm_shared *shared,
+			const struct ucm_group *group, const struct ucm_id *id)
+{
+	struct ucm_kept *kept = ucm_buffer_find(
+		shared->buffer, shared->buffer_home, group, id);
+
+	ucm_kept_put(kept);
+	return kept;
+}
+
+static bool has_buffered(const struct ucm_shared *shared)
+{
+	return shared->buffer && !ucm_buffer_is_empty(shared->buffer);
+}
+
+/* Before the source is asked: a block can be found there when it leaves the
+ * buffer. NULL: none, or no memory for it. */
+static uint8_t *lookup_buffered(const struct ucm_shared *shared,
+				const struct ucm_group *group,
+				const struct ucm_id *ids, size_t num)
+{
+	uint8_t *found = has_buffered(shared) ? malloc(num + 1) : NULL;
+
+	for (size_t i = 0; found && i < num; i++)
+		found[i] = is_buffered(shared, group, &ids[i]);
+	return found;
+}
+
+/* What the source has, and then what the buffer has, and so on. */
+static int loader_prefix(struct ucm_shared *shared,
+			 const struct ucm_group *group,
+			 const struct ucm_id *ids, size_t num, size_t *count_out)
+{
+	uint8_t *kept = lookup_buffered(shared, group, ids, num);
+	size_t at = 0, before, some;
+	int err = 0;
+
+	do {
+		before = at;
+		some = 0;
+		err = ucm_source_prefix(shared->source_ops, shared->source,
+					group->space, ids + at, num - at,
+					&some);
+		if (err)
+			break;
+		at += some;
+		while (kept && at < num && kept[at])
+			at++;
+	} while (kept && at < num && at > before + some);
+	free(kept);
+	if (!err)
+		*count_out = at;
+	return err;
+}
+
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found)
 {
 	const struct ucm_group *of = group_of(loader, group);
 	struct ucm_shared *shared = &loader->shared;
+	uint8_t *kept;
 	int err;
 
 	if (!of)
 		return -EINVAL;
+	kept = lookup_buffered(shared, of, ids, num);
 	err = ucm_source_lookup(shared->source_ops, shared->source, of->space,
 				ids, num, found);
+	for (size_t i = 0; kept && !err && i < num; i++)
+		found[i] |= kept[i];
+	free(kept);
 	if (!err)
 		loader_lease_found(loader, of, ids, num, found);
 	return err;
@@ -483,8 +569,7 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 
 	if (!of)
 		return -EINVAL;
-	err = ucm_source_prefix(shared->source_ops, shared->source, of->space,
-				ids, num, count_out);
+	err = loader_prefix(shared, of, ids, num, count_out);
 	if (!err)
 		loader_lease(loader, of, ids, *count_out);
 	return err;
@@ -615,6 +700,19 @@ static void fit_staging(const struct ucm_loader *loader,
 		request->group_layers = (uint32_t)most;
 }
 
+/* What is in the write buffer is copied from there. Without memory for that it
+ * is read, if its file is there already. */
+static void take_buffered(struct ucm_shared *shared, struct ucm_task *task)
+{
+	task->kept = calloc(task->num_blocks + 1,
+			    sizeof(*task->kept));
+	for (size_t i = 0; task->kept && i < task->num_blocks; i++)
+		task->kept[i] = ucm_buffer_find(shared->buffer,
+						shared->buffer_home,
+						task->group,
+						&task->blocks[i].id);
+}
+
 static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 		  enum kind kind, struct ucm_task **out,
 		  struct ucm_error *error)
@@ -647,6 +745,8 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	if (err)
 		return ucm_error_set(error, err, "out of memory");
 	task->is_commit = kind == COMMIT;
+	if (kind == LOAD && has_buffered(&loader->shared))
+		take_buffered(&loader->shared, task);
 	if (kind == SAVE)
 		admit_saves(&loader->shared, task);
 	*out = task; /* before on_done can run */
@@ -716,6 +816,7 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(save_failed),  GET(reads),	      GET(short_reads),
 		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
 		GET(direct_bytes), GET(save_refused), GET(located),
+		GET(save_buffered_bytes), GET(load_buffered_bytes),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

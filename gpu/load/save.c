@@ -30,16 +30,9 @@
 
 #define PAGE ((uint64_t)UCM_BLOCK_PAGE)
 
-/* A block of a part that waits for its turn. */
-struct ucm_turn {
-	struct ucm_part *part;
-	uint32_t block;
-	struct ucm_turn *next;
-};
-
 static void next_chunk(struct ucm_saving *saving);
-static void begin(struct ucm_saving *saving, struct ucm_part *part,
-		  uint32_t block);
+static void begin(struct ucm_engine *engine, struct ucm_saving *saving,
+		  const struct ucm_turn *turn);
 
 /* ---- turns ---- */
 
@@ -56,7 +49,7 @@ static void count_block(struct ucm_shared *shared,
 		ucm_add(&shared->stats.save_failed, 1);
 }
 
-static uint64_t turn_bytes(const struct ucm_task *task)
+uint64_t ucm_turn_bytes(const struct ucm_task *task)
 {
 	if (task->is_commit)
 		return 0;
@@ -67,7 +60,7 @@ static uint64_t turn_bytes(const struct ucm_task *task)
 /* A block of a part is done with. */
 static void settle(struct ucm_engine *engine, struct ucm_part *part,
 		   uint32_t block, const struct ucm_outcome *outcome,
-		   bool copied)
+		   bool copied, bool unbilled)
 {
 	struct ucm_task *task = part->task;
 
@@ -75,12 +68,24 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 		ucm_task_copied(task);
 	ucm_task_decide(task, block, outcome);
 	if (!task->blocks[block].dropped) {
-		atomic_fetch_sub(&engine->shared->save_waiting,
-				 turn_bytes(task));
+		if (!unbilled)
+			atomic_fetch_sub(&engine->shared->save_waiting,
+					 ucm_turn_bytes(task));
 		count_block(engine->shared, task, block);
 	}
 	part->settled++;
 	ucm_task_settle(task, block, 0);
+}
+
+void ucm_turn_settle(struct ucm_engine *engine, const struct ucm_turn *turn,
+		     const struct ucm_outcome *outcome)
+{
+	bool taken = turn->kept;
+
+	if (taken)
+		ucm_kept_hide(turn->kept);
+	ucm_kept_put(turn->kept);
+	settle(engine, turn->part, turn->block, outcome, taken, taken);
 }
 
 /* The present turn ends. */
@@ -94,14 +99,17 @@ static void end_turn(struct ucm_saving *saving,
 	saving->task = NULL;
 	saving->busy = false;
 	saving->engine->savings_busy--;
+	/* whoever hears of the end finds the file, or nothing */
+	if (saving->kept)
+		ucm_kept_hide(saving->kept);
 	if (part)
 		settle(saving->engine, part, saving->block, outcome,
-		       saving->copied);
+		       saving->copied, saving->unbilled);
 	ucm_task_put(task);
 }
 
-static struct ucm_saving *find(struct ucm_engine *engine,
-			       const struct ucm_task *task, uint32_t block)
+struct ucm_saving *ucm_saving_find(struct ucm_engine *engine,
+				   const struct ucm_task *task, uint32_t block)
 {
 	return ucm_savings_find(&engine->savings, task->group,
 				&task->blocks[block].id);
@@ -113,6 +121,13 @@ static void give_slot(struct ucm_saving *saving)
 
 	if (!saving->slot.memory)
 		return;
+	if (saving->kept) {
+		ucm_kept_hide(saving->kept);
+		ucm_kept_put(saving->kept);
+		saving->kept = NULL;
+		saving->slot.memory = NULL;
+		return;
+	}
 	engine->saving_bytes -= saving->slot.len;
 	ucm_staging_put(engine->staging, &saving->slot);
 	ucm_engine_feed(engine);
@@ -138,7 +153,7 @@ static void leave(struct ucm_saving *saving)
 	while (turn) {
 		struct ucm_turn *next = turn->next;
 
-		begin(NULL, turn->part, turn->block);
+		begin(saving->engine, NULL, turn);
 		free(turn);
 		turn = next;
 	}
@@ -199,7 +214,7 @@ static void end_well(struct ucm_saving *saving, bool skipped)
 
 	if (!skipped)
 		ucm_add(&saving->engine->shared->stats.save_bytes,
-			turn_bytes(saving->task));
+			ucm_turn_bytes(saving->task));
 	end_turn(saving, &outcome);
 }
 
@@ -290,7 +305,7 @@ static void next_turns(struct ucm_saving *saving)
 		struct ucm_turn *turn = saving->turns;
 
 		saving->turns = turn->next;
-		begin(saving, turn->part, turn->block);
+		begin(saving->engine, saving, turn);
 		free(turn);
 	}
 }
@@ -307,7 +322,8 @@ static void end_part(struct ucm_saving *saving)
 
 static void on_written(struct ucm_saving *saving)
 {
-	ucm_slot_move(&saving->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
+	if (!saving->kept)
+		ucm_slot_move(&saving->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
 	if (is_given_up(saving))
 		return;
 	if (saving->result) {
@@ -318,7 +334,8 @@ static void on_written(struct ucm_saving *saving)
 		saving->missing -= !saving->have[i];
 		saving->have[i] = 1;
 	}
-	give_slot(saving);
+	if (!saving->kept || saving->held || saving->missing)
+		give_slot(saving); /* else it can be found until it is committed */
 	if (saving->end < saving->end_layer)
 		next_chunk(saving);
 	else if (!saving->missing && !saving->held)
@@ -355,6 +372,8 @@ static uint64_t file_end(const struct ucm_saving *saving)
 
 static uint8_t *payload_in_slot(const struct ucm_saving *saving)
 {
+	if (saving->kept)
+		return saving->kept->payload;
 	return saving->slot.memory +
 	       (is_single(saving) ? saving->group->data_offset : 0);
 }
@@ -376,6 +395,27 @@ static void take_checksums(struct ucm_saving *saving)
 		       (size_t)(at - saving->slot.memory));
 }
 
+/* Pages are in the slot. */
+static void write_slot(struct ucm_saving *saving)
+{
+	uint8_t *from = payload_in_slot(saving), *end;
+
+	take_checksums(saving);
+	if (is_single(saving)) {
+		from = saving->slot.memory;
+		saving->headed = !encode_head(saving, from);
+		if (!saving->headed) {
+			fail(saving, -EINVAL, "header");
+			return;
+		}
+	}
+	end = saving->slot.memory + saving->slot.len;
+	if (!saving->kept) /* which loads may copy from meanwhile */
+		ucm_slot_move(&saving->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
+	ucm_save_file_write(saving, from, (size_t)(end - from),
+			    file_offset(saving), on_written);
+}
+
 static void on_gathered(struct ucm_saving *saving)
 {
 	ucm_slot_copied(&saving->slot, saving->job.lost);
@@ -389,17 +429,7 @@ static void on_gathered(struct ucm_saving *saving)
 		ucm_task_copied(saving->task);
 		saving->copied = true;
 	}
-	take_checksums(saving);
-	if (is_single(saving)) {
-		saving->headed = !encode_head(saving, saving->slot.memory);
-		if (!saving->headed) {
-			fail(saving, -EINVAL, "header");
-			return;
-		}
-	}
-	ucm_slot_move(&saving->slot, UCM_SLOT_HELD, UCM_SLOT_IO);
-	ucm_save_file_write(saving, saving->slot.memory, saving->slot.len,
-			    file_offset(saving), on_written);
+	write_slot(saving);
 }
 
 static void on_copied(struct ucm_copy_job *job)
@@ -495,6 +525,20 @@ static void next_chunk(struct ucm_saving *saving)
 
 /* ---- create ---- */
 
+/* The file is open. */
+static void go_on(struct ucm_saving *saving)
+{
+	if (!saving->kept) {
+		next_chunk(saving);
+		return;
+	}
+	if (is_given_up(saving))
+		return;
+	saving->first = saving->task->first_layer;
+	saving->end = saving->end_layer;
+	write_slot(saving);
+}
+
 static void on_created(struct ucm_saving *saving)
 {
 	if (saving->result == -EEXIST) {
@@ -503,7 +547,7 @@ static void on_created(struct ucm_saving *saving)
 	} else if (saving->result) {
 		fail(saving, saving->result, "create");
 	} else {
-		next_chunk(saving);
+		go_on(saving);
 	}
 }
 
@@ -531,20 +575,21 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 	return saving;
 }
 
-static void wait_for_turn(struct ucm_saving *saving, struct ucm_part *part,
-			  uint32_t block)
+static void wait_for_turn(struct ucm_saving *saving,
+			  const struct ucm_turn *turn)
 {
-	struct ucm_turn *turn = malloc(sizeof(*turn)), **at = &saving->turns;
+	struct ucm_turn *own = malloc(sizeof(*own)), **at = &saving->turns;
 
-	if (!turn) {
-		settle(saving->engine, part, block,
-		       &(struct ucm_outcome){ .err = -ENOMEM }, false);
+	if (!own) {
+		ucm_turn_settle(saving->engine, turn,
+				&(struct ucm_outcome){ .err = -ENOMEM });
 		return;
 	}
 	while (*at)
 		at = &(*at)->next;
-	*turn = (struct ucm_turn){ .part = part, .block = block };
-	*at = turn;
+	*own = *turn;
+	own->next = NULL;
+	*at = own;
 }
 
 static void commit_held(struct ucm_saving *saving)
@@ -555,81 +600,65 @@ static void commit_held(struct ucm_saving *saving)
 		write_head(saving);
 }
 
-/* A block's turn; saving, if there is an open one that is free. */
-static void begin(struct ucm_saving *saving, struct ucm_part *part,
-		  uint32_t block)
+static void take_turn(struct ucm_saving *saving, const struct ucm_turn *turn)
 {
-	struct ucm_task *task = part->task;
-	struct ucm_engine *engine = task->engines[part - task->parts];
+	struct ucm_task *task = turn->part->task;
+
+	ucm_task_get(task);
+	saving->busy = true;
+	saving->engine->savings_busy++;
+	saving->copied = saving->unbilled = turn->kept;
+	saving->task = task;
+	saving->part = turn->part;
+	saving->block = turn->block;
+	saving->kept = turn->kept;
+	if (saving->kept)
+		saving->slot = saving->kept->slot;
+	saving->end = task->first_layer;
+	saving->end_layer = task->end_layer;
+	saving->held |= task->hold;
+}
+
+/* saving: if there is an open one that is free. */
+static void begin(struct ucm_engine *engine, struct ucm_saving *saving,
+		  const struct ucm_turn *turn)
+{
+	struct ucm_task *task = turn->part->task;
 
 	if (!saving)
-		saving = find(engine, task, block);
+		saving = ucm_saving_find(engine, task, turn->block);
 	if (saving && saving->busy) {
-		wait_for_turn(saving, part, block);
+		wait_for_turn(saving, turn);
 		return;
 	}
 	if (!saving && task->is_commit) {
-		settle(engine, part, block,
-		       &(struct ucm_outcome){ .err = -ENOENT }, false);
+		ucm_turn_settle(engine, turn,
+				&(struct ucm_outcome){ .err = -ENOENT });
 		return;
 	}
 	if (!saving)
 		saving = new_saving(engine, task->group,
-				    &task->blocks[block].id);
+				    &task->blocks[turn->block].id);
 	if (!saving) {
-		settle(engine, part, block,
-		       &(struct ucm_outcome){ .err = -ENOMEM }, false);
+		ucm_turn_settle(engine, turn,
+				&(struct ucm_outcome){ .err = -ENOMEM });
 		return;
 	}
-	ucm_task_get(task);
-	saving->busy = true;
-	engine->savings_busy++;
-	saving->copied = false;
-	saving->task = task;
-	saving->part = part;
-	saving->block = block;
-	saving->end = task->first_layer;
-	saving->end_layer = task->end_layer;
-	saving->held |= task->hold;
+	take_turn(saving, turn);
 	if (task->is_commit)
 		commit_held(saving);
 	else if (saving->fd < 0)
 		ucm_save_file_create(saving, on_created);
 	else
-		next_chunk(saving);
+		go_on(saving);
+}
+
+void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn)
+{
+	begin(engine, NULL, turn);
 }
 
 /* ---- what the engine asks for ---- */
-
-bool ucm_save_start(struct ucm_engine *engine, struct ucm_part *part)
-{
-	struct ucm_task *task = part->task;
-	uint32_t block = part->blocks[part->cursor];
-	uint64_t len = turn_bytes(task);
-
-	if (ucm_task_block_decided(task, block)) { /* dropped at submit */
-		part->cursor++;
-		settle(engine, part, block, &task->outcomes[block], false);
-		return true;
-	}
-	if (!ucm_save_may_make_files(engine, task))
-		return false;
-	/* of one that is half saved, it has been asked before */
-	if (task->answers && !task->answers[block] &&
-	    !find(engine, task, block)) {
-		part->cursor++;
-		settle(engine, part, block,
-		       &(struct ucm_outcome){ .refused = 1 }, false);
-		return true;
-	}
-	if (engine->savings_busy &&
-	    (engine->savings_busy + 1) * len >
-		    ucm_staging_len(engine->staging) / 2)
-		return false;
-	part->cursor++;
-	begin(NULL, part, block);
-	return true;
-}
 
 /* In their order: the first that is left hungry stops the rest. */
 void ucm_save_feed(struct ucm_engine *engine)
@@ -666,14 +695,13 @@ static void give_up_turns(struct ucm_saving *saving, struct ucm_part *part,
 			continue;
 		}
 		*at = turn->next;
-		settle(saving->engine, part, turn->block, outcome, false);
+		ucm_turn_settle(saving->engine, turn, outcome);
 		free(turn);
 	}
 }
 
-/* What has become of the turns of a part in the saving of a block. */
-static void give_up_block(struct ucm_saving *saving, struct ucm_part *part,
-			  const struct ucm_outcome *outcome)
+void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
+			const struct ucm_outcome *outcome)
 {
 	give_up_turns(saving, part, outcome);
 	if (saving->part != part)
@@ -683,24 +711,11 @@ static void give_up_block(struct ucm_saving *saving, struct ucm_part *part,
 	if (saving->slot.memory && saving->slot.state == UCM_SLOT_COPY)
 		return;
 	saving->part = NULL;
-	settle(saving->engine, part, saving->block, outcome, saving->copied);
+	if (saving->kept) /* nobody finds what has not been saved */
+		ucm_kept_hide(saving->kept);
+	settle(saving->engine, part, saving->block, outcome, saving->copied,
+	       saving->unbilled);
 	ucm_engine_feed(saving->engine); /* a hungry one ends at once */
-}
-
-void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
-{
-	const struct ucm_outcome outcome = { .err = err };
-
-	for (uint64_t i = 0; i < part->cursor; i++) {
-		struct ucm_saving *saving =
-			find(engine, part->task, part->blocks[i]);
-
-		if (saving)
-			give_up_block(saving, part, &outcome);
-	}
-	while (part->cursor < part->num_blocks)
-		settle(engine, part, part->blocks[part->cursor++], &outcome,
-		       false);
 }
 
 /* One that is busy is removed when its turn ends without making it whole. */

@@ -3,7 +3,8 @@
  * saving.h - a block that is being saved, and what the files of saving know of
  * each other.
  *
- * Split by task, high to low: save.c (turns, gathering, writing), save_file.c
+ * Split by task, high to low: save_turns.c (what is begun when, and what is
+ * copied into the write buffer before), save.c (gathering, writing), save_file.c
  * (how its file comes to be, and ends), save_source.c (what a source is asked
  * before), savings.c (which blocks are being saved). Lower ones report to
  * higher ones by the functions that they are given.
@@ -11,9 +12,18 @@
 #ifndef UCM_SAVING_H
 #define UCM_SAVING_H
 
+#include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
-struct ucm_turn;
+/* A block of a part that is to be saved. */
+struct ucm_turn {
+	struct ucm_part *part; /* NULL: given up */
+	uint32_t block;
+	/* Its bytes, in the write buffer: its pages are not needed any more, and
+	 * do not count as waiting. NULL: they are in the pages. */
+	struct ucm_kept *kept;
+	struct ucm_turn *next;
+};
 
 struct ucm_saving {
 	struct ucm_engine_op op; /* create, write, commit, drop: one at a time */
@@ -33,13 +43,15 @@ struct ucm_saving {
 	struct ucm_block written; /* what it says */
 	bool busy;         /* a step is under way */
 	bool held;         /* only a turn of ucm_save_commit() commits it */
-	bool copied;       /* the pages of the present turn were taken */
+	bool copied;       /* the pages of the present turn were taken, */
+	bool unbilled;     /* into the write buffer */
 	bool abandoned;    /* while it was busy */
 	struct ucm_outcome outcome; /* of the present turn, if it has failed */
 	uint32_t *crcs;    /* of the planes */
 	uint8_t *have;     /* layers that are written */
 	uint32_t missing;  /* layers */
-	struct ucm_slot slot;
+	struct ucm_slot slot;   /* of staging memory, or that of kept */
+	struct ucm_kept *kept;
 	uint32_t first, end; /* layers that are in it */
 	uint8_t *head;
 	/* The present turn; part is NULL between turns, or given up. */
@@ -60,6 +72,22 @@ struct ucm_saving *ucm_savings_find(const struct ucm_savings *savings,
 				    const struct ucm_id *id);
 void ucm_savings_add(struct ucm_savings *savings, struct ucm_saving *saving);
 void ucm_savings_remove(struct ucm_savings *savings, struct ucm_saving *saving);
+
+/* ---- savings (save.c) ---- */
+
+uint64_t ucm_turn_bytes(const struct ucm_task *task);
+/* The turn's block is done with; what it has in the buffer is given back. */
+void ucm_turn_settle(struct ucm_engine *engine, const struct ucm_turn *turn,
+		     const struct ucm_outcome *outcome);
+
+struct ucm_saving *ucm_saving_find(struct ucm_engine *engine,
+				   const struct ucm_task *task, uint32_t block);
+/* A block's turn has come; it may still have to wait for another one of the
+ * same block. */
+void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn);
+/* A part has given up its turns of this block. */
+void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
+			const struct ucm_outcome *outcome);
 
 /* ---- its file (save_file.c) ---- */
 

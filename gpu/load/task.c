@@ -11,6 +11,7 @@
 
 #include <errno.h>
 
+#include "gpu/load/buffer.h"
 #include "gpu/load/task.h"
 
 #include <stdio.h>
@@ -31,6 +32,9 @@ static void task_free(struct ucm_task *task)
 {
 	for (unsigned i = 0; i < task->num_parts; i++)
 		free(task->parts[i].blocks);
+	for (size_t i = 0; task->kept && i < task->num_blocks; i++)
+		ucm_kept_put(task->kept[i]);
+	free(task->kept);
 	free(task->blocks);
 	free(task->outcomes);
 	free(task->parents);

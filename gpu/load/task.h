@@ -45,6 +45,7 @@ struct ucm_task_block {
 };
 
 struct ucm_piece;
+struct ucm_kept;
 
 /* What one thread has to do of a task. */
 struct ucm_part {
@@ -97,6 +98,10 @@ struct ucm_task {
 	int eventfd;
 	void (*on_done)(void *arg, struct ucm_task *task);
 	void *arg;
+
+	/* Loads: what is copied from the write buffer (NULL: is read); or NULL.
+	 * Each until its block is settled. */
+	struct ucm_kept **kept;
 
 	/* Of the loader, one for each part; wake tells one that the task has
 	 * been cancelled. */

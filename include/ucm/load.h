@@ -192,6 +192,12 @@ struct ucm_loader_options {
 	/* Through a mount: 1: open all blocks in it, also those whose directories
 	 * this process may open itself. ucm_load(3) says what that changes. */
 	uint8_t in_mount;
+	/* Saves copy their pages into memory of so many bytes before they are
+	 * written: ucm_task_wait_copied() then ends at the speed of memory,
+	 * while there is room. One for all loaders of the process: the first
+	 * that asks for it says how large. 0: none. ucm_load(3), "The write
+	 * buffer". */
+	uint64_t write_buffer_bytes;
 };
 
 #define UCM_LOAD_NO_LEASES UINT32_MAX
@@ -444,6 +450,8 @@ struct ucm_loader_stats {
 	uint64_t save_refused; /* the mount did not want them */
 	uint64_t located;      /* of opens: in a directory of the mount, beside
 				* it */
+	uint64_t save_buffered_bytes; /* copied into the write buffer */
+	uint64_t load_buffered_bytes; /* of load_bytes: copied from there */
 };
 
 /* size: of *out; later versions know more at its end. */

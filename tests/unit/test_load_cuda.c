@@ -103,6 +103,40 @@ UNIT_TEST(blocks_come_back_as_they_were_saved, .rows = 2)
 	ucm_loader_close(loader);
 }
 
+/* From the device by staging memory into the write buffer, and back. */
+UNIT_TEST(pages_of_a_device_go_through_the_write_buffer, .rows = 2)
+{
+	struct ucm_loader_options options = on_device;
+	struct ucm_loader_stats stats;
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+
+	setenv("UCM_CUDA_RUN_BYTES", run_bytes[_i], 1);
+	options.write_buffer_bytes = 2 << 20;
+	options.io = UCM_IO_THREADS;
+	lf_faults();
+	loader = lf_loader("$/tier", &cache, &options);
+	lf_cache_clear(&cache);
+	for (unsigned i = 0; i < 4; i++)
+		lf_fill_page(&cache, i, i);
+	lf_hold(UCM_IO_WRITE, 0);
+	task = lf_submit(loader, true, 0, 4, NULL);
+	ck_assert_int_eq(ucm_task_wait_copied(task, 20000), 0);
+	lf_cache_clear(&cache);
+	ck_assert_int_eq(lf_load(loader, 0, 4, NULL, NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(lf_page_is(&cache, i, 0, 4, i));
+	lf_release();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
+	ck_assert_uint_eq(stats.save_buffered_bytes, 4 * 4 * 4096);
+	ck_assert_uint_eq(stats.load_buffered_bytes, 4 * 4 * 4096);
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+	ucm_loader_close(loader);
+}
+
 UNIT_TEST(a_device_that_fails_fails_the_blocks, .rows = 2)
 {
 	struct ucm_outcome outcomes[4];

@@ -259,6 +259,7 @@ static void open_loader(struct world *world)
 		.io = lf_io(chance(world, 3) ? UCM_IO_THREADS : UCM_IO_AUTO),
 		.threads = 1 + pick(world, 3),
 		.staging_bytes = 1,
+		.write_buffer_bytes = pick(world, 2) * (2u << 20),
 		.read_bytes = 1u << pick(world, 20),
 		.window_bytes = chance(world, 2) ? 0 : 1u << pick(world, 22),
 		.open_files = 1 + pick(world, 40),
