@@ -25,7 +25,7 @@ static const char usage_text[] =
 	"usage: " ME " --section NAME --list FILE --tiers DIR [options]\n"
 	"       " ME " --format <FILE.tsv     (a table of them)\n"
 	"\n"
-	"  --section NAME   direct, memory, submit, layers, shards, save\n"
+	"  --section NAME   direct, memory, submit, layers, shards, save, pages\n"
 	"                   or opens\n"
 	"  --list FILE      the blocks, as mkblocks --list prints them\n"
 	"  --tiers DIR      the directory where they lie\n"
@@ -429,6 +429,25 @@ static int measure_save(struct bench *bench)
 	return 0;
 }
 
+static int measure_pages(struct bench *bench)
+{
+	struct side sides[] = {
+		{ .name = "memcpy of pages", .run = run_gather },
+		{ .name = "pages free, tiers, buffer", .run = run_save,
+		  .is_save = true, .until_copied = true, .buffer = true },
+		{ .name = "pages free, mount, buffer", .run = run_save,
+		  .is_save = true, .until_copied = true, .buffer = true,
+		  .mount = true },
+		{ .name = "pages free, mount", .run = run_save,
+		  .is_save = true, .until_copied = true, .mount = true },
+	};
+	int err = measure(bench, sides, 4);
+
+	for (unsigned i = 1; i < 4 && !err; i++)
+		print_rate(bench, &sides[0], &sides[i], i < 3 ? 0.90 : 0);
+	return err;
+}
+
 /* Of the processor, more than where the files are open. */
 static void print_open(const struct bench *bench, const char *work,
 		       const struct side *open, const struct side *opened)
@@ -481,6 +500,7 @@ static const struct {
 	{ "submit", measure_submit }, { "layers", measure_layers },
 	{ "save", measure_save },     { "opens", measure_opens },
 	{ "shards", measure_shards },
+	{ "pages", measure_pages },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

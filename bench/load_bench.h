@@ -56,6 +56,8 @@ struct side {
 	bool with_addresses, is_save;
 	bool huge; /* fio: huge pages, registered */
 	bool shards; /* run_shards(): not whole blocks */
+	/* a save: seconds until the pages are free; with a write buffer */
+	bool until_copied, buffer;
 	/* its own, and what it took */
 	struct ucm_loader *loader;
 	struct ucm_shards *store;
@@ -78,6 +80,7 @@ struct bench {
 	struct ucm_layout *layout;
 	uint64_t shift; /* page of file 0 at present */
 	uint8_t *staging; /* where copy_run() copies from */
+	uint8_t *gathered; /* where run_gather() copies to, or NULL */
 	const uint8_t **maps; /* of the files, or NULL */
 	unsigned round, buried;
 	uint64_t random;
@@ -115,6 +118,8 @@ int check_saved(struct bench *bench, const char *dir,
 int run_mapped(struct bench *bench, struct side *side, struct figure *out);
 int run_mapping(struct bench *bench, struct side *side, struct figure *out);
 int run_copy(struct bench *bench, struct side *side, struct figure *out);
+/* memcpy() of all pages into memory for all of them, which has been touched. */
+int run_gather(struct bench *bench, struct side *side, struct figure *out);
 
 /* ---- load_sides.c ---- */
 

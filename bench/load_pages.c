@@ -254,6 +254,8 @@ void pages_close(struct bench *bench)
 	free(bench->maps);
 	if (bench->pages)
 		munmap(bench->pages, bench->num_files * bench->payload);
+	if (bench->gathered)
+		munmap(bench->gathered, bench->num_files * bench->payload);
 	if (bench->staging)
 		munmap(bench->staging, STAGED * bench->payload);
 	ucm_layout_free(bench->layout);
@@ -423,6 +425,43 @@ int run_mapping(struct bench *bench, struct side *side, struct figure *out)
 	}
 	end(out);
 	return check_pages(bench);
+}
+
+static uint8_t *make_gathered(const struct bench *bench)
+{
+	size_t len = bench->num_files * bench->payload;
+	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	madvise(memory, len, MADV_HUGEPAGE);
+	memset(memory, 1, len);
+	return memory;
+}
+
+int run_gather(struct bench *bench, struct side *side, struct figure *out)
+{
+	uint8_t *at;
+
+	(void)side;
+	if (!bench->gathered)
+		bench->gathered = make_gathered(bench);
+	at = bench->gathered;
+	if (!at)
+		return complain("memory for all pages", "mmap");
+	begin(bench, out);
+	for (size_t i = 0; i < bench->num_files; i++) {
+		for (uint32_t plane = 0; plane < num_planes(bench); plane++) {
+			uint32_t len = plane_bytes(bench, plane);
+
+			memcpy(at, page_plane(bench, page_of(bench, i), plane),
+			       len);
+			at += len;
+		}
+	}
+	end(out);
+	return 0;
 }
 
 int run_copy(struct bench *bench, struct side *side, struct figure *out)

@@ -44,6 +44,9 @@ static struct ucm_loader_options options_of(const struct bench *bench,
 	if (!side->is_save)
 		options.staging_bytes = at_least(2 * options.staging_bytes,
 						 (uint64_t)256 << 20);
+	if (side->buffer)
+		options.write_buffer_bytes =
+			bench->num_files * (bench->file_size + (1 << 16));
 	return options;
 }
 
@@ -121,9 +124,14 @@ static int move(struct bench *bench, struct side *side,
 	if (side->order == UCM_LOAD_LAYERS)
 		ucm_task_wait_layer(task, 0, -1);
 	out->first = (double)(now_ns() - began) / 1e9;
+	if (side->until_copied) {
+		ucm_task_wait_copied(task, -1);
+		out->seconds = (double)(now_ns() - began) / 1e9;
+	}
 	ucm_task_wait(task, -1);
-	out->seconds = (double)(now_ns() - began) / 1e9;
 	out->cpu = cpu_seconds() - cpu;
+	if (!side->until_copied)
+		out->seconds = (double)(now_ns() - began) / 1e9;
 	err = complain_of(side, task, num);
 	ucm_task_free(task);
 	return err;

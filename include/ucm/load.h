@@ -329,8 +329,9 @@ int ucm_load_submit(struct ucm_loader *loader,
 
 /*
  * Save pages as blocks. Pages must keep their content until the task is done,
- * or ucm_task_wait_copied() says that it has been taken. A block that exists is
- * skipped; one that would exceed the budget of waiting saves is dropped
+ * or ucm_task_wait_copied() says that it has been taken; with a write buffer
+ * that is soon. The task is done when its blocks are committed. A block that
+ * exists is skipped; one that would exceed the budget of waiting saves is dropped
  * (-ENOBUFS). With a range of layers a block is committed once all its layers
  * have been saved by tasks of this loader; see ucm_save_abandon().
  */

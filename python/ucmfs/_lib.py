@@ -78,7 +78,7 @@ class LoaderOptions(Structure):
                 ("open_files", c_uint), ("device", c_int),
                 ("stream", c_void_p), ("ctas", c_uint),
                 ("lease_ms", c_uint32), ("numa", c_uint32),
-                ("in_mount", c_uint8)]
+                ("in_mount", c_uint8), ("write_buffer_bytes", c_uint64)]
 
 
 class Request(Structure):
@@ -107,7 +107,8 @@ class LoaderStats(Structure):
         "loads", "load_bytes", "load_absent", "load_damaged", "load_failed",
         "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
-        "window_bytes", "direct_bytes", "save_refused", "located")]
+        "window_bytes", "direct_bytes", "save_refused", "located",
+        "save_buffered_bytes", "load_buffered_bytes")]
 
 
 # ---- structs: hash.h ----

@@ -73,8 +73,9 @@ class Loader(TaskOwner):
     for the default stream; None: the loader's own. numa: the node whose memory
     is taken for staging; None: the device's. lease_ms: what a look-up finds is
     not evicted for so long; None: it may be. in_mount: open all blocks in the
-    mount, also where its directories may be opened. Any thread; close() when
-    no other call is under way.
+    mount, also where its directories may be opened. write_buffer_bytes: saves
+    copy their pages there first, see ucm_load(3). Any thread; close() when no
+    other call is under way.
 
     NotConnected: no mount of ucmfs there. NotFound: no such directory, or
     one that has not been a tier yet.
@@ -87,7 +88,8 @@ class Loader(TaskOwner):
                  read_bytes: int = 0, open_files: int = 0, device: int = 0,
                  stream: Optional[int] = None, ctas: int = 0,
                  lease_ms: Optional[int] = 0,
-                 numa: Optional[int] = None, in_mount: bool = False) -> None:
+                 numa: Optional[int] = None, in_mount: bool = False,
+                 write_buffer_bytes: int = 0) -> None:
         super().__init__()
         self.copy = copy
         self.mount = mount
@@ -108,7 +110,8 @@ class Loader(TaskOwner):
             open_files=open_files, device=device,
             stream=_OWN_STREAM if stream is None else stream, ctas=ctas,
             lease_ms=_NO_LEASES if lease_ms is None else lease_ms,
-            numa=_node(numa), in_mount=in_mount),
+            numa=_node(numa), in_mount=in_mount,
+            write_buffer_bytes=write_buffer_bytes),
             self._handle, error), what)
 
     def _open(self) -> ctypes.c_void_p:

@@ -268,6 +268,14 @@ class Task:
             self._leave(outcomes)
         return outcomes is not None
 
+    def copied(self) -> bool:
+        """Of a save: may its pages change again? Never waits."""
+        try:
+            self.wait_copied(0)
+        except Timeout:
+            return False
+        return True
+
     def _final(self) -> array:
         if self._outcomes is None and not self.done():
             raise RuntimeError(f"{self._what}: not done yet")

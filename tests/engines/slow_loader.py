@@ -72,6 +72,12 @@ class SlowTask:
             return False
         return self._begin().done()
 
+    def copied(self) -> bool:
+        if self._real is None and self._looks > 0:
+            self._looks -= 1
+            return False
+        return self._begin().copied()
+
     def wait(self, timeout: Optional[float] = None) -> None:
         if timeout is None or not self._looks or self._real is not None:
             self._begin().wait(timeout)

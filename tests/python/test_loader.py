@@ -361,6 +361,23 @@ class SaveBudget(Case):
             task.wait()
 
 
+class WriteBuffer(Case):
+    loader_options = {"io": "threads", "write_buffer_bytes": 64 << 20}
+
+    def test_frees_pages_before_they_are_written(self):
+        with daemon_stopped():
+            task = self.group.save(self.ids, range(NUM))
+            self.assertTrue(task.wait_copied(LIMIT))
+            self.assertTrue(task.copied())
+            self.assertFalse(task.done())
+            self.memory.clear()
+        task.wait(LIMIT)
+        self.assertTrue(task.copied())
+        self.group.load(self.ids, range(NUM)).wait(LIMIT)
+        self.assertEqual(self.memory.content, self.want)
+        self.assertGreater(self.loader.stats()["save_buffered_bytes"], 0)
+
+
 class Waiting(Case):
     """The daemon is stopped while a load is under way."""
 

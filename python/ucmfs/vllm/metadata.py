@@ -73,14 +73,16 @@ class Loaded:
 
 @dataclass
 class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
-    """steps: how many ranks have ended a step (by its number). saved: how
-    many ranks are done with a job. bad_saves: jobs with a block that was not
-    saved, or refused, and how many of them; refused: how many of these the
-    mount did not want. damaged: of a request, group and place of blocks that
-    were removed. loads: of ended loads, by request. sync_failed: steps with a
-    load that failed in the step that used it."""
+    """steps: how many ranks have ended a step (by its number). copied: how
+    many ranks have no use for a job's pages any more. saved: how many are done
+    with it; no rank says that before the other. bad_saves: jobs with a block
+    that was not saved, or refused, and how many of them; refused: how many of
+    these the mount did not want. damaged: of a request, group and place of
+    blocks that were removed. loads: of ended loads, by request. sync_failed:
+    steps with a load that failed in the step that used it."""
 
     steps: Dict[int, int] = field(default_factory=dict)
+    copied: Dict[int, int] = field(default_factory=dict)
     saved: Dict[int, int] = field(default_factory=dict)
     bad_saves: Dict[int, int] = field(default_factory=dict)
     refused: Dict[int, int] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class UcmfsWorkerMetadata(KVConnectorWorkerMetadata):
                   ) -> "UcmfsWorkerMetadata":
         assert isinstance(other, UcmfsWorkerMetadata)
         for mine, more in ((self.steps, other.steps),
+                           (self.copied, other.copied),
                            (self.saved, other.saved),
                            (self.bad_saves, other.bad_saves),
                            (self.refused, other.refused)):

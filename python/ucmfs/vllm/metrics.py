@@ -51,7 +51,7 @@ COUNTERS: Tuple[Tuple[str, str], ...] = (
     ("resets", "Times the cache was reset."),
 )
 GAUGES: Tuple[Tuple[str, str], ...] = (
-    ("pinned_blocks", "Blocks kept from reuse until they are saved."),
+    ("pinned_blocks", "Blocks kept from reuse until they are copied."),
 )
 # Histogram: the seconds from a load's start to its end.
 LOAD_SECONDS = "load_seconds"

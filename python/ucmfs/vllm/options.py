@@ -23,7 +23,7 @@ SEEDS = ("UCM_CONFIG_FILE", "ucm_connectors", "use_layerwise")
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
               "staging_bytes, window_bytes, read_bytes, open_files, "
-              "save_budget_bytes, in_mount",
+              "save_budget_bytes, write_buffer_bytes, in_mount",
     "save_budget": "pinned_share is a share of the engine's blocks, "
                    "save_budget_bytes the bytes that wait to be saved",
     "timeout_ms": "deadline_ms is meant",
@@ -115,6 +115,7 @@ class Options:
     read_bytes: int = _option(0, check_count)
     open_files: int = _option(0, check_count)
     save_budget_bytes: int = _option(0, check_count)
+    write_buffer_bytes: int = _option(0, check_count)
     in_mount: bool = _option(False, check_bool)
 
     @property
@@ -124,7 +125,8 @@ class Options:
 
 
 LOADER = ("io", "threads", "staging_bytes", "window_bytes", "read_bytes",
-          "open_files", "save_budget_bytes", "in_mount")
+          "open_files", "save_budget_bytes", "write_buffer_bytes",
+          "in_mount")
 
 
 @dataclass(frozen=True)

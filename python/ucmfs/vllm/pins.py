@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of the engine that must keep their content until they are saved.
+"""Blocks of the engine that must keep their content until they are copied.
 
 A preempted or finished request's blocks are given to others at once. A pin is
 a reference on the block in vLLM's pool, as a request's own; it ends when all
@@ -36,6 +36,10 @@ class Pins:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    def holds(self, job: int) -> bool:
+        """Are there pages pinned for a job?"""
+        return job in self._jobs
 
     def add(self, job: int, pages: Sequence[int]) -> None:
         """Pin the pages for a job."""

@@ -97,6 +97,7 @@ class Pending:
     step: int
     bad: int = 0
     refused: int = 0
+    ranks: int = 0  # that are done with it
     events: List[Any] = field(default_factory=list)
 
     @property
@@ -587,9 +588,11 @@ class UcmfsScheduler:
         for job, num in meta.refused.items():
             if job in self._saves:
                 self._saves[job].refused += num
-        for job, reports in meta.saved.items():
+        for job, reports in meta.copied.items():
             if self.pins.done(job, reports):
-                self._end_save(job)
+                self.stats.set("pinned_blocks", self.pins.blocks)
+        for job, reports in meta.saved.items():
+            self._count_saved(job, reports)
         if not self.asynchronous:
             self._confirm(meta)
 
@@ -630,6 +633,14 @@ class UcmfsScheduler:
         if loaded.errno or not loaded.failed:
             self._pause.ended(loaded.errno, loaded.seconds)
 
+    def _count_saved(self, job: int, reports: int) -> None:
+        pending = self._saves.get(job)
+        if pending is None:
+            return
+        pending.ranks += reports
+        if pending.ranks >= self.plan.ranks:
+            self._end_save(job)
+
     def _end_save(self, job: int) -> None:
         pending = self._forget_save(job)
         if pending is None:
@@ -668,15 +679,16 @@ class UcmfsScheduler:
 
     def has_pending_block_frees(self) -> bool:
         """Pages of requests that have gone are given back when they are
-        saved: vLLM need not take those of others. Not from a mount that
+        copied: vLLM need not take those of others. Not from a mount that
         hangs."""
         return not self._pause and any(
             pending.job.request not in self._requests
-            for pending in self._saves.values())
+            and self.pins.holds(job)
+            for job, pending in self._saves.items())
 
     def has_pending_push_work(self) -> bool:
         """Saves are reported with steps: let there be some."""
-        return len(self.pins) > 0
+        return bool(self._saves)
 
     # ---- the end of a request, and of everything ----
 

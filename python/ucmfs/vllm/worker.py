@@ -52,6 +52,11 @@ class Transfer:
     began: float
     errno: int = 0
     layers: Set[str] = field(default_factory=set)
+    pages_told: bool = False
+
+    def copied(self) -> bool:
+        """Of a save: are its pages not needed any more?"""
+        return all(task is None or task.copied() for task in self.tasks)
 
     def done(self) -> bool:
         return all(task is None or task.done() for task in self.tasks)
@@ -356,6 +361,7 @@ class UcmfsWorker:
     def _give_up_saves(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
             num = sum(part.num for part in job.parts)
+            self.meta.copied[job.job] = 1
             self.meta.saved[job.job] = 1
             self.meta.bad_saves[job.job] = num
             self.stats.add_failed("save_failed_blocks",
@@ -471,9 +477,15 @@ class UcmfsWorker:
         self.stats.observe_load(told.seconds)
 
     def _end_save(self, transfer: Transfer) -> bool:
-        """Account for a save if it is done."""
+        """Account for a save if it is done, for its pages before."""
+        if not transfer.pages_told and transfer.copied():
+            transfer.pages_told = True
+            self.meta.copied[transfer.job.job] = 1
         if not transfer.done():
             return False
+        if not transfer.pages_told:  # both at once
+            transfer.pages_told = True
+            self.meta.copied[transfer.job.job] = 1
         bad = unwanted = 0
         for part, task in zip(transfer.parts, transfer.tasks):
             errors = [errno.EIO] * part.num if task is None \
