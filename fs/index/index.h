@@ -73,6 +73,16 @@ static inline bool ucm_entry_is_withheld(const struct ucm_entry *entry)
 	       UCM_ENTRY_WITHHELD;
 }
 
+/* What its file of representations takes on disk: what it has beyond the block's
+ * own pages. 0: it has none. */
+static inline uint64_t ucm_entry_repr_bytes(const struct ucm_entry *entry)
+{
+	uint64_t block = (entry->size + 4095) / 4096 * 4096;
+	uint64_t all = (uint64_t)entry->blocks * 512;
+
+	return entry->has_repr && all > block ? all - block : 0;
+}
+
 /* Is that directory one of its two places? */
 static inline bool ucm_entry_has_place(const struct ucm_entry *entry,
 				       unsigned dir)

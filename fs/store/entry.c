@@ -74,6 +74,28 @@ static void count_place(struct ucm_store *store, unsigned dir,
 	atomic_fetch_add(&medium->used, (uint64_t)sign * blocks * 512);
 }
 
+static void count_repr(struct ucm_store *store, const struct ucm_entry *entry,
+		       unsigned dir, int sign)
+{
+	struct ucm_medium *medium = store->dirs.at[dir];
+
+	if (!entry->has_repr || !ucm_store_reprs(store, dir))
+		return;
+	atomic_fetch_add(&medium->reprs, (uint64_t)sign);
+	atomic_fetch_add(&medium->repr_bytes,
+			 (uint64_t)sign * ucm_entry_repr_bytes(entry));
+}
+
+static void count_reprs(struct ucm_store *store, const struct ucm_entry *entry,
+			int sign)
+{
+	if (!entry->has_repr)
+		return;
+	count_repr(store, entry, entry->dir, sign);
+	if (entry->copy)
+		count_repr(store, entry, entry->copy - 1u, sign);
+}
+
 static void count_alone(struct ucm_store *store, const struct ucm_entry *entry,
 			int sign)
 {
@@ -123,12 +145,14 @@ void ucm_store_recount(struct ucm_store *store, const struct ucm_entry *was,
 			count_space(store, is, 1);
 		count_places(store, is, was, 1);
 		count_alone(store, is, 1);
+		count_reprs(store, is, 1);
 	}
 	if (was) {
 		if (!takes_the_same)
 			count_space(store, was, -1);
 		count_places(store, was, is, -1);
 		count_alone(store, was, -1);
+		count_reprs(store, was, -1);
 	}
 }
 
@@ -370,6 +394,7 @@ void ucm_store_leave_entry(struct ucm_store *store, struct ucm_entry *entry,
 	entry->copy = 0;
 	count_alone(store, entry, 1);
 	count_alone(store, &was, -1);
+	count_repr(store, &was, dir, -1);
 }
 
 void ucm_store_left(struct ucm_store *store, unsigned dir, uint32_t blocks)

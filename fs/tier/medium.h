@@ -322,6 +322,8 @@ struct ucm_medium {
 	struct ucm_limit limit;
 	_Atomic uint64_t blocks;  /* in the index, of those that lie here */
 	_Atomic uint64_t used;    /* bytes of them on disk */
+	_Atomic uint64_t reprs;   /* of those blocks, that have representations */
+	_Atomic uint64_t repr_bytes; /* about what these take, of used */
 	_Atomic uint64_t alone;   /* of them, those that lie nowhere else */
 	_Atomic uint64_t alone_bytes;
 	_Atomic uint64_t withheld; /* of those, which are to stay so */

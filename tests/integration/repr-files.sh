@@ -32,6 +32,21 @@ du_says() {
 counts_right() {
 	same "what is counted of $1 is what du says" "$(du_says "$1")" \
 		"$(used "$1")"
+	same 'of each directory, too' "$(for dir in a b slow; do
+		echo "$(reprs_in "$work/$dir/spaces") $(find \
+			"$work/$dir/spaces" -name '*.repr' -printf '%b\n' |
+			awk '{ sum += $1 } END { print sum * 512 }')"
+	done)" "$(dirs_say)"
+}
+
+# files and bytes of each directory
+dirs_say() {
+	python3 - "$mnt/.ucmfs/stats.json" <<'END'
+import json, sys
+for tier in json.load(open(sys.argv[1]))["tiers"]:
+    for dir in tier["directories"]:
+        print(dir["reprs"], dir["repr_bytes"])
+END
 }
 
 # each block of the space has its file, and all are right
@@ -57,6 +72,10 @@ check 'build' "$ucm" repr build --mount "$mnt" -s one --all
 all_there 'at first' $count
 counts_right "$s"
 same 'they count' $((bare * 2)) "$(used "$s")"
+"$ucm" status -m "$mnt" >"$work/said"
+check 'for people' grep -q 'of it representations of [1-9][0-9]* blocks' \
+	"$work/said"
+metric_is "$(reprs_in "$work/b/spaces")" ucmfs_directory_reprs 'directory="1"'
 check 'a block is shown with what it takes alone' [ "$(stat -c %b \
 	"$s/$(sed -n 1p "$work/paths")")" = 16 ]
 
