@@ -227,6 +227,14 @@ void ucm_store_find_reprs(struct ucm_store *store,
 void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 			  unsigned dir, unsigned bucket);
 
+/* Compare a block's file in one place with what the disk has; pay as below. What is
+ * wrong is quarantined, and made anew from the other place. 0: it is right, or not
+ * there; -EBADMSG: it was wrong; -errno: it cannot be read. Takes the lock. */
+int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_entry *entry, unsigned dir,
+			 int (*pay)(void *arg, size_t bytes), void *arg,
+			 uint64_t *bytes_out);
+
 /* ---- one file (examine.c) ---- */
 
 /* What is said of a file in there, the directory or its server says so: it is no

@@ -14,6 +14,7 @@
 
 #include <ucm/repr.h>
 
+#include "common/align.h"
 #include "common/cleanup.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -426,6 +427,102 @@ void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 		pair_locked(store, ref, dir);
 		ucm_store_unlock_name(store, &entry.id);
 	}
+}
+
+/* ---- read by a scrub ---- */
+
+/* As the disk has it: where there is no direct I/O the cache is made to forget it.
+ * Aligned as that wants; such files are whole pages. */
+static ssize_t scrub_read(const struct ucm_file *file, const struct stat *st,
+			  uint8_t *bytes, int (*pay)(void *arg, size_t bytes),
+			  void *arg)
+{
+	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
+	size_t size = (size_t)st->st_size, at = 0;
+	int err = ucm_file_uncached(file, &direct);
+
+	if (err == -EINVAL)
+		err = ucm_file_forget(file);
+	while (!err && at < size) {
+		size_t left = ucm_round_up_to(size - at, UCM_BLOCK_PAGE);
+		ssize_t got = ucm_file_read(
+			direct.medium ? &direct : file, bytes + at,
+			left < UCM_STORE_REPR_PIECE ? left
+						    : UCM_STORE_REPR_PIECE,
+			at);
+
+		if (got <= 0)
+			return got < 0 ? got : (ssize_t)at;
+		at += (size_t)got;
+		err = pay(arg, (size_t)got);
+	}
+	return err ? err : (ssize_t)at;
+}
+
+/* It was wrong: is it still the one that has the name? The other place may have a
+ * right one. */
+static void scrub_condemn_repr(struct ucm_store *store, ucm_ref ref,
+			       unsigned dir, const struct stat *judged,
+			       const struct ucm_error *error)
+{
+	struct ucm_entry entry;
+	struct stat now;
+
+	if (!ucm_index_get(store->index, ref, &entry) ||
+	    !ucm_entry_has_place(&entry, dir) ||
+	    ucm_store_stat_repr_in(store, &entry, dir, &now) ||
+	    !is_same_file(&now, judged))
+		return;
+	ucm_warning("%s: representations of block %s: %s, found by a scrub: "
+		    "quarantined", store->dirs.at[dir]->path,
+		    ucm_hex(&entry.id).text, error->text);
+	if (ucm_store_set_aside_repr(store, ucm_store_folder(store, &entry),
+				     &entry.id, dir))
+		return;
+	if (entry.copy && entry.has_repr)
+		pair_locked(store, ref, dir);
+	else
+		ucm_store_enter_repr(store, ref, &entry, dir, NULL);
+}
+
+int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
+			 const struct ucm_entry *entry, unsigned dir,
+			 int (*pay)(void *arg, size_t bytes), void *arg,
+			 uint64_t *bytes_out)
+{
+	const struct ucm_repr_ops *ops = ucm_store_reprs(store, dir);
+	_cleanup_file_ struct ucm_file file = UCM_NO_FILE;
+	_cleanup_free_ uint8_t *bytes = NULL;
+	struct ucm_repr_file parsed;
+	struct ucm_error error;
+	struct stat st;
+	ssize_t got;
+	int err = ops ? ops->open(store->dirs.at[dir],
+				  ucm_store_folder(store, entry), &entry->id,
+				  &file, &st)
+		      : -ENOENT;
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	if (st.st_size > UCM_STORE_REPR_MAX)
+		st.st_size = UCM_STORE_REPR_MAX; /* it is wrong in any case */
+	/* a page more: a short read may leave less than one of the last */
+	bytes = aligned_alloc(UCM_BLOCK_PAGE,
+			      ucm_round_up_to((uint64_t)st.st_size,
+					      UCM_BLOCK_PAGE) +
+				      UCM_BLOCK_PAGE);
+	if (!bytes)
+		return -ENOMEM;
+	got = scrub_read(&file, &st, bytes, pay, arg);
+	if (got < 0)
+		return (int)got;
+	*bytes_out = (uint64_t)got;
+	if (!ucm_repr_file_verify(bytes, (uint64_t)got, &parsed, &error))
+		return 0;
+	ucm_store_lock_name(store, &entry->id);
+	scrub_condemn_repr(store, ref, dir, &st, &error);
+	ucm_store_unlock_name(store, &entry->id);
+	return -EBADMSG;
 }
 
 /* ---- found ---- */

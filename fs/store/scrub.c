@@ -13,6 +13,9 @@
  * compares (ucm_store_condemn). If a second directory has the block, that copy
  * is put in doubt, so that it is compared too before anybody gets it.
  *
+ * A block's representations are read after it, and count with it: its bytes are
+ * theirs too, and it counts as bad if they are.
+ *
  * What cannot be read says nothing about its bytes: it is reported and stays.
  * Where the directory itself does not answer, or many of its files in a row
  * cannot be read, the run waits, and goes on where it was.
@@ -233,7 +236,7 @@ static bool count_item(struct ucm_entry *entry, ucm_ref ref, void *arg)
 	(void)ref;
 	if (is_to_be_read(list, entry)) {
 		list->blocks++;
-		list->bytes += entry->size;
+		list->bytes += entry->size + ucm_entry_repr_bytes(entry);
 	}
 	return false;
 }
@@ -402,6 +405,27 @@ static int scrub_verify(struct run *run, ucm_ref ref,
 	return 0;
 }
 
+/* With its block, when that is right. */
+static int scrub_repr(struct run *run, ucm_ref ref,
+		      const struct ucm_entry *entry, struct found *found)
+{
+	struct ucm_stats *stats = &run->of->store->stats;
+	uint64_t bytes = 0;
+	int err;
+
+	if (!entry->has_repr || found->bad)
+		return 0;
+	err = ucm_store_scrub_repr(run->of->store, ref, entry, run->of->dir,
+				   scrub_pay, run, &bytes);
+	found->bytes += bytes;
+	if (err && err != -EBADMSG)
+		return err;
+	ucm_count_more(&stats->reprs_scrubbed, bytes > 0);
+	ucm_count_more(&stats->reprs_scrub_bad, err == -EBADMSG);
+	found->bad = err == -EBADMSG;
+	return 0;
+}
+
 static int scrub_file(struct run *run, ucm_ref ref, struct found *found)
 {
 	const struct scrub_dir *of = run->of;
@@ -423,7 +447,9 @@ static int scrub_file(struct run *run, ucm_ref ref, struct found *found)
 		scrub_lost(of, ref, &entry, found);
 		return 0;
 	}
-	return err ? err : scrub_verify(run, ref, &entry, &file, &st, found);
+	if (!err)
+		err = scrub_verify(run, ref, &entry, &file, &st, found);
+	return err ? err : scrub_repr(run, ref, &entry, found);
 }
 
 /* ---- the run ---- */

@@ -39,7 +39,7 @@ struct ucm_scrub_status {
 	int err; /* WAITING: why, as -errno */
 	uint64_t blocks, bytes; /* that have been read */
 	uint64_t total_blocks, total_bytes; /* and are to be */
-	uint64_t bad;	     /* wrong, and set aside */
+	uint64_t bad;	     /* wrong, or their representations, and set aside */
 	uint64_t missing;    /* whose file was gone */
 	uint64_t repaired;   /* of those two: a second directory has them */
 	uint64_t unreadable; /* nobody can say; they stay */

@@ -42,7 +42,9 @@
 	X(scrubbed_bytes, "bytes of them")                                    \
 	X(scrub_bad, "wrong blocks that a scrub has set aside")               \
 	X(scrub_repaired, "of bad and missing ones: a copy took their place") \
-	X(scrub_unreadable, "blocks that a scrub could not read")
+	X(scrub_unreadable, "blocks that a scrub could not read")             \
+	X(reprs_scrubbed, "representations that a scrub has compared")        \
+	X(reprs_scrub_bad, "of them, wrong ones that it has set aside")
 
 /* The same of each tier. Bytes are the sizes of whole blocks: whoever reads
  * them reads past the daemon. */
