@@ -9,8 +9,8 @@
  * them, in turn, the same bytes are just added up, as words of 64 bits in vectors
  * as wide as the CPU's; beside keys that move, memcpy copies as many. Small slabs
  * stay in the caches, large ones do not. CPU time, one thread; medians, the first
- * round is dropped. With --only, what has TEXT in its name is measured. bench/sparse
- * runs it.
+ * round is dropped. --only: what has TEXT in its name, or in where it is measured.
+ * bench/sparse runs it.
  */
 #include <config.h>
 
@@ -305,7 +305,8 @@ static void measure(const char *where, const char *name, const char *unit,
 	char text[5][16] = { "-", "", "-" }, goal[24] = "-", line[256];
 	const char *said;
 
-	if (bench.only && !strstr(name, bench.only))
+	if (bench.only && !strstr(name, bench.only) &&
+	    !strstr(where, bench.only))
 		return;
 	for (uint64_t i = 0; i <= bench.rounds; i++) {
 		double b = yardstick ? time_of(yardstick) : 1;

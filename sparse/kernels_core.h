@@ -222,21 +222,20 @@ static inline const uint8_t *CORE(to_ask)(const struct ucm_score_run *run,
 	} while (0)
 #define CORE_ASK_NOTHING(offset) ((void)(offset))
 
-/* BODY(run, width, ask), with the widths of most models as constants, as CORE_BODY
- * has them. */
+/* BODY(run, width, ask), as CORE_BODY has them, with what most models have as
+ * constants. */
 #define CORE_BY_WIDTH(BODY, run)                                              \
 	do {                                                                  \
 		bool ask_ = rows_asked(run);                                  \
+                                                                              \
 		if ((run)->width == 128 && ask_)                              \
 			BODY(run, 128, true);                                 \
 		else if ((run)->width == 128)                                 \
 			BODY(run, 128, false);                                \
-		else if ((run)->width == 256 && ask_)                         \
-			BODY(run, 256, true);                                 \
-		else if ((run)->width == 256)                                 \
-			BODY(run, 256, false);                                \
+		else if (ask_)                                                \
+			BODY(run, (run)->width, true);                        \
 		else                                                          \
-			BODY(run, (run)->width, ask_);                        \
+			BODY(run, (run)->width, false);                       \
 	} while (0)
 #define CORE_BODY(name)                                                       \
 CORE_TARGET static inline __attribute__((always_inline)) void                 \
