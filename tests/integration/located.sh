@@ -26,11 +26,6 @@ uses_are() {
 	[ "$(getfattr --only-values -n user.ucmfs.uses "$2")" = "$1" ]
 }
 
-# All threads of the daemon have stopped.
-is_stopped() {
-	! grep -h '^State:' "/proc/$1"/task/*/status | grep -qv T
-}
-
 # One block after another, from 64 on, until one of them is located.
 located_again() {
 	located_next=64
@@ -162,8 +157,7 @@ end_client
 # ---- the daemon ----
 
 start_client mount "$mnt"
-freeze "$(daemon_pid)"
-need wait_until is_stopped "$(daemon_pid)"
+need freeze "$(daemon_pid)"
 ask load 8 8 10000
 kill -CONT "$(daemon_pid)"
 answers 'a daemon that has stopped keeps nobody' 8 0 0 0 0
