@@ -68,7 +68,8 @@ struct ucm_shared {
 			load_failed, saves, save_bytes, save_skipped,
 			save_dropped, save_failed, reads, short_reads, opens,
 			open_hits, mapped_bytes, direct_bytes, save_refused,
-			located, save_buffered_bytes, load_buffered_bytes;
+			located, save_buffered_bytes, load_buffered_bytes,
+			save_direct_bytes;
 	} stats;
 };
 

@@ -817,6 +817,7 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(opens),	   GET(open_hits),    GET(mapped_bytes),
 		GET(direct_bytes), GET(save_refused), GET(located),
 		GET(save_buffered_bytes), GET(load_buffered_bytes),
+		GET(save_direct_bytes),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

@@ -320,10 +320,20 @@ static void end_part(struct ucm_saving *saving)
 		next_turns(saving);
 }
 
+/* It has been read, to the last time. */
+static void give_page_back(struct ucm_saving *saving)
+{
+	saving->lent = false;
+	ucm_task_copied(saving->task);
+	saving->copied = true;
+}
+
 static void on_written(struct ucm_saving *saving)
 {
-	if (!saving->kept)
+	if (saving->slot.memory && !saving->kept)
 		ucm_slot_move(&saving->slot, UCM_SLOT_IO, UCM_SLOT_HELD);
+	if (saving->lent)
+		give_page_back(saving);
 	if (is_given_up(saving))
 		return;
 	if (saving->result) {
@@ -378,10 +388,11 @@ static uint8_t *payload_in_slot(const struct ucm_saving *saving)
 	       (is_single(saving) ? saving->group->data_offset : 0);
 }
 
-static void take_checksums(struct ucm_saving *saving)
+/* Of the layers at hand, from there; where they end. */
+static const uint8_t *take_checksums(struct ucm_saving *saving,
+				     const uint8_t *at)
 {
 	const struct ucm_geometry *g = &saving->group->layout->geometry;
-	const uint8_t *at = payload_in_slot(saving);
 
 	for (uint32_t layer = saving->first; layer < saving->end; layer++) {
 		saving->crcs[2 * layer] = ucm_crc32c(0, at, g->k_bytes);
@@ -389,10 +400,16 @@ static void take_checksums(struct ucm_saving *saving)
 		saving->crcs[2 * layer + 1] = ucm_crc32c(0, at, g->v_bytes);
 		at += g->v_bytes;
 	}
-	/* the tail after the payload is zero */
-	memset((uint8_t *)(uintptr_t)at, 0,
-	       saving->slot.len -
-		       (size_t)(at - saving->slot.memory));
+	return at;
+}
+
+/* The same, and what comes after the payload is zero. */
+static void finish_slot(struct ucm_saving *saving)
+{
+	const uint8_t *end = take_checksums(saving, payload_in_slot(saving));
+
+	memset((uint8_t *)(uintptr_t)end, 0,
+	       saving->slot.len - (size_t)(end - saving->slot.memory));
 }
 
 /* Pages are in the slot. */
@@ -400,7 +417,7 @@ static void write_slot(struct ucm_saving *saving)
 {
 	uint8_t *from = payload_in_slot(saving), *end;
 
-	take_checksums(saving);
+	finish_slot(saving);
 	if (is_single(saving)) {
 		from = saving->slot.memory;
 		saving->headed = !encode_head(saving, from);
@@ -525,10 +542,66 @@ static void next_chunk(struct ucm_saving *saving)
 
 /* ---- create ---- */
 
+/* ---- from the page ---- */
+
+/*
+ * The layers of the turn in the page itself, if it is one piece (as for loads,
+ * see direct_place() in load.c), nothing has to be added after them, and the
+ * kernel takes them from there. Not past a deadline: a write that hangs would
+ * keep the page.
+ */
+static uint8_t *lent_page(const struct ucm_saving *saving)
+{
+	const struct ucm_task *task = saving->task;
+	const struct ucm_group *group = saving->group;
+	const struct ucm_layout *layout = group->layout;
+	const struct ucm_region *region;
+	uint64_t at;
+
+	if (!layout->direct || !saving->engine->pages_are_host ||
+	    task->deadline_ns || task->addresses || saving->kept ||
+	    group->data_offset + group->payload_bytes != group->file_size)
+		return NULL;
+	region = &layout->regions[layout->layer_first[task->first_layer]];
+	at = region->base + task->blocks[saving->block].page *
+				    (uint64_t)region->page_stride;
+	if (saving->direct &&
+	    ((at | group->data_offset | group->layer_bytes) &
+	     (saving->align - 1)))
+		return NULL;
+	return (uint8_t *)(uintptr_t)at;
+}
+
+static void write_page(struct ucm_saving *saving, uint8_t *page)
+{
+	uint32_t head_len = is_single(saving) ? saving->group->data_offset : 0;
+	uint64_t offset = file_offset(saving);
+
+	take_checksums(saving, page);
+	if (head_len) {
+		saving->head = aligned_alloc(PAGE, head_len);
+		saving->headed = saving->head &&
+				 !encode_head(saving, saving->head);
+		if (!saving->headed) {
+			fail(saving, saving->head ? -EINVAL : -ENOMEM,
+			     "header");
+			return;
+		}
+	}
+	saving->lent = true;
+	ucm_add(&saving->engine->shared->stats.save_direct_bytes,
+		ucm_turn_bytes(saving->task));
+	ucm_save_file_write_headed(saving, head_len, page,
+				   file_end(saving) - offset - head_len, offset,
+				   on_written);
+}
+
 /* The file is open. */
 static void go_on(struct ucm_saving *saving)
 {
-	if (!saving->kept) {
+	uint8_t *page = lent_page(saving);
+
+	if (!saving->kept && !page) {
 		next_chunk(saving);
 		return;
 	}
@@ -536,7 +609,10 @@ static void go_on(struct ucm_saving *saving)
 		return;
 	saving->first = saving->task->first_layer;
 	saving->end = saving->end_layer;
-	write_slot(saving);
+	if (page)
+		write_page(saving, page);
+	else
+		write_slot(saving);
 }
 
 static void on_created(struct ucm_saving *saving)
@@ -707,8 +783,9 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 	if (saving->part != part)
 		return;
 	ucm_task_decide(part->task, saving->block, outcome);
-	/* pages that are being copied are waited for */
-	if (saving->slot.memory && saving->slot.state == UCM_SLOT_COPY)
+	/* pages that are being copied, or written from, are waited for */
+	if (saving->lent ||
+	    (saving->slot.memory && saving->slot.state == UCM_SLOT_COPY))
 		return;
 	saving->part = NULL;
 	if (saving->kept) /* nobody finds what has not been saved */

@@ -155,19 +155,14 @@ void ucm_save_file_create(struct ucm_saving *saving,
 
 /* ---- write ---- */
 
-static void queue_write(struct ucm_saving *saving, void *buffer, uint64_t len,
-			uint64_t offset,
+static void queue_write(struct ucm_saving *saving, struct ucm_io io,
 			void (*done)(struct ucm_engine *,
 				     struct ucm_engine_op *))
 {
-	saving->op.io = (struct ucm_io){
-		.op = UCM_IO_WRITE,
-		.fd = saving->fd,
-		.buffer = buffer,
-		.len = len,
-		.offset = (off_t)offset,
-		.align = saving->direct ? saving->align : 1,
-	};
+	io.op = UCM_IO_WRITE;
+	io.fd = saving->fd;
+	io.align = saving->direct ? saving->align : 1;
+	saving->op.io = io;
 	saving->op.done = done;
 	ucm_engine_queue(saving->engine, &saving->op);
 }
@@ -194,8 +189,7 @@ static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 	    leave_direct(saving)) {
 		if (dir)
 			atomic_store(&dir->no_direct, true);
-		queue_write(saving, op->io.buffer, op->io.len,
-			    (uint64_t)op->io.offset, on_written);
+		queue_write(saving, op->io, on_written);
 		return;
 	}
 	saving->result = op->io.result < 0 ? (int)op->io.result : 0;
@@ -203,16 +197,29 @@ static void on_written(struct ucm_engine *engine, struct ucm_engine_op *op)
 }
 
 /* O_DIRECT wants whole units of the file system's. */
-void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
-			 uint64_t offset,
-			 void (*then)(struct ucm_saving *saving))
+void ucm_save_file_write_headed(struct ucm_saving *saving, uint32_t head_len,
+				void *buffer, uint64_t len, uint64_t offset,
+				void (*then)(struct ucm_saving *saving))
 {
-	uint64_t places = offset | len | (uintptr_t)buffer;
+	uint64_t places = head_len | offset | len | (uintptr_t)buffer;
 
 	saving->then = then;
 	if (saving->direct && (places & (saving->align - 1)))
 		leave_direct(saving);
-	queue_write(saving, buffer, len, offset, on_written);
+	queue_write(saving,
+		    (struct ucm_io){ .head = head_len ? saving->head : NULL,
+				     .head_len = head_len,
+				     .buffer = buffer,
+				     .len = head_len + len,
+				     .offset = (off_t)offset },
+		    on_written);
+}
+
+void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
+			 uint64_t offset,
+			 void (*then)(struct ucm_saving *saving))
+{
+	ucm_save_file_write_headed(saving, 0, buffer, len, offset, then);
 }
 
 /* ---- commit ---- */
@@ -318,7 +325,10 @@ void ucm_save_file_drop(struct ucm_saving *saving,
 	} else if (may_be_whole(saving)) {
 		if (saving->direct && sizeof(nothing) & (saving->align - 1))
 			leave_direct(saving);
-		queue_write(saving, nothing, sizeof(nothing), 0, on_spoiled);
+		queue_write(saving,
+			    (struct ucm_io){ .buffer = nothing,
+					     .len = sizeof(nothing) },
+			    on_spoiled);
 	} else {
 		queue_close(saving);
 	}

@@ -52,6 +52,7 @@ struct ucm_saving {
 	uint32_t missing;  /* layers */
 	struct ucm_slot slot;   /* of staging memory, or that of kept */
 	struct ucm_kept *kept;
+	bool lent;              /* a write from the page itself is under way */
 	uint32_t first, end; /* layers that are in it */
 	uint8_t *head;
 	/* The present turn; part is NULL between turns, or given up. */
@@ -107,6 +108,10 @@ void ucm_save_file_drop(struct ucm_saving *saving,
 void ucm_save_file_write(struct ucm_saving *saving, void *buffer, uint64_t len,
 			 uint64_t offset,
 			 void (*then)(struct ucm_saving *saving));
+/* The same with saving->head before the buffer, so many bytes of it. */
+void ucm_save_file_write_headed(struct ucm_saving *saving, uint32_t head_len,
+				void *buffer, uint64_t len, uint64_t offset,
+				void (*then)(struct ucm_saving *saving));
 
 /* ---- what its source is asked before (save_source.c) ---- */
 

@@ -65,10 +65,12 @@ static inline bool ucm_io_is_read(const struct ucm_io *io)
 	return io->op == UCM_IO_READ || io->op == UCM_IO_CALL;
 }
 
-/* The part of a read or write that comes next; NULL of the others. */
+/* The part of a read or write that comes next; NULL of the others. Not of a
+ * write whose head comes next. */
 static inline void *ucm_io_address(const struct ucm_io *io)
 {
-	return io->buffer ? (char *)io->buffer + io->done : NULL;
+	return io->buffer ? (char *)io->buffer + (io->done - io->head_len)
+			  : NULL;
 }
 
 static inline size_t ucm_io_len(const struct ucm_io *io)
@@ -81,6 +83,17 @@ static inline size_t ucm_io_len(const struct ucm_io *io)
 static inline off_t ucm_io_offset(const struct ucm_io *io)
 {
 	return io->offset + (off_t)io->done;
+}
+
+/* Is a part of the head next? Then io->parts is what the call takes. */
+static inline bool ucm_io_take_parts(struct ucm_io *io)
+{
+	if (io->done >= io->head_len)
+		return false;
+	io->parts[0] = (struct iovec){ (char *)io->head + io->done,
+				       io->head_len - io->done };
+	io->parts[1] = (struct iovec){ io->buffer, io->len - io->head_len };
+	return true;
 }
 
 /* The call's result: true if the operation is over; false: make the call that

@@ -39,7 +39,7 @@ static ssize_t or_errno(ssize_t result)
 }
 
 /* preadv2: as in io_uring, an offset of -1 is that of the descriptor. */
-static ssize_t attempt(const struct ucm_io *io)
+static ssize_t attempt(struct ucm_io *io)
 {
 	struct iovec part = { .iov_base = ucm_io_address(io),
 			      .iov_len = ucm_io_len(io) };
@@ -50,6 +50,9 @@ static ssize_t attempt(const struct ucm_io *io)
 	case UCM_IO_READ:
 		return or_errno(preadv2(io->fd, &part, 1, ucm_io_offset(io), 0));
 	case UCM_IO_WRITE:
+		if (ucm_io_take_parts(io))
+			return or_errno(pwritev2(io->fd, io->parts, 2,
+						 ucm_io_offset(io), 0));
 		return or_errno(pwritev2(io->fd, &part, 1, ucm_io_offset(io),
 					 0));
 	case UCM_IO_CLOSE: return or_errno(close(io->fd));

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <ucm/load.h>
 
@@ -49,6 +50,10 @@ struct ucm_io {
 	void *buffer;
 	size_t len;
 	off_t offset;
+	/* Write: so many of the len bytes come from here, before those of the
+	 * buffer: two pieces of memory in one call. */
+	void *head;
+	size_t head_len;
 	/* Read and write: what the file system wants multiples of (O_DIRECT;
 	 * a power of two), or 1. Parts after a short one begin at such. */
 	uint32_t align;
@@ -78,6 +83,7 @@ struct ucm_io {
 	unsigned place;      /* the ring's */
 	struct ucm_job job;    /* the ring's, for a thread */
 	struct ucm_ring *ring; /* the same */
+	struct iovec parts[2]; /* the ring's, of a write with a head */
 };
 
 /*

@@ -143,13 +143,26 @@ static void prepare_transfer(struct uring *ring, struct io_uring_sqe *sqe,
 		sqe->flags |= IOSQE_ASYNC;
 }
 
+/* Pages of two pieces are found by the kernel each time, as there is no call
+ * of all kernels for pieces that are pinned: that costs much less than to copy
+ * them into one. */
+static void prepare_parts(struct io_uring_sqe *sqe, const struct ucm_io *io)
+{
+	io_uring_prep_writev(sqe, io->fd, io->parts, 2,
+			     (uint64_t)ucm_io_offset(io));
+	sqe->flags |= IOSQE_ASYNC;
+}
+
 static void prepare(struct uring *ring, struct io_uring_sqe *sqe,
 		    struct ucm_io *io)
 {
 	switch (io->op) {
 	case UCM_IO_OPEN: prepare_open(ring, sqe, io); break;
 	case UCM_IO_READ: case UCM_IO_WRITE:
-		prepare_transfer(ring, sqe, io);
+		if (ucm_io_take_parts(io))
+			prepare_parts(sqe, io);
+		else
+			prepare_transfer(ring, sqe, io);
 		break;
 	case UCM_IO_CLOSE: io_uring_prep_close(sqe, io->fd); break;
 	case UCM_IO_CALL: break; /* ring.c makes them */

@@ -135,9 +135,10 @@ const struct ucm_region *ucm_layout_regions(const struct ucm_layout *layout);
 uint64_t ucm_layout_runs(const struct ucm_layout *layout);
 
 /*
- * Let loads read into the pages themselves where they can, for pages that are
- * one piece of memory each: less work, but a block is checked when it is in its
- * page already, and I/O that is under way has to be waited for. ucm_load(3)
+ * Let loads read into the pages themselves where they can, and saves write from
+ * them, for pages that are one piece of memory each: less work, but a block is
+ * checked when it is in its page already, and I/O that is under way has to be
+ * waited for. ucm_load(3)
  * says what it takes, and what else changes ("Reading into pages"). Before the
  * layout is added to loaders, which pin the memory of all pages, for as long
  * as they are open. -EINVAL: not sealed, or more than one piece.
@@ -453,6 +454,7 @@ struct ucm_loader_stats {
 				* it */
 	uint64_t save_buffered_bytes; /* copied into the write buffer */
 	uint64_t load_buffered_bytes; /* of load_bytes: copied from there */
+	uint64_t save_direct_bytes; /* written from the page itself */
 };
 
 /* size: of *out; later versions know more at its end. */

@@ -108,7 +108,8 @@ class LoaderStats(Structure):
         "saves", "save_bytes", "save_skipped", "save_dropped", "save_failed",
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
         "window_bytes", "direct_bytes", "save_refused", "located",
-        "save_buffered_bytes", "load_buffered_bytes")]
+        "save_buffered_bytes", "load_buffered_bytes",
+        "save_direct_bytes")]
 
 
 # ---- structs: hash.h ----
