@@ -25,8 +25,8 @@ static const char usage_text[] =
 	"usage: " ME " --section NAME --list FILE --tiers DIR [options]\n"
 	"       " ME " --format <FILE.tsv     (a table of them)\n"
 	"\n"
-	"  --section NAME   direct, memory, submit, layers, shards, save, pages\n"
-	"                   or opens\n"
+	"  --section NAME   direct, memory, submit, layers, shards, save, lent,\n"
+	"                   pages or opens\n"
 	"  --list FILE      the blocks, as mkblocks --list prints them\n"
 	"  --tiers DIR      the directory where they lie\n"
 	"  --mount DIR      a mount of it\n"
@@ -402,7 +402,8 @@ static int measure_shards(struct bench *bench)
 	return 0;
 }
 
-static int measure_save(struct bench *bench)
+/* One of the tiers at a time: two that write exclude each other. */
+static int measure_saves(struct bench *bench, bool lent)
 {
 	unsigned depth = (unsigned)bench->depth;
 	struct side sides[] = {
@@ -411,12 +412,11 @@ static int measure_save(struct bench *bench)
 		  .depth = depth, .huge = true },
 		{ .name = "copy, checksums", .run = run_copy },
 		{ .name = "save, tiers", .run = run_save, .depth = depth,
-		  .is_save = true },
+		  .is_save = true, .lent = lent },
 		{ .name = "save, mount", .run = run_save, .depth = depth,
-		  .is_save = true, .mount = true },
-		/* not of the tiers: two that write exclude each other */
+		  .is_save = true, .mount = true, .lent = lent },
 		{ .name = "save, mount, own depth", .run = run_save,
-		  .is_save = true, .mount = true },
+		  .is_save = true, .mount = true, .lent = lent },
 	};
 	int err = measure(bench, sides, 6);
 
@@ -427,6 +427,16 @@ static int measure_save(struct bench *bench)
 	for (unsigned i = 3; i < 6; i++)
 		print_cpu(bench, &sides[0], &sides[2], &sides[i]);
 	return 0;
+}
+
+static int measure_save(struct bench *bench)
+{
+	return measure_saves(bench, false);
+}
+
+static int measure_lent(struct bench *bench)
+{
+	return measure_saves(bench, true);
 }
 
 static int measure_pages(struct bench *bench)
@@ -500,7 +510,7 @@ static const struct {
 	{ "submit", measure_submit }, { "layers", measure_layers },
 	{ "save", measure_save },     { "opens", measure_opens },
 	{ "shards", measure_shards },
-	{ "pages", measure_pages },
+	{ "pages", measure_pages },   { "lent", measure_lent },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 

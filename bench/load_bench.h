@@ -58,6 +58,7 @@ struct side {
 	bool shards; /* run_shards(): not whole blocks */
 	/* a save: seconds until the pages are free; with a write buffer */
 	bool until_copied, buffer;
+	bool lent; /* pages are in one piece, and written from there */
 	/* its own, and what it took */
 	struct ucm_loader *loader;
 	struct ucm_shards *store;
@@ -78,6 +79,7 @@ struct bench {
 	/* the pages: for each plane num_files planes in a row */
 	uint8_t *pages;
 	struct ucm_layout *layout;
+	struct ucm_layout *lent; /* the same memory as pages in one piece */
 	uint64_t shift; /* page of file 0 at present */
 	uint8_t *staging; /* where copy_run() copies from */
 	uint8_t *gathered; /* where run_gather() copies to, or NULL */
@@ -110,8 +112,8 @@ uint32_t page_of(const struct bench *bench, size_t file);
 /* Are the files in their pages? All of them in round 0, else some. */
 int check_pages(struct bench *bench);
 /* Is that file, of blocks/ in a directory, what the page holds? */
-int check_saved(struct bench *bench, const char *dir,
-		const struct ucm_id *id, uint32_t page);
+int check_saved(struct bench *bench, const struct side *side, const char *dir,
+		const struct ucm_move *move);
 
 /* memcpy() of each file from its mapping; of files that are opened and mapped
  * for that; of staging memory, with checksums as verify says. */

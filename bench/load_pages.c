@@ -93,15 +93,20 @@ static uint8_t *page_plane(const struct bench *bench, uint64_t page,
 	       page * plane_bytes(bench, plane);
 }
 
-static int add_regions(struct bench *bench, struct ucm_layout *layout)
+/* lent: a page's planes lie in a row. */
+static int add_regions(struct bench *bench, struct ucm_layout *layout, bool lent)
 {
 	struct ucm_error error = { "" };
 	int err = 0;
 
 	for (uint32_t i = 0; i < num_planes(bench) && !err; i++) {
+		const uint8_t *base = lent ? bench->pages +
+						     plane_offset(bench, i)
+					   : page_plane(bench, 0, i);
 		struct ucm_region region = {
-			.base = (uintptr_t)page_plane(bench, 0, i),
-			.page_stride = plane_bytes(bench, i),
+			.base = (uintptr_t)base,
+			.page_stride = lent ? (int64_t)bench->payload
+					    : plane_bytes(bench, i),
 			.run_bytes = plane_bytes(bench, i),
 			.n0 = 1,
 			.n1 = 1,
@@ -114,6 +119,8 @@ static int add_regions(struct bench *bench, struct ucm_layout *layout)
 	}
 	if (!err)
 		err = ucm_layout_seal(layout, &error);
+	if (!err && lent)
+		err = ucm_layout_set_direct(layout, &error);
 	if (err)
 		fprintf(stderr, ME ": layout: %s\n", error.text);
 	return err;
@@ -242,9 +249,14 @@ int pages_open(struct bench *bench)
 		return complain("pages", "mmap");
 	err = ucm_layout_new(&bench->block.geometry, bench->num_files,
 			     &bench->layout, &error);
+	if (!err)
+		err = ucm_layout_new(&bench->block.geometry, bench->num_files,
+				     &bench->lent, &error);
 	if (err)
 		fprintf(stderr, ME ": layout: %s\n", error.text);
-	return err ? err : add_regions(bench, bench->layout);
+	if (!err)
+		err = add_regions(bench, bench->layout, false);
+	return err ? err : add_regions(bench, bench->lent, true);
 }
 
 void pages_close(struct bench *bench)
@@ -259,6 +271,7 @@ void pages_close(struct bench *bench)
 	if (bench->staging)
 		munmap(bench->staging, STAGED * bench->payload);
 	ucm_layout_free(bench->layout);
+	ucm_layout_free(bench->lent);
 	free(bench->files);
 }
 
@@ -293,9 +306,17 @@ int check_pages(struct bench *bench)
 	return 0;
 }
 
+static uint32_t saved_crc(const struct bench *bench, const struct side *side,
+			  uint32_t page)
+{
+	return side->lent ? ucm_crc32c(0, bench->pages + page * bench->payload,
+				       bench->payload)
+			  : page_crc(bench, page);
+}
+
 static enum ucm_fault judge_saved(const struct bench *bench,
 				  const uint8_t *bytes, uint64_t len,
-				  const struct ucm_id *id, uint32_t page)
+				  const struct ucm_id *id, uint32_t crc)
 {
 	struct ucm_block block;
 	enum ucm_fault fault = ucm_block_parse(bytes, len, len, &block);
@@ -306,7 +327,7 @@ static enum ucm_fault judge_saved(const struct bench *bench,
 		fault = UCM_FAULT_NAME;
 	if (!fault && ucm_block_file_size(&block) != len)
 		fault = UCM_FAULT_SIZE;
-	if (!fault && block.payload_crc != page_crc(bench, page))
+	if (!fault && block.payload_crc != crc)
 		fault = UCM_FAULT_PAYLOAD;
 	if (!fault && ucm_crc32c(0, bytes + block.data_offset,
 				 bench->payload) != block.payload_crc)
@@ -314,8 +335,8 @@ static enum ucm_fault judge_saved(const struct bench *bench,
 	return fault;
 }
 
-int check_saved(struct bench *bench, const char *dir, const struct ucm_id *id,
-		uint32_t page)
+int check_saved(struct bench *bench, const struct side *side, const char *dir,
+		const struct ucm_move *move)
 {
 	char name[UCM_TREE_BELOW_LEN + 1], path[512];
 	uint8_t *bytes = malloc(bench->file_size + 1);
@@ -323,13 +344,14 @@ int check_saved(struct bench *bench, const char *dir, const struct ucm_id *id,
 	ssize_t got = -1;
 	int fd;
 
-	ucm_tree_block_below(id, name);
+	ucm_tree_block_below(&move->id, name);
 	snprintf(path, sizeof(path), "%s/" UCM_TREE_BLOCKS "/%s", dir, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0 && bytes)
 		got = read(fd, bytes, bench->file_size + 1);
 	if (got > 0)
-		fault = judge_saved(bench, bytes, (uint64_t)got, id, page);
+		fault = judge_saved(bench, bytes, (uint64_t)got, &move->id,
+				    saved_crc(bench, side, move->page));
 	if (fault)
 		fprintf(stderr, ME ": %s: %s\n", path,
 			got < 0 ? strerror(errno) : ucm_fault_text(fault));

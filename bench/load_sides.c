@@ -58,8 +58,9 @@ int side_open(struct bench *bench, struct side *side)
 	int err = ucm_loader_open(&options, &side->loader, &error);
 
 	if (!err)
-		err = ucm_loader_add_group(side->loader, bench->layout, NULL,
-					   &group, &error);
+		err = ucm_loader_add_group(
+			side->loader, side->lent ? bench->lent : bench->layout,
+			NULL, &group, &error);
 	if (err)
 		fprintf(stderr, ME ": %s: %s\n", side->name, error.text);
 	return err;
@@ -202,7 +203,7 @@ int run_save(struct bench *bench, struct side *side, struct figure *out)
 	err = move(bench, side, moves, num, out);
 	for (unsigned n = 0; n < 4 && !err; n++) {
 		i = next_random(bench) % num;
-		err = check_saved(bench, dir, &moves[i].id, moves[i].page);
+		err = check_saved(bench, side, dir, &moves[i]);
 	}
 	if (!err)
 		err = remove_saved(bench, dir,

@@ -94,7 +94,7 @@ static void check_saved(unsigned num)
 
 static unsigned found_by(struct ucm_loader *loader, unsigned num)
 {
-	struct ucm_id ids[NUM];
+	struct ucm_id ids[NUM] = { 0 };
 	uint8_t found[NUM];
 	unsigned total = 0;
 	size_t count;

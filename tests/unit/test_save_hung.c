@@ -225,6 +225,31 @@ UNIT_TEST(the_store_is_opened_by_the_first_save)
 	ucm_loader_close(loader);
 }
 
+/* It knows what it has written: whatever the file system says of the file's
+ * blocks, nothing is read back to commit it. */
+UNIT_TEST(a_commit_reads_nothing, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_request layers = { .num_layers = 2 };
+
+	/* the store is open from now on */
+	ck_assert_int_eq(lf_save(loader, 0, 1, NULL, NULL), 0);
+	lf_fill_page(&cache, 0, 1);
+	fx_fail_on("read", NULL, 1, -EIO, false);
+	for (unsigned i = 1; i < NUM; i++)
+		lf_fill_page(&cache, i - 1, i);
+	ck_assert_int_eq(lf_save(loader, 1, 3, NULL, NULL), 0);
+	for (unsigned i = 4; i < NUM; i++)
+		lf_fill_page(&cache, i - 4, i);
+	for (; layers.first_layer < 4; layers.first_layer += 2)
+		ck_assert_int_eq(lf_save(loader, 4, 4, &layers, NULL), 0);
+	ck_assert_uint_eq(fx_calls(), 0);
+	fx_fail(NULL, 0, 0, false);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(lf_saved("$/tier", &lf_geometry, i));
+	ucm_loader_close(loader);
+}
+
 /* ---- file systems with large units ---- */
 
 static bool refuses_small; /* as one with sectors of 16 KiB */
