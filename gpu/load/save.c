@@ -693,6 +693,7 @@ static void take_turn(struct ucm_saving *saving, const struct ucm_turn *turn)
 	saving->end = task->first_layer;
 	saving->end_layer = task->end_layer;
 	saving->held |= task->hold;
+	saving->abandoned |= turn->abandoned;
 }
 
 /* saving: if there is an open one that is free. */
@@ -804,8 +805,8 @@ static void abandon(struct ucm_saving *saving)
 		drop(saving);
 }
 
-void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
-		   const struct ucm_id *id)
+void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,
+		     const struct ucm_id *id)
 {
 	struct ucm_saving *saving =
 		ucm_savings_find(&engine->savings, group, id);
@@ -814,7 +815,8 @@ void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
 		abandon(saving);
 }
 
-void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
+void ucm_saving_drop_all(struct ucm_engine *engine,
+			 const struct ucm_group *group)
 {
 	struct ucm_saving *saving = engine->savings.first, *next;
 

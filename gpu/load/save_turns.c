@@ -389,3 +389,33 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 	while (part->cursor < part->num_blocks)
 		settle_next(engine, part, &outcome);
 }
+
+/* ---- what is not to become whole ---- */
+
+static void abandon_queued(struct ucm_engine *engine,
+			   const struct ucm_group *group,
+			   const struct ucm_id *id)
+{
+	for (struct ucm_turn *turn = engine->savings.queued; turn;
+	     turn = turn->next) {
+		const struct ucm_task *task = ((struct queued *)turn)->task;
+
+		if ((!group || task->group == group) &&
+		    (!id || !memcmp(&task->blocks[turn->block].id, id,
+				    sizeof(*id))))
+			turn->abandoned = true;
+	}
+}
+
+void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
+		   const struct ucm_id *id)
+{
+	abandon_queued(engine, group, id);
+	ucm_saving_drop(engine, group, id);
+}
+
+void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
+{
+	abandon_queued(engine, group, NULL);
+	ucm_saving_drop_all(engine, group);
+}

@@ -22,6 +22,7 @@ struct ucm_turn {
 	/* Its bytes, in the write buffer: its pages are not needed any more, and
 	 * do not count as waiting. NULL: they are in the pages. */
 	struct ucm_kept *kept;
+	bool abandoned; /* see ucm_save_abandon(): before it was begun */
 	struct ucm_turn *next;
 };
 
@@ -86,6 +87,11 @@ struct ucm_saving *ucm_saving_find(struct ucm_engine *engine,
 /* A block's turn has come; it may still have to wait for another one of the
  * same block. */
 void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn);
+/* What was saved of a block that is not whole is removed; of all (group NULL). */
+void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,
+		     const struct ucm_id *id);
+void ucm_saving_drop_all(struct ucm_engine *engine,
+			 const struct ucm_group *group);
 /* A part has given up its turns of this block. */
 void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 			const struct ucm_outcome *outcome);

@@ -293,6 +293,34 @@ UNIT_TEST(held_layers_are_committed_after_they_are_saved,
 	check_saved(6);
 }
 
+static bool has_no_temps(void *arg)
+{
+	(void)arg;
+	return !fx_count(fx_path("$/tier/.ucmfs/tmp"));
+}
+
+/* Layers that are in the buffer go as well, and do not come up later. */
+UNIT_TEST(what_is_abandoned_goes_from_the_buffer, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &ways[_i]);
+	struct ucm_request layers = { .num_layers = 2 };
+	struct ucm_task *task;
+
+	hang(true);
+	task = lf_submit(loader, true, 0, ROOM, &layers);
+	ck_assert_int_eq(ucm_task_wait_copied(task, 20000), 0);
+	ucm_save_abandon(loader, 0, NULL, 0);
+	hang(false);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	fx_wait(has_no_temps, NULL);
+	layers.first_layer = 2;
+	ck_assert_int_eq(lf_save(loader, 0, ROOM, &layers, NULL), 0);
+	ck_assert_uint_eq(found_by(loader, NUM), 0);
+	ucm_loader_close(loader);
+	check_saved(0);
+}
+
 /* What was copied does not count as waiting. */
 UNIT_TEST(the_budget_is_for_pages, .rows = NUM_ROWS(ways))
 {
@@ -335,4 +363,97 @@ UNIT_TEST(a_block_saved_twice_is_there_once, .rows = NUM_ROWS(ways))
 	ck_assert_uint_eq(skipped, 16);
 	ucm_loader_close(loader);
 	check_saved(8);
+}
+
+/* ---- more than is written at a time ---- */
+
+#define LARGE 12 /* blocks of 512 KiB, of which staging memory would hold four */
+
+static void setup_large(void)
+{
+	struct ucm_geometry large = lf_geometry_of(4, 16, 32, 64);
+
+	fx_setup();
+	lf_faults();
+	lf_tier("$/tier");
+	lf_cache_open(&cache, &large, LARGE);
+	for (unsigned i = 0; i < LARGE; i++)
+		lf_fill_page(&cache, i, i);
+	store.ops = ucm_source_tiers;
+	store.ops.create = create;
+	ucm_loader_source = &store.ops;
+	hang(true);
+}
+
+static struct ucm_loader *large_loader(void)
+{
+	struct ucm_loader_options options = { .threads = 1,
+					      .staging_bytes = 1,
+					      .write_buffer_bytes = 16 << 20 };
+
+	return lf_loader("$/tier", &cache, &options);
+}
+
+UNIT_FIXTURE(.setup = setup_large, .teardown = teardown);
+
+UNIT_TEST(what_waits_in_the_queue_stays_in_order)
+{
+	struct ucm_loader *loader = large_loader();
+	struct ucm_move moves[LARGE] = { 0 };
+	struct ucm_request commit = { .size = sizeof(commit),
+				      .blocks = moves, .num_blocks = LARGE };
+	struct ucm_request half = { .num_layers = 2, .hold = 1 };
+	struct ucm_task *tasks[3];
+
+	for (unsigned i = 0; i < LARGE; i++)
+		moves[i].id = lf_id(i);
+	for (unsigned i = 0; i < 2; i++, half.first_layer += 2) {
+		tasks[i] = lf_submit(loader, true, 0, LARGE, &half);
+		ck_assert_int_eq(ucm_task_wait_copied(tasks[i], 20000), 0);
+	}
+	ck_assert_int_eq(ucm_save_commit(loader, &commit, &tasks[2], NULL), 0);
+	ck_assert_int_eq(ucm_task_wait(tasks[2], 20), -ETIMEDOUT);
+	hang(false);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		ucm_task_free(tasks[i]);
+	}
+	ucm_loader_close(loader);
+	for (unsigned i = 0; i < LARGE; i++)
+		ck_assert(lf_saved("$/tier", &cache.geometry, i));
+}
+
+UNIT_TEST(what_waits_in_the_queue_is_abandoned)
+{
+	struct ucm_loader *loader = large_loader();
+	struct ucm_request half = { .num_layers = 2 };
+	struct ucm_task *task = lf_submit(loader, true, 0, LARGE, &half);
+
+	ck_assert_int_eq(ucm_task_wait_copied(task, 20000), 0);
+	ucm_save_abandon(loader, 0, NULL, 0);
+	/* whoever is asked later than that has heard of it */
+	ck_assert_int_eq(lf_load(loader, 99, 1, NULL, NULL), -EIO);
+	hang(false);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	fx_wait(has_no_temps, NULL);
+	ucm_loader_close(loader);
+}
+
+UNIT_TEST(what_waits_in_the_queue_has_a_deadline)
+{
+	struct ucm_loader *loader = large_loader();
+	struct ucm_request request = { .deadline_ms = 50 };
+	struct ucm_outcome outcomes[LARGE];
+
+	ck_assert_int_eq(lf_save(loader, 0, LARGE, &request, outcomes), -EIO);
+	for (unsigned i = 0; i < LARGE; i++)
+		ck_assert_int_eq(outcomes[i].err, -ETIMEDOUT);
+	hang(false);
+	for (unsigned i = 0; i < LARGE; i++)
+		lf_fill_page(&cache, i, i);
+	ck_assert_int_eq(lf_save(loader, 0, LARGE, NULL, NULL), 0);
+	ucm_loader_close(loader);
+	for (unsigned i = 0; i < LARGE; i++)
+		ck_assert(lf_saved("$/tier", &cache.geometry, i));
 }
