@@ -351,7 +351,9 @@ class PinsTest(unittest.TestCase):
         self.assertTrue(pins.done(1, 1))
         self.assertFalse(pins.done(1, 1))
         self.assertFalse(pins.done(9, 2))
+        self.assertTrue(pins.holds(2))
         self.assertTrue(pins.done(2, 2))
+        self.assertFalse(pins.holds(2))
         self.assertEqual([b.ref for b in pool.blocks], [0] * 8)
         self.assertEqual((pins.room, len(pins)), (5, 0))
 
