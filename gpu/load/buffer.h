@@ -45,8 +45,8 @@ void ucm_buffer_close(struct ucm_buffer *buffer);
 uint8_t *ucm_buffer_memory(const struct ucm_buffer *buffer);
 size_t ucm_buffer_len(const struct ucm_buffer *buffer);
 
-/* A string for a mount or tiers, the same for the same text: loaders with the same
- * home find each other's blocks. It lives as long as the buffer. NULL: no
+/* A string for a mount or tiers, the same for the same text: loaders with the
+ * same home find each other's blocks. It lives as long as the buffer. NULL: no
  * memory. */
 const char *ucm_buffer_home(struct ucm_buffer *buffer, const char *text);
 

@@ -12,6 +12,12 @@
  * open and waits for the others. A block that is held waits likewise, without
  * its header, for the turn that commits it.
  *
+ * There are three ways from a page to its file: gathered into staging memory;
+ * copied into the write buffer before (save_turns.c), and written from there;
+ * or written from the page itself, if that is one piece and was lent. A page
+ * that is written from is not the caller's before the write has ended,
+ * whatever becomes of the task.
+ *
  * A saving belongs to the block's id: two tasks that save one block have one
  * after the other. The one under way belongs to its part; when the part has
  * given it up, it is dropped at the next step.

@@ -4,8 +4,8 @@
  *
  * Before a task makes its first file, whoever keeps files is asked which of its
  * blocks it wants, if it may refuse some, and whoever places them is told the
- * parents of all. That may hang, so a thread for calls does it; whatever is saved
- * after it waits, so that turns stay in their order.
+ * parents of all. That may hang, so a thread for calls does it; whatever is
+ * saved after it waits, so that turns stay in their order.
  */
 #include <config.h>
 

@@ -9,12 +9,12 @@
  * With one (buffer.h) pages are copied into it as soon as there is room, at the
  * speed of memory: before the file is made, checksums are taken, or anything
  * else is done that takes its time. What has been copied waits in a queue, of
- * which as much is begun as without a buffer. Turns stay in their order, as one of
- * them may be the commit of those before: so one that has nothing in the
+ * which as much is begun as without a buffer. Turns stay in their order, as one
+ * of them may be the commit of those before: so one that has nothing in the
  * buffer goes to the end of the queue as well, and where the buffer is full
- * nothing is started before the queue has moved. If nothing of this thread's is in
- * the queue (others may have filled the buffer), it goes the way without a buffer:
- * nobody has to be woken by other threads.
+ * nothing is started before the queue has moved. If nothing of this thread's is
+ * in the queue (others may have filled the buffer), it goes the way without a
+ * buffer: nobody has to be woken by other threads.
  *
  * Pages of a device are gathered into staging memory first, and copied from
  * there.

@@ -4,8 +4,8 @@
  * each other.
  *
  * Split by task, high to low: save_turns.c (what is begun when, and what is
- * copied into the write buffer before), save.c (gathering, writing), save_file.c
- * (how its file comes to be, and ends), save_source.c (what a source is asked
+ * copied into the write buffer before), save.c (gathering, writing),
+ * save_file.c (how its file comes to be, and ends), save_source.c (what a source is asked
  * before), savings.c (which blocks are being saved). Lower ones report to
  * higher ones by the functions that they are given.
  */
@@ -87,7 +87,8 @@ struct ucm_saving *ucm_saving_find(struct ucm_engine *engine,
 /* A block's turn has come; it may still have to wait for another one of the
  * same block. */
 void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn);
-/* What was saved of a block that is not whole is removed; of all (group NULL). */
+/* What was saved of a block that is not whole is removed; of all (group
+ * NULL: of all groups). */
 void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,
 		     const struct ucm_id *id);
 void ucm_saving_drop_all(struct ucm_engine *engine,
