@@ -25,8 +25,8 @@ static const char usage_text[] =
 	"usage: " ME " --section NAME --list FILE --tiers DIR [options]\n"
 	"       " ME " --format <FILE.tsv     (a table of them)\n"
 	"\n"
-	"  --section NAME   direct, memory, submit, layers, shards, save, lent,\n"
-	"                   pages or opens\n"
+	"  --section NAME   direct, memory, single, submit, layers, shards, save,\n"
+	"                   lent, pages or opens\n"
 	"  --list FILE      the blocks, as mkblocks --list prints them\n"
 	"  --tiers DIR      the directory where they lie\n"
 	"  --mount DIR      a mount of it\n"
@@ -70,8 +70,9 @@ static int one_round(struct bench *bench, struct side *sides, unsigned num)
 
 static bool has_loader(const struct side *side)
 {
-	return side->run == run_load || side->run == run_save ||
-	       side->run == run_submit || side->run == run_shards;
+	return side->run == run_load || side->run == run_single ||
+	       side->run == run_save || side->run == run_submit ||
+	       side->run == run_shards;
 }
 
 static int measure(struct bench *bench, struct side *sides, unsigned num)
@@ -313,6 +314,23 @@ static int measure_memory(struct bench *bench)
 	return 0;
 }
 
+static int measure_single(struct bench *bench)
+{
+	struct side sides[] = {
+		{ .name = "one request", .run = run_load },
+		{ .name = "one a block", .run = run_single },
+		{ .name = "one request, mount", .run = run_load,
+		  .mount = true },
+		{ .name = "one a block, mount", .run = run_single,
+		  .mount = true },
+	};
+	int err = measure(bench, sides, 4);
+
+	for (unsigned i = 0; i < 4 && !err; i += 2)
+		print_rate(bench, &sides[i], &sides[i + 1], 0.90);
+	return err;
+}
+
 static int measure_submit(struct bench *bench)
 {
 	struct side sides[] = {
@@ -507,9 +525,9 @@ static const struct {
 	int (*measure)(struct bench *bench);
 } sections[] = {
 	{ "direct", measure_direct }, { "memory", measure_memory },
-	{ "submit", measure_submit }, { "layers", measure_layers },
-	{ "save", measure_save },     { "opens", measure_opens },
-	{ "shards", measure_shards },
+	{ "single", measure_single }, { "submit", measure_submit },
+	{ "layers", measure_layers }, { "save", measure_save },
+	{ "opens", measure_opens },   { "shards", measure_shards },
 	{ "pages", measure_pages },   { "lent", measure_lent },
 };
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))

@@ -129,6 +129,8 @@ int run_gather(struct bench *bench, struct side *side, struct figure *out);
 int side_open(struct bench *bench, struct side *side);
 void side_close(struct side *side);
 int run_load(struct bench *bench, struct side *side, struct figure *out);
+/* The same by a request for each block, all submitted before the first wait. */
+int run_single(struct bench *bench, struct side *side, struct figure *out);
 int run_save(struct bench *bench, struct side *side, struct figure *out);
 /* seconds: of the call alone, for 8192 blocks that are not there. */
 int run_submit(struct bench *bench, struct side *side, struct figure *out);

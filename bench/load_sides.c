@@ -140,6 +140,14 @@ static int move(struct bench *bench, struct side *side,
 
 /* ---- loads ---- */
 
+static void fill_moves(const struct bench *bench, struct ucm_move *moves)
+{
+	for (size_t i = 0; i < bench->num_files; i++) {
+		moves[i].id = bench->files[i].id;
+		moves[i].page = page_of(bench, i);
+	}
+}
+
 int run_load(struct bench *bench, struct side *side, struct figure *out)
 {
 	struct ucm_move *moves = calloc(bench->num_files, sizeof(*moves));
@@ -148,13 +156,61 @@ int run_load(struct bench *bench, struct side *side, struct figure *out)
 	if (!moves)
 		return -ENOMEM;
 	move_on(bench);
-	for (size_t i = 0; i < bench->num_files; i++) {
-		moves[i].id = bench->files[i].id;
-		moves[i].page = page_of(bench, i);
-	}
+	fill_moves(bench, moves);
 	err = move(bench, side, moves, bench->num_files, out);
 	free(moves);
 	return err ? err : check_pages(bench);
+}
+
+static int submit_each(struct side *side, const struct ucm_move *moves,
+		       size_t num, struct ucm_task **tasks)
+{
+	struct ucm_request request = { .num_blocks = 1 };
+	int err = 0;
+
+	for (size_t i = 0; i < num && !err; i++) {
+		request.blocks = &moves[i];
+		err = submit(side, &request, &tasks[i]);
+	}
+	return err;
+}
+
+static int wait_each(const struct side *side, struct ucm_task **tasks,
+		     size_t num)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < num && tasks[i]; i++) {
+		ucm_task_wait(tasks[i], -1);
+		if (!err)
+			err = complain_of(side, tasks[i], 1);
+	}
+	return err;
+}
+
+int run_single(struct bench *bench, struct side *side, struct figure *out)
+{
+	size_t num = bench->num_files;
+	struct ucm_move *moves = calloc(num, sizeof(*moves));
+	struct ucm_task **tasks = calloc(num, sizeof(*tasks));
+	double cpu = cpu_seconds();
+	uint64_t began;
+	int err, failed;
+
+	if (!moves || !tasks)
+		return -ENOMEM;
+	move_on(bench);
+	fill_moves(bench, moves);
+	began = now_ns();
+	err = submit_each(side, moves, num, tasks);
+	failed = wait_each(side, tasks, num);
+	out->seconds = (double)(now_ns() - began) / 1e9;
+	out->cpu = cpu_seconds() - cpu;
+	for (size_t i = 0; i < num; i++)
+		ucm_task_free(tasks[i]);
+	free(tasks);
+	free(moves);
+	return err ? err : failed ? failed : check_pages(bench);
 }
 
 /* ---- saves ---- */
