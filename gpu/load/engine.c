@@ -30,6 +30,7 @@
 #define POOL_THREADS 16
 #define COPY_POLL_NS 20000
 #define STARTS 256 /* in a round */
+#define SAVE_AGE_NS (INT64_C(100) * 1000000)
 
 static void feed(struct ucm_engine *engine)
 {
@@ -122,6 +123,13 @@ static void sweep(struct ucm_engine *engine, struct ucm_part **at)
 	}
 }
 
+static void sweep_all(struct ucm_engine *engine)
+{
+	for (unsigned rank = 0; rank < UCM_RANKS; rank++)
+		sweep(engine, &engine->loads[rank]);
+	sweep(engine, &engine->saves);
+}
+
 static bool has_more(const struct ucm_part *part)
 {
 	return part->cursor < num_pieces(part);
@@ -144,16 +152,71 @@ static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
 	return true;
 }
 
+/* Loads that somebody waits for, and the others, which find less room (lane.c).
+ * True: all are under way. */
+static bool start_loads(struct ucm_engine *engine)
+{
+	bool all = true, eager = false;
+
+	for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
+		unsigned left = STARTS;
+
+		engine->eager = false;
+		all &= start_parts(engine, engine->loads[rank], ucm_load_start,
+				   &left);
+		eager |= engine->eager;
+	}
+	engine->eager = eager;
+	return all && !ucm_lanes_wait(engine);
+}
+
+static struct ucm_part *next_save(struct ucm_engine *engine)
+{
+	struct ucm_part *part = engine->saves;
+
+	while (part && !has_more(part))
+		part = part->next;
+	return part;
+}
+
+static uint64_t save_bytes(const struct ucm_part *part)
+{
+	const struct ucm_task *task = part->task;
+
+	return (task->end_layer - task->first_layer) * task->group->layer_bytes;
+}
+
+/* Those that loads would keep waiting for too long. Whether one can be started
+ * or waits for memory, it has had its turn. */
+static void start_due_saves(struct ucm_engine *engine)
+{
+	struct ucm_share *share = &engine->save_share;
+	int64_t now = ucm_monotonic_ns();
+	struct ucm_part *part;
+
+	while ((part = next_save(engine)) &&
+	       ucm_share_is_due(share, save_bytes(part), SAVE_AGE_NS, now)) {
+		bool started = ucm_save_start(engine, part);
+
+		ucm_share_take(share, started ? save_bytes(part) : 0, now);
+		if (!started)
+			break;
+	}
+	ucm_share_wait(share, part != NULL, now);
+}
+
 /* Saves wait for loads to be started. Blocks that fail at once take no room:
  * after many of them deadlines are looked after before the next ones. */
 static void start_work(struct ucm_engine *engine)
 {
 	unsigned left = STARTS;
 
-	engine->eager = false;
-	if (start_parts(engine, engine->loads, ucm_load_start, &left) &&
-	    !ucm_lanes_wait(engine))
-		start_parts(engine, engine->saves, ucm_save_start, &left);
+	if (engine->saves || engine->save_share.waits)
+		start_due_saves(engine);
+	if (!start_loads(engine))
+		return;
+	start_parts(engine, engine->saves, ucm_save_start, &left);
+	ucm_share_take(&engine->save_share, 0, ucm_monotonic_ns());
 }
 
 /* ---- the inbox ---- */
@@ -240,7 +303,9 @@ static bool take_mail(struct ucm_engine *engine)
 
 		if (part->task->order == UCM_LOAD_LAYERS)
 			ucm_load_files_want(engine, part->num_blocks);
-		append(part->task->is_save ? &engine->saves : &engine->loads,
+		append(part->task->is_save
+			       ? &engine->saves
+			       : &engine->loads[part->task->priority],
 		       part);
 		part = next;
 	}
@@ -251,11 +316,12 @@ static bool take_mail(struct ucm_engine *engine)
 /* ---- the loop ---- */
 
 /* Until the first deadline, -1 if there is none. */
-static int64_t until_deadline(struct ucm_part *const lists[2], int64_t now_ns)
+static int64_t until_deadline(struct ucm_part *const lists[UCM_RANKS + 1],
+			      int64_t now_ns)
 {
 	int64_t first = INT64_MAX;
 
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i <= UCM_RANKS; i++) {
 		for (struct ucm_part *part = lists[i]; part; part = part->next)
 			if (part->task->deadline_ns &&
 			    part->task->deadline_ns < first)
@@ -272,17 +338,25 @@ static int64_t sooner(int64_t a, int64_t b)
 	return b < 0 || (a >= 0 && a < b) ? a : b;
 }
 
+static bool has_work(const struct ucm_engine *engine)
+{
+	return engine->loads[0] || engine->loads[1] || engine->saves;
+}
+
 static int64_t how_long(struct ucm_engine *engine)
 {
-	struct ucm_part *const lists[] = { engine->loads, engine->saves };
+	struct ucm_part *const lists[] = { engine->loads[0], engine->loads[1],
+					   engine->saves };
 	int64_t wait = ucm_load_files_expire(engine);
+	int64_t now = ucm_monotonic_ns();
 
 	if (engine->ready.first || engine->fed || engine->eager)
 		return 0;
-	if (engine->loads || engine->saves)
-		wait = sooner(wait,
-			      until_deadline(lists, ucm_monotonic_ns()));
+	if (has_work(engine))
+		wait = sooner(wait, until_deadline(lists, now));
 	wait = sooner(wait, ucm_lanes_until_late(engine));
+	wait = sooner(wait, ucm_share_until(&engine->save_share, SAVE_AGE_NS,
+					    now));
 	return engine->copies ? sooner(wait, COPY_POLL_NS) : wait;
 }
 
@@ -290,8 +364,7 @@ static void one_round(struct ucm_engine *engine)
 {
 	struct ucm_piece *piece;
 
-	sweep(engine, &engine->loads);
-	sweep(engine, &engine->saves);
+	sweep_all(engine);
 	ucm_lanes_look(engine);
 	if (engine->fed) {
 		feed(engine);
@@ -305,7 +378,7 @@ static void one_round(struct ucm_engine *engine)
 		poll_copies(engine);
 	if (engine->fed)
 		feed(engine);
-	if (engine->ready.first && (engine->loads || engine->saves)) {
+	if (engine->ready.first && has_work(engine)) {
 		/* the window has room again: fill it before we compute */
 		start_work(engine);
 		ucm_engine_poll(engine, 0);
@@ -320,8 +393,7 @@ static void one_round(struct ucm_engine *engine)
 static void drain(struct ucm_engine *engine)
 {
 	for (;;) {
-		sweep(engine, &engine->loads);
-		sweep(engine, &engine->saves);
+		sweep_all(engine);
 		ucm_save_drop_all(engine, NULL);
 		ucm_load_files_close(engine);
 		while (engine->fed) /* what waited for room ends */

@@ -20,6 +20,7 @@
 #include "gpu/copy/copy.h"
 #include "gpu/load/file_header.h"
 #include "gpu/load/lane.h"
+#include "gpu/load/share.h"
 #include "gpu/source/hints.h"
 #include "gpu/layout/plan.h"
 #include "gpu/ring/ring.h"
@@ -291,7 +292,9 @@ struct ucm_engine {
 	unsigned ops;    /* of the ring, under way */
 	unsigned copies; /* of the copy back end, under way */
 
-	struct ucm_part *loads, *saves;
+	struct ucm_part *loads[UCM_RANKS], *saves;
+	/* Of saves, and of loads beforehand: of what is begun before them. */
+	struct ucm_share save_share, low_share;
 	struct ucm_piece_list ready; /* bytes have come */
 	struct ucm_piece_list kept_waiting; /* of the write buffer, for staging
 					     * memory */
@@ -317,6 +320,7 @@ struct ucm_engine {
 	bool stopping;
 	_Atomic bool mail;
 	_Atomic uint64_t window_limit; /* for statistics */
+	_Atomic uint64_t load_bytes;   /* of loads that are not settled */
 };
 
 /* Start a thread. The engine is the caller's memory, zeroed. */

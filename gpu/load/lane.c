@@ -289,11 +289,13 @@ unsigned ucm_lanes_files(const struct ucm_engine *engine)
 
 bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank)
 {
+	unsigned most = engine->files.most;
+
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
 		if (ucm_lane_is_full(lane, rank))
 			return false;
 	}
-	return ucm_lanes_files(engine) < engine->files.most;
+	return ucm_lanes_files(engine) < (rank ? most - most / 2 : most);
 }
 
 bool ucm_lanes_wait(const struct ucm_engine *engine)

@@ -21,7 +21,7 @@ struct ucm_engine;
 struct ucm_engine_op;
 struct ucm_piece;
 
-/* Demand, and what is loaded beforehand (enum ucm_load_priority). */
+/* By enum ucm_load_priority: demand is 0, what is loaded beforehand 1. */
 #define UCM_RANKS 2
 /* As ranks of operations: closes come last. */
 #define UCM_RANK_CLOSE UCM_RANKS
@@ -97,7 +97,7 @@ void ucm_lanes_look(struct ucm_engine *engine);
 /* Until the first of them will be late, -1: none. */
 int64_t ucm_lanes_until_late(const struct ucm_engine *engine);
 
-/* May one more piece of a rank be started? */
+/* May one more piece of a rank be started? The lower one leaves descriptors. */
 bool ucm_lanes_have_room(const struct ucm_engine *engine, unsigned rank);
 /* Are there pieces that were started and are not read yet, elsewhere than in
  * lanes that are late? */

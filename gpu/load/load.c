@@ -8,9 +8,10 @@
  * A piece waits at most in one list: for its file (opening, or the head), for
  * room (waiting, of the lane of its directory: lane.h), in the ring, among the
  * ready, or in the copy back end. It counts in the lane's window from the read
- * on: what waits for an answer to an open is in no device's way. Any of them may find it given up (its part is NULL: cancelled or past
- * its deadline, and settled already); then it only gives back what it holds.
- * So late I/O ends in staging, and nothing is copied for a task that is done.
+ * on: what waits for an answer to an open is in no device's way. Any of them may
+ * find it given up (its part is NULL: cancelled or past its deadline, and
+ * settled already); then it only gives back what it holds. So late I/O ends in
+ * staging, and nothing is copied for a task that is done.
  *
  * A block of a memory tier is copied at once, if its pages are the host's: read
  * by plain calls the first time, mapped when it is asked for again.
@@ -71,18 +72,20 @@ static struct ucm_piece *new_piece(struct ucm_engine *engine,
 	return piece;
 }
 
+static uint64_t cut_bytes(const struct ucm_task *task, uint32_t cut)
+{
+	return (task->cuts[cut + 1] - task->cuts[cut]) *
+	       task->group->layer_bytes;
+}
+
 static uint64_t piece_bytes(const struct ucm_piece *piece)
 {
-	const struct ucm_task *task = piece->task;
-
-	return (task->cuts[piece->cut + 1] - task->cuts[piece->cut]) *
-	       task->group->layer_bytes;
+	return cut_bytes(piece->task, piece->cut);
 }
 
 static unsigned rank_of(const struct ucm_piece *piece)
 {
-	(void)piece;
-	return 0;
+	return piece->task->priority;
 }
 
 static void leave_window(struct ucm_piece *piece)
@@ -150,6 +153,9 @@ static void settle(struct ucm_engine *engine, struct ucm_part *part,
 		   uint32_t block, uint32_t cut)
 {
 	struct ucm_task *task = part->task;
+
+	atomic_fetch_sub_explicit(&engine->load_bytes, cut_bytes(task, cut),
+				  memory_order_relaxed);
 
 	/* counted before the caller can see that the task is done */
 	if (task->blocks[block].unsettled == 1) {
@@ -281,7 +287,7 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 		start_kept(engine, part, block, cut);
 		return true;
 	}
-	if (!ucm_lanes_have_room(engine, 0))
+	if (!ucm_lanes_have_room(engine, task->priority))
 		return false;
 	piece = new_piece(engine, part, block, cut);
 	if (!piece) {
@@ -406,8 +412,35 @@ static uint8_t *direct_place(const struct ucm_piece *piece)
 
 /* ---- room ---- */
 
+/* For a byte that is loaded beforehand so many that somebody waits for; and for
+ * a byte that is saved. Or a piece after so long. */
+#define LOW_PART 15
+#define LOW_AGE_NS (INT64_C(500) * 1000000)
+#define SAVE_PART 7
+
+static bool is_low_due(const struct ucm_piece *piece)
+{
+	return ucm_share_is_due(&piece->engine->low_share, piece_bytes(piece),
+				LOW_AGE_NS, ucm_monotonic_ns());
+}
+
+static void count_begun(struct ucm_piece *piece)
+{
+	struct ucm_engine *engine = piece->engine;
+
+	ucm_share_owe(&engine->save_share, piece->counted, SAVE_PART);
+	if (rank_of(piece))
+		ucm_share_take(&engine->low_share, piece->counted,
+			       ucm_monotonic_ns());
+	else
+		ucm_share_owe(&engine->low_share, piece->counted, LOW_PART);
+}
+
 static void wait_for_room(struct ucm_piece *piece)
 {
+	if (rank_of(piece))
+		ucm_share_wait(&piece->engine->low_share, true,
+			       ucm_monotonic_ns());
 	ucm_piece_push(&piece->file->lane->waiting[rank_of(piece)], piece);
 }
 
@@ -417,11 +450,9 @@ static bool has_turn(const struct ucm_piece *piece)
 	const struct ucm_lane *lane = piece->file->lane;
 	unsigned rank = rank_of(piece);
 
-	for (unsigned i = 0; i <= rank; i++) {
-		if (lane->waiting[i].first)
-			return false;
-	}
-	return true;
+	if (lane->waiting[rank].first)
+		return false;
+	return !rank || !lane->waiting[0].first || is_low_due(piece);
 }
 
 /* May so much more be read in that lane? A window that was given is for all
@@ -449,6 +480,7 @@ static void enter_window(struct ucm_piece *piece)
 	piece->counted = piece_bytes(piece);
 	ucm_window_take(&piece->file->lane->window, piece->counted,
 			ucm_monotonic_ns());
+	count_begun(piece);
 }
 
 /* Memory for what is read, if it is not read into the page. -EAGAIN: none. */
@@ -617,20 +649,26 @@ static void end_given_up_of(struct ucm_lane *lane, unsigned rank)
 	}
 }
 
+/* The lower rank first, in case it is due; else it goes on waiting. */
+static void feed_lane(struct ucm_lane *lane)
+{
+	for (unsigned rank = UCM_RANKS; rank--;)
+		feed_rank(lane, rank);
+	feed_rank(lane, 1); /* what is left is for it */
+}
+
 void ucm_load_feed(struct ucm_engine *engine)
 {
-	bool gave_up = engine->gave_up;
+	bool gave_up = engine->gave_up, low_waits = false;
 
 	engine->gave_up = false;
 	for (struct ucm_lane *lane = engine->lanes; lane; lane = lane->next) {
 		for (unsigned rank = 0; gave_up && rank < UCM_RANKS; rank++)
 			end_given_up_of(lane, rank);
-		for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
-			feed_rank(lane, rank);
-			if (lane->waiting[rank].first)
-				break;
-		}
+		feed_lane(lane);
+		low_waits |= lane->waiting[1].first != NULL;
 	}
+	ucm_share_wait(&engine->low_share, low_waits, ucm_monotonic_ns());
 }
 
 /* ---- finish ---- */

@@ -2,9 +2,9 @@
 /*
  * loader.c - the calls of <ucm/load.h> on a loader: options, groups, submits.
  *
- * A request is checked here as a whole, made a task, and shared out: loads to
- * the engines in turn, saves by their ids, so that one block is always written
- * by one engine.
+ * A request is checked here as a whole, made a task, and shared out: of loads
+ * each block to the engine that has the least to read, saves by their ids, so
+ * that one block is always written by one engine.
  */
 #include <config.h>
 
@@ -27,7 +27,7 @@
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
-#define MAX_THREADS 64
+#define MAX_THREADS 64 /* a byte tells one */
 #define MAX_GROUPS 256
 #define DEFAULT_STAGING ((uint64_t)256 << 20)
 #define DEFAULT_SAVES ((uint64_t)1 << 30)
@@ -71,6 +71,14 @@ static unsigned half_of_descriptors(void)
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > 2 * MOST_FILES)
 		return MOST_FILES;
 	return (unsigned)limit.rlim_cur / 2;
+}
+
+/* Blocks are not shared out evenly to the last one (least_of()). */
+static unsigned files_of_each(unsigned files, unsigned threads)
+{
+	unsigned each = files / threads;
+
+	return each + (threads > 1 ? each / 8 : 0) + 1;
 }
 
 static int choose_copy(struct ucm_shared *shared,
@@ -154,9 +162,9 @@ static int set_up(struct ucm_loader *loader,
 		(uint32_t)or_default(options->read_bytes, DEFAULT_READ);
 	if (shared->read_bytes > shared->staging_bytes / 4)
 		shared->read_bytes = (uint32_t)(shared->staging_bytes / 4);
-	shared->open_files =
-		(unsigned)or_default(options->open_files, DEFAULT_FILES) /
-			threads + 1;
+	shared->open_files = files_of_each(
+		(unsigned)or_default(options->open_files, DEFAULT_FILES),
+		threads);
 	shared->idle_ns = IDLE_NS;
 	shared->most_files = half_of_descriptors() / threads;
 	shared->save_budget =
@@ -602,10 +610,12 @@ static int check_request(struct ucm_loader *loader,
 		return ucm_error_set(error, -EINVAL, "%zu blocks",
 				     request->num_blocks);
 	if (request->verify > UCM_VERIFY_NONE ||
-	    request->order > UCM_LOAD_LAYERS)
+	    request->order > UCM_LOAD_LAYERS ||
+	    request->priority > UCM_LOAD_PREFETCH)
 		return ucm_error_set(error, -EINVAL,
-				     "verify %d, order %d: unknown",
-				     (int)request->verify, (int)request->order);
+				     "verify %d, order %d, priority %d: unknown",
+				     (int)request->verify, (int)request->order,
+				     (int)request->priority);
 	if (request->addresses || kind == COMMIT)
 		return 0;
 	for (size_t i = 0; i < request->num_blocks; i++) {
@@ -619,24 +629,61 @@ static int check_request(struct ucm_loader *loader,
 	return 0;
 }
 
-static unsigned engine_of(const struct ucm_task *task, size_t block)
+/* Which engine an id belongs to, for saves; loads find a file open there, if
+ * it was asked for before. */
+static unsigned home_of(const struct ucm_task *task, size_t block)
 {
 	uint32_t hash;
 
-	if (!task->is_save)
-		return (unsigned)(block % task->num_parts);
 	memcpy(&hash, task->blocks[block].id.bytes + 8, sizeof(hash));
 	return hash % task->num_parts;
 }
 
-static int share_out(struct ucm_loader *loader, struct ucm_task *task)
+static uint64_t bytes_of(const struct ucm_task *task)
 {
-	unsigned num[MAX_THREADS] = { 0 };
+	return (task->end_layer - task->first_layer) *
+	       task->group->layer_bytes;
+}
 
+/* The one with the least to read; its home, if that has hardly more: to open a
+ * file anew costs more than to wait a little longer in a long queue. */
+static unsigned least_of(const uint64_t *bytes, const struct ucm_task *task,
+			 size_t block)
+{
+	unsigned home = home_of(task, block), least = home;
+
+	for (unsigned i = 0; i < task->num_parts; i++) {
+		if (bytes[i] < bytes[least])
+			least = i;
+	}
+	return bytes[home] - bytes[least] <= bytes[least] / 16 ? home : least;
+}
+
+/* The engine of each block, num of them. */
+static void choose_engines(struct ucm_loader *loader,
+			   const struct ucm_task *task, uint8_t *chosen,
+			   unsigned *num)
+{
+	uint64_t bytes[MAX_THREADS];
+
+	for (unsigned i = 0; i < task->num_parts; i++)
+		bytes[i] = atomic_load_explicit(&loader->engines[i]->load_bytes,
+						memory_order_relaxed);
+	for (size_t i = 0; i < task->num_blocks; i++) {
+		unsigned engine = task->is_save ? home_of(task, i)
+						: least_of(bytes, task, i);
+
+		bytes[engine] += bytes_of(task);
+		chosen[i] = (uint8_t)engine;
+		num[engine]++;
+	}
+}
+
+static int make_parts(struct ucm_loader *loader, struct ucm_task *task,
+		      const uint8_t *chosen, const unsigned *num)
+{
 	task->engines = loader->engines;
 	task->wake = ucm_engine_wake;
-	for (size_t i = 0; i < task->num_blocks; i++)
-		num[engine_of(task, i)]++;
 	for (unsigned i = 0; i < task->num_parts; i++) {
 		struct ucm_part *part = &task->parts[i];
 
@@ -647,19 +694,32 @@ static int share_out(struct ucm_loader *loader, struct ucm_task *task)
 			return -ENOMEM;
 	}
 	for (size_t i = 0; i < task->num_blocks; i++) {
-		struct ucm_part *part = &task->parts[engine_of(task, i)];
+		struct ucm_part *part = &task->parts[chosen[i]];
 
 		part->blocks[part->num_blocks++] = (uint32_t)i;
 	}
 	return 0;
 }
 
+static int share_out(struct ucm_loader *loader, struct ucm_task *task)
+{
+	uint8_t *chosen = malloc(task->num_blocks ? task->num_blocks : 1);
+	unsigned num[MAX_THREADS] = { 0 };
+	int err;
+
+	if (!chosen)
+		return -ENOMEM;
+	choose_engines(loader, task, chosen, num);
+	err = make_parts(loader, task, chosen, num);
+	free(chosen);
+	return err;
+}
+
 /* Blocks over the budget of waiting saves are dropped here and now. */
 static void admit_saves(struct ucm_shared *shared, struct ucm_task *task)
 {
 	const struct ucm_outcome dropped = { .err = -ENOBUFS };
-	uint64_t bytes = (task->end_layer - task->first_layer) *
-			 task->group->layer_bytes;
+	uint64_t bytes = bytes_of(task);
 
 	for (size_t i = 0; i < task->num_blocks; i++) {
 		uint64_t before =
@@ -681,6 +741,9 @@ static void post(struct ucm_loader *loader, struct ucm_task *task)
 		if (!task->parts[i].num_blocks)
 			continue;
 		ucm_task_get(task);
+		if (!task->is_save)
+			ucm_add(&loader->engines[i]->load_bytes,
+				task->parts[i].num_blocks * bytes_of(task));
 		ucm_engine_post(loader->engines[i], &task->parts[i]);
 	}
 	ucm_task_ready(task);

@@ -159,6 +159,7 @@ int ucm_task_new(const struct ucm_request *request,
 				  : group->layout->geometry.num_layers;
 	task->verify = request->verify;
 	task->order = request->order;
+	task->priority = request->priority;
 	task->hold = request->hold;
 	task->may_refuse = request->may_refuse;
 	if (request->deadline_ms)

@@ -68,6 +68,7 @@ struct ucm_task {
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;
 	enum ucm_load_order order;
+	enum ucm_load_priority priority;
 	_Atomic int64_t deadline_ns; /* 0: none */
 
 	size_t num_blocks;

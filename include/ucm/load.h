@@ -268,6 +268,11 @@ enum ucm_load_order {
 	UCM_LOAD_LAYERS,     /* the first layers of all blocks first */
 };
 
+enum ucm_load_priority {
+	UCM_LOAD_DEMAND = 0, /* somebody waits for it */
+	UCM_LOAD_PREFETCH,   /* somebody may want it later */
+};
+
 struct ucm_task;
 struct ucm_completions; /* see below */
 
@@ -316,12 +321,16 @@ struct ucm_request {
 	/* Where the task is put when it is done (a wait may end before); NULL:
 	 * nowhere. Lives longer than the task. */
 	struct ucm_completions *completions;
+	/* Loads: prefetch goes after demand, and gets a sixteenth of the bytes
+	 * while that does not end. */
+	enum ucm_load_priority priority;
 };
 
 /*
  * Load blocks into pages. Pages must not be used by others until the task is
- * done (or the layer is, see ucm_task_wait_layer). Loads go before saves, and
- * among themselves in the order of their submission. -EINVAL with nothing
+ * done (or the layer is, see ucm_task_wait_layer). Loads go before saves, which
+ * get an eighth of the bytes while loads do not end, and among themselves by
+ * their priority, then in the order of their submission. -EINVAL with nothing
  * started: unknown group, layer or page; -ENOMEM.
  */
 int ucm_load_submit(struct ucm_loader *loader,

@@ -617,9 +617,10 @@ int ucm_sparse_slots(const struct ucm_sparse_config *config,
  * highest s + a * trend * m, of those that are not wanted now; for 2 those that
  * are not guessed for 1. What is guessed and already there is kept.
  *
- * The loads are data: the caller turns them into tasks of its loader, after
- * those of ucm_resident_plan(), cancels what is to be cancelled, and tells
- * ucm_resident_ended() how each has ended. Nothing is attended to before that.
+ * The loads are data: the caller turns them into tasks of its loader, with
+ * UCM_LOAD_PREFETCH, after those of ucm_resident_plan(), cancels what is to be
+ * cancelled, and tells ucm_resident_ended() how each has ended. Nothing is
+ * attended to before that.
  *
  * It lies in the caller's memory, as its residency does, and is one thread's at
  * a time.

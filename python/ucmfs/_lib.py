@@ -89,7 +89,8 @@ class Request(Structure):
                 ("group_layers", c_uint32), ("parents", c_void_p),
                 ("deadline_ms", c_uint32), ("eventfd", c_int),
                 ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
-                ("may_refuse", c_uint8), ("completions", c_void_p)]
+                ("may_refuse", c_uint8), ("completions", c_void_p),
+                ("priority", c_int)]
 
 
 class Outcome(Structure):

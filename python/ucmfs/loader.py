@@ -17,6 +17,7 @@ from .task import Completions, Task, TaskOwner, new_eventfd
 COPIES = ("host", "cuda")
 IOS = ("auto", "uring", "threads")
 ORDERS = ("blocks", "layers")
+PRIORITIES = ("demand", "prefetch")
 _NO_LEASES = 0xffffffff
 _NO_LOCK = contextlib.nullcontext()
 _OWN_STREAM = ctypes.c_void_p(-1).value
@@ -237,14 +238,16 @@ class Group:
              first_layer: int = 0, num_layers: int = 0,
              addresses: Optional[_pack.Numbers] = None, verify: str = "full",
              order: str = "blocks", group_layers: int = 0,
-             deadline_ms: int = 0, eventfd: int = 0,
+             priority: str = "demand", deadline_ms: int = 0,
+             eventfd: int = 0,
              completions: Optional[Completions] = None) -> Task:
         """Load block ids[i] into page pages[i].
 
         num_layers 0: all from first_layer on. addresses, instead of pages:
         for each block as many as the layers have regions. verify: "full",
         "header" or "none". order "layers": the first layers of all blocks
-        first, group_layers to a read. deadline_ms: from now on. eventfd: one
+        first, group_layers to a read. priority "prefetch": it goes after the
+        loads that somebody waits for. deadline_ms: from now on. eventfd: one
         of the caller's, which 1 is added to at the end. completions: where the
         end is told. InvalidArgument, with
         nothing started: ids, pages or layers that cannot be.
@@ -255,7 +258,9 @@ class Group:
             first_layer=first_layer, num_layers=num_layers,
             verify=_number_of("verify", verify, _lib.VERIFY),
             order=_number_of("order", order, ORDERS),
-            group_layers=group_layers, deadline_ms=deadline_ms)
+            group_layers=group_layers,
+            priority=_number_of("priority", priority, PRIORITIES),
+            deadline_ms=deadline_ms)
 
     def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,

@@ -290,8 +290,9 @@ class Prefetch:
         run_all([self])
 
     def loads(self) -> Tuple[List[Fill], List[Fill]]:
-        """Of the last run: for the next choice, and for the one after it.
-        resident.ended() is told how each has ended."""
+        """Of the last run: for the next choice, and for the one after it;
+        for Group.load() with priority="prefetch". resident.ended() is told
+        how each has ended."""
         num, near = ctypes.c_size_t(), ctypes.c_size_t()
         fills = self._lib.ucm_prefetch_loads(self._c, num, near)
         every = _fills(fills, num.value)

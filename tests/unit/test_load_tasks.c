@@ -69,6 +69,7 @@ static const struct ucm_request wrong[] = {
 	{ .num_blocks = 1 },
 	{ .verify = 3 },
 	{ .order = 2 },
+	{ .priority = 2 },
 };
 
 UNIT_FIXTURE(.setup = setup, .teardown = teardown);

@@ -79,14 +79,16 @@ static void teardown(void)
 
 /* ---- plans become tasks ---- */
 
-static void start(const struct ucm_fill *fills, size_t num)
+static void start(const struct ucm_fill *fills, size_t num,
+		  enum ucm_load_priority priority)
 {
 	for (size_t i = 0; i < num; i++) {
 		struct ucm_move move = { .id = lf_id(fills[i].block),
 					 .page = fills[i].slot };
 		struct ucm_request request = { .size = sizeof(request),
 					       .blocks = &move,
-					       .num_blocks = 1 };
+					       .num_blocks = 1,
+					       .priority = priority };
 		struct going *at = &going[num_going++];
 
 		must(num_going <= NUM_ROWS(going));
@@ -143,12 +145,12 @@ static void step_plan(const struct ucm_wanted *want, uint64_t step)
 
 	must(!ucm_prefetch_set(prefetch, resident, want, step, NULL));
 	must(!ucm_resident_plan(resident, want, &swap, NULL));
-	start(loads, swap.num_loads);
+	start(loads, swap.num_loads, UCM_LOAD_DEMAND);
 	must(!ucm_prefetch_run(&prefetch, &resident, 1, NULL));
 	fills = ucm_prefetch_cancels(prefetch, &num);
 	cancel(fills, num);
 	fills = ucm_prefetch_loads(prefetch, &num, NULL);
-	start(fills, num);
+	start(fills, num, UCM_LOAD_PREFETCH);
 }
 
 static size_t step_attend(const struct ucm_wanted *want)
