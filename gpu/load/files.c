@@ -323,6 +323,16 @@ static int open_flags(struct ucm_load_file *file)
 	return O_RDONLY | O_CLOEXEC | (file->direct ? O_DIRECT : 0);
 }
 
+/* The lane of its place; or it fails. */
+static bool enter_lane(struct ucm_load_file *file)
+{
+	file->op.lane = file->lane =
+		ucm_lane_of(file->engine, file->place.dir);
+	if (!file->lane)
+		ucm_load_file_fail(file, -ENOMEM, 0);
+	return file->lane;
+}
+
 /* ---- in a directory of the mount ---- */
 
 /* What is there, if it is the file that the source means; or -errno. */
@@ -363,6 +373,10 @@ static bool open_located(struct ucm_load_file *file)
 		fd = try_located(file, size, &st);
 	if (fd < 0)
 		return false;
+	if (!enter_lane(file)) {
+		ucm_os_close(fd);
+		return true;
+	}
 	ucm_add(&shared->stats.opens, 1);
 	ucm_add(&shared->stats.located, 1);
 	ucm_hints_add(shared->opened, file->group->space, &file->id);
@@ -412,16 +426,6 @@ static void on_found(struct ucm_engine *engine, struct ucm_engine_op *op)
 	}
 	ucm_load_file_tell(file);
 	ucm_load_file_put(file); /* the operation's */
-}
-
-/* The lane of its place; or it fails. */
-static bool enter_lane(struct ucm_load_file *file)
-{
-	file->op.lane = file->lane =
-		ucm_lane_of(file->engine, file->place.dir);
-	if (!file->lane)
-		ucm_load_file_fail(file, -ENOMEM, 0);
-	return file->lane;
 }
 
 static void find_by_call(struct ucm_load_file *file)
