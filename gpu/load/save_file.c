@@ -102,6 +102,8 @@ static ssize_t create_draft(const void *of, void *buffer, size_t len,
 
 static void create_place(struct ucm_saving *saving);
 
+/* A mount that is back is not known to be before somebody asks: so it is asked
+ * for a file that has been refused. */
 static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	struct ucm_saving *saving = (struct ucm_saving *)op;
@@ -111,6 +113,12 @@ static void on_opened(struct ucm_engine *engine, struct ucm_engine_op *op)
 	if (result == -EINVAL && saving->direct) {
 		atomic_store(&saving->place.dir->no_direct, true);
 		create_place(saving);
+		return;
+	}
+	if (ucm_is_lost(result) && !saving->revived &&
+	    ops_of(saving)->lost(source_of(saving))) {
+		saving->revived = true; /* once is enough */
+		ucm_save_file_create(saving, saving->then);
 		return;
 	}
 	if (result >= 0)

@@ -37,6 +37,7 @@ struct ucm_saving {
 	struct ucm_draft *draft; /* of sources that have drafts */
 	int fd;                  /* -1: none */
 	bool direct;             /* O_DIRECT */
+	bool revived;            /* made once more: the mount had come back */
 	uint32_t align;          /* of it */
 	int result;              /* of the last step */
 	void (*then)(struct ucm_saving *saving);
