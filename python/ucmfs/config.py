@@ -5,6 +5,10 @@ Every key that UCM's documents and stores know is in a table: it is mapped to
 an option, or accepted and told to be without effect, with the reason, or
 refused by name. A key that nobody knows is refused with the nearest one that
 is known: an option that is misspelt must not be silently ignored.
+
+UCM's documents write one thing in several ways: a file of ucm_connectors, the
+same keys inline, maps of a stage each, a list of stages, sections `storage`,
+`sparse` and `vllm`, or all of what vLLM is given. All of them are read.
 """
 
 from __future__ import annotations
@@ -12,13 +16,19 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, NamedTuple,
                     Optional, Tuple, Union)
 
+from ._lib_sparse import METHODS
 from .errors import ConfigError
+from .factory import NO_MOONCAKE, check_name
 
 ENVIRONMENT = "UCM_CONFIG_FILE"
+FILE_KEYS = (ENVIRONMENT, "ucm_config_path")
+# Those that say where blocks are, which UCM also takes from there.
+NOT_READ = ("UCM_STORAGE_PATH", "UCM_STORAGE_BACKEND")
 DEFAULT_CONNECTOR = "UcmPipelineStore"
 
 Source = Union[Mapping[str, Any], str, "os.PathLike[str]", None]
@@ -66,6 +76,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("a text is needed")
     return value
+
+
+def _path(value: Any) -> "Union[str, os.PathLike[str]]":
+    return value if isinstance(value, os.PathLike) else _text(value)
 
 
 def one_of(*names: str) -> Callable[[Any], str]:
@@ -136,14 +150,20 @@ _THREADS = Note("the loader has as many threads as there are CPUs; "
                 "`threads` sets them")
 _LOOKUPS = Note("look-ups read the index, without a request for each block")
 _BUFFERS = Note("the loader's memory is set by `staging_bytes`")
+_CACHE = Note("there is no cache in this process; it is a tier of the mount "
+              "(mem@SIZE, or a pipeline in its configuration file)")
 _QUEUES = Note("requests queue without a limit; saves that wait have "
                "`save_budget_bytes`")
 _3FS = Note("there is no client of 3FS here: its files are read through "
             "where it is mounted")
 _BLEND = Refuse("blocks are reused behind the prefix that they were computed "
-                "for, and nowhere else: there is no blending")
-_SPARSE = Note("there is no sparse attention here: attention is full, as the "
-               "engine computes it")
+                "for, and nowhere else: there is no blending; UcmfsConnector "
+                "reuses prefixes, without this key")
+_SPARSE = Note("attention is full, as the engine computes it; ucmfs.methods "
+               "reads these keys for a program that retrieves blocks itself")
+_MOONCAKE = Refuse(NO_MOONCAKE)
+_SWITCHES = Note("these are vLLM's, and given to it: --kv-transfer-config, "
+                 "--enable-prefix-caching")
 _ENGINE_KNOWS = Note("the engine's own configuration says it")
 
 # Of ucm_connector_config; UCM's first, then ours.
@@ -200,10 +220,29 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
         "a store has tensors of one size; a layout (ucmfs.regions_of) or the "
         "engine's connector takes several"),
     "store_backend": Refuse("it is an address of a running process"),
-    "global_segment_size": Refuse("it is Mooncake's, which is not here"),
-    "local_buffer_size": Refuse("it is Mooncake's, which is not here"),
-    "protocol": Refuse("it is Mooncake's, which is not here"),
+    "global_segment_size": _MOONCAKE,
+    "local_buffer_size": _MOONCAKE,
+    "protocol": _MOONCAKE,
+    "local_hostname": _MOONCAKE,
+    "metadata_server": _MOONCAKE,
     "buffer_pool": Refuse("pools of buffers cannot be handed in"),
+
+    "storage_backend": Special(),
+    "storage_path": Special(),
+    "nfs_path": Special(),
+    "enable_distributed": Note("engines that use one mount, or mounts of one "
+                               "shared directory, find each other's blocks"),
+    "cache": Special(),
+    "posix": Special(),
+    "nfs": Special(),
+    "pc": Special(),
+    "ds3fs": Special(),
+    "gpu_memory_utilization": Refuse(
+        "it is vLLM's: --gpu-memory-utilization"),
+    "kv_cache_dtype": Refuse("it is vLLM's: --kv-cache-dtype"),
+    "enable_memory_pool": _BUFFERS,
+    "preallocate_kv_cache": Note("vLLM takes the memory of its KV cache at "
+                                 "the start"),
 
     "mount": Special(),
     "tiers": Special(),
@@ -225,7 +264,14 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
 # Beside ucm_connectors, or inline in kv_connector_extra_config.
 TOP_KEYS: Dict[str, Rule] = {
     "ucm_connectors": Special(),
-    ENVIRONMENT: Special(),
+    **dict.fromkeys(FILE_KEYS, Special()),
+    "storage": Special(),
+    "sparse": _SPARSE,
+    "vllm": _SWITCHES,
+    "kv_connector": Special(),
+    "kv_connector_module_path": _SWITCHES,
+    "kv_role": _SWITCHES,
+    "kv_connector_extra_config": Special(),
     "use_layerwise": Map("engine", "layerwise", check_bool),
     "enable_prefix_cache": Map("engine", "prefix_cache", check_bool),
     "hash_method": Map("engine", "hash", _hash),
@@ -236,6 +282,8 @@ TOP_KEYS: Dict[str, Rule] = {
                                 "(.ucmfs/metrics) and of the engine"),
     "ucm_sparse_method": _SPARSE,
     "ucm_sparse_config": _SPARSE,
+    "sparse_type": _SPARSE,
+    **{name: _BLEND if name == "Blend" else _SPARSE for name in METHODS},
     "hit_ratio": Refuse("it is of a connector that only pretends hits"),
     "num_kv_heads": _ENGINE_KNOWS,
     "head_dim": _ENGINE_KNOWS,
@@ -245,6 +293,9 @@ TOP_KEYS: Dict[str, Rule] = {
     "position_correction": _BLEND,
     "recompute_boundary": _BLEND,
 }
+
+# One of these is needed, where no key of a store stands inline.
+STORE_KEYS = ("ucm_connectors", "storage", "kv_connector_extra_config")
 
 # Of an entry of ucm_connectors.
 ENTRY_KEYS = ("ucm_connector_name", "ucm_connector_module_path",
@@ -258,8 +309,11 @@ PIPELINE_STAGES = {
     "Cache": None,
     "Empty": None,
     "Fake": None,
-    "Mooncake": "Mooncake is not here",
+    "Mooncake": NO_MOONCAKE,
 }
+# As a type, or a storage_backend.
+KINDS = ("cache", "posix", "nfs", "pc", "ds3fs")
+_ADDRESS = re.compile(r"[^/:@]+:/")  # of a server's directory
 
 
 # They keep no data, and are no part of a mount.
@@ -272,14 +326,16 @@ def validate_config(source: Source = None, *,
                     check_paths: bool = True) -> Config:
     """Read a configuration, and say what it means here.
 
-    source: a dict (the file's content, or an engine's extra_config, inline or
-    with UCM_CONFIG_FILE), a path (YAML, or JSON), or None: the path in
-    $UCM_CONFIG_FILE. check_paths: look which paths are mounts of ucmfs;
-    without, all but `mount` are taken for directories. ConfigError names the
+    source: a dict (the file's content, an engine's extra_config, inline or
+    with UCM_CONFIG_FILE or ucm_config_path, or what that engine is given as a
+    whole), a path (YAML, or JSON), or None: the path in $UCM_CONFIG_FILE.
+    check_paths: look which paths are mounts of ucmfs; without, all but `mount`
+    are taken for directories. ConfigError names the
     key.
     """
     reader = _Reader(check_paths)
-    reader.top(_content(source))
+    reader.top(_content(source), "")
+    reader.finish()
     return reader.out
 
 
@@ -287,13 +343,20 @@ def _content(source: Source) -> Mapping[str, Any]:
     if source is None:
         source = os.environ.get(ENVIRONMENT)
         if not source:
+            others = [f"${name}" for name in NOT_READ if os.environ.get(name)]
             raise ConfigError("", f"no configuration is given, and "
-                              f"${ENVIRONMENT} is not set")
+                              f"${ENVIRONMENT} is not set" +
+                              "".join(f"; {name} is not read" for name in
+                                      others))
     if not isinstance(source, Mapping):
         return read_file(source)
-    if ENVIRONMENT in source:
-        rest = {k: v for k, v in source.items() if k != ENVIRONMENT}
-        return {**read_file(source[ENVIRONMENT]), **rest}
+    files = [key for key in FILE_KEYS if key in source]
+    if len(files) > 1:
+        raise ConfigError(files[1], f"{files[0]} names a file already")
+    if files:
+        rest = {k: v for k, v in source.items() if k not in files}
+        path = checked(_path, files[0], source[files[0]])
+        return {**read_file(path), **rest}
     return source
 
 
@@ -339,35 +402,58 @@ class _Reader:
         self.check_paths = check_paths
         self.paths: List[Tuple[str, str]] = []  # key, path
         self.sizes: Dict[str, int] = {}
+        self.stages: List[str] = []             # of the pipeline
+        self.stage_maps: List[Tuple[str, str]] = []  # key, stage
 
     # ---- levels ----
 
-    def top(self, content: Mapping[str, Any]) -> None:
+    def top(self, content: Mapping[str, Any], where: str) -> None:
         inline = {}
-        for key, value in content.items():
-            if key == "ucm_connectors":
-                self.connectors(value)
-            elif key in TOP_KEYS:
-                self.apply(TOP_KEYS[key], key, key, value)
-            elif key in CONNECTOR_KEYS:
-                inline[key] = value
+        for name, value in content.items():
+            key = f"{where}.{name}" if where else name
+            if name in TOP_KEYS:
+                self.apply(TOP_KEYS[name], key, name, value)
+            elif name in CONNECTOR_KEYS:
+                inline[name] = value
             else:
-                raise unknown(key, key, [*TOP_KEYS, *CONNECTOR_KEYS])
+                raise unknown(key, name, [*TOP_KEYS, *CONNECTOR_KEYS])
         if inline and "ucm_connectors" in content:
             raise ConfigError(next(iter(inline)),
                               "it belongs in ucm_connector_config")
-        if not inline and "ucm_connectors" not in content:
-            raise ConfigError("ucm_connectors", "it is missing")
         if inline:
-            self.store(inline, "")
-        self.places()
-        self.check_sizes()
+            self.out.connector_config = dict(inline)
+            self.store(inline, where)
+        elif not any(name in content for name in STORE_KEYS):
+            raise ConfigError("ucm_connectors", "it is missing")
 
-    def connectors(self, entries: Any) -> None:
+    def set_ucm_config_path(self, key: str, _value: Any) -> None:
+        raise ConfigError(key, "a configuration file cannot name another one")
+
+    set_UCM_CONFIG_FILE = set_ucm_config_path
+
+    def set_kv_connector_extra_config(self, key: str, value: Any) -> None:
+        """Of all that vLLM is given, the part that is a connector's."""
+        self.top(_content(_mapping(key, value)), key)
+
+    def set_kv_connector(self, key: str, value: Any) -> None:
+        if value == "BlendConnector":
+            raise ConfigError(key, f"{value} cannot be had: {_BLEND.why}")
+        self.note(key, value, _SWITCHES.why)
+
+    def set_storage(self, key: str, value: Any) -> None:
+        """{backend, path}, and keys of a store."""
+        rest = dict(_mapping(key, value))
+        for name, function in (("backend", self.set_storage_backend),
+                               ("path", self.set_storage_path)):
+            if name in rest:
+                function(f"{key}.{name}", rest.pop(name))
+        self.store(rest, key)
+
+    def set_ucm_connectors(self, key: str, entries: Any) -> None:
         if not isinstance(entries, (list, tuple)) or not entries:
-            raise ConfigError("ucm_connectors", "a list of one is needed")
-        at = self.chosen(entries)
-        key = f"ucm_connectors[{at}]"
+            raise ConfigError(key, "a list of one is needed")
+        at = self.chosen(entries, key)
+        key = f"{key}[{at}]"
         entry = entries[at]
         for name in entry:
             if name not in ENTRY_KEYS:
@@ -387,20 +473,17 @@ class _Reader:
             self.out.module_path = checked(
                 _text, f"{key}.ucm_connector_module_path", module)
             return  # its keys are the module's
-        from .factory import check_name
-
         check_name(name, f"{key}.ucm_connector_name")
         for kind in MEASURING:
             if name == f"Ucm{kind}Store":
                 self.out.measuring = kind
         self.store(config, f"{key}.ucm_connector_config")
 
-    def chosen(self, entries: Any) -> int:
+    def chosen(self, entries: Any, key: str) -> int:
         """Of several connectors the first whose directories are there."""
         for i, entry in enumerate(entries):
             if not isinstance(entry, Mapping):
-                raise ConfigError(f"ucm_connectors[{i}]",
-                                  "a mapping is needed")
+                raise ConfigError(f"{key}[{i}]", "a mapping is needed")
         found = 0
         if len(entries) > 1:
             for i, entry in enumerate(entries):
@@ -410,7 +493,7 @@ class _Reader:
                     found = i
                     break
             self.out.notes.append(
-                f"ucm_connectors: of {len(entries)} number {found} is used, "
+                f"{key}: of {len(entries)} number {found} is used, "
                 "the first whose storage_backends are there")
         return found
 
@@ -420,23 +503,23 @@ class _Reader:
             rule = CONNECTOR_KEYS.get(name)
             if rule is None:
                 raise unknown(key, name, CONNECTOR_KEYS)
-            if isinstance(rule, Special):
-                getattr(self, f"set_{name}")(key, value)
-            else:
-                self.apply(rule, key, name, value)
-        if not self.out.connector_config:
-            self.out.connector_config = dict(config)
+            self.apply(rule, key, name, value)
 
     # ---- keys ----
 
     def apply(self, rule: Rule, key: str, name: str, value: Any) -> None:
         if isinstance(rule, Refuse):
             raise ConfigError(key, f"it cannot be had: {rule.why}")
-        if isinstance(rule, Note):
+        if isinstance(rule, Special):
+            getattr(self, f"set_{name}")(key, value)
+        elif isinstance(rule, Note):
             self.note(key, value, rule.why)
-        elif isinstance(rule, Map):
+        else:
             part = getattr(self.out, f"{rule.part}_options")
-            part[rule.name] = checked(rule.check, key, value)
+            wanted = checked(rule.check, key, value)
+            if part.setdefault(rule.name, wanted) != wanted:
+                raise ConfigError(key, f"{wanted}, and {part[rule.name]} "
+                                  "elsewhere: there is one for all stages")
 
     def note(self, key: str, value: Any, why: str) -> None:
         shown = "" if isinstance(value, (dict, list)) else f" {value}"
@@ -454,18 +537,52 @@ class _Reader:
 
     set_tiers = set_storage_backends
 
+    def set_storage_path(self, key: str, value: Any) -> None:
+        if _ADDRESS.match(checked(_text, key, value)) and \
+                not value.startswith("mem@"):
+            raise ConfigError(
+                key, f"{value} is an address: mount it (mount -t nfs {value} "
+                "DIRECTORY), make it a tier (ucmfs nfs=DIRECTORY MOUNT), and "
+                "give MOUNT")
+        self.set_storage_backends(key, value)
+
+    set_nfs_path = set_storage_path
+
+    def set_storage_backend(self, key: str, value: Any) -> None:
+        """The kind of a store, and no path."""
+        if isinstance(value, str) and "/" in value:
+            raise ConfigError(key, "unknown; did you mean storage_backends?")
+        self.kind(key, value)
+        self.note(key, value, "a directory shows what it stands on")
+
+    def kind(self, key: str, value: Any) -> str:
+        """One of KINDS; ConfigError."""
+        if isinstance(value, str) and value.lower() == "mooncake":
+            raise ConfigError(key, f"{value} cannot be had: {NO_MOONCAKE}")
+        if value not in KINDS:
+            raise unknown(key, value, KINDS)
+        return value
+
+    def set_cache(self, key: str, value: Any) -> None:
+        """What is for one stage of a pipeline."""
+        self.stage_maps.append((key, key.rpartition(".")[2]))
+        self.store(_mapping(key, value), key)
+
+    set_posix = set_nfs = set_pc = set_ds3fs = set_cache
+
     def set_backend(self, key: str, value: Any) -> None:
         """Of UcmCacheStore: the store behind, {name, config}."""
         if not isinstance(value, Mapping) or set(value) - {"name", "config"} \
                 or not isinstance(value.get("config"), Mapping):
             raise ConfigError(key, "a name and a config are needed")
-        from .factory import check_name
-
         check_name(value.get("name"), f"{key}.name")
         self.store(value["config"], f"{key}.config")
 
     def set_store_pipeline(self, key: str, value: Any) -> None:
+        if isinstance(value, (list, tuple)):
+            return self.stage_list(key, value)
         stages = checked(_text, key, value).split("|")
+        self.stages = [stage.lower() for stage in stages]
         for stage in stages:
             if stage not in PIPELINE_STAGES:
                 raise unknown(key, stage, PIPELINE_STAGES)
@@ -479,11 +596,27 @@ class _Reader:
                                   "mount, and the pipeline Cache")
             self.out.measuring = stages[0]
         elif "Cache" in stages:
-            self.note(key, value, "there is no cache in this process; it is "
-                      "a tier of the mount (mem@SIZE, or a pipeline in its "
-                      "configuration file)")
+            self.note(key, value, _CACHE.why)
+        return None
 
     set_pipeline = set_store_pipeline
+
+    def stage_list(self, key: str, stages: Any) -> None:
+        """Of {type, path}, or {type: cache, size_gb}, fast to slow."""
+        if not stages:
+            raise ConfigError(key, "a stage is needed")
+        for i, stage in enumerate(stages):
+            where = f"{key}[{i}]"
+            rest = dict(_mapping(where, stage))
+            kind = self.kind(f"{where}.type", rest.pop("type", None))
+            self.stages.append(kind)
+            if kind == "cache":
+                size = checked(check_count, f"{where}.size_gb",
+                               rest.pop("size_gb", 0))
+                self.note(where, f"cache {size} GiB", _CACHE.why)
+            elif "path" in rest:
+                self.set_storage_path(f"{where}.path", rest.pop("path"))
+            self.store(rest, where)
 
     def set_device(self, key: str, value: Any) -> None:
         if value == -1:
@@ -495,11 +628,24 @@ class _Reader:
     set_device_id = set_device
 
     def set_tensor_size(self, key: str, value: Any) -> None:
-        self.sizes[key] = checked(check_count, key, value)
+        name = key.rpartition(".")[2]
+        size = checked(check_count, key, value)
+        for other, told in self.sizes.items():
+            if other.rpartition(".")[2] == name and told != size:
+                raise ConfigError(key, f"{size}, and {told} in {other}: there "
+                                  "is one for all stages")
+        self.sizes[key] = size
 
     set_shard_size = set_block_size = set_tensor_size
 
     # ---- the whole ----
+
+    def finish(self) -> None:
+        for key, stage in self.stage_maps:
+            if stage not in self.stages:
+                raise ConfigError(key, "the pipeline has no such stage")
+        self.places()
+        self.check_sizes()
 
     def check_sizes(self) -> None:
         """Each must divide the next; 0 is not told. UCM's documents also have
@@ -558,6 +704,12 @@ class _Reader:
         elif rest not in ("", "blocks"):
             raise ConfigError(key, f"{path} is in the mount {self.out.mount}, "
                               "and no space of it")
+
+
+def _mapping(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(key, "a mapping is needed")
+    return value
 
 
 def _split(value: Any) -> List[str]:

@@ -15,8 +15,11 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from .errors import ConfigError
 
 # What there is not, and why.
+NO_MOONCAKE = ("Mooncake is not here: memory of a machine is a tier mem@SIZE "
+               "of its mount, and what machines share is a directory that all "
+               "of them mount")
 REFUSED = {
-    "UcmMooncakeStore": "Mooncake is not here",
+    "UcmMooncakeStore": NO_MOONCAKE,
 }
 
 _PRESETS = ("UcmPipelineStore", "UcmPosixStore", "UcmNfsStore", "UcmPcStore",

@@ -3,7 +3,7 @@
 
 doc/engines.md has the table for users. Unknown names and values that cannot
 be right are refused by name. Of upstream UCM's connectors the configuration
-(UCM_CONFIG_FILE, ucm_connectors, use_layerwise) is read as well.
+is read as well, where one of the keys SEEDS is there; see ucmfs.config.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ..config import (check_bool, check_count, checked, one_of, unknown,
 from ..errors import ConfigError
 from .mount import log
 
-SEEDS = ("UCM_CONFIG_FILE", "ucm_connectors", "use_layerwise")
+SEEDS = ("UCM_CONFIG_FILE", "ucm_config_path", "ucm_connectors",
+         "use_layerwise", "storage", "storage_backends", "storage_path",
+         "nfs_path", "store_pipeline", "pipeline")
 # What somebody might try, and what it is called.
 _MEANT = {
     "loader": "its options stand beside the others: io, threads, "
