@@ -313,7 +313,7 @@ PIPELINE_STAGES = {
 }
 # As a type, or a storage_backend.
 KINDS = ("cache", "posix", "nfs", "pc", "ds3fs")
-_ADDRESS = re.compile(r"[^/:@]+:/")  # of a server's directory
+_ADDRESS = re.compile(r"[^/:]+:/")  # of a server's directory
 
 
 # They keep no data, and are no part of a mount.
@@ -330,8 +330,7 @@ def validate_config(source: Source = None, *,
     with UCM_CONFIG_FILE or ucm_config_path, or what that engine is given as a
     whole), a path (YAML, or JSON), or None: the path in $UCM_CONFIG_FILE.
     check_paths: look which paths are mounts of ucmfs; without, all but `mount`
-    are taken for directories. ConfigError names the
-    key.
+    are taken for directories. ConfigError names the key.
     """
     reader = _Reader(check_paths)
     reader.top(_content(source), "")
@@ -402,7 +401,7 @@ class _Reader:
         self.check_paths = check_paths
         self.paths: List[Tuple[str, str]] = []  # key, path
         self.sizes: Dict[str, int] = {}
-        self.stages: List[str] = []             # of the pipeline
+        self.stages: List[str] = []  # of the pipeline
         self.stage_maps: List[Tuple[str, str]] = []  # key, stage
 
     # ---- levels ----
@@ -410,7 +409,7 @@ class _Reader:
     def top(self, content: Mapping[str, Any], where: str) -> None:
         inline = {}
         for name, value in content.items():
-            key = f"{where}.{name}" if where else name
+            key = _under(where, name)
             if name in TOP_KEYS:
                 self.apply(TOP_KEYS[name], key, name, value)
             elif name in CONNECTOR_KEYS:
@@ -418,13 +417,14 @@ class _Reader:
             else:
                 raise unknown(key, name, [*TOP_KEYS, *CONNECTOR_KEYS])
         if inline and "ucm_connectors" in content:
-            raise ConfigError(next(iter(inline)),
+            raise ConfigError(_under(where, next(iter(inline))),
                               "it belongs in ucm_connector_config")
         if inline:
             self.out.connector_config = dict(inline)
             self.store(inline, where)
         elif not any(name in content for name in STORE_KEYS):
-            raise ConfigError("ucm_connectors", "it is missing")
+            raise ConfigError(_under(where, "ucm_connectors"),
+                              "it is missing")
 
     def set_ucm_config_path(self, key: str, _value: Any) -> None:
         raise ConfigError(key, "a configuration file cannot name another one")
@@ -499,7 +499,7 @@ class _Reader:
 
     def store(self, config: Mapping[str, Any], where: str) -> None:
         for name, value in config.items():
-            key = f"{where}.{name}" if where else name
+            key = _under(where, name)
             rule = CONNECTOR_KEYS.get(name)
             if rule is None:
                 raise unknown(key, name, CONNECTOR_KEYS)
@@ -580,7 +580,8 @@ class _Reader:
 
     def set_store_pipeline(self, key: str, value: Any) -> None:
         if isinstance(value, (list, tuple)):
-            return self.stage_list(key, value)
+            self.stage_list(key, value)
+            return
         stages = checked(_text, key, value).split("|")
         self.stages = [stage.lower() for stage in stages]
         for stage in stages:
@@ -597,7 +598,6 @@ class _Reader:
             self.out.measuring = stages[0]
         elif "Cache" in stages:
             self.note(key, value, _CACHE.why)
-        return None
 
     set_pipeline = set_store_pipeline
 
@@ -704,6 +704,10 @@ class _Reader:
         elif rest not in ("", "blocks"):
             raise ConfigError(key, f"{path} is in the mount {self.out.mount}, "
                               "and no space of it")
+
+
+def _under(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
 
 
 def _mapping(key: str, value: Any) -> Mapping[str, Any]:

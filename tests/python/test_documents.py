@@ -213,6 +213,9 @@ MISTAKEN = (
     ("{pipeline: Cache|Posix, cache: {tensor_size: 1}, posix: {tensor_size: "
      "2, storage_backends: /a}}", "posix.tensor_size", "cache.tensor_size"),
     ("{kv_connector: UcmfsConnector}", "ucm_connectors", "missing"),
+    ("{kv_connector_extra_config: {sparse_type: GSA}}",
+     "kv_connector_extra_config.ucm_connectors", "missing"),
+    ("{storage_path: 'me@nfs-server:/kv'}", "storage_path", "an address"),
     ("{kv_connector_extra_config: {xyzzy: 1}}",
      "kv_connector_extra_config.xyzzy", "unknown"),
 )
