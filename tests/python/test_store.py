@@ -530,6 +530,33 @@ class ByName(unittest.TestCase):
             with self.assertRaises(ucmfs.ConfigError):
                 ucmfs.validate_config({"storage_backends": path})
 
+    def test_other_ways_to_say_a_path(self):
+        new_space("said-so")
+        for path, space in ((MOUNT, None), (f"{MOUNT}/spaces/said-so",
+                                            "said-so")):
+            for given in (
+                    {"storage_backend": "posix", "storage_path": path},
+                    {"storage": {"path": path}}, {"nfs_path": path},
+                    {"pipeline": "Cache|Posix",
+                     "posix": {"storage_backends": path}},
+                    {"pipeline": [{"type": "cache", "size_gb": 1},
+                                  {"type": "posix", "path": path}]},
+                    {"kv_connector_extra_config": {"storage_path": path}}):
+                found = ucmfs.validate_config(given)
+                self.assertEqual((found.mount, found.tiers), (MOUNT, []))
+                self.assertEqual(found.store_options.get("space"), space)
+
+    def test_a_pipeline_of_maps_or_a_list(self):
+        sizes = {k: v for k, v in self.config().items() if "_size" in k}
+        for given in (
+                {"pipeline": "Cache|Posix", "cache": {"buffer_number": 8},
+                 "posix": {"storage_backends": MOUNT, **sizes}},
+                {"pipeline": [{"type": "posix", "path": MOUNT, **sizes}]}):
+            with factory.UcmConnectorFactoryV1.create_connector(
+                    "UcmPipelineStore", given) as store:
+                self.assertEqual(store.shards, SHARDS)
+                self.assertEqual(store.lookup([id_of("nowhere")]), [False])
+
     def test_on_tiers(self):
         with factory.UcmConnectorFactoryV1.create_connector(
                 "UcmPosixStore",
