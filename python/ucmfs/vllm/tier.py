@@ -45,7 +45,7 @@ from .mount import Teller, cause_of, log
 from .options import TierOptions, parse
 from .slots import GROUP_BYTES, Finished, Memory, SlotStore, geometry_of
 from .spaces import space_prefix
-from .wishes import USUAL, wishes_of
+from .wishes import USUAL, Wishes, wishes_of
 
 BATCH_FIRST = 64    # keys of a request that are looked up at once, and
 BATCH_MOST = 4096   # at most, as long as they are found
@@ -288,7 +288,7 @@ class UcmfsTier(SecondaryTierManager):
 
     def lookup(self, key: Any, req_context: Any) -> LookupResult:
         found: Optional[int] = 0
-        if self._known(req_context).wishes.load:
+        if self._wishes(req_context).load:
             found = self._verdicts.get(key)
         if found is None:
             found = self._ask(key, req_context)
@@ -354,9 +354,17 @@ class UcmfsTier(SecondaryTierManager):
         known = self._requests.get(context.req_id)
         if known is None:
             known = self._requests[context.req_id] = _Known()
-            known.wishes = wishes_of(
-                getattr(context, "kv_transfer_params", None), self._teller)
+            known.wishes = self._told_by(context)
         return known
+
+    def _wishes(self, context: Any) -> Wishes:
+        """Of a request that may have ended: it is not remembered for that."""
+        known = self._requests.get(getattr(context, "req_id", ""))
+        return self._told_by(context) if known is None else known.wishes
+
+    def _told_by(self, context: Any) -> Wishes:
+        return wishes_of(getattr(context, "kv_transfer_params", None),
+                         self._teller)
 
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
         return RequestOffloadingContext()
@@ -376,11 +384,11 @@ class UcmfsTier(SecondaryTierManager):
     def submit_store(self, job_metadata: Any) -> None:
         keys = list(job_metadata.keys)
         context = getattr(job_metadata, "req_context", None)
-        known = self._known(context) if context is not None else _Known()
-        if not known.wishes.save:
+        wishes = self._wishes(context)
+        if not wishes.save:
             self._store.leave(job_metadata.job_id, keys)
             return
-        if known.wishes.pin:
+        if wishes.pin:
             self._to_pin.add(job_metadata.job_id)
         self._store.save(
             job_metadata.job_id, keys, job_metadata.chunk_ids,
