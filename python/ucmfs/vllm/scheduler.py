@@ -48,6 +48,10 @@ LATE_SECONDS = 0.25
 TRIES = 4
 RETRY_SECONDS = 0.25
 NEVER = float("inf")
+# Blocks of a request that are looked for in a step, beside those to be saved.
+LOOK_MOST = 1024
+# What is not saved by then may hang.
+SOON_SECONDS = 1.0
 ANNOUNCED_MOST = 1_000_000  # blocks that events have told of
 
 NONE = (0, False)
@@ -74,7 +78,8 @@ class Known:
     undecided_from: float = 0
     not_before: float = 0.0
     failures: int = 0
-    loading: List[int] = field(default_factory=list)
+    # Blocks of each group that are being loaded: the first, and the end.
+    loading: List[Tuple[int, int]] = field(default_factory=list)
     # A load has failed: no other is tried. Its blocks are of another epoch.
     failed: bool = False
     stale: bool = False
@@ -95,6 +100,7 @@ class Pending:
 
     job: Job
     step: int
+    began: float
     bad: int = 0
     refused: int = 0
     ranks: int = 0  # that are done with it
@@ -198,6 +204,14 @@ class UcmfsScheduler:
         known.ids.update(known.request.block_hashes)
         return known.ids
 
+    @staticmethod
+    def _renew(known: Known) -> None:
+        """Nothing of a request is left of before the last reset."""
+        if known.stale and known.request.num_computed_tokens == 0:
+            known.stale = False
+            known.decided = [0] * len(known.decided)
+            known.undecided_from = 0
+
     def _saves_of(self, known: Known) -> bool:
         return (self._may_save and known.wishes.save
                 and not self._left_out(known.request))
@@ -213,6 +227,7 @@ class UcmfsScheduler:
                                    ) -> Tuple[Optional[int], bool]:
         began = time.perf_counter()
         known = self._known(request)
+        self._renew(known)
         known.asked = (num_computed, 0)
         known.cut = known.too_slow = False
         tokens = self._hit(known, num_computed)
@@ -319,8 +334,10 @@ class UcmfsScheduler:
                                  blocks.get_block_ids())
         self._loads.append(Job(self._next_job(), request.request_id, parts))
         known.loaded = 0
-        known.loading = [(local + num_external) // group.block_tokens
-                         for group in self.plan.groups]
+        tokens = local + num_external
+        known.loading = [
+            (max(local // group.block_tokens, group.first_needed(tokens)),
+             tokens // group.block_tokens) for group in self.plan.groups]
         self.stats.add("promised_tokens", num_external)
         known.count("promised", num_external)
 
@@ -380,15 +397,14 @@ class UcmfsScheduler:
             return
         now = self._clock()
         scheduled = output.num_scheduled_tokens
-        for request_id in list(self._undecided):
-            known = self._undecided[request_id]
-            if request_id not in scheduled or now < known.not_before:
+        for request_id in list(min(scheduled, self._undecided, key=len)):
+            known = self._undecided.get(request_id)
+            if known is None or request_id not in scheduled \
+                    or now < known.not_before:
                 continue
-            before = known.request.num_computed_tokens
-            if known.stale and before == 0:
-                known.stale = False
-                known.decided = [0] * len(known.decided)
-            computed = before + scheduled[request_id]
+            self._renew(known)
+            computed = (known.request.num_computed_tokens
+                        + scheduled[request_id])
             if not known.stale and computed >= known.undecided_from:
                 self._decide(known, here, table_of(request_id), computed)
 
@@ -440,13 +456,17 @@ class UcmfsScheduler:
         decided = []
         room = self.pins.room
         for g, group in enumerate(self.plan.groups):
-            table = tables[group.index]
-            end = min(ends[g], len(table), ids.blocks(g))
+            table, have = tables[group.index], known.decided[g]
+            if room <= 0:
+                decided.append(have)
+                continue
+            end = min(ends[g], len(table), ids.blocks(g),
+                      have + room + LOOK_MOST)
             places = self._absent(here, known, g, table, end)
             if len(places) > room:
                 end = places[room]
                 places = places[:room]
-            decided.append(max(end, known.decided[g]))
+            decided.append(max(end, have))
             room -= len(places)
             if places:
                 part = _part(g, ids.base[g], table, places)
@@ -498,13 +518,20 @@ class UcmfsScheduler:
             self._announced.clear()
         self._announced.update(ids)
 
-    def _tell_removed(self, known: Known,
+    def _note_damaged(self, known: Known,
                       places: Set[Tuple[int, int]]) -> None:
-        """Damaged blocks, which the workers remove."""
+        """Damaged blocks, which the workers are removing."""
         assert known.ids is not None
         for g, place in places:
+            known.decided[g] = min(known.decided[g], place)
             self._announced.discard(_id(known.ids.base[g], place))
-        self._events += _removed_events(self.plan, known.request, places)
+        known.undecided_from = 0
+        known.not_before = max(known.not_before,
+                               self._clock() + RETRY_SECONDS)
+        if self._saves_of(known):
+            self._undecided[known.request.request_id] = known
+        if self._want_events:
+            self._events += _removed_events(self.plan, known.request, places)
 
     def _reopen(self, job: Job, failures: int) -> None:
         """Blocks of a job are not in the store after all: whoever counts on
@@ -547,7 +574,7 @@ class UcmfsScheduler:
         self.stats.set("pinned_blocks", self.pins.blocks)
         for part in parts:
             self._saving[part.group].update(_split(part.ids))
-        pending = Pending(job, self._step)
+        pending = Pending(job, self._step, self._clock())
         self._saves[job.job] = pending
         if self._want_events:
             pending.events = _stored_events(self.plan, known.request, parts)
@@ -563,6 +590,7 @@ class UcmfsScheduler:
             for part in pending.job.parts:
                 self._saving[part.group].difference_update(_split(part.ids))
             self.stats.set("pinned_blocks", self.pins.blocks)
+            self._pin(pending.job.request)
         return pending
 
     # ---- reports of the workers ----
@@ -579,9 +607,8 @@ class UcmfsScheduler:
             self._end_load(request_id, loaded)
         for request_id, places in meta.damaged.items():
             known = self._requests.get(request_id)
-            if self._want_events and known is not None \
-                    and known.ids is not None:
-                self._tell_removed(known, places)
+            if known is not None and known.ids is not None:
+                self._note_damaged(known, places)
         for job, num in meta.bad_saves.items():
             if job in self._saves:
                 self._saves[job].bad += num
@@ -622,16 +649,19 @@ class UcmfsScheduler:
             known.told["load_ms"] = round(loaded.seconds * 1e3, 2)
             # Asked for again, the same block would fail again.
             known.failed = known.failed or loaded.failed > 0
-            if not loaded.failed:
-                # They are there: no need to look.
-                if self._want_events and known.ids is not None:
-                    for g, (have, end) in enumerate(zip(known.decided,
-                                                        known.loading)):
-                        self._announce(known, g, range(have, end))
-                known.decided = [max(*both) for both in
-                                 zip(known.decided, known.loading)]
+            if known.loaded >= self.plan.ranks and not known.failed:
+                self._count_loaded(known)
         if loaded.errno or not loaded.failed:
             self._pause.ended(loaded.errno, loaded.seconds)
+
+    def _count_loaded(self, known: Known) -> None:
+        """All ranks have loaded them: they are there. Those before them, which
+        the engine had itself, may not be."""
+        for g, (first, end) in enumerate(known.loading):
+            if self._want_events and known.ids is not None:
+                self._announce(known, g, range(first, end))
+            if known.decided[g] >= first:
+                known.decided[g] = max(known.decided[g], end)
 
     def _count_saved(self, job: int, reports: int) -> None:
         pending = self._saves.get(job)
@@ -645,10 +675,13 @@ class UcmfsScheduler:
         pending = self._forget_save(job)
         if pending is None:
             return
-        self._pin(pending.job.request)
         if pending.bad:
             self._reopen(pending.job, TRIES if pending.refused else 1)
-        elif pending.events:
+            return
+        known = self._requests.get(pending.job.request)
+        if known is not None:
+            known.failures = 0
+        if pending.events:
             self._events += pending.events
             for part in pending.job.parts:
                 self._remember(_split(part.ids))
@@ -681,9 +714,10 @@ class UcmfsScheduler:
         """Pages of requests that have gone are given back when they are
         copied: vLLM need not take those of others. Not from a mount that
         hangs."""
+        late = self._clock() - SOON_SECONDS
         return not self._pause and any(
             pending.job.request not in self._requests
-            and self.pins.holds(job)
+            and pending.began > late and self.pins.holds(job)
             for job, pending in self._saves.items())
 
     def has_pending_push_work(self) -> bool:

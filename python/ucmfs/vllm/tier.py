@@ -183,6 +183,7 @@ class _Known:
         self.until = 0.0              # when they are to be leased anew
         self.loads = 0                # jobs under way
         self.wishes = USUAL
+        self.to_pin: Dict[bytes, None] = {}  # what was found, if it wants that
         self._ends: Dict[Tuple[int, int], bytes] = {}  # by group and token
         self._taken = 0
 
@@ -303,15 +304,21 @@ class UcmfsTier(SecondaryTierManager):
         if len(keys) == 1:
             there = self._verdicts[key] = int(self._store.has(key))
             if there:
-                known.found.append(key)
+                self._found(known, [key])
             return there
         verdicts = self._store.lookup(keys)
         self._verdicts.update(zip(keys, verdicts))
         found = keys if 0 not in verdicts else list(
             itertools.compress(keys, verdicts))
-        known.found += found
+        self._found(known, found)
         self._hold_new(known, found)
         return self._verdicts[key]
+
+    @staticmethod
+    def _found(known: _Known, keys: List[bytes]) -> None:
+        known.found += keys
+        if known.wishes.pin:
+            known.to_pin.update(dict.fromkeys(keys))
 
     def _hold_new(self, known: _Known, found: List[bytes]) -> None:
         """At once, where they are asked for together: on a store that is full
@@ -372,12 +379,16 @@ class UcmfsTier(SecondaryTierManager):
     def on_request_finished(self, req_context: Any) -> None:
         known = self._requests.pop(req_context.req_id, None)
         if known is not None:
-            if known.wishes.pin:
-                self._store.pin(known.held)
+            if known.to_pin:
+                self._store.pin(list(known.to_pin))
             self._release(known)
 
     def touch(self, keys: Any, req_context: Any) -> None:
-        self._store.touch(list(keys))
+        keys = list(keys)
+        known = self._requests.get(req_context.req_id)
+        if known is not None and known.wishes.pin:
+            known.to_pin.update(dict.fromkeys(keys))
+        self._store.touch(keys)
 
     # ---- jobs ----
 
