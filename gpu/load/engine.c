@@ -32,11 +32,28 @@
 #define STARTS 256 /* in a round */
 #define SAVE_AGE_NS (INT64_C(100) * 1000000)
 
+/* They wait for staging memory alone, and have it before those that are to be
+ * read. */
+static void feed_kept(struct ucm_engine *engine)
+{
+	struct ucm_piece_list waiting;
+
+	ucm_piece_list_init(&waiting);
+	ucm_piece_take_all(&waiting, &engine->kept_waiting);
+	while (waiting.first) {
+		struct ucm_piece *piece = ucm_piece_pop(&waiting);
+
+		if (engine->kept_waiting.first)
+			ucm_piece_push(&engine->kept_waiting, piece);
+		else
+			ucm_load_finish(piece);
+	}
+}
+
 static void feed(struct ucm_engine *engine)
 {
 	engine->fed = false;
-	while (engine->kept_waiting.first)
-		ucm_piece_push(&engine->ready, ucm_piece_pop(&engine->kept_waiting));
+	feed_kept(engine);
 	ucm_load_feed(engine);
 	ucm_save_feed(engine);
 }
@@ -156,7 +173,7 @@ static bool start_parts(struct ucm_engine *engine, struct ucm_part *part,
  * True: all are under way. */
 static bool start_loads(struct ucm_engine *engine)
 {
-	bool all = true, eager = false;
+	bool all = true, eager = engine->eager; /* of saves */
 
 	for (unsigned rank = 0; rank < UCM_RANKS; rank++) {
 		unsigned left = STARTS;
@@ -398,6 +415,7 @@ static void drain(struct ucm_engine *engine)
 		ucm_load_files_close(engine);
 		while (engine->fed) /* what waited for room ends */
 			feed(engine);
+		ucm_save_go(engine);
 		if (!engine->ops && !engine->held && !engine->ready.first &&
 		    !engine->copies && !engine->savings.queued)
 			break;

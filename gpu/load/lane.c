@@ -334,7 +334,8 @@ bool ucm_lane_may_stage(const struct ucm_engine *engine,
 	/* saves that wait get what is left */
 	if (engine->saves && all && all + len > 3 * quarter)
 		return false;
-	if (!lane->may_hang || !lane->staged || engine->num_lanes == 1)
+	if (!lane->may_hang || !lane->staged ||
+	    (engine->num_lanes == 1 && !engine->shared->buffer))
 		return true;
 	return lane->staged + len <= quarter && hung + len <= 3 * quarter;
 }

@@ -39,6 +39,10 @@
  * caller says how much): a device may take reads of later layers first. */
 #define LAYERS_WINDOW ((uint64_t)8 << 20)
 
+/* So many pieces whose bytes are there wait to be copied, before more are taken
+ * out of the write buffer. */
+#define READY_MOST 16
+
 /* What is read of a memory file at a time, unless a layer is longer. */
 #define BOUNCE ((uint64_t)256 << 10)
 
@@ -284,6 +288,10 @@ bool ucm_load_start(struct ucm_engine *engine, struct ucm_part *part)
 		return true;
 	}
 	if (is_kept(task, block)) {
+		if (engine->ready.num >= READY_MOST) {
+			engine->eager = true;
+			return false;
+		}
 		start_kept(engine, part, block, cut);
 		return true;
 	}
@@ -492,7 +500,9 @@ static int get_slot(struct ucm_piece *piece)
 
 	if (piece->direct)
 		return 0;
-	if (!ucm_lane_may_stage(engine, lane, slot_bytes(piece->plan.len)))
+	/* those of the write buffer wait for nothing else */
+	if (engine->kept_waiting.first ||
+	    !ucm_lane_may_stage(engine, lane, slot_bytes(piece->plan.len)))
 		return -EAGAIN;
 	err = ucm_staging_get(engine->staging, piece->plan.len, &piece->slot);
 	if (!err)

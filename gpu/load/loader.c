@@ -382,22 +382,29 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	return 0;
 }
 
-/* Engines learn of it one by one; nobody uses it before the last one has. */
-static int publish(struct ucm_loader *loader, struct ucm_group *group,
+/* Engines learn of it one by one; nobody uses it before the last one has. Where
+ * one refuses it, those that know it keep it, and its number is used up. */
+static int publish(struct ucm_loader *loader, struct ucm_group **group,
 		   struct ucm_error *error)
 {
-	unsigned number = atomic_load(&loader->num_groups);
+	unsigned number = atomic_load(&loader->num_groups), told = 0;
 	int err = number < MAX_GROUPS ? 0 : -ENOSPC;
 
-	group->number = number;
-	for (unsigned i = 0; i < loader->num_engines && !err; i++)
-		err = ucm_engine_add_group(loader->engines[i], group);
-	if (err)
-		return ucm_error_set(error, err, "group %u: %s", number,
-				     strerror(-err));
-	loader->groups[number] = group;
-	atomic_store(&loader->num_groups, number + 1);
-	return 0;
+	(*group)->number = number;
+	while (told < loader->num_engines && !err) {
+		err = ucm_engine_add_group(loader->engines[told], *group);
+		told += !err;
+	}
+	(*group)->refused = err != 0;
+	if (told) {
+		loader->groups[number] = *group;
+		atomic_store(&loader->num_groups, number + 1);
+	}
+	if (err && told)
+		*group = NULL; /* it is the loader's */
+	return err ? ucm_error_set(error, err, "group %u: %s", number,
+				   strerror(-err))
+		   : 0;
 }
 
 /* The mount may have come back since it was last looked at. */
@@ -434,11 +441,11 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 			      strerror(-err));
 	pthread_mutex_lock(&loader->lock);
 	if (!err)
-		err = publish(loader, group, error);
+		err = publish(loader, &group, error);
 	pthread_mutex_unlock(&loader->lock);
-	if (err)
+	if (err && group)
 		free_group(group);
-	else
+	if (!err)
 		*group_out = group->number;
 	return err;
 }
@@ -446,9 +453,12 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 static const struct ucm_group *group_of(struct ucm_loader *loader,
 					unsigned number)
 {
-	return number < atomic_load(&loader->num_groups)
-		       ? loader->groups[number]
-		       : NULL;
+	const struct ucm_group *group =
+		number < atomic_load(&loader->num_groups)
+			? loader->groups[number]
+			: NULL;
+
+	return group && !group->refused ? group : NULL;
 }
 
 /* ---- what is to come ---- */

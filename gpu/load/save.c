@@ -802,13 +802,17 @@ void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 	ucm_engine_feed(saving->engine); /* a hungry one ends at once */
 }
 
-/* One that is busy is removed when its turn ends without making it whole. */
+/* One that is busy is removed when its turn ends without making it whole, and
+ * so is what those that wait for it make. */
 static void abandon(struct ucm_saving *saving)
 {
-	if (saving->busy)
-		saving->abandoned = true;
-	else
+	if (!saving->busy) {
 		drop(saving);
+		return;
+	}
+	saving->abandoned = true;
+	for (struct ucm_turn *turn = saving->turns; turn; turn = turn->next)
+		turn->abandoned = true;
 }
 
 void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,

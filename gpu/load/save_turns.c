@@ -177,7 +177,7 @@ static void on_gathered(struct ucm_copy_job *job)
 	struct ucm_task *task = queued->task;
 	int err = job->err;
 
-	ucm_slot_move(&queued->slot, UCM_SLOT_COPY, UCM_SLOT_HELD);
+	ucm_slot_copied(&queued->slot, job->lost);
 	queued->gathering = false;
 	if (ucm_task_block_decided(task, queued->turn.block))
 		err = task->outcomes[queued->turn.block].err;

@@ -28,6 +28,7 @@
 /* A KV group: immutable once it is published. */
 struct ucm_group {
 	unsigned number;
+	bool refused; /* by a thread: nobody uses it */
 	struct ucm_layout *layout;
 	char space[UCM_SPACE_MAX + 1];
 	uint64_t layer_bytes;

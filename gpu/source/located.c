@@ -271,7 +271,7 @@ static void want_view(struct ucm_located *located, struct located_space *space)
 {
 	sigset_t all, before;
 
-	if (space->wanted)
+	if (space->wanted && located->running)
 		return;
 	space->wanted = true;
 	if (!located->running) {

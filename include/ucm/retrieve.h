@@ -225,7 +225,8 @@ struct ucm_retrieval_result {
  * -ENOENT: none was submitted. -EBADMSG: scoring or selecting has found something
  * wrong, which error says; others: what it has said.
  * After -ETIMEDOUT and -EINVAL the job is still there, after all else it is
- * gone.
+ * gone; but after -ESTALE a thread may still read what it was given, until a
+ * later take of the lane or its cancel has succeeded.
  */
 int ucm_retrieval_take(struct ucm_retrieval *retrieval, uint32_t lane,
 		       uint64_t step, int timeout_ms,

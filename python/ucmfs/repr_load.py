@@ -98,7 +98,7 @@ class Reprs:
             ctypes.pointer(like._c), first, layers, many, where[0],
             ctypes.addressof(results))
         err = self._lib.ucm_reprs_load(self._open(), request, loaded, error)
-        if err and (not partial or _UNTOUCHED in results[:num]):
+        if err and (not partial or not num or _UNTOUCHED in results[:num]):
             error.check(err, "representations")
         return Loaded(list(slabs), [-result for result in results[:num]])
 

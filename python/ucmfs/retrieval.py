@@ -28,7 +28,8 @@ from .task import milliseconds
 Spec = Union[sparse.Spec, codes.Spec, star.Spec]
 Query = Union[sparse.Query, codes.Query, star.Query]
 
-_KEPT = (22, 110)  # EINVAL, ETIMEDOUT: the job is still there
+# EINVAL, ETIMEDOUT: the job is still there; ESTALE: a thread may be at it
+_KEPT = (22, 110, 116)
 
 
 class Taken(NamedTuple):
