@@ -903,6 +903,24 @@ class Failures(Case):
         self.assertEqual(half.pins.blocks, 0)
         self.assertEqual(self.stored(self.prompt(16 * 20)), 16 * 16)
 
+    def test_what_the_engine_has_is_not_in_the_store(self) -> None:
+        """Blocks before those that are loaded are not taken for stored."""
+        prompt, before = self.prompt(100), set(self.paths())
+        self.one(self.runner(), prompt)
+        chain = parents_of(set(self.paths()) - before)
+        path = {p[-36:-4]: p for p in set(self.paths()) - before}
+        first = next(id for id, above in chain.items() if above is None)
+        self.unlink(path[first.hex()])
+        runner = self.runner()
+        runner.add(prompt[:20], 3, kv_transfer_params={
+            "ucmfs": {"save": False}})
+        runner.settle()
+        self.one(runner, prompt)
+        self.assertEqual(runner.stats["tokens loaded"], 80)
+        third = self.runner()
+        self.one(third, prompt)
+        self.assertEqual(third.stats["tokens loaded"], 96)
+
     def fail_saves(self, runner: FakeRunner, times: int):
         """The first so many are not even started."""
         from ucmfs.loader import Group
@@ -1161,6 +1179,21 @@ class Reset(Case):
         self.forget(runner)
         self.one(runner, self.prompt(200))
         self.assertEqual(runner.stats["loads"], 0)
+
+    def test_reset_while_others_wait(self) -> None:
+        """They have nothing of before, also where they find in the engine
+        what others have computed since."""
+        runner = self.runner(max_running=1)
+        counted = Counted(runner)
+        prompt = self.prompt(100, of=5)
+        runner.add(self.prompt(60, of=4), 20)
+        self.until(runner, lambda: runner.scheduler.running)
+        runner.add(prompt, 3)
+        runner.add(prompt[:96] + self.prompt(64, of=6), 3)
+        self.assertTrue(self.half(runner).reset_cache())
+        saved = counted["saved_blocks"]
+        runner.settle()
+        self.assertGreaterEqual(counted["saved_blocks"] - saved, 6 + 4)
 
     def test_reset_before_saves_begin(self) -> None:
         """Saves that were let go, and not told to the workers yet, are of the

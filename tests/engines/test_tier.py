@@ -261,6 +261,7 @@ class Wishes(MountCase):
         self.assertIs(slots.tier.lookup(keys[0], context), LookupResult.HIT)
         slots.tier.on_schedule_end(None)
         slots.store(keys[1:], [1], context)
+        slots.wait(slots.submit(True, keys[:1], [2], context))
         slots.tier.on_request_finished(context)
         store = slots.tier._store
 
