@@ -175,6 +175,7 @@ int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
 struct ucm_repr_temp {
 	unsigned dir;
 	bool is_made; /* else there is none */
+	bool sync;    /* whatever the durability: it takes another's place */
 	char name[UCM_TEMP_NAME_MAX];
 	uint64_t bytes;
 	struct stat source; /* of a copy: what was copied */

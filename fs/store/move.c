@@ -291,6 +291,7 @@ static int move_to_new_file(struct moving *m)
 	err = ucm_entry_has_dir(&m->entry, m->temp.dir) ? -EEXIST
 							: move_fill(m);
 	if (!err) {
+		m->repr.sync = move_syncs(m);
 		ucm_store_begin_copy_repr(m->store, &m->entry, m->entry.dir,
 					  m->temp.dir, &m->repr);
 		ucm_store_lock_name(m->store, &m->key.id);
@@ -486,6 +487,7 @@ static int drop_repr_other(struct ucm_store *store, ucm_ref ref,
 {
 	struct ucm_repr_temp temp = {
 		.dir = ucm_entry_other_place(entry, dir),
+		.sync = true, /* the other goes at once */
 	};
 	struct stat st;
 	int err = entry->has_repr

@@ -114,13 +114,14 @@ static int write_pieces(const struct ucm_file *file, const uint8_t *bytes,
 }
 
 static int write_file(struct ucm_store *store, const struct ucm_file *file,
-		      const void *bytes, size_t len)
+		      bool sync, const void *bytes, size_t len)
 {
 	int err = write_pieces(file, bytes, len);
 
 	if (!err && file->medium->flags & UCM_MEDIUM_REPORTS_AT_CLOSE)
 		err = ucm_file_flush(file);
-	if (!err && store->config->durability != UCM_DURABILITY_NONE)
+	if (!err &&
+	    (sync || store->config->durability != UCM_DURABILITY_NONE))
 		err = ucm_file_sync(file);
 	return err;
 }
@@ -133,7 +134,11 @@ int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	*out = (struct ucm_repr_temp){ .dir = dir, .bytes = len };
+	*out = (struct ucm_repr_temp){
+		.dir = dir,
+		.bytes = len,
+		.sync = out->sync,
+	};
 	if (!ucm_store_reprs(store, dir))
 		return -EOPNOTSUPP;
 	if (medium->readonly)
@@ -141,7 +146,7 @@ int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
 	err = medium->ops->put(medium, out->name, &file);
 	out->is_made = !err;
 	if (!err)
-		err = write_file(store, &file, bytes, len);
+		err = write_file(store, &file, out->sync, bytes, len);
 	if (!err)
 		return 0;
 	ucm_store_drop_repr(store, out);
@@ -151,7 +156,8 @@ int ucm_store_write_repr(struct ucm_store *store, const struct ucm_id *id,
 int ucm_store_name_repr(struct ucm_store *store, const struct ucm_entry *entry,
 			struct ucm_repr_temp *temp)
 {
-	bool sync = store->config->durability == UCM_DURABILITY_FULL;
+	bool sync = temp->sync ||
+		    store->config->durability == UCM_DURABILITY_FULL;
 	struct ucm_medium *medium = store->dirs.at[temp->dir];
 	int err = ucm_store_reprs(store, temp->dir)
 			  ->commit(medium, temp->name,
@@ -349,7 +355,7 @@ void ucm_store_begin_copy_repr(struct ucm_store *store,
 	struct stat st;
 	size_t len;
 
-	*out = (struct ucm_repr_temp){ .dir = to };
+	*out = (struct ucm_repr_temp){ .dir = to, .sync = out->sync };
 	if (!entry->has_repr || !ucm_store_reprs(store, to) ||
 	    repr_read_right(store, entry, from, &bytes, &len, &st, NULL))
 		return;

@@ -500,6 +500,43 @@ UNIT_TEST(so_is_one_that_moves)
 	free(repr.bytes);
 }
 
+static unsigned syncs;
+
+static int count_syncs(const char *call, const char *path)
+{
+	(void)path;
+	syncs += !strcmp(call, "fdatasync") || !strcmp(call, "fsync");
+	return 0;
+}
+
+static unsigned syncs_of_move(unsigned i)
+{
+	const struct ucm_move move = {
+		.to = &fx_set->dirs.tiers[1],
+		.durable = true,
+	};
+
+	syncs = 0;
+	ucm_os_fault = count_syncs;
+	ck_assert_int_eq(ucm_store_copy(fx_set, ref_of(i), &move, NULL), 0);
+	ucm_os_fault = NULL;
+	return syncs;
+}
+
+/* The file and its name, before the place that it came from goes. */
+UNIT_TEST(it_survives_a_power_cut_where_its_block_does)
+{
+	unsigned alone;
+
+	fx_option("durability", "none");
+	open_still(TWO_TIERS);
+	ck_assert_int_eq(fx_commit(&files[0]), 0);
+	commit_with_repr(1);
+	alone = syncs_of_move(0);
+	ck_assert_uint_gt(alone, 0);
+	ck_assert_uint_eq(syncs_of_move(1), alone + 2);
+}
+
 static void copy_large(void)
 {
 	const struct ucm_move move = { .to = &fx_set->dirs.tiers[1] };
