@@ -263,6 +263,10 @@ CORE_TARGET static inline void CORE(star_shares)(FLOATS *shares,
 	float ends[2][UCM_STAR_LANES] = { { 0 } };
 
 	if (num < UCM_STAR_LANES) {
+		/* nothing less: where top is far below 0 its share would be
+		 * infinite, and no weight makes 0 of that */
+		for (int i = 0; i < (int)UCM_STAR_LANES; i++)
+			ends[0][i] = top;
 		memcpy(ends[0], most, num * sizeof(*most));
 		memcpy(ends[1], weights, num * sizeof(*weights));
 		most = ends[0];
@@ -302,6 +306,8 @@ CORE_TARGET static void CORE(star_vote)(const float *most, float *weights,
 					     : sizeof(shares));
 	}
 	CORE_TREE16(sum, lanes);
+	if (sum == 0)
+		return; /* its weights are: a row without a vote */
 	for (size_t i = 0; i < num; i++)
 		votes[i] += weights[i] / sum;
 }

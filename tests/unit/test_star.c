@@ -616,6 +616,40 @@ UNIT_TEST(blocks_without_tokens_get_no_vote)
 	ck_assert(votes[0] == 0 && votes[1] == 0);
 }
 
+/* What lies behind the last block of a row is none, however little the scores
+ * are. */
+UNIT_TEST(scores_far_below_zero_have_their_vote, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	float scores[20], weights[20], votes[20];
+
+	for (size_t num = 1; kernels && num <= 20; num++) {
+		for (size_t i = 0; i < num; i++) {
+			scores[i] = -500;
+			weights[i] = 1;
+		}
+		ck_assert_int_eq(ucm_star_vote_by(kernels, scores, weights, 1,
+						  num, num, 1, votes, NULL),
+				 0);
+		for (size_t i = 0; i < num; i++)
+			ck_assert(votes[i] == 1 / (float)num);
+	}
+}
+
+/* A query row of zeros; the others vote all the same. On each CPU. */
+UNIT_TEST(a_row_whose_weights_are_zero_has_no_vote, .rows = NUM_ROWS(ways))
+{
+	const struct ucm_sparse_kernels *kernels = kernels_of(_i);
+	float scores[] = { 1, 2, 1, 1 }, weights[] = { 0, 0, 3, 3 };
+	float votes[2] = { 7, 7 };
+
+	if (!kernels)
+		return;
+	ck_assert_int_eq(ucm_star_vote_by(kernels, scores, weights, 2, 2, 2, 1,
+					  votes, NULL), 0);
+	ck_assert(votes[0] == .5f && votes[1] == .5f);
+}
+
 UNIT_TEST(an_infinite_score_has_no_vote)
 {
 	float scores[] = { 1, INFINITY }, weights[] = { 1, 1 };
