@@ -224,12 +224,15 @@ static int put_promise(struct putting *p, unsigned dir,
 	struct ucm_store *store = p->store;
 	struct ucm_tier *tier = store->dirs.tier_of[dir];
 
-	for (unsigned i = 0; i < EVICT_TRIES; i++) {
+	for (unsigned i = 0; i <= EVICT_TRIES; i++) {
 		uint64_t evictions = atomic_load(&store->evictions);
 		int err = ucm_tier_promise(tier, dir, p->len, out);
 
 		if (err != -ENOSPC || !store->value.policy)
 			return err;
+		if (!i)
+			continue; /* a file system that could not say is asked
+				   * once more, before blocks go */
 		if (ucm_evict_in(store, dir, p->len) &&
 		    !ucm_evict_wait_for_others(&store->evicting,
 					       &store->evictions, evictions))
