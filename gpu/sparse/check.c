@@ -9,6 +9,7 @@
 #include <inttypes.h>
 
 #include "common/error.h"
+#include "gpu/sparse/score_twin.h"
 #include "gpu/sparse/twin_args.h"
 #include "sparse/rows.h"
 
@@ -27,6 +28,24 @@ int ucm_twin_optional_check(const char *name, const void *pointer,
 			    struct ucm_error *error)
 {
 	return pointer ? ucm_twin_pointer_check(name, pointer, 4, error) : 0;
+}
+
+int ucm_twin_memory_check(const struct ucm_repr_slab *slab, const void *queries,
+			  uint32_t align, const float *scores,
+			  struct ucm_error *error)
+{
+	int err = ucm_twin_pointer_check("slab", slab->base,
+					 UCM_TWIN_LOAD_BYTES, error);
+
+	if (!err)
+		err = ucm_twin_pointer_check("queries", queries, align, error);
+	if (!err)
+		err = ucm_twin_pointer_check("scores", scores, 4, error);
+	if (!err && slab->stride_bytes % UCM_TWIN_LOAD_BYTES)
+		err = ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
+				    ": a multiple of %d", slab->stride_bytes,
+				    UCM_TWIN_LOAD_BYTES);
+	return err;
 }
 
 static int written_check(const struct ucm_cuda_written *written,

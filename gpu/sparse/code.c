@@ -266,20 +266,10 @@ static int score_check(const struct ucm_code_spec *spec,
 	int err = ucm_twin_requests_check(&score->requests, error);
 
 	if (!err)
-		err = ucm_twin_pointer_check("slab", score->slab->base,
-					     UCM_TWIN_LOAD_BYTES, error);
-	if (!err)
-		err = ucm_twin_pointer_check("queries", score->queries, 8,
-					     error);
-	if (!err)
-		err = ucm_twin_pointer_check("scores", score->scores, 4, error);
+		err = ucm_twin_memory_check(score->slab, score->queries, 8,
+					    score->scores, error);
 	if (err)
 		return err;
-	if (score->slab->stride_bytes % UCM_TWIN_LOAD_BYTES)
-		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
-				     ": a multiple of %d",
-				     score->slab->stride_bytes,
-				     UCM_TWIN_LOAD_BYTES);
 	if (score->requests.num > 1 && score->query_stride < words)
 		return ucm_error_set(error, -EINVAL, "query_stride %zu: at "
 				     "least %zu", score->query_stride, words);

@@ -113,20 +113,11 @@ static int score_check(const struct ucm_cuda_score *score,
 	if (!err)
 		err = ucm_repr_slab_check(score->slab, shape, error);
 	if (!err)
-		err = ucm_twin_pointer_check("slab", score->slab->base,
-					     UCM_TWIN_LOAD_BYTES, error);
-	if (!err)
-		err = ucm_twin_pointer_check("queries", score->queries,
-					     UCM_TWIN_LOAD_BYTES, error);
-	if (!err)
-		err = ucm_twin_pointer_check("scores", score->scores, 4, error);
+		err = ucm_twin_memory_check(score->slab, score->queries,
+					    UCM_TWIN_LOAD_BYTES, score->scores,
+					    error);
 	if (err)
 		return err;
-	if (score->slab->stride_bytes % UCM_TWIN_LOAD_BYTES)
-		return ucm_error_set(error, -EINVAL, "stride_bytes %" PRIu64
-				     ": a multiple of %d",
-				     score->slab->stride_bytes,
-				     UCM_TWIN_LOAD_BYTES);
 	if (score->query_stride % 4 ||
 	    (score->requests.num > 1 && score->query_stride < floats))
 		return ucm_error_set(error, -EINVAL, "query_stride %zu: a "

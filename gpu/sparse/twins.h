@@ -55,6 +55,10 @@ int ucm_twin_launch(const struct ucm_sparse_cuda *cuda,
 /* A pointer is there, and aligned; name is its own. */
 int ucm_twin_pointer_check(const char *name, const void *pointer,
 			   uint32_t align, struct ucm_error *error);
+/* Of a call that scores: align is the queries'. */
+int ucm_twin_memory_check(const struct ucm_repr_slab *slab, const void *queries,
+			  uint32_t align, const float *scores,
+			  struct ucm_error *error);
 /* One that may be NULL. */
 int ucm_twin_optional_check(const char *name, const void *pointer,
 			    struct ucm_error *error);
