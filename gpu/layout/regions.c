@@ -200,8 +200,8 @@ static int check_pages(const struct view *view)
 	if (__builtin_mul_overflow(view->num_pages, view->kernel_blocks,
 				   &blocks) ||
 	    view->dims[B].num < blocks)
-		return refuse(view, "%" PRIu64 " pages of %" PRIu32 " blocks "
-				    "are more than B",
+		return refuse(view, "%" PRIu64 " pages of %" PRIu32 " kernel "
+				    "blocks are more than B",
 			      view->num_pages, view->kernel_blocks);
 	return 0;
 }
@@ -430,7 +430,7 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 		.geometry = &layout->geometry,
 		.tensor = tensor,
 		.num_pages = layout->num_pages,
-		.kernel_blocks = tensor->pages_per_block ?: 1,
+		.kernel_blocks = tensor->kernel_blocks_per_page ?: 1,
 		.error = error,
 	};
 	int err = read_dims(&view);

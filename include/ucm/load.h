@@ -60,7 +60,8 @@ struct ucm_region {
 /*
  * A tensor of an engine, by a letter for each dimension:
  *
- *	B  pages (blocks of the engine's kernels, see pages_per_block)
+ *	B  pages, or smaller blocks of the engine's kernels (see
+ *	   kernel_blocks_per_page)
  *	L  layers
  *	P  planes: 2, K and then V
  *	N  tokens of a page
@@ -90,8 +91,9 @@ struct ucm_tensor {
 	uint32_t plane;           /* UCM_PLANE_* that it holds, if there is
 				   * neither P nor C; K or BOTH where v_bytes
 				   * is 0 */
-	uint32_t pages_per_block; /* B counts blocks of the kernels, of which so
-				   * many in a row make a page; 0 and 1: one */
+	/* B counts blocks of the engine's kernels, of which so many in a row
+	 * make a page; 0 and 1: B counts pages. */
+	uint32_t kernel_blocks_per_page;
 };
 
 struct ucm_layout;

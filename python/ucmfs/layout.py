@@ -176,12 +176,13 @@ class Layout:
 
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
-                   pages_per_block: int = 1) -> None:
+                   kernel_blocks_per_page: int = 1) -> None:
         """Add a tensor, with a letter of BLPNHDC for each dimension.
 
         layer: of the tensor, or of its first one (L). plane: "k", "v" or
-        "both", what it holds if it has neither P nor C. InvalidArgument names
-        tensor, shape and strides.
+        "both", what it holds if it has neither P nor C.
+        kernel_blocks_per_page: how many steps of B make a page.
+        InvalidArgument names tensor, shape and strides.
         """
         name = name or f"tensor {len(self._keep)}"
         raw = raw_of(tensor, name)
@@ -196,7 +197,7 @@ class Layout:
             shape=many(*raw.shape), strides=many(*raw.strides),
             item_bytes=raw.item_bytes, layer=layer,
             plane=_number_of("plane", plane, _lib.PLANES),
-            pages_per_block=pages_per_block), error), "layout")
+            kernel_blocks_per_page=kernel_blocks_per_page), error), "layout")
         self._keep.append(raw)
         if raw.device is not None:
             self.devices.add(raw.device)
@@ -260,7 +261,7 @@ Tensors = Union[Mapping[str, Any], Sequence[Any]]
 
 def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
                num_pages: Optional[int] = None, first_layer: int = 0,
-               pages_per_block: int = 1) -> Layout:
+               kernel_blocks_per_page: int = 1) -> Layout:
     """A sealed layout of an engine's tensors.
 
     tensors: in the order of layers, a dict by name or a sequence; each of one
@@ -274,7 +275,7 @@ def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
     if not named:
         raise InvalidArgument("layout: no tensors")
     if num_pages is None:
-        num_pages = _pages_of(named[0], dims, pages_per_block)
+        num_pages = _pages_of(named[0], dims, kernel_blocks_per_page)
     layout = Layout(geometry, num_pages)
     layer = first_layer
     for name, tensor in named:
@@ -282,12 +283,13 @@ def regions_of(tensors: Tensors, geometry: Geometry, *, dims: str,
         for plane, part in zip("kv", tensor) if pair else [("both", tensor)]:
             layout.add_tensor(part, dims, layer=layer, plane=plane,
                               name=f"{name} {plane}" if pair else name,
-                              pages_per_block=pages_per_block)
+                              kernel_blocks_per_page=kernel_blocks_per_page)
         layer += _layers_of(tensor[0] if pair else tensor, dims)
     return layout.seal()
 
 
-def _pages_of(named: Tuple[str, Any], dims: str, pages_per_block: int) -> int:
+def _pages_of(named: Tuple[str, Any], dims: str,
+              kernel_blocks_per_page: int) -> int:
     name, tensor = named
     if isinstance(tensor, (tuple, list)):
         tensor = tensor[0]
@@ -296,7 +298,7 @@ def _pages_of(named: Tuple[str, Any], dims: str, pages_per_block: int) -> int:
     if not 0 <= at < len(shape):
         raise InvalidArgument(f"{name}: shape {tuple(shape)} and {dims!r} "
                               "say nothing of the number of pages (B)")
-    return shape[at] // max(pages_per_block, 1)
+    return shape[at] // max(kernel_blocks_per_page, 1)
 
 
 def _layers_of(tensor: Any, dims: str) -> int:

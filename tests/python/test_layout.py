@@ -76,7 +76,8 @@ class Tensors(unittest.TestCase):
     def test_of_small_kernel_blocks(self):
         t = [self.filled(2, 6, 2, 2, 4) for _ in range(2)]
         self.check(t, "PBNHD", lambda p, n: [
-            t[n][i, 2 * p:2 * p + 2] for i in range(2)], pages_per_block=2)
+            t[n][i, 2 * p:2 * p + 2] for i in range(2)],
+                   kernel_blocks_per_page=2)
 
     def test_by_name(self):
         t = {f"layers.{n}": self.filled(2, 3, 4, 2, 4) for n in range(2)}

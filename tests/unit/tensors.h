@@ -210,7 +210,7 @@ static inline int add(struct ucm_layout *layout, const struct shape *s,
 		.item_bytes = s->form.item,
 		.layer = whole ? 0 : layer,
 		.plane = plane,
-		.pages_per_block = s->form.kernel_blocks,
+		.kernel_blocks_per_page = s->form.kernel_blocks,
 	};
 
 	for (size_t i = 0, at = 0; s->form.dims[i]; i++) {

@@ -324,9 +324,10 @@ static const struct refusal refusals[] = {
 	  .want = "no V plane", .plane = UCM_PLANE_V, .no_v = true },
 	/* sizes */
 	{ "BNHD", { 3, 8, 2, 4 }, { 64, 8, 4, 1 },
-	  .want = "4 pages of 1 blocks are more than B" },
+	  .want = "4 pages of 1 kernel blocks are more than B" },
 	{ "BNHD", { 7, 4, 2, 4 }, { 32, 8, 4, 1 },
-	  .want = "4 pages of 2 blocks are more than B", .kernel_blocks = 2 },
+	  .want = "4 pages of 2 kernel blocks are more than B",
+	  .kernel_blocks = 2 },
 	{ "BNHD", { 4, 16, 2, 4 }, { 128, 8, 4, 1 },
 	  .want = "N x 1 is not the geometry's 8 tokens" },
 	{ "BNHD", { 8, 8, 2, 4 }, { 64, 8, 4, 1 },
@@ -397,7 +398,7 @@ static struct ucm_tensor tensor_of(const struct refusal *row)
 						      : 2,
 		.layer = row->layer,
 		.plane = row->plane,
-		.pages_per_block = row->kernel_blocks,
+		.kernel_blocks_per_page = row->kernel_blocks,
 	};
 }
 

@@ -153,7 +153,7 @@ class UcmfsWorker:
                     "kv_caches", f"layer {name}: shape {shape}, strides "
                     f"{tuple(strides)} are no pages of {blocks} blocks")
             layout.add_tensor(tensor, dims, name=name, layer=i,
-                              pages_per_block=shape[0] // blocks)
+                              kernel_blocks_per_page=shape[0] // blocks)
         return layout.seal()
 
     def _ready(self, meta: UcmfsMetadata, wait: bool) -> bool:
