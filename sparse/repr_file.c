@@ -336,13 +336,14 @@ int ucm_repr_file_parse(const void *header, size_t len,
 	if (memcmp(disk.magic, MAGIC, sizeof(disk.magic)))
 		return ucm_error_set(error, -EINVAL, "magic: not a file of "
 				     "representations");
-	if (disk.version != UCM_REPR_FILE_VERSION)
-		return ucm_error_set(error, -EINVAL, "version %" PRIu32
-				     ": unknown", disk.version);
 	if (ucm_crc32c(0, &disk, offsetof(struct disk_repr, header_crc)) !=
 	    disk.header_crc)
 		return ucm_error_set(error, -EBADMSG, "header checksum "
 				     "differs");
+	if (disk.version != UCM_REPR_FILE_VERSION)
+		return ucm_error_set(error, disk.version ? -ENOTSUP : -EINVAL,
+				     "version %" PRIu32 ": unknown",
+				     disk.version);
 	take_fields(&disk, &file);
 	err = check_fields(&file, error);
 	if (!err)

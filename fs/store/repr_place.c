@@ -203,8 +203,10 @@ int ucm_store_set_aside_repr(struct ucm_store *store, const char *folder,
 	struct ucm_medium *medium = store->dirs.at[dir];
 	int err;
 
-	if (!ucm_store_reprs(store, dir) || medium->readonly)
+	if (!ucm_store_reprs(store, dir))
 		return 0;
+	if (medium->readonly)
+		return -EROFS;
 	err = ucm_store_reprs(store, dir)->set_aside(medium, folder, id);
 	if (err == -ENOENT)
 		return 0;
@@ -305,6 +307,13 @@ static bool repr_is_wrong(int err)
 	return err == -EINVAL || err == -EBADMSG || err == -EFBIG;
 }
 
+/* Written by a later release: nobody here can say whether it is right. It goes along
+ * with its block as it is, and readers refuse it. */
+static bool is_of_later_version(int err)
+{
+	return err == -ENOTSUP;
+}
+
 /* The whole file in one place, if it is right. */
 static int repr_read_right(struct ucm_store *store,
 			   const struct ucm_entry *entry, unsigned dir,
@@ -315,8 +324,10 @@ static int repr_read_right(struct ucm_store *store,
 	int err = repr_read(store, entry, dir, UCM_STORE_REPR_MAX, bytes, len,
 			    st);
 
-	return err ? ucm_error_set(error, err, "%s", strerror(-err))
-		   : ucm_repr_file_verify(*bytes, *len, &file, error);
+	if (err)
+		return ucm_error_set(error, err, "%s", strerror(-err));
+	err = ucm_repr_file_verify(*bytes, *len, &file, error);
+	return is_of_later_version(err) ? 0 : err;
 }
 
 /* One that cannot be copied: -errno, or 0 and the block has none, since a bad
@@ -439,12 +450,12 @@ void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 
 /* As the disk has it: where there is no direct I/O the cache is made to forget it.
  * Aligned as that wants; such files are whole pages. */
-static ssize_t scrub_read(const struct ucm_file *file, const struct stat *st,
+static ssize_t scrub_read(const struct ucm_file *file, size_t size,
 			  uint8_t *bytes, int (*pay)(void *arg, size_t bytes),
 			  void *arg)
 {
 	_cleanup_file_ struct ucm_file direct = UCM_NO_FILE;
-	size_t size = (size_t)st->st_size, at = 0;
+	size_t at = 0;
 	int err = ucm_file_uncached(file, &direct);
 
 	if (err == -EINVAL)
@@ -473,17 +484,24 @@ static void scrub_condemn_repr(struct ucm_store *store, ucm_ref ref,
 {
 	struct ucm_entry entry;
 	struct stat now;
+	bool is_readonly;
+	int err;
 
 	if (!ucm_index_get(store->index, ref, &entry) ||
 	    !ucm_entry_has_place(&entry, dir) ||
 	    ucm_store_stat_repr_in(store, &entry, dir, &now) ||
 	    !is_same_file(&now, judged))
 		return;
+	is_readonly = store->dirs.at[dir]->readonly;
 	ucm_warning("%s: representations of block %s: %s, found by a scrub: "
-		    "quarantined", store->dirs.at[dir]->path,
-		    ucm_hex(&entry.id).text, error->text);
-	if (ucm_store_set_aside_repr(store, ucm_store_folder(store, &entry),
-				     &entry.id, dir))
+		    "%s", store->dirs.at[dir]->path,
+		    ucm_hex(&entry.id).text, error->text,
+		    is_readonly ? "not used" : "quarantined");
+	err = ucm_store_set_aside_repr(store, ucm_store_folder(store, &entry),
+				       &entry.id, dir);
+	if (is_readonly) /* it stays there, so no place is to have it */
+		repr_give_up(store, ref, &entry);
+	if (err)
 		return;
 	if (entry.copy && entry.has_repr)
 		pair_locked(store, ref, dir);
@@ -502,6 +520,7 @@ int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
 	struct ucm_repr_file parsed;
 	struct ucm_error error;
 	struct stat st;
+	size_t size;
 	ssize_t got;
 	int err = ops ? ops->open(store->dirs.at[dir],
 				  ucm_store_folder(store, entry), &entry->id,
@@ -510,20 +529,21 @@ int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
 
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	if (st.st_size > UCM_STORE_REPR_MAX)
-		st.st_size = UCM_STORE_REPR_MAX; /* it is wrong in any case */
+	/* a larger one is wrong in any case */
+	size = st.st_size < UCM_STORE_REPR_MAX ? (size_t)st.st_size
+					       : UCM_STORE_REPR_MAX;
 	/* a page more: a short read may leave less than one of the last */
 	bytes = aligned_alloc(UCM_BLOCK_PAGE,
-			      ucm_round_up_to((uint64_t)st.st_size,
-					      UCM_BLOCK_PAGE) +
+			      ucm_round_up_to(size, UCM_BLOCK_PAGE) +
 				      UCM_BLOCK_PAGE);
 	if (!bytes)
 		return -ENOMEM;
-	got = scrub_read(&file, &st, bytes, pay, arg);
+	got = scrub_read(&file, size, bytes, pay, arg);
 	if (got < 0)
 		return (int)got;
 	*bytes_out = (uint64_t)got;
-	if (!ucm_repr_file_verify(bytes, (uint64_t)got, &parsed, &error))
+	err = ucm_repr_file_verify(bytes, (uint64_t)got, &parsed, &error);
+	if (!err || is_of_later_version(err))
 		return 0;
 	ucm_store_lock_name(store, &entry->id);
 	scrub_condemn_repr(store, ref, dir, &st, &error);
@@ -557,6 +577,8 @@ static int found_judge(struct ucm_store *store, const struct ucm_entry *entry,
 		return ucm_error_set(error, err, "%s", strerror(-err));
 	err = doubted ? ucm_repr_file_verify(bytes, len, &file, error)
 		      : ucm_repr_file_parse(bytes, len, &file, error);
+	if (is_of_later_version(err))
+		return 0;
 	if (!err && memcmp(&file.id, &entry->id, sizeof(file.id)) != 0)
 		err = ucm_error_set(error, -EINVAL,
 				    "block_hash is not the block's");

@@ -722,6 +722,84 @@ UNIT_TEST(one_that_is_wrong_when_its_block_moves_is_quarantined)
 	entry_is_right(0);
 }
 
+/* As a later release would write it: of another version, with a right header. */
+static void make_later(const char *path)
+{
+	uint8_t header[UCM_REPR_FILE_HEADER_BYTES];
+	const size_t crc_at = sizeof(header) - 4;
+	int fd = open(path, O_RDWR);
+	uint32_t crc;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(pread(fd, header, sizeof(header), 0),
+			 sizeof(header));
+	header[4] = 9;
+	crc = ucm_crc32c(0, header, crc_at);
+	memcpy(header + crc_at, &crc, sizeof(crc));
+	ck_assert_int_eq(pwrite(fd, header, sizeof(header), 0),
+			 sizeof(header));
+	close(fd);
+}
+
+static int pay_nothing(void *arg, size_t bytes)
+{
+	(void)arg, (void)bytes;
+	return 0;
+}
+
+static int scrub_repr(unsigned i, unsigned dir)
+{
+	struct ucm_entry entry = entry_of(i);
+	uint64_t bytes = 0;
+
+	return ucm_store_scrub_repr(fx_set, ref_of(i), &entry, dir,
+				    pay_nothing, NULL, &bytes);
+}
+
+/* Who goes back to this release keeps what the later one has made. */
+UNIT_TEST(one_of_a_later_version_goes_along_with_its_block)
+{
+	open_still(TWO_TIERS);
+	commit_with_repr(0);
+	make_later(repr_in("$/fast", 0));
+	ck_assert_int_eq(scrub_repr(0, 0), 0);
+	ck_assert_int_eq(copy_to(0, 1, true), 0);
+	must(fx_exists(repr_in("$/slow", 0)));
+	fx_close();
+	fx_unlink(fx_path("$/slow/.ucmfs/snapshot"));
+	fx_open();
+	fx_start();
+	must(entry_of(0).has_repr);
+	entry_is_right(0);
+	ck_assert_uint_eq(num_aside("$/fast") + num_aside("$/slow"), 0);
+	ck_assert_int_eq(ucm_store_remove(fx_set, &files[0].key), 0);
+	must(!fx_exists(repr_in("$/slow", 0)));
+}
+
+UNIT_TEST(a_scrub_condemns_one_that_is_too_large)
+{
+	open_still("t=$/t");
+	commit_with_repr(0);
+	ck_assert_int_eq(truncate(repr_in("$/t", 0),
+				  UCM_STORE_REPR_MAX + 4096), 0);
+	ck_assert_int_eq(scrub_repr(0, 0), -EBADMSG);
+	must(!entry_of(0).has_repr);
+	ck_assert_uint_eq(num_aside("$/t"), 1);
+}
+
+/* It stays where it is; but the block has none from now on. */
+UNIT_TEST(a_scrub_says_what_becomes_of_a_wrong_one_on_a_readonly_directory)
+{
+	open_still("t=$/t");
+	commit_with_repr(0);
+	damage(repr_in("$/t", 0));
+	fx_set->dirs.at[0]->readonly = true;
+	ck_assert_int_eq(scrub_repr(0, 0), -EBADMSG);
+	must(!entry_of(0).has_repr);
+	must(fx_exists(repr_in("$/t", 0)));
+	must(fx_logged("found by a scrub: not used"));
+}
+
 UNIT_TEST(one_goes_to_the_quarantine_with_its_block)
 {
 	struct stat st;
