@@ -171,6 +171,10 @@ int ucm_store_enter_repr(struct ucm_store *store, ucm_ref ref,
 			 const struct ucm_entry *entry, unsigned dir,
 			 const struct stat *st);
 
+/* No place of the entry has one, as far as they can be asked. */
+bool ucm_store_repr_is_nowhere(struct ucm_store *store,
+			       const struct ucm_entry *entry);
+
 /* One that is written, in one place, and has no name yet. */
 struct ucm_repr_temp {
 	unsigned dir;

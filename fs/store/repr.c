@@ -42,19 +42,6 @@
 
 /* ---- what is there ---- */
 
-static bool is_nowhere(struct ucm_store *store, const struct ucm_entry *entry)
-{
-	struct stat st;
-
-	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
-		if (ucm_store_stat_repr_in(store, entry,
-					   ucm_entry_place(entry, i),
-					   &st) != -ENOENT)
-			return false;
-	}
-	return true;
-}
-
 static void repr_lost(struct ucm_store *store, ucm_ref ref)
 {
 	struct ucm_entry entry;
@@ -63,7 +50,7 @@ static void repr_lost(struct ucm_store *store, ucm_ref ref)
 		return;
 	ucm_store_lock_name(store, &entry.id);
 	if (ucm_index_get(store->index, ref, &entry) && entry.has_repr &&
-	    is_nowhere(store, &entry))
+	    ucm_store_repr_is_nowhere(store, &entry))
 		ucm_store_enter_repr(store, ref, &entry, entry.dir, NULL);
 	ucm_store_unlock_name(store, &entry.id);
 }

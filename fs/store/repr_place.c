@@ -95,6 +95,20 @@ int ucm_store_stat_repr_in(struct ucm_store *store,
 		   : -ENOENT;
 }
 
+bool ucm_store_repr_is_nowhere(struct ucm_store *store,
+			       const struct ucm_entry *entry)
+{
+	struct stat st;
+
+	for (int i = 0; ucm_entry_place(entry, i) != UINT_MAX; i++) {
+		if (ucm_store_stat_repr_in(store, entry,
+					   ucm_entry_place(entry, i),
+					   &st) != -ENOENT)
+			return false;
+	}
+	return true;
+}
+
 /* Each piece is a call of its own, which a slow server has its deadline for. */
 static int write_pieces(const struct ucm_file *file, const uint8_t *bytes,
 			size_t len)
@@ -402,28 +416,49 @@ int ucm_store_copy_repr(struct ucm_store *store, ucm_ref ref,
 	return err;
 }
 
-/* A crash may have left a block in two places, and its file in one. What fails now
- * is tried again by the next scan: one place will do. */
-static void pair_locked(struct ucm_store *store, ucm_ref ref, unsigned dir)
-{
-	struct ucm_repr_temp temp = { .is_made = false };
+/* A block in two places whose file is in one: from there, to there. */
+struct pair {
 	struct ucm_entry entry;
+	unsigned from, to;
+};
+
+static bool pair_lacks(struct ucm_store *store, ucm_ref ref, unsigned dir,
+		       struct pair *out)
+{
+	struct stat st;
 	unsigned other;
-	struct stat here, there;
 	int err;
 
-	if (!ucm_index_get(store->index, ref, &entry) || !entry.has_repr ||
-	    !entry.copy || !ucm_entry_has_place(&entry, dir))
-		return;
-	other = ucm_entry_other_place(&entry, dir);
-	err = ucm_store_stat_repr_in(store, &entry, dir, &here);
+	if (!ucm_index_get(store->index, ref, &out->entry) ||
+	    !out->entry.has_repr || !out->entry.copy ||
+	    !ucm_entry_has_place(&out->entry, dir))
+		return false;
+	other = ucm_entry_other_place(&out->entry, dir);
+	err = ucm_store_stat_repr_in(store, &out->entry, dir, &st);
 	if (err && err != -ENOENT)
+		return false;
+	out->from = err ? other : dir;
+	out->to = err ? dir : other;
+	return ucm_store_stat_repr_in(store, &out->entry, other, &st) ==
+	       (err ? 0 : -ENOENT);
+}
+
+/* A crash may have left it so. What fails now is tried again by the next scan: one
+ * place will do. */
+static void pair_places(struct ucm_store *store, ucm_ref ref, unsigned dir)
+{
+	struct ucm_repr_temp temp = { .is_made = false };
+	struct pair pair, now;
+
+	if (!pair_lacks(store, ref, dir, &pair))
 		return;
-	if (ucm_store_stat_repr_in(store, &entry, other, &there) !=
-	    (err ? 0 : -ENOENT))
-		return;
-	temp.dir = err ? dir : other;
-	ucm_store_copy_repr(store, ref, &entry, err ? other : dir, &temp);
+	ucm_store_begin_copy_repr(store, &pair.entry, pair.from, pair.to,
+				  &temp);
+	ucm_store_lock_name(store, &pair.entry.id);
+	if (pair_lacks(store, ref, dir, &now) && now.to == pair.to)
+		ucm_store_copy_repr(store, ref, &now.entry, now.from, &temp);
+	ucm_store_unlock_name(store, &pair.entry.id);
+	ucm_store_drop_repr(store, &temp);
 }
 
 void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
@@ -438,11 +473,8 @@ void ucm_store_pair_reprs(struct ucm_store *store, struct ucm_space *space,
 	while (ucm_store_reprs(store, dir) && !atomic_load(&store->stopping) &&
 	       ucm_index_next(store->index, space->number, bucket, &cursor,
 			      &entry, &ref)) {
-		if (!entry.has_repr || !entry.copy)
-			continue;
-		ucm_store_lock_name(store, &entry.id);
-		pair_locked(store, ref, dir);
-		ucm_store_unlock_name(store, &entry.id);
+		if (entry.has_repr && entry.copy)
+			pair_places(store, ref, dir);
 	}
 }
 
@@ -476,8 +508,7 @@ static ssize_t scrub_read(const struct ucm_file *file, size_t size,
 	return err ? err : (ssize_t)at;
 }
 
-/* It was wrong: is it still the one that has the name? The other place may have a
- * right one. */
+/* It was wrong: is it still the one that has the name? */
 static void scrub_condemn_repr(struct ucm_store *store, ucm_ref ref,
 			       unsigned dir, const struct stat *judged,
 			       const struct ucm_error *error)
@@ -501,11 +532,7 @@ static void scrub_condemn_repr(struct ucm_store *store, ucm_ref ref,
 				       &entry.id, dir);
 	if (is_readonly) /* it stays there, so no place is to have it */
 		repr_give_up(store, ref, &entry);
-	if (err)
-		return;
-	if (entry.copy && entry.has_repr)
-		pair_locked(store, ref, dir);
-	else
+	else if (!err && ucm_store_repr_is_nowhere(store, &entry))
 		ucm_store_enter_repr(store, ref, &entry, dir, NULL);
 }
 
@@ -548,6 +575,7 @@ int ucm_store_scrub_repr(struct ucm_store *store, ucm_ref ref,
 	ucm_store_lock_name(store, &entry->id);
 	scrub_condemn_repr(store, ref, dir, &st, &error);
 	ucm_store_unlock_name(store, &entry->id);
+	pair_places(store, ref, dir); /* the other one may be right */
 	return -EBADMSG;
 }
 

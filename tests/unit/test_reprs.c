@@ -787,6 +787,60 @@ UNIT_TEST(a_scrub_condemns_one_that_is_too_large)
 	ck_assert_uint_eq(num_aside("$/t"), 1);
 }
 
+static const char *large_in(const char *dir)
+{
+	return fx_path("%s/blocks/%.2s/%s.repr", dir, fx_name(&large_file),
+		       ucm_hex(&large_file.key.id).text);
+}
+
+/* A block with a wrong file in the first place, and a right one in the second. */
+static void open_large_in_two_places(void)
+{
+	struct repr repr;
+
+	open_still(TWO_TIERS);
+	repr = commit_large();
+	ck_assert_int_eq(put_watched(&repr), 0);
+	copy_large();
+	damage(large_in("$/fast"));
+	free(repr.bytes);
+}
+
+static int scrub_large(void)
+{
+	struct ucm_entry entry;
+	uint64_t bytes;
+
+	must(ucm_index_get(fx_set->index, large_ref(), &entry));
+	return ucm_store_scrub_repr(fx_set, large_ref(), &entry, 0,
+				    pay_nothing, NULL, &bytes);
+}
+
+/* The copy may be large, and its server slow. */
+UNIT_TEST(a_scrub_mends_one_without_the_lock)
+{
+	open_large_in_two_places();
+	watched = (struct watched){ .writes = 0 };
+	ucm_os_fault = watch;
+	ck_assert_int_eq(scrub_large(), -EBADMSG);
+	ucm_os_fault = NULL;
+	ck_assert_uint_ge(watched.writes, 9);
+	ck_assert_uint_eq(watched.locked, 0);
+	ck_assert_uint_eq(num_aside("$/fast"), 1);
+	ck_assert_int_eq(scrub_large(), 0);
+}
+
+UNIT_TEST(one_that_no_place_has_right_is_in_no_entry)
+{
+	struct ucm_entry entry;
+
+	open_large_in_two_places();
+	ck_assert_int_eq(unlink(large_in("$/slow")), 0);
+	ck_assert_int_eq(scrub_large(), -EBADMSG);
+	must(ucm_index_get(fx_set->index, large_ref(), &entry));
+	must(!entry.has_repr);
+}
+
 /* It stays where it is; but the block has none from now on. */
 UNIT_TEST(a_scrub_says_what_becomes_of_a_wrong_one_on_a_readonly_directory)
 {
