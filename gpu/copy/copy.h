@@ -54,9 +54,11 @@ struct ucm_copy_ops {
 	int (*add_group)(struct ucm_copy *copy, unsigned group,
 			 const struct ucm_layout *layout);
 
-	/* Memory that staging will lie in, page aligned; until close. */
+	/* Memory that staging will lie in, page aligned; until close, or until it
+	 * is given back, all of it, when no job has any of it. */
 	int (*register_staging)(struct ucm_copy *copy, void *memory,
 				size_t len);
+	void (*unregister_staging)(struct ucm_copy *copy, void *memory);
 
 	/* Start jobs (a list by next): staging to pages, or pages to staging.
 	 * A back end that is done with them at once says so at poll as well. */

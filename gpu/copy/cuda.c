@@ -350,6 +350,22 @@ static int cuda_register_staging(struct ucm_copy *copy, void *memory,
 	return 0;
 }
 
+static void cuda_unregister_staging(struct ucm_copy *copy, void *memory)
+{
+	struct ucm_cuda_range *range = copy->ranges;
+	CUresult result = CUDA_SUCCESS;
+
+	while (range->memory != memory)
+		range++;
+	if (range->registered && enter(copy)) {
+		result = copy->cuda->MemHostUnregister(memory);
+		leave(copy);
+	}
+	if (result != CUDA_SUCCESS)
+		ucm_cuda_failed(copy->cuda, result, "giving up staging");
+	*range = copy->ranges[--copy->num_ranges];
+}
+
 /* ---- copying ---- */
 
 /* Mistakes of the loader must not reach the device, which could not report
@@ -484,6 +500,7 @@ const struct ucm_copy_ops ucm_copy_cuda = {
 	.close = cuda_close,
 	.add_group = cuda_add_group,
 	.register_staging = cuda_register_staging,
+	.unregister_staging = cuda_unregister_staging,
 	.scatter = cuda_scatter,
 	.gather = cuda_gather,
 	.poll = cuda_poll,

@@ -56,6 +56,12 @@ static int host_register(struct ucm_copy *copy, void *memory, size_t len)
 	return 0;
 }
 
+static void host_unregister(struct ucm_copy *copy, void *memory)
+{
+	(void)copy;
+	(void)memory;
+}
+
 /* ---- runs ---- */
 
 /*
@@ -228,6 +234,7 @@ const struct ucm_copy_ops ucm_copy_host = {
 	.close = host_close,
 	.add_group = host_add_group,
 	.register_staging = host_register,
+	.unregister_staging = host_unregister,
 	.scatter = host_scatter,
 	.gather = host_gather,
 	.poll = host_poll,

@@ -16,6 +16,7 @@
 
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
+#include "gpu/load/stage.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -369,6 +370,7 @@ static int64_t how_long(struct ucm_engine *engine)
 
 	if (engine->ready.first || engine->fed || engine->eager)
 		return 0;
+	wait = sooner(wait, ucm_stage_expire(engine, now));
 	if (has_work(engine))
 		wait = sooner(wait, until_deadline(lists, now));
 	wait = sooner(wait, ucm_lanes_until_late(engine));
@@ -484,29 +486,17 @@ static int open_parts(struct ucm_engine *engine, struct ucm_error *error)
 	struct ucm_shared *shared = engine->shared;
 	int err;
 
-	err = ucm_staging_open(shared->staging_bytes, shared->node,
-			       &engine->staging);
-	if (err)
-		return ucm_error_set(error, err,
-				     "no memory for %llu bytes of staging",
-				     (unsigned long long)shared->staging_bytes);
 	err = shared->copy_ops->open(&shared->copy_options, &engine->copy,
 				     error);
 	if (err)
 		return err;
-	err = shared->copy_ops->register_staging(
-		engine->copy, ucm_staging_memory(engine->staging),
-		ucm_staging_len(engine->staging));
-	if (err)
-		return ucm_error_set(error, err,
-				     "staging memory cannot be registered: %s",
-				     strerror(-err));
 	err = ucm_ring_open(shared->io, DEPTH, POOL_THREADS, &engine->ring);
 	if (err)
 		return ucm_error_set(error, err, "io_uring: %s",
 				     strerror(-err));
-	ucm_ring_register(engine->ring, ucm_staging_memory(engine->staging),
-			  ucm_staging_len(engine->staging));
+	err = ucm_stage_open(engine, error);
+	if (err)
+		return err;
 	if (shared->buffer) /* not being able to costs a little time */
 		ucm_ring_pin(engine->ring, ucm_buffer_memory(shared->buffer),
 			     ucm_buffer_len(shared->buffer));

@@ -53,7 +53,8 @@ struct ucm_shared {
 	const struct ucm_copy_ops *copy_ops;
 	struct ucm_copy_options copy_options;
 	enum ucm_io_kind io;
-	uint64_t staging_bytes; /* of each engine */
+	uint64_t staging_bytes; /* of each engine, at most */
+	int64_t staging_idle_ns; /* after which it is given back */
 	int node;               /* whose memory it is, or -1 */
 	uint64_t window_bytes;  /* of each engine; 0: found by trying */
 	uint32_t read_bytes;
@@ -62,7 +63,8 @@ struct ucm_shared {
 	unsigned most_files; /* likewise, when a request wants more */
 	uint64_t save_budget;
 	_Atomic uint64_t save_waiting; /* bytes of saves that are not done */
-	_Atomic bool told_unpinned;    /* that pages could not be pinned */
+	_Atomic bool told_unpinned;    /* that pages could not be pinned, */
+	_Atomic bool told_unregistered; /* or staging memory */
 	/* Counters of struct ucm_loader_stats, in its order. */
 	struct {
 		_Atomic uint64_t loads, load_bytes, load_absent, load_damaged,
@@ -282,6 +284,8 @@ struct ucm_engine {
 	pthread_t thread;
 	struct ucm_ring *ring;
 	struct ucm_staging *staging;
+	uint64_t staging_gets, staging_trimmed; /* stage.c's */
+	int64_t staging_since_ns;
 	struct ucm_copy *copy;
 	bool pages_are_host;
 	struct ucm_lane *lanes;

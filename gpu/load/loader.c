@@ -26,6 +26,7 @@
 #include "fs/store/namespace.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
+#include "gpu/ring/arena.h"
 
 #define MAX_THREADS 64 /* a byte tells one */
 #define MAX_GROUPS 256
@@ -34,6 +35,7 @@
 #define DEFAULT_READ ((uint32_t)4 << 20)
 #define DEFAULT_FILES 256u
 #define IDLE_NS (INT64_C(10) * 1000000000)
+#define STAGING_IDLE_NS (INT64_C(60) * 1000000000)
 #define MOST_FILES 8192u
 #define LEAST_STAGING ((uint64_t)4 << 20)
 
@@ -111,7 +113,7 @@ static int choose_node(struct ucm_shared *shared, uint32_t numa,
 	shared->node = -1;
 	if (numa == UCM_NUMA_ANY)
 		return 0;
-	if (numa && !ucm_staging_has_node((int)(numa - 1)))
+	if (numa && !ucm_arena_has_node((int)(numa - 1)))
 		return ucm_error_set(error, -EINVAL,
 				     "numa: there is no node %" PRIu32,
 				     numa - 1);
@@ -119,7 +121,7 @@ static int choose_node(struct ucm_shared *shared, uint32_t numa,
 		shared->node = (int)(numa - 1);
 	else if (ops->node)
 		shared->node = ops->node(&shared->copy_options);
-	if (!ucm_staging_has_node(shared->node))
+	if (!ucm_arena_has_node(shared->node))
 		shared->node = -1;
 	return 0;
 }
@@ -166,6 +168,7 @@ static int set_up(struct ucm_loader *loader,
 		(unsigned)or_default(options->open_files, DEFAULT_FILES),
 		threads);
 	shared->idle_ns = IDLE_NS;
+	shared->staging_idle_ns = STAGING_IDLE_NS;
 	shared->most_files = half_of_descriptors() / threads;
 	shared->save_budget =
 		or_default(options->save_budget_bytes, DEFAULT_SAVES);
@@ -903,17 +906,23 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len)
 {
 	const struct ucm_engine *engine = loader->engines[0];
+	size_t staging = 0;
 	char node[32] = "";
+
+	for (unsigned i = 0; i < loader->num_engines; i++)
+		staging += ucm_staging_size(loader->engines[i]->staging);
 
 	if (loader->shared.node >= 0)
 		snprintf(node, sizeof(node), " on node %d",
 			 loader->shared.node);
 	snprintf(text, len,
-		 "%s, pages by %s, %s, %u threads, %zu MiB staging%s%s",
+		 "%s, pages by %s, %s, %u threads, %zu of %" PRIu64
+		 " MiB staging%s%s",
 		 loader->shared.source_ops->name,
 		 loader->shared.copy_ops->name, ucm_ring_text(engine->ring),
 		 loader->num_engines,
-		 ucm_staging_len(engine->staging) * loader->num_engines >> 20,
+		 staging >> 20,
+		 loader->shared.staging_bytes * loader->num_engines >> 20,
 		 ucm_staging_is_huge(engine->staging) ? " (huge pages)" : "",
 		 node);
 }

@@ -16,9 +16,10 @@
 struct ucm_ring_ops {
 	/* Ends what is under way, and frees the ring. */
 	void (*close)(struct ucm_ring *ring);
-	/* Both NULL: it has no use for it. */
+	/* All three NULL: it has no use for it. */
 	int (*pin)(struct ucm_ring *ring, void *memory, size_t len,
 		   bool share);
+	void (*unpin)(struct ucm_ring *ring, void *memory, size_t len);
 	bool (*is_pinned)(const struct ucm_ring *ring, const void *memory,
 			  size_t len);
 	void (*queue)(struct ucm_ring *ring, struct ucm_io *io);

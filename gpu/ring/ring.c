@@ -155,6 +155,18 @@ int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len)
 			      : -ENOTSUP;
 }
 
+int ucm_ring_pin_own(struct ucm_ring *ring, void *memory, size_t len)
+{
+	return ring->ops->pin ? ring->ops->pin(ring, memory, len, false)
+			      : -ENOTSUP;
+}
+
+void ucm_ring_unpin(struct ucm_ring *ring, void *memory, size_t len)
+{
+	if (ring->ops->unpin)
+		ring->ops->unpin(ring, memory, len);
+}
+
 bool ucm_ring_is_pinned(const struct ucm_ring *ring, const void *memory,
 			size_t len)
 {

@@ -2,9 +2,22 @@
 /*
  * staging.c - the memory between files and pages.
  *
- * The arena is cut into units, of which a map shows the free ones. Slots are
- * few (what is in flight), and mostly of one size, so the search starts where
- * the last one ended and is short.
+ * A pool of pieces, each cut into units, of which a map shows the free ones.
+ * Slots are few (what is in flight), and mostly of one size, so the search
+ * starts where the last one ended and is short.
+ *
+ * A pool that grows begins with a small piece, and gets another one when a slot
+ * fits none: a multiple of that slot's length, so that a row of them leaves
+ * little over. A slot lies in one piece, as each is pinned by itself: the kernel
+ * and a device's driver know pieces, not the pool. Where the limit is reached
+ * and a longer slot than before is wanted, pieces that nobody uses are given up
+ * for one in which it fits; so any slot up to the limit is had in the end,
+ * whatever came before, as it was when all was one piece.
+ *
+ * Growing may be refused: by the kernel, or by a driver that does not pin. Then
+ * the pool is as large as it is, until all slots are free: whoever waits for one
+ * that is taken has no worse fate than in a smaller pool. The first one after
+ * that asks again.
  */
 #include <config.h>
 
@@ -12,16 +25,12 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <linux/mempolicy.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "common/align.h"
 #include "common/log.h"
+#include "gpu/ring/arena.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAVE_POISON 1
@@ -38,119 +47,162 @@
 #endif
 
 #define UNIT UCM_STAGING_UNIT
-#define HUGE_PAGE ((size_t)2 << 20)
-#define MAX_NODES 1024
-#define LONG_BITS (8 * sizeof(long))
+#define FIRST ((size_t)2 << 20)  /* of a pool that grows, from the start */
+#define STEP ((size_t)16 << 20)  /* and at least so much at a time, */
+#define STEPS 32                 /* in no more pieces, about */
 
 enum unit { UNIT_FREE, UNIT_TAKEN, UNIT_LOST };
 
-struct ucm_staging {
+struct piece {
+	struct piece *next; /* that came after it */
 	uint8_t *memory;
 	size_t len;
-	bool huge;
 	size_t num_units, num_free, num_lost;
-	size_t turn; /* where to search next */
+	size_t turn;     /* where to search next */
 	uint8_t units[]; /* enum unit */
 };
 
-bool ucm_staging_has_node(int node)
+struct ucm_staging {
+	size_t limit; /* of all pieces */
+	_Atomic size_t size; /* so much there is; others look at it */
+	size_t taken; /* units */
+	int node;
+	const struct ucm_staging_ops *ops; /* NULL: it does not grow */
+	void *arg;
+	bool huge; /* the first piece was */
+	struct piece *first;
+	int refused; /* -errno: it could not grow, and is not asked to again
+		      * while any slot is taken */
+	bool told;
+	uint64_t gets;
+};
+
+/* ---- pieces ---- */
+
+static int piece_map(struct ucm_staging *staging, size_t len,
+		     struct piece **out)
 {
-	char path[64];
+	struct piece *piece = calloc(1, sizeof(*piece) + len / UNIT);
+	bool huge;
+	int err;
 
-	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", node);
-	return node >= 0 && node < MAX_NODES && !access(path, F_OK);
-}
-
-/*
- * Before its first use. A device writes to this memory by address: if the process
- * forked meanwhile, and copied what it touches next, bytes would land in the copy
- * that is the child's.
- */
-static void prepare(void *memory, size_t len, int node)
-{
-	unsigned long nodes[MAX_NODES / LONG_BITS] = { 0 };
-
-	if (madvise(memory, len, MADV_DONTFORK))
-		ucm_warning("staging: MADV_DONTFORK: %m");
-	if (node < 0)
-		return;
-	nodes[(size_t)node / LONG_BITS] |= 1ul << (size_t)node % LONG_BITS;
-	/* the kernel reads one bit less than it is told */
-	if (syscall(SYS_mbind, memory, len, MPOL_PREFERRED, nodes,
-		    MAX_NODES + 1, 0))
-		ucm_warning("staging: memory of node %d: %m", node);
-}
-
-/* Huge pages from the pool, or those that the kernel makes by itself. */
-static uint8_t *map_arena(size_t len, int node, bool *huge_out)
-{
-	const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-	uint8_t *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			       flags | MAP_HUGETLB, -1, 0), *start;
-
-	if (memory != MAP_FAILED)
-		prepare(memory, len, node);
-	/* had now, or not at all: a pool that runs out later would fail
-	 * reads with EFAULT, and kill whoever touches the memory */
-	if (memory != MAP_FAILED && madvise(memory, len, MADV_POPULATE_WRITE)) {
-		munmap(memory, len);
-		memory = MAP_FAILED;
+	if (!piece)
+		return -ENOMEM;
+	piece->len = len;
+	piece->num_units = piece->num_free = len / UNIT;
+	piece->memory = ucm_arena_map(len, staging->node, &huge);
+	err = piece->memory ? 0 : -ENOMEM;
+	if (!err && staging->ops)
+		err = staging->ops->take(staging->arg, piece->memory, len);
+	if (err) {
+		if (piece->memory)
+			ucm_arena_unmap(piece->memory, len);
+		free(piece);
+		return err;
 	}
-	*huge_out = memory != MAP_FAILED;
-	if (*huge_out)
-		return memory;
-	memory = mmap(NULL, len + HUGE_PAGE, PROT_READ | PROT_WRITE, flags, -1,
-		      0);
-	if (memory == MAP_FAILED)
-		return NULL;
-	start = (uint8_t *)ucm_round_up((uintptr_t)memory, HUGE_PAGE);
-	if (start > memory)
-		munmap(memory, (size_t)(start - memory));
-	munmap(start + len, (size_t)(memory + HUGE_PAGE - start));
-	prepare(start, len, node);
-	*huge_out = !madvise(start, len, MADV_HUGEPAGE);
-	return start;
+	if (!staging->first)
+		staging->huge = huge;
+	*out = piece;
+	return 0;
+}
+
+static int piece_add(struct ucm_staging *staging, size_t len)
+{
+	struct piece **at = &staging->first;
+	int err;
+
+	while (*at)
+		at = &(*at)->next;
+	err = piece_map(staging, len, at);
+	if (!err)
+		staging->size += len;
+	return err;
+}
+
+static bool piece_is_unused(const struct piece *piece)
+{
+	return piece->num_free == piece->num_units;
+}
+
+static void piece_drop(struct ucm_staging *staging, struct piece **at)
+{
+	struct piece *piece = *at;
+
+	*at = piece->next;
+	staging->size -= piece->len;
+	staging->ops->leave(staging->arg, piece->memory, piece->len);
+	ucm_arena_unmap(piece->memory, piece->len);
+	free(piece);
+}
+
+/* ---- open ---- */
+
+static int staging_make(size_t len, size_t first, int node,
+			const struct ucm_staging_ops *ops, void *arg,
+			struct ucm_staging **out)
+{
+	struct ucm_staging *staging = calloc(1, sizeof(*staging));
+	int err;
+
+	if (!staging)
+		return -ENOMEM;
+	*staging = (struct ucm_staging){
+		.limit = len, .node = node, .ops = ops, .arg = arg,
+	};
+	err = piece_add(staging, first);
+	if (err) {
+		ucm_error("staging: %zu bytes: %s", first, strerror(-err));
+		free(staging);
+		return err;
+	}
+	*out = staging;
+	return 0;
 }
 
 int ucm_staging_open(size_t len, int node, struct ucm_staging **out)
 {
-	struct ucm_staging *staging;
+	len = ucm_round_up(len, UCM_ARENA_PAGE);
+	return staging_make(len, len, node, NULL, NULL, out);
+}
 
-	len = ucm_round_up(len, HUGE_PAGE);
-	staging = calloc(1, sizeof(*staging) + len / UNIT);
-	if (!staging)
-		return -ENOMEM;
-	staging->len = len;
-	staging->num_units = staging->num_free = len / UNIT;
-	staging->memory = map_arena(len, node, &staging->huge);
-	if (!staging->memory) {
-		ucm_error("staging: %zu bytes: %m", len);
-		free(staging);
-		return -ENOMEM;
-	}
-	*out = staging;
-	return 0;
+int ucm_staging_open_pool(size_t len, int node,
+			  const struct ucm_staging_ops *ops, void *arg,
+			  struct ucm_staging **out)
+{
+	len = ucm_round_up(len, UCM_ARENA_PAGE);
+	return staging_make(len, len < FIRST ? len : FIRST, node, ops, arg,
+			    out);
 }
 
 void ucm_staging_close(struct ucm_staging *staging)
 {
 	if (!staging)
 		return;
-	for (size_t i = 0; i < staging->num_units; i++)
-		assert(staging->units[i] != UNIT_TAKEN);
-	if (!staging->num_lost)
-		munmap(staging->memory, staging->len);
+	assert(!staging->taken);
+	while (staging->first) {
+		struct piece *piece = staging->first;
+
+		staging->first = piece->next;
+		if (!piece->num_lost)
+			ucm_arena_unmap(piece->memory, piece->len);
+		free(piece);
+	}
 	free(staging);
 }
 
 uint8_t *ucm_staging_memory(const struct ucm_staging *staging)
 {
-	return staging->memory;
+	return staging->first->memory;
 }
 
 size_t ucm_staging_len(const struct ucm_staging *staging)
 {
-	return staging->len;
+	return staging->refused ? staging->size : staging->limit;
+}
+
+size_t ucm_staging_size(const struct ucm_staging *staging)
+{
+	return staging->size;
 }
 
 bool ucm_staging_is_huge(const struct ucm_staging *staging)
@@ -158,63 +210,189 @@ bool ucm_staging_is_huge(const struct ucm_staging *staging)
 	return staging->huge;
 }
 
+/* ---- growing ---- */
+
+/* What a slot of that length is in: several of them, with little left over. */
+static size_t piece_len(const struct ucm_staging *staging, size_t len)
+{
+	size_t step = staging->limit / STEPS;
+
+	step = step > STEP ? step : STEP;
+	len = ucm_round_up(len, UNIT);
+	return ucm_round_up((step + len - 1) / len * len, UCM_ARENA_PAGE);
+}
+
+/* Pieces that nobody uses make room for one that a longer slot needs. */
+static void make_room(struct ucm_staging *staging, size_t len)
+{
+	size_t room = staging->limit - staging->size;
+	struct piece **at = &staging->first;
+
+	for (struct piece *piece = *at; piece; piece = piece->next)
+		room += piece_is_unused(piece) ? piece->len : 0;
+	while (room >= len && staging->limit - staging->size < len) {
+		if (piece_is_unused(*at))
+			piece_drop(staging, at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+static void tell_refused(struct ucm_staging *staging, size_t len, int err)
+{
+	if (!staging->told)
+		ucm_warning("staging: %zu bytes more: %s; going on with %zu of "
+			    "%zu", len, strerror(-err), staging->size,
+			    staging->limit);
+	staging->told = true;
+}
+
+/* A piece for such a slot; a smaller one where the usual one is not to be had.
+ * -EAGAIN: the limit is reached. */
+static int grow(struct ucm_staging *staging, size_t len)
+{
+	size_t least = ucm_round_up(len, UCM_ARENA_PAGE), room, want;
+	int err;
+
+	if (!staging->ops || staging->limit < least)
+		return -EAGAIN;
+	if (staging->refused && staging->taken)
+		return -EAGAIN;
+	if (staging->limit - staging->size < least)
+		make_room(staging, least);
+	room = staging->limit - staging->size;
+	if (room < least)
+		return -EAGAIN;
+	want = piece_len(staging, len);
+	want = want < room ? want : room;
+	err = piece_add(staging, want);
+	if (err && want > least)
+		err = piece_add(staging, least);
+	if (err)
+		tell_refused(staging, least, err);
+	staging->refused = err;
+	return err;
+}
+
+void ucm_staging_trim(struct ucm_staging *staging)
+{
+	struct piece **at = &staging->first;
+
+	while (staging->ops && *at) {
+		if (piece_is_unused(*at) && staging->size > FIRST)
+			piece_drop(staging, at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+uint64_t ucm_staging_gets(const struct ucm_staging *staging)
+{
+	return staging->gets;
+}
+
+bool ucm_staging_is_used(const struct ucm_staging *staging)
+{
+	return staging->taken;
+}
+
+/* ---- slots ---- */
+
 /* The first place for num units at or after from, or num_units. */
-static size_t search(const struct ucm_staging *staging, size_t from, size_t num)
+static size_t search(const struct piece *piece, size_t from, size_t num)
 {
 	size_t run = 0;
 
-	for (size_t i = from; i < staging->num_units; i++) {
-		run = staging->units[i] == UNIT_FREE ? run + 1 : 0;
+	for (size_t i = from; i < piece->num_units; i++) {
+		run = piece->units[i] == UNIT_FREE ? run + 1 : 0;
 		if (run == num)
 			return i + 1 - num;
 	}
-	return staging->num_units;
+	return piece->num_units;
+}
+
+static bool get_of_piece(struct piece *piece, size_t num, uint8_t **out)
+{
+	size_t at = piece->num_units;
+
+	if (num <= piece->num_free)
+		at = search(piece, piece->turn, num);
+	if (at == piece->num_units && piece->turn && num <= piece->num_free)
+		at = search(piece, 0, num);
+	if (at == piece->num_units)
+		return false;
+	memset(piece->units + at, UNIT_TAKEN, num);
+	piece->num_free -= num;
+	piece->turn = at + num == piece->num_units ? 0 : at + num;
+	*out = piece->memory + at * UNIT;
+	return true;
+}
+
+static bool get_of_any(struct ucm_staging *staging, size_t num, uint8_t **out)
+{
+	for (struct piece *piece = staging->first; piece; piece = piece->next) {
+		if (get_of_piece(piece, num, out))
+			return true;
+	}
+	return false;
 }
 
 /* Will anybody give something back? */
-static int no_room(const struct ucm_staging *staging)
+static int no_room(const struct ucm_staging *staging, int err)
 {
-	return staging->num_free + staging->num_lost < staging->num_units
-		       ? -EAGAIN
-		       : -EIO;
+	if (staging->taken)
+		return -EAGAIN;
+	return err == -EAGAIN ? -EIO : err;
 }
 
 int ucm_staging_get(struct ucm_staging *staging, size_t len,
 		    struct ucm_slot *out)
 {
-	size_t num = (len + UNIT - 1) / UNIT, at;
+	size_t num = (len + UNIT - 1) / UNIT;
+	uint8_t *memory;
+	int err;
 
-	if (!len || num > staging->num_units)
+	if (!len || num > staging->limit / UNIT)
 		return -EFBIG;
-	if (num > staging->num_free)
-		return no_room(staging);
-	at = search(staging, staging->turn, num);
-	if (at == staging->num_units && staging->turn)
-		at = search(staging, 0, num);
-	if (at == staging->num_units)
-		return no_room(staging);
-	memset(staging->units + at, UNIT_TAKEN, num);
-	staging->num_free -= num;
-	staging->turn = at + num == staging->num_units ? 0 : at + num;
-	out->memory = staging->memory + at * UNIT;
-	out->len = len;
-	out->state = UCM_SLOT_HELD;
+	if (!get_of_any(staging, num, &memory)) {
+		err = grow(staging, len);
+		if (err)
+			return no_room(staging, err);
+		get_of_any(staging, num, &memory);
+	}
+	staging->taken += num;
+	staging->gets++;
+	*out = (struct ucm_slot){
+		.memory = memory, .len = len, .state = UCM_SLOT_HELD,
+	};
 	return 0;
+}
+
+static struct piece *piece_of(const struct ucm_staging *staging,
+			      const uint8_t *memory)
+{
+	struct piece *piece = staging->first;
+
+	while ((uintptr_t)memory - (uintptr_t)piece->memory >= piece->len)
+		piece = piece->next;
+	return piece;
 }
 
 void ucm_staging_put(struct ucm_staging *staging, struct ucm_slot *slot)
 {
-	size_t at = (size_t)(slot->memory - staging->memory) / UNIT;
+	struct piece *piece = piece_of(staging, slot->memory);
+	size_t at = (size_t)(slot->memory - piece->memory) / UNIT;
 	size_t num = (slot->len + UNIT - 1) / UNIT;
 
 	assert(slot->state == UCM_SLOT_HELD || slot->state == UCM_SLOT_LOST);
 	if (slot->state == UCM_SLOT_LOST) {
-		memset(staging->units + at, UNIT_LOST, num);
-		staging->num_lost += num;
+		memset(piece->units + at, UNIT_LOST, num);
+		piece->num_lost += num;
 	} else {
-		memset(staging->units + at, UNIT_FREE, num);
-		staging->num_free += num;
+		memset(piece->units + at, UNIT_FREE, num);
+		piece->num_free += num;
 	}
+	staging->taken -= num;
 	slot->state = UCM_SLOT_FREE;
 	slot->memory = NULL;
 }

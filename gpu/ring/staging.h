@@ -2,8 +2,8 @@
 /*
  * staging.h - the memory between files and pages.
  *
- * One arena, cut into slots of the length that is asked for. Belongs to one
- * thread. A slot's state says who may touch its bytes:
+ * Slots of the length that is asked for, out of one piece of memory, or out of a
+ * pool that grows with its use. Belongs to one thread. A slot's state says who may touch its bytes:
  *
  *	FREE -> IO (the kernel) -> HELD (the thread) -> COPY (the back end) -> FREE
  *	FREE -> COPY -> HELD -> IO -> FREE, when saving
@@ -39,21 +39,46 @@ struct ucm_slot {
 
 struct ucm_staging;
 
-/* len is rounded up. Huge pages are used where they can be had, and memory of
- * that NUMA node (-1: any). A child that is forked does not get it. */
+/* One piece. len is rounded up. Huge pages are used where they can be had, and
+ * memory of that NUMA node (-1: any). A child that is forked does not get it. */
 int ucm_staging_open(size_t len, int node, struct ucm_staging **out);
-/* Has this machine such a node? */
-bool ucm_staging_has_node(int node);
+
+/* Who has to know of the pieces of a pool: to pin them, say. */
+struct ucm_staging_ops {
+	/* It is new: 0, or -errno: then it is of no use. */
+	int (*take)(void *arg, uint8_t *memory, size_t len);
+	/* Nobody uses it any more, and it will be unmapped. Not called by
+	 * close. */
+	void (*leave)(void *arg, uint8_t *memory, size_t len);
+};
+
+/* The same, of which little is there at first, and more when slots need it, up
+ * to len. Both are called by whoever gets a slot or trims the pool. */
+int ucm_staging_open_pool(size_t len, int node,
+			  const struct ucm_staging_ops *ops, void *arg,
+			  struct ucm_staging **out);
+
 /* All slots are free, or lost: then the memory stays mapped. */
 void ucm_staging_close(struct ucm_staging *staging);
 
+/* Of one that is one piece. */
 uint8_t *ucm_staging_memory(const struct ucm_staging *staging);
+/* The most that its slots may have together; less than it was opened for while
+ * it cannot grow. */
 size_t ucm_staging_len(const struct ucm_staging *staging);
+/* So much is there. */
+size_t ucm_staging_size(const struct ucm_staging *staging);
 bool ucm_staging_is_huge(const struct ucm_staging *staging);
 
+/* Give up what nobody uses but for a little. How many slots there have been,
+ * and whether there is one now, says when. */
+void ucm_staging_trim(struct ucm_staging *staging);
+uint64_t ucm_staging_gets(const struct ucm_staging *staging);
+bool ucm_staging_is_used(const struct ucm_staging *staging);
+
 /* A slot of at least len bytes, aligned to 4096, HELD. -EAGAIN: no room now;
- * -EFBIG: never; -EIO: not any more, as the rest is lost. Its bytes are what
- * was there before. */
+ * -EFBIG: never; -EIO: not any more, as the rest is lost; others: none is in use,
+ * and no memory is to be had. Its bytes are what was there before. */
 int ucm_staging_get(struct ucm_staging *staging, size_t len,
 		    struct ucm_slot *out);
 /* HELD or LOST. */

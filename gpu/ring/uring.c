@@ -428,22 +428,55 @@ static int pin_shared(struct uring *ring, void *memory, size_t len)
 	return 0;
 }
 
+static int set_part(struct uring *ring, unsigned index, struct iovec part)
+{
+	__u64 tag = 0;
+	int rc = io_uring_register_buffers_update_tag(&ring->ring, index, &part,
+						      &tag, 1);
+
+	if (rc < 0)
+		return rc;
+	ring->pinned[index] = part;
+	return 0;
+}
+
+/* A place that was given back, or the next one. */
+static unsigned free_index(const struct uring *ring)
+{
+	unsigned i = 0;
+
+	while (i < ring->num_pinned && ring->pinned[i].iov_len)
+		i++;
+	return i;
+}
+
 /* For this ring alone. */
 static int pin_own(struct uring *ring, void *memory, size_t len)
 {
-	__u64 tag = 0;
-	int rc;
-
 	for (size_t at = 0; at < len; at += UCM_PINNED_PART) {
-		struct iovec part = part_of(memory, len, at);
+		unsigned index = free_index(ring);
+		int err = set_part(ring, index, part_of(memory, len, at));
 
-		rc = io_uring_register_buffers_update_tag(
-			&ring->ring, ring->num_pinned, &part, &tag, 1);
-		if (rc < 0)
-			return rc;
-		ring->pinned[ring->num_pinned++] = part;
+		if (err)
+			return err;
+		ring->num_pinned += index == ring->num_pinned;
 	}
 	return 0;
+}
+
+static void uring_unpin(struct ucm_ring *base, void *memory, size_t len)
+{
+	struct uring *ring = of(base);
+
+	for (unsigned i = 0; i < ring->num_pinned; i++) {
+		struct iovec *part = &ring->pinned[i];
+
+		if (part->iov_base != memory || part->iov_len != len)
+			continue;
+		if (ring->failed || set_part(ring, i, (struct iovec){ 0 }))
+			*part = (struct iovec){ 0 }; /* not to be found */
+		return;
+	}
 }
 
 static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
@@ -528,6 +561,7 @@ static void uring_close(struct ucm_ring *base)
 static const struct ucm_ring_ops uring_ops = {
 	.close = uring_close,
 	.pin = uring_pin,
+	.unpin = uring_unpin,
 	.is_pinned = uring_is_pinned,
 	.queue = uring_queue,
 	.poll = uring_poll,

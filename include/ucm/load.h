@@ -171,7 +171,8 @@ struct ucm_loader_options {
 	enum ucm_copy_kind copy;
 	enum ucm_io_kind io;
 	unsigned threads;           /* that read, verify and copy */
-	uint64_t staging_bytes;     /* memory between file and page [256 MiB] */
+	uint64_t staging_bytes;     /* memory between file and page, at most
+				     * [256 MiB] */
 	uint64_t window_bytes;      /* reads in flight; 0: found by trying */
 	uint64_t save_budget_bytes; /* saves that wait; more are dropped
 				     * [1 GiB] */
@@ -472,7 +473,7 @@ struct ucm_loader_stats {
 void ucm_loader_get_stats(struct ucm_loader *loader,
 			  struct ucm_loader_stats *out, size_t size);
 
-/* "host, io_uring, 2 threads, 256 MiB staging (huge pages), ..." */
+/* "host, io_uring, 2 threads, 4 of 256 MiB staging (huge pages), ..." */
 void ucm_loader_describe(struct ucm_loader *loader, char *text, size_t len);
 
 #ifdef __cplusplus

@@ -115,6 +115,12 @@ static int device_register(struct ucm_copy *copy, void *memory, size_t len)
 	return 0;
 }
 
+static void device_unregister(struct ucm_copy *copy, void *memory)
+{
+	(void)copy;
+	(void)memory;
+}
+
 static void take(struct ucm_copy_job **list, struct ucm_copy_job *jobs)
 {
 	while (*list)
@@ -165,6 +171,7 @@ static const struct ucm_copy_ops device = {
 	.close = device_close,
 	.add_group = device_add_group,
 	.register_staging = device_register,
+	.unregister_staging = device_unregister,
 	.scatter = device_scatter,
 	.gather = device_gather,
 	.poll = device_poll,

@@ -14,6 +14,7 @@
 #include <linux/capability.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -511,6 +512,41 @@ UNIT_TEST(a_cancelled_task_ends_when_its_reads_have)
 	/* the last step brings the rest as it is */
 	ck_assert_uint_eq(slow.steps_at_end, steps - 1);
 	ucm_task_free(task);
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+
+static uint64_t staged_mib(struct ucm_loader *loader)
+{
+	char text[256];
+	const char *at;
+
+	ucm_loader_describe(loader, text, sizeof(text));
+	at = strstr(text, "threads, ");
+	ck_assert_ptr_nonnull(at);
+	return strtoull(at + strlen("threads, "), NULL, 10);
+}
+
+/* It is what lies between files and pages: of these there is nothing. */
+UNIT_TEST(staging_does_not_grow_for_what_goes_straight_into_pages)
+{
+	const struct ucm_loader_options options = {
+		.threads = 1,
+		.staging_bytes = 256 << 20,
+		.window_bytes = 64 << 20,
+	};
+	struct ucm_loader *loader;
+	struct place place;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(4, 128 * PLANE, 128 * PLANE), 0, 0);
+	for (unsigned n = 0; n < NUM; n++)
+		lf_plant("$/tier", &place.geometry, n);
+	loader = open_loader(&place, &options);
+	ck_assert_int_eq(lf_load(loader, 0, NUM, NULL, NULL), 0);
+	ck_assert_uint_eq(direct_bytes(loader), NUM * place.payload);
+	ck_assert_uint_le(staged_mib(loader), 2);
 	ucm_loader_close(loader);
 	close_place(&place);
 }

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu/ring/arena.h"
 #include "tests/unit/random.h"
 
 #define LEN ((size_t)4 << 20)
@@ -126,10 +127,10 @@ UNIT_TEST(memory_of_a_node_is_asked_for)
 	struct ucm_staging *near;
 	int mode = -1;
 
-	ck_assert(!ucm_staging_has_node(-1));
-	ck_assert(!ucm_staging_has_node(1023));
-	ck_assert(!ucm_staging_has_node(INT_MAX));
-	if (!ucm_staging_has_node(0)) {
+	ck_assert(!ucm_arena_has_node(-1));
+	ck_assert(!ucm_arena_has_node(1023));
+	ck_assert(!ucm_arena_has_node(INT_MAX));
+	if (!ucm_arena_has_node(0)) {
 		unit_skip("NUMA: this kernel knows no nodes");
 		return;
 	}
@@ -202,6 +203,225 @@ UNIT_TEST(no_two_slots_share_a_byte)
 		ucm_staging_put(staging, &slots[--num]);
 	slots[0] = get(LEN); /* nothing was lost */
 	ucm_staging_put(staging, &slots[0]);
+}
+
+/* ---- a pool ---- */
+
+#define MIB ((size_t)1 << 20)
+#define MOST_PIECES 64
+
+/* Who is told of the pieces. */
+static struct {
+	struct { uint8_t *memory; size_t len; } pieces[MOST_PIECES];
+	unsigned num, taken;
+	size_t bytes;
+	size_t most; /* more than that are refused */
+} told;
+
+static int on_piece(void *arg, uint8_t *memory, size_t len)
+{
+	ck_assert_ptr_eq(arg, &told);
+	ck_assert_uint_eq(len % (2 * MIB), 0);
+	if (told.bytes + len > told.most)
+		return -EDQUOT;
+	must(told.num < MOST_PIECES);
+	told.pieces[told.num].memory = memory;
+	told.pieces[told.num++].len = len;
+	told.bytes += len;
+	told.taken++;
+	return 0;
+}
+
+static void on_left(void *arg, uint8_t *memory, size_t len)
+{
+	unsigned i = 0;
+
+	ck_assert_ptr_eq(arg, &told);
+	while (i < told.num && told.pieces[i].memory != memory)
+		i++;
+	must(i < told.num && told.pieces[i].len == len);
+	told.pieces[i] = told.pieces[--told.num];
+	told.bytes -= len;
+}
+
+static const struct ucm_staging_ops telling = { on_piece, on_left };
+
+static struct ucm_staging *open_pool(size_t limit, size_t most)
+{
+	struct ucm_staging *pool;
+
+	memset(&told, 0, sizeof(told));
+	told.most = most;
+	ck_assert_int_eq(ucm_staging_open_pool(limit, -1, &telling, &told,
+					       &pool), 0);
+	return pool;
+}
+
+/* Does it lie in one piece that was told? */
+static bool is_in_a_piece(const struct ucm_slot *slot)
+{
+	for (unsigned i = 0; i < told.num; i++) {
+		size_t at = (uintptr_t)slot->memory -
+			    (uintptr_t)told.pieces[i].memory;
+
+		if (at < told.pieces[i].len)
+			return slot->len <= told.pieces[i].len - at;
+	}
+	return false;
+}
+
+UNIT_TEST(a_pool_grows_with_what_is_taken)
+{
+	struct ucm_staging *pool = open_pool(128 * MIB, SIZE_MAX);
+	struct ucm_slot slots[64], none = { .memory = NULL };
+	size_t num = 0, before = 0;
+
+	ck_assert_uint_le(ucm_staging_size(pool), 2 * MIB);
+	ck_assert_uint_eq(ucm_staging_len(pool), 128 * MIB);
+	while (!ucm_staging_get(pool, 4 * MIB + 4096, &slots[num])) {
+		ck_assert(is_in_a_piece(&slots[num]));
+		ck_assert_uint_le(ucm_staging_size(pool) - before, 20 * MIB);
+		before = ucm_staging_size(pool);
+		memset(slots[num].memory, (int)num, slots[num].len);
+		num++;
+	}
+	/* little is lost at the ends of pieces */
+	ck_assert_uint_ge(num, 28);
+	ck_assert_uint_le(ucm_staging_size(pool), 128 * MIB);
+	ck_assert_uint_eq(ucm_staging_size(pool), told.bytes);
+	ck_assert_int_eq(ucm_staging_get(pool, 4 * MIB, &none), -EAGAIN);
+	ck_assert_int_eq(ucm_staging_get(pool, 128 * MIB + 1, &none), -EFBIG);
+	for (size_t i = 0; i < num; i++) {
+		must(slots[i].memory[slots[i].len - 1] == (uint8_t)i);
+		ucm_staging_put(pool, &slots[i]);
+	}
+	before = ucm_staging_size(pool);
+	slots[0] = (struct ucm_slot){ .memory = NULL };
+	ck_assert_int_eq(ucm_staging_get(pool, 4 * MIB, &slots[0]), 0);
+	ck_assert_uint_eq(ucm_staging_size(pool), before);
+	ucm_staging_put(pool, &slots[0]);
+	ucm_staging_trim(pool);
+	ck_assert_uint_le(ucm_staging_size(pool), 2 * MIB);
+	ck_assert_uint_eq(ucm_staging_size(pool), told.bytes);
+	ucm_staging_close(pool);
+}
+
+/* Any slot up to the limit is had, whatever was before. */
+UNIT_TEST(a_longer_slot_takes_the_place_of_shorter_ones)
+{
+	struct ucm_staging *pool = open_pool(64 * MIB, SIZE_MAX);
+	struct ucm_slot slots[64], large;
+	size_t num = 0;
+
+	while (!ucm_staging_get(pool, MIB, &slots[num]))
+		num++;
+	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &large), -EAGAIN);
+	while (num > 1)
+		ucm_staging_put(pool, &slots[--num]);
+	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &large), 0);
+	ck_assert(is_in_a_piece(&large));
+	ck_assert(is_in_a_piece(&slots[0]));
+	ck_assert_uint_le(ucm_staging_size(pool), 64 * MIB);
+	ucm_staging_put(pool, &large);
+	ck_assert_int_eq(ucm_staging_get(pool, 64 * MIB, &large), -EAGAIN);
+	ucm_staging_put(pool, &slots[0]);
+	ck_assert_int_eq(ucm_staging_get(pool, 64 * MIB, &large), 0);
+	ck_assert_uint_eq(told.num, 1);
+	ucm_staging_put(pool, &large);
+	ucm_staging_close(pool);
+}
+
+/* Its slots go on in what there is, and it is asked again when it is empty. */
+UNIT_TEST(a_pool_that_may_not_grow_stays_as_it_is)
+{
+	struct ucm_staging *pool = open_pool(64 * MIB, 20 * MIB);
+	struct ucm_slot slots[64], none = { .memory = NULL };
+	unsigned asked;
+	size_t num = 0;
+
+	while (!ucm_staging_get(pool, MIB, &slots[num]))
+		num++;
+	ck_assert_uint_ge(num, 16);
+	ck_assert_uint_le(num, 20);
+	ck_assert_uint_eq(ucm_staging_len(pool), told.bytes);
+	asked = told.taken;
+	told.most = SIZE_MAX;
+	ck_assert_int_eq(ucm_staging_get(pool, MIB, &none), -EAGAIN);
+	ck_assert_uint_eq(told.taken, asked);
+	told.most = 20 * MIB;
+	while (num)
+		ucm_staging_put(pool, &slots[--num]);
+	/* nobody would give anything back: this is what is wrong */
+	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &none), -EDQUOT);
+	ck_assert_int_eq(ucm_staging_get(pool, MIB, &slots[0]), 0);
+	ucm_staging_put(pool, &slots[0]);
+	told.most = SIZE_MAX;
+	ck_assert_int_eq(ucm_staging_get(pool, 32 * MIB, &slots[0]), 0);
+	ck_assert_uint_eq(ucm_staging_len(pool), 64 * MIB);
+	ucm_staging_put(pool, &slots[0]);
+	ucm_staging_close(pool);
+}
+
+UNIT_TEST(a_lost_slot_keeps_its_piece)
+{
+	struct ucm_staging *pool = open_pool(8 * MIB, SIZE_MAX);
+	struct ucm_slot slot;
+	uint8_t *memory;
+
+	ck_assert_int_eq(ucm_staging_get(pool, UNIT, &slot), 0);
+	memory = slot.memory;
+	ucm_slot_move(&slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
+	ucm_slot_copied(&slot, true);
+	ucm_staging_put(pool, &slot);
+	ucm_staging_trim(pool);
+	memory[0] = 1; /* the device's */
+	ck_assert_int_eq(ucm_staging_get(pool, 8 * MIB, &slot), -EIO);
+	ck_assert_int_eq(ucm_staging_get(pool, 4 * MIB, &slot), 0);
+	ucm_staging_put(pool, &slot);
+	ucm_staging_close(pool);
+	memory[0] = 2;
+	munmap(memory, 2 * MIB);
+}
+
+/* At random: lengths, refusals and trims. */
+UNIT_TEST(no_two_slots_of_a_pool_share_a_byte)
+{
+	struct ucm_staging *pool = open_pool(16 * MIB, SIZE_MAX);
+	struct ucm_slot slots[MAX_SLOTS];
+	uint64_t state = random_case(1);
+	size_t num = 0;
+
+	for (unsigned round = 0; round < 4000; round++) {
+		size_t most = random_next(&state) % 8 ? MIB : 12 * MIB;
+		size_t len = (size_t)random_between(&state, 1, most);
+
+		told.most = random_next(&state) % 4 ? SIZE_MAX : told.bytes;
+		if (random_next(&state) % 50 == 0)
+			ucm_staging_trim(pool);
+		if (num < MAX_SLOTS && random_next(&state) % 2 &&
+		    !ucm_staging_get(pool, len, &slots[num])) {
+			must(is_in_a_piece(&slots[num]));
+			slots[num].memory[0] = (uint8_t)round;
+			slots[num].memory[len - 1] = (uint8_t)round;
+			num++;
+		} else if (num) {
+			size_t i = random_next(&state) % num;
+			struct ucm_slot *slot = &slots[i];
+
+			must(slot->memory[0] == slot->memory[slot->len - 1] ||
+			     slot->len == 1);
+			ucm_staging_put(pool, slot);
+			slots[i] = slots[--num];
+		}
+		must(ucm_staging_size(pool) == told.bytes);
+		must(told.bytes <= 16 * MIB);
+	}
+	while (num)
+		ucm_staging_put(pool, &slots[--num]);
+	told.most = SIZE_MAX;
+	ck_assert_int_eq(ucm_staging_get(pool, 16 * MIB, &slots[0]), 0);
+	ucm_staging_put(pool, &slots[0]);
+	ucm_staging_close(pool);
 }
 
 UNIT_TEST(a_slot_goes_from_hand_to_hand)
