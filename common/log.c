@@ -16,8 +16,6 @@
 
 #include "common/clock.h"
 
-#define LINE_SIZE 1024
-
 const char *const ucm_log_level_names[UCM_LOG_LEVELS] = {
 	[UCM_LOG_ERROR] = "error",
 	[UCM_LOG_WARNING] = "warning",
@@ -75,7 +73,7 @@ int ucm_log_open(const char *path)
 /* One write(2): lines of several threads and processes do not mix. */
 void ucm_log_file(enum ucm_log_level level, const char *line)
 {
-	char text[LINE_SIZE + 80];
+	char text[UCM_LOG_LINE_SIZE + 80];
 	struct timespec now;
 	struct tm tm;
 	size_t len;
@@ -172,13 +170,14 @@ log_line(enum ucm_log_level level, const char *prefix, const char *format,
 	 va_list args)
 {
 	int saved = errno; /* for %m, and for the caller */
-	char raw[LINE_SIZE], line[LINE_SIZE];
+	char raw[UCM_LOG_LINE_SIZE], line[UCM_LOG_LINE_SIZE];
 	int len = snprintf(raw, sizeof(raw), "%s", prefix);
 
 	errno = saved;
 	vsnprintf(raw + len, sizeof(raw) - (size_t)len, format, args);
 	escape(raw, line, sizeof(line));
-	current_sink(level, line);
+	if (!ucm_log_redirected(level, line))
+		current_sink(level, line);
 	atomic_fetch_add_explicit(&counts[level], 1, memory_order_relaxed);
 	errno = saved;
 }

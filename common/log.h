@@ -4,7 +4,8 @@
  *
  * Whoever first sees a failure logs it, object first, then the cause:
  * "tier nvme: commit 3fa9...: No space left on device". One line per event.
- * %m may be used. Any thread may log; the sink is set before threads start.
+ * %m may be used. Any thread may log; the sink is set before threads start. Where
+ * libucm's user has asked for its lines (<ucm/log.h>) there is no sink.
  * Control characters and bytes that are no UTF-8 become \xNN, so that no name
  * that a user chose looks like a line of ours.
  *
@@ -16,8 +17,8 @@
  * Debugging lines belong to an area, which is off (0) until it is switched on,
  * also at run time. They are not limited, and not subject to the level.
  */
-#ifndef UCM_LOG_H
-#define UCM_LOG_H
+#ifndef UCM_COMMON_LOG_H
+#define UCM_COMMON_LOG_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,13 +26,8 @@
 #include <stdint.h>
 
 #include <ucm/error.h>
+#include <ucm/log.h>
 
-enum ucm_log_level {
-	UCM_LOG_ERROR,
-	UCM_LOG_WARNING,
-	UCM_LOG_INFO,
-	UCM_LOG_DEBUG,
-};
 #define UCM_LOG_LEVELS 4
 extern const char *const ucm_log_level_names[UCM_LOG_LEVELS];
 
@@ -50,6 +46,13 @@ int ucm_log_open(const char *path);
 /* most: the least important level that is logged. UCM_LOG_DEBUG switches all
  * areas that are off to depth 1. */
 void ucm_log_set(ucm_log_sink sink, enum ucm_log_level most);
+
+/* Bytes of a line, with its NUL; what is longer is cut. */
+#define UCM_LOG_LINE_SIZE 1024
+
+/* log_redirect.c: give a line to the function of ucm_log_redirect(). false: there
+ * is none, or it is what logs. */
+bool ucm_log_redirected(enum ucm_log_level level, const char *line);
 
 /* One line, not limited. */
 void ucm_log(enum ucm_log_level level, const char *format, ...)

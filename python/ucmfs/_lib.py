@@ -263,6 +263,9 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_completions_fd": (c_int, (_ptr,)),
     "ucm_completions_take": (c_size_t, (_ptr, _ptr, c_size_t, c_int)),
 
+    "ucm_log_redirect": (c_int, (_ptr, _ptr)),
+    "ucm_log_to_socket": (None, (_ptr, c_int, c_char_p)),
+
     "ucm_index_open": (c_int, (c_char_p, c_char_p, _out)),
     "ucm_index_close": (None, (_ptr,)),
     "ucm_index_lookup": (c_int, (_ptr, _ptr, c_size_t, _ptr, _ptr)),

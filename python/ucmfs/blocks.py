@@ -8,7 +8,7 @@ import errno
 import os
 from typing import List, NamedTuple, Optional, Union
 
-from . import _lib, _pack
+from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 
 _PEEK = 0x2
@@ -50,6 +50,7 @@ class Blocks:
         self._what = f"blocks of {os.fsdecode(mount)}"
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
+        _log.start()
         self._check(self._lib.ucm_blocks_open(os.fsencode(mount),
                                               self._handle))
 

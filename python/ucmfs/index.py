@@ -10,7 +10,7 @@ import ctypes
 import os
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import _lib, _pack
+from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 
 _PINNED = 0x2
@@ -52,6 +52,7 @@ class Index:
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
+        _log.start()
         self._prefix = self._lib.ucm_index_prefix
         self._count = ctypes.c_size_t()
         self._unknown = ctypes.c_int()

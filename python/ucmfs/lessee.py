@@ -8,7 +8,7 @@ import ctypes
 import os
 from typing import Dict, Optional, Union
 
-from . import _lib, _pack
+from . import _lib, _log, _pack
 from .errors import from_errno
 
 FOR_EVER = 600.0  # seconds; the daemon gives no lease for longer, by default
@@ -27,6 +27,7 @@ class Lessee:
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
+        _log.start()
         err = self._lib.ucm_lessee_open(os.fsencode(mount), lease_ms,
                                         self._handle)
         if err:

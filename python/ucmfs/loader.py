@@ -9,7 +9,7 @@ import os
 from array import array
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from . import _lib, _pack
+from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 from .layout import Layout, _number_of
 from .task import Completions, Task, TaskOwner, new_eventfd
@@ -97,6 +97,7 @@ class Loader(TaskOwner):
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
+        _log.start()
         self._keep: List[Any] = []
         self._stores: Set[Any] = set()  # that are on it
         error = _lib.Error()

@@ -14,7 +14,7 @@ import ctypes
 import os
 from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
-from . import _lib, _lib_sparse, _pack, _tensor
+from . import _lib, _lib_sparse, _log, _pack, _tensor
 from ._tensor import Ids
 from .errors import InvalidArgument
 from .layout import _number_of
@@ -44,6 +44,7 @@ class Reprs:
                  tiers: Optional[str] = None, space: str = "",
                  io: str = "auto", depth: int = 0) -> None:
         self._lib = _lib_sparse.lib()
+        _log.start()
         self._handle = ctypes.c_void_p()
         options = _pack.fill(_lib_sparse.ReprsOptions(), "representations", {
             "io": _number_of("io", io, IOS), "depth": depth})

@@ -19,7 +19,7 @@ import ctypes
 import dataclasses
 from typing import Any, Dict, NamedTuple, Optional, Tuple, Union
 
-from . import _lib, _lib_sparse, _pack, _tensor, codes, sparse, star
+from . import _lib, _lib_sparse, _log, _pack, _tensor, codes, sparse, star
 from ._tensor import Ids
 from .errors import InvalidArgument, UcmfsError
 from .sparse import Budget, Slab
@@ -57,6 +57,7 @@ class Retrieval:
                  num_queries: int = 1) -> None:
         self.spec, self.method = spec, method
         self._lib = _lib_sparse.lib()
+        _log.start()
         self._handle = ctypes.c_void_p()
         self._jobs: Dict[int, Dict[int, Tuple[Any, int]]] = {}
         options = _pack.fill(_lib_sparse.RetrievalOptions(), "retrieval", {

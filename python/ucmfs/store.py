@@ -15,7 +15,7 @@ import threading
 from array import array
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from . import _lib, _pack
+from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
 from .layout import Geometry, Raw, _number_of, raw_of
 from .loader import Loader, Path, Tiers, device_of
@@ -110,6 +110,7 @@ class _Base(TaskOwner):
         self._pid = os.getpid()
         self._handle = ctypes.c_void_p()
         self._lib = _lib.lib()
+        _log.start()
         self._owned: Optional[Loader] = None
         if loader is None:
             loader = self._owned = Loader(mount, tiers, **loader_options)

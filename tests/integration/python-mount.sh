@@ -8,5 +8,5 @@
 start_test root fuse python
 need do_mount "$work/tier"
 python_tests test_loader test_store test_index test_blocks test_lessee test_namespace \
-	test_repr_load test_vllm_mount
+	test_log test_repr_load test_vllm_mount
 do_umount

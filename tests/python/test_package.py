@@ -183,7 +183,8 @@ class Prototypes(unittest.TestCase):
     TABLE = {**_lib.PROTOTYPES, **_lib_sparse.PROTOTYPES}
     STRUCTS = {**_lib.STRUCTS, **_lib_sparse.STRUCTS}
     HEADERS = ("block", "blocks", "error", "hash", "index", "lessee", "load",
-               "position", "repr", "repr_load", "retrieve", "shards", "space", "sparse")
+               "log", "position", "repr", "repr_load", "retrieve", "shards",
+               "space", "sparse")
 
     def headers(self):
         text = ""
@@ -212,7 +213,7 @@ class Prototypes(unittest.TestCase):
 
     def kinds(self, declaration):
         """The ctypes that a C declaration may be."""
-        if "*" in declaration or "[" in declaration:
+        if re.search(r"[*[]|^ucm_log_fn\b", declaration):
             return None  # a pointer
         words = [w for w in declaration.split() if w not in ("const", "enum")]
         return {"int": ctypes.c_int, "unsigned": ctypes.c_uint,

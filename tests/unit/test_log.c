@@ -5,8 +5,12 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -303,4 +307,171 @@ UNIT_TEST(standard_error_gets_the_program_and_the_level)
 		stderr = saved;
 		ck_assert_str_eq(text, rows[i].want);
 	}
+}
+
+/* ---- lines for the program ---- */
+
+static char given_line[2048];
+static int num_given, redirected;
+
+static void take(void *arg, enum ucm_log_level level, const char *line)
+{
+	snprintf(given_line, sizeof(given_line), "%s %d %s", (char *)arg,
+		 (int)level, line);
+	num_given++;
+}
+
+UNIT_TEST(a_program_gets_the_lines_until_it_gives_them_back)
+{
+	static char name[] = "mine";
+
+	ucm_log_set(keep, UCM_LOG_INFO);
+	ck_assert_int_eq(ucm_log_redirect(take, name), 0);
+	errno = ENOSPC;
+	ucm_warning("a\nb: %m");
+	ck_assert_str_eq(given_line, "mine 1 a\\x0ab: No space left on device");
+	ck_assert_int_eq(errno, ENOSPC);
+	ck_assert_int_eq(num_lines, 0);
+	ck_assert_int_eq(ucm_log_redirect(NULL, NULL), 0);
+	ucm_error("sink");
+	ck_assert_int_eq(num_given, 1);
+	ck_assert_str_eq(last_line, "sink");
+}
+
+static void log_again(void *arg, enum ucm_log_level level, const char *line)
+{
+	take(arg, level, line);
+	redirected = ucm_log_redirect(NULL, NULL);
+	ucm_error("from inside");
+}
+
+UNIT_TEST(what_the_function_causes_goes_to_the_sink)
+{
+	static char name[] = "mine";
+
+	ucm_log_set(keep, UCM_LOG_INFO);
+	ucm_log_redirect(log_again, name);
+	ucm_error("first");
+	ck_assert_int_eq(redirected, -EDEADLK);
+	ck_assert_str_eq(given_line, "mine 0 first");
+	ck_assert_str_eq(last_line, "from inside");
+	ck_assert_int_eq(num_lines, 1);
+	ucm_error("second"); /* it still is the function */
+	ck_assert_int_eq(num_given, 2);
+	ucm_log_redirect(NULL, NULL);
+}
+
+/* Of a program's function that is slow: inside, then gone on. */
+static sem_t entered, go_on;
+static _Atomic bool has_returned;
+
+static void be_slow(void *arg, enum ucm_log_level level, const char *line)
+{
+	(void)arg, (void)level, (void)line;
+	sem_post(&entered);
+	sem_wait(&go_on);
+	atomic_store(&has_returned, true);
+}
+
+static void *log_one(void *arg)
+{
+	(void)arg;
+	ucm_error("line");
+	return NULL;
+}
+
+static void *let_go(void *arg)
+{
+	const struct timespec moment = { .tv_nsec = 20000000 };
+
+	(void)arg;
+	nanosleep(&moment, NULL); /* so that the other one has to wait */
+	sem_post(&go_on);
+	return NULL;
+}
+
+UNIT_TEST(a_function_that_was_replaced_is_not_running_any_more)
+{
+	pthread_t threads[2];
+
+	sem_init(&entered, 0, 0);
+	sem_init(&go_on, 0, 0);
+	ucm_log_set(keep, UCM_LOG_INFO);
+	ucm_log_redirect(be_slow, NULL);
+	pthread_create(&threads[0], NULL, log_one, NULL);
+	sem_wait(&entered);
+	pthread_create(&threads[1], NULL, let_go, NULL);
+	ucm_log_redirect(NULL, NULL);
+	ck_assert(atomic_load(&has_returned));
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+}
+
+UNIT_TEST(a_child_of_a_fork_logs_though_a_thread_was_in_the_function)
+{
+	pthread_t thread;
+	int status = -1;
+	pid_t child;
+
+	sem_init(&entered, 0, 0);
+	sem_init(&go_on, 0, 0);
+	ucm_log_set(keep, UCM_LOG_INFO);
+	ucm_log_redirect(be_slow, NULL);
+	pthread_create(&thread, NULL, log_one, NULL);
+	sem_wait(&entered);
+	child = fork();
+	if (!child) {
+		sem_post(&go_on);
+		ucm_log_redirect(NULL, NULL);
+		ucm_error("child");
+		_exit(num_lines == 1 ? 0 : 1);
+	}
+	sem_post(&go_on);
+	pthread_join(thread, NULL);
+	ucm_log_redirect(NULL, NULL);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+
+UNIT_TEST(a_socket_gets_each_line_as_a_message)
+{
+	char message[2048], line[1024] = "";
+	int ends[2];
+	ssize_t len;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	ucm_log_redirect(ucm_log_to_socket, (void *)(intptr_t)ends[1]);
+	ucm_warning("block %d", 7);
+	memset(line, 'x', sizeof(line) - 1);
+	ucm_error("%s%s", line, line);
+	ucm_log_redirect(NULL, NULL);
+	len = recv(ends[0], message, sizeof(message), MSG_DONTWAIT);
+	ck_assert_int_eq(len, 8);
+	ck_assert_int_eq(memcmp(message, "1block 7", 8), 0);
+	len = recv(ends[0], message, sizeof(message), MSG_DONTWAIT);
+	ck_assert_int_eq(len, 1024);
+	ck_assert_int_eq(message[0], '0');
+	ck_assert_int_eq(memcmp(message + 1, line, 1023), 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+UNIT_TEST(what_a_socket_does_not_take_goes_to_standard_error)
+{
+	char text[4096] = "";
+	FILE *saved = stderr;
+	int ends[2], num = 0;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+	stderr = fmemopen(text, sizeof(text), "w");
+	for (; !ftell(stderr); num++) /* until it is full */
+		ucm_log_to_socket((void *)(intptr_t)ends[1], UCM_LOG_INFO,
+				  "line");
+	close(ends[0]); /* and when nobody reads any more: no signal */
+	ucm_log_to_socket((void *)(intptr_t)ends[1], UCM_LOG_ERROR, "last");
+	fclose(stderr);
+	stderr = saved;
+	ck_assert_int_gt(num, 10);
+	ck_assert_str_eq(text, "ucmfs: line\nucmfs: last\n");
+	close(ends[1]);
 }

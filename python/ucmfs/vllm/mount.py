@@ -21,10 +21,12 @@ from collections import deque
 from typing import (Any, Callable, Deque, Dict, Iterable, List, NamedTuple,
                     Optional, Sequence, Tuple)
 
+from .. import _log
 from ..blocks import Blocks
 from ..errors import NotConnected, NotFound, Timeout, UcmfsError
 
 log = logging.getLogger("vllm.ucmfs")
+_log.use(log)  # what libucm has to say, too
 
 RETRY_SECONDS = 1.0
 START_SECONDS = 10.0  # for a mount that does not answer when an engine starts
