@@ -145,8 +145,8 @@ static void fence(void)
 /* ---- regions ---- */
 
 /* One region of one page: to it, or from it. */
-static uint8_t *move_region(const struct ucm_region *region, uint8_t *page,
-			    uint8_t *staging, bool to_page)
+static void move_region(const struct ucm_region *region, uint8_t *page,
+			uint8_t *staging, bool to_page)
 {
 	for (uint32_t i1 = 0; i1 < region->n1; i1++) {
 		uint8_t *run = page + i1 * region->s1;
@@ -160,7 +160,6 @@ static uint8_t *move_region(const struct ucm_region *region, uint8_t *page,
 			run += region->s0;
 		}
 	}
-	return staging;
 }
 
 static void move_job(const struct ucm_layout *layout,
@@ -168,7 +167,7 @@ static void move_job(const struct ucm_layout *layout,
 {
 	uint32_t first = layout->layer_first[job->first_layer];
 	uint32_t end = layout->layer_first[job->end_layer];
-	uint8_t *staging = job->staging;
+	uint64_t start = job->first_layer * ucm_layout_layer_bytes(layout);
 
 	for (uint32_t i = first; i < end; i++) {
 		const struct ucm_region *region = &layout->regions[i];
@@ -177,8 +176,8 @@ static void move_job(const struct ucm_layout *layout,
 					: region->base + (uint64_t)job->page *
 						  (uint64_t)region->page_stride;
 
-		staging = move_region(region, (uint8_t *)(uintptr_t)page,
-				      staging, to_page);
+		move_region(region, (uint8_t *)(uintptr_t)page,
+			    job->staging + (region->offset - start), to_page);
 	}
 	if (to_page)
 		fence();

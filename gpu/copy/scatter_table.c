@@ -90,6 +90,7 @@ void ucm_runs_start(struct ucm_runs *runs, const struct ucm_layout *layout,
 		.job = job,
 		.region = layout->layer_first[job->first_layer],
 		.end = layout->layer_first[job->end_layer],
+		.start = job->first_layer * ucm_layout_layer_bytes(layout),
 	};
 }
 
@@ -113,7 +114,9 @@ static struct ucm_run current(const struct ucm_runs *runs)
 		.page = region_address(runs, region) +
 			(uint64_t)region->s1 * runs->i1 +
 			(uint64_t)region->s0 * runs->i0,
-		.offset = runs->offset,
+		.offset = region->offset - runs->start +
+			  ((uint64_t)runs->i1 * region->n0 + runs->i0) *
+				  region->run_bytes,
 		.len = region->run_bytes,
 	};
 }
@@ -122,7 +125,6 @@ static void step(struct ucm_runs *runs)
 {
 	const struct ucm_region *region = &runs->layout->regions[runs->region];
 
-	runs->offset += region->run_bytes;
 	if (++runs->i0 < region->n0)
 		return;
 	runs->i0 = 0;
@@ -141,7 +143,8 @@ bool ucm_runs_next(struct ucm_runs *runs, struct ucm_run *out)
 	run = current(runs);
 	for (step(runs); runs->region < runs->end; step(runs)) {
 		next = current(runs);
-		if (run.page + run.len != next.page)
+		if (run.page + run.len != next.page ||
+		    run.offset + run.len != next.offset)
 			break;
 		run.len += next.len;
 	}

@@ -34,7 +34,7 @@ uint64_t ucm_scatter_describe(const struct ucm_layout *layout,
 struct ucm_runs {
 	const struct ucm_layout *layout;
 	const struct ucm_copy_job *job;
-	uint64_t offset; /* of the next piece, from job->staging */
+	uint64_t start; /* of job->staging, in the payload */
 	uint32_t region, end;
 	uint32_t i0, i1;
 };

@@ -49,7 +49,21 @@ void ucm_layout_free(struct ucm_layout *layout)
 		return;
 	free(layout->layer_first);
 	free(layout->regions);
+	free(layout->sizes);
 	free(layout);
+}
+
+/* So many bytes of a layer, from one inside of it on: are some padding? A
+ * region may hold K and V where nothing is between them. */
+static bool touches_padding(const struct ucm_layout *layout, uint32_t layer,
+			    uint64_t inside, uint64_t bytes)
+{
+	struct ucm_layer_size size = ucm_layout_size_of(layout, layer);
+	uint64_t k_end = layout->geometry.k_bytes;
+
+	if (inside < k_end && size.k_bytes < k_end)
+		return inside + bytes > size.k_bytes;
+	return inside + bytes > k_end + size.v_bytes;
 }
 
 /* Inside one layer of the payload, with sizes that cannot overflow. */
@@ -71,6 +85,9 @@ static const char *fault_of(const struct ucm_layout *layout,
 	if (region->offset < start ||
 	    region->offset - start > layer_bytes - bytes)
 		return "bytes outside its layer";
+	if (touches_padding(layout, region->layer, region->offset - start,
+			    bytes))
+		return "more bytes than this layer has";
 	if (ucm_region_bounds(region, layout->num_pages, &first, &last))
 		return "addresses exceed 64 bits";
 	return NULL;
@@ -136,6 +153,7 @@ static int check_cover(const struct ucm_layout *layout, struct ucm_error *error)
 	for (size_t i = 0; i < layout->num_regions; i++) {
 		const struct ucm_region *region = &layout->regions[i];
 
+		at = ucm_layout_skip_padding(layout, at);
 		if (region->offset != at)
 			return ucm_error_set(
 				error, -EINVAL,
@@ -148,6 +166,7 @@ static int check_cover(const struct ucm_layout *layout, struct ucm_error *error)
 						    : "have no place");
 		at += region_bytes(region);
 	}
+	at = ucm_layout_skip_padding(layout, at);
 	if (at != ucm_block_payload_bytes(&layout->geometry))
 		return ucm_error_set(
 			error, -EINVAL,
@@ -182,6 +201,7 @@ static bool joined(const struct ucm_region *a, const struct ucm_region *b)
 {
 	return a->n0 == 1 && a->n1 == 1 && b->n0 == 1 && b->n1 == 1 &&
 	       a->page_stride == b->page_stride &&
+	       a->offset + a->run_bytes == b->offset &&
 	       a->base + a->run_bytes == b->base;
 }
 
@@ -230,6 +250,7 @@ int ucm_layout_seal(struct ucm_layout *layout, struct ucm_error *error)
 int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out)
 {
 	size_t layers = (size_t)layout->geometry.num_layers + 1;
+	size_t sizes = (layers - 1) * sizeof(*layout->sizes);
 	struct ucm_layout *copy;
 
 	if (!layout->layer_first)
@@ -241,10 +262,14 @@ int ucm_layout_copy(const struct ucm_layout *layout, struct ucm_layout **out)
 	copy->room = layout->num_regions;
 	copy->regions = malloc(layout->num_regions * sizeof(*copy->regions));
 	copy->layer_first = malloc(layers * sizeof(*copy->layer_first));
-	if (!copy->regions || !copy->layer_first) {
+	copy->sizes = layout->sizes ? malloc(sizes) : NULL;
+	if (!copy->regions || !copy->layer_first ||
+	    (layout->sizes && !copy->sizes)) {
 		ucm_layout_free(copy);
 		return -ENOMEM;
 	}
+	if (layout->sizes)
+		memcpy(copy->sizes, layout->sizes, sizes);
 	memcpy(copy->regions, layout->regions,
 	       layout->num_regions * sizeof(*copy->regions));
 	memcpy(copy->layer_first, layout->layer_first,
@@ -273,6 +298,10 @@ int ucm_layout_set_direct(struct ucm_layout *layout, struct ucm_error *error)
 	if (!layout->layer_first)
 		return ucm_error_set(error, -EINVAL,
 				     "the layout is not sealed");
+	if (layout->sizes)
+		return ucm_error_set(error, -EINVAL,
+				     "layers of several sizes: what is between "
+				     "them in files is in no page");
 	if (layout->runs != 1)
 		return ucm_error_set(
 			error, -EINVAL,

@@ -4,15 +4,22 @@
  *
  * Pure. The regions of a sealed layout lie in the order of the payload and
  * tile it without a gap, so that the regions of a range of layers are a range
- * of the table.
+ * of the table. Where a layer's planes are smaller than the geometry's (sizes),
+ * what is left of these is padding: it has no regions, and is zero in files.
  */
 #ifndef UCM_LAYOUT_H
 #define UCM_LAYOUT_H
 
 #include <ucm/load.h>
 
+/* What a layer has of each plane of the geometry. */
+struct ucm_layer_size {
+	uint32_t k_bytes, v_bytes;
+};
+
 struct ucm_layout {
 	struct ucm_geometry geometry;
+	struct ucm_layer_size *sizes; /* of each layer; NULL: all are full */
 	uint64_t num_pages;
 	struct ucm_region *regions;
 	size_t num_regions;
@@ -36,6 +43,29 @@ static inline uint64_t ucm_layout_layer_bytes(const struct ucm_layout *layout)
 {
 	return (uint64_t)layout->geometry.k_bytes + layout->geometry.v_bytes;
 }
+
+static inline struct ucm_layer_size
+ucm_layout_size_of(const struct ucm_layout *layout, uint32_t layer)
+{
+	if (layout->sizes)
+		return layout->sizes[layer];
+	return (struct ucm_layer_size){ layout->geometry.k_bytes,
+					layout->geometry.v_bytes };
+}
+
+/*
+ * The padding of the layers [first, end), whose bytes lie in a row (padding.c):
+ * make it zero, or see if it is. Where it is not, the file is one of larger
+ * layers; *plane_out then says of which, as ucm_outcome does.
+ */
+void ucm_layout_clear_padding(const struct ucm_layout *layout, uint32_t first,
+			      uint32_t end, uint8_t *bytes);
+bool ucm_layout_padding_is_zero(const struct ucm_layout *layout, uint32_t first,
+				uint32_t end, const uint8_t *bytes,
+				uint32_t *plane_out);
+
+/* Where the padding that `at`, a byte of the payload, lies in ends; or `at`. */
+uint64_t ucm_layout_skip_padding(const struct ucm_layout *layout, uint64_t at);
 
 /* A tensor's regions, see ucm_layout_add_tensor() (regions.c). */
 int ucm_regions_of_tensor(struct ucm_layout *layout,

@@ -36,6 +36,7 @@ struct dim {
 
 struct view {
 	const struct ucm_geometry *geometry;
+	struct ucm_layer_size size; /* of the tensor's layers */
 	const struct ucm_tensor *tensor;
 	uint64_t num_pages;
 	uint32_t kernel_blocks; /* of which a page is made */
@@ -143,10 +144,50 @@ static int read_dims(struct view *view)
 	return err;
 }
 
+/* K, also as a part. */
+static bool holds_k(const struct view *view)
+{
+	return !view->size.v_bytes || view->has[P] || view->has[C] ||
+	       view->tensor->plane != UCM_PLANE_V;
+}
+
 /* K and V are distinguished inside the tensor. */
 static bool splits(const struct view *view)
 {
-	return view->geometry->v_bytes && (view->has[P] || view->has[C]);
+	return view->size.v_bytes && (view->has[P] || view->has[C]);
+}
+
+/* Of C, or D. K's share of what both have; check_bytes() has seen that there is
+ * one. */
+static uint64_t k_elements(const struct view *view)
+{
+	uint64_t k = view->size.k_bytes, v = view->size.v_bytes;
+
+	return (uint64_t)((wide)view->dims[C].num * k / (k + v));
+}
+
+/* Those of the tensor, which are of one size. */
+static int check_layers(struct view *view, const struct ucm_layout *layout)
+{
+	uint32_t first = view->tensor->layer, all = view->geometry->num_layers;
+	uint64_t num = view->dims[L].num;
+
+	if (first >= all || num > all - first)
+		return refuse(view, "layers %" PRIu32 " to %" PRIu64
+			      ", the geometry has %" PRIu32,
+			      first, first + num - 1, all);
+	view->size = ucm_layout_size_of(layout, first);
+	for (uint32_t i = 1; i < num; i++) {
+		struct ucm_layer_size size =
+			ucm_layout_size_of(layout, first + i);
+
+		if (size.k_bytes != view->size.k_bytes ||
+		    size.v_bytes != view->size.v_bytes)
+			return refuse(view, "layers %" PRIu32 " and %" PRIu32
+					    " have different sizes",
+				      first, first + i);
+	}
+	return 0;
 }
 
 static int check_letters(const struct view *view)
@@ -175,7 +216,7 @@ static int check_planes(const struct view *view)
 
 	if (view->has[P] && view->dims[P].num != 2)
 		return refuse(view, "P must be 2");
-	if (!g->v_bytes) {
+	if (!view->size.v_bytes) {
 		if (view->has[P] && g->order != UCM_ORDER_OPAQUE)
 			return refuse(view, "P, but the geometry has no V "
 					    "plane, nor an opaque order");
@@ -185,8 +226,6 @@ static int check_planes(const struct view *view)
 	}
 	if (view->has[P] && view->has[C])
 		return refuse(view, "both P and C");
-	if (view->has[C] && view->dims[C].num % 2)
-		return refuse(view, "C is odd");
 	if (!splits(view) && plane != UCM_PLANE_K && plane != UCM_PLANE_V)
 		return refuse(view, "neither P nor C, and plane is neither K "
 				    "nor V");
@@ -222,25 +261,18 @@ static int check_extents(const struct view *view)
 	if (view->has[H] && heads && dims[H].num != heads)
 		return refuse(view, "H is not the geometry's %" PRIu64 " heads",
 			      heads);
-	if (view->has[D] && dim && dims[D].num != dim)
+	if (view->has[D] && dim && dims[D].num != dim && holds_k(view))
 		return refuse(view, "D is not the geometry's head_dim %" PRIu64,
 			      dim);
-	if (view->has[C] && dim && dims[C].num != 2 * dim &&
-	    (g->v_bytes || dims[C].num != dim))
-		return refuse(view, "C is not twice the geometry's head_dim %"
-			      PRIu64, dim);
-	if (view->tensor->layer >= g->num_layers ||
-	    dims[L].num > g->num_layers - view->tensor->layer)
-		return refuse(view, "layers %" PRIu32 " to %" PRIu64
-			      ", the geometry has %" PRIu32,
-			      view->tensor->layer,
-			      view->tensor->layer + dims[L].num - 1,
-			      g->num_layers);
+	if (view->has[C] && dim && !view->size.v_bytes &&
+	    dims[C].num != 2 * dim && dims[C].num != dim)
+		return refuse(view, "C is neither the geometry's head_dim %"
+			      PRIu64 " nor twice that", dim);
 	return 0;
 }
 
-/* Of one plane; where there is no V plane, of the whole layer. */
-static uint64_t plane_bytes(const struct view *view)
+/* Of one plane, or of both where the tensor is split. */
+static uint64_t layer_bytes(const struct view *view)
 {
 	static const uint8_t inside[] = { P, N, H, D, C };
 	uint64_t bytes = view->tensor->item_bytes;
@@ -249,28 +281,40 @@ static uint64_t plane_bytes(const struct view *view)
 	for (size_t i = 0; i < sizeof(inside) && fits; i++)
 		fits = !__builtin_mul_overflow(
 			bytes, view->dims[inside[i]].num, &bytes);
-	if (!fits)
-		return UINT64_MAX;
-	return splits(view) ? bytes / 2 : bytes;
+	return fits ? bytes : UINT64_MAX;
+}
+
+/* P has two equal halves; C is cut where K's elements end. */
+static bool is_cut_right(const struct view *view)
+{
+	uint64_t k = view->size.k_bytes, v = view->size.v_bytes;
+	uint64_t dim = view->geometry->head_dim, num = view->dims[C].num;
+
+	if (view->has[P])
+		return k == v;
+	return !((wide)num * k % (k + v)) &&
+	       (!dim || k_elements(view) == dim);
 }
 
 static int check_bytes(const struct view *view)
 {
-	const struct ucm_geometry *g = view->geometry;
-	uint32_t item = ucm_dtype_size(g->dtype);
-	uint64_t bytes = plane_bytes(view);
-	bool v = splits(view) || (g->v_bytes &&
-				  view->tensor->plane == UCM_PLANE_V);
-	bool k = splits(view) || !v;
+	uint32_t item = ucm_dtype_size(view->geometry->dtype);
+	uint64_t k = view->size.k_bytes, v = view->size.v_bytes;
+	uint64_t bytes = layer_bytes(view);
+	bool both = splits(view);
 
 	if (item && view->tensor->item_bytes != item)
 		return refuse(view, "elements of %" PRIu32 " bytes, the "
 				    "geometry's have %" PRIu32,
 			      view->tensor->item_bytes, item);
-	if ((k && bytes != g->k_bytes) || (v && bytes != g->v_bytes))
-		return refuse(view, "%" PRIu64 " bytes to a plane, the "
-				    "geometry has K %" PRIu32 " and V %" PRIu32,
-			      bytes, g->k_bytes, g->v_bytes);
+	if (bytes != (both ? k + v : holds_k(view) ? k : v))
+		return refuse(view, "%" PRIu64 " bytes to a %s, the layer has "
+				    "K %" PRIu64 " and V %" PRIu64,
+			      bytes, both ? "page" : "plane", k, v);
+	if (both && !is_cut_right(view))
+		return refuse(view, "%s cannot be cut into K of %" PRIu64
+				    " and V of %" PRIu64 " bytes",
+			      view->has[P] ? "P" : "C", k, v);
 	return 0;
 }
 
@@ -331,11 +375,13 @@ static struct plane plane_of(const struct view *view, bool v)
 	bool hnd = view->geometry->order == UCM_ORDER_HND;
 
 	if (splits(view)) {
-		if (view->has[C])
-			content.num /= 2;
+		uint64_t k = view->has[C] ? k_elements(view) : 0;
+
 		if (v)
 			plane.base += view->has[P] ? (wide)p.stride
-				: (wide)content.stride * (wide)content.num;
+				: (wide)content.stride * (wide)k;
+		if (view->has[C])
+			content.num = v ? content.num - k : k;
 		p.num = 1;
 	}
 	const struct dim order[] = {
@@ -387,7 +433,7 @@ static int add_plane(const struct view *view, struct ucm_layout *layout,
 	struct ucm_region region = {
 		.layer = view->tensor->layer + layer,
 	};
-	uint64_t bytes = v ? view->geometry->v_bytes : view->geometry->k_bytes;
+	uint64_t bytes = v ? view->size.v_bytes : view->size.k_bytes;
 	int err = 0;
 
 	if (plane.num == 3)
@@ -411,7 +457,7 @@ static int add_plane(const struct view *view, struct ucm_layout *layout,
 static int add_planes(const struct view *view, struct ucm_layout *layout)
 {
 	bool both = splits(view);
-	bool v = view->geometry->v_bytes && view->tensor->plane == UCM_PLANE_V;
+	bool v = !holds_k(view);
 	int err = 0;
 
 	for (uint32_t layer = 0; layer < view->dims[L].num && !err; layer++) {
@@ -435,6 +481,8 @@ int ucm_regions_of_tensor(struct ucm_layout *layout,
 	};
 	int err = read_dims(&view);
 
+	if (!err)
+		err = check_layers(&view, layout);
 	if (!err)
 		err = check_letters(&view);
 	if (!err)

@@ -725,6 +725,20 @@ static struct ucm_copy_job job_of(const struct ucm_piece *piece, uint32_t first,
 	};
 }
 
+/* What lies between layers that are smaller than the geometry's; false: the
+ * piece has failed, whatever the checksums say: the block's layers are larger. */
+static bool check_padding(struct ucm_piece *piece, uint32_t first, uint32_t end,
+			  const uint8_t *bytes)
+{
+	uint32_t plane;
+
+	if (ucm_layout_padding_is_zero(piece->task->group->layout, first, end,
+				       bytes, &plane))
+		return true;
+	fail_plane(piece, -EBADMSG, UCM_FAULT_GEOMETRY, plane);
+	return false;
+}
+
 /* Layer by layer, so that the bytes that were checked are copied while the
  * processor's caches have them. false: the piece has failed. */
 static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
@@ -743,6 +757,8 @@ static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
 			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 			return false;
 		}
+		if (!check_padding(piece, layer, layer + 1, bytes))
+			return false;
 		if (!piece->direct)
 			ucm_host_scatter(task->group->layout, &job);
 		bytes += task->group->layer_bytes;
@@ -795,7 +811,8 @@ static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 		fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 		return;
 	}
-	start_scatter(piece, first, end, bytes);
+	if (check_padding(piece, first, end, bytes))
+		start_scatter(piece, first, end, bytes);
 }
 
 /* All of a payload that has one checksum: is it right? */
@@ -985,6 +1002,8 @@ static void finish_kept(struct ucm_piece *piece)
 	struct ucm_copy_job job = job_of(piece, cuts[0], cuts[1], bytes);
 	int err;
 
+	if (!check_padding(piece, cuts[0], cuts[1], bytes))
+		return;
 	if (engine->pages_are_host) {
 		ucm_host_scatter(task->group->layout, &job);
 		succeed(piece);

@@ -481,6 +481,8 @@ static void gather(struct ucm_saving *saving)
 			(uint64_t)saving->block * task->num_addresses +
 			(layout->layer_first[saving->first] -
 			 layout->layer_first[task->first_layer]);
+	ucm_layout_clear_padding(layout, saving->first, saving->end,
+				 saving->job.staging);
 	ucm_slot_move(&saving->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);
 	if (engine->pages_are_host) {
 		ucm_host_gather(layout, &saving->job);

@@ -193,17 +193,27 @@ static void on_gathered(struct ucm_copy_job *job)
 		on_kept(queued);
 }
 
+static void clear_padding(const struct queued *queued)
+{
+	const struct ucm_copy_job *job = &queued->job;
+
+	ucm_layout_clear_padding(queued->task->group->layout, job->first_layer,
+				 job->end_layer, job->staging);
+}
+
 static void gather(struct queued *queued)
 {
 	struct ucm_engine *engine = queued->engine;
 
 	if (engine->pages_are_host) {
 		set_job(queued, queued->turn.kept->payload);
+		clear_padding(queued);
 		ucm_host_gather(queued->task->group->layout, &queued->job);
 		on_kept(queued);
 		return;
 	}
 	set_job(queued, queued->slot.memory);
+	clear_padding(queued);
 	queued->job.copied = on_gathered;
 	queued->gathering = true;
 	ucm_slot_move(&queued->slot, UCM_SLOT_HELD, UCM_SLOT_COPY);

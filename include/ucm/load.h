@@ -67,7 +67,8 @@ struct ucm_region {
  *	N  tokens of a page
  *	H  heads
  *	D  elements of a head, or the latent of MLA
- *	C  as D, with K's elements first and V's after them: 2 x head_dim
+ *	C  as D, with K's elements first and V's after them: 2 x head_dim, or
+ *	   in the proportion of k_bytes to v_bytes
  *
  * "BNHD" and "PBNHD", "BPNHD", "BHNC", "BND" (MLA), "BLNHC" and so on. Strides
  * say where the bytes lie; the order of the letters does not matter. B must be
@@ -76,8 +77,9 @@ struct ucm_region {
  * page of bytes is "BD", with elements of one byte.
  *
  * Where the geometry gives dtype, num_kv_heads or head_dim, item_bytes, H, D
- * and C must agree. Where v_bytes is 0 the whole tensor is one plane: C may be
- * head_dim as well, and P needs an opaque order.
+ * and C must agree; head_dim is K's. Where v_bytes is 0 the whole tensor is one
+ * plane: C may be head_dim as well, and P needs an opaque order. Layers of a
+ * tensor with L are of one size.
  */
 struct ucm_tensor {
 	const char *name; /* for messages */
@@ -102,13 +104,25 @@ struct ucm_layout;
  * A layout is made of a geometry and the number of pages, filled with tensors
  * or regions, and sealed. The order of bytes in a plane is the geometry's:
  * NHD, HND, or, where it is opaque, the order in memory (the dimension with the
- * largest stride outermost, addresses rising). One geometry holds for all
- * layers: layers of other sizes (an indexer's beside MLA's) make a layout and
- * a group of their own.
+ * largest stride outermost, addresses rising).
+ *
+ * Layers may differ in size: the geometry's are then the largest, and
+ * ucm_layout_set_layer_bytes() says which have less. What belongs to a layer in
+ * a cache of its own (the indexer's beside MLA's) may be its V plane.
  */
 int ucm_layout_new(const struct ucm_geometry *geometry, uint64_t num_pages,
 		   struct ucm_layout **out, struct ucm_error *error);
 void ucm_layout_free(struct ucm_layout *layout); /* NULL is harmless */
+
+/*
+ * A layer has less than the geometry's planes, of which it takes the first
+ * bytes; the rest is zero in files. Before tensors and regions are added.
+ * -EINVAL: k_bytes is 0, or one of them more than the geometry's; or K is less,
+ * and the geometry tells heads and head_dim, which hold for all layers; -ENOMEM.
+ */
+int ucm_layout_set_layer_bytes(struct ucm_layout *layout, uint32_t layer,
+			       uint32_t k_bytes, uint32_t v_bytes,
+			       struct ucm_error *error);
 
 /* -EINVAL: a region outside the payload, or of more than one layer, or with
  * addresses that are not between 0 and 2^64 - 1. */

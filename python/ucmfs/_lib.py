@@ -230,6 +230,8 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_layout_add_tensor": (c_int, (_ptr, POINTER(Tensor), _error)),
     "ucm_layout_seal": (c_int, (_ptr, _error)),
     "ucm_layout_set_direct": (c_int, (_ptr, _error)),
+    "ucm_layout_set_layer_bytes": (
+        c_int, (_ptr, c_uint32, c_uint32, c_uint32, _error)),
     "ucm_layout_num_regions": (c_size_t, (_ptr,)),
     "ucm_layout_regions": (POINTER(Region), (_ptr,)),
     "ucm_layout_runs": (c_uint64, (_ptr,)),

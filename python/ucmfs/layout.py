@@ -174,6 +174,18 @@ class Layout:
         error.check(self._lib.ucm_layout_new(
             geometry._c(), num_pages, self._handle, error), "layout")
 
+    def set_layer_bytes(self, layer: int, k_bytes: int,
+                        v_bytes: int = 0) -> None:
+        """A layer has less than the geometry's planes, which are those of
+        the largest; the rest is zero in files. Before add_tensor() and
+        add_region(). InvalidArgument: it has more, or no K."""
+        if min(layer, k_bytes, v_bytes) < 0:
+            raise InvalidArgument(f"layer {layer} of {k_bytes} and {v_bytes} "
+                                  "bytes: below 0")
+        error = _lib.Error()
+        error.check(self._lib.ucm_layout_set_layer_bytes(
+            self._handle, layer, k_bytes, v_bytes, error), "layout")
+
     def add_tensor(self, tensor: Any, dims: str, *, name: str = "",
                    layer: int = 0, plane: str = "both",
                    kernel_blocks_per_page: int = 1) -> None:

@@ -85,6 +85,24 @@ class Tensors(unittest.TestCase):
         self.assertEqual(len(layout.regions()), 4)
         self.assertGreaterEqual(layout.runs, 1)
 
+    def test_of_layers_of_several_sizes(self):
+        layout = ucmfs.Layout(ucmfs.Geometry(
+            num_layers=2, block_size=4, k_bytes=4096, v_bytes=64,
+            order="opaque"), 3)
+        layout.set_layer_bytes(1, 1024)
+        for layer, plane, size in ((0, "k", 4096), (0, "v", 64),
+                                   (1, "both", 1024)):
+            layout.add_tensor(numpy.zeros((3, size), dtype="uint8"), "BD",
+                              layer=layer, plane=plane)
+        self.assertEqual([(r.offset, r.run_bytes)
+                          for r in layout.seal().regions()],
+                         [(0, 4096), (4096, 64), (4160, 1024)])
+        with self.assertRaisesRegex(ucmfs.InvalidArgument, "several sizes"):
+            layout.set_direct()
+        for sizes in ((2, 1), (0, 0), (0, 4097), (0, 1, 65), (0, -1)):
+            with self.assertRaises(ucmfs.InvalidArgument):
+                ucmfs.Layout(layout.geometry, 3).set_layer_bytes(*sizes)
+
     def test_that_may_be_read_into(self):
         page = ucmfs.Geometry(num_layers=1, block_size=4, k_bytes=4096,
                               order="opaque")

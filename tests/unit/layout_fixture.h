@@ -24,7 +24,8 @@ static inline uint32_t below(uint32_t limit)
 	return (uint32_t)random_between(&state, 0, limit - 1);
 }
 
-/* As ucm_layout_seal() does, which is tested by itself. */
+/* As ucm_layout_seal() does, which is tested by itself. What the regions of a
+ * layer leave of it comes after them. */
 static inline void seal(struct ucm_layout *layout, uint32_t *layer_first)
 {
 	uint64_t at = 0;
@@ -33,20 +34,22 @@ static inline void seal(struct ucm_layout *layout, uint32_t *layer_first)
 	for (size_t i = 0; i < layout->num_regions; i++) {
 		struct ucm_region *r = &layout->regions[i];
 
+		while (layer <= r->layer) {
+			at = ucm_layout_layer_bytes(layout) * layer;
+			layer_first[layer++] = (uint32_t)i;
+		}
 		r->offset = at;
 		at += r->run_bytes * r->n0 * r->n1;
+		must(at <= ucm_layout_layer_bytes(layout) * layer);
 		layout->runs += (uint64_t)r->n0 * r->n1;
-		while (layer <= r->layer)
-			layer_first[layer++] = (uint32_t)i;
 	}
 	layer_first[layer] = (uint32_t)layout->num_regions;
 	must(layer == layout->geometry.num_layers);
-	must(at == ucm_layout_layer_bytes(layout) * layer);
 	layout->layer_first = layer_first;
 }
 
-/* Regions of a layer that together have its bytes; pages that do not overlap,
- * as each run has a place of its own. */
+/* Regions of a layer that together have its bytes, or all but the last ones;
+ * pages that do not overlap, as each run has a place of its own. */
 static inline void random_layout(struct ucm_layout *layout,
 				 struct ucm_region *regions, uint32_t *first,
 				 uint64_t start)
@@ -60,7 +63,8 @@ static inline void random_layout(struct ucm_layout *layout,
 
 	*layout = (struct ucm_layout){
 		.geometry = { .num_layers = 1 + below(4),
-			      .k_bytes = per_layer * run * n0 * n1 },
+			      .k_bytes = per_layer * run * n0 * n1 +
+					 (below(2) ? below(100) : 0) },
 		.num_pages = 2,
 		.regions = regions,
 	};

@@ -4,7 +4,8 @@
  *
  * The reference knows nothing of runs: it takes the elements of a page one
  * after the other in the order that the file is defined to have, and computes
- * the address of each from its indices.
+ * the address of each from its indices. Layers may have fewer elements than the
+ * tensor has room for; what their planes lack has the address 0.
  */
 #ifndef UCM_TESTS_TENSORS_H
 #define UCM_TESTS_TENSORS_H
@@ -15,6 +16,7 @@
 
 #include "tests/unit/random.h"
 
+#define MOST_LAYERS 3
 #define LAYER_GAP (INT64_C(1) << 24) /* between tensors of a layer each */
 
 static const char letters[] = "BLPNHDC";
@@ -39,6 +41,9 @@ struct shape {
 	int64_t num[NUM_LETTERS];    /* 1 if absent */
 	int64_t stride[NUM_LETTERS]; /* in bytes; 0 if absent, but for L */
 	int64_t shape[UCM_TENSOR_MAX_DIMS], strides[UCM_TENSOR_MAX_DIMS];
+	/* Elements of D or C that are a layer's K, and its V. */
+	int64_t k_num[MOST_LAYERS], v_num[MOST_LAYERS];
+	bool uneven; /* they differ among the layers */
 	uint64_t pages;
 	uint64_t data, v_data; /* of tensors with V alone */
 };
@@ -73,13 +78,46 @@ static inline void lay_out(struct shape *s, int64_t gap)
 	}
 }
 
-static inline uint32_t bytes_of(const struct shape *s)
+/* A plane of so many elements. */
+static inline uint32_t bytes_of(const struct shape *s, int64_t num)
 {
-	int64_t bytes = s->form.item * s->form.kernel_blocks;
+	int64_t bytes = s->form.item * s->form.kernel_blocks * num;
 
-	for (int k = P; k < NUM_LETTERS; k++)
-		bytes *= s->num[k];
-	return (uint32_t)(splits(s) ? bytes / 2 : bytes);
+	for (int k = P; k < D; k++)
+		bytes *= k == P && splits(s) ? 1 : s->num[k];
+	return (uint32_t)bytes;
+}
+
+/* All layers have all. */
+static inline void make_even(struct shape *s)
+{
+	bool c = has(s, C);
+	int64_t half = c && splits(s) ? s->num[C] / 2 : c ? s->num[C] : s->num[D];
+
+	for (int i = 0; i < MOST_LAYERS; i++) {
+		s->k_num[i] = half;
+		s->v_num[i] = s->form.has_v ? half : 0;
+	}
+}
+
+/* The geometry's planes are as large as the largest. */
+static inline void measure(struct shape *s)
+{
+	struct ucm_geometry *g = &s->geometry;
+
+	g->k_bytes = g->v_bytes = 0;
+	s->uneven = false;
+	for (uint32_t i = 0; i < g->num_layers; i++) {
+		uint32_t k = bytes_of(s, s->k_num[i]);
+		uint32_t v = bytes_of(s, s->v_num[i]);
+
+		g->k_bytes = k > g->k_bytes ? k : g->k_bytes;
+		g->v_bytes = v > g->v_bytes ? v : g->v_bytes;
+		s->uneven |= s->k_num[i] != s->k_num[0] ||
+			     s->v_num[i] != s->v_num[0];
+	}
+	g->num_kv_heads = s->uneven ? 0 : (uint16_t)s->num[H];
+	g->head_dim = s->uneven ? 0 : (uint16_t)s->k_num[0];
 }
 
 static inline struct shape shape_of(const struct form *form,
@@ -97,12 +135,10 @@ static inline struct shape shape_of(const struct form *form,
 	s.geometry = (struct ucm_geometry){
 		.num_layers = (uint32_t)sizes[L],
 		.block_size = (uint32_t)(s.num[N] * form->kernel_blocks),
-		.k_bytes = bytes_of(&s),
-		.v_bytes = form->has_v ? bytes_of(&s) : 0,
-		.num_kv_heads = (uint16_t)s.num[H],
-		.head_dim = (uint16_t)(has(&s, C) ? s.num[C] / 2 : s.num[D]),
 		.order = form->order,
 	};
+	make_even(&s);
+	measure(&s);
 	return s;
 }
 
@@ -122,7 +158,7 @@ static inline void put_element(const struct shape *s, struct places *places,
 	uint64_t at = s->data;
 
 	if (has(s, C))
-		c = splits(s) && v ? x + s->num[C] / 2 : x;
+		c = splits(s) && v ? x + s->k_num[layer] : x;
 	else
 		d = x;
 	if (s->form.has_v && !splits(s) && v)
@@ -148,10 +184,8 @@ static inline void put_cells(const struct shape *s, struct places *places,
 			     int64_t layer, int64_t block, int64_t n, int64_t h,
 			     bool v)
 {
-	int64_t contents = has(s, C) ? s->num[C] : s->num[D];
+	int64_t contents = v ? s->v_num[layer] : s->k_num[layer];
 
-	if (splits(s) && has(s, C))
-		contents /= 2;
 	for (int64_t p = 0; p < (splits(s) ? 1 : s->num[P]); p++) {
 		for (int64_t x = 0; x < contents; x++)
 			put_element(s, places, layer, block, p, n, h, x, v);
@@ -162,6 +196,8 @@ static inline void put_plane(const struct shape *s, struct places *places,
 			     int64_t layer, uint64_t page, bool v)
 {
 	int64_t r = s->form.kernel_blocks, tokens = r * s->num[N];
+	size_t end = places->num +
+		     (v ? s->geometry.v_bytes : s->geometry.k_bytes);
 	uint64_t *start = places->at + places->num;
 	bool hnd = s->form.order == UCM_ORDER_HND;
 
@@ -175,6 +211,8 @@ static inline void put_plane(const struct shape *s, struct places *places,
 	if (s->form.order == UCM_ORDER_OPAQUE)
 		qsort(start, (size_t)(places->at + places->num - start),
 		      sizeof(*start), by_value);
+	while (places->num < end)
+		places->at[places->num++] = 0;
 }
 
 /* Where the bytes of a page's block are, one by one. */
@@ -201,6 +239,8 @@ static inline int add(struct ucm_layout *layout, const struct shape *s,
 	int64_t shape[UCM_TENSOR_MAX_DIMS], strides[UCM_TENSOR_MAX_DIMS];
 	char dims[UCM_TENSOR_MAX_DIMS + 1] = "";
 	bool whole = layer == UINT32_MAX;
+	uint32_t l = whole ? 0 : layer;
+	int64_t k = s->k_num[l], v = s->v_num[l];
 	struct ucm_tensor tensor = {
 		.name = "layers.0.attn",
 		.data = plane == UCM_PLANE_V ? s->v_data : s->data,
@@ -217,7 +257,10 @@ static inline int add(struct ucm_layout *layout, const struct shape *s,
 		if (!whole && s->form.dims[i] == 'L')
 			continue;
 		dims[at] = s->form.dims[i];
-		shape[at] = s->shape[i];
+		shape[at] = s->form.dims[i] == 'C' ? splits(s) ? k + v : k
+			    : s->form.dims[i] != 'D' ? s->shape[i]
+			    : plane == UCM_PLANE_V   ? v
+						     : k;
 		strides[at++] = s->strides[i];
 	}
 	if (!whole)
@@ -231,8 +274,22 @@ static inline int add_layer(struct ucm_layout *layout, const struct shape *s,
 	uint32_t plane = s->form.has_v ? UCM_PLANE_K : UCM_PLANE_BOTH;
 	int err = add(layout, s, layer, plane, error);
 
-	if (!err && s->form.has_v && !splits(s))
+	if (!err && s->v_num[layer == UINT32_MAX ? 0 : layer] && !splits(s))
 		err = add(layout, s, layer, UCM_PLANE_V, error);
+	return err;
+}
+
+static inline int set_sizes(struct ucm_layout *layout, const struct shape *s,
+			    struct ucm_error *error)
+{
+	int err = 0;
+
+	for (uint32_t l = 0; s->uneven && l < s->geometry.num_layers && !err;
+	     l++)
+		err = ucm_layout_set_layer_bytes(layout, l,
+						 bytes_of(s, s->k_num[l]),
+						 bytes_of(s, s->v_num[l]),
+						 error);
 	return err;
 }
 
@@ -242,7 +299,7 @@ static inline int add_all(struct ucm_layout *layout, const struct shape *s,
 {
 	int err = 0;
 
-	if (has(s, L) && !by_layer)
+	if (has(s, L) && !by_layer && !s->uneven)
 		return add_layer(layout, s, UINT32_MAX, error);
 	for (uint32_t l = 0; l < s->geometry.num_layers && !err; l++)
 		err = add_layer(layout, s, l, error);
@@ -267,6 +324,35 @@ static inline void shuffle(uint64_t *random, char *text)
 	}
 }
 
+/* K and V of any width, of each layer by itself or of all alike. */
+static inline void make_uneven(struct shape *s, uint64_t *random)
+{
+	bool alike = random_next(random) % 3 == 0;
+	bool c = has(s, C), split = splits(s);
+
+	if (!c && !has(s, D))
+		return;
+	for (uint32_t i = 0; i < s->geometry.num_layers; i++) {
+		int64_t room = c ? s->num[C] : s->num[D];
+		int64_t k = random_between(random, 1, split && c ? room - 1
+								 : room);
+
+		if (alike && i) {
+			s->k_num[i] = s->k_num[0];
+			s->v_num[i] = s->v_num[0];
+			continue;
+		}
+		s->k_num[i] = k;
+		if (split && has(s, P))
+			s->v_num[i] = k;
+		else if (s->form.has_v)
+			s->v_num[i] = random_between(
+				random, alike || split ? 1 : 0,
+				split ? room - k : room);
+	}
+	measure(s);
+}
+
 /* scale: how many times as many elements a head may have. */
 static inline struct shape random_shape(uint64_t *random, char *dims,
 					char *memory, int64_t scale)
@@ -280,6 +366,7 @@ static inline struct shape random_shape(uint64_t *random, char *dims,
 	};
 	uint64_t pages = (uint64_t)random_between(random, 1, 3);
 	int64_t sizes[NUM_LETTERS] = { 0, 1, 2, 1, 1, 1, 2 };
+	struct shape s;
 
 	strcpy(dims, random_dims[random_next(random) % NUM_ROWS(random_dims)]);
 	shuffle(random, dims);
@@ -295,7 +382,10 @@ static inline struct shape random_shape(uint64_t *random, char *dims,
 	sizes[H] = random_between(random, 1, 3);
 	sizes[D] = random_between(random, 1, 4 * scale);
 	sizes[C] = 2 * random_between(random, 1, 3 * scale);
-	return shape_of(&form, sizes, pages, random_between(random, 0, 5));
+	s = shape_of(&form, sizes, pages, random_between(random, 0, 5));
+	if (random_next(random) % 2)
+		make_uneven(&s, random);
+	return s;
 }
 
 #endif

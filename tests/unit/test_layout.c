@@ -162,6 +162,143 @@ UNIT_TEST(a_gap_in_the_payload_is_refused)
 	ucm_layout_free(layout);
 }
 
+/* Layer 1 has half of K and no V. */
+static struct ucm_layout *new_uneven(void)
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_error error = { "" };
+
+	ck_assert_msg(!ucm_layout_set_layer_bytes(layout, 1, K / 2, 0, &error),
+		      "%s", error.text);
+	return layout;
+}
+
+static struct ucm_region half_of_layer_1(void)
+{
+	struct ucm_region region = plane_of(1, false);
+
+	region.run_bytes = K / 2;
+	return region;
+}
+
+UNIT_TEST(a_layer_may_have_less_than_the_others)
+{
+	struct ucm_layout *layout = new_uneven(), *copy;
+	struct ucm_error error = { "" };
+	uint8_t payload[3 * LAYER];
+	uint32_t plane = 0;
+
+	add_layers(layout, 0, 1);
+	add_layers(layout, 2, 3);
+	seal_says(layout, "layer 2: bytes 96 to 192 of the payload have no "
+			  "place");
+	add(layout, half_of_layer_1());
+	seal_says(layout, "");
+	ck_assert_int_eq(ucm_layout_copy(layout, &copy), 0);
+	ucm_layout_free(layout);
+	memset(payload, 1, sizeof(payload));
+	ck_assert(!ucm_layout_padding_is_zero(copy, 1, 2, payload, &plane));
+	ck_assert_uint_eq(plane, 2);
+	ck_assert(ucm_layout_padding_is_zero(copy, 2, 3, payload, &plane));
+	ucm_layout_clear_padding(copy, 0, 3, payload);
+	ck_assert(ucm_layout_padding_is_zero(copy, 0, 3, payload, &plane));
+	for (size_t i = 0; i < sizeof(payload); i++)
+		ck_assert_int_eq(payload[i],
+				 i < LAYER + K / 2 || i >= 2 * LAYER);
+	payload[2 * LAYER - 1] = 1;
+	ck_assert(!ucm_layout_padding_is_zero(copy, 0, 3, payload, &plane));
+	ck_assert_uint_eq(plane, 3);
+	ck_assert_int_eq(ucm_layout_set_direct(copy, &error), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "several sizes"));
+	ucm_layout_free(copy);
+}
+
+/* In memory one piece, in the file with padding between. */
+UNIT_TEST(what_has_padding_between_is_two_runs)
+{
+	struct ucm_layout *layout = new_uneven();
+
+	for (uint32_t layer = 0; layer < 3; layer++) {
+		struct ucm_region region = plane_of(layer, false);
+
+		region.run_bytes = layer == 1 ? K / 2 : LAYER;
+		region.page_stride = 4096;
+		region.base = 1 << 20 | (layer ? LAYER : 0);
+		region.base += layer == 2 ? K / 2 : 0;
+		add(layout, region);
+	}
+	seal_says(layout, "");
+	ck_assert_uint_eq(ucm_layout_runs(layout), 2);
+	ucm_layout_free(layout);
+}
+
+UNIT_TEST(a_region_in_padding_is_refused)
+{
+	struct ucm_layout *layout = new_uneven();
+	struct ucm_region region = half_of_layer_1();
+	struct ucm_error error;
+
+	region.run_bytes++;
+	ck_assert_int_eq(ucm_layout_add_region(layout, &region, &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "more bytes than this layer"));
+	region = plane_of(1, true);
+	ck_assert_int_eq(ucm_layout_add_region(layout, &region, &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "more bytes than this layer"));
+	ucm_layout_free(layout);
+}
+
+static const struct {
+	uint32_t layer, k, v;
+	const char *want;
+} bad_sizes[] = {
+	{ 3, K, V, "layer 3 of K 64 and V 32 bytes: the geometry has not" },
+	{ 0, 0, V, "not within" },
+	{ 0, K + 1, V, "not within" },
+	{ 0, K, V + 1, "not within" },
+};
+
+UNIT_TEST(sizes_of_layers_are_checked, .rows = NUM_ROWS(bad_sizes))
+{
+	struct ucm_layout *layout = new_layout();
+	struct ucm_error error = { "" };
+
+	ck_assert_int_eq(ucm_layout_set_layer_bytes(
+				 layout, bad_sizes[_i].layer, bad_sizes[_i].k,
+				 bad_sizes[_i].v, &error),
+			 -EINVAL);
+	ck_assert_msg(strstr(error.text, bad_sizes[_i].want), "%s", error.text);
+	add_layers(layout, 0, 3);
+	ck_assert_int_eq(ucm_layout_set_layer_bytes(layout, 0, K, 0, &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "before tensors"));
+	seal_says(layout, "");
+	ck_assert_int_eq(ucm_layout_set_layer_bytes(layout, 0, K, 0, &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "sealed"));
+	ucm_layout_free(layout);
+}
+
+/* Whoever reads the header would take padding for heads. */
+UNIT_TEST(heads_are_of_all_layers_or_not_told)
+{
+	struct ucm_geometry told = geometry;
+	struct ucm_error error = { "" };
+	struct ucm_layout *layout;
+
+	told.num_kv_heads = 2;
+	told.head_dim = 8;
+	ck_assert_int_eq(ucm_layout_new(&told, PAGES, &layout, NULL), 0);
+	ck_assert_int_eq(ucm_layout_set_layer_bytes(layout, 0, K, 0, &error),
+			 0);
+	ck_assert_int_eq(ucm_layout_set_layer_bytes(layout, 0, K / 2, V,
+						    &error),
+			 -EINVAL);
+	ck_assert_ptr_nonnull(strstr(error.text, "must not say heads"));
+	ucm_layout_free(layout);
+}
+
 UNIT_TEST(bytes_with_two_places_are_refused)
 {
 	struct ucm_layout *layout = new_layout();

@@ -43,6 +43,8 @@ struct file {
 	uint8_t *payload; /* what the file has, or its layers so far */
 	uint8_t *have;    /* layers that were saved, while it is absent */
 	uint32_t plane;   /* the bad one */
+	bool bad_padding; /* it is bad where its layer has nothing */
+	bool summed;      /* and its checksum is right, as in larger layers */
 	uint64_t offset;  /* of the payload */
 	bool busy;        /* some task of this round saves it */
 };
@@ -114,7 +116,7 @@ static size_t span_of(const struct shape *s)
 		struct places all = expected(s, page);
 
 		for (size_t i = 0; i < all.num; i++) {
-			uint64_t at = all.at[i];
+			uint64_t at = all.at[i]; /* 0 also where it has none */
 
 			at -= at >= s->v_data ? s->v_data : s->data;
 			most = at > most ? at : most;
@@ -166,6 +168,8 @@ static bool make_layout(struct world *world, struct group *group)
 					group->shape.pages, &group->layout,
 					&error),
 			 0);
+	must_here(!set_sizes(group->layout, &group->shape, &error),
+		  error.text);
 	if (!add_all(group->layout, &group->shape, chance(world, 2), &error)) {
 		must_here(!ucm_layout_seal(group->layout, &error), error.text);
 		return true;
@@ -194,6 +198,37 @@ static const char *path_of(const struct world *world,
 	return fx_path("%s/spaces/%s/%s", world->tier, group->space, name);
 }
 
+static uint8_t *payload_of(uint8_t *bytes, size_t len, struct ucm_block *block)
+{
+	ck_assert_int_eq(ucm_block_parse(bytes, len, len, block), 0);
+	return bytes + block->data_offset;
+}
+
+/* The checksums that the payload has now, if it has any. */
+static void sum_anew(uint8_t *bytes, size_t len)
+{
+	struct ucm_block block;
+	uint8_t *payload = payload_of(bytes, len, &block);
+	bool summed = block.flags & UCM_BLOCK_HAS_CRC;
+
+	ck_assert_int_eq(ucm_block_encode(&block, summed ? payload : NULL,
+					  bytes, len),
+			 0);
+}
+
+/* Layers that are smaller than others have zeros in files. */
+static void clear_padding(const struct group *group, uint8_t *bytes, size_t len)
+{
+	struct ucm_block block;
+	uint8_t *payload = payload_of(bytes, len, &block);
+
+	for (uint64_t i = 0; i < group->payload; i++) {
+		if (!group->places[0].at[i])
+			payload[i] = 0;
+	}
+	sum_anew(bytes, len);
+}
+
 static void damage(struct world *world, const struct group *group,
 		   struct file *file, uint8_t *bytes, size_t *len)
 {
@@ -207,8 +242,12 @@ static void damage(struct world *world, const struct group *group,
 		layer = (uint32_t)(at / group->layer);
 		file->plane = 2 * layer +
 			      (planes == 2 && at % group->layer >= g->k_bytes);
+		file->bad_padding = !group->places[0].at[at];
 		file->payload[at] ^= 1;
 		bytes[file->offset + at] ^= 1;
+		file->summed = file->bad_padding && chance(world, 2);
+		if (file->summed)
+			sum_anew(bytes, *len);
 		break;
 	case BAD_HEAD: bytes[pick(world, 128)] ^= 2; break;
 	case TORN: *len -= 1 + pick(world, (unsigned)*len); break;
@@ -242,6 +281,7 @@ static void make_file(struct world *world, struct group *group, unsigned n)
 			       ? UCM_BLOCK_HEADER_BYTES
 			       : ucm_block_data_offset(
 					 group->shape.geometry.num_layers);
+	clear_padding(group, bytes, len);
 	memcpy(file->payload, bytes + file->offset, group->payload);
 	damage(world, group, file, bytes, &len);
 	if (file->state != ABSENT)
@@ -390,6 +430,8 @@ static void fill_pages(struct world *world, const struct job *job)
 		for (size_t k = 0; k < places->num; k++) {
 			uint8_t *byte = (uint8_t *)(uintptr_t)places->at[k];
 
+			if (!byte)
+				continue;
 			*byte = (uint8_t)random_next(&world->random);
 			group->want[byte - group->arena] = *byte;
 		}
@@ -500,7 +542,8 @@ static int natural(const struct job *job, const struct file *file)
 	case TORN: return -EBADMSG;
 	case BAD_HEAD: return job->verify == UCM_VERIFY_NONE ? 0 : -EBADMSG;
 	case BAD_PLANE:
-		return planes && file->plane / 2 >= job->first &&
+		return (planes || file->bad_padding) &&
+				       file->plane / 2 >= job->first &&
 				       file->plane / 2 < job->end
 			       ? -EBADMSG
 			       : 0;
@@ -533,8 +576,11 @@ static bool is_likely(struct world *world, const struct job *job,
 	if (outcome->err == -EBADMSG && file->state == BAD_HEAD)
 		return true;
 	if (outcome->err == -EBADMSG && file->state == BAD_PLANE)
-		return want && outcome->fault == UCM_FAULT_PLANE &&
-		       outcome->plane == file->plane;
+		return want && outcome->plane == file->plane &&
+		       outcome->fault == (job->verify == UCM_VERIFY_FULL &&
+							  !file->summed
+						  ? UCM_FAULT_PLANE
+						  : UCM_FAULT_GEOMETRY);
 	return outcome->err == want;
 }
 
@@ -547,13 +593,12 @@ static void move_bytes(struct job *job, unsigned i, uint8_t *payload,
 
 	for (size_t k = job->first * group->layer; k < job->end * group->layer;
 	     k++) {
-		uint8_t *want = group->want + (places->at[k] -
-					       (uintptr_t)group->arena);
+		size_t at = places->at[k] - (uintptr_t)group->arena;
 
 		if (to_payload)
-			payload[k] = *want;
-		else
-			*want = payload[k];
+			payload[k] = places->at[k] ? group->want[at] : 0;
+		else if (places->at[k])
+			group->want[at] = payload[k];
 	}
 }
 
@@ -567,7 +612,8 @@ static void accept_page(struct job *job, unsigned i)
 	     k++) {
 		size_t at = places->at[k] - (uintptr_t)group->arena;
 
-		group->want[at] = group->arena[at];
+		if (places->at[k])
+			group->want[at] = group->arena[at];
 	}
 }
 

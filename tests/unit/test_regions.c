@@ -24,6 +24,8 @@ static bool page_is(const struct shape *s, const struct ucm_layout *layout,
 	bool same = true;
 
 	for (const struct ucm_region *last = r + end; r < last; r++) {
+		for (; at < want.num && !want.at[at]; at++)
+			; /* no layer has it */
 		same &= r->offset == at;
 		for (uint64_t i = 0; i < (uint64_t)r->n1 * r->n0; i++) {
 			uint64_t run = r->base +
@@ -36,6 +38,8 @@ static bool page_is(const struct shape *s, const struct ucm_layout *layout,
 					want.at[at++] == run + k;
 		}
 	}
+	for (; at < want.num && !want.at[at]; at++)
+		;
 	same &= at == want.num;
 	free(want.at);
 	return same;
@@ -48,6 +52,7 @@ static struct ucm_layout *new_layout(const struct shape *s)
 
 	ck_assert_msg(!ucm_layout_new(&s->geometry, s->pages, &layout, &error),
 		      "%s", error.text);
+	ck_assert_msg(!set_sizes(layout, s, &error), "%s", error.text);
 	return layout;
 }
 
@@ -226,11 +231,16 @@ static bool is_regular(const uint64_t *at, size_t num)
 static bool is_expressible(const struct shape *s)
 {
 	struct places all = expected(s, 0);
-	bool regular = is_regular(all.at, s->geometry.k_bytes);
+	const uint64_t *at = all.at;
+	bool regular = true;
 
-	if (s->form.has_v)
-		regular &= is_regular(all.at + s->geometry.k_bytes,
-				      s->geometry.v_bytes);
+	for (uint32_t l = 0; l < s->geometry.num_layers; l++) {
+		regular &= is_regular(at, bytes_of(s, s->k_num[l]));
+		at += s->geometry.k_bytes;
+		if (s->v_num[l])
+			regular &= is_regular(at, bytes_of(s, s->v_num[l]));
+		at += s->geometry.v_bytes;
+	}
 	free(all.at);
 	return regular;
 }
@@ -315,7 +325,8 @@ static const struct refusal refusals[] = {
 	  .want = "opaque order", .no_v = true },
 	{ "BPNHD", { 4, 3, 8, 2, 4 }, { 192, 64, 8, 4, 1 },
 	  .want = "P must be 2" },
-	{ "BNHC", { 4, 8, 2, 7 }, { 112, 14, 7, 1 }, .want = "C is odd" },
+	{ "BNHC", { 4, 8, 2, 7 }, { 112, 14, 7, 1 }, 
+	  .want = "224 bytes to a page, the layer has K 128 and V 128" },
 	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
 	  .want = "neither K nor V", .plane = UCM_PLANE_BOTH },
 	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
@@ -334,15 +345,16 @@ static const struct refusal refusals[] = {
 	  .want = "N x 2 is not the geometry's 8 tokens", .kernel_blocks = 2 },
 	{ "BNHD", { 4, 8, 4, 2 }, { 64, 8, 2, 1 }, .want = "H is not" },
 	{ "BNHD", { 4, 8, 2, 8 }, { 128, 16, 8, 1 }, .want = "D is not" },
-	{ "BNHC", { 4, 8, 2, 4 }, { 64, 8, 4, 1 }, .want = "C is not twice" },
+	{ "BNHC", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
+	  .want = "128 bytes to a page, the layer has" },
 	{ "BNHC", { 4, 8, 2, 6 }, { 96, 12, 6, 1 },
-	  .want = "C is not twice", .no_v = true },
+	  .want = "C is neither", .no_v = true },
 	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
 	  .want = "elements of 4 bytes, the geometry's have 2", .item = 4 },
 	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
 	  .want = "elements without bytes", .item = UINT32_MAX },
 	{ "BD", { 4, 4 }, { 4, 1 },
-	  .want = "8 bytes to a plane, the geometry has K 128 and V 128",
+	  .want = "8 bytes to a plane, the layer has K 128 and V 128",
 	  .order = UCM_ORDER_OPAQUE },
 	{ "BNHD", { 4, 8, 2, 4 }, { 64, 8, 4, 1 },
 	  .want = "layers 2 to 2, the geometry has 2", .layer = 2 },
