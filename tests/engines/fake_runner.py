@@ -49,14 +49,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.forward_context import get_forward_context, set_forward_context
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.kv_cache_utils import (get_kv_cache_config_from_groups,
+from vllm.v1.core.kv_cache_utils import (generate_scheduler_kv_cache_config,
+                                         get_kv_cache_config_from_groups,
                                          get_request_block_hasher,
                                          init_none_hash,
                                          resolve_kv_cache_block_sizes)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheGroupSpec,
-                                        SlidingWindowSpec)
+                                        MLAAttentionSpec, SlidingWindowSpec,
+                                        UniformTypeKVCacheSpecs)
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -89,6 +91,9 @@ class Config:
     replicated: bool = False
     # 0: one group. Otherwise a second one with a window of so many tokens.
     window: int = 0
+    # 0: K and V. Otherwise each layer has a latent in their place, and beside
+    # it a cache of so many elements, as DeepSeek V3.2's indexer.
+    indexer: int = 0
     layout: str = "LBNHC"
     dtype: torch.dtype = torch.float32
     v2_runner: bool = False
@@ -156,12 +161,13 @@ class Sequence:
 class Content:
     """f: the bits of cells, from prefix hashes, for one rank's heads."""
 
-    def __init__(self, config: Config, rank: int) -> None:
+    def __init__(self, config: Config, rank: int, shapes: list) -> None:
+        self.shapes = shapes
         self.shift = np.uint64(64 - 8 * config.dtype.itemsize)
         self.bits = {2: np.uint16, 4: np.uint32}[config.dtype.itemsize]
         self.view = {2: torch.int16, 4: torch.int32}[config.dtype.itemsize]
         rank = 0 if config.replicated else rank
-        shape = (config.layers, config.ranks * config.heads,
+        shape = (len(shapes), config.ranks * config.heads,
                  2 * config.head_size)
         odd = [mix(n + 77) | 1 for n in range(int(np.prod(shape)))]
         odd = np.array(odd, np.uint64).reshape(shape)
@@ -169,7 +175,8 @@ class Content:
 
     def cells(self, hashes: np.ndarray, layer: int) -> np.ndarray:
         """[n] hashes -> [n, heads, cell] bits."""
-        return ((hashes[:, None, None] * self.odd[layer])
+        heads, cell = self.shapes[layer]
+        return ((hashes[:, None, None] * self.odd[layer][:heads, :cell])
                 >> self.shift).astype(self.bits)
 
 
@@ -183,7 +190,7 @@ class Rank:
         config = runner.config
         self.rank = rank
         self.runner = runner
-        self.content = Content(config, rank)
+        self.content = Content(config, rank, runner.shapes)
         self.vllm_config = runner.make_vllm_config(rank)
         self.vllm_config.cache_config.kv_cache_layout = config.layout
         self.caches = allocate_kv_cache(
@@ -392,7 +399,10 @@ class FakeRunner:
                  for n in range(config.layers)]
         same = {"block_size": config.block_size, "dtype": config.dtype,
                 "num_kv_heads": config.heads, "head_size": config.head_size}
-        if config.window:
+        self.shapes = [(config.heads, 2 * config.head_size)] * config.layers
+        if config.indexer:
+            self.make_indexers(same)
+        elif config.window:
             half = config.layers // 2
             sliding = SlidingWindowSpec(sliding_window=config.window, **same)
             self.groups = [
@@ -400,6 +410,24 @@ class FakeRunner:
                 KVCacheGroupSpec(names[half:], sliding)]
         else:
             self.groups = [KVCacheGroupSpec(names, FullAttentionSpec(**same))]
+        self.finish_groups(vllm_config)
+
+    def make_indexers(self, same: dict) -> None:
+        config = self.config
+        same = {**same, "num_kv_heads": 1}
+        specs = {}
+        for n in range(config.layers):
+            where = f"model.layers.{n}.self_attn"
+            specs[f"{where}.attn"] = MLAAttentionSpec(
+                **{**same, "head_size": 2 * config.head_size})
+            specs[f"{where}.indexer.k_cache"] = MLAAttentionSpec(
+                **{**same, "head_size": config.indexer})
+        self.shapes = [(1, spec.head_size) for spec in specs.values()]
+        self.groups = [KVCacheGroupSpec(
+            list(specs), UniformTypeKVCacheSpecs.from_specs(specs))]
+
+    def finish_groups(self, vllm_config: VllmConfig) -> None:
+        config = self.config
         self.windows = [getattr(group.kv_cache_spec, "sliding_window", None)
                         for group in self.groups]
         self.layers = [(name, number)
@@ -416,9 +444,10 @@ class FakeRunner:
         block_size, hash_block_size = resolve_kv_cache_block_sizes(
             self.kv_cache_config, vllm_config)
         self.kv_cache_config.hash_block_size = hash_block_size
+        told = generate_scheduler_kv_cache_config([self.kv_cache_config])
         with set_current_vllm_config(vllm_config):
             self.scheduler = cls(
-                vllm_config=vllm_config, kv_cache_config=self.kv_cache_config,
+                vllm_config=vllm_config, kv_cache_config=told,
                 structured_output_manager=StructuredOutputManager(vllm_config),
                 block_size=block_size, hash_block_size=hash_block_size,
                 log_stats=True)
@@ -723,7 +752,9 @@ class FakeRunner:
             return "what was computed from garbage"
         for req_id, sequence in self.sequences.items():
             count = len(sequence.tokens)
-            for other in [layer] + list(range(self.config.layers)):
+            for other in [layer] + list(range(len(self.shapes))):
+                if self.shapes[other] != self.shapes[layer]:
+                    continue
                 want = rank.content.cells(sequence.hashes[:count], other)
                 found = np.flatnonzero((want == cells).all(axis=(1, 2)))
                 if len(found):

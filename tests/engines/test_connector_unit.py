@@ -582,6 +582,53 @@ class Groups(Case):
         self.assertEqual(counted["loads"], 2)
 
 
+class Indexer(Case):
+    """Layers of two sizes in one group, as DeepSeek V3.2 has them."""
+
+    def test_second_engine_hits(self) -> None:
+        for layout in ("LBNHC", "BLNHC"):
+            with self.subTest(layout):
+                more = {"indexer": 5, "layout": layout}
+                extra = {"tenant": f"{self.id()} {layout}"}
+                self.one(self.runner(extra, **more), self.prompt(100))
+                second = self.runner(extra, **more)
+                self.one(second, self.prompt(100))
+                self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_is_the_v_plane(self) -> None:
+        """No byte of a file is padding."""
+        runner = self.runner(indexer=5)
+        geometry = self.half(runner).plan.groups[0].geometry
+        cell = 4 * BLOCK
+        self.assertEqual(
+            (geometry.num_layers, geometry.k_bytes, geometry.v_bytes),
+            (3, 16 * cell, 5 * cell))
+        self.assertEqual(
+            [(r.layer, r.run_bytes)
+             for r in self.worker(runner)._layouts[0].regions()],
+            [(n // 2, (5 if n % 2 else 16) * cell) for n in range(6)])
+
+    def test_layer_by_layer(self) -> None:
+        more = {"extra": {"load": "layerwise"}, "indexer": 5}
+        self.one(self.runner(**more), self.prompt(100))
+        second = self.runner(**more)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_ranks_that_hold_the_same(self) -> None:
+        more = {"indexer": 5, "ranks": 2, "replicated": True}
+        self.one(self.runner(**more), self.prompt(100))
+        second = self.runner(**more)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 96)
+
+    def test_other_sizes_are_another_space(self) -> None:
+        self.one(self.runner(indexer=5), self.prompt(100))
+        second = self.runner(indexer=6)
+        self.one(second, self.prompt(100))
+        self.assertEqual(second.stats["tokens loaded"], 0)
+
+
 # ---- layouts ----
 
 class Layouts(Case):

@@ -68,13 +68,15 @@ ENGINES = {
     "policy_fail": {"policy": "fail"},
     "blocks_outermost": {"layout": "BLNHC", "dtype": torch.bfloat16},
     "heads_outermost": {"layout": "LHBNC", "window": 40},
+    "indexer": {"indexer": 5},
+    "indexer_blocks_outermost": {"indexer": 5, "layout": "BLNHC"},
     "few_blocks": {"num_blocks": 34},
 }
 
 # One of each kind, where not all are asked for.
 CHOSEN = {
     "async": ("plain", "async_scheduling", "two_ranks", "window_two_ranks",
-              "policy_fail", "few_blocks"),
+              "indexer", "policy_fail", "few_blocks"),
     "sync": ("plain", "two_ranks"),
     "layerwise": ("plain", "replicated_ranks"),
 }
@@ -264,7 +266,8 @@ def _ucmfs_case(mode: str, engine: str, kind: str):
 # With the plain engine each by itself, with the others all at once.
 MOST = ("outages",)
 NOT_ASYNC = ("plain", "v2_runner", "two_ranks", "replicated_ranks",
-             "policy_fail", "blocks_outermost", "few_blocks")
+             "policy_fail", "blocks_outermost", "indexer",
+             "indexer_blocks_outermost", "few_blocks")
 for _mode in CHOSEN:
     for _engine in engines_of(_mode):
         if _mode != "async" and _engine not in NOT_ASYNC:

@@ -15,7 +15,7 @@ from tests.lib.seed import SEED
 from ucmfs.errors import ConfigError
 from ucmfs.layout import Geometry
 from ucmfs.vllm import benefit, hits
-from ucmfs.vllm.groups import Group, Plan, plan_of, space_names
+from ucmfs.vllm.groups import Group, Plan, pack, plan_of, space_names
 from ucmfs.vllm.options import ConnectorOptions
 from ucmfs.vllm.pins import Pins
 from ucmfs.vllm.spaces import load_mode
@@ -135,18 +135,50 @@ class Plans(unittest.TestCase):
             FullAttentionSpec(block_size=24, page_size_bytes=64)))
 
     def test_pages_of_two_sizes(self) -> None:
-        """As a worker is told, and as the scheduler is."""
-        a = FullAttentionSpec(block_size=16, page_size_bytes=64)
-        b = FullAttentionSpec(block_size=16, page_size_bytes=96)
-        self.refused("different sizes", vllm_of(), config_of(SimpleNamespace(
-            block_size=16, kv_cache_specs={"layer0.0": a, "layer0.1": b})))
-        config = config_of(a)
-        config.kv_cache_tensors = [
-            SimpleNamespace(layers=["layer0.0"], layer_stride=640,
-                            block_stride=64),
-            SimpleNamespace(layers=["layer0.1"], layer_stride=960,
-                            block_stride=96)]
+        """As a worker is told, and as the scheduler is: the same."""
+        a = MLAAttentionSpec(block_size=16, page_size_bytes=96)
+        b = MLAAttentionSpec(block_size=16, page_size_bytes=64)
+        both = SimpleNamespace(
+            block_size=16, kv_cache_specs={"layer0.0": a, "layer0.1": b})
+        self.refused("different sizes", vllm_of(), config_of(both))
+        for spec in (both, a):
+            config = config_of(spec)
+            config.kv_cache_tensors = [
+                SimpleNamespace(layers=["layer0.0"], layer_stride=960,
+                                block_stride=96),
+                SimpleNamespace(layers=["layer0.1"], layer_stride=640,
+                                block_stride=64)]
+            group, = plan_of(vllm_of(), config, 16, 16).groups
+            self.assertEqual(group.geometry, Geometry(
+                1, 16, "opaque", 96, 64, order="opaque"))
+            self.assertEqual(group.places, ((0, "k"), (0, "v")))
+        # a head's part of a page, where heads are outermost
+        config.kv_cache_tensors[0].block_stride = 48
         self.refused("different sizes", vllm_of(), config)
+
+    def test_packed(self) -> None:
+        """Each layer has a place that holds it, and no other has it."""
+        rng = random.Random(7)
+        for _ in range(300):
+            sizes = [rng.choice((8, 8, 16, 24, 40, 96))
+                     for _ in range(rng.randint(1, 9))]
+            k, v, places = pack(sizes)
+            rows = 1 + max(row for row, _ in places)
+            self.assertEqual(len(set(places)), len(sizes))
+            self.assertEqual({row for row, plane in places if plane == "k"},
+                             set(range(rows)))
+            for size, (_, plane) in zip(sizes, places):
+                self.assertLessEqual(size, k if plane == "k" else v)
+            self.assertLessEqual(rows * (k + v), len(sizes) * max(sizes))
+        # MLA and its indexers, in any order: no padding, neighbours together
+        self.assertEqual(pack([96, 8, 96, 8]), (
+            96, 8, ((0, "k"), (0, "v"), (1, "k"), (1, "v"))))
+        self.assertEqual(pack([96, 96, 8, 8]), (
+            96, 8, ((0, "k"), (1, "k"), (0, "v"), (1, "v"))))
+        # fewer indexers than layers; and the other way round
+        self.assertEqual(pack([96, 96, 8])[:2], (96, 8))
+        self.assertEqual(pack([96, 8, 8, 8]), (
+            96, 8, ((0, "k"), (0, "v"), (1, "v"), (1, "k"))))
 
 
 class FakeIndex:

@@ -29,7 +29,8 @@ class Group:
     index: in KVCacheConfig.kv_cache_groups. block_tokens: of a block.
     window, chunk (0: none): a token attends to no more than the last window
     tokens, or to its chunk; retained: tokens kept below the window.
-    geometry: of its blocks in the store, one rank's part.
+    geometry: of its blocks in the store, one rank's part. places: of each of
+    the group's layers, the layer and the plane of a block that holds it.
     """
 
     index: int
@@ -40,6 +41,7 @@ class Group:
     window: int = 0
     chunk: int = 0
     retained: int = 0
+    places: Tuple[Tuple[int, str], ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -166,12 +168,13 @@ def _group_of(kv_cache_config: Any, index: int) -> Group:
                           f"{' and '.join(sorted(kinds))}, which cannot be "
                           "stored")
     tokens = spec.block_size
+    geometry, places = _geometry_of(
+        _sizes_of(kv_cache_config, layers, specs, where), tokens)
     return Group(
-        index, layers, tokens,
-        _geometry_of(kv_cache_config, layers, specs, tokens, where), kind,
+        index, layers, tokens, geometry, kind,
         getattr(specs[0], "sliding_window") if kind in _WINDOW else 0,
         specs[0].attention_chunk_size if kind in _CHUNKED else 0,
-        getattr(specs[0], "extra_retained_tokens", 0))
+        getattr(specs[0], "extra_retained_tokens", 0), places)
 
 
 def _page_bytes(spec: Any) -> int:
@@ -182,28 +185,64 @@ def _page_bytes(spec: Any) -> int:
     return spec.page_size_bytes
 
 
-def _geometry_of(kv_cache_config: Any, layers: Sequence[str],
-                 specs: Sequence[Any], tokens: int, where: str) -> Geometry:
+def _sizes_of(kv_cache_config: Any, layers: Sequence[str],
+              specs: Sequence[Any], where: str) -> List[int]:
+    """Of each layer's page. Where they differ, as the engine places them: the
+    scheduler is told the first layer's cache alone, and both roles have to
+    come to the same."""
     pages = {_page_bytes(s) for s in specs}
-    # The scheduler is told the first layer's cache alone, so what tells both
-    # roles that pages differ are the tensors that layers are placed in.
-    strides = {s for t in kv_cache_config.kv_cache_tensors
-               for s in [_placed(t, layers)] if s is not None}
-    if len(pages) > 1 or len(strides) > 1:
+    strides = [_stride_of(kv_cache_config, name) for name in layers]
+    if len(pages) == 1 and len(set(strides)) == 1:
+        return [pages.pop()] * len(layers)
+    sizes = [stride for stride in strides if stride is not None]
+    if len(sizes) < len(layers) or any(
+            stride < _page_bytes(spec) for spec, stride in zip(specs, sizes)):
         raise ConfigError("kv_cache_groups", f"{where} has layers with pages "
-                          f"of different sizes ({sorted(pages)} bytes, laid "
-                          f"out {sorted(strides)}), which is not supported")
+                          f"of different sizes ({sorted(pages)} bytes), laid "
+                          "out in a way that does not tell each layer's")
+    return sizes
+
+
+def _stride_of(kv_cache_config: Any, layer: str) -> Optional[int]:
+    """What is a page of a layer, or a head's part of one."""
+    for tensor in kv_cache_config.kv_cache_tensors:
+        if layer in (getattr(tensor, "layers", None) or ()):
+            return min(tensor.layer_stride, tensor.block_stride)
+    return None
+
+
+def pack(sizes: Sequence[int]) -> Tuple[int, int, Tuple[Tuple[int, str], ...]]:
+    """Layers of different sizes as the planes of a block's layers, all of
+    which are of one size: bytes of K and of V, and for each of our layers the
+    block's layer and plane. The least bytes; what a plane has too many is
+    padding. Of as many large as small ones (MLA and its indexer) none is."""
+    num, largest = len(sizes), max(sizes)
+
+    def rows(v: int) -> int:
+        if not v:
+            return num
+        return max(sum(size > v for size in sizes), -(-num // 2))
+
+    v = min(sorted({0, *sizes}), key=lambda v: rows(v) * (largest + v))
+    first = [i for i, size in enumerate(sizes) if not v or size > v]
+    rest = [i for i, size in enumerate(sizes) if v and size <= v]
+    split = num - rows(v)  # of them are V, the others K where no large one is
+    places = {i: (row, "k") for row, i in enumerate(first + rest[split:])}
+    places.update((i, (row, "v")) for row, i in enumerate(rest[:split]))
+    return largest, v, tuple(places[i] for i in range(num))
+
+
+def _geometry_of(sizes: Sequence[int], tokens: int,
+                 ) -> Tuple[Geometry, Tuple[Tuple[int, str], ...]]:
     # K and V are one plane: where they lie in a page is vLLM's business.
-    return Geometry(num_layers=len(layers), block_size=tokens, dtype="opaque",
-                    k_bytes=pages.pop(), v_bytes=0, order="opaque")
-
-
-def _placed(tensor: Any, layers: Sequence[str]) -> Optional[int]:
-    """The stride that is a page, or a head's part of one."""
-    mine = getattr(tensor, "layers", None)
-    if mine is None or not set(mine) & set(layers):
-        return None
-    return min(tensor.layer_stride, tensor.block_stride)
+    if len(set(sizes)) == 1:
+        k, v = sizes[0], 0
+        places = tuple((row, "both") for row in range(len(sizes)))
+    else:
+        k, v, places = pack(sizes)
+    return Geometry(num_layers=1 + max(row for row, _ in places),
+                    block_size=tokens, dtype="opaque", k_bytes=k, v_bytes=v,
+                    order="opaque"), places
 
 
 def _some(names: Sequence[str]) -> str:

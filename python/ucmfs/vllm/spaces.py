@@ -71,11 +71,16 @@ def _manifest(common: Dict[str, Any], plan: Plan, g: int) -> Dict[str, Any]:
     """What the engine's own manifest does not say: how blocks are laid out,
     and which of its groups these are of."""
     group = plan.groups[g]
+    places: Dict[str, Any] = {}
+    if any(plane != "both" for _, plane in group.places):
+        # As K and V of which of a block's layers the engine's are kept.
+        places["places"] = [f"{row}{plane}" for row, plane in group.places]
     return {
         **common,
         "geometry": group.geometry.to_json(),
         "connector": {
             "format": 1, "ids": "external", "group": group.index,
             "shards": plan.shards, "layers": list(group.layers),
+            **places,
         },
     }

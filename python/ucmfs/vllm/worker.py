@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import errno
 import functools
+import math
 import os
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import (Any, Dict, List, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 from ..errors import ConfigError, UcmfsError
 from ..layout import Layout
@@ -39,6 +41,15 @@ MOST_GROUPS = 128
 
 # The dimensions of what vLLM registers, by their number.
 _DIMS = {2: "BD", 3: "BND", 4: "BHND"}
+
+
+class _Tensor(NamedTuple):
+    """What vLLM registers for a layer, and how it is to be read."""
+
+    raw: Any
+    dims: str
+    kernel_blocks: int  # to a block of vLLM's
+    page_bytes: int
 
 
 @dataclass
@@ -131,30 +142,46 @@ class UcmfsWorker:
                 attempt.give_up()  # whoever enters the spaces makes one
         else:
             self._loader = self._new_loader()
-        self._layer_of = {name: i for group in self.plan.groups
-                          for i, name in enumerate(group.layers)}
+        self._layer_of = {name: row for group in self.plan.groups
+                          for name, (row, _) in zip(group.layers,
+                                                    group.places)}
         log.info("ucmfs: rank %d: %s; a block is %s pieces in memory",
                  self.rank,
                  self._loader.describe() if self._loader else "no mount yet",
                  " or ".join(str(x.runs) for x in self._layouts))
 
     def _layout_of(self, group: Group, kv_caches: Dict[str, Any]) -> Layout:
+        tensors = [self._tensor_of(name, kv_caches) for name in group.layers]
+        sizes: Dict[Tuple[int, str], int] = {
+            place: tensor.page_bytes
+            for place, tensor in zip(group.places, tensors)}
         layout = Layout(group.geometry, self.plan.num_blocks)
-        for i, name in enumerate(group.layers):
-            tensor = kv_caches.get(name)
-            if tensor is None:
-                raise ConfigError("kv_caches", f"layer {name} is not there")
-            shape = tuple(getattr(tensor, "shape", ()))
-            dims = _DIMS.get(len(shape))
-            blocks = self.plan.num_blocks
-            if dims is None or shape[0] < blocks or shape[0] % blocks:
-                strides = tensor.stride() if hasattr(tensor, "stride") else ()
-                raise ConfigError(
-                    "kv_caches", f"layer {name}: shape {shape}, strides "
-                    f"{tuple(strides)} are no pages of {blocks} blocks")
-            layout.add_tensor(tensor, dims, name=name, layer=i,
-                              kernel_blocks_per_page=shape[0] // blocks)
+        if any(plane != "both" for _, plane in group.places):
+            for row in range(group.geometry.num_layers):
+                layout.set_layer_bytes(row, sizes[row, "k"],
+                                       sizes.get((row, "v"), 0))
+        for name, (row, plane), tensor in zip(group.layers, group.places,
+                                              tensors):
+            layout.add_tensor(
+                tensor.raw, tensor.dims, name=name, layer=row,
+                plane=plane if (row, "v") in sizes else "both",
+                kernel_blocks_per_page=tensor.kernel_blocks)
         return layout.seal()
+
+    def _tensor_of(self, name: str, kv_caches: Dict[str, Any]) -> "_Tensor":
+        tensor = kv_caches.get(name)
+        if tensor is None:
+            raise ConfigError("kv_caches", f"layer {name} is not there")
+        shape = tuple(getattr(tensor, "shape", ()))
+        dims = _DIMS.get(len(shape))
+        blocks = self.plan.num_blocks
+        if dims is None or shape[0] < blocks or shape[0] % blocks:
+            strides = tensor.stride() if hasattr(tensor, "stride") else ()
+            raise ConfigError(
+                "kv_caches", f"layer {name}: shape {shape}, strides "
+                f"{tuple(strides)} are no pages of {blocks} blocks")
+        return _Tensor(tensor, dims, shape[0] // blocks,
+                       math.prod(shape) // blocks * tensor.element_size())
 
     def _ready(self, meta: UcmfsMetadata, wait: bool) -> bool:
         """Whether the spaces of a step's jobs are known. A thread asks the
