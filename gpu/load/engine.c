@@ -14,6 +14,7 @@
  */
 #include <config.h>
 
+#include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 #include "gpu/load/stage.h"
@@ -252,11 +253,7 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
 	while (abandon) {
 		struct ucm_abandon *next = abandon->next;
 
-		for (size_t i = 0; i < abandon->num; i++)
-			ucm_save_drop(engine, abandon->group, &abandon->ids[i]);
-		if (!abandon->num)
-			ucm_save_drop_all(engine, abandon->group);
-		free(abandon->ids);
+		ucm_save_abandon_now(engine, abandon);
 		free(abandon);
 		abandon = next;
 	}
@@ -411,9 +408,11 @@ static void one_round(struct ucm_engine *engine)
 /* What came too late for its task, and files that are being closed. */
 static void drain(struct ucm_engine *engine)
 {
+	static const struct ucm_abandon all = { .last = UINT64_MAX };
+
 	for (;;) {
 		sweep_all(engine);
-		ucm_save_drop_all(engine, NULL);
+		ucm_save_abandon_now(engine, &all);
 		ucm_load_files_close(engine);
 		while (engine->fed) /* what waited for room ends */
 			feed(engine);
@@ -451,6 +450,7 @@ static void mail(struct ucm_engine *engine)
 void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part)
 {
 	pthread_mutex_lock(&engine->lock);
+	part->number = ++engine->posted;
 	append(&engine->inbox, part);
 	pthread_mutex_unlock(&engine->lock);
 	mail(engine);
@@ -459,6 +459,7 @@ void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part)
 void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon)
 {
 	pthread_mutex_lock(&engine->lock);
+	abandon->last = engine->posted;
 	abandon->next = engine->abandons;
 	engine->abandons = abandon;
 	pthread_mutex_unlock(&engine->lock);

@@ -28,6 +28,7 @@
 #include "gpu/ring/staging.h"
 #include "gpu/load/task.h"
 
+struct ucm_abandon;
 struct ucm_engine;
 struct ucm_buffer;
 struct ucm_lessee;
@@ -262,21 +263,12 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part,
 void ucm_save_go(struct ucm_engine *engine);
 /* Go on with those that waited for staging memory. */
 void ucm_save_feed(struct ucm_engine *engine);
-/* What was saved of blocks that are not whole is removed. */
-void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
-		   const struct ucm_id *id);
-void ucm_save_drop_all(struct ucm_engine *engine,
-		       const struct ucm_group *group);
+/* What was saved of blocks that are not whole is removed; and what will be by
+ * parts that came before. */
+void ucm_save_abandon_now(struct ucm_engine *engine,
+			  const struct ucm_abandon *abandon);
 
 /* ---- the engine ---- */
-
-/* To forget what was saved: see ucm_save_abandon(). */
-struct ucm_abandon {
-	const struct ucm_group *group;
-	struct ucm_id *ids;
-	size_t num; /* 0: all */
-	struct ucm_abandon *next;
-};
 
 struct ucm_engine {
 	struct ucm_shared *shared;
@@ -316,6 +308,7 @@ struct ucm_engine {
 
 	pthread_mutex_t lock; /* guards the inbox */
 	struct ucm_part *inbox;
+	uint64_t posted; /* parts, so far */
 	struct ucm_abandon *abandons;
 	const struct ucm_group *new_group;
 	int new_group_err;

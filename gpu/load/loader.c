@@ -24,6 +24,7 @@
 #include "common/align.h"
 #include "common/error.h"
 #include "fs/store/namespace.h"
+#include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 #include "gpu/ring/arena.h"
@@ -859,18 +860,11 @@ void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 	if (ids && !num)
 		return;
 	for (unsigned i = 0; of && i < loader->num_engines; i++) {
-		struct ucm_abandon *abandon = calloc(1, sizeof(*abandon));
+		struct ucm_abandon *abandon =
+			ucm_abandon_new(of, ids, ids ? num : 0);
 
-		if (abandon && num)
-			abandon->ids = malloc(num * sizeof(*ids));
-		if (!abandon || (num && !abandon->ids)) {
-			free(abandon); /* they stay until the loader closes */
-			return;
-		}
-		abandon->group = of;
-		abandon->num = num;
-		if (num)
-			memcpy(abandon->ids, ids, num * sizeof(*ids));
+		if (!abandon)
+			return; /* they stay until the loader closes */
 		ucm_engine_abandon(loader->engines[i], abandon);
 	}
 }

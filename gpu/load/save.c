@@ -817,24 +817,23 @@ static void abandon(struct ucm_saving *saving)
 		turn->abandoned = true;
 }
 
-void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,
-		     const struct ucm_id *id)
+/* A few by their ids; they may be many thousands. */
+void ucm_saving_abandon(struct ucm_engine *engine,
+			const struct ucm_abandon *given)
 {
-	struct ucm_saving *saving =
-		ucm_savings_find(&engine->savings, group, id);
+	struct ucm_saving *saving, *next;
 
-	if (saving)
-		abandon(saving);
-}
-
-void ucm_saving_drop_all(struct ucm_engine *engine,
-			 const struct ucm_group *group)
-{
-	struct ucm_saving *saving = engine->savings.first, *next;
-
-	for (; saving; saving = next) {
+	for (size_t i = 0; i < given->num; i++) {
+		saving = ucm_savings_find(&engine->savings, given->group,
+					  &given->ids[i]);
+		if (saving)
+			abandon(saving);
+	}
+	if (given->num)
+		return;
+	for (saving = engine->savings.first; saving; saving = next) {
 		next = saving->next;
-		if (!group || saving->group == group)
+		if (ucm_abandon_means(given, saving->group, &saving->id))
 			abandon(saving);
 	}
 }

@@ -64,6 +64,17 @@ static uint64_t kept_len(const struct ucm_task *task)
 					task->first_layer * group->layer_bytes;
 }
 
+static struct ucm_turn next_turn(struct ucm_part *part)
+{
+	uint32_t block = part->blocks[part->cursor];
+
+	return (struct ucm_turn){
+		.part = part,
+		.block = block,
+		.abandoned = part->task->blocks[block].abandoned,
+	};
+}
+
 /* ---- the queue ---- */
 
 static void push(struct ucm_savings *savings, struct queued *queued)
@@ -252,8 +263,7 @@ static struct queued *new_queued(struct ucm_engine *engine,
 	if (!queued)
 		return NULL;
 	queued->engine = engine;
-	queued->turn.part = part;
-	queued->turn.block = part->blocks[part->cursor];
+	queued->turn = next_turn(part);
 	queued->task = part->task;
 	return queued;
 }
@@ -305,8 +315,7 @@ static bool enqueue(struct ucm_engine *engine, struct ucm_part *part)
 static void settle_next(struct ucm_engine *engine, struct ucm_part *part,
 			const struct ucm_outcome *outcome)
 {
-	const struct ucm_turn turn = { .part = part,
-				       .block = part->blocks[part->cursor] };
+	const struct ucm_turn turn = next_turn(part);
 
 	part->cursor++;
 	ucm_turn_settle(engine, &turn, outcome);
@@ -314,8 +323,7 @@ static void settle_next(struct ucm_engine *engine, struct ucm_part *part,
 
 static bool begin_next(struct ucm_engine *engine, struct ucm_part *part)
 {
-	const struct ucm_turn turn = { .part = part,
-				       .block = part->blocks[part->cursor] };
+	const struct ucm_turn turn = next_turn(part);
 
 	if (!is_room_for(engine, ucm_turn_bytes(part->task)))
 		return false;
@@ -402,30 +410,39 @@ void ucm_save_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 
 /* ---- what is not to become whole ---- */
 
+/* They are begun all the same, as their pages and outcomes are their task's. */
 static void abandon_queued(struct ucm_engine *engine,
-			   const struct ucm_group *group,
-			   const struct ucm_id *id)
+			   const struct ucm_abandon *abandon)
 {
 	for (struct ucm_turn *turn = engine->savings.queued; turn;
 	     turn = turn->next) {
 		const struct ucm_task *task = ((struct queued *)turn)->task;
 
-		if ((!group || task->group == group) &&
-		    (!id || !memcmp(&task->blocks[turn->block].id, id,
-				    sizeof(*id))))
-			turn->abandoned = true;
+		turn->abandoned |= ucm_abandon_means(
+			abandon, task->group, &task->blocks[turn->block].id);
 	}
 }
 
-void ucm_save_drop(struct ucm_engine *engine, const struct ucm_group *group,
-		   const struct ucm_id *id)
+/* What a part has not begun yet. */
+static void abandon_rest(const struct ucm_part *part,
+			 const struct ucm_abandon *abandon)
 {
-	abandon_queued(engine, group, id);
-	ucm_saving_drop(engine, group, id);
+	const struct ucm_task *task = part->task;
+
+	for (uint64_t i = part->cursor; i < part->num_blocks; i++) {
+		struct ucm_task_block *block = &task->blocks[part->blocks[i]];
+
+		block->abandoned |=
+			ucm_abandon_means(abandon, task->group, &block->id);
+	}
 }
 
-void ucm_save_drop_all(struct ucm_engine *engine, const struct ucm_group *group)
+void ucm_save_abandon_now(struct ucm_engine *engine,
+			  const struct ucm_abandon *abandon)
 {
-	abandon_queued(engine, group, NULL);
-	ucm_saving_drop_all(engine, group);
+	for (struct ucm_part *part = engine->saves;
+	     part && part->number <= abandon->last; part = part->next)
+		abandon_rest(part, abandon);
+	abandon_queued(engine, abandon);
+	ucm_saving_abandon(engine, abandon);
 }

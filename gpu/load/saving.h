@@ -12,6 +12,7 @@
 #ifndef UCM_SAVING_H
 #define UCM_SAVING_H
 
+#include "gpu/load/abandon.h"
 #include "gpu/load/buffer.h"
 #include "gpu/load/engine.h"
 
@@ -88,12 +89,9 @@ struct ucm_saving *ucm_saving_find(struct ucm_engine *engine,
 /* A block's turn has come; it may still have to wait for another one of the
  * same block. */
 void ucm_saving_begin(struct ucm_engine *engine, const struct ucm_turn *turn);
-/* What was saved of a block that is not whole is removed; of all (group
- * NULL: of all groups). */
-void ucm_saving_drop(struct ucm_engine *engine, const struct ucm_group *group,
-		     const struct ucm_id *id);
-void ucm_saving_drop_all(struct ucm_engine *engine,
-			 const struct ucm_group *group);
+/* What was saved of blocks that are not whole is removed. */
+void ucm_saving_abandon(struct ucm_engine *engine,
+			const struct ucm_abandon *abandon);
 /* A part has given up its turns of this block. */
 void ucm_saving_give_up(struct ucm_saving *saving, struct ucm_part *part,
 			const struct ucm_outcome *outcome);

@@ -43,6 +43,7 @@ struct ucm_task_block {
 	uint32_t page;
 	uint32_t unsettled; /* pieces */
 	bool dropped;       /* a save that did not fit the budget */
+	bool abandoned;     /* before it was begun: see ucm_save_abandon() */
 };
 
 struct ucm_piece;
@@ -54,6 +55,7 @@ struct ucm_part {
 	struct ucm_part *next;      /* the thread's list */
 	uint32_t *blocks;           /* numbers of the task's blocks */
 	uint32_t num_blocks;
+	uint64_t number;            /* of those that the thread has been given */
 	uint64_t cursor;            /* the next piece to start */
 	uint32_t settled;           /* saves: blocks */
 	struct ucm_piece *pieces;   /* that were started */

@@ -378,8 +378,9 @@ int ucm_save_commit(struct ucm_loader *loader,
 		    struct ucm_error *error);
 
 /* Forget what was saved of blocks that are not committed yet; ids NULL: of all.
- * Of one that a task saves at the moment it is forgotten when that ends, unless
- * it is whole then. */
+ * What tasks that were submitted before save of them, now or later, is forgotten
+ * when they are done with it, unless it is whole then. Tasks that are submitted
+ * afterwards begin anew. */
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num);
 

@@ -327,6 +327,13 @@ UNIT_TEST(a_second_save_goes_on_where_the_first_failed)
 	ucm_loader_close(loader);
 }
 
+/* With parents lf_saved() would not know their headers. */
+static void check_present(unsigned from, unsigned end)
+{
+	for (unsigned i = from; i < end; i++)
+		ck_assert(fx_exists(lf_path("$/tier", i)));
+}
+
 /* ---- layers ---- */
 
 static struct ucm_task *save_layers(struct ucm_loader *loader, uint32_t first,
@@ -594,6 +601,87 @@ UNIT_TEST(what_is_abandoned_while_it_is_saved_goes_too)
 		ck_assert(!fx_exists(lf_path("$/tier", i)));
 	ucm_loader_close(loader);
 	check_nothing(0, NUM);
+}
+
+/* Its files are not even made yet. */
+UNIT_TEST(what_is_abandoned_before_it_is_begun_goes_too, .rows = NUM_ROWS(ways))
+{
+	struct ucm_loader *loader = placing_loader(&ways[_i], true);
+	const struct ucm_id id = lf_id(2);
+	struct ucm_task *task =
+		save_chain(loader, (struct ucm_request){ .num_layers = 3 });
+
+	placer_wait_told(1);
+	ucm_save_abandon(loader, 0, &id, 1);
+	/* whoever is asked later than that has heard of it */
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert_int_eq(lf_load(loader, i, 1, NULL, NULL), -EIO);
+	for (unsigned i = 0; i < NUM; i++)
+		lf_fill_page(&cache, i, i);
+	placer_let_go();
+	ck_assert_int_eq(ucm_task_wait(task, 20000), 0);
+	ucm_task_free(task);
+	save_and_wait(loader, 3, 1, 0);
+	check_present(0, 2);
+	ck_assert(!fx_exists(lf_path("$/tier", 2)));
+	check_present(3, NUM);
+	save_and_wait(loader, 0, 3, 0);
+	check_present(2, 3);
+	ucm_loader_close(loader);
+	check_nothing(NUM, NUM);
+}
+
+static struct {
+	pthread_mutex_t lock;
+	bool inside;
+	pthread_cond_t changed;
+	bool may_leave;
+} guest = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .changed = PTHREAD_COND_INITIALIZER };
+
+/* Keeps the loader's thread. */
+static void stay(void *arg, struct ucm_task *task)
+{
+	(void)arg, (void)task;
+	pthread_mutex_lock(&guest.lock);
+	guest.inside = true;
+	pthread_cond_broadcast(&guest.changed);
+	while (!guest.may_leave)
+		pthread_cond_wait(&guest.changed, &guest.lock);
+	pthread_mutex_unlock(&guest.lock);
+}
+
+/* Both are found in the mail at once. */
+UNIT_TEST(what_is_saved_after_an_abandon_stays)
+{
+	struct ucm_loader_options options = { .threads = 1 };
+	struct ucm_loader *loader = lf_loader("$/tier", &cache, &options);
+	struct ucm_request keep = { .num_layers = 1, .on_done = stay };
+	struct ucm_task *first, *tasks[2];
+
+	guest.inside = guest.may_leave = false;
+	first = lf_submit(loader, true, 0, 1, &keep);
+	pthread_mutex_lock(&guest.lock);
+	while (!guest.inside)
+		pthread_cond_wait(&guest.changed, &guest.lock);
+	pthread_mutex_unlock(&guest.lock);
+	tasks[0] = save_layers(loader, 0, 2); /* forgotten */
+	ucm_save_abandon(loader, 0, NULL, 0);
+	tasks[1] = save_layers(loader, 2, 2);
+	pthread_mutex_lock(&guest.lock);
+	guest.may_leave = true;
+	pthread_cond_broadcast(&guest.changed);
+	pthread_mutex_unlock(&guest.lock);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_int_eq(ucm_task_wait(tasks[i], 20000), 0);
+		ucm_task_free(tasks[i]);
+	}
+	ucm_task_free(first);
+	for (unsigned i = 0; i < NUM; i++)
+		ck_assert(!fx_exists(lf_path("$/tier", i)));
+	save_and_wait(loader, 0, 2, 0);
+	check_saved(0, NUM);
+	ucm_loader_close(loader);
 }
 
 UNIT_TEST(a_loader_closes_with_blocks_that_are_not_whole,
