@@ -26,6 +26,15 @@ static inline int64_t ucm_monotonic_ms(void)
 	return ucm_monotonic_ns() / 1000000;
 }
 
+/* Seconds since the machine was started, with those that it slept. */
+static inline uint64_t ucm_boottime_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (uint64_t)now.tv_sec;
+}
+
 /* That time, so many milliseconds from now. */
 static inline struct timespec ucm_monotonic_in_ms(int64_t ms)
 {

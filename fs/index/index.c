@@ -25,10 +25,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/clock.h"
+#include "common/filestamp.h"
 #include "fs/index/memory.h"
 #include "fs/index/shard.h"
 
 #define SLOT_MASK ((1u << 28) - 1)
+
+_Static_assert(UCM_FILESTAMP_BITS == UCM_INDEX_MEMORY_STAMP_BITS,
+	       "a mark has the whole stamp");
 
 struct ucm_index {
 	struct ucm_index_memory live;
@@ -337,6 +342,58 @@ bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 
 	unlock_shard(shard);
 	return done;
+}
+
+/* Under the shard's lock. */
+static int mark_slot(struct ucm_index *index, struct ucm_shard *shard,
+		     uint32_t slot, unsigned dir, uint64_t stamp)
+{
+	uint64_t after_s = ucm_boottime_s() -
+			   ucm_index_memory_header(&index->live)->began_s;
+	struct ucm_entry entry;
+
+	ucm_shard_load(shard, slot, &entry);
+	if (!ucm_index_is_published(index, entry.space) ||
+	    after_s > UCM_INDEX_MEMORY_MARK_MOST_S)
+		return -EOPNOTSUPP;
+	if (entry.dir != dir)
+		return -ENOENT;
+	if (entry.flags & UCM_ENTRY_UNSURE)
+		return -EAGAIN;
+	return ucm_shard_mark(shard, slot,
+			      ucm_index_memory_mark(after_s, stamp));
+}
+
+int ucm_index_mark(struct ucm_index *index, ucm_ref ref, unsigned dir,
+		   uint64_t stamp)
+{
+	struct ucm_shard *shard;
+	uint32_t slot;
+	int err = -ENOENT;
+
+	if (!ucm_index_memory_header(&index->live)->reverify_s)
+		return -EOPNOTSUPP;
+	shard = lock_shard_of(index, ref);
+	slot = slot_of(shard, ref);
+	if (slot != UCM_NO_SLOT)
+		err = mark_slot(index, shard, slot, dir, stamp);
+	unlock_shard(shard);
+	return err;
+}
+
+void ucm_index_unmark(struct ucm_index *index, ucm_ref ref)
+{
+	struct ucm_shard *shard = lock_shard_of(index, ref);
+	uint32_t slot = slot_of(shard, ref);
+
+	if (slot != UCM_NO_SLOT && ucm_shard_is_marked(shard, slot))
+		ucm_shard_mark(shard, slot, 0);
+	unlock_shard(shard);
+}
+
+uint64_t ucm_index_marked(struct ucm_index *index)
+{
+	return atomic_load(&index->live.marked);
 }
 
 struct flag_edit {

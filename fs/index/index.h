@@ -45,6 +45,10 @@ typedef uint64_t ucm_ref;
 #define UCM_ENTRY_WITHHELD 0x20u /* of one without a writer: no lower tier is to
 				  * have a copy */
 #define UCM_ENTRY_UNREAD 0x40u   /* from a snapshot; no header read yet */
+/* Its file is to be looked at before it is used. */
+#define UCM_ENTRY_UNSURE                                                       \
+	(UCM_ENTRY_DOUBT | UCM_ENTRY_LEAVING | UCM_ENTRY_WRITABLE |            \
+	 UCM_ENTRY_UNREAD)
 
 struct ucm_entry {
 	struct ucm_id id;
@@ -168,6 +172,22 @@ bool ucm_index_edit(struct ucm_index *index, ucm_ref ref,
 /* Set or clear a flag; true if that changed the entry. */
 bool ucm_index_flag(struct ucm_index *index, ucm_ref ref, uint8_t flag,
 		    bool on);
+
+/*
+ * Mark an entry: its file, the one of that stamp (common/filestamp.h) in that
+ * directory, has passed all its checksums just now. The mark goes with the entry,
+ * when its file is another one or elsewhere, and when anything is uncertain
+ * about it (UCM_ENTRY_UNSURE). -ENOENT: it is gone, or elsewhere; -EAGAIN: it is
+ * uncertain; -EOPNOTSUPP: nobody can see it; -ENOMEM.
+ */
+int ucm_index_mark(struct ucm_index *index, ucm_ref ref, unsigned dir,
+		   uint64_t stamp);
+
+/* Take its mark away, if it has one. */
+void ucm_index_unmark(struct ucm_index *index, ucm_ref ref);
+
+/* How many have one; some may be too old to hold. */
+uint64_t ucm_index_marked(struct ucm_index *index);
 
 /* Take an entry out: true and its last state, or false if it was gone. */
 bool ucm_index_remove(struct ucm_index *index, ucm_ref ref,

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "common/align.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/osfile.h"
 
@@ -105,6 +106,7 @@ static int write_header(struct ucm_index_memory *live)
 	header->header_bytes = UCM_INDEX_MEMORY_HEADER_BYTES;
 	header->shard_bytes = sizeof(struct ucm_index_memory_shard);
 	header->record_bytes = sizeof(struct ucm_index_memory_record);
+	header->began_s = ucm_boottime_s();
 	atomic_store(&header->size, live->size);
 	return 0;
 }
@@ -209,6 +211,12 @@ void ucm_index_memory_name_tier(struct ucm_index_memory *live, unsigned dir,
 	snprintf(header->tiers[tier], UCM_INDEX_MEMORY_TIER_NAME, "%s", name);
 	if (header->num_tiers <= tier)
 		header->num_tiers = tier + 1;
+}
+
+void ucm_index_memory_set_reverify(struct ucm_index_memory *live,
+				   uint32_t seconds)
+{
+	ucm_index_memory_header(live)->reverify_s = seconds;
 }
 
 void ucm_index_memory_set_complete(struct ucm_index_memory *live)

@@ -25,6 +25,7 @@ struct ucm_index_memory {
 	uint64_t used;
 	uint64_t size;
 	bool starved; /* it could not grow when it was asked to last */
+	_Atomic uint64_t marked; /* blocks that have a mark */
 	struct ucm_lifeline line;
 };
 
@@ -64,6 +65,10 @@ void ucm_index_memory_unserve(struct ucm_index_memory *live);
  * anybody maps the file. */
 void ucm_index_memory_name_tier(struct ucm_index_memory *live, unsigned dir,
 				unsigned tier, const char *name);
+
+/* For how long marks hold; 0: none are made. Before anybody maps the file. */
+void ucm_index_memory_set_reverify(struct ucm_index_memory *live,
+				   uint32_t seconds);
 
 /* What is not in the index does not exist. */
 void ucm_index_memory_set_complete(struct ucm_index_memory *live);

@@ -2,7 +2,7 @@
 /*
  * memory_layout.h - how the index lies in the memory that other processes map.
  *
- * The reference for .ucmfs/index, version 2; doc/index-format.md has it in
+ * The reference for .ucmfs/index, version 3; doc/index-format.md has it in
  * words. Little-endian. The daemon writes, everybody else reads; what changes
  * after the file can be opened is _Atomic. Only the layout and its arithmetic:
  * the reader (fs/reader/find.c) trusts no number in it and checks each against
@@ -19,7 +19,7 @@
 #include <ucm/block.h>
 
 #define UCM_INDEX_MEMORY_MAGIC	 "UCMINDEX"
-#define UCM_INDEX_MEMORY_VERSION 2u
+#define UCM_INDEX_MEMORY_VERSION 3u
 #define UCM_INDEX_MEMORY_SHARDS	 256u /* one for each first byte of an id */
 #define UCM_INDEX_MEMORY_CHUNKS	 120u /* of a shard; of records, and of heads */
 #define UCM_INDEX_MEMORY_TIERS	   255u
@@ -67,8 +67,24 @@ struct ucm_index_memory_shard {
 	uint32_t zero2[8];
 	_Atomic uint32_t records[UCM_INDEX_MEMORY_CHUNKS]; /* of records */
 	uint32_t zero3[8];
+	/* of uint64_t: the marks of the records of that number; see below */
+	_Atomic uint32_t marks[UCM_INDEX_MEMORY_CHUNKS];
+	uint32_t zero4[8];
 };
-_Static_assert(sizeof(struct ucm_index_memory_shard) == 1088, "layout");
+_Static_assert(sizeof(struct ucm_index_memory_shard) == 1600, "layout");
+
+/*
+ * A mark says that all checksums of the block's file have been compared on this
+ * machine, and when: seconds since began_s << 38 | stamp. The stamp is that of
+ * the file which was read (common/filestamp.h), and never 0; a mark that is 0 is
+ * none. Whoever relies on it opens the file, and compares its stamp.
+ */
+#define UCM_INDEX_MEMORY_STAMP_BITS 38
+#define UCM_INDEX_MEMORY_STAMP                                                 \
+	((UINT64_C(1) << UCM_INDEX_MEMORY_STAMP_BITS) - 1)
+/* Later than that nothing is marked any more: two years. */
+#define UCM_INDEX_MEMORY_MARK_MOST_S                                           \
+	(UINT64_MAX >> UCM_INDEX_MEMORY_STAMP_BITS)
 
 #define UCM_INDEX_MEMORY_COMPLETE 0x1u /* what is not here is absent */
 #define UCM_INDEX_MEMORY_CLOSED	  0x2u /* nobody keeps it any more */
@@ -87,7 +103,9 @@ struct ucm_index_memory_header {
 	_Atomic uint32_t names; /* counts changes of which spaces are here */
 	uint32_t zero2;
 	_Atomic uint64_t size;  /* bytes of the file; only grows */
-	uint8_t zero3[56];
+	uint64_t began_s;       /* CLOCK_BOOTTIME; what marks count from */
+	uint32_t reverify_s;    /* so long a mark holds; 0: there are none */
+	uint8_t zero3[44];
 	_Atomic uint8_t tier_of[256]; /* by directory */
 	char tiers[UCM_INDEX_MEMORY_TIERS]
 		  [UCM_INDEX_MEMORY_TIER_NAME]; /* fast to slow */
@@ -105,6 +123,10 @@ _Static_assert(offsetof(struct ucm_index_memory_header, alive) == 48 &&
 		       offsetof(struct ucm_index_memory_header, size) == 64 &&
 		       offsetof(struct ucm_index_memory_header, tier_of) ==
 			       128 &&
+		       offsetof(struct ucm_index_memory_header, began_s) ==
+			       72 &&
+		       offsetof(struct ucm_index_memory_header, reverify_s) ==
+			       80 &&
 		       offsetof(struct ucm_index_memory_header, tiers) == 384,
 	       "layout");
 
@@ -131,6 +153,24 @@ static inline unsigned ucm_index_memory_chunk(uint32_t number, uint32_t *at_out)
 static inline uint32_t ucm_index_memory_chunk_items(unsigned chunk)
 {
 	return 32u << (chunk >> 3);
+}
+
+static inline uint64_t ucm_index_memory_mark(uint64_t after_s, uint64_t stamp)
+{
+	return after_s << UCM_INDEX_MEMORY_STAMP_BITS | stamp;
+}
+
+/* The stamp of a mark that holds at that time, of CLOCK_BOOTTIME; or 0. A clock
+ * that has gone back, as in a time namespace, makes it older. */
+static inline uint64_t
+ucm_index_memory_stamp(const struct ucm_index_memory_header *header,
+		       uint64_t mark, uint64_t now_s)
+{
+	uint64_t at_s = header->began_s + (mark >> UCM_INDEX_MEMORY_STAMP_BITS);
+
+	return now_s >= at_s && now_s - at_s < header->reverify_s
+		       ? mark & UCM_INDEX_MEMORY_STAMP
+		       : 0;
 }
 
 static inline void ucm_index_memory_id_words(const struct ucm_id *id,

@@ -219,11 +219,26 @@ void ucm_shard_load(struct ucm_shard *shard, uint32_t slot,
 	memcpy(out->id.bytes, id, sizeof(id));
 }
 
+/* Has an entry a mark that does not go with what it becomes? */
+static bool loses_mark(struct ucm_shard *shard, uint32_t slot,
+		       const struct ucm_entry *entry)
+{
+	struct ucm_index_memory_record *record;
+
+	if (!ucm_shard_is_marked(shard, slot))
+		return false;
+	record = ucm_shard_record(shard, slot);
+	return entry->flags & UCM_ENTRY_UNSURE ||
+	       place_of(entry) != UCM_GET(&record->place) ||
+	       entry->mtime_ns != rest_at(shard, slot)->mtime_ns;
+}
+
 /* Most edits count a use, which readers need not be stopped for. */
 void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 		     const struct ucm_entry *entry)
 {
 	struct ucm_index_memory_record *record = ucm_shard_record(shard, slot);
+	bool unmark = loses_mark(shard, slot, entry);
 	const struct ucm_side *side = chains_of(shard, slot);
 	uint64_t place = place_of(entry);
 	uint32_t state = generation_of(record) << 8 | UCM_INDEX_MEMORY_USED |
@@ -232,10 +247,12 @@ void ucm_shard_store(struct ucm_shard *shard, uint32_t slot,
 			copy_of(entry);
 
 	store_rest(rest_at(shard, slot), entry);
-	if (place == UCM_GET(&record->place) &&
+	if (!unmark && place == UCM_GET(&record->place) &&
 	    state == UCM_GET(&record->state) && next == UCM_GET(&record->next))
 		return;
 	ucm_chain_begin(shard, side);
+	if (unmark)
+		ucm_shard_unmark(shard, slot);
 	UCM_SET(&record->place, place);
 	UCM_SET(&record->next, next);
 	UCM_SET(&record->state, state);
@@ -456,6 +473,7 @@ uint32_t ucm_shard_remove(struct ucm_shard *shard, uint32_t slot)
 		ucm_shard_set_parent(shard, slot, 0);
 	count_blocks(shard, side, -1u);
 	ucm_chain_begin(shard, side);
+	ucm_shard_unmark(shard, slot);
 	if (count_children(shard, slot)) {
 		keep_name(record, generation);
 	} else {
@@ -536,6 +554,7 @@ static int exile(struct ucm_shard *shard, uint32_t slot)
 		return -ENOMEM;
 	count_blocks(shard, open, -(uint32_t)is_used(shared));
 	ucm_chain_begin(shard, open);
+	ucm_shard_unmark(shard, slot);
 	ucm_chain_take(shard, open, slot);
 	memcpy(&open->own[chunk][at], shared, sizeof(*shared));
 	wipe(shared, 0, 0);

@@ -20,7 +20,7 @@
  * right.
  *
  * Split by task: shard.c (slots and records), chain.c (chains, and what a
- * reader may see of a change).
+ * reader may see of a change), marks.c (which files have been verified).
  */
 #ifndef UCM_SHARD_H
 #define UCM_SHARD_H
@@ -132,7 +132,11 @@ int ucm_shard_hide(struct ucm_shard *shard, uint16_t space, uint32_t *cursor);
 /* Bytes of private memory. */
 uint64_t ucm_shard_memory(const struct ucm_shard *shard);
 
-/* ---- shared by shard.c and chain.c ---- */
+/* Its mark becomes this one, or none: 0. Of an entry that others can see.
+ * -ENOMEM. */
+int ucm_shard_mark(struct ucm_shard *shard, uint32_t slot, uint64_t mark);
+
+/* ---- shared by shard.c, chain.c and marks.c ---- */
 
 /* Fields of shared memory: somebody may be reading. Nobody but us writes. */
 #define UCM_GET(field) atomic_load_explicit(field, memory_order_relaxed)
@@ -161,6 +165,10 @@ void ucm_chain_take(struct ucm_shard *shard, struct ucm_side *side,
 		    uint32_t slot);
 uint32_t ucm_chain_find(struct ucm_shard *shard, struct ucm_side *side,
 			const uint64_t id[2], uint16_t space);
+
+/* Has an open slot a mark? And take it away, between begin and end. */
+bool ucm_shard_is_marked(struct ucm_shard *shard, uint32_t slot);
+void ucm_shard_unmark(struct ucm_shard *shard, uint32_t slot);
 
 /* Room for one pointer more in an array of num, which is full at each power of
  * two; array: the address of the array's pointer. -ENOMEM. */

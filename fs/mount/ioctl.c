@@ -29,7 +29,8 @@ _Static_assert(sizeof(struct ucm_control_batch) < 16384 &&
 		       sizeof(struct ucm_control_path) < 16384 &&
 		       sizeof(struct ucm_control_offer) < 16384 &&
 		       sizeof(struct ucm_control_directory) < 16384 &&
-		       sizeof(struct ucm_control_scrub) < 16384,
+		       sizeof(struct ucm_control_scrub) < 16384 &&
+		       sizeof(struct ucm_control_verified) < 16384,
 	       "the size in a command has 14 bits");
 _Static_assert(UCM_CONTROL_DIRS == UCM_MAX_DIRS &&
 		       UCM_SCRUB_NONE == (int)UCM_SCRUB_STATE_NONE &&
@@ -211,6 +212,30 @@ static int run_offer(const struct call *call, void *data)
 		memcpy(offer->u.results, results,
 		       offer->head.num * sizeof(*results));
 	return err;
+}
+
+static int run_verified(const struct call *call, void *data)
+{
+	struct ucm_control_verified *verified = data;
+	struct ucm_space *space;
+	int err = check_head(&verified->head, UCM_CONTROL_VERIFIED_MOST, 0, 0);
+
+	if (!err)
+		err = space_of(call, &verified->head, &space);
+	if (err)
+		return err;
+	/* a result is smaller than a block and never overtakes it */
+	for (uint32_t i = 0; i < verified->head.num; i++) {
+		struct ucm_control_verified_block block = verified->u.blocks[i];
+		struct ucm_key key = { .id = block.id, .space = space->number };
+		int result = ucm_calls_verified(call->daemon->store, &key,
+						block.stamp);
+
+		if (result == -EINPROGRESS)
+			return result; /* all of it is done elsewhere */
+		verified->u.results[i] = result;
+	}
+	return 0;
 }
 
 static int run_locate(const struct call *call, void *data)
@@ -476,6 +501,7 @@ static const struct command commands[] = {
 	{ UCM_CONTROL_LOCATE, READERS, run_locate, 0, false },
 	{ UCM_CONTROL_STATISTICS, READERS, run_statistics, 0, false },
 	{ UCM_CONTROL_PATH, OWNER, run_path, 0, false },
+	{ UCM_CONTROL_VERIFIED, OWNER, run_verified, 0, false },
 	{ UCM_CONTROL_PIN, WRITER, run_batch, UCM_BATCH_PIN, false },
 	{ UCM_CONTROL_UNPIN, WRITER, run_batch, UCM_BATCH_UNPIN, false },
 	{ UCM_CONTROL_EVICT, WRITER, run_batch, UCM_BATCH_EVICT, true },

@@ -74,6 +74,7 @@ static const struct option_row rows[] = {
 	{ "keep_open", "N", NUMBER, AT(keep_open), 1 << 20, "most blocks whose files stay open for some seconds after they are closed [4096]; 0: none" },
 	{ "leases", "N", STORE, 0, 0, "most leases on blocks that one user may have at a time [65536]" },
 	{ "lease_age", "SECONDS", STORE, 0, 0, "how long a user may keep a block from eviction by renewing leases [600]" },
+	{ "reverify", "SECONDS", STORE, 0, 0, "how long a block that a loader has verified counts as verified, for loaders with verify=once [86400]; 0: they verify each load" },
 	{ "ready-fd", "N", NUMBER, AT(ready_fd), 65535, "write READY=1 to this descriptor when the mount answers" },
 	{ "uid", "N", OWNER, AT(uid), 0, "owner of blocks/ [who runs ucmfs]" },
 	{ "gid", "N", OWNER, AT(gid), 0, "group of blocks/ [who runs ucmfs]" },

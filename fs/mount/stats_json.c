@@ -276,6 +276,7 @@ static json_t *index_json(struct ucm_store *store)
 	put_number(json, "unsaved", unsaved);
 	put_number(json, "in_doubt", atomic_load(&store->doubts));
 	put_number(json, "memory_bytes", ucm_index_memory(store->index));
+	put_number(json, "verified_blocks", ucm_index_marked(store->index));
 	json_object_set_new(json, "complete",
 			    json_boolean(atomic_load(&store->scanned)));
 	return json;

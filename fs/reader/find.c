@@ -19,6 +19,8 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "common/clock.h"
+
 #define BATCH 64
 #define WALK_MOST 256   /* records of a chain; four are many */
 #define SPINS 64        /* attempts, and then as many that let others run */
@@ -267,8 +269,33 @@ static int lookup(struct ucm_index_reader *reader, const struct ucm_id *ids,
 	(UCM_INDEX_MEMORY_DOUBT | UCM_INDEX_MEMORY_LEAVING |                   \
 	 UCM_INDEX_MEMORY_WRITABLE | UCM_INDEX_MEMORY_UNREAD)
 
-static int place_of(const struct probe *probe, enum answer answer,
-		    struct ucm_reader_place *out)
+/* 0: it has none. Its chunk may be younger than the mapping. */
+static uint64_t find_mark(struct ucm_reader_map *map, const struct probe *probe)
+{
+	uint64_t at = 0;
+
+	do {
+		at = find_item(map, shard_of(map, probe)->marks, probe->number,
+			       sizeof(uint64_t));
+	} while (!at && ucm_reader_map_refresh(map));
+	return at;
+}
+
+/* What its mark says, if that is of the same moment as the record. */
+static uint64_t stamp_of(struct ucm_reader_map *map, const struct probe *probe)
+{
+	uint64_t at = find_mark(map, probe), mark;
+	const void *found = map->base + at;
+
+	mark = at ? UCM_READ((const _Atomic uint64_t *)found) : 0;
+	if (!mark || UCM_READ(&shard_of(map, probe)->seq) != probe->seq)
+		return 0;
+	return ucm_index_memory_stamp(ucm_reader_header(map), mark,
+				      ucm_boottime_s());
+}
+
+static int place_of(struct ucm_reader_map *map, const struct probe *probe,
+		    enum answer answer, struct ucm_reader_place *out)
 {
 	if (answer == ABSENT)
 		return -ENOENT;
@@ -277,6 +304,7 @@ static int place_of(const struct probe *probe, enum answer answer,
 	*out = (struct ucm_reader_place){
 		.size = probe->place >> 24,
 		.dir = probe->place & 0xff,
+		.verified = stamp_of(map, probe),
 	};
 	return 0;
 }
@@ -299,7 +327,7 @@ int ucm_reader_locate(struct ucm_index_reader *reader, const struct ucm_id *id,
 		return -EOPNOTSUPP;
 	answer = insist(&reader->map, &probe, id, reader->space);
 	err = conclude(reader);
-	return err ? err : place_of(&probe, answer, out);
+	return err ? err : place_of(&reader->map, &probe, answer, out);
 }
 
 static void fill_entry(const struct ucm_reader_map *map,

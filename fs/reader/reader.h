@@ -63,6 +63,9 @@ void ucm_reader_control_open(struct ucm_index_reader *reader);
 struct ucm_reader_place {
 	uint64_t size;
 	uint8_t dir; /* as the daemon numbers them: UCM_CONTROL_DIRECTORY */
+	/* Of the file whose checksums have all been compared, on this machine
+	 * and not too long ago (common/filestamp.h); 0: it is not known. */
+	uint64_t verified;
 };
 
 /*

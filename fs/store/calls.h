@@ -39,6 +39,12 @@ void ucm_calls_locate(struct ucm_store *store, const struct ucm_key *key,
 		      const struct ucm_calls_terms *terms,
 		      struct ucm_control_place *out);
 
+/* Mark a block that the caller has verified, if its file is still the one of that
+ * stamp; 0: it is not right, and loses its mark. 0 or -errno, as control.h says;
+ * -EINPROGRESS. */
+int ucm_calls_verified(struct ucm_store *store, const struct ucm_key *key,
+		       uint64_t stamp);
+
 void ucm_calls_statistics(struct ucm_store *store,
 			  struct ucm_control_statistics *out);
 

@@ -118,6 +118,9 @@ int ucm_store_open(struct ucm_config *config, struct ucm_store **out,
 	if (!err)
 		err = ucm_index_new(&store->index);
 	if (!err)
+		ucm_index_memory_set_reverify(ucm_index_live(store->index),
+					      config->reverify_s);
+	if (!err)
 		err = ucm_namespace_init(&store->names, store->dirs.num);
 	if (!err) {
 		life_init_members(store);

@@ -33,6 +33,7 @@ void ucm_config_init(struct ucm_config *config)
 		.spaces = 8192,
 		.leases = 65536,
 		.lease_age_s = 600,
+		.reverify_s = 86400,
 	};
 	ucm_config_motion_init(config);
 }
@@ -363,6 +364,9 @@ int ucm_config_set(struct ucm_config *config, const char *key,
 					     UCM_CONTROL_LEASE_MAX_MS / 1000,
 					     86400, &config->lease_age_s,
 					     error);
+	if (!strcmp(key, "reverify"))
+		return ucm_config_set_number(key, value, 0, 31536000,
+					     &config->reverify_s, error);
 	if (!strcmp(key, "lock_wait"))
 		return ucm_config_set_number(key, value, 0, 3600,
 					     &config->lock_wait_s, error);
@@ -465,6 +469,7 @@ void ucm_config_print(const struct ucm_config *config, FILE *out)
 	fprintf(out, "spaces: %u\n", config->spaces);
 	fprintf(out, "leases: %u\n", config->leases);
 	fprintf(out, "lease_age: %u\n", config->lease_age_s);
+	fprintf(out, "reverify: %u\n", config->reverify_s);
 	fprintf(out, "block_max: %llu\n",
 		(unsigned long long)config->block_max);
 	ucm_config_motion_print(config, out);

@@ -86,6 +86,7 @@ struct ucm_config {
 	unsigned spaces; /* that one user may make */
 	unsigned leases;      /* on blocks, of one user */
 	unsigned lease_age_s; /* of one lease, with all renewals */
+	unsigned reverify_s;  /* so long a block counts as verified; 0: never */
 	uint64_t block_max; /* bytes; a larger block is refused */
 	/* Which block goes, and when (config_motion.c). */
 	char policy[UCM_POLICY_NAME_MAX + 1];
@@ -141,7 +142,7 @@ struct ucm_tier_config *ucm_config_find_tier(struct ucm_config *config,
 
 /*
  * One setting by name: durability, placement, checkpoint, scan_threads,
- * staging_age, deadline, lock_wait, block_max, spaces, leases, lease_age, limit
+ * staging_age, deadline, lock_wait, block_max, spaces, leases, lease_age, reverify, limit
  * (TIER:SIZE or DIRECTORY:SIZE), readonly (TIER). -ENOENT if there is no such
  * setting, -EINVAL and the cause in error for a bad value.
  */

@@ -260,6 +260,34 @@ struct ucm_control_directory {
 };
 #define UCM_CONTROL_DIRECTORY _IOWR('U', 24, struct ucm_control_directory)
 
+/*
+ * These blocks' files were read, in their directories, and all checksums
+ * compared: loaders that verify once (ucm_load(3)) need not do it again. stamp: of
+ * the file that was read, see ucm-control(7); the daemon looks at the file, too.
+ * 0: they differ, and the block does not count as verified any more.
+ * result 0; -ESTALE: it is another file; -EAGAIN: something is to be looked at
+ * before it is used; -ENOENT; -EOPNOTSUPP: in a private space, or in a directory
+ * that is not local, or the mount has reverify=0. For root, the daemon's user and
+ * the owner of the mount's root directory: who makes this call is believed by all.
+ */
+#define UCM_CONTROL_VERIFIED_MOST 600u /* of a call */
+
+struct ucm_control_verified_block {
+	struct ucm_id id;
+	uint64_t stamp;
+};
+
+/* In: blocks. Out: results in their place. */
+struct ucm_control_verified {
+	struct ucm_control_head head;
+	union {
+		struct ucm_control_verified_block
+			blocks[UCM_CONTROL_VERIFIED_MOST];
+		int32_t results[UCM_CONTROL_VERIFIED_MOST];
+	} u;
+};
+#define UCM_CONTROL_VERIFIED _IOWR('U', 25, struct ucm_control_verified)
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,11 +3,12 @@
 
 usage: control.py MOUNT CALL [SPACE [ARGUMENT...]] <IDS
 
-CALL is lookup, touch, locate, path, pin, unpin, evict, warm or lease, with ids on
-standard input, or statistics, flush, rescan, checkpoint. Prints a line for each
-result; a call that fails prints the name of its errno. Arguments change what is
-sent: version=, num=, lease=, flags= (numbers), size= (the bytes that the
-command's number has room for), nul=0 (a name without its end), uid= (who asks).
+CALL is lookup, touch, locate, path, pin, unpin, evict, warm, lease or verified (one
+id), with ids on standard input, or statistics, flush, rescan, checkpoint. Prints a
+line for each result; a call that fails prints the name of its errno. Arguments
+change what is sent: version=, num=, lease=, flags= (numbers), size= (the bytes that
+the command's number has room for), nul=0 (a name without its end), uid= (who asks),
+stamp= (a number) or file= (whose stamp: a path).
 MOUNT may be another file to try it on.
 """
 import errno
@@ -32,6 +33,7 @@ CALLS = {
     "rescan": (11, 0),
     "checkpoint": (12, 0),
     "lease": (13, HEAD + 16 * 1000),
+    "verified": (25, HEAD + 24 * 600),
     "none": (14, 0),  # there is no such call
 }
 ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
@@ -48,6 +50,22 @@ def head(space, num, changes):
     return struct.pack("<IIII136s", changes.get("version", 1),
                        changes.get("num", num), changes.get("lease", 0),
                        changes.get("flags", 0), name)
+
+
+def mix(value, word):
+    value = ((value ^ word) + 0x9e3779b97f4a7c15) % 2**64
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+    value = (value ^ value >> 27) * 0x94d049bb133111eb % 2**64
+    return value ^ value >> 31
+
+
+def stamp_of(path):
+    """As doc/index-format.md has it."""
+    st, value = os.stat(path), 0
+    for word in (st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns,
+                 st.st_ctime_ns):
+        value = mix(value, word)
+    return value >> 26 or 1
 
 
 def call(mount, what, data, changes):
@@ -98,12 +116,15 @@ def show(what, buffer, num):
 def main():
     mount, what = sys.argv[1:3]
     space = sys.argv[3] if len(sys.argv) > 3 else ""
-    changes = {key: int(value) for key, value in
-               (arg.split("=") for arg in sys.argv[4:])}
+    changes = {key: stamp_of(value) if key == "file" else int(value)
+               for key, value in (arg.split("=") for arg in sys.argv[4:])}
     ids, data = b"", b""
     if CALLS[what][1] and what != "statistics":
         ids = bytes.fromhex(sys.stdin.read())
         data = head(space, len(ids) // 16, changes) + ids
+        if what == "verified":
+            data += struct.pack("<Q", changes.get("file",
+                                                  changes.get("stamp", 0)))
     elif what == "statistics":
         data = struct.pack("<I", changes.get("version", 1))
     try:

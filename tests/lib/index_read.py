@@ -18,7 +18,7 @@ class Index:
         fd = os.open(os.path.join(mount, ".ucmfs/index"), os.O_RDONLY)
         self.map = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         os.close(fd)
-        assert self.map[:8] == b"UCMINDEX" and self.u32(8) == 2
+        assert self.map[:8] == b"UCMINDEX" and self.u32(8) == 3
         self.first, self.shard_bytes, self.record_bytes = (
             self.u32(12), self.u32(16), self.u32(20))
 

@@ -47,9 +47,9 @@ UNIT_TEST(a_new_one_says_what_it_is)
 	struct ucm_index_memory other;
 
 	ck_assert_mem_eq(header->magic, "UCMINDEX", 8);
-	ck_assert_uint_eq(header->version, 2);
+	ck_assert_uint_eq(header->version, 3);
 	ck_assert_uint_eq(header->header_bytes, 12288);
-	ck_assert_uint_eq(header->shard_bytes, 1088);
+	ck_assert_uint_eq(header->shard_bytes, 1600);
 	ck_assert_uint_eq(header->record_bytes, 32);
 	ck_assert_uint_eq(header->size, file_size());
 	ck_assert_uint_eq(header->alive, 0);
