@@ -6,8 +6,8 @@
  * own, so that its work needs no lock. Others reach it by its inbox only. Split
  * by task, high to low: engine.c (the loop), save.c (blocks that are written:
  * see saving.h), load.c (pieces that are read) and files.c (open files), which
- * call one another, lane.c (what is under way in a directory), queue.c
- * (operations of the ring).
+ * call one another, lane.c (what is under way in a directory), verified.c (files
+ * that need not be verified again), queue.c (operations of the ring).
  */
 #ifndef UCM_ENGINE_H
 #define UCM_ENGINE_H
@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "gpu/copy/copy.h"
 #include "gpu/load/file_header.h"
@@ -48,6 +49,7 @@ struct ucm_shared {
 	const char *buffer_home;     /* see buffer.h */
 	struct ucm_hints *touches;   /* NULL: nobody to inform */
 	struct ucm_hints *opened;    /* likewise; of files that were located */
+	struct ucm_hints *verified;  /* likewise */
 	bool locates; /* open files by the source's locate() first */
 	struct ucm_lessee *lessee;   /* NULL: look-ups lease nothing */
 	uint32_t lease_ms;
@@ -73,7 +75,7 @@ struct ucm_shared {
 			save_dropped, save_failed, reads, short_reads, opens,
 			open_hits, mapped_bytes, direct_bytes, save_refused,
 			located, save_buffered_bytes, load_buffered_bytes,
-			save_direct_bytes;
+			save_direct_bytes, unsummed_bytes;
 	} stats;
 };
 
@@ -118,6 +120,7 @@ struct ucm_load_file {
 	bool by_call;   /* it has no descriptor: its source reads it */
 	bool revived;   /* opened once more: the mount had come back */
 	bool sought;    /* in the place that the source has located */
+	bool located;   /* and opened there */
 	bool stale;     /* not to be found any more; ends with its last user */
 	bool counted;   /* as used, in its lane */
 	uint32_t align; /* of reads */
@@ -131,6 +134,11 @@ struct ucm_load_file {
 	uint64_t vouch_at;           /* so far, in the file */
 	uint32_t vouch_crc;          /* of the payload that far */
 	uint32_t *vouch_planes;      /* and of its planes */
+	/* For verified.c: the file as it was before its first read, or 0; which
+	 * of its layers were right since, NULL: none; how many. */
+	uint64_t stamp;
+	uint64_t *right;
+	uint32_t num_right;
 	unsigned refs;
 	struct ucm_piece_list waiters; /* for a change of state, or the head */
 	struct ucm_load_file *hash_next;
@@ -186,6 +194,23 @@ bool ucm_load_file_map(struct ucm_load_file *file);
 bool ucm_load_file_needs_vouch(const struct ucm_load_file *file);
 void ucm_load_file_vouch(struct ucm_load_file *file);
 
+/* ---- files that need not be verified again (verified.c) ---- */
+
+/* A file was opened, or is taken up again when nobody was using it. */
+void ucm_verified_begin(struct ucm_load_file *file, const struct stat *st);
+void ucm_verified_end(struct ucm_load_file *file);
+
+/* Has this very file been verified on this machine? Asked anew each time, when
+ * what is to be used of it has been read. */
+bool ucm_verified_is(const struct ucm_load_file *file);
+
+/* These layers of it were right; when all were, the mount is told. */
+void ucm_verified_add(struct ucm_load_file *file, uint32_t first_layer,
+		      uint32_t end_layer);
+
+/* Something of it was not. */
+void ucm_verified_deny(const struct ucm_load_file *file);
+
 /* May a read of it keep the ring waiting? (ring.h) */
 static inline bool ucm_load_file_may_hang(const struct ucm_load_file *file)
 {
@@ -221,6 +246,7 @@ struct ucm_piece {
 	struct ucm_kept *kept; /* its bytes are in the write buffer: the task's */
 	bool with_head;
 	bool arrived; /* its bytes were read, and are there */
+	bool sums;    /* their checksums are to be compared */
 	bool anew;    /* tried once more, see try_anew() */
 	struct ucm_piece *next; /* waiting for a file, for room, or ready */
 	struct ucm_piece *part_next, **part_prev;

@@ -114,6 +114,7 @@ static void end_file(struct ucm_load_file *file)
 	if (file->map)
 		munmap((void *)(uintptr_t)file->map, file->size);
 	ucm_file_header_fini(&file->head);
+	ucm_verified_end(file);
 	if (file->fd < 0) {
 		free(file);
 		return;
@@ -380,6 +381,8 @@ static bool open_located(struct ucm_load_file *file)
 	ucm_add(&shared->stats.opens, 1);
 	ucm_add(&shared->stats.located, 1);
 	ucm_hints_add(shared->opened, file->group->space, &file->id);
+	file->located = true;
+	ucm_verified_begin(file, &st);
 	take_file(file, fd, &st, 0);
 	return true;
 }
@@ -508,6 +511,15 @@ static void hurry(struct ucm_load_file *file, unsigned rank)
 		ucm_lane_hurry(file->engine, &file->op, rank);
 }
 
+/* One that was too young to be told as verified may not be any more. */
+static void look_again(struct ucm_load_file *file)
+{
+	struct stat st;
+
+	if (file->located && !file->stamp && !ucm_os_fstat(file->fd, &st))
+		ucm_verified_begin(file, &st);
+}
+
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 			      const struct ucm_group *group,
 			      const struct ucm_id *id, unsigned rank)
@@ -518,6 +530,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 		if (!file->refs++) {
 			leave_idle(file);
 			count(file, true);
+			look_again(file);
 		}
 		hurry(file, rank);
 		ucm_add(&engine->shared->stats.open_hits, 1);

@@ -212,6 +212,8 @@ static void fail_plane(struct ucm_piece *piece, int err, unsigned fault,
 		ucm_load_file_forget(piece->file);
 	if (!ucm_task_block_decided(piece->task, piece->block))
 		tell(piece, &outcome);
+	if (fault == UCM_FAULT_PLANE || fault == UCM_FAULT_PAYLOAD)
+		ucm_verified_deny(piece->file);
 	ucm_task_decide(piece->task, piece->block, &outcome);
 	leave_part(piece);
 	end_piece(piece);
@@ -683,11 +685,33 @@ void ucm_load_feed(struct ucm_engine *engine)
 
 /* ---- finish ---- */
 
+static bool needs_sums(const struct ucm_piece *piece)
+{
+	enum ucm_verify verify = piece->task->verify;
+
+	return verify == UCM_VERIFY_FULL ||
+	       (verify == UCM_VERIFY_ONCE && !ucm_verified_is(piece->file));
+}
+
+/* What it says of its file that its bytes were right, or not looked at. */
+static void tell_verified(const struct ucm_piece *piece, uint64_t bytes)
+{
+	const uint32_t *cuts = &piece->task->cuts[piece->cut];
+
+	if (piece->task->verify != UCM_VERIFY_ONCE || piece->kept)
+		return;
+	if (piece->sums)
+		ucm_verified_add(piece->file, cuts[0], cuts[1]);
+	else
+		ucm_add(&piece->engine->shared->stats.unsummed_bytes, bytes);
+}
+
 static void succeed(struct ucm_piece *piece)
 {
 	struct ucm_shared *shared = piece->engine->shared;
 	uint64_t bytes = piece_bytes(piece);
 
+	tell_verified(piece, bytes);
 	ucm_add(&shared->stats.load_bytes, bytes);
 	if (!piece->arrived)
 		ucm_add(&shared->stats.mapped_bytes, bytes);
@@ -745,15 +769,15 @@ static bool copy_layers(struct ucm_piece *piece, uint32_t first, uint32_t end,
 			const uint8_t *bytes)
 {
 	const struct ucm_task *task = piece->task;
-	bool check = task->verify == UCM_VERIFY_FULL;
 	uint32_t plane;
 
 	for (uint32_t layer = first; layer < end; layer++) {
 		struct ucm_copy_job job =
 			job_of(piece, layer, layer + 1, bytes);
 
-		if (check && !ucm_file_header_check(&piece->file->head, layer,
-						    layer + 1, bytes, &plane)) {
+		if (piece->sums &&
+		    !ucm_file_header_check(&piece->file->head, layer, layer + 1,
+					   bytes, &plane)) {
 			fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
 			return false;
 		}
@@ -805,7 +829,7 @@ static void copy_to_device(struct ucm_piece *piece, const uint8_t *bytes)
 	uint32_t first = task->cuts[piece->cut];
 	uint32_t end = task->cuts[piece->cut + 1], plane;
 
-	if (task->verify == UCM_VERIFY_FULL &&
+	if (piece->sums &&
 	    !ucm_file_header_check(&piece->file->head, first, end, bytes,
 				   &plane)) {
 		fail_plane(piece, -EBADMSG, UCM_FAULT_PLANE, plane);
@@ -837,8 +861,7 @@ static void use_bytes(struct ucm_piece *piece, const uint8_t *bytes)
 {
 	struct ucm_load_file *file = piece->file;
 
-	if (piece->task->verify == UCM_VERIFY_FULL &&
-	    ucm_load_file_needs_vouch(file)) {
+	if (piece->sums && ucm_load_file_needs_vouch(file)) {
 		if (!is_whole(piece)) {
 			wait_for_file(piece);
 			ucm_load_file_vouch(file);
@@ -906,8 +929,7 @@ static bool is_to_be_mapped(const struct ucm_piece *piece)
 	const struct ucm_load_file *file = piece->file;
 
 	return file->map || file->taken >= piece->task->group->payload_bytes ||
-	       (piece->task->verify == UCM_VERIFY_FULL &&
-		ucm_load_file_needs_vouch(file));
+	       (piece->sums && ucm_load_file_needs_vouch(file));
 }
 
 static void finish_memory(struct ucm_piece *piece)
@@ -1034,9 +1056,12 @@ void ucm_load_finish(struct ucm_piece *piece)
 		end_piece(piece);
 		return;
 	}
-	if (piece->kept)
+	if (piece->kept) {
 		finish_kept(piece);
-	else if (piece->arrived)
+		return;
+	}
+	piece->sums = needs_sums(piece);
+	if (piece->arrived)
 		finish_read(piece);
 	else
 		finish_memory(piece);

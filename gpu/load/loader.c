@@ -303,6 +303,9 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!err && loader->shared.locates)
 		err = ucm_hints_open(own.mount, UCM_HINT_OPENED,
 				     &loader->shared.opened, error);
+	if (!err && loader->shared.locates)
+		err = ucm_hints_open(own.mount, UCM_HINT_VERIFIED,
+				     &loader->shared.verified, error);
 	if (!err && own.mount)
 		err = ucm_hints_open(own.mount, UCM_HINT_WANTED,
 				     &loader->wanted, error);
@@ -334,6 +337,7 @@ void ucm_loader_close(struct ucm_loader *loader)
 	}
 	ucm_hints_close(loader->shared.touches);
 	ucm_hints_close(loader->shared.opened);
+	ucm_hints_close(loader->shared.verified);
 	ucm_hints_close(loader->wanted);
 	ucm_lessee_close(loader->shared.lessee);
 	close_sources(&loader->shared);
@@ -623,7 +627,7 @@ static int check_request(struct ucm_loader *loader,
 	    (request->num_blocks && !request->blocks))
 		return ucm_error_set(error, -EINVAL, "%zu blocks",
 				     request->num_blocks);
-	if (request->verify > UCM_VERIFY_NONE ||
+	if (request->verify > UCM_VERIFY_ONCE ||
 	    request->order > UCM_LOAD_LAYERS ||
 	    request->priority > UCM_LOAD_PREFETCH)
 		return ucm_error_set(error, -EINVAL,
@@ -888,6 +892,7 @@ void ucm_loader_get_stats(struct ucm_loader *loader,
 		GET(direct_bytes), GET(save_refused), GET(located),
 		GET(save_buffered_bytes), GET(load_buffered_bytes),
 		GET(save_direct_bytes),
+		GET(unsummed_bytes),
 	};
 #undef GET
 	for (unsigned i = 0; i < loader->num_engines; i++)

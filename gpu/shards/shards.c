@@ -174,7 +174,7 @@ static int set_up(struct ucm_shards *store,
 	struct ucm_geometry geometry;
 	int err;
 
-	if (config->verify > UCM_VERIFY_NONE)
+	if (config->verify > UCM_VERIFY_ONCE)
 		return ucm_error_set(error, -EINVAL, "verify %d: unknown",
 				     (int)config->verify);
 	err = shape_of(config, shape, error);

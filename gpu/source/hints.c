@@ -4,7 +4,8 @@
  *
  * One batch is filled while the thread tells the one before. A call may hang
  * with the daemon: it is the thread's alone; at the close it is waited for a
- * little, and then left to its fate with what it needs.
+ * little, and then left to its fate with what it needs. Where the mount went and
+ * came back, the next batch is for its new daemon.
  */
 #include <config.h>
 
@@ -25,6 +26,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "gpu/source/source.h"
 #include "hashing/tree.h"
 
 #define CLOSE_WAIT_S 2
@@ -33,22 +35,45 @@ static const struct hint_kind {
 	unsigned long call;
 	uint32_t flags;
 	unsigned after_s; /* so long a batch that is not full may wait */
+	uint32_t most;    /* of a batch */
+	size_t bytes;     /* of each */
 } kinds[] = {
-	[UCM_HINT_TOUCHED] = {UCM_CONTROL_TOUCH, 0, 1},
-	[UCM_HINT_OPENED] = {UCM_CONTROL_TOUCH, UCM_TOUCH_OPENED, 1},
-	[UCM_HINT_WANTED] = {UCM_CONTROL_WARM, 0, 0},
+	[UCM_HINT_TOUCHED] = { UCM_CONTROL_TOUCH, 0, 1, UCM_CONTROL_IDS,
+			       sizeof(struct ucm_id) },
+	[UCM_HINT_OPENED] = { UCM_CONTROL_TOUCH, UCM_TOUCH_OPENED, 1,
+			      UCM_CONTROL_IDS, sizeof(struct ucm_id) },
+	[UCM_HINT_WANTED] = { UCM_CONTROL_WARM, 0, 0, UCM_CONTROL_IDS,
+			      sizeof(struct ucm_id) },
+	[UCM_HINT_VERIFIED] = { UCM_CONTROL_VERIFIED, 0, 1,
+				UCM_CONTROL_VERIFIED_MOST,
+				sizeof(struct ucm_control_verified_block) },
 };
+
+/* As the calls have it. */
+union hint_batch {
+	struct ucm_control_head head;
+	struct ucm_control_batch ids;
+	struct ucm_control_verified verified;
+	char bytes[1];
+};
+
+_Static_assert(offsetof(struct ucm_control_batch, u) ==
+			       sizeof(struct ucm_control_head) &&
+		       offsetof(struct ucm_control_verified, u) ==
+			       sizeof(struct ucm_control_head),
+	       "all have them after the head");
 
 struct ucm_hints {
 	const struct hint_kind *kind;
-	int fd;
+	int fd;     /* the thread's, from its start on */
+	char *path; /* of the control file */
 	pthread_mutex_t lock; /* guards the rest, but told */
 	pthread_cond_t cond;
 	pthread_t thread; /* from the first hint on: most give none of a kind */
 	bool started;
-	struct ucm_control_batch *filling;
+	union hint_batch *filling;
 	bool stopping;
-	struct ucm_control_batch *told; /* the thread's */
+	union hint_batch *told; /* the thread's */
 };
 
 static void free_hints(struct ucm_hints *hints)
@@ -57,6 +82,7 @@ static void free_hints(struct ucm_hints *hints)
 		close(hints->fd);
 	pthread_mutex_destroy(&hints->lock);
 	pthread_cond_destroy(&hints->cond);
+	free(hints->path);
 	free(hints->filling);
 	free(hints->told);
 	free(hints);
@@ -71,11 +97,38 @@ static void wait_for_batch(struct ucm_hints *hints)
 		pthread_cond_wait(&hints->cond, &hints->lock);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += hints->kind->after_s;
-	while (hints->filling->head.num < UCM_CONTROL_IDS &&
+	while (hints->filling->head.num < hints->kind->most &&
 	       !hints->stopping &&
 	       pthread_cond_timedwait(&hints->cond, &hints->lock, &until) !=
 		       ETIMEDOUT)
 		;
+}
+
+static int open_control(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* false: the mount has gone, and with it the batch. */
+static bool tell(const struct ucm_hints *hints, union hint_batch *batch)
+{
+	batch->head.version = UCM_CONTROL_VERSION;
+	batch->head.flags = hints->kind->flags;
+	return !ioctl(hints->fd, hints->kind->call, batch) ||
+	       !ucm_is_lost(-errno);
+}
+
+/* Another daemon has another index, which is none of the old batch's. */
+static void find_again(struct ucm_hints *hints)
+{
+	int fd = open_control(hints->path);
+
+	if (fd < 0)
+		return;
+	close(hints->fd);
+	hints->fd = fd;
 }
 
 static void *hints_main(void *arg)
@@ -84,7 +137,7 @@ static void *hints_main(void *arg)
 	bool more = true;
 
 	while (more) {
-		struct ucm_control_batch *batch;
+		union hint_batch *batch;
 
 		pthread_mutex_lock(&hints->lock);
 		wait_for_batch(hints);
@@ -94,11 +147,8 @@ static void *hints_main(void *arg)
 		hints->filling->head.num = 0;
 		hints->told = batch;
 		pthread_mutex_unlock(&hints->lock);
-		batch->head.version = UCM_CONTROL_VERSION;
-		batch->head.flags = hints->kind->flags;
-		if (batch->head.num &&
-		    ioctl(hints->fd, hints->kind->call, batch))
-			continue; /* the mount has gone, and with it its index */
+		if (batch->head.num && !tell(hints, batch))
+			find_again(hints);
 	}
 	return NULL;
 }
@@ -129,12 +179,13 @@ int ucm_hints_open(const char *mount, enum ucm_hint hint,
 	pthread_mutex_init(&hints->lock, NULL);
 	ucm_cond_init_monotonic(&hints->cond);
 	snprintf(path, sizeof(path), "%s/" UCM_TREE_CONTROL, mount);
-	hints->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	hints->path = strdup(path);
+	hints->fd = open_control(path);
 	if (hints->fd < 0)
-		err = -errno;
+		err = hints->fd;
 	hints->filling = calloc(1, sizeof(*hints->filling));
 	hints->told = calloc(1, sizeof(*hints->told));
-	if (hints->fd >= 0 && hints->filling && hints->told)
+	if (hints->fd >= 0 && hints->path && hints->filling && hints->told)
 		err = 0;
 	if (err) {
 		free_hints(hints);
@@ -167,29 +218,49 @@ void ucm_hints_close(struct ucm_hints *hints)
 		free_hints(hints);
 }
 
-void ucm_hints_add(struct ucm_hints *hints, const char *space,
-		   const struct ucm_id *id)
+/* Under the lock. */
+static void put_hint(struct ucm_hints *hints, const char *space,
+		     const void *hint)
 {
-	struct ucm_control_batch *batch;
+	union hint_batch *batch = hints->filling;
+	const struct hint_kind *kind = hints->kind;
 
-	if (!hints)
-		return;
-	pthread_mutex_lock(&hints->lock);
-	batch = hints->filling;
-	if (!hints->started && start_thread(hints)) {
-		pthread_mutex_unlock(&hints->lock);
-		return;
-	}
 	if (!batch->head.num)
 		snprintf(batch->head.space, sizeof(batch->head.space), "%s",
 			 space);
 	/* of one space at a time; others wait for their turn in vain */
-	if (batch->head.num < UCM_CONTROL_IDS &&
-	    !strcmp(batch->head.space, space)) {
-		batch->u.ids[batch->head.num++] = *id;
-		if (batch->head.num == 1 ||
-		    batch->head.num == UCM_CONTROL_IDS)
-			pthread_cond_signal(&hints->cond);
-	}
+	if (batch->head.num == kind->most || strcmp(batch->head.space, space))
+		return;
+	memcpy(batch->bytes + sizeof(batch->head) +
+		       batch->head.num * kind->bytes,
+	       hint, kind->bytes);
+	batch->head.num++;
+	if (batch->head.num == 1 || batch->head.num == kind->most)
+		pthread_cond_signal(&hints->cond);
+}
+
+static void add_hint(struct ucm_hints *hints, const char *space,
+		     const void *hint)
+{
+	if (!hints)
+		return;
+	pthread_mutex_lock(&hints->lock);
+	if (hints->started || !start_thread(hints))
+		put_hint(hints, space, hint);
 	pthread_mutex_unlock(&hints->lock);
+}
+
+void ucm_hints_add(struct ucm_hints *hints, const char *space,
+		   const struct ucm_id *id)
+{
+	add_hint(hints, space, id);
+}
+
+void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
+			    const struct ucm_id *id, uint64_t stamp)
+{
+	const struct ucm_control_verified_block block = { .id = *id,
+							  .stamp = stamp };
+
+	add_hint(hints, space, &block);
 }

@@ -4,8 +4,9 @@
  *
  * A daemon sees the opens of its mount, and by them which blocks are in use.
  * Blocks that are read from the directories it hears of here, by touch of
- * .ucmfs/control; and by warm, which ones are about to be read. Hints, no more:
- * what cannot be sent soon is forgotten, and nobody waits for it.
+ * .ucmfs/control; by warm, which ones are about to be read; and by verified, which
+ * ones need not be verified again. Hints, no more: what cannot be sent soon is
+ * forgotten, and nobody waits for it.
  */
 #ifndef UCM_HINTS_H
 #define UCM_HINTS_H
@@ -19,6 +20,7 @@ enum ucm_hint {
 	UCM_HINT_TOUCHED, /* a block was read */
 	UCM_HINT_OPENED,  /* its file was opened, in the directory itself */
 	UCM_HINT_WANTED,  /* it is to be in the fastest tier */
+	UCM_HINT_VERIFIED, /* its file has passed all checksums */
 };
 
 struct ucm_hints;
@@ -35,5 +37,9 @@ void ucm_hints_close(struct ucm_hints *hints);
 /* From any thread; hints may be NULL. */
 void ucm_hints_add(struct ucm_hints *hints, const char *space,
 		   const struct ucm_id *id);
+
+/* The same of UCM_HINT_VERIFIED. stamp: of the file; 0: its checksums differ. */
+void ucm_hints_add_verified(struct ucm_hints *hints, const char *space,
+			    const struct ucm_id *id, uint64_t stamp);
 
 #endif

@@ -359,22 +359,18 @@ void ucm_located_prepare(struct ucm_located *located, const char *name)
 /* Under the lock; NULL: in none that may be opened. */
 static struct located_dir *find_dir(struct ucm_located *located,
 				    const char *name, const struct ucm_id *id,
-				    uint64_t *size_out)
+				    struct ucm_reader_place *place)
 {
 	struct located_space *space = located_space_get(located, name);
-	struct ucm_reader_place place;
 	struct view *view = space ? space->view : NULL;
 	int err;
 
 	if (!space)
 		return NULL;
-	err = view ? ucm_reader_locate(view->reader, id, &place) : -ESTALE;
+	err = view ? ucm_reader_locate(view->reader, id, place) : -ESTALE;
 	if (err == -ESTALE || err == -ENOTCONN)
 		want_view(located, space);
-	if (err)
-		return NULL;
-	*size_out = place.size;
-	return view->dirs[place.dir];
+	return err ? NULL : view->dirs[place->dir];
 }
 
 bool ucm_located_find(struct ucm_located *located, const char *space,
@@ -382,15 +378,29 @@ bool ucm_located_find(struct ucm_located *located, const char *space,
 		      uint64_t *size_out)
 {
 	char folder[UCM_TREE_FOLDER_MAX];
+	struct ucm_reader_place place;
 	struct located_dir *dir;
 
 	pthread_mutex_lock(&located->lock);
-	dir = find_dir(located, space, id, size_out);
+	dir = find_dir(located, space, id, &place);
 	pthread_mutex_unlock(&located->lock);
 	if (!dir || atomic_load(&dir->dir.refused))
 		return false;
+	*size_out = place.size;
 	ucm_tree_folder(space, folder);
 	ucm_tree_block_path(folder, id, out->path);
 	out->dir = &dir->dir;
 	return true;
+}
+
+uint64_t ucm_located_verified(struct ucm_located *located, const char *space,
+			      const struct ucm_id *id)
+{
+	struct ucm_reader_place place;
+	struct located_dir *dir;
+
+	pthread_mutex_lock(&located->lock);
+	dir = find_dir(located, space, id, &place);
+	pthread_mutex_unlock(&located->lock);
+	return dir ? place.verified : 0;
 }

@@ -34,4 +34,9 @@ bool ucm_located_find(struct ucm_located *located, const char *space,
 		      const struct ucm_id *id, struct ucm_place *out,
 		      uint64_t *size_out);
 
+/* The stamp of its file that was verified; 0: of none. From any thread; it never
+ * waits for the daemon. */
+uint64_t ucm_located_verified(struct ucm_located *located, const char *space,
+			      const struct ucm_id *id);
+
 #endif

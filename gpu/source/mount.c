@@ -245,6 +245,12 @@ static bool mount_locate(struct ucm_source *source, const char *space,
 	return ucm_located_find(source->located, space, id, out, size_out);
 }
 
+static uint64_t mount_verified(struct ucm_source *source, const char *space,
+			       const struct ucm_id *id)
+{
+	return ucm_located_verified(source->located, space, id);
+}
+
 static struct space_index *index_of(struct ucm_source *source,
 				    const char *space)
 {
@@ -411,6 +417,7 @@ const struct ucm_source_ops ucm_source_mount = {
 	.place = mount_place,
 	.chart = mount_chart,
 	.locate = mount_locate,
+	.verified = mount_verified,
 	.lookup = mount_lookup,
 	.prefix = mount_prefix,
 	.lost = mount_lost,

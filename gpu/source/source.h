@@ -103,6 +103,12 @@ struct ucm_source_ops {
 		       const struct ucm_id *id, struct ucm_place *out,
 		       uint64_t *size_out);
 
+	/* The stamp (common/filestamp.h) of a located block's file that was
+	 * verified on this machine, by whom the source believes; 0: of none.
+	 * It never waits. NULL: of none. */
+	uint64_t (*verified)(struct ucm_source *source, const char *space,
+			     const struct ucm_id *id);
+
 	/* Which blocks there are: found[i] is 1, 0, or UCM_FOUND_UNKNOWN where
 	 * their places have to be looked at. -errno: all have. NULL: likewise. */
 	int (*lookup)(struct ucm_source *source, const char *space,

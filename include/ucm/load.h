@@ -278,6 +278,9 @@ enum ucm_verify {
 	UCM_VERIFY_HEADER,   /* header, its name, geometry and size */
 	UCM_VERIFY_NONE,     /* as HEADER where the header is read in any case,
 			      * else the file's size alone */
+	UCM_VERIFY_ONCE,     /* as FULL, unless the mount knows that this very
+			      * file was verified on this machine */
+	UCM_VERIFY_ALWAYS = UCM_VERIFY_FULL,
 };
 
 enum ucm_load_order {
@@ -482,6 +485,8 @@ struct ucm_loader_stats {
 	uint64_t save_buffered_bytes; /* copied into the write buffer */
 	uint64_t load_buffered_bytes; /* of load_bytes: copied from there */
 	uint64_t save_direct_bytes; /* written from the page itself */
+	uint64_t unsummed_bytes; /* of load_bytes: verified before, of
+				  * UCM_VERIFY_ONCE */
 };
 
 /* size: of *out; later versions know more at its end. */

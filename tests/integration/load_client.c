@@ -3,7 +3,8 @@
  * load_client.c - an engine, as far as the loader sees one, for tests.
  *
  *	load_client [--layers N] [--plane BYTES] [--space NAME] [--threads N]
- *		[--io auto|uring|threads] [--in-mount] mount|tiers SOURCE
+ *		[--io auto|uring|threads] [--in-mount] [--verify once]
+ *		mount|tiers SOURCE
  *
  * It has pages in memory and does what it reads from standard input, a line
  * each:
@@ -11,6 +12,7 @@
  *	load FIRST NUM [DEADLINE_MS]   blocks by their numbers, into pages
  *	save FIRST NUM [DEADLINE_MS]
  *	layers FIRST NUM LAYER NUM     saves some layers of blocks
+ *	part FIRST NUM LAYER NUM       loads some
  *	start load|save FIRST NUM      the same without waiting for it, with the
  *	                               last pages, so that others may have theirs
  *	wait                           until what was started is done
@@ -18,6 +20,7 @@
  *	path NUMBER                    of a block, below its space
  *	group SPACE                    tells the loader of one more
  *	opens                          "= opens 16 located 3", so far
+ *	unsummed                       "= unsummed 8192": bytes, so far
  *	quit                           (a daemon may have our input open as well)
  *
  * Blocks have known bytes: after a load each page must hold them, or, if the
@@ -47,11 +50,13 @@ static uint32_t num_pages = 512;
 static uint8_t *pages; /* [layer][plane][page] */
 static struct ucm_loader *loader;
 static unsigned group;
+static enum ucm_verify verify;
 
 struct job {
 	bool is_save;
 	unsigned first, num;
 	uint32_t page; /* of the first */
+	uint32_t first_layer, end_layer;
 	struct ucm_task *task;
 };
 
@@ -97,11 +102,15 @@ static void fill_page(uint32_t page, unsigned n)
 	}
 }
 
-static bool page_is(uint32_t page, unsigned n)
+static bool page_is(const struct job *job, unsigned i)
 {
-	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
-		for (uint64_t i = 0; i < geometry.k_bytes; i++)
-			if (plane_of(page, plane)[i] != byte_of(n, plane, i))
+	uint32_t page = job->page + i;
+	unsigned n = job->first + i;
+
+	for (uint32_t plane = 2 * job->first_layer; plane < 2 * job->end_layer;
+	     plane++) {
+		for (uint64_t at = 0; at < geometry.k_bytes; at++)
+			if (plane_of(page, plane)[at] != byte_of(n, plane, at))
 				return false;
 	}
 	return true;
@@ -135,7 +144,8 @@ static struct job start(bool is_save, unsigned first, unsigned num,
 {
 	struct ucm_move *moves = calloc(num + 1, sizeof(*moves));
 	struct job job = { .is_save = is_save, .first = first, .num = num,
-			   .page = page };
+			   .page = page,
+			   .first_layer = options->first_layer };
 	struct ucm_request request = *options;
 	struct ucm_error error = { "" };
 
@@ -148,6 +158,9 @@ static struct job start(bool is_save, unsigned first, unsigned num,
 		if (is_save)
 			fill_page(page + i, first + i);
 	}
+	job.end_layer = request.num_layers
+				? job.first_layer + request.num_layers
+				: geometry.num_layers;
 	request.size = sizeof(request);
 	request.group = group;
 	request.blocks = moves;
@@ -183,7 +196,7 @@ static void finish(struct job *job)
 			skipped++;
 		else if (!outcome->err &&
 			 (job->is_save ||
-			  page_is(job->page + i, job->first + i)))
+			  page_is(job, i)))
 			ok++;
 		else if (!outcome->err)
 			wrong++;
@@ -272,11 +285,19 @@ static void tell_opens(void)
 	       (unsigned long long)stats.located);
 }
 
+static void tell_unsummed(void)
+{
+	struct ucm_loader_stats stats;
+
+	ucm_loader_get_stats(loader, &stats, sizeof(stats));
+	printf("= unsummed %llu\n", (unsigned long long)stats.unsummed_bytes);
+}
+
 static void run_line(const char *line, struct job *started)
 {
 	struct job job;
 
-	struct ucm_request request = { .size = 0 };
+	struct ucm_request request = { .verify = verify };
 	unsigned first, num, layer = 0, layers = 0;
 	char what[16], more[16] = "", space[64];
 
@@ -289,6 +310,8 @@ static void run_line(const char *line, struct job *started)
 		finish(started);
 	} else if (!strncmp(line, "opens", 5)) {
 		tell_opens();
+	} else if (!strncmp(line, "unsummed", 8)) {
+		tell_unsummed();
 	} else if (sscanf(line, "group %63s", space) == 1) {
 		tell_group(space);
 	} else if (sscanf(line, "path %u", &first) == 1) {
@@ -297,11 +320,12 @@ static void run_line(const char *line, struct job *started)
 		tell_found(first, num);
 	} else if (sscanf(line, "prefetch %u %u", &first, &num) == 2) {
 		prefetch(first, num);
-	} else if (sscanf(line, "layers %u %u %u %u", &first, &num, &layer,
-			  &layers) == 4) {
+	} else if (sscanf(line, "%15s %u %u %u %u", what, &first, &num, &layer,
+			  &layers) == 5 &&
+		   (!strcmp(what, "layers") || !strcmp(what, "part"))) {
 		request.first_layer = layer;
 		request.num_layers = layers;
-		job = start(true, first, num, 0, &request);
+		job = start(!strcmp(what, "layers"), first, num, 0, &request);
 		finish(&job);
 	} else if (sscanf(line, "%15s %u %u %u", what, &first, &num,
 			  &request.deadline_ms) >= 3 &&
@@ -362,6 +386,7 @@ static const struct option long_options[] = {
 	{ "threads", required_argument, NULL, 't' },
 	{ "io", required_argument, NULL, 'i' },
 	{ "in-mount", no_argument, NULL, 'm' },
+	{ "verify", required_argument, NULL, 'v' },
 	{ 0 },
 };
 
@@ -385,6 +410,11 @@ static const char *parse(int argc, char **argv,
 		case 'h': options->mount = optarg; break;
 		case 's': space = optarg; break;
 		case 'm': options->in_mount = 1; break;
+		case 'v':
+			if (strcmp(optarg, "once"))
+				die("--verify", "once");
+			verify = UCM_VERIFY_ONCE;
+			break;
 		case 't':
 			options->threads = (unsigned)strtoul(optarg, NULL, 0);
 			break;

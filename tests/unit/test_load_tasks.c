@@ -67,7 +67,7 @@ static const struct ucm_request wrong[] = {
 	{ .num_layers = 5 },
 	{ .first_layer = 1, .num_layers = UINT32_MAX },
 	{ .num_blocks = 1 },
-	{ .verify = 3 },
+	{ .verify = UCM_VERIFY_ONCE + 1 },
 	{ .order = 2 },
 	{ .priority = 2 },
 };
@@ -634,7 +634,7 @@ static void one_task(struct worker *worker, uint64_t *state)
 		.blocks = moves,
 		.num_blocks = (size_t)random_between(state, 0, NUM),
 		.order = (enum ucm_load_order)(random_next(state) % 2),
-		.verify = (enum ucm_verify)(random_next(state) % 3),
+		.verify = (enum ucm_verify)(random_next(state) % 4),
 		.group_layers = (uint32_t)(random_next(state) % 3),
 		.deadline_ms = random_next(state) % 8 ? 0 : 1,
 		.on_done = on_done,
