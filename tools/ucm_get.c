@@ -137,10 +137,11 @@ static const struct ucm_arg args[] = {
 	  .help = "what an absent block means: no RAW (default), or zeros in "
 		  "its place" },
 	/* in the order of enum ucm_verify */
-	{ "verify", 0, "full|header|none", ucm_arg_choice,
+	{ "verify", 0, "full|header|none|once", ucm_arg_choice,
 	  &ucm_store_opt.verify,
-	  .help = "what is checked: header and checksums (full), header, or "
-		  "hardly anything" },
+	  .help = "what is checked: header and checksums (full), header, "
+		  "hardly anything, or checksums unless the mount knows that "
+		  "they were compared on this machine (once)" },
 	UCM_ARGS(ucm_store_shapes),
 	{ 0 },
 };

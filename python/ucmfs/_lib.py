@@ -31,7 +31,7 @@ DTYPES = ("opaque", "float16", "bfloat16", "float32", "float8_e4m3",
 ORDERS = ("NHD", "HND", "opaque")
 PLANES = ("k", "v", "both")
 SCHEMES = ("ucm", "chain", "prefix", "hexchain", "sha256", "external")
-VERIFY = ("full", "header", "none")
+VERIFY = ("full", "header", "none", "once")
 FAULT_PLANE = 11
 HASH_PARTIAL = 1
 
@@ -110,7 +110,7 @@ class LoaderStats(Structure):
         "reads", "short_reads", "opens", "open_hits", "mapped_bytes",
         "window_bytes", "direct_bytes", "save_refused", "located",
         "save_buffered_bytes", "load_buffered_bytes",
-        "save_direct_bytes")]
+        "save_direct_bytes", "unsummed_bytes")]
 
 
 # ---- structs: hash.h ----

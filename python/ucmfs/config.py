@@ -247,7 +247,8 @@ CONNECTOR_KEYS: Dict[str, Rule] = {
     "mount": Special(),
     "tiers": Special(),
     "space": Map("store", "space", _text),
-    "verify": Map("store", "verify", one_of("full", "header", "none")),
+    "verify": Map("store", "verify", one_of(
+        "always", "once", "header", "none", "full")),
     "deadline_ms": Map("store", "deadline_ms", check_count),
     "num_layers": Map("store", "num_layers", check_count),
     "copy": Map("loader", "copy", one_of("host", "cuda")),

@@ -74,6 +74,12 @@ def _number_of(what: str, value: object, names: Sequence[str]) -> int:
             f"{what} {value!r} is none of {', '.join(names)}") from None
 
 
+def _verify_of(value: object) -> int:
+    """enum ucm_verify; "always" is what "full" is."""
+    return _number_of("verify", "full" if value == "always" else value,
+                      _lib.VERIFY)
+
+
 class Region(NamedTuple):
     """A piece of a layer and where it lies in every page.
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
 from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
-from .layout import Layout, _number_of
+from .layout import Layout, _number_of, _verify_of
 from .task import Completions, Task, TaskOwner, new_eventfd
 
 COPIES = ("host", "cuda")
@@ -245,8 +245,9 @@ class Group:
         """Load block ids[i] into page pages[i].
 
         num_layers 0: all from first_layer on. addresses, instead of pages:
-        for each block as many as the layers have regions. verify: "full",
-        "header" or "none". order "layers": the first layers of all blocks
+        for each block as many as the layers have regions. verify: "full" (or
+        "always"), "once", "header" or "none"; see ucm_load(3) for what each
+        gives up. order "layers": the first layers of all blocks
         first, group_layers to a read. priority "prefetch": it goes after the
         loads that somebody waits for. deadline_ms: from now on. eventfd: one
         of the caller's, which 1 is added to at the end. completions: where the
@@ -257,7 +258,7 @@ class Group:
             "ucm_load_submit", "load", ids, pages, addresses, eventfd,
             completions,
             first_layer=first_layer, num_layers=num_layers,
-            verify=_number_of("verify", verify, _lib.VERIFY),
+            verify=_verify_of(verify),
             order=_number_of("order", order, ORDERS),
             group_layers=group_layers,
             priority=_number_of("priority", priority, PRIORITIES),

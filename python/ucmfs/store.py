@@ -17,7 +17,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _lib, _log, _pack
 from .errors import InvalidArgument, from_errno
-from .layout import Geometry, Raw, _number_of, raw_of
+from .layout import Geometry, Raw, _verify_of, raw_of
 from .loader import Loader, Path, Tiers, device_of
 from .task import Task, TaskOwner, new_eventfd
 
@@ -127,7 +127,7 @@ class _Base(TaskOwner):
                 geometry=None if geometry is None
                 else ctypes.pointer(geometry._c()),
                 space=_lib.text_bytes(space),
-                verify=_number_of("verify", verify, _lib.VERIFY),
+                verify=_verify_of(verify),
                 deadline_ms=deadline_ms, may_refuse=may_refuse))
         except BaseException:
             if self._owned is not None:

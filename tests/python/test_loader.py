@@ -52,6 +52,19 @@ class Case(unittest.TestCase):
 
 
 class Blocks(Case):
+    def test_are_verified_once(self):
+        self.saved()
+        self.group.load(self.ids, range(NUM), verify="always").wait(LIMIT)
+        self.assertEqual(self.loader.stats()["unsummed_bytes"], 0)
+        end = time.monotonic() + LIMIT
+        while not self.loader.stats()["unsummed_bytes"]:
+            self.assertLess(time.monotonic(), end)
+            self.memory.clear()
+            self.group.load(self.ids, range(NUM), verify="once").wait(LIMIT)
+            for i in range(NUM):
+                self.assertEqual(self.page(i),
+                                 self.want[BLOCK * i:BLOCK * (i + 1)])
+
     def test_are_saved_and_loaded(self):
         task = self.group.save(self.ids, range(NUM))
         task.wait(LIMIT)

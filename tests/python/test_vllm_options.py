@@ -43,8 +43,8 @@ class Values(unittest.TestCase):
 
     def test_bad_values_are_refused_alike(self) -> None:
         for key, value, text in (
-                ("verify", "some", "one of full, header, none is needed, not "
-                 "'some'"),
+                ("verify", "some", "one of always, once, header, none, full is "
+                 "needed, not 'some'"),
                 ("io", "aio", "one of auto, uring, threads is needed"),
                 ("deadline_ms", -1, "a whole number, 0 or above"),
                 ("deadline_ms", 1.5, "a whole number, 0 or above"),

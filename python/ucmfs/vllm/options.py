@@ -103,7 +103,8 @@ class Options:
     mount: str = _option("", _text)
     on_missing: str = _option("run", one_of("run", "fail"))
     space: str = _option("", _text)
-    verify: str = _option("full", one_of("full", "header", "none"))
+    verify: str = _option(
+        "always", one_of("always", "once", "header", "none", "full"))
     deadline_ms: int = _option(10_000, check_count)
     lease_ms: int = _option(20_000, _lease)
     tenant: str = _option("", _name)
