@@ -68,11 +68,8 @@ static void show(struct ucm_completions *queue, bool is_readable)
 	(void)done;
 }
 
-void ucm_completions_add(struct ucm_task *task)
+static void append(struct ucm_completions *queue, struct ucm_task *task)
 {
-	struct ucm_completions *queue = task->completions;
-
-	pthread_mutex_lock(&queue->lock);
 	if (!queue->first)
 		show(queue, true);
 	task->completed_next = NULL;
@@ -80,6 +77,15 @@ void ucm_completions_add(struct ucm_task *task)
 	*queue->end = task;
 	queue->end = &task->completed_next;
 	pthread_cond_signal(&queue->cond);
+}
+
+void ucm_completions_add(struct ucm_task *task)
+{
+	struct ucm_completions *queue = task->completions;
+
+	pthread_mutex_lock(&queue->lock);
+	if (!task->is_completed)
+		append(queue, task);
 	pthread_mutex_unlock(&queue->lock);
 }
 

@@ -9,7 +9,8 @@
 
 #include "gpu/load/task.h"
 
-/* A task that names the queue is done. Its lock is held. */
+/* A task that names the queue is done, or what it had lent has come back. Its
+ * lock is held. One that is in there is not put there twice. */
 void ucm_completions_add(struct ucm_task *task);
 
 /* It is going to be freed: nobody takes it any more. */

@@ -248,6 +248,7 @@ struct ucm_piece {
 	bool arrived; /* its bytes were read, and are there */
 	bool sums;    /* their checksums are to be compared */
 	bool anew;    /* tried once more, see try_anew() */
+	bool lent;    /* settled, and its page is read into */
 	struct ucm_piece *next; /* waiting for a file, for room, or ready */
 	struct ucm_piece *part_next, **part_prev;
 };

@@ -11,7 +11,9 @@
  * on: what waits for an answer to an open is in no device's way. Any of them may
  * find it given up (its part is NULL: cancelled or past its deadline, and
  * settled already); then it only gives back what it holds. So late I/O ends in
- * staging, and nothing is copied for a task that is done.
+ * staging, and nothing is copied for a task that is done. Where a page is read
+ * into its task is not done before that has ended, unless the caller said that
+ * such pages may stay lent (task.h).
  *
  * A block of a memory tier is copied at once, if its pages are the host's: read
  * by plain calls the first time, mapped when it is asked for again.
@@ -129,6 +131,8 @@ static void end_piece(struct ucm_piece *piece)
 	give_slot(piece);
 	if (piece->file)
 		ucm_load_file_put(piece->file);
+	if (piece->lent)
+		ucm_task_return(piece->task, piece->block);
 	ucm_task_put(piece->task);
 	piece->next = engine->spare;
 	engine->spare = piece;
@@ -393,10 +397,22 @@ static void plan_read(struct ucm_piece *piece)
 		      piece->with_head, file->align, &piece->plan);
 }
 
+/* A deadline is kept because late I/O ends in staging; or in a page, if that may
+ * be lent for so long. */
+static bool keeps_deadline(const struct ucm_piece *piece)
+{
+	switch (piece->task->lend) {
+	case UCM_LEND_ALWAYS: return true;
+	case UCM_LEND_LOCAL: return !piece->task->deadline_ns ||
+				    piece->file->place.dir->quick;
+	case UCM_LEND_NEVER: break;
+	}
+	return !piece->task->deadline_ns;
+}
+
 /*
  * The place in the page, if all that is read belongs there and the kernel can
- * put it there. Not past a deadline: that is kept because late I/O ends in
- * staging. And not into memory that is not pinned: finding its pages for each
+ * put it there. Not into memory that is not pinned: finding its pages for each
  * read takes as long as a copy.
  */
 static uint8_t *direct_place(const struct ucm_piece *piece)
@@ -407,7 +423,7 @@ static uint8_t *direct_place(const struct ucm_piece *piece)
 	const struct ucm_region *region;
 	uint64_t at;
 
-	if (!layout->direct || task->deadline_ns || task->addresses ||
+	if (!layout->direct || task->addresses || !keeps_deadline(piece) ||
 	    !piece->file->direct || plan->skip || plan->len != plan->want)
 		return NULL;
 	region = &layout->regions[layout->layer_first[task->cuts[piece->cut]]];
@@ -1069,6 +1085,12 @@ void ucm_load_finish(struct ucm_piece *piece)
 
 /* ---- giving up ---- */
 
+static void lend(struct ucm_piece *piece)
+{
+	piece->lent = true;
+	ucm_task_lend(piece->task, piece->block);
+}
+
 void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 {
 	const struct ucm_outcome outcome = { .err = err };
@@ -1084,8 +1106,11 @@ void ucm_load_give_up(struct ucm_engine *engine, struct ucm_part *part, int err)
 		/* I/O that hangs shall not keep others from starting */
 		leave_window(piece);
 		/* but the owner of the page must know when it is left alone */
-		if (piece->direct && !piece->arrived)
-			continue;
+		if (piece->direct && !piece->arrived) {
+			if (!task->lend)
+				continue;
+			lend(piece);
+		}
 		leave_part(piece);
 		engine->gave_up = true; /* one that waits ends at once */
 		ucm_engine_feed(engine);

@@ -629,11 +629,14 @@ static int check_request(struct ucm_loader *loader,
 				     request->num_blocks);
 	if (request->verify > UCM_VERIFY_ONCE ||
 	    request->order > UCM_LOAD_LAYERS ||
-	    request->priority > UCM_LOAD_PREFETCH)
+	    request->priority > UCM_LOAD_PREFETCH ||
+	    request->lend > UCM_LEND_ALWAYS)
 		return ucm_error_set(error, -EINVAL,
-				     "verify %d, order %d, priority %d: unknown",
+				     "verify %d, order %d, priority %d, lend "
+				     "%d: unknown",
 				     (int)request->verify, (int)request->order,
-				     (int)request->priority);
+				     (int)request->priority,
+				     (int)request->lend);
 	if (request->addresses || kind == COMMIT)
 		return 0;
 	for (size_t i = 0; i < request->num_blocks; i++) {

@@ -160,6 +160,7 @@ int ucm_task_new(const struct ucm_request *request,
 	task->verify = request->verify;
 	task->order = request->order;
 	task->priority = request->priority;
+	task->lend = request->lend;
 	task->hold = request->hold;
 	task->may_refuse = request->may_refuse;
 	if (request->deadline_ms)
@@ -223,20 +224,12 @@ void ucm_task_decide(struct ucm_task *task, uint32_t block,
 	__atomic_store_n(&mine->err, outcome->err, __ATOMIC_RELEASE);
 }
 
-/*
- * The caller may free the task as soon as it sees that it is done: we hold a
- * reference of our own. And it may close the eventfd: so that is written to
- * under the lock, which everybody takes who sees that it is done.
- */
-static void finish(struct ucm_task *task)
+/* It is done, or all that it had lent is the caller's again. Under its lock. */
+static void announce(struct ucm_task *task)
 {
 	uint64_t one = 1;
 	ssize_t told = 0;
 
-	if (task->on_done)
-		task->on_done(task->arg, task);
-	pthread_mutex_lock(&task->lock);
-	atomic_store(&task->done, true);
 	/* an eventfd only refuses when its counter is full: it is readable */
 	if (task->eventfd > 0)
 		told = write(task->eventfd, &one, sizeof(one));
@@ -244,6 +237,20 @@ static void finish(struct ucm_task *task)
 	if (task->completions)
 		ucm_completions_add(task);
 	pthread_cond_broadcast(&task->cond);
+}
+
+/*
+ * The caller may free the task as soon as it sees that it is done: we hold a
+ * reference of our own. And it may close the eventfd: so that is written to
+ * under the lock, which everybody takes who sees that it is done.
+ */
+static void finish(struct ucm_task *task)
+{
+	if (task->on_done)
+		task->on_done(task->arg, task);
+	pthread_mutex_lock(&task->lock);
+	atomic_store(&task->done, true);
+	announce(task);
 	pthread_mutex_unlock(&task->lock);
 }
 
@@ -267,6 +274,23 @@ bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut)
 	return last;
 }
 
+void ucm_task_lend(struct ucm_task *task, uint32_t block)
+{
+	pthread_mutex_lock(&task->lock);
+	if (!task->blocks[block].lent++)
+		atomic_fetch_add(&task->lent, 1);
+	pthread_mutex_unlock(&task->lock);
+}
+
+void ucm_task_return(struct ucm_task *task, uint32_t block)
+{
+	pthread_mutex_lock(&task->lock);
+	if (!--task->blocks[block].lent &&
+	    atomic_fetch_sub(&task->lent, 1) == 1 && atomic_load(&task->done))
+		announce(task);
+	pthread_mutex_unlock(&task->lock);
+}
+
 void ucm_task_copied(struct ucm_task *task)
 {
 	if (atomic_fetch_sub(&task->uncopied, 1) == 1)
@@ -286,13 +310,16 @@ bool ucm_task_done(const struct ucm_task *task)
 	return true;
 }
 
+/* Of a task that is not done more may be lent. */
 static bool is_reached(const struct ucm_task *task,
 		       const _Atomic uint64_t *counter)
 {
+	if (counter == &task->lent)
+		return atomic_load(&task->done) && !atomic_load(counter);
 	return atomic_load(&task->done) || (counter && !atomic_load(counter));
 }
 
-/* Wait until *counter is 0, or the task is done. */
+/* Wait until *counter is 0, or the task is done; for lent: until both. */
 static int wait_for(struct ucm_task *task, const _Atomic uint64_t *counter,
 		    int timeout_ms)
 {
@@ -341,6 +368,35 @@ int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms)
 	return wait_for(task, &task->uncopied, timeout_ms);
 }
 
+int ucm_task_wait_returned(struct ucm_task *task, int timeout_ms)
+{
+	return wait_for(task, &task->lent, timeout_ms);
+}
+
+/* With the lock, so that whoever sees that nothing is may free the task. */
+size_t ucm_task_num_lent(const struct ucm_task *task)
+{
+	pthread_mutex_t *lock = (pthread_mutex_t *)&task->lock;
+	size_t num;
+
+	pthread_mutex_lock(lock);
+	num = atomic_load(&task->lent);
+	pthread_mutex_unlock(lock);
+	return num;
+}
+
+bool ucm_task_is_lent(const struct ucm_task *task, size_t block)
+{
+	pthread_mutex_t *lock = (pthread_mutex_t *)&task->lock;
+	bool lent = false;
+
+	pthread_mutex_lock(lock);
+	if (block < task->num_blocks)
+		lent = task->blocks[block].lent;
+	pthread_mutex_unlock(lock);
+	return lent;
+}
+
 void ucm_task_cancel(struct ucm_task *task)
 {
 	atomic_store(&task->cancelled, true);
@@ -367,10 +423,9 @@ void ucm_task_free(struct ucm_task *task)
 {
 	if (!task)
 		return;
-	if (!ucm_task_done(task)) {
+	if (!ucm_task_done(task))
 		ucm_task_cancel(task);
-		wait_for(task, NULL, -1);
-	}
+	wait_for(task, &task->lent, -1);
 	if (task->completions)
 		ucm_completions_remove(task);
 	ucm_task_put(task);

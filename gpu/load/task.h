@@ -7,6 +7,11 @@
  * is a piece. Each piece is settled exactly once: done, failed or given up. A
  * block is done when all its pieces are settled, a task when all blocks are.
  *
+ * A page is lent if its block has ended (a deadline, a cancel) before a read into
+ * it has: such a piece is settled, and counts in lent until that read has ended.
+ * Whoever lends does so before it settles. So what a task that is done has lent
+ * only becomes less, and that nothing is lent any more is told once.
+ *
  * Threads: outcomes, blocks and parts belong to the block's thread until the
  * task is done; the counters are atomic. References: the caller's, one for
  * each part that a thread still works on, and one for each piece whose I/O is
@@ -44,6 +49,7 @@ struct ucm_task_block {
 	uint32_t unsettled; /* pieces */
 	bool dropped;       /* a save that did not fit the budget */
 	bool abandoned;     /* before it was begun: see ucm_save_abandon() */
+	uint32_t lent;      /* reads into its page; under the task's lock */
 };
 
 struct ucm_piece;
@@ -72,6 +78,7 @@ struct ucm_task {
 	enum ucm_verify verify;
 	enum ucm_load_order order;
 	enum ucm_load_priority priority;
+	enum ucm_load_lend lend;
 	_Atomic int64_t deadline_ns; /* 0: none */
 
 	size_t num_blocks;
@@ -88,6 +95,8 @@ struct ucm_task {
 	_Atomic uint64_t *cut_unsettled; /* pieces of each cut */
 	_Atomic uint64_t blocks_left;
 	_Atomic uint64_t uncopied; /* saves: blocks whose pages are needed */
+	_Atomic uint64_t lent; /* blocks whose pages are; changes under the
+				* lock */
 	_Atomic uint64_t failed;
 	_Atomic bool cancelled;
 	_Atomic bool done;
@@ -145,6 +154,11 @@ void ucm_task_decide(struct ucm_task *task, uint32_t block,
  * this was, and that has not been decided, is well. Returns whether it was
  * the last piece of the block. */
 bool ucm_task_settle(struct ucm_task *task, uint32_t block, uint32_t cut);
+
+/* A read into a block's page has not ended, and its piece will be settled; and
+ * then it has ended. */
+void ucm_task_lend(struct ucm_task *task, uint32_t block);
+void ucm_task_return(struct ucm_task *task, uint32_t block);
 
 /* Saves: a block's pages are not needed any more. */
 void ucm_task_copied(struct ucm_task *task);

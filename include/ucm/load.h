@@ -154,7 +154,8 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout);
  * Let loads read into the pages themselves where they can, and saves write from
  * them, for pages that are one piece of memory each: less work, but a block is
  * checked when it is in its page already, and I/O that is under way has to be
- * waited for. ucm_load(3)
+ * waited for, by the task or by whoever owns the page (see lend in a request).
+ * ucm_load(3)
  * says what it takes, and what else changes ("Reading into pages"). Before the
  * layout is added to loaders, which pin the memory of all pages, for as long
  * as they are open. -EINVAL: not sealed, or more than one piece.
@@ -293,6 +294,17 @@ enum ucm_load_priority {
 	UCM_LOAD_PREFETCH,   /* somebody may want it later */
 };
 
+/* What may become of a page that is read into when its task ends before the read
+ * does; see ucm_layout_set_direct() and ucm_task_wait_returned(). */
+enum ucm_load_lend {
+	UCM_LEND_NEVER = 0, /* it does not come to that: with a deadline, reads
+			     * go through staging memory, and a cancel waits */
+	UCM_LEND_LOCAL,     /* it stays lent. With a deadline, pages are read
+			     * into from local file systems, which do not hang;
+			     * other reads go through staging memory */
+	UCM_LEND_ALWAYS,    /* it stays lent. A deadline makes no difference */
+};
+
 struct ucm_task;
 struct ucm_completions; /* see below */
 
@@ -324,7 +336,8 @@ struct ucm_request {
 				       * with layer 0 */
 	uint32_t deadline_ms;         /* from submit; 0: none */
 	/* Signalled once, when the task is done (a wait ends after on_done): */
-	int eventfd;                  /* 1 is added to it; 0: none */
+	int eventfd;                  /* 1 is added to it; 0: none. With lend
+				       * once more: keep it open until then */
 	/* Runs in the loader's threads (without blocks: in the submit itself),
 	 * and must not wait. Outcomes are final; ucm_task_done() and the waits
 	 * say so only when it has returned. */
@@ -344,11 +357,15 @@ struct ucm_request {
 	/* Loads: prefetch goes after demand, and gets a sixteenth of the bytes
 	 * while that does not end. */
 	enum ucm_load_priority priority;
+	uint32_t unused; /* programs of before may have anything here */
+	/* Loads: other than 0: a page is the caller's again when the task is
+	 * done and the page is not lent, which is told apart. */
+	enum ucm_load_lend lend;
 };
 
 /*
  * Load blocks into pages. Pages must not be used by others until the task is
- * done (or the layer is, see ucm_task_wait_layer). Loads go before saves, which
+ * done and none is lent (or the layer is, see ucm_task_wait_layer). Loads go before saves, which
  * get an eighth of the bytes while loads do not end, and among themselves by
  * their priority, then in the order of their submission. -EINVAL with nothing
  * started: unknown group, layer or page; -ENOMEM.
@@ -423,8 +440,23 @@ int ucm_task_wait_layer(struct ucm_task *task, uint32_t layer, int timeout_ms);
 /* The same for a save: all pages have been read, or will not be. */
 int ucm_task_wait_copied(struct ucm_task *task, int timeout_ms);
 
+/*
+ * The same for a load whose request said lend: done, and all pages are the
+ * caller's again. At a deadline or a cancel it is done, and its outcomes are
+ * final, while reads into its pages may be under way: such pages are lent, and
+ * may be written to, until these have ended. If there were any when it was done,
+ * the end of the last one is told as the end of the task was: by the eventfd, and
+ * in completions, unless it has not been taken out of there since.
+ */
+int ucm_task_wait_returned(struct ucm_task *task, int timeout_ms);
+
+/* How many blocks of a task that is done have pages that are still lent, and
+ * whether that block has. 0 and false for a request without lend. */
+size_t ucm_task_num_lent(const struct ucm_task *task);
+bool ucm_task_is_lent(const struct ucm_task *task, size_t block);
+
 /* What is not done yet ends with -ECANCELED, soon; wait for it. Pages are not
- * written to any more once the task is done. */
+ * written to any more once the task is done, and none is lent. */
 void ucm_task_cancel(struct ucm_task *task);
 
 /* One for each block, in the order of the request. Final once the task is
@@ -433,7 +465,8 @@ void ucm_task_cancel(struct ucm_task *task);
 const struct ucm_outcome *ucm_task_outcomes(const struct ucm_task *task);
 size_t ucm_task_num_failed(const struct ucm_task *task);
 
-/* Cancels and waits, if it is not done. NULL is harmless. Not in on_done. */
+/* Cancels and waits, if it is not done or pages are lent. NULL is harmless. Not
+ * in on_done. */
 void ucm_task_free(struct ucm_task *task);
 
 /* What the request said. */

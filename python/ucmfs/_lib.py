@@ -90,7 +90,7 @@ class Request(Structure):
                 ("deadline_ms", c_uint32), ("eventfd", c_int),
                 ("on_done", c_void_p), ("arg", c_void_p), ("hold", c_uint8),
                 ("may_refuse", c_uint8), ("completions", c_void_p),
-                ("priority", c_int)]
+                ("priority", c_int), ("unused", c_uint32), ("lend", c_int)]
 
 
 class Outcome(Structure):
@@ -256,6 +256,9 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_task_wait": (c_int, (_ptr, c_int)),
     "ucm_task_wait_layer": (c_int, (_ptr, c_uint32, c_int)),
     "ucm_task_wait_copied": (c_int, (_ptr, c_int)),
+    "ucm_task_wait_returned": (c_int, (_ptr, c_int)),
+    "ucm_task_num_lent": (c_size_t, (_ptr,)),
+    "ucm_task_is_lent": (c_bool, (_ptr, c_size_t)),
     "ucm_task_cancel": (None, (_ptr,)),
     "ucm_task_outcomes": (_ptr, (_ptr,)),
     "ucm_task_num_failed": (c_size_t, (_ptr,)),

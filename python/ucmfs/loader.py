@@ -18,6 +18,7 @@ COPIES = ("host", "cuda")
 IOS = ("auto", "uring", "threads")
 ORDERS = ("blocks", "layers")
 PRIORITIES = ("demand", "prefetch")
+LENDS = ("never", "local", "always")
 _NO_LEASES = 0xffffffff
 _NO_LOCK = contextlib.nullcontext()
 _OWN_STREAM = ctypes.c_void_p(-1).value
@@ -47,6 +48,25 @@ class LoaderTask(Task):
 
     def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
         return _lib.lib().ucm_task_wait_copied(handle, timeout_ms)
+
+    def _c_wait_returned(self, handle: Any, timeout_ms: int) -> int:
+        return _lib.lib().ucm_task_wait_returned(handle, timeout_ms)
+
+    def _c_is_returned(self, handle: Any) -> bool:
+        return not _lib.lib().ucm_task_num_lent(handle)
+
+    def lent(self) -> List[bool]:
+        """Of a task that is done, which blocks have pages that are lent: they
+        may be written to until returned(). RuntimeError: not done."""
+        self._final()
+        handle = self._enter()
+        if handle is None:
+            return [False] * self.num
+        try:
+            return [_lib.lib().ucm_task_is_lent(handle, i)
+                    for i in range(self.num)]
+        finally:
+            self._leave()
 
     def _c_cancel(self, handle: Any) -> None:
         _lib.lib().ucm_task_cancel(handle)
@@ -240,7 +260,7 @@ class Group:
              addresses: Optional[_pack.Numbers] = None, verify: str = "full",
              order: str = "blocks", group_layers: int = 0,
              priority: str = "demand", deadline_ms: int = 0,
-             eventfd: int = 0,
+             lend: str = "never", eventfd: int = 0,
              completions: Optional[Completions] = None) -> Task:
         """Load block ids[i] into page pages[i].
 
@@ -249,10 +269,14 @@ class Group:
         "always"), "once", "header" or "none"; see ucm_load(3) for what each
         gives up. order "layers": the first layers of all blocks
         first, group_layers to a read. priority "prefetch": it goes after the
-        loads that somebody waits for. deadline_ms: from now on. eventfd: one
-        of the caller's, which 1 is added to at the end. completions: where the
-        end is told. InvalidArgument, with
-        nothing started: ids, pages or layers that cannot be.
+        loads that somebody waits for. deadline_ms: from now on. lend "local"
+        or "always": pages that can be read into may stay lent past a deadline
+        or a cancel, and are the caller's again when the task is returned();
+        with a deadline they are read into from local file systems, or from
+        all. eventfd: one of the caller's, which 1 is added to at the end, and
+        again when it is returned() later. completions: where the end is told.
+        InvalidArgument, with nothing started: ids, pages or layers that
+        cannot be.
         """
         return self._submit(
             "ucm_load_submit", "load", ids, pages, addresses, eventfd,
@@ -262,7 +286,7 @@ class Group:
             order=_number_of("order", order, ORDERS),
             group_layers=group_layers,
             priority=_number_of("priority", priority, PRIORITIES),
-            deadline_ms=deadline_ms)
+            deadline_ms=deadline_ms, lend=_number_of("lend", lend, LENDS))
 
     def save(self, ids: _pack.Ids, pages: Optional[_pack.Numbers] = None, *,
              first_layer: int = 0, num_layers: int = 0,

@@ -4,7 +4,7 @@
 A task belongs to a group of a loader or to a store; what the two do in C is in
 the subclasses there. Calls may come from any thread and at once. When the end
 is seen the outcomes are copied and what C holds is given back, so that a done
-task is plain data.
+task is plain data; unless it has pages lent, until they are back.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ class Completions:
         return int(_lib.lib().ucm_completions_fd(self._open()))
 
     def take(self, timeout: float = 0.0, most: int = 256) -> List[Task]:
-        """Tasks that have ended and were not seen to, in that order. Where
-        there is none it waits for one so many seconds."""
+        """Tasks that have ended and were not seen to, in that order; those
+        that had pages lent once more, when they are back. Where there is none
+        it waits for one so many seconds."""
         found = (ctypes.c_void_p * most)()
         if timeout > 0:  # without the lock, which submits need
             select.select([self], [], [], timeout)
@@ -205,14 +206,20 @@ class Task:
     def _c_wait_copied(self, handle: Any, timeout_ms: int) -> int:
         return self._c_wait(handle, timeout_ms)
 
+    def _c_wait_returned(self, handle: Any, timeout_ms: int) -> int:
+        return self._c_wait(handle, timeout_ms)
+
+    def _c_is_returned(self, handle: Any) -> bool:
+        """Of a task that is done: are its pages the caller's again?"""
+        return True
+
     # ---- the handle, which nobody may free while another is in C ----
 
     def _enter(self) -> Any:
-        """The handle, or None once it is done."""
+        """The handle, or None once it is done and has no pages lent."""
         with self._lock:
-            if self._outcomes is not None:
-                return None
-            self._users += 1
+            if self._handle is not None:
+                self._users += 1
             return self._handle
 
     def _leave(self, outcomes: Optional[array] = None) -> None:
@@ -221,6 +228,8 @@ class Task:
             if outcomes is not None and self._outcomes is None:
                 self._outcomes = outcomes
             if self._outcomes is None or self._users or self._handle is None:
+                return
+            if not self._c_is_returned(self._handle):
                 return
             handle, self._handle = self._handle, None
             eventfd, self._eventfd = self._eventfd, -1
@@ -267,6 +276,15 @@ class Task:
         finally:
             self._leave(outcomes)
         return outcomes is not None
+
+    def returned(self) -> bool:
+        """Is it done, and are all of its pages the caller's again? What a
+        load has lent may be written to after its end. Never waits."""
+        return self.done() and self._handle_is_gone()
+
+    def _handle_is_gone(self) -> bool:
+        with self._lock:
+            return self._handle is None
 
     def copied(self) -> bool:
         """Of a save: may its pages change again? Never waits."""
@@ -360,6 +378,11 @@ class Task:
             raise from_errno(err, f"{self._what}: {what}")
         return err == 0
 
+    def wait_returned(self, timeout: Optional[float] = None) -> None:
+        """Wait until it is done and all of its pages are the caller's again.
+        Timeout."""
+        self._call(self._c_wait_returned, timeout)
+
     def __await__(self) -> Generator[Any, None, None]:
         """As wait(), in an event loop: its selector watches an eventfd."""
         if not self.done():
@@ -400,9 +423,10 @@ class Task:
             self._leave()
 
     def free(self) -> None:
-        """Cancel, wait for the end, and let go of the memory. Again: none."""
+        """Cancel, wait for the end and for pages that are lent, and let go of
+        the memory. Again: none."""
         self.cancel()
-        self._call(self._c_wait, None)
+        self.wait_returned()
 
 
 class TaskOwner:
@@ -432,4 +456,4 @@ class TaskOwner:
             if cancel or task._what == "load":
                 task.cancel()
         for task in list(self._tasks):
-            task.result()
+            task.wait_returned()

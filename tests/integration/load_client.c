@@ -3,11 +3,12 @@
  * load_client.c - an engine, as far as the loader sees one, for tests.
  *
  *	load_client [--layers N] [--plane BYTES] [--space NAME] [--threads N]
- *		[--io auto|uring|threads] [--in-mount] [--verify once]
+ *		[--io auto|uring|threads] [--in-mount] [--direct]
+ *		[--verify once]
  *		mount|tiers SOURCE
  *
- * It has pages in memory and does what it reads from standard input, a line
- * each:
+ * It has pages in memory (--direct: each in one piece, to be read into) and does
+ * what it reads from standard input, a line each:
  *
  *	load FIRST NUM [DEADLINE_MS]   blocks by their numbers, into pages
  *	save FIRST NUM [DEADLINE_MS]
@@ -16,6 +17,12 @@
  *	start load|save FIRST NUM      the same without waiting for it, with the
  *	                               last pages, so that others may have theirs
  *	wait                           until what was started is done
+ *	lend local|always FIRST NUM DEADLINE_MS
+ *	                               as start load, until it is done, with pages
+ *	                               that may stay lent: "= failed 3 lent 2"
+ *	returned                       until they are not: "= told 2 late 2", how
+ *	                               often the end was told, and how many pages
+ *	                               have what came late
  *	prefetch FIRST NUM             says that these will be loaded
  *	path NUMBER                    of a block, below its space
  *	group SPACE                    tells the loader of one more
@@ -47,7 +54,9 @@ static struct ucm_geometry geometry = {
 	.order = UCM_ORDER_OPAQUE,
 };
 static uint32_t num_pages = 512;
-static uint8_t *pages; /* [layer][plane][page] */
+static uint8_t *pages; /* [layer][plane][page], or [page][layer][plane] */
+static bool direct;    /* the latter */
+static struct ucm_completions *ends;
 static struct ucm_loader *loader;
 static unsigned group;
 static enum ucm_verify verify;
@@ -91,7 +100,10 @@ static uint8_t byte_of(unsigned n, uint32_t plane, uint64_t i)
 
 static uint8_t *plane_of(uint32_t page, uint32_t plane)
 {
-	return pages + ((size_t)plane * num_pages + page) * geometry.k_bytes;
+	size_t at = direct ? (size_t)page * 2 * geometry.num_layers + plane
+			   : (size_t)plane * num_pages + page;
+
+	return pages + at * geometry.k_bytes;
 }
 
 static void fill_page(uint32_t page, unsigned n)
@@ -215,6 +227,43 @@ static void finish(struct job *job)
 	       wrong, absent, failed);
 }
 
+/* ---- pages that are lent ---- */
+
+static struct job lend(const char *what, unsigned first, unsigned num,
+		       uint32_t deadline_ms)
+{
+	const struct ucm_request request = {
+		.deadline_ms = deadline_ms,
+		.lend = strcmp(what, "local") ? UCM_LEND_ALWAYS
+					      : UCM_LEND_LOCAL,
+		.completions = ends,
+	};
+	struct job job = start(false, first, num,
+			       num < num_pages ? num_pages - num : 0, &request);
+	struct ucm_task *found;
+
+	ucm_completions_take(ends, &found, 1, -1);
+	printf("= failed %zu lent %zu\n", ucm_task_num_failed(job.task),
+	       ucm_task_num_lent(job.task));
+	return job;
+}
+
+/* It has been told of once. */
+static void tell_returned(struct job *job)
+{
+	unsigned told = 1, late = 0;
+	struct ucm_task *found;
+
+	ucm_task_wait_returned(job->task, -1);
+	while (ucm_completions_take(ends, &found, 1, 0))
+		told++;
+	for (unsigned i = 0; i < job->num; i++)
+		late += page_is(job, i);
+	ucm_task_free(job->task);
+	job->task = NULL;
+	printf("= told %u late %u\n", told, late);
+}
+
 /* ---- commands ---- */
 
 static void tell_path(unsigned n)
@@ -306,6 +355,11 @@ static void run_line(const char *line, struct job *started)
 				 num < num_pages ? num_pages - num : 0,
 				 &request);
 		puts("= started");
+	} else if (sscanf(line, "lend %15s %u %u %u", what, &first, &num,
+			  &layer) == 4) {
+		*started = lend(what, first, num, layer);
+	} else if (!strncmp(line, "returned", 8) && started->task) {
+		tell_returned(started);
 	} else if (!strncmp(line, "wait", 4) && started->task) {
 		finish(started);
 	} else if (!strncmp(line, "opens", 5)) {
@@ -349,7 +403,9 @@ static struct ucm_layout *make_layout(void)
 	for (uint32_t plane = 0; plane < 2 * geometry.num_layers; plane++) {
 		struct ucm_region region = {
 			.base = (uintptr_t)plane_of(0, plane),
-			.page_stride = geometry.k_bytes,
+			.page_stride = direct ? 2 * geometry.num_layers *
+							geometry.k_bytes
+					      : geometry.k_bytes,
 			.run_bytes = geometry.k_bytes,
 			.n0 = 1,
 			.n1 = 1,
@@ -360,7 +416,8 @@ static struct ucm_layout *make_layout(void)
 		if (ucm_layout_add_region(layout, &region, &error))
 			die("region", error.text);
 	}
-	if (ucm_layout_seal(layout, &error))
+	if (ucm_layout_seal(layout, &error) ||
+	    (direct && ucm_layout_set_direct(layout, &error)))
 		die("layout", error.text);
 	return layout;
 }
@@ -387,6 +444,7 @@ static const struct option long_options[] = {
 	{ "io", required_argument, NULL, 'i' },
 	{ "in-mount", no_argument, NULL, 'm' },
 	{ "verify", required_argument, NULL, 'v' },
+	{ "direct", no_argument, NULL, 'd' },
 	{ 0 },
 };
 
@@ -415,6 +473,7 @@ static const char *parse(int argc, char **argv,
 				die("--verify", "once");
 			verify = UCM_VERIFY_ONCE;
 			break;
+		case 'd': direct = true; break;
 		case 't':
 			options->threads = (unsigned)strtoul(optarg, NULL, 0);
 			break;
@@ -442,8 +501,8 @@ int main(int argc, char **argv)
 	struct job job = { .task = NULL };
 	char line[256];
 
-	pages = malloc(pages_len());
-	if (!pages)
+	pages = aligned_alloc(4096, pages_len());
+	if (!pages || ucm_completions_new(&ends))
 		die("pages", "out of memory");
 	open_loader(&options, space);
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -452,6 +511,7 @@ int main(int argc, char **argv)
 		run_line(line, &job);
 	ucm_task_free(job.task);
 	ucm_loader_close(loader);
+	ucm_completions_free(ends);
 	free(pages);
 	return EXIT_SUCCESS;
 }

@@ -677,3 +677,84 @@ class Dropped(Case):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class _Lending(task_module.Task):
+    """A load that is done while its only page is lent, as C has it."""
+
+    def __init__(self, owner):
+        self.lends = True
+        self.freed = 0
+        super().__init__(owner, 1, bytes(16), [self], -1, "load")
+
+    def _c_poll(self, handle):
+        return array.array("i", [-errno.ETIMEDOUT, 0, 0])
+
+    def _c_wait(self, handle, timeout_ms):
+        return -errno.EIO
+
+    def _c_wait_returned(self, handle, timeout_ms):
+        return -errno.ETIMEDOUT if self.lends else -errno.EIO
+
+    def _c_is_returned(self, handle):
+        return not self.lends
+
+    def _c_cancel(self, handle):
+        pass
+
+    def _c_free(self, handle):
+        self.freed += 1
+
+
+class Lent(unittest.TestCase):
+    """Pages that are lent keep their task, and what it works on."""
+
+    def setUp(self):
+        self.owner = task_module.TaskOwner()
+        self.task = _Lending(self.owner)
+
+    def test_until_they_are_returned(self):
+        task = self.task
+        self.assertTrue(task.done())
+        self.assertEqual(task.errors(), [errno.ETIMEDOUT])
+        self.assertEqual(len(task.result()), 1)
+        self.assertFalse(task.returned())
+        with self.assertRaises(ucmfs.Timeout):
+            task.wait_returned(0.01)
+        self.assertEqual(task.freed, 0)
+        self.assertIn(task, self.owner._tasks)
+        task.lends = False
+        task.wait_returned(LIMIT)
+        self.assertTrue(task.returned())
+        self.assertEqual(task.freed, 1)
+        self.assertNotIn(task, self.owner._tasks)
+        self.assertEqual(task.errors(), [errno.ETIMEDOUT])
+
+    def test_a_look_at_it_frees_it(self):
+        self.assertFalse(self.task.returned())
+        self.task.lends = False
+        self.assertTrue(self.task.returned())
+        self.assertTrue(self.task.returned())
+        self.assertEqual(self.task.freed, 1)
+
+    def test_are_waited_for_at_a_close(self):
+        threading.Timer(0.05, setattr, (self.task, "lends", False)).start()
+        self.owner._end_tasks(cancel=False)
+        self.assertEqual(self.task.freed, 1)
+
+
+class Lending(Case):
+    """A load that may lend and does not have to is as any other."""
+
+    def test_a_load_in_time_lends_nothing(self):
+        self.saved()
+        for lend in "never", "local", "always":
+            task = self.group.load(self.ids, range(NUM), lend=lend,
+                                   deadline_ms=60000)
+            task.wait(LIMIT)
+            self.assertTrue(task.returned())
+            self.assertEqual(task.lent(), [False] * NUM)
+            self.assertEqual(self.memory.content[:BLOCK], self.want[:BLOCK])
+            self.memory.clear()
+        with self.assertRaises(ucmfs.InvalidArgument):
+            self.group.load(self.ids, range(NUM), lend="sometimes")

@@ -257,6 +257,32 @@ UNIT_TEST(what_is_aligned_is_read_into_pages, .rows = NUM_ROWS(ways))
 	close_place(&place);
 }
 
+/* A deadline is kept if pages may be lent, too. */
+UNIT_TEST(requests_that_lend_are_read_into_pages, .rows = 2)
+{
+	const struct ucm_request request = {
+		.lend = _i ? UCM_LEND_LOCAL : UCM_LEND_ALWAYS,
+		.deadline_ms = 60000,
+	};
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	struct place place;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(1, PLANE, PLANE), 0, 0);
+	lf_plant("$/tier", &place.geometry, 0);
+	loader = open_loader(&place, NULL);
+	task = lf_submit(loader, false, 0, 1, &request);
+	ck_assert_int_eq(ucm_task_wait_returned(task, 20000), 0);
+	ck_assert_uint_eq(ucm_task_num_lent(task), 0);
+	ck_assert(has_block(&place, 0, 0, 1, 0));
+	ck_assert_uint_eq(direct_bytes(loader), place.payload);
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+	close_place(&place);
+}
+
 /* A deadline is kept, and addresses may be anywhere: by way of staging. */
 UNIT_TEST(requests_that_go_through_staging)
 {
@@ -551,6 +577,136 @@ UNIT_TEST(staging_does_not_grow_for_what_goes_straight_into_pages)
 	close_place(&place);
 }
 
+/* ---- pages that are lent ---- */
+
+static struct {
+	_Atomic bool go_on;
+	_Atomic unsigned steps;
+} late;
+
+/* A read of a payload comes in steps that take a while, as from a server that
+ * hangs, until it may go on. */
+static ssize_t hang(const struct ucm_io *io, ssize_t result)
+{
+	if (io->op != UCM_IO_READ || !io->offset)
+		return result;
+	atomic_fetch_add(&late.steps, 1);
+	if (atomic_load(&late.go_on) || result <= PLANE)
+		return result;
+	usleep(5000);
+	return PLANE;
+}
+
+static unsigned take_all(struct ucm_completions *queue, int timeout_ms)
+{
+	struct ucm_task *tasks[4];
+
+	return (unsigned)ucm_completions_take(queue, tasks, 4, timeout_ms);
+}
+
+static void must_be_lent(struct ucm_task *task)
+{
+	ck_assert(ucm_task_done(task));
+	ck_assert_uint_eq(ucm_task_num_lent(task), 1);
+	ck_assert(ucm_task_is_lent(task, 0));
+	ck_assert(!ucm_task_is_lent(task, 1));
+	ck_assert(!ucm_task_is_lent(task, 99));
+	ck_assert_int_eq(ucm_task_wait_returned(task, 0), -ETIMEDOUT);
+}
+
+static const struct {
+	enum ucm_load_lend lend;
+	uint32_t deadline_ms; /* 0: it is cancelled */
+	int err;
+} lendings[] = {
+	{ UCM_LEND_ALWAYS, 20, -ETIMEDOUT },
+	{ UCM_LEND_LOCAL, 20, -ETIMEDOUT },
+	{ UCM_LEND_LOCAL, 0, -ECANCELED },
+};
+
+/* The end of the task is told, and later that its page is the caller's again:
+ * each once, and nothing is written to it from then on. */
+UNIT_TEST(a_lent_page_comes_back_when_its_read_has_ended,
+	  .rows = NUM_ROWS(lendings))
+{
+	struct ucm_request request = { .lend = lendings[_i].lend,
+				       .deadline_ms =
+					       lendings[_i].deadline_ms };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	struct place place;
+	unsigned steps;
+
+	if (!can_read_directly())
+		return;
+	ck_assert_int_eq(ucm_completions_new(&request.completions), 0);
+	open_place(&place, geometry_of(1, 64 * PLANE, 0), 0, 4096);
+	lf_plant("$/tier", &place.geometry, 0);
+	loader = open_loader(&place, NULL);
+	ucm_ring_fault = hang;
+	task = lf_submit(loader, false, 0, 2, &request); /* the second: absent */
+	while (!atomic_load(&late.steps))
+		usleep(100);
+	if (!request.deadline_ms)
+		ucm_task_cancel(task);
+	ck_assert_uint_eq(take_all(request.completions, 20000), 1);
+	ck_assert_int_eq(ucm_task_outcomes(task)[0].err, lendings[_i].err);
+	must_be_lent(task);
+	steps = atomic_load(&late.steps);
+	while (atomic_load(&late.steps) == steps) /* it goes on */
+		usleep(100);
+	must_be_lent(task);
+	ck_assert_uint_eq(take_all(request.completions, 0), 0);
+	atomic_store(&late.go_on, true);
+	ck_assert_int_eq(ucm_task_wait_returned(task, 20000), -EIO);
+	ck_assert_uint_eq(ucm_task_num_lent(task), 0);
+	ck_assert(!ucm_task_is_lent(task, 0));
+	ck_assert_uint_eq(take_all(request.completions, 20000), 1);
+	ck_assert_uint_eq(take_all(request.completions, 0), 0);
+	ck_assert_int_eq(ucm_task_outcomes(task)[0].err, lendings[_i].err);
+	ck_assert(has_block(&place, 0, 0, 1, 0)); /* late, and nowhere else */
+	ck_assert(rest_is_clear(&place, 0, 0, 1));
+	ck_assert(is_clear(page_of(&place, 1), (NUM - 1) * place.stride));
+	ucm_ring_fault = NULL;
+	ucm_task_free(task);
+	ucm_loader_close(loader);
+	ucm_completions_free(request.completions);
+	close_place(&place);
+}
+
+/* Whoever frees the task has the page when that returns. */
+UNIT_TEST(a_task_is_not_freed_before_its_pages_are_back)
+{
+	struct ucm_request request = { .lend = UCM_LEND_ALWAYS };
+	struct ucm_loader *loader;
+	struct ucm_task *task;
+	struct place place;
+	unsigned steps;
+
+	if (!can_read_directly())
+		return;
+	open_place(&place, geometry_of(1, 64 * PLANE, 0), 0, 0);
+	lf_plant("$/tier", &place.geometry, 0);
+	loader = open_loader(&place, NULL);
+	ucm_ring_fault = hang;
+	task = lf_submit(loader, false, 0, 1, &request);
+	while (!atomic_load(&late.steps))
+		usleep(100);
+	ucm_task_cancel(task);
+	ck_assert_int_eq(ucm_task_wait(task, 20000), -EIO);
+	must_be_lent(task);
+	ucm_task_free(task);
+	steps = atomic_load(&late.steps);
+	ck_assert_uint_eq(steps, 64);
+	ck_assert(has_block(&place, 0, 0, 1, 0));
+	clear(&place);
+	ucm_loader_close(loader);
+	ck_assert_uint_eq(atomic_load(&late.steps), steps);
+	ck_assert(is_clear(place.memory, place.len));
+	ucm_ring_fault = NULL;
+	close_place(&place);
+}
+
 /* So much memory may be locked, whoever we are. */
 static void limit_locked(uint64_t bytes)
 {
@@ -725,7 +881,8 @@ static void load_at_random(struct trial *trial)
 		.verify = (enum ucm_verify)pick(trial, 2),
 		.order = (enum ucm_load_order)pick(trial, 2),
 		.first_layer = pick(trial, 3) ? 0 : pick(trial, layers),
-		.deadline_ms = pick(trial, 4) ? 0 : 60000,
+		.deadline_ms = pick(trial, 2) ? 0 : 60000,
+		.lend = (enum ucm_load_lend)pick(trial, 3),
 	};
 	bool cancelled = !pick(trial, 5);
 	struct ucm_task *task;
@@ -741,7 +898,7 @@ static void load_at_random(struct trial *trial)
 	task = lf_submit(trial->loader, false, 0, NUM, &request);
 	if (cancelled)
 		ucm_task_cancel(task);
-	ucm_task_wait(task, -1);
+	ucm_task_wait_returned(task, -1);
 	for (unsigned n = 0; n < NUM; n++)
 		judge(trial, &request, end, &ucm_task_outcomes(task)[n], n,
 		      cancelled);
