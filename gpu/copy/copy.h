@@ -49,10 +49,13 @@ struct ucm_copy_ops {
 		    struct ucm_copy **out, struct ucm_error *error);
 	void (*close)(struct ucm_copy *copy);
 
-	/* A layout by the loader's number for it; it outlives the copy. Numbers
-	 * come in order, from 0. */
+	/* A layout by the loader's number for it, which must stay until the
+	 * group is removed or the copy closed. A number is the next one, from 0
+	 * on, or that of a group that was removed. */
 	int (*add_group)(struct ucm_copy *copy, unsigned group,
 			 const struct ucm_layout *layout);
+	/* No job of it is under way. */
+	void (*remove_group)(struct ucm_copy *copy, unsigned group);
 
 	/* Memory that staging will lie in, page aligned; until close, or until it
 	 * is given back, all of it, when no job has any of it. */

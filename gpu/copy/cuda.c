@@ -267,21 +267,37 @@ void ucm_cuda_group_fini(struct ucm_copy *copy, struct ucm_cuda_group *group)
 	free(group->table);
 }
 
+/* A new one, or that of a group that was removed. */
+static struct ucm_cuda_group *place_of(struct ucm_copy *copy, unsigned number)
+{
+	struct ucm_cuda_group *more;
+
+	if (number < copy->num_groups)
+		return &copy->groups[number];
+	more = reallocarray(copy->groups, number + 1, sizeof(*more));
+	if (!more)
+		return NULL;
+	copy->groups = more;
+	more[number] = (struct ucm_cuda_group){ 0 };
+	copy->num_groups++;
+	return &more[number];
+}
+
 static int cuda_add_group(struct ucm_copy *copy, unsigned number,
 			  const struct ucm_layout *layout)
 {
 	uint64_t run = ucm_block_payload_bytes(&layout->geometry) /
 		       layout->runs;
-	struct ucm_cuda_group *more, *group;
+	struct ucm_cuda_group *group;
 	int err;
 
-	if (number != copy->num_groups)
+	if (number > copy->num_groups)
 		return -EINVAL;
-	more = reallocarray(copy->groups, number + 1, sizeof(*more));
-	if (!more)
+	group = place_of(copy, number);
+	if (!group)
 		return -ENOMEM;
-	copy->groups = more;
-	group = &more[number];
+	if (group->layout)
+		return -EINVAL;
 	if (!enter(copy))
 		return -EIO;
 	err = ucm_cuda_group_init(copy, layout, group);
@@ -290,8 +306,24 @@ static int cuda_add_group(struct ucm_copy *copy, unsigned number,
 		return err;
 	for (int gather = 0; gather < 2; gather++)
 		group->engine[gather] = run >= copy->engine_from[gather];
-	copy->num_groups++;
 	return 0;
+}
+
+/* The driver may refuse to free memory when the context has gone; it is gone
+ * with it. */
+static void cuda_remove_group(struct ucm_copy *copy, unsigned number)
+{
+	struct ucm_cuda_group *group = &copy->groups[number];
+
+	if (!group->layout)
+		return;
+	if (enter(copy)) {
+		ucm_cuda_group_fini(copy, group);
+		leave(copy);
+	} else {
+		free(group->table);
+	}
+	*group = (struct ucm_cuda_group){ 0 };
 }
 
 /* ---- staging ---- */
@@ -378,6 +410,8 @@ static bool is_sound(const struct ucm_copy *copy,
 	if (job->group >= copy->num_groups)
 		return false;
 	layout = copy->groups[job->group].layout;
+	if (!layout)
+		return false;
 	return job->first_layer < job->end_layer &&
 	       job->end_layer <= layout->geometry.num_layers &&
 	       (job->addresses || job->page < layout->num_pages) &&
@@ -448,8 +482,10 @@ static void close_inside(struct ucm_copy *copy)
 	const struct ucm_cuda *cuda = copy->cuda;
 
 	ucm_cuda_settle(copy);
-	for (unsigned i = 0; i < copy->num_groups; i++)
-		ucm_cuda_group_fini(copy, &copy->groups[i]);
+	for (unsigned i = 0; i < copy->num_groups; i++) {
+		if (copy->groups[i].layout)
+			ucm_cuda_group_fini(copy, &copy->groups[i]);
+	}
 	for (unsigned i = 0; i < copy->num_ranges; i++) {
 		if (copy->ranges[i].registered)
 			cuda->MemHostUnregister(copy->ranges[i].memory);
@@ -499,6 +535,7 @@ const struct ucm_copy_ops ucm_copy_cuda = {
 	.open = cuda_open,
 	.close = cuda_close,
 	.add_group = cuda_add_group,
+	.remove_group = cuda_remove_group,
 	.register_staging = cuda_register_staging,
 	.unregister_staging = cuda_unregister_staging,
 	.scatter = cuda_scatter,

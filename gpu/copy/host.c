@@ -37,15 +37,22 @@ static void host_close(struct ucm_copy *copy)
 static int host_add_group(struct ucm_copy *copy, unsigned group,
 			  const struct ucm_layout *layout)
 {
-	const struct ucm_layout **more =
-		reallocarray(copy->groups, group + 1, sizeof(*more));
+	const struct ucm_layout **more;
 
-	if (!more)
-		return -ENOMEM;
-	copy->groups = more;
+	if (group >= copy->num_groups) {
+		more = reallocarray(copy->groups, group + 1, sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		copy->groups = more;
+		copy->num_groups = group + 1;
+	}
 	copy->groups[group] = layout;
-	copy->num_groups = group + 1;
 	return 0;
+}
+
+static void host_remove_group(struct ucm_copy *copy, unsigned group)
+{
+	copy->groups[group] = NULL;
 }
 
 static int host_register(struct ucm_copy *copy, void *memory, size_t len)
@@ -232,6 +239,7 @@ const struct ucm_copy_ops ucm_copy_host = {
 	.open = host_open,
 	.close = host_close,
 	.add_group = host_add_group,
+	.remove_group = host_remove_group,
 	.register_staging = host_register,
 	.unregister_staging = host_unregister,
 	.scatter = host_scatter,

@@ -16,16 +16,18 @@
 #include "gpu/load/task.h"
 
 struct ucm_abandon {
-	const struct ucm_group *group; /* NULL: of all groups */
+	struct ucm_group *group; /* NULL: of all groups */
 	uint64_t last; /* number of the last part that came before */
 	struct ucm_abandon *next;
 	size_t num;    /* 0: all blocks */
 	struct ucm_id ids[]; /* sorted */
 };
 
-/* NULL: out of memory. Ended by free(). */
-struct ucm_abandon *ucm_abandon_new(const struct ucm_group *group,
+/* With a reference to the group. NULL: out of memory. */
+struct ucm_abandon *ucm_abandon_new(struct ucm_group *group,
 				    const struct ucm_id *ids, size_t num);
+
+void ucm_abandon_free(struct ucm_abandon *abandon);
 
 /* Is that block one of them? */
 bool ucm_abandon_means(const struct ucm_abandon *abandon,

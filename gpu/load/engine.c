@@ -254,9 +254,22 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
 		struct ucm_abandon *next = abandon->next;
 
 		ucm_save_abandon_now(engine, abandon);
-		free(abandon);
+		ucm_abandon_free(abandon);
 		abandon = next;
 	}
+}
+
+/* The memory of its pages, if they are read into. */
+static size_t pages_of(const struct ucm_engine *engine,
+		       const struct ucm_group *group, void **memory)
+{
+	uint64_t first, last;
+
+	if (!group->layout->direct || !engine->pages_are_host)
+		return 0;
+	ucm_layout_bounds(group->layout, &first, &last);
+	*memory = (void *)(uintptr_t)first;
+	return (size_t)(last - first + 1);
 }
 
 /* So that reads go there: see direct_place() in load.c. Where it cannot be had
@@ -264,30 +277,57 @@ static void run_abandons(struct ucm_engine *engine, struct ucm_abandon *abandon)
  * be too much for the next one. */
 static void pin_pages(struct ucm_engine *engine, const struct ucm_group *group)
 {
-	uint64_t first, last;
-	int err;
+	void *memory;
+	size_t len = pages_of(engine, group, &memory);
+	int err = len ? ucm_ring_pin(engine->ring, memory, len) : 0;
 
-	ucm_layout_bounds(group->layout, &first, &last);
-	err = ucm_ring_pin(engine->ring, (void *)(uintptr_t)first,
-			   (size_t)(last - first + 1));
 	if (err && !atomic_exchange(&engine->shared->told_unpinned, true))
 		ucm_warning("group %u: thread %u does not read all into pages: "
-			    "they cannot be pinned: %s", group->number,
+			    "they cannot be pinned: %s", group->id,
 			    engine->number, strerror(-err));
 }
 
-/* Without the lock: to pin an engine's pages may take seconds, and others have
- * tasks for us. Whoever waits for this brings no second group meanwhile. */
-static void add_group(struct ucm_engine *engine, const struct ucm_group *group)
+static int add_group(struct ucm_engine *engine, struct ucm_group *group)
 {
 	int err = engine->shared->copy_ops->add_group(
 		engine->copy, group->number, group->layout);
 
-	if (!err && group->layout->direct && engine->pages_are_host)
+	if (!err)
 		pin_pages(engine, group);
+	return err;
+}
+
+static int remove_group(struct ucm_engine *engine, struct ucm_group *group)
+{
+	const struct ucm_abandon all = { .group = group, .last = UINT64_MAX };
+	void *memory;
+	size_t len = pages_of(engine, group, &memory);
+
+	ucm_save_abandon_now(engine, &all);
+	ucm_load_files_close_group(engine, group);
+	engine->shared->copy_ops->remove_group(engine->copy, group->number);
+	if (len)
+		ucm_ring_unpin(engine->ring, memory, len);
+	return 0;
+}
+
+/* What another thread waits for to be done by the engine's. */
+struct ucm_engine_call {
+	int (*run)(struct ucm_engine *engine, struct ucm_group *group);
+	struct ucm_group *group;
+	int result;
+	bool done;
+};
+
+/* Without the lock: to pin an engine's pages may take seconds, and others have
+ * tasks for us. Whoever waits for this brings no second call meanwhile. */
+static void run_call(struct ucm_engine *engine, struct ucm_engine_call *call)
+{
+	int result = call->run(engine, call->group);
+
 	pthread_mutex_lock(&engine->lock);
-	engine->new_group_err = err;
-	engine->new_group_done = true;
+	call->result = result;
+	call->done = true;
 	pthread_cond_signal(&engine->cond);
 	pthread_mutex_unlock(&engine->lock);
 }
@@ -295,7 +335,7 @@ static void add_group(struct ucm_engine *engine, const struct ucm_group *group)
 /* false: the engine is to stop. */
 static bool take_mail(struct ucm_engine *engine)
 {
-	const struct ucm_group *group;
+	struct ucm_engine_call *call;
 	struct ucm_abandon *abandons;
 	struct ucm_part *part;
 	bool stopping;
@@ -308,11 +348,11 @@ static bool take_mail(struct ucm_engine *engine)
 	stopping = engine->stopping;
 	engine->inbox = NULL;
 	engine->abandons = NULL;
-	group = engine->new_group;
-	engine->new_group = NULL;
+	call = engine->call;
+	engine->call = NULL;
 	pthread_mutex_unlock(&engine->lock);
-	if (group)
-		add_group(engine, group);
+	if (call)
+		run_call(engine, call);
 	while (part) {
 		struct ucm_part *next = part->next;
 
@@ -466,20 +506,30 @@ void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon)
 	mail(engine);
 }
 
-int ucm_engine_add_group(struct ucm_engine *engine,
-			 const struct ucm_group *group)
+static int run_there(struct ucm_engine *engine,
+		     int (*run)(struct ucm_engine *, struct ucm_group *),
+		     struct ucm_group *group)
 {
-	int err;
+	struct ucm_engine_call call = { .run = run, .group = group };
 
 	pthread_mutex_lock(&engine->lock);
-	engine->new_group = group;
-	engine->new_group_done = false;
+	engine->call = &call;
 	mail(engine);
-	while (!engine->new_group_done)
+	while (!call.done)
 		pthread_cond_wait(&engine->cond, &engine->lock);
-	err = engine->new_group_err;
 	pthread_mutex_unlock(&engine->lock);
-	return err;
+	return call.result;
+}
+
+int ucm_engine_add_group(struct ucm_engine *engine, struct ucm_group *group)
+{
+	return run_there(engine, add_group, group);
+}
+
+void ucm_engine_remove_group(struct ucm_engine *engine,
+			     struct ucm_group *group)
+{
+	run_there(engine, remove_group, group);
 }
 
 static int open_parts(struct ucm_engine *engine, struct ucm_error *error)

@@ -106,7 +106,7 @@ struct ucm_piece;
 struct ucm_load_file {
 	struct ucm_engine_op op; /* open, reading the head, vouching, close */
 	struct ucm_engine *engine;
-	const struct ucm_group *group;
+	struct ucm_group *group;
 	struct ucm_id id;
 	struct ucm_place place;
 	unsigned attempt;
@@ -159,7 +159,7 @@ struct ucm_load_files {
 /* The file of a block, perhaps still opening; the caller has a reference. rank:
  * how urgent its open is. NULL: out of memory. */
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
-			      const struct ucm_group *group,
+			      struct ucm_group *group,
 			      const struct ucm_id *id, unsigned rank);
 void ucm_load_file_put(struct ucm_load_file *file);
 
@@ -228,6 +228,9 @@ void ucm_load_files_want(struct ucm_engine *engine, int64_t num);
 
 /* Close the idle ones. */
 void ucm_load_files_close(struct ucm_engine *engine);
+/* Close those of a group, which nobody uses. */
+void ucm_load_files_close_group(struct ucm_engine *engine,
+				const struct ucm_group *group);
 
 /* ---- pieces (load.c) ---- */
 
@@ -337,9 +340,7 @@ struct ucm_engine {
 	struct ucm_part *inbox;
 	uint64_t posted; /* parts, so far */
 	struct ucm_abandon *abandons;
-	const struct ucm_group *new_group;
-	int new_group_err;
-	bool new_group_done;
+	struct ucm_engine_call *call; /* see engine.c */
 	pthread_cond_t cond;
 	bool stopping;
 	_Atomic bool mail;
@@ -353,9 +354,13 @@ int ucm_engine_start(struct ucm_engine *engine, struct ucm_shared *shared,
 /* All tasks must be done; I/O that came too late is waited for. */
 void ucm_engine_stop(struct ucm_engine *engine);
 
+/* From other threads; these two wait, and are called by one of them at a time.
+ * A group is removed when nobody uses it: no task has a reference of the loader.
+ * What was saved of blocks that are not whole is dropped. */
+int ucm_engine_add_group(struct ucm_engine *engine, struct ucm_group *group);
+void ucm_engine_remove_group(struct ucm_engine *engine,
+			     struct ucm_group *group);
 /* From other threads. */
-int ucm_engine_add_group(struct ucm_engine *engine,
-			 const struct ucm_group *group);
 void ucm_engine_post(struct ucm_engine *engine, struct ucm_part *part);
 void ucm_engine_abandon(struct ucm_engine *engine, struct ucm_abandon *abandon);
 void ucm_engine_wake(struct ucm_engine *engine);

@@ -103,10 +103,16 @@ static void become_idle(struct ucm_load_file *file)
 
 /* ---- the end of a file ---- */
 
+static void free_file(struct ucm_load_file *file)
+{
+	ucm_group_put(file->group);
+	free(file);
+}
+
 static void on_closed(struct ucm_engine *engine, struct ucm_engine_op *op)
 {
 	(void)engine;
-	free(op); /* the file */
+	free_file((struct ucm_load_file *)op);
 }
 
 static void end_file(struct ucm_load_file *file)
@@ -116,7 +122,7 @@ static void end_file(struct ucm_load_file *file)
 	ucm_file_header_fini(&file->head);
 	ucm_verified_end(file);
 	if (file->fd < 0) {
-		free(file);
+		free_file(file);
 		return;
 	}
 	file->op.io = (struct ucm_io){ .op = UCM_IO_CLOSE, .fd = file->fd };
@@ -221,6 +227,32 @@ void ucm_load_file_put(struct ucm_load_file *file)
 void ucm_load_files_close(struct ucm_engine *engine)
 {
 	trim(engine, 0);
+}
+
+/* One whose open or head is still coming ends by itself. */
+static void close_unused(struct ucm_load_file *file)
+{
+	if (file->refs) {
+		ucm_load_file_forget(file);
+		return;
+	}
+	leave_idle(file);
+	unhash(file);
+	end_file(file);
+}
+
+void ucm_load_files_close_group(struct ucm_engine *engine,
+				const struct ucm_group *group)
+{
+	for (unsigned i = 0; i < UCM_LOAD_FILE_BUCKETS; i++) {
+		struct ucm_load_file *file = engine->files.buckets[i], *next;
+
+		for (; file; file = next) {
+			next = file->hash_next;
+			if (file->group == group)
+				close_unused(file);
+		}
+	}
 }
 
 /* ---- changes ---- */
@@ -521,7 +553,7 @@ static void look_again(struct ucm_load_file *file)
 }
 
 struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
-			      const struct ucm_group *group,
+			      struct ucm_group *group,
 			      const struct ucm_id *id, unsigned rank)
 {
 	struct ucm_load_file *file = find(engine, group, id), **bucket;
@@ -541,6 +573,7 @@ struct ucm_load_file *ucm_load_file_get(struct ucm_engine *engine,
 		return NULL;
 	file->engine = engine;
 	file->group = group;
+	ucm_group_get(group);
 	file->id = *id;
 	file->rank = rank;
 	ucm_piece_list_init(&file->waiters);

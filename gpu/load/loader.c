@@ -22,6 +22,7 @@
 #include <ucm/lessee.h>
 
 #include "common/align.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "fs/store/namespace.h"
 #include "gpu/load/abandon.h"
@@ -30,7 +31,9 @@
 #include "gpu/ring/arena.h"
 
 #define MAX_THREADS 64 /* a byte tells one */
-#define MAX_GROUPS 256
+#define MAX_GROUPS 256 /* at a time */
+#define MOST_USES (UINT32_MAX / MAX_GROUPS) /* of a place in the table */
+#define GRACE_MS 1000
 #define DEFAULT_STAGING ((uint64_t)256 << 20)
 #define DEFAULT_SAVES ((uint64_t)1 << 30)
 #define DEFAULT_READ ((uint32_t)4 << 20)
@@ -45,9 +48,10 @@ struct ucm_loader {
 	unsigned num_engines;
 	struct ucm_engine **engines;
 	struct ucm_hints *wanted; /* NULL: nobody to inform */
-	pthread_mutex_t lock; /* one group is added at a time */
-	_Atomic unsigned num_groups;
+	pthread_mutex_t lock; /* one group is added or removed at a time */
+	pthread_mutex_t table_lock; /* guards these, and is never kept long */
 	struct ucm_group *groups[MAX_GROUPS];
+	uint32_t uses[MAX_GROUPS]; /* groups that had the place before */
 };
 
 /* ---- open ---- */
@@ -288,6 +292,7 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	if (!loader)
 		return ucm_error_set(error, -ENOMEM, "out of memory");
 	pthread_mutex_init(&loader->lock, NULL);
+	pthread_mutex_init(&loader->table_lock, NULL);
 	threads = err = set_up(loader, &own, error);
 	if (threads > 0)
 		err = loader->shared.source_ops->open(
@@ -321,12 +326,6 @@ int ucm_loader_open(const struct ucm_loader_options *options,
 	return 0;
 }
 
-static void free_group(struct ucm_group *group)
-{
-	ucm_layout_free(group->layout);
-	free(group);
-}
-
 void ucm_loader_close(struct ucm_loader *loader)
 {
 	if (!loader)
@@ -342,9 +341,12 @@ void ucm_loader_close(struct ucm_loader *loader)
 	ucm_lessee_close(loader->shared.lessee);
 	close_sources(&loader->shared);
 	ucm_buffer_close(loader->shared.buffer);
-	for (unsigned i = 0; i < loader->num_groups; i++)
-		free_group(loader->groups[i]);
+	for (unsigned i = 0; i < MAX_GROUPS; i++) {
+		if (loader->groups[i])
+			ucm_group_put(loader->groups[i]);
+	}
 	pthread_mutex_destroy(&loader->lock);
+	pthread_mutex_destroy(&loader->table_lock);
 	free(loader->engines);
 	free(loader);
 }
@@ -390,29 +392,50 @@ static int new_group(struct ucm_loader *loader, const struct ucm_layout *layout,
 	return 0;
 }
 
+/* A place that no group has, if not too many have had it. */
+static int find_place(const struct ucm_loader *loader, unsigned *out)
+{
+	for (unsigned i = 0; i < MAX_GROUPS; i++) {
+		if (!loader->groups[i] && loader->uses[i] < MOST_USES) {
+			*out = i;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+static void enter_table(struct ucm_loader *loader, struct ucm_group *group)
+{
+	pthread_mutex_lock(&loader->table_lock);
+	loader->groups[group->number] = group;
+	pthread_mutex_unlock(&loader->table_lock);
+}
+
 /* Engines learn of it one by one; nobody uses it before the last one has. Where
- * one refuses it, those that know it keep it, and its number is used up. */
-static int publish(struct ucm_loader *loader, struct ucm_group **group,
+ * one refuses it, those that know it forget it again. */
+static int publish(struct ucm_loader *loader, struct ucm_group *group,
 		   struct ucm_error *error)
 {
-	unsigned number = atomic_load(&loader->num_groups), told = 0;
-	int err = number < MAX_GROUPS ? 0 : -ENOSPC;
+	unsigned told = 0;
+	int err = find_place(loader, &group->number);
 
-	(*group)->number = number;
+	if (err)
+		return ucm_error_set(error, err,
+				     "a loader has %d groups at most",
+				     MAX_GROUPS);
+	group->id = loader->uses[group->number] * MAX_GROUPS + group->number;
 	while (told < loader->num_engines && !err) {
-		err = ucm_engine_add_group(loader->engines[told], *group);
+		err = ucm_engine_add_group(loader->engines[told], group);
 		told += !err;
 	}
-	(*group)->refused = err != 0;
-	if (told) {
-		loader->groups[number] = *group;
-		atomic_store(&loader->num_groups, number + 1);
+	if (!err) {
+		enter_table(loader, group);
+		return 0;
 	}
-	if (err && told)
-		*group = NULL; /* it is the loader's */
-	return err ? ucm_error_set(error, err, "group %u: %s", number,
-				   strerror(-err))
-		   : 0;
+	while (told--)
+		ucm_engine_remove_group(loader->engines[told], group);
+	return ucm_error_set(error, err, "group %u: %s", group->id,
+			     strerror(-err));
 }
 
 /* The mount may have come back since it was last looked at. */
@@ -449,24 +472,112 @@ int ucm_loader_add_group(struct ucm_loader *loader,
 			      strerror(-err));
 	pthread_mutex_lock(&loader->lock);
 	if (!err)
-		err = publish(loader, &group, error);
+		err = publish(loader, group, error);
 	pthread_mutex_unlock(&loader->lock);
-	if (err && group)
-		free_group(group);
-	if (!err)
-		*group_out = group->number;
+	if (err)
+		ucm_group_put(group);
+	else
+		*group_out = group->id;
 	return err;
 }
 
-static const struct ucm_group *group_of(struct ucm_loader *loader,
-					unsigned number)
+/* With the lock of the table. NULL: there is none of that id (any more). */
+static struct ucm_group *find_group(struct ucm_loader *loader, unsigned id)
 {
-	const struct ucm_group *group =
-		number < atomic_load(&loader->num_groups)
-			? loader->groups[number]
-			: NULL;
+	struct ucm_group *group = loader->groups[id % MAX_GROUPS];
 
-	return group && !group->refused ? group : NULL;
+	return group && group->id == id ? group : NULL;
+}
+
+/* It is not removed until it is let go of. NULL: unknown. */
+static struct ucm_group *use_group(struct ucm_loader *loader, unsigned id)
+{
+	struct ucm_group *group;
+
+	pthread_mutex_lock(&loader->table_lock);
+	group = find_group(loader, id);
+	if (group)
+		atomic_fetch_add(&group->users, 1);
+	pthread_mutex_unlock(&loader->table_lock);
+	return group;
+}
+
+static void leave_group(struct ucm_group *group)
+{
+	atomic_fetch_sub(&group->users, 1);
+}
+
+/* ---- groups that go ---- */
+
+/* Out of the table, if nobody uses it. -EAGAIN: only threads of ours do, who
+ * may be about to let go of it. */
+static int leave_table(struct ucm_loader *loader, unsigned id,
+		       struct ucm_group **out)
+{
+	struct ucm_group *group;
+	int err = 0;
+
+	pthread_mutex_lock(&loader->table_lock);
+	group = find_group(loader, id);
+	if (!group) {
+		err = -EINVAL;
+	} else if (atomic_load(&group->tasks)) {
+		err = -EBUSY;
+	} else if (atomic_load(&group->users)) {
+		err = -EAGAIN;
+	} else {
+		loader->groups[group->number] = NULL;
+		loader->uses[group->number]++;
+		*out = group;
+	}
+	pthread_mutex_unlock(&loader->table_lock);
+	return err;
+}
+
+/* Parts of tasks that are done are put away when their threads look at them
+ * next. I/O that came too late takes as long as it takes. */
+static int withdraw(struct ucm_loader *loader, unsigned id,
+		    struct ucm_group **out)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	int64_t end_ms = ucm_monotonic_ms() + GRACE_MS;
+	int err;
+
+	while ((err = leave_table(loader, id, out)) == -EAGAIN &&
+	       ucm_monotonic_ms() < end_ms) {
+		for (unsigned i = 0; i < loader->num_engines; i++)
+			ucm_engine_wake(loader->engines[i]);
+		nanosleep(&moment, NULL);
+	}
+	return err;
+}
+
+int ucm_loader_remove_group(struct ucm_loader *loader, unsigned group,
+			    struct ucm_error *error)
+{
+	struct ucm_group *gone;
+	int err;
+
+	pthread_mutex_lock(&loader->lock);
+	err = withdraw(loader, group, &gone);
+	for (unsigned i = 0; !err && i < loader->num_engines; i++)
+		ucm_engine_remove_group(loader->engines[i], gone);
+	pthread_mutex_unlock(&loader->lock);
+	switch (err) {
+	case 0:
+		ucm_group_put(gone);
+		return 0;
+	case -EINVAL:
+		return ucm_error_set(error, err, "group %u: unknown", group);
+	case -EBUSY:
+		return ucm_error_set(error, err,
+				     "group %u: tasks of it are not done",
+				     group);
+	default:
+		return ucm_error_set(error, -EBUSY,
+				     "group %u: I/O of tasks that have ended is "
+				     "still under way", group);
+	}
 }
 
 /* ---- what is to come ---- */
@@ -474,10 +585,13 @@ static const struct ucm_group *group_of(struct ucm_loader *loader,
 void ucm_loader_prefetch(struct ucm_loader *loader, unsigned group,
 			 const struct ucm_id *ids, size_t num)
 {
-	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_group *of = use_group(loader, group);
 
-	for (size_t i = 0; of && i < num; i++)
+	if (!of)
+		return;
+	for (size_t i = 0; i < num; i++)
 		ucm_hints_add(loader->wanted, of->space, &ids[i]);
+	leave_group(of);
 }
 
 /* ---- lookup ---- */
@@ -568,7 +682,7 @@ static int loader_prefix(struct ucm_shared *shared,
 int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, uint8_t *found)
 {
-	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_group *of = use_group(loader, group);
 	struct ucm_shared *shared = &loader->shared;
 	uint8_t *kept;
 	int err;
@@ -583,13 +697,14 @@ int ucm_loader_lookup(struct ucm_loader *loader, unsigned group,
 	free(kept);
 	if (!err)
 		loader_lease_found(loader, of, ids, num, found);
+	leave_group(of);
 	return err;
 }
 
 int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num, size_t *count_out)
 {
-	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_group *of = use_group(loader, group);
 	struct ucm_shared *shared = &loader->shared;
 	int err;
 
@@ -598,6 +713,7 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 	err = loader_prefix(shared, of, ids, num, count_out);
 	if (!err)
 		loader_lease(loader, of, ids, *count_out);
+	leave_group(of);
 	return err;
 }
 
@@ -605,17 +721,12 @@ int ucm_loader_prefix(struct ucm_loader *loader, unsigned group,
 
 enum kind { LOAD, SAVE, COMMIT };
 
-static int check_request(struct ucm_loader *loader,
+static int check_request(const struct ucm_group *group,
 			 const struct ucm_request *request, enum kind kind,
 			 struct ucm_error *error)
 {
-	const struct ucm_group *group = group_of(loader, request->group);
-	uint32_t layers;
+	uint32_t layers = group->layout->geometry.num_layers;
 
-	if (!group)
-		return ucm_error_set(error, -EINVAL, "group %u: unknown",
-				     request->group);
-	layers = group->layout->geometry.num_layers;
 	if (request->first_layer >= layers ||
 	    request->num_layers > layers - request->first_layer)
 		return ucm_error_set(error, -EINVAL,
@@ -797,34 +908,23 @@ static void take_buffered(struct ucm_shared *shared, struct ucm_task *task)
 						&task->blocks[i].id);
 }
 
-static int submit(struct ucm_loader *loader, const struct ucm_request *request,
-		  enum kind kind, struct ucm_task **out,
-		  struct ucm_error *error)
+/* Of a request that is whole, for a group that does not go meanwhile. */
+static int submit_to(struct ucm_loader *loader, struct ucm_group *group,
+		     struct ucm_request *request, enum kind kind,
+		     struct ucm_task **out, struct ucm_error *error)
 {
-	struct ucm_request own = { 0 };
 	struct ucm_task *task;
-	int err;
+	int err = check_request(group, request, kind, error);
 
-	if (request->size < offsetof(struct ucm_request, addresses))
-		return ucm_error_set(error, -EINVAL,
-				     "size of the request is not set");
-	memcpy(&own, request,
-	       request->size < sizeof(own) ? request->size : sizeof(own));
-	if (kind == COMMIT) {
-		own.first_layer = own.num_layers = 0;
-		own.addresses = NULL;
-	}
-	err = check_request(loader, &own, kind, error);
 	if (err)
 		return err;
-	fit_staging(loader, group_of(loader, own.group), &own);
-	err = ucm_task_new(&own, group_of(loader, own.group), kind != LOAD,
-			   loader->num_engines, loader->shared.read_bytes, 1,
-			   &task);
+	fit_staging(loader, group, request);
+	err = ucm_task_new(request, group, kind != LOAD, loader->num_engines,
+			   loader->shared.read_bytes, 1, &task);
 	if (!err) {
 		err = share_out(loader, task);
 		if (err)
-			ucm_task_put(task);
+			ucm_task_drop(task);
 	}
 	if (err)
 		return ucm_error_set(error, err, "out of memory");
@@ -836,6 +936,32 @@ static int submit(struct ucm_loader *loader, const struct ucm_request *request,
 	*out = task; /* before on_done can run */
 	post(loader, task);
 	return 0;
+}
+
+static int submit(struct ucm_loader *loader, const struct ucm_request *request,
+		  enum kind kind, struct ucm_task **out,
+		  struct ucm_error *error)
+{
+	struct ucm_request own = { 0 };
+	struct ucm_group *group;
+	int err;
+
+	if (request->size < offsetof(struct ucm_request, addresses))
+		return ucm_error_set(error, -EINVAL,
+				     "size of the request is not set");
+	memcpy(&own, request,
+	       request->size < sizeof(own) ? request->size : sizeof(own));
+	if (kind == COMMIT) {
+		own.first_layer = own.num_layers = 0;
+		own.addresses = NULL;
+	}
+	group = use_group(loader, own.group);
+	if (!group)
+		return ucm_error_set(error, -EINVAL, "group %u: unknown",
+				     own.group);
+	err = submit_to(loader, group, &own, kind, out, error);
+	leave_group(group);
+	return err;
 }
 
 int ucm_load_submit(struct ucm_loader *loader,
@@ -862,18 +988,19 @@ int ucm_save_commit(struct ucm_loader *loader,
 void ucm_save_abandon(struct ucm_loader *loader, unsigned group,
 		      const struct ucm_id *ids, size_t num)
 {
-	const struct ucm_group *of = group_of(loader, group);
+	struct ucm_group *of = ids && !num ? NULL : use_group(loader, group);
 
-	if (ids && !num)
+	if (!of)
 		return;
-	for (unsigned i = 0; of && i < loader->num_engines; i++) {
+	for (unsigned i = 0; i < loader->num_engines; i++) {
 		struct ucm_abandon *abandon =
 			ucm_abandon_new(of, ids, ids ? num : 0);
 
 		if (!abandon)
-			return; /* they stay until the loader closes */
+			break; /* they stay until the loader closes */
 		ucm_engine_abandon(loader->engines[i], abandon);
 	}
+	leave_group(of);
 }
 
 /* ---- what is going on ---- */

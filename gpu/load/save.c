@@ -143,6 +143,7 @@ static void give_slot(struct ucm_saving *saving)
 
 static void free_saving(struct ucm_saving *saving)
 {
+	ucm_group_put(saving->group);
 	free(saving->crcs);
 	free(saving->have);
 	free(saving->head);
@@ -636,7 +637,7 @@ static void on_created(struct ucm_saving *saving)
 }
 
 static struct ucm_saving *new_saving(struct ucm_engine *engine,
-				     const struct ucm_group *group,
+				     struct ucm_group *group,
 				     const struct ucm_id *id)
 {
 	uint32_t layers = group->layout->geometry.num_layers;
@@ -644,6 +645,8 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 
 	if (!saving)
 		return NULL;
+	saving->group = group;
+	ucm_group_get(group);
 	saving->crcs = calloc(2 * (size_t)layers, sizeof(*saving->crcs));
 	saving->have = calloc(layers, 1);
 	if (!saving->crcs || !saving->have) {
@@ -651,7 +654,6 @@ static struct ucm_saving *new_saving(struct ucm_engine *engine,
 		return NULL;
 	}
 	saving->engine = engine;
-	saving->group = group;
 	saving->id = *id;
 	saving->fd = -1;
 	saving->missing = layers;

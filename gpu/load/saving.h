@@ -31,7 +31,7 @@ struct ucm_saving {
 	struct ucm_engine_op op; /* create, write, commit, drop: one at a time */
 	struct ucm_copy_job job;
 	struct ucm_engine *engine;
-	const struct ucm_group *group;
+	struct ucm_group *group;
 	struct ucm_id id;
 	/* The file: save_file.c's. */
 	struct ucm_place place;

@@ -30,6 +30,9 @@
 
 static void task_free(struct ucm_task *task)
 {
+	if (!atomic_load(&task->done))
+		atomic_fetch_sub(&task->group->tasks, 1);
+	ucm_group_put(task->group);
 	for (unsigned i = 0; i < task->num_parts; i++)
 		free(task->parts[i].blocks);
 	for (size_t i = 0; task->kept && i < task->num_blocks; i++)
@@ -140,7 +143,7 @@ static int cut_layers(struct ucm_task *task, const struct ucm_request *request,
 }
 
 int ucm_task_new(const struct ucm_request *request,
-		 const struct ucm_group *group, bool is_save,
+		 struct ucm_group *group, bool is_save,
 		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
 		 struct ucm_task **out)
 {
@@ -153,6 +156,8 @@ int ucm_task_new(const struct ucm_request *request,
 	atomic_init(&task->refs, 1);
 	task->is_save = is_save;
 	task->group = group;
+	ucm_group_get(group);
+	atomic_fetch_add(&group->tasks, 1);
 	task->first_layer = request->first_layer;
 	task->end_layer = request->num_layers
 				  ? request->first_layer + request->num_layers
@@ -186,15 +191,27 @@ int ucm_task_new(const struct ucm_request *request,
 	return 0;
 }
 
+void ucm_task_drop(struct ucm_task *task)
+{
+	if (atomic_fetch_sub(&task->refs, 1) == 1)
+		task_free(task);
+}
+
+/* All of the loader's are one of the task's. */
 void ucm_task_get(struct ucm_task *task)
 {
+	if (atomic_fetch_add(&task->working, 1))
+		return;
 	atomic_fetch_add(&task->refs, 1);
+	atomic_fetch_add(&task->group->users, 1);
 }
 
 void ucm_task_put(struct ucm_task *task)
 {
-	if (atomic_fetch_sub(&task->refs, 1) == 1)
-		task_free(task);
+	if (atomic_fetch_sub(&task->working, 1) > 1)
+		return;
+	atomic_fetch_sub(&task->group->users, 1);
+	ucm_task_drop(task);
 }
 
 /* ---- counting ---- */
@@ -249,6 +266,7 @@ static void finish(struct ucm_task *task)
 	if (task->on_done)
 		task->on_done(task->arg, task);
 	pthread_mutex_lock(&task->lock);
+	atomic_fetch_sub(&task->group->tasks, 1);
 	atomic_store(&task->done, true);
 	announce(task);
 	pthread_mutex_unlock(&task->lock);
@@ -428,7 +446,7 @@ void ucm_task_free(struct ucm_task *task)
 	wait_for(task, &task->lent, -1);
 	if (task->completions)
 		ucm_completions_remove(task);
-	ucm_task_put(task);
+	ucm_task_drop(task);
 }
 
 void ucm_outcome_text(const struct ucm_outcome *outcome, char *text, size_t len)

@@ -15,7 +15,7 @@
  * Threads: outcomes, blocks and parts belong to the block's thread until the
  * task is done; the counters are atomic. References: the caller's, one for
  * each part that a thread still works on, and one for each piece whose I/O is
- * under way.
+ * under way; the latter are the loader's.
  */
 #ifndef UCM_TASK_H
 #define UCM_TASK_H
@@ -26,22 +26,7 @@
 
 #include <ucm/load.h>
 
-#include "gpu/layout/layout.h"
-
-#define UCM_SPACE_MAX 128
-
-/* A KV group: immutable once it is published. */
-struct ucm_group {
-	unsigned number;
-	bool refused; /* by a thread: nobody uses it */
-	struct ucm_layout *layout;
-	char space[UCM_SPACE_MAX + 1];
-	uint64_t layer_bytes;
-	uint64_t payload_bytes;
-	/* Of the files that we write, and of all whose size is the same. */
-	uint32_t data_offset;
-	uint64_t file_size;
-};
+#include "gpu/load/group.h"
 
 struct ucm_task_block {
 	struct ucm_id id;
@@ -69,11 +54,12 @@ struct ucm_part {
 
 struct ucm_task {
 	_Atomic unsigned refs;
+	_Atomic unsigned working; /* references of the loader */
 	bool is_save;
 	bool is_commit; /* a save without pages, see ucm_save_commit() */
 	bool hold;
 	bool may_refuse;
-	const struct ucm_group *group;
+	struct ucm_group *group;
 	uint32_t first_layer, end_layer;
 	enum ucm_verify verify;
 	enum ucm_load_order order;
@@ -129,15 +115,18 @@ struct ucm_task {
  * blocks are not shared out yet. The caller has one reference.
  */
 int ucm_task_new(const struct ucm_request *request,
-		 const struct ucm_group *group, bool is_save,
+		 struct ucm_group *group, bool is_save,
 		 unsigned num_parts, uint64_t read_bytes, uint32_t multiple,
 		 struct ucm_task **out);
 
 /* All parts are in place: a task without blocks is done. */
 void ucm_task_ready(struct ucm_task *task);
 
+/* The loader's references: while it has one, it is at work with the group. */
 void ucm_task_get(struct ucm_task *task);
 void ucm_task_put(struct ucm_task *task);
+/* The caller's. */
+void ucm_task_drop(struct ucm_task *task);
 
 /* Has this block's outcome been decided? (Its thread's question.) */
 static inline bool ucm_task_block_decided(const struct ucm_task *task,

@@ -134,9 +134,11 @@ void ucm_ring_register(struct ucm_ring *ring, void *memory, size_t len);
  * it is pinned once. 0, or -errno: nothing of it, or a part, is registered. */
 int ucm_ring_pin(struct ucm_ring *ring, void *memory, size_t len);
 
-/* The same for memory that no other ring has: at most 1 GiB, and it may be given
- * back, all of it, when no buffer lies in it. */
+/* The same for memory that no other ring has: at most 1 GiB. */
 int ucm_ring_pin_own(struct ucm_ring *ring, void *memory, size_t len);
+
+/* What was pinned by one such call is let go: the caller may unmap it then. No
+ * operation with a buffer there is queued. */
 void ucm_ring_unpin(struct ucm_ring *ring, void *memory, size_t len);
 
 /* Do these bytes lie in memory that is registered, in one piece? */

@@ -57,10 +57,12 @@ struct uring {
 	struct open_how *hows; /* one for each place of the submission queue */
 	int wake_fd;
 	bool armed; /* the kernel polls it */
-	struct iovec pinned[MAX_PINNED]; /* the index is the kernel's, too */
-	unsigned num_pinned;
-	struct ucm_pinned *shared[MAX_PINNED]; /* that these are of */
-	unsigned num_shared;
+	/* The index is the kernel's, too; len 0: a place that is free, or, with a
+	 * base, lost. */
+	struct iovec pinned[MAX_PINNED];
+	unsigned num_pinned; /* places that have been used */
+	/* What the parts from that place on are of; NULL: of nobody else. */
+	struct ucm_pinned *shared[MAX_PINNED];
 };
 
 static struct uring *of(struct ucm_ring *base)
@@ -409,74 +411,80 @@ static struct iovec part_of(void *memory, size_t len, size_t at)
 	};
 }
 
+static unsigned parts_of(size_t len)
+{
+	return (unsigned)((len + UCM_PINNED_PART - 1) / UCM_PINNED_PART);
+}
+
+static bool is_free(const struct uring *ring, unsigned place)
+{
+	return place >= ring->num_pinned || !ring->pinned[place].iov_base;
+}
+
+/* So many free places in a row, from *out on. */
+static int find_places(const struct uring *ring, size_t num, unsigned *out)
+{
+	unsigned in_a_row = 0;
+
+	for (unsigned i = 0; i < MAX_PINNED; i++) {
+		in_a_row = is_free(ring, i) ? in_a_row + 1 : 0;
+		if (in_a_row == num) {
+			*out = i + 1 - in_a_row;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+static void take_place(struct uring *ring, unsigned place, struct iovec part)
+{
+	ring->pinned[place] = part;
+	if (ring->num_pinned <= place)
+		ring->num_pinned = place + 1;
+}
+
 /* As whoever else in the process has pinned it. */
-static int pin_shared(struct uring *ring, void *memory, size_t len)
+static int pin_shared(struct uring *ring, void *memory, size_t len,
+		      unsigned place)
 {
 	struct ucm_pinned *pinned;
 	int err = ucm_pinned_get(memory, len, &pinned);
 
 	if (err)
 		return err;
-	err = ucm_pinned_share(pinned, ring->ring.ring_fd, ring->num_pinned);
+	err = ucm_pinned_share(pinned, ring->ring.ring_fd, place);
 	if (err) {
 		ucm_pinned_put(pinned);
 		return err;
 	}
-	ring->shared[ring->num_shared++] = pinned;
+	ring->shared[place] = pinned;
 	for (size_t at = 0; at < len; at += UCM_PINNED_PART)
-		ring->pinned[ring->num_pinned++] = part_of(memory, len, at);
+		take_place(ring, place++, part_of(memory, len, at));
 	return 0;
 }
 
-static int set_part(struct uring *ring, unsigned index, struct iovec part)
+static int set_place(struct uring *ring, unsigned place, struct iovec part)
 {
 	__u64 tag = 0;
-	int rc = io_uring_register_buffers_update_tag(&ring->ring, index, &part,
-						      &tag, 1);
+	int rc = io_uring_register_buffers_update_tag(&ring->ring, place,
+						      &part, &tag, 1);
 
-	if (rc < 0)
-		return rc;
-	ring->pinned[index] = part;
-	return 0;
-}
-
-/* A place that was given back, or the next one. */
-static unsigned free_index(const struct uring *ring)
-{
-	unsigned i = 0;
-
-	while (i < ring->num_pinned && ring->pinned[i].iov_len)
-		i++;
-	return i;
+	return rc < 0 ? rc : 0;
 }
 
 /* For this ring alone. */
-static int pin_own(struct uring *ring, void *memory, size_t len)
+static int pin_own(struct uring *ring, void *memory, size_t len,
+		   unsigned place)
 {
-	for (size_t at = 0; at < len; at += UCM_PINNED_PART) {
-		unsigned index = free_index(ring);
-		int err = set_part(ring, index, part_of(memory, len, at));
+	for (size_t at = 0; at < len; at += UCM_PINNED_PART, place++) {
+		struct iovec part = part_of(memory, len, at);
+		int err = set_place(ring, place, part);
 
 		if (err)
 			return err;
-		ring->num_pinned += index == ring->num_pinned;
+		take_place(ring, place, part);
 	}
 	return 0;
-}
-
-static void uring_unpin(struct ucm_ring *base, void *memory, size_t len)
-{
-	struct uring *ring = of(base);
-
-	for (unsigned i = 0; i < ring->num_pinned; i++) {
-		struct iovec *part = &ring->pinned[i];
-
-		if (part->iov_base != memory || part->iov_len != len)
-			continue;
-		if (ring->failed || set_part(ring, i, (struct iovec){ 0 }))
-			*part = (struct iovec){ 0 }; /* not to be found */
-		return;
-	}
 }
 
 static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
@@ -484,15 +492,57 @@ static int uring_pin(struct ucm_ring *base, void *memory, size_t len,
 {
 	struct uring *ring = of(base);
 	int err = ring->failed ? -ENOTSUP : open_table(ring);
+	unsigned place;
 
+	if (!err)
+		err = find_places(ring, parts_of(len), &place);
 	if (err)
 		return err;
-	if ((len + UCM_PINNED_PART - 1) / UCM_PINNED_PART >
-	    MAX_PINNED - ring->num_pinned)
-		return -ENOSPC;
-	if (share && !pin_shared(ring, memory, len))
+	if (share && !pin_shared(ring, memory, len, place))
 		return 0;
-	return pin_own(ring, memory, len);
+	return pin_own(ring, memory, len, place);
+}
+
+static bool is_part(const struct uring *ring, unsigned place,
+		    struct iovec part)
+{
+	return place < ring->num_pinned && part.iov_len &&
+	       ring->pinned[place].iov_base == part.iov_base &&
+	       ring->pinned[place].iov_len == part.iov_len;
+}
+
+/* Whatever the kernel says, nothing is read there any more: other memory may
+ * soon have these addresses, and the kernel would still have the former one. */
+static void free_place(struct uring *ring, unsigned place)
+{
+	int err = ring->failed ? 0
+			       : set_place(ring, place, (struct iovec){ 0 });
+
+	ring->pinned[place].iov_len = 0;
+	if (!err)
+		ring->pinned[place].iov_base = NULL;
+	else
+		ucm_warning("io_uring: memory stays pinned: %s",
+			    strerror(-err));
+}
+
+/* Perhaps not all of it was to be had. */
+static void uring_unpin(struct ucm_ring *base, void *memory, size_t len)
+{
+	struct uring *ring = of(base);
+	unsigned place = 0;
+
+	while (place < ring->num_pinned &&
+	       !is_part(ring, place, part_of(memory, len, 0)))
+		place++;
+	if (place == ring->num_pinned)
+		return;
+	ucm_pinned_put(ring->shared[place]);
+	ring->shared[place] = NULL;
+	for (size_t at = 0;
+	     at < len && is_part(ring, place, part_of(memory, len, at));
+	     at += UCM_PINNED_PART)
+		free_place(ring, place++);
 }
 
 static bool uring_is_pinned(const struct ucm_ring *base, const void *memory,
@@ -550,8 +600,8 @@ static void uring_close(struct ucm_ring *base)
 		leave_queues(ring);
 	}
 	ucm_remains_fini(&ring->remains);
-	while (ring->num_shared)
-		ucm_pinned_put(ring->shared[--ring->num_shared]);
+	for (unsigned i = 0; i < ring->num_pinned; i++)
+		ucm_pinned_put(ring->shared[i]);
 	if (ring->failed != -EBADF) /* else it may be another file's number */
 		close(ring->wake_fd);
 	free(ring->hows);

@@ -157,8 +157,8 @@ uint64_t ucm_layout_runs(const struct ucm_layout *layout);
  * waited for, by the task or by whoever owns the page (see lend in a request).
  * ucm_load(3)
  * says what it takes, and what else changes ("Reading into pages"). Before the
- * layout is added to loaders, which pin the memory of all pages, for as long
- * as they are open. -EINVAL: not sealed, or more than one piece.
+ * layout is added to loaders, which pin the memory of all pages until the group
+ * is removed. -EINVAL: not sealed, or more than one piece.
  */
 int ucm_layout_set_direct(struct ucm_layout *layout, struct ucm_error *error);
 
@@ -248,11 +248,24 @@ void ucm_loader_close(struct ucm_loader *loader);
 
 /*
  * Tell a loader of a layout (which it copies) and of the space of its blocks
- * (NULL: the default one, MOUNT/blocks). Groups live as long as the loader.
+ * (NULL: the default one, MOUNT/blocks). A group lives until it is removed, or
+ * the loader is closed. -ENOSPC: there are 256 at a time.
  */
 int ucm_loader_add_group(struct ucm_loader *loader,
 			 const struct ucm_layout *layout, const char *space,
 			 unsigned *group_out, struct ucm_error *error);
+
+/*
+ * Remove a group: when it returns 0, no thread reads or writes its pages any
+ * more, and they are not pinned: their memory may be freed. What was saved of
+ * blocks that are not whole is dropped. Tasks that are done may be freed later.
+ * Its number is not given to another group: from then on it is unknown.
+ * -EINVAL: unknown. -EBUSY, and all is as before: a task of it is not done (or a
+ * call on the group is under way), or I/O that came too late for a task that was
+ * cancelled or overdue has not ended within a second.
+ */
+int ucm_loader_remove_group(struct ucm_loader *loader, unsigned group,
+			    struct ucm_error *error);
 
 /* Which of num blocks exist: found[i] is 1 or 0. -errno, with nothing found, if
  * that could not be learned. Blocks the caller. */

@@ -240,6 +240,7 @@ PROTOTYPES: Dict[str, Tuple[object, Sequence[object]]] = {
     "ucm_loader_close": (None, (_ptr,)),
     "ucm_loader_add_group": (c_int, (_ptr, _ptr, c_char_p, POINTER(c_uint),
                                      _error)),
+    "ucm_loader_remove_group": (c_int, (_ptr, c_uint, _error)),
     "ucm_loader_lookup": (c_int, (_ptr, c_uint, _ptr, c_size_t, _ptr)),
     "ucm_loader_prefix": (c_int, (_ptr, c_uint, _ptr, c_size_t,
                                   POINTER(c_size_t))),

@@ -143,8 +143,8 @@ class Loader(TaskOwner):
 
     def add_group(self, layout: Layout, space: Optional[str] = None) -> Group:
         """Tell of a sealed layout and the space of its blocks (None: the
-        default one). The group lives as long as the loader, which keeps the
-        layout's tensors."""
+        default one). Until it is removed, or the loader is closed, the
+        group keeps the layout's tensors."""
         wrong = layout.devices - {device_of(self.copy)}
         if wrong:
             raise InvalidArgument(
@@ -223,6 +223,7 @@ class Group:
         self.number = number
         self.layout = layout
         self.space = space
+        self._removed = False
 
     def lookup(self, ids: _pack.Ids) -> List[bool]:
         """Which blocks are there. Blocks the caller."""
@@ -246,6 +247,21 @@ class Group:
         if err:
             raise from_errno(err, "prefix")
         return count.value
+
+    def remove(self) -> None:
+        """Its pages are let go of: their memory may be freed. Blocks that are
+        not whole are dropped. Again: nothing. Busy, and all is as before: a
+        task of it is not done, or I/O that came too late is under way."""
+        loader = self.loader
+        with loader._closing:
+            if self._removed:
+                return
+            loader._reap()
+            error = _lib.Error()
+            error.check(loader._lib.ucm_loader_remove_group(
+                loader._open(), self.number, error), "group")
+            loader._keep.remove(self.layout)
+            self._removed = True
 
     def prefetch(self, ids: _pack.Ids) -> None:
         """They will be loaded soon: the mount copies those that lie in a slow

@@ -305,6 +305,30 @@ class Failures(Case):
             self.loader.add_group(layout, self.space)
         self.assertIn("cuda memory", str(caught.exception))
 
+    def test_of_a_group_that_was_removed(self):
+        before = self.group.number
+        self.group.remove()
+        self.group.remove()
+        for call in (lambda: self.group.load(self.ids, range(NUM)),
+                     lambda: self.group.lookup(self.ids)):
+            with self.assertRaises(ucmfs.InvalidArgument):
+                call()
+        group = self.loader.add_group(self.layout, self.space)
+        self.assertNotEqual(group.number, before)
+        group.save(self.ids, range(NUM)).wait(LIMIT)
+
+    def test_of_a_group_that_is_in_use(self):
+        self.group.save(self.ids, range(NUM)).wait(LIMIT)
+        with ucmfs.Loader(MOUNT, io="threads", in_mount=True) as loader:
+            group = loader.add_group(self.layout, self.space)
+            with daemon_stopped():
+                task = group.load(self.ids, range(NUM))
+                with self.assertRaises(ucmfs.Busy) as caught:
+                    group.remove()
+                self.assertIn("not done", str(caught.exception))
+            task.wait(LIMIT)
+            group.remove()
+
     def test_after_the_end(self):
         self.loader.close()
         self.loader.close()

@@ -80,6 +80,7 @@ static _Atomic bool device_holds;
 static _Atomic int device_err;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* into its memory */
 static pthread_mutex_t adding_gate = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_adding;
 
 static int device_open(const struct ucm_copy_options *options,
 		       struct ucm_copy **out, struct ucm_error *error)
@@ -101,10 +102,17 @@ static int device_add_group(struct ucm_copy *copy, unsigned group,
 {
 	(void)group;
 	/* it may take its time, to pin the pages */
+	atomic_store(&is_adding, true);
 	pthread_mutex_lock(&adding_gate);
 	pthread_mutex_unlock(&adding_gate);
 	copy->layout = layout;
 	return 0;
+}
+
+static void device_remove_group(struct ucm_copy *copy, unsigned number)
+{
+	(void)number;
+	copy->layout = NULL;
 }
 
 static int device_register(struct ucm_copy *copy, void *memory, size_t len)
@@ -170,6 +178,7 @@ static const struct ucm_copy_ops device = {
 	.open = device_open,
 	.close = device_close,
 	.add_group = device_add_group,
+	.remove_group = device_remove_group,
 	.register_staging = device_register,
 	.unregister_staging = device_unregister,
 	.scatter = device_scatter,
@@ -888,19 +897,10 @@ static void *add_another(void *arg)
 	return NULL;
 }
 
-static void wait_until_taken(void)
+static bool adds(void *arg)
 {
-	int64_t end_ms = ucm_monotonic_ms() + 10000;
-	bool taken = false;
-
-	while (!taken && ucm_monotonic_ms() < end_ms) {
-		sched_yield();
-		if (pthread_mutex_trylock(&engine.lock))
-			continue;
-		taken = !engine.new_group;
-		pthread_mutex_unlock(&engine.lock);
-	}
-	ck_assert(taken);
+	(void)arg;
+	return atomic_load(&is_adding);
 }
 
 /* A submit while another group's pages are pinned, which may take seconds. */
@@ -912,10 +912,9 @@ UNIT_TEST(a_group_that_takes_long_holds_up_no_submit)
 	plant(4);
 	start(1 << 20);
 	pthread_mutex_lock(&adding_gate);
+	atomic_store(&is_adding, false);
 	ck_assert_int_eq(pthread_create(&thread, NULL, add_another, &group), 0);
-	while (!atomic_load(&engine.mail) && engine.new_group_done)
-		sched_yield();
-	wait_until_taken();
+	fx_wait(adds, NULL);
 	task = submit(false, 0, 4, NULL);
 	pthread_mutex_unlock(&adding_gate);
 	pthread_join(thread, NULL);

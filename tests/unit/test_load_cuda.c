@@ -268,6 +268,41 @@ UNIT_TEST(staging_is_near_the_device, .rows = 3)
 	free((char *)(uintptr_t)ucm_cuda_devices);
 }
 
+/* What the first thread has made of it is undone. */
+UNIT_TEST(a_group_that_a_later_thread_refuses_is_forgotten_by_all)
+{
+	struct ucm_loader_options options = on_device;
+	const struct ucm_request request = { .group = 1 };
+	struct ucm_loader *loader;
+	struct ucm_error error = { "" };
+	unsigned group = 77, live;
+
+	setenv("UCM_CUDA_RUN_BYTES", "1T", 1);
+	lf_plant("$/tier", &lf_geometry, 0);
+	options.threads = 2;
+	loader = lf_loader("$/tier", &cache, &options);
+	live = fake->live;
+	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+	fake->fail_after = 1;
+	fake->fail = "cuMemAlloc";
+	ck_assert_int_eq(ucm_loader_add_group(loader, cache.layout, NULL,
+					      &group, &error),
+			 -ENOMEM);
+	ck_assert_str_eq(error.text, "group 1: Cannot allocate memory");
+	ck_assert_uint_eq(group, 77);
+	ck_assert_uint_eq(fake->live, live);
+	fake->fail = NULL;
+	ck_assert_int_eq(ucm_loader_add_group(loader, cache.layout, NULL,
+					      &group, &error),
+			 0);
+	ck_assert_uint_eq(group, 1);
+	ck_assert_int_eq(lf_load(loader, 0, 1, &request, NULL), 0);
+	ck_assert_int_eq(ucm_loader_remove_group(loader, 0, &error), 0);
+	ck_assert_uint_eq(fake->live, live);
+	ck_assert_int_eq(lf_load(loader, 0, 1, &request, NULL), 0);
+	ucm_loader_close(loader);
+}
+
 UNIT_TEST(a_loader_without_a_device_says_why)
 {
 	struct ucm_loader_options options = on_device;

@@ -311,7 +311,7 @@ UNIT_TEST(one_of_many_savings_is_found_at_once)
 {
 	struct ucm_saving *many = calloc(MANY, sizeof(*many));
 	struct ucm_savings *savings = calloc(1, sizeof(*savings));
-	const struct ucm_group group = { .number = 0 }, other = group;
+	struct ucm_group group = { .number = 0 }, other = { .number = 0 };
 	unsigned longest = 0;
 
 	for (unsigned i = 0; i < MANY; i++) {
